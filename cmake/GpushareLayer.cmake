@@ -1,0 +1,73 @@
+# Layers, and the rule that keeps them one-way.
+#
+#   gpushare_layer(NAME gate RANK 3
+#                  SOURCES gate.h gate.cc ...
+#                  LAYERS base sched meter        # direct dependencies, all of lower rank
+#                  LIBRARIES absl::status
+#                  [NAMES_CUDA])                  # may name cu* symbols and include <cuda.h>
+#
+# Declares the OBJECT library `gpushare_<name>` and fails the configure step when
+#   * a dependency does not have a lower rank,
+#   * a source includes a header of a layer that is not declared here,
+#   * a layer without NAMES_CUDA includes a CUDA header or names a driver entry point.
+
+function(gpushare_layer)
+  cmake_parse_arguments(ARG "NAMES_CUDA" "NAME;RANK" "SOURCES;LAYERS;LIBRARIES" ${ARGN})
+  if(ARG_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "gpushare_layer(${ARG_NAME}): unknown arguments ${ARG_UNPARSED_ARGUMENTS}")
+  endif()
+  set_property(GLOBAL PROPERTY GPUSHARE_LAYER_RANK_${ARG_NAME} ${ARG_RANK})
+  set_property(GLOBAL APPEND PROPERTY GPUSHARE_LAYERS ${ARG_NAME})
+
+  foreach(dep IN LISTS ARG_LAYERS)
+    get_property(rank GLOBAL PROPERTY GPUSHARE_LAYER_RANK_${dep})
+    if(rank STREQUAL "")
+      message(FATAL_ERROR "layer '${ARG_NAME}' (rank ${ARG_RANK}) depends on '${dep}', which is not a layer declared before it")
+    endif()
+    if(NOT rank LESS ARG_RANK)
+      message(FATAL_ERROR "layer '${ARG_NAME}' (rank ${ARG_RANK}) may not depend on '${dep}' (rank ${rank})")
+    endif()
+  endforeach()
+
+  foreach(source IN LISTS ARG_SOURCES)
+    _gpushare_check_source(${ARG_NAME} "${source}" "${ARG_LAYERS}" ${ARG_NAMES_CUDA})
+  endforeach()
+
+  add_library(gpushare_${ARG_NAME} OBJECT ${ARG_SOURCES})
+  target_link_libraries(gpushare_${ARG_NAME} PUBLIC gpushare_options ${ARG_LIBRARIES})
+  foreach(dep IN LISTS ARG_LAYERS)
+    target_link_libraries(gpushare_${ARG_NAME} PUBLIC gpushare_${dep})
+  endforeach()
+  if(ARG_NAMES_CUDA)
+    target_link_libraries(gpushare_${ARG_NAME} PUBLIC gpushare_cuda_headers)
+  endif()
+  set_target_properties(gpushare_${ARG_NAME} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+endfunction()
+
+function(_gpushare_check_source layer source allowed names_cuda)
+  file(READ "${source}" text)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${source}")
+  string(REGEX MATCHALL "#[ \t]*include[ \t]+[\"<][^\">]+[\">]" includes "${text}")
+  foreach(include IN LISTS includes)
+    string(REGEX REPLACE ".*[\"<]([^\">]+)[\">]" "\\1" path "${include}")
+    if(path MATCHES "^(cuda|nvml)[A-Za-z_]*\\.h$")
+      if(NOT names_cuda)
+        message(FATAL_ERROR "layer '${layer}': ${source} includes <${path}>; only driver, shim and sim may")
+      endif()
+    elseif(path MATCHES "^([a-z]+)/")
+      set(other ${CMAKE_MATCH_1})
+      if(IS_DIRECTORY "${PROJECT_SOURCE_DIR}/src/${other}"
+         AND NOT other STREQUAL layer AND NOT other IN_LIST allowed)
+        message(FATAL_ERROR "layer '${layer}': ${source} includes \"${path}\", but '${other}' is not among its LAYERS")
+      endif()
+    endif()
+  endforeach()
+  if(NOT names_cuda)
+    # Comments may speak of entry points; code may not.
+    string(REGEX REPLACE "//[^\n]*" "" code "${text}")
+    string(REGEX REPLACE "\"[^\"\n]*\"" "" code "${code}")
+    if(code MATCHES "[^A-Za-z0-9_](cu[A-Z][A-Za-z0-9_]*)[ \t]*\\(")
+      message(FATAL_ERROR "layer '${layer}': ${source} names '${CMAKE_MATCH_1}'; only driver, shim and sim may")
+    endif()
+  endif()
+endfunction()

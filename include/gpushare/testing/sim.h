@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The simulated GPU's own C interface: what its libcuda.so.1 exports beside the driver API.
+ *
+ * The simulated GPU is a shared object named libcuda.so.1 that any driver-API program can load. These
+ * functions configure it, drive its clock, inject faults and read the ground truth. Look them up with
+ * dlsym() on the handle of the loaded driver: a real driver has none of them. Every name below is
+ * exported from the simulated libcuda.so.1 as `gpushare_sim_<name>`.
+ *
+ * Configuration (text form): comma- or newline-separated `key=value`; also read from the environment
+ * variable GPUSHARE_SIM at cuInit(). Durations take ns/us/ms/s, sizes B/KiB/MiB/GiB, rates GB/s
+ * (10^9 bytes). Keys and defaults:
+ *
+ *   clock=virtual        wall | virtual
+ *   name=Simulated H200  any text without comma
+ *   devices=1            number of GPUs
+ *   sms=132  memory=141GiB  compute_capability=9.0  max_threads_per_sm=2048  shared_per_sm=228KiB
+ *   overlap=footprint    footprint: kernels share the device by SM footprint; serial: one at a time
+ *   h2d=50GB/s d2h=50GB/s d2d=2000GB/s   copy bandwidths; each direction is one engine
+ *   noise=0              relative standard deviation of kernel durations (lognormal, seeded)
+ *   seed=1
+ *   launch_host=3us      host time that a launch costs its caller
+ *   call_host=300ns      the same of every other call that reaches the device
+ *   query_host=300ns     cuEventQuery, cuStreamQuery
+ *   record_host=1us      cuEventRecord
+ *   record_device=1us    time an event record with timing occupies its stream (and no SM)
+ *   launch_latency=2us   from launch call to earliest start on an idle stream
+ *   sync_return=3us      from completion to return of a blocking call
+ *   wake_spin=500ns      wake-up of a thread that waits within its spin time
+ *   wake_sleep=20us      wake-up of a thread that sleeps
+ *   queue_depth=1024     launches that a stream takes before the launch call blocks
+ *   watchdog=20s         wall time without progress of the virtual clock before the stalling thread is
+ *                        named on the log callback (0: off)
+ *
+ * Kernels. A module's PTX declares what each kernel costs in a comment line directly before `.entry`:
+ *
+ *   //gpushare.sim cost=14us blocks_per_sm=1
+ *   //gpushare.sim cost=param:0            duration in ns is the kernel's parameter 0 (.u64)
+ *   //gpushare.sim cost=10us/wave          per wave of ceil(footprint / SMs)
+ *
+ * Without a declaration a kernel costs 5 us per wave. `cost` is the duration when the kernel has the
+ * device alone. Footprint in SMs = ceil(blocks / blocks_per_sm); blocks_per_sm defaults to what
+ * threads and shared memory per SM allow. A footprint larger than the device runs in waves.
+ *
+ * Device model. Each kernel is `footprint` groups of duration cost / ceil(footprint / SMs); free SMs
+ * go to the oldest head-of-stream kernel of the highest priority; groups are not preempted.
+ *
+ * Ground truth. At each instant the device's time is split among the accounts with resident kernels in
+ * proportion to the SMs they hold. An account is a number that tests give to streams.
+ */
+#ifndef GPUSHARE_TESTING_SIM_H_
+#define GPUSHARE_TESTING_SIM_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define GPUSHARE_SIM_ABI_VERSION 1
+
+struct CUstream_st;
+struct CUfunc_st;
+
+/* Present only in the simulated driver; returns GPUSHARE_SIM_ABI_VERSION. */
+uint32_t gpushare_sim_abi_version(void);
+
+/* Sets the configuration for the next cuInit(); 0, or -1 with a message in `error`. Not after cuInit()
+ * without gpushare_sim_reset(). */
+int gpushare_sim_configure(const char* text, char* error, size_t error_size);
+
+/* Destroys every context and returns to the state before cuInit(). The caller is the only thread in
+ * the driver. The virtual clock goes on from where it was. 0, or -1 while threads are registered. */
+int gpushare_sim_reset(void);
+
+/* ---- Clock ---- */
+
+/* 1 on the virtual clock, 0 on the wall clock (then the calls below use CLOCK_MONOTONIC). */
+int gpushare_sim_clock_is_virtual(void);
+
+/* Nanoseconds; the virtual clock starts at 1 s. Callable from any thread. */
+uint64_t gpushare_sim_now(void);
+
+/* Registers the calling thread with the clock and waits for its turn: from here to thread_leave() one
+ * registered thread runs at a time, and time passes only in driver calls, spend() and waits. A thread
+ * that is not registered is registered for the length of each driver call. */
+int gpushare_sim_thread_enter(const char* name);
+int gpushare_sim_thread_leave(void);
+
+/* Announces a thread that the caller is about to create, so that the clock does not run ahead of its
+ * birth; the new thread calls thread_enter_announced() with the number. */
+uint64_t gpushare_sim_thread_announce(const char* name);
+int gpushare_sim_thread_enter_announced(uint64_t announced);
+
+/* The calling thread computes for `ns` of virtual time. */
+void gpushare_sim_spend(uint64_t ns);
+
+/* Waits while *word == expected until woken or `deadline_ns` (UINT64_MAX: never). A wake within
+ * `spin_ns` of the call costs wake_spin, a later one wake_sleep. 0 woken or changed, 1 deadline. */
+int gpushare_sim_wait_word(const uint32_t* word, uint32_t expected, uint64_t deadline_ns,
+                           uint64_t spin_ns);
+void gpushare_sim_wake_word(const uint32_t* word, int count);
+
+/* Around blocking that the clock cannot see (joining a thread, reading a pipe): gives up the turn, and
+ * takes it again. */
+void gpushare_sim_external_begin(void);
+void gpushare_sim_external_end(void);
+
+/* Called with a line of text when the watchdog fires. Default: none. */
+void gpushare_sim_set_log(void (*log)(const char* line, void* context), void* context);
+
+/* ---- Ground truth ---- */
+
+typedef struct gpushare_sim_truth {
+  double used_ns;   /* device time by share of SMs held */
+  double work_ns;   /* sum of the alone durations of the kernels that completed, pro rata when running */
+  uint64_t kernels; /* kernels completed */
+  uint64_t queued;  /* commands submitted and not completed (kernels, copies, sets) */
+  uint64_t h2d_bytes, d2h_bytes, d2d_bytes; /* completed */
+} gpushare_sim_truth;
+
+/* Puts a stream (NULL: the legacy stream of the current context) on an account; streams start on
+ * account 0. */
+int gpushare_sim_set_account(struct CUstream_st* stream, uint32_t account);
+int gpushare_sim_account_truth(int device, uint32_t account, gpushare_sim_truth* truth);
+
+/* Time during which at least one kernel was resident, and the integral of SMs held / SMs. */
+int gpushare_sim_device_busy(int device, double* busy_ns, double* sm_ns);
+
+/* How often an entry point was called, by its exported name ("cuEventRecord"); UINT64_MAX: no such. */
+uint64_t gpushare_sim_calls(const char* name);
+
+/* Bytes of device memory in use now. */
+uint64_t gpushare_sim_memory_used(int device);
+
+/* ---- Faults ----
+ *   oom after=3                   the 4th and later allocations fail (clear: off)
+ *   error call=cuMemcpyHtoD_v2 code=719 nth=2
+ *   illegal_address kernel=NAME   the kernel faults when it completes; the context is lost
+ *   hang kernel=NAME              the kernel never ends
+ *   slow call=cuLaunchKernel host=1ms
+ *   clear
+ * 0, or -1 with a message. */
+int gpushare_sim_inject(const char* text, char* error, size_t error_size);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* GPUSHARE_TESTING_SIM_H_ */

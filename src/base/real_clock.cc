@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
+
+namespace gpushare::base {
+namespace {
+
+class StdThread final : public ClockThread {
+ public:
+  explicit StdThread(std::thread thread) : thread_(std::move(thread)) {}
+  ~StdThread() override { Join(); }
+  void Join() override {
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  std::thread thread_;
+};
+
+inline void CpuRelax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield" ::: "memory");
+#endif
+}
+
+class MachineClock final : public Clock {
+ public:
+  Time Now() override {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return Time(Seconds(now.tv_sec) + Nanos(now.tv_nsec));
+  }
+
+  WaitResult Wait(const std::atomic<uint32_t>& word, uint32_t expected,
+                  Time deadline, Nanos spin) override {
+    if (spin > Nanos(0)) {
+      const Time spin_end = std::min(Now() + spin, deadline);
+      do {
+        for (int i = 0; i < 32; ++i) {
+          if (word.load(std::memory_order_acquire) != expected) {
+            return WaitResult::kWoken;
+          }
+          CpuRelax();
+        }
+      } while (Now() < spin_end);
+    }
+    // FUTEX_WAIT_BITSET takes an absolute CLOCK_MONOTONIC deadline, so EINTR does not stretch it.
+    timespec until{};
+    const timespec* timeout = nullptr;
+    if (deadline != kNever) {
+      const int64_t ns = deadline.time_since_epoch().count();
+      if (ns <= 0) return WaitResult::kDeadline;
+      until.tv_sec = ns / 1'000'000'000;
+      until.tv_nsec = ns % 1'000'000'000;
+      timeout = &until;
+    }
+    for (;;) {
+      if (word.load(std::memory_order_acquire) != expected) {
+        return WaitResult::kWoken;
+      }
+      const long rc =
+          syscall(SYS_futex, reinterpret_cast<const uint32_t*>(&word),
+                  FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, expected, timeout,
+                  nullptr, FUTEX_BITSET_MATCH_ANY);
+      if (rc == 0) return WaitResult::kWoken;
+      if (errno == ETIMEDOUT) return WaitResult::kDeadline;
+      if (errno != EINTR) return WaitResult::kWoken;  // EAGAIN: it changed.
+    }
+  }
+
+  void Wake(const std::atomic<uint32_t>& word, int count) override {
+    syscall(SYS_futex, reinterpret_cast<const uint32_t*>(&word),
+            FUTEX_WAKE | FUTEX_PRIVATE_FLAG, count, nullptr, nullptr, 0);
+  }
+
+  std::unique_ptr<ClockThread> StartThread(
+      std::string name, std::function<void()> body) override {
+    return std::make_unique<StdThread>(
+        std::thread([name = std::move(name), body = std::move(body)] {
+          pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
+          body();
+        }));
+  }
+};
+
+}  // namespace
+
+Clock& RealClock() {
+  static MachineClock* const clock = new MachineClock;
+  return *clock;
+}
+
+}  // namespace gpushare::base

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// The driver as the layers above see it: typed calls, no cu* names, no CUDA headers.
+//
+//   GPUSHARE_ASSIGN_OR_RETURN(std::unique_ptr<Driver> driver, Driver::Open({}));
+//   GPUSHARE_ASSIGN_OR_RETURN(Event event, driver->CreateEvent(EventTiming::kOn));
+//
+// Calls return a Result: the driver's own code, unchanged (0 is success); ToStatus() turns it into an
+// absl::Status with the call's name and the driver's text. A Driver is a table of function pointers:
+// copying the pointer is all that a call costs. Thread-safe as the driver is.
+#ifndef GPUSHARE_DRIVER_DRIVER_H_
+#define GPUSHARE_DRIVER_DRIVER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+
+struct CUctx_st;
+struct CUstream_st;
+struct CUevent_st;
+struct CUmod_st;
+struct CUfunc_st;
+struct CUgraph_st;
+struct CUgraphExec_st;
+
+namespace gpushare::driver {
+
+using Context = CUctx_st*;
+using Stream = CUstream_st*;
+using Event = CUevent_st*;
+using Module = CUmod_st*;
+using Function = CUfunc_st*;
+using Graph = CUgraph_st*;
+using GraphExec = CUgraphExec_st*;
+using DevicePtr = unsigned long long;
+
+// A driver's return code, verbatim.
+enum class Result : int {
+  kSuccess = 0,
+  kInvalidValue = 1,
+  kOutOfMemory = 2,
+  kNotInitialized = 3,
+  kDeinitialized = 4,
+  kInvalidContext = 201,
+  kInvalidHandle = 400,
+  kNotReady = 600,
+  kIllegalAddress = 700,
+  kNotPermitted = 800,
+  kNotSupported = 801,
+  kUnknown = 999,
+};
+
+struct Dim3 {
+  unsigned x = 1, y = 1, z = 1;
+};
+struct LaunchShape {
+  Dim3 grid, block;
+  unsigned shared_bytes = 0;
+};
+
+struct OpenOptions {
+  // Path or soname of the driver. Empty: GPUSHARE_DRIVER, else "libcuda.so.1".
+  std::string path;
+};
+
+class Driver {
+ public:
+  // Unavailable when there is no driver; the message names the simulated GPU and how to ask for it.
+  static absl::StatusOr<std::unique_ptr<Driver>> Open(const OpenOptions& options);
+  ~Driver();
+
+  bool simulated() const;
+  // The clock that belongs to this driver: the simulated GPU's virtual clock, else RealClock().
+  base::Clock& clock() const;
+  int version() const;  // 13000 is CUDA 13.0
+  const std::string& path() const;
+  void* Symbol(const char* name) const;  // dlsym; null when absent (for testing/sim.h)
+
+  // -- Devices and contexts --
+  absl::StatusOr<int> DeviceCount() const;
+  struct DeviceInfo {
+    std::string name, uuid, pci_bus_id;
+    size_t total_memory = 0;
+    int sm_count = 0, max_threads_per_sm = 0, compute_major = 0, compute_minor = 0;
+    bool mig = false;
+  };
+  absl::StatusOr<DeviceInfo> Describe(int ordinal) const;
+  absl::StatusOr<Context> RetainPrimaryContext(int ordinal) const;
+  Result ReleasePrimaryContext(int ordinal) const;
+  Result PushContext(Context context) const;
+  Result PopContext() const;
+  Result CurrentContext(Context* context) const;
+
+  // -- Memory --
+  Result MemAlloc(DevicePtr* pointer, size_t bytes) const;
+  Result MemFree(DevicePtr pointer) const;
+  Result MemInfo(size_t* free, size_t* total) const;
+  Result CopyHtoD(DevicePtr to, const void* from, size_t bytes) const;
+  Result CopyDtoH(void* to, DevicePtr from, size_t bytes) const;
+  Result CopyHtoDAsync(DevicePtr to, const void* from, size_t bytes, Stream stream) const;
+  Result CopyDtoHAsync(void* to, DevicePtr from, size_t bytes, Stream stream) const;
+  Result CopyDtoDAsync(DevicePtr to, DevicePtr from, size_t bytes, Stream stream) const;
+  Result SetD8Async(DevicePtr to, unsigned char value, size_t bytes, Stream stream) const;
+
+  // -- Streams and events --
+  enum class Capture { kNone, kActive, kInvalidated };
+  Result CreateStream(Stream* stream, int priority) const;  // non-blocking
+  Result DestroyStream(Stream stream) const;
+  Result SynchronizeStream(Stream stream) const;
+  Result StreamPriorityRange(int* least, int* greatest) const;
+  Result StreamCapture(Stream stream, Capture* capture) const;
+  Result CreateEvent(Event* event, bool timing) const;
+  Result DestroyEvent(Event event) const;
+  Result RecordEvent(Event event, Stream stream) const;
+  Result QueryEvent(Event event) const;  // kSuccess or kNotReady
+  Result SynchronizeEvent(Event event) const;
+  Result ElapsedMs(float* ms, Event start, Event end) const;
+  Result StreamWaitEvent(Stream stream, Event event) const;
+  // The calling thread's calls are legal while another thread captures (RELAXED).
+  Result RelaxThreadCaptureMode() const;
+
+  // -- Code --
+  Result LoadModule(Module* module, const void* image) const;
+  Result UnloadModule(Module module) const;
+  Result GetFunction(Function* function, Module module, const char* name) const;
+  Result BlocksPerSm(int* blocks, Function function, int threads, size_t shared_bytes) const;
+  Result SetMaxDynamicShared(Function function, int bytes) const;
+  Result Launch(Function function, const LaunchShape& shape, Stream stream, void** params) const;
+  Result LaunchCooperative(Function function, const LaunchShape& shape, Stream stream, void** params) const;
+
+  // -- Graphs --
+  Result BeginCapture(Stream stream) const;  // thread-local mode
+  Result EndCapture(Stream stream, Graph* graph) const;
+  Result Instantiate(GraphExec* exec, Graph graph) const;
+  Result LaunchGraph(GraphExec exec, Stream stream) const;
+  Result DestroyGraph(Graph graph) const;
+  Result DestroyGraphExec(GraphExec exec) const;
+
+ private:
+  struct State;
+  explicit Driver(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// "cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY: out of memory" with the canonical code of docs/errors.md;
+// OK for kSuccess. `call` is the call's name.
+absl::Status ToStatus(Result result, const char* call);
+
+}  // namespace gpushare::driver
+
+#endif  // GPUSHARE_DRIVER_DRIVER_H_

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arbiter of one GPU: who may hand the device its next commands, and how many.
+//
+// Start-time fair queueing with a window of outstanding device time and anticipation, guarantees and
+// caps (docs/arbiter.md has the mathematics). Pure: time is an argument, there is no I/O, no lock, no
+// thread and no randomness; one caller at a time.
+//
+//   Arbiter arbiter{ArbiterOptions{}};
+//   TenantId a = arbiter.Add({.weight = 3}, now), b = arbiter.Add({.weight = 1}, now);
+//   arbiter.Block(a, Micros(14), now);             // a's thread stands at the gate with a command
+//   std::vector<Grant> grants;
+//   Time wake = arbiter.Run(now, grants);          // grants: {a, 14 us or more}; call again at `wake`
+//   ...                                            // a launches what the grant covers
+//   arbiter.Settle(a, grants[0].phase, /*predicted=*/Micros(14), /*measured=*/Micros(15), now);
+//
+// All amounts are device time. A grant counts as outstanding from Run() until it is given back
+// (Return) or its commands are known to be done (Settle).
+#ifndef GPUSHARE_SCHED_ARBITER_H_
+#define GPUSHARE_SCHED_ARBITER_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/time.h"
+
+namespace gpushare::sched {
+
+enum class Band : uint8_t { kHigh = 0, kNormal = 1, kLow = 2 };
+
+struct TenantLimits {
+  double weight = 1;      // > 0: share of what is not reserved, among the backlogged of the band
+  double guarantee = 0;   // [0, 1]: part of the device that a backlogged tenant gets before the rest is
+                          // divided by weight
+  double cap = 1;         // (0, 1]: part of the device that it never exceeds; 1: none
+  Nanos cap_depth = Millis(5);  // how much unused cap may be saved up
+  Nanos burst = Millis(20);     // device time that a tenant back from idle may be ahead by
+  Band band = Band::kNormal;
+};
+
+using TenantId = uint32_t;
+
+// What a grant was charged to; handed back with Settle and Return.
+enum class Phase : uint8_t { kWeight, kGuarantee };
+
+struct Grant {
+  TenantId tenant;
+  Nanos amount;
+  Phase phase;
+};
+
+struct ArbiterOptions {
+  Nanos window = Micros(200);          // D: outstanding predicted device time
+  Nanos low_window = Micros(40);       // below it the device counts as nearly idle
+  Nanos high_band_window = Micros(50); // D while a tenant of a higher band is registered
+  int min_commands = 4;                // always let at least so many be in flight
+  int high_band_min_commands = 1;      // the same while a tenant of a higher band is registered
+  Nanos grant = Micros(12);            // most that a grant is beyond one command, while contended
+  int grant_commands = 8;              // and in predicted commands
+  Nanos lone_grant = Micros(100);      // grant of a tenant that is alone
+  Nanos slack = Micros(500);           // virtual time by which a tenant may be ahead of the least
+  Nanos active_grace = Micros(100);    // a tenant stays active so long after its last sign of life
+  double idle_budget = 0.005;          // part of the time that may be idled away on purpose
+  Nanos idle_budget_depth = Millis(2);
+  Nanos anticipation = Micros(15);     // how long the next launch of a tenant is waited for
+  Nanos high_grace = Micros(30);       // lower bands stay closed so long after a higher band's last command
+  double low_band_floor = 0;           // part of the device that a closed band gets all the same
+  Nanos debt_horizon = Seconds(2);     // debt against a weight or credit of a guarantee older than this is forgotten
+};
+
+class Arbiter {
+ public:
+  explicit Arbiter(const ArbiterOptions& options);
+  ~Arbiter();
+  Arbiter(const Arbiter&) = delete;
+  Arbiter& operator=(const Arbiter&) = delete;
+
+  // Tenants. A new one starts at the least virtual time of the active ones. Ids are small and reused.
+  TenantId Add(const TenantLimits& limits, Time now);
+  void Update(TenantId tenant, const TenantLimits& limits, Time now);
+  void Remove(TenantId tenant, Time now);  // drops its grants and commands from the books
+
+  // A thread of `tenant` stands at the gate; its next command is predicted to take `predicted`.
+  // `exclusive`: the command wants the device drained before and after (calibration, cooperative
+  // launches). At most one request a tenant: a second Block replaces the first.
+  void Block(TenantId tenant, Nanos predicted, bool exclusive, Time now);
+  void Unblock(TenantId tenant, Time now);  // the thread gave up (deadline, cancelled)
+
+  // Its host waits for the device (or for nothing we know): it will not launch before the next Touch,
+  // Block or Charge.
+  void Sync(TenantId tenant, Time now);
+  void Touch(TenantId tenant, Time now);  // sign of life: a launch was seen
+
+  // Work that did not ask: a high-priority launch, or one that may not be held. Charged like a grant,
+  // outstanding until settled.
+  Phase Charge(TenantId tenant, Nanos predicted, Time now);
+
+  // `commands` commands of `tenant`, charged with `predicted` in all, are done and took `measured`.
+  void Settle(TenantId tenant, Phase phase, Nanos predicted, Nanos measured, int commands, Time now);
+  // Commands handed to the device within a grant (for min_commands); Settle takes them off.
+  void Launched(TenantId tenant, int commands, Time now);
+  // The unspent rest of a grant comes back.
+  void Return(TenantId tenant, Phase phase, Nanos unused, Time now);
+
+  // Decides until nothing more can be admitted; appends to `grants`. A tenant with a grant is no longer
+  // blocked. The result says when to run again if nothing else happens before (kNever: not at all).
+  Time Run(Time now, std::vector<Grant>& grants);
+
+  // Strict closing: true while lower bands than `band` must admit nothing, because a higher band has
+  // commands in flight or had some within high_grace. The gate then takes open grants back.
+  bool Closed(Band band, Time now) const;
+
+  // What the books say; for statistics, tests and benchmarks.
+  struct TenantView {
+    bool blocked, active;
+    Nanos outstanding;       // granted or charged, and not settled
+    double virtual_time_ns;  // F
+    Nanos cap_tokens;        // what the cap's bucket holds (negative: debt)
+    Nanos charged;           // device time charged in all, corrected by measurement
+  };
+  TenantView View(TenantId tenant) const;
+  Nanos Outstanding(Time now) const;
+  int tenants() const;
+
+  // Every invariant of the books, as one callable check; empty when they hold, else what is broken.
+  const char* CheckInvariants() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace gpushare::sched
+
+#endif  // GPUSHARE_SCHED_ARBITER_H_
