@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine of one GPU: ties its arbiter, its meter and the gates of its tenants together.
+//
+//   GPUSHARE_ASSIGN_OR_RETURN(auto engine, Engine::Create(*driver, context, EngineOptions{}));
+//   GPUSHARE_ASSIGN_OR_RETURN(Gate* gate, engine->AddTenant("a", {.weight = 3}));
+//   GPUSHARE_ASSIGN_OR_RETURN(StreamGate* stream, gate->AddStream(cuda_stream));
+//   Admission admission = gate->Admit(*stream, work);            // may wait
+//   if (admission.verdict == Verdict::kAdmitted) {
+//     driver::Result result = driver->Launch(...);
+//     gate->Complete(admission, result == driver::Result::kSuccess);
+//   }
+//
+// A launch that has credit spends it with one atomic and takes no lock; all else (asking the arbiter,
+// recording a marker, waiting) is the slow path. One reconciler thread per engine asks the driver which
+// markers have completed, corrects the tenants by measured minus predicted, and wakes those whom the
+// arbiter admits. It only queries; markers are recorded by the launching threads.
+//
+// Threading: everything here is thread-safe. The context must be current on threads that call Admit,
+// Complete, Synchronizing or a lease call, since they may record an event.
+#ifndef GPUSHARE_GATE_ENGINE_H_
+#define GPUSHARE_GATE_ENGINE_H_
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "base/time.h"
+#include "driver/driver.h"
+#include "sched/arbiter.h"
+
+namespace gpushare::gate {
+
+class Engine;
+class Gate;
+class StreamGate;  // one stream of one tenant, as the gate sees it; owned by its Gate, address stable
+struct TenantState;
+
+// What is about to be submitted. For kernels `key` identifies (function, grid, block, shared memory),
+// see KernelKey(); for graphs the executable.
+struct Work {
+  enum class Kind : uint8_t { kKernel, kGraph, kCooperative };
+  uint64_t key = 0;
+  Kind kind = Kind::kKernel;
+  float footprint = 1;  // part of the device's SMs that it can hold, (0, 1]
+};
+uint64_t KernelKey(const void* function, const driver::LaunchShape& shape);
+
+enum class Verdict : uint8_t {
+  kAdmitted,
+  kDeadline,   // the deadline passed while waiting
+  kSuspended,  // the tenant was suspended or removed with work waiting
+};
+struct Admission {
+  Verdict verdict = Verdict::kAdmitted;
+  StreamGate* stream = nullptr;
+  uint32_t slot = 0;
+};
+
+enum class CopyDirection : uint8_t { kHostToDevice, kDeviceToHost };
+
+// Waits at the gate by length: bucket i counts waits in [2^i, 2^(i+1)) us, the first also shorter ones.
+inline constexpr int kWaitBuckets = 24;
+
+struct GateStats {
+  uint64_t launches = 0;        // kernels and graphs admitted
+  uint64_t graph_launches = 0;
+  uint64_t waits = 0;           // admissions that had to wait
+  Nanos throttled{0};           // host time spent waiting
+  std::array<uint64_t, kWaitBuckets> wait_histogram{};
+  uint64_t markers = 0;         // events recorded for this tenant
+  Nanos predicted{0};           // device time charged by prediction (settled work)
+  Nanos measured{0};            // device time the same work was measured to take
+  uint64_t held_past_bound = 0; // let through at the bound of a hold
+  std::array<uint64_t, 2> copy_bytes{};  // by CopyDirection
+  std::array<Nanos, 2> copy_throttled{};
+  // Quantile of the waits in [0, 1]; upper edge of the bucket.
+  Nanos WaitQuantile(double q) const;
+};
+
+struct LeaseRequest {
+  Nanos hint = Micros(100);        // expected device time
+  Nanos maximum = Seconds(1);      // more becomes debt, and is reported as overrun
+  bool exclusive = false;          // nobody else's commands while it is held
+  Time deadline = kNever;
+  std::vector<StreamGate*> streams;  // where the work will be launched; measured by markers
+};
+
+struct TenantOptions {
+  sched::TenantLimits limits;
+  double h2d_bytes_per_s = 0, d2h_bytes_per_s = 0;  // 0: no limit
+};
+
+struct EngineOptions {
+  sched::ArbiterOptions arbiter;
+  Nanos spin = Micros(200);           // a held thread stays on its processor so long
+  Nanos marker_interval = Micros(100);  // uncontended: a marker per so much predicted work ...
+  int marker_launches = 64;             // ... or so many launches
+  Nanos default_cost = Micros(20);      // prediction for a key never seen
+  int sm_count = 132;
+};
+
+
+class Gate {
+ public:
+  ~Gate();
+  const std::string& name() const;
+
+  // Waits until the tenant may submit `work` on `stream`. High-priority tenants never wait.
+  Admission Admit(StreamGate& stream, const Work& work, Time deadline = kNever);
+  // Must follow every admitted Admission, after the driver's call. `submitted` false: the driver
+  // refused, the charge is taken back.
+  void Complete(const Admission& admission, bool submitted);
+
+  // A marker closes what is open on `stream` (all streams when null) because the host is about to wait
+  // for the device; unspent credit goes back. Call before every synchronising driver call.
+  void Synchronizing(StreamGate* stream);
+  void Synchronized();
+
+  // Waits until `bytes` may cross in `direction` (token bucket); then accounts them.
+  Verdict AdmitCopy(CopyDirection direction, uint64_t bytes, Time deadline = kNever);
+
+  // Streams that are being captured must not be marked: the gate asks the driver before each marker.
+  absl::StatusOr<StreamGate*> AddStream(driver::Stream stream);
+  void RemoveStream(StreamGate* stream);  // before the stream is destroyed
+
+  // A permit for code that launches on its own. ResourceExhausted/DeadlineExceeded/Cancelled as the
+  // message says. Not nested here: the caller keeps track of nesting.
+  absl::StatusOr<uint64_t> AcquireLease(const LeaseRequest& request);
+  struct LeaseResult { Nanos measured{0}; bool overrun = false; };
+  void ReleaseLease(uint64_t lease);
+
+  void Suspend();  // holds everything at the gate; waiters stay
+  void Resume();
+  void Update(const TenantOptions& options);
+  GateStats stats() const;
+  sched::Arbiter::TenantView view() const;
+
+ private:
+  friend class Engine;
+  explicit Gate(std::unique_ptr<TenantState> state);
+  std::unique_ptr<TenantState> state_;
+};
+
+class Engine {
+ public:
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(driver::Driver& driver,
+                                                        driver::Context context,
+                                                        const EngineOptions& options);
+  // Stops the reconciler. Every Gate must have been removed.
+  ~Engine();
+
+  absl::StatusOr<Gate*> AddTenant(std::string name, const TenantOptions& options);
+  // Wakes its waiters with kSuspended, forgets its work. No call of the gate may be running after.
+  void RemoveTenant(Gate* gate);
+
+  struct Impl;
+
+ private:
+  explicit Engine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace gpushare::gate
+
+#endif  // GPUSHARE_GATE_ENGINE_H_
