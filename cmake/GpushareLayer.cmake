@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Layers, and the rule that keeps them one-way.
 #
 #   gpushare_layer(NAME gate RANK 3
@@ -21,7 +22,7 @@ function(gpushare_layer)
 
   foreach(dep IN LISTS ARG_LAYERS)
     get_property(rank GLOBAL PROPERTY GPUSHARE_LAYER_RANK_${dep})
-    if(rank STREQUAL "")
+    if("${rank}" STREQUAL "")
       message(FATAL_ERROR "layer '${ARG_NAME}' (rank ${ARG_RANK}) depends on '${dep}', which is not a layer declared before it")
     endif()
     if(NOT rank LESS ARG_RANK)
@@ -41,7 +42,36 @@ function(gpushare_layer)
   if(ARG_NAMES_CUDA)
     target_link_libraries(gpushare_${ARG_NAME} PUBLIC gpushare_cuda_headers)
   endif()
-  set_target_properties(gpushare_${ARG_NAME} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  set_target_properties(gpushare_${ARG_NAME} PROPERTIES
+    POSITION_INDEPENDENT_CODE ON
+    GPUSHARE_LAYERS "${ARG_LAYERS}")
+  if(GPUSHARE_TIDY)
+    set_target_properties(gpushare_${ARG_NAME} PROPERTIES CXX_CLANG_TIDY "${GPUSHARE_CLANG_TIDY}")
+  endif()
+endfunction()
+
+# gpushare_link_layers(<target> <layer>...): links the objects of the layers and of all layers beneath.
+#
+# CMake takes the objects of an OBJECT library only where it is linked directly, so each is named here
+# exactly once, whatever the number of paths to it.
+function(gpushare_link_layers target)
+  set(pending ${ARGN})
+  set(seen "")
+  while(pending)
+    list(POP_FRONT pending layer)
+    if(layer IN_LIST seen)
+      continue()
+    endif()
+    if(NOT TARGET gpushare_${layer})
+      message(FATAL_ERROR "${target}: '${layer}' is not a layer declared before it")
+    endif()
+    list(APPEND seen ${layer})
+    target_link_libraries(${target} PRIVATE gpushare_${layer})
+    get_target_property(below gpushare_${layer} GPUSHARE_LAYERS)
+    if(below)
+      list(APPEND pending ${below})
+    endif()
+  endwhile()
 endfunction()
 
 function(_gpushare_check_source layer source allowed names_cuda)

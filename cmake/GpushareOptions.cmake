@@ -1,19 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
 # gpushare_options: the compile options of every target of this project, and of nobody else's.
 add_library(gpushare_options INTERFACE)
 target_compile_features(gpushare_options INTERFACE cxx_std_20)
 target_include_directories(gpushare_options INTERFACE
   "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include")
 target_compile_options(gpushare_options INTERFACE
-  -Wall -Wextra -Wshadow -Wnon-virtual-dtor $<$<COMPILE_LANGUAGE:CXX>:-Wmissing-declarations>
-  -Wconversion -Wsign-conversion
-  $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
+  -Wall -Wextra -Wshadow -Wconversion -Wsign-conversion
+  $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
+  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wmissing-declarations>
+  $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wmissing-prototypes>
+  $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wthread-safety>)
 if(GPUSHARE_WERROR)
   target_compile_options(gpushare_options INTERFACE -Werror)
 endif()
+
 if(GPUSHARE_SANITIZE)
   target_compile_options(gpushare_options INTERFACE
-    -fsanitize=${GPUSHARE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
+    -fsanitize=${GPUSHARE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(gpushare_options INTERFACE -fsanitize=${GPUSHARE_SANITIZE})
 endif()
+if(GPUSHARE_BUILD_FUZZERS)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "GPUSHARE_BUILD_FUZZERS needs clang; use `cmake --preset fuzz`")
+  endif()
+  # Everything that a fuzzer may link is instrumented; only the fuzzers get libFuzzer's main().
+  target_compile_options(gpushare_options INTERFACE
+    -fsanitize=fuzzer-no-link,address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(gpushare_options INTERFACE -fsanitize=address,undefined)
+endif()
+
+if(GPUSHARE_TIDY)
+  find_program(GPUSHARE_CLANG_TIDY NAMES clang-tidy-14 clang-tidy REQUIRED)
+endif()
+
+# Compiler cache, when there is one and nobody chose otherwise.
+if(PROJECT_IS_TOP_LEVEL AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
+  find_program(GPUSHARE_CCACHE ccache)
+  if(GPUSHARE_CCACHE)
+    set(CMAKE_C_COMPILER_LAUNCHER "${GPUSHARE_CCACHE}")
+    set(CMAKE_CXX_COMPILER_LAUNCHER "${GPUSHARE_CCACHE}")
+  endif()
+endif()
+
+set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
 target_link_libraries(gpushare_options INTERFACE Threads::Threads ${CMAKE_DL_LIBS})

@@ -1,45 +1,85 @@
-# gpushare_test(<name> LABEL unit SOURCES a_test.cc... LAYERS sched ... [LIBRARIES ...] [ENV "K=V"...])
+# SPDX-License-Identifier: Apache-2.0
+# gpushare_test(<name> LABEL unit SOURCES a_test.cc ...
+#               [LAYERS sched ...]          # their objects are linked, with those they depend on
+#               [LIBRARIES ...] [ENV K=V ...] [TIMEOUT seconds])
 #
-# One GoogleTest executable, registered case by case under one ctest label (a second label and the
-# timeout would be lost by gtest_discover_tests in CMake 3.25, so both are set on the directory's tests
-# through properties of the single label). LAYERS pulls in the object files of the layers, transitively.
+# One GoogleTest executable, registered case by case as <label>.<suite>.<case>.
+#
+# Labels, one per folder of tests/: unit contract sim e2e stress fuzz package lint gpu bench-smoke.
 include(GoogleTest)
 
-function(gpushare_link_layers target)
-  set(pending ${ARGN})
-  set(seen "")
-  while(pending)
-    list(POP_FRONT pending layer)
-    if(layer IN_LIST seen)
-      continue()
-    endif()
-    list(APPEND seen ${layer})
-    target_link_libraries(${target} PRIVATE gpushare_${layer})
-    target_sources(${target} PRIVATE $<TARGET_OBJECTS:gpushare_${layer}>)
-    get_target_property(libs gpushare_${layer} LINK_LIBRARIES)
-    foreach(lib IN LISTS libs)
-      if(lib MATCHES "^gpushare_([a-z]+)$" AND NOT lib MATCHES "options|headers")
-        list(APPEND pending ${CMAKE_MATCH_1})
-      endif()
-    endforeach()
-  endwhile()
-endfunction()
-
 function(gpushare_test name)
-  cmake_parse_arguments(ARG "" "LABEL" "SOURCES;LAYERS;LIBRARIES;ENV" ${ARGN})
+  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;LAYERS;LIBRARIES;ENV" ${ARGN})
+  if(ARG_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "gpushare_test(${name}): unknown arguments ${ARG_UNPARSED_ARGUMENTS}")
+  endif()
+  if(NOT ARG_LABEL)
+    message(FATAL_ERROR "gpushare_test(${name}) needs a LABEL")
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
   add_executable(${name} ${ARG_SOURCES})
-  target_link_libraries(${name} PRIVATE gpushare_options GTest::gmock_main GTest::gtest ${ARG_LIBRARIES})
-  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE gpushare_options ${ARG_LIBRARIES} GTest::gmock_main GTest::gtest)
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   gpushare_link_layers(${name} ${ARG_LAYERS})
-  gtest_discover_tests(${name} TEST_PREFIX "${ARG_LABEL}." DISCOVERY_TIMEOUT 60
-                       PROPERTIES LABELS "${ARG_LABEL}" ENVIRONMENT "${ARG_ENV}")
+  if(ARG_LABEL MATCHES "^(unit|contract|sim)$")
+    add_dependencies(gpushare_reduced_tests ${name})
+  endif()
+  gtest_discover_tests(${name} TEST_PREFIX "${ARG_LABEL}." DISCOVERY_TIMEOUT 120 TEST_LIST ${name}_CASES)
+  # CMake 3.25 flattens lists in gtest_discover_tests(PROPERTIES ...), which loses every property after
+  # a second label or variable. So the properties are set by a script that ctest reads afterwards.
+  set(properties "${CMAKE_CURRENT_BINARY_DIR}/${name}_properties.cmake")
+  file(WRITE "${properties}"
+    "foreach(case IN LISTS ${name}_CASES)\n"
+    "  set_tests_properties(\"\${case}\" PROPERTIES\n"
+    "    LABELS [==[${ARG_LABEL}]==] TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT [==[${ARG_ENV}]==])\n"
+    "endforeach()\n")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${properties}")
 endfunction()
 
-# gpushare_benchmark(<name> SOURCES ... LAYERS ...): a Google Benchmark executable.
+# gpushare_benchmark(<name> SOURCES ... [LAYERS ...] [LIBRARIES ...]): a Google Benchmark executable.
 function(gpushare_benchmark name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LAYERS;LIBRARIES" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
-  target_link_libraries(${name} PRIVATE gpushare_options benchmark::benchmark ${ARG_LIBRARIES})
-  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE gpushare_options ${ARG_LIBRARIES} benchmark::benchmark)
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   gpushare_link_layers(${name} ${ARG_LAYERS})
 endfunction()
+
+# gpushare_fuzzer(<name> SOURCES ... [LAYERS ...] [CORPUS folder] [DICTIONARY file])
+#
+# A libFuzzer target, in the `fuzz` preset only (elsewhere the call does nothing). It runs for one second
+# as the test fuzz.<name>; run the executable by hand for longer. CORPUS holds seeds and past findings.
+function(gpushare_fuzzer name)
+  if(NOT GPUSHARE_BUILD_FUZZERS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "CORPUS;DICTIONARY" "SOURCES;LAYERS;LIBRARIES" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE gpushare_options ${ARG_LIBRARIES})
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  gpushare_link_layers(${name} ${ARG_LAYERS})
+  add_dependencies(gpushare_fuzzers ${name})
+  # New inputs go to the build folder; the corpus in the source tree is only read.
+  set(found "${CMAKE_CURRENT_BINARY_DIR}/${name}_found")
+  file(MAKE_DIRECTORY "${found}")
+  set(arguments -max_total_time=1 -timeout=10 -rss_limit_mb=2048 -artifact_prefix=${found}/ -print_final_stats=1)
+  if(ARG_DICTIONARY)
+    list(APPEND arguments "-dict=${CMAKE_CURRENT_SOURCE_DIR}/${ARG_DICTIONARY}")
+  endif()
+  list(APPEND arguments "${found}")
+  if(ARG_CORPUS)
+    list(APPEND arguments "${CMAKE_CURRENT_SOURCE_DIR}/${ARG_CORPUS}")
+  endif()
+  add_test(NAME fuzz.${name} COMMAND ${name} ${arguments})
+  set_tests_properties(fuzz.${name} PROPERTIES LABELS fuzz TIMEOUT 60)
+endfunction()
+# What scripts/test builds under the sanitizers.
+if(NOT TARGET gpushare_reduced_tests)
+  add_custom_target(gpushare_reduced_tests)
+endif()
+if(GPUSHARE_BUILD_FUZZERS AND NOT TARGET gpushare_fuzzers)
+  add_custom_target(gpushare_fuzzers)
+endif()
