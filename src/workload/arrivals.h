@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// When the requests of an open-loop service arrive: a Poisson process. Open-loop means that a
+// request comes when it comes, whether or not the ones before it have been answered.
+//
+//   std::mt19937_64 engine(seed);
+//   std::vector<Nanos> at = PoissonArrivals(/*per_second=*/80, Seconds(20), engine);
+//
+// Same engine state, same arrivals, on every machine with IEEE doubles.
+#ifndef GPUSHARE_WORKLOAD_ARRIVALS_H_
+#define GPUSHARE_WORKLOAD_ARRIVALS_H_
+
+#include <random>
+#include <vector>
+
+#include "base/time.h"
+
+namespace gpushare::workload {
+
+// One gap between arrivals: exponential with mean 1 / per_second, at least 1 ns. `per_second` > 0.
+Nanos PoissonGap(double per_second, std::mt19937_64& engine);
+
+// The arrivals from 0 until before `horizon`, ascending. None when per_second is not positive.
+std::vector<Nanos> PoissonArrivals(double per_second, Nanos horizon, std::mt19937_64& engine);
+
+}  // namespace gpushare::workload
+
+#endif  // GPUSHARE_WORKLOAD_ARRIVALS_H_

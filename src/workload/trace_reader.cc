@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <system_error>
+
+#include "absl/status/status.h"
+#include "base/status_macros.h"
+#include "workload/trace.h"
+
+namespace gpushare::workload {
+namespace {
+
+constexpr std::string_view kHeader = "kernel,bound,sms,duration_ns";
+// A name and three fields that are all as long as they may be fit, with room for quotes.
+constexpr size_t kMaxLineBytes = kMaxKernelNameBytes + 64;
+constexpr size_t kMaxFileBytes = size_t{256} << 20;
+
+// `text` fit for a message: short, and without bytes that would garble a terminal.
+std::string Quote(std::string_view text) {
+  constexpr size_t kMost = 40;
+  std::string quoted = "'";
+  for (const char c : text.substr(0, kMost)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte < 0x7f) {
+      quoted.push_back(c);
+    } else {
+      char hex[8];
+      std::snprintf(hex, sizeof(hex), "\\x%02x", byte);
+      quoted += hex;
+    }
+  }
+  quoted += text.size() > kMost ? "'..." : "'";
+  return quoted;
+}
+
+absl::Status ErrorAt(const std::string& label, int64_t line, const std::string& what) {
+  return absl::InvalidArgumentError(label + ":" + std::to_string(line) + ": " + what);
+}
+
+// Length of the UTF-8 sequence at the start of `text`; 0 when it is none (overlong forms,
+// surrogates and code points past U+10FFFF are none).
+size_t Utf8Length(std::string_view text) {
+  const auto at = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned first = at(0);
+  if (first < 0x80) return 1;
+  const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4 || text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((at(i) & 0xc0u) != 0x80u) return 0;
+  }
+  const unsigned second = at(1);
+  if (first == 0xe0 && second < 0xa0) return 0;
+  if (first == 0xed && second > 0x9f) return 0;
+  if (first == 0xf0 && second < 0x90) return 0;
+  if (first == 0xf4 && second > 0x8f) return 0;
+  return length;
+}
+
+// What is wrong with a kernel's name; empty when nothing is.
+std::string NameError(std::string_view name) {
+  if (name.empty()) return "kernel is empty: allowed are 1 to 1024 bytes";
+  if (name.size() > kMaxKernelNameBytes) {
+    return "kernel " + Quote(name) + " has " + std::to_string(name.size()) +
+           " bytes: allowed are 1 to 1024";
+  }
+  for (size_t i = 0; i < name.size();) {
+    const auto byte = static_cast<unsigned char>(name[i]);
+    if (byte < 0x20 || byte == 0x7f) {
+      return "kernel " + Quote(name) + " holds a control character (byte " +
+             std::to_string(static_cast<int>(byte)) + "): allowed is printable UTF-8";
+    }
+    const size_t length = Utf8Length(name.substr(i));
+    if (length == 0) {
+      return "kernel " + Quote(name) + " is not UTF-8: allowed is printable UTF-8";
+    }
+    i += length;
+  }
+  return "";
+}
+
+std::string IntegerError(std::string_view text, const char* field, int64_t most, int64_t* value) {
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, *value);
+  if (!text.empty() && error == std::errc() && stop == end && *value >= 1 && *value <= most)
+    return "";
+  return std::string(field) + " is " + Quote(text) + ": allowed are integers from 1 to " +
+         std::to_string(most);
+}
+
+// Takes the last field off `rest`, at its last comma; false when there is none.
+bool TakeLast(std::string_view* rest, std::string_view* field) {
+  const size_t comma = rest->rfind(',');
+  if (comma == std::string_view::npos) return false;
+  *field = rest->substr(comma + 1);
+  *rest = rest->substr(0, comma);
+  return true;
+}
+
+// Adds the kernel of one line; what is wrong with it, or empty.
+std::string AddLine(std::string_view line, KernelTrace* trace) {
+  if (line.size() > kMaxLineBytes) {
+    return "the line has " + std::to_string(line.size()) + " bytes: allowed are up to " +
+           std::to_string(kMaxLineBytes);
+  }
+  std::string_view name = line, bound_text, sms_text, duration_text;
+  if (!TakeLast(&name, &duration_text) || !TakeLast(&name, &sms_text) ||
+      !TakeLast(&name, &bound_text)) {
+    return "found " + Quote(line) + ": a line has the four fields " + std::string(kHeader);
+  }
+  if (name.size() >= 2 && name.front() == '"' && name.back() == '"') {
+    name = name.substr(1, name.size() - 2);
+  }
+  if (std::string error = NameError(name); !error.empty()) return error;
+
+  Bound bound;
+  if (bound_text == "compute") {
+    bound = Bound::kCompute;
+  } else if (bound_text == "memory") {
+    bound = Bound::kMemory;
+  } else if (bound_text == "unknown") {
+    bound = Bound::kUnknown;
+  } else {
+    return "bound is " + Quote(bound_text) + ": allowed are compute, memory and unknown";
+  }
+
+  int64_t sms = 0, duration = 0;
+  std::string error = IntegerError(sms_text, "sms", kMaxKernelSms, &sms);
+  if (error.empty()) {
+    error = IntegerError(duration_text, "duration_ns", kMaxKernelDuration.count(), &duration);
+  }
+  if (error.empty()) trace->Add(name, bound, sms, Nanos(duration));
+  return error;
+}
+
+}  // namespace
+
+absl::StatusOr<KernelTrace> ParseTrace(std::string_view text, const std::string& label) {
+  KernelTrace trace(label);
+  if (text.substr(0, 3) == "\xef\xbb\xbf") text.remove_prefix(3);  // spreadsheets write this mark
+  if (text.empty()) {
+    return ErrorAt(label, 1, "the file is empty: it starts with the line " + std::string(kHeader));
+  }
+  int64_t number = 0;
+  while (!text.empty()) {
+    ++number;
+    const size_t end = text.find('\n');
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+    if (number == 1) {
+      if (line == kHeader) continue;
+      return ErrorAt(label, 1,
+                     "the header is " + Quote(line) + ": allowed is " + std::string(kHeader));
+    }
+    if (line.empty() && text.empty()) break;  // a blank last line
+    if (static_cast<int64_t>(trace.kernels().size()) == kMaxTraceKernels) {
+      return ErrorAt(label, number, "too many kernels: allowed are up to 1000000");
+    }
+    if (const std::string error = AddLine(line, &trace); !error.empty()) {
+      return ErrorAt(label, number, error);
+    }
+  }
+  if (trace.empty()) {
+    return ErrorAt(label, number, "no kernel follows the header: allowed are 1 to 1000000");
+  }
+  return trace;
+}
+
+absl::StatusOr<KernelTrace> ReadTraceFile(const std::string& path) {
+  if (path.find('\0') != std::string::npos) {
+    return absl::InvalidArgumentError("the path of a trace file holds a NUL byte");
+  }
+  const auto close = [](std::FILE* file) { std::fclose(file); };
+  const std::unique_ptr<std::FILE, decltype(close)> file(std::fopen(path.c_str(), "rb"), close);
+  if (file == nullptr) {
+    return absl::ErrnoToStatus(errno, "cannot open trace file " + path);
+  }
+  std::string text;
+  char buffer[1 << 16];
+  while (const size_t got = std::fread(buffer, 1, sizeof(buffer), file.get())) {
+    text.append(buffer, got);
+    if (text.size() > kMaxFileBytes) {
+      return absl::InvalidArgumentError(path +
+                                        ": the file is too large: allowed are up to 256 MiB");
+    }
+  }
+  if (std::ferror(file.get()) != 0) {
+    return absl::ErrnoToStatus(errno, "cannot read trace file " + path);
+  }
+  GPUSHARE_ASSIGN_OR_RETURN(KernelTrace parsed, ParseTrace(text, path));
+
+  std::string label = path.substr(path.find_last_of('/') + 1);
+  if (const size_t dot = label.rfind('.'); dot != std::string::npos && dot > 0) label.resize(dot);
+  parsed.set_label(label);
+  return parsed;
+}
+
+}  // namespace gpushare::workload

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reader of kernel traces on arbitrary bytes: it answers with a trace or an error, and a trace
+// that it accepted reads back as the same kernels.
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "workload/spin.h"
+#include "workload/trace.h"
+
+namespace {
+
+void Require(bool holds) {
+  if (!holds) std::abort();
+}
+
+void CheckOne(std::string_view text) {
+  using namespace gpushare::workload;  // NOLINT(google-build-using-namespace)
+  const auto trace = ParseTrace(text, "fuzz");
+  if (!trace.ok()) {
+    Require(!trace.status().message().empty());
+    return;
+  }
+  Require(!trace->empty());
+  const auto again = ParseTrace(FormatTrace(*trace), "again");
+  Require(again.ok());
+  Require(again->names() == trace->names());
+  Require(again->kernels().size() == trace->kernels().size());
+  for (size_t i = 0; i < trace->kernels().size(); ++i) {
+    const TraceKernel &a = trace->kernels()[i], &b = again->kernels()[i];
+    Require(a.name == b.name && a.bound == b.bound && a.sms == b.sms && a.duration == b.duration);
+    const SpinLaunch launch = SpinLaunchOf(a, {.sms = 132, .shared_per_sm = 228 << 10});
+    Require(launch.grid >= 1 && launch.block_ns >= 1 && launch.block_ns <= launch.duration_ns);
+  }
+  (void)MakeSpinModule(*trace);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  CheckOne(text);
+  // Most random bytes fail at the header; the same bytes behind a good one get further.
+  CheckOne("kernel,bound,sms,duration_ns\n" + std::string(text));
+  return 0;
+}
