@@ -2,7 +2,8 @@
 // The driver as the layers above see it: typed calls, no cu* names, no CUDA headers.
 //
 //   GPUSHARE_ASSIGN_OR_RETURN(std::unique_ptr<Driver> driver, Driver::Open({}));
-//   GPUSHARE_ASSIGN_OR_RETURN(Event event, driver->CreateEvent(EventTiming::kOn));
+//   Event event = nullptr;
+//   GPUSHARE_RETURN_IF_ERROR(ToStatus(driver->CreateEvent(&event, /*timing=*/true), "cuEventCreate"));
 //
 // Calls return a Result: the driver's own code, unchanged (0 is success); ToStatus() turns it into an
 // absl::Status with the call's name and the driver's text. A Driver is a table of function pointers:
@@ -63,13 +64,19 @@ struct LaunchShape {
 };
 
 struct OpenOptions {
-  // Path or soname of the driver. Empty: GPUSHARE_DRIVER, else "libcuda.so.1".
+  // Path or soname of the driver, or "sim" for the simulated GPU (looked for at GPUSHARE_SIM_DRIVER,
+  // else where it is installed or built). Empty: GPUSHARE_DRIVER, else "libcuda.so.1".
   std::string path;
+  // Configuration of the simulated GPU, as in gpushare/testing/sim.h: applied before its cuInit().
+  // InvalidArgument when it is not understood, when the simulated GPU is in use already, or when the
+  // driver is a real one. Empty: nothing is configured here (GPUSHARE_SIM holds).
+  std::string simulation;
 };
 
 class Driver {
  public:
-  // Unavailable when there is no driver; the message names the simulated GPU and how to ask for it.
+  // Loads and initialises a driver. It stays loaded until the process ends.
+  // Unavailable when there is no usable one; the message names the simulated GPU and how to ask for it.
   static absl::StatusOr<std::unique_ptr<Driver>> Open(const OpenOptions& options);
   ~Driver();
 
@@ -130,7 +137,8 @@ class Driver {
   Result BlocksPerSm(int* blocks, Function function, int threads, size_t shared_bytes) const;
   Result SetMaxDynamicShared(Function function, int bytes) const;
   Result Launch(Function function, const LaunchShape& shape, Stream stream, void** params) const;
-  Result LaunchCooperative(Function function, const LaunchShape& shape, Stream stream, void** params) const;
+  Result LaunchCooperative(Function function, const LaunchShape& shape, Stream stream,
+                           void** params) const;
 
   // -- Graphs --
   Result BeginCapture(Stream stream) const;  // thread-local mode

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// The calls of Driver: each is the driver's own, with its code handed back unchanged.
+#include "driver/driver.h"
+
+#include <dlfcn.h>
+
+#include <type_traits>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "driver/state.h"
+
+namespace gpushare::driver {
+namespace {
+
+static_assert(std::is_same_v<DevicePtr, CUdeviceptr>);
+static_assert(std::is_same_v<Context, CUcontext> && std::is_same_v<Stream, CUstream> &&
+              std::is_same_v<Event, CUevent> && std::is_same_v<Module, CUmodule> &&
+              std::is_same_v<Function, CUfunction> && std::is_same_v<Graph, CUgraph> &&
+              std::is_same_v<GraphExec, CUgraphExec>);
+
+Result Code(CUresult result) { return Result{static_cast<int>(result)}; }
+
+}  // namespace
+
+Driver::Driver(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Driver::~Driver() = default;
+
+bool Driver::simulated() const { return state_->simulated; }
+base::Clock& Driver::clock() const {
+  return state_->clock != nullptr ? *state_->clock : base::RealClock();
+}
+int Driver::version() const { return state_->version; }
+const std::string& Driver::path() const { return state_->path; }
+void* Driver::Symbol(const char* name) const { return dlsym(state_->handle, name); }
+
+// -- Contexts --
+
+Result Driver::ReleasePrimaryContext(int ordinal) const {
+  CUdevice device = 0;
+  if (const CUresult result = state_->table.DeviceGet(&device, ordinal); result != CUDA_SUCCESS) {
+    return Code(result);
+  }
+  return Code(state_->table.DevicePrimaryCtxRelease(device));
+}
+Result Driver::PushContext(Context context) const {
+  return Code(state_->table.CtxPushCurrent(context));
+}
+Result Driver::PopContext() const {
+  CUcontext popped = nullptr;
+  return Code(state_->table.CtxPopCurrent(&popped));
+}
+Result Driver::CurrentContext(Context* context) const {
+  return Code(state_->table.CtxGetCurrent(context));
+}
+
+// -- Memory --
+
+Result Driver::MemAlloc(DevicePtr* pointer, size_t bytes) const {
+  return Code(state_->table.MemAlloc(pointer, bytes));
+}
+Result Driver::MemFree(DevicePtr pointer) const { return Code(state_->table.MemFree(pointer)); }
+Result Driver::MemInfo(size_t* free, size_t* total) const {
+  return Code(state_->table.MemGetInfo(free, total));
+}
+Result Driver::CopyHtoD(DevicePtr to, const void* from, size_t bytes) const {
+  return Code(state_->table.MemcpyHtoD(to, from, bytes));
+}
+Result Driver::CopyDtoH(void* to, DevicePtr from, size_t bytes) const {
+  return Code(state_->table.MemcpyDtoH(to, from, bytes));
+}
+Result Driver::CopyHtoDAsync(DevicePtr to, const void* from, size_t bytes, Stream stream) const {
+  return Code(state_->table.MemcpyHtoDAsync(to, from, bytes, stream));
+}
+Result Driver::CopyDtoHAsync(void* to, DevicePtr from, size_t bytes, Stream stream) const {
+  return Code(state_->table.MemcpyDtoHAsync(to, from, bytes, stream));
+}
+Result Driver::CopyDtoDAsync(DevicePtr to, DevicePtr from, size_t bytes, Stream stream) const {
+  return Code(state_->table.MemcpyDtoDAsync(to, from, bytes, stream));
+}
+Result Driver::SetD8Async(DevicePtr to, unsigned char value, size_t bytes, Stream stream) const {
+  return Code(state_->table.MemsetD8Async(to, value, bytes, stream));
+}
+
+// -- Streams and events --
+
+Result Driver::CreateStream(Stream* stream, int priority) const {
+  return Code(state_->table.StreamCreateWithPriority(stream, CU_STREAM_NON_BLOCKING, priority));
+}
+Result Driver::DestroyStream(Stream stream) const {
+  return Code(state_->table.StreamDestroy(stream));
+}
+Result Driver::SynchronizeStream(Stream stream) const {
+  return Code(state_->table.StreamSynchronize(stream));
+}
+Result Driver::StreamPriorityRange(int* least, int* greatest) const {
+  return Code(state_->table.CtxGetStreamPriorityRange(least, greatest));
+}
+Result Driver::StreamCapture(Stream stream, Capture* capture) const {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUresult result = state_->table.StreamIsCapturing(stream, &status);
+  *capture = status == CU_STREAM_CAPTURE_STATUS_NONE     ? Capture::kNone
+             : status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? Capture::kActive
+                                                         : Capture::kInvalidated;
+  return Code(result);
+}
+Result Driver::CreateEvent(Event* event, bool timing) const {
+  return Code(
+      state_->table.EventCreate(event, timing ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING));
+}
+Result Driver::DestroyEvent(Event event) const { return Code(state_->table.EventDestroy(event)); }
+Result Driver::RecordEvent(Event event, Stream stream) const {
+  return Code(state_->table.EventRecord(event, stream));
+}
+Result Driver::QueryEvent(Event event) const { return Code(state_->table.EventQuery(event)); }
+Result Driver::SynchronizeEvent(Event event) const {
+  return Code(state_->table.EventSynchronize(event));
+}
+Result Driver::ElapsedMs(float* ms, Event start, Event end) const {
+  return Code(state_->table.EventElapsedTime(ms, start, end));
+}
+Result Driver::StreamWaitEvent(Stream stream, Event event) const {
+  return Code(state_->table.StreamWaitEvent(stream, event, CU_EVENT_WAIT_DEFAULT));
+}
+Result Driver::RelaxThreadCaptureMode() const {
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  return Code(state_->table.ThreadExchangeStreamCaptureMode(&mode));
+}
+
+// -- Code --
+
+Result Driver::LoadModule(Module* module, const void* image) const {
+  return Code(state_->table.ModuleLoadData(module, image));
+}
+Result Driver::UnloadModule(Module module) const {
+  return Code(state_->table.ModuleUnload(module));
+}
+Result Driver::GetFunction(Function* function, Module module, const char* name) const {
+  return Code(state_->table.ModuleGetFunction(function, module, name));
+}
+Result Driver::BlocksPerSm(int* blocks, Function function, int threads, size_t shared_bytes) const {
+  return Code(state_->table.OccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, threads,
+                                                                      shared_bytes));
+}
+Result Driver::SetMaxDynamicShared(Function function, int bytes) const {
+  return Code(state_->table.FuncSetAttribute(
+      function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes));
+}
+Result Driver::Launch(Function function, const LaunchShape& shape, Stream stream,
+                      void** params) const {
+  return Code(state_->table.LaunchKernel(function, shape.grid.x, shape.grid.y, shape.grid.z,
+                                         shape.block.x, shape.block.y, shape.block.z,
+                                         shape.shared_bytes, stream, params, nullptr));
+}
+Result Driver::LaunchCooperative(Function function, const LaunchShape& shape, Stream stream,
+                                 void** params) const {
+  return Code(state_->table.LaunchCooperativeKernel(
+      function, shape.grid.x, shape.grid.y, shape.grid.z, shape.block.x, shape.block.y,
+      shape.block.z, shape.shared_bytes, stream, params));
+}
+
+// -- Graphs --
+
+Result Driver::BeginCapture(Stream stream) const {
+  return Code(state_->table.StreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+}
+Result Driver::EndCapture(Stream stream, Graph* graph) const {
+  return Code(state_->table.StreamEndCapture(stream, graph));
+}
+Result Driver::Instantiate(GraphExec* exec, Graph graph) const {
+  return Code(state_->table.GraphInstantiateWithFlags(exec, graph, 0));
+}
+Result Driver::LaunchGraph(GraphExec exec, Stream stream) const {
+  return Code(state_->table.GraphLaunch(exec, stream));
+}
+Result Driver::DestroyGraph(Graph graph) const { return Code(state_->table.GraphDestroy(graph)); }
+Result Driver::DestroyGraphExec(GraphExec exec) const {
+  return Code(state_->table.GraphExecDestroy(exec));
+}
+
+}  // namespace gpushare::driver

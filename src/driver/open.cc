@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opening a driver.
+#include <dlfcn.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "driver/driver.h"
+#include "driver/locate.h"
+#include "driver/state.h"
+#include "gpushare/testing/sim.h"
+
+namespace gpushare::driver {
+namespace {
+
+absl::Status NoDriver(const std::string& path, const std::string& why) {
+  return absl::UnavailableError(
+      absl::StrCat("no usable NVIDIA driver at '", path, "': ", why, "; ", kSimulatedGpuHint));
+}
+
+// 0 when the driver is a real one.
+uint32_t SimulatedAbi(void* handle) {
+  auto* abi = reinterpret_cast<decltype(&gpushare_sim_abi_version)>(
+      dlsym(handle, "gpushare_sim_abi_version"));
+  return abi == nullptr ? 0 : abi();
+}
+
+absl::Status Configure(void* handle, const std::string& text) {
+  auto* configure =
+      reinterpret_cast<decltype(&gpushare_sim_configure)>(dlsym(handle, "gpushare_sim_configure"));
+  if (configure == nullptr) {
+    return absl::InternalError("the simulated driver does not export gpushare_sim_configure");
+  }
+  char error[512] = "";
+  if (configure(text.c_str(), error, sizeof(error)) == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("simulated GPU: configuration '", text, "': ", error));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Driver>> Driver::Open(const OpenOptions& options) {
+  auto state = std::make_unique<State>();
+  absl::StatusOr<std::string> path = LocateDriver(options.path);
+  if (!path.ok()) return NoDriver("sim", std::string(path.status().message()));
+  state->path = *path;
+  state->handle = dlopen(state->path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (state->handle == nullptr) {
+    const char* why = dlerror();
+    return NoDriver(state->path, why != nullptr ? why : "dlopen failed");
+  }
+
+  const uint32_t abi = SimulatedAbi(state->handle);
+  state->simulated = abi != 0;
+  if (state->simulated && abi != GPUSHARE_SIM_ABI_VERSION) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the simulated driver '", state->path, "' has interface version ", abi,
+                     ", this gpushare needs ", GPUSHARE_SIM_ABI_VERSION));
+  }
+  if (!options.simulation.empty()) {
+    if (!state->simulated) {
+      return absl::InvalidArgumentError(absl::StrCat("a configuration of the simulated GPU ('",
+                                                     options.simulation, "') was given, but '",
+                                                     state->path, "' is a real driver"));
+    }
+    GPUSHARE_RETURN_IF_ERROR(Configure(state->handle, options.simulation));
+  }
+
+  if (absl::Status filled = state->table.Fill(state->handle); !filled.ok()) {
+    return NoDriver(state->path, std::string(filled.message()));
+  }
+  if (const CUresult result = state->table.Init(0); result != CUDA_SUCCESS) {
+    const absl::Status status = ToStatus(Result{result}, "cuInit");
+    if (state->simulated) return status;
+    return NoDriver(state->path, std::string(status.message()));
+  }
+  GPUSHARE_RETURN_IF_ERROR(
+      ToStatus(Result{state->table.DriverGetVersion(&state->version)}, "cuDriverGetVersion"));
+  if (state->simulated) {
+    GPUSHARE_ASSIGN_OR_RETURN(state->clock, SimClock::Attach(state->handle));
+  }
+  return std::unique_ptr<Driver>(new Driver(std::move(state)));
+}
+
+}  // namespace gpushare::driver

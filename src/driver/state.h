@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a Driver holds.
+#ifndef GPUSHARE_DRIVER_STATE_H_
+#define GPUSHARE_DRIVER_STATE_H_
+
+#include <memory>
+#include <string>
+
+#include "driver/driver.h"
+#include "driver/sim_clock.h"
+#include "driver/table.h"
+
+namespace gpushare::driver {
+
+struct Driver::State {
+  Table table;
+  void* handle = nullptr;  // never dlclose()d: a driver has threads and exit handlers of its own
+  std::string path;
+  int version = 0;
+  bool simulated = false;
+  std::unique_ptr<SimClock> clock;  // null: the machine's clock
+};
+
+}  // namespace gpushare::driver
+
+#endif  // GPUSHARE_DRIVER_STATE_H_

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// symbols.def as data: what is known of an entry point by its exported name.
+//
+//   const Symbol* symbol = FindSymbol("cuMemAlloc_v2");
+//   symbol->base == "cuMemAlloc"; symbol->version == 3020; symbol->klass == SymbolClass::kMemory;
+//   AnswerSymbol("cuMemAlloc", 12000, /*per_thread_stream=*/false) == symbol;
+#ifndef GPUSHARE_DRIVER_SYMBOLS_H_
+#define GPUSHARE_DRIVER_SYMBOLS_H_
+
+#include <span>
+#include <string_view>
+
+namespace gpushare::driver {
+
+enum class SymbolClass {
+  loader,
+  context,
+  partition,
+  memory,
+  host_memory,
+  copy,
+  launch,
+  stream,
+  event,
+  sync,
+  graph,
+  module,
+  query,
+  texture,
+  interop,
+  debug,
+  pass_through,
+};
+
+struct Symbol {
+  std::string_view name;  // as exported
+  std::string_view base;  // as cuGetProcAddress() is asked for it
+  int version;            // least CUDA version that `base` means this symbol for
+  SymbolClass klass;
+  bool hooked;
+  bool simulated;
+  bool per_thread_stream;  // the _ptds or _ptsz variant
+};
+
+std::span<const Symbol> Symbols();  // sorted by name
+
+// By exported name; null when there is none.
+const Symbol* FindSymbol(std::string_view name);
+
+// The symbol that cuGetProcAddress() means by (name, version, flags): the newest ABI that is not newer
+// than `version`. With `per_thread_stream`, the variant of the per-thread default stream where the
+// entry point has one. Null when there is none, or none as old as `version`; `*known` (may be null)
+// tells the two apart.
+const Symbol* AnswerSymbol(std::string_view base, int version, bool per_thread_stream,
+                           bool* known = nullptr);
+
+}  // namespace gpushare::driver
+
+#endif  // GPUSHARE_DRIVER_SYMBOLS_H_
