@@ -108,7 +108,8 @@ struct EngineOptions {
 
 class Gate {
  public:
-  ~Gate();
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
   const std::string& name() const;
 
   // Waits until the tenant may submit `work` on `stream`. High-priority tenants never wait.
@@ -132,8 +133,12 @@ class Gate {
   // A permit for code that launches on its own. ResourceExhausted/DeadlineExceeded/Cancelled as the
   // message says. Not nested here: the caller keeps track of nesting.
   absl::StatusOr<uint64_t> AcquireLease(const LeaseRequest& request);
-  struct LeaseResult { Nanos measured{0}; bool overrun = false; };
-  void ReleaseLease(uint64_t lease);
+  struct LeaseResult {
+    Nanos held{0};         // host time between acquire and release
+    bool overrun = false;  // longer than the maximum; the excess is debt
+  };
+  // Records the closing markers; from any thread. An id that is not held answers zeroes.
+  LeaseResult ReleaseLease(uint64_t lease);
 
   void Suspend();  // holds everything at the gate; waiters stay
   void Resume();
@@ -143,8 +148,10 @@ class Gate {
 
  private:
   friend class Engine;
-  explicit Gate(std::unique_ptr<TenantState> state);
-  std::unique_ptr<TenantState> state_;
+  explicit Gate(TenantState* state) : state_(state) {}
+  Admission AdmitSlow(StreamGate& stream, const Work& work, Time deadline);
+
+  TenantState* const state_;  // owned by the engine, which owns this gate too
 };
 
 class Engine {

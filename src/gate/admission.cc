@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: Apache-2.0
+// The way of a launch through the gate: credit, markers, asking the arbiter, waiting.
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "gate/state.h"
+
+namespace gpushare::gate {
+namespace {
+
+// Commands of unknown cost that a tenant may have in flight while others (or a cap) depend on it.
+constexpr int kUnknownInFlight = 2;
+
+uint64_t ToNs(float ns) { return static_cast<uint64_t>(std::max(ns, 1.0f)); }
+
+int WaitBucket(Nanos wait) {
+  const uint64_t us = static_cast<uint64_t>(std::max<int64_t>(wait.count() / 1000, 0));
+  return us == 0 ? 0 : std::min(static_cast<int>(std::bit_width(us)) - 1, kWaitBuckets - 1);
+}
+
+}  // namespace
+
+uint64_t KernelKey(const void* function, const driver::LaunchShape& shape) {
+  uint64_t h = reinterpret_cast<uintptr_t>(function);
+  h = (h ^ (uint64_t{shape.grid.x} << 32 | shape.grid.y)) * 0x9e3779b97f4a7c15u;
+  h = (h ^ (h >> 29) ^ (uint64_t{shape.grid.z} << 40 | uint64_t{shape.block.x} << 20 |
+                        uint64_t{shape.block.y} << 10 | shape.block.z)) *
+      0xbf58476d1ce4e5b9u;
+  return (h ^ (h >> 32) ^ shape.shared_bytes) * 0x94d049bb133111ebu;
+}
+
+Nanos GateStats::WaitQuantile(double q) const {
+  uint64_t total = 0;
+  for (uint64_t n : wait_histogram) total += n;
+  if (total == 0) return Nanos(0);
+  const double want = std::clamp(q, 0.0, 1.0) * static_cast<double>(total);
+  uint64_t seen = 0;
+  for (int i = 0; i < kWaitBuckets; ++i) {
+    seen += wait_histogram[static_cast<size_t>(i)];
+    if (static_cast<double>(seen) >= want) return Micros(int64_t{1} << (i + 1));
+  }
+  return Micros(int64_t{1} << kWaitBuckets);
+}
+
+// ---- Books of one tenant ----
+
+Nanos Engine::Impl::DeviceTime(Time host) const {
+  if (device_offset == Nanos::max()) return Nanos(0);
+  return host.time_since_epoch() - device_offset;
+}
+
+void Engine::Impl::SyncLaunches(TenantState& tenant) {
+  TenantPage& page = tenant.page;
+  const uint64_t word = page.credit.load(std::memory_order_acquire);
+  const uint32_t end = TenantPage::LaunchOf(word);
+  const int64_t spent = tenant.given_ns - static_cast<int64_t>(TenantPage::CreditOf(word));
+  const int64_t fresh = spent - tenant.accounted_ns;
+  uint32_t at = tenant.synced_launch;
+  if (((end - at) & TenantPage::kLaunchMask) > TenantPage::kRecords) {
+    at = (end - TenantPage::kRecords) & TenantPage::kLaunchMask;
+  }
+  const uint32_t begin = at;
+  double total = 0;
+  uint64_t launched = 0;
+  for (; at != end; at = (at + 1) & TenantPage::kLaunchMask) {
+    const LaunchRecord record = LaunchRecord::Unpack(
+        page.records[at & (TenantPage::kRecords - 1)].load(std::memory_order_acquire));
+    if (record.launch != at) break;  // numbered, not written yet: its thread is between the two
+    if (record.entry == LaunchRecord::kVoidEntry) continue;
+    total += static_cast<double>(tenant.costs.cost_ns(record.entry));
+    ++launched;
+  }
+  if (at == begin) return;
+  for (uint32_t launch = begin; launch != at; launch = (launch + 1) & TenantPage::kLaunchMask) {
+    const LaunchRecord record = LaunchRecord::Unpack(
+        page.records[launch & (TenantPage::kRecords - 1)].load(std::memory_order_acquire));
+    if (record.entry == LaunchRecord::kVoidEntry || record.stream >= tenant.streams.size()) continue;
+    StreamGate& stream = *tenant.streams[record.stream];
+    if (!stream.live) continue;
+    const float cost = tenant.costs.cost_ns(record.entry);
+    const uint32_t tag = record.entry | (record.unknown ? 1u << 31 : 0u);
+    replay.Append(stream.replay, {tag, cost, tenant.costs.footprint(record.entry)},
+                  tenant.not_before);
+    if (record.unknown) ++tenant.unknown_in_flight;
+    ++stream.unmarked;
+    stream.unmarked_ns += static_cast<int64_t>(static_cast<double>(fresh) *
+                                               static_cast<double>(cost) / total);
+  }
+  tenant.synced_launch = at;
+  tenant.stats.launches += launched;
+  if (total > 0) tenant.accounted_ns += fresh;
+}
+
+void Engine::Impl::GiveCredit(TenantState& tenant, Nanos amount, sched::Phase phase, Time now) {
+  tenant.given_ns += amount.count();
+  tenant.phase = phase;
+  tenant.not_before = DeviceTime(now);
+  tenant.last_change = now;
+  tenant.page.Add(static_cast<uint64_t>(amount.count()));
+  tenant.last_word = tenant.page.credit.load(std::memory_order_relaxed);
+  if (!tenant.open) {
+    tenant.open = true;
+    open_tenants.push_back(&tenant);
+  }
+}
+
+void Engine::Impl::TakeCredit(TenantState& tenant, Time now) {
+  const int64_t taken = static_cast<int64_t>(tenant.page.TakeAll());
+  if (taken == 0) return;
+  tenant.given_ns -= taken;
+  arbiter.Return(tenant.id, tenant.phase, Nanos(taken), now);
+}
+
+void Engine::Impl::Revoke(sched::Band band, Time now) {
+  for (TenantState* tenant : open_tenants) {
+    if (tenant->options.limits.band > band) TakeCredit(*tenant, now);
+  }
+}
+
+void Engine::Impl::RunArbiter(Time now, const TenantState* self, WakeList& wakes) {
+  grants.clear();
+  next_run = arbiter.Run(now, grants);
+  for (const sched::Grant& grant : grants) {
+    TenantState& tenant = *tenants[grant.tenant];
+    GiveCredit(tenant, grant.amount, grant.phase, now);
+    tenant.page.wake.fetch_add(1, std::memory_order_release);
+    if (&tenant != self || tenant.waiters > 1) wakes.push_back(&tenant.page.wake);
+  }
+}
+
+void Engine::Impl::WakeAll(const WakeList& wakes) {
+  for (const std::atomic<uint32_t>* word : wakes) clock.Wake(*word, 1 << 20);
+}
+
+bool Engine::Impl::NeedsPoke(Time when) const { return when < reconciler_wakes; }
+
+void Engine::Impl::Poke() {
+  poke.fetch_add(1, std::memory_order_release);
+  clock.Wake(poke, 1);
+}
+
+// ---- Markers ----
+
+void Engine::Impl::CloseOpen(TenantState& tenant, StreamGate* only, uint64_t lease) {
+  StreamGate* todo[16];
+  int count = 0;
+  {
+    absl::MutexLock lock(&mu);
+    SyncLaunches(tenant);
+    for (const auto& stream : tenant.streams) {
+      if (!stream->live || stream->unmarked == 0 || stream->marking) continue;
+      if (only != nullptr && stream.get() != only) continue;
+      if (count == 16) break;  // the rest is marked next time
+      stream->marking = true;
+      todo[count++] = stream.get();
+    }
+  }
+  if (count == 0) return;
+
+  driver::Event recorded[16];
+  for (int i = 0; i < count; ++i) {
+    recorded[i] = nullptr;
+    driver::Driver::Capture capture = driver::Driver::Capture::kNone;
+    // A record into a capturing stream would join or break the capture.
+    if (driver.StreamCapture(todo[i]->handle, &capture) != driver::Result::kSuccess ||
+        capture != driver::Driver::Capture::kNone) {
+      continue;
+    }
+    driver::Event event = events.Take();
+    if (event == nullptr) continue;
+    if (driver.RecordEvent(event, todo[i]->handle) == driver::Result::kSuccess) {
+      recorded[i] = event;
+    } else {
+      events.Give(event);
+    }
+  }
+
+  const Time now = clock.Now();
+  bool needs_poke = false;
+  {
+    absl::MutexLock lock(&mu);
+    for (int i = 0; i < count; ++i) {
+      StreamGate& stream = *todo[i];
+      stream.marking = false;
+      arbiter.Launched(tenant.id, stream.unmarked, now);
+      if (recorded[i] != nullptr) {
+        replay.Boundary(stream.replay);
+        markers.push_back({next_marker++, recorded[i], &stream, stream.unmarked, stream.unmarked_ns, tenant.phase,
+                           now, lease});
+        ++stream.markers_pending;
+        ++tenant.stats.markers;
+      } else {
+        replay.Abandon(stream.replay);
+        arbiter.Settle(tenant.id, tenant.phase, Nanos(stream.unmarked_ns),
+                       Nanos(stream.unmarked_ns), stream.unmarked, now);
+      }
+      stream.unmarked = 0;
+      stream.unmarked_ns = 0;
+    }
+    needs_poke = NeedsPoke(NextPoll(now));
+  }
+  if (needs_poke) Poke();
+}
+
+void Engine::Impl::MarkStart(StreamGate& stream) {
+  driver::Event event = nullptr;
+  driver::Driver::Capture capture = driver::Driver::Capture::kNone;
+  if (driver.StreamCapture(stream.handle, &capture) == driver::Result::kSuccess &&
+      capture == driver::Driver::Capture::kNone) {
+    event = events.Take();
+    if (event != nullptr &&
+        driver.RecordEvent(event, stream.handle) != driver::Result::kSuccess) {
+      events.Give(event);
+      event = nullptr;
+    }
+  }
+  const Time now = clock.Now();
+  absl::MutexLock lock(&mu);
+  stream.marking = false;
+  if (event == nullptr) return;
+  replay.Boundary(stream.replay);
+  markers.push_back({next_marker++, event, &stream, 0, 0, stream.tenant->phase, now, 0});
+  ++stream.markers_pending;
+  ++stream.tenant->stats.markers;
+}
+
+// ---- The gate ----
+
+Admission Gate::Admit(StreamGate& stream, const Work& work, Time deadline) {
+  TenantState& tenant = *state_;
+  const uint64_t context = stream.context.load(std::memory_order_relaxed);
+  const meter::CostModel::Prediction cost = tenant.costs.Predict(work.key, context, work.footprint);
+  if (cost.known && work.kind != Work::Kind::kCooperative) {
+    const float factor = tenant.page.charge_factor.load(std::memory_order_relaxed);
+    uint32_t launch;
+    if (tenant.page.Spend(ToNs(cost.cost_ns * factor), &launch)) {
+      tenant.page.Record({launch, stream.index, cost.entry, false});
+      stream.context.store((context << 32) | (work.key & 0xffffffffu), std::memory_order_relaxed);
+      return {Verdict::kAdmitted, &stream, launch};
+    }
+  }
+  return AdmitSlow(stream, work, deadline);
+}
+
+Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, Time deadline) {
+  TenantState& tenant = *state_;
+  Engine::Impl& engine = tenant.engine;
+  const uint64_t context = stream.context.load(std::memory_order_relaxed);
+  // One prediction for the whole wait: the grant is asked for and spent by the same figure.
+  const meter::CostModel::Prediction cost = tenant.costs.Predict(work.key, context, work.footprint);
+  const uint64_t charge =
+      ToNs(cost.cost_ns * tenant.page.charge_factor.load(std::memory_order_relaxed));
+  // Such a command is not covered by credit that was given for others.
+  const bool own_grant = !cost.known || work.kind == Work::Kind::kCooperative;
+
+  // What the spent grant launched gets its marker here, where the host stops anyway.
+  engine.CloseOpen(tenant, nullptr);
+
+  enum class Next { kSubmit, kGiveUp, kRetry, kWait };
+  Verdict verdict = Verdict::kAdmitted;
+  bool asked = false, counted = false, mark_start = false;
+  uint32_t launch = 0;
+  Time now = engine.clock.Now(), wait_began = kNever;
+  for (;;) {
+    Engine::Impl::WakeList wakes;
+    Next next = Next::kWait;
+    uint32_t seen = 0;
+    bool needs_poke = false;
+    {
+      absl::MutexLock lock(&engine.mu);
+      if (tenant.removed) {
+        verdict = Verdict::kSuspended;
+        next = Next::kGiveUp;
+      } else if (!tenant.suspended && (asked || !own_grant) && tenant.page.Spend(charge, &launch)) {
+        next = Next::kSubmit;
+        tenant.page.Record({launch, stream.index, cost.entry, !cost.known});
+        // A command of unknown cost is measured in a batch of its own.
+        if (!cost.known) engine.TakeCredit(tenant, now);
+        mark_start = stream.markers_pending == 0 && stream.unmarked == 0 && !stream.marking;
+        if (mark_start) stream.marking = true;
+        if (wait_began != kNever) {
+          ++tenant.stats.waits;
+          tenant.stats.throttled += now - wait_began;
+          ++tenant.stats.wait_histogram[static_cast<size_t>(WaitBucket(now - wait_began))];
+        }
+      } else if (now >= deadline) {
+        verdict = Verdict::kDeadline;
+        next = Next::kGiveUp;
+      } else {
+        seen = tenant.page.wake.load(std::memory_order_acquire);
+        if (!counted) ++tenant.waiters;
+        counted = true;
+        engine.TakeCredit(tenant, now);
+        if (engine.MayAsk(tenant, cost.known)) {
+          engine.Ask(tenant, Nanos(static_cast<int64_t>(charge)),
+                     work.kind == Work::Kind::kCooperative, now);
+          asked = true;
+          engine.RunArbiter(now, &tenant, wakes);
+          if (TenantPage::CreditOf(tenant.page.credit.load(std::memory_order_relaxed)) >= charge) {
+            next = Next::kRetry;
+          }
+        }
+      }
+      if (counted && (next == Next::kSubmit || next == Next::kGiveUp)) {
+        --tenant.waiters;
+        counted = false;
+        if (next == Next::kGiveUp && tenant.waiters == 0 && !tenant.removed) {
+          engine.arbiter.Unblock(tenant.id, now);
+          engine.RunArbiter(now, &tenant, wakes);
+        }
+      }
+      needs_poke = engine.NeedsPoke(engine.next_run);
+    }
+    engine.WakeAll(wakes);
+    if (needs_poke) engine.Poke();
+    if (next == Next::kSubmit || next == Next::kGiveUp) break;
+    if (next == Next::kWait) {
+      if (wait_began == kNever) wait_began = now;
+      engine.clock.Wait(tenant.page.wake, seen, deadline, engine.options.spin);
+    }
+    now = engine.clock.Now();
+  }
+  if (mark_start) engine.MarkStart(stream);
+  if (verdict != Verdict::kAdmitted) return {verdict, nullptr, 0};
+  stream.context.store((context << 32) | (work.key & 0xffffffffu), std::memory_order_relaxed);
+  return {Verdict::kAdmitted, &stream, launch};
+}
+
+void Gate::Complete(const Admission& admission, bool submitted) {
+  if (submitted) return;
+  // The driver refused: nothing runs, so the record is void and the charge goes back when the grant is
+  // settled (spent credit that no record explains is charged to the others in it, at most one command).
+  state_->page.Record({admission.slot, admission.stream->index, LaunchRecord::kVoidEntry, false});
+}
+
+bool Engine::Impl::MayAsk(const TenantState& tenant, bool cost_known) const {
+  if (tenant.suspended) return false;
+  if (cost_known) return true;
+  const bool others_depend = arbiter.tenants() > 1 || tenant.options.limits.cap < 1;
+  return !others_depend || tenant.unknown_in_flight < kUnknownInFlight;
+}
+
+void Engine::Impl::Ask(TenantState& tenant, Nanos charge, bool exclusive, Time now) {
+  if (tenant.options.limits.band != sched::Band::kHigh) {
+    arbiter.Block(tenant.id, charge, exclusive, now);
+    return;
+  }
+  // High priority does not ask: it is charged, and everybody below loses what was granted.
+  const Nanos amount = std::max(charge, options.arbiter.lone_grant);
+  GiveCredit(tenant, amount, arbiter.Charge(tenant.id, amount, now), now);
+  Revoke(sched::Band::kHigh, now);
+}
+
+// ---- Waiting for the device ----
+
+void Gate::Synchronizing(StreamGate* stream) {
+  TenantState& tenant = *state_;
+  Engine::Impl& engine = tenant.engine;
+  engine.CloseOpen(tenant, stream);
+  const Time now = engine.clock.Now();
+  Engine::Impl::WakeList wakes;
+  bool needs_poke = false;
+  {
+    absl::MutexLock lock(&engine.mu);
+    if (tenant.waiters > 0) return;  // another thread of the tenant goes on launching
+    engine.TakeCredit(tenant, now);
+    engine.arbiter.Sync(tenant.id, now);
+    engine.RunArbiter(now, &tenant, wakes);
+    needs_poke = engine.NeedsPoke(std::min(engine.next_run, engine.NextPoll(now)));
+  }
+  engine.WakeAll(wakes);
+  if (needs_poke) engine.Poke();
+}
+
+void Gate::Synchronized() {
+  TenantState& tenant = *state_;
+  Engine::Impl& engine = tenant.engine;
+  const Time now = engine.clock.Now();
+  absl::MutexLock lock(&engine.mu);
+  engine.arbiter.Touch(tenant.id, now);
+}
+
+// ---- Copies ----
+
+Verdict Gate::AdmitCopy(CopyDirection direction, uint64_t bytes, Time deadline) {
+  TenantState& tenant = *state_;
+  Engine::Impl& engine = tenant.engine;
+  const size_t d = static_cast<size_t>(direction);
+  Time now = engine.clock.Now();
+  const Time began = now;
+  for (;;) {
+    uint32_t seen = 0;
+    Time until = deadline;
+    {
+      absl::MutexLock lock(&engine.mu);
+      if (tenant.removed) return Verdict::kSuspended;
+      CopyLimit& limit = tenant.copies[d];
+      seen = tenant.page.wake.load(std::memory_order_acquire);
+      if (!tenant.suspended) {
+        if (limit.bytes_per_s > 0) {
+          const double elapsed = static_cast<double>((now - limit.at).count()) * 1e-9;
+          // A hundredth of a second may be saved up; a copy larger than that leaves a debt behind.
+          limit.tokens = std::min(limit.tokens + elapsed * limit.bytes_per_s,
+                                  limit.bytes_per_s * 0.01);
+          limit.at = now;
+        }
+        if (limit.bytes_per_s <= 0 || limit.tokens > 0) {
+          limit.tokens -= static_cast<double>(bytes);
+          tenant.stats.copy_bytes[d] += bytes;
+          tenant.stats.copy_throttled[d] += now - began;
+          return Verdict::kAdmitted;
+        }
+        const double wait_ns = -limit.tokens / limit.bytes_per_s * 1e9 + 1;
+        until = std::min(until, now + Nanos(static_cast<int64_t>(wait_ns)));
+      }
+      if (now >= deadline) return Verdict::kDeadline;
+    }
+    engine.clock.Wait(tenant.page.wake, seen, until, Nanos(0));
+    now = engine.clock.Now();
+  }
+}
+
+}  // namespace gpushare::gate

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gate/engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "gate/state.h"
+
+namespace gpushare::gate {
+
+Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(driver::Driver& driver,
+                                                       driver::Context context,
+                                                       const EngineOptions& options) {
+  auto impl = std::make_unique<Impl>(driver, context, options);
+  GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(driver.PushContext(context), "PushContext"));
+  absl::StatusOr<std::unique_ptr<meter::TimeLine>> time_line =
+      meter::TimeLine::Create(driver, impl->events);
+  driver.PopContext();
+  if (!time_line.ok()) return std::move(time_line).status();
+  impl->time_line = *std::move(time_line);
+  Impl* const raw = impl.get();
+  impl->reconciler = impl->clock.StartThread("gpushare-meter", [raw] { raw->Reconcile(); });
+  return std::unique_ptr<Engine>(new Engine(std::move(impl)));
+}
+
+Engine::~Engine() {
+  impl_->stopping.store(true, std::memory_order_release);
+  impl_->Poke();
+  impl_->reconciler->Join();
+  impl_->driver.PushContext(impl_->context);
+  for (const Marker& marker : impl_->markers) impl_->events.Give(marker.event);
+  impl_->markers.clear();
+  impl_->time_line.reset();
+  impl_->events.Clear();
+  impl_->driver.PopContext();
+}
+
+absl::StatusOr<Gate*> Engine::AddTenant(std::string name, const TenantOptions& options) {
+  const Time now = impl_->clock.Now();
+  auto tenant =
+      std::make_unique<TenantState>(*impl_, std::move(name), impl_->options.default_cost);
+  tenant->options = options;
+  tenant->copies[0] = {options.h2d_bytes_per_s, 0, now};
+  tenant->copies[1] = {options.d2h_bytes_per_s, 0, now};
+  tenant->gate.reset(new Gate(tenant.get()));
+  Gate* const gate = tenant->gate.get();
+  absl::MutexLock lock(&impl_->mu);
+  tenant->id = impl_->arbiter.Add(options.limits, now);
+  if (tenant->id >= impl_->tenants.size()) impl_->tenants.resize(tenant->id + 1);
+  impl_->tenants[tenant->id] = std::move(tenant);
+  return gate;
+}
+
+void Engine::RemoveTenant(Gate* gate) {
+  TenantState& tenant = *gate->state_;
+  Impl& engine = *impl_;
+  {
+    absl::MutexLock lock(&engine.mu);
+    tenant.removed = true;
+    tenant.page.TakeAll();
+    tenant.page.wake.fetch_add(1, std::memory_order_release);
+  }
+  engine.clock.Wake(tenant.page.wake, 1 << 20);
+  // Waiters leave through the lock; the last one clears the way.
+  for (;;) {
+    {
+      absl::MutexLock lock(&engine.mu);
+      if (tenant.waiters == 0) break;
+    }
+    engine.clock.SleepUntil(engine.clock.Now() + Micros(20));
+  }
+  const Time now = engine.clock.Now();
+  Impl::WakeList wakes;
+  {
+    absl::MutexLock lock(&engine.mu);
+    std::erase(engine.open_tenants, &tenant);
+    std::erase_if(engine.leases, [&](const LeaseState& l) { return l.tenant == &tenant; });
+    for (auto marker = engine.markers.begin(); marker != engine.markers.end();) {
+      if (marker->stream->tenant == &tenant) {
+        engine.events.Give(marker->event);
+        marker = engine.markers.erase(marker);
+      } else {
+        ++marker;
+      }
+    }
+    for (const auto& stream : tenant.streams) {
+      if (stream->live) engine.replay.RemoveStream(stream->replay);
+      stream->live = false;
+    }
+    engine.arbiter.Remove(tenant.id, now);
+    // The reconciler may hold copies of this tenant's markers until it comes round.
+    engine.removed_tenants.push_back(std::move(engine.tenants[tenant.id]));
+    engine.RunArbiter(now, nullptr, wakes);
+  }
+  engine.WakeAll(wakes);
+  engine.Poke();
+}
+
+// ---- Streams, limits, statistics ----
+
+const std::string& Gate::name() const { return state_->name; }
+
+absl::StatusOr<StreamGate*> Gate::AddStream(driver::Stream handle) {
+  TenantState& tenant = *state_;
+  Engine::Impl& engine = tenant.engine;
+  absl::MutexLock lock(&engine.mu);
+  StreamGate* stream = nullptr;
+  for (const auto& old : tenant.streams) {
+    if (!old->live && old->markers_pending == 0 && !old->marking) stream = old.get();
+  }
+  if (stream == nullptr) {
+    if (tenant.streams.size() >= 0xffff) {
+      return absl::ResourceExhaustedError("tenant '" + tenant.name +
+                                          "': 65535 streams are bound, no more can be");
+    }
+    tenant.streams.push_back(std::make_unique<StreamGate>());
+    stream = tenant.streams.back().get();
+    stream->index = static_cast<uint32_t>(tenant.streams.size() - 1);
+  }
+  stream->handle = handle;
+  stream->tenant = &tenant;
+  stream->context.store(0, std::memory_order_relaxed);
+  stream->unmarked = 0;
+  stream->unmarked_ns = 0;
+  stream->live = true;
+  stream->replay =
+      engine.replay.AddStream(tenant.id, static_cast<int>(tenant.options.limits.band));
+  return stream;
+}
+
+void Gate::RemoveStream(StreamGate* stream) {
+  TenantState& tenant = *state_;
+  Engine::Impl& engine = tenant.engine;
+  engine.CloseOpen(tenant, stream);
+  const Time now = engine.clock.Now();
+  absl::MutexLock lock(&engine.mu);
+  // Its markers complete with the work that is in flight; what they say is taken by prediction.
+  for (const Marker& marker : engine.markers) {
+    if (marker.stream != stream) continue;
+    engine.arbiter.Settle(tenant.id, marker.phase, Nanos(marker.charged_ns),
+                          Nanos(marker.charged_ns), marker.commands, now);
+  }
+  engine.replay.RemoveStream(stream->replay);
+  stream->live = false;
+}
+
+void Gate::Suspend() {
+  TenantState& tenant = *state_;
+  Engine::Impl& engine = tenant.engine;
+  const Time now = engine.clock.Now();
+  Engine::Impl::WakeList wakes;
+  {
+    absl::MutexLock lock(&engine.mu);
+    tenant.suspended = true;
+    engine.TakeCredit(tenant, now);
+    engine.arbiter.Unblock(tenant.id, now);
+    engine.RunArbiter(now, nullptr, wakes);
+  }
+  engine.WakeAll(wakes);
+}
+
+void Gate::Resume() {
+  TenantState& tenant = *state_;
+  Engine::Impl& engine = tenant.engine;
+  {
+    absl::MutexLock lock(&engine.mu);
+    tenant.suspended = false;
+    tenant.page.wake.fetch_add(1, std::memory_order_release);
+  }
+  engine.clock.Wake(tenant.page.wake, 1 << 20);
+}
+
+void Gate::Update(const TenantOptions& options) {
+  TenantState& tenant = *state_;
+  Engine::Impl& engine = tenant.engine;
+  const Time now = engine.clock.Now();
+  Engine::Impl::WakeList wakes;
+  {
+    absl::MutexLock lock(&engine.mu);
+    engine.TakeCredit(tenant, now);
+    tenant.options = options;
+    tenant.copies[0].bytes_per_s = options.h2d_bytes_per_s;
+    tenant.copies[1].bytes_per_s = options.d2h_bytes_per_s;
+    engine.arbiter.Update(tenant.id, options.limits, now);
+    engine.RunArbiter(now, nullptr, wakes);
+    // Waiters of every kind look again: they may wait by a rate that no longer holds.
+    tenant.page.wake.fetch_add(1, std::memory_order_release);
+    wakes.push_back(&tenant.page.wake);
+  }
+  engine.WakeAll(wakes);
+}
+
+GateStats Gate::stats() const {
+  TenantState& tenant = *state_;
+  absl::MutexLock lock(&tenant.engine.mu);
+  GateStats stats = tenant.stats;
+  stats.launches += (TenantPage::LaunchOf(tenant.page.credit.load(std::memory_order_acquire)) -
+                     tenant.synced_launch) &
+                    TenantPage::kLaunchMask;
+  return stats;
+}
+
+sched::Arbiter::TenantView Gate::view() const {
+  absl::MutexLock lock(&state_->engine.mu);
+  return state_->engine.arbiter.View(state_->id);
+}
+
+}  // namespace gpushare::gate

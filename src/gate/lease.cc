@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Leases: permits for code that launches on its own.
+#include <algorithm>
+#include <utility>
+
+#include "gate/state.h"
+
+namespace gpushare::gate {
+
+absl::StatusOr<uint64_t> Gate::AcquireLease(const LeaseRequest& request) {
+  TenantState& tenant = *state_;
+  Engine::Impl& engine = tenant.engine;
+  if (request.hint <= Nanos(0) || request.maximum < request.hint) {
+    return absl::InvalidArgumentError("lease: the hint must be above 0 and at most the maximum");
+  }
+  engine.CloseOpen(tenant, nullptr);
+  Time now = engine.clock.Now();
+  const Time began = now;
+  const uint64_t charge = static_cast<uint64_t>(request.hint.count());
+  bool asked = false, counted = false;
+  for (;;) {
+    Engine::Impl::WakeList wakes;
+    absl::Status refused = absl::OkStatus();
+    uint64_t id = 0;
+    uint32_t seen = 0, launch = 0;
+    bool wait = false, needs_poke = false;
+    {
+      absl::MutexLock lock(&engine.mu);
+      if (tenant.removed) {
+        refused = absl::CancelledError("tenant '" + tenant.name + "' was removed");
+      } else if (!tenant.suspended && asked && tenant.page.Spend(charge, &launch)) {
+        tenant.page.Record({launch, 0, LaunchRecord::kVoidEntry, false});
+        tenant.accounted_ns += request.hint.count();
+        id = engine.next_lease++;
+        engine.leases.push_back(
+            {id, &tenant, request, request.hint.count(), tenant.phase, now});
+        const float cost = static_cast<float>(request.hint.count());
+        for (StreamGate* stream : request.streams) {
+          engine.replay.Append(stream->replay, {meter::CostModel::kCatchAll, cost, 1},
+                               tenant.not_before);
+        }
+        if (now > began) {
+          ++tenant.stats.waits;
+          tenant.stats.throttled += now - began;
+        }
+      } else if (now >= request.deadline) {
+        refused = absl::DeadlineExceededError("tenant '" + tenant.name +
+                                              "': no lease before the deadline");
+      } else {
+        seen = tenant.page.wake.load(std::memory_order_acquire);
+        if (!counted) ++tenant.waiters;
+        counted = true;
+        engine.TakeCredit(tenant, now);
+        if (engine.MayAsk(tenant, true)) {
+          engine.Ask(tenant, request.hint, request.exclusive, now);
+          asked = true;
+          engine.RunArbiter(now, &tenant, wakes);
+        }
+        wait = TenantPage::CreditOf(tenant.page.credit.load()) < charge;
+      }
+      if (counted && (id != 0 || !refused.ok())) {
+        --tenant.waiters;
+        if (!refused.ok() && tenant.waiters == 0 && !tenant.removed) {
+          engine.arbiter.Unblock(tenant.id, now);
+        }
+      }
+      needs_poke = engine.NeedsPoke(engine.next_run);
+    }
+    engine.WakeAll(wakes);
+    if (needs_poke) engine.Poke();
+    if (id != 0) return id;
+    if (!refused.ok()) return refused;
+    if (wait) {
+      engine.clock.Wait(tenant.page.wake, seen, request.deadline, engine.options.spin);
+    }
+    now = engine.clock.Now();
+  }
+}
+
+Gate::LeaseResult Gate::ReleaseLease(uint64_t id) {
+  TenantState& tenant = *state_;
+  Engine::Impl& engine = tenant.engine;
+  const Time now = engine.clock.Now();
+  LeaseState lease;
+  {
+    absl::MutexLock lock(&engine.mu);
+    const auto at = std::find_if(engine.leases.begin(), engine.leases.end(),
+                                 [id](const LeaseState& l) { return l.id == id; });
+    if (at == engine.leases.end()) return {};
+    lease = std::move(*at);
+    engine.leases.erase(at);
+    int64_t charge = lease.charged_ns;
+    for (StreamGate* stream : lease.request.streams) {
+      if (!stream->live) continue;
+      ++stream->unmarked;
+      stream->unmarked_ns += charge;
+      charge = 0;
+    }
+    if (charge > 0) {
+      // No stream to put a marker on: what is charged is the time that it was held.
+      engine.arbiter.Launched(tenant.id, 1, now);
+      engine.arbiter.Settle(tenant.id, lease.phase, Nanos(charge), now - lease.acquired, 1, now);
+      tenant.stats.predicted += Nanos(charge);
+      tenant.stats.measured += now - lease.acquired;
+    }
+  }
+  engine.CloseOpen(tenant, nullptr, id);
+  Synchronizing(nullptr);
+  const Nanos held = now - lease.acquired;
+  return {held, held > lease.request.maximum};
+}
+
+}  // namespace gpushare::gate

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reconciler: sees markers complete, turns them into device time, corrects the tenants.
+#include <algorithm>
+#include <utility>
+
+#include "gate/state.h"
+
+namespace gpushare::gate {
+namespace {
+
+// Between two looks at a marker that is due.
+constexpr Nanos kPoll = Micros(5);
+// How much of the predicted time must have passed before the first look.
+constexpr double kFirstLook = 0.9;
+// Work without a marker whose tenant fell silent is taken to have cost what was predicted.
+constexpr Nanos kSilence = Millis(1);
+
+}  // namespace
+
+// One pass over the front markers of all streams. True when one had completed: others may have before it
+// that were asked too early, so the caller asks again before it sorts by stamp.
+bool Engine::Impl::QueryMarkers(std::vector<Marker>& completed) {
+  std::vector<Marker> front;
+  {
+    absl::MutexLock lock(&mu);
+    std::vector<const StreamGate*> busy;
+    for (const Marker& marker : markers) {
+      if (std::find(busy.begin(), busy.end(), marker.stream) != busy.end()) continue;
+      busy.push_back(marker.stream);
+      front.push_back(marker);
+    }
+  }
+  bool any = false;
+  for (const Marker& marker : front) {
+    const driver::Result result = driver.QueryEvent(marker.event);
+    if (result == driver::Result::kNotReady) continue;
+    absl::MutexLock lock(&mu);
+    const auto at = std::find_if(markers.begin(), markers.end(),
+                                 [&](const Marker& m) { return m.id == marker.id; });
+    if (at == markers.end()) continue;
+    if (result != driver::Result::kSuccess) device_lost = true;
+    completed.push_back(*at);
+    markers.erase(at);
+    any = true;
+  }
+  return any;
+}
+
+void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
+  StreamGate& stream = *marker.stream;
+  --stream.markers_pending;
+  if (!stream.live) return;
+  TenantState& tenant = *stream.tenant;
+  const meter::Replay::Batch batch = replay.Complete(stream.replay, stamp);
+  if (marker.commands == 0) return;
+
+  int unknown = 0;
+  for (const meter::Replay::Command& command : batch.commands) {
+    if ((command.entry >> 31) != 0) ++unknown;
+    if (!batch.learnable || marker.lease != 0) continue;
+    const float share = static_cast<float>(static_cast<double>(command.cost_ns) /
+                                           std::max(batch.predicted_ns, 1.0));
+    tenant.costs.Learn(command.entry & 0x7fffffffu, static_cast<float>(batch.ratio), share,
+                       batch.alone);
+  }
+  tenant.unknown_in_flight -= std::min(unknown, tenant.unknown_in_flight);
+  if (unknown > 0 && tenant.waiters > 0) tenant.page.wake.fetch_add(1, std::memory_order_release);
+
+  const Nanos measured(static_cast<int64_t>(batch.used_ns));
+  arbiter.Settle(tenant.id, marker.phase, Nanos(marker.charged_ns), measured, marker.commands, now);
+  tenant.stats.predicted += Nanos(marker.charged_ns);
+  tenant.stats.measured += measured;
+
+  // Charge by what the tenant's commands lately took of the device, not by what they take alone.
+  const double factor = batch.used_ns / std::max(batch.predicted_ns * batch.ratio, 1.0);
+  const float old = tenant.page.charge_factor.load(std::memory_order_relaxed);
+  const float weight = static_cast<float>(std::min(1.0, batch.predicted_ns / 2e6));
+  tenant.page.charge_factor.store(
+      std::clamp(old + weight * (static_cast<float>(factor) - old), 0.01f, 1.0f),
+      std::memory_order_relaxed);
+}
+
+Time Engine::Impl::RevokeIdle(Time now) {
+  Time next = kNever;
+  for (size_t i = 0; i < open_tenants.size();) {
+    TenantState& tenant = *open_tenants[i];
+    const uint64_t word = tenant.page.credit.load(std::memory_order_acquire);
+    if (word != tenant.last_word) {
+      tenant.last_word = word;
+      tenant.last_change = now;
+      arbiter.Touch(tenant.id, now);
+    }
+    const Nanos quiet = now - tenant.last_change;
+    const bool credit = TenantPage::CreditOf(word) > 0;
+    if (credit && quiet >= options.arbiter.active_grace) TakeCredit(tenant, now);
+    int unmarked = 0;
+    for (const auto& stream : tenant.streams) unmarked += stream->live ? stream->unmarked : 0;
+    const bool unseen = TenantPage::LaunchOf(word) != tenant.synced_launch;
+    if ((unmarked > 0 || unseen) && quiet >= kSilence) {
+      SyncLaunches(tenant);
+      for (const auto& stream : tenant.streams) {
+        if (!stream->live || stream->unmarked == 0 || stream->marking) continue;
+        replay.Abandon(stream->replay);
+        arbiter.Launched(tenant.id, stream->unmarked, now);
+        arbiter.Settle(tenant.id, tenant.phase, Nanos(stream->unmarked_ns),
+                       Nanos(stream->unmarked_ns), stream->unmarked, now);
+        stream->unmarked = 0;
+        stream->unmarked_ns = 0;
+      }
+      unmarked = 0;
+    }
+    const bool done = TenantPage::CreditOf(tenant.page.credit.load()) == 0 && unmarked == 0 &&
+                      TenantPage::LaunchOf(word) == tenant.synced_launch;
+    if (done) {
+      tenant.open = false;
+      open_tenants[i] = open_tenants.back();
+      open_tenants.pop_back();
+      continue;
+    }
+    next = std::min(next, tenant.last_change + (credit ? options.arbiter.active_grace : kSilence));
+    ++i;
+  }
+  return std::max(next, now + Micros(10));
+}
+
+// When the first of the pending markers can have completed, by prediction.
+Time Engine::Impl::NextPoll(Time now) const {
+  if (markers.empty()) return kNever;
+  Time next = kNever;
+  std::vector<const StreamGate*> seen;
+  for (const Marker& marker : markers) {
+    if (std::find(seen.begin(), seen.end(), marker.stream) != seen.end()) continue;
+    seen.push_back(marker.stream);
+    const Time from = std::max(marker.recorded, last_completion);
+    const Nanos wait(static_cast<int64_t>(kFirstLook * static_cast<double>(marker.charged_ns)));
+    next = std::min(next, std::max(from + wait, now + kPoll));
+  }
+  return next;
+}
+
+void Engine::Impl::Reconcile() {
+  driver.PushContext(context);
+  driver.RelaxThreadCaptureMode();
+  std::vector<Marker> completed;
+  std::vector<std::pair<Nanos, Marker>> stamped;
+  while (!stopping.load(std::memory_order_acquire)) {
+    const uint32_t seen = poke.load(std::memory_order_acquire);
+    {
+      std::vector<std::unique_ptr<TenantState>> gone;
+      absl::MutexLock lock(&mu);
+      gone.swap(removed_tenants);
+    }
+    completed.clear();
+    while (QueryMarkers(completed)) {
+    }
+    stamped.clear();
+    for (const Marker& marker : completed) {
+      absl::StatusOr<Nanos> stamp = time_line->Stamp(marker.event);
+      stamped.emplace_back(stamp.ok() ? *stamp : Nanos(0), marker);
+    }
+    std::stable_sort(stamped.begin(), stamped.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+
+    const Time now = clock.Now();
+    WakeList wakes;
+    Time next = kNever;
+    {
+      absl::MutexLock lock(&mu);
+      if (!stamped.empty()) {
+        last_completion = now;
+        for (const auto& tenant : tenants) {
+          if (tenant != nullptr) SyncLaunches(*tenant);
+        }
+      }
+      for (const auto& [stamp, marker] : stamped) {
+        device_offset = std::min(device_offset, now.time_since_epoch() - stamp);
+        TenantState* const tenant = marker.stream->tenant;
+        const uint32_t before = tenant->page.wake.load(std::memory_order_relaxed);
+        Settle(marker, stamp, now);
+        if (tenant->page.wake.load(std::memory_order_relaxed) != before) {
+          wakes.push_back(&tenant->page.wake);
+        }
+      }
+      next = RevokeIdle(now);
+      RunArbiter(now, nullptr, wakes);
+      next = std::min({next, next_run, NextPoll(now)});
+      reconciler_wakes = next;
+    }
+    WakeAll(wakes);
+    // A wait this short is not worth a sleep: the wake-up would come too late.
+    const Nanos spin = next - now < Micros(100) ? Micros(100) : Nanos(0);
+    clock.Wait(poke, seen, next, spin);
+  }
+  driver.PopContext();
+}
+
+}  // namespace gpushare::gate

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the parts of the engine share: the state of a tenant, of its streams, and of the engine.
+#ifndef GPUSHARE_GATE_STATE_H_
+#define GPUSHARE_GATE_STATE_H_
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "gate/engine.h"
+#include "gate/tenant_page.h"
+#include "meter/cost_model.h"
+#include "meter/markers.h"
+#include "meter/replay.h"
+#include "sched/arbiter.h"
+
+namespace gpushare::gate {
+
+struct TenantState;
+
+class StreamGate {
+ public:
+  driver::Stream handle = nullptr;
+  TenantState* tenant = nullptr;
+  uint32_t index = 0;
+  // The keys of the last two launches, as the context of the next prediction. A race between threads
+  // that launch on the same stream costs a prediction, nothing else.
+  std::atomic<uint64_t> context{0};
+
+  // Under the engine's lock.
+  bool live = false;
+  meter::Replay::StreamId replay = 0;
+  int unmarked = 0;          // commands known to the replay behind the last marker
+  int64_t unmarked_ns = 0;   // what was charged for them
+  int markers_pending = 0;   // recorded, not seen completed
+  bool marking = false;      // some thread is recording an event here
+};
+
+// A token bucket over bytes; debt is paid before the next copy.
+struct CopyLimit {
+  double bytes_per_s = 0;  // 0: none
+  double tokens = 0;
+  Time at{};
+};
+
+struct TenantState {
+  TenantState(Engine::Impl& owner, std::string tenant_name, Nanos unknown_cost)
+      : engine(owner), name(std::move(tenant_name)), costs(unknown_cost) {}
+
+  Engine::Impl& engine;
+  const std::string name;
+  TenantPage page;
+  meter::CostModel costs;
+  sched::TenantId id = 0;
+  std::unique_ptr<Gate> gate;
+
+  // Under the engine's lock.
+  TenantOptions options;
+  std::vector<std::unique_ptr<StreamGate>> streams;  // by index; entries are reused, never moved
+  uint32_t synced_launch = 0;   // launches below it are known to the replay
+  int64_t given_ns = 0;         // credit put into the page less what was taken out
+  int64_t accounted_ns = 0;     // spent credit that is charged to some batch
+  sched::Phase phase = sched::Phase::kWeight;
+  Nanos not_before{0};          // device time before which the launches of this grant cannot start
+  bool open = false;            // in Impl::open_tenants
+  Time last_change{};           // when the credit word was last seen to change
+  uint64_t last_word = 0;
+  int waiters = 0;
+  int unknown_in_flight = 0;    // commands of guessed cost not measured yet
+  bool suspended = false, removed = false;
+  std::array<CopyLimit, 2> copies;
+  GateStats stats;
+};
+
+// A recorded event that has not been seen completed.
+struct Marker {
+  uint64_t id = 0;
+  driver::Event event = nullptr;
+  StreamGate* stream = nullptr;
+  int commands = 0;
+  int64_t charged_ns = 0;
+  sched::Phase phase = sched::Phase::kWeight;
+  Time recorded{};
+  uint64_t lease = 0;  // the lease that this marker closes; 0: none
+};
+
+struct LeaseState {
+  uint64_t id = 0;
+  TenantState* tenant = nullptr;
+  LeaseRequest request;
+  int64_t charged_ns = 0;
+  sched::Phase phase = sched::Phase::kWeight;
+  Time acquired{};
+};
+
+struct Engine::Impl {
+  Impl(driver::Driver& used_driver, driver::Context used_context, const EngineOptions& used_options)
+      : driver(used_driver),
+        context(used_context),
+        clock(used_driver.clock()),
+        options(used_options),
+        events(used_driver),
+        arbiter(used_options.arbiter),
+        replay(used_options.sm_count) {}
+
+  driver::Driver& driver;
+  const driver::Context context;
+  base::Clock& clock;
+  const EngineOptions options;
+  meter::EventPool events;
+  std::unique_ptr<meter::TimeLine> time_line;  // the reconciler's
+
+  absl::Mutex mu;
+  sched::Arbiter arbiter ABSL_GUARDED_BY(mu);
+  meter::Replay replay ABSL_GUARDED_BY(mu);
+  std::vector<std::unique_ptr<TenantState>> tenants ABSL_GUARDED_BY(mu);  // by TenantId
+  std::vector<TenantState*> open_tenants ABSL_GUARDED_BY(mu);  // with credit or unmarked work
+  std::deque<Marker> markers ABSL_GUARDED_BY(mu);              // in the order of recording
+  std::vector<LeaseState> leases ABSL_GUARDED_BY(mu);
+  uint64_t next_lease ABSL_GUARDED_BY(mu) = 1;
+  uint64_t next_marker ABSL_GUARDED_BY(mu) = 1;
+  std::vector<std::unique_ptr<TenantState>> removed_tenants ABSL_GUARDED_BY(mu);
+  std::vector<sched::Grant> grants ABSL_GUARDED_BY(mu);  // scratch
+  Time next_run ABSL_GUARDED_BY(mu) = kNever;
+  Time reconciler_wakes ABSL_GUARDED_BY(mu) = kNever;
+  // Host time - device time, as small as it was ever seen: what it is above the truth is the delay
+  // between a completion and our seeing it.
+  Nanos device_offset ABSL_GUARDED_BY(mu) = Nanos::max();
+  Time last_completion ABSL_GUARDED_BY(mu){};  // when a marker was last seen completed
+  bool device_lost ABSL_GUARDED_BY(mu) = false;
+
+  std::atomic<bool> stopping{false};
+  std::atomic<uint32_t> poke{0};
+  std::unique_ptr<base::ClockThread> reconciler;
+
+  using WakeList = std::vector<const std::atomic<uint32_t>*>;
+
+  // admission.cc
+  // Tells the replay of launches that the fast path made since the last time.
+  void SyncLaunches(TenantState& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Records a marker on each stream of the tenant with unmarked work. Calls the driver.
+  void CloseOpen(TenantState& tenant, StreamGate* only, uint64_t lease = 0) ABSL_LOCKS_EXCLUDED(mu);
+  // Records the start marker of a stream that is known to be idle; the caller has set its `marking`.
+  // Calls the driver.
+  void MarkStart(StreamGate& stream) ABSL_LOCKS_EXCLUDED(mu);
+  // May the tenant ask for a grant now? Not while suspended, nor with too much unknown work in flight.
+  bool MayAsk(const TenantState& tenant, bool cost_known) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void Ask(TenantState& tenant, Nanos charge, bool exclusive, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void GiveCredit(TenantState& tenant, Nanos amount, sched::Phase phase, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void TakeCredit(TenantState& tenant, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Takes back the open grants of all bands below `band`.
+  void Revoke(sched::Band band, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Runs the arbiter and hands out what it grants; appends whom to wake after unlocking. The calling
+  // thread is one of `self`'s waiters, or `self` is null.
+  void RunArbiter(Time now, const TenantState* self, WakeList& wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void WakeAll(const WakeList& wakes) ABSL_LOCKS_EXCLUDED(mu);
+  // Makes the reconciler look again no later than at `when`.
+  bool NeedsPoke(Time when) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void Poke() ABSL_LOCKS_EXCLUDED(mu);
+  Nanos DeviceTime(Time host) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+
+  // reconciler.cc
+  void Reconcile();
+  bool QueryMarkers(std::vector<Marker>& completed) ABSL_LOCKS_EXCLUDED(mu);
+  void Settle(const Marker& marker, Nanos stamp, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  Time RevokeIdle(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  Time NextPoll(Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+};
+
+}  // namespace gpushare::gate
+
+#endif  // GPUSHARE_GATE_STATE_H_

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state of a tenant that a launch touches: one struct of atomics without pointers, so that it can
+// live in memory shared with another process.
+#ifndef GPUSHARE_GATE_TENANT_PAGE_H_
+#define GPUSHARE_GATE_TENANT_PAGE_H_
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "base/time.h"
+
+namespace gpushare::gate {
+
+// What one launch left behind for the meter: which cost entry, on which stream.
+struct LaunchRecord {
+  static constexpr uint32_t kVoidEntry = 0x3fffff;  // the driver refused the launch
+  uint32_t launch;                                  // number of the launch, modulo 2^24
+  uint32_t stream;                                  // index among the tenant's streams
+  uint32_t entry;                                   // of the cost model
+  bool unknown;                                     // its cost was a guess
+
+  uint64_t Pack() const {
+    return (uint64_t{launch} << 40) | (uint64_t{stream & 0xffffu} << 24) |
+           (uint64_t{unknown ? 1u : 0u} << 23) | (entry & 0x3fffffu);
+  }
+  static LaunchRecord Unpack(uint64_t packed) {
+    return {static_cast<uint32_t>(packed >> 40), static_cast<uint32_t>(packed >> 24) & 0xffffu,
+            static_cast<uint32_t>(packed) & 0x3fffffu, ((packed >> 23) & 1) != 0};
+  }
+};
+
+struct TenantPage {
+  static constexpr int kCreditBits = 40;  // 18 minutes of device time
+  static constexpr uint64_t kCreditMask = (uint64_t{1} << kCreditBits) - 1;
+  static constexpr uint64_t kOneLaunch = uint64_t{1} << kCreditBits;
+  static constexpr uint32_t kLaunchMask = (1u << 24) - 1;
+  static constexpr uint32_t kRecords = 4096;  // power of two
+
+  // [launches:24 | credit in ns:40]. One compare-and-swap spends credit and numbers the launch.
+  alignas(64) std::atomic<uint64_t> credit{0};
+  // What a command is charged ÷ what it takes alone: below 1 for tenants whose kernels share the device.
+  std::atomic<float> charge_factor{1};
+
+  // Bumped with every grant, suspension and removal; waiters sleep on it.
+  alignas(64) std::atomic<uint32_t> wake{0};
+
+  alignas(64) std::array<std::atomic<uint64_t>, kRecords> records{};
+
+  static uint64_t CreditOf(uint64_t word) { return word & kCreditMask; }
+  static uint32_t LaunchOf(uint64_t word) { return static_cast<uint32_t>(word >> kCreditBits); }
+
+  // Spends `ns` if there is so much, and says which launch this is.
+  bool Spend(uint64_t ns, uint32_t* launch) {
+    uint64_t word = credit.load(std::memory_order_relaxed);
+    while (CreditOf(word) >= ns) {
+      if (credit.compare_exchange_weak(word, word - ns + kOneLaunch, std::memory_order_acq_rel,
+                                       std::memory_order_relaxed)) {
+        *launch = LaunchOf(word);
+        return true;
+      }
+    }
+    return false;
+  }
+  void Add(uint64_t ns) { credit.fetch_add(ns, std::memory_order_acq_rel); }
+  // Takes all credit; returns how much there was.
+  uint64_t TakeAll() {
+    return CreditOf(credit.fetch_and(~kCreditMask, std::memory_order_acq_rel));
+  }
+  void Record(const LaunchRecord& record) {
+    records[record.launch & (kRecords - 1)].store(record.Pack(), std::memory_order_release);
+  }
+};
+
+}  // namespace gpushare::gate
+
+#endif  // GPUSHARE_GATE_TENANT_PAGE_H_

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a tenant's commands cost: device time by key, learnt from what was measured.
+//
+//   CostModel::Prediction p = costs.Predict(KernelKey(...), stream_context, footprint);
+//   ... the commands run, the replay measures the batch they were in ...
+//   costs.Learn(p.entry, /*ratio=*/measured / predicted, /*weight=*/1.0, /*alone=*/true);
+//
+// The key is what identifies a command (function, grid, block, shared memory; a graph's executable).
+// Networks launch the same sequence over and over and the same kernel does different work at different
+// places of it, so an entry is kept for the key *after the two before it* (the context); a key in a
+// context never seen starts from what the key costs elsewhere.
+//
+// A fixed table of atomics without pointers, so that it can live in memory shared with another process.
+// Predict() may be called by any number of threads; Learn() by one at a time.
+#ifndef GPUSHARE_METER_COST_MODEL_H_
+#define GPUSHARE_METER_COST_MODEL_H_
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "base/time.h"
+
+namespace gpushare::meter {
+
+class CostModel {
+ public:
+  static constexpr uint32_t kEntries = 8192;  // power of two
+  static constexpr uint32_t kCatchAll = 0;    // for keys that find no place
+
+  explicit CostModel(Nanos unknown_cost);
+
+  struct Prediction {
+    uint32_t entry;
+    float cost_ns;  // > 0
+    bool known;     // false: never measured; cost_ns is a guess
+  };
+
+  // Finds (key, context), or makes a place for it.
+  Prediction Predict(uint64_t key, uint64_t context, float footprint) {
+    const uint64_t id = Mix(key ^ (context * 0x9e3779b97f4a7c15u));
+    const Entry& entry = entries_[Slot(id)];
+    if (entry.id.load(std::memory_order_acquire) == id) {
+      const float cost = entry.cost_ns.load(std::memory_order_relaxed);
+      if (cost > 0) return {Slot(id), cost, true};
+    }
+    return PredictSlow(key, id, footprint);
+  }
+
+  // The commands of a measured batch: `ratio` = measured ÷ predicted of the batch, `share` = this
+  // command's part of the batch's prediction (0, 1]. What ran alone teaches more than what did not.
+  void Learn(uint32_t entry, float ratio, float share, bool alone);
+
+  float cost_ns(uint32_t entry) const;
+  float footprint(uint32_t entry) const {
+    return entries_[entry].footprint.load(std::memory_order_relaxed);
+  }
+  bool known(uint32_t entry) const {
+    return entries_[entry].cost_ns.load(std::memory_order_relaxed) > 0;
+  }
+  uint32_t used() const { return used_.load(std::memory_order_relaxed); }
+
+  static uint64_t Mix(uint64_t x) {
+    x ^= x >> 32;
+    x *= 0xd6e8feb86659fd93u;
+    x ^= x >> 32;
+    return x | 1;  // 0 marks an empty entry
+  }
+
+ private:
+  struct Entry {
+    std::atomic<uint64_t> id{0};
+    std::atomic<float> cost_ns{0};  // 0: not measured yet
+    std::atomic<float> footprint{1};
+    std::atomic<uint32_t> base{0};  // the entry of the key without context; itself for such an entry
+    std::atomic<uint16_t> samples{0}, samples_alone{0};
+  };
+  static uint32_t Slot(uint64_t id) { return static_cast<uint32_t>(id >> 40) & (kEntries - 1); }
+
+  Prediction PredictSlow(uint64_t key, uint64_t id, float footprint);
+  uint32_t FindOrInsert(uint64_t id, float footprint, uint32_t base);
+  void LearnOne(Entry& entry, float sample, float rate, bool alone);
+
+  std::array<Entry, kEntries> entries_;
+  std::atomic<float> mean_ns_;
+  std::atomic<uint32_t> used_{0};
+};
+
+}  // namespace gpushare::meter
+
+#endif  // GPUSHARE_METER_COST_MODEL_H_

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Timing events, reused, and the one time line on which their stamps are comparable.
+//
+// The driver gives the time between two events as a float of milliseconds: half a microsecond coarse
+// after eight seconds, a quarter of a millisecond after an hour. So stamps are chained: each is measured
+// against a base event that is replaced every two seconds by one that has just been stamped.
+#ifndef GPUSHARE_METER_MARKERS_H_
+#define GPUSHARE_METER_MARKERS_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "base/time.h"
+#include "driver/driver.h"
+
+namespace gpushare::meter {
+
+// A pool of timing events. Thread-safe; the context must be current.
+class EventPool {
+ public:
+  explicit EventPool(driver::Driver& driver) : driver_(driver) {}
+  ~EventPool();
+  EventPool(const EventPool&) = delete;
+  EventPool& operator=(const EventPool&) = delete;
+
+  driver::Event Take();  // null when the driver gives none
+  void Give(driver::Event event);
+  void Clear();  // destroys the events that are in the pool
+
+ private:
+  driver::Driver& driver_;
+  absl::Mutex mu_;
+  std::vector<driver::Event> free_ ABSL_GUARDED_BY(mu_);
+};
+
+// Device time since the time line began. One thread at a time.
+class TimeLine {
+ public:
+  // Records the first base on a stream of its own and waits for it.
+  static absl::StatusOr<std::unique_ptr<TimeLine>> Create(driver::Driver& driver, EventPool& pool);
+  ~TimeLine();
+
+  // The stamp of a completed event, or nothing when the driver refuses (the context is gone).
+  // Takes the event: it goes back to the pool, now or when it has served as a base.
+  absl::StatusOr<Nanos> Stamp(driver::Event event);
+
+ private:
+  TimeLine(driver::Driver& driver, EventPool& pool, driver::Event base)
+      : driver_(driver), pool_(pool), base_(base) {}
+
+  driver::Driver& driver_;
+  EventPool& pool_;
+  driver::Event base_;
+  Nanos base_stamp_{0};
+};
+
+}  // namespace gpushare::meter
+
+#endif  // GPUSHARE_METER_MARKERS_H_

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "meter/replay.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace gpushare::meter {
+namespace {
+
+constexpr double kNeverNs = std::numeric_limits<double>::infinity();
+// A batch counts as alone when others were resident for at most this part of its time.
+constexpr double kAlone = 0.15;
+// Below this part of a batch's predicted work seen in the model its ratio says nothing.
+constexpr double kLearnable = 0.3;
+
+}  // namespace
+
+Replay::Replay(int sm_count) : sm_count_(sm_count), free_(sm_count) {}
+
+Replay::StreamId Replay::AddStream(uint32_t tenant, int priority) {
+  StreamId id = 0;
+  while (id < streams_.size() && streams_[id].live) ++id;
+  if (id == streams_.size()) streams_.emplace_back();
+  Stream& stream = streams_[id];
+  stream = Stream{};
+  stream.live = true;
+  stream.tenant = tenant;
+  stream.priority = priority;
+  stream.ready = now_;
+  return id;
+}
+
+void Replay::Finish(Stream& stream, StreamId id) {
+  free_ += stream.held;
+  stream.held = 0;
+  std::erase_if(running_, [id](const Running& r) { return r.stream == id; });
+  stream.started = stream.pinned = false;
+  stream.waiting = stream.running = 0;
+}
+
+void Replay::RemoveStream(StreamId id) {
+  Finish(streams_[id], id);
+  streams_[id] = Stream{};
+  std::erase(live_, id);
+}
+
+void Replay::Append(StreamId id, const Command& command, Nanos not_before) {
+  Stream& stream = streams_[id];
+  if (stream.items.empty()) {
+    live_.push_back(id);
+    stream.ready = std::max(stream.ready, now_);
+  }
+  stream.items.push_back({command, static_cast<double>(not_before.count()), false, false});
+  ++stream.after_boundary;
+}
+
+void Replay::Boundary(StreamId id) {
+  Stream& stream = streams_[id];
+  if (stream.items.empty()) live_.push_back(id);
+  stream.items.push_back({{}, 0, true, false});
+  ++stream.boundaries;
+  stream.after_boundary = 0;
+}
+
+void Replay::Abandon(StreamId id) {
+  Stream& stream = streams_[id];
+  for (size_t i = stream.items.size() - stream.after_boundary; i < stream.items.size(); ++i) {
+    stream.items[i].abandoned = true;
+  }
+  stream.after_boundary = 0;
+}
+
+// True when the head command is the last before a boundary: its end is known from the marker alone.
+bool Replay::LastOfBatch(const Stream& stream) {
+  return stream.items.size() > 1 && stream.items[1].boundary;
+}
+
+void Replay::Place() {
+  while (free_ > 0) {
+    Stream* best = nullptr;
+    StreamId best_id = 0;
+    for (StreamId id : live_) {
+      Stream& s = streams_[id];
+      if (s.items.empty() || s.items.front().boundary) continue;
+      if (s.started && s.waiting == 0) continue;
+      if (!s.started && s.items.front().not_before > now_) continue;
+      if (best == nullptr || s.priority < best->priority ||
+          (s.priority == best->priority && s.ready < best->ready)) {
+        best = &s;
+        best_id = id;
+      }
+    }
+    if (best == nullptr) return;
+    if (!best->started) {
+      const Command& command = best->items.front().command;
+      const double sms = std::max(1.0, std::round(static_cast<double>(command.footprint) * sm_count_));
+      // Beyond a few waves their number does not matter for who holds what; coarser groups keep the
+      // replay of a kernel of a million blocks cheap.
+      const double waves = std::ceil(sms / sm_count_);
+      best->started = true;
+      best->waiting = static_cast<int>(std::min(sms, 64.0 * sm_count_));
+      best->running = 0;
+      const double kept_waves = std::ceil(static_cast<double>(best->waiting) / sm_count_);
+      best->unit_ns = static_cast<double>(command.cost_ns) / std::min(waves, kept_waves);
+      best->group_predicted_ns += best->unit_ns * best->waiting;
+    }
+    const int n = std::min(free_, best->waiting);
+    best->waiting -= n;
+    best->running += n;
+    best->held += n;
+    free_ -= n;
+    running_.push_back({now_ + best->unit_ns, best_id, n});
+  }
+}
+
+void Replay::Accumulate(double dt) {
+  if (dt <= 0) return;
+  const int held = sm_count_ - free_;
+  if (held <= 0) return;
+  uint32_t tenant = 0;
+  bool any = false, several = false;
+  for (StreamId id : live_) {
+    const Stream& s = streams_[id];
+    if (s.held == 0) continue;
+    several |= any && s.tenant != tenant;
+    tenant = s.tenant;
+    any = true;
+  }
+  for (StreamId id : live_) {
+    Stream& s = streams_[id];
+    if (s.held == 0) continue;
+    s.used_ns += dt * s.held / held;
+    s.group_ns += dt * s.held;
+    s.resident_ns += dt;
+    if (several) s.shared_ns += dt;
+  }
+}
+
+void Replay::PopCommand(Stream& stream) {
+  stream.done.push_back(stream.items.front().command);
+  if (stream.items.size() == stream.after_boundary) --stream.after_boundary;
+  stream.items.pop_front();
+  stream.started = false;
+}
+
+void Replay::EndGroups(size_t index) {
+  const Running ended = running_[index];
+  Stream& stream = streams_[ended.stream];
+  const bool last = stream.waiting == 0 && stream.running == ended.groups;
+  if (last && LastOfBatch(stream)) {
+    stream.pinned = true;
+    running_[index].end = kNeverNs;
+    return;
+  }
+  running_[index] = running_.back();
+  running_.pop_back();
+  stream.running -= ended.groups;
+  stream.held -= ended.groups;
+  free_ += ended.groups;
+  if (last) {
+    PopCommand(stream);
+    stream.ready = now_;
+  }
+}
+
+void Replay::Advance(double to) {
+  while (now_ < to) {
+    Place();
+    double next = to;
+    size_t index = running_.size();
+    for (size_t i = 0; i < running_.size(); ++i) {
+      if (running_[i].end < next) {
+        next = running_[i].end;
+        index = i;
+      }
+    }
+    if (free_ > 0) {  // somebody may become eligible before
+      for (StreamId id : live_) {
+        const Stream& s = streams_[id];
+        if (s.items.empty() || s.started || s.items.front().boundary) continue;
+        const double at = s.items.front().not_before;
+        if (at > now_ && at < next) {
+          next = at;
+          index = running_.size();
+        }
+      }
+    }
+    Accumulate(next - now_);
+    now_ = next;
+    if (index < running_.size()) EndGroups(index);
+  }
+  std::erase_if(live_, [this](StreamId id) { return streams_[id].items.empty(); });
+}
+
+Replay::Batch Replay::Complete(StreamId id, Nanos at) {
+  Advance(static_cast<double>(at.count()));
+  Stream& stream = streams_[id];
+  Finish(stream, id);
+  while (!stream.items.empty() && !stream.items.front().boundary) PopCommand(stream);
+  if (!stream.items.empty()) {
+    stream.items.pop_front();
+    --stream.boundaries;
+  }
+  stream.ready = now_;
+  if (stream.items.empty()) std::erase(live_, id);
+
+  Batch batch;
+  batch.tenant = stream.tenant;
+  batch.used_ns = stream.used_ns;
+  double group_predicted = 0;
+  for (const Command& c : stream.done) {
+    batch.predicted_ns += static_cast<double>(c.cost_ns);
+    const double sms = std::max(1.0, std::round(static_cast<double>(c.footprint) * sm_count_));
+    const double waves = std::ceil(sms / sm_count_);
+    group_predicted += static_cast<double>(c.cost_ns) / waves * sms;
+  }
+  batch.ratio = group_predicted > 0 ? stream.group_ns / group_predicted : 1;
+  batch.learnable = group_predicted > 0 && stream.group_predicted_ns > kLearnable * group_predicted;
+  batch.alone = stream.shared_ns <= kAlone * stream.resident_ns;
+  batch.commands.swap(stream.done);
+  stream.used_ns = stream.shared_ns = stream.resident_ns = 0;
+  stream.group_ns = stream.group_predicted_ns = 0;
+  return batch;
+}
+
+}  // namespace gpushare::meter

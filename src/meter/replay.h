@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attribution: whose commands held the device between two markers.
+//
+// Markers say when a batch of commands on one stream had ended; they do not say who held the device in
+// between. With commands of several tenants in flight, giving the interval to whoever completes is wrong
+// by tens of percentage points as soon as kernels overlap. The replay runs the commands that are known
+// to be in flight through a small model of the device (streams are FIFO; the oldest head of the highest
+// priority takes free SMs, later ones what it leaves; groups of blocks are not preempted) with the costs
+// that were learnt, and pins that model to every marker: a batch whose marker is not stamped yet still
+// runs, one whose marker is stamped does not run any more. Between two pins, device time is split among
+// the streams in proportion to the SMs they hold (docs/meter.md).
+//
+//   Replay replay(132);
+//   auto a = replay.AddStream(/*tenant=*/0, /*priority=*/0);
+//   replay.Append(a, {.entry = 7, .cost_ns = 14e3f, .footprint = 1}, not_before);
+//   replay.Boundary(a);                        // an event was recorded here
+//   ...
+//   Replay::Batch batch = replay.Complete(a, stamp);   // in the order of stamps
+//
+// Pure: device time is an argument. Not thread-safe.
+#ifndef GPUSHARE_METER_REPLAY_H_
+#define GPUSHARE_METER_REPLAY_H_
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "base/time.h"
+
+namespace gpushare::meter {
+
+class Replay {
+ public:
+  explicit Replay(int sm_count);
+
+  using StreamId = uint32_t;
+  struct Command {
+    uint32_t entry = 0;   // the caller's; comes back with the batch
+    float cost_ns = 0;    // predicted duration when alone
+    float footprint = 1;  // SMs that it can hold ÷ SMs of the device; above 1 it runs in waves
+  };
+
+  StreamId AddStream(uint32_t tenant, int priority);
+  void RemoveStream(StreamId stream);
+
+  // A command was handed to the device, not before `not_before` (device time).
+  void Append(StreamId stream, const Command& command, Nanos not_before);
+  // A marker was recorded behind what was appended. A batch may be empty: that is a start marker.
+  void Boundary(StreamId stream);
+  // What was appended since the last boundary will never have a marker; it ends by prediction.
+  void Abandon(StreamId stream);
+
+  struct Batch {
+    uint32_t tenant = 0;
+    double used_ns = 0;       // device time by share of SMs held
+    double predicted_ns = 0;  // sum of the commands' costs
+    double ratio = 1;         // alone duration observed ÷ predicted
+    bool alone = false;       // nobody else was resident for most of it
+    bool learnable = false;   // the ratio means something
+    std::vector<Command> commands;
+  };
+  // The oldest boundary of `stream` that was not completed was stamped at `at`. Calls come in the order
+  // of stamps; an earlier one counts as simultaneous with the last.
+  Batch Complete(StreamId stream, Nanos at);
+
+  // Unfinished boundaries of a stream.
+  int pending(StreamId stream) const { return streams_[stream].boundaries; }
+  Nanos now() const { return Nanos(static_cast<int64_t>(now_)); }
+
+ private:
+  struct Item {
+    Command command;
+    double not_before = 0;
+    bool boundary = false;
+    bool abandoned = false;
+  };
+  struct Stream {
+    bool live = false;
+    uint32_t tenant = 0;
+    int priority = 0;
+    std::deque<Item> items;
+    int boundaries = 0;
+    size_t after_boundary = 0;  // items behind the last boundary
+    // The head command.
+    bool started = false;
+    int waiting = 0;  // groups not placed yet
+    int running = 0;  // groups placed and not ended
+    double unit_ns = 0;
+    double ready = 0;
+    int held = 0;       // SMs
+    bool pinned = false;  // ended in the model, its marker not stamped: goes on holding its SMs
+    // The batch in progress.
+    double used_ns = 0, shared_ns = 0, resident_ns = 0;
+    double group_ns = 0;            // SM time observed
+    double group_predicted_ns = 0;  // SM time predicted of the commands that started
+    std::vector<Command> done;
+  };
+  struct Running {
+    double end;
+    StreamId stream;
+    int groups;
+  };
+
+  void Advance(double to);
+  void Place();
+  void Accumulate(double dt);
+  void EndGroups(size_t index);
+  void PopCommand(Stream& stream);
+  static bool LastOfBatch(const Stream& stream);
+  void Finish(Stream& stream, StreamId id);
+
+  int sm_count_, free_;
+  double now_ = 0;
+  std::vector<Stream> streams_;
+  std::vector<StreamId> live_;  // streams with items
+  std::vector<Running> running_;
+};
+
+}  // namespace gpushare::meter
+
+#endif  // GPUSHARE_METER_REPLAY_H_
