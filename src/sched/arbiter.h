@@ -66,6 +66,8 @@ struct ArbiterOptions {
   Nanos high_grace = Micros(30);       // lower bands stay closed so long after a higher band's last command
   double low_band_floor = 0;           // part of the device that a closed band gets all the same
   Nanos debt_horizon = Seconds(2);     // debt against a weight or credit of a guarantee older than this is forgotten
+  Nanos stale = Millis(50);            // what is unsettled so long after its predicted end (a kernel that
+                                       // never ends, a lost marker) no longer keeps others waiting
 };
 
 class Arbiter {
@@ -92,7 +94,7 @@ class Arbiter {
   void Touch(TenantId tenant, Time now);  // sign of life: a launch was seen
 
   // Work that did not ask: a high-priority launch, or one that may not be held. Charged like a grant,
-  // outstanding until settled.
+  // outstanding until settled; counts as one command, so no Launched for it.
   Phase Charge(TenantId tenant, Nanos predicted, Time now);
 
   // `commands` commands of `tenant`, charged with `predicted` in all, are done and took `measured`.
@@ -106,8 +108,9 @@ class Arbiter {
   // blocked. The result says when to run again if nothing else happens before (kNever: not at all).
   Time Run(Time now, std::vector<Grant>& grants);
 
-  // Strict closing: true while lower bands than `band` must admit nothing, because a higher band has
-  // commands in flight or had some within high_grace. The gate then takes open grants back.
+  // Strict closing: true while tenants of `band` must launch nothing, because the high band has commands
+  // in flight or had some within high_grace, or because an exclusive request waits for the device to
+  // drain. The gate then takes open grants of that band back (Return) and blocks again.
   bool Closed(Band band, Time now) const;
 
   // What the books say; for statistics, tests and benchmarks.
@@ -125,8 +128,9 @@ class Arbiter {
   // Every invariant of the books, as one callable check; empty when they hold, else what is broken.
   const char* CheckInvariants() const;
 
+  struct State;  // state.h; opaque outside this layer
+
  private:
-  struct State;
   std::unique_ptr<State> state_;
 };
 

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+// The decision: who is let to the device next, with how much, or when to look again.
+// docs/arbiter.md derives each rule; the order of the checks here is the order of its section 4.
+#include <algorithm>
+#include <limits>
+
+#include "sched/state.h"
+
+namespace gpushare::sched {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr int kClampsPerLook = 8;
+
+double Ns(Nanos n) { return static_cast<double>(n.count()); }
+Nanos ToNanos(double ns) { return Nanos(static_cast<int64_t>(ns)); }
+
+// `when` plus `wait`, where the wait may be beyond what a Time can hold.
+Time After(Time when, double wait_ns) {
+  return wait_ns > 1e18 ? kNever : when + ToNanos(wait_ns) + Nanos(1);
+}
+
+}  // namespace
+
+using State = Arbiter::State;
+
+// ------------------------------------------------------------------------------- what is outstanding
+
+Nanos State::GatedOutstanding(Time when) const {
+  if (gated_outstanding == Nanos(0)) return Nanos(0);
+  const Nanos by_clock = std::max(Nanos(0), std::min(gated_outstanding, horizon - when));
+  // The clock only fills the gap until settlements arrive. Where they stay out, the predictions were
+  // too low, and believing the clock would queue without end.
+  if (when >= horizon + options.stale) return Nanos(0);
+  return std::max(by_clock, gated_outstanding - 2 * options.window);
+}
+
+// When GatedOutstanding will be below `level`, if nothing is settled before.
+Time State::Drops(Nanos level) const {
+  const Time by_clock = horizon - level + Nanos(1);
+  return by_clock > now ? by_clock : horizon + options.stale;
+}
+
+bool State::HighBusy(Time* until, Time when) const {
+  const BandState& high = bands[0];
+  *until = when;
+  if (high.registered == 0 || !high_seen) return false;
+  Time end = high_last + options.high_grace;
+  if (high.outstanding > Nanos(0)) {
+    end = std::max(end, std::max(high_horizon, high_last) + options.stale);
+  }
+  *until = end;
+  return when < end;
+}
+
+// Nothing at all is in flight; or what is has been overdue for so long that it may never end.
+bool State::Drained(Time* stale_at) const {
+  const bool high = bands[0].outstanding > Nanos(0);
+  if (gated_outstanding == Nanos(0) && !high) return true;
+  *stale_at = std::max(horizon, high ? high_horizon : horizon) + options.stale;
+  return now >= *stale_at;
+}
+
+Nanos State::Window(const TenantState& t) const {
+  const bool above = bands[0].registered > 0 ||
+                     (t.limits.band == Band::kLow && bands[1].registered > 0);
+  return above ? options.high_band_window : options.window;
+}
+
+int State::MinCommands(const TenantState& t) const {
+  const bool above = bands[0].registered > 0 ||
+                     (t.limits.band == Band::kLow && bands[1].registered > 0);
+  return above ? options.high_band_min_commands : options.min_commands;
+}
+
+// ------------------------------------------------------------------------- who is before a candidate
+
+double State::LeastRunning(BandState& b) {
+  for (int i = 0; i < kClampsPerLook && !b.running_f.empty(); ++i) {
+    const TenantId id = b.running_f.top().id;
+    const double before = at(id).f;
+    ClampToLent(at(id));
+    if (at(id).f == before) break;
+    Rekey(id);
+  }
+  return b.running_f.empty() ? kInfinity : b.running_f.top().key;
+}
+
+double State::LeastRunningReserve(BandState& b) {
+  for (int i = 0; i < kClampsPerLook && !b.running_r.empty(); ++i) {
+    const TenantId id = b.running_r.top().id;
+    const double before = at(id).r;
+    ClampToLent(at(id));
+    if (at(id).r == before) break;
+    Rekey(id);
+  }
+  return b.running_r.empty() ? kInfinity : b.running_r.top().key;
+}
+
+// Is `t` about to launch, so that it pays to keep the device for it? `until`: when that hope ends.
+bool State::Covers(const TenantState& t, Time* until) const {
+  if (t.synced) return false;
+  const Nanos gap = ToNanos(t.gap_ns);
+  Time end = now;
+  if (t.outstanding > Nanos(0)) {
+    if (t.outstanding > 2 * gap) {
+      end = now + options.anticipation;  // it launches ahead; look again soon
+    } else {
+      end = t.last_life + 3 * gap;
+    }
+  } else {
+    end = t.last_act + std::max(options.anticipation, 3 * gap);
+  }
+  if (end <= now) return false;
+  *until = std::min(*until, end);
+  return true;
+}
+
+bool State::PickFrom(BandState& b, TenantId* id, Phase* phase) {
+  if (!b.waiting_r.empty()) {
+    // When even the furthest behind of those who wait is further than the horizon, the device cannot
+    // give what was guaranteed. The reserve clock then slows for all, so that their order and their
+    // proportions stay.
+    const double behind = ReserveClock() - b.waiting_r.top().key;
+    if (behind > Ns(options.debt_horizon)) reserve_lag += behind - Ns(options.debt_horizon);
+    if (behind >= 0) {
+      *id = b.waiting_r.top().id;
+      *phase = Phase::kGuarantee;
+      return true;
+    }
+  }
+  if (b.waiting_f.empty()) return false;
+  *id = b.waiting_f.top().id;
+  *phase = Phase::kWeight;
+  return true;
+}
+
+// ------------------------------------------------------------------------------------- the decision
+
+Time State::Run(std::vector<Grant>& grants) {
+  const double elapsed = Ns(now - budget_at);
+  if (elapsed > 0) {
+    if (held) {  // idled although somebody waited
+      const Time idle_from = std::max(budget_at, horizon);
+      if (now > idle_from) idle_budget -= Ns(now - idle_from);
+    }
+    idle_budget =
+        std::min(idle_budget + elapsed * options.idle_budget, Ns(options.idle_budget_depth));
+    for (size_t b = 1; b < bands.size(); ++b) {
+      bands[b].floor_tokens = std::min(bands[b].floor_tokens + elapsed * options.low_band_floor,
+                                       Ns(options.idle_budget_depth));
+    }
+    budget_at = now;
+  }
+  ExpireGrace();
+  ReleaseCapped();
+  held = false;
+  draining = false;
+  for (;;) {
+    const Choice choice = Choose();
+    if (!choice.admit) {
+      return choice.again == kNever ? kNever : std::max(choice.again, now + Nanos(1));
+    }
+    grants.push_back(Admit(choice));
+  }
+}
+
+State::Choice State::Choose() {
+  Choice choice;
+  if (!capped.empty()) choice.again = at(capped.top().id).bucket.PositiveAt();
+
+  // The high band is not asked to wait, except by its cap.
+  if (PickFrom(bands[0], &choice.tenant, &choice.phase)) {
+    choice.admit = true;
+    return choice;
+  }
+  if (exclusive != kNobody) {
+    const TenantState& holder = at(exclusive);
+    const Time stale_at = horizon + options.stale;
+    if (holder.outstanding > Nanos(0) && now < stale_at) {
+      choice.again = std::min(choice.again, stale_at);
+      return choice;
+    }
+    exclusive = kNobody;
+  }
+  Time closed_until;
+  if (HighBusy(&closed_until, now)) return ChooseClosed(std::min(choice.again, closed_until));
+
+  BandState& normal = bands[1];
+  BandState& low = bands[2];
+  TenantId id;
+  Phase phase;
+  const bool low_waits = !low.waiting_f.empty();
+  if (low_waits && normal.active > 0 && options.low_band_floor > 0 && low.floor_tokens > 0 &&
+      low.outstanding == Nanos(0) && PickFrom(low, &id, &phase) && !at(id).exclusive) {
+    choice.admit = choice.on_floor = true;
+    choice.tenant = id;
+    choice.phase = phase;
+    return choice;
+  }
+  if (PickFrom(normal, &id, &phase) || PickFrom(low, &id, &phase)) {
+    return Judge(id, phase, choice.again);
+  }
+  return choice;
+}
+
+// While a higher band runs, one command of a lower one passes whenever the floor has saved up for it.
+State::Choice State::ChooseClosed(Time again) {
+  Choice choice;
+  choice.again = again;
+  if (options.low_band_floor <= 0 || gated_outstanding > Nanos(0)) return choice;
+  for (size_t b = 1; b < bands.size(); ++b) {
+    if (!PickFrom(bands[b], &choice.tenant, &choice.phase)) continue;
+    if (at(choice.tenant).exclusive) continue;  // the device is not its own now
+    if (bands[b].floor_tokens > 0) {
+      choice.admit = choice.on_floor = true;
+      return choice;
+    }
+    choice.again = std::min(
+        choice.again, After(now, -bands[b].floor_tokens / options.low_band_floor));
+  }
+  return choice;
+}
+
+// Is it the candidate's turn?
+State::Choice State::Judge(TenantId id, Phase phase, Time again) {
+  Choice choice;
+  choice.tenant = id;
+  choice.phase = phase;
+  choice.again = again;
+  const TenantState& t = at(id);
+  BandState& b = band(t);
+  if (t.exclusive) {
+    Time stale_at = kNever;
+    if (!Drained(&stale_at)) {
+      draining = held = true;
+      choice.again = std::min(choice.again, stale_at);
+      return choice;
+    }
+  }
+
+  // How far it is ahead of those who run, in normalised virtual time.
+  double ahead = 0, limit_f = -kInfinity, limit_r = -kInfinity;
+  const double clock = ReserveClock();
+  const double least_r = LeastRunningReserve(b);
+  if (phase == Phase::kGuarantee) {
+    ahead = t.r - least_r;
+    limit_r = t.r;
+  } else {
+    ahead = std::max((t.f - LeastRunning(b)) * b.active_weight, clock - least_r);
+    limit_f = t.f;
+    limit_r = clock;
+  }
+  BandState* above = nullptr;
+  if (t.limits.band == Band::kLow && !bands[1].running_f.empty()) {
+    above = &bands[1];
+    ahead = kInfinity;
+  }
+
+  const Nanos window = Window(t);
+  const int min_commands = MinCommands(t);
+  const Nanos out = GatedOutstanding(now);
+  const bool in_turn = ahead <= Ns(options.slack);
+  if (in_turn) {
+    if (out < window || gated_commands < min_commands) {
+      choice.admit = true;
+      return choice;
+    }
+    held = true;
+    choice.again = std::min(choice.again, Drops(window));
+    return choice;
+  }
+
+  // Out of turn: only to keep the device from running dry, and only when nobody before it is about to
+  // launch, or when enough has been idled away on such hopes.
+  const bool idle = out == Nanos(0);
+  const bool nearly_idle = out <= options.low_window || gated_commands < min_commands - 1;
+  Time covered_until = kNever;
+  bool covered = false;
+  if (nearly_idle && idle_budget > 0) {
+    const auto covers = [&](TenantId other) { return Covers(at(other), &covered_until); };
+    covered = b.running_f.Look(limit_f, covers) || b.running_r.Look(limit_r, covers) ||
+              (above != nullptr && above->running_f.Look(kInfinity, covers));
+  }
+  if (nearly_idle && !covered) {
+    choice.admit = choice.lent = true;
+    return choice;
+  }
+  held = true;
+  if (!nearly_idle) {
+    choice.again = std::min(choice.again, Drops(options.low_window));
+  } else {
+    const Time spent = After(idle ? now : std::max(horizon, now), idle_budget);
+    choice.again = std::min(choice.again, std::min(covered_until, spent));
+  }
+  return choice;
+}
+
+Grant State::Admit(const Choice& choice) {
+  const TenantId id = choice.tenant;
+  TenantState& t = at(id);
+  BandState& b = band(t);
+  const int contenders = bands[1].active + bands[2].active;
+  const bool alone = contenders <= 1;
+
+  Nanos amount = t.predicted;
+  if (!gated(t)) {
+    amount = std::max(amount, options.lone_grant);
+  } else if (!t.exclusive && !choice.on_floor) {
+    const Nanos window = Window(t);
+    Nanos more = std::min(alone ? options.lone_grant : options.grant, window);
+    if (!alone) {
+      more = std::min({more, window / contenders, options.grant_commands * t.predicted});
+    }
+    amount = std::max(amount, more);
+  }
+  if (t.capped()) {
+    t.bucket.Advance(now);
+    amount = std::max(t.predicted, std::min(amount, ToNanos(t.bucket.level())));
+  }
+
+  if (choice.lent) {
+    // What those before it did not ask for is gone.
+    if (choice.phase == Phase::kGuarantee) {
+      b.lent_r = std::max(b.lent_r, t.r);
+    } else {
+      b.lent_f = std::max(b.lent_f, t.f);
+      b.lent_r = std::max(b.lent_r, ReserveClock());
+    }
+  }
+  if (alone && t.guaranteed()) {  // nobody is in its way, so nothing is owed to it
+    t.r = std::max(t.r, ReserveClock() - Ns(t.limits.burst) / t.limits.guarantee);
+  }
+  if (choice.phase == Phase::kWeight) b.virtual_time = std::max(b.virtual_time, t.f);
+  if (t.exclusive) exclusive = id;
+  if (choice.on_floor) b.floor_tokens -= Ns(amount);
+  t.on_floor = choice.on_floor;
+  Tag(id, choice.phase, Ns(amount));
+  t.charged += amount;
+  t.blocked = t.exclusive = false;
+  t.synced = false;
+  t.last_life = t.last_act = now;
+  if (!gated(t)) {
+    high_last = now;
+    high_seen = true;
+  }
+  AddOutstanding(t, amount);
+  if (!t.open) {
+    t.open = true;
+    if (gated(t)) ++gated_commands;
+  }
+  File(id);
+  return Grant{id, amount, choice.phase};
+}
+
+}  // namespace gpushare::sched

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every invariant of the books. O(tenants): for tests and debug builds.
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+#include "sched/state.h"
+
+namespace gpushare::sched {
+
+using State = Arbiter::State;
+
+const char* State::Broken() const {
+  std::array<int, 3> registered{}, active{};
+  std::array<double, 3> weight{};
+  std::array<size_t, 3> waiting{}, running{}, waiting_r{}, running_r{};
+  std::array<Nanos, 3> outstanding{};
+  size_t in_cap = 0, in_grace = 0;
+  int commands = 0, alive = 0;
+  for (TenantId id = 0; id < tenants.size(); ++id) {
+    const TenantState& t = tenants[id];
+    if (!t.live) {
+      if (t.place != Place::kInactive || t.in_grace_list) return "a removed tenant is still filed";
+      continue;
+    }
+    ++alive;
+    const auto b = static_cast<size_t>(t.limits.band);
+    ++registered[b];
+    if (!std::isfinite(t.f) || !std::isfinite(t.r)) return "a tag is not a number";
+    if (t.outstanding < Nanos(0)) return "a tenant's outstanding device time is negative";
+    if (t.commands < 0) return "a tenant's commands in flight are negative";
+    if (t.commands > 0 && t.outstanding == Nanos(0)) return "commands without outstanding time";
+    if (t.open && t.outstanding == Nanos(0)) return "an open grant without outstanding time";
+    if (t.exclusive && !t.blocked) return "an exclusive request of a tenant that is not blocked";
+    if (t.capped() && t.bucket.level() > t.bucket.depth()) return "a cap holds more than its depth";
+    outstanding[b] += t.outstanding;
+    if (gated(t)) commands += t.commands + (t.open ? 1 : 0);
+    const bool idle = !t.blocked && t.outstanding == Nanos(0);
+    if (idle != (t.idle_since != kNever)) return "idle time is not being counted right";
+    if (t.in_grace_list) {
+      ++in_grace;
+      if (!idle || t.synced) return "a tenant in the grace list is not idle";
+    }
+    switch (t.place) {
+      case Place::kInactive:
+        if (!idle) return "a tenant with work is inactive";
+        break;
+      case Place::kWaiting:
+        if (!t.blocked) return "a waiting tenant is not blocked";
+        ++waiting[b];
+        waiting_r[b] += t.guaranteed();
+        break;
+      case Place::kRunning:
+        if (t.blocked) return "a running tenant is blocked";
+        ++running[b];
+        running_r[b] += t.guaranteed();
+        break;
+      case Place::kCapped:
+        if (!t.capped()) return "a tenant without a cap is held by one";
+        ++in_cap;
+        break;
+    }
+    if (t.place != Place::kInactive) {
+      ++active[b];
+      weight[b] += t.limits.weight;
+      if (idle && !t.in_grace_list) return "an idle tenant is active beyond its grace";
+    }
+    const bool by_f = t.place == Place::kWaiting || t.place == Place::kRunning;
+    if (by_f != (position_f[id] != IndexedHeap::kAbsent)) return "a contender is not filed by F";
+    if ((by_f && t.guaranteed()) != (position_r[id] != IndexedHeap::kAbsent)) {
+      return "a guaranteed contender is not filed by R";
+    }
+    if ((t.place == Place::kCapped) != (position_capped[id] != IndexedHeap::kAbsent)) {
+      return "a capped tenant is not filed by its cap";
+    }
+  }
+  if (alive != live) return "the number of tenants is wrong";
+  if (free_ids.size() + static_cast<size_t>(live) != tenants.size()) return "ids are lost";
+  for (size_t i = 0; i < bands.size(); ++i) {
+    const BandState& b = bands[i];
+    if (b.registered != registered[i]) return "the tenants of a band are miscounted";
+    if (b.active != active[i]) return "the active tenants of a band are miscounted";
+    if (std::abs(b.active_weight - weight[i]) > 1e-6 * (1 + weight[i])) {
+      return "the active weight of a band is wrong";
+    }
+    if (b.outstanding != outstanding[i]) return "the outstanding time of a band is wrong";
+    if (b.waiting_f.size() != waiting[i] || b.running_f.size() != running[i] ||
+        b.waiting_r.size() != waiting_r[i] || b.running_r.size() != running_r[i]) {
+      return "a heap holds the wrong number of tenants";
+    }
+    for (const IndexedHeap* h : {&b.waiting_f, &b.running_f, &b.waiting_r, &b.running_r}) {
+      if (!h->Sound()) return "a heap is out of order";
+    }
+    for (const auto& e : b.waiting_f.entries()) {
+      if (tenants[e.id].place != Place::kWaiting || e.key != tenants[e.id].f) return "stale F (waiting)";
+    }
+    for (const auto& e : b.running_f.entries()) {
+      if (tenants[e.id].place != Place::kRunning || e.key != tenants[e.id].f) return "stale F (running)";
+    }
+    for (const auto& e : b.waiting_r.entries()) {
+      if (tenants[e.id].place != Place::kWaiting || e.key != tenants[e.id].r) return "stale R (waiting)";
+    }
+    for (const auto& e : b.running_r.entries()) {
+      if (tenants[e.id].place != Place::kRunning || e.key != tenants[e.id].r) return "stale R (running)";
+    }
+  }
+  if (capped.size() != in_cap || !capped.Sound()) return "the heap of capped tenants is wrong";
+  if (gated_outstanding != bands[1].outstanding + bands[2].outstanding) {
+    return "the outstanding time of the gated bands is wrong";
+  }
+  if (gated_commands != commands) return "the commands in flight are miscounted";
+  size_t listed = 0;
+  Time last{Nanos::min()};
+  for (uint32_t id = grace_head, prev = kNobody; id != kNobody; prev = id, id = tenants[id].grace_next) {
+    if (!tenants[id].in_grace_list || tenants[id].grace_prev != prev || ++listed > in_grace) {
+      return "the grace list is broken";
+    }
+    if (tenants[id].last_act < last) return "the grace list is out of order";
+    last = tenants[id].last_act;
+  }
+  if (listed != in_grace) return "the grace list lost a tenant";
+  if (exclusive != kNobody && !Known(exclusive)) return "a removed tenant holds the device";
+  return "";
+}
+
+#ifndef NDEBUG
+void AbortIfBroken(const char* broken) {
+  if (*broken == '\0') return;
+  std::fprintf(stderr, "gpushare: the arbiter's books are broken: %s\n", broken);
+  std::abort();
+}
+#endif
+
+}  // namespace gpushare::sched

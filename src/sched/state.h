@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// The books of an Arbiter. arbiter.cc keeps them, decide.cc decides from them, invariants.cc checks
+// them; docs/arbiter.md defines the symbols used here (F, R, W, V, D).
+#ifndef GPUSHARE_SCHED_STATE_H_
+#define GPUSHARE_SCHED_STATE_H_
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "base/time.h"
+#include "sched/arbiter.h"
+#include "sched/indexed_heap.h"
+#include "sched/token_bucket.h"
+
+namespace gpushare::sched {
+
+inline constexpr uint32_t kNobody = UINT32_MAX;
+
+// Where a tenant is filed. Only waiting and running tenants contend: their tags count as "least".
+enum class Place : uint8_t {
+  kInactive,  // nothing blocked, nothing outstanding, no sign of life within the grace
+  kWaiting,   // blocked, and its cap lets it go
+  kRunning,   // active but not blocked
+  kCapped,    // active, but its cap is used up
+};
+
+struct TenantState {
+  TenantLimits limits;
+  bool live = false;
+  bool blocked = false;
+  bool exclusive = false;      // of the blocked request
+  bool synced = false;         // said that it will not launch before its next sign of life
+  bool open = false;           // holds a grant under which no launch was reported yet
+  bool on_floor = false;       // its last grant was paid from the floor of a closed band
+  bool in_grace_list = false;
+  Place place = Place::kInactive;
+  int commands = 0;            // launched, not settled
+  uint32_t grace_prev = kNobody, grace_next = kNobody;
+  double f = 0;                // weight tag: ns of device time / weight
+  double r = 0;                // guarantee tag: ns of wall time on the reserve clock
+  Nanos outstanding{0};
+  Nanos predicted{0};          // of the blocked request
+  Nanos charged{0};
+  TokenBucket bucket;
+  double gap_ns = 5'000;       // how long its host takes from one sign of life to the next
+  Time last_act{};             // last sign of life or settlement
+  Time last_life{};            // last sign of life of its host, or its last grant
+  Time idle_since = kNever;    // since when neither blocked nor outstanding; kNever: it is not
+
+  bool capped() const { return limits.cap < 1; }
+  bool guaranteed() const { return limits.guarantee > 0; }
+};
+
+struct BandState {
+  explicit BandState(IndexedHeap::Positions* by_f, IndexedHeap::Positions* by_r)
+      : waiting_f(by_f), running_f(by_f), waiting_r(by_r), running_r(by_r) {}
+  IndexedHeap waiting_f, running_f;  // contending tenants by F
+  IndexedHeap waiting_r, running_r;  // those of them with a guarantee, by R
+  int registered = 0;
+  int active = 0;
+  double active_weight = 0;    // W
+  double virtual_time = 0;     // V: greatest F at which service began
+  double lent_f = -1e300;      // greatest F and R that were served out of turn, because those before
+  double lent_r = -1e300;      //   them did not ask
+  double floor_tokens = 0;     // device time that the closed band may use all the same
+  Nanos outstanding{0};
+};
+
+struct Arbiter::State {
+  explicit State(const ArbiterOptions& o) : options(o) {
+    for (BandState& band : bands) band.floor_tokens = 0;
+    idle_budget = static_cast<double>(o.idle_budget_depth.count());
+  }
+
+  // ---- arbiter.cc: the books
+  TenantState& at(TenantId id) { return tenants[id]; }
+  BandState& band(const TenantState& t) { return bands[static_cast<size_t>(t.limits.band)]; }
+  bool gated(const TenantState& t) const { return t.limits.band != Band::kHigh; }
+  Time Observe(Time t);                            // time never goes back
+  double Since(Time t) const { return static_cast<double>((t - epoch).count()); }
+  double ReserveClock() const { return Since(now) - reserve_lag; }
+  bool Known(TenantId id) const { return id < tenants.size() && tenants[id].live; }
+
+  void File(TenantId id);                          // puts a tenant where its state says it belongs
+  void Unfile(TenantId id);
+  void Rekey(TenantId id);                         // after F or R changed
+  void LeaveGraceList(TenantId id);
+  void JoinGraceList(TenantId id);
+  void ExpireGrace();
+  void ReleaseCapped();                            // those whose cap has filled again
+  void Wakes(TenantId id);                         // inactive, or out of cap -> contending: clamp its credit
+  void EndIdle(TenantId id);
+  void ClampToLent(TenantState& t);
+  double LeastOther(TenantId id) const;            // least F of the other contenders; V if there is none
+  double LeastOtherReserve(TenantId id) const;     // the same of R; the reserve clock if there is none
+  void SignOfLife(TenantState& t);
+  void Tag(TenantId id, Phase phase, double ns);   // charges (or pays back) F or R
+  void AddOutstanding(TenantState& t, Nanos amount);
+  void DropOutstanding(TenantState& t, Nanos amount, bool unused);
+  void AddCommands(TenantState& t, int n);
+  void CloseOpen(TenantState& t);
+
+  // ---- decide.cc: the decision
+  struct Choice {
+    bool admit = false;
+    TenantId tenant = kNobody;
+    Phase phase = Phase::kWeight;
+    bool lent = false;      // served out of turn
+    bool on_floor = false;  // one command for a closed band
+    Time again = kNever;    // when not admitted: when to look again
+  };
+  Time Run(std::vector<Grant>& grants);
+  Choice Choose();
+  Choice ChooseClosed(Time again);
+  Choice Judge(TenantId id, Phase phase, Time again);
+  bool PickFrom(BandState& b, TenantId* id, Phase* phase);
+  Grant Admit(const Choice& choice);
+  double LeastRunning(BandState& b);               // least F of the running; infinity if nobody runs
+  double LeastRunningReserve(BandState& b);
+  bool Covers(const TenantState& t, Time* until) const;
+  bool HighBusy(Time* until, Time when) const;
+  Nanos GatedOutstanding(Time when) const;
+  Time Drops(Nanos level) const;
+  bool Drained(Time* stale_at) const;
+  Nanos Window(const TenantState& t) const;
+  int MinCommands(const TenantState& t) const;
+
+  // ---- invariants.cc
+  const char* Broken() const;
+
+  ArbiterOptions options;
+  std::vector<TenantState> tenants;
+  std::vector<TenantId> free_ids;
+  int live = 0;
+  IndexedHeap::Positions position_f, position_r, position_capped;
+  std::array<BandState, 3> bands{BandState(&position_f, &position_r),
+                                 BandState(&position_f, &position_r),
+                                 BandState(&position_f, &position_r)};
+  IndexedHeap capped{&position_capped};            // by the time at which the cap lets them go
+  uint32_t grace_head = kNobody, grace_tail = kNobody;  // running with nothing outstanding, oldest first
+
+  bool started = false;
+  Time epoch{}, now{};
+  double reserve_lag = 0;      // by how much the reserve clock is behind the wall clock
+  Nanos gated_outstanding{0};  // normal and low together
+  int gated_commands = 0;      // launched or granted, not settled
+  Time horizon{};              // when the device is predicted to have done what is outstanding
+  Time high_last{};            // last sign of life of the high band
+  bool high_seen = false;
+  Time high_horizon{};
+  TenantId exclusive = kNobody;  // has the device to itself
+  bool draining = false;         // somebody waits for the device to drain
+  bool held = false;             // the last Run() left somebody waiting
+  double idle_budget = 0;
+  Time budget_at{};
+};
+
+// Ends a public call: in debug builds the books are checked, which costs O(tenants).
+#ifndef NDEBUG
+void AbortIfBroken(const char* broken);
+#define GPUSHARE_SCHED_CHECK_BOOKS(state) ::gpushare::sched::AbortIfBroken((state).Broken())
+#else
+#define GPUSHARE_SCHED_CHECK_BOOKS(state) static_cast<void>(0)
+#endif
+
+}  // namespace gpushare::sched
+
+#endif  // GPUSHARE_SCHED_STATE_H_

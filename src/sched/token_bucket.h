@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// A token bucket in wall time whose debt is never forgiven: the cap of a tenant.
+//
+//   TokenBucket bucket(/*rate=*/0.3, /*depth=*/5e6, now);  // 30 % of the device, 5 ms saved up at most
+//   bucket.Advance(now);
+//   if (bucket.level() > 0) bucket.Take(cost_ns);          // may go below zero: debt
+//   else wake_at = bucket.PositiveAt();
+//
+// Levels are nanoseconds of device time. Whoever holds a token, however small, may start one command
+// of any length; the debt that this leaves delays the next.
+#ifndef GPUSHARE_SCHED_TOKEN_BUCKET_H_
+#define GPUSHARE_SCHED_TOKEN_BUCKET_H_
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/time.h"
+
+namespace gpushare::sched {
+
+class TokenBucket {
+ public:
+  TokenBucket() = default;
+  TokenBucket(double rate, double depth, double level, Time now)
+      : rate_(rate), depth_(depth), level_(std::min(level, depth)), at_(now) {}
+
+  double rate() const { return rate_; }
+  double depth() const { return depth_; }
+  double level() const { return level_; }  // as of the last Advance
+
+  void Advance(Time now) {
+    if (now <= at_) return;
+    level_ = LevelAt(now);
+    at_ = now;
+  }
+  double LevelAt(Time now) const {
+    if (now <= at_) return level_;
+    return std::min(depth_, level_ + rate_ * static_cast<double>((now - at_).count()));
+  }
+  void Take(double tokens) { level_ = std::min(depth_, level_ - tokens); }
+
+  // Keeps the level (a debt stays a debt); a smaller depth cuts what was saved up.
+  void Reshape(double rate, double depth, Time now) {
+    Advance(now);
+    rate_ = rate;
+    depth_ = depth;
+    level_ = std::min(level_, depth_);
+  }
+
+  // The first instant at which level() > 0; kNever when it never is.
+  Time PositiveAt() const {
+    if (level_ > 0) return at_;
+    if (rate_ <= 0 || depth_ <= 0) return kNever;
+    const double wait = std::floor(-level_ / rate_) + 1;
+    // Beyond a century the sum could overflow; nobody waits for that.
+    return wait > 3e18 ? kNever : at_ + Nanos(static_cast<int64_t>(wait));
+  }
+
+ private:
+  double rate_ = 0;
+  double depth_ = 0;
+  double level_ = 0;
+  Time at_{};
+};
+
+}  // namespace gpushare::sched
+
+#endif  // GPUSHARE_SCHED_TOKEN_BUCKET_H_
