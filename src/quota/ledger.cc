@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quota/ledger.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include "absl/strings/str_cat.h"
+#include "quota/waiting_line.h"
+
+namespace gpushare::quota {
+namespace {
+
+uint64_t Left(uint64_t limit, uint64_t charged) { return limit > charged ? limit - charged : 0; }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Account>> Account::Create(uint64_t limit, Account* parent) {
+  if (parent != nullptr && parent->parent_ != nullptr) {
+    return absl::UnimplementedError(
+        "budgets inside budgets are one level deep; the parent has a parent");
+  }
+  return std::unique_ptr<Account>(new Account(limit, parent));
+}
+
+Account::Account(uint64_t limit, Account* parent)
+    : limit_(limit),
+      parent_(parent),
+      waiters_(parent != nullptr ? parent->waiters_
+                                 : (line_ = std::make_unique<WaitingLine>())->waiters()) {
+  if (parent_ != nullptr) parent_->children_.fetch_add(1);
+}
+
+Account::~Account() {
+  if (parent_ != nullptr) parent_->children_.fetch_sub(1);
+}
+
+bool Account::TryChargeAlone(uint64_t bytes, uint64_t* left) {
+  uint64_t charged = charged_.load(std::memory_order_relaxed);
+  do {
+    *left = Left(limit_.load(std::memory_order_relaxed), charged);
+    if (bytes > *left) return false;
+  } while (!charged_.compare_exchange_weak(charged, charged + bytes, std::memory_order_acq_rel,
+                                           std::memory_order_relaxed));
+  *left -= bytes;
+  return true;
+}
+
+bool Account::TryCharge(uint64_t bytes, uint64_t* left) {
+  if (parent_ == nullptr) return TryChargeAlone(bytes, left);
+  // Only holders of the lock increase this account's charge, so what fits stays fitting until it is
+  // added; the parent is charged in between, in one step that either happens or changes nothing.
+  const std::lock_guard lock(child_lock_);
+  *left = Left(limit_.load(std::memory_order_relaxed), charged_.load(std::memory_order_relaxed));
+  if (bytes > *left) return false;
+  uint64_t parent_left = 0;
+  const bool granted = parent_->TryChargeAlone(bytes, &parent_left);
+  if (granted) {
+    charged_.fetch_add(bytes, std::memory_order_acq_rel);
+    *left -= bytes;
+  }
+  *left = std::min(*left, parent_left);
+  return granted;
+}
+
+void Account::Uncharge(uint64_t bytes) {
+  // Child before parent, the reverse of charging: the parent's charge covers its children's always.
+  charged_.fetch_sub(bytes);
+  if (parent_ != nullptr) parent_->charged_.fetch_sub(bytes);
+  // Sequentially consistent with a waiter's arrival: either it sees the bytes, or it is seen here.
+  if (waiters_->load() != 0) line().Serve();
+}
+
+Grant Account::Reserve(uint64_t bytes) {
+  Grant grant;
+  grant.granted = TryCharge(bytes, &grant.left);
+  if (!grant.granted) denied_.fetch_add(1, std::memory_order_relaxed);
+  return grant;
+}
+
+Grant Account::ReserveBefore(uint64_t bytes, base::Clock& clock, Time deadline) {
+  Grant grant;
+  const bool possible = bytes <= limit() && (parent_ == nullptr || bytes <= parent_->limit());
+  if (possible) {
+    waiting_.fetch_add(1, std::memory_order_relaxed);
+    grant.granted = line().Charge(*this, bytes, clock, deadline);
+    waiting_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  grant.left = Left(limit(), charged());
+  if (parent_ != nullptr)
+    grant.left = std::min(grant.left, Left(parent_->limit(), parent_->charged()));
+  if (!grant.granted) denied_.fetch_add(1, std::memory_order_relaxed);
+  return grant;
+}
+
+void Account::Commit(uint64_t bytes) {
+  for (Account* account = this; account != nullptr; account = account->parent_) {
+    const uint64_t now = account->committed_.fetch_add(bytes, std::memory_order_acq_rel) + bytes;
+    uint64_t peak = account->peak_.load(std::memory_order_relaxed);
+    while (now > peak &&
+           !account->peak_.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
+    }
+  }
+}
+
+void Account::Cancel(uint64_t bytes) { Uncharge(bytes); }
+
+void Account::Release(uint64_t bytes) {
+  for (Account* account = this; account != nullptr; account = account->parent_) {
+    account->committed_.fetch_sub(bytes, std::memory_order_acq_rel);
+  }
+  Uncharge(bytes);
+}
+
+void Account::SetLimit(uint64_t limit) {
+  limit_.store(limit);
+  if (waiters_->load() != 0) line().Serve();
+}
+
+AccountUsage Account::Usage() const {
+  AccountUsage usage;
+  usage.limit = limit();
+  usage.committed = committed_.load(std::memory_order_acquire);
+  usage.reserved = Left(charged(), usage.committed);
+  usage.peak = std::max(peak_.load(std::memory_order_relaxed), usage.committed);
+  usage.denied = denied_.load(std::memory_order_relaxed);
+  usage.waiting = waiting_.load(std::memory_order_relaxed);
+  usage.overhead = overhead_.load(std::memory_order_relaxed);
+  return usage;
+}
+
+absl::Status Account::CheckInvariants() const {
+  const uint64_t charged = charged_.load();
+  const uint64_t committed = committed_.load();
+  const uint64_t peak = peak_.load();
+  // A byte released twice wraps a counter around.
+  if (committed > charged) {
+    return absl::InternalError(
+        absl::StrCat("account: ", committed, " bytes committed, but only ", charged, " charged"));
+  }
+  if (charged > (UINT64_MAX >> 1) && limit() != kUnlimited) {
+    return absl::InternalError(absl::StrCat("account: charge below zero (", charged, ")"));
+  }
+  if (peak < committed) {
+    return absl::InternalError(
+        absl::StrCat("account: peak ", peak, " below committed ", committed));
+  }
+  if (parent_ != nullptr && parent_->charged_.load() < charged) {
+    return absl::InternalError(absl::StrCat("account: parent charged ", parent_->charged_.load(),
+                                            ", less than its child's ", charged));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace gpushare::quota

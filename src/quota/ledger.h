@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a tenant may hold of a GPU's memory, and what it holds.
+//
+//   GPUSHARE_ASSIGN_OR_RETURN(std::unique_ptr<Account> account, Account::Create(8ull << 30));
+//   const Grant grant = account->Reserve(bytes);
+//   if (!grant) return absl::ResourceExhaustedError(...grant.left...);
+//   if (driver.MemAlloc(&pointer, bytes) != kSuccess) { account->Cancel(bytes); ... }
+//   account->Commit(bytes);
+//   ...
+//   account->Release(bytes);   // after the driver has freed it
+//
+// Bytes are charged from Reserve() to Cancel() or Release(): charged = reserved + committed. Every byte
+// reserved is cancelled or committed exactly once, every byte committed is released exactly once;
+// CheckInvariants() finds most breaches.
+//
+// Guarantees, with any number of threads:
+//   * charged never exceeds the limit that the reservation saw, not even for an instant;
+//   * a request that does not fit never makes one fail that does: it changes nothing but `denied`.
+//     (Adding first and taking back has that race.)
+//   * a grant makes no system call, and its cost does not depend on what is charged already.
+//
+// Live limits: SetLimit() below what is charged takes nothing away. What is held stays held and usable;
+// every later reservation is refused (of any size but 0) until releases bring the charge under the new
+// limit far enough. A reservation that runs concurrently with SetLimit() sees one of the two limits.
+//
+// Budgets inside budgets: a child's bytes are charged to its parent as well, and both limits hold. One
+// level is implemented; a parent that has a parent is Unimplemented.
+//
+// Units: bytes. Threading: thread-safe. An account without a parent is lock-free; one with a parent has
+// a spin lock of its own, since two counters change together. An account outlives its children and
+// every entry of a PointerTable that names it.
+#ifndef GPUSHARE_QUOTA_LEDGER_H_
+#define GPUSHARE_QUOTA_LEDGER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "base/time.h"
+#include "quota/spin_lock.h"
+
+namespace gpushare::quota {
+
+inline constexpr uint64_t kUnlimited = UINT64_MAX;
+
+// What a reservation got.
+struct [[nodiscard]] Grant {
+  bool granted = false;
+  uint64_t left = 0;  // free under the tightest limit: after this grant, or when it was refused
+
+  explicit operator bool() const { return granted; }
+};
+
+// One account's figures. Read one after the other, each exact at its moment.
+struct AccountUsage {
+  uint64_t limit = 0;
+  uint64_t reserved = 0;   // asked of the driver, not yet answered
+  uint64_t committed = 0;  // held
+  uint64_t peak = 0;       // highest `committed` so far
+  uint64_t denied = 0;     // reservations refused, also those that waited in vain
+  uint64_t waiting = 0;    // reservations waiting now
+  uint64_t overhead = 0;   // estimated, not charged: contexts, modules, libraries
+};
+
+class WaitingLine;
+
+class Account {
+ public:
+  // `limit` in bytes, kUnlimited for none. `parent` may be null. Unimplemented when the parent has a
+  // parent itself.
+  static absl::StatusOr<std::unique_ptr<Account>> Create(uint64_t limit, Account* parent = nullptr);
+  ~Account();
+  Account(const Account&) = delete;
+  Account& operator=(const Account&) = delete;
+
+  Grant Reserve(uint64_t bytes);
+
+  // As Reserve(), but waits for releases until `deadline`. Waiters of one account are served in the
+  // order in which they came: a small request does not overtake a large one that is waiting, except
+  // through Reserve(), which never queues. Refused at once when `bytes` is over the limit as such.
+  Grant ReserveBefore(uint64_t bytes, base::Clock& clock, Time deadline);
+
+  void Commit(uint64_t bytes);   // reserved bytes are now held
+  void Cancel(uint64_t bytes);   // reserved bytes were not taken after all
+  void Release(uint64_t bytes);  // held bytes are free again
+
+  void SetLimit(uint64_t limit);
+  uint64_t limit() const { return limit_.load(std::memory_order_relaxed); }
+  uint64_t charged() const { return charged_.load(std::memory_order_relaxed); }
+  Account* parent() const { return parent_; }
+
+  // An estimate for show: context, module and library overhead. Replaces the last one.
+  void SetOverhead(uint64_t bytes) { overhead_.store(bytes, std::memory_order_relaxed); }
+
+  AccountUsage Usage() const;
+
+  // Internal when the figures contradict each other. Exact while no other thread uses the account.
+  absl::Status CheckInvariants() const;
+
+ private:
+  friend class WaitingLine;
+
+  Account(uint64_t limit, Account* parent);
+
+  bool TryCharge(uint64_t bytes, uint64_t* left);
+  bool TryChargeAlone(uint64_t bytes, uint64_t* left);
+  void Uncharge(uint64_t bytes);
+  WaitingLine& line() { return parent_ != nullptr ? *parent_->line_ : *line_; }
+
+  // What every call touches, on a line of its own.
+  alignas(64) std::atomic<uint64_t> charged_{0};
+  std::atomic<uint64_t> limit_;
+  std::atomic<uint64_t> committed_{0};
+  std::atomic<uint64_t> peak_{0};
+  Account* const parent_;
+  std::atomic<uint32_t>* const waiters_;  // of the family's line
+  SpinLock child_lock_;                   // with a parent: increases of charged_
+
+  // What refusals and readers touch.
+  alignas(64) std::atomic<uint64_t> denied_{0};
+  std::atomic<uint64_t> waiting_{0};
+  std::atomic<uint64_t> overhead_{0};
+  std::atomic<uint32_t> children_{0};
+  std::unique_ptr<WaitingLine> line_;  // of a root: its own waiters and its children's
+};
+
+}  // namespace gpushare::quota
+
+#endif  // GPUSHARE_QUOTA_LEDGER_H_

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reservations that wait for memory, of one account and its children, in the order of arrival.
+//
+// Serve() grants what fits, oldest first; an account whose oldest waiter does not fit is passed over
+// whole, so that nothing of it is overtaken, while other children of the same parent go on. It is run
+// by whoever released memory or raised a limit; a waiter never polls.
+//
+// Threading: thread-safe. A mutex guards the queue; it is taken only when somebody waits, never while
+// waiting or waking, and no driver is called under it.
+#ifndef GPUSHARE_QUOTA_WAITING_LINE_H_
+#define GPUSHARE_QUOTA_WAITING_LINE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+
+#include "base/clock.h"
+#include "quota/ledger.h"
+
+namespace gpushare::quota {
+
+class WaitingLine {
+ public:
+  // Waits until `bytes` are charged to `account` (true) or the deadline passes.
+  bool Charge(Account& account, uint64_t bytes, base::Clock& clock, Time deadline);
+
+  void Serve();
+
+  std::atomic<uint32_t>* waiters() { return &waiters_; }
+
+ private:
+  struct Waiter {
+    Waiter(Account& a, uint64_t b, base::Clock& c) : account(a), bytes(b), clock(c) {}
+    Account& account;
+    uint64_t bytes;
+    base::Clock& clock;
+    std::atomic<uint32_t> granted{0};
+  };
+
+  std::atomic<uint32_t> waiters_{0};
+  std::mutex mutex_;
+  std::list<std::shared_ptr<Waiter>> queue_;  // shared with whoever is about to wake it
+};
+
+}  // namespace gpushare::quota
+
+#endif  // GPUSHARE_QUOTA_WAITING_LINE_H_
