@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "meter/cost_model.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace gpushare::meter {
+namespace {
+
+TEST(CostModel, AKeyNeverSeenIsAGuess) {
+  auto costs = std::make_unique<CostModel>(Micros(20));
+  const CostModel::Prediction p = costs->Predict(1, 0, 1);
+  EXPECT_FALSE(p.known);
+  EXPECT_FLOAT_EQ(p.cost_ns, 20'000);
+}
+
+TEST(CostModel, LearnsWhatWasMeasured) {
+  auto costs = std::make_unique<CostModel>(Micros(20));
+  for (int i = 0; i < 10; ++i) {
+    const CostModel::Prediction p = costs->Predict(1, 7, 0.5);
+    costs->Learn(p.entry, 50'000 / p.cost_ns, 1, true);
+  }
+  const CostModel::Prediction p = costs->Predict(1, 7, 0.5);
+  EXPECT_TRUE(p.known);
+  EXPECT_NEAR(p.cost_ns, 50'000, 500);
+  EXPECT_FLOAT_EQ(costs->footprint(p.entry), 0.5);
+}
+
+TEST(CostModel, ANewContextStartsFromWhatTheKeyCostsElsewhere) {
+  auto costs = std::make_unique<CostModel>(Micros(20));
+  for (int i = 0; i < 10; ++i) {
+    const CostModel::Prediction p = costs->Predict(1, 7, 1);
+    costs->Learn(p.entry, 50'000 / p.cost_ns, 1, true);
+  }
+  const CostModel::Prediction p = costs->Predict(1, 8, 1);
+  EXPECT_TRUE(p.known);
+  EXPECT_NEAR(p.cost_ns, 50'000, 500);
+  for (int i = 0; i < 20; ++i) {
+    const CostModel::Prediction q = costs->Predict(1, 8, 1);
+    costs->Learn(q.entry, 90'000 / q.cost_ns, 1, true);
+  }
+  EXPECT_NEAR(costs->Predict(1, 8, 1).cost_ns, 90'000, 2'000);
+  EXPECT_NEAR(costs->Predict(1, 7, 1).cost_ns, 50'000, 500);  // the other context is not touched
+}
+
+TEST(CostModel, OneOddMeasurementIsBoundedAndForgotten) {
+  auto costs = std::make_unique<CostModel>(Micros(20));
+  auto learn = [&](float cost) {
+    const CostModel::Prediction p = costs->Predict(1, 0, 1);
+    costs->Learn(p.entry, cost / p.cost_ns, 1, true);
+  };
+  for (int i = 0; i < 50; ++i) learn(10'000);
+  learn(10'000'000);  // a module loaded lazily
+  EXPECT_LE(costs->Predict(1, 0, 1).cost_ns, 10'000 * 1.61f);
+  for (int i = 0; i < 30; ++i) learn(10'000);
+  EXPECT_NEAR(costs->Predict(1, 0, 1).cost_ns, 10'000, 100);
+}
+
+TEST(CostModel, AFullTableSharesTheCatchAll) {
+  auto costs = std::make_unique<CostModel>(Micros(20));
+  for (uint64_t key = 1; key < 3 * CostModel::kEntries; ++key) {
+    EXPECT_GT(costs->Predict(key, 0, 1).cost_ns, 0);
+  }
+  EXPECT_LE(costs->used(), CostModel::kEntries);
+  const CostModel::Prediction p = costs->Predict(1 << 30, 0, 1);
+  EXPECT_EQ(p.entry, CostModel::kCatchAll);
+  costs->Learn(p.entry, 2, 1, true);  // moves the mean, breaks nothing
+  EXPECT_GT(costs->Predict(1 << 30, 0, 1).cost_ns, 20'000);
+}
+
+TEST(CostModel, ManyThreadsPredictTheSameKeysIntoTheSameEntries) {
+  auto costs = std::make_unique<CostModel>(Micros(20));
+  std::vector<std::vector<uint32_t>> entries(4);
+  std::vector<std::thread> threads;
+  for (auto& mine : entries) {
+    threads.emplace_back([&mine, &costs] {
+      for (uint64_t key = 1; key <= 500; ++key) mine.push_back(costs->Predict(key, key / 2, 1).entry);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (int i = 1; i < 4; ++i) EXPECT_EQ(entries[0], entries[static_cast<size_t>(i)]);
+}
+
+}  // namespace
+}  // namespace gpushare::meter

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "meter/replay.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+namespace gpushare::meter {
+namespace {
+
+
+constexpr Nanos Us(int64_t us) { return Micros(us); }
+Replay::Command Kernel(double us, double footprint) {
+  return {.entry = 0, .cost_ns = static_cast<float>(us * 1000), .footprint = static_cast<float>(footprint)};
+}
+
+TEST(Replay, AloneABatchTakesTheTimeBetweenItsMarkers) {
+  Replay replay(100);
+  const auto s = replay.AddStream(0, 0);
+  replay.Boundary(s);
+  replay.Complete(s, Us(10));  // start marker
+  replay.Append(s, Kernel(50, 1), Nanos(0));
+  replay.Append(s, Kernel(30, 1), Nanos(0));
+  replay.Boundary(s);
+  const Replay::Batch batch = replay.Complete(s, Us(100));
+  EXPECT_NEAR(batch.used_ns, 90'000, 1);
+  EXPECT_NEAR(batch.ratio, 90.0 / 80.0, 0.001);
+  EXPECT_TRUE(batch.alone);
+  EXPECT_EQ(batch.commands.size(), 2u);
+}
+
+TEST(Replay, TimeBeforeTheStartMarkerIsNobodys) {
+  Replay replay(100);
+  const auto s = replay.AddStream(0, 0);
+  replay.Boundary(s);
+  replay.Append(s, Kernel(50, 1), Nanos(0));
+  replay.Boundary(s);
+  EXPECT_EQ(replay.Complete(s, Us(1000)).used_ns, 0);
+  EXPECT_NEAR(replay.Complete(s, Us(1050)).used_ns, 50'000, 1);
+}
+
+TEST(Replay, CommandsStartNotBeforeTheyWereLaunched) {
+  Replay replay(100);
+  const auto s = replay.AddStream(0, 0);
+  replay.Append(s, Kernel(20, 1), Us(500));
+  replay.Boundary(s);
+  EXPECT_NEAR(replay.Complete(s, Us(520)).used_ns, 20'000, 1);
+}
+
+TEST(Replay, SerialKernelsOfTwoTenantsAreToldApart) {
+  Replay replay(100);
+  const auto a = replay.AddStream(0, 0), b = replay.AddStream(1, 0);
+  replay.Append(a, Kernel(100, 2), Nanos(0));
+  replay.Boundary(a);
+  replay.Append(b, Kernel(300, 2), Nanos(0));
+  replay.Boundary(b);
+  const Replay::Batch first = replay.Complete(a, Us(110));
+  const Replay::Batch second = replay.Complete(b, Us(400));
+  EXPECT_NEAR(first.used_ns, 110'000, 1);
+  EXPECT_NEAR(second.used_ns, 290'000, 1);
+  EXPECT_NEAR(second.ratio, 290.0 / 300.0, 0.01);
+}
+
+TEST(Replay, OverlappingKernelsShareBySmsHeld) {
+  Replay replay(100);
+  const auto a = replay.AddStream(0, 0), b = replay.AddStream(1, 0);
+  replay.Append(a, Kernel(100, 0.25), Nanos(0));
+  replay.Boundary(a);
+  replay.Append(b, Kernel(100, 0.75), Nanos(0));
+  replay.Boundary(b);
+  const Replay::Batch first = replay.Complete(a, Us(100));
+  const Replay::Batch second = replay.Complete(b, Us(100));
+  EXPECT_NEAR(first.used_ns, 25'000, 1);
+  EXPECT_NEAR(second.used_ns, 75'000, 1);
+  EXPECT_FALSE(first.alone);
+  EXPECT_NEAR(first.ratio, 1, 0.001);  // it was not slowed down
+}
+
+TEST(Replay, WavesLeaveSmsToOthersInTheirTail) {
+  // 150 groups on 100 SMs: two waves of 50 us; beside the second wave 50 SMs are free.
+  Replay replay(100);
+  const auto a = replay.AddStream(0, 0), b = replay.AddStream(1, 0);
+  replay.Append(a, Kernel(100, 1.5), Nanos(0));
+  replay.Boundary(a);
+  replay.Append(b, Kernel(50, 0.5), Nanos(0));
+  replay.Boundary(b);
+  const Replay::Batch first = replay.Complete(a, Us(100));
+  const Replay::Batch second = replay.Complete(b, Us(100));
+  EXPECT_NEAR(first.used_ns, 75'000, 1);
+  EXPECT_NEAR(second.used_ns, 25'000, 1);
+}
+
+TEST(Replay, AMarkerPinsAKernelThatWasPredictedTooShort) {
+  Replay replay(100);
+  const auto a = replay.AddStream(0, 0), b = replay.AddStream(1, 0);
+  replay.Append(a, Kernel(10, 1), Nanos(0));  // it takes 100 us
+  replay.Boundary(a);
+  replay.Append(b, Kernel(50, 1), Nanos(0));
+  replay.Boundary(b);
+  const Replay::Batch first = replay.Complete(a, Us(100));
+  const Replay::Batch second = replay.Complete(b, Us(150));
+  EXPECT_NEAR(first.used_ns, 100'000, 1);
+  EXPECT_NEAR(first.ratio, 10, 0.1);
+  EXPECT_NEAR(second.used_ns, 50'000, 1);
+}
+
+TEST(Replay, HigherPriorityGoesFirst) {
+  Replay replay(100);
+  const auto low = replay.AddStream(0, 1), high = replay.AddStream(1, 0);
+  replay.Append(low, Kernel(100, 1), Us(10));
+  replay.Boundary(low);
+  replay.Append(high, Kernel(40, 1), Us(10));
+  replay.Boundary(high);
+  EXPECT_NEAR(replay.Complete(high, Us(50)).used_ns, 40'000, 1);
+  EXPECT_NEAR(replay.Complete(low, Us(150)).used_ns, 100'000, 1);
+}
+
+TEST(Replay, AbandonedWorkEndsByPredictionAndHoldsNobodyUp) {
+  Replay replay(100);
+  const auto a = replay.AddStream(0, 0), b = replay.AddStream(1, 0);
+  replay.Append(a, Kernel(30, 1), Nanos(0));
+  replay.Abandon(a);
+  replay.Append(b, Kernel(50, 1), Nanos(0));
+  replay.Boundary(b);
+  EXPECT_NEAR(replay.Complete(b, Us(80)).used_ns, 50'000, 1);
+}
+
+TEST(Replay, ARemovedStreamReleasesTheDevice) {
+  Replay replay(100);
+  const auto a = replay.AddStream(0, 0), b = replay.AddStream(1, 0);
+  replay.Append(a, Kernel(1000, 1), Nanos(0));
+  replay.Boundary(a);
+  replay.Append(b, Kernel(10, 1), Nanos(0));
+  replay.Boundary(b);
+  replay.Boundary(b);
+  EXPECT_EQ(replay.Complete(b, Us(5)).used_ns, 0);
+  replay.RemoveStream(a);
+  EXPECT_NEAR(replay.Complete(b, Us(15)).used_ns, 0, 1);
+}
+
+// Whatever is appended and completed, nobody is charged more than the time that passed.
+TEST(Replay, PropertyChargesNeverExceedElapsedTime) {
+  for (uint32_t seed = 1; seed <= 30; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    auto pick = [&](int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(random); };
+    Replay replay(80);
+    const int tenants = pick(1, 6);
+    std::vector<Replay::StreamId> streams;
+    std::vector<int> open(static_cast<size_t>(tenants));
+    for (int i = 0; i < tenants; ++i) streams.push_back(replay.AddStream(static_cast<uint32_t>(i), 0));
+    double charged = 0;
+    Nanos now(0);
+    for (int step = 0; step < 2000; ++step) {
+      const size_t i = static_cast<size_t>(pick(0, tenants - 1));
+      switch (pick(0, 3)) {
+        case 0:
+        case 1:
+          replay.Append(streams[i], Kernel(pick(1, 400), pick(1, 300) / 100.0), now + Us(pick(-50, 50)));
+          break;
+        case 2:
+          replay.Boundary(streams[i]);
+          ++open[i];
+          break;
+        default:
+          if (open[i] == 0) break;
+          now += Us(pick(0, 200));
+          charged += replay.Complete(streams[i], now).used_ns;
+          --open[i];
+      }
+      ASSERT_EQ(replay.pending(streams[i]), open[i]);
+    }
+    EXPECT_LE(charged, static_cast<double>(now.count()) + 1);
+  }
+}
+
+}  // namespace
+}  // namespace gpushare::meter
