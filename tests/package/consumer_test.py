@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Installs gpushare into a folder of its own and builds programs against what was installed.
+
+`install` comes first (CTest does so through a fixture); every other case is a function below.
+"""
+
+import argparse
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+
+class Failure(Exception):
+    pass
+
+
+def call(command, **options):
+    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
+    printed = result.stdout.decode(errors="replace")
+    if result.returncode:
+        raise Failure("%s\nexits with %d:\n%s" % (" ".join(command), result.returncode, printed))
+    return printed
+
+
+class Tree:
+    """The installed tree and the tools to use it."""
+
+    def __init__(self, options):
+        self.options = options
+        self.source = options.source
+        self.prefix = options.prefix
+        self.lib = os.path.join(self.prefix, options.libdir)
+        self.work = os.path.join(os.path.dirname(self.prefix), options.case)
+
+    def fresh(self):
+        shutil.rmtree(self.work, ignore_errors=True)
+        os.makedirs(self.work)
+        return self.work
+
+    def environment(self, **extra):
+        environment = {key: value for key, value in os.environ.items()
+                       if not key.startswith("GPUSHARE") and key not in ("LD_LIBRARY_PATH", "LD_PRELOAD")}
+        environment["LD_LIBRARY_PATH"] = self.lib
+        environment["PKG_CONFIG_PATH"] = os.path.join(self.lib, "pkgconfig")
+        environment["GPUSHARE_DRIVER"] = "sim"
+        environment.update(extra)
+        return environment
+
+    def pkg_config(self, name, *flags):
+        return call(["pkg-config", *flags, name], env=self.environment()).split()
+
+    def run(self, program, **extra):
+        printed = call([program], env=self.environment(**extra))
+        if not re.search(r"^consumer: ok$", printed, re.M):
+            raise Failure("%s does not say that all went well:\n%s" % (program, printed))
+        return printed
+
+    def library(self):
+        return os.path.join(self.lib, "libgpushare.so")
+
+
+def install(tree):
+    """Everything is installed, then moved; nothing in the tree names where it was built."""
+    first = tree.prefix + ".first"
+    for folder in (first, tree.prefix):
+        shutil.rmtree(folder, ignore_errors=True)
+    build = tree.options.build
+    call([tree.options.cmake, "--install", build, "--prefix", first])
+    os.rename(first, tree.prefix)
+    for path in glob.glob(os.path.join(tree.prefix, "**", "*"), recursive=True):
+        if not os.path.isfile(path):
+            continue
+        if path.endswith((".cmake", ".pc", ".h")):
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
+            for folder in (first, build):
+                if folder in text:
+                    raise Failure("%s names %s" % (path, folder))
+        with open(path, "rb") as file:
+            is_object = file.read(4) == b"\x7fELF"
+        if is_object:
+            dynamic = call(["readelf", "-d", path])
+            if re.search(r"\((RPATH|RUNPATH)\)", dynamic):
+                raise Failure("%s carries an RPATH:\n%s" % (path, dynamic))
+            if re.search(r"NEEDED.*(libabsl|libcuda)", dynamic):
+                raise Failure("%s needs a library that it should not:\n%s" % (path, dynamic))
+
+
+def build_with_cmake(tree, language):
+    work = tree.fresh()
+    compiler = tree.options.cc if language == "C" else tree.options.cxx
+    call([tree.options.cmake, "-S", os.path.join(tree.source, "consumer"), "-B", work, "-G", "Ninja",
+          "-DCMAKE_PREFIX_PATH=" + tree.prefix, "-DCONSUMER_LANGUAGE=" + language,
+          "-DCMAKE_%s_COMPILER=%s" % ("C" if language == "C" else "CXX", compiler)])
+    call([tree.options.cmake, "--build", work])
+    return os.path.join(work, "consumer")
+
+
+def find_package_c(tree):
+    """A C project: no C++ compiler, no Abseil."""
+    tree.run(build_with_cmake(tree, "C"))
+
+
+def find_package_cxx(tree):
+    """A C++ project: its own Abseil, found by gpushareConfig.cmake."""
+    tree.run(build_with_cmake(tree, "CXX"))
+
+
+def build_c(tree):
+    program = os.path.join(tree.fresh(), "consumer")
+    call([tree.options.cc, "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror",
+          os.path.join(tree.source, "consumer", "consumer.c"), "-o", program,
+          *tree.pkg_config("gpushare-c", "--cflags", "--libs")])
+    return program
+
+
+def pkg_config_c(tree):
+    tree.run(build_c(tree))
+
+
+def pkg_config_cxx(tree):
+    program = os.path.join(tree.fresh(), "consumer")
+    call([tree.options.cxx, "-std=c++20", "-Wall", "-Wextra", "-Werror",
+          os.path.join(tree.source, "consumer", "consumer.cc"), "-o", program,
+          *tree.pkg_config("gpushare", "--cflags", "--libs")])
+    tree.run(program)
+
+
+def other_abseil(tree):
+    """A C++ program whose Abseil is not ours: another inline namespace, another layout of Status.
+
+    other_abseil/ holds just enough of one for our headers. With GPUSHARE_OTHER_ABSEIL=<prefix> the Abseil
+    installed there is used in its place.
+    """
+    program = os.path.join(tree.fresh(), "consumer")
+    ours = tree.pkg_config("gpushare-c", "--cflags", "--libs")
+    prefix = os.environ.get("GPUSHARE_OTHER_ABSEIL")
+    if prefix:
+        environment = tree.environment()
+        environment["PKG_CONFIG_PATH"] = ":".join(
+            os.path.join(prefix, folder, "pkgconfig") for folder in ("lib", "lib64"))
+        theirs = call(["pkg-config", "--static", "--cflags", "--libs", "absl_status", "absl_statusor"],
+                      env=environment).split()
+    else:
+        theirs = ["-I" + os.path.join(tree.source, "other_abseil")]
+    call([tree.options.cxx, "-std=c++20", "-Wall", "-Wextra",
+          os.path.join(tree.source, "consumer", "consumer.cc"), "-o", program, *theirs, *ours, *theirs])
+    # The program really holds another Abseil than the library does.
+    inside = set(re.findall(r"_ZNK?4absl(\d+\w+?)6Status", call(["nm", program])))
+    library = set(re.findall(r"_ZNK?4absl(\d+\w+?)6Status", call(["nm", tree.library()])))
+    print("namespace in the program: %s, in the library: %s" % (sorted(inside), sorted(library)))
+    if not inside or inside & library:
+        raise Failure("the program does not use another Abseil than the library")
+    tree.run(program)
+
+
+def poisoned_abseil(tree):
+    """Every Abseil function inside the library is defined once more, as abort(), by an object that the
+    loader searches first. If one of ours could be replaced from outside, the program would die."""
+    program = build_c(tree)
+    names = sorted({line.split()[-1] for line in call(["nm", tree.library()]).splitlines()
+                    if re.search(r" [tTwW] _Z\w*4absl\w*$", line)})
+    if len(names) < 100:
+        raise Failure("only %d Abseil functions found in the library" % len(names))
+    source = os.path.join(tree.work, "poison.c")
+    with open(source, "w", encoding="utf-8") as file:
+        file.write("#include <stdlib.h>\n")
+        file.write("".join("void %s(void) { abort(); }\n" % name for name in names))
+    poison = os.path.join(tree.work, "poison.so")
+    call([tree.options.cc, "-shared", "-fPIC", "-w", source, "-o", poison])
+    tree.run(program, LD_PRELOAD=poison)
+    print("%d Abseil functions of the library cannot be replaced from outside" % len(names))
+
+
+def version(tree):
+    """Another minor version is refused."""
+    work = tree.fresh()
+    with open(os.path.join(work, "CMakeLists.txt"), "w", encoding="utf-8") as file:
+        file.write("cmake_minimum_required(VERSION 3.25)\nproject(version LANGUAGES C)\n"
+                   "find_package(gpushare 0.99 QUIET)\n"
+                   "if(gpushare_FOUND)\n  message(FATAL_ERROR \"0.99 was accepted\")\nendif()\n"
+                   "find_package(gpushare REQUIRED)\n")
+    call([tree.options.cmake, "-S", work, "-B", os.path.join(work, "build"),
+          "-DCMAKE_PREFIX_PATH=" + tree.prefix])
+
+
+CASES = (install, find_package_c, find_package_cxx, pkg_config_c, pkg_config_cxx, other_abseil,
+         poisoned_abseil, version)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("case", choices=[case.__name__ for case in CASES])
+    for name in ("source", "prefix", "libdir", "cmake", "cc", "cxx"):
+        parser.add_argument("--" + name, required=True)
+    parser.add_argument("--build")
+    options = parser.parse_args()
+    try:
+        {case.__name__: case for case in CASES}[options.case](Tree(options))
+    except Failure as failure:
+        print(failure)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
