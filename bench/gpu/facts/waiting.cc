@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Waking threads, and how fine elapsed times are.
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <climits>
+#include <thread>
+
+#include "gpu.h"
+#include "groups.h"
+
+namespace gpushare::facts {
+namespace {
+
+void FutexWait(std::atomic<uint32_t>& word, uint32_t expected) {
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
+}
+void FutexWake(std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+// From the store that a waiting thread waits for to that thread seeing it.
+std::vector<double> WakeLatency(bool sleeping, std::vector<double>* cost_of_wake) {
+  constexpr uint32_t kRounds = 300;
+  std::atomic<uint32_t> turn{0}, seen{0};
+  std::atomic<int64_t> when{0};
+  std::vector<double> samples;
+  std::thread waiter([&] {
+    for (uint32_t round = 1; round <= kRounds; ++round) {
+      while (turn.load(std::memory_order_acquire) < round) {
+        if (sleeping) FutexWait(turn, round - 1);
+      }
+      samples.push_back(static_cast<double>(Now() - when.load(std::memory_order_relaxed)));
+      seen.store(round, std::memory_order_release);
+    }
+  });
+  for (uint32_t round = 1; round <= kRounds; ++round) {
+    // Let it fall asleep, at least so that its processor has left it.
+    const int64_t until = Now() + 300'000;
+    while (Now() < until) {
+    }
+    const int64_t now = Now();
+    when.store(now, std::memory_order_relaxed);
+    turn.store(round, std::memory_order_release);
+    if (sleeping) {
+      FutexWake(turn);
+      if (cost_of_wake != nullptr) cost_of_wake->push_back(static_cast<double>(Now() - now));
+    }
+    while (seen.load(std::memory_order_acquire) < round) std::this_thread::yield();
+  }
+  waiter.join();
+  return samples;
+}
+
+// Least difference other than zero between elapsed times, counted from `origin`, of records in a row.
+double LeastStep(const Gpu& gpu, CUstream stream, CUevent origin) {
+  std::vector<CUevent> events;
+  for (int i = 0; i < 500; ++i) {
+    events.push_back(gpu.NewEvent());
+    gpu.Record(events.back(), stream);
+  }
+  gpu.Sync(stream);
+  std::vector<double> when;
+  for (CUevent event : events) when.push_back(gpu.ElapsedNs(origin, event));
+  std::sort(when.begin(), when.end());
+  double least = 0;
+  for (size_t i = 1; i < when.size(); ++i) {
+    const double step = when[i] - when[i - 1];
+    if (step > 0 && (least == 0 || step < least)) least = step;
+  }
+  for (CUevent event : events) MUST(gpu.cu, cuEventDestroy, event);
+  return least;
+}
+
+}  // namespace
+
+void MeasureWake() {
+  std::vector<double> cost;
+  Report("futex_wake", WakeLatency(true, &cost));
+  Report("futex_wake_call", cost);
+  if (std::thread::hardware_concurrency() < 2) StopUnsupported("spinning needs a second processor");
+  Report("spin_wake", WakeLatency(false, nullptr));
+}
+
+void MeasureElapsedStep() {
+  const Gpu gpu = OpenGpu();
+  CUstream stream = gpu.NewStream();
+  CUevent origin = gpu.NewEvent();
+  gpu.Record(origin, stream);
+  ReportValue("elapsed_step_start", LeastStep(gpu, stream, origin));
+  gpu.Spin(stream, 1, 4'200 * kNsPerMs);
+  gpu.Sync(stream);
+  ReportValue("elapsed_step_4s", LeastStep(gpu, stream, origin));
+  gpu.Spin(stream, 1, 4'200 * kNsPerMs);
+  gpu.Sync(stream);
+  ReportValue("elapsed_step_8s", LeastStep(gpu, stream, origin));
+}
+
+}  // namespace gpushare::facts
