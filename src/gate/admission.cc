@@ -124,6 +124,8 @@ void Engine::Impl::RunArbiter(Time now, const TenantState* self, WakeList& wakes
   for (const sched::Grant& grant : grants) {
     TenantState& tenant = *tenants[grant.tenant];
     GiveCredit(tenant, grant.amount, grant.phase, now);
+    // The arbiter lets high priority through at once, and everybody below loses what was granted.
+    if (tenant.options.limits.band == sched::Band::kHigh) Revoke(sched::Band::kHigh, now);
     tenant.page.wake.fetch_add(1, std::memory_order_release);
     if (&tenant != self || tenant.waiters > 1) wakes.push_back(&tenant.page.wake);
   }
@@ -293,8 +295,8 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, Time deadline) {
         counted = true;
         engine.TakeCredit(tenant, now);
         if (engine.MayAsk(tenant, cost.known)) {
-          engine.Ask(tenant, Nanos(static_cast<int64_t>(charge)),
-                     work.kind == Work::Kind::kCooperative, now);
+          engine.arbiter.Block(tenant.id, Nanos(static_cast<int64_t>(charge)),
+                               work.kind == Work::Kind::kCooperative, now);
           asked = true;
           engine.RunArbiter(now, &tenant, wakes);
           if (TenantPage::CreditOf(tenant.page.credit.load(std::memory_order_relaxed)) >= charge) {
@@ -339,17 +341,6 @@ bool Engine::Impl::MayAsk(const TenantState& tenant, bool cost_known) const {
   if (cost_known) return true;
   const bool others_depend = arbiter.tenants() > 1 || tenant.options.limits.cap < 1;
   return !others_depend || tenant.unknown_in_flight < kUnknownInFlight;
-}
-
-void Engine::Impl::Ask(TenantState& tenant, Nanos charge, bool exclusive, Time now) {
-  if (tenant.options.limits.band != sched::Band::kHigh) {
-    arbiter.Block(tenant.id, charge, exclusive, now);
-    return;
-  }
-  // High priority does not ask: it is charged, and everybody below loses what was granted.
-  const Nanos amount = std::max(charge, options.arbiter.lone_grant);
-  GiveCredit(tenant, amount, arbiter.Charge(tenant.id, amount, now), now);
-  Revoke(sched::Band::kHigh, now);
 }
 
 // ---- Waiting for the device ----

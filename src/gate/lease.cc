@@ -52,7 +52,7 @@ absl::StatusOr<uint64_t> Gate::AcquireLease(const LeaseRequest& request) {
         counted = true;
         engine.TakeCredit(tenant, now);
         if (engine.MayAsk(tenant, true)) {
-          engine.Ask(tenant, request.hint, request.exclusive, now);
+          engine.arbiter.Block(tenant.id, request.hint, request.exclusive, now);
           asked = true;
           engine.RunArbiter(now, &tenant, wakes);
         }

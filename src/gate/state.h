@@ -149,8 +149,6 @@ struct Engine::Impl {
   void MarkStart(StreamGate& stream) ABSL_LOCKS_EXCLUDED(mu);
   // May the tenant ask for a grant now? Not while suspended, nor with too much unknown work in flight.
   bool MayAsk(const TenantState& tenant, bool cost_known) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  void Ask(TenantState& tenant, Nanos charge, bool exclusive, Time now)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void GiveCredit(TenantState& tenant, Nanos amount, sched::Phase phase, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void TakeCredit(TenantState& tenant, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
