@@ -238,7 +238,7 @@ void State::Tag(TenantId id, Phase phase, double ns) {
 }
 
 void State::SignOfLife(TenantState& t) {
-  if (!t.synced && !t.blocked && now > t.last_life) {
+  if (!t.synced && !t.blocked && t.place != Place::kInactive && now > t.last_life) {
     const double sample = std::min(Ns(now - t.last_life), 200'000.0);
     t.gap_ns += 0.1 * (sample - t.gap_ns);
   }
@@ -308,7 +308,8 @@ TenantId Arbiter::Add(const TenantLimits& limits, Time now) {
     s.position_f.resize(n, IndexedHeap::kAbsent);
     s.position_r.resize(n, IndexedHeap::kAbsent);
     s.position_capped.resize(n, IndexedHeap::kAbsent);
-    if (n > s.free_ids.capacity()) {  // grow everything that decisions push to, so that they never do
+    if (n >
+        s.free_ids.capacity()) {  // grow everything that decisions push to, so that they never do
       const size_t room = 2 * n;
       s.free_ids.reserve(room);
       s.capped.Reserve(room);
@@ -446,7 +447,8 @@ Phase Arbiter::Charge(TenantId tenant, Nanos predicted, Time now) {
   s.Tag(tenant, phase, Ns(predicted));
   s.File(tenant);
   BandState& b = s.band(t);
-  if (phase == Phase::kWeight) b.virtual_time = std::max(b.virtual_time, t.f - Ns(predicted) / t.limits.weight);
+  if (phase == Phase::kWeight)
+    b.virtual_time = std::max(b.virtual_time, t.f - Ns(predicted) / t.limits.weight);
   GPUSHARE_SCHED_CHECK_BOOKS(s);
   return phase;
 }

@@ -29,10 +29,11 @@ namespace gpushare::sched {
 enum class Band : uint8_t { kHigh = 0, kNormal = 1, kLow = 2 };
 
 struct TenantLimits {
-  double weight = 1;      // > 0: share of what is not reserved, among the backlogged of the band
-  double guarantee = 0;   // [0, 1]: part of the device that a backlogged tenant gets before the rest is
-                          // divided by weight
-  double cap = 1;         // (0, 1]: part of the device that it never exceeds; 1: none
+  double weight = 1;  // > 0: share of what is not reserved, among the backlogged of the band
+  double guarantee =
+      0;           // [0, 1]: part of the device that a backlogged tenant gets before the rest is
+                   // divided by weight
+  double cap = 1;  // (0, 1]: part of the device that it never exceeds; 1: none
   Nanos cap_depth = Millis(5);  // how much unused cap may be saved up
   Nanos burst = Millis(20);     // device time that a tenant back from idle may be ahead by
   Band band = Band::kNormal;
@@ -50,24 +51,26 @@ struct Grant {
 };
 
 struct ArbiterOptions {
-  Nanos window = Micros(200);          // D: outstanding predicted device time
-  Nanos low_window = Micros(40);       // below it the device counts as nearly idle
-  Nanos high_band_window = Micros(50); // D while a tenant of a higher band is registered
-  int min_commands = 4;                // always let at least so many be in flight
-  int high_band_min_commands = 1;      // the same while a tenant of a higher band is registered
-  Nanos grant = Micros(12);            // most that a grant is beyond one command, while contended
-  int grant_commands = 8;              // and in predicted commands
-  Nanos lone_grant = Micros(100);      // grant of a tenant that is alone
-  Nanos slack = Micros(500);           // virtual time by which a tenant may be ahead of the least
-  Nanos active_grace = Micros(100);    // a tenant stays active so long after its last sign of life
-  double idle_budget = 0.005;          // part of the time that may be idled away on purpose
+  Nanos window = Micros(200);           // D: outstanding predicted device time
+  Nanos low_window = Micros(40);        // below it the device counts as nearly idle
+  Nanos high_band_window = Micros(50);  // D while a tenant of a higher band is registered
+  int min_commands = 4;                 // always let at least so many be in flight
+  int high_band_min_commands = 1;       // the same while a tenant of a higher band is registered
+  Nanos grant = Micros(12);             // most that a grant is beyond one command, while contended
+  int grant_commands = 8;               // and in predicted commands
+  Nanos lone_grant = Micros(100);       // grant of a tenant that is alone
+  Nanos slack = Micros(500);            // virtual time by which a tenant may be ahead of the least
+  Nanos active_grace = Micros(100);     // a tenant stays active so long after its last sign of life
+  double idle_budget = 0.005;           // part of the time that may be idled away on purpose
   Nanos idle_budget_depth = Millis(2);
-  Nanos anticipation = Micros(15);     // how long the next launch of a tenant is waited for
-  Nanos high_grace = Micros(30);       // lower bands stay closed so long after a higher band's last command
-  double low_band_floor = 0;           // part of the device that a closed band gets all the same
-  Nanos debt_horizon = Seconds(2);     // debt against a weight or credit of a guarantee older than this is forgotten
-  Nanos stale = Millis(50);            // what is unsettled so long after its predicted end (a kernel that
-                                       // never ends, a lost marker) no longer keeps others waiting
+  Nanos anticipation = Micros(15);  // how long the next launch of a tenant is waited for
+  Nanos high_grace =
+      Micros(30);             // lower bands stay closed so long after a higher band's last command
+  double low_band_floor = 0;  // part of the device that a closed band gets all the same
+  Nanos debt_horizon =
+      Seconds(2);  // debt against a weight or credit of a guarantee older than this is forgotten
+  Nanos stale = Millis(50);  // what is unsettled so long after its predicted end (a kernel that
+                             // never ends, a lost marker) no longer keeps others waiting
 };
 
 class Arbiter {
@@ -98,7 +101,8 @@ class Arbiter {
   Phase Charge(TenantId tenant, Nanos predicted, Time now);
 
   // `commands` commands of `tenant`, charged with `predicted` in all, are done and took `measured`.
-  void Settle(TenantId tenant, Phase phase, Nanos predicted, Nanos measured, int commands, Time now);
+  void Settle(TenantId tenant, Phase phase, Nanos predicted, Nanos measured, int commands,
+              Time now);
   // Commands handed to the device within a grant (for min_commands); Settle takes them off.
   void Launched(TenantId tenant, int commands, Time now);
   // The unspent rest of a grant comes back.

@@ -62,14 +62,14 @@ bool State::Drained(Time* stale_at) const {
 }
 
 Nanos State::Window(const TenantState& t) const {
-  const bool above = bands[0].registered > 0 ||
-                     (t.limits.band == Band::kLow && bands[1].registered > 0);
+  const bool above =
+      bands[0].registered > 0 || (t.limits.band == Band::kLow && bands[1].registered > 0);
   return above ? options.high_band_window : options.window;
 }
 
 int State::MinCommands(const TenantState& t) const {
-  const bool above = bands[0].registered > 0 ||
-                     (t.limits.band == Band::kLow && bands[1].registered > 0);
+  const bool above =
+      bands[0].registered > 0 || (t.limits.band == Band::kLow && bands[1].registered > 0);
   return above ? options.high_band_min_commands : options.min_commands;
 }
 
@@ -216,8 +216,8 @@ State::Choice State::ChooseClosed(Time again) {
       choice.admit = choice.on_floor = true;
       return choice;
     }
-    choice.again = std::min(
-        choice.again, After(now, -bands[b].floor_tokens / options.low_band_floor));
+    choice.again =
+        std::min(choice.again, After(now, -bands[b].floor_tokens / options.low_band_floor));
   }
   return choice;
 }

@@ -92,16 +92,20 @@ const char* State::Broken() const {
       if (!h->Sound()) return "a heap is out of order";
     }
     for (const auto& e : b.waiting_f.entries()) {
-      if (tenants[e.id].place != Place::kWaiting || e.key != tenants[e.id].f) return "stale F (waiting)";
+      if (tenants[e.id].place != Place::kWaiting || e.key != tenants[e.id].f)
+        return "stale F (waiting)";
     }
     for (const auto& e : b.running_f.entries()) {
-      if (tenants[e.id].place != Place::kRunning || e.key != tenants[e.id].f) return "stale F (running)";
+      if (tenants[e.id].place != Place::kRunning || e.key != tenants[e.id].f)
+        return "stale F (running)";
     }
     for (const auto& e : b.waiting_r.entries()) {
-      if (tenants[e.id].place != Place::kWaiting || e.key != tenants[e.id].r) return "stale R (waiting)";
+      if (tenants[e.id].place != Place::kWaiting || e.key != tenants[e.id].r)
+        return "stale R (waiting)";
     }
     for (const auto& e : b.running_r.entries()) {
-      if (tenants[e.id].place != Place::kRunning || e.key != tenants[e.id].r) return "stale R (running)";
+      if (tenants[e.id].place != Place::kRunning || e.key != tenants[e.id].r)
+        return "stale R (running)";
     }
   }
   if (capped.size() != in_cap || !capped.Sound()) return "the heap of capped tenants is wrong";
@@ -111,7 +115,8 @@ const char* State::Broken() const {
   if (gated_commands != commands) return "the commands in flight are miscounted";
   size_t listed = 0;
   Time last{Nanos::min()};
-  for (uint32_t id = grace_head, prev = kNobody; id != kNobody; prev = id, id = tenants[id].grace_next) {
+  for (uint32_t id = grace_head, prev = kNobody; id != kNobody;
+       prev = id, id = tenants[id].grace_next) {
     if (!tenants[id].in_grace_list || tenants[id].grace_prev != prev || ++listed > in_grace) {
       return "the grace list is broken";
     }

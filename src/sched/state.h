@@ -29,24 +29,24 @@ struct TenantState {
   TenantLimits limits;
   bool live = false;
   bool blocked = false;
-  bool exclusive = false;      // of the blocked request
-  bool synced = false;         // said that it will not launch before its next sign of life
-  bool open = false;           // holds a grant under which no launch was reported yet
-  bool on_floor = false;       // its last grant was paid from the floor of a closed band
+  bool exclusive = false;  // of the blocked request
+  bool synced = false;     // said that it will not launch before its next sign of life
+  bool open = false;       // holds a grant under which no launch was reported yet
+  bool on_floor = false;   // its last grant was paid from the floor of a closed band
   bool in_grace_list = false;
   Place place = Place::kInactive;
-  int commands = 0;            // launched, not settled
+  int commands = 0;  // launched, not settled
   uint32_t grace_prev = kNobody, grace_next = kNobody;
-  double f = 0;                // weight tag: ns of device time / weight
-  double r = 0;                // guarantee tag: ns of wall time on the reserve clock
+  double f = 0;  // weight tag: ns of device time / weight
+  double r = 0;  // guarantee tag: ns of wall time on the reserve clock
   Nanos outstanding{0};
-  Nanos predicted{0};          // of the blocked request
+  Nanos predicted{0};  // of the blocked request
   Nanos charged{0};
   TokenBucket bucket;
-  double gap_ns = 5'000;       // how long its host takes from one sign of life to the next
-  Time last_act{};             // last sign of life or settlement
-  Time last_life{};            // last sign of life of its host, or its last grant
-  Time idle_since = kNever;    // since when neither blocked nor outstanding; kNever: it is not
+  double gap_ns = 5'000;     // how long its host takes from one sign of life to the next
+  Time last_act{};           // last sign of life or settlement
+  Time last_life{};          // last sign of life of its host, or its last grant
+  Time idle_since = kNever;  // since when neither blocked nor outstanding; kNever: it is not
 
   bool capped() const { return limits.cap < 1; }
   bool guaranteed() const { return limits.guarantee > 0; }
@@ -59,11 +59,11 @@ struct BandState {
   IndexedHeap waiting_r, running_r;  // those of them with a guarantee, by R
   int registered = 0;
   int active = 0;
-  double active_weight = 0;    // W
-  double virtual_time = 0;     // V: greatest F at which service began
-  double lent_f = -1e300;      // greatest F and R that were served out of turn, because those before
-  double lent_r = -1e300;      //   them did not ask
-  double floor_tokens = 0;     // device time that the closed band may use all the same
+  double active_weight = 0;  // W
+  double virtual_time = 0;   // V: greatest F at which service began
+  double lent_f = -1e300;    // greatest F and R that were served out of turn, because those before
+  double lent_r = -1e300;    //   them did not ask
+  double floor_tokens = 0;   // device time that the closed band may use all the same
   Nanos outstanding{0};
 };
 
@@ -77,25 +77,25 @@ struct Arbiter::State {
   TenantState& at(TenantId id) { return tenants[id]; }
   BandState& band(const TenantState& t) { return bands[static_cast<size_t>(t.limits.band)]; }
   bool gated(const TenantState& t) const { return t.limits.band != Band::kHigh; }
-  Time Observe(Time t);                            // time never goes back
+  Time Observe(Time t);  // time never goes back
   double Since(Time t) const { return static_cast<double>((t - epoch).count()); }
   double ReserveClock() const { return Since(now) - reserve_lag; }
   bool Known(TenantId id) const { return id < tenants.size() && tenants[id].live; }
 
-  void File(TenantId id);                          // puts a tenant where its state says it belongs
+  void File(TenantId id);  // puts a tenant where its state says it belongs
   void Unfile(TenantId id);
-  void Rekey(TenantId id);                         // after F or R changed
+  void Rekey(TenantId id);  // after F or R changed
   void LeaveGraceList(TenantId id);
   void JoinGraceList(TenantId id);
   void ExpireGrace();
-  void ReleaseCapped();                            // those whose cap has filled again
-  void Wakes(TenantId id);                         // inactive, or out of cap -> contending: clamp its credit
+  void ReleaseCapped();     // those whose cap has filled again
+  void Wakes(TenantId id);  // inactive, or out of cap -> contending: clamp its credit
   void EndIdle(TenantId id);
   void ClampToLent(TenantState& t);
-  double LeastOther(TenantId id) const;            // least F of the other contenders; V if there is none
-  double LeastOtherReserve(TenantId id) const;     // the same of R; the reserve clock if there is none
+  double LeastOther(TenantId id) const;  // least F of the other contenders; V if there is none
+  double LeastOtherReserve(TenantId id) const;  // the same of R; the reserve clock if there is none
   void SignOfLife(TenantState& t);
-  void Tag(TenantId id, Phase phase, double ns);   // charges (or pays back) F or R
+  void Tag(TenantId id, Phase phase, double ns);  // charges (or pays back) F or R
   void AddOutstanding(TenantState& t, Nanos amount);
   void DropOutstanding(TenantState& t, Nanos amount, bool unused);
   void AddCommands(TenantState& t, int n);
@@ -116,7 +116,7 @@ struct Arbiter::State {
   Choice Judge(TenantId id, Phase phase, Time again);
   bool PickFrom(BandState& b, TenantId* id, Phase* phase);
   Grant Admit(const Choice& choice);
-  double LeastRunning(BandState& b);               // least F of the running; infinity if nobody runs
+  double LeastRunning(BandState& b);  // least F of the running; infinity if nobody runs
   double LeastRunningReserve(BandState& b);
   bool Covers(const TenantState& t, Time* until) const;
   bool HighBusy(Time* until, Time when) const;
@@ -137,8 +137,9 @@ struct Arbiter::State {
   std::array<BandState, 3> bands{BandState(&position_f, &position_r),
                                  BandState(&position_f, &position_r),
                                  BandState(&position_f, &position_r)};
-  IndexedHeap capped{&position_capped};            // by the time at which the cap lets them go
-  uint32_t grace_head = kNobody, grace_tail = kNobody;  // running with nothing outstanding, oldest first
+  IndexedHeap capped{&position_capped};  // by the time at which the cap lets them go
+  uint32_t grace_head = kNobody,
+           grace_tail = kNobody;  // running with nothing outstanding, oldest first
 
   bool started = false;
   Time epoch{}, now{};

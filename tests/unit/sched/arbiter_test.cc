@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arbiter's calls one by one: what each does to the books.
+#include "sched/arbiter.h"
+
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace gpushare::sched {
+namespace {
+
+Time At(Nanos t) { return Time(t); }
+Time AtMicros(int64_t us) { return Time(Micros(us)); }
+
+struct Books {
+  explicit Books(const ArbiterOptions& options = {}) : arbiter(options) {}
+  ~Books() { EXPECT_STREQ(arbiter.CheckInvariants(), ""); }
+  std::vector<Grant> Run(Time now) {
+    std::vector<Grant> grants;
+    again = arbiter.Run(now, grants);
+    return grants;
+  }
+  Arbiter arbiter;
+  Time again = kNever;
+};
+
+TEST(Arbiter, GrantsToTheOnlyTenantAtOnce) {
+  Books b;
+  const TenantId a = b.arbiter.Add({}, AtMicros(0));
+  EXPECT_TRUE(b.Run(AtMicros(1)).empty());
+  EXPECT_EQ(b.again, kNever);
+  b.arbiter.Block(a, Micros(14), false, AtMicros(2));
+  const auto grants = b.Run(AtMicros(2));
+  ASSERT_EQ(grants.size(), 1u);
+  EXPECT_EQ(grants[0].tenant, a);
+  EXPECT_EQ(grants[0].amount, ArbiterOptions().lone_grant);
+  EXPECT_FALSE(b.arbiter.View(a).blocked);
+  EXPECT_EQ(b.arbiter.View(a).outstanding, grants[0].amount);
+}
+
+TEST(Arbiter, GrantCoversACommandLongerThanAnyLimit) {
+  Books b;
+  const TenantId a = b.arbiter.Add({}, AtMicros(0));
+  b.arbiter.Block(a, Millis(30), false, AtMicros(0));
+  const auto grants = b.Run(AtMicros(0));
+  ASSERT_EQ(grants.size(), 1u);
+  EXPECT_EQ(grants[0].amount, Millis(30));
+}
+
+TEST(Arbiter, ContendedGrantIsSmall) {
+  Books b;
+  const TenantId a = b.arbiter.Add({}, AtMicros(0)), c = b.arbiter.Add({}, AtMicros(0));
+  b.arbiter.Block(a, Micros(3), false, AtMicros(0));
+  b.arbiter.Block(c, Micros(1), false, AtMicros(0));
+  const auto grants = b.Run(AtMicros(0));
+  ASSERT_EQ(grants.size(), 2u);
+  EXPECT_EQ(grants[0].amount, Micros(12));  // ArbiterOptions::grant
+  EXPECT_EQ(grants[1].amount, Micros(8));   // 8 commands of 1 us
+}
+
+TEST(Arbiter, ReturnAndSettleTakeTheGrantOffTheBooks) {
+  Books b;
+  const TenantId a = b.arbiter.Add({}, AtMicros(0));
+  b.arbiter.Block(a, Micros(14), false, AtMicros(0));
+  const auto grants = b.Run(AtMicros(0));
+  ASSERT_EQ(grants.size(), 1u);
+  b.arbiter.Launched(a, 1, AtMicros(3));
+  b.arbiter.Return(a, grants[0].phase, grants[0].amount - Micros(14), AtMicros(3));
+  EXPECT_EQ(b.arbiter.View(a).outstanding, Micros(14));
+  b.arbiter.Settle(a, grants[0].phase, Micros(14), Micros(20), 1, AtMicros(30));
+  EXPECT_EQ(b.arbiter.View(a).outstanding, Nanos(0));
+  EXPECT_EQ(b.arbiter.View(a).charged, Micros(20));
+  EXPECT_EQ(b.arbiter.Outstanding(AtMicros(30)), Nanos(0));
+}
+
+TEST(Arbiter, VirtualTimeAdvancesByDeviceTimeOverWeight) {
+  Books b;
+  const TenantId a = b.arbiter.Add({.weight = 4}, AtMicros(0));
+  const double before = b.arbiter.View(a).virtual_time_ns;
+  b.arbiter.Block(a, Millis(2), false, AtMicros(0));
+  ASSERT_EQ(b.Run(AtMicros(0)).size(), 1u);
+  EXPECT_DOUBLE_EQ(b.arbiter.View(a).virtual_time_ns - before, 2e6 / 4);
+  b.arbiter.Settle(a, Phase::kWeight, Millis(2), Millis(6), 1, AtMicros(6000));
+  EXPECT_DOUBLE_EQ(b.arbiter.View(a).virtual_time_ns - before, 6e6 / 4);
+}
+
+TEST(Arbiter, WindowHoldsBackAndDrainsByTheClock) {
+  ArbiterOptions options;
+  options.min_commands = 1;
+  Books b(options);
+  const TenantId a = b.arbiter.Add({}, AtMicros(0)), c = b.arbiter.Add({}, AtMicros(0));
+  b.arbiter.Block(a, Micros(300), false, AtMicros(0));
+  ASSERT_EQ(b.Run(AtMicros(0)).size(), 1u);
+  b.arbiter.Launched(a, 1, AtMicros(0));
+  b.arbiter.Block(c, Micros(50), false, AtMicros(1));
+  EXPECT_TRUE(b.Run(AtMicros(1)).empty());
+  // 300 us outstanding fall below the window of 200 us at 100 us, without any settlement.
+  EXPECT_GT(b.again, AtMicros(99));
+  EXPECT_LE(b.again, AtMicros(101));
+  const auto grants = b.Run(b.again);
+  ASSERT_EQ(grants.size(), 1u);
+  EXPECT_EQ(grants[0].tenant, c);
+}
+
+TEST(Arbiter, AtLeastMinCommandsAreInFlight) {
+  Books b;  // min_commands = 4
+  std::vector<TenantId> ids;
+  for (int i = 0; i < 6; ++i) {
+    ids.push_back(b.arbiter.Add({}, AtMicros(0)));
+    b.arbiter.Block(ids.back(), Millis(1), false, AtMicros(0));
+  }
+  EXPECT_EQ(b.Run(AtMicros(0)).size(), 4u);
+}
+
+TEST(Arbiter, TheClockAloneDoesNotQueueWithoutEnd) {
+  // 10 ms kernels predicted to take 20 us: nothing is settled, so the clock must not be believed long.
+  Books b;
+  const TenantId a = b.arbiter.Add({}, AtMicros(0));
+  int admitted = 0;
+  for (int64_t us = 0; us < 10'000; us += 5) {
+    if (!b.arbiter.View(a).blocked) b.arbiter.Block(a, Micros(20), false, AtMicros(us));
+    for (const Grant& g : b.Run(AtMicros(us))) {
+      ++admitted;
+      b.arbiter.Launched(a, 1, AtMicros(us));
+      b.arbiter.Return(a, g.phase, g.amount - Micros(20), AtMicros(us));
+    }
+  }
+  EXPECT_GE(admitted, 10);
+  EXPECT_LE(admitted, 32);  // (window + 2 windows) / 20 us, and one more
+}
+
+TEST(Arbiter, AWaitingTenantOfLowerBandGoesLast) {
+  ArbiterOptions options;
+  options.high_band_min_commands = 1;
+  Books b(options);
+  const TenantId low = b.arbiter.Add({.band = Band::kLow}, AtMicros(0));
+  const TenantId normal = b.arbiter.Add({}, AtMicros(0));
+  b.arbiter.Block(low, Micros(100), false, AtMicros(0));
+  b.arbiter.Block(normal, Micros(100), false, AtMicros(0));
+  const auto grants = b.Run(AtMicros(0));
+  ASSERT_FALSE(grants.empty());
+  EXPECT_EQ(grants[0].tenant, normal);
+  for (const Grant& g : grants) EXPECT_NE(g.tenant, low);
+}
+
+TEST(Arbiter, StrictClosingWhileAndShortlyAfterAHighCommand) {
+  Books b;
+  const TenantId high = b.arbiter.Add({.band = Band::kHigh}, AtMicros(0));
+  const TenantId a = b.arbiter.Add({}, AtMicros(0));
+  EXPECT_FALSE(b.arbiter.Closed(Band::kNormal, AtMicros(1)));
+  const Phase phase = b.arbiter.Charge(high, Micros(50), AtMicros(100));
+  EXPECT_TRUE(b.arbiter.Closed(Band::kNormal, AtMicros(100)));
+  EXPECT_TRUE(b.arbiter.Closed(Band::kLow, AtMicros(100)));
+  EXPECT_FALSE(b.arbiter.Closed(Band::kHigh, AtMicros(100)));
+  b.arbiter.Block(a, Micros(10), false, AtMicros(101));
+  EXPECT_TRUE(b.Run(AtMicros(101)).empty());
+  EXPECT_TRUE(b.Run(AtMicros(300)).empty()) << "unsettled, however long ago predicted to end";
+  b.arbiter.Settle(high, phase, Micros(50), Micros(60), 1, AtMicros(310));
+  EXPECT_TRUE(b.Run(AtMicros(311)).empty());
+  EXPECT_EQ(b.again, AtMicros(340));  // high_grace = 30 us
+  EXPECT_EQ(b.Run(AtMicros(340)).size(), 1u);
+}
+
+TEST(Arbiter, AHighCommandThatNeverEndsDoesNotCloseForEver) {
+  Books b;
+  const TenantId high = b.arbiter.Add({.band = Band::kHigh}, AtMicros(0));
+  const TenantId a = b.arbiter.Add({}, AtMicros(0));
+  b.arbiter.Charge(high, Micros(50), AtMicros(0));
+  b.arbiter.Block(a, Micros(10), false, AtMicros(1));
+  EXPECT_TRUE(b.Run(AtMicros(1)).empty());
+  EXPECT_EQ(b.again, AtMicros(50'050));  // stale = 50 ms after its predicted end
+  EXPECT_EQ(b.Run(b.again).size(), 1u);
+}
+
+TEST(Arbiter, FloorLetsSingleCommandsPastAClosedGate) {
+  ArbiterOptions options;
+  options.low_band_floor = 0.02;
+  Books b(options);
+  const TenantId high = b.arbiter.Add({.band = Band::kHigh}, AtMicros(0));
+  const TenantId a = b.arbiter.Add({}, AtMicros(0));
+  Nanos got{0};
+  for (int64_t us = 0; us < 1'000'000; us += 50) {
+    const Phase phase = b.arbiter.Charge(high, Micros(50), AtMicros(us));
+    if (!b.arbiter.View(a).blocked && b.arbiter.View(a).outstanding == Nanos(0)) {
+      b.arbiter.Block(a, Micros(100), false, AtMicros(us));
+    }
+    for (const Grant& g : b.Run(AtMicros(us))) {
+      EXPECT_EQ(g.amount, Micros(100));
+      got += g.amount;
+      b.arbiter.Launched(a, 1, AtMicros(us));
+      b.arbiter.Settle(a, g.phase, g.amount, g.amount, 1, AtMicros(us));
+    }
+    b.arbiter.Settle(high, phase, Micros(50), Micros(50), 1, AtMicros(us + 49));
+  }
+  EXPECT_NEAR(static_cast<double>(got.count()) / 1e9, 0.02, 0.001);
+}
+
+TEST(Arbiter, AnExclusiveRequestDrainsFirstAndThenHasTheDevice) {
+  Books b;
+  const TenantId a = b.arbiter.Add({}, AtMicros(0)), c = b.arbiter.Add({}, AtMicros(0)),
+                 d = b.arbiter.Add({}, AtMicros(0));
+  b.arbiter.Block(a, Micros(100), false, AtMicros(0));
+  ASSERT_EQ(b.Run(AtMicros(0)).size(), 1u);
+  b.arbiter.Launched(a, 1, AtMicros(0));
+  b.arbiter.Block(c, Micros(20), true, AtMicros(1));
+  b.arbiter.Block(d, Micros(20), false, AtMicros(1));
+  auto grants = b.Run(AtMicros(2));
+  for (const Grant& g : grants) EXPECT_NE(g.tenant, c) << "not drained yet";
+  // Whoever got in before is settled; then c has it alone although d asks again.
+  b.arbiter.Settle(a, Phase::kWeight, Micros(100), Micros(100), 1, AtMicros(120));
+  for (const Grant& g : grants)
+    b.arbiter.Settle(g.tenant, g.phase, g.amount, g.amount, 1, AtMicros(121));
+  b.arbiter.Block(d, Millis(5), false, AtMicros(121));
+  grants = b.Run(AtMicros(122));
+  ASSERT_EQ(grants.size(), 1u);
+  EXPECT_EQ(grants[0].tenant, c);
+  EXPECT_EQ(grants[0].amount, Micros(20));
+  EXPECT_TRUE(b.Run(AtMicros(200)).empty()) << "c has not finished";
+  b.arbiter.Settle(c, grants[0].phase, Micros(20), Micros(25), 1, AtMicros(210));
+  grants = b.Run(AtMicros(210));
+  ASSERT_EQ(grants.size(), 1u);
+  EXPECT_EQ(grants[0].tenant, d);
+}
+
+TEST(Arbiter, DrainingAsksForOpenGrantsBack) {
+  Books b;
+  const TenantId a = b.arbiter.Add({}, AtMicros(0)), c = b.arbiter.Add({}, AtMicros(0));
+  b.arbiter.Block(a, Micros(2), false, AtMicros(0));
+  auto grants = b.Run(AtMicros(0));
+  ASSERT_EQ(grants.size(), 1u);
+  EXPECT_FALSE(b.arbiter.Closed(Band::kNormal, AtMicros(0)));
+  b.arbiter.Block(c, Micros(20), true, AtMicros(1));
+  EXPECT_TRUE(b.Run(AtMicros(1)).empty());
+  EXPECT_TRUE(b.arbiter.Closed(Band::kNormal, AtMicros(1)));
+  b.arbiter.Return(a, grants[0].phase, grants[0].amount, AtMicros(2));
+  EXPECT_EQ(b.Run(AtMicros(2)).size(), 1u);
+  EXPECT_FALSE(b.arbiter.Closed(Band::kNormal, AtMicros(2)));
+}
+
+TEST(Arbiter, CapWaitsForItsRefillAndNeverForgives) {
+  Books b;
+  const TenantId a = b.arbiter.Add({.cap = 0.1, .cap_depth = Millis(1)}, AtMicros(0));
+  b.arbiter.Block(a, Millis(10), false, AtMicros(0));
+  auto grants = b.Run(AtMicros(0));
+  ASSERT_EQ(grants.size(), 1u) << "whoever holds a token may start one command of any length";
+  EXPECT_EQ(b.arbiter.View(a).cap_tokens, Millis(1) - Millis(10));
+  b.arbiter.Settle(a, grants[0].phase, Millis(10), Millis(12), 1, AtMicros(12'000));
+  b.arbiter.Block(a, Millis(10), false, AtMicros(12'000));
+  EXPECT_TRUE(b.Run(AtMicros(12'000)).empty());
+  // 11 ms of debt less 1.2 ms that refilled meanwhile, at a tenth: 98 ms from now.
+  EXPECT_NEAR(static_cast<double>(b.again.time_since_epoch().count()), 110e6, 1e4);
+  EXPECT_TRUE(b.Run(b.again - Micros(10)).empty());
+  EXPECT_EQ(b.Run(b.again).size(), 1u);
+}
+
+TEST(Arbiter, SleeperIsAheadByBurstAtMost) {
+  Books b;
+  const TenantId sleeper = b.arbiter.Add({.burst = Millis(20)}, AtMicros(0));
+  const TenantId worker = b.arbiter.Add({}, AtMicros(0));
+  for (int64_t ms = 0; ms < 1000; ++ms) {
+    b.arbiter.Block(worker, Millis(1), false, At(Millis(ms)));
+    for (const Grant& g : b.Run(At(Millis(ms)))) {
+      b.arbiter.Settle(worker, g.phase, g.amount, Millis(1), 1, At(Millis(ms) + Micros(999)));
+    }
+  }
+  b.arbiter.Block(worker, Millis(1), false, At(Seconds(1)));
+  b.arbiter.Block(sleeper, Millis(1), false, At(Seconds(1)));
+  const double behind =
+      b.arbiter.View(worker).virtual_time_ns - b.arbiter.View(sleeper).virtual_time_ns;
+  EXPECT_GT(behind, 19e6);
+  EXPECT_LT(behind, 21e6);
+}
+
+TEST(Arbiter, WhoRanAloneForLongIsNotStarvedByWhoSlept) {
+  Books b;
+  const TenantId a = b.arbiter.Add({}, AtMicros(0)), c = b.arbiter.Add({}, AtMicros(0));
+  for (int64_t ms = 0; ms < 10'000; ++ms) {  // 10 s alone
+    b.arbiter.Block(a, Millis(1), false, At(Millis(ms)));
+    for (const Grant& g : b.Run(At(Millis(ms)))) {
+      b.arbiter.Settle(a, g.phase, g.amount, Millis(1), 1, At(Millis(ms) + Micros(999)));
+    }
+  }
+  // a pauses; c comes when nobody is active; a returns.
+  b.arbiter.Sync(a, At(Seconds(11)));
+  b.arbiter.Block(c, Millis(1), false, At(Seconds(12)));
+  EXPECT_EQ(b.Run(At(Seconds(12))).size(), 1u);
+  b.arbiter.Block(a, Millis(1), false, At(Seconds(12)));
+  EXPECT_LT(b.arbiter.View(a).virtual_time_ns - b.arbiter.View(c).virtual_time_ns, 25e6);
+}
+
+TEST(Arbiter, DebtAgainstAWeightHasAHorizon) {
+  Books b;
+  const TenantId a = b.arbiter.Add({}, AtMicros(0)), c = b.arbiter.Add({}, AtMicros(0));
+  b.arbiter.Block(a, Micros(20), false, AtMicros(0));
+  b.arbiter.Block(c, Micros(20), false, AtMicros(0));
+  const auto grants = b.Run(AtMicros(0));
+  ASSERT_EQ(grants.size(), 2u);
+  // a's command took a minute instead of 20 us.
+  b.arbiter.Settle(a, grants[0].phase, Micros(20), Seconds(60), 1, At(Seconds(60)));
+  const double ahead = b.arbiter.View(a).virtual_time_ns - b.arbiter.View(c).virtual_time_ns;
+  EXPECT_LE(ahead * 2, 2e9 + 1e6);  // debt_horizon of normalised virtual time (weights 1 + 1)
+  EXPECT_GE(ahead * 2, 1.9e9);
+}
+
+TEST(Arbiter, IdsAreReusedAndForgetTheirPast) {
+  Books b;
+  const TenantId a = b.arbiter.Add({.cap = 0.1}, AtMicros(0));
+  b.arbiter.Block(a, Millis(100), false, AtMicros(0));
+  EXPECT_EQ(b.Run(AtMicros(0)).size(), 1u);
+  b.arbiter.Remove(a, AtMicros(1));
+  EXPECT_EQ(b.arbiter.tenants(), 0);
+  EXPECT_EQ(b.arbiter.Outstanding(AtMicros(1)), Nanos(0));
+  const TenantId c = b.arbiter.Add({.cap = 0.1}, AtMicros(2));
+  EXPECT_EQ(c, a);
+  EXPECT_EQ(b.arbiter.View(c).charged, Nanos(0));
+  EXPECT_GT(b.arbiter.View(c).cap_tokens, Nanos(0));
+  b.arbiter.Block(c, Millis(1), false, AtMicros(2));
+  EXPECT_EQ(b.Run(AtMicros(2)).size(), 1u);
+}
+
+TEST(Arbiter, RemoveWhileGrantedFreesTheWindow) {
+  ArbiterOptions options;
+  options.min_commands = 1;
+  Books b(options);
+  const TenantId a = b.arbiter.Add({}, AtMicros(0)), c = b.arbiter.Add({}, AtMicros(0));
+  b.arbiter.Block(a, Seconds(1), false, AtMicros(0));
+  ASSERT_EQ(b.Run(AtMicros(0)).size(), 1u);
+  b.arbiter.Launched(a, 1, AtMicros(1));
+  b.arbiter.Block(c, Micros(10), false, AtMicros(1));
+  EXPECT_TRUE(b.Run(AtMicros(1)).empty());
+  b.arbiter.Remove(a, AtMicros(2));
+  EXPECT_EQ(b.Run(AtMicros(2)).size(), 1u);
+  b.arbiter.Settle(a, Phase::kWeight, Seconds(1), Seconds(1), 1,
+                   AtMicros(3));  // late news of the dead
+  EXPECT_STREQ(b.arbiter.CheckInvariants(), "");
+}
+
+TEST(Arbiter, CallsOutOfOrderDoNotBreakTheBooks) {
+  Books b;
+  const TenantId a = b.arbiter.Add({}, AtMicros(100));
+  b.arbiter.Settle(a, Phase::kWeight, Micros(10), Micros(10), 3, AtMicros(101));
+  b.arbiter.Return(a, Phase::kGuarantee, Micros(10), AtMicros(90));  // an older clock reading
+  b.arbiter.Launched(a, 5, AtMicros(102));
+  b.arbiter.Unblock(a, AtMicros(102));
+  b.arbiter.Touch(a, AtMicros(103));
+  b.arbiter.Sync(a, AtMicros(103));
+  b.arbiter.Block(77, Micros(1), false, AtMicros(104));
+  b.arbiter.Remove(77, AtMicros(104));
+  EXPECT_EQ(b.arbiter.View(a).outstanding, Nanos(0));
+  EXPECT_FALSE(b.arbiter.View(a).active);
+}
+
+TEST(Arbiter, UnblockWithdrawsTheRequest) {
+  Books b;
+  const TenantId a = b.arbiter.Add({}, AtMicros(0));
+  b.arbiter.Block(a, Micros(10), true, AtMicros(0));
+  b.arbiter.Unblock(a, AtMicros(1));
+  EXPECT_TRUE(b.Run(AtMicros(1)).empty());
+  EXPECT_EQ(b.again, kNever);
+}
+
+TEST(Arbiter, AnticipatesTheNextLaunchOfWhoIsBehind) {
+  // a (three quarters) has just finished a small command and will be back in 4 us; c is far ahead.
+  Books b;
+  const TenantId a = b.arbiter.Add({.weight = 3}, AtMicros(0)), c = b.arbiter.Add({}, AtMicros(0));
+  b.arbiter.Block(c, Millis(1), false, AtMicros(0));
+  ASSERT_EQ(b.Run(AtMicros(0)).size(), 1u);
+  b.arbiter.Settle(c, Phase::kWeight, Millis(1), Millis(1), 1, AtMicros(1000));
+  b.arbiter.Touch(a, AtMicros(1000));
+  b.arbiter.Block(c, Millis(1), false, AtMicros(1001));
+  EXPECT_TRUE(b.Run(AtMicros(1001)).empty()) << "c is 4 ms ahead and a is about to launch";
+  EXPECT_GT(b.again, AtMicros(1001));
+  EXPECT_LE(b.again, AtMicros(1050));
+  b.arbiter.Block(a, Micros(14), false, AtMicros(1004));
+  const auto grants = b.Run(AtMicros(1004));
+  ASSERT_FALSE(grants.empty());
+  EXPECT_EQ(grants[0].tenant, a);
+}
+
+TEST(Arbiter, AnticipationEndsWhenNobodyComes) {
+  Books b;
+  const TenantId a = b.arbiter.Add({.weight = 3}, AtMicros(0)), c = b.arbiter.Add({}, AtMicros(0));
+  b.arbiter.Block(c, Millis(1), false, AtMicros(0));
+  ASSERT_EQ(b.Run(AtMicros(0)).size(), 1u);
+  b.arbiter.Settle(c, Phase::kWeight, Millis(1), Millis(1), 1, AtMicros(1000));
+  b.arbiter.Touch(a, AtMicros(1000));
+  b.arbiter.Block(c, Millis(1), false, AtMicros(1001));
+  EXPECT_TRUE(b.Run(AtMicros(1001)).empty());
+  EXPECT_EQ(b.Run(b.again).size(), 1u);
+}
+
+}  // namespace
+}  // namespace gpushare::sched
