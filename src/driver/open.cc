@@ -71,12 +71,12 @@ absl::StatusOr<std::unique_ptr<Driver>> Driver::Open(const OpenOptions& options)
     return NoDriver(state->path, std::string(filled.message()));
   }
   if (const CUresult result = state->table.Init(0); result != CUDA_SUCCESS) {
-    const absl::Status status = ToStatus(Result{result}, "cuInit");
+    const absl::Status status = ToStatus(static_cast<Result>(result), "cuInit");
     if (state->simulated) return status;
     return NoDriver(state->path, std::string(status.message()));
   }
-  GPUSHARE_RETURN_IF_ERROR(
-      ToStatus(Result{state->table.DriverGetVersion(&state->version)}, "cuDriverGetVersion"));
+  GPUSHARE_RETURN_IF_ERROR(ToStatus(
+      static_cast<Result>(state->table.DriverGetVersion(&state->version)), "cuDriverGetVersion"));
   if (state->simulated) {
     GPUSHARE_ASSIGN_OR_RETURN(state->clock, SimClock::Attach(state->handle));
   }

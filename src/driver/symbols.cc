@@ -34,8 +34,15 @@ constexpr Symbol Make(std::string_view name, int version, SymbolClass klass, boo
 }
 
 // Sorted at first use: symbols.def itself stands by class, for readers.
+// The size is counted first: deducing it is one fold expression, too long for clang.
+constexpr size_t kCount = 0
+#define X(name, version, klass, hooked, simulated) +1
+#include "driver/symbols.def"
+#undef X
+    ;
+
 auto Build() {
-  std::array symbols = {
+  std::array<Symbol, kCount> symbols = {
 #define X(name, version, klass, hooked, simulated) \
   Make(#name, version, SymbolClass::klass, hooked, simulated),
 #include "driver/symbols.def"
