@@ -39,8 +39,8 @@ foreach(name IN ITEMS gpushare gpushare-c)
     DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig" COMPONENT development)
 endforeach()
 
-if(TARGET gpushare_cli)
-  install(TARGETS gpushare_cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT runtime)
+if(TARGET gpushare_command)
+  install(TARGETS gpushare_command RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT runtime)
 endif()
 if(TARGET gpushare_sim_cuda)
   install(FILES "$<TARGET_FILE:gpushare_sim_cuda>" RENAME libcuda.so.1

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/json_writer.h"
+
+#include <cmath>
+#include <cstdio>
+
+namespace gpushare::cli {
+
+void JsonWriter::NewLine() { text_ += "\n" + std::string(static_cast<size_t>(depth_) * 2, ' '); }
+
+void JsonWriter::BeforeValue() {
+  if (after_key_) {
+    after_key_ = false;
+    return;
+  }
+  if (!first_) text_ += ",";
+  if (depth_ > 0) NewLine();
+  first_ = false;
+}
+
+JsonWriter& JsonWriter::BeginObject() {
+  BeforeValue();
+  text_ += "{";
+  ++depth_;
+  first_ = true;
+  return *this;
+}
+
+JsonWriter& JsonWriter::EndObject() {
+  --depth_;
+  if (!first_) NewLine();
+  text_ += "}";
+  first_ = false;
+  return *this;
+}
+
+JsonWriter& JsonWriter::BeginArray() {
+  BeforeValue();
+  text_ += "[";
+  ++depth_;
+  first_ = true;
+  return *this;
+}
+
+JsonWriter& JsonWriter::EndArray() {
+  --depth_;
+  if (!first_) NewLine();
+  text_ += "]";
+  first_ = false;
+  return *this;
+}
+
+JsonWriter& JsonWriter::Key(std::string_view key) {
+  String(key);
+  text_ += ": ";
+  after_key_ = true;
+  return *this;
+}
+
+JsonWriter& JsonWriter::String(std::string_view value) {
+  BeforeValue();
+  text_ += '"';
+  for (const char c : value) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      text_ += '\\';
+      text_ += c;
+    } else if (byte < 0x20) {
+      char escaped[8];
+      std::snprintf(escaped, sizeof(escaped), "\\u%04x", byte);
+      text_ += escaped;
+    } else {
+      text_ += c;
+    }
+  }
+  text_ += '"';
+  return *this;
+}
+
+JsonWriter& JsonWriter::Number(double value) {
+  if (!std::isfinite(value)) return Null();
+  BeforeValue();
+  char number[32];
+  std::snprintf(number, sizeof(number), "%.9g", value);
+  text_ += number;
+  return *this;
+}
+
+JsonWriter& JsonWriter::Integer(int64_t value) {
+  BeforeValue();
+  text_ += std::to_string(value);
+  return *this;
+}
+
+JsonWriter& JsonWriter::Bool(bool value) {
+  BeforeValue();
+  text_ += value ? "true" : "false";
+  return *this;
+}
+
+JsonWriter& JsonWriter::Null() {
+  BeforeValue();
+  text_ += "null";
+  return *this;
+}
+
+}  // namespace gpushare::cli

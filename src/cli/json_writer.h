@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes JSON (RFC 8259), indented, with keys in the order given.
+//
+//   JsonWriter json;
+//   json.BeginObject().Key("tenants").BeginArray().String("a").Number(0.5).EndArray().EndObject();
+//   std::string text = json.text();
+//
+// Strings are UTF-8; what must be escaped is. Numbers that JSON has no word for (NaN, infinities) are null.
+#ifndef GPUSHARE_CLI_JSON_WRITER_H_
+#define GPUSHARE_CLI_JSON_WRITER_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace gpushare::cli {
+
+class JsonWriter {
+ public:
+  JsonWriter& BeginObject();
+  JsonWriter& EndObject();
+  JsonWriter& BeginArray();
+  JsonWriter& EndArray();
+  JsonWriter& Key(std::string_view key);
+
+  JsonWriter& String(std::string_view value);
+  JsonWriter& Number(double value);  // 9 significant digits
+  JsonWriter& Integer(int64_t value);
+  JsonWriter& Bool(bool value);
+  JsonWriter& Null();
+
+  const std::string& text() const { return text_; }
+
+ private:
+  void BeforeValue();
+  void NewLine();
+
+  std::string text_;
+  int depth_ = 0;
+  bool first_ = true;  // nothing yet in the innermost array or object
+  bool after_key_ = false;
+};
+
+}  // namespace gpushare::cli
+
+#endif  // GPUSHARE_CLI_JSON_WRITER_H_

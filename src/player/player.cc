@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "player/player.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/status_macros.h"
+
+namespace gpushare::player {
+namespace {
+
+class Run {
+ public:
+  Run(const Program& program, const PlayOptions& options, Port& port, base::Clock& clock,
+      PlayResult* result)
+      : program_(program), options_(options), port_(port), clock_(clock), result_(*result) {}
+
+  absl::Status Play() {
+    clock_.SleepUntil(options_.start);
+    return options_.mode == PlayMode::kOpenLoop ? Serve() : Loop();
+  }
+
+ private:
+  bool Stopped() const {
+    return options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed);
+  }
+
+  absl::Status Launch(const Program::Step& step) {
+    GPUSHARE_RETURN_IF_ERROR(port_.Launch(step));
+    ++result_.launches;
+    result_.work += Nanos(static_cast<int64_t>(step.duration_ns));
+    return absl::OkStatus();
+  }
+
+  absl::Status Serve() {
+    for (const Nanos arrival : options_.arrivals) {
+      const Time at = options_.start + arrival;
+      if (at >= options_.end || Stopped()) break;
+      clock_.SleepUntil(at);
+      for (const Program::Step& step : program_.steps()) GPUSHARE_RETURN_IF_ERROR(Launch(step));
+      GPUSHARE_RETURN_IF_ERROR(port_.Synchronize());
+      ++result_.passes;
+      result_.requests.push_back({arrival, clock_.Now() - at});
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Loop() {
+    size_t next_absence = 0;
+    while (clock_.Now() < options_.end && !Stopped()) {
+      if (next_absence < options_.absences.size() &&
+          clock_.Now() >= options_.absences[next_absence].from) {
+        GPUSHARE_RETURN_IF_ERROR(port_.Synchronize());
+        clock_.SleepUntil(std::min(options_.absences[next_absence++].to, options_.end));
+        continue;
+      }
+      bool complete = true;
+      for (const Program::Step& step : program_.steps()) {
+        // A pass may be long, and a backlog's queue holds several: the end must not wait for them.
+        if (clock_.Now() >= options_.end || Stopped()) {
+          complete = false;
+          break;
+        }
+        GPUSHARE_RETURN_IF_ERROR(Launch(step));
+      }
+      if (options_.mode == PlayMode::kSyncPerIteration) {
+        GPUSHARE_RETURN_IF_ERROR(port_.Synchronize());
+      }
+      if (complete) ++result_.passes;
+    }
+    return port_.Synchronize();
+  }
+
+  const Program& program_;
+  const PlayOptions& options_;
+  Port& port_;
+  base::Clock& clock_;
+  PlayResult& result_;
+};
+
+}  // namespace
+
+absl::Status Play(const Program& program, const PlayOptions& options, Port& port,
+                  base::Clock& clock, PlayResult* result) {
+  if (program.steps().empty()) return absl::InvalidArgumentError("the program has no kernels");
+  return Run(program, options, port, clock, result).Play();
+}
+
+Nanos LatencyQuantile(const std::vector<Request>& requests, double q) {
+  if (requests.empty()) return Nanos(0);
+  std::vector<Nanos> latencies;
+  latencies.reserve(requests.size());
+  for (const Request& request : requests) latencies.push_back(request.latency);
+  const double rank = std::ceil(std::clamp(q, 0.0, 1.0) * static_cast<double>(latencies.size()));
+  const size_t index = static_cast<size_t>(std::max(1.0, rank)) - 1;
+  std::nth_element(latencies.begin(), latencies.begin() + static_cast<std::ptrdiff_t>(index),
+                   latencies.end());
+  return latencies[index];
+}
+
+}  // namespace gpushare::player

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/json_writer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace gpushare::cli {
+namespace {
+
+TEST(JsonWriterTest, NestsAndSeparates) {
+  JsonWriter json;
+  json.BeginObject();
+  json.Key("a").BeginArray().Integer(-1).Number(0.5).Bool(true).Null().EndArray();
+  json.Key("b").BeginObject().EndObject();
+  json.Key("c").BeginArray().EndArray();
+  json.EndObject();
+  EXPECT_EQ(
+      json.text(),
+      "{\n  \"a\": [\n    -1,\n    0.5,\n    true,\n    null\n  ],\n  \"b\": {},\n  \"c\": []\n}");
+}
+
+TEST(JsonWriterTest, EscapesStrings) {
+  JsonWriter json;
+  json.BeginObject().Key("k\"").String("a\\b\n\t\x01\xc3\xa4").EndObject();
+  EXPECT_EQ(json.text(), "{\n  \"k\\\"\": \"a\\\\b\\u000a\\u0009\\u0001\xc3\xa4\"\n}");
+}
+
+TEST(JsonWriterTest, WhatIsNoNumberIsNull) {
+  JsonWriter json;
+  json.BeginArray().Number(std::nan("")).Number(std::numeric_limits<double>::infinity()).EndArray();
+  EXPECT_EQ(json.text(), "[\n  null,\n  null\n]");
+}
+
+TEST(JsonWriterTest, ObjectsInArrays) {
+  JsonWriter json;
+  json.BeginArray()
+      .BeginObject()
+      .Key("x")
+      .Integer(1)
+      .EndObject()
+      .BeginObject()
+      .EndObject()
+      .EndArray();
+  EXPECT_EQ(json.text(), "[\n  {\n    \"x\": 1\n  },\n  {}\n]");
+}
+
+}  // namespace
+}  // namespace gpushare::cli
