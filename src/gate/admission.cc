@@ -148,7 +148,7 @@ void Engine::Impl::CloseOpen(TenantState& tenant, StreamGate* only, uint64_t lea
   StreamGate* todo[16];
   int count = 0;
   {
-    absl::MutexLock lock(&mu);
+    base::MutexLock lock(&mu);
     SyncLaunches(tenant);
     for (const auto& stream : tenant.streams) {
       if (!stream->live || stream->unmarked == 0 || stream->marking) continue;
@@ -181,7 +181,7 @@ void Engine::Impl::CloseOpen(TenantState& tenant, StreamGate* only, uint64_t lea
   const Time now = clock.Now();
   bool needs_poke = false;
   {
-    absl::MutexLock lock(&mu);
+    base::MutexLock lock(&mu);
     for (int i = 0; i < count; ++i) {
       StreamGate& stream = *todo[i];
       stream.marking = false;
@@ -218,7 +218,7 @@ void Engine::Impl::MarkStart(StreamGate& stream) {
     }
   }
   const Time now = clock.Now();
-  absl::MutexLock lock(&mu);
+  base::MutexLock lock(&mu);
   stream.marking = false;
   if (event == nullptr) return;
   replay.Boundary(stream.replay);
@@ -270,7 +270,7 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, Time deadline) {
     uint32_t seen = 0;
     bool needs_poke = false;
     {
-      absl::MutexLock lock(&engine.mu);
+      base::MutexLock lock(&engine.mu);
       if (tenant.removed) {
         verdict = Verdict::kSuspended;
         next = Next::kGiveUp;
@@ -353,7 +353,7 @@ void Gate::Synchronizing(StreamGate* stream) {
   Engine::Impl::WakeList wakes;
   bool needs_poke = false;
   {
-    absl::MutexLock lock(&engine.mu);
+    base::MutexLock lock(&engine.mu);
     if (tenant.waiters > 0) return;  // another thread of the tenant goes on launching
     engine.TakeCredit(tenant, now);
     engine.arbiter.Sync(tenant.id, now);
@@ -368,7 +368,7 @@ void Gate::Synchronized() {
   TenantState& tenant = *state_;
   Engine::Impl& engine = tenant.engine;
   const Time now = engine.clock.Now();
-  absl::MutexLock lock(&engine.mu);
+  base::MutexLock lock(&engine.mu);
   engine.arbiter.Touch(tenant.id, now);
 }
 
@@ -384,7 +384,7 @@ Verdict Gate::AdmitCopy(CopyDirection direction, uint64_t bytes, Time deadline) 
     uint32_t seen = 0;
     Time until = deadline;
     {
-      absl::MutexLock lock(&engine.mu);
+      base::MutexLock lock(&engine.mu);
       if (tenant.removed) return Verdict::kSuspended;
       CopyLimit& limit = tenant.copies[d];
       seen = tenant.page.wake.load(std::memory_order_acquire);

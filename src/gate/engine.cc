@@ -47,7 +47,7 @@ absl::StatusOr<Gate*> Engine::AddTenant(std::string name, const TenantOptions& o
   tenant->copies[1] = {options.d2h_bytes_per_s, 0, now};
   tenant->gate.reset(new Gate(tenant.get()));
   Gate* const gate = tenant->gate.get();
-  absl::MutexLock lock(&impl_->mu);
+  base::MutexLock lock(&impl_->mu);
   tenant->id = impl_->arbiter.Add(options.limits, now);
   if (tenant->id >= impl_->tenants.size()) impl_->tenants.resize(tenant->id + 1);
   impl_->tenants[tenant->id] = std::move(tenant);
@@ -58,7 +58,7 @@ void Engine::RemoveTenant(Gate* gate) {
   TenantState& tenant = *gate->state_;
   Impl& engine = *impl_;
   {
-    absl::MutexLock lock(&engine.mu);
+    base::MutexLock lock(&engine.mu);
     tenant.removed = true;
     tenant.page.TakeAll();
     tenant.page.wake.fetch_add(1, std::memory_order_release);
@@ -67,7 +67,7 @@ void Engine::RemoveTenant(Gate* gate) {
   // Waiters leave through the lock; the last one clears the way.
   for (;;) {
     {
-      absl::MutexLock lock(&engine.mu);
+      base::MutexLock lock(&engine.mu);
       if (tenant.waiters == 0) break;
     }
     engine.clock.SleepUntil(engine.clock.Now() + Micros(20));
@@ -75,7 +75,7 @@ void Engine::RemoveTenant(Gate* gate) {
   const Time now = engine.clock.Now();
   Impl::WakeList wakes;
   {
-    absl::MutexLock lock(&engine.mu);
+    base::MutexLock lock(&engine.mu);
     std::erase(engine.open_tenants, &tenant);
     std::erase_if(engine.leases, [&](const LeaseState& l) { return l.tenant == &tenant; });
     for (auto marker = engine.markers.begin(); marker != engine.markers.end();) {
@@ -106,7 +106,7 @@ const std::string& Gate::name() const { return state_->name; }
 absl::StatusOr<StreamGate*> Gate::AddStream(driver::Stream handle) {
   TenantState& tenant = *state_;
   Engine::Impl& engine = tenant.engine;
-  absl::MutexLock lock(&engine.mu);
+  base::MutexLock lock(&engine.mu);
   StreamGate* stream = nullptr;
   for (const auto& old : tenant.streams) {
     if (!old->live && old->markers_pending == 0 && !old->marking) stream = old.get();
@@ -136,7 +136,7 @@ void Gate::RemoveStream(StreamGate* stream) {
   Engine::Impl& engine = tenant.engine;
   engine.CloseOpen(tenant, stream);
   const Time now = engine.clock.Now();
-  absl::MutexLock lock(&engine.mu);
+  base::MutexLock lock(&engine.mu);
   // Its markers complete with the work that is in flight; what they say is taken by prediction.
   for (const Marker& marker : engine.markers) {
     if (marker.stream != stream) continue;
@@ -153,7 +153,7 @@ void Gate::Suspend() {
   const Time now = engine.clock.Now();
   Engine::Impl::WakeList wakes;
   {
-    absl::MutexLock lock(&engine.mu);
+    base::MutexLock lock(&engine.mu);
     tenant.suspended = true;
     engine.TakeCredit(tenant, now);
     engine.arbiter.Unblock(tenant.id, now);
@@ -166,7 +166,7 @@ void Gate::Resume() {
   TenantState& tenant = *state_;
   Engine::Impl& engine = tenant.engine;
   {
-    absl::MutexLock lock(&engine.mu);
+    base::MutexLock lock(&engine.mu);
     tenant.suspended = false;
     tenant.page.wake.fetch_add(1, std::memory_order_release);
   }
@@ -179,7 +179,7 @@ void Gate::Update(const TenantOptions& options) {
   const Time now = engine.clock.Now();
   Engine::Impl::WakeList wakes;
   {
-    absl::MutexLock lock(&engine.mu);
+    base::MutexLock lock(&engine.mu);
     engine.TakeCredit(tenant, now);
     tenant.options = options;
     tenant.copies[0].bytes_per_s = options.h2d_bytes_per_s;
@@ -195,7 +195,7 @@ void Gate::Update(const TenantOptions& options) {
 
 GateStats Gate::stats() const {
   TenantState& tenant = *state_;
-  absl::MutexLock lock(&tenant.engine.mu);
+  base::MutexLock lock(&tenant.engine.mu);
   GateStats stats = tenant.stats;
   stats.launches += (TenantPage::LaunchOf(tenant.page.credit.load(std::memory_order_acquire)) -
                      tenant.synced_launch) &
@@ -204,7 +204,7 @@ GateStats Gate::stats() const {
 }
 
 sched::Arbiter::TenantView Gate::view() const {
-  absl::MutexLock lock(&state_->engine.mu);
+  base::MutexLock lock(&state_->engine.mu);
   return state_->engine.arbiter.View(state_->id);
 }
 

@@ -25,7 +25,7 @@ absl::StatusOr<uint64_t> Gate::AcquireLease(const LeaseRequest& request) {
     uint32_t seen = 0, launch = 0;
     bool wait = false, needs_poke = false;
     {
-      absl::MutexLock lock(&engine.mu);
+      base::MutexLock lock(&engine.mu);
       if (tenant.removed) {
         refused = absl::CancelledError("tenant '" + tenant.name + "' was removed");
       } else if (!tenant.suspended && asked && tenant.page.Spend(charge, &launch)) {
@@ -83,7 +83,7 @@ Gate::LeaseResult Gate::ReleaseLease(uint64_t id) {
   const Time now = engine.clock.Now();
   LeaseState lease;
   {
-    absl::MutexLock lock(&engine.mu);
+    base::MutexLock lock(&engine.mu);
     const auto at = std::find_if(engine.leases.begin(), engine.leases.end(),
                                  [id](const LeaseState& l) { return l.id == id; });
     if (at == engine.leases.end()) return {};

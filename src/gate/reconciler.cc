@@ -22,7 +22,7 @@ constexpr Nanos kSilence = Millis(1);
 bool Engine::Impl::QueryMarkers(std::vector<Marker>& completed) {
   std::vector<Marker> front;
   {
-    absl::MutexLock lock(&mu);
+    base::MutexLock lock(&mu);
     std::vector<const StreamGate*> busy;
     for (const Marker& marker : markers) {
       if (std::find(busy.begin(), busy.end(), marker.stream) != busy.end()) continue;
@@ -34,7 +34,7 @@ bool Engine::Impl::QueryMarkers(std::vector<Marker>& completed) {
   for (const Marker& marker : front) {
     const driver::Result result = driver.QueryEvent(marker.event);
     if (result == driver::Result::kNotReady) continue;
-    absl::MutexLock lock(&mu);
+    base::MutexLock lock(&mu);
     const auto at = std::find_if(markers.begin(), markers.end(),
                                  [&](const Marker& m) { return m.id == marker.id; });
     if (at == markers.end()) continue;
@@ -147,7 +147,7 @@ void Engine::Impl::Reconcile() {
     const uint32_t seen = poke.load(std::memory_order_acquire);
     {
       std::vector<std::unique_ptr<TenantState>> gone;
-      absl::MutexLock lock(&mu);
+      base::MutexLock lock(&mu);
       gone.swap(removed_tenants);
     }
     completed.clear();
@@ -165,7 +165,7 @@ void Engine::Impl::Reconcile() {
     WakeList wakes;
     Time next = kNever;
     {
-      absl::MutexLock lock(&mu);
+      base::MutexLock lock(&mu);
       if (!stamped.empty()) {
         last_completion = now;
         for (const auto& tenant : tenants) {

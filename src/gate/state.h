@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "base/sync.h"
 #include "gate/engine.h"
 #include "gate/tenant_page.h"
 #include "meter/cost_model.h"
@@ -34,10 +34,10 @@ class StreamGate {
   // Under the engine's lock.
   bool live = false;
   meter::Replay::StreamId replay = 0;
-  int unmarked = 0;          // commands known to the replay behind the last marker
-  int64_t unmarked_ns = 0;   // what was charged for them
-  int markers_pending = 0;   // recorded, not seen completed
-  bool marking = false;      // some thread is recording an event here
+  int unmarked = 0;         // commands known to the replay behind the last marker
+  int64_t unmarked_ns = 0;  // what was charged for them
+  int markers_pending = 0;  // recorded, not seen completed
+  bool marking = false;     // some thread is recording an event here
 };
 
 // A token bucket over bytes; debt is paid before the next copy.
@@ -61,16 +61,16 @@ struct TenantState {
   // Under the engine's lock.
   TenantOptions options;
   std::vector<std::unique_ptr<StreamGate>> streams;  // by index; entries are reused, never moved
-  uint32_t synced_launch = 0;   // launches below it are known to the replay
-  int64_t given_ns = 0;         // credit put into the page less what was taken out
-  int64_t accounted_ns = 0;     // spent credit that is charged to some batch
+  uint32_t synced_launch = 0;                        // launches below it are known to the replay
+  int64_t given_ns = 0;      // credit put into the page less what was taken out
+  int64_t accounted_ns = 0;  // spent credit that is charged to some batch
   sched::Phase phase = sched::Phase::kWeight;
-  Nanos not_before{0};          // device time before which the launches of this grant cannot start
-  bool open = false;            // in Impl::open_tenants
-  Time last_change{};           // when the credit word was last seen to change
+  Nanos not_before{0};  // device time before which the launches of this grant cannot start
+  bool open = false;    // in Impl::open_tenants
+  Time last_change{};   // when the credit word was last seen to change
   uint64_t last_word = 0;
   int waiters = 0;
-  int unknown_in_flight = 0;    // commands of guessed cost not measured yet
+  int unknown_in_flight = 0;  // commands of guessed cost not measured yet
   bool suspended = false, removed = false;
   std::array<CopyLimit, 2> copies;
   GateStats stats;
@@ -114,7 +114,7 @@ struct Engine::Impl {
   meter::EventPool events;
   std::unique_ptr<meter::TimeLine> time_line;  // the reconciler's
 
-  absl::Mutex mu;
+  base::Mutex mu;
   sched::Arbiter arbiter ABSL_GUARDED_BY(mu);
   meter::Replay replay ABSL_GUARDED_BY(mu);
   std::vector<std::unique_ptr<TenantState>> tenants ABSL_GUARDED_BY(mu);  // by TenantId
