@@ -25,8 +25,8 @@ absl::StatusOr<std::unique_ptr<Account>> Account::Create(uint64_t limit, Account
 Account::Account(uint64_t limit, Account* parent)
     : limit_(limit),
       parent_(parent),
-      waiters_(parent != nullptr ? parent->waiters_
-                                 : (line_ = std::make_unique<WaitingLine>())->waiters()) {
+      line_(parent == nullptr ? std::make_unique<WaitingLine>() : nullptr),
+      waiters_(line().waiters()) {
   if (parent_ != nullptr) parent_->children_.fetch_add(1);
 }
 

@@ -116,15 +116,15 @@ class Account {
   std::atomic<uint64_t> committed_{0};
   std::atomic<uint64_t> peak_{0};
   Account* const parent_;
-  std::atomic<uint32_t>* const waiters_;  // of the family's line
-  SpinLock child_lock_;                   // with a parent: increases of charged_
+  const std::unique_ptr<WaitingLine> line_;  // of a root: its own waiters and its children's
+  std::atomic<uint32_t>* const waiters_;     // of the family's line
+  SpinLock child_lock_;                      // with a parent: increases of charged_
 
   // What refusals and readers touch.
   alignas(64) std::atomic<uint64_t> denied_{0};
   std::atomic<uint64_t> waiting_{0};
   std::atomic<uint64_t> overhead_{0};
   std::atomic<uint32_t> children_{0};
-  std::unique_ptr<WaitingLine> line_;  // of a root: its own waiters and its children's
 };
 
 }  // namespace gpushare::quota

@@ -79,7 +79,7 @@ PointerTable::InsertResult PointerTable::Insert(uint64_t pointer, const Allocati
       const std::lock_guard lock(shard.lock);
       const size_t capacity = shard.capacity();
       // Without memory to grow, it goes on to the last free slot but one: a probe ends at a free one.
-      if (8 * (shard.count + 1) <= 5 * capacity || (!can_grow && shard.count + 1 < capacity)) {
+      if (4 * (shard.count + 1) <= 3 * capacity || (!can_grow && shard.count + 1 < capacity)) {
         Slot* slot = shard.Probe(pointer, hash);
         const bool present = slot->pointer != 0;
         if (present) {

@@ -20,7 +20,7 @@
 // Cost: flat in the number of live allocations. Threading: thread-safe; 64 shards, each an open-addressed
 // array under a spin lock of its own. The lock is held for a probe of some slots and, when the shard
 // doubles, for moving its entries; it is never held across an allocation or any other call.
-// Memory: 32 bytes a slot, at most 5/8 of the slots in use; what it grew to it keeps.
+// Memory: 32 bytes a slot, at most 3/4 of the slots in use; what it grew to it keeps.
 #ifndef GPUSHARE_QUOTA_POINTER_TABLE_H_
 #define GPUSHARE_QUOTA_POINTER_TABLE_H_
 

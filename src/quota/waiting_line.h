@@ -41,7 +41,7 @@ class WaitingLine {
 
   std::atomic<uint32_t> waiters_{0};
   std::mutex mutex_;
-  std::list<std::shared_ptr<Waiter>> queue_;  // shared with whoever is about to wake it
+  std::list<std::shared_ptr<Waiter>> queue_;  // shared with whoever is about to wake one
 };
 
 }  // namespace gpushare::quota
