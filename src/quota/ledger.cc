@@ -81,9 +81,7 @@ Grant Account::ReserveBefore(uint64_t bytes, base::Clock& clock, Time deadline) 
   Grant grant;
   const bool possible = bytes <= limit() && (parent_ == nullptr || bytes <= parent_->limit());
   if (possible) {
-    waiting_.fetch_add(1, std::memory_order_relaxed);
     grant.granted = line().Charge(*this, bytes, clock, deadline);
-    waiting_.fetch_sub(1, std::memory_order_relaxed);
   }
   grant.left = Left(limit(), charged());
   if (parent_ != nullptr)

@@ -13,6 +13,7 @@ bool WaitingLine::Charge(Account& account, uint64_t bytes, base::Clock& clock, T
     const std::lock_guard lock(mutex_);
     queue_.push_back(waiter);
     waiters_.fetch_add(1);
+    account.waiting_.fetch_add(1);
   }
   // What was released before the line above did not see this waiter.
   Serve();
@@ -24,6 +25,7 @@ bool WaitingLine::Charge(Account& account, uint64_t bytes, base::Clock& clock, T
     if (waiter->granted.load() != 0) return true;
     queue_.remove(waiter);
     waiters_.fetch_sub(1);
+    account.waiting_.fetch_sub(1);
   }
   // Those behind a waiter that gave up may fit now.
   Serve();
@@ -42,6 +44,7 @@ void WaitingLine::Serve() {
           waiter.account.TryCharge(waiter.bytes, &left)) {
         waiter.granted.store(1);
         waiters_.fetch_sub(1);
+        waiter.account.waiting_.fetch_sub(1);
         served.push_back(std::move(*at));
         at = queue_.erase(at);
       } else {

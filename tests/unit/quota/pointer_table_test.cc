@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quota/pointer_table.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <map>
+#include <random>
+#include <thread>
+#include <vector>
+
+namespace gpushare::quota {
+namespace {
+
+using InsertResult = PointerTable::InsertResult;
+
+class PointerTableTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<Account> a_ = *Account::Create(kUnlimited);
+  std::unique_ptr<Account> b_ = *Account::Create(kUnlimited);
+  PointerTable table_;
+};
+
+TEST_F(PointerTableTest, KeepsWhatWasInserted) {
+  EXPECT_EQ(
+      table_.Insert(0x1000, {.bytes = 7, .account = a_.get(), .kind = Kind::kArray, .device = 3}),
+      InsertResult::kInserted);
+  Allocation found;
+  ASSERT_TRUE(table_.Find(0x1000, &found));
+  EXPECT_EQ(found.bytes, 7u);
+  EXPECT_EQ(found.account, a_.get());
+  EXPECT_EQ(found.kind, Kind::kArray);
+  EXPECT_EQ(found.device, 3u);
+  EXPECT_EQ(table_.size(), 1u);
+}
+
+TEST_F(PointerTableTest, AFreeCreditsWhoAllocated) {
+  ASSERT_TRUE(a_->Reserve(100));
+  a_->Commit(100);
+  ASSERT_EQ(table_.Insert(0x1000, {.bytes = 100, .account = a_.get()}), InsertResult::kInserted);
+  Allocation taken;
+  ASSERT_TRUE(table_.Take(0x1000, &taken));  // by whomever
+  taken.account->Release(taken.bytes);
+  EXPECT_EQ(a_->charged(), 0u);
+  EXPECT_EQ(b_->charged(), 0u);
+}
+
+TEST_F(PointerTableTest, ForeignPointersAreUnknown) {
+  Allocation allocation;
+  EXPECT_FALSE(table_.Take(0x1000, &allocation));  // still without slots
+  EXPECT_FALSE(table_.Find(0x1000, &allocation));
+  ASSERT_EQ(table_.Insert(0x1000, {.bytes = 1, .account = a_.get()}), InsertResult::kInserted);
+  EXPECT_FALSE(table_.Take(0x1001, &allocation));  // inside an allocation is not its start
+  EXPECT_FALSE(table_.Take(0, &allocation));
+  EXPECT_EQ(table_.size(), 1u);
+}
+
+TEST_F(PointerTableTest, OfADoubleFreeOnlyTheFirstFindsIt) {
+  ASSERT_EQ(table_.Insert(0x1000, {.bytes = 1, .account = a_.get()}), InsertResult::kInserted);
+  Allocation allocation;
+  EXPECT_TRUE(table_.Take(0x1000, &allocation));
+  EXPECT_FALSE(table_.Take(0x1000, &allocation));
+}
+
+TEST_F(PointerTableTest, HandsBackWhatAnInsertReplaces) {
+  ASSERT_EQ(table_.Insert(0x1000, {.bytes = 1, .account = a_.get()}), InsertResult::kInserted);
+  Allocation replaced;
+  EXPECT_EQ(table_.Insert(0x1000, {.bytes = 2, .account = b_.get()}, &replaced),
+            InsertResult::kReplaced);
+  EXPECT_EQ(replaced.bytes, 1u);
+  EXPECT_EQ(replaced.account, a_.get());
+  EXPECT_EQ(table_.size(), 1u);
+  EXPECT_EQ(table_.BytesOf(b_.get()), 2u);
+}
+
+TEST_F(PointerTableTest, TakesAllThatIsOneAccounts) {
+  for (uint64_t i = 1; i <= 10'000; ++i) {
+    ASSERT_EQ(table_.Insert(i << 21, {.bytes = i, .account = i % 3 == 0 ? a_.get() : b_.get()}),
+              InsertResult::kInserted);
+  }
+  const auto taken = table_.TakeAllOf(a_.get());
+  EXPECT_EQ(taken.size(), 3333u);
+  for (const auto& [pointer, allocation] : taken) {
+    EXPECT_EQ(pointer, allocation.bytes << 21);
+    EXPECT_EQ(allocation.account, a_.get());
+  }
+  EXPECT_EQ(table_.size(), 6667u);
+  EXPECT_EQ(table_.BytesOf(a_.get()), 0u);
+  EXPECT_TRUE(table_.CheckInvariants().ok());
+}
+
+// Against a map, with addresses as drivers give them and as nobody would.
+TEST_F(PointerTableTest, AgreesWithAMapOverRandomOperations) {
+  for (const uint64_t stride :
+       {uint64_t{1}, uint64_t{256}, uint64_t{2} << 20, uint64_t{1} << 32, uint64_t{1} << 52}) {
+    PointerTable table;
+    std::map<uint64_t, uint64_t> model;
+    std::mt19937_64 random(stride);
+    for (uint64_t step = 1; step <= 40'000; ++step) {
+      const uint64_t pointer = (1 + random() % 4000) * stride;
+      Allocation allocation;
+      if (random() % 2 == 0) {
+        const auto expected =
+            model.contains(pointer) ? InsertResult::kReplaced : InsertResult::kInserted;
+        ASSERT_EQ(table.Insert(pointer, {.bytes = step, .account = a_.get()}, &allocation),
+                  expected);
+        if (expected == InsertResult::kReplaced) {
+          ASSERT_EQ(allocation.bytes, model[pointer]);
+        }
+        model[pointer] = step;
+      } else {
+        ASSERT_EQ(table.Take(pointer, &allocation), model.contains(pointer));
+        if (model.contains(pointer)) {
+          ASSERT_EQ(allocation.bytes, model[pointer]);
+        }
+        model.erase(pointer);
+      }
+    }
+    ASSERT_EQ(table.size(), model.size());
+    for (const auto& [pointer, bytes] : model) {
+      Allocation allocation;
+      ASSERT_TRUE(table.Find(pointer, &allocation));
+      ASSERT_EQ(allocation.bytes, bytes);
+    }
+    const absl::Status invariants = table.CheckInvariants();
+    ASSERT_TRUE(invariants.ok()) << invariants;
+  }
+}
+
+TEST_F(PointerTableTest, GrowsUnderLoad) {
+  std::vector<std::thread> threads;
+  for (uint64_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (uint64_t i = 1; i <= 10'000; ++i) {
+        const uint64_t pointer = (i * 4 + t) << 9;
+        ASSERT_EQ(table_.Insert(pointer, {.bytes = pointer, .account = a_.get()}),
+                  InsertResult::kInserted);
+        Allocation allocation;
+        ASSERT_TRUE(table_.Find(pointer, &allocation));
+        ASSERT_EQ(allocation.bytes, pointer);
+        if (i % 2 == 0) {
+          ASSERT_TRUE(table_.Take(pointer, &allocation));
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(table_.size(), 20'000u);
+  EXPECT_TRUE(table_.CheckInvariants().ok());
+}
+
+#if !defined(__SANITIZE_THREAD__)  // it does not follow a fork of several threads
+TEST_F(PointerTableTest, AChildAfterForkFindsNoLockHeld) {
+  std::atomic<bool> done{false};
+  std::thread busy([&] {
+    Allocation allocation;
+    for (uint64_t i = 1; !done.load(); ++i) {
+      const uint64_t pointer = (1 + i % 1000) << 21;
+      if (table_.Insert(pointer, {.bytes = 1, .account = a_.get()}) != InsertResult::kInserted)
+        break;
+      if (!table_.Take(pointer, &allocation)) break;
+    }
+  });
+  for (int i = 0; i < 50; ++i) {
+    table_.PrepareFork();
+    const pid_t child = fork();
+    table_.AfterFork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      alarm(20);  // a child that hangs on a lock ends here
+      _exit(table_.CheckInvariants().ok() ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  }
+  done.store(true);
+  busy.join();
+}
+#endif
+
+}  // namespace
+}  // namespace gpushare::quota

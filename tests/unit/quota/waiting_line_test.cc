@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "quota/ledger.h"
+
+namespace gpushare::quota {
+namespace {
+
+// Waits for a state that other threads bring about.
+void Until(const std::function<bool()>& condition) {
+  while (!condition()) std::this_thread::yield();
+}
+
+TEST(ReserveBefore, IsGrantedAtOnceWhenItFits) {
+  auto account = *Account::Create(100);
+  const Grant grant = account->ReserveBefore(100, base::RealClock(), Time());
+  EXPECT_TRUE(grant);
+  EXPECT_EQ(grant.left, 0u);
+}
+
+TEST(ReserveBefore, IsRefusedAtTheDeadline) {
+  auto account = *Account::Create(100);
+  ASSERT_TRUE(account->Reserve(60));
+  base::Clock& clock = base::RealClock();
+  const Time deadline = clock.Now() + Millis(2);
+  const Grant grant = account->ReserveBefore(50, clock, deadline);
+  EXPECT_FALSE(grant);
+  EXPECT_EQ(grant.left, 40u);
+  EXPECT_GE(clock.Now(), deadline);
+  EXPECT_EQ(account->charged(), 60u);
+  EXPECT_EQ(account->Usage().denied, 1u);
+  EXPECT_EQ(account->Usage().waiting, 0u);
+}
+
+TEST(ReserveBefore, IsRefusedAtOnceWhenItCanNeverFit) {
+  auto parent = *Account::Create(100);
+  auto child = *Account::Create(kUnlimited, parent.get());
+  EXPECT_FALSE(parent->ReserveBefore(101, base::RealClock(), kNever));
+  EXPECT_FALSE(child->ReserveBefore(101, base::RealClock(), kNever));
+}
+
+TEST(ReserveBefore, IsServedByAReleaseACancelAndALimit) {
+  base::Clock& clock = base::RealClock();
+  for (int way = 0; way < 3; ++way) {
+    auto account = *Account::Create(100);
+    ASSERT_TRUE(account->Reserve(80));
+    account->SetLimit(99);
+    std::thread waiter([&] { EXPECT_TRUE(account->ReserveBefore(20, clock, kNever)); });
+    Until([&] { return account->Usage().waiting == 1; });
+    if (way == 0) {
+      account->Commit(80);
+      account->Release(80);
+    } else if (way == 1) {
+      account->Cancel(80);
+    } else {
+      account->SetLimit(100);
+    }
+    waiter.join();
+    EXPECT_EQ(account->charged(), way == 2 ? 100u : 20u);
+  }
+}
+
+TEST(ReserveBefore, ServesInTheOrderOfArrival) {
+  base::Clock& clock = base::RealClock();
+  auto account = *Account::Create(100);
+  ASSERT_TRUE(account->Reserve(100));
+  std::mutex mutex;
+  std::vector<int> order;
+  std::vector<std::thread> waiters;
+  // The first wants much, the others little: they do not overtake it.
+  for (int i = 0; i < 4; ++i) {
+    const uint64_t bytes = i == 0 ? 90 : 10;
+    waiters.emplace_back([&, i, bytes] {
+      ASSERT_TRUE(account->ReserveBefore(bytes, clock, kNever));
+      {
+        const std::lock_guard lock(mutex);
+        order.push_back(i);
+      }
+      account->Cancel(bytes);
+    });
+    Until([&] { return account->Usage().waiting == static_cast<uint64_t>(i + 1); });
+  }
+  account->Cancel(50);  // enough for the small ones only
+  EXPECT_EQ(account->Usage().waiting, 4u);
+  account->Cancel(40);  // now the large one fits, and only it
+  for (std::thread& waiter : waiters) waiter.join();
+  EXPECT_EQ(order.front(), 0);
+  EXPECT_EQ(account->charged(), 10u);
+}
+
+TEST(ReserveBefore, AWaiterThatGivesUpLetsThoseBehindItGo) {
+  base::Clock& clock = base::RealClock();
+  auto account = *Account::Create(100);
+  ASSERT_TRUE(account->Reserve(50));
+  std::thread large(
+      [&] { EXPECT_FALSE(account->ReserveBefore(60, clock, clock.Now() + Millis(20))); });
+  Until([&] { return account->Usage().waiting == 1; });
+  std::thread small([&] { EXPECT_TRUE(account->ReserveBefore(50, clock, kNever)); });
+  large.join();
+  small.join();
+  EXPECT_EQ(account->charged(), 100u);
+}
+
+TEST(ReserveBefore, AChildAtItsOwnLimitDoesNotHoldItsSiblings) {
+  base::Clock& clock = base::RealClock();
+  auto parent = *Account::Create(100);
+  auto a = *Account::Create(40, parent.get());
+  auto b = *Account::Create(100, parent.get());
+  ASSERT_TRUE(a->Reserve(40));
+  ASSERT_TRUE(b->Reserve(60));
+  std::thread first([&] { EXPECT_TRUE(a->ReserveBefore(10, clock, kNever)); });
+  Until([&] { return a->Usage().waiting == 1; });
+  std::thread second([&] { EXPECT_TRUE(b->ReserveBefore(60, clock, kNever)); });
+  Until([&] { return b->Usage().waiting == 1; });
+  b->Cancel(60);  // fits b; a is still at its own limit
+  second.join();
+  EXPECT_EQ(a->Usage().waiting, 1u);
+  a->Cancel(40);
+  first.join();
+  EXPECT_EQ(parent->charged(), 70u);
+}
+
+TEST(ReserveBefore, NobodyIsForgottenUnderLoad) {
+  base::Clock& clock = base::RealClock();
+  auto account = *Account::Create(100);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] {
+      const auto bytes = static_cast<uint64_t>(30 + 20 * i);
+      for (int round = 0; round < 500; ++round) {
+        ASSERT_TRUE(account->ReserveBefore(bytes, clock, kNever));
+        account->Commit(bytes);
+        account->Release(bytes);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(account->charged(), 0u);
+  EXPECT_LE(account->Usage().peak, 100u);
+  EXPECT_TRUE(account->CheckInvariants().ok());
+}
+
+}  // namespace
+}  // namespace gpushare::quota
