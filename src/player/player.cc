@@ -11,12 +11,11 @@ namespace {
 
 class Run {
  public:
-  Run(const Program& program, const PlayOptions& options, Port& port, base::Clock& clock,
-      PlayResult* result)
-      : program_(program), options_(options), port_(port), clock_(clock), result_(*result) {}
+  Run(const Program& program, const PlayOptions& options, Port& port, PlayResult* result)
+      : program_(program), options_(options), port_(port), result_(*result) {}
 
   absl::Status Play() {
-    clock_.SleepUntil(options_.start);
+    port_.SleepUntil(options_.start);
     return options_.mode == PlayMode::kOpenLoop ? Serve() : Loop();
   }
 
@@ -25,7 +24,7 @@ class Run {
     return options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed);
   }
 
-  absl::Status Launch(const Program::Step& step) {
+  absl::Status Launch(const Step& step) {
     GPUSHARE_RETURN_IF_ERROR(port_.Launch(step));
     ++result_.launches;
     result_.work += Nanos(static_cast<int64_t>(step.duration_ns));
@@ -36,28 +35,29 @@ class Run {
     for (const Nanos arrival : options_.arrivals) {
       const Time at = options_.start + arrival;
       if (at >= options_.end || Stopped()) break;
-      clock_.SleepUntil(at);
-      for (const Program::Step& step : program_.steps()) GPUSHARE_RETURN_IF_ERROR(Launch(step));
+      port_.SleepUntil(at);
+      for (const Step& step : program_.steps) GPUSHARE_RETURN_IF_ERROR(Launch(step));
       GPUSHARE_RETURN_IF_ERROR(port_.Synchronize());
       ++result_.passes;
-      result_.requests.push_back({arrival, clock_.Now() - at});
+      result_.requests.push_back({arrival, port_.Now() - at});
     }
     return absl::OkStatus();
   }
 
   absl::Status Loop() {
     size_t next_absence = 0;
-    while (clock_.Now() < options_.end && !Stopped()) {
+    while (port_.Now() < options_.end && !Stopped()) {
       if (next_absence < options_.absences.size() &&
-          clock_.Now() >= options_.absences[next_absence].from) {
+          port_.Now() >= options_.start + options_.absences[next_absence].from) {
         GPUSHARE_RETURN_IF_ERROR(port_.Synchronize());
-        clock_.SleepUntil(std::min(options_.absences[next_absence++].to, options_.end));
+        port_.SleepUntil(
+            std::min(options_.start + options_.absences[next_absence++].to, options_.end));
         continue;
       }
       bool complete = true;
-      for (const Program::Step& step : program_.steps()) {
+      for (const Step& step : program_.steps) {
         // A pass may be long, and a backlog's queue holds several: the end must not wait for them.
-        if (clock_.Now() >= options_.end || Stopped()) {
+        if (port_.Now() >= options_.end || Stopped()) {
           complete = false;
           break;
         }
@@ -74,16 +74,15 @@ class Run {
   const Program& program_;
   const PlayOptions& options_;
   Port& port_;
-  base::Clock& clock_;
   PlayResult& result_;
 };
 
 }  // namespace
 
 absl::Status Play(const Program& program, const PlayOptions& options, Port& port,
-                  base::Clock& clock, PlayResult* result) {
-  if (program.steps().empty()) return absl::InvalidArgumentError("the program has no kernels");
-  return Run(program, options, port, clock, result).Play();
+                  PlayResult* result) {
+  if (program.steps.empty()) return absl::InvalidArgumentError("the program has no kernels");
+  return Run(program, options, port, result).Play();
 }
 
 Nanos LatencyQuantile(const std::vector<Request>& requests, double q) {

@@ -4,10 +4,10 @@
 //
 //   PlayResult result;
 //   PlayOptions options = {.mode = PlayMode::kOpenLoop, .end = start + Seconds(20), .arrivals = arrivals};
-//   GPUSHARE_RETURN_IF_ERROR(Play(program, options, port, clock, &result));
+//   GPUSHARE_RETURN_IF_ERROR(Play(program, options, port, &result));
 //
-// Runs on the calling thread, which belongs to `clock`. Times are of that clock, so that on the simulated
-// GPU's virtual clock the same program and options give the same result.
+// Runs on the calling thread. Times are the port's, so that on the simulated GPU's virtual clock the same
+// program and options give the same result.
 #ifndef GPUSHARE_PLAYER_PLAYER_H_
 #define GPUSHARE_PLAYER_PLAYER_H_
 
@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "base/clock.h"
 #include "base/time.h"
 #include "player/port.h"
 #include "player/program.h"
@@ -31,15 +30,15 @@ enum class PlayMode : uint8_t {
 
 // A time in which the tenant has nothing to do; it finishes the pass it is in.
 struct Absence {
-  Time from, to;
+  Nanos from, to;  // since start
 };
 
 struct PlayOptions {
   PlayMode mode = PlayMode::kBacklog;
   Time start{};                   // sleeps until then
   Time end = kNever;              // begins no pass from here on; kernels of a backlog stop here too
-  std::vector<Nanos> arrivals;    // kOpenLoop: since start, ascending
-  std::vector<Absence> absences;  // not kOpenLoop; ascending, disjoint
+  std::vector<Nanos> arrivals = {};    // kOpenLoop: since start, ascending
+  std::vector<Absence> absences = {};  // not kOpenLoop; ascending, disjoint
   const std::atomic<bool>* stop = nullptr;  // ends early when set (another tenant failed)
 };
 
@@ -57,7 +56,7 @@ struct PlayResult {
 
 // An error is the port's; what had been done until then is in `result`.
 absl::Status Play(const Program& program, const PlayOptions& options, Port& port,
-                  base::Clock& clock, PlayResult* result);
+                  PlayResult* result);
 
 // Quantile q in [0, 1] of the latencies: the least that at least a part q of them do not exceed. 0 of none.
 Nanos LatencyQuantile(const std::vector<Request>& requests, double q);

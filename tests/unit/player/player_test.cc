@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "player/player.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace gpushare::player {
+namespace {
+
+// A device that runs one command after another, takes `depth` of them ahead, and costs its caller 1 us a
+// launch. Its time passes only in its calls.
+class FakePort final : public Port {
+ public:
+  absl::Status Launch(const Step& step) override {
+    now_ += Micros(1);
+    if (fail_after_ > 0 && --fail_after_ == 0) return absl::InternalError("device lost");
+    if (ends_.size() >= depth_) now_ = std::max(now_, ends_[ends_.size() - depth_]);
+    const Time start = std::max(now_, ends_.empty() ? Time{} : ends_.back());
+    ends_.push_back(start + Nanos(static_cast<int64_t>(step.duration_ns)));
+    starts_.push_back(start);
+    return absl::OkStatus();
+  }
+  absl::Status Synchronize() override {
+    if (!ends_.empty()) now_ = std::max(now_, ends_.back());
+    ++synchronized_;
+    return absl::OkStatus();
+  }
+  Time Now() override { return now_; }
+  void SleepUntil(Time when) override { now_ = std::max(now_, when); }
+
+  Time now_{};
+  size_t depth_ = 8;
+  int fail_after_ = 0;
+  int synchronized_ = 0;
+  std::vector<Time> starts_, ends_;
+};
+
+// Two kernels of 100 and 50 us.
+Program Sample() {
+  workload::KernelTrace trace("sample");
+  trace.Add("a", workload::Bound::kUnknown, 10, Micros(100));
+  trace.Add("b", workload::Bound::kUnknown, 400, Micros(50));
+  return MakeProgram(trace, {.sms = 100}, {nullptr, nullptr});
+}
+
+constexpr Time At(Nanos since_start) { return Time(since_start); }
+
+TEST(ProgramTest, StepsAreTheTrace) {
+  CUfunc_st *a = reinterpret_cast<CUfunc_st*>(8), *b = reinterpret_cast<CUfunc_st*>(16);
+  workload::KernelTrace trace("t");
+  trace.Add("a", workload::Bound::kUnknown, 10, Micros(100));
+  trace.Add("b", workload::Bound::kUnknown, 400, Micros(40));
+  trace.Add("a", workload::Bound::kUnknown, 20, Micros(10));
+  const Program program = MakeProgram(trace, {.sms = 100}, {a, b});
+  ASSERT_EQ(program.steps.size(), 3u);
+  EXPECT_EQ(program.steps[0].function, a);
+  EXPECT_EQ(program.steps[1].function, b);
+  EXPECT_EQ(program.steps[2].function, a);
+  EXPECT_EQ(program.steps[1].block_ns, 10'000u) << "four waves";
+  EXPECT_EQ(program.duration, Micros(150));
+}
+
+TEST(PlayerTest, BacklogKeepsTheDeviceBusyUntilTheEnd) {
+  FakePort port;
+  PlayResult result;
+  ASSERT_TRUE(Play(Sample(), {.end = At(Millis(10))}, port, &result).ok());
+  for (size_t i = 1; i < port.starts_.size(); ++i) EXPECT_EQ(port.starts_[i], port.ends_[i - 1]);
+  EXPECT_GE(port.ends_.back(), At(Millis(10)));
+  EXPECT_LE(port.ends_.back(), At(Millis(10) + 9 * Micros(100)));
+  EXPECT_EQ(result.launches, port.ends_.size());
+  EXPECT_EQ(result.passes, result.launches / 2);
+  EXPECT_EQ(port.synchronized_, 1);
+}
+
+TEST(PlayerTest, SyncPerIterationWaitsAfterEachPass) {
+  FakePort port;
+  PlayResult result;
+  ASSERT_TRUE(
+      Play(Sample(), {.mode = PlayMode::kSyncPerIteration, .end = At(Millis(3))}, port, &result)
+          .ok());
+  EXPECT_EQ(result.passes, 20u);  // 1 us of launch and 150 us of kernels each
+  EXPECT_EQ(port.synchronized_, 21);
+  EXPECT_EQ(result.work, 20 * Micros(150));
+}
+
+TEST(PlayerTest, RequestsQueueInOrderOfArrival) {
+  FakePort port;
+  PlayResult result;
+  const PlayOptions options = {.mode = PlayMode::kOpenLoop,
+                               .start = At(Millis(1)),
+                               .end = At(Millis(3)),
+                               .arrivals = {Micros(100), Micros(200), Millis(1), Millis(2)}};
+  ASSERT_TRUE(Play(Sample(), options, port, &result).ok());
+  ASSERT_EQ(result.requests.size(), 3u) << "the last would arrive at the end";
+  EXPECT_EQ(result.requests[0].latency, Micros(151));
+  // Arrived while the first was served, which counts as latency.
+  EXPECT_EQ(result.requests[1].latency, Micros(51 + 151));
+  EXPECT_EQ(result.requests[2].latency, Micros(151));
+}
+
+TEST(PlayerTest, AbsenceIsIdle) {
+  FakePort port;
+  PlayResult result;
+  const PlayOptions options = {.mode = PlayMode::kSyncPerIteration,
+                               .start = At(Millis(2)),
+                               .end = At(Millis(12)),
+                               .absences = {{Millis(3), Millis(5)}}};
+  ASSERT_TRUE(Play(Sample(), options, port, &result).ok());
+  for (const Time start : port.starts_) {
+    // The pass in which it begins is finished: 151 us.
+    EXPECT_FALSE(start > At(Millis(5) + Micros(151)) && start < At(Millis(7)));
+  }
+  EXPECT_NEAR(static_cast<double>(result.passes), 8000.0 / 151, 2);
+}
+
+TEST(PlayerTest, AbsenceBeyondTheEndEndsThere) {
+  FakePort port;
+  PlayResult result;
+  ASSERT_TRUE(
+      Play(Sample(), {.end = At(Millis(2)), .absences = {{Millis(1), Seconds(9)}}}, port, &result)
+          .ok());
+  EXPECT_EQ(port.Now(), At(Millis(2)));
+}
+
+TEST(PlayerTest, ErrorsEndThePlayAndKeepTheCount) {
+  FakePort port;
+  port.fail_after_ = 6;
+  PlayResult result;
+  const absl::Status status = Play(Sample(), {.end = At(Seconds(1))}, port, &result);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(result.launches, 5u);
+  EXPECT_EQ(result.passes, 2u);
+}
+
+TEST(PlayerTest, StopEndsEarly) {
+  FakePort port;
+  PlayResult result;
+  const std::atomic<bool> stop{true};
+  ASSERT_TRUE(Play(Sample(), {.end = At(Seconds(1)), .stop = &stop}, port, &result).ok());
+  EXPECT_EQ(result.launches, 0u);
+}
+
+TEST(PlayerTest, NoKernelsIsAnError) {
+  FakePort port;
+  PlayResult result;
+  EXPECT_EQ(Play(Program{}, {.end = At(Seconds(1))}, port, &result).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(LatencyQuantileTest, IsTheNearestRank) {
+  std::vector<Request> requests;
+  for (int i = 100; i >= 1; --i) requests.push_back({Nanos(0), Micros(i)});
+  EXPECT_EQ(LatencyQuantile(requests, 0.5), Micros(50));
+  EXPECT_EQ(LatencyQuantile(requests, 0.99), Micros(99));
+  EXPECT_EQ(LatencyQuantile(requests, 1), Micros(100));
+  EXPECT_EQ(LatencyQuantile(requests, 0), Micros(1));
+  EXPECT_EQ(LatencyQuantile({}, 0.5), Nanos(0));
+}
+
+}  // namespace
+}  // namespace gpushare::player
