@@ -1,0 +1,641 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gpushare's C ABI: the only binary boundary of libgpushare.so. The C++ headers beside it are
+ * inline wrappers over these functions.
+ *
+ *   gpushare_runtime runtime;
+ *   gpushare_runtime_options options = {.struct_size = sizeof(options), .driver = "sim"};
+ *   if (gpushare_runtime_create(&options, &runtime) != GPUSHARE_OK) {
+ *     fprintf(stderr, "%s\n", gpushare_last_message());
+ *     return 1;
+ *   }
+ *
+ * Errors. Every function that can fail returns a gpushare_status: one of the canonical codes, which
+ * say what to do about it (docs/errors.md). gpushare_last_message() and gpushare_last_detail() tell
+ * the rest about the calling thread's latest failure. A failed call changes nothing and sets no out
+ * parameter, unless its comment says otherwise. Every function with a handle answers
+ * INVALID_ARGUMENT for a null, a destroyed or a wrong handle; the comments do not repeat it. No
+ * exception leaves this library.
+ *
+ * Handles. Opaque words, never dereferenced by the caller. Objects below keep what they stand on
+ * alive: a stream keeps its virtual device's share, so destroying the parents first is allowed; the
+ * share returns when the last of them is gone. A handle may be destroyed from any thread, once,
+ * while no other call on it is running.
+ *
+ * Structs. The caller sets struct_size = sizeof(the struct) and the rest to zero; a library that
+ * knows more fields takes zero for those, one that knows fewer refuses (INVALID_ARGUMENT) when an
+ * unknown field is not zero. Of out structs the library fills what both know.
+ *
+ * Units. Sizes in bytes, bandwidths in bytes a second, durations in nanoseconds (GPUSHARE_FOREVER:
+ * no limit), shares as parts of the device in [0, 1].
+ *
+ * Threading. Every function may be called from any thread at any time, except where a comment says
+ * so. Calls that reach the driver make the GPU's primary context current on a thread that has no
+ * context, and leave it current; a thread that has another one gets it back after the call.
+ */
+#ifndef GPUSHARE_C_GPUSHARE_H_
+#define GPUSHARE_C_GPUSHARE_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifndef GPUSHARE_API
+#define GPUSHARE_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Grows with every addition; a program built for n runs with every library that answers n or more.
+ * */
+#define GPUSHARE_ABI_VERSION 1
+
+#define GPUSHARE_FOREVER INT64_MAX
+
+/* CUDA's own handles, as cuda.h declares them. */
+struct CUctx_st;
+struct CUstream_st;
+struct CUevent_st;
+struct CUfunc_st;
+struct CUgraphExec_st;
+
+typedef struct gpushare_runtime_s* gpushare_runtime;
+typedef struct gpushare_gpu_s* gpushare_gpu;
+typedef struct gpushare_tenant_s* gpushare_tenant;
+typedef struct gpushare_vdev_s* gpushare_vdev; /* a virtual device */
+typedef struct gpushare_allocator_s* gpushare_allocator;
+typedef struct gpushare_stream_s* gpushare_stream;
+typedef struct gpushare_event_s* gpushare_event;
+typedef struct gpushare_graph_s* gpushare_graph;
+typedef struct gpushare_module_s* gpushare_module;
+typedef struct gpushare_lease_s* gpushare_lease;
+typedef struct gpushare_snapshot_s* gpushare_snapshot;
+typedef struct gpushare_thread_s* gpushare_thread;
+typedef unsigned long long gpushare_device_ptr; /* CUdeviceptr */
+
+/* ---- Errors
+ * -------------------------------------------------------------------------------------- */
+
+/* The canonical codes of absl::StatusCode, by number. */
+typedef enum gpushare_status {
+  GPUSHARE_OK = 0,
+  GPUSHARE_CANCELLED = 1,
+  GPUSHARE_UNKNOWN = 2,
+  GPUSHARE_INVALID_ARGUMENT = 3,
+  GPUSHARE_DEADLINE_EXCEEDED = 4,
+  GPUSHARE_NOT_FOUND = 5,
+  GPUSHARE_ALREADY_EXISTS = 6,
+  GPUSHARE_PERMISSION_DENIED = 7,
+  GPUSHARE_RESOURCE_EXHAUSTED = 8,
+  GPUSHARE_FAILED_PRECONDITION = 9,
+  GPUSHARE_ABORTED = 10,
+  GPUSHARE_OUT_OF_RANGE = 11,
+  GPUSHARE_UNIMPLEMENTED = 12,
+  GPUSHARE_INTERNAL = 13,
+  GPUSHARE_UNAVAILABLE = 14,
+  GPUSHARE_DATA_LOSS = 15,
+  GPUSHARE_UNAUTHENTICATED = 16
+} gpushare_status;
+
+/* "RESOURCE_EXHAUSTED"; never null. */
+GPUSHARE_API const char* gpushare_status_name(gpushare_status status);
+
+/* What went wrong in the calling thread's latest call that failed: what was asked, what was left,
+ * which setting changes it. Never null; valid until the thread's next failing call. */
+GPUSHARE_API const char* gpushare_last_message(void);
+
+typedef struct gpushare_error_detail {
+  uint32_t struct_size;
+  int32_t driver_result; /* the driver's own code (CUresult) when it refused; else 0 */
+  char tenant[64];       /* whose limit it was; empty when no limit was hit */
+  char limit[32];        /* which limit: a key of the spec ("memory", "guarantee"), or "device" */
+  uint64_t asked;        /* in the limit's unit; shares in parts per million */
+  uint64_t left;
+  uint64_t total; /* the limit itself */
+} gpushare_error_detail;
+
+/* The same failure, for programs. */
+GPUSHARE_API gpushare_status gpushare_last_detail(gpushare_error_detail* detail);
+
+/* GPUSHARE_ABI_VERSION and GPUSHARE_VERSION_STRING of the library that is loaded. */
+GPUSHARE_API uint32_t gpushare_abi_version(void);
+GPUSHARE_API const char* gpushare_version(void);
+
+/* ---- Runtime
+ * ------------------------------------------------------------------------------------- */
+
+typedef struct gpushare_runtime_options {
+  uint32_t struct_size;
+  uint32_t reserved;
+  /* Path or soname of the driver, or "sim" for the simulated GPU. Null or "": the environment's
+   * GPUSHARE_DRIVER, else libcuda.so.1. */
+  const char* driver;
+  /* Configuration of the simulated GPU (gpushare/testing/sim.h), e.g. "memory=8GiB,clock=wall".
+   * Null: the environment's GPUSHARE_SIM. An error with a real driver. */
+  const char* simulation;
+  /* Device memory of each GPU that is never promised to a tenant: contexts, modules, libraries. 0:
+   * the larger of 256 MiB and 1 % of the memory, GPUSHARE_MEMORY_RESERVE when set. */
+  uint64_t memory_reserve;
+  int32_t no_memory_reserve; /* not 0: the reserve is 0 bytes */
+  int32_t reserved2;
+} gpushare_runtime_options;
+
+/* Loads the driver. One runtime a process is the rule; tests may have several, one after the other
+ * on the simulated GPU. UNAVAILABLE: no driver; the message says how to get the simulated GPU. */
+GPUSHARE_API gpushare_status gpushare_runtime_create(const gpushare_runtime_options* options,
+                                                     gpushare_runtime* runtime);
+GPUSHARE_API gpushare_status gpushare_runtime_destroy(gpushare_runtime runtime);
+
+typedef struct gpushare_runtime_info {
+  uint32_t struct_size;
+  int32_t gpu_count;
+  int32_t driver_version; /* 13000 is CUDA 13.0 */
+  int32_t simulated;
+  char driver_path[256];
+} gpushare_runtime_info;
+GPUSHARE_API gpushare_status gpushare_runtime_get_info(gpushare_runtime runtime,
+                                                       gpushare_runtime_info* info);
+
+/* A function of the loaded driver by name, e.g. of gpushare/testing/sim.h; NOT_FOUND when absent.
+ * */
+GPUSHARE_API gpushare_status gpushare_runtime_symbol(gpushare_runtime runtime, const char* name,
+                                                     void** symbol);
+
+/* The clock on which all deadlines and statistics run: the simulated GPU's virtual clock, else
+ * CLOCK_MONOTONIC. */
+GPUSHARE_API gpushare_status gpushare_runtime_now(gpushare_runtime runtime, int64_t* ns);
+GPUSHARE_API gpushare_status gpushare_runtime_sleep_until(gpushare_runtime runtime, int64_t ns);
+
+/* Runs `body(argument)` on a new thread that belongs to that clock: on the virtual clock one such
+ * thread runs at a time and every run is the same. With a real GPU it is an ordinary thread. */
+GPUSHARE_API gpushare_status gpushare_thread_start(gpushare_runtime runtime, const char* name,
+                                                   void (*body)(void* argument), void* argument,
+                                                   gpushare_thread* thread);
+/* Waits for its end (from a thread of the same clock) and destroys the handle. */
+GPUSHARE_API gpushare_status gpushare_thread_join(gpushare_thread thread);
+
+/* ---- GPUs
+ * ---------------------------------------------------------------------------------------- */
+
+typedef enum gpushare_gpu_state {
+  GPUSHARE_GPU_HEALTHY = 0,
+  GPUSHARE_GPU_BUSY = 1,   /* another process or a limit keeps us out; trying later may help */
+  GPUSHARE_GPU_ABSENT = 2, /* no driver, no such GPU */
+  GPUSHARE_GPU_FAILED = 3  /* it is there and does not work */
+} gpushare_gpu_state;
+
+typedef struct gpushare_gpu_probe {
+  uint32_t struct_size;
+  int32_t state;    /* gpushare_gpu_state */
+  char reason[256]; /* why it is not healthy; empty when it is */
+  int32_t ordinal;
+  int32_t sm_count;
+  char name[128];
+  char uuid[64];   /* "GPU-..." or "MIG-..." */
+  char pci_id[32]; /* "00000000:65:00.0" */
+  int32_t compute_major, compute_minor;
+  int32_t mig;            /* a MIG instance */
+  int32_t mps;            /* an MPS server is in use */
+  int32_t mps_percentage; /* CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, 0: none */
+  int32_t reserved;
+  uint64_t memory_total;
+  uint64_t memory_free;       /* now, by the driver */
+  uint64_t mps_memory_limit;  /* CUDA_MPS_PINNED_DEVICE_MEM_LIMIT for this GPU, 0: none */
+  uint64_t dmem_limit;        /* cgroup v2 dmem.max that applies to this process, 0: none */
+  uint64_t memory_promised;   /* by this runtime: sum of the quotas */
+  double guarantees_promised; /* by this runtime: sum of the guarantees */
+} gpushare_gpu_probe;
+
+/* What is known about the GPU called `name` ("0", a UUID or a PCI id); null: "0". OK also for a GPU
+ * that is absent: the struct's state and reason say so. Creates a context when there is none. */
+GPUSHARE_API gpushare_status gpushare_runtime_probe(gpushare_runtime runtime, const char* name,
+                                                    gpushare_gpu_probe* probe);
+
+/* How launches are arbitrated; fields that are 0 keep their default (docs/tuning.md). */
+typedef struct gpushare_scheduler_options {
+  uint32_t struct_size;
+  int32_t min_commands;    /* commands always let through; default 4, 8 for throughput */
+  int64_t window_ns;       /* device time that may be outstanding; 200 us */
+  int64_t grant_ns;        /* longest grant while tenants contend; 12 us */
+  int64_t anticipation_ns; /* how long a tenant's next launch is waited for; 15 us */
+  int64_t spin_ns;         /* a held thread stays on its processor so long; 200 us */
+  double idle_budget;      /* part of the time that may be idled on purpose; 0.005 */
+  double low_band_floor;   /* part of the device for bands that a higher one closes; 0 */
+  int64_t high_grace_ns;   /* lower bands stay closed so long after a higher one's work; 30 us */
+  int32_t high_band_min_commands; /* min_commands while a high-priority tenant is there; 1 */
+  int32_t reserved;
+  int64_t high_band_window_ns; /* window while a high-priority tenant is there; 50 us */
+} gpushare_scheduler_options;
+
+/* Opens a GPU by ordinal ("0"), UUID or PCI id. The scheduler's options (null: defaults) count at
+ * the first opening in a runtime; later they must be null or equal. NOT_FOUND: no such GPU, the
+ * message lists those there are. */
+GPUSHARE_API gpushare_status gpushare_gpu_open(gpushare_runtime runtime, const char* name,
+                                               const gpushare_scheduler_options* options,
+                                               gpushare_gpu* gpu);
+GPUSHARE_API gpushare_status gpushare_gpu_close(gpushare_gpu gpu);
+GPUSHARE_API gpushare_status gpushare_gpu_get_probe(gpushare_gpu gpu, gpushare_gpu_probe* probe);
+/* The scheduler's options in force. */
+GPUSHARE_API gpushare_status gpushare_gpu_get_scheduler(gpushare_gpu gpu,
+                                                        gpushare_scheduler_options* options);
+
+/* ---- Tenants
+ * ------------------------------------------------------------------------------------- */
+
+typedef enum gpushare_priority {
+  GPUSHARE_PRIORITY_UNSET = 0,
+  GPUSHARE_PRIORITY_HIGH = 1,
+  GPUSHARE_PRIORITY_NORMAL = 2,
+  GPUSHARE_PRIORITY_LOW = 3
+} gpushare_priority;
+
+typedef struct gpushare_label {
+  const char* key;
+  const char* value;
+} gpushare_label;
+
+typedef struct gpushare_tenant_options {
+  uint32_t struct_size;
+  int32_t priority;       /* of virtual devices whose spec does not say; gpushare_priority */
+  const char* name;       /* 1 to 63 bytes of UTF-8, unique in the runtime */
+  gpushare_tenant parent; /* null; budgets inside budgets are UNIMPLEMENTED */
+  const gpushare_label* labels;
+  size_t label_count;
+} gpushare_tenant_options;
+
+/* ALREADY_EXISTS: the name is taken. */
+GPUSHARE_API gpushare_status gpushare_tenant_create(gpushare_runtime runtime,
+                                                    const gpushare_tenant_options* options,
+                                                    gpushare_tenant* tenant);
+GPUSHARE_API gpushare_status gpushare_tenant_destroy(gpushare_tenant tenant);
+/* The tenant "default", to whom unattributed work goes; visible in every snapshot once it has any.
+ * */
+GPUSHARE_API gpushare_status gpushare_runtime_default_tenant(gpushare_runtime runtime,
+                                                             gpushare_tenant* tenant);
+/* The name and the value of a label (NOT_FOUND: none); valid while the tenant is. */
+GPUSHARE_API gpushare_status gpushare_tenant_name(gpushare_tenant tenant, const char** name);
+GPUSHARE_API gpushare_status gpushare_tenant_label(gpushare_tenant tenant, const char* key,
+                                                   const char** value);
+
+/* The calling thread works for `tenant` from here to the matching leave; scopes nest. Leave on the
+ * same thread in reverse order (FAILED_PRECONDITION else). */
+GPUSHARE_API gpushare_status gpushare_scope_enter(gpushare_tenant tenant, uint64_t* scope);
+GPUSHARE_API gpushare_status gpushare_scope_leave(uint64_t scope);
+/* The handle of the tenant for whom the calling thread works (null: none), for a pool to hand to a
+ * worker, which enters it. Not a new handle: it is not destroyed by whoever receives it. */
+GPUSHARE_API gpushare_status gpushare_scope_current(gpushare_tenant* tenant);
+
+/* ---- Specs
+ * --------------------------------------------------------------------------------------- */
+
+typedef enum gpushare_isolation {
+  GPUSHARE_ISOLATION_SHARED = 0,  /* one context, one fault domain */
+  GPUSHARE_ISOLATION_CONTEXT = 1, /* UNIMPLEMENTED, as are the two below */
+  GPUSHARE_ISOLATION_GREEN = 2,
+  GPUSHARE_ISOLATION_PROCESS = 3
+} gpushare_isolation;
+
+typedef enum gpushare_oversubscription {
+  GPUSHARE_OVERSUBSCRIPTION_OFF = 0,
+  GPUSHARE_OVERSUBSCRIPTION_SWAP = 1 /* UNIMPLEMENTED */
+} gpushare_oversubscription;
+
+/* Bits of gpushare_spec.set: which fields were given. */
+#define GPUSHARE_SPEC_MEMORY (1u << 0)
+#define GPUSHARE_SPEC_MEMORY_SHARE (1u << 1)
+#define GPUSHARE_SPEC_COMPUTE (1u << 2)
+#define GPUSHARE_SPEC_WEIGHT (1u << 3)
+#define GPUSHARE_SPEC_GUARANTEE (1u << 4)
+#define GPUSHARE_SPEC_CAP (1u << 5)
+#define GPUSHARE_SPEC_BURST (1u << 6)
+#define GPUSHARE_SPEC_PRIORITY (1u << 7)
+#define GPUSHARE_SPEC_H2D (1u << 8)
+#define GPUSHARE_SPEC_D2H (1u << 9)
+#define GPUSHARE_SPEC_ISOLATION (1u << 10)
+#define GPUSHARE_SPEC_OVERSUBSCRIPTION (1u << 11)
+#define GPUSHARE_SPEC_POLICY (1u << 12)
+
+/* What a virtual device is to have. Its text form is `memory=8GiB,compute=30%,priority=high`; the
+ * keys and ranges stand in gpushare/spec.h. */
+typedef struct gpushare_spec {
+  uint32_t struct_size;
+  uint32_t set;
+  uint64_t memory;     /* bytes; at most one of memory and memory_share */
+  double memory_share; /* of the device's memory less the reserve */
+  double compute;
+  double weight;
+  double guarantee;
+  double cap;
+  int64_t burst_ns;
+  int32_t priority;
+  int32_t isolation;
+  uint64_t h2d; /* bytes a second, host to device */
+  uint64_t d2h;
+  int32_t oversubscription;
+  char policy[28]; /* a name of gpushare_policy_name(), zero-terminated */
+} gpushare_spec;
+
+/* Parses `length` bytes of text. INVALID_ARGUMENT names the field and its range. */
+GPUSHARE_API gpushare_status gpushare_spec_parse(const char* text, size_t length,
+                                                 gpushare_spec* spec);
+/* Checks a spec as a whole. UNIMPLEMENTED for what is valid and not offered yet. */
+GPUSHARE_API gpushare_status gpushare_spec_validate(const gpushare_spec* spec);
+/* Writes the text form with its terminating zero; parsing it gives the same spec to the bit.
+ * `needed` (may be null) receives the size with the zero, also when OUT_OF_RANGE says that `size`
+ * is too small. */
+GPUSHARE_API gpushare_status gpushare_spec_format(const gpushare_spec* spec, char* text,
+                                                  size_t size, size_t* needed);
+/* The i-th policy by name; null past the last. docs/api-and-abi.md says what each sets. */
+GPUSHARE_API const char* gpushare_policy_name(size_t i);
+
+/* ---- Virtual devices
+ * ----------------------------------------------------------------------------- */
+
+/* A share of `gpu` for `tenant`; at most one a tenant and GPU (ALREADY_EXISTS). RESOURCE_EXHAUSTED:
+ * the guarantees would exceed the device or the quotas its memory; the message says what would fit.
+ * */
+GPUSHARE_API gpushare_status gpushare_vdev_create(gpushare_gpu gpu, gpushare_tenant tenant,
+                                                  const gpushare_spec* spec, gpushare_vdev* vdev);
+/* Memory allocated through it stays allocated and charged until it is freed. */
+GPUSHARE_API gpushare_status gpushare_vdev_destroy(gpushare_vdev vdev);
+
+/* Changes limits at once; the keys not set in `spec` keep their value. Memory below what is in use:
+ * nothing is taken away; allocations are refused until use has fallen below the new limit.
+ * Isolation cannot change. */
+GPUSHARE_API gpushare_status gpushare_vdev_resize(gpushare_vdev vdev, const gpushare_spec* spec);
+/* The spec in force, as given at creation and changed since. */
+GPUSHARE_API gpushare_status gpushare_vdev_get_spec(gpushare_vdev vdev, gpushare_spec* spec);
+
+/* Holds every launch, lease and limited copy of the virtual device at the gate until resume; what
+ * the device has already been given runs on. */
+GPUSHARE_API gpushare_status gpushare_vdev_suspend(gpushare_vdev vdev);
+GPUSHARE_API gpushare_status gpushare_vdev_resume(gpushare_vdev vdev);
+
+/* Free and total memory as the tenant is to see them: of its quota. */
+GPUSHARE_API gpushare_status gpushare_vdev_memory(gpushare_vdev vdev, uint64_t* free_bytes,
+                                                  uint64_t* total_bytes);
+
+/* Whose work is it: the first there is of `argument` (null: not given), the virtual device to which
+ * `stream` (null: none) is bound, the thread's scope, the current context's, the default tenant's.
+ * A new handle. */
+GPUSHARE_API gpushare_status gpushare_gpu_resolve(gpushare_gpu gpu, gpushare_vdev argument,
+                                                  struct CUstream_st* stream, gpushare_vdev* vdev);
+/* Work that nothing else attributes, on threads whose current context is `context`, is this virtual
+ * device's. Null `vdev` ends it. */
+GPUSHARE_API gpushare_status gpushare_gpu_bind_context(gpushare_gpu gpu, struct CUctx_st* context,
+                                                       gpushare_vdev vdev);
+
+#define GPUSHARE_WAIT_BUCKETS 24
+
+typedef struct gpushare_vdev_stats {
+  uint32_t struct_size;
+  int32_t gpu;     /* ordinal */
+  int64_t time_ns; /* of the runtime's clock, when it was taken */
+  char tenant[64];
+  int32_t suspended;
+  int32_t priority;              /* gpushare_priority in force */
+  double weight, guarantee, cap; /* in force */
+
+  uint64_t memory_limit, memory_used, memory_peak;
+  uint64_t memory_denied; /* allocations refused at the quota */
+  uint64_t memory_denied_bytes;
+  uint64_t allocations; /* live */
+
+  uint64_t launches; /* kernels and graphs handed to the device */
+  uint64_t graph_launches;
+  uint64_t waits;                   /* launches that were held */
+  int64_t throttled_ns;             /* host time that they were held */
+  int64_t wait_p50_ns, wait_p99_ns; /* of the waits: upper edge of the bucket */
+  uint64_t
+      wait_histogram[GPUSHARE_WAIT_BUCKETS]; /* [2^i, 2^(i+1)) us; the first also shorter ones */
+  int64_t predicted_ns;                      /* device time of the settled work, as predicted */
+  int64_t measured_ns;                       /* the same work, as measured */
+  int64_t charged_ns;       /* device time charged in all, corrected by measurement */
+  uint64_t markers;         /* timing events recorded */
+  uint64_t held_past_bound; /* let through at the bound of a hold */
+
+  uint64_t h2d_bytes, d2h_bytes;
+  int64_t h2d_throttled_ns, d2h_throttled_ns;
+} gpushare_vdev_stats;
+
+GPUSHARE_API gpushare_status gpushare_vdev_get_stats(gpushare_vdev vdev,
+                                                     gpushare_vdev_stats* stats);
+
+/* Every counter of every virtual device of the runtime, at one instant. */
+GPUSHARE_API gpushare_status gpushare_snapshot_take(gpushare_runtime runtime,
+                                                    gpushare_snapshot* snapshot);
+GPUSHARE_API gpushare_status gpushare_snapshot_size(gpushare_snapshot snapshot, size_t* count);
+GPUSHARE_API gpushare_status gpushare_snapshot_get(gpushare_snapshot snapshot, size_t i,
+                                                   gpushare_vdev_stats* stats);
+GPUSHARE_API gpushare_status gpushare_snapshot_destroy(gpushare_snapshot snapshot);
+
+/* ---- Memory
+ * -------------------------------------------------------------------------------------- */
+
+typedef enum gpushare_strategy {
+  GPUSHARE_STRATEGY_DIRECT = 0, /* each allocation is one of the driver's */
+  GPUSHARE_STRATEGY_POOL = 1,   /* UNIMPLEMENTED, as are the two below */
+  GPUSHARE_STRATEGY_SUBALLOCATING = 2,
+  GPUSHARE_STRATEGY_SWAPPABLE = 3
+} gpushare_strategy;
+
+typedef enum gpushare_over_quota {
+  GPUSHARE_OVER_QUOTA_FAIL = 0,
+  GPUSHARE_OVER_QUOTA_WAIT = 1,   /* for a free or a resize, until the deadline */
+  GPUSHARE_OVER_QUOTA_RECLAIM = 2 /* asks the callback to free something */
+} gpushare_over_quota;
+
+typedef struct gpushare_allocator_options {
+  uint32_t struct_size;
+  int32_t strategy;
+  int32_t over_quota;
+  int32_t reserved;
+  int64_t timeout_ns; /* of WAIT */
+  /* For RECLAIM, on the allocating thread, which holds no lock of gpushare: frees memory of the
+   * same virtual device and returns not 0 to try again, 0 to give up. Called at most 16 times an
+   * allocation. */
+  int (*reclaim)(void* context, uint64_t asked, uint64_t left);
+  void* reclaim_context;
+} gpushare_allocator_options;
+
+GPUSHARE_API gpushare_status gpushare_allocator_create(gpushare_vdev vdev,
+                                                       const gpushare_allocator_options* options,
+                                                       gpushare_allocator* allocator);
+GPUSHARE_API gpushare_status gpushare_allocator_destroy(gpushare_allocator allocator);
+
+/* Charges the quota to the byte, then allocates. INVALID_ARGUMENT: 0 bytes. RESOURCE_EXHAUSTED:
+ * over the quota (detail.limit "memory"), or the device itself is full (driver_result 2).
+ * DEADLINE_EXCEEDED: WAIT timed out. */
+GPUSHARE_API gpushare_status gpushare_alloc(gpushare_allocator allocator, uint64_t bytes,
+                                            gpushare_device_ptr* pointer);
+/* Frees `pointer` and credits the virtual device that allocated it, whoever frees. One that
+ * gpushare did not allocate goes to the driver unchanged, and its answer comes back: a double free
+ * is an error. Null: OK. */
+GPUSHARE_API gpushare_status gpushare_free(gpushare_allocator allocator,
+                                           gpushare_device_ptr pointer);
+
+/* The same for the virtual device that gpushare_gpu_resolve() finds on the calling thread. */
+GPUSHARE_API gpushare_status gpushare_gpu_alloc(gpushare_gpu gpu, uint64_t bytes,
+                                                gpushare_device_ptr* pointer);
+GPUSHARE_API gpushare_status gpushare_gpu_free(gpushare_gpu gpu, gpushare_device_ptr pointer);
+/* Size of and virtual device (a new handle) behind a pointer of gpushare's; NOT_FOUND for others.
+ * Either out parameter may be null. */
+GPUSHARE_API gpushare_status gpushare_gpu_pointer(gpushare_gpu gpu, gpushare_device_ptr pointer,
+                                                  uint64_t* bytes, gpushare_vdev* vdev);
+
+/* ---- Code
+ * ---------------------------------------------------------------------------------------- */
+
+/* Loads a PTX text (zero-terminated) or a cubin or fatbin image on `gpu`. INVALID_ARGUMENT: it is
+ * broken. */
+GPUSHARE_API gpushare_status gpushare_module_load(gpushare_gpu gpu, const void* image,
+                                                  gpushare_module* module);
+/* Its functions must not be running. */
+GPUSHARE_API gpushare_status gpushare_module_unload(gpushare_module module);
+/* NOT_FOUND: no such kernel. Valid until the module is unloaded. */
+GPUSHARE_API gpushare_status gpushare_module_function(gpushare_module module, const char* name,
+                                                      struct CUfunc_st** function);
+/* Raises the dynamic shared memory that launches of `function` may ask for. */
+GPUSHARE_API gpushare_status gpushare_function_set_max_shared(gpushare_gpu gpu,
+                                                              struct CUfunc_st* function,
+                                                              uint32_t bytes);
+
+typedef struct gpushare_shape {
+  uint32_t grid[3];
+  uint32_t block[3];
+  uint32_t shared_bytes;
+} gpushare_shape;
+
+/* Part of the device's SMs that one launch can hold, (0, 1]: ceil(blocks / blocks per SM) / SMs. */
+GPUSHARE_API gpushare_status gpushare_function_footprint(gpushare_gpu gpu,
+                                                         struct CUfunc_st* function,
+                                                         const gpushare_shape* shape,
+                                                         double* footprint);
+
+/* ---- Streams
+ * ------------------------------------------------------------------------------------- */
+
+/* A non-blocking stream of the virtual device. High-priority tenants get the device's highest
+ * stream priority, others the lowest. */
+GPUSHARE_API gpushare_status gpushare_stream_create(gpushare_vdev vdev, gpushare_stream* stream);
+/* Adopts a stream that somebody else owns (null: the legacy default stream). ALREADY_EXISTS when it
+ * is bound. It is unbound, not destroyed, by gpushare_stream_destroy(), which must come before its
+ * own end. */
+GPUSHARE_API gpushare_status gpushare_stream_bind(gpushare_vdev vdev, struct CUstream_st* native,
+                                                  gpushare_stream* stream);
+/* Waits for nothing: work in flight runs on. */
+GPUSHARE_API gpushare_status gpushare_stream_destroy(gpushare_stream stream);
+/* For calls of the driver that gpushare does not offer. Launches on it past gpushare are neither
+ * held nor charged, unless a lease covers them. */
+GPUSHARE_API gpushare_status gpushare_stream_native(gpushare_stream stream,
+                                                    struct CUstream_st** native);
+
+/* Launch a kernel. May wait at the gate, up to `timeout_ns` (0: does not wait; DEADLINE_EXCEEDED),
+ * and waits while the virtual device is suspended. Not held and not charged while the stream is
+ * being captured: the graph's launches are. `params` points to each of the kernel's parameters.
+ * CANCELLED: the virtual device went away meanwhile. */
+GPUSHARE_API gpushare_status gpushare_stream_launch(gpushare_stream stream,
+                                                    struct CUfunc_st* function,
+                                                    const gpushare_shape* shape, void** params,
+                                                    int64_t timeout_ns);
+/* The same with all blocks resident at once; gets the device to itself. */
+GPUSHARE_API gpushare_status gpushare_stream_launch_cooperative(gpushare_stream stream,
+                                                                struct CUfunc_st* function,
+                                                                const gpushare_shape* shape,
+                                                                void** params, int64_t timeout_ns);
+/* A graph is one command. */
+GPUSHARE_API gpushare_status gpushare_stream_launch_graph(gpushare_stream stream,
+                                                          struct CUgraphExec_st* graph,
+                                                          int64_t timeout_ns);
+
+/* Copies and sets. The asynchronous ones return when the copy is handed to the device; host memory
+ * that is not pinned must stay valid until then and is not overlapped. The others return when it is
+ * done. Copies between host and device wait for the virtual device's bandwidth (h2d, d2h), in
+ * pieces of 4 MiB when it is limited. */
+GPUSHARE_API gpushare_status gpushare_stream_copy_h2d(gpushare_stream stream,
+                                                      gpushare_device_ptr to, const void* from,
+                                                      uint64_t bytes);
+GPUSHARE_API gpushare_status gpushare_stream_copy_d2h(gpushare_stream stream, void* to,
+                                                      gpushare_device_ptr from, uint64_t bytes);
+GPUSHARE_API gpushare_status gpushare_stream_copy_d2d(gpushare_stream stream,
+                                                      gpushare_device_ptr to,
+                                                      gpushare_device_ptr from, uint64_t bytes);
+GPUSHARE_API gpushare_status gpushare_stream_copy_h2d_async(gpushare_stream stream,
+                                                            gpushare_device_ptr to,
+                                                            const void* from, uint64_t bytes);
+GPUSHARE_API gpushare_status gpushare_stream_copy_d2h_async(gpushare_stream stream, void* to,
+                                                            gpushare_device_ptr from,
+                                                            uint64_t bytes);
+GPUSHARE_API gpushare_status gpushare_stream_copy_d2d_async(gpushare_stream stream,
+                                                            gpushare_device_ptr to,
+                                                            gpushare_device_ptr from,
+                                                            uint64_t bytes);
+GPUSHARE_API gpushare_status gpushare_stream_set_async(gpushare_stream stream,
+                                                       gpushare_device_ptr to, uint8_t value,
+                                                       uint64_t bytes);
+
+/* Waits for all work of the stream; lends the tenant's unused time to others meanwhile. */
+GPUSHARE_API gpushare_status gpushare_stream_synchronize(gpushare_stream stream);
+/* A yield point: time that the tenant was granted and has not used goes back, and its next launch
+ * asks again. For programs that are about to compute on the host for long. */
+GPUSHARE_API gpushare_status gpushare_stream_yield(gpushare_stream stream);
+
+GPUSHARE_API gpushare_status gpushare_event_create(gpushare_vdev vdev, int timing,
+                                                   gpushare_event* event);
+GPUSHARE_API gpushare_status gpushare_event_destroy(gpushare_event event);
+GPUSHARE_API gpushare_status gpushare_event_native(gpushare_event event,
+                                                   struct CUevent_st** native);
+/* `done` becomes 1 or 0. */
+GPUSHARE_API gpushare_status gpushare_event_query(gpushare_event event, int* done);
+GPUSHARE_API gpushare_status gpushare_event_synchronize(gpushare_event event);
+GPUSHARE_API gpushare_status gpushare_event_elapsed(gpushare_event start, gpushare_event end,
+                                                    int64_t* ns);
+/* Native events, of gpushare or not. */
+GPUSHARE_API gpushare_status gpushare_stream_record(gpushare_stream stream,
+                                                    struct CUevent_st* event);
+GPUSHARE_API gpushare_status gpushare_stream_wait(gpushare_stream stream, struct CUevent_st* event);
+
+/* Captures the stream's work into a graph (thread-local mode). */
+GPUSHARE_API gpushare_status gpushare_stream_begin_capture(gpushare_stream stream);
+GPUSHARE_API gpushare_status gpushare_stream_end_capture(gpushare_stream stream,
+                                                         gpushare_graph* graph);
+GPUSHARE_API gpushare_status gpushare_graph_destroy(gpushare_graph graph);
+GPUSHARE_API gpushare_status gpushare_graph_native(gpushare_graph graph,
+                                                   struct CUgraphExec_st** native);
+
+/* ---- Leases
+ * -------------------------------------------------------------------------------------- */
+
+typedef struct gpushare_lease_options {
+  uint32_t struct_size;
+  int32_t exclusive;  /* not 0: nobody else's commands while it is held */
+  int64_t hint_ns;    /* device time expected; 0: 100 us */
+  int64_t maximum_ns; /* more becomes debt; 0: 1 s */
+  int64_t timeout_ns; /* of acquiring; 0: does not wait */
+  /* Where the work will go, streams of this virtual device. Measured by markers on them; launches
+   * through gpushare on them are covered while the lease is held. */
+  const gpushare_stream* streams;
+  size_t stream_count;
+} gpushare_lease_options;
+
+typedef struct gpushare_lease_result {
+  uint32_t struct_size;
+  int32_t overrun; /* it took more than the maximum */
+  int64_t held_ns; /* host time from acquire to release */
+} gpushare_lease_result;
+
+/* A permit for code that launches on its own. On a thread that holds one of the same virtual device
+ * it is a no-op (released as any other); of another on the same GPU: FAILED_PRECONDITION.
+ * DEADLINE_EXCEEDED: timed out. */
+GPUSHARE_API gpushare_status gpushare_lease_acquire(gpushare_vdev vdev,
+                                                    const gpushare_lease_options* options,
+                                                    gpushare_lease* lease);
+/* From any thread. Waits for nothing. `result` may be null. */
+GPUSHARE_API gpushare_status gpushare_lease_release(gpushare_lease lease,
+                                                    gpushare_lease_result* result);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* GPUSHARE_C_GPUSHARE_H_ */

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a failed call says, for programs.
+//
+//   absl::StatusOr<Allocation> buffer = allocator.Allocate(GiB(4));
+//   if (absl::IsResourceExhausted(buffer.status())) {
+//     if (std::optional<ErrorDetail> detail = ErrorDetail::Of(buffer.status())) {
+//       Shed(Bytes(detail->asked - detail->left));
+//     }
+//   }
+//
+// Every call returns absl::Status or absl::StatusOr with a canonical code that says what to do
+// (docs/errors.md) and a message for people: what was asked, what was left, which setting changes
+// it. The numbers are in the detail, never to be read out of the message.
+#ifndef GPUSHARE_ERROR_H_
+#define GPUSHARE_ERROR_H_
+
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "gpushare/c/gpushare.h"
+
+namespace gpushare {
+
+struct ErrorDetail {
+  int driver_result = 0;  // the driver's own code (CUresult) when it refused; else 0
+  std::string tenant;     // whose limit it was; empty when no limit was hit
+  std::string limit;      // which: a key of the spec ("memory", "guarantee"), or "device"
+  uint64_t asked = 0;     // in the limit's unit; shares in parts per million
+  uint64_t left = 0;
+  uint64_t total = 0;
+
+  // The detail of a status that a call of gpushare returned; nothing for other statuses and for OK.
+  static std::optional<ErrorDetail> Of(const absl::Status& status);
+};
+
+namespace internal {
+
+inline constexpr char kDetailPayload[] = "gpushare/error-detail";
+
+// The status of the calling thread's call that just returned `code`.
+inline absl::Status ToStatus(gpushare_status code) {
+  if (code == GPUSHARE_OK) return absl::OkStatus();
+  absl::Status status(static_cast<absl::StatusCode>(code), gpushare_last_message());
+  gpushare_error_detail detail = {};
+  detail.struct_size = sizeof(detail);
+  if (gpushare_last_detail(&detail) == GPUSHARE_OK) {
+    std::string text = std::to_string(detail.driver_result);
+    for (uint64_t number : {detail.asked, detail.left, detail.total}) {
+      text += ' ' + std::to_string(number);
+    }
+    text += std::string("\n") + detail.limit + "\n" + detail.tenant;
+    status.SetPayload(kDetailPayload, absl::Cord(text));
+  }
+  return status;
+}
+
+}  // namespace internal
+
+inline std::optional<ErrorDetail> ErrorDetail::Of(const absl::Status& status) {
+  const auto payload = status.GetPayload(internal::kDetailPayload);
+  if (!payload.has_value()) return std::nullopt;
+  const std::string text(*payload);
+  ErrorDetail detail;
+  char* rest = nullptr;
+  detail.driver_result = static_cast<int>(std::strtol(text.c_str(), &rest, 10));
+  detail.asked = std::strtoull(rest, &rest, 10);
+  detail.left = std::strtoull(rest, &rest, 10);
+  detail.total = std::strtoull(rest, &rest, 10);
+  const size_t limit = text.find('\n');
+  const size_t tenant = limit == std::string::npos ? limit : text.find('\n', limit + 1);
+  if (tenant == std::string::npos) return std::nullopt;
+  detail.limit = text.substr(limit + 1, tenant - limit - 1);
+  detail.tenant = text.substr(tenant + 1);
+  return detail;
+}
+
+}  // namespace gpushare
+
+#endif  // GPUSHARE_ERROR_H_

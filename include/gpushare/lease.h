@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// A permit for code that launches on its own: an inference engine, a cuBLAS call.
+//
+//   absl::StatusOr<Lease> lease =
+//       Lease::Acquire(*device, {.hint = absl::Milliseconds(2), .streams = {&*stream}});
+//   if (!lease.ok()) return lease.status();
+//   model->Execute(stream->native().value());   // whatever it launches there is covered
+//   lease->Release();                           // or the end of the scope
+//
+// The wait is at acquire, outside the framework's locks. Time beyond `maximum` becomes debt of the
+// virtual device. On a thread that holds a lease of the same virtual device another is a no-op; of
+// another one on the same GPU it is FailedPrecondition. Errors: DeadlineExceeded after `timeout`.
+// Threading: may be released by any thread.
+#ifndef GPUSHARE_LEASE_H_
+#define GPUSHARE_LEASE_H_
+
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "gpushare/c/gpushare.h"
+#include "gpushare/error.h"
+#include "gpushare/stream.h"
+#include "gpushare/virtual_device.h"
+
+namespace gpushare {
+
+struct LeaseOptions {
+  absl::Duration hint = absl::Microseconds(100);  // device time expected
+  absl::Duration maximum = absl::Seconds(1);      // more becomes debt
+  bool exclusive = false;                         // nobody else's commands while it is held
+  absl::Duration timeout = absl::InfiniteDuration();
+  std::vector<const Stream*> streams = {};  // where the work will go; measured there
+};
+
+struct LeaseResult {
+  bool overrun = false;  // it took more than the maximum
+  absl::Duration held;   // host time from acquire to release
+};
+
+class Lease {
+ public:
+  static absl::StatusOr<Lease> Acquire(const VirtualDevice& device,
+                                       const LeaseOptions& options = {}) {
+    std::vector<gpushare_stream> streams;
+    for (const Stream* stream : options.streams) {
+      streams.push_back(stream == nullptr ? nullptr : stream->handle());
+    }
+    gpushare_lease_options c = {};
+    c.struct_size = sizeof(c);
+    c.exclusive = options.exclusive ? 1 : 0;
+    c.hint_ns = absl::ToInt64Nanoseconds(options.hint);
+    c.maximum_ns = absl::ToInt64Nanoseconds(options.maximum);
+    c.timeout_ns = absl::ToInt64Nanoseconds(options.timeout);
+    c.streams = streams.data();
+    c.stream_count = streams.size();
+    gpushare_lease lease = nullptr;
+    const gpushare_status code = gpushare_lease_acquire(device.handle(), &c, &lease);
+    if (code != GPUSHARE_OK) return internal::ToStatus(code);
+    return Lease(lease);
+  }
+
+  Lease(Lease&& other) noexcept : lease_(std::exchange(other.lease_, nullptr)) {}
+  Lease& operator=(Lease&& other) noexcept {
+    if (this != &other) {
+      Drop();
+      lease_ = std::exchange(other.lease_, nullptr);
+    }
+    return *this;
+  }
+  ~Lease() { Drop(); }
+
+  // Waits for nothing. InvalidArgument when it has been released or moved from.
+  absl::StatusOr<LeaseResult> Release() {
+    gpushare_lease_result c = {};
+    c.struct_size = sizeof(c);
+    const gpushare_status code = gpushare_lease_release(std::exchange(lease_, nullptr), &c);
+    if (code != GPUSHARE_OK) return internal::ToStatus(code);
+    return LeaseResult{c.overrun != 0, absl::Nanoseconds(c.held_ns)};
+  }
+
+ private:
+  explicit Lease(gpushare_lease lease) : lease_(lease) {}
+  void Drop() {
+    if (lease_ != nullptr) static_cast<void>(gpushare_lease_release(lease_, nullptr));
+    lease_ = nullptr;
+  }
+  gpushare_lease lease_ = nullptr;
+};
+
+}  // namespace gpushare
+
+#endif  // GPUSHARE_LEASE_H_

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels: loading them, and how much of the device one launch can hold.
+//
+//   absl::StatusOr<Module> module = Module::Load(*gpu, ptx);
+//   absl::StatusOr<Function> saxpy = module->GetFunction("saxpy");
+//   stream->Launch(*saxpy, {.grid = {n / 256}, .block = {256}}, x.pointer(), y.pointer(), 2.0f);
+//
+// Functions loaded elsewhere (cudaGetFuncBySymbol, another library) work as well: Function takes
+// any handle. Errors: InvalidArgument for a broken image, NotFound for an unknown kernel.
+// Threading: thread-safe.
+#ifndef GPUSHARE_MODULE_H_
+#define GPUSHARE_MODULE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "gpushare/c/gpushare.h"
+#include "gpushare/error.h"
+#include "gpushare/gpu.h"
+#include "gpushare/internal/handle.h"
+#include "gpushare/units.h"
+
+struct CUfunc_st;
+
+namespace gpushare {
+
+struct Dim3 {
+  uint32_t x = 1, y = 1, z = 1;
+};
+
+struct LaunchShape {
+  Dim3 grid = {}, block = {};
+  Bytes shared = Bytes(0);  // dynamic shared memory
+};
+
+namespace internal {
+inline gpushare_shape ToC(const LaunchShape& s) {
+  return {{s.grid.x, s.grid.y, s.grid.z},
+          {s.block.x, s.block.y, s.block.z},
+          // More than 32 bits is more than any device has; the driver refuses it.
+          s.shared.count() > UINT32_MAX ? UINT32_MAX : static_cast<uint32_t>(s.shared.count())};
+}
+}  // namespace internal
+
+// A kernel: a view of CUfunction, valid as long as its module is.
+class Function {
+ public:
+  Function() = default;
+  explicit Function(CUfunc_st* native) : native_(native) {}
+  CUfunc_st* native() const { return native_; }
+
+  // Part of the GPU's SMs that a launch of this shape can hold: ceil(blocks / blocks per SM) / SMs,
+  // at most 1.
+  absl::StatusOr<Share> Footprint(const Gpu& gpu, const LaunchShape& shape) const {
+    const gpushare_shape c = internal::ToC(shape);
+    double footprint = 0;
+    const gpushare_status code = gpushare_function_footprint(gpu.handle(), native_, &c, &footprint);
+    if (code != GPUSHARE_OK) return internal::ToStatus(code);
+    return Share::Fraction(footprint);
+  }
+  // Lets launches ask for so much dynamic shared memory.
+  absl::Status SetMaxShared(const Gpu& gpu, Bytes bytes) const {
+    const uint32_t n =
+        bytes.count() > UINT32_MAX ? UINT32_MAX : static_cast<uint32_t>(bytes.count());
+    return internal::ToStatus(gpushare_function_set_max_shared(gpu.handle(), native_, n));
+  }
+
+ private:
+  CUfunc_st* native_ = nullptr;
+};
+
+// Owns a loaded module; unloads it when destroyed, when none of its kernels may be running.
+class Module {
+ public:
+  // PTX text, a cubin or a fatbin.
+  static absl::StatusOr<Module> Load(const Gpu& gpu, const std::string& image) {
+    gpushare_module module = nullptr;
+    const gpushare_status code = gpushare_module_load(gpu.handle(), image.c_str(), &module);
+    if (code != GPUSHARE_OK) return internal::ToStatus(code);
+    return Module(module);
+  }
+
+  absl::StatusOr<Function> GetFunction(const std::string& name) const {
+    CUfunc_st* function = nullptr;
+    const gpushare_status code = gpushare_module_function(handle_.get(), name.c_str(), &function);
+    if (code != GPUSHARE_OK) return internal::ToStatus(code);
+    return Function(function);
+  }
+
+  gpushare_module handle() const { return handle_.get(); }
+
+ private:
+  explicit Module(gpushare_module handle) : handle_(handle) {}
+  internal::Handle<gpushare_module, gpushare_module_unload> handle_;
+};
+
+}  // namespace gpushare
+
+#endif  // GPUSHARE_MODULE_H_

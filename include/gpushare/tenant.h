@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whose work is it?
+//
+//   absl::StatusOr<Tenant> tenant = Tenant::Create(*runtime, {.name = "team-a"});
+//   {
+//     TenantScope scope(*tenant);                    // this thread works for team-a
+//     TenantToken token = TenantScope::Current();    // a pool carries it to its workers:
+//     pool.Run([token] { TenantScope inherited(token); Work(); });
+//   }
+//
+// A call that does not say whose it is belongs to the first there is of: the virtual device to
+// which the stream is bound, the thread's scope, the current context's virtual device, the tenant
+// "default". (Thread scope alone is not enough: autograd runs backward passes on threads of its
+// own, but on the forward pass's streams.)
+//
+// Errors: AlreadyExists for a name that is taken; Unimplemented for a parent. Threading:
+// thread-safe; a scope belongs to its thread.
+#ifndef GPUSHARE_TENANT_H_
+#define GPUSHARE_TENANT_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "gpushare/c/gpushare.h"
+#include "gpushare/error.h"
+#include "gpushare/internal/handle.h"
+#include "gpushare/runtime.h"
+#include "gpushare/spec.h"
+
+namespace gpushare {
+
+class Tenant;
+
+struct TenantOptions {
+  std::string name;  // 1 to 63 bytes of UTF-8, unique in the runtime
+  std::map<std::string, std::string> labels = {};
+  Priority priority = Priority::kNormal;  // of virtual devices whose spec does not say
+  const Tenant* parent = nullptr;         // budgets inside budgets: Unimplemented
+};
+
+// An identity. Owns at most one virtual device per GPU, which keeps it alive.
+class Tenant {
+ public:
+  static absl::StatusOr<Tenant> Create(const Runtime& runtime, const TenantOptions& options);
+  // The tenant of all work that is nobody's.
+  static absl::StatusOr<Tenant> Default(const Runtime& runtime) {
+    gpushare_tenant tenant = nullptr;
+    const gpushare_status code = gpushare_runtime_default_tenant(runtime.handle(), &tenant);
+    if (code != GPUSHARE_OK) return internal::ToStatus(code);
+    return Tenant(tenant);
+  }
+
+  absl::StatusOr<std::string> name() const {
+    const char* name = nullptr;
+    const gpushare_status code = gpushare_tenant_name(handle_.get(), &name);
+    if (code != GPUSHARE_OK) return internal::ToStatus(code);
+    return std::string(name);
+  }
+  // NotFound: it has no such label.
+  absl::StatusOr<std::string> label(const std::string& key) const {
+    const char* value = nullptr;
+    const gpushare_status code = gpushare_tenant_label(handle_.get(), key.c_str(), &value);
+    if (code != GPUSHARE_OK) return internal::ToStatus(code);
+    return std::string(value);
+  }
+
+  gpushare_tenant handle() const { return handle_.get(); }
+
+ private:
+  explicit Tenant(gpushare_tenant handle) : handle_(handle) {}
+  internal::Handle<gpushare_tenant, gpushare_tenant_destroy> handle_;
+};
+
+// Names a tenant without owning it; a copy is as good. Entering it after the tenant is gone is an
+// error that TenantScope::status() tells.
+class TenantToken {
+ public:
+  TenantToken() = default;
+  explicit TenantToken(const Tenant& tenant) : tenant_(tenant.handle()) {}
+  explicit operator bool() const { return tenant_ != nullptr; }
+  gpushare_tenant handle() const { return tenant_; }
+
+ private:
+  friend class TenantScope;
+  explicit TenantToken(gpushare_tenant tenant) : tenant_(tenant) {}
+  gpushare_tenant tenant_ = nullptr;
+};
+
+// From construction to destruction, on one thread, unattributed work is this tenant's. Scopes nest.
+class TenantScope {
+ public:
+  explicit TenantScope(const Tenant& tenant) : TenantScope(TenantToken(tenant)) {}
+  // A token of nobody leaves the thread as it is.
+  explicit TenantScope(TenantToken token) {
+    if (token) status_ = gpushare_scope_enter(token.handle(), &scope_);
+  }
+  ~TenantScope() {
+    if (scope_ != 0) static_cast<void>(gpushare_scope_leave(scope_));
+  }
+  TenantScope(const TenantScope&) = delete;
+  TenantScope& operator=(const TenantScope&) = delete;
+
+  // InvalidArgument: the tenant was gone, and the thread works for whom it worked before.
+  absl::Status status() const {
+    if (status_ == GPUSHARE_OK) return absl::OkStatus();
+    return absl::Status(static_cast<absl::StatusCode>(status_),
+                        "the tenant of this scope has been destroyed");
+  }
+
+  // For whom the calling thread works.
+  static TenantToken Current() {
+    gpushare_tenant tenant = nullptr;
+    static_cast<void>(gpushare_scope_current(&tenant));
+    return TenantToken(tenant);
+  }
+
+ private:
+  uint64_t scope_ = 0;
+  gpushare_status status_ = GPUSHARE_OK;
+};
+
+inline absl::StatusOr<Tenant> Tenant::Create(const Runtime& runtime, const TenantOptions& options) {
+  std::vector<gpushare_label> labels;
+  for (const auto& [key, value] : options.labels) labels.push_back({key.c_str(), value.c_str()});
+  gpushare_tenant_options c = {};
+  c.struct_size = sizeof(c);
+  c.priority = static_cast<int32_t>(options.priority);
+  c.name = options.name.c_str();
+  c.parent = options.parent == nullptr ? nullptr : options.parent->handle();
+  c.labels = labels.data();
+  c.label_count = labels.size();
+  gpushare_tenant tenant = nullptr;
+  const gpushare_status code = gpushare_tenant_create(runtime.handle(), &c, &tenant);
+  if (code != GPUSHARE_OK) return internal::ToStatus(code);
+  return Tenant(tenant);
+}
+
+}  // namespace gpushare
+
+#endif  // GPUSHARE_TENANT_H_

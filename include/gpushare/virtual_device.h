@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// One share of one GPU.
+//
+//   absl::StatusOr<VirtualDevice> device =
+//       VirtualDevice::Create(*gpu, *tenant, "memory=8GiB,compute=30%");
+//   absl::StatusOr<Allocator> allocator = Allocator::Create(*device);
+//   absl::StatusOr<Stream> stream = Stream::Create(*device);
+//   ...
+//   device->Resize("cap=50%");             // at once, for what is launched from now on
+//
+// Create admits: the guarantees of a GPU's virtual devices never exceed the device, nor their
+// quotas its memory less the reserve. Errors: ResourceExhausted says what would fit; AlreadyExists:
+// the tenant has one on this GPU; InvalidArgument and Unimplemented as spec.h says. Threading:
+// thread-safe.
+//
+// Streams and allocators keep the share alive: it returns when the last of them is destroyed.
+#ifndef GPUSHARE_VIRTUAL_DEVICE_H_
+#define GPUSHARE_VIRTUAL_DEVICE_H_
+
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "gpushare/c/gpushare.h"
+#include "gpushare/error.h"
+#include "gpushare/gpu.h"
+#include "gpushare/internal/handle.h"
+#include "gpushare/snapshot.h"
+#include "gpushare/spec.h"
+#include "gpushare/tenant.h"
+#include "gpushare/units.h"
+
+struct CUctx_st;
+struct CUstream_st;
+
+namespace gpushare {
+
+class VirtualDevice {
+ public:
+  static absl::StatusOr<VirtualDevice> Create(const Gpu& gpu, const Tenant& tenant,
+                                              const VirtualDeviceSpec& spec) {
+    const gpushare_spec c = internal::ToC(spec);
+    gpushare_vdev device = nullptr;
+    const gpushare_status code = gpushare_vdev_create(gpu.handle(), tenant.handle(), &c, &device);
+    if (code != GPUSHARE_OK) return internal::ToStatus(code);
+    return VirtualDevice(device);
+  }
+  static absl::StatusOr<VirtualDevice> Create(const Gpu& gpu, const Tenant& tenant,
+                                              std::string_view spec) {
+    absl::StatusOr<VirtualDeviceSpec> parsed = VirtualDeviceSpec::Parse(spec);
+    if (!parsed.ok()) return parsed.status();
+    return Create(gpu, tenant, *parsed);
+  }
+
+  // Whose is work on `stream` (null: on none) of the calling thread? tenant.h says.
+  static absl::StatusOr<VirtualDevice> Resolve(const Gpu& gpu, CUstream_st* stream = nullptr) {
+    gpushare_vdev device = nullptr;
+    const gpushare_status code = gpushare_gpu_resolve(gpu.handle(), nullptr, stream, &device);
+    if (code != GPUSHARE_OK) return internal::ToStatus(code);
+    return VirtualDevice(device);
+  }
+  // Work that nothing else attributes, on threads whose current context this is, is this virtual
+  // device's.
+  absl::Status BindContext(const Gpu& gpu, CUctx_st* context) const {
+    return internal::ToStatus(gpushare_gpu_bind_context(gpu.handle(), context, handle_.get()));
+  }
+
+  // Changes what `spec` gives and keeps the rest. Memory below what is in use: nothing is taken
+  // away; allocations are refused until use has fallen below the new limit.
+  absl::Status Resize(const VirtualDeviceSpec& spec) const {
+    const gpushare_spec c = internal::ToC(spec);
+    return internal::ToStatus(gpushare_vdev_resize(handle_.get(), &c));
+  }
+  absl::Status Resize(std::string_view spec) const {
+    absl::StatusOr<VirtualDeviceSpec> parsed = VirtualDeviceSpec::Parse(spec);
+    if (!parsed.ok()) return parsed.status();
+    return Resize(*parsed);
+  }
+  absl::StatusOr<VirtualDeviceSpec> spec() const {
+    gpushare_spec c = {};
+    c.struct_size = sizeof(c);
+    const gpushare_status code = gpushare_vdev_get_spec(handle_.get(), &c);
+    if (code != GPUSHARE_OK) return internal::ToStatus(code);
+    return internal::FromC(c);
+  }
+
+  // Holds launches, leases and limited copies until Resume(); what the device has been given runs
+  // on.
+  absl::Status Suspend() const { return internal::ToStatus(gpushare_vdev_suspend(handle_.get())); }
+  absl::Status Resume() const { return internal::ToStatus(gpushare_vdev_resume(handle_.get())); }
+
+  // As the tenant is to see it: of its quota.
+  struct Memory {
+    Bytes free, total;
+  };
+  absl::StatusOr<Memory> memory() const {
+    uint64_t free_bytes = 0, total_bytes = 0;
+    const gpushare_status code = gpushare_vdev_memory(handle_.get(), &free_bytes, &total_bytes);
+    if (code != GPUSHARE_OK) return internal::ToStatus(code);
+    return Memory{Bytes(free_bytes), Bytes(total_bytes)};
+  }
+
+  absl::StatusOr<VirtualDeviceStats> stats() const {
+    gpushare_vdev_stats c = {};
+    c.struct_size = sizeof(c);
+    const gpushare_status code = gpushare_vdev_get_stats(handle_.get(), &c);
+    if (code != GPUSHARE_OK) return internal::ToStatus(code);
+    return internal::FromC(c);
+  }
+
+  gpushare_vdev handle() const { return handle_.get(); }
+
+ private:
+  explicit VirtualDevice(gpushare_vdev handle) : handle_(handle) {}
+  internal::Handle<gpushare_vdev, gpushare_vdev_destroy> handle_;
+};
+
+}  // namespace gpushare
+
+#endif  // GPUSHARE_VIRTUAL_DEVICE_H_
