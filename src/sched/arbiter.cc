@@ -209,10 +209,12 @@ void State::EndIdle(TenantId id) {
 }
 
 // Device time that was offered in turn and not asked for does not come back, beyond `burst`.
-void State::ClampToLent(TenantState& t) {
+bool State::ClampToLent(TenantState& t) {
   const BandState& b = band(t);
-  t.f = std::max(t.f, b.lent_f - Ns(t.limits.burst) / t.limits.weight);
-  if (t.guaranteed()) t.r = std::max(t.r, b.lent_r - Ns(t.limits.burst) / t.limits.guarantee);
+  const double f = t.f, r = t.r;
+  t.f = std::max(f, b.lent_f - Ns(t.limits.burst) / t.limits.weight);
+  if (t.guaranteed()) t.r = std::max(r, b.lent_r - Ns(t.limits.burst) / t.limits.guarantee);
+  return t.f != f || t.r != r;
 }
 
 void State::Tag(TenantId id, Phase phase, double ns) {

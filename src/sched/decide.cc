@@ -78,9 +78,7 @@ int State::MinCommands(const TenantState& t) const {
 double State::LeastRunning(BandState& b) {
   for (int i = 0; i < kClampsPerLook && !b.running_f.empty(); ++i) {
     const TenantId id = b.running_f.top().id;
-    const double before = at(id).f;
-    ClampToLent(at(id));
-    if (at(id).f == before) break;
+    if (!ClampToLent(at(id))) break;
     Rekey(id);
   }
   return b.running_f.empty() ? kInfinity : b.running_f.top().key;
@@ -89,9 +87,7 @@ double State::LeastRunning(BandState& b) {
 double State::LeastRunningReserve(BandState& b) {
   for (int i = 0; i < kClampsPerLook && !b.running_r.empty(); ++i) {
     const TenantId id = b.running_r.top().id;
-    const double before = at(id).r;
-    ClampToLent(at(id));
-    if (at(id).r == before) break;
+    if (!ClampToLent(at(id))) break;
     Rekey(id);
   }
   return b.running_r.empty() ? kInfinity : b.running_r.top().key;

@@ -91,7 +91,7 @@ struct Arbiter::State {
   void ReleaseCapped();     // those whose cap has filled again
   void Wakes(TenantId id);  // inactive, or out of cap -> contending: clamp its credit
   void EndIdle(TenantId id);
-  void ClampToLent(TenantState& t);
+  bool ClampToLent(TenantState& t);  // true when it changed a tag
   double LeastOther(TenantId id) const;  // least F of the other contenders; V if there is none
   double LeastOtherReserve(TenantId id) const;  // the same of R; the reserve clock if there is none
   void SignOfLife(TenantState& t);
