@@ -26,5 +26,6 @@ function(gpushare_check_headers folder)
   get_target_property(warnings gpushare_options INTERFACE_COMPILE_OPTIONS)
   target_compile_options(gpushare_header_check PRIVATE ${warnings}
     $<$<COMPILE_LANGUAGE:C>:-Wpedantic> $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes>)
-  target_link_libraries(gpushare_header_check PRIVATE absl::status absl::statusor absl::span absl::time)
+  target_link_libraries(gpushare_header_check PRIVATE
+    absl::status absl::statusor absl::cord absl::time absl::span)
 endfunction()

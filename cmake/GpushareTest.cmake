@@ -32,7 +32,7 @@ function(gpushare_test name)
   if(ARG_LABEL MATCHES "^(unit|contract|sim)$")
     add_dependencies(gpushare_reduced_tests ${name})
   endif()
-  gtest_discover_tests(${name} TEST_PREFIX "${ARG_LABEL}." DISCOVERY_TIMEOUT 120 TEST_LIST ${name}_CASES)
+  gtest_discover_tests(${name} TEST_PREFIX "${ARG_LABEL}." DISCOVERY_TIMEOUT 120 NO_PRETTY_VALUES NO_PRETTY_TYPES TEST_LIST ${name}_CASES)
   # CMake 3.25 flattens lists in gtest_discover_tests(PROPERTIES ...), which loses every property after
   # a second label or variable. So the properties are set by a script that ctest reads afterwards.
   set(properties "${CMAKE_CURRENT_BINARY_DIR}/${name}_properties.cmake")

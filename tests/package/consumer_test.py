@@ -130,11 +130,56 @@ def pkg_config_cxx(tree):
     tree.run(program)
 
 
-def other_abseil(tree):
-    """A C++ program whose Abseil is not ours: another inline namespace, another layout of Status.
+def rename_abseil(folder, compiler):
+    """Makes an Abseil of another inline namespace: the system's archives with every symbol renamed, and its
+    headers with another options.h in front. Returns the flags to build with it."""
+    options = call([compiler, "-E", "-dM", "-x", "c++", "-include", "absl/base/options.h", "/dev/null"])
+    defines = dict(re.findall(r"#define (ABSL_OPTION_\w+) (\S+)", options))
+    if defines.get("ABSL_OPTION_USE_INLINE_NAMESPACE") != "1":
+        raise Failure("the system's Abseil has no inline namespace to tell it from another by")
+    name = defines["ABSL_OPTION_INLINE_NAMESPACE_NAME"]
+    other = ("other" + "x" * len(name))[:len(name)]  # as long, so that mangled names stay well-formed
 
-    other_abseil/ holds just enough of one for our headers. With GPUSHARE_OTHER_ABSEIL=<prefix> the Abseil
-    installed there is used in its place.
+    include = os.path.join(folder, "include", "absl", "base")
+    os.makedirs(include)
+    with open(os.path.join(include, "options.h"), "w", encoding="utf-8") as file:
+        file.write("#ifndef ABSL_BASE_OPTIONS_H_\n#define ABSL_BASE_OPTIONS_H_\n")
+        for key, value in sorted(defines.items()):
+            file.write("#define %s %s\n" % (key, other if value == name else value))
+        file.write("#endif\n")
+
+    flags = ["-I" + os.path.join(folder, "include")]
+    libraries = call(["pkg-config", "--static", "--libs", "absl_status", "absl_statusor", "absl_cord",
+                      "absl_time"]).split()
+    mangled, renamed = "%d%s" % (len(name), name), "%d%s" % (len(other), other)
+    for flag in libraries:
+        if not flag.startswith("-labsl_"):
+            flags.append(flag)
+            continue
+        archive = call([compiler, "-print-file-name=lib%s.a" % flag[2:]]).strip()
+        if not os.path.isabs(archive):
+            continue  # a library of headers only
+        symbols = {word for line in call(["nm", archive]).splitlines() for word in line.split()[-1:]
+                   if mangled in word}
+        table = os.path.join(folder, "symbols")
+        with open(table, "w", encoding="utf-8") as file:
+            file.write("".join("%s %s\n" % (s, s.replace(mangled, renamed)) for s in sorted(symbols)))
+        copy = os.path.join(folder, os.path.basename(archive))
+        call(["objcopy", "--redefine-syms=" + table, archive, copy])
+        flags.append(copy)
+    return flags
+
+
+def namespaces(path):
+    """The inline namespaces of Abseil's functions in a file."""
+    found = re.findall(r"_ZNK?4absl(\d+)(\w+)", call(["nm", path]))
+    return {rest[:int(length)] for length, rest in found}
+
+
+def other_abseil(tree):
+    """A C++ program with an Abseil of another inline namespace than the library's.
+
+    With GPUSHARE_OTHER_ABSEIL=<prefix> it is the Abseil installed there, of whatever version.
     """
     program = os.path.join(tree.fresh(), "consumer")
     ours = tree.pkg_config("gpushare-c", "--cflags", "--libs")
@@ -143,17 +188,18 @@ def other_abseil(tree):
         environment = tree.environment()
         environment["PKG_CONFIG_PATH"] = ":".join(
             os.path.join(prefix, folder, "pkgconfig") for folder in ("lib", "lib64"))
-        theirs = call(["pkg-config", "--static", "--cflags", "--libs", "absl_status", "absl_statusor"],
-                      env=environment).split()
+        theirs = call(["pkg-config", "--static", "--cflags", "--libs", "absl_status", "absl_statusor",
+                       "absl_cord", "absl_time"], env=environment).split()
     else:
-        theirs = ["-I" + os.path.join(tree.source, "other_abseil")]
-    call([tree.options.cxx, "-std=c++20", "-Wall", "-Wextra",
-          os.path.join(tree.source, "consumer", "consumer.cc"), "-o", program, *theirs, *ours, *theirs])
+        theirs = rename_abseil(tree.work, tree.options.cxx)
+    includes = [flag for flag in theirs if flag.startswith("-I")]
+    call([tree.options.cxx, "-std=c++20", "-Wall", "-Wextra", *includes,
+          os.path.join(tree.source, "consumer", "consumer.cc"), "-o", program, *ours, *theirs])
     # The program really holds another Abseil than the library does.
-    inside = set(re.findall(r"_ZNK?4absl(\d+\w+?)6Status", call(["nm", program])))
-    library = set(re.findall(r"_ZNK?4absl(\d+\w+?)6Status", call(["nm", tree.library()])))
-    print("namespace in the program: %s, in the library: %s" % (sorted(inside), sorted(library)))
-    if not inside or inside & library:
+    inside, library = namespaces(program), namespaces(tree.library())
+    print("Abseil's namespace in the program: %s, in the library: %s" %
+          (", ".join(sorted(inside)), ", ".join(sorted(library))))
+    if not inside or not library or inside & library:
         raise Failure("the program does not use another Abseil than the library")
     tree.run(program)
 
