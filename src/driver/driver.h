@@ -66,11 +66,11 @@ struct LaunchShape {
 struct OpenOptions {
   // Path or soname of the driver, or "sim" for the simulated GPU (looked for at GPUSHARE_SIM_DRIVER,
   // else where it is installed or built). Empty: GPUSHARE_DRIVER, else "libcuda.so.1".
-  std::string path;
+  std::string path = {};
   // Configuration of the simulated GPU, as in gpushare/testing/sim.h: applied before its cuInit().
   // InvalidArgument when it is not understood, when the simulated GPU is in use already, or when the
   // driver is a real one. Empty: nothing is configured here (GPUSHARE_SIM holds).
-  std::string simulation;
+  std::string simulation = {};
 };
 
 class Driver {
