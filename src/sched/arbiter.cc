@@ -20,11 +20,25 @@ double Ns(Nanos n) { return static_cast<double>(n.count()); }
 TenantLimits Usable(TenantLimits limits) {
   if (!(limits.weight >= 1e-6)) limits.weight = 1e-6;
   if (!(limits.guarantee >= 0)) limits.guarantee = 0;
-  limits.guarantee = std::min(limits.guarantee, 1.0);
   if (!(limits.cap > 0)) limits.cap = 1e-6;
+  limits.guarantee = std::min({limits.guarantee, limits.cap, 1.0});
   limits.cap_depth = std::max(limits.cap_depth, Nanos(1));
   limits.burst = std::max(limits.burst, Nanos(0));
   return limits;
+}
+
+// Moves a tag by `step`, within `most` forwards and `least` backwards. What is cut off forwards was
+// never charged, so a later correction of the same work takes that back first.
+void MoveTag(double step, double least, double most, double* tag, double* forgiven) {
+  if (step >= 0) {
+    const double to = std::min(*tag + step, std::max(*tag, most));
+    *forgiven += *tag + step - to;
+    *tag = to;
+    return;
+  }
+  const double undone = std::min(-step, *forgiven);
+  *forgiven -= undone;
+  *tag = std::max(*tag + step + undone, std::min(*tag, least));
 }
 
 }  // namespace
@@ -91,10 +105,11 @@ void State::File(TenantId id) {
   if (idle && !in_grace) want = Place::kInactive;
 
   if (want != t.place) {
-    const bool contended = t.place == Place::kWaiting || t.place == Place::kRunning;
+    const Place was = t.place;
+    const bool contended = was == Place::kWaiting || was == Place::kRunning;
     Unfile(id);
     if (want == Place::kInactive) return;
-    if (!contended && want != Place::kCapped) Wakes(id);
+    if (!contended && want != Place::kCapped) Wakes(id, was);
     BandState& b = band(t);
     ++b.active;
     b.active_weight += t.limits.weight;
@@ -188,9 +203,12 @@ double State::LeastOtherReserve(TenantId id) const {
 }
 
 // Credit that a tenant saved up while it did not contend is worth `burst` of device time at most.
-void State::Wakes(TenantId id) {
+void State::Wakes(TenantId id, Place was) {
   TenantState& t = at(id);
   t.f = std::max(t.f, LeastOther(id) - Ns(t.limits.burst) / t.limits.weight);
+  if (was == Place::kCapped && t.guaranteed()) {
+    t.r = std::max(t.r, LeastOtherReserve(id) - Ns(t.limits.burst) / t.limits.guarantee);
+  }
   if (t.idle_since != kNever) {
     EndIdle(id);
     t.idle_since = !t.blocked && t.outstanding == Nanos(0) ? now : kNever;
@@ -217,21 +235,23 @@ bool State::ClampToLent(TenantState& t) {
   return t.f != f || t.r != r;
 }
 
+// A debt, and a credit, is worth `debt_horizon` of virtual time at most: whoever ran a mispredicted
+// giant is not starved for it, nor does it starve others when its charge is corrected.
 void State::Tag(TenantId id, Phase phase, double ns) {
   TenantState& t = at(id);
+  const double horizon_ns = Ns(options.debt_horizon);
   if (phase == Phase::kGuarantee && t.guaranteed()) {
-    const double limit = ReserveClock() + Ns(options.debt_horizon);
-    const double charged = t.r + ns / t.limits.guarantee;
-    t.r = ns > 0 ? std::min(charged, std::max(t.r, limit)) : charged;
+    const double clock = ReserveClock();
+    MoveTag(ns / t.limits.guarantee, clock - horizon_ns, clock + horizon_ns, &t.r, &t.forgiven_r);
   } else {
-    // A debt is worth `debt_horizon` of virtual time at most: a mispredicted giant is not starved.
-    double charged = t.f + ns / t.limits.weight;
     const BandState& b = band(t);
-    if (ns > 0 && b.active_weight > 0) {
-      const double limit = LeastOther(id) + Ns(options.debt_horizon) / b.active_weight;
-      if (charged > limit && b.active > 1) charged = std::max(t.f, limit);
+    double least = -kInfinity, most = kInfinity;
+    if (b.active > 1 || (b.active == 1 && t.place == Place::kInactive)) {
+      const double middle = LeastOther(id), reach = horizon_ns / b.active_weight;
+      least = middle - reach;
+      most = middle + reach;
     }
-    t.f = charged;
+    MoveTag(ns / t.limits.weight, least, most, &t.f, &t.forgiven_f);
   }
   if (t.capped()) {
     t.bucket.Advance(now);
@@ -274,6 +294,7 @@ void State::DropOutstanding(TenantState& t, Nanos amount, bool unused) {
   until = std::min(until, now + total);
   if (!unused) until = std::max(until, now + t.outstanding);
   if (t.outstanding == Nanos(0)) {
+    t.forgiven_f = t.forgiven_r = 0;
     AddCommands(t, -t.commands);
     CloseOpen(t);
   }
@@ -362,6 +383,7 @@ void Arbiter::Update(TenantId tenant, const TenantLimits& limits, Time now) {
     if (s.exclusive == tenant) s.exclusive = kNobody;
   }
   if (!t.guaranteed()) t.r = s.ReserveClock();
+  t.forgiven_f = t.forgiven_r = 0;
   if (t.capped()) {
     t.bucket.Reshape(next.cap, Ns(next.cap_depth), s.now);
   } else {
@@ -399,6 +421,7 @@ void Arbiter::Block(TenantId tenant, Nanos predicted, bool exclusive, Time now) 
   t.blocked = true;
   t.exclusive = exclusive;
   t.predicted = std::max(predicted, Nanos(1));
+  t.r = std::min(t.r, s.ReserveClock() + Ns(s.options.debt_horizon));
   s.File(tenant);
   GPUSHARE_SCHED_CHECK_BOOKS(s);
 }

@@ -37,8 +37,10 @@ struct TenantState {
   Place place = Place::kInactive;
   int commands = 0;  // launched, not settled
   uint32_t grace_prev = kNobody, grace_next = kNobody;
-  double f = 0;  // weight tag: ns of device time / weight
-  double r = 0;  // guarantee tag: ns of wall time on the reserve clock
+  double f = 0;           // weight tag: ns of device time / weight
+  double r = 0;           // guarantee tag: ns of wall time on the reserve clock
+  double forgiven_f = 0;  // what the debt horizon cut off the tags, while that work is outstanding
+  double forgiven_r = 0;
   Nanos outstanding{0};
   Nanos predicted{0};  // of the blocked request
   Nanos charged{0};
@@ -88,10 +90,10 @@ struct Arbiter::State {
   void LeaveGraceList(TenantId id);
   void JoinGraceList(TenantId id);
   void ExpireGrace();
-  void ReleaseCapped();     // those whose cap has filled again
-  void Wakes(TenantId id);  // inactive, or out of cap -> contending: clamp its credit
+  void ReleaseCapped();                // those whose cap has filled again
+  void Wakes(TenantId id, Place was);  // contends (again): clamps what it saved up
   void EndIdle(TenantId id);
-  bool ClampToLent(TenantState& t);  // true when it changed a tag
+  bool ClampToLent(TenantState& t);      // true when it changed a tag
   double LeastOther(TenantId id) const;  // least F of the other contenders; V if there is none
   double LeastOtherReserve(TenantId id) const;  // the same of R; the reserve clock if there is none
   void SignOfLife(TenantState& t);
