@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules of stream capture.
+#ifndef GPUSHARE_SIM_CAPTURE_H_
+#define GPUSHARE_SIM_CAPTURE_H_
+
+#include "sim/api.h"
+#include "sim/graph.h"
+#include "sim/stream.h"
+
+namespace gpushare::sim {
+
+// For calls that may be unsafe while somebody captures: allocating, querying, synchronising. Refuses
+// them as cuThreadExchangeStreamCaptureMode describes, and invalidates the captures that forbid them.
+CUresult CheckUnsafeSlow(const ThreadContext& thread);
+inline CUresult CheckUnsafe(const ThreadContext& thread) {
+  return state().captures.active.empty() ? CUDA_SUCCESS : CheckUnsafeSlow(thread);
+}
+
+// For work submitted to the stream. On success, when the stream captures, the work has to become a node
+// (AddCapturedNode) instead of a command. The legacy stream may not be used while a stream that
+// synchronises with it captures.
+CUresult CheckSubmitSlow(Stream* stream);
+inline CUresult CheckSubmit(Stream* stream) {
+  return state().captures.active.empty() ? CUDA_SUCCESS : CheckSubmitSlow(stream);
+}
+
+// For queries of and waits for the stream itself, illegal while it captures.
+CUresult CheckStreamIdle(const ThreadContext& thread, Stream* stream);
+
+// The next node of a stream that captures, depending on its tail.
+GraphNode* AddCapturedNode(Stream* stream, NodeType type);
+
+CUresult CaptureRecord(Stream* stream, Event* event);
+// Makes the stream join the capture that the event was recorded in.
+CUresult CaptureWait(Stream* stream, Event* event);
+
+CUresult BeginCapture(const ThreadContext& thread, Stream* stream, CUstreamCaptureMode mode,
+                      Graph* existing);
+CUresult EndCapture(const ThreadContext& thread, Stream* stream, CUgraph* graph);
+// A stream that captures goes away.
+void AbandonCapture(Stream* stream);
+
+void Invalidate(Capture* capture);
+
+}  // namespace gpushare::sim
+
+#endif  // GPUSHARE_SIM_CAPTURE_H_

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// The clock of the simulated GPU: who runs, and what time it is.
+//
+// Virtual. Registered threads are real threads of which one at a time holds the turn. The holder may
+// touch every object of the simulator without a lock. Virtual time passes only when the holder spends
+// it or waits: it is then queued by (time, sequence), and the turn goes to the earliest of the queue;
+// the device's events before that time happen first. A holder that is still the earliest goes on
+// without a switch, at the cost of three comparisons.
+//
+// Threads that are not registered (or said that they block elsewhere) come back through an inbox that
+// the holder empties; when nobody holds the turn, they take it themselves.
+//
+// Wall. One mutex takes the place of the turn; events of the device happen, with the times they were
+// due at, whenever a thread enters, and waiters sleep until the next one.
+#ifndef GPUSHARE_SIM_CLOCK_H_
+#define GPUSHARE_SIM_CLOCK_H_
+
+#include <sched.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace gpushare::sim {
+
+inline constexpr uint64_t kForever = UINT64_MAX;
+
+class Clock;
+struct Thread;
+
+// Threads waiting for one thing, first come first served. Lives in that thing.
+struct WaitList {
+  Thread* head = nullptr;
+  Thread* tail = nullptr;
+  bool empty() const { return head == nullptr; }
+};
+
+enum class ThreadState : uint8_t { kOutside, kArriving, kAnnounced, kRunnable, kRunning, kWaiting };
+
+// A thread as the clock sees it. Owned by the clock's registry; never freed while its thread lives.
+struct Thread {
+  // The word that a thread without the turn sleeps on.
+  alignas(64) std::atomic<uint32_t> turn{0};
+  uint64_t at = 0;   // when to run next, while queued
+  uint64_t seq = 0;  // among those of equal time
+  int heap_index = -1;
+  Thread* next_arrival = nullptr;
+
+  WaitList* waiting_on = nullptr;
+  Thread* wait_previous = nullptr;
+  Thread* wait_next = nullptr;
+  const void* word = nullptr;  // of a wait_word, else null
+  uint64_t wait_since = 0, wait_spin = 0;
+  bool timed_out = false;
+  bool woken = false;  // wall clock
+
+  std::atomic<ThreadState> state{ThreadState::kOutside};
+  std::atomic<const char*> doing{""};  // what it waits for, for reports
+  bool registered = false;  // by thread_enter
+  std::atomic<bool> external{false};  // inside external_begin/end
+  bool internal = false;    // the simulator's own
+  bool idle = false;        // an internal thread without work: waits for nothing
+  bool pinned = false;
+  uint64_t announced = 0;
+  char name[48] = "";
+};
+
+class Clock {
+ public:
+  // What happens when the device's next event is due.
+  using RunEvents = void (*)();
+  using Log = void (*)(const char* line, void* context);
+
+  explicit Clock(RunEvents run_events);
+
+  bool is_virtual() const { return virtual_.load(std::memory_order_relaxed); }
+  // Wakes nobody; only while no thread is registered.
+  void Configure(bool is_virtual, bool pin, uint64_t wake_spin, uint64_t wake_sleep,
+                 uint64_t watchdog_ns);
+
+  uint64_t now() const { return now_.load(std::memory_order_relaxed); }
+  // As now(), of the machine's clock when that is the one in use; any thread.
+  uint64_t Read() const;
+
+  // ---- Turn. Enter() returns when the calling thread may touch the simulator, Leave() gives it up.
+  void Enter(Thread* self);
+  void Leave(Thread* self);
+
+  // Registration. Names are cut at 47 characters.
+  void Register(Thread* self, const char* name);
+  void Unregister(Thread* self);
+  Thread* Announce(const char* name, bool internal = false);
+  void Withdraw(Thread* announced);  // it will not come
+  // The calling thread is the one announced as `number`; null: there is no such.
+  Thread* EnterAnnounced(uint64_t number);
+  void BeginExternal(Thread* self);
+  void EndExternal(Thread* self);
+  int registered() const { return registered_.load(std::memory_order_relaxed); }
+
+  Thread* NewThread();
+  void DeleteThread(Thread* thread);
+
+  // ---- Holder of the turn only.
+  void Spend(uint64_t ns) {
+    const uint64_t target = now() + ns;
+    if (inbox_.load(std::memory_order_relaxed) == nullptr && next_event_ > target &&
+        next_thread_ > target && is_virtual()) [[likely]] {
+      now_.store(target, std::memory_order_relaxed);
+      return;
+    }
+    SpendSlow(target);
+  }
+
+  // Blocks until woken; `doing` is a literal for reports. False: the deadline came first.
+  bool Wait(WaitList& list, const char* doing, uint64_t deadline = kForever);
+  // Every waiter runs again `delay` after now.
+  void WakeAll(WaitList& list, uint64_t delay);
+  void WakeOne(WaitList& list, uint64_t delay);
+
+  // On words of memory. 0: woken or changed, 1: deadline.
+  int WaitWord(const uint32_t* word, uint32_t expected, uint64_t deadline, uint64_t spin);
+  void WakeWord(const uint32_t* word, int count);
+
+  // The device's next event, kForever when there is none. Set by the timeline.
+  void SetNextEvent(uint64_t at) {
+    if (!is_virtual() && at < next_event_) wall_changed_.notify_all();
+    next_event_ = at;
+  }
+  uint64_t next_event() const { return next_event_; }
+  Thread* running() const { return running_; }
+  // Events run with the clock at their own time.
+  void AdvanceTo(uint64_t at) {
+    if (at > now()) now_.store(at, std::memory_order_relaxed);
+  }
+
+  // ---- Reports.
+  void SetLog(Log log, void* context);
+  void Report(const std::string& line);
+
+ private:
+  friend void* WatchdogMain(void*);
+  static constexpr int kWordBuckets = 1024;
+
+  void SpendSlow(uint64_t target);
+  void SwitchAway(Thread* self, bool stays);
+  Thread* PickNext();
+  void PassTurn(Thread* next);
+  void AwaitTurn(Thread* self);
+  void Arrive(Thread* self);
+  void DrainInbox();
+  void ScheduleFrom(Thread* self);
+  void Queue(Thread* thread, uint64_t at);
+  void Unqueue(Thread* thread);
+  void HeapUp(size_t i);
+  void HeapDown(size_t i);
+  void HeapTopChanged() { next_thread_ = heap_.empty() ? kForever : heap_[0]->at; }
+  void Append(WaitList& list, Thread* thread);
+  void Remove(Thread* thread);
+  void Wake(Thread* thread, uint64_t at);
+  bool WaitWall(Thread* self, uint64_t deadline);
+  void RunDueWallEvents();
+  void Pin(Thread* self);
+  void Unpin(Thread* self);
+  void StartWatchdog();
+  std::string Describe();
+
+  std::atomic<uint64_t> now_{1'000'000'000};
+  uint64_t next_event_ = kForever;
+  uint64_t next_thread_ = kForever;
+  std::atomic<Thread*> inbox_{nullptr};
+  Thread* running_ = nullptr;
+  std::vector<Thread*> heap_;
+  uint64_t seq_ = 0;
+  int waiting_ = 0;  // registered threads that wait for the device or for a word
+  std::atomic<bool> virtual_{true};
+  std::atomic<uint32_t> idle_{1};  // 1: nobody holds the turn
+  std::atomic<uint64_t> switches_{0};
+  uint64_t wake_spin_ = 500, wake_sleep_ = 20000;
+  RunEvents run_events_;
+  WaitList words_[kWordBuckets];
+
+  // Wall clock.
+  std::mutex wall_mutex_;
+  std::condition_variable wall_changed_;
+
+  // Registry: who there is. Guarded by registry_mutex_, read by the watchdog.
+  std::mutex registry_mutex_;
+  std::vector<Thread*> threads_;
+  uint64_t announced_ = 0;
+  std::atomic<int> registered_{0};
+  bool pin_ = true;
+  int cpu_ = -1;
+  cpu_set_t allowed_{};
+  Log log_ = nullptr;
+  void* log_context_ = nullptr;
+  uint64_t watchdog_ns_ = 0;
+  bool watchdog_running_ = false;
+};
+
+}  // namespace gpushare::sim
+
+#endif  // GPUSHARE_SIM_CLOCK_H_

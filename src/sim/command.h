@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// A command: what a stream executes in order, or a node of a graph that runs.
+#ifndef GPUSHARE_SIM_COMMAND_H_
+#define GPUSHARE_SIM_COMMAND_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "sim/clock.h"
+
+namespace gpushare::sim {
+
+struct Account;
+struct Command;
+struct Event;
+struct Function;
+struct GraphRun;
+struct Stream;
+
+enum class CommandType : uint8_t {
+  kKernel,
+  kCopy,
+  kSet,
+  kRecord,  // an event
+  kEmpty,   // waits for other commands, does nothing
+  kHost,    // a host function
+  kGraph,
+};
+
+enum class CopyDirection : uint8_t { kHostToDevice, kDeviceToHost, kDeviceToDevice, kHostToHost };
+
+// `to` may not start before the command that owns the edge has completed.
+struct Edge {
+  Command* to;
+  Edge* next;
+  uint32_t generation;  // of `to`: a command that was dropped leaves its edges behind
+};
+
+// Groups of a kernel and what the device does with them.
+struct KernelWork {
+  const Function* function;
+  uint32_t groups;   // block groups in all: one SM each
+  uint32_t left;     // not started
+  uint32_t resident;  // on SMs now
+  uint64_t group_ns;
+  double work_rate;  // alone time that one resident group does per ns
+  bool hangs, faults;
+};
+
+struct CopyWork {
+  CopyDirection direction;
+  uint64_t to, from;  // addresses as the caller gave them
+  uint64_t bytes;
+  uint64_t pitch_to, pitch_from, rows;  // rows of `bytes`; rows 1: linear
+  uint8_t* staged;  // pageable source, copied when submitted; owned
+};
+
+struct SetWork {
+  uint64_t to, width, rows, pitch;  // width in elements
+  uint32_t value;
+  uint8_t element;  // bytes
+};
+
+struct HostWork {
+  void (*function)(void*);
+  void* data;
+  // cuStreamAddCallback's form; then `function` is null.
+  void (*callback)(void* stream, int status, void* data);
+  uint64_t stream_handle;
+};
+
+struct Command {
+  Command* next = nullptr;  // in its stream, or in the pool
+  Command* link = nullptr;  // in the queue of ready kernels or of an engine
+  Stream* stream = nullptr;
+  GraphRun* run = nullptr;  // for a node of a running graph; then not in the stream's queue
+  Edge* dependents = nullptr;
+  WaitList waiters;
+  Account* account = nullptr;  // of kernels, copies and sets
+  uint64_t earliest = 0;
+  uint32_t pending = 0;  // commands that must complete before
+  uint32_t generation = 0;  // of the pool's slot: an event of the timeline may outlive its command
+  CommandType type = CommandType::kEmpty;
+  uint8_t level = 0;  // of priority: 0 is the highest
+  bool started = false;
+  bool due_set = false;  // the timeline will call when `earliest` comes
+  bool timed = false;    // kRecord: takes time and gives a timestamp
+  union {
+    KernelWork kernel;
+    CopyWork copy;
+    SetWork set;
+    HostWork host;
+    Event* event;       // kRecord; null when the event was destroyed
+    GraphRun* graph;    // kGraph
+  };
+  Command() : kernel{} {}
+};
+
+// Commands and edges, recycled: in steady state a launch allocates nothing.
+class CommandPool {
+ public:
+  Command* New() {
+    if (free_ == nullptr) Grow();
+    Command* const command = free_;
+    free_ = command->next;
+    command->next = nullptr;
+    return command;
+  }
+  void Delete(Command* command) {
+    const uint32_t generation = command->generation + 1;
+    *command = Command();
+    command->generation = generation;
+    command->next = free_;
+    free_ = command;
+  }
+  // Makes `after` wait for `before`.
+  void AddEdge(Command* before, Command* after) {
+    if (free_edges_ == nullptr) GrowEdges();
+    Edge* const edge = free_edges_;
+    free_edges_ = edge->next;
+    edge->to = after;
+    edge->generation = after->generation;
+    edge->next = before->dependents;
+    before->dependents = edge;
+    ++after->pending;
+  }
+  void Delete(Edge* edge) {
+    edge->next = free_edges_;
+    free_edges_ = edge;
+  }
+
+ private:
+  static constexpr size_t kChunk = 256;
+  void Grow() {
+    chunks_.push_back(std::make_unique<Command[]>(kChunk));
+    for (size_t i = kChunk; i-- > 0;) {
+      chunks_.back()[i].next = free_;
+      free_ = &chunks_.back()[i];
+    }
+  }
+  void GrowEdges() {
+    edge_chunks_.push_back(std::make_unique<Edge[]>(kChunk));
+    for (size_t i = kChunk; i-- > 0;) {
+      edge_chunks_.back()[i].next = free_edges_;
+      free_edges_ = &edge_chunks_.back()[i];
+    }
+  }
+  Command* free_ = nullptr;
+  Edge* free_edges_ = nullptr;
+  std::vector<std::unique_ptr<Command[]>> chunks_;
+  std::vector<std::unique_ptr<Edge[]>> edge_chunks_;
+};
+
+}  // namespace gpushare::sim
+
+#endif  // GPUSHARE_SIM_COMMAND_H_

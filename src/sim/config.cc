@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/config.h"
+
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+namespace gpushare::sim {
+namespace {
+
+std::string_view Trim(std::string_view text) {
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t' || text.front() == '\r')) {
+    text.remove_prefix(1);
+  }
+  while (!text.empty() && (text.back() == ' ' || text.back() == '\t' || text.back() == '\r')) {
+    text.remove_suffix(1);
+  }
+  return text;
+}
+
+// Splits "12.5us" into 12.5 and "us".
+bool SplitNumber(std::string_view text, double* value, std::string_view* unit) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
+  if (error != std::errc() || !std::isfinite(*value) || *value < 0) return false;
+  *unit = Trim(text.substr(static_cast<size_t>(end - text.data())));
+  return true;
+}
+
+bool ParseSize(std::string_view text, uint64_t* bytes) {
+  double value = 0;
+  std::string_view unit;
+  if (!SplitNumber(text, &value, &unit)) return false;
+  if (unit == "KiB") {
+    value *= 1024.0;
+  } else if (unit == "MiB") {
+    value *= 1024.0 * 1024.0;
+  } else if (unit == "GiB") {
+    value *= 1024.0 * 1024.0 * 1024.0;
+  } else if (unit != "B" && !unit.empty()) {
+    return false;
+  }
+  if (value > 1e15) return false;
+  *bytes = static_cast<uint64_t>(value);
+  return true;
+}
+
+bool ParseRate(std::string_view text, double* bytes_per_ns) {
+  std::string_view unit;
+  return SplitNumber(text, bytes_per_ns, &unit) && unit == "GB/s" && *bytes_per_ns > 0;
+}
+
+template <typename T>
+bool ParseInt(std::string_view text, uint64_t least, uint64_t most, T* value) {
+  uint64_t parsed = 0;
+  if (!ParseUnsigned(text, &parsed) || parsed < least || parsed > most) return false;
+  *value = static_cast<T>(parsed);
+  return true;
+}
+
+// True when the key is known; `*ok` says whether its value is.
+bool Set(std::string_view key, std::string_view value, Config& c, bool* ok) {
+  *ok = true;
+  if (key == "clock") {
+    *ok = value == "wall" || value == "virtual";
+    c.virtual_clock = value == "virtual";
+  } else if (key == "pin") {
+    *ok = ParseInt(value, 0, 1, &c.pin);
+  } else if (key == "name") {
+    *ok = !value.empty();
+    c.name = std::string(value);
+  } else if (key == "devices") {
+    *ok = ParseInt(value, 1, 64, &c.devices);
+  } else if (key == "sms") {
+    *ok = ParseInt(value, 1, 4096, &c.sms);
+  } else if (key == "memory") {
+    *ok = ParseSize(value, &c.memory) && c.memory >= (1 << 20) && c.memory <= (1ull << 42);
+  } else if (key == "compute_capability") {
+    const size_t dot = value.find('.');
+    *ok = dot != value.npos && ParseInt(value.substr(0, dot), 1, 99, &c.compute_major) &&
+          ParseInt(value.substr(dot + 1), 0, 9, &c.compute_minor);
+  } else if (key == "max_threads_per_sm") {
+    *ok = ParseInt(value, 32, 1 << 20, &c.max_threads_per_sm);
+  } else if (key == "shared_per_sm") {
+    *ok = ParseSize(value, &c.shared_per_sm) && c.shared_per_sm <= (1ull << 30);
+  } else if (key == "overlap") {
+    *ok = value == "footprint" || value == "serial";
+    c.serial = value == "serial";
+  } else if (key == "h2d") {
+    *ok = ParseRate(value, &c.h2d);
+  } else if (key == "d2h") {
+    *ok = ParseRate(value, &c.d2h);
+  } else if (key == "d2d") {
+    *ok = ParseRate(value, &c.d2d);
+  } else if (key == "noise") {
+    std::string_view unit;
+    *ok = SplitNumber(value, &c.noise, &unit) && unit.empty() && c.noise <= 10;
+  } else if (key == "seed") {
+    *ok = ParseUnsigned(value, &c.seed);
+  } else if (key == "launch_host") {
+    *ok = ParseDuration(value, &c.launch_host);
+  } else if (key == "call_host") {
+    *ok = ParseDuration(value, &c.call_host);
+  } else if (key == "query_host") {
+    *ok = ParseDuration(value, &c.query_host);
+  } else if (key == "record_host") {
+    *ok = ParseDuration(value, &c.record_host);
+  } else if (key == "record_device") {
+    *ok = ParseDuration(value, &c.record_device);
+  } else if (key == "launch_latency") {
+    *ok = ParseDuration(value, &c.launch_latency);
+  } else if (key == "sync_return") {
+    *ok = ParseDuration(value, &c.sync_return);
+  } else if (key == "wake_spin") {
+    *ok = ParseDuration(value, &c.wake_spin);
+  } else if (key == "wake_sleep") {
+    *ok = ParseDuration(value, &c.wake_sleep);
+  } else if (key == "queue_depth") {
+    *ok = ParseInt(value, 1, 1 << 24, &c.queue_depth);
+  } else if (key == "watchdog") {
+    *ok = ParseDuration(value, &c.watchdog);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool ParseUnsigned(std::string_view text, uint64_t* value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+bool ParseDuration(std::string_view text, uint64_t* ns) {
+  double value = 0;
+  std::string_view unit;
+  if (!SplitNumber(text, &value, &unit)) return false;
+  if (unit == "us") {
+    value *= 1e3;
+  } else if (unit == "ms") {
+    value *= 1e6;
+  } else if (unit == "s") {
+    value *= 1e9;
+  } else if (unit != "ns" && !(unit.empty() && value == 0)) {
+    return false;
+  }
+  if (value > 1e18) return false;
+  *ns = static_cast<uint64_t>(std::llround(value));
+  return true;
+}
+
+std::string ParseConfig(std::string_view text, Config* config) {
+  Config parsed = *config;
+  while (!text.empty()) {
+    const size_t end = text.find_first_of(",\n");
+    const std::string_view item = Trim(text.substr(0, end));
+    text = end == text.npos ? std::string_view() : text.substr(end + 1);
+    if (item.empty()) continue;
+    const size_t equals = item.find('=');
+    if (equals == item.npos) return "'" + std::string(item) + "' is not of the form key=value";
+    const std::string_view key = Trim(item.substr(0, equals));
+    const std::string_view value = Trim(item.substr(equals + 1));
+    bool ok = false;
+    if (!Set(key, value, parsed, &ok)) {
+      return "unknown key '" + std::string(key) + "' (the keys are listed in gpushare/testing/sim.h)";
+    }
+    if (!ok) return "bad value '" + std::string(value) + "' of '" + std::string(key) + "'";
+  }
+  *config = std::move(parsed);
+  return std::string();
+}
+
+}  // namespace gpushare::sim

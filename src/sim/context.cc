@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Life of contexts.
+#include <memory>
+#include <utility>
+
+#include "sim/api.h"
+#include "sim/capture.h"
+#include "sim/graph_ops.h"
+
+namespace gpushare::sim {
+
+Context* NewContext(Device* device, unsigned flags) {
+  State& s = state();
+  auto context = std::make_unique<Context>();
+  context->handle = s.contexts.Add(context.get());
+  context->device = device;
+  context->flags = flags;
+  context->legacy = std::make_unique<Stream>();
+  context->legacy->id = ++s.stream_ids;
+  context->legacy->context = context.get();
+  context->legacy->device = device;
+  context->legacy->legacy = true;
+  context->legacy->account = device->FindAccount(0);
+  return context.release();
+}
+
+void DestroyContext(Context* context) {
+  State& s = state();
+  // Graph executables and captures first: they name streams and functions.
+  for (GraphExec* exec : s.graph_execs.All()) {
+    if (exec->context == context) DestroyExec(exec);
+  }
+  for (Stream* stream : std::vector<Stream*>(context->streams)) {
+    AbandonCapture(stream);
+    if (!stream->destroyed) s.streams.Remove(stream->handle);
+    stream->destroyed = true;
+    CancelStream(stream);  // and with it the stream
+  }
+  CancelStream(context->legacy.get());
+  Settle();
+  for (Event* event : s.events.All()) {
+    if (event->context != context) continue;
+    if (event->record != nullptr) event->record->event = nullptr;
+    s.events.Remove(event->handle);
+    delete event;
+  }
+  for (Module* module : s.modules.All()) {
+    if (module->context == context) DestroyModule(module);
+  }
+  context->device->memory.FreeAllOf(context);
+  s.host.FreeAllOf(context);
+  s.contexts.Remove(context->handle);
+  if (context->device->primary == context) context->device->primary = nullptr;
+  delete context;
+}
+
+}  // namespace gpushare::sim

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/device.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "sim/stream.h"
+
+namespace gpushare::sim {
+
+Device::Device(int device_ordinal, const Config& device_config)
+    : ordinal(device_ordinal),
+      config(device_config),
+      memory(device_config.memory),
+      sm_units_(device_config.serial ? 1 : static_cast<uint32_t>(device_config.sms)),
+      free_sms_(sm_units_),
+      random_(device_config.seed * 1000003 + static_cast<uint64_t>(device_ordinal)) {}
+
+Account* Device::FindAccount(uint32_t number) {
+  std::unique_ptr<Account>& account = accounts_[number];
+  if (account == nullptr) account = std::make_unique<Account>();
+  return account.get();
+}
+
+void Device::Integrate(uint64_t now) {
+  const uint64_t elapsed = now - integrated_;
+  if (elapsed == 0) return;
+  integrated_ = now;
+  if (holding_.empty()) return;
+  const uint32_t held = sm_units_ - free_sms_;
+  const auto dt = static_cast<double>(elapsed);
+  busy_ns_ += dt;
+  sm_ns_ += held == sm_units_ ? dt : dt * held / sm_units_;
+  for (Account* account : holding_) {
+    account->used_ns += account->sms_held == held ? dt : dt * account->sms_held / held;
+    account->work_ns += dt * account->work_rate;
+  }
+}
+
+void Device::Hold(Command* command, uint32_t groups) {
+  Account* const account = command->account;
+  if (account->sms_held == 0) holding_.push_back(account);
+  account->sms_held += groups;
+  account->work_rate += groups * command->kernel.work_rate;
+  free_sms_ -= groups;
+  command->kernel.resident += groups;
+}
+
+void Device::Release(Command* command, uint32_t groups) {
+  Account* const account = command->account;
+  account->sms_held -= groups;
+  account->work_rate -= groups * command->kernel.work_rate;
+  if (account->sms_held == 0) {
+    account->work_rate = 0;  // no drift from adding and subtracting
+    holding_.erase(std::find(holding_.begin(), holding_.end(), account));
+  }
+  free_sms_ += groups;
+  command->kernel.resident -= groups;
+}
+
+void Device::StartKernel(Command* command) {
+  Queue& queue = ready_[command->level];
+  command->link = nullptr;
+  (queue.head != nullptr ? queue.tail->link : queue.head) = command;
+  queue.tail = command;
+  levels_ |= 1u << command->level;
+}
+
+void Device::Dispatch(Timeline& timeline, uint64_t now) {
+  if (!needs_dispatch()) return;
+  Integrate(now);
+  while (needs_dispatch()) {
+    const auto level = static_cast<uint32_t>(__builtin_ctz(levels_));
+    Queue& queue = ready_[level];
+    Command* const command = queue.head;
+    KernelWork& kernel = command->kernel;
+    const uint32_t groups = std::min(free_sms_, kernel.left);
+    Hold(command, groups);
+    kernel.left -= groups;
+    if (kernel.left == 0) {
+      queue.head = command->link;
+      command->link = nullptr;
+      if (queue.head == nullptr) levels_ &= ~(1u << level);
+    }
+    if (!kernel.hangs) timeline.Push(now + kernel.group_ns, command, Due::kGroups, groups);
+  }
+}
+
+bool Device::FinishGroups(Command* command, uint32_t count, uint64_t now) {
+  Integrate(now);
+  Release(command, count);
+  if (command->kernel.left != 0 || command->kernel.resident != 0) return false;
+  ++command->account->kernels;
+  return true;
+}
+
+Device::Queue& Device::EngineOf(const Command* command) {
+  if (command->type == CommandType::kSet) return engines_[2];
+  switch (command->copy.direction) {
+    case CopyDirection::kHostToDevice:
+      return engines_[0];
+    case CopyDirection::kDeviceToHost:
+      return engines_[1];
+    default:
+      return engines_[2];
+  }
+}
+
+void Device::StartTransfer(Command* command, Timeline& timeline, uint64_t now) {
+  Queue& engine = EngineOf(command);
+  command->link = nullptr;
+  (engine.head != nullptr ? engine.tail->link : engine.head) = command;
+  engine.tail = command;
+  BeginTransfer(engine, timeline, now);
+}
+
+void Device::BeginTransfer(Queue& engine, Timeline& timeline, uint64_t now) {
+  if (engine.busy || engine.head == nullptr) return;
+  Command* const command = engine.head;
+  double bytes, rate = config.d2d;
+  if (command->type == CommandType::kSet) {
+    bytes = static_cast<double>(command->set.width * command->set.element * command->set.rows);
+  } else {
+    bytes = static_cast<double>(command->copy.bytes * command->copy.rows);
+    if (command->copy.direction == CopyDirection::kHostToDevice) rate = config.h2d;
+    if (command->copy.direction == CopyDirection::kDeviceToHost) rate = config.d2h;
+  }
+  engine.busy = true;
+  timeline.Push(now + static_cast<uint64_t>(std::llround(bytes / rate)), command, Due::kDone, 0);
+}
+
+void Device::FinishTransfer(Command* command, Timeline& timeline, uint64_t now) {
+  Queue& engine = EngineOf(command);
+  engine.head = command->link;
+  command->link = nullptr;
+  engine.busy = false;
+  BeginTransfer(engine, timeline, now);
+}
+
+void Device::Cancel(Command* command, Timeline& timeline, uint64_t now) {
+  if (command->type == CommandType::kKernel) {
+    Integrate(now);
+    if (command->kernel.resident > 0) Release(command, command->kernel.resident);
+    if (command->kernel.left == 0) return;
+    Queue& queue = ready_[command->level];
+    Command* previous = nullptr;
+    for (Command* at = queue.head; at != nullptr; previous = at, at = at->link) {
+      if (at != command) continue;
+      (previous != nullptr ? previous->link : queue.head) = at->link;
+      if (queue.tail == at) queue.tail = previous;
+      break;
+    }
+    if (queue.head == nullptr) levels_ &= ~(1u << command->level);
+    return;
+  }
+  Queue& engine = EngineOf(command);
+  if (engine.head == command) {
+    FinishTransfer(command, timeline, now);
+    return;
+  }
+  for (Command* at = engine.head; at != nullptr; at = at->link) {
+    if (at->link != command) continue;
+    at->link = command->link;
+    if (engine.tail == command) engine.tail = at;
+    return;
+  }
+}
+
+double Device::NoiseFactor() {
+  if (config.noise == 0) return 1;
+  double normal = spare_normal_;
+  if (!has_spare_) {
+    // Box and Muller's, written out: std::normal_distribution differs between libraries.
+    const double u = (static_cast<double>(random_() >> 11) + 1) * 0x1p-53;
+    const double v = static_cast<double>(random_() >> 11) * 0x1p-53;
+    const double radius = std::sqrt(-2 * std::log(u));
+    normal = radius * std::cos(6.283185307179586 * v);
+    spare_normal_ = radius * std::sin(6.283185307179586 * v);
+  }
+  has_spare_ = !has_spare_;
+  // Lognormal of mean 1 whose relative standard deviation is `noise`.
+  const double variance = std::log1p(config.noise * config.noise);
+  return std::exp(std::sqrt(variance) * normal - variance / 2);
+}
+
+}  // namespace gpushare::sim

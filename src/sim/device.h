@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// One simulated GPU: its SMs, its copy engines, and the exact account of who used them.
+//
+// A kernel is a number of block groups, one SM each. Free SMs go to the ready kernel of the highest
+// priority that became ready first; groups are not preempted. Groups that start together are one event.
+#ifndef GPUSHARE_SIM_DEVICE_H_
+#define GPUSHARE_SIM_DEVICE_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <unordered_map>
+#include <vector>
+
+#include "sim/command.h"
+#include "sim/config.h"
+#include "sim/memory.h"
+#include "sim/timeline.h"
+
+namespace gpushare::sim {
+
+struct Context;
+
+inline constexpr int kPriorityLevels = 6;  // stream priorities 0 (least) to -5 (greatest)
+
+// What one account used; see gpushare_sim_truth.
+struct Account {
+  double used_ns = 0, work_ns = 0;
+  uint64_t kernels = 0, queued = 0;
+  uint64_t h2d_bytes = 0, d2h_bytes = 0, d2d_bytes = 0;
+  // Of the kernels on the device now.
+  uint32_t sms_held = 0;
+  double work_rate = 0;
+};
+
+class Device {
+ public:
+  Device(int ordinal, const Config& config);
+
+  // The command leaves its stream's queue head and starts.
+  void StartKernel(Command* command);
+  void StartTransfer(Command* command, Timeline& timeline, uint64_t now);
+  // `count` groups of it are finished; true when that was the last of the kernel.
+  bool FinishGroups(Command* command, uint32_t count, uint64_t now);
+  // The transfer's engine is free for the next.
+  void FinishTransfer(Command* command, Timeline& timeline, uint64_t now);
+  // Hands free SMs to ready kernels. Needed after StartKernel and FinishGroups.
+  void Dispatch(Timeline& timeline, uint64_t now);
+  bool needs_dispatch() const { return free_sms_ > 0 && levels_ != 0; }
+  // Takes a started command off the device before its end.
+  void Cancel(Command* command, Timeline& timeline, uint64_t now);
+
+  // Brings the accounts up to `now`.
+  void Integrate(uint64_t now);
+  Account* FindAccount(uint32_t number);
+  double busy_ns() const { return busy_ns_; }
+  double sm_ns() const { return sm_ns_; }
+
+  // SMs as the dispatcher counts them: 1 when kernels run one at a time.
+  uint32_t sm_units() const { return sm_units_; }
+  // Multiplies a kernel's duration; 1 without noise.
+  double NoiseFactor();
+
+  const int ordinal;
+  const Config& config;
+  DeviceMemory memory;
+
+  Context* primary = nullptr;  // alive while primary_count > 0
+  uint32_t primary_count = 0;
+  unsigned primary_flags = 0;
+
+ private:
+  struct Queue {
+    Command* head = nullptr;
+    Command* tail = nullptr;
+    bool busy = false;
+  };
+  Queue& EngineOf(const Command* command);
+  void BeginTransfer(Queue& engine, Timeline& timeline, uint64_t now);
+  void Hold(Command* command, uint32_t groups);
+  void Release(Command* command, uint32_t groups);
+
+  uint32_t sm_units_, free_sms_;
+  std::array<Queue, kPriorityLevels> ready_;
+  uint32_t levels_ = 0;  // bit i: ready_[i] has a kernel
+  std::array<Queue, 3> engines_;
+  std::mt19937_64 random_;
+  double spare_normal_ = 0;
+  bool has_spare_ = false;
+
+  uint64_t integrated_ = 0;
+  double busy_ns_ = 0, sm_ns_ = 0;
+  std::vector<Account*> holding_;
+  std::unordered_map<uint32_t, std::unique_ptr<Account>> accounts_;
+};
+
+}  // namespace gpushare::sim
+
+#endif  // GPUSHARE_SIM_DEVICE_H_

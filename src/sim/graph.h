@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Graphs, their executables, and the captures that make graphs out of streams.
+#ifndef GPUSHARE_SIM_GRAPH_H_
+#define GPUSHARE_SIM_GRAPH_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "sim/command.h"
+#include "sim/module.h"
+
+namespace gpushare::sim {
+
+struct Context;
+struct Event;
+struct Graph;
+struct Stream;
+struct ThreadContext;
+
+enum class NodeType : uint8_t {
+  kKernel,
+  kCopy,
+  kSet,
+  kHost,
+  kEmpty,
+  kEventRecord,
+  kEventWait,
+  kChild,
+};
+
+struct GraphNode {
+  uint64_t handle = 0;
+  Graph* graph = nullptr;
+  NodeType type = NodeType::kEmpty;
+  std::vector<GraphNode*> dependencies, dependents;
+
+  // kKernel. The parameters' values as the launch gave them.
+  Context* context = nullptr;
+  const Function* function = nullptr;
+  uint64_t function_handle = 0;
+  LaunchShape shape{};
+  std::vector<uint8_t> parameters;
+  std::vector<void*> parameter_addresses;  // into `parameters`
+  KernelPlan plan{};
+  int priority = 0;
+  bool own_priority = false;  // else that of the stream it is launched into
+
+  CopyWork copy{};
+  SetWork set{};
+  HostWork host{};
+  uint64_t event = 0;  // handle
+  std::unique_ptr<Graph> child;
+};
+
+struct Graph {
+  uint64_t handle = 0;
+  std::vector<std::unique_ptr<GraphNode>> nodes;  // in the order of their creation
+  bool capturing = false;                         // belongs to a capture
+};
+
+// A graph made ready: its nodes flattened, children inlined, every one after those it depends on.
+struct GraphExec {
+  struct Node {
+    GraphNode work;  // without edges
+    uint64_t origin;  // handle of the node it was made from
+    std::vector<uint32_t> dependencies;
+  };
+  uint64_t handle = 0;
+  Context* context = nullptr;
+  std::vector<std::unique_ptr<Node>> nodes;
+  bool disabled = false;
+};
+
+enum class CaptureMode : uint8_t { kGlobal = 0, kThreadLocal = 1, kRelaxed = 2 };
+
+// A capture going on, from cuStreamBeginCapture on its origin to cuStreamEndCapture.
+struct Capture {
+  uint64_t id = 0;
+  CaptureMode mode = CaptureMode::kGlobal;
+  Stream* origin = nullptr;
+  const ThreadContext* thread = nullptr;
+  std::unique_ptr<Graph> graph;
+  bool into_existing = false;  // cuStreamBeginCaptureToGraph: the graph is the caller's
+  Graph* target = nullptr;
+  bool invalidated = false;
+  std::vector<Stream*> streams;
+};
+
+struct Captures {
+  std::vector<std::unique_ptr<Capture>> active;
+  uint64_t ids = 0;
+};
+
+}  // namespace gpushare::sim
+
+#endif  // GPUSHARE_SIM_GRAPH_H_

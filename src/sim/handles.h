@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Handles that can be checked. A handle is not an address but a type tag, a generation and an index,
+// so that a null, destroyed, foreign or made-up one is told from a live one without touching memory
+// that is not ours, and an object's handle never comes back for another.
+#ifndef GPUSHARE_SIM_HANDLES_H_
+#define GPUSHARE_SIM_HANDLES_H_
+
+#include <cstdint>
+#include <vector>
+
+namespace gpushare::sim {
+
+enum class HandleTag : uint64_t {
+  kContext = 0x11,
+  kStream,
+  kEvent,
+  kModule,
+  kFunction,
+  kGraph,
+  kGraphNode,
+  kGraphExec,
+  kLibrary,
+  kKernel,
+};
+
+template <typename T, HandleTag kTag>
+class HandleTable {
+ public:
+  // bits 63-56: tag, 55-32: generation, 31-3: index, 2-0: zero.
+  uint64_t Add(T* object) {
+    uint32_t index;
+    if (!free_.empty()) {
+      index = free_.back();
+      free_.pop_back();
+    } else {
+      index = static_cast<uint32_t>(slots_.size());
+      slots_.push_back({nullptr, 1});
+    }
+    slots_[index].object = object;
+    return (static_cast<uint64_t>(kTag) << 56) | (uint64_t{slots_[index].generation} << 32) |
+           (uint64_t{index} << 3);
+  }
+
+  T* Find(uint64_t handle) const {
+    const uint64_t index = (handle & 0xffffffff) >> 3;
+    if (index >= slots_.size()) return nullptr;
+    const Slot& slot = slots_[index];
+    const uint64_t expected = (static_cast<uint64_t>(kTag) << 56) |
+                              (uint64_t{slot.generation} << 32) | (index << 3);
+    return handle == expected ? slot.object : nullptr;
+  }
+  template <typename Handle>
+  T* Find(Handle* handle) const {
+    return Find(reinterpret_cast<uint64_t>(handle));
+  }
+
+  void Remove(uint64_t handle) {
+    const auto index = static_cast<uint32_t>((handle & 0xffffffff) >> 3);
+    slots_[index].object = nullptr;
+    slots_[index].generation = (slots_[index].generation + 1) & 0xffffff;
+    free_.push_back(index);
+  }
+
+  // Live objects, in the order of their slots.
+  std::vector<T*> All() const {
+    std::vector<T*> all;
+    for (const Slot& slot : slots_) {
+      if (slot.object != nullptr) all.push_back(slot.object);
+    }
+    return all;
+  }
+
+ private:
+  struct Slot {
+    T* object;
+    uint32_t generation;
+  };
+  std::vector<Slot> slots_;
+  std::vector<uint32_t> free_;
+};
+
+}  // namespace gpushare::sim
+
+#endif  // GPUSHARE_SIM_HANDLES_H_

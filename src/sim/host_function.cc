@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/host_function.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include "sim/state.h"
+#include "sim/thread.h"
+
+namespace gpushare::sim {
+
+bool HostFunctions::Prepare() {
+  if (started_) return true;
+  Clock& clock = state().clock;
+  // Announced, so that where it comes in does not depend on how long the machine takes to start it.
+  Thread* const announced = clock.Announce("simulated GPU host functions", /*internal=*/true);
+  announced_ = announced->announced;
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_t thread;
+  started_ = pthread_create(&thread, &attributes, &HostFunctions::Main, this) == 0;
+  pthread_attr_destroy(&attributes);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (!started_) clock.Withdraw(announced);
+  return started_;
+}
+
+void* HostFunctions::Main(void* self) {
+  static_cast<HostFunctions*>(self)->Loop();
+  return nullptr;
+}
+
+void HostFunctions::Loop() {
+  State& s = state();
+  ThreadContext* const self = CurrentThread();
+  s.clock.DeleteThread(self->clock);
+  self->clock = s.clock.EnterAnnounced(announced_);
+  self->has_turn = s.clock.is_virtual();
+  if (!self->has_turn) s.clock.Enter(self->clock);
+  for (;;) {
+    while (jobs_.empty()) {
+      self->clock->idle = true;
+      s.clock.Wait(wake_, "work");
+      self->clock->idle = false;
+    }
+    const Job job = jobs_.front();
+    jobs_.pop_front();
+    if (job.command->generation != job.generation) continue;
+    const HostWork work = job.command->host;
+    self->in_host_function = true;
+    // On the virtual clock the function runs with the turn, and may spend time. On the wall clock it
+    // must not hold up the driver.
+    const bool unlocked = !s.clock.is_virtual();
+    if (unlocked) s.clock.Leave(self->clock);
+    if (work.function != nullptr) {
+      work.function(work.data);
+    } else {
+      work.callback(reinterpret_cast<void*>(work.stream_handle), 0, work.data);
+    }
+    if (unlocked) s.clock.Enter(self->clock);
+    self->in_host_function = false;
+    if (job.command->generation == job.generation) {
+      Complete(job.command);
+      Settle();
+    }
+  }
+}
+
+void HostFunctions::Run(Command* command) {
+  jobs_.push_back({command, command->generation});
+  state().clock.WakeAll(wake_, 0);
+}
+
+}  // namespace gpushare::sim

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Host functions in streams (cuLaunchHostFunc, cuStreamAddCallback), run in the order in which their
+// streams reach them, on one thread of the simulator's own. On the virtual clock it is a registered
+// thread: a function runs at the virtual time at which its stream reached it. On the wall clock it also
+// lets the device's events happen when nobody else is in the driver.
+#ifndef GPUSHARE_SIM_HOST_FUNCTION_H_
+#define GPUSHARE_SIM_HOST_FUNCTION_H_
+
+#include <cstdint>
+#include <deque>
+
+#include "sim/command.h"
+
+namespace gpushare::sim {
+
+class HostFunctions {
+ public:
+  // Starts the thread when there is none yet. False: the machine gave none.
+  bool Prepare();
+  // The command's stream has reached it.
+  void Run(Command* command);
+
+ private:
+  struct Job {
+    Command* command;
+    uint32_t generation;
+  };
+  static void* Main(void* self);
+  void Loop();
+
+  bool started_ = false;
+  uint64_t announced_ = 0;
+  WaitList wake_;
+  std::deque<Job> jobs_;
+};
+
+}  // namespace gpushare::sim
+
+#endif  // GPUSHARE_SIM_HOST_FUNCTION_H_

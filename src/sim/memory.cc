@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/memory.h"
+
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <utility>
+
+namespace gpushare::sim {
+namespace {
+
+constexpr uint64_t kPage = 4096;
+
+void Discard(uint8_t* from, uint64_t bytes) {
+  const auto begin = (reinterpret_cast<uintptr_t>(from) + kPage - 1) & ~(kPage - 1);
+  const auto end = (reinterpret_cast<uintptr_t>(from) + bytes) & ~(kPage - 1);
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
+}  // namespace
+
+DeviceMemory::~DeviceMemory() {
+  if (base_ == 0) return;
+  munmap(reinterpret_cast<void*>(base_), reserved_);
+  munmap(bytes_, reserved_);
+}
+
+bool DeviceMemory::Reserve() {
+  // Twice the capacity: fragments of the address space do not cost capacity.
+  const uint64_t bytes = (capacity_ * 2 + (2 << 20)) & ~(kPage - 1);
+  void* const addresses =
+      mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (addresses == MAP_FAILED) return false;
+  void* const storage = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (storage == MAP_FAILED) {
+    munmap(addresses, bytes);
+    return false;
+  }
+  madvise(storage, bytes, MADV_DONTDUMP);
+  base_ = reinterpret_cast<uint64_t>(addresses);
+  bytes_ = static_cast<uint8_t*>(storage);
+  reserved_ = bytes;
+  bump_ = base_;
+  return true;
+}
+
+Block* DeviceMemory::Carve(uint64_t span) {
+  for (auto range = ranges_.begin(); range != ranges_.end(); ++range) {
+    if (range->second < span) continue;
+    const uint64_t address = range->first, left = range->second - span;
+    ranges_.erase(range);
+    if (left > 0) ranges_.emplace(address + span, left);
+    auto block = std::make_unique<Block>();
+    block->address = address;
+    block->span = span;
+    Block* const result = block.get();
+    blocks_.emplace(address, std::move(block));
+    by_address_.emplace(address, result);
+    return result;
+  }
+  if (reserved_ - (bump_ - base_) < span) return nullptr;
+  ranges_.emplace(bump_, span);
+  bump_ += span;
+  return Carve(span);
+}
+
+void DeviceMemory::Coalesce() {
+  for (auto at = blocks_.begin(); at != blocks_.end();) {
+    if (at->second->live) {
+      ++at;
+      continue;
+    }
+    ranges_.emplace(at->second->address, at->second->span);
+    by_address_.erase(at->second->address);
+    at = blocks_.erase(at);
+  }
+  bins_.clear();
+  for (auto at = ranges_.begin(); at != ranges_.end();) {
+    const auto next = std::next(at);
+    if (next != ranges_.end() && at->first + at->second == next->first) {
+      at->second += next->second;
+      ranges_.erase(next);
+    } else {
+      at = next;
+    }
+  }
+}
+
+Block* DeviceMemory::Allocate(uint64_t bytes, Context* context) {
+  if (bytes > capacity_ || used_ > capacity_ - bytes) return nullptr;
+  if (base_ == 0 && !Reserve()) return nullptr;
+  const uint64_t span = (bytes + kAlignment - 1) & ~(kAlignment - 1);
+  Block* block;
+  Block*& bin = bins_[span];
+  if (bin != nullptr) {
+    block = bin;
+    bin = block->next_free;
+  } else {
+    block = Carve(span);
+    if (block == nullptr) {
+      Coalesce();
+      block = Carve(span);
+      if (block == nullptr) return nullptr;
+    }
+  }
+  block->size = bytes;
+  block->id = ++ids_;
+  block->context = context;
+  block->live = true;
+  block->touched = false;
+  block->next_free = nullptr;
+  used_ += bytes;
+  return block;
+}
+
+bool DeviceMemory::Free(uint64_t address) {
+  const auto found = by_address_.find(address);
+  if (found == by_address_.end() || !found->second->live) return false;
+  Block* const block = found->second;
+  block->live = false;
+  used_ -= block->size;
+  if (block->touched) Discard(Bytes(address), block->span);
+  Block*& bin = bins_[block->span];
+  block->next_free = bin;
+  bin = block;
+  return true;
+}
+
+void DeviceMemory::FreeAllOf(const Context* context) {
+  for (const auto& [address, block] : blocks_) {
+    if (block->live && block->context == context) Free(address);
+  }
+}
+
+Block* DeviceMemory::Find(uint64_t address) {
+  if (!InRange(address)) return nullptr;
+  auto after = blocks_.upper_bound(address);
+  if (after == blocks_.begin()) return nullptr;
+  Block* const block = (--after)->second.get();
+  return block->live && address - block->address < block->size ? block : nullptr;
+}
+
+void* HostMemory::Allocate(uint64_t bytes, unsigned flags, Context* context) {
+  const uint64_t rounded = (bytes + kPage - 1) & ~(kPage - 1);
+  void* const pointer = std::aligned_alloc(kPage, rounded);
+  if (pointer == nullptr) return nullptr;
+  const auto address = reinterpret_cast<uint64_t>(pointer);
+  ranges_[address] = {address, bytes, flags, true, context};
+  return pointer;
+}
+
+bool HostMemory::Free(void* pointer) {
+  const auto found = ranges_.find(reinterpret_cast<uint64_t>(pointer));
+  if (found == ranges_.end() || !found->second.owned) return false;
+  ranges_.erase(found);
+  std::free(pointer);
+  return true;
+}
+
+bool HostMemory::Register(void* pointer, uint64_t bytes, unsigned flags, Context* context) {
+  const auto address = reinterpret_cast<uint64_t>(pointer);
+  if (bytes > UINT64_MAX - address) return false;
+  const auto after = ranges_.lower_bound(address);
+  if (after != ranges_.end() && after->first < address + bytes) return false;
+  if (Find(address) != nullptr) return false;
+  ranges_[address] = {address, bytes, flags, false, context};
+  return true;
+}
+
+bool HostMemory::Unregister(void* pointer) {
+  const auto found = ranges_.find(reinterpret_cast<uint64_t>(pointer));
+  if (found == ranges_.end() || found->second.owned) return false;
+  ranges_.erase(found);
+  return true;
+}
+
+const HostRange* HostMemory::Find(uint64_t address) const {
+  auto after = ranges_.upper_bound(address);
+  if (after == ranges_.begin()) return nullptr;
+  const HostRange& range = (--after)->second;
+  return address - range.address < range.size ? &range : nullptr;
+}
+
+void HostMemory::FreeAllOf(const Context* context) {
+  for (auto at = ranges_.begin(); at != ranges_.end();) {
+    if (at->second.context == context) {
+      if (at->second.owned) std::free(reinterpret_cast<void*>(at->first));
+      at = ranges_.erase(at);
+    } else {
+      ++at;
+    }
+  }
+}
+
+}  // namespace gpushare::sim

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device memory with real bytes, and the host memory that the driver knows.
+//
+// A device address points into a range that is reserved and never accessible, so that a program that
+// touches device memory from the host faults as it would on silicon. The bytes lie in a second range
+// of the same layout, of which the kernel backs only pages that were written.
+#ifndef GPUSHARE_SIM_MEMORY_H_
+#define GPUSHARE_SIM_MEMORY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <unordered_map>
+
+namespace gpushare::sim {
+
+struct Context;
+
+struct Block {
+  uint64_t address;
+  uint64_t span;  // bytes of address space
+  uint64_t size;  // bytes that were asked for, which is what the capacity is charged with
+  uint64_t id;    // CU_POINTER_ATTRIBUTE_BUFFER_ID
+  Context* context;
+  Block* next_free;
+  bool live;
+  bool touched;  // some byte was written since it was allocated
+};
+
+class DeviceMemory {
+ public:
+  static constexpr uint64_t kAlignment = 512;
+
+  explicit DeviceMemory(uint64_t capacity) : capacity_(capacity) {}
+  ~DeviceMemory();
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+
+  // Null when less than `bytes` is left.
+  Block* Allocate(uint64_t bytes, Context* context);
+  // False unless `address` is what an Allocate() gave and is live.
+  bool Free(uint64_t address);
+  void FreeAllOf(const Context* context);
+  // The live block that holds `address`, else null.
+  Block* Find(uint64_t address);
+  // Where the bytes of a live block's address lie.
+  uint8_t* Bytes(uint64_t address) const { return bytes_ + (address - base_); }
+  bool InRange(uint64_t address) const { return address - base_ < reserved_ && base_ != 0; }
+
+  uint64_t capacity() const { return capacity_; }
+  uint64_t used() const { return used_; }
+
+ private:
+  bool Reserve();
+  Block* Carve(uint64_t span);
+  void Coalesce();
+
+  const uint64_t capacity_;
+  uint64_t used_ = 0, reserved_ = 0, base_ = 0, bump_ = 0, ids_ = 0;
+  uint8_t* bytes_ = nullptr;
+  // A freed block keeps its place and waits in the bin of its span, so that a pair of allocate and
+  // free costs two look-ups; only when the range is used up are free neighbours joined.
+  std::map<uint64_t, std::unique_ptr<Block>> blocks_;
+  std::unordered_map<uint64_t, Block*> by_address_;
+  std::unordered_map<uint64_t, Block*> bins_;
+  std::map<uint64_t, uint64_t> ranges_;  // joined free ranges: address -> bytes
+};
+
+// Page-locked host memory: allocated by the driver or registered with it.
+struct HostRange {
+  uint64_t address, size;
+  unsigned flags;
+  bool owned;  // allocated by the driver
+  Context* context;
+};
+
+class HostMemory {
+ public:
+  // Null when the machine has no more.
+  void* Allocate(uint64_t bytes, unsigned flags, Context* context);
+  bool Free(void* pointer);
+  // False when the range overlaps one that is known.
+  bool Register(void* pointer, uint64_t bytes, unsigned flags, Context* context);
+  bool Unregister(void* pointer);
+  const HostRange* Find(uint64_t address) const;
+  void FreeAllOf(const Context* context);
+
+ private:
+  std::map<uint64_t, HostRange> ranges_;
+};
+
+}  // namespace gpushare::sim
+
+#endif  // GPUSHARE_SIM_MEMORY_H_

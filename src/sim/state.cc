@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/state.h"
+
+#include <cstdlib>
+#include <cstring>
+
+namespace gpushare::sim {
+namespace {
+
+constexpr const char* kApiNames[] = {
+#define GPUSHARE_SIM_ENTRY(symbol, name, since, per_thread) #symbol,
+#include "sim/entry_points.def"
+#undef GPUSHARE_SIM_ENTRY
+};
+
+}  // namespace
+
+State::State() : clock(&RunDueEvents) {}
+
+State* const g_state = new State;
+
+const char* ApiName(size_t api) { return kApiNames[api]; }
+
+size_t FindApi(const char* name) {
+  for (size_t i = 0; i < kApiCount; ++i) {
+    if (std::strcmp(kApiNames[i], name) == 0) return i;
+  }
+  return kApiCount;
+}
+
+std::string EnsureConfigured() {
+  State& s = state();
+  if (s.configured) return std::string();
+  Config config;
+  std::string error;
+  if (const char* const text = std::getenv("GPUSHARE_SIM"); text != nullptr) {
+    error = ParseConfig(text, &config);
+    if (!error.empty()) error = "GPUSHARE_SIM: " + error;
+  }
+  if (error.empty()) error = ParseConfig(s.config_text, &config);
+  if (!error.empty()) config = Config();
+  s.config = config;
+  s.configured = error.empty();
+  s.clock.Configure(config.virtual_clock, config.pin, config.wake_spin, config.wake_sleep,
+                    config.watchdog);
+  return error;
+}
+
+}  // namespace gpushare::sim

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything that the simulated driver knows. One per process, never destroyed; touched only by the
+// holder of the clock's turn.
+#ifndef GPUSHARE_SIM_STATE_H_
+#define GPUSHARE_SIM_STATE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sim/clock.h"
+#include "sim/command.h"
+#include "sim/config.h"
+#include "sim/device.h"
+#include "sim/fault.h"
+#include "sim/graph.h"
+#include "sim/handles.h"
+#include "sim/host_function.h"
+#include "sim/memory.h"
+#include "sim/module.h"
+#include "sim/stream.h"
+#include "sim/timeline.h"
+
+namespace gpushare::sim {
+
+// The exported entry points, in the order of entry_points.def.
+enum class Api : uint16_t {
+#define GPUSHARE_SIM_ENTRY(symbol, name, since, per_thread) symbol,
+#include "sim/entry_points.def"
+#undef GPUSHARE_SIM_ENTRY
+  kCount
+};
+inline constexpr size_t kApiCount = static_cast<size_t>(Api::kCount);
+const char* ApiName(size_t api);
+// kApiCount when there is no such.
+size_t FindApi(const char* name);
+
+struct Eligible {
+  Command* command;
+  uint32_t generation;
+};
+
+struct State {
+  State();
+
+  Config config;
+  std::string config_text;      // by gpushare_sim_configure
+  bool configured = false;      // config holds environment and config_text
+  bool initialized = false;     // by cuInit
+  Clock clock;
+  Timeline timeline;
+  CommandPool pool;
+  std::vector<std::unique_ptr<Device>> devices;
+  HostMemory host;
+  Faults faults;
+  HostFunctions host_functions;
+  Captures captures;
+
+  HandleTable<Context, HandleTag::kContext> contexts;
+  HandleTable<Stream, HandleTag::kStream> streams;
+  HandleTable<Event, HandleTag::kEvent> events;
+  HandleTable<Module, HandleTag::kModule> modules;
+  HandleTable<Function, HandleTag::kFunction> functions;
+  HandleTable<Graph, HandleTag::kGraph> graphs;
+  HandleTable<GraphNode, HandleTag::kGraphNode> nodes;
+  HandleTable<GraphExec, HandleTag::kGraphExec> graph_execs;
+
+  uint64_t stream_ids = 0, context_ids = 0;
+  // Commands that may be able to start; empty outside of Settle() and its callers.
+  std::vector<Eligible> eligible;
+  uint64_t calls[kApiCount] = {};
+};
+
+extern State* const g_state;
+inline State& state() { return *g_state; }
+
+// Reads environment and configuration once; empty, or what is wrong with them.
+std::string EnsureConfigured();
+
+}  // namespace gpushare::sim
+
+#endif  // GPUSHARE_SIM_STATE_H_

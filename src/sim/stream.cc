@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/stream.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "sim/copy.h"
+#include "sim/state.h"
+
+namespace gpushare::sim {
+namespace {
+
+bool Counts(CommandType type) {
+  return type == CommandType::kKernel || type == CommandType::kCopy || type == CommandType::kSet;
+}
+
+void MayStart(Command* command) {
+  state().eligible.push_back({command, command->generation});
+}
+
+void Start(Command* command) {
+  State& s = state();
+  const uint64_t now = s.clock.now();
+  if (command->earliest > now) {
+    if (!command->due_set) {
+      command->due_set = true;
+      s.timeline.Push(command->earliest, command, Due::kStart, 0);
+    }
+    return;
+  }
+  command->started = true;
+  switch (command->type) {
+    case CommandType::kKernel:
+      command->stream->device->StartKernel(command);
+      break;
+    case CommandType::kCopy:
+    case CommandType::kSet:
+      command->stream->device->StartTransfer(command, s.timeline, now);
+      break;
+    case CommandType::kRecord:
+      if (command->timed && s.config.record_device > 0) {
+        s.timeline.Push(now + s.config.record_device, command, Due::kDone, 0);
+      } else {
+        Complete(command);
+      }
+      break;
+    case CommandType::kEmpty:
+      Complete(command);
+      break;
+    case CommandType::kHost:
+      s.host_functions.Run(command);
+      break;
+    case CommandType::kGraph:
+      for (const GraphRun::Node& node : command->graph->nodes) {
+        if (node.command->pending == 0) MayStart(node.command);
+      }
+      if (command->graph->nodes.empty()) Complete(command);
+      break;
+  }
+}
+
+void DeleteIfDone(Stream* stream) {
+  if (!stream->destroyed || stream->head != nullptr) return;
+  std::vector<Stream*>& streams = stream->context->streams;
+  streams.erase(std::find(streams.begin(), streams.end(), stream));
+  delete stream;
+}
+
+// What is left of a command once its work is done or dropped.
+void Release(Command* command) {
+  State& s = state();
+  for (Edge* edge = command->dependents; edge != nullptr;) {
+    Command* const to = edge->to;
+    if (to->generation == edge->generation && --to->pending == 0 &&
+        (to->run != nullptr ? to->run->command->started : to->stream->head == to)) {
+      MayStart(to);
+    }
+    Edge* const next = edge->next;
+    s.pool.Delete(edge);
+    edge = next;
+  }
+  command->dependents = nullptr;
+  if (!command->waiters.empty()) s.clock.WakeAll(command->waiters, s.config.sync_return);
+  if (command->type == CommandType::kRecord && command->event != nullptr) {
+    command->event->record = nullptr;
+    command->event->stamp = s.clock.now();
+  }
+  if (command->type == CommandType::kCopy) std::free(command->copy.staged);
+  if (Counts(command->type)) --command->account->queued;
+}
+
+void Unlink(Command* command) {
+  State& s = state();
+  Stream* const stream = command->stream;
+  stream->head = command->next;
+  if (stream->head == nullptr) stream->tail = nullptr;
+  --stream->queued;
+  if (!stream->space.empty()) s.clock.WakeOne(stream->space, s.config.wake_spin);
+  s.pool.Delete(command);
+  if (stream->head != nullptr && stream->head->pending == 0) MayStart(stream->head);
+  DeleteIfDone(stream);
+}
+
+void Cancel(Command* command) {
+  State& s = state();
+  if (command->type == CommandType::kGraph) {
+    for (const GraphRun::Node& node : command->graph->nodes) {
+      if (node.command->generation == node.generation) Cancel(node.command);
+    }
+    delete command->graph;
+  } else if (command->started && (Counts(command->type))) {
+    command->stream->device->Cancel(command, s.timeline, s.clock.now());
+  }
+  Release(command);
+  if (command->run != nullptr) s.pool.Delete(command);
+}
+
+}  // namespace
+
+Command* NewCommand(Stream* stream, CommandType type) {
+  State& s = state();
+  Command* const command = s.pool.New();
+  command->type = type;
+  command->stream = stream;
+  command->account = stream->account;
+  command->level = LevelOf(stream->priority);
+  command->earliest = s.clock.now() + s.config.launch_latency;
+  if (Counts(type)) ++command->account->queued;
+  return command;
+}
+
+void Submit(Stream* stream, Command* command) {
+  State& s = state();
+  // The legacy stream waits for all blocking streams, and they for it.
+  if (!stream->non_blocking) {
+    Context* const context = stream->context;
+    if (stream->legacy) {
+      for (Stream* other : context->streams) {
+        if (!other->non_blocking && other->tail != nullptr) s.pool.AddEdge(other->tail, command);
+      }
+    } else if (context->legacy->tail != nullptr) {
+      s.pool.AddEdge(context->legacy->tail, command);
+    }
+  }
+  ++stream->queued;
+  if (stream->tail != nullptr) {
+    stream->tail->next = command;
+    stream->tail = command;
+    return;
+  }
+  stream->head = stream->tail = command;
+  if (command->pending != 0) return;
+  MayStart(command);
+  Settle();
+}
+
+void Complete(Command* command) {
+  State& s = state();
+  Context* const context = command->stream->context;
+  const bool faulted = command->type == CommandType::kKernel && command->kernel.faults;
+  if (command->type == CommandType::kGraph) delete command->graph;
+  Release(command);
+  if (GraphRun* const run = command->run) {
+    s.pool.Delete(command);
+    if (--run->left == 0) Complete(run->command);
+  } else {
+    Unlink(command);
+  }
+  constexpr int kIllegalAddress = 700;
+  if (faulted) LoseContext(context, kIllegalAddress);
+}
+
+void Settle() {
+  State& s = state();
+  for (;;) {
+    // Starting one may add others.
+    for (size_t i = 0; i < s.eligible.size(); ++i) {
+      const Eligible next = s.eligible[i];
+      if (next.command->generation == next.generation) Start(next.command);
+    }
+    s.eligible.clear();
+    for (const auto& device : s.devices) {
+      if (device->needs_dispatch()) device->Dispatch(s.timeline, s.clock.now());
+    }
+    if (s.eligible.empty()) break;
+  }
+  s.clock.SetNextEvent(s.timeline.next());
+}
+
+void RunDueEvents() {
+  State& s = state();
+  const uint64_t now = s.clock.now();
+  while (s.timeline.next() <= now) {
+    const TimelineEvent event = s.timeline.Pop();
+    Command* const command = event.command;
+    if (command->generation != event.generation) continue;
+    switch (event.due) {
+      case Due::kStart:
+        command->due_set = false;
+        Start(command);
+        break;
+      case Due::kGroups:
+        if (command->stream->device->FinishGroups(command, event.count, now)) Complete(command);
+        break;
+      case Due::kDone:
+        if (command->type != CommandType::kRecord) {
+          MoveBytes(*command);
+          command->stream->device->FinishTransfer(command, s.timeline, now);
+        }
+        Complete(command);
+        break;
+    }
+  }
+  Settle();
+}
+
+void CancelStream(Stream* stream) {
+  State& s = state();
+  while (Command* const command = stream->head) {
+    Cancel(command);
+    stream->head = command->next;
+    if (stream->head == nullptr) stream->tail = nullptr;
+    s.pool.Delete(command);
+  }
+  stream->queued = 0;
+  s.clock.WakeAll(stream->space, s.config.wake_spin);
+  DeleteIfDone(stream);
+}
+
+void LoseContext(Context* context, int code) {
+  context->lost = code;
+  CancelStream(context->legacy.get());
+  // A copy: a destroyed stream goes with its last command.
+  const std::vector<Stream*> streams = context->streams;
+  for (Stream* stream : streams) CancelStream(stream);
+}
+
+}  // namespace gpushare::sim

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contexts, streams and events, and how commands move through them.
+#ifndef GPUSHARE_SIM_STREAM_H_
+#define GPUSHARE_SIM_STREAM_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "sim/clock.h"
+#include "sim/command.h"
+#include "sim/device.h"
+
+namespace gpushare::sim {
+
+struct Capture;
+struct GraphNode;
+
+// A FIFO of commands. At most one of a stream's commands is started and not complete: its head.
+struct Stream {
+  uint64_t handle = 0;  // 0: the context's legacy stream
+  uint64_t id = 0;
+  Context* context = nullptr;
+  Device* device = nullptr;
+  int priority = 0;
+  bool non_blocking = false;
+  bool legacy = false;
+  bool per_thread = false;  // a thread's default stream
+  bool destroyed = false;  // goes when its last command does
+  Command* head = nullptr;
+  Command* tail = nullptr;
+  uint32_t queued = 0;  // commands
+  WaitList space;       // callers that found it full
+  Account* account = nullptr;
+
+  // While a capture is going on: whose it is, and what the next node will depend on.
+  Capture* capture = nullptr;
+  std::vector<GraphNode*> capture_tail;
+};
+
+struct Event {
+  uint64_t handle = 0;
+  Context* context = nullptr;
+  unsigned flags = 0;
+  bool timing = true;
+  bool recorded = false;
+  Command* record = nullptr;  // the latest record while it is not complete
+  uint64_t stamp = 0;
+
+  // Recorded into a capture that goes on: its tail at that time.
+  Capture* capture = nullptr;
+  uint64_t capture_id = 0;
+  std::vector<GraphNode*> capture_tail;
+};
+
+struct Context {
+  uint64_t handle = 0;
+  Device* device = nullptr;
+  unsigned flags = 0;
+  bool is_primary = false;
+  int lost = 0;  // CUresult of the fault that took it down
+  unsigned cache_config = 0;
+  std::unique_ptr<Stream> legacy;
+  std::vector<Stream*> streams;  // all but the legacy one
+  size_t stack_limit = 1024, printf_limit = 1 << 20, heap_limit = 8 << 20;
+};
+
+// A graph executable on the device: its nodes as commands.
+struct GraphRun {
+  Command* command;  // of the stream it was launched into
+  size_t left;
+  struct Node {
+    Command* command;
+    uint32_t generation;
+  };
+  std::vector<Node> nodes;
+};
+
+// Ends the command's life in the stream with the usual consequences: later commands may start, waiters
+// run again. Called by Settle's callers only.
+void Complete(Command* command);
+
+// Puts a command at the end of the stream. Its earliest start must be set.
+void Submit(Stream* stream, Command* command);
+
+// Starts what can start, at the present time.
+void Settle();
+
+// The clock's callback: everything that is due now.
+void RunDueEvents();
+
+// Drops everything that the stream has queued or running, without effect. A destroyed stream is gone
+// afterwards.
+void CancelStream(Stream* stream);
+
+// Every stream of the context stops, and every later call in it answers `code`.
+void LoseContext(Context* context, int code);
+
+// A command of the stream on the account and priority of the stream.
+Command* NewCommand(Stream* stream, CommandType type);
+
+// The dispatch level of a stream priority.
+inline uint8_t LevelOf(int priority) { return static_cast<uint8_t>(kPriorityLevels - 1 + priority); }
+
+}  // namespace gpushare::sim
+
+#endif  // GPUSHARE_SIM_STREAM_H_
