@@ -2,8 +2,8 @@
 // The driver entry points that the measurements call, found in a libcuda opened at run time.
 //
 //   DriverCalls cu = OpenDriver();
-//   MUST(cu, cuMemAlloc, &pointer, bytes);      // reports the failure and ends this process, or returns
-//   if (cu.cuEventQuery(event) == CUDA_SUCCESS) ...
+//   MUST(cu, cuMemAlloc, &pointer, bytes);      // reports the failure and ends this process, or
+//   returns if (cu.cuEventQuery(event) == CUDA_SUCCESS) ...
 //
 // cuda.h gives the types and, through its macros, the names with their versions (cuMemAlloc becomes
 // cuMemAlloc_v2 on both sides). Nothing is linked.
@@ -49,8 +49,8 @@ struct DriverCalls {
 // GPUSHARE_DRIVER, else libcuda.so.1. Reports a failure and ends the process when there is none.
 DriverCalls OpenDriver();
 
-// Nanoseconds of the clock that the driver's work is measured against: CLOCK_MONOTONIC, or the simulated
-// GPU's clock once OpenDriver() has found one.
+// Nanoseconds of the clock that the driver's work is measured against: CLOCK_MONOTONIC, or the
+// simulated GPU's clock once OpenDriver() has found one.
 int64_t Now();
 
 std::string ErrorName(const DriverCalls& cu, CUresult result);

@@ -19,7 +19,8 @@ namespace gpushare::facts {
 // %globaltimer when a kernel's first block started and its last one ended.
 struct Stamp {
   uint64_t start = UINT64_MAX, end = 0;
-  double length() const { return static_cast<double>(end) - static_cast<double>(start); }
+  // Stamps count from 1970: too large for the precision of a double, so they are subtracted first.
+  double length() const { return static_cast<double>(static_cast<int64_t>(end - start)); }
 };
 
 struct Gpu {
@@ -40,12 +41,13 @@ struct Gpu {
   void Record(CUevent event, CUstream stream) const;
   void Sync(CUstream stream) const;
   double ElapsedNs(CUevent start, CUevent end) const;
-  // Waits by asking: returns within a microsecond of the event, and time passes on a virtual clock too.
+  // Waits by asking: returns within a microsecond of the event, and time passes on a virtual clock
+  // too.
   void Poll(CUevent event) const;
   void PollUntil(int64_t when, CUstream stream) const;
 
-  // `blocks` blocks of one an SM that spin for `ns`; `stamp` as in kernels.h, 0 for none. `sim_ns` is the
-  // duration of the whole kernel, which only differs from `ns` when it has several waves.
+  // `blocks` blocks of one an SM that spin for `ns`; `stamp` as in kernels.h, 0 for none. `sim_ns`
+  // is the duration of the whole kernel, which only differs from `ns` when it has several waves.
   void Spin(CUstream stream, int blocks, double ns, CUdeviceptr stamp = 0, double sim_ns = 0) const;
   void SpinSmall(CUstream stream, int blocks, double ns) const;
   void Nothing(CUstream stream) const;

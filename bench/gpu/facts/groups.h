@@ -41,8 +41,8 @@ void MeasureCopies();         // copies.cc
 void MeasureWake();           // waiting.cc
 void MeasureElapsedStep();    // waiting.cc
 
-// Roles of the processes that processes.cc starts from this same program: `gpu-facts --role NAME ARGUMENT`.
-// -1 when there is no such role.
+// Roles of the processes that processes.cc starts from this same program: `gpu-facts --role NAME
+// ARGUMENT`. -1 when there is no such role.
 int PlayRole(const std::string& role, const std::string& argument);
 
 }  // namespace gpushare::facts

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // gpu-facts: measures what gpushare's defaults rest on, on one GPU, and prints JSON.
 //
-//   gpu-facts [--out FILE] [--date DATE] [--commit COMMIT] [--limit SECONDS] [--only GROUP]... [--list]
+//   gpu-facts [--out FILE] [--date DATE] [--commit COMMIT] [--limit SECONDS] [--only GROUP]...
+//   [--list]
 //
-// Each group of measurements runs in a child process with a time limit; what fails is recorded with its
-// reason. Ends with 0 when the run came to its end, 1 when not one group gave a fact, 2 for wrong
-// arguments. docs/on-a-gpu.md says what the facts are for.
+// Each group of measurements runs in a child process with a time limit; what fails is recorded with
+// its reason. Ends with 0 when the run came to its end, 1 when not one group gave a fact, 2 for
+// wrong arguments. docs/on-a-gpu.md says what the facts are for.
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>

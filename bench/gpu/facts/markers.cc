@@ -10,8 +10,8 @@ namespace {
 
 enum class Between { kNothing, kTimed, kPlain };
 
-// ns a kernel of `kernels` in a row, each followed by a record as asked. Everything is queued before the
-// first one starts, so the host does not count.
+// ns a kernel of `kernels` in a row, each followed by a record as asked. Everything is queued
+// before the first one starts, so the host does not count.
 double NsAKernel(const Gpu& gpu, CUstream stream, int kernels, Between between,
                  const std::vector<CUevent>& timed, const std::vector<CUevent>& plain,
                  CUevent start, CUevent end) {
@@ -32,8 +32,8 @@ struct Marker {
   size_t last_kernel;  // its stamp
 };
 
-// Sparse end markers on `streams` streams that are all backlogged: how much later than its kernel's end
-// each one says it was, counted from a marker on an idle device.
+// Sparse end markers on `streams` streams that are all backlogged: how much later than its kernel's
+// end each one says it was, counted from a marker on an idle device.
 std::vector<double> MarkerLags(const Gpu& gpu, size_t streams) {
   constexpr size_t kGrants = 50, kKernels = 4;
   const size_t all = 1 + streams * kGrants * kKernels;
@@ -70,9 +70,9 @@ std::vector<double> MarkerLags(const Gpu& gpu, size_t streams) {
   return lags;
 }
 
-// Two backlogged streams, kernels of 14 us with a marker each 8, and of 200 us with a marker each. Device
-// time by attribution of each interval between markers to the one that completed, against the kernels'
-// own: percentage points by which the short kernels' share is wrong.
+// Two backlogged streams, kernels of 14 us with a marker each 8, and of 200 us with a marker each.
+// Device time by attribution of each interval between markers to the one that completed, against
+// the kernels' own: percentage points by which the short kernels' share is wrong.
 double SerialAttributionError(const Gpu& gpu) {
   constexpr size_t kShort = 400, kShortGrant = 8, kLong = 30, kTrials = 1 + kShort + kLong;
   CUdeviceptr stamps = gpu.NewStamps(kTrials);
@@ -116,11 +116,10 @@ double SerialAttributionError(const Gpu& gpu) {
     before = marker.when;
   }
   const std::vector<Stamp> seen = gpu.ReadStamps(stamps, kTrials);
-  const double horizon = static_cast<double>(seen[0].end) + until;
   double by_kernel[2] = {};
   for (size_t i = 1; i < kTrials; ++i) {
-    if (static_cast<double>(seen[i].end) <= horizon)
-      by_kernel[i <= kShort ? 1 : 0] += seen[i].length();
+    const double ended = static_cast<double>(static_cast<int64_t>(seen[i].end - seen[0].end));
+    if (ended <= until) by_kernel[i <= kShort ? 1 : 0] += seen[i].length();
   }
   const auto share = [](const double* of) { return 100 * of[1] / (of[0] + of[1]); };
   return share(by_marker) - share(by_kernel);

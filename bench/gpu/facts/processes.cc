@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several contexts and processes on one device: how they take turns, and how long a dead one's memory stays.
+// Several contexts and processes on one device: how they take turns, and how long a dead one's
+// memory stays.
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
@@ -122,8 +123,8 @@ struct GapWatch {
   }
 };
 
-// Adds what a run says about turns: how long it was on and off, and the part of the time between its first
-// and last gap that it was on.
+// Adds what a run says about turns: how long it was on and off, and the part of the time between
+// its first and last gap that it was on.
 void CollectTurns(const GapRun& run, std::vector<double>& on, std::vector<double>& off,
                   std::vector<double>& share) {
   double on_sum = 0, off_sum = 0;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a measurement tells its parent process what it found.
 //
-// Every group of measurements runs in a process of its own, so that a lost context, a crash or a hang costs
-// one group and not the run. It writes lines to a pipe: a fact, something about the machine, or why it stops.
+// Every group of measurements runs in a process of its own, so that a lost context, a crash or a
+// hang costs one group and not the run. It writes lines to a pipe: a fact, something about the
+// machine, or why it stops.
 #ifndef GPUSHARE_GPU_FACTS_REPORT_H_
 #define GPUSHARE_GPU_FACTS_REPORT_H_
 

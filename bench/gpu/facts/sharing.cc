@@ -13,8 +13,8 @@ struct Crowd {
   bool high;        // the probe runs at the greatest priority, else at theirs
 };
 
-// From the launch call to the completion, seen by asking, of a 50 us kernel on half of the SMs, beside a
-// stream with 20 ms of kernels queued (crowd null: alone).
+// From the launch call to the completion, seen by asking, of a 50 us kernel on half of the SMs,
+// beside a stream with 20 ms of kernels queued (crowd null: alone).
 std::vector<double> ProbeLatency(const Gpu& gpu, const Crowd* crowd) {
   CUstream busy = gpu.NewStream(gpu.least_priority);
   CUstream probe =

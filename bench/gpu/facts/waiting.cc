@@ -55,7 +55,8 @@ std::vector<double> WakeLatency(bool sleeping, std::vector<double>* cost_of_wake
   return samples;
 }
 
-// Least difference other than zero between elapsed times, counted from `origin`, of records in a row.
+// Least difference other than zero between elapsed times, counted from `origin`, of records in a
+// row.
 double LeastStep(const Gpu& gpu, CUstream stream, CUevent origin) {
   std::vector<CUevent> events;
   for (int i = 0; i < 500; ++i) {

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Quotas against the driver's own count of memory.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "gpushare/error.h"
+#include "tests/gpu/bed.h"
+
+namespace gpushare::gpu_test {
+namespace {
+
+using namespace literals;  // NOLINT: the units of the test
+
+using MemGetInfo = int(size_t* free, size_t* total);
+
+class MemoryTest : public GpuTest {
+ protected:
+  Bytes FreeByDriver() const {
+    auto* info = runtime().Symbol<MemGetInfo>("cuMemGetInfo_v2");
+    size_t free = 0, total = 0;
+    EXPECT_NE(info, nullptr);
+    EXPECT_EQ(info(&free, &total), 0);
+    return Bytes(free);
+  }
+};
+
+TEST_F(MemoryTest, QuotaIsExactAgainstTheDriversCount) {
+  // On a GPU the log lies within the quota as well.
+  constexpr Bytes kQuota = 1_GiB, kPiece = 128_MiB;
+  Player& player = Add("a", "memory=1GiB");
+  const Bytes before = player.device.stats()->memory.used;
+  const Bytes free_before = FreeByDriver();
+  std::vector<Allocation> pieces;
+  absl::Status refused;
+  for (;;) {
+    absl::StatusOr<Allocation> piece = player.allocator.Allocate(kPiece);
+    if (!piece.ok()) {
+      refused = piece.status();
+      break;
+    }
+    pieces.push_back(*std::move(piece));
+    ASSERT_LE(pieces.size(), 8u) << "more than the quota was given out";
+  }
+  const uint64_t fitting = (kQuota - before).count() / kPiece.count();
+  EXPECT_EQ(pieces.size(), fitting);
+  const Bytes taken = kPiece * pieces.size();
+  EXPECT_EQ(player.device.stats()->memory.used, before + taken);
+  // Pieces of whole 2 MiB pages: the driver's count falls by the same bytes.
+  EXPECT_EQ(free_before - FreeByDriver(), taken);
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  const auto detail = ErrorDetail::Of(refused);
+  ASSERT_TRUE(detail.has_value()) << refused;
+  EXPECT_EQ(detail->limit, "memory");
+  EXPECT_EQ(detail->asked, kPiece.count());
+  EXPECT_EQ(detail->left, (kQuota - before - taken).count());
+
+  // To the byte: what is left fits, one byte more does not.
+  const Bytes left = kQuota - before - taken;
+  if (left.count() > 0) {
+    EXPECT_FALSE(player.allocator.Allocate(left + 1_B).ok());
+    const absl::StatusOr<Allocation> rest = player.allocator.Allocate(left);
+    EXPECT_TRUE(rest.ok()) << rest.status();
+    EXPECT_EQ(player.device.stats()->memory.used, kQuota);
+    EXPECT_FALSE(player.allocator.Allocate(1_B).ok());
+  } else {
+    EXPECT_FALSE(player.allocator.Allocate(1_B).ok());
+  }
+  pieces.clear();
+  EXPECT_EQ(player.device.stats()->memory.used, before);
+  EXPECT_EQ(FreeByDriver(), free_before);
+}
+
+TEST_F(MemoryTest, OneTenantsQuotaIsNotAnothers) {
+  Player& a = Add("a", "memory=512MiB");
+  Player& b = Add("b", "memory=512MiB");
+  EXPECT_FALSE(a.allocator.Allocate(513_MiB).ok());
+  const absl::StatusOr<Allocation> of_b = b.allocator.Allocate(384_MiB);
+  EXPECT_TRUE(of_b.ok()) << of_b.status();
+  const absl::StatusOr<Allocation> of_a = a.allocator.Allocate(384_MiB);
+  EXPECT_TRUE(of_a.ok()) << of_a.status();
+  EXPECT_EQ(a.device.stats()->memory.denied, 1u);
+  EXPECT_EQ(b.device.stats()->memory.denied, 0u);
+}
+
+TEST_F(MemoryTest, BytesComeBackAsTheyWent) {
+  Player& player = Add("a", "memory=512MiB");
+  const absl::StatusOr<Allocation> buffer = player.allocator.Allocate(64_MiB);
+  ASSERT_TRUE(buffer.ok()) << buffer.status();
+  std::vector<uint32_t> out(16 << 20), in(16 << 20);
+  for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<uint32_t>(i * 2654435761u);
+  GPUSHARE_GPU_TEST_OK(player.stream.CopyToDevice(buffer->pointer(), out.data(), 64_MiB));
+  GPUSHARE_GPU_TEST_OK(player.stream.CopyToHost(in.data(), buffer->pointer(), 64_MiB));
+  EXPECT_EQ(in, out);
+}
+
+}  // namespace
+}  // namespace gpushare::gpu_test
