@@ -270,7 +270,8 @@ State::Choice State::Judge(TenantId id, Phase phase, Time again) {
   // Out of turn: only to keep the device from running dry, and only when nobody before it is about to
   // launch, or when enough has been idled away on such hopes.
   const bool idle = out == Nanos(0);
-  const bool nearly_idle = out <= options.low_window || gated_commands < min_commands - 1;
+  const bool nearly_idle =
+      out <= options.low_window || (gated_commands < min_commands - 1 && out < window);
   Time covered_until = kNever;
   bool covered = false;
   if (nearly_idle && idle_budget > 0) {
