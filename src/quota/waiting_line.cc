@@ -10,7 +10,7 @@ namespace gpushare::quota {
 bool WaitingLine::Charge(Account& account, uint64_t bytes, base::Clock& clock, Time deadline) {
   const auto waiter = std::make_shared<Waiter>(account, bytes, clock);
   {
-    const std::lock_guard lock(mutex_);
+    base::MutexLock lock(&mutex_);
     queue_.push_back(waiter);
     waiters_.fetch_add(1);
     account.waiting_.fetch_add(1);
@@ -21,7 +21,7 @@ bool WaitingLine::Charge(Account& account, uint64_t bytes, base::Clock& clock, T
     clock.Wait(waiter->granted, 0, deadline, Nanos(0));
   }
   {
-    const std::lock_guard lock(mutex_);
+    base::MutexLock lock(&mutex_);
     if (waiter->granted.load() != 0) return true;
     queue_.remove(waiter);
     waiters_.fetch_sub(1);
@@ -35,7 +35,7 @@ bool WaitingLine::Charge(Account& account, uint64_t bytes, base::Clock& clock, T
 void WaitingLine::Serve() {
   std::vector<std::shared_ptr<Waiter>> served;
   {
-    const std::lock_guard lock(mutex_);
+    base::MutexLock lock(&mutex_);
     std::vector<const Account*> blocked;
     for (auto at = queue_.begin(); at != queue_.end();) {
       Waiter& waiter = **at;

@@ -14,9 +14,9 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 
 #include "base/clock.h"
+#include "base/sync.h"
 #include "quota/ledger.h"
 
 namespace gpushare::quota {
@@ -40,8 +40,9 @@ class WaitingLine {
   };
 
   std::atomic<uint32_t> waiters_{0};
-  std::mutex mutex_;
-  std::list<std::shared_ptr<Waiter>> queue_;  // shared with whoever is about to wake one
+  base::Mutex mutex_;
+  std::list<std::shared_ptr<Waiter>> queue_
+      ABSL_GUARDED_BY(mutex_);  // shared with whoever is about to wake one
 };
 
 }  // namespace gpushare::quota

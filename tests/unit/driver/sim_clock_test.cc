@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "driver/sim_clock.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "driver/driver.h"
+
+namespace gpushare::driver {
+namespace {
+
+class SimClockTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto driver = Driver::Open({.path = "sim", .simulation = "clock=virtual"});
+    ASSERT_TRUE(driver.ok()) << driver.status();
+    driver_ = *std::move(driver);
+    enter_ = Look<decltype(&gpushare_sim_thread_enter)>("gpushare_sim_thread_enter");
+    leave_ = Look<decltype(&gpushare_sim_thread_leave)>("gpushare_sim_thread_leave");
+    spend_ = Look<decltype(&gpushare_sim_spend)>("gpushare_sim_spend");
+  }
+  void TearDown() override {
+    EXPECT_EQ(Look<decltype(&gpushare_sim_reset)>("gpushare_sim_reset")(), 0);
+  }
+  template <typename Function>
+  Function Look(const char* name) {
+    return reinterpret_cast<Function>(driver_->Symbol(name));
+  }
+  base::Clock& clock() { return driver_->clock(); }
+
+  std::unique_ptr<Driver> driver_;
+  decltype(&gpushare_sim_thread_enter) enter_ = nullptr;
+  decltype(&gpushare_sim_thread_leave) leave_ = nullptr;
+  decltype(&gpushare_sim_spend) spend_ = nullptr;
+};
+
+TEST_F(SimClockTest, TimePassesOnlyWhenSpent) {
+  enter_("test");
+  const Time start = clock().Now();
+  EXPECT_EQ(clock().Now(), start);
+  spend_(1234);
+  EXPECT_EQ(clock().Now() - start, Nanos(1234));
+  leave_();
+}
+
+TEST_F(SimClockTest, AnHourOfSleepTakesNoTime) {
+  const auto real_start = std::chrono::steady_clock::now();
+  enter_("test");
+  const Time start = clock().Now();
+  clock().SleepUntil(start + Seconds(3600));
+  const Nanos slept = clock().Now() - start;
+  leave_();
+  EXPECT_GE(slept, Seconds(3600));
+  EXPECT_LT(slept, Seconds(3600) + Millis(1));
+  EXPECT_LT(std::chrono::steady_clock::now() - real_start, std::chrono::seconds(60));
+}
+
+TEST_F(SimClockTest, WaitReturnsAtTheDeadlineOrWhenTheWordHasChanged) {
+  enter_("test");
+  const std::atomic<uint32_t> word{5};
+  const Time deadline = clock().Now() + Micros(100);
+  EXPECT_EQ(clock().Wait(word, 5, deadline, Nanos(0)), base::WaitResult::kDeadline);
+  EXPECT_GE(clock().Now(), deadline);
+  const Time now = clock().Now();
+  EXPECT_EQ(clock().Wait(word, 4, kNever, Nanos(0)), base::WaitResult::kWoken);
+  EXPECT_LT(clock().Now() - now, Micros(1));
+  leave_();
+}
+
+TEST_F(SimClockTest, AWakeWithinTheSpinTimeIsCheaper) {
+  enter_("test");
+  std::vector<Nanos> delays;
+  for (const Nanos spin : {Micros(200), Nanos(0)}) {
+    std::atomic<uint32_t> word{0};
+    Time woken;
+    const auto waiter = clock().StartThread("waiter", [&] {
+      while (word.load() == 0) clock().Wait(word, 0, kNever, spin);
+      woken = clock().Now();
+    });
+    clock().SleepUntil(clock().Now() + Micros(50));
+    word.store(1);
+    const Time wake = clock().Now();
+    clock().Wake(word, 1);
+    waiter->Join();
+    delays.push_back(woken - wake);
+  }
+  leave_();
+  EXPECT_LT(delays[0], Micros(2));
+  EXPECT_GT(delays[1], Micros(10));
+}
+
+TEST_F(SimClockTest, JoinReturnsWhenTheThreadHasEnded) {
+  enter_("test");
+  bool ran = false;
+  const Time start = clock().Now();
+  const auto thread = clock().StartThread("worker", [&] {
+    spend_(5'000'000);
+    ran = true;
+  });
+  thread->Join();
+  EXPECT_TRUE(ran);
+  EXPECT_GE(clock().Now() - start, Millis(5));
+  EXPECT_LT(clock().Now() - start, Millis(6));
+  leave_();
+}
+
+TEST_F(SimClockTest, AThreadThatIsNotRegisteredCanJoin) {
+  bool ran = false;
+  auto thread = clock().StartThread("worker", [&] {
+    clock().SleepUntil(clock().Now() + Millis(5));
+    ran = true;
+  });
+  thread->Join();
+  EXPECT_TRUE(ran);
+}
+
+TEST_F(SimClockTest, TheDestructorJoins) {
+  bool ran = false;
+  {
+    const auto thread = clock().StartThread("worker", [&] { ran = true; });
+  }
+  EXPECT_TRUE(ran);
+}
+
+// Threads that hand a word to and fro do so at the same moments in every run.
+TEST_F(SimClockTest, TheSameRunHasTheSameTimes) {
+  const auto play = [&] {
+    enter_("test");
+    const Time start = clock().Now();
+    std::atomic<uint32_t> turn{0};
+    std::vector<int64_t> times;
+    std::vector<std::unique_ptr<base::ClockThread>> threads;
+    for (uint32_t me = 0; me < 3; ++me) {
+      threads.push_back(clock().StartThread("player" + std::to_string(me), [&, me] {
+        for (int round = 0; round < 50; ++round) {
+          for (uint32_t now = turn.load(); now % 3 != me; now = turn.load()) {
+            clock().Wait(turn, now, kNever, Micros(10));
+          }
+          spend_(100 + 77 * me);
+          times.push_back((clock().Now() - start).count());
+          turn.fetch_add(1);
+          clock().Wake(turn, 3);
+        }
+      }));
+    }
+    for (const auto& thread : threads) thread->Join();
+    times.push_back((clock().Now() - start).count());
+    leave_();
+    return times;
+  };
+  const std::vector<int64_t> first = play();
+  ASSERT_EQ(first.size(), 151u);
+  for (int run = 0; run < 5; ++run) EXPECT_EQ(play(), first);
+}
+
+}  // namespace
+}  // namespace gpushare::driver
