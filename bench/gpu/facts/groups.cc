@@ -80,16 +80,16 @@ constexpr FactInfo kMarkerBias[] = {
 constexpr FactInfo kPriority[] = {
     {"probe_alone", "ns", "launch to completion of a 50 us kernel on half of the SMs, idle device"},
     {"probe_beside_1ms_blocks_equal", "ns",
-     "the same beside a queue of one-wave kernels of 1 ms, equal priority"},
+     "the same beside four streams of queued one-wave kernels of 1 ms, equal priority"},
     {"probe_beside_1ms_blocks_high", "ns", "the same at the greatest priority"},
     {"probe_beside_50us_blocks_equal", "ns",
-     "beside a queue of 1 ms kernels of 20 waves of 50 us, equal priority"},
+     "beside four streams of 1 ms kernels of 20 waves of 50 us, equal priority"},
     {"probe_beside_50us_blocks_high", "ns", "the same at the greatest priority"},
 };
 constexpr FactInfo kConcurrency[] = {
     {"overlap_half_half", "fraction",
-     "part of a 2 ms kernel's run that a second one on another stream shares; each on half of the "
-     "SMs, one block an SM"},
+     "(twice a 2 ms kernel alone minus two at once on two streams) by one alone: 1 together, 0 in "
+     "turn; each on half of the SMs, one block an SM"},
     {"overlap_three_quarters", "fraction", "the same, each on three quarters of the SMs"},
     {"overlap_full_full", "fraction", "the same, each on all SMs"},
     {"overlap_small_blocks", "fraction",
@@ -139,12 +139,13 @@ constexpr FactInfo kWake[] = {
     {"futex_wake_call", "ns", "store and FUTEX_WAKE, cost to the waker"},
     {"spin_wake", "ns", "from the store until a thread that reads the word in a loop has seen it"},
 };
-constexpr FactInfo kElapsedStep[] = {
-    {"elapsed_step_start", "ns",
-     "least difference between elapsed times of 500 records in a row, counted from an event just "
-     "before"},
-    {"elapsed_step_4s", "ns", "the same counted from an event 4.2 s before"},
-    {"elapsed_step_8s", "ns", "the same counted from an event 8.4 s before"},
+constexpr FactInfo kElapsedError[] = {
+    {"elapsed_error_start", "ns",
+     "greatest error of the distance of two records, within 1 ms or so, taken as a difference of "
+     "elapsed times "
+     "counted from an event just before"},
+    {"elapsed_error_4s", "ns", "the same counted from an event 4.2 s before"},
+    {"elapsed_error_8s", "ns", "the same counted from an event 8.4 s before"},
 };
 
 constexpr Group kGroups[] = {
@@ -160,7 +161,7 @@ constexpr Group kGroups[] = {
     {"green_contexts", 20, MeasureGreenContexts, kGreen},
     {"copies", 20, MeasureCopies, kCopies},
     {"wake", 20, MeasureWake, kWake},
-    {"elapsed_step", 30, MeasureElapsedStep, kElapsedStep},
+    {"elapsed_error", 30, MeasureElapsedError, kElapsedError},
     {"context_slice", 30, MeasureContextSlice, kContextSlice},
     {"teardown", 60, MeasureTeardown, kTeardown},
 };

@@ -14,30 +14,29 @@ struct Crowd {
 };
 
 // From the launch call to the completion, seen by asking, of a 50 us kernel on half of the SMs,
-// beside a stream with 20 ms of kernels queued (crowd null: alone).
+// beside four streams that have 20 ms of kernels queued together (crowd null: alone).
 std::vector<double> ProbeLatency(const Gpu& gpu, const Crowd* crowd) {
-  CUstream busy = gpu.NewStream(gpu.least_priority);
+  std::vector<CUstream> busy;
+  for (int i = 0; i < 4; ++i) busy.push_back(gpu.NewStream(gpu.least_priority));
   CUstream probe =
       gpu.NewStream(crowd == nullptr || crowd->high ? gpu.greatest_priority : gpu.least_priority);
   CUevent done = gpu.NewEvent(false);
   std::vector<double> samples;
   for (int i = -2; i < 30; ++i) {
-    if (crowd != nullptr) {
-      const int waves = static_cast<int>(kNsPerMs / crowd->block_ns);
-      for (int k = 0; k < 20; ++k) {
-        gpu.Spin(busy, gpu.sms * waves, crowd->block_ns, 0, kNsPerMs);
-      }
+    const int waves = crowd == nullptr ? 0 : static_cast<int>(kNsPerMs / crowd->block_ns);
+    for (size_t k = 0; crowd != nullptr && k < 20; ++k) {
+      gpu.Spin(busy[k % busy.size()], gpu.sms * waves, crowd->block_ns, 0, kNsPerMs);
     }
     // Another moment of the running kernel each time.
-    gpu.PollUntil(Now() + 2'000'000 + (i + 2) * 137'000, busy);
+    gpu.PollUntil(Now() + 2'000'000 + (i + 2) * 137'000, busy[0]);
     const int64_t before = Now();
     gpu.Spin(probe, std::max(gpu.sms / 2, 1), 50 * kNsPerUs);
     gpu.Record(done, probe);
     gpu.Poll(done);
     if (i >= 0) samples.push_back(static_cast<double>(Now() - before));
-    gpu.Sync(busy);
+    for (CUstream stream : busy) gpu.Sync(stream);
   }
-  MUST(gpu.cu, cuStreamDestroy, busy);
+  for (CUstream stream : busy) MUST(gpu.cu, cuStreamDestroy, stream);
   MUST(gpu.cu, cuStreamDestroy, probe);
   return samples;
 }
@@ -58,7 +57,7 @@ double TogetherNs(const Gpu& gpu, CUstream a, CUstream b, LaunchA launch_a, Laun
   return gpu.ElapsedNs(start, end);
 }
 
-// Part of a kernel's run during which another of the same size ran as well: 1 together, 0 in turn.
+// 1: two kernels on two streams take as long as one; 0: as long as one after the other.
 std::vector<double> Overlap(const Gpu& gpu, int blocks, bool small) {
   constexpr double kNs = 2 * kNsPerMs;
   CUstream a = gpu.NewStream(), b = gpu.NewStream();

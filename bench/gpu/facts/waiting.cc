@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waking threads, and how fine elapsed times are.
+// Waking threads, and how true elapsed times are.
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <climits>
+#include <cmath>
 #include <thread>
 
 #include "gpu.h"
@@ -55,25 +56,24 @@ std::vector<double> WakeLatency(bool sleeping, std::vector<double>* cost_of_wake
   return samples;
 }
 
-// Least difference other than zero between elapsed times, counted from `origin`, of records in a
-// row.
-double LeastStep(const Gpu& gpu, CUstream stream, CUevent origin) {
+// How wrong the distance between two events can be when it is taken as a difference of elapsed
+// times counted from `origin`: greatest error over records in a row, against their elapsed time
+// from the first of them.
+double ElapsedError(const Gpu& gpu, CUstream stream, CUevent origin) {
   std::vector<CUevent> events;
   for (int i = 0; i < 500; ++i) {
     events.push_back(gpu.NewEvent());
     gpu.Record(events.back(), stream);
   }
   gpu.Sync(stream);
-  std::vector<double> when;
-  for (CUevent event : events) when.push_back(gpu.ElapsedNs(origin, event));
-  std::sort(when.begin(), when.end());
-  double least = 0;
-  for (size_t i = 1; i < when.size(); ++i) {
-    const double step = when[i] - when[i - 1];
-    if (step > 0 && (least == 0 || step < least)) least = step;
+  const double first = gpu.ElapsedNs(origin, events[0]);
+  double worst = 0;
+  for (CUevent event : events) {
+    const double by_origin = gpu.ElapsedNs(origin, event) - first;
+    worst = std::max(worst, std::abs(by_origin - gpu.ElapsedNs(events[0], event)));
   }
   for (CUevent event : events) MUST(gpu.cu, cuEventDestroy, event);
-  return least;
+  return worst;
 }
 
 }  // namespace
@@ -86,18 +86,18 @@ void MeasureWake() {
   Report("spin_wake", WakeLatency(false, nullptr));
 }
 
-void MeasureElapsedStep() {
+void MeasureElapsedError() {
   const Gpu gpu = OpenGpu();
   CUstream stream = gpu.NewStream();
   CUevent origin = gpu.NewEvent();
   gpu.Record(origin, stream);
-  ReportValue("elapsed_step_start", LeastStep(gpu, stream, origin));
+  ReportValue("elapsed_error_start", ElapsedError(gpu, stream, origin));
   gpu.Spin(stream, 1, 4'200 * kNsPerMs);
   gpu.Sync(stream);
-  ReportValue("elapsed_step_4s", LeastStep(gpu, stream, origin));
+  ReportValue("elapsed_error_4s", ElapsedError(gpu, stream, origin));
   gpu.Spin(stream, 1, 4'200 * kNsPerMs);
   gpu.Sync(stream);
-  ReportValue("elapsed_step_8s", LeastStep(gpu, stream, origin));
+  ReportValue("elapsed_error_8s", ElapsedError(gpu, stream, origin));
 }
 
 }  // namespace gpushare::facts
