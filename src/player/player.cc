@@ -31,6 +31,11 @@ class Run {
     return absl::OkStatus();
   }
 
+  absl::Status EndPass() {
+    ++result_.passes;
+    return options_.after_pass ? options_.after_pass() : absl::OkStatus();
+  }
+
   absl::Status Serve() {
     for (const Nanos arrival : options_.arrivals) {
       const Time at = options_.start + arrival;
@@ -38,8 +43,8 @@ class Run {
       port_.SleepUntil(at);
       for (const Step& step : program_.steps) GPUSHARE_RETURN_IF_ERROR(Launch(step));
       GPUSHARE_RETURN_IF_ERROR(port_.Synchronize());
-      ++result_.passes;
       result_.requests.push_back({arrival, port_.Now() - at});
+      GPUSHARE_RETURN_IF_ERROR(EndPass());
     }
     return absl::OkStatus();
   }
@@ -66,7 +71,7 @@ class Run {
       if (options_.mode == PlayMode::kSyncPerIteration) {
         GPUSHARE_RETURN_IF_ERROR(port_.Synchronize());
       }
-      if (complete) ++result_.passes;
+      if (complete) GPUSHARE_RETURN_IF_ERROR(EndPass());
     }
     return port_.Synchronize();
   }

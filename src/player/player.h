@@ -13,6 +13,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -35,10 +36,12 @@ struct Absence {
 
 struct PlayOptions {
   PlayMode mode = PlayMode::kBacklog;
-  Time start{};                   // sleeps until then
-  Time end = kNever;              // begins no pass from here on; kernels of a backlog stop here too
+  Time start{};       // sleeps until then
+  Time end = kNever;  // begins no pass from here on; kernels of a backlog stop here too
   std::vector<Nanos> arrivals = {};    // kOpenLoop: since start, ascending
   std::vector<Absence> absences = {};  // not kOpenLoop; ascending, disjoint
+  // Called after each pass, on the playing thread: what the program does beside launching.
+  std::function<absl::Status()> after_pass = nullptr;
   const std::atomic<bool>* stop = nullptr;  // ends early when set (another tenant failed)
 };
 

@@ -133,6 +133,21 @@ TEST(PlayerTest, ErrorsEndThePlayAndKeepTheCount) {
   EXPECT_EQ(result.passes, 2u);
 }
 
+TEST(PlayerTest, AfterPassIsCalledOncePerPassAndItsErrorEndsThePlay) {
+  for (const PlayMode mode :
+       {PlayMode::kBacklog, PlayMode::kSyncPerIteration, PlayMode::kOpenLoop}) {
+    FakePort port;
+    PlayResult result;
+    PlayOptions options = {.mode = mode, .end = At(Seconds(1)), .arrivals = std::vector<Nanos>(9)};
+    int calls = 0;
+    options.after_pass = [&] {
+      return ++calls == 3 ? absl::AbortedError("enough") : absl::OkStatus();
+    };
+    EXPECT_EQ(Play(Sample(), options, port, &result).code(), absl::StatusCode::kAborted);
+    EXPECT_EQ(result.passes, 3u);
+  }
+}
+
 TEST(PlayerTest, StopEndsEarly) {
   FakePort port;
   PlayResult result;

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/demo/options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <map>
+
+#include "gpushare/spec.h"
+
+namespace gpushare::cli {
+
+void AddDemoOptions(CLI::App* app, DemoOptions* options) {
+  const std::map<std::string, GpuKind> kinds = {
+      {"auto", GpuKind::kAuto}, {"real", GpuKind::kReal}, {"sim", GpuKind::kSimulated}};
+  app->add_option("--gpu", options->gpu,
+                  "where to run: real, sim (simulated), or auto: real if there is one")
+      ->transform(CLI::CheckedTransformer(kinds).description("real|sim|auto"));
+  app->add_option("--device", options->gpu_name, "which GPU: ordinal, UUID or PCI id")
+      ->capture_default_str();
+  app->add_option("--trace", options->traces,
+                  "kernel trace (CSV: kernel,bound,sms,duration_ns) in place of a tenant's "
+                  "workload; the first "
+                  "is the service's, then the training jobs', then the batch job's")
+      ->expected(1)
+      ->take_all()
+      ->type_name("FILE");
+  app->add_option("--policy", options->policy,
+                  "policy of the two training jobs; `gpushare policies` lists them")
+      ->capture_default_str()
+      ->type_name("NAME")
+      ->check([](const std::string& name) -> std::string {
+        const std::vector<std::string> names = PolicyNames();
+        if (std::find(names.begin(), names.end(), name) != names.end()) return "";
+        std::string known;
+        for (const std::string& each : names) known += (known.empty() ? "" : ", ") + each;
+        return "unknown policy '" + name.substr(0, 60) + "': known are " + known;
+      });
+  app->add_option("--seconds", options->seconds, "device time to run for, 1 to 3600")
+      ->capture_default_str()
+      ->check(CLI::Range(1.0, 3600.0));
+  app->add_option("--load", options->load, "load of the service, part of the device: 0.01 to 0.9")
+      ->capture_default_str()
+      ->check(CLI::Range(0.01, 0.9));
+  app->add_option("--seed", options->seed, "seed of the arrivals")->capture_default_str();
+  app->add_option("--json", options->json_path, "write all figures there")->type_name("OUT");
+  app->add_option("--plot", options->plot_path, "write the plot of shares over time there, as SVG")
+      ->type_name("OUT");
+  app->add_flag("--progress", options->progress, "show progress also when stderr is no terminal");
+  app->add_flag("--quiet", options->quiet, "show no progress and no notes");
+}
+
+}  // namespace gpushare::cli

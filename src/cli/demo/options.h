@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `gpushare demo` can be asked for.
+#ifndef GPUSHARE_CLI_DEMO_OPTIONS_H_
+#define GPUSHARE_CLI_DEMO_OPTIONS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli/open_gpu.h"
+
+namespace CLI {
+class App;
+}
+
+namespace gpushare::cli {
+
+inline constexpr int kDemoTenants = 4;
+
+struct DemoOptions {
+  GpuKind gpu = GpuKind::kAuto;
+  std::string gpu_name = "0";
+  std::vector<std::string> traces;  // replace the tenants' workloads, in order
+  std::string policy = "burst-share";
+  double seconds = 20;
+  uint64_t seed = 1;
+  double load = 0.15;
+  std::string json_path, plot_path;
+  bool progress = false;  // also without a terminal
+  bool quiet = false;
+};
+
+// Declares the options on `app`, which fills `options` when it parses. The ranges are checked there.
+void AddDemoOptions(CLI::App* app, DemoOptions* options);
+
+}  // namespace gpushare::cli
+
+#endif  // GPUSHARE_CLI_DEMO_OPTIONS_H_

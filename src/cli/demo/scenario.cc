@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/demo/scenario.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <cstdio>
+#include <random>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "workload/arrivals.h"
+#include "workload/models.h"
+
+namespace gpushare::cli {
+namespace {
+
+// Peak rates for a GPU by its name; the H200's for one that is not known. The SMs are the GPU's own.
+workload::GpuRates RatesFor(const GpuProbe& gpu) {
+  std::string name = gpu.name;
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  workload::GpuRates rates = *workload::RatesOf("h200");
+  for (const std::string& known : workload::KnownRates()) {
+    if (name.find(known) != std::string::npos) rates = *workload::RatesOf(known);
+  }
+  if (gpu.sm_count > 0) rates.sms = gpu.sm_count;
+  return rates;
+}
+
+std::string Percent0(double fraction) {
+  char text[16];
+  std::snprintf(text, sizeof(text), "%.0f %%", fraction * 100);
+  return text;
+}
+
+Nanos PartOf(Nanos length, double part) {
+  return Nanos(std::llround(static_cast<double>(length.count()) * part));
+}
+
+// The built-in networks of the four tenants.
+struct Builtin {
+  const char* what;
+  workload::KernelTrace trace;
+};
+
+absl::StatusOr<std::vector<Builtin>> Builtins(const workload::GpuRates& rates) {
+  using workload::Pass;
+  GPUSHARE_ASSIGN_OR_RETURN(workload::ModelTrace service, workload::Resnet50({.batch = 8}, rates));
+  GPUSHARE_ASSIGN_OR_RETURN(workload::ModelTrace vision,
+                            workload::Resnet50({.pass = Pass::kTraining, .batch = 64}, rates));
+  GPUSHARE_ASSIGN_OR_RETURN(workload::ModelTrace language,
+                            workload::BertBase({.pass = Pass::kTraining, .batch = 32}, rates));
+  GPUSHARE_ASSIGN_OR_RETURN(workload::ModelTrace batch,
+                            workload::GptPrefill({.batch = 8}, 1024, rates));
+  return std::vector<Builtin>{{"ResNet-50 inference, batch 8", std::move(service.trace)},
+                              {"ResNet-50 training, batch 64", std::move(vision.trace)},
+                              {"BERT-base training, batch 32", std::move(language.trace)},
+                              {"GPT prefill, 8 x 1024 tokens", std::move(batch.trace)}};
+}
+
+}  // namespace
+
+absl::StatusOr<Scenario> MakeScenario(const DemoOptions& options, const GpuProbe& gpu) {
+  GPUSHARE_ASSIGN_OR_RETURN(std::vector<Builtin> workloads, Builtins(RatesFor(gpu)));
+  std::vector<std::string> names;
+  for (Builtin& workload : workloads) names.emplace_back(workload.what);
+  for (size_t i = 0; i < std::min(options.traces.size(), workloads.size()); ++i) {
+    GPUSHARE_ASSIGN_OR_RETURN(workloads[i].trace, workload::ReadTraceFile(options.traces[i]));
+    names[i] = workloads[i].trace.label();
+  }
+
+  Scenario scenario;
+  scenario.length = Nanos(std::llround(options.seconds * 1e9));
+  scenario.leaves = PartOf(scenario.length, 0.4);
+  scenario.returns = PartOf(scenario.length, 0.6);
+
+  TenantPlan service;
+  service.name = "online";
+  service.asked = "priority";
+  service.spec = "memory=10%,priority=high";
+  service.mode = player::PlayMode::kOpenLoop;
+  // Requests come as fast as makes the load, counted in device time of a request that has the device alone.
+  const double request_s =
+      static_cast<double>(workload::Summarize(workloads[0].trace).total.count()) / 1e9;
+  std::mt19937_64 engine(options.seed);
+  service.arrivals = workload::PoissonArrivals(options.load / request_s, scenario.length, engine);
+
+  TenantPlan vision;
+  vision.name = "train-a";
+  vision.guarantee = 0.5;
+  vision.spec = "memory=40%,compute=50%,policy=" + options.policy;
+  vision.absences = {{scenario.leaves, scenario.returns}};
+  vision.memory.rotate_every = Millis(500);
+  vision.memory.too_much = 0.6;
+  vision.memory.ask_every = Seconds(1);
+
+  TenantPlan language;
+  language.name = "train-b";
+  language.guarantee = 0.3;
+  language.spec = "memory=25%,compute=30%,policy=" + options.policy;
+  language.memory.rotate_every = Millis(500);
+
+  TenantPlan batch;
+  batch.name = "batch";
+  batch.asked = "the rest";
+  batch.spec = "memory=15%,policy=best-effort,priority=normal";
+  batch.mode = player::PlayMode::kBacklog;
+  batch.memory.too_much = 2;
+  batch.memory.ask_every = Seconds(2);
+
+  for (TenantPlan* plan : {&service, &vision, &language, &batch}) {
+    const size_t i = scenario.tenants.size();
+    plan->workload = names[i];
+    plan->trace = std::move(workloads[i].trace);
+    if (plan->guarantee >= 0) plan->asked = Percent0(plan->guarantee);
+    scenario.tenants.push_back(std::move(*plan));
+  }
+  return scenario;
+}
+
+}  // namespace gpushare::cli

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/probe.h"
+
+#include <cstdio>
+
+#include "cli/text_table.h"
+
+namespace gpushare::cli {
+namespace {
+
+std::string Gibibytes(Bytes size) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.2f GiB", static_cast<double>(size.count()) / (1 << 30));
+  return text;
+}
+
+std::string LimitOrNone(Bytes limit) { return limit.count() > 0 ? Gibibytes(limit) : "none"; }
+
+}  // namespace
+
+ExitCode RunProbe(GpuKind kind, const std::string& name) {
+  const absl::StatusOr<OpenedGpu> opened = OpenGpu(kind, name);
+  if (!opened.ok()) {
+    std::fprintf(stderr, "gpushare probe: %s\n", std::string(opened.status().message()).c_str());
+    return kExitNoGpu;
+  }
+  const GpuProbe& gpu = opened->probe;
+  TextTable table({{"property"}, {"value"}});
+  table.AddRow({"name", gpu.name + (opened->simulated ? " (simulated)" : "")});
+  table.AddRow({"uuid", gpu.uuid});
+  table.AddRow({"pci id", gpu.pci_id});
+  table.AddRow({"compute capability",
+                std::to_string(gpu.compute_major) + "." + std::to_string(gpu.compute_minor)});
+  table.AddRow({"SMs", std::to_string(gpu.sm_count)});
+  table.AddRow({"memory", Gibibytes(gpu.memory_total) + ", free " + Gibibytes(gpu.memory_free)});
+  table.AddRow({"MIG instance", gpu.mig ? "yes" : "no"});
+  table.AddRow({"MPS", gpu.mps ? "yes" : "no"});
+  table.AddRow({"MPS memory limit", LimitOrNone(gpu.mps_memory_limit)});
+  table.AddRow({"cgroup dmem limit", LimitOrNone(gpu.dmem_limit)});
+  if (const auto info = opened->runtime.info(); info.ok()) {
+    table.AddRow({"driver", info->driver_path});
+    table.AddRow({"driver version", std::to_string(info->driver_version / 1000) + "." +
+                                        std::to_string(info->driver_version % 1000 / 10)});
+  }
+  std::fputs(table.ToString().c_str(), stdout);
+  return kExitOk;
+}
+
+}  // namespace gpushare::cli

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// `gpushare probe`: which GPU there is, and what limits apply to it.
+#ifndef GPUSHARE_CLI_PROBE_H_
+#define GPUSHARE_CLI_PROBE_H_
+
+#include <string>
+
+#include "cli/exit_code.h"
+#include "cli/open_gpu.h"
+
+namespace gpushare::cli {
+
+ExitCode RunProbe(GpuKind kind, const std::string& name);
+
+}  // namespace gpushare::cli
+
+#endif  // GPUSHARE_CLI_PROBE_H_

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/demo/scenario.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "gpushare/spec.h"
+
+namespace gpushare::cli {
+namespace {
+
+GpuProbe H200() {
+  GpuProbe gpu;
+  gpu.name = "Simulated H200";
+  gpu.sm_count = 132;
+  gpu.memory_total = GiB(141);
+  return gpu;
+}
+
+TEST(ScenarioTest, FourTenantsWithValidSpecs) {
+  const auto scenario = MakeScenario({}, H200());
+  ASSERT_TRUE(scenario.ok()) << scenario.status();
+  ASSERT_EQ(scenario->tenants.size(), 4u);
+  double guaranteed = 0;
+  for (const TenantPlan& tenant : scenario->tenants) {
+    const auto spec = VirtualDeviceSpec::Parse(tenant.spec);
+    EXPECT_TRUE(spec.ok()) << tenant.name << ": " << spec.status();
+    EXPECT_FALSE(tenant.trace.empty());
+    guaranteed += std::max(0.0, tenant.guarantee);
+  }
+  EXPECT_DOUBLE_EQ(guaranteed, 0.8);
+}
+
+TEST(ScenarioTest, TheServicesLoadIsWhatWasAsked) {
+  DemoOptions options;
+  options.seconds = 200;
+  options.load = 0.2;
+  const auto scenario = MakeScenario(options, H200());
+  ASSERT_TRUE(scenario.ok());
+  const TenantPlan& service = scenario->tenants[0];
+  const double busy_s = static_cast<double>(workload::Summarize(service.trace).total.count()) /
+                        1e9 * static_cast<double>(service.arrivals.size());
+  EXPECT_NEAR(busy_s / 200, 0.2, 0.02 * 0.2);  // more than 100,000 arrivals: 2 % is six deviations
+}
+
+TEST(ScenarioTest, OneLeavesAndComesBack) {
+  const auto scenario = MakeScenario({}, H200());
+  ASSERT_TRUE(scenario.ok());
+  EXPECT_EQ(scenario->leaves, Seconds(8));
+  EXPECT_EQ(scenario->returns, Seconds(12));
+  const TenantPlan& leaver = scenario->tenants[scenario->leaver];
+  ASSERT_EQ(leaver.absences.size(), 1u);
+  EXPECT_EQ(leaver.absences[0].from, Seconds(8));
+}
+
+TEST(ScenarioTest, SmallerGpusGetSlowerKernels) {
+  GpuProbe v100 = H200();
+  v100.name = "Tesla V100-SXM2-16GB";
+  v100.sm_count = 80;
+  const auto fast = MakeScenario({}, H200()), slow = MakeScenario({}, v100);
+  ASSERT_TRUE(fast.ok() && slow.ok());
+  EXPECT_GT(workload::Summarize(slow->tenants[1].trace).total,
+            3 * workload::Summarize(fast->tenants[1].trace).total);
+}
+
+TEST(ScenarioTest, MissingTracesAreErrors) {
+  DemoOptions options;
+  options.traces = {"/nonexistent/trace.csv"};
+  EXPECT_EQ(MakeScenario(options, H200()).status().code(), absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace gpushare::cli
