@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies and sets.
+#include "sim/api.h"
+#include "sim/capture.h"
+#include "sim/transfer.h"
+
+namespace gpushare::sim {
+namespace {
+
+CUresult Linear(const ThreadContext& thread, uint64_t to, uint64_t from, size_t bytes, CUstream stream,
+                NullStream null, Blocking blocking) {
+  return SubmitCopy(thread, {CopyDirection::kHostToHost, to, from, bytes, 0, 0, 1, nullptr}, stream,
+                    null, blocking);
+}
+
+// The typed forms: the side that has to be device memory must be.
+CUresult HostToDevice(const ThreadContext& thread, CUdeviceptr to, const void* from, size_t bytes,
+                      CUstream stream, NullStream null, Blocking blocking) {
+  if (bytes > 0 && !IsDeviceAddress(to)) return CUDA_ERROR_INVALID_VALUE;
+  return Linear(thread, to, reinterpret_cast<uint64_t>(from), bytes, stream, null, blocking);
+}
+
+CUresult DeviceToHost(const ThreadContext& thread, void* to, CUdeviceptr from, size_t bytes,
+                      CUstream stream, NullStream null, Blocking blocking) {
+  if (bytes > 0 && !IsDeviceAddress(from)) return CUDA_ERROR_INVALID_VALUE;
+  return Linear(thread, reinterpret_cast<uint64_t>(to), from, bytes, stream, null, blocking);
+}
+
+CUresult DeviceToDevice(const ThreadContext& thread, CUdeviceptr to, CUdeviceptr from, size_t bytes,
+                        CUstream stream, NullStream null, Blocking blocking) {
+  if (bytes > 0 && (!IsDeviceAddress(to) || !IsDeviceAddress(from))) return CUDA_ERROR_INVALID_VALUE;
+  return Linear(thread, to, from, bytes, stream, null, blocking);
+}
+
+bool AddressOf(CUmemorytype type, const void* host, CUdeviceptr device, size_t x, size_t y,
+               size_t pitch, uint64_t* address) {
+  switch (type) {
+    case CU_MEMORYTYPE_HOST:
+      *address = reinterpret_cast<uint64_t>(host);
+      break;
+    case CU_MEMORYTYPE_DEVICE:
+    case CU_MEMORYTYPE_UNIFIED:
+      *address = device;
+      break;
+    default:
+      return false;  // arrays are not modelled
+  }
+  if (*address != 0) *address += y * pitch + x;
+  return true;
+}
+
+CUresult TwoDimensional(const ThreadContext& thread, const CUDA_MEMCPY2D* copy, CUstream stream,
+                        NullStream null, Blocking blocking) {
+  if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  CopyWork work{};
+  work.bytes = copy->WidthInBytes;
+  work.rows = copy->Height;
+  work.pitch_to = copy->dstPitch == 0 ? copy->WidthInBytes : copy->dstPitch;
+  work.pitch_from = copy->srcPitch == 0 ? copy->WidthInBytes : copy->srcPitch;
+  if (!AddressOf(copy->srcMemoryType, copy->srcHost, copy->srcDevice, copy->srcXInBytes, copy->srcY,
+                 work.pitch_from, &work.from) ||
+      !AddressOf(copy->dstMemoryType, copy->dstHost, copy->dstDevice, copy->dstXInBytes, copy->dstY,
+                 work.pitch_to, &work.to)) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  return SubmitCopy(thread, work, stream, null, blocking);
+}
+
+CUresult SetRows(const ThreadContext& thread, CUdeviceptr to, size_t pitch, uint32_t value,
+                 uint8_t element, size_t width, size_t rows, CUstream stream, NullStream null,
+                 Blocking blocking) {
+  if (blocking == Blocking::kYes) {
+    const CUresult result = CheckUnsafe(thread);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  return SubmitSet({to, width, rows, pitch, value, element}, stream, null);
+}
+
+}  // namespace
+}  // namespace gpushare::sim
+
+using namespace gpushare::sim;  // NOLINT: the entry points are global names
+
+SIM_STREAM_API(cuMemcpy, _ptds, kCall, (CUdeviceptr to, CUdeviceptr from, size_t bytes),
+               Linear(scope.thread(), to, from, bytes, nullptr, null, Blocking::kYes));
+SIM_STREAM_API(cuMemcpyAsync, _ptsz, kCall,
+               (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream),
+               Linear(scope.thread(), to, from, bytes, stream, null, Blocking::kNo));
+
+SIM_STREAM_API(cuMemcpyHtoD_v2, _ptds, kCall, (CUdeviceptr to, const void* from, size_t bytes),
+               HostToDevice(scope.thread(), to, from, bytes, nullptr, null, Blocking::kYes));
+SIM_STREAM_API(cuMemcpyHtoDAsync_v2, _ptsz, kCall,
+               (CUdeviceptr to, const void* from, size_t bytes, CUstream stream),
+               HostToDevice(scope.thread(), to, from, bytes, stream, null, Blocking::kNo));
+
+SIM_STREAM_API(cuMemcpyDtoH_v2, _ptds, kCall, (void* to, CUdeviceptr from, size_t bytes),
+               DeviceToHost(scope.thread(), to, from, bytes, nullptr, null, Blocking::kYes));
+SIM_STREAM_API(cuMemcpyDtoHAsync_v2, _ptsz, kCall,
+               (void* to, CUdeviceptr from, size_t bytes, CUstream stream),
+               DeviceToHost(scope.thread(), to, from, bytes, stream, null, Blocking::kNo));
+
+SIM_STREAM_API(cuMemcpyDtoD_v2, _ptds, kCall, (CUdeviceptr to, CUdeviceptr from, size_t bytes),
+               DeviceToDevice(scope.thread(), to, from, bytes, nullptr, null, Blocking::kYes));
+SIM_STREAM_API(cuMemcpyDtoDAsync_v2, _ptsz, kCall,
+               (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream),
+               DeviceToDevice(scope.thread(), to, from, bytes, stream, null, Blocking::kNo));
+
+SIM_STREAM_API(cuMemcpy2D_v2, _ptds, kCall, (const CUDA_MEMCPY2D* copy),
+               TwoDimensional(scope.thread(), copy, nullptr, null, Blocking::kYes));
+SIM_STREAM_API(cuMemcpy2DUnaligned_v2, _ptds, kCall, (const CUDA_MEMCPY2D* copy),
+               TwoDimensional(scope.thread(), copy, nullptr, null, Blocking::kYes));
+SIM_STREAM_API(cuMemcpy2DAsync_v2, _ptsz, kCall, (const CUDA_MEMCPY2D* copy, CUstream stream),
+               TwoDimensional(scope.thread(), copy, stream, null, Blocking::kNo));
+
+SIM_STREAM_API(cuMemsetD8_v2, _ptds, kCall, (CUdeviceptr to, unsigned char value, size_t n),
+               SetRows(scope.thread(), to, 0, value, 1, n, 1, nullptr, null, Blocking::kYes));
+SIM_STREAM_API(cuMemsetD16_v2, _ptds, kCall, (CUdeviceptr to, unsigned short value, size_t n),
+               SetRows(scope.thread(), to, 0, value, 2, n, 1, nullptr, null, Blocking::kYes));
+SIM_STREAM_API(cuMemsetD32_v2, _ptds, kCall, (CUdeviceptr to, unsigned value, size_t n),
+               SetRows(scope.thread(), to, 0, value, 4, n, 1, nullptr, null, Blocking::kYes));
+SIM_STREAM_API(cuMemsetD8Async, _ptsz, kCall,
+               (CUdeviceptr to, unsigned char value, size_t n, CUstream stream),
+               SetRows(scope.thread(), to, 0, value, 1, n, 1, stream, null, Blocking::kNo));
+SIM_STREAM_API(cuMemsetD16Async, _ptsz, kCall,
+               (CUdeviceptr to, unsigned short value, size_t n, CUstream stream),
+               SetRows(scope.thread(), to, 0, value, 2, n, 1, stream, null, Blocking::kNo));
+SIM_STREAM_API(cuMemsetD32Async, _ptsz, kCall,
+               (CUdeviceptr to, unsigned value, size_t n, CUstream stream),
+               SetRows(scope.thread(), to, 0, value, 4, n, 1, stream, null, Blocking::kNo));
+
+SIM_STREAM_API(cuMemsetD2D8_v2, _ptds, kCall,
+               (CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height),
+               SetRows(scope.thread(), to, pitch, value, 1, width, height, nullptr, null,
+                       Blocking::kYes));
+SIM_STREAM_API(cuMemsetD2D16_v2, _ptds, kCall,
+               (CUdeviceptr to, size_t pitch, unsigned short value, size_t width, size_t height),
+               SetRows(scope.thread(), to, pitch, value, 2, width, height, nullptr, null,
+                       Blocking::kYes));
+SIM_STREAM_API(cuMemsetD2D32_v2, _ptds, kCall,
+               (CUdeviceptr to, size_t pitch, unsigned value, size_t width, size_t height),
+               SetRows(scope.thread(), to, pitch, value, 4, width, height, nullptr, null,
+                       Blocking::kYes));
+SIM_STREAM_API(cuMemsetD2D8Async, _ptsz, kCall,
+               (CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height,
+                CUstream stream),
+               SetRows(scope.thread(), to, pitch, value, 1, width, height, stream, null,
+                       Blocking::kNo));
+SIM_STREAM_API(cuMemsetD2D16Async, _ptsz, kCall,
+               (CUdeviceptr to, size_t pitch, unsigned short value, size_t width, size_t height,
+                CUstream stream),
+               SetRows(scope.thread(), to, pitch, value, 2, width, height, stream, null,
+                       Blocking::kNo));
+SIM_STREAM_API(cuMemsetD2D32Async, _ptsz, kCall,
+               (CUdeviceptr to, size_t pitch, unsigned value, size_t width, size_t height,
+                CUstream stream),
+               SetRows(scope.thread(), to, pitch, value, 4, width, height, stream, null,
+                       Blocking::kNo));

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+// Allocations: device memory, page-locked host memory, and what the driver knows of a pointer.
+#include <cstring>
+
+#include "sim/api.h"
+#include "sim/capture.h"
+#include "sim/transfer.h"
+
+namespace gpushare::sim {
+namespace {
+
+CUresult Allocate(const ThreadContext& thread, CUdeviceptr* pointer, size_t bytes) {
+  if (pointer == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  Context* context;
+  CUresult result = CurrentContext(&context);
+  if (result != CUDA_SUCCESS) return result;
+  result = CheckUnsafe(thread);
+  if (result != CUDA_SUCCESS) return result;
+  if (state().faults.FailAllocation()) return CUDA_ERROR_OUT_OF_MEMORY;
+  const Block* const block = context->device->memory.Allocate(bytes, context);
+  if (block == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  *pointer = block->address;
+  return CUDA_SUCCESS;
+}
+
+// Freeing waits for the work that the context has now, as the driver's does.
+CUresult Drain(Context* context) {
+  State& s = state();
+  const uint64_t handle = context->handle;
+  // Streams by id: one may go while we wait.
+  uint64_t after = 0;
+  for (;;) {
+    Stream* next = nullptr;
+    const auto consider = [&](Stream* stream) {
+      if (stream->tail == nullptr || stream->id <= after) return;
+      if (next == nullptr || stream->id < next->id) next = stream;
+    };
+    consider(context->legacy.get());
+    for (Stream* stream : context->streams) consider(stream);
+    if (next == nullptr) return CUDA_SUCCESS;
+    after = next->id;
+    const CUresult result = WaitForStream(next, "cuMemFree");
+    if (result != CUDA_SUCCESS) return result;
+    if (s.contexts.Find(handle) != context) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  }
+}
+
+CUresult Free(const ThreadContext& thread, CUdeviceptr pointer) {
+  Context* context;
+  CUresult result = CurrentContext(&context);
+  if (result != CUDA_SUCCESS) return result;
+  result = CheckUnsafe(thread);
+  if (result != CUDA_SUCCESS) return result;
+  Device* device;
+  const Block* const block = FindBlock(pointer, &device);
+  if (block == nullptr || block->address != pointer) return CUDA_ERROR_INVALID_VALUE;
+  result = Drain(block->context);
+  if (result != CUDA_SUCCESS) return result;
+  // Somebody else may have freed it while we waited.
+  return device->memory.Free(pointer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult AllocatePitch(const ThreadContext& thread, CUdeviceptr* pointer, size_t* pitch, size_t width,
+                       size_t height, unsigned element) {
+  if (pitch == nullptr || width == 0 || height == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (element != 4 && element != 8 && element != 16) return CUDA_ERROR_INVALID_VALUE;
+  const size_t rounded = (width + DeviceMemory::kAlignment - 1) & ~(DeviceMemory::kAlignment - 1);
+  size_t bytes;
+  if (rounded < width || __builtin_mul_overflow(rounded, height, &bytes)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const CUresult result = Allocate(thread, pointer, bytes);
+  if (result == CUDA_SUCCESS) *pitch = rounded;
+  return result;
+}
+
+CUresult HostAllocate(const ThreadContext& thread, void** pointer, size_t bytes, unsigned flags) {
+  if (pointer == nullptr || bytes == 0 || flags > 7) return CUDA_ERROR_INVALID_VALUE;
+  Context* context;
+  CUresult result = CurrentContext(&context);
+  if (result != CUDA_SUCCESS) return result;
+  result = CheckUnsafe(thread);
+  if (result != CUDA_SUCCESS) return result;
+  *pointer = state().host.Allocate(bytes, flags, context);
+  return *pointer == nullptr ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+CUresult AddressRange(CUdeviceptr* base, size_t* size, CUdeviceptr pointer) {
+  Device* device;
+  const Block* const block = FindBlock(pointer, &device);
+  if (block == nullptr) return CUDA_ERROR_NOT_FOUND;
+  if (base != nullptr) *base = block->address;
+  if (size != nullptr) *size = block->size;
+  return CUDA_SUCCESS;
+}
+
+// What is known of an address: a block of device memory, a range of host memory, or nothing.
+struct Known {
+  const Block* block = nullptr;
+  Device* device = nullptr;
+  const HostRange* host = nullptr;
+};
+
+Known Lookup(uint64_t pointer) {
+  Known known;
+  known.block = FindBlock(pointer, &known.device);
+  if (known.block == nullptr) known.host = state().host.Find(pointer);
+  return known;
+}
+
+template <typename T>
+void Store(void* data, T value) {
+  std::memcpy(data, &value, sizeof(value));
+}
+
+CUresult PointerAttribute(void* data, CUpointer_attribute attribute, uint64_t pointer,
+                          const Known& known) {
+  const Context* const context = known.block != nullptr  ? known.block->context
+                                 : known.host != nullptr ? known.host->context
+                                                         : nullptr;
+  switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+      Store(data, HandleOf(context));
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+      Store<unsigned>(data, known.block != nullptr ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST);
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+      Store<CUdeviceptr>(data, pointer);
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+      if (known.block != nullptr) return CUDA_ERROR_INVALID_VALUE;
+      Store<uint64_t>(data, pointer);
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+      Store<unsigned>(data, 0);
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      Store<int>(data, context->device->ordinal);
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+      Store<uint64_t>(data, known.block != nullptr ? known.block->id : known.host->address);
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+      Store<CUdeviceptr>(data,
+                         known.block != nullptr ? known.block->address : known.host->address);
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+      Store<size_t>(data, known.block != nullptr ? known.block->size : known.host->size);
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+      Store<bool>(data, true);
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_ERROR_NOT_SUPPORTED;
+  }
+}
+
+}  // namespace
+}  // namespace gpushare::sim
+
+using namespace gpushare::sim;  // NOLINT: the entry points are global names
+
+SIM_API(cuMemGetInfo_v2)(size_t* free, size_t* total) {
+  SIM_ENTER(cuMemGetInfo_v2, kCall);
+  Context* context;
+  const CUresult result = CurrentContext(&context);
+  if (result != CUDA_SUCCESS) return result;
+  const DeviceMemory& memory = context->device->memory;
+  if (free != nullptr) *free = memory.capacity() - memory.used();
+  if (total != nullptr) *total = memory.capacity();
+  return CUDA_SUCCESS;
+}
+
+SIM_API(cuMemAlloc_v2)(CUdeviceptr* pointer, size_t bytes) {
+  SIM_ENTER(cuMemAlloc_v2, kCall);
+  return Allocate(scope.thread(), pointer, bytes);
+}
+
+SIM_API(cuMemAllocPitch_v2)
+(CUdeviceptr* pointer, size_t* pitch, size_t width, size_t height, unsigned element) {
+  SIM_ENTER(cuMemAllocPitch_v2, kCall);
+  return AllocatePitch(scope.thread(), pointer, pitch, width, height, element);
+}
+
+SIM_API(cuMemFree_v2)(CUdeviceptr pointer) {
+  SIM_ENTER(cuMemFree_v2, kCall);
+  return Free(scope.thread(), pointer);
+}
+
+SIM_API(cuMemGetAddressRange_v2)(CUdeviceptr* base, size_t* size, CUdeviceptr pointer) {
+  SIM_ENTER(cuMemGetAddressRange_v2, kNone);
+  return AddressRange(base, size, pointer);
+}
+
+SIM_API(cuMemAllocHost_v2)(void** pointer, size_t bytes) {
+  SIM_ENTER(cuMemAllocHost_v2, kCall);
+  return HostAllocate(scope.thread(), pointer, bytes, 0);
+}
+
+SIM_API(cuMemHostAlloc)(void** pointer, size_t bytes, unsigned flags) {
+  SIM_ENTER(cuMemHostAlloc, kCall);
+  return HostAllocate(scope.thread(), pointer, bytes, flags);
+}
+
+SIM_API(cuMemFreeHost)(void* pointer) {
+  SIM_ENTER(cuMemFreeHost, kCall);
+  Context* context;
+  CUresult result = CurrentContext(&context);
+  if (result != CUDA_SUCCESS) return result;
+  result = CheckUnsafe(scope.thread());
+  if (result != CUDA_SUCCESS) return result;
+  const HostRange* const range = state().host.Find(reinterpret_cast<uint64_t>(pointer));
+  if (range == nullptr || !range->owned) return CUDA_ERROR_INVALID_VALUE;
+  result = Drain(range->context);  // copies from and to it
+  if (result != CUDA_SUCCESS) return result;
+  return state().host.Free(pointer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+SIM_API(cuMemHostRegister_v2)(void* pointer, size_t bytes, unsigned flags) {
+  SIM_ENTER(cuMemHostRegister_v2, kCall);
+  if (pointer == nullptr || bytes == 0 || flags > 15) return CUDA_ERROR_INVALID_VALUE;
+  Context* context;
+  CUresult result = CurrentContext(&context);
+  if (result != CUDA_SUCCESS) return result;
+  result = CheckUnsafe(scope.thread());
+  if (result != CUDA_SUCCESS) return result;
+  return state().host.Register(pointer, bytes, flags, context)
+             ? CUDA_SUCCESS
+             : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+}
+
+SIM_API(cuMemHostUnregister)(void* pointer) {
+  SIM_ENTER(cuMemHostUnregister, kCall);
+  Context* context;
+  CUresult result = CurrentContext(&context);
+  if (result != CUDA_SUCCESS) return result;
+  const HostRange* const range = state().host.Find(reinterpret_cast<uint64_t>(pointer));
+  if (range == nullptr || range->owned) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  result = Drain(range->context);
+  if (result != CUDA_SUCCESS) return result;
+  return state().host.Unregister(pointer) ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+}
+
+SIM_API(cuMemHostGetDevicePointer_v2)(CUdeviceptr* device, void* pointer, unsigned flags) {
+  SIM_ENTER(cuMemHostGetDevicePointer_v2, kNone);
+  if (device == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  const auto address = reinterpret_cast<uint64_t>(pointer);
+  if (state().host.Find(address) == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *device = address;
+  return CUDA_SUCCESS;
+}
+
+SIM_API(cuMemHostGetFlags)(unsigned* flags, void* pointer) {
+  SIM_ENTER(cuMemHostGetFlags, kNone);
+  if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const HostRange* const range = state().host.Find(reinterpret_cast<uint64_t>(pointer));
+  if (range == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *flags = range->flags;
+  return CUDA_SUCCESS;
+}
+
+SIM_API(cuPointerGetAttribute)(void* data, CUpointer_attribute attribute, CUdeviceptr pointer) {
+  SIM_ENTER(cuPointerGetAttribute, kNone);
+  if (data == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const Known known = Lookup(pointer);
+  if (known.block == nullptr && known.host == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return PointerAttribute(data, attribute, pointer, known);
+}
+
+SIM_API(cuPointerGetAttributes)
+(unsigned count, CUpointer_attribute* attributes, void** data, CUdeviceptr pointer) {
+  SIM_ENTER(cuPointerGetAttributes, kNone);
+  if (attributes == nullptr || data == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const Known known = Lookup(pointer);
+  for (unsigned i = 0; i < count; ++i) {
+    if (data[i] == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    // Of a pointer that is not the driver's, this form says so instead of failing.
+    if (known.block == nullptr && known.host == nullptr) {
+      if (attributes[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE ||
+          attributes[i] == CU_POINTER_ATTRIBUTE_IS_MANAGED) {
+        Store<unsigned>(data[i], 0);
+      } else if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
+        Store<int>(data[i], -2);
+      } else if (attributes[i] == CU_POINTER_ATTRIBUTE_MAPPED) {
+        Store<bool>(data[i], false);
+      } else {
+        Store<uint64_t>(data[i], 0);
+      }
+      continue;
+    }
+    const CUresult result = PointerAttribute(data[i], attributes[i], pointer, known);
+    if (result == CUDA_ERROR_INVALID_VALUE) {
+      Store<uint64_t>(data[i], 0);
+    } else if (result != CUDA_SUCCESS) {
+      return result;
+    }
+  }
+  return CUDA_SUCCESS;
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/transfer.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "sim/capture.h"
+
+namespace gpushare::sim {
+namespace {
+
+// What the driver copies aside of a pageable source, so that the call can return at once.
+constexpr uint64_t kMostStaged = 64 << 10;
+
+// Bytes from the first to the last of `rows` rows; false on overflow.
+bool Span(uint64_t bytes, uint64_t rows, uint64_t pitch, uint64_t* span) {
+  uint64_t before_last;
+  return !__builtin_mul_overflow(pitch, rows - 1, &before_last) &&
+         !__builtin_add_overflow(before_last, bytes, span);
+}
+
+CUresult CheckDeviceRange(uint64_t address, uint64_t span) {
+  Device* device;
+  const Block* const block = FindBlock(address, &device);
+  if (block == nullptr || span > block->size - (address - block->address)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult SubmitAndMaybeWait(Command* command, bool wait, const char* doing) {
+  const uint32_t generation = command->generation;
+  Context* const context = command->stream->context;
+  Submit(command->stream, command);
+  if (!wait || command->generation != generation) return CUDA_SUCCESS;
+  return WaitFor(command, context, doing);
+}
+
+// The stream for work, ready to take a command.
+CUresult ReadyStream(CUstream handle, NullStream null, Stream** stream) {
+  Context* context;
+  CUresult result = CurrentContext(&context);
+  if (result != CUDA_SUCCESS) return result;
+  result = FindStream(handle, null, stream);
+  if (result != CUDA_SUCCESS) return result;
+  result = CheckSubmit(*stream);
+  if (result != CUDA_SUCCESS) return result;
+  if ((*stream)->capture == nullptr && !HasSpace(*stream)) return WaitForSpace(stream);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+Block* FindBlock(uint64_t address, Device** device) {
+  for (const auto& one : state().devices) {
+    Block* const block = one->memory.Find(address);
+    if (block == nullptr) continue;
+    *device = one.get();
+    return block;
+  }
+  return nullptr;
+}
+
+bool IsDeviceAddress(uint64_t address) {
+  for (const auto& device : state().devices) {
+    if (device->memory.InRange(address)) return true;
+  }
+  return false;
+}
+
+CUresult CheckCopy(CopyWork* copy) {
+  if (copy->to == 0 || copy->from == 0) return CUDA_ERROR_INVALID_VALUE;
+  const bool to_device = IsDeviceAddress(copy->to), from_device = IsDeviceAddress(copy->from);
+  if (copy->rows > 1 && (copy->pitch_to < copy->bytes || copy->pitch_from < copy->bytes)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  uint64_t span_to, span_from;
+  if (!Span(copy->bytes, copy->rows, copy->pitch_to, &span_to) ||
+      !Span(copy->bytes, copy->rows, copy->pitch_from, &span_from)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  CUresult result = CUDA_SUCCESS;
+  if (to_device) result = CheckDeviceRange(copy->to, span_to);
+  if (result == CUDA_SUCCESS && from_device) result = CheckDeviceRange(copy->from, span_from);
+  copy->direction = to_device
+                        ? (from_device ? CopyDirection::kDeviceToDevice : CopyDirection::kHostToDevice)
+                        : (from_device ? CopyDirection::kDeviceToHost : CopyDirection::kHostToHost);
+  return result;
+}
+
+CUresult CheckSet(const SetWork& set) {
+  if (set.rows > 1 && set.pitch < set.width * set.element) return CUDA_ERROR_INVALID_VALUE;
+  if (set.to % set.element != 0) return CUDA_ERROR_INVALID_VALUE;
+  uint64_t row, span;
+  if (__builtin_mul_overflow(set.width, uint64_t{set.element}, &row) ||
+      !Span(row, set.rows, set.pitch, &span)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (const HostRange* const host = state().host.Find(set.to); host != nullptr) {
+    return span <= host->size - (set.to - host->address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  }
+  return CheckDeviceRange(set.to, span);
+}
+
+CUresult SubmitCopy(const ThreadContext& thread, CopyWork copy, CUstream handle, NullStream null,
+                    Blocking blocking) {
+  State& s = state();
+  Stream* stream;
+  CUresult result = ReadyStream(handle, null, &stream);
+  if (result != CUDA_SUCCESS) return result;
+  if (blocking == Blocking::kYes) {
+    if (stream->capture != nullptr) {
+      Invalidate(stream->capture);
+      return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    result = CheckUnsafe(thread);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  if (copy.bytes == 0 || copy.rows == 0) return CUDA_SUCCESS;
+  result = CheckCopy(&copy);
+  if (result != CUDA_SUCCESS) return result;
+  if (stream->capture != nullptr) {
+    AddCapturedNode(stream, NodeType::kCopy)->copy = copy;
+    return CUDA_SUCCESS;
+  }
+  // cuMemcpyDtoD and its kin do not wait even in their blocking form.
+  bool wait = blocking == Blocking::kYes && copy.direction != CopyDirection::kDeviceToDevice;
+  if (copy.direction == CopyDirection::kHostToDevice && s.host.Find(copy.from) == nullptr && !wait) {
+    if (copy.bytes * copy.rows > kMostStaged) {
+      wait = true;
+    } else {
+      copy.staged = static_cast<uint8_t*>(std::malloc(copy.bytes * copy.rows));
+      if (copy.staged == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+      for (uint64_t row = 0; row < copy.rows; ++row) {
+        std::memcpy(copy.staged + row * copy.bytes,
+                    reinterpret_cast<const uint8_t*>(copy.from + row * copy.pitch_from), copy.bytes);
+      }
+    }
+  }
+  if (copy.direction == CopyDirection::kDeviceToHost && s.host.Find(copy.to) == nullptr) wait = true;
+  if (copy.direction == CopyDirection::kHostToHost) wait = true;
+  Command* const command = NewCommand(stream, CommandType::kCopy);
+  command->copy = copy;
+  return SubmitAndMaybeWait(command, wait, "a copy");
+}
+
+CUresult SubmitSet(const SetWork& set, CUstream handle, NullStream null) {
+  Stream* stream;
+  CUresult result = ReadyStream(handle, null, &stream);
+  if (result != CUDA_SUCCESS) return result;
+  if (set.width == 0 || set.rows == 0) return CUDA_SUCCESS;
+  result = CheckSet(set);
+  if (result != CUDA_SUCCESS) return result;
+  if (stream->capture != nullptr) {
+    AddCapturedNode(stream, NodeType::kSet)->set = set;
+    return CUDA_SUCCESS;
+  }
+  Command* const command = NewCommand(stream, CommandType::kSet);
+  command->set = set;
+  return SubmitAndMaybeWait(command, false, "");
+}
+
+}  // namespace gpushare::sim
