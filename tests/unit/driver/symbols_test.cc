@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <initializer_list>
 #include <string>
+#include <vector>
 
 #include "driver/table.h"
 
@@ -70,12 +70,12 @@ TEST(Symbols, AnswerTellsUnknownFromTooOld) {
 // among the exported names that are looked up: the type and the ABI are of one version.
 struct TableEntry {
   const char* declared;
-  std::initializer_list<const char*> exported;
+  std::vector<const char*> exported;
 };
 #define GPUSHARE_SPELLING_(x) #x
 #define GPUSHARE_SPELLING(x) GPUSHARE_SPELLING_(x)
 #define X(field, prototype, need, ...) \
-  TableEntry{GPUSHARE_SPELLING(prototype), std::initializer_list<const char*>{__VA_ARGS__}},
+  TableEntry{GPUSHARE_SPELLING(prototype), std::vector<const char*>{__VA_ARGS__}},
 const TableEntry kEntries[] = {
 #include "driver/entries.def"
 };
