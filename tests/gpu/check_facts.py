@@ -44,6 +44,7 @@ def main():
     parser.add_argument("--program", required=True)
     parser.add_argument("--driver", required=True)
     parser.add_argument("--docs", required=True, type=pathlib.Path)
+    parser.add_argument("--rules", required=True)
     options = parser.parse_args()
     wrong = []
 
@@ -60,6 +61,8 @@ def main():
         if status != 0 or not out.exists():
             sys.exit(f"gpu-facts ended with {status}")
         report = json.loads(out.read_text())
+        judged = subprocess.run([sys.executable, options.rules, out, "--json"], capture_output=True, text=True,
+                                check=False)
 
     if report["schema"] != 1 or report["date"] != "D" or report["commit"] != "C":
         wrong.append("schema, date or commit are not what was passed in")
@@ -82,6 +85,12 @@ def main():
     high, equal = (facts[f"probe_beside_1ms_blocks_{which}"]["value"] for which in ("high", "equal"))
     if not (high is not None and equal is not None and high < 1_100_000 < 2_000_000 < equal):
         wrong.append(f"stream priority: {high} ns at the greatest, {equal} ns at an equal one")
+
+    # The rules find the defaults that they speak of, and hold here, where the defaults come from.
+    if judged.returncode != 0:
+        wrong.append(f"rules: {judged.stdout}{judged.stderr}")
+    elif sum(rule["state"] == "holds" for rule in json.loads(judged.stdout)) < 12:
+        wrong.append(f"fewer than 12 rules could be judged: {judged.stdout}")
 
     # No driver: a message, and no file.
     broken = subprocess.run([options.program], env=dict(os.environ, GPUSHARE_DRIVER="/nowhere/libcuda.so.1"),
