@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <random>
 #include <utility>
 
@@ -33,9 +34,9 @@ struct Player {
 
   driver::Stream stream = nullptr;
   gate::StreamGate* stream_gate = nullptr;
-  std::vector<driver::Function> functions;
+  std::vector<driver::Function> functions{};
   driver::GraphExec graph = nullptr;
-  std::mt19937_64 random;
+  std::mt19937_64 random{};
 
   base::Clock& clock() { return driver.clock(); }
   bool Done() { return stop.load() || clock().Now() >= end; }
@@ -159,15 +160,10 @@ struct Player {
 absl::StatusOr<CaseResult> Run(Driver& driver, const CaseSpec& spec) {
   const testing::SimControl sim(driver);
   const auto wall = std::chrono::steady_clock::now();
-  char error[256] = "";
-  if (sim.reset() != 0) return absl::InternalError("the simulated GPU is still in use");
-  const std::string config = spec.device + ",clock=virtual,seed=" + std::to_string(spec.seed);
-  if (sim.configure(config.c_str(), error, sizeof error) != 0) {
-    return absl::InvalidArgumentError(error);
-  }
+  GPUSHARE_RETURN_IF_ERROR(
+      sim.Restart(driver, spec.device + ",clock=virtual,seed=" + std::to_string(spec.seed)));
   sim.thread_enter("main");
   sim.set_log([](const char* line, void*) { std::fprintf(stderr, "%s\n", line); }, nullptr);
-  GPUSHARE_RETURN_IF_ERROR(driver.DeviceCount().status());
   GPUSHARE_ASSIGN_OR_RETURN(driver::Context context, driver.RetainPrimaryContext(0));
   CaseResult result;
   result.tenants.resize(spec.tenants.size());

@@ -79,10 +79,12 @@ void Engine::Impl::SyncLaunches(TenantState& tenant) {
     StreamGate& stream = *tenant.streams[record.stream];
     if (!stream.live) continue;
     const float cost = tenant.costs.cost_ns(record.entry);
-    const uint32_t tag = record.entry | (record.unknown ? 1u << 31 : 0u);
-    replay.Append(stream.replay, {tag, cost, tenant.costs.footprint(record.entry)},
+    replay.Append(stream.replay, {record.entry, cost, tenant.costs.footprint(record.entry)},
                   tenant.not_before);
-    if (record.unknown) ++tenant.unknown_in_flight;
+    if (record.unknown) {
+      ++tenant.unknown_in_flight;
+      ++stream.unmarked_unknown;
+    }
     ++stream.unmarked;
     stream.unmarked_ns += static_cast<int64_t>(static_cast<double>(fresh) *
                                                static_cast<double>(cost) / total);
@@ -161,22 +163,7 @@ void Engine::Impl::CloseOpen(TenantState& tenant, StreamGate* only, uint64_t lea
   if (count == 0) return;
 
   driver::Event recorded[16];
-  for (int i = 0; i < count; ++i) {
-    recorded[i] = nullptr;
-    driver::Driver::Capture capture = driver::Driver::Capture::kNone;
-    // A record into a capturing stream would join or break the capture.
-    if (driver.StreamCapture(todo[i]->handle, &capture) != driver::Result::kSuccess ||
-        capture != driver::Driver::Capture::kNone) {
-      continue;
-    }
-    driver::Event event = events.Take();
-    if (event == nullptr) continue;
-    if (driver.RecordEvent(event, todo[i]->handle) == driver::Result::kSuccess) {
-      recorded[i] = event;
-    } else {
-      events.Give(event);
-    }
-  }
+  for (int i = 0; i < count; ++i) recorded[i] = RecordMarker(todo[i]->handle);
 
   const Time now = clock.Now();
   bool needs_poke = false;
@@ -185,19 +172,17 @@ void Engine::Impl::CloseOpen(TenantState& tenant, StreamGate* only, uint64_t lea
     for (int i = 0; i < count; ++i) {
       StreamGate& stream = *todo[i];
       stream.marking = false;
-      arbiter.Launched(tenant.id, stream.unmarked, now);
-      if (recorded[i] != nullptr) {
-        replay.Boundary(stream.replay);
-        markers.push_back({next_marker++, recorded[i], &stream, stream.unmarked, stream.unmarked_ns, tenant.phase,
-                           now, lease});
-        ++stream.markers_pending;
-        ++tenant.stats.markers;
-      } else {
-        replay.Abandon(stream.replay);
-        arbiter.Settle(tenant.id, tenant.phase, Nanos(stream.unmarked_ns),
-                       Nanos(stream.unmarked_ns), stream.unmarked, now);
+      if (recorded[i] == nullptr) {
+        SettleUnmarked(tenant, stream, now);
+        continue;
       }
-      stream.unmarked = 0;
+      arbiter.Launched(tenant.id, stream.unmarked, now);
+      replay.Boundary(stream.replay);
+      markers.push_back({next_marker++, recorded[i], &stream, stream.unmarked,
+                         stream.unmarked_unknown, stream.unmarked_ns, tenant.phase, now, lease});
+      ++stream.markers_pending;
+      ++tenant.stats.markers;
+      stream.unmarked = stream.unmarked_unknown = 0;
       stream.unmarked_ns = 0;
     }
     needs_poke = NeedsPoke(NextPoll(now));
@@ -205,24 +190,43 @@ void Engine::Impl::CloseOpen(TenantState& tenant, StreamGate* only, uint64_t lea
   if (needs_poke) Poke();
 }
 
-void Engine::Impl::MarkStart(StreamGate& stream) {
-  driver::Event event = nullptr;
+driver::Event Engine::Impl::RecordMarker(driver::Stream stream) {
   driver::Driver::Capture capture = driver::Driver::Capture::kNone;
-  if (driver.StreamCapture(stream.handle, &capture) == driver::Result::kSuccess &&
-      capture == driver::Driver::Capture::kNone) {
-    event = events.Take();
-    if (event != nullptr &&
-        driver.RecordEvent(event, stream.handle) != driver::Result::kSuccess) {
-      events.Give(event);
-      event = nullptr;
-    }
-  }
+  const driver::Result asked = driver.StreamCapture(stream, &capture);
+  if (asked != driver::Result::kSuccess && asked != driver::Result::kNotSupported) return nullptr;
+  if (capture != driver::Driver::Capture::kNone) return nullptr;
+  const driver::Event event = events.Take();
+  if (event == nullptr) return nullptr;
+  if (driver.RecordEvent(event, stream) == driver::Result::kSuccess) return event;
+  events.Give(event);
+  return nullptr;
+}
+
+void Engine::Impl::SettleUnmarked(TenantState& tenant, StreamGate& stream, Time now) {
+  if (stream.unmarked == 0) return;
+  replay.Abandon(stream.replay);
+  arbiter.Launched(tenant.id, stream.unmarked, now);
+  arbiter.Settle(tenant.id, tenant.phase, Nanos(stream.unmarked_ns), Nanos(stream.unmarked_ns),
+                 stream.unmarked, now);
+  UnknownDone(tenant, stream.unmarked_unknown);
+  stream.unmarked = stream.unmarked_unknown = 0;
+  stream.unmarked_ns = 0;
+}
+
+void Engine::Impl::UnknownDone(TenantState& tenant, int commands) {
+  if (commands == 0) return;
+  tenant.unknown_in_flight -= commands;
+  if (tenant.waiters > 0) tenant.page.wake.fetch_add(1, std::memory_order_release);
+}
+
+void Engine::Impl::MarkStart(StreamGate& stream) {
+  const driver::Event event = RecordMarker(stream.handle);
   const Time now = clock.Now();
   base::MutexLock lock(&mu);
   stream.marking = false;
   if (event == nullptr) return;
   replay.Boundary(stream.replay);
-  markers.push_back({next_marker++, event, &stream, 0, 0, stream.tenant->phase, now, 0});
+  markers.push_back({next_marker++, event, &stream, 0, 0, 0, stream.tenant->phase, now, 0});
   ++stream.markers_pending;
   ++stream.tenant->stats.markers;
 }

@@ -143,6 +143,7 @@ void Gate::RemoveStream(StreamGate* stream) {
     engine.arbiter.Settle(tenant.id, marker.phase, Nanos(marker.charged_ns),
                           Nanos(marker.charged_ns), marker.commands, now);
   }
+  engine.SettleUnmarked(tenant, *stream, now);
   engine.replay.RemoveStream(stream->replay);
   stream->live = false;
 }

@@ -48,23 +48,20 @@ bool Engine::Impl::QueryMarkers(std::vector<Marker>& completed) {
 
 void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   StreamGate& stream = *marker.stream;
-  --stream.markers_pending;
-  if (!stream.live) return;
   TenantState& tenant = *stream.tenant;
+  --stream.markers_pending;
+  UnknownDone(tenant, marker.unknown);
+  if (!stream.live) return;
   const meter::Replay::Batch batch = replay.Complete(stream.replay, stamp);
   if (marker.commands == 0) return;
 
-  int unknown = 0;
-  for (const meter::Replay::Command& command : batch.commands) {
-    if ((command.entry >> 31) != 0) ++unknown;
-    if (!batch.learnable || marker.lease != 0) continue;
-    const float share = static_cast<float>(static_cast<double>(command.cost_ns) /
-                                           std::max(batch.predicted_ns, 1.0));
-    tenant.costs.Learn(command.entry & 0x7fffffffu, static_cast<float>(batch.ratio), share,
-                       batch.alone);
+  if (batch.learnable && marker.lease == 0) {
+    for (const meter::Replay::Command& command : batch.commands) {
+      const double share = static_cast<double>(command.cost_ns) / std::max(batch.predicted_ns, 1.0);
+      tenant.costs.Learn(command.entry, static_cast<float>(batch.ratio), static_cast<float>(share),
+                         batch.alone);
+    }
   }
-  tenant.unknown_in_flight -= std::min(unknown, tenant.unknown_in_flight);
-  if (unknown > 0 && tenant.waiters > 0) tenant.page.wake.fetch_add(1, std::memory_order_release);
 
   const Nanos measured(static_cast<int64_t>(batch.used_ns));
   arbiter.Settle(tenant.id, marker.phase, Nanos(marker.charged_ns), measured, marker.commands, now);
@@ -99,13 +96,8 @@ Time Engine::Impl::RevokeIdle(Time now) {
     if ((unmarked > 0 || unseen) && quiet >= kSilence) {
       SyncLaunches(tenant);
       for (const auto& stream : tenant.streams) {
-        if (!stream->live || stream->unmarked == 0 || stream->marking) continue;
-        replay.Abandon(stream->replay);
-        arbiter.Launched(tenant.id, stream->unmarked, now);
-        arbiter.Settle(tenant.id, tenant.phase, Nanos(stream->unmarked_ns),
-                       Nanos(stream->unmarked_ns), stream->unmarked, now);
-        stream->unmarked = 0;
-        stream->unmarked_ns = 0;
+        if (!stream->live || stream->marking) continue;
+        SettleUnmarked(tenant, *stream, now);
       }
       unmarked = 0;
     }

@@ -35,6 +35,7 @@ class StreamGate {
   bool live = false;
   meter::Replay::StreamId replay = 0;
   int unmarked = 0;         // commands known to the replay behind the last marker
+  int unmarked_unknown = 0;  // those of them whose cost was a guess
   int64_t unmarked_ns = 0;  // what was charged for them
   int markers_pending = 0;  // recorded, not seen completed
   bool marking = false;     // some thread is recording an event here
@@ -82,6 +83,7 @@ struct Marker {
   driver::Event event = nullptr;
   StreamGate* stream = nullptr;
   int commands = 0;
+  int unknown = 0;  // commands whose cost was a guess
   int64_t charged_ns = 0;
   sched::Phase phase = sched::Phase::kWeight;
   Time recorded{};
@@ -144,6 +146,14 @@ struct Engine::Impl {
   void SyncLaunches(TenantState& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Records a marker on each stream of the tenant with unmarked work. Calls the driver.
   void CloseOpen(TenantState& tenant, StreamGate* only, uint64_t lease = 0) ABSL_LOCKS_EXCLUDED(mu);
+  // An event on `stream`, or null: it is being captured (a record would join or break the capture), or
+  // the driver refuses. Calls the driver.
+  driver::Event RecordMarker(driver::Stream stream) ABSL_LOCKS_EXCLUDED(mu);
+  // What the stream launched since its last marker gets none: settled as predicted.
+  void SettleUnmarked(TenantState& tenant, StreamGate& stream, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // `commands` of guessed cost are out of the way; the tenant may launch others.
+  void UnknownDone(TenantState& tenant, int commands) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Records the start marker of a stream that is known to be idle; the caller has set its `marking`.
   // Calls the driver.
   void MarkStart(StreamGate& stream) ABSL_LOCKS_EXCLUDED(mu);

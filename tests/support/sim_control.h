@@ -31,6 +31,17 @@ struct SimControl {
     look_up(set_log, "gpushare_sim_set_log");
   }
 
+  // Back to a fresh device with `config`; the caller is the only thread in the driver.
+  absl::Status Restart(const driver::Driver& driver, const std::string& config) const {
+    char error[256] = "";
+    if (reset() != 0) return absl::FailedPreconditionError("the simulated GPU is still in use");
+    if (configure(config.c_str(), error, sizeof error) != 0) {
+      return absl::InvalidArgumentError(error);
+    }
+    auto* const init = reinterpret_cast<int (*)(unsigned)>(driver.Symbol("cuInit"));
+    return driver::ToStatus(static_cast<driver::Result>(init(0)), "cuInit");
+  }
+
   decltype(&gpushare_sim_configure) configure;
   decltype(&gpushare_sim_reset) reset;
   decltype(&gpushare_sim_now) now;

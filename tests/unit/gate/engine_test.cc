@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine on the simulated GPU's virtual clock. Shares and caps are asserted in bench/share_accuracy;
+// here: what happens at the gate.
+#include "gate/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "driver/driver.h"
+#include "tests/support/sim_control.h"
+
+namespace gpushare::gate {
+namespace {
+
+using driver::Result;
+
+constexpr char kPtx[] = R"(.version 7.0
+.target sm_70
+.address_size 64
+//gpushare.sim cost=param:0 blocks_per_sm=1
+.visible .entry spin(.param .u64 ns)
+{
+  ret;
+}
+)";
+
+class EngineTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    absl::StatusOr<std::unique_ptr<driver::Driver>> opened = driver::Driver::Open({.path = "sim"});
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    driver_ = opened->release();
+  }
+
+  void SetUp() override {
+    sim_ = std::make_unique<testing::SimControl>(*driver_);
+    const absl::Status restarted = sim_->Restart(*driver_, "sms=100,overlap=serial,clock=virtual");
+    ASSERT_TRUE(restarted.ok()) << restarted;
+    sim_->thread_enter("test");
+    absl::StatusOr<driver::Context> context = driver_->RetainPrimaryContext(0);
+    ASSERT_TRUE(context.ok()) << context.status();
+    context_ = *context;
+    ASSERT_EQ(driver_->PushContext(context_), Result::kSuccess);
+    ASSERT_EQ(driver_->LoadModule(&module_, kPtx), Result::kSuccess);
+    ASSERT_EQ(driver_->GetFunction(&function_, module_, "spin"), Result::kSuccess);
+    EngineOptions options;
+    options.sm_count = 100;
+    absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(*driver_, context_, options);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    engine_ = *std::move(engine);
+  }
+
+  void TearDown() override {
+    engine_.reset();
+    driver_->PopContext();
+    driver_->ReleasePrimaryContext(0);
+    sim_->thread_leave();
+  }
+
+  struct Tenant {
+    Gate* gate = nullptr;
+    driver::Stream handle = nullptr;
+    StreamGate* stream = nullptr;
+  };
+  Tenant Make(const TenantOptions& options) {
+    Tenant t;
+    t.gate = *engine_->AddTenant("t", options);
+    EXPECT_EQ(driver_->CreateStream(&t.handle, 0), Result::kSuccess);
+    t.stream = *t.gate->AddStream(t.handle);
+    return t;
+  }
+  void Drop(Tenant& t) {
+    driver_->SynchronizeStream(t.handle);
+    t.gate->RemoveStream(t.stream);
+    engine_->RemoveTenant(t.gate);
+    driver_->DestroyStream(t.handle);
+  }
+  static driver::LaunchShape Shape() { return {{100, 1, 1}, {1024, 1, 1}, 0}; }
+  Verdict Launch(Tenant& t, Nanos cost, Time deadline = kNever) {
+    const Admission a = t.gate->Admit(*t.stream, {KernelKey(function_, Shape())}, deadline);
+    if (a.verdict != Verdict::kAdmitted) return a.verdict;
+    uint64_t ns = static_cast<uint64_t>(cost.count());
+    void* params[] = {&ns};
+    t.gate->Complete(a, driver_->Launch(function_, Shape(), t.handle, params) == Result::kSuccess);
+    return a.verdict;
+  }
+  void Synchronize(Tenant& t) {
+    t.gate->Synchronizing(t.stream);
+    driver_->SynchronizeStream(t.handle);
+    t.gate->Synchronized();
+  }
+  base::Clock& clock() { return driver_->clock(); }
+
+  static driver::Driver* driver_;
+  std::unique_ptr<testing::SimControl> sim_;
+  driver::Context context_ = nullptr;
+  driver::Module module_ = nullptr;
+  driver::Function function_ = nullptr;
+  std::unique_ptr<Engine> engine_;
+};
+driver::Driver* EngineTest::driver_ = nullptr;
+
+TEST_F(EngineTest, MeasuresWhatATenantUsedAlone) {
+  Tenant t = Make({});
+  for (int i = 0; i < 200; ++i) ASSERT_EQ(Launch(t, Micros(50)), Verdict::kAdmitted);
+  Synchronize(t);
+  clock().SleepUntil(clock().Now() + Millis(2));
+  const GateStats stats = t.gate->stats();
+  EXPECT_EQ(stats.launches, 200u);
+  // Markers take a microsecond of the stream each; they are not the tenant's use.
+  EXPECT_NEAR(static_cast<double>(stats.measured.count()), 200 * 50e3, 0.03 * 200 * 50e3);
+  EXPECT_GT(stats.markers, 10u);
+  EXPECT_LT(stats.markers, 200u);
+  Drop(t);
+}
+
+TEST_F(EngineTest, ACappedTenantWaitsAndTheWaitIsCounted) {
+  TenantOptions options;
+  options.limits.cap = 0.1;
+  Tenant t = Make(options);
+  const Time begin = clock().Now();
+  for (int i = 0; i < 400; ++i) ASSERT_EQ(Launch(t, Micros(100)), Verdict::kAdmitted);
+  Synchronize(t);
+  // 40 ms of work at a tenth of the device, less the 5 ms that may be saved up.
+  const double took = static_cast<double>((clock().Now() - begin).count());
+  EXPECT_NEAR(took, 350e6, 25e6);
+  const GateStats stats = t.gate->stats();
+  EXPECT_GT(stats.waits, 100u);
+  EXPECT_GT(stats.throttled, Millis(250));
+  EXPECT_GT(stats.WaitQuantile(0.99), stats.WaitQuantile(0.01));
+  Drop(t);
+}
+
+TEST_F(EngineTest, ADeadlineEndsAWait) {
+  TenantOptions options;
+  options.limits.cap = 0.01;
+  options.limits.cap_depth = Micros(100);
+  Tenant t = Make(options);
+  Verdict verdict = Verdict::kAdmitted;
+  Time deadline{};
+  for (int i = 0; i < 100 && verdict == Verdict::kAdmitted; ++i) {
+    deadline = clock().Now() + Millis(1);
+    verdict = Launch(t, Micros(500), deadline);
+  }
+  EXPECT_EQ(verdict, Verdict::kDeadline);
+  EXPECT_GE(clock().Now(), deadline);
+  EXPECT_LT(clock().Now(), deadline + Micros(200));
+  EXPECT_EQ(Launch(t, Micros(500)), Verdict::kAdmitted);  // without one it waits its time
+  Drop(t);
+}
+
+TEST_F(EngineTest, SuspendHoldsAndResumeLetsGo) {
+  Tenant t = Make({});
+  ASSERT_EQ(Launch(t, Micros(50)), Verdict::kAdmitted);
+  t.gate->Suspend();
+  EXPECT_EQ(Launch(t, Micros(50), clock().Now() + Millis(5)), Verdict::kDeadline);
+  auto later = clock().StartThread("resume", [&] {
+    clock().SleepUntil(clock().Now() + Millis(3));
+    t.gate->Resume();
+  });
+  const Time begin = clock().Now();
+  EXPECT_EQ(Launch(t, Micros(50)), Verdict::kAdmitted);
+  EXPECT_GE(clock().Now() - begin, Millis(3));
+  EXPECT_LT(clock().Now() - begin, Millis(4));
+  later->Join();
+  Drop(t);
+}
+
+TEST_F(EngineTest, ARemovedTenantsWaitersLeave) {
+  Tenant t = Make({});
+  t.gate->Suspend();
+  Verdict verdict = Verdict::kAdmitted;
+  auto waiter = clock().StartThread("waiter", [&] {
+    driver_->PushContext(context_);
+    verdict = Launch(t, Micros(50));
+    driver_->PopContext();
+  });
+  clock().SleepUntil(clock().Now() + Millis(1));
+  engine_->RemoveTenant(t.gate);
+  waiter->Join();
+  EXPECT_EQ(verdict, Verdict::kSuspended);
+  driver_->DestroyStream(t.handle);
+}
+
+TEST_F(EngineTest, ACapturingStreamIsNotMarked) {
+  Tenant t = Make({});
+  for (int i = 0; i < 20; ++i) ASSERT_EQ(Launch(t, Micros(100)), Verdict::kAdmitted);
+  Synchronize(t);
+  ASSERT_EQ(driver_->BeginCapture(t.handle), Result::kSuccess);
+  const uint64_t before = sim_->calls("cuEventRecord");
+  for (int i = 0; i < 20; ++i) ASSERT_EQ(Launch(t, Micros(100)), Verdict::kAdmitted);
+  t.gate->Synchronizing(t.stream);
+  EXPECT_EQ(sim_->calls("cuEventRecord"), before);
+  driver::Graph graph = nullptr;
+  ASSERT_EQ(driver_->EndCapture(t.handle, &graph), Result::kSuccess);  // the capture is whole
+  driver_->DestroyGraph(graph);
+  Drop(t);
+}
+
+TEST_F(EngineTest, ALeaseIsMeasuredAndHoldsOthersOff) {
+  Tenant a = Make({}), b = Make({});
+  LeaseRequest request;
+  request.hint = Millis(2);
+  request.exclusive = true;
+  request.streams = {a.stream};
+  absl::StatusOr<uint64_t> lease = a.gate->AcquireLease(request);
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  uint64_t ns = 2'000'000;
+  void* params[] = {&ns};
+  ASSERT_EQ(driver_->Launch(function_, Shape(), a.handle, params), Result::kSuccess);
+  EXPECT_EQ(Launch(b, Micros(10), clock().Now() + Micros(500)), Verdict::kDeadline);
+  a.gate->ReleaseLease(*lease);
+  driver_->SynchronizeStream(a.handle);
+  clock().SleepUntil(clock().Now() + Millis(1));
+  EXPECT_NEAR(static_cast<double>(a.gate->stats().measured.count()), 2e6, 0.05e6);
+  EXPECT_EQ(Launch(b, Micros(10)), Verdict::kAdmitted);
+  Drop(a);
+  Drop(b);
+}
+
+TEST_F(EngineTest, CopiesKeepToTheirRate) {
+  TenantOptions options;
+  options.h2d_bytes_per_s = 1e9;
+  Tenant t = Make(options);
+  const Time begin = clock().Now();
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_EQ(t.gate->AdmitCopy(CopyDirection::kHostToDevice, 4 << 20), Verdict::kAdmitted);
+  }
+  const double took = static_cast<double>((clock().Now() - begin).count()) * 1e-9;
+  EXPECT_NEAR(took, 100 * 4.194304e6 / 1e9, 0.02);
+  // The other direction has no limit.
+  const Time other = clock().Now();
+  ASSERT_EQ(t.gate->AdmitCopy(CopyDirection::kDeviceToHost, 1 << 30), Verdict::kAdmitted);
+  EXPECT_LT(clock().Now() - other, Micros(10));
+  EXPECT_EQ(t.gate->stats().copy_bytes[0], 400u << 20);
+  Drop(t);
+}
+
+TEST_F(EngineTest, HighPriorityTakesOpenGrantsBack) {
+  TenantOptions high;
+  high.limits.band = sched::Band::kHigh;
+  Tenant service = Make(high), batch = Make({});
+  for (int i = 0; i < 5; ++i) ASSERT_EQ(Launch(batch, Micros(20)), Verdict::kAdmitted);
+  ASSERT_EQ(Launch(service, Micros(500)), Verdict::kAdmitted);
+  const Time begin = clock().Now();
+  EXPECT_EQ(Launch(batch, Micros(20), begin + Micros(300)), Verdict::kDeadline);
+  Synchronize(service);
+  EXPECT_EQ(Launch(batch, Micros(20), clock().Now() + Millis(1)), Verdict::kAdmitted);
+  Drop(service);
+  Drop(batch);
+}
+
+TEST_F(EngineTest, ALostDeviceIsSurvived) {
+  Tenant t = Make({});
+  ASSERT_EQ(Launch(t, Micros(50)), Verdict::kAdmitted);
+  Synchronize(t);
+  char error[256] = "";
+  ASSERT_EQ(sim_->inject("illegal_address kernel=spin", error, sizeof error), 0) << error;
+  for (int i = 0; i < 10; ++i) {
+    if (Launch(t, Micros(50), clock().Now() + Seconds(1)) != Verdict::kAdmitted) break;
+  }
+  EXPECT_NE(driver_->SynchronizeStream(t.handle), Result::kSuccess);
+  sim_->inject("clear", error, sizeof error);
+  t.gate->RemoveStream(t.stream);
+  engine_->RemoveTenant(t.gate);
+}
+
+}  // namespace
+}  // namespace gpushare::gate
