@@ -17,7 +17,7 @@ function(gpushare_test name)
     message(FATAL_ERROR "gpushare_test(${name}) needs a LABEL")
   endif()
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 120)
+    set(ARG_TIMEOUT 60)
   endif()
   foreach(layer IN LISTS ARG_LAYERS)  # TEMPORARY, see gpushare_layer
     if(NOT TARGET gpushare_${layer})

@@ -84,8 +84,8 @@ def install(tree):
             is_object = file.read(4) == b"\x7fELF"
         if is_object:
             dynamic = call(["readelf", "-d", path])
-            if re.search(r"\((RPATH|RUNPATH)\)", dynamic):
-                raise Failure("%s carries an RPATH:\n%s" % (path, dynamic))
+            if re.search(r"\((RPATH|RUNPATH)\)[^\[]*\[(?!\$ORIGIN/)", dynamic):
+                raise Failure("%s carries an RPATH that does not move with it:\n%s" % (path, dynamic))
             if re.search(r"NEEDED.*(libabsl|libcuda)", dynamic):
                 raise Failure("%s needs a library that it should not:\n%s" % (path, dynamic))
 
