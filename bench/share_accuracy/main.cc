@@ -46,7 +46,7 @@ double g_seconds = 6;
 CaseSpec Mix(const Traces& traces, const std::vector<Part>& parts, Mode mode, bool overlap) {
   CaseSpec spec;
   spec.seconds = g_seconds;
-  spec.device = overlap ? "sms=80,overlap=footprint,noise=0.03" : "sms=80,overlap=serial,noise=0.03";
+  spec.overlap = overlap;
   for (const Part& part : parts) {
     TenantSpec tenant;
     tenant.name = part.trace;
@@ -118,8 +118,7 @@ Case Online(std::string name, Trace service, Trace training, double load, bool o
   return {std::move(name), [=](driver::Driver& driver) -> absl::StatusOr<std::vector<Row>> {
             CaseSpec spec;
             spec.seconds = 2 + 2 * g_seconds;
-            spec.device =
-                overlap ? "sms=80,overlap=footprint,noise=0.03" : "sms=80,overlap=serial,noise=0.03";
+            spec.overlap = overlap;
             TenantSpec online;
             online.name = "online";
             online.trace = service;

@@ -82,7 +82,8 @@ struct Player {
     const driver::Function function = functions[launch.entry];
     gate::Admission admission;
     if (gated) {
-      const float footprint = static_cast<float>(kernel.sms) / static_cast<float>(run.sms);
+      // On a serial device every kernel fills it.
+      const float footprint = run.overlap ? static_cast<float>(kernel.sms) / static_cast<float>(run.sms) : 1;
       admission = gate->Admit(*stream_gate, {gate::KernelKey(function, shape),
                                              gate::Work::Kind::kKernel, footprint});
       if (admission.verdict != gate::Verdict::kAdmitted) return;
@@ -161,7 +162,7 @@ absl::StatusOr<CaseResult> Run(Driver& driver, const CaseSpec& spec) {
   const testing::SimControl sim(driver);
   const auto wall = std::chrono::steady_clock::now();
   GPUSHARE_RETURN_IF_ERROR(
-      sim.Restart(driver, spec.device + ",clock=virtual,seed=" + std::to_string(spec.seed)));
+      sim.Restart(driver, "sms=" + std::to_string(spec.sms) + (spec.overlap ? ",overlap=footprint" : ",overlap=serial") + "," + spec.device + ",clock=virtual,seed=" + std::to_string(spec.seed)));
   sim.thread_enter("main");
   sim.set_log([](const char* line, void*) { std::fprintf(stderr, "%s\n", line); }, nullptr);
   GPUSHARE_ASSIGN_OR_RETURN(driver::Context context, driver.RetainPrimaryContext(0));

@@ -36,7 +36,8 @@ struct TenantSpec {
 };
 
 struct CaseSpec {
-  std::string device = "sms=80,overlap=serial,noise=0.03";  // the simulated GPU's configuration
+  std::string device = "noise=0.03";  // the rest of the simulated GPU's configuration
+  bool overlap = false;               // kernels share the device by footprint; else one at a time
   std::vector<TenantSpec> tenants;
   double seconds = 6, warm_up = 2;
   int sms = 80;

@@ -46,58 +46,68 @@ Nanos GateStats::WaitQuantile(double q) const {
 // ---- Books of one tenant ----
 
 Nanos Engine::Impl::DeviceTime(Time host) const {
-  if (device_offset == Nanos::max()) return Nanos(0);
-  return host.time_since_epoch() - device_offset;
+  return host.time_since_epoch() - submit_offset;
 }
 
-void Engine::Impl::SyncLaunches(TenantState& tenant) {
+void Engine::Impl::SyncLaunches(TenantState& tenant, Time now) {
   TenantPage& page = tenant.page;
   const uint64_t word = page.credit.load(std::memory_order_acquire);
   const uint32_t end = TenantPage::LaunchOf(word);
-  const int64_t spent = tenant.given_ns - static_cast<int64_t>(TenantPage::CreditOf(word));
-  const int64_t fresh = spent - tenant.accounted_ns;
-  uint32_t at = tenant.synced_launch;
-  if (((end - at) & TenantPage::kLaunchMask) > TenantPage::kRecords) {
-    at = (end - TenantPage::kRecords) & TenantPage::kLaunchMask;
+  uint32_t begin = tenant.synced_launch;
+  if (((end - begin) & TenantPage::kLaunchMask) > TenantPage::kRecords) {
+    begin = (end - TenantPage::kRecords) & TenantPage::kLaunchMask;  // the older ones are lost
   }
-  const uint32_t begin = at;
+  scratch.clear();
   double total = 0;
-  uint64_t launched = 0;
+  uint32_t at = begin;
   for (; at != end; at = (at + 1) & TenantPage::kLaunchMask) {
     const LaunchRecord record = LaunchRecord::Unpack(
         page.records[at & (TenantPage::kRecords - 1)].load(std::memory_order_acquire));
     if (record.launch != at) break;  // numbered, not written yet: its thread is between the two
     if (record.entry == LaunchRecord::kVoidEntry) continue;
+    scratch.push_back(record);
     total += static_cast<double>(tenant.costs.cost_ns(record.entry));
-    ++launched;
   }
-  if (at == begin) return;
-  for (uint32_t launch = begin; launch != at; launch = (launch + 1) & TenantPage::kLaunchMask) {
-    const LaunchRecord record = LaunchRecord::Unpack(
-        page.records[launch & (TenantPage::kRecords - 1)].load(std::memory_order_acquire));
-    if (record.entry == LaunchRecord::kVoidEntry || record.stream >= tenant.streams.size()) continue;
-    StreamGate& stream = *tenant.streams[record.stream];
-    if (!stream.live) continue;
+  tenant.synced_launch = at;
+  const Time since = std::exchange(tenant.launching_since, now);
+  if (scratch.empty()) return;
+
+  // What was spent is charged to the launches in proportion to their costs, to the last nanosecond:
+  // what is outstanding must come back to zero.
+  const int64_t spent = tenant.given_ns - static_cast<int64_t>(TenantPage::CreditOf(word));
+  int64_t left = spent - tenant.accounted_ns;
+  tenant.accounted_ns = spent;
+  tenant.stats.launches += scratch.size();
+  const double per_cost = static_cast<double>(left) / std::max(total, 1.0);
+  const Nanos pace = (now - since) / static_cast<int64_t>(scratch.size());
+  for (size_t i = 0; i < scratch.size(); ++i) {
+    const LaunchRecord& record = scratch[i];
     const float cost = tenant.costs.cost_ns(record.entry);
+    const int64_t charge = i + 1 == scratch.size()
+                               ? left
+                               : static_cast<int64_t>(per_cost * static_cast<double>(cost));
+    left -= charge;
+    StreamGate& stream = *tenant.streams[record.stream];
+    if (!stream.live) {
+      arbiter.Settle(tenant.id, tenant.phase, Nanos(charge), Nanos(charge), 0, now);
+      continue;
+    }
+    // No clock is read on the launch path; a thread that launches does so at an even pace.
     replay.Append(stream.replay, {record.entry, cost, tenant.costs.footprint(record.entry)},
-                  tenant.not_before);
+                  DeviceTime(since + pace * static_cast<int64_t>(i)));
     if (record.unknown) {
       ++tenant.unknown_in_flight;
       ++stream.unmarked_unknown;
     }
     ++stream.unmarked;
-    stream.unmarked_ns += static_cast<int64_t>(static_cast<double>(fresh) *
-                                               static_cast<double>(cost) / total);
+    stream.unmarked_ns += charge;
   }
-  tenant.synced_launch = at;
-  tenant.stats.launches += launched;
-  if (total > 0) tenant.accounted_ns += fresh;
 }
 
 void Engine::Impl::GiveCredit(TenantState& tenant, Nanos amount, sched::Phase phase, Time now) {
+  SyncLaunches(tenant, now);
   tenant.given_ns += amount.count();
   tenant.phase = phase;
-  tenant.not_before = DeviceTime(now);
   tenant.last_change = now;
   tenant.page.Add(static_cast<uint64_t>(amount.count()));
   tenant.last_word = tenant.page.credit.load(std::memory_order_relaxed);
@@ -149,9 +159,10 @@ void Engine::Impl::Poke() {
 void Engine::Impl::CloseOpen(TenantState& tenant, StreamGate* only, uint64_t lease) {
   StreamGate* todo[16];
   int count = 0;
+  const Time began = clock.Now();
   {
     base::MutexLock lock(&mu);
-    SyncLaunches(tenant);
+    SyncLaunches(tenant, began);
     for (const auto& stream : tenant.streams) {
       if (!stream->live || stream->unmarked == 0 || stream->marking) continue;
       if (only != nullptr && stream.get() != only) continue;
@@ -163,7 +174,8 @@ void Engine::Impl::CloseOpen(TenantState& tenant, StreamGate* only, uint64_t lea
   if (count == 0) return;
 
   driver::Event recorded[16];
-  for (int i = 0; i < count; ++i) recorded[i] = RecordMarker(todo[i]->handle);
+  Time submitted[16];
+  for (int i = 0; i < count; ++i) recorded[i] = RecordMarker(todo[i]->handle, &submitted[i]);
 
   const Time now = clock.Now();
   bool needs_poke = false;
@@ -179,7 +191,7 @@ void Engine::Impl::CloseOpen(TenantState& tenant, StreamGate* only, uint64_t lea
       arbiter.Launched(tenant.id, stream.unmarked, now);
       replay.Boundary(stream.replay);
       markers.push_back({next_marker++, recorded[i], &stream, stream.unmarked,
-                         stream.unmarked_unknown, stream.unmarked_ns, tenant.phase, now, lease});
+                         stream.unmarked_unknown, stream.unmarked_ns, tenant.phase, submitted[i], lease});
       ++stream.markers_pending;
       ++tenant.stats.markers;
       stream.unmarked = stream.unmarked_unknown = 0;
@@ -190,13 +202,14 @@ void Engine::Impl::CloseOpen(TenantState& tenant, StreamGate* only, uint64_t lea
   if (needs_poke) Poke();
 }
 
-driver::Event Engine::Impl::RecordMarker(driver::Stream stream) {
+driver::Event Engine::Impl::RecordMarker(driver::Stream stream, Time* submitted) {
   driver::Driver::Capture capture = driver::Driver::Capture::kNone;
   const driver::Result asked = driver.StreamCapture(stream, &capture);
   if (asked != driver::Result::kSuccess && asked != driver::Result::kNotSupported) return nullptr;
   if (capture != driver::Driver::Capture::kNone) return nullptr;
   const driver::Event event = events.Take();
   if (event == nullptr) return nullptr;
+  *submitted = clock.Now();
   if (driver.RecordEvent(event, stream) == driver::Result::kSuccess) return event;
   events.Give(event);
   return nullptr;
@@ -220,13 +233,13 @@ void Engine::Impl::UnknownDone(TenantState& tenant, int commands) {
 }
 
 void Engine::Impl::MarkStart(StreamGate& stream) {
-  const driver::Event event = RecordMarker(stream.handle);
-  const Time now = clock.Now();
+  Time submitted{};
+  const driver::Event event = RecordMarker(stream.handle, &submitted);
   base::MutexLock lock(&mu);
   stream.marking = false;
   if (event == nullptr) return;
   replay.Boundary(stream.replay);
-  markers.push_back({next_marker++, event, &stream, 0, 0, 0, stream.tenant->phase, now, 0});
+  markers.push_back({next_marker++, event, &stream, 0, 0, 0, stream.tenant->phase, submitted, 0});
   ++stream.markers_pending;
   ++stream.tenant->stats.markers;
 }

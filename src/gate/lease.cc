@@ -37,7 +37,7 @@ absl::StatusOr<uint64_t> Gate::AcquireLease(const LeaseRequest& request) {
         const float cost = static_cast<float>(request.hint.count());
         for (StreamGate* stream : request.streams) {
           engine.replay.Append(stream->replay, {meter::CostModel::kCatchAll, cost, 1},
-                               tenant.not_before);
+                               engine.DeviceTime(now));
         }
         if (now > began) {
           ++tenant.stats.waits;

@@ -14,6 +14,8 @@ constexpr Nanos kPoll = Micros(5);
 constexpr double kFirstLook = 0.9;
 // Work without a marker whose tenant fell silent is taken to have cost what was predicted.
 constexpr Nanos kSilence = Millis(1);
+// A marker that began so soon after its submission found its stream idle.
+constexpr Nanos kLateMarker = Nanos(500);
 
 }  // namespace
 
@@ -52,7 +54,17 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   --stream.markers_pending;
   UnknownDone(tenant, marker.unknown);
   if (!stream.live) return;
-  const meter::Replay::Batch batch = replay.Complete(stream.replay, stamp);
+  // The marker began when what is before it ended, unless it found the stream idle.
+  const Nanos ended = stamp - time_line->marker_cost();
+  const bool late = ended <= DeviceTime(marker.recorded) + kLateMarker;
+  const meter::Replay::Batch batch =
+      replay.Complete(stream.replay, ended, stamp, late && marker.commands > 0);
+  // The clocks of host and device drift apart; a start marker shows by how much. And nothing is seen
+  // before it happened.
+  if (marker.commands == 0) {
+    submit_offset += (marker.recorded.time_since_epoch() - ended - submit_offset) / 8;
+  }
+  submit_offset = std::min(submit_offset, now.time_since_epoch() - stamp);
   if (marker.commands == 0) return;
 
   if (batch.learnable && marker.lease == 0) {
@@ -94,7 +106,7 @@ Time Engine::Impl::RevokeIdle(Time now) {
     for (const auto& stream : tenant.streams) unmarked += stream->live ? stream->unmarked : 0;
     const bool unseen = TenantPage::LaunchOf(word) != tenant.synced_launch;
     if ((unmarked > 0 || unseen) && quiet >= kSilence) {
-      SyncLaunches(tenant);
+      SyncLaunches(tenant, now);
       for (const auto& stream : tenant.streams) {
         if (!stream->live || stream->marking) continue;
         SettleUnmarked(tenant, *stream, now);
@@ -161,11 +173,10 @@ void Engine::Impl::Reconcile() {
       if (!stamped.empty()) {
         last_completion = now;
         for (const auto& tenant : tenants) {
-          if (tenant != nullptr) SyncLaunches(*tenant);
+          if (tenant != nullptr) SyncLaunches(*tenant, now);
         }
       }
       for (const auto& [stamp, marker] : stamped) {
-        device_offset = std::min(device_offset, now.time_since_epoch() - stamp);
         TenantState* const tenant = marker.stream->tenant;
         const uint32_t before = tenant->page.wake.load(std::memory_order_relaxed);
         Settle(marker, stamp, now);

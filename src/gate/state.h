@@ -66,7 +66,7 @@ struct TenantState {
   int64_t given_ns = 0;      // credit put into the page less what was taken out
   int64_t accounted_ns = 0;  // spent credit that is charged to some batch
   sched::Phase phase = sched::Phase::kWeight;
-  Nanos not_before{0};  // device time before which the launches of this grant cannot start
+  Time launching_since{};  // launches not known to the replay were made between this and now
   bool open = false;    // in Impl::open_tenants
   Time last_change{};   // when the credit word was last seen to change
   uint64_t last_word = 0;
@@ -86,7 +86,7 @@ struct Marker {
   int unknown = 0;  // commands whose cost was a guess
   int64_t charged_ns = 0;
   sched::Phase phase = sched::Phase::kWeight;
-  Time recorded{};
+  Time recorded{};   // host time at which it was submitted
   uint64_t lease = 0;  // the lease that this marker closes; 0: none
 };
 
@@ -126,12 +126,12 @@ struct Engine::Impl {
   uint64_t next_lease ABSL_GUARDED_BY(mu) = 1;
   uint64_t next_marker ABSL_GUARDED_BY(mu) = 1;
   std::vector<std::unique_ptr<TenantState>> removed_tenants ABSL_GUARDED_BY(mu);
+  std::vector<LaunchRecord> scratch ABSL_GUARDED_BY(mu);
   std::vector<sched::Grant> grants ABSL_GUARDED_BY(mu);  // scratch
   Time next_run ABSL_GUARDED_BY(mu) = kNever;
   Time reconciler_wakes ABSL_GUARDED_BY(mu) = kNever;
-  // Host time - device time, as small as it was ever seen: what it is above the truth is the delay
-  // between a completion and our seeing it.
-  Nanos device_offset ABSL_GUARDED_BY(mu) = Nanos::max();
+  // Host time of a submission to an idle stream - device time at which it starts.
+  Nanos submit_offset ABSL_GUARDED_BY(mu){0};
   Time last_completion ABSL_GUARDED_BY(mu){};  // when a marker was last seen completed
   bool device_lost ABSL_GUARDED_BY(mu) = false;
 
@@ -143,12 +143,12 @@ struct Engine::Impl {
 
   // admission.cc
   // Tells the replay of launches that the fast path made since the last time.
-  void SyncLaunches(TenantState& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void SyncLaunches(TenantState& tenant, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Records a marker on each stream of the tenant with unmarked work. Calls the driver.
   void CloseOpen(TenantState& tenant, StreamGate* only, uint64_t lease = 0) ABSL_LOCKS_EXCLUDED(mu);
   // An event on `stream`, or null: it is being captured (a record would join or break the capture), or
   // the driver refuses. Calls the driver.
-  driver::Event RecordMarker(driver::Stream stream) ABSL_LOCKS_EXCLUDED(mu);
+  driver::Event RecordMarker(driver::Stream stream, Time* submitted) ABSL_LOCKS_EXCLUDED(mu);
   // What the stream launched since its last marker gets none: settled as predicted.
   void SettleUnmarked(TenantState& tenant, StreamGate& stream, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);

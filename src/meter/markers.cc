@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "meter/markers.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/status_macros.h"
@@ -44,19 +45,46 @@ absl::StatusOr<std::unique_ptr<TimeLine>> TimeLine::Create(driver::Driver& drive
   driver::Stream stream = nullptr;
   GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(driver.CreateStream(&stream, 0), "CreateStream"));
   driver::Event base = pool.Take();
-  absl::Status status = absl::OkStatus();
   if (base == nullptr) {
-    status = absl::ResourceExhaustedError("the driver gave no timing event for the meter");
-  } else {
-    status = driver::ToStatus(driver.RecordEvent(base, stream), "RecordEvent");
-    if (status.ok()) status = driver::ToStatus(driver.SynchronizeEvent(base), "SynchronizeEvent");
+    driver.DestroyStream(stream);
+    return absl::ResourceExhaustedError("the driver gave no timing event for the meter");
   }
+  std::unique_ptr<TimeLine> time_line(new TimeLine(driver, pool, base));
+  absl::Status status = driver::ToStatus(driver.RecordEvent(base, stream), "RecordEvent");
+  if (status.ok()) status = driver::ToStatus(driver.SynchronizeEvent(base), "SynchronizeEvent");
+  if (status.ok()) status = time_line->Calibrate(stream);
   driver.DestroyStream(stream);
-  if (!status.ok()) {
-    if (base != nullptr) pool.Give(base);
-    return status;
+  if (!status.ok()) return status;
+  return time_line;
+}
+
+absl::Status TimeLine::Calibrate(driver::Stream stream) {
+  constexpr int kRounds = 9;
+  std::vector<Nanos> costs, offsets;
+  for (int i = 0; i < kRounds; ++i) {
+    driver::Event first = pool_.Take(), second = pool_.Take();
+    if (first == nullptr || second == nullptr) {
+      if (first != nullptr) pool_.Give(first);
+      return absl::ResourceExhaustedError("the driver gave no timing event for the meter");
+    }
+    const Time submitted = driver_.clock().Now();
+    driver::Result result = driver_.RecordEvent(first, stream);
+    if (result == driver::Result::kSuccess) result = driver_.RecordEvent(second, stream);
+    if (result == driver::Result::kSuccess) result = driver_.SynchronizeEvent(second);
+    if (result != driver::Result::kSuccess) {
+      pool_.Give(first);
+      pool_.Give(second);
+      return driver::ToStatus(result, "RecordEvent");
+    }
+    GPUSHARE_ASSIGN_OR_RETURN(const Nanos began, Stamp(first));
+    GPUSHARE_ASSIGN_OR_RETURN(const Nanos ended, Stamp(second));
+    costs.push_back(ended - began);
+    offsets.push_back(submitted.time_since_epoch() - began);
   }
-  return std::unique_ptr<TimeLine>(new TimeLine(driver, pool, base));
+  std::nth_element(offsets.begin(), offsets.begin() + kRounds / 2, offsets.end());
+  marker_cost_ = *std::min_element(costs.begin(), costs.end());
+  submit_offset_ = offsets[kRounds / 2] + marker_cost_;
+  return absl::OkStatus();
 }
 
 TimeLine::~TimeLine() { pool_.Give(base_); }

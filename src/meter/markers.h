@@ -49,14 +49,21 @@ class TimeLine {
   // Takes the event: it goes back to the pool, now or when it has served as a base.
   absl::StatusOr<Nanos> Stamp(driver::Event event);
 
+  // What a marker itself takes on its stream: the least time between two that followed one another.
+  Nanos marker_cost() const { return marker_cost_; }
+  // Host time at which a marker was submitted to an idle stream, less the stamp at which it began.
+  Nanos submit_offset() const { return submit_offset_; }
+
  private:
   TimeLine(driver::Driver& driver, EventPool& pool, driver::Event base)
       : driver_(driver), pool_(pool), base_(base) {}
+  absl::Status Calibrate(driver::Stream stream);
 
   driver::Driver& driver_;
   EventPool& pool_;
   driver::Event base_;
   Nanos base_stamp_{0};
+  Nanos marker_cost_{0}, submit_offset_{0};
 };
 
 }  // namespace gpushare::meter

@@ -85,7 +85,7 @@ void Replay::Place() {
       Stream& s = streams_[id];
       if (s.items.empty() || s.items.front().boundary) continue;
       if (s.started && s.waiting == 0) continue;
-      if (!s.started && s.items.front().not_before > now_) continue;
+      if (!s.started && std::max(s.items.front().not_before, s.ready) > now_) continue;
       if (best == nullptr || s.priority < best->priority ||
           (s.priority == best->priority && s.ready < best->ready)) {
         best = &s;
@@ -134,6 +134,10 @@ void Replay::Accumulate(double dt) {
     s.used_ns += dt * s.held / held;
     s.group_ns += dt * s.held;
     s.resident_ns += dt;
+    if (s.pinned) {
+      s.pinned_used_ns += dt * s.held / held;
+      s.pinned_group_ns += dt * s.held;
+    }
     if (several) s.shared_ns += dt;
   }
 }
@@ -180,7 +184,7 @@ void Replay::Advance(double to) {
       for (StreamId id : live_) {
         const Stream& s = streams_[id];
         if (s.items.empty() || s.started || s.items.front().boundary) continue;
-        const double at = s.items.front().not_before;
+        const double at = std::max(s.items.front().not_before, s.ready);
         if (at > now_ && at < next) {
           next = at;
           index = running_.size();
@@ -194,7 +198,7 @@ void Replay::Advance(double to) {
   std::erase_if(live_, [this](StreamId id) { return streams_[id].items.empty(); });
 }
 
-Replay::Batch Replay::Complete(StreamId id, Nanos at) {
+Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, bool late) {
   Advance(static_cast<double>(at.count()));
   Stream& stream = streams_[id];
   Finish(stream, id);
@@ -203,7 +207,11 @@ Replay::Batch Replay::Complete(StreamId id, Nanos at) {
     stream.items.pop_front();
     --stream.boundaries;
   }
-  stream.ready = now_;
+  stream.ready = std::max(now_, static_cast<double>(after.count()));
+  if (late) {
+    stream.used_ns -= stream.pinned_used_ns;
+    stream.group_ns -= stream.pinned_group_ns;
+  }
   if (stream.items.empty()) std::erase(live_, id);
 
   Batch batch;
@@ -217,11 +225,12 @@ Replay::Batch Replay::Complete(StreamId id, Nanos at) {
     group_predicted += static_cast<double>(c.cost_ns) / waves * sms;
   }
   batch.ratio = group_predicted > 0 ? stream.group_ns / group_predicted : 1;
-  batch.learnable = group_predicted > 0 && stream.group_predicted_ns > kLearnable * group_predicted;
+  batch.learnable = !late && group_predicted > 0 && stream.group_predicted_ns > kLearnable * group_predicted;
   batch.alone = stream.shared_ns <= kAlone * stream.resident_ns;
   batch.commands.swap(stream.done);
   stream.used_ns = stream.shared_ns = stream.resident_ns = 0;
   stream.group_ns = stream.group_predicted_ns = 0;
+  stream.pinned_used_ns = stream.pinned_group_ns = 0;
   return batch;
 }
 

@@ -59,9 +59,12 @@ class Replay {
     bool learnable = false;   // the ratio means something
     std::vector<Command> commands;
   };
-  // The oldest boundary of `stream` that was not completed was stamped at `at`. Calls come in the order
-  // of stamps; an earlier one counts as simultaneous with the last.
-  Batch Complete(StreamId stream, Nanos at);
+  // The oldest boundary of `stream` that was not completed ended at `at`, and what follows it on the
+  // stream starts not before `after` (the marker itself takes time in between). `late`: the marker found
+  // its stream idle, so the batch ended at some time before, and its end is taken from the model. Calls
+  // come in the order of stamps; an earlier one counts as simultaneous with the last.
+  Batch Complete(StreamId stream, Nanos at, Nanos after, bool late);
+  Batch Complete(StreamId stream, Nanos at) { return Complete(stream, at, at, false); }
 
   // Unfinished boundaries of a stream.
   int pending(StreamId stream) const { return streams_[stream].boundaries; }
@@ -93,6 +96,7 @@ class Replay {
     double used_ns = 0, shared_ns = 0, resident_ns = 0;
     double group_ns = 0;            // SM time observed
     double group_predicted_ns = 0;  // SM time predicted of the commands that started
+    double pinned_used_ns = 0, pinned_group_ns = 0;  // parts of the above while pinned
     std::vector<Command> done;
   };
   struct Running {
