@@ -24,17 +24,17 @@ int Version(int* version) {
   return 0;
 }
 // Which ABI was taken shows in the code that it answers.
-int OldAbi(...) { return 9001; }
-int NewAbi(...) { return 9002; }
-int NewestAbi(...) { return 9003; }
-int PerThreadStream(...) { return 9004; }
+int OldAbi(...) { return 1001; }
+int NewAbi(...) { return 1002; }
+int NewestAbi(...) { return 1003; }
+int PerThreadStream(...) { return 1004; }
 
 void* Address(int (*function)(...)) { return reinterpret_cast<void*>(function); }
 
 }  // namespace
 
 // A decoy: found by whoever asks dlsym() before the driver.
-ENTRY(cuMemAlloc_v2, 9009)
+ENTRY(cuMemAlloc_v2, 1009)
 
 extern "C" __attribute__((visibility("default"))) int cuGetProcAddress_v2(
     const char* symbol, void** function, int version, uint64_t flags, int* status);
@@ -82,13 +82,13 @@ ENTRY(cuDeviceGetUuid, 0)
 ENTRY(cuDeviceGetAttribute, 0)
 ENTRY(cuDeviceTotalMem_v2, 0)
 ENTRY(cuDevicePrimaryCtxRetain, 0)
-ENTRY(cuDevicePrimaryCtxRelease, 9005)
+ENTRY(cuDevicePrimaryCtxRelease, 1005)
 ENTRY(cuCtxPushCurrent_v2, 0)
 ENTRY(cuCtxPopCurrent_v2, 0)
 ENTRY(cuCtxGetCurrent, 0)
 ENTRY(cuCtxGetStreamPriorityRange, 0)
-ENTRY(cuMemAlloc, 9001)
-ENTRY(cuMemAlloc_v2, 9002)
+ENTRY(cuMemAlloc, 1001)
+ENTRY(cuMemAlloc_v2, 1002)
 ENTRY(cuMemFree_v2, 0)
 ENTRY(cuMemGetInfo_v2, 0)
 ENTRY(cuMemcpyHtoD_v2, 0)
@@ -108,7 +108,7 @@ ENTRY(cuEventDestroy_v2, 0)
 ENTRY(cuEventRecord, 0)
 ENTRY(cuEventQuery, 600)
 ENTRY(cuEventSynchronize, 0)
-ENTRY(cuEventElapsedTime, 9006)
+ENTRY(cuEventElapsedTime, 1006)
 ENTRY(cuModuleLoadData, 0)
 ENTRY(cuModuleUnload, 0)
 ENTRY(cuModuleGetFunction, 0)

@@ -84,9 +84,9 @@ TEST(Open, AsksTheDriverByNameAndVersionBeforeDlsym) {
   EXPECT_EQ(&(*driver)->clock(), &base::RealClock());
   DevicePtr pointer = 0;
   // The second ABI: neither the first, nor one newer than the type, nor what dlsym() finds.
-  EXPECT_EQ((*driver)->MemAlloc(&pointer, 1), Result{9002});
+  EXPECT_EQ((*driver)->MemAlloc(&pointer, 1), Result{1002});
   // Not the variant of the per-thread default stream.
-  EXPECT_EQ((*driver)->SetD8Async(0, 0, 0, nullptr), Result{9002});
+  EXPECT_EQ((*driver)->SetD8Async(0, 0, 0, nullptr), Result{1002});
 }
 
 TEST(Open, AnOptionalCallThatTheDriverLacksIsNotSupported) {
@@ -100,10 +100,10 @@ TEST(Open, FallsBackToDlsymAndToOlderAbis) {
   ASSERT_TRUE(driver.ok()) << driver.status();
   EXPECT_EQ((*driver)->version(), 11000);
   DevicePtr pointer = 0;
-  EXPECT_EQ((*driver)->MemAlloc(&pointer, 1), Result{9002});
+  EXPECT_EQ((*driver)->MemAlloc(&pointer, 1), Result{1002});
   float ms = 0;
-  EXPECT_EQ((*driver)->ElapsedMs(&ms, nullptr, nullptr), Result{9006});
-  EXPECT_EQ((*driver)->ReleasePrimaryContext(0), Result{9005});
+  EXPECT_EQ((*driver)->ElapsedMs(&ms, nullptr, nullptr), Result{1006});
+  EXPECT_EQ((*driver)->ReleasePrimaryContext(0), Result{1005});
   EXPECT_EQ((*driver)->QueryEvent(nullptr), Result::kNotReady);
   Graph graph = nullptr;
   EXPECT_EQ((*driver)->EndCapture(nullptr, &graph), Result::kNotSupported);
