@@ -20,6 +20,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,8 +40,8 @@ class Tenant;
 struct TenantOptions {
   std::string name;  // 1 to 63 bytes of UTF-8, unique in the runtime
   std::map<std::string, std::string> labels = {};
-  Priority priority = Priority::kNormal;  // of virtual devices whose spec does not say
-  const Tenant* parent = nullptr;         // budgets inside budgets: Unimplemented
+  std::optional<Priority> priority = std::nullopt;  // of virtual devices whose spec gives none
+  const Tenant* parent = nullptr;                   // budgets inside budgets: Unimplemented
 };
 
 // An identity. Owns at most one virtual device per GPU, which keeps it alive.
@@ -129,7 +130,7 @@ inline absl::StatusOr<Tenant> Tenant::Create(const Runtime& runtime, const Tenan
   for (const auto& [key, value] : options.labels) labels.push_back({key.c_str(), value.c_str()});
   gpushare_tenant_options c = {};
   c.struct_size = sizeof(c);
-  c.priority = static_cast<int32_t>(options.priority);
+  c.priority = options.priority ? static_cast<int32_t>(*options.priority) : GPUSHARE_PRIORITY_UNSET;
   c.name = options.name.c_str();
   c.parent = options.parent == nullptr ? nullptr : options.parent->handle();
   c.labels = labels.data();

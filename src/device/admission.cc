@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/admission.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "device/last_error.h"
+#include "device/text.h"
+
+namespace gpushare::device {
+namespace {
+
+// Ten guarantees of 10 % add up to a little more than 1.
+constexpr double kRounding = 1e-9;
+
+uint64_t PartsPerMillion(double share) { return static_cast<uint64_t>(std::llround(share * 1e6)); }
+
+std::string Percentage(double share) { return FormatShare(std::round(share * 1e4) / 1e4); }
+
+}  // namespace
+
+absl::Status Admission::Check(const std::string& tenant, uint64_t id, const Promise& promise,
+                              uint64_t held) const {
+  double guarantees = 0;
+  uint64_t memory = 0;
+  for (const auto& [other, given] : promises_) {
+    if (other == id) continue;
+    guarantees += given.guarantee;
+    memory += given.memory.value_or(0);
+  }
+  if (promise.guarantee > 0 && guarantees + promise.guarantee > 1 + kRounding) {
+    const double left = std::max(0.0, 1 - guarantees);
+    return WithDetail(
+        absl::ResourceExhaustedError(absl::StrCat(
+            "tenant ", Quoted(tenant), ": a guarantee of ", Percentage(promise.guarantee),
+            " asked, ", Percentage(left), " left of the device (", Percentage(guarantees),
+            " promised to ", promises_.size() - promises_.count(id),
+            " other virtual devices); ask for less ('compute' or 'guarantee'), or shrink another")),
+        {.tenant = tenant,
+         .limit = "guarantee",
+         .asked = PartsPerMillion(promise.guarantee),
+         .left = PartsPerMillion(left),
+         .total = PartsPerMillion(1)});
+  }
+  if (promise.memory.has_value()) {
+    const uint64_t given = std::min(capacity_, memory + std::min(held, capacity_));
+    if (*promise.memory > capacity_ - given) {
+      return WithDetail(
+          absl::ResourceExhaustedError(absl::StrCat(
+              "tenant ", Quoted(tenant), ": ", ReadableBytes(*promise.memory), " of memory asked, ",
+              ReadableBytes(capacity_ - given), " left of ", ReadableBytes(capacity_), " (",
+              ReadableBytes(memory), " promised as quotas, ", ReadableBytes(held),
+              " in use without a quota); ask for less ('memory'), shrink another, or lower the "
+              "runtime's memory reserve")),
+          {.tenant = tenant,
+           .limit = "memory",
+           .asked = *promise.memory,
+           .left = capacity_ - given,
+           .total = capacity_});
+    }
+  }
+  return absl::OkStatus();
+}
+
+uint64_t Admission::Add(const Promise& promise) {
+  promises_[++last_id_] = promise;
+  return last_id_;
+}
+
+void Admission::Replace(uint64_t id, const Promise& promise) { promises_[id] = promise; }
+void Admission::Remove(uint64_t id) { promises_.erase(id); }
+
+uint64_t Admission::memory() const {
+  uint64_t sum = 0;
+  for (const auto& [id, promise] : promises_) sum += promise.memory.value_or(0);
+  return sum;
+}
+
+double Admission::guarantees() const {
+  double sum = 0;
+  for (const auto& [id, promise] : promises_) sum += promise.guarantee;
+  return sum;
+}
+
+}  // namespace gpushare::device

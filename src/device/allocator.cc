@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/allocator.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "device/last_error.h"
+
+namespace gpushare::device {
+namespace {
+
+constexpr int kMostReclaims = 16;
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Allocator>> Allocator::Create(
+    std::shared_ptr<VirtualDevice> device, const gpushare_allocator_options& options) {
+  constexpr const char* kStrategies[] = {"direct", "pool", "suballocating", "swappable"};
+  if (options.strategy < GPUSHARE_STRATEGY_DIRECT ||
+      options.strategy > GPUSHARE_STRATEGY_SWAPPABLE) {
+    return absl::InvalidArgumentError(absl::StrCat("allocator strategy: ", options.strategy,
+                                                   " given, 0 (direct) to 3 (swappable) allowed"));
+  }
+  if (options.strategy != GPUSHARE_STRATEGY_DIRECT) {
+    return absl::UnimplementedError(absl::StrCat("allocator strategy '",
+                                                 kStrategies[options.strategy],
+                                                 "' is not implemented yet; offered: direct"));
+  }
+  switch (options.over_quota) {
+    case GPUSHARE_OVER_QUOTA_FAIL:
+      break;
+    case GPUSHARE_OVER_QUOTA_WAIT:
+      if (options.timeout_ns < 0) {
+        return absl::InvalidArgumentError(absl::StrCat("allocator timeout: ", options.timeout_ns,
+                                                       "ns given, 0 to GPUSHARE_FOREVER allowed"));
+      }
+      break;
+    case GPUSHARE_OVER_QUOTA_RECLAIM:
+      if (options.reclaim == nullptr) {
+        return absl::InvalidArgumentError(
+            "allocator: over quota it is to reclaim, but 'reclaim' is null");
+      }
+      break;
+    default:
+      return absl::InvalidArgumentError(absl::StrCat("allocator over_quota: ", options.over_quota,
+                                                     " given, 0 (fail) to 2 (reclaim) allowed"));
+  }
+  return std::shared_ptr<Allocator>(new Allocator(std::move(device), options));
+}
+
+absl::StatusOr<driver::DevicePtr> Allocator::Allocate(uint64_t bytes) const {
+  VirtualDevice::Request request;
+  request.bytes = bytes;
+  if (options_.over_quota == GPUSHARE_OVER_QUOTA_WAIT) {
+    request.wait = true;
+    if (options_.timeout_ns != GPUSHARE_FOREVER) {
+      const Time now = device_->gpu().clock().Now();
+      const Nanos timeout(options_.timeout_ns);
+      request.deadline = timeout > kNever - now ? kNever : now + timeout;
+    }
+  }
+  for (int asked = 0;; ++asked) {
+    absl::StatusOr<driver::DevicePtr> pointer = device_->Allocate(request);
+    if (pointer.ok() || options_.over_quota != GPUSHARE_OVER_QUOTA_RECLAIM ||
+        pointer.status().code() != absl::StatusCode::kResourceExhausted || asked == kMostReclaims) {
+      return pointer;
+    }
+    uint64_t free_bytes = 0, total = 0;
+    device_->Memory(&free_bytes, &total);
+    if (bytes > total) return pointer;  // no reclaiming can make room
+    if (options_.reclaim(options_.reclaim_context, bytes, free_bytes) == 0) return pointer;
+  }
+}
+
+absl::Status Allocator::Free(driver::DevicePtr pointer) const {
+  return FreePointer(device_->gpu(), device_.get(), pointer);
+}
+
+}  // namespace gpushare::device

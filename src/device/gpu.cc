@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/gpu.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "device/identity.h"
+#include "device/runtime.h"
+#include "device/scheduler.h"
+#include "device/surroundings.h"
+#include "device/tenant.h"
+#include "device/text.h"
+#include "device/virtual_device.h"
+
+namespace gpushare::device {
+namespace {
+
+std::atomic<uint64_t> next_gpu{1};
+
+}  // namespace
+
+Gpu::Gpu(std::shared_ptr<Runtime> runtime, int ordinal)
+    : runtime_(std::move(runtime)),
+      driver_(runtime_->driver()),
+      ordinal_(ordinal),
+      id_(next_gpu.fetch_add(1, std::memory_order_relaxed)) {}
+
+absl::StatusOr<std::shared_ptr<Gpu>> Gpu::Open(std::shared_ptr<Runtime> runtime, int ordinal,
+                                               const gpushare_scheduler_options* scheduler) {
+  std::shared_ptr<Gpu> gpu(new Gpu(std::move(runtime), ordinal));
+  GPUSHARE_RETURN_IF_ERROR(gpu->Start(scheduler));
+  return gpu;
+}
+
+absl::Status Gpu::Start(const gpushare_scheduler_options* scheduler) {
+  GPUSHARE_ASSIGN_OR_RETURN(info_, driver_.Describe(ordinal_));
+  gate::EngineOptions options;
+  options.sm_count = std::max(info_.sm_count, 1);
+  if (scheduler != nullptr) GPUSHARE_RETURN_IF_ERROR(ApplyScheduler(*scheduler, &options));
+  scheduler_ = SchedulerInForce(options);
+
+  // Limits that others have set on this process bound what can be promised.
+  uint64_t memory = info_.total_memory;
+  const Surroundings around = LookAround(ordinal_, info_.pci_bus_id);
+  for (const uint64_t limit : {around.mps_memory_limit, around.dmem_limit}) {
+    if (limit != 0) memory = std::min(memory, limit);
+  }
+  capacity_ = memory - runtime_->ReserveOf(memory);
+  GPUSHARE_ASSIGN_OR_RETURN(unpromised_, quota::Account::Create(capacity_));
+  {
+    base::MutexLock lock(&mutex_);
+    books_.emplace(capacity_);
+  }
+  GPUSHARE_ASSIGN_OR_RETURN(context_, driver_.RetainPrimaryContext(ordinal_));
+  const ContextScope current(*this);
+  GPUSHARE_RETURN_IF_ERROR(current.status());
+  // The engine keeps the driver, not more than calls it.
+  GPUSHARE_ASSIGN_OR_RETURN(
+      engine_, gate::Engine::Create(const_cast<driver::Driver&>(driver_), context_, options));
+  return absl::OkStatus();
+}
+
+Gpu::~Gpu() {
+  engine_.reset();
+  if (context_ != nullptr) {
+    const ContextScope current(*this);
+    std::vector<VirtualDevice*> left;
+    {
+      base::MutexLock lock(&mutex_);
+      left.assign(retired_.begin(), retired_.end());
+    }
+    for (VirtualDevice* device : left) {
+      for (const auto& [pointer, allocation] : pointers_.TakeAllOf(&device->account())) {
+        static_cast<void>(driver_.MemFree(pointer));
+        device->account().Release(allocation.bytes);
+        device->Unhold();
+      }
+    }
+  }
+  for (std::atomic<Chunk*>& chunk : slots_) delete[] chunk.load();
+  if (context_ != nullptr) {
+    ContextScope::Forget(*this);
+    static_cast<void>(driver_.ReleasePrimaryContext(ordinal_));
+  }
+}
+
+absl::Status Gpu::CheckSame(const gpushare_scheduler_options& options) const {
+  gate::EngineOptions wanted;
+  GPUSHARE_RETURN_IF_ERROR(ApplyScheduler(options, &wanted));
+  if (SameScheduler(SchedulerInForce(wanted), scheduler_)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "GPU ", ordinal_, " is open with other scheduler options; they count at the first opening"));
+}
+
+driver::Result Gpu::FindFootprint(driver::Function function, const driver::LaunchShape& shape,
+                                  uint64_t key, float* footprint) {
+  if (footprints_.Find(key, footprint)) return driver::Result::kSuccess;
+  const uint64_t threads = uint64_t{shape.block.x} * shape.block.y * shape.block.z;
+  if (threads == 0 || threads > 1u << 16) return driver::Result::kInvalidValue;
+  int blocks = 0;
+  const driver::Result result =
+      driver_.BlocksPerSm(&blocks, function, static_cast<int>(threads), shape.shared_bytes);
+  if (result != driver::Result::kSuccess) return result;
+  *footprint = Footprint(shape, blocks, info_.sm_count);
+  footprints_.Put(key, *footprint);
+  return driver::Result::kSuccess;
+}
+
+// ---- Whose work is it? ----
+
+absl::StatusOr<std::shared_ptr<VirtualDevice>> Gpu::Resolve(driver::Stream stream) {
+  if (stream != nullptr) {
+    base::MutexLock lock(&mutex_);
+    const auto at = streams_.find(stream);
+    if (at != streams_.end()) {
+      if (std::shared_ptr<VirtualDevice> device = at->second.lock()) return device;
+    }
+  }
+  if (const Scope* scope = CurrentScope()) {
+    if (std::shared_ptr<VirtualDevice> device = scope->tenant->DeviceOn(this)) return device;
+    if (scope->tenant != runtime_->default_tenant()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the calling thread works for tenant ", Quoted(scope->tenant->name()),
+                       ", which has no virtual device on GPU ", ordinal_));
+    }
+  }
+  driver::Context context = nullptr;
+  if (driver_.CurrentContext(&context) == driver::Result::kSuccess && context != nullptr) {
+    base::MutexLock lock(&mutex_);
+    const auto at = contexts_.find(context);
+    if (at != contexts_.end()) {
+      if (std::shared_ptr<VirtualDevice> device = at->second.lock()) return device;
+    }
+  }
+  return runtime_->DefaultDevice(*this);
+}
+
+absl::StatusOr<uint64_t> Gpu::FindPointer(driver::DevicePtr pointer,
+                                          std::shared_ptr<VirtualDevice>* owner) const {
+  quota::Allocation allocation;
+  if (!pointers_.Find(pointer, &allocation)) {
+    return absl::NotFoundError("gpushare knows no allocation that starts at this pointer");
+  }
+  for (std::shared_ptr<VirtualDevice>& device : Devices()) {
+    if (&device->account() == allocation.account) *owner = std::move(device);
+  }
+  return allocation.bytes;
+}
+
+void Gpu::BindContext(driver::Context context, const std::shared_ptr<VirtualDevice>& device) {
+  base::MutexLock lock(&mutex_);
+  if (device == nullptr) {
+    contexts_.erase(context);
+  } else {
+    contexts_[context] = device;
+  }
+}
+
+absl::Status Gpu::BindStream(driver::Stream stream, const std::weak_ptr<VirtualDevice>& device) {
+  base::MutexLock lock(&mutex_);
+  if (!streams_.emplace(stream, device).second) {
+    return absl::AlreadyExistsError("the stream is bound to a virtual device already");
+  }
+  return absl::OkStatus();
+}
+
+void Gpu::UnbindStream(driver::Stream stream) {
+  base::MutexLock lock(&mutex_);
+  streams_.erase(stream);
+}
+
+VirtualDevice* Gpu::EnterLease(uint64_t thread, VirtualDevice* device) {
+  base::MutexLock lock(&mutex_);
+  const auto [at, added] = leases_.emplace(thread, device);
+  return added ? nullptr : at->second;
+}
+
+void Gpu::LeaveLease(uint64_t thread) {
+  base::MutexLock lock(&mutex_);
+  leases_.erase(thread);
+}
+
+// ---- Admission ----
+
+uint64_t Gpu::HeldWithoutQuota() const {
+  uint64_t held = unpromised_->charged();
+  for (const VirtualDevice* device : retired_) {
+    if (device->account().parent() == nullptr) held += device->account().charged();
+  }
+  // Of a quota that was shrunk below use, what is above it.
+  for (const auto& [tenant, device] : seated_) {
+    const quota::Account& account = device->account();
+    if (account.parent() == nullptr && account.charged() > account.limit()) {
+      held += account.charged() - account.limit();
+    }
+  }
+  return held;
+}
+
+void Gpu::UpdateUnpromised() {
+  const uint64_t others = books_->memory() + HeldWithoutQuota() - unpromised_->charged();
+  unpromised_->SetLimit(capacity_ - std::min(capacity_, others));
+}
+
+absl::StatusOr<Gpu::Seat> Gpu::Admit(VirtualDevice* device, const Limits& limits) {
+  base::MutexLock lock(&mutex_);
+  const Tenant& tenant = device->tenant();
+  if (seated_.count(&tenant) != 0) {
+    return absl::AlreadyExistsError(absl::StrCat("tenant ", Quoted(tenant.name()),
+                                                 " has a virtual device on GPU ", ordinal_,
+                                                 " already; Resize() changes it"));
+  }
+  const Admission::Promise promise{limits.memory, limits.gate.limits.guarantee};
+  GPUSHARE_RETURN_IF_ERROR(books_->Check(tenant.name(), 0, promise, HeldWithoutQuota()));
+  Seat seat;
+  if (!free_slots_.empty()) {
+    seat.slot = free_slots_.back();
+    free_slots_.pop_back();
+  } else {
+    if (slots_used_ >> kChunkBits >= slots_.size()) {
+      return absl::ResourceExhaustedError("there are too many virtual devices on this GPU");
+    }
+    seat.slot = slots_used_;
+    std::atomic<Chunk*>& chunk = slots_[seat.slot >> kChunkBits];
+    if (chunk.load(std::memory_order_relaxed) == nullptr) {
+      chunk.store(new Chunk[size_t{1} << kChunkBits]{}, std::memory_order_release);
+    }
+    ++slots_used_;
+  }
+  slots_[seat.slot >> kChunkBits].load(std::memory_order_relaxed)[seat.slot & kChunkMask].store(
+      device, std::memory_order_release);
+  seat.promise = books_->Add(promise);
+  seated_[&tenant] = device;
+  UpdateUnpromised();
+  return seat;
+}
+
+absl::Status Gpu::Change(VirtualDevice* device, const Limits& limits) {
+  base::MutexLock lock(&mutex_);
+  const Admission::Promise promise{limits.memory, limits.gate.limits.guarantee};
+  quota::Account& account = device->account();
+  // What it holds above its old quota is about to be covered by the new one.
+  uint64_t held = HeldWithoutQuota();
+  if (account.parent() == nullptr && account.charged() > account.limit()) {
+    held -= std::min(held, account.charged() - account.limit());
+  }
+  GPUSHARE_RETURN_IF_ERROR(
+      books_->Check(device->tenant().name(), device->seat_.promise, promise, held));
+  books_->Replace(device->seat_.promise, promise);
+  if (limits.memory.has_value()) account.SetLimit(*limits.memory);
+  UpdateUnpromised();
+  return absl::OkStatus();
+}
+
+void Gpu::Return(VirtualDevice* device) {
+  base::MutexLock lock(&mutex_);
+  books_->Remove(device->seat_.promise);
+  seated_.erase(&device->tenant());
+  retired_.insert(device);
+  std::erase_if(devices_, [](const std::weak_ptr<VirtualDevice>& weak) { return weak.expired(); });
+  const auto gone = [](const auto& entry) { return entry.second.expired(); };
+  std::erase_if(streams_, gone);
+  std::erase_if(contexts_, gone);
+  UpdateUnpromised();
+}
+
+void Gpu::Forget(VirtualDevice* device) {
+  base::MutexLock lock(&mutex_);
+  const uint32_t slot = device->seat_.slot;
+  slots_[slot >> kChunkBits].load(std::memory_order_relaxed)[slot & kChunkMask].store(
+      nullptr, std::memory_order_release);
+  retired_.erase(device);
+  free_slots_.push_back(slot);
+  UpdateUnpromised();
+}
+
+void Gpu::AddDevice(const std::shared_ptr<VirtualDevice>& device) {
+  base::MutexLock lock(&mutex_);
+  devices_.push_back(device);
+}
+
+std::vector<std::shared_ptr<VirtualDevice>> Gpu::Devices() const {
+  std::vector<std::shared_ptr<VirtualDevice>> devices;
+  base::MutexLock lock(&mutex_);
+  for (const std::weak_ptr<VirtualDevice>& weak : devices_) {
+    if (std::shared_ptr<VirtualDevice> device = weak.lock()) devices.push_back(std::move(device));
+  }
+  return devices;
+}
+
+uint64_t Gpu::PromisedMemory() const {
+  base::MutexLock lock(&mutex_);
+  return books_->memory();
+}
+
+double Gpu::PromisedGuarantees() const {
+  base::MutexLock lock(&mutex_);
+  return books_->guarantees();
+}
+
+// ---- The thread's context ----
+
+thread_local uint64_t ContextScope::bound_gpu = 0;
+thread_local uint64_t ContextScope::pushed_gpu = 0;
+
+void ContextScope::Enter() {
+  driver::Context current = nullptr;
+  result_ = gpu_.driver().CurrentContext(&current);
+  if (result_ != driver::Result::kSuccess) return;
+  if (current == gpu_.context()) {
+    bound_gpu = gpu_.id();
+    return;
+  }
+  result_ = gpu_.driver().PushContext(gpu_.context());
+  if (result_ != driver::Result::kSuccess) return;
+  if (current == nullptr) {
+    bound_gpu = pushed_gpu = gpu_.id();
+  } else {
+    pushed_ = true;
+    bound_gpu = 0;
+  }
+}
+
+void ContextScope::Leave() { static_cast<void>(gpu_.driver().PopContext()); }
+
+void ContextScope::Forget(const Gpu& gpu) {
+  if (bound_gpu == gpu.id()) bound_gpu = 0;
+  if (pushed_gpu != gpu.id()) return;
+  pushed_gpu = 0;
+  driver::Context current = nullptr;
+  if (gpu.driver().CurrentContext(&current) == driver::Result::kSuccess &&
+      current == gpu.context()) {
+    static_cast<void>(gpu.driver().PopContext());
+  }
+}
+
+}  // namespace gpushare::device

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0 One GPU of a runtime: its primary context, its engine, its
+// memory books, and who is bound to what.
+//
+// All that is opened of a GPU in one runtime is this one object. Virtual devices hold it; it knows
+// them weakly.
+//
+// Locks: mutex_ guards the books. It is never held across a call of the driver or a wait.
+#ifndef GPUSHARE_DEVICE_GPU_H_
+#define GPUSHARE_DEVICE_GPU_H_
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/sync.h"
+#include "device/admission.h"
+#include "device/footprint.h"
+#include "device/spec.h"
+#include "driver/driver.h"
+#include "gate/engine.h"
+#include "gpushare/c/gpushare.h"
+#include "quota/ledger.h"
+#include "quota/pointer_table.h"
+
+namespace gpushare::device {
+
+class Runtime;
+class Tenant;
+class VirtualDevice;
+
+class Gpu {
+ public:
+  static absl::StatusOr<std::shared_ptr<Gpu>> Open(std::shared_ptr<Runtime> runtime, int ordinal,
+                                                   const gpushare_scheduler_options* scheduler);
+  // Frees what tenants have left allocated.
+  ~Gpu();
+
+  const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
+  const driver::Driver& driver() const { return driver_; }
+  base::Clock& clock() const { return driver_.clock(); }
+  int ordinal() const { return ordinal_; }
+  uint64_t id() const { return id_; }  // of no other Gpu, ever
+  const driver::Driver::DeviceInfo& info() const { return info_; }
+  driver::Context context() const { return context_; }
+  gate::Engine& engine() const { return *engine_; }
+  quota::PointerTable& pointers() { return pointers_; }
+  FootprintCache& footprints() { return footprints_; }
+  const gpushare_scheduler_options& scheduler() const { return scheduler_; }
+  // InvalidArgument unless what `options` gives is what is in force.
+  absl::Status CheckSame(const gpushare_scheduler_options& options) const;
+  uint64_t capacity() const { return capacity_; }  // memory less the reserve
+
+  // Part of the SMs that a launch can hold. InvalidArgument for an impossible shape.
+  driver::Result FindFootprint(driver::Function function, const driver::LaunchShape& shape,
+                               uint64_t key, float* footprint);
+
+  // Whose work is it, when the call does not say? `stream` null: it is on none. FailedPrecondition when
+  // the thread's tenant has no device here.
+  absl::StatusOr<std::shared_ptr<VirtualDevice>> Resolve(driver::Stream stream);
+  // The size of an allocation of gpushare's; `owner` is null when its virtual device is gone.
+  // NotFound.
+  absl::StatusOr<uint64_t> FindPointer(driver::DevicePtr pointer,
+                                       std::shared_ptr<VirtualDevice>* owner) const;
+  void BindContext(driver::Context context, const std::shared_ptr<VirtualDevice>& device);
+  // AlreadyExists: it is bound.
+  absl::Status BindStream(driver::Stream stream, const std::weak_ptr<VirtualDevice>& device);
+  void UnbindStream(driver::Stream stream);
+
+  // Admission of a new device, and of new limits for one. AlreadyExists: the tenant has one.
+  struct Seat {
+    uint64_t promise = 0;
+    uint32_t slot = 0;
+  };
+  absl::StatusOr<Seat> Admit(VirtualDevice* device, const Limits& limits);
+  absl::Status Change(VirtualDevice* device, const Limits& limits);
+  // The share returns; the slot stays until Forget(), as long as memory is left.
+  void Return(VirtualDevice* device);
+  void Forget(VirtualDevice* device);
+  VirtualDevice* InSlot(uint32_t slot) const {
+    return slots_[slot >> kChunkBits].load(std::memory_order_acquire)[slot & kChunkMask].load(
+        std::memory_order_acquire);
+  }
+
+  // Memory without a quota is charged to this account as well: what the quotas of others leave.
+  quota::Account& unpromised() { return *unpromised_; }
+
+  void AddDevice(const std::shared_ptr<VirtualDevice>& device);
+  std::vector<std::shared_ptr<VirtualDevice>> Devices() const;  // in order of creation
+  uint64_t PromisedMemory() const;
+  double PromisedGuarantees() const;
+
+  // Leases: which virtual device each thread holds one of. Returns the holder before; takes the
+  // place if there was none.
+  VirtualDevice* EnterLease(uint64_t thread, VirtualDevice* device);
+  void LeaveLease(uint64_t thread);
+
+  // Streams that gpushare is capturing now.
+  std::atomic<int>& captures() { return captures_; }
+
+ private:
+  Gpu(std::shared_ptr<Runtime> runtime, int ordinal);
+  absl::Status Start(const gpushare_scheduler_options* scheduler);
+  uint64_t HeldWithoutQuota() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void UpdateUnpromised() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const std::shared_ptr<Runtime> runtime_;
+  const driver::Driver& driver_;
+  const int ordinal_;
+  const uint64_t id_;
+  driver::Driver::DeviceInfo info_;
+  driver::Context context_ = nullptr;
+  gpushare_scheduler_options scheduler_ = {};
+  std::unique_ptr<gate::Engine> engine_;
+  uint64_t capacity_ = 0;
+  quota::PointerTable pointers_;
+  FootprintCache footprints_;
+  std::unique_ptr<quota::Account> unpromised_;
+  std::atomic<int> captures_{0};
+
+  mutable base::Mutex mutex_;
+  std::optional<Admission> books_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<VirtualDevice>> devices_ ABSL_GUARDED_BY(mutex_);
+  // Every virtual device that memory may be charged to, also those that are gone but for their
+  // memory. Read without the lock, by whoever holds a reason for the device to exist.
+  static constexpr int kChunkBits = 10;
+  static constexpr uint32_t kChunkMask = (1u << kChunkBits) - 1;
+  using Chunk = std::atomic<VirtualDevice*>;
+  std::array<std::atomic<Chunk*>, 1024> slots_{};
+  uint32_t slots_used_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<uint32_t> free_slots_ ABSL_GUARDED_BY(mutex_);
+  std::map<const Tenant*, VirtualDevice*> seated_ ABSL_GUARDED_BY(mutex_);
+  std::set<VirtualDevice*> retired_ ABSL_GUARDED_BY(mutex_);  // gone, with memory left
+  std::map<driver::Stream, std::weak_ptr<VirtualDevice>> streams_ ABSL_GUARDED_BY(mutex_);
+  std::map<driver::Context, std::weak_ptr<VirtualDevice>> contexts_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, VirtualDevice*> leases_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Makes the GPU's context current on the calling thread: for good when the thread has none, for the
+// scope's length when it has another.
+//
+// kTrust believes what was seen at the thread's last call and costs a comparison. It is for calls
+// that name a stream, since the driver refuses a stream of another context: those try again after
+// Distrust(). All others ask the driver.
+class ContextScope {
+ public:
+  enum class Mode { kAsk, kTrust };
+
+  explicit ContextScope(const Gpu& gpu, Mode mode = Mode::kAsk) : gpu_(gpu) {
+    if (mode == Mode::kAsk || bound_gpu != gpu.id()) Enter();
+  }
+  ~ContextScope() {
+    if (pushed_) Leave();
+  }
+  ContextScope(const ContextScope&) = delete;
+  ContextScope& operator=(const ContextScope&) = delete;
+
+  absl::Status status() const { return driver::ToStatus(result_, "cuCtxPushCurrent"); }
+  bool ok() const { return result_ == driver::Result::kSuccess; }
+
+  // Whether the driver refused a call because the context was not current after all.
+  static bool Suspicious(driver::Result result) {
+    return result == driver::Result::kInvalidContext || result == driver::Result::kInvalidHandle;
+  }
+  static void Distrust() { bound_gpu = 0; }
+  // The GPU goes: what was pushed for good on this thread is taken off it.
+  static void Forget(const Gpu& gpu);
+
+ private:
+  void Enter();
+  void Leave();
+
+  static thread_local uint64_t bound_gpu;   // seen current
+  static thread_local uint64_t pushed_gpu;  // pushed for good
+
+  const Gpu& gpu_;
+  bool pushed_ = false;
+  driver::Result result_ = driver::Result::kSuccess;
+};
+
+}  // namespace gpushare::device
+
+#endif  // GPUSHARE_DEVICE_GPU_H_

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// A module loaded on a GPU, behind gpushare_module.
+#ifndef GPUSHARE_DEVICE_MODULE_H_
+#define GPUSHARE_DEVICE_MODULE_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "device/gpu.h"
+#include "device/text.h"
+
+namespace gpushare::device {
+
+class Module {
+ public:
+  static absl::StatusOr<std::shared_ptr<Module>> Load(std::shared_ptr<Gpu> gpu, const void* image) {
+    if (image == nullptr) return absl::InvalidArgumentError("module: the image is null");
+    const std::shared_ptr<Module> module(new Module(std::move(gpu)));
+    const ContextScope current(*module->gpu_);
+    GPUSHARE_RETURN_IF_ERROR(current.status());
+    GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(
+        module->gpu_->driver().LoadModule(&module->native_, image), "cuModuleLoadData"));
+    return module;
+  }
+  ~Module() {
+    if (native_ == nullptr) return;
+    const ContextScope current(*gpu_);
+    static_cast<void>(gpu_->driver().UnloadModule(native_));
+    // The next module's functions may lie at the same addresses.
+    gpu_->footprints().Clear();
+  }
+
+  absl::StatusOr<driver::Function> GetFunction(const char* name) const {
+    if (name == nullptr) return absl::InvalidArgumentError("module: the kernel's name is null");
+    const ContextScope current(*gpu_);
+    GPUSHARE_RETURN_IF_ERROR(current.status());
+    driver::Function function = nullptr;
+    const absl::Status status = driver::ToStatus(
+        gpu_->driver().GetFunction(&function, native_, name), "cuModuleGetFunction");
+    if (status.ok()) return function;
+    return absl::Status(status.code(), absl::StrCat(status.message(), ": kernel ", Quoted(name)));
+  }
+
+ private:
+  explicit Module(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {}
+  const std::shared_ptr<Gpu> gpu_;
+  driver::Module native_ = nullptr;
+};
+
+}  // namespace gpushare::device
+
+#endif  // GPUSHARE_DEVICE_MODULE_H_

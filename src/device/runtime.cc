@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/runtime.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/env.h"
+#include "base/status_macros.h"
+#include "device/clock_lock.h"
+#include "device/gpu.h"
+#include "device/surroundings.h"
+#include "device/tenant.h"
+#include "device/text.h"
+#include "device/virtual_device.h"
+
+namespace gpushare::device {
+namespace {
+
+constexpr char kDefaultTenant[] = "default";
+constexpr size_t kMostName = 63;
+
+absl::StatusOr<std::optional<uint64_t>> ReserveFrom(const gpushare_runtime_options& options) {
+  if (options.no_memory_reserve != 0) return std::optional<uint64_t>(0);
+  if (options.memory_reserve != 0) return std::optional<uint64_t>(options.memory_reserve);
+  const std::optional<std::string> text = base::GetEnv("GPUSHARE_MEMORY_RESERVE");
+  if (!text.has_value()) return std::optional<uint64_t>();
+  const absl::StatusOr<uint64_t> bytes = ParseBytes(*text);
+  if (!bytes.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("GPUSHARE_MEMORY_RESERVE: ", Quoted(*text), ": ",
+                                                   bytes.status().message(),
+                                                   "; a size such as 512MiB is wanted"));
+  }
+  return std::optional<uint64_t>(*bytes);
+}
+
+absl::Status CheckName(const std::string& name) {
+  if (name.empty() || name.size() > kMostName) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tenant name: ", name.size(), " bytes given, 1 to ", kMostName, " allowed"));
+  }
+  if (!IsUtf8(name)) return absl::InvalidArgumentError("tenant name: it is not valid UTF-8");
+  for (char c : name) {
+    if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) {
+      return absl::InvalidArgumentError("tenant name: control characters are not allowed");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Create(const gpushare_runtime_options& options) {
+  const std::shared_ptr<Runtime> runtime(new Runtime);
+  GPUSHARE_ASSIGN_OR_RETURN(runtime->reserve_, ReserveFrom(options));
+  driver::OpenOptions open;
+  if (options.driver != nullptr) open.path = options.driver;
+  if (options.simulation != nullptr) open.simulation = options.simulation;
+  GPUSHARE_ASSIGN_OR_RETURN(runtime->driver_, driver::Driver::Open(open));
+  GPUSHARE_ASSIGN_OR_RETURN(runtime->gpu_count_, runtime->driver_->DeviceCount());
+  runtime->default_tenant_ = std::make_shared<Tenant>(kDefaultTenant, GPUSHARE_PRIORITY_UNSET,
+                                                      std::map<std::string, std::string>());
+  base::MutexLock lock(&runtime->mutex_);
+  runtime->tenants_[kDefaultTenant] = runtime->default_tenant_;
+  return runtime;
+}
+
+void Runtime::Close() {
+  std::map<int, std::shared_ptr<VirtualDevice>> devices;  // let go of outside the lock
+  base::MutexLock lock(&mutex_);
+  closed_ = true;
+  devices.swap(default_devices_);
+}
+
+uint64_t Runtime::ReserveOf(uint64_t memory_total) const {
+  const uint64_t reserve =
+      reserve_.value_or(std::max<uint64_t>(uint64_t{256} << 20, memory_total / 100));
+  return std::min(reserve, memory_total);
+}
+
+absl::StatusOr<int> Runtime::Locate(const std::string& name) const {
+  int ordinal = -1;
+  if (absl::SimpleAtoi(name, &ordinal) && ordinal >= 0 && ordinal < gpu_count_) return ordinal;
+  std::string there;
+  for (int i = 0; i < gpu_count_; ++i) {
+    GPUSHARE_ASSIGN_OR_RETURN(const driver::Driver::DeviceInfo info, driver_->Describe(i));
+    if (absl::EqualsIgnoreCase(info.uuid, name) ||
+        NormalPciId(info.pci_bus_id) == NormalPciId(name)) {
+      return i;
+    }
+    absl::StrAppend(&there, "\n  ", i, "  ", info.uuid, "  ", info.pci_bus_id, "  ", info.name);
+  }
+  return absl::NotFoundError(absl::StrCat(
+      "there is no GPU ", Quoted(name),
+      "; an ordinal, a UUID or a PCI id is wanted. GPUs:", there.empty() ? " none" : there));
+}
+
+absl::StatusOr<std::shared_ptr<Gpu>> Runtime::OpenGpu(const std::string& name,
+                                                      const gpushare_scheduler_options* scheduler) {
+  GPUSHARE_ASSIGN_OR_RETURN(const int ordinal, Locate(name));
+  const ClockLock opening(clock(), opening_);
+  if (std::shared_ptr<Gpu> gpu = FindGpu(ordinal)) {
+    if (scheduler != nullptr) GPUSHARE_RETURN_IF_ERROR(gpu->CheckSame(*scheduler));
+    return gpu;
+  }
+  GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<Gpu> gpu,
+                            Gpu::Open(shared_from_this(), ordinal, scheduler));
+  base::MutexLock lock(&mutex_);
+  gpus_[ordinal] = gpu;
+  return gpu;
+}
+
+std::shared_ptr<Gpu> Runtime::FindGpu(int ordinal) const {
+  base::MutexLock lock(&mutex_);
+  const auto at = gpus_.find(ordinal);
+  return at == gpus_.end() ? nullptr : at->second.lock();
+}
+
+std::vector<std::shared_ptr<Gpu>> Runtime::OpenGpus() const {
+  std::vector<std::shared_ptr<Gpu>> gpus;
+  base::MutexLock lock(&mutex_);
+  for (const auto& [ordinal, weak] : gpus_) {
+    if (std::shared_ptr<Gpu> gpu = weak.lock()) gpus.push_back(std::move(gpu));
+  }
+  return gpus;
+}
+
+absl::StatusOr<std::shared_ptr<Tenant>> Runtime::CreateTenant(
+    const gpushare_tenant_options& options) {
+  if (options.name == nullptr) return absl::InvalidArgumentError("tenant name: it is null");
+  const std::string name = options.name;
+  GPUSHARE_RETURN_IF_ERROR(CheckName(name));
+  if (options.parent != nullptr) {
+    return absl::UnimplementedError(
+        absl::StrCat("tenant ", Quoted(name),
+                     ": budgets inside budgets are not implemented yet; leave out 'parent'"));
+  }
+  if (options.priority < GPUSHARE_PRIORITY_UNSET || options.priority > GPUSHARE_PRIORITY_LOW) {
+    return absl::InvalidArgumentError(absl::StrCat("tenant priority: ", options.priority,
+                                                   " given, 0 (unset) to 3 (low) allowed"));
+  }
+  if (options.labels == nullptr && options.label_count != 0) {
+    return absl::InvalidArgumentError("tenant labels: null with a count above 0");
+  }
+  std::map<std::string, std::string> labels;
+  for (size_t i = 0; i < options.label_count; ++i) {
+    const gpushare_label& label = options.labels[i];
+    if (label.key == nullptr || label.value == nullptr) {
+      return absl::InvalidArgumentError("tenant labels: a key or value is null");
+    }
+    if (!labels.emplace(label.key, label.value).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tenant labels: ", Quoted(label.key), " is given twice"));
+    }
+  }
+  auto tenant = std::make_shared<Tenant>(name, static_cast<gpushare_priority>(options.priority),
+                                         std::move(labels));
+  base::MutexLock lock(&mutex_);
+  std::weak_ptr<Tenant>& place = tenants_[name];
+  if (!place.expired()) {
+    return absl::AlreadyExistsError(absl::StrCat("there is a tenant ", Quoted(name), " already"));
+  }
+  place = tenant;
+  std::erase_if(tenants_, [](const auto& entry) { return entry.second.expired(); });
+  return tenant;
+}
+
+absl::StatusOr<std::shared_ptr<VirtualDevice>> Runtime::DefaultDevice(Gpu& gpu) {
+  const ClockLock opening(clock(), opening_);
+  std::shared_ptr<Gpu> owner = FindGpu(gpu.ordinal());
+  {
+    base::MutexLock lock(&mutex_);
+    if (closed_ || owner == nullptr) {
+      return absl::FailedPreconditionError("the runtime has been destroyed");
+    }
+    const auto at = default_devices_.find(gpu.ordinal());
+    if (at != default_devices_.end()) return at->second;
+  }
+  // The program may have given the default tenant a device itself.
+  if (std::shared_ptr<VirtualDevice> own = default_tenant_->DeviceOn(&gpu)) return own;
+  gpushare_spec spec = {};
+  spec.struct_size = sizeof(spec);
+  GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<VirtualDevice> device,
+                            VirtualDevice::Create(std::move(owner), default_tenant_, spec));
+  base::MutexLock lock(&mutex_);
+  if (!closed_) default_devices_[gpu.ordinal()] = device;
+  return device;
+}
+
+}  // namespace gpushare::device

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// The driver of a process with its GPUs and tenants, behind gpushare_runtime.
+//
+// GPUs and tenants hold the runtime, which knows them weakly; only the devices of the tenant
+// "default" are held from here, until Close().
+#ifndef GPUSHARE_DEVICE_RUNTIME_H_
+#define GPUSHARE_DEVICE_RUNTIME_H_
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "base/sync.h"
+#include "driver/driver.h"
+#include "gpushare/c/gpushare.h"
+
+namespace gpushare::device {
+
+class Gpu;
+class Tenant;
+class VirtualDevice;
+
+class Runtime : public std::enable_shared_from_this<Runtime> {
+ public:
+  static absl::StatusOr<std::shared_ptr<Runtime>> Create(const gpushare_runtime_options& options);
+  // Lets go of the default tenant's devices; nothing new is attributed to it.
+  void Close();
+
+  const driver::Driver& driver() const { return *driver_; }
+  base::Clock& clock() const { return driver_->clock(); }
+  int gpu_count() const { return gpu_count_; }
+  uint64_t ReserveOf(uint64_t memory_total) const;
+
+  // The ordinal of the GPU called `name`: an ordinal, a UUID or a PCI id. NotFound lists what there
+  // is.
+  absl::StatusOr<int> Locate(const std::string& name) const;
+  absl::StatusOr<std::shared_ptr<Gpu>> OpenGpu(const std::string& name,
+                                               const gpushare_scheduler_options* scheduler);
+  // Null: not open.
+  std::shared_ptr<Gpu> FindGpu(int ordinal) const;
+  std::vector<std::shared_ptr<Gpu>> OpenGpus() const;
+
+  absl::StatusOr<std::shared_ptr<Tenant>> CreateTenant(const gpushare_tenant_options& options);
+  std::shared_ptr<Tenant> default_tenant() const { return default_tenant_; }
+  // The default tenant's device on `gpu`, made on first use. FailedPrecondition after Close().
+  absl::StatusOr<std::shared_ptr<VirtualDevice>> DefaultDevice(Gpu& gpu);
+
+ private:
+  Runtime() = default;
+
+  std::unique_ptr<driver::Driver> driver_;
+  int gpu_count_ = 0;
+  std::optional<uint64_t> reserve_;
+  std::shared_ptr<Tenant> default_tenant_;
+
+  std::atomic<uint32_t> opening_{0};  // a ClockLock's
+  mutable base::Mutex mutex_;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<int, std::weak_ptr<Gpu>> gpus_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::weak_ptr<Tenant>> tenants_ ABSL_GUARDED_BY(mutex_);
+  std::map<int, std::shared_ptr<VirtualDevice>> default_devices_ ABSL_GUARDED_BY(mutex_);
+};
+
+// A thread of the runtime's clock.
+class Thread {
+ public:
+  explicit Thread(std::unique_ptr<base::ClockThread> thread) : thread_(std::move(thread)) {}
+  void Join() { thread_->Join(); }
+
+ private:
+  std::unique_ptr<base::ClockThread> thread_;
+};
+
+}  // namespace gpushare::device
+
+#endif  // GPUSHARE_DEVICE_RUNTIME_H_

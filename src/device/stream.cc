@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/stream.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "device/text.h"
+#include "gpushare/c/gpushare.h"
+
+namespace gpushare::device {
+namespace {
+
+using Capture = driver::Driver::Capture;
+
+// "Does not wait" leaves the arbiter time to answer.
+constexpr Nanos kNoWait = Micros(10);
+
+// Copies of limited tenants go in pieces, so that others get in between.
+constexpr uint64_t kPiece = uint64_t{4} << 20;
+
+// Executables and functions have different keys even at the same address.
+uint64_t GraphKey(driver::GraphExec graph) {
+  return (reinterpret_cast<uintptr_t>(graph) ^ 0x67726170u) * 0x9e3779b97f4a7c15u;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Stream>> Stream::Create(std::shared_ptr<VirtualDevice> device) {
+  const std::shared_ptr<Stream> stream(new Stream(std::move(device), /*owned=*/true));
+  const ContextScope current(stream->gpu_);
+  GPUSHARE_RETURN_IF_ERROR(current.status());
+  const driver::Driver& driver = stream->gpu_.driver();
+  int least = 0, greatest = 0;
+  GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(driver.StreamPriorityRange(&least, &greatest),
+                                            "cuCtxGetStreamPriorityRange"));
+  const int priority = stream->device_->band() == sched::Band::kHigh ? greatest : least;
+  GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(driver.CreateStream(&stream->native_, priority),
+                                            "cuStreamCreateWithPriority"));
+  GPUSHARE_RETURN_IF_ERROR(stream->Attach());
+  return stream;
+}
+
+absl::StatusOr<std::shared_ptr<Stream>> Stream::Bind(std::shared_ptr<VirtualDevice> device,
+                                                     driver::Stream native) {
+  const std::shared_ptr<Stream> stream(new Stream(std::move(device), /*owned=*/false));
+  stream->native_ = native;
+  stream->exposed_ = true;
+  const ContextScope current(stream->gpu_);
+  GPUSHARE_RETURN_IF_ERROR(current.status());
+  // Refuses what is not a stream of this context before anything is bound.
+  GPUSHARE_RETURN_IF_ERROR(stream->Capturing().status());
+  GPUSHARE_RETURN_IF_ERROR(stream->Attach());
+  return stream;
+}
+
+absl::Status Stream::Attach() {
+  GPUSHARE_RETURN_IF_ERROR(gpu_.BindStream(native_, device_));
+  bound_ = true;
+  GPUSHARE_ASSIGN_OR_RETURN(stream_gate_, device_->gate().AddStream(native_));
+  device_->AddStream();
+  return absl::OkStatus();
+}
+
+Stream::~Stream() {
+  const ContextScope current(gpu_);
+  if (stream_gate_ != nullptr) {
+    device_->gate().RemoveStream(stream_gate_);
+    device_->RemoveStream();
+  }
+  if (bound_) gpu_.UnbindStream(native_);
+  if (owned_ && native_ != nullptr) static_cast<void>(gpu_.driver().DestroyStream(native_));
+}
+
+Time Stream::Deadline(int64_t timeout_ns) const {
+  if (timeout_ns == GPUSHARE_FOREVER) return kNever;
+  const Time now = gpu_.clock().Now();
+  const Nanos timeout = std::max(Nanos(timeout_ns), kNoWait);
+  return timeout > kNever - now ? kNever : now + timeout;
+}
+
+absl::StatusOr<bool> Stream::Capturing() const {
+  // Nobody else can have begun a capture of a stream that nobody else has; but a capture that we
+  // began may have spread to it through an event.
+  if (!exposed_.load(std::memory_order_relaxed) &&
+      gpu_.captures().load(std::memory_order_relaxed) == 0) {
+    return false;
+  }
+  Capture capture = Capture::kNone;
+  const driver::Result result = gpu_.driver().StreamCapture(native_, &capture);
+  // Of the legacy stream the driver says that it cannot tell while others capture; it cannot
+  // capture itself.
+  if (result != driver::Result::kSuccess && native_ != nullptr) {
+    return driver::ToStatus(result, "cuStreamGetCaptureInfo");
+  }
+  return capture != Capture::kNone;
+}
+
+absl::Status Stream::Refused(gate::Verdict verdict) const {
+  const std::string tenant = Quoted(device_->tenant().name());
+  if (verdict == gate::Verdict::kDeadline) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("tenant ", tenant,
+                     ": it was not its turn before the timeout; wait longer, or raise its "
+                     "share ('weight', 'guarantee' or 'cap')"));
+  }
+  return absl::CancelledError(
+      absl::StrCat("tenant ", tenant, ": its virtual device went away while this call waited"));
+}
+
+template <typename Call>
+driver::Result Stream::InContext(const Call& call) {
+  // Work on the legacy stream goes to whatever context is current.
+  const auto mode = native_ == nullptr ? ContextScope::Mode::kAsk : ContextScope::Mode::kTrust;
+  driver::Result result;
+  {
+    const ContextScope current(gpu_, mode);
+    if (!current.ok()) return driver::Result::kInvalidContext;
+    result = call();
+    if (mode == ContextScope::Mode::kAsk || !ContextScope::Suspicious(result)) return result;
+  }
+  ContextScope::Distrust();
+  const ContextScope current(gpu_);
+  return current.ok() ? call() : driver::Result::kInvalidContext;
+}
+
+// ---- Launches ----
+
+template <typename Call>
+absl::Status Stream::Submit(const gate::Work& work, int64_t timeout_ns, const char* name,
+                            const Call& call) {
+  if (timeout_ns < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("launch: a timeout of ", timeout_ns,
+                                                   "ns given, 0 to GPUSHARE_FOREVER allowed"));
+  }
+  if (leases_.load(std::memory_order_relaxed) > 0) return driver::ToStatus(InContext(call), name);
+  GPUSHARE_ASSIGN_OR_RETURN(const bool capturing, Capturing());
+  if (capturing) return driver::ToStatus(InContext(call), name);
+  gate::Gate& gate = device_->gate();
+  const ContextScope current(gpu_, ContextScope::Mode::kTrust);  // the gate may record an event
+  if (!current.ok()) return current.status();
+  const gate::Admission admission = gate.Admit(*stream_gate_, work, Deadline(timeout_ns));
+  if (admission.verdict != gate::Verdict::kAdmitted) return Refused(admission.verdict);
+  const driver::Result result = InContext(call);
+  gate.Complete(admission, result == driver::Result::kSuccess);
+  return driver::ToStatus(result, name);
+}
+
+absl::Status Stream::Launch(driver::Function function, const driver::LaunchShape& shape,
+                            void** params, bool cooperative, int64_t timeout_ns) {
+  if (function == nullptr) return absl::InvalidArgumentError("launch: the function is null");
+  gate::Work work;
+  work.key = gate::KernelKey(function, shape);
+  work.kind = cooperative ? gate::Work::Kind::kCooperative : gate::Work::Kind::kKernel;
+  const driver::Driver& driver = gpu_.driver();
+  if (!gpu_.footprints().Find(work.key, &work.footprint)) {
+    const driver::Result result =
+        InContext([&] { return gpu_.FindFootprint(function, shape, work.key, &work.footprint); });
+    if (result != driver::Result::kSuccess) {
+      return driver::ToStatus(result, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
+    }
+  }
+  if (cooperative) {
+    return Submit(work, timeout_ns, "cuLaunchCooperativeKernel",
+                  [&] { return driver.LaunchCooperative(function, shape, native_, params); });
+  }
+  return Submit(work, timeout_ns, "cuLaunchKernel",
+                [&] { return driver.Launch(function, shape, native_, params); });
+}
+
+absl::Status Stream::LaunchGraph(driver::GraphExec graph, int64_t timeout_ns) {
+  if (graph == nullptr) return absl::InvalidArgumentError("launch: the graph is null");
+  gate::Work work;
+  work.key = GraphKey(graph);
+  work.kind = gate::Work::Kind::kGraph;
+  return Submit(work, timeout_ns, "cuGraphLaunch",
+                [&] { return gpu_.driver().LaunchGraph(graph, native_); });
+}
+
+// ---- Copies ----
+
+absl::Status Stream::CopyAsync(Direction direction, void* host, driver::DevicePtr to,
+                               driver::DevicePtr from, uint64_t bytes) {
+  const bool on_device = direction == Direction::kOnDevice;
+  if (!on_device && host == nullptr && bytes > 0) {
+    return absl::InvalidArgumentError("copy: the host address is null");
+  }
+  if (bytes == 0) return absl::OkStatus();
+  const driver::Driver& driver = gpu_.driver();
+  const auto copy = [&](uint64_t offset, uint64_t n) {
+    char* const at = static_cast<char*>(host) + offset;
+    switch (direction) {
+      case Direction::kToDevice:
+        return driver.CopyHtoDAsync(to + offset, at, n, native_);
+      case Direction::kToHost:
+        return driver.CopyDtoHAsync(at, from + offset, n, native_);
+      case Direction::kOnDevice:
+        break;
+    }
+    return driver.CopyDtoDAsync(to + offset, from + offset, n, native_);
+  };
+  const char* const name = direction == Direction::kToDevice ? "cuMemcpyHtoDAsync"
+                           : direction == Direction::kToHost ? "cuMemcpyDtoHAsync"
+                                                             : "cuMemcpyDtoDAsync";
+  GPUSHARE_ASSIGN_OR_RETURN(const bool capturing, Capturing());
+  if (on_device || capturing) {
+    return driver::ToStatus(InContext([&] { return copy(0, bytes); }), name);
+  }
+  const auto way = direction == Direction::kToDevice ? gate::CopyDirection::kHostToDevice
+                                                     : gate::CopyDirection::kDeviceToHost;
+  uint64_t done = 0;
+  while (done < bytes) {
+    const uint64_t left = bytes - done;
+    const uint64_t n = !device_->limits_copies(way) || left <= 2 * kPiece ? left : kPiece;
+    const gate::Verdict verdict = device_->gate().AdmitCopy(way, n);
+    if (verdict != gate::Verdict::kAdmitted) return Refused(verdict);
+    GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(InContext([&] { return copy(done, n); }), name));
+    done += n;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Stream::SetAsync(driver::DevicePtr to, unsigned char value, uint64_t bytes) {
+  if (bytes == 0) return absl::OkStatus();
+  return driver::ToStatus(
+      InContext([&] { return gpu_.driver().SetD8Async(to, value, bytes, native_); }),
+      "cuMemsetD8Async");
+}
+
+// ---- Order ----
+
+absl::Status Stream::Synchronize() {
+  const ContextScope current(gpu_);
+  GPUSHARE_RETURN_IF_ERROR(current.status());
+  gate::Gate& gate = device_->gate();
+  gate.Synchronizing(stream_gate_);
+  const driver::Result result = gpu_.driver().SynchronizeStream(native_);
+  gate.Synchronized();
+  return driver::ToStatus(result, "cuStreamSynchronize");
+}
+
+void Stream::Yield() {
+  const ContextScope current(gpu_);
+  device_->gate().Synchronizing(nullptr);
+}
+
+absl::Status Stream::Record(driver::Event event) {
+  if (event == nullptr) return absl::InvalidArgumentError("record: the event is null");
+  return driver::ToStatus(InContext([&] { return gpu_.driver().RecordEvent(event, native_); }),
+                          "cuEventRecord");
+}
+
+absl::Status Stream::Wait(driver::Event event) {
+  if (event == nullptr) return absl::InvalidArgumentError("wait: the event is null");
+  return driver::ToStatus(InContext([&] { return gpu_.driver().StreamWaitEvent(native_, event); }),
+                          "cuStreamWaitEvent");
+}
+
+// ---- Capture ----
+
+absl::Status Stream::BeginCapture() {
+  gpu_.captures().fetch_add(1, std::memory_order_relaxed);
+  const absl::Status status = driver::ToStatus(
+      InContext([&] { return gpu_.driver().BeginCapture(native_); }), "cuStreamBeginCapture");
+  if (!status.ok()) gpu_.captures().fetch_sub(1, std::memory_order_relaxed);
+  return status;
+}
+
+absl::StatusOr<std::shared_ptr<Graph>> Stream::EndCapture() {
+  const ContextScope current(gpu_);
+  GPUSHARE_RETURN_IF_ERROR(current.status());
+  GPUSHARE_ASSIGN_OR_RETURN(const bool capturing, Capturing());
+  driver::Graph graph = nullptr;
+  const driver::Result result = gpu_.driver().EndCapture(native_, &graph);
+  // Also a failed end ends the capture, except on the wrong thread.
+  Capture after = Capture::kNone;
+  static_cast<void>(gpu_.driver().StreamCapture(native_, &after));
+  if (capturing && after == Capture::kNone) gpu_.captures().fetch_sub(1, std::memory_order_relaxed);
+  GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(result, "cuStreamEndCapture"));
+  return Graph::Instantiate(device_, graph);
+}
+
+}  // namespace gpushare::device

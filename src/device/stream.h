@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// A CUDA stream of a virtual device, behind gpushare_stream.
+//
+// Everything that occupies the device goes through the gate: launches by Admit and Complete, copies
+// between host and device by AdmitCopy. Exempt is what is recorded into a graph (the graph's
+// launches are charged), and what a lease covers.
+#ifndef GPUSHARE_DEVICE_STREAM_H_
+#define GPUSHARE_DEVICE_STREAM_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/time.h"
+#include "device/gpu.h"
+#include "device/virtual_device.h"
+#include "driver/driver.h"
+#include "gate/engine.h"
+
+namespace gpushare::device {
+
+class Graph;
+
+class Stream {
+ public:
+  static absl::StatusOr<std::shared_ptr<Stream>> Create(std::shared_ptr<VirtualDevice> device);
+  static absl::StatusOr<std::shared_ptr<Stream>> Bind(std::shared_ptr<VirtualDevice> device,
+                                                      driver::Stream native);
+  ~Stream();
+
+  VirtualDevice& device() const { return *device_; }
+  const std::shared_ptr<VirtualDevice>& shared_device() const { return device_; }
+  gate::StreamGate* stream_gate() const { return stream_gate_; }
+  // From now on others may use it, for instance begin a capture.
+  driver::Stream Expose() {
+    exposed_.store(true, std::memory_order_relaxed);
+    return native_;
+  }
+
+  // `timeout_ns` as in the C ABI.
+  absl::Status Launch(driver::Function function, const driver::LaunchShape& shape, void** params,
+                      bool cooperative, int64_t timeout_ns);
+  absl::Status LaunchGraph(driver::GraphExec graph, int64_t timeout_ns);
+
+  enum class Direction { kToDevice, kToHost, kOnDevice };
+  // One of the two addresses of each side counts, by direction.
+  absl::Status CopyAsync(Direction direction, void* host, driver::DevicePtr to,
+                         driver::DevicePtr from, uint64_t bytes);
+  absl::Status SetAsync(driver::DevicePtr to, unsigned char value, uint64_t bytes);
+
+  absl::Status Synchronize();
+  void Yield();
+  absl::Status Record(driver::Event event);
+  absl::Status Wait(driver::Event event);
+  absl::Status BeginCapture();
+  absl::StatusOr<std::shared_ptr<Graph>> EndCapture();
+
+  void EnterLease() { leases_.fetch_add(1, std::memory_order_relaxed); }
+  void LeaveLease() { leases_.fetch_sub(1, std::memory_order_relaxed); }
+
+ private:
+  Stream(std::shared_ptr<VirtualDevice> device, bool owned)
+      : device_(std::move(device)), gpu_(device_->gpu()), owned_(owned) {}
+  absl::Status Attach();
+
+  // Whether what is submitted now goes into a graph.
+  absl::StatusOr<bool> Capturing() const;
+  absl::Status Refused(gate::Verdict verdict) const;
+  // Runs `call` (returning a driver::Result) with the GPU's context current, and again if it turns
+  // out not to have been.
+  template <typename Call>
+  driver::Result InContext(const Call& call);
+  template <typename Call>
+  absl::Status Submit(const gate::Work& work, int64_t timeout_ns, const char* name,
+                      const Call& call);
+  Time Deadline(int64_t timeout_ns) const;
+
+  const std::shared_ptr<VirtualDevice> device_;
+  Gpu& gpu_;
+  const bool owned_;
+  driver::Stream native_ = nullptr;
+  gate::StreamGate* stream_gate_ = nullptr;
+  bool bound_ = false;
+  std::atomic<int> leases_{0};
+  std::atomic<bool> exposed_{false};
+};
+
+class Event {
+ public:
+  static absl::StatusOr<std::shared_ptr<Event>> Create(std::shared_ptr<VirtualDevice> device,
+                                                       bool timing);
+  ~Event();
+  driver::Event native() const { return native_; }
+  absl::StatusOr<bool> Done() const;
+  absl::Status Synchronize() const;
+  absl::StatusOr<Nanos> Since(const Event& start) const;
+
+ private:
+  explicit Event(std::shared_ptr<VirtualDevice> device) : device_(std::move(device)) {}
+  const std::shared_ptr<VirtualDevice> device_;
+  driver::Event native_ = nullptr;
+};
+
+// A captured graph, instantiated.
+class Graph {
+ public:
+  static absl::StatusOr<std::shared_ptr<Graph>> Instantiate(std::shared_ptr<VirtualDevice> device,
+                                                            driver::Graph graph);
+  ~Graph();
+  driver::GraphExec native() const { return native_; }
+
+ private:
+  explicit Graph(std::shared_ptr<VirtualDevice> device) : device_(std::move(device)) {}
+  const std::shared_ptr<VirtualDevice> device_;
+  driver::GraphExec native_ = nullptr;
+};
+
+}  // namespace gpushare::device
+
+#endif  // GPUSHARE_DEVICE_STREAM_H_

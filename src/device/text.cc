@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/text.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace gpushare::device {
+namespace {
+
+struct Unit {
+  std::string_view name;
+  uint64_t factor;
+};
+
+constexpr uint64_t kKilo = 1000;
+constexpr std::array<Unit, 10> kSizes = {{
+    {"", 1},
+    {"B", 1},
+    {"KiB", uint64_t{1} << 10},
+    {"MiB", uint64_t{1} << 20},
+    {"GiB", uint64_t{1} << 30},
+    {"TiB", uint64_t{1} << 40},
+    {"KB", kKilo},
+    {"MB", kKilo* kKilo},
+    {"GB", kKilo* kKilo* kKilo},
+    {"TB", kKilo* kKilo* kKilo* kKilo},
+}};
+constexpr std::array<Unit, 4> kTimes = {
+    {{"ns", 1}, {"us", 1'000}, {"ms", 1'000'000}, {"s", 1'000'000'000}}};
+
+bool IsSpace(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
+// Digits with at most one point and its unit; no sign, no exponent.
+struct Amount {
+  std::string_view whole, fraction, unit;
+};
+
+absl::StatusOr<Amount> Split(std::string_view text) {
+  text = Trim(text);
+  if (text.empty()) return absl::InvalidArgumentError("it is empty");
+  if (text.front() == '-') return absl::InvalidArgumentError("it is negative");
+  size_t i = 0;
+  Amount amount;
+  while (i < text.size() && IsDigit(text[i])) ++i;
+  amount.whole = text.substr(0, i);
+  if (i < text.size() && text[i] == '.') {
+    const size_t start = ++i;
+    while (i < text.size() && IsDigit(text[i])) ++i;
+    amount.fraction = text.substr(start, i - start);
+  }
+  if (amount.whole.empty() && amount.fraction.empty()) {
+    return absl::InvalidArgumentError("it is not a number");
+  }
+  amount.unit = Trim(text.substr(i));
+  return amount;
+}
+
+// whole.fraction * factor, exactly.
+absl::StatusOr<uint64_t> Multiply(const Amount& amount, uint64_t factor) {
+  const absl::Status overflow = absl::InvalidArgumentError("it is too large");
+  unsigned __int128 value = 0;
+  for (char c : amount.whole) {
+    value = value * 10 + static_cast<unsigned>(c - '0');
+    if (value > UINT64_MAX) return overflow;
+  }
+  value *= factor;
+  if (value > UINT64_MAX) return overflow;
+  std::string_view fraction = amount.fraction;
+  while (!fraction.empty() && fraction.back() == '0') fraction.remove_suffix(1);
+  if (!fraction.empty()) {
+    if (fraction.size() > 18) return absl::InvalidArgumentError("it has too many digits");
+    unsigned __int128 part = 0;
+    uint64_t scale = 1;
+    for (char c : fraction) {
+      part = part * 10 + static_cast<unsigned>(c - '0');
+      scale *= 10;
+    }
+    part *= factor;
+    if (part % scale != 0) return absl::InvalidArgumentError("it is not a whole number of units");
+    value += part / scale;
+    if (value > UINT64_MAX) return overflow;
+  }
+  return static_cast<uint64_t>(value);
+}
+
+template <size_t n>
+absl::StatusOr<uint64_t> ParseWithUnit(std::string_view text, const std::array<Unit, n>& units,
+                                       const char* names) {
+  GPUSHARE_ASSIGN_OR_RETURN(const Amount amount, Split(text));
+  for (const Unit& unit : units) {
+    if (unit.name == amount.unit) return Multiply(amount, unit.factor);
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      amount.unit.empty() ? "it has no unit" : absl::StrCat("its unit is ", Quoted(amount.unit)),
+      "; units are ", names));
+}
+
+// The shortest decimal digits that give `value` back, and where their point is: 0.d1d2... *
+// 10^point.
+struct Decimal {
+  std::string digits;
+  int point = 0;
+};
+
+Decimal Shortest(double value) {
+  std::array<char, 64> buffer;
+  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
+                                 std::chars_format::scientific);
+  const std::string_view text(buffer.data(), static_cast<size_t>(end.ptr - buffer.data()));
+  const size_t e = text.find('e');
+  Decimal decimal;
+  for (char c : text.substr(0, e)) {
+    if (IsDigit(c)) decimal.digits += c;
+  }
+  while (decimal.digits.size() > 1 && decimal.digits.back() == '0') decimal.digits.pop_back();
+  std::string_view exponent = text.substr(e + 1);
+  if (exponent.front() == '+') exponent.remove_prefix(1);
+  std::from_chars(exponent.data(), exponent.data() + exponent.size(), decimal.point);
+  decimal.point += 1;
+  return decimal;
+}
+
+// Without an exponent.
+std::string Written(const Decimal& decimal) {
+  const int size = static_cast<int>(decimal.digits.size());
+  if (decimal.point <= 0) {
+    return "0." + std::string(static_cast<size_t>(-decimal.point), '0') + decimal.digits;
+  }
+  if (decimal.point >= size) {
+    return decimal.digits + std::string(static_cast<size_t>(decimal.point - size), '0');
+  }
+  const auto point = static_cast<size_t>(decimal.point);
+  return decimal.digits.substr(0, point) + "." + decimal.digits.substr(point);
+}
+
+absl::StatusOr<double> ToDouble(const Amount& amount, const char* exponent) {
+  const std::string text =
+      absl::StrCat(amount.whole.empty() ? "0" : std::string(amount.whole), ".",
+                   amount.fraction.empty() ? "0" : std::string(amount.fraction), exponent);
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc::result_out_of_range) {
+    if (amount.whole.find_first_not_of('0') == std::string_view::npos) return 0.0;
+    return absl::InvalidArgumentError("it is too large");
+  }
+  if (error != std::errc() || end != text.data() + text.size()) {
+    return absl::InvalidArgumentError("it is not a number");
+  }
+  return value;
+}
+
+}  // namespace
+
+std::string_view Trim(std::string_view text) {
+  while (!text.empty() && IsSpace(text.front())) text.remove_prefix(1);
+  while (!text.empty() && IsSpace(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+std::string Quoted(std::string_view text) {
+  constexpr size_t kMost = 40;
+  std::string out = "'";
+  for (char c : text.substr(0, kMost)) out += c >= ' ' && c <= '~' ? c : '?';
+  return out + (text.size() > kMost ? "...'" : "'");
+}
+
+bool IsUtf8(std::string_view text) {
+  size_t i = 0;
+  while (i < text.size()) {
+    const auto byte = [&](size_t at) { return static_cast<unsigned char>(text[at]); };
+    const unsigned char first = byte(i);
+    const size_t length = first < 0x80             ? 1
+                          : (first & 0xe0) == 0xc0 ? 2
+                          : (first & 0xf0) == 0xe0 ? 3
+                          : (first & 0xf8) == 0xf0 ? 4
+                                                   : 0;
+    if (length == 0 || i + length > text.size()) return false;
+    uint32_t code = length == 1 ? first : first & (0x7fu >> length);
+    for (size_t k = 1; k < length; ++k) {
+      if ((byte(i + k) & 0xc0) != 0x80) return false;
+      code = code << 6 | (byte(i + k) & 0x3fu);
+    }
+    constexpr std::array<uint32_t, 5> kLeast = {0, 0, 0x80, 0x800, 0x10000};
+    if (code < kLeast[length] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return false;
+    i += length;
+  }
+  return true;
+}
+
+absl::StatusOr<uint64_t> ParseBytes(std::string_view text) {
+  return ParseWithUnit(text, kSizes, "B, KB, MB, GB, TB, KiB, MiB, GiB, TiB");
+}
+
+std::string FormatBytes(uint64_t bytes) {
+  const Unit* best = &kSizes[0];
+  for (size_t i = 2; i <= 5; ++i) {
+    if (bytes != 0 && bytes % kSizes[i].factor == 0) best = &kSizes[i];
+  }
+  return absl::StrCat(bytes / best->factor, std::string(best->name));
+}
+
+std::string ReadableBytes(uint64_t bytes) {
+  size_t unit = 1;
+  while (unit < 5 && bytes >= kSizes[unit + 1].factor) ++unit;
+  if (bytes % kSizes[unit].factor == 0) {
+    return absl::StrCat(bytes / kSizes[unit].factor, " ", std::string(kSizes[unit].name));
+  }
+  std::array<char, 64> text;
+  std::snprintf(text.data(), text.size(), "%.1f %s",
+                static_cast<double>(bytes) / static_cast<double>(kSizes[unit].factor),
+                std::string(kSizes[unit].name).c_str());
+  return text.data();
+}
+
+absl::StatusOr<uint64_t> ParseBandwidth(std::string_view text) {
+  text = Trim(text);
+  if (text.size() < 2 || text.substr(text.size() - 2) != "/s") {
+    return absl::InvalidArgumentError("it does not end in /s, as in 4GB/s");
+  }
+  return ParseBytes(text.substr(0, text.size() - 2));
+}
+
+std::string FormatBandwidth(uint64_t bytes_per_second) {
+  const Unit* best = &kSizes[1];
+  for (size_t i = 6; i < kSizes.size(); ++i) {
+    if (bytes_per_second != 0 && bytes_per_second % kSizes[i].factor == 0) best = &kSizes[i];
+  }
+  return absl::StrCat(bytes_per_second / best->factor, std::string(best->name), "/s");
+}
+
+absl::StatusOr<double> ParseShare(std::string_view text) {
+  GPUSHARE_ASSIGN_OR_RETURN(const Amount amount, Split(text));
+  if (amount.unit != "%") return absl::InvalidArgumentError("it is not a percentage such as 30%");
+  return ToDouble(amount, "e-2");
+}
+
+std::string FormatShare(double share) {
+  if (share == 0) return "0%";
+  if (!std::isfinite(share) || share < 0) return absl::StrCat(share * 100, "%");
+  Decimal decimal = Shortest(share);
+  decimal.point += 2;
+  return Written(decimal) + "%";
+}
+
+absl::StatusOr<double> ParseNumber(std::string_view text) {
+  GPUSHARE_ASSIGN_OR_RETURN(const Amount amount, Split(text));
+  if (!amount.unit.empty()) return absl::InvalidArgumentError("it is not a number");
+  return ToDouble(amount, "");
+}
+
+std::string FormatNumber(double number) {
+  if (number == 0) return "0";
+  if (!std::isfinite(number) || number < 0) return absl::StrCat(number);
+  return Written(Shortest(number));
+}
+
+absl::StatusOr<Nanos> ParseDuration(std::string_view text) {
+  GPUSHARE_ASSIGN_OR_RETURN(const uint64_t ns, ParseWithUnit(text, kTimes, "ns, us, ms, s"));
+  if (ns > static_cast<uint64_t>(INT64_MAX)) return absl::InvalidArgumentError("it is too large");
+  return Nanos(static_cast<int64_t>(ns));
+}
+
+std::string FormatDuration(Nanos duration) {
+  const int64_t ns = duration.count();
+  const Unit* best = &kTimes[0];
+  for (const Unit& unit : kTimes) {
+    if (ns % static_cast<int64_t>(unit.factor) == 0) best = &unit;
+  }
+  return absl::StrCat(ns / static_cast<int64_t>(best->factor), std::string(best->name));
+}
+
+}  // namespace gpushare::device

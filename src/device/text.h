@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Amounts as text: reading and writing them exactly, and quoting what a user wrote.
+//
+//   GPUSHARE_ASSIGN_OR_RETURN(uint64_t bytes, ParseBytes("8GiB"));
+//   FormatBytes(bytes);   // "8GiB"
+//
+// Reading what a Format function wrote gives the same value to the bit. Errors are InvalidArgument
+// and say what was wrong with the text, not which field it was. Pure functions.
+#ifndef GPUSHARE_DEVICE_TEXT_H_
+#define GPUSHARE_DEVICE_TEXT_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "base/time.h"
+
+namespace gpushare::device {
+
+std::string_view Trim(std::string_view text);
+
+// Short and printable, whatever was given.
+std::string Quoted(std::string_view text);
+
+bool IsUtf8(std::string_view text);
+
+// "8GiB", "1.5 GB", "1073741824". Exact: a fraction must come out as a whole number of bytes.
+absl::StatusOr<uint64_t> ParseBytes(std::string_view text);
+// The largest binary unit that divides it: "8GiB", "1073741825".
+std::string FormatBytes(uint64_t bytes);
+// For people: "7.9 GiB".
+std::string ReadableBytes(uint64_t bytes);
+
+// "4GB/s" -> 4000000000.
+absl::StatusOr<uint64_t> ParseBandwidth(std::string_view text);
+std::string FormatBandwidth(uint64_t bytes_per_second);
+
+// "30%" -> 0.3: the double nearest to the decimal number.
+absl::StatusOr<double> ParseShare(std::string_view text);
+std::string FormatShare(double share);
+
+absl::StatusOr<double> ParseNumber(std::string_view text);
+std::string FormatNumber(double number);
+
+// "20ms", "500us", "1.5s".
+absl::StatusOr<Nanos> ParseDuration(std::string_view text);
+std::string FormatDuration(Nanos duration);
+
+}  // namespace gpushare::device
+
+#endif  // GPUSHARE_DEVICE_TEXT_H_

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/virtual_device.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "device/last_error.h"
+#include "device/runtime.h"
+#include "device/text.h"
+
+namespace gpushare::device {
+
+VirtualDevice::VirtualDevice(std::shared_ptr<Gpu> gpu, std::shared_ptr<Tenant> tenant)
+    : gpu_(std::move(gpu)), raw_gpu_(gpu_.get()), tenant_(std::move(tenant)) {}
+
+absl::StatusOr<std::shared_ptr<VirtualDevice>> VirtualDevice::Create(std::shared_ptr<Gpu> gpu,
+                                                                     std::shared_ptr<Tenant> tenant,
+                                                                     const gpushare_spec& spec) {
+  const std::shared_ptr<VirtualDevice> device(new VirtualDevice(std::move(gpu), std::move(tenant)),
+                                              [](VirtualDevice* last) { last->Retire(); });
+  GPUSHARE_RETURN_IF_ERROR(device->Start(spec));
+  device->gpu().AddDevice(device);
+  device->tenant().SetDevice(&device->gpu(), device);
+  return device;
+}
+
+absl::Status VirtualDevice::Start(const gpushare_spec& spec) {
+  GPUSHARE_ASSIGN_OR_RETURN(const Limits limits,
+                            ResolveSpec(spec, tenant_->priority(), gpu_->capacity()));
+  if (limits.memory.has_value()) {
+    GPUSHARE_ASSIGN_OR_RETURN(account_, quota::Account::Create(*limits.memory));
+  } else {
+    GPUSHARE_ASSIGN_OR_RETURN(account_,
+                              quota::Account::Create(quota::kUnlimited, &gpu_->unpromised()));
+  }
+  {
+    base::MutexLock lock(&mutex_);
+    spec_ = spec;
+    limits_ = limits;
+  }
+  band_ = limits.gate.limits.band;
+  copy_limited_[0] = limits.gate.h2d_bytes_per_s > 0;
+  copy_limited_[1] = limits.gate.d2h_bytes_per_s > 0;
+  GPUSHARE_ASSIGN_OR_RETURN(seat_, gpu_->Admit(this, limits));
+  seated_ = true;
+  GPUSHARE_ASSIGN_OR_RETURN(gate_, gpu_->engine().AddTenant(tenant_->name(), limits.gate));
+  return absl::OkStatus();
+}
+
+void VirtualDevice::Retire() {
+  // The GPU may go with us; it must not go before.
+  const std::shared_ptr<Gpu> gpu = std::move(gpu_);
+  if (gate_ != nullptr) gpu->engine().RemoveTenant(gate_);
+  gate_ = nullptr;
+  if (seated_) gpu->Return(this);
+  Unhold();
+}
+
+void VirtualDevice::Unhold() {
+  if (holds_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  if (seated_) raw_gpu_->Forget(this);
+  delete this;
+}
+
+// ---- Limits ----
+
+absl::Status VirtualDevice::Resize(const gpushare_spec& change) {
+  uint64_t version;
+  {
+    base::MutexLock lock(&mutex_);
+    gpushare_spec spec = MergeSpec(spec_, change);
+    GPUSHARE_ASSIGN_OR_RETURN(const Limits limits,
+                              ResolveSpec(spec, tenant_->priority(), gpu_->capacity()));
+    if (limits.memory.has_value() != limits_.memory.has_value()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("tenant ", Quoted(tenant_->name()),
+                       ": spec field 'memory': a virtual device that was made without a memory "
+                       "quota cannot get one; "
+                       "create it with 'memory'"));
+    }
+    GPUSHARE_RETURN_IF_ERROR(gpu_->Change(this, limits));
+    spec_ = spec;
+    limits_ = limits;
+    version = ++version_;
+  }
+  // The gate wakes waiters, so no lock is held. When two threads resize at once, the later limits
+  // win.
+  for (;;) {
+    gate::TenantOptions options;
+    {
+      base::MutexLock lock(&mutex_);
+      version = version_;
+      options = limits_.gate;
+    }
+    band_ = options.limits.band;
+    copy_limited_[0] = options.h2d_bytes_per_s > 0;
+    copy_limited_[1] = options.d2h_bytes_per_s > 0;
+    gate_->Update(options);
+    base::MutexLock lock(&mutex_);
+    if (version == version_) return absl::OkStatus();
+  }
+}
+
+gpushare_spec VirtualDevice::spec() const {
+  base::MutexLock lock(&mutex_);
+  return spec_;
+}
+
+void VirtualDevice::Suspend() {
+  suspended_ = true;
+  gate_->Suspend();
+}
+
+void VirtualDevice::Resume() {
+  suspended_ = false;
+  gate_->Resume();
+}
+
+// ---- Memory ----
+
+void VirtualDevice::Memory(uint64_t* free_bytes, uint64_t* total_bytes) const {
+  const quota::Account* parent = account_->parent();
+  const uint64_t total = parent == nullptr ? account_->limit() : parent->limit();
+  const uint64_t used = parent == nullptr ? account_->charged() : parent->charged();
+  *total_bytes = total;
+  *free_bytes = total - std::min(total, used);
+}
+
+absl::Status VirtualDevice::OverQuota(uint64_t bytes, uint64_t left) const {
+  uint64_t free_bytes = 0, total = 0;
+  Memory(&free_bytes, &total);
+  left = std::min(left, total);
+  const bool own = account_->parent() == nullptr;
+  return WithDetail(
+      absl::ResourceExhaustedError(absl::StrCat(
+          "tenant ", Quoted(tenant_->name()), " on GPU ", raw_gpu_->ordinal(), ": ",
+          ReadableBytes(bytes), " asked, ", ReadableBytes(left), " left of ",
+          own ? "its memory quota of " : "the memory that no quota promises to others, ",
+          ReadableBytes(total),
+          own ? "; free some, or raise 'memory' with Resize()"
+              : "; free some, or give the tenant a quota of its own ('memory')")),
+      {.tenant = tenant_->name(), .limit = "memory", .asked = bytes, .left = left, .total = total});
+}
+
+absl::Status VirtualDevice::DeviceFull(uint64_t bytes, driver::Result result) const {
+  const absl::Status driver_status = driver::ToStatus(result, "cuMemAlloc");
+  if (result != driver::Result::kOutOfMemory) return driver_status;
+  size_t free_bytes = 0, total = 0;
+  static_cast<void>(raw_gpu_->driver().MemInfo(&free_bytes, &total));
+  absl::Status status(
+      driver_status.code(),
+      absl::StrCat(driver_status.message(), ": ", ReadableBytes(bytes), " asked by tenant ",
+                   Quoted(tenant_->name()), " within its quota, ", ReadableBytes(free_bytes),
+                   " free of ", ReadableBytes(total), " on GPU ", raw_gpu_->ordinal(),
+                   "; memory is used outside gpushare, or the runtime's memory "
+                   "reserve is too small"));
+  driver_status.ForEachPayload([&status](absl::string_view url, const absl::Cord& payload) {
+    status.SetPayload(url, payload);
+  });
+  return WithDetail(std::move(status), {.tenant = tenant_->name(),
+                                        .limit = "device",
+                                        .asked = bytes,
+                                        .left = free_bytes,
+                                        .total = total});
+}
+
+absl::StatusOr<driver::DevicePtr> VirtualDevice::Allocate(const Request& request) {
+  const uint64_t bytes = request.bytes;
+  if (bytes == 0) {
+    return absl::InvalidArgumentError("allocation: 0 bytes asked, 1 or more allowed");
+  }
+  const quota::Grant grant = request.wait
+                                 ? account_->ReserveBefore(bytes, gpu_->clock(), request.deadline)
+                                 : account_->Reserve(bytes);
+  if (!grant) {
+    denied_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+    absl::Status refused = OverQuota(bytes, grant.left);
+    uint64_t free_bytes = 0, total = 0;
+    Memory(&free_bytes, &total);
+    if (!request.wait || bytes > total) return refused;
+    absl::Status late(absl::StatusCode::kDeadlineExceeded,
+                      absl::StrCat(refused.message(), "; waited for it until the deadline"));
+    return WithDetail(std::move(late), {.tenant = tenant_->name(),
+                                        .limit = "memory",
+                                        .asked = bytes,
+                                        .left = grant.left,
+                                        .total = total});
+  }
+  const ContextScope current(*gpu_);
+  driver::DevicePtr pointer = 0;
+  const driver::Result result =
+      current.ok() ? gpu_->driver().MemAlloc(&pointer, bytes) : driver::Result::kInvalidContext;
+  if (result != driver::Result::kSuccess) {
+    account_->Cancel(bytes);
+    if (!current.ok()) return current.status();
+    return DeviceFull(bytes, result);
+  }
+  account_->Commit(bytes);
+  holds_.fetch_add(1, std::memory_order_relaxed);
+  quota::Allocation replaced;
+  const quota::Allocation entry{bytes, account_.get(), quota::Kind::kDirect, seat_.slot};
+  switch (gpu_->pointers().Insert(pointer, entry, &replaced)) {
+    case quota::PointerTable::InsertResult::kInserted:
+      break;
+    case quota::PointerTable::InsertResult::kReplaced: {
+      // The driver gave the address out again: the old allocation ended past us, with its context.
+      VirtualDevice* owner = gpu_->InSlot(replaced.device);
+      replaced.account->Release(replaced.bytes);
+      owner->Unhold();
+      break;
+    }
+    case quota::PointerTable::InsertResult::kNoMemory:
+      static_cast<void>(gpu_->driver().MemFree(pointer));
+      account_->Release(bytes);
+      Unhold();
+      return absl::ResourceExhaustedError("the host has no memory left for gpushare's books");
+  }
+  return pointer;
+}
+
+absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr pointer) {
+  if (pointer == 0) return absl::OkStatus();
+  const ContextScope current(gpu);
+  GPUSHARE_RETURN_IF_ERROR(current.status());
+  quota::Allocation allocation;
+  const bool ours = gpu.pointers().Take(pointer, &allocation);
+  // Freeing waits for the device: the caller's unused time is lent meanwhile.
+  const bool tell = caller != nullptr && caller->has_streams();
+  if (tell) caller->gate().Synchronizing(nullptr);
+  const driver::Result result = gpu.driver().MemFree(pointer);
+  if (tell) caller->gate().Synchronized();
+  if (!ours) {
+    if (result == driver::Result::kSuccess) return absl::OkStatus();
+    const absl::Status status = driver::ToStatus(result, "cuMemFree");
+    absl::Status told(
+        status.code(),
+        absl::StrCat(status.message(),
+                     "; gpushare knows no allocation at this pointer: it was freed before, "
+                     "or is not the start of one"));
+    status.ForEachPayload([&told](absl::string_view url, const absl::Cord& payload) {
+      told.SetPayload(url, payload);
+    });
+    return told;
+  }
+  if (result != driver::Result::kSuccess) {
+    // It is still there, and still charged. (Insert cannot replace: the address is not free.)
+    static_cast<void>(gpu.pointers().Insert(pointer, allocation));
+    return driver::ToStatus(result, "cuMemFree");
+  }
+  VirtualDevice* owner = gpu.InSlot(allocation.device);
+  allocation.account->Release(allocation.bytes);
+  owner->Unhold();
+  return absl::OkStatus();
+}
+
+// ---- Statistics ----
+
+gpushare_vdev_stats VirtualDevice::Stats(Time now) const {
+  gpushare_vdev_stats s = {};
+  s.struct_size = sizeof(s);
+  s.gpu = raw_gpu_->ordinal();
+  s.time_ns = now.time_since_epoch().count();
+  std::strncpy(s.tenant, tenant_->name().c_str(), sizeof(s.tenant) - 1);
+  s.suspended = suspended_ ? 1 : 0;
+  {
+    base::MutexLock lock(&mutex_);
+    const sched::TenantLimits& limits = limits_.gate.limits;
+    s.weight = limits.weight;
+    s.guarantee = limits.guarantee;
+    s.cap = limits.cap;
+    s.priority = limits.band == sched::Band::kHigh  ? GPUSHARE_PRIORITY_HIGH
+                 : limits.band == sched::Band::kLow ? GPUSHARE_PRIORITY_LOW
+                                                    : GPUSHARE_PRIORITY_NORMAL;
+  }
+  const quota::AccountUsage memory = account_->Usage();
+  uint64_t free_bytes = 0;
+  Memory(&free_bytes, &s.memory_limit);
+  s.memory_used = memory.reserved + memory.committed;
+  s.memory_peak = memory.peak;
+  s.memory_denied = memory.denied;
+  s.memory_denied_bytes = denied_bytes_.load(std::memory_order_relaxed);
+  s.allocations = holds_.load(std::memory_order_relaxed) - 1;
+
+  const gate::GateStats gate = gate_->stats();
+  s.launches = gate.launches;
+  s.graph_launches = gate.graph_launches;
+  s.waits = gate.waits;
+  s.throttled_ns = gate.throttled.count();
+  s.wait_p50_ns = gate.WaitQuantile(0.5).count();
+  s.wait_p99_ns = gate.WaitQuantile(0.99).count();
+  static_assert(GPUSHARE_WAIT_BUCKETS == gate::kWaitBuckets);
+  std::copy(gate.wait_histogram.begin(), gate.wait_histogram.end(), s.wait_histogram);
+  s.predicted_ns = gate.predicted.count();
+  s.measured_ns = gate.measured.count();
+  s.charged_ns = gate_->view().charged.count();
+  s.markers = gate.markers;
+  s.held_past_bound = gate.held_past_bound;
+  s.h2d_bytes = gate.copy_bytes[0];
+  s.d2h_bytes = gate.copy_bytes[1];
+  s.h2d_throttled_ns = gate.copy_throttled[0].count();
+  s.d2h_throttled_ns = gate.copy_throttled[1].count();
+  return s;
+}
+
+}  // namespace gpushare::device

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// One share of one GPU, behind gpushare_vdev: an account, a gate, and the spec in force.
+//
+// Life: shared_ptrs (handles, streams, allocators, leases) keep the share; when the last is gone
+// the share returns to the GPU. The object itself stays until the last byte charged to it is freed,
+// because frees credit its account.
+#ifndef GPUSHARE_DEVICE_VIRTUAL_DEVICE_H_
+#define GPUSHARE_DEVICE_VIRTUAL_DEVICE_H_
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/sync.h"
+#include "device/gpu.h"
+#include "device/spec.h"
+#include "device/tenant.h"
+#include "gate/engine.h"
+#include "gpushare/c/gpushare.h"
+#include "quota/ledger.h"
+
+namespace gpushare::device {
+
+class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
+ public:
+  static absl::StatusOr<std::shared_ptr<VirtualDevice>> Create(std::shared_ptr<Gpu> gpu,
+                                                               std::shared_ptr<Tenant> tenant,
+                                                               const gpushare_spec& spec);
+
+  Gpu& gpu() const { return *gpu_; }
+  const std::shared_ptr<Gpu>& shared_gpu() const { return gpu_; }
+  Tenant& tenant() const { return *tenant_; }
+  gate::Gate& gate() const { return *gate_; }
+  quota::Account& account() const { return *account_; }
+
+  absl::Status Resize(const gpushare_spec& change);
+  gpushare_spec spec() const;
+  sched::Band band() const { return band_.load(std::memory_order_relaxed); }
+  // Whether copies in a direction are limited.
+  bool limits_copies(gate::CopyDirection direction) const {
+    return copy_limited_[static_cast<size_t>(direction)].load(std::memory_order_relaxed);
+  }
+
+  // Streams of this device that exist.
+  void AddStream() { streams_.fetch_add(1, std::memory_order_relaxed); }
+  void RemoveStream() { streams_.fetch_sub(1, std::memory_order_relaxed); }
+  bool has_streams() const { return streams_.load(std::memory_order_relaxed) > 0; }
+
+  void Suspend();
+  void Resume();
+
+  void Memory(uint64_t* free_bytes, uint64_t* total_bytes) const;
+  gpushare_vdev_stats Stats(Time now) const;
+
+  // Memory, charged to this device; see allocator.h for the rules.
+  struct Request {
+    uint64_t bytes = 0;
+    bool wait = false;
+    Time deadline = kNever;
+  };
+  absl::StatusOr<driver::DevicePtr> Allocate(const Request& request);
+
+ private:
+  friend class Gpu;
+  friend absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr pointer);
+
+  VirtualDevice(std::shared_ptr<Gpu> gpu, std::shared_ptr<Tenant> tenant);
+  ~VirtualDevice() = default;
+  absl::Status Start(const gpushare_spec& spec);
+  void Retire();  // the last shared_ptr is gone
+  void Unhold();  // one reason less to exist
+  absl::Status OverQuota(uint64_t bytes, uint64_t left) const;
+  absl::Status DeviceFull(uint64_t bytes, driver::Result result) const;
+
+  // Before gate_ and account_, which use what the GPU owns. Null once retired, when the GPU owns
+  // this object instead.
+  std::shared_ptr<Gpu> gpu_;
+  Gpu* const raw_gpu_;
+  const std::shared_ptr<Tenant> tenant_;
+  std::unique_ptr<quota::Account> account_;
+  gate::Gate* gate_ = nullptr;
+  Gpu::Seat seat_;
+  bool seated_ = false;
+
+  std::atomic<uint64_t> holds_{1};  // the shared_ptrs together, and each live allocation
+  std::atomic<uint64_t> denied_bytes_{0};
+  std::atomic<sched::Band> band_{sched::Band::kNormal};
+  std::array<std::atomic<bool>, 2> copy_limited_{};
+  std::atomic<bool> suspended_{false};
+  std::atomic<int> streams_{0};
+
+  mutable base::Mutex mutex_;
+  gpushare_spec spec_ ABSL_GUARDED_BY(mutex_) = {};
+  Limits limits_ ABSL_GUARDED_BY(mutex_);
+  uint64_t version_ ABSL_GUARDED_BY(mutex_) = 0;  // of limits_
+};
+
+// Frees `pointer`, crediting who allocated it; what is not in the table goes to the driver.
+// `caller` (may be null) is who waits meanwhile, since freeing waits for the device.
+absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr pointer);
+
+}  // namespace gpushare::device
+
+#endif  // GPUSHARE_DEVICE_VIRTUAL_DEVICE_H_
