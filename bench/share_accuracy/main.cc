@@ -2,7 +2,8 @@
 // Do the limits hold? Runs the engine on the simulated GPU's virtual clock against the exact ground truth
 // and prints one row a case: the figure, its bar, and whether it holds. Exits 1 when one does not.
 //
-//   share_accuracy [--filter TEXT] [--traces FOLDER] [--jobs N] [--seconds S] [--list]
+//   share_accuracy [--filter TEXT] [--traces FOLDER] [--jobs N] [--seconds S] [--set OPTION=VALUE]
+//                  [--verbose] [--list]
 //
 // With real kernel traces (CSV, docs/workloads.md) in FOLDER, the mixes of real networks run too.
 #include <sys/wait.h>
@@ -42,6 +43,30 @@ struct Part {
 };
 
 double g_seconds = 6;
+gate::EngineOptions g_engine;
+bool g_verbose = false;
+
+// --set grant=50: microseconds, commands or plain numbers, as the option is.
+bool Set(const std::string& text) {
+  const size_t eq = text.find('=');
+  if (eq == std::string::npos) return false;
+  const std::string key = text.substr(0, eq);
+  const double value = std::atof(text.c_str() + eq + 1);
+  sched::ArbiterOptions& a = g_engine.arbiter;
+  const Nanos us(static_cast<int64_t>(value * 1000));
+  if (key == "grant") a.grant = us;
+  else if (key == "grant_commands") a.grant_commands = static_cast<int>(value);
+  else if (key == "lone_grant") a.lone_grant = us;
+  else if (key == "window") a.window = us;
+  else if (key == "low_window") a.low_window = us;
+  else if (key == "high_band_window") a.high_band_window = us;
+  else if (key == "min_commands") a.min_commands = static_cast<int>(value);
+  else if (key == "slack") a.slack = us;
+  else if (key == "idle_budget") a.idle_budget = value;
+  else if (key == "anticipation") a.anticipation = us;
+  else return false;
+  return true;
+}
 
 CaseSpec Mix(const Traces& traces, const std::vector<Part>& parts, Mode mode, bool overlap) {
   CaseSpec spec;
@@ -58,6 +83,28 @@ CaseSpec Mix(const Traces& traces, const std::vector<Part>& parts, Mode mode, bo
   return spec;
 }
 
+absl::StatusOr<CaseResult> Play(driver::Driver& driver, CaseSpec spec) {
+  spec.engine = g_engine;
+  absl::StatusOr<CaseResult> result = Run(driver, spec);
+  if (!result.ok() || !g_verbose) return result;
+  const size_t first = static_cast<size_t>(spec.warm_up / kSampleSeconds);
+  for (size_t i = 0; i < spec.tenants.size(); ++i) {
+    const TenantResult& t = result->tenants[i];
+    std::printf("  %-28s used %.4f s (%.4f after warm-up), measured %.4f s, predicted %.4f s, "
+                "launches %llu, markers %llu, waits %llu, throttled %.3f s\n",
+                spec.tenants[i].name.c_str(), t.used_ns.back() * 1e-9,
+                (t.used_ns.back() - t.used_ns[first]) * 1e-9,
+                static_cast<double>(t.stats.measured.count()) * 1e-9,
+                static_cast<double>(t.stats.predicted.count()) * 1e-9,
+                static_cast<unsigned long long>(t.stats.launches),
+                static_cast<unsigned long long>(t.stats.markers),
+                static_cast<unsigned long long>(t.stats.waits),
+                static_cast<double>(t.stats.throttled.count()) * 1e-9);
+  }
+  std::printf("  real time %.2f s\n", result->wall_seconds);
+  return result;
+}
+
 std::vector<double> Wanted(const CaseSpec& spec) {
   double sum = 0;
   for (const TenantSpec& t : spec.tenants) sum += t.options.limits.weight;
@@ -70,7 +117,7 @@ std::vector<double> Wanted(const CaseSpec& spec) {
 Case Shares(std::string name, CaseSpec spec, double bar_1s, double bar_100ms, double busy_bar,
             double work_bar) {
   return {std::move(name), [=](driver::Driver& driver) -> absl::StatusOr<std::vector<Row>> {
-            absl::StatusOr<CaseResult> result = Run(driver, spec);
+            absl::StatusOr<CaseResult> result = Play(driver, spec);
             if (!result.ok()) return result.status();
             const std::vector<double> want = Wanted(spec);
             std::vector<Row> rows;
@@ -81,7 +128,7 @@ Case Shares(std::string name, CaseSpec spec, double bar_1s, double bar_100ms, do
             }
             CaseSpec free = spec;
             free.gated = false;
-            absl::StatusOr<CaseResult> ungated = Run(driver, free);
+            absl::StatusOr<CaseResult> ungated = Play(driver, free);
             if (!ungated.ok()) return ungated.status();
             rows.push_back({"device busy, % of ungated",
                             100 * BusyRatio(spec, *result) / BusyRatio(free, *ungated), busy_bar, true});
@@ -102,7 +149,7 @@ Case Cap(std::string name, TenantSpec tenant, double longest_s, bool launch_boun
               spec.seconds = g_seconds;
               spec.tenants = {tenant};
               spec.tenants[0].options.limits.cap = cap;
-              absl::StatusOr<CaseResult> result = Run(driver, spec);
+              absl::StatusOr<CaseResult> result = Play(driver, spec);
               if (!result.ok()) return result.status();
               const CapError error = WorstCapError(spec, *result, 0, cap, 1.0);
               const double bar = 0.5 + 100 * longest_s;
@@ -127,14 +174,14 @@ Case Online(std::string name, Trace service, Trace training, double load, bool o
             online.high_priority_stream = true;
             online.options.limits.band = sched::Band::kHigh;
             spec.tenants = {online};
-            absl::StatusOr<CaseResult> alone = Run(driver, spec);
+            absl::StatusOr<CaseResult> alone = Play(driver, spec);
             if (!alone.ok()) return alone.status();
             TenantSpec batch;
             batch.name = "batch";
             batch.trace = training;
             batch.options.limits.band = sched::Band::kLow;
             spec.tenants.push_back(batch);
-            absl::StatusOr<CaseResult> shared = Run(driver, spec);
+            absl::StatusOr<CaseResult> shared = Play(driver, spec);
             if (!shared.ok()) return shared.status();
             const double longest = static_cast<double>(workload::Summarize(*training).longest.count());
             const double p99_alone = Quantile(alone->tenants[0].latency_ns, 0.99);
@@ -160,7 +207,7 @@ Case Mispredicted(std::string name, const Traces& traces, double bias) {
             CaseSpec spec = Mix(traces, {{"14us", 75}, {"1ms", 25}}, Mode::kBacklog, false);
             spec.seconds = 8;
             spec.tenants[0].prediction_bias = bias;
-            absl::StatusOr<CaseResult> result = Run(driver, spec);
+            absl::StatusOr<CaseResult> result = Play(driver, spec);
             if (!result.ok()) return result.status();
             CaseSpec after = spec;
             after.warm_up = 5;
@@ -279,9 +326,11 @@ int Main(int argc, char** argv) {
     else if (std::strcmp(argv[i], "--jobs") == 0 && more) jobs = std::max(1, std::atoi(argv[++i]));
     else if (std::strcmp(argv[i], "--seconds") == 0 && more) g_seconds = std::max(4.0, std::atof(argv[++i]));
     else if (std::strcmp(argv[i], "--list") == 0) list = true;
+    else if (std::strcmp(argv[i], "--verbose") == 0) g_verbose = true;
+    else if (std::strcmp(argv[i], "--set") == 0 && more && Set(argv[i + 1])) ++i;
     else {
       std::fprintf(stderr, "usage: share_accuracy [--filter TEXT] [--traces FOLDER] [--jobs N] "
-                           "[--seconds S, at least 4] [--list]\n");
+                           "[--seconds S, at least 4] [--set OPTION=VALUE]... [--verbose] [--list]\n");
       return 2;
     }
   }

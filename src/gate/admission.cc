@@ -157,7 +157,7 @@ void Engine::Impl::Poke() {
 // ---- Markers ----
 
 void Engine::Impl::CloseOpen(TenantState& tenant, StreamGate* only, uint64_t lease) {
-  StreamGate* todo[16];
+  Marker todo[16];
   int count = 0;
   const Time began = clock.Now();
   {
@@ -167,39 +167,57 @@ void Engine::Impl::CloseOpen(TenantState& tenant, StreamGate* only, uint64_t lea
       if (!stream->live || stream->unmarked == 0 || stream->marking) continue;
       if (only != nullptr && stream.get() != only) continue;
       if (count == 16) break;  // the rest is marked next time
+      // The boundary is drawn now: what others launch while the driver is called comes behind it.
+      replay.Boundary(stream->replay);
       stream->marking = true;
-      todo[count++] = stream.get();
+      Marker& marker = todo[count++];
+      marker.id = next_marker++;
+      marker.stream = stream.get();
+      marker.commands = std::exchange(stream->unmarked, 0);
+      marker.unknown = std::exchange(stream->unmarked_unknown, 0);
+      marker.charged_ns = std::exchange(stream->unmarked_ns, 0);
+      marker.phase = tenant.phase;
+      marker.lease = lease;
+      arbiter.Launched(tenant.id, marker.commands, began);
     }
   }
   if (count == 0) return;
-
-  driver::Event recorded[16];
-  Time submitted[16];
-  for (int i = 0; i < count; ++i) recorded[i] = RecordMarker(todo[i]->handle, &submitted[i]);
-
+  for (int i = 0; i < count; ++i) {
+    todo[i].event = RecordMarker(todo[i].stream->handle, &todo[i].recorded);
+  }
   const Time now = clock.Now();
   bool needs_poke = false;
   {
     base::MutexLock lock(&mu);
-    for (int i = 0; i < count; ++i) {
-      StreamGate& stream = *todo[i];
-      stream.marking = false;
-      if (recorded[i] == nullptr) {
-        SettleUnmarked(tenant, stream, now);
-        continue;
-      }
-      arbiter.Launched(tenant.id, stream.unmarked, now);
-      replay.Boundary(stream.replay);
-      markers.push_back({next_marker++, recorded[i], &stream, stream.unmarked,
-                         stream.unmarked_unknown, stream.unmarked_ns, tenant.phase, submitted[i], lease});
-      ++stream.markers_pending;
-      ++tenant.stats.markers;
-      stream.unmarked = stream.unmarked_unknown = 0;
-      stream.unmarked_ns = 0;
-    }
+    for (int i = 0; i < count; ++i) AddMarker(todo[i], now);
     needs_poke = NeedsPoke(NextPoll(now));
   }
   if (needs_poke) Poke();
+}
+
+// Hands a marker whose boundary is drawn to the reconciler; without an event, it is settled as predicted.
+void Engine::Impl::AddMarker(const Marker& marker, Time now) {
+  StreamGate& stream = *marker.stream;
+  TenantState& tenant = *stream.tenant;
+  stream.marking = false;
+  if (!stream.live) {
+    if (marker.event != nullptr) events.Give(marker.event);
+    return;
+  }
+  if (marker.event != nullptr) {
+    markers.push_back(marker);
+    ++stream.markers_pending;
+    ++tenant.stats.markers;
+    return;
+  }
+  replay.DropBoundary(stream.replay);
+  SettleAsPredicted(tenant, marker.phase, marker.charged_ns, marker.commands, marker.unknown, now);
+}
+
+void Engine::Impl::SettleAsPredicted(TenantState& tenant, sched::Phase phase, int64_t charged_ns,
+                                     int commands, int unknown, Time now) {
+  arbiter.Settle(tenant.id, phase, Nanos(charged_ns), Nanos(charged_ns), commands, now);
+  UnknownDone(tenant, unknown);
 }
 
 driver::Event Engine::Impl::RecordMarker(driver::Stream stream, Time* submitted) {
@@ -219,11 +237,9 @@ void Engine::Impl::SettleUnmarked(TenantState& tenant, StreamGate& stream, Time 
   if (stream.unmarked == 0) return;
   replay.Abandon(stream.replay);
   arbiter.Launched(tenant.id, stream.unmarked, now);
-  arbiter.Settle(tenant.id, tenant.phase, Nanos(stream.unmarked_ns), Nanos(stream.unmarked_ns),
-                 stream.unmarked, now);
-  UnknownDone(tenant, stream.unmarked_unknown);
-  stream.unmarked = stream.unmarked_unknown = 0;
-  stream.unmarked_ns = 0;
+  SettleAsPredicted(tenant, tenant.phase, std::exchange(stream.unmarked_ns, 0),
+                    std::exchange(stream.unmarked, 0), std::exchange(stream.unmarked_unknown, 0),
+                    now);
 }
 
 void Engine::Impl::UnknownDone(TenantState& tenant, int commands) {
@@ -232,16 +248,11 @@ void Engine::Impl::UnknownDone(TenantState& tenant, int commands) {
   if (tenant.waiters > 0) tenant.page.wake.fetch_add(1, std::memory_order_release);
 }
 
-void Engine::Impl::MarkStart(StreamGate& stream) {
-  Time submitted{};
-  const driver::Event event = RecordMarker(stream.handle, &submitted);
+void Engine::Impl::MarkStart(Marker marker) {
+  marker.event = RecordMarker(marker.stream->handle, &marker.recorded);
+  const Time now = clock.Now();
   base::MutexLock lock(&mu);
-  stream.marking = false;
-  if (event == nullptr) return;
-  replay.Boundary(stream.replay);
-  markers.push_back({next_marker++, event, &stream, 0, 0, 0, stream.tenant->phase, submitted, 0});
-  ++stream.markers_pending;
-  ++stream.tenant->stats.markers;
+  AddMarker(marker, now);
 }
 
 // ---- The gate ----
@@ -278,7 +289,8 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, Time deadline) {
 
   enum class Next { kSubmit, kGiveUp, kRetry, kWait };
   Verdict verdict = Verdict::kAdmitted;
-  bool asked = false, counted = false, mark_start = false;
+  bool asked = false, counted = false;
+  Marker start;
   uint32_t launch = 0;
   Time now = engine.clock.Now(), wait_began = kNever;
   for (;;) {
@@ -293,11 +305,16 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, Time deadline) {
         next = Next::kGiveUp;
       } else if (!tenant.suspended && (asked || !own_grant) && tenant.page.Spend(charge, &launch)) {
         next = Next::kSubmit;
+        if (stream.markers_pending == 0 && stream.unmarked == 0 && !stream.marking) {
+          start.id = engine.next_marker++;
+          start.stream = &stream;
+          start.phase = tenant.phase;
+          stream.marking = true;
+          engine.replay.Boundary(stream.replay);  // before the replay can learn of the launch
+        }
         tenant.page.Record({launch, stream.index, cost.entry, !cost.known});
         // A command of unknown cost is measured in a batch of its own.
         if (!cost.known) engine.TakeCredit(tenant, now);
-        mark_start = stream.markers_pending == 0 && stream.unmarked == 0 && !stream.marking;
-        if (mark_start) stream.marking = true;
         if (wait_began != kNever) {
           ++tenant.stats.waits;
           tenant.stats.throttled += now - wait_began;
@@ -340,7 +357,7 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, Time deadline) {
     }
     now = engine.clock.Now();
   }
-  if (mark_start) engine.MarkStart(stream);
+  if (start.stream != nullptr) engine.MarkStart(start);
   if (verdict != Verdict::kAdmitted) return {verdict, nullptr, 0};
   stream.context.store((context << 32) | (work.key & 0xffffffffu), std::memory_order_relaxed);
   return {Verdict::kAdmitted, &stream, launch};

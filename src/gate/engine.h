@@ -97,7 +97,14 @@ struct TenantOptions {
 };
 
 struct EngineOptions {
-  sched::ArbiterOptions arbiter;
+  // The arbiter's own defaults, but for larger grants: the replay attributes batches of many commands, so
+  // that a marker (a microsecond of its stream) can close more work.
+  sched::ArbiterOptions arbiter = [] {
+    sched::ArbiterOptions options;
+    options.grant = Micros(100);
+    options.grant_commands = 64;
+    return options;
+  }();
   Nanos spin = Micros(200);           // a held thread stays on its processor so long
   Nanos marker_interval = Micros(100);  // uncontended: a marker per so much predicted work ...
   int marker_launches = 64;             // ... or so many launches

@@ -154,9 +154,11 @@ struct Engine::Impl {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // `commands` of guessed cost are out of the way; the tenant may launch others.
   void UnknownDone(TenantState& tenant, int commands) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // Records the start marker of a stream that is known to be idle; the caller has set its `marking`.
-  // Calls the driver.
-  void MarkStart(StreamGate& stream) ABSL_LOCKS_EXCLUDED(mu);
+  // Records the start marker of an idle stream; its boundary is drawn. Calls the driver.
+  void MarkStart(Marker marker) ABSL_LOCKS_EXCLUDED(mu);
+  void AddMarker(const Marker& marker, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void SettleAsPredicted(TenantState& tenant, sched::Phase phase, int64_t charged_ns, int commands,
+                         int unknown, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // May the tenant ask for a grant now? Not while suspended, nor with too much unknown work in flight.
   bool MayAsk(const TenantState& tenant, bool cost_known) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void GiveCredit(TenantState& tenant, Nanos amount, sched::Phase phase, Time now)

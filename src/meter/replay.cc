@@ -53,7 +53,6 @@ void Replay::Append(StreamId id, const Command& command, Nanos not_before) {
     stream.ready = std::max(stream.ready, now_);
   }
   stream.items.push_back({command, static_cast<double>(not_before.count()), false, false});
-  ++stream.after_boundary;
 }
 
 void Replay::Boundary(StreamId id) {
@@ -61,15 +60,24 @@ void Replay::Boundary(StreamId id) {
   if (stream.items.empty()) live_.push_back(id);
   stream.items.push_back({{}, 0, true, false});
   ++stream.boundaries;
-  stream.after_boundary = 0;
 }
 
 void Replay::Abandon(StreamId id) {
   Stream& stream = streams_[id];
-  for (size_t i = stream.items.size() - stream.after_boundary; i < stream.items.size(); ++i) {
-    stream.items[i].abandoned = true;
+  for (auto item = stream.items.rbegin(); item != stream.items.rend() && !item->boundary; ++item) {
+    item->abandoned = true;
   }
-  stream.after_boundary = 0;
+}
+
+void Replay::DropBoundary(StreamId id) {
+  Stream& stream = streams_[id];
+  for (size_t i = stream.items.size(); i-- > 0;) {
+    if (!stream.items[i].boundary) continue;
+    stream.items.erase(stream.items.begin() + static_cast<std::ptrdiff_t>(i));
+    --stream.boundaries;
+    while (i-- > 0 && !stream.items[i].boundary) stream.items[i].abandoned = true;
+    return;
+  }
 }
 
 // True when the head command is the last before a boundary: its end is known from the marker alone.
@@ -104,7 +112,9 @@ void Replay::Place() {
       best->running = 0;
       const double kept_waves = std::ceil(static_cast<double>(best->waiting) / sm_count_);
       best->unit_ns = static_cast<double>(command.cost_ns) / std::min(waves, kept_waves);
-      best->group_predicted_ns += best->unit_ns * best->waiting;
+      if (!best->items.front().abandoned) {
+        best->group_predicted_ns += best->unit_ns * best->waiting;
+      }
     }
     const int n = std::min(free_, best->waiting);
     best->waiting -= n;
@@ -131,6 +141,7 @@ void Replay::Accumulate(double dt) {
   for (StreamId id : live_) {
     Stream& s = streams_[id];
     if (s.held == 0) continue;
+    if (s.items.front().abandoned) continue;
     s.used_ns += dt * s.held / held;
     s.group_ns += dt * s.held;
     s.resident_ns += dt;
@@ -143,8 +154,7 @@ void Replay::Accumulate(double dt) {
 }
 
 void Replay::PopCommand(Stream& stream) {
-  stream.done.push_back(stream.items.front().command);
-  if (stream.items.size() == stream.after_boundary) --stream.after_boundary;
+  if (!stream.items.front().abandoned) stream.done.push_back(stream.items.front().command);
   stream.items.pop_front();
   stream.started = false;
 }

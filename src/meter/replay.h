@@ -49,6 +49,8 @@ class Replay {
   void Boundary(StreamId stream);
   // What was appended since the last boundary will never have a marker; it ends by prediction.
   void Abandon(StreamId stream);
+  // The marker of the last boundary could not be recorded after all: as if abandoned in its place.
+  void DropBoundary(StreamId stream);
 
   struct Batch {
     uint32_t tenant = 0;
@@ -83,7 +85,6 @@ class Replay {
     int priority = 0;
     std::deque<Item> items;
     int boundaries = 0;
-    size_t after_boundary = 0;  // items behind the last boundary
     // The head command.
     bool started = false;
     int waiting = 0;  // groups not placed yet
