@@ -3,7 +3,8 @@
 #               [LAYERS sched ...]          # their objects are linked, with those they depend on
 #               [LIBRARIES ...] [ENV K=V ...] [TIMEOUT seconds])
 #
-# One GoogleTest executable, registered case by case as <label>.<suite>.<case>.
+# One GoogleTest executable, registered case by case as <label>.<suite>.<case>; under a sanitizer as a whole,
+# as <label>.<name>.
 #
 # Labels, one per folder of tests/: unit contract sim e2e stress fuzz package lint gpu bench-smoke.
 include(GoogleTest)
@@ -19,18 +20,20 @@ function(gpushare_test name)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()
-  foreach(layer IN LISTS ARG_LAYERS)  # TEMPORARY, see gpushare_layer
-    if(NOT TARGET gpushare_${layer})
-      message(WARNING "${name} is left out: layer '${layer}' is not there yet")
-      return()
-    endif()
-  endforeach()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE gpushare_options ${ARG_LIBRARIES} GTest::gmock_main GTest::gtest)
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   gpushare_link_layers(${name} ${ARG_LAYERS})
   if(ARG_LABEL MATCHES "^(unit|contract|sim)$")
     add_dependencies(gpushare_reduced_tests ${name})
+  endif()
+  if(GPUSHARE_SANITIZE)
+    # A process per case costs more than the case there.
+    math(EXPR timeout "${ARG_TIMEOUT} * 10")
+    add_test(NAME ${ARG_LABEL}.${name} COMMAND ${name})
+    set_tests_properties(${ARG_LABEL}.${name} PROPERTIES
+      LABELS "${ARG_LABEL}" TIMEOUT ${timeout} ENVIRONMENT "${ARG_ENV}")
+    return()
   endif()
   gtest_discover_tests(${name} TEST_PREFIX "${ARG_LABEL}." DISCOVERY_TIMEOUT 120 NO_PRETTY_VALUES NO_PRETTY_TYPES TEST_LIST ${name}_CASES)
   # CMake 3.25 flattens lists in gtest_discover_tests(PROPERTIES ...), which loses every property after
@@ -47,12 +50,6 @@ endfunction()
 # gpushare_benchmark(<name> SOURCES ... [LAYERS ...] [LIBRARIES ...]): a Google Benchmark executable.
 function(gpushare_benchmark name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LAYERS;LIBRARIES" ${ARGN})
-  foreach(layer IN LISTS ARG_LAYERS)  # TEMPORARY, see gpushare_layer
-    if(NOT TARGET gpushare_${layer})
-      message(WARNING "${name} is left out: layer '${layer}' is not there yet")
-      return()
-    endif()
-  endforeach()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE gpushare_options ${ARG_LIBRARIES} benchmark::benchmark)
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
@@ -68,12 +65,6 @@ function(gpushare_fuzzer name)
     return()
   endif()
   cmake_parse_arguments(ARG "" "CORPUS;DICTIONARY" "SOURCES;LAYERS;LIBRARIES" ${ARGN})
-  foreach(layer IN LISTS ARG_LAYERS)  # TEMPORARY, see gpushare_layer
-    if(NOT TARGET gpushare_${layer})
-      message(WARNING "${name} is left out: layer '${layer}' is not there yet")
-      return()
-    endif()
-  endforeach()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE gpushare_options ${ARG_LIBRARIES})
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
