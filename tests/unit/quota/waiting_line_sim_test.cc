@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Waiting for memory on the virtual clock: to the nanosecond, the same in every run.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "driver/driver.h"
+#include "gpushare/testing/sim.h"
+#include "quota/ledger.h"
+
+namespace gpushare::quota {
+namespace {
+
+class VirtualWait : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto driver = driver::Driver::Open({.path = "sim", .simulation = "clock=virtual"});
+    ASSERT_TRUE(driver.ok()) << driver.status();
+    driver_ = *std::move(driver);
+    const auto enter = reinterpret_cast<decltype(&gpushare_sim_thread_enter)>(
+        driver_->Symbol("gpushare_sim_thread_enter"));
+    ASSERT_EQ(enter("test"), 0);
+  }
+  void TearDown() override {
+    reinterpret_cast<decltype(&gpushare_sim_thread_leave)>(
+        driver_->Symbol("gpushare_sim_thread_leave"))();
+    EXPECT_EQ(
+        reinterpret_cast<decltype(&gpushare_sim_reset)>(driver_->Symbol("gpushare_sim_reset"))(),
+        0);
+  }
+  base::Clock& clock() { return driver_->clock(); }
+
+  std::unique_ptr<driver::Driver> driver_;
+};
+
+TEST_F(VirtualWait, EndsAtTheDeadline) {
+  auto account = *Account::Create(100);
+  ASSERT_TRUE(account->Reserve(60));
+  const Time deadline = clock().Now() + Seconds(5);
+  EXPECT_FALSE(account->ReserveBefore(50, clock(), deadline));
+  EXPECT_GE(clock().Now(), deadline);
+  EXPECT_LT(clock().Now(), deadline + Millis(1));
+}
+
+// Four threads of different sizes share an account that holds the largest only: everybody is served,
+// in the order of arrival, and two runs agree on every moment.
+TEST_F(VirtualWait, IsServedInTurn) {
+  const auto play = [&] {
+    auto account = *Account::Create(100);
+    const Time start = clock().Now();
+    std::vector<std::pair<int, int64_t>> served;
+    std::vector<std::unique_ptr<base::ClockThread>> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.push_back(clock().StartThread("tenant" + std::to_string(i), [&, i] {
+        const auto bytes = static_cast<uint64_t>(100 - 10 * i);
+        for (int round = 0; round < 20; ++round) {
+          ASSERT_TRUE(account->ReserveBefore(bytes, clock(), kNever));
+          served.emplace_back(i, (clock().Now() - start).count());
+          account->Commit(bytes);
+          clock().SleepUntil(clock().Now() + Micros(100));
+          account->Release(bytes);
+        }
+      }));
+    }
+    for (const auto& thread : threads) thread->Join();
+    EXPECT_EQ(account->charged(), 0u);
+    EXPECT_EQ(account->Usage().peak, 100u);
+    return served;
+  };
+  const auto first = play();
+  ASSERT_EQ(first.size(), 80u);
+  // Each waits for the other three, so nobody is served twice in a row but at the end.
+  for (size_t i = 1; i < 60; ++i) EXPECT_NE(first[i].first, first[i - 1].first) << i;
+  EXPECT_EQ(play(), first);
+}
+
+}  // namespace
+}  // namespace gpushare::quota
