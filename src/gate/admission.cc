@@ -253,6 +253,7 @@ void Engine::Impl::MarkStart(Marker marker) {
   const Time now = clock.Now();
   base::MutexLock lock(&mu);
   AddMarker(marker, now);
+  marker.stream->tenant->launching_since = now;  // the launch that it is for comes after it
 }
 
 // ---- The gate ----
@@ -310,9 +311,8 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, Time deadline) {
           start.stream = &stream;
           start.phase = tenant.phase;
           stream.marking = true;
-          engine.replay.Boundary(stream.replay);  // before the replay can learn of the launch
+          engine.replay.Boundary(stream.replay);
         }
-        tenant.page.Record({launch, stream.index, cost.entry, !cost.known});
         // A command of unknown cost is measured in a batch of its own.
         if (!cost.known) engine.TakeCredit(tenant, now);
         if (wait_began != kNever) {
@@ -357,8 +357,10 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, Time deadline) {
     }
     now = engine.clock.Now();
   }
-  if (start.stream != nullptr) engine.MarkStart(start);
   if (verdict != Verdict::kAdmitted) return {verdict, nullptr, 0};
+  if (start.stream != nullptr) engine.MarkStart(start);
+  // Written last: until then the replay does not look at this launch, nor at those behind it.
+  tenant.page.Record({launch, stream.index, cost.entry, !cost.known});
   stream.context.store((context << 32) | (work.key & 0xffffffffu), std::memory_order_relaxed);
   return {Verdict::kAdmitted, &stream, launch};
 }

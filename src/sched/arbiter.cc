@@ -100,7 +100,8 @@ void State::File(TenantId id) {
   Place want = t.blocked ? Place::kWaiting : Place::kRunning;
   if (t.capped()) {
     t.bucket.Advance(now);
-    if (t.bucket.level() <= 0) want = Place::kCapped;
+    const double needed = t.place == Place::kCapped ? CapQuantum(t) : 0;
+    if (t.bucket.level() <= needed) want = Place::kCapped;
   }
   if (idle && !in_grace) want = Place::kInactive;
 
@@ -115,7 +116,7 @@ void State::File(TenantId id) {
     b.active_weight += t.limits.weight;
     t.place = want;
     if (want == Place::kCapped) {
-      capped.Push(id, Since(t.bucket.PositiveAt()));
+      capped.Push(id, Since(t.bucket.ExceedsAt(CapQuantum(t))));
     } else if (want == Place::kWaiting) {
       ClampToLent(t);
       b.waiting_f.Push(id, t.f);
@@ -129,6 +130,12 @@ void State::File(TenantId id) {
   }
 }
 
+// A cap that is used up lets go when it is worth a grant again, not a single command: each return from
+// idle costs two markers and a wake-up.
+double State::CapQuantum(const TenantState& t) const {
+  return std::min(Ns(options.lone_grant), t.bucket.depth() / 2);
+}
+
 void State::Rekey(TenantId id) {
   TenantState& t = at(id);
   BandState& b = band(t);
@@ -139,7 +146,7 @@ void State::Rekey(TenantId id) {
     b.running_f.Update(id, t.f);
     if (t.guaranteed()) b.running_r.Update(id, t.r);
   } else if (t.place == Place::kCapped) {
-    capped.Update(id, Since(t.bucket.PositiveAt()));
+    capped.Update(id, Since(t.bucket.ExceedsAt(CapQuantum(t))));
   }
 }
 

@@ -163,7 +163,10 @@ Time State::Run(std::vector<Grant>& grants) {
 
 State::Choice State::Choose() {
   Choice choice;
-  if (!capped.empty()) choice.again = at(capped.top().id).bucket.PositiveAt();
+  if (!capped.empty()) {
+    const TenantState& t = at(capped.top().id);
+    choice.again = t.bucket.ExceedsAt(CapQuantum(t));
+  }
 
   // The high band is not asked to wait, except by its cap.
   if (PickFrom(bands[0], &choice.tenant, &choice.phase)) {

@@ -90,6 +90,7 @@ struct Arbiter::State {
   void LeaveGraceList(TenantId id);
   void JoinGraceList(TenantId id);
   void ExpireGrace();
+  double CapQuantum(const TenantState& t) const;
   void ReleaseCapped();                // those whose cap has filled again
   void Wakes(TenantId id, Place was);  // contends (again): clamps what it saved up
   void EndIdle(TenantId id);

@@ -48,10 +48,13 @@ class TokenBucket {
   }
 
   // The first instant at which level() > 0; kNever when it never is.
-  Time PositiveAt() const {
-    if (level_ > 0) return at_;
-    if (rate_ <= 0 || depth_ <= 0) return kNever;
-    const double wait = std::floor(-level_ / rate_) + 1;
+  Time PositiveAt() const { return ExceedsAt(0); }
+
+  // The first instant at which level() > `level`; kNever when it never is.
+  Time ExceedsAt(double level) const {
+    if (level_ > level) return at_;
+    if (rate_ <= 0 || depth_ <= level) return kNever;
+    const double wait = std::floor((level - level_) / rate_) + 1;
     // Beyond a century the sum could overflow; nobody waits for that.
     return wait > 3e18 ? kNever : at_ + Nanos(static_cast<int64_t>(wait));
   }
