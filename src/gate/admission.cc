@@ -79,7 +79,13 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now) {
   tenant.accounted_ns = spent;
   tenant.stats.launches += scratch.size();
   const double per_cost = static_cast<double>(left) / std::max(total, 1.0);
-  const Nanos pace = (now - since) / static_cast<int64_t>(scratch.size());
+  // No clock is read on the launch path: launches are taken to have been made at an even pace up to now,
+  // from the one that came by the slow path if it is the first, else from the last time.
+  const int64_t n = static_cast<int64_t>(scratch.size());
+  const bool timed = page.timed_launch.load(std::memory_order_acquire) == scratch[0].launch;
+  const Time first =
+      timed ? Time(Nanos(page.timed_ns.load(std::memory_order_relaxed))) : since + (now - since) / n;
+  const Nanos pace = n > 1 ? (now - first) / (n - 1) : Nanos(0);
   for (size_t i = 0; i < scratch.size(); ++i) {
     const LaunchRecord& record = scratch[i];
     const float cost = tenant.costs.cost_ns(record.entry);
@@ -92,9 +98,8 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now) {
       arbiter.Settle(tenant.id, tenant.phase, Nanos(charge), Nanos(charge), 0, now);
       continue;
     }
-    // No clock is read on the launch path; a thread that launches does so at an even pace.
     replay.Append(stream.replay, {record.entry, cost, tenant.costs.footprint(record.entry)},
-                  DeviceTime(since + pace * static_cast<int64_t>(i)));
+                  DeviceTime(first + pace * static_cast<int64_t>(i)));
     if (record.unknown) {
       ++tenant.unknown_in_flight;
       ++stream.unmarked_unknown;
@@ -227,8 +232,9 @@ driver::Event Engine::Impl::RecordMarker(driver::Stream stream, Time* submitted)
   if (capture != driver::Driver::Capture::kNone) return nullptr;
   const driver::Event event = events.Take();
   if (event == nullptr) return nullptr;
+  const driver::Result result = driver.RecordEvent(event, stream);
   *submitted = clock.Now();
-  if (driver.RecordEvent(event, stream) == driver::Result::kSuccess) return event;
+  if (result == driver::Result::kSuccess) return event;
   events.Give(event);
   return nullptr;
 }
@@ -268,7 +274,7 @@ Admission Gate::Admit(StreamGate& stream, const Work& work, Time deadline) {
     if (tenant.page.Spend(ToNs(cost.cost_ns * factor), &launch)) {
       tenant.page.Record({launch, stream.index, cost.entry, false});
       stream.context.store((context << 32) | (work.key & 0xffffffffu), std::memory_order_relaxed);
-      return {Verdict::kAdmitted, &stream, launch};
+      return {Verdict::kAdmitted, &stream, launch, false};
     }
   }
   return AdmitSlow(stream, work, deadline);
@@ -357,16 +363,22 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, Time deadline) {
     }
     now = engine.clock.Now();
   }
-  if (verdict != Verdict::kAdmitted) return {verdict, nullptr, 0};
+  if (verdict != Verdict::kAdmitted) return {verdict, nullptr, 0, false};
   if (start.stream != nullptr) engine.MarkStart(start);
   // Written last: until then the replay does not look at this launch, nor at those behind it.
   tenant.page.Record({launch, stream.index, cost.entry, !cost.known});
   stream.context.store((context << 32) | (work.key & 0xffffffffu), std::memory_order_relaxed);
-  return {Verdict::kAdmitted, &stream, launch};
+  return {Verdict::kAdmitted, &stream, launch, true};
 }
 
 void Gate::Complete(const Admission& admission, bool submitted) {
-  if (submitted) return;
+  if (submitted && !admission.timed) return;
+  if (submitted) {
+    const Time now = state_->engine.clock.Now();
+    state_->page.timed_ns.store(now.time_since_epoch().count(), std::memory_order_relaxed);
+    state_->page.timed_launch.store(admission.slot, std::memory_order_release);
+    return;
+  }
   // The driver refused: nothing runs, so the record is void and the charge goes back when the grant is
   // settled (spent credit that no record explains is charged to the others in it, at most one command).
   state_->page.Record({admission.slot, admission.stream->index, LaunchRecord::kVoidEntry, false});

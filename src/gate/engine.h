@@ -60,6 +60,7 @@ struct Admission {
   Verdict verdict = Verdict::kAdmitted;
   StreamGate* stream = nullptr;
   uint32_t slot = 0;
+  bool timed = false;  // it came by the slow path: Complete() reads the clock
 };
 
 enum class CopyDirection : uint8_t { kHostToDevice, kDeviceToHost };

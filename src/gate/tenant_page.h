@@ -42,6 +42,11 @@ struct TenantPage {
   // What a command is charged ÷ what it takes alone: below 1 for tenants whose kernels share the device.
   std::atomic<float> charge_factor{1};
 
+  // The last launch that came by the slow path, and when the driver had taken it. From there on the
+  // launches of a grant are assumed to follow at an even pace.
+  std::atomic<uint32_t> timed_launch{~0u};
+  std::atomic<int64_t> timed_ns{0};
+
   // Bumped with every grant, suspension and removal; waiters sleep on it.
   alignas(64) std::atomic<uint32_t> wake{0};
 

@@ -67,8 +67,8 @@ absl::Status TimeLine::Calibrate(driver::Stream stream) {
       if (first != nullptr) pool_.Give(first);
       return absl::ResourceExhaustedError("the driver gave no timing event for the meter");
     }
-    const Time submitted = driver_.clock().Now();
     driver::Result result = driver_.RecordEvent(first, stream);
+    const Time submitted = driver_.clock().Now();
     if (result == driver::Result::kSuccess) result = driver_.RecordEvent(second, stream);
     if (result == driver::Result::kSuccess) result = driver_.SynchronizeEvent(second);
     if (result != driver::Result::kSuccess) {

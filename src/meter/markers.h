@@ -51,7 +51,8 @@ class TimeLine {
 
   // What a marker itself takes on its stream: the least time between two that followed one another.
   Nanos marker_cost() const { return marker_cost_; }
-  // Host time at which a marker was submitted to an idle stream, less the stamp at which it began.
+  // Host time at which the driver had taken a marker for an idle stream, less the stamp at which the
+  // marker began: what lies between a call's return and its start on the device, and the clocks' offset.
   Nanos submit_offset() const { return submit_offset_; }
 
  private:
