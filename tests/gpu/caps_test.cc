@@ -34,6 +34,7 @@ class Caps : public GpuTest {
                  Backlogged(player, Spin(player, kernel_length), stop, synchronize);
                }});
     });
+    if (HasFailure()) return;
     ExpectWithinCap(Witnessed(), cap, kernel_length);
   }
 };
@@ -58,6 +59,7 @@ TEST_F(Caps, ResizeTakesHoldAtOnce) {
                Backlogged(player, kernel, stop);
              }});
   });
+  if (HasFailure()) return;
   const Timeline timeline = Witnessed();
   const double before = timeline.OfDevice(0, absl::Milliseconds(900), kWindow);
   // From a tenth of a second after the change on.
@@ -85,6 +87,7 @@ TEST_F(Caps, ThirtyPercentOfGraphReplays) {
                }
              }});
   });
+  if (HasFailure()) return;
   const Timeline timeline = Witnessed();
   ExpectWithinCap(timeline, 0.30, kKernels * kKernel);
   const absl::StatusOr<VirtualDeviceStats> stats = player.device.stats();

@@ -33,9 +33,11 @@ class PriorityTest : public GpuTest {
       for (int i = 0; i < kKernelsOfARequest; ++i) {
         const absl::Status launched = kernel.Launch(service.stream);
         EXPECT_TRUE(launched.ok()) << launched;
+        if (!launched.ok()) return latencies;
       }
       const absl::Status done = service.stream.Synchronize();
       EXPECT_TRUE(done.ok()) << done;
+      if (!done.ok()) return latencies;
       latencies.push_back(runtime().Now() - arrival);
     }
     return latencies;
@@ -60,6 +62,7 @@ class PriorityTest : public GpuTest {
                            Backlogged(training, Spin(training, kTrainingKernel), stop);
                          }});
     });
+    if (HasFailure()) return;
     const Timeline timeline = Witnessed();
     ASSERT_GE(alone.size(), 500u);
     ASSERT_EQ(alone.size(), shared.size());

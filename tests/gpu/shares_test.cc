@@ -39,6 +39,7 @@ class Shares : public GpuTest {
       }
       Together(absl::Seconds(4), bodies);
     });
+    if (HasFailure()) return;
     const Timeline timeline = Witnessed();
     ASSERT_GE(timeline.Windows(kSettle), 100);
     double busy = 0;
@@ -101,6 +102,7 @@ TEST_F(Shares, AnAbsentTenantsShareIsLentAndReturns) {
                             Backlogged(leaves, kernel, stop);
                           }});
   });
+  if (HasFailure()) return;
   const Timeline timeline = Witnessed();
   const double together = timeline.Share(0, absl::Milliseconds(900), kWindow);
   const double alone = timeline.OfDevice(0, kPhase + absl::Milliseconds(500), kWindow);
