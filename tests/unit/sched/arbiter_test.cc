@@ -247,10 +247,24 @@ TEST(Arbiter, CapWaitsForItsRefillAndNeverForgives) {
   b.arbiter.Settle(a, grants[0].phase, Millis(10), Millis(12), 1, AtMicros(12'000));
   b.arbiter.Block(a, Millis(10), false, AtMicros(12'000));
   EXPECT_TRUE(b.Run(AtMicros(12'000)).empty());
-  // 11 ms of debt less 1.2 ms that refilled meanwhile, at a tenth: 98 ms from now.
-  EXPECT_NEAR(static_cast<double>(b.again.time_since_epoch().count()), 110e6, 1e4);
+  // 11 ms of debt, less 1.2 ms that refilled meanwhile, and 0.1 ms to begin with, at a tenth: 99 ms.
+  EXPECT_NEAR(static_cast<double>(b.again.time_since_epoch().count()), 111e6, 1e4);
   EXPECT_TRUE(b.Run(b.again - Micros(10)).empty());
   EXPECT_EQ(b.Run(b.again).size(), 1u);
+}
+
+TEST(Arbiter, CapThatIsUsedUpLetsGoWhenItIsWorthAGrant) {
+  Books b;  // lone_grant = 100 us
+  const TenantId a = b.arbiter.Add({.cap = 0.5, .cap_depth = Millis(1)}, AtMicros(0));
+  b.arbiter.Block(a, Millis(1), false, AtMicros(0));
+  ASSERT_EQ(b.Run(AtMicros(0)).size(), 1u);
+  b.arbiter.Settle(a, Phase::kWeight, Millis(1), Millis(1), 1, AtMicros(0));
+  b.arbiter.Block(a, Micros(10), false, AtMicros(0));
+  EXPECT_TRUE(b.Run(AtMicros(100)).empty()) << "50 us are not worth a wake-up";
+  EXPECT_EQ(b.again, Time(Micros(200) + Nanos(1)));
+  const auto grants = b.Run(b.again);
+  ASSERT_EQ(grants.size(), 1u);
+  EXPECT_EQ(grants[0].amount, Micros(100));
 }
 
 TEST(Arbiter, SleeperIsAheadByBurstAtMost) {

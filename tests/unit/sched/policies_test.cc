@@ -36,14 +36,14 @@ class PolicyContract : public TestWithParam<Policy> {
     EXPECT_TRUE(limits.ok()) << limits.status();
     return limits.value_or(TenantLimits());
   }
-  // Share of each over four seconds after a warm-up.
+  // Share of each over two seconds after a warm-up.
   static std::vector<double> Shares(std::vector<HarnessTenant> tenants) {
     const size_t n = tenants.size();
     Harness h({}, std::move(tenants));
-    h.RunUntil(Seconds(5));
+    h.RunUntil(Seconds(3));
     EXPECT_STREQ(h.arbiter().CheckInvariants(), "");
     std::vector<double> shares;
-    for (size_t i = 0; i < n; ++i) shares.push_back(h.Used(i, Seconds(1), Seconds(5)) / 4e9);
+    for (size_t i = 0; i < n; ++i) shares.push_back(h.Used(i, Seconds(1), Seconds(3)) / 2e9);
     return shares;
   }
 };
