@@ -26,7 +26,8 @@ ExitCode RunProbe(GpuKind kind, const std::string& name) {
   }
   const GpuProbe& gpu = opened->probe;
   TextTable table({{"property"}, {"value"}});
-  table.AddRow({"name", gpu.name + (opened->simulated ? " (simulated)" : "")});
+  table.AddRow({"name", gpu.name});
+  table.AddRow({"simulated", opened->simulated ? "yes" : "no"});
   table.AddRow({"uuid", gpu.uuid});
   table.AddRow({"pci id", gpu.pci_id});
   table.AddRow({"compute capability",

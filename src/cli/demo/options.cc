@@ -8,6 +8,20 @@
 #include "gpushare/spec.h"
 
 namespace gpushare::cli {
+namespace {
+
+// CLI::Range takes NaN, since neither comparison with it holds.
+CLI::Validator Within(double least, double most, const std::string& range) {
+  return CLI::Validator(
+      [=](const std::string& text) -> std::string {
+        double value = 0;
+        if (CLI::detail::lexical_cast(text, value) && value >= least && value <= most) return "";
+        return "'" + text.substr(0, 40) + "' given, " + range + " allowed";
+      },
+      range);
+}
+
+}  // namespace
 
 void AddDemoOptions(CLI::App* app, DemoOptions* options) {
   const std::map<std::string, GpuKind> kinds = {
@@ -35,12 +49,12 @@ void AddDemoOptions(CLI::App* app, DemoOptions* options) {
         for (const std::string& each : names) known += (known.empty() ? "" : ", ") + each;
         return "unknown policy '" + name.substr(0, 60) + "': known are " + known;
       });
-  app->add_option("--seconds", options->seconds, "device time to run for, 1 to 3600")
+  app->add_option("--seconds", options->seconds, "device time to run for")
       ->capture_default_str()
-      ->check(CLI::Range(1.0, 3600.0));
-  app->add_option("--load", options->load, "load of the service, part of the device: 0.01 to 0.9")
+      ->check(Within(1, 3600, "1 to 3600"));
+  app->add_option("--load", options->load, "load of the service, part of the device")
       ->capture_default_str()
-      ->check(CLI::Range(0.01, 0.9));
+      ->check(Within(0.01, 0.9, "0.01 to 0.9"));
   app->add_option("--seed", options->seed, "seed of the arrivals")->capture_default_str();
   app->add_option("--json", options->json_path, "write all figures there")->type_name("OUT");
   app->add_option("--plot", options->plot_path, "write the plot of shares over time there, as SVG")

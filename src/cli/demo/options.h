@@ -24,7 +24,7 @@ struct DemoOptions {
   std::string policy = "burst-share";
   double seconds = 20;
   uint64_t seed = 1;
-  double load = 0.15;
+  double load = 0.10;
   std::string json_path, plot_path;
   bool progress = false;  // also without a terminal
   bool quiet = false;

@@ -76,6 +76,8 @@ DemoReport MakeReport(const ReportInput& input) {
   const Outcome& shared = input.shared;
   DemoReport report;
   report.gpu = input.gpu;
+  if (input.simulated && input.gpu.find("imulated") == std::string::npos)
+    report.gpu += " (simulated)";
   report.simulated = input.simulated;
   report.options = input.options;
   report.length = scenario.length;
@@ -103,8 +105,8 @@ DemoReport MakeReport(const ReportInput& input) {
 SharePlot ReportPlot(const DemoReport& report) {
   SharePlot plot;
   plot.title = "Four tenants on one GPU";
-  plot.subtitle = report.gpu + (report.simulated ? ", simulated" : "") + ", policy " +
-                  report.options.policy + ", seed " + std::to_string(report.options.seed);
+  plot.subtitle = report.gpu + ", policy " + report.options.policy + ", seed " +
+                  std::to_string(report.options.seed);
   plot.seconds = static_cast<double>(report.length.count()) / 1e9;
   // Windows of at least 200 ms: shorter ones show the service's single requests.
   const size_t merged = std::max<size_t>(1, static_cast<size_t>(Millis(200) / report.step));

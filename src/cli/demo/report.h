@@ -39,7 +39,7 @@ struct LatencyFigures {
 };
 
 struct DemoReport {
-  std::string gpu;  // its name
+  std::string gpu;  // its name, and that it is simulated where the name does not say so
   bool simulated = false;
   DemoOptions options;
   Nanos length{0}, step{0};

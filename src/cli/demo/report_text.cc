@@ -85,7 +85,7 @@ std::string LatencyTable(const DemoReport& report) {
 }  // namespace
 
 std::string ReportText(const DemoReport& report) {
-  std::string text = report.gpu + (report.simulated ? " (simulated)" : "") + ", " +
+  std::string text = report.gpu + ", " +
                      Format("%g s", static_cast<double>(report.length.count()) / 1e9) +
                      " of device time, policy " + report.options.policy + ", seed " +
                      std::to_string(report.options.seed) + "\n\n";

@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`gpushare demo` on the simulated GPU: what it prints, writes and answers to wrong input.
+
+Figures are of the virtual clock, so a failure is a change of behaviour, not noise.
+"""
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+import xml.etree.ElementTree
+
+COMMAND = os.environ["GPUSHARE_COMMAND"]
+SECONDS = 3
+
+
+def run(*arguments, environment=None):
+    return subprocess.run([COMMAND, *arguments], capture_output=True, text=True, timeout=200,
+                          env={**os.environ, **(environment or {})}, check=False)
+
+
+def demo(*arguments, **keywords):
+    return run("demo", "--gpu", "sim", "--seconds", str(SECONDS), *arguments, **keywords)
+
+
+class DemoRun(unittest.TestCase):
+    """One run, looked at from all sides."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.json_path = pathlib.Path(cls.folder.name, "out.json")
+        cls.plot_path = pathlib.Path(cls.folder.name, "out.svg")
+        cls.result = demo("--json", str(cls.json_path), "--plot", str(cls.plot_path))
+        if cls.result.returncode != 0:
+            raise AssertionError(f"gpushare demo: {cls.result.returncode}\n{cls.result.stderr}")
+        cls.report = json.loads(cls.json_path.read_text())
+        cls.tenants = {tenant["name"]: tenant for tenant in cls.report["tenants"]}
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def test_stdout_has_the_tables_and_stderr_nothing(self):
+        for word in ["tenant", "asked", "online", "train-a", "train-b", "batch", "denied", "throttled",
+                     "p99", "Device busy"]:
+            self.assertIn(word, self.result.stdout)
+        self.assertEqual(self.result.stderr, "")  # no terminal, no progress
+
+    def test_same_seed_same_output(self):
+        again = demo("--json", str(self.json_path) + ".again")
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertEqual(again.stdout, self.result.stdout)
+        self.assertEqual(pathlib.Path(str(self.json_path) + ".again").read_text(),
+                         self.json_path.read_text())
+
+    def test_guarantees_hold_while_all_are_there(self):
+        # Short windows (about 1 s) and jobs that wait for the device after each iteration: 2.5 points.
+        for phase in (0, 2):
+            for name in ("train-a", "train-b"):
+                tenant = self.tenants[name]
+                self.assertGreater(tenant["got"][phase], tenant["asked"] - 0.025, (name, phase))
+
+    def test_a_stopped_tenants_share_is_lent_and_returns(self):
+        away = self.tenants["train-a"]
+        self.assertLess(away["got"][1], 0.001)
+        lent = sum(self.tenants[name]["got"][1] - self.tenants[name]["got"][0]
+                   for name in ("train-b", "batch"))
+        self.assertGreater(lent, 0.9 * away["got"][0])
+        self.assertGreater(away["got"][2], away["asked"] - 0.025)
+
+    def test_shares_are_parts_of_one_device(self):
+        for phase in range(3):
+            total = sum(tenant["got"][phase] for tenant in self.tenants.values())
+            self.assertLessEqual(total, 1.001)
+            self.assertGreater(total, 0.9)
+
+    def test_the_meter_agrees_with_the_device(self):
+        # Four tenants whose kernels overlap: 4 points (the bar is 2.5 for three tenants, 3.5 for sixteen).
+        for tenant in self.tenants.values():
+            for got, metered in zip(tenant["got"], tenant["metered"]):
+                self.assertAlmostEqual(got, metered, delta=0.04, msg=tenant["name"])
+
+    def test_the_service_keeps_its_latency(self):
+        alone, shared = (self.report["latency"][key] for key in ("alone", "shared"))
+        self.assertEqual(alone["requests"], shared["requests"])
+        self.assertGreater(alone["requests"], 100)
+        # 1.05 x and one command that was running when the request came; the longest takes 0.5 ms.
+        self.assertLess(shared["p99_s"], 1.05 * alone["p99_s"] + 0.0005)
+
+    def test_memory_is_limited_and_denials_are_counted(self):
+        for tenant in self.tenants.values():
+            memory = tenant["memory"]
+            self.assertLessEqual(memory["peak_bytes"], memory["limit_bytes"])
+            self.assertGreater(memory["peak_bytes"], 0.59 * memory["limit_bytes"])
+        # Once a second while it is there: at 1 s, and within its first pass after 1.8 s.
+        self.assertEqual(self.tenants["train-a"]["memory"]["denied"], 2)
+        self.assertEqual(self.tenants["batch"]["memory"]["denied"], 1)
+        self.assertEqual(self.tenants["online"]["memory"]["denied"], 0)
+
+    def test_the_device_is_busy(self):
+        self.assertGreater(self.report["device"]["busy"], 0.95)
+
+    def test_plot_is_well_formed_and_complete(self):
+        root = xml.etree.ElementTree.parse(self.plot_path).getroot()
+        space = "{http://www.w3.org/2000/svg}"
+        self.assertEqual(root.tag, space + "svg")
+        self.assertEqual(len(root.findall(space + "polyline")), 4)
+        texts = [text.text for text in root.iter(space + "text")]
+        for name in self.tenants:
+            self.assertIn(name, texts)
+        self.assertTrue(any("stopped" in text for text in texts))
+
+
+class DemoOptions(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def trace(self, text):
+        path = pathlib.Path(self.folder.name, "trace.csv")
+        path.write_text(text)
+        return str(path)
+
+    def test_another_seed_is_another_run(self):
+        first, second = (run("demo", "--gpu", "sim", "--seconds", "1", "--seed", seed) for seed in "12")
+        self.assertEqual((first.returncode, second.returncode), (0, 0))
+        self.assertNotEqual(first.stdout, second.stdout)
+
+    def test_traces_replace_the_workloads_in_order(self):
+        path = self.trace("kernel,bound,sms,duration_ns\n" + "gemm,compute,132,40000\nadd,memory,40,9000\n" * 9)
+        result = run("demo", "--gpu", "sim", "--seconds", "1", "--trace", path, "--trace", path)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        lines = [line.split() for line in result.stdout.splitlines()]
+        for name, workload in (("online", "trace"), ("train-a", "trace"), ("train-b", "BERT-base")):
+            self.assertIn([name, workload], [line[:2] for line in lines])
+
+    def test_progress_on_request(self):
+        result = run("demo", "--gpu", "sim", "--seconds", "1", "--progress")
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("[####", result.stderr)
+        self.assertIn("100 %", result.stderr)
+
+    def test_fixed_share_is_a_ceiling(self):
+        path = pathlib.Path(self.folder.name, "out.json")
+        result = demo("--policy", "fixed-share", "--json", str(path))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        tenants = {tenant["name"]: tenant for tenant in json.loads(path.read_text())["tenants"]}
+        for phase in range(3):  # also while the other is away
+            self.assertLess(tenants["train-b"]["got"][phase], 0.325)
+        self.assertGreater(tenants["batch"]["got"][1], 0.35)
+
+    def expect(self, result, code, *words):
+        self.assertEqual(result.returncode, code, result.stderr)
+        for word in words:
+            self.assertIn(word, result.stderr)
+        self.assertEqual(result.stdout, "")
+
+    def test_bad_traces_name_file_line_and_field(self):
+        path = self.trace("kernel,bound,sms,duration_ns\na,memory,0,5\n")
+        self.expect(demo("--trace", path), 4, path + ":2", "sms", "1 to 1000000")
+        self.expect(demo("--trace", self.trace("")), 4, "empty")
+        self.expect(demo("--trace", path + ".none"), 4, "trace.csv.none")
+        self.expect(demo("--trace", self.folder.name), 4, self.folder.name)
+
+    def test_bad_options_are_usage_errors(self):
+        self.expect(demo("--policy", "no-such"), 2, "no-such", "best-effort", "fixed-share")
+        self.expect(demo("--no-such"), 2, "no-such")
+        self.expect(run("demo", "--gpu", "sim", "--seconds", "0"), 2, "seconds")
+        self.expect(run("demo", "--gpu", "sim", "--seconds", "nan"), 2, "seconds")
+        self.expect(run("demo", "--gpu", "sim", "--seconds", "1e9"), 2, "seconds")
+        self.expect(run("demo", "--gpu", "paper"), 2, "gpu")
+        self.expect(demo("--seed", "-1"), 2, "seed")
+        self.expect(demo(*["--trace", "x"] * 5), 2, "trace")
+        self.expect(run(), 2)
+
+    def test_no_gpu_says_how_to_get_one(self):
+        missing = {"GPUSHARE_DRIVER": "/nonexistent/libcuda.so.1"}
+        self.expect(run("demo", "--gpu", "real", environment=missing), 3, "/nonexistent/libcuda.so.1", "--gpu sim")
+        result = run("demo", "--gpu", "auto", "--seconds", "1", environment=missing)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("simulated", result.stderr)
+        self.expect(run("probe", "--gpu", "real", environment=missing), 3, "/nonexistent/libcuda.so.1")
+
+    def test_unwritable_output(self):
+        result = run("demo", "--gpu", "sim", "--seconds", "1", "--json", "/nonexistent/out.json")
+        self.assertEqual(result.returncode, 5)
+        self.assertIn("/nonexistent/out.json", result.stderr)
+
+
+class SmallCommands(unittest.TestCase):
+    def test_policies(self):
+        result = run("policies")
+        self.assertEqual(result.returncode, 0)
+        names = result.stdout.split()
+        for name in ("best-effort", "fixed-share", "burst-share", "fair-share"):
+            self.assertIn(name, names)
+
+    def test_version(self):
+        self.assertRegex(run("version").stdout, r"^gpushare \d+\.\d+\.\d+\n$")
+
+    def test_probe(self):
+        result = run("probe", "--gpu", "sim")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("simulated", result.stdout)
+        self.assertIn("132", result.stdout)
+
+    def test_help(self):
+        for arguments in (["--help"], ["demo", "--help"], ["probe", "--help"]):
+            result = run(*arguments)
+            self.assertEqual(result.returncode, 0)
+            self.assertIn("--gpu" if len(arguments) > 1 else "demo", result.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
