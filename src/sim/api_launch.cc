@@ -17,7 +17,6 @@ void FillKernel(Command* command, const Function& function, const KernelPlan& pl
     function.fault_version = s.faults.version();
   }
   KernelWork& kernel = command->kernel;
-  kernel.function = &function;
   kernel.groups = kernel.left = plan.groups;
   kernel.resident = 0;
   kernel.hangs = function.hangs;

@@ -14,7 +14,6 @@ namespace gpushare::sim {
 struct Account;
 struct Command;
 struct Event;
-struct Function;
 struct GraphRun;
 struct Stream;
 
@@ -39,7 +38,6 @@ struct Edge {
 
 // Groups of a kernel and what the device does with them.
 struct KernelWork {
-  const Function* function;
   uint32_t groups;   // block groups in all: one SM each
   uint32_t left;     // not started
   uint32_t resident;  // on SMs now

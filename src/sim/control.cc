@@ -87,6 +87,7 @@ SIM_CONTROL int gpushare_sim_reset(void) {
   const int own = CurrentThread()->clock->registered ? 1 : 0;
   if (s.clock.registered() > own) return -1;
   for (Context* context : s.contexts.All()) DestroyContext(context);
+  s.host_functions.Stop();
   s.timeline.Clear();
   s.clock.SetNextEvent(kForever);
   s.devices.clear();

@@ -69,7 +69,8 @@ struct GraphExec {
   uint64_t handle = 0;
   Context* context = nullptr;
   std::vector<std::unique_ptr<Node>> nodes;
-  bool disabled = false;
+  Command* last = nullptr;  // its latest launch, when it still has this generation
+  uint32_t last_generation = 0;
 };
 
 enum class CaptureMode : uint8_t { kGlobal = 0, kThreadLocal = 1, kRelaxed = 2 };

@@ -60,10 +60,10 @@ void CopyWorkOf(const GraphNode& from, GraphNode* to) {
   to->shape = from.shape;
   to->parameters = from.parameters;
   to->parameter_addresses.clear();
-  if (from.function != nullptr) {
-    for (const KernelParameter& parameter : from.function->entry.parameters) {
-      to->parameter_addresses.push_back(to->parameters.data() + parameter.offset);
-    }
+  // Not by the function's list: its module may be gone.
+  for (const void* address : from.parameter_addresses) {
+    to->parameter_addresses.push_back(to->parameters.data() +
+                                      (static_cast<const uint8_t*>(address) - from.parameters.data()));
   }
   to->plan = from.plan;
   to->priority = from.priority;
@@ -255,6 +255,12 @@ CUresult LaunchExec(GraphExec* exec, Stream* stream) {
     }
     run->nodes.push_back({command, command->generation});
   }
+  // Launches of one executable run one after the other, whatever their streams.
+  if (exec->last != nullptr && exec->last->generation == exec->last_generation) {
+    s.pool.AddEdge(exec->last, launch);
+  }
+  exec->last = launch;
+  exec->last_generation = launch->generation;
   Submit(stream, launch);
   return CUDA_SUCCESS;
 }

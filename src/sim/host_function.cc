@@ -42,11 +42,12 @@ void HostFunctions::Loop() {
   self->has_turn = s.clock.is_virtual();
   if (!self->has_turn) s.clock.Enter(self->clock);
   for (;;) {
-    while (jobs_.empty()) {
+    while (jobs_.empty() && !stop_) {
       self->clock->idle = true;
       s.clock.Wait(wake_, "work");
       self->clock->idle = false;
     }
+    if (stop_) break;
     const Job job = jobs_.front();
     jobs_.pop_front();
     if (job.command->generation != job.generation) continue;
@@ -68,6 +69,20 @@ void HostFunctions::Loop() {
       Settle();
     }
   }
+  started_ = stop_ = false;
+  s.clock.WakeAll(stopped_, 0);
+  const bool locked = !self->has_turn;
+  self->has_turn = false;
+  if (locked) s.clock.Leave(self->clock);
+  s.clock.Unregister(self->clock);
+}
+
+void HostFunctions::Stop() {
+  if (!started_) return;
+  stop_ = true;
+  Clock& clock = state().clock;
+  clock.WakeAll(wake_, 0);
+  while (started_) clock.Wait(stopped_, "the end of the host function thread");
 }
 
 void HostFunctions::Run(Command* command) {

@@ -17,6 +17,8 @@ class HostFunctions {
  public:
   // Starts the thread when there is none yet. False: the machine gave none.
   bool Prepare();
+  // Ends the thread; nothing may be queued.
+  void Stop();
   // The command's stream has reached it.
   void Run(Command* command);
 
@@ -29,8 +31,9 @@ class HostFunctions {
   void Loop();
 
   bool started_ = false;
+  bool stop_ = false;
   uint64_t announced_ = 0;
-  WaitList wake_;
+  WaitList wake_, stopped_;
   std::deque<Job> jobs_;
 };
 

@@ -36,6 +36,7 @@ struct Stream {
   // While a capture is going on: whose it is, and what the next node will depend on.
   Capture* capture = nullptr;
   std::vector<GraphNode*> capture_tail;
+  std::vector<uint64_t> capture_handles;  // of the tail, as last given out
 };
 
 struct Event {

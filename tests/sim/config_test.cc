@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// Configuration text: what is understood, and what is said of the rest.
+#include <cstdlib>
+
+#include "tests/sim/sim_test.h"
+
+namespace gpushare::sim_test {
+namespace {
+
+class ConfigTest : public testing::Test {
+ protected:
+  void TearDown() override {
+    unsetenv("GPUSHARE_SIM");
+    EXPECT_EQ(0, gpushare_sim_reset());
+  }
+  std::string Refused(const char* text) {
+    char error[160] = "";
+    EXPECT_EQ(-1, gpushare_sim_configure(text, error, sizeof(error))) << text;
+    return error;
+  }
+};
+
+TEST_F(ConfigTest, BadTextIsRefusedAndNamed) {
+  EXPECT_NE(Refused("speed=9").find("'speed'"), std::string::npos);
+  EXPECT_NE(Refused("sms").find("key=value"), std::string::npos);
+  for (const char* text :
+       {"sms=0", "sms=-1", "sms=1e3", "sms=99999999999999999999", "memory=1 potato", "memory=0",
+        "memory=-1GiB", "memory=nan", "h2d=0GB/s", "h2d=5", "h2d=inf GB/s", "launch_host=3",
+        "launch_host=-3us", "launch_host=3 parsec", "noise=-1", "noise=x", "overlap=maybe",
+        "clock=sundial", "compute_capability=9", "devices=1000", "queue_depth=0", "name=",
+        "seed=-4", "=4", "sms=\xff\xfe"}) {
+    EXPECT_NE(Refused(text).find("'"), std::string::npos) << text;
+  }
+  EXPECT_EQ(-1, gpushare_sim_configure(nullptr, nullptr, 0));
+  EXPECT_EQ(-1, gpushare_sim_configure("sms=0", nullptr, 0));
+  const std::string megabyte(1 << 20, 'x');
+  EXPECT_EQ(-1, gpushare_sim_configure(megabyte.c_str(), nullptr, 0));
+}
+
+TEST_F(ConfigTest, UnitsAndSeparatorsAreUnderstood) {
+  EXPECT_EQ(0, gpushare_sim_configure(" sms = 10 ,, memory=1.5GiB\nlaunch_host=0.5us\n", nullptr, 0));
+  ASSERT_CU(cuInit(0));
+  size_t bytes = 0;
+  EXPECT_CU(cuDeviceTotalMem(&bytes, 0));
+  EXPECT_EQ(bytes, 3ull << 29);
+}
+
+TEST_F(ConfigTest, TheEnvironmentIsReadAndTheCallWins) {
+  ASSERT_EQ(0, setenv("GPUSHARE_SIM", "sms=11,devices=2", 1));
+  ASSERT_EQ(0, gpushare_sim_configure("sms=12", nullptr, 0));
+  ASSERT_CU(cuInit(0));
+  int sms = 0, count = 0;
+  EXPECT_CU(cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0));
+  EXPECT_EQ(sms, 12);
+  EXPECT_CU(cuDeviceGetCount(&count));
+  EXPECT_EQ(count, 2);
+}
+
+TEST_F(ConfigTest, ABadEnvironmentFailsCuInit) {
+  ASSERT_EQ(0, setenv("GPUSHARE_SIM", "sms=eleven", 1));
+  std::string line;
+  gpushare_sim_set_log(
+      [](const char* text, void* context) { *static_cast<std::string*>(context) += text; }, &line);
+  EXPECT_EQ(cuInit(0), CUDA_ERROR_INVALID_VALUE);
+  gpushare_sim_set_log(nullptr, nullptr);
+  EXPECT_NE(line.find("GPUSHARE_SIM"), std::string::npos);
+  EXPECT_NE(line.find("eleven"), std::string::npos);
+}
+
+TEST_F(ConfigTest, ConfigurationComesBeforeCuInit) {
+  ASSERT_CU(cuInit(0));
+  EXPECT_NE(Refused("sms=5").find("reset"), std::string::npos);
+}
+
+TEST_F(ConfigTest, NothingWorksBeforeCuInit) {
+  int count = 0;
+  CUdevice device;
+  EXPECT_EQ(cuDeviceGetCount(&count), CUDA_ERROR_NOT_INITIALIZED);
+  EXPECT_EQ(cuDeviceGet(&device, 0), CUDA_ERROR_NOT_INITIALIZED);
+  CUdeviceptr pointer;
+  EXPECT_EQ(cuMemAlloc(&pointer, 10), CUDA_ERROR_NOT_INITIALIZED);
+  EXPECT_CU(cuDriverGetVersion(&count));
+  EXPECT_EQ(cuInit(1), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(gpushare_sim_abi_version(), static_cast<uint32_t>(GPUSHARE_SIM_ABI_VERSION));
+}
+
+}  // namespace
+}  // namespace gpushare::sim_test

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// Allocations: capacity, validation, what the driver knows of pointers.
+#include <algorithm>
+#include <cstring>
+#include <random>
+
+#include "tests/sim/sim_test.h"
+
+namespace gpushare::sim_test {
+namespace {
+
+using MemoryTest = SimTest;
+constexpr size_t kMiB = 1 << 20;
+
+TEST_F(MemoryTest, CapacityIsChargedToTheByteAndHandedBack) {
+  const uint64_t before = gpushare_sim_memory_used(0);
+  CUdeviceptr a, b;
+  ASSERT_CU(cuMemAlloc(&a, 1000));
+  ASSERT_CU(cuMemAlloc(&b, 1));
+  EXPECT_EQ(gpushare_sim_memory_used(0) - before, 1001u);
+  size_t free = 0, total = 0;
+  ASSERT_CU(cuMemGetInfo(&free, &total));
+  EXPECT_EQ(total, 1024 * kMiB);
+  EXPECT_EQ(free, total - gpushare_sim_memory_used(0));
+  EXPECT_CU(cuMemFree(a));
+  EXPECT_CU(cuMemFree(b));
+  EXPECT_EQ(gpushare_sim_memory_used(0), before);
+}
+
+TEST_F(MemoryTest, OverCapacityIsOutOfMemoryAndHarmless) {
+  CUdeviceptr a = 0, b = 1234, c = 0;
+  const uint64_t before = gpushare_sim_memory_used(0);
+  ASSERT_CU(cuMemAlloc(&a, 700 * kMiB));
+  EXPECT_EQ(cuMemAlloc(&b, 400 * kMiB), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(b, 1234u);
+  EXPECT_EQ(cuMemAlloc(&b, SIZE_MAX), CUDA_ERROR_OUT_OF_MEMORY);
+  ASSERT_CU(cuMemAlloc(&c, 1024 * kMiB - before - 700 * kMiB));  // the last byte
+  EXPECT_EQ(cuMemAlloc(&b, 1), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_CU(cuMemFree(c));
+  EXPECT_CU(cuMemFree(a));
+}
+
+TEST_F(MemoryTest, WhatWasNotAllocatedCannotBeFreed) {
+  CUdeviceptr a;
+  ASSERT_CU(cuMemAlloc(&a, 4096));
+  EXPECT_EQ(cuMemFree(a + 1), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemFree(0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemFree(reinterpret_cast<CUdeviceptr>(&a)), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_CU(cuMemFree(a));
+  EXPECT_EQ(cuMemFree(a), CUDA_ERROR_INVALID_VALUE);  // twice
+  EXPECT_EQ(cuMemAlloc(&a, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemAlloc(nullptr, 10), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(MemoryTest, BlocksNeverOverlapAndStayWithinCapacity) {
+  std::mt19937 random(1);
+  std::vector<std::pair<CUdeviceptr, size_t>> live;
+  const uint64_t before = gpushare_sim_memory_used(0);
+  size_t used = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    if (random() % 2 == 0 || live.empty()) {
+      const size_t size = 1 + random() % (random() % 3 == 0 ? 40 * kMiB : 5000);
+      CUdeviceptr pointer;
+      const CUresult result = cuMemAlloc(&pointer, size);
+      const bool fits = size <= 1024 * kMiB - before - used;
+      ASSERT_EQ(result == CUDA_SUCCESS, fits);
+      if (!fits) continue;
+      used += size;
+      live.emplace_back(pointer, size);
+    } else {
+      const size_t victim = random() % live.size();
+      used -= live[victim].second;
+      ASSERT_CU(cuMemFree(live[victim].first));
+      live[victim] = live.back();
+      live.pop_back();
+    }
+  }
+  EXPECT_EQ(gpushare_sim_memory_used(0) - before, used);
+  std::sort(live.begin(), live.end());
+  for (size_t i = 1; i < live.size(); ++i) {
+    ASSERT_LE(live[i - 1].first + live[i - 1].second, live[i].first);
+  }
+}
+
+TEST_F(MemoryTest, PitchesAreAlignedAndCharged) {
+  CUdeviceptr pointer;
+  size_t pitch = 0;
+  const uint64_t before = gpushare_sim_memory_used(0);
+  ASSERT_CU(cuMemAllocPitch(&pointer, &pitch, 1000, 10, 4));
+  EXPECT_EQ(pitch, 1024u);
+  EXPECT_EQ(gpushare_sim_memory_used(0) - before, 10240u);
+  EXPECT_EQ(cuMemAllocPitch(&pointer, &pitch, 1000, 10, 3), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemAllocPitch(&pointer, &pitch, SIZE_MAX / 2, 10, 4), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(MemoryTest, PointersAreKnownByRangeAndKind) {
+  CUdeviceptr a, base = 0;
+  size_t size = 0;
+  ASSERT_CU(cuMemAlloc(&a, 5000));
+  EXPECT_CU(cuMemGetAddressRange(&base, &size, a + 4999));
+  EXPECT_EQ(base, a);
+  EXPECT_EQ(size, 5000u);
+  EXPECT_EQ(cuMemGetAddressRange(&base, &size, a + 5000), CUDA_ERROR_NOT_FOUND);
+  unsigned type = 0;
+  EXPECT_CU(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, a + 7));
+  EXPECT_EQ(type, static_cast<unsigned>(CU_MEMORYTYPE_DEVICE));
+  void* host = nullptr;
+  ASSERT_CU(cuMemHostAlloc(&host, 100, CU_MEMHOSTALLOC_PORTABLE));
+  const auto address = reinterpret_cast<CUdeviceptr>(host);
+  EXPECT_CU(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address));
+  EXPECT_EQ(type, static_cast<unsigned>(CU_MEMORYTYPE_HOST));
+  int local = 0;
+  EXPECT_EQ(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                  reinterpret_cast<CUdeviceptr>(&local)),
+            CUDA_ERROR_INVALID_VALUE);
+  unsigned flags = 0;
+  EXPECT_CU(cuMemHostGetFlags(&flags, host));
+  EXPECT_EQ(flags, static_cast<unsigned>(CU_MEMHOSTALLOC_PORTABLE));
+  EXPECT_CU(cuMemFreeHost(host));
+  EXPECT_EQ(cuMemFreeHost(host), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemFreeHost(&local), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(MemoryTest, RegisteredRangesMayNotOverlap) {
+  std::vector<char> memory(100'000);
+  EXPECT_CU(cuMemHostRegister(memory.data() + 1000, 1000, 0));
+  EXPECT_EQ(cuMemHostRegister(memory.data() + 1500, 10, 0),
+            CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+  EXPECT_EQ(cuMemHostRegister(memory.data(), 5000, 0), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+  EXPECT_EQ(cuMemHostUnregister(memory.data()), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+  EXPECT_EQ(cuMemFreeHost(memory.data() + 1000), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_CU(cuMemHostUnregister(memory.data() + 1000));
+}
+
+TEST_F(MemoryTest, FreeingWaitsForTheWorkOfItsContext) {
+  const CUstream a = NewStream();
+  CUdeviceptr pointer;
+  ASSERT_CU(cuMemAlloc(&pointer, 4096));
+  ASSERT_CU(Spin(a, 10'000, 1));
+  const uint64_t start = Now();
+  EXPECT_CU(cuMemFree(pointer));
+  EXPECT_EQ(Now() - start, 10'000u);
+}
+
+TEST_F(MemoryTest, TheHostCannotTouchDeviceMemory) {
+  CUdeviceptr pointer;
+  ASSERT_CU(cuMemAlloc(&pointer, 4096));
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(*reinterpret_cast<volatile char*>(pointer) = 1, "");
+}
+
+TEST_F(MemoryTest, FreedMemoryGoesBackToTheMachine) {
+  // 64 rounds of 512 MiB would not fit if freed pages stayed.
+  std::vector<char> host(16 * kMiB, 7);
+  for (int round = 0; round < 64; ++round) {
+    CUdeviceptr pointer;
+    ASSERT_CU(cuMemAlloc(&pointer, (512 - static_cast<size_t>(round)) * kMiB));
+    ASSERT_CU(cuMemcpyHtoD(pointer + 100 * kMiB, host.data(), host.size()));
+    ASSERT_CU(cuMemFree(pointer));
+  }
+}
+
+}  // namespace
+}  // namespace gpushare::sim_test

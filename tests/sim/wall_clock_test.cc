@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// The same device on the machine's clock. Only what holds on any machine is asserted: order, lower
+// bounds, and that waits end.
+#include <atomic>
+
+#include "tests/sim/sim_test.h"
+
+namespace gpushare::sim_test {
+namespace {
+
+class WallClockTest : public SimTest {
+ protected:
+  void SetUp() override { Start(std::string(kPlain) + ",clock=wall"); }
+};
+
+TEST_F(WallClockTest, TimeIsTheMachines) {
+  EXPECT_EQ(0, gpushare_sim_clock_is_virtual());
+  const uint64_t start = Now();
+  gpushare_sim_spend(2'000'000);
+  EXPECT_GE(Now() - start, 2'000'000u);
+}
+
+TEST_F(WallClockTest, KernelsTakeTheirTimeAndWaitsEnd) {
+  const CUstream a = NewStream();
+  const CUevent start_event = NewEvent(), end_event = NewEvent();
+  const uint64_t start = Now();
+  ASSERT_CU(cuEventRecord(start_event, a));
+  for (int i = 0; i < 3; ++i) ASSERT_CU(Spin(a, 2'000'000, 100));
+  ASSERT_CU(cuEventRecord(end_event, a));
+  EXPECT_GE(DoneAt(a, start), 6'000'000u);
+  float ms = 0;
+  ASSERT_CU(cuEventElapsedTime(&ms, start_event, end_event));
+  EXPECT_GE(ms, 5.9999f);
+  EXPECT_DOUBLE_EQ(Truth(0).work_ns, 6'000'000);
+}
+
+TEST_F(WallClockTest, EventsHappenAtTheirTimeThoughNobodyLooks) {
+  const CUstream a = NewStream();
+  const CUevent first = NewEvent(), second = NewEvent();
+  ASSERT_CU(Spin(a, 1'000'000, 100));
+  ASSERT_CU(cuEventRecord(first, a));
+  ASSERT_CU(Spin(a, 1'000'000, 100));
+  ASSERT_CU(cuEventRecord(second, a));
+  gpushare_sim_spend(20'000'000);  // both are long over when the driver is asked
+  EXPECT_CU(cuEventQuery(second));
+  float ms = 0;
+  ASSERT_CU(cuEventElapsedTime(&ms, first, second));
+  EXPECT_FLOAT_EQ(ms, 1.0f);
+}
+
+TEST_F(WallClockTest, ThreadsRunTogether) {
+  std::atomic<int> done{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] {
+      EXPECT_CU(cuCtxSetCurrent(context_));
+      CUstream stream;
+      EXPECT_CU(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, -i));
+      for (int step = 0; step < 50; ++step) {
+        EXPECT_CU(Spin(stream, 20'000, static_cast<unsigned>(30 + step)));
+        if (step % 7 == 0) {
+          EXPECT_CU(cuStreamSynchronize(stream));
+        }
+      }
+      EXPECT_CU(cuStreamSynchronize(stream));
+      EXPECT_CU(cuStreamDestroy(stream));
+      ++done;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(done, 4);
+  EXPECT_EQ(Truth(0).kernels, 200u);
+}
+
+TEST_F(WallClockTest, HostFunctionsRunWithNobodyInTheDriver) {
+  const CUstream a = NewStream();
+  std::atomic<uint32_t> word{0};
+  ASSERT_CU(Spin(a, 3'000'000, 10));
+  ASSERT_CU(cuLaunchHostFunc(
+      a,
+      [](void* data) {
+        static_cast<std::atomic<uint32_t>*>(data)->store(1);
+        gpushare_sim_wake_word(static_cast<const uint32_t*>(data), 1);
+      },
+      &word));
+  while (word == 0) {
+    gpushare_sim_wait_word(reinterpret_cast<const uint32_t*>(&word), 0, Now() + 1'000'000'000, 0);
+  }
+  EXPECT_CU(cuStreamSynchronize(a));
+}
+
+TEST_F(WallClockTest, WordsHaveDeadlines) {
+  const uint32_t word = 5;
+  const uint64_t start = Now();
+  EXPECT_EQ(0, gpushare_sim_wait_word(&word, 4, UINT64_MAX, 1000));
+  EXPECT_EQ(1, gpushare_sim_wait_word(&word, 5, start + 3'000'000, 100'000));
+  EXPECT_GE(Now() - start, 3'000'000u);
+}
+
+TEST_F(WallClockTest, AFullQueueBlocks) {
+  Restart(std::string(kPlain) + ",clock=wall,queue_depth=2");
+  const CUstream a = NewStream();
+  const uint64_t start = Now();
+  for (int i = 0; i < 5; ++i) ASSERT_CU(Spin(a, 2'000'000, 1));
+  EXPECT_GE(Now() - start, 6'000'000u);
+}
+
+}  // namespace
+}  // namespace gpushare::sim_test
