@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Deciding allocates nothing once tenants are registered.
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "sched/arbiter.h"
+
+namespace {
+std::atomic<int> allocations{0};
+}  // namespace
+
+void* operator new(size_t size) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* p = std::malloc(size)) return p;
+  throw std::bad_alloc();
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, size_t) noexcept { std::free(p); }
+
+namespace gpushare::sched {
+namespace {
+
+TEST(Allocation, NoneAfterRegistration) {
+  Arbiter arbiter{ArbiterOptions{}};
+  std::vector<TenantId> ids;
+  for (int i = 0; i < 1000; ++i) {
+    TenantLimits limits;
+    if (i % 3 == 0) limits.guarantee = 0.0005;
+    if (i % 3 == 1) limits.cap = 0.01;
+    if (i % 5 == 0) limits.band = Band::kLow;
+    ids.push_back(arbiter.Add(limits, Time(Nanos(0))));
+  }
+  std::vector<Grant> grants;
+  grants.reserve(ids.size());
+  Nanos now{0};
+  const int before = allocations.load();
+  int granted = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    now += Micros(7);
+    const TenantId id = ids[static_cast<size_t>(round) * 7919 % ids.size()];
+    if (round % 11 == 0) {
+      arbiter.Touch(id, Time(now));
+    } else if (round % 13 == 0) {
+      arbiter.Sync(id, Time(now));
+    } else {
+      arbiter.Block(id, Micros(14), false, Time(now));
+    }
+    grants.clear();
+    arbiter.Run(Time(now), grants);
+    for (const Grant& g : grants) {
+      ++granted;
+      arbiter.Launched(g.tenant, 1, Time(now));
+      arbiter.Settle(g.tenant, g.phase, g.amount, Micros(15), 1, Time(now));
+    }
+  }
+  EXPECT_EQ(allocations.load() - before, 0);
+  EXPECT_GT(granted, 10'000);
+  EXPECT_STREQ(arbiter.CheckInvariants(), "");
+}
+
+}  // namespace
+}  // namespace gpushare::sched
