@@ -18,6 +18,7 @@ void* operator new(size_t size) {
   throw std::bad_alloc();
 }
 void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, size_t) noexcept;  // clang does not declare it
 void operator delete(void* p, size_t) noexcept { std::free(p); }
 
 namespace gpushare::sched {
