@@ -208,8 +208,10 @@ def poisoned_abseil(tree):
     """Every Abseil function inside the library is defined once more, as abort(), by an object that the
     loader searches first. If one of ours could be replaced from outside, the program would die."""
     program = build_c(tree)
-    names = sorted({line.split()[-1] for line in call(["nm", tree.library()]).splitlines()
-                    if re.search(r" [tTwW] _Z\w*4absl\w*$", line)})
+    # Those it defines. (It also asks, weakly, for an initialiser of a thread-local variable, _ZTH...,
+    # that no Abseil defines because the variable is constant-initialised.)
+    names = sorted({line.split()[-1] for line in call(["nm", "--defined-only", tree.library()]).splitlines()
+                    if re.search(r" [tTW] _Z\w*4absl\w*$", line)})
     if len(names) < 100:
         raise Failure("only %d Abseil functions found in the library" % len(names))
     source = os.path.join(tree.work, "poison.c")
