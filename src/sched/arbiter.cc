@@ -15,6 +15,9 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 double Ns(Nanos n) { return static_cast<double>(n.count()); }
 
+// Amounts come from measurements and predictions; one that is nonsense must not overflow the books.
+Nanos Sane(Nanos amount) { return std::clamp(amount, Nanos(0), Seconds(24 * 3600)); }
+
 // Limits are validated where they enter (CheckLimits in policies.h); a weight that got past it must
 // still not divide by zero here.
 TenantLimits Usable(TenantLimits limits) {
@@ -427,7 +430,7 @@ void Arbiter::Block(TenantId tenant, Nanos predicted, bool exclusive, Time now) 
   s.SignOfLife(t);
   t.blocked = true;
   t.exclusive = exclusive;
-  t.predicted = std::max(predicted, Nanos(1));
+  t.predicted = std::max(Sane(predicted), Nanos(1));
   t.r = std::min(t.r, s.ReserveClock() + Ns(s.options.debt_horizon));
   s.File(tenant);
   GPUSHARE_SCHED_CHECK_BOOKS(s);
@@ -467,6 +470,7 @@ Phase Arbiter::Charge(TenantId tenant, Nanos predicted, Time now) {
   State& s = *state_;
   s.Observe(now);
   if (!s.Known(tenant)) return Phase::kWeight;
+  predicted = Sane(predicted);
   TenantState& t = s.at(tenant);
   s.SignOfLife(t);
   s.EndIdle(tenant);
@@ -491,6 +495,9 @@ void Arbiter::Settle(TenantId tenant, Phase phase, Nanos predicted, Nanos measur
   s.Observe(now);
   if (!s.Known(tenant)) return;
   TenantState& t = s.at(tenant);
+  predicted = Sane(predicted);
+  measured = Sane(measured);
+  commands = std::max(commands, 0);
   const double correction = Ns(measured - predicted);
   s.Tag(tenant, phase, correction);
   t.charged += measured - predicted;
@@ -511,6 +518,7 @@ void Arbiter::Launched(TenantId tenant, int commands, Time now) {
   State& s = *state_;
   s.Observe(now);
   if (!s.Known(tenant) || commands <= 0) return;
+  commands = std::min(commands, 1 << 20);
   TenantState& t = s.at(tenant);
   s.SignOfLife(t);
   s.CloseOpen(t);

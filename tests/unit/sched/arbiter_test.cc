@@ -364,6 +364,24 @@ TEST(Arbiter, CallsOutOfOrderDoNotBreakTheBooks) {
   EXPECT_FALSE(b.arbiter.View(a).active);
 }
 
+TEST(Arbiter, NonsenseAmountsDoNotOverflowTheBooks) {
+  Books b;
+  const TenantId a = b.arbiter.Add({.guarantee = 0.001, .cap = 0.5}, AtMicros(0));
+  const TenantId c = b.arbiter.Add({}, AtMicros(0));
+  for (int i = 0; i < 100; ++i) {
+    const Time now = AtMicros(i * 10);
+    b.arbiter.Charge(a, Nanos::max(), now);
+    b.arbiter.Charge(a, Nanos(-5), now);
+    b.arbiter.Settle(a, Phase::kGuarantee, Nanos(-1), Nanos::max(), -3, now);
+    b.arbiter.Launched(c, 1 << 30, now);
+    b.arbiter.Return(a, Phase::kWeight, Nanos(-7), now);
+    b.arbiter.Block(c, i % 2 == 0 ? Nanos::max() : Nanos(-1), false, now);
+    b.Run(now);
+    ASSERT_STREQ(b.arbiter.CheckInvariants(), "");
+  }
+  EXPECT_GE(b.arbiter.View(a).outstanding, Nanos(0));
+}
+
 TEST(Arbiter, UnblockWithdrawsTheRequest) {
   Books b;
   const TenantId a = b.arbiter.Add({}, AtMicros(0));
