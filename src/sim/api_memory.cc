@@ -51,9 +51,14 @@ CUresult Free(const ThreadContext& thread, CUdeviceptr pointer) {
   if (result != CUDA_SUCCESS) return result;
   result = CheckUnsafe(thread);
   if (result != CUDA_SUCCESS) return result;
-  Device* device;
-  const Block* const block = FindBlock(pointer, &device);
-  if (block == nullptr || block->address != pointer) return CUDA_ERROR_INVALID_VALUE;
+  Device* device = nullptr;
+  const Block* block = nullptr;
+  for (const auto& one : state().devices) {
+    block = one->memory.FindStart(pointer);
+    device = one.get();
+    if (block != nullptr) break;
+  }
+  if (block == nullptr) return CUDA_ERROR_INVALID_VALUE;
   result = Drain(block->context);
   if (result != CUDA_SUCCESS) return result;
   // Somebody else may have freed it while we waited.

@@ -245,7 +245,7 @@ void Clock::ScheduleFrom(Thread* self) {
     if (next != nullptr) {
       if (next == self) {
         running_ = self;
-        self->turn.store(1, std::memory_order_relaxed);
+        self->turn.store(1, std::memory_order_relaxed);  // seen by AwaitTurn() without a system call
       } else {
         PassTurn(next);
       }

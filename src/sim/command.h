@@ -100,15 +100,18 @@ class CommandPool {
  public:
   Command* New() {
     if (free_ == nullptr) Grow();
-    Command* const command = free_;
+    Command* const command = free_;  // as New or Delete left it: without edges and waiters
     free_ = command->next;
     command->next = nullptr;
     return command;
   }
   void Delete(Command* command) {
-    const uint32_t generation = command->generation + 1;
-    *command = Command();
-    command->generation = generation;
+    ++command->generation;
+    command->link = nullptr;
+    command->stream = nullptr;
+    command->run = nullptr;
+    command->pending = 0;
+    command->started = command->due_set = command->timed = false;
     command->next = free_;
     free_ = command;
   }

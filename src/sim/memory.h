@@ -42,6 +42,11 @@ class DeviceMemory {
   // False unless `address` is what an Allocate() gave and is live.
   bool Free(uint64_t address);
   void FreeAllOf(const Context* context);
+  // The live block that starts at `address`, else null.
+  Block* FindStart(uint64_t address) {
+    const auto found = by_address_.find(address);
+    return found != by_address_.end() && found->second->live ? found->second : nullptr;
+  }
   // The live block that holds `address`, else null.
   Block* Find(uint64_t address);
   // Where the bytes of a live block's address lie.

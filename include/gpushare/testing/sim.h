@@ -7,8 +7,8 @@
  * exported from the simulated libcuda.so.1 as `gpushare_sim_<name>`.
  *
  * Configuration (text form): comma- or newline-separated `key=value`; also read from the environment
- * variable GPUSHARE_SIM at cuInit(). Durations take ns/us/ms/s, sizes B/KiB/MiB/GiB, rates GB/s
- * (10^9 bytes). Keys and defaults:
+ * variable GPUSHARE_SIM, over which gpushare_sim_configure() wins key by key. Durations take
+ * ns/us/ms/s, sizes B/KiB/MiB/GiB, rates GB/s (10^9 bytes). Keys and defaults:
  *
  *   clock=virtual        wall | virtual
  *   name=Simulated H200  any text without comma
@@ -30,6 +30,11 @@
  *   queue_depth=1024     launches that a stream takes before the launch call blocks
  *   watchdog=20s         wall time without progress of the virtual clock before the stalling thread is
  *                        named on the log callback (0: off)
+ *   pin=1                registered threads share one processor, which makes handing over the turn 8
+ *                        times cheaper (0: they stay where the machine puts them)
+ *
+ * On the wall clock the host costs and wake-up times are whatever the machine takes; the device's keys
+ * hold as they are.
  *
  * Kernels. A module's PTX declares what each kernel costs in a comment line directly before `.entry`:
  *
@@ -69,8 +74,9 @@ uint32_t gpushare_sim_abi_version(void);
  * without gpushare_sim_reset(). */
 int gpushare_sim_configure(const char* text, char* error, size_t error_size);
 
-/* Destroys every context and returns to the state before cuInit(). The caller is the only thread in
- * the driver. The virtual clock goes on from where it was. 0, or -1 while threads are registered. */
+/* Destroys every context and returns to the state before cuInit(): no faults, no call counts, no
+ * configuration but the environment's. The caller is the only thread in the driver. The virtual clock
+ * goes on from where it was. 0, or -1 while other threads are registered. */
 int gpushare_sim_reset(void);
 
 /* ---- Clock ---- */
@@ -83,12 +89,14 @@ uint64_t gpushare_sim_now(void);
 
 /* Registers the calling thread with the clock and waits for its turn: from here to thread_leave() one
  * registered thread runs at a time, and time passes only in driver calls, spend() and waits. A thread
- * that is not registered is registered for the length of each driver call. */
+ * that is not registered is registered for the length of each driver call; while only such threads are
+ * about, the device goes no further than their calls let it. A thread that ends leaves. 0, or -1 when
+ * the thread is registered already (enter) or not (leave). */
 int gpushare_sim_thread_enter(const char* name);
 int gpushare_sim_thread_leave(void);
 
 /* Announces a thread that the caller is about to create, so that the clock does not run ahead of its
- * birth; the new thread calls thread_enter_announced() with the number. */
+ * birth; the new thread calls thread_enter_announced() with the number (-1: none such). */
 uint64_t gpushare_sim_thread_announce(const char* name);
 int gpushare_sim_thread_enter_announced(uint64_t announced);
 
@@ -102,11 +110,13 @@ int gpushare_sim_wait_word(const uint32_t* word, uint32_t expected, uint64_t dea
 void gpushare_sim_wake_word(const uint32_t* word, int count);
 
 /* Around blocking that the clock cannot see (joining a thread, reading a pipe): gives up the turn, and
- * takes it again. */
+ * takes it again. Other threads' time goes on meanwhile, and the caller comes back at whatever time it is
+ * then. For runs that repeat, wait for a word instead, and join a thread that has left. */
 void gpushare_sim_external_begin(void);
 void gpushare_sim_external_end(void);
 
-/* Called with a line of text when the watchdog fires. Default: none. */
+/* Called with a line of text when the watchdog fires, and with what is wrong with a module's PTX or with
+ * GPUSHARE_SIM. The callback must not call the driver. Default: none. */
 void gpushare_sim_set_log(void (*log)(const char* line, void* context), void* context);
 
 /* ---- Ground truth ---- */
@@ -135,7 +145,7 @@ uint64_t gpushare_sim_memory_used(int device);
 
 /* ---- Faults ----
  *   oom after=3                   the 4th and later allocations fail (clear: off)
- *   error call=cuMemcpyHtoD_v2 code=719 nth=2
+ *   error call=cuMemcpyHtoD_v2 code=719 nth=2     (without nth: every call)
  *   illegal_address kernel=NAME   the kernel faults when it completes; the context is lost
  *   hang kernel=NAME              the kernel never ends
  *   slow call=cuLaunchKernel host=1ms
