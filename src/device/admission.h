@@ -25,7 +25,7 @@ namespace gpushare::device {
 class Admission {
  public:
   struct Promise {
-    std::optional<uint64_t> memory;  // a quota in bytes
+    std::optional<uint64_t> memory = std::nullopt;  // a quota in bytes
     double guarantee = 0;
   };
 

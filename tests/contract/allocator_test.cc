@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: Apache-2.0 The contract of Allocator, run over every strategy and over
+// every way to act over the quota. A strategy that is not offered yet must say so by name; when it
+// is offered, it is in this suite by itself.
+#include <algorithm>
+#include <atomic>
+#include <random>
+#include <thread>
+#include <tuple>
+
+#include "tests/unit/device/device_test.h"
+
+namespace gpushare {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr Bytes kQuota = MiB(64);
+
+struct Flavour {
+  const char* name;
+  AllocationStrategy strategy;
+  OverQuota over_quota;
+};
+
+class AllocatorContract : public DeviceTest, public ::testing::WithParamInterface<Flavour> {
+ protected:
+  std::string config() const override {
+    return "sms=100,memory=1GiB,clock=" + std::string(wall_clock_ ? "wall" : "virtual");
+  }
+  explicit AllocatorContract(bool wall_clock = false) : wall_clock_(wall_clock) {}
+
+  void SetUp() override {
+    DeviceTest::SetUp();
+    runtime_.reset();  // the one with 1 GiB of reserve; again with a reserve that leaves room
+    gpu_.reset();
+    leave_();
+    ASSERT_EQ(reset_(), 0);
+    runtime_.emplace(Must(
+        Runtime::Create({.driver = "sim", .simulation = config(), .memory_reserve = MiB(512)})));
+    runtime_->Symbol<decltype(gpushare_sim_thread_enter)>("gpushare_sim_thread_enter")("test");
+    gpu_.emplace(Must(Gpu::Open(*runtime_, "0")));
+    device_.emplace(MakeDevice("a", "memory=64MiB"));
+    used_before_ = UsedOnDevice();
+    absl::StatusOr<Allocator> allocator = Make();
+    if (!allocator.ok()) {
+      EXPECT_EQ(allocator.status().code(), absl::StatusCode::kUnimplemented);
+      EXPECT_THAT(std::string(allocator.status().message()), HasSubstr(GetParam().name));
+      GTEST_SKIP() << allocator.status();
+    }
+    allocator_.emplace(*std::move(allocator));
+  }
+  void TearDown() override {
+    allocator_.reset();
+    device_.reset();
+    DeviceTest::TearDown();
+  }
+
+  absl::StatusOr<Allocator> Make() {
+    AllocatorOptions options;
+    options.strategy = GetParam().strategy;
+    options.over_quota = GetParam().over_quota;
+    options.timeout = absl::Milliseconds(50);
+    if (options.over_quota == OverQuota::kReclaim) {
+      options.reclaim = [](Bytes, Bytes) { return false; };
+    }
+    return Allocator::Create(*device_, std::move(options));
+  }
+  Bytes Used() { return Must(device_->stats()).memory.used; }
+  // What an allocation that can never fit, or does not in time, is answered.
+  void ExpectRefused(const absl::Status& status, bool could_fit) {
+    const bool waits = GetParam().over_quota == OverQuota::kWait && could_fit;
+    EXPECT_EQ(status.code(),
+              waits ? absl::StatusCode::kDeadlineExceeded : absl::StatusCode::kResourceExhausted)
+        << status;
+  }
+
+  const bool wall_clock_;
+  std::optional<VirtualDevice> device_;
+  std::optional<Allocator> allocator_;
+  uint64_t used_before_ = 0;
+};
+
+TEST_P(AllocatorContract, AllocatesAndFreesAndTheBooksBalance) {
+  Allocation memory = Must(allocator_->Allocate(Bytes(12345)));
+  EXPECT_TRUE(static_cast<bool>(memory.pointer()));
+  EXPECT_EQ(memory.size(), Bytes(12345));
+  EXPECT_EQ(Used(), Bytes(12345));
+  EXPECT_EQ(Must(device_->stats()).memory.allocations, 1u);
+  EXPECT_OK(memory.Free());
+  EXPECT_OK(memory.Free());  // of what is no longer owned: nothing
+  EXPECT_EQ(Used(), Bytes(0));
+  EXPECT_EQ(Must(device_->stats()).memory.peak, Bytes(12345));
+  EXPECT_EQ(UsedOnDevice(), used_before_);
+}
+
+TEST_P(AllocatorContract, ZeroBytesAreRefused) {
+  EXPECT_EQ(allocator_->Allocate(Bytes(0)).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Must(device_->stats()).memory.denied, 0u);
+}
+
+TEST_P(AllocatorContract, HugeSizesAreRefusedAtOnce) {
+  const absl::Duration begin = runtime_->Now();
+  for (const Bytes size :
+       {Bytes(UINT64_MAX), Bytes(UINT64_MAX - 4095), Bytes(uint64_t{1} << 63), GiB(1024)}) {
+    ExpectRefused(allocator_->Allocate(size).status(), /*could_fit=*/false);
+  }
+  EXPECT_LT(runtime_->Now() - begin, absl::Milliseconds(1));
+  EXPECT_EQ(Used(), Bytes(0));
+}
+
+TEST_P(AllocatorContract, TheQuotaHoldsToTheByte) {
+  const Allocation all = Must(allocator_->Allocate(kQuota - Bytes(1)));
+  const Allocation last = Must(allocator_->Allocate(Bytes(1)));
+  const auto over = allocator_->Allocate(Bytes(1));
+  ExpectRefused(over.status(), /*could_fit=*/true);
+  EXPECT_THAT(std::string(over.status().message()),
+              HasSubstr("1 B asked, 0 B left of its memory quota of 64 MiB"));
+  const auto detail = ErrorDetail::Of(over.status());
+  ASSERT_TRUE(detail.has_value());
+  EXPECT_EQ(detail->tenant, "a");
+  EXPECT_EQ(detail->limit, "memory");
+  EXPECT_EQ(detail->asked, 1u);
+  EXPECT_EQ(detail->left, 0u);
+  EXPECT_EQ(detail->total, kQuota.count());
+  EXPECT_EQ(Used(), kQuota);
+  EXPECT_EQ(Must(device_->stats()).memory.denied, 1u);
+}
+
+TEST_P(AllocatorContract, ARefusalTakesNothing) {
+  for (int i = 0; i < 10; ++i)
+    ExpectRefused(allocator_->Allocate(kQuota + Bytes(1)).status(), false);
+  EXPECT_OK(allocator_->Allocate(kQuota).status());
+}
+
+TEST_P(AllocatorContract, ADoubleFreeIsAnErrorAndChangesNothing) {
+  const DevicePtr pointer = Must(allocator_->AllocateRaw(MiB(1)));
+  const Allocation other = Must(allocator_->Allocate(MiB(2)));
+  EXPECT_OK(allocator_->Free(pointer));
+  const absl::Status again = allocator_->Free(pointer);
+  EXPECT_EQ(again.code(), absl::StatusCode::kInvalidArgument) << again;
+  EXPECT_THAT(std::string(again.message()), HasSubstr("it was freed before"));
+  EXPECT_EQ(Used(), MiB(2));
+}
+
+TEST_P(AllocatorContract, AForeignPointerIsTheDriversToFree) {
+  auto* alloc = runtime_->Symbol<int(unsigned long long*, size_t)>("cuMemAlloc_v2");
+  unsigned long long foreign = 0;
+  ASSERT_EQ(alloc(&foreign, 1 << 20), 0);
+  EXPECT_EQ(Used(), Bytes(0));
+  EXPECT_OK(allocator_->Free(DevicePtr(foreign)));
+  EXPECT_EQ(UsedOnDevice(), used_before_);
+  for (const uint64_t garbage : {uint64_t{1}, uint64_t{0xdeadbeef}, UINT64_MAX}) {
+    EXPECT_FALSE(allocator_->Free(DevicePtr(garbage)).ok()) << garbage;
+  }
+  EXPECT_OK(allocator_->Free(DevicePtr()));
+}
+
+TEST_P(AllocatorContract, TheMiddleOfAnAllocationIsNotFreed) {
+  const Allocation memory = Must(allocator_->Allocate(MiB(1)));
+  EXPECT_FALSE(allocator_->Free(memory.pointer() + Bytes(4096)).ok());
+  EXPECT_EQ(Used(), MiB(1));
+}
+
+TEST_P(AllocatorContract, AFreeThatTheDriverRefusesStaysCharged) {
+  const DevicePtr pointer = Must(allocator_->AllocateRaw(MiB(1)));
+  ASSERT_OK(Inject("error call=cuMemFree_v2 code=1 nth=1"));
+  EXPECT_FALSE(allocator_->Free(pointer).ok());
+  EXPECT_EQ(Used(), MiB(1));
+  ASSERT_OK(Inject("clear"));
+  EXPECT_OK(allocator_->Free(pointer));
+  EXPECT_EQ(Used(), Bytes(0));
+}
+
+TEST_P(AllocatorContract, MemoryHoldsWhatIsWritten) {
+  const Stream stream = Must(Stream::Create(*device_));
+  const Allocation a = Must(allocator_->Allocate(MiB(1))), b = Must(allocator_->Allocate(MiB(1)));
+  std::vector<uint8_t> host(1 << 20);
+  ASSERT_OK(stream.SetAsync(a.pointer(), 1, MiB(1)));
+  ASSERT_OK(stream.SetAsync(b.pointer(), 2, MiB(1)));
+  ASSERT_OK(stream.CopyToHost(host.data(), a.pointer(), MiB(1)));
+  EXPECT_EQ(std::count(host.begin(), host.end(), 1), 1 << 20);
+}
+
+TEST_P(AllocatorContract, RandomSequencesBalance) {
+  std::mt19937 random(7);
+  std::vector<Allocation> live;
+  Bytes expected;
+  for (int i = 0; i < 2000; ++i) {
+    if (live.empty() || random() % 3 != 0) {
+      const Bytes size(1 + random() % (1 << 20));
+      if (expected + size <= kQuota) {
+        live.push_back(Must(allocator_->Allocate(size)));
+        expected += size;
+      }
+    } else {
+      std::swap(live[random() % live.size()], live.back());
+      expected -= live.back().size();
+      live.pop_back();
+    }
+    ASSERT_EQ(Used(), expected);
+  }
+  EXPECT_EQ(Must(device_->stats()).memory.allocations, live.size());
+  live.clear();
+  EXPECT_EQ(Used(), Bytes(0));
+  EXPECT_EQ(UsedOnDevice(), used_before_);
+}
+
+TEST_P(AllocatorContract, AllocationsOutliveTheirAllocator) {
+  Allocation memory = Must(allocator_->Allocate(MiB(1)));
+  allocator_.reset();
+  EXPECT_EQ(Used(), MiB(1));
+  EXPECT_OK(memory.Free());
+  EXPECT_EQ(Used(), Bytes(0));
+}
+
+// Real threads, on the wall clock.
+class AllocatorContractThreads : public AllocatorContract {
+ protected:
+  AllocatorContractThreads() : AllocatorContract(/*wall_clock=*/true) {}
+};
+
+TEST_P(AllocatorContractThreads, TheSumNeverExceedsTheQuotaAndFittingRequestsSucceed) {
+  // Each of four threads holds at most a quarter, so no request of theirs may ever be refused,
+  // whatever the one does that always asks for too much.
+  constexpr int kThreads = 4;
+  const Bytes quarter = kQuota / kThreads;
+  std::atomic<bool> stop{false};
+  std::atomic<int> refused{0}, above{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      std::mt19937 random(static_cast<unsigned>(t));
+      for (int i = 0; i < 500; ++i) {
+        const Bytes size(1 + random() % quarter.count());
+        const auto pointer = allocator_->AllocateRaw(size);
+        if (!pointer.ok()) {
+          ++refused;
+          continue;
+        }
+        if (Used() > kQuota) ++above;
+        if (!allocator_->Free(*pointer).ok()) ++refused;
+      }
+    });
+  }
+  threads.emplace_back([&] {
+    while (!stop) {
+      if (allocator_->AllocateRaw(kQuota + Bytes(1)).ok()) ++above;
+    }
+  });
+  for (int t = 0; t < kThreads; ++t) threads[static_cast<size_t>(t)].join();
+  stop = true;
+  threads.back().join();
+  EXPECT_EQ(refused, 0);
+  EXPECT_EQ(above, 0);
+  EXPECT_EQ(Used(), Bytes(0));
+  EXPECT_EQ(UsedOnDevice(), used_before_);
+}
+
+TEST_P(AllocatorContractThreads, FreedByOtherThreads) {
+  std::vector<DevicePtr> pointers;
+  for (int i = 0; i < 64; ++i) pointers.push_back(Must(allocator_->AllocateRaw(KiB(64))));
+  std::vector<std::thread> threads;
+  std::atomic<int> failed{0}, freed{0};
+  // Each pointer is freed by two threads; one of them is told.
+  for (int t = 0; t < 2; ++t) {
+    threads.emplace_back([&] {
+      for (const DevicePtr pointer : pointers) (allocator_->Free(pointer).ok() ? freed : failed)++;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(freed, 64);
+  EXPECT_EQ(failed, 64);
+  EXPECT_EQ(Used(), Bytes(0));
+}
+
+constexpr Flavour kFlavours[] = {
+    {"direct", AllocationStrategy::kDirect, OverQuota::kFail},
+    {"direct", AllocationStrategy::kDirect, OverQuota::kWait},
+    {"direct", AllocationStrategy::kDirect, OverQuota::kReclaim},
+    {"pool", AllocationStrategy::kPool, OverQuota::kFail},
+    {"suballocating", AllocationStrategy::kSuballocating, OverQuota::kFail},
+    {"swappable", AllocationStrategy::kSwappable, OverQuota::kFail},
+};
+std::string FlavourName(const ::testing::TestParamInfo<Flavour>& info) {
+  constexpr const char* kActions[] = {"fail", "wait", "reclaim"};
+  return std::string(info.param.name) + "_" + kActions[static_cast<int>(info.param.over_quota)];
+}
+INSTANTIATE_TEST_SUITE_P(Strategies, AllocatorContract, ::testing::ValuesIn(kFlavours),
+                         FlavourName);
+INSTANTIATE_TEST_SUITE_P(Strategies, AllocatorContractThreads, ::testing::ValuesIn(kFlavours),
+                         FlavourName);
+
+// ---- What to do over the quota ----
+
+using OverQuotaTest = DeviceTest;
+
+TEST_F(OverQuotaTest, WaitsForAFree) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  const Allocator allocator = Must(Allocator::Create(
+      device, {.over_quota = OverQuota::kWait, .timeout = absl::InfiniteDuration()}));
+  Allocation held = Must(allocator.Allocate(MiB(60)));
+  const absl::Duration begin = runtime_->Now();
+  absl::Duration got;
+  {
+    Thread thread = Must(runtime_->StartThread("waiter", [&] {
+      EXPECT_OK(allocator.Allocate(MiB(32)).status());
+      got = runtime_->Now();
+    }));
+    runtime_->SleepFor(absl::Milliseconds(100));
+    EXPECT_OK(held.Free());
+  }
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(got - begin), 100, 5);
+}
+
+TEST_F(OverQuotaTest, WaitsForAResizeAndUntilItsDeadline) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  const Allocator allocator = Must(
+      Allocator::Create(device, {.over_quota = OverQuota::kWait, .timeout = absl::Seconds(1)}));
+  const Allocation held = Must(allocator.Allocate(MiB(60)));
+  const absl::Duration begin = runtime_->Now();
+  EXPECT_EQ(allocator.Allocate(MiB(32)).status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(runtime_->Now() - begin), 1000, 5);
+  {
+    Thread thread = Must(
+        runtime_->StartThread("waiter", [&] { EXPECT_OK(allocator.Allocate(MiB(32)).status()); }));
+    runtime_->SleepFor(absl::Milliseconds(100));
+    EXPECT_OK(device.Resize("memory=92MiB"));
+  }
+}
+
+TEST_F(OverQuotaTest, ReclaimsUntilItFits) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  std::vector<Allocation> cache;
+  int asked = 0;
+  const Allocator allocator = Must(Allocator::Create(
+      device, {.over_quota = OverQuota::kReclaim, .reclaim = [&](Bytes size, Bytes left) {
+                 EXPECT_EQ(size, MiB(32));
+                 EXPECT_LT(left, size);
+                 ++asked;
+                 if (cache.empty()) return false;
+                 cache.pop_back();
+                 return true;
+               }}));
+  for (int i = 0; i < 6; ++i) cache.push_back(Must(allocator.Allocate(MiB(10))));
+  const Allocation memory = Must(allocator.Allocate(MiB(32)));
+  EXPECT_EQ(asked, 3);
+  cache.clear();
+  asked = 0;
+  EXPECT_OK(allocator.Allocate(MiB(32)).status());
+  EXPECT_EQ(asked, 0);
+}
+
+TEST_F(OverQuotaTest, ReclaimingEndsWhenNothingHelps) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  int asked = 0;
+  const Allocator allocator =
+      Must(Allocator::Create(device, {.over_quota = OverQuota::kReclaim,
+                                      .reclaim = [&](Bytes, Bytes) { return ++asked > 0; }}));
+  const Allocation held = Must(allocator.Allocate(MiB(60)));
+  EXPECT_EQ(allocator.Allocate(MiB(32)).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(asked, 16);
+  asked = 0;
+  EXPECT_EQ(allocator.Allocate(GiB(32)).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(asked, 0);
+}
+
+TEST_F(OverQuotaTest, OptionsAreChecked) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  EXPECT_EQ(Allocator::Create(device, {.over_quota = OverQuota::kReclaim}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(
+      Allocator::Create(device, {.over_quota = OverQuota::kWait, .timeout = absl::Seconds(-1)})
+          .status()
+          .code(),
+      absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(
+      Allocator::Create(device, {.strategy = static_cast<AllocationStrategy>(9)}).status().code(),
+      absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace gpushare

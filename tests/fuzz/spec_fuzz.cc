@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Any bytes as a spec: no crash, and whatever is accepted is valid and survives its own text form to the bit.
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include "device/spec.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using gpushare::device::FormatSpec;
+  using gpushare::device::ParseSpec;
+  const auto require = [](bool condition, const char* what) {
+    if (condition) return;
+    std::fprintf(stderr, "broken: %s\n", what);
+    std::abort();
+  };
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const absl::StatusOr<gpushare_spec> spec = ParseSpec(text);
+  if (!spec.ok()) {
+    require(!spec.status().message().empty(), "an error has a message");
+    require(spec.status().message().size() < 1024, "an error does not echo its input");
+    return 0;
+  }
+  require(gpushare::device::ValidateSpec(*spec).ok(), "what is accepted is valid");
+  const auto limits =
+      gpushare::device::ResolveSpec(*spec, GPUSHARE_PRIORITY_UNSET, uint64_t{80} << 30);
+  require(limits.ok(), "what is valid has limits");
+  require(limits->gate.limits.guarantee <= limits->gate.limits.cap,
+          "the guarantee is within the cap");
+  const std::string formatted = FormatSpec(*spec);
+  const absl::StatusOr<gpushare_spec> again = ParseSpec(formatted);
+  require(again.ok(), "the text form is accepted");
+  require(std::memcmp(&*again, &*spec, sizeof(gpushare_spec)) == 0, "the text form is exact");
+  require(FormatSpec(*again) == formatted, "the text form is stable");
+  return 0;
+}

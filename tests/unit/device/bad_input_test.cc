@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0 What must not crash: null, destroyed and wrong handles, null
+// pointers, broken code, double frees, foreign pointers.
+#include <functional>
+#include <thread>
+
+#include "tests/unit/device/device_test.h"
+
+namespace gpushare {
+namespace {
+
+using ::testing::HasSubstr;
+
+class BadInputTest : public StreamTest {
+ protected:
+  // Every function that takes a handle, with a given one in its place. `word` is put where any
+  // handle is wanted.
+  static std::vector<std::pair<std::string, gpushare_status>> CallAll(void* word) {
+    const auto runtime = static_cast<gpushare_runtime>(word);
+    const auto gpu = static_cast<gpushare_gpu>(word);
+    const auto tenant = static_cast<gpushare_tenant>(word);
+    const auto vdev = static_cast<gpushare_vdev>(word);
+    const auto allocator = static_cast<gpushare_allocator>(word);
+    const auto stream = static_cast<gpushare_stream>(word);
+    const auto event = static_cast<gpushare_event>(word);
+    const auto graph = static_cast<gpushare_graph>(word);
+    const auto module = static_cast<gpushare_module>(word);
+    const auto lease = static_cast<gpushare_lease>(word);
+    const auto snapshot = static_cast<gpushare_snapshot>(word);
+    const auto thread = static_cast<gpushare_thread>(word);
+    static int64_t ns;
+    static uint64_t u64, u64b;
+    static int flag;
+    static double real;
+    static size_t count;
+    static void* pointer;
+    static const char* text;
+    static char byte;
+    static gpushare_device_ptr device_ptr;
+    static CUfunc_st* function;
+    static CUstream_st* cu_stream;
+    static CUevent_st* cu_event;
+    static CUgraphExec_st* cu_graph;
+    static gpushare_gpu out_gpu;
+    static gpushare_tenant out_tenant;
+    static gpushare_vdev out_vdev;
+    static gpushare_allocator out_allocator;
+    static gpushare_stream out_stream;
+    static gpushare_event out_event;
+    static gpushare_graph out_graph;
+    static gpushare_module out_module;
+    static gpushare_lease out_lease;
+    static gpushare_snapshot out_snapshot;
+    static gpushare_thread out_thread;
+    static gpushare_shape shape = {{1, 1, 1}, {1, 1, 1}, 0};
+    static gpushare_runtime_info info = {};
+    static gpushare_gpu_probe probe = {};
+    static gpushare_scheduler_options scheduler = {};
+    static gpushare_tenant_options tenant_options = {};
+    static gpushare_spec spec = {};
+    static gpushare_vdev_stats stats = {};
+    static gpushare_lease_options lease_options = {};
+    info.struct_size = sizeof(info);
+    probe.struct_size = sizeof(probe);
+    scheduler.struct_size = sizeof(scheduler);
+    tenant_options.struct_size = sizeof(tenant_options);
+    tenant_options.name = "t";
+    spec.struct_size = sizeof(spec);
+    stats.struct_size = sizeof(stats);
+    lease_options.struct_size = sizeof(lease_options);
+#define CALL(function, ...) \
+  { #function, function(__VA_ARGS__) }
+    return {
+        CALL(gpushare_runtime_get_info, runtime, &info),
+        CALL(gpushare_runtime_symbol, runtime, "cuInit", &pointer),
+        CALL(gpushare_runtime_now, runtime, &ns),
+        CALL(gpushare_runtime_sleep_until, runtime, 0),
+        CALL(
+            gpushare_thread_start, runtime, "t", [](void*) {}, nullptr, &out_thread),
+        CALL(gpushare_thread_join, thread),
+        CALL(gpushare_runtime_probe, runtime, "0", &probe),
+        CALL(gpushare_gpu_open, runtime, "0", nullptr, &out_gpu),
+        CALL(gpushare_gpu_get_probe, gpu, &probe),
+        CALL(gpushare_gpu_get_scheduler, gpu, &scheduler),
+        CALL(gpushare_tenant_create, runtime, &tenant_options, &out_tenant),
+        CALL(gpushare_runtime_default_tenant, runtime, &out_tenant),
+        CALL(gpushare_tenant_name, tenant, &text),
+        CALL(gpushare_tenant_label, tenant, "k", &text),
+        CALL(gpushare_scope_enter, tenant, &u64),
+        CALL(gpushare_vdev_create, gpu, tenant, &spec, &out_vdev),
+        CALL(gpushare_vdev_resize, vdev, &spec),
+        CALL(gpushare_vdev_get_spec, vdev, &spec),
+        CALL(gpushare_vdev_suspend, vdev),
+        CALL(gpushare_vdev_resume, vdev),
+        CALL(gpushare_vdev_memory, vdev, &u64, &u64b),
+        CALL(gpushare_gpu_resolve, gpu, nullptr, nullptr, &out_vdev),
+        CALL(gpushare_gpu_bind_context, gpu, nullptr, nullptr),
+        CALL(gpushare_vdev_get_stats, vdev, &stats),
+        CALL(gpushare_snapshot_take, runtime, &out_snapshot),
+        CALL(gpushare_snapshot_size, snapshot, &count),
+        CALL(gpushare_snapshot_get, snapshot, 0, &stats),
+        CALL(gpushare_snapshot_destroy, snapshot),
+        CALL(gpushare_allocator_create, vdev, nullptr, &out_allocator),
+        CALL(gpushare_alloc, allocator, 1, &device_ptr),
+        CALL(gpushare_free, allocator, 1),
+        CALL(gpushare_allocator_destroy, allocator),
+        CALL(gpushare_gpu_alloc, gpu, 1, &device_ptr),
+        CALL(gpushare_gpu_free, gpu, 1),
+        CALL(gpushare_gpu_pointer, gpu, 1, &u64, nullptr),
+        CALL(gpushare_module_load, gpu, kPtx, &out_module),
+        CALL(gpushare_module_function, module, "spin", &function),
+        CALL(gpushare_module_unload, module),
+        CALL(gpushare_function_set_max_shared, gpu, nullptr, 0),
+        CALL(gpushare_function_footprint, gpu, nullptr, &shape, &real),
+        CALL(gpushare_stream_create, vdev, &out_stream),
+        CALL(gpushare_stream_bind, vdev, nullptr, &out_stream),
+        CALL(gpushare_stream_native, stream, &cu_stream),
+        CALL(gpushare_stream_launch, stream, nullptr, &shape, nullptr, GPUSHARE_FOREVER),
+        CALL(gpushare_stream_launch_cooperative, stream, nullptr, &shape, nullptr,
+             GPUSHARE_FOREVER),
+        CALL(gpushare_stream_launch_graph, stream, nullptr, GPUSHARE_FOREVER),
+        CALL(gpushare_stream_copy_h2d, stream, 1, &byte, 1),
+        CALL(gpushare_stream_copy_d2h, stream, &byte, 1, 1),
+        CALL(gpushare_stream_copy_d2d, stream, 1, 1, 1),
+        CALL(gpushare_stream_copy_h2d_async, stream, 1, &byte, 1),
+        CALL(gpushare_stream_copy_d2h_async, stream, &byte, 1, 1),
+        CALL(gpushare_stream_copy_d2d_async, stream, 1, 1, 1),
+        CALL(gpushare_stream_set_async, stream, 1, 0, 1),
+        CALL(gpushare_stream_synchronize, stream),
+        CALL(gpushare_stream_yield, stream),
+        CALL(gpushare_stream_record, stream, nullptr),
+        CALL(gpushare_stream_wait, stream, nullptr),
+        CALL(gpushare_stream_begin_capture, stream),
+        CALL(gpushare_stream_end_capture, stream, &out_graph),
+        CALL(gpushare_stream_destroy, stream),
+        CALL(gpushare_event_create, vdev, 0, &out_event),
+        CALL(gpushare_event_native, event, &cu_event),
+        CALL(gpushare_event_query, event, &flag),
+        CALL(gpushare_event_synchronize, event),
+        CALL(gpushare_event_elapsed, event, event, &ns),
+        CALL(gpushare_event_destroy, event),
+        CALL(gpushare_graph_native, graph, &cu_graph),
+        CALL(gpushare_graph_destroy, graph),
+        CALL(gpushare_lease_acquire, vdev, &lease_options, &out_lease),
+        CALL(gpushare_lease_release, lease, nullptr),
+        CALL(gpushare_vdev_destroy, vdev),
+        CALL(gpushare_tenant_destroy, tenant),
+        CALL(gpushare_gpu_close, gpu),
+        CALL(gpushare_runtime_destroy, runtime),
+    };
+#undef CALL
+  }
+};
+
+TEST_F(BadInputTest, NullAndGarbageHandlesAreRefusedByEveryFunction) {
+  for (const uint64_t word : {uint64_t{0}, uint64_t{1}, UINT64_MAX, uint64_t{0x0600000100000007}}) {
+    for (const auto& [name, status] : CallAll(reinterpret_cast<void*>(word))) {
+      EXPECT_EQ(status, GPUSHARE_INVALID_ARGUMENT) << name << " with " << word;
+    }
+  }
+}
+
+TEST_F(BadInputTest, DestroyedHandlesAreRefusedByEveryFunction) {
+  gpushare_runtime runtime = nullptr;
+  gpushare_runtime_options options = {};
+  options.struct_size = sizeof(options);
+  options.driver = "sim";
+  ASSERT_EQ(gpushare_runtime_create(&options, &runtime), GPUSHARE_OK);
+  const VirtualDevice device = MakeDevice("a", "memory=1GiB");
+  gpushare_stream stream = nullptr;
+  ASSERT_EQ(gpushare_stream_create(device.handle(), &stream), GPUSHARE_OK);
+  gpushare_allocator allocator = nullptr;
+  ASSERT_EQ(gpushare_allocator_create(device.handle(), nullptr, &allocator), GPUSHARE_OK);
+  ASSERT_EQ(gpushare_runtime_destroy(runtime), GPUSHARE_OK);
+  ASSERT_EQ(gpushare_stream_destroy(stream), GPUSHARE_OK);
+  ASSERT_EQ(gpushare_allocator_destroy(allocator), GPUSHARE_OK);
+  for (void* word :
+       {static_cast<void*>(runtime), static_cast<void*>(stream), static_cast<void*>(allocator)}) {
+    for (const auto& [name, status] : CallAll(word)) {
+      EXPECT_EQ(status, GPUSHARE_INVALID_ARGUMENT) << name;
+    }
+  }
+  EXPECT_EQ(gpushare_stream_destroy(stream), GPUSHARE_INVALID_ARGUMENT);
+  EXPECT_THAT(gpushare_last_message(), HasSubstr("the stream handle is not valid: destroyed"));
+}
+
+TEST_F(BadInputTest, NullOutParametersAreNamed) {
+  const VirtualDevice device = MakeDevice("a", "");
+  EXPECT_EQ(gpushare_stream_create(device.handle(), nullptr), GPUSHARE_INVALID_ARGUMENT);
+  EXPECT_STREQ(gpushare_last_message(), "'stream' is null");
+  EXPECT_EQ(gpushare_vdev_get_stats(device.handle(), nullptr), GPUSHARE_INVALID_ARGUMENT);
+  EXPECT_EQ(gpushare_runtime_create(nullptr, nullptr), GPUSHARE_INVALID_ARGUMENT);
+  EXPECT_EQ(gpushare_vdev_memory(device.handle(), nullptr, nullptr), GPUSHARE_INVALID_ARGUMENT);
+  EXPECT_EQ(gpushare_last_detail(nullptr), GPUSHARE_INVALID_ARGUMENT);
+  gpushare_vdev_stats stats = {};
+  EXPECT_EQ(gpushare_vdev_get_stats(device.handle(), &stats), GPUSHARE_INVALID_ARGUMENT);
+  EXPECT_THAT(gpushare_last_message(), HasSubstr("struct_size is 0"));
+}
+
+TEST_F(BadInputTest, OutStructsOfOtherVersions) {
+  const VirtualDevice device = MakeDevice("a", "");
+  // An older program knows only the beginning.
+  gpushare_vdev_stats stats = {};
+  stats.struct_size = offsetof(gpushare_vdev_stats, weight);
+  stats.weight = 1234;
+  EXPECT_EQ(gpushare_vdev_get_stats(device.handle(), &stats), GPUSHARE_OK);
+  EXPECT_STREQ(stats.tenant, "a");
+  EXPECT_EQ(stats.weight, 1234);
+  EXPECT_EQ(stats.struct_size, offsetof(gpushare_vdev_stats, weight));
+}
+
+TEST_F(BadInputTest, BrokenCode) {
+  for (const char* image : {"", "not PTX", ".version",
+                            "\x7f"
+                            "ELF",
+                            ".version 7.0\n.target sm_70\n.entry {"}) {
+    const auto module = Module::Load(*gpu_, image);
+    EXPECT_EQ(module.status().code(), absl::StatusCode::kInvalidArgument) << image;
+  }
+  gpushare_module module = nullptr;
+  EXPECT_EQ(gpushare_module_load(gpu_->handle(), nullptr, &module), GPUSHARE_INVALID_ARGUMENT);
+  const auto missing = module_->GetFunction("no_such_kernel");
+  EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(missing.status().message()), HasSubstr("'no_such_kernel'"));
+}
+
+TEST_F(BadInputTest, ImpossibleLaunches) {
+  const VirtualDevice device = MakeDevice("a", "");
+  const Stream stream = Must(Stream::Create(device));
+  uint64_t ns = 1000;
+  void* params[] = {&ns};
+  EXPECT_EQ(stream.LaunchRaw(nullptr, Whole(), params).code(), absl::StatusCode::kInvalidArgument);
+  for (const LaunchShape& shape :
+       {LaunchShape{.grid = {0}}, LaunchShape{.block = {0}}, LaunchShape{.block = {4096}},
+        LaunchShape{.block = {65536, 65536, 65536}}, LaunchShape{.shared = GiB(1)}}) {
+    EXPECT_EQ(stream.LaunchRaw(spin_.native(), shape, params).code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+  EXPECT_EQ(stream.LaunchRaw(spin_.native(), Whole(), params, absl::Seconds(-1)).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(stream.LaunchGraph(nullptr).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(stream.Record(nullptr).code(), absl::StatusCode::kInvalidArgument);
+  // Nothing stays charged, and the stream still works.
+  EXPECT_OK(Spin(stream, absl::Microseconds(10)));
+  EXPECT_OK(stream.Synchronize());
+  EXPECT_EQ(Must(device.stats()).compute.launches, 1u);
+}
+
+TEST_F(BadInputTest, MovedFromObjectsAnswer) {
+  VirtualDevice device = MakeDevice("a", "memory=1GiB");
+  Stream stream = Must(Stream::Create(device));
+  Allocator allocator = Must(Allocator::Create(device));
+  Allocation memory = Must(allocator.Allocate(MiB(1)));
+  const Stream stream2 = std::move(stream);
+  const Allocator allocator2 = std::move(allocator);
+  const Allocation memory2 = std::move(memory);
+  const VirtualDevice device2 = std::move(device);
+  EXPECT_EQ(stream.Synchronize().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(allocator.Allocate(MiB(1)).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(device.stats().status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_FALSE(static_cast<bool>(memory.pointer()));
+  EXPECT_OK(memory.Free());
+  EXPECT_EQ(Must(device2.stats()).memory.used, MiB(1));
+}
+
+TEST_F(BadInputTest, NothingLeaksThroughFailures) {
+  const uint64_t used = UsedOnDevice();
+  const size_t before = Must(Snapshot::Take(*runtime_)).devices.size();
+  for (int i = 0; i < 100; ++i) {
+    const Tenant tenant = MakeTenant("t");
+    EXPECT_FALSE(VirtualDevice::Create(*gpu_, tenant, "memory=100GiB").ok());
+    EXPECT_FALSE(VirtualDevice::Create(*gpu_, tenant, "compute=200%").ok());
+    EXPECT_FALSE(Tenant::Create(*runtime_, {.name = "t"}).ok());
+  }
+  EXPECT_EQ(Must(Snapshot::Take(*runtime_)).devices.size(), before);
+  EXPECT_EQ(UsedOnDevice(), used);
+}
+
+TEST_F(BadInputTest, AnIllegalAddressIsReportedToWhoWaits) {
+  const VirtualDevice device = MakeDevice("a", "memory=1GiB");
+  std::optional<Stream> stream = Must(Stream::Create(device));
+  ASSERT_OK(Inject("illegal_address kernel=spin"));
+  ASSERT_OK(Spin(*stream, absl::Microseconds(10)));
+  const absl::Status status = stream->Synchronize();
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+  EXPECT_EQ(ErrorDetail::Of(status)->driver_result, 700);
+  EXPECT_FALSE(Spin(*stream, absl::Microseconds(10)).ok());
+  stream.reset();  // destructors bear a lost context
+}
+
+TEST_F(BadInputTest, ErrorsAreTheThreadsOwn) {
+  EXPECT_EQ(gpushare_runtime_destroy(nullptr), GPUSHARE_INVALID_ARGUMENT);
+  const std::string mine = gpushare_last_message();
+  std::string other = "?";
+  std::thread([&other] { other = gpushare_last_message(); }).join();
+  EXPECT_EQ(other, "");
+  EXPECT_EQ(gpushare_last_message(), mine);
+}
+
+}  // namespace
+}  // namespace gpushare

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/device/device_test.h"
+
+namespace gpushare {
+namespace {
+
+using LeaseTest = StreamTest;
+
+TEST_F(LeaseTest, CoversLaunchesPastGpushare) {
+  const VirtualDevice device = MakeDevice("a", "");
+  const Stream stream = Must(Stream::Create(device));
+  Lease lease = Must(Lease::Acquire(device, {.hint = absl::Milliseconds(1), .streams = {&stream}}));
+  for (int i = 0; i < 10; ++i) ASSERT_OK(Spin(stream, absl::Microseconds(100)));
+  const auto result = lease.Release();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_FALSE(result->overrun);
+  ASSERT_OK(stream.Synchronize());
+  runtime_->SleepFor(absl::Milliseconds(5));
+  // The lease was charged, not the launches in it.
+  const VirtualDeviceStats stats = Must(device.stats());
+  EXPECT_LE(stats.compute.launches, 1u);
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(stats.compute.measured), 1.0, 0.2);
+  EXPECT_EQ(lease.Release().status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(LeaseTest, NestsForTheSameTenantAndRefusesAnother) {
+  const VirtualDevice a = MakeDevice("a", ""), b = MakeDevice("b", "");
+  Lease outer = Must(Lease::Acquire(a, {.exclusive = true}));
+  {
+    Lease inner = Must(Lease::Acquire(a));
+    EXPECT_EQ(Lease::Acquire(b).status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_OK(inner.Release().status());
+    // The outer one is still held.
+    EXPECT_EQ(Lease::Acquire(b).status().code(), absl::StatusCode::kFailedPrecondition);
+  }
+  EXPECT_OK(outer.Release().status());
+  EXPECT_OK(Lease::Acquire(b).status());
+}
+
+TEST_F(LeaseTest, IsReleasedByAnyThread) {
+  const VirtualDevice a = MakeDevice("a", ""), b = MakeDevice("b", "");
+  Lease lease = Must(Lease::Acquire(a));
+  {
+    Thread thread =
+        Must(runtime_->StartThread("other", [&] { EXPECT_OK(lease.Release().status()); }));
+  }
+  EXPECT_OK(Lease::Acquire(b).status());  // this thread holds none any more
+}
+
+TEST_F(LeaseTest, AnOverrunIsReported) {
+  const VirtualDevice device = MakeDevice("a", "");
+  Lease lease = Must(
+      Lease::Acquire(device, {.hint = absl::Microseconds(50), .maximum = absl::Microseconds(100)}));
+  runtime_->SleepFor(absl::Milliseconds(3));
+  const LeaseResult result = Must(lease.Release());
+  EXPECT_TRUE(result.overrun);
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(result.held), 3, 0.1);
+}
+
+TEST_F(LeaseTest, GivesUpAtItsDeadline) {
+  const VirtualDevice device = MakeDevice("a", "");
+  ASSERT_OK(device.Suspend());
+  const absl::Duration begin = runtime_->Now();
+  EXPECT_EQ(Lease::Acquire(device, {.timeout = absl::Milliseconds(20)}).status().code(),
+            absl::StatusCode::kDeadlineExceeded);
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(runtime_->Now() - begin), 20, 1);
+  ASSERT_OK(device.Resume());
+  EXPECT_OK(Lease::Acquire(device).status());
+}
+
+TEST_F(LeaseTest, ChecksItsOptions) {
+  const VirtualDevice a = MakeDevice("a", ""), b = MakeDevice("b", "");
+  const Stream on_b = Must(Stream::Create(b));
+  for (const LeaseOptions& options :
+       {LeaseOptions{.hint = absl::Seconds(2)}, LeaseOptions{.hint = absl::Seconds(-1)},
+        LeaseOptions{.timeout = absl::Seconds(-1)}, LeaseOptions{.streams = {&on_b}},
+        LeaseOptions{.streams = {nullptr}}}) {
+    EXPECT_EQ(Lease::Acquire(a, options).status().code(), absl::StatusCode::kInvalidArgument);
+  }
+  EXPECT_OK(Lease::Acquire(a).status());
+}
+
+}  // namespace
+}  // namespace gpushare

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runtime, GPUs, clock, threads.
+#include "tests/unit/device/device_test.h"
+
+namespace gpushare {
+namespace {
+
+using ::testing::HasSubstr;
+
+using RuntimeTest = DeviceTest;
+
+TEST_F(RuntimeTest, SaysWhichDriverItRunsOn) {
+  const RuntimeInfo info = Must(runtime_->info());
+  EXPECT_TRUE(info.simulated);
+  EXPECT_EQ(info.gpu_count, 2);
+  EXPECT_GE(info.driver_version, 12040);
+  EXPECT_THAT(info.driver_path, HasSubstr("libcuda.so.1"));
+}
+
+TEST(Runtime, WithoutADriverTheMessageNamesTheSimulatedGpu) {
+  const auto runtime = Runtime::Create({.driver = "/nowhere/libcuda.so.1"});
+  EXPECT_EQ(runtime.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(runtime.status().message()), HasSubstr("GPUSHARE_DRIVER=sim"));
+}
+
+TEST(Runtime, ABrokenSimulationIsRefused) {
+  const auto runtime = Runtime::Create({.driver = "sim", .simulation = "flux=9"});
+  EXPECT_EQ(runtime.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(runtime.status().message()), HasSubstr("flux"));
+}
+
+TEST_F(RuntimeTest, OpensAGpuByOrdinalUuidAndPciId) {
+  const GpuProbe probe = Must(gpu_->Probe());
+  for (const std::string& name : {std::string("0"), probe.uuid, probe.pci_id}) {
+    const auto again = Gpu::Open(*runtime_, name);
+    ASSERT_TRUE(again.ok()) << name << ": " << again.status();
+    EXPECT_EQ(Must(again->Probe()).ordinal, 0);
+  }
+  const auto missing = Gpu::Open(*runtime_, "GPU-none");
+  EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(missing.status().message()), HasSubstr(probe.uuid));
+  for (const char* name : {"2", "-1", "", "0x0", "99999999999999999999"}) {
+    EXPECT_EQ(Gpu::Open(*runtime_, name).status().code(), absl::StatusCode::kNotFound) << name;
+  }
+}
+
+TEST_F(RuntimeTest, ProbesWhatIsThereAndWhatIsNot) {
+  const GpuProbe probe = Must(gpu_->Probe());
+  EXPECT_EQ(probe.state, GpuProbe::State::kHealthy) << probe.reason;
+  EXPECT_EQ(probe.reason, "");
+  EXPECT_EQ(probe.sm_count, 100);
+  EXPECT_EQ(probe.memory_total, GiB(8));
+  EXPECT_LE(probe.memory_free, GiB(8));
+  EXPECT_GT(probe.memory_free, GiB(7));
+  const VirtualDevice device = MakeDevice("a", "memory=2GiB,compute=30%");
+  EXPECT_EQ(Must(gpu_->Probe()).memory_promised, GiB(2));
+  EXPECT_NEAR(Must(gpu_->Probe()).guarantees_promised.percent(), 30, 1e-9);
+
+  const GpuProbe absent = Must(Gpu::Probe(*runtime_, "7"));
+  EXPECT_EQ(absent.state, GpuProbe::State::kAbsent);
+  EXPECT_THAT(absent.reason, HasSubstr("no GPU '7'"));
+}
+
+TEST_F(RuntimeTest, AGpuThatFailsSaysWhy) {
+  ASSERT_OK(Inject("error call=cuMemGetInfo_v2 code=719 nth=1"));
+  const GpuProbe failed = Must(gpu_->Probe());
+  EXPECT_EQ(failed.state, GpuProbe::State::kFailed);
+  EXPECT_THAT(failed.reason, HasSubstr("CUDA_ERROR_LAUNCH_FAILED"));
+}
+
+TEST_F(RuntimeTest, SchedulerOptionsCountAtTheFirstOpening) {
+  SchedulerOptions options = SchedulerOptions::Throughput();
+  options.window = absl::Microseconds(300);
+  const Gpu second = Must(Gpu::Open(*runtime_, "1", options));
+  EXPECT_EQ(Must(second.scheduler()).min_commands, 8);
+  EXPECT_EQ(Must(second.scheduler()).window, absl::Microseconds(300));
+  EXPECT_EQ(Must(second.scheduler()).grant, absl::Microseconds(12));
+  EXPECT_OK(Gpu::Open(*runtime_, "1").status());
+  EXPECT_OK(Gpu::Open(*runtime_, "1", options).status());
+  EXPECT_EQ(Gpu::Open(*runtime_, "1", SchedulerOptions()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  options.idle_budget = 0.9;
+  const auto refused = Gpu::Open(*runtime_, "1", options);
+  EXPECT_THAT(std::string(refused.status().message()),
+              HasSubstr("'idle_budget': 0.9 given, above 0 to 0.5"));
+}
+
+TEST_F(RuntimeTest, ThreadsShareTheVirtualClock) {
+  const absl::Duration begin = runtime_->Now();
+  std::vector<int> order;
+  std::vector<Thread> threads;
+  for (int i = 3; i > 0; --i) {
+    threads.push_back(Must(runtime_->StartThread("sleeper", [&, i] {
+      runtime_->SleepFor(absl::Seconds(i));
+      order.push_back(i);  // one thread of the clock runs at a time
+    })));
+  }
+  for (Thread& thread : threads) thread.Join();
+  EXPECT_THAT(order, ::testing::ElementsAre(1, 2, 3));
+  EXPECT_GE(runtime_->Now() - begin, absl::Seconds(3));
+  EXPECT_LT(runtime_->Now() - begin, absl::Milliseconds(3010));
+}
+
+TEST_F(RuntimeTest, ParentsMayGoFirst) {
+  Tenant tenant = MakeTenant("a");
+  std::optional<VirtualDevice> device = Must(VirtualDevice::Create(*gpu_, tenant, "memory=1GiB"));
+  std::optional<Stream> stream = Must(Stream::Create(*device));
+  Allocator allocator = Must(Allocator::Create(*device));
+  device.reset();
+  gpu_.reset();
+  runtime_.reset();
+  Allocation memory = Must(allocator.Allocate(MiB(1)));
+  EXPECT_OK(stream->SetAsync(memory.pointer(), 7, memory.size()));
+  unsigned char byte = 0;
+  EXPECT_OK(stream->CopyToHost(&byte, memory.pointer(), Bytes(1)));
+  EXPECT_EQ(byte, 7);
+}
+
+TEST_F(RuntimeTest, ADestroyedRuntimeAttributesNothingToNobody) {
+  runtime_.reset();
+  const auto pointer = gpu_->Allocate(MiB(1));
+  EXPECT_EQ(pointer.status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(RuntimeTest, WhatIsLeftAllocatedIsFreedWithTheGpu) {
+  {
+    const VirtualDevice device = MakeDevice("a", "memory=1GiB");
+    const Allocator allocator = Must(Allocator::Create(device));
+    Must(allocator.AllocateRaw(MiB(100)));
+  }
+  EXPECT_GE(UsedOnDevice(), MiB(100).count());
+  gpu_.reset();
+  EXPECT_LT(UsedOnDevice(), MiB(100).count());
+}
+
+TEST_F(RuntimeTest, StatusNamesAndVersions) {
+  EXPECT_STREQ(gpushare_status_name(GPUSHARE_RESOURCE_EXHAUSTED), "RESOURCE_EXHAUSTED");
+  EXPECT_STREQ(gpushare_status_name(static_cast<gpushare_status>(20)), "NO_SUCH_STATUS");
+  EXPECT_EQ(gpushare_abi_version(), static_cast<uint32_t>(GPUSHARE_ABI_VERSION));
+  EXPECT_STRNE(gpushare_version(), "");
+}
+
+}  // namespace
+}  // namespace gpushare

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gpushare/spec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "device/spec.h"
+
+namespace gpushare {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string Message(std::string_view text) {
+  const auto spec = VirtualDeviceSpec::Parse(text);
+  EXPECT_FALSE(spec.ok()) << text;
+  EXPECT_EQ(spec.status().code(), absl::StatusCode::kInvalidArgument) << text;
+  return std::string(spec.status().message());
+}
+
+TEST(Spec, ParsesEveryKey) {
+  const auto spec = VirtualDeviceSpec::Parse(
+      " memory=8GiB, compute=30%,weight=2.5,guarantee=20%,cap=50%,burst=20ms,priority=high,"
+      "h2d=4GB/s,d2h=512MiB/s,isolation=shared,oversubscription=off,policy=burst-share ");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(*spec->memory, GiB(8));
+  EXPECT_EQ(*spec->compute, Percent(30));
+  EXPECT_EQ(*spec->weight, 2.5);
+  EXPECT_EQ(*spec->guarantee, Percent(20));
+  EXPECT_EQ(*spec->cap, Percent(50));
+  EXPECT_EQ(*spec->burst, absl::Milliseconds(20));
+  EXPECT_EQ(*spec->priority, Priority::kHigh);
+  EXPECT_EQ(*spec->h2d, BytesPerSecond(4'000'000'000));
+  EXPECT_EQ(*spec->d2h, Bandwidth(uint64_t{512} << 20));
+  EXPECT_EQ(*spec->policy, "burst-share");
+  EXPECT_EQ(spec->ToString(),
+            "memory=8GiB,compute=30%,weight=2.5,guarantee=20%,cap=50%,burst=20ms,priority=high,"
+            "h2d=4GB/s,d2h=536870912B/s,isolation=shared,oversubscription=off,policy=burst-share");
+  EXPECT_EQ(*VirtualDeviceSpec::Parse(spec->ToString()), *spec);
+}
+
+TEST(Spec, AnEmptyTextSetsNothing) {
+  EXPECT_EQ(*VirtualDeviceSpec::Parse(""), VirtualDeviceSpec());
+  EXPECT_EQ(*VirtualDeviceSpec::Parse("  "), VirtualDeviceSpec());
+  EXPECT_EQ(VirtualDeviceSpec().ToString(), "");
+}
+
+TEST(Spec, ErrorsNameFieldAndRange) {
+  EXPECT_THAT(Message("memorry=8GiB"),
+              HasSubstr("unknown key 'memorry'; keys are memory, compute"));
+  EXPECT_THAT(Message("compute=130%"),
+              HasSubstr("'compute': 130%: it is over 100 %; allowed: 0.01% to 100%"));
+  EXPECT_THAT(Message("compute=0%"), HasSubstr("'compute': 0%: it is too small"));
+  EXPECT_THAT(Message("memory=0"), HasSubstr("'memory': 0B: it is zero; allowed: 1B to"));
+  EXPECT_THAT(Message("memory=-1GiB"), HasSubstr("'memory': '-1GiB': it is negative"));
+  EXPECT_THAT(Message("memory=99999999999999999999GiB"), HasSubstr("it is too large"));
+  EXPECT_THAT(Message("memory=120%"), HasSubstr("over 100 %"));
+  EXPECT_THAT(Message("weight=0"), HasSubstr("'weight': 0: it is out of range"));
+  EXPECT_THAT(Message("cap=0%"), HasSubstr("'cap'"));
+  EXPECT_THAT(Message("guarantee=50%,cap=30%"),
+              HasSubstr("'guarantee': 50% is over the cap of 30%"));
+  EXPECT_THAT(Message("burst=11s"), HasSubstr("'burst': 11s: it is too large; allowed: 0s to 10s"));
+  EXPECT_THAT(Message("priority=urgent"), HasSubstr("allowed: high, normal or low"));
+  EXPECT_THAT(Message("h2d=1B/s"), HasSubstr("'h2d': 1B/s: it is too small"));
+  EXPECT_THAT(Message("h2d=4GB"), HasSubstr("/s"));
+  EXPECT_THAT(Message("policy=none-such"), HasSubstr("best-effort"));
+  EXPECT_THAT(Message("policy=fixed-share"), HasSubstr("needs a share"));
+  EXPECT_THAT(Message("memory"), HasSubstr("is not key=value"));
+  EXPECT_THAT(Message("memory=1GiB,memory=2GiB"), HasSubstr("'memory': it is given twice"));
+  EXPECT_THAT(Message("memory=1GiB,memory=50%"), HasSubstr("given twice"));
+  EXPECT_THAT(Message("memory=1GiB,"), HasSubstr("ends in a comma"));
+  EXPECT_THAT(Message(",memory=1GiB"), HasSubstr("is not key=value"));
+  EXPECT_THAT(Message("memory=\xff"), HasSubstr("not valid UTF-8"));
+  EXPECT_THAT(Message(std::string(1 << 20, 'a')), HasSubstr("1048576 bytes given, at most 4096"));
+  EXPECT_THAT(Message(std::string("memory=1GiB\0", 12)), HasSubstr("'memory'"));
+}
+
+TEST(Spec, WhatIsNotOfferedYetIsUnimplementedByName) {
+  for (const char* text :
+       {"isolation=green", "isolation=context", "isolation=process", "oversubscription=swap"}) {
+    const auto spec = VirtualDeviceSpec::Parse(text);
+    EXPECT_EQ(spec.status().code(), absl::StatusCode::kUnimplemented) << text;
+    const std::string word = std::string(text).substr(std::string(text).find('=') + 1);
+    EXPECT_THAT(std::string(spec.status().message()), HasSubstr(word));
+  }
+}
+
+TEST(Spec, ValidateCatchesWhatTextCannotSay) {
+  VirtualDeviceSpec spec;
+  spec.compute = Share::Fraction(0.0 / 0.0 * 1);
+  EXPECT_EQ(spec.Validate().code(), absl::StatusCode::kInvalidArgument);
+  spec = {};
+  spec.burst = absl::Seconds(-1);
+  EXPECT_EQ(spec.Validate().code(), absl::StatusCode::kInvalidArgument);
+  spec = {};
+  spec.priority = static_cast<Priority>(17);
+  EXPECT_EQ(spec.Validate().code(), absl::StatusCode::kInvalidArgument);
+  spec = {};
+  spec.policy = std::string(100, 'p');
+  EXPECT_EQ(spec.Validate().code(), absl::StatusCode::kInvalidArgument);
+  spec = {};
+  spec.memory = GiB(1);
+  spec.memory_share = Percent(10);
+  EXPECT_EQ(spec.Validate().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(Spec, EveryPolicyNameIsAccepted) {
+  ASSERT_GE(PolicyNames().size(), 10u);
+  for (const std::string& name : PolicyNames()) {
+    const auto spec = VirtualDeviceSpec::Parse("compute=30%,weight=2,policy=" + name);
+    EXPECT_TRUE(spec.ok()) << name << ": " << spec.status();
+  }
+}
+
+sched::TenantLimits Resolved(std::string_view text) {
+  const auto spec = device::ParseSpec(text);
+  EXPECT_TRUE(spec.ok()) << spec.status();
+  const auto limits = device::ResolveSpec(*spec, GPUSHARE_PRIORITY_UNSET, uint64_t{10} << 30);
+  EXPECT_TRUE(limits.ok()) << limits.status();
+  return limits->gate.limits;
+}
+
+TEST(Spec, ComputeMeansWhatThePolicySays) {
+  EXPECT_EQ(Resolved("compute=30%").guarantee, 0.3);
+  EXPECT_EQ(Resolved("compute=30%").cap, 1);
+  EXPECT_EQ(Resolved("compute=30%,policy=fixed-share").cap, 0.3);
+  EXPECT_EQ(Resolved("compute=30%,cap=60%").cap, 0.6);
+  EXPECT_EQ(Resolved("compute=30%,cap=10%").guarantee, 0.1);
+  EXPECT_EQ(Resolved("weight=3,policy=weight").weight, 3);
+  EXPECT_EQ(Resolved("policy=best-effort").band, sched::Band::kLow);
+  EXPECT_EQ(Resolved("policy=best-effort,priority=normal").band, sched::Band::kNormal);
+  EXPECT_EQ(Resolved("").guarantee, 0);
+}
+
+TEST(Spec, MergeKeepsWhatIsNotGiven) {
+  const auto base = *device::ParseSpec("memory=2GiB,compute=30%,priority=low");
+  const auto merged = device::MergeSpec(base, *device::ParseSpec("memory=50%,cap=40%"));
+  EXPECT_EQ(device::FormatSpec(merged), "memory=50%,compute=30%,cap=40%,priority=low");
+}
+
+TEST(Spec, TheCStructOfAnotherVersion) {
+  gpushare_spec spec = {};
+  spec.set = GPUSHARE_SPEC_CAP;
+  spec.cap = 0.5;
+  EXPECT_EQ(gpushare_spec_validate(&spec), GPUSHARE_INVALID_ARGUMENT);  // no size
+  EXPECT_THAT(gpushare_last_message(), HasSubstr("struct_size"));
+  spec.struct_size = sizeof(spec);
+  EXPECT_EQ(gpushare_spec_validate(&spec), GPUSHARE_OK);
+  struct Newer {
+    gpushare_spec known;
+    uint64_t more;
+  } newer = {spec, 0};
+  newer.known.struct_size = sizeof(newer);
+  EXPECT_EQ(gpushare_spec_validate(&newer.known), GPUSHARE_OK);
+  newer.more = 1;
+  EXPECT_EQ(gpushare_spec_validate(&newer.known), GPUSHARE_INVALID_ARGUMENT);
+  EXPECT_THAT(gpushare_last_message(), HasSubstr("does not know"));
+  spec.set |= 1u << 30;
+  EXPECT_EQ(gpushare_spec_validate(&spec), GPUSHARE_INVALID_ARGUMENT);
+  EXPECT_EQ(gpushare_spec_validate(nullptr), GPUSHARE_INVALID_ARGUMENT);
+  EXPECT_EQ(gpushare_spec_parse(nullptr, 5, &spec), GPUSHARE_INVALID_ARGUMENT);
+}
+
+TEST(Spec, FormatSaysHowMuchRoomItNeeds) {
+  gpushare_spec spec = *device::ParseSpec("memory=1GiB");
+  size_t needed = 0;
+  char text[4];
+  EXPECT_EQ(gpushare_spec_format(&spec, text, sizeof(text), &needed), GPUSHARE_OUT_OF_RANGE);
+  EXPECT_EQ(needed, std::string("memory=1GiB").size() + 1);
+}
+
+}  // namespace
+}  // namespace gpushare

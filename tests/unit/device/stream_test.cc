@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0 Streams: launches, copies, order, capture. How shares come
+// out is asserted in bench/share_accuracy.
+#include <numeric>
+
+#include "tests/unit/device/device_test.h"
+
+namespace gpushare {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST_F(StreamTest, BytesGoThereAndBack) {
+  const VirtualDevice device = MakeDevice("a", "memory=1GiB");
+  const Allocator allocator = Must(Allocator::Create(device));
+  const Stream stream = Must(Stream::Create(device));
+  std::vector<uint8_t> out(1 << 20), in(1 << 20);
+  std::iota(out.begin(), out.end(), uint8_t{3});
+  const Bytes size(out.size());
+  const Allocation a = Must(allocator.Allocate(size)), b = Must(allocator.Allocate(size));
+  ASSERT_OK(stream.CopyToDevice(a.pointer(), out.data(), size));
+  ASSERT_OK(stream.CopyOnDevice(b.pointer(), a.pointer(), size));
+  ASSERT_OK(stream.CopyToHost(in.data(), b.pointer(), size));
+  EXPECT_EQ(in, out);
+  ASSERT_OK(stream.SetAsync(b.pointer() + Bytes(5), 0xab, Bytes(2)));
+  ASSERT_OK(stream.CopyToHostAsync(in.data(), b.pointer(), size));
+  ASSERT_OK(stream.Synchronize());
+  EXPECT_EQ(in[5], 0xab);
+  EXPECT_EQ(in[7], out[7]);
+  const VirtualDeviceStats stats = Must(device.stats());
+  EXPECT_EQ(stats.h2d.bytes, size);
+  EXPECT_EQ(stats.d2h.bytes, size * 2);
+  EXPECT_OK(stream.CopyToDeviceAsync(a.pointer(), nullptr, Bytes(0)));
+  EXPECT_EQ(stream.CopyToDeviceAsync(a.pointer(), nullptr, Bytes(1)).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(StreamTest, LaunchesAreCountedAndMeasured) {
+  const VirtualDevice device = MakeDevice("a", "");
+  const Stream stream = Must(Stream::Create(device));
+  for (int i = 0; i < 100; ++i) ASSERT_OK(Spin(stream, absl::Microseconds(50)));
+  ASSERT_OK(stream.Synchronize());
+  runtime_->SleepFor(absl::Milliseconds(5));
+  const VirtualDeviceStats stats = Must(device.stats());
+  EXPECT_EQ(stats.compute.launches, 100u);
+  // 5 ms of device time; markers are rare and not the tenant's.
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(stats.compute.measured), 5, 0.25);
+}
+
+TEST_F(StreamTest, FootprintIsThatOfTheShape) {
+  EXPECT_NEAR(Must(spin_.Footprint(*gpu_, Whole())).fraction(), 1.0, 1e-4);
+  EXPECT_NEAR(Must(spin_.Footprint(*gpu_, {.grid = {25}, .block = {64}})).fraction(), 0.25, 1e-4);
+  EXPECT_NEAR(Must(spin_.Footprint(*gpu_, {.grid = {1}, .block = {1}})).fraction(), 0.01, 1e-4);
+  EXPECT_FALSE(spin_.Footprint(*gpu_, {.grid = {1}, .block = {0}}).ok());
+}
+
+TEST_F(StreamTest, ACappedTenantIsHeldAndSaysHowLong) {
+  const VirtualDevice device = MakeDevice("a", "cap=20%");
+  const Stream stream = Must(Stream::Create(device));
+  const absl::Duration begin = runtime_->Now();
+  for (int i = 0; i < 400; ++i) ASSERT_OK(Spin(stream, absl::Microseconds(100)));
+  ASSERT_OK(stream.Synchronize());
+  // 40 ms of work at a fifth of the device, less the 5 ms that may be saved up.
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(runtime_->Now() - begin), 175, 15);
+  const VirtualDeviceStats stats = Must(device.stats());
+  EXPECT_GT(stats.throttled, absl::Milliseconds(100));
+  EXPECT_GT(stats.waits, 50u);
+  EXPECT_GT(stats.wait_p99, absl::ZeroDuration());
+}
+
+TEST_F(StreamTest, ALaunchCanGiveUp) {
+  const VirtualDevice device = MakeDevice("a", "cap=1%");
+  const Stream stream = Must(Stream::Create(device));
+  absl::Status status;
+  for (int i = 0; i < 1000 && status.ok(); ++i) {
+    uint64_t ns = 1'000'000;
+    void* params[] = {&ns};
+    status = stream.LaunchRaw(spin_.native(), Whole(), params, absl::ZeroDuration());
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("not its turn"));
+}
+
+TEST_F(StreamTest, TryingAnIdleDeviceSucceeds) {
+  const VirtualDevice device = MakeDevice("a", "");
+  const Stream stream = Must(Stream::Create(device));
+  uint64_t ns = 1000;
+  void* params[] = {&ns};
+  EXPECT_OK(stream.LaunchRaw(spin_.native(), Whole(), params, absl::ZeroDuration()));
+}
+
+TEST_F(StreamTest, ASuspendedTenantIsHeldUntilItIsResumed) {
+  const VirtualDevice device = MakeDevice("a", "");
+  const Stream stream = Must(Stream::Create(device));
+  ASSERT_OK(Spin(stream, absl::Microseconds(10)));
+  ASSERT_OK(stream.Synchronize());
+  ASSERT_OK(device.Suspend());
+  EXPECT_TRUE(Must(device.stats()).suspended);
+  const absl::Duration begin = runtime_->Now();
+  absl::Duration launched;
+  {
+    Thread thread = Must(runtime_->StartThread("held", [&] {
+      EXPECT_OK(Spin(stream, absl::Microseconds(10)));
+      launched = runtime_->Now();
+    }));
+    runtime_->SleepFor(absl::Seconds(1));
+    EXPECT_EQ(launched, absl::ZeroDuration());
+    ASSERT_OK(device.Resume());
+  }
+  EXPECT_GE(launched - begin, absl::Seconds(1));
+  EXPECT_LT(launched - begin, absl::Milliseconds(1010));
+}
+
+TEST_F(StreamTest, LimitedCopiesKeepToTheirBandwidth) {
+  const VirtualDevice device = MakeDevice("a", "memory=1GiB,h2d=1GB/s");
+  const Allocator allocator = Must(Allocator::Create(device));
+  const Stream stream = Must(Stream::Create(device));
+  std::vector<uint8_t> host(100'000'000);
+  const Bytes size(host.size());
+  const Allocation there = Must(allocator.Allocate(size));
+  absl::Duration begin = runtime_->Now();
+  const uint64_t before = Calls("cuMemcpyHtoDAsync_v2");
+  ASSERT_OK(stream.CopyToDevice(there.pointer(), host.data(), size));
+  // 100 MB at 1 GB/s, less the 10 ms that may be saved up and the last piece.
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(runtime_->Now() - begin), 90, 11);
+  EXPECT_GE(Calls("cuMemcpyHtoDAsync_v2") - before, 12u);  // pieces of at most 8 MiB
+  EXPECT_LE(Calls("cuMemcpyHtoDAsync_v2") - before, 25u);  // and at least 4
+  EXPECT_EQ(Must(device.stats()).h2d.bytes, size);
+  EXPECT_GT(Must(device.stats()).h2d.throttled, absl::Milliseconds(50));
+  // The other direction is not limited, and goes in one piece.
+  begin = runtime_->Now();
+  ASSERT_OK(stream.CopyToHost(host.data(), there.pointer(), size));
+  EXPECT_LT(runtime_->Now() - begin, absl::Milliseconds(12));
+  EXPECT_EQ(Calls("cuMemcpyDtoHAsync_v2"), 1u);
+}
+
+TEST_F(StreamTest, EventsOrderStreams) {
+  const VirtualDevice device = MakeDevice("a", "");
+  const Stream first = Must(Stream::Create(device)), second = Must(Stream::Create(device));
+  const Event begin = Must(Event::Create(device, true)), end = Must(Event::Create(device, true));
+  ASSERT_OK(first.Record(begin));
+  ASSERT_OK(Spin(first, absl::Milliseconds(3)));
+  ASSERT_OK(first.Record(end));
+  EXPECT_FALSE(Must(end.Done()));
+  ASSERT_OK(second.Wait(end));
+  ASSERT_OK(second.Synchronize());
+  EXPECT_TRUE(Must(end.Done()));
+  ASSERT_OK(end.Synchronize());
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(Must(end.Since(begin))), 3, 0.1);
+}
+
+TEST_F(StreamTest, WhileCapturingNothingIsHeldOrChargedOrMarked) {
+  const VirtualDevice device = MakeDevice("a", "cap=1%");
+  const Stream stream = Must(Stream::Create(device));
+  const absl::Duration start = runtime_->Now();
+  ASSERT_OK(stream.BeginCapture());
+  const uint64_t records = Calls("cuEventRecord");
+  for (int i = 0; i < 50; ++i) ASSERT_OK(Spin(stream, absl::Milliseconds(10)));
+  EXPECT_EQ(Calls("cuEventRecord"), records);
+  const Graph graph = Must(stream.EndCapture());
+  EXPECT_LT(runtime_->Now() - start, absl::Milliseconds(5));
+  EXPECT_EQ(Must(device.stats()).compute.launches, 0u);
+  // The graph is charged when it runs, as one command.
+  ASSERT_OK(device.Resize("cap=100%"));
+  ASSERT_OK(stream.LaunchGraph(graph));
+  ASSERT_OK(stream.Synchronize());
+  runtime_->SleepFor(absl::Milliseconds(5));
+  const VirtualDeviceStats stats = Must(device.stats());
+  EXPECT_EQ(stats.compute.launches, 1u);
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(stats.compute.measured), 500, 10);
+}
+
+TEST_F(StreamTest, ACaptureThatSpreadsThroughAnEventIsSeen) {
+  const VirtualDevice device = MakeDevice("a", "");
+  const Stream first = Must(Stream::Create(device)), second = Must(Stream::Create(device));
+  const Event fork = Must(Event::Create(device)), join = Must(Event::Create(device));
+  ASSERT_OK(first.BeginCapture());
+  ASSERT_OK(first.Record(fork));
+  ASSERT_OK(second.Wait(fork));
+  ASSERT_OK(Spin(second, absl::Microseconds(10)));  // into the graph
+  ASSERT_OK(second.Record(join));
+  ASSERT_OK(first.Wait(join));
+  const Graph graph = Must(first.EndCapture());
+  EXPECT_EQ(Must(device.stats()).compute.launches, 0u);
+  ASSERT_OK(first.LaunchGraph(graph));
+  ASSERT_OK(first.Synchronize());
+  EXPECT_EQ(Must(device.stats()).compute.launches, 1u);
+}
+
+TEST_F(StreamTest, ABrokenCaptureLeavesTheStreamUsable) {
+  const VirtualDevice device = MakeDevice("a", "");
+  const Stream stream = Must(Stream::Create(device));
+  EXPECT_FALSE(stream.EndCapture().ok());
+  ASSERT_OK(stream.BeginCapture());
+  EXPECT_FALSE(stream.BeginCapture().ok());
+  EXPECT_FALSE(stream.Synchronize().ok());  // illegal while capturing
+  static_cast<void>(stream.EndCapture());
+  EXPECT_OK(Spin(stream, absl::Microseconds(10)));
+  EXPECT_OK(stream.Synchronize());
+  EXPECT_EQ(Must(device.stats()).compute.launches, 1u);
+}
+
+TEST_F(StreamTest, AForeignStreamIsAdoptedAndLeftAlive) {
+  const VirtualDevice a = MakeDevice("a", ""), b = MakeDevice("b", "");
+  auto* create = runtime_->Symbol<int(CUstream_st**, unsigned)>("cuStreamCreate");
+  auto* query = runtime_->Symbol<int(CUstream_st*)>("cuStreamQuery");
+  CUstream_st* native = nullptr;
+  ASSERT_EQ(create(&native, 1), 0);
+  {
+    const Stream stream = Must(Stream::Bind(a, native));
+    EXPECT_EQ(Stream::Bind(b, native).status().code(), absl::StatusCode::kAlreadyExists);
+    ASSERT_OK(Spin(stream, absl::Microseconds(10)));
+    ASSERT_OK(stream.Synchronize());
+    EXPECT_EQ(Must(a.stats()).compute.launches, 1u);
+  }
+  EXPECT_EQ(query(native), 0);  // still there
+  const Stream again = Must(Stream::Bind(b, native));
+  EXPECT_OK(Spin(again, absl::Microseconds(10)));
+}
+
+TEST_F(StreamTest, TheLegacyStreamIsGatedToo) {
+  const VirtualDevice device = MakeDevice("a", "");
+  const Stream legacy = Must(Stream::Bind(device, nullptr));
+  ASSERT_OK(Spin(legacy, absl::Microseconds(10)));
+  ASSERT_OK(legacy.Synchronize());
+  EXPECT_EQ(Must(device.stats()).compute.launches, 1u);
+}
+
+TEST_F(StreamTest, CooperativeLaunchesRun) {
+  const VirtualDevice device = MakeDevice("a", "");
+  const Stream stream = Must(Stream::Create(device));
+  ASSERT_OK(stream.LaunchCooperative(spin_, Whole(), uint64_t{10'000}));
+  ASSERT_OK(stream.Synchronize());
+  EXPECT_EQ(Must(device.stats()).compute.launches, 1u);
+}
+
+TEST_F(StreamTest, AThreadWithAnotherContextGetsItBack) {
+  const VirtualDevice device = MakeDevice("a", "memory=1GiB");
+  const Stream stream = Must(Stream::Create(device));
+  auto* create = runtime_->Symbol<int(CUctx_st**, unsigned, int)>("cuCtxCreate_v2");
+  auto* current = runtime_->Symbol<int(CUctx_st**)>("cuCtxGetCurrent");
+  auto* destroy = runtime_->Symbol<int(CUctx_st*)>("cuCtxDestroy_v2");
+  CUctx_st *own = nullptr, *now = nullptr;
+  ASSERT_EQ(create(&own, 0, 1), 0);  // on the other GPU, and current
+  EXPECT_OK(Spin(stream, absl::Microseconds(10)));
+  EXPECT_OK(stream.Synchronize());
+  EXPECT_OK(Must(Allocator::Create(device)).Allocate(MiB(1)).status());
+  ASSERT_EQ(current(&now), 0);
+  EXPECT_EQ(now, own);
+  EXPECT_EQ(destroy(own), 0);
+}
+
+TEST_F(StreamTest, YieldingGivesBackAndGoesOn) {
+  const VirtualDevice device = MakeDevice("a", "");
+  const Stream stream = Must(Stream::Create(device));
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_OK(Spin(stream, absl::Microseconds(10)));
+    ASSERT_OK(stream.Yield());
+  }
+  ASSERT_OK(stream.Synchronize());
+  EXPECT_EQ(Must(device.stats()).compute.launches, 10u);
+}
+
+TEST_F(StreamTest, SharesFollowWeights) {
+  // Two backlogged tenants, 3:1, with kernels of different length.
+  const VirtualDevice a = MakeDevice("a", "weight=3"), b = MakeDevice("b", "weight=1");
+  const Stream on_a = Must(Stream::Create(a)), on_b = Must(Stream::Create(b));
+  ASSERT_EQ(account_(Must(on_a.native()), 1), 0);
+  ASSERT_EQ(account_(Must(on_b.native()), 2), 0);
+  const absl::Duration end = runtime_->Now() + absl::Milliseconds(400);
+  const auto work = [&](const Stream& stream, absl::Duration cost) {
+    return [&, cost] {
+      while (runtime_->Now() < end) ASSERT_OK(Spin(stream, cost));
+      ASSERT_OK(stream.Synchronize());
+    };
+  };
+  {
+    Thread first = Must(runtime_->StartThread("a", work(on_a, absl::Microseconds(14))));
+    Thread second = Must(runtime_->StartThread("b", work(on_b, absl::Microseconds(200))));
+  }
+  gpushare_sim_truth truth_a, truth_b;
+  ASSERT_EQ(truth_(0, 1, &truth_a), 0);
+  ASSERT_EQ(truth_(0, 2, &truth_b), 0);
+  // Over 0.4 s from a cold start: 2 percentage points.
+  EXPECT_NEAR(truth_a.used_ns / (truth_a.used_ns + truth_b.used_ns), 0.75, 0.02);
+}
+
+}  // namespace
+}  // namespace gpushare

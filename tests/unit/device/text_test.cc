@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/text.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <string>
+
+namespace gpushare::device {
+namespace {
+
+TEST(Text, BytesAreExact) {
+  EXPECT_EQ(*ParseBytes("8GiB"), uint64_t{8} << 30);
+  EXPECT_EQ(*ParseBytes(" 1.5 GB "), 1'500'000'000u);
+  EXPECT_EQ(*ParseBytes("0.5KiB"), 512u);
+  EXPECT_EQ(*ParseBytes("18446744073709551615"), UINT64_MAX);
+  EXPECT_EQ(*ParseBytes("007B"), 7u);
+}
+
+TEST(Text, BytesRefuseWhatIsNotAWholeNumber) {
+  for (const char* text :
+       {"", " ", "-1", "+1", "1e9", "0x10", "1.5B", "0.3KiB", ".", "GiB", "1 G iB",
+        "18446744073709551616", "99999999999999999999TiB", "16777216TiB", "1gib",
+        "0.0000000000000000001KiB", "NaN", "inf", "1\xff"}) {
+    EXPECT_FALSE(ParseBytes(text).ok()) << text;
+  }
+}
+
+TEST(Text, BytesRoundTrip) {
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 10000; ++i) {
+    const uint64_t bytes = random() >> (random() % 64);
+    EXPECT_EQ(*ParseBytes(FormatBytes(bytes)), bytes);
+    EXPECT_EQ(*ParseBandwidth(FormatBandwidth(bytes)), bytes);
+  }
+  EXPECT_EQ(FormatBytes(uint64_t{8} << 30), "8GiB");
+  EXPECT_EQ(FormatBandwidth(4'000'000'000), "4GB/s");
+}
+
+TEST(Text, SharesRoundTripToTheBit) {
+  std::mt19937_64 random(2);
+  std::uniform_real_distribution<double> uniform(0, 1);
+  for (int i = 0; i < 10000; ++i) {
+    const double share = uniform(random) * std::pow(10, -static_cast<double>(random() % 4));
+    EXPECT_EQ(*ParseShare(FormatShare(share)), share) << FormatShare(share);
+    EXPECT_EQ(*ParseNumber(FormatNumber(share * 1e5)), share * 1e5);
+  }
+  EXPECT_EQ(*ParseShare("30%"), 0.3);
+  EXPECT_EQ(*ParseShare("33.3 %"), 0.333);
+  EXPECT_EQ(FormatShare(0.3), "30%");
+  EXPECT_EQ(FormatShare(1), "100%");
+  EXPECT_EQ(FormatShare(0.00015), "0.015%");
+}
+
+TEST(Text, SharesNeedAPercentSign) {
+  for (const char* text : {"0.3", "30", "%", "30%%", "-1%", "1e1%", "nan%"}) {
+    EXPECT_FALSE(ParseShare(text).ok()) << text;
+  }
+  // Far out of a double's range: too large is refused, too small is 0.
+  EXPECT_FALSE(ParseShare(std::string(400, '9') + "%").ok());
+  EXPECT_EQ(*ParseShare("0." + std::string(400, '0') + "1%"), 0);
+}
+
+TEST(Text, DurationsRoundTrip) {
+  EXPECT_EQ(*ParseDuration("20ms"), Millis(20));
+  EXPECT_EQ(*ParseDuration("1.5us"), Nanos(1500));
+  EXPECT_FALSE(ParseDuration("20").ok());
+  EXPECT_FALSE(ParseDuration("1.5ns").ok());
+  EXPECT_FALSE(ParseDuration("9223372036854775808ns").ok());
+  for (int64_t ns : {0ll, 1ll, 1000ll, 1001ll, 20'000'000ll, 10'000'000'000ll}) {
+    EXPECT_EQ(*ParseDuration(FormatDuration(Nanos(ns))), Nanos(ns));
+  }
+}
+
+TEST(Text, Utf8) {
+  EXPECT_TRUE(IsUtf8("tenant"));
+  EXPECT_TRUE(IsUtf8("\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"));
+  for (const char* text :
+       {"\xff", "\xc3", "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82"}) {
+    EXPECT_FALSE(IsUtf8(text)) << text;
+  }
+}
+
+TEST(Text, QuotedIsShortAndPrintable) {
+  EXPECT_EQ(Quoted("a\nb\xff"), "'a?b?'");
+  EXPECT_LT(Quoted(std::string(1 << 20, 'x')).size(), 64u);
+}
+
+}  // namespace
+}  // namespace gpushare::device
