@@ -172,7 +172,8 @@ class DemoOptions(unittest.TestCase):
         self.expect(run("demo", "--gpu", "sim", "--seconds", "nan"), 2, "seconds")
         self.expect(run("demo", "--gpu", "sim", "--seconds", "1e9"), 2, "seconds")
         self.expect(run("demo", "--gpu", "paper"), 2, "gpu")
-        self.expect(demo("--seed", "-1"), 2, "seed")
+        for seed in ("-1", "9223372036854775808", "abc", ""):
+            self.expect(demo("--seed", seed), 2, "seed")
         self.expect(demo(*["--trace", "x"] * 5), 2, "trace")
         self.expect(run(), 2)
 

@@ -3,7 +3,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <map>
+#include <system_error>
 
 #include "gpushare/spec.h"
 
@@ -55,7 +57,18 @@ void AddDemoOptions(CLI::App* app, DemoOptions* options) {
   app->add_option("--load", options->load, "load of the service, part of the device")
       ->capture_default_str()
       ->check(Within(0.01, 0.9, "0.01 to 0.9"));
-  app->add_option("--seed", options->seed, "seed of the arrivals")->capture_default_str();
+  app->add_option("--seed", options->seed, "seed of the arrivals")
+      ->capture_default_str()
+      ->check(CLI::Validator(
+          [](const std::string& text) -> std::string {
+            // The conversion that follows would wrap negative numbers around and cut large ones.
+            int64_t seed = 0;
+            const char* const end = text.data() + text.size();
+            const auto [stop, error] = std::from_chars(text.data(), end, seed);
+            if (error == std::errc() && stop == end && seed >= 0) return "";
+            return "'" + text.substr(0, 40) + "' given, 0 to 9223372036854775807 allowed";
+          },
+          "0 to 2^63-1"));
   app->add_option("--json", options->json_path, "write all figures there")->type_name("OUT");
   app->add_option("--plot", options->plot_path, "write the plot of shares over time there, as SVG")
       ->type_name("OUT");
