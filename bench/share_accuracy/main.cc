@@ -234,11 +234,11 @@ std::vector<Case> Cases(const Traces& t, bool real) {
   cases.push_back(Shares("sync 75:25 mid/1ms", serial({{"mid", 75}, {"1ms", 25}}, Mode::kSync), 1.5, 0, 98, 0));
   cases.push_back(Shares("graphs 75:25 14us/1ms", Mix(t, {{"14us", 75}, {"1ms", 25}}, Mode::kGraph, false), 1, 0, 99, 0));
   {
-    std::vector<Part> two = {{"small", 70}, {"wide", 30}};
+    std::vector<Part> two = {{"small", 40}, {"wide", 60}};
     std::vector<Part> three = {{"small", 50}, {"wide", 30}, {"half", 20}};
     std::vector<Part> many;
     for (int i = 0; i < 16; ++i) many.push_back({i % 3 == 0 ? "small" : i % 3 == 1 ? "wide" : "half", 1});
-    cases.push_back(Shares("overlap 70:30 small/wide", Mix(t, two, Mode::kBacklog, true), 2.5, 0, 99, 85));
+    cases.push_back(Shares("overlap 40:60 small/wide", Mix(t, two, Mode::kBacklog, true), 2.5, 0, 99, 85));
     cases.push_back(Shares("overlap 50:30:20", Mix(t, three, Mode::kBacklog, true), 2.5, 0, 99, 85));
     cases.push_back(Shares("overlap 16 equal", Mix(t, many, Mode::kBacklog, true), 3.5, 0, 99, 85));
   }

@@ -129,23 +129,26 @@ void Engine::Impl::TakeCredit(TenantState& tenant, Time now) {
   arbiter.Return(tenant.id, tenant.phase, Nanos(taken), now);
 }
 
-void Engine::Impl::Revoke(sched::Band band, Time now) {
-  for (TenantState* tenant : open_tenants) {
-    if (tenant->options.limits.band > band) TakeCredit(*tenant, now);
-  }
-}
-
 void Engine::Impl::RunArbiter(Time now, const TenantState* self, WakeList& wakes) {
   grants.clear();
   next_run = arbiter.Run(now, grants);
   for (const sched::Grant& grant : grants) {
     TenantState& tenant = *tenants[grant.tenant];
     GiveCredit(tenant, grant.amount, grant.phase, now);
-    // The arbiter lets high priority through at once, and everybody below loses what was granted.
-    if (tenant.options.limits.band == sched::Band::kHigh) Revoke(sched::Band::kHigh, now);
+    tenant.on_floor = grant.on_floor;
     tenant.page.wake.fetch_add(1, std::memory_order_release);
     if (&tenant != self || tenant.waiters > 1) wakes.push_back(&tenant.page.wake);
   }
+  // A higher band began, or somebody waits for the device to drain: what was granted and not launched
+  // comes back at once, and with it perhaps the turn of whoever waits.
+  bool took = false;
+  for (TenantState* tenant : open_tenants) {
+    if (tenant->on_floor || !arbiter.Closed(tenant->options.limits.band, now)) continue;
+    if (TenantPage::CreditOf(tenant->page.credit.load(std::memory_order_relaxed)) == 0) continue;
+    TakeCredit(*tenant, now);
+    took = true;
+  }
+  if (took) RunArbiter(now, self, wakes);
 }
 
 void Engine::Impl::WakeAll(const WakeList& wakes) {

@@ -72,6 +72,7 @@ struct TenantState {
   uint64_t last_word = 0;
   int waiters = 0;
   int unknown_in_flight = 0;  // commands of guessed cost not measured yet
+  bool on_floor = false;  // its last grant stands although its band is closed
   bool suspended = false, removed = false;
   std::array<CopyLimit, 2> copies;
   GateStats stats;
@@ -164,8 +165,6 @@ struct Engine::Impl {
   void GiveCredit(TenantState& tenant, Nanos amount, sched::Phase phase, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void TakeCredit(TenantState& tenant, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // Takes back the open grants of all bands below `band`.
-  void Revoke(sched::Band band, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Runs the arbiter and hands out what it grants; appends whom to wake after unlocking. The calling
   // thread is one of `self`'s waiters, or `self` is null.
   void RunArbiter(Time now, const TenantState* self, WakeList& wakes)

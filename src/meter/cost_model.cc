@@ -11,6 +11,7 @@ constexpr uint32_t kProbes = 16;
 constexpr float kSharedRate = 0.5f;
 constexpr float kRate = 0.2f;
 constexpr float kLeastCostNs = 100;
+constexpr float kGreatestCostNs = 60e9f;
 
 }  // namespace
 
@@ -71,9 +72,10 @@ void CostModel::LearnOne(Entry& entry, float sample, float rate, bool alone) {
   }
 }
 
-void CostModel::Learn(uint32_t index, float ratio, float share, bool alone) {
+void CostModel::Learn(uint32_t index, float predicted_ns, float ratio, float share, bool alone) {
   Entry& entry = entries_[index];
-  const float sample = cost_ns(index) * std::clamp(ratio, 0.25f, 4.0f);
+  const float sample =
+      std::min(predicted_ns * std::clamp(ratio, 0.25f, 4.0f), kGreatestCostNs);
   const float rate = kRate * share * (alone ? 1.0f : kSharedRate);
   if (index != kCatchAll) {
     LearnOne(entry, sample, rate, alone);

@@ -3,7 +3,7 @@
 //
 //   CostModel::Prediction p = costs.Predict(KernelKey(...), stream_context, footprint);
 //   ... the commands run, the replay measures the batch they were in ...
-//   costs.Learn(p.entry, /*ratio=*/measured / predicted, /*weight=*/1.0, /*alone=*/true);
+//   costs.Learn(p.entry, p.cost_ns, /*ratio=*/measured / predicted, /*share=*/1.0, /*alone=*/true);
 //
 // The key is what identifies a command (function, grid, block, shared memory; a graph's executable).
 // Networks launch the same sequence over and over and the same kernel does different work at different
@@ -47,9 +47,10 @@ class CostModel {
     return PredictSlow(key, id, footprint);
   }
 
-  // The commands of a measured batch: `ratio` = measured ÷ predicted of the batch, `share` = this
+  // A command of a measured batch: `predicted_ns` is what the batch was predicted with (others may have
+  // taught the entry since: its cost now is not what the ratio refers to), `ratio` = measured ÷ predicted of the batch, `share` = this
   // command's part of the batch's prediction (0, 1]. What ran alone teaches more than what did not.
-  void Learn(uint32_t entry, float ratio, float share, bool alone);
+  void Learn(uint32_t entry, float predicted_ns, float ratio, float share, bool alone);
 
   float cost_ns(uint32_t entry) const;
   float footprint(uint32_t entry) const {

@@ -48,6 +48,7 @@ struct Grant {
   TenantId tenant;
   Nanos amount;
   Phase phase;
+  bool on_floor = false;  // paid from low_band_floor: it stands although the band is closed
 };
 
 struct ArbiterOptions {

@@ -350,7 +350,7 @@ Grant State::Admit(const Choice& choice) {
     if (gated(t)) ++gated_commands;
   }
   File(id);
-  return Grant{id, amount, choice.phase};
+  return Grant{id, amount, choice.phase, choice.on_floor};
 }
 
 }  // namespace gpushare::sched

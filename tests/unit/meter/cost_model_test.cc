@@ -21,7 +21,7 @@ TEST(CostModel, LearnsWhatWasMeasured) {
   auto costs = std::make_unique<CostModel>(Micros(20));
   for (int i = 0; i < 10; ++i) {
     const CostModel::Prediction p = costs->Predict(1, 7, 0.5);
-    costs->Learn(p.entry, 50'000 / p.cost_ns, 1, true);
+    costs->Learn(p.entry, p.cost_ns, 50'000 / p.cost_ns, 1, true);
   }
   const CostModel::Prediction p = costs->Predict(1, 7, 0.5);
   EXPECT_TRUE(p.known);
@@ -33,14 +33,14 @@ TEST(CostModel, ANewContextStartsFromWhatTheKeyCostsElsewhere) {
   auto costs = std::make_unique<CostModel>(Micros(20));
   for (int i = 0; i < 10; ++i) {
     const CostModel::Prediction p = costs->Predict(1, 7, 1);
-    costs->Learn(p.entry, 50'000 / p.cost_ns, 1, true);
+    costs->Learn(p.entry, p.cost_ns, 50'000 / p.cost_ns, 1, true);
   }
   const CostModel::Prediction p = costs->Predict(1, 8, 1);
   EXPECT_TRUE(p.known);
   EXPECT_NEAR(p.cost_ns, 50'000, 500);
   for (int i = 0; i < 20; ++i) {
     const CostModel::Prediction q = costs->Predict(1, 8, 1);
-    costs->Learn(q.entry, 90'000 / q.cost_ns, 1, true);
+    costs->Learn(q.entry, q.cost_ns, 90'000 / q.cost_ns, 1, true);
   }
   EXPECT_NEAR(costs->Predict(1, 8, 1).cost_ns, 90'000, 2'000);
   EXPECT_NEAR(costs->Predict(1, 7, 1).cost_ns, 50'000, 500);  // the other context is not touched
@@ -50,13 +50,22 @@ TEST(CostModel, OneOddMeasurementIsBoundedAndForgotten) {
   auto costs = std::make_unique<CostModel>(Micros(20));
   auto learn = [&](float cost) {
     const CostModel::Prediction p = costs->Predict(1, 0, 1);
-    costs->Learn(p.entry, cost / p.cost_ns, 1, true);
+    costs->Learn(p.entry, p.cost_ns, cost / p.cost_ns, 1, true);
   };
   for (int i = 0; i < 50; ++i) learn(10'000);
   learn(10'000'000);  // a module loaded lazily
   EXPECT_LE(costs->Predict(1, 0, 1).cost_ns, 10'000 * 1.61f);
   for (int i = 0; i < 30; ++i) learn(10'000);
   EXPECT_NEAR(costs->Predict(1, 0, 1).cost_ns, 10'000, 100);
+}
+
+// Many commands of one key are in flight with the same old prediction: each of them teaches the same cost,
+// not a multiple of what the one before has just taught.
+TEST(CostModel, BatchesPredictedAlikeTeachAlike) {
+  auto costs = std::make_unique<CostModel>(Micros(20));
+  const CostModel::Prediction p = costs->Predict(1, 0, 1);
+  for (int i = 0; i < 30; ++i) costs->Learn(p.entry, p.cost_ns, 3, 1, true);
+  EXPECT_NEAR(costs->Predict(1, 0, 1).cost_ns, 60'000, 100);
 }
 
 TEST(CostModel, AFullTableSharesTheCatchAll) {
@@ -67,7 +76,7 @@ TEST(CostModel, AFullTableSharesTheCatchAll) {
   EXPECT_LE(costs->used(), CostModel::kEntries);
   const CostModel::Prediction p = costs->Predict(1 << 30, 0, 1);
   EXPECT_EQ(p.entry, CostModel::kCatchAll);
-  costs->Learn(p.entry, 2, 1, true);  // moves the mean, breaks nothing
+  costs->Learn(p.entry, p.cost_ns, 2, 1, true);  // moves the mean, breaks nothing
   EXPECT_GT(costs->Predict(1 << 30, 0, 1).cost_ns, 20'000);
 }
 
