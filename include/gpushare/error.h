@@ -32,7 +32,7 @@ struct ErrorDetail {
   uint64_t left = 0;
   uint64_t total = 0;
 
-  // The detail of a status that a call of gpushare returned; nothing for other statuses and for OK.
+  // The detail of a status; nothing when neither a limit nor the driver refused.
   static std::optional<ErrorDetail> Of(const absl::Status& status);
 };
 
@@ -46,7 +46,8 @@ inline absl::Status ToStatus(gpushare_status code) {
   absl::Status status(static_cast<absl::StatusCode>(code), gpushare_last_message());
   gpushare_error_detail detail = {};
   detail.struct_size = sizeof(detail);
-  if (gpushare_last_detail(&detail) == GPUSHARE_OK) {
+  if (gpushare_last_detail(&detail) == GPUSHARE_OK &&
+      (detail.driver_result != 0 || detail.limit[0] != '\0')) {
     std::string text = std::to_string(detail.driver_result);
     for (uint64_t number : {detail.asked, detail.left, detail.total}) {
       text += ' ' + std::to_string(number);

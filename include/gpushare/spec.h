@@ -1,4 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 What a virtual device is to have; validated as a whole, with
+// SPDX-License-Identifier: Apache-2.0
+// What a virtual device is to have; validated as a whole, with
 // one text form everywhere (C++, C, command line, environment).
 //
 //   absl::StatusOr<VirtualDeviceSpec> spec =

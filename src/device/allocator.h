@@ -1,4 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 How a virtual device's memory is taken, behind
+// SPDX-License-Identifier: Apache-2.0
+// How a virtual device's memory is taken, behind
 // gpushare_allocator: a strategy, and what to do over the quota.
 #ifndef GPUSHARE_DEVICE_ALLOCATOR_H_
 #define GPUSHARE_DEVICE_ALLOCATOR_H_

@@ -1,4 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 What every function of the C ABI does at its door: handles
+// SPDX-License-Identifier: Apache-2.0
+// What every function of the C ABI does at its door: handles
 // and structs are checked, errors are kept for the thread, and no exception leaves.
 //
 //   gpushare_status gpushare_vdev_suspend(gpushare_vdev vdev) {

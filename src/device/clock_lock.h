@@ -1,4 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 A lock that may be held across calls of the driver: who waits
+// SPDX-License-Identifier: Apache-2.0
+// A lock that may be held across calls of the driver: who waits
 // for it does so through the clock, so that on the virtual clock the turn goes on. For the rare and
 // long: opening a GPU.
 //

@@ -1,4 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 How much of the device one launch can hold: ceil(blocks /
+// SPDX-License-Identifier: Apache-2.0
+// How much of the device one launch can hold: ceil(blocks /
 // blocks per SM) / SMs, and a cache of it.
 //
 //   FootprintCache cache;

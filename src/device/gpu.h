@@ -1,4 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 One GPU of a runtime: its primary context, its engine, its
+// SPDX-License-Identifier: Apache-2.0
+// One GPU of a runtime: its primary context, its engine, its
 // memory books, and who is bound to what.
 //
 // All that is opened of a GPU in one runtime is this one object. Virtual devices hold it; it knows

@@ -1,4 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 The handles of the C ABI: words that name objects without
+// SPDX-License-Identifier: Apache-2.0
+// The handles of the C ABI: words that name objects without
 // being their address, so that a destroyed handle is recognised and never followed.
 //
 //   gpushare_stream handle = Handles::Add<gpushare_stream>(stream);       // shared_ptr<Stream>

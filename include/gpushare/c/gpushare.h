@@ -216,7 +216,7 @@ typedef struct gpushare_scheduler_options {
   uint32_t struct_size;
   int32_t min_commands;    /* commands always let through; default 4, 8 for throughput */
   int64_t window_ns;       /* device time that may be outstanding; 200 us */
-  int64_t grant_ns;        /* longest grant while tenants contend; 12 us */
+  int64_t grant_ns;        /* longest grant while tenants contend; 100 us */
   int64_t anticipation_ns; /* how long a tenant's next launch is waited for; 15 us */
   int64_t spin_ns;         /* a held thread stays on its processor so long; 200 us */
   double idle_budget;      /* part of the time that may be idled on purpose; 0.005 */

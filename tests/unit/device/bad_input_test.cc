@@ -1,4 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 What must not crash: null, destroyed and wrong handles, null
+// SPDX-License-Identifier: Apache-2.0
+// What must not crash: null, destroyed and wrong handles, null
 // pointers, broken code, double frees, foreign pointers.
 #include <functional>
 #include <thread>

@@ -1,4 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 Streams: launches, copies, order, capture. How shares come
+// SPDX-License-Identifier: Apache-2.0
+// Streams: launches, copies, order, capture. How shares come
 // out is asserted in bench/share_accuracy.
 #include <numeric>
 
