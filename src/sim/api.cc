@@ -111,6 +111,23 @@ CUresult WaitForStream(Stream* stream, const char* doing) {
   return WaitFor(stream->tail, stream->context, doing);
 }
 
+CUresult WaitForContext(Context* context, Streams which, const char* doing) {
+  std::vector<Eligible> last;
+  const auto add = [&](const Stream* stream) {
+    if (stream->tail != nullptr) last.push_back({stream->tail, stream->tail->generation});
+  };
+  add(context->legacy.get());
+  for (const Stream* stream : context->streams) {
+    if (which == Streams::kAll || !stream->non_blocking) add(stream);
+  }
+  for (const Eligible& one : last) {
+    if (one.command->generation != one.generation) continue;
+    const CUresult result = WaitFor(one.command, context, doing);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  return static_cast<CUresult>(context->lost);
+}
+
 CUresult WaitForSpace(Stream** stream) {
   State& s = state();
   const uint64_t handle = (*stream)->handle;

@@ -99,6 +99,9 @@ inline Event* FindEvent(CUevent handle) { return state().events.Find(handle); }
 CUresult WaitFor(Command* command, Context* context, const char* doing);
 // Waits until what is in the stream now has completed.
 CUresult WaitForStream(Stream* stream, const char* doing);
+// Waits until what is in the streams of the context now has completed; later work does not count.
+enum class Streams : uint8_t { kAll, kBlocking };
+CUresult WaitForContext(Context* context, Streams streams, const char* doing);
 // Waits while the stream holds as many commands as it takes; false: it was destroyed meanwhile.
 inline bool HasSpace(const Stream* stream) {
   return stream->queued < state().config.queue_depth;

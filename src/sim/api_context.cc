@@ -43,20 +43,9 @@ CUresult Pop(CUcontext* handle) {
 }
 
 CUresult Synchronize(const ThreadContext& thread, Context* context) {
-  State& s = state();
-  CUresult result = CheckUnsafe(thread);
+  const CUresult result = CheckUnsafe(thread);
   if (result != CUDA_SUCCESS) return result;
-  const uint64_t handle = context->handle;
-  for (;;) {
-    Stream* busy = context->legacy->tail != nullptr ? context->legacy.get() : nullptr;
-    for (Stream* stream : context->streams) {
-      if (stream->tail != nullptr) busy = stream;
-    }
-    if (busy == nullptr) return static_cast<CUresult>(context->lost);
-    result = WaitForStream(busy, "cuCtxSynchronize");
-    if (result != CUDA_SUCCESS) return result;
-    if (s.contexts.Find(handle) != context) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-  }
+  return WaitForContext(context, Streams::kAll, "cuCtxSynchronize");
 }
 
 CUresult RetainPrimary(CUcontext* handle, CUdevice dev) {

@@ -25,24 +25,7 @@ CUresult Allocate(const ThreadContext& thread, CUdeviceptr* pointer, size_t byte
 
 // Freeing waits for the work that the context has now, as the driver's does.
 CUresult Drain(Context* context) {
-  State& s = state();
-  const uint64_t handle = context->handle;
-  // Streams by id: one may go while we wait.
-  uint64_t after = 0;
-  for (;;) {
-    Stream* next = nullptr;
-    const auto consider = [&](Stream* stream) {
-      if (stream->tail == nullptr || stream->id <= after) return;
-      if (next == nullptr || stream->id < next->id) next = stream;
-    };
-    consider(context->legacy.get());
-    for (Stream* stream : context->streams) consider(stream);
-    if (next == nullptr) return CUDA_SUCCESS;
-    after = next->id;
-    const CUresult result = WaitForStream(next, "cuMemFree");
-    if (result != CUDA_SUCCESS) return result;
-    if (s.contexts.Find(handle) != context) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-  }
+  return WaitForContext(context, Streams::kAll, "the work before a free");
 }
 
 CUresult Free(const ThreadContext& thread, CUdeviceptr pointer) {

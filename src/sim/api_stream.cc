@@ -73,13 +73,8 @@ CUresult Synchronize(const ThreadContext& thread, CUstream handle, NullStream nu
     if (result != CUDA_SUCCESS) return result;
   }
   if (stream->legacy) {
-    // An empty command at its end completes when all blocking streams have come so far.
-    Command* const command = NewCommand(stream, CommandType::kEmpty);
-    command->earliest = 0;
-    const uint32_t generation = command->generation;
-    Submit(stream, command);
-    if (command->generation != generation) return CUDA_SUCCESS;
-    return WaitFor(command, stream->context, "cuStreamSynchronize");
+    // It stands for every blocking stream too.
+    return WaitForContext(stream->context, Streams::kBlocking, "cuStreamSynchronize");
   }
   return WaitForStream(stream, "cuStreamSynchronize");
 }

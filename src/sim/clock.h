@@ -62,7 +62,7 @@ struct Thread {
   bool registered = false;  // by thread_enter
   std::atomic<bool> external{false};  // inside external_begin/end
   bool internal = false;    // the simulator's own
-  bool idle = false;        // an internal thread without work: waits for nothing
+  std::atomic<bool> idle{false};  // an internal thread without work: waits for nothing
   bool pinned = false;
   uint64_t announced = 0;
   char name[48] = "";

@@ -4,6 +4,7 @@
 #ifndef GPUSHARE_SIM_STATE_H_
 #define GPUSHARE_SIM_STATE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -46,7 +47,7 @@ struct State {
 
   Config config;
   std::string config_text;      // by gpushare_sim_configure
-  bool configured = false;      // config holds environment and config_text
+  std::atomic<bool> configured{false};  // config holds environment and config_text
   bool initialized = false;     // by cuInit
   Clock clock;
   Timeline timeline;

@@ -64,6 +64,7 @@ void DeleteIfDone(Stream* stream) {
   if (!stream->destroyed || stream->head != nullptr) return;
   std::vector<Stream*>& streams = stream->context->streams;
   streams.erase(std::find(streams.begin(), streams.end(), stream));
+  state().clock.WakeAll(stream->space, 0);  // they will find it gone
   delete stream;
 }
 
@@ -176,8 +177,8 @@ void Settle() {
   for (;;) {
     // Starting one may add others.
     for (size_t i = 0; i < s.eligible.size(); ++i) {
-      const Eligible next = s.eligible[i];
-      if (next.command->generation == next.generation) Start(next.command);
+      Command* const command = s.eligible[i].command;
+      if (command->generation == s.eligible[i].generation) Start(command);
     }
     s.eligible.clear();
     for (const auto& device : s.devices) {
@@ -192,16 +193,19 @@ void RunDueEvents() {
   State& s = state();
   const uint64_t now = s.clock.now();
   while (s.timeline.next() <= now) {
-    const TimelineEvent event = s.timeline.Pop();
-    Command* const command = event.command;
-    if (command->generation != event.generation) continue;
-    switch (event.due) {
+    Command* const command = s.timeline.top().command;
+    const bool stale = command->generation != s.timeline.top().generation;
+    const Due due = s.timeline.top().due;
+    const uint32_t count = s.timeline.top().count;
+    s.timeline.Pop();
+    if (stale) continue;
+    switch (due) {
       case Due::kStart:
         command->due_set = false;
         Start(command);
         break;
       case Due::kGroups:
-        if (command->stream->device->FinishGroups(command, event.count, now)) Complete(command);
+        if (command->stream->device->FinishGroups(command, count, now)) Complete(command);
         break;
       case Due::kDone:
         if (command->type != CommandType::kRecord) {

@@ -31,25 +31,35 @@ class Timeline {
   bool empty() const { return heap_.empty(); }
   uint64_t next() const { return heap_.empty() ? kForever : heap_[0].at; }
 
+  // Fields are written where they stay, and read one by one: copying an event that was just written
+  // costs more than everything else that is done to it.
   void Push(uint64_t at, Command* command, Due due, uint32_t count) {
-    TimelineEvent event{at, ++seq_, command, command->generation, due, count};
     size_t i = heap_.size();
-    heap_.push_back(event);
+    TimelineEvent& added = heap_.emplace_back();
+    added.at = at;
+    added.seq = ++seq_;
+    added.command = command;
+    added.generation = command->generation;
+    added.due = due;
+    added.count = count;
+    // Later than all of its time: only an earlier time goes up.
+    if (i == 0 || heap_[(i - 1) / 2].at <= at) return;
+    const TimelineEvent event = added;
     while (i > 0) {
       const size_t parent = (i - 1) / 2;
-      if (!Before(event, heap_[parent])) break;
+      if (heap_[parent].at <= at) break;
       heap_[i] = heap_[parent];
       i = parent;
     }
     heap_[i] = event;
   }
 
-  TimelineEvent Pop() {
-    const TimelineEvent top = heap_[0];
-    const TimelineEvent last = heap_.back();
-    heap_.pop_back();
-    const size_t size = heap_.size();
+  const TimelineEvent& top() const { return heap_[0]; }
+
+  void Pop() {
+    const size_t size = heap_.size() - 1;
     if (size > 0) {
+      const TimelineEvent last = heap_[size];
       size_t i = 0;
       for (;;) {
         size_t child = 2 * i + 1;
@@ -61,7 +71,7 @@ class Timeline {
       }
       heap_[i] = last;
     }
-    return top;
+    heap_.pop_back();
   }
 
   void Clear() { heap_.clear(); }

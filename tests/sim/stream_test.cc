@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams: the legacy stream, per-thread streams, destruction, waiting.
+#include <memory>
+
 #include "tests/sim/sim_test.h"
 
 namespace gpushare::sim_test {
@@ -35,6 +37,55 @@ TEST_F(StreamTest, SynchronisingTheLegacyStreamWaitsForBlockingStreams) {
   EXPECT_EQ(cuStreamQuery(nullptr), CUDA_ERROR_NOT_READY);
   EXPECT_EQ(DoneAt(nullptr, start), 10'000u);
   EXPECT_CU(cuStreamQuery(nullptr));
+}
+
+TEST_F(StreamTest, SynchronisingIsNoBarrierForOthers) {
+  const CUstream a = NewStream(0, CU_STREAM_DEFAULT), b = NewStream(0, CU_STREAM_DEFAULT);
+  const uint64_t start = Now();
+  ASSERT_CU(Spin(a, 50'000, 10));
+  SimThread waiter("waiter", [&] {
+    EXPECT_CU(cuCtxSetCurrent(context_));
+    EXPECT_CU(cuStreamSynchronize(nullptr));
+    EXPECT_EQ(Now() - start, 50'000u);
+  });
+  gpushare_sim_spend(1'000);
+  ASSERT_CU(Spin(b, 10'000, 10));
+  EXPECT_EQ(DoneAt(b, start), 11'000u);
+}
+
+TEST_F(StreamTest, SynchronisingAContextDoesNotWaitForLaterWork) {
+  const CUstream a = NewStream(), b = NewStream();
+  ASSERT_CU(Spin(a, 10'000, 10));
+  ASSERT_CU(Spin(b, 20'000, 10));
+  const uint64_t start = Now();
+  SimThread feeder("feeder", [&] {
+    EXPECT_CU(cuCtxSetCurrent(context_));
+    for (int i = 0; i < 20; ++i) {
+      EXPECT_CU(Spin(a, 10'000, 10));
+      gpushare_sim_spend(5'000);
+    }
+  });
+  gpushare_sim_spend(1);
+  ASSERT_CU(cuCtxSynchronize());
+  EXPECT_EQ(Now() - start, 20'000u);  // b's; a's first and second are done by then
+}
+
+TEST_F(StreamTest, WaitersForSpaceFindTheStreamGone) {
+  Restart(std::string(kPlain) + ",queue_depth=1");
+  const CUstream a = NewStream();
+  ASSERT_CU(Spin(a, 10'000, 10));
+  std::vector<CUresult> results;
+  std::vector<std::unique_ptr<SimThread>> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.push_back(std::make_unique<SimThread>("launcher", [&] {
+      EXPECT_CU(cuCtxSetCurrent(context_));
+      results.push_back(Spin(a, 10'000, 10));
+    }));
+  }
+  gpushare_sim_spend(1'000);
+  ASSERT_CU(cuStreamDestroy(a));
+  threads.clear();
+  EXPECT_EQ(results, std::vector<CUresult>(3, CUDA_ERROR_INVALID_HANDLE));
 }
 
 TEST_F(StreamTest, EachThreadHasADefaultStreamOfItsOwn) {
