@@ -11,8 +11,8 @@
 namespace gpushare::gpu_test {
 namespace {
 
-constexpr absl::Duration kLength = absl::Seconds(5);
-constexpr int kKernelsOfARequest = 5;
+constexpr absl::Duration kLength = absl::Seconds(6);
+constexpr int kKernelsOfARequest = 20;
 constexpr absl::Duration kRequestKernel = absl::Microseconds(100);
 constexpr absl::Duration kTrainingKernel = absl::Microseconds(250);
 
@@ -64,7 +64,7 @@ class PriorityTest : public GpuTest {
     });
     if (HasFailure()) return;
     const Timeline timeline = Witnessed();
-    ASSERT_GE(alone.size(), 500u);
+    ASSERT_GE(alone.size(), 400u);
     ASSERT_EQ(alone.size(), shared.size());
     const double alone_p99 = QuantileUs(alone, 0.99), shared_p99 = QuantileUs(shared, 0.99);
     const absl::Duration skip = absl::Milliseconds(500), rest = timeline.length() - skip;
