@@ -152,6 +152,11 @@ class DemoOptions(unittest.TestCase):
             self.assertLess(tenants["train-b"]["got"][phase], 0.325)
         self.assertGreater(tenants["batch"]["got"][1], 0.35)
 
+    def test_every_policy_runs(self):
+        for policy in run("policies").stdout.split():
+            result = run("demo", "--gpu", "sim", "--seconds", "1", "--policy", policy)
+            self.assertEqual(result.returncode, 0, (policy, result.stderr))
+
     def expect(self, result, code, *words):
         self.assertEqual(result.returncode, code, result.stderr)
         for word in words:

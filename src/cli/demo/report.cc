@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <limits>
 
 #include "absl/time/time.h"
@@ -45,14 +46,27 @@ std::vector<Phase> Phases(const Scenario& scenario) {
           {leaver + " back", scenario.returns + settle, scenario.length}};
 }
 
+// What the policy made of what was asked.
+std::string LimitsInForce(const VirtualDeviceStats& stats) {
+  char text[32] = "best effort";
+  if (stats.guarantee.fraction() > 0) {
+    std::snprintf(text, sizeof(text), "%.0f %%", stats.guarantee.percent());
+  } else if (stats.priority != Priority::kLow) {
+    std::snprintf(text, sizeof(text), "weight %g", stats.weight);
+  }
+  return text;
+}
+
 TenantFigures Figures(const TenantPlan& plan, const TenantOutcome& outcome, const Outcome& run,
                       bool truth, const std::vector<Phase>& phases) {
   TenantFigures figures;
   figures.name = plan.name;
   figures.workload = plan.workload;
-  figures.asked = plan.asked;
+  figures.asked = plan.asked.empty() ? LimitsInForce(outcome.stats) : plan.asked;
   figures.spec = plan.spec;
-  figures.guarantee = plan.guarantee;
+  if (outcome.stats.guarantee.fraction() > 0) {
+    figures.guarantee = outcome.stats.guarantee.fraction();
+  }
   for (const Phase& phase : phases) {
     figures.got.push_back(truth ? ShareIn(outcome.used_ns, run.step, phase.from, phase.to)
                                 : kUnknown);

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
-#include <cstdio>
 #include <random>
 #include <utility>
 
@@ -28,14 +27,13 @@ workload::GpuRates RatesFor(const GpuProbe& gpu) {
   return rates;
 }
 
-std::string Percent0(double fraction) {
-  char text[16];
-  std::snprintf(text, sizeof(text), "%.0f %%", fraction * 100);
-  return text;
-}
-
 Nanos PartOf(Nanos length, double part) {
   return Nanos(std::llround(static_cast<double>(length.count()) * part));
+}
+
+// The policy of a training job; those that go by weight need one.
+std::string TrainingPolicy(const std::string& name, int weight) {
+  return "policy=" + name + (name == "weight" ? ",weight=" + std::to_string(weight) : "");
 }
 
 // The built-in networks of the four tenants.
@@ -88,8 +86,7 @@ absl::StatusOr<Scenario> MakeScenario(const DemoOptions& options, const GpuProbe
 
   TenantPlan vision;
   vision.name = "train-a";
-  vision.guarantee = 0.5;
-  vision.spec = "memory=40%,compute=50%,policy=" + options.policy;
+  vision.spec = "memory=40%,compute=50%," + TrainingPolicy(options.policy, 5);
   vision.absences = {{scenario.leaves, scenario.returns}};
   vision.memory.rotate_every = Millis(500);
   vision.memory.too_much = 0.6;
@@ -97,14 +94,15 @@ absl::StatusOr<Scenario> MakeScenario(const DemoOptions& options, const GpuProbe
 
   TenantPlan language;
   language.name = "train-b";
-  language.guarantee = 0.3;
-  language.spec = "memory=25%,compute=30%,policy=" + options.policy;
+  language.spec = "memory=25%,compute=30%," + TrainingPolicy(options.policy, 3);
   language.memory.rotate_every = Millis(500);
 
   TenantPlan batch;
   batch.name = "batch";
   batch.asked = "the rest";
-  batch.spec = "memory=15%,policy=best-effort,priority=normal";
+  // Best effort alone would leave it nothing beside training jobs that always want more.
+  batch.spec = "memory=15%,policy=best-effort";
+  if (options.policy != "best-effort") batch.spec += ",priority=normal";
   batch.mode = player::PlayMode::kBacklog;
   batch.memory.too_much = 2;
   batch.memory.ask_every = Seconds(2);
@@ -113,7 +111,6 @@ absl::StatusOr<Scenario> MakeScenario(const DemoOptions& options, const GpuProbe
     const size_t i = scenario.tenants.size();
     plan->workload = names[i];
     plan->trace = std::move(workloads[i].trace);
-    if (plan->guarantee >= 0) plan->asked = Percent0(plan->guarantee);
     scenario.tenants.push_back(std::move(*plan));
   }
   return scenario;

@@ -28,10 +28,9 @@ struct MemoryPlan {
 
 struct TenantPlan {
   std::string name;
-  std::string workload;   // what it runs, for people
-  std::string asked;      // what it asked for, for people
-  double guarantee = -1;  // the share asked for, [0, 1]; negative: none
-  std::string spec;       // of its virtual device, in text form
+  std::string workload;  // what it runs, for people
+  std::string asked;     // what it asked for, for people; empty: what its limits say
+  std::string spec;      // of its virtual device, in text form
   workload::KernelTrace trace;
   player::PlayMode mode = player::PlayMode::kSyncPerIteration;
   std::vector<Nanos> arrivals = {};

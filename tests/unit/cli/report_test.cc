@@ -29,7 +29,8 @@ class ReportTest : public ::testing::Test {
       plan.asked = "asked";
       scenario_.tenants.push_back(plan);
     }
-    scenario_.tenants[1].guarantee = 0.5;
+    scenario_.tenants[1].asked = "";
+    shared_.tenants[1].stats.guarantee = Percent(50);
     double used[2] = {0, 0};
     for (int sample = 0; sample <= 100; ++sample) {
       for (size_t i = 0; i < 2; ++i) {
@@ -82,6 +83,7 @@ TEST_F(ReportTest, SharesAreByPhase) {
 TEST_F(ReportTest, TextShowsBothBooks) {
   const std::string text = ReportText(Make(true));
   EXPECT_THAT(text, HasSubstr("50.0 (51.0)"));
+  EXPECT_THAT(text, HasSubstr("50 %"));
   EXPECT_THAT(text, HasSubstr("train-a away"));
   EXPECT_THAT(text, HasSubstr("0.099 ms"));
   EXPECT_THAT(text, HasSubstr("2.000 x"));
@@ -107,6 +109,16 @@ TEST_F(ReportTest, PlotHasTheTenantsAndTheAbsence) {
   EXPECT_LT(plot.lines[0].asked, 0);
   ASSERT_EQ(plot.spans.size(), 1u);
   EXPECT_EQ(plot.spans[0].from_s, 4);
+}
+
+TEST_F(ReportTest, WhatWasAskedIsWhatThePolicyMadeOfIt) {
+  VirtualDeviceStats& stats = shared_.tenants[1].stats;
+  stats.guarantee = Share();
+  stats.weight = 3;
+  EXPECT_EQ(Make(true).tenants[1].asked, "weight 3");
+  EXPECT_LT(Make(true).tenants[1].guarantee, 0);
+  stats.priority = Priority::kLow;
+  EXPECT_EQ(Make(true).tenants[1].asked, "best effort");
 }
 
 TEST_F(ReportTest, ARunThatIsTooShortHasNoShares) {

@@ -17,18 +17,23 @@ GpuProbe H200() {
   return gpu;
 }
 
-TEST(ScenarioTest, FourTenantsWithValidSpecs) {
-  const auto scenario = MakeScenario({}, H200());
-  ASSERT_TRUE(scenario.ok()) << scenario.status();
-  ASSERT_EQ(scenario->tenants.size(), 4u);
-  double guaranteed = 0;
-  for (const TenantPlan& tenant : scenario->tenants) {
-    const auto spec = VirtualDeviceSpec::Parse(tenant.spec);
-    EXPECT_TRUE(spec.ok()) << tenant.name << ": " << spec.status();
-    EXPECT_FALSE(tenant.trace.empty());
-    guaranteed += std::max(0.0, tenant.guarantee);
+TEST(ScenarioTest, FourTenantsWithValidSpecsUnderEveryPolicy) {
+  for (const std::string& policy : PolicyNames()) {
+    DemoOptions options;
+    options.policy = policy;
+    const auto scenario = MakeScenario(options, H200());
+    ASSERT_TRUE(scenario.ok()) << scenario.status();
+    ASSERT_EQ(scenario->tenants.size(), 4u);
+    double shares = 0;
+    for (const TenantPlan& tenant : scenario->tenants) {
+      const auto spec = VirtualDeviceSpec::Parse(tenant.spec);
+      ASSERT_TRUE(spec.ok()) << policy << ", " << tenant.name << ": " << spec.status();
+      EXPECT_TRUE(spec->Validate().ok()) << spec->Validate();
+      EXPECT_FALSE(tenant.trace.empty());
+      shares += spec->compute.value_or(Share()).fraction();
+    }
+    EXPECT_DOUBLE_EQ(shares, 0.8);
   }
-  EXPECT_DOUBLE_EQ(guaranteed, 0.8);
 }
 
 TEST(ScenarioTest, TheServicesLoadIsWhatWasAsked) {
