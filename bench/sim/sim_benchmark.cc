@@ -68,19 +68,6 @@ void BM_SimLaunch(benchmark::State& bench) {
 }
 BENCHMARK(BM_SimLaunch);
 
-// Launches into a stream that is busy for ever: what submitting alone costs.
-void BM_SimLaunchSubmit(benchmark::State& bench) {
-  Fixture fixture("queue_depth=16000000");
-  const CUstream stream = Fixture::NewStream();
-  uint64_t ns = 1'000'000'000'000;
-  void* parameters[] = {&ns};
-  for (auto _ : bench) {
-    benchmark::DoNotOptimize(cuLaunchKernel(fixture.spin, 132, 1, 1, 128, 1, 1, 0, stream,
-                                            parameters, nullptr));
-  }
-}
-BENCHMARK(BM_SimLaunchSubmit)->Iterations(500'000);
-
 // The same with kernels shorter than a launch: every kernel finds its stream idle.
 void BM_SimLaunchIdleStream(benchmark::State& bench) {
   Fixture fixture("");

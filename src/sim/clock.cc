@@ -49,7 +49,19 @@ uint64_t Clock::Read() const { return is_virtual() ? now() : MonotonicNow(); }
 
 void Clock::Configure(bool is_virtual, bool pin, uint64_t wake_spin, uint64_t wake_sleep,
                       uint64_t watchdog_ns) {
-  virtual_.store(is_virtual, std::memory_order_relaxed);
+  if (is_virtual != virtual_.load(std::memory_order_relaxed)) {
+    // The caller has entered by the one clock and will leave by the other.
+    Thread* const self = running_;
+    if (is_virtual) {
+      idle_.store(0);
+      wall_mutex_.unlock();
+    } else {
+      wall_mutex_.lock();
+      idle_.store(1);
+    }
+    running_ = self;
+    virtual_.store(is_virtual, std::memory_order_relaxed);
+  }
   if (!is_virtual) now_.store(MonotonicNow(), std::memory_order_relaxed);
   wake_spin_ = wake_spin;
   wake_sleep_ = wake_sleep;

@@ -77,7 +77,7 @@ class Clock {
   explicit Clock(RunEvents run_events);
 
   bool is_virtual() const { return virtual_.load(std::memory_order_relaxed); }
-  // Wakes nobody; only while no thread is registered.
+  // By the only thread in the driver, between Enter() and Leave().
   void Configure(bool is_virtual, bool pin, uint64_t wake_spin, uint64_t wake_sleep,
                  uint64_t watchdog_ns);
 

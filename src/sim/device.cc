@@ -52,7 +52,8 @@ void Device::Release(Command* command, uint32_t groups) {
   account->work_rate -= groups * command->kernel.work_rate;
   if (account->sms_held == 0) {
     account->work_rate = 0;  // no drift from adding and subtracting
-    holding_.erase(std::find(holding_.begin(), holding_.end(), account));
+    *std::find(holding_.begin(), holding_.end(), account) = holding_.back();
+    holding_.pop_back();
   }
   free_sms_ += groups;
   command->kernel.resident -= groups;

@@ -55,7 +55,7 @@ int PlanKernel(const Function& function, const Config& config, const LaunchShape
     if (per_sm == 0) return kOutOfResources;
   }
   const uint64_t blocks = uint64_t{shape.grid_x} * shape.grid_y * shape.grid_z;
-  const uint64_t footprint = (blocks + per_sm - 1) / per_sm;
+  const uint64_t footprint = per_sm == 1 ? blocks : (blocks + per_sm - 1) / per_sm;
   const auto sms = static_cast<uint64_t>(config.sms);
   const uint64_t waves = footprint <= sms ? 1 : (footprint + sms - 1) / sms;
   if (footprint > UINT32_MAX) return kInvalidValue;

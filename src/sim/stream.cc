@@ -195,7 +195,7 @@ void RunDueEvents() {
   while (s.timeline.next() <= now) {
     Command* const command = s.timeline.top().command;
     const bool stale = command->generation != s.timeline.top().generation;
-    const Due due = s.timeline.top().due;
+    const Due due = static_cast<Due>(s.timeline.top().due);
     const uint32_t count = s.timeline.top().count;
     s.timeline.Pop();
     if (stale) continue;

@@ -22,9 +22,10 @@ struct TimelineEvent {
   uint64_t seq;
   Command* command;
   uint32_t generation;
-  Due due;
-  uint32_t count;
+  uint32_t due : 2;  // Due
+  uint32_t count : 30;
 };
+static_assert(sizeof(TimelineEvent) == 32, "a power of two keeps the heap's indices cheap");
 
 class Timeline {
  public:
@@ -40,8 +41,8 @@ class Timeline {
     added.seq = ++seq_;
     added.command = command;
     added.generation = command->generation;
-    added.due = due;
-    added.count = count;
+    added.due = static_cast<uint32_t>(due) & 3;
+    added.count = count & 0x3fffffff;
     // Later than all of its time: only an earlier time goes up.
     if (i == 0 || heap_[(i - 1) / 2].at <= at) return;
     const TimelineEvent event = added;
