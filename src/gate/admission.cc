@@ -12,6 +12,8 @@ namespace {
 // Commands of unknown cost that a tenant may have in flight while others (or a cap) depend on it.
 constexpr int kUnknownInFlight = 2;
 
+constexpr float kLongGraphNs = 500e3f;
+
 uint64_t ToNs(float ns) { return static_cast<uint64_t>(std::max(ns, 1.0f)); }
 
 int WaitBucket(Nanos wait) {
@@ -88,6 +90,7 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now) {
   const Nanos pace = n > 1 ? (now - first) / (n - 1) : Nanos(0);
   for (size_t i = 0; i < scratch.size(); ++i) {
     const LaunchRecord& record = scratch[i];
+    if (record.graph) ++tenant.stats.graph_launches;
     const float cost = tenant.costs.cost_ns(record.entry);
     const int64_t charge = i + 1 == scratch.size()
                                ? left
@@ -135,7 +138,7 @@ void Engine::Impl::RunArbiter(Time now, const TenantState* self, WakeList& wakes
   for (const sched::Grant& grant : grants) {
     TenantState& tenant = *tenants[grant.tenant];
     GiveCredit(tenant, grant.amount, grant.phase, now);
-    tenant.on_floor = grant.on_floor;
+    tenant.grant_stands = grant.stands;
     tenant.page.wake.fetch_add(1, std::memory_order_release);
     if (&tenant != self || tenant.waiters > 1) wakes.push_back(&tenant.page.wake);
   }
@@ -143,8 +146,11 @@ void Engine::Impl::RunArbiter(Time now, const TenantState* self, WakeList& wakes
   // comes back at once, and with it perhaps the turn of whoever waits.
   bool took = false;
   for (TenantState* tenant : open_tenants) {
-    if (tenant->on_floor || !arbiter.Closed(tenant->options.limits.band, now)) continue;
+    if (tenant->grant_stands || !arbiter.Closed(tenant->options.limits.band, now)) continue;
     if (TenantPage::CreditOf(tenant->page.credit.load(std::memory_order_relaxed)) == 0) continue;
+    // Whoever waits for the device waits for those before it too: a thread that was just let through is
+    // on its way, and would only ask again.
+    if (tenant->waiters > 0 && arbiter.Draining()) continue;
     TakeCredit(*tenant, now);
     took = true;
   }
@@ -271,11 +277,12 @@ Admission Gate::Admit(StreamGate& stream, const Work& work, Time deadline) {
   TenantState& tenant = *state_;
   const uint64_t context = stream.context.load(std::memory_order_relaxed);
   const meter::CostModel::Prediction cost = tenant.costs.Predict(work.key, context, work.footprint);
-  if (cost.known && work.kind != Work::Kind::kCooperative) {
+  if (cost.known && (work.kind == Work::Kind::kKernel || cost.cost_ns < kLongGraphNs) &&
+      work.kind != Work::Kind::kCooperative) {
     const float factor = tenant.page.charge_factor.load(std::memory_order_relaxed);
     uint32_t launch;
     if (tenant.page.Spend(ToNs(cost.cost_ns * factor), &launch)) {
-      tenant.page.Record({launch, stream.index, cost.entry, false});
+      tenant.page.Record({launch, stream.index, cost.entry, false, work.kind == Work::Kind::kGraph});
       stream.context.store((context << 32) | (work.key & 0xffffffffu), std::memory_order_relaxed);
       return {Verdict::kAdmitted, &stream, launch, false};
     }
@@ -291,8 +298,9 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, Time deadline) {
   const meter::CostModel::Prediction cost = tenant.costs.Predict(work.key, context, work.footprint);
   const uint64_t charge =
       ToNs(cost.cost_ns * tenant.page.charge_factor.load(std::memory_order_relaxed));
+  const bool exclusive = engine.WantsDevice(work, cost);
   // Such a command is not covered by credit that was given for others.
-  const bool own_grant = !cost.known || work.kind == Work::Kind::kCooperative;
+  const bool own_grant = !cost.known || exclusive;
 
   // What the spent grant launched gets its marker here, where the host stops anyway.
   engine.CloseOpen(tenant, nullptr);
@@ -339,7 +347,7 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, Time deadline) {
         engine.TakeCredit(tenant, now);
         if (engine.MayAsk(tenant, cost.known)) {
           engine.arbiter.Block(tenant.id, Nanos(static_cast<int64_t>(charge)),
-                               work.kind == Work::Kind::kCooperative, now);
+                               exclusive, now);
           asked = true;
           engine.RunArbiter(now, &tenant, wakes);
           if (TenantPage::CreditOf(tenant.page.credit.load(std::memory_order_relaxed)) >= charge) {
@@ -369,7 +377,8 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, Time deadline) {
   if (verdict != Verdict::kAdmitted) return {verdict, nullptr, 0, false};
   if (start.stream != nullptr) engine.MarkStart(start);
   // Written last: until then the replay does not look at this launch, nor at those behind it.
-  tenant.page.Record({launch, stream.index, cost.entry, !cost.known});
+  tenant.page.Record({launch, stream.index, cost.entry, !cost.known,
+                      work.kind == Work::Kind::kGraph});
   stream.context.store((context << 32) | (work.key & 0xffffffffu), std::memory_order_relaxed);
   return {Verdict::kAdmitted, &stream, launch, true};
 }
@@ -384,7 +393,17 @@ void Gate::Complete(const Admission& admission, bool submitted) {
   }
   // The driver refused: nothing runs, so the record is void and the charge goes back when the grant is
   // settled (spent credit that no record explains is charged to the others in it, at most one command).
-  state_->page.Record({admission.slot, admission.stream->index, LaunchRecord::kVoidEntry, false});
+  state_->page.Record({admission.slot, admission.stream->index, LaunchRecord::kVoidEntry, false, false});
+}
+
+// Cooperative launches need the device drained. A long graph gets it too while others contend: its kernels
+// would alternate with theirs in an order that no marker shows, and the drain is short against it.
+bool Engine::Impl::WantsDevice(const Work& work, const meter::CostModel::Prediction& cost) {
+  if (work.kind == Work::Kind::kCooperative) return true;
+  if (work.kind != Work::Kind::kGraph) return false;
+  if (cost.known && cost.cost_ns < kLongGraphNs) return false;
+  base::MutexLock lock(&mu);
+  return arbiter.tenants() > 1;
 }
 
 bool Engine::Impl::MayAsk(const TenantState& tenant, bool cost_known) const {

@@ -102,8 +102,8 @@ struct EngineOptions {
   // that a marker (a microsecond of its stream) can close more work.
   sched::ArbiterOptions arbiter = [] {
     sched::ArbiterOptions options;
-    options.grant = Micros(100);
-    options.grant_commands = 64;
+    options.grant = Micros(50);
+    options.grant_commands = 32;
     return options;
   }();
   Nanos spin = Micros(200);           // a held thread stays on its processor so long

@@ -29,7 +29,7 @@ absl::StatusOr<uint64_t> Gate::AcquireLease(const LeaseRequest& request) {
       if (tenant.removed) {
         refused = absl::CancelledError("tenant '" + tenant.name + "' was removed");
       } else if (!tenant.suspended && asked && tenant.page.Spend(charge, &launch)) {
-        tenant.page.Record({launch, 0, LaunchRecord::kVoidEntry, false});
+        tenant.page.Record({launch, 0, LaunchRecord::kVoidEntry, false, false});
         tenant.accounted_ns += request.hint.count();
         id = engine.next_lease++;
         engine.leases.push_back(

@@ -72,7 +72,7 @@ struct TenantState {
   uint64_t last_word = 0;
   int waiters = 0;
   int unknown_in_flight = 0;  // commands of guessed cost not measured yet
-  bool on_floor = false;  // its last grant stands although its band is closed
+  bool grant_stands = false;  // although its band is closed, or somebody waits for the device
   bool suspended = false, removed = false;
   std::array<CopyLimit, 2> copies;
   GateStats stats;
@@ -160,6 +160,8 @@ struct Engine::Impl {
   void AddMarker(const Marker& marker, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void SettleAsPredicted(TenantState& tenant, sched::Phase phase, int64_t charged_ns, int commands,
                          int unknown, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  bool WantsDevice(const Work& work, const meter::CostModel::Prediction& cost)
+      ABSL_LOCKS_EXCLUDED(mu);
   // May the tenant ask for a grant now? Not while suspended, nor with too much unknown work in flight.
   bool MayAsk(const TenantState& tenant, bool cost_known) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void GiveCredit(TenantState& tenant, Nanos amount, sched::Phase phase, Time now)

@@ -93,7 +93,10 @@ void Replay::Place() {
       Stream& s = streams_[id];
       if (s.items.empty() || s.items.front().boundary) continue;
       if (s.started && s.waiting == 0) continue;
-      if (!s.started && std::max(s.items.front().not_before, s.ready) > now_) continue;
+      if (!s.started) {
+        s.ready = std::max(s.ready, s.items.front().not_before);  // its age counts from there
+        if (s.ready > now_) continue;
+      }
       if (best == nullptr || s.priority < best->priority ||
           (s.priority == best->priority && s.ready < best->ready)) {
         best = &s;

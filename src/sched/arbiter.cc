@@ -557,6 +557,11 @@ bool Arbiter::Closed(Band band, Time now) const {
   return state_->draining || state_->HighBusy(&until, std::max(now, state_->now));
 }
 
+bool Arbiter::Draining() const {
+  Time until;
+  return state_->draining && !state_->HighBusy(&until, state_->now);
+}
+
 Arbiter::TenantView Arbiter::View(TenantId tenant) const {
   if (!state_->Known(tenant)) return TenantView{};
   const TenantState& t = state_->tenants[tenant];

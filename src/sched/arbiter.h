@@ -48,7 +48,7 @@ struct Grant {
   TenantId tenant;
   Nanos amount;
   Phase phase;
-  bool on_floor = false;  // paid from low_band_floor: it stands although the band is closed
+  bool stands = false;  // exclusive, or paid from low_band_floor: not to be taken back when closed
 };
 
 struct ArbiterOptions {
@@ -117,6 +117,8 @@ class Arbiter {
   // in flight or had some within high_grace, or because an exclusive request waits for the device to
   // drain. The gate then takes open grants of that band back (Return) and blocks again.
   bool Closed(Band band, Time now) const;
+  // True while an exclusive request, and not a higher band, is what closes.
+  bool Draining() const;
 
   // What the books say; for statistics, tests and benchmarks.
   struct TenantView {

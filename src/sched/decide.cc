@@ -333,6 +333,7 @@ Grant State::Admit(const Choice& choice) {
   }
   if (choice.phase == Phase::kWeight) b.virtual_time = std::max(b.virtual_time, t.f);
   if (t.exclusive) exclusive = id;
+  const bool stands = t.exclusive || choice.on_floor;
   if (choice.on_floor) b.floor_tokens -= Ns(amount);
   t.on_floor = choice.on_floor;
   Tag(id, choice.phase, Ns(amount));
@@ -350,7 +351,7 @@ Grant State::Admit(const Choice& choice) {
     if (gated(t)) ++gated_commands;
   }
   File(id);
-  return Grant{id, amount, choice.phase, choice.on_floor};
+  return Grant{id, amount, choice.phase, stands};
 }
 
 }  // namespace gpushare::sched

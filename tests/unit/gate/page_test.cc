@@ -59,11 +59,13 @@ TEST(LaunchRecord, RoundTrips) {
     for (uint32_t entry : {0u, 8191u, LaunchRecord::kVoidEntry}) {
       for (bool unknown : {false, true}) {
         const LaunchRecord got = LaunchRecord::Unpack(
-            LaunchRecord{.launch = launch, .stream = 0xfffe, .entry = entry, .unknown = unknown}.Pack());
+            LaunchRecord{.launch = launch, .stream = 0xfffe, .entry = entry, .unknown = unknown, .graph = !unknown}
+                .Pack());
         EXPECT_EQ(got.launch, launch);
         EXPECT_EQ(got.stream, 0xfffeu);
         EXPECT_EQ(got.entry, entry);
         EXPECT_EQ(got.unknown, unknown);
+        EXPECT_EQ(got.graph, !unknown);
       }
     }
   }
