@@ -21,7 +21,10 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(driver::Driver& driver,
   driver.PopContext();
   if (!time_line.ok()) return std::move(time_line).status();
   impl->time_line = *std::move(time_line);
-  impl->submit_offset = impl->time_line->submit_offset();
+  {
+    base::MutexLock lock(&impl->mu);
+    impl->submit_offset = impl->time_line->submit_offset();
+  }
   Impl* const raw = impl.get();
   impl->reconciler = impl->clock.StartThread("gpushare-meter", [raw] { raw->Reconcile(); });
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
