@@ -15,7 +15,6 @@
 
 #include "driver/driver.h"
 #include "gate/engine.h"
-#include "tests/support/sim_control.h"
 
 namespace gpushare {
 namespace {
@@ -46,19 +45,13 @@ void Must(driver::Result result) {
 }
 
 struct Bed {
-  std::unique_ptr<driver::Driver> driver = Must(driver::Driver::Open({.path = "sim"}));
+  std::unique_ptr<driver::Driver> driver = Must(driver::Driver::Open(
+      {.path = "sim", .simulation = "clock=wall,launch_host=0ns,launch_latency=0ns,call_host=0ns"}));
   driver::Context context = nullptr;
   driver::Function function = nullptr;
   std::unique_ptr<gate::Engine> engine, generous;
 
   Bed() {
-    const testing::SimControl sim(*driver);
-    char error[256];
-    if (sim.configure("clock=wall,launch_host=0ns,launch_latency=0ns,call_host=0ns", error,
-                      sizeof error) != 0) {
-      std::fprintf(stderr, "%s\n", error);
-      std::exit(1);
-    }
     context = Must(driver->RetainPrimaryContext(0));
     Must(driver->PushContext(context));
     driver::Module module = nullptr;

@@ -23,15 +23,6 @@ int WaitBucket(Nanos wait) {
 
 }  // namespace
 
-uint64_t KernelKey(const void* function, const driver::LaunchShape& shape) {
-  uint64_t h = reinterpret_cast<uintptr_t>(function);
-  h = (h ^ (uint64_t{shape.grid.x} << 32 | shape.grid.y)) * 0x9e3779b97f4a7c15u;
-  h = (h ^ (h >> 29) ^ (uint64_t{shape.grid.z} << 40 | uint64_t{shape.block.x} << 20 |
-                        uint64_t{shape.block.y} << 10 | shape.block.z)) *
-      0xbf58476d1ce4e5b9u;
-  return (h ^ (h >> 32) ^ shape.shared_bytes) * 0x94d049bb133111ebu;
-}
-
 Nanos GateStats::WaitQuantile(double q) const {
   uint64_t total = 0;
   for (uint64_t n : wait_histogram) total += n;
@@ -283,7 +274,7 @@ Admission Gate::Admit(StreamGate& stream, const Work& work, Time deadline) {
     uint32_t launch;
     if (tenant.page.Spend(ToNs(cost.cost_ns * factor), &launch)) {
       tenant.page.Record({launch, stream.index, cost.entry, false, work.kind == Work::Kind::kGraph});
-      stream.context.store((context << 32) | (work.key & 0xffffffffu), std::memory_order_relaxed);
+      stream.context.store(meter::CostModel::Next(context, work.key), std::memory_order_relaxed);
       return {Verdict::kAdmitted, &stream, launch, false};
     }
   }
@@ -379,7 +370,7 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, Time deadline) {
   // Written last: until then the replay does not look at this launch, nor at those behind it.
   tenant.page.Record({launch, stream.index, cost.entry, !cost.known,
                       work.kind == Work::Kind::kGraph});
-  stream.context.store((context << 32) | (work.key & 0xffffffffu), std::memory_order_relaxed);
+  stream.context.store(meter::CostModel::Next(context, work.key), std::memory_order_relaxed);
   return {Verdict::kAdmitted, &stream, launch, true};
 }
 

@@ -38,7 +38,7 @@ class CostModel {
 
   // Finds (key, context), or makes a place for it.
   Prediction Predict(uint64_t key, uint64_t context, float footprint) {
-    const uint64_t id = Mix(key ^ (context * 0x9e3779b97f4a7c15u));
+    const uint64_t id = Mix(key ^ context);
     const Entry& entry = entries_[Slot(id)];
     if (entry.id.load(std::memory_order_acquire) == id) {
       const float cost = entry.cost_ns.load(std::memory_order_relaxed);
@@ -64,8 +64,12 @@ class CostModel {
   static uint64_t Mix(uint64_t x) {
     x ^= x >> 32;
     x *= 0xd6e8feb86659fd93u;
-    x ^= x >> 32;
     return x | 1;  // 0 marks an empty entry
+  }
+  // The context after a launch of `key` in `context`: made of the last two keys, and already spread so
+  // that Predict() need not do it.
+  static uint64_t Next(uint64_t context, uint64_t key) {
+    return (context << 32) ^ ((key * 0x9e3779b97f4a7c15u) >> 32);
   }
 
  private:
