@@ -46,7 +46,8 @@ void Must(driver::Result result) {
 
 struct Bed {
   std::unique_ptr<driver::Driver> driver = Must(driver::Driver::Open(
-      {.path = "sim", .simulation = "clock=wall,launch_host=0ns,launch_latency=0ns,call_host=0ns"}));
+      {.path = "sim",
+       .simulation = "clock=wall,launch_host=0ns,launch_latency=0ns,call_host=0ns"}));
   driver::Context context = nullptr;
   driver::Function function = nullptr;
   std::unique_ptr<gate::Engine> engine, generous;
@@ -134,8 +135,7 @@ void BM_AdmitOnly(benchmark::State& state) {
       stream = Must(gate->AddStream(handle));
       // Known cost: two launches that are measured.
       for (int i = 0; i < 3; ++i) {
-        const gate::Admission a =
-            gate->Admit(*stream, {gate::KernelKey(bed.function, kShape)});
+        const gate::Admission a = gate->Admit(*stream, {gate::KernelKey(bed.function, kShape)});
         bed.driver->Launch(bed.function, kShape, handle, nullptr);
         gate->Complete(a, true);
         gate->Synchronizing(stream);
@@ -143,8 +143,7 @@ void BM_AdmitOnly(benchmark::State& state) {
       }
       ready = true;
     }
-    const gate::Admission admission =
-        gate->Admit(*stream, {gate::KernelKey(bed.function, kShape)});
+    const gate::Admission admission = gate->Admit(*stream, {gate::KernelKey(bed.function, kShape)});
     gate->Complete(admission, true);
     benchmark::DoNotOptimize(admission.slot);
   }

@@ -80,17 +80,28 @@ bool Set(const std::string& text) {
   const double value = std::atof(text.c_str() + eq + 1);
   sched::ArbiterOptions& a = g_engine.arbiter;
   const Nanos us(static_cast<int64_t>(value * 1000));
-  if (key == "grant") a.grant = us;
-  else if (key == "grant_commands") a.grant_commands = static_cast<int>(value);
-  else if (key == "lone_grant") a.lone_grant = us;
-  else if (key == "window") a.window = us;
-  else if (key == "low_window") a.low_window = us;
-  else if (key == "high_band_window") a.high_band_window = us;
-  else if (key == "min_commands") a.min_commands = static_cast<int>(value);
-  else if (key == "slack") a.slack = us;
-  else if (key == "idle_budget") a.idle_budget = value;
-  else if (key == "anticipation") a.anticipation = us;
-  else return false;
+  if (key == "grant")
+    a.grant = us;
+  else if (key == "grant_commands")
+    a.grant_commands = static_cast<int>(value);
+  else if (key == "lone_grant")
+    a.lone_grant = us;
+  else if (key == "window")
+    a.window = us;
+  else if (key == "low_window")
+    a.low_window = us;
+  else if (key == "high_band_window")
+    a.high_band_window = us;
+  else if (key == "min_commands")
+    a.min_commands = static_cast<int>(value);
+  else if (key == "slack")
+    a.slack = us;
+  else if (key == "idle_budget")
+    a.idle_budget = value;
+  else if (key == "anticipation")
+    a.anticipation = us;
+  else
+    return false;
   return true;
 }
 
@@ -116,16 +127,17 @@ absl::StatusOr<CaseResult> Play(driver::Driver& driver, CaseSpec spec) {
   const size_t first = static_cast<size_t>(spec.warm_up / kSampleSeconds);
   for (size_t i = 0; i < spec.tenants.size(); ++i) {
     const TenantResult& t = result->tenants[i];
-    std::printf("  %-28s used %.4f s (%.4f after warm-up), measured %.4f s, predicted %.4f s, "
-                "launches %llu, markers %llu, waits %llu, throttled %.3f s\n",
-                spec.tenants[i].name.c_str(), t.used_ns.back() * 1e-9,
-                (t.used_ns.back() - t.used_ns[first]) * 1e-9,
-                static_cast<double>(t.stats.measured.count()) * 1e-9,
-                static_cast<double>(t.stats.predicted.count()) * 1e-9,
-                static_cast<unsigned long long>(t.stats.launches),
-                static_cast<unsigned long long>(t.stats.markers),
-                static_cast<unsigned long long>(t.stats.waits),
-                static_cast<double>(t.stats.throttled.count()) * 1e-9);
+    std::printf(
+        "  %-28s used %.4f s (%.4f after warm-up), measured %.4f s, predicted %.4f s, "
+        "launches %llu, markers %llu, waits %llu, throttled %.3f s\n",
+        spec.tenants[i].name.c_str(), t.used_ns.back() * 1e-9,
+        (t.used_ns.back() - t.used_ns[first]) * 1e-9,
+        static_cast<double>(t.stats.measured.count()) * 1e-9,
+        static_cast<double>(t.stats.predicted.count()) * 1e-9,
+        static_cast<unsigned long long>(t.stats.launches),
+        static_cast<unsigned long long>(t.stats.markers),
+        static_cast<unsigned long long>(t.stats.waits),
+        static_cast<double>(t.stats.throttled.count()) * 1e-9);
   }
   std::printf("  real time %.2f s\n", result->wall_seconds);
   return result;
@@ -147,7 +159,8 @@ Case Shares(std::string name, CaseSpec spec, double bar_1s, double bar_100ms, do
             if (!result.ok()) return result.status();
             const std::vector<double> want = Wanted(spec);
             std::vector<Row> rows;
-            rows.push_back({"share error, 1 s windows, pp", WorstError(spec, *result, want, 1.0), bar_1s});
+            rows.push_back(
+                {"share error, 1 s windows, pp", WorstError(spec, *result, want, 1.0), bar_1s});
             if (bar_100ms > 0) {
               rows.push_back({"share error, 100 ms windows, pp",
                               WorstError(spec, *result, want, 0.1), bar_100ms});
@@ -157,7 +170,8 @@ Case Shares(std::string name, CaseSpec spec, double bar_1s, double bar_100ms, do
             absl::StatusOr<CaseResult> ungated = Play(driver, free);
             if (!ungated.ok()) return ungated.status();
             rows.push_back({"device busy, % of ungated",
-                            100 * BusyRatio(spec, *result) / BusyRatio(free, *ungated), busy_bar, true});
+                            100 * BusyRatio(spec, *result) / BusyRatio(free, *ungated), busy_bar,
+                            true});
             if (work_bar > 0) {
               rows.push_back({"work done, % of ungated",
                               100 * WorkPerSecond(spec, *result) / WorkPerSecond(free, *ungated),
@@ -179,7 +193,8 @@ Case Cap(std::string name, TenantSpec tenant, double longest_s, bool launch_boun
               if (!result.ok()) return result.status();
               const CapError error = WorstCapError(spec, *result, 0, cap, 1.0);
               const double bar = 0.5 + 100 * longest_s;
-              const std::string at = "cap " + std::to_string(static_cast<int>(cap * 100 + 0.5)) + " %, ";
+              const std::string at =
+                  "cap " + std::to_string(static_cast<int>(cap * 100 + 0.5)) + " %, ";
               rows.push_back({at + "over, pp", error.over, bar});
               rows.push_back({at + "under, pp", error.under, bar + (launch_bound ? 1 : 0)});
             }
@@ -188,43 +203,44 @@ Case Cap(std::string name, TenantSpec tenant, double longest_s, bool launch_boun
 }
 
 Case Online(std::string name, Trace service, Trace training, double load, bool overlap) {
-  return {std::move(name), [=](driver::Driver& driver) -> absl::StatusOr<std::vector<Row>> {
-            CaseSpec spec;
-            spec.seconds = 2 + 2 * g_seconds;
-            spec.overlap = overlap;
-            TenantSpec online;
-            online.name = "online";
-            online.trace = service;
-            online.mode = Mode::kOpenLoop;
-            online.load = load;
-            online.high_priority_stream = true;
-            online.options.limits.band = sched::Band::kHigh;
-            spec.tenants = {online};
-            absl::StatusOr<CaseResult> alone = Play(driver, spec);
-            if (!alone.ok()) return alone.status();
-            TenantSpec batch;
-            batch.name = "batch";
-            batch.trace = training;
-            batch.options.limits.band = sched::Band::kLow;
-            spec.tenants.push_back(batch);
-            absl::StatusOr<CaseResult> shared = Play(driver, spec);
-            if (!shared.ok()) return shared.status();
-            const double longest = static_cast<double>(workload::Summarize(*training).longest.count());
-            const double p99_alone = Quantile(alone->tenants[0].latency_ns, 0.99);
-            const double p99 = Quantile(shared->tenants[0].latency_ns, 0.99);
-            const size_t first = static_cast<size_t>(spec.warm_up / kSampleSeconds);
-            const size_t last = alone->busy_ns.size() - 1;
-            const double window = static_cast<double>(last - first) * kSampleSeconds * 1e9;
-            const double left = window - (alone->busy_ns[last] - alone->busy_ns[first]);
-            const auto& work = shared->tenants[1].work_ns;
-            return std::vector<Row>{
-                {"p99 shared / (1.05 x alone + one residual command)",
-                 p99 / (1.05 * p99_alone + longest), 1.0},
-                {"p99 shared / alone (n=" + std::to_string(alone->tenants[0].latency_ns.size()) + ")",
-                 p99 / p99_alone, 0},
-                {"best effort, % of the time left over", 100 * (work[last] - work[first]) / left, 95,
-                 true}};
-          }};
+  return {
+      std::move(name), [=](driver::Driver& driver) -> absl::StatusOr<std::vector<Row>> {
+        CaseSpec spec;
+        spec.seconds = 2 + 2 * g_seconds;
+        spec.overlap = overlap;
+        TenantSpec online;
+        online.name = "online";
+        online.trace = service;
+        online.mode = Mode::kOpenLoop;
+        online.load = load;
+        online.high_priority_stream = true;
+        online.options.limits.band = sched::Band::kHigh;
+        spec.tenants = {online};
+        absl::StatusOr<CaseResult> alone = Play(driver, spec);
+        if (!alone.ok()) return alone.status();
+        TenantSpec batch;
+        batch.name = "batch";
+        batch.trace = training;
+        batch.options.limits.band = sched::Band::kLow;
+        spec.tenants.push_back(batch);
+        absl::StatusOr<CaseResult> shared = Play(driver, spec);
+        if (!shared.ok()) return shared.status();
+        const double longest = static_cast<double>(workload::Summarize(*training).longest.count());
+        const double p99_alone = Quantile(alone->tenants[0].latency_ns, 0.99);
+        const double p99 = Quantile(shared->tenants[0].latency_ns, 0.99);
+        const size_t first = static_cast<size_t>(spec.warm_up / kSampleSeconds);
+        const size_t last = alone->busy_ns.size() - 1;
+        const double window = static_cast<double>(last - first) * kSampleSeconds * 1e9;
+        const double left = window - (alone->busy_ns[last] - alone->busy_ns[first]);
+        const auto& work = shared->tenants[1].work_ns;
+        return std::vector<Row>{
+            {"p99 shared / (1.05 x alone + one residual command)",
+             p99 / (1.05 * p99_alone + longest), 1.0},
+            {"p99 shared / alone (n=" + std::to_string(alone->tenants[0].latency_ns.size()) + ")",
+             p99 / p99_alone, 0},
+            {"best effort, % of the time left over", 100 * (work[last] - work[first]) / left, 95,
+             true}};
+      }};
 }
 
 // Durations change by `bias` half way: worst 1 s window from 1 s after the change, and any window.
@@ -237,9 +253,10 @@ Case Mispredicted(std::string name, const Traces& traces, double bias) {
             if (!result.ok()) return result.status();
             CaseSpec after = spec;
             after.warm_up = 5;
-            return std::vector<Row>{
-                {"share error through the change, pp", WorstError(spec, *result, Wanted(spec), 1.0), 2.5},
-                {"share error from 1 s after it, pp", WorstError(after, *result, Wanted(spec), 1.0), 1}};
+            return std::vector<Row>{{"share error through the change, pp",
+                                     WorstError(spec, *result, Wanted(spec), 1.0), 2.5},
+                                    {"share error from 1 s after it, pp",
+                                     WorstError(after, *result, Wanted(spec), 1.0), 1}};
           }};
 }
 
@@ -248,24 +265,32 @@ std::vector<Case> Cases(const Traces& t, bool real) {
   auto serial = [&](std::vector<Part> parts, Mode mode = Mode::kBacklog) {
     return Mix(t, parts, mode, false);
   };
-  cases.push_back(Shares("serial 75:25 14us/1ms", serial({{"14us", 75}, {"1ms", 25}}), 1, 4, 99, 0));
-  cases.push_back(Shares("serial 50:50 14us/1ms", serial({{"14us", 50}, {"1ms", 50}}), 1, 4, 99, 0));
+  cases.push_back(
+      Shares("serial 75:25 14us/1ms", serial({{"14us", 75}, {"1ms", 25}}), 1, 4, 99, 0));
+  cases.push_back(
+      Shares("serial 50:50 14us/1ms", serial({{"14us", 50}, {"1ms", 50}}), 1, 4, 99, 0));
   cases.push_back(Shares("serial 50:30:20 14us/mid/1ms",
                          serial({{"14us", 50}, {"mid", 30}, {"1ms", 20}}), 1, 4, 99, 0));
   {
     std::vector<Part> parts;
-    for (int i = 0; i < 16; ++i) parts.push_back({i % 3 == 0 ? "14us" : i % 3 == 1 ? "mid" : "1ms", 1});
+    for (int i = 0; i < 16; ++i)
+      parts.push_back({i % 3 == 0 ? "14us" : i % 3 == 1 ? "mid" : "1ms", 1});
     cases.push_back(Shares("serial 16 equal, mixed sizes", serial(parts), 1, 0, 99, 0));
   }
-  cases.push_back(Shares("sync 75:25 mid/1ms", serial({{"mid", 75}, {"1ms", 25}}, Mode::kSync), 1.5, 0, 98, 0));
-  cases.push_back(Shares("graphs 75:25 14us/1ms", Mix(t, {{"14us", 75}, {"1ms", 25}}, Mode::kGraph, false), 1, 0, 99, 0));
+  cases.push_back(
+      Shares("sync 75:25 mid/1ms", serial({{"mid", 75}, {"1ms", 25}}, Mode::kSync), 1.5, 0, 98, 0));
+  cases.push_back(Shares("graphs 75:25 14us/1ms",
+                         Mix(t, {{"14us", 75}, {"1ms", 25}}, Mode::kGraph, false), 1, 0, 99, 0));
   {
     std::vector<Part> two = {{"small", 40}, {"wide", 60}};
     std::vector<Part> three = {{"small", 50}, {"wide", 30}, {"half", 20}};
     std::vector<Part> many;
-    for (int i = 0; i < 16; ++i) many.push_back({i % 3 == 0 ? "small" : i % 3 == 1 ? "wide" : "half", 1});
-    cases.push_back(Shares("overlap 40:60 small/wide", Mix(t, two, Mode::kBacklog, true), 2.5, 0, 99, 85));
-    cases.push_back(Shares("overlap 50:30:20", Mix(t, three, Mode::kBacklog, true), 2.5, 0, 99, 85));
+    for (int i = 0; i < 16; ++i)
+      many.push_back({i % 3 == 0 ? "small" : i % 3 == 1 ? "wide" : "half", 1});
+    cases.push_back(
+        Shares("overlap 40:60 small/wide", Mix(t, two, Mode::kBacklog, true), 2.5, 0, 99, 85));
+    cases.push_back(
+        Shares("overlap 50:30:20", Mix(t, three, Mode::kBacklog, true), 2.5, 0, 99, 85));
     cases.push_back(Shares("overlap 16 equal", Mix(t, many, Mode::kBacklog, true), 3.5, 0, 99, 85));
   }
   auto tenant = [&](const char* trace, Mode mode) {
@@ -283,35 +308,47 @@ std::vector<Case> Cases(const Traces& t, bool real) {
   cases.push_back(Cap("cap sync per launch", tenant("mid", Mode::kSyncEach), 0.5e-3, true));
   cases.push_back(Online("online 20 % beside 1ms", t.at("request"), t.at("1ms"), 0.2, false));
   cases.push_back(Online("online 50 % beside mid", t.at("request"), t.at("mid"), 0.5, false));
-  cases.push_back(Online("online 20 % beside wide, overlap", t.at("request"), t.at("wide"), 0.2, true));
+  cases.push_back(
+      Online("online 20 % beside wide, overlap", t.at("request"), t.at("wide"), 0.2, true));
   cases.push_back(Mispredicted("mispredicted x0.3", t, 0.3));
   cases.push_back(Mispredicted("mispredicted x3", t, 3));
   if (!real) return cases;
 
   const std::vector<std::pair<const char*, std::vector<Part>>> mixes = {
-      {"75:25 resnet50/transformer-xl", {{"resnet50_b32_training", 75}, {"transformer_xl_b8_training", 25}}},
+      {"75:25 resnet50/transformer-xl",
+       {{"resnet50_b32_training", 75}, {"transformer_xl_b8_training", 25}}},
       {"75:25 bert/mobilenetv2", {{"bert_b2_inference", 75}, {"mobilenetv2_b64_training", 25}}},
-      {"25:75 mobilenetv2/transformer-xl", {{"mobilenetv2_b64_training", 25}, {"transformer_xl_b8_training", 75}}},
-      {"50:30:20 bert/resnet50/mobilenetv2", {{"bert_b2_inference", 50}, {"resnet50_b32_training", 30}, {"mobilenetv2_b64_training", 20}}},
-      {"50:50 bert/resnet50 inference", {{"bert_b2_inference", 50}, {"resnet50_b4_inference", 50}}}};
+      {"25:75 mobilenetv2/transformer-xl",
+       {{"mobilenetv2_b64_training", 25}, {"transformer_xl_b8_training", 75}}},
+      {"50:30:20 bert/resnet50/mobilenetv2",
+       {{"bert_b2_inference", 50},
+        {"resnet50_b32_training", 30},
+        {"mobilenetv2_b64_training", 20}}},
+      {"50:50 bert/resnet50 inference",
+       {{"bert_b2_inference", 50}, {"resnet50_b4_inference", 50}}}};
   for (const auto& [name, parts] : mixes) {
     cases.push_back(Shares(std::string("real serial ") + name, serial(parts), 1, 4, 99, 0));
   }
   for (const auto& [name, parts] : mixes) {
-    cases.push_back(Shares(std::string("real sync ") + name, serial(parts, Mode::kSync), 1.5, 0, 98, 0));
+    cases.push_back(
+        Shares(std::string("real sync ") + name, serial(parts, Mode::kSync), 1.5, 0, 98, 0));
   }
   for (const auto& [name, parts] : mixes) {
-    cases.push_back(Shares(std::string("real overlap ") + name, Mix(t, parts, Mode::kBacklog, true), 2.5, 0, 99, 85));
+    cases.push_back(Shares(std::string("real overlap ") + name, Mix(t, parts, Mode::kBacklog, true),
+                           2.5, 0, 99, 85));
   }
-  for (const char* trace : {"resnet50_b32_training", "bert_b2_inference", "transformer_xl_b8_training"}) {
-    cases.push_back(Cap(std::string("real cap ") + trace, tenant(trace, Mode::kBacklog), 2.5e-3, true));
+  for (const char* trace :
+       {"resnet50_b32_training", "bert_b2_inference", "transformer_xl_b8_training"}) {
+    cases.push_back(
+        Cap(std::string("real cap ") + trace, tenant(trace, Mode::kBacklog), 2.5e-3, true));
   }
   for (double load : {0.2, 0.5}) {
     for (const char* trace : {"transformer_xl_b8_training", "mobilenetv2_b64_training"}) {
-      const std::string name = "real online resnet50 " + std::to_string(static_cast<int>(load * 100)) +
-                               " % beside " + trace;
+      const std::string name = "real online resnet50 " +
+                               std::to_string(static_cast<int>(load * 100)) + " % beside " + trace;
       cases.push_back(Online(name, t.at("resnet50_b4_inference"), t.at(trace), load, false));
-      cases.push_back(Online(name + ", overlap", t.at("resnet50_b4_inference"), t.at(trace), load, true));
+      cases.push_back(
+          Online(name + ", overlap", t.at("resnet50_b4_inference"), t.at(trace), load, true));
     }
   }
   return cases;
@@ -339,9 +376,16 @@ int RunOne(const Case& one) {
       }
     }
     failed |= holds || known ? 0 : 1;
-    std::printf("%-52s %-50s %9.3f  %s %7.3f  %s\n", one.name.c_str(), row.figure.c_str(), row.value,
-                row.bar == 0 ? "  " : row.at_least ? ">=" : "<=", row.bar,
-                row.bar == 0 ? "-" : holds ? "holds" : known ? "SHORT" : "FAILS");
+    std::printf("%-52s %-50s %9.3f  %s %7.3f  %s\n", one.name.c_str(), row.figure.c_str(),
+                row.value,
+                row.bar == 0   ? "  "
+                : row.at_least ? ">="
+                               : "<=",
+                row.bar,
+                row.bar == 0 ? "-"
+                : holds      ? "holds"
+                : known      ? "SHORT"
+                             : "FAILS");
   }
   std::fflush(stdout);
   return failed;
@@ -353,16 +397,24 @@ int Main(int argc, char** argv) {
   bool list = false;
   for (int i = 1; i < argc; ++i) {
     const bool more = i + 1 < argc;
-    if (std::strcmp(argv[i], "--filter") == 0 && more) filter = argv[++i];
-    else if (std::strcmp(argv[i], "--traces") == 0 && more) folder = argv[++i];
-    else if (std::strcmp(argv[i], "--jobs") == 0 && more) jobs = std::max(1, std::atoi(argv[++i]));
-    else if (std::strcmp(argv[i], "--seconds") == 0 && more) g_seconds = std::max(4.0, std::atof(argv[++i]));
-    else if (std::strcmp(argv[i], "--list") == 0) list = true;
-    else if (std::strcmp(argv[i], "--verbose") == 0) g_verbose = true;
-    else if (std::strcmp(argv[i], "--set") == 0 && more && Set(argv[i + 1])) ++i;
+    if (std::strcmp(argv[i], "--filter") == 0 && more)
+      filter = argv[++i];
+    else if (std::strcmp(argv[i], "--traces") == 0 && more)
+      folder = argv[++i];
+    else if (std::strcmp(argv[i], "--jobs") == 0 && more)
+      jobs = std::max(1, std::atoi(argv[++i]));
+    else if (std::strcmp(argv[i], "--seconds") == 0 && more)
+      g_seconds = std::max(4.0, std::atof(argv[++i]));
+    else if (std::strcmp(argv[i], "--list") == 0)
+      list = true;
+    else if (std::strcmp(argv[i], "--verbose") == 0)
+      g_verbose = true;
+    else if (std::strcmp(argv[i], "--set") == 0 && more && Set(argv[i + 1]))
+      ++i;
     else {
-      std::fprintf(stderr, "usage: share_accuracy [--filter TEXT] [--traces FOLDER] [--jobs N] "
-                           "[--seconds S, at least 4] [--set OPTION=VALUE]... [--verbose] [--list]\n");
+      std::fprintf(stderr,
+                   "usage: share_accuracy [--filter TEXT] [--traces FOLDER] [--jobs N] "
+                   "[--seconds S, at least 4] [--set OPTION=VALUE]... [--verbose] [--list]\n");
       return 2;
     }
   }
@@ -380,7 +432,8 @@ int Main(int argc, char** argv) {
   for (const char* name : {"bert_b2_inference", "mobilenetv2_b64_training", "resnet50_b32_training",
                            "resnet50_b4_inference", "transformer_xl_b8_training"}) {
     if (!real) break;
-    absl::StatusOr<workload::KernelTrace> trace = workload::ReadTraceFile(folder + "/" + name + ".csv");
+    absl::StatusOr<workload::KernelTrace> trace =
+        workload::ReadTraceFile(folder + "/" + name + ".csv");
     if (!trace.ok()) {
       std::printf("real traces: %s\n", trace.status().ToString().c_str());
       real = false;

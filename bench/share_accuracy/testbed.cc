@@ -46,8 +46,9 @@ struct Player {
     driver.PushContext(context);
     int least = 0, greatest = 0;
     driver.StreamPriorityRange(&least, &greatest);
-    GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(
-        driver.CreateStream(&stream, spec.high_priority_stream ? greatest : least), "CreateStream"));
+    GPUSHARE_RETURN_IF_ERROR(
+        driver::ToStatus(driver.CreateStream(&stream, spec.high_priority_stream ? greatest : least),
+                         "CreateStream"));
     sim.set_account(stream, account);
     GPUSHARE_ASSIGN_OR_RETURN(workload::SpinModule code, workload::MakeSpinModule(*spec.trace));
     driver::Module module = nullptr;
@@ -66,8 +67,10 @@ struct Player {
       GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(driver.BeginCapture(stream), "BeginCapture"));
       for (const workload::TraceKernel& kernel : spec.trace->kernels()) Submit(kernel, false);
       driver::Graph captured = nullptr;
-      GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(driver.EndCapture(stream, &captured), "EndCapture"));
-      GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(driver.Instantiate(&graph, captured), "Instantiate"));
+      GPUSHARE_RETURN_IF_ERROR(
+          driver::ToStatus(driver.EndCapture(stream, &captured), "EndCapture"));
+      GPUSHARE_RETURN_IF_ERROR(
+          driver::ToStatus(driver.Instantiate(&graph, captured), "Instantiate"));
     }
     return absl::OkStatus();
   }
@@ -75,17 +78,19 @@ struct Player {
   void Submit(const workload::TraceKernel& kernel, bool gated) {
     workload::SpinLaunch launch = workload::SpinLaunchOf(kernel, {.sms = run.sms});
     const bool late = spec.prediction_bias != 1 && clock().Now() > start + (end - start) / 2;
-    if (late) launch.duration_ns = static_cast<uint64_t>(static_cast<double>(launch.duration_ns) *
-                                                         spec.prediction_bias);
+    if (late)
+      launch.duration_ns =
+          static_cast<uint64_t>(static_cast<double>(launch.duration_ns) * spec.prediction_bias);
     void* params[] = {&launch.duration_ns, &launch.block_ns};
     const driver::LaunchShape shape{{launch.grid, 1, 1}, {launch.block, 1, 1}, launch.shared_bytes};
     const driver::Function function = functions[launch.entry];
     gate::Admission admission;
     if (gated) {
       // On a serial device every kernel fills it.
-      const float footprint = run.overlap ? static_cast<float>(kernel.sms) / static_cast<float>(run.sms) : 1;
-      admission = gate->Admit(*stream_gate, {gate::KernelKey(function, shape),
-                                             gate::Work::Kind::kKernel, footprint});
+      const float footprint =
+          run.overlap ? static_cast<float>(kernel.sms) / static_cast<float>(run.sms) : 1;
+      admission = gate->Admit(
+          *stream_gate, {gate::KernelKey(function, shape), gate::Work::Kind::kKernel, footprint});
       if (admission.verdict != gate::Verdict::kAdmitted) return;
     }
     const Result r = driver.Launch(function, shape, stream, params);
@@ -105,8 +110,8 @@ struct Player {
     if (spec.mode == Mode::kGraph) {
       gate::Admission admission;
       if (gate != nullptr) {
-        admission = gate->Admit(*stream_gate, {reinterpret_cast<uintptr_t>(graph),
-                                               gate::Work::Kind::kGraph, 1.0f});
+        admission = gate->Admit(
+            *stream_gate, {reinterpret_cast<uintptr_t>(graph), gate::Work::Kind::kGraph, 1.0f});
       }
       const Result r = driver.LaunchGraph(graph, stream);
       if (gate != nullptr) gate->Complete(admission, r == Result::kSuccess);
@@ -124,7 +129,8 @@ struct Player {
     clock().SleepUntil(start + Micros(7 * account));
     if (!status.ok()) return;
     if (spec.mode == Mode::kOpenLoop) {
-      const double mean = static_cast<double>(workload::Summarize(*spec.trace).total.count()) / spec.load;
+      const double mean =
+          static_cast<double>(workload::Summarize(*spec.trace).total.count()) / spec.load;
       Time arrival = start;
       for (;;) {
         arrival += Nanos(static_cast<int64_t>(-std::log(1 - Uniform()) * mean));
@@ -162,7 +168,9 @@ absl::StatusOr<CaseResult> Run(Driver& driver, const CaseSpec& spec) {
   const testing::SimControl sim(driver);
   const auto wall = std::chrono::steady_clock::now();
   GPUSHARE_RETURN_IF_ERROR(
-      sim.Restart(driver, "sms=" + std::to_string(spec.sms) + (spec.overlap ? ",overlap=footprint" : ",overlap=serial") + "," + spec.device + ",clock=virtual,seed=" + std::to_string(spec.seed)));
+      sim.Restart(driver, "sms=" + std::to_string(spec.sms) +
+                              (spec.overlap ? ",overlap=footprint" : ",overlap=serial") + "," +
+                              spec.device + ",clock=virtual,seed=" + std::to_string(spec.seed)));
   sim.thread_enter("main");
   sim.set_log([](const char* line, void*) { std::fprintf(stderr, "%s\n", line); }, nullptr);
   GPUSHARE_ASSIGN_OR_RETURN(driver::Context context, driver.RetainPrimaryContext(0));
@@ -187,9 +195,9 @@ absl::StatusOr<CaseResult> Run(Driver& driver, const CaseSpec& spec) {
         GPUSHARE_ASSIGN_OR_RETURN(gate,
                                   engine->AddTenant(spec.tenants[i].name, spec.tenants[i].options));
       }
-      players.push_back(std::unique_ptr<Player>(
-          new Player{spec.tenants[i], spec, driver, context, sim, gate,
-                     static_cast<uint32_t>(i + 1), start, end, result.tenants[i], stop}));
+      players.push_back(std::unique_ptr<Player>(new Player{spec.tenants[i], spec, driver, context,
+                                                           sim, gate, static_cast<uint32_t>(i + 1),
+                                                           start, end, result.tenants[i], stop}));
       Player* const player = players.back().get();
       threads.push_back(
           driver.clock().StartThread("tenant-" + std::to_string(i), [player] { player->Play(); }));
@@ -277,8 +285,8 @@ double Quantile(std::vector<double> values, double q) {
 }
 
 std::shared_ptr<const workload::KernelTrace> Synthetic(const std::string& name,
-                                                       const std::vector<double>& micros, int repeat,
-                                                       int sms) {
+                                                       const std::vector<double>& micros,
+                                                       int repeat, int sms) {
   auto trace = std::make_shared<workload::KernelTrace>(name);
   for (int r = 0; r < repeat; ++r) {
     for (size_t i = 0; i < micros.size(); ++i) {

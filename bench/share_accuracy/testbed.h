@@ -29,10 +29,10 @@ struct TenantSpec {
   std::shared_ptr<const workload::KernelTrace> trace;
   Mode mode = Mode::kBacklog;
   gate::TenantOptions options;
-  double load = 0.2;           // kOpenLoop: offered device time ÷ time
+  double load = 0.2;  // kOpenLoop: offered device time ÷ time
   bool high_priority_stream = false;
   double stop_at = -1, return_at = -1;  // seconds: sleeps in between
-  double prediction_bias = 1;  // durations change by this factor half way (mispredictions)
+  double prediction_bias = 1;           // durations change by this factor half way (mispredictions)
 };
 
 struct CaseSpec {
@@ -47,7 +47,7 @@ struct CaseSpec {
 };
 
 struct TenantResult {
-  std::vector<double> used_ns;   // ground truth, sampled every 10 ms
+  std::vector<double> used_ns;  // ground truth, sampled every 10 ms
   std::vector<double> work_ns;
   std::vector<double> latency_ns;  // of requests that began after warm-up
   gate::GateStats stats;
@@ -79,8 +79,8 @@ double WorkPerSecond(const CaseSpec& spec, const CaseResult& result);
 double Quantile(std::vector<double> values, double q);
 
 std::shared_ptr<const workload::KernelTrace> Synthetic(const std::string& name,
-                                                       const std::vector<double>& micros, int repeat,
-                                                       int sms);
+                                                       const std::vector<double>& micros,
+                                                       int repeat, int sms);
 
 }  // namespace gpushare::bench
 

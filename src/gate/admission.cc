@@ -38,9 +38,7 @@ Nanos GateStats::WaitQuantile(double q) const {
 
 // ---- Books of one tenant ----
 
-Nanos Engine::Impl::DeviceTime(Time host) const {
-  return host.time_since_epoch() - submit_offset;
-}
+Nanos Engine::Impl::DeviceTime(Time host) const { return host.time_since_epoch() - submit_offset; }
 
 void Engine::Impl::SyncLaunches(TenantState& tenant, Time now) {
   TenantPage& page = tenant.page;
@@ -76,16 +74,15 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now) {
   // from the one that came by the slow path if it is the first, else from the last time.
   const int64_t n = static_cast<int64_t>(scratch.size());
   const bool timed = page.timed_launch.load(std::memory_order_acquire) == scratch[0].launch;
-  const Time first =
-      timed ? Time(Nanos(page.timed_ns.load(std::memory_order_relaxed))) : since + (now - since) / n;
+  const Time first = timed ? Time(Nanos(page.timed_ns.load(std::memory_order_relaxed)))
+                           : since + (now - since) / n;
   const Nanos pace = n > 1 ? (now - first) / (n - 1) : Nanos(0);
   for (size_t i = 0; i < scratch.size(); ++i) {
     const LaunchRecord& record = scratch[i];
     if (record.graph) ++tenant.stats.graph_launches;
     const float cost = tenant.costs.cost_ns(record.entry);
-    const int64_t charge = i + 1 == scratch.size()
-                               ? left
-                               : static_cast<int64_t>(per_cost * static_cast<double>(cost));
+    const int64_t charge =
+        i + 1 == scratch.size() ? left : static_cast<int64_t>(per_cost * static_cast<double>(cost));
     left -= charge;
     StreamGate& stream = *tenant.streams[record.stream];
     if (!stream.live) {
@@ -273,7 +270,8 @@ Admission Gate::Admit(StreamGate& stream, const Work& work, Time deadline) {
     const float factor = tenant.page.charge_factor.load(std::memory_order_relaxed);
     uint32_t launch;
     if (tenant.page.Spend(ToNs(cost.cost_ns * factor), &launch)) {
-      tenant.page.Record({launch, stream.index, cost.entry, false, work.kind == Work::Kind::kGraph});
+      tenant.page.Record(
+          {launch, stream.index, cost.entry, false, work.kind == Work::Kind::kGraph});
       stream.context.store(meter::CostModel::Next(context, work.key), std::memory_order_relaxed);
       return {Verdict::kAdmitted, &stream, launch, false};
     }
@@ -337,8 +335,7 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, Time deadline) {
         counted = true;
         engine.TakeCredit(tenant, now);
         if (engine.MayAsk(tenant, cost.known)) {
-          engine.arbiter.Block(tenant.id, Nanos(static_cast<int64_t>(charge)),
-                               exclusive, now);
+          engine.arbiter.Block(tenant.id, Nanos(static_cast<int64_t>(charge)), exclusive, now);
           asked = true;
           engine.RunArbiter(now, &tenant, wakes);
           if (TenantPage::CreditOf(tenant.page.credit.load(std::memory_order_relaxed)) >= charge) {
@@ -368,8 +365,8 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, Time deadline) {
   if (verdict != Verdict::kAdmitted) return {verdict, nullptr, 0, false};
   if (start.stream != nullptr) engine.MarkStart(start);
   // Written last: until then the replay does not look at this launch, nor at those behind it.
-  tenant.page.Record({launch, stream.index, cost.entry, !cost.known,
-                      work.kind == Work::Kind::kGraph});
+  tenant.page.Record(
+      {launch, stream.index, cost.entry, !cost.known, work.kind == Work::Kind::kGraph});
   stream.context.store(meter::CostModel::Next(context, work.key), std::memory_order_relaxed);
   return {Verdict::kAdmitted, &stream, launch, true};
 }
@@ -384,7 +381,8 @@ void Gate::Complete(const Admission& admission, bool submitted) {
   }
   // The driver refused: nothing runs, so the record is void and the charge goes back when the grant is
   // settled (spent credit that no record explains is charged to the others in it, at most one command).
-  state_->page.Record({admission.slot, admission.stream->index, LaunchRecord::kVoidEntry, false, false});
+  state_->page.Record(
+      {admission.slot, admission.stream->index, LaunchRecord::kVoidEntry, false, false});
 }
 
 // Cooperative launches need the device drained. A long graph gets it too while others contend: its kernels
@@ -453,8 +451,8 @@ Verdict Gate::AdmitCopy(CopyDirection direction, uint64_t bytes, Time deadline) 
         if (limit.bytes_per_s > 0) {
           const double elapsed = static_cast<double>((now - limit.at).count()) * 1e-9;
           // A hundredth of a second may be saved up; a copy larger than that leaves a debt behind.
-          limit.tokens = std::min(limit.tokens + elapsed * limit.bytes_per_s,
-                                  limit.bytes_per_s * 0.01);
+          limit.tokens =
+              std::min(limit.tokens + elapsed * limit.bytes_per_s, limit.bytes_per_s * 0.01);
           limit.at = now;
         }
         if (limit.bytes_per_s <= 0 || limit.tokens > 0) {

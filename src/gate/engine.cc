@@ -23,7 +23,10 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(driver::Driver& driver,
   impl->time_line = *std::move(time_line);
   {
     base::MutexLock lock(&impl->mu);
-    impl->submit_offset = impl->time_line->submit_offset();
+    {
+      base::MutexLock lock(&impl->mu);
+      impl->submit_offset = impl->time_line->submit_offset();
+    }
   }
   Impl* const raw = impl.get();
   impl->reconciler = impl->clock.StartThread("gpushare-meter", [raw] { raw->Reconcile(); });
@@ -44,8 +47,7 @@ Engine::~Engine() {
 
 absl::StatusOr<Gate*> Engine::AddTenant(std::string name, const TenantOptions& options) {
   const Time now = impl_->clock.Now();
-  auto tenant =
-      std::make_unique<TenantState>(*impl_, std::move(name), impl_->options.default_cost);
+  auto tenant = std::make_unique<TenantState>(*impl_, std::move(name), impl_->options.default_cost);
   tenant->options = options;
   tenant->copies[0] = {options.h2d_bytes_per_s, 0, now};
   tenant->copies[1] = {options.d2h_bytes_per_s, 0, now};
@@ -130,8 +132,7 @@ absl::StatusOr<StreamGate*> Gate::AddStream(driver::Stream handle) {
   stream->unmarked = 0;
   stream->unmarked_ns = 0;
   stream->live = true;
-  stream->replay =
-      engine.replay.AddStream(tenant.id, static_cast<int>(tenant.options.limits.band));
+  stream->replay = engine.replay.AddStream(tenant.id, static_cast<int>(tenant.options.limits.band));
   return stream;
 }
 

@@ -38,7 +38,8 @@ namespace gpushare::gate {
 
 class Engine;
 class Gate;
-class StreamGate;  // one stream of one tenant, as the gate sees it; owned by its Gate, address stable
+class
+    StreamGate;  // one stream of one tenant, as the gate sees it; owned by its Gate, address stable
 struct TenantState;
 
 // What is about to be submitted. For kernels `key` identifies (function, grid, block, shared memory),
@@ -51,10 +52,10 @@ struct Work {
 };
 // Three multiplications that do not wait for one another: it stands on the launch path.
 inline uint64_t KernelKey(const void* function, const driver::LaunchShape& shape) {
-  const uint64_t grid = uint64_t{shape.grid.x} ^ uint64_t{shape.grid.y} << 24 ^
-                        uint64_t{shape.grid.z} << 44;
-  const uint64_t block = uint64_t{shape.block.x} ^ uint64_t{shape.block.y} << 11 ^
-                         uint64_t{shape.block.z} << 22 ^ uint64_t{shape.shared_bytes} << 32;
+  const uint64_t grid =
+      uint64_t{shape.grid.x} ^ uint64_t { shape.grid.y } << 24 ^ uint64_t { shape.grid.z } << 44;
+  const uint64_t block = uint64_t{shape.block.x} ^ uint64_t { shape.block.y } << 11 ^
+                         uint64_t { shape.block.z } << 22 ^ uint64_t { shape.shared_bytes } << 32;
   return reinterpret_cast<uintptr_t>(function) * 0x9e3779b97f4a7c15u ^
          (grid + 1) * 0xbf58476d1ce4e5b9u ^ (block + 1) * 0x94d049bb133111ebu;
 }
@@ -77,15 +78,15 @@ enum class CopyDirection : uint8_t { kHostToDevice, kDeviceToHost };
 inline constexpr int kWaitBuckets = 24;
 
 struct GateStats {
-  uint64_t launches = 0;        // kernels and graphs admitted
+  uint64_t launches = 0;  // kernels and graphs admitted
   uint64_t graph_launches = 0;
-  uint64_t waits = 0;           // admissions that had to wait
-  Nanos throttled{0};           // host time spent waiting
+  uint64_t waits = 0;  // admissions that had to wait
+  Nanos throttled{0};  // host time spent waiting
   std::array<uint64_t, kWaitBuckets> wait_histogram{};
-  uint64_t markers = 0;         // events recorded for this tenant
-  Nanos predicted{0};           // device time charged by prediction (settled work)
-  Nanos measured{0};            // device time the same work was measured to take
-  uint64_t held_past_bound = 0; // let through at the bound of a hold
+  uint64_t markers = 0;                  // events recorded for this tenant
+  Nanos predicted{0};                    // device time charged by prediction (settled work)
+  Nanos measured{0};                     // device time the same work was measured to take
+  uint64_t held_past_bound = 0;          // let through at the bound of a hold
   std::array<uint64_t, 2> copy_bytes{};  // by CopyDirection
   std::array<Nanos, 2> copy_throttled{};
   // Quantile of the waits in [0, 1]; upper edge of the bucket.
@@ -93,9 +94,9 @@ struct GateStats {
 };
 
 struct LeaseRequest {
-  Nanos hint = Micros(100);        // expected device time
-  Nanos maximum = Seconds(1);      // more becomes debt, and is reported as overrun
-  bool exclusive = false;          // nobody else's commands while it is held
+  Nanos hint = Micros(100);    // expected device time
+  Nanos maximum = Seconds(1);  // more becomes debt, and is reported as overrun
+  bool exclusive = false;      // nobody else's commands while it is held
   Time deadline = kNever;
   std::vector<StreamGate*> streams;  // where the work will be launched; measured by markers
 };
@@ -114,13 +115,12 @@ struct EngineOptions {
     options.grant_commands = 32;
     return options;
   }();
-  Nanos spin = Micros(200);           // a held thread stays on its processor so long
+  Nanos spin = Micros(200);             // a held thread stays on its processor so long
   Nanos marker_interval = Micros(100);  // uncontended: a marker per so much predicted work ...
   int marker_launches = 64;             // ... or so many launches
   Nanos default_cost = Micros(20);      // prediction for a key never seen
   int sm_count = 132;
 };
-
 
 class Gate {
  public:

@@ -32,8 +32,7 @@ absl::StatusOr<uint64_t> Gate::AcquireLease(const LeaseRequest& request) {
         tenant.page.Record({launch, 0, LaunchRecord::kVoidEntry, false, false});
         tenant.accounted_ns += request.hint.count();
         id = engine.next_lease++;
-        engine.leases.push_back(
-            {id, &tenant, request, request.hint.count(), tenant.phase, now});
+        engine.leases.push_back({id, &tenant, request, request.hint.count(), tenant.phase, now});
         const float cost = static_cast<float>(request.hint.count());
         for (StreamGate* stream : request.streams) {
           engine.replay.Append(stream->replay, {meter::CostModel::kCatchAll, cost, 1},

@@ -34,11 +34,11 @@ class StreamGate {
   // Under the engine's lock.
   bool live = false;
   meter::Replay::StreamId replay = 0;
-  int unmarked = 0;         // commands known to the replay behind the last marker
+  int unmarked = 0;          // commands known to the replay behind the last marker
   int unmarked_unknown = 0;  // those of them whose cost was a guess
-  int64_t unmarked_ns = 0;  // what was charged for them
-  int markers_pending = 0;  // recorded, not seen completed
-  bool marking = false;     // some thread is recording an event here
+  int64_t unmarked_ns = 0;   // what was charged for them
+  int markers_pending = 0;   // recorded, not seen completed
+  bool marking = false;      // some thread is recording an event here
 };
 
 // A token bucket over bytes; debt is paid before the next copy.
@@ -67,8 +67,8 @@ struct TenantState {
   int64_t accounted_ns = 0;  // spent credit that is charged to some batch
   sched::Phase phase = sched::Phase::kWeight;
   Time launching_since{};  // launches not known to the replay were made between this and now
-  bool open = false;    // in Impl::open_tenants
-  Time last_change{};   // when the credit word was last seen to change
+  bool open = false;       // in Impl::open_tenants
+  Time last_change{};      // when the credit word was last seen to change
   uint64_t last_word = 0;
   int waiters = 0;
   int unknown_in_flight = 0;  // commands of guessed cost not measured yet
@@ -87,7 +87,7 @@ struct Marker {
   int unknown = 0;  // commands whose cost was a guess
   int64_t charged_ns = 0;
   sched::Phase phase = sched::Phase::kWeight;
-  Time recorded{};   // host time at which it was submitted
+  Time recorded{};     // host time at which it was submitted
   uint64_t lease = 0;  // the lease that this marker closes; 0: none
 };
 

@@ -18,17 +18,18 @@ struct LaunchRecord {
   uint32_t launch;                                  // number of the launch, modulo 2^24
   uint32_t stream;                                  // index among the tenant's streams
   uint32_t entry;                                   // of the cost model
-  bool unknown = false;     // its cost was a guess
+  bool unknown = false;                             // its cost was a guess
   bool graph = false;
 
   uint64_t Pack() const {
     return (uint64_t{launch} << 40) | (uint64_t{stream & 0xffffu} << 24) |
-           (uint64_t{unknown ? 1u : 0u} << 23) |
-           (uint64_t{graph ? 1u : 0u} << 22) | (entry & 0x3fffffu);
+           (uint64_t{unknown ? 1u : 0u} << 23) | (uint64_t{graph ? 1u : 0u} << 22) |
+           (entry & 0x3fffffu);
   }
   static LaunchRecord Unpack(uint64_t packed) {
     return {static_cast<uint32_t>(packed >> 40), static_cast<uint32_t>(packed >> 24) & 0xffffu,
-            static_cast<uint32_t>(packed) & 0x3fffffu, ((packed >> 23) & 1) != 0, ((packed >> 22) & 1) != 0};
+            static_cast<uint32_t>(packed) & 0x3fffffu, ((packed >> 23) & 1) != 0,
+            ((packed >> 22) & 1) != 0};
   }
 };
 
@@ -71,9 +72,7 @@ struct TenantPage {
   }
   void Add(uint64_t ns) { credit.fetch_add(ns, std::memory_order_acq_rel); }
   // Takes all credit; returns how much there was.
-  uint64_t TakeAll() {
-    return CreditOf(credit.fetch_and(~kCreditMask, std::memory_order_acq_rel));
-  }
+  uint64_t TakeAll() { return CreditOf(credit.fetch_and(~kCreditMask, std::memory_order_acq_rel)); }
   void Record(const LaunchRecord& record) {
     records[record.launch & (kRecords - 1)].store(record.Pack(), std::memory_order_release);
   }

@@ -21,8 +21,8 @@ float CostModel::cost_ns(uint32_t entry) const {
   const Entry& own = entries_[entry];
   const float cost = own.cost_ns.load(std::memory_order_relaxed);
   if (cost > 0) return cost;
-  const float base = entries_[own.base.load(std::memory_order_relaxed)].cost_ns.load(
-      std::memory_order_relaxed);
+  const float base =
+      entries_[own.base.load(std::memory_order_relaxed)].cost_ns.load(std::memory_order_relaxed);
   return base > 0 ? base : mean_ns_.load(std::memory_order_relaxed);
 }
 
@@ -74,8 +74,7 @@ void CostModel::LearnOne(Entry& entry, float sample, float rate, bool alone) {
 
 void CostModel::Learn(uint32_t index, float predicted_ns, float ratio, float share, bool alone) {
   Entry& entry = entries_[index];
-  const float sample =
-      std::min(predicted_ns * std::clamp(ratio, 0.25f, 4.0f), kGreatestCostNs);
+  const float sample = std::min(predicted_ns * std::clamp(ratio, 0.25f, 4.0f), kGreatestCostNs);
   const float rate = kRate * share * (alone ? 1.0f : kSharedRate);
   if (index != kCatchAll) {
     LearnOne(entry, sample, rate, alone);

@@ -77,7 +77,8 @@ class CostModel {
     std::atomic<uint64_t> id{0};
     std::atomic<float> cost_ns{0};  // 0: not measured yet
     std::atomic<float> footprint{1};
-    std::atomic<uint32_t> base{0};  // the entry of the key without context; itself for such an entry
+    std::atomic<uint32_t> base{
+        0};  // the entry of the key without context; itself for such an entry
     std::atomic<uint16_t> samples{0}, samples_alone{0};
   };
   static uint32_t Slot(uint64_t id) { return static_cast<uint32_t>(id >> 40) & (kEntries - 1); }

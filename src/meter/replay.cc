@@ -106,7 +106,8 @@ void Replay::Place() {
     if (best == nullptr) return;
     if (!best->started) {
       const Command& command = best->items.front().command;
-      const double sms = std::max(1.0, std::round(static_cast<double>(command.footprint) * sm_count_));
+      const double sms =
+          std::max(1.0, std::round(static_cast<double>(command.footprint) * sm_count_));
       // Beyond a few waves their number does not matter for who holds what; coarser groups keep the
       // replay of a kernel of a million blocks cheap.
       const double waves = std::ceil(sms / sm_count_);
@@ -238,7 +239,8 @@ Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, bool late) {
     group_predicted += static_cast<double>(c.cost_ns) / waves * sms;
   }
   batch.ratio = group_predicted > 0 ? stream.group_ns / group_predicted : 1;
-  batch.learnable = !late && group_predicted > 0 && stream.group_predicted_ns > kLearnable * group_predicted;
+  batch.learnable =
+      !late && group_predicted > 0 && stream.group_predicted_ns > kLearnable * group_predicted;
   batch.alone = stream.shared_ns <= kAlone * stream.resident_ns;
   batch.commands.swap(stream.done);
   stream.used_ns = stream.shared_ns = stream.resident_ns = 0;

@@ -91,7 +91,7 @@ class Replay {
     int running = 0;  // groups placed and not ended
     double unit_ns = 0;
     double ready = 0;
-    int held = 0;       // SMs
+    int held = 0;         // SMs
     bool pinned = false;  // ended in the model, its marker not stamped: goes on holding its SMs
     // The batch in progress.
     double used_ns = 0, shared_ns = 0, resident_ns = 0;

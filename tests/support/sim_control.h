@@ -15,7 +15,8 @@ struct SimControl {
   explicit SimControl(const driver::Driver& driver) {
     auto look_up = [&](auto*& function, const char* name) {
       function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(driver.Symbol(name));
-      if (function == nullptr) std::abort();  // not the simulated driver: the test is set up wrongly
+      if (function == nullptr)
+        std::abort();  // not the simulated driver: the test is set up wrongly
     };
     look_up(configure, "gpushare_sim_configure");
     look_up(reset, "gpushare_sim_reset");

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gate/tenant_page.h"
-
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <thread>
 #include <vector>
+
+#include "gate/tenant_page.h"
 
 namespace gpushare::gate {
 namespace {
@@ -58,9 +58,12 @@ TEST(LaunchRecord, RoundTrips) {
   for (uint32_t launch : {0u, 1u, TenantPage::kLaunchMask}) {
     for (uint32_t entry : {0u, 8191u, LaunchRecord::kVoidEntry}) {
       for (bool unknown : {false, true}) {
-        const LaunchRecord got = LaunchRecord::Unpack(
-            LaunchRecord{.launch = launch, .stream = 0xfffe, .entry = entry, .unknown = unknown, .graph = !unknown}
-                .Pack());
+        const LaunchRecord got = LaunchRecord::Unpack(LaunchRecord{.launch = launch,
+                                                                   .stream = 0xfffe,
+                                                                   .entry = entry,
+                                                                   .unknown = unknown,
+                                                                   .graph = !unknown}
+                                                          .Pack());
         EXPECT_EQ(got.launch, launch);
         EXPECT_EQ(got.stream, 0xfffeu);
         EXPECT_EQ(got.entry, entry);

@@ -86,7 +86,8 @@ TEST(CostModel, ManyThreadsPredictTheSameKeysIntoTheSameEntries) {
   std::vector<std::thread> threads;
   for (auto& mine : entries) {
     threads.emplace_back([&mine, &costs] {
-      for (uint64_t key = 1; key <= 500; ++key) mine.push_back(costs->Predict(key, key / 2, 1).entry);
+      for (uint64_t key = 1; key <= 500; ++key)
+        mine.push_back(costs->Predict(key, key / 2, 1).entry);
     });
   }
   for (std::thread& thread : threads) thread.join();

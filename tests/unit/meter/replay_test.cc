@@ -9,10 +9,11 @@
 namespace gpushare::meter {
 namespace {
 
-
 constexpr Nanos Us(int64_t us) { return Micros(us); }
 Replay::Command Kernel(double us, double footprint) {
-  return {.entry = 0, .cost_ns = static_cast<float>(us * 1000), .footprint = static_cast<float>(footprint)};
+  return {.entry = 0,
+          .cost_ns = static_cast<float>(us * 1000),
+          .footprint = static_cast<float>(footprint)};
 }
 
 TEST(Replay, AloneABatchTakesTheTimeBetweenItsMarkers) {
@@ -149,7 +150,8 @@ TEST(Replay, PropertyChargesNeverExceedElapsedTime) {
     const int tenants = pick(1, 6);
     std::vector<Replay::StreamId> streams;
     std::vector<int> open(static_cast<size_t>(tenants));
-    for (int i = 0; i < tenants; ++i) streams.push_back(replay.AddStream(static_cast<uint32_t>(i), 0));
+    for (int i = 0; i < tenants; ++i)
+      streams.push_back(replay.AddStream(static_cast<uint32_t>(i), 0));
     double charged = 0;
     Nanos now(0);
     for (int step = 0; step < 2000; ++step) {
@@ -157,7 +159,8 @@ TEST(Replay, PropertyChargesNeverExceedElapsedTime) {
       switch (pick(0, 3)) {
         case 0:
         case 1:
-          replay.Append(streams[i], Kernel(pick(1, 400), pick(1, 300) / 100.0), now + Us(pick(-50, 50)));
+          replay.Append(streams[i], Kernel(pick(1, 400), pick(1, 300) / 100.0),
+                        now + Us(pick(-50, 50)));
           break;
         case 2:
           replay.Boundary(streams[i]);
