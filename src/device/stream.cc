@@ -59,16 +59,12 @@ absl::Status Stream::Attach() {
   GPUSHARE_RETURN_IF_ERROR(gpu_.BindStream(native_, device_));
   bound_ = true;
   GPUSHARE_ASSIGN_OR_RETURN(stream_gate_, device_->gate().AddStream(native_));
-  device_->AddStream();
   return absl::OkStatus();
 }
 
 Stream::~Stream() {
   const ContextScope current(gpu_);
-  if (stream_gate_ != nullptr) {
-    device_->gate().RemoveStream(stream_gate_);
-    device_->RemoveStream();
-  }
+  if (stream_gate_ != nullptr) device_->gate().RemoveStream(stream_gate_);
   if (bound_) gpu_.UnbindStream(native_);
   if (owned_ && native_ != nullptr) static_cast<void>(gpu_.driver().DestroyStream(native_));
 }
@@ -142,6 +138,7 @@ absl::Status Stream::Submit(const gate::Work& work, int64_t timeout_ns, const ch
   if (!current.ok()) return current.status();
   const gate::Admission admission = gate.Admit(*stream_gate_, work, Deadline(timeout_ns));
   if (admission.verdict != gate::Verdict::kAdmitted) return Refused(admission.verdict);
+  device_->SetBusy();
   const driver::Result result = InContext(call);
   gate.Complete(admission, result == driver::Result::kSuccess);
   return driver::ToStatus(result, name);

@@ -228,7 +228,7 @@ absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr poin
   quota::Allocation allocation;
   const bool ours = gpu.pointers().Take(pointer, &allocation);
   // Freeing waits for the device: the caller's unused time is lent meanwhile.
-  const bool tell = caller != nullptr && caller->has_streams();
+  const bool tell = caller != nullptr && caller->TakeBusy();
   if (tell) caller->gate().Synchronizing(nullptr);
   const driver::Result result = gpu.driver().MemFree(pointer);
   if (tell) caller->gate().Synchronized();

@@ -46,10 +46,15 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
     return copy_limited_[static_cast<size_t>(direction)].load(std::memory_order_relaxed);
   }
 
-  // Streams of this device that exist.
-  void AddStream() { streams_.fetch_add(1, std::memory_order_relaxed); }
-  void RemoveStream() { streams_.fetch_sub(1, std::memory_order_relaxed); }
-  bool has_streams() const { return streams_.load(std::memory_order_relaxed) > 0; }
+  // Whether something was launched since the last drain: only then is there anything to tell the gate
+  // before a call that waits for the device.
+  void SetBusy() {
+    if (!busy_.load(std::memory_order_relaxed)) busy_.store(true, std::memory_order_relaxed);
+  }
+  bool TakeBusy() {
+    return busy_.load(std::memory_order_relaxed) &&
+           busy_.exchange(false, std::memory_order_relaxed);
+  }
 
   void Suspend();
   void Resume();
@@ -92,7 +97,7 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   std::atomic<sched::Band> band_{sched::Band::kNormal};
   std::array<std::atomic<bool>, 2> copy_limited_{};
   std::atomic<bool> suspended_{false};
-  std::atomic<int> streams_{0};
+  std::atomic<bool> busy_{false};
 
   mutable base::Mutex mutex_;
   gpushare_spec spec_ ABSL_GUARDED_BY(mutex_) = {};
