@@ -23,10 +23,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(driver::Driver& driver,
   impl->time_line = *std::move(time_line);
   {
     base::MutexLock lock(&impl->mu);
-    {
-      base::MutexLock lock(&impl->mu);
-      impl->submit_offset = impl->time_line->submit_offset();
-    }
+    impl->submit_offset = impl->time_line->submit_offset();
   }
   Impl* const raw = impl.get();
   impl->reconciler = impl->clock.StartThread("gpushare-meter", [raw] { raw->Reconcile(); });
