@@ -56,7 +56,7 @@ def main():
                     file.write(text)
             with open(os.path.join(folder, "CMakeLists.txt"), "w", encoding="utf-8") as file:
                 file.write(ROOT.format(source=options.source, layers=layers.replace("src/", folder + "/src/")))
-            result = subprocess.run([options.cmake, "-S", folder, "-B", os.path.join(folder, "build")],
+            result = subprocess.run([options.cmake, "-S", folder, "-B", os.path.join(folder, "build"), "-G", "Ninja"],
                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         printed = " ".join(result.stdout.decode().split())
         if expected is None:

@@ -232,7 +232,7 @@ def version(tree):
                    "find_package(gpushare 0.99 QUIET)\n"
                    "if(gpushare_FOUND)\n  message(FATAL_ERROR \"0.99 was accepted\")\nendif()\n"
                    "find_package(gpushare REQUIRED)\n")
-    call([tree.options.cmake, "-S", work, "-B", os.path.join(work, "build"),
+    call([tree.options.cmake, "-S", work, "-B", os.path.join(work, "build"), "-G", "Ninja",
           "-DCMAKE_PREFIX_PATH=" + tree.prefix])
 
 
