@@ -14,6 +14,10 @@ add_library(gpushare_options INTERFACE)
 add_library(gpushare_cuda_headers INTERFACE)
 include("{source}/cmake/GpushareLayer.cmake")
 {layers}
+get_property(layers GLOBAL PROPERTY GPUSHARE_LAYERS)
+foreach(layer IN LISTS layers)  # headers only, in a project without a language
+  set_target_properties(gpushare_${{layer}} PROPERTIES LINKER_LANGUAGE CXX)
+endforeach()
 """
 BASE = 'gpushare_layer(NAME base RANK 0 SOURCES src/base/a.h)\n'
 SCHED = 'gpushare_layer(NAME sched RANK 1 SOURCES src/sched/a.h LAYERS base)\n'
