@@ -62,8 +62,8 @@ void BM_SimLaunch(benchmark::State& bench) {
   Fixture fixture("");
   const CUstream stream = Fixture::NewStream();
   for (auto _ : bench) {
-    benchmark::DoNotOptimize(cuLaunchKernel(fixture.k_14us, 132, 1, 1, 128, 1, 1, 0, stream,
-                                            nullptr, nullptr));
+    benchmark::DoNotOptimize(
+        cuLaunchKernel(fixture.k_14us, 132, 1, 1, 128, 1, 1, 0, stream, nullptr, nullptr));
   }
 }
 BENCHMARK(BM_SimLaunch);
@@ -75,8 +75,8 @@ void BM_SimLaunchIdleStream(benchmark::State& bench) {
   uint64_t ns = 500;
   void* parameters[] = {&ns};
   for (auto _ : bench) {
-    benchmark::DoNotOptimize(cuLaunchKernel(fixture.spin, 132, 1, 1, 128, 1, 1, 0, stream,
-                                            parameters, nullptr));
+    benchmark::DoNotOptimize(
+        cuLaunchKernel(fixture.spin, 132, 1, 1, 128, 1, 1, 0, stream, parameters, nullptr));
   }
 }
 BENCHMARK(BM_SimLaunchIdleStream);
@@ -115,8 +115,8 @@ void BM_SimSwitch(benchmark::State& bench) {
     });
   }
   for (auto _ : bench) gpushare_sim_spend(1000);
-  bench.counters["switches"] = benchmark::Counter(
-      static_cast<double>(bench.iterations()) * threads, benchmark::Counter::kIsRate);
+  bench.counters["switches"] = benchmark::Counter(static_cast<double>(bench.iterations()) * threads,
+                                                  benchmark::Counter::kIsRate);
   stop = true;
   gpushare_sim_external_begin();
   for (std::thread& thread : others) thread.join();
@@ -139,7 +139,8 @@ void BM_SimFourThreads(benchmark::State& bench) {
         uint64_t ns = 5000 + 3000 * i, launched = 0;
         void* parameters[] = {&ns};
         while (gpushare_sim_now() < end) {
-          cuLaunchKernel(fixture.spin, 40 + 40 * i, 1, 1, 128, 1, 1, 0, stream, parameters, nullptr);
+          cuLaunchKernel(fixture.spin, 40 + 40 * i, 1, 1, 128, 1, 1, 0, stream, parameters,
+                         nullptr);
           ++launched;
         }
         Check(cuStreamSynchronize(stream), "cuStreamSynchronize");

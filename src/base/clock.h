@@ -39,15 +39,15 @@ class Clock {
   // Blocks while `word` holds `expected`, until a Wake() on it or `deadline`; a wake-up without a
   // change is possible, as with a futex, so callers loop. For the first `spin` the thread stays on its
   // processor, which makes waking it cheap.
-  virtual WaitResult Wait(const std::atomic<uint32_t>& word,
-                          uint32_t expected, Time deadline, Nanos spin) = 0;
+  virtual WaitResult Wait(const std::atomic<uint32_t>& word, uint32_t expected, Time deadline,
+                          Nanos spin) = 0;
 
   // Wakes up to `count` threads waiting on `word`. The caller has changed it before.
   virtual void Wake(const std::atomic<uint32_t>& word, int count) = 0;
 
   // Runs `body` on a new thread that belongs to this clock.
-  virtual std::unique_ptr<ClockThread> StartThread(
-      std::string name, std::function<void()> body) = 0;
+  virtual std::unique_ptr<ClockThread> StartThread(std::string name,
+                                                   std::function<void()> body) = 0;
 
   // Blocks until `when`.
   void SleepUntil(Time when) {

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-
 #include <thread>
 #include <utility>
 
@@ -44,8 +43,8 @@ class MachineClock final : public Clock {
     return Time(Seconds(now.tv_sec) + Nanos(now.tv_nsec));
   }
 
-  WaitResult Wait(const std::atomic<uint32_t>& word, uint32_t expected,
-                  Time deadline, Nanos spin) override {
+  WaitResult Wait(const std::atomic<uint32_t>& word, uint32_t expected, Time deadline,
+                  Nanos spin) override {
     if (spin > Nanos(0)) {
       const Time spin_end = std::min(Now() + spin, deadline);
       do {
@@ -71,10 +70,9 @@ class MachineClock final : public Clock {
       if (word.load(std::memory_order_acquire) != expected) {
         return WaitResult::kWoken;
       }
-      const long rc =
-          syscall(SYS_futex, reinterpret_cast<const uint32_t*>(&word),
-                  FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, expected, timeout,
-                  nullptr, FUTEX_BITSET_MATCH_ANY);
+      const long rc = syscall(SYS_futex, reinterpret_cast<const uint32_t*>(&word),
+                              FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, expected, timeout, nullptr,
+                              FUTEX_BITSET_MATCH_ANY);
       if (rc == 0) return WaitResult::kWoken;
       if (errno == ETIMEDOUT) return WaitResult::kDeadline;
       if (errno != EINTR) return WaitResult::kWoken;  // EAGAIN: it changed.
@@ -82,12 +80,11 @@ class MachineClock final : public Clock {
   }
 
   void Wake(const std::atomic<uint32_t>& word, int count) override {
-    syscall(SYS_futex, reinterpret_cast<const uint32_t*>(&word),
-            FUTEX_WAKE | FUTEX_PRIVATE_FLAG, count, nullptr, nullptr, 0);
+    syscall(SYS_futex, reinterpret_cast<const uint32_t*>(&word), FUTEX_WAKE | FUTEX_PRIVATE_FLAG,
+            count, nullptr, nullptr, 0);
   }
 
-  std::unique_ptr<ClockThread> StartThread(
-      std::string name, std::function<void()> body) override {
+  std::unique_ptr<ClockThread> StartThread(std::string name, std::function<void()> body) override {
     return std::make_unique<StdThread>(
         std::thread([name = std::move(name), body = std::move(body)] {
           pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());

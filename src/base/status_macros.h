@@ -9,11 +9,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#define GPUSHARE_RETURN_IF_ERROR(expr)                        \
-  do {                                                        \
-    if (::absl::Status status_ = (expr); !status_.ok()) {     \
-      return status_;                                         \
-    }                                                         \
+#define GPUSHARE_RETURN_IF_ERROR(expr)                    \
+  do {                                                    \
+    if (::absl::Status status_ = (expr); !status_.ok()) { \
+      return status_;                                     \
+    }                                                     \
   } while (false)
 
 #define GPUSHARE_CONCAT_INNER_(a, b) a##b
@@ -22,8 +22,8 @@
 // GPUSHARE_ASSIGN_OR_RETURN(auto x, MakeX());
 #define GPUSHARE_ASSIGN_OR_RETURN(lhs, expr) \
   GPUSHARE_ASSIGN_OR_RETURN_(GPUSHARE_CONCAT_(status_or_, __LINE__), lhs, expr)
-#define GPUSHARE_ASSIGN_OR_RETURN_(holder, lhs, expr) \
-  auto holder = (expr);                               \
+#define GPUSHARE_ASSIGN_OR_RETURN_(holder, lhs, expr)  \
+  auto holder = (expr);                                \
   if (!holder.ok()) return std::move(holder).status(); \
   lhs = *std::move(holder)
 

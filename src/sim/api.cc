@@ -85,7 +85,8 @@ CUresult PerThreadStream(Context* context, Stream** stream) {
 CUresult FindStream(CUstream handle, NullStream null, Stream** stream) {
   *stream = state().streams.Find(handle);
   if (*stream != nullptr) return static_cast<CUresult>((*stream)->context->lost);
-  const bool legacy = (handle == nullptr && null == NullStream::kLegacy) || handle == CU_STREAM_LEGACY;
+  const bool legacy =
+      (handle == nullptr && null == NullStream::kLegacy) || handle == CU_STREAM_LEGACY;
   const bool per_thread =
       (handle == nullptr && null == NullStream::kPerThread) || handle == CU_STREAM_PER_THREAD;
   if (!legacy && !per_thread) return CUDA_ERROR_INVALID_HANDLE;

@@ -28,7 +28,8 @@ enum class Cost : uint8_t { kNone, kCall, kQuery, kRecord, kLaunch };
 class ApiScope {
  public:
   ApiScope(Api api, Cost cost) : thread_(CurrentThread()) {
-    if (!thread_->has_turn) [[unlikely]] EnterSlow();
+    if (!thread_->has_turn) [[unlikely]]
+      EnterSlow();
     State& s = state();
     ++s.calls[static_cast<size_t>(api)];
     if (!s.initialized || s.faults.on_calls() || thread_->in_host_function) [[unlikely]] {
@@ -53,7 +54,8 @@ class ApiScope {
     }
   }
   ~ApiScope() {
-    if (entered_) [[unlikely]] LeaveSlow();
+    if (entered_) [[unlikely]]
+      LeaveSlow();
   }
   ApiScope(const ApiScope&) = delete;
   ApiScope& operator=(const ApiScope&) = delete;
@@ -103,9 +105,7 @@ CUresult WaitForStream(Stream* stream, const char* doing);
 enum class Streams : uint8_t { kAll, kBlocking };
 CUresult WaitForContext(Context* context, Streams streams, const char* doing);
 // Waits while the stream holds as many commands as it takes; false: it was destroyed meanwhile.
-inline bool HasSpace(const Stream* stream) {
-  return stream->queued < state().config.queue_depth;
-}
+inline bool HasSpace(const Stream* stream) { return stream->queued < state().config.queue_depth; }
 CUresult WaitForSpace(Stream** stream);
 
 Device* FindDevice(CUdevice device);
@@ -122,7 +122,7 @@ void DestroyModule(Module* module);
 }  // namespace gpushare::sim
 
 #define SIM_API(name) extern "C" __attribute__((visibility("default"))) CUresult CUDAAPI name
-#define SIM_ENTER(name, cost)                                                          \
+#define SIM_ENTER(name, cost)                                                                     \
   const ::gpushare::sim::ApiScope scope(::gpushare::sim::Api::name, ::gpushare::sim::Cost::cost); \
   if (scope.result() != CUDA_SUCCESS) return scope.result()
 

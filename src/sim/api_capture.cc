@@ -133,8 +133,8 @@ SIM_STREAM_API(cuStreamBeginCaptureToGraph, _ptsz, kCall,
                BeginToGraph(scope.thread(), stream, graph, dependencies, count, mode, null));
 SIM_STREAM_API(cuStreamEndCapture, _ptsz, kCall, (CUstream stream, CUgraph* graph),
                End(scope.thread(), stream, graph, null));
-SIM_STREAM_API(cuStreamIsCapturing, _ptsz, kNone,
-               (CUstream stream, CUstreamCaptureStatus* status), IsCapturing(stream, status, null));
+SIM_STREAM_API(cuStreamIsCapturing, _ptsz, kNone, (CUstream stream, CUstreamCaptureStatus* status),
+               IsCapturing(stream, status, null));
 SIM_STREAM_API(cuStreamGetCaptureInfo, _ptsz, kNone,
                (CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id),
                Info(stream, status, id, nullptr, nullptr, nullptr, nullptr, null));

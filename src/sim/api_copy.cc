@@ -7,8 +7,8 @@
 namespace gpushare::sim {
 namespace {
 
-CUresult Linear(const ThreadContext& thread, uint64_t to, uint64_t from, size_t bytes, CUstream stream,
-                NullStream null, Blocking blocking) {
+CUresult Linear(const ThreadContext& thread, uint64_t to, uint64_t from, size_t bytes,
+                CUstream stream, NullStream null, Blocking blocking) {
   return SubmitCopy(thread, {CopyDirection::kHostToHost, to, from, bytes, 0, 0, 1, nullptr}, stream,
                     null, blocking);
 }
@@ -28,7 +28,8 @@ CUresult DeviceToHost(const ThreadContext& thread, void* to, CUdeviceptr from, s
 
 CUresult DeviceToDevice(const ThreadContext& thread, CUdeviceptr to, CUdeviceptr from, size_t bytes,
                         CUstream stream, NullStream null, Blocking blocking) {
-  if (bytes > 0 && (!IsDeviceAddress(to) || !IsDeviceAddress(from))) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes > 0 && (!IsDeviceAddress(to) || !IsDeviceAddress(from)))
+    return CUDA_ERROR_INVALID_VALUE;
   return Linear(thread, to, from, bytes, stream, null, blocking);
 }
 

@@ -58,11 +58,11 @@ CUresult FillKernelNode(GraphNode* node, const CUDA_KERNEL_NODE_PARAMS_v2* param
   if (result != CUDA_SUCCESS) return result;
   const Function* const function = FindFunction(parameters->func, context);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  return SetKernel(node, function->module->context, function,
-                   {parameters->gridDimX, parameters->gridDimY, parameters->gridDimZ,
-                    parameters->blockDimX, parameters->blockDimY, parameters->blockDimZ,
-                    parameters->sharedMemBytes},
-                   parameters->kernelParams, nullptr, 0);
+  return SetKernel(
+      node, function->module->context, function,
+      {parameters->gridDimX, parameters->gridDimY, parameters->gridDimZ, parameters->blockDimX,
+       parameters->blockDimY, parameters->blockDimZ, parameters->sharedMemBytes},
+      parameters->kernelParams, nullptr, 0);
 }
 
 CUDA_KERNEL_NODE_PARAMS_v2 Widen(const CUDA_KERNEL_NODE_PARAMS_v1& old) {
@@ -158,9 +158,9 @@ CUgraphNodeType TypeOf(const GraphNode& node) {
 }
 
 CUresult InstantiateGraph(CUgraphExec* handle, CUgraph graph_handle, unsigned long long flags) {
-  constexpr unsigned long long kKnown =
-      CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
-      CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+  constexpr unsigned long long kKnown = CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY |
+                                        CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
+                                        CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
   const Graph* const graph = FindGraph(graph_handle);
   if (handle == nullptr || graph == nullptr || graph->capturing) return CUDA_ERROR_INVALID_VALUE;
   if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) return CUDA_ERROR_NOT_SUPPORTED;

@@ -61,8 +61,8 @@ struct LaunchOptions {
   int priority = 0;
 };
 
-CUresult Launch(CUfunction handle, const LaunchShape& shape, CUstream stream_handle, NullStream null,
-                void** parameters, void** extra, const LaunchOptions& options) {
+CUresult Launch(CUfunction handle, const LaunchShape& shape, CUstream stream_handle,
+                NullStream null, void** parameters, void** extra, const LaunchOptions& options) {
   State& s = state();
   Context* current;
   CUresult result = CurrentContext(&current);
@@ -134,8 +134,8 @@ CUresult LaunchEx(const CUlaunchConfig* config, CUfunction function, NullStream 
         return CUDA_ERROR_NOT_SUPPORTED;
     }
   }
-  const LaunchShape shape{config->gridDimX,  config->gridDimY,  config->gridDimZ,
-                          config->blockDimX, config->blockDimY, config->blockDimZ,
+  const LaunchShape shape{config->gridDimX,      config->gridDimY,  config->gridDimZ,
+                          config->blockDimX,     config->blockDimY, config->blockDimZ,
                           config->sharedMemBytes};
   return Launch(function, shape, config->hStream, null, parameters, extra, options);
 }

@@ -48,8 +48,8 @@ CUresult Free(const ThreadContext& thread, CUdeviceptr pointer) {
   return device->memory.Free(pointer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult AllocatePitch(const ThreadContext& thread, CUdeviceptr* pointer, size_t* pitch, size_t width,
-                       size_t height, unsigned element) {
+CUresult AllocatePitch(const ThreadContext& thread, CUdeviceptr* pointer, size_t* pitch,
+                       size_t width, size_t height, unsigned element) {
   if (pitch == nullptr || width == 0 || height == 0) return CUDA_ERROR_INVALID_VALUE;
   if (element != 4 && element != 8 && element != 16) return CUDA_ERROR_INVALID_VALUE;
   const size_t rounded = (width + DeviceMemory::kAlignment - 1) & ~(DeviceMemory::kAlignment - 1);
@@ -130,8 +130,7 @@ CUresult PointerAttribute(void* data, CUpointer_attribute attribute, uint64_t po
       Store<uint64_t>(data, known.block != nullptr ? known.block->id : known.host->address);
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-      Store<CUdeviceptr>(data,
-                         known.block != nullptr ? known.block->address : known.host->address);
+      Store<CUdeviceptr>(data, known.block != nullptr ? known.block->address : known.host->address);
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
       Store<size_t>(data, known.block != nullptr ? known.block->size : known.host->size);

@@ -67,9 +67,7 @@ void DestroyModule(Module* module) {
   delete module;
 }
 
-const Function* FindFunction(CUfunction handle, Context*) {
-  return state().functions.Find(handle);
-}
+const Function* FindFunction(CUfunction handle, Context*) { return state().functions.Find(handle); }
 
 namespace {
 
@@ -141,7 +139,8 @@ CUresult GetAttribute(int* value, CUfunction_attribute attribute, CUfunction han
 CUresult SetAttribute(CUfunction handle, CUfunction_attribute attribute, int value) {
   Function* const function = Find(handle);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  const auto most = static_cast<int>(state().config.shared_per_sm) - static_cast<int>(kReservedShared);
+  const auto most =
+      static_cast<int>(state().config.shared_per_sm) - static_cast<int>(kReservedShared);
   switch (attribute) {
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
       if (value < 0 || value > most) return CUDA_ERROR_INVALID_VALUE;
@@ -166,8 +165,8 @@ CUresult Occupancy(int* blocks, CUfunction handle, int threads, size_t shared) {
   }
   *blocks = function->entry.cost.blocks_per_sm != 0
                 ? static_cast<int>(function->entry.cost.blocks_per_sm)
-                : static_cast<int>(
-                      BlocksPerSm(*function, state().config, static_cast<uint32_t>(threads), shared));
+                : static_cast<int>(BlocksPerSm(*function, state().config,
+                                               static_cast<uint32_t>(threads), shared));
   return CUDA_SUCCESS;
 }
 

@@ -219,7 +219,8 @@ SIM_API(cuStreamDestroy_v2)(CUstream stream) {
   return Destroy(stream);
 }
 
-SIM_STREAM_API(cuStreamQuery, _ptsz, kQuery, (CUstream stream), Query(scope.thread(), stream, null));
+SIM_STREAM_API(cuStreamQuery, _ptsz, kQuery, (CUstream stream),
+               Query(scope.thread(), stream, null));
 SIM_STREAM_API(cuStreamSynchronize, _ptsz, kCall, (CUstream stream),
                Synchronize(scope.thread(), stream, null));
 SIM_STREAM_API(cuStreamWaitEvent, _ptsz, kCall, (CUstream stream, CUevent event, unsigned flags),

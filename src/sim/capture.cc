@@ -16,9 +16,9 @@ CUresult CheckUnsafeSlow(const ThreadContext& thread) {
   for (const auto& capture : state().captures.active) {
     if (capture->invalidated) continue;
     const bool own = capture->thread == &thread;
-    const bool forbids = own ? capture->mode != CaptureMode::kRelaxed
-                             : capture->mode == CaptureMode::kGlobal &&
-                                   thread.capture_mode == CaptureMode::kGlobal;
+    const bool forbids =
+        own ? capture->mode != CaptureMode::kRelaxed
+            : capture->mode == CaptureMode::kGlobal && thread.capture_mode == CaptureMode::kGlobal;
     if (!forbids) continue;
     refused = true;
     Invalidate(capture.get());

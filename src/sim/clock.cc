@@ -183,8 +183,8 @@ int Clock::WaitWord(const uint32_t* word, uint32_t expected, uint64_t deadline, 
   self->word = word;
   self->wait_since = now();
   self->wait_spin = spin;
-  const bool woken = Wait(words_[(reinterpret_cast<uintptr_t>(word) >> 2) % kWordBuckets],
-                          "wait_word", deadline);
+  const bool woken =
+      Wait(words_[(reinterpret_cast<uintptr_t>(word) >> 2) % kWordBuckets], "wait_word", deadline);
   self->word = nullptr;
   return woken ? 0 : 1;
 }
@@ -257,7 +257,8 @@ void Clock::ScheduleFrom(Thread* self) {
     if (next != nullptr) {
       if (next == self) {
         running_ = self;
-        self->turn.store(1, std::memory_order_relaxed);  // seen by AwaitTurn() without a system call
+        self->turn.store(1,
+                         std::memory_order_relaxed);  // seen by AwaitTurn() without a system call
       } else {
         PassTurn(next);
       }
@@ -522,9 +523,10 @@ std::string Clock::Describe() {
         return text;
       case ThreadState::kAnnounced:
         if (thread->turn.load(std::memory_order_relaxed) == 0) break;
-        std::snprintf(text, sizeof(text),
-                      "the virtual clock stands at %.6f s: thread '%s' was announced and never came",
-                      static_cast<double>(now()) / 1e9, name);
+        std::snprintf(
+            text, sizeof(text),
+            "the virtual clock stands at %.6f s: thread '%s' was announced and never came",
+            static_cast<double>(now()) / 1e9, name);
         return text;
       case ThreadState::kWaiting:
         if (thread->idle) break;
@@ -555,8 +557,8 @@ void* WatchdogMain(void* arg) {
       const std::lock_guard lock(clock->registry_mutex_);
       limit = clock->watchdog_ns_;
     }
-    const uint64_t nap = limit == 0 ? 1'000'000'000 : std::clamp<uint64_t>(limit / 4, 1'000'000,
-                                                                           1'000'000'000);
+    const uint64_t nap =
+        limit == 0 ? 1'000'000'000 : std::clamp<uint64_t>(limit / 4, 1'000'000, 1'000'000'000);
     const timespec pause{static_cast<time_t>(nap / 1'000'000'000),
                          static_cast<long>(nap % 1'000'000'000)};
     nanosleep(&pause, nullptr);

@@ -59,10 +59,10 @@ struct Thread {
 
   std::atomic<ThreadState> state{ThreadState::kOutside};
   std::atomic<const char*> doing{""};  // what it waits for, for reports
-  bool registered = false;  // by thread_enter
-  std::atomic<bool> external{false};  // inside external_begin/end
-  bool internal = false;    // the simulator's own
-  std::atomic<bool> idle{false};  // an internal thread without work: waits for nothing
+  bool registered = false;             // by thread_enter
+  std::atomic<bool> external{false};   // inside external_begin/end
+  bool internal = false;               // the simulator's own
+  std::atomic<bool> idle{false};       // an internal thread without work: waits for nothing
   bool pinned = false;
   uint64_t announced = 0;
   char name[48] = "";

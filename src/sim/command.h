@@ -38,8 +38,8 @@ struct Edge {
 
 // Groups of a kernel and what the device does with them.
 struct KernelWork {
-  uint32_t groups;   // block groups in all: one SM each
-  uint32_t left;     // not started
+  uint32_t groups;    // block groups in all: one SM each
+  uint32_t left;      // not started
   uint32_t resident;  // on SMs now
   uint64_t group_ns;
   double work_rate;  // alone time that one resident group does per ns
@@ -51,7 +51,7 @@ struct CopyWork {
   uint64_t to, from;  // addresses as the caller gave them
   uint64_t bytes;
   uint64_t pitch_to, pitch_from, rows;  // rows of `bytes`; rows 1: linear
-  uint8_t* staged;  // pageable source, copied when submitted; owned
+  uint8_t* staged;                      // pageable source, copied when submitted; owned
 };
 
 struct SetWork {
@@ -77,7 +77,7 @@ struct Command {
   WaitList waiters;
   Account* account = nullptr;  // of kernels, copies and sets
   uint64_t earliest = 0;
-  uint32_t pending = 0;  // commands that must complete before
+  uint32_t pending = 0;     // commands that must complete before
   uint32_t generation = 0;  // of the pool's slot: an event of the timeline may outlive its command
   CommandType type = CommandType::kEmpty;
   uint8_t level = 0;  // of priority: 0 is the highest
@@ -89,8 +89,8 @@ struct Command {
     CopyWork copy;
     SetWork set;
     HostWork host;
-    Event* event;       // kRecord; null when the event was destroyed
-    GraphRun* graph;    // kGraph
+    Event* event;     // kRecord; null when the event was destroyed
+    GraphRun* graph;  // kGraph
   };
   Command() : kernel{} {}
 };

@@ -162,7 +162,8 @@ std::string ParseConfig(std::string_view text, Config* config) {
     const std::string_view value = Trim(item.substr(equals + 1));
     bool ok = false;
     if (!Set(key, value, parsed, &ok)) {
-      return "unknown key '" + std::string(key) + "' (the keys are listed in gpushare/testing/sim.h)";
+      return "unknown key '" + std::string(key) +
+             "' (the keys are listed in gpushare/testing/sim.h)";
     }
     if (!ok) return "bad value '" + std::string(value) + "' of '" + std::string(key) + "'";
   }

@@ -205,7 +205,7 @@ SIM_CONTROL int gpushare_sim_account_truth(int ordinal, uint32_t account,
   if (device == nullptr || truth == nullptr) return -1;
   device->Integrate(state().clock.now());
   const Account& of = *device->FindAccount(account);
-  *truth = {of.used_ns, of.work_ns,   of.kernels,   of.queued,
+  *truth = {of.used_ns,   of.work_ns,   of.kernels,  of.queued,
             of.h2d_bytes, of.d2h_bytes, of.d2d_bytes};
   return 0;
 }

@@ -32,8 +32,8 @@ class Faults {
  private:
   struct Call {
     size_t api;
-    int code;        // 0: none
-    uint64_t nth;    // 0: every call; else the nth from the injection on, once
+    int code;      // 0: none
+    uint64_t nth;  // 0: every call; else the nth from the injection on, once
     uint64_t seen;
     uint64_t host_ns;
   };

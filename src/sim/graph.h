@@ -62,7 +62,7 @@ struct Graph {
 // A graph made ready: its nodes flattened, children inlined, every one after those it depends on.
 struct GraphExec {
   struct Node {
-    GraphNode work;  // without edges
+    GraphNode work;   // without edges
     uint64_t origin;  // handle of the node it was made from
     std::vector<uint32_t> dependencies;
   };

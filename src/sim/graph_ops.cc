@@ -36,8 +36,8 @@ void RemoveNode(GraphNode* node) {
   if (node->child != nullptr) DropGraph(node->child.get());
   state().nodes.Remove(node->handle);
   auto& nodes = node->graph->nodes;
-  nodes.erase(std::find_if(nodes.begin(), nodes.end(),
-                           [&](const auto& one) { return one.get() == node; }));
+  nodes.erase(
+      std::find_if(nodes.begin(), nodes.end(), [&](const auto& one) { return one.get() == node; }));
 }
 
 void DropGraph(Graph* graph) {
@@ -62,8 +62,8 @@ void CopyWorkOf(const GraphNode& from, GraphNode* to) {
   to->parameter_addresses.clear();
   // Not by the function's list: its module may be gone.
   for (const void* address : from.parameter_addresses) {
-    to->parameter_addresses.push_back(to->parameters.data() +
-                                      (static_cast<const uint8_t*>(address) - from.parameters.data()));
+    to->parameter_addresses.push_back(
+        to->parameters.data() + (static_cast<const uint8_t*>(address) - from.parameters.data()));
   }
   to->plan = from.plan;
   to->priority = from.priority;

@@ -45,8 +45,8 @@ class HandleTable {
     const uint64_t index = (handle & 0xffffffff) >> 3;
     if (index >= slots_.size()) return nullptr;
     const Slot& slot = slots_[index];
-    const uint64_t expected = (static_cast<uint64_t>(kTag) << 56) |
-                              (uint64_t{slot.generation} << 32) | (index << 3);
+    const uint64_t expected =
+        (static_cast<uint64_t>(kTag) << 56) | (uint64_t{slot.generation} << 32) | (index << 3);
     return handle == expected ? slot.object : nullptr;
   }
   template <typename Handle>

@@ -59,8 +59,8 @@ CUresult GetProcAddress(const char* name, void** address, int version, cuuint64_
     return CUDA_ERROR_INVALID_VALUE;
   }
   *address = nullptr;
-  const Found found = Search(
-      name, version, (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0, address);
+  const Found found =
+      Search(name, version, (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0, address);
   if (status != nullptr) *status = static_cast<CUdriverProcAddressQueryResult>(found);
   if (found == Found::kSuccess) return CUDA_SUCCESS;
   // With a status to write, only the status says that a known name is too new.

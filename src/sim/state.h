@@ -46,9 +46,9 @@ struct State {
   State();
 
   Config config;
-  std::string config_text;      // by gpushare_sim_configure
+  std::string config_text;              // by gpushare_sim_configure
   std::atomic<bool> configured{false};  // config holds environment and config_text
-  bool initialized = false;     // by cuInit
+  bool initialized = false;             // by cuInit
   Clock clock;
   Timeline timeline;
   CommandPool pool;

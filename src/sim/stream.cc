@@ -15,9 +15,7 @@ bool Counts(CommandType type) {
   return type == CommandType::kKernel || type == CommandType::kCopy || type == CommandType::kSet;
 }
 
-void MayStart(Command* command) {
-  state().eligible.push_back({command, command->generation});
-}
+void MayStart(Command* command) { state().eligible.push_back({command, command->generation}); }
 
 void Start(Command* command) {
   State& s = state();

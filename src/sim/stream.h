@@ -26,7 +26,7 @@ struct Stream {
   bool non_blocking = false;
   bool legacy = false;
   bool per_thread = false;  // a thread's default stream
-  bool destroyed = false;  // goes when its last command does
+  bool destroyed = false;   // goes when its last command does
   Command* head = nullptr;
   Command* tail = nullptr;
   uint32_t queued = 0;  // commands
@@ -101,7 +101,9 @@ void LoseContext(Context* context, int code);
 Command* NewCommand(Stream* stream, CommandType type);
 
 // The dispatch level of a stream priority.
-inline uint8_t LevelOf(int priority) { return static_cast<uint8_t>(kPriorityLevels - 1 + priority); }
+inline uint8_t LevelOf(int priority) {
+  return static_cast<uint8_t>(kPriorityLevels - 1 + priority);
+}
 
 }  // namespace gpushare::sim
 

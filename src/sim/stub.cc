@@ -3,12 +3,12 @@
 // them in stubs.inc: every line of entry_points.def without a SIM_API.
 #include "sim/api.h"
 
-#define GPUSHARE_SIM_STUB(name)                                               \
+#define GPUSHARE_SIM_STUB(name)                                                                \
   extern "C" __attribute__((visibility("default"))) CUresult stub_##name(void) __asm__(#name); \
-  extern "C" CUresult stub_##name(void) {                                     \
-    SIM_ENTER(name, kNone);                                                   \
-    return CUDA_ERROR_NOT_SUPPORTED;                                          \
-  }                                                                           \
+  extern "C" CUresult stub_##name(void) {                                                      \
+    SIM_ENTER(name, kNone);                                                                    \
+    return CUDA_ERROR_NOT_SUPPORTED;                                                           \
+  }                                                                                            \
   static_assert(true)
 
 #include "stubs.inc"

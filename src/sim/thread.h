@@ -26,7 +26,9 @@ extern thread_local ThreadContext* t_thread __attribute__((tls_model("initial-ex
 
 // Creates what t_thread points to. A thread that ends while it is registered leaves the clock.
 ThreadContext* NewThreadContext();
-inline ThreadContext* CurrentThread() { return t_thread != nullptr ? t_thread : NewThreadContext(); }
+inline ThreadContext* CurrentThread() {
+  return t_thread != nullptr ? t_thread : NewThreadContext();
+}
 
 }  // namespace gpushare::sim
 

@@ -82,9 +82,9 @@ CUresult CheckCopy(CopyWork* copy) {
   CUresult result = CUDA_SUCCESS;
   if (to_device) result = CheckDeviceRange(copy->to, span_to);
   if (result == CUDA_SUCCESS && from_device) result = CheckDeviceRange(copy->from, span_from);
-  copy->direction = to_device
-                        ? (from_device ? CopyDirection::kDeviceToDevice : CopyDirection::kHostToDevice)
-                        : (from_device ? CopyDirection::kDeviceToHost : CopyDirection::kHostToHost);
+  copy->direction =
+      to_device ? (from_device ? CopyDirection::kDeviceToDevice : CopyDirection::kHostToDevice)
+                : (from_device ? CopyDirection::kDeviceToHost : CopyDirection::kHostToHost);
   return result;
 }
 
@@ -125,7 +125,8 @@ CUresult SubmitCopy(const ThreadContext& thread, CopyWork copy, CUstream handle,
   }
   // cuMemcpyDtoD and its kin do not wait even in their blocking form.
   bool wait = blocking == Blocking::kYes && copy.direction != CopyDirection::kDeviceToDevice;
-  if (copy.direction == CopyDirection::kHostToDevice && s.host.Find(copy.from) == nullptr && !wait) {
+  if (copy.direction == CopyDirection::kHostToDevice && s.host.Find(copy.from) == nullptr &&
+      !wait) {
     if (copy.bytes * copy.rows > kMostStaged) {
       wait = true;
     } else {
@@ -133,11 +134,13 @@ CUresult SubmitCopy(const ThreadContext& thread, CopyWork copy, CUstream handle,
       if (copy.staged == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
       for (uint64_t row = 0; row < copy.rows; ++row) {
         std::memcpy(copy.staged + row * copy.bytes,
-                    reinterpret_cast<const uint8_t*>(copy.from + row * copy.pitch_from), copy.bytes);
+                    reinterpret_cast<const uint8_t*>(copy.from + row * copy.pitch_from),
+                    copy.bytes);
       }
     }
   }
-  if (copy.direction == CopyDirection::kDeviceToHost && s.host.Find(copy.to) == nullptr) wait = true;
+  if (copy.direction == CopyDirection::kDeviceToHost && s.host.Find(copy.to) == nullptr)
+    wait = true;
   if (copy.direction == CopyDirection::kHostToHost) wait = true;
   Command* const command = NewCommand(stream, CommandType::kCopy);
   command->copy = copy;

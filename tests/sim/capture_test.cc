@@ -160,8 +160,8 @@ TEST_F(CaptureTest, AGlobalCaptureForbidsUnsafeCallsInEveryThread) {
   // Launching into other streams and recording events is always legal.
   ASSERT_CU(cuStreamBeginCapture(a, CU_STREAM_CAPTURE_MODE_GLOBAL));
   EXPECT_CU(elsewhere(CU_STREAM_CAPTURE_MODE_GLOBAL, [&] { return Spin(other_stream, 10, 1); }));
-  EXPECT_CU(elsewhere(CU_STREAM_CAPTURE_MODE_GLOBAL,
-                      [&] { return cuEventRecord(event, other_stream); }));
+  EXPECT_CU(
+      elsewhere(CU_STREAM_CAPTURE_MODE_GLOBAL, [&] { return cuEventRecord(event, other_stream); }));
   EXPECT_CU(cuStreamEndCapture(a, &graph));
 }
 
@@ -245,7 +245,7 @@ TEST_F(CaptureTest, TheCaptureCanBeInspectedAndItsTailReplaced) {
   CUgraphNode mine = nullptr;
   ASSERT_CU(cuGraphAddEmptyNode(&mine, graph, tail, count));
   ASSERT_CU(cuStreamUpdateCaptureDependencies_v2(a, &mine, nullptr, 1,
-                                              CU_STREAM_SET_CAPTURE_DEPENDENCIES));
+                                                 CU_STREAM_SET_CAPTURE_DEPENDENCIES));
   ASSERT_CU(Spin(a, 10'000, 10));
   ASSERT_CU(cuStreamEndCapture(a, &ended));
   EXPECT_EQ(ended, graph);
@@ -263,7 +263,8 @@ TEST_F(CaptureTest, CopiesSetsAndHostFunctionsAreCaptured) {
   ASSERT_CU(cuStreamBeginCapture(a, CU_STREAM_CAPTURE_MODE_RELAXED));
   ASSERT_CU(cuMemsetD8Async(device, 42, 64, a));
   ASSERT_CU(cuMemcpyDtoHAsync(host, device, 64, a));
-  ASSERT_CU(cuLaunchHostFunc(a, [](void* data) { ++*static_cast<int*>(data); }, &calls));
+  ASSERT_CU(cuLaunchHostFunc(
+      a, [](void* data) { ++*static_cast<int*>(data); }, &calls));
   CUgraph graph;
   ASSERT_CU(cuStreamEndCapture(a, &graph));
   static_cast<char*>(host)[9] = 0;

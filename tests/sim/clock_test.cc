@@ -67,8 +67,8 @@ std::vector<std::pair<uint64_t, int>> BusyRun(CUfunction kernel, CUcontext conte
         for (int step = 0; step < 200; ++step) {
           uint64_t ns = 500 + random() % 20000;
           void* parameters[] = {&ns};
-          EXPECT_CU(cuLaunchKernel(kernel, static_cast<unsigned>(1 + random() % 250), 1, 1, 32, 1, 1, 0, stream,
-                                   parameters, nullptr));
+          EXPECT_CU(cuLaunchKernel(kernel, static_cast<unsigned>(1 + random() % 250), 1, 1, 32, 1,
+                                   1, 0, stream, parameters, nullptr));
           switch (random() % 4) {
             case 0:
               gpushare_sim_spend(random() % 9000);

@@ -23,12 +23,31 @@ class ConfigTest : public testing::Test {
 TEST_F(ConfigTest, BadTextIsRefusedAndNamed) {
   EXPECT_NE(Refused("speed=9").find("'speed'"), std::string::npos);
   EXPECT_NE(Refused("sms").find("key=value"), std::string::npos);
-  for (const char* text :
-       {"sms=0", "sms=-1", "sms=1e3", "sms=99999999999999999999", "memory=1 potato", "memory=0",
-        "memory=-1GiB", "memory=nan", "h2d=0GB/s", "h2d=5", "h2d=inf GB/s", "launch_host=3",
-        "launch_host=-3us", "launch_host=3 parsec", "noise=-1", "noise=x", "overlap=maybe",
-        "clock=sundial", "compute_capability=9", "devices=1000", "queue_depth=0", "name=",
-        "seed=-4", "=4", "sms=\xff\xfe"}) {
+  for (const char* text : {"sms=0",
+                           "sms=-1",
+                           "sms=1e3",
+                           "sms=99999999999999999999",
+                           "memory=1 potato",
+                           "memory=0",
+                           "memory=-1GiB",
+                           "memory=nan",
+                           "h2d=0GB/s",
+                           "h2d=5",
+                           "h2d=inf GB/s",
+                           "launch_host=3",
+                           "launch_host=-3us",
+                           "launch_host=3 parsec",
+                           "noise=-1",
+                           "noise=x",
+                           "overlap=maybe",
+                           "clock=sundial",
+                           "compute_capability=9",
+                           "devices=1000",
+                           "queue_depth=0",
+                           "name=",
+                           "seed=-4",
+                           "=4",
+                           "sms=\xff\xfe"}) {
     EXPECT_NE(Refused(text).find("'"), std::string::npos) << text;
   }
   EXPECT_EQ(-1, gpushare_sim_configure(nullptr, nullptr, 0));
@@ -38,7 +57,8 @@ TEST_F(ConfigTest, BadTextIsRefusedAndNamed) {
 }
 
 TEST_F(ConfigTest, UnitsAndSeparatorsAreUnderstood) {
-  EXPECT_EQ(0, gpushare_sim_configure(" sms = 10 ,, memory=1.5GiB\nlaunch_host=0.5us\n", nullptr, 0));
+  EXPECT_EQ(0,
+            gpushare_sim_configure(" sms = 10 ,, memory=1.5GiB\nlaunch_host=0.5us\n", nullptr, 0));
   ASSERT_CU(cuInit(0));
   size_t bytes = 0;
   EXPECT_CU(cuDeviceTotalMem(&bytes, 0));

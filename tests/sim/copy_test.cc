@@ -107,7 +107,7 @@ TEST_F(CopyTest, SmallPageableSourcesAreStagedAndLargeOnesBlock) {
   uint64_t start = Now();
   ASSERT_CU(cuMemcpyHtoDAsync(a, host.data(), 1000, s));
   EXPECT_EQ(Now(), start);
-  host[0] = 2;  // the driver has its copy
+  host[0] = 2;                                         // the driver has its copy
   ASSERT_CU(cuMemcpyDtoHAsync(back.data(), a, 1, s));  // to pageable memory: blocks
   EXPECT_GE(Now() - start, 10'000u);
   EXPECT_EQ(back[0], 1);

@@ -197,7 +197,8 @@ TEST_F(DeviceTest, UsedTimeAddsUpToBusyTime) {
     ASSERT_EQ(0, gpushare_sim_set_account(streams.back(), i));
   }
   for (int i = 0; i < 4000; ++i) {
-    ASSERT_CU(Spin(streams[random() % 8], 1000 + random() % 50'000, static_cast<unsigned>(1 + random() % 200)));
+    ASSERT_CU(Spin(streams[random() % 8], 1000 + random() % 50'000,
+                   static_cast<unsigned>(1 + random() % 200)));
     if (random() % 50 == 0) gpushare_sim_spend(100'000);
   }
   ASSERT_CU(cuCtxSynchronize());
@@ -249,8 +250,7 @@ TEST_F(DeviceTest, AttributesSayWhatIsConfigured) {
   EXPECT_EQ(value, 77);
   EXPECT_CU(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0));
   EXPECT_EQ(value, 6);
-  EXPECT_EQ(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_MAX, 0),
-            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_MAX, 0), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 3),
             CUDA_ERROR_INVALID_DEVICE);
   size_t bytes = 0;

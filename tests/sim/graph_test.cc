@@ -22,8 +22,8 @@ class GraphTest : public SimTest {
     parameters.blockDimX = 32;
     parameters.kernelParams = values;
     CUgraphNode node = nullptr;
-    EXPECT_CU(cuGraphAddKernelNode(&node, graph, dependencies.data(), dependencies.size(),
-                                   &parameters));
+    EXPECT_CU(
+        cuGraphAddKernelNode(&node, graph, dependencies.data(), dependencies.size(), &parameters));
     return node;
   }
   CUgraphExec Make(CUgraph graph, unsigned long long flags = 0) {

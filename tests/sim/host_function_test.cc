@@ -71,8 +71,8 @@ TEST_F(HostFunctionTest, ItMayWakeAThread) {
         gpushare_sim_wake_word(reinterpret_cast<const uint32_t*>(&one->word), 1);
       },
       &record));
-  EXPECT_EQ(0, gpushare_sim_wait_word(reinterpret_cast<const uint32_t*>(&record.word), 0,
-                                      UINT64_MAX, 0));
+  EXPECT_EQ(
+      0, gpushare_sim_wait_word(reinterpret_cast<const uint32_t*>(&record.word), 0, UINT64_MAX, 0));
   EXPECT_EQ(Now() - start, 10'000u);
 }
 

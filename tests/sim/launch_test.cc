@@ -29,7 +29,8 @@ TEST_F(LaunchTest, MoreDynamicSharedMemoryMustBeAskedFor) {
   const CUstream a = NewStream();
   EXPECT_EQ(cuFuncSetAttribute(k_10us_, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 228 << 10),
             CUDA_ERROR_INVALID_VALUE);
-  EXPECT_CU(cuFuncSetAttribute(k_10us_, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 227 << 10));
+  EXPECT_CU(
+      cuFuncSetAttribute(k_10us_, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 227 << 10));
   int value = 0;
   EXPECT_CU(cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, k_10us_));
   EXPECT_EQ(value, 227 << 10);

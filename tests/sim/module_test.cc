@@ -72,7 +72,9 @@ TEST_F(ModuleTest, EveryPrefixOfAModuleIsAnsweredWithoutACrash) {
 TEST_F(ModuleTest, OtherImagesAreToldApart) {
   EXPECT_EQ(Load(""), CUDA_ERROR_INVALID_IMAGE);
   EXPECT_EQ(Load("\x01\x02\x03\x04"), CUDA_ERROR_INVALID_IMAGE);
-  EXPECT_EQ(Load("\x7f" "ELF...."), CUDA_ERROR_NO_BINARY_FOR_GPU);
+  EXPECT_EQ(Load("\x7f"
+                 "ELF...."),
+            CUDA_ERROR_NO_BINARY_FOR_GPU);
   EXPECT_EQ(Load("\x50\xed\x55\xba...."), CUDA_ERROR_NO_BINARY_FOR_GPU);
   CUmodule module;
   EXPECT_EQ(cuModuleLoadData(&module, nullptr), CUDA_ERROR_INVALID_VALUE);

@@ -112,8 +112,8 @@ TEST_F(ProcAddressTest, WhatIsNotModelledSaysSoAndIsCounted) {
 }
 
 TEST_F(ProcAddressTest, ThePrivateTablesAreNeverAnswered) {
-  const auto get = reinterpret_cast<CUresult (*)(const void**, const CUuuid*)>(
-      Symbol("cuGetExportTable"));
+  const auto get =
+      reinterpret_cast<CUresult (*)(const void**, const CUuuid*)>(Symbol("cuGetExportTable"));
   for (int i = 0; i < 256; ++i) {
     CUuuid id{};
     for (char& byte : id.bytes) byte = static_cast<char>(i * 37 + (&byte - id.bytes) * i);

@@ -60,7 +60,8 @@ class Actor {
     switch (random_() % 34) {
       case 0: {
         CUstream stream;
-        result = cuStreamCreateWithPriority(&stream, random_() % 2 == 0 ? 0 : 1, -static_cast<int>(random_() % 7));
+        result = cuStreamCreateWithPriority(&stream, random_() % 2 == 0 ? 0 : 1,
+                                            -static_cast<int>(random_() % 7));
         Keep(s.streams, stream, result);
         return result;
       }
@@ -166,8 +167,8 @@ class Actor {
       default: {
         uint64_t ns = random_() % 30'000;
         void* parameters[] = {&ns};
-        return cuLaunchKernel(Any(s.functions), static_cast<unsigned>(random_() % 300), 1, 1, 32, 1, 1, 0, Any(s.streams),
-                              parameters, nullptr);
+        return cuLaunchKernel(Any(s.functions), static_cast<unsigned>(random_() % 300), 1, 1, 32, 1,
+                              1, 0, Any(s.streams), parameters, nullptr);
       }
     }
   }
@@ -188,9 +189,8 @@ TEST_F(RandomTest, AnyCallsInAnyOrder) {
     {
       std::vector<std::unique_ptr<SimThread>> threads;
       for (unsigned i = 0; i < 4; ++i) {
-        threads.push_back(std::make_unique<SimThread>("actor", [&, i] {
-          Actor(seed * 100 + i, shared).Run(steps);
-        }));
+        threads.push_back(std::make_unique<SimThread>(
+            "actor", [&, i] { Actor(seed * 100 + i, shared).Run(steps); }));
       }
     }
     for (CUcontext context : shared.contexts) {

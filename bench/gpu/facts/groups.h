@@ -39,7 +39,7 @@ void MeasureContextSlice();   // processes.cc
 void MeasureTeardown();       // processes.cc
 void MeasureCopies();         // copies.cc
 void MeasureWake();           // waiting.cc
-void MeasureElapsedError();    // waiting.cc
+void MeasureElapsedError();   // waiting.cc
 
 // Roles of the processes that processes.cc starts from this same program: `gpu-facts --role NAME
 // ARGUMENT`. -1 when there is no such role.

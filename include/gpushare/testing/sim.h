@@ -122,8 +122,9 @@ void gpushare_sim_set_log(void (*log)(const char* line, void* context), void* co
 /* ---- Ground truth ---- */
 
 typedef struct gpushare_sim_truth {
-  double used_ns;   /* device time by share of SMs held */
-  double work_ns;   /* sum of the alone durations of the kernels that completed, pro rata when running */
+  double used_ns; /* device time by share of SMs held */
+  double
+      work_ns; /* sum of the alone durations of the kernels that completed, pro rata when running */
   uint64_t kernels; /* kernels completed */
   uint64_t queued;  /* commands submitted and not completed (kernels, copies, sets) */
   uint64_t h2d_bytes, d2h_bytes, d2d_bytes; /* completed */

@@ -9,8 +9,8 @@ static int failures = 0;
 static void expect(const char* what, gpushare_status got, gpushare_status wanted) {
   if (got == wanted) return;
   ++failures;
-  printf("%s: %s instead of %s: %s\n", what, gpushare_status_name(got), gpushare_status_name(wanted),
-         gpushare_last_message());
+  printf("%s: %s instead of %s: %s\n", what, gpushare_status_name(got),
+         gpushare_status_name(wanted), gpushare_last_message());
 }
 
 int main(void) {

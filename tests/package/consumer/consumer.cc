@@ -23,7 +23,8 @@ absl::Status Run() {
   if (!runtime.ok()) return runtime.status();
   absl::StatusOr<gpushare::Gpu> gpu = gpushare::Gpu::Open(*runtime, "0");
   if (!gpu.ok()) return gpu.status();
-  absl::StatusOr<gpushare::Tenant> tenant = gpushare::Tenant::Create(*runtime, {.name = "consumer"});
+  absl::StatusOr<gpushare::Tenant> tenant =
+      gpushare::Tenant::Create(*runtime, {.name = "consumer"});
   if (!tenant.ok()) return tenant.status();
   absl::StatusOr<gpushare::VirtualDevice> device =
       gpushare::VirtualDevice::Create(*gpu, *tenant, "memory=1GiB,compute=30%");
