@@ -10,6 +10,8 @@
 
 #include "device/spec.h"
 
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);  // libFuzzer calls it
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using gpushare::device::FormatSpec;
   using gpushare::device::ParseSpec;
