@@ -265,7 +265,7 @@ Admission Gate::Admit(StreamGate& stream, const Work& work, Time deadline) {
   TenantState& tenant = *state_;
   const uint64_t context = stream.context.load(std::memory_order_relaxed);
   const meter::CostModel::Prediction cost = tenant.costs.Predict(work.key, context, work.footprint);
-  if (cost.known && (work.kind == Work::Kind::kKernel || cost.cost_ns < kLongGraphNs) &&
+  if (cost.settled && (work.kind == Work::Kind::kKernel || cost.cost_ns < kLongGraphNs) &&
       work.kind != Work::Kind::kCooperative) {
     const float factor = tenant.page.charge_factor.load(std::memory_order_relaxed);
     uint32_t launch;
@@ -319,14 +319,14 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, Time deadline) {
           stream.marking = true;
           engine.replay.Boundary(stream.replay);
         }
-        // A command of unknown cost is measured in a batch of its own.
-        if (!cost.known) engine.TakeCredit(tenant, now);
+        // What was hardly measured yet is measured in a batch of its own.
+        if (!cost.settled) engine.TakeCredit(tenant, now);
         if (wait_began != kNever) {
           ++tenant.stats.waits;
           tenant.stats.throttled += now - wait_began;
           ++tenant.stats.wait_histogram[static_cast<size_t>(WaitBucket(now - wait_began))];
         }
-      } else if (now >= deadline) {
+      } else if (now >= deadline && counted) {  // even without time to wait it asks once
         verdict = Verdict::kDeadline;
         next = Next::kGiveUp;
       } else {

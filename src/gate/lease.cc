@@ -42,7 +42,7 @@ absl::StatusOr<uint64_t> Gate::AcquireLease(const LeaseRequest& request) {
           ++tenant.stats.waits;
           tenant.stats.throttled += now - began;
         }
-      } else if (now >= request.deadline) {
+      } else if (now >= request.deadline && counted) {
         refused = absl::DeadlineExceededError("tenant '" + tenant.name +
                                               "': no lease before the deadline");
       } else {

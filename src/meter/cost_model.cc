@@ -2,6 +2,7 @@
 #include "meter/cost_model.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace gpushare::meter {
 namespace {
@@ -10,6 +11,7 @@ constexpr uint32_t kProbes = 16;
 // A batch that did not run alone teaches at this part of the rate.
 constexpr float kSharedRate = 0.5f;
 constexpr float kRate = 0.2f;
+constexpr int kSettledSamples = 2;
 constexpr float kLeastCostNs = 100;
 constexpr float kGreatestCostNs = 60e9f;
 
@@ -51,12 +53,13 @@ CostModel::Prediction CostModel::PredictSlow(uint64_t key, uint64_t id, float fo
   const uint32_t base = FindOrInsert(Mix(~key), footprint, kCatchAll);
   const uint32_t slot = FindOrInsert(id, footprint, base);
   const bool is_known = known(slot) || known(base);
-  return {slot, cost_ns(slot), is_known};
+  return {slot, cost_ns(slot), is_known,
+          slot == kCatchAll || entries_[slot].cost_ns.load(std::memory_order_relaxed) > 0};
 }
 
 void CostModel::LearnOne(Entry& entry, float sample, float rate, bool alone) {
   const uint16_t samples = entry.samples.load(std::memory_order_relaxed);
-  const float old = entry.cost_ns.load(std::memory_order_relaxed);
+  const float old = std::fabs(entry.cost_ns.load(std::memory_order_relaxed));
   float fresh = sample;
   if (old > 0) {
     // The first few samples count as a plain average, so that one odd first measurement (a module
@@ -64,7 +67,8 @@ void CostModel::LearnOne(Entry& entry, float sample, float rate, bool alone) {
     const float r = std::max(rate, 1.0f / static_cast<float>(samples + 1));
     fresh = old + r * (sample - old);
   }
-  entry.cost_ns.store(std::max(fresh, kLeastCostNs), std::memory_order_relaxed);
+  const float cost = std::max(fresh, kLeastCostNs);
+  entry.cost_ns.store(samples + 1 < kSettledSamples ? -cost : cost, std::memory_order_relaxed);
   if (samples < 1000) entry.samples.store(static_cast<uint16_t>(samples + 1));
   if (alone) {
     const uint16_t n = entry.samples_alone.load(std::memory_order_relaxed);

@@ -33,7 +33,8 @@ class CostModel {
   struct Prediction {
     uint32_t entry;
     float cost_ns;  // > 0
-    bool known;     // false: never measured; cost_ns is a guess
+    bool known;     // false: never measured anywhere; cost_ns is a guess
+    bool settled;   // false: to be measured in a batch of its own, before it is mixed with others
   };
 
   // Finds (key, context), or makes a place for it.
@@ -42,7 +43,7 @@ class CostModel {
     const Entry& entry = entries_[Slot(id)];
     if (entry.id.load(std::memory_order_acquire) == id) {
       const float cost = entry.cost_ns.load(std::memory_order_relaxed);
-      if (cost > 0) return {Slot(id), cost, true};
+      if (cost > 0) return {Slot(id), cost, true, true};
     }
     return PredictSlow(key, id, footprint);
   }
@@ -57,7 +58,7 @@ class CostModel {
     return entries_[entry].footprint.load(std::memory_order_relaxed);
   }
   bool known(uint32_t entry) const {
-    return entries_[entry].cost_ns.load(std::memory_order_relaxed) > 0;
+    return entries_[entry].cost_ns.load(std::memory_order_relaxed) != 0;
   }
   uint32_t used() const { return used_.load(std::memory_order_relaxed); }
 
@@ -75,7 +76,7 @@ class CostModel {
  private:
   struct Entry {
     std::atomic<uint64_t> id{0};
-    std::atomic<float> cost_ns{0};  // 0: not measured yet
+    std::atomic<float> cost_ns{0};  // 0: not measured yet; negative: not often enough to be settled
     std::atomic<float> footprint{1};
     std::atomic<uint32_t> base{
         0};  // the entry of the key without context; itself for such an entry

@@ -152,6 +152,20 @@ TEST_F(EngineTest, ADeadlineEndsAWait) {
   Drop(t);
 }
 
+TEST_F(EngineTest, WithoutTimeToWaitItIsAskedOnce) {
+  Tenant t = Make({});
+  EXPECT_EQ(Launch(t, Micros(50), clock().Now()), Verdict::kAdmitted);
+  LeaseRequest request;
+  request.deadline = clock().Now();
+  absl::StatusOr<uint64_t> lease = t.gate->AcquireLease(request);
+  EXPECT_TRUE(lease.ok()) << lease.status();
+  if (lease.ok()) t.gate->ReleaseLease(*lease);
+  t.gate->Suspend();
+  EXPECT_EQ(Launch(t, Micros(50), clock().Now()), Verdict::kDeadline);
+  t.gate->Resume();
+  Drop(t);
+}
+
 TEST_F(EngineTest, SuspendHoldsAndResumeLetsGo) {
   Tenant t = Make({});
   ASSERT_EQ(Launch(t, Micros(50)), Verdict::kAdmitted);

@@ -61,6 +61,20 @@ TEST(CostModel, OneOddMeasurementIsBoundedAndForgotten) {
 
 // Many commands of one key are in flight with the same old prediction: each of them teaches the same cost,
 // not a multiple of what the one before has just taught.
+TEST(CostModel, ItTakesTwoMeasurementsToSettle) {
+  auto costs = std::make_unique<CostModel>(Micros(20));
+  EXPECT_FALSE(costs->Predict(1, 7, 1).settled);
+  for (int i = 0; i < 2; ++i) {
+    const CostModel::Prediction p = costs->Predict(1, 7, 1);
+    EXPECT_FALSE(p.settled);
+    costs->Learn(p.entry, p.cost_ns, 50'000 / p.cost_ns, 1, true);
+  }
+  EXPECT_TRUE(costs->Predict(1, 7, 1).settled);
+  const CostModel::Prediction other = costs->Predict(1, 8, 1);  // another context
+  EXPECT_TRUE(other.known);
+  EXPECT_FALSE(other.settled);
+}
+
 TEST(CostModel, BatchesPredictedAlikeTeachAlike) {
   auto costs = std::make_unique<CostModel>(Micros(20));
   const CostModel::Prediction p = costs->Predict(1, 0, 1);
