@@ -20,11 +20,12 @@ constexpr float kGreatestCostNs = 60e9f;
 CostModel::CostModel(Nanos unknown_cost) : mean_ns_(static_cast<float>(unknown_cost.count())) {}
 
 float CostModel::cost_ns(uint32_t entry) const {
+  const auto stored = [](const Entry& e) {
+    return std::fabs(e.cost_ns.load(std::memory_order_relaxed));
+  };
   const Entry& own = entries_[entry];
-  const float cost = own.cost_ns.load(std::memory_order_relaxed);
-  if (cost > 0) return cost;
-  const float base =
-      entries_[own.base.load(std::memory_order_relaxed)].cost_ns.load(std::memory_order_relaxed);
+  if (stored(own) > 0) return stored(own);
+  const float base = stored(entries_[own.base.load(std::memory_order_relaxed)]);
   return base > 0 ? base : mean_ns_.load(std::memory_order_relaxed);
 }
 
@@ -78,7 +79,12 @@ void CostModel::LearnOne(Entry& entry, float sample, float rate, bool alone) {
 
 void CostModel::Learn(uint32_t index, float predicted_ns, float ratio, float share, bool alone) {
   Entry& entry = entries_[index];
-  const float sample = std::min(predicted_ns * std::clamp(ratio, 0.25f, 4.0f), kGreatestCostNs);
+  // The first measurements of a command by itself are believed whatever they say: until then its cost is a
+  // guess, and a giant guessed to be small overdraws a cap. Later ones move it by a bounded step.
+  const bool guess =
+      share > 0.999f && entry.samples.load(std::memory_order_relaxed) < kSettledSamples;
+  if (!guess) ratio = std::clamp(ratio, 0.25f, 4.0f);
+  const float sample = std::clamp(predicted_ns * ratio, kLeastCostNs, kGreatestCostNs);
   const float rate = kRate * share * (alone ? 1.0f : kSharedRate);
   if (index != kCatchAll) {
     LearnOne(entry, sample, rate, alone);

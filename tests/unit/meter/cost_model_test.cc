@@ -75,6 +75,13 @@ TEST(CostModel, ItTakesTwoMeasurementsToSettle) {
   EXPECT_FALSE(other.settled);
 }
 
+TEST(CostModel, AGiantGuessedSmallIsBelievedAtOnce) {
+  auto costs = std::make_unique<CostModel>(Micros(20));
+  const CostModel::Prediction p = costs->Predict(1, 7, 1);
+  costs->Learn(p.entry, p.cost_ns, 500, 1, true);
+  EXPECT_NEAR(costs->Predict(1, 7, 1).cost_ns, 10e6, 1e3);
+}
+
 TEST(CostModel, BatchesPredictedAlikeTeachAlike) {
   auto costs = std::make_unique<CostModel>(Micros(20));
   const CostModel::Prediction p = costs->Predict(1, 0, 1);
