@@ -12,6 +12,9 @@ namespace {
 std::atomic<int> allocations{0};
 }  // namespace
 
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"  // both are replaced here, gcc sees only one
+#endif
 void* operator new(size_t size) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   if (void* p = std::malloc(size)) return p;
