@@ -13,7 +13,8 @@ std::atomic<int> allocations{0};
 }  // namespace
 
 #if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmismatched-new-delete"  // both are replaced here, gcc sees only one
+#pragma GCC diagnostic ignored \
+    "-Wmismatched-new-delete"  // both are replaced here, gcc sees only one
 #endif
 void* operator new(size_t size) {
   allocations.fetch_add(1, std::memory_order_relaxed);
