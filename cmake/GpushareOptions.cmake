@@ -10,6 +10,9 @@ target_compile_options(gpushare_options INTERFACE
   $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wmissing-declarations>
   $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wmissing-prototypes>
   $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wthread-safety>)
+# gcc 12 warns of std::string's own copies at -O3 (GCC bug 105651).
+target_compile_options(gpushare_options INTERFACE
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-restrict>)
 if(GPUSHARE_WERROR)
   target_compile_options(gpushare_options INTERFACE -Werror)
 endif()
