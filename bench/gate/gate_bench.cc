@@ -145,7 +145,7 @@ void BM_AdmitOnly(benchmark::State& state) {
     }
     const gate::Admission admission = gate->Admit(*stream, {gate::KernelKey(bed.function, kShape)});
     gate->Complete(admission, true);
-    benchmark::DoNotOptimize(admission.slot);
+    benchmark::DoNotOptimize(admission.launch);
   }
   bed.driver->SynchronizeStream(handle);
   gate->RemoveStream(stream);

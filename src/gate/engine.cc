@@ -35,8 +35,6 @@ Engine::~Engine() {
   impl_->Poke();
   impl_->reconciler->Join();
   impl_->driver.PushContext(impl_->context);
-  for (const Marker& marker : impl_->markers) impl_->events.Give(marker.event);
-  impl_->markers.clear();
   impl_->time_line.reset();
   impl_->events.Clear();
   impl_->driver.PopContext();
@@ -81,15 +79,10 @@ void Engine::RemoveTenant(Gate* gate) {
     base::MutexLock lock(&engine.mu);
     std::erase(engine.open_tenants, &tenant);
     std::erase_if(engine.leases, [&](const LeaseState& l) { return l.tenant == &tenant; });
-    for (auto marker = engine.markers.begin(); marker != engine.markers.end();) {
-      if (marker->stream->tenant == &tenant) {
-        engine.events.Give(marker->event);
-        marker = engine.markers.erase(marker);
-      } else {
-        ++marker;
-      }
-    }
     for (const auto& stream : tenant.streams) {
+      for (const Marker& marker : stream->markers) engine.events.Give(marker.event);
+      stream->markers.clear();
+      std::erase(engine.marked_streams, stream.get());
       if (stream->live) engine.replay.RemoveStream(stream->replay);
       stream->live = false;
     }
@@ -103,6 +96,19 @@ void Engine::RemoveTenant(Gate* gate) {
 }
 
 // ---- Streams, limits, statistics ----
+
+Nanos GateStats::WaitQuantile(double q) const {
+  uint64_t total = 0;
+  for (uint64_t n : wait_histogram) total += n;
+  if (total == 0) return Nanos(0);
+  const double want = std::clamp(q, 0.0, 1.0) * static_cast<double>(total);
+  uint64_t seen = 0;
+  for (int i = 0; i < kWaitBuckets; ++i) {
+    seen += wait_histogram[static_cast<size_t>(i)];
+    if (static_cast<double>(seen) >= want) return Micros(int64_t{1} << (i + 1));
+  }
+  return Micros(int64_t{1} << kWaitBuckets);
+}
 
 const std::string& Gate::name() const { return state_->name; }
 
@@ -140,8 +146,7 @@ void Gate::RemoveStream(StreamGate* stream) {
   const Time now = engine.clock.Now();
   base::MutexLock lock(&engine.mu);
   // Its markers complete with the work that is in flight; what they say is taken by prediction.
-  for (const Marker& marker : engine.markers) {
-    if (marker.stream != stream) continue;
+  for (const Marker& marker : stream->markers) {
     engine.arbiter.Settle(tenant.id, marker.phase, Nanos(marker.charged_ns),
                           Nanos(marker.charged_ns), marker.commands, now);
   }

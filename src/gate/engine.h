@@ -65,10 +65,11 @@ enum class Verdict : uint8_t {
   kDeadline,   // the deadline passed while waiting
   kSuspended,  // the tenant was suspended or removed with work waiting
 };
+// Fits two registers.
 struct Admission {
-  Verdict verdict = Verdict::kAdmitted;
   StreamGate* stream = nullptr;
-  uint32_t slot = 0;
+  uint32_t launch = 0;  // its number among the tenant's launches
+  Verdict verdict = Verdict::kAdmitted;
   bool timed = false;  // it came by the slow path: Complete() reads the clock
 };
 
@@ -132,7 +133,9 @@ class Gate {
   Admission Admit(StreamGate& stream, const Work& work, Time deadline = kNever);
   // Must follow every admitted Admission, after the driver's call. `submitted` false: the driver
   // refused, the charge is taken back.
-  void Complete(const Admission& admission, bool submitted);
+  void Complete(const Admission& admission, bool submitted) {
+    if (!submitted || admission.timed) CompleteSlow(admission, submitted);
+  }
 
   // A marker closes what is open on `stream` (all streams when null) because the host is about to wait
   // for the device; unspent credit goes back. Call before every synchronising driver call.
@@ -166,6 +169,7 @@ class Gate {
   friend class Engine;
   explicit Gate(TenantState* state) : state_(state) {}
   Admission AdmitSlow(StreamGate& stream, const Work& work, Time deadline);
+  void CompleteSlow(const Admission& admission, bool submitted);
 
   TenantState* const state_;  // owned by the engine, which owns this gate too
 };

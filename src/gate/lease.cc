@@ -14,66 +14,34 @@ absl::StatusOr<uint64_t> Gate::AcquireLease(const LeaseRequest& request) {
     return absl::InvalidArgumentError("lease: the hint must be above 0 and at most the maximum");
   }
   engine.CloseOpen(tenant, nullptr);
-  Time now = engine.clock.Now();
-  const Time began = now;
-  const uint64_t charge = static_cast<uint64_t>(request.hint.count());
-  bool asked = false, counted = false;
-  for (;;) {
-    Engine::Impl::WakeList wakes;
-    absl::Status refused = absl::OkStatus();
-    uint64_t id = 0;
-    uint32_t seen = 0, launch = 0;
-    bool wait = false, needs_poke = false;
-    {
-      base::MutexLock lock(&engine.mu);
-      if (tenant.removed) {
-        refused = absl::CancelledError("tenant '" + tenant.name + "' was removed");
-      } else if (!tenant.suspended && asked && tenant.page.Spend(charge, &launch)) {
-        tenant.page.Record({launch, 0, LaunchRecord::kVoidEntry, false, false});
-        tenant.accounted_ns += request.hint.count();
-        id = engine.next_lease++;
-        engine.leases.push_back({id, &tenant, request, request.hint.count(), tenant.phase, now});
-        const float cost = static_cast<float>(request.hint.count());
-        for (StreamGate* stream : request.streams) {
-          engine.replay.Append(stream->replay, {meter::CostModel::kCatchAll, cost, 1},
-                               engine.DeviceTime(now));
-        }
-        if (now > began) {
-          ++tenant.stats.waits;
-          tenant.stats.throttled += now - began;
-        }
-      } else if (now >= request.deadline && counted) {
-        refused = absl::DeadlineExceededError("tenant '" + tenant.name +
-                                              "': no lease before the deadline");
-      } else {
-        seen = tenant.page.wake.load(std::memory_order_acquire);
-        if (!counted) ++tenant.waiters;
-        counted = true;
-        engine.TakeCredit(tenant, now);
-        if (engine.MayAsk(tenant, true)) {
-          engine.arbiter.Block(tenant.id, request.hint, request.exclusive, now);
-          asked = true;
-          engine.RunArbiter(now, &tenant, wakes);
-        }
-        wait = TenantPage::CreditOf(tenant.page.credit.load()) < charge;
-      }
-      if (counted && (id != 0 || !refused.ok())) {
-        --tenant.waiters;
-        if (!refused.ok() && tenant.waiters == 0 && !tenant.removed) {
-          engine.arbiter.Unblock(tenant.id, now);
-        }
-      }
-      needs_poke = engine.NeedsPoke(engine.next_run);
+  const GrantRequest grant = {.charge = static_cast<uint64_t>(request.hint.count()),
+                              .own_grant = true,
+                              .exclusive = request.exclusive,
+                              .cost_known = true,
+                              .deadline = request.deadline};
+  uint64_t id = 0;
+  const Verdict verdict = engine.WaitForGrant(tenant, grant, [&](uint32_t launch, Time now) {
+    engine.mu.AssertHeld();
+    tenant.page.Record({launch, 0, LaunchRecord::kVoidEntry, false, false});
+    tenant.accounted_ns += request.hint.count();
+    id = engine.next_lease++;
+    engine.leases.push_back({id, &tenant, request, request.hint.count(), tenant.phase, now});
+    const float cost = static_cast<float>(request.hint.count());
+    for (StreamGate* stream : request.streams) {
+      engine.replay.Append(stream->replay, {meter::CostModel::kCatchAll, cost, 1},
+                           engine.DeviceTime(now));
     }
-    engine.WakeAll(wakes);
-    if (needs_poke) engine.Poke();
-    if (id != 0) return id;
-    if (!refused.ok()) return refused;
-    if (wait) {
-      engine.clock.Wait(tenant.page.wake, seen, request.deadline, engine.options.spin);
-    }
-    now = engine.clock.Now();
+  });
+  switch (verdict) {
+    case Verdict::kAdmitted:
+      return id;
+    case Verdict::kDeadline:
+      return absl::DeadlineExceededError("tenant '" + tenant.name +
+                                         "': no lease before the deadline");
+    case Verdict::kSuspended:
+      break;
   }
+  return absl::CancelledError("tenant '" + tenant.name + "' was removed");
 }
 
 Gate::LeaseResult Gate::ReleaseLease(uint64_t id) {

@@ -19,30 +19,26 @@ constexpr Nanos kLateMarker = Nanos(500);
 
 }  // namespace
 
-// One pass over the front markers of all streams. True when one had completed: others may have before it
+// One pass over the first marker of each stream. True when one had completed: others may have before it
 // that were asked too early, so the caller asks again before it sorts by stamp.
 bool Engine::Impl::QueryMarkers(std::vector<Marker>& completed) {
-  std::vector<Marker> front;
+  std::vector<Marker> first;
   {
     base::MutexLock lock(&mu);
-    std::vector<const StreamGate*> busy;
-    for (const Marker& marker : markers) {
-      if (std::find(busy.begin(), busy.end(), marker.stream) != busy.end()) continue;
-      busy.push_back(marker.stream);
-      front.push_back(marker);
-    }
+    first.reserve(marked_streams.size());
+    for (const StreamGate* stream : marked_streams) first.push_back(stream->markers.front());
   }
   bool any = false;
-  for (const Marker& marker : front) {
+  for (Marker& marker : first) {
     const driver::Result result = driver.QueryEvent(marker.event);
     if (result == driver::Result::kNotReady) continue;
     base::MutexLock lock(&mu);
-    const auto at = std::find_if(markers.begin(), markers.end(),
-                                 [&](const Marker& m) { return m.id == marker.id; });
-    if (at == markers.end()) continue;
-    if (result != driver::Result::kSuccess) device_lost = true;
-    completed.push_back(*at);
-    markers.erase(at);
+    StreamGate& stream = *marker.stream;
+    if (stream.markers.empty() || stream.markers.front().id != marker.id) continue;  // removed
+    stream.markers.pop_front();
+    if (stream.markers.empty()) std::erase(marked_streams, &stream);
+    marker.failed = result != driver::Result::kSuccess;
+    completed.push_back(marker);
     any = true;
   }
   return any;
@@ -56,9 +52,14 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   if (!stream.live) return;
   // The marker began when what is before it ended, unless it found the stream idle.
   const Nanos ended = stamp - time_line->marker_cost();
-  const bool late = ended <= DeviceTime(marker.recorded) + kLateMarker;
+  const bool late = marker.failed || ended <= DeviceTime(marker.recorded) + kLateMarker;
   const meter::Replay::Batch batch =
       replay.Complete(stream.replay, ended, stamp, late && marker.commands > 0);
+  if (marker.failed) {
+    arbiter.Settle(tenant.id, marker.phase, Nanos(marker.charged_ns), Nanos(marker.charged_ns),
+                   marker.commands, now);
+    return;
+  }
   // The clocks of host and device drift apart; a start marker shows by how much. And nothing is seen
   // before it happened.
   if (marker.commands == 0) {
@@ -129,12 +130,9 @@ Time Engine::Impl::RevokeIdle(Time now) {
 
 // When the first of the pending markers can have completed, by prediction.
 Time Engine::Impl::NextPoll(Time now) const {
-  if (markers.empty()) return kNever;
   Time next = kNever;
-  std::vector<const StreamGate*> seen;
-  for (const Marker& marker : markers) {
-    if (std::find(seen.begin(), seen.end(), marker.stream) != seen.end()) continue;
-    seen.push_back(marker.stream);
+  for (const StreamGate* stream : marked_streams) {
+    const Marker& marker = stream->markers.front();
     const Time from = std::max(marker.recorded, last_completion);
     const Nanos wait(static_cast<int64_t>(kFirstLook * static_cast<double>(marker.charged_ns)));
     next = std::min(next, std::max(from + wait, now + kPoll));
@@ -158,9 +156,11 @@ void Engine::Impl::Reconcile() {
     while (QueryMarkers(completed)) {
     }
     stamped.clear();
-    for (const Marker& marker : completed) {
-      absl::StatusOr<Nanos> stamp = time_line->Stamp(marker.event);
-      stamped.emplace_back(stamp.ok() ? *stamp : Nanos(0), marker);
+    for (Marker& marker : completed) {
+      const absl::StatusOr<Nanos> stamp = time_line->Stamp(marker.event);
+      if (!stamp.ok()) marker.failed = true;
+      // Behind all others, at a time that the replay can be advanced to.
+      stamped.emplace_back(marker.failed ? Nanos::max() : *stamp, marker);
     }
     std::stable_sort(stamped.begin(), stamped.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -172,14 +172,12 @@ void Engine::Impl::Reconcile() {
       base::MutexLock lock(&mu);
       if (!stamped.empty()) {
         last_completion = now;
-        for (const auto& tenant : tenants) {
-          if (tenant != nullptr) SyncLaunches(*tenant, now);
-        }
+        for (TenantState* tenant : open_tenants) SyncLaunches(*tenant, now);
       }
       for (const auto& [stamp, marker] : stamped) {
         TenantState* const tenant = marker.stream->tenant;
         const uint32_t before = tenant->page.wake.load(std::memory_order_relaxed);
-        Settle(marker, stamp, now);
+        Settle(marker, marker.failed ? DeviceTime(now) : stamp, now);
         if (tenant->page.wake.load(std::memory_order_relaxed) != before) {
           wakes.push_back(&tenant->page.wake);
         }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "base/sync.h"
 #include "gate/engine.h"
 #include "gate/tenant_page.h"
@@ -21,6 +22,20 @@
 namespace gpushare::gate {
 
 struct TenantState;
+
+// A recorded event that has not been seen completed.
+struct Marker {
+  uint64_t id = 0;
+  driver::Event event = nullptr;
+  StreamGate* stream = nullptr;
+  int commands = 0;
+  int unknown = 0;  // commands whose cost was a guess
+  int64_t charged_ns = 0;
+  sched::Phase phase = sched::Phase::kWeight;
+  Time recorded{};      // host time at which it was submitted
+  uint64_t lease = 0;   // the lease that this marker closes; 0: none
+  bool failed = false;  // the driver refused to say when it completed
+};
 
 class StreamGate {
  public:
@@ -34,11 +49,12 @@ class StreamGate {
   // Under the engine's lock.
   bool live = false;
   meter::Replay::StreamId replay = 0;
-  int unmarked = 0;          // commands known to the replay behind the last marker
-  int unmarked_unknown = 0;  // those of them whose cost was a guess
-  int64_t unmarked_ns = 0;   // what was charged for them
-  int markers_pending = 0;   // recorded, not seen completed
-  bool marking = false;      // some thread is recording an event here
+  int unmarked = 0;            // commands known to the replay behind the last marker
+  int unmarked_unknown = 0;    // those of them whose cost was a guess
+  int64_t unmarked_ns = 0;     // what was charged for them
+  std::deque<Marker> markers;  // recorded, not seen completed, in the order of the stream
+  int markers_pending = 0;     // these, and those seen completed that are not settled
+  bool marking = false;        // some thread is recording an event here
 };
 
 // A token bucket over bytes; debt is paid before the next copy.
@@ -78,19 +94,6 @@ struct TenantState {
   GateStats stats;
 };
 
-// A recorded event that has not been seen completed.
-struct Marker {
-  uint64_t id = 0;
-  driver::Event event = nullptr;
-  StreamGate* stream = nullptr;
-  int commands = 0;
-  int unknown = 0;  // commands whose cost was a guess
-  int64_t charged_ns = 0;
-  sched::Phase phase = sched::Phase::kWeight;
-  Time recorded{};     // host time at which it was submitted
-  uint64_t lease = 0;  // the lease that this marker closes; 0: none
-};
-
 struct LeaseState {
   uint64_t id = 0;
   TenantState* tenant = nullptr;
@@ -98,6 +101,15 @@ struct LeaseState {
   int64_t charged_ns = 0;
   sched::Phase phase = sched::Phase::kWeight;
   Time acquired{};
+};
+
+// What a thread at the gate asks for.
+struct GrantRequest {
+  uint64_t charge = 0;      // device time in ns
+  bool own_grant = false;   // credit that was given for other commands does not do
+  bool exclusive = false;   // the device drained before and after
+  bool cost_known = false;  // false: the charge is a guess
+  Time deadline = kNever;
 };
 
 struct Engine::Impl {
@@ -121,8 +133,8 @@ struct Engine::Impl {
   sched::Arbiter arbiter ABSL_GUARDED_BY(mu);
   meter::Replay replay ABSL_GUARDED_BY(mu);
   std::vector<std::unique_ptr<TenantState>> tenants ABSL_GUARDED_BY(mu);  // by TenantId
-  std::vector<TenantState*> open_tenants ABSL_GUARDED_BY(mu);  // with credit or unmarked work
-  std::deque<Marker> markers ABSL_GUARDED_BY(mu);              // in the order of recording
+  std::vector<TenantState*> open_tenants ABSL_GUARDED_BY(mu);   // with credit or unmarked work
+  std::vector<StreamGate*> marked_streams ABSL_GUARDED_BY(mu);  // those with markers
   std::vector<LeaseState> leases ABSL_GUARDED_BY(mu);
   uint64_t next_lease ABSL_GUARDED_BY(mu) = 1;
   uint64_t next_marker ABSL_GUARDED_BY(mu) = 1;
@@ -134,7 +146,6 @@ struct Engine::Impl {
   // Host time of a submission to an idle stream - device time at which it starts.
   Nanos submit_offset ABSL_GUARDED_BY(mu){0};
   Time last_completion ABSL_GUARDED_BY(mu){};  // when a marker was last seen completed
-  bool device_lost ABSL_GUARDED_BY(mu) = false;
 
   std::atomic<bool> stopping{false};
   std::atomic<uint32_t> poke{0};
@@ -142,9 +153,31 @@ struct Engine::Impl {
 
   using WakeList = std::vector<const std::atomic<uint32_t>*>;
 
-  // admission.cc
+  // grants.cc
   // Tells the replay of launches that the fast path made since the last time.
   void SyncLaunches(TenantState& tenant, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void GiveCredit(TenantState& tenant, Nanos amount, sched::Phase phase, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void TakeCredit(TenantState& tenant, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Runs the arbiter and hands out what it grants; appends whom to wake after unlocking. The calling
+  // thread is one of `self`'s waiters, or `self` is null.
+  void RunArbiter(Time now, const TenantState* self, WakeList& wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void WakeAll(const WakeList& wakes) ABSL_LOCKS_EXCLUDED(mu);
+  // Makes the reconciler look again no later than at `when`.
+  bool NeedsPoke(Time when) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void Poke() ABSL_LOCKS_EXCLUDED(mu);
+  Nanos DeviceTime(Time host) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // May the tenant ask for a grant now? Not while suspended, nor with too much unknown work in flight.
+  bool MayAsk(const TenantState& tenant, bool cost_known) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Waits until the tenant has credit for `request`, and spends it; `spent` is called under the lock.
+  Verdict WaitForGrant(TenantState& tenant, const GrantRequest& request,
+                       absl::FunctionRef<void(uint32_t launch, Time now)> spent)
+      ABSL_LOCKS_EXCLUDED(mu);
+
+  // marking.cc
+  // A marker behind what `stream` has launched; its event is to be recorded, then AddMarker.
+  Marker NewMarker(StreamGate& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Records a marker on each stream of the tenant with unmarked work. Calls the driver.
   void CloseOpen(TenantState& tenant, StreamGate* only, uint64_t lease = 0) ABSL_LOCKS_EXCLUDED(mu);
   // An event on `stream`, or null: it is being captured (a record would join or break the capture), or
@@ -160,23 +193,10 @@ struct Engine::Impl {
   void AddMarker(const Marker& marker, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void SettleAsPredicted(TenantState& tenant, sched::Phase phase, int64_t charged_ns, int commands,
                          int unknown, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+
+  // admission.cc
   bool WantsDevice(const Work& work, const meter::CostModel::Prediction& cost)
       ABSL_LOCKS_EXCLUDED(mu);
-  // May the tenant ask for a grant now? Not while suspended, nor with too much unknown work in flight.
-  bool MayAsk(const TenantState& tenant, bool cost_known) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  void GiveCredit(TenantState& tenant, Nanos amount, sched::Phase phase, Time now)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  void TakeCredit(TenantState& tenant, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // Runs the arbiter and hands out what it grants; appends whom to wake after unlocking. The calling
-  // thread is one of `self`'s waiters, or `self` is null.
-  void RunArbiter(Time now, const TenantState* self, WakeList& wakes)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  void WakeAll(const WakeList& wakes) ABSL_LOCKS_EXCLUDED(mu);
-  // Makes the reconciler look again no later than at `when`.
-  bool NeedsPoke(Time when) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  void Poke() ABSL_LOCKS_EXCLUDED(mu);
-  Nanos DeviceTime(Time host) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-
   // reconciler.cc
   void Reconcile();
   bool QueryMarkers(std::vector<Marker>& completed) ABSL_LOCKS_EXCLUDED(mu);

@@ -50,7 +50,8 @@ uint32_t CostModel::FindOrInsert(uint64_t id, float footprint, uint32_t base) {
   return kCatchAll;
 }
 
-CostModel::Prediction CostModel::PredictSlow(uint64_t key, uint64_t id, float footprint) {
+CostModel::Prediction CostModel::Predict(uint64_t key, uint64_t context, float footprint) {
+  const uint64_t id = Mix(key ^ context);
   const uint32_t base = FindOrInsert(Mix(~key), footprint, kCatchAll);
   const uint32_t slot = FindOrInsert(id, footprint, base);
   const bool is_known = known(slot) || known(base);

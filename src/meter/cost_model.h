@@ -37,16 +37,20 @@ class CostModel {
     bool settled;   // false: to be measured in a batch of its own, before it is mixed with others
   };
 
-  // Finds (key, context), or makes a place for it.
-  Prediction Predict(uint64_t key, uint64_t context, float footprint) {
+  // The settled entry of (key, context), if there is one: what the launch path asks first.
+  struct Settled {
+    uint32_t entry;
+    float cost_ns;  // 0: not settled, or not at its first place in the table; see Predict()
+  };
+  Settled FindSettled(uint64_t key, uint64_t context) const {
     const uint64_t id = Mix(key ^ context);
     const Entry& entry = entries_[Slot(id)];
-    if (entry.id.load(std::memory_order_acquire) == id) {
-      const float cost = entry.cost_ns.load(std::memory_order_relaxed);
-      if (cost > 0) return {Slot(id), cost, true, true};
-    }
-    return PredictSlow(key, id, footprint);
+    const bool found = entry.id.load(std::memory_order_acquire) == id;
+    const float cost = entry.cost_ns.load(std::memory_order_relaxed);
+    return {Slot(id), found && cost > 0 ? cost : 0};
   }
+  // Finds (key, context), or makes a place for it.
+  Prediction Predict(uint64_t key, uint64_t context, float footprint);
 
   // A command of a measured batch: `predicted_ns` is what the batch was predicted with (others may have
   // taught the entry since: its cost now is not what the ratio refers to), `ratio` = measured ÷ predicted of the batch, `share` = this
@@ -84,7 +88,6 @@ class CostModel {
   };
   static uint32_t Slot(uint64_t id) { return static_cast<uint32_t>(id >> 40) & (kEntries - 1); }
 
-  Prediction PredictSlow(uint64_t key, uint64_t id, float footprint);
   uint32_t FindOrInsert(uint64_t id, float footprint, uint32_t base);
   void LearnOne(Entry& entry, float sample, float rate, bool alone);
 

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies: a token bucket a direction, apart from the arbiter.
+#include <algorithm>
+
+#include "gate/state.h"
+
+namespace gpushare::gate {
+
+Verdict Gate::AdmitCopy(CopyDirection direction, uint64_t bytes, Time deadline) {
+  TenantState& tenant = *state_;
+  Engine::Impl& engine = tenant.engine;
+  const size_t d = static_cast<size_t>(direction);
+  Time now = engine.clock.Now();
+  const Time began = now;
+  for (;;) {
+    uint32_t seen = 0;
+    Time until = deadline;
+    {
+      base::MutexLock lock(&engine.mu);
+      if (tenant.removed) return Verdict::kSuspended;
+      CopyLimit& limit = tenant.copies[d];
+      seen = tenant.page.wake.load(std::memory_order_acquire);
+      if (!tenant.suspended) {
+        if (limit.bytes_per_s > 0) {
+          const double elapsed = static_cast<double>((now - limit.at).count()) * 1e-9;
+          // A hundredth of a second may be saved up; a copy larger than that leaves a debt behind.
+          limit.tokens =
+              std::min(limit.tokens + elapsed * limit.bytes_per_s, limit.bytes_per_s * 0.01);
+          limit.at = now;
+        }
+        if (limit.bytes_per_s <= 0 || limit.tokens > 0) {
+          limit.tokens -= static_cast<double>(bytes);
+          tenant.stats.copy_bytes[d] += bytes;
+          tenant.stats.copy_throttled[d] += now - began;
+          return Verdict::kAdmitted;
+        }
+        const double wait_ns = -limit.tokens / limit.bytes_per_s * 1e9 + 1;
+        until = std::min(until, now + Nanos(static_cast<int64_t>(wait_ns)));
+      }
+      if (now >= deadline) return Verdict::kDeadline;
+    }
+    engine.clock.Wait(tenant.page.wake, seen, until, Nanos(0));
+    now = engine.clock.Now();
+  }
+}
+
+}  // namespace gpushare::gate

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Markers: which launches an event closes, who records it, what happens when none can be recorded.
+#include <utility>
+
+#include "gate/state.h"
+
+namespace gpushare::gate {
+
+Marker Engine::Impl::NewMarker(StreamGate& stream) {
+  // The boundary is drawn now: what others launch while the driver is called comes behind it.
+  replay.Boundary(stream.replay);
+  stream.marking = true;
+  Marker marker;
+  marker.id = next_marker++;
+  marker.stream = &stream;
+  marker.phase = stream.tenant->phase;
+  marker.commands = std::exchange(stream.unmarked, 0);
+  marker.unknown = std::exchange(stream.unmarked_unknown, 0);
+  marker.charged_ns = std::exchange(stream.unmarked_ns, 0);
+  return marker;
+}
+
+void Engine::Impl::CloseOpen(TenantState& tenant, StreamGate* only, uint64_t lease) {
+  Marker todo[16];
+  int count = 0;
+  const Time began = clock.Now();
+  {
+    base::MutexLock lock(&mu);
+    SyncLaunches(tenant, began);
+    for (const auto& stream : tenant.streams) {
+      if (!stream->live || stream->unmarked == 0 || stream->marking) continue;
+      if (only != nullptr && stream.get() != only) continue;
+      if (count == 16) break;  // the rest is marked next time
+      Marker& marker = todo[count++];
+      marker = NewMarker(*stream);
+      marker.lease = lease;
+      arbiter.Launched(tenant.id, marker.commands, began);
+    }
+  }
+  if (count == 0) return;
+  for (int i = 0; i < count; ++i) {
+    todo[i].event = RecordMarker(todo[i].stream->handle, &todo[i].recorded);
+  }
+  const Time now = clock.Now();
+  bool needs_poke = false;
+  {
+    base::MutexLock lock(&mu);
+    for (int i = 0; i < count; ++i) AddMarker(todo[i], now);
+    needs_poke = NeedsPoke(NextPoll(now));
+  }
+  if (needs_poke) Poke();
+}
+
+// Hands a marker whose boundary is drawn to the reconciler. Without an event, or when its stream was
+// removed meanwhile, it is settled as predicted.
+void Engine::Impl::AddMarker(const Marker& marker, Time now) {
+  StreamGate& stream = *marker.stream;
+  TenantState& tenant = *stream.tenant;
+  stream.marking = false;
+  if (stream.live && marker.event != nullptr) {
+    if (stream.markers.empty()) marked_streams.push_back(&stream);
+    stream.markers.push_back(marker);
+    ++stream.markers_pending;
+    ++tenant.stats.markers;
+    return;
+  }
+  if (marker.event != nullptr) events.Give(marker.event);
+  if (stream.live) replay.DropBoundary(stream.replay);
+  if (tenant.removed) return;
+  SettleAsPredicted(tenant, marker.phase, marker.charged_ns, marker.commands, marker.unknown, now);
+}
+
+void Engine::Impl::SettleAsPredicted(TenantState& tenant, sched::Phase phase, int64_t charged_ns,
+                                     int commands, int unknown, Time now) {
+  arbiter.Settle(tenant.id, phase, Nanos(charged_ns), Nanos(charged_ns), commands, now);
+  UnknownDone(tenant, unknown);
+}
+
+driver::Event Engine::Impl::RecordMarker(driver::Stream stream, Time* submitted) {
+  driver::Driver::Capture capture = driver::Driver::Capture::kNone;
+  const driver::Result asked = driver.StreamCapture(stream, &capture);
+  if (asked != driver::Result::kSuccess && asked != driver::Result::kNotSupported) return nullptr;
+  if (capture != driver::Driver::Capture::kNone) return nullptr;
+  const driver::Event event = events.Take();
+  if (event == nullptr) return nullptr;
+  const driver::Result result = driver.RecordEvent(event, stream);
+  *submitted = clock.Now();
+  if (result == driver::Result::kSuccess) return event;
+  events.Give(event);
+  return nullptr;
+}
+
+void Engine::Impl::SettleUnmarked(TenantState& tenant, StreamGate& stream, Time now) {
+  if (stream.unmarked == 0) return;
+  replay.Abandon(stream.replay);
+  arbiter.Launched(tenant.id, stream.unmarked, now);
+  SettleAsPredicted(tenant, tenant.phase, std::exchange(stream.unmarked_ns, 0),
+                    std::exchange(stream.unmarked, 0), std::exchange(stream.unmarked_unknown, 0),
+                    now);
+}
+
+void Engine::Impl::UnknownDone(TenantState& tenant, int commands) {
+  if (commands == 0) return;
+  tenant.unknown_in_flight -= commands;
+  if (tenant.waiters > 0) tenant.page.wake.fetch_add(1, std::memory_order_release);
+}
+
+void Engine::Impl::MarkStart(Marker marker) {
+  marker.event = RecordMarker(marker.stream->handle, &marker.recorded);
+  const Time now = clock.Now();
+  base::MutexLock lock(&mu);
+  AddMarker(marker, now);
+  marker.stream->tenant->launching_since = now;  // the launch that it is for comes after it
+}
+
+}  // namespace gpushare::gate
