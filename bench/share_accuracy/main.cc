@@ -65,6 +65,7 @@ struct Part {
 double g_seconds = 6;
 gate::EngineOptions g_engine;
 bool g_verbose = false;
+size_t g_windows = 0;  // with g_verbose: shares in each window of so many samples
 
 // --set grant=50: microseconds, commands or plain numbers, as the option is.
 bool Set(const std::string& text) {
@@ -132,6 +133,20 @@ absl::StatusOr<CaseResult> Play(driver::Driver& driver, CaseSpec spec) {
         static_cast<unsigned long long>(t.stats.markers),
         static_cast<unsigned long long>(t.stats.waits),
         static_cast<double>(t.stats.throttled.count()) * 1e-9);
+  }
+  for (size_t k = first; g_windows > 0 && k + g_windows < result->busy_ns.size(); k += g_windows) {
+    std::printf("  at %.2f s:", static_cast<double>(k) * kSampleSeconds);
+    double total = 0;
+    for (const TenantResult& t : result->tenants) total += t.used_ns[k + g_windows] - t.used_ns[k];
+    for (const TenantResult& t : result->tenants) {
+      std::printf(" %6.2f", 100 * (t.used_ns[k + g_windows] - t.used_ns[k]) / std::max(total, 1.0));
+      if (t.measured_ns.empty()) continue;
+      std::printf(" (meter off by %+6.0f us, virtual time %.0f us)",
+                  1e-3 * (t.measured_ns[k + g_windows] - t.measured_ns[k] -
+                          (t.used_ns[k + g_windows] - t.used_ns[k])),
+                  1e-3 * t.virtual_time_ns[k + g_windows]);
+    }
+    std::printf("\n");
   }
   std::printf("  real time %.2f s\n", result->wall_seconds);
   return result;
@@ -403,6 +418,8 @@ int Main(int argc, char** argv) {
       list = true;
     else if (std::strcmp(argv[i], "--verbose") == 0)
       g_verbose = true;
+    else if (std::strcmp(argv[i], "--windows") == 0 && more)
+      g_windows = static_cast<size_t>(std::lround(std::atof(argv[++i]) * 1e-3 / kSampleSeconds));
     else if (std::strcmp(argv[i], "--set") == 0 && more && Set(argv[i + 1]))
       ++i;
     else {

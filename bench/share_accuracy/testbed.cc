@@ -213,6 +213,11 @@ absl::StatusOr<CaseResult> Run(Driver& driver, const CaseSpec& spec) {
         sim.account_truth(0, static_cast<uint32_t>(i + 1), &truth);
         result.tenants[i].used_ns.push_back(truth.used_ns);
         result.tenants[i].work_ns.push_back(truth.work_ns);
+        if (const gate::Gate* gate = players[i]->gate; gate != nullptr) {
+          result.tenants[i].measured_ns.push_back(
+              static_cast<double>(gate->stats().measured.count()));
+          result.tenants[i].virtual_time_ns.push_back(gate->view().virtual_time_ns);
+        }
       }
     }
     stop.store(true);

@@ -49,7 +49,9 @@ struct CaseSpec {
 struct TenantResult {
   std::vector<double> used_ns;  // ground truth, sampled every 10 ms
   std::vector<double> work_ns;
-  std::vector<double> latency_ns;  // of requests that began after warm-up
+  std::vector<double> measured_ns;      // what the meter says; gated only
+  std::vector<double> virtual_time_ns;  // the arbiter's; gated only
+  std::vector<double> latency_ns;       // of requests that began after warm-up
   gate::GateStats stats;
 };
 
