@@ -7,6 +7,9 @@
 //   model->Execute(stream->native().value());   // whatever it launches there is covered
 //   lease->Release();                           // or the end of the scope
 //
+// Where shares matter, take exclusive leases: without, others' kernels that run between the lease's
+// are measured as the lease's (docs/meter.md).
+//
 // The wait is at acquire, outside the framework's locks. Time beyond `maximum` becomes debt of the
 // virtual device. On a thread that holds a lease of the same virtual device another is a no-op; of
 // another one on the same GPU it is FailedPrecondition. Errors: DeadlineExceeded after `timeout`.
@@ -32,7 +35,8 @@ struct LeaseOptions {
   absl::Duration maximum = absl::Seconds(1);      // more becomes debt
   bool exclusive = false;                         // nobody else's commands while it is held
   absl::Duration timeout = absl::InfiniteDuration();
-  std::vector<const Stream*> streams = {};  // where the work will go; measured there
+  // Where the work will go; measured there. None: the time that the lease is held is charged.
+  std::vector<const Stream*> streams = {};
 };
 
 struct LeaseResult {

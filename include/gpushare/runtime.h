@@ -110,7 +110,8 @@ class Runtime {
   void SleepFor(absl::Duration how_long) const { SleepUntil(Now() + how_long); }
 
   // A thread of that clock. On the virtual clock one of them runs at a time, and every run is the
-  // same; with a real GPU it is an ordinary thread.
+  // same; shares and latencies of other threads mean nothing there. With a real GPU it is an
+  // ordinary thread.
   absl::StatusOr<Thread> StartThread(const std::string& name, std::function<void()> body) const {
     Thread thread;
     thread.body_ = std::make_unique<std::function<void()>>(std::move(body));

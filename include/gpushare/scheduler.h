@@ -24,7 +24,7 @@ namespace gpushare {
 struct SchedulerOptions {
   std::optional<absl::Duration> window;  // device time that may be outstanding; 200 us
   std::optional<int> min_commands;       // commands always let through; 4
-  std::optional<absl::Duration> grant;   // longest grant while tenants contend; 100 us
+  std::optional<absl::Duration> grant;   // longest grant while tenants contend; 50 us
   std::optional<absl::Duration>
       anticipation;                      // how long a tenant's next launch is waited for; 15 us
   std::optional<absl::Duration> spin;    // a held thread stays on its processor so long; 200 us

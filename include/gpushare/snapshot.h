@@ -48,7 +48,7 @@ struct VirtualDeviceStats {
   } memory;
 
   struct {
-    uint64_t launches = 0;  // kernels and graphs handed to the device
+    uint64_t launches = 0;  // kernels and graphs handed to the device, not those under a lease
     uint64_t graph_launches = 0;
     absl::Duration predicted;  // device time of the settled work, as predicted
     absl::Duration measured;   // the same work, as measured

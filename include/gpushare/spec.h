@@ -12,12 +12,13 @@
 //
 //   key               value and range                                     not given
 //   memory            1B to 2^63-1 B: 8GiB, 512MiB, 1.5GB, 1073741824;    no quota: what the quotas of
-//                     or a part of the device less the reserve: 50%       others leave, first come
-//   compute           (0%, 100%]: share asked; what it means is the       0 %
+//                     or a part of the device less the reserve: 50%;      others leave, first come
+//                     a number without a unit is bytes
+//   compute           0.01% to 100%: share asked; what it means is the    0 %
 //                     policy's matter; without one, as burst-share
-//   weight            (0, 1e6]: part of what is not guaranteed            1
+//   weight            1e-6 to 1e6: part of what is not guaranteed         1
 //   guarantee         [0%, 100%]: least share while backlogged            by policy, else 0 %
-//   cap               (0%, 100%], >= guarantee: most, also when idle      by policy, else 100 %
+//   cap               0.01% to 100%, >= guarantee: most, also when idle   by policy, else 100 %
 //   burst             0s to 10s: device time that a tenant back from      20ms
 //                     idle may be ahead by: 500us, 20ms, 1s
 //   priority          high, normal, low                                   the tenant's, else normal

@@ -216,7 +216,7 @@ typedef struct gpushare_scheduler_options {
   uint32_t struct_size;
   int32_t min_commands;    /* commands always let through; default 4, 8 for throughput */
   int64_t window_ns;       /* device time that may be outstanding; 200 us */
-  int64_t grant_ns;        /* longest grant while tenants contend; 100 us */
+  int64_t grant_ns;        /* longest grant while tenants contend; 50 us */
   int64_t anticipation_ns; /* how long a tenant's next launch is waited for; 15 us */
   int64_t spin_ns;         /* a held thread stays on its processor so long; 200 us */
   double idle_budget;      /* part of the time that may be idled on purpose; 0.005 */
@@ -401,7 +401,7 @@ typedef struct gpushare_vdev_stats {
   uint64_t memory_denied_bytes;
   uint64_t allocations; /* live */
 
-  uint64_t launches; /* kernels and graphs handed to the device */
+  uint64_t launches; /* kernels and graphs handed to the device, not those under a lease */
   uint64_t graph_launches;
   uint64_t waits;                   /* launches that were held */
   int64_t throttled_ns;             /* host time that they were held */
@@ -613,7 +613,8 @@ typedef struct gpushare_lease_options {
   int64_t maximum_ns; /* more becomes debt; 0: 1 s */
   int64_t timeout_ns; /* of acquiring; 0: does not wait */
   /* Where the work will go, streams of this virtual device. Measured by markers on them; launches
-   * through gpushare on them are covered while the lease is held. */
+   * through gpushare on them are covered while the lease is held. None: the time that it is held
+   * is charged. */
   const gpushare_stream* streams;
   size_t stream_count;
 } gpushare_lease_options;
