@@ -2,8 +2,8 @@
 // What does gpushare's accounting add to an allocation and its free?
 //
 // One iteration is the accounting of one pair: reserve, commit and insert as for an allocation, then
-// take and release as for its free. The driver's own calls are left out. Arguments: allocations that
-// are live all the while.
+// take and release as for its free. The driver's own calls are left out: the fetch is where it has
+// answered. Arguments: allocations that are live all the while.
 //
 //   recycled  the driver hands out the address that was freed last, as drivers do
 //   spread    every pair has an address that was not seen before: each finds its slot out of cache
@@ -48,6 +48,7 @@ struct World {
 // False when the pair went wrong.
 bool Pair(World& world, Account* account, uint64_t pointer) {
   if (!account->Reserve(kBytes)) return false;
+  world.table.Prefetch(pointer);
   account->Commit(kBytes);
   if (world.table.Insert(pointer, {kBytes, account}) != PointerTable::InsertResult::kInserted) {
     return false;

@@ -34,48 +34,22 @@ Account::~Account() {
   if (parent_ != nullptr) parent_->children_.fetch_sub(1);
 }
 
-bool Account::TryChargeAlone(uint64_t bytes, uint64_t* left) {
-  uint64_t charged = charged_.load(std::memory_order_relaxed);
-  do {
-    *left = Left(limit_.load(std::memory_order_relaxed), charged);
-    if (bytes > *left) return false;
-  } while (!charged_.compare_exchange_weak(charged, charged + bytes, std::memory_order_acq_rel,
-                                           std::memory_order_relaxed));
-  *left -= bytes;
-  return true;
-}
-
-bool Account::TryCharge(uint64_t bytes, uint64_t* left) {
-  if (parent_ == nullptr) return TryChargeAlone(bytes, left);
+Grant Account::TryChargeBoth(uint64_t bytes) {
   // Only holders of the lock increase this account's charge, so what fits stays fitting until it is
   // added; the parent is charged in between, in one step that either happens or changes nothing.
   const std::lock_guard lock(child_lock_);
-  *left = Left(limit_.load(std::memory_order_relaxed), charged_.load(std::memory_order_relaxed));
-  if (bytes > *left) return false;
-  uint64_t parent_left = 0;
-  const bool granted = parent_->TryChargeAlone(bytes, &parent_left);
-  if (granted) {
+  uint64_t left =
+      Left(limit_.load(std::memory_order_relaxed), charged_.load(std::memory_order_relaxed));
+  if (bytes > left) return {.granted = false, .left = left};
+  const Grant parents = parent_->TryChargeAlone(bytes);
+  if (parents) {
     charged_.fetch_add(bytes, std::memory_order_acq_rel);
-    *left -= bytes;
+    left -= bytes;
   }
-  *left = std::min(*left, parent_left);
-  return granted;
+  return {.granted = parents.granted, .left = std::min(left, parents.left)};
 }
 
-void Account::Uncharge(uint64_t bytes) {
-  // Child before parent, the reverse of charging: the parent's charge covers its children's always.
-  charged_.fetch_sub(bytes);
-  if (parent_ != nullptr) parent_->charged_.fetch_sub(bytes);
-  // Sequentially consistent with a waiter's arrival: either it sees the bytes, or it is seen here.
-  if (waiters_->load() != 0) line().Serve();
-}
-
-Grant Account::Reserve(uint64_t bytes) {
-  Grant grant;
-  grant.granted = TryCharge(bytes, &grant.left);
-  if (!grant.granted) denied_.fetch_add(1, std::memory_order_relaxed);
-  return grant;
-}
+void Account::Serve() { line().Serve(); }
 
 Grant Account::ReserveBefore(uint64_t bytes, base::Clock& clock, Time deadline) {
   Grant grant;
@@ -88,25 +62,6 @@ Grant Account::ReserveBefore(uint64_t bytes, base::Clock& clock, Time deadline) 
     grant.left = std::min(grant.left, Left(parent_->limit(), parent_->charged()));
   if (!grant.granted) denied_.fetch_add(1, std::memory_order_relaxed);
   return grant;
-}
-
-void Account::Commit(uint64_t bytes) {
-  for (Account* account = this; account != nullptr; account = account->parent_) {
-    const uint64_t now = account->committed_.fetch_add(bytes, std::memory_order_acq_rel) + bytes;
-    uint64_t peak = account->peak_.load(std::memory_order_relaxed);
-    while (now > peak &&
-           !account->peak_.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
-    }
-  }
-}
-
-void Account::Cancel(uint64_t bytes) { Uncharge(bytes); }
-
-void Account::Release(uint64_t bytes) {
-  for (Account* account = this; account != nullptr; account = account->parent_) {
-    account->committed_.fetch_sub(bytes, std::memory_order_acq_rel);
-  }
-  Uncharge(bytes);
 }
 
 void Account::SetLimit(uint64_t limit) {

@@ -105,9 +105,14 @@ class Account {
 
   Account(uint64_t limit, Account* parent);
 
-  bool TryCharge(uint64_t bytes, uint64_t* left);
-  bool TryChargeAlone(uint64_t bytes, uint64_t* left);
+  Grant TryCharge(uint64_t bytes) {
+    return parent_ == nullptr ? TryChargeAlone(bytes) : TryChargeBoth(bytes);
+  }
+  Grant TryChargeAlone(uint64_t bytes);
+  Grant TryChargeBoth(uint64_t bytes);
+  void CommitAlone(uint64_t bytes);
   void Uncharge(uint64_t bytes);
+  void Serve();
   WaitingLine& line() { return parent_ != nullptr ? *parent_->line_ : *line_; }
 
   // What every call touches, on a line of its own.
@@ -126,6 +131,56 @@ class Account {
   std::atomic<uint64_t> overhead_{0};
   std::atomic<uint32_t> children_{0};
 };
+
+// The path of every allocation and free, inline: between the atomic operations that it consists of
+// there is little else.
+
+inline Grant Account::TryChargeAlone(uint64_t bytes) {
+  uint64_t charged = charged_.load(std::memory_order_relaxed);
+  uint64_t left;
+  do {
+    const uint64_t limit = limit_.load(std::memory_order_relaxed);
+    left = limit > charged ? limit - charged : 0;
+    if (bytes > left) return {.granted = false, .left = left};
+  } while (!charged_.compare_exchange_weak(charged, charged + bytes, std::memory_order_acq_rel,
+                                           std::memory_order_relaxed));
+  return {.granted = true, .left = left - bytes};
+}
+
+inline Grant Account::Reserve(uint64_t bytes) {
+  const Grant grant = TryCharge(bytes);
+  if (!grant) denied_.fetch_add(1, std::memory_order_relaxed);
+  return grant;
+}
+
+inline void Account::CommitAlone(uint64_t bytes) {
+  const uint64_t now = committed_.fetch_add(bytes, std::memory_order_acq_rel) + bytes;
+  uint64_t peak = peak_.load(std::memory_order_relaxed);
+  while (now > peak && !peak_.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
+  }
+}
+
+inline void Account::Commit(uint64_t bytes) {
+  CommitAlone(bytes);
+  if (parent_ != nullptr) parent_->CommitAlone(bytes);
+}
+
+inline void Account::Uncharge(uint64_t bytes) {
+  // Child before parent, the reverse of charging: the parent's charge covers its children's always.
+  charged_.fetch_sub(bytes);
+  if (parent_ != nullptr) parent_->charged_.fetch_sub(bytes);
+  // Sequentially consistent with a waiter's arrival: either it sees the bytes, or it is seen here.
+  if (waiters_->load() != 0) [[unlikely]]
+    Serve();
+}
+
+inline void Account::Cancel(uint64_t bytes) { Uncharge(bytes); }
+
+inline void Account::Release(uint64_t bytes) {
+  committed_.fetch_sub(bytes, std::memory_order_acq_rel);
+  if (parent_ != nullptr) parent_->committed_.fetch_sub(bytes, std::memory_order_acq_rel);
+  Uncharge(bytes);
+}
 
 }  // namespace gpushare::quota
 

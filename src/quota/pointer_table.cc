@@ -9,92 +9,128 @@
 
 namespace gpushare::quota {
 
-// Device addresses are multiples of 256 bytes to 2 MiB: the product spreads them over its high bits,
-// which choose the shard first and the slot next.
-uint64_t PointerTable::Hash(uint64_t pointer) {
+PointerTable::Line PointerTable::none_;
+
+// Device addresses are multiples of 256 bytes to 2 MiB: the product spreads them over its upper half,
+// of which the highest bits choose the shard and the lowest the line.
+inline uint64_t PointerTable::Hash(uint64_t pointer) {
   return (pointer ^ (pointer >> 32)) * 0x9e3779b97f4a7c15u;
 }
 
-size_t PointerTable::Home(uint64_t hash, uint32_t bits) {
-  return static_cast<size_t>((hash << kShardBits) >> (64 - bits));
-}
-
 PointerTable::~PointerTable() {
-  for (Shard& shard : shards_) delete[] shard.slots;
-}
-
-PointerTable::Slot* PointerTable::Shard::Probe(uint64_t pointer, uint64_t hash) const {
-  const size_t mask = capacity() - 1;
-  size_t at = Home(hash, bits);
-  while (slots[at].pointer != pointer && slots[at].pointer != 0) at = (at + 1) & mask;
-  return &slots[at];
-}
-
-// Closes the gap instead of leaving a mark, so that probes stay short whatever came and went.
-void PointerTable::Shard::Remove(Slot* slot) {
-  const size_t mask = capacity() - 1;
-  size_t gap = static_cast<size_t>(slot - slots);
-  for (size_t at = (gap + 1) & mask; slots[at].pointer != 0; at = (at + 1) & mask) {
-    const size_t home = Home(Hash(slots[at].pointer), bits);
-    if (((at - home) & mask) >= ((at - gap) & mask)) {
-      slots[gap] = slots[at];
-      gap = at;
-    }
+  for (Shard& shard : shards_) {
+    if (shard.first() != &none_) delete[] shard.first();
   }
-  slots[gap].pointer = 0;
+}
+
+PointerTable::Place PointerTable::Shard::Look(uint64_t pointer, uint64_t hash) const {
+  Line* const home = Home(hash);
+  Line* line = home;
+  // All lines may have been passed: one round is the end.
+  do {
+    if (line->pointers[0] == pointer) return {line, 0};
+    if (line->pointers[1] == pointer) return {line, 1};
+    if (line->passed == 0) break;
+    line = After(line);
+  } while (line != home);
+  return {nullptr, 0};
+}
+
+void PointerTable::Shard::Add(uint64_t pointer, uint64_t hash, const Allocation& allocation) {
+  ++count;
+  for (Line* line = Home(hash);; line = After(line)) {
+    if (line->pointers[0] == 0) return line->Set(0, pointer, allocation);
+    if (line->pointers[1] == 0) return line->Set(1, pointer, allocation);
+    ++line->passed;
+  }
+}
+
+void PointerTable::Shard::Remove(Place place, uint64_t hash) {
+  for (Line* line = Home(hash); line != place.line; line = After(line)) --line->passed;
+  place.line->pointers[place.slot] = 0;
   --count;
 }
 
-bool PointerTable::Grow(Shard& shard, uint32_t bits) {
-  Slot* fresh = new (std::nothrow) Slot[size_t{1} << bits];
+bool PointerTable::Grow(Shard& shard, size_t lines) {
+  Line* fresh = new (std::nothrow) Line[lines];
   if (fresh == nullptr) return false;
-  Slot* surplus = fresh;
+  Line* surplus = fresh;
   {
     const std::lock_guard lock(shard.lock);
-    if (shard.capacity() < (size_t{1} << bits)) {  // else another thread was first
+    if (shard.limit == 0 || shard.size() < lines) {  // else another thread was first
       Shard grown;
-      grown.bits = bits;
-      grown.slots = fresh;
-      for (size_t i = 0; i < shard.capacity(); ++i) {
-        const Slot& slot = shard.slots[i];
-        if (slot.pointer != 0) *grown.Probe(slot.pointer, Hash(slot.pointer)) = slot;
+      grown.mask.store(lines - 1, std::memory_order_relaxed);
+      grown.lines.store(fresh, std::memory_order_relaxed);
+      for (size_t i = 0; i < shard.size(); ++i) {
+        const Line& line = shard.first()[i];
+        for (uint32_t slot = 0; slot < Line::kSlots; ++slot) {
+          const uint64_t pointer = line.pointers[slot];
+          if (pointer != 0) grown.Add(pointer, Hash(pointer), line.Get(slot));
+        }
       }
-      surplus = shard.slots;
-      shard.slots = fresh;
-      shard.bits = bits;
+      surplus = shard.limit == 0 ? nullptr : shard.first();
+      shard.limit = static_cast<uint32_t>(lines * Line::kSlots / 4 * 3);
+      shard.lines.store(fresh, std::memory_order_relaxed);
+      shard.mask.store(lines - 1, std::memory_order_relaxed);
     }
   }
   delete[] surplus;
   return true;
 }
 
+void PointerTable::Prefetch(uint64_t pointer) const {
+  const uint64_t hash = Hash(pointer);
+  __builtin_prefetch(ShardOf(hash).Home(hash), /*to write*/ 1);
+}
+
+// Insert() and Take() have two forms. The first does what nearly every call needs (the lock is free, the
+// pointer's line has a slot or the entry) without a call or a saved register, since an atomic operation
+// waits for the stores before it; it leaves the rest to the second, which does everything.
+
 PointerTable::InsertResult PointerTable::Insert(uint64_t pointer, const Allocation& allocation,
                                                 Allocation* replaced) {
   const uint64_t hash = Hash(pointer);
   Shard& shard = ShardOf(hash);
-  bool can_grow = true;
-  while (true) {
-    uint32_t bits = kFirstBits;
+  if (!shard.lock.try_lock()) [[unlikely]]
+    return InsertSlow(pointer, allocation, replaced, /*locked=*/false);
+  Line* const line = shard.Home(hash);
+  const uint32_t slot = line->pointers[0] != 0 ? 1 : 0;
+  if (shard.count >= shard.limit || line->pointers[slot] != 0 || line->pointers[0] == pointer ||
+      line->pointers[1] == pointer || line->passed != 0) [[unlikely]] {
+    return InsertSlow(pointer, allocation, replaced, /*locked=*/true);
+  }
+  line->Set(slot, pointer, allocation);
+  ++shard.count;
+  shard.lock.unlock();
+  return InsertResult::kInserted;
+}
+
+PointerTable::InsertResult PointerTable::InsertSlow(uint64_t pointer, const Allocation& allocation,
+                                                    Allocation* replaced, bool locked) {
+  const uint64_t hash = Hash(pointer);
+  Shard& shard = ShardOf(hash);
+  for (bool can_grow = true;;) {
+    size_t lines = kFirstLines;
     {
-      const std::lock_guard lock(shard.lock);
-      const size_t capacity = shard.capacity();
-      // Without memory to grow, it goes on to the last free slot but one: a probe ends at a free one.
-      if (4 * (shard.count + 1) <= 3 * capacity || (!can_grow && shard.count + 1 < capacity)) {
-        Slot* slot = shard.Probe(pointer, hash);
-        const bool present = slot->pointer != 0;
-        if (present) {
-          if (replaced != nullptr) *replaced = slot->allocation;
-        } else {
-          slot->pointer = pointer;
-          ++shard.count;
-        }
-        slot->allocation = allocation;
-        return present ? InsertResult::kReplaced : InsertResult::kInserted;
+      if (!locked) shard.lock.lock();
+      const std::lock_guard lock(shard.lock, std::adopt_lock);
+      locked = false;
+      const Place place = shard.Look(pointer, hash);
+      if (place.line != nullptr) {
+        if (replaced != nullptr) *replaced = place.line->Get(place.slot);
+        place.line->Set(place.slot, pointer, allocation);
+        return InsertResult::kReplaced;
       }
-      if (capacity != 0) bits = shard.bits + 1;
+      // Without memory to grow, it goes on to the last free slot.
+      if (shard.count < shard.limit ||
+          (!can_grow && shard.limit != 0 && shard.count < shard.size() * Line::kSlots)) {
+        shard.Add(pointer, hash, allocation);
+        return InsertResult::kInserted;
+      }
+      if (shard.limit != 0) lines = 2 * shard.size();
     }
     if (!can_grow) return InsertResult::kNoMemory;
-    can_grow = Grow(shard, bits);
+    can_grow = Grow(shard, lines);
   }
 }
 
@@ -102,12 +138,29 @@ bool PointerTable::Take(uint64_t pointer, Allocation* allocation) {
   if (pointer == 0) return false;
   const uint64_t hash = Hash(pointer);
   Shard& shard = ShardOf(hash);
-  const std::lock_guard lock(shard.lock);
-  if (shard.slots == nullptr) return false;
-  Slot* slot = shard.Probe(pointer, hash);
-  if (slot->pointer == 0) return false;
-  *allocation = slot->allocation;
-  shard.Remove(slot);
+  if (!shard.lock.try_lock()) [[unlikely]]
+    return TakeSlow(pointer, allocation, /*locked=*/false);
+  Line* const line = shard.Home(hash);
+  const uint32_t slot = line->pointers[0] != pointer ? 1 : 0;
+  if (line->pointers[slot] != pointer) [[unlikely]] {
+    return TakeSlow(pointer, allocation, /*locked=*/true);
+  }
+  *allocation = line->Get(slot);
+  line->pointers[slot] = 0;
+  --shard.count;
+  shard.lock.unlock();
+  return true;
+}
+
+bool PointerTable::TakeSlow(uint64_t pointer, Allocation* allocation, bool locked) {
+  const uint64_t hash = Hash(pointer);
+  Shard& shard = ShardOf(hash);
+  if (!locked) shard.lock.lock();
+  const std::lock_guard lock(shard.lock, std::adopt_lock);
+  const Place place = shard.Look(pointer, hash);
+  if (place.line == nullptr) return false;
+  *allocation = place.line->Get(place.slot);
+  shard.Remove(place, hash);
   return true;
 }
 
@@ -116,10 +169,9 @@ bool PointerTable::Find(uint64_t pointer, Allocation* allocation) const {
   const uint64_t hash = Hash(pointer);
   const Shard& shard = ShardOf(hash);
   const std::lock_guard lock(shard.lock);
-  if (shard.slots == nullptr) return false;
-  const Slot* slot = shard.Probe(pointer, hash);
-  if (slot->pointer == 0) return false;
-  *allocation = slot->allocation;
+  const Place place = shard.Look(pointer, hash);
+  if (place.line == nullptr) return false;
+  *allocation = place.line->Get(place.slot);
   return true;
 }
 
@@ -133,10 +185,11 @@ std::vector<std::pair<uint64_t, Allocation>> PointerTable::TakeAllOf(const Accou
       count = 0;
       {
         const std::lock_guard lock(shard.lock);
-        for (size_t i = 0; i < shard.capacity() && count < found.size(); ++i) {
-          const Slot& slot = shard.slots[i];
-          if (slot.pointer != 0 && slot.allocation.account == account) {
-            found[count++] = slot.pointer;
+        for (size_t i = 0; i < shard.size() * Line::kSlots && count < found.size(); ++i) {
+          const Line& line = shard.first()[i / Line::kSlots];
+          const size_t slot = i % Line::kSlots;
+          if (line.pointers[slot] != 0 && line.accounts[slot] == account) {
+            found[count++] = line.pointers[slot];
           }
         }
       }
@@ -162,9 +215,11 @@ uint64_t PointerTable::BytesOf(const Account* account) const {
   uint64_t total = 0;
   for (const Shard& shard : shards_) {
     const std::lock_guard lock(shard.lock);
-    for (size_t i = 0; i < shard.capacity(); ++i) {
-      const Slot& slot = shard.slots[i];
-      if (slot.pointer != 0 && slot.allocation.account == account) total += slot.allocation.bytes;
+    for (size_t i = 0; i < shard.size(); ++i) {
+      const Line& line = shard.first()[i];
+      for (uint32_t slot = 0; slot < Line::kSlots; ++slot) {
+        if (line.pointers[slot] != 0 && line.accounts[slot] == account) total += line.bytes[slot];
+      }
     }
   }
   return total;
@@ -175,22 +230,34 @@ absl::Status PointerTable::CheckInvariants() const {
     const Shard& shard = shards_[s];
     const std::lock_guard lock(shard.lock);
     size_t count = 0;
-    for (size_t i = 0; i < shard.capacity(); ++i) {
-      const Slot& slot = shard.slots[i];
-      if (slot.pointer == 0) continue;
-      ++count;
-      const uint64_t hash = Hash(slot.pointer);
-      if (&ShardOf(hash) != &shard || shard.Probe(slot.pointer, hash) != &slot) {
-        return absl::InternalError(absl::StrCat("pointer table: entry ", slot.pointer, " of shard ",
-                                                s, " is not where its pointer leads"));
+    std::vector<uint32_t> passed(shard.size());
+    for (size_t i = 0; i < shard.size(); ++i) {
+      const Line* const line = shard.first() + i;
+      for (uint32_t slot = 0; slot < Line::kSlots; ++slot) {
+        const uint64_t pointer = line->pointers[slot];
+        if (pointer == 0) continue;
+        ++count;
+        const uint64_t hash = Hash(pointer);
+        const Place place = shard.Look(pointer, hash);
+        if (&ShardOf(hash) != &shard || place.line != line || place.slot != slot) {
+          return absl::InternalError(absl::StrCat("pointer table: entry ", pointer, " of shard ", s,
+                                                  " is not where its pointer leads"));
+        }
+        for (Line* by = shard.Home(hash); by != line; by = shard.After(by)) {
+          ++passed[static_cast<size_t>(by - shard.first())];
+        }
       }
     }
     if (count != shard.count) {
       return absl::InternalError(absl::StrCat("pointer table: shard ", s, " counts ", shard.count,
                                               " entries and holds ", count));
     }
-    if (count != 0 && count >= shard.capacity()) {
-      return absl::InternalError(absl::StrCat("pointer table: shard ", s, " has no free slot"));
+    for (size_t i = 0; i < passed.size(); ++i) {
+      if (shard.first()[i].passed != passed[i]) {
+        return absl::InternalError(absl::StrCat("pointer table: line ", i, " of shard ", s, " was ",
+                                                "passed by ", passed[i], " entries and counts ",
+                                                shard.first()[i].passed));
+      }
     }
   }
   return absl::OkStatus();

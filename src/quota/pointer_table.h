@@ -17,14 +17,16 @@
 // For the same reason an Insert that finds its pointer present means that the old allocation ended
 // unseen (a context was destroyed, say): it is replaced and handed back, for its account to be released.
 //
-// Cost: flat in the number of live allocations. Threading: thread-safe; 64 shards, each an open-addressed
-// array under a spin lock of its own. The lock is held for a probe of some slots and, when the shard
-// doubles, for moving its entries; it is never held across an allocation or any other call.
+// Cost: flat in the number of live allocations; most calls touch one cache line of the table.
+// Threading: thread-safe; 64 shards, each an open-addressed array under a spin lock of its own. The lock
+// is held for a probe of some lines and, when the shard doubles, for moving its entries; it is never held
+// across an allocation or any other call.
 // Memory: 32 bytes a slot, at most 3/4 of the slots in use; what it grew to it keeps.
 #ifndef GPUSHARE_QUOTA_POINTER_TABLE_H_
 #define GPUSHARE_QUOTA_POINTER_TABLE_H_
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -37,7 +39,7 @@
 namespace gpushare::quota {
 
 // By which family of calls the memory was taken, and so by which it is given back.
-enum class Kind : uint32_t {
+enum class Kind : uint8_t {
   kDirect,
   kPitched,
   kManaged,
@@ -70,6 +72,9 @@ class PointerTable {
   PointerTable(const PointerTable&) = delete;
   PointerTable& operator=(const PointerTable&) = delete;
 
+  // Starts to fetch what Insert(pointer) touches, for callers that have other books to do first.
+  void Prefetch(uint64_t pointer) const;
+
   // `pointer` is any address or handle but 0.
   InsertResult Insert(uint64_t pointer, const Allocation& allocation,
                       Allocation* replaced = nullptr);
@@ -92,30 +97,69 @@ class PointerTable {
   void AfterFork();
 
  private:
-  struct alignas(32) Slot {
-    uint64_t pointer = 0;  // 0: free
-    Allocation allocation;
+  // A cache line of two slots.
+  struct alignas(64) Line {
+    static constexpr uint32_t kSlots = 2;
+
+    uint64_t pointers[kSlots] = {};  // 0: free
+    uint64_t bytes[kSlots] = {};
+    Account* accounts[kSlots] = {};
+    uint32_t devices[kSlots] = {};
+    Kind kinds[kSlots] = {};
+    // Entries that belong here or before and lie behind, this line having been full. A probe goes on
+    // only past a line that was passed, so that a removal leaves no mark and moves nothing.
+    uint32_t passed = 0;
+
+    Allocation Get(uint32_t slot) const {
+      return {bytes[slot], accounts[slot], kinds[slot], devices[slot]};
+    }
+    void Set(uint32_t slot, uint64_t pointer, const Allocation& allocation) {
+      pointers[slot] = pointer;
+      bytes[slot] = allocation.bytes;
+      accounts[slot] = allocation.account;
+      kinds[slot] = allocation.kind;
+      devices[slot] = allocation.device;
+    }
   };
+  static_assert(sizeof(Line) == 64);
+
+  struct Place {
+    Line* line;  // null: nowhere
+    uint32_t slot;
+  };
+
   struct alignas(64) Shard {
     mutable SpinLock lock;
-    uint32_t bits = 0;  // of the capacity, once there are slots
-    size_t count = 0;
-    Slot* slots = nullptr;
+    uint32_t count = 0;
+    uint32_t limit = 0;  // with so many it grows before it takes another; 0: it has no lines yet
+    // Written under the lock. Prefetch() reads them without it, and may fetch in vain.
+    std::atomic<uint64_t> mask{0};  // number of lines - 1
+    std::atomic<Line*> lines{&none_};
 
-    size_t capacity() const { return slots == nullptr ? 0 : size_t{1} << bits; }
-    // The slot of `pointer`, or the free one where it belongs. Needs slots.
-    Slot* Probe(uint64_t pointer, uint64_t hash) const;
-    void Remove(Slot* slot);
+    Line* first() const { return lines.load(std::memory_order_relaxed); }
+    size_t size() const { return mask.load(std::memory_order_relaxed) + 1; }
+    // The line where an entry of this hash belongs.
+    Line* Home(uint64_t hash) const {
+      return first() + ((hash >> 32) & mask.load(std::memory_order_relaxed));
+    }
+    Line* After(Line* line) const { return ++line == first() + size() ? first() : line; }
+    Place Look(uint64_t pointer, uint64_t hash) const;
+    // Needs a free slot, and that the pointer is not there.
+    void Add(uint64_t pointer, uint64_t hash, const Allocation& allocation);
+    void Remove(Place place, uint64_t hash);
   };
   static constexpr int kShardBits = 6;
-  static constexpr uint32_t kFirstBits = 4;
+  static constexpr size_t kFirstLines = 8;
 
   static uint64_t Hash(uint64_t pointer);
-  static size_t Home(uint64_t hash, uint32_t bits);
   Shard& ShardOf(uint64_t hash) { return shards_[hash >> (64 - kShardBits)]; }
   const Shard& ShardOf(uint64_t hash) const { return shards_[hash >> (64 - kShardBits)]; }
-  static bool Grow(Shard& shard, uint32_t bits);
+  static bool Grow(Shard& shard, size_t lines);
+  InsertResult InsertSlow(uint64_t pointer, const Allocation& allocation, Allocation* replaced,
+                          bool locked);
+  bool TakeSlow(uint64_t pointer, Allocation* allocation, bool locked);
 
+  static Line none_;  // of the shards without lines: never written
   std::array<Shard, size_t{1} << kShardBits> shards_;
 };
 

@@ -20,7 +20,17 @@ namespace gpushare::quota {
 class SpinLock {
  public:
   void lock() {
-    while (held_.exchange(true, std::memory_order_acquire)) {
+    if (!try_lock()) [[unlikely]]
+      LockSlow();
+  }
+  bool try_lock() { return !held_.exchange(true, std::memory_order_acquire); }
+  void unlock() { held_.store(false, std::memory_order_release); }
+
+ private:
+  static constexpr int kSpins = 128;  // longer than a section, shorter than a time slice
+
+  [[gnu::noinline, gnu::cold]] void LockSlow() {
+    do {
       for (int spins = 0; held_.load(std::memory_order_relaxed); ++spins) {
         if (spins < kSpins) {
 #if defined(__x86_64__)
@@ -32,12 +42,8 @@ class SpinLock {
           sched_yield();
         }
       }
-    }
+    } while (!try_lock());
   }
-  void unlock() { held_.store(false, std::memory_order_release); }
-
- private:
-  static constexpr int kSpins = 128;  // longer than a section, shorter than a time slice
 
   std::atomic<bool> held_{false};
 };

@@ -39,9 +39,8 @@ void WaitingLine::Serve() {
     std::vector<const Account*> blocked;
     for (auto at = queue_.begin(); at != queue_.end();) {
       Waiter& waiter = **at;
-      uint64_t left = 0;
       if (std::find(blocked.begin(), blocked.end(), &waiter.account) == blocked.end() &&
-          waiter.account.TryCharge(waiter.bytes, &left)) {
+          waiter.account.TryCharge(waiter.bytes)) {
         waiter.granted.store(1);
         waiters_.fetch_sub(1);
         waiter.account.waiting_.fetch_sub(1);

@@ -5,11 +5,25 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <map>
+#include <memory>
+#include <new>
 #include <random>
 #include <thread>
 #include <vector>
+
+// The table's arrays come from here: with `no_memory` set, the host has none left for them.
+static std::atomic<bool> no_memory{false};
+
+void* operator new[](std::size_t bytes, std::align_val_t alignment,
+                     const std::nothrow_t&) noexcept {
+  return no_memory.load() ? nullptr : std::aligned_alloc(static_cast<size_t>(alignment), bytes);
+}
+void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 
 namespace gpushare::quota {
 namespace {
@@ -129,12 +143,90 @@ TEST_F(PointerTableTest, AgreesWithAMapOverRandomOperations) {
   }
 }
 
+// Pointers of shard 0 that all belong into one line of its first array, the last, so that the overflow
+// goes around to the first: the table's hash, reversed.
+uint64_t OfOneLine(uint64_t i) {
+  uint64_t inverse = 1;
+  for (int k = 0; k < 6; ++k) inverse *= 2 - 0x9e3779b97f4a7c15u * inverse;
+  const uint64_t folded = ((uint64_t{7} << 32) | i) * inverse;
+  return folded ^ (folded >> 32);
+}
+
+TEST_F(PointerTableTest, EntriesOfOneLineAreFoundWhicheverGoesFirst) {
+  constexpr uint64_t kEntries = 12;  // of 16 slots: it does not grow
+  std::mt19937_64 random(1);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<uint64_t> order(kEntries);
+    for (uint64_t i = 0; i < kEntries; ++i) order[i] = i;
+    for (const uint64_t i : order) {
+      ASSERT_EQ(table_.Insert(OfOneLine(i), {.bytes = i, .account = a_.get()}),
+                InsertResult::kInserted);
+    }
+    Allocation allocation;
+    EXPECT_FALSE(table_.Find(OfOneLine(kEntries), &allocation));
+    std::shuffle(order.begin(), order.end(), random);
+    for (size_t gone = 0; gone < order.size(); ++gone) {
+      ASSERT_TRUE(table_.Take(OfOneLine(order[gone]), &allocation));
+      EXPECT_EQ(allocation.bytes, order[gone]);
+      for (size_t i = 0; i < order.size(); ++i) {
+        ASSERT_EQ(table_.Find(OfOneLine(order[i]), &allocation), i > gone);
+      }
+      const absl::Status invariants = table_.CheckInvariants();
+      ASSERT_TRUE(invariants.ok()) << invariants;
+    }
+  }
+}
+
+TEST_F(PointerTableTest, WithoutMemoryToGrowItFillsUpAndThenSaysSo) {
+  ASSERT_EQ(table_.Insert(OfOneLine(0), {.bytes = 0, .account = a_.get()}),
+            InsertResult::kInserted);
+  no_memory.store(true);
+  uint64_t inserted = 1;
+  while (table_.Insert(OfOneLine(inserted), {.bytes = inserted, .account = a_.get()}) ==
+         InsertResult::kInserted) {
+    ++inserted;
+  }
+  EXPECT_EQ(inserted, 16u);  // every slot
+  // Every line is full and was passed: what is not there is still found not to be.
+  Allocation allocation;
+  EXPECT_FALSE(table_.Find(OfOneLine(inserted), &allocation));
+  EXPECT_FALSE(table_.Take(OfOneLine(inserted), &allocation));
+  ASSERT_TRUE(table_.Take(OfOneLine(3), &allocation));
+  EXPECT_EQ(allocation.bytes, 3u);
+  EXPECT_EQ(table_.Insert(OfOneLine(3), {.bytes = 3, .account = a_.get()}),
+            InsertResult::kInserted);
+  EXPECT_EQ(table_.Insert(OfOneLine(5), {.bytes = 55, .account = a_.get()}, &allocation),
+            InsertResult::kReplaced);
+  EXPECT_EQ(table_.size(), inserted);
+  EXPECT_TRUE(table_.CheckInvariants().ok());
+  EXPECT_EQ(PointerTable().Insert(1, {}), InsertResult::kNoMemory);
+
+  no_memory.store(false);
+  EXPECT_EQ(table_.Insert(OfOneLine(inserted), {.bytes = inserted, .account = a_.get()}),
+            InsertResult::kInserted);
+  for (uint64_t i = 0; i <= inserted; ++i) {
+    ASSERT_TRUE(table_.Take(OfOneLine(i), &allocation));
+    EXPECT_EQ(allocation.bytes, i == 5 ? 55 : i);
+  }
+  EXPECT_TRUE(table_.CheckInvariants().ok());
+}
+
+TEST_F(PointerTableTest, FetchingAheadChangesNothing) {
+  table_.Prefetch(0x1000);  // still without lines
+  ASSERT_EQ(table_.Insert(0x1000, {.bytes = 1, .account = a_.get()}), InsertResult::kInserted);
+  table_.Prefetch(0x1000);
+  table_.Prefetch(0x2000);
+  EXPECT_EQ(table_.size(), 1u);
+  EXPECT_TRUE(table_.CheckInvariants().ok());
+}
+
 TEST_F(PointerTableTest, GrowsUnderLoad) {
   std::vector<std::thread> threads;
   for (uint64_t t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
       for (uint64_t i = 1; i <= 10'000; ++i) {
         const uint64_t pointer = (i * 4 + t) << 9;
+        table_.Prefetch(pointer);
         ASSERT_EQ(table_.Insert(pointer, {.bytes = pointer, .account = a_.get()}),
                   InsertResult::kInserted);
         Allocation allocation;
