@@ -15,6 +15,7 @@
 #include "gpushare/lease.h"
 #include "gpushare/module.h"
 #include "gpushare/runtime.h"
+#include "gpushare/snapshot.h"
 #include "gpushare/stream.h"
 #include "gpushare/tenant.h"
 #include "gpushare/virtual_device.h"
@@ -110,10 +111,12 @@ int main() {
       latencies.push_back(runtime.Now() - arrived);
       if (pause > absl::ZeroDuration()) runtime.SleepFor(pause);
     }
-    std::printf("%-6s %5zu requests of %s: p50 %s, p99 %s\n", name, latencies.size(),
-                absl::FormatDuration(10 * layer).c_str(),
+    const gpushare::VirtualDeviceStats stats = OrDie(device.stats());
+    std::printf("%-6s %5zu requests of %s: p50 %s, p99 %s; held %s in all\n", name,
+                latencies.size(), absl::FormatDuration(10 * layer).c_str(),
                 absl::FormatDuration(Quantile(latencies, 0.5)).c_str(),
-                absl::FormatDuration(Quantile(latencies, 0.99)).c_str());
+                absl::FormatDuration(Quantile(latencies, 0.99)).c_str(),
+                absl::FormatDuration(stats.throttled).c_str());
   };
   {
     gpushare::Thread online = OrDie(runtime.StartThread("online", [&] {
