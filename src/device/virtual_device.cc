@@ -198,6 +198,7 @@ absl::StatusOr<driver::DevicePtr> VirtualDevice::Allocate(const Request& request
     if (!current.ok()) return current.status();
     return DeviceFull(bytes, result);
   }
+  gpu_->pointers().Prefetch(pointer);  // for the Insert() below
   account_->Commit(bytes);
   holds_.fetch_add(1, std::memory_order_relaxed);
   quota::Allocation replaced;
