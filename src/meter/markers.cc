@@ -16,14 +16,14 @@ constexpr Nanos kRebase = Seconds(2);
 EventPool::~EventPool() { Clear(); }
 
 void EventPool::Clear() {
-  absl::MutexLock lock(&mu_);
+  const base::MutexLock lock(&mu_);
   for (driver::Event event : free_) driver_.DestroyEvent(event);
   free_.clear();
 }
 
 driver::Event EventPool::Take() {
   {
-    absl::MutexLock lock(&mu_);
+    const base::MutexLock lock(&mu_);
     if (!free_.empty()) {
       driver::Event event = free_.back();
       free_.pop_back();
@@ -36,7 +36,7 @@ driver::Event EventPool::Take() {
 }
 
 void EventPool::Give(driver::Event event) {
-  absl::MutexLock lock(&mu_);
+  const base::MutexLock lock(&mu_);
   free_.push_back(event);
 }
 

@@ -14,7 +14,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
+#include "base/sync.h"
 #include "base/time.h"
 #include "driver/driver.h"
 
@@ -34,7 +34,7 @@ class EventPool {
 
  private:
   driver::Driver& driver_;
-  absl::Mutex mu_;
+  base::Mutex mu_;
   std::vector<driver::Event> free_ ABSL_GUARDED_BY(mu_);
 };
 
