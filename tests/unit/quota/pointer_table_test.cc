@@ -23,6 +23,8 @@ void* operator new[](std::size_t bytes, std::align_val_t alignment,
   return no_memory.load() ? nullptr : std::aligned_alloc(static_cast<size_t>(alignment), bytes);
 }
 void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
+// clang 14 declares this one only with -fsized-deallocation.
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept;
 void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 
 namespace gpushare::quota {
