@@ -14,6 +14,10 @@ constexpr double kNeverNs = std::numeric_limits<double>::infinity();
 constexpr double kAlone = 0.15;
 // Below this part of a batch's predicted work seen in the model its ratio says nothing.
 constexpr double kLearnable = 0.3;
+// A batch completes although the model has run at most this part of it, while another stream's batch has
+// been pinned for this many times what it was predicted to take: the model has the two in the wrong order.
+constexpr double kUnseen = 0.25;
+constexpr double kOverdue = 3;
 
 }  // namespace
 
@@ -169,6 +173,7 @@ void Replay::EndGroups(size_t index) {
   const bool last = stream.waiting == 0 && stream.running == ended.groups;
   if (last && LastOfBatch(stream)) {
     stream.pinned = true;
+    stream.pinned_since = now_;
     running_[index].end = kNeverNs;
     return;
   }
@@ -212,9 +217,57 @@ void Replay::Advance(double to) {
   std::erase_if(live_, [this](StreamId id) { return streams_[id].items.empty(); });
 }
 
+// SM time of a command by its prediction.
+double Replay::GroupTime(const Command& command) const {
+  const double sms = std::max(1.0, std::round(static_cast<double>(command.footprint) * sm_count_));
+  return static_cast<double>(command.cost_ns) / std::ceil(sms / sm_count_) * sms;
+}
+
+// The device may take the heads of two streams in another order than the model. Seen from the markers: a
+// batch ends that the model never let run, because the last command of another stream's batch, which was
+// predicted to be short, is taken to have held the device all the while. The time is the former's.
+void Replay::TakeOver(Stream& stream) {
+  double batch = 0;
+  for (const Command& command : stream.done) batch += GroupTime(command);
+  double ready = stream.ready;
+  const Command* widest = nullptr;
+  for (size_t i = 0; i < stream.items.size() && !stream.items[i].boundary; ++i) {
+    const Command& command = stream.items[i].command;
+    if (i == 0) ready = std::max(ready, stream.items[i].not_before);
+    if (widest == nullptr || command.footprint > widest->footprint) widest = &command;
+    batch += GroupTime(command);
+  }
+  if (widest == nullptr || stream.group_ns > kUnseen * batch) return;
+  Stream* pinned = nullptr;
+  for (StreamId id : live_) {
+    Stream& other = streams_[id];
+    if (&other == &stream || !other.pinned || other.pinned_used_ns <= 0) continue;
+    if (pinned == nullptr || other.pinned_used_ns > pinned->pinned_used_ns) pinned = &other;
+  }
+  if (pinned == nullptr) return;
+  double expected = GroupTime(pinned->items.front().command);
+  for (const Command& command : pinned->done) expected += GroupTime(command);
+  if (pinned->pinned_group_ns < kOverdue * expected) return;
+  const double part = std::clamp((now_ - ready) / (now_ - pinned->pinned_since), 0.0, 1.0);
+  const double used = part * pinned->pinned_used_ns;
+  const double groups = part * pinned->pinned_group_ns;
+  const double sms = std::clamp(std::round(static_cast<double>(widest->footprint) * sm_count_), 1.0,
+                                1.0 * sm_count_);
+  pinned->used_ns -= used;
+  pinned->pinned_used_ns -= used;
+  pinned->group_ns -= groups;
+  pinned->pinned_group_ns -= groups;
+  stream.used_ns += used;
+  const double time = groups / std::max(pinned->held, 1);
+  stream.group_ns += time * sms;
+  stream.resident_ns += time;
+  stream.group_predicted_ns = batch;
+}
+
 Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, bool late) {
   Advance(static_cast<double>(at.count()));
   Stream& stream = streams_[id];
+  if (!late) TakeOver(stream);
   Finish(stream, id);
   while (!stream.items.empty() && !stream.items.front().boundary) PopCommand(stream);
   if (!stream.items.empty()) {
@@ -234,9 +287,7 @@ Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, bool late) {
   double group_predicted = 0;
   for (const Command& c : stream.done) {
     batch.predicted_ns += static_cast<double>(c.cost_ns);
-    const double sms = std::max(1.0, std::round(static_cast<double>(c.footprint) * sm_count_));
-    const double waves = std::ceil(sms / sm_count_);
-    group_predicted += static_cast<double>(c.cost_ns) / waves * sms;
+    group_predicted += GroupTime(c);
   }
   batch.ratio = group_predicted > 0 ? stream.group_ns / group_predicted : 1;
   batch.learnable =

@@ -98,6 +98,7 @@ class Replay {
     double group_ns = 0;            // SM time observed
     double group_predicted_ns = 0;  // SM time predicted of the commands that started
     double pinned_used_ns = 0, pinned_group_ns = 0;  // parts of the above while pinned
+    double pinned_since = 0;
     std::vector<Command> done;
   };
   struct Running {
@@ -112,6 +113,8 @@ class Replay {
   void EndGroups(size_t index);
   void PopCommand(Stream& stream);
   static bool LastOfBatch(const Stream& stream);
+  double GroupTime(const Command& command) const;
+  void TakeOver(Stream& stream);
   void Finish(Stream& stream, StreamId id);
 
   int sm_count_, free_;

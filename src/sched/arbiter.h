@@ -62,7 +62,7 @@ struct ArbiterOptions {
   Nanos lone_grant = Micros(100);       // grant of a tenant that is alone
   Nanos slack = Micros(500);            // virtual time by which a tenant may be ahead of the least
   Nanos active_grace = Micros(100);     // a tenant stays active so long after its last sign of life
-  double idle_budget = 0.005;           // part of the time that may be idled away on purpose
+  double idle_budget = 0.01;            // part of the time that may be idled away on purpose
   Nanos idle_budget_depth = Millis(2);
   Nanos anticipation = Micros(15);  // how long the next launch of a tenant is waited for
   Nanos high_grace =

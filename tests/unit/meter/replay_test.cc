@@ -106,6 +106,33 @@ TEST(Replay, AMarkerPinsAKernelThatWasPredictedTooShort) {
   EXPECT_NEAR(second.used_ns, 50'000, 1);
 }
 
+// The device took b's giant before a's last short command; the model keeps a's on the device meanwhile.
+TEST(Replay, AGiantThatTheModelNeverRanTakesTheTimeOfWhoeverIsOverdue) {
+  Replay replay(100);
+  const auto a = replay.AddStream(0, 0), b = replay.AddStream(1, 0);
+  for (int i = 0; i < 5; ++i) replay.Append(a, Kernel(3, 1), Nanos(0));
+  replay.Boundary(a);
+  replay.Append(b, Kernel(1600, 1), Us(20));
+  replay.Boundary(b);
+  const Replay::Batch giant = replay.Complete(b, Us(2015));
+  const Replay::Batch small = replay.Complete(a, Us(2018));
+  EXPECT_NEAR(giant.used_ns, 1'995'000, 1'000);
+  EXPECT_NEAR(giant.ratio, 1995.0 / 1600, 0.01);
+  EXPECT_NEAR(giant.used_ns + small.used_ns, 2'018'000, 1);
+}
+
+// A misprediction by less than that stays one: what is overdue is charged to whom it belongs.
+TEST(Replay, ATurnThatIsMerelyShorterThanPredictedIsNotTakenOver) {
+  Replay replay(100);
+  const auto a = replay.AddStream(0, 0), b = replay.AddStream(1, 0);
+  replay.Append(a, Kernel(40, 1), Nanos(0));  // it takes 60 us
+  replay.Boundary(a);
+  replay.Append(b, Kernel(40, 1), Nanos(0));  // it takes 20 us
+  replay.Boundary(b);
+  EXPECT_NEAR(replay.Complete(a, Us(60)).used_ns, 60'000, 1);
+  EXPECT_NEAR(replay.Complete(b, Us(80)).used_ns, 20'000, 1);
+}
+
 TEST(Replay, HigherPriorityGoesFirst) {
   Replay replay(100);
   const auto low = replay.AddStream(0, 1), high = replay.AddStream(1, 0);
