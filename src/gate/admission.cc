@@ -27,7 +27,7 @@ Admission Gate::Admit(StreamGate& stream, const Work& work, Time deadline) {
     if (tenant.page.Spend(ToNs(cost.cost_ns * factor), &launch)) {
       tenant.page.Record({launch, stream.index, cost.entry, false, graph});
       stream.context.store(meter::CostModel::Next(context, work.key), std::memory_order_relaxed);
-      return {&stream, launch, Verdict::kAdmitted, false};
+      return {&stream, launch, Verdict::kAdmitted, false, false};
     }
   }
   return AdmitSlow(stream, work, deadline);
@@ -61,26 +61,33 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, Time deadline) {
     // What was hardly measured yet is measured in a batch of its own.
     if (!cost.settled) engine.TakeCredit(tenant, now);
   });
-  if (verdict != Verdict::kAdmitted) return {nullptr, 0, verdict, false};
+  if (verdict != Verdict::kAdmitted) return {nullptr, 0, verdict, false, false};
   if (start.stream != nullptr) engine.MarkStart(start);
   // Written last: until then the replay does not look at this launch, nor at those behind it.
   tenant.page.Record(
       {launch, stream.index, cost.entry, !cost.known, work.kind == Work::Kind::kGraph});
   stream.context.store(meter::CostModel::Next(context, work.key), std::memory_order_relaxed);
-  return {&stream, launch, Verdict::kAdmitted, true};
+  return {&stream, launch, Verdict::kAdmitted, true, exclusive};
 }
 
 void Gate::CompleteSlow(const Admission& admission, bool submitted) {
+  Engine::Impl& engine = state_->engine;
   if (submitted) {
-    const Time now = state_->engine.clock.Now();
+    const Time now = engine.clock.Now();
     state_->page.timed_ns.store(now.time_since_epoch().count(), std::memory_order_relaxed);
     state_->page.timed_launch.store(admission.launch, std::memory_order_release);
+    // Everybody waits for the end of this one: it is not left to the next call to mark it.
+    if (admission.close) engine.CloseOpen(*state_, nullptr);
     return;
   }
-  // The driver refused: nothing runs, so the record is void and the charge goes back when the grant is
-  // settled (spent credit that no record explains is charged to the others in it, at most one command).
-  state_->page.Record(
-      {admission.launch, admission.stream->index, LaunchRecord::kVoidEntry, false, false});
+  // The driver refused: nothing runs. The launch itself is still on record, unless 4096 others passed it.
+  const Section section(engine);
+  std::atomic<uint64_t>& place =
+      state_->page.records[admission.launch & (TenantPage::kRecords - 1)];
+  LaunchRecord record = LaunchRecord::Unpack(place.load(std::memory_order_acquire));
+  if (record.launch != admission.launch) return;
+  record.refused = true;
+  place.store(record.Pack(), std::memory_order_release);
 }
 
 // Cooperative launches need the device drained. A long graph gets it too while others contend: its kernels
@@ -100,25 +107,19 @@ void Gate::Synchronizing(StreamGate* stream) {
   Engine::Impl& engine = tenant.engine;
   engine.CloseOpen(tenant, stream);
   const Time now = engine.clock.Now();
-  Engine::Impl::WakeList wakes;
-  bool needs_poke = false;
-  {
-    base::MutexLock lock(&engine.mu);
-    if (tenant.waiters > 0) return;  // another thread of the tenant goes on launching
-    engine.TakeCredit(tenant, now);
-    engine.arbiter.Sync(tenant.id, now);
-    engine.RunArbiter(now, &tenant, wakes);
-    needs_poke = engine.NeedsPoke(std::min(engine.next_run, engine.NextPoll(now)));
-  }
-  engine.WakeAll(wakes);
-  if (needs_poke) engine.Poke();
+  const Section section(engine);
+  if (tenant.waiters > 0) return;  // another thread of the tenant goes on launching
+  engine.TakeCredit(tenant, now);
+  engine.arbiter.Sync(tenant.id, now);
+  engine.RunArbiter(now, &tenant);
+  engine.LookBy(engine.NextPoll(now));
 }
 
 void Gate::Synchronized() {
   TenantState& tenant = *state_;
   Engine::Impl& engine = tenant.engine;
   const Time now = engine.clock.Now();
-  base::MutexLock lock(&engine.mu);
+  const Section section(engine);
   engine.arbiter.Touch(tenant.id, now);
 }
 

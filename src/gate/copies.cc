@@ -16,7 +16,7 @@ Verdict Gate::AdmitCopy(CopyDirection direction, uint64_t bytes, Time deadline) 
     uint32_t seen = 0;
     Time until = deadline;
     {
-      base::MutexLock lock(&engine.mu);
+      const Section section(engine);
       if (tenant.removed) return Verdict::kSuspended;
       CopyLimit& limit = tenant.copies[d];
       seen = tenant.page.wake.load(std::memory_order_acquire);
@@ -29,12 +29,13 @@ Verdict Gate::AdmitCopy(CopyDirection direction, uint64_t bytes, Time deadline) 
           limit.at = now;
         }
         if (limit.bytes_per_s <= 0 || limit.tokens > 0) {
-          limit.tokens -= static_cast<double>(bytes);
+          if (limit.bytes_per_s > 0) limit.tokens -= static_cast<double>(bytes);
           tenant.stats.copy_bytes[d] += bytes;
           tenant.stats.copy_throttled[d] += now - began;
           return Verdict::kAdmitted;
         }
-        const double wait_ns = -limit.tokens / limit.bytes_per_s * 1e9 + 1;
+        // An hour at most, and then it looks again: what a slow limit and a huge copy come to is no Time.
+        const double wait_ns = std::min(-limit.tokens / limit.bytes_per_s * 1e9 + 1, 3600e9);
         until = std::min(until, now + Nanos(static_cast<int64_t>(wait_ns)));
       }
       if (now >= deadline) return Verdict::kDeadline;

@@ -22,7 +22,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(driver::Driver& driver,
   if (!time_line.ok()) return std::move(time_line).status();
   impl->time_line = *std::move(time_line);
   {
-    base::MutexLock lock(&impl->mu);
+    const Section section(*impl);
     impl->submit_offset = impl->time_line->submit_offset();
   }
   Impl* const raw = impl.get();
@@ -48,7 +48,7 @@ absl::StatusOr<Gate*> Engine::AddTenant(std::string name, const TenantOptions& o
   tenant->copies[1] = {options.d2h_bytes_per_s, 0, now};
   tenant->gate.reset(new Gate(tenant.get()));
   Gate* const gate = tenant->gate.get();
-  base::MutexLock lock(&impl_->mu);
+  const Section section(*impl_);
   tenant->id = impl_->arbiter.Add(options.limits, now);
   if (tenant->id >= impl_->tenants.size()) impl_->tenants.resize(tenant->id + 1);
   impl_->tenants[tenant->id] = std::move(tenant);
@@ -59,24 +59,22 @@ void Engine::RemoveTenant(Gate* gate) {
   TenantState& tenant = *gate->state_;
   Impl& engine = *impl_;
   {
-    base::MutexLock lock(&engine.mu);
+    const Section section(engine);
     tenant.removed = true;
     tenant.page.TakeAll();
-    tenant.page.wake.fetch_add(1, std::memory_order_release);
+    engine.Wake(tenant);
   }
-  engine.clock.Wake(tenant.page.wake, 1 << 20);
   // Waiters leave through the lock; the last one clears the way.
   for (;;) {
     {
-      base::MutexLock lock(&engine.mu);
+      const Section section(engine);
       if (tenant.waiters == 0) break;
     }
     engine.clock.SleepUntil(engine.clock.Now() + Micros(20));
   }
   const Time now = engine.clock.Now();
-  Impl::WakeList wakes;
   {
-    base::MutexLock lock(&engine.mu);
+    const Section section(engine);
     std::erase(engine.open_tenants, &tenant);
     std::erase_if(engine.leases, [&](const LeaseState& l) { return l.tenant == &tenant; });
     for (const auto& stream : tenant.streams) {
@@ -89,9 +87,8 @@ void Engine::RemoveTenant(Gate* gate) {
     engine.arbiter.Remove(tenant.id, now);
     // The reconciler may hold copies of this tenant's markers until it comes round.
     engine.removed_tenants.push_back(std::move(engine.tenants[tenant.id]));
-    engine.RunArbiter(now, nullptr, wakes);
+    engine.RunArbiter(now, nullptr);
   }
-  engine.WakeAll(wakes);
   engine.Poke();
 }
 
@@ -115,7 +112,7 @@ const std::string& Gate::name() const { return state_->name; }
 absl::StatusOr<StreamGate*> Gate::AddStream(driver::Stream handle) {
   TenantState& tenant = *state_;
   Engine::Impl& engine = tenant.engine;
-  base::MutexLock lock(&engine.mu);
+  const Section section(engine);
   StreamGate* stream = nullptr;
   for (const auto& old : tenant.streams) {
     if (!old->live && old->markers_pending == 0 && !old->marking) stream = old.get();
@@ -143,76 +140,75 @@ void Gate::RemoveStream(StreamGate* stream) {
   TenantState& tenant = *state_;
   Engine::Impl& engine = tenant.engine;
   engine.CloseOpen(tenant, stream);
-  const Time now = engine.clock.Now();
-  base::MutexLock lock(&engine.mu);
-  // Its markers complete with the work that is in flight; what they say is taken by prediction.
-  for (const Marker& marker : stream->markers) {
-    engine.arbiter.Settle(tenant.id, marker.phase, Nanos(marker.charged_ns),
-                          Nanos(marker.charged_ns), marker.commands, now);
+  for (;;) {
+    const Time now = engine.clock.Now();
+    {
+      const Section section(engine);
+      if (!stream->marking) {
+        // Its markers complete with the work that is in flight; what they say is taken by prediction.
+        for (const Marker& marker : stream->markers) {
+          engine.arbiter.Settle(tenant.id, marker.phase, Nanos(marker.charged_ns),
+                                Nanos(marker.charged_ns - marker.accrued_ns), marker.commands, now);
+        }
+        engine.SettleUnmarked(tenant, *stream, now);
+        engine.replay.RemoveStream(stream->replay);
+        stream->live = false;
+        engine.RunArbiter(now, nullptr);
+        return;
+      }
+    }
+    // Another thread of the tenant is recording a marker on it.
+    engine.clock.SleepUntil(now + Micros(5));
   }
-  engine.SettleUnmarked(tenant, *stream, now);
-  engine.replay.RemoveStream(stream->replay);
-  stream->live = false;
 }
 
 void Gate::Suspend() {
   TenantState& tenant = *state_;
   Engine::Impl& engine = tenant.engine;
   const Time now = engine.clock.Now();
-  Engine::Impl::WakeList wakes;
-  {
-    base::MutexLock lock(&engine.mu);
-    tenant.suspended = true;
-    engine.TakeCredit(tenant, now);
-    engine.arbiter.Unblock(tenant.id, now);
-    engine.RunArbiter(now, nullptr, wakes);
-  }
-  engine.WakeAll(wakes);
+  const Section section(engine);
+  tenant.suspended = true;
+  engine.TakeCredit(tenant, now);
+  engine.arbiter.Unblock(tenant.id, now);
+  engine.RunArbiter(now, nullptr);
 }
 
 void Gate::Resume() {
   TenantState& tenant = *state_;
-  Engine::Impl& engine = tenant.engine;
-  {
-    base::MutexLock lock(&engine.mu);
-    tenant.suspended = false;
-    tenant.page.wake.fetch_add(1, std::memory_order_release);
-  }
-  engine.clock.Wake(tenant.page.wake, 1 << 20);
+  const Section section(tenant.engine);
+  tenant.suspended = false;
+  tenant.engine.Wake(tenant);
 }
 
 void Gate::Update(const TenantOptions& options) {
   TenantState& tenant = *state_;
   Engine::Impl& engine = tenant.engine;
   const Time now = engine.clock.Now();
-  Engine::Impl::WakeList wakes;
-  {
-    base::MutexLock lock(&engine.mu);
-    engine.TakeCredit(tenant, now);
-    tenant.options = options;
-    tenant.copies[0].bytes_per_s = options.h2d_bytes_per_s;
-    tenant.copies[1].bytes_per_s = options.d2h_bytes_per_s;
-    engine.arbiter.Update(tenant.id, options.limits, now);
-    engine.RunArbiter(now, nullptr, wakes);
-    // Waiters of every kind look again: they may wait by a rate that no longer holds.
-    tenant.page.wake.fetch_add(1, std::memory_order_release);
-    wakes.push_back(&tenant.page.wake);
+  const Section section(engine);
+  engine.TakeCredit(tenant, now);
+  tenant.options = options;
+  const double rates[] = {options.h2d_bytes_per_s, options.d2h_bytes_per_s};
+  for (size_t d = 0; d < tenant.copies.size(); ++d) {
+    // What was copied without a limit is no debt.
+    if (tenant.copies[d].bytes_per_s <= 0) tenant.copies[d] = {rates[d], 0, now};
+    tenant.copies[d].bytes_per_s = rates[d];
   }
-  engine.WakeAll(wakes);
+  engine.arbiter.Update(tenant.id, options.limits, now);
+  engine.RunArbiter(now, nullptr);
+  // Waiters of every kind look again: they may wait by a rate that no longer holds.
+  engine.Wake(tenant);
 }
 
 GateStats Gate::stats() const {
   TenantState& tenant = *state_;
-  base::MutexLock lock(&tenant.engine.mu);
-  GateStats stats = tenant.stats;
-  stats.launches += (TenantPage::LaunchOf(tenant.page.credit.load(std::memory_order_acquire)) -
-                     tenant.synced_launch) &
-                    TenantPage::kLaunchMask;
-  return stats;
+  const Time now = tenant.engine.clock.Now();
+  const Section section(tenant.engine);
+  tenant.engine.SyncLaunches(tenant, now);
+  return tenant.stats;
 }
 
 sched::Arbiter::TenantView Gate::view() const {
-  base::MutexLock lock(&state_->engine.mu);
+  const Section section(state_->engine);
   return state_->engine.arbiter.View(state_->id);
 }
 

@@ -71,6 +71,7 @@ struct Admission {
   uint32_t launch = 0;  // its number among the tenant's launches
   Verdict verdict = Verdict::kAdmitted;
   bool timed = false;  // it came by the slow path: Complete() reads the clock
+  bool close = false;  // it has the device to itself: Complete() marks its end
 };
 
 enum class CopyDirection : uint8_t { kHostToDevice, kDeviceToHost };
@@ -94,10 +95,13 @@ struct GateStats {
   Nanos WaitQuantile(double q) const;
 };
 
+inline constexpr Nanos kLongestHint = Seconds(60);
+
 struct LeaseRequest {
-  Nanos hint = Micros(100);    // expected device time
-  Nanos maximum = Seconds(1);  // more becomes debt, and is reported as overrun
-  bool exclusive = false;      // nobody else's commands while it is held
+  Nanos hint = Micros(100);    // expected device time, at most kLongestHint
+  Nanos maximum = Seconds(1);  // host time; held longer, it is reported as overrun
+  bool exclusive =
+      false;  // no command of lower or equal priority while it is held, up to `maximum`
   Time deadline = kNever;
   std::vector<StreamGate*> streams;  // where the work will be launched; measured by markers
 };
@@ -129,7 +133,8 @@ class Gate {
   Gate& operator=(const Gate&) = delete;
   const std::string& name() const;
 
-  // Waits until the tenant may submit `work` on `stream`. High-priority tenants never wait.
+  // Waits until the tenant may submit `work` on `stream`. Tenants of high priority wait only for an own
+  // cap, and while they are suspended.
   Admission Admit(StreamGate& stream, const Work& work, Time deadline = kNever);
   // Must follow every admitted Admission, after the driver's call. `submitted` false: the driver
   // refused, the charge is taken back.

@@ -21,35 +21,59 @@ int WaitBucket(Nanos wait) {
 
 Nanos Engine::Impl::DeviceTime(Time host) const { return host.time_since_epoch() - submit_offset; }
 
-void Engine::Impl::SyncLaunches(TenantState& tenant, Time now) {
-  TenantPage& page = tenant.page;
-  const uint64_t word = page.credit.load(std::memory_order_acquire);
-  const uint32_t end = TenantPage::LaunchOf(word);
-  uint32_t begin = tenant.synced_launch;
-  if (((end - begin) & TenantPage::kLaunchMask) > TenantPage::kRecords) {
-    begin = (end - TenantPage::kRecords) & TenantPage::kLaunchMask;  // the older ones are lost
+Section::~Section() {
+  Engine::Impl& engine = engine_;
+  decltype(engine.to_wake) to_wake;
+  to_wake.swap(engine.to_wake);
+  const bool poke = std::exchange(engine.look_by, kNever) < engine.reconciler_wakes;
+  engine.mu.Unlock();
+  for (const std::atomic<uint32_t>* word : to_wake) engine.clock.Wake(*word, 1 << 20);
+  if (poke) engine.Poke();
+}
+
+void Engine::Impl::Poke() {
+  poke.fetch_add(1, std::memory_order_release);
+  clock.Wake(poke, 1);
+}
+
+void Engine::Impl::Wake(TenantState& tenant) {
+  tenant.page.wake.fetch_add(1, std::memory_order_release);
+  to_wake.push_back(&tenant.page.wake);
+}
+
+// Reads what the launch path wrote since the last time into `scratch`.
+void Engine::Impl::ReadRecords(TenantState& tenant, uint32_t end) {
+  const TenantPage& page = tenant.page;
+  uint32_t at = tenant.synced_launch;
+  if (((end - at) & TenantPage::kLaunchMask) > TenantPage::kRecords) {
+    at = (end - TenantPage::kRecords) & TenantPage::kLaunchMask;  // the older ones are lost
   }
   scratch.clear();
-  double total = 0;
-  uint32_t at = begin;
   for (; at != end; at = (at + 1) & TenantPage::kLaunchMask) {
     const LaunchRecord record = LaunchRecord::Unpack(
         page.records[at & (TenantPage::kRecords - 1)].load(std::memory_order_acquire));
     if (record.launch != at) break;  // numbered, not written yet: its thread is between the two
-    if (record.entry == LaunchRecord::kVoidEntry) continue;
-    scratch.push_back(record);
-    total += static_cast<double>(tenant.costs.cost_ns(record.entry));
+    if (record.entry != LaunchRecord::kNoEntry) scratch.push_back(record);
   }
   tenant.synced_launch = at;
+}
+
+void Engine::Impl::SyncLaunches(TenantState& tenant, Time now) {
+  TenantPage& page = tenant.page;
+  const uint64_t word = page.credit.load(std::memory_order_acquire);
+  ReadRecords(tenant, TenantPage::LaunchOf(word));
   const Time since = std::exchange(tenant.launching_since, now);
   if (scratch.empty()) return;
 
   // What was spent is charged to the launches in proportion to their costs, to the last nanosecond:
   // what is outstanding must come back to zero.
+  double total = 0;
+  for (const LaunchRecord& record : scratch) {
+    total += static_cast<double>(tenant.costs.cost_ns(record.entry));
+  }
   const int64_t spent = tenant.given_ns - static_cast<int64_t>(TenantPage::CreditOf(word));
   int64_t left = spent - tenant.accounted_ns;
   tenant.accounted_ns = spent;
-  tenant.stats.launches += scratch.size();
   const double per_cost = static_cast<double>(left) / std::max(total, 1.0);
   // No clock is read on the launch path: launches are taken to have been made at an even pace up to now,
   // from the one that came by the slow path if it is the first, else from the last time.
@@ -60,22 +84,27 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now) {
   const Nanos pace = n > 1 ? (now - first) / (n - 1) : Nanos(0);
   for (size_t i = 0; i < scratch.size(); ++i) {
     const LaunchRecord& record = scratch[i];
-    if (record.graph) ++tenant.stats.graph_launches;
     const float cost = tenant.costs.cost_ns(record.entry);
     const int64_t charge =
         i + 1 == scratch.size() ? left : static_cast<int64_t>(per_cost * static_cast<double>(cost));
     left -= charge;
+    if (record.refused) {
+      arbiter.Return(tenant.id, tenant.phase, Nanos(charge), now);
+      tenant.given_ns -= charge;
+      tenant.accounted_ns -= charge;
+      UnknownDone(tenant, record.unknown ? 1 : 0);
+      continue;
+    }
+    ++tenant.stats.launches;
+    if (record.graph) ++tenant.stats.graph_launches;
     StreamGate& stream = *tenant.streams[record.stream];
     if (!stream.live) {
-      arbiter.Settle(tenant.id, tenant.phase, Nanos(charge), Nanos(charge), 0, now);
+      SettleAsPredicted(tenant, tenant.phase, charge, 0, record.unknown ? 1 : 0, now);
       continue;
     }
     replay.Append(stream.replay, {record.entry, cost, tenant.costs.footprint(record.entry)},
                   DeviceTime(first + pace * static_cast<int64_t>(i)));
-    if (record.unknown) {
-      ++tenant.unknown_in_flight;
-      ++stream.unmarked_unknown;
-    }
+    if (record.unknown) ++stream.unmarked_unknown;
     ++stream.unmarked;
     stream.unmarked_ns += charge;
   }
@@ -88,6 +117,7 @@ void Engine::Impl::GiveCredit(TenantState& tenant, Nanos amount, sched::Phase ph
   tenant.last_change = now;
   tenant.page.Add(static_cast<uint64_t>(amount.count()));
   tenant.last_word = tenant.page.credit.load(std::memory_order_relaxed);
+  LookBy(now + kSilence);  // nobody else may come to see what became of it
   if (!tenant.open) {
     tenant.open = true;
     open_tenants.push_back(&tenant);
@@ -101,15 +131,19 @@ void Engine::Impl::TakeCredit(TenantState& tenant, Time now) {
   arbiter.Return(tenant.id, tenant.phase, Nanos(taken), now);
 }
 
-void Engine::Impl::RunArbiter(Time now, const TenantState* self, WakeList& wakes) {
+void Engine::Impl::RunArbiter(Time now, const TenantState* self) {
   grants.clear();
   next_run = arbiter.Run(now, grants);
+  LookBy(next_run);
   for (const sched::Grant& grant : grants) {
     TenantState& tenant = *tenants[grant.tenant];
     GiveCredit(tenant, grant.amount, grant.phase, now);
     tenant.grant_stands = grant.stands;
-    tenant.page.wake.fetch_add(1, std::memory_order_release);
-    if (&tenant != self || tenant.waiters > 1) wakes.push_back(&tenant.page.wake);
+    if (&tenant != self || tenant.waiters > 1) {
+      Wake(tenant);
+    } else {
+      tenant.page.wake.fetch_add(1, std::memory_order_release);
+    }
   }
   // A higher band began, or somebody waits for the device to drain: what was granted and not launched
   // comes back at once, and with it perhaps the turn of whoever waits.
@@ -123,24 +157,14 @@ void Engine::Impl::RunArbiter(Time now, const TenantState* self, WakeList& wakes
     TakeCredit(*tenant, now);
     took = true;
   }
-  if (took) RunArbiter(now, self, wakes);
-}
-
-void Engine::Impl::WakeAll(const WakeList& wakes) {
-  for (const std::atomic<uint32_t>* word : wakes) clock.Wake(*word, 1 << 20);
-}
-
-bool Engine::Impl::NeedsPoke(Time when) const { return when < reconciler_wakes; }
-
-void Engine::Impl::Poke() {
-  poke.fetch_add(1, std::memory_order_release);
-  clock.Wake(poke, 1);
+  if (took) RunArbiter(now, self);
 }
 
 bool Engine::Impl::MayAsk(const TenantState& tenant, bool cost_known) const {
   if (tenant.suspended) return false;
-  if (cost_known) return true;
-  const bool others_depend = arbiter.tenants() > 1 || tenant.options.limits.cap < 1;
+  const sched::TenantLimits& limits = tenant.options.limits;
+  if (cost_known || (limits.band == sched::Band::kHigh && limits.cap >= 1)) return true;
+  const bool others_depend = arbiter.tenants() > 1 || limits.cap < 1;
   return !others_depend || tenant.unknown_in_flight < kUnknownInFlight;
 }
 
@@ -151,17 +175,16 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
   bool asked = false, counted = false;
   Time now = clock.Now(), wait_began = kNever;
   for (;;) {
-    WakeList wakes;
     Next next = Next::kWait;
     uint32_t seen = 0, launch = 0;
-    bool needs_poke = false;
     {
-      base::MutexLock lock(&mu);
+      const Section section(*this);
       if (tenant.removed) {
         verdict = Verdict::kSuspended;
         next = Next::kLeave;
-      } else if (!tenant.suspended && (asked || !request.own_grant) &&
+      } else if ((asked || !request.own_grant) && MayAsk(tenant, request.cost_known) &&
                  tenant.page.Spend(request.charge, &launch)) {
+        if (!request.cost_known) ++tenant.unknown_in_flight;
         next = Next::kLeave;
         if (wait_began != kNever) {
           ++tenant.stats.waits;
@@ -181,7 +204,7 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
           arbiter.Block(tenant.id, Nanos(static_cast<int64_t>(request.charge)), request.exclusive,
                         now);
           asked = true;
-          RunArbiter(now, &tenant, wakes);
+          RunArbiter(now, &tenant);
           const uint64_t word = tenant.page.credit.load(std::memory_order_relaxed);
           if (TenantPage::CreditOf(word) >= request.charge) next = Next::kRetry;
         }
@@ -190,13 +213,10 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
         --tenant.waiters;
         if (verdict != Verdict::kAdmitted && tenant.waiters == 0 && !tenant.removed) {
           arbiter.Unblock(tenant.id, now);
-          RunArbiter(now, &tenant, wakes);
+          RunArbiter(now, &tenant);
         }
       }
-      needs_poke = NeedsPoke(next_run);
     }
-    WakeAll(wakes);
-    if (needs_poke) Poke();
     if (next == Next::kLeave) return verdict;
     if (next == Next::kWait) {
       if (wait_began == kNever) wait_began = now;

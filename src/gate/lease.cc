@@ -10,8 +10,9 @@ namespace gpushare::gate {
 absl::StatusOr<uint64_t> Gate::AcquireLease(const LeaseRequest& request) {
   TenantState& tenant = *state_;
   Engine::Impl& engine = tenant.engine;
-  if (request.hint <= Nanos(0) || request.maximum < request.hint) {
-    return absl::InvalidArgumentError("lease: the hint must be above 0 and at most the maximum");
+  if (request.hint <= Nanos(0) || request.hint > kLongestHint || request.maximum < request.hint) {
+    return absl::InvalidArgumentError(
+        "lease: the hint must be above 0, at most 60s and at most the maximum");
   }
   engine.CloseOpen(tenant, nullptr);
   const GrantRequest grant = {.charge = static_cast<uint64_t>(request.hint.count()),
@@ -22,10 +23,11 @@ absl::StatusOr<uint64_t> Gate::AcquireLease(const LeaseRequest& request) {
   uint64_t id = 0;
   const Verdict verdict = engine.WaitForGrant(tenant, grant, [&](uint32_t launch, Time now) {
     engine.mu.AssertHeld();
-    tenant.page.Record({launch, 0, LaunchRecord::kVoidEntry, false, false});
+    tenant.page.Record({launch, 0, LaunchRecord::kNoEntry, false, false});
     tenant.accounted_ns += request.hint.count();
     id = engine.next_lease++;
     engine.leases.push_back({id, &tenant, request, request.hint.count(), tenant.phase, now});
+    if (request.exclusive) engine.arbiter.HoldExclusive(tenant.id, now + request.maximum);
     const float cost = static_cast<float>(request.hint.count());
     for (StreamGate* stream : request.streams) {
       engine.replay.Append(stream->replay, {meter::CostModel::kCatchAll, cost, 1},
@@ -50,12 +52,13 @@ Gate::LeaseResult Gate::ReleaseLease(uint64_t id) {
   const Time now = engine.clock.Now();
   LeaseState lease;
   {
-    base::MutexLock lock(&engine.mu);
+    const Section section(engine);
     const auto at = std::find_if(engine.leases.begin(), engine.leases.end(),
                                  [id](const LeaseState& l) { return l.id == id; });
     if (at == engine.leases.end()) return {};
     lease = std::move(*at);
     engine.leases.erase(at);
+    if (lease.request.exclusive) engine.arbiter.HoldExclusive(tenant.id, now);
     int64_t charge = lease.charged_ns;
     for (StreamGate* stream : lease.request.streams) {
       if (!stream->live) continue;

@@ -25,7 +25,7 @@ void Engine::Impl::CloseOpen(TenantState& tenant, StreamGate* only, uint64_t lea
   int count = 0;
   const Time began = clock.Now();
   {
-    base::MutexLock lock(&mu);
+    const Section section(*this);
     SyncLaunches(tenant, began);
     for (const auto& stream : tenant.streams) {
       if (!stream->live || stream->unmarked == 0 || stream->marking) continue;
@@ -42,13 +42,9 @@ void Engine::Impl::CloseOpen(TenantState& tenant, StreamGate* only, uint64_t lea
     todo[i].event = RecordMarker(todo[i].stream->handle, &todo[i].recorded);
   }
   const Time now = clock.Now();
-  bool needs_poke = false;
-  {
-    base::MutexLock lock(&mu);
-    for (int i = 0; i < count; ++i) AddMarker(todo[i], now);
-    needs_poke = NeedsPoke(NextPoll(now));
-  }
-  if (needs_poke) Poke();
+  const Section section(*this);
+  for (int i = 0; i < count; ++i) AddMarker(todo[i], now);
+  LookBy(NextPoll(now));
 }
 
 // Hands a marker whose boundary is drawn to the reconciler. Without an event, or when its stream was
@@ -102,13 +98,13 @@ void Engine::Impl::SettleUnmarked(TenantState& tenant, StreamGate& stream, Time 
 void Engine::Impl::UnknownDone(TenantState& tenant, int commands) {
   if (commands == 0) return;
   tenant.unknown_in_flight -= commands;
-  if (tenant.waiters > 0) tenant.page.wake.fetch_add(1, std::memory_order_release);
+  if (tenant.waiters > 0) Wake(tenant);
 }
 
 void Engine::Impl::MarkStart(Marker marker) {
   marker.event = RecordMarker(marker.stream->handle, &marker.recorded);
   const Time now = clock.Now();
-  base::MutexLock lock(&mu);
+  const Section section(*this);
   AddMarker(marker, now);
   marker.stream->tenant->launching_since = now;  // the launch that it is for comes after it
 }

@@ -12,8 +12,6 @@ namespace {
 constexpr Nanos kPoll = Micros(5);
 // How much of the predicted time must have passed before the first look.
 constexpr double kFirstLook = 0.9;
-// Work without a marker whose tenant fell silent is taken to have cost what was predicted.
-constexpr Nanos kSilence = Millis(1);
 // A marker that began so soon after its submission found its stream idle.
 constexpr Nanos kLateMarker = Nanos(500);
 
@@ -24,7 +22,7 @@ constexpr Nanos kLateMarker = Nanos(500);
 bool Engine::Impl::QueryMarkers(std::vector<Marker>& completed) {
   std::vector<Marker> first;
   {
-    base::MutexLock lock(&mu);
+    const Section section(*this);
     first.reserve(marked_streams.size());
     for (const StreamGate* stream : marked_streams) first.push_back(stream->markers.front());
   }
@@ -32,7 +30,7 @@ bool Engine::Impl::QueryMarkers(std::vector<Marker>& completed) {
   for (Marker& marker : first) {
     const driver::Result result = driver.QueryEvent(marker.event);
     if (result == driver::Result::kNotReady) continue;
-    base::MutexLock lock(&mu);
+    const Section section(*this);
     StreamGate& stream = *marker.stream;
     if (stream.markers.empty() || stream.markers.front().id != marker.id) continue;  // removed
     stream.markers.pop_front();
@@ -77,7 +75,8 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   }
 
   const Nanos measured(static_cast<int64_t>(batch.used_ns));
-  arbiter.Settle(tenant.id, marker.phase, Nanos(marker.charged_ns), measured, marker.commands, now);
+  arbiter.Settle(tenant.id, marker.phase, Nanos(marker.charged_ns),
+                 measured - Nanos(marker.accrued_ns), marker.commands, now);
   tenant.stats.predicted += Nanos(marker.charged_ns);
   tenant.stats.measured += measured;
 
@@ -149,7 +148,7 @@ void Engine::Impl::Reconcile() {
     const uint32_t seen = poke.load(std::memory_order_acquire);
     {
       std::vector<std::unique_ptr<TenantState>> gone;
-      base::MutexLock lock(&mu);
+      const Section section(*this);
       gone.swap(removed_tenants);
     }
     completed.clear();
@@ -166,28 +165,21 @@ void Engine::Impl::Reconcile() {
                      [](const auto& a, const auto& b) { return a.first < b.first; });
 
     const Time now = clock.Now();
-    WakeList wakes;
     Time next = kNever;
     {
-      base::MutexLock lock(&mu);
+      const Section section(*this);
       if (!stamped.empty()) {
         last_completion = now;
         for (TenantState* tenant : open_tenants) SyncLaunches(*tenant, now);
       }
       for (const auto& [stamp, marker] : stamped) {
-        TenantState* const tenant = marker.stream->tenant;
-        const uint32_t before = tenant->page.wake.load(std::memory_order_relaxed);
         Settle(marker, marker.failed ? DeviceTime(now) : stamp, now);
-        if (tenant->page.wake.load(std::memory_order_relaxed) != before) {
-          wakes.push_back(&tenant->page.wake);
-        }
       }
       next = RevokeIdle(now);
-      RunArbiter(now, nullptr, wakes);
-      next = std::min({next, next_run, NextPoll(now)});
+      RunArbiter(now, nullptr);
+      next = std::min({next, NextPoll(now), std::exchange(look_by, kNever)});
       reconciler_wakes = next;
     }
-    WakeAll(wakes);
     // A wait this short is not worth a sleep: the wake-up would come too late.
     const Nanos spin = next - now < Micros(100) ? Micros(100) : Nanos(0);
     clock.Wait(poke, seen, next, spin);

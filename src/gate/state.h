@@ -3,6 +3,7 @@
 #ifndef GPUSHARE_GATE_STATE_H_
 #define GPUSHARE_GATE_STATE_H_
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
 #include "base/sync.h"
 #include "gate/engine.h"
@@ -23,6 +25,9 @@ namespace gpushare::gate {
 
 struct TenantState;
 
+// Work without a marker whose tenant fell silent is taken to have cost what was predicted.
+inline constexpr Nanos kSilence = Millis(1);
+
 // A recorded event that has not been seen completed.
 struct Marker {
   uint64_t id = 0;
@@ -32,9 +37,10 @@ struct Marker {
   int unknown = 0;  // commands whose cost was a guess
   int64_t charged_ns = 0;
   sched::Phase phase = sched::Phase::kWeight;
-  Time recorded{};      // host time at which it was submitted
-  uint64_t lease = 0;   // the lease that this marker closes; 0: none
-  bool failed = false;  // the driver refused to say when it completed
+  Time recorded{};         // host time at which it was submitted
+  int64_t accrued_ns = 0;  // charged already, because it is overdue
+  uint64_t lease = 0;      // the lease that this marker closes; 0: none
+  bool failed = false;     // the driver refused to say when it completed
 };
 
 class StreamGate {
@@ -87,7 +93,7 @@ struct TenantState {
   Time last_change{};      // when the credit word was last seen to change
   uint64_t last_word = 0;
   int waiters = 0;
-  int unknown_in_flight = 0;  // commands of guessed cost not measured yet
+  int unknown_in_flight = 0;  // commands of guessed cost, admitted and not measured yet
   bool grant_stands = false;  // although its band is closed, or somebody waits for the device
   bool suspended = false, removed = false;
   std::array<CopyLimit, 2> copies;
@@ -141,7 +147,7 @@ struct Engine::Impl {
   std::vector<std::unique_ptr<TenantState>> removed_tenants ABSL_GUARDED_BY(mu);
   std::vector<LaunchRecord> scratch ABSL_GUARDED_BY(mu);
   std::vector<sched::Grant> grants ABSL_GUARDED_BY(mu);  // scratch
-  Time next_run ABSL_GUARDED_BY(mu) = kNever;
+  Time next_run ABSL_GUARDED_BY(mu) = kNever;            // the arbiter's
   Time reconciler_wakes ABSL_GUARDED_BY(mu) = kNever;
   // Host time of a submission to an idle stream - device time at which it starts.
   Nanos submit_offset ABSL_GUARDED_BY(mu){0};
@@ -151,21 +157,24 @@ struct Engine::Impl {
   std::atomic<uint32_t> poke{0};
   std::unique_ptr<base::ClockThread> reconciler;
 
-  using WakeList = std::vector<const std::atomic<uint32_t>*>;
+  // Filled under the lock, acted upon by Section when it is released.
+  absl::InlinedVector<const std::atomic<uint32_t>*, 8> to_wake ABSL_GUARDED_BY(mu);
+  Time look_by ABSL_GUARDED_BY(mu) = kNever;
 
   // grants.cc
+  void ReadRecords(TenantState& tenant, uint32_t end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Tells the replay of launches that the fast path made since the last time.
   void SyncLaunches(TenantState& tenant, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void GiveCredit(TenantState& tenant, Nanos amount, sched::Phase phase, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void TakeCredit(TenantState& tenant, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // Runs the arbiter and hands out what it grants; appends whom to wake after unlocking. The calling
-  // thread is one of `self`'s waiters, or `self` is null.
-  void RunArbiter(Time now, const TenantState* self, WakeList& wakes)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  void WakeAll(const WakeList& wakes) ABSL_LOCKS_EXCLUDED(mu);
-  // Makes the reconciler look again no later than at `when`.
-  bool NeedsPoke(Time when) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Runs the arbiter and hands out what it grants. The calling thread is one of `self`'s waiters, or
+  // `self` is null.
+  void RunArbiter(Time now, const TenantState* self) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Its waiters look again.
+  void Wake(TenantState& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // The reconciler looks again no later than at `when`.
+  void LookBy(Time when) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { look_by = std::min(look_by, when); }
   void Poke() ABSL_LOCKS_EXCLUDED(mu);
   Nanos DeviceTime(Time host) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // May the tenant ask for a grant now? Not while suspended, nor with too much unknown work in flight.
@@ -197,12 +206,28 @@ struct Engine::Impl {
   // admission.cc
   bool WantsDevice(const Work& work, const meter::CostModel::Prediction& cost)
       ABSL_LOCKS_EXCLUDED(mu);
+
   // reconciler.cc
   void Reconcile();
   bool QueryMarkers(std::vector<Marker>& completed) ABSL_LOCKS_EXCLUDED(mu);
   void Settle(const Marker& marker, Nanos stamp, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   Time RevokeIdle(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   Time NextPoll(Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+};
+
+// Holds the engine's lock. On leaving, with the lock released, it wakes whom the section admitted and the
+// reconciler if that has to look earlier than it meant to.
+class ABSL_SCOPED_LOCKABLE Section {
+ public:
+  explicit Section(Engine::Impl& engine) ABSL_EXCLUSIVE_LOCK_FUNCTION(engine.mu) : engine_(engine) {
+    engine_.mu.Lock();
+  }
+  ~Section() ABSL_UNLOCK_FUNCTION();
+  Section(const Section&) = delete;
+  Section& operator=(const Section&) = delete;
+
+ private:
+  Engine::Impl& engine_;
 };
 
 }  // namespace gpushare::gate

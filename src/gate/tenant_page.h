@@ -14,22 +14,27 @@ namespace gpushare::gate {
 
 // What one launch left behind for the meter: which cost entry, on which stream.
 struct LaunchRecord {
-  static constexpr uint32_t kVoidEntry = 0x3fffff;  // the driver refused the launch
+  static constexpr uint32_t kEntryMask = 0x1fffff;
+  static constexpr uint32_t kNoEntry = kEntryMask;  // not a launch: a lease was charged
   uint32_t launch;                                  // number of the launch, modulo 2^24
   uint32_t stream;                                  // index among the tenant's streams
   uint32_t entry;                                   // of the cost model
   bool unknown = false;                             // its cost was a guess
   bool graph = false;
+  bool refused = false;  // the driver did not take it: its charge goes back
 
   uint64_t Pack() const {
     return (uint64_t{launch} << 40) | (uint64_t{stream & 0xffffu} << 24) |
            (uint64_t{unknown ? 1u : 0u} << 23) | (uint64_t{graph ? 1u : 0u} << 22) |
-           (entry & 0x3fffffu);
+           (uint64_t{refused ? 1u : 0u} << 21) | (entry & kEntryMask);
   }
   static LaunchRecord Unpack(uint64_t packed) {
-    return {static_cast<uint32_t>(packed >> 40), static_cast<uint32_t>(packed >> 24) & 0xffffu,
-            static_cast<uint32_t>(packed) & 0x3fffffu, ((packed >> 23) & 1) != 0,
-            ((packed >> 22) & 1) != 0};
+    return {static_cast<uint32_t>(packed >> 40),
+            static_cast<uint32_t>(packed >> 24) & 0xffffu,
+            static_cast<uint32_t>(packed) & kEntryMask,
+            ((packed >> 23) & 1) != 0,
+            ((packed >> 22) & 1) != 0,
+            ((packed >> 21) & 1) != 0};
   }
 };
 
@@ -55,6 +60,11 @@ struct TenantPage {
 
   alignas(64) std::array<std::atomic<uint64_t>, kRecords> records{};
 
+  // No record is of launch 0 before it was written.
+  TenantPage() {
+    for (auto& record : records) record.store(~uint64_t{0}, std::memory_order_relaxed);
+  }
+
   static uint64_t CreditOf(uint64_t word) { return word & kCreditMask; }
   static uint32_t LaunchOf(uint64_t word) { return static_cast<uint32_t>(word >> kCreditBits); }
 
@@ -70,6 +80,8 @@ struct TenantPage {
     }
     return false;
   }
+  // At most kMostCredit in all.
+  static constexpr uint64_t kMostCredit = kCreditMask / 2;
   void Add(uint64_t ns) { credit.fetch_add(ns, std::memory_order_acq_rel); }
   // Takes all credit; returns how much there was.
   uint64_t TakeAll() { return CreditOf(credit.fetch_and(~kCreditMask, std::memory_order_acq_rel)); }

@@ -74,7 +74,7 @@ class CostModel {
   // The context after a launch of `key` in `context`: made of the last two keys, and already spread so
   // that Predict() need not do it.
   static uint64_t Next(uint64_t context, uint64_t key) {
-    return (context << 32) ^ ((key * 0x9e3779b97f4a7c15u) >> 32);
+    return (context << 16) ^ ((key * 0x9e3779b97f4a7c15u) >> 48);
   }
 
  private:

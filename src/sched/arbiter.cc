@@ -514,6 +514,11 @@ void Arbiter::Settle(TenantId tenant, Phase phase, Nanos predicted, Nanos measur
   GPUSHARE_SCHED_CHECK_BOOKS(s);
 }
 
+void Arbiter::HoldExclusive(TenantId tenant, Time until) {
+  State& s = *state_;
+  if (s.exclusive == tenant) s.exclusive_until = until;
+}
+
 void Arbiter::Launched(TenantId tenant, int commands, Time now) {
   State& s = *state_;
   s.Observe(now);

@@ -106,6 +106,9 @@ class Arbiter {
               Time now);
   // Commands handed to the device within a grant (for min_commands); Settle takes them off.
   void Launched(TenantId tenant, int commands, Time now);
+  // Whoever has the device to itself keeps it until then, however late its work is (a lease that is
+  // held), and its own further requests pass. Called again with an earlier time to end it.
+  void HoldExclusive(TenantId tenant, Time until);
   // The unspent rest of a grant comes back.
   void Return(TenantId tenant, Phase phase, Nanos unused, Time now);
 

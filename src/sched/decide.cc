@@ -175,8 +175,14 @@ State::Choice State::Choose() {
   }
   if (exclusive != kNobody) {
     const TenantState& holder = at(exclusive);
-    const Time stale_at = horizon + options.stale;
-    if (holder.outstanding > Nanos(0) && now < stale_at) {
+    const Time stale_at = std::max(horizon + options.stale, exclusive_until);
+    if (now < exclusive_until && holder.place == Place::kWaiting) {
+      choice.admit = true;
+      choice.tenant = exclusive;
+      choice.phase = Phase::kWeight;
+      return choice;
+    }
+    if ((holder.outstanding > Nanos(0) || now < exclusive_until) && now < stale_at) {
       choice.again = std::min(choice.again, stale_at);
       return choice;
     }
@@ -332,7 +338,10 @@ Grant State::Admit(const Choice& choice) {
     t.r = std::max(t.r, ReserveClock() - Ns(t.limits.burst) / t.limits.guarantee);
   }
   if (choice.phase == Phase::kWeight) b.virtual_time = std::max(b.virtual_time, t.f);
-  if (t.exclusive) exclusive = id;
+  if (t.exclusive) {
+    exclusive = id;
+    exclusive_until = Time{};
+  }
   const bool stands = t.exclusive || choice.on_floor;
   if (choice.on_floor) b.floor_tokens -= Ns(amount);
   t.on_floor = choice.on_floor;

@@ -154,6 +154,7 @@ struct Arbiter::State {
   bool high_seen = false;
   Time high_horizon{};
   TenantId exclusive = kNobody;  // has the device to itself
+  Time exclusive_until{};        // not before, even if its work is overdue
   bool draining = false;         // somebody waits for the device to drain
   bool held = false;             // the last Run() left somebody waiting
   double idle_budget = 0;

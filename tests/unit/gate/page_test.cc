@@ -56,7 +56,7 @@ TEST(TenantPage, CreditIsConservedAmongThreads) {
 
 TEST(LaunchRecord, RoundTrips) {
   for (uint32_t launch : {0u, 1u, TenantPage::kLaunchMask}) {
-    for (uint32_t entry : {0u, 8191u, LaunchRecord::kVoidEntry}) {
+    for (uint32_t entry : {0u, 8191u, LaunchRecord::kNoEntry}) {
       for (bool unknown : {false, true}) {
         const LaunchRecord got = LaunchRecord::Unpack(LaunchRecord{.launch = launch,
                                                                    .stream = 0xfffe,
