@@ -67,7 +67,7 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, Time deadline) {
   tenant.page.Record(
       {launch, stream.index, cost.entry, !cost.known, work.kind == Work::Kind::kGraph});
   stream.context.store(meter::CostModel::Next(context, work.key), std::memory_order_relaxed);
-  return {&stream, launch, Verdict::kAdmitted, true, exclusive};
+  return {&stream, launch, Verdict::kAdmitted, true, exclusive || !cost.known};
 }
 
 void Gate::CompleteSlow(const Admission& admission, bool submitted) {
@@ -76,18 +76,26 @@ void Gate::CompleteSlow(const Admission& admission, bool submitted) {
     const Time now = engine.clock.Now();
     state_->page.timed_ns.store(now.time_since_epoch().count(), std::memory_order_relaxed);
     state_->page.timed_launch.store(admission.launch, std::memory_order_release);
-    // Everybody waits for the end of this one: it is not left to the next call to mark it.
+    // Others wait for the end of this one, or it may never end: its marker is not left to the next call.
     if (admission.close) engine.CloseOpen(*state_, nullptr);
     return;
   }
-  // The driver refused: nothing runs. The launch itself is still on record, unless 4096 others passed it.
-  const Section section(engine);
-  std::atomic<uint64_t>& place =
-      state_->page.records[admission.launch & (TenantPage::kRecords - 1)];
-  LaunchRecord record = LaunchRecord::Unpack(place.load(std::memory_order_acquire));
-  if (record.launch != admission.launch) return;
-  record.refused = true;
-  place.store(record.Pack(), std::memory_order_release);
+  // The driver refused: nothing runs. If the books have not seen the launch, they will see that; else a
+  // marker will show that it took no time.
+  bool seen = false;
+  {
+    const Section section(engine);
+    seen = ((state_->synced_launch - admission.launch - 1) & TenantPage::kLaunchMask) <
+           TenantPage::kRecords;
+    std::atomic<uint64_t>& place =
+        state_->page.records[admission.launch & (TenantPage::kRecords - 1)];
+    LaunchRecord record = LaunchRecord::Unpack(place.load(std::memory_order_acquire));
+    record.refused = true;
+    if (!seen && record.launch == admission.launch) {
+      place.store(record.Pack(), std::memory_order_release);
+    }
+  }
+  if (seen) engine.CloseOpen(*state_, admission.stream);
 }
 
 // Cooperative launches need the device drained. A long graph gets it too while others contend: its kernels

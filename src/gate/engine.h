@@ -71,7 +71,7 @@ struct Admission {
   uint32_t launch = 0;  // its number among the tenant's launches
   Verdict verdict = Verdict::kAdmitted;
   bool timed = false;  // it came by the slow path: Complete() reads the clock
-  bool close = false;  // it has the device to itself: Complete() marks its end
+  bool close = false;  // exclusive or of unknown cost: Complete() marks its end
 };
 
 enum class CopyDirection : uint8_t { kHostToDevice, kDeviceToHost };

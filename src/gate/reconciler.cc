@@ -12,6 +12,11 @@ namespace {
 constexpr Nanos kPoll = Micros(5);
 // How much of the predicted time must have passed before the first look.
 constexpr double kFirstLook = 0.9;
+// Work so late is charged before its marker is seen.
+constexpr Nanos kOverdue = Millis(10);
+// A marker that is late is asked for again after this part of its lateness, within bounds.
+constexpr int kPollParts = 32;
+constexpr Nanos kLongestPoll = Millis(1);
 // A marker that began so soon after its submission found its stream idle.
 constexpr Nanos kLateMarker = Nanos(500);
 
@@ -78,7 +83,7 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   arbiter.Settle(tenant.id, marker.phase, Nanos(marker.charged_ns),
                  measured - Nanos(marker.accrued_ns), marker.commands, now);
   tenant.stats.predicted += Nanos(marker.charged_ns);
-  tenant.stats.measured += measured;
+  tenant.stats.measured += measured - Nanos(marker.accrued_ns);
 
   // Charge by what the tenant's commands lately took of the device, not by what they take alone.
   const double factor = batch.used_ns / std::max(batch.predicted_ns * batch.ratio, 1.0);
@@ -87,6 +92,21 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   tenant.page.charge_factor.store(
       std::clamp(old + weight * (static_cast<float>(factor) - old), 0.01f, 1.0f),
       std::memory_order_relaxed);
+}
+
+void Engine::Impl::ChargeOverdue(Time now) {
+  for (StreamGate* stream : marked_streams) {
+    Marker& marker = stream->markers.front();
+    const Time due = std::max(marker.recorded, last_completion) + Nanos(marker.charged_ns);
+    if (now - due < kOverdue || marker.commands == 0 || marker.lease != 0) continue;
+    const double used = replay.UsedSoFar(stream->replay, DeviceTime(now - kOverdue / 2));
+    const int64_t more = static_cast<int64_t>(used) - marker.charged_ns - marker.accrued_ns;
+    if (more <= 0) continue;
+    marker.accrued_ns += more;
+    TenantState& tenant = *stream->tenant;
+    arbiter.Settle(tenant.id, marker.phase, Nanos(0), Nanos(more), 0, now);
+    tenant.stats.measured += Nanos(more);
+  }
 }
 
 Time Engine::Impl::RevokeIdle(Time now) {
@@ -134,7 +154,9 @@ Time Engine::Impl::NextPoll(Time now) const {
     const Marker& marker = stream->markers.front();
     const Time from = std::max(marker.recorded, last_completion);
     const Nanos wait(static_cast<int64_t>(kFirstLook * static_cast<double>(marker.charged_ns)));
-    next = std::min(next, std::max(from + wait, now + kPoll));
+    const Nanos late = now - (from + Nanos(marker.charged_ns));
+    const Nanos pause = std::clamp(late / kPollParts, kPoll, kLongestPoll);
+    next = std::min(next, std::max(from + wait, now + pause));
   }
   return next;
 }
@@ -175,6 +197,7 @@ void Engine::Impl::Reconcile() {
       for (const auto& [stamp, marker] : stamped) {
         Settle(marker, marker.failed ? DeviceTime(now) : stamp, now);
       }
+      ChargeOverdue(now);
       next = RevokeIdle(now);
       RunArbiter(now, nullptr);
       next = std::min({next, NextPoll(now), std::exchange(look_by, kNever)});

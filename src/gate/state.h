@@ -211,6 +211,8 @@ struct Engine::Impl {
   void Reconcile();
   bool QueryMarkers(std::vector<Marker>& completed) ABSL_LOCKS_EXCLUDED(mu);
   void Settle(const Marker& marker, Nanos stamp, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Charges what is overdue for what it has used so far: a kernel may never end.
+  void ChargeOverdue(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   Time RevokeIdle(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   Time NextPoll(Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 };

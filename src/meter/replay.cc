@@ -264,6 +264,11 @@ void Replay::TakeOver(Stream& stream) {
   stream.group_predicted_ns = batch;
 }
 
+double Replay::UsedSoFar(StreamId stream, Nanos now) {
+  Advance(static_cast<double>(now.count()));
+  return streams_[stream].used_ns;
+}
+
 Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, bool late) {
   Advance(static_cast<double>(at.count()));
   Stream& stream = streams_[id];

@@ -68,6 +68,10 @@ class Replay {
   Batch Complete(StreamId stream, Nanos at, Nanos after, bool late);
   Batch Complete(StreamId stream, Nanos at) { return Complete(stream, at, at, false); }
 
+  // Device time that the oldest batch of `stream` has used up to `now`, though its marker is not stamped.
+  // No stamp before `now` may come after: for work that is long overdue.
+  double UsedSoFar(StreamId stream, Nanos now);
+
   // Unfinished boundaries of a stream.
   int pending(StreamId stream) const { return streams_[stream].boundaries; }
   Nanos now() const { return Nanos(static_cast<int64_t>(now_)); }

@@ -282,5 +282,205 @@ TEST_F(EngineTest, ALostDeviceIsSurvived) {
   engine_->RemoveTenant(t.gate);
 }
 
+// ---- What goes wrong around a launch ----
+
+TEST_F(EngineTest, RefusedLaunchesAreNotCharged) {
+  Tenant refused = Make({}), other = Make({});
+  const driver::LaunchShape impossible{{1, 1, 1}, {1024, 1, 1}, 300u << 10};
+  for (int i = 0; i < 100; ++i) {
+    const Admission a =
+        refused.gate->Admit(*refused.stream, {KernelKey(function_, impossible)}, kNever);
+    ASSERT_EQ(a.verdict, Verdict::kAdmitted);
+    uint64_t ns = 1000;
+    void* params[] = {&ns};
+    const Result r = driver_->Launch(function_, impossible, refused.handle, params);
+    ASSERT_NE(r, Result::kSuccess);
+    refused.gate->Complete(a, false);
+  }
+  clock().SleepUntil(clock().Now() + Millis(5));
+  EXPECT_EQ(refused.gate->view().outstanding, Nanos(0));
+  // Those that the books had already seen cost what a marker cannot tell from nothing.
+  EXPECT_LT(refused.gate->view().charged, Micros(50));
+  // Nobody else's work suffers.
+  const Time begin = clock().Now();
+  for (int i = 0; i < 500; ++i) ASSERT_EQ(Launch(other, Micros(40)), Verdict::kAdmitted);
+  Synchronize(other);
+  EXPECT_LT(clock().Now() - begin, Millis(21));
+  Drop(refused);
+  Drop(other);
+}
+
+TEST_F(EngineTest, AnExclusiveCommandLetsOthersInWhenItEnds) {
+  Tenant a = Make({}), b = Make({});
+  for (int i = 0; i < 4; ++i) Launch(b, Micros(20));
+  Synchronize(b);
+  const Admission alone =
+      a.gate->Admit(*a.stream, {KernelKey(function_, Shape()), Work::Kind::kCooperative}, kNever);
+  uint64_t ns = 300'000;
+  void* params[] = {&ns};
+  const Result r = driver_->Launch(function_, Shape(), a.handle, params);
+  a.gate->Complete(alone, r == Result::kSuccess);
+  // Its owner does nothing more.
+  const Time begin = clock().Now();
+  ASSERT_EQ(Launch(b, Micros(20)), Verdict::kAdmitted);
+  EXPECT_LT(clock().Now() - begin, Micros(400));
+  EXPECT_GT(clock().Now() - begin, Micros(200));
+  Drop(a);
+  Drop(b);
+}
+
+TEST_F(EngineTest, AStreamGoesWhileAnotherThreadMarksIt) {
+  Tenant t = Make({}), other = Make({});
+  const auto churn = clock().StartThread("churn", [&] {
+    driver_->PushContext(context_);
+    for (int i = 0; i < 300; ++i) {
+      Tenant mine = t;
+      EXPECT_EQ(driver_->CreateStream(&mine.handle, 0), Result::kSuccess);
+      mine.stream = *t.gate->AddStream(mine.handle);
+      Launch(mine, Micros(5));
+      t.gate->RemoveStream(mine.stream);
+      EXPECT_EQ(driver_->DestroyStream(mine.handle), Result::kSuccess);
+    }
+    driver_->PopContext();
+  });
+  for (int i = 0; i < 1000; ++i) Launch(t, Micros(5));
+  churn->Join();
+  Synchronize(t);
+  clock().SleepUntil(clock().Now() + Millis(5));
+  EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
+  // Nothing is left in the books for which a request for the whole device would wait.
+  const Time begin = clock().Now();
+  const Admission alone = other.gate->Admit(
+      *other.stream, {KernelKey(function_, Shape()), Work::Kind::kCooperative}, kNever);
+  EXPECT_LT(clock().Now() - begin, Millis(1));
+  other.gate->Complete(alone, false);
+  Drop(t);
+  Drop(other);
+}
+
+TEST_F(EngineTest, CopiesWithoutALimitAreNoDebt) {
+  Tenant t = Make({});
+  ASSERT_EQ(t.gate->AdmitCopy(CopyDirection::kHostToDevice, 1u << 30), Verdict::kAdmitted);
+  TenantOptions limited;
+  limited.h2d_bytes_per_s = 100e6;
+  t.gate->Update(limited);
+  clock().SleepUntil(clock().Now() + Millis(20));
+  const Time begin = clock().Now();
+  ASSERT_EQ(t.gate->AdmitCopy(CopyDirection::kHostToDevice, 1u << 20), Verdict::kAdmitted);
+  EXPECT_LT(clock().Now() - begin, Millis(1));
+  Drop(t);
+}
+
+TEST_F(EngineTest, ALeaseHintHasABound) {
+  Tenant t = Make({});
+  LeaseRequest request;
+  request.hint = kLongestHint + Nanos(1);
+  request.maximum = 2 * request.hint;
+  EXPECT_EQ(t.gate->AcquireLease(request).status().code(), absl::StatusCode::kInvalidArgument);
+  request.hint = kLongestHint;
+  absl::StatusOr<uint64_t> lease = t.gate->AcquireLease(request);
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  t.gate->ReleaseLease(*lease);
+  Drop(t);
+}
+
+TEST_F(EngineTest, AnExclusiveLeaseHoldsOthersOffAsLongAsItIsHeld) {
+  Tenant a = Make({}), b = Make({});
+  for (int i = 0; i < 4; ++i) Launch(b, Micros(20));
+  Synchronize(b);
+  LeaseRequest request;
+  request.exclusive = true;
+  request.streams = {a.stream};
+  absl::StatusOr<uint64_t> lease = a.gate->AcquireLease(request);
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  Time in{};
+  const auto thread = clock().StartThread("b", [&] {
+    driver_->PushContext(context_);
+    Launch(b, Micros(20));
+    in = clock().Now();
+    driver_->PopContext();
+  });
+  clock().SleepUntil(clock().Now() + Millis(300));
+  // Its own launches elsewhere do not wait for it.
+  Tenant own = a;
+  driver_->CreateStream(&own.handle, 0);
+  own.stream = *a.gate->AddStream(own.handle);
+  const Time begin = clock().Now();
+  ASSERT_EQ(Launch(own, Micros(20)), Verdict::kAdmitted);
+  EXPECT_LT(clock().Now() - begin, Micros(100));
+  const Time released = clock().Now();
+  a.gate->ReleaseLease(*lease);
+  thread->Join();
+  EXPECT_GE(in, released);
+  EXPECT_LT(in - released, Millis(1));
+  a.gate->RemoveStream(own.stream);
+  Drop(a);
+  Drop(b);
+}
+
+TEST_F(EngineTest, AtMostTwoUnknownCommandsAreInFlightWhateverTheThreads) {
+  Tenant t = Make({}), other = Make({});
+  Launch(other, Micros(10));
+  int in_flight = 0, most = 0;
+  std::vector<std::unique_ptr<base::ClockThread>> threads;
+  for (uint32_t i = 0; i < 10; ++i) {
+    threads.push_back(clock().StartThread("t" + std::to_string(i), [&, i] {
+      driver_->PushContext(context_);
+      Tenant mine = t;
+      driver_->CreateStream(&mine.handle, 0);
+      mine.stream = *t.gate->AddStream(mine.handle);
+      const driver::LaunchShape shape{{100 + i, 1, 1}, {1024, 1, 1}, 0};
+      const Admission a = t.gate->Admit(*mine.stream, {KernelKey(function_, shape)}, kNever);
+      most = std::max(most, ++in_flight);
+      uint64_t ns = 300'000;
+      void* params[] = {&ns};
+      const Result r = driver_->Launch(function_, shape, mine.handle, params);
+      t.gate->Complete(a, r == Result::kSuccess);
+      driver_->SynchronizeStream(mine.handle);
+      --in_flight;
+      t.gate->RemoveStream(mine.stream);
+      driver_->PopContext();
+    }));
+  }
+  for (const auto& thread : threads) thread->Join();
+  EXPECT_LE(most, 2);
+  EXPECT_GT(t.gate->stats().waits, 0u);
+  Drop(t);
+  Drop(other);
+}
+
+TEST_F(EngineTest, HighPriorityDoesNotWaitEvenForWhatIsUnknown) {
+  TenantOptions options;
+  options.limits.band = sched::Band::kHigh;
+  Tenant high = Make(options), other = Make({});
+  for (uint32_t i = 0; i < 20; ++i) {
+    const driver::LaunchShape shape{{100 + i, 1, 1}, {1024, 1, 1}, 0};
+    const Admission a = high.gate->Admit(*high.stream, {KernelKey(function_, shape)}, kNever);
+    uint64_t ns = 300'000;
+    void* params[] = {&ns};
+    high.gate->Complete(a,
+                        driver_->Launch(function_, shape, high.handle, params) == Result::kSuccess);
+  }
+  EXPECT_EQ(high.gate->stats().waits, 0u);
+  Drop(high);
+  Drop(other);
+}
+
+TEST_F(EngineTest, APersistentKernelIsChargedByTime) {
+  TenantOptions capped;
+  capped.limits.cap = 0.2;
+  Tenant t = Make(capped);
+  Launch(t, Seconds(1));
+  clock().SleepUntil(clock().Now() + Millis(500));
+  // Half a second of the device, less the lag of the books.
+  EXPECT_NEAR(static_cast<double>(t.gate->stats().measured.count()), 500e6, 20e6);
+  EXPECT_LT(t.gate->view().cap_tokens, -Millis(350));
+  Synchronize(t);
+  clock().SleepUntil(clock().Now() + Millis(2));
+  EXPECT_NEAR(static_cast<double>(t.gate->stats().measured.count()), 1000e6, 2e6);
+  EXPECT_NEAR(static_cast<double>(t.gate->view().charged.count()), 1000e6, 2e6);
+  Drop(t);
+}
+
 }  // namespace
 }  // namespace gpushare::gate
