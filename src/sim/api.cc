@@ -53,13 +53,7 @@ Context* FindContext(CUcontext handle) { return state().contexts.Find(handle); }
 
 CUcontext HandleOf(const Context* context) { return reinterpret_cast<CUcontext>(context->handle); }
 
-CUresult CurrentContext(Context** context) {
-  const ThreadContext& thread = *CurrentThread();
-  if (thread.contexts.empty() || thread.contexts.back() == 0) return CUDA_ERROR_INVALID_CONTEXT;
-  *context = state().contexts.Find(thread.contexts.back());
-  if (*context == nullptr) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-  return static_cast<CUresult>((*context)->lost);
-}
+CUresult CurrentContext(Context** context) { return CurrentContext(*CurrentThread(), context); }
 
 namespace {
 
@@ -82,9 +76,7 @@ CUresult PerThreadStream(Context* context, Stream** stream) {
 
 }  // namespace
 
-CUresult FindStream(CUstream handle, NullStream null, Stream** stream) {
-  *stream = state().streams.Find(handle);
-  if (*stream != nullptr) return static_cast<CUresult>((*stream)->context->lost);
+CUresult FindSpecialStream(CUstream handle, NullStream null, Stream** stream) {
   const bool legacy =
       (handle == nullptr && null == NullStream::kLegacy) || handle == CU_STREAM_LEGACY;
   const bool per_thread =

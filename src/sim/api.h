@@ -90,11 +90,24 @@ class ControlScope {
 enum class NullStream : uint8_t { kLegacy, kPerThread };
 
 // The current context; an error when there is none or a fault took it down.
+inline CUresult CurrentContext(const ThreadContext& thread, Context** context) {
+  if (thread.contexts.empty() || thread.contexts.back() == 0) return CUDA_ERROR_INVALID_CONTEXT;
+  *context = state().contexts.Find(thread.contexts.back());
+  if (*context == nullptr) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  return static_cast<CUresult>((*context)->lost);
+}
 CUresult CurrentContext(Context** context);
 // The context with this handle, whatever its state.
 Context* FindContext(CUcontext handle);
-// The stream, null and special handles resolved. Fails as CurrentContext() for those.
-CUresult FindStream(CUstream handle, NullStream null, Stream** stream);
+// The stream of a null or special handle. Fails as CurrentContext().
+CUresult FindSpecialStream(CUstream handle, NullStream null, Stream** stream);
+// The stream, null and special handles resolved.
+inline CUresult FindStream(CUstream handle, NullStream null, Stream** stream) {
+  *stream = state().streams.Find(handle);
+  if (*stream != nullptr) [[likely]]
+    return static_cast<CUresult>((*stream)->context->lost);
+  return FindSpecialStream(handle, null, stream);
+}
 inline Event* FindEvent(CUevent handle) { return state().events.Find(handle); }
 
 // Waits until the command has completed. The result says whether the context outlived it.
@@ -115,7 +128,9 @@ Context* NewContext(Device* device, unsigned flags);
 void DestroyContext(Context* context);
 
 // A kernel by its handle, which may be that of a function or of a library's kernel.
-const Function* FindFunction(CUfunction handle, Context* context);
+inline const Function* FindFunction(CUfunction handle, Context*) {
+  return state().functions.Find(handle);
+}
 CUresult LoadModule(Context* context, const void* image, Module** module);
 void DestroyModule(Module* module);
 

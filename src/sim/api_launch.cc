@@ -61,11 +61,14 @@ struct LaunchOptions {
   int priority = 0;
 };
 
-CUresult Launch(CUfunction handle, const LaunchShape& shape, CUstream stream_handle,
-                NullStream null, void** parameters, void** extra, const LaunchOptions& options) {
+// Inline in each entry point: they have a dozen arguments to hand on.
+[[gnu::always_inline]] inline CUresult Launch(CUfunction handle, const LaunchShape& shape,
+                                              CUstream stream_handle, NullStream null,
+                                              void** parameters, void** extra,
+                                              const LaunchOptions& options) {
   State& s = state();
   Context* current;
-  CUresult result = CurrentContext(&current);
+  CUresult result = CurrentContext(*t_thread, &current);
   if (result != CUDA_SUCCESS) return result;
   const Function* const function = FindFunction(handle, current);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;

@@ -67,8 +67,6 @@ void DestroyModule(Module* module) {
   delete module;
 }
 
-const Function* FindFunction(CUfunction handle, Context*) { return state().functions.Find(handle); }
-
 namespace {
 
 CUresult Load(const ThreadContext& thread, CUmodule* handle, const void* image) {

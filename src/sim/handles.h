@@ -34,20 +34,17 @@ class HandleTable {
       free_.pop_back();
     } else {
       index = static_cast<uint32_t>(slots_.size());
-      slots_.push_back({nullptr, 1});
+      slots_.push_back({nullptr, Handle(1, index)});
     }
     slots_[index].object = object;
-    return (static_cast<uint64_t>(kTag) << 56) | (uint64_t{slots_[index].generation} << 32) |
-           (uint64_t{index} << 3);
+    return slots_[index].handle;
   }
 
   T* Find(uint64_t handle) const {
     const uint64_t index = (handle & 0xffffffff) >> 3;
     if (index >= slots_.size()) return nullptr;
     const Slot& slot = slots_[index];
-    const uint64_t expected =
-        (static_cast<uint64_t>(kTag) << 56) | (uint64_t{slot.generation} << 32) | (index << 3);
-    return handle == expected ? slot.object : nullptr;
+    return handle == slot.handle ? slot.object : nullptr;
   }
   template <typename Handle>
   T* Find(Handle* handle) const {
@@ -57,7 +54,7 @@ class HandleTable {
   void Remove(uint64_t handle) {
     const auto index = static_cast<uint32_t>((handle & 0xffffffff) >> 3);
     slots_[index].object = nullptr;
-    slots_[index].generation = (slots_[index].generation + 1) & 0xffffff;
+    slots_[index].handle = Handle(static_cast<uint32_t>(handle >> 32) + 1, index);
     free_.push_back(index);
   }
 
@@ -73,8 +70,12 @@ class HandleTable {
  private:
   struct Slot {
     T* object;
-    uint32_t generation;
+    uint64_t handle;  // of the object; without one, of the next
   };
+  static uint64_t Handle(uint32_t generation, uint32_t index) {
+    return (static_cast<uint64_t>(kTag) << 56) | (uint64_t{generation & 0xffffff} << 32) |
+           (uint64_t{index} << 3);
+  }
   std::vector<Slot> slots_;
   std::vector<uint32_t> free_;
 };

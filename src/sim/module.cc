@@ -34,12 +34,9 @@ uint32_t BlocksPerSm(const Function& function, const Config& config, uint32_t th
 int PlanKernel(const Function& function, const Config& config, const LaunchShape& shape,
                void* const* parameters, const uint8_t* packed, uint64_t packed_bytes,
                KernelPlan* plan) {
-  if (shape.grid_x == 0 || shape.grid_y == 0 || shape.grid_z == 0 || shape.block_x == 0 ||
-      shape.block_y == 0 || shape.block_z == 0) {
-    return kInvalidValue;
-  }
-  if (shape.grid_x > 0x7fffffff || shape.grid_y > 65535 || shape.grid_z > 65535 ||
-      shape.block_x > 1024 || shape.block_y > 1024 || shape.block_z > 64) {
+  // Each at least 1: 0 - 1 is above every limit.
+  if (shape.grid_x - 1 >= 0x7fffffff || shape.grid_y - 1 >= 65535 || shape.grid_z - 1 >= 65535 ||
+      shape.block_x - 1 >= 1024 || shape.block_y - 1 >= 1024 || shape.block_z - 1 >= 64) {
     return kInvalidValue;
   }
   const uint32_t threads = shape.block_x * shape.block_y * shape.block_z;

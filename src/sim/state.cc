@@ -17,7 +17,10 @@ constexpr const char* kApiNames[] = {
 
 State::State() : clock(&RunDueEvents) {}
 
-State* const g_state = new State;
+alignas(State) unsigned char g_state[sizeof(State)];
+namespace {
+[[maybe_unused]] const State* const created = new (g_state) State;
+}  // namespace
 
 const char* ApiName(size_t api) { return kApiNames[api]; }
 

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -73,8 +74,9 @@ struct State {
   uint64_t calls[kApiCount] = {};
 };
 
-extern State* const g_state;
-inline State& state() { return *g_state; }
+// Where the State lies: in storage of its own, so that it is not destroyed and its address is known.
+extern unsigned char g_state[];
+inline State& state() { return *std::launder(reinterpret_cast<State*>(g_state)); }
 
 // Reads environment and configuration once; empty, or what is wrong with them.
 std::string EnsureConfigured();

@@ -17,16 +17,17 @@ bool Counts(CommandType type) {
 
 void MayStart(Command* command) { state().eligible.push_back({command, command->generation}); }
 
+// Starts it when its time has come.
+void Defer(Command* command) {
+  if (command->due_set) return;
+  command->due_set = true;
+  state().timeline.Push(command->earliest, command, Due::kStart, 0);
+}
+
 void Start(Command* command) {
   State& s = state();
   const uint64_t now = s.clock.now();
-  if (command->earliest > now) {
-    if (!command->due_set) {
-      command->due_set = true;
-      s.timeline.Push(command->earliest, command, Due::kStart, 0);
-    }
-    return;
-  }
+  if (command->earliest > now) return Defer(command);
   command->started = true;
   switch (command->type) {
     case CommandType::kKernel:
@@ -150,6 +151,12 @@ void Submit(Stream* stream, Command* command) {
   }
   stream->head = stream->tail = command;
   if (command->pending != 0) return;
+  if (command->earliest > s.clock.now()) {
+    // Nothing else changes: no need to settle.
+    Defer(command);
+    s.clock.SetNextEvent(s.timeline.next());
+    return;
+  }
   MayStart(command);
   Settle();
 }
@@ -170,7 +177,8 @@ void Complete(Command* command) {
   if (faulted) LoseContext(context, kIllegalAddress);
 }
 
-void Settle() {
+// Starts what can start. Inline in RunDueEvents(), which runs for every event of the device.
+[[gnu::always_inline]] static inline void SettleHere() {
   State& s = state();
   for (;;) {
     // Starting one may add others.
@@ -187,14 +195,16 @@ void Settle() {
   s.clock.SetNextEvent(s.timeline.next());
 }
 
+void Settle() { SettleHere(); }
+
 void RunDueEvents() {
   State& s = state();
   const uint64_t now = s.clock.now();
   while (s.timeline.next() <= now) {
     Command* const command = s.timeline.top().command;
     const bool stale = command->generation != s.timeline.top().generation;
-    const Due due = static_cast<Due>(s.timeline.top().due);
-    const uint32_t count = s.timeline.top().count;
+    const Due due = s.timeline.top().due();
+    const uint32_t count = s.timeline.top().count();
     s.timeline.Pop();
     if (stale) continue;
     switch (due) {
@@ -214,7 +224,7 @@ void RunDueEvents() {
         break;
     }
   }
-  Settle();
+  SettleHere();
 }
 
 void CancelStream(Stream* stream) {

@@ -9,7 +9,7 @@
 
 namespace gpushare::sim {
 
-thread_local ThreadContext* t_thread = nullptr;
+constinit thread_local ThreadContext* t_thread = nullptr;
 
 namespace {
 

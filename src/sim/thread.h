@@ -22,7 +22,7 @@ struct ThreadContext {
 };
 
 // Initial-exec: this is on the path of every call, and one pointer fits the loader's spare TLS.
-extern thread_local ThreadContext* t_thread __attribute__((tls_model("initial-exec")));
+extern constinit thread_local ThreadContext* t_thread __attribute__((tls_model("initial-exec")));
 
 // Creates what t_thread points to. A thread that ends while it is registered leaves the clock.
 ThreadContext* NewThreadContext();

@@ -3,9 +3,9 @@
 #ifndef GPUSHARE_SIM_TIMELINE_H_
 #define GPUSHARE_SIM_TIMELINE_H_
 
+#include <cstddef>
 #include <cstdint>
-#include <utility>
-#include <vector>
+#include <memory>
 
 #include "sim/command.h"
 
@@ -22,66 +22,51 @@ struct TimelineEvent {
   uint64_t seq;
   Command* command;
   uint32_t generation;
-  uint32_t due : 2;  // Due
-  uint32_t count : 30;
+  uint32_t
+      what;  // count << 2 | due: as bit fields, the second would wait for the store of the first
+
+  Due due() const { return static_cast<Due>(what & 3); }
+  uint32_t count() const { return what >> 2; }
 };
 static_assert(sizeof(TimelineEvent) == 32, "a power of two keeps the heap's indices cheap");
 
+// A binary heap. What nearly every call does is inline and short; sifting is not.
 class Timeline {
  public:
-  bool empty() const { return heap_.empty(); }
-  uint64_t next() const { return heap_.empty() ? kForever : heap_[0].at; }
+  bool empty() const { return size_ == 0; }
+  uint64_t next() const { return size_ == 0 ? kForever : heap_[0].at; }
 
-  // Fields are written where they stay, and read one by one: copying an event that was just written
-  // costs more than everything else that is done to it.
   void Push(uint64_t at, Command* command, Due due, uint32_t count) {
-    size_t i = heap_.size();
-    TimelineEvent& added = heap_.emplace_back();
-    added.at = at;
-    added.seq = ++seq_;
-    added.command = command;
-    added.generation = command->generation;
-    added.due = static_cast<uint32_t>(due) & 3;
-    added.count = count & 0x3fffffff;
+    if (size_ == capacity_) [[unlikely]]
+      Grow();
+    const size_t i = size_++;
+    heap_[i] = {.at = at,
+                .seq = ++seq_,
+                .command = command,
+                .generation = command->generation,
+                .what = count << 2 | static_cast<uint32_t>(due)};
     // Later than all of its time: only an earlier time goes up.
-    if (i == 0 || heap_[(i - 1) / 2].at <= at) return;
-    const TimelineEvent event = added;
-    while (i > 0) {
-      const size_t parent = (i - 1) / 2;
-      if (heap_[parent].at <= at) break;
-      heap_[i] = heap_[parent];
-      i = parent;
-    }
-    heap_[i] = event;
+    if (i != 0 && at < heap_[(i - 1) / 2].at) SiftUp(i);
   }
 
   const TimelineEvent& top() const { return heap_[0]; }
 
   void Pop() {
-    const size_t size = heap_.size() - 1;
-    if (size > 0) {
-      const TimelineEvent last = heap_[size];
-      size_t i = 0;
-      for (;;) {
-        size_t child = 2 * i + 1;
-        if (child >= size) break;
-        if (child + 1 < size && Before(heap_[child + 1], heap_[child])) ++child;
-        if (!Before(heap_[child], last)) break;
-        heap_[i] = heap_[child];
-        i = child;
-      }
-      heap_[i] = last;
-    }
-    heap_.pop_back();
+    if (--size_ > 0) SiftDown();
   }
 
-  void Clear() { heap_.clear(); }
+  void Clear() { size_ = 0; }
 
  private:
   static bool Before(const TimelineEvent& a, const TimelineEvent& b) {
     return a.at != b.at ? a.at < b.at : a.seq < b.seq;
   }
-  std::vector<TimelineEvent> heap_;
+  void Grow();
+  void SiftUp(size_t i);
+  void SiftDown();  // the event behind the last, from the top
+
+  std::unique_ptr<TimelineEvent[]> heap_;
+  size_t size_ = 0, capacity_ = 0;
   uint64_t seq_ = 0;
 };
 
