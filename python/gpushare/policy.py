@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policies written in Python: shares changed once per epoch, from outside the launch path.
+
+    def by_backlog(epoch):                  # twice the weight for whoever had to wait
+        return {usage.device: {"weight": 2 if usage.stats.waits else 1} for usage in epoch}
+
+    with gpushare.PolicyLoop([a, b], by_backlog, epoch="100ms"):
+        serve()
+
+Presets by name (``policy="burst-share"`` in a spec) need none of this: they are the library's own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Union
+
+from ._core import VirtualDevice, VirtualDeviceSpec
+from .snapshot import VirtualDeviceStats, _difference
+
+__all__ = ["Epoch", "PolicyLoop", "Usage"]
+
+Limits = Union[str, VirtualDeviceSpec, Mapping[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Usage:
+    """What one virtual device did in an epoch."""
+
+    device: VirtualDevice
+    share: float  # of the device's time, as charged: a part of 1
+    stats: VirtualDeviceStats  # counters of the epoch; states (memory_used, weight, ...) at its end
+
+
+@dataclasses.dataclass(frozen=True)
+class Epoch:
+    """One turn of a policy. Iterates over the usages; `epoch[device]` is one of them."""
+
+    number: int  # from 1
+    seconds: float  # its length, on the runtime's clock
+    usages: tuple[Usage, ...]  # in the order of PolicyLoop's devices
+
+    def __iter__(self) -> Iterator[Usage]:
+        return iter(self.usages)
+
+    def __getitem__(self, device: VirtualDevice) -> Usage:
+        for usage in self.usages:
+            if usage.device is device:
+                return usage
+        raise KeyError(device)
+
+
+def _seconds(value: float | str | datetime.timedelta) -> float:
+    spec = VirtualDeviceSpec(burst=value)  # the library's own parser of durations
+    if not spec.burst:
+        raise ValueError("epoch: 0 s given, above 0 wanted")
+    return spec.burst
+
+
+class PolicyLoop:
+    """Calls `policy` once per epoch and resizes virtual devices as it says.
+
+    Args:
+        devices: virtual devices of one runtime.
+        policy: called with an Epoch; returns limits by device (text, a VirtualDeviceSpec or a dict of
+            fields, as VirtualDevice.resize() takes them), or None to leave all as they are.
+        epoch: its length: seconds, a timedelta or text such as "100ms"; at most 10 s.
+
+    ``with`` runs it on a thread, on the runtime's clock (with a simulated GPU on the virtual clock that is a
+    thread of it). `step()` runs one turn by hand, for programs that have a loop of their own.
+
+    What the policy raises ends the loop; limits stay as they are, and the exception is raised by `stop()` and
+    at the end of the ``with`` block. `error` has it meanwhile.
+    """
+
+    def __init__(self, devices: Sequence[VirtualDevice], policy: Callable[[Epoch], Mapping[VirtualDevice, Limits] | None],
+                 *, epoch: float | str | datetime.timedelta = 1.0) -> None:
+        self.devices = tuple(devices)
+        if not self.devices:
+            raise ValueError("devices: none given, at least one wanted")
+        for device in self.devices:
+            if not isinstance(device, VirtualDevice):
+                raise TypeError(f"devices: {type(device).__name__} given, gpushare.VirtualDevice wanted")
+        if not callable(policy):
+            raise TypeError(f"policy: {type(policy).__name__} given, a function of an Epoch wanted")
+        self.epoch_seconds = _seconds(epoch)
+        self.error: BaseException | None = None
+        self._policy = policy
+        self._runtime = self.devices[0].gpu.runtime
+        self._number = 0
+        self._before = self._read()
+        self._stopping = threading.Event()
+        self._thread: Any = None
+
+    def _read(self) -> list[VirtualDeviceStats]:
+        return [device.stats() for device in self.devices]
+
+    def step(self) -> Epoch:
+        """One turn now: what happened since the last one, the policy's answer, and the resizing. Returns the
+        epoch. Raises what the policy or resize() raises; of several devices those before it are resized."""
+        after = self._read()
+        seconds = max(after[0].time - self._before[0].time, 1e-9)
+        usages = []
+        for device, new, old in zip(self.devices, after, self._before, strict=True):
+            changed = _difference(new, old)
+            usages.append(Usage(device, changed.charged / seconds, changed))
+        self._before = after
+        self._number += 1
+        epoch = Epoch(self._number, seconds, tuple(usages))
+        answer = self._policy(epoch)
+        if answer is None:
+            return epoch
+        if not isinstance(answer, Mapping):
+            raise TypeError(f"the policy returned {type(answer).__name__}; limits by virtual device, or None, wanted")
+        for device, limits in answer.items():
+            if device not in self.devices:
+                raise ValueError(f"the policy returned limits for {device!r}, which is not one of its devices")
+            if isinstance(limits, Mapping):
+                device.resize(**limits)
+            else:
+                device.resize(limits)
+        return epoch
+
+    def _run(self) -> None:
+        try:
+            next_time = self._runtime.now() + self.epoch_seconds
+            while not self._stopping.is_set():
+                left = next_time - self._runtime.now()
+                if left > 0:
+                    self._runtime.sleep(min(left, 0.05))  # so that stop() does not take an epoch
+                    continue
+                next_time += self.epoch_seconds
+                self.step()
+        except BaseException as error:
+            self.error = error
+
+    def start(self) -> None:
+        if self._thread is not None:
+            raise RuntimeError("this loop runs already")
+        self._stopping.clear()
+        self.error = None
+        self._before = self._read()
+        self._thread = self._runtime.start_thread(self._run, name="policy")
+
+    def stop(self) -> None:
+        """Ends it, after the turn that is under way, and raises what the policy raised."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        self._stopping.set()
+        thread.join()
+        if self.error is not None:
+            raise self.error
+
+    def __enter__(self) -> PolicyLoop:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        try:
+            self.stop()
+        except BaseException:
+            if error is None:
+                raise

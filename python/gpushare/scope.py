@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose work is it, when a call does not say?"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from contextvars import Token
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+from . import _core
+
+__all__ = ["carry_tenant", "current_tenant", "tenant_scope"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def current_tenant() -> _core.Tenant | None:
+    """The tenant of the innermost tenant_scope of the calling context; None: nobody's."""
+    return _core._tenant_var.get()
+
+
+def _in_coroutine() -> bool:
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None
+
+
+class tenant_scope:
+    """Within ``with tenant_scope(tenant):`` unattributed work is this tenant's: `Gpu.alloc()`,
+    `Gpu.resolve()`, and whatever native code on this thread asks gpushare whose it is.
+
+    It is part of the context (contextvars): tasks of asyncio have their own, `asyncio.to_thread()` and
+    `contextvars.copy_context().run()` take it along, and `carry_tenant()` does for thread pools:
+
+        with gpushare.tenant_scope(tenant):
+            pool.submit(gpushare.carry_tenant(work), batch)
+
+    Scopes nest. Within a coroutine other tasks run on the same thread at every ``await``, so there it counts
+    for Python's calls alone, not for native code's.
+
+    Raises:
+        TypeError: not a Tenant.
+        ClosedError: the tenant is closed.
+    """
+
+    def __init__(self, tenant: _core.Tenant) -> None:
+        if not isinstance(tenant, _core.Tenant):
+            raise TypeError(f"tenant: {type(tenant).__name__} given, gpushare.Tenant wanted")
+        self._tenant = tenant
+        self._entered: list[tuple[Token[_core.Tenant | None], int]] = []
+
+    def __enter__(self) -> _core.Tenant:
+        scope = 0 if _in_coroutine() else _core._scope_enter(self._tenant)
+        self._entered.append((_core._tenant_var.set(self._tenant), scope))
+        return self._tenant
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        token, scope = self._entered.pop()
+        _core._tenant_var.reset(token)
+        if scope:
+            _core._scope_leave(scope)
+
+
+def carry_tenant(function: Callable[P, R]) -> Callable[P, R]:
+    """`function`, to be called on other threads on behalf of whom the caller works for now.
+
+        pool.submit(gpushare.carry_tenant(work), batch)
+    """
+    tenant = current_tenant()
+    if tenant is None:
+        return function
+
+    @functools.wraps(function)
+    def carried(*args: Any, **kwargs: Any) -> R:
+        with tenant_scope(tenant):
+            return function(*args, **kwargs)
+
+    return carried

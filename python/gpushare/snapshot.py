@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happened: every counter of every virtual device at one instant."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from . import _core
+
+__all__ = ["Snapshot", "VirtualDeviceStats"]
+
+
+@dataclasses.dataclass(frozen=True)
+class VirtualDeviceStats:
+    """The counters of one virtual device. Sizes in bytes, durations in seconds, shares as parts of 1. The
+    counters only grow, so the difference of two tells what happened between them."""
+
+    tenant: str
+    gpu: int  # ordinal
+    time: float  # when it was taken, on the runtime's clock
+    suspended: bool
+    priority: str
+    weight: float  # this and the two below: in force
+    guarantee: float
+    cap: float
+    memory_limit: int
+    memory_used: int
+    memory_peak: int
+    memory_denied: int  # allocations refused at the quota
+    memory_denied_bytes: int
+    allocations: int  # live
+    launches: int  # kernels and graphs handed to the device
+    graph_launches: int
+    waits: int  # launches that were held
+    throttled: float  # time of the host that they were held
+    wait_p50: float
+    wait_p99: float
+    wait_histogram: tuple[int, ...]  # [2^i, 2^(i+1)) microseconds
+    predicted: float  # device time of the settled work, as predicted
+    measured: float  # the same work, as measured
+    charged: float  # device time in all, corrected by measurement
+    markers: int  # timing events recorded
+    held_past_bound: int  # let through at the bound of a hold
+    h2d_bytes: int
+    d2h_bytes: int
+    h2d_throttled: float
+    d2h_throttled: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+# What is the state at one instant rather than a counter: a difference keeps the later one's.
+_STATES = frozenset({
+    "tenant", "gpu", "time", "suspended", "priority", "weight", "guarantee", "cap", "memory_limit", "memory_used",
+    "memory_peak", "allocations", "wait_p50", "wait_p99",
+})
+
+
+def _difference(after: VirtualDeviceStats, before: VirtualDeviceStats) -> VirtualDeviceStats:
+    changes: dict[str, Any] = {}
+    for field in dataclasses.fields(after):
+        if field.name in _STATES:
+            continue
+        new, old = getattr(after, field.name), getattr(before, field.name)
+        changes[field.name] = (tuple(a - b for a, b in zip(new, old, strict=True))
+                               if isinstance(new, tuple) else new - old)
+    return dataclasses.replace(after, **changes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """Every counter of every virtual device of a runtime at one instant.
+
+        before = runtime.snapshot()
+        ...
+        for device in runtime.snapshot() - before:
+            print(device.tenant, "was held", device.throttled, "s")
+
+        pandas.DataFrame(snapshot.to_dict())
+    """
+
+    time: float  # seconds of the runtime's clock
+    devices: tuple[VirtualDeviceStats, ...]  # by GPU, then in order of creation
+
+    @classmethod
+    def take(cls, runtime: _core.Runtime) -> Snapshot:
+        return cls(*_core._snapshot(runtime))
+
+    def find(self, tenant: str, gpu: int = 0) -> VirtualDeviceStats | None:
+        """The counters of a tenant's device; None: it has none on that GPU."""
+        return next((d for d in self.devices if d.gpu == gpu and d.tenant == tenant), None)
+
+    def __getitem__(self, tenant: str) -> VirtualDeviceStats:
+        """The counters of the tenant's device on the first GPU where it has one. Raises KeyError."""
+        for device in self.devices:
+            if device.tenant == tenant:
+                return device
+        raise KeyError(f"{tenant!r}; there are {', '.join(sorted({d.tenant for d in self.devices})) or 'none'}")
+
+    def __iter__(self) -> Iterator[VirtualDeviceStats]:
+        return iter(self.devices)
+
+    def __len__(self) -> int:
+        return len(self.devices)
+
+    def __sub__(self, before: Snapshot) -> Snapshot:
+        """What happened since `before`: counters are differences, states (memory_used, weight, ...) are the
+        later ones. Devices that were not there before count from zero."""
+        if not isinstance(before, Snapshot):
+            return NotImplemented
+        old = {(d.tenant, d.gpu): d for d in before.devices}
+        return Snapshot(self.time, tuple(
+            _difference(d, old[d.tenant, d.gpu]) if (d.tenant, d.gpu) in old else d for d in self.devices))
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """A dict for each virtual device."""
+        return [device.to_dict() for device in self.devices]
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """A list for each counter, one entry a virtual device: what pandas.DataFrame() takes."""
+        return {field.name: [getattr(device, field.name) for device in self.devices]
+                for field in dataclasses.fields(VirtualDeviceStats)}

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A simulated GPU for the tests of programs that use gpushare.
+
+    def test_trainer_stays_within_its_quota():
+        with gpushare.simulated_gpu(memory="8GiB") as gpu:
+            device = gpu.virtual_device("trainer", memory="1GiB")
+            with pytest.raises(MemoryError):
+                device.alloc("2GiB")
+
+or, with ``pytest_plugins = ["gpushare.pytest_plugin"]`` in conftest.py, by the fixture `simulated_gpu`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from ._core import Gpu, Runtime, Simulation
+
+__all__ = ["simulated_gpu"]
+
+
+def _configuration(options: dict[str, Any]) -> str:
+    parts = []
+    for key, value in options.items():
+        if isinstance(value, bool):
+            value = int(value)
+        if not isinstance(value, (str, int, float)):
+            raise TypeError(f"{key}: {type(value).__name__} given, str, int or float wanted")
+        if isinstance(value, str) and ("," in value or "\n" in value):
+            raise ValueError(f"{key}: {value!r} given, one value wanted")
+        text = str(value).replace(" ", "") if key != "name" else str(value)
+        parts.append(f"{key}={text}")
+    return ",".join(parts)
+
+
+@contextlib.contextmanager
+def simulated_gpu(*, clock: str = "wall", memory_reserve: int | str = 0, ordinal: int = 0,
+                  **options: Any) -> Iterator[Gpu]:
+    """A `Gpu` that needs no hardware; real copies of real bytes, kernels as costs. One at a time in a process.
+
+    Everything that was made from it is closed at the end, and the simulated GPU is as new.
+
+    Args:
+        clock: "wall": kernels take real time. "virtual": time passes only in gpushare's calls and waits, every
+            run is the same, and a simulated minute takes milliseconds. The calling thread belongs to that
+            clock within the block, others that use the GPU are Runtime.start_thread()'s, and blocking of
+            Python's own (futures, joins, asyncio) needs ``with gpushare.Simulation(gpu.runtime).outside():``.
+        memory_reserve: device memory that is never promised to tenants; 0 so that tests can use all.
+        ordinal: which of `devices` GPUs.
+        options: of docs/simulator.md: memory="16GiB", sms=132, devices=1, h2d="50GB/s", noise=0.1, seed=1, ...
+
+    Raises:
+        InvalidArgumentError (ValueError): an option that there is not, or one out of its range.
+        UnavailableError (ConnectionError): the simulated driver is not installed.
+    """
+    runtime = Runtime("sim", simulation=_configuration({"clock": clock, **options}), memory_reserve=memory_reserve)
+    simulation = Simulation(runtime)
+    virtual = simulation.virtual
+    try:
+        if virtual:
+            simulation.enter("main")
+        yield Gpu(runtime, ordinal)
+    finally:
+        runtime.close_all()
+        if virtual:
+            simulation.leave()
+        simulation.reset()

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of a virtual device, for Python and, as plain C functions, for frameworks.
+#ifndef GPUSHARE_PYTHON_ALLOCATOR_H_
+#define GPUSHARE_PYTHON_ALLOCATOR_H_
+
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "object.h"
+#include "virtual_device.h"
+
+namespace gpushare::python {
+
+struct Stream;
+using AllocatorHandle = Owned<gpushare_allocator, gpushare_allocator_destroy>;
+
+// One piece of device memory; freed with its last owner, by any thread, with or without the
+// interpreter's lock. What a consumer of DLPack still holds stays.
+class Memory final : public Closable {
+ public:
+  Memory(AllocatorHandle::Use_ allocator, gpushare_device_ptr pointer, uint64_t bytes)
+      : allocator_(std::move(allocator)), pointer_(pointer), bytes_(bytes) {}
+  ~Memory() override { Close(); }
+  // Frees it now, whoever holds it.
+  void Close() override;
+
+  gpushare_device_ptr pointer() const { return pointer_; }
+  uint64_t bytes() const { return bytes_; }
+  bool inherited() const { return allocator_ != nullptr && allocator_->inherited(); }
+
+  // The stream on which it was last used through gpushare; consumers on other streams wait for it.
+  // Weak, since a Stream may only go with the interpreter's lock held.
+  std::weak_ptr<Stream> used_on;
+  bool used = false;
+
+ private:
+  AllocatorHandle::Use_ allocator_;
+  gpushare_device_ptr pointer_;
+  const uint64_t bytes_;
+};
+
+struct Buffer;
+
+class Allocator : public Object {
+ public:
+  // `reclaim`: None, or called with (asked, left) in bytes, returns whether to try again.
+  static std::shared_ptr<Allocator> Create(const std::shared_ptr<VirtualDevice>& device,
+                                           const pybind11::object& reclaim);
+  // The one that `device` owns, and so does not own it.
+  static std::shared_ptr<Allocator> CreateDefault(const std::shared_ptr<VirtualDevice>& device);
+  ~Allocator() override;
+  void Close() override;
+
+  std::shared_ptr<Memory> AllocateMemory(uint64_t bytes, const pybind11::object& timeout);
+  std::shared_ptr<Buffer> Allocate(uint64_t bytes, const pybind11::object& timeout);
+
+  // (parameter, malloc, free) as addresses, for frameworks that take C functions.
+  pybind11::tuple CFunctions();
+
+  std::shared_ptr<VirtualDevice> device() const { return device_.lock(); }
+  AllocatorHandle handle{"allocator"};
+
+ private:
+  struct Reclaimer;
+  struct CParameter;
+  friend void* CMalloc(void*, size_t, int);
+  friend void CFree(void*, void*, int);
+
+  std::weak_ptr<VirtualDevice> device_;
+  std::shared_ptr<VirtualDevice> keeps_;
+  std::shared_ptr<AllocatorHandle> waiting_;  // waits a slice; made when first asked for
+  std::shared_ptr<Reclaimer> reclaimer_;
+  CParameter* parameter_ = nullptr;
+};
+
+// Memory for whom the calling thread works.
+std::shared_ptr<Buffer> AllocateFor(const std::shared_ptr<Gpu>& gpu, uint64_t bytes);
+
+}  // namespace gpushare::python
+
+#endif  // GPUSHARE_PYTHON_ALLOCATOR_H_

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "amount.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <string_view>
+
+#include "errors.h"
+#include "gpushare/c/gpushare.h"
+
+namespace gpushare::python {
+namespace py = pybind11;
+
+namespace {
+
+constexpr char kSizes[] = "bytes as int, or text such as '8 GB', '8GiB' or '512MiB'";
+constexpr char kShares[] = "a part of 1 as float, or text such as '30%'";
+constexpr char kDurations[] = "seconds as float, a timedelta, or text such as '20ms'";
+
+bool IsNumber(py::handle value) {
+  return !PyBool_Check(value.ptr()) && !PyUnicode_Check(value.ptr()) &&
+         (PyFloat_Check(value.ptr()) || PyNumber_Check(value.ptr()));
+}
+
+double AsDouble(py::handle value) {
+  const double number = PyFloat_AsDouble(value.ptr());
+  if (number == -1 && PyErr_Occurred()) throw py::error_already_set();
+  return number;
+}
+
+// One key of a spec, by the library's own parser, so that the units are the same everywhere.
+gpushare_spec Parse(const char* key, const std::string& text, const char* field) {
+  gpushare_spec spec = {};
+  spec.struct_size = sizeof(spec);
+  const std::string whole = std::string(key) + "=" + text;
+  if (text.find_first_of(",=") == std::string::npos &&
+      gpushare_spec_parse(whole.data(), whole.size(), &spec) == GPUSHARE_OK) {
+    return spec;
+  }
+  std::string why =
+      text.find_first_of(",=") == std::string::npos ? gpushare_last_message() : "not one amount";
+  const std::string prefix = std::string(key) + ": ";
+  if (why.starts_with(prefix)) why.erase(0, prefix.size());
+  ThrowInvalid(std::string(field) + ": " + why);
+}
+
+int64_t ParseDuration(std::string_view text, const char* field) {
+  const auto blank = [](char c) { return c == ' ' || c == '\t'; };
+  std::string_view rest = text;
+  while (!rest.empty() && blank(rest.front())) rest.remove_prefix(1);
+  while (!rest.empty() && blank(rest.back())) rest.remove_suffix(1);
+  double number = 0;
+  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
+  std::string_view unit(end, static_cast<size_t>(rest.data() + rest.size() - end));
+  while (!unit.empty() && blank(unit.front())) unit.remove_prefix(1);
+  struct Unit {
+    std::string_view name;
+    double ns;
+  };
+  constexpr std::array<Unit, 6> kUnits = {
+      {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"min", 60e9}, {"h", 3600e9}}};
+  if (error == std::errc() && number >= 0 && std::isfinite(number)) {
+    for (const Unit& known : kUnits) {
+      if (known.name == unit && number * known.ns < 9e18) return std::llround(number * known.ns);
+    }
+  }
+  ThrowInvalid(std::string(field) + ": '" + std::string(text) +
+               "' given; a number and a unit of ns, us, ms, s, min, h wanted, such as '20ms'");
+}
+
+}  // namespace
+
+bool IsWhole(py::handle value) { return !PyBool_Check(value.ptr()) && PyIndex_Check(value.ptr()); }
+
+uint64_t WholeFrom(py::handle value, const char* field) {
+  if (!IsWhole(value)) ThrowType(field, value, "int");
+  const py::object whole = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
+  if (!whole) throw py::error_already_set();
+  const uint64_t n = PyLong_AsUnsignedLongLong(whole.ptr());
+  if (n == UINT64_MAX && PyErr_Occurred()) {
+    PyErr_Clear();
+    ThrowInvalid(std::string(field) + ": " + std::string(py::str(whole)) +
+                 " given, 0 to 2^64-1 allowed");
+  }
+  return n;
+}
+
+std::string TextFrom(py::handle value, const char* field) {
+  if (!PyUnicode_Check(value.ptr())) ThrowType(field, value, "str");
+  return py::cast<std::string>(value);
+}
+
+double NumberFrom(py::handle value, const char* field) {
+  if (!IsNumber(value)) ThrowType(field, value, "a number");
+  return AsDouble(value);
+}
+
+uint64_t SizeFrom(py::handle value, const char* field) {
+  if (PyUnicode_Check(value.ptr())) {
+    const std::string text = py::cast<std::string>(value);
+    const gpushare_spec spec = Parse("memory", text, field);
+    if (spec.set & GPUSHARE_SPEC_MEMORY) return spec.memory;
+    ThrowInvalid(std::string(field) + ": '" + text + "' given; " + kSizes + " wanted");
+  }
+  if (!IsWhole(value)) ThrowType(field, value, kSizes);
+  return WholeFrom(value, field);
+}
+
+double ShareFrom(py::handle value, const char* field) {
+  if (PyUnicode_Check(value.ptr())) {
+    return Parse("guarantee", py::cast<std::string>(value), field).guarantee;
+  }
+  if (!IsNumber(value)) ThrowType(field, value, kShares);
+  return AsDouble(value);
+}
+
+int64_t DurationFrom(py::handle value, const char* field) {
+  if (PyUnicode_Check(value.ptr())) return ParseDuration(py::cast<std::string>(value), field);
+  double seconds = 0;
+  if (IsNumber(value)) {
+    seconds = AsDouble(value);
+  } else if (py::hasattr(value, "total_seconds")) {
+    seconds = AsDouble(value.attr("total_seconds")());
+  } else {
+    ThrowType(field, value, kDurations);
+  }
+  if (std::isinf(seconds) && seconds > 0) return GPUSHARE_FOREVER;
+  if (!(seconds >= 0) || seconds >= 9e9) {
+    ThrowInvalid(std::string(field) + ": " + std::string(py::str(value)) +
+                 " s given, 0 to 9e9 s allowed");
+  }
+  return std::llround(seconds * 1e9);
+}
+
+int64_t TimeoutFrom(py::handle value, const char* field) {
+  return value.is_none() ? GPUSHARE_FOREVER : DurationFrom(value, field);
+}
+
+}  // namespace gpushare::python

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Amounts as Python gives them. Each raises TypeError or InvalidArgumentError with the field's name.
+#ifndef GPUSHARE_PYTHON_AMOUNT_H_
+#define GPUSHARE_PYTHON_AMOUNT_H_
+
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <string>
+
+namespace gpushare::python {
+
+// Bytes: int, or text such as "8 GB", "8GiB", "512MiB".
+uint64_t SizeFrom(pybind11::handle value, const char* field);
+// Parts of 1: a number, or text such as "30%".
+double ShareFrom(pybind11::handle value, const char* field);
+// Nanoseconds: a number of seconds, a datetime.timedelta, or text such as "20ms".
+int64_t DurationFrom(pybind11::handle value, const char* field);
+// The same; None is for ever.
+int64_t TimeoutFrom(pybind11::handle value, const char* field);
+// A plain number.
+double NumberFrom(pybind11::handle value, const char* field);
+std::string TextFrom(pybind11::handle value, const char* field);
+
+// A whole number from 0, through __index__, so that numpy's integers count; bool does not.
+bool IsWhole(pybind11::handle value);
+uint64_t WholeFrom(pybind11::handle value, const char* field);
+
+}  // namespace gpushare::python
+
+#endif  // GPUSHARE_PYTHON_AMOUNT_H_

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "clock_thread.h"
+
+#include <utility>
+
+#include "errors.h"
+#include "gil.h"
+#include "wait.h"
+
+namespace gpushare::python {
+namespace py = pybind11;
+
+// Shared by the thread and its object; the Python parts are touched with the interpreter's lock only.
+struct ClockThread::State {
+  py::object body, result, exception;
+};
+
+std::shared_ptr<ClockThread> ClockThread::Start(gpushare_runtime runtime, const std::string& name,
+                                                py::function body) {
+  auto thread = std::make_shared<ClockThread>();
+  thread->state_ = std::make_shared<State>();
+  thread->state_->body = std::move(body);
+  auto* const given = new std::shared_ptr<State>(thread->state_);
+  const auto run = [](void* argument) {
+    auto* const state = static_cast<std::shared_ptr<State>*>(argument);
+    if (Finalizing()) return;
+    on_virtual_clock = true;  // with a real GPU it only means that Ctrl-C is for the main thread
+    const PyGILState_STATE gil = PyGILState_Ensure();
+    try {
+      (*state)->result = (*state)->body();
+    } catch (py::error_already_set& error) {
+      (*state)->exception = error.value();
+    }
+    (*state)->body = py::object();
+    delete state;
+    PyGILState_Release(gil);
+  };
+  const gpushare_status code = Unlocked(
+      [&] { return gpushare_thread_start(runtime, name.c_str(), run, given, &thread->thread_); });
+  if (code != GPUSHARE_OK) {
+    delete given;
+    ThrowLast(code);
+  }
+  return thread;
+}
+
+py::object ClockThread::Join() {
+  if (thread_ != nullptr) {
+    const gpushare_thread thread = std::exchange(thread_, nullptr);
+    Check(Unlocked([&] { return gpushare_thread_join(thread); }));
+  }
+  if (state_->exception) {
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(state_->exception.ptr())),
+                    state_->exception.ptr());
+    throw py::error_already_set();
+  }
+  return state_->result ? state_->result : py::none();
+}
+
+void BindClockThread(py::module_& m) {
+  py::class_<ClockThread, std::shared_ptr<ClockThread>>(
+      m, "ClockThread",
+      "A thread that belongs to the runtime's clock; made by Runtime.start_thread(). On the "
+      "simulated GPU's\nvirtual clock one such thread runs at a time, and every run is the same. "
+      "One that is never joined\nends with the process.")
+      .def("join", &ClockThread::Join,
+           "join($self)\n--\n\nWaits for its end and returns what its function returned; raises "
+           "what it raised. From any thread of\nthe same clock; not ended by Ctrl-C.")
+      .def_property_readonly("joined", &ClockThread::joined, "True after join().");
+}
+
+}  // namespace gpushare::python

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// From failed calls of the library to Python's exceptions (python/gpushare/_errors.py).
+#ifndef GPUSHARE_PYTHON_ERRORS_H_
+#define GPUSHARE_PYTHON_ERRORS_H_
+
+#include <pybind11/pybind11.h>
+
+#include <string>
+
+#include "gpushare/c/gpushare.h"
+
+namespace gpushare::python {
+
+// Raises what the calling thread's call that returned `code` said.
+[[noreturn]] void ThrowLast(gpushare_status code);
+
+inline void Check(gpushare_status code) {
+  if (code != GPUSHARE_OK) [[unlikely]] {
+    ThrowLast(code);
+  }
+}
+
+// What a call left behind when it ran on another thread.
+struct Failure {
+  gpushare_status code = GPUSHARE_OK;
+  std::string message;
+  gpushare_error_detail detail = {};
+
+  static Failure Last(gpushare_status code);
+  void Throw() const;  // nothing when the code is OK
+};
+
+// Raises gpushare.<name>, one of the classes of _errors.py.
+[[noreturn]] void Throw(const char* name, const std::string& message);
+[[noreturn]] inline void ThrowInvalid(const std::string& message) {
+  Throw("InvalidArgumentError", message);
+}
+[[noreturn]] void ThrowClosed(const char* kind);
+[[noreturn]] void ThrowForked(const char* kind);
+
+// "nbytes: a list given; bytes as int, or text such as '8 GiB', wanted"
+[[noreturn]] void ThrowType(const char* field, pybind11::handle given, const char* wanted);
+
+}  // namespace gpushare::python
+
+#endif  // GPUSHARE_PYTHON_ERRORS_H_

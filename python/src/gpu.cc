@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gpu.h"
+
+#include <optional>
+
+#include "amount.h"
+#include "buffer.h"
+#include "kernel.h"
+#include "spec.h"
+#include "stream.h"
+#include "tenant.h"
+#include "virtual_device.h"
+
+namespace gpushare::python {
+namespace py = pybind11;
+
+namespace {
+
+std::string NameFrom(py::handle name) {
+  if (PyUnicode_Check(name.ptr())) return py::cast<std::string>(name);
+  if (!IsWhole(name)) ThrowType("name", name, "an ordinal (int), a UUID or a PCI id (str)");
+  return std::to_string(WholeFrom(name, "name"));
+}
+
+gpushare_gpu_probe EmptyProbe() {
+  gpushare_gpu_probe probe = {};
+  probe.struct_size = sizeof(probe);
+  return probe;
+}
+
+py::object ToPython(const gpushare_gpu_probe& p) {
+  constexpr const char* kStates[] = {"healthy", "busy", "absent", "failed"};
+  py::dict d;
+  d["state"] = kStates[p.state & 3];
+  d["reason"] = p.reason;
+  d["ordinal"] = p.ordinal;
+  d["name"] = p.name;
+  d["uuid"] = p.uuid;
+  d["pci_id"] = p.pci_id;
+  d["sm_count"] = p.sm_count;
+  d["compute_capability"] = py::make_tuple(p.compute_major, p.compute_minor);
+  d["mig"] = p.mig != 0;
+  d["mps"] = p.mps != 0;
+  d["mps_percentage"] = p.mps_percentage;
+  d["memory_total"] = p.memory_total;
+  d["memory_free"] = p.memory_free;
+  d["mps_memory_limit"] = p.mps_memory_limit;
+  d["dmem_limit"] = p.dmem_limit;
+  d["memory_promised"] = p.memory_promised;
+  d["guarantees_promised"] = p.guarantees_promised;
+  return py::module_::import("gpushare.probe").attr("GpuProbe")(**d);
+}
+
+struct SchedulerKey {
+  const char* name;
+  void (*set)(gpushare_scheduler_options&, py::handle);
+  py::object (*get)(const gpushare_scheduler_options&);
+};
+
+py::object Seconds(int64_t ns) { return py::float_(static_cast<double>(ns) / 1e9); }
+
+#define GPUSHARE_DURATION(name)                                                                      \
+  {                                                                                                  \
+#name,                                                                                           \
+        [](gpushare_scheduler_options & o,                                                           \
+           py::handle                                                                                \
+               v) { o.name##_ns = DurationFrom(v, #name); },                                         \
+                                                          [](const gpushare_scheduler_options&       \
+                                                                 o) { return Seconds(o.name##_ns); } \
+  }
+#define GPUSHARE_COUNT(name)                                                     \
+  {                                                                              \
+#name,                                                                         \
+   [](gpushare_scheduler_options& o, py::handle v) {                              \
+     o.name = static_cast<int32_t>(std::min<uint64_t>(WholeFrom(v, #name), INT32_MAX)); \
+   },                                                                             \
+   [](const gpushare_scheduler_options& o) -> py::object { return py::int_(o.name); } \
+  }
+#define GPUSHARE_PART(name)                                                                      \
+  {                                                                                              \
+#name,                                                                                       \
+        [](gpushare_scheduler_options & o,                                                       \
+           py::handle                                                                            \
+               v) { o.name = ShareFrom(v, #name); },                                             \
+                                                  [](const gpushare_scheduler_options& o)        \
+                                                       -> py::                                   \
+                                                           object { return py::float_(o.name); } \
+  }
+
+constexpr SchedulerKey kSchedulerKeys[] = {
+    GPUSHARE_COUNT(min_commands),
+    GPUSHARE_DURATION(window),
+    GPUSHARE_DURATION(grant),
+    GPUSHARE_DURATION(anticipation),
+    GPUSHARE_DURATION(spin),
+    GPUSHARE_PART(idle_budget),
+    GPUSHARE_PART(low_band_floor),
+    GPUSHARE_DURATION(high_grace),
+    GPUSHARE_COUNT(high_band_min_commands),
+    GPUSHARE_DURATION(high_band_window),
+};
+
+template <typename Function>
+void Find(const Runtime& runtime, const char* name, Function** function) {
+  *function = runtime.Symbol<Function>(name);
+}
+
+std::shared_ptr<Gpu> Open(const py::object& runtime, const py::object& name,
+                          const py::kwargs& scheduler) {
+  const auto of = Given<Runtime>(runtime, "runtime", "gpushare.Runtime");
+  const std::string text = NameFrom(name);
+  gpushare_scheduler_options options = {};
+  options.struct_size = sizeof(options);
+  for (const auto& [key, value] : scheduler) {
+    const auto given = py::cast<std::string>(key);
+    const SchedulerKey* found = nullptr;
+    std::string known;
+    for (const SchedulerKey& candidate : kSchedulerKeys) {
+      if (given == candidate.name) found = &candidate;
+      known += (known.empty() ? "" : ", ") + std::string(candidate.name);
+    }
+    if (found == nullptr) {
+      throw py::type_error("there is no scheduler option '" + given + "'; there are " + known);
+    }
+    found->set(options, value);
+  }
+  const auto use = of->handle.Use();
+  gpushare_gpu handle = nullptr;
+  Check(Unlocked([&] {
+    return gpushare_gpu_open(use->get(), text.c_str(), scheduler.empty() ? nullptr : &options,
+                             &handle);
+  }));
+  const auto gpu = Born<Gpu>(of->family);
+  gpu->handle.Reset(handle);
+  gpu->runtime = of;
+  gpushare_gpu_probe probe = EmptyProbe();
+  Check(Unlocked([&] { return gpushare_gpu_get_probe(handle, &probe); }));
+  gpu->ordinal = probe.ordinal;
+  gpu->name = probe.name;
+  Find(*of, "cuFuncGetParamInfo", &gpu->calls.param_info);
+  Find(*of, "cuCtxSynchronize", &gpu->calls.synchronize);
+  Find(*of, "cuStreamWaitEvent", &gpu->calls.stream_wait_event);
+  Find(*of, "cuStreamGetDevice", &gpu->calls.stream_device);
+  return gpu;
+}
+
+}  // namespace
+
+void BindGpu(py::module_& m) {
+  auto cls = py::class_<Gpu, std::shared_ptr<Gpu>>(
+      m, "Gpu",
+      "Gpu(runtime, name=0, **scheduler)\n--\n\n"
+      "A physical GPU or a MIG instance. All openings of a GPU in a runtime share one engine.\n\n"
+      "Args:\n"
+      "    name: ordinal (int or str), UUID or PCI id.\n"
+      "    scheduler: how launches are arbitrated; counts at the first opening. window, grant, "
+      "anticipation,\n        spin, high_grace, high_band_window: seconds or text; min_commands, "
+      "high_band_min_commands: int;\n        idle_budget, low_band_floor: parts of 1.\n\n"
+      "Raises:\n"
+      "    NotFoundError (LookupError): no such GPU; the message lists those there are.");
+  cls.def(py::init(&Open), py::arg("runtime"), py::arg("name") = 0);
+  AddLifetime(cls,
+              "close($self)\n--\n\nGives up this hold on the GPU; its virtual devices live on.");
+  cls.def_property_readonly(
+         "runtime", [](const Gpu& self) { return self.runtime; },
+         "The runtime that it was opened in.")
+      .def_property_readonly(
+          "ordinal", [](const Gpu& self) { return self.ordinal; }, "The driver's number for it.")
+      .def_property_readonly(
+          "name", [](const Gpu& self) { return self.name; }, "What the driver calls it.")
+      .def_property_readonly(
+          "scheduler",
+          [](const Gpu& self) {
+            gpushare_scheduler_options options = {};
+            options.struct_size = sizeof(options);
+            Check(gpushare_gpu_get_scheduler(self.handle.Use()->get(), &options));
+            py::dict d;
+            for (const SchedulerKey& key : kSchedulerKeys) {
+              d[key.name] = key.get(options);
+            }
+            return d;
+          },
+          "The scheduler's options in force, a dict; durations in seconds.")
+      .def(
+          "probe",
+          [](const Gpu& self) {
+            gpushare_gpu_probe probe = EmptyProbe();
+            const auto use = self.handle.Use();
+            Check(Unlocked([&] { return gpushare_gpu_get_probe(use->get(), &probe); }));
+            return ToPython(probe);
+          },
+          "probe($self)\n--\n\nWhat is known about it: a gpushare.GpuProbe.")
+      .def_static(
+          "probe_name",
+          [](const py::object& runtime, const py::object& name) {
+            const auto of = Given<Runtime>(runtime, "runtime", "gpushare.Runtime");
+            const std::string text = NameFrom(name);
+            gpushare_gpu_probe probe = EmptyProbe();
+            const auto use = of->handle.Use();
+            Check(
+                Unlocked([&] { return gpushare_runtime_probe(use->get(), text.c_str(), &probe); }));
+            return ToPython(probe);
+          },
+          py::arg("runtime"), py::arg("name") = 0,
+          "probe_name(runtime, name=0)\n--\n\nThe same of a GPU that need not be there: "
+          "`state` and `reason` say so.")
+      .def(
+          "virtual_device",
+          [](const py::object& self, const py::object& tenant, const py::object& spec,
+             const py::kwargs& fields) { return NewVirtualDevice(self, tenant, spec, fields); },
+          py::arg("tenant"), py::arg("spec") = py::none(),
+          "virtual_device($self, tenant, spec=None, **fields)\n--\n\n"
+          "A share of this GPU: VirtualDevice(self, tenant, spec, **fields). A str makes a new "
+          "tenant of that name.")
+      .def(
+          "alloc",
+          [](const std::shared_ptr<Gpu>& self, const py::object& nbytes) {
+            return AllocateFor(self, SizeFrom(nbytes, "nbytes"));
+          },
+          py::arg("nbytes"),
+          "alloc($self, nbytes)\n--\n\nA Buffer of bytes (int or text) for whom the caller works: "
+          "the tenant of the tenant_scope, else\nthe tenant \"default\".")
+      .def(
+          "resolve",
+          [](const std::shared_ptr<Gpu>& self, const py::object& stream) {
+            const auto use = self->handle.Use();
+            CUstream_st* const native = stream.is_none() ? nullptr : NativeStream(stream, "stream");
+            const ContextTenant tenant;
+            gpushare_vdev vdev = nullptr;
+            Check(
+                Unlocked([&] { return gpushare_gpu_resolve(use->get(), nullptr, native, &vdev); }));
+            return Adopt(self, vdev);
+          },
+          py::arg("stream") = py::none(),
+          "resolve($self, stream=None)\n--\n\nWhose is work of the caller on `stream`? The "
+          "VirtualDevice to which it is bound, else that of the\ntenant_scope, else the "
+          "context's, else that of the tenant \"default\".")
+      .def(
+          "load",
+          [](const std::shared_ptr<Gpu>& self, const py::object& image) {
+            return LoadModule(self, image);
+          },
+          py::arg("image"),
+          "load($self, image)\n--\n\nLoads PTX (str or bytes), a cubin or a fatbin: a Module.\n\n"
+          "Raises:\n    InvalidArgumentError (ValueError): it is broken.")
+      .def("__repr__", [](const Gpu& self) {
+        return "<gpushare.Gpu " + std::to_string(self.ordinal) + " '" + self.name +
+               (self.handle.closed() ? "' closed>" : "'>");
+      });
+}
+
+}  // namespace gpushare::python

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARE_PYTHON_GPU_H_
+#define GPUSHARE_PYTHON_GPU_H_
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "object.h"
+#include "runtime.h"
+
+namespace gpushare::python {
+
+// Functions of the driver that the C ABI does not offer; each may be null.
+struct DriverCalls {
+  // cuFuncGetParamInfo, from CUDA 12.4.
+  int (*param_info)(CUfunc_st* function, size_t index, size_t* offset, size_t* size) = nullptr;
+  int (*synchronize)() = nullptr;  // cuCtxSynchronize
+  int (*stream_wait_event)(CUstream_st* stream, CUevent_st* event, unsigned flags) = nullptr;
+  // cuStreamGetDevice, from CUDA 12.8.
+  int (*stream_device)(CUstream_st* stream, int* device) = nullptr;
+};
+
+struct Gpu : Object {
+  Owned<gpushare_gpu, gpushare_gpu_close> handle{"GPU"};
+  std::shared_ptr<Runtime> runtime;
+  int ordinal = 0;
+  std::string name;
+  DriverCalls calls;
+
+  void Close() override { handle.Close(); }
+};
+
+}  // namespace gpushare::python
+
+#endif  // GPUSHARE_PYTHON_GPU_H_

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lease.h"
+
+#include "amount.h"
+#include "wait.h"
+
+namespace gpushare::python {
+namespace py = pybind11;
+
+namespace {
+
+// Marks a lease as being acquired, which one thread at a time may do.
+class Acquiring {
+ public:
+  explicit Acquiring(Lease& lease) : lease_(lease) {
+    if (lease.acquiring || !lease.handle.closed()) {
+      Throw("FailedPreconditionError",
+            "this lease is held or being acquired already; make another one with lease()");
+    }
+    lease_.acquiring = true;
+  }
+  ~Acquiring() { lease_.acquiring = false; }
+  Acquiring(const Acquiring&) = delete;
+  Acquiring& operator=(const Acquiring&) = delete;
+
+ private:
+  Lease& lease_;
+};
+
+// What the call needs, held so that closing an object meanwhile does no harm.
+struct Terms {
+  explicit Terms(const Lease& lease) : device(lease.device->handle.Use()), options(lease.options) {
+    for (const std::shared_ptr<Stream>& stream : lease.streams) {
+      uses.push_back(stream->handle.Use());
+      handles.push_back(uses.back()->get());
+    }
+    options.streams = handles.data();
+    options.stream_count = handles.size();
+  }
+  const Owned<gpushare_vdev, gpushare_vdev_destroy>::Use_ device;
+  std::vector<StreamHandle::Use_> uses;
+  std::vector<gpushare_stream> handles;
+  gpushare_lease_options options;
+};
+
+PyObject* Enter(PyObject* self, PyObject* const*, Py_ssize_t) {
+  return Translated([&]() -> PyObject* {
+    Self<Lease>(self).Acquire();
+    return Py_NewRef(self);
+  });
+}
+
+PyObject* Exit(PyObject* self, PyObject* const*, Py_ssize_t) {
+  return Translated([&]() -> PyObject* {
+    Self<Lease>(self).Release();
+    Py_RETURN_NONE;
+  });
+}
+
+PyCFunction AsFunction(PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t)) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+}
+
+PyMethodDef enter_method = {"__enter__", AsFunction(&Enter), METH_FASTCALL,
+                            "__enter__($self)\n--\n\nacquire()."};
+PyMethodDef exit_method = {"__exit__", AsFunction(&Exit), METH_FASTCALL,
+                           "__exit__($self, /, *args)\n--\n\nrelease()."};
+
+}  // namespace
+
+void Lease::Acquire() {
+  const Acquiring one(*this);
+  const Terms terms(*this);
+  gpushare_lease_options asked = terms.options;
+  gpushare_lease lease = nullptr;
+  WaitInSlices(options.timeout_ns, [&](int64_t timeout_ns) {
+    asked.timeout_ns = timeout_ns;
+    return gpushare_lease_acquire(terms.device->get(), &asked, &lease);
+  });
+  handle.Reset(lease);
+}
+
+bool Lease::Try(int64_t timeout_ns, bool any_thread) {
+  const Acquiring one(*this);
+  const Terms terms(*this);
+  gpushare_lease_options asked = terms.options;
+  asked.timeout_ns = timeout_ns;
+  asked.any_thread = any_thread ? 1 : 0;
+  gpushare_lease lease = nullptr;
+  const gpushare_status code =
+      Unlocked([&] { return gpushare_lease_acquire(terms.device->get(), &asked, &lease); });
+  if (code == GPUSHARE_DEADLINE_EXCEEDED) return false;
+  Check(code);
+  handle.Reset(lease);
+  return true;
+}
+
+void Lease::Release() {
+  if (handle.closed()) {
+    Throw("FailedPreconditionError", "this lease is not held; it has been released");
+  }
+  gpushare_lease_result result = {};
+  result.struct_size = sizeof(result);
+  const LeaseHandle::Use_ use = handle.Use();
+  handle.Close();
+  Check(Unlocked([&] { return gpushare_lease_release(use->get(), &result); }));
+  overrun = result.overrun != 0;
+  held_ns = result.held_ns;
+}
+
+std::shared_ptr<Lease> NewLease(const std::shared_ptr<VirtualDevice>& device,
+                                const py::kwargs& options) {
+  static_cast<void>(device->handle.Use());
+  auto lease = Born<Lease>(device->family);
+  lease->device = device;
+  lease->options.struct_size = sizeof(lease->options);
+  lease->options.timeout_ns = GPUSHARE_FOREVER;
+  for (const auto& [key, value] : options) {
+    const auto name = py::cast<std::string>(key);
+    if (name == "hint") {
+      lease->options.hint_ns = DurationFrom(value, "hint");
+      if (lease->options.hint_ns == 0) ThrowInvalid("hint: 0 s given, above 0 wanted");
+    } else if (name == "maximum") {
+      lease->options.maximum_ns = DurationFrom(value, "maximum");
+      if (lease->options.maximum_ns == 0) ThrowInvalid("maximum: 0 s given, above 0 wanted");
+    } else if (name == "exclusive") {
+      if (!PyBool_Check(value.ptr())) ThrowType("exclusive", value, "bool");
+      lease->options.exclusive = value.ptr() == Py_True ? 1 : 0;
+    } else if (name == "timeout") {
+      lease->options.timeout_ns = TimeoutFrom(value, "timeout");
+    } else if (name == "streams") {
+      if (!py::isinstance<py::iterable>(value)) {
+        ThrowType("streams", value, "a sequence of streams");
+      }
+      for (const py::handle stream : value) {
+        lease->streams.push_back(
+            py::isinstance<Stream>(stream)
+                ? py::cast<std::shared_ptr<Stream>>(stream)
+                : NewStream(device, py::reinterpret_borrow<py::object>(stream)));
+      }
+    } else {
+      throw py::type_error("lease() has no keyword '" + name +
+                           "'; there are hint, maximum, exclusive, timeout, streams");
+    }
+  }
+  return lease;
+}
+
+void BindLease(py::module_& m) {
+  auto cls = py::class_<Lease, std::shared_ptr<Lease>>(
+      m, "Lease",
+      "Lease(device, *, hint=1e-4, maximum=1.0, exclusive=False, timeout=None, streams=())\n--\n\n"
+      "A permit for code that launches on its own: an inference engine, a cuBLAS call. ``with "
+      "lease:`` waits\nfor the virtual device's turn, ``async with lease:`` without holding up the "
+      "event loop. Can be used\nagain and again, by one user at a time.\n\n"
+      "Args:\n"
+      "    hint: device time expected: seconds or text such as \"2ms\".\n"
+      "    maximum: more becomes debt of the virtual device.\n"
+      "    exclusive: nobody else's commands while it is held.\n"
+      "    timeout: of acquiring; None for ever, 0 does not wait.\n"
+      "    streams: where the work will go; it is measured there. Streams of others are bound as "
+      "long as the\n        lease object lives.\n\n"
+      "On a thread that holds one of the same virtual device, another is a no-op; of another one "
+      "on "
+      "the same\nGPU it is a FailedPreconditionError. Those of ``async with`` belong to no "
+      "thread.");
+  cls.def(py::init([](const py::object& device, const py::kwargs& options) {
+            return NewLease(Given<VirtualDevice>(device, "device", "gpushare.VirtualDevice"),
+                            options);
+          }),
+          py::arg("device"))
+      .def("acquire", &Lease::Acquire,
+           "acquire($self)\n--\n\nWaits for the permit; Ctrl-C ends the wait.\n\n"
+           "Raises:\n"
+           "    DeadlineExceededError (TimeoutError): the timeout passed.\n"
+           "    FailedPreconditionError (RuntimeError): it is held, or the thread holds another's.")
+      .def("release", &Lease::Release,
+           "release($self)\n--\n\nEnds the permit; from any thread, waits for nothing.")
+      .def("_try_acquire", &Lease::Try, py::arg("timeout_ns"), py::arg("any_thread"))
+      .def_property_readonly(
+          "held", [](const Lease& self) { return !self.handle.closed(); },
+          "Whether it is held now.")
+      .def_property_readonly(
+          "overrun", [](const Lease& self) { return self.overrun; },
+          "Whether it took more than the maximum, the last time.")
+      .def_property_readonly(
+          "held_seconds", [](const Lease& self) { return static_cast<double>(self.held_ns) / 1e9; },
+          "How long it was held the last time, in seconds of the host.")
+      .def_property_readonly(
+          "virtual_device", [](const Lease& self) { return self.device; },
+          "Whose turn it waits for.")
+      .def_property_readonly("_timeout_ns",
+                             [](const Lease& self) -> py::object {
+                               if (self.options.timeout_ns == GPUSHARE_FOREVER) return py::none();
+                               return py::int_(self.options.timeout_ns);
+                             })
+      .def(
+          "__aenter__",
+          [](const py::object& self) {
+            return py::module_::import("gpushare._async").attr("enter")(self);
+          },
+          "__aenter__($self)\n--\n\nacquire() for coroutines.")
+      .def(
+          "__aexit__",
+          [](const py::object& self, const py::args&) {
+            return py::module_::import("gpushare._async").attr("leave")(self);
+          },
+          "__aexit__($self, *args)\n--\n\nrelease() for coroutines.")
+      .def("__repr__", [](const Lease& self) {
+        return "<gpushare.Lease of '" + self.device->tenant_name +
+               (self.handle.closed() ? "'>" : "', held>");
+      });
+  AddFastMethod(cls, &enter_method);
+  AddFastMethod(cls, &exit_method);
+}
+
+}  // namespace gpushare::python

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARE_PYTHON_LEASE_H_
+#define GPUSHARE_PYTHON_LEASE_H_
+
+#include <pybind11/pybind11.h>
+
+#include <memory>
+#include <vector>
+
+#include "object.h"
+#include "stream.h"
+#include "virtual_device.h"
+
+namespace gpushare::python {
+
+inline gpushare_status ReleaseLease(gpushare_lease lease) {
+  return gpushare_lease_release(lease, nullptr);
+}
+using LeaseHandle = Owned<gpushare_lease, ReleaseLease>;
+
+// The terms of a permit, and the permit while it is held; used again and again.
+struct Lease : Object {
+  LeaseHandle handle{"lease"};  // closed: not held
+  std::shared_ptr<VirtualDevice> device;
+  std::vector<std::shared_ptr<Stream>> streams;
+  gpushare_lease_options options = {};
+  bool acquiring = false;
+  bool overrun = false;
+  int64_t held_ns = 0;  // the last time
+
+  void Close() override { handle.Close(); }
+  void Acquire();
+  // One try of at most `timeout_ns`, for the calling thread or for none; false: not yet.
+  bool Try(int64_t timeout_ns, bool any_thread);
+  void Release();
+};
+
+std::shared_ptr<Lease> NewLease(const std::shared_ptr<VirtualDevice>& device,
+                                const pybind11::kwargs& options);
+
+}  // namespace gpushare::python
+
+#endif  // GPUSHARE_PYTHON_LEASE_H_

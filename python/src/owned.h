@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// How Python's objects own handles of the C ABI.
+//
+//   class Stream : public Object { Owned<gpushare_stream, gpushare_stream_destroy> handle{...}; };
+//   const auto use = stream.handle.Use();         // ClosedError, ForkedError
+//   Unlocked([&] { return gpushare_stream_synchronize(use->get()); });
+//
+// Closing an object while another thread is in a call on it is the one misuse that the C ABI does
+// not detect, and in Python nothing prevents it. So a call holds the handle by a shared owner, and
+// close() takes effect when the last call has returned.
+//
+// Nothing is destroyed in a forked child, whose parent still needs it, nor while the interpreter
+// goes away, when the process ends anyway and threads that would have to give way are gone.
+#ifndef GPUSHARE_PYTHON_OWNED_H_
+#define GPUSHARE_PYTHON_OWNED_H_
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "errors.h"
+#include "fork.h"
+#include "gil.h"
+#include "gpushare/c/gpushare.h"
+
+namespace gpushare::python {
+
+// Has a close().
+class Closable {
+ public:
+  virtual ~Closable() = default;
+  virtual void Close() = 0;
+};
+
+// Everything that was made from one runtime, oldest first. Used with the interpreter's lock only.
+class Family {
+ public:
+  void Add(const std::shared_ptr<Closable>& member) {
+    if (members_.size() >= sweep_at_) {
+      std::erase_if(members_, [](const auto& weak) { return weak.expired(); });
+      sweep_at_ = std::max<size_t>(64, 2 * members_.size());
+    }
+    members_.push_back(member);
+  }
+  // Closes what is left, youngest first.
+  void CloseAll() {
+    std::vector<std::weak_ptr<Closable>> members;
+    members.swap(members_);
+    for (auto at = members.rbegin(); at != members.rend(); ++at) {
+      if (const std::shared_ptr<Closable> member = at->lock()) member->Close();
+    }
+  }
+
+ private:
+  std::vector<std::weak_ptr<Closable>> members_;
+  size_t sweep_at_ = 64;
+};
+
+template <typename H, gpushare_status (*Destroy)(H)>
+class Owned {
+ public:
+  class Owner {
+   public:
+    explicit Owner(H handle) : handle_(handle), born_(ForkGeneration()) {}
+    ~Owner() {
+      if (born_ != ForkGeneration() || Finalizing()) return;
+      UnlockedIfLocked([this] { static_cast<void>(Destroy(handle_)); });
+    }
+    Owner(const Owner&) = delete;
+    Owner& operator=(const Owner&) = delete;
+    H get() const { return handle_; }
+    bool inherited() const { return born_ != ForkGeneration(); }
+
+   private:
+    const H handle_;
+    const uint32_t born_;
+  };
+  using Use_ = std::shared_ptr<const Owner>;
+
+  // `kind` is what messages call it.
+  explicit Owned(const char* kind) : kind_(kind) {}
+  Owned(const char* kind, H handle) : owner_(std::make_shared<const Owner>(handle)), kind_(kind) {}
+
+  void Reset(H handle) { owner_ = std::make_shared<const Owner>(handle); }
+
+  // Valid as long as it is held.
+  const Use_& Use() const {
+    if (owner_ == nullptr) [[unlikely]] {
+      ThrowClosed(kind_);
+    }
+    if (owner_->inherited()) [[unlikely]] {
+      ThrowForked(kind_);
+    }
+    return owner_;
+  }
+  bool closed() const { return owner_ == nullptr; }
+  void Close() {
+    // Out of reach before the lock may be given up.
+    const Use_ last = std::move(owner_);
+    owner_ = nullptr;
+  }
+
+ private:
+  Use_ owner_;
+  const char* kind_;
+};
+
+// A new object of a family.
+template <typename T, typename... Arguments>
+std::shared_ptr<T> Born(const std::shared_ptr<Family>& family, Arguments&&... arguments) {
+  auto object = std::make_shared<T>(std::forward<Arguments>(arguments)...);
+  object->family = family;
+  family->Add(object);
+  return object;
+}
+
+}  // namespace gpushare::python
+
+#endif  // GPUSHARE_PYTHON_OWNED_H_

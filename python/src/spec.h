@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a virtual device is to have, from Python's keywords.
+#ifndef GPUSHARE_PYTHON_SPEC_H_
+#define GPUSHARE_PYTHON_SPEC_H_
+
+#include <pybind11/pybind11.h>
+
+#include <string>
+
+#include "gpushare/c/gpushare.h"
+
+namespace gpushare::python {
+
+struct Spec {
+  gpushare_spec c = {};
+  std::string Text() const;
+};
+
+// `text` is None, a Spec or text; the keywords add to it and win. Validated as a whole.
+gpushare_spec SpecFrom(pybind11::handle text, const pybind11::kwargs& fields);
+
+int PriorityFrom(pybind11::handle value, const char* field);
+const char* PriorityName(int priority);
+
+}  // namespace gpushare::python
+
+#endif  // GPUSHARE_PYTHON_SPEC_H_

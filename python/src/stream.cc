@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stream.h"
+
+#include <algorithm>
+
+#include "allocator.h"
+#include "amount.h"
+#include "buffer.h"
+#include "event.h"
+#include "shape.h"
+#include "wait.h"
+
+namespace gpushare::python {
+namespace py = pybind11;
+
+namespace {
+
+// A stream of another GPU would be adopted without a word, and its work charged to the wrong one.
+void CheckDevice(const Gpu& gpu, CUstream_st* native) {
+  constexpr auto kPerThreadDefault = 2;  // handles up to this are not streams of one device
+  if (reinterpret_cast<uintptr_t>(native) <= kPerThreadDefault) return;
+  int ordinal = 0;
+  if (gpu.calls.stream_device == nullptr ||
+      Unlocked([&] { return gpu.calls.stream_device(native, &ordinal); }) != 0 ||
+      ordinal == gpu.ordinal) {
+    return;
+  }
+  ThrowInvalid("adopt: the stream is on GPU " + std::to_string(ordinal) +
+               ", the virtual device on GPU " + std::to_string(gpu.ordinal));
+}
+
+void Synchronize(Stream& self) {
+  RunInterruptibly([use = self.handle.Use()] { return gpushare_stream_synchronize(use->get()); });
+  self.modules.clear();
+  const std::vector<py::object> hosts = std::move(self.hosts);  // their end may call back
+  self.hosts.clear();
+}
+
+std::shared_ptr<Graph> EndCapture(const Stream& self) {
+  const StreamHandle::Use_ use = self.handle.Use();
+  gpushare_graph handle = nullptr;
+  Check(Unlocked([&] { return gpushare_stream_end_capture(use->get(), &handle); }));
+  auto graph = Born<Graph>(self.family);
+  graph->handle.Reset(handle);
+  return graph;
+}
+
+void BeginCapture(const Stream& self) {
+  const StreamHandle::Use_ use = self.handle.Use();
+  Check(Unlocked([&] { return gpushare_stream_begin_capture(use->get()); }));
+}
+
+CUevent_st* NativeEvent(py::handle value) {
+  if (py::isinstance<Event>(value)) {
+    CUevent_st* native = nullptr;
+    Check(gpushare_event_native(py::cast<const Event&>(value).handle.Use()->get(), &native));
+    return native;
+  }
+  for (const char* name : {"ptr", "handle", "cuda_event"}) {
+    if (py::hasattr(value, name)) {
+      return reinterpret_cast<CUevent_st*>(WholeFrom(py::int_(value.attr(name)), "event"));
+    }
+  }
+  if (!IsWhole(value)) ThrowType("event", value, "an Event, or a CUevent's address as int");
+  return reinterpret_cast<CUevent_st*>(WholeFrom(value, "event"));
+}
+
+// ---- launch() ----
+
+constexpr char kLaunchDoc[] =
+    "launch($self, kernel, grid, block, /, *args, shared=0, timeout=None, "
+    "cooperative=False)\n--\n\n"
+    "Launches a kernel. Waits when it is not the tenant's turn and while the virtual device is "
+    "suspended;\nCtrl-C ends the wait.\n\n"
+    "Args:\n"
+    "    grid, block: an int or a tuple of up to three.\n"
+    "    args: the kernel's, in order: int, float and bool by the parameter's size; Buffers and "
+    "objects with\n        __cuda_array_interface__ by their address; ctypes and numpy scalars by "
+    "their bytes; None is null.\n"
+    "    shared: dynamic shared memory, bytes or text.\n"
+    "    timeout: how long to wait: seconds, text such as \"20ms\"; 0 does not wait.\n"
+    "    cooperative: all blocks resident at once; has the device to itself.\n\n"
+    "Raises:\n"
+    "    DeadlineExceededError (TimeoutError), CancelledError: the virtual device went away.\n"
+    "    TypeError, OverflowError: an argument that does not fit the parameter; it is named.";
+
+struct LaunchOptions {
+  PyObject* shared = nullptr;
+  int64_t timeout_ns = GPUSHARE_FOREVER;
+  bool cooperative = false;
+};
+
+LaunchOptions OptionsFrom(PyObject* const* values, PyObject* names) {
+  LaunchOptions options;
+  const Py_ssize_t count = PyTuple_GET_SIZE(names);
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* const name = PyTuple_GET_ITEM(names, i);
+    if (PyUnicode_CompareWithASCIIString(name, "shared") == 0) {
+      options.shared = values[i];
+    } else if (PyUnicode_CompareWithASCIIString(name, "timeout") == 0) {
+      options.timeout_ns = TimeoutFrom(values[i], "timeout");
+    } else if (PyUnicode_CompareWithASCIIString(name, "cooperative") == 0) {
+      options.cooperative = PyObject_IsTrue(values[i]) == 1;
+    } else {
+      throw py::type_error("launch() has no keyword '" + std::string(py::str(name)) +
+                           "'; there are shared, timeout, cooperative");
+    }
+  }
+  return options;
+}
+
+PyObject* Launch(PyObject* self_object, PyObject* const* args, Py_ssize_t count, PyObject* names) {
+  return Translated([&]() -> PyObject* {
+    auto& self = Self<Stream>(self_object);
+    if (count < 3) {
+      throw py::type_error("launch() takes a kernel, a grid and a block, " + std::to_string(count) +
+                           " arguments given");
+    }
+    if (!py::isinstance<Kernel>(args[0])) ThrowType("kernel", args[0], "gpushare.Kernel");
+    const auto& kernel = Self<Kernel>(args[0]);
+    CUfunc_st* const function = kernel.Use();
+    LaunchOptions options;
+    if (names != nullptr) options = OptionsFrom(args + count, names);
+    const gpushare_shape shape = ShapeFrom(args[1], args[2], options.shared);
+    const StreamHandle::Use_ use = self.handle.Use();
+    Arguments arguments(kernel, args + 3, static_cast<size_t>(count - 3), self);
+    // Kept until the stream is known to be done with it.
+    if (kernel.module != nullptr &&
+        std::find(self.modules.begin(), self.modules.end(), kernel.module) == self.modules.end()) {
+      self.modules.push_back(kernel.module);
+    }
+    auto* const launch =
+        options.cooperative ? &gpushare_stream_launch_cooperative : &gpushare_stream_launch;
+    WaitInSlices(options.timeout_ns, [&](int64_t timeout_ns) {
+      return launch(use->get(), function, &shape, arguments.pointers(), timeout_ns);
+    });
+    Py_RETURN_NONE;
+  });
+}
+
+PyMethodDef launch_method = {"launch",
+                             reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&Launch)),
+                             METH_FASTCALL | METH_KEYWORDS, kLaunchDoc};
+
+}  // namespace
+
+void Stream::Close() {
+  handle.Close();
+  modules.clear();
+  const std::vector<py::object> last = std::move(hosts);
+  hosts.clear();
+  const py::object stream = std::move(adopted);
+  adopted = py::none();
+}
+
+uintptr_t Stream::Pointer() const {
+  CUstream_st* native = nullptr;
+  Check(gpushare_stream_native(handle.Use()->get(), &native));
+  return reinterpret_cast<uintptr_t>(native);
+}
+
+void Stream::YieldPoint() const {
+  const StreamHandle::Use_ use = handle.Use();
+  Check(Unlocked([&] { return gpushare_stream_yield(use->get()); }));
+}
+
+void Stream::Uses(Memory& memory) {
+  memory.used = true;
+  const std::weak_ptr<Stream>& before = memory.used_on;
+  const std::weak_ptr<Stream> now = weak_from_this();
+  if (before.owner_before(now) || now.owner_before(before)) memory.used_on = now;
+}
+
+std::shared_ptr<Stream> NewStream(const std::shared_ptr<VirtualDevice>& device,
+                                  const py::object& adopt) {
+  const auto use = device->handle.Use();
+  gpushare_stream handle = nullptr;
+  if (adopt.is_none()) {
+    Check(Unlocked([&] { return gpushare_stream_create(use->get(), &handle); }));
+  } else {
+    CUstream_st* const native = NativeStream(adopt, "adopt");
+    CheckDevice(*device->gpu, native);
+    Check(Unlocked([&] { return gpushare_stream_bind(use->get(), native, &handle); }));
+  }
+  auto stream = Born<Stream>(device->family);
+  stream->handle.Reset(handle);
+  stream->device = device;
+  stream->adopted = adopt;
+  std::erase_if(device->streams, [](const auto& weak) { return weak.expired(); });
+  device->streams.push_back(stream);
+  return stream;
+}
+
+CUstream_st* NativeStream(py::handle value, const char* field) {
+  py::object address;
+  if (py::isinstance<Stream>(value)) {
+    return reinterpret_cast<CUstream_st*>(py::cast<const Stream&>(value).Pointer());
+  }
+  if (py::hasattr(value, "__cuda_stream__")) {
+    py::object protocol = value.attr("__cuda_stream__");
+    if (PyCallable_Check(protocol.ptr())) protocol = protocol();
+    const py::tuple pair = protocol;
+    if (pair.size() != 2 || !py::object(pair[0]).equal(py::int_(0))) {
+      throw py::type_error(std::string(field) + ": __cuda_stream__ gave " +
+                           std::string(py::str(pair)) + ", (0, address) wanted");
+    }
+    address = pair[1];
+  } else if (py::hasattr(value, "cuda_stream")) {
+    address = value.attr("cuda_stream");
+  } else if (py::hasattr(value, "ptr")) {
+    address = value.attr("ptr");
+  } else if (IsWhole(value)) {
+    address = py::reinterpret_borrow<py::object>(value);
+  } else {
+    ThrowType(field, value, "an object with __cuda_stream__, or a CUstream's address as int");
+  }
+  return reinterpret_cast<CUstream_st*>(WholeFrom(address, field));
+}
+
+void BindStream(py::module_& m) {
+  auto cls = py::class_<Stream, std::shared_ptr<Stream>>(
+      m, "Stream",
+      "Stream(device, adopt=None)\n--\n\n"
+      "A CUDA stream whose launches, graphs and copies pass the gate of a virtual device.\n\n"
+      "Args:\n"
+      "    adopt: None for a new stream; or one of somebody else: any object with "
+      "``__cuda_stream__``, a\n        torch.cuda.Stream, a cupy.cuda.Stream, or an address (0: "
+      "the "
+      "legacy default stream). It is kept\n        alive, and unbound by close().\n\n"
+      "Other libraries take it as a stream of theirs by ``__cuda_stream__``; what they launch on "
+      "it "
+      "is held and\ncharged when a lease covers it.\n\n"
+      "Raises:\n"
+      "    AlreadyExistsError (ValueError): the stream is bound already.\n"
+      "    InvalidArgumentError (ValueError): it is a stream of another GPU.");
+  cls.def(py::init([](const py::object& device, const py::object& adopt) {
+            return NewStream(Given<VirtualDevice>(device, "device", "gpushare.VirtualDevice"),
+                             adopt);
+          }),
+          py::arg("device"), py::arg("adopt") = py::none());
+  AddLifetime(cls, "close($self)\n--\n\nWaits for nothing: work in flight runs on.");
+  cls.def(
+         "__cuda_stream__", [](const Stream& self) { return py::make_tuple(0, self.Pointer()); },
+         "__cuda_stream__($self)\n--\n\n(0, address): the protocol of cuda.core and others.")
+      .def_property_readonly("ptr", &Stream::Pointer, "The CUstream's address.")
+      .def_property_readonly("cuda_stream", &Stream::Pointer, "The same by PyTorch's name for it.")
+      .def_property_readonly(
+          "virtual_device", [](const Stream& self) { return self.device; }, "Whose it is.")
+      .def(
+          "launch_graph",
+          [](const Stream& self, const py::object& graph, const py::object& timeout) {
+            const auto given = Given<Graph>(graph, "graph", "gpushare.Graph");
+            const GraphHandle::Use_ owner = given->handle.Use();
+            const StreamHandle::Use_ use = self.handle.Use();
+            CUgraphExec_st* native = nullptr;
+            Check(gpushare_graph_native(owner->get(), &native));
+            WaitInSlices(TimeoutFrom(timeout, "timeout"), [&](int64_t timeout_ns) {
+              return gpushare_stream_launch_graph(use->get(), native, timeout_ns);
+            });
+          },
+          py::arg("graph"), py::kw_only(), py::arg("timeout") = py::none(),
+          "launch_graph($self, graph, *, timeout=None)\n--\n\nLaunches captured work as one "
+          "command; waits as launch() does.")
+      .def("synchronize", &Synchronize,
+           "synchronize($self)\n--\n\nWaits for all work of the stream; lends the tenant's unused "
+           "time to others meanwhile. Ctrl-C ends\nthe wait, not the work.")
+      .def("yield_point", &Stream::YieldPoint,
+           "yield_point($self)\n--\n\nGives back granted time that was not used: call it before "
+           "long work on the host.")
+      .def(
+          "record",
+          [](const Stream& self, const py::object& event) {
+            const StreamHandle::Use_ use = self.handle.Use();
+            CUevent_st* const native = NativeEvent(event);
+            Check(Unlocked([&] { return gpushare_stream_record(use->get(), native); }));
+          },
+          py::arg("event"),
+          "record($self, event)\n--\n\nThe event is done when the work so far is.")
+      .def(
+          "wait",
+          [](const Stream& self, const py::object& event) {
+            const StreamHandle::Use_ use = self.handle.Use();
+            CUevent_st* const native = NativeEvent(event);
+            Check(Unlocked([&] { return gpushare_stream_wait(use->get(), native); }));
+          },
+          py::arg("event"),
+          "wait($self, event)\n--\n\nLater work of the stream waits for the event; the caller does "
+          "not.")
+      .def("begin_capture", &BeginCapture,
+           "begin_capture($self)\n--\n\nFrom here to end_capture() work goes into a graph and is "
+           "neither held nor charged.")
+      .def("end_capture", &EndCapture,
+           "end_capture($self)\n--\n\nThe captured work, a Graph. On the thread that began.")
+      .def("__repr__", [](const Stream& self) {
+        return "<gpushare.Stream of '" + self.device->tenant_name +
+               (self.handle.closed() ? "' closed>" : "'>");
+      });
+  AddCopies(cls);
+  AddFastMethod(cls, &launch_method);
+}
+
+}  // namespace gpushare::python

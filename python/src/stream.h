@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARE_PYTHON_STREAM_H_
+#define GPUSHARE_PYTHON_STREAM_H_
+
+#include <pybind11/pybind11.h>
+
+#include <memory>
+#include <vector>
+
+#include "kernel.h"
+#include "object.h"
+#include "virtual_device.h"
+
+namespace gpushare::python {
+
+class Memory;
+
+using StreamHandle = Owned<gpushare_stream, gpushare_stream_destroy>;
+
+struct Stream : Object, std::enable_shared_from_this<Stream> {
+  StreamHandle handle{"stream"};
+  std::shared_ptr<VirtualDevice> device;
+  pybind11::object adopted;  // somebody else's stream, kept alive; none for one of our own
+  // What work in flight needs: code, and host memory of copies. Let go of at synchronize().
+  std::vector<ModuleHandle::Use_> modules;
+  std::vector<pybind11::object> hosts;
+
+  void Close() override;
+  uintptr_t Pointer() const;
+  void YieldPoint() const;
+  // Notes that work of this stream uses the memory.
+  void Uses(Memory& memory);
+};
+
+// `adopt`: None for a new stream.
+std::shared_ptr<Stream> NewStream(const std::shared_ptr<VirtualDevice>& device,
+                                  const pybind11::object& adopt);
+
+// The stream behind an object: ours, __cuda_stream__, .cuda_stream (PyTorch), .ptr (CuPy), an int.
+CUstream_st* NativeStream(pybind11::handle value, const char* field);
+
+// Copies (copy.cc): adds the methods.
+void AddCopies(pybind11::class_<Stream, std::shared_ptr<Stream>>& cls);
+
+}  // namespace gpushare::python
+
+#endif  // GPUSHARE_PYTHON_STREAM_H_

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tenant.h"
+
+#include <utility>
+#include <vector>
+
+#include "amount.h"
+#include "runtime.h"
+#include "spec.h"
+
+namespace gpushare::python {
+namespace py = pybind11;
+
+namespace {
+
+// The context variable behind gpushare.tenant_scope; never destroyed.
+PyObject* ContextVariable() {
+  static PyObject* const variable = PyContextVar_New("gpushare_tenant", Py_None);
+  if (variable == nullptr) throw py::error_already_set();
+  return variable;
+}
+
+uint64_t Enter(const Tenant& tenant) {
+  uint64_t scope = 0;
+  Check(gpushare_scope_enter(tenant.handle.Use()->get(), &scope));
+  return scope;
+}
+
+}  // namespace
+
+ContextTenant::ContextTenant() {
+  PyObject* value = nullptr;
+  if (PyContextVar_Get(ContextVariable(), nullptr, &value) != 0) throw py::error_already_set();
+  const auto tenant = py::reinterpret_steal<py::object>(value);
+  if (!tenant || tenant.is_none()) return;
+  const auto& wanted = py::cast<const Tenant&>(tenant);
+  gpushare_tenant current = nullptr;
+  Check(gpushare_scope_current(&current));
+  if (current != wanted.handle.Use()->get()) scope_ = Enter(wanted);
+}
+
+ContextTenant::~ContextTenant() {
+  if (scope_ != 0) static_cast<void>(gpushare_scope_leave(scope_));
+}
+
+std::shared_ptr<Tenant> NewTenant(const std::shared_ptr<Family>& family, gpushare_runtime runtime,
+                                  const std::string& name, int priority, const py::dict& labels) {
+  std::vector<std::pair<std::string, std::string>> texts;
+  for (const auto& [key, value] : labels) {
+    texts.emplace_back(TextFrom(key, "labels"), TextFrom(value, "labels"));
+  }
+  std::vector<gpushare_label> c_labels;
+  for (const auto& [key, value] : texts) c_labels.push_back({key.c_str(), value.c_str()});
+  gpushare_tenant_options options = {};
+  options.struct_size = sizeof(options);
+  options.name = name.c_str();
+  options.priority = priority;
+  options.labels = c_labels.data();
+  options.label_count = c_labels.size();
+  gpushare_tenant handle = nullptr;
+  Check(gpushare_tenant_create(runtime, &options, &handle));
+  std::shared_ptr<Tenant> tenant = Born<Tenant>(family);
+  tenant->handle.Reset(handle);
+  tenant->name = name;
+  return tenant;
+}
+
+void BindTenant(py::module_& m) {
+  auto cls = py::class_<Tenant, std::shared_ptr<Tenant>>(
+      m, "Tenant",
+      "Tenant(runtime, name, *, priority=None, labels={})\n--\n\n"
+      "Somebody who shares GPUs; has at most one virtual device on each.\n\n"
+      "Args:\n"
+      "    name: 1 to 63 bytes of UTF-8, unique in the runtime.\n"
+      "    priority: \"high\", \"normal\" or \"low\", of virtual devices whose spec gives none.\n"
+      "    labels: a dict of str to str.\n\n"
+      "Raises:\n"
+      "    AlreadyExistsError (ValueError): the name is taken.");
+  cls.def(py::init([](const py::object& runtime, const py::object& name, const py::object& priority,
+                      const py::dict& labels) {
+            const auto of = Given<Runtime>(runtime, "runtime", "gpushare.Runtime");
+            return NewTenant(of->family, of->handle.Use()->get(), TextFrom(name, "name"),
+                             PriorityFrom(priority, "priority"), labels);
+          }),
+          py::arg("runtime"), py::arg("name"), py::kw_only(), py::arg("priority") = py::none(),
+          py::arg("labels") = py::dict())
+      .def_static(
+          "default",
+          [](const py::object& runtime) {
+            const auto of = Given<Runtime>(runtime, "runtime", "gpushare.Runtime");
+            gpushare_tenant handle = nullptr;
+            Check(gpushare_runtime_default_tenant(of->handle.Use()->get(), &handle));
+            auto tenant = Born<Tenant>(of->family);
+            tenant->handle.Reset(handle);
+            tenant->name = "default";
+            return tenant;
+          },
+          py::arg("runtime"), "default(runtime)\n--\n\nThe tenant of all work that is nobody's.")
+      .def_property_readonly(
+          "name", [](const Tenant& self) { return self.name; }, "Its name.")
+      .def(
+          "label",
+          [](const Tenant& self, const py::object& key) {
+            const char* value = nullptr;
+            Check(gpushare_tenant_label(self.handle.Use()->get(), TextFrom(key, "key").c_str(),
+                                        &value));
+            return std::string(value);
+          },
+          py::arg("key"),
+          "label($self, key)\n--\n\nThe value of a label. Raises NotFoundError (LookupError).")
+      .def("__repr__", [](const Tenant& self) {
+        return "<gpushare.Tenant '" + self.name + (self.handle.closed() ? "' closed>" : "'>");
+      });
+  AddLifetime(cls, "close($self)\n--\n\nGives up the name; the tenant's virtual devices live on.");
+
+  // For gpushare.tenant_scope, which has the documentation.
+  m.attr("_tenant_var") = py::reinterpret_borrow<py::object>(ContextVariable());
+  m.def("_scope_enter", [](const Tenant& tenant) { return Enter(tenant); });
+  m.def("_scope_leave", [](uint64_t scope) { Check(gpushare_scope_leave(scope)); });
+}
+
+}  // namespace gpushare::python

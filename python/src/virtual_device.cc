@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "virtual_device.h"
+
+#include "allocator.h"
+#include "amount.h"
+#include "buffer.h"
+#include "lease.h"
+#include "snapshot.h"
+#include "spec.h"
+#include "stream.h"
+
+namespace gpushare::python {
+namespace py = pybind11;
+
+namespace {
+
+py::tuple MemoryOf(const VirtualDevice& self) {
+  uint64_t free_bytes = 0, total = 0;
+  Check(gpushare_vdev_memory(self.handle.Use()->get(), &free_bytes, &total));
+  return py::make_tuple(free_bytes, total);
+}
+
+void YieldPoint(VirtualDevice& self) {
+  static_cast<void>(self.handle.Use());
+  for (const std::weak_ptr<Stream>& weak : self.streams) {
+    const std::shared_ptr<Stream> stream = weak.lock();
+    if (stream == nullptr || stream->handle.closed()) continue;
+    stream->YieldPoint();  // gives back what the whole virtual device was granted
+    return;
+  }
+}
+
+}  // namespace
+
+const std::shared_ptr<Allocator>& VirtualDevice::DefaultAllocator() {
+  if (allocator == nullptr) allocator = Allocator::CreateDefault(shared_from_this());
+  return allocator;
+}
+
+void VirtualDevice::Close() {
+  const std::shared_ptr<Allocator> last = std::move(allocator);
+  allocator = nullptr;
+  handle.Close();
+}
+
+std::shared_ptr<VirtualDevice> NewVirtualDevice(const py::object& gpu, const py::object& tenant,
+                                                const py::object& spec, const py::kwargs& fields) {
+  const auto on = Given<Gpu>(gpu, "gpu", "gpushare.Gpu");
+  const gpushare_spec limits = SpecFrom(spec, fields);
+  const auto use = on->handle.Use();
+  std::shared_ptr<Tenant> whose;
+  if (PyUnicode_Check(tenant.ptr())) {
+    whose = NewTenant(on->family, on->runtime->handle.Use()->get(), py::cast<std::string>(tenant),
+                      GPUSHARE_PRIORITY_UNSET, py::dict());
+  } else {
+    whose = Given<Tenant>(tenant, "tenant", "gpushare.Tenant or a name for a new one");
+  }
+  const auto tenant_use = whose->handle.Use();
+  gpushare_vdev handle = nullptr;
+  Check(Unlocked(
+      [&] { return gpushare_vdev_create(use->get(), tenant_use->get(), &limits, &handle); }));
+  const std::shared_ptr<VirtualDevice> device = Adopt(on, handle);
+  device->tenant = whose;
+  device->tenant_name = whose->name;
+  return device;
+}
+
+std::shared_ptr<VirtualDevice> Adopt(const std::shared_ptr<Gpu>& gpu, gpushare_vdev handle) {
+  auto device = Born<VirtualDevice>(gpu->family);
+  device->handle.Reset(handle);
+  device->gpu = gpu;
+  gpushare_vdev_stats stats = {};
+  stats.struct_size = sizeof(stats);
+  Check(Unlocked([&] { return gpushare_vdev_get_stats(handle, &stats); }));
+  device->tenant_name = stats.tenant;
+  return device;
+}
+
+void BindVirtualDevice(py::module_& m) {
+  auto cls = py::class_<VirtualDevice, std::shared_ptr<VirtualDevice>>(
+      m, "VirtualDevice",
+      "VirtualDevice(gpu, tenant, spec=None, **fields)\n--\n\n"
+      "One share of one GPU: a memory quota, a compute share, copy bandwidth and a priority.\n\n"
+      "Args:\n"
+      "    tenant: a Tenant, or the name of a new one.\n"
+      "    spec: text such as \"memory=8GiB,compute=30%\", or a VirtualDeviceSpec.\n"
+      "    fields: the same as keywords, which win: memory=\"8 GB\", compute=0.3, "
+      "priority=\"high\".\n\n"
+      "Streams and allocators keep the share alive: it returns when the last of them is closed.\n\n"
+      "Raises:\n"
+      "    QuotaExceededError (MemoryError), ResourceExhaustedError: the quotas or guarantees of "
+      "all "
+      "would exceed\n        the device; the message says what would fit.\n"
+      "    AlreadyExistsError (ValueError): the tenant has one on this GPU.\n"
+      "    InvalidArgumentError (ValueError), TypeError: the field is named.");
+  cls.def(py::init(&NewVirtualDevice), py::arg("gpu"), py::arg("tenant"),
+          py::arg("spec") = py::none());
+  AddLifetime(
+      cls,
+      "close($self)\n--\n\nGives up this hold on the share. Memory that was allocated stays "
+      "until it is freed.");
+  cls.def_property_readonly(
+         "gpu", [](const VirtualDevice& self) { return self.gpu; },
+         "The GPU of which it is a share.")
+      .def_property_readonly(
+          "tenant", [](const VirtualDevice& self) { return self.tenant; },
+          "Whose it is; None for one that Gpu.resolve() found.")
+      .def_property_readonly(
+          "tenant_name", [](const VirtualDevice& self) { return self.tenant_name; },
+          "The tenant's name.")
+      .def_property_readonly(
+          "spec",
+          [](const VirtualDevice& self) {
+            Spec spec;
+            spec.c.struct_size = sizeof(spec.c);
+            Check(gpushare_vdev_get_spec(self.handle.Use()->get(), &spec.c));
+            return spec;
+          },
+          "The spec in force: as given, and changed by resize() since.")
+      .def_property_readonly("memory", &MemoryOf,
+                             "(free, total) bytes of its quota, as the tenant is to see them.")
+      .def(
+          "resize",
+          [](const VirtualDevice& self, const py::object& spec, const py::kwargs& fields) {
+            const gpushare_spec limits = SpecFrom(spec, fields);
+            const auto use = self.handle.Use();
+            Check(Unlocked([&] { return gpushare_vdev_resize(use->get(), &limits); }));
+          },
+          py::arg("spec") = py::none(),
+          "resize($self, spec=None, **fields)\n--\n\n"
+          "Changes limits at once; what is not given keeps its value. A quota below what is in "
+          "use takes nothing\naway: allocations are refused until use has fallen below it.\n\n"
+          "Raises:\n    QuotaExceededError (MemoryError), ResourceExhaustedError, "
+          "InvalidArgumentError (ValueError).")
+      .def(
+          "suspend",
+          [](const VirtualDevice& self) {
+            const auto use = self.handle.Use();
+            Check(Unlocked([&] { return gpushare_vdev_suspend(use->get()); }));
+          },
+          "suspend($self)\n--\n\nHolds launches, leases and limited copies until resume(); what "
+          "the device has been given runs on.")
+      .def(
+          "resume",
+          [](const VirtualDevice& self) {
+            const auto use = self.handle.Use();
+            Check(Unlocked([&] { return gpushare_vdev_resume(use->get()); }));
+          },
+          "resume($self)\n--\n\nEnds suspend().")
+      .def(
+          "stats",
+          [](const VirtualDevice& self) {
+            gpushare_vdev_stats stats = {};
+            stats.struct_size = sizeof(stats);
+            const auto use = self.handle.Use();
+            Check(Unlocked([&] { return gpushare_vdev_get_stats(use->get(), &stats); }));
+            return ToPython(stats);
+          },
+          "stats($self)\n--\n\nIts counters now: a gpushare.VirtualDeviceStats.")
+      .def(
+          "alloc",
+          [](const std::shared_ptr<VirtualDevice>& self, const py::object& nbytes,
+             const py::object& timeout) {
+            return self->DefaultAllocator()->Allocate(SizeFrom(nbytes, "nbytes"), timeout);
+          },
+          py::arg("nbytes"), py::kw_only(), py::arg("timeout") = 0,
+          "alloc($self, nbytes, *, timeout=0)\n--\n\n"
+          "Device memory within the quota: a Buffer of shape (nbytes,) and dtype uint8.\n\n"
+          "Args:\n"
+          "    nbytes: int, or text such as \"1 GiB\".\n"
+          "    timeout: how long to wait for room: seconds, text such as \"20ms\", None for "
+          "ever.\n\n"
+          "Raises:\n"
+          "    QuotaExceededError (MemoryError): over the quota; `asked`, `left`, `total` are "
+          "bytes.\n"
+          "    DeviceOutOfMemoryError (MemoryError): within it, but the device is full.\n"
+          "    DeadlineExceededError (TimeoutError): no room before the timeout.")
+      .def(
+          "empty",
+          [](const std::shared_ptr<VirtualDevice>& self, const py::object& shape,
+             const py::object& dtype, const py::object& timeout) {
+            return NewArray(self->DefaultAllocator(), shape, dtype, timeout);
+          },
+          py::arg("shape"), py::arg("dtype") = "float32", py::kw_only(), py::arg("timeout") = 0,
+          "empty($self, shape, dtype=\"float32\", *, timeout=0)\n--\n\n"
+          "The same for an array in C order: `shape` an int or a tuple of ints, `dtype` a name "
+          "(\"float16\",\n\"bfloat16\", \"int64\", ...), a typestring (\"<f4\") or a numpy dtype.")
+      .def(
+          "allocator",
+          [](const std::shared_ptr<VirtualDevice>& self, const py::object& reclaim) {
+            return Allocator::Create(self, reclaim);
+          },
+          py::kw_only(), py::arg("reclaim") = py::none(),
+          "allocator($self, *, reclaim=None)\n--\n\nAn Allocator of its own; see there.")
+      .def(
+          "stream",
+          [](const std::shared_ptr<VirtualDevice>& self, const py::object& adopt) {
+            return NewStream(self, adopt);
+          },
+          py::arg("adopt") = py::none(),
+          "stream($self, adopt=None)\n--\n\nStream(self, adopt): a new stream, or one of somebody "
+          "else.")
+      .def(
+          "lease",
+          [](const std::shared_ptr<VirtualDevice>& self, const py::kwargs& options) {
+            return NewLease(self, options);
+          },
+          "lease($self, *, hint=1e-4, maximum=1.0, exclusive=False, timeout=None, streams=())\n"
+          "--\n\nLease(self, ...): a permit for code that launches on its own.")
+      .def("yield_point", &YieldPoint,
+           "yield_point($self)\n--\n\nGives back granted time that was not used: call it before "
+           "long work on the host.")
+      .def("__repr__", [](const VirtualDevice& self) {
+        return "<gpushare.VirtualDevice of '" + self.tenant_name + "' on GPU " +
+               std::to_string(self.gpu->ordinal) + (self.handle.closed() ? " closed>" : ">");
+      });
+}
+
+}  // namespace gpushare::python

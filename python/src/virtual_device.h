@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARE_PYTHON_VIRTUAL_DEVICE_H_
+#define GPUSHARE_PYTHON_VIRTUAL_DEVICE_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gpu.h"
+#include "object.h"
+#include "tenant.h"
+
+namespace gpushare::python {
+
+class Allocator;
+struct Stream;
+
+struct VirtualDevice : Object, std::enable_shared_from_this<VirtualDevice> {
+  Owned<gpushare_vdev, gpushare_vdev_destroy> handle{"virtual device"};
+  std::shared_ptr<Gpu> gpu;
+  std::shared_ptr<Tenant> tenant;  // null: found by Gpu.resolve()
+  std::string tenant_name;
+  std::shared_ptr<Allocator> allocator;  // made when first asked for
+  std::vector<std::weak_ptr<Stream>> streams;
+
+  const std::shared_ptr<Allocator>& DefaultAllocator();
+  void Close() override;
+};
+
+std::shared_ptr<VirtualDevice> NewVirtualDevice(const pybind11::object& gpu,
+                                                const pybind11::object& tenant,
+                                                const pybind11::object& spec,
+                                                const pybind11::kwargs& fields);
+// Takes over a handle.
+std::shared_ptr<VirtualDevice> Adopt(const std::shared_ptr<Gpu>& gpu, gpushare_vdev handle);
+
+}  // namespace gpushare::python
+
+#endif  // GPUSHARE_PYTHON_VIRTUAL_DEVICE_H_

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "wait.h"
+
+#include <semaphore.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "fork.h"
+
+namespace gpushare::python {
+namespace {
+
+bool OnMainThread() { return syscall(SYS_gettid) == getpid(); }
+
+struct Task {
+  explicit Task(std::function<gpushare_status()> what) : call(std::move(what)) {
+    sem_init(&done, 0, 0);
+  }
+  ~Task() { sem_destroy(&done); }
+  std::function<gpushare_status()> call;
+  Failure failure;
+  sem_t done;
+};
+
+// The thread on which the main thread's waits run; one that was abandoned ends with its task.
+class Deputy {
+ public:
+  Deputy() : state_(std::make_shared<State>()) {
+    std::thread([state = state_] { Run(*state); }).detach();
+  }
+  ~Deputy() {
+    const std::lock_guard lock(state_->mutex);
+    state_->dismissed = true;
+    state_->changed.notify_one();
+  }
+  void Give(std::shared_ptr<Task> task) {
+    const std::lock_guard lock(state_->mutex);
+    state_->task = std::move(task);
+    state_->changed.notify_one();
+  }
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::shared_ptr<Task> task;
+    bool dismissed = false;
+  };
+
+  static void Run(State& state) {
+    for (;;) {
+      std::shared_ptr<Task> task;
+      {
+        std::unique_lock lock(state.mutex);
+        state.changed.wait(lock, [&] { return state.task != nullptr || state.dismissed; });
+        task = std::move(state.task);
+        state.task = nullptr;
+      }
+      if (task == nullptr) return;
+      task->failure = Failure::Last(task->call());
+      task->call = nullptr;  // what it owned goes before the waiter comes back
+      sem_post(&task->done);
+    }
+  }
+
+  const std::shared_ptr<State> state_;
+};
+
+// The main thread's, kept between waits.
+struct Place {
+  std::unique_ptr<Deputy> deputy;
+  uint32_t born = 0;
+};
+
+bool WaitAWhile(sem_t* done) {
+  timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_nsec += kSliceNs;
+  if (until.tv_nsec >= 1'000'000'000) {
+    until.tv_nsec -= 1'000'000'000;
+    ++until.tv_sec;
+  }
+  return sem_timedwait(done, &until) == 0;  // a signal ends it early
+}
+
+}  // namespace
+
+void RunInterruptibly(std::function<gpushare_status()> call) {
+  if (on_virtual_clock || !OnMainThread()) {
+    Check(Unlocked(call));
+    return;
+  }
+  static Place& place = *new Place;
+  if (place.born != ForkGeneration()) {
+    static_cast<void>(place.deputy.release());  // its thread stayed in the parent
+    place.born = ForkGeneration();
+  }
+  std::unique_ptr<Deputy> deputy = std::move(place.deputy);  // a signal handler may come here too
+  const auto task = std::make_shared<Task>(std::move(call));
+  try {
+    if (deputy == nullptr) deputy = std::make_unique<Deputy>();
+  } catch (const std::system_error&) {
+    Check(Unlocked(task->call));  // no thread to be had: wait without Ctrl-C
+    return;
+  }
+  deputy->Give(task);
+  while (!Unlocked([&] { return WaitAWhile(&task->done); })) {
+    if (PyErr_CheckSignals() != 0) throw pybind11::error_already_set();
+  }
+  place.deputy = std::move(deputy);
+  task->failure.Throw();
+}
+
+}  // namespace gpushare::python
