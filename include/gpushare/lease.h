@@ -37,6 +37,9 @@ struct LeaseOptions {
   absl::Duration timeout = absl::InfiniteDuration();
   // Where the work will go; measured there. None: the time that the lease is held is charged.
   std::vector<const Stream*> streams = {};
+  // Belongs to no thread: neither a no-op nor refused beside others that the thread holds. For work
+  // that changes threads, such as coroutines.
+  bool any_thread = false;
 };
 
 struct LeaseResult {
@@ -60,6 +63,7 @@ class Lease {
     c.timeout_ns = absl::ToInt64Nanoseconds(options.timeout);
     c.streams = streams.data();
     c.stream_count = streams.size();
+    c.any_thread = options.any_thread ? 1 : 0;
     gpushare_lease lease = nullptr;
     const gpushare_status code = gpushare_lease_acquire(device.handle(), &c, &lease);
     if (code != GPUSHARE_OK) return internal::ToStatus(code);

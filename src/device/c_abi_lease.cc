@@ -16,6 +16,7 @@ gpushare_status gpushare_lease_acquire(gpushare_vdev vdev, const gpushare_lease_
     GPUSHARE_ASSIGN_OR_RETURN(const gpushare_lease_options known, ReadStruct(options, "options"));
     LeaseRequest request;
     request.exclusive = known.exclusive != 0;
+    request.any_thread = known.any_thread != 0;
     if (known.hint_ns != 0) request.hint = Nanos(known.hint_ns);
     if (known.maximum_ns != 0) request.maximum = Nanos(known.maximum_ns);
     if (request.hint <= Nanos(0) || request.maximum < request.hint) {

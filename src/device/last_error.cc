@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/last_error.h"
 
+#include <pthread.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "absl/strings/cord.h"
@@ -19,7 +22,27 @@ struct LastError {
   char message[2048];
   gpushare_error_detail detail;
 };
-thread_local LastError last_error = {};
+
+// A thread's own, made at its first failure. Not a thread-local variable itself: a library that is
+// loaded by dlopen() finds little room for those (glibc has some 1600 bytes for all of them).
+thread_local LastError* last_error = nullptr;
+
+LastError& OfThisThread() {
+  if (last_error != nullptr) return *last_error;
+  static pthread_key_t key;
+  static const bool has_key = pthread_key_create(&key, [](void* error) {
+                                last_error = nullptr;
+                                std::free(error);
+                              }) == 0;
+  // What a thread that finds no memory is told may be another such thread's.
+  static LastError shared;
+  void* const memory = has_key ? std::calloc(1, sizeof(LastError)) : nullptr;
+  if (memory == nullptr || pthread_setspecific(key, memory) != 0) {
+    std::free(memory);
+    return *(last_error = &shared);
+  }
+  return *(last_error = static_cast<LastError*>(memory));
+}
 
 template <size_t n>
 void Copy(const char* from, size_t size, char (&to)[n]) {
@@ -39,7 +62,7 @@ absl::Status WithDetail(absl::Status status, const Detail& detail) {
 
 gpushare_status SetLastError(const absl::Status& status) {
   if (status.ok()) return GPUSHARE_OK;
-  LastError& error = last_error;
+  LastError& error = OfThisThread();
   error.detail = {};
   Copy(status.message().data(), status.message().size(), error.message);
   if (const auto payload = status.GetPayload(kDriverPayload)) {
@@ -60,12 +83,15 @@ gpushare_status SetLastError(const absl::Status& status) {
 }
 
 gpushare_status SetLastError(gpushare_status code, const char* message) {
-  last_error.detail = {};
-  Copy(message, std::strlen(message), last_error.message);
+  LastError& error = OfThisThread();
+  error.detail = {};
+  Copy(message, std::strlen(message), error.message);
   return code;
 }
 
-const char* LastMessage() { return last_error.message; }
-gpushare_error_detail LastDetail() { return last_error.detail; }
+const char* LastMessage() { return last_error == nullptr ? "" : last_error->message; }
+gpushare_error_detail LastDetail() {
+  return last_error == nullptr ? gpushare_error_detail{} : last_error->detail;
+}
 
 }  // namespace gpushare::device

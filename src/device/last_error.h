@@ -5,8 +5,8 @@
 //   ...
 //   return SetLastError(status);   // in the C ABI: kept for gpushare_last_message() of this thread
 //
-// The thread's last error is plain memory of the thread, without destructor: it is there until the
-// thread's very end.
+// The thread's last error is there until the thread's very end: what is called while thread-local
+// objects are destroyed may fail too.
 #ifndef GPUSHARE_DEVICE_LAST_ERROR_H_
 #define GPUSHARE_DEVICE_LAST_ERROR_H_
 

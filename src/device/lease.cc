@@ -8,6 +8,12 @@
 
 namespace gpushare::device {
 
+namespace {
+
+constexpr uint64_t kNoThread = 0;  // ThreadNumber() begins at 1
+
+}  // namespace
+
 absl::StatusOr<std::shared_ptr<Lease>> Lease::Acquire(std::shared_ptr<VirtualDevice> device,
                                                       LeaseRequest request) {
   for (const std::shared_ptr<Stream>& stream : request.streams) {
@@ -18,10 +24,13 @@ absl::StatusOr<std::shared_ptr<Lease>> Lease::Acquire(std::shared_ptr<VirtualDev
           "; lease on the streams of one virtual device"));
     }
   }
-  const std::shared_ptr<Lease> lease(new Lease(std::move(device), ThreadNumber()));
+  const std::shared_ptr<Lease> lease(
+      new Lease(std::move(device), request.any_thread ? kNoThread : ThreadNumber()));
   VirtualDevice& owner = *lease->device_;
   Gpu& gpu = owner.gpu();
-  if (VirtualDevice* holder = gpu.EnterLease(lease->thread_, &owner)) {
+  VirtualDevice* const holder =
+      lease->thread_ == kNoThread ? nullptr : gpu.EnterLease(lease->thread_, &owner);
+  if (holder != nullptr) {
     if (holder != &owner) {
       return absl::FailedPreconditionError(
           absl::StrCat("lease: the calling thread holds one of another virtual device on GPU ",
@@ -42,7 +51,7 @@ absl::StatusOr<std::shared_ptr<Lease>> Lease::Acquire(std::shared_ptr<VirtualDev
   absl::StatusOr<uint64_t> id =
       current.ok() ? owner.gate().AcquireLease(asked) : absl::StatusOr<uint64_t>(current.status());
   if (!id.ok()) {
-    gpu.LeaveLease(lease->thread_);
+    if (lease->thread_ != kNoThread) gpu.LeaveLease(lease->thread_);
     return id.status();
   }
   lease->id_ = *id;
@@ -60,7 +69,7 @@ gate::Gate::LeaseResult Lease::Release() {
   const ContextScope current(gpu);
   for (const std::shared_ptr<Stream>& stream : streams_) stream->LeaveLease();
   const gate::Gate::LeaseResult result = device_->gate().ReleaseLease(id_);
-  gpu.LeaveLease(thread_);
+  if (thread_ != kNoThread) gpu.LeaveLease(thread_);
   return result;
 }
 

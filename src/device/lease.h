@@ -22,6 +22,7 @@ namespace gpushare::device {
 
 struct LeaseRequest {
   bool exclusive = false;
+  bool any_thread = false;  // belongs to no thread
   Nanos hint = Micros(100);
   Nanos maximum = Seconds(1);
   Time deadline = kNever;
@@ -41,7 +42,7 @@ class Lease {
       : device_(std::move(device)), thread_(thread) {}
 
   const std::shared_ptr<VirtualDevice> device_;
-  const uint64_t thread_;  // that acquired it
+  const uint64_t thread_;  // that acquired it; 0: none
   std::vector<std::shared_ptr<Stream>> streams_;
   bool inner_ = false;  // the thread held one already
   bool held_ = false;

@@ -617,6 +617,10 @@ typedef struct gpushare_lease_options {
    * is charged. */
   const gpushare_stream* streams;
   size_t stream_count;
+  /* Not 0: the lease belongs to no thread. It is neither a no-op nor refused beside others that the
+   * calling thread holds; for callers whose work changes threads, such as coroutines. */
+  int32_t any_thread;
+  int32_t reserved;
 } gpushare_lease_options;
 
 typedef struct gpushare_lease_result {

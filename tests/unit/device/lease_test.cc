@@ -37,6 +37,20 @@ TEST_F(LeaseTest, NestsForTheSameTenantAndRefusesAnother) {
   EXPECT_OK(Lease::Acquire(b).status());
 }
 
+TEST_F(LeaseTest, OfNoThreadStandsBesideOthers) {
+  const VirtualDevice a = MakeDevice("a", ""), b = MakeDevice("b", "");
+  Lease of_a = Must(Lease::Acquire(a, {.any_thread = true}));
+  Lease of_b = Must(Lease::Acquire(b, {.any_thread = true}));
+  Lease mine = Must(Lease::Acquire(a));
+  EXPECT_EQ(Lease::Acquire(b).status().code(), absl::StatusCode::kFailedPrecondition);
+  // Releasing one of no thread leaves the thread's own as it is.
+  EXPECT_OK(of_a.Release().status());
+  EXPECT_EQ(Lease::Acquire(b).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_OK(mine.Release().status());
+  EXPECT_OK(of_b.Release().status());
+  EXPECT_OK(Lease::Acquire(b).status());
+}
+
 TEST_F(LeaseTest, IsReleasedByAnyThread) {
   const VirtualDevice a = MakeDevice("a", ""), b = MakeDevice("b", "");
   Lease lease = Must(Lease::Acquire(a));
