@@ -7,7 +7,8 @@
 //   }
 //
 // SIM_ENTER takes the turn, counts the call, answers injected faults and a missing cuInit(), and
-// charges the caller. The build makes a stub for every entry point without a SIM_API.
+// charges the caller. Which entry points have a SIM_API is said by src/driver/symbols.def; the build
+// makes a stub of every other.
 #ifndef GPUSHARE_SIM_API_H_
 #define GPUSHARE_SIM_API_H_
 

@@ -3,7 +3,7 @@
 #include "sim/entry_table.h"
 
 #define GPUSHARE_SIM_ENTRY(symbol, name, since, per_thread) extern "C" void symbol(void);
-#include "sim/entry_points.def"
+#include "entry_points.inc"
 #undef GPUSHARE_SIM_ENTRY
 
 namespace gpushare::sim {
@@ -11,7 +11,7 @@ namespace gpushare::sim {
 const EntryPoint kEntryPoints[] = {
 #define GPUSHARE_SIM_ENTRY(symbol, name, since, per_thread) \
   {#symbol, name, since, per_thread != 0, reinterpret_cast<void*>(&::symbol)},
-#include "sim/entry_points.def"
+#include "entry_points.inc"
 #undef GPUSHARE_SIM_ENTRY
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every exported entry point with its address, in the order of entry_points.def.
+// Every exported entry point with its address, in the order of src/driver/symbols.def.
 #ifndef GPUSHARE_SIM_ENTRY_TABLE_H_
 #define GPUSHARE_SIM_ENTRY_TABLE_H_
 

@@ -9,7 +9,7 @@ namespace {
 
 constexpr const char* kApiNames[] = {
 #define GPUSHARE_SIM_ENTRY(symbol, name, since, per_thread) #symbol,
-#include "sim/entry_points.def"
+#include "entry_points.inc"
 #undef GPUSHARE_SIM_ENTRY
 };
 

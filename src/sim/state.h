@@ -26,10 +26,10 @@
 
 namespace gpushare::sim {
 
-// The exported entry points, in the order of entry_points.def.
+// The exported entry points, in the order of src/driver/symbols.def.
 enum class Api : uint16_t {
 #define GPUSHARE_SIM_ENTRY(symbol, name, since, per_thread) symbol,
-#include "sim/entry_points.def"
+#include "entry_points.inc"
 #undef GPUSHARE_SIM_ENTRY
   kCount
 };

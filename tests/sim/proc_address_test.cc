@@ -2,23 +2,24 @@
 // Finding entry points: by dlsym, and through cuGetProcAddress by version and flags.
 #include <dlfcn.h>
 
-#include <set>
+#include <regex>
+#include <string>
 
 #include "tests/sim/sim_test.h"
 
 namespace gpushare::sim_test {
 namespace {
 
+// The one list of entry points. Their names as exported: cuda.h's macros do not reach into `#name`.
 struct Entry {
   const char* symbol;
-  const char* name;
   int since;
-  int per_thread;
+  bool simulated;
 };
 constexpr Entry kEntries[] = {
-#define GPUSHARE_SIM_ENTRY(symbol, name, since, per_thread) {#symbol, name, since, per_thread},
-#undef cuGetProcAddress
-#include "src/sim/entry_points.def"
+#define X(name, version, klass, hooked, simulated) {#name, version, simulated != 0},
+#include "src/driver/symbols.def"
+#undef X
 };
 
 class ProcAddressTest : public SimTest {
@@ -35,15 +36,32 @@ class ProcAddressTest : public SimTest {
 };
 
 TEST_F(ProcAddressTest, EveryEntryPointIsExportedAndFound) {
+  const std::regex form("(cu.*?)(_v[0-9])?(_pt[ds][sz])?");
   for (const Entry& entry : kEntries) {
     void* const symbol = Symbol(entry.symbol);
     ASSERT_NE(symbol, nullptr) << entry.symbol;
-    const cuuint64_t flags =
-        entry.per_thread != 0 ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM : 0;
-    EXPECT_EQ(Ask(entry.name, entry.since, flags), symbol) << entry.symbol;
+    std::cmatch parts;
+    ASSERT_TRUE(std::regex_match(entry.symbol, parts, form)) << entry.symbol;
+    const cuuint64_t flags = parts[3].matched ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM : 0;
+    EXPECT_EQ(Ask(parts[1].str().c_str(), entry.since, flags), symbol) << entry.symbol;
     EXPECT_EQ(status_, CU_GET_PROC_ADDRESS_SUCCESS) << entry.symbol;
     EXPECT_EQ(result_, CUDA_SUCCESS);
   }
+}
+
+TEST_F(ProcAddressTest, WhatIsNotMarkedAsSimulatedIsNotSupported) {
+  int stubs = 0;
+  for (const Entry& entry : kEntries) {
+    if (entry.simulated) continue;
+    // Without arguments: a stub reads none.
+    const auto call = reinterpret_cast<CUresult (*)()>(Symbol(entry.symbol));
+    ASSERT_NE(call, nullptr) << entry.symbol;
+    const uint64_t before = gpushare_sim_calls(entry.symbol);
+    EXPECT_EQ(call(), CUDA_ERROR_NOT_SUPPORTED) << entry.symbol;
+    EXPECT_EQ(gpushare_sim_calls(entry.symbol), before + 1) << entry.symbol;
+    ++stubs;
+  }
+  EXPECT_GT(stubs, 0);
 }
 
 TEST_F(ProcAddressTest, TheVersionSelectsTheAbi) {

@@ -251,7 +251,6 @@ TEST(SimDriverOpen, ASecondDriverIsTheSameGpu) {
 TEST_F(SimDriver, ExportsEveryEntryPoint) {
   int absent = 0;
   for (const Symbol& symbol : Symbols()) {
-    if (symbol.klass == SymbolClass::interop) continue;  // graphics libraries: not all drivers
     if (driver_->Symbol(std::string(symbol.name).c_str()) == nullptr) {
       ADD_FAILURE() << symbol.name;
       if (++absent > 10) return;
