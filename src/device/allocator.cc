@@ -48,6 +48,9 @@ absl::StatusOr<std::shared_ptr<Allocator>> Allocator::Create(
 }
 
 absl::StatusOr<driver::DevicePtr> Allocator::Allocate(uint64_t bytes) const {
+  // The callback may destroy the handle of the very allocator that asks it.
+  const std::shared_ptr<const Allocator> self =
+      options_.over_quota == GPUSHARE_OVER_QUOTA_RECLAIM ? shared_from_this() : nullptr;
   VirtualDevice::Request request;
   request.bytes = bytes;
   if (options_.over_quota == GPUSHARE_OVER_QUOTA_WAIT) {

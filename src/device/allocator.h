@@ -15,7 +15,7 @@
 
 namespace gpushare::device {
 
-class Allocator {
+class Allocator : public std::enable_shared_from_this<Allocator> {
  public:
   // Unimplemented for strategies that are not offered yet, by name.
   static absl::StatusOr<std::shared_ptr<Allocator>> Create(

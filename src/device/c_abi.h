@@ -49,7 +49,11 @@ template <typename H>
 absl::Status BadHandle(H handle) {
   return absl::InvalidArgumentError(
       absl::StrCat("the ", HandleTraits<H>::kName, " handle is ",
-                   handle == nullptr ? "null" : "not valid: destroyed, or of another kind"));
+                   handle == nullptr ? "null"
+                   : Handles::Table().forked()
+                       ? "not valid: this process was forked off, and the driver does not "
+                         "follow; use gpushare in the parent, or start the process anew"
+                       : "not valid: destroyed, or of another kind"));
 }
 
 // `name` becomes a plain pointer to the object behind `handle`; an error returns.

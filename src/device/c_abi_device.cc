@@ -5,6 +5,7 @@
 #include "device/runtime.h"
 #include "device/snapshot.h"
 #include "device/tenant.h"
+#include "device/text.h"
 #include "device/virtual_device.h"
 
 using namespace gpushare;
@@ -16,6 +17,10 @@ gpushare_status gpushare_vdev_create(gpushare_gpu gpu, gpushare_tenant tenant,
     GPUSHARE_SHARE(opened, gpu);
     GPUSHARE_SHARE(who, tenant);
     GPUSHARE_NOT_NULL(vdev);
+    if (!opened->runtime()->Has(*who)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tenant ", Quoted(who->name()), " is of another runtime than the GPU"));
+    }
     GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec known, ReadStruct(spec, "spec"));
     GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<VirtualDevice> made,
                               VirtualDevice::Create(opened, who, known));
@@ -74,6 +79,9 @@ gpushare_status gpushare_gpu_resolve(gpushare_gpu gpu, gpushare_vdev argument,
     GPUSHARE_NOT_NULL(vdev);
     if (argument != nullptr) {
       GPUSHARE_SHARE(given, argument);
+      if (&given->gpu() != opened.get()) {
+        return absl::InvalidArgumentError("the virtual device is on another GPU");
+      }
       return NewHandle(vdev, given);
     }
     GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<VirtualDevice> device, opened->Resolve(stream));

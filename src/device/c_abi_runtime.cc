@@ -5,6 +5,7 @@
 #include "device/probe.h"
 #include "device/runtime.h"
 #include "device/scheduler.h"
+#include "device/text.h"
 
 using namespace gpushare;
 using namespace gpushare::device;
@@ -13,6 +14,12 @@ gpushare_status gpushare_runtime_create(const gpushare_runtime_options* options,
                                         gpushare_runtime* runtime) {
   return Guard([&]() -> absl::Status {
     GPUSHARE_NOT_NULL(runtime);
+    if (Handles::Table().forked()) {
+      return absl::FailedPreconditionError(
+          "this process was forked off from one that had a runtime, and no driver works on both "
+          "sides of fork(): create the runtime after the fork only, or start the process anew (in "
+          "Python, multiprocessing's start method 'spawn')");
+    }
     GPUSHARE_ASSIGN_OR_RETURN(const gpushare_runtime_options known,
                               ReadStruct(options, "options", /*optional=*/true));
     GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<Runtime> made, Runtime::Create(known));
@@ -48,7 +55,7 @@ gpushare_status gpushare_runtime_symbol(gpushare_runtime runtime, const char* na
     GPUSHARE_NOT_NULL(symbol);
     void* found = owner->driver().Symbol(name);
     if (found == nullptr)
-      return absl::NotFoundError(absl::StrCat("the driver does not export ", name));
+      return absl::NotFoundError(absl::StrCat("the driver does not export ", Quoted(name)));
     *symbol = found;
     return absl::OkStatus();
   });

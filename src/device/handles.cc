@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/handles.h"
 
+#include <pthread.h>
+
 #include <utility>
 
 namespace gpushare::device {
@@ -61,6 +63,44 @@ std::shared_ptr<void> HandleTable::Share(HandleKind kind, uint64_t handle) const
 size_t HandleTable::size() const {
   base::MutexLock lock(&mutex_);
   return alive_;
+}
+
+// ---- fork() ----
+
+void HandleTable::BeforeFork() { mutex_.Lock(); }
+
+void HandleTable::AfterForkInParent() { mutex_.Unlock(); }
+
+void HandleTable::AfterForkInChild() {
+  if (used_ > 0) forked_.store(true, std::memory_order_relaxed);
+  // The objects stay as they are, for ever: their destructors would call the driver and wait for
+  // threads that are not here. Nor do their slots come back.
+  for (uint32_t index = 0; index < used_; ++index) {
+    chunks_[index >> kChunkBits].load(std::memory_order_relaxed)[index & kChunkMask].handle.store(
+        0, std::memory_order_relaxed);
+  }
+  free_.clear();
+  alive_ = 0;
+  mutex_.Unlock();
+}
+
+namespace {
+
+void BeforeFork() ABSL_NO_THREAD_SAFETY_ANALYSIS { Handles::Table().BeforeFork(); }
+void AfterForkInParent() ABSL_NO_THREAD_SAFETY_ANALYSIS { Handles::Table().AfterForkInParent(); }
+void AfterForkInChild() ABSL_NO_THREAD_SAFETY_ANALYSIS { Handles::Table().AfterForkInChild(); }
+
+}  // namespace
+
+HandleTable& Handles::Table() {
+  // Never destroyed, since threads may call during exit.
+  static HandleTable& table = []() -> HandleTable& {
+    auto& made = *new HandleTable;
+    // When it fails for want of memory, a child's calls are not refused but undefined.
+    static_cast<void>(pthread_atfork(&BeforeFork, &AfterForkInParent, &AfterForkInChild));
+    return made;
+  }();
+  return table;
 }
 
 }  // namespace gpushare::device

@@ -9,6 +9,9 @@
 // A handle is [kind:8 | generation:32 | slot:24]. Destroying one bumps its slot's generation, so
 // the word does not come back before 2^32 further objects in that slot.
 //
+// A child of fork() inherits no handle: neither gpushare's threads nor the driver are in it, so that a
+// call with one of its parent's would wait for ever.
+//
 // Threading: thread-safe. Borrow() takes no lock and counts nothing, since it is on the launch
 // path: what it returns is valid until the handle is destroyed, and destroying a handle during a
 // call on it is the caller's error. Share() is for calls that must keep the object.
@@ -101,6 +104,13 @@ class HandleTable {
   }
   size_t size() const;
 
+  // Around fork(), see handles.cc: nobody is in the table while the process is copied.
+  void BeforeFork() ABSL_EXCLUSIVE_LOCK_FUNCTION(mutex_);
+  void AfterForkInParent() ABSL_UNLOCK_FUNCTION(mutex_);
+  void AfterForkInChild() ABSL_UNLOCK_FUNCTION(mutex_);
+  // Whether there was a handle when this process, or one of its ancestors, was forked off.
+  bool forked() const { return forked_.load(std::memory_order_relaxed); }
+
  private:
   static constexpr int kSlotBits = 24, kKindShift = 56, kChunkBits = 12;
   static constexpr uint64_t kSlotMask = (uint64_t{1} << kSlotBits) - 1;
@@ -118,6 +128,7 @@ class HandleTable {
   std::vector<uint32_t> free_ ABSL_GUARDED_BY(mutex_);
   uint32_t used_ ABSL_GUARDED_BY(mutex_) = 0;  // slots ever used
   size_t alive_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::atomic<bool> forked_{false};
 };
 
 // The process's table, typed.
@@ -143,11 +154,7 @@ class Handles {
         Table().Borrow(HandleTraits<H>::kKind, reinterpret_cast<uint64_t>(handle)));
   }
 
-  // Never destroyed, since threads may call during exit.
-  static HandleTable& Table() {
-    static HandleTable& table = *new HandleTable;
-    return table;
-  }
+  static HandleTable& Table();
 };
 
 }  // namespace gpushare::device

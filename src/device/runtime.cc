@@ -167,6 +167,12 @@ absl::StatusOr<std::shared_ptr<Tenant>> Runtime::CreateTenant(
   return tenant;
 }
 
+bool Runtime::Has(const Tenant& tenant) const {
+  base::MutexLock lock(&mutex_);
+  const auto at = tenants_.find(tenant.name());
+  return at != tenants_.end() && at->second.lock().get() == &tenant;
+}
+
 absl::StatusOr<std::shared_ptr<VirtualDevice>> Runtime::DefaultDevice(Gpu& gpu) {
   const ClockLock opening(clock(), opening_);
   std::shared_ptr<Gpu> owner = FindGpu(gpu.ordinal());

@@ -51,6 +51,8 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
 
   absl::StatusOr<std::shared_ptr<Tenant>> CreateTenant(const gpushare_tenant_options& options);
   std::shared_ptr<Tenant> default_tenant() const { return default_tenant_; }
+  // Whether `tenant` is of this runtime, and not of another that has the same names.
+  bool Has(const Tenant& tenant) const;
   // The default tenant's device on `gpu`, made on first use. FailedPrecondition after Close().
   absl::StatusOr<std::shared_ptr<VirtualDevice>> DefaultDevice(Gpu& gpu);
 

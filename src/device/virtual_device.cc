@@ -129,6 +129,18 @@ void VirtualDevice::Memory(uint64_t* free_bytes, uint64_t* total_bytes) const {
   *free_bytes = total - std::min(total, used);
 }
 
+namespace {
+
+// Two sizes of which the first is more than the second, in such digits that one sees it.
+std::string MoreThan(uint64_t more, uint64_t less) {
+  const std::string text = ReadableBytes(more);
+  if (more <= less) return text;  // others freed meanwhile
+  // One digit after the point, of 1024 units: closer than that they may look the same.
+  return more - less > more / 1024 ? text : absl::StrCat(text, " (", more - less, " B more)");
+}
+
+}  // namespace
+
 absl::Status VirtualDevice::OverQuota(uint64_t bytes, uint64_t left) const {
   uint64_t free_bytes = 0, total = 0;
   Memory(&free_bytes, &total);
@@ -137,7 +149,7 @@ absl::Status VirtualDevice::OverQuota(uint64_t bytes, uint64_t left) const {
   return WithDetail(
       absl::ResourceExhaustedError(absl::StrCat(
           "tenant ", Quoted(tenant_->name()), " on GPU ", raw_gpu_->ordinal(), ": ",
-          ReadableBytes(bytes), " asked, ", ReadableBytes(left), " left of ",
+          MoreThan(bytes, left), " asked, ", ReadableBytes(left), " left of ",
           own ? "its memory quota of " : "the memory that no quota promises to others, ",
           ReadableBytes(total),
           own ? "; free some, or raise 'memory' with Resize()"
@@ -228,6 +240,14 @@ absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr poin
   GPUSHARE_RETURN_IF_ERROR(current.status());
   quota::Allocation allocation;
   const bool ours = gpu.pointers().Take(pointer, &allocation);
+  if (!ours) {
+    // The driver would free what belongs to another GPU, and that one's books would not know.
+    for (const std::shared_ptr<Gpu>& other : gpu.runtime()->OpenGpus()) {
+      if (other.get() != &gpu && other->pointers().Find(pointer, &allocation)) {
+        return FreePointer(*other, nullptr, pointer);
+      }
+    }
+  }
   // Freeing waits for the device: the caller's unused time is lent meanwhile.
   const bool tell = caller != nullptr && caller->TakeBusy();
   if (tell) caller->gate().Synchronizing(nullptr);

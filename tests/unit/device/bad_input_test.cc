@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What must not crash: null, destroyed and wrong handles, null
 // pointers, broken code, double frees, foreign pointers.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <functional>
 #include <thread>
 
@@ -182,6 +185,91 @@ TEST_F(BadInputTest, DestroyedHandlesAreRefusedByEveryFunction) {
   }
   EXPECT_EQ(gpushare_stream_destroy(stream), GPUSHARE_INVALID_ARGUMENT);
   EXPECT_THAT(gpushare_last_message(), HasSubstr("the stream handle is not valid: destroyed"));
+}
+
+// What would wait for ever, for threads that are not in the child.
+TEST_F(BadInputTest, AChildOfForkIsRefusedAndTheParentGoesOn) {
+  const VirtualDevice device = MakeDevice("a", "memory=1GiB");
+  const Stream stream = Must(Stream::Create(device));
+  ASSERT_OK(Spin(stream, absl::Microseconds(10)));
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(60);
+    const auto refused = [](gpushare_status status) {
+      return status == GPUSHARE_INVALID_ARGUMENT &&
+             std::string(gpushare_last_message()).find("forked") != std::string::npos;
+    };
+    if (!refused(gpushare_stream_synchronize(stream.handle()))) _exit(1);
+    if (!refused(gpushare_stream_destroy(stream.handle()))) _exit(2);
+    if (!refused(gpushare_gpu_close(gpu_->handle()))) _exit(3);
+    const auto runtime = Runtime::Create({.driver = "sim"});
+    if (runtime.status().code() != absl::StatusCode::kFailedPrecondition) _exit(4);
+    _exit(0);
+  }
+  int ended = -1;
+  ASSERT_EQ(waitpid(child, &ended, 0), child);
+  EXPECT_EQ(ended, 0);
+  EXPECT_OK(Spin(stream, absl::Microseconds(10)));
+  EXPECT_OK(stream.Synchronize());
+}
+
+TEST_F(BadInputTest, ATenantOfAnotherRuntimeIsNotTakenForOneOfThis) {
+  const Runtime other = Must(Runtime::Create({.driver = "sim"}));
+  const Tenant mine = MakeTenant("a"), others = Must(Tenant::Create(other, {.name = "a"}));
+  const auto device = VirtualDevice::Create(*gpu_, others, "memory=1GiB");
+  EXPECT_EQ(device.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(device.status().message()), HasSubstr("of another runtime"));
+  EXPECT_OK(VirtualDevice::Create(*gpu_, mine, "memory=1GiB").status());
+}
+
+TEST_F(BadInputTest, AnotherGpusDeviceAndMemoryAreTold) {
+  const Gpu second = Must(Gpu::Open(*runtime_, "1"));
+  const Tenant tenant = MakeTenant("a");
+  const VirtualDevice here = Must(VirtualDevice::Create(*gpu_, tenant, "memory=1GiB"));
+  const VirtualDevice there = Must(VirtualDevice::Create(second, tenant, "memory=1GiB"));
+  gpushare_vdev found = nullptr;
+  EXPECT_EQ(gpushare_gpu_resolve(gpu_->handle(), there.handle(), nullptr, &found),
+            GPUSHARE_INVALID_ARGUMENT);
+  EXPECT_THAT(gpushare_last_message(), HasSubstr("another GPU"));
+
+  // Freed through the wrong GPU, it is credited where it was charged.
+  const Allocator allocator = Must(Allocator::Create(here));
+  Allocation memory = Must(allocator.Allocate(MiB(100)));
+  const DevicePtr pointer = memory.release();
+  EXPECT_EQ(Must(here.stats()).memory.used, MiB(100));
+  EXPECT_EQ(gpushare_gpu_free(second.handle(), pointer.value()), GPUSHARE_OK);
+  EXPECT_EQ(Must(here.stats()).memory.used, MiB(0));
+  EXPECT_EQ(Must(there.stats()).memory.used, MiB(0));
+  EXPECT_EQ(gpushare_gpu_free(second.handle(), pointer.value()), GPUSHARE_INVALID_ARGUMENT);
+}
+
+TEST_F(BadInputTest, ReclaimMayDestroyItsOwnAllocator) {
+  const VirtualDevice device = MakeDevice("a", "memory=1GiB");
+  static gpushare_allocator allocator = nullptr;
+  static gpushare_device_ptr first = 0;
+  gpushare_allocator_options options = {};
+  options.struct_size = sizeof(options);
+  options.over_quota = GPUSHARE_OVER_QUOTA_RECLAIM;
+  options.reclaim = [](void*, uint64_t, uint64_t) -> int {
+    EXPECT_EQ(gpushare_free(allocator, first), GPUSHARE_OK);
+    EXPECT_EQ(gpushare_allocator_destroy(allocator), GPUSHARE_OK);
+    return 1;
+  };
+  ASSERT_EQ(gpushare_allocator_create(device.handle(), &options, &allocator), GPUSHARE_OK);
+  ASSERT_EQ(gpushare_alloc(allocator, GiB(1).count(), &first), GPUSHARE_OK);
+  gpushare_device_ptr second = 0;
+  EXPECT_EQ(gpushare_alloc(allocator, MiB(1).count(), &second), GPUSHARE_OK);
+  EXPECT_EQ(Must(device.stats()).memory.used, MiB(1));
+  EXPECT_EQ(gpushare_gpu_free(gpu_->handle(), second), GPUSHARE_OK);
+}
+
+TEST_F(BadInputTest, ARefusalShowsEvenOneByteTooMuch) {
+  const VirtualDevice device = MakeDevice("a", "memory=1GiB");
+  const Allocator allocator = Must(Allocator::Create(device));
+  const auto refused = allocator.Allocate(Bytes(GiB(1).count() + 1));
+  EXPECT_THAT(std::string(refused.status().message()),
+              HasSubstr("1.0 GiB (1 B more) asked, 1 GiB left"));
 }
 
 TEST_F(BadInputTest, NullOutParametersAreNamed) {
