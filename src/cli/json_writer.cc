@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "workload/trace.h"
+
 namespace gpushare::cli {
 
 void JsonWriter::NewLine() { text_ += "\n" + std::string(static_cast<size_t>(depth_) * 2, ' '); }
@@ -60,8 +62,10 @@ JsonWriter& JsonWriter::Key(std::string_view key) {
 JsonWriter& JsonWriter::String(std::string_view value) {
   BeforeValue();
   text_ += '"';
-  for (const char c : value) {
+  while (!value.empty()) {
+    const char c = value.front();
     const auto byte = static_cast<unsigned char>(c);
+    size_t length = 1;
     if (c == '"' || c == '\\') {
       text_ += '\\';
       text_ += c;
@@ -69,9 +73,13 @@ JsonWriter& JsonWriter::String(std::string_view value) {
       char escaped[8];
       std::snprintf(escaped, sizeof(escaped), "\\u%04x", byte);
       text_ += escaped;
+    } else if (length = workload::Utf8Length(value); length > 0) {
+      text_ += value.substr(0, length);
     } else {
-      text_ += c;
+      text_ += "\\ufffd";  // a file's name may hold any byte, JSON may not
+      length = 1;
     }
+    value.remove_prefix(length);
   }
   text_ += '"';
   return *this;

@@ -14,7 +14,10 @@ absl::StatusOr<OpenedGpu> Open(const std::string& driver, const std::string& nam
   GPUSHARE_ASSIGN_OR_RETURN(const RuntimeInfo info, runtime.info());
   GPUSHARE_ASSIGN_OR_RETURN(GpuProbe probe, Gpu::Probe(runtime, name));
   if (probe.state != GpuProbe::State::kHealthy) {
-    return absl::UnavailableError("GPU " + name + ": " + probe.reason);
+    // Of a GPU that is not there, the reason says which was asked for.
+    return absl::UnavailableError(probe.state == GpuProbe::State::kAbsent
+                                      ? probe.reason
+                                      : "GPU " + name + ": " + probe.reason);
   }
   GPUSHARE_ASSIGN_OR_RETURN(Gpu gpu, Gpu::Open(runtime, name));
   return OpenedGpu{std::move(runtime), std::move(gpu), std::move(probe), info.simulated, ""};
@@ -36,6 +39,7 @@ absl::StatusOr<OpenedGpu> OpenGpu(GpuKind kind, const std::string& name) {
   }
   if (real.ok()) return real;
   absl::StatusOr<OpenedGpu> simulated = Open("sim", "0");
+  if (simulated.status().message() == real.status().message()) return real;
   if (!simulated.ok()) {
     return absl::Status(simulated.status().code(), std::string(real.status().message()) +
                                                        "; and the simulated GPU: " +

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 
+#include "cli/output.h"
 #include "cli/text_table.h"
 
 namespace gpushare::cli {
@@ -24,6 +25,10 @@ ExitCode RunProbe(GpuKind kind, const std::string& name) {
     std::fprintf(stderr, "gpushare probe: %s\n", std::string(opened.status().message()).c_str());
     return kExitNoGpu;
   }
+  if (!opened->note.empty()) {
+    std::fprintf(stderr, "gpushare probe: of the simulated GPU, because: %s\n",
+                 opened->note.c_str());
+  }
   const GpuProbe& gpu = opened->probe;
   TextTable table({{"property"}, {"value"}});
   table.AddRow({"name", gpu.name});
@@ -44,7 +49,7 @@ ExitCode RunProbe(GpuKind kind, const std::string& name) {
                                         std::to_string(info->driver_version % 1000 / 10)});
   }
   std::fputs(table.ToString().c_str(), stdout);
-  return kExitOk;
+  return FinishStdout("probe");
 }
 
 }  // namespace gpushare::cli

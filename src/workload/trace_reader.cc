@@ -40,25 +40,6 @@ absl::Status ErrorAt(const std::string& label, int64_t line, const std::string& 
   return absl::InvalidArgumentError(label + ":" + std::to_string(line) + ": " + what);
 }
 
-// Length of the UTF-8 sequence at the start of `text`; 0 when it is none (overlong forms,
-// surrogates and code points past U+10FFFF are none).
-size_t Utf8Length(std::string_view text) {
-  const auto at = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned first = at(0);
-  if (first < 0x80) return 1;
-  const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  if (first < 0xc2 || first > 0xf4 || text.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((at(i) & 0xc0u) != 0x80u) return 0;
-  }
-  const unsigned second = at(1);
-  if (first == 0xe0 && second < 0xa0) return 0;
-  if (first == 0xed && second > 0x9f) return 0;
-  if (first == 0xf0 && second < 0x90) return 0;
-  if (first == 0xf4 && second > 0x8f) return 0;
-  return length;
-}
-
 // What is wrong with a kernel's name; empty when nothing is.
 std::string NameError(std::string_view name) {
   if (name.empty()) return "kernel is empty: allowed are 1 to 1024 bytes";
@@ -136,6 +117,23 @@ std::string AddLine(std::string_view line, KernelTrace* trace) {
 }
 
 }  // namespace
+
+size_t Utf8Length(std::string_view text) {
+  const auto at = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned first = at(0);
+  if (first < 0x80) return 1;
+  const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4 || text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((at(i) & 0xc0u) != 0x80u) return 0;
+  }
+  const unsigned second = at(1);
+  if (first == 0xe0 && second < 0xa0) return 0;
+  if (first == 0xed && second > 0x9f) return 0;
+  if (first == 0xf0 && second < 0x90) return 0;
+  if (first == 0xf4 && second > 0x8f) return 0;
+  return length;
+}
 
 absl::StatusOr<KernelTrace> ParseTrace(std::string_view text, const std::string& label) {
   KernelTrace trace(label);

@@ -176,11 +176,13 @@ class DemoOptions(unittest.TestCase):
         self.expect(run("demo", "--gpu", "sim", "--seconds", "0"), 2, "seconds")
         self.expect(run("demo", "--gpu", "sim", "--seconds", "nan"), 2, "seconds")
         self.expect(run("demo", "--gpu", "sim", "--seconds", "1e9"), 2, "seconds")
-        self.expect(run("demo", "--gpu", "paper"), 2, "gpu")
+        self.expect(run("demo", "--gpu", "paper"), 2, "'paper' given, real, sim or auto allowed")
+        self.expect(run("probe", "--gpu", "2"), 2, "'2' given, real, sim or auto allowed")
         for seed in ("-1", "9223372036854775808", "abc", ""):
             self.expect(demo("--seed", seed), 2, "seed")
         self.expect(demo(*["--trace", "x"] * 5), 2, "trace")
-        self.expect(run(), 2)
+        self.expect(run(), 2, "demo, probe")
+        self.expect(run("frobnicate"), 2, "frobnicate")
 
     def test_no_gpu_says_how_to_get_one(self):
         missing = {"GPUSHARE_DRIVER": "/nonexistent/libcuda.so.1"}
@@ -189,11 +191,46 @@ class DemoOptions(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("simulated", result.stderr)
         self.expect(run("probe", "--gpu", "real", environment=missing), 3, "/nonexistent/libcuda.so.1")
+        self.assertIn("/nonexistent/libcuda.so.1", run("probe", environment=missing).stderr)
+        bad = {"GPUSHARE_DRIVER": "sim", "GPUSHARE_MEMORY_RESERVE": "-1"}
+        result = run("probe", environment=bad)
+        self.expect(result, 3, "GPUSHARE_MEMORY_RESERVE")
+        self.assertEqual(result.stderr.count("GPUSHARE_MEMORY_RESERVE"), 1)
 
     def test_unwritable_output(self):
         result = run("demo", "--gpu", "sim", "--seconds", "1", "--json", "/nonexistent/out.json")
         self.assertEqual(result.returncode, 5)
         self.assertIn("/nonexistent/out.json", result.stderr)
+        self.assertEqual(result.stdout, "")  # found before the run
+        self.expect(run("demo", "--gpu", "sim", "--seconds", "1", "--plot", self.folder.name), 5, self.folder.name)
+        same = str(pathlib.Path(self.folder.name, "out"))
+        self.expect(run("demo", "--gpu", "sim", "--seconds", "1", "--json", same, "--plot", same), 2, same)
+        self.expect(run("demo", "--gpu", "sim", "--seconds", "1", "--json", ""), 2, "--json")
+        self.assertFalse(pathlib.Path(same).exists())
+
+    def test_full_disk(self):
+        path = pathlib.Path(self.folder.name, "out.svg")
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            for arguments in (["demo", "--gpu", "sim", "--seconds", "1", "--plot", str(path)],
+                              ["probe", "--gpu", "sim"], ["policies"], ["version"], ["--help"], ["--version"]):
+                result = subprocess.run([COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, text=True,
+                                        timeout=200, check=False)
+                self.assertEqual(result.returncode, 5, arguments)
+                self.assertIn("cannot write standard output", result.stderr)
+        self.assertIn("</svg>", path.read_text())  # the other output is there all the same
+        result = demo("--json", "/dev/full")
+        self.assertEqual(result.returncode, 5)
+        self.assertIn("/dev/full: No space left", result.stderr)
+
+    def test_any_file_name_gives_valid_json(self):
+        path = os.path.join(os.fsencode(self.folder.name), b'a"\xff\x01.csv')
+        with open(path, "w", encoding="utf-8") as trace:
+            trace.write("kernel,bound,sms,duration_ns\na,memory,40,900000\n")
+        out = pathlib.Path(self.folder.name, "out.json")
+        result = subprocess.run([COMMAND, "demo", "--gpu", "sim", "--seconds", "1", "--quiet", "--trace", path,
+                                 "--json", str(out)], capture_output=True, timeout=200, check=False)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(json.loads(out.read_text())["tenants"][0]["workload"], 'a"\ufffd\x01')
 
 
 class SmallCommands(unittest.TestCase):

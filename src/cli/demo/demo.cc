@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/demo/demo.h"
 
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <string>
 
 #include "absl/status/status.h"
@@ -12,6 +10,7 @@
 #include "cli/demo/scenario.h"
 #include "cli/demo/session.h"
 #include "cli/open_gpu.h"
+#include "cli/output.h"
 #include "cli/progress_bar.h"
 
 namespace gpushare::cli {
@@ -20,15 +19,6 @@ namespace {
 ExitCode Fail(ExitCode code, const absl::Status& status) {
   std::fprintf(stderr, "gpushare demo: %s\n", std::string(status.message()).c_str());
   return code;
-}
-
-ExitCode WriteFile(const std::string& path, const std::string& text) {
-  std::FILE* const file = std::fopen(path.c_str(), "wb");
-  bool written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  if (file != nullptr && std::fclose(file) != 0) written = false;
-  if (written) return kExitOk;
-  std::fprintf(stderr, "gpushare demo: cannot write %s: %s\n", path.c_str(), std::strerror(errno));
-  return kExitOutput;
 }
 
 std::string At(const char* what, double fraction, Nanos length) {
@@ -45,6 +35,15 @@ ExitCode RunDemo(const DemoOptions& options) {
     return Fail(kExitUsage, absl::InvalidArgumentError(
                                 "--trace was given " + std::to_string(options.traces.size()) +
                                 " times: allowed are up to 4, one a tenant"));
+  }
+  if (!options.json_path.empty() && options.json_path == options.plot_path) {
+    return Fail(kExitUsage,
+                absl::InvalidArgumentError("--json and --plot would write the same file: " +
+                                           options.json_path));
+  }
+  for (const std::string& path : {options.json_path, options.plot_path}) {
+    if (path.empty()) continue;
+    if (const ExitCode code = CheckWritable("demo", path); code != kExitOk) return code;
   }
   absl::StatusOr<OpenedGpu> opened = OpenGpu(options.gpu, options.gpu_name);
   if (!opened.ok()) return Fail(kExitNoGpu, opened.status());
@@ -81,12 +80,15 @@ ExitCode RunDemo(const DemoOptions& options) {
   const DemoReport report =
       MakeReport({opened->probe.name, opened->simulated, options, *scenario, *alone, *shared});
   std::fputs(ReportText(report).c_str(), stdout);
-  ExitCode code = std::fflush(stdout) == 0 ? kExitOk : kExitOutput;
-  if (!options.json_path.empty() && code == kExitOk) {
-    code = WriteFile(options.json_path, ReportJson(report));
+  // What cannot be written does not keep the others from it.
+  ExitCode code = FinishStdout("demo");
+  if (!options.json_path.empty()) {
+    const ExitCode written = WriteFile("demo", options.json_path, ReportJson(report));
+    if (written != kExitOk) code = written;
   }
-  if (!options.plot_path.empty() && code == kExitOk) {
-    code = WriteFile(options.plot_path, RenderSvg(ReportPlot(report)));
+  if (!options.plot_path.empty()) {
+    const ExitCode written = WriteFile("demo", options.plot_path, RenderSvg(ReportPlot(report)));
+    if (written != kExitOk) code = written;
   }
   return code;
 }

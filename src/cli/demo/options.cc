@@ -4,9 +4,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
-#include <map>
 #include <system_error>
 
+#include "cli/gpu_option.h"
 #include "gpushare/spec.h"
 
 namespace gpushare::cli {
@@ -26,13 +26,7 @@ CLI::Validator Within(double least, double most, const std::string& range) {
 }  // namespace
 
 void AddDemoOptions(CLI::App* app, DemoOptions* options) {
-  const std::map<std::string, GpuKind> kinds = {
-      {"auto", GpuKind::kAuto}, {"real", GpuKind::kReal}, {"sim", GpuKind::kSimulated}};
-  app->add_option("--gpu", options->gpu,
-                  "where to run: real, sim (simulated), or auto: real if there is one")
-      ->transform(CLI::CheckedTransformer(kinds).description("real|sim|auto"));
-  app->add_option("--device", options->gpu_name, "which GPU: ordinal, UUID or PCI id")
-      ->capture_default_str();
+  AddGpuOptions(app, &options->gpu, &options->gpu_name);
   app->add_option("--trace", options->traces,
                   "kernel trace (CSV: kernel,bound,sms,duration_ns) in place of a tenant's "
                   "workload; the first "
@@ -69,9 +63,17 @@ void AddDemoOptions(CLI::App* app, DemoOptions* options) {
             return "'" + text.substr(0, 40) + "' given, 0 to 9223372036854775807 allowed";
           },
           "0 to 2^63-1"));
-  app->add_option("--json", options->json_path, "write all figures there")->type_name("OUT");
+  const CLI::Validator named(
+      [](const std::string& path) -> std::string {
+        return path.empty() ? "the name of a file is wanted, an empty one was given" : "";
+      },
+      "");
+  app->add_option("--json", options->json_path, "write all figures there")
+      ->type_name("OUT")
+      ->check(named);
   app->add_option("--plot", options->plot_path, "write the plot of shares over time there, as SVG")
-      ->type_name("OUT");
+      ->type_name("OUT")
+      ->check(named);
   app->add_flag("--progress", options->progress, "show progress also when stderr is no terminal");
   app->add_flag("--quiet", options->quiet, "show no progress and no notes");
 }

@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <cstdio>
 #include <random>
 #include <utility>
 
 #include "base/status_macros.h"
 #include "workload/arrivals.h"
 #include "workload/models.h"
+#include "workload/spin.h"
 
 namespace gpushare::cli {
 namespace {
@@ -57,6 +59,30 @@ absl::StatusOr<std::vector<Builtin>> Builtins(const workload::GpuRates& rates) {
                               {"GPT prefill, 8 x 1024 tokens", std::move(batch.trace)}};
 }
 
+// Requests a second that make the load, counted in device time of a request that has the device alone.
+absl::StatusOr<double> RequestRate(const workload::KernelTrace& trace, const DemoOptions& options) {
+  // About what a launch and a synchronisation cost the host; the device may well be faster.
+  constexpr double kLaunch = 3e-6, kReturn = 10e-6;
+  constexpr double kMostBusy = 0.95;
+  constexpr double kMostRequests = 1e7;  // all are remembered
+
+  const workload::TraceSummary request = workload::Summarize(trace);
+  const double device_s = static_cast<double>(request.total.count()) / 1e9;
+  const double host_s = kReturn + kLaunch * static_cast<double>(request.kernels);
+  const double rate = options.load / device_s;
+  const char* const why =
+      rate * std::max(device_s, host_s) > kMostBusy ? "more than a host can launch"
+      : rate * options.seconds > kMostRequests      ? "more than 10 million in the run"
+                                                    : nullptr;
+  if (why == nullptr) return rate;
+  char text[200];
+  std::snprintf(text, sizeof(text),
+                ": its %g us of device time make a load of %g %% with %.0f requests a second, %s; "
+                "give a longer trace, or lower --load or --seconds",
+                device_s * 1e6, options.load * 100, rate, why);
+  return absl::InvalidArgumentError("trace " + trace.label() + text);
+}
+
 }  // namespace
 
 absl::StatusOr<Scenario> MakeScenario(const DemoOptions& options, const GpuProbe& gpu) {
@@ -65,6 +91,8 @@ absl::StatusOr<Scenario> MakeScenario(const DemoOptions& options, const GpuProbe
   for (Builtin& workload : workloads) names.emplace_back(workload.what);
   for (size_t i = 0; i < std::min(options.traces.size(), workloads.size()); ++i) {
     GPUSHARE_ASSIGN_OR_RETURN(workloads[i].trace, workload::ReadTraceFile(options.traces[i]));
+    // Said here and not when it is loaded, since it is the file that is wrong.
+    GPUSHARE_RETURN_IF_ERROR(workload::MakeSpinModule(workloads[i].trace).status());
     names[i] = workloads[i].trace.label();
   }
 
@@ -78,11 +106,9 @@ absl::StatusOr<Scenario> MakeScenario(const DemoOptions& options, const GpuProbe
   service.asked = "priority";
   service.spec = "memory=10%,priority=high";
   service.mode = player::PlayMode::kOpenLoop;
-  // Requests come as fast as makes the load, counted in device time of a request that has the device alone.
-  const double request_s =
-      static_cast<double>(workload::Summarize(workloads[0].trace).total.count()) / 1e9;
+  GPUSHARE_ASSIGN_OR_RETURN(const double rate, RequestRate(workloads[0].trace, options));
   std::mt19937_64 engine(options.seed);
-  service.arrivals = workload::PoissonArrivals(options.load / request_s, scenario.length, engine);
+  service.arrivals = workload::PoissonArrivals(rate, scenario.length, engine);
 
   TenantPlan vision;
   vision.name = "train-a";

@@ -27,6 +27,12 @@ TEST(JsonWriterTest, EscapesStrings) {
   EXPECT_EQ(json.text(), "{\n  \"k\\\"\": \"a\\\\b\\u000a\\u0009\\u0001\xc3\xa4\"\n}");
 }
 
+TEST(JsonWriterTest, WhatIsNoUtf8IsReplaced) {
+  JsonWriter json;
+  json.BeginArray().String("a\xff\xc3(\xe2\x82\xac\xed\xa0\x80").EndArray();
+  EXPECT_EQ(json.text(), "[\n  \"a\\ufffd\\ufffd(\xe2\x82\xac\\ufffd\\ufffd\\ufffd\"\n]");
+}
+
 TEST(JsonWriterTest, WhatIsNoNumberIsNull) {
   JsonWriter json;
   json.BeginArray().Number(std::nan("")).Number(std::numeric_limits<double>::infinity()).EndArray();

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <string>
+
 #include "gpushare/spec.h"
 
 namespace gpushare::cli {
@@ -66,6 +69,41 @@ TEST(ScenarioTest, SmallerGpusGetSlowerKernels) {
   ASSERT_TRUE(fast.ok() && slow.ok());
   EXPECT_GT(workload::Summarize(slow->tenants[1].trace).total,
             3 * workload::Summarize(fast->tenants[1].trace).total);
+}
+
+class ScenarioOfATraceTest : public ::testing::Test {
+ protected:
+  // The file, with `kernels` after the header.
+  DemoOptions Of(const std::string& kernels) {
+    std::ofstream(path_) << "kernel,bound,sms,duration_ns\n" << kernels;
+    DemoOptions options;
+    options.traces = {path_};
+    return options;
+  }
+  const std::string path_ = ::testing::TempDir() + "/scenario_test.csv";
+};
+
+// It would be 10^8 requests a second, each of which takes a launch.
+TEST_F(ScenarioOfATraceTest, ARequestTooShortForItsLoadIsAnError) {
+  DemoOptions options = Of("a,memory,1,1\n");
+  const auto scenario = MakeScenario(options, H200());
+  EXPECT_EQ(scenario.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(scenario.status().message()),
+              ::testing::HasSubstr("100000000 requests a second, more than a host can launch"));
+
+  options = Of("a,memory,1,20000\n");
+  EXPECT_TRUE(MakeScenario(options, H200()).ok());
+  options.seconds = 3600;
+  const auto long_run = MakeScenario(options, H200());
+  EXPECT_THAT(std::string(long_run.status().message()), ::testing::HasSubstr("10 million"));
+}
+
+TEST_F(ScenarioOfATraceTest, TooManyNamesAreAnErrorOfTheFile) {
+  std::string kernels;
+  for (int i = 0; i <= 10'000; ++i) kernels += "k" + std::to_string(i) + ",memory,1,50000\n";
+  const auto scenario = MakeScenario(Of(kernels), H200());
+  EXPECT_EQ(scenario.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(scenario.status().message()), ::testing::HasSubstr("10001 distinct"));
 }
 
 TEST(ScenarioTest, MissingTracesAreErrors) {

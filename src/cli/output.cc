@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/output.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+namespace gpushare::cli {
+namespace {
+
+// `error` 0: it is not known any more.
+ExitCode CannotWrite(const char* command, const char* what, int error) {
+  std::fprintf(stderr, "gpushare %s: cannot write %s%s%s\n", command, what, error == 0 ? "" : ": ",
+               error == 0 ? "" : std::strerror(error));
+  return kExitOutput;
+}
+
+}  // namespace
+
+ExitCode FinishStdout(const char* command) {
+  errno = 0;
+  const bool failed_before = std::ferror(stdout) != 0;
+  if (std::fflush(stdout) == 0 && !failed_before) return kExitOk;
+  return CannotWrite(command, "standard output", errno);
+}
+
+ExitCode CheckWritable(const char* command, const std::string& path) {
+  struct stat there;
+  if (stat(path.c_str(), &there) == 0) {
+    if (S_ISDIR(there.st_mode)) return CannotWrite(command, path.c_str(), EISDIR);
+    if (access(path.c_str(), W_OK) != 0) return CannotWrite(command, path.c_str(), errno);
+    return kExitOk;
+  }
+  if (errno != ENOENT) return CannotWrite(command, path.c_str(), errno);
+  const size_t slash = path.find_last_of('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  if (access(folder.c_str(), W_OK | X_OK) != 0) return CannotWrite(command, path.c_str(), errno);
+  return kExitOk;
+}
+
+ExitCode WriteFile(const char* command, const std::string& path, const std::string& text) {
+  std::FILE* const file = std::fopen(path.c_str(), "wb");
+  if (file == nullptr) return CannotWrite(command, path.c_str(), errno);
+  int error = std::fwrite(text.data(), 1, text.size(), file) == text.size() ? 0 : errno;
+  if (std::fclose(file) != 0 && error == 0) error = errno;
+  return error == 0 ? kExitOk : CannotWrite(command, path.c_str(), error);
+}
+
+}  // namespace gpushare::cli
