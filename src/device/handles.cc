@@ -92,14 +92,10 @@ void AfterForkInChild() ABSL_NO_THREAD_SAFETY_ANALYSIS { Handles::Table().AfterF
 
 }  // namespace
 
-HandleTable& Handles::Table() {
-  // Never destroyed, since threads may call during exit.
-  static HandleTable& table = []() -> HandleTable& {
-    auto& made = *new HandleTable;
-    // When it fails for want of memory, a child's calls are not refused but undefined.
-    static_cast<void>(pthread_atfork(&BeforeFork, &AfterForkInParent, &AfterForkInChild));
-    return made;
-  }();
+HandleTable& Handles::MakeTable() {
+  auto& table = *new HandleTable;
+  // When it fails for want of memory, a child's calls are not refused but undefined.
+  static_cast<void>(pthread_atfork(&BeforeFork, &AfterForkInParent, &AfterForkInChild));
   return table;
 }
 

@@ -154,7 +154,14 @@ class Handles {
         Table().Borrow(HandleTraits<H>::kKind, reinterpret_cast<uint64_t>(handle)));
   }
 
-  static HandleTable& Table();
+  // Never destroyed, since threads may call during exit.
+  static HandleTable& Table() {
+    static HandleTable& table = MakeTable();
+    return table;
+  }
+
+ private:
+  static HandleTable& MakeTable();
 };
 
 }  // namespace gpushare::device
