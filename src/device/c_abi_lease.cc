@@ -49,6 +49,9 @@ gpushare_status gpushare_lease_acquire(gpushare_vdev vdev, const gpushare_lease_
 
 gpushare_status gpushare_lease_release(gpushare_lease lease, gpushare_lease_result* result) {
   return Guard([&]() -> absl::Status {
+    if (Handles::Borrow(lease) == nullptr) return BadHandle(lease);
+    // Before the lease ends: a call that fails changes nothing.
+    if (result != nullptr) GPUSHARE_RETURN_IF_ERROR(WriteStruct(result, {}, "result"));
     const std::shared_ptr<Lease> held = Handles::Take(lease);
     if (held == nullptr) return BadHandle(lease);
     const gate::Gate::LeaseResult released = held->Release();

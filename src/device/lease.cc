@@ -20,7 +20,8 @@ absl::StatusOr<std::shared_ptr<Lease>> Lease::Acquire(std::shared_ptr<VirtualDev
     if (&stream->device() != device.get()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "lease: a stream belongs to tenant ", Quoted(stream->device().tenant().name()),
-          ", the lease to ", Quoted(device->tenant().name()),
+          " on GPU ", stream->device().gpu().ordinal(), ", the lease to ",
+          Quoted(device->tenant().name()), " on GPU ", device->gpu().ordinal(),
           "; lease on the streams of one virtual device"));
     }
   }

@@ -264,6 +264,19 @@ TEST_F(BadInputTest, ReclaimMayDestroyItsOwnAllocator) {
   EXPECT_EQ(gpushare_gpu_free(gpu_->handle(), second), GPUSHARE_OK);
 }
 
+TEST_F(BadInputTest, ALeaseWhoseResultCannotBeWrittenIsStillHeld) {
+  const VirtualDevice device = MakeDevice("a", "");
+  gpushare_lease_options options = {};
+  options.struct_size = sizeof(options);
+  gpushare_lease lease = nullptr;
+  ASSERT_EQ(gpushare_lease_acquire(device.handle(), &options, &lease), GPUSHARE_OK);
+  gpushare_lease_result result = {};  // without a struct_size
+  EXPECT_EQ(gpushare_lease_release(lease, &result), GPUSHARE_INVALID_ARGUMENT);
+  EXPECT_THAT(gpushare_last_message(), HasSubstr("struct_size"));
+  result.struct_size = sizeof(result);
+  EXPECT_EQ(gpushare_lease_release(lease, &result), GPUSHARE_OK);
+}
+
 TEST_F(BadInputTest, ARefusalShowsEvenOneByteTooMuch) {
   const VirtualDevice device = MakeDevice("a", "memory=1GiB");
   const Allocator allocator = Must(Allocator::Create(device));
