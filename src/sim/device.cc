@@ -22,9 +22,8 @@ Account* Device::FindAccount(uint32_t number) {
   return account.get();
 }
 
-void Device::Integrate(uint64_t now) {
+void Device::IntegrateTo(uint64_t now) {
   const uint64_t elapsed = now - integrated_;
-  if (elapsed == 0) return;
   integrated_ = now;
   if (holding_.empty()) return;
   const uint32_t held = sm_units_ - free_sms_;
@@ -37,7 +36,8 @@ void Device::Integrate(uint64_t now) {
   }
 }
 
-void Device::Hold(Command* command, uint32_t groups) {
+// Inline, with Release(): each kernel passes here once or twice, and a call costs as much as the work.
+[[gnu::always_inline]] inline void Device::Hold(Command* command, uint32_t groups) {
   Account* const account = command->account;
   if (account->sms_held == 0) holding_.push_back(account);
   account->sms_held += groups;
@@ -46,7 +46,7 @@ void Device::Hold(Command* command, uint32_t groups) {
   command->kernel.resident += groups;
 }
 
-void Device::Release(Command* command, uint32_t groups) {
+[[gnu::always_inline]] inline void Device::Release(Command* command, uint32_t groups) {
   Account* const account = command->account;
   account->sms_held -= groups;
   account->work_rate -= groups * command->kernel.work_rate;

@@ -52,7 +52,9 @@ class Device {
   void Cancel(Command* command, Timeline& timeline, uint64_t now);
 
   // Brings the accounts up to `now`.
-  void Integrate(uint64_t now);
+  void Integrate(uint64_t now) {
+    if (now != integrated_) IntegrateTo(now);
+  }
   Account* FindAccount(uint32_t number);
   double busy_ns() const { return busy_ns_; }
   double sm_ns() const { return sm_ns_; }
@@ -78,6 +80,7 @@ class Device {
   };
   Queue& EngineOf(const Command* command);
   void BeginTransfer(Queue& engine, Timeline& timeline, uint64_t now);
+  void IntegrateTo(uint64_t now);
   void Hold(Command* command, uint32_t groups);
   void Release(Command* command, uint32_t groups);
 

@@ -78,6 +78,24 @@ struct State {
 extern unsigned char g_state[];
 inline State& state() { return *std::launder(reinterpret_cast<State*>(g_state)); }
 
+// Whether an account counts the commands of this type as queued.
+inline bool Counts(CommandType type) {
+  return type == CommandType::kKernel || type == CommandType::kCopy || type == CommandType::kSet;
+}
+
+// A command of the stream on the account and priority of the stream.
+inline Command* NewCommand(Stream* stream, CommandType type) {
+  State& s = state();
+  Command* const command = s.pool.New();
+  command->type = type;
+  command->stream = stream;
+  command->account = stream->account;
+  command->level = LevelOf(stream->priority);
+  command->earliest = s.clock.now() + s.config.launch_latency;
+  if (Counts(type)) ++command->account->queued;
+  return command;
+}
+
 // Reads environment and configuration once; empty, or what is wrong with them.
 std::string EnsureConfigured();
 

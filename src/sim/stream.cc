@@ -11,10 +11,6 @@
 namespace gpushare::sim {
 namespace {
 
-bool Counts(CommandType type) {
-  return type == CommandType::kKernel || type == CommandType::kCopy || type == CommandType::kSet;
-}
-
 void MayStart(Command* command) { state().eligible.push_back({command, command->generation}); }
 
 // Starts it when its time has come.
@@ -117,18 +113,6 @@ void Cancel(Command* command) {
 }
 
 }  // namespace
-
-Command* NewCommand(Stream* stream, CommandType type) {
-  State& s = state();
-  Command* const command = s.pool.New();
-  command->type = type;
-  command->stream = stream;
-  command->account = stream->account;
-  command->level = LevelOf(stream->priority);
-  command->earliest = s.clock.now() + s.config.launch_latency;
-  if (Counts(type)) ++command->account->queued;
-  return command;
-}
 
 void Submit(Stream* stream, Command* command) {
   State& s = state();

@@ -97,9 +97,6 @@ void CancelStream(Stream* stream);
 // Every stream of the context stops, and every later call in it answers `code`.
 void LoseContext(Context* context, int code);
 
-// A command of the stream on the account and priority of the stream.
-Command* NewCommand(Stream* stream, CommandType type);
-
 // The dispatch level of a stream priority.
 inline uint8_t LevelOf(int priority) {
   return static_cast<uint8_t>(kPriorityLevels - 1 + priority);
