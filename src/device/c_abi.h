@@ -18,6 +18,7 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <system_error>
 #include <type_traits>
 #include <utility>
 
@@ -38,6 +39,11 @@ gpushare_status Guard(const Body& body) noexcept {
     return status.ok() ? GPUSHARE_OK : SetLastError(status);
   } catch (const std::bad_alloc&) {
     return SetLastError(GPUSHARE_RESOURCE_EXHAUSTED, "the host has no memory left");
+  } catch (const std::system_error& e) {
+    if (e.code() == std::errc::resource_unavailable_try_again) {
+      return SetLastError(GPUSHARE_RESOURCE_EXHAUSTED, "the host gives no more threads");
+    }
+    return SetLastError(GPUSHARE_INTERNAL, e.what());
   } catch (const std::exception& e) {
     return SetLastError(GPUSHARE_INTERNAL, e.what());
   } catch (...) {
