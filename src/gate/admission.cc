@@ -18,7 +18,12 @@ uint64_t ToNs(float ns) { return static_cast<uint64_t>(static_cast<int64_t>(ns))
 Admission Gate::Admit(StreamGate& stream, const Work& work, Time deadline) {
   TenantState& tenant = *state_;
   const uint64_t context = stream.context.load(std::memory_order_relaxed);
-  const meter::CostModel::Settled cost = tenant.costs.FindSettled(work.key, context);
+  meter::CostModel::Settled cost = tenant.costs.FindSettled(work.key, context);
+  if (cost.cost_ns == 0) {
+    const meter::CostModel::Prediction other =
+        tenant.costs.Predict(work.key, context, work.footprint);
+    if (other.known && other.settled) cost = {other.entry, other.cost_ns};
+  }
   const bool graph = work.kind == Work::Kind::kGraph;
   if (cost.cost_ns > 0 &&
       (work.kind == Work::Kind::kKernel || (graph && cost.cost_ns < kLongGraphNs))) {

@@ -14,6 +14,14 @@ constexpr float kRate = 0.2f;
 constexpr int kSettledSamples = 2;
 constexpr float kLeastCostNs = 100;
 constexpr float kGreatestCostNs = 60e9f;
+// A key whose cost deviates by less is taken to cost the same in every context.
+constexpr float kSteady = 0.05f;
+constexpr int kSteadySamples = 4;
+// Contexts leave this part of the table to keys never seen.
+constexpr uint32_t kContextEntries = CostModel::kEntries / 4 * 3;
+constexpr uint32_t kBaseEntries = CostModel::kEntries / 8 * 7;
+// So many commands are measured between two sweeps of a table that fills up.
+constexpr uint32_t kSweepAfter = 2 * CostModel::kEntries;
 
 }  // namespace
 
@@ -29,7 +37,8 @@ float CostModel::cost_ns(uint32_t entry) const {
   return base > 0 ? base : mean_ns_.load(std::memory_order_relaxed);
 }
 
-uint32_t CostModel::FindOrInsert(uint64_t id, float footprint, uint32_t base) {
+uint32_t CostModel::FindOrInsert(uint64_t id, float footprint, uint32_t base, bool* inserted) {
+  const uint32_t most = base == kCatchAll ? kBaseEntries : kContextEntries;
   for (uint32_t probe = 0; probe < kProbes; ++probe) {
     const uint32_t slot = (Slot(id) + probe) & (kEntries - 1);
     if (slot == kCatchAll) continue;
@@ -37,12 +46,13 @@ uint32_t CostModel::FindOrInsert(uint64_t id, float footprint, uint32_t base) {
     uint64_t seen = entry.id.load(std::memory_order_acquire);
     if (seen == id) return slot;
     if (seen != 0) continue;
-    // A full table finds no more places: later keys share the catch-all and are predicted by the mean.
-    if (used() >= kEntries / 4 * 3) return kCatchAll;
+    if (used() >= most) return kCatchAll;
     if (entry.id.compare_exchange_strong(seen, id, std::memory_order_acq_rel)) {
       entry.footprint.store(footprint, std::memory_order_relaxed);
       entry.base.store(base == kCatchAll ? slot : base, std::memory_order_relaxed);
+      entry.age.store(age_.load(std::memory_order_relaxed), std::memory_order_relaxed);
       used_.fetch_add(1, std::memory_order_relaxed);
+      *inserted = true;
       return slot;
     }
     if (seen == id) return slot;
@@ -51,15 +61,32 @@ uint32_t CostModel::FindOrInsert(uint64_t id, float footprint, uint32_t base) {
 }
 
 CostModel::Prediction CostModel::Predict(uint64_t key, uint64_t context, float footprint) {
-  const uint64_t id = Mix(key ^ context);
-  const uint32_t base = FindOrInsert(Mix(~key), footprint, kCatchAll);
-  const uint32_t slot = FindOrInsert(id, footprint, base);
-  const bool is_known = known(slot) || known(base);
-  return {slot, cost_ns(slot), is_known,
-          slot == kCatchAll || entries_[slot].cost_ns.load(std::memory_order_relaxed) > 0};
+  bool inserted = false;
+  const uint32_t base = FindOrInsert(Mix(~key), footprint, kCatchAll, &inserted);
+  if (base == kCatchAll) return {kCatchAll, cost_ns(kCatchAll), false, true};
+  const float base_cost = entries_[base].cost_ns.load(std::memory_order_relaxed);
+  const bool base_settled = base_cost > 0;
+  inserted = false;
+  const uint32_t slot = FindOrInsert(Mix(key ^ context), footprint, base, &inserted);
+  // No room for this context: the key's cost anywhere does.
+  if (slot == kCatchAll) return {base, cost_ns(base), base_cost != 0, base_settled};
+  Entry& entry = entries_[slot];
+  const float own = entry.cost_ns.load(std::memory_order_relaxed);
+  if (own > 0) return {slot, own, true, true};
+  const bool is_known = own != 0 || base_cost != 0;
+  if (base_settled && own == 0) {
+    const Entry& anywhere = entries_[base];
+    if (anywhere.samples.load(std::memory_order_relaxed) >= kSteadySamples &&
+        anywhere.spread.load(std::memory_order_relaxed) < kSteady) {
+      entry.cost_ns.store(base_cost, std::memory_order_relaxed);
+      entry.samples.store(kSettledSamples, std::memory_order_relaxed);
+      return {slot, base_cost, true, true};
+    }
+  }
+  return {slot, cost_ns(slot), is_known, base_settled && inserted};
 }
 
-void CostModel::LearnOne(Entry& entry, float sample, float rate, bool alone) {
+void CostModel::LearnOne(Entry& entry, float sample, float rate) {
   const uint16_t samples = entry.samples.load(std::memory_order_relaxed);
   const float old = std::fabs(entry.cost_ns.load(std::memory_order_relaxed));
   float fresh = sample;
@@ -68,32 +95,54 @@ void CostModel::LearnOne(Entry& entry, float sample, float rate, bool alone) {
     // loaded lazily, a clock still low) is soon forgotten.
     const float r = std::max(rate, 1.0f / static_cast<float>(samples + 1));
     fresh = old + r * (sample - old);
+    const float spread = entry.spread.load(std::memory_order_relaxed);
+    entry.spread.store(spread + r * (std::fabs(sample - old) / old - spread),
+                       std::memory_order_relaxed);
   }
   const float cost = std::max(fresh, kLeastCostNs);
   entry.cost_ns.store(samples + 1 < kSettledSamples ? -cost : cost, std::memory_order_relaxed);
   if (samples < 1000) entry.samples.store(static_cast<uint16_t>(samples + 1));
-  if (alone) {
-    const uint16_t n = entry.samples_alone.load(std::memory_order_relaxed);
-    if (n < 1000) entry.samples_alone.store(static_cast<uint16_t>(n + 1));
+  entry.age.store(age_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+}
+
+// Forgets what was not measured since the sweep before. A thread that has just found such an entry may
+// still use its number: it is charged by what stands there, once.
+void CostModel::Sweep() {
+  const uint16_t age = age_.load(std::memory_order_relaxed);
+  for (uint32_t slot = 1; slot < kEntries; ++slot) {
+    Entry& entry = entries_[slot];
+    if (entry.id.load(std::memory_order_relaxed) == 0) continue;
+    if (entry.age.load(std::memory_order_relaxed) == age) continue;
+    entry.cost_ns.store(0, std::memory_order_relaxed);
+    entry.spread.store(0, std::memory_order_relaxed);
+    entry.samples.store(0, std::memory_order_relaxed);
+    entry.id.store(0, std::memory_order_release);
+    used_.fetch_sub(1, std::memory_order_relaxed);
   }
+  age_.store(static_cast<uint16_t>(age + 1), std::memory_order_relaxed);
 }
 
 void CostModel::Learn(uint32_t index, float predicted_ns, float ratio, float share, bool alone) {
   Entry& entry = entries_[index];
+  const bool by_itself = share > 0.999f;
+  const bool settled = entry.samples.load(std::memory_order_relaxed) >= kSettledSamples;
   // The first measurements of a command by itself are believed whatever they say: until then its cost is a
   // guess, and a giant guessed to be small overdraws a cap. Later ones move it by a bounded step.
-  const bool guess =
-      share > 0.999f && entry.samples.load(std::memory_order_relaxed) < kSettledSamples;
-  if (!guess) ratio = std::clamp(ratio, 0.25f, 4.0f);
+  if (!by_itself || settled) ratio = std::clamp(ratio, 0.25f, 4.0f);
   const float sample = std::clamp(predicted_ns * ratio, kLeastCostNs, kGreatestCostNs);
   const float rate = kRate * share * (alone ? 1.0f : kSharedRate);
   if (index != kCatchAll) {
-    LearnOne(entry, sample, rate, alone);
     const uint32_t base = entry.base.load(std::memory_order_relaxed);
-    if (base != index && base != kCatchAll) LearnOne(entries_[base], sample, rate, alone);
+    // A context met for the first time ran among others: what its batch took says little of it.
+    if (by_itself || settled || base == index) LearnOne(entry, sample, rate);
+    if (base != index && base != kCatchAll) LearnOne(entries_[base], sample, rate);
   }
   const float mean = mean_ns_.load(std::memory_order_relaxed);
   mean_ns_.store(mean + 0.01f * (sample - mean), std::memory_order_relaxed);
+  if (++learnt_ >= kSweepAfter && used() >= kContextEntries / 2) {
+    learnt_ = 0;
+    Sweep();
+  }
 }
 
 }  // namespace gpushare::meter

@@ -7,8 +7,10 @@
 //
 // The key is what identifies a command (function, grid, block, shared memory; a graph's executable).
 // Networks launch the same sequence over and over and the same kernel does different work at different
-// places of it, so an entry is kept for the key *after the two before it* (the context); a key in a
-// context never seen starts from what the key costs elsewhere.
+// places of it, so an entry is kept for the key *after the four before it* (the context), beside one for
+// the key anywhere (its base). A context is measured by itself only from its second occurrence on, and
+// only while the key's cost is seen to vary: a server with dynamic shapes meets most contexts once.
+// Entries that were not measured for long make room when the table fills.
 //
 // A fixed table of atomics without pointers, so that it can live in memory shared with another process.
 // Predict() may be called by any number of threads; Learn() by one at a time.
@@ -71,7 +73,7 @@ class CostModel {
     x *= 0xd6e8feb86659fd93u;
     return x | 1;  // 0 marks an empty entry
   }
-  // The context after a launch of `key` in `context`: made of the last two keys, and already spread so
+  // The context after a launch of `key` in `context`: made of the last four keys, and already spread so
   // that Predict() need not do it.
   static uint64_t Next(uint64_t context, uint64_t key) {
     return (context << 16) ^ ((key * 0x9e3779b97f4a7c15u) >> 48);
@@ -82,18 +84,23 @@ class CostModel {
     std::atomic<uint64_t> id{0};
     std::atomic<float> cost_ns{0};  // 0: not measured yet; negative: not often enough to be settled
     std::atomic<float> footprint{1};
+    std::atomic<float> spread{0};  // of a base: mean deviation of its samples ÷ its cost
     std::atomic<uint32_t> base{
         0};  // the entry of the key without context; itself for such an entry
-    std::atomic<uint16_t> samples{0}, samples_alone{0};
+    std::atomic<uint16_t> samples{0};
+    std::atomic<uint16_t> age{0};  // the sweep since which it was measured or made
   };
   static uint32_t Slot(uint64_t id) { return static_cast<uint32_t>(id >> 40) & (kEntries - 1); }
 
-  uint32_t FindOrInsert(uint64_t id, float footprint, uint32_t base);
-  void LearnOne(Entry& entry, float sample, float rate, bool alone);
+  uint32_t FindOrInsert(uint64_t id, float footprint, uint32_t base, bool* inserted);
+  void LearnOne(Entry& entry, float sample, float rate);
+  void Sweep();
 
   std::array<Entry, kEntries> entries_;
   std::atomic<float> mean_ns_;
   std::atomic<uint32_t> used_{0};
+  std::atomic<uint16_t> age_{0};
+  uint32_t learnt_ = 0;  // since the last sweep
 };
 
 }  // namespace gpushare::meter

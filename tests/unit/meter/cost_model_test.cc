@@ -70,9 +70,68 @@ TEST(CostModel, ItTakesTwoMeasurementsToSettle) {
     costs->Learn(p.entry, p.cost_ns, 50'000 / p.cost_ns, 1, true);
   }
   EXPECT_TRUE(costs->Predict(1, 7, 1).settled);
-  const CostModel::Prediction other = costs->Predict(1, 8, 1);  // another context
-  EXPECT_TRUE(other.known);
-  EXPECT_FALSE(other.settled);
+}
+
+// Measured by itself again and again, a key costs what `cost` says of the turn.
+template <typename Cost>
+void Teach(CostModel& costs, uint64_t key, uint64_t context, int times, const Cost& cost) {
+  for (int i = 0; i < times; ++i) {
+    const CostModel::Prediction p = costs.Predict(key, context, 1);
+    costs.Learn(p.entry, p.cost_ns, cost(i) / p.cost_ns, 1, true);
+  }
+}
+
+TEST(CostModel, AContextIsMeasuredByItselfFromItsSecondOccurrenceOn) {
+  auto costs = std::make_unique<CostModel>(Micros(20));
+  Teach(*costs, 1, 7, 20, [](int i) { return i % 2 == 0 ? 30'000.0f : 60'000.0f; });
+  const CostModel::Prediction first = costs->Predict(1, 8, 1);
+  EXPECT_TRUE(first.known);
+  EXPECT_TRUE(first.settled);
+  const CostModel::Prediction second = costs->Predict(1, 8, 1);
+  EXPECT_TRUE(second.known);
+  EXPECT_FALSE(second.settled);
+}
+
+TEST(CostModel, AKeyThatCostsTheSameEverywhereNeedsNoContext) {
+  auto costs = std::make_unique<CostModel>(Micros(20));
+  Teach(*costs, 1, 7, 20, [](int) { return 50'000.0f; });
+  for (uint64_t context = 100; context < 120; ++context) {
+    const CostModel::Prediction p = costs->Predict(1, context, 1);
+    EXPECT_TRUE(p.settled);
+    EXPECT_NEAR(p.cost_ns, 50'000, 500);
+    EXPECT_GT(costs->FindSettled(1, context).cost_ns, 0);  // the next launch is on the fast path
+  }
+}
+
+// Dynamic shapes: contexts without end. Keys keep their own cost and never become each other's mean.
+TEST(CostModel, AFullTablePredictsByTheKey) {
+  auto costs = std::make_unique<CostModel>(Micros(20));
+  Teach(*costs, 1, 0, 20, [](int i) { return i % 2 == 0 ? 4'000.0f : 6'000.0f; });
+  Teach(*costs, 2, 0, 20, [](int i) { return i % 2 == 0 ? 150'000.0f : 250'000.0f; });
+  for (uint64_t context = 1; context < 3 * CostModel::kEntries; ++context) {
+    costs->Predict(1 + context % 2, context << 20, 1);
+  }
+  EXPECT_LT(costs->used(), CostModel::kEntries);
+  const CostModel::Prediction small = costs->Predict(1, ~0ull, 1);
+  const CostModel::Prediction large = costs->Predict(2, ~0ull, 1);
+  EXPECT_TRUE(small.known && small.settled && large.known && large.settled);
+  EXPECT_NEAR(small.cost_ns, 5'000, 1'500);
+  EXPECT_NEAR(large.cost_ns, 200'000, 60'000);
+}
+
+TEST(CostModel, WhatIsNoLongerMeasuredMakesRoom) {
+  auto costs = std::make_unique<CostModel>(Micros(20));
+  const auto varying = [](int i) { return i % 2 == 0 ? 30'000.0f : 60'000.0f; };
+  for (uint64_t context = 1; context < CostModel::kEntries; ++context) {
+    Teach(*costs, 1, context << 20, 1, varying);
+  }
+  const uint32_t full = costs->used();
+  EXPECT_GT(full, CostModel::kEntries / 2);
+  Teach(*costs, 2, 5, 6 * static_cast<int>(CostModel::kEntries), varying);
+  EXPECT_LT(costs->used(), full / 2);
+  EXPECT_TRUE(costs->Predict(2, 5, 1).settled);  // what is in use stays
+  Teach(*costs, 3, 9, 3, varying);
+  EXPECT_NE(costs->Predict(3, 9, 1).entry, CostModel::kCatchAll);
 }
 
 TEST(CostModel, AGiantGuessedSmallIsBelievedAtOnce) {
