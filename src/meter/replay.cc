@@ -273,6 +273,9 @@ Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, bool late) {
   Advance(static_cast<double>(at.count()));
   Stream& stream = streams_[id];
   if (!late) TakeOver(stream);
+  // Even a marker that came late bounds the batch from above: what the model has not run by then was
+  // predicted to take too long.
+  const bool outlasted = !stream.items.empty() && !stream.items.front().boundary && !stream.pinned;
   Finish(stream, id);
   while (!stream.items.empty() && !stream.items.front().boundary) PopCommand(stream);
   if (!stream.items.empty()) {
@@ -295,8 +298,8 @@ Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, bool late) {
     group_predicted += GroupTime(c);
   }
   batch.ratio = group_predicted > 0 ? stream.group_ns / group_predicted : 1;
-  batch.learnable =
-      !late && group_predicted > 0 && stream.group_predicted_ns > kLearnable * group_predicted;
+  batch.learnable = late ? outlasted && group_predicted > 0
+                         : stream.group_predicted_ns > kLearnable * group_predicted;
   batch.alone = stream.shared_ns <= kAlone * stream.resident_ns;
   batch.commands.swap(stream.done);
   stream.used_ns = stream.shared_ns = stream.resident_ns = 0;

@@ -133,6 +133,19 @@ TEST(Replay, ATurnThatIsMerelyShorterThanPredictedIsNotTakenOver) {
   EXPECT_NEAR(replay.Complete(b, Us(80)).used_ns, 20'000, 1);
 }
 
+TEST(Replay, ALateMarkerBoundsTheCostFromAbove) {
+  Replay replay(100);
+  const auto a = replay.AddStream(0, 0);
+  for (int i = 0; i < 10; ++i) replay.Append(a, Kernel(10, 1), Nanos(0));
+  replay.Boundary(a);
+  const Replay::Batch batch = replay.Complete(a, Us(20), Us(20), /*late=*/true);
+  EXPECT_TRUE(batch.learnable);
+  EXPECT_NEAR(batch.ratio, 0.2, 0.01);
+  replay.Append(a, Kernel(10, 1), Us(20));
+  replay.Boundary(a);
+  EXPECT_FALSE(replay.Complete(a, Us(100), Us(100), /*late=*/true).learnable);
+}
+
 TEST(Replay, HigherPriorityGoesFirst) {
   Replay replay(100);
   const auto low = replay.AddStream(0, 1), high = replay.AddStream(1, 0);
