@@ -291,6 +291,26 @@ std::vector<Case> Cases(const Traces& t, bool real) {
   cases.push_back(Shares("graphs 75:25 14us/1ms",
                          Mix(t, {{"14us", 75}, {"1ms", 25}}, Mode::kGraph, false), 1, 0, 99, 0));
   {
+    // Leases: the gate sees when work begins and ends, not what it is.
+    struct LeaseCase {
+      const char* name;
+      Mode a, b;
+    };
+    for (const LeaseCase& c :
+         {LeaseCase{"leases 75:25, exclusive", Mode::kLeaseExclusive, Mode::kLeaseExclusive},
+          LeaseCase{"leases 75:25, synchronised", Mode::kLeaseSync, Mode::kLeaseSync},
+          LeaseCase{"leases 75:25, released at once", Mode::kLease, Mode::kLease},
+          LeaseCase{"leases 75:25, beside launches", Mode::kLease, Mode::kBacklog},
+          LeaseCase{"leases 75:25, launches beside them", Mode::kBacklog, Mode::kLease}}) {
+      CaseSpec spec = serial({{"forward", 75}, {"forward", 25}});
+      spec.tenants[0].mode = c.a;
+      spec.tenants[1].mode = c.b;
+      // Between two exclusive leases the device is drained.
+      const bool exclusive = c.a == Mode::kLeaseExclusive;
+      cases.push_back(Shares(c.name, spec, 2.5, 0, exclusive ? 90 : 99, 0));
+    }
+  }
+  {
     std::vector<Part> two = {{"small", 40}, {"wide", 60}};
     std::vector<Part> three = {{"small", 50}, {"wide", 30}, {"half", 20}};
     std::vector<Part> many;
@@ -436,6 +456,7 @@ int Main(int argc, char** argv) {
   traces["10ms"] = Synthetic("10ms", {10000, 9000}, 4, 160);
   traces["1block"] = Synthetic("1block", {50, 100, 200, 250}, 16, 1);
   traces["request"] = Synthetic("request", {30, 60, 20, 90, 45}, 16, 120);
+  traces["forward"] = Synthetic("forward", {200, 150, 250, 180, 220}, 1, 160);
   traces["small"] = Synthetic("small", {40, 90, 60}, 32, 20);
   traces["half"] = Synthetic("half", {100, 250, 150}, 16, 44);
   traces["wide"] = Synthetic("wide", {200, 400, 120}, 16, 200);

@@ -117,6 +117,23 @@ struct Player {
       if (gate != nullptr) gate->Complete(admission, r == Result::kSuccess);
       return;
     }
+    const bool leased = spec.mode == Mode::kLease || spec.mode == Mode::kLeaseSync ||
+                        spec.mode == Mode::kLeaseExclusive;
+    if (leased && gate != nullptr) {
+      gate::LeaseRequest request;
+      request.hint = workload::Summarize(*spec.trace).total;
+      request.exclusive = spec.mode == Mode::kLeaseExclusive;
+      request.streams = {stream_gate};
+      const absl::StatusOr<uint64_t> lease = gate->AcquireLease(request);
+      if (!lease.ok()) {
+        status = lease.status();
+        return;
+      }
+      for (const workload::TraceKernel& kernel : spec.trace->kernels()) Submit(kernel, false);
+      if (spec.mode != Mode::kLease) driver.SynchronizeStream(stream);
+      gate->ReleaseLease(*lease);
+      return;
+    }
     for (const workload::TraceKernel& kernel : spec.trace->kernels()) {
       Submit(kernel, gate != nullptr);
       if (spec.mode == Mode::kSyncEach) Synchronize();
@@ -143,7 +160,7 @@ struct Player {
         }
       }
     } else {
-      while (!Done()) {
+      while (!Done() && status.ok()) {
         const double at = static_cast<double>((clock().Now() - start).count()) * 1e-9;
         if (spec.stop_at >= 0 && at >= spec.stop_at && at < spec.return_at) {
           Synchronize();

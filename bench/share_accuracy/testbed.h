@@ -22,6 +22,9 @@ enum class Mode {
   kSyncEach,  // synchronises after each launch
   kOpenLoop,  // Poisson requests, each one iteration and a synchronise
   kGraph,     // each iteration is one graph launch, backlogged
+  kLease,  // each iteration under a lease that is released at once, its launches unseen by the gate
+  kLeaseSync,       // the same, synchronised before the release
+  kLeaseExclusive,  // the same with an exclusive lease
 };
 
 struct TenantSpec {

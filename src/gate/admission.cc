@@ -44,7 +44,7 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, Time deadline) {
   const uint64_t context = stream.context.load(std::memory_order_relaxed);
   // One prediction for the whole wait: the grant is asked for and spent by the same figure.
   const meter::CostModel::Prediction cost = tenant.costs.Predict(work.key, context, work.footprint);
-  const bool exclusive = engine.WantsDevice(work, cost);
+  const bool exclusive = engine.WantsDevice(tenant, work, cost);
   const GrantRequest request = {
       .charge = ToNs(cost.cost_ns * tenant.page.charge_factor.load(std::memory_order_relaxed)),
       .own_grant = !cost.known || exclusive,
@@ -105,12 +105,18 @@ void Gate::CompleteSlow(const Admission& admission, bool submitted) {
 
 // Cooperative launches need the device drained. A long graph gets it too while others contend: its kernels
 // would alternate with theirs in an order that no marker shows, and the drain is short against it.
-bool Engine::Impl::WantsDevice(const Work& work, const meter::CostModel::Prediction& cost) {
+bool Engine::Impl::WantsDevice(const TenantState& tenant, const Work& work,
+                               const meter::CostModel::Prediction& cost) {
   if (work.kind == Work::Kind::kCooperative) return true;
-  if (work.kind != Work::Kind::kGraph) return false;
-  if (cost.known && cost.cost_ns < kLongGraphNs) return false;
-  base::MutexLock lock(&mu);
-  return arbiter.tenants() > 1;
+  const bool long_graph =
+      work.kind == Work::Kind::kGraph && !(cost.known && cost.cost_ns < kLongGraphNs);
+  if (cost.settled && !long_graph) return false;
+  const Section section(*this);
+  if (arbiter.tenants() <= 1) return false;
+  if (long_graph) return true;
+  // What a lease launches is not known, so nothing can be measured beside it.
+  const meter::Replay::OpaqueWork opaque = replay.FindOpaque(tenant.id);
+  return opaque.others && !opaque.own;  // with a lease of its own it would wait for itself
 }
 
 // ---- Waiting for the device ----

@@ -28,9 +28,11 @@ absl::StatusOr<uint64_t> Gate::AcquireLease(const LeaseRequest& request) {
     id = engine.next_lease++;
     engine.leases.push_back({id, &tenant, request, request.hint.count(), tenant.phase, now});
     if (request.exclusive) engine.arbiter.HoldExclusive(tenant.id, now + request.maximum);
-    const float cost = static_cast<float>(request.hint.count());
+    if (request.streams.empty()) return;
+    const float cost =
+        static_cast<float>(request.hint.count()) / static_cast<float>(request.streams.size());
     for (StreamGate* stream : request.streams) {
-      engine.replay.Append(stream->replay, {meter::CostModel::kCatchAll, cost, 1},
+      engine.replay.Append(stream->replay, {meter::CostModel::kCatchAll, cost, 1, /*opaque=*/true},
                            engine.DeviceTime(now));
     }
   });
@@ -63,6 +65,7 @@ Gate::LeaseResult Gate::ReleaseLease(uint64_t id) {
     for (StreamGate* stream : lease.request.streams) {
       if (!stream->live) continue;
       ++stream->unmarked;
+      stream->unmarked_lease = true;
       stream->unmarked_ns += charge;
       charge = 0;
     }
@@ -74,7 +77,7 @@ Gate::LeaseResult Gate::ReleaseLease(uint64_t id) {
       tenant.stats.measured += now - lease.acquired;
     }
   }
-  engine.CloseOpen(tenant, nullptr, id);
+  engine.CloseOpen(tenant, nullptr);
   Synchronizing(nullptr);
   const Nanos held = now - lease.acquired;
   return {held, held > lease.request.maximum};

@@ -17,10 +17,11 @@ Marker Engine::Impl::NewMarker(StreamGate& stream) {
   marker.commands = std::exchange(stream.unmarked, 0);
   marker.unknown = std::exchange(stream.unmarked_unknown, 0);
   marker.charged_ns = std::exchange(stream.unmarked_ns, 0);
+  marker.lease = std::exchange(stream.unmarked_lease, false);
   return marker;
 }
 
-void Engine::Impl::CloseOpen(TenantState& tenant, StreamGate* only, uint64_t lease) {
+void Engine::Impl::CloseOpen(TenantState& tenant, StreamGate* only) {
   Marker todo[16];
   int count = 0;
   const Time began = clock.Now();
@@ -33,7 +34,6 @@ void Engine::Impl::CloseOpen(TenantState& tenant, StreamGate* only, uint64_t lea
       if (count == 16) break;  // the rest is marked next time
       Marker& marker = todo[count++];
       marker = NewMarker(*stream);
-      marker.lease = lease;
       arbiter.Launched(tenant.id, marker.commands, began);
     }
   }

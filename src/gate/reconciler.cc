@@ -71,7 +71,7 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   submit_offset = std::min(submit_offset, now.time_since_epoch() - stamp);
   if (marker.commands == 0) return;
 
-  if (batch.learnable && marker.lease == 0) {
+  if (batch.learnable && !marker.lease) {
     for (const meter::Replay::Command& command : batch.commands) {
       const double share = static_cast<double>(command.cost_ns) / std::max(batch.predicted_ns, 1.0);
       tenant.costs.Learn(command.entry, command.cost_ns, static_cast<float>(batch.ratio),
@@ -85,6 +85,7 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   tenant.stats.predicted += Nanos(marker.charged_ns);
   tenant.stats.measured += measured - Nanos(marker.accrued_ns);
 
+  if (marker.lease) return;
   // Charge by what the tenant's commands lately took of the device, not by what they take alone.
   const double factor = batch.used_ns / std::max(batch.predicted_ns * batch.ratio, 1.0);
   const float old = tenant.page.charge_factor.load(std::memory_order_relaxed);
@@ -98,7 +99,7 @@ void Engine::Impl::ChargeOverdue(Time now) {
   for (StreamGate* stream : marked_streams) {
     Marker& marker = stream->markers.front();
     const Time due = std::max(marker.recorded, last_completion) + Nanos(marker.charged_ns);
-    if (now - due < kOverdue || marker.commands == 0 || marker.lease != 0) continue;
+    if (now - due < kOverdue || marker.commands == 0 || marker.lease) continue;
     const double used = replay.UsedSoFar(stream->replay, DeviceTime(now - kOverdue / 2));
     const int64_t more = static_cast<int64_t>(used) - marker.charged_ns - marker.accrued_ns;
     if (more <= 0) continue;

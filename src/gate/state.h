@@ -39,7 +39,7 @@ struct Marker {
   sched::Phase phase = sched::Phase::kWeight;
   Time recorded{};         // host time at which it was submitted
   int64_t accrued_ns = 0;  // charged already, because it is overdue
-  uint64_t lease = 0;      // the lease that this marker closes; 0: none
+  bool lease = false;      // it closes a lease
   bool failed = false;     // the driver refused to say when it completed
 };
 
@@ -55,12 +55,13 @@ class StreamGate {
   // Under the engine's lock.
   bool live = false;
   meter::Replay::StreamId replay = 0;
-  int unmarked = 0;            // commands known to the replay behind the last marker
-  int unmarked_unknown = 0;    // those of them whose cost was a guess
-  int64_t unmarked_ns = 0;     // what was charged for them
-  std::deque<Marker> markers;  // recorded, not seen completed, in the order of the stream
-  int markers_pending = 0;     // these, and those seen completed that are not settled
-  bool marking = false;        // some thread is recording an event here
+  int unmarked = 0;             // commands known to the replay behind the last marker
+  int unmarked_unknown = 0;     // those of them whose cost was a guess
+  int64_t unmarked_ns = 0;      // what was charged for them
+  bool unmarked_lease = false;  // a lease was released behind the last marker
+  std::deque<Marker> markers;   // recorded, not seen completed, in the order of the stream
+  int markers_pending = 0;      // these, and those seen completed that are not settled
+  bool marking = false;         // some thread is recording an event here
 };
 
 // A token bucket over bytes; debt is paid before the next copy.
@@ -188,7 +189,7 @@ struct Engine::Impl {
   // A marker behind what `stream` has launched; its event is to be recorded, then AddMarker.
   Marker NewMarker(StreamGate& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Records a marker on each stream of the tenant with unmarked work. Calls the driver.
-  void CloseOpen(TenantState& tenant, StreamGate* only, uint64_t lease = 0) ABSL_LOCKS_EXCLUDED(mu);
+  void CloseOpen(TenantState& tenant, StreamGate* only) ABSL_LOCKS_EXCLUDED(mu);
   // An event on `stream`, or null: it is being captured (a record would join or break the capture), or
   // the driver refuses. Calls the driver.
   driver::Event RecordMarker(driver::Stream stream, Time* submitted) ABSL_LOCKS_EXCLUDED(mu);
@@ -204,8 +205,8 @@ struct Engine::Impl {
                          int unknown, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
   // admission.cc
-  bool WantsDevice(const Work& work, const meter::CostModel::Prediction& cost)
-      ABSL_LOCKS_EXCLUDED(mu);
+  bool WantsDevice(const TenantState& tenant, const Work& work,
+                   const meter::CostModel::Prediction& cost) ABSL_LOCKS_EXCLUDED(mu);
 
   // reconciler.cc
   void Reconcile();

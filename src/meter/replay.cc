@@ -90,6 +90,11 @@ bool Replay::LastOfBatch(const Stream& stream) {
 }
 
 void Replay::Place() {
+  for (StreamId id : live_) {
+    Stream& s = streams_[id];
+    if (s.items.empty() || s.items.front().boundary || !s.items.front().command.opaque) continue;
+    s.started |= std::max(s.ready, s.items.front().not_before) <= now_;
+  }
   while (free_ > 0) {
     Stream* best = nullptr;
     StreamId best_id = 0;
@@ -97,6 +102,7 @@ void Replay::Place() {
       Stream& s = streams_[id];
       if (s.items.empty() || s.items.front().boundary) continue;
       if (s.started && s.waiting == 0) continue;
+      if (s.items.front().command.opaque) continue;
       if (!s.started) {
         s.ready = std::max(s.ready, s.items.front().not_before);  // its age counts from there
         if (s.ready > now_) continue;
@@ -133,10 +139,72 @@ void Replay::Place() {
   }
 }
 
+// Costs of the opaque work that is running; 0: there is none.
+double Replay::OpaqueWeight() const {
+  double weight = 0;
+  for (StreamId id : live_) {
+    const Stream& s = streams_[id];
+    if (s.started && s.items.front().command.opaque) {
+      weight += static_cast<double>(s.items.front().command.cost_ns);
+    }
+  }
+  return weight;
+}
+
+// Beside opaque work a command that is late is not taken to run on: what is between it and its marker may
+// be theirs as well.
+void Replay::ReleasePinned() {
+  for (StreamId id : live_) {
+    Stream& s = streams_[id];
+    if (!s.pinned) continue;
+    free_ += std::exchange(s.held, 0);
+  }
+}
+
+void Replay::AccumulateBesideOpaque(double dt, double weight) {
+  StreamId opaque = 0;
+  for (StreamId id : live_) {
+    const Stream& s = streams_[id];
+    if (s.started && s.items.front().command.opaque) opaque = id;
+  }
+  for (StreamId id : live_) {
+    Stream& s = streams_[id];
+    if (s.started && s.items.front().command.opaque) {
+      const double part = static_cast<double>(s.items.front().command.cost_ns) / weight;
+      s.used_ns += dt * part * free_ / sm_count_;
+      s.resident_ns += dt;
+      s.shared_ns += dt;
+      continue;
+    }
+    if (!s.items.empty() && !s.items.front().boundary) {
+      s.beside_opaque = true;
+      s.opaque = opaque;
+    }
+    if (s.held == 0 || s.items.front().abandoned) continue;
+    s.used_ns += dt * s.held / sm_count_;
+    s.group_ns += dt * s.held;
+    s.resident_ns += dt;
+    s.shared_ns += dt;
+  }
+}
+
 void Replay::Accumulate(double dt) {
   if (dt <= 0) return;
+  if (const double weight = OpaqueWeight(); weight > 0) {
+    AccumulateBesideOpaque(dt, weight);
+    return;
+  }
   const int held = sm_count_ - free_;
-  if (held <= 0) return;
+  if (held <= 0) {
+    // Nothing runs in the model, and something has not ended: see Complete().
+    for (StreamId id : live_) {
+      const Stream& s = streams_[id];
+      if (!s.pinned || !s.beside_opaque || !streams_[s.opaque].live) continue;
+      streams_[s.opaque].owed_ns += dt;
+      break;
+    }
+    return;
+  }
   uint32_t tenant = 0;
   bool any = false, several = false;
   for (StreamId id : live_) {
@@ -191,6 +259,10 @@ void Replay::EndGroups(size_t index) {
 void Replay::Advance(double to) {
   while (now_ < to) {
     Place();
+    if (OpaqueWeight() > 0) {
+      ReleasePinned();
+      Place();
+    }
     double next = to;
     size_t index = running_.size();
     for (size_t i = 0; i < running_.size(); ++i) {
@@ -199,15 +271,14 @@ void Replay::Advance(double to) {
         index = i;
       }
     }
-    if (free_ > 0) {  // somebody may become eligible before
-      for (StreamId id : live_) {
-        const Stream& s = streams_[id];
-        if (s.items.empty() || s.started || s.items.front().boundary) continue;
-        const double at = std::max(s.items.front().not_before, s.ready);
-        if (at > now_ && at < next) {
-          next = at;
-          index = running_.size();
-        }
+    for (StreamId id : live_) {  // somebody may become eligible before
+      const Stream& s = streams_[id];
+      if (s.items.empty() || s.started || s.items.front().boundary) continue;
+      if (free_ == 0 && !s.items.front().command.opaque) continue;
+      const double at = std::max(s.items.front().not_before, s.ready);
+      if (at > now_ && at < next) {
+        next = at;
+        index = running_.size();
       }
     }
     Accumulate(next - now_);
@@ -237,7 +308,7 @@ void Replay::TakeOver(Stream& stream) {
     if (widest == nullptr || command.footprint > widest->footprint) widest = &command;
     batch += GroupTime(command);
   }
-  if (widest == nullptr || stream.group_ns > kUnseen * batch) return;
+  if (widest == nullptr || stream.beside_opaque || stream.group_ns > kUnseen * batch) return;
   Stream* pinned = nullptr;
   for (StreamId id : live_) {
     Stream& other = streams_[id];
@@ -264,6 +335,17 @@ void Replay::TakeOver(Stream& stream) {
   stream.group_predicted_ns = batch;
 }
 
+Replay::OpaqueWork Replay::FindOpaque(uint32_t tenant) const {
+  OpaqueWork found;
+  for (StreamId id : live_) {
+    const Stream& s = streams_[id];
+    const bool any = std::any_of(s.items.begin(), s.items.end(),
+                                 [](const Item& item) { return item.command.opaque; });
+    if (any) (s.tenant == tenant ? found.own : found.others) = true;
+  }
+  return found;
+}
+
 double Replay::UsedSoFar(StreamId stream, Nanos now) {
   Advance(static_cast<double>(now.count()));
   return streams_[stream].used_ns;
@@ -283,6 +365,12 @@ Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, bool late) {
     --stream.boundaries;
   }
   stream.ready = std::max(now_, static_cast<double>(after.count()));
+  // The model lets known work run at once and opaque work wait; on the device it was, in part, the other
+  // way round. What is left until the marker was the opaque work's, which may have ended meanwhile.
+  if (stream.beside_opaque && streams_[stream.opaque].live) {
+    streams_[stream.opaque].owed_ns += stream.pinned_used_ns;
+    stream.used_ns -= std::exchange(stream.pinned_used_ns, 0);
+  }
   if (late) {
     stream.used_ns -= stream.pinned_used_ns;
     stream.group_ns -= stream.pinned_group_ns;
@@ -291,20 +379,22 @@ Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, bool late) {
 
   Batch batch;
   batch.tenant = stream.tenant;
-  batch.used_ns = stream.used_ns;
+  batch.used_ns = stream.used_ns + std::exchange(stream.owed_ns, 0);
   double group_predicted = 0;
   for (const Command& c : stream.done) {
     batch.predicted_ns += static_cast<double>(c.cost_ns);
     group_predicted += GroupTime(c);
   }
   batch.ratio = group_predicted > 0 ? stream.group_ns / group_predicted : 1;
-  batch.learnable = late ? outlasted && group_predicted > 0
-                         : stream.group_predicted_ns > kLearnable * group_predicted;
+  batch.learnable = stream.beside_opaque ? false
+                    : late               ? outlasted && group_predicted > 0
+                                         : stream.group_predicted_ns > kLearnable * group_predicted;
   batch.alone = stream.shared_ns <= kAlone * stream.resident_ns;
   batch.commands.swap(stream.done);
   stream.used_ns = stream.shared_ns = stream.resident_ns = 0;
   stream.group_ns = stream.group_predicted_ns = 0;
   stream.pinned_used_ns = stream.pinned_group_ns = 0;
+  stream.beside_opaque = false;
   return batch;
 }
 

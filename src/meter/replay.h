@@ -38,6 +38,9 @@ class Replay {
     uint32_t entry = 0;   // the caller's; comes back with the batch
     float cost_ns = 0;    // predicted duration when alone
     float footprint = 1;  // SMs that it can hold ÷ SMs of the device; above 1 it runs in waves
+    // Work that is launched by somebody else (a lease): from its turn on its stream to its marker it has
+    // whatever the known commands of others leave it; several split that in proportion to their costs.
+    bool opaque = false;
   };
 
   StreamId AddStream(uint32_t tenant, int priority);
@@ -72,6 +75,12 @@ class Replay {
   // No stamp before `now` may come after: for work that is long overdue.
   double UsedSoFar(StreamId stream, Nanos now);
 
+  // Opaque work is in flight: of this tenant, of others.
+  struct OpaqueWork {
+    bool own = false, others = false;
+  };
+  OpaqueWork FindOpaque(uint32_t tenant) const;
+
   // Unfinished boundaries of a stream.
   int pending(StreamId stream) const { return streams_[stream].boundaries; }
   Nanos now() const { return Nanos(static_cast<int64_t>(now_)); }
@@ -97,6 +106,10 @@ class Replay {
     double ready = 0;
     int held = 0;         // SMs
     bool pinned = false;  // ended in the model, its marker not stamped: goes on holding its SMs
+    bool beside_opaque = false;  // the batch in progress ran beside opaque work: it teaches nothing
+    StreamId opaque = 0;         // if so, whose that was
+    double owed_ns =
+        0;  // of opaque work: time that turned out to have been its own after its marker
     // The batch in progress.
     double used_ns = 0, shared_ns = 0, resident_ns = 0;
     double group_ns = 0;            // SM time observed
@@ -114,6 +127,9 @@ class Replay {
   void Advance(double to);
   void Place();
   void Accumulate(double dt);
+  void AccumulateBesideOpaque(double dt, double weight);
+  double OpaqueWeight() const;
+  void ReleasePinned();
   void EndGroups(size_t index);
   void PopCommand(Stream& stream);
   static bool LastOfBatch(const Stream& stream);

@@ -16,6 +16,10 @@ Replay::Command Kernel(double us, double footprint) {
           .footprint = static_cast<float>(footprint)};
 }
 
+Replay::Command Lease(double us) {
+  return {.entry = 0, .cost_ns = static_cast<float>(us * 1e3), .footprint = 1, .opaque = true};
+}
+
 TEST(Replay, AloneABatchTakesTheTimeBetweenItsMarkers) {
   Replay replay(100);
   const auto s = replay.AddStream(0, 0);
@@ -146,6 +150,48 @@ TEST(Replay, ALateMarkerBoundsTheCostFromAbove) {
   EXPECT_FALSE(replay.Complete(a, Us(100), Us(100), /*late=*/true).learnable);
 }
 
+TEST(Replay, OpaqueWorkHasWhatKnownWorkLeavesIt) {
+  Replay replay(100);
+  const auto a = replay.AddStream(0, 0), lease = replay.AddStream(1, 0);
+  replay.Append(lease, Lease(500), Nanos(0));
+  replay.Boundary(lease);
+  for (int i = 0; i < 3; ++i) replay.Append(a, Kernel(200, 1), Us(10));
+  replay.Boundary(a);
+  // On the device the kernels of both alternate.
+  const Replay::Batch known = replay.Complete(a, Us(900));
+  const Replay::Batch opaque = replay.Complete(lease, Us(1000));
+  EXPECT_NEAR(known.used_ns, 600'000, 1);
+  EXPECT_FALSE(known.learnable);
+  EXPECT_NEAR(opaque.used_ns, 400'000, 1);
+}
+
+// The lease's last kernel ran before the known one, which the model had run already.
+TEST(Replay, TimeAfterItsMarkerIsOwedToTheOpaqueWork) {
+  Replay replay(100);
+  const auto a = replay.AddStream(0, 0), lease = replay.AddStream(1, 0);
+  replay.Append(lease, Lease(200), Nanos(0));
+  replay.Boundary(lease);
+  replay.Append(a, Kernel(200, 1), Nanos(0));
+  replay.Boundary(a);
+  double opaque = replay.Complete(lease, Us(200)).used_ns;
+  EXPECT_NEAR(replay.Complete(a, Us(400)).used_ns, 200'000, 1);
+  replay.Append(lease, Lease(100), Us(400));
+  replay.Boundary(lease);
+  opaque += replay.Complete(lease, Us(500)).used_ns;
+  EXPECT_NEAR(opaque, 300'000, 1);
+}
+
+TEST(Replay, SeveralOpaqueOnesSplitByTheirCosts) {
+  Replay replay(100);
+  const auto a = replay.AddStream(0, 0), b = replay.AddStream(1, 0);
+  replay.Append(a, Lease(300), Nanos(0));
+  replay.Boundary(a);
+  replay.Append(b, Lease(100), Nanos(0));
+  replay.Boundary(b);
+  EXPECT_NEAR(replay.Complete(a, Us(400)).used_ns, 300'000, 1);
+  EXPECT_NEAR(replay.Complete(b, Us(400)).used_ns, 100'000, 1);
+}
+
 TEST(Replay, HigherPriorityGoesFirst) {
   Replay replay(100);
   const auto low = replay.AddStream(0, 1), high = replay.AddStream(1, 0);
@@ -199,8 +245,10 @@ TEST(Replay, PropertyChargesNeverExceedElapsedTime) {
       switch (pick(0, 3)) {
         case 0:
         case 1:
-          replay.Append(streams[i], Kernel(pick(1, 400), pick(1, 300) / 100.0),
-                        now + Us(pick(-50, 50)));
+          replay.Append(
+              streams[i],
+              pick(0, 9) == 0 ? Lease(pick(1, 400)) : Kernel(pick(1, 400), pick(1, 300) / 100.0),
+              now + Us(pick(-50, 50)));
           break;
         case 2:
           replay.Boundary(streams[i]);
