@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # gpushare_test(<name> LABEL unit SOURCES a_test.cc ...
 #               [LAYERS sched ...]          # their objects are linked, with those they depend on
-#               [LIBRARIES ...] [ENV K=V ...] [TIMEOUT seconds])
+#               [LIBRARIES ...] [ENV K=V ...] [TIMEOUT seconds]
+#               [REDUCED]                   # also in the sanitizer passes of scripts/test
+#               [SHARDS 2])                 # under a sanitizer: so many processes, started first
 #
 # One GoogleTest executable, registered case by case as <label>.<suite>.<case>; under a sanitizer as a whole,
-# as <label>.<name>.
+# as <label>.<name>, and with the label `reduced` if it is REDUCED.
 #
 # Labels, one per folder of tests/: unit contract sim e2e stress fuzz package lint gpu bench-smoke.
 include(GoogleTest)
 
 function(gpushare_test name)
-  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;LAYERS;LIBRARIES;ENV" ${ARGN})
+  cmake_parse_arguments(ARG "REDUCED" "LABEL;TIMEOUT;SHARDS" "SOURCES;LAYERS;LIBRARIES;ENV" ${ARGN})
   if(ARG_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "gpushare_test(${name}): unknown arguments ${ARG_UNPARSED_ARGUMENTS}")
   endif()
@@ -24,15 +26,11 @@ function(gpushare_test name)
   target_link_libraries(${name} PRIVATE gpushare_options ${ARG_LIBRARIES} GTest::gmock_main GTest::gtest)
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   gpushare_link_layers(${name} ${ARG_LAYERS})
-  if(ARG_LABEL MATCHES "^(unit|contract|sim)$")
+  if(ARG_REDUCED)
     add_dependencies(gpushare_reduced_tests ${name})
   endif()
   if(GPUSHARE_SANITIZE)
-    # A process per case costs more than the case there.
-    math(EXPR timeout "${ARG_TIMEOUT} * 10")
-    add_test(NAME ${ARG_LABEL}.${name} COMMAND ${name})
-    set_tests_properties(${ARG_LABEL}.${name} PROPERTIES
-      LABELS "${ARG_LABEL}" TIMEOUT ${timeout} ENVIRONMENT "${ARG_ENV}")
+    _gpushare_sanitized_test(${name})
     return()
   endif()
   gtest_discover_tests(${name} TEST_PREFIX "${ARG_LABEL}." DISCOVERY_TIMEOUT 120 NO_PRETTY_VALUES NO_PRETTY_TYPES TEST_LIST ${name}_CASES)
@@ -45,6 +43,28 @@ function(gpushare_test name)
     "    LABELS [==[${ARG_LABEL}]==] TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT [==[${ARG_ENV}]==])\n"
     "endforeach()\n")
   set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${properties}")
+endfunction()
+
+# A process per case costs more than the case there. Reads the arguments of gpushare_test().
+function(_gpushare_sanitized_test name)
+  math(EXPR timeout "${ARG_TIMEOUT} * 10")
+  set(labels ${ARG_LABEL})
+  if(ARG_REDUCED)
+    list(APPEND labels reduced)
+  endif()
+  if(NOT ARG_SHARDS)
+    add_test(NAME ${ARG_LABEL}.${name} COMMAND ${name})
+    set_tests_properties(${ARG_LABEL}.${name} PROPERTIES
+      LABELS "${labels}" TIMEOUT ${timeout} ENVIRONMENT "${ARG_ENV}")
+    return()
+  endif()
+  foreach(shard RANGE 1 ${ARG_SHARDS})
+    math(EXPR index "${shard} - 1")
+    set(environment ${ARG_ENV} GTEST_TOTAL_SHARDS=${ARG_SHARDS} GTEST_SHARD_INDEX=${index})
+    add_test(NAME ${ARG_LABEL}.${name}.${shard} COMMAND ${name})
+    set_tests_properties(${ARG_LABEL}.${name}.${shard} PROPERTIES
+      LABELS "${labels}" TIMEOUT ${timeout} ENVIRONMENT "${environment}" COST 100)
+  endforeach()
 endfunction()
 
 # gpushare_benchmark(<name> SOURCES ... [LAYERS ...] [LIBRARIES ...]): a Google Benchmark executable.
