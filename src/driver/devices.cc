@@ -2,6 +2,7 @@
 // What the driver says of its devices.
 #include <cstdio>
 
+#include "absl/strings/match.h"
 #include "base/status_macros.h"
 #include "driver/driver.h"
 #include "driver/state.h"
@@ -43,7 +44,7 @@ absl::StatusOr<Driver::DeviceInfo> Driver::Describe(int ordinal) const {
       Check(table.DeviceGetName(name, static_cast<int>(sizeof(name)), device), "cuDeviceGetName"));
   info.name = name;
   // The driver says it nowhere else: "NVIDIA A100-SXM4-40GB MIG 1g.5gb".
-  info.mig = info.name.find(" MIG ") != std::string::npos;
+  info.mig = absl::StrContains(info.name, " MIG ");
   CUuuid uuid = {};
   GPUSHARE_RETURN_IF_ERROR(Check(table.DeviceGetUuid(&uuid, device), "cuDeviceGetUuid"));
   info.uuid = UuidText(uuid, info.mig);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/env.h"
@@ -19,11 +20,11 @@ std::string FolderOfThisObject() {
   Dl_info info;
   if (dladdr(&in_this_object, &info) == 0 || info.dli_fname == nullptr) return "";
   std::string path = info.dli_fname;
-  if (path.find('/') == std::string::npos || path.front() != '/') {
+  if (!absl::StrContains(path, '/') || path.front() != '/') {
     // The main program's name is what it was started by.
     char exe[4096];
     const ssize_t length = readlink("/proc/self/exe", exe, sizeof(exe));
-    if (length > 0 && path.find(".so") == std::string::npos) {
+    if (length > 0 && !absl::StrContains(path, ".so")) {
       path.assign(exe, static_cast<size_t>(length));
     }
   }
