@@ -8,7 +8,8 @@
 namespace gpushare::gate {
 namespace {
 
-constexpr float kLongGraphNs = 500e3f;
+// A long graph is measured with the device to itself until its cost is settled, and every so often after.
+constexpr uint32_t kGraphsPerCalibration = 16;
 
 // Signed, since that is one instruction. Costs are at least 100 ns, factors at least 0.01.
 uint64_t ToNs(float ns) { return static_cast<uint64_t>(static_cast<int64_t>(ns)); }
@@ -44,7 +45,7 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, Time deadline) {
   const uint64_t context = stream.context.load(std::memory_order_relaxed);
   // One prediction for the whole wait: the grant is asked for and spent by the same figure.
   const meter::CostModel::Prediction cost = tenant.costs.Predict(work.key, context, work.footprint);
-  const bool exclusive = engine.WantsDevice(tenant, work, cost);
+  const bool exclusive = engine.WantsDevice(stream, work, cost);
   const GrantRequest request = {
       .charge = ToNs(cost.cost_ns * tenant.page.charge_factor.load(std::memory_order_relaxed)),
       .own_grant = !cost.known || exclusive,
@@ -69,8 +70,8 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, Time deadline) {
   if (verdict != Verdict::kAdmitted) return {nullptr, 0, verdict, false, false};
   if (start.stream != nullptr) engine.MarkStart(start);
   // Written last: until then the replay does not look at this launch, nor at those behind it.
-  tenant.page.Record(
-      {launch, stream.index, cost.entry, !cost.known, work.kind == Work::Kind::kGraph});
+  tenant.page.Record({launch, stream.index, cost.entry, !cost.known,
+                      work.kind == Work::Kind::kGraph, /*refused=*/false, exclusive});
   stream.context.store(meter::CostModel::Next(context, work.key), std::memory_order_relaxed);
   return {&stream, launch, Verdict::kAdmitted, true, exclusive || !cost.known};
 }
@@ -103,19 +104,21 @@ void Gate::CompleteSlow(const Admission& admission, bool submitted) {
   if (seen) engine.CloseOpen(*state_, admission.stream);
 }
 
-// Cooperative launches need the device drained. A long graph gets it too while others contend: its kernels
-// would alternate with theirs in an order that no marker shows, and the drain is short against it.
-bool Engine::Impl::WantsDevice(const TenantState& tenant, const Work& work,
+// Cooperative launches need the device drained. The kernels of a long graph alternate with those of others
+// in an order that no marker shows, so its cost is learnt while it is alone, and taken for true otherwise.
+bool Engine::Impl::WantsDevice(StreamGate& stream, const Work& work,
                                const meter::CostModel::Prediction& cost) {
   if (work.kind == Work::Kind::kCooperative) return true;
   const bool long_graph =
-      work.kind == Work::Kind::kGraph && !(cost.known && cost.cost_ns < kLongGraphNs);
+      work.kind == Work::Kind::kGraph && (!cost.known || cost.cost_ns >= kLongGraphNs);
   if (cost.settled && !long_graph) return false;
   const Section section(*this);
   if (arbiter.tenants() <= 1) return false;
-  if (long_graph) return true;
-  // What a lease launches is not known, so nothing can be measured beside it.
-  const meter::Replay::OpaqueWork opaque = replay.FindOpaque(tenant.id);
+  if (long_graph && (!cost.settled || stream.long_graphs++ % kGraphsPerCalibration == 0))
+    return true;
+  if (cost.settled) return false;
+  // Nothing can be measured beside a lease or a graph.
+  const meter::Replay::OpaqueWork opaque = replay.FindOpaque(stream.tenant->id);
   return opaque.others && !opaque.own;  // with a lease of its own it would wait for itself
 }
 

@@ -117,7 +117,7 @@ struct EngineOptions {
   sched::ArbiterOptions arbiter = [] {
     sched::ArbiterOptions options;
     options.grant = Micros(50);
-    options.grant_commands = 32;
+    options.grant_commands = 64;
     return options;
   }();
   Nanos spin = Micros(200);             // a held thread stays on its processor so long

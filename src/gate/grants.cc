@@ -102,7 +102,8 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now) {
       SettleAsPredicted(tenant, tenant.phase, charge, 0, record.unknown ? 1 : 0, now);
       continue;
     }
-    replay.Append(stream.replay, {record.entry, cost, tenant.costs.footprint(record.entry)},
+    const bool opaque = record.graph && !record.exclusive && cost >= kLongGraphNs;
+    replay.Append(stream.replay, {record.entry, cost, tenant.costs.footprint(record.entry), opaque},
                   DeviceTime(first + pace * static_cast<int64_t>(i)));
     if (record.unknown) ++stream.unmarked_unknown;
     ++stream.unmarked;

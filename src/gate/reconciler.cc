@@ -17,6 +17,8 @@ constexpr Nanos kOverdue = Millis(10);
 // A marker that is late is asked for again after this part of its lateness, within bounds.
 constexpr int kPollParts = 32;
 constexpr Nanos kLongestPoll = Millis(1);
+// A tenant that is charged this part of its kernels' durations or more does not share the device.
+constexpr float kFillsDevice = 0.97f;
 // A marker that began so soon after its submission found its stream idle.
 constexpr Nanos kLateMarker = Nanos(500);
 
@@ -79,20 +81,28 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
     }
   }
 
-  const Nanos measured(static_cast<int64_t>(batch.used_ns));
+  // A long graph that was not alone is taken to have cost what it costs alone: see WantsDevice().
+  const bool graphs =
+      !marker.lease && std::any_of(batch.commands.begin(), batch.commands.end(),
+                                   [](const meter::Replay::Command& c) { return c.opaque; });
+  const Nanos measured(static_cast<int64_t>(graphs ? batch.predicted_ns : batch.used_ns));
   arbiter.Settle(tenant.id, marker.phase, Nanos(marker.charged_ns),
                  measured - Nanos(marker.accrued_ns), marker.commands, now);
   tenant.stats.predicted += Nanos(marker.charged_ns);
   tenant.stats.measured += measured - Nanos(marker.accrued_ns);
 
-  if (marker.lease) return;
+  if (marker.lease || graphs) return;
   // Charge by what the tenant's commands lately took of the device, not by what they take alone.
   const double factor = batch.used_ns / std::max(batch.predicted_ns * batch.ratio, 1.0);
   const float old = tenant.page.charge_factor.load(std::memory_order_relaxed);
   const float weight = static_cast<float>(std::min(1.0, batch.predicted_ns / 2e6));
-  tenant.page.charge_factor.store(
-      std::clamp(old + weight * (static_cast<float>(factor) - old), 0.01f, 1.0f),
-      std::memory_order_relaxed);
+  const float now_charged =
+      std::clamp(old + weight * (static_cast<float>(factor) - old), 0.01f, 1.0f);
+  tenant.page.charge_factor.store(now_charged, std::memory_order_relaxed);
+  // Batches of kernels that fill the device are told apart whatever their length, and every marker between
+  // them is a microsecond in which nobody runs.
+  const Nanos grant = options.arbiter.grant;
+  arbiter.SetGrant(tenant.id, now_charged > kFillsDevice ? 2 * grant : grant);
 }
 
 void Engine::Impl::ChargeOverdue(Time now) {

@@ -27,6 +27,8 @@ struct TenantState;
 
 // Work without a marker whose tenant fell silent is taken to have cost what was predicted.
 inline constexpr Nanos kSilence = Millis(1);
+// A graph of this cost or more is not taken for one command that nothing interrupts.
+inline constexpr float kLongGraphNs = 500e3f;
 
 // A recorded event that has not been seen completed.
 struct Marker {
@@ -60,6 +62,7 @@ class StreamGate {
   int64_t unmarked_ns = 0;      // what was charged for them
   bool unmarked_lease = false;  // a lease was released behind the last marker
   std::deque<Marker> markers;   // recorded, not seen completed, in the order of the stream
+  uint32_t long_graphs = 0;     // launched while others contended
   int markers_pending = 0;      // these, and those seen completed that are not settled
   bool marking = false;         // some thread is recording an event here
 };
@@ -205,8 +208,8 @@ struct Engine::Impl {
                          int unknown, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
   // admission.cc
-  bool WantsDevice(const TenantState& tenant, const Work& work,
-                   const meter::CostModel::Prediction& cost) ABSL_LOCKS_EXCLUDED(mu);
+  bool WantsDevice(StreamGate& stream, const Work& work, const meter::CostModel::Prediction& cost)
+      ABSL_LOCKS_EXCLUDED(mu);
 
   // reconciler.cc
   void Reconcile();

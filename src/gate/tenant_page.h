@@ -14,19 +14,21 @@ namespace gpushare::gate {
 
 // What one launch left behind for the meter: which cost entry, on which stream.
 struct LaunchRecord {
-  static constexpr uint32_t kEntryMask = 0x1fffff;
+  static constexpr uint32_t kEntryMask = 0xfffff;
   static constexpr uint32_t kNoEntry = kEntryMask;  // not a launch: a lease was charged
   uint32_t launch;                                  // number of the launch, modulo 2^24
   uint32_t stream;                                  // index among the tenant's streams
   uint32_t entry;                                   // of the cost model
   bool unknown = false;                             // its cost was a guess
   bool graph = false;
-  bool refused = false;  // the driver did not take it: its charge goes back
+  bool refused = false;    // the driver did not take it: its charge goes back
+  bool exclusive = false;  // it has the device to itself
 
   uint64_t Pack() const {
     return (uint64_t{launch} << 40) | (uint64_t{stream & 0xffffu} << 24) |
            (uint64_t{unknown ? 1u : 0u} << 23) | (uint64_t{graph ? 1u : 0u} << 22) |
-           (uint64_t{refused ? 1u : 0u} << 21) | (entry & kEntryMask);
+           (uint64_t{refused ? 1u : 0u} << 21) | (uint64_t{exclusive ? 1u : 0u} << 20) |
+           (entry & kEntryMask);
   }
   static LaunchRecord Unpack(uint64_t packed) {
     return {static_cast<uint32_t>(packed >> 40),
@@ -34,7 +36,8 @@ struct LaunchRecord {
             static_cast<uint32_t>(packed) & kEntryMask,
             ((packed >> 23) & 1) != 0,
             ((packed >> 22) & 1) != 0,
-            ((packed >> 21) & 1) != 0};
+            ((packed >> 21) & 1) != 0,
+            ((packed >> 20) & 1) != 0};
   }
 };
 

@@ -357,6 +357,7 @@ TenantId Arbiter::Add(const TenantLimits& limits, Time now) {
   t = TenantState();
   t.live = true;
   t.limits = Usable(limits);
+  t.grant = s.options.grant;
   t.last_act = t.last_life = s.now - s.options.active_grace - Nanos(1);
   t.idle_since = s.now;
   const double depth = Ns(t.limits.cap_depth);
@@ -512,6 +513,11 @@ void Arbiter::Settle(TenantId tenant, Phase phase, Nanos predicted, Nanos measur
   }
   s.File(tenant);
   GPUSHARE_SCHED_CHECK_BOOKS(s);
+}
+
+void Arbiter::SetGrant(TenantId tenant, Nanos grant) {
+  State& s = *state_;
+  if (s.Known(tenant)) s.at(tenant).grant = std::max(grant, Nanos(0));
 }
 
 void Arbiter::HoldExclusive(TenantId tenant, Time until) {

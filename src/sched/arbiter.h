@@ -92,6 +92,9 @@ class Arbiter {
   void Block(TenantId tenant, Nanos predicted, bool exclusive, Time now);
   void Unblock(TenantId tenant, Time now);  // the thread gave up (deadline, cancelled)
 
+  // Most that a grant of this tenant is beyond one command while it contends; options.grant until set.
+  void SetGrant(TenantId tenant, Nanos grant);
+
   // Its host waits for the device (or for nothing we know): it will not launch before the next Touch,
   // Block or Charge.
   void Sync(TenantId tenant, Time now);

@@ -314,7 +314,7 @@ Grant State::Admit(const Choice& choice) {
     amount = std::max(amount, options.lone_grant);
   } else if (!t.exclusive && !choice.on_floor) {
     const Nanos window = Window(t);
-    Nanos more = std::min(alone ? options.lone_grant : options.grant, window);
+    Nanos more = std::min(alone ? options.lone_grant : t.grant, window);
     if (!alone) {
       more = std::min({more, window / contenders, options.grant_commands * t.predicted});
     }

@@ -43,6 +43,7 @@ struct TenantState {
   double forgiven_r = 0;
   Nanos outstanding{0};
   Nanos predicted{0};  // of the blocked request
+  Nanos grant{0};      // most that a grant is beyond one command
   Nanos charged{0};
   TokenBucket bucket;
   double gap_ns = 5'000;     // how long its host takes from one sign of life to the next
