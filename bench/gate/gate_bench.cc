@@ -128,7 +128,8 @@ void BM_Launch(benchmark::State& state) {
   if (gated) {
     const gate::GateStats stats = tenant.gate->stats();
     state.counters["launches_per_marker"] =
-        static_cast<double>(stats.launches) / static_cast<double>(std::max<uint64_t>(stats.markers, 1));
+        static_cast<double>(stats.launches) /
+        static_cast<double>(std::max<uint64_t>(stats.markers, 1));
   }
   tenant.gate->RemoveStream(tenant.stream);
   bed.engine->RemoveTenant(tenant.gate);

@@ -130,7 +130,7 @@ void Gate::Synchronizing(StreamGate* stream) {
   engine.CloseOpen(tenant, stream);
   const Time now = engine.clock.Now();
   const Section section(engine);
-  if (tenant.waiters > 0) return;  // another thread of the tenant goes on launching
+  if (!tenant.waiting.empty()) return;  // another thread of the tenant goes on launching
   engine.TakeCredit(tenant, now);
   engine.arbiter.Sync(tenant.id, now);
   engine.RunArbiter(now, &tenant);

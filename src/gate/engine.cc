@@ -68,7 +68,7 @@ void Engine::RemoveTenant(Gate* gate) {
   for (;;) {
     {
       const Section section(engine);
-      if (tenant.waiters == 0) break;
+      if (tenant.waiting.empty()) break;
     }
     engine.clock.SleepUntil(engine.clock.Now() + Micros(20));
   }

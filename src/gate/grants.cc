@@ -140,7 +140,7 @@ void Engine::Impl::RunArbiter(Time now, const TenantState* self) {
     TenantState& tenant = *tenants[grant.tenant];
     GiveCredit(tenant, grant.amount, grant.phase, now);
     tenant.grant_stands = grant.stands;
-    if (&tenant != self || tenant.waiters > 1) {
+    if (&tenant != self || tenant.waiting.size() > 1) {
       Wake(tenant);
     } else {
       tenant.page.wake.fetch_add(1, std::memory_order_release);
@@ -154,7 +154,7 @@ void Engine::Impl::RunArbiter(Time now, const TenantState* self) {
     if (TenantPage::CreditOf(tenant->page.credit.load(std::memory_order_relaxed)) == 0) continue;
     // Whoever waits for the device waits for those before it too: a thread that was just let through is
     // on its way, and would only ask again.
-    if (tenant->waiters > 0 && arbiter.Draining()) continue;
+    if (!tenant->waiting.empty() && arbiter.Draining()) continue;
     TakeCredit(*tenant, now);
     took = true;
   }
@@ -198,10 +198,10 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
         next = Next::kLeave;
       } else {
         seen = tenant.page.wake.load(std::memory_order_acquire);
-        if (!counted) ++tenant.waiters;
+        if (!counted) tenant.waiting.push_back(&request);
         counted = true;
-        TakeCredit(tenant, now);
-        if (MayAsk(tenant, request.cost_known)) {
+        if (tenant.waiting.front() == &request && MayAsk(tenant, request.cost_known)) {
+          TakeCredit(tenant, now);
           arbiter.Block(tenant.id, Nanos(static_cast<int64_t>(request.charge)), request.exclusive,
                         now);
           asked = true;
@@ -211,11 +211,13 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
         }
       }
       if (counted && next == Next::kLeave) {
-        --tenant.waiters;
-        if (verdict != Verdict::kAdmitted && tenant.waiters == 0 && !tenant.removed) {
+        const bool first = tenant.waiting.front() == &request;
+        std::erase(tenant.waiting, &request);
+        if (first && verdict != Verdict::kAdmitted && !tenant.removed) {
           arbiter.Unblock(tenant.id, now);
           RunArbiter(now, &tenant);
         }
+        if (first && !tenant.waiting.empty()) Wake(tenant);
       }
     }
     if (next == Next::kLeave) return verdict;

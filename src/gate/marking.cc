@@ -98,7 +98,7 @@ void Engine::Impl::SettleUnmarked(TenantState& tenant, StreamGate& stream, Time 
 void Engine::Impl::UnknownDone(TenantState& tenant, int commands) {
   if (commands == 0) return;
   tenant.unknown_in_flight -= commands;
-  if (tenant.waiters > 0) Wake(tenant);
+  if (!tenant.waiting.empty()) Wake(tenant);
 }
 
 void Engine::Impl::MarkStart(Marker marker) {

@@ -74,6 +74,15 @@ struct CopyLimit {
   Time at{};
 };
 
+// What a thread at the gate asks for.
+struct GrantRequest {
+  uint64_t charge = 0;      // device time in ns
+  bool own_grant = false;   // credit that was given for other commands does not do
+  bool exclusive = false;   // the device drained before and after
+  bool cost_known = false;  // false: the charge is a guess
+  Time deadline = kNever;
+};
+
 struct TenantState {
   TenantState(Engine::Impl& owner, std::string tenant_name, Nanos unknown_cost)
       : engine(owner), name(std::move(tenant_name)), costs(unknown_cost) {}
@@ -96,7 +105,9 @@ struct TenantState {
   bool open = false;       // in Impl::open_tenants
   Time last_change{};      // when the credit word was last seen to change
   uint64_t last_word = 0;
-  int waiters = 0;
+  // Requests that wait, first come first served: only the first asks the arbiter. With two that replaced
+  // each other's requests and grants, neither would get anywhere.
+  std::deque<const GrantRequest*> waiting;
   int unknown_in_flight = 0;  // commands of guessed cost, admitted and not measured yet
   bool grant_stands = false;  // although its band is closed, or somebody waits for the device
   bool suspended = false, removed = false;
@@ -111,15 +122,6 @@ struct LeaseState {
   int64_t charged_ns = 0;
   sched::Phase phase = sched::Phase::kWeight;
   Time acquired{};
-};
-
-// What a thread at the gate asks for.
-struct GrantRequest {
-  uint64_t charge = 0;      // device time in ns
-  bool own_grant = false;   // credit that was given for other commands does not do
-  bool exclusive = false;   // the device drained before and after
-  bool cost_known = false;  // false: the charge is a guess
-  Time deadline = kNever;
 };
 
 struct Engine::Impl {

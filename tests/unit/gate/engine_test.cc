@@ -449,6 +449,39 @@ TEST_F(EngineTest, AtMostTwoUnknownCommandsAreInFlightWhateverTheThreads) {
   Drop(other);
 }
 
+// One thread wants the device to itself, the other does not; neither takes back what the other was given.
+TEST_F(EngineTest, ThreadsOfATenantWithDifferentRequestsAllGetOn) {
+  Tenant t = Make({}), other = Make({});
+  std::vector<std::unique_ptr<base::ClockThread>> threads;
+  int done = 0;
+  for (uint32_t i = 0; i < 4; ++i) {
+    threads.push_back(clock().StartThread("t" + std::to_string(i), [&, i] {
+      driver_->PushContext(context_);
+      Tenant mine = i < 3 ? t : other;
+      driver_->CreateStream(&mine.handle, 0);
+      mine.stream = *mine.gate->AddStream(mine.handle);
+      for (int n = 0; n < 300; ++n) {
+        const Work::Kind kind = i == 0 ? Work::Kind::kCooperative : Work::Kind::kKernel;
+        const Admission a = mine.gate->Admit(*mine.stream, {KernelKey(function_, Shape()), kind});
+        uint64_t ns = 10'000 + 7 * i;
+        void* params[] = {&ns};
+        const Result r = driver_->Launch(function_, Shape(), mine.handle, params);
+        mine.gate->Complete(a, r == Result::kSuccess);
+        ++done;
+      }
+      mine.gate->Synchronizing(mine.stream);
+      driver_->SynchronizeStream(mine.handle);
+      mine.gate->RemoveStream(mine.stream);
+      driver_->PopContext();
+    }));
+  }
+  clock().SleepUntil(clock().Now() + Seconds(2));
+  EXPECT_EQ(done, 4 * 300);
+  for (const auto& thread : threads) thread->Join();
+  Drop(t);
+  Drop(other);
+}
+
 TEST_F(EngineTest, HighPriorityDoesNotWaitEvenForWhatIsUnknown) {
   TenantOptions options;
   options.limits.band = sched::Band::kHigh;
