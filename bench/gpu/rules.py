@@ -21,12 +21,14 @@ UNITS_NS = {"Nanos": 1, "Micros": 1_000, "Millis": 1_000_000, "Seconds": 1_000_0
 def defaults():
     """Name: nanoseconds or number, of EngineOptions and ArbiterOptions."""
     found = {}
-    for header in ("src/gate/engine.h", "src/sched/arbiter.h"):
+    for header in ("src/sched/arbiter.h", "src/gate/engine.h"):  # the engine overrides the arbiter
         text = (ROOT / header).read_text()
         for name, unit, number in re.findall(r"Nanos (\w+)\s*=\s*(Nanos|Micros|Millis|Seconds)\((\d+)\);", text):
             found[name] = int(number) * UNITS_NS[unit]
         for name, unit, number in re.findall(r"Nanos (\w+)\{()(\d+)\};", text):
             found[name] = int(number)
+        for name, unit, number in re.findall(r"options\.(\w+) = (Nanos|Micros|Millis|Seconds)\((\d+)\);", text):
+            found[name] = int(number) * UNITS_NS[unit]
         for name, number in re.findall(r"int (\w+) = (\d+);", text):
             found[name] = int(number)
     return found

@@ -7,10 +7,10 @@
 //   model->Execute(stream->native().value());   // whatever it launches there is covered
 //   lease->Release();                           // or the end of the scope
 //
-// Where shares matter, take exclusive leases: without, others' kernels that run between the lease's
-// are measured as the lease's (docs/meter.md).
+// While it is held others' kernels may run between the lease's, unless it is exclusive; it is charged
+// what their known commands leave it of the device's time (docs/meter.md).
 //
-// The wait is at acquire, outside the framework's locks. Time beyond `maximum` becomes debt of the
+// The wait is at acquire, outside the framework's locks. What it used beyond its hint is debt of the
 // virtual device. On a thread that holds a lease of the same virtual device another is a no-op; of
 // another one on the same GPU it is FailedPrecondition. Errors: DeadlineExceeded after `timeout`.
 // Threading: may be released by any thread.
@@ -33,7 +33,7 @@ namespace gpushare {
 struct LeaseOptions {
   absl::Duration hint = absl::Microseconds(100);  // device time expected
   absl::Duration maximum = absl::Seconds(1);      // more becomes debt
-  bool exclusive = false;                         // nobody else's commands while it is held
+  bool exclusive = false;                         // nobody else's of the same or a lower priority
   absl::Duration timeout = absl::InfiniteDuration();
   // Where the work will go; measured there. None: the time that the lease is held is charged.
   std::vector<const Stream*> streams = {};

@@ -2,7 +2,7 @@
 // How the launches of one GPU's tenants are arbitrated.
 //
 //   SchedulerOptions options = SchedulerOptions::Throughput();
-//   options.idle_budget = 0.01;
+//   options.idle_budget = 0.02;
 //   absl::StatusOr<Gpu> gpu = Gpu::Open(*runtime, "0", options);
 //   std::cout << gpu->scheduler()->window << "\n";   // what is in force
 //
@@ -28,7 +28,7 @@ struct SchedulerOptions {
   std::optional<absl::Duration>
       anticipation;                      // how long a tenant's next launch is waited for; 15 us
   std::optional<absl::Duration> spin;    // a held thread stays on its processor so long; 200 us
-  std::optional<double> idle_budget;     // part of the time that may be idled on purpose; 0.005
+  std::optional<double> idle_budget;     // part of the time that may be idled on purpose; 0.01
   std::optional<double> low_band_floor;  // part for bands that a higher one closes; 0
   std::optional<absl::Duration>
       high_grace;  // lower bands stay closed after a higher one's work; 30 us

@@ -219,7 +219,7 @@ typedef struct gpushare_scheduler_options {
   int64_t grant_ns;        /* longest grant while tenants contend; 50 us */
   int64_t anticipation_ns; /* how long a tenant's next launch is waited for; 15 us */
   int64_t spin_ns;         /* a held thread stays on its processor so long; 200 us */
-  double idle_budget;      /* part of the time that may be idled on purpose; 0.005 */
+  double idle_budget;      /* part of the time that may be idled on purpose; 0.01 */
   double low_band_floor;   /* part of the device for bands that a higher one closes; 0 */
   int64_t high_grace_ns;   /* lower bands stay closed so long after a higher one's work; 30 us */
   int32_t high_band_min_commands; /* min_commands while a high-priority tenant is there; 1 */
@@ -608,7 +608,7 @@ GPUSHARE_API gpushare_status gpushare_graph_native(gpushare_graph graph,
 
 typedef struct gpushare_lease_options {
   uint32_t struct_size;
-  int32_t exclusive;  /* not 0: nobody else's commands while it is held */
+  int32_t exclusive;  /* not 0: nobody else's of the same or a lower priority */
   int64_t hint_ns;    /* device time expected; 0: 100 us */
   int64_t maximum_ns; /* more becomes debt; 0: 1 s */
   int64_t timeout_ns; /* of acquiring; 0: does not wait */
