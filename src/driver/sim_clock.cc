@@ -38,13 +38,18 @@ class SimClock::Thread final : public base::ClockThread {
  public:
   Thread(SimClock& clock, std::string name, std::function<void()> body) : clock_(clock) {
     const uint64_t announced = clock_.calls_.thread_announce(name.c_str());
-    thread_ = std::thread([this, announced, body = std::move(body)] {
-      clock_.calls_.thread_enter_announced(announced);
-      body();
-      done_.store(1);
-      clock_.Wake(done_, INT32_MAX);
-      clock_.calls_.thread_leave();
-    });
+    try {
+      thread_ = std::thread([this, announced, body = std::move(body)] {
+        clock_.calls_.thread_enter_announced(announced);
+        body();
+        done_.store(1);
+        clock_.Wake(done_, INT32_MAX);
+        clock_.calls_.thread_leave();
+      });
+    } catch (...) {  // the host gives no thread: the clock must not wait for it
+      clock_.calls_.thread_withdraw(announced);
+      throw;
+    }
   }
   ~Thread() override { Join(); }
   Thread(const Thread&) = delete;
@@ -73,6 +78,7 @@ absl::StatusOr<std::unique_ptr<SimClock>> SimClock::Attach(void* handle) {
   Look(handle, "gpushare_sim_wake_word", &calls.wake_word, &missing);
   Look(handle, "gpushare_sim_thread_announce", &calls.thread_announce, &missing);
   Look(handle, "gpushare_sim_thread_enter_announced", &calls.thread_enter_announced, &missing);
+  Look(handle, "gpushare_sim_thread_withdraw", &calls.thread_withdraw, &missing);
   Look(handle, "gpushare_sim_thread_leave", &calls.thread_leave, &missing);
   Look(handle, "gpushare_sim_clock_is_virtual", &is_virtual, &missing);
   if (!missing.empty()) {

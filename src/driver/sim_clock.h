@@ -45,6 +45,7 @@ class SimClock final : public base::Clock {
     decltype(&gpushare_sim_wake_word) wake_word;
     decltype(&gpushare_sim_thread_announce) thread_announce;
     decltype(&gpushare_sim_thread_enter_announced) thread_enter_announced;
+    decltype(&gpushare_sim_thread_withdraw) thread_withdraw;
     decltype(&gpushare_sim_thread_leave) thread_leave;
   };
   explicit SimClock(const Calls& calls) : calls_(calls) {}

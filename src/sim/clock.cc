@@ -432,13 +432,23 @@ void Clock::Withdraw(Thread* announced) {
   DeleteThread(announced);
 }
 
+Thread* Clock::FindAnnounced(uint64_t number) {
+  const std::lock_guard lock(registry_mutex_);
+  return FindAnnouncedLocked(number);
+}
+
+Thread* Clock::FindAnnouncedLocked(uint64_t number) {
+  for (Thread* thread : threads_) {
+    if (number != 0 && thread->announced == number) return thread;
+  }
+  return nullptr;
+}
+
 Thread* Clock::EnterAnnounced(uint64_t number) {
   Thread* self = nullptr;
   {
     const std::lock_guard lock(registry_mutex_);
-    for (Thread* thread : threads_) {
-      if (number != 0 && thread->announced == number) self = thread;
-    }
+    self = FindAnnouncedLocked(number);
     if (self == nullptr) return nullptr;
     self->announced = 0;
     if (is_virtual()) {

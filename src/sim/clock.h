@@ -93,7 +93,9 @@ class Clock {
   void Register(Thread* self, const char* name);
   void Unregister(Thread* self);
   Thread* Announce(const char* name, bool internal = false);
-  void Withdraw(Thread* announced);  // it will not come
+  void Withdraw(Thread* announced);              // it will not come
+  Thread* FindAnnounced(uint64_t number);        // null: there is no such
+  Thread* FindAnnouncedLocked(uint64_t number);  // with registry_mutex_
   // The calling thread is the one announced as `number`; null: there is no such.
   Thread* EnterAnnounced(uint64_t number);
   void BeginExternal(Thread* self);

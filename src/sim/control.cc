@@ -141,6 +141,15 @@ SIM_CONTROL int gpushare_sim_thread_enter_announced(uint64_t announced) {
   return 0;
 }
 
+SIM_CONTROL int gpushare_sim_thread_withdraw(uint64_t announced) {
+  Clock& clock = ReadyClock();
+  const ControlScope scope;
+  Thread* const thread = clock.FindAnnounced(announced);
+  if (thread == nullptr) return -1;
+  clock.Withdraw(thread);
+  return 0;
+}
+
 SIM_CONTROL void gpushare_sim_spend(uint64_t ns) {
   Clock& clock = ReadyClock();
   if (clock.is_virtual()) {

@@ -206,6 +206,16 @@ TEST_F(ClockTest, AnAnnouncedThreadIsWaitedFor) {
   gpushare_sim_external_end();
 }
 
+TEST_F(ClockTest, AnAnnouncedThreadThatCouldNotBeStartedIsNotWaitedFor) {
+  const uint64_t number = gpushare_sim_thread_announce("never");
+  EXPECT_EQ(0, gpushare_sim_thread_withdraw(number));
+  EXPECT_EQ(-1, gpushare_sim_thread_withdraw(number));
+  EXPECT_EQ(-1, gpushare_sim_thread_withdraw(0));
+  const uint64_t start = Now();
+  gpushare_sim_spend(1'000'000);  // would stand still
+  EXPECT_EQ(Now() - start, 1'000'000u);
+}
+
 TEST_F(ClockTest, ExternalBlockingLetsTheOthersGoOn) {
   std::atomic<bool> done{false};
   SimThread other("other", [&] {

@@ -99,6 +99,9 @@ int gpushare_sim_thread_leave(void);
  * birth; the new thread calls thread_enter_announced() with the number (-1: none such). */
 uint64_t gpushare_sim_thread_announce(const char* name);
 int gpushare_sim_thread_enter_announced(uint64_t announced);
+/* It could not be started and is not waited for any more (-1: none such). By the thread that announced it,
+ * before that gives its turn away. */
+int gpushare_sim_thread_withdraw(uint64_t announced);
 
 /* The calling thread computes for `ns` of virtual time. */
 void gpushare_sim_spend(uint64_t ns);
