@@ -10,7 +10,7 @@ import sys
 
 def _command() -> pathlib.Path:
     """The program that the package carries, in a folder of its own."""
-    return pathlib.Path(__file__).resolve().parent / "_native" / "bin" / "gpushare"
+    return pathlib.Path(__file__).parent / "_native" / "bin" / "gpushare"
 
 
 def main() -> int:

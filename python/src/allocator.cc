@@ -176,19 +176,19 @@ void BindAllocator(py::module_& m) {
            return self.Allocate(SizeFrom(nbytes, "nbytes"), timeout);
          },
          py::arg("nbytes"), py::kw_only(), py::arg("timeout") = 0,
-         "alloc($self, nbytes, *, timeout=0)\n--\n\nAs VirtualDevice.alloc().")
+         "alloc(self, nbytes, *, timeout=0)\n--\n\nAs VirtualDevice.alloc().")
       .def_property_readonly(
           "virtual_device", [](const Allocator& self) { return self.device(); },
           "Whose quota it is.")
       .def(
           "c_functions", &Allocator::CFunctions,
-          "c_functions($self)\n--\n\n"
+          "c_functions(self)\n--\n\n"
           "(parameter, malloc, free): addresses of ``void* malloc(void* parameter, size_t bytes, "
           "int device)`` and\n``void free(void* parameter, void* pointer, int device)``, the form "
           "of cupy.cuda.CFunctionAllocator. They\ntake no lock of Python; malloc returns null over "
           "the quota. Valid until the allocator is closed and all\nthat they allocated is freed: "
           "keep the allocator as their owner.");
-  AddLifetime(cls, "close($self)\n--\n\nMemory that was allocated stays.");
+  AddLifetime(cls, "close(self)\n--\n\nMemory that was allocated stays.");
 }
 
 }  // namespace gpushare::python

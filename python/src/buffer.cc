@@ -165,8 +165,7 @@ void BindBuffer(py::module_& m) {
       "a kernel's\nargument. The device number that they see is the physical one. The memory is "
       "credited to the tenant that\nallocated it when the last owner goes: this object, its views, "
       "and whoever took it by DLPack.");
-  AddLifetime(cls,
-              "close($self)\n--\n\nFrees the memory, or leaves it to those who hold it still.");
+  AddLifetime(cls, "close(self)\n--\n\nFrees the memory, or leaves it to those who hold it still.");
   cls.def_property_readonly("ptr", &Buffer::pointer, "The device address.")
       .def_property_readonly(
           "nbytes", [](const Buffer& self) { return self.bytes; }, "Its size in bytes.")
@@ -180,7 +179,7 @@ void BindBuffer(py::module_& m) {
           "tenant_name", [](const Buffer& self) { return self.device->tenant_name; },
           "Whose quota it counts against.")
       .def("view", &View, py::arg("shape") = py::none(), py::arg("dtype") = py::none(),
-           "view($self, shape=None, dtype=None)\n--\n\n"
+           "view(self, shape=None, dtype=None)\n--\n\n"
            "The same memory as another array: `shape` an int or a tuple of ints (None: one "
            "dimension),\n`dtype` as for VirtualDevice.empty() (None: the same).")
       .def_property_readonly("__cuda_array_interface__", &ArrayInterface,
@@ -191,11 +190,11 @@ void BindBuffer(py::module_& m) {
             static_cast<void>(self.Use());
             return py::make_tuple(dlpack::kCuda, self.gpu->ordinal);
           },
-          "__dlpack_device__($self)\n--\n\n(2, ordinal): CUDA and the physical device number.")
+          "__dlpack_device__(self)\n--\n\n(2, ordinal): CUDA and the physical device number.")
       .def("__dlpack__", &ToDLPack, py::kw_only(), py::arg("stream") = py::none(),
            py::arg("max_version") = py::none(), py::arg("dl_device") = py::none(),
            py::arg("copy") = py::none(),
-           "__dlpack__($self, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\n"
+           "__dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\n"
            "A DLPack capsule, of version 1.x when `max_version` allows it.\n\n"
            "Args:\n"
            "    stream: the consumer's: None or 1 the legacy default stream, 2 the per-thread one, "

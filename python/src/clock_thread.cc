@@ -64,7 +64,7 @@ void BindClockThread(py::module_& m) {
       "simulated GPU's\nvirtual clock one such thread runs at a time, and every run is the same. "
       "One that is never joined\nends with the process.")
       .def("join", &ClockThread::Join,
-           "join($self)\n--\n\nWaits for its end and returns what its function returned; raises "
+           "join(self)\n--\n\nWaits for its end and returns what its function returned; raises "
            "what it raised. From any thread of\nthe same clock; not ended by Ctrl-C.")
       .def_property_readonly("joined", &ClockThread::joined, "True after join().");
 }

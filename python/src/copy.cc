@@ -138,7 +138,7 @@ void Fill(Stream& self, const py::object& to, const py::object& value, const py:
 void AddCopies(py::class_<Stream, std::shared_ptr<Stream>>& cls) {
   cls.def("copy_to_device", &ToDevice, py::arg("to"), py::arg("source"),
           py::arg("nbytes") = py::none(), py::kw_only(), py::arg("wait") = true,
-          "copy_to_device($self, to, source, nbytes=None, *, wait=True)\n--\n\n"
+          "copy_to_device(self, to, source, nbytes=None, *, wait=True)\n--\n\n"
           "Copies from the host within the virtual device's bandwidth.\n\n"
           "Args:\n"
           "    to: a Buffer, an object with __cuda_array_interface__, or an address.\n"
@@ -148,14 +148,14 @@ void AddCopies(py::class_<Stream, std::shared_ptr<Stream>>& cls) {
           "until\n        synchronize().")
       .def("copy_to_host", &ToHost, py::arg("to"), py::arg("source"),
            py::arg("nbytes") = py::none(), py::kw_only(), py::arg("wait") = true,
-           "copy_to_host($self, to, source, nbytes=None, *, wait=True)\n--\n\n"
+           "copy_to_host(self, to, source, nbytes=None, *, wait=True)\n--\n\n"
            "The other way: `to` is writable (bytearray, numpy array). None: as much as both hold.")
       .def("copy_on_device", &OnDevice, py::arg("to"), py::arg("source"),
            py::arg("nbytes") = py::none(), py::kw_only(), py::arg("wait") = true,
-           "copy_on_device($self, to, source, nbytes=None, *, wait=True)\n--\n\n"
+           "copy_on_device(self, to, source, nbytes=None, *, wait=True)\n--\n\n"
            "From device memory to device memory. None: as much as both hold.")
       .def("fill", &Fill, py::arg("to"), py::arg("value"), py::arg("nbytes") = py::none(),
-           "fill($self, to, value, nbytes=None)\n--\n\nSets every byte to `value` (0 to 255); does "
+           "fill(self, to, value, nbytes=None)\n--\n\nSets every byte to `value` (0 to 255); does "
            "not wait.");
 }
 

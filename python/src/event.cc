@@ -22,7 +22,8 @@ void BindEvent(py::module_& m) {
              made->device = on;
              return made;
            }),
-           py::arg("device"), py::kw_only(), py::arg("timing") = false)
+           py::arg("device"), py::kw_only(), py::arg("timing") = false,
+           "__init__(self, device, *, timing=False)\n--\n\n")
       .def_property_readonly(
           "ptr",
           [](const Event& self) {
@@ -46,7 +47,7 @@ void BindEvent(py::module_& m) {
             RunInterruptibly(
                 [use = self.handle.Use()] { return gpushare_event_synchronize(use->get()); });
           },
-          "synchronize($self)\n--\n\nWaits until it is done.")
+          "synchronize(self)\n--\n\nWaits until it is done.")
       .def(
           "since",
           [](const Event& self, const py::object& start) {
@@ -58,8 +59,8 @@ void BindEvent(py::module_& m) {
             return static_cast<double>(ns) / 1e9;
           },
           py::arg("start"),
-          "since($self, start)\n--\n\nSeconds from `start` to this; both with timing, both done.");
-  AddLifetime(event, "close($self)\n--\n\nDestroys it.");
+          "since(self, start)\n--\n\nSeconds from `start` to this; both with timing, both done.");
+  AddLifetime(event, "close(self)\n--\n\nDestroys it.");
 
   auto graph = py::class_<Graph, std::shared_ptr<Graph>>(
       m, "Graph", "Captured work, ready for Stream.launch_graph(); one command for the gate.");
@@ -71,7 +72,7 @@ void BindEvent(py::module_& m) {
         return reinterpret_cast<uintptr_t>(native);
       },
       "The CUgraphExec's address.");
-  AddLifetime(graph, "close($self)\n--\n\nDestroys it.");
+  AddLifetime(graph, "close(self)\n--\n\nDestroys it.");
 }
 
 }  // namespace gpushare::python

@@ -158,9 +158,10 @@ void BindGpu(py::module_& m) {
       "high_band_min_commands: int;\n        idle_budget, low_band_floor: parts of 1.\n\n"
       "Raises:\n"
       "    NotFoundError (LookupError): no such GPU; the message lists those there are.");
-  cls.def(py::init(&Open), py::arg("runtime"), py::arg("name") = 0);
+  cls.def(py::init(&Open), py::arg("runtime"), py::arg("name") = 0,
+          "__init__(self, runtime, name=0, **scheduler)\n--\n\n");
   AddLifetime(cls,
-              "close($self)\n--\n\nGives up this hold on the GPU; its virtual devices live on.");
+              "close(self)\n--\n\nGives up this hold on the GPU; its virtual devices live on.");
   cls.def_property_readonly(
          "runtime", [](const Gpu& self) { return self.runtime; },
          "The runtime that it was opened in.")
@@ -189,7 +190,7 @@ void BindGpu(py::module_& m) {
             Check(Unlocked([&] { return gpushare_gpu_get_probe(use->get(), &probe); }));
             return ToPython(probe);
           },
-          "probe($self)\n--\n\nWhat is known about it: a gpushare.GpuProbe.")
+          "probe(self)\n--\n\nWhat is known about it: a gpushare.GpuProbe.")
       .def_static(
           "probe_name",
           [](const py::object& runtime, const py::object& name) {
@@ -209,7 +210,7 @@ void BindGpu(py::module_& m) {
           [](const py::object& self, const py::object& tenant, const py::object& spec,
              const py::kwargs& fields) { return NewVirtualDevice(self, tenant, spec, fields); },
           py::arg("tenant"), py::arg("spec") = py::none(),
-          "virtual_device($self, tenant, spec=None, **fields)\n--\n\n"
+          "virtual_device(self, tenant, spec=None, **fields)\n--\n\n"
           "A share of this GPU: VirtualDevice(self, tenant, spec, **fields). A str makes a new "
           "tenant of that name.")
       .def(
@@ -218,7 +219,7 @@ void BindGpu(py::module_& m) {
             return AllocateFor(self, SizeFrom(nbytes, "nbytes"));
           },
           py::arg("nbytes"),
-          "alloc($self, nbytes)\n--\n\nA Buffer of bytes (int or text) for whom the caller works: "
+          "alloc(self, nbytes)\n--\n\nA Buffer of bytes (int or text) for whom the caller works: "
           "the tenant of the tenant_scope, else\nthe tenant \"default\".")
       .def(
           "resolve",
@@ -232,7 +233,7 @@ void BindGpu(py::module_& m) {
             return Adopt(self, vdev);
           },
           py::arg("stream") = py::none(),
-          "resolve($self, stream=None)\n--\n\nWhose is work of the caller on `stream`? The "
+          "resolve(self, stream=None)\n--\n\nWhose is work of the caller on `stream`? The "
           "VirtualDevice to which it is bound, else that of the\ntenant_scope, else the "
           "context's, else that of the tenant \"default\".")
       .def(
@@ -241,7 +242,7 @@ void BindGpu(py::module_& m) {
             return LoadModule(self, image);
           },
           py::arg("image"),
-          "load($self, image)\n--\n\nLoads PTX (str or bytes), a cubin or a fatbin: a Module.\n\n"
+          "load(self, image)\n--\n\nLoads PTX (str or bytes), a cubin or a fatbin: a Module.\n\n"
           "Raises:\n    InvalidArgumentError (ValueError): it is broken.")
       .def("__repr__", [](const Gpu& self) {
         return "<gpushare.Gpu " + std::to_string(self.ordinal) + " '" + self.name +

@@ -72,11 +72,11 @@ void BindKernel(py::module_& m) {
   auto cls = py::class_<Module, std::shared_ptr<Module>>(
       m, "Module", "Code on a GPU; made by Gpu.load(). ``module[\"saxpy\"]`` is a Kernel.");
   cls.def("kernel", &FindKernel, py::arg("name"),
-          "kernel($self, name)\n--\n\nA kernel by its name in the image. Raises NotFoundError "
+          "kernel(self, name)\n--\n\nA kernel by its name in the image. Raises NotFoundError "
           "(LookupError).")
       .def("__getitem__", &FindKernel, py::arg("name"));
   AddLifetime(cls,
-              "close($self)\n--\n\nUnloads it when its kernels are gone too; none may be "
+              "close(self)\n--\n\nUnloads it when its kernels are gone too; none may be "
               "running then.");
 
   py::class_<Kernel, std::shared_ptr<Kernel>>(
@@ -111,7 +111,7 @@ void BindKernel(py::module_& m) {
             return footprint;
           },
           py::arg("grid"), py::arg("block"), py::kw_only(), py::arg("shared") = 0,
-          "footprint($self, grid, block, *, shared=0)\n--\n\nPart of the GPU's SMs that a launch "
+          "footprint(self, grid, block, *, shared=0)\n--\n\nPart of the GPU's SMs that a launch "
           "of this shape can hold, (0, 1].")
       .def(
           "set_max_shared",
@@ -125,7 +125,7 @@ void BindKernel(py::module_& m) {
             }));
           },
           py::arg("nbytes"),
-          "set_max_shared($self, nbytes)\n--\n\nLets launches ask for so much dynamic shared "
+          "set_max_shared(self, nbytes)\n--\n\nLets launches ask for so much dynamic shared "
           "memory: bytes or text.")
       .def("__repr__", [](const Kernel& self) { return "<gpushare.Kernel '" + self.name + "'>"; });
 }

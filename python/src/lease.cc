@@ -168,15 +168,18 @@ void BindLease(py::module_& m) {
             return NewLease(Given<VirtualDevice>(device, "device", "gpushare.VirtualDevice"),
                             options);
           }),
-          py::arg("device"))
+          py::arg("device"),
+          "__init__(self, device, *, hint=1e-4, maximum=1.0, exclusive=False, timeout=None, "
+          "streams=())\n--\n\n")
       .def("acquire", &Lease::Acquire,
-           "acquire($self)\n--\n\nWaits for the permit; Ctrl-C ends the wait.\n\n"
+           "acquire(self)\n--\n\nWaits for the permit; Ctrl-C ends the wait.\n\n"
            "Raises:\n"
            "    DeadlineExceededError (TimeoutError): the timeout passed.\n"
            "    FailedPreconditionError (RuntimeError): it is held, or the thread holds another's.")
       .def("release", &Lease::Release,
-           "release($self)\n--\n\nEnds the permit; from any thread, waits for nothing.")
-      .def("_try_acquire", &Lease::Try, py::arg("timeout_ns"), py::arg("any_thread"))
+           "release(self)\n--\n\nEnds the permit; from any thread, waits for nothing.")
+      .def("_try_acquire", &Lease::Try, py::arg("timeout_ns"), py::arg("any_thread"),
+           "_try_acquire(self, timeout_ns, any_thread)\n--\n\n")
       .def_property_readonly(
           "held", [](const Lease& self) { return !self.handle.closed(); },
           "Whether it is held now.")
@@ -199,13 +202,13 @@ void BindLease(py::module_& m) {
           [](const py::object& self) {
             return py::module_::import("gpushare._async").attr("enter")(self);
           },
-          "__aenter__($self)\n--\n\nacquire() for coroutines.")
+          "__aenter__(self)\n--\n\nacquire() for coroutines.")
       .def(
           "__aexit__",
           [](const py::object& self, const py::args&) {
             return py::module_::import("gpushare._async").attr("leave")(self);
           },
-          "__aexit__($self, *args)\n--\n\nrelease() for coroutines.")
+          "__aexit__(self, *args)\n--\n\nrelease() for coroutines.")
       .def("__repr__", [](const Lease& self) {
         return "<gpushare.Lease of '" + self.device->tenant_name +
                (self.handle.closed() ? "'>" : "', held>");

@@ -6,6 +6,24 @@
 #include "gpushare/c/gpushare.h"
 #include "object.h"
 
+namespace {
+
+// An object that came to be past __init__, by cls.__new__(cls), has nothing behind it. pybind11 would
+// give it memory that nobody constructed at its first use; here that use is an error.
+void RefuseUnconstructed(const pybind11::module_& m) {
+  for (const auto& [name, value] : pybind11::dict(m.attr("__dict__"))) {
+    if (!PyType_Check(value.ptr())) continue;
+    auto* const type = reinterpret_cast<PyTypeObject*>(value.ptr());
+    if (auto* const info = pybind11::detail::get_type_info(type)) {
+      info->operator_new = [](size_t) -> void* {
+        throw pybind11::type_error("this object was never initialised: __init__() was not called");
+      };
+    }
+  }
+}
+
+}  // namespace
+
 PYBIND11_MODULE(_core, m) {
   namespace python = gpushare::python;
   pybind11::options options;
@@ -28,4 +46,5 @@ PYBIND11_MODULE(_core, m) {
   python::BindStream(m);
   python::BindLease(m);
   python::BindSnapshot(m);
+  RefuseUnconstructed(m);
 }

@@ -48,12 +48,16 @@ void AddLifetime(Class& cls, const char* close) {
          "close", [](T& self) { self.Close(); }, close)
       .def_property_readonly(
           "closed", [](const T& self) { return self.handle.closed(); }, "True after close().")
-      .def("__enter__",
-           [](pybind11::object self) {
-             static_cast<void>(pybind11::cast<T&>(self).handle.Use());
-             return self;
-           })
-      .def("__exit__", [](T& self, const pybind11::args&) { self.Close(); });
+      .def(
+          "__enter__",
+          [](pybind11::object self) {
+            static_cast<void>(pybind11::cast<T&>(self).handle.Use());
+            return self;
+          },
+          "__enter__(self)\n--\n\n")
+      .def(
+          "__exit__", [](T& self, const pybind11::args&) { self.Close(); },
+          "__exit__(self, *args)\n--\n\nclose().");
 }
 
 // A method of CPython's fast calling convention, for calls that are made very often.

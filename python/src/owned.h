@@ -15,6 +15,8 @@
 #define GPUSHARE_PYTHON_OWNED_H_
 
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -25,6 +27,10 @@
 #include "gpushare/c/gpushare.h"
 
 namespace gpushare::python {
+
+// Handles that are not destroyed yet, in all of the process. What a call still holds counts, also one
+// that was left to itself when a signal ended the wait for it.
+inline std::atomic<int64_t> live_handles{0};
 
 // Has a close().
 class Closable {
@@ -62,10 +68,13 @@ class Owned {
  public:
   class Owner {
    public:
-    explicit Owner(H handle) : handle_(handle), born_(ForkGeneration()) {}
+    explicit Owner(H handle) : handle_(handle), born_(ForkGeneration()) {
+      live_handles.fetch_add(1, std::memory_order_relaxed);
+    }
     ~Owner() {
       if (born_ != ForkGeneration() || Finalizing()) return;
       UnlockedIfLocked([this] { static_cast<void>(Destroy(handle_)); });
+      live_handles.fetch_sub(1, std::memory_order_release);
     }
     Owner(const Owner&) = delete;
     Owner& operator=(const Owner&) = delete;

@@ -106,12 +106,13 @@ void BindRuntime(py::module_& m) {
       "GPU.\n"
       "    ForkedError (RuntimeError): the process was forked from one that uses gpushare.");
   cls.def(py::init(&Create), py::arg("driver") = py::none(), py::kw_only(),
-          py::arg("simulation") = py::none(), py::arg("memory_reserve") = py::none());
+          py::arg("simulation") = py::none(), py::arg("memory_reserve") = py::none(),
+          "__init__(self, driver=None, *, simulation=None, memory_reserve=None)\n--\n\n");
   AddLifetime(cls,
-              "close($self)\n--\n\nGives up this hold on the driver; GPUs and tenants live on.");
+              "close(self)\n--\n\nGives up this hold on the driver; GPUs and tenants live on.");
   cls.def(
          "close_all", [](const Runtime& self) { self.family->CloseAll(); },
-         "close_all($self)\n--\n\nCloses everything that was made from this runtime, youngest "
+         "close_all(self)\n--\n\nCloses everything that was made from this runtime, youngest "
          "first, and the runtime.")
       .def_property_readonly(
           "gpu_count", [](const Runtime& self) { return Info(self).gpu_count; },
@@ -126,10 +127,10 @@ void BindRuntime(py::module_& m) {
           "simulated", [](const Runtime& self) { return self.simulated; },
           "Whether the GPUs are simulated ones.")
       .def("now", &Now,
-           "now($self)\n--\n\nSeconds on the clock of deadlines and statistics, since an epoch of "
+           "now(self)\n--\n\nSeconds on the clock of deadlines and statistics, since an epoch of "
            "its own: the simulated GPU's\nvirtual clock, else CLOCK_MONOTONIC.")
       .def("sleep", &Sleep, py::arg("seconds"),
-           "sleep($self, seconds)\n--\n\nSleeps on that clock: seconds, a timedelta or text such "
+           "sleep(self, seconds)\n--\n\nSleeps on that clock: seconds, a timedelta or text such "
            "as \"20ms\".")
       .def(
           "start_thread",
@@ -138,14 +139,14 @@ void BindRuntime(py::module_& m) {
             return ClockThread::Start(use->get(), name, std::move(body));
           },
           py::arg("body"), py::kw_only(), py::arg("name") = "python",
-          "start_thread($self, body, *, name=\"python\")\n--\n\nRuns `body()` on a new "
+          "start_thread(self, body, *, name=\"python\")\n--\n\nRuns `body()` on a new "
           "ClockThread.")
       .def(
           "snapshot",
           [](const py::object& self) {
             return py::module_::import("gpushare.snapshot").attr("Snapshot").attr("take")(self);
           },
-          "snapshot($self)\n--\n\nEvery counter of every virtual device at one instant: a "
+          "snapshot(self)\n--\n\nEvery counter of every virtual device at one instant: a "
           "gpushare.Snapshot.")
       .def("__repr__", [](const Runtime& self) {
         if (self.handle.closed()) return std::string("<gpushare.Runtime closed>");

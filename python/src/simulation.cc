@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The simulated GPU's own interface (gpushare/testing/sim.h), for tests.
+#include <unistd.h>
+
 #include <memory>
 #include <string>
 
@@ -84,6 +86,22 @@ struct Outside {
   bool entered = false;
 };
 
+// A handle that outlived the reset would be destroyed in the next simulation, and take that one's
+// context with it. So calls that other threads are in are waited for.
+void Reset(const Simulation& self) {
+  constexpr int kMostTries = 10'000;
+  const auto in_use = [] { return live_handles.load(std::memory_order_acquire) != 0; };
+  for (int i = 0; in_use() && i < kMostTries; ++i) {
+    Unlocked([] { return usleep(1000); });
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  }
+  if (in_use() || Unlocked([&] { return self.reset(); }) != 0) {
+    Throw("FailedPreconditionError",
+          "the simulated GPU cannot be reset while it is in use: by another thread, or by memory "
+          "that an Allocator's C functions gave out");
+  }
+}
+
 void Inject(const Simulation& self, const py::object& fault) {
   const std::string text = TextFrom(fault, "fault");
   char error[512] = "";
@@ -137,22 +155,22 @@ void BindSimulation(py::module_& m) {
       "What only a simulated GPU can tell and do: its clock, the true use of the device, faults. "
       "Outlives the\nruntime.\n\n"
       "Raises:\n    FailedPreconditionError (RuntimeError): the runtime's GPUs are real ones.")
-      .def(py::init(&Create), py::arg("runtime"))
+      .def(py::init(&Create), py::arg("runtime"), "__init__(self, runtime)\n--\n\n")
       .def_property_readonly(
           "virtual", [](const Simulation& self) { return self.clock_is_virtual() != 0; },
           "Whether time is virtual.")
       .def(
           "now", [](const Simulation& self) { return static_cast<double>(self.now()) / 1e9; },
-          "now($self)\n--\n\nSeconds of the simulated GPU's clock; the virtual one starts at 1.")
+          "now(self)\n--\n\nSeconds of the simulated GPU's clock; the virtual one starts at 1.")
       .def(
           "enter", &Enter, py::arg("name") = "python",
-          "enter($self, name=\"python\")\n--\n\nFrom here to leave() the calling thread belongs "
+          "enter(self, name=\"python\")\n--\n\nFrom here to leave() the calling thread belongs "
           "to the virtual clock: time passes only in gpushare's calls,\nspend() and waits, and one "
           "such thread runs at a time.")
-      .def("leave", &Leave, "leave($self)\n--\n\nEnds enter(), on the same thread.")
+      .def("leave", &Leave, "leave(self)\n--\n\nEnds enter(), on the same thread.")
       .def(
           "outside", [](const std::shared_ptr<Simulation>& self) { return Outside{self}; },
-          "outside($self)\n--\n\nA context manager around blocking that the virtual clock cannot "
+          "outside(self)\n--\n\nA context manager around blocking that the virtual clock cannot "
           "see, on a thread that belongs to it:\njoining a thread, waiting for a future.")
       .def(
           "spend",
@@ -164,7 +182,7 @@ void BindSimulation(py::module_& m) {
             });
           },
           py::arg("seconds"),
-          "spend($self, seconds)\n--\n\nThe calling thread computes for so long on the virtual "
+          "spend(self, seconds)\n--\n\nThe calling thread computes for so long on the virtual "
           "clock: seconds or text.")
       .def(
           "set_account",
@@ -175,10 +193,10 @@ void BindSimulation(py::module_& m) {
             }
           },
           py::arg("stream"), py::arg("account"),
-          "set_account($self, stream, account)\n--\n\nPuts a stream's work on an account of "
+          "set_account(self, stream, account)\n--\n\nPuts a stream's work on an account of "
           "truth(); streams start on account 0.")
       .def("truth", &Truth, py::arg("account") = 0, py::arg("device") = 0,
-           "truth($self, account=0, device=0)\n--\n\n"
+           "truth(self, account=0, device=0)\n--\n\n"
            "What the device did for an account, a dict: used and work in seconds, kernels and "
            "queued "
            "commands,\nh2d_bytes, d2h_bytes, d2d_bytes.")
@@ -192,7 +210,7 @@ void BindSimulation(py::module_& m) {
             return busy / 1e9;
           },
           py::arg("device") = 0,
-          "busy($self, device=0)\n--\n\nSeconds in which at least one kernel was resident.")
+          "busy(self, device=0)\n--\n\nSeconds in which at least one kernel was resident.")
       .def(
           "calls",
           [](const Simulation& self, const py::object& name) {
@@ -203,28 +221,20 @@ void BindSimulation(py::module_& m) {
             return calls;
           },
           py::arg("name"),
-          "calls($self, name)\n--\n\nHow often a driver function was called, e.g. "
+          "calls(self, name)\n--\n\nHow often a driver function was called, e.g. "
           "\"cuEventRecord\".")
       .def(
           "memory_used",
           [](const Simulation& self, int device) { return self.memory_used(device); },
           py::arg("device") = 0,
-          "memory_used($self, device=0)\n--\n\nBytes of device memory in use.")
+          "memory_used(self, device=0)\n--\n\nBytes of device memory in use.")
       .def("inject", &Inject, py::arg("fault"),
-           "inject($self, fault)\n--\n\n"
+           "inject(self, fault)\n--\n\n"
            "Makes the driver fail: \"oom after=3\", \"illegal_address kernel=NAME\", \"hang "
            "kernel=NAME\",\n\"error call=NAME code=719\", \"slow call=NAME host=1ms\", \"clear\".")
       .def(
-          "reset",
-          [](const Simulation& self) {
-            if (Unlocked([&] { return self.reset(); }) != 0) {
-              Throw("FailedPreconditionError",
-                    "the simulated GPU cannot be reset while it is in use: by threads of its "
-                    "clock, or by "
-                    "memory that an Allocator's C functions gave out");
-            }
-          },
-          "reset($self)\n--\n\nBack to the state before the first use: no contexts, no memory, no "
+          "reset", &Reset,
+          "reset(self)\n--\n\nBack to the state before the first use: no contexts, no memory, no "
           "faults. Nothing may use the\nsimulated GPU any more; Runtime.close_all() sees to that.");
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "spec.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <string_view>
@@ -150,7 +151,14 @@ void Set(gpushare_spec& spec, const std::string& name, py::handle value) {
   }
   const Key& key = at->second;
   spec.set &= ~key.bits;
-  if (PyUnicode_Check(value.ptr())) {
+  if (name == "policy" && PyUnicode_Check(value.ptr())) {
+    // Not parsed by itself: whether a policy has the share that it needs is for the whole to say. One
+    // too long for the struct is cut, and so stays unknown.
+    const auto policy = py::cast<std::string>(value);
+    std::memset(spec.policy, 0, sizeof(spec.policy));
+    std::memcpy(spec.policy, policy.data(), std::min(policy.size(), sizeof(spec.policy) - 1));
+    spec.set |= key.bits;
+  } else if (PyUnicode_Check(value.ptr())) {
     const gpushare_spec parsed = ParseField(name, value);
     key.copy(spec, parsed);
     spec.set |= parsed.set;
@@ -269,7 +277,8 @@ void BindSpec(py::module_& m) {
   cls.def(py::init([](const py::object& text, const py::kwargs& fields) {
             return Spec{SpecFrom(text, fields)};
           }),
-          py::arg("text") = py::none(), py::pos_only())
+          py::arg("text") = py::none(), py::pos_only(),
+          "__init__(self, text=None, /, **fields)\n--\n\n")
       .def("__str__", &Spec::Text)
       .def("__repr__", [](const Spec& self) { return "VirtualDeviceSpec('" + self.Text() + "')"; })
       .def("__eq__",
@@ -287,13 +296,13 @@ void BindSpec(py::module_& m) {
            })
       .def(
           "to_dict", [](const Spec& self) { return ToDict(self.c); },
-          "to_dict($self)\n--\n\nThe fields that were given, as keywords for the constructor.")
+          "to_dict(self)\n--\n\nThe fields that were given, as keywords for the constructor.")
       .def(
           "replace",
           [](const py::object& self, const py::kwargs& fields) {
             return Spec{SpecFrom(self, fields)};
           },
-          "replace($self, **fields)\n--\n\nA copy with these fields changed.");
+          "replace(self, **fields)\n--\n\nA copy with these fields changed.");
   for (const auto& [name, key] : Keys()) {
     cls.def_property_readonly(name.c_str(), py::cpp_function([name = name](const Spec& self) {
                                 return Get(self.c, name);

@@ -237,11 +237,12 @@ void BindStream(py::module_& m) {
             return NewStream(Given<VirtualDevice>(device, "device", "gpushare.VirtualDevice"),
                              adopt);
           }),
-          py::arg("device"), py::arg("adopt") = py::none());
-  AddLifetime(cls, "close($self)\n--\n\nWaits for nothing: work in flight runs on.");
+          py::arg("device"), py::arg("adopt") = py::none(),
+          "__init__(self, device, adopt=None)\n--\n\n");
+  AddLifetime(cls, "close(self)\n--\n\nWaits for nothing: work in flight runs on.");
   cls.def(
          "__cuda_stream__", [](const Stream& self) { return py::make_tuple(0, self.Pointer()); },
-         "__cuda_stream__($self)\n--\n\n(0, address): the protocol of cuda.core and others.")
+         "__cuda_stream__(self)\n--\n\n(0, address): the protocol of cuda.core and others.")
       .def_property_readonly("ptr", &Stream::Pointer, "The CUstream's address.")
       .def_property_readonly("cuda_stream", &Stream::Pointer, "The same by PyTorch's name for it.")
       .def_property_readonly(
@@ -259,13 +260,13 @@ void BindStream(py::module_& m) {
             });
           },
           py::arg("graph"), py::kw_only(), py::arg("timeout") = py::none(),
-          "launch_graph($self, graph, *, timeout=None)\n--\n\nLaunches captured work as one "
+          "launch_graph(self, graph, *, timeout=None)\n--\n\nLaunches captured work as one "
           "command; waits as launch() does.")
       .def("synchronize", &Synchronize,
-           "synchronize($self)\n--\n\nWaits for all work of the stream; lends the tenant's unused "
+           "synchronize(self)\n--\n\nWaits for all work of the stream; lends the tenant's unused "
            "time to others meanwhile. Ctrl-C ends\nthe wait, not the work.")
       .def("yield_point", &Stream::YieldPoint,
-           "yield_point($self)\n--\n\nGives back granted time that was not used: call it before "
+           "yield_point(self)\n--\n\nGives back granted time that was not used: call it before "
            "long work on the host.")
       .def(
           "record",
@@ -274,8 +275,7 @@ void BindStream(py::module_& m) {
             CUevent_st* const native = NativeEvent(event);
             Check(Unlocked([&] { return gpushare_stream_record(use->get(), native); }));
           },
-          py::arg("event"),
-          "record($self, event)\n--\n\nThe event is done when the work so far is.")
+          py::arg("event"), "record(self, event)\n--\n\nThe event is done when the work so far is.")
       .def(
           "wait",
           [](const Stream& self, const py::object& event) {
@@ -284,13 +284,13 @@ void BindStream(py::module_& m) {
             Check(Unlocked([&] { return gpushare_stream_wait(use->get(), native); }));
           },
           py::arg("event"),
-          "wait($self, event)\n--\n\nLater work of the stream waits for the event; the caller does "
+          "wait(self, event)\n--\n\nLater work of the stream waits for the event; the caller does "
           "not.")
       .def("begin_capture", &BeginCapture,
-           "begin_capture($self)\n--\n\nFrom here to end_capture() work goes into a graph and is "
+           "begin_capture(self)\n--\n\nFrom here to end_capture() work goes into a graph and is "
            "neither held nor charged.")
       .def("end_capture", &EndCapture,
-           "end_capture($self)\n--\n\nThe captured work, a Graph. On the thread that began.")
+           "end_capture(self)\n--\n\nThe captured work, a Graph. On the thread that began.")
       .def("__repr__", [](const Stream& self) {
         return "<gpushare.Stream of '" + self.device->tenant_name +
                (self.handle.closed() ? "' closed>" : "'>");

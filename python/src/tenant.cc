@@ -83,7 +83,8 @@ void BindTenant(py::module_& m) {
                              PriorityFrom(priority, "priority"), labels);
           }),
           py::arg("runtime"), py::arg("name"), py::kw_only(), py::arg("priority") = py::none(),
-          py::arg("labels") = py::dict())
+          py::arg("labels") = py::dict(),
+          "__init__(self, runtime, name, *, priority=None, labels={})\n--\n\n")
       .def_static(
           "default",
           [](const py::object& runtime) {
@@ -107,11 +108,11 @@ void BindTenant(py::module_& m) {
             return std::string(value);
           },
           py::arg("key"),
-          "label($self, key)\n--\n\nThe value of a label. Raises NotFoundError (LookupError).")
+          "label(self, key)\n--\n\nThe value of a label. Raises NotFoundError (LookupError).")
       .def("__repr__", [](const Tenant& self) {
         return "<gpushare.Tenant '" + self.name + (self.handle.closed() ? "' closed>" : "'>");
       });
-  AddLifetime(cls, "close($self)\n--\n\nGives up the name; the tenant's virtual devices live on.");
+  AddLifetime(cls, "close(self)\n--\n\nGives up the name; the tenant's virtual devices live on.");
 
   // For gpushare.tenant_scope, which has the documentation.
   m.attr("_tenant_var") = py::reinterpret_borrow<py::object>(ContextVariable());

@@ -94,11 +94,10 @@ void BindVirtualDevice(py::module_& m) {
       "    AlreadyExistsError (ValueError): the tenant has one on this GPU.\n"
       "    InvalidArgumentError (ValueError), TypeError: the field is named.");
   cls.def(py::init(&NewVirtualDevice), py::arg("gpu"), py::arg("tenant"),
-          py::arg("spec") = py::none());
-  AddLifetime(
-      cls,
-      "close($self)\n--\n\nGives up this hold on the share. Memory that was allocated stays "
-      "until it is freed.");
+          py::arg("spec") = py::none(), "__init__(self, gpu, tenant, spec=None, **fields)\n--\n\n");
+  AddLifetime(cls,
+              "close(self)\n--\n\nGives up this hold on the share. Memory that was allocated stays "
+              "until it is freed.");
   cls.def_property_readonly(
          "gpu", [](const VirtualDevice& self) { return self.gpu; },
          "The GPU of which it is a share.")
@@ -127,7 +126,7 @@ void BindVirtualDevice(py::module_& m) {
             Check(Unlocked([&] { return gpushare_vdev_resize(use->get(), &limits); }));
           },
           py::arg("spec") = py::none(),
-          "resize($self, spec=None, **fields)\n--\n\n"
+          "resize(self, spec=None, **fields)\n--\n\n"
           "Changes limits at once; what is not given keeps its value. A quota below what is in "
           "use takes nothing\naway: allocations are refused until use has fallen below it.\n\n"
           "Raises:\n    QuotaExceededError (MemoryError), ResourceExhaustedError, "
@@ -138,7 +137,7 @@ void BindVirtualDevice(py::module_& m) {
             const auto use = self.handle.Use();
             Check(Unlocked([&] { return gpushare_vdev_suspend(use->get()); }));
           },
-          "suspend($self)\n--\n\nHolds launches, leases and limited copies until resume(); what "
+          "suspend(self)\n--\n\nHolds launches, leases and limited copies until resume(); what "
           "the device has been given runs on.")
       .def(
           "resume",
@@ -146,7 +145,7 @@ void BindVirtualDevice(py::module_& m) {
             const auto use = self.handle.Use();
             Check(Unlocked([&] { return gpushare_vdev_resume(use->get()); }));
           },
-          "resume($self)\n--\n\nEnds suspend().")
+          "resume(self)\n--\n\nEnds suspend().")
       .def(
           "stats",
           [](const VirtualDevice& self) {
@@ -156,7 +155,7 @@ void BindVirtualDevice(py::module_& m) {
             Check(Unlocked([&] { return gpushare_vdev_get_stats(use->get(), &stats); }));
             return ToPython(stats);
           },
-          "stats($self)\n--\n\nIts counters now: a gpushare.VirtualDeviceStats.")
+          "stats(self)\n--\n\nIts counters now: a gpushare.VirtualDeviceStats.")
       .def(
           "alloc",
           [](const std::shared_ptr<VirtualDevice>& self, const py::object& nbytes,
@@ -164,7 +163,7 @@ void BindVirtualDevice(py::module_& m) {
             return self->DefaultAllocator()->Allocate(SizeFrom(nbytes, "nbytes"), timeout);
           },
           py::arg("nbytes"), py::kw_only(), py::arg("timeout") = 0,
-          "alloc($self, nbytes, *, timeout=0)\n--\n\n"
+          "alloc(self, nbytes, *, timeout=0)\n--\n\n"
           "Device memory within the quota: a Buffer of shape (nbytes,) and dtype uint8.\n\n"
           "Args:\n"
           "    nbytes: int, or text such as \"1 GiB\".\n"
@@ -182,7 +181,7 @@ void BindVirtualDevice(py::module_& m) {
             return NewArray(self->DefaultAllocator(), shape, dtype, timeout);
           },
           py::arg("shape"), py::arg("dtype") = "float32", py::kw_only(), py::arg("timeout") = 0,
-          "empty($self, shape, dtype=\"float32\", *, timeout=0)\n--\n\n"
+          "empty(self, shape, dtype=\"float32\", *, timeout=0)\n--\n\n"
           "The same for an array in C order: `shape` an int or a tuple of ints, `dtype` a name "
           "(\"float16\",\n\"bfloat16\", \"int64\", ...), a typestring (\"<f4\") or a numpy dtype.")
       .def(
@@ -191,24 +190,24 @@ void BindVirtualDevice(py::module_& m) {
             return Allocator::Create(self, reclaim);
           },
           py::kw_only(), py::arg("reclaim") = py::none(),
-          "allocator($self, *, reclaim=None)\n--\n\nAn Allocator of its own; see there.")
+          "allocator(self, *, reclaim=None)\n--\n\nAn Allocator of its own; see there.")
       .def(
           "stream",
           [](const std::shared_ptr<VirtualDevice>& self, const py::object& adopt) {
             return NewStream(self, adopt);
           },
           py::arg("adopt") = py::none(),
-          "stream($self, adopt=None)\n--\n\nStream(self, adopt): a new stream, or one of somebody "
+          "stream(self, adopt=None)\n--\n\nStream(self, adopt): a new stream, or one of somebody "
           "else.")
       .def(
           "lease",
           [](const std::shared_ptr<VirtualDevice>& self, const py::kwargs& options) {
             return NewLease(self, options);
           },
-          "lease($self, *, hint=1e-4, maximum=1.0, exclusive=False, timeout=None, streams=())\n"
+          "lease(self, *, hint=1e-4, maximum=1.0, exclusive=False, timeout=None, streams=())\n"
           "--\n\nLease(self, ...): a permit for code that launches on its own.")
       .def("yield_point", &YieldPoint,
-           "yield_point($self)\n--\n\nGives back granted time that was not used: call it before "
+           "yield_point(self)\n--\n\nGives back granted time that was not used: call it before "
            "long work on the host.")
       .def("__repr__", [](const VirtualDevice& self) {
         return "<gpushare.VirtualDevice of '" + self.tenant_name + "' on GPU " +

@@ -5,7 +5,8 @@
     readme_blocks.py FILE --build FOLDER [--source FOLDER]
 
 A block opened with "```sh run" is a shell script, one with "```cpp run" a program that is compiled
-against the build tree; both run in an empty folder, with the build's programs and libraries in reach and
+against the build tree, "```python run" one of Python with the build's package (left out when there is
+none); all run in an empty folder, with the build's programs and libraries in reach and
 the simulated GPU as driver. If a block opened with "```output" follows (prose may stand between), what was
 printed must match it line by line: `...` stands for any text, a line of only `...` for any lines.
 
@@ -13,6 +14,7 @@ A block opened with "```sh" alone is not run, but every script and preset it nam
 """
 
 import argparse
+import glob
 import os
 import re
 import shutil
@@ -70,6 +72,9 @@ def run(block, options):
     with tempfile.TemporaryDirectory() as folder:
         if block.language == "sh":
             command = ["bash", "-euo", "pipefail", "-c", block.text]
+        elif block.language == "python":
+            environment["PYTHONPATH"] = os.path.join(options.build, "python")
+            command = [interpreter(options), "-c", block.text]
         else:
             source, program = os.path.join(folder, "block.cc"), os.path.join(folder, "block")
             with open(source, "w", encoding="utf-8") as file:
@@ -91,6 +96,17 @@ def run(block, options):
     if block.expected is not None and not pattern_of(block.expected).match(printed):
         return "prints:\n%s\nwhere the file says:\n%s" % (printed, block.expected)
     return None
+
+
+def python_package(options):
+    """The extension in the build tree, when it was built."""
+    return glob.glob(os.path.join(options.build, "python", "gpushare", "_core.*.so"))
+
+
+def interpreter(options):
+    """The one that the extension was built for: the project's own when there is one."""
+    own = os.path.join(options.source, ".deps", "venv", "bin", "python3")
+    return own if os.access(own, os.X_OK) else sys.executable
 
 
 def names(block, options):
@@ -115,7 +131,9 @@ def main():
     options = parser.parse_args()
     ran = failed = 0
     for block in blocks_of(options.file):
-        if block.runnable and block.language in ("sh", "cpp"):
+        if block.runnable and block.language == "python" and not python_package(options):
+            print("%s:%d: not run, the Python package was not built" % (options.file, block.line))
+        elif block.runnable and block.language in ("sh", "cpp", "python"):
             problem = run(block, options)
             ran += 1
         elif block.language == "sh":

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures of the Python tests: a simulated GPU on the virtual or the wall clock, and kernels for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import gpushare
+import pytest
+
+# "wide" takes the whole device, "small" one SM; both last as long as their parameter says, in ns.
+PTX = """
+.version 7.0
+.target sm_70
+.address_size 64
+//gpushare.sim cost=param:0 blocks_per_sm=1
+.visible .entry spin(.param .u64 ns) { ret; }
+//gpushare.sim cost=10us
+.visible .entry mixed(.param .u64 pointer, .param .u32 n, .param .f32 x, .param .f64 y, .param .u8 flag) { ret; }
+"""
+
+
+@pytest.fixture
+def gpu():
+    """On the wall clock: for what other threads, processes and event loops have part in."""
+    with gpushare.simulated_gpu(memory="16GiB", sms=100, overlap="serial") as gpu:
+        yield gpu
+
+
+@pytest.fixture
+def virtual_gpu():
+    """On the virtual clock, to which the test's thread belongs."""
+    with gpushare.simulated_gpu(clock="virtual", memory="16GiB", sms=100, overlap="serial") as gpu:
+        yield gpu
+
+
+@pytest.fixture
+def device(gpu):
+    return gpu.virtual_device("a", memory="4GiB")
+
+
+@pytest.fixture
+def stream(device):
+    return device.stream()
+
+
+@pytest.fixture
+def spin(gpu):
+    return gpu.load(PTX)["spin"]
+
+
+@pytest.fixture
+def mixed(gpu):
+    return gpu.load(PTX)["mixed"]
+
+
+@pytest.fixture
+def ptx():
+    return PTX
+
+
+@pytest.fixture
+def run_python():
+    """Runs a program in an interpreter of its own; returns what it did."""
+
+    def run(program: str, *, timeout: float = 30, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(program)],
+                              env={**os.environ, **environment}, capture_output=True, text=True, timeout=timeout)
+
+    return run

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Leases, blocking and in coroutines."""
+
+import asyncio
+import threading
+
+import gpushare
+import pytest
+
+
+def test_a_lease_is_held_within_the_block(device, stream):
+    lease = device.lease(hint="1ms", maximum="1s", streams=[stream])
+    assert not lease.held
+    for _ in range(3):
+        with lease as entered:
+            assert entered is lease and lease.held
+        assert not lease.held and not lease.overrun and lease.held_seconds > 0
+    with pytest.raises(gpushare.FailedPreconditionError, match="not held"):
+        lease.release()
+    with lease, pytest.raises(gpushare.FailedPreconditionError, match="held"):
+        lease.acquire()
+
+
+def test_nesting(gpu, device):
+    other = gpu.virtual_device("b")
+    with device.lease(), device.lease() as inner:
+        assert inner.held
+        with pytest.raises(RuntimeError, match="another virtual device"):
+            other.lease().acquire()
+    with other.lease():
+        pass
+
+
+def test_an_exception_releases(device):
+    lease = device.lease()
+    with pytest.raises(KeyError), lease:
+        raise KeyError
+    assert not lease.held
+
+
+def test_an_overrun_is_told(gpu, device):
+    with device.lease(hint="50us", maximum="100us") as lease:
+        gpu.runtime.sleep("2ms")
+    assert lease.overrun and lease.held_seconds > 0.002
+
+
+def test_timeouts(device):
+    device.suspend()
+    for timeout in (0, "5ms", 0.06):
+        with pytest.raises(TimeoutError), device.lease(timeout=timeout):
+            pass
+    device.resume()
+    with device.lease(timeout=1):
+        pass
+
+
+def test_options_are_checked(device):
+    for options, error, message in (
+        ({"hint": -1}, ValueError, "^hint: "), ({"hint": "x"}, ValueError, "^hint: "), ({"hint": []}, TypeError, "^hint: "),
+        ({"exclusive": 1}, TypeError, "^exclusive: "), ({"streams": 5}, TypeError, "^streams: "),
+        ({"streams": ["x"]}, TypeError, "^adopt: "), ({"length": 5}, TypeError, "no keyword 'length'"),
+        ({"hint": 0}, ValueError, "^hint: "),
+    ):
+        with pytest.raises(error, match=message):
+            device.lease(**options)
+    with pytest.raises(ValueError, match="hint"):
+        device.lease(hint=2, maximum=1).acquire()
+    with pytest.raises(TypeError, match="^device: "):
+        gpushare.Lease(5)
+
+
+def test_a_lease_can_be_released_by_another_thread(device):
+    lease = device.lease()
+    lease.acquire()
+    thread = threading.Thread(target=lease.release)
+    thread.start()
+    thread.join()
+    assert not lease.held
+
+
+def test_streams_of_another_tenant_are_refused(gpu, device):
+    theirs = gpu.virtual_device("b").stream()
+    with pytest.raises(ValueError, match="belongs to tenant"):
+        device.lease(streams=[theirs]).acquire()
+
+
+def test_coroutines_of_several_tenants(gpu):
+    devices = [gpu.virtual_device(name) for name in "abc"]
+    inside, order = [], []
+
+    async def serve(device, i):
+        async with device.lease(hint="100us") as lease:
+            assert lease.held
+            inside.append(device)
+            await asyncio.sleep(0)  # another one may come in: leases are shared
+            order.append(i)
+
+    async def main():
+        await asyncio.gather(*(serve(device, i) for i in range(20) for device in devices))
+
+    asyncio.run(main())
+    assert len(order) == 60
+
+
+def test_a_coroutine_that_waits_leaves_the_loop_free(device):
+    device.suspend()
+    ticks = 0
+
+    async def main():
+        nonlocal ticks
+
+        async def tick():
+            nonlocal ticks
+            for _ in range(5):
+                ticks += 1
+                await asyncio.sleep(0)
+            device.resume()
+
+        task = asyncio.create_task(tick())
+        async with device.lease():
+            pass
+        await task
+
+    asyncio.run(main())
+    assert ticks == 5
+
+
+def test_a_coroutine_can_be_cancelled_while_it_waits(device):
+    async def main():
+        device.suspend()
+        lease = device.lease()
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(lease.__aenter__(), 0.02)
+        device.resume()
+        async with device.lease():
+            pass
+        return lease
+
+    lease = asyncio.run(main())
+    for _ in range(1000):
+        if not lease.held:
+            break
+        threading.Event().wait(0.01)
+    assert not lease.held
+
+
+def test_a_coroutines_timeout(device):
+    async def main():
+        async with device.lease(timeout="5ms"):
+            pass
+
+    device.suspend()
+    with pytest.raises(TimeoutError, match="lease"):
+        asyncio.run(main())
+    device.resume()
+    device.close()
+    with pytest.raises(gpushare.ClosedError):
+        asyncio.run(main())

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quotas, waiting and reclaiming, and the C functions for frameworks."""
+
+import ctypes
+import gc
+import threading
+
+import gpushare
+import pytest
+
+
+def test_the_quota_holds_to_the_byte(gpu):
+    with gpu.virtual_device("a", memory="1 GiB") as device:
+        keep = device.alloc((1 << 30) - 1)
+        with pytest.raises(MemoryError) as caught:
+            device.alloc(2)
+        error = caught.value
+        assert isinstance(error, gpushare.QuotaExceededError) and isinstance(error, gpushare.GpuShareError)
+        assert (error.asked, error.left, error.total, error.tenant, error.limit) == (2, 1, 1 << 30, "a", "memory")
+        last = device.alloc(1)
+        keep.close()
+        assert device.memory == ((1 << 30) - 1, 1 << 30)
+        last.close()
+
+
+def test_memory_is_credited_with_its_last_owner(device):
+    buffer = device.alloc("1 GiB")
+    view = buffer.view((1024,), "float32")
+    buffer.close()
+    assert device.stats().memory_used == 1 << 30
+    del buffer, view
+    gc.collect()
+    assert device.stats().memory_used == 0
+
+
+def test_the_device_itself_can_be_full(gpu):
+    gpushare.Simulation(gpu.runtime).inject("oom after=0")
+    with gpu.virtual_device("a", memory="1GiB") as device, pytest.raises(MemoryError) as caught:
+        device.alloc(100)
+    assert isinstance(caught.value, gpushare.DeviceOutOfMemoryError) and caught.value.driver_result == 2
+
+
+@pytest.mark.parametrize("wrong", [1.5, None, b"8", [8], True])
+def test_wrong_types_name_the_field(device, wrong):
+    with pytest.raises(TypeError, match="^nbytes: "):
+        device.alloc(wrong)
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1 << 70, "8 XB", "50%", ""])
+def test_wrong_sizes_are_value_errors(device, wrong):
+    with pytest.raises(ValueError):
+        device.alloc(wrong)
+
+
+def test_waiting_for_room(gpu):
+    with gpu.virtual_device("a", memory="1GiB") as device:
+        keep = device.alloc("1GiB")
+        with pytest.raises(TimeoutError):
+            device.alloc(1, timeout="20ms")
+        thread = threading.Timer(0.02, keep.close)
+        thread.start()
+        assert device.alloc("1GiB", timeout=None).nbytes == 1 << 30
+        thread.join()
+
+
+def test_what_can_never_fit_is_not_waited_for(gpu):
+    with gpu.virtual_device("a", memory="1GiB") as device, pytest.raises(MemoryError):
+        device.alloc("2GiB", timeout=None)
+
+
+def test_reclaim(gpu):
+    with gpu.virtual_device("a", memory="1GiB") as device:
+        cache = [device.alloc("256MiB") for _ in range(4)]
+        asked = []
+
+        def reclaim(wanted, left):
+            asked.append((wanted, left))
+            cache.pop().close()
+            return True
+
+        buffer = device.allocator(reclaim=reclaim).alloc("512MiB")
+        assert buffer.nbytes == 512 << 20 and len(cache) == 2
+        assert asked == [(512 << 20, 0), (512 << 20, 256 << 20)]
+        with pytest.raises(MemoryError):
+            device.allocator(reclaim=lambda asked, left: False).alloc("512MiB")
+        with pytest.raises(ZeroDivisionError):  # what the callback raises is the allocation's to raise
+            device.allocator(reclaim=lambda asked, left: 1 / 0).alloc("512MiB")
+        with pytest.raises(TypeError, match="^reclaim: int given"):
+            device.allocator(reclaim=5)
+
+
+def test_c_functions(gpu):
+    device = gpu.virtual_device("a", memory="1GiB")
+    allocator = device.allocator()
+    parameter, malloc, free = allocator.c_functions()
+    malloc = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)(malloc)
+    free = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)(free)
+    pointer = malloc(parameter, 1 << 29, 0)
+    assert pointer and device.stats().memory_used == 1 << 29
+    assert malloc(parameter, 1 << 30, 0) is None  # over the quota: null, on which frameworks free caches
+    assert malloc(parameter, 0, 0) is None
+    # Frameworks free at exit, when the allocator may be gone.
+    allocator.close()
+    stats = device.stats
+    free(parameter, pointer, 0)
+    assert stats().memory_used == 0
+    free(parameter, None, 0)
+
+
+def test_threads_allocate_together(gpu):
+    with gpu.virtual_device("a", memory="1GiB") as device:
+        granted = []
+
+        def work():
+            for _ in range(200):
+                try:
+                    buffer = device.alloc("100MiB")
+                except MemoryError:
+                    continue
+                granted.append(device.stats().memory_used)
+                buffer.close()
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert granted and max(granted) <= 1 << 30
+        assert device.stats().memory_used == 0

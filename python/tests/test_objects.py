@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runtime, Gpu, Tenant and VirtualDevice: what they say, refuse and do when closed."""
+
+import gc
+
+import gpushare
+import pytest
+
+
+def test_runtime(gpu):
+    runtime = gpu.runtime
+    assert runtime.gpu_count == 1 and runtime.simulated and runtime.driver_path.endswith("libcuda.so.1")
+    assert runtime.driver_version >= 12000
+    before = runtime.now()
+    runtime.sleep("1ms")
+    assert runtime.now() >= before + 0.001
+
+
+def test_no_driver_says_how_to_get_the_simulated_gpu():
+    with pytest.raises(ConnectionError, match="GPUSHARE_DRIVER=sim") as caught:
+        gpushare.Runtime("/nowhere/libcuda.so.1")
+    assert isinstance(caught.value, gpushare.UnavailableError) and caught.value.code == "UNAVAILABLE"
+    with pytest.raises(TypeError, match="^driver: int given"):
+        gpushare.Runtime(5)
+    with pytest.raises(ValueError, match="^memory_reserve: "):
+        gpushare.Runtime("sim", memory_reserve="8 XB")
+
+
+def test_gpu(gpu):
+    probe = gpu.probe()
+    assert probe.healthy and probe.memory_total == 16 << 30 and probe.sm_count == 100
+    assert gpushare.Gpu(gpu.runtime, probe.uuid).ordinal == gpushare.Gpu(gpu.runtime, probe.pci_id).ordinal == 0
+    with pytest.raises(LookupError, match="there is no GPU '7'"):
+        gpushare.Gpu(gpu.runtime, 7)
+    assert not gpushare.Gpu.probe_name(gpu.runtime, 7).healthy
+    with pytest.raises(TypeError, match="^runtime: int given"):
+        gpushare.Gpu(5)
+    with pytest.raises(TypeError, match="^name: float given"):
+        gpushare.Gpu(gpu.runtime, 0.5)
+
+
+def test_scheduler_options():
+    with gpushare.simulated_gpu() as gpu:
+        gpu.close()
+        other = gpushare.Gpu(gpu.runtime, min_commands=8, window="300us", idle_budget="1%")
+        assert other.scheduler["min_commands"] == 8 and other.scheduler["window"] == pytest.approx(300e-6)
+        assert other.scheduler["idle_budget"] == pytest.approx(0.01)
+        with pytest.raises(ValueError, match="scheduler"):
+            gpushare.Gpu(gpu.runtime, min_commands=4)
+        with pytest.raises(TypeError, match="no scheduler option 'windw'"):
+            gpushare.Gpu(gpu.runtime, windw=1)
+
+
+def test_tenants(gpu):
+    tenant = gpushare.Tenant(gpu.runtime, "team", priority="high", labels={"pod": "x"})
+    assert tenant.name == "team" and tenant.label("pod") == "x"
+    with pytest.raises(LookupError):
+        tenant.label("nope")
+    with pytest.raises(ValueError, match="'team'") as caught:
+        gpushare.Tenant(gpu.runtime, "team")
+    assert isinstance(caught.value, gpushare.AlreadyExistsError)
+    with gpu.virtual_device(tenant) as device:
+        assert device.stats().priority == "high" and device.tenant is tenant
+        with pytest.raises(gpushare.AlreadyExistsError):
+            gpu.virtual_device(tenant)
+    tenant.close()
+    gpushare.Tenant(gpu.runtime, "team").close()
+    for wrong in (5, None, b"x"):
+        with pytest.raises(TypeError, match="^name: "):
+            gpushare.Tenant(gpu.runtime, wrong)
+    with pytest.raises(TypeError, match="^labels: "):
+        gpushare.Tenant(gpu.runtime, "x", labels={"a": 1})
+
+
+def test_virtual_device(gpu):
+    with gpu.virtual_device("a", "memory=1GiB,compute=30%", priority="low") as device:
+        assert str(device.spec) == "memory=1GiB,compute=30%,priority=low"
+        assert device.memory == (1 << 30, 1 << 30) and device.gpu is gpu and device.tenant_name == "a"
+        device.resize(memory="2 GiB")
+        device.resize("cap=50%")
+        assert device.memory[1] == 2 << 30 and device.spec.cap == 0.5 and device.spec.compute == 0.3
+    with pytest.raises(TypeError, match="^tenant: int given"):
+        gpu.virtual_device(5)
+
+
+def test_promises_are_kept_within_the_device(gpu):
+    keep = gpu.virtual_device("a", memory="12GiB", guarantee="70%")
+    with pytest.raises(MemoryError, match="left of") as caught:
+        gpu.virtual_device("b", memory="8GiB")
+    assert (caught.value.limit, caught.value.tenant) == ("memory", "b")
+    assert caught.value.left == 4 << 30
+    with pytest.raises(gpushare.ResourceExhaustedError, match="guarantee") as caught:
+        gpu.virtual_device("c", guarantee=0.5)
+    assert not isinstance(caught.value, MemoryError)
+    assert (caught.value.asked, caught.value.left) == (500_000, 300_000)
+    keep.close()
+
+
+def test_a_share_returns_when_its_last_holder_goes(gpu):
+    device = gpu.virtual_device("a", memory="12GiB")
+    stream = device.stream()
+    device.close()
+    with pytest.raises(MemoryError):
+        gpu.virtual_device("b", memory="12GiB")
+    del stream
+    gc.collect()
+    gpu.virtual_device("c", memory="12GiB").close()
+
+
+def test_objects_keep_what_they_stand_on(gpu, spin):
+    stream = gpushare.Stream(gpu.virtual_device(gpushare.Tenant(gpu.runtime, "x"), memory="1GiB"))
+    buffer = stream.virtual_device.alloc(100)
+    gc.collect()
+    stream.launch(spin, 1, 1, 1000)
+    stream.synchronize()
+    assert buffer.nbytes == 100
+
+
+def test_closed_objects_say_so(gpu, device, stream, spin):
+    buffer, event, lease = device.alloc(8), gpushare.Event(device), device.lease()
+    module = gpu.load("""
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry k() { ret; }""")
+    allocator = device.allocator()
+    runtime = gpu.runtime
+    for close in (buffer, event, module, allocator, stream, device, gpu, runtime):
+        close.close()
+        close.close()  # twice is as once
+        assert close.closed
+        assert "closed" in repr(close) or not hasattr(type(close), "__repr__") or type(close).__repr__ is object.__repr__
+    for call in (lambda: buffer.ptr, lambda: event.done, lambda: module["k"], lambda: allocator.alloc(1),
+                 lambda: stream.synchronize(), lambda: stream.launch(spin, 1, 1, 1), lambda: device.memory,
+                 lambda: device.alloc(1), lambda: device.resize("cap=5%"), lambda: gpu.probe(), lambda: device.stream(),
+                 lambda: runtime.now(), lambda: runtime.snapshot(), lambda: buffer.__dlpack__(), lambda: lease.acquire(),
+                 lambda: device.__enter__(), lambda: stream.ptr):
+        with pytest.raises(gpushare.ClosedError, match="has been closed"):
+            call()
+
+
+def test_closing_while_a_call_waits_lets_the_call_end(gpu, device, spin):
+    """The other thread's launch is held; closing its stream must not take it away beneath it."""
+    import threading
+    stream = device.stream()
+    device.suspend()
+    failures = []
+
+    def launch():
+        try:
+            stream.launch(spin, 1, 1, 1000)
+        except Exception as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=launch)
+    thread.start()
+    while not device.stats().suspended:
+        pass
+    stream.close()
+    device.resume()
+    thread.join()
+    assert not failures or isinstance(failures[0], gpushare.ClosedError)
+
+
+def test_close_all(gpu):
+    runtime = gpu.runtime
+    device = gpu.virtual_device("a", memory="1GiB")
+    objects = [device, device.stream(), device.alloc(100), gpushare.Event(device), gpu, runtime]
+    runtime.close_all()
+    assert all(o.closed for o in objects)
+
+
+def test_objects_that_were_never_initialised(gpu):
+    for name in ("Allocator", "Buffer", "ClockThread", "Event", "Gpu", "Graph", "Kernel", "Lease", "Module", "Runtime",
+                 "Simulation", "Stream", "Tenant", "VirtualDevice", "VirtualDeviceSpec"):
+        cls = getattr(gpushare, name)
+        empty = cls.__new__(cls)
+        for method in ("close", "__repr__", "acquire", "__enter__", "launch", "synchronize", "alloc", "join", "now", "kernel"):
+            if method in vars(cls) and method != "__repr__" or method == "__repr__" and cls.__repr__ is not object.__repr__:
+                with pytest.raises((TypeError, RuntimeError)):
+                    getattr(empty, method)()
+
+
+def test_subclasses(gpu, device):
+    class MyStream(gpushare.Stream):
+        pass
+
+    class MyLease(gpushare.Lease):
+        pass
+
+    with MyStream(device) as stream, MyLease(device, streams=[stream]) as lease:
+        assert type(stream) is MyStream and type(lease) is MyLease
+        stream.fill(device.alloc(8), 0)
+        stream.synchronize()

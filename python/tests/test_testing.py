@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""simulated_gpu() and the pytest plugin, as users of gpushare have them in their tests."""
+
+import subprocess
+import sys
+
+import gpushare
+import pytest
+
+
+def test_each_is_as_new():
+    for memory in ("4GiB", "8 GiB"):
+        with gpushare.simulated_gpu(memory=memory, sms=10, name="A test's GPU") as gpu:
+            probe = gpu.probe()
+            assert (probe.memory_total >> 30, probe.sm_count, probe.name) == (int(memory[0]), 10, "A test's GPU")
+            device = gpu.virtual_device("a", memory=memory)
+            buffer = device.alloc("1GiB")
+        assert device.closed and buffer.closed and gpu.closed and gpu.runtime.closed
+
+
+def test_an_exception_leaves_it_clean():
+    with pytest.raises(KeyError), gpushare.simulated_gpu() as gpu:
+        keep = gpu.virtual_device("a").stream()
+        raise KeyError
+    assert keep.closed
+    with gpushare.simulated_gpu():
+        pass
+
+
+@pytest.mark.parametrize(("options", "error"), [
+    ({"memry": "8GiB"}, ValueError), ({"memory": "x"}, ValueError), ({"memory": []}, TypeError),
+    ({"sms": "1,devices=2"}, ValueError), ({"ordinal": 5}, LookupError),
+])
+def test_options_that_cannot_be(options, error):
+    with pytest.raises(error), gpushare.simulated_gpu(**options):
+        pass
+    with gpushare.simulated_gpu():
+        pass
+
+
+def test_one_at_a_time():
+    with gpushare.simulated_gpu(), pytest.raises(gpushare.GpuShareError), gpushare.simulated_gpu():
+        pass
+
+
+def test_faults_and_truth(gpu, device, stream, spin):
+    simulation = gpushare.Simulation(gpu.runtime)
+    stream.launch(spin, 1, 1, 1000)
+    stream.synchronize()
+    assert simulation.truth()["kernels"] == 1 and simulation.busy() > 0 and simulation.memory_used() == 0
+    for call, message in ((lambda: simulation.inject("nonsense"), "^fault: "), (lambda: simulation.truth(0, 9), "GPU 9"),
+                          (lambda: simulation.calls("cuNothing"), "^name: "), (lambda: simulation.busy(9), "GPU 9")):
+        with pytest.raises(ValueError, match=message):
+            call()
+    with pytest.raises(TypeError, match="^runtime: "):
+        gpushare.Simulation(5)
+
+
+def test_blocking_outside_the_virtual_clock(virtual_gpu, ptx):
+    import threading
+    device, spin = virtual_gpu.virtual_device("a"), virtual_gpu.load(ptx)["spin"]
+    stream = device.stream()
+    thread = threading.Thread(target=lambda: (stream.launch(spin, 1, 1, 1000), stream.synchronize()))
+    thread.start()
+    with gpushare.Simulation(virtual_gpu.runtime).outside():
+        thread.join()
+    assert device.stats().launches == 1
+
+
+def test_the_plugin(tmp_path):
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["gpushare.pytest_plugin"]\n')
+    (tmp_path / "test_it.py").write_text('''
+import pytest
+
+@pytest.mark.simulated_gpu(memory="8GiB")
+def test_marked(simulated_gpu):
+    assert simulated_gpu.probe().memory_total == 8 << 30
+
+def test_plain(simulated_gpu):
+    assert simulated_gpu.probe().healthy
+''')
+    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "--strict-markers", "-p", "no:cacheprovider", str(tmp_path)],
+                          capture_output=True, text=True, timeout=50, cwd=tmp_path)
+    assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout
+
+
+def test_calls_of_other_threads_end_first(ptx):
+    """A call that outlives the block must not reach into the next one's simulation."""
+    import threading
+    for _ in range(20):
+        with gpushare.simulated_gpu() as gpu:
+            device, spin = gpu.virtual_device("a"), gpu.load(ptx)["spin"]
+            stream = device.stream()
+            stream.launch(spin, 1, 1, 3_000_000)
+            thread = threading.Thread(target=stream.synchronize)
+            thread.start()
+        thread.join()

