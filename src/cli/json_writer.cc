@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "workload/trace.h"
+#include "base/text.h"
 
 namespace gpushare::cli {
 
@@ -73,7 +73,7 @@ JsonWriter& JsonWriter::String(std::string_view value) {
       char escaped[8];
       std::snprintf(escaped, sizeof(escaped), "\\u%04x", byte);
       text_ += escaped;
-    } else if (length = workload::Utf8Length(value); length > 0) {
+    } else if (length = Utf8Length(value); length > 0) {
       text_ += value.substr(0, length);
     } else {
       text_ += "\\ufffd";  // a file's name may hold any byte, JSON may not

@@ -6,6 +6,7 @@
 #include "device/tenant.h"
 #include "device/text.h"
 
+using namespace gpushare;
 using namespace gpushare::device;
 
 gpushare_status gpushare_tenant_create(gpushare_runtime runtime,

@@ -164,42 +164,22 @@ std::string_view Trim(std::string_view text) {
   return text;
 }
 
-std::string Quoted(std::string_view text) {
-  constexpr size_t kMost = 40;
-  std::string out = "'";
-  for (char c : text.substr(0, kMost)) out += c >= ' ' && c <= '~' ? c : '?';
-  return out + (text.size() > kMost ? "...'" : "'");
-}
-
-bool IsUtf8(std::string_view text) {
-  size_t i = 0;
-  while (i < text.size()) {
-    const auto byte = [&](size_t at) { return static_cast<unsigned char>(text[at]); };
-    const unsigned char first = byte(i);
-    const size_t length = first < 0x80             ? 1
-                          : (first & 0xe0) == 0xc0 ? 2
-                          : (first & 0xf0) == 0xe0 ? 3
-                          : (first & 0xf8) == 0xf0 ? 4
-                                                   : 0;
-    if (length == 0 || i + length > text.size()) return false;
-    uint32_t code = length == 1 ? first : first & (0x7fu >> length);
-    for (size_t k = 1; k < length; ++k) {
-      if ((byte(i + k) & 0xc0) != 0x80) return false;
-      code = code << 6 | (byte(i + k) & 0x3fu);
-    }
-    constexpr std::array<uint32_t, 5> kLeast = {0, 0, 0x80, 0x800, 0x10000};
-    if (code < kLeast[length] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return false;
-    i += length;
-  }
-  return true;
-}
-
 absl::StatusOr<uint64_t> ParseBytes(std::string_view text) {
   return ParseWithUnit(text, kSizes, "B, KB, MB, GB, TB, KiB, MiB, GiB, TiB");
 }
 
+absl::StatusOr<uint64_t> ParseMemory(std::string_view text) {
+  constexpr uint64_t kLeast = uint64_t{1} << 20;
+  GPUSHARE_ASSIGN_OR_RETURN(const uint64_t bytes, ParseBytes(text));
+  GPUSHARE_ASSIGN_OR_RETURN(const Amount amount, Split(text));
+  if (bytes == 0 || bytes >= kLeast || !amount.unit.empty()) return bytes;
+  return absl::InvalidArgumentError(absl::StrCat("it has no unit, and ", bytes,
+                                                 " bytes are hardly meant: write ", bytes, "GiB, ",
+                                                 bytes, "MiB or, if they are, ", bytes, "B"));
+}
+
 std::string FormatBytes(uint64_t bytes) {
-  const Unit* best = &kSizes[0];
+  const Unit* best = &kSizes[1];
   for (size_t i = 2; i <= 5; ++i) {
     if (bytes != 0 && bytes % kSizes[i].factor == 0) best = &kSizes[i];
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Amounts as text: reading and writing them exactly, and quoting what a user wrote.
+// Amounts as text: reading and writing them exactly.
 //
 //   GPUSHARE_ASSIGN_OR_RETURN(uint64_t bytes, ParseBytes("8GiB"));
 //   FormatBytes(bytes);   // "8GiB"
@@ -14,20 +14,18 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "base/text.h"
 #include "base/time.h"
 
 namespace gpushare::device {
 
 std::string_view Trim(std::string_view text);
 
-// Short and printable, whatever was given.
-std::string Quoted(std::string_view text);
-
-bool IsUtf8(std::string_view text);
-
 // "8GiB", "1.5 GB", "1073741824". Exact: a fraction must come out as a whole number of bytes.
 absl::StatusOr<uint64_t> ParseBytes(std::string_view text);
-// The largest binary unit that divides it: "8GiB", "1073741825".
+// The same of device memory: a small number without a unit is refused, since a unit or a '%' is missing.
+absl::StatusOr<uint64_t> ParseMemory(std::string_view text);
+// The largest binary unit that divides it: "8GiB", "1073741825B".
 std::string FormatBytes(uint64_t bytes);
 // For people: "7.9 GiB".
 std::string ReadableBytes(uint64_t bytes);

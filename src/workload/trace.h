@@ -87,10 +87,6 @@ absl::StatusOr<KernelTrace> ReadTraceFile(const std::string& path);
 // The text form of `trace`; ParseTrace() of it gives the same kernels.
 std::string FormatTrace(const KernelTrace& trace);
 
-// Length of the UTF-8 sequence at the start of `text`, which is not empty; 0 when it is none (overlong
-// forms, surrogates and code points past U+10FFFF are none).
-size_t Utf8Length(std::string_view text);
-
 struct TraceSummary {
   int64_t kernels = 0;
   int64_t distinct_names = 0;

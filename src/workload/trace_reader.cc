@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "workload/trace.h"
 
 namespace gpushare::workload {
@@ -18,24 +19,6 @@ constexpr std::string_view kHeader = "kernel,bound,sms,duration_ns";
 constexpr size_t kMaxLineBytes = kMaxKernelNameBytes + 64;
 constexpr size_t kMaxFileBytes = size_t{256} << 20;
 
-// `text` fit for a message: short, and without bytes that would garble a terminal.
-std::string Quote(std::string_view text) {
-  constexpr size_t kMost = 40;
-  std::string quoted = "'";
-  for (const char c : text.substr(0, kMost)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte < 0x7f) {
-      quoted.push_back(c);
-    } else {
-      char hex[8];
-      std::snprintf(hex, sizeof(hex), "\\x%02x", byte);
-      quoted += hex;
-    }
-  }
-  quoted += text.size() > kMost ? "'..." : "'";
-  return quoted;
-}
-
 absl::Status ErrorAt(const std::string& label, int64_t line, const std::string& what) {
   return absl::InvalidArgumentError(label + ":" + std::to_string(line) + ": " + what);
 }
@@ -44,18 +27,18 @@ absl::Status ErrorAt(const std::string& label, int64_t line, const std::string& 
 std::string NameError(std::string_view name) {
   if (name.empty()) return "kernel is empty: allowed are 1 to 1024 bytes";
   if (name.size() > kMaxKernelNameBytes) {
-    return "kernel " + Quote(name) + " has " + std::to_string(name.size()) +
+    return "kernel " + Quoted(name) + " has " + std::to_string(name.size()) +
            " bytes: allowed are 1 to 1024";
   }
   for (size_t i = 0; i < name.size();) {
     const auto byte = static_cast<unsigned char>(name[i]);
     if (byte < 0x20 || byte == 0x7f) {
-      return "kernel " + Quote(name) + " holds a control character (byte " +
+      return "kernel " + Quoted(name) + " holds a control character (byte " +
              std::to_string(static_cast<int>(byte)) + "): allowed is printable UTF-8";
     }
     const size_t length = Utf8Length(name.substr(i));
     if (length == 0) {
-      return "kernel " + Quote(name) + " is not UTF-8: allowed is printable UTF-8";
+      return "kernel " + Quoted(name) + " is not UTF-8: allowed is printable UTF-8";
     }
     i += length;
   }
@@ -67,7 +50,7 @@ std::string IntegerError(std::string_view text, const char* field, int64_t most,
   const auto [stop, error] = std::from_chars(text.data(), end, *value);
   if (!text.empty() && error == std::errc() && stop == end && *value >= 1 && *value <= most)
     return "";
-  return std::string(field) + " is " + Quote(text) + ": allowed are integers from 1 to " +
+  return std::string(field) + " is " + Quoted(text) + ": allowed are integers from 1 to " +
          std::to_string(most);
 }
 
@@ -89,7 +72,7 @@ std::string AddLine(std::string_view line, KernelTrace* trace) {
   std::string_view name = line, bound_text, sms_text, duration_text;
   if (!TakeLast(&name, &duration_text) || !TakeLast(&name, &sms_text) ||
       !TakeLast(&name, &bound_text)) {
-    return "found " + Quote(line) + ": a line has the four fields " + std::string(kHeader);
+    return "found " + Quoted(line) + ": a line has the four fields " + std::string(kHeader);
   }
   if (name.size() >= 2 && name.front() == '"' && name.back() == '"') {
     name = name.substr(1, name.size() - 2);
@@ -104,7 +87,7 @@ std::string AddLine(std::string_view line, KernelTrace* trace) {
   } else if (bound_text == "unknown") {
     bound = Bound::kUnknown;
   } else {
-    return "bound is " + Quote(bound_text) + ": allowed are compute, memory and unknown";
+    return "bound is " + Quoted(bound_text) + ": allowed are compute, memory and unknown";
   }
 
   int64_t sms = 0, duration = 0;
@@ -117,23 +100,6 @@ std::string AddLine(std::string_view line, KernelTrace* trace) {
 }
 
 }  // namespace
-
-size_t Utf8Length(std::string_view text) {
-  const auto at = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned first = at(0);
-  if (first < 0x80) return 1;
-  const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  if (first < 0xc2 || first > 0xf4 || text.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((at(i) & 0xc0u) != 0x80u) return 0;
-  }
-  const unsigned second = at(1);
-  if (first == 0xe0 && second < 0xa0) return 0;
-  if (first == 0xed && second > 0x9f) return 0;
-  if (first == 0xf0 && second < 0x90) return 0;
-  if (first == 0xf4 && second > 0x8f) return 0;
-  return length;
-}
 
 absl::StatusOr<KernelTrace> ParseTrace(std::string_view text, const std::string& label) {
   KernelTrace trace(label);
@@ -151,7 +117,7 @@ absl::StatusOr<KernelTrace> ParseTrace(std::string_view text, const std::string&
     if (number == 1) {
       if (line == kHeader) continue;
       return ErrorAt(label, 1,
-                     "the header is " + Quote(line) + ": allowed is " + std::string(kHeader));
+                     "the header is " + Quoted(line) + ": allowed is " + std::string(kHeader));
     }
     if (line.empty() && text.empty()) break;  // a blank last line
     if (static_cast<int64_t>(trace.kernels().size()) == kMaxTraceKernels) {

@@ -28,6 +28,18 @@ TEST(Text, BytesRefuseWhatIsNotAWholeNumber) {
   }
 }
 
+TEST(Text, MemoryWithoutItsUnitIsNotAFewBytes) {
+  const auto forgotten = ParseMemory("50");
+  ASSERT_FALSE(forgotten.ok());
+  EXPECT_NE(std::string(forgotten.status().message()).find("write 50GiB, 50MiB"), std::string::npos)
+      << forgotten.status();
+  EXPECT_FALSE(ParseMemory("1048575").ok());
+  EXPECT_EQ(*ParseMemory("1048576"), 1048576u);
+  EXPECT_EQ(*ParseMemory("50B"), 50u);
+  EXPECT_EQ(*ParseMemory("0"), 0u);
+  EXPECT_FALSE(ParseMemory("much").ok());
+}
+
 TEST(Text, BytesRoundTrip) {
   std::mt19937_64 random(1);
   for (int i = 0; i < 10000; ++i) {
@@ -36,6 +48,7 @@ TEST(Text, BytesRoundTrip) {
     EXPECT_EQ(*ParseBandwidth(FormatBandwidth(bytes)), bytes);
   }
   EXPECT_EQ(FormatBytes(uint64_t{8} << 30), "8GiB");
+  EXPECT_EQ(FormatBytes(1'073'741'825), "1073741825B");
   EXPECT_EQ(FormatBandwidth(4'000'000'000), "4GB/s");
 }
 
@@ -72,20 +85,6 @@ TEST(Text, DurationsRoundTrip) {
   for (int64_t ns : {0ll, 1ll, 1000ll, 1001ll, 20'000'000ll, 10'000'000'000ll}) {
     EXPECT_EQ(*ParseDuration(FormatDuration(Nanos(ns))), Nanos(ns));
   }
-}
-
-TEST(Text, Utf8) {
-  EXPECT_TRUE(IsUtf8("tenant"));
-  EXPECT_TRUE(IsUtf8("\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"));
-  for (const char* text :
-       {"\xff", "\xc3", "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82"}) {
-    EXPECT_FALSE(IsUtf8(text)) << text;
-  }
-}
-
-TEST(Text, QuotedIsShortAndPrintable) {
-  EXPECT_EQ(Quoted("a\nb\xff"), "'a?b?'");
-  EXPECT_LT(Quoted(std::string(1 << 20, 'x')).size(), 64u);
 }
 
 }  // namespace
