@@ -13,7 +13,7 @@
 //   key               value and range                                     not given
 //   memory            1B to 2^63-1 B: 8GiB, 512MiB, 1.5GB, 1073741824;    no quota: what the quotas of
 //                     or a part of the device less the reserve: 50%;      others leave, first come
-//                     a number without a unit is bytes
+//                     a number without a unit is bytes, 1048576 or more
 //   compute           0.01% to 100%: share asked; what it means is the    0 %
 //                     policy's matter; without one, as burst-share
 //   weight            1e-6 to 1e6: part of what is not guaranteed         1
@@ -22,13 +22,14 @@
 //   burst             0s to 10s: device time that a tenant back from      20ms
 //                     idle may be ahead by: 500us, 20ms, 1s
 //   priority          high, normal, low                                   the tenant's, else normal
-//   h2d, d2h          1KB/s to 10TB/s: 4GB/s, 512MiB/s                    no limit
+//   h2d, d2h          1KB/s to 10TB/s: 4GB/s, 512MiB/s; none              no limit
 //   isolation         shared (context, green, process: Unimplemented)     shared
 //   oversubscription  off (swap: Unimplemented)                           off
 //   policy            a name of PolicyNames()                             none
 //
 // Sizes take B, KB, MB, GB, TB (powers of 1000), KiB, MiB, GiB, TiB or no unit (bytes). Shares take
-// `30%`.
+// `30%`. What a policy would contradict is refused (docs/api-and-abi.md has the table): best-effort and
+// a guarantee, fair-share and a weight.
 //
 // Errors: Parse and Validate answer InvalidArgument and name the field, what was given and the
 // allowed range; Unimplemented for what is valid and not offered yet. A plain value: threads as for
@@ -72,19 +73,20 @@ enum class Oversubscription {
 };
 
 struct VirtualDeviceSpec {
-  std::optional<Bytes> memory;  // at most one of these two
-  std::optional<Share> memory_share;
-  std::optional<Share> compute;
-  std::optional<double> weight;
-  std::optional<Share> guarantee;
-  std::optional<Share> cap;
-  std::optional<absl::Duration> burst;
-  std::optional<Priority> priority;
-  std::optional<Bandwidth> h2d;
-  std::optional<Bandwidth> d2h;
-  std::optional<Isolation> isolation;
-  std::optional<Oversubscription> oversubscription;
-  std::optional<std::string> policy;
+  std::optional<Bytes> memory = std::nullopt;  // at most one of these two
+  std::optional<Share> memory_share = std::nullopt;
+  std::optional<Share> compute = std::nullopt;
+  std::optional<double> weight = std::nullopt;
+  std::optional<Share> guarantee = std::nullopt;
+  std::optional<Share> cap = std::nullopt;
+  std::optional<absl::Duration> burst = std::nullopt;
+  std::optional<Priority> priority = std::nullopt;
+  // BytesPerSecond(0): no limit, also where there was one.
+  std::optional<Bandwidth> h2d = std::nullopt;
+  std::optional<Bandwidth> d2h = std::nullopt;
+  std::optional<Isolation> isolation = std::nullopt;
+  std::optional<Oversubscription> oversubscription = std::nullopt;
+  std::optional<std::string> policy = std::nullopt;
 
   static absl::StatusOr<VirtualDeviceSpec> Parse(std::string_view text);
   absl::Status Validate() const;

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "base/range.h"
 #include "base/status_macros.h"
 #include "device/text.h"
 #include "sched/policies.h"
@@ -78,8 +79,8 @@ constexpr Field kFields[] = {
     {Key::kCap, "cap", GPUSHARE_SPEC_CAP, "0.01% to 100%"},
     {Key::kBurst, "burst", GPUSHARE_SPEC_BURST, "0s to 10s (500us, 20ms)"},
     {Key::kPriority, "priority", GPUSHARE_SPEC_PRIORITY, "high, normal or low"},
-    {Key::kH2d, "h2d", GPUSHARE_SPEC_H2D, "1KB/s to 10TB/s (4GB/s, 512MiB/s)"},
-    {Key::kD2h, "d2h", GPUSHARE_SPEC_D2H, "1KB/s to 10TB/s (4GB/s, 512MiB/s)"},
+    {Key::kH2d, "h2d", GPUSHARE_SPEC_H2D, "1KB/s to 10TB/s (4GB/s, 512MiB/s) or none"},
+    {Key::kD2h, "d2h", GPUSHARE_SPEC_D2H, "1KB/s to 10TB/s (4GB/s, 512MiB/s) or none"},
     {Key::kIsolation, "isolation", GPUSHARE_SPEC_ISOLATION, "shared"},
     {Key::kOversubscription, "oversubscription", GPUSHARE_SPEC_OVERSUBSCRIPTION, "off"},
     {Key::kPolicy, "policy", GPUSHARE_SPEC_POLICY, "a policy by name"},
@@ -93,10 +94,6 @@ absl::Status Bad(Key key, const std::string& given, const std::string& why) {
                                                  why, "; allowed: ", field.allowed));
 }
 
-bool Within(double x, double least, double most) {
-  return x >= least && x <= most;
-}  // false for NaN
-
 absl::Status CheckShare(Key key, double share, double least) {
   if (Within(share, least, 1)) return absl::OkStatus();
   const char* why = share > 1   ? "it is over 100 %"
@@ -106,7 +103,7 @@ absl::Status CheckShare(Key key, double share, double least) {
 }
 
 absl::Status CheckBandwidth(Key key, uint64_t rate) {
-  if (rate >= kLeastBandwidth && rate <= kMostBandwidth) return absl::OkStatus();
+  if (rate == 0 || (rate >= kLeastBandwidth && rate <= kMostBandwidth)) return absl::OkStatus();
   return Bad(key, FormatBandwidth(rate),
              rate < kLeastBandwidth ? "it is too small" : "it is too large");
 }
@@ -179,6 +176,44 @@ absl::Status CheckOffered(const gpushare_spec& s) {
   return absl::OkStatus();
 }
 
+// Keys that a policy has a meaning for, and which it is.
+struct PolicyField {
+  Key key;
+  sched::PolicyKey means;
+};
+constexpr PolicyField kPolicyFields[] = {{Key::kCompute, sched::PolicyKey::kShare},
+                                         {Key::kGuarantee, sched::PolicyKey::kShare},
+                                         {Key::kWeight, sched::PolicyKey::kWeight},
+                                         {Key::kCap, sched::PolicyKey::kLimit}};
+
+std::string GivenFor(Key key, const gpushare_spec& s) {
+  return key == Key::kWeight      ? FormatNumber(s.weight)
+         : key == Key::kGuarantee ? FormatShare(s.guarantee)
+         : key == Key::kCap       ? FormatShare(s.cap)
+                                  : FormatShare(s.compute);
+}
+
+absl::Status CheckPolicyKeys(const gpushare_spec& s, const sched::Policy& policy) {
+  const auto refused = [&](Key key, const std::string& why) {
+    return absl::InvalidArgumentError(absl::StrCat("spec field '", FieldOf(key).name,
+                                                   "': ", GivenFor(key, s), " given, but policy '",
+                                                   policy.name, "' ", why));
+  };
+  for (const auto& [key, means] : kPolicyFields) {
+    if ((s.set & FieldOf(key).bits) == 0) continue;
+    if (const char* const why = sched::Contradicts(policy.kind, means)) {
+      return refused(key, absl::StrCat(why, "; leave it out, or take another policy"));
+    }
+  }
+  constexpr uint32_t kBoth = GPUSHARE_SPEC_COMPUTE | GPUSHARE_SPEC_GUARANTEE;
+  if (policy.kind == sched::PolicyKind::kFixed && (s.set & kBoth) == kBoth &&
+      s.guarantee != s.compute) {
+    return refused(Key::kGuarantee, absl::StrCat("promises exactly 'compute', ",
+                                                 FormatShare(s.compute), "; leave it out"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<sched::TenantLimits> ComputeLimits(const gpushare_spec& s) {
   const bool has_cap = (s.set & GPUSHARE_SPEC_CAP) != 0;
   const bool has_guarantee = (s.set & GPUSHARE_SPEC_GUARANTEE) != 0;
@@ -189,8 +224,9 @@ absl::StatusOr<sched::TenantLimits> ComputeLimits(const gpushare_spec& s) {
       return absl::InvalidArgumentError(
           absl::StrCat("spec field 'policy': ", policy.status().message()));
     }
+    GPUSHARE_RETURN_IF_ERROR(CheckPolicyKeys(s, **policy));
     sched::PolicyRequest request;
-    // A guarantee or a weight can stand for the share that the policy asks for.
+    // A guarantee can stand for the share that the policy asks for.
     request.share = s.set & GPUSHARE_SPEC_COMPUTE ? s.compute : has_guarantee ? s.guarantee : 0;
     request.limit = has_cap ? s.cap : 0;
     request.weight = s.set & GPUSHARE_SPEC_WEIGHT ? s.weight : 0;
@@ -218,6 +254,18 @@ absl::StatusOr<sched::TenantLimits> ComputeLimits(const gpushare_spec& s) {
   return limits;
 }
 
+constexpr uint64_t kNoLimit = 0;  // of a bandwidth
+constexpr char kNone[] = "none";
+
+absl::StatusOr<uint64_t> ParseLimit(std::string_view text) {
+  if (text == kNone) return kNoLimit;
+  GPUSHARE_ASSIGN_OR_RETURN(const uint64_t rate, ParseBandwidth(text));
+  if (rate == kNoLimit) return absl::InvalidArgumentError("it is too small");
+  return rate;
+}
+
+std::string FormatLimit(uint64_t rate) { return rate == kNoLimit ? kNone : FormatBandwidth(rate); }
+
 absl::Status SetField(Key key, std::string_view value, gpushare_spec* spec) {
   const auto read = [&](auto result, auto* to, uint32_t bit) {
     if (!result.ok()) return Bad(key, Quoted(value), std::string(result.status().message()));
@@ -231,7 +279,7 @@ absl::Status SetField(Key key, std::string_view value, gpushare_spec* spec) {
       if (!value.empty() && value.back() == '%') {
         return read(ParseShare(value), &spec->memory_share, GPUSHARE_SPEC_MEMORY_SHARE);
       }
-      return read(ParseBytes(value), &spec->memory, GPUSHARE_SPEC_MEMORY);
+      return read(ParseMemory(value), &spec->memory, GPUSHARE_SPEC_MEMORY);
     case Key::kCompute:
       return read(ParseShare(value), &spec->compute, bit);
     case Key::kWeight:
@@ -249,9 +297,9 @@ absl::Status SetField(Key key, std::string_view value, gpushare_spec* spec) {
     case Key::kPriority:
       return read(ParseChoice(kPriorities, value), &spec->priority, bit);
     case Key::kH2d:
-      return read(ParseBandwidth(value), &spec->h2d, bit);
+      return read(ParseLimit(value), &spec->h2d, bit);
     case Key::kD2h:
-      return read(ParseBandwidth(value), &spec->d2h, bit);
+      return read(ParseLimit(value), &spec->d2h, bit);
     case Key::kIsolation:
       return read(ParseChoice(kIsolations, value), &spec->isolation, bit);
     case Key::kOversubscription:
@@ -330,8 +378,8 @@ std::string FormatSpec(const gpushare_spec& s) {
   add(Key::kCap, GPUSHARE_SPEC_CAP, FormatShare(s.cap));
   add(Key::kBurst, GPUSHARE_SPEC_BURST, FormatDuration(Nanos(s.burst_ns)));
   add(Key::kPriority, GPUSHARE_SPEC_PRIORITY, word(WordOf(kPriorities, s.priority)));
-  add(Key::kH2d, GPUSHARE_SPEC_H2D, FormatBandwidth(s.h2d));
-  add(Key::kD2h, GPUSHARE_SPEC_D2H, FormatBandwidth(s.d2h));
+  add(Key::kH2d, GPUSHARE_SPEC_H2D, FormatLimit(s.h2d));
+  add(Key::kD2h, GPUSHARE_SPEC_D2H, FormatLimit(s.d2h));
   add(Key::kIsolation, GPUSHARE_SPEC_ISOLATION, word(WordOf(kIsolations, s.isolation)));
   add(Key::kOversubscription, GPUSHARE_SPEC_OVERSUBSCRIPTION,
       word(WordOf(kOversubscriptions, s.oversubscription)));
@@ -350,6 +398,15 @@ gpushare_spec MergeSpec(const gpushare_spec& base, const gpushare_spec& change) 
   const uint32_t set = change.set;
   constexpr uint32_t kMemoryBits = GPUSHARE_SPEC_MEMORY | GPUSHARE_SPEC_MEMORY_SHARE;
   if (set & kMemoryBits) merged.set &= ~kMemoryBits;
+  if (set & GPUSHARE_SPEC_POLICY) {
+    // A new policy ends what the old one was told and the new one would contradict.
+    const absl::StatusOr<const sched::Policy*> policy = sched::FindPolicy(PolicyOf(change));
+    for (const auto& [key, means] : kPolicyFields) {
+      if (policy.ok() && sched::Contradicts((*policy)->kind, means) != nullptr) {
+        merged.set &= ~FieldOf(key).bits;
+      }
+    }
+  }
   merged.set |= set;
   if (set & GPUSHARE_SPEC_MEMORY) merged.memory = change.memory;
   if (set & GPUSHARE_SPEC_MEMORY_SHARE) merged.memory_share = change.memory_share;

@@ -27,7 +27,7 @@ absl::StatusOr<gpushare_spec> ParseSpec(std::string_view text);
 // Of a valid spec; parses to the same spec, to the bit.
 std::string FormatSpec(const gpushare_spec& spec);
 absl::Status ValidateSpec(const gpushare_spec& spec);
-// `base` with what `change` sets.
+// `base` with what `change` sets, less the keys that a new policy contradicts.
 gpushare_spec MergeSpec(const gpushare_spec& base, const gpushare_spec& change);
 
 // A spec on a GPU: what the ledger, the gate and admission are told.

@@ -6,14 +6,16 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/range.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 
 namespace gpushare::sched {
 namespace {
 
 constexpr std::array<Policy, 12> kPolicies = {{
     {"best-effort", "qGPU, NVIDIA vGPU",
-     "Whatever nobody else wants, in equal parts; nothing is promised and nothing is withheld.",
+     "Whatever nobody else wants, by weight; nothing is promised and nothing is withheld.",
      PolicyKind::kBestEffort},
     {"fixed-share", "qGPU, NVIDIA vGPU",
      "Exactly its share while it has work, and never more, also when the device is otherwise idle.",
@@ -58,22 +60,10 @@ bool SameName(std::string_view given, std::string_view name) {
   return true;
 }
 
-// Names come from users: what is quoted back is short and printable.
-std::string Quoted(std::string_view text) {
-  constexpr size_t kMost = 40;
-  std::string out = "'";
-  for (char c : text.substr(0, kMost)) out += c >= ' ' && c <= '~' ? c : '?';
-  return out + (text.size() > kMost ? "...'" : "'");
-}
-
 absl::Status Bad(const std::string& field, double got, const std::string& allowed) {
   return absl::InvalidArgumentError(
       absl::StrCat(field, ": ", got, " given, ", allowed, " allowed"));
 }
-
-bool Within(double x, double least, double most) {
-  return x >= least && x <= most;
-}  // false for NaN
 
 constexpr double kLeastWeight = 1e-6, kMostWeight = 1e6;
 constexpr double kLeastCap = 1e-4;
@@ -99,6 +89,19 @@ absl::Status CheckRequest(const Policy& policy, const PolicyRequest& request) {
         "policy '", policy.name, "' limits a tenant to its share (", request.share,
         "), and a limit of ", request.limit, " was given: leave it out or use burst-share"));
   }
+  const struct {
+    PolicyKey key;
+    const char* field;
+    double given;
+  } fields[] = {{PolicyKey::kShare, "share", request.share},
+                {PolicyKey::kWeight, "weight", request.weight},
+                {PolicyKey::kLimit, "limit", request.limit}};
+  for (const auto& [key, field, given] : fields) {
+    const char* const why = given != 0 ? Contradicts(policy.kind, key) : nullptr;
+    if (why == nullptr) continue;
+    return absl::InvalidArgumentError(absl::StrCat(field, ": ", given, " given, but policy '",
+                                                   policy.name, "' ", why, "; leave it out"));
+  }
   return absl::OkStatus();
 }
 
@@ -117,6 +120,21 @@ absl::StatusOr<const Policy*> FindPolicy(std::string_view name) {
       absl::StrCat("no policy is called ", Quoted(name), "; there are: ", names));
 }
 
+const char* Contradicts(PolicyKind kind, PolicyKey key) {
+  switch (kind) {
+    case PolicyKind::kBestEffort:
+      return key == PolicyKey::kShare ? "promises nothing" : nullptr;
+    case PolicyKind::kEqual:
+      return key == PolicyKey::kLimit ? nullptr : "gives each tenant the same";
+    case PolicyKind::kWeighted:
+      return key == PolicyKey::kShare ? "divides by weight alone" : nullptr;
+    case PolicyKind::kFixed:
+    case PolicyKind::kBurst:
+      break;
+  }
+  return nullptr;
+}
+
 absl::StatusOr<TenantLimits> ApplyPolicy(std::string_view name, const PolicyRequest& request) {
   GPUSHARE_ASSIGN_OR_RETURN(const Policy* policy, FindPolicy(name));
   GPUSHARE_RETURN_IF_ERROR(CheckRequest(*policy, request));
@@ -128,6 +146,7 @@ absl::StatusOr<TenantLimits> ApplyPolicy(std::string_view name, const PolicyRequ
   switch (policy->kind) {
     case PolicyKind::kBestEffort:
       limits.band = Band::kLow;
+      if (request.limit > 0) limits.cap = request.limit;
       break;
     case PolicyKind::kFixed:
       limits.guarantee = limits.cap = share;
@@ -137,9 +156,6 @@ absl::StatusOr<TenantLimits> ApplyPolicy(std::string_view name, const PolicyRequ
       if (request.limit > 0) limits.cap = request.limit;
       break;
     case PolicyKind::kEqual:
-      limits.weight = 1;
-      if (request.limit > 0) limits.cap = request.limit;
-      break;
     case PolicyKind::kWeighted:
       if (request.limit > 0) limits.cap = request.limit;
       break;

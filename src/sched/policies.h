@@ -19,7 +19,7 @@ namespace gpushare::sched {
 
 // What the operator asked for; 0 is "not given".
 struct PolicyRequest {
-  double share = 0;   // [0, 1] of the device
+  double share = 0;   // [0, 1] of the device, promised
   double limit = 0;   // [0, 1] of the device, never exceeded; not below `share`
   double weight = 0;  // relative to other tenants
   int tenants = 0;    // where a share is wanted and not given, it is 1 / tenants
@@ -45,6 +45,11 @@ std::span<const Policy> Policies();
 
 // By name: case does not matter, and '_', '/' and ' ' stand for '-'. InvalidArgument lists the names.
 absl::StatusOr<const Policy*> FindPolicy(std::string_view name);
+
+// What an operator can say beside a policy's name.
+enum class PolicyKey : uint8_t { kShare, kWeight, kLimit };
+// Why a policy of `kind` cannot be given `key`: it would contradict what the policy means. Null when it can.
+const char* Contradicts(PolicyKind kind, PolicyKey key);
 
 // The preset of policy `name` for `request`. InvalidArgument says which field the policy wants, what
 // was given and what is allowed.

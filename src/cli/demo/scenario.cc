@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "gpushare/spec.h"
 #include "workload/arrivals.h"
 #include "workload/models.h"
 #include "workload/spin.h"
@@ -33,9 +34,12 @@ Nanos PartOf(Nanos length, double part) {
   return Nanos(std::llround(static_cast<double>(length.count()) * part));
 }
 
-// The policy of a training job; those that go by weight need one.
-std::string TrainingPolicy(const std::string& name, int weight) {
-  return "policy=" + name + (name == "weight" ? ",weight=" + std::to_string(weight) : "");
+// What a training job asks for, in the words that the policy takes: a share, a weight, or nothing.
+std::string TrainingPolicy(const std::string& name, int percent, int weight) {
+  const std::string policy = ",policy=" + name;
+  if (name == "weight") return "weight=" + std::to_string(weight) + policy;
+  const std::string share = "compute=" + std::to_string(percent) + "%" + policy;
+  return VirtualDeviceSpec::Parse(share).ok() ? share : policy.substr(1);
 }
 
 // The built-in networks of the four tenants.
@@ -112,7 +116,7 @@ absl::StatusOr<Scenario> MakeScenario(const DemoOptions& options, const GpuProbe
 
   TenantPlan vision;
   vision.name = "train-a";
-  vision.spec = "memory=40%,compute=50%," + TrainingPolicy(options.policy, 5);
+  vision.spec = "memory=40%," + TrainingPolicy(options.policy, 50, 5);
   vision.absences = {{scenario.leaves, scenario.returns}};
   vision.memory.rotate_every = Millis(500);
   vision.memory.too_much = 0.6;
@@ -120,7 +124,7 @@ absl::StatusOr<Scenario> MakeScenario(const DemoOptions& options, const GpuProbe
 
   TenantPlan language;
   language.name = "train-b";
-  language.spec = "memory=25%,compute=30%," + TrainingPolicy(options.policy, 3);
+  language.spec = "memory=25%," + TrainingPolicy(options.policy, 30, 3);
   language.memory.rotate_every = Millis(500);
 
   TenantPlan batch;

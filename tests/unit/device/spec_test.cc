@@ -109,8 +109,11 @@ TEST(Spec, ValidateCatchesWhatTextCannotSay) {
 TEST(Spec, EveryPolicyNameIsAccepted) {
   ASSERT_GE(PolicyNames().size(), 10u);
   for (const std::string& name : PolicyNames()) {
-    const auto spec = VirtualDeviceSpec::Parse("compute=30%,weight=2,policy=" + name);
-    EXPECT_TRUE(spec.ok()) << name << ": " << spec.status();
+    bool accepted = false;
+    for (const char* keys : {"", "compute=30%,", "weight=2,"}) {
+      accepted |= VirtualDeviceSpec::Parse(std::string(keys) + "policy=" + name).ok();
+    }
+    EXPECT_TRUE(accepted) << name;
   }
 }
 
@@ -132,6 +135,58 @@ TEST(Spec, ComputeMeansWhatThePolicySays) {
   EXPECT_EQ(Resolved("policy=best-effort").band, sched::Band::kLow);
   EXPECT_EQ(Resolved("policy=best-effort,priority=normal").band, sched::Band::kNormal);
   EXPECT_EQ(Resolved("").guarantee, 0);
+}
+
+TEST(Spec, WhatContradictsThePolicyIsRefusedByField) {
+  EXPECT_THAT(Message("policy=fair-share,weight=5"),
+              HasSubstr("'weight': 5 given, but policy 'fair-share' gives each tenant the same"));
+  EXPECT_THAT(Message("policy=best-effort,guarantee=50%"),
+              HasSubstr("'guarantee': 50% given, but policy 'best-effort' promises nothing"));
+  EXPECT_THAT(Message("policy=best-effort,compute=50%"),
+              HasSubstr("'compute': 50% given, but policy 'best-effort' promises nothing"));
+  EXPECT_THAT(Message("policy=fixed-share,compute=30%,guarantee=0%"),
+              HasSubstr("'guarantee': 0% given, but policy 'fixed-share' promises exactly "
+                        "'compute', 30%"));
+  EXPECT_THAT(Message("policy=equal-share,compute=50%"), HasSubstr("'compute': 50% given"));
+  EXPECT_THAT(Message("policy=weight,weight=2,guarantee=5%"), HasSubstr("by weight alone"));
+  EXPECT_EQ(Resolved("policy=fixed-share,compute=30%,guarantee=30%").guarantee, 0.3);
+  EXPECT_EQ(Resolved("policy=best-effort,cap=20%").cap, 0.2);
+  EXPECT_EQ(Resolved("policy=fair-share,cap=20%").cap, 0.2);
+}
+
+TEST(Spec, ANewPolicyEndsWhatItContradicts) {
+  const auto changed = [](const char* base, const char* change) {
+    return device::FormatSpec(
+        device::MergeSpec(*device::ParseSpec(base), *device::ParseSpec(change)));
+  };
+  EXPECT_EQ(changed("memory=1GiB,compute=30%,weight=2", "policy=best-effort"),
+            "memory=1GiB,weight=2,policy=best-effort");
+  EXPECT_EQ(changed("compute=30%,weight=2,cap=50%", "policy=fair-share"),
+            "cap=50%,policy=fair-share");
+  EXPECT_EQ(changed("compute=30%", "policy=fixed-share"), "compute=30%,policy=fixed-share");
+}
+
+TEST(Spec, ALimitOnCopiesCanBeTakenBack) {
+  EXPECT_EQ(VirtualDeviceSpec::Parse("h2d=none")->ToString(), "h2d=none");
+  EXPECT_EQ(*VirtualDeviceSpec::Parse("d2h=none")->d2h, BytesPerSecond(0));
+  EXPECT_THAT(Message("h2d=0B/s"), HasSubstr("'h2d': '0B/s': it is too small"));
+  const auto merged =
+      device::MergeSpec(*device::ParseSpec("h2d=4GB/s,d2h=1GB/s"), *device::ParseSpec("h2d=none"));
+  EXPECT_EQ(device::FormatSpec(merged), "h2d=none,d2h=1GB/s");
+  const auto limits = device::ResolveSpec(merged, GPUSHARE_PRIORITY_UNSET, uint64_t{10} << 30);
+  ASSERT_TRUE(limits.ok()) << limits.status();
+  EXPECT_EQ(limits->gate.h2d_bytes_per_s, 0);
+  EXPECT_EQ(limits->gate.d2h_bytes_per_s, 1e9);
+}
+
+TEST(Spec, MemoryWithoutAUnitIsMostLikelyAMistake) {
+  EXPECT_THAT(Message("memory=50"), HasSubstr("'memory': '50': it has no unit"));
+  EXPECT_THAT(Message("memory=50"), HasSubstr("50GiB"));
+  EXPECT_EQ(*VirtualDeviceSpec::Parse("memory=50B")->memory, Bytes(50));
+  EXPECT_EQ(*VirtualDeviceSpec::Parse("memory=2097152")->memory, MiB(2));
+  VirtualDeviceSpec spec;
+  spec.memory = Bytes(1000);
+  EXPECT_EQ(*VirtualDeviceSpec::Parse(spec.ToString()), spec);
 }
 
 TEST(Spec, MergeKeepsWhatIsNotGiven) {

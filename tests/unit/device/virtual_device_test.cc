@@ -52,6 +52,11 @@ TEST_F(VirtualDeviceTest, ResizeIsLiveAndWhole) {
   EXPECT_FALSE(a.Resize("cap=20%,guarantee=30%").ok());
   EXPECT_EQ(Must(a.spec()).ToString(), "memory=3GiB,compute=30%,cap=60%,h2d=1GB/s");
   EXPECT_EQ(a.Resize("isolation=green").code(), absl::StatusCode::kUnimplemented);
+  // A limit goes as it came, and a policy takes along what it contradicts.
+  EXPECT_OK(a.Resize("h2d=none,policy=best-effort"));
+  EXPECT_EQ(Must(a.spec()).ToString(), "memory=3GiB,cap=60%,h2d=none,policy=best-effort");
+  EXPECT_EQ(Must(a.stats()).guarantee, Percent(0));
+  EXPECT_EQ(a.Resize("compute=30%").code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(VirtualDeviceTest, ShrinkingBelowUseTakesNothingAway) {

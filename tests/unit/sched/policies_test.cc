@@ -22,8 +22,13 @@ using ::testing::ValuesIn;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// A request that every policy accepts.
-PolicyRequest Asks(double share) { return {.share = share, .weight = 2}; }
+// What a policy takes of a share and a weight of 2.
+PolicyRequest Asks(const Policy& policy, double share) {
+  PolicyRequest request;
+  if (Contradicts(policy.kind, PolicyKey::kShare) == nullptr) request.share = share;
+  if (Contradicts(policy.kind, PolicyKey::kWeight) == nullptr) request.weight = 2;
+  return request;
+}
 
 HarnessTenant Backlogged(const TenantLimits& limits, Nanos kernel = Micros(80)) {
   return {.limits = limits, .kernels = {kernel, kernel / 2, kernel * 2}};
@@ -71,7 +76,7 @@ TEST_P(PolicyContract, IsFoundHoweverItIsSpelled) {
 
 TEST_P(PolicyContract, GivesLimitsThatAnArbiterCanHold) {
   for (double share : {0.01, 0.3, 1.0}) {
-    const TenantLimits limits = Limits(Asks(share));
+    const TenantLimits limits = Limits(Asks(GetParam(), share));
     EXPECT_TRUE(CheckLimits(limits).ok()) << CheckLimits(limits);
     EXPECT_LE(limits.guarantee, limits.cap);
     EXPECT_NE(limits.band, Band::kHigh) << "a policy does not raise the priority by itself";
@@ -98,13 +103,13 @@ TEST_P(PolicyContract, RefusesNonsenseAndNamesTheField) {
 }
 
 TEST_P(PolicyContract, UsesTheWholeDeviceAloneUnlessItIsCapped) {
-  const TenantLimits limits = Limits(Asks(0.3));
+  const TenantLimits limits = Limits(Asks(GetParam(), 0.3));
   const std::vector<double> shares = Shares({Backlogged(limits)});
   EXPECT_NEAR(shares[0], limits.cap, 0.01);
 }
 
 TEST_P(PolicyContract, TwoAlikeGetTheSame) {
-  const TenantLimits limits = Limits(Asks(0.3));
+  const TenantLimits limits = Limits(Asks(GetParam(), 0.3));
   const std::vector<double> shares =
       Shares({Backlogged(limits, Micros(14)), Backlogged(limits, Millis(1))});
   EXPECT_NEAR(shares[0], shares[1], 0.01);
@@ -112,7 +117,7 @@ TEST_P(PolicyContract, TwoAlikeGetTheSame) {
 }
 
 TEST_P(PolicyContract, KeepsItsPromiseAgainstEightOrdinaryTenants) {
-  const TenantLimits limits = Limits(Asks(0.3));
+  const TenantLimits limits = Limits(Asks(GetParam(), 0.3));
   std::vector<HarnessTenant> tenants = {Backlogged(limits)};
   for (int i = 0; i < 8; ++i) tenants.push_back(Backlogged({.weight = 1}));
   const double got = Shares(tenants)[0];
@@ -155,7 +160,7 @@ TEST(Policies, UnknownNameListsAllNames) {
   const auto found = FindPolicy("turbo\n");
   ASSERT_FALSE(found.ok());
   const std::string message(found.status().message());
-  EXPECT_NE(message.find("'turbo?'"), std::string::npos) << message;
+  EXPECT_NE(message.find("'turbo\\x0a'"), std::string::npos) << message;
   for (const Policy& policy : Policies()) EXPECT_NE(message.find(policy.name), std::string::npos);
 }
 
@@ -179,6 +184,31 @@ TEST(Policies, WhatAPolicyNeedsIsAskedFor) {
   const auto weighted = ApplyPolicy("weight", {.share = 0.5});
   ASSERT_FALSE(weighted.ok());
   EXPECT_NE(std::string(weighted.status().message()).find("needs a weight"), std::string::npos);
+}
+
+TEST(Policies, WhatContradictsAPolicyIsRefusedByField) {
+  const struct {
+    const char* policy;
+    PolicyRequest request;
+    const char* field;
+    const char* why;
+  } cases[] = {
+      {"best-effort", {.share = 0.5}, "share: 0.5 given", "promises nothing"},
+      {"fair-share", {.weight = 5}, "weight: 5 given", "each tenant the same"},
+      {"equal-share", {.share = 0.5}, "share: 0.5 given", "each tenant the same"},
+      {"weight", {.share = 0.5, .weight = 2}, "share: 0.5 given", "by weight alone"},
+  };
+  for (const auto& each : cases) {
+    const auto limits = ApplyPolicy(each.policy, each.request);
+    ASSERT_EQ(limits.status().code(), absl::StatusCode::kInvalidArgument) << each.policy;
+    const std::string message(limits.status().message());
+    EXPECT_NE(message.find(each.field), std::string::npos) << message;
+    EXPECT_NE(message.find(each.why), std::string::npos) << message;
+  }
+  // A limit contradicts none.
+  const auto limits = ApplyPolicy("best-effort", {.limit = 0.3});
+  ASSERT_TRUE(limits.ok()) << limits.status();
+  EXPECT_DOUBLE_EQ(limits->cap, 0.3);
 }
 
 TEST(Policies, LimitBoundsABurst) {
