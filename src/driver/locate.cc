@@ -36,8 +36,7 @@ std::string FolderOfThisObject() {
 
 const char kSimulatedGpuHint[] =
     "to run on the simulated GPU instead, set GPUSHARE_DRIVER=sim (or to a path of a "
-    "libcuda.so.1), "
-    "or pass --gpu sim to the gpushare command";
+    "libcuda.so.1)";
 
 std::vector<std::string> SimulatedDriverPlaces() {
   if (const auto path = base::GetEnv("GPUSHARE_SIM_DRIVER")) return {*path};
@@ -57,15 +56,15 @@ std::vector<std::string> SimulatedDriverPlaces() {
   return places;
 }
 
-absl::StatusOr<std::string> LocateDriver(const std::string& asked) {
+absl::StatusOr<DriverFile> LocateDriver(const std::string& asked) {
   std::string path = asked;
   if (path.empty()) path = base::GetEnv("GPUSHARE_DRIVER").value_or("libcuda.so.1");
-  if (path != "sim") return path;
+  if (path != "sim") return DriverFile{path, false};
   const std::vector<std::string> places = SimulatedDriverPlaces();
   for (const std::string& place : places) {
-    if (access(place.c_str(), R_OK) == 0) return place;
+    if (access(place.c_str(), R_OK) == 0) return DriverFile{place, true};
   }
-  return absl::NotFoundError(
+  return absl::UnavailableError(
       absl::StrCat("the simulated GPU's libcuda.so.1 was not found; looked at ",
                    absl::StrJoin(places, ", "), "; GPUSHARE_SIM_DRIVER names the file"));
 }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "driver/driver.h"
 #include "driver/locate.h"
 #include "driver/state.h"
@@ -14,9 +15,17 @@
 namespace gpushare::driver {
 namespace {
 
-absl::Status NoDriver(const std::string& path, const std::string& why) {
-  return absl::UnavailableError(
-      absl::StrCat("no usable NVIDIA driver at '", path, "': ", why, "; ", kSimulatedGpuHint));
+// With what the driver itself answered, if it did.
+absl::Status NoDriver(const DriverFile& file, const absl::Status& why) {
+  absl::Status status = absl::UnavailableError(
+      file.simulated
+          ? absl::StrCat("the simulated GPU at '", file.path, "' cannot be used: ", why.message())
+          : absl::StrCat("no usable NVIDIA driver at '", file.path, "': ", why.message(), "; ",
+                         kSimulatedGpuHint));
+  why.ForEachPayload([&status](absl::string_view url, const absl::Cord& payload) {
+    status.SetPayload(url, payload);
+  });
+  return status;
 }
 
 // 0 when the driver is a real one.
@@ -34,21 +43,23 @@ absl::Status Configure(void* handle, const std::string& text) {
   }
   char error[512] = "";
   if (configure(text.c_str(), error, sizeof(error)) == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("simulated GPU: configuration '", text, "': ", error));
+  const std::string what = error;
+  const bool environment = what.rfind("GPUSHARE_SIM:", 0) == 0;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "simulated GPU: ", environment ? "" : absl::StrCat("configuration ", Quoted(text), ": "),
+      what));
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Driver>> Driver::Open(const OpenOptions& options) {
   auto state = std::make_unique<State>();
-  absl::StatusOr<std::string> path = LocateDriver(options.path);
-  if (!path.ok()) return NoDriver("sim", std::string(path.status().message()));
-  state->path = *path;
+  GPUSHARE_ASSIGN_OR_RETURN(const DriverFile file, LocateDriver(options.path));
+  state->path = file.path;
   state->handle = dlopen(state->path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (state->handle == nullptr) {
     const char* why = dlerror();
-    return NoDriver(state->path, why != nullptr ? why : "dlopen failed");
+    return NoDriver(file, absl::NotFoundError(why != nullptr ? why : "dlopen failed"));
   }
 
   const uint32_t abi = SimulatedAbi(state->handle);
@@ -68,12 +79,14 @@ absl::StatusOr<std::unique_ptr<Driver>> Driver::Open(const OpenOptions& options)
   }
 
   if (absl::Status filled = state->table.Fill(state->handle); !filled.ok()) {
-    return NoDriver(state->path, std::string(filled.message()));
+    return NoDriver(file, filled);
   }
   if (const CUresult result = state->table.Init(0); result != CUDA_SUCCESS) {
     const absl::Status status = ToStatus(static_cast<Result>(result), "cuInit");
-    if (state->simulated) return status;
-    return NoDriver(state->path, std::string(status.message()));
+    if (!state->simulated) return NoDriver(file, status);
+    // It has read GPUSHARE_SIM only now; the driver's code cannot say what is wrong there.
+    GPUSHARE_RETURN_IF_ERROR(Configure(state->handle, ""));
+    return status;
   }
   GPUSHARE_RETURN_IF_ERROR(ToStatus(
       static_cast<Result>(state->table.DriverGetVersion(&state->version)), "cuDriverGetVersion"));
