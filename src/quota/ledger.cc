@@ -77,7 +77,6 @@ AccountUsage Account::Usage() const {
   usage.peak = std::max(peak_.load(std::memory_order_relaxed), usage.committed);
   usage.denied = denied_.load(std::memory_order_relaxed);
   usage.waiting = waiting_.load(std::memory_order_relaxed);
-  usage.overhead = overhead_.load(std::memory_order_relaxed);
   return usage;
 }
 

@@ -62,7 +62,6 @@ struct AccountUsage {
   uint64_t peak = 0;       // highest `committed` so far
   uint64_t denied = 0;     // reservations refused, also those that waited in vain
   uint64_t waiting = 0;    // reservations waiting now
-  uint64_t overhead = 0;   // estimated, not charged: contexts, modules, libraries
 };
 
 class WaitingLine;
@@ -91,9 +90,6 @@ class Account {
   uint64_t limit() const { return limit_.load(std::memory_order_relaxed); }
   uint64_t charged() const { return charged_.load(std::memory_order_relaxed); }
   Account* parent() const { return parent_; }
-
-  // An estimate for show: context, module and library overhead. Replaces the last one.
-  void SetOverhead(uint64_t bytes) { overhead_.store(bytes, std::memory_order_relaxed); }
 
   AccountUsage Usage() const;
 
@@ -128,7 +124,6 @@ class Account {
   // What refusals and readers touch.
   alignas(64) std::atomic<uint64_t> denied_{0};
   std::atomic<uint64_t> waiting_{0};
-  std::atomic<uint64_t> overhead_{0};
   std::atomic<uint32_t> children_{0};
 };
 

@@ -263,12 +263,4 @@ absl::Status PointerTable::CheckInvariants() const {
   return absl::OkStatus();
 }
 
-void PointerTable::PrepareFork() {
-  for (Shard& shard : shards_) shard.lock.lock();
-}
-
-void PointerTable::AfterFork() {
-  for (Shard& shard : shards_) shard.lock.unlock();
-}
-
 }  // namespace gpushare::quota

@@ -92,10 +92,6 @@ class PointerTable {
   // Internal when an entry cannot be found from its pointer, is there twice, or is miscounted.
   absl::Status CheckInvariants() const;
 
-  // Around fork(), in the thread that forks: no lock is held by another thread when the child starts.
-  void PrepareFork();
-  void AfterFork();
-
  private:
   // A cache line of two slots.
   struct alignas(64) Line {

@@ -7,7 +7,7 @@
 // allocation, no clock, no lock), so its holder can only be delayed by the scheduler; a waiter gives
 // its processor away after a short while for that case.
 //
-// Fork: a child must not inherit a held lock. PointerTable::PrepareFork() takes them all before.
+// Fork: a child may inherit a held lock, but none of its calls gets here (device/handles.h).
 #ifndef GPUSHARE_QUOTA_SPIN_LOCK_H_
 #define GPUSHARE_QUOTA_SPIN_LOCK_H_
 

@@ -83,13 +83,6 @@ TEST(Account, GrowingTheLimitTakesEffectAtOnce) {
   EXPECT_TRUE(account->Reserve(200));
 }
 
-TEST(Account, OverheadIsShownAndNotCharged) {
-  auto account = MakeAccount(100);
-  account->SetOverhead(5000);
-  EXPECT_EQ(account->Usage().overhead, 5000u);
-  EXPECT_TRUE(account->Reserve(100));
-}
-
 TEST(NestedAccount, BothLimitsHold) {
   auto parent = MakeAccount(1000);
   auto a = MakeAccount(700, parent.get());

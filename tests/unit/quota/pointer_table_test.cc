@@ -2,8 +2,6 @@
 #include "quota/pointer_table.h"
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -244,36 +242,6 @@ TEST_F(PointerTableTest, GrowsUnderLoad) {
   EXPECT_EQ(table_.size(), 20'000u);
   EXPECT_TRUE(table_.CheckInvariants().ok());
 }
-
-#if !defined(__SANITIZE_THREAD__)  // it does not follow a fork of several threads
-TEST_F(PointerTableTest, AChildAfterForkFindsNoLockHeld) {
-  std::atomic<bool> done{false};
-  std::thread busy([&] {
-    Allocation allocation;
-    for (uint64_t i = 1; !done.load(); ++i) {
-      const uint64_t pointer = (1 + i % 1000) << 21;
-      if (table_.Insert(pointer, {.bytes = 1, .account = a_.get()}) != InsertResult::kInserted)
-        break;
-      if (!table_.Take(pointer, &allocation)) break;
-    }
-  });
-  for (int i = 0; i < 50; ++i) {
-    table_.PrepareFork();
-    const pid_t child = fork();
-    table_.AfterFork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-      alarm(20);  // a child that hangs on a lock ends here
-      _exit(table_.CheckInvariants().ok() ? 0 : 1);
-    }
-    int status = 0;
-    ASSERT_EQ(waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-  }
-  done.store(true);
-  busy.join();
-}
-#endif
 
 }  // namespace
 }  // namespace gpushare::quota
