@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a failed call says, for programs.
 //
-//   absl::StatusOr<Allocation> buffer = allocator.Allocate(GiB(4));
+//   absl::StatusOr<Allocation> buffer = allocator->Allocate(GiB(4));
 //   if (absl::IsResourceExhausted(buffer.status())) {
 //     if (std::optional<ErrorDetail> detail = ErrorDetail::Of(buffer.status())) {
 //       Shed(Bytes(detail->asked - detail->left));
@@ -14,6 +14,7 @@
 #ifndef GPUSHARE_ERROR_H_
 #define GPUSHARE_ERROR_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <optional>
@@ -48,11 +49,14 @@ inline absl::Status ToStatus(gpushare_status code) {
   detail.struct_size = sizeof(detail);
   if (gpushare_last_detail(&detail) == GPUSHARE_OK &&
       (detail.driver_result != 0 || detail.limit[0] != '\0')) {
-    std::string text = std::to_string(detail.driver_result);
-    for (uint64_t number : {detail.asked, detail.left, detail.total}) {
-      text += ' ' + std::to_string(number);
+    // Words, since `<<` on a status shows it. The tenant's name is last: it may hold anything.
+    std::string text;
+    if (detail.driver_result != 0) text = "driver_result=" + std::to_string(detail.driver_result);
+    if (detail.limit[0] != '\0') {
+      text += (text.empty() ? "limit=" : " limit=") + std::string(detail.limit) +
+              " asked=" + std::to_string(detail.asked) + " left=" + std::to_string(detail.left) +
+              " total=" + std::to_string(detail.total) + " tenant=" + detail.tenant;
     }
-    text += std::string("\n") + detail.limit + "\n" + detail.tenant;
     status.SetPayload(kDetailPayload, absl::Cord(text));
   }
   return status;
@@ -65,16 +69,22 @@ inline std::optional<ErrorDetail> ErrorDetail::Of(const absl::Status& status) {
   if (!payload.has_value()) return std::nullopt;
   const std::string text(*payload);
   ErrorDetail detail;
-  char* rest = nullptr;
-  detail.driver_result = static_cast<int>(std::strtol(text.c_str(), &rest, 10));
-  detail.asked = std::strtoull(rest, &rest, 10);
-  detail.left = std::strtoull(rest, &rest, 10);
-  detail.total = std::strtoull(rest, &rest, 10);
-  const size_t limit = text.find('\n');
-  const size_t tenant = limit == std::string::npos ? limit : text.find('\n', limit + 1);
-  if (tenant == std::string::npos) return std::nullopt;
-  detail.limit = text.substr(limit + 1, tenant - limit - 1);
-  detail.tenant = text.substr(tenant + 1);
+  for (size_t at = 0; at < text.size();) {
+    const size_t equals = text.find('=', at);
+    if (equals == std::string::npos) break;
+    const std::string key = text.substr(at, equals - at);
+    const size_t end =
+        key == "tenant" ? text.size() : std::min(text.find(' ', equals), text.size());
+    const std::string value = text.substr(equals + 1, end - equals - 1);
+    const auto number = [&] { return std::strtoull(value.c_str(), nullptr, 10); };
+    if (key == "driver_result") detail.driver_result = static_cast<int>(number());
+    if (key == "limit") detail.limit = value;
+    if (key == "asked") detail.asked = number();
+    if (key == "left") detail.left = number();
+    if (key == "total") detail.total = number();
+    if (key == "tenant") detail.tenant = value;
+    at = end + 1;
+  }
   return detail;
 }
 

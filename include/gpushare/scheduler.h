@@ -2,9 +2,9 @@
 // How the launches of one GPU's tenants are arbitrated.
 //
 //   SchedulerOptions options = SchedulerOptions::Throughput();
-//   options.idle_budget = 0.02;
+//   options.idle_budget = 0;   // never idle on purpose
 //   absl::StatusOr<Gpu> gpu = Gpu::Open(*runtime, "0", options);
-//   std::cout << gpu->scheduler()->window << "\n";   // what is in force
+//   std::cout << *gpu->scheduler()->window << "\n";   // what is in force
 //
 // Who gets how much is in the specs of the virtual devices (spec.h); this is about the how. The
 // options count at the first opening of a GPU in a runtime. Errors: InvalidArgument names the
@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <type_traits>
 
 #include "absl/time/time.h"
 #include "gpushare/c/gpushare.h"
@@ -22,19 +23,25 @@ namespace gpushare {
 
 // What is not given keeps its default (docs/tuning.md).
 struct SchedulerOptions {
-  std::optional<absl::Duration> window;  // device time that may be outstanding; 200 us
-  std::optional<int> min_commands;       // commands always let through; 4
-  std::optional<absl::Duration> grant;   // longest grant while tenants contend; 50 us
-  std::optional<absl::Duration>
-      anticipation;                      // how long a tenant's next launch is waited for; 15 us
-  std::optional<absl::Duration> spin;    // a held thread stays on its processor so long; 200 us
-  std::optional<double> idle_budget;     // part of the time that may be idled on purpose; 0.01
-  std::optional<double> low_band_floor;  // part for bands that a higher one closes; 0
-  std::optional<absl::Duration>
-      high_grace;  // lower bands stay closed after a higher one's work; 30 us
-  std::optional<absl::Duration>
-      high_band_window;                       // window while a high-priority tenant is there; 50 us
-  std::optional<int> high_band_min_commands;  // min_commands while one is there; 1
+  // Device time that may be outstanding; 200 us.
+  std::optional<absl::Duration> window = std::nullopt;
+  // Commands always let through; 4.
+  std::optional<int> min_commands = std::nullopt;
+  // Longest grant while tenants contend; 50 us.
+  std::optional<absl::Duration> grant = std::nullopt;
+  // How long a tenant's next launch is waited for; 15 us.
+  std::optional<absl::Duration> anticipation = std::nullopt;
+  // A held thread stays on its processor so long; 200 us.
+  std::optional<absl::Duration> spin = std::nullopt;
+  // Part of the time that may be idled on purpose; 0.01.
+  std::optional<double> idle_budget = std::nullopt;
+  // Part of the device for bands that a higher one closes; 0.
+  std::optional<double> low_band_floor = std::nullopt;
+  // Lower bands stay closed so long after a higher one's work; 30 us.
+  std::optional<absl::Duration> high_grace = std::nullopt;
+  // `window` and `min_commands` while a high-priority tenant is there; 50 us and 1.
+  std::optional<absl::Duration> high_band_window = std::nullopt;
+  std::optional<int> high_band_min_commands = std::nullopt;
 
   // More in flight: less host sensitivity, coarser shares.
   static SchedulerOptions Throughput() {
@@ -51,19 +58,26 @@ namespace internal {
 inline gpushare_scheduler_options ToC(const SchedulerOptions& s) {
   gpushare_scheduler_options c = {};
   c.struct_size = sizeof(c);
-  const auto ns = [](const std::optional<absl::Duration>& d) {
-    return d ? absl::ToInt64Nanoseconds(*d) : int64_t{0};
+  const auto set = [&c](const auto& given, auto* field, uint32_t bit) {
+    if (!given.has_value()) return;
+    if constexpr (std::is_same_v<std::decay_t<decltype(*given)>, absl::Duration>) {
+      *field = absl::ToInt64Nanoseconds(*given);
+    } else {
+      *field = *given;
+    }
+    if (*field == 0) c.zero |= bit;
   };
-  c.window_ns = ns(s.window);
-  c.min_commands = s.min_commands.value_or(0);
-  c.grant_ns = ns(s.grant);
-  c.anticipation_ns = ns(s.anticipation);
-  c.spin_ns = ns(s.spin);
-  c.idle_budget = s.idle_budget.value_or(0);
-  c.low_band_floor = s.low_band_floor.value_or(0);
-  c.high_grace_ns = ns(s.high_grace);
-  c.high_band_window_ns = ns(s.high_band_window);
-  c.high_band_min_commands = s.high_band_min_commands.value_or(0);
+  set(s.window, &c.window_ns, GPUSHARE_SCHEDULER_WINDOW);
+  set(s.min_commands, &c.min_commands, GPUSHARE_SCHEDULER_MIN_COMMANDS);
+  set(s.grant, &c.grant_ns, GPUSHARE_SCHEDULER_GRANT);
+  set(s.anticipation, &c.anticipation_ns, GPUSHARE_SCHEDULER_ANTICIPATION);
+  set(s.spin, &c.spin_ns, GPUSHARE_SCHEDULER_SPIN);
+  set(s.idle_budget, &c.idle_budget, GPUSHARE_SCHEDULER_IDLE_BUDGET);
+  set(s.low_band_floor, &c.low_band_floor, GPUSHARE_SCHEDULER_LOW_BAND_FLOOR);
+  set(s.high_grace, &c.high_grace_ns, GPUSHARE_SCHEDULER_HIGH_GRACE);
+  set(s.high_band_window, &c.high_band_window_ns, GPUSHARE_SCHEDULER_HIGH_BAND_WINDOW);
+  set(s.high_band_min_commands, &c.high_band_min_commands,
+      GPUSHARE_SCHEDULER_HIGH_BAND_MIN_COMMANDS);
   return c;
 }
 

@@ -8,8 +8,10 @@
 //     std::cout << device.tenant << " was held " << device.throttled << "\n";
 //   }
 //
-// Counters only grow, so the difference of two snapshots tells what happened between them. Plain
-// values.
+// Counters only grow, so the difference of two snapshots tells what happened between them. The three
+// times of `compute` grow too, but for corrections: what was predicted too long goes back. Limits,
+// `memory.limit`, `used` and `allocations` are as they are now; `memory.peak` and the quantiles are of
+// the device's whole life. Plain values.
 #ifndef GPUSHARE_SNAPSHOT_H_
 #define GPUSHARE_SNAPSHOT_H_
 

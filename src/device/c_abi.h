@@ -53,13 +53,15 @@ gpushare_status Guard(const Body& body) noexcept {
 
 template <typename H>
 absl::Status BadHandle(H handle) {
+  if (handle != nullptr && Handles::Table().forked()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the ", HandleTraits<H>::kName,
+        " handle is not valid: this process was forked off, and the driver does not follow; use "
+        "gpushare in the parent, or start the process anew"));
+  }
   return absl::InvalidArgumentError(
       absl::StrCat("the ", HandleTraits<H>::kName, " handle is ",
-                   handle == nullptr ? "null"
-                   : Handles::Table().forked()
-                       ? "not valid: this process was forked off, and the driver does not "
-                         "follow; use gpushare in the parent, or start the process anew"
-                       : "not valid: destroyed, or of another kind"));
+                   handle == nullptr ? "null" : "not valid: destroyed, or of another kind"));
 }
 
 // `name` becomes a plain pointer to the object behind `handle`; an error returns.
@@ -119,15 +121,22 @@ absl::StatusOr<T> ReadStruct(const T* given, const char* name, bool optional = f
   return known;
 }
 
+// Whether WriteStruct() will take it: for calls that do something before they write.
+template <typename T>
+absl::Status CheckStruct(const T* out, const char* name) {
+  if (out == nullptr) return absl::InvalidArgumentError(absl::StrCat("'", name, "' is null"));
+  if (out->struct_size < sizeof(uint32_t)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", name, "': struct_size is ", out->struct_size, "; set it to sizeof(the struct)"));
+  }
+  return absl::OkStatus();
+}
+
 // Fills what both sides know.
 template <typename T>
 absl::Status WriteStruct(T* out, const T& value, const char* name) {
-  if (out == nullptr) return absl::InvalidArgumentError(absl::StrCat("'", name, "' is null"));
+  GPUSHARE_RETURN_IF_ERROR(CheckStruct(out, name));
   const uint32_t size = out->struct_size;
-  if (size < sizeof(uint32_t)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", name, "': struct_size is ", size, "; set it to sizeof(the struct)"));
-  }
   std::memcpy(out, &value, std::min<size_t>(size, sizeof(T)));
   out->struct_size = size;
   return absl::OkStatus();

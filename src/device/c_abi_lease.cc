@@ -3,6 +3,7 @@
 #include "device/c_abi.h"
 #include "device/lease.h"
 #include "device/stream.h"
+#include "device/text.h"
 #include "device/virtual_device.h"
 
 using namespace gpushare;
@@ -18,11 +19,14 @@ gpushare_status gpushare_lease_acquire(gpushare_vdev vdev, const gpushare_lease_
     request.exclusive = known.exclusive != 0;
     request.any_thread = known.any_thread != 0;
     if (known.hint_ns != 0) request.hint = Nanos(known.hint_ns);
-    if (known.maximum_ns != 0) request.maximum = Nanos(known.maximum_ns);
-    if (request.hint <= Nanos(0) || request.maximum < request.hint) {
+    request.maximum =
+        known.maximum_ns != 0 ? Nanos(known.maximum_ns) : std::max(request.maximum, request.hint);
+    if (request.hint <= Nanos(0) || request.hint > gate::kLongestHint ||
+        request.maximum < request.hint) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "lease: a hint of ", request.hint.count(), "ns and a maximum of ",
-          request.maximum.count(), "ns given; the hint must be above 0 and at most the maximum"));
+          "lease: a hint of ", FormatDuration(request.hint), " and a maximum of ",
+          FormatDuration(request.maximum), " given; allowed: a hint above 0 and up to ",
+          FormatDuration(gate::kLongestHint), ", a maximum of the hint or more"));
     }
     if (known.timeout_ns < 0) {
       return absl::InvalidArgumentError(absl::StrCat("lease: a timeout of ", known.timeout_ns,
@@ -51,7 +55,7 @@ gpushare_status gpushare_lease_release(gpushare_lease lease, gpushare_lease_resu
   return Guard([&]() -> absl::Status {
     if (Handles::Borrow(lease) == nullptr) return BadHandle(lease);
     // Before the lease ends: a call that fails changes nothing.
-    if (result != nullptr) GPUSHARE_RETURN_IF_ERROR(WriteStruct(result, {}, "result"));
+    if (result != nullptr) GPUSHARE_RETURN_IF_ERROR(CheckStruct(result, "result"));
     const std::shared_ptr<Lease> held = Handles::Take(lease);
     if (held == nullptr) return BadHandle(lease);
     const gate::Gate::LeaseResult released = held->Release();

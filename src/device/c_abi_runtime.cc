@@ -105,7 +105,7 @@ gpushare_status gpushare_runtime_probe(gpushare_runtime runtime, const char* nam
                                        gpushare_gpu_probe* probe) {
   return Guard([&]() -> absl::Status {
     GPUSHARE_SHARE(owner, runtime);
-    GPUSHARE_NOT_NULL(probe);
+    GPUSHARE_RETURN_IF_ERROR(CheckStruct(probe, "probe"));  // before a context is made
     return WriteStruct(probe, Probe(*owner, name == nullptr ? "0" : name), "probe");
   });
 }
@@ -129,7 +129,7 @@ gpushare_status gpushare_gpu_close(gpushare_gpu gpu) { return Destroy(gpu); }
 gpushare_status gpushare_gpu_get_probe(gpushare_gpu gpu, gpushare_gpu_probe* probe) {
   return Guard([&]() -> absl::Status {
     GPUSHARE_SHARE(opened, gpu);
-    GPUSHARE_NOT_NULL(probe);
+    GPUSHARE_RETURN_IF_ERROR(CheckStruct(probe, "probe"));
     return WriteStruct(probe, Probe(*opened->runtime(), absl::StrCat(opened->ordinal())), "probe");
   });
 }

@@ -47,7 +47,8 @@ absl::Status Gpu::Start(const gpushare_scheduler_options* scheduler) {
   for (const uint64_t limit : {around.mps_memory_limit, around.dmem_limit}) {
     if (limit != 0) memory = std::min(memory, limit);
   }
-  capacity_ = memory - runtime_->ReserveOf(memory);
+  GPUSHARE_ASSIGN_OR_RETURN(const uint64_t reserve, runtime_->ReserveOf(ordinal_, memory));
+  capacity_ = memory - reserve;
   GPUSHARE_ASSIGN_OR_RETURN(unpromised_, quota::Account::Create(capacity_));
   {
     base::MutexLock lock(&mutex_);
@@ -210,7 +211,7 @@ absl::StatusOr<Gpu::Seat> Gpu::Admit(VirtualDevice* device, const Limits& limits
   if (seated_.count(&tenant) != 0) {
     return absl::AlreadyExistsError(absl::StrCat("tenant ", Quoted(tenant.name()),
                                                  " has a virtual device on GPU ", ordinal_,
-                                                 " already; Resize() changes it"));
+                                                 " already; resize that one"));
   }
   const Admission::Promise promise{limits.memory, limits.gate.limits.guarantee};
   GPUSHARE_RETURN_IF_ERROR(books_->Check(tenant.name(), 0, promise, HeldWithoutQuota()));

@@ -53,7 +53,8 @@ absl::StatusOr<std::shared_ptr<Lease>> Lease::Acquire(std::shared_ptr<VirtualDev
       current.ok() ? owner.gate().AcquireLease(asked) : absl::StatusOr<uint64_t>(current.status());
   if (!id.ok()) {
     if (lease->thread_ != kNoThread) gpu.LeaveLease(lease->thread_);
-    return id.status();
+    const bool late = id.status().code() == absl::StatusCode::kDeadlineExceeded;
+    return late && owner.suspended() ? owner.SuspendedTooLong() : id.status();
   }
   lease->id_ = *id;
   lease->held_ = true;

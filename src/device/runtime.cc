@@ -22,16 +22,18 @@ namespace {
 constexpr char kDefaultTenant[] = "default";
 constexpr size_t kMostName = 63;
 
+constexpr char kReserveVariable[] = "GPUSHARE_MEMORY_RESERVE";
+
 absl::StatusOr<std::optional<uint64_t>> ReserveFrom(const gpushare_runtime_options& options) {
   if (options.no_memory_reserve != 0) return std::optional<uint64_t>(0);
   if (options.memory_reserve != 0) return std::optional<uint64_t>(options.memory_reserve);
-  const std::optional<std::string> text = base::GetEnv("GPUSHARE_MEMORY_RESERVE");
+  const std::optional<std::string> text = base::GetEnv(kReserveVariable);
   if (!text.has_value()) return std::optional<uint64_t>();
-  const absl::StatusOr<uint64_t> bytes = ParseBytes(*text);
+  const absl::StatusOr<uint64_t> bytes = ParseMemory(*text);
   if (!bytes.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("GPUSHARE_MEMORY_RESERVE: ", Quoted(*text), ": ",
-                                                   bytes.status().message(),
-                                                   "; a size such as 512MiB is wanted"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(kReserveVariable, ": ", Quoted(*text), ": ", bytes.status().message(),
+                     "; allowed: 0B (none) to less than the memory of the GPU, as in 512MiB"));
   }
   return std::optional<uint64_t>(*bytes);
 }
@@ -55,6 +57,7 @@ absl::Status CheckName(const std::string& name) {
 absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Create(const gpushare_runtime_options& options) {
   const std::shared_ptr<Runtime> runtime(new Runtime);
   GPUSHARE_ASSIGN_OR_RETURN(runtime->reserve_, ReserveFrom(options));
+  runtime->reserve_source_ = options.memory_reserve != 0 ? "memory_reserve" : kReserveVariable;
   driver::OpenOptions open;
   if (options.driver != nullptr) open.path = options.driver;
   if (options.simulation != nullptr) open.simulation = options.simulation;
@@ -74,10 +77,14 @@ void Runtime::Close() {
   devices.swap(default_devices_);
 }
 
-uint64_t Runtime::ReserveOf(uint64_t memory_total) const {
-  const uint64_t reserve =
-      reserve_.value_or(std::max<uint64_t>(uint64_t{256} << 20, memory_total / 100));
-  return std::min(reserve, memory_total);
+absl::StatusOr<uint64_t> Runtime::ReserveOf(int ordinal, uint64_t memory_total) const {
+  if (!reserve_.has_value()) {
+    return std::min(std::max<uint64_t>(uint64_t{256} << 20, memory_total / 100), memory_total);
+  }
+  if (*reserve_ < memory_total || *reserve_ == 0) return *reserve_;
+  return absl::InvalidArgumentError(
+      absl::StrCat(reserve_source_, ": ", ReadableBytes(*reserve_), " given, GPU ", ordinal,
+                   " has ", ReadableBytes(memory_total), "; allowed: 0B (none) to less than that"));
 }
 
 absl::StatusOr<int> Runtime::Locate(const std::string& name) const {

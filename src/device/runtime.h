@@ -38,7 +38,8 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   const driver::Driver& driver() const { return *driver_; }
   base::Clock& clock() const { return driver_->clock(); }
   int gpu_count() const { return gpu_count_; }
-  uint64_t ReserveOf(uint64_t memory_total) const;
+  // Memory of GPU `ordinal` that is never promised. InvalidArgument when that would be all of it.
+  absl::StatusOr<uint64_t> ReserveOf(int ordinal, uint64_t memory_total) const;
 
   // The ordinal of the GPU called `name`: an ordinal, a UUID or a PCI id. NotFound lists what there
   // is.
@@ -62,6 +63,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   std::unique_ptr<driver::Driver> driver_;
   int gpu_count_ = 0;
   std::optional<uint64_t> reserve_;
+  const char* reserve_source_ = "";  // which setting gave it
   std::shared_ptr<Tenant> default_tenant_;
 
   std::atomic<uint32_t> opening_{0};  // a ClockLock's

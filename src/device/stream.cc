@@ -25,6 +25,20 @@ uint64_t GraphKey(driver::GraphExec graph) {
   return (reinterpret_cast<uintptr_t>(graph) ^ 0x67726170u) * 0x9e3779b97f4a7c15u;
 }
 
+// With the shape, when it is what the driver objects to.
+absl::Status LaunchRefused(driver::Result result, const char* name,
+                           const driver::LaunchShape& shape) {
+  absl::Status refused = driver::ToStatus(result, name);
+  if (result != driver::Result::kInvalidValue) return refused;
+  absl::Status told(refused.code(),
+                    absl::StrCat(refused.message(), ": a block of ", shape.block.x, " x ",
+                                 shape.block.y, " x ", shape.block.z, " threads with ",
+                                 shape.shared_bytes, " bytes of dynamic shared memory given"));
+  refused.ForEachPayload(
+      [&told](absl::string_view url, const absl::Cord& payload) { told.SetPayload(url, payload); });
+  return told;
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<Stream>> Stream::Create(std::shared_ptr<VirtualDevice> device) {
@@ -64,6 +78,12 @@ absl::Status Stream::Attach() {
 
 Stream::~Stream() {
   const ContextScope current(gpu_);
+  if (begun_capture_.load(std::memory_order_relaxed)) {
+    // Destroying the stream ends its capture. One that is not ours goes on, and others may be in it.
+    Capture capture = Capture::kNone;
+    if (!owned_) static_cast<void>(gpu_.driver().StreamCapture(native_, &capture));
+    if (capture == Capture::kNone) gpu_.captures().fetch_sub(1, std::memory_order_relaxed);
+  }
   if (stream_gate_ != nullptr) device_->gate().RemoveStream(stream_gate_);
   if (bound_) gpu_.UnbindStream(native_);
   if (owned_ && native_ != nullptr) static_cast<void>(gpu_.driver().DestroyStream(native_));
@@ -96,6 +116,7 @@ absl::StatusOr<bool> Stream::Capturing() const {
 absl::Status Stream::Refused(gate::Verdict verdict) const {
   const std::string tenant = Quoted(device_->tenant().name());
   if (verdict == gate::Verdict::kDeadline) {
+    if (device_->suspended()) return device_->SuspendedTooLong();
     return absl::DeadlineExceededError(
         absl::StrCat("tenant ", tenant,
                      ": it was not its turn before the timeout; wait longer, or raise its "
@@ -151,18 +172,18 @@ absl::Status Stream::Launch(driver::Function function, const driver::LaunchShape
   work.key = gate::KernelKey(function, shape);
   work.kind = cooperative ? gate::Work::Kind::kCooperative : gate::Work::Kind::kKernel;
   const driver::Driver& driver = gpu_.driver();
+  const char* const name = cooperative ? "cuLaunchCooperativeKernel" : "cuLaunchKernel";
   if (!gpu_.footprints().Find(work.key, &work.footprint)) {
     const driver::Result result =
         InContext([&] { return gpu_.FindFootprint(function, shape, work.key, &work.footprint); });
-    if (result != driver::Result::kSuccess) {
-      return driver::ToStatus(result, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
-    }
+    // That another call of the driver found it out first is nothing to the caller.
+    if (result != driver::Result::kSuccess) return LaunchRefused(result, name, shape);
   }
   if (cooperative) {
-    return Submit(work, timeout_ns, "cuLaunchCooperativeKernel",
+    return Submit(work, timeout_ns, name,
                   [&] { return driver.LaunchCooperative(function, shape, native_, params); });
   }
-  return Submit(work, timeout_ns, "cuLaunchKernel",
+  return Submit(work, timeout_ns, name,
                 [&] { return driver.Launch(function, shape, native_, params); });
 }
 
@@ -260,20 +281,24 @@ absl::Status Stream::BeginCapture() {
   gpu_.captures().fetch_add(1, std::memory_order_relaxed);
   const absl::Status status = driver::ToStatus(
       InContext([&] { return gpu_.driver().BeginCapture(native_); }), "cuStreamBeginCapture");
-  if (!status.ok()) gpu_.captures().fetch_sub(1, std::memory_order_relaxed);
+  // Counted already: it was begun here before and ended past us.
+  if (!status.ok() || begun_capture_.exchange(true, std::memory_order_relaxed)) {
+    gpu_.captures().fetch_sub(1, std::memory_order_relaxed);
+  }
   return status;
 }
 
 absl::StatusOr<std::shared_ptr<Graph>> Stream::EndCapture() {
   const ContextScope current(gpu_);
   GPUSHARE_RETURN_IF_ERROR(current.status());
-  GPUSHARE_ASSIGN_OR_RETURN(const bool capturing, Capturing());
   driver::Graph graph = nullptr;
   const driver::Result result = gpu_.driver().EndCapture(native_, &graph);
   // Also a failed end ends the capture, except on the wrong thread.
   Capture after = Capture::kNone;
   static_cast<void>(gpu_.driver().StreamCapture(native_, &after));
-  if (capturing && after == Capture::kNone) gpu_.captures().fetch_sub(1, std::memory_order_relaxed);
+  if (after == Capture::kNone && begun_capture_.exchange(false, std::memory_order_relaxed)) {
+    gpu_.captures().fetch_sub(1, std::memory_order_relaxed);
+  }
   GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(result, "cuStreamEndCapture"));
   return Graph::Instantiate(device_, graph);
 }

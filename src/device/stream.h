@@ -85,6 +85,7 @@ class Stream {
   bool bound_ = false;
   std::atomic<int> leases_{0};
   std::atomic<bool> exposed_{false};
+  std::atomic<bool> begun_capture_{false};  // here, and counted in the GPU's captures()
 };
 
 class Event {

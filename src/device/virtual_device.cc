@@ -119,6 +119,12 @@ void VirtualDevice::Resume() {
   gate_->Resume();
 }
 
+absl::Status VirtualDevice::SuspendedTooLong() const {
+  return absl::DeadlineExceededError(
+      absl::StrCat("tenant ", Quoted(tenant_->name()), ": its virtual device on GPU ",
+                   raw_gpu_->ordinal(), " is suspended, and was not resumed before the timeout"));
+}
+
 // ---- Memory ----
 
 void VirtualDevice::Memory(uint64_t* free_bytes, uint64_t* total_bytes) const {
@@ -152,7 +158,7 @@ absl::Status VirtualDevice::OverQuota(uint64_t bytes, uint64_t left) const {
           MoreThan(bytes, left), " asked, ", ReadableBytes(left), " left of ",
           own ? "its memory quota of " : "the memory that no quota promises to others, ",
           ReadableBytes(total),
-          own ? "; free some, or raise 'memory' with Resize()"
+          own ? "; free some, or raise 'memory' of its virtual device"
               : "; free some, or give the tenant a quota of its own ('memory')")),
       {.tenant = tenant_->name(), .limit = "memory", .asked = bytes, .left = left, .total = total});
 }
@@ -266,15 +272,17 @@ absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr poin
     });
     return told;
   }
-  if (result != driver::Result::kSuccess) {
-    // It is still there, and still charged. (Insert cannot replace: the address is not free.)
+  const absl::Status status = driver::ToStatus(result, "cuMemFree");
+  // A context that is lost has taken its memory along. Else it is still there, and still charged.
+  if (!status.ok() && status.code() != absl::StatusCode::kAborted) {
+    // (Insert cannot replace: the address is not free.)
     static_cast<void>(gpu.pointers().Insert(pointer, allocation));
-    return driver::ToStatus(result, "cuMemFree");
+    return status;
   }
   VirtualDevice* owner = gpu.InSlot(allocation.device);
   allocation.account->Release(allocation.bytes);
   owner->Unhold();
-  return absl::OkStatus();
+  return status;
 }
 
 // ---- Statistics ----

@@ -58,6 +58,10 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
 
   void Suspend();
   void Resume();
+  bool suspended() const { return suspended_.load(std::memory_order_relaxed); }
+
+  // What a call says that waited for Resume() until its deadline.
+  absl::Status SuspendedTooLong() const;
 
   void Memory(uint64_t* free_bytes, uint64_t* total_bytes) const;
   gpushare_vdev_stats Stats(Time now) const;

@@ -211,7 +211,20 @@ typedef struct gpushare_gpu_probe {
 GPUSHARE_API gpushare_status gpushare_runtime_probe(gpushare_runtime runtime, const char* name,
                                                     gpushare_gpu_probe* probe);
 
-/* How launches are arbitrated; fields that are 0 keep their default (docs/tuning.md). */
+/* Bits of gpushare_scheduler_options.zero: which fields are meant to be 0. */
+#define GPUSHARE_SCHEDULER_MIN_COMMANDS (1u << 0)
+#define GPUSHARE_SCHEDULER_WINDOW (1u << 1)
+#define GPUSHARE_SCHEDULER_GRANT (1u << 2)
+#define GPUSHARE_SCHEDULER_ANTICIPATION (1u << 3)
+#define GPUSHARE_SCHEDULER_SPIN (1u << 4)
+#define GPUSHARE_SCHEDULER_IDLE_BUDGET (1u << 5)
+#define GPUSHARE_SCHEDULER_LOW_BAND_FLOOR (1u << 6)
+#define GPUSHARE_SCHEDULER_HIGH_GRACE (1u << 7)
+#define GPUSHARE_SCHEDULER_HIGH_BAND_MIN_COMMANDS (1u << 8)
+#define GPUSHARE_SCHEDULER_HIGH_BAND_WINDOW (1u << 9)
+
+/* How launches are arbitrated (docs/tuning.md has the ranges). A field that is 0 keeps its default,
+ * unless its bit is in `zero`; only idle_budget and low_band_floor can be 0. */
 typedef struct gpushare_scheduler_options {
   uint32_t struct_size;
   int32_t min_commands;    /* commands always let through; default 4, 8 for throughput */
@@ -223,8 +236,8 @@ typedef struct gpushare_scheduler_options {
   double low_band_floor;   /* part of the device for bands that a higher one closes; 0 */
   int64_t high_grace_ns;   /* lower bands stay closed so long after a higher one's work; 30 us */
   int32_t high_band_min_commands; /* min_commands while a high-priority tenant is there; 1 */
-  int32_t reserved;
-  int64_t high_band_window_ns; /* window while a high-priority tenant is there; 50 us */
+  uint32_t zero;                  /* GPUSHARE_SCHEDULER_*: fields that are 0, not left out */
+  int64_t high_band_window_ns;    /* window while a high-priority tenant is there; 50 us */
 } gpushare_scheduler_options;
 
 /* Opens a GPU by ordinal ("0"), UUID or PCI id. The scheduler's options (null: defaults) count at
@@ -329,7 +342,7 @@ typedef struct gpushare_spec {
   int64_t burst_ns;
   int32_t priority;
   int32_t isolation;
-  uint64_t h2d; /* bytes a second, host to device */
+  uint64_t h2d; /* bytes a second, host to device; 0 with its bit set: no limit */
   uint64_t d2h;
   int32_t oversubscription;
   char policy[28]; /* a name of gpushare_policy_name(), zero-terminated */
@@ -421,7 +434,8 @@ typedef struct gpushare_vdev_stats {
 GPUSHARE_API gpushare_status gpushare_vdev_get_stats(gpushare_vdev vdev,
                                                      gpushare_vdev_stats* stats);
 
-/* Every counter of every virtual device of the runtime, at one instant. */
+/* Every counter of every virtual device of the runtime, at one instant. Counters only grow; times
+ * charged may fall when a prediction is corrected; limits, memory used and allocations are states. */
 GPUSHARE_API gpushare_status gpushare_snapshot_take(gpushare_runtime runtime,
                                                     gpushare_snapshot* snapshot);
 GPUSHARE_API gpushare_status gpushare_snapshot_size(gpushare_snapshot snapshot, size_t* count);
@@ -450,7 +464,7 @@ typedef struct gpushare_allocator_options {
   int32_t strategy;
   int32_t over_quota;
   int32_t reserved;
-  int64_t timeout_ns; /* of WAIT */
+  int64_t timeout_ns; /* of WAIT; 0: as FAIL, but for the code */
   /* For RECLAIM, on the allocating thread, which holds no lock of gpushare: frees memory of the
    * same virtual device and returns not 0 to try again, 0 to give up. Called at most 16 times an
    * allocation. */
@@ -470,7 +484,8 @@ GPUSHARE_API gpushare_status gpushare_alloc(gpushare_allocator allocator, uint64
                                             gpushare_device_ptr* pointer);
 /* Frees `pointer` and credits the virtual device that allocated it, whoever frees. One that
  * gpushare did not allocate goes to the driver unchanged, and its answer comes back: a double free
- * is an error. Null: OK. */
+ * is an error. ABORTED: the GPU's context is lost and the memory with it, which is credited. Null:
+ * OK. */
 GPUSHARE_API gpushare_status gpushare_free(gpushare_allocator allocator,
                                            gpushare_device_ptr pointer);
 
@@ -530,8 +545,9 @@ GPUSHARE_API gpushare_status gpushare_stream_destroy(gpushare_stream stream);
 GPUSHARE_API gpushare_status gpushare_stream_native(gpushare_stream stream,
                                                     struct CUstream_st** native);
 
-/* Launch a kernel. May wait at the gate, up to `timeout_ns` (0: does not wait; DEADLINE_EXCEEDED),
- * and waits while the virtual device is suspended. Not held and not charged while the stream is
+/* Launch a kernel. May wait at the gate, up to `timeout_ns` (DEADLINE_EXCEEDED; 0: only for the
+ * scheduler's answer, some 10 us; below 0 INVALID_ARGUMENT), and waits while the virtual device is
+ * suspended. Not held and not charged while the stream is
  * being captured: the graph's launches are. `params` points to each of the kernel's parameters.
  * CANCELLED: the virtual device went away meanwhile. */
 GPUSHARE_API gpushare_status gpushare_stream_launch(gpushare_stream stream,
@@ -609,9 +625,9 @@ GPUSHARE_API gpushare_status gpushare_graph_native(gpushare_graph graph,
 typedef struct gpushare_lease_options {
   uint32_t struct_size;
   int32_t exclusive;  /* not 0: nobody else's of the same or a lower priority */
-  int64_t hint_ns;    /* device time expected; 0: 100 us */
-  int64_t maximum_ns; /* more becomes debt; 0: 1 s */
-  int64_t timeout_ns; /* of acquiring; 0: does not wait */
+  int64_t hint_ns;    /* device time expected, to 60 s; 0: 100 us */
+  int64_t maximum_ns; /* more becomes debt; the hint or more; 0: the larger of 1 s and the hint */
+  int64_t timeout_ns; /* of acquiring; 0: only for the scheduler's answer, some 10 us */
   /* Where the work will go, streams of this virtual device. Measured by markers on them; launches
    * through gpushare on them are covered while the lease is held. None: the time that it is held
    * is charged. */

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <functional>
+#include <sstream>
 #include <thread>
 
 #include "tests/unit/device/device_test.h"
@@ -197,7 +198,7 @@ TEST_F(BadInputTest, AChildOfForkIsRefusedAndTheParentGoesOn) {
   if (child == 0) {
     alarm(60);
     const auto refused = [](gpushare_status status) {
-      return status == GPUSHARE_INVALID_ARGUMENT &&
+      return status == GPUSHARE_FAILED_PRECONDITION &&
              std::string(gpushare_last_message()).find("forked") != std::string::npos;
     };
     if (!refused(gpushare_stream_synchronize(stream.handle()))) _exit(1);
@@ -387,6 +388,36 @@ TEST_F(BadInputTest, AnIllegalAddressIsReportedToWhoWaits) {
   EXPECT_EQ(ErrorDetail::Of(status)->driver_result, 700);
   EXPECT_FALSE(Spin(*stream, absl::Microseconds(10)).ok());
   stream.reset();  // destructors bear a lost context
+}
+
+TEST_F(BadInputTest, MemoryThatWentWithItsContextIsCredited) {
+  const VirtualDevice device = MakeDevice("a", "memory=1GiB");
+  const Stream stream = Must(Stream::Create(device));
+  const Allocator allocator = Must(Allocator::Create(device));
+  const DevicePtr pointer = Must(allocator.AllocateRaw(MiB(100)));
+  ASSERT_OK(Inject("illegal_address kernel=spin"));
+  ASSERT_OK(Spin(stream, absl::Microseconds(10)));
+  EXPECT_EQ(stream.Synchronize().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(allocator.Free(pointer).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(Must(device.stats()).memory.used, Bytes(0));
+  EXPECT_EQ(Must(device.stats()).memory.allocations, 0u);
+}
+
+TEST_F(BadInputTest, ADetailIsReadableAndReadsBack) {
+  const VirtualDevice device = MakeDevice("a b=c", "memory=1GiB");
+  const Allocator allocator = Must(Allocator::Create(device));
+  const absl::Status refused = allocator.Allocate(GiB(2)).status();
+  std::ostringstream shown;
+  shown << refused;
+  EXPECT_THAT(shown.str(), HasSubstr("[gpushare/error-detail='limit=memory asked=2147483648 "
+                                     "left=1073741824 total=1073741824 tenant=a b=c']"));
+  const ErrorDetail detail = ErrorDetail::Of(refused).value();
+  EXPECT_EQ(detail.limit, "memory");
+  EXPECT_EQ(detail.asked, GiB(2).count());
+  EXPECT_EQ(detail.left, GiB(1).count());
+  EXPECT_EQ(detail.total, GiB(1).count());
+  EXPECT_EQ(detail.tenant, "a b=c");
+  EXPECT_EQ(detail.driver_result, 0);
 }
 
 TEST_F(BadInputTest, ErrorsAreTheThreadsOwn) {

@@ -75,8 +75,10 @@ TEST_F(LeaseTest, GivesUpAtItsDeadline) {
   const VirtualDevice device = MakeDevice("a", "");
   ASSERT_OK(device.Suspend());
   const absl::Duration begin = runtime_->Now();
-  EXPECT_EQ(Lease::Acquire(device, {.timeout = absl::Milliseconds(20)}).status().code(),
-            absl::StatusCode::kDeadlineExceeded);
+  const absl::Status late = Lease::Acquire(device, {.timeout = absl::Milliseconds(20)}).status();
+  EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(late.message()),
+              ::testing::HasSubstr("'a': its virtual device on GPU 0 is suspended"));
   EXPECT_NEAR(absl::ToDoubleMilliseconds(runtime_->Now() - begin), 20, 1);
   ASSERT_OK(device.Resume());
   EXPECT_OK(Lease::Acquire(device).status());
@@ -92,6 +94,37 @@ TEST_F(LeaseTest, ChecksItsOptions) {
     EXPECT_EQ(Lease::Acquire(a, options).status().code(), absl::StatusCode::kInvalidArgument);
   }
   EXPECT_OK(Lease::Acquire(a).status());
+}
+
+TEST_F(LeaseTest, TheMaximumThatIsNotGivenCoversTheHint) {
+  const VirtualDevice device = MakeDevice("a", "");
+  gpushare_lease_options options = {};
+  options.struct_size = sizeof(options);
+  options.hint_ns = 2'000'000'000;
+  options.timeout_ns = GPUSHARE_FOREVER;
+  gpushare_lease lease = nullptr;
+  EXPECT_EQ(gpushare_lease_acquire(device.handle(), &options, &lease), GPUSHARE_OK)
+      << gpushare_last_message();
+  EXPECT_EQ(gpushare_lease_release(lease, nullptr), GPUSHARE_OK);
+  options.hint_ns = 61'000'000'000;
+  EXPECT_EQ(gpushare_lease_acquire(device.handle(), &options, &lease), GPUSHARE_INVALID_ARGUMENT);
+  EXPECT_THAT(gpushare_last_message(), ::testing::HasSubstr("a hint above 0 and up to 60s"));
+}
+
+TEST_F(LeaseTest, AReleaseThatIsRefusedHasNotReleased) {
+  const VirtualDevice a = MakeDevice("a", ""), b = MakeDevice("b", "");
+  gpushare_lease_options options = {};
+  options.struct_size = sizeof(options);
+  gpushare_lease lease = nullptr;
+  ASSERT_EQ(gpushare_lease_acquire(a.handle(), &options, &lease), GPUSHARE_OK);
+  gpushare_lease_result result = {};  // without its size
+  EXPECT_EQ(gpushare_lease_release(lease, &result), GPUSHARE_INVALID_ARGUMENT);
+  EXPECT_THAT(gpushare_last_message(), ::testing::HasSubstr("struct_size"));
+  EXPECT_EQ(Lease::Acquire(b).status().code(),
+            absl::StatusCode::kFailedPrecondition);  // still held
+  result.struct_size = sizeof(result);
+  EXPECT_EQ(gpushare_lease_release(lease, &result), GPUSHARE_OK);
+  EXPECT_OK(Lease::Acquire(b).status());
 }
 
 }  // namespace

@@ -29,6 +29,47 @@ TEST(Runtime, ABrokenSimulationIsRefused) {
   EXPECT_THAT(std::string(runtime.status().message()), HasSubstr("flux"));
 }
 
+// Sets a variable for the length of a test.
+class ScopedEnv {
+ public:
+  ScopedEnv(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~ScopedEnv() { unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+TEST(Runtime, ABrokenSimulationInTheEnvironmentIsNamed) {
+  const ScopedEnv simulation("GPUSHARE_SIM", "memry=3");
+  const auto runtime = Runtime::Create({.driver = "sim"});
+  EXPECT_EQ(runtime.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(runtime.status().message()),
+              HasSubstr("simulated GPU: GPUSHARE_SIM: unknown key 'memry'"));
+}
+
+TEST_F(RuntimeTest, AReserveThatLeavesNothingIsRefusedWhereItIsKnown) {
+  const Runtime other = Must(Runtime::Create({.driver = "sim", .memory_reserve = GiB(8)}));
+  const auto gpu = Gpu::Open(other, "0");
+  EXPECT_EQ(gpu.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(gpu.status().message()),
+              HasSubstr("memory_reserve: 8 GiB given, GPU 0 has 8 GiB"));
+}
+
+TEST_F(RuntimeTest, TheReserveOfTheEnvironmentIsChecked) {
+  for (const char* text : {"much", "-1", "50", "1e9", "8GiB!"}) {
+    const ScopedEnv reserve("GPUSHARE_MEMORY_RESERVE", text);
+    const auto runtime = Runtime::Create({.driver = "sim"});
+    EXPECT_EQ(runtime.status().code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(
+        std::string(runtime.status().message()),
+        ::testing::AllOf(HasSubstr("GPUSHARE_MEMORY_RESERVE: '"), HasSubstr("allowed: 0B")));
+  }
+  const ScopedEnv reserve("GPUSHARE_MEMORY_RESERVE", "9GiB");
+  const Runtime other = Must(Runtime::Create({.driver = "sim"}));
+  EXPECT_THAT(std::string(Gpu::Open(other, "0").status().message()),
+              HasSubstr("GPUSHARE_MEMORY_RESERVE: 9 GiB given, GPU 0 has 8 GiB"));
+}
+
 TEST_F(RuntimeTest, OpensAGpuByOrdinalUuidAndPciId) {
   const GpuProbe probe = Must(gpu_->Probe());
   for (const std::string& name : {std::string("0"), probe.uuid, probe.pci_id}) {
@@ -83,7 +124,23 @@ TEST_F(RuntimeTest, SchedulerOptionsCountAtTheFirstOpening) {
   options.idle_budget = 0.9;
   const auto refused = Gpu::Open(*runtime_, "1", options);
   EXPECT_THAT(std::string(refused.status().message()),
-              HasSubstr("'idle_budget': 0.9 given, above 0 to 0.5"));
+              HasSubstr("'idle_budget': 0.9 given, 0 to 0.5"));
+}
+
+TEST_F(RuntimeTest, SchedulerOptionsCanBeExactlyZero) {
+  const Gpu second = Must(Gpu::Open(*runtime_, "1", {.idle_budget = 0, .low_band_floor = 0}));
+  EXPECT_EQ(Must(second.scheduler()).idle_budget, 0);
+  EXPECT_EQ(Must(second.scheduler()).low_band_floor, 0);
+  EXPECT_NE(Must(gpu_->scheduler()).idle_budget, 0);
+  // What is in force opens it again.
+  EXPECT_OK(Gpu::Open(*runtime_, "1", Must(second.scheduler())).status());
+  EXPECT_EQ(Gpu::Open(*runtime_, "1", SchedulerOptions()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  // A zero that is out of range is not taken for "not given".
+  const auto refused = Gpu::Open(*runtime_, "1", {.anticipation = absl::ZeroDuration()});
+  EXPECT_THAT(std::string(refused.status().message()),
+              HasSubstr("'anticipation': 0ns given, 1us to 10ms allowed"));
+  EXPECT_FALSE(Gpu::Open(*runtime_, "1", {.min_commands = 0}).ok());
 }
 
 TEST_F(RuntimeTest, ThreadsShareTheVirtualClock) {

@@ -111,6 +111,32 @@ TEST_F(StreamTest, ASuspendedTenantIsHeldUntilItIsResumed) {
   EXPECT_LT(launched - begin, absl::Milliseconds(1010));
 }
 
+TEST_F(StreamTest, ALaunchThatTimesOutSaysThatItsDeviceIsSuspended) {
+  const VirtualDevice device = MakeDevice("a", "");
+  const Stream stream = Must(Stream::Create(device));
+  ASSERT_OK(device.Suspend());
+  uint64_t ns = 1000;
+  void* params[] = {&ns};
+  const absl::Status status =
+      stream.LaunchRaw(spin_.native(), Whole(), params, absl::Milliseconds(1));
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("'a': its virtual device on GPU 0 is suspended"));
+}
+
+TEST_F(StreamTest, AnImpossibleBlockIsTheLaunchsOwnError) {
+  const VirtualDevice device = MakeDevice("a", "");
+  const Stream stream = Must(Stream::Create(device));
+  for (const uint32_t threads : {2048u, 100'000u}) {
+    const absl::Status status =
+        stream.Launch(spin_, {.grid = {1}, .block = {threads}}, uint64_t{1});
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()), ::testing::StartsWith("cuLaunchKernel: "));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(std::to_string(threads) + " x 1 x 1"));
+    EXPECT_EQ(ErrorDetail::Of(status)->driver_result, 1);
+  }
+}
+
 TEST_F(StreamTest, LimitedCopiesKeepToTheirBandwidth) {
   const VirtualDevice device = MakeDevice("a", "memory=1GiB,h2d=1GB/s");
   const Allocator allocator = Must(Allocator::Create(device));
@@ -198,6 +224,38 @@ TEST_F(StreamTest, ABrokenCaptureLeavesTheStreamUsable) {
   EXPECT_OK(Spin(stream, absl::Microseconds(10)));
   EXPECT_OK(stream.Synchronize());
   EXPECT_EQ(Must(device.stats()).compute.launches, 1u);
+}
+
+// While a capture runs, each launch and copy on any stream asks the driver whether it is captured.
+TEST_F(StreamTest, AStreamThatGoesInMidCaptureLeavesNoTrace) {
+  const VirtualDevice device = MakeDevice("a", "");
+  const Allocator allocator = Must(Allocator::Create(device));
+  const Allocation memory = Must(allocator.Allocate(MiB(1)));
+  const Stream stream = Must(Stream::Create(device));
+  unsigned char byte = 0;
+  const auto asked = [&] {
+    const uint64_t before = Calls("cuStreamIsCapturing");
+    EXPECT_OK(stream.CopyToDeviceAsync(memory.pointer(), &byte, Bytes(1)));
+    return Calls("cuStreamIsCapturing") - before;
+  };
+  EXPECT_EQ(asked(), 0u);
+  {
+    const Stream captured = Must(Stream::Create(device));
+    ASSERT_OK(captured.BeginCapture());
+    EXPECT_EQ(asked(), 1u);
+  }
+  EXPECT_EQ(asked(), 0u);
+  // One that was begun past gpushare and is ended through it was never counted.
+  const Stream other = Must(Stream::Create(device));
+  auto* const begin = runtime_->Symbol<int(CUstream_st*, int)>("cuStreamBeginCapture_v2");
+  ASSERT_NE(begin, nullptr);
+  ASSERT_EQ(begin(Must(other.native()), 1), 0);
+  ASSERT_OK(other.EndCapture().status());
+  EXPECT_EQ(asked(), 0u);
+  ASSERT_OK(other.BeginCapture());
+  EXPECT_EQ(asked(), 1u);
+  ASSERT_OK(other.EndCapture().status());
+  EXPECT_EQ(asked(), 0u);
 }
 
 TEST_F(StreamTest, AForeignStreamIsAdoptedAndLeftAlive) {
