@@ -29,7 +29,8 @@ void AddGpuOptions(CLI::App* app, GpuKind* kind, std::string* device) {
       "real|sim|auto");
   app->add_option("--gpu", *kind,
                   "where to run: real, sim (simulated), or auto: real if there is one")
-      ->transform(kinds);
+      ->transform(kinds)
+      ->default_str("auto");
   app->add_option("--device", *device, "which GPU: ordinal, UUID or PCI id")->capture_default_str();
 }
 

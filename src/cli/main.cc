@@ -2,6 +2,7 @@
 // The gpushare command. docs/cli.md lists what it does and how it exits.
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <new>
 #include <string>
 
 #include "cli/demo/demo.h"
@@ -13,8 +14,10 @@
 #include "gpushare/c/gpushare.h"
 #include "gpushare/spec.h"
 
-int main(int argc, char** argv) {
-  using namespace gpushare::cli;  // NOLINT(google-build-using-namespace)
+namespace gpushare::cli {
+namespace {
+
+ExitCode Run(int argc, char** argv) {
   CLI::App app("gpushare: share one GPU among many tenants, with limits that hold", "gpushare");
   app.require_subcommand(0, 1);  // that there is one is checked below, after what else is wrong
   app.set_version_flag("--version", std::string("gpushare ") + gpushare_version());
@@ -44,7 +47,7 @@ int main(int argc, char** argv) {
   if (demo->parsed()) return RunDemo(demo_options);
   if (probe->parsed()) return RunProbe(kind, device);
   if (policies->parsed()) {
-    for (const std::string& name : gpushare::PolicyNames()) std::puts(name.c_str());
+    for (const std::string& name : PolicyNames()) std::puts(name.c_str());
     return FinishStdout("policies");
   }
   if (version->parsed()) {
@@ -56,4 +59,16 @@ int main(int argc, char** argv) {
       "Run with --help for more information.\n",
       stderr);
   return kExitUsage;
+}
+
+}  // namespace
+}  // namespace gpushare::cli
+
+int main(int argc, char** argv) {
+  try {
+    return gpushare::cli::Run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    std::fputs("gpushare: the host has no memory left for this\n", stderr);
+    return gpushare::cli::kExitFailed;
+  }
 }

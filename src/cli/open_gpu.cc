@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/open_gpu.h"
 
+#include <dlfcn.h>
+
+#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/env.h"
 #include "base/status_macros.h"
+#include "gpushare/error.h"
 
 namespace gpushare::cli {
 namespace {
@@ -13,14 +19,36 @@ absl::StatusOr<OpenedGpu> Open(const std::string& driver, const std::string& nam
   GPUSHARE_ASSIGN_OR_RETURN(Runtime runtime, Runtime::Create({.driver = driver}));
   GPUSHARE_ASSIGN_OR_RETURN(const RuntimeInfo info, runtime.info());
   GPUSHARE_ASSIGN_OR_RETURN(GpuProbe probe, Gpu::Probe(runtime, name));
+  // Of a GPU that is not there, the reason says which was asked for.
+  if (probe.state == GpuProbe::State::kAbsent) return absl::NotFoundError(probe.reason);
   if (probe.state != GpuProbe::State::kHealthy) {
-    // Of a GPU that is not there, the reason says which was asked for.
-    return absl::UnavailableError(probe.state == GpuProbe::State::kAbsent
-                                      ? probe.reason
-                                      : "GPU " + name + ": " + probe.reason);
+    return absl::UnavailableError(absl::StrCat("GPU ", name, ": ", probe.reason));
   }
   GPUSHARE_ASSIGN_OR_RETURN(Gpu gpu, Gpu::Open(runtime, name));
   return OpenedGpu{std::move(runtime), std::move(gpu), std::move(probe), info.simulated, ""};
+}
+
+// Whether the machine has no GPU at all, as opposed to one that does not work, or a driver that was
+// named and is not there: those the user wants to hear of.
+bool NoGpuHere(const absl::Status& status) {
+  if (status.code() != absl::StatusCode::kUnavailable) return false;
+  if (base::GetEnv("GPUSHARE_DRIVER").has_value()) return false;
+  if (const std::optional<ErrorDetail> detail = ErrorDetail::Of(status)) {
+    constexpr int kNoDevice = 100;
+    return detail->driver_result == kNoDevice;
+  }
+  void* const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (driver == nullptr) return true;
+  dlclose(driver);
+  return false;
+}
+
+// What this command offers besides what the library says.
+absl::Status WithAdvice(const absl::Status& status) {
+  if (status.code() != absl::StatusCode::kUnavailable) return status;
+  if (base::GetEnv("GPUSHARE_DRIVER").value_or("") == "sim") return status;
+  return absl::UnavailableError(
+      absl::StrCat(status.message(), "; --gpu sim runs on the simulated GPU"));
 }
 
 }  // namespace
@@ -28,25 +56,26 @@ absl::StatusOr<OpenedGpu> Open(const std::string& driver, const std::string& nam
 absl::StatusOr<OpenedGpu> OpenGpu(GpuKind kind, const std::string& name) {
   if (kind == GpuKind::kSimulated) return Open("sim", name);
   absl::StatusOr<OpenedGpu> real = Open("", name);
-  if (kind == GpuKind::kReal) {
-    if (real.ok() && real->simulated) {
-      return absl::UnavailableError(
-          "--gpu real: the driver that GPUSHARE_DRIVER names is the simulated GPU; unset it or "
-          "pass "
-          "--gpu sim");
-    }
-    return real;
+  if (real.ok()) {
+    if (kind != GpuKind::kReal || !real->simulated) return real;
+    return absl::UnavailableError(
+        "--gpu real: the driver that GPUSHARE_DRIVER names is the simulated GPU; unset it, or pass "
+        "--gpu sim");
   }
-  if (real.ok()) return real;
-  absl::StatusOr<OpenedGpu> simulated = Open("sim", "0");
-  if (simulated.status().message() == real.status().message()) return real;
+  if (kind == GpuKind::kReal || !NoGpuHere(real.status())) return WithAdvice(real.status());
+  absl::StatusOr<OpenedGpu> simulated = Open("sim", name);
   if (!simulated.ok()) {
-    return absl::Status(simulated.status().code(), std::string(real.status().message()) +
-                                                       "; and the simulated GPU: " +
-                                                       std::string(simulated.status().message()));
+    return absl::Status(
+        simulated.status().code(),
+        absl::StrCat(simulated.status().message(),
+                     "\nthe simulated GPU was taken because: ", real.status().message()));
   }
   simulated->note = std::string(real.status().message());
   return simulated;
+}
+
+ExitCode ExitCodeOf(const absl::Status& not_opened) {
+  return not_opened.code() == absl::StatusCode::kInvalidArgument ? kExitUsage : kExitNoGpu;
 }
 
 }  // namespace gpushare::cli

@@ -5,7 +5,9 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "cli/exit_code.h"
 #include "gpushare/gpu.h"
 #include "gpushare/runtime.h"
 
@@ -21,9 +23,13 @@ struct OpenedGpu {
   std::string note;  // why the simulated GPU was taken; empty when it was asked for
 };
 
-// kAuto: the real GPU `name` (ordinal, UUID or PCI id), else the simulated one. Errors: Unavailable or
-// NotFound when there is none, with the reason.
+// GPU `name` (ordinal, UUID or PCI id). kAuto: of the simulated ones when the machine has none at all
+// and GPUSHARE_DRIVER names no driver. Errors: Unavailable or NotFound when there is none, with the
+// reason; InvalidArgument when a variable of the environment is wrong.
 absl::StatusOr<OpenedGpu> OpenGpu(GpuKind kind, const std::string& name);
+
+// How a command exits for that error.
+ExitCode ExitCodeOf(const absl::Status& not_opened);
 
 }  // namespace gpushare::cli
 

@@ -23,7 +23,7 @@ ExitCode RunProbe(GpuKind kind, const std::string& name) {
   const absl::StatusOr<OpenedGpu> opened = OpenGpu(kind, name);
   if (!opened.ok()) {
     std::fprintf(stderr, "gpushare probe: %s\n", std::string(opened.status().message()).c_str());
-    return kExitNoGpu;
+    return ExitCodeOf(opened.status());
   }
   if (!opened->note.empty()) {
     std::fprintf(stderr, "gpushare probe: of the simulated GPU, because: %s\n",

@@ -1,17 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/progress_bar.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 
+#include "base/env.h"
+
 namespace gpushare::cli {
+namespace {
+
+// Whether a line can be drawn over.
+bool IsTerminal(std::FILE* stream) {
+  return isatty(fileno(stream)) != 0 && base::GetEnv("TERM").value_or("") != "dumb";
+}
+
+size_t Columns(std::FILE* stream) {
+  winsize size = {};
+  if (ioctl(fileno(stream), TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
+  return size.ws_col;
+}
+
+}  // namespace
 
 ProgressBar::ProgressBar(std::FILE* stream, Shown shown)
     : stream_(stream),
-      shown_(shown == Shown::kAlways ||
-             (shown == Shown::kOnTerminal && isatty(fileno(stream)) != 0)),
-      terminal_(isatty(fileno(stream)) != 0) {}
+      shown_(shown == Shown::kAlways || (shown == Shown::kOnTerminal && IsTerminal(stream))),
+      terminal_(IsTerminal(stream)) {}
+
+std::string ProgressLine(int percent, const std::string& what, size_t columns) {
+  constexpr size_t kMostCells = 40, kLeastCells = 10;
+  char figure[16];
+  std::snprintf(figure, sizeof(figure), "] %3d %%", percent);
+  const std::string text = what.empty() ? figure : std::string(figure) + "  " + what;
+  const size_t taken = 1 + text.size();
+  const size_t cells =
+      columns > taken + kLeastCells ? std::min(columns - taken, kMostCells) : kLeastCells;
+  const size_t full = static_cast<size_t>(percent) * cells / 100;
+  const std::string line = "[" + std::string(full, '#') + std::string(cells - full, '.') + text;
+  return line.substr(0, columns);
+}
 
 void ProgressBar::Update(double fraction, const std::string& what) {
   if (!shown_) return;
@@ -21,12 +50,10 @@ void ProgressBar::Update(double fraction, const std::string& what) {
   if (!terminal_ && percent / 10 == drawn_percent_ / 10 && drawn_percent_ >= 0) return;
   drawn_percent_ = percent;
   drawn_what_ = what;
-  constexpr int kCells = 40;
-  const int full = percent * kCells / 100;
-  const std::string bar = std::string(static_cast<size_t>(full), '#') +
-                          std::string(static_cast<size_t>(kCells - full), '.');
-  std::fprintf(stream_, "%s[%s] %3d %%  %s%s", terminal_ ? "\r\x1b[2K" : "", bar.c_str(), percent,
-               what.c_str(), terminal_ ? "" : "\n");
+  // Not in the last column, from where some terminals go on to the next line.
+  const std::string line = ProgressLine(percent, what, Columns(stream_) - 1);
+  std::fprintf(stream_, "%s%s%s", terminal_ ? "\r\x1b[2K" : "", line.c_str(),
+               terminal_ ? "" : "\n");
   std::fflush(stream_);
 }
 

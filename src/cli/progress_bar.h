@@ -4,14 +4,19 @@
 //   ProgressBar bar(stderr, ProgressBar::Shown::kOnTerminal);
 //   bar.Update(0.25, "shared run, 5.0 of 20 s");
 //
-// Drawn at most once per per cent. Not thread-safe.
+// Drawn at most once per per cent, as wide as the terminal lets it. With TERM=dumb a terminal counts as
+// any other stream. Not thread-safe.
 #ifndef GPUSHARE_CLI_PROGRESS_BAR_H_
 #define GPUSHARE_CLI_PROGRESS_BAR_H_
 
+#include <cstddef>
 #include <cstdio>
 #include <string>
 
 namespace gpushare::cli {
+
+// `[####......]  40 %  what` in at most `columns`.
+std::string ProgressLine(int percent, const std::string& what, size_t columns);
 
 class ProgressBar {
  public:

@@ -4,11 +4,15 @@
 
 Figures are of the virtual clock, so a failure is a change of behaviour, not noise.
 """
+import fcntl
 import json
 import os
 import pathlib
+import pty
+import struct
 import subprocess
 import tempfile
+import termios
 import unittest
 import xml.etree.ElementTree
 
@@ -48,6 +52,10 @@ class DemoRun(unittest.TestCase):
                      "p99", "Device busy"]:
             self.assertIn(word, self.result.stdout)
         self.assertEqual(self.result.stderr, "")  # no terminal, no progress
+
+    def test_stdout_fits_eighty_columns(self):
+        for line in self.result.stdout.splitlines():
+            self.assertLessEqual(len(line), 80, line)
 
     def test_same_seed_same_output(self):
         again = demo("--json", str(self.json_path) + ".again")
@@ -143,6 +151,35 @@ class DemoOptions(unittest.TestCase):
         self.assertIn("[####", result.stderr)
         self.assertIn("100 %", result.stderr)
 
+    @staticmethod
+    def on_terminal(columns, term):
+        """What a terminal that wide gets from a short run."""
+        terminal, stderr = pty.openpty()
+        fcntl.ioctl(stderr, termios.TIOCSWINSZ, struct.pack("HHHH", 25, columns, 0, 0))
+        process = subprocess.Popen([COMMAND, "demo", "--gpu", "sim", "--seconds", "1"], stdout=subprocess.DEVNULL,
+                                   stderr=stderr, env={**os.environ, "TERM": term})
+        os.close(stderr)
+        got = b""
+        while True:
+            try:
+                piece = os.read(terminal, 4096)
+            except OSError:  # the other side is closed
+                piece = b""
+            if not piece:
+                break
+            got += piece
+        os.close(terminal)
+        assert process.wait(200) == 0, got
+        return got.decode()
+
+    def test_progress_fits_the_terminal(self):
+        for columns in (40, 100):
+            shown = self.on_terminal(columns, "xterm")
+            self.assertIn("%", shown)
+            for line in shown.split("\r"):
+                self.assertLess(len(line.replace("\x1b[2K", "").rstrip("\n")), columns, line)
+        self.assertEqual(self.on_terminal(80, "dumb"), "")
+
     def test_fixed_share_is_a_ceiling(self):
         path = pathlib.Path(self.folder.name, "out.json")
         result = demo("--policy", "fixed-share", "--json", str(path))
@@ -185,17 +222,38 @@ class DemoOptions(unittest.TestCase):
         self.expect(run("frobnicate"), 2, "frobnicate")
 
     def test_no_gpu_says_how_to_get_one(self):
+        # A driver that was named is not passed over in silence.
         missing = {"GPUSHARE_DRIVER": "/nonexistent/libcuda.so.1"}
-        self.expect(run("demo", "--gpu", "real", environment=missing), 3, "/nonexistent/libcuda.so.1", "--gpu sim")
-        result = run("demo", "--gpu", "auto", "--seconds", "1", environment=missing)
+        for command in (["demo", "--gpu", "real"], ["demo", "--gpu", "auto"], ["demo"], ["probe"]):
+            self.expect(run(*command, environment=missing), 3, "/nonexistent/libcuda.so.1", "--gpu sim")
+        # Who is on the simulated GPU already is not told to go there.
+        lost = {"GPUSHARE_DRIVER": "sim", "GPUSHARE_SIM_DRIVER": "/nonexistent/sim.so"}
+        result = run("probe", environment=lost)
+        self.expect(result, 3, "/nonexistent/sim.so")
+        self.assertNotIn("--gpu sim", result.stderr)
+        self.assertNotIn("GPUSHARE_DRIVER=sim", result.stderr)
+
+    def test_auto_takes_the_simulated_gpu_where_there_is_none(self):
+        unset = {"GPUSHARE_DRIVER": ""}
+        if run("probe", "--gpu", "real", environment=unset).returncode == 0:
+            self.skipTest("this machine has a GPU")
+        result = run("demo", "--seconds", "1", environment=unset)
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("simulated", result.stderr)
-        self.expect(run("probe", "--gpu", "real", environment=missing), 3, "/nonexistent/libcuda.so.1")
-        self.assertIn("/nonexistent/libcuda.so.1", run("probe", environment=missing).stderr)
-        bad = {"GPUSHARE_DRIVER": "sim", "GPUSHARE_MEMORY_RESERVE": "-1"}
-        result = run("probe", environment=bad)
-        self.expect(result, 3, "GPUSHARE_MEMORY_RESERVE")
-        self.assertEqual(result.stderr.count("GPUSHARE_MEMORY_RESERVE"), 1)
+        self.assertIn("on the simulated GPU, because: no usable NVIDIA driver", result.stderr)
+        result = run("probe", environment=unset)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("of the simulated GPU, because: no usable NVIDIA driver", result.stderr)
+        # The GPU that was asked for, not another one.
+        two = {**unset, "GPUSHARE_SIM": "devices=2"}
+        self.assertIn("01:00.0", run("probe", "--device", "1", environment=two).stdout)
+        self.expect(run("probe", "--device", "99", environment=unset), 3, "'99'", "simulated GPU was taken because")
+
+    def test_a_wrong_environment_is_wrong_usage(self):
+        for variable, value in (("GPUSHARE_MEMORY_RESERVE", "-1"), ("GPUSHARE_MEMORY_RESERVE", "200GiB"),
+                                ("GPUSHARE_SIM", "memry=3")):
+            result = run("probe", environment={"GPUSHARE_DRIVER": "sim", variable: value})
+            self.expect(result, 2, variable)
+            self.assertEqual(result.stderr.count(variable), 1)
 
     def test_unwritable_output(self):
         result = run("demo", "--gpu", "sim", "--seconds", "1", "--json", "/nonexistent/out.json")
@@ -255,6 +313,7 @@ class SmallCommands(unittest.TestCase):
             result = run(*arguments)
             self.assertEqual(result.returncode, 0)
             self.assertIn("--gpu" if len(arguments) > 1 else "demo", result.stdout)
+        self.assertRegex(run("probe", "--help").stdout, r"--gpu real\|sim\|auto \[auto\]")
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ ExitCode RunDemo(const DemoOptions& options) {
     if (const ExitCode code = CheckWritable("demo", path); code != kExitOk) return code;
   }
   absl::StatusOr<OpenedGpu> opened = OpenGpu(options.gpu, options.gpu_name);
-  if (!opened.ok()) return Fail(kExitNoGpu, opened.status());
+  if (!opened.ok()) return Fail(ExitCodeOf(opened.status()), opened.status());
   if (!opened->note.empty() && !options.quiet) {
     std::fprintf(stderr, "gpushare demo: on the simulated GPU, because: %s\n",
                  opened->note.c_str());

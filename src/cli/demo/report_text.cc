@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/text.h"
 #include "cli/demo/report.h"
 #include "cli/text_table.h"
 
@@ -34,12 +35,21 @@ std::string Ratio(Nanos a, Nanos b) {
              : "-";
 }
 
+// A name that comes from a file's may be long.
+std::string WorkloadsTable(const DemoReport& report) {
+  TextTable table({{"tenant"}, {"runs"}});
+  for (const TenantFigures& tenant : report.tenants) {
+    table.AddRow({tenant.name, Printable(tenant.workload, 60)});
+  }
+  return table.ToString();
+}
+
 std::string SharesTable(const DemoReport& report) {
-  std::vector<TextColumn> columns = {{"tenant"}, {"runs"}, {"asked", Align::kRight}};
+  std::vector<TextColumn> columns = {{"tenant"}, {"asked", Align::kRight}};
   for (const Phase& phase : report.phases) columns.push_back({phase.name, Align::kRight});
   TextTable table(columns);
   for (const TenantFigures& tenant : report.tenants) {
-    std::vector<std::string> cells = {tenant.name, tenant.workload, tenant.asked};
+    std::vector<std::string> cells = {tenant.name, tenant.asked};
     for (size_t i = 0; i < report.phases.size(); ++i) {
       cells.push_back(report.simulated
                           ? Percent(tenant.got[i]) + " (" + Percent(tenant.metered[i]) + ")"
@@ -89,6 +99,7 @@ std::string ReportText(const DemoReport& report) {
                      Format("%g s", static_cast<double>(report.length.count()) / 1e9) +
                      " of device time, policy " + report.options.policy + ", seed " +
                      std::to_string(report.options.seed) + "\n\n";
+  text += WorkloadsTable(report) + "\n";
   text += report.simulated
               ? "Shares of the device in %, by the device's own books (by gpushare's meter)\n"
               : "Shares of the device in %, by gpushare's meter\n";
