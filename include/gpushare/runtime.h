@@ -4,7 +4,7 @@
 //   absl::StatusOr<Runtime> runtime =
 //       Runtime::Create({.driver = "sim", .simulation = "memory=16GiB"});
 //   if (!runtime.ok()) return Fail(runtime.status());   // says how to get the simulated GPU
-//   std::cout << runtime->info().driver_path << "\n";
+//   std::cout << runtime->info()->driver_path << "\n";
 //   absl::StatusOr<Gpu> gpu = Gpu::Open(*runtime, "0");
 //
 // Errors: Unavailable without a driver. Threading: everything is thread-safe; moving and destroying

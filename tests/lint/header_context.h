@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the examples in the headers take for granted: names that another header's example makes, and the
+// program around them. Declared only; see header_examples.py.
+#ifndef GPUSHARE_TESTS_LINT_HEADER_CONTEXT_H_
+#define GPUSHARE_TESTS_LINT_HEADER_CONTEXT_H_
+
+#include <iostream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gpushare/allocator.h"
+#include "gpushare/error.h"
+#include "gpushare/gpu.h"
+#include "gpushare/lease.h"
+#include "gpushare/module.h"
+#include "gpushare/runtime.h"
+#include "gpushare/scheduler.h"
+#include "gpushare/snapshot.h"
+#include "gpushare/spec.h"
+#include "gpushare/stream.h"
+#include "gpushare/tenant.h"
+#include "gpushare/units.h"
+#include "gpushare/virtual_device.h"
+
+namespace example {
+
+using namespace gpushare;  // NOLINT(google-build-using-namespace)
+
+// What an example returns.
+struct Anything {
+  Anything() = default;
+  template <typename T>
+  Anything(const T&) {}  // NOLINT(google-explicit-constructor)
+};
+
+extern absl::StatusOr<Runtime> runtime;
+extern absl::StatusOr<Gpu> gpu;
+extern absl::StatusOr<Tenant> tenant;
+extern absl::StatusOr<VirtualDevice> device;
+extern absl::StatusOr<Allocator> allocator;
+extern absl::StatusOr<Stream> stream;
+extern CUstream_st* framework_stream;
+extern Function kernel;
+extern Allocation x, y;
+extern std::vector<float> host;
+extern uint32_t n;
+extern const char* ptx;
+
+struct Model {
+  void Execute(CUstream_st* stream);
+};
+extern Model* model;
+struct Pool {
+  template <typename Task>
+  void Run(Task) {}
+};
+extern Pool pool;
+void Work();
+int Fail(const absl::Status& status);
+int Explain(const std::string& reason);
+void Shed(Bytes size);
+
+}  // namespace example
+
+#endif  // GPUSHARE_TESTS_LINT_HEADER_CONTEXT_H_
