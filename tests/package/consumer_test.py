@@ -224,6 +224,41 @@ def poisoned_abseil(tree):
     print("%d Abseil functions of the library cannot be replaced from outside" % len(names))
 
 
+# What a program that is not linked with the library does with it: it has no place for thread-local variables
+# of its own but a small common one (glibc has some 1600 bytes for all libraries together).
+LOADED_LATE = """
+import ctypes, sys
+library = ctypes.CDLL(sys.argv[1])
+library.gpushare_version.restype = library.gpushare_last_message.restype = ctypes.c_char_p
+
+class Options(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_uint32), ("reserved", ctypes.c_uint32), ("driver", ctypes.c_char_p),
+                ("simulation", ctypes.c_char_p), ("memory_reserve", ctypes.c_uint64),
+                ("no_memory_reserve", ctypes.c_int32), ("reserved2", ctypes.c_int32)]
+
+options = Options(struct_size=ctypes.sizeof(Options), driver=b"sim", simulation=b"memory=8GiB")
+runtime, gpu = ctypes.c_void_p(), ctypes.c_void_p()
+for status in (library.gpushare_runtime_create(ctypes.byref(options), ctypes.byref(runtime)),
+               library.gpushare_gpu_open(runtime, b"0", None, ctypes.byref(gpu))):
+    assert status == 0, library.gpushare_last_message()
+assert library.gpushare_gpu_open(runtime, b"7", None, ctypes.byref(gpu)) == 5
+assert b"'7'" in library.gpushare_last_message()
+print("loaded", library.gpushare_version().decode())
+"""
+
+
+def loaded_late(tree):
+    """dlopen() from a program that is not linked with the library."""
+    most = 256
+    for path in (tree.library(), os.path.join(tree.lib, "gpushare", "sim", "libcuda.so.1")):
+        segments = re.findall(r"^\s*TLS\s+\S+\s+\S+\s+\S+\s+\S+\s+0x([0-9a-f]+)", call(["readelf", "-lW", path]), re.M)
+        size = sum(int(segment, 16) for segment in segments)
+        print("%s: %d bytes of thread-local variables" % (os.path.basename(path), size))
+        if size > most:
+            raise Failure("%s has %d bytes of thread-local variables, %d are allowed" % (path, size, most))
+    print(call([sys.executable, "-c", LOADED_LATE, tree.library()], env=tree.environment()), end="")
+
+
 def version(tree):
     """Another minor version is refused."""
     work = tree.fresh()
@@ -237,7 +272,7 @@ def version(tree):
 
 
 CASES = (install, find_package_c, find_package_cxx, pkg_config_c, pkg_config_cxx, other_abseil,
-         poisoned_abseil, version)
+         poisoned_abseil, loaded_late, version)
 
 
 def main():

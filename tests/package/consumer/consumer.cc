@@ -21,13 +21,16 @@ absl::Status Run() {
   options.simulation = "memory=8GiB";
   absl::StatusOr<gpushare::Runtime> runtime = gpushare::Runtime::Create(options);
   if (!runtime.ok()) return runtime.status();
-  absl::StatusOr<gpushare::Gpu> gpu = gpushare::Gpu::Open(*runtime, "0");
+  // With -Wextra -Werror: what is left out must not be warned of.
+  absl::StatusOr<gpushare::Gpu> gpu =
+      gpushare::Gpu::Open(*runtime, "0", {.min_commands = 8, .idle_budget = 0});
   if (!gpu.ok()) return gpu.status();
   absl::StatusOr<gpushare::Tenant> tenant =
       gpushare::Tenant::Create(*runtime, {.name = "consumer"});
   if (!tenant.ok()) return tenant.status();
-  absl::StatusOr<gpushare::VirtualDevice> device =
-      gpushare::VirtualDevice::Create(*gpu, *tenant, "memory=1GiB,compute=30%");
+  absl::StatusOr<gpushare::VirtualDevice> device = gpushare::VirtualDevice::Create(
+      *gpu, *tenant,
+      gpushare::VirtualDeviceSpec{.memory = gpushare::GiB(1), .compute = gpushare::Percent(30)});
   if (!device.ok()) return device.status();
   absl::StatusOr<gpushare::Allocator> allocator = gpushare::Allocator::Create(*device);
   if (!allocator.ok()) return allocator.status();
