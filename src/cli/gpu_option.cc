@@ -26,10 +26,11 @@ void AddGpuOptions(CLI::App* app, GpuKind* kind, std::string* device) {
         }
         return "'" + text.substr(0, 40) + "' given, real, sim or auto allowed";
       },
-      "real|sim|auto");
+      "");
   app->add_option("--gpu", *kind,
                   "where to run: real, sim (simulated), or auto: real if there is one")
       ->transform(kinds)
+      ->type_name("real|sim|auto")
       ->default_str("auto");
   app->add_option("--device", *device, "which GPU: ordinal, UUID or PCI id")->capture_default_str();
 }

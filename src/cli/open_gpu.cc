@@ -28,19 +28,19 @@ absl::StatusOr<OpenedGpu> Open(const std::string& driver, const std::string& nam
   return OpenedGpu{std::move(runtime), std::move(gpu), std::move(probe), info.simulated, ""};
 }
 
-// Whether the machine has no GPU at all, as opposed to one that does not work, or a driver that was
-// named and is not there: those the user wants to hear of.
-bool NoGpuHere(const absl::Status& status) {
-  if (status.code() != absl::StatusCode::kUnavailable) return false;
-  if (base::GetEnv("GPUSHARE_DRIVER").has_value()) return false;
+// Why the machine has no GPU at all; empty when it has one that does not work, or a driver was named
+// and is not there: those the user wants to hear of.
+std::string NoGpuHere(const absl::Status& status) {
+  if (status.code() != absl::StatusCode::kUnavailable) return "";
+  if (base::GetEnv("GPUSHARE_DRIVER").has_value()) return "";
   if (const std::optional<ErrorDetail> detail = ErrorDetail::Of(status)) {
     constexpr int kNoDevice = 100;
-    return detail->driver_result == kNoDevice;
+    return detail->driver_result == kNoDevice ? "the NVIDIA driver finds no device" : "";
   }
   void* const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-  if (driver == nullptr) return true;
+  if (driver == nullptr) return absl::StrCat("there is no NVIDIA driver (", dlerror(), ")");
   dlclose(driver);
-  return false;
+  return "";
 }
 
 // What this command offers besides what the library says.
@@ -62,15 +62,15 @@ absl::StatusOr<OpenedGpu> OpenGpu(GpuKind kind, const std::string& name) {
         "--gpu real: the driver that GPUSHARE_DRIVER names is the simulated GPU; unset it, or pass "
         "--gpu sim");
   }
-  if (kind == GpuKind::kReal || !NoGpuHere(real.status())) return WithAdvice(real.status());
+  const std::string why = kind == GpuKind::kReal ? "" : NoGpuHere(real.status());
+  if (why.empty()) return WithAdvice(real.status());
   absl::StatusOr<OpenedGpu> simulated = Open("sim", name);
   if (!simulated.ok()) {
     return absl::Status(
         simulated.status().code(),
-        absl::StrCat(simulated.status().message(),
-                     "\nthe simulated GPU was taken because: ", real.status().message()));
+        absl::StrCat(simulated.status().message(), "\nthe simulated GPU was taken because ", why));
   }
-  simulated->note = std::string(real.status().message());
+  simulated->note = why;
   return simulated;
 }
 

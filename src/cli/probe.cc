@@ -26,7 +26,7 @@ ExitCode RunProbe(GpuKind kind, const std::string& name) {
     return ExitCodeOf(opened.status());
   }
   if (!opened->note.empty()) {
-    std::fprintf(stderr, "gpushare probe: of the simulated GPU, because: %s\n",
+    std::fprintf(stderr, "gpushare probe: of the simulated GPU, because %s\n",
                  opened->note.c_str());
   }
   const GpuProbe& gpu = opened->probe;

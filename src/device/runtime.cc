@@ -33,7 +33,7 @@ absl::StatusOr<std::optional<uint64_t>> ReserveFrom(const gpushare_runtime_optio
   if (!bytes.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat(kReserveVariable, ": ", Quoted(*text), ": ", bytes.status().message(),
-                     "; allowed: 0B (none) to less than the memory of the GPU, as in 512MiB"));
+                     "; allowed: 0B (none) to the memory of the GPU, as in 512MiB"));
   }
   return std::optional<uint64_t>(*bytes);
 }
@@ -81,10 +81,10 @@ absl::StatusOr<uint64_t> Runtime::ReserveOf(int ordinal, uint64_t memory_total) 
   if (!reserve_.has_value()) {
     return std::min(std::max<uint64_t>(uint64_t{256} << 20, memory_total / 100), memory_total);
   }
-  if (*reserve_ < memory_total || *reserve_ == 0) return *reserve_;
+  if (*reserve_ <= memory_total) return *reserve_;
   return absl::InvalidArgumentError(
       absl::StrCat(reserve_source_, ": ", ReadableBytes(*reserve_), " given, GPU ", ordinal,
-                   " has ", ReadableBytes(memory_total), "; allowed: 0B (none) to less than that"));
+                   " has ", ReadableBytes(memory_total), "; allowed: 0B (none) to that"));
 }
 
 absl::StatusOr<int> Runtime::Locate(const std::string& name) const {

@@ -38,7 +38,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   const driver::Driver& driver() const { return *driver_; }
   base::Clock& clock() const { return driver_->clock(); }
   int gpu_count() const { return gpu_count_; }
-  // Memory of GPU `ordinal` that is never promised. InvalidArgument when that would be all of it.
+  // Memory of GPU `ordinal` that is never promised. InvalidArgument when it has not so much.
   absl::StatusOr<uint64_t> ReserveOf(int ordinal, uint64_t memory_total) const;
 
   // The ordinal of the GPU called `name`: an ordinal, a UUID or a PCI id. NotFound lists what there

@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import pty
+import resource
 import struct
 import subprocess
 import tempfile
@@ -239,14 +240,14 @@ class DemoOptions(unittest.TestCase):
             self.skipTest("this machine has a GPU")
         result = run("demo", "--seconds", "1", environment=unset)
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("on the simulated GPU, because: no usable NVIDIA driver", result.stderr)
+        self.assertIn("on the simulated GPU, because there is no NVIDIA driver", result.stderr)
         result = run("probe", environment=unset)
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("of the simulated GPU, because: no usable NVIDIA driver", result.stderr)
+        self.assertIn("of the simulated GPU, because there is no NVIDIA driver", result.stderr)
         # The GPU that was asked for, not another one.
         two = {**unset, "GPUSHARE_SIM": "devices=2"}
-        self.assertIn("01:00.0", run("probe", "--device", "1", environment=two).stdout)
-        self.expect(run("probe", "--device", "99", environment=unset), 3, "'99'", "simulated GPU was taken because")
+        self.assertIn("02:00.0", run("probe", "--device", "1", environment=two).stdout)
+        self.expect(run("probe", "--device", "99", environment=unset), 3, "'99'", "simulated GPU was taken because there is no NVIDIA driver")
 
     def test_a_wrong_environment_is_wrong_usage(self):
         for variable, value in (("GPUSHARE_MEMORY_RESERVE", "-1"), ("GPUSHARE_MEMORY_RESERVE", "200GiB"),
@@ -291,6 +292,19 @@ class DemoOptions(unittest.TestCase):
         self.assertEqual(json.loads(out.read_text())["tenants"][0]["workload"], 'a"\ufffd\x01')
 
 
+    def test_a_host_without_memory_ends_with_a_message(self):
+        trace = self.trace("kernel,bound,sms,duration_ns\na,memory,1,20000\n")
+
+        def leave_little():
+            resource.setrlimit(resource.RLIMIT_AS, (240 << 20, 240 << 20))
+
+        # 9 million requests take up to 192 MiB while they are made up.
+        result = subprocess.run([COMMAND, "demo", "--gpu", "sim", "--seconds", "3600", "--load", "0.05", "--trace",
+                                 trace], preexec_fn=leave_little, capture_output=True, text=True, timeout=200,
+                                check=False)
+        self.expect(result, 1, "no memory left")
+
+
 class SmallCommands(unittest.TestCase):
     def test_policies(self):
         result = run("policies")
@@ -313,7 +327,7 @@ class SmallCommands(unittest.TestCase):
             result = run(*arguments)
             self.assertEqual(result.returncode, 0)
             self.assertIn("--gpu" if len(arguments) > 1 else "demo", result.stdout)
-        self.assertRegex(run("probe", "--help").stdout, r"--gpu real\|sim\|auto \[auto\]")
+        self.assertRegex(run("probe", "--help").stdout, r"--gpu real\|sim\|auto=auto")
 
 
 if __name__ == "__main__":

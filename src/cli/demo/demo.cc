@@ -48,8 +48,7 @@ ExitCode RunDemo(const DemoOptions& options) {
   absl::StatusOr<OpenedGpu> opened = OpenGpu(options.gpu, options.gpu_name);
   if (!opened.ok()) return Fail(ExitCodeOf(opened.status()), opened.status());
   if (!opened->note.empty() && !options.quiet) {
-    std::fprintf(stderr, "gpushare demo: on the simulated GPU, because: %s\n",
-                 opened->note.c_str());
+    std::fprintf(stderr, "gpushare demo: on the simulated GPU, because %s\n", opened->note.c_str());
   }
   const absl::StatusOr<Scenario> scenario = MakeScenario(options, opened->probe);
   if (!scenario.ok()) return Fail(kExitBadTrace, scenario.status());

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -18,6 +19,16 @@
 
 namespace gpushare::cli {
 namespace {
+
+// No exception may leave a thread.
+template <typename Body>
+absl::Status WithinMemory(const Body& body) {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("the host has no memory left for this");
+  }
+}
 
 // One tenant and all that is its own.
 class Player {
@@ -42,17 +53,19 @@ class Player {
 
   // The tenant's thread.
   void Run(const Runtime& runtime, Time start, Time end, std::atomic<bool>* stop) {
-    ApiPort port(runtime, stream_);
-    player::PlayOptions options;
-    options.mode = plan_.mode;
-    options.start = start;
-    options.end = end;
-    options.arrivals = plan_.arrivals;
-    options.absences = plan_.absences;
-    options.stop = stop;
-    options.after_pass = [&] { return memory_.Continue(port.Now()); };
-    status_ = memory_.Start(port.Now());
-    if (status_.ok()) status_ = Play(loaded_.program, options, port, &result_);
+    status_ = WithinMemory([&]() -> absl::Status {
+      ApiPort port(runtime, stream_);
+      player::PlayOptions options;
+      options.mode = plan_.mode;
+      options.start = start;
+      options.end = end;
+      options.arrivals = plan_.arrivals;
+      options.absences = plan_.absences;
+      options.stop = stop;
+      options.after_pass = [&] { return memory_.Continue(port.Now()); };
+      const absl::Status started = memory_.Start(port.Now());
+      return started.ok() ? Play(loaded_.program, options, port, &result_) : started;
+    });
     if (!status_.ok()) stop->store(true);
   }
 
@@ -193,8 +206,9 @@ absl::StatusOr<Outcome> RunTenants(const OpenedGpu& opened,
                                    const SessionOptions& options) {
   Session session(opened, plans, options);
   absl::Status status;
-  GPUSHARE_ASSIGN_OR_RETURN(
-      Thread conductor, opened.runtime.StartThread("demo", [&] { status = session.Conduct(); }));
+  GPUSHARE_ASSIGN_OR_RETURN(Thread conductor, opened.runtime.StartThread("demo", [&] {
+    status = WithinMemory([&] { return session.Conduct(); });
+  }));
   conductor.Join();
   if (!status.ok()) return status;
   return session.TakeOutcome();

@@ -47,12 +47,12 @@ TEST(Runtime, ABrokenSimulationInTheEnvironmentIsNamed) {
               HasSubstr("simulated GPU: GPUSHARE_SIM: unknown key 'memry'"));
 }
 
-TEST_F(RuntimeTest, AReserveThatLeavesNothingIsRefusedWhereItIsKnown) {
-  const Runtime other = Must(Runtime::Create({.driver = "sim", .memory_reserve = GiB(8)}));
+TEST_F(RuntimeTest, AReserveOverTheMemoryIsRefusedWhereThatIsKnown) {
+  const Runtime other = Must(Runtime::Create({.driver = "sim", .memory_reserve = GiB(9)}));
   const auto gpu = Gpu::Open(other, "0");
   EXPECT_EQ(gpu.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(gpu.status().message()),
-              HasSubstr("memory_reserve: 8 GiB given, GPU 0 has 8 GiB"));
+              HasSubstr("memory_reserve: 9 GiB given, GPU 0 has 8 GiB"));
 }
 
 TEST_F(RuntimeTest, TheReserveOfTheEnvironmentIsChecked) {
