@@ -131,6 +131,7 @@ def main():
     options = parser.parse_args()
     ran = failed = 0
     for block in blocks_of(options.file):
+        problem = None
         if block.runnable and block.language == "python" and not python_package(options):
             print("%s:%d: not run, the Python package was not built" % (options.file, block.line))
         elif block.runnable and block.language in ("sh", "cpp", "python"):
