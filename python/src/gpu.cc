@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gpu.h"
 
+#include <iterator>
 #include <optional>
 
 #include "amount.h"
@@ -87,6 +88,7 @@ py::object Seconds(int64_t ns) { return py::float_(static_cast<double>(ns) / 1e9
                                                            object { return py::float_(o.name); } \
   }
 
+// In the order of the bits GPUSHARE_SCHEDULER_*.
 constexpr SchedulerKey kSchedulerKeys[] = {
     GPUSHARE_COUNT(min_commands),
     GPUSHARE_DURATION(window),
@@ -99,6 +101,10 @@ constexpr SchedulerKey kSchedulerKeys[] = {
     GPUSHARE_COUNT(high_band_min_commands),
     GPUSHARE_DURATION(high_band_window),
 };
+
+static_assert(GPUSHARE_SCHEDULER_MIN_COMMANDS == 1u << 0 &&
+              GPUSHARE_SCHEDULER_IDLE_BUDGET == 1u << 5 &&
+              GPUSHARE_SCHEDULER_HIGH_BAND_WINDOW == 1u << (std::size(kSchedulerKeys) - 1));
 
 template <typename Function>
 void Find(const Runtime& runtime, const char* name, Function** function) {
@@ -123,6 +129,10 @@ std::shared_ptr<Gpu> Open(const py::object& runtime, const py::object& name,
       throw py::type_error("there is no scheduler option '" + given + "'; there are " + known);
     }
     found->set(options, value);
+    // "Not given" is 0 to the library, unless it is told that 0 is meant.
+    if (py::cast<double>(found->get(options)) == 0) {
+      options.zero |= 1u << (found - kSchedulerKeys);
+    }
   }
   const auto use = of->handle.Use();
   gpushare_gpu handle = nullptr;

@@ -51,6 +51,15 @@ def test_scheduler_options():
             gpushare.Gpu(gpu.runtime, windw=1)
 
 
+def test_scheduler_options_of_exactly_zero():
+    with gpushare.simulated_gpu() as gpu:
+        gpu.close()
+        other = gpushare.Gpu(gpu.runtime, idle_budget=0)
+        assert other.scheduler["idle_budget"] == 0
+        with pytest.raises(ValueError, match="'anticipation': 0ns given"):
+            gpushare.Gpu(gpu.runtime, anticipation=0)
+
+
 def test_tenants(gpu):
     tenant = gpushare.Tenant(gpu.runtime, "team", priority="high", labels={"pod": "x"})
     assert tenant.name == "team" and tenant.label("pod") == "x"

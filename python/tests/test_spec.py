@@ -81,4 +81,7 @@ def test_what_there_is_not_is_said_with_what_there_is():
 def test_policies_are_named():
     assert {"best-effort", "fixed-share", "burst-share", "fair-share"} <= set(gpushare.policy_names())
     for name in gpushare.policy_names():
-        assert VirtualDeviceSpec(policy=name, compute="30%", weight=2).policy == name
+        fields = {"weight": {"weight": 2}, "best-effort": {}, "fair-share": {}, "preemptive": {}, "equal-share": {}}
+        assert VirtualDeviceSpec(policy=name, **fields.get(name, {"compute": "30%"})).policy == name
+    with pytest.raises(ValueError, match="'weight': 2 given, but policy 'fair-share'"):
+        VirtualDeviceSpec(policy="fair-share", weight=2)
