@@ -3,7 +3,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <fstream>
 #include <string>
 
@@ -74,6 +76,8 @@ TEST(ScenarioTest, SmallerGpusGetSlowerKernels) {
 
 class ScenarioOfATraceTest : public ::testing::Test {
  protected:
+  ~ScenarioOfATraceTest() override { std::remove(path_.c_str()); }
+
   // The file, with `kernels` after the header.
   DemoOptions Of(const std::string& kernels) {
     std::ofstream(path_) << "kernel,bound,sms,duration_ns\n" << kernels;
@@ -81,7 +85,9 @@ class ScenarioOfATraceTest : public ::testing::Test {
     options.traces = {path_};
     return options;
   }
-  const std::string path_ = ::testing::TempDir() + "/scenario_test.csv";
+  // Cases run side by side, in processes of their own.
+  const std::string path_ =
+      ::testing::TempDir() + "/scenario_test." + std::to_string(getpid()) + ".csv";
 };
 
 // It would be 10^8 requests a second, each of which takes a launch.
