@@ -177,8 +177,10 @@ void Engine::Impl::Reconcile() {
   driver.RelaxThreadCaptureMode();
   std::vector<Marker> completed;
   std::vector<std::pair<Nanos, Marker>> stamped;
-  while (!stopping.load(std::memory_order_acquire)) {
+  for (;;) {
+    // Before it is asked whether to stop: a poke that comes after that must end the wait below.
     const uint32_t seen = poke.load(std::memory_order_acquire);
+    if (stopping.load(std::memory_order_acquire)) break;
     {
       std::vector<std::unique_ptr<TenantState>> gone;
       const Section section(*this);
