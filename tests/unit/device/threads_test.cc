@@ -37,6 +37,14 @@ class ThreadsTest : public StreamTest {
   }
 };
 
+// The engine's own thread begins, and looks whether to stop, while it is told to.
+TEST_F(ThreadsTest, GpusAreOpenedAndClosedWithoutWork) {
+  for (int i = 0; i < 300; ++i) {
+    const Gpu gpu = Must(Gpu::Open(*runtime_, "1"));
+    EXPECT_OK(gpu.scheduler().status());
+  }
+}
+
 TEST_F(ThreadsTest, TenantsLaunchAndAreLookedAt) {
   constexpr int kLaunches = 200;
   const VirtualDevice online = MakeDevice("online", "priority=high");
