@@ -2,7 +2,7 @@
 # gpushare_test(<name> LABEL unit SOURCES a_test.cc ...
 #               [LAYERS sched ...]          # their objects are linked, with those they depend on
 #               [LIBRARIES ...] [ENV K=V ...] [TIMEOUT seconds]
-#               [REDUCED]                   # also in the sanitizer passes of scripts/test
+#               [REDUCED]                   # also in the sanitizer passes of scripts/test --all
 #               [SHARDS 2])                 # under a sanitizer: so many processes, started first
 #
 # One GoogleTest executable, registered case by case as <label>.<suite>.<case>; under a sanitizer as a whole,
@@ -105,7 +105,7 @@ function(gpushare_fuzzer name)
   add_test(NAME fuzz.${name} COMMAND ${name} ${arguments})
   set_tests_properties(fuzz.${name} PROPERTIES LABELS fuzz TIMEOUT 60)
 endfunction()
-# What scripts/test builds under the sanitizers.
+# What scripts/test --all builds under the sanitizers.
 if(NOT TARGET gpushare_reduced_tests)
   add_custom_target(gpushare_reduced_tests)
 endif()
