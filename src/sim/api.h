@@ -124,7 +124,7 @@ CUresult WaitForSpace(Stream** stream);
 
 Device* FindDevice(CUdevice device);
 CUcontext HandleOf(const Context* context);
-Context* NewContext(Device* device, unsigned flags);
+Context* NewContext(Device* device, unsigned flags, bool primary);
 // Frees everything of the context; every handle into it is invalid afterwards.
 void DestroyContext(Context* context);
 

@@ -12,7 +12,7 @@ CUresult Create(CUcontext* handle, unsigned flags, CUdevice dev) {
   Device* const device = FindDevice(dev);
   if (handle == nullptr || (flags & ~kContextFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
   if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-  Context* const context = NewContext(device, flags);
+  Context* const context = NewContext(device, flags, false);
   CurrentThread()->contexts.push_back(context->handle);
   *handle = HandleOf(context);
   return CUDA_SUCCESS;
@@ -53,8 +53,7 @@ CUresult RetainPrimary(CUcontext* handle, CUdevice dev) {
   if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
   if (device->primary == nullptr) {
-    device->primary = NewContext(device, device->primary_flags);
-    device->primary->is_primary = true;
+    device->primary = NewContext(device, device->primary_flags, true);
   }
   ++device->primary_count;
   *handle = HandleOf(device->primary);

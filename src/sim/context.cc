@@ -9,10 +9,18 @@
 
 namespace gpushare::sim {
 
-Context* NewContext(Device* device, unsigned flags) {
+Context* NewContext(Device* device, unsigned flags, bool primary) {
   State& s = state();
   auto context = std::make_unique<Context>();
-  context->handle = s.contexts.Add(context.get());
+  uint64_t* const kept = primary ? &s.primary_contexts[device->ordinal] : nullptr;
+  if (kept != nullptr && *kept != 0) {
+    context->handle = *kept;
+    s.contexts.Fill(*kept, context.get());
+  } else {
+    context->handle = s.contexts.Add(context.get());
+    if (kept != nullptr) *kept = context->handle;
+  }
+  context->is_primary = primary;
   context->device = device;
   context->flags = flags;
   context->legacy = std::make_unique<Stream>();
@@ -49,7 +57,11 @@ void DestroyContext(Context* context) {
   }
   context->device->memory.FreeAllOf(context);
   s.host.FreeAllOf(context);
-  s.contexts.Remove(context->handle);
+  if (context->is_primary) {
+    s.contexts.Vacate(context->handle);
+  } else {
+    s.contexts.Remove(context->handle);
+  }
   if (context->device->primary == context) context->device->primary = nullptr;
   delete context;
 }

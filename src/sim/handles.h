@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Handles that can be checked. A handle is not an address but a type tag, a generation and an index,
 // so that a null, destroyed, foreign or made-up one is told from a live one without touching memory
-// that is not ours, and an object's handle never comes back for another.
+// that is not ours, and an object's handle never comes back for another. Only primary contexts keep
+// theirs, as programs expect that keep it for ever.
 #ifndef GPUSHARE_SIM_HANDLES_H_
 #define GPUSHARE_SIM_HANDLES_H_
 
@@ -57,6 +58,11 @@ class HandleTable {
     slots_[index].handle = Handle(static_cast<uint32_t>(handle >> 32) + 1, index);
     free_.push_back(index);
   }
+
+  // For an object with successors of the same handle, one at a time: as if removed, but the handle stays
+  // its own, and Fill() gives it to the next.
+  void Vacate(uint64_t handle) { slots_[(handle & 0xffffffff) >> 3].object = nullptr; }
+  void Fill(uint64_t handle, T* object) { slots_[(handle & 0xffffffff) >> 3].object = object; }
 
   // Live objects, in the order of their slots.
   std::vector<T*> All() const {

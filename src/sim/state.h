@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <new>
 #include <string>
@@ -67,6 +68,9 @@ struct State {
   HandleTable<Graph, HandleTag::kGraph> graphs;
   HandleTable<GraphNode, HandleTag::kGraphNode> nodes;
   HandleTable<GraphExec, HandleTag::kGraphExec> graph_execs;
+
+  // A GPU's primary context has the same handle in all its lives, also after gpushare_sim_reset().
+  std::map<int, uint64_t> primary_contexts;
 
   uint64_t stream_ids = 0, context_ids = 0;
   // Commands that may be able to start; empty outside of Settle() and its callers.

@@ -218,5 +218,27 @@ TEST_F(StreamTest, ThePrimaryContextLivesWhileItIsRetained) {
   EXPECT_EQ(cuMemAlloc(&pointer, 4096), CUDA_ERROR_CONTEXT_IS_DESTROYED);
 }
 
+// cuda.core and others ask for the primary context once and keep its handle for ever.
+TEST_F(StreamTest, ThePrimaryContextKeepsItsHandle) {
+  const CUcontext first = context_;
+  ASSERT_CU(cuDevicePrimaryCtxReset(device_));
+  EXPECT_EQ(cuCtxPushCurrent(first), CUDA_ERROR_INVALID_CONTEXT);
+  CUcontext other, again;
+  ASSERT_CU(cuCtxCreate_v2(&other, 0, device_));
+  EXPECT_NE(other, first);
+  ASSERT_CU(cuDevicePrimaryCtxRetain(&again, device_));
+  EXPECT_EQ(again, first);
+  ASSERT_CU(cuCtxDestroy(other));
+
+  ASSERT_EQ(0, gpushare_sim_reset());
+  ASSERT_CU(cuInit(0));
+  EXPECT_EQ(cuCtxSetCurrent(first), CUDA_ERROR_INVALID_CONTEXT);
+  ASSERT_CU(cuDevicePrimaryCtxRetain(&again, device_));
+  EXPECT_EQ(again, first);
+  ASSERT_CU(cuCtxSetCurrent(first));
+  CUdeviceptr pointer;
+  EXPECT_CU(cuMemAlloc(&pointer, 4096));
+}
+
 }  // namespace
 }  // namespace gpushare::sim_test
