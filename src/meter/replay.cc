@@ -25,8 +25,13 @@ Replay::Replay(int sm_count) : sm_count_(sm_count), free_(sm_count) {}
 
 Replay::StreamId Replay::AddStream(uint32_t tenant, int priority) {
   StreamId id = 0;
-  while (id < streams_.size() && streams_[id].live) ++id;
-  if (id == streams_.size()) streams_.emplace_back();
+  if (free_streams_.empty()) {
+    id = static_cast<StreamId>(streams_.size());
+    streams_.emplace_back();
+  } else {
+    id = free_streams_.back();
+    free_streams_.pop_back();
+  }
   Stream& stream = streams_[id];
   stream = Stream{};
   stream.live = true;
@@ -46,6 +51,7 @@ void Replay::Finish(Stream& stream, StreamId id) {
 
 void Replay::RemoveStream(StreamId id) {
   Finish(streams_[id], id);
+  if (streams_[id].live) free_streams_.push_back(id);
   streams_[id] = Stream{};
   std::erase(live_, id);
 }

@@ -140,7 +140,8 @@ class Replay {
   int sm_count_, free_;
   double now_ = 0;
   std::vector<Stream> streams_;
-  std::vector<StreamId> live_;  // streams with items
+  std::vector<StreamId> free_streams_;  // those that are not live
+  std::vector<StreamId> live_;          // streams with items
   std::vector<Running> running_;
 };
 
