@@ -22,12 +22,12 @@ std::string Percentage(double share) { return FormatShare(std::round(share * 1e4
 
 absl::Status Admission::Check(const std::string& tenant, uint64_t id, const Promise& promise,
                               uint64_t held) const {
-  double guarantees = 0;
-  uint64_t memory = 0;
-  for (const auto& [other, given] : promises_) {
-    if (other == id) continue;
-    guarantees += given.guarantee;
-    memory += given.memory.value_or(0);
+  double guarantees = this->guarantees();
+  uint64_t memory = memory_;
+  if (const auto replaced = promises_.find(id); replaced != promises_.end()) {
+    guarantees =
+        static_cast<double>(guarantees_ - Units(replaced->second.guarantee)) * kGuaranteeUnit;
+    memory -= replaced->second.memory.value_or(0);
   }
   if (promise.guarantee > 0 && guarantees + promise.guarantee > 1 + kRounding) {
     const double left = std::max(0.0, 1 - guarantees);
@@ -64,23 +64,28 @@ absl::Status Admission::Check(const std::string& tenant, uint64_t id, const Prom
 }
 
 uint64_t Admission::Add(const Promise& promise) {
-  promises_[++last_id_] = promise;
-  return last_id_;
+  const uint64_t id = ++last_id_;
+  Replace(id, promise);
+  return id;
 }
 
-void Admission::Replace(uint64_t id, const Promise& promise) { promises_[id] = promise; }
-void Admission::Remove(uint64_t id) { promises_.erase(id); }
-
-uint64_t Admission::memory() const {
-  uint64_t sum = 0;
-  for (const auto& [id, promise] : promises_) sum += promise.memory.value_or(0);
-  return sum;
+void Admission::Replace(uint64_t id, const Promise& promise) {
+  Remove(id);
+  promises_[id] = promise;
+  memory_ += promise.memory.value_or(0);
+  guarantees_ += Units(promise.guarantee);
 }
 
-double Admission::guarantees() const {
-  double sum = 0;
-  for (const auto& [id, promise] : promises_) sum += promise.guarantee;
-  return sum;
+void Admission::Remove(uint64_t id) {
+  const auto at = promises_.find(id);
+  if (at == promises_.end()) return;
+  memory_ -= at->second.memory.value_or(0);
+  guarantees_ -= Units(at->second.guarantee);
+  promises_.erase(at);
+}
+
+int64_t Admission::Units(double guarantee) {
+  return static_cast<int64_t>(std::llround(guarantee / kGuaranteeUnit));
 }
 
 }  // namespace gpushare::device

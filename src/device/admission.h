@@ -9,14 +9,15 @@
 // reserve. Memory that is used without a quota, and what tenants left behind, is taken as given out
 // as long as it is in use.
 //
-// Pure books: no locks (the Gpu has one), no clock.
+// Pure books: no locks (the Gpu has one), no clock. No call depends on how many promises there are, but
+// for looking one up.
 #ifndef GPUSHARE_DEVICE_ADMISSION_H_
 #define GPUSHARE_DEVICE_ADMISSION_H_
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
+#include <unordered_map>
 
 #include "absl/status/status.h"
 
@@ -41,13 +42,19 @@ class Admission {
   void Remove(uint64_t id);
 
   uint64_t capacity() const { return capacity_; }
-  uint64_t memory() const;  // sum of the quotas
-  double guarantees() const;
+  uint64_t memory() const { return memory_; }  // sum of the quotas
+  double guarantees() const { return static_cast<double>(guarantees_) * kGuaranteeUnit; }
 
  private:
+  // Sums of fractions that come and go must not drift: they are counted in units.
+  static constexpr double kGuaranteeUnit = 1e-12;
+  static int64_t Units(double guarantee);
+
   const uint64_t capacity_;
   uint64_t last_id_ = 0;
-  std::map<uint64_t, Promise> promises_;
+  std::unordered_map<uint64_t, Promise> promises_;
+  uint64_t memory_ = 0;
+  int64_t guarantees_ = 0;
 };
 
 }  // namespace gpushare::device

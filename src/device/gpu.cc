@@ -144,8 +144,11 @@ absl::StatusOr<uint64_t> Gpu::FindPointer(driver::DevicePtr pointer,
   if (!pointers_.Find(pointer, &allocation)) {
     return absl::NotFoundError("gpushare knows no allocation that starts at this pointer");
   }
-  for (std::shared_ptr<VirtualDevice>& device : Devices()) {
-    if (&device->account() == allocation.account) *owner = std::move(device);
+  // Under the lock whoever is in a slot exists; it may be another one by now.
+  base::MutexLock lock(&mutex_);
+  VirtualDevice* const device = InSlot(allocation.device);
+  if (device != nullptr && &device->account() == allocation.account) {
+    *owner = device->weak_from_this().lock();
   }
   return allocation.bytes;
 }
@@ -185,17 +188,22 @@ void Gpu::LeaveLease(uint64_t thread) {
 
 // ---- Admission ----
 
-uint64_t Gpu::HeldWithoutQuota() const {
+// Only devices that hold more than was promised to them are looked at, not all there are.
+uint64_t Gpu::HeldWithoutQuota() {
   uint64_t held = unpromised_->charged();
   for (const VirtualDevice* device : retired_) {
     if (device->account().parent() == nullptr) held += device->account().charged();
   }
   // Of a quota that was shrunk below use, what is above it.
-  for (const auto& [tenant, device] : seated_) {
-    const quota::Account& account = device->account();
-    if (account.parent() == nullptr && account.charged() > account.limit()) {
-      held += account.charged() - account.limit();
+  for (auto at = over_quota_.begin(); at != over_quota_.end();) {
+    const quota::Account& account = (*at)->account();
+    const uint64_t charged = account.charged(), limit = account.limit();
+    if (charged <= limit) {  // nothing is granted to it that would bring it back here
+      at = over_quota_.erase(at);
+      continue;
     }
+    held += charged - limit;
+    ++at;
   }
   return held;
 }
@@ -250,7 +258,10 @@ absl::Status Gpu::Change(VirtualDevice* device, const Limits& limits) {
   GPUSHARE_RETURN_IF_ERROR(
       books_->Check(device->tenant().name(), device->seat_.promise, promise, held));
   books_->Replace(device->seat_.promise, promise);
-  if (limits.memory.has_value()) account.SetLimit(*limits.memory);
+  if (limits.memory.has_value()) {
+    account.SetLimit(*limits.memory);
+    if (account.charged() > *limits.memory) over_quota_.insert(device);
+  }
   UpdateUnpromised();
   return absl::OkStatus();
 }
@@ -259,11 +270,11 @@ void Gpu::Return(VirtualDevice* device) {
   base::MutexLock lock(&mutex_);
   books_->Remove(device->seat_.promise);
   seated_.erase(&device->tenant());
+  over_quota_.erase(device);
   retired_.insert(device);
-  std::erase_if(devices_, [](const std::weak_ptr<VirtualDevice>& weak) { return weak.expired(); });
-  const auto gone = [](const auto& entry) { return entry.second.expired(); };
-  std::erase_if(streams_, gone);
-  std::erase_if(contexts_, gone);
+  devices_.erase(device->seat_.promise);
+  // Its streams are unbound already, since they keep it.
+  std::erase_if(contexts_, [](const auto& entry) { return entry.second.expired(); });
   UpdateUnpromised();
 }
 
@@ -279,13 +290,13 @@ void Gpu::Forget(VirtualDevice* device) {
 
 void Gpu::AddDevice(const std::shared_ptr<VirtualDevice>& device) {
   base::MutexLock lock(&mutex_);
-  devices_.push_back(device);
+  devices_[device->seat_.promise] = device;
 }
 
 std::vector<std::shared_ptr<VirtualDevice>> Gpu::Devices() const {
   std::vector<std::shared_ptr<VirtualDevice>> devices;
   base::MutexLock lock(&mutex_);
-  for (const std::weak_ptr<VirtualDevice>& weak : devices_) {
+  for (const auto& [promise, weak] : devices_) {
     if (std::shared_ptr<VirtualDevice> device = weak.lock()) devices.push_back(std::move(device));
   }
   return devices;

@@ -110,7 +110,7 @@ class Gpu {
  private:
   Gpu(std::shared_ptr<Runtime> runtime, int ordinal);
   absl::Status Start(const gpushare_scheduler_options* scheduler);
-  uint64_t HeldWithoutQuota() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  uint64_t HeldWithoutQuota() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void UpdateUnpromised() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::shared_ptr<Runtime> runtime_;
@@ -129,7 +129,7 @@ class Gpu {
 
   mutable base::Mutex mutex_;
   std::optional<Admission> books_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::weak_ptr<VirtualDevice>> devices_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, std::weak_ptr<VirtualDevice>> devices_ ABSL_GUARDED_BY(mutex_);  // by promise
   // Every virtual device that memory may be charged to, also those that are gone but for their
   // memory. Read without the lock, by whoever holds a reason for the device to exist.
   static constexpr int kChunkBits = 10;
@@ -140,6 +140,8 @@ class Gpu {
   std::vector<uint32_t> free_slots_ ABSL_GUARDED_BY(mutex_);
   std::map<const Tenant*, VirtualDevice*> seated_ ABSL_GUARDED_BY(mutex_);
   std::set<VirtualDevice*> retired_ ABSL_GUARDED_BY(mutex_);  // gone, with memory left
+  // Seated, with a quota that was made smaller than what they hold.
+  std::set<VirtualDevice*> over_quota_ ABSL_GUARDED_BY(mutex_);
   std::map<driver::Stream, std::weak_ptr<VirtualDevice>> streams_ ABSL_GUARDED_BY(mutex_);
   std::map<driver::Context, std::weak_ptr<VirtualDevice>> contexts_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, VirtualDevice*> leases_ ABSL_GUARDED_BY(mutex_);

@@ -170,7 +170,10 @@ absl::StatusOr<std::shared_ptr<Tenant>> Runtime::CreateTenant(
     return absl::AlreadyExistsError(absl::StrCat("there is a tenant ", Quoted(name), " already"));
   }
   place = tenant;
-  std::erase_if(tenants_, [](const auto& entry) { return entry.second.expired(); });
+  if (tenants_.size() >= sweep_at_) {
+    std::erase_if(tenants_, [](const auto& entry) { return entry.second.expired(); });
+    sweep_at_ = std::max<size_t>(2 * tenants_.size(), 64);
+  }
   return tenant;
 }
 

@@ -70,7 +70,8 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   mutable base::Mutex mutex_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<int, std::weak_ptr<Gpu>> gpus_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, std::weak_ptr<Tenant>> tenants_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::weak_ptr<Tenant>> tenants_ ABSL_GUARDED_BY(mutex_);  // some are gone
+  size_t sweep_at_ ABSL_GUARDED_BY(mutex_) = 64;  // so many of them: the gone are taken out
   std::map<int, std::shared_ptr<VirtualDevice>> default_devices_ ABSL_GUARDED_BY(mutex_);
 };
 

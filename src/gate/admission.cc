@@ -19,10 +19,10 @@ uint64_t ToNs(float ns) { return static_cast<uint64_t>(static_cast<int64_t>(ns))
 Admission Gate::Admit(StreamGate& stream, const Work& work, Time deadline) {
   TenantState& tenant = *state_;
   const uint64_t context = stream.context.load(std::memory_order_relaxed);
-  meter::CostModel::Settled cost = tenant.costs.FindSettled(work.key, context);
+  meter::CostModel::Settled cost = tenant.costs->FindSettled(work.key, context);
   if (cost.cost_ns == 0) {
     const meter::CostModel::Prediction other =
-        tenant.costs.Predict(work.key, context, work.footprint);
+        tenant.costs->Predict(work.key, context, work.footprint);
     if (other.known && other.settled) cost = {other.entry, other.cost_ns};
   }
   const bool graph = work.kind == Work::Kind::kGraph;
@@ -31,7 +31,7 @@ Admission Gate::Admit(StreamGate& stream, const Work& work, Time deadline) {
     const float factor = tenant.page.charge_factor.load(std::memory_order_relaxed);
     uint32_t launch;
     if (tenant.page.Spend(ToNs(cost.cost_ns * factor), &launch)) {
-      tenant.page.Record({launch, stream.index, cost.entry, false, graph});
+      tenant.ring->Put({launch, stream.index, cost.entry, false, graph});
       stream.context.store(meter::CostModel::Next(context, work.key), std::memory_order_relaxed);
       return {&stream, launch, Verdict::kAdmitted, false, false};
     }
@@ -44,7 +44,8 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, Time deadline) {
   Engine::Impl& engine = tenant.engine;
   const uint64_t context = stream.context.load(std::memory_order_relaxed);
   // One prediction for the whole wait: the grant is asked for and spent by the same figure.
-  const meter::CostModel::Prediction cost = tenant.costs.Predict(work.key, context, work.footprint);
+  const meter::CostModel::Prediction cost =
+      tenant.costs->Predict(work.key, context, work.footprint);
   const bool exclusive = engine.WantsDevice(stream, work, cost);
   const GrantRequest request = {
       .charge = ToNs(cost.cost_ns * tenant.page.charge_factor.load(std::memory_order_relaxed)),
@@ -70,8 +71,8 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, Time deadline) {
   if (verdict != Verdict::kAdmitted) return {nullptr, 0, verdict, false, false};
   if (start.stream != nullptr) engine.MarkStart(start);
   // Written last: until then the replay does not look at this launch, nor at those behind it.
-  tenant.page.Record({launch, stream.index, cost.entry, !cost.known,
-                      work.kind == Work::Kind::kGraph, /*refused=*/false, exclusive});
+  tenant.ring->Put({launch, stream.index, cost.entry, !cost.known, work.kind == Work::Kind::kGraph,
+                    /*refused=*/false, exclusive});
   stream.context.store(meter::CostModel::Next(context, work.key), std::memory_order_relaxed);
   return {&stream, launch, Verdict::kAdmitted, true, exclusive || !cost.known};
 }
@@ -92,9 +93,8 @@ void Gate::CompleteSlow(const Admission& admission, bool submitted) {
   {
     const Section section(engine);
     seen = ((state_->synced_launch - admission.launch - 1) & TenantPage::kLaunchMask) <
-           TenantPage::kRecords;
-    std::atomic<uint64_t>& place =
-        state_->page.records[admission.launch & (TenantPage::kRecords - 1)];
+           LaunchRing::kRecords;
+    std::atomic<uint64_t>& place = state_->ring->At(admission.launch);
     LaunchRecord record = LaunchRecord::Unpack(place.load(std::memory_order_acquire));
     record.refused = true;
     if (!seen && record.launch == admission.launch) {

@@ -42,7 +42,7 @@ Engine::~Engine() {
 
 absl::StatusOr<Gate*> Engine::AddTenant(std::string name, const TenantOptions& options) {
   const Time now = impl_->clock.Now();
-  auto tenant = std::make_unique<TenantState>(*impl_, std::move(name), impl_->options.default_cost);
+  auto tenant = std::make_unique<TenantState>(*impl_, std::move(name));
   tenant->options = options;
   tenant->copies[0] = {options.h2d_bytes_per_s, 0, now};
   tenant->copies[1] = {options.d2h_bytes_per_s, 0, now};
@@ -94,6 +94,19 @@ void Engine::RemoveTenant(Gate* gate) {
 
 // ---- Streams, limits, statistics ----
 
+void Engine::Impl::OpenBooks(TenantState& tenant) {
+  {
+    const Section section(*this);
+    if (tenant.ring != nullptr) return;
+  }
+  auto ring = std::make_unique<LaunchRing>();
+  auto costs = std::make_unique<meter::CostModel>(options.default_cost);
+  const Section section(*this);
+  if (tenant.ring != nullptr) return;  // another thread was first
+  tenant.ring = std::move(ring);
+  tenant.costs = std::move(costs);
+}
+
 Nanos GateStats::WaitQuantile(double q) const {
   uint64_t total = 0;
   for (uint64_t n : wait_histogram) total += n;
@@ -112,6 +125,7 @@ const std::string& Gate::name() const { return state_->name; }
 absl::StatusOr<StreamGate*> Gate::AddStream(driver::Stream handle) {
   TenantState& tenant = *state_;
   Engine::Impl& engine = tenant.engine;
+  engine.OpenBooks(tenant);
   const Section section(engine);
   StreamGate* stream = nullptr;
   for (const auto& old : tenant.streams) {

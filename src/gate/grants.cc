@@ -43,15 +43,14 @@ void Engine::Impl::Wake(TenantState& tenant) {
 
 // Reads what the launch path wrote since the last time into `scratch`.
 void Engine::Impl::ReadRecords(TenantState& tenant, uint32_t end) {
-  const TenantPage& page = tenant.page;
   uint32_t at = tenant.synced_launch;
-  if (((end - at) & TenantPage::kLaunchMask) > TenantPage::kRecords) {
-    at = (end - TenantPage::kRecords) & TenantPage::kLaunchMask;  // the older ones are lost
+  if (((end - at) & TenantPage::kLaunchMask) > LaunchRing::kRecords) {
+    at = (end - LaunchRing::kRecords) & TenantPage::kLaunchMask;  // the older ones are lost
   }
   scratch.clear();
   for (; at != end; at = (at + 1) & TenantPage::kLaunchMask) {
-    const LaunchRecord record = LaunchRecord::Unpack(
-        page.records[at & (TenantPage::kRecords - 1)].load(std::memory_order_acquire));
+    const LaunchRecord record =
+        LaunchRecord::Unpack(tenant.ring->At(at).load(std::memory_order_acquire));
     if (record.launch != at) break;  // numbered, not written yet: its thread is between the two
     if (record.entry != LaunchRecord::kNoEntry) scratch.push_back(record);
   }
@@ -69,7 +68,7 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now) {
   // what is outstanding must come back to zero.
   double total = 0;
   for (const LaunchRecord& record : scratch) {
-    total += static_cast<double>(tenant.costs.cost_ns(record.entry));
+    total += static_cast<double>(tenant.costs->cost_ns(record.entry));
   }
   const int64_t spent = tenant.given_ns - static_cast<int64_t>(TenantPage::CreditOf(word));
   int64_t left = spent - tenant.accounted_ns;
@@ -84,7 +83,7 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now) {
   const Nanos pace = n > 1 ? (now - first) / (n - 1) : Nanos(0);
   for (size_t i = 0; i < scratch.size(); ++i) {
     const LaunchRecord& record = scratch[i];
-    const float cost = tenant.costs.cost_ns(record.entry);
+    const float cost = tenant.costs->cost_ns(record.entry);
     const int64_t charge =
         i + 1 == scratch.size() ? left : static_cast<int64_t>(per_cost * static_cast<double>(cost));
     left -= charge;
@@ -103,7 +102,8 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now) {
       continue;
     }
     const bool opaque = record.graph && !record.exclusive && cost >= kLongGraphNs;
-    replay.Append(stream.replay, {record.entry, cost, tenant.costs.footprint(record.entry), opaque},
+    replay.Append(stream.replay,
+                  {record.entry, cost, tenant.costs->footprint(record.entry), opaque},
                   DeviceTime(first + pace * static_cast<int64_t>(i)));
     if (record.unknown) ++stream.unmarked_unknown;
     ++stream.unmarked;

@@ -14,6 +14,7 @@ absl::StatusOr<uint64_t> Gate::AcquireLease(const LeaseRequest& request) {
     return absl::InvalidArgumentError(
         "lease: the hint must be above 0, at most 60s and at most the maximum");
   }
+  engine.OpenBooks(tenant);
   engine.CloseOpen(tenant, nullptr);
   const GrantRequest grant = {.charge = static_cast<uint64_t>(request.hint.count()),
                               .own_grant = true,
@@ -23,7 +24,7 @@ absl::StatusOr<uint64_t> Gate::AcquireLease(const LeaseRequest& request) {
   uint64_t id = 0;
   const Verdict verdict = engine.WaitForGrant(tenant, grant, [&](uint32_t launch, Time now) {
     engine.mu.AssertHeld();
-    tenant.page.Record({launch, 0, LaunchRecord::kNoEntry, false, false});
+    tenant.ring->Put({launch, 0, LaunchRecord::kNoEntry, false, false});
     tenant.accounted_ns += request.hint.count();
     id = engine.next_lease++;
     engine.leases.push_back({id, &tenant, request, request.hint.count(), tenant.phase, now});

@@ -76,8 +76,8 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   if (batch.learnable && !marker.lease) {
     for (const meter::Replay::Command& command : batch.commands) {
       const double share = static_cast<double>(command.cost_ns) / std::max(batch.predicted_ns, 1.0);
-      tenant.costs.Learn(command.entry, command.cost_ns, static_cast<float>(batch.ratio),
-                         static_cast<float>(share), batch.alone);
+      tenant.costs->Learn(command.entry, command.cost_ns, static_cast<float>(batch.ratio),
+                          static_cast<float>(share), batch.alone);
     }
   }
 

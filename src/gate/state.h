@@ -84,13 +84,16 @@ struct GrantRequest {
 };
 
 struct TenantState {
-  TenantState(Engine::Impl& owner, std::string tenant_name, Nanos unknown_cost)
-      : engine(owner), name(std::move(tenant_name)), costs(unknown_cost) {}
+  TenantState(Engine::Impl& owner, std::string tenant_name)
+      : engine(owner), name(std::move(tenant_name)) {}
 
   Engine::Impl& engine;
   const std::string name;
   TenantPage page;
-  meter::CostModel costs;
+  // 300 KB, which a tenant that never launches does not need: made by OpenBooks() with its first stream or
+  // lease, and there from then on.
+  std::unique_ptr<LaunchRing> ring;
+  std::unique_ptr<meter::CostModel> costs;
   sched::TenantId id = 0;
   std::unique_ptr<Gate> gate;
 
@@ -166,6 +169,9 @@ struct Engine::Impl {
   // Filled under the lock, acted upon by Section when it is released.
   absl::InlinedVector<const std::atomic<uint32_t>*, 8> to_wake ABSL_GUARDED_BY(mu);
   Time look_by ABSL_GUARDED_BY(mu) = kNever;
+
+  // engine.cc
+  void OpenBooks(TenantState& tenant) ABSL_LOCKS_EXCLUDED(mu);
 
   // grants.cc
   void ReadRecords(TenantState& tenant, uint32_t end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);

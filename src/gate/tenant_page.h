@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of a tenant that a launch touches: one struct of atomics without pointers, so that it can
-// live in memory shared with another process.
+// The state of a tenant that a launch touches: two structs of atomics without pointers, so that they can
+// live in memory shared with another process. The page is there from the start; the ring of its launches,
+// which is larger, from its first stream on.
 #ifndef GPUSHARE_GATE_TENANT_PAGE_H_
 #define GPUSHARE_GATE_TENANT_PAGE_H_
 
@@ -46,7 +47,6 @@ struct TenantPage {
   static constexpr uint64_t kCreditMask = (uint64_t{1} << kCreditBits) - 1;
   static constexpr uint64_t kOneLaunch = uint64_t{1} << kCreditBits;
   static constexpr uint32_t kLaunchMask = (1u << 24) - 1;
-  static constexpr uint32_t kRecords = 4096;  // power of two
 
   // [launches:24 | credit in ns:40]. One compare-and-swap spends credit and numbers the launch.
   alignas(64) std::atomic<uint64_t> credit{0};
@@ -60,13 +60,6 @@ struct TenantPage {
 
   // Bumped with every grant, suspension and removal; waiters sleep on it.
   alignas(64) std::atomic<uint32_t> wake{0};
-
-  alignas(64) std::array<std::atomic<uint64_t>, kRecords> records{};
-
-  // No record is of launch 0 before it was written.
-  TenantPage() {
-    for (auto& record : records) record.store(~uint64_t{0}, std::memory_order_relaxed);
-  }
 
   static uint64_t CreditOf(uint64_t word) { return word & kCreditMask; }
   static uint32_t LaunchOf(uint64_t word) { return static_cast<uint32_t>(word >> kCreditBits); }
@@ -88,8 +81,25 @@ struct TenantPage {
   void Add(uint64_t ns) { credit.fetch_add(ns, std::memory_order_acq_rel); }
   // Takes all credit; returns how much there was.
   uint64_t TakeAll() { return CreditOf(credit.fetch_and(~kCreditMask, std::memory_order_acq_rel)); }
-  void Record(const LaunchRecord& record) {
-    records[record.launch & (kRecords - 1)].store(record.Pack(), std::memory_order_release);
+};
+
+// The latest launches of a tenant, for the meter.
+struct LaunchRing {
+  static constexpr uint32_t kRecords = 4096;  // power of two
+
+  alignas(64) std::array<std::atomic<uint64_t>, kRecords> records;
+
+  // No record is of launch 0 before it was written.
+  LaunchRing() {
+    for (auto& record : records) record.store(~uint64_t{0}, std::memory_order_relaxed);
+  }
+
+  std::atomic<uint64_t>& At(uint32_t launch) { return records[launch & (kRecords - 1)]; }
+  const std::atomic<uint64_t>& At(uint32_t launch) const {
+    return records[launch & (kRecords - 1)];
+  }
+  void Put(const LaunchRecord& record) {
+    At(record.launch).store(record.Pack(), std::memory_order_release);
   }
 };
 
