@@ -76,4 +76,28 @@ std::string Printable(std::string_view text, size_t most) {
 
 std::string Quoted(std::string_view text) { return "'" + Printable(text, 40) + "'"; }
 
+std::string JsonQuoted(std::string_view text) {
+  std::string out = "\"";
+  while (!text.empty()) {
+    const char c = text.front();
+    const auto byte = static_cast<unsigned char>(c);
+    size_t length = 1;
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (byte < 0x20) {
+      char escaped[8];
+      std::snprintf(escaped, sizeof(escaped), "\\u%04x", byte);
+      out += escaped;
+    } else if (length = Utf8Length(text); length > 0) {
+      out += text.substr(0, length);
+    } else {
+      out += "\\ufffd";  // a file's name may hold any byte, JSON may not
+      length = 1;
+    }
+    text.remove_prefix(length);
+  }
+  return out + '"';
+}
+
 }  // namespace gpushare

@@ -24,6 +24,9 @@ std::string Printable(std::string_view text, size_t most);
 // The same in quotes, short whatever was given.
 std::string Quoted(std::string_view text);
 
+// As a string of JSON, with its quotes; what is no UTF-8 becomes U+FFFD.
+std::string JsonQuoted(std::string_view text);
+
 }  // namespace gpushare
 
 #endif  // GPUSHARE_BASE_TEXT_H_

@@ -61,27 +61,7 @@ JsonWriter& JsonWriter::Key(std::string_view key) {
 
 JsonWriter& JsonWriter::String(std::string_view value) {
   BeforeValue();
-  text_ += '"';
-  while (!value.empty()) {
-    const char c = value.front();
-    const auto byte = static_cast<unsigned char>(c);
-    size_t length = 1;
-    if (c == '"' || c == '\\') {
-      text_ += '\\';
-      text_ += c;
-    } else if (byte < 0x20) {
-      char escaped[8];
-      std::snprintf(escaped, sizeof(escaped), "\\u%04x", byte);
-      text_ += escaped;
-    } else if (length = Utf8Length(value); length > 0) {
-      text_ += value.substr(0, length);
-    } else {
-      text_ += "\\ufffd";  // a file's name may hold any byte, JSON may not
-      length = 1;
-    }
-    value.remove_prefix(length);
-  }
-  text_ += '"';
+  text_ += JsonQuoted(value);
   return *this;
 }
 

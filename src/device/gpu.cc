@@ -38,6 +38,7 @@ absl::Status Gpu::Start(const gpushare_scheduler_options* scheduler) {
   GPUSHARE_ASSIGN_OR_RETURN(info_, driver_.Describe(ordinal_));
   gate::EngineOptions options;
   options.sm_count = std::max(info_.sm_count, 1);
+  options.recorder = recorder_;
   if (scheduler != nullptr) GPUSHARE_RETURN_IF_ERROR(ApplyScheduler(*scheduler, &options));
   scheduler_ = SchedulerInForce(options);
 

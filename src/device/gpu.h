@@ -53,6 +53,7 @@ class Gpu {
   const driver::Driver::DeviceInfo& info() const { return info_; }
   driver::Context context() const { return context_; }
   gate::Engine& engine() const { return *engine_; }
+  const std::shared_ptr<gate::Recorder>& recorder() const { return recorder_; }
   quota::PointerTable& pointers() { return pointers_; }
   FootprintCache& footprints() { return footprints_; }
   const gpushare_scheduler_options& scheduler() const { return scheduler_; }
@@ -120,6 +121,7 @@ class Gpu {
   driver::Driver::DeviceInfo info_;
   driver::Context context_ = nullptr;
   gpushare_scheduler_options scheduler_ = {};
+  const std::shared_ptr<gate::Recorder> recorder_ = std::make_shared<gate::Recorder>();
   std::unique_ptr<gate::Engine> engine_;
   uint64_t capacity_ = 0;
   quota::PointerTable pointers_;

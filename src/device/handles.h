@@ -42,6 +42,7 @@ class Module;
 class Lease;
 class Snapshot;
 class Thread;
+class Trace;
 
 enum class HandleKind : uint8_t {
   kRuntime = 1,
@@ -56,6 +57,7 @@ enum class HandleKind : uint8_t {
   kLease,
   kSnapshot,
   kThread,
+  kTrace,
 };
 
 // Which class is behind which handle.
@@ -80,6 +82,7 @@ GPUSHARE_HANDLE(gpushare_module, Module, "module");
 GPUSHARE_HANDLE(gpushare_lease, Lease, "lease");
 GPUSHARE_HANDLE(gpushare_snapshot, Snapshot, "snapshot");
 GPUSHARE_HANDLE(gpushare_thread, Thread, "thread");
+GPUSHARE_HANDLE(gpushare_trace, Trace, "trace");
 #undef GPUSHARE_HANDLE
 
 // The words and objects, untyped.

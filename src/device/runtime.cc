@@ -14,6 +14,7 @@
 #include "device/surroundings.h"
 #include "device/tenant.h"
 #include "device/text.h"
+#include "device/trace.h"
 #include "device/virtual_device.h"
 
 namespace gpushare::device {
@@ -114,8 +115,13 @@ absl::StatusOr<std::shared_ptr<Gpu>> Runtime::OpenGpu(const std::string& name,
   }
   GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<Gpu> gpu,
                             Gpu::Open(shared_from_this(), ordinal, scheduler));
-  base::MutexLock lock(&mutex_);
-  gpus_[ordinal] = gpu;
+  std::shared_ptr<Trace> trace;
+  {
+    base::MutexLock lock(&mutex_);
+    gpus_[ordinal] = gpu;
+    trace = trace_.lock();
+  }
+  if (trace != nullptr) trace->Attach(gpu);
   return gpu;
 }
 
@@ -132,6 +138,21 @@ std::vector<std::shared_ptr<Gpu>> Runtime::OpenGpus() const {
     if (std::shared_ptr<Gpu> gpu = weak.lock()) gpus.push_back(std::move(gpu));
   }
   return gpus;
+}
+
+absl::Status Runtime::StartTrace(const std::shared_ptr<Trace>& trace) {
+  const ClockLock opening(clock(), opening_);
+  {
+    base::MutexLock lock(&mutex_);
+    const std::shared_ptr<Trace> other = trace_.lock();
+    if (other != nullptr && other->recording()) {
+      return absl::AlreadyExistsError(
+          "another trace of this runtime is recording; stop that one first");
+    }
+    trace_ = trace;
+  }
+  for (const std::shared_ptr<Gpu>& gpu : OpenGpus()) trace->Attach(gpu);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<Tenant>> Runtime::CreateTenant(

@@ -27,6 +27,7 @@ namespace gpushare::device {
 
 class Gpu;
 class Tenant;
+class Trace;
 class VirtualDevice;
 
 class Runtime : public std::enable_shared_from_this<Runtime> {
@@ -50,6 +51,9 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   std::shared_ptr<Gpu> FindGpu(int ordinal) const;
   std::vector<std::shared_ptr<Gpu>> OpenGpus() const;
 
+  // Attaches `trace` to the open GPUs, and to those that will be opened. AlreadyExists: another records.
+  absl::Status StartTrace(const std::shared_ptr<Trace>& trace);
+
   absl::StatusOr<std::shared_ptr<Tenant>> CreateTenant(const gpushare_tenant_options& options);
   std::shared_ptr<Tenant> default_tenant() const { return default_tenant_; }
   // Whether `tenant` is of this runtime, and not of another that has the same names.
@@ -70,6 +74,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   mutable base::Mutex mutex_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<int, std::weak_ptr<Gpu>> gpus_ ABSL_GUARDED_BY(mutex_);
+  std::weak_ptr<Trace> trace_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::weak_ptr<Tenant>> tenants_ ABSL_GUARDED_BY(mutex_);  // some are gone
   size_t sweep_at_ ABSL_GUARDED_BY(mutex_) = 64;  // so many of them: the gone are taken out
   std::map<int, std::shared_ptr<VirtualDevice>> default_devices_ ABSL_GUARDED_BY(mutex_);

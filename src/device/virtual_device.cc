@@ -168,6 +168,7 @@ absl::Status VirtualDevice::DeviceFull(uint64_t bytes, driver::Result result) co
   if (result != driver::Result::kOutOfMemory) return driver_status;
   size_t free_bytes = 0, total = 0;
   static_cast<void>(raw_gpu_->driver().MemInfo(&free_bytes, &total));
+  RecordDenied(bytes, free_bytes, gate::TraceEvent::kDeviceFull);
   absl::Status status(
       driver_status.code(),
       absl::StrCat(driver_status.message(), ": ", ReadableBytes(bytes), " asked by tenant ",
@@ -195,6 +196,7 @@ absl::StatusOr<driver::DevicePtr> VirtualDevice::Allocate(const Request& request
                                  : account_->Reserve(bytes);
   if (!grant) {
     denied_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+    RecordDenied(bytes, grant.left, 0);
     absl::Status refused = OverQuota(bytes, grant.left);
     uint64_t free_bytes = 0, total = 0;
     Memory(&free_bytes, &total);
@@ -228,6 +230,7 @@ absl::StatusOr<driver::DevicePtr> VirtualDevice::Allocate(const Request& request
       // The driver gave the address out again: the old allocation ended past us, with its context.
       VirtualDevice* owner = gpu_->InSlot(replaced.device);
       replaced.account->Release(replaced.bytes);
+      owner->RecordMemory();
       owner->Unhold();
       break;
     }
@@ -237,6 +240,7 @@ absl::StatusOr<driver::DevicePtr> VirtualDevice::Allocate(const Request& request
       Unhold();
       return absl::ResourceExhaustedError("the host has no memory left for gpushare's books");
   }
+  RecordMemory();
   return pointer;
 }
 
@@ -281,11 +285,41 @@ absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr poin
   }
   VirtualDevice* owner = gpu.InSlot(allocation.device);
   allocation.account->Release(allocation.bytes);
+  owner->RecordMemory();
   owner->Unhold();
   return status;
 }
 
 // ---- Statistics ----
+
+void VirtualDevice::RecordMemory() const {
+  gate::Recorder& recorder = *raw_gpu_->recorder();
+  if (!recorder.on()) [[likely]] {
+    return;
+  }
+  const Time now = raw_gpu_->clock().Now();
+  uint64_t free_bytes = 0, total = 0;
+  Memory(&free_bytes, &total);
+  recorder.Record({.kind = gate::TraceEvent::Kind::kMemory,
+                   .begin = now,
+                   .end = now,
+                   .value = static_cast<int64_t>(account_->Usage().committed),
+                   .other = total},
+                  tenant_->name());
+}
+
+void VirtualDevice::RecordDenied(uint64_t bytes, uint64_t left, uint8_t flags) const {
+  gate::Recorder& recorder = *raw_gpu_->recorder();
+  if (!recorder.on()) return;
+  const Time now = raw_gpu_->clock().Now();
+  recorder.Record({.kind = gate::TraceEvent::Kind::kDenied,
+                   .flags = flags,
+                   .begin = now,
+                   .end = now,
+                   .value = static_cast<int64_t>(bytes),
+                   .other = left},
+                  tenant_->name());
+}
 
 gpushare_vdev_stats VirtualDevice::Stats(Time now) const {
   gpushare_vdev_stats s = {};

@@ -65,6 +65,7 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
 
   void Memory(uint64_t* free_bytes, uint64_t* total_bytes) const;
   gpushare_vdev_stats Stats(Time now) const;
+  void RecordMemory() const;  // into the GPU's flight recorder, when that is on
 
   // Memory, charged to this device; see allocator.h for the rules.
   struct Request {
@@ -85,6 +86,7 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   void Unhold();  // one reason less to exist
   absl::Status OverQuota(uint64_t bytes, uint64_t left) const;
   absl::Status DeviceFull(uint64_t bytes, driver::Result result) const;
+  void RecordDenied(uint64_t bytes, uint64_t left, uint8_t flags) const;
 
   // Before gate_ and account_, which use what the GPU owns. Null once retired, when the GPU owns
   // this object instead.

@@ -32,6 +32,9 @@ Verdict Gate::AdmitCopy(CopyDirection direction, uint64_t bytes, Time deadline) 
           if (limit.bytes_per_s > 0) limit.tokens -= static_cast<double>(bytes);
           tenant.stats.copy_bytes[d] += bytes;
           tenant.stats.copy_throttled[d] += now - began;
+          if (now > began && engine.recorder->on()) [[unlikely]] {
+            engine.RecordCopyWait(tenant, direction, bytes, began, now);
+          }
           return Verdict::kAdmitted;
         }
         // An hour at most, and then it looks again: what a slow limit and a huge copy come to is no Time.

@@ -183,6 +183,8 @@ void Gate::Suspend() {
   const Time now = engine.clock.Now();
   const Section section(engine);
   tenant.suspended = true;
+  if (engine.recorder->on()) [[unlikely]]
+    engine.RecordSuspend(tenant, now);
   engine.TakeCredit(tenant, now);
   engine.arbiter.Unblock(tenant.id, now);
   engine.RunArbiter(now, nullptr);
@@ -190,8 +192,11 @@ void Gate::Suspend() {
 
 void Gate::Resume() {
   TenantState& tenant = *state_;
+  const Time now = tenant.engine.clock.Now();
   const Section section(tenant.engine);
   tenant.suspended = false;
+  if (tenant.engine.recorder->on()) [[unlikely]]
+    tenant.engine.RecordSuspend(tenant, now);
   tenant.engine.Wake(tenant);
 }
 

@@ -32,6 +32,7 @@
 #include "base/clock.h"
 #include "base/time.h"
 #include "driver/driver.h"
+#include "gate/recorder.h"
 #include "sched/arbiter.h"
 
 namespace gpushare::gate {
@@ -125,6 +126,7 @@ struct EngineOptions {
   int marker_launches = 64;             // ... or so many launches
   Nanos default_cost = Micros(20);      // prediction for a key never seen
   int sm_count = 132;
+  std::shared_ptr<Recorder> recorder;  // of what happens; null: none
 };
 
 class Gate {

@@ -191,6 +191,9 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
           ++tenant.stats.waits;
           tenant.stats.throttled += now - wait_began;
           ++tenant.stats.wait_histogram[static_cast<size_t>(WaitBucket(now - wait_began))];
+          if (recorder->on()) [[unlikely]] {
+            RecordWait(tenant, request, wait_began, now, /*gave_up=*/false);
+          }
         }
         spent(launch, now);
       } else if (now >= request.deadline && counted) {  // even without time to wait it asks once
@@ -209,6 +212,9 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
           const uint64_t word = tenant.page.credit.load(std::memory_order_relaxed);
           if (TenantPage::CreditOf(word) >= request.charge) next = Next::kRetry;
         }
+      }
+      if (verdict != Verdict::kAdmitted && wait_began != kNever && recorder->on()) [[unlikely]] {
+        RecordWait(tenant, request, wait_began, now, /*gave_up=*/true);
       }
       if (counted && next == Next::kLeave) {
         const bool first = tenant.waiting.front() == &request;

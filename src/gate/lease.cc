@@ -20,6 +20,7 @@ absl::StatusOr<uint64_t> Gate::AcquireLease(const LeaseRequest& request) {
                               .own_grant = true,
                               .exclusive = request.exclusive,
                               .cost_known = true,
+                              .lease = true,
                               .deadline = request.deadline};
   uint64_t id = 0;
   const Verdict verdict = engine.WaitForGrant(tenant, grant, [&](uint32_t launch, Time now) {
@@ -33,6 +34,8 @@ absl::StatusOr<uint64_t> Gate::AcquireLease(const LeaseRequest& request) {
     const float cost =
         static_cast<float>(request.hint.count()) / static_cast<float>(request.streams.size());
     for (StreamGate* stream : request.streams) {
+      const bool idle = stream->markers_pending == 0 && stream->unmarked == 0;
+      if (idle) stream->recorded_until = engine.DeviceTime(now);  // what comes did not begin before
       engine.replay.Append(stream->replay, {meter::CostModel::kCatchAll, cost, 1, /*opaque=*/true},
                            engine.DeviceTime(now));
     }
@@ -69,6 +72,9 @@ Gate::LeaseResult Gate::ReleaseLease(uint64_t id) {
       stream->unmarked_lease = true;
       stream->unmarked_ns += charge;
       charge = 0;
+    }
+    if (engine.recorder->on()) [[unlikely]] {
+      engine.RecordLease(lease, now, /*charged_as_held=*/charge > 0);
     }
     if (charge > 0) {
       // No stream to put a marker on: what is charged is the time that it was held.

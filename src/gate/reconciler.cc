@@ -57,6 +57,7 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   if (!stream.live) return;
   // The marker began when what is before it ended, unless it found the stream idle.
   const Nanos ended = stamp - time_line->marker_cost();
+  const Nanos began_after = std::exchange(stream.recorded_until, stamp);
   const bool late = marker.failed || ended <= DeviceTime(marker.recorded) + kLateMarker;
   const meter::Replay::Batch batch =
       replay.Complete(stream.replay, ended, stamp, late && marker.commands > 0);
@@ -90,6 +91,9 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
                  measured - Nanos(marker.accrued_ns), marker.commands, now);
   tenant.stats.predicted += Nanos(marker.charged_ns);
   tenant.stats.measured += measured - Nanos(marker.accrued_ns);
+  if (recorder->on()) [[unlikely]] {
+    RecordSettled(marker, began_after, ended, measured - Nanos(marker.accrued_ns));
+  }
 
   if (marker.lease || graphs) return;
   // Charge by what the tenant's commands lately took of the device, not by what they take alone.
@@ -117,6 +121,8 @@ void Engine::Impl::ChargeOverdue(Time now) {
     TenantState& tenant = *stream->tenant;
     arbiter.Settle(tenant.id, marker.phase, Nanos(0), Nanos(more), 0, now);
     tenant.stats.measured += Nanos(more);
+    if (recorder->on()) [[unlikely]]
+      RecordOverdue(tenant, Nanos(more), now);
   }
 }
 

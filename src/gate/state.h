@@ -65,6 +65,7 @@ class StreamGate {
   uint32_t long_graphs = 0;     // launched while others contended
   int markers_pending = 0;      // these, and those seen completed that are not settled
   bool marking = false;         // some thread is recording an event here
+  Nanos recorded_until{0};      // device time at which what was settled last had ended
 };
 
 // A token bucket over bytes; debt is paid before the next copy.
@@ -80,6 +81,7 @@ struct GrantRequest {
   bool own_grant = false;   // credit that was given for other commands does not do
   bool exclusive = false;   // the device drained before and after
   bool cost_known = false;  // false: the charge is a guess
+  bool lease = false;
   Time deadline = kNever;
 };
 
@@ -133,6 +135,8 @@ struct Engine::Impl {
         context(used_context),
         clock(used_driver.clock()),
         options(used_options),
+        recorder(used_options.recorder != nullptr ? used_options.recorder
+                                                  : std::make_shared<Recorder>()),
         events(used_driver),
         arbiter(used_options.arbiter),
         replay(used_options.sm_count) {}
@@ -141,6 +145,7 @@ struct Engine::Impl {
   const driver::Context context;
   base::Clock& clock;
   const EngineOptions options;
+  const std::shared_ptr<Recorder> recorder;
   meter::EventPool events;
   std::unique_ptr<meter::TimeLine> time_line;  // the reconciler's
 
@@ -218,6 +223,18 @@ struct Engine::Impl {
   // admission.cc
   bool WantsDevice(StreamGate& stream, const Work& work, const meter::CostModel::Prediction& cost)
       ABSL_LOCKS_EXCLUDED(mu);
+
+  // recording.cc; called only while the recorder is on.
+  void RecordWait(const TenantState& tenant, const GrantRequest& request, Time began, Time ended,
+                  bool gave_up);
+  // It ran between two device times, and was charged `used` of them.
+  void RecordSettled(const Marker& marker, Nanos began, Nanos ended, Nanos used)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void RecordOverdue(const TenantState& tenant, Nanos more, Time now);
+  void RecordLease(const LeaseState& lease, Time released, bool charged_as_held);
+  void RecordCopyWait(const TenantState& tenant, CopyDirection direction, uint64_t bytes,
+                      Time began, Time ended);
+  void RecordSuspend(const TenantState& tenant, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
   // reconciler.cc
   void Reconcile();

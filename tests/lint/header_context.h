@@ -20,6 +20,7 @@
 #include "gpushare/spec.h"
 #include "gpushare/stream.h"
 #include "gpushare/tenant.h"
+#include "gpushare/trace.h"
 #include "gpushare/units.h"
 #include "gpushare/virtual_device.h"
 

@@ -71,6 +71,7 @@ typedef struct gpushare_module_s* gpushare_module;
 typedef struct gpushare_lease_s* gpushare_lease;
 typedef struct gpushare_snapshot_s* gpushare_snapshot;
 typedef struct gpushare_thread_s* gpushare_thread;
+typedef struct gpushare_trace_s* gpushare_trace;
 typedef unsigned long long gpushare_device_ptr; /* CUdeviceptr */
 
 /* ---- Errors
@@ -654,6 +655,77 @@ GPUSHARE_API gpushare_status gpushare_lease_acquire(gpushare_vdev vdev,
 /* From any thread. Waits for nothing. `result` may be null. */
 GPUSHARE_API gpushare_status gpushare_lease_release(gpushare_lease lease,
                                                     gpushare_lease_result* result);
+
+/* ---- Traces
+ * -------------------------------------------------------------------------------------- */
+
+/* What happened when: waits, leases, device time, memory. The GPUs' flight recorders keep the latest
+ * events in memory; off, which they are by default, they cost nothing that can be measured.
+ *
+ *   gpushare_trace trace;
+ *   gpushare_trace_start(runtime, NULL, &trace);
+ *   ...
+ *   gpushare_trace_stop(trace);
+ *   gpushare_trace_write(trace, "out.json");    for ui.perfetto.dev and chrome://tracing
+ *   gpushare_trace_destroy(trace);
+ */
+typedef enum gpushare_trace_kind {
+  GPUSHARE_TRACE_WAIT = 1,  /* at the gate; value: device time asked for, ns */
+  GPUSHARE_TRACE_LEASE = 2, /* from acquire to release; value: the hint, ns */
+  /* Work between two markers, when it is settled; value: device time charged, ns; `commands` */
+  GPUSHARE_TRACE_DEVICE = 3,
+  GPUSHARE_TRACE_COPY_WAIT = 4, /* for bandwidth; value: bytes, other: 0 to the device, 1 from it */
+  GPUSHARE_TRACE_MEMORY = 5,    /* an instant; value: bytes held, other: the limit */
+  GPUSHARE_TRACE_DENIED = 6,    /* an instant; value: bytes asked, other: bytes left */
+  GPUSHARE_TRACE_SUSPEND = 7    /* an instant; value: 1 suspended, 0 resumed */
+} gpushare_trace_kind;
+
+/* Bits of gpushare_trace_event.flags. */
+#define GPUSHARE_TRACE_GAVE_UP (1u << 0)     /* a wait that ended without a turn */
+#define GPUSHARE_TRACE_FOR_LEASE (1u << 1)   /* a wait for a lease; device time of one */
+#define GPUSHARE_TRACE_EXCLUSIVE (1u << 2)   /* an exclusive lease */
+#define GPUSHARE_TRACE_OVERRUN (1u << 3)     /* a lease longer than its maximum */
+#define GPUSHARE_TRACE_OVERDUE (1u << 4)     /* an instant: charged before the work has ended */
+#define GPUSHARE_TRACE_DEVICE_FULL (1u << 5) /* refused by the driver, not by the quota */
+
+typedef struct gpushare_trace_event {
+  uint32_t struct_size;
+  int32_t kind; /* gpushare_trace_kind; a program leaves out those that it does not know */
+  int32_t gpu;  /* ordinal */
+  uint32_t flags;
+  int64_t begin_ns, end_ns; /* of the runtime's clock; equal for an instant */
+  int64_t value;
+  uint64_t other;
+  uint32_t commands;
+  uint32_t reserved;
+  char tenant[64];
+} gpushare_trace_event;
+
+typedef struct gpushare_trace_options {
+  uint32_t struct_size;
+  /* Events kept for each GPU, the latest; 1 to 4194304, 128 bytes each; 0: 65536. */
+  uint32_t capacity;
+} gpushare_trace_options;
+
+/* Records all GPUs that are open in the runtime, and those that are opened until it is stopped.
+ * ALREADY_EXISTS: another trace of this runtime is recording. */
+GPUSHARE_API gpushare_status gpushare_trace_start(gpushare_runtime runtime,
+                                                  const gpushare_trace_options* options,
+                                                  gpushare_trace* trace);
+/* What was recorded can still be read and written. Once stopped, stopping does nothing. */
+GPUSHARE_API gpushare_status gpushare_trace_stop(gpushare_trace trace);
+/* Takes up to `count` events, of one GPU after the other, each one's oldest first: by when they were
+ * recorded, which is when they ended. `got` is 0 when there are none left. The first element's
+ * struct_size counts for all of the array. */
+GPUSHARE_API gpushare_status gpushare_trace_read(gpushare_trace trace, gpushare_trace_event* events,
+                                                 size_t count, size_t* got);
+/* Events that were overwritten before they were read or written; more `capacity` keeps more. */
+GPUSHARE_API gpushare_status gpushare_trace_lost(gpushare_trace trace, uint64_t* lost);
+/* Writes the events that were not read, and takes them, as Chrome's trace JSON (docs/trace.md).
+ * INVALID_ARGUMENT: `path` cannot be opened for writing. */
+GPUSHARE_API gpushare_status gpushare_trace_write(gpushare_trace trace, const char* path);
+/* Stops it, too. */
+GPUSHARE_API gpushare_status gpushare_trace_destroy(gpushare_trace trace);
 
 #ifdef __cplusplus
 } /* extern "C" */
