@@ -68,7 +68,8 @@ def install(wheel, work):
     python = venv / "bin" / "python"
     call(python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--disable-pip-version-check", wheel)
     purelib = call(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", stdout=subprocess.PIPE)
-    pathlib.Path(purelib.stdout.strip(), "test_tools.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    pathlib.Path(purelib.stdout.strip(), "test_tools.pth").write_text(
+        f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")  # with the .pth files there
     return python
 
 
