@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CuPy (13 or newer) within the quota of a virtual device.
+
+    import cupy
+    import gpushare.cupy
+
+    with gpushare.cupy.tenant(device, hint="2ms"):       # a gpushare.VirtualDevice
+        y = cupy.arange(1 << 20) * 2                     # its memory, on its stream, under its lease
+
+    cupy.cuda.set_allocator(gpushare.cupy.allocator(device))     # or: the whole process's memory
+
+Over the quota it is cupy.cuda.memory.OutOfMemoryError, a MemoryError. Freed arrays stay in a pool of CuPy's, one for
+each virtual device, and charged; an allocation that does not fit empties it first, and so does `free_all_blocks()`.
+Memory of CuPy's pinned pool is not charged; `cupy.cuda.malloc_managed`, `malloc_async` and arrays made outside of the
+block pass gpushare by.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from ._core import Stream, VirtualDevice
+
+try:
+    import cupy
+    from cupy.cuda import memory as _memory
+    from cupy.cuda.runtime import CUDARuntimeError
+except ImportError as error:
+    raise ImportError("gpushare.cupy needs CuPy 13 or newer, in the build for the driver's CUDA: pip install "
+                      f"'cupy-cuda12x>=13' or 'cupy-cuda13x' ({error})") from error
+
+__all__ = ["VirtualDeviceAllocator", "allocator", "free_all_blocks", "stream", "tenant"]
+
+_OUT_OF_MEMORY = 2  # cudaErrorMemoryAllocation: on this alone a pool of CuPy frees its blocks and tries again
+
+
+class _Blocks:
+    """Memory as the driver gives it; apart from the pool, so that no cycle keeps memory until a collection."""
+
+    def __init__(self, device: VirtualDevice) -> None:
+        source = device.allocator()
+        self._functions = cupy.cuda.CFunctionAllocator(*source.c_functions(), source)
+
+    def __call__(self, size: int) -> Any:
+        pointer = self._functions.malloc(size)
+        if size > 0 and pointer.ptr == 0:  # CuPy itself takes the null pointer for memory
+            raise CUDARuntimeError(_OUT_OF_MEMORY)
+        return pointer
+
+
+class VirtualDeviceAllocator:
+    """What cupy.cuda.set_allocator() takes: a function of bytes, within the quota of `device`.
+
+    Made by `allocator()`, one for each virtual device, since a pool must live as long as the arrays that came out of
+    it. May be called by any thread.
+    """
+
+    def __init__(self, device: VirtualDevice, pooled: bool) -> None:
+        self._device = device
+        self._ordinal = device.gpu.ordinal
+        self._blocks = _Blocks(device)
+        self._pool = cupy.cuda.MemoryPool(self._blocks) if pooled else None
+        self._stream: Stream | None = None
+
+    def __call__(self, size: int) -> Any:
+        """A cupy.cuda.MemoryPointer.
+
+        Raises:
+            OutOfMemoryError (MemoryError): over the quota, or the device is full.
+            RuntimeError: another GPU is CuPy's current one.
+            ClosedError (ValueError): the virtual device has been closed.
+        """
+        current = cupy.cuda.Device().id
+        if current != self._ordinal:
+            raise RuntimeError(f"this memory is of GPU {self._ordinal}, and CuPy's current one is GPU {current}: "
+                               f"allocate within 'with cupy.cuda.Device({self._ordinal}):'")
+        self._device.memory  # refuses a closed one
+        try:
+            return self._blocks(size) if self._pool is None else self._pool.malloc(size)
+        except (CUDARuntimeError, _memory.OutOfMemoryError) as error:
+            if isinstance(error, CUDARuntimeError) and error.status != _OUT_OF_MEMORY:
+                raise
+            free, total = self._device.memory
+            # With the quota for a limit, unless it is the device that is full.
+            raise _memory.OutOfMemoryError(size, total - free, total if size > free else 0) from error
+
+    def free_all_blocks(self) -> None:
+        """Gives back what the pool keeps of freed arrays."""
+        if self._pool is not None:
+            with cupy.cuda.Device(self._ordinal):
+                self._pool.free_all_blocks()
+
+    def stream(self) -> Stream:
+        """The stream of `tenant()`; always the same, since a pool hands a block back to its stream alone."""
+        if self._stream is None or self._stream.closed:
+            self._stream = self._device.stream()
+        return self._stream
+
+    def used_bytes(self) -> int:
+        """Bytes of arrays that live, as the pool rounds them."""
+        if self._pool is None:
+            return 0
+        with cupy.cuda.Device(self._ordinal):
+            return int(self._pool.used_bytes())
+
+
+_lock = threading.RLock()
+_allocators: dict[tuple[VirtualDevice, bool], VirtualDeviceAllocator] = {}
+
+
+def allocator(device: VirtualDevice, *, pooled: bool = True) -> VirtualDeviceAllocator:
+    """The allocator of `device` for cupy.cuda.set_allocator() and cupy.cuda.using_allocator().
+
+    Args:
+        pooled: keep freed memory in a pool of CuPy's, as CuPy does by default. Without one every array is an
+            allocation of the driver's, and its end waits for the device.
+
+    Raises:
+        ClosedError (ValueError): the virtual device has been closed.
+    """
+    device.memory  # refuses a closed one
+    with _lock:
+        for (known, is_pooled), one in list(_allocators.items()):
+            if known.closed and one.used_bytes() == 0:
+                del _allocators[known, is_pooled]
+        key = device, pooled
+        if key not in _allocators:
+            _allocators[key] = VirtualDeviceAllocator(device, pooled)
+        return _allocators[key]
+
+
+def free_all_blocks(device: VirtualDevice) -> None:
+    """Gives back to the quota what the pool of `device` keeps of freed arrays."""
+    with _lock:
+        one = _allocators.get((device, True))
+    if one is not None:
+        one.free_all_blocks()
+
+
+def stream(source: Stream) -> Any:
+    """`source`, a gpushare.Stream, as a stream of CuPy, which keeps it alive.
+
+    The other way, ``device.stream(cupy_stream)`` adopts one of CuPy's.
+    """
+    if hasattr(cupy.cuda.Stream, "from_external"):  # CuPy 14
+        return cupy.cuda.Stream.from_external(source)
+    made = cupy.cuda.ExternalStream(source.ptr, source.virtual_device.gpu.ordinal)
+    made.gpushare_stream = source
+    return made
+
+
+@contextlib.contextmanager
+def tenant(device: VirtualDevice, *, on: Stream | None = None, lease: bool = True, pooled: bool = True,
+           **options: Any) -> Iterator[Stream]:
+    """Within the block, on this thread, CuPy works for `device`: its GPU is current, arrays are allocated within its
+    quota, and kernels go to its stream, under a lease. Gives that stream.
+
+    One block is one turn on the GPU: put a batch into it, not a program. With ``lease=False`` nothing is held: memory
+    and stream only, and leases where the program wants them (``with device.lease(streams=[stream]):``). Arrays may
+    outlive the block.
+
+    Args:
+        on: the stream; None: one that the virtual device has for this.
+        lease: whether kernels are covered by a lease, acquired before the block.
+        pooled: as of `allocator()`.
+        options: hint, maximum, exclusive, timeout of the lease.
+
+    Raises:
+        DeadlineExceededError (TimeoutError): no lease within `timeout`.
+        ValueError: `on` belongs to another virtual device; ClosedError: closed.
+    """
+    if options and not lease:
+        raise TypeError(f"{', '.join(sorted(options))}: for a lease, and lease=False was given")
+    if on is not None and on.virtual_device is not device:
+        raise ValueError("on: a stream of another virtual device")
+    memory = allocator(device, pooled=pooled)
+    with contextlib.ExitStack() as block:
+        block.enter_context(cupy.cuda.Device(device.gpu.ordinal))
+        used = memory.stream() if on is None else on
+        if lease:
+            block.enter_context(device.lease(streams=[used], **options))
+        block.enter_context(cupy.cuda.using_allocator(memory))
+        block.enter_context(stream(used))
+        yield used

@@ -1,0 +1,407 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gpushare.cupy. CuPy needs the CUDA runtime, which the simulated driver does not serve; so its control flow runs here
+with a stand-in for CuPy over simulated memory, and where CuPy is installed what needs no device runs with that. With
+both together on a GPU: tests/gpu/python/test_cupy.py."""
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import importlib.util
+import inspect
+import sys
+import threading
+import types
+
+import gpushare
+import pytest
+
+MIB = 1 << 20
+Malloc = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+Free = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
+
+
+# ---- A stand-in, by CuPy's documentation ----
+
+
+class CUDARuntimeError(RuntimeError):
+    def __init__(self, status):
+        super().__init__(status)
+        self.status = status
+
+
+class OutOfMemoryError(MemoryError):
+    def __init__(self, size, total, limit=0):
+        super().__init__(f"Out of memory allocating {size:,} bytes (allocated so far: {total:,}, limit {limit:,})")
+
+
+class Device:
+    local = threading.local()
+
+    def __init__(self, ordinal=None):
+        self.id = getattr(self.local, "current", 0) if ordinal is None else ordinal
+
+    def __enter__(self):
+        self.before, self.local.current = Device().id, self.id
+
+    def __exit__(self, *error):
+        self.local.current = self.before
+
+
+class Block:
+    """Memory of the driver's: what CFunctionAllocator gives. A null pointer is as good to it as any."""
+
+    def __init__(self, functions, size):
+        self.functions, self.size, self.ptr, self.device = functions, size, 0, Device().id
+        if size > 0:
+            self.ptr = functions.malloc_function(functions.parameter, size, self.device) or 0
+
+    def __del__(self):
+        if self.ptr:
+            self.functions.free_function(self.functions.parameter, self.ptr, self.device)
+
+
+class CFunctionAllocator:
+    def __init__(self, parameter, malloc, free, owner):
+        self.parameter, self.owner = parameter, owner
+        self.malloc_function, self.free_function = Malloc(malloc), Free(free)
+
+    def malloc(self, size):
+        return Block(self, size)
+
+
+class Pooled:
+    def __init__(self, pool, block):
+        self.pool, self.block, self.ptr = pool, block, block.ptr
+
+    def __del__(self):
+        self.pool.free.append(self.block)
+        self.pool.used.remove(self.block)
+
+
+class MemoryPool:
+    """Freed blocks are kept; only at errorMemoryAllocation they are freed and the allocation is tried again."""
+
+    def __init__(self, allocator):
+        self.allocator, self.free, self.used = allocator, [], []
+
+    def malloc(self, size):
+        size = -(-size // 512) * 512
+        block = next((free for free in self.free if free.size == size), None)
+        if block is not None:
+            self.free.remove(block)
+        else:
+            try:
+                block = self.allocator(size)
+            except CUDARuntimeError as error:
+                if error.status != 2:
+                    raise
+                self.free_all_blocks()
+                try:
+                    block = self.allocator(size)
+                except CUDARuntimeError:
+                    raise OutOfMemoryError(size, self.used_bytes()) from None
+        self.used.append(block)
+        return Pooled(self, block)
+
+    def free_all_blocks(self):
+        self.free.clear()
+
+    def used_bytes(self):
+        return sum(block.size for block in self.used)
+
+
+class Stream:
+    def __init__(self, foreign):
+        self.foreign = foreign
+        self.ptr = foreign.__cuda_stream__()[1]
+
+    @classmethod
+    def from_external(cls, foreign):
+        return cls(foreign)
+
+    def __enter__(self):
+        streams.append(self)
+
+    def __exit__(self, *error):
+        streams.remove(self)
+
+
+class ExternalStream:
+    def __init__(self, ptr, device_id):
+        self.ptr, self.device_id = ptr, device_id
+
+
+streams = []
+allocators = threading.local()
+
+
+@contextlib.contextmanager
+def using_allocator(allocator):
+    before, allocators.current = getattr(allocators, "current", None), allocator
+    try:
+        yield
+    finally:
+        allocators.current = before
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    modules = {name: types.ModuleType(name) for name in ("cupy", "cupy.cuda", "cupy.cuda.memory", "cupy.cuda.runtime")}
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+        if "." in name:
+            parent, _, last = name.rpartition(".")
+            setattr(modules[parent], last, module)
+    modules["cupy.cuda.memory"].OutOfMemoryError = OutOfMemoryError
+    modules["cupy.cuda.runtime"].CUDARuntimeError = CUDARuntimeError
+    cuda = modules["cupy.cuda"]
+    for thing in (CFunctionAllocator, Device, MemoryPool, Stream, ExternalStream, using_allocator):
+        setattr(cuda, thing.__name__, thing)
+    monkeypatch.delitem(sys.modules, "gpushare.cupy", raising=False)
+    yield modules["cupy"]
+    monkeypatch.delitem(sys.modules, "gpushare.cupy", raising=False)
+
+
+@pytest.fixture
+def adapter(cupy, gpu):
+    module = importlib.import_module("gpushare.cupy")
+    yield module
+    module._allocators.clear()
+
+
+def array(size):
+    """As cupy.empty() does it: by the current allocator."""
+    return allocators.current(size)
+
+
+def used(device):
+    return device.stats().memory_used
+
+
+# ---- Memory ----
+
+
+@pytest.mark.parametrize("pooled", [True, False])
+def test_over_the_quota(adapter, device, pooled):
+    allocate = adapter.allocator(device, pooled=pooled)
+    held = allocate(3 << 30)
+    assert held.ptr != 0 and used(device) == 3 << 30
+    with pytest.raises(OutOfMemoryError, match="2,147,483,648 bytes.*so far: 3,221,225,472.*limit 4,294,967,296"):
+        allocate(2 << 30)
+    del held
+    assert allocate(2 << 30).ptr != 0
+
+
+def test_a_full_device_is_not_called_the_quota(adapter, gpu, device):
+    gpushare.Simulation(gpu.runtime).inject("error call=cuMemAlloc code=2")
+    gpushare.Simulation(gpu.runtime).inject("error call=cuMemAlloc_v2 code=2")
+    with pytest.raises(OutOfMemoryError, match="limit 0"):
+        adapter.allocator(device)(MIB)
+    assert used(device) == 0
+
+
+def test_the_pool_keeps_memory_and_gives_it_back_when_it_is_needed(adapter, device):
+    allocate = adapter.allocator(device)
+    allocate(3 << 30)
+    assert used(device) == 3 << 30
+    big = allocate(4 << 30)
+    assert used(device) == 4 << 30
+    del big
+    adapter.free_all_blocks(device)
+    assert used(device) == 0
+    adapter.free_all_blocks(device.gpu.virtual_device("never used", memory="1MiB"))
+
+
+def test_no_bytes(adapter, device):
+    for pooled in (True, False):
+        assert adapter.allocator(device, pooled=pooled)(0).ptr == 0
+    assert used(device) == 0
+
+
+def test_one_allocator_for_each_virtual_device(adapter, gpu, device):
+    other = gpu.virtual_device("b", memory="1MiB")
+    assert adapter.allocator(device) is adapter.allocator(device) is not adapter.allocator(other)
+    kept = adapter.allocator(other)(1000)
+    with pytest.raises(MemoryError):
+        adapter.allocator(other)(MIB)
+    assert (used(other), used(device)) == (1024, 0)  # CuPy's pool asks for whole 512 bytes
+    del kept
+
+
+def test_a_closed_virtual_device(adapter, gpu):
+    device = gpu.virtual_device("b", memory="1MiB")
+    allocate = adapter.allocator(device)
+    kept, passing = allocate(1000), allocate(2000)
+    device.close()
+    for call in (lambda: allocate(1), lambda: adapter.allocator(device)):
+        with pytest.raises(gpushare.ClosedError):
+            call()
+    del passing
+    again = gpu.virtual_device("c", memory="1MiB")
+    adapter.allocator(again)
+    assert (device, True) in adapter._allocators  # an array of it lives
+    del kept, allocate
+    adapter.allocator(again)
+    gc.collect()
+    assert (device, True) not in adapter._allocators
+    assert gpushare.Simulation(gpu.runtime).memory_used() == 0
+
+
+def test_arrays_that_outlive_everything(adapter, gpu, device):
+    kept = [adapter.allocator(device)(1000), adapter.allocator(device, pooled=False)(1000)]
+    gpu.runtime.close_all()
+    kept.clear()
+    adapter._allocators.clear()
+    gc.collect()
+
+
+def test_another_gpu_is_current(adapter, device):
+    allocate = adapter.allocator(device)
+    with Device(1), pytest.raises(RuntimeError, match="of GPU 0, and CuPy's current one is GPU 1"):
+        allocate(8)
+    assert used(device) == 0
+
+
+def test_by_many_threads(adapter, device):
+    failed = []
+
+    def work():
+        try:
+            for size in range(1, 200):
+                adapter.allocator(device, pooled=False)(size)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == [] and used(device) == 0
+
+
+# ---- with tenant(): ----
+
+
+def test_a_block_is_memory_stream_device_and_lease(adapter, gpu, device):
+    other = gpu.virtual_device("b", memory="1GiB")
+    with adapter.tenant(device, hint="1ms") as stream:
+        assert stream.virtual_device is device and [s.ptr for s in streams] == [stream.ptr]
+        kept = array(MIB)
+        assert used(device) == MIB
+        # The lease is held: another virtual device's is refused on this thread.
+        with pytest.raises(gpushare.FailedPreconditionError):
+            other.lease(timeout=0).acquire()
+    assert streams == [] and allocators.current is None
+    with other.lease():
+        pass
+    with adapter.tenant(device) as again:
+        assert again is stream  # a pool gives a block back to its stream alone
+    assert used(device) == MIB
+    del kept
+
+
+def test_blocks_nest_and_end_with_an_exception(adapter, gpu, device):
+    other = gpu.virtual_device("b", memory="1GiB")
+    with pytest.raises(KeyError):
+        with adapter.tenant(device, lease=False):
+            with adapter.tenant(other, lease=False):
+                array(1024)
+                raise KeyError
+    assert streams == [] and allocators.current is None and Device().id == 0
+    assert (used(device), used(other)) == (0, 1024)  # the pool has it
+
+
+def test_a_stream_of_the_caller(adapter, gpu, device):
+    with device.stream() as mine, adapter.tenant(device, on=mine) as stream:
+        assert stream is mine
+    with pytest.raises(ValueError, match="^on: "):
+        with adapter.tenant(gpu.virtual_device("b"), on=device.stream()):
+            pass
+
+
+def test_a_lease_that_does_not_come(adapter, gpu, device):
+    device.suspend()
+    with pytest.raises(TimeoutError):
+        with adapter.tenant(device, timeout="10ms"):
+            raise AssertionError
+    assert streams == [] and Device().id == 0
+    device.resume()
+    with pytest.raises(TypeError, match="^hint: for a lease"):
+        with adapter.tenant(device, lease=False, hint=1):
+            pass
+
+
+def test_the_gpu_of_the_virtual_device_is_current(cupy):
+    with gpushare.simulated_gpu(devices=2) as gpu:
+        adapter = importlib.import_module("gpushare.cupy")
+        device = gpushare.Gpu(gpu.runtime, 1).virtual_device("a", memory="1GiB")
+        with adapter.tenant(device):
+            assert Device().id == 1
+            array(1024)
+        assert gpushare.Simulation(gpu.runtime).memory_used(1) == 1024 and Device().id == 0
+        adapter._allocators.clear()
+
+
+def test_streams_before_cupy_14(adapter, cupy, device, monkeypatch):
+    monkeypatch.delattr(Stream, "from_external")
+    ours = device.stream()
+    theirs = adapter.stream(ours)
+    assert isinstance(theirs, ExternalStream) and (theirs.ptr, theirs.device_id) == (ours.ptr, 0)
+    assert theirs.gpushare_stream is ours
+
+
+def test_without_cupy(run_python):
+    ran = run_python("""
+        import sys
+        sys.modules["cupy"] = None
+        try:
+            import gpushare.cupy
+        except ImportError as error:
+            assert "pip install 'cupy-cuda12x>=13'" in str(error), error
+        else:
+            raise AssertionError
+    """)
+    assert ran.returncode == 0, ran.stderr
+
+
+# ---- The real one ----
+
+real = pytest.mark.skipif(importlib.util.find_spec("cupy") is None,
+                          reason="CuPy is not installed: pip install cupy-cuda12x")
+
+
+@real
+@pytest.mark.frameworks
+def test_the_real_cupys_c_function_memory(gpu, device):
+    from cupy.cuda import memory
+
+    allocator = device.allocator()
+    parameter, malloc, free = allocator.c_functions()
+    block = memory.CFunctionAllocatorMemory(MIB, parameter, malloc, free, 0)
+    assert (block.size, used(device)) == (MIB, MIB) and block.ptr != 0
+    # Over the quota it is a null pointer and no exception: what gpushare.cupy makes one of.
+    assert memory.CFunctionAllocatorMemory(8 << 30, parameter, malloc, free, 0).ptr == 0
+    allocator.close()
+    del block
+    assert used(device) == 0
+
+
+@real
+@pytest.mark.frameworks
+def test_what_gpushare_calls_is_there(gpu):
+    import cupy
+    from cupy.cuda import memory
+    from cupy.cuda.runtime import CUDARuntimeError as theirs
+
+    assert issubclass(memory.OutOfMemoryError, MemoryError)
+    assert str(memory.OutOfMemoryError(10, 5, 20)).count("bytes") == 3
+    assert theirs(2).status == 2
+    parameters = (1, 2, 3, None)
+    given = cupy.cuda.CFunctionAllocator(*parameters).malloc
+    with cupy.cuda.using_allocator(given):
+        assert memory.get_allocator() == given
+    assert cupy.cuda.MemoryPool(given) is not None
+    assert cupy.cuda.Device(0).id == 0 and hasattr(cupy.cuda.Stream, "from_external")
+    assert list(inspect.signature(cupy.cuda.using_allocator).parameters) == ["allocator"]
