@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The GPU of these tests: the machine's own. Without one each test skips with the reason, and fails under
+GPUSHARE_REQUIRE_GPU=1. A framework that is not installed is a skip in either case.
+
+    PYTHONPATH=build/dev/python python -m pytest -c pyproject.toml tests/gpu/python
+"""
+
+import importlib
+import importlib.util
+import itertools
+import os
+import subprocess
+import sys
+import textwrap
+
+import gpushare
+import pytest
+
+
+_numbers = itertools.count()
+
+
+def absent(reason):
+    if os.environ.get("GPUSHARE_REQUIRE_GPU") == "1":
+        pytest.fail(f"GPUSHARE_REQUIRE_GPU=1, and {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def runtime():
+    try:
+        runtime = gpushare.Runtime()
+    except gpushare.UnavailableError as error:
+        absent(f"no driver: {error}")
+    if runtime.simulated:
+        absent("the driver is the simulated one")
+    if runtime.gpu_count == 0:
+        absent("the driver has no GPU")
+    yield runtime
+
+
+@pytest.fixture
+def gpu(runtime):
+    with gpushare.Gpu(runtime) as gpu:
+        yield gpu
+
+
+@pytest.fixture
+def device(gpu):
+    # A name of its own: what a failed test left behind must not fail the next.
+    with gpu.virtual_device(f"test-{next(_numbers)}", memory="1GiB") as device:
+        yield device
+
+
+@pytest.fixture
+def framework():
+    """framework("cupy", "cupy-cuda12x") gives the module, or skips."""
+
+    def load(name, package):
+        if importlib.util.find_spec(name.partition(".")[0]) is None:
+            pytest.skip(f"{name} is not installed: pip install {package}")
+        return importlib.import_module(name)
+
+    return load
+
+
+@pytest.fixture
+def run_python():
+    """Runs a program in an interpreter of its own, which has to succeed; returns what it printed."""
+
+    def run(program, **environment):
+        ran = subprocess.run([sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(program)],
+                             env={**os.environ, **environment}, capture_output=True, text=True, timeout=300)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout
+
+    return run
