@@ -6,7 +6,9 @@
 // answered. Arguments: allocations that are live all the while.
 //
 //   recycled  the driver hands out the address that was freed last, as drivers do
-//   spread    every pair has an address that was not seen before: each finds its slot out of cache
+//   spread    every pair has an address that was not seen before, 2 MiB past the last, as when a
+//             program grows: slots are found out of cache
+//   scattered the same in random order: every slot is found out of cache
 //
 // Bar: at most 40 ns for a pair, and 100,000 live cost at most 1.2 times what none cost.
 #include <benchmark/benchmark.h>
@@ -71,7 +73,12 @@ void CheckWorld(const benchmark::State&) {
   world.reset();
 }
 
-void RunPairs(benchmark::State& state, bool own_account, bool recycled) {
+enum class Addresses { kRecycled, kSpread, kScattered };
+
+void RunPairs(benchmark::State& state, bool own_account, Addresses addresses) {
+  // A linear congruential sequence of full period: 1 * next + 1 counts, 0 stays.
+  const uint64_t step = addresses == Addresses::kRecycled ? 0 : 1;
+  const uint64_t multiplier = addresses == Addresses::kScattered ? 0x5deecd : 1;
   const auto thread = static_cast<uint64_t>(state.thread_index());
   Account* account = world->accounts[own_account ? thread : 0].get();
   // Each thread has addresses of its own, past the live ones.
@@ -82,14 +89,19 @@ void RunPairs(benchmark::State& state, bool own_account, bool recycled) {
       state.SkipWithError("the accounting failed");
       break;
     }
-    if (!recycled) next = (next + 1) & 0xfffff;
+    next = (next * multiplier + step) & 0xfffff;
   }
 }
 
-void Recycled(benchmark::State& state) { RunPairs(state, /*own_account=*/true, /*recycled=*/true); }
-void Spread(benchmark::State& state) { RunPairs(state, /*own_account=*/true, /*recycled=*/false); }
+void Recycled(benchmark::State& state) {
+  RunPairs(state, /*own_account=*/true, Addresses::kRecycled);
+}
+void Spread(benchmark::State& state) { RunPairs(state, /*own_account=*/true, Addresses::kSpread); }
+void Scattered(benchmark::State& state) {
+  RunPairs(state, /*own_account=*/true, Addresses::kScattered);
+}
 void OneAccount(benchmark::State& state) {
-  RunPairs(state, /*own_account=*/false, /*recycled=*/true);
+  RunPairs(state, /*own_account=*/false, Addresses::kRecycled);
 }
 void Refused(benchmark::State& state) {
   Account* account = world->accounts[0].get();
@@ -101,6 +113,7 @@ void Refused(benchmark::State& state) {
 
 BENCHMARK(Recycled)->Setup(MakeWorld)->Teardown(CheckWorld)->Arg(0)->Arg(1'000)->Arg(100'000);
 BENCHMARK(Spread)->Setup(MakeWorld)->Teardown(CheckWorld)->Arg(0)->Arg(1'000)->Arg(100'000);
+BENCHMARK(Scattered)->Setup(MakeWorld)->Teardown(CheckWorld)->Arg(0)->Arg(100'000);
 BENCHMARK(Refused)->Setup(MakeWorld)->Teardown(CheckWorld)->Arg(0);
 BENCHMARK(Recycled)
     ->Setup(MakeWorld)

@@ -12,9 +12,16 @@ namespace gpushare::quota {
 PointerTable::Line PointerTable::none_;
 
 // Device addresses are multiples of 256 bytes to 2 MiB: the product spreads them over its upper half,
-// of which the highest bits choose the shard and the lowest the line.
+// of which the highest bits choose the shard and the lowest the line. A driver hands out fresh memory in
+// steps of 2 MiB, one after the other: sixteen such neighbours have sixteen adjacent lines, so that a
+// growing program misses the cache and the page tables once for all of them. Longer runs pile up where
+// they meet.
 inline uint64_t PointerTable::Hash(uint64_t pointer) {
-  return (pointer ^ (pointer >> 32)) * 0x9e3779b97f4a7c15u;
+  constexpr int kStepBits = 21;
+  constexpr uint64_t kNeighbours = uint64_t{15} << kStepBits;
+  const uint64_t apart = pointer & ~kNeighbours;
+  return (apart ^ (apart >> 32)) * 0x9e3779b97f4a7c15u +
+         ((pointer & kNeighbours) << (kLineBit - kStepBits));
 }
 
 PointerTable::~PointerTable() {
@@ -69,7 +76,7 @@ bool PointerTable::Grow(Shard& shard, size_t lines) {
         }
       }
       surplus = shard.limit == 0 ? nullptr : shard.first();
-      shard.limit = static_cast<uint32_t>(lines * Line::kSlots / 4 * 3);
+      shard.limit = static_cast<uint32_t>(lines * Line::kSlots / 2);
       shard.lines.store(fresh, std::memory_order_relaxed);
       shard.mask.store(lines - 1, std::memory_order_relaxed);
     }

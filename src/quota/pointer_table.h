@@ -21,7 +21,7 @@
 // Threading: thread-safe; 64 shards, each an open-addressed array under a spin lock of its own. The lock
 // is held for a probe of some lines and, when the shard doubles, for moving its entries; it is never held
 // across an allocation or any other call.
-// Memory: 32 bytes a slot, at most 3/4 of the slots in use; what it grew to it keeps.
+// Memory: 32 bytes a slot, at most half of the slots in use; what it grew to it keeps.
 #ifndef GPUSHARE_QUOTA_POINTER_TABLE_H_
 #define GPUSHARE_QUOTA_POINTER_TABLE_H_
 
@@ -119,6 +119,8 @@ class PointerTable {
   };
   static_assert(sizeof(Line) == 64);
 
+  static constexpr int kLineBit = 32;  // of a hash: the lowest of those that choose the line
+
   struct Place {
     Line* line;  // null: nowhere
     uint32_t slot;
@@ -136,7 +138,7 @@ class PointerTable {
     size_t size() const { return mask.load(std::memory_order_relaxed) + 1; }
     // The line where an entry of this hash belongs.
     Line* Home(uint64_t hash) const {
-      return first() + ((hash >> 32) & mask.load(std::memory_order_relaxed));
+      return first() + ((hash >> kLineBit) & mask.load(std::memory_order_relaxed));
     }
     Line* After(Line* line) const { return ++line == first() + size() ? first() : line; }
     Place Look(uint64_t pointer, uint64_t hash) const;

@@ -144,16 +144,20 @@ TEST_F(PointerTableTest, AgreesWithAMapOverRandomOperations) {
 }
 
 // Pointers of shard 0 that all belong into one line of its first array, the last, so that the overflow
-// goes around to the first: the table's hash, reversed.
+// goes around to the first: the table's hash, reversed, for the first of a run of neighbours.
 uint64_t OfOneLine(uint64_t i) {
+  constexpr uint64_t kNeighbours = uint64_t{15} << 21;
   uint64_t inverse = 1;
   for (int k = 0; k < 6; ++k) inverse *= 2 - 0x9e3779b97f4a7c15u * inverse;
-  const uint64_t folded = ((uint64_t{7} << 32) | i) * inverse;
-  return folded ^ (folded >> 32);
+  for (uint64_t low = 0;; ++low) {
+    const uint64_t folded = ((uint64_t{7} << 32) | low) * inverse;
+    const uint64_t pointer = folded ^ (folded >> 32);
+    if ((pointer & kNeighbours) == 0 && i-- == 0) return pointer;
+  }
 }
 
 TEST_F(PointerTableTest, EntriesOfOneLineAreFoundWhicheverGoesFirst) {
-  constexpr uint64_t kEntries = 12;  // of 16 slots: it does not grow
+  constexpr uint64_t kEntries = 8;  // of 16 slots: it does not grow
   std::mt19937_64 random(1);
   for (int round = 0; round < 200; ++round) {
     std::vector<uint64_t> order(kEntries);
@@ -175,6 +179,30 @@ TEST_F(PointerTableTest, EntriesOfOneLineAreFoundWhicheverGoesFirst) {
       ASSERT_TRUE(invariants.ok()) << invariants;
     }
   }
+}
+
+// Fresh memory comes in steps of 2 MiB: what was allocated together is found together.
+TEST_F(PointerTableTest, RunsOfNeighboursThatMeetAreAllFound) {
+  std::vector<uint64_t> pointers;
+  for (uint64_t run = 0; run < 64; ++run) {
+    for (uint64_t i = 0; i < 32; ++i) {
+      pointers.push_back((uint64_t{0x7f} << 40) + (run << 30) + (i << 21));
+    }
+  }
+  std::shuffle(pointers.begin(), pointers.end(), std::mt19937_64(2));
+  for (uint64_t p : pointers) {
+    ASSERT_EQ(table_.Insert(p, {.bytes = p, .account = a_.get()}), InsertResult::kInserted);
+  }
+  EXPECT_TRUE(table_.CheckInvariants().ok());
+  for (size_t i = 0; i < pointers.size(); ++i) {
+    Allocation allocation;
+    ASSERT_TRUE(table_.Take(pointers[i], &allocation));
+    ASSERT_EQ(allocation.bytes, pointers[i]);
+    if (i % 256 == 0) {
+      ASSERT_TRUE(table_.CheckInvariants().ok());
+    }
+  }
+  EXPECT_EQ(table_.size(), 0u);
 }
 
 TEST_F(PointerTableTest, WithoutMemoryToGrowItFillsUpAndThenSaysSo) {
