@@ -138,9 +138,10 @@ void Replay::Place() {
     }
     const int n = std::min(free_, best->waiting);
     best->waiting -= n;
-    best->running += n;
     best->held += n;
     free_ -= n;
+    if (best->pinned) continue;
+    best->running += n;
     running_.push_back({now_ + best->unit_ns, best_id, n});
   }
 }
@@ -164,6 +165,7 @@ void Replay::ReleasePinned() {
     Stream& s = streams_[id];
     if (!s.pinned) continue;
     free_ += std::exchange(s.held, 0);
+    s.waiting = 0;
   }
 }
 
@@ -224,12 +226,13 @@ void Replay::Accumulate(double dt) {
     Stream& s = streams_[id];
     if (s.held == 0) continue;
     if (s.items.front().abandoned) continue;
+    const double fill = s.pinned ? s.pinned_fill : 1;
     s.used_ns += dt * s.held / held;
-    s.group_ns += dt * s.held;
+    s.group_ns += dt * s.held * fill;
     s.resident_ns += dt;
     if (s.pinned) {
       s.pinned_used_ns += dt * s.held / held;
-      s.pinned_group_ns += dt * s.held;
+      s.pinned_group_ns += dt * s.held * fill;
     }
     if (several) s.shared_ns += dt;
   }
@@ -248,6 +251,13 @@ void Replay::EndGroups(size_t index) {
   if (last && LastOfBatch(stream)) {
     stream.pinned = true;
     stream.pinned_since = now_;
+    // It takes longer than predicted, so what ended was not its last wave: it goes on at its full width,
+    // and being the oldest it gets the SMs that others leave. At the width of that last wave a command of
+    // several waves would be learnt too short, and those that wait for it too long.
+    const Command& command = stream.items.front().command;
+    stream.waiting = std::max(Width(command) - stream.held, 0);
+    stream.pinned_fill =
+        GroupTime(command) / (static_cast<double>(command.cost_ns) * Width(command));
     running_[index].end = kNeverNs;
     return;
   }
@@ -294,6 +304,12 @@ void Replay::Advance(double to) {
   std::erase_if(live_, [this](StreamId id) { return streams_[id].items.empty(); });
 }
 
+// SMs that a command holds while it is not in its last wave.
+int Replay::Width(const Command& command) const {
+  const double sms = std::round(static_cast<double>(command.footprint) * sm_count_);
+  return static_cast<int>(std::clamp(sms, 1.0, 1.0 * sm_count_));
+}
+
 // SM time of a command by its prediction.
 double Replay::GroupTime(const Command& command) const {
   const double sms = std::max(1.0, std::round(static_cast<double>(command.footprint) * sm_count_));
@@ -328,15 +344,13 @@ void Replay::TakeOver(Stream& stream) {
   const double part = std::clamp((now_ - ready) / (now_ - pinned->pinned_since), 0.0, 1.0);
   const double used = part * pinned->pinned_used_ns;
   const double groups = part * pinned->pinned_group_ns;
-  const double sms = std::clamp(std::round(static_cast<double>(widest->footprint) * sm_count_), 1.0,
-                                1.0 * sm_count_);
   pinned->used_ns -= used;
   pinned->pinned_used_ns -= used;
   pinned->group_ns -= groups;
   pinned->pinned_group_ns -= groups;
   stream.used_ns += used;
   const double time = groups / std::max(pinned->held, 1);
-  stream.group_ns += time * sms;
+  stream.group_ns += time * Width(*widest);
   stream.resident_ns += time;
   stream.group_predicted_ns = batch;
 }

@@ -100,7 +100,7 @@ class Replay {
     int boundaries = 0;
     // The head command.
     bool started = false;
-    int waiting = 0;  // groups not placed yet
+    int waiting = 0;  // groups not placed yet; of a pinned command, SMs that it would hold besides
     int running = 0;  // groups placed and not ended
     double unit_ns = 0;
     double ready = 0;
@@ -116,6 +116,7 @@ class Replay {
     double group_predicted_ns = 0;  // SM time predicted of the commands that started
     double pinned_used_ns = 0, pinned_group_ns = 0;  // parts of the above while pinned
     double pinned_since = 0;
+    double pinned_fill = 1;  // the command's mean width over its waves ÷ its full width
     std::vector<Command> done;
   };
   struct Running {
@@ -133,6 +134,7 @@ class Replay {
   void EndGroups(size_t index);
   void PopCommand(Stream& stream);
   static bool LastOfBatch(const Stream& stream);
+  int Width(const Command& command) const;
   double GroupTime(const Command& command) const;
   void TakeOver(Stream& stream);
   void Finish(Stream& stream, StreamId id);

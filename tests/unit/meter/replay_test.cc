@@ -110,6 +110,37 @@ TEST(Replay, AMarkerPinsAKernelThatWasPredictedTooShort) {
   EXPECT_NEAR(second.used_ns, 50'000, 1);
 }
 
+// Held at the width of its last wave, 0.2, it would be learnt to take a fifth of what it takes.
+TEST(Replay, ACommandOfSeveralWavesThatWasPredictedTooShortGoesOnAtItsFullWidth) {
+  Replay replay(100);
+  const auto a = replay.AddStream(0, 0), b = replay.AddStream(1, 0);
+  replay.Append(a, Kernel(20, 3.2), Nanos(0));  // it takes 1 ms
+  replay.Boundary(a);
+  replay.Append(b, Kernel(10, 0.5), Us(30));  // waits for the other's last wave
+  replay.Boundary(b);
+  const Replay::Batch first = replay.Complete(a, Us(1000));
+  const Replay::Batch second = replay.Complete(b, Us(1010));
+  EXPECT_NEAR(first.ratio, 1000.0 / 20, 2);
+  EXPECT_NEAR(first.used_ns, 1'000'000, 10);
+  EXPECT_TRUE(first.alone);
+  EXPECT_NEAR(second.used_ns, 10'000, 10);
+  EXPECT_NEAR(second.ratio, 1, 0.01);
+}
+
+// Its last wave leaves SMs to another, which keeps them when the first goes on.
+TEST(Replay, WhatOthersHoldIsNotTakenFromThem) {
+  Replay replay(100);
+  const auto a = replay.AddStream(0, 0), b = replay.AddStream(1, 0);
+  replay.Append(a, Kernel(100, 1.5), Nanos(0));  // it takes 200 us
+  replay.Boundary(a);
+  replay.Append(b, Kernel(150, 0.5), Us(10));  // from 50 us on, beside the other's second wave
+  replay.Boundary(b);
+  const Replay::Batch first = replay.Complete(a, Us(200));
+  const Replay::Batch second = replay.Complete(b, Us(200));
+  EXPECT_NEAR(first.used_ns, 50'000 + 75'000, 10);
+  EXPECT_NEAR(second.used_ns, 75'000, 10);
+}
+
 // The device took b's giant before a's last short command; the model keeps a's on the device meanwhile.
 TEST(Replay, AGiantThatTheModelNeverRanTakesTheTimeOfWhoeverIsOverdue) {
   Replay replay(100);
