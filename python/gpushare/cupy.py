@@ -160,7 +160,7 @@ def tenant(device: VirtualDevice, *, on: Stream | None = None, lease: bool = Tru
 
     One block is one turn on the GPU: put a batch into it, not a program. With ``lease=False`` nothing is held: memory
     and stream only, and leases where the program wants them (``with device.lease(streams=[stream]):``). Arrays may
-    outlive the block.
+    outlive the block. It belongs to the thread: no ``await`` inside.
 
     Args:
         on: the stream; None: one that the virtual device has for this.

@@ -244,8 +244,15 @@ def test_the_interface_is_numbas(cuda, numba):
 # ---- In processes of their own ----
 
 
-def expect(ran):
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+@pytest.fixture
+def succeeds(run_python):
+    """Importing Numba takes seconds on a busy machine."""
+
+    def run(program, **environment):
+        ran = run_python(program, timeout=55, **environment)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+
+    return run
 
 
 # Both load the driver that was loaded first, by its soname.
@@ -256,8 +263,8 @@ LOADED = """
 """
 
 
-def test_a_program_that_does_not_know_gpushare(run_python):
-    expect(run_python(LOADED + """
+def test_a_program_that_does_not_know_gpushare(succeeds):
+    succeeds(LOADED + """
     import numpy as np
     assert (cuda.to_device(np.arange(10)).copy_to_host() == np.arange(10)).all()
     assert cuda.current_context().get_memory_info().total == 64 << 20
@@ -267,22 +274,22 @@ def test_a_program_that_does_not_know_gpushare(run_python):
         assert "tenant 'job'" in str(error), error
     else:
         raise AssertionError
-    """, NUMBA_CUDA_MEMORY_MANAGER="gpushare.numba", GPUSHARE_SPEC="memory=64MiB", GPUSHARE_TENANT="job"))
+    """, NUMBA_CUDA_MEMORY_MANAGER="gpushare.numba", GPUSHARE_SPEC="memory=64MiB", GPUSHARE_TENANT="job")
 
 
-def test_without_a_share(run_python):
-    expect(run_python(LOADED + """
+def test_without_a_share(succeeds):
+    succeeds(LOADED + """
     try:
         cuda.device_array(1)
     except RuntimeError as error:
         assert "gpushare.numba.use(device)" in str(error) and "GPUSHARE_SPEC" in str(error), error
     else:
         raise AssertionError
-    """, NUMBA_CUDA_MEMORY_MANAGER="gpushare.numba", GPUSHARE_SPEC=""))
+    """, NUMBA_CUDA_MEMORY_MANAGER="gpushare.numba", GPUSHARE_SPEC="")
 
 
-def test_too_late(run_python):
-    expect(run_python(LOADED + """
+def test_too_late(succeeds):
+    succeeds(LOADED + """
     cuda.device_array(1)
     import gpushare.numba
     device = gpushare.Gpu(gpushare.Runtime("sim")).virtual_device("a", memory="1MiB")
@@ -292,11 +299,11 @@ def test_too_late(run_python):
         assert "call gpushare.numba.use() first" in str(error), error
     else:
         raise AssertionError
-    """))
+    """)
 
 
-def test_two_gpus(run_python):
-    expect(run_python(LOADED + """
+def test_two_gpus(succeeds):
+    succeeds(LOADED + """
     import gpushare.numba
     gpu = gpushare.Gpu(gpushare.Runtime("sim"), 1)
     device = gpu.virtual_device("a", memory="1MiB")
@@ -312,11 +319,11 @@ def test_two_gpus(run_python):
         assert "GPU 0 has no virtual device" in str(error), error
     else:
         raise AssertionError
-    """, GPUSHARE_SIM="devices=2", GPUSHARE_SPEC=""))
+    """, GPUSHARE_SIM="devices=2", GPUSHARE_SPEC="")
 
 
-def test_after_fork(run_python):
-    expect(run_python(LOADED + """
+def test_after_fork(succeeds):
+    succeeds(LOADED + """
     import gpushare.numba
     gpushare.numba.use(gpushare.Gpu(gpushare.Runtime("sim")).virtual_device("a", memory="1MiB"))
     array = cuda.device_array(10)
@@ -331,12 +338,12 @@ def test_after_fork(run_python):
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert array.copy_to_host().size == 10
-    """))
+    """)
 
 
 @pytest.mark.parametrize("missing", ["numba_cuda", "cuda.bindings.driver"])
-def test_without_numba_cuda(run_python, missing):
-    expect(run_python(f"""
+def test_without_numba_cuda(succeeds, missing):
+    succeeds(f"""
     import sys
     sys.modules["{missing}"] = None
     try:
@@ -345,4 +352,4 @@ def test_without_numba_cuda(run_python, missing):
         assert "pip install 'numba-cuda>=0.22'" in str(error), error
     else:
         raise AssertionError
-    """))
+    """)
