@@ -366,6 +366,31 @@ def test_without_cupy(run_python):
     assert ran.returncode == 0, ran.stderr
 
 
+def test_a_forked_child_leaves_the_parents_memory_alone(run_python):
+    """CuPy's arrays are freed in the child too, when it drops or collects them."""
+    ran = run_python("""
+        import ctypes, os, gpushare
+        device = gpushare.Gpu(gpushare.Runtime("sim")).virtual_device("a", memory="1MiB")
+        allocator = device.allocator()
+        parameter, malloc, free = allocator.c_functions()
+        malloc = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)(malloc)
+        free = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)(free)
+        pointer = malloc(parameter, 1000, 0)
+        calls = gpushare.Simulation(device.gpu.runtime)
+        child = os.fork()
+        if child == 0:
+            before = calls.calls("cuMemFree_v2")
+            assert malloc(parameter, 1000, 0) is None
+            free(parameter, pointer, 0)
+            os._exit(0 if calls.calls("cuMemFree_v2") == before else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert device.stats().memory_used == 1000
+        free(parameter, pointer, 0)
+        assert device.stats().memory_used == 0
+    """)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
 # ---- The real one ----
 
 real = pytest.mark.skipif(importlib.util.find_spec("cupy") is None,
