@@ -46,5 +46,6 @@ PYBIND11_MODULE(_core, m) {
   python::BindStream(m);
   python::BindLease(m);
   python::BindSnapshot(m);
+  python::BindTorch(m);
   RefuseUnconstructed(m);
 }
