@@ -132,13 +132,14 @@ def test_nested_of_the_same_tenant_changes_nothing(torch, trainer):
     del tensor
 
 
-def test_an_exception_leaves_nothing_behind(torch, trainer):
+def test_an_exception_leaves_nothing_behind(torch, gpu, trainer):
     with pytest.raises(KeyError), gpushare.torch.tenant(trainer) as region:
         raise KeyError("x")
     assert torch.current_stream().cuda_stream == 0 and not torch.underway and not region.leased
-    with gpushare.torch.tenant(trainer, timeout=0):
-        assert gpushare.current_tenant() is trainer.tenant
     assert gpushare.current_tenant() is None
+    other = gpu.virtual_device("other", memory="64MiB")
+    with gpushare.torch.tenant(other):  # refused if a lease were left
+        assert gpushare.current_tenant() is other.tenant
 
 
 def test_over_the_quota_is_pytorchs_own_error(torch, trainer):
@@ -254,12 +255,12 @@ def test_a_step_alone_is_a_region(torch, trainer):
     del tensor
 
 
-def test_capturing_refuses_a_region(torch, trainer):
+def test_capturing_refuses_a_region(torch, gpu, trainer):
     torch.capturing = True
     with pytest.raises(gpushare.FailedPreconditionError, match="capture"), gpushare.torch.tenant(trainer):
         pytest.fail("entered")
     torch.capturing = False
-    with gpushare.torch.tenant(trainer, timeout=0):
+    with gpushare.torch.tenant(gpu.virtual_device("other", memory="1MiB")):
         pass
 
 

@@ -16,6 +16,8 @@ import textwrap
 import gpushare
 import pytest
 
+# Before PyTorch's first use of cuBLAS: the same sums on every stream.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 _numbers = itertools.count()
 
@@ -62,6 +64,26 @@ def framework():
         return importlib.import_module(name)
 
     return load
+
+
+@pytest.fixture
+def make_tenant(framework, gpu):
+    """make_tenant(memory="1GiB", weight=70): a virtual device of a new tenant, for PyTorch; its end is the test's."""
+    import gpushare.torch
+
+    torch = framework("torch", "torch")
+    if not torch.cuda.is_available():
+        absent("PyTorch sees no GPU")
+    made = []
+
+    def make(**fields):
+        made.append(gpu.virtual_device(f"test-{next(_numbers)}", **fields))
+        return made[-1]
+
+    yield make
+    for device in made:
+        gpushare.torch.release(device)
+        device.close()
 
 
 @pytest.fixture
