@@ -2,7 +2,9 @@
 """gpushare.numba with numba-cuda: what its kernels compute, and that a lease charges them. Memory alone is tested
 on the simulated driver too: python/tests/test_numba.py."""
 
+import base64
 import gc
+import pickle
 
 import numpy as np
 import pytest
@@ -70,8 +72,15 @@ def test_over_the_quota(cuda, device):
 
 def test_interprocess_handles(cuda, run_python):
     array = cuda.to_device(np.arange(16))
-    with array.get_ipc_handle() as _:
-        pass
+    handle = base64.b64encode(pickle.dumps(array.get_ipc_handle())).decode()
+    printed = run_python("""
+        import base64, os, pickle
+        from numba import cuda
+        cuda.current_context()
+        with pickle.loads(base64.b64decode(os.environ["HANDLE"])) as array:
+            print(array.copy_to_host().sum())
+    """, HANDLE=handle)
+    assert int(printed) == 120
 
 
 def test_a_program_that_does_not_know_gpushare(cuda, run_python):
