@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The way of a launch through the gate: by credit in hand, else by asking for a grant.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "gate/state.h"
@@ -14,27 +15,49 @@ constexpr uint32_t kGraphsPerCalibration = 16;
 // Signed, since that is one instruction. Costs are at least 100 ns, factors at least 0.01.
 uint64_t ToNs(float ns) { return static_cast<uint64_t>(static_cast<int64_t>(ns)); }
 
+// Spends credit on a launch and numbers it; nothing when there is not so much.
+[[gnu::always_inline]] inline std::optional<uint32_t> Pay(TenantState& tenant, StreamGate& stream,
+                                                          uint64_t key, uint64_t context,
+                                                          meter::CostModel::Settled cost,
+                                                          bool graph) {
+  const float factor = tenant.page.charge_factor.load(std::memory_order_relaxed);
+  uint32_t launch;
+  if (!tenant.page.Spend(ToNs(cost.cost_ns * factor), &launch)) return std::nullopt;
+  tenant.ring->Put({launch, stream.index, cost.entry, false, graph});
+  stream.context.store(meter::CostModel::Next(context, key), std::memory_order_relaxed);
+  return launch;
+}
+
 }  // namespace
 
+// Admit() does what nearly every launch needs without a call or a saved register, since the atomic operation
+// waits for the stores before it, and leaves the rest to the others.
+
 Admission Gate::Admit(StreamGate& stream, const Work& work, Time deadline) {
-  TenantState& tenant = *state_;
   const uint64_t context = stream.context.load(std::memory_order_relaxed);
-  meter::CostModel::Settled cost = tenant.costs->FindSettled(work.key, context);
-  if (cost.cost_ns == 0) {
-    const meter::CostModel::Prediction other =
-        tenant.costs->Predict(work.key, context, work.footprint);
-    if (other.known && other.settled) cost = {other.entry, other.cost_ns};
+  const meter::CostModel::Settled cost = state_->costs->FindSettled(work.key, context);
+  if (cost.cost_ns == 0 || work.kind != Work::Kind::kKernel) [[unlikely]] {
+    return AdmitUncommon(stream, work, deadline);
   }
+  const std::optional<uint32_t> launch =
+      Pay(*state_, stream, work.key, context, cost, /*graph=*/false);
+  if (!launch.has_value()) [[unlikely]]
+    return AdmitSlow(stream, work, deadline);
+  return {&stream, *launch, Verdict::kAdmitted, false, false};
+}
+
+// Graphs, and kernels whose cost is not at its first place in the table, or not settled.
+Admission Gate::AdmitUncommon(StreamGate& stream, const Work& work, Time deadline) {
+  const uint64_t context = stream.context.load(std::memory_order_relaxed);
+  const meter::CostModel::Prediction cost =
+      state_->costs->Predict(work.key, context, work.footprint);
   const bool graph = work.kind == Work::Kind::kGraph;
-  if (cost.cost_ns > 0 &&
-      (work.kind == Work::Kind::kKernel || (graph && cost.cost_ns < kLongGraphNs))) {
-    const float factor = tenant.page.charge_factor.load(std::memory_order_relaxed);
-    uint32_t launch;
-    if (tenant.page.Spend(ToNs(cost.cost_ns * factor), &launch)) {
-      tenant.ring->Put({launch, stream.index, cost.entry, false, graph});
-      stream.context.store(meter::CostModel::Next(context, work.key), std::memory_order_relaxed);
-      return {&stream, launch, Verdict::kAdmitted, false, false};
-    }
+  const bool wants_device =
+      work.kind == Work::Kind::kCooperative || (graph && cost.cost_ns >= kLongGraphNs);
+  if (cost.known && cost.settled && !wants_device) {
+    const std::optional<uint32_t> launch =
+        Pay(*state_, stream, work.key, context, {cost.entry, cost.cost_ns}, graph);
+    if (launch.has_value()) return {&stream, *launch, Verdict::kAdmitted, false, false};
   }
   return AdmitSlow(stream, work, deadline);
 }

@@ -175,6 +175,7 @@ class Gate {
  private:
   friend class Engine;
   explicit Gate(TenantState* state) : state_(state) {}
+  Admission AdmitUncommon(StreamGate& stream, const Work& work, Time deadline);
   Admission AdmitSlow(StreamGate& stream, const Work& work, Time deadline);
   void CompleteSlow(const Admission& admission, bool submitted);
 
