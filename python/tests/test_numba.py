@@ -277,6 +277,16 @@ def test_a_program_that_does_not_know_gpushare(succeeds):
     """, NUMBA_CUDA_MEMORY_MANAGER="gpushare.numba", GPUSHARE_SPEC="memory=64MiB", GPUSHARE_TENANT="job")
 
 
+def test_a_share_of_each_gpu_by_the_environment(succeeds):
+    succeeds(LOADED + """
+    for ordinal in (0, 1):
+        with cuda.gpus[ordinal]:
+            array = cuda.device_array(1000, "uint8")
+            assert tuple(cuda.current_context().get_memory_info()) == ((1 << 20) - 1000, 1 << 20)
+            del array
+    """, NUMBA_CUDA_MEMORY_MANAGER="gpushare.numba", GPUSHARE_SPEC="memory=1MiB", GPUSHARE_SIM="devices=2")
+
+
 def test_without_a_share(succeeds):
     succeeds(LOADED + """
     try:
