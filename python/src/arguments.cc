@@ -30,16 +30,17 @@ std::string Named(const Kernel& kernel, size_t index) {
 }
 
 // A scalar that shows its bytes: ctypes and numpy do.
-class View {
+class BytesView {
  public:
-  explicit View(PyObject* value) : valid_(PyObject_GetBuffer(value, &view_, PyBUF_SIMPLE) == 0) {
+  explicit BytesView(PyObject* value)
+      : valid_(PyObject_GetBuffer(value, &view_, PyBUF_SIMPLE) == 0) {
     if (!valid_) PyErr_Clear();
   }
-  ~View() {
+  ~BytesView() {
     if (valid_) PyBuffer_Release(&view_);
   }
-  View(const View&) = delete;
-  View& operator=(const View&) = delete;
+  BytesView(const BytesView&) = delete;
+  BytesView& operator=(const BytesView&) = delete;
   explicit operator bool() const { return valid_; }
   const Py_buffer& operator*() const { return view_; }
 
@@ -141,7 +142,7 @@ void* Arguments::PackObject(const Kernel& kernel, size_t index, PyObject* value,
     word.u64 = memory.pointer;
     return &word;
   }
-  if (const View view(value); view && IsScalar(value)) {
+  if (const BytesView view(value); view && IsScalar(value)) {
     const auto length = static_cast<size_t>((*view).len);
     if (size != 0 && length != size) {
       ThrowSize(kernel, index,

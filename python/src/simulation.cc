@@ -36,7 +36,7 @@ struct Simulation {
   decltype(&gpushare_sim_inject) inject;
 };
 
-std::shared_ptr<Simulation> Create(const py::object& runtime) {
+std::shared_ptr<Simulation> SimulationOf(const py::object& runtime) {
   const auto of = Given<Runtime>(runtime, "runtime", "gpushare.Runtime");
   if (!of->simulated) {
     Throw("FailedPreconditionError",
@@ -66,14 +66,14 @@ std::shared_ptr<Simulation> Create(const py::object& runtime) {
   return simulation;
 }
 
-void Enter(const Simulation& self, const std::string& name) {
+void EnterClock(const Simulation& self, const std::string& name) {
   if (Unlocked([&] { return self.thread_enter(name.c_str()); }) != 0) {
     Throw("FailedPreconditionError", "the calling thread belongs to the clock already");
   }
   on_virtual_clock = self.clock_is_virtual() != 0;
 }
 
-void Leave(const Simulation& self) {
+void LeaveClock(const Simulation& self) {
   if (Unlocked([&] { return self.thread_leave(); }) != 0) {
     Throw("FailedPreconditionError", "the calling thread does not belong to the clock");
   }
@@ -155,7 +155,7 @@ void BindSimulation(py::module_& m) {
       "What only a simulated GPU can tell and do: its clock, the true use of the device, faults. "
       "Outlives the\nruntime.\n\n"
       "Raises:\n    FailedPreconditionError (RuntimeError): the runtime's GPUs are real ones.")
-      .def(py::init(&Create), py::arg("runtime"), "__init__(self, runtime)\n--\n\n")
+      .def(py::init(&SimulationOf), py::arg("runtime"), "__init__(self, runtime)\n--\n\n")
       .def_property_readonly(
           "virtual", [](const Simulation& self) { return self.clock_is_virtual() != 0; },
           "Whether time is virtual.")
@@ -163,11 +163,11 @@ void BindSimulation(py::module_& m) {
           "now", [](const Simulation& self) { return static_cast<double>(self.now()) / 1e9; },
           "now(self)\n--\n\nSeconds of the simulated GPU's clock; the virtual one starts at 1.")
       .def(
-          "enter", &Enter, py::arg("name") = "python",
+          "enter", &EnterClock, py::arg("name") = "python",
           "enter(self, name=\"python\")\n--\n\nFrom here to leave() the calling thread belongs "
           "to the virtual clock: time passes only in gpushare's calls,\nspend() and waits, and one "
           "such thread runs at a time.")
-      .def("leave", &Leave, "leave(self)\n--\n\nEnds enter(), on the same thread.")
+      .def("leave", &LeaveClock, "leave(self)\n--\n\nEnds enter(), on the same thread.")
       .def(
           "outside", [](const std::shared_ptr<Simulation>& self) { return Outside{self}; },
           "outside(self)\n--\n\nA context manager around blocking that the virtual clock cannot "

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compiled together, see python/CMakeLists.txt.
+#include "stream.cc"
+#include "tenant.cc"
+#include "torch.cc"
+#include "virtual_device.cc"
+#include "wait.cc"
