@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "sim/api.h"
 #include "sim/capture.h"
@@ -90,6 +91,15 @@ struct LaunchOptions {
   if (planned != 0) return static_cast<CUresult>(planned);
   if (options.cooperative && !plan.fits) return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
 
+  const bool first = !std::exchange(function->loaded, true);
+  if (first && s.config.first_launch_host > 0) [[unlikely]] {
+    s.clock.Spend(s.config.first_launch_host);
+    // Others had their turn: what this call is about may be gone.
+    if (FindFunction(handle, current) != function) return CUDA_ERROR_INVALID_HANDLE;
+    result = FindStream(stream_handle, null, &stream);
+    if (result != CUDA_SUCCESS) return result;
+  }
+
   result = CheckSubmit(stream);
   if (result != CUDA_SUCCESS) return result;
   if (stream->capture != nullptr) {
@@ -105,6 +115,7 @@ struct LaunchOptions {
   }
   Command* const command = NewCommand(stream, CommandType::kKernel);
   if (options.has_priority) command->level = LevelOf(options.priority);
+  if (first) plan.duration_ns += s.config.first_launch_device;
   FillKernel(command, *function, plan);
   Submit(stream, command);
   return CUDA_SUCCESS;

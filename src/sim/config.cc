@@ -108,6 +108,10 @@ bool Set(std::string_view key, std::string_view value, Config& c, bool* ok) {
     *ok = ParseDuration(value, &c.record_device);
   } else if (key == "launch_latency") {
     *ok = ParseDuration(value, &c.launch_latency);
+  } else if (key == "first_launch_host") {
+    *ok = ParseDuration(value, &c.first_launch_host);
+  } else if (key == "first_launch_device") {
+    *ok = ParseDuration(value, &c.first_launch_device);
   } else if (key == "sync_return") {
     *ok = ParseDuration(value, &c.sync_return);
   } else if (key == "wake_spin") {

@@ -65,6 +65,7 @@ struct Function {
   mutable uint64_t cached_shared = 0;
   mutable uint64_t fault_version = 0;
   mutable bool hangs = false, faults = false;
+  mutable bool loaded = false;  // its code is on the device: it was launched, or is about to be
 };
 
 struct Global {

@@ -24,6 +24,9 @@
  *   record_host=1us      cuEventRecord
  *   record_device=1us    time an event record with timing occupies its stream (and no SM)
  *   launch_latency=2us   from launch call to earliest start on an idle stream
+ *   first_launch_host=0  host time that the first launch of each function costs its caller more, since
+ *                        modules are loaded lazily
+ *   first_launch_device=0  and how much longer that kernel takes
  *   sync_return=3us      from completion to return of a blocking call
  *   wake_spin=500ns      wake-up of a thread that waits within its spin time
  *   wake_sleep=20us      wake-up of a thread that sleeps
