@@ -503,13 +503,18 @@ void Arbiter::Settle(TenantId tenant, Phase phase, Nanos predicted, Nanos measur
   s.Tag(tenant, phase, correction);
   t.charged += measured - predicted;
   if (t.on_floor) s.band(t).floor_tokens -= correction;
-  if (commands > t.commands) s.CloseOpen(t);  // launches that were never reported
-  s.AddCommands(t, -commands);
-  s.DropOutstanding(t, predicted, /*unused=*/false);
   t.last_act = s.now;
-  if (!s.gated(t)) {
-    s.high_last = s.now;
-    s.high_seen = true;
+  // What is charged while it runs on has not ended: were it taken for a settlement, work that never ends
+  // would never be stale.
+  const bool ended = predicted > Nanos(0) || commands > 0;
+  if (ended) {
+    if (commands > t.commands) s.CloseOpen(t);  // launches that were never reported
+    s.AddCommands(t, -commands);
+    s.DropOutstanding(t, predicted, /*unused=*/false);
+    if (!s.gated(t)) {
+      s.high_last = s.now;
+      s.high_seen = true;
+    }
   }
   s.File(tenant);
   GPUSHARE_SCHED_CHECK_BOOKS(s);

@@ -105,6 +105,7 @@ class Arbiter {
   Phase Charge(TenantId tenant, Nanos predicted, Time now);
 
   // `commands` commands of `tenant`, charged with `predicted` in all, are done and took `measured`.
+  // With neither, `measured` is charged for work that is overdue and has not ended.
   void Settle(TenantId tenant, Phase phase, Nanos predicted, Nanos measured, int commands,
               Time now);
   // Commands handed to the device within a grant (for min_commands); Settle takes them off.
