@@ -1,107 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine on the simulated GPU's virtual clock. Shares and caps are asserted in bench/share_accuracy;
 // here: what happens at the gate.
-#include "gate/engine.h"
+#include "tests/unit/gate/engine_test.h"
 
-#include <gtest/gtest.h>
-
-#include <memory>
-#include <string>
 #include <vector>
-
-#include "driver/driver.h"
-#include "tests/support/sim_control.h"
 
 namespace gpushare::gate {
 namespace {
-
-using driver::Result;
-
-constexpr char kPtx[] = R"(.version 7.0
-.target sm_70
-.address_size 64
-//gpushare.sim cost=param:0 blocks_per_sm=1
-.visible .entry spin(.param .u64 ns)
-{
-  ret;
-}
-)";
-
-class EngineTest : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    absl::StatusOr<std::unique_ptr<driver::Driver>> opened = driver::Driver::Open({.path = "sim"});
-    ASSERT_TRUE(opened.ok()) << opened.status();
-    driver_ = opened->release();
-  }
-
-  void SetUp() override {
-    sim_ = std::make_unique<testing::SimControl>(*driver_);
-    const absl::Status restarted = sim_->Restart(*driver_, "sms=100,overlap=serial,clock=virtual");
-    ASSERT_TRUE(restarted.ok()) << restarted;
-    sim_->thread_enter("test");
-    absl::StatusOr<driver::Context> context = driver_->RetainPrimaryContext(0);
-    ASSERT_TRUE(context.ok()) << context.status();
-    context_ = *context;
-    ASSERT_EQ(driver_->PushContext(context_), Result::kSuccess);
-    ASSERT_EQ(driver_->LoadModule(&module_, kPtx), Result::kSuccess);
-    ASSERT_EQ(driver_->GetFunction(&function_, module_, "spin"), Result::kSuccess);
-    EngineOptions options;
-    options.sm_count = 100;
-    absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(*driver_, context_, options);
-    ASSERT_TRUE(engine.ok()) << engine.status();
-    engine_ = *std::move(engine);
-  }
-
-  void TearDown() override {
-    engine_.reset();
-    driver_->PopContext();
-    driver_->ReleasePrimaryContext(0);
-    sim_->thread_leave();
-  }
-
-  struct Tenant {
-    Gate* gate = nullptr;
-    driver::Stream handle = nullptr;
-    StreamGate* stream = nullptr;
-  };
-  Tenant Make(const TenantOptions& options) {
-    Tenant t;
-    t.gate = *engine_->AddTenant("t", options);
-    EXPECT_EQ(driver_->CreateStream(&t.handle, 0), Result::kSuccess);
-    t.stream = *t.gate->AddStream(t.handle);
-    return t;
-  }
-  void Drop(Tenant& t) {
-    driver_->SynchronizeStream(t.handle);
-    t.gate->RemoveStream(t.stream);
-    engine_->RemoveTenant(t.gate);
-    driver_->DestroyStream(t.handle);
-  }
-  static driver::LaunchShape Shape() { return {{100, 1, 1}, {1024, 1, 1}, 0}; }
-  Verdict Launch(Tenant& t, Nanos cost, Time deadline = kNever) {
-    const Admission a = t.gate->Admit(*t.stream, {KernelKey(function_, Shape())}, deadline);
-    if (a.verdict != Verdict::kAdmitted) return a.verdict;
-    uint64_t ns = static_cast<uint64_t>(cost.count());
-    void* params[] = {&ns};
-    t.gate->Complete(a, driver_->Launch(function_, Shape(), t.handle, params) == Result::kSuccess);
-    return a.verdict;
-  }
-  void Synchronize(Tenant& t) {
-    t.gate->Synchronizing(t.stream);
-    driver_->SynchronizeStream(t.handle);
-    t.gate->Synchronized();
-  }
-  base::Clock& clock() { return driver_->clock(); }
-
-  static driver::Driver* driver_;
-  std::unique_ptr<testing::SimControl> sim_;
-  driver::Context context_ = nullptr;
-  driver::Module module_ = nullptr;
-  driver::Function function_ = nullptr;
-  std::unique_ptr<Engine> engine_;
-};
-driver::Driver* EngineTest::driver_ = nullptr;
 
 TEST_F(EngineTest, MeasuresWhatATenantUsedAlone) {
   Tenant t = Make({});

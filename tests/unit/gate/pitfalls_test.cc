@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+// What goes wrong with the obvious way of metering and gating; docs/pitfalls.md has the list.
+#include <memory>
+#include <string>
+
+#include "tests/unit/gate/engine_test.h"
+
+namespace gpushare::gate {
+namespace {
+
+double Ms(Nanos n) { return static_cast<double>(n.count()) * 1e-6; }
+
+class PitfallsTest : public EngineTest {
+ protected:
+  // Device time that the tenant used in truth; `account` is put on its stream first.
+  void SetAccount(const Tenant& t, uint32_t account) { sim_->set_account(t.handle, account); }
+  double UsedMs(uint32_t account) const {
+    gpushare_sim_truth truth{};
+    EXPECT_EQ(sim_->account_truth(0, account, &truth), 0);
+    return truth.used_ns * 1e-6;
+  }
+  void Rest() { clock().SleepUntil(clock().Now() + Millis(3)); }
+  // Launches kernels of `cost` until `until`, on a thread of the clock.
+  std::unique_ptr<base::ClockThread> Backlog(Tenant& t, Nanos cost, Time until) {
+    return clock().StartThread("backlog", [this, &t, cost, until] {
+      driver_->PushContext(context_);
+      while (clock().Now() < until) {
+        if (Launch(t, cost) != Verdict::kAdmitted) break;
+      }
+      Synchronize(t);
+      driver_->PopContext();
+    });
+  }
+};
+
+// ---- Lazy loading of modules ----
+
+class LazyLoadingTest : public PitfallsTest {
+ protected:
+  std::string config() const override {
+    return "sms=100,overlap=serial,clock=virtual,first_launch_host=5ms,first_launch_device=3ms";
+  }
+};
+
+TEST_F(LazyLoadingTest, TheFirstLaunchIsNotTakenForWhatAKernelCosts) {
+  Tenant t = Make({});
+  SetAccount(t, 1);
+  const Time begin = clock().Now();
+  ASSERT_EQ(Launch(t, Micros(50)), Verdict::kAdmitted);
+  EXPECT_GT(clock().Now() - begin, Millis(5));
+  Synchronize(t);
+  Rest();
+  // The host's 5 ms are nobody's device time.
+  EXPECT_NEAR(UsedMs(1), 3.05, 0.001);
+  EXPECT_LT(Ms(t.gate->stats().measured), 3.1);
+  // And a few launches later both are forgotten: what is charged beforehand is what a kernel takes.
+  for (int i = 0; i < 40; ++i) ASSERT_EQ(Launch(t, Micros(50)), Verdict::kAdmitted);
+  Synchronize(t);
+  Rest();
+  const Nanos before = t.gate->stats().predicted;
+  for (int i = 0; i < 100; ++i) ASSERT_EQ(Launch(t, Micros(50)), Verdict::kAdmitted);
+  Synchronize(t);
+  Rest();
+  EXPECT_NEAR(Ms(t.gate->stats().predicted - before), 100 * 0.05, 100 * 0.05 * 0.15);
+  Drop(t);
+}
+
+TEST_F(LazyLoadingTest, WhoLoadsDoesNotPayWithItsShare) {
+  Tenant loading = Make({}), other = Make({});
+  SetAccount(loading, 1);
+  SetAccount(other, 2);
+  const Time end = clock().Now() + Millis(600);
+  const auto a = Backlog(loading, Micros(50), end), b = Backlog(other, Micros(200), end);
+  clock().SleepUntil(end - Millis(400));
+  const double loaded = UsedMs(1), others = UsedMs(2);
+  clock().SleepUntil(end - Millis(10));
+  const double mine = UsedMs(1) - loaded, theirs = UsedMs(2) - others;
+  EXPECT_NEAR(100 * mine / (mine + theirs), 50, 4);  // windows under a second: 4 pp
+  a->Join();
+  b->Join();
+  Drop(loading);
+  Drop(other);
+}
+
+// ---- Host functions ----
+
+class HostFunctionsTest : public PitfallsTest {
+ protected:
+  // A host function of `ms` on the stream.
+  void Stall(const Tenant& t, uint64_t ms) {
+    auto* const launch = reinterpret_cast<int (*)(driver::Stream, void (*)(void*), void*)>(
+        driver_->Symbol("cuLaunchHostFunc"));
+    spend_ = sim_->spend;
+    ASSERT_EQ(launch(
+                  t.handle,
+                  [](void* ns) { spend_(static_cast<uint64_t>(reinterpret_cast<uintptr_t>(ns))); },
+                  reinterpret_cast<void*>(static_cast<uintptr_t>(ms * 1'000'000))),
+              0);
+  }
+  inline static decltype(&gpushare_sim_spend) spend_ = nullptr;
+};
+
+// A host function in the middle of a batch cannot be told from a kernel (docs/meter.md); one that stands
+// between two synchronisations can.
+TEST_F(HostFunctionsTest, BetweenSynchronisationsAreNotCharged) {
+  Tenant stalled = Make({}), other = Make({});
+  SetAccount(stalled, 1);
+  SetAccount(other, 2);
+  const Time end = clock().Now() + Millis(300);
+  const auto b = Backlog(other, Micros(100), end);
+  while (clock().Now() < end) {
+    for (int i = 0; i < 10; ++i) ASSERT_EQ(Launch(stalled, Micros(100)), Verdict::kAdmitted);
+    Synchronize(stalled);
+    Stall(stalled, 5);
+    Synchronize(stalled);
+  }
+  b->Join();
+  Rest();
+  EXPECT_GT(UsedMs(1), 20);
+  EXPECT_NEAR(Ms(stalled.gate->stats().measured), UsedMs(1), 0.05 * UsedMs(1));
+  EXPECT_NEAR(Ms(other.gate->stats().measured), UsedMs(2), 0.05 * UsedMs(2));
+  Drop(stalled);
+  Drop(other);
+}
+
+TEST_F(HostFunctionsTest, BetweenSynchronisationsAreNotChargedAlone) {
+  Tenant t = Make({});
+  SetAccount(t, 1);
+  for (int round = 0; round < 20; ++round) {
+    for (int i = 0; i < 10; ++i) ASSERT_EQ(Launch(t, Micros(100)), Verdict::kAdmitted);
+    Synchronize(t);
+    Stall(t, 5);
+    Synchronize(t);
+  }
+  Rest();
+  EXPECT_NEAR(UsedMs(1), 20, 0.1);
+  EXPECT_NEAR(Ms(t.gate->stats().measured), UsedMs(1), 0.05 * UsedMs(1));
+  Drop(t);
+}
+
+// ---- Capture ----
+
+TEST_F(PitfallsTest, AGlobalCaptureGoesOnBesideTheReconciler) {
+  Tenant capturing = Make({}), other = Make({});
+  const Time end = clock().Now() + Millis(40);
+  const auto b = Backlog(other, Micros(50), end);
+  clock().SleepUntil(clock().Now() + Millis(5));
+  auto* const begin =
+      reinterpret_cast<int (*)(driver::Stream, int)>(driver_->Symbol("cuStreamBeginCapture_v2"));
+  auto* const nodes_of =
+      reinterpret_cast<int (*)(driver::Graph, void**, size_t*)>(driver_->Symbol("cuGraphGetNodes"));
+  constexpr int kGlobal = 0, kLaunches = 50;
+  const Nanos before = other.gate->stats().measured;
+  ASSERT_EQ(begin(capturing.handle, kGlobal), 0);
+  for (int i = 0; i < kLaunches; ++i) {
+    ASSERT_EQ(Launch(capturing, Micros(50)), Verdict::kAdmitted);
+    clock().SleepUntil(clock().Now() + Micros(300));
+  }
+  driver::Graph graph = nullptr;
+  ASSERT_EQ(driver_->EndCapture(capturing.handle, &graph), Result::kSuccess);
+  // The others' markers were recorded, seen and measured meanwhile ...
+  EXPECT_GT(other.gate->stats().measured - before, Millis(13));
+  // ... and none of them is in the program's graph.
+  size_t nodes = 0;
+  ASSERT_EQ(nodes_of(graph, nullptr, &nodes), 0);
+  EXPECT_EQ(nodes, size_t{kLaunches});
+  driver_->DestroyGraph(graph);
+  b->Join();
+  EXPECT_EQ(driver_->SynchronizeStream(other.handle), Result::kSuccess);
+  Drop(capturing);
+  Drop(other);
+}
+
+// ---- Streams that wait for each other ----
+
+TEST_F(PitfallsTest, AHeldTenantWhoseStreamsWaitForEachOtherGetsOn) {
+  TenantOptions capped;
+  capped.limits.cap = 0.1;
+  Tenant first = Make(capped);
+  Tenant second = first;  // another stream of the same tenant
+  ASSERT_EQ(driver_->CreateStream(&second.handle, 0), Result::kSuccess);
+  second.stream = *first.gate->AddStream(second.handle);
+  driver::Event event = nullptr;
+  ASSERT_EQ(driver_->CreateEvent(&event, /*timing=*/false), Result::kSuccess);
+  const Time begin = clock().Now();
+  for (int i = 0; i < 400; ++i) {
+    ASSERT_EQ(Launch(first, Micros(100)), Verdict::kAdmitted);
+    ASSERT_EQ(driver_->RecordEvent(event, first.handle), Result::kSuccess);
+    ASSERT_EQ(driver_->StreamWaitEvent(second.handle, event), Result::kSuccess);
+    ASSERT_EQ(Launch(second, Micros(100)), Verdict::kAdmitted);
+    ASSERT_EQ(driver_->RecordEvent(event, second.handle), Result::kSuccess);
+    ASSERT_EQ(driver_->StreamWaitEvent(first.handle, event), Result::kSuccess);
+  }
+  Synchronize(first);
+  Synchronize(second);
+  // 80 ms of work at a tenth of the device, less the 5 ms that may be saved up.
+  EXPECT_LT(Ms(clock().Now() - begin), 790);
+  Rest();
+  // A part of the time from one stream's end to the other's goes uncharged (docs/meter.md).
+  EXPECT_GT(Ms(first.gate->stats().measured), 0.7 * 80);
+  EXPECT_LT(Ms(first.gate->stats().measured), 1.05 * 80);
+  driver_->DestroyEvent(event);
+  first.gate->RemoveStream(second.stream);
+  driver_->DestroyStream(second.handle);
+  Drop(first);
+}
+
+// ---- Kernels that are not what was predicted ----
+
+TEST_F(PitfallsTest, AMispredictedGiantLeavesADebtAndNotStarvation) {
+  Tenant giant = Make({}), other = Make({});
+  SetAccount(giant, 1);
+  SetAccount(other, 2);
+  const Time begin = clock().Now();
+  const auto b = Backlog(other, Micros(100), begin + Millis(3400));
+  const auto a = clock().StartThread("giant", [&] {
+    driver_->PushContext(context_);
+    while (clock().Now() < begin + Millis(200)) Launch(giant, Micros(50));
+    Launch(giant, Millis(400));  // the same key: predicted at 50 us
+    while (clock().Now() < begin + Millis(3400)) Launch(giant, Micros(50));
+    Synchronize(giant);
+    driver_->PopContext();
+  });
+  clock().SleepUntil(begin + Millis(700));
+  const double giant_then = UsedMs(1), other_then = UsedMs(2);
+  EXPECT_GT(giant_then, 450);
+  // The debt is paid: of the next 600 ms the other has most ...
+  clock().SleepUntil(begin + Millis(1300));
+  EXPECT_GT(UsedMs(2) - other_then, UsedMs(1) - giant_then);
+  // ... in the end both have had the same, and go on so.
+  clock().SleepUntil(begin + Millis(2300));
+  EXPECT_NEAR(100 * UsedMs(1) / (UsedMs(1) + UsedMs(2)), 50, 2);
+  const double giant_paid = UsedMs(1), other_paid = UsedMs(2);
+  clock().SleepUntil(begin + Millis(3300));
+  const double mine = UsedMs(1) - giant_paid, theirs = UsedMs(2) - other_paid;
+  EXPECT_NEAR(100 * mine / (mine + theirs), 50, 1);
+  a->Join();
+  b->Join();
+  Drop(giant);
+  Drop(other);
+}
+
+TEST_F(PitfallsTest, NobodyDrainsOnAKernelThatNeverEnds) {
+  Tenant persistent = Make({}), other = Make({});
+  ASSERT_EQ(Launch(other, Micros(50)), Verdict::kAdmitted);
+  Synchronize(other);
+  const Time begin = clock().Now();
+  ASSERT_EQ(Launch(persistent, Seconds(5)), Verdict::kAdmitted);
+  clock().SleepUntil(begin + Millis(10));
+  // A cooperative launch wants the device drained: not for ever.
+  const Admission alone = other.gate->Admit(
+      *other.stream, {KernelKey(function_, Shape()), Work::Kind::kCooperative}, begin + Seconds(2));
+  EXPECT_EQ(alone.verdict, Verdict::kAdmitted);
+  EXPECT_LT(clock().Now() - begin, Millis(200));
+  if (alone.verdict == Verdict::kAdmitted) other.gate->Complete(alone, false);
+  Drop(persistent);
+  Drop(other);
+}
+
+TEST_F(PitfallsTest, AHighCommandThatNeverEndsDoesNotCloseTheGateForEver) {
+  TenantOptions options;
+  options.limits.band = sched::Band::kHigh;
+  Tenant high = Make(options), other = Make({});
+  ASSERT_EQ(Launch(other, Micros(50)), Verdict::kAdmitted);
+  Synchronize(other);
+  const Time begin = clock().Now();
+  ASSERT_EQ(Launch(high, Seconds(2)), Verdict::kAdmitted);
+  clock().SleepUntil(begin + Millis(10));
+  EXPECT_EQ(Launch(other, Micros(50), begin + Seconds(1)), Verdict::kAdmitted);
+  EXPECT_LT(clock().Now() - begin, Millis(200));
+  Drop(high);
+  Drop(other);
+}
+
+class SmallPersistentTest : public PitfallsTest {
+ protected:
+  std::string config() const override { return "sms=100,overlap=footprint,clock=virtual"; }
+};
+
+TEST_F(SmallPersistentTest, OthersGetOnBesideAPersistentKernelOfOneSm) {
+  Tenant persistent = Make({}), other = Make({});
+  const driver::LaunchShape one{{1, 1, 1}, {1024, 1, 1}, 0};
+  const Time begin = clock().Now();
+  const Admission a = persistent.gate->Admit(
+      *persistent.stream, {KernelKey(function_, one), Work::Kind::kKernel, 0.01f});
+  ASSERT_EQ(a.verdict, Verdict::kAdmitted);
+  uint64_t ns = 2'000'000'000;
+  void* params[] = {&ns};
+  persistent.gate->Complete(
+      a, driver_->Launch(function_, one, persistent.handle, params) == Result::kSuccess);
+  for (int i = 0; i < 1000; ++i) ASSERT_EQ(Launch(other, Micros(200)), Verdict::kAdmitted);
+  Synchronize(other);
+  // On 99 SMs each takes two waves; hardly anything is lost to the gate.
+  EXPECT_LT(Ms(clock().Now() - begin), 1000 * 0.4 * 1.05);
+  Drop(persistent);
+  Drop(other);
+}
+
+// ---- Drains ----
+
+TEST_F(PitfallsTest, DrainsAreForwardedWhateverTheGateHolds) {
+  Tenant t = Make({});
+  ASSERT_EQ(Launch(t, Millis(5)), Verdict::kAdmitted);
+  t.gate->Suspend();
+  const Time begin = clock().Now();
+  Synchronize(t);  // ends when the device has: no earlier, and not held
+  EXPECT_NEAR(Ms(clock().Now() - begin), 5, 0.1);
+  t.gate->Resume();
+  Drop(t);
+}
+
+}  // namespace
+}  // namespace gpushare::gate
