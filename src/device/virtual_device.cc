@@ -24,6 +24,7 @@ absl::StatusOr<std::shared_ptr<VirtualDevice>> VirtualDevice::Create(std::shared
   GPUSHARE_RETURN_IF_ERROR(device->Start(spec));
   device->gpu().AddDevice(device);
   device->tenant().SetDevice(&device->gpu(), device);
+  device->RecordMemory();
   return device;
 }
 

@@ -256,6 +256,24 @@ class DemoOptions(unittest.TestCase):
             self.expect(result, 2, variable)
             self.assertEqual(result.stderr.count(variable), 1)
 
+    def test_trace_out(self):
+        report, trace = (pathlib.Path(self.folder.name, name) for name in ("traced.json", "trace.json"))
+        plain = run("demo", "--gpu", "sim", "--seconds", "1")
+        result = run("demo", "--gpu", "sim", "--seconds", "1", "--json", str(report), "--trace-out", str(trace))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stdout, plain.stdout)  # looking changes nothing
+        data = json.loads(trace.read_text())
+        self.assertEqual(data["otherData"]["lost"], 0)
+        threads = {event["tid"]: event["args"]["name"] for event in data["traceEvents"]
+                   if event["name"] == "thread_name"}
+        for tenant in json.loads(report.read_text())["tenants"]:
+            waits = [event["dur"] for event in data["traceEvents"] if event["ph"] == "X" and
+                     threads[event["tid"]].startswith(tenant["name"] + ": waits") and event["name"] != "gave up"]
+            self.assertEqual(len(waits), tenant["waits"])
+            self.assertAlmostEqual(sum(waits) / 1e6, tenant["throttled_s"], places=6)
+        same = str(pathlib.Path(self.folder.name, "same"))
+        self.expect(run("demo", "--gpu", "sim", "--json", same, "--trace-out", same), 2, same)
+
     def test_unwritable_output(self):
         result = run("demo", "--gpu", "sim", "--seconds", "1", "--json", "/nonexistent/out.json")
         self.assertEqual(result.returncode, 5)

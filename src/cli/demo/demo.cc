@@ -2,7 +2,9 @@
 #include "cli/demo/demo.h"
 
 #include <cstdio>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -12,9 +14,12 @@
 #include "cli/open_gpu.h"
 #include "cli/output.h"
 #include "cli/progress_bar.h"
+#include "gpushare/trace.h"
 
 namespace gpushare::cli {
 namespace {
+
+constexpr uint32_t kTracedEvents = 1u << 18;
 
 ExitCode Fail(ExitCode code, const absl::Status& status) {
   std::fprintf(stderr, "gpushare demo: %s\n", std::string(status.message()).c_str());
@@ -36,13 +41,17 @@ ExitCode RunDemo(const DemoOptions& options) {
                                 "--trace was given " + std::to_string(options.traces.size()) +
                                 " times: allowed are up to 4, one a tenant"));
   }
-  if (!options.json_path.empty() && options.json_path == options.plot_path) {
-    return Fail(kExitUsage,
-                absl::InvalidArgumentError("--json and --plot would write the same file: " +
-                                           options.json_path));
-  }
-  for (const std::string& path : {options.json_path, options.plot_path}) {
+  const std::pair<const char*, std::string> outputs[] = {{"--json", options.json_path},
+                                                         {"--plot", options.plot_path},
+                                                         {"--trace-out", options.trace_path}};
+  for (const auto& [option, path] : outputs) {
     if (path.empty()) continue;
+    for (const auto& [other, same] : outputs) {
+      if (option == other) break;
+      if (path != same) continue;
+      return Fail(kExitUsage, absl::InvalidArgumentError(std::string(other) + " and " + option +
+                                                         " would write the same file: " + path));
+    }
     if (const ExitCode code = CheckWritable("demo", path); code != kExitOk) return code;
   }
   absl::StatusOr<OpenedGpu> opened = OpenGpu(options.gpu, options.gpu_name);
@@ -72,6 +81,12 @@ ExitCode RunDemo(const DemoOptions& options) {
   const absl::StatusOr<Outcome> alone = run("the service alone", 0, 0.2, {everyone.front()});
   bar.Clear();
   if (!alone.ok()) return Fail(kExitFailed, alone.status());
+  std::optional<Trace> trace;
+  if (!options.trace_path.empty()) {
+    absl::StatusOr<Trace> started = Trace::Start(opened->runtime, {.capacity = kTracedEvents});
+    if (!started.ok()) return Fail(kExitFailed, started.status());
+    trace = *std::move(started);
+  }
   const absl::StatusOr<Outcome> shared = run("four tenants", 0.2, 0.8, everyone);
   bar.Clear();
   if (!shared.ok()) return Fail(kExitFailed, shared.status());
@@ -88,6 +103,11 @@ ExitCode RunDemo(const DemoOptions& options) {
   if (!options.plot_path.empty()) {
     const ExitCode written = WriteFile("demo", options.plot_path, RenderSvg(ReportPlot(report)));
     if (written != kExitOk) code = written;
+  }
+  if (trace.has_value()) {
+    if (const absl::Status written = trace->Write(options.trace_path); !written.ok()) {
+      code = Fail(kExitOutput, written);
+    }
   }
   return code;
 }

@@ -74,6 +74,12 @@ void AddDemoOptions(CLI::App* app, DemoOptions* options) {
   app->add_option("--plot", options->plot_path, "write the plot of shares over time there, as SVG")
       ->type_name("OUT")
       ->check(named);
+  app->add_option(
+         "--trace-out", options->trace_path,
+         "write what happened at the gate and on the device there, for ui.perfetto.dev: the "
+         "latest 262144 events of the run of all four")
+      ->type_name("OUT")
+      ->check(named);
   app->add_flag("--progress", options->progress, "show progress also when stderr is no terminal");
   app->add_flag("--quiet", options->quiet, "show no progress and no notes");
 }

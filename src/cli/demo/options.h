@@ -25,7 +25,7 @@ struct DemoOptions {
   double seconds = 20;
   uint64_t seed = 1;
   double load = 0.10;
-  std::string json_path, plot_path;
+  std::string json_path, plot_path, trace_path;
   bool progress = false;  // also without a terminal
   bool quiet = false;
 };

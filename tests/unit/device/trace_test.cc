@@ -180,7 +180,7 @@ TEST_F(TraceTest, OneAtATimeAndGpusThatComeAndGo) {
   }
   // What a GPU recorded outlives it.
   const std::vector<TraceEvent> events = All(*trace);
-  ASSERT_EQ(events.size(), 2u);
+  ASSERT_EQ(events.size(), 3u);  // the device begins, grows, shrinks
   EXPECT_EQ(events[0].gpu, 1);
   EXPECT_EQ(events[0].tenant, "b");
   trace.reset();
