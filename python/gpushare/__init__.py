@@ -34,6 +34,9 @@ from ._core import (
 from ._core import version as _version
 from ._errors import *  # noqa: F403
 from ._errors import __all__ as _error_names
+from ._record import Recorder, record
+from ._trace import Trace, TraceEvent, trace
+from . import plot
 from .policy import Epoch, PolicyLoop, Usage
 from .probe import GpuProbe
 from .scope import carry_tenant, current_tenant, tenant_scope
@@ -56,20 +59,26 @@ __all__ = [
     "Lease",
     "Module",
     "PolicyLoop",
+    "Recorder",
     "Runtime",
     "Simulation",
     "Snapshot",
     "Stream",
     "Tenant",
+    "Trace",
+    "TraceEvent",
     "Usage",
     "VirtualDevice",
     "VirtualDeviceSpec",
     "VirtualDeviceStats",
     "carry_tenant",
     "current_tenant",
+    "plot",
     "policy_names",
+    "record",
     "simulated_gpu",
     "tenant_scope",
+    "trace",
     "yield_point",
     *_error_names,
 ]

@@ -130,7 +130,7 @@ class PolicyLoop:
             next_time = self._runtime.now() + self.epoch_seconds
             while not self._stopping.is_set():
                 left = next_time - self._runtime.now()
-                if left > 0:
+                if left >= 1e-6:  # less may round to a sleep of nothing, and virtual time would stand still
                     self._runtime.sleep(min(left, 0.05))  # so that stop() does not take an epoch
                     continue
                 next_time += self.epoch_seconds

@@ -7,12 +7,12 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from . import _core
+from . import _core, _show
 
 __all__ = ["Snapshot", "VirtualDeviceStats"]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class VirtualDeviceStats:
     """The counters of one virtual device. Sizes in bytes, durations in seconds, shares as parts of 1. The
     counters only grow, so the difference of two tells what happened between them."""
@@ -51,6 +51,9 @@ class VirtualDeviceStats:
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
+    def __repr__(self) -> str:
+        return _show.stats_line(self)
+
 
 # What is the state at one instant rather than a counter: a difference keeps the later one's.
 _STATES = frozenset({
@@ -70,7 +73,7 @@ def _difference(after: VirtualDeviceStats, before: VirtualDeviceStats) -> Virtua
     return dataclasses.replace(after, **changes)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Snapshot:
     """Every counter of every virtual device of a runtime at one instant.
 
@@ -114,6 +117,12 @@ class Snapshot:
         old = {(d.tenant, d.gpu): d for d in before.devices}
         return Snapshot(self.time, tuple(
             _difference(d, old[d.tenant, d.gpu]) if (d.tenant, d.gpu) in old else d for d in self.devices))
+
+    def __repr__(self) -> str:
+        return _show.snapshot_line(self)
+
+    def _repr_html_(self) -> str:
+        return _show.snapshot_html(self)
 
     def to_records(self) -> list[dict[str, Any]]:
         """A dict for each virtual device."""

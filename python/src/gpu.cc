@@ -254,9 +254,18 @@ void BindGpu(py::module_& m) {
           py::arg("image"),
           "load(self, image)\n--\n\nLoads PTX (str or bytes), a cubin or a fatbin: a Module.\n\n"
           "Raises:\n    InvalidArgumentError (ValueError): it is broken.")
-      .def("__repr__", [](const Gpu& self) {
-        return "<gpushare.Gpu " + std::to_string(self.ordinal) + " '" + self.name +
-               (self.handle.closed() ? "' closed>" : "'>");
+      .def("__repr__",
+           [](const py::object& object) -> std::string {
+             const auto& self = py::cast<const Gpu&>(object);
+             if (self.handle.closed()) {
+               return "<gpushare.Gpu " + std::to_string(self.ordinal) + " '" + self.name +
+                      "' closed>";
+             }
+             return py::cast<std::string>(
+                 py::module_::import("gpushare._show").attr("gpu_line")(object));
+           })
+      .def("_repr_html_", [](const py::object& object) {
+        return py::module_::import("gpushare._show").attr("gpu_html")(object);
       });
 }
 

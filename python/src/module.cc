@@ -47,5 +47,6 @@ PYBIND11_MODULE(_core, m) {
   python::BindLease(m);
   python::BindSnapshot(m);
   python::BindTorch(m);
+  python::BindTrace(m);
   RefuseUnconstructed(m);
 }

@@ -33,6 +33,7 @@ void BindStream(pybind11::module_& m);
 void BindLease(pybind11::module_& m);
 void BindSnapshot(pybind11::module_& m);
 void BindTorch(pybind11::module_& m);
+void BindTrace(pybind11::module_& m);
 
 // An argument that has to be one of our objects: "gpu: str given, gpushare.Gpu wanted".
 template <typename T>

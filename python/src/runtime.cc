@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <string>
+#include <vector>
 
 #include "amount.h"
 #include "clock_thread.h"
@@ -17,6 +18,12 @@ namespace {
 
 // Of the process that first had a runtime: its children by fork() cannot have one.
 std::atomic<uint32_t> used_generation{UINT32_MAX};
+
+// Of all runtimes, oldest first; used with the interpreter's lock only.
+std::vector<std::weak_ptr<Runtime>>& Runtimes() {
+  static auto& all = *new std::vector<std::weak_ptr<Runtime>>;
+  return all;
+}
 
 std::string OptionalText(py::handle value, const char* field) {
   return value.is_none() ? std::string() : TextFrom(value, field);
@@ -52,6 +59,8 @@ std::shared_ptr<Runtime> Create(const py::object& driver, const py::object& simu
   info.struct_size = sizeof(info);
   Check(gpushare_runtime_get_info(handle, &info));
   runtime->simulated = info.simulated != 0;
+  std::erase_if(Runtimes(), [](const auto& weak) { return weak.expired(); });
+  Runtimes().push_back(runtime);
   return runtime;
 }
 
@@ -88,6 +97,14 @@ void Sleep(const Runtime& self, const py::object& seconds) {
 
 void BindRuntime(py::module_& m) {
   BindClockThread(m);
+  m.def("_runtimes", [] {
+    py::list open;
+    for (const std::weak_ptr<Runtime>& weak : Runtimes()) {
+      const std::shared_ptr<Runtime> runtime = weak.lock();
+      if (runtime != nullptr && !runtime->handle.closed()) open.append(runtime);
+    }
+    return open;
+  });
   auto cls = py::class_<Runtime, std::shared_ptr<Runtime>>(
       m, "Runtime",
       "Runtime(driver=None, *, simulation=None, memory_reserve=None)\n--\n\n"

@@ -3,5 +3,6 @@
 #include "stream.cc"
 #include "tenant.cc"
 #include "torch.cc"
+#include "trace.cc"
 #include "virtual_device.cc"
 #include "wait.cc"

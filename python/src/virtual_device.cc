@@ -209,9 +209,18 @@ void BindVirtualDevice(py::module_& m) {
       .def("yield_point", &YieldPoint,
            "yield_point(self)\n--\n\nGives back granted time that was not used: call it before "
            "long work on the host.")
-      .def("__repr__", [](const VirtualDevice& self) {
-        return "<gpushare.VirtualDevice of '" + self.tenant_name + "' on GPU " +
-               std::to_string(self.gpu->ordinal) + (self.handle.closed() ? " closed>" : ">");
+      .def("__repr__",
+           [](const py::object& object) -> std::string {
+             const auto& self = py::cast<const VirtualDevice&>(object);
+             if (self.handle.closed()) {
+               return "<gpushare.VirtualDevice of '" + self.tenant_name + "' on GPU " +
+                      std::to_string(self.gpu->ordinal) + " closed>";
+             }
+             return py::cast<std::string>(
+                 py::module_::import("gpushare._show").attr("virtual_device_line")(object));
+           })
+      .def("_repr_html_", [](const py::object& object) {
+        return py::module_::import("gpushare._show").attr("virtual_device_html")(object);
       });
 }
 

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Python examples run, each as its reader would run it, on the simulated GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
+
+if not EXAMPLES.is_dir():
+    pytest.skip("the examples are not beside these tests", allow_module_level=True)
+
+
+def needs(*modules: str) -> pytest.MarkDecorator:
+    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"scripts/setup installs {', '.join(missing)}")
+
+
+def run(path: str, *arguments: str) -> str:
+    done = subprocess.run([sys.executable, str(EXAMPLES / path), *arguments], capture_output=True, text=True,
+                          timeout=50, env={**os.environ, "MPLBACKEND": "Agg"})
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+@needs("fastapi", "uvicorn", "httpx")
+def test_two_models_in_one_server(tmp_path):
+    trace = tmp_path / "trace.json"
+    out = run("05_fastapi_two_models/server.py", "--gpu", "sim", "--seconds", "1.5", "--trace", str(trace))
+    rows = re.findall(r"^(with|without) +gpushare +(chat|batch) +(\d+) requests +p50 +([\d.]+) ms +p99 +([\d.]+) ms$",
+                      out, re.M)
+    assert [row[:2] for row in rows] == [("without", "chat"), ("without", "batch"), ("with", "chat"), ("with", "batch")]
+    # Both times the same requests, all of them answered, and none sooner than the GPU can (the wall clock: no more
+    # can be said).
+    assert rows[0][2] == rows[2][2] and rows[1][2] == rows[3][2] and int(rows[0][2]) > 20
+    for _, name, _, p50, p99 in rows:
+        assert {"chat": 2.0, "batch": 30.0}[name] <= float(p50) <= float(p99)
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert {event["cat"] for event in events if event["ph"] == "X"} >= {"lease", "device"}
+
+
+@needs("matplotlib")
+def test_training(tmp_path):
+    plot, trace = tmp_path / "training.png", tmp_path / "trace.json"
+    out = run("06_training/train.py", "--gpu", "sim", "--plot", str(plot), "--trace", str(trace))
+    assert "batch 512: 12288 MiB asked, 7168 MiB left of the quota" in out
+    assert re.search(r"^100 steps of 256 samples in \d\.\d\d s", out, re.M)
+    shares = {name: int(share) for name, share in re.findall(r"^(\w+) +(\d+)% of the device", out, re.M)}
+    # 60 % and 40 % are promised; what the trainer leaves at its checkpoints is lent.
+    assert shares["trainer"] == pytest.approx(58, abs=6) and shares["service"] == pytest.approx(40, abs=6)
+    assert plot.read_bytes().startswith(b"\x89PNG") and json.loads(trace.read_text())["traceEvents"]
+
+
+@needs("nbclient", "ipykernel", "matplotlib")
+def test_the_notebook(tmp_path):
+    # In an interpreter of its own: the client has an event loop and a kernel process.
+    program = """
+import sys, nbformat, nbclient
+notebook = nbformat.read(sys.argv[1], as_version=4)
+assert not any(cell.get("outputs") for cell in notebook.cells), "the notebook is kept without outputs"
+nbclient.NotebookClient(notebook, timeout=40, kernel_name="python3").execute()
+nbformat.write(notebook, sys.argv[2])
+"""
+    out = tmp_path / "executed.ipynb"
+    notebook = EXAMPLES / "07_notebook/sharing.ipynb"
+    folders = {"IPYTHONDIR": "ipython", "MPLCONFIGDIR": "matplotlib", "JUPYTER_RUNTIME_DIR": "jupyter"}
+    environment = {**os.environ, "JUPYTER_PATH": "", **{name: str(tmp_path / path) for name, path in folders.items()}}
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program, str(notebook), str(out)],
+                          capture_output=True, text=True, timeout=55, env=environment)
+    assert done.returncode == 0, done.stderr
+    outputs = [output for cell in json.loads(out.read_text())["cells"] for output in cell.get("outputs", [])]
+    text = "".join("".join(output.get("text", "")) for output in outputs)
+    assert "3 GiB asked, 2 GiB left of its memory quota of 8 GiB" in text
+    used = {name: float(seconds) for name, seconds in re.findall(r"^(\w+): ([\d.]+) s of device time", text, re.M)}
+    # From 0.1 s to 0.3 s both launch, and each has at least what it was promised; else it is all train's.
+    assert sum(used.values()) == pytest.approx(0.4, abs=0.01)
+    assert 0.2 * 0.49 <= used["online"] <= 0.2 * 0.71
+    kinds = {kind for output in outputs for kind in output.get("data", {})}
+    assert {"text/html", "image/png"} <= kinds
+
+
+def test_a_policy_in_python():
+    out = run("08_python_policy/policy.py")
+    assert out == run("08_python_policy/policy.py")  # on the virtual clock every run is the same
+    rows = [[float(x.rstrip("%")) for x in line.split()] for line in out.splitlines()[1:]]
+    assert len(rows) == pytest.approx(12, abs=1)
+    share = {int(row[0]): row[2::2] for row in rows}
+    # b pauses from 0.2 s to 0.4 s: epochs 5 to 8; in between its share is the others'.
+    assert share[6][1] <= 5 and share[3][1] > 15 and share[11][1] > 15
+    assert share[3][0] < share[3][1] < share[3][2]  # by backlog
