@@ -85,18 +85,22 @@ class Region:
         lane = self._lane = _lane.lanes.take(device)
         exits.callback(_lane.lanes.give_back, lane)
         exits.callback(self._drop_lane)
-        _refuse_capture(lane)
+        _refuse_capture()
+        if device.tenant is not None and not device.tenant.closed:
+            exits.enter_context(tenant_scope(device.tenant))
+        # Before the lease, which is charged from its beginning on.
+        exits.enter_context(_current(lane))
         if self._lease_wanted:
             self.acquire()
             exits.callback(self.let_go)
-        if device.tenant is not None and not device.tenant.closed:
-            exits.enter_context(tenant_scope(device.tenant))
-        exits.enter_context(_current(lane))
         self._divert(lane)
         exits.callback(self._restore, lane)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
+        if not _thread.regions or _thread.regions[-1] is not self:
+            raise FailedPreconditionError("regions are left on the thread that entered them, the last one first",
+                                          code="FAILED_PRECONDITION")
         self.note(error)
         exits, self._exits = self._exits, contextlib.ExitStack()
         exits.close()
@@ -137,8 +141,11 @@ class Region:
             self._divert(lane)
 
     def _divert(self, lane: _lane.Lane) -> None:
+        import torch
+
         self._routed = lane.pool
-        _pool.routing.begin(self._routed, lane.index)
+        with torch.cuda.stream(lane.torch_stream):  # the program may have made another one current
+            _pool.routing.begin(self._routed, lane.index)
 
     def _restore(self, lane: _lane.Lane) -> None:
         _pool.routing.end(self._routed, lane.index)
@@ -167,7 +174,7 @@ def _current(lane: _lane.Lane) -> Iterator[None]:
         before.wait_stream(lane.torch_stream)
 
 
-def _refuse_capture(lane: _lane.Lane) -> None:
+def _refuse_capture() -> None:
     import torch
 
     if torch.cuda.is_current_stream_capturing():

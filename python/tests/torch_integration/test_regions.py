@@ -184,6 +184,40 @@ def test_recovery_between_steps_of_one_region(torch, trainer):
         del kept
 
 
+def test_a_program_may_change_streams_within_a_region(torch, trainer):
+    """What the region's stream allocates stays the tenant's, also after a step that was begun on another stream."""
+    with gpushare.torch.tenant(trainer, lease=False) as region:
+        with pytest.raises(torch.cuda.OutOfMemoryError), gpushare.torch.step(trainer):
+            torch.empty(65 * MIB)
+        with torch.cuda.stream(torch.cuda.ExternalStream(0x1230, device=0)):
+            with gpushare.torch.step(trainer):  # replaces the pool
+                pass
+            elsewhere = torch.empty(2 * MIB)
+        assert torch.current_stream() is region.stream
+        inside = torch.empty(4 * MIB)
+    assert elsewhere.pool is None and used(trainer) == 4 * MIB
+    del elsewhere, inside
+
+
+def test_regions_are_left_by_their_thread_and_in_order(torch, gpu, trainer):
+    other = gpu.virtual_device("other", memory="64MiB")
+    first, second = gpushare.torch.tenant(trainer, lease=False), gpushare.torch.tenant(other, lease=False)
+    refused = []
+
+    def leave():
+        with pytest.raises(gpushare.FailedPreconditionError, match="thread"):
+            first.__exit__(None, None, None)
+        refused.append(True)
+
+    with first, second:
+        thread = threading.Thread(target=leave)
+        thread.start()
+        thread.join()
+        with pytest.raises(gpushare.FailedPreconditionError, match="the last one first"):
+            first.__exit__(None, None, None)
+    assert refused and not torch.underway
+
+
 def test_pools_end_when_no_region_is_entered(torch, gpu, trainer):
     """Also those of others: PyTorch would take their regions for captures, and end the process."""
     entered, leave = threading.Event(), threading.Event()
@@ -199,11 +233,13 @@ def test_pools_end_when_no_region_is_entered(torch, gpu, trainer):
     thread = threading.Thread(target=occupy)
     thread.start()
     entered.wait()
-    gpushare.torch.release(trainer)
-    assert used(trainer) == 40 * MIB  # not now
-    leave.set()
-    thread.join()
-    assert used(trainer) == 0 and not torch.mistakes
+    try:
+        gpushare.torch.release(trainer)
+        meanwhile = used(trainer)
+    finally:
+        leave.set()
+        thread.join()
+    assert meanwhile == 40 * MIB and used(trainer) == 0 and not torch.mistakes
 
 
 def test_steps_make_room_for_those_who_wait_to_free(torch, gpu, trainer):
@@ -222,10 +258,12 @@ def test_steps_make_room_for_those_who_wait_to_free(torch, gpu, trainer):
     thread = threading.Thread(target=loop)
     thread.start()
     begun.wait()
-    gpushare.torch.empty_cache(trainer)
-    left = used(trainer)
-    freed.set()
-    thread.join()
+    try:
+        gpushare.torch.empty_cache(trainer)
+        left = used(trainer)
+    finally:
+        freed.set()
+        thread.join()
     assert left == 0
 
 
