@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C ABI: modules, streams, events, graphs.
+#include <algorithm>
+
 #include "device/c_abi.h"
 #include "device/gpu.h"
 #include "device/module.h"
@@ -88,7 +90,7 @@ gpushare_status gpushare_function_footprint(gpushare_gpu gpu, struct CUfunc_st* 
     GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(
         opened->FindFootprint(function, launch, gate::KernelKey(function, launch), &found),
         "cuOccupancyMaxActiveBlocksPerMultiprocessor"));
-    *footprint = static_cast<double>(found);
+    *footprint = std::min(static_cast<double>(found), 1.0);  // of the SMs, however many waves
     return absl::OkStatus();
   });
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of the device one launch can hold: ceil(blocks /
-// blocks per SM) / SMs, and a cache of it.
+// How much of the device one launch can hold: ceil(blocks / blocks per SM) / SMs, and a cache of it. Above 1
+// it runs in waves, and what the last one leaves free others take: the meter has to know.
 //
 //   FootprintCache cache;
 //   float footprint;
@@ -9,8 +9,8 @@
 //     cache.Put(key, footprint);
 //   }
 //
-// The cache is direct-mapped, one atomic word an entry (44 bits of key, 20 bits of footprint), so
-// that a hit costs one load. A collision costs an occupancy query, no more. Thread-safe, lock-free.
+// The cache is direct-mapped, one atomic word an entry (44 bits of key, 20 bits of footprint: 6
+// before the point), so that a hit costs one load. A collision costs an occupancy query, no more. Thread-safe, lock-free.
 #ifndef GPUSHARE_DEVICE_FOOTPRINT_H_
 #define GPUSHARE_DEVICE_FOOTPRINT_H_
 
@@ -24,13 +24,16 @@
 
 namespace gpushare::device {
 
-// In (0, 1]. A launch that does not fit an SM at all (blocks_per_sm < 1) counts as the whole
+// The tail of so many waves is not worth telling apart.
+inline constexpr float kMostFootprint = 63;
+
+// In (0, kMostFootprint]. A launch that does not fit an SM at all (blocks_per_sm < 1) counts as the whole
 // device; the driver refuses it anyway.
 inline float Footprint(const driver::LaunchShape& shape, int blocks_per_sm, int sm_count) {
   if (blocks_per_sm < 1 || sm_count < 1) return 1;
   const double blocks = static_cast<double>(shape.grid.x) * shape.grid.y * shape.grid.z;
   const double sms = std::ceil(blocks / blocks_per_sm);
-  return static_cast<float>(std::clamp(sms / sm_count, 1.0 / sm_count, 1.0));
+  return static_cast<float>(std::clamp(sms / sm_count, 1.0 / sm_count, double{kMostFootprint}));
 }
 
 class FootprintCache {
@@ -38,12 +41,12 @@ class FootprintCache {
   bool Find(uint64_t key, float* footprint) const {
     const uint64_t word = words_[key & (kEntries - 1)].load(std::memory_order_relaxed);
     if (((word ^ key) & kTagMask) != 0 || (word & kValueMask) == 0) return false;
-    *footprint = static_cast<float>(word & kValueMask) / static_cast<float>(kValueMask);
+    *footprint = static_cast<float>(word & kValueMask) / kOne;
     return true;
   }
   void Put(uint64_t key, float footprint) {
     const auto value =
-        static_cast<uint64_t>(std::lround(footprint * static_cast<float>(kValueMask)));
+        static_cast<uint64_t>(std::lround(std::min(footprint, kMostFootprint) * kOne));
     words_[key & (kEntries - 1)].store(
         (key & kTagMask) | std::clamp<uint64_t>(value, 1, kValueMask), std::memory_order_relaxed);
   }
@@ -54,6 +57,7 @@ class FootprintCache {
  private:
   static constexpr uint64_t kEntries = 4096;
   static constexpr uint64_t kValueMask = (uint64_t{1} << 20) - 1;
+  static constexpr float kOne = 1 << 14;
   static constexpr uint64_t kTagMask =
       ~kValueMask;  // the low bits chose the entry, all but 8 of them
 

@@ -406,6 +406,12 @@ gpushare_spec MergeSpec(const gpushare_spec& base, const gpushare_spec& change) 
         merged.set &= ~FieldOf(key).bits;
       }
     }
+    // Where the share is all there is to say, an old cap or guarantee beside it could only contradict it.
+    if (policy.ok() && (*policy)->kind == sched::PolicyKind::kFixed) {
+      merged.set &= ~uint32_t{GPUSHARE_SPEC_CAP};
+      if ((base.set | set) & GPUSHARE_SPEC_COMPUTE)
+        merged.set &= ~uint32_t{GPUSHARE_SPEC_GUARANTEE};
+    }
   }
   merged.set |= set;
   if (set & GPUSHARE_SPEC_MEMORY) merged.memory = change.memory;

@@ -125,7 +125,8 @@ TEST(Footprint, IsThePartOfTheSmsThatALaunchCanHold) {
   EXPECT_FLOAT_EQ(Footprint({{66, 1, 1}, {256, 1, 1}, 0}, 1, 132), 0.5f);
   EXPECT_FLOAT_EQ(Footprint({{66, 1, 1}, {256, 1, 1}, 0}, 8, 132), 9.0f / 132);
   EXPECT_FLOAT_EQ(Footprint({{1, 1, 1}, {1, 1, 1}, 0}, 32, 132), 1.0f / 132);
-  EXPECT_FLOAT_EQ(Footprint({{100000, 100, 100}, {256, 1, 1}, 0}, 1, 132), 1.0f);
+  EXPECT_FLOAT_EQ(Footprint({{330, 1, 1}, {256, 1, 1}, 0}, 1, 132), 2.5f);  // in waves
+  EXPECT_FLOAT_EQ(Footprint({{100000, 100, 100}, {256, 1, 1}, 0}, 1, 132), kMostFootprint);
   EXPECT_FLOAT_EQ(Footprint({{1, 1, 1}, {1, 1, 1}, 0}, 0, 132), 1.0f);
 }
 
@@ -135,10 +136,15 @@ TEST(Footprint, TheCacheAnswersOnlyForItsKey) {
   EXPECT_FALSE(cache->Find(0x123456789abcdef, &footprint));
   cache->Put(0x123456789abcdef, 0.25f);
   ASSERT_TRUE(cache->Find(0x123456789abcdef, &footprint));
-  EXPECT_NEAR(footprint, 0.25, 1e-5);
+  EXPECT_NEAR(footprint, 0.25, 1e-4);
   EXPECT_FALSE(cache->Find(0x923456789abcdef, &footprint));
   cache->Put(0, 0.5f);
   EXPECT_TRUE(cache->Find(0, &footprint));
+  for (const float each : {1.0f / 132, 131.0f / 132, 133.0f / 132, kMostFootprint}) {
+    cache->Put(7, each);
+    ASSERT_TRUE(cache->Find(7, &footprint));
+    EXPECT_EQ(std::lround(footprint * 132), std::lround(each * 132)) << each;
+  }
   cache->Clear();
   EXPECT_FALSE(cache->Find(0x123456789abcdef, &footprint));
 }
