@@ -167,8 +167,8 @@ struct Player {
           clock().SleepUntil(start + Nanos(static_cast<int64_t>(spec.return_at * 1e9)));
         }
         Iterate();
+        if (spec.mode == Mode::kSync || spec.mode == Mode::kSyncOnly) Synchronize();
         if (spec.mode == Mode::kSync) {
-          Synchronize();
           sim.spend(static_cast<uint64_t>(3e5 + Uniform() * 1.7e6));
         }
       }
@@ -280,6 +280,20 @@ CapError WorstCapError(const CaseSpec& spec, const CaseResult& result, size_t te
     const double share = (used[k + n] - used[k]) / (window * 1e9);
     worst.over = std::max(worst.over, (share - cap) * 100);
     worst.under = std::max(worst.under, (cap - share) * 100);
+  }
+  return worst;
+}
+
+double WorstMeterError(const CaseSpec& spec, const CaseResult& result, size_t tenant,
+                       double window) {
+  const size_t n = static_cast<size_t>(std::lround(window / kSampleSeconds));
+  const size_t first = static_cast<size_t>(std::lround(spec.warm_up / kSampleSeconds));
+  const TenantResult& t = result.tenants[tenant];
+  double worst = 0;
+  for (size_t k = first; k + n < t.measured_ns.size(); ++k) {
+    const double error =
+        t.measured_ns[k + n] - t.measured_ns[k] - (t.used_ns[k + n] - t.used_ns[k]);
+    worst = std::max(worst, std::fabs(error) / (window * 1e9) * 100);
   }
   return worst;
 }

@@ -19,6 +19,7 @@ namespace gpushare::bench {
 enum class Mode {
   kBacklog,   // iterations without end, never synchronises
   kSync,      // synchronises after each iteration, then thinks for 0.3 to 2 ms
+  kSyncOnly,  // synchronises after each iteration and goes on
   kSyncEach,  // synchronises after each launch
   kOpenLoop,  // Poisson requests, each one iteration and a synchronise
   kGraph,     // each iteration is one graph launch, backlogged
@@ -78,6 +79,10 @@ struct CapError {
   double over = 0, under = 0;
 };
 CapError WorstCapError(const CaseSpec& spec, const CaseResult& result, size_t tenant, double cap,
+                       double window);
+// Largest difference between what the meter says that `tenant` used and what it did, over all windows after
+// warm-up, in percentage points of the window.
+double WorstMeterError(const CaseSpec& spec, const CaseResult& result, size_t tenant,
                        double window);
 double BusyRatio(const CaseSpec& spec, const CaseResult& result);  // of the time after warm-up
 double WorkPerSecond(const CaseSpec& spec, const CaseResult& result);

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/share_accuracy/cases.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status_macros.h"
+
+namespace gpushare::bench {
+namespace {
+
+struct Part {
+  const char* trace;
+  double weight;
+};
+
+CaseSpec Mix(const Traces& traces, const std::vector<Part>& parts, Mode mode, bool overlap) {
+  CaseSpec spec;
+  spec.seconds = settings.seconds;
+  spec.overlap = overlap;
+  for (const Part& part : parts) {
+    TenantSpec tenant;
+    tenant.name = part.trace;
+    tenant.trace = traces.at(part.trace);
+    tenant.mode = mode;
+    tenant.options.limits.weight = part.weight;
+    spec.tenants.push_back(std::move(tenant));
+  }
+  return spec;
+}
+
+}  // namespace
+
+Traces SyntheticTraces() {
+  Traces traces;
+  traces["14us"] = Synthetic("14us", {3, 5, 8, 10, 15, 25, 40, 6}, 64, 160);
+  traces["mid"] = Synthetic("mid", {40, 120, 80, 300, 60, 200}, 16, 160);
+  traces["1ms"] = Synthetic("1ms", {800, 1200, 1500, 600}, 8, 160);
+  traces["14us x8"] = Synthetic("14us", {3, 5, 8, 10, 15, 25, 40, 6}, 8, 160);
+  traces["1ms x1"] = Synthetic("1ms", {800, 1200, 1500, 600}, 1, 160);
+  traces["mid x1"] = Synthetic("mid", {40, 120, 80, 300, 60, 200}, 1, 160);
+  traces["150ms"] = Synthetic("150ms", {150000}, 1, 160);
+  traces["10ms"] = Synthetic("10ms", {10000, 9000}, 4, 160);
+  traces["1block"] = Synthetic("1block", {50, 100, 200, 250}, 16, 1);
+  traces["request"] = Synthetic("request", {30, 60, 20, 90, 45}, 16, 120);
+  traces["0.5ms"] = Synthetic("0.5ms", {30, 60, 20, 90, 45}, 2, 120);
+  traces["forward"] = Synthetic("forward", {200, 150, 250, 180, 220}, 1, 160);
+  traces["small"] = Synthetic("small", {40, 90, 60}, 32, 20);
+  traces["half"] = Synthetic("half", {100, 250, 150}, 16, 44);
+  traces["wide"] = Synthetic("wide", {200, 400, 120}, 16, 200);
+  return traces;
+}
+
+absl::Status AddRealTraces(const std::string& folder, Traces* traces) {
+  for (const char* name : {"bert_b2_inference", "mobilenetv2_b64_training", "resnet50_b32_training",
+                           "resnet50_b4_inference", "transformer_xl_b8_training"}) {
+    GPUSHARE_ASSIGN_OR_RETURN(workload::KernelTrace trace,
+                              workload::ReadTraceFile(folder + "/" + name + ".csv"));
+    (*traces)[name] = std::make_shared<workload::KernelTrace>(std::move(trace));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<Case> Cases(const Traces& t, bool real) {
+  std::vector<Case> cases;
+  auto serial = [&](std::vector<Part> parts, Mode mode = Mode::kBacklog) {
+    return Mix(t, parts, mode, false);
+  };
+  cases.push_back(Shares("serial 75:25 14us/1ms", serial({{"14us", 75}, {"1ms", 25}}), {}));
+  cases.push_back(Shares("serial 50:50 14us/1ms", serial({{"14us", 50}, {"1ms", 50}}), {}));
+  cases.push_back(
+      Shares("serial 50:30:20 14us/mid/1ms", serial({{"14us", 50}, {"mid", 30}, {"1ms", 20}}), {}));
+  {
+    std::vector<Part> parts;
+    for (int i = 0; i < 16; ++i)
+      parts.push_back({i % 3 == 0 ? "14us" : i % 3 == 1 ? "mid" : "1ms", 1});
+    cases.push_back(Shares("serial 16 equal, mixed sizes", serial(parts), {}));
+  }
+  const SharesBars synchronising = {.error_1s = 1.5, .busy = 98};
+  cases.push_back(
+      Shares("sync 75:25 mid/1ms", serial({{"mid", 75}, {"1ms", 25}}, Mode::kSync), synchronising));
+  // A graph is one command: beyond the bar for a second, one of them ÷ the window; in 100 ms that alone where
+  // it is more than the bar.
+  auto graphs = [](double longest_ms) {
+    return SharesBars{.error_1s = 1 + longest_ms / 10, .error_100ms = std::max(4.0, longest_ms)};
+  };
+  cases.push_back(Shares("graphs 75:25, 0.9 ms and 4.1 ms",
+                         Mix(t, {{"14us x8", 75}, {"1ms x1", 25}}, Mode::kGraph, false),
+                         graphs(4.1)));
+  cases.push_back(Shares("graphs 75:25, 0.9 ms and 0.8 ms",
+                         Mix(t, {{"14us x8", 75}, {"mid x1", 25}}, Mode::kGraph, false),
+                         graphs(0.9)));
+  {
+    CaseSpec spec = serial({{"mid", 75}, {"1ms x1", 25}});
+    spec.tenants[1].mode = Mode::kGraph;
+    cases.push_back(Shares("graphs 25 beside launches 75", spec, graphs(4.1)));
+  }
+  cases.push_back(Shares("graphs 75:25, 7 ms and 33 ms",
+                         Mix(t, {{"14us", 75}, {"1ms", 25}}, Mode::kGraph, false), graphs(33)));
+  cases.push_back(LongCommands("kernels of 150 ms, 50:50 with 14us",
+                               serial({{"150ms", 50}, {"14us", 50}}), 0.15));
+  {
+    // Leases: the gate sees when work begins and ends, not what it is.
+    struct LeaseCase {
+      const char* name;
+      Mode a, b;
+    };
+    for (const LeaseCase& c :
+         {LeaseCase{"leases 75:25, exclusive", Mode::kLeaseExclusive, Mode::kLeaseExclusive},
+          LeaseCase{"leases 75:25, synchronised", Mode::kLeaseSync, Mode::kLeaseSync},
+          LeaseCase{"leases 75:25, released at once", Mode::kLease, Mode::kLease},
+          LeaseCase{"leases 75:25, beside launches", Mode::kLease, Mode::kBacklog},
+          LeaseCase{"leases 75:25, launches beside them", Mode::kBacklog, Mode::kLease}}) {
+      CaseSpec spec = serial({{"forward", 75}, {"forward", 25}});
+      spec.tenants[0].mode = c.a;
+      spec.tenants[1].mode = c.b;
+      // Between two exclusive leases the device is drained.
+      const bool exclusive = c.a == Mode::kLeaseExclusive;
+      cases.push_back(Shares(c.name, spec,
+                             {.error_1s = 2.5, .error_100ms = 0, .busy = exclusive ? 90.0 : 99.0}));
+    }
+  }
+  const SharesBars overlapping = {.error_1s = 2.5, .work = 85};
+  {
+    std::vector<Part> two = {{"small", 40}, {"wide", 60}};
+    std::vector<Part> three = {{"small", 50}, {"wide", 30}, {"half", 20}};
+    std::vector<Part> many;
+    for (int i = 0; i < 16; ++i)
+      many.push_back({i % 3 == 0 ? "small" : i % 3 == 1 ? "wide" : "half", 1});
+    cases.push_back(
+        Shares("overlap 40:60 small/wide", Mix(t, two, Mode::kBacklog, true), overlapping));
+    cases.push_back(Shares("overlap 50:30:20", Mix(t, three, Mode::kBacklog, true), overlapping));
+    cases.push_back(Shares("overlap 16 equal", Mix(t, many, Mode::kBacklog, true),
+                           {.error_1s = 3.5, .work = 85}));
+  }
+  auto tenant = [&](const char* trace, Mode mode) {
+    TenantSpec spec;
+    spec.name = trace;
+    spec.trace = t.at(trace);
+    spec.mode = mode;
+    return spec;
+  };
+  cases.push_back(Cap("cap 14us kernels", tenant("14us", Mode::kBacklog), false));
+  cases.push_back(Cap("cap 1ms kernels", tenant("1ms", Mode::kBacklog), false));
+  cases.push_back(Cap("cap 10ms kernels", tenant("10ms", Mode::kBacklog), false));
+  cases.push_back(Cap("cap 1-block kernels", tenant("1block", Mode::kBacklog), false));
+  cases.push_back(Cap("cap graphs", tenant("mid", Mode::kGraph), false));
+  cases.push_back(Cap("cap sync per launch", tenant("mid", Mode::kSyncEach), true));
+  cases.push_back(Online("online 20 % beside 1ms", t.at("request"), t.at("1ms"), 0.2, false));
+  cases.push_back(Online("online 50 % beside mid", t.at("request"), t.at("mid"), 0.5, false));
+  cases.push_back(
+      Online("online 20 % beside wide, overlap", t.at("request"), t.at("wide"), 0.2, true));
+  // Nothing of the time between two requests is the job's while the gate is closed for their sake.
+  cases.push_back(
+      Online("online 20 % beside mid, requests of 0.5 ms", t.at("0.5ms"), t.at("mid"), 0.2, false));
+  const CaseSpec changing = serial({{"14us", 75}, {"1ms", 25}});
+  cases.push_back(Mispredicted("mispredicted x0.3", changing, 0.3, 1));
+  cases.push_back(Mispredicted("mispredicted x3", changing, 3, 1));
+  cases.push_back(Mispredicted("clocks fall by 25 %", changing, 1.33, 1.33));
+  cases.push_back(Demonstration("the four tenants of the demonstration"));
+  if (!real) return cases;
+
+  const std::vector<std::pair<const char*, std::vector<Part>>> mixes = {
+      {"75:25 resnet50/transformer-xl",
+       {{"resnet50_b32_training", 75}, {"transformer_xl_b8_training", 25}}},
+      {"75:25 bert/mobilenetv2", {{"bert_b2_inference", 75}, {"mobilenetv2_b64_training", 25}}},
+      {"25:75 mobilenetv2/transformer-xl",
+       {{"mobilenetv2_b64_training", 25}, {"transformer_xl_b8_training", 75}}},
+      {"50:30:20 bert/resnet50/mobilenetv2",
+       {{"bert_b2_inference", 50},
+        {"resnet50_b32_training", 30},
+        {"mobilenetv2_b64_training", 20}}},
+      {"50:50 bert/resnet50 inference",
+       {{"bert_b2_inference", 50}, {"resnet50_b4_inference", 50}}}};
+  for (const auto& [name, parts] : mixes) {
+    cases.push_back(Shares(std::string("real serial ") + name, serial(parts), {}));
+  }
+  for (const auto& [name, parts] : mixes) {
+    cases.push_back(
+        Shares(std::string("real sync ") + name, serial(parts, Mode::kSync), synchronising));
+  }
+  for (const auto& [name, parts] : mixes) {
+    cases.push_back(Shares(std::string("real overlap ") + name, Mix(t, parts, Mode::kBacklog, true),
+                           overlapping));
+  }
+  for (const char* trace :
+       {"resnet50_b32_training", "bert_b2_inference", "transformer_xl_b8_training"}) {
+    cases.push_back(Cap(std::string("real cap ") + trace, tenant(trace, Mode::kBacklog), true));
+  }
+  for (double load : {0.2, 0.5}) {
+    for (const char* trace : {"transformer_xl_b8_training", "mobilenetv2_b64_training"}) {
+      const std::string name = "real online resnet50 " +
+                               std::to_string(static_cast<int>(load * 100)) + " % beside " + trace;
+      cases.push_back(Online(name, t.at("resnet50_b4_inference"), t.at(trace), load, false));
+      cases.push_back(
+          Online(name + ", overlap", t.at("resnet50_b4_inference"), t.at(trace), load, true));
+    }
+  }
+  return cases;
+}
+
+}  // namespace gpushare::bench
