@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/text.h"
@@ -44,7 +45,7 @@ absl::Status Configure(void* handle, const std::string& text) {
   char error[512] = "";
   if (configure(text.c_str(), error, sizeof(error)) == 0) return absl::OkStatus();
   const std::string what = error;
-  const bool environment = what.rfind("GPUSHARE_SIM:", 0) == 0;
+  const bool environment = absl::StartsWith(what, "GPUSHARE_SIM:");
   return absl::InvalidArgumentError(absl::StrCat(
       "simulated GPU: ", environment ? "" : absl::StrCat("configuration ", Quoted(text), ": "),
       what));

@@ -36,7 +36,7 @@ bool Look(void* handle, const char* name, Function* function, std::string* missi
 
 class SimClock::Thread final : public base::ClockThread {
  public:
-  Thread(SimClock& clock, std::string name, std::function<void()> body) : clock_(clock) {
+  Thread(SimClock& clock, const std::string& name, std::function<void()> body) : clock_(clock) {
     const uint64_t announced = clock_.calls_.thread_announce(name.c_str());
     try {
       thread_ = std::thread([this, announced, body = std::move(body)] {
@@ -103,7 +103,7 @@ void SimClock::Wake(const std::atomic<uint32_t>& word, int count) {
 
 std::unique_ptr<base::ClockThread> SimClock::StartThread(std::string name,
                                                          std::function<void()> body) {
-  return std::make_unique<Thread>(*this, std::move(name), std::move(body));
+  return std::make_unique<Thread>(*this, name, std::move(body));
 }
 
 }  // namespace gpushare::driver
