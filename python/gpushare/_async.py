@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import os
 import threading
 import time
 import weakref
@@ -72,12 +73,12 @@ class _Line:
 
     def join(self, request: _Request) -> None:
         with self._changed:
+            if not self._runs:
+                # May raise, at the interpreter's end for instance; then nobody waits for a thread that is not there.
+                threading.Thread(target=self._run, name="gpushare-lease", daemon=True).start()
+                self._runs = True
             self._waiting.append(request)
-            if self._runs:
-                self._changed.notify()
-                return
-            self._runs = True
-        threading.Thread(target=self._run, name="gpushare-lease", daemon=True).start()
+            self._changed.notify()
 
     def _run(self) -> None:
         while True:
@@ -92,6 +93,15 @@ class _Line:
 
 _lines: weakref.WeakKeyDictionary[_core.VirtualDevice, _Line] = weakref.WeakKeyDictionary()
 _lines_lock = threading.Lock()
+
+
+def _forget() -> None:
+    """A forked child has none of its parent's threads, and perhaps a lock that one of them held."""
+    global _lines, _lines_lock
+    _lines, _lines_lock = weakref.WeakKeyDictionary(), threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 async def enter(lease: _core.Lease) -> _core.Lease:

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from . import _core
+from ._errors import FailedPreconditionError
 
 __all__ = ["carry_tenant", "current_tenant", "tenant_scope"]
 
@@ -44,6 +45,8 @@ class tenant_scope:
     Raises:
         TypeError: not a Tenant.
         ClosedError: the tenant is closed.
+        ValueError: left in another context than it was entered in, by a generator for instance.
+        FailedPreconditionError (RuntimeError): left on another thread, or before a scope within it.
     """
 
     def __init__(self, tenant: _core.Tenant) -> None:
@@ -59,10 +62,14 @@ class tenant_scope:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
+        if not self._entered:
+            raise FailedPreconditionError("this tenant_scope is not entered; use it by 'with'", code="FAILED_PRECONDITION")
         token, scope = self._entered.pop()
-        _core._tenant_var.reset(token)
-        if scope:
-            _core._scope_leave(scope)
+        try:
+            _core._tenant_var.reset(token)
+        finally:  # in another context reset() refuses; this thread's native scope must not outlive the block for that
+            if scope:
+                _core._scope_leave(scope)
 
 
 def carry_tenant(function: Callable[P, R]) -> Callable[P, R]:

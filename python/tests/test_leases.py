@@ -156,3 +156,40 @@ def test_a_coroutines_timeout(device):
     device.close()
     with pytest.raises(gpushare.ClosedError):
         asyncio.run(main())
+
+
+def test_a_coroutine_of_a_forked_child(run_python):
+    """The thread that acquires for coroutines is not there in the child."""
+    ran = run_python("""
+        import asyncio, os, signal, gpushare
+
+        async def use(lease):
+            async with lease:
+                pass
+
+        with gpushare.simulated_gpu() as gpu:
+            lease = gpu.virtual_device("a").lease()
+            asyncio.run(use(lease))
+            child = os.fork()
+            if child == 0:
+                signal.alarm(10)
+                try:
+                    asyncio.run(use(lease))
+                except gpushare.ForkedError:
+                    os._exit(0)
+                os._exit(1)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            asyncio.run(use(lease))
+    """)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_a_thread_that_cannot_be_started_is_tried_again(device, monkeypatch):
+    async def main():
+        async with device.lease(timeout=5):
+            return True
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="start"):
+        patch.setattr(threading.Thread, "start", lambda self: (_ for _ in ()).throw(RuntimeError("can't start new thread")))
+        asyncio.run(main())
+    assert asyncio.run(main())

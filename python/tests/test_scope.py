@@ -74,3 +74,22 @@ def test_what_is_no_tenant(gpu):
     with pytest.raises(gpushare.ClosedError), tenant_scope(tenant):
         pass
     assert current_tenant() is None
+
+
+def test_a_scope_that_is_left_elsewhere(gpu, pair):
+    def whose():
+        return gpu.resolve().tenant_name
+
+    scope = tenant_scope(pair[0].tenant)
+    with pytest.raises(RuntimeError, match="not entered"):
+        scope.__exit__(None, None, None)
+    contextvars.copy_context().run(scope.__enter__)
+    with pytest.raises(ValueError, match="different Context"):
+        scope.__exit__(None, None, None)
+    assert whose() == "default"  # nothing of it is left on the thread
+    with ThreadPoolExecutor(1) as pool:
+        scope = tenant_scope(pair[0].tenant)
+        pool.submit(contextvars.copy_context().run, scope.__enter__).result()
+        with pytest.raises(RuntimeError, match="thread"):
+            scope.__exit__(None, None, None)
+        assert whose() == "default"
