@@ -163,6 +163,8 @@ TEST(Spec, ANewPolicyEndsWhatItContradicts) {
             "memory=1GiB,weight=2,policy=best-effort");
   EXPECT_EQ(changed("compute=30%,weight=2,cap=50%", "policy=fair-share"),
             "cap=50%,policy=fair-share");
+  EXPECT_EQ(changed("compute=30%,cap=80%,policy=request-limit", "compute=60%,policy=fixed-share"),
+            "compute=60%,policy=fixed-share");
   EXPECT_EQ(changed("compute=30%,weight=2", "policy=burst-share,compute=20%"),
             "compute=20%,weight=2,policy=burst-share");
 }
