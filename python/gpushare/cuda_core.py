@@ -19,7 +19,8 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from ._core import Buffer, VirtualDevice
+from ._core import Allocator, Buffer, VirtualDevice
+from ._given import given
 
 _NEEDED = "gpushare.cuda_core needs cuda-core 1.2 or newer: pip install 'cuda-core[cu13]>=1.2'"
 try:
@@ -47,13 +48,18 @@ class VirtualDeviceMemoryResource(MemoryResource):  # type: ignore[misc, unused-
     Args:
         device: whose quota; the number that consumers see is the physical GPU's.
         allocator: one of its allocators, as ``device.allocator(reclaim=...)`` makes; None: `device` itself.
+
+    Raises:
+        TypeError: not a VirtualDevice, not an Allocator. ValueError: an allocator of another virtual device.
+        ClosedError (ValueError): the virtual device has been closed.
     """
 
-    def __init__(self, device: VirtualDevice, allocator: Any = None) -> None:
-        if allocator is not None and allocator.virtual_device is not device:
+    def __init__(self, device: VirtualDevice, allocator: Allocator | None = None) -> None:
+        given(device, VirtualDevice, "device").memory  # refuses a closed one
+        if allocator is not None and given(allocator, Allocator, "allocator").virtual_device is not device:
             raise ValueError("allocator: it is one of another virtual device")
         self._device = device
-        self._source = device if allocator is None else allocator
+        self._source: Any = device if allocator is None else allocator
         self._live: dict[int, Buffer] = {}
 
     def allocate(self, size: int, *, stream: Any) -> Any:
@@ -126,4 +132,4 @@ def _core_stream(ordinal: int, stream: Any) -> Any:
 
 def as_core_buffer(buffer: Buffer) -> Any:
     """`buffer`, a gpushare.Buffer, as a Buffer of cuda.core: the same memory, kept alive by either."""
-    return CoreBuffer.from_handle(buffer.ptr, buffer.nbytes, owner=buffer)
+    return CoreBuffer.from_handle(given(buffer, Buffer, "buffer").ptr, buffer.nbytes, owner=buffer)

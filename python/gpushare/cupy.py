@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ._core import Stream, VirtualDevice
+from ._given import given
 
 try:
     import cupy
@@ -119,9 +120,10 @@ def allocator(device: VirtualDevice, *, pooled: bool = True) -> VirtualDeviceAll
             allocation of the driver's, and its end waits for the device.
 
     Raises:
+        TypeError: not a VirtualDevice.
         ClosedError (ValueError): the virtual device has been closed.
     """
-    device.memory  # refuses a closed one
+    given(device, VirtualDevice, "device").memory  # refuses a closed one
     with _lock:
         for (known, is_pooled), one in list(_allocators.items()):
             if known.closed and one.used_bytes() == 0:
@@ -135,7 +137,7 @@ def allocator(device: VirtualDevice, *, pooled: bool = True) -> VirtualDeviceAll
 def free_all_blocks(device: VirtualDevice) -> None:
     """Gives back to the quota what the pool of `device` keeps of freed arrays."""
     with _lock:
-        one = _allocators.get((device, True))
+        one = _allocators.get((given(device, VirtualDevice, "device"), True))
     if one is not None:
         one.free_all_blocks()
 
@@ -145,6 +147,7 @@ def stream(source: Stream) -> Any:
 
     The other way, ``device.stream(cupy_stream)`` adopts one of CuPy's.
     """
+    given(source, Stream, "source")
     if hasattr(cupy.cuda.Stream, "from_external"):  # CuPy 14
         return cupy.cuda.Stream.from_external(source)
     made = cupy.cuda.ExternalStream(source.ptr, source.virtual_device.gpu.ordinal)
@@ -159,8 +162,9 @@ def tenant(device: VirtualDevice, *, on: Stream | None = None, lease: bool = Tru
     quota, and kernels go to its stream, under a lease. Gives that stream.
 
     One block is one turn on the GPU: put a batch into it, not a program. With ``lease=False`` nothing is held: memory
-    and stream only, and leases where the program wants them (``with device.lease(streams=[stream]):``). Arrays may
-    outlive the block. It belongs to the thread: no ``await`` inside.
+    and stream only, and leases where the program wants them (``with device.lease(streams=[stream]):``). Arrays may go
+    into the block and outlive it: its stream waits for what the current stream was given before, and that one for the
+    block's. It belongs to the thread: no ``await`` inside.
 
     Args:
         on: the stream; None: one that the virtual device has for this.
@@ -174,14 +178,25 @@ def tenant(device: VirtualDevice, *, on: Stream | None = None, lease: bool = Tru
     """
     if options and not lease:
         raise TypeError(f"{', '.join(sorted(options))}: for a lease, and lease=False was given")
-    if on is not None and on.virtual_device is not device:
+    if on is not None and given(on, Stream, "on").virtual_device is not device:
         raise ValueError("on: a stream of another virtual device")
     memory = allocator(device, pooled=pooled)
     with contextlib.ExitStack() as block:
         block.enter_context(cupy.cuda.Device(device.gpu.ordinal))
         used = memory.stream() if on is None else on
+        inside, outside = stream(used), cupy.cuda.get_current_stream()
+        # gpushare's streams are not ordered with the default stream by themselves.
+        _follow(inside, outside)
+        block.callback(_follow, outside, inside)
         if lease:
             block.enter_context(device.lease(streams=[used], **options))
         block.enter_context(cupy.cuda.using_allocator(memory))
-        block.enter_context(stream(used))
+        block.enter_context(inside)
         yield used
+
+
+def _follow(later: Any, earlier: Any) -> None:
+    """What `later` is given from now on waits for what `earlier` has been given."""
+    event = cupy.cuda.Event(disable_timing=True)
+    earlier.record(event)
+    later.wait_event(event)

@@ -23,6 +23,7 @@ import os
 import sys
 
 from ._core import Gpu, VirtualDevice, VirtualDeviceSpec
+from ._given import given
 
 __all__ = ["apply", "env"]
 
@@ -44,8 +45,11 @@ def env(share: VirtualDevice | VirtualDeviceSpec | str, *, gpu: Gpu | None = Non
 
     Raises:
         ValueError: the spec gives no memory, or one below a millionth of the GPU; another allocator.
-        TypeError: bytes, and no `gpu`.
+        TypeError: bytes, and no `gpu`; an argument of another type.
     """
+    given(preallocate, bool, "preallocate")
+    if gpu is not None:
+        given(gpu, Gpu, "gpu")
     if allocator not in _BOUNDED:
         raise ValueError(f"allocator: {allocator!r} given; {' or '.join(map(repr, _BOUNDED))} wanted, since XLA bounds "
                          "no other one by a fraction of the GPU")

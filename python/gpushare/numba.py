@@ -28,6 +28,7 @@ from typing import Any
 
 from ._core import Gpu, Runtime, Stream, VirtualDevice
 from ._errors import GpuShareError, UnimplementedError
+from ._given import given
 from .scope import current_tenant
 
 _NEEDED = "gpushare.numba needs numba-cuda 0.22 or newer: pip install 'numba-cuda>=0.22'"
@@ -149,11 +150,12 @@ def use(device: VirtualDevice) -> None:
     stays charged to whom it was. One virtual device for each GPU; call it for each.
 
     Raises:
+        TypeError: not a VirtualDevice.
         RuntimeError: Numba has memory of its own on this GPU already: call it before Numba's first use of the GPU. Or
             Numba and gpushare have loaded different drivers.
         ClosedError (ValueError): the virtual device has been closed.
     """
-    device.memory  # refuses a closed one
+    given(device, VirtualDevice, "device").memory  # refuses a closed one
     ordinal, probe = device.gpu.ordinal, device.gpu.probe()
     known = cuda.gpus[ordinal].uuid if ordinal < len(cuda.gpus) else "not there"
     if not probe.mig and known.lower() != probe.uuid.lower():
@@ -174,6 +176,6 @@ def stream(source: Stream) -> Any:
 
     The other way, ``device.stream(numba_stream)`` adopts one of Numba's.
     """
-    made = cuda.external_stream(source.ptr)
+    made = cuda.external_stream(given(source, Stream, "source").ptr)
     made.gpushare_stream = source
     return made

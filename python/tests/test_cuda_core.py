@@ -134,6 +134,18 @@ def test_what_is_no_stream(core, resource, core_stream):
         resource.allocate(8, stream=core_stream.create_graph_builder())
 
 
+def test_what_is_no_virtual_device(core, gpu, device):
+    with pytest.raises(TypeError, match="^device: Gpu given"):
+        VirtualDeviceMemoryResource(gpu)
+    with pytest.raises(TypeError, match="^allocator: str given"):
+        VirtualDeviceMemoryResource(device, "direct")
+    with pytest.raises(TypeError, match="^buffer: int given"):
+        as_core_buffer(0)
+    device.close()
+    with pytest.raises(gpushare.ClosedError):
+        VirtualDeviceMemoryResource(device)
+
+
 def test_buffers_outlive_the_virtual_device(core, gpu, core_stream):
     device = gpu.virtual_device("short", memory="1GiB")
     resource = VirtualDeviceMemoryResource(device)

@@ -120,6 +120,14 @@ class Stream:
     def from_external(cls, foreign):
         return cls(foreign)
 
+    def record(self, event):
+        event.made = gpushare.Event(self.foreign.virtual_device)
+        self.foreign.record(event.made)
+
+    def wait_event(self, event):
+        if event.made is not None:
+            self.foreign.wait(event.made)
+
     def __enter__(self):
         streams.append(self)
 
@@ -130,6 +138,23 @@ class Stream:
 class ExternalStream:
     def __init__(self, ptr, device_id):
         self.ptr, self.device_id = ptr, device_id
+
+
+class DefaultStream:
+    def record(self, event):
+        event.made = None
+
+    def wait_event(self, event):
+        pass
+
+
+class Event:
+    def __init__(self, block=False, disable_timing=False):
+        self.made = None
+
+
+def get_current_stream():
+    return streams[-1] if streams else DefaultStream()
 
 
 streams = []
@@ -156,7 +181,8 @@ def cupy(monkeypatch):
     modules["cupy.cuda.memory"].OutOfMemoryError = OutOfMemoryError
     modules["cupy.cuda.runtime"].CUDARuntimeError = CUDARuntimeError
     cuda = modules["cupy.cuda"]
-    for thing in (CFunctionAllocator, Device, MemoryPool, Stream, ExternalStream, using_allocator):
+    for thing in (CFunctionAllocator, Device, Event, MemoryPool, Stream, ExternalStream, get_current_stream,
+                  using_allocator):
         setattr(cuda, thing.__name__, thing)
     monkeypatch.delitem(sys.modules, "gpushare.cupy", raising=False)
     yield modules["cupy"]
@@ -217,6 +243,16 @@ def test_no_bytes(adapter, device):
     for pooled in (True, False):
         assert adapter.allocator(device, pooled=pooled)(0).ptr == 0
     assert used(device) == 0
+
+
+def test_what_is_no_virtual_device(adapter, gpu, device):
+    for call in (adapter.allocator, adapter.free_all_blocks, lambda wrong: adapter.tenant(wrong).__enter__()):
+        with pytest.raises(TypeError, match="^device: Gpu given"):
+            call(gpu)
+    with pytest.raises(TypeError, match="^source: int given"):
+        adapter.stream(5)
+    with pytest.raises(TypeError, match="^on: int given"):
+        adapter.tenant(device, on=5).__enter__()
 
 
 def test_one_allocator_for_each_virtual_device(adapter, gpu, device):
@@ -311,6 +347,28 @@ def test_blocks_nest_and_end_with_an_exception(adapter, gpu, device):
                 raise KeyError
     assert streams == [] and allocators.current is None and Device().id == 0
     assert (used(device), used(other)) == (0, 1024)  # the pool has it
+
+
+def test_arrays_go_in_and_out_in_order(cupy, virtual_gpu, ptx):
+    """As on CuPy's own streams, what the block is given follows what came before it, and what comes after it the block."""
+    adapter = importlib.import_module("gpushare.cupy")
+    spin = virtual_gpu.load(ptx)["spin"]
+    device, caller = (virtual_gpu.virtual_device(name, memory="1MiB") for name in "ab")
+    outside = caller.stream()
+    moments = [gpushare.Event(device if 1 <= i < 3 else caller, timing=True) for i in range(4)]
+    with Stream(outside):
+        outside.record(moments[0])
+        outside.launch(spin, 1, 32, 1_000_000)
+        with adapter.tenant(device, lease=False) as inside:
+            inside.record(moments[1])
+            inside.launch(spin, 1, 32, 2_000_000)
+            inside.record(moments[2])
+        outside.launch(spin, 1, 32, 4_000_000)
+        outside.record(moments[3])
+    outside.synchronize()
+    assert moments[1].since(moments[0]) >= 1e-3 and moments[3].since(moments[2]) >= 4e-3
+    assert moments[3].since(moments[0]) >= 7e-3
+    adapter._allocators.clear()
 
 
 def test_a_stream_of_the_caller(adapter, gpu, device):
@@ -430,3 +488,5 @@ def test_what_gpushare_calls_is_there(gpu):
     assert cupy.cuda.MemoryPool(given) is not None
     assert cupy.cuda.Device(0).id == 0 and hasattr(cupy.cuda.Stream, "from_external")
     assert list(inspect.signature(cupy.cuda.using_allocator).parameters) == ["allocator"]
+    assert callable(cupy.cuda.get_current_stream) and callable(cupy.cuda.Event)
+    assert callable(cupy.cuda.Stream.record) and callable(cupy.cuda.Stream.wait_event)

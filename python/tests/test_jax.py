@@ -85,6 +85,8 @@ def test_a_share_of_everything(gpu):
     ("memory=25%", {"allocator": "platform"}, ValueError, "^allocator: 'platform'"),
     ("memory=nonsense", {}, ValueError, "memory"),
     (5, {}, TypeError, "int"),
+    ("memory=8GiB", {"gpu": "0"}, TypeError, "^gpu: str given"),
+    ("memory=25%", {"preallocate": "false"}, TypeError, "^preallocate: str given, bool wanted"),
 ])
 def test_what_is_refused(share, options, error, message):
     with pytest.raises(error, match=message):

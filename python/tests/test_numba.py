@@ -166,6 +166,13 @@ def test_another_virtual_device_for_what_comes(cuda, numba, gpu, device):
     del before, after
 
 
+def test_what_is_no_virtual_device(numba, gpu):
+    with pytest.raises(TypeError, match="^device: Gpu given, gpushare.VirtualDevice wanted"):
+        numba.use(gpu)
+    with pytest.raises(TypeError, match="^source: int given, gpushare.Stream wanted"):
+        numba.stream(0)
+
+
 def test_reset_gives_everything_back(cuda, device):
     array = cuda.device_array(MIB, "uint8")
     cuda.current_context().reset()
