@@ -34,11 +34,6 @@ constexpr Shortfall kShortfalls[] = {
     // longer than that.
     {"sync 75:25 mid/1ms", "share error, 100 ms windows, pp", 6},
     {"real sync 75:25 resnet50/transformer-xl", "share error, 100 ms windows, pp", 5.2},
-    // Short kernels of the one wait for several long ones of the other.
-    {"real overlap 25:75 mobilenetv2/transformer-xl", "share error, 100 ms windows, pp", 6.2},
-    // Two, rarely three, follow each other: the device looks idle for a moment when one ends.
-    {"kernels of 150 ms, 50:50 with 14us", "share error, 500 ms windows, pp", 43},
-    {"kernels of 150 ms, 50:50 with 14us", "share error, 1000 ms windows, pp", 20.5},
     // Each request closes the gate for the training jobs, and opens it 30 us after its end.
     {"the four tenants of the demonstration", "device busy, % of ungated", 96},
 };

@@ -283,7 +283,10 @@ State::Choice State::Judge(TenantId id, Phase phase, Time again) {
       out <= options.low_window || (gated_commands < min_commands - 1 && out < window);
   Time covered_until = kNever;
   bool covered = false;
-  if (nearly_idle && idle_budget > 0) {
+  // A command out of turn may be waited for with what its own run will give back to the budget: letting in
+  // one of 100 ms for the sake of a moment's idleness costs the others 100 ms.
+  const double budget = idle_budget + options.idle_budget * Ns(t.predicted);
+  if (nearly_idle && budget > 0) {
     const auto covers = [&](TenantId other) { return Covers(at(other), &covered_until); };
     covered = b.running_f.Look(limit_f, covers) || b.running_r.Look(limit_r, covers) ||
               (above != nullptr && above->running_f.Look(kInfinity, covers));
@@ -296,7 +299,7 @@ State::Choice State::Judge(TenantId id, Phase phase, Time again) {
   if (!nearly_idle) {
     choice.again = std::min(choice.again, Drops(options.low_window));
   } else {
-    const Time spent = After(idle ? now : std::max(horizon, now), idle_budget);
+    const Time spent = After(idle ? now : std::max(horizon, now), budget);
     choice.again = std::min(choice.again, std::min(covered_until, spent));
   }
   return choice;

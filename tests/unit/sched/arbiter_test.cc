@@ -421,5 +421,30 @@ TEST(Arbiter, AnticipationEndsWhenNobodyComes) {
   EXPECT_EQ(b.Run(b.again).size(), 1u);
 }
 
+// For how long `command` out of turn is kept back by a tenant that is always about to launch and never does,
+// once nothing is left of the idle budget.
+Nanos KeptBack(Nanos command) {
+  ArbiterOptions options;
+  options.idle_budget_depth = Nanos(0);
+  Books b(options);
+  const TenantId a = b.arbiter.Add({}, AtMicros(0)), c = b.arbiter.Add({}, AtMicros(0));
+  b.arbiter.Block(c, command, false, AtMicros(0));
+  EXPECT_EQ(b.Run(AtMicros(0)).size(), 1u);
+  const Time done = At(command);
+  b.arbiter.Settle(c, Phase::kWeight, command, command, 1, done);
+  b.arbiter.Block(c, command, false, done);
+  for (Time now = done;; now += Micros(1)) {
+    b.arbiter.Touch(a, now);
+    if (!b.Run(now).empty()) return now - done;
+  }
+}
+
+TEST(Arbiter, ALongCommandOutOfTurnPaysForTheWaitItself) {
+  // 1 % of what it takes, which its own run gives back to the budget.
+  EXPECT_NEAR(static_cast<double>(KeptBack(Millis(100)).count()), 1e6, 3e4);
+  EXPECT_NEAR(static_cast<double>(KeptBack(Millis(10)).count()), 1e5, 5e3);
+  EXPECT_LE(KeptBack(Micros(600)), Micros(8));
+}
+
 }  // namespace
 }  // namespace gpushare::sched
