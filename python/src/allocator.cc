@@ -6,6 +6,7 @@
 
 #include "amount.h"
 #include "buffer.h"
+#include "call.h"
 #include "wait.h"
 
 namespace gpushare::python {
@@ -28,13 +29,15 @@ struct Allocator::Reclaimer {
   static int Call(void* context, uint64_t asked, uint64_t left) {
     auto& self = *static_cast<Reclaimer*>(context);
     if (Finalizing()) return 0;
-    const py::gil_scoped_acquire gil;
+    const PyGILState_STATE gil = WithoutUnwinding([] { return PyGILState_Ensure(); });
+    int freed = 0;
     try {
-      return py::bool_(py::object(self.function(asked, left))) ? 1 : 0;
+      freed = py::bool_(python::Call(self.function, py::make_tuple(asked, left))) ? 1 : 0;
     } catch (py::error_already_set& error) {
       self.exception = error.value();
-      return 0;
     }
+    PyGILState_Release(gil);
+    return freed;
   }
 };
 

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "call.h"
 #include "errors.h"
 #include "gil.h"
 #include "wait.h"
@@ -25,9 +26,9 @@ std::shared_ptr<ClockThread> ClockThread::Start(gpushare_runtime runtime, const 
     auto* const state = static_cast<std::shared_ptr<State>*>(argument);
     if (Finalizing()) return;
     on_virtual_clock = true;  // with a real GPU it only means that Ctrl-C is for the main thread
-    const PyGILState_STATE gil = PyGILState_Ensure();
+    const PyGILState_STATE gil = WithoutUnwinding([] { return PyGILState_Ensure(); });
     try {
-      (*state)->result = (*state)->body();
+      (*state)->result = Call((*state)->body, py::tuple());
     } catch (py::error_already_set& error) {
       (*state)->exception = error.value();
     }

@@ -31,7 +31,7 @@ class HostMemory {
   }
   ~HostMemory() {
     if (Finalizing()) return;
-    const PyGILState_STATE gil = PyGILState_Ensure();
+    const PyGILState_STATE gil = WithoutUnwinding([] { return PyGILState_Ensure(); });
     PyBuffer_Release(&view_);
     PyGILState_Release(gil);
   }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "errors.h"
 
+#include "call.h"
+
 namespace gpushare::python {
 namespace py = pybind11;
 
@@ -29,8 +31,9 @@ Failure Failure::Last(gpushare_status code) {
 
 void Failure::Throw() const {
   if (code == GPUSHARE_OK) return;
-  Raise(Attribute("_make")(message, gpushare_status_name(code), detail.driver_result, detail.tenant,
-                           detail.limit, detail.asked, detail.left, detail.total));
+  Raise(Call(Attribute("_make"),
+             py::make_tuple(message, gpushare_status_name(code), detail.driver_result,
+                            detail.tenant, detail.limit, detail.asked, detail.left, detail.total)));
 }
 
 void ThrowLast(gpushare_status code) {
@@ -41,7 +44,9 @@ void ThrowLast(gpushare_status code) {
 void Throw(const char* name, const std::string& message) {
   const std::string text(name);
   const char* code = text == "InvalidArgumentError" ? "INVALID_ARGUMENT" : "FAILED_PRECONDITION";
-  Raise(Attribute(name)(message, py::arg("code") = code));
+  py::dict keywords;
+  keywords["code"] = code;
+  Raise(Call(Attribute(name), py::make_tuple(message), keywords));
 }
 
 void ThrowClosed(const char* kind) {

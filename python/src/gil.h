@@ -10,6 +10,7 @@
 #define GPUSHARE_PYTHON_GIL_H_
 
 #include <Python.h>
+#include <cxxabi.h>
 #include <unistd.h>
 
 namespace gpushare::python {
@@ -22,13 +23,25 @@ inline bool Finalizing() {
 #endif
 }
 
+// Calls what may end the thread: taking the lock, and functions written in Python, which give it up and take it
+// again. Before Python 3.14 a thread that comes too late is unwound, through frames of pybind11 and of the library
+// whose destructors need the lock, which would abort the process. Here it waits for the end of the process, as it
+// does in newer ones. `call` itself must own nothing.
+template <typename Function>
+auto WithoutUnwinding(const Function& call) {
+  try {
+    return call();
+  } catch (const abi::__forced_unwind&) {
+    for (;;) pause();
+  }
+}
+
 class NoGil {
  public:
   NoGil() : state_(PyEval_SaveThread()) {}
-  // May throw: older interpreters end a thread that is too late by unwinding it.
-  ~NoGil() noexcept(false) {
+  ~NoGil() {
     while (Finalizing()) pause();
-    PyEval_RestoreThread(state_);
+    WithoutUnwinding([this] { PyEval_RestoreThread(state_); });
   }
   NoGil(const NoGil&) = delete;
   NoGil& operator=(const NoGil&) = delete;

@@ -6,6 +6,7 @@
 
 #include "amount.h"
 #include "buffer.h"
+#include "call.h"
 #include "kernel.h"
 #include "spec.h"
 #include "stream.h"
@@ -49,7 +50,7 @@ py::object ToPython(const gpushare_gpu_probe& p) {
   d["dmem_limit"] = p.dmem_limit;
   d["memory_promised"] = p.memory_promised;
   d["guarantees_promised"] = p.guarantees_promised;
-  return py::module_::import("gpushare.probe").attr("GpuProbe")(**d);
+  return Call(py::module_::import("gpushare.probe").attr("GpuProbe"), py::tuple(), d);
 }
 
 struct SchedulerKey {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "amount.h"
+#include "call.h"
 #include "clock_thread.h"
 #include "wait.h"
 
@@ -161,7 +162,8 @@ void BindRuntime(py::module_& m) {
       .def(
           "snapshot",
           [](const py::object& self) {
-            return py::module_::import("gpushare.snapshot").attr("Snapshot").attr("take")(self);
+            return Call(py::module_::import("gpushare.snapshot").attr("Snapshot").attr("take"),
+                        py::make_tuple(self));
           },
           "snapshot(self)\n--\n\nEvery counter of every virtual device at one instant: a "
           "gpushare.Snapshot.")

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "call.h"
 #include "object.h"
 #include "runtime.h"
 #include "spec.h"
@@ -65,7 +66,7 @@ py::object ToPython(const gpushare_vdev_stats& s) {
   d["d2h_bytes"] = s.d2h_bytes;
   d["h2d_throttled"] = Seconds(s.h2d_throttled_ns);
   d["d2h_throttled"] = Seconds(s.d2h_throttled_ns);
-  return py::module_::import("gpushare.snapshot").attr("VirtualDeviceStats")(**d);
+  return Call(py::module_::import("gpushare.snapshot").attr("VirtualDeviceStats"), py::tuple(), d);
 }
 
 void BindSnapshot(py::module_& m) {

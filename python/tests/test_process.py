@@ -162,6 +162,31 @@ async def main():
     await asyncio.sleep(0.02)
 asyncio.run(main())""",
     "a clock thread was never joined": "thread = runtime.start_thread(lambda: time.sleep(60)); time.sleep(0.02)",
+    "a clock thread works in Python": """
+def work():
+    while True:
+        pass
+for _ in range(3):
+    runtime.start_thread(work)
+time.sleep(0.05)""",
+    "daemon threads allocate": """
+def work():
+    while True:
+        device.alloc(100)
+for _ in range(4):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(0.1)""",
+    "daemon threads are refused memory, and asked to free some": """
+allocator = device.allocator(reclaim=lambda asked, left: sum(range(1000)) < 0)
+def work():
+    while True:
+        try:
+            allocator.alloc("1TiB")
+        except MemoryError:
+            device.stats()
+for _ in range(4):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(0.1)""",
     "a synchronize was interrupted": """
 stream.launch(spin, 1, 1, 5_000_000_000)
 def handler(*_): raise KeyError
