@@ -9,6 +9,9 @@
 launches on its own, here straight through the driver. A client sends both requests as a Poisson process, at times
 that do not wait for answers (open loop), once past gpushare and once with it, and the latencies are compared.
 The change to the server is what [gpushare] marks.
+
+The simulated GPU keeps the wall clock here, so both figures need idle processors: on a busy machine the latencies are
+those of its processors.
 """
 
 import argparse

@@ -32,6 +32,7 @@ class BadInputTest : public StreamTest {
     const auto lease = static_cast<gpushare_lease>(word);
     const auto snapshot = static_cast<gpushare_snapshot>(word);
     const auto thread = static_cast<gpushare_thread>(word);
+    const auto trace = static_cast<gpushare_trace>(word);
     static int64_t ns;
     static uint64_t u64, u64b;
     static int flag;
@@ -56,6 +57,8 @@ class BadInputTest : public StreamTest {
     static gpushare_lease out_lease;
     static gpushare_snapshot out_snapshot;
     static gpushare_thread out_thread;
+    static gpushare_trace out_trace;
+    static gpushare_trace_event trace_event = {};
     static gpushare_shape shape = {{1, 1, 1}, {1, 1, 1}, 0};
     static gpushare_runtime_info info = {};
     static gpushare_gpu_probe probe = {};
@@ -72,6 +75,7 @@ class BadInputTest : public StreamTest {
     spec.struct_size = sizeof(spec);
     stats.struct_size = sizeof(stats);
     lease_options.struct_size = sizeof(lease_options);
+    trace_event.struct_size = sizeof(trace_event);
 #define CALL(function, ...) \
   { #function, function(__VA_ARGS__) }
     return {
@@ -147,6 +151,12 @@ class BadInputTest : public StreamTest {
         CALL(gpushare_graph_destroy, graph),
         CALL(gpushare_lease_acquire, vdev, &lease_options, &out_lease),
         CALL(gpushare_lease_release, lease, nullptr),
+        CALL(gpushare_trace_start, runtime, nullptr, &out_trace),
+        CALL(gpushare_trace_stop, trace),
+        CALL(gpushare_trace_read, trace, &trace_event, 1, &count),
+        CALL(gpushare_trace_lost, trace, &u64),
+        CALL(gpushare_trace_write, trace, "/dev/null"),
+        CALL(gpushare_trace_destroy, trace),
         CALL(gpushare_vdev_destroy, vdev),
         CALL(gpushare_tenant_destroy, tenant),
         CALL(gpushare_gpu_close, gpu),
