@@ -69,10 +69,15 @@ class Trace:
                     ("open one before" if not runtimes else "say which: trace(..., of=runtime)"),
                     code="FAILED_PRECONDITION")
             runtime = runtimes[0]
+        core = _core.Trace(runtime, self._capacity)  # before the file: if it is refused, that stays as it is
         if self.path is not None:
-            with open(self.path, "w", encoding="utf-8"):
-                pass  # what cannot be written is better known before than after
-        self._core = _core.Trace(runtime, self._capacity)
+            try:
+                with open(self.path, "w", encoding="utf-8"):
+                    pass  # what cannot be written is better known before than after
+            except BaseException:
+                core.close()
+                raise
+        self._core = core
         self._events = []
 
     def stop(self) -> None:

@@ -125,3 +125,17 @@ def test_a_block_that_raises_writes_its_file(gpu, tmp_path):
     with pytest.raises(ZeroDivisionError), gpushare.trace(path):
         1 / 0  # noqa: B018
     assert json.loads(path.read_text())["traceEvents"]
+
+
+def test_a_trace_that_is_refused_leaves_the_file_as_it_is(gpu, tmp_path):
+    path = tmp_path / "before.json"
+    path.write_text("before")
+    with gpushare.trace(of=gpu):
+        with pytest.raises(gpushare.AlreadyExistsError):
+            gpushare.trace(path, of=gpu).start()
+    assert path.read_text() == "before"
+    with pytest.raises(IsADirectoryError):
+        gpushare.trace(tmp_path, of=gpu).start()
+    with gpushare.trace(path, of=gpu):  # the one that could not be written does not record
+        pass
+    assert json.loads(path.read_text())
