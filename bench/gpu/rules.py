@@ -29,7 +29,7 @@ def defaults():
             found[name] = int(number)
         for name, unit, number in re.findall(r"options\.(\w+) = (Nanos|Micros|Millis|Seconds)\((\d+)\);", text):
             found[name] = int(number) * UNITS_NS[unit]
-        for name, number in re.findall(r"int (\w+) = (\d+);", text):
+        for name, number in re.findall(r"(?:int |options\.)(\w+) = (\d+);", text):
             found[name] = int(number)
     return found
 
@@ -80,10 +80,10 @@ def plain(value):
 
 # Name and what it says: whether it holds, and its figures.
 RULES = [
-    ("a marker each marker_launches costs a launch at most 60 ns",
-     lambda f, d: at_most(f.get("record_timing_busy") / d["marker_launches"], 60)),
-    ("recording costs the host at most 2 % of marker_interval",
-     lambda f, d: at_most(f.get("record_timing_busy"), 0.02 * d["marker_interval"])),
+    ("a marker each grant_commands costs a launch at most 60 ns",
+     lambda f, d: at_most(f.get("record_timing_busy") / d["grant_commands"], 60)),
+    ("recording costs the host at most 2 % of a lone grant",
+     lambda f, d: at_most(f.get("record_timing_busy"), 0.02 * d["lone_grant"])),
     ("a record costs the device at most 10 % of a contended grant, in which others have work",
      lambda f, d: at_most(f.get("record_bubble_timing"), 0.1 * d["grant"])),
     ("a record costs the device at most 1.5 % of a lone grant, in which nobody fills the pause",

@@ -25,6 +25,7 @@
 #include "absl/time/time.h"
 #include "gpushare/c/gpushare.h"
 #include "gpushare/error.h"
+#include "gpushare/internal/callback.h"
 #include "gpushare/internal/handle.h"
 #include "gpushare/units.h"
 #include "gpushare/virtual_device.h"
@@ -50,7 +51,8 @@ struct AllocatorOptions {
   OverQuota over_quota = OverQuota::kFail;
   absl::Duration timeout = absl::ZeroDuration();
   // Frees memory of the same virtual device and returns true to try again. Runs on the allocating
-  // thread, which holds no lock of gpushare; at most 16 times an allocation.
+  // thread, which holds no lock of gpushare; at most 16 times an allocation. When it throws, nothing is
+  // allocated and the allocation answers Internal with what() in its message.
   std::function<bool(Bytes asked, Bytes left)> reclaim = nullptr;
 };
 
@@ -121,8 +123,10 @@ class Allocator {
     c.timeout_ns = absl::ToInt64Nanoseconds(options.timeout);
     if (shared->reclaim) {
       c.reclaim = [](void* context, uint64_t asked, uint64_t left) {
-        return (*static_cast<decltype(shared->reclaim)*>(context))(Bytes(asked), Bytes(left)) ? 1
-                                                                                              : 0;
+        return internal::CallBack("allocator: 'reclaim'", 0, [&] {
+          const auto& reclaim = *static_cast<decltype(shared->reclaim)*>(context);
+          return reclaim(Bytes(asked), Bytes(left)) ? 1 : 0;
+        });
       };
       c.reclaim_context = &shared->reclaim;
     }
@@ -148,7 +152,10 @@ class Allocator {
   absl::StatusOr<DevicePtr> AllocateRaw(Bytes size) const {
     gpushare_device_ptr pointer = 0;
     const gpushare_status code = gpushare_alloc(handle(), size.count(), &pointer);
-    if (code != GPUSHARE_OK) return internal::ToStatus(code);
+    if (code != GPUSHARE_OK) {
+      const absl::Status thrown = internal::TakeThrown();
+      return thrown.ok() ? internal::ToStatus(code) : thrown;
+    }
     return DevicePtr(pointer);
   }
   // Credits the virtual device that allocated it. What gpushare did not allocate goes to the driver

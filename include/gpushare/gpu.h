@@ -18,6 +18,7 @@
 #include "gpushare/c/gpushare.h"
 #include "gpushare/error.h"
 #include "gpushare/internal/handle.h"
+#include "gpushare/internal/text.h"
 #include "gpushare/runtime.h"
 #include "gpushare/scheduler.h"
 #include "gpushare/units.h"
@@ -86,6 +87,8 @@ class Gpu {
 
   // OK also for a GPU that is absent or does not work: the probe says why.
   static absl::StatusOr<GpuProbe> Probe(const Runtime& runtime, const std::string& name = "0") {
+    const absl::Status text = internal::CheckText("GPU name", name);
+    if (!text.ok()) return text;
     gpushare_gpu_probe c = {};
     c.struct_size = sizeof(c);
     const gpushare_status code = gpushare_runtime_probe(runtime.handle(), name.c_str(), &c);
@@ -99,6 +102,12 @@ class Gpu {
     if (code != GPUSHARE_OK) return internal::ToStatus(code);
     return internal::FromC(c);
   }
+
+  // Gives the GPU up, as the destructor does, and tells how that went. When nothing else on the GPU is
+  // left it waits for work of streams that were destroyed while they were busy, for 5 s at most:
+  // DeadlineExceeded names the tenants of what still runs, whose context and memory are then left to
+  // the driver until the process ends.
+  absl::Status Close() { return internal::ToStatus(gpushare_gpu_close(handle_.release())); }
 
   // The scheduler's options in force.
   absl::StatusOr<SchedulerOptions> scheduler() const {
@@ -127,6 +136,8 @@ class Gpu {
  private:
   static absl::StatusOr<Gpu> OpenWith(const Runtime& runtime, const std::string& name,
                                       const gpushare_scheduler_options* scheduler) {
+    const absl::Status text = internal::CheckText("GPU name", name);
+    if (!text.ok()) return text;
     gpushare_gpu gpu = nullptr;
     const gpushare_status code = gpushare_gpu_open(runtime.handle(), name.c_str(), scheduler, &gpu);
     if (code != GPUSHARE_OK) return internal::ToStatus(code);

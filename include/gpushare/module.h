@@ -20,6 +20,7 @@
 #include "gpushare/error.h"
 #include "gpushare/gpu.h"
 #include "gpushare/internal/handle.h"
+#include "gpushare/internal/text.h"
 #include "gpushare/units.h"
 
 struct CUfunc_st;
@@ -83,6 +84,8 @@ class Module {
   }
 
   absl::StatusOr<Function> GetFunction(const std::string& name) const {
+    const absl::Status text = internal::CheckText("kernel name", name);
+    if (!text.ok()) return text;
     CUfunc_st* function = nullptr;
     const gpushare_status code = gpushare_module_function(handle_.get(), name.c_str(), &function);
     if (code != GPUSHARE_OK) return internal::ToStatus(code);

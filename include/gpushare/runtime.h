@@ -24,6 +24,7 @@
 #include "gpushare/c/gpushare.h"
 #include "gpushare/error.h"
 #include "gpushare/internal/handle.h"
+#include "gpushare/internal/text.h"
 #include "gpushare/units.h"
 
 namespace gpushare {
@@ -75,6 +76,9 @@ class Thread {
 class Runtime {
  public:
   static absl::StatusOr<Runtime> Create(const RuntimeOptions& options = {}) {
+    absl::Status text = internal::CheckText("driver", options.driver);
+    text.Update(internal::CheckText("simulation", options.simulation));
+    if (!text.ok()) return text;
     gpushare_runtime_options c = {};
     c.struct_size = sizeof(c);
     c.driver = options.driver.c_str();
@@ -109,15 +113,18 @@ class Runtime {
   }
   void SleepFor(absl::Duration how_long) const { SleepUntil(Now() + how_long); }
 
-  // A thread of that clock. On the virtual clock one of them runs at a time, and every run is the
+  // A thread of that clock. An exception that leaves `body` ends the program by std::terminate(), as it
+  // does on a std::thread. On the virtual clock one of them runs at a time, and every run is the
   // same; shares and latencies of other threads mean nothing there. With a real GPU it is an
   // ordinary thread.
   absl::StatusOr<Thread> StartThread(const std::string& name, std::function<void()> body) const {
+    const absl::Status text = internal::CheckText("thread name", name);
+    if (!text.ok()) return text;
     Thread thread;
     thread.body_ = std::make_unique<std::function<void()>>(std::move(body));
     const gpushare_status code = gpushare_thread_start(
         handle_.get(), name.c_str(),
-        [](void* argument) { (*static_cast<std::function<void()>*>(argument))(); },
+        [](void* argument) noexcept { (*static_cast<std::function<void()>*>(argument))(); },
         thread.body_.get(), &thread.thread_);
     if (code != GPUSHARE_OK) return internal::ToStatus(code);
     return thread;

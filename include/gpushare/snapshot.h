@@ -50,12 +50,16 @@ struct VirtualDeviceStats {
   } memory;
 
   struct {
-    uint64_t launches = 0;  // kernels and graphs handed to the device, not those under a lease
+    // Kernels, graphs, sets and copies within the device that were handed to it, not those under a lease.
+    uint64_t launches = 0;
     uint64_t graph_launches = 0;
     absl::Duration predicted;  // device time of the settled work, as predicted
     absl::Duration measured;   // the same work, as measured
     absl::Duration charged;    // in all, corrected by measurement
     uint64_t markers = 0;      // timing events recorded
+    // Those that the driver refused: that work is charged as predicted and not measured.
+    uint64_t markers_failed = 0;
+    std::string driver_error;  // the latest of these refusals, with the call's name; empty: none
   } compute;
 
   uint64_t waits = 0;        // launches that were held
@@ -94,6 +98,8 @@ inline VirtualDeviceStats FromC(const gpushare_vdev_stats& c) {
   s.compute.measured = absl::Nanoseconds(c.measured_ns);
   s.compute.charged = absl::Nanoseconds(c.charged_ns);
   s.compute.markers = c.markers;
+  s.compute.markers_failed = c.markers_failed;
+  s.compute.driver_error = c.driver_error;
   s.waits = c.waits;
   s.throttled = absl::Nanoseconds(c.throttled_ns);
   s.wait_p50 = absl::Nanoseconds(c.wait_p50_ns);

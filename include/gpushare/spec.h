@@ -106,7 +106,7 @@ inline std::vector<std::string> PolicyNames() {
 
 namespace internal {
 
-// A policy name too long for the C struct is cut, and so stays unknown.
+// A policy name too long for the C struct is cut, and so stays unknown; one with a zero byte too.
 inline gpushare_spec ToC(const VirtualDeviceSpec& s) {
   gpushare_spec c = {};
   c.struct_size = sizeof(c);
@@ -131,6 +131,9 @@ inline gpushare_spec ToC(const VirtualDeviceSpec& s) {
     c.set |= GPUSHARE_SPEC_POLICY;
     const size_t n = s.policy->size() < sizeof(c.policy) ? s.policy->size() : sizeof(c.policy) - 1;
     std::memcpy(c.policy, s.policy->data(), n);
+    for (size_t i = 0; i < n; ++i) {
+      if (c.policy[i] == '\0') c.policy[i] = '?';
+    }
   }
   return c;
 }

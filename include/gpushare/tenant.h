@@ -30,6 +30,7 @@
 #include "gpushare/c/gpushare.h"
 #include "gpushare/error.h"
 #include "gpushare/internal/handle.h"
+#include "gpushare/internal/text.h"
 #include "gpushare/runtime.h"
 #include "gpushare/spec.h"
 
@@ -64,6 +65,8 @@ class Tenant {
   }
   // NotFound: it has no such label.
   absl::StatusOr<std::string> label(const std::string& key) const {
+    const absl::Status text = internal::CheckText("tenant label", key);
+    if (!text.ok()) return text;
     const char* value = nullptr;
     const gpushare_status code = gpushare_tenant_label(handle_.get(), key.c_str(), &value);
     if (code != GPUSHARE_OK) return internal::ToStatus(code);
@@ -126,8 +129,14 @@ class TenantScope {
 };
 
 inline absl::StatusOr<Tenant> Tenant::Create(const Runtime& runtime, const TenantOptions& options) {
+  absl::Status text = internal::CheckText("tenant name", options.name);
   std::vector<gpushare_label> labels;
-  for (const auto& [key, value] : options.labels) labels.push_back({key.c_str(), value.c_str()});
+  for (const auto& [key, value] : options.labels) {
+    text.Update(internal::CheckText("tenant labels: a key", key));
+    text.Update(internal::CheckText("tenant labels: a value", value));
+    labels.push_back({key.c_str(), value.c_str()});
+  }
+  if (!text.ok()) return text;
   gpushare_tenant_options c = {};
   c.struct_size = sizeof(c);
   c.priority = options.priority ? static_cast<int32_t>(*options.priority) : GPUSHARE_PRIORITY_UNSET;

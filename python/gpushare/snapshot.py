@@ -31,7 +31,7 @@ class VirtualDeviceStats:
     memory_denied: int  # allocations refused at the quota
     memory_denied_bytes: int
     allocations: int  # live
-    launches: int  # kernels and graphs handed to the device
+    launches: int  # kernels, graphs, sets and copies within the device that were handed to it
     graph_launches: int
     waits: int  # launches that were held
     throttled: float  # time of the host that they were held
@@ -42,6 +42,8 @@ class VirtualDeviceStats:
     measured: float  # the same work, as measured
     charged: float  # device time in all, corrected by measurement
     markers: int  # timing events recorded
+    markers_failed: int  # refused by the driver: that work is charged as predicted and not measured
+    driver_error: str  # the latest of these refusals, with the call's name; empty: none
     held_past_bound: int  # let through at the bound of a hold
     h2d_bytes: int
     d2h_bytes: int

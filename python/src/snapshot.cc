@@ -61,6 +61,8 @@ py::object ToPython(const gpushare_vdev_stats& s) {
   d["measured"] = Seconds(s.measured_ns);
   d["charged"] = Seconds(s.charged_ns);
   d["markers"] = s.markers;
+  d["markers_failed"] = s.markers_failed;
+  d["driver_error"] = s.driver_error;
   d["held_past_bound"] = s.held_past_bound;
   d["h2d_bytes"] = s.h2d_bytes;
   d["d2h_bytes"] = s.d2h_bytes;

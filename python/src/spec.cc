@@ -217,7 +217,7 @@ std::string Spec::Text() const {
   return text;
 }
 
-gpushare_spec SpecFrom(py::handle text, const py::kwargs& fields) {
+gpushare_spec ChangeFrom(py::handle text, const py::kwargs& fields) {
   gpushare_spec spec = Empty();
   if (py::isinstance<Spec>(text)) {
     spec = py::cast<const Spec&>(text).c;
@@ -229,6 +229,11 @@ gpushare_spec SpecFrom(py::handle text, const py::kwargs& fields) {
   for (const auto& [key, value] : fields) {
     if (!value.is_none()) Set(spec, py::cast<std::string>(key), value);
   }
+  return spec;
+}
+
+gpushare_spec SpecFrom(py::handle text, const py::kwargs& fields) {
+  const gpushare_spec spec = ChangeFrom(text, fields);
   Check(gpushare_spec_validate(&spec));
   return spec;
 }

@@ -18,6 +18,8 @@ struct Spec {
 
 // `text` is None, a Spec or text; the keywords add to it and win. Validated as a whole.
 gpushare_spec SpecFrom(pybind11::handle text, const pybind11::kwargs& fields);
+// The same for a change, which need not be a whole.
+gpushare_spec ChangeFrom(pybind11::handle text, const pybind11::kwargs& fields);
 
 int PriorityFrom(pybind11::handle value, const char* field);
 const char* PriorityName(int priority);

@@ -121,7 +121,7 @@ void BindVirtualDevice(py::module_& m) {
       .def(
           "resize",
           [](const VirtualDevice& self, const py::object& spec, const py::kwargs& fields) {
-            const gpushare_spec limits = SpecFrom(spec, fields);
+            const gpushare_spec limits = ChangeFrom(spec, fields);
             const auto use = self.handle.Use();
             Check(Unlocked([&] { return gpushare_vdev_resize(use->get(), &limits); }));
           },

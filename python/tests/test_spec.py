@@ -29,6 +29,13 @@ def test_text_and_keywords_come_to_the_same():
     assert pickle.loads(pickle.dumps(text)) == text
 
 
+
+def test_a_limit_on_copies_taken_back_by_text():
+    for spec in (VirtualDeviceSpec(h2d="none"), VirtualDeviceSpec("h2d=none"), VirtualDeviceSpec(h2d=0)):
+        assert str(spec) == "h2d=none" and spec.h2d == 0
+    assert str(VirtualDeviceSpec("d2h=1GB/s").replace(d2h="none")) == "d2h=none"
+
+
 def test_fields_come_back_as_they_are_given():
     spec = VirtualDeviceSpec("memory=50%,cap=80%,guarantee=10%,burst=20ms,policy=burst-share,isolation=shared")
     assert (spec.memory, spec.cap, spec.guarantee, spec.burst) == ("50%", 0.8, 0.1, 0.02)

@@ -84,11 +84,15 @@ absl::Status NewHandle(H* out, std::shared_ptr<Object> object) {
   return absl::OkStatus();
 }
 
-// Ends a handle; the object goes with the last that needs it.
+// Ends a handle; the object goes with the last that needs it, and so may its GPU: `report` is what that
+// left behind.
+absl::Status TakeCloseReport();
 template <typename H>
 gpushare_status Destroy(H handle) {
   return Guard([&]() -> absl::Status {
-    return Handles::Take(handle) == nullptr ? BadHandle(handle) : absl::OkStatus();
+    static_cast<void>(TakeCloseReport());
+    if (Handles::Take(handle) == nullptr) return BadHandle(handle);
+    return TakeCloseReport();
   });
 }
 

@@ -31,8 +31,9 @@ gpushare_status gpushare_runtime_destroy(gpushare_runtime runtime) {
   return Guard([&]() -> absl::Status {
     const std::shared_ptr<Runtime> last = Handles::Take(runtime);
     if (last == nullptr) return BadHandle(runtime);
+    static_cast<void>(TakeCloseReport());
     last->Close();
-    return absl::OkStatus();
+    return TakeCloseReport();
   });
 }
 
@@ -123,6 +124,8 @@ gpushare_status gpushare_gpu_open(gpushare_runtime runtime, const char* name,
     return NewHandle(gpu, std::move(opened));
   });
 }
+
+absl::Status gpushare::device::TakeCloseReport() { return Gpu::TakeCloseReport(); }
 
 gpushare_status gpushare_gpu_close(gpushare_gpu gpu) { return Destroy(gpu); }
 

@@ -19,13 +19,16 @@ namespace {
 
 std::atomic<uint64_t> next_gpu{1};
 
+thread_local absl::Status close_report;
+
 }  // namespace
 
 Gpu::Gpu(std::shared_ptr<Runtime> runtime, int ordinal)
     : runtime_(std::move(runtime)),
       driver_(runtime_->driver()),
       ordinal_(ordinal),
-      id_(next_gpu.fetch_add(1, std::memory_order_relaxed)) {}
+      id_(next_gpu.fetch_add(1, std::memory_order_relaxed)),
+      unfinished_(driver_) {}
 
 absl::StatusOr<std::shared_ptr<Gpu>> Gpu::Open(std::shared_ptr<Runtime> runtime, int ordinal,
                                                const gpushare_scheduler_options* scheduler) {
@@ -64,10 +67,18 @@ absl::Status Gpu::Start(const gpushare_scheduler_options* scheduler) {
   return absl::OkStatus();
 }
 
+absl::Status Gpu::TakeCloseReport() { return std::exchange(close_report, absl::OkStatus()); }
+
 Gpu::~Gpu() {
   engine_.reset();
+  bool abandoned = false;
   if (context_ != nullptr) {
     const ContextScope current(*this);
+    // To free memory and to give up the context may wait in the driver for work that never ends.
+    const std::string running = unfinished_.Await(
+        clock(), clock().Now() + Nanos(static_cast<int64_t>(GPUSHARE_CLOSE_GRACE_NS)));
+    abandoned = !running.empty();
+    uint64_t bytes_left = 0;
     std::vector<VirtualDevice*> left;
     {
       base::MutexLock lock(&mutex_);
@@ -75,16 +86,27 @@ Gpu::~Gpu() {
     }
     for (VirtualDevice* device : left) {
       for (const auto& [pointer, allocation] : pointers_.TakeAllOf(&device->account())) {
-        static_cast<void>(driver_.MemFree(pointer));
+        if (abandoned) {
+          bytes_left += allocation.bytes;
+        } else {
+          static_cast<void>(driver_.MemFree(pointer));
+        }
         device->account().Release(allocation.bytes);
         device->Unhold();
       }
+    }
+    if (abandoned) {
+      close_report = absl::DeadlineExceededError(
+          absl::StrCat("GPU ", ordinal_, " is closed, and work of ", running, " still runs after ",
+                       GPUSHARE_CLOSE_GRACE_NS / 1'000'000'000, " s; its context and ",
+                       ReadableBytes(bytes_left),
+                       " that nobody freed are left to the driver until the process ends"));
     }
   }
   for (std::atomic<Chunk*>& chunk : slots_) delete[] chunk.load();
   if (context_ != nullptr) {
     ContextScope::Forget(*this);
-    static_cast<void>(driver_.ReleasePrimaryContext(ordinal_));
+    if (!abandoned) static_cast<void>(driver_.ReleasePrimaryContext(ordinal_));
   }
 }
 

@@ -26,6 +26,7 @@
 #include "device/admission.h"
 #include "device/footprint.h"
 #include "device/spec.h"
+#include "device/unfinished.h"
 #include "driver/driver.h"
 #include "gate/engine.h"
 #include "gpushare/c/gpushare.h"
@@ -42,8 +43,11 @@ class Gpu {
  public:
   static absl::StatusOr<std::shared_ptr<Gpu>> Open(std::shared_ptr<Runtime> runtime, int ordinal,
                                                    const gpushare_scheduler_options* scheduler);
-  // Frees what tenants have left allocated.
+  // Waits a while for what still runs of streams that are gone, then frees what tenants have left
+  // allocated. What does not end keeps its context and that memory; TakeCloseReport() tells.
   ~Gpu();
+  // What the last GPU that this thread was the last to need left behind; OK when nothing. Once.
+  static absl::Status TakeCloseReport();
 
   const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
   const driver::Driver& driver() const { return driver_; }
@@ -105,6 +109,8 @@ class Gpu {
   VirtualDevice* EnterLease(uint64_t thread, VirtualDevice* device);
   void LeaveLease(uint64_t thread);
 
+  Unfinished& unfinished() { return unfinished_; }
+
   // Streams that gpushare is capturing now.
   std::atomic<int>& captures() { return captures_; }
 
@@ -128,6 +134,7 @@ class Gpu {
   FootprintCache footprints_;
   std::unique_ptr<quota::Account> unpromised_;
   std::atomic<int> captures_{0};
+  Unfinished unfinished_;
 
   mutable base::Mutex mutex_;
   std::optional<Admission> books_ ABSL_GUARDED_BY(mutex_);

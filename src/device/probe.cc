@@ -81,12 +81,16 @@ gpushare_gpu_probe Probe(const Runtime& runtime, const std::string& name) {
   probe.mps_memory_limit = around.mps_memory_limit;
   probe.dmem_limit = around.dmem_limit;
 
+  absl::Status health;
   if (const std::shared_ptr<Gpu> gpu = runtime.FindGpu(*ordinal)) {
     probe.memory_promised = gpu->PromisedMemory();
     probe.guarantees_promised = gpu->PromisedGuarantees();
+    health = gpu->engine().health();
   }
   const absl::Status memory = ReadMemory(driver, *ordinal, &probe);
   if (!memory.ok()) Describe(memory, &probe);
+  // Nearer to what went wrong than what the driver says of it afterwards.
+  if (!health.ok()) Describe(health, &probe);
   return probe;
 }
 

@@ -214,6 +214,35 @@ absl::Status CheckPolicyKeys(const gpushare_spec& s, const sched::Policy& policy
   return absl::OkStatus();
 }
 
+// A policy that fixes the share takes the guarantee in force unless the change gives one, and ends a cap.
+uint32_t KeptByFixed(const gpushare_spec& base, uint32_t changed) {
+  constexpr uint32_t kBoth = GPUSHARE_SPEC_COMPUTE | GPUSHARE_SPEC_GUARANTEE;
+  uint32_t ended = GPUSHARE_SPEC_CAP;
+  if ((changed & kBoth) != 0) {
+    ended |= kBoth;
+  } else if ((base.set & kBoth) == kBoth) {
+    ended |= GPUSHARE_SPEC_COMPUTE;
+  }
+  return ~ended;
+}
+
+// For a text that may be a change: as if what the policy needs beside it were given already.
+gpushare_spec WithPolicyNeeds(gpushare_spec s) {
+  const absl::StatusOr<const sched::Policy*> policy = sched::FindPolicy(PolicyOf(s));
+  if ((s.set & GPUSHARE_SPEC_POLICY) == 0 || !policy.ok()) return s;
+  using Kind = sched::PolicyKind;
+  const bool has_share = (s.set & (GPUSHARE_SPEC_COMPUTE | GPUSHARE_SPEC_GUARANTEE)) != 0;
+  if (((*policy)->kind == Kind::kFixed || (*policy)->kind == Kind::kBurst) && !has_share) {
+    s.set |= GPUSHARE_SPEC_COMPUTE;
+    s.compute = s.set & GPUSHARE_SPEC_CAP ? s.cap : 1;
+  }
+  if ((*policy)->kind == Kind::kWeighted && (s.set & GPUSHARE_SPEC_WEIGHT) == 0) {
+    s.set |= GPUSHARE_SPEC_WEIGHT;
+    s.weight = 1;
+  }
+  return s;
+}
+
 absl::StatusOr<sched::TenantLimits> ComputeLimits(const gpushare_spec& s) {
   const bool has_cap = (s.set & GPUSHARE_SPEC_CAP) != 0;
   const bool has_guarantee = (s.set & GPUSHARE_SPEC_GUARANTEE) != 0;
@@ -358,7 +387,8 @@ absl::StatusOr<gpushare_spec> ParseSpec(std::string_view text) {
     }
     GPUSHARE_RETURN_IF_ERROR(SetField(field->key, Trim(item.substr(equals + 1)), &spec));
   }
-  GPUSHARE_RETURN_IF_ERROR(ValidateSpec(spec));
+  GPUSHARE_RETURN_IF_ERROR(CheckFields(spec));
+  GPUSHARE_RETURN_IF_ERROR(ValidateSpec(WithPolicyNeeds(spec)));
   return spec;
 }
 
@@ -406,11 +436,8 @@ gpushare_spec MergeSpec(const gpushare_spec& base, const gpushare_spec& change) 
         merged.set &= ~FieldOf(key).bits;
       }
     }
-    // Where the share is all there is to say, an old cap or guarantee beside it could only contradict it.
     if (policy.ok() && (*policy)->kind == sched::PolicyKind::kFixed) {
-      merged.set &= ~uint32_t{GPUSHARE_SPEC_CAP};
-      if ((base.set | set) & GPUSHARE_SPEC_COMPUTE)
-        merged.set &= ~uint32_t{GPUSHARE_SPEC_GUARANTEE};
+      merged.set &= KeptByFixed(merged, set);
     }
   }
   merged.set |= set;

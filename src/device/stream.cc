@@ -85,6 +85,13 @@ Stream::~Stream() {
     if (capture == Capture::kNone) gpu_.captures().fetch_sub(1, std::memory_order_relaxed);
   }
   if (stream_gate_ != nullptr) device_->gate().RemoveStream(stream_gate_);
+  // Not asked while anything is captured, which a question may break, nor of the legacy stream.
+  if (bound_ && native_ != nullptr && gpu_.captures().load(std::memory_order_relaxed) == 0) {
+    const absl::StatusOr<bool> capturing = Capturing();
+    if (capturing.ok() && !*capturing) {
+      gpu_.unfinished().Leave(device_->tenant().name(), native_);
+    }
+  }
   if (bound_) gpu_.UnbindStream(native_);
   if (owned_ && native_ != nullptr) static_cast<void>(gpu_.driver().DestroyStream(native_));
 }

@@ -361,6 +361,8 @@ gpushare_vdev_stats VirtualDevice::Stats(Time now) const {
   s.measured_ns = gate.measured.count();
   s.charged_ns = gate_->view().charged.count();
   s.markers = gate.markers;
+  s.markers_failed = gate.markers_failed;
+  std::strncpy(s.driver_error, gate.driver_error.c_str(), sizeof(s.driver_error) - 1);
   s.held_past_bound = gate.held_past_bound;
   s.h2d_bytes = gate.copy_bytes[0];
   s.d2h_bytes = gate.copy_bytes[1];

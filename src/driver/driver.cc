@@ -93,6 +93,7 @@ Result Driver::DestroyStream(Stream stream) const {
 Result Driver::SynchronizeStream(Stream stream) const {
   return Code(state_->table.StreamSynchronize(stream));
 }
+Result Driver::QueryStream(Stream stream) const { return Code(state_->table.StreamQuery(stream)); }
 Result Driver::StreamPriorityRange(int* least, int* greatest) const {
   return Code(state_->table.CtxGetStreamPriorityRange(least, greatest));
 }

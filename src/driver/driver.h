@@ -118,6 +118,7 @@ class Driver {
   Result CreateStream(Stream* stream, int priority) const;  // non-blocking
   Result DestroyStream(Stream stream) const;
   Result SynchronizeStream(Stream stream) const;
+  Result QueryStream(Stream stream) const;  // kSuccess or kNotReady
   Result StreamPriorityRange(int* least, int* greatest) const;
   Result StreamCapture(Stream stream, Capture* capture) const;
   Result CreateEvent(Event* event, bool timing) const;

@@ -15,7 +15,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(driver::Driver& driver,
                                                        driver::Context context,
                                                        const EngineOptions& options) {
   auto impl = std::make_unique<Impl>(driver, context, options);
-  GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(driver.PushContext(context), "PushContext"));
+  GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(driver.PushContext(context), "cuCtxPushCurrent"));
   absl::StatusOr<std::unique_ptr<meter::TimeLine>> time_line =
       meter::TimeLine::Create(driver, impl->events);
   driver.PopContext();
@@ -90,6 +90,11 @@ void Engine::RemoveTenant(Gate* gate) {
     engine.RunArbiter(now, nullptr);
   }
   engine.Poke();
+}
+
+absl::Status Engine::health() const {
+  const Section section(*impl_);
+  return impl_->health;
 }
 
 // ---- Streams, limits, statistics ----

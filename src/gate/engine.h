@@ -87,6 +87,8 @@ struct GateStats {
   Nanos throttled{0};  // host time spent waiting
   std::array<uint64_t, kWaitBuckets> wait_histogram{};
   uint64_t markers = 0;                  // events recorded for this tenant
+  uint64_t markers_failed = 0;           // refused by the driver: that work is settled as predicted
+  std::string driver_error;              // the latest of these refusals; empty: none
   Nanos predicted{0};                    // device time charged by prediction (settled work)
   Nanos measured{0};                     // device time the same work was measured to take
   uint64_t held_past_bound = 0;          // let through at the bound of a hold
@@ -121,10 +123,8 @@ struct EngineOptions {
     options.grant_commands = 64;
     return options;
   }();
-  Nanos spin = Micros(200);             // a held thread stays on its processor so long
-  Nanos marker_interval = Micros(100);  // uncontended: a marker per so much predicted work ...
-  int marker_launches = 64;             // ... or so many launches
-  Nanos default_cost = Micros(20);      // prediction for a key never seen
+  Nanos spin = Micros(200);         // a held thread stays on its processor so long
+  Nanos default_cost = Micros(20);  // prediction for a key never seen
   int sm_count = 132;
   std::shared_ptr<Recorder> recorder;  // of what happens; null: none
 };
@@ -193,6 +193,9 @@ class Engine {
   absl::StatusOr<Gate*> AddTenant(std::string name, const TenantOptions& options);
   // Wakes its waiters with kSuspended, forgets its work. No call of the gate may be running after.
   void RemoveTenant(Gate* gate);
+
+  // What the driver answered to a marker when the context was lost; OK as long as it is not.
+  absl::Status health() const;
 
   struct Impl;
 

@@ -2,9 +2,16 @@
 // Markers: which launches an event closes, who records it, what happens when none can be recorded.
 #include <utility>
 
+#include "driver/errors.h"
 #include "gate/state.h"
 
 namespace gpushare::gate {
+namespace {
+
+// CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED and what follows it.
+constexpr int kFirstCaptureError = 900, kLastCaptureError = 908;
+
+}  // namespace
 
 Marker Engine::Impl::NewMarker(StreamGate& stream) {
   // The boundary is drawn now: what others launch while the driver is called comes behind it.
@@ -39,7 +46,7 @@ void Engine::Impl::CloseOpen(TenantState& tenant, StreamGate* only) {
   }
   if (count == 0) return;
   for (int i = 0; i < count; ++i) {
-    todo[i].event = RecordMarker(todo[i].stream->handle, &todo[i].recorded);
+    todo[i].event = RecordMarker(*todo[i].stream, &todo[i].recorded);
   }
   const Time now = clock.Now();
   const Section section(*this);
@@ -72,18 +79,37 @@ void Engine::Impl::SettleAsPredicted(TenantState& tenant, sched::Phase phase, in
   UnknownDone(tenant, unknown);
 }
 
-driver::Event Engine::Impl::RecordMarker(driver::Stream stream, Time* submitted) {
+driver::Event Engine::Impl::RecordMarker(StreamGate& stream, Time* submitted) {
   driver::Driver::Capture capture = driver::Driver::Capture::kNone;
-  const driver::Result asked = driver.StreamCapture(stream, &capture);
-  if (asked != driver::Result::kSuccess && asked != driver::Result::kNotSupported) return nullptr;
+  const driver::Result asked = driver.StreamCapture(stream.handle, &capture);
+  if (asked != driver::Result::kSuccess && asked != driver::Result::kNotSupported) {
+    Report(*stream.tenant, driver::ToStatus(asked, "cuStreamIsCapturing"));
+    return nullptr;
+  }
   if (capture != driver::Driver::Capture::kNone) return nullptr;
-  const driver::Event event = events.Take();
-  if (event == nullptr) return nullptr;
-  const driver::Result result = driver.RecordEvent(event, stream);
+  driver::Event event = nullptr;
+  if (const driver::Result taken = events.Take(&event); taken != driver::Result::kSuccess) {
+    Report(*stream.tenant, driver::ToStatus(taken, "cuEventCreate"));
+    return nullptr;
+  }
+  const driver::Result result = driver.RecordEvent(event, stream.handle);
   *submitted = clock.Now();
   if (result == driver::Result::kSuccess) return event;
   events.Give(event);
+  Report(*stream.tenant, driver::ToStatus(result, "cuEventRecord"));
   return nullptr;
+}
+
+void Engine::Impl::Report(TenantState& tenant, const absl::Status& refused) {
+  // That somebody captures just then is no fault.
+  const int code = static_cast<int>(driver::FromStatus(refused));
+  if (code >= kFirstCaptureError && code <= kLastCaptureError) return;
+  const Section section(*this);
+  ++tenant.stats.markers_failed;
+  tenant.stats.driver_error = std::string(refused.message());
+  const bool lost =
+      refused.code() == absl::StatusCode::kAborted || refused.code() == absl::StatusCode::kDataLoss;
+  if (lost && health.ok()) health = refused;
 }
 
 void Engine::Impl::SettleUnmarked(TenantState& tenant, StreamGate& stream, Time now) {
@@ -102,7 +128,7 @@ void Engine::Impl::UnknownDone(TenantState& tenant, int commands) {
 }
 
 void Engine::Impl::MarkStart(Marker marker) {
-  marker.event = RecordMarker(marker.stream->handle, &marker.recorded);
+  marker.event = RecordMarker(*marker.stream, &marker.recorded);
   const Time now = clock.Now();
   const Section section(*this);
   AddMarker(marker, now);

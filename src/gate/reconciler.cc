@@ -37,6 +37,9 @@ bool Engine::Impl::QueryMarkers(std::vector<Marker>& completed) {
   for (Marker& marker : first) {
     const driver::Result result = driver.QueryEvent(marker.event);
     if (result == driver::Result::kNotReady) continue;
+    if (result != driver::Result::kSuccess) {
+      Report(*marker.stream->tenant, driver::ToStatus(result, "cuEventQuery"));
+    }
     const Section section(*this);
     StreamGate& stream = *marker.stream;
     if (stream.markers.empty() || stream.markers.front().id != marker.id) continue;  // removed
@@ -198,7 +201,10 @@ void Engine::Impl::Reconcile() {
     stamped.clear();
     for (Marker& marker : completed) {
       const absl::StatusOr<Nanos> stamp = time_line->Stamp(marker.event);
-      if (!stamp.ok()) marker.failed = true;
+      if (!stamp.ok() && !marker.failed) {
+        marker.failed = true;
+        Report(*marker.stream->tenant, stamp.status());
+      }
       // Behind all others, at a time that the replay can be advanced to.
       stamped.emplace_back(marker.failed ? Nanos::max() : *stamp, marker);
     }

@@ -137,7 +137,7 @@ struct Engine::Impl {
         options(used_options),
         recorder(used_options.recorder != nullptr ? used_options.recorder
                                                   : std::make_shared<Recorder>()),
-        events(used_driver),
+        events(used_driver, used_context),
         arbiter(used_options.arbiter),
         replay(used_options.sm_count) {}
 
@@ -165,6 +165,7 @@ struct Engine::Impl {
   Time reconciler_wakes ABSL_GUARDED_BY(mu) = kNever;
   // Host time of a submission to an idle stream - device time at which it starts.
   Nanos submit_offset ABSL_GUARDED_BY(mu){0};
+  absl::Status health ABSL_GUARDED_BY(mu);
   Time last_completion ABSL_GUARDED_BY(mu){};  // when a marker was last seen completed
 
   std::atomic<bool> stopping{false};
@@ -207,8 +208,10 @@ struct Engine::Impl {
   // Records a marker on each stream of the tenant with unmarked work. Calls the driver.
   void CloseOpen(TenantState& tenant, StreamGate* only) ABSL_LOCKS_EXCLUDED(mu);
   // An event on `stream`, or null: it is being captured (a record would join or break the capture), or
-  // the driver refuses. Calls the driver.
-  driver::Event RecordMarker(driver::Stream stream, Time* submitted) ABSL_LOCKS_EXCLUDED(mu);
+  // the driver refuses, which is reported. Calls the driver.
+  driver::Event RecordMarker(StreamGate& stream, Time* submitted) ABSL_LOCKS_EXCLUDED(mu);
+  // The driver refused a marker of the tenant's: its work is settled as predicted.
+  void Report(TenantState& tenant, const absl::Status& refused) ABSL_LOCKS_EXCLUDED(mu);
   // What the stream launched since its last marker gets none: settled as predicted.
   void SettleUnmarked(TenantState& tenant, StreamGate& stream, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);

@@ -21,18 +21,21 @@ void EventPool::Clear() {
   free_.clear();
 }
 
-driver::Event EventPool::Take() {
+driver::Result EventPool::Take(driver::Event* event) {
   {
     const base::MutexLock lock(&mu_);
     if (!free_.empty()) {
-      driver::Event event = free_.back();
+      *event = free_.back();
       free_.pop_back();
-      return event;
+      return driver::Result::kSuccess;
     }
   }
-  driver::Event event = nullptr;
-  if (driver_.CreateEvent(&event, /*timing=*/true) != driver::Result::kSuccess) return nullptr;
-  return event;
+  // An event is of the context that is current, and can be recorded on streams of that one only.
+  driver::Result result = driver_.PushContext(context_);
+  if (result != driver::Result::kSuccess) return result;
+  result = driver_.CreateEvent(event, /*timing=*/true);
+  driver_.PopContext();
+  return result;
 }
 
 void EventPool::Give(driver::Event event) {
@@ -43,15 +46,16 @@ void EventPool::Give(driver::Event event) {
 absl::StatusOr<std::unique_ptr<TimeLine>> TimeLine::Create(driver::Driver& driver,
                                                            EventPool& pool) {
   driver::Stream stream = nullptr;
-  GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(driver.CreateStream(&stream, 0), "CreateStream"));
-  driver::Event base = pool.Take();
-  if (base == nullptr) {
+  GPUSHARE_RETURN_IF_ERROR(
+      driver::ToStatus(driver.CreateStream(&stream, 0), "cuStreamCreateWithPriority"));
+  driver::Event base = nullptr;
+  if (const driver::Result result = pool.Take(&base); result != driver::Result::kSuccess) {
     driver.DestroyStream(stream);
-    return absl::ResourceExhaustedError("the driver gave no timing event for the meter");
+    return driver::ToStatus(result, "cuEventCreate");
   }
   std::unique_ptr<TimeLine> time_line(new TimeLine(driver, pool, base));
-  absl::Status status = driver::ToStatus(driver.RecordEvent(base, stream), "RecordEvent");
-  if (status.ok()) status = driver::ToStatus(driver.SynchronizeEvent(base), "SynchronizeEvent");
+  absl::Status status = driver::ToStatus(driver.RecordEvent(base, stream), "cuEventRecord");
+  if (status.ok()) status = driver::ToStatus(driver.SynchronizeEvent(base), "cuEventSynchronize");
   if (status.ok()) status = time_line->Calibrate(stream);
   driver.DestroyStream(stream);
   if (!status.ok()) return status;
@@ -62,19 +66,25 @@ absl::Status TimeLine::Calibrate(driver::Stream stream) {
   constexpr int kRounds = 9;
   std::vector<Nanos> costs, offsets;
   for (int i = 0; i < kRounds; ++i) {
-    driver::Event first = pool_.Take(), second = pool_.Take();
-    if (first == nullptr || second == nullptr) {
-      if (first != nullptr) pool_.Give(first);
-      return absl::ResourceExhaustedError("the driver gave no timing event for the meter");
+    driver::Event first = nullptr, second = nullptr;
+    GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(pool_.Take(&first), "cuEventCreate"));
+    absl::Status status = driver::ToStatus(pool_.Take(&second), "cuEventCreate");
+    if (!status.ok()) {
+      pool_.Give(first);
+      return status;
     }
-    driver::Result result = driver_.RecordEvent(first, stream);
+    status = driver::ToStatus(driver_.RecordEvent(first, stream), "cuEventRecord");
     const Time submitted = driver_.clock().Now();
-    if (result == driver::Result::kSuccess) result = driver_.RecordEvent(second, stream);
-    if (result == driver::Result::kSuccess) result = driver_.SynchronizeEvent(second);
-    if (result != driver::Result::kSuccess) {
+    if (status.ok()) {
+      status = driver::ToStatus(driver_.RecordEvent(second, stream), "cuEventRecord");
+    }
+    if (status.ok()) {
+      status = driver::ToStatus(driver_.SynchronizeEvent(second), "cuEventSynchronize");
+    }
+    if (!status.ok()) {
       pool_.Give(first);
       pool_.Give(second);
-      return driver::ToStatus(result, "RecordEvent");
+      return status;
     }
     GPUSHARE_ASSIGN_OR_RETURN(const Nanos began, Stamp(first));
     GPUSHARE_ASSIGN_OR_RETURN(const Nanos ended, Stamp(second));
@@ -94,7 +104,7 @@ absl::StatusOr<Nanos> TimeLine::Stamp(driver::Event event) {
   const driver::Result result = driver_.ElapsedMs(&ms, base_, event);
   if (result != driver::Result::kSuccess) {
     pool_.Give(event);
-    return driver::ToStatus(result, "ElapsedMs");
+    return driver::ToStatus(result, "cuEventElapsedTime");
   }
   const Nanos stamp = base_stamp_ + Nanos(std::llround(static_cast<double>(ms) * 1e6));
   if (stamp - base_stamp_ >= kRebase) {

@@ -20,20 +20,22 @@
 
 namespace gpushare::meter {
 
-// A pool of timing events. Thread-safe; the context must be current.
+// A pool of timing events of one context, whichever is current where they are taken. Thread-safe.
 class EventPool {
  public:
-  explicit EventPool(driver::Driver& driver) : driver_(driver) {}
+  EventPool(driver::Driver& driver, driver::Context context) : driver_(driver), context_(context) {}
   ~EventPool();
   EventPool(const EventPool&) = delete;
   EventPool& operator=(const EventPool&) = delete;
 
-  driver::Event Take();  // null when the driver gives none
+  // Sets `event` on success; else what cuEventCreate answered, or cuCtxPushCurrent.
+  driver::Result Take(driver::Event* event);
   void Give(driver::Event event);
   void Clear();  // destroys the events that are in the pool
 
  private:
   driver::Driver& driver_;
+  const driver::Context context_;
   base::Mutex mu_;
   std::vector<driver::Event> free_ ABSL_GUARDED_BY(mu_);
 };

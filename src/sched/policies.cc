@@ -77,8 +77,10 @@ absl::Status CheckRequest(const Policy& policy, const PolicyRequest& request) {
   if (request.tenants < 0) return Bad("tenants", request.tenants, "1 or more");
   const bool wants_share = policy.kind == PolicyKind::kFixed || policy.kind == PolicyKind::kBurst;
   if (wants_share && request.share == 0 && request.tenants == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "policy '", policy.name, "' needs a share (compute=30%, say), and none was given"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("policy '", policy.name,
+                     "' needs a share, and neither 'compute' nor 'guarantee' is given; add one "
+                     "(compute=30%, say)"));
   }
   if (policy.kind == PolicyKind::kWeighted && request.weight == 0) {
     return absl::InvalidArgumentError(

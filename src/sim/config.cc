@@ -128,6 +128,33 @@ bool Set(std::string_view key, std::string_view value, Config& c, bool* ok) {
   return true;
 }
 
+// Of a key that Set() knows: what its value may be, for people.
+const char* Allowed(std::string_view key) {
+  constexpr struct {
+    std::string_view key;
+    const char* allowed;
+  } kAllowed[] = {{"clock", "virtual or wall"},
+                  {"pin", "0 or 1"},
+                  {"name", "text of one character or more"},
+                  {"devices", "1 to 64"},
+                  {"sms", "1 to 4096"},
+                  {"memory", "1MiB to 4096GiB, in B, KiB, MiB or GiB"},
+                  {"compute_capability", "1.0 to 99.9"},
+                  {"max_threads_per_sm", "32 to 1048576"},
+                  {"shared_per_sm", "0B to 1GiB, in B, KiB, MiB or GiB"},
+                  {"overlap", "footprint or serial"},
+                  {"h2d", "above 0GB/s, in GB/s"},
+                  {"d2h", "above 0GB/s, in GB/s"},
+                  {"d2d", "above 0GB/s, in GB/s"},
+                  {"noise", "0 to 10"},
+                  {"seed", "0 to 18446744073709551615"},
+                  {"queue_depth", "1 to 16777216"}};
+  for (const auto& [known, allowed] : kAllowed) {
+    if (known == key) return allowed;
+  }
+  return "0 to 1000000000s, in ns, us, ms or s";  // the others are durations
+}
+
 }  // namespace
 
 bool ParseUnsigned(std::string_view text, uint64_t* value) {
@@ -169,7 +196,10 @@ std::string ParseConfig(std::string_view text, Config* config) {
       return "unknown key '" + std::string(key) +
              "' (the keys are listed in gpushare/testing/sim.h)";
     }
-    if (!ok) return "bad value '" + std::string(value) + "' of '" + std::string(key) + "'";
+    if (!ok) {
+      return "bad value '" + std::string(value) + "' of '" + std::string(key) +
+             "'; allowed: " + Allowed(key);
+    }
   }
   *config = std::move(parsed);
   return std::string();

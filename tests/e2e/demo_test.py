@@ -10,6 +10,7 @@ import os
 import pathlib
 import pty
 import resource
+import signal
 import struct
 import subprocess
 import tempfile
@@ -28,6 +29,23 @@ def run(*arguments, environment=None):
 
 def demo(*arguments, **keywords):
     return run("demo", "--gpu", "sim", "--seconds", str(SECONDS), *arguments, **keywords)
+
+
+class DemoInterrupted(unittest.TestCase):
+    def test_ctrl_c_ends_it_where_the_shell_had_it_ignored(self):
+        process = subprocess.Popen(
+            [COMMAND, "demo", "--gpu", "sim", "--seconds", "3600", "--progress"], text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+        try:
+            self.assertIn("%", process.stderr.readline())  # it is at work
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
+        self.assertEqual(process.returncode, -signal.SIGINT)
+        self.assertEqual(out, "")
+        self.assertIn("gpushare demo: interrupted", err)
 
 
 class DemoRun(unittest.TestCase):

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "bench/gpu/facts/spin_ptx.h"
 #include "gpushare/testing/sim.h"
 
 namespace gpushare::gpu_test {
@@ -18,33 +19,19 @@ constexpr size_t kLogBytes = 16 * (kLogCapacity + 1);
 // Pauses of the device that belong to the next launch.
 constexpr absl::Duration kLaunchOverhead = absl::Microseconds(10);
 
-constexpr char kKernels[] = R"(
-.version 7.0
-.target sm_70
-.address_size 64
-
+constexpr char kSpinBegin[] = R"(
 //gpushare.sim cost=param:0 blocks_per_sm=1
-.visible .entry spin(.param .u64 cost, .param .u64 cycles, .param .u64 log)
+.visible .entry spin(.param .u64 cost, .param .u64 cycles, .param .u64 out)
 {
   .reg .pred %p<4>;
   .reg .b32 %r<2>;
   .reg .b64 %rd<13>;
-  mov.u32 %r0, %tid.x;
-  setp.ne.u32 %p0, %r0, 0;
-  @%p0 bra DONE;
-  ld.param.u64 %rd0, [cycles];
-  ld.param.u64 %rd1, [log];
-  mov.u64 %rd2, %globaltimer;
-  mov.u64 %rd3, %clock64;
-SPIN:
-  mov.u64 %rd4, %clock64;
-  sub.u64 %rd5, %rd4, %rd3;
-  setp.lt.u64 %p1, %rd5, %rd0;
-  @%p1 bra SPIN;
+)";
+// `out` is the log: of the first block of each launch.
+constexpr char kSpinEnd[] = R"(
   mov.u32 %r1, %ctaid.x;
   setp.ne.u32 %p2, %r1, 0;
   @%p2 bra DONE;
-  mov.u64 %rd6, %globaltimer;
   cvta.to.global.u64 %rd7, %rd1;
   atom.global.add.u64 %rd8, [%rd7], 1;
   ld.global.u64 %rd9, [%rd7+8];
@@ -84,7 +71,8 @@ void GpuTest::SetUp() {
   gpu_ = *std::move(gpu);
   sms_ = Value(gpu_->Probe(), "Gpu::Probe").sm_count;
 
-  absl::StatusOr<Module> module = Module::Load(*gpu_, kKernels);
+  absl::StatusOr<Module> module =
+      Module::Load(*gpu_, std::string(facts::kPtxHead) + kSpinBegin + facts::kPtxSpin + kSpinEnd);
   ASSERT_TRUE(module.ok()) << module.status();
   module_ = *std::move(module);
   spin_ = Value(module_->GetFunction("spin"), "spin");

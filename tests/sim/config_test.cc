@@ -56,6 +56,23 @@ TEST_F(ConfigTest, BadTextIsRefusedAndNamed) {
   EXPECT_EQ(-1, gpushare_sim_configure(megabyte.c_str(), nullptr, 0));
 }
 
+TEST_F(ConfigTest, ARefusalNamesTheFieldTheValueAndWhatIsAllowed) {
+  const struct {
+    const char* text;
+    const char* told;
+  } cases[] = {
+      {"sms=0", "bad value '0' of 'sms'; allowed: 1 to 4096"},
+      {"memory=1kB",
+       "bad value '1kB' of 'memory'; allowed: 1MiB to 4096GiB, in B, KiB, MiB or GiB"},
+      {"h2d=5", "bad value '5' of 'h2d'; allowed: above 0GB/s, in GB/s"},
+      {"overlap=maybe", "bad value 'maybe' of 'overlap'; allowed: footprint or serial"},
+      {"wake_spin=3",
+       "bad value '3' of 'wake_spin'; allowed: 0 to 1000000000s, in ns, us, ms or s"},
+      {"devices=65", "bad value '65' of 'devices'; allowed: 1 to 64"},
+  };
+  for (const auto& [text, told] : cases) EXPECT_EQ(Refused(text), told);
+}
+
 TEST_F(ConfigTest, UnitsAndSeparatorsAreUnderstood) {
   EXPECT_EQ(0,
             gpushare_sim_configure(" sms = 10 ,, memory=1.5GiB\nlaunch_host=0.5us\n", nullptr, 0));

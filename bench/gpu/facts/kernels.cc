@@ -1,46 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels.h"
 
+#include "spin_ptx.h"
+
 namespace gpushare::facts {
 namespace {
 
-// PTX ISA 7.0 for sm_70 and newer. The comment lines before each `.entry` tell the simulated GPU what a
-// kernel costs (gpushare/testing/sim.h); it executes none of them.
-constexpr char kHead[] = R"(
-.version 7.0
-.target sm_70
-.address_size 64
-)";
+// The comment lines before each `.entry` tell the simulated GPU what a kernel costs
+// (gpushare/testing/sim.h); it executes none of them.
 
 // Alone on its SM (the simulated GPU is told; on a real one its launch asks for that much shared memory).
 constexpr char kSpin[] = R"(
 //gpushare.sim cost=param:0 blocks_per_sm=1
-.visible .entry spin(.param .u64 cost, .param .u64 cycles, .param .u64 stamps)
+.visible .entry spin(.param .u64 cost, .param .u64 cycles, .param .u64 out)
 )";
 
 // As many on an SM as fit.
 constexpr char kSpinSmall[] = R"(
 //gpushare.sim cost=param:0
-.visible .entry spin_small(.param .u64 cost, .param .u64 cycles, .param .u64 stamps)
+.visible .entry spin_small(.param .u64 cost, .param .u64 cycles, .param .u64 out)
 )";
 
-constexpr char kSpinBody[] = R"({
+constexpr char kSpinRegisters[] = R"({
   .reg .pred %p<3>;
   .reg .b32 %r<1>;
   .reg .b64 %rd<8>;
-  mov.u32 %r0, %tid.x;
-  setp.ne.u32 %p0, %r0, 0;
-  @%p0 bra DONE;
-  ld.param.u64 %rd0, [cycles];
-  ld.param.u64 %rd1, [stamps];
-  mov.u64 %rd2, %globaltimer;
-  mov.u64 %rd3, %clock64;
-SPIN:
-  mov.u64 %rd4, %clock64;
-  sub.u64 %rd5, %rd4, %rd3;
-  setp.lt.u64 %p1, %rd5, %rd0;
-  @%p1 bra SPIN;
-  mov.u64 %rd6, %globaltimer;
+)";
+constexpr char kSpinEnd[] = R"(
   setp.eq.u64 %p2, %rd1, 0;
   @%p2 bra DONE;
   cvta.to.global.u64 %rd7, %rd1;
@@ -159,7 +145,8 @@ SPIN:
 }  // namespace
 
 std::string KernelText() {
-  return std::string(kHead) + kSpin + kSpinBody + kSpinSmall + kSpinBody + kOthers;
+  const std::string body = std::string(kSpinRegisters) + kPtxSpin + kSpinEnd;
+  return std::string(kPtxHead) + kSpin + body + kSpinSmall + body + kOthers;
 }
 
 }  // namespace gpushare::facts

@@ -168,7 +168,8 @@ GPUSHARE_API gpushare_status gpushare_runtime_now(gpushare_runtime runtime, int6
 GPUSHARE_API gpushare_status gpushare_runtime_sleep_until(gpushare_runtime runtime, int64_t ns);
 
 /* Runs `body(argument)` on a new thread that belongs to that clock: on the virtual clock one such
- * thread runs at a time and every run is the same. With a real GPU it is an ordinary thread. */
+ * thread runs at a time and every run is the same. With a real GPU it is an ordinary thread. No
+ * exception may leave `body`; in C++, declare it noexcept. */
 GPUSHARE_API gpushare_status gpushare_thread_start(gpushare_runtime runtime, const char* name,
                                                    void (*body)(void* argument), void* argument,
                                                    gpushare_thread* thread);
@@ -241,12 +242,18 @@ typedef struct gpushare_scheduler_options {
   int64_t high_band_window_ns;    /* window while a high-priority tenant is there; 50 us */
 } gpushare_scheduler_options;
 
+#define GPUSHARE_CLOSE_GRACE_NS 5000000000
+
 /* Opens a GPU by ordinal ("0"), UUID or PCI id. The scheduler's options (null: defaults) count at
  * the first opening in a runtime; later they must be null or equal. NOT_FOUND: no such GPU, the
  * message lists those there are. */
 GPUSHARE_API gpushare_status gpushare_gpu_open(gpushare_runtime runtime, const char* name,
                                                const gpushare_scheduler_options* options,
                                                gpushare_gpu* gpu);
+/* The GPU goes with the last object on it; whichever destroying call ends that one waits for the work of
+ * streams that were destroyed while they were busy, for GPUSHARE_CLOSE_GRACE_NS at most.
+ * DEADLINE_EXCEEDED: closed, and some of it still runs; the message says whose. The context and the
+ * memory that nobody freed are then left to the driver, until the process ends. */
 GPUSHARE_API gpushare_status gpushare_gpu_close(gpushare_gpu gpu);
 GPUSHARE_API gpushare_status gpushare_gpu_get_probe(gpushare_gpu gpu, gpushare_gpu_probe* probe);
 /* The scheduler's options in force. */
@@ -349,7 +356,9 @@ typedef struct gpushare_spec {
   char policy[28]; /* a name of gpushare_policy_name(), zero-terminated */
 } gpushare_spec;
 
-/* Parses `length` bytes of text. INVALID_ARGUMENT names the field and its range. */
+/* Parses `length` bytes of text. INVALID_ARGUMENT names the field and its range. The text may be a
+ * change: what its policy needs beside it (compute, weight) may be missing, which
+ * gpushare_spec_validate() and whoever takes it as a whole then say. */
 GPUSHARE_API gpushare_status gpushare_spec_parse(const char* text, size_t length,
                                                  gpushare_spec* spec);
 /* Checks a spec as a whole. UNIMPLEMENTED for what is valid and not offered yet. */
@@ -380,7 +389,7 @@ GPUSHARE_API gpushare_status gpushare_vdev_resize(gpushare_vdev vdev, const gpus
 /* The spec in force, as given at creation and changed since. */
 GPUSHARE_API gpushare_status gpushare_vdev_get_spec(gpushare_vdev vdev, gpushare_spec* spec);
 
-/* Holds every launch, lease and limited copy of the virtual device at the gate until resume; what
+/* Holds every launch, lease, set and limited copy of the virtual device at the gate until resume; what
  * the device has already been given runs on. */
 GPUSHARE_API gpushare_status gpushare_vdev_suspend(gpushare_vdev vdev);
 GPUSHARE_API gpushare_status gpushare_vdev_resume(gpushare_vdev vdev);
@@ -415,7 +424,9 @@ typedef struct gpushare_vdev_stats {
   uint64_t memory_denied_bytes;
   uint64_t allocations; /* live */
 
-  uint64_t launches; /* kernels and graphs handed to the device, not those under a lease */
+  uint64_t
+      launches; /* kernels, graphs, sets and copies within the device that were handed to it, not
+                        those under a lease */
   uint64_t graph_launches;
   uint64_t waits;                   /* launches that were held */
   int64_t throttled_ns;             /* host time that they were held */
@@ -430,6 +441,12 @@ typedef struct gpushare_vdev_stats {
 
   uint64_t h2d_bytes, d2h_bytes;
   int64_t h2d_throttled_ns, d2h_throttled_ns;
+
+  uint64_t
+      markers_failed; /* timing events that the driver refused: that work is charged as predicted
+                              and not measured */
+  char driver_error
+      [128]; /* the latest of these refusals, as "cuEventQuery: CUDA_ERROR_..."; or "" */
 } gpushare_vdev_stats;
 
 GPUSHARE_API gpushare_status gpushare_vdev_get_stats(gpushare_vdev vdev,
@@ -468,7 +485,7 @@ typedef struct gpushare_allocator_options {
   int64_t timeout_ns; /* of WAIT; 0: as FAIL, but for the code */
   /* For RECLAIM, on the allocating thread, which holds no lock of gpushare: frees memory of the
    * same virtual device and returns not 0 to try again, 0 to give up. Called at most 16 times an
-   * allocation. */
+   * allocation. No exception may leave it; in C++, declare it noexcept. */
   int (*reclaim)(void* context, uint64_t asked, uint64_t left);
   void* reclaim_context;
 } gpushare_allocator_options;
@@ -568,7 +585,8 @@ GPUSHARE_API gpushare_status gpushare_stream_launch_graph(gpushare_stream stream
 /* Copies and sets. The asynchronous ones return when the copy is handed to the device; host memory
  * that is not pinned must stay valid until then and is not overlapped. The others return when it is
  * done. Copies between host and device wait for the virtual device's bandwidth (h2d, d2h), in
- * pieces of 4 MiB when it is limited. */
+ * pieces of 4 MiB when it is limited. Sets, and copies within the device, wait at the gate without a
+ * timeout and are charged, as launches are. */
 GPUSHARE_API gpushare_status gpushare_stream_copy_h2d(gpushare_stream stream,
                                                       gpushare_device_ptr to, const void* from,
                                                       uint64_t bytes);

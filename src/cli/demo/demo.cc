@@ -11,6 +11,7 @@
 #include "cli/demo/report.h"
 #include "cli/demo/scenario.h"
 #include "cli/demo/session.h"
+#include "cli/interrupt.h"
 #include "cli/open_gpu.h"
 #include "cli/output.h"
 #include "cli/progress_bar.h"
@@ -54,6 +55,7 @@ ExitCode RunDemo(const DemoOptions& options) {
     }
     if (const ExitCode code = CheckWritable("demo", path); code != kExitOk) return code;
   }
+  EndOnInterrupt("demo");
   absl::StatusOr<OpenedGpu> opened = OpenGpu(options.gpu, options.gpu_name);
   if (!opened.ok()) return Fail(ExitCodeOf(opened.status()), opened.status());
   if (!opened->note.empty() && !options.quiet) {

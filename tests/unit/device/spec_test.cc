@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "device/spec.h"
 
 namespace gpushare {
@@ -66,7 +67,8 @@ TEST(Spec, ErrorsNameFieldAndRange) {
   EXPECT_THAT(Message("h2d=1B/s"), HasSubstr("'h2d': 1B/s: it is too small"));
   EXPECT_THAT(Message("h2d=4GB"), HasSubstr("/s"));
   EXPECT_THAT(Message("policy=none-such"), HasSubstr("best-effort"));
-  EXPECT_THAT(Message("policy=fixed-share"), HasSubstr("needs a share"));
+  EXPECT_THAT(VirtualDeviceSpec{.policy = "fixed-share"}.Validate().message(),
+              HasSubstr("needs a share"));
   EXPECT_THAT(Message("memory"), HasSubstr("is not key=value"));
   EXPECT_THAT(Message("memory=1GiB,memory=2GiB"), HasSubstr("'memory': it is given twice"));
   EXPECT_THAT(Message("memory=1GiB,memory=50%"), HasSubstr("given twice"));
@@ -167,6 +169,28 @@ TEST(Spec, ANewPolicyEndsWhatItContradicts) {
             "compute=60%,policy=fixed-share");
   EXPECT_EQ(changed("compute=30%,weight=2", "policy=burst-share,compute=20%"),
             "compute=20%,weight=2,policy=burst-share");
+}
+
+TEST(Spec, APolicyThatFixesTheShareTakesTheGuaranteeInForce) {
+  const auto changed = [](const char* base, const char* change) -> absl::StatusOr<std::string> {
+    const gpushare_spec merged =
+        device::MergeSpec(*device::ParseSpec(base), *device::ParseSpec(change));
+    const auto limits = device::ResolveSpec(merged, GPUSHARE_PRIORITY_UNSET, uint64_t{10} << 30);
+    if (!limits.ok()) return limits.status();
+    return absl::StrCat(limits->gate.limits.guarantee, " ", limits->gate.limits.cap);
+  };
+  const auto alone = [&](const char* base) { return changed(base, "policy=fixed-share"); };
+  EXPECT_EQ(*alone("compute=30%"), "0.3 0.3");
+  EXPECT_EQ(*alone("guarantee=20%,weight=2"), "0.2 0.2");
+  EXPECT_EQ(*alone("compute=50%,guarantee=20%"), "0.2 0.2");
+  EXPECT_EQ(*alone("compute=50%,cap=80%"), "0.5 0.5");
+  EXPECT_EQ(*alone("policy=burst-share,compute=40%,cap=60%"), "0.4 0.4");
+  EXPECT_EQ(*changed("guarantee=20%,cap=60%", "policy=hard,compute=30%"), "0.3 0.3");
+  const auto none = alone("memory=1GiB,weight=2");
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.status().message(),
+            "spec field 'policy': policy 'fixed-share' needs a share, and neither 'compute' nor "
+            "'guarantee' is given; add one (compute=30%, say)");
 }
 
 TEST(Spec, ALimitOnCopiesCanBeTakenBack) {

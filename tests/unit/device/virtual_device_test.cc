@@ -41,6 +41,20 @@ TEST_F(VirtualDeviceTest, AdmissionSaysWhatWouldFit) {
   EXPECT_OK(VirtualDevice::Create(*gpu_, b, "memory=2GiB,compute=30%").status());
 }
 
+TEST_F(VirtualDeviceTest, APolicyGivenAloneTakesTheGuaranteeInForce) {
+  const VirtualDevice a = MakeDevice("a", "memory=1GiB,compute=30%");
+  EXPECT_OK(a.Resize("policy=fixed-share"));
+  EXPECT_EQ(Must(a.stats()).guarantee, Percent(30));
+  EXPECT_EQ(Must(a.stats()).cap, Percent(30));
+  const VirtualDevice b = MakeDevice("b", "memory=1GiB,weight=2");
+  const absl::Status refused = b.Resize("policy=fixed-share");
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(refused.message(), HasSubstr("add one (compute=30%, say)"));
+  EXPECT_OK(b.Resize("policy=fixed-share,compute=20%"));
+  EXPECT_EQ(VirtualDevice::Create(*gpu_, MakeTenant("c"), "policy=fixed-share").status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(VirtualDeviceTest, ResizeIsLiveAndWhole) {
   const VirtualDevice a = MakeDevice("a", "memory=2GiB,compute=30%");
   EXPECT_OK(a.Resize("memory=3GiB,cap=60%,h2d=1GB/s"));
