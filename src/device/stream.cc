@@ -2,6 +2,7 @@
 #include "device/stream.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,6 +24,18 @@ constexpr uint64_t kPiece = uint64_t{4} << 20;
 // Executables and functions have different keys even at the same address.
 uint64_t GraphKey(driver::GraphExec graph) {
   return (reinterpret_cast<uintptr_t>(graph) ^ 0x67726170u) * 0x9e3779b97f4a7c15u;
+}
+
+// Sets, and copies within the device, are commands as kernels are. What one takes is learnt for each kind
+// and size, in steps of an eighth. They are bound by the memory and leave the SMs to others.
+enum OnDeviceKind : uint64_t { kSet = 1, kCopy = 2 };
+gate::Work OnDevice(OnDeviceKind kind, uint64_t bytes) {
+  const int digits = static_cast<int>(std::bit_width(bytes));
+  const uint64_t leading = digits > 4 ? bytes >> (digits - 4) : bytes;
+  gate::Work work;
+  work.key = (kind << 32 | static_cast<uint64_t>(digits) << 8 | leading) * 0x9e3779b97f4a7c15u;
+  work.footprint = 0;
+  return work;
 }
 
 // With the shape, when it is what the driver objects to.
@@ -229,8 +242,9 @@ absl::Status Stream::CopyAsync(Direction direction, void* host, driver::DevicePt
                            : direction == Direction::kToHost ? "cuMemcpyDtoHAsync"
                                                              : "cuMemcpyDtoDAsync";
   GPUSHARE_ASSIGN_OR_RETURN(const bool capturing, Capturing());
-  if (on_device || capturing) {
-    return driver::ToStatus(InContext([&] { return copy(0, bytes); }), name);
+  if (capturing) return driver::ToStatus(InContext([&] { return copy(0, bytes); }), name);
+  if (on_device) {
+    return Submit(OnDevice(kCopy, bytes), GPUSHARE_FOREVER, name, [&] { return copy(0, bytes); });
   }
   const auto way = direction == Direction::kToDevice ? gate::CopyDirection::kHostToDevice
                                                      : gate::CopyDirection::kDeviceToHost;
@@ -248,9 +262,8 @@ absl::Status Stream::CopyAsync(Direction direction, void* host, driver::DevicePt
 
 absl::Status Stream::SetAsync(driver::DevicePtr to, unsigned char value, uint64_t bytes) {
   if (bytes == 0) return absl::OkStatus();
-  return driver::ToStatus(
-      InContext([&] { return gpu_.driver().SetD8Async(to, value, bytes, native_); }),
-      "cuMemsetD8Async");
+  return Submit(OnDevice(kSet, bytes), GPUSHARE_FOREVER, "cuMemsetD8Async",
+                [&] { return gpu_.driver().SetD8Async(to, value, bytes, native_); });
 }
 
 // ---- Order ----

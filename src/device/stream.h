@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A CUDA stream of a virtual device, behind gpushare_stream.
 //
-// Everything that occupies the device goes through the gate: launches by Admit and Complete, copies
-// between host and device by AdmitCopy. Exempt is what is recorded into a graph (the graph's
-// launches are charged), and what a lease covers.
+// Everything that occupies the device goes through the gate: launches, sets and copies within the device
+// by Admit and Complete, copies between host and device by AdmitCopy. Exempt is what is recorded into a
+// graph (the graph's launches are charged), and what a lease covers.
 #ifndef GPUSHARE_DEVICE_STREAM_H_
 #define GPUSHARE_DEVICE_STREAM_H_
 

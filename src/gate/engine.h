@@ -49,7 +49,9 @@ struct Work {
   enum class Kind : uint8_t { kKernel, kGraph, kCooperative };
   uint64_t key = 0;
   Kind kind = Kind::kKernel;
-  float footprint = 1;  // SMs that it can hold ÷ SMs of the device; above 1 it runs in waves
+  // SMs that it can hold ÷ SMs of the device; above 1 it runs in waves. 0: none, it is bound by the memory
+  // (sets, copies within the device).
+  float footprint = 1;
 };
 // Three multiplications that do not wait for one another: it stands on the launch path.
 inline uint64_t KernelKey(const void* function, const driver::LaunchShape& shape) {

@@ -102,8 +102,8 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now) {
       continue;
     }
     const bool opaque = record.graph && !record.exclusive && cost >= kLongGraphNs;
-    replay.Append(stream.replay,
-                  {record.entry, cost, tenant.costs->footprint(record.entry), opaque},
+    const float footprint = tenant.costs->footprint(record.entry);
+    replay.Append(stream.replay, {record.entry, cost, footprint, opaque, footprint <= 0},
                   DeviceTime(first + pace * static_cast<int64_t>(i)));
     if (record.unknown) ++stream.unmarked_unknown;
     ++stream.unmarked;

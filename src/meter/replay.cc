@@ -95,7 +95,50 @@ bool Replay::LastOfBatch(const Stream& stream) {
   return stream.items.size() > 1 && stream.items[1].boundary;
 }
 
+// True when its head command is bound by the memory.
+bool Replay::AtMemory(const Stream& stream) {
+  return !stream.items.empty() && !stream.items.front().boundary &&
+         stream.items.front().command.memory;
+}
+
+void Replay::PlaceMemory() {
+  Stream* best = nullptr;
+  StreamId best_id = 0;
+  for (StreamId id : live_) {
+    Stream& s = streams_[id];
+    if (!AtMemory(s)) continue;
+    if (s.started) return;
+    s.ready = std::max(s.ready, s.items.front().not_before);
+    if (s.ready <= now_ && (best == nullptr || s.ready < best->ready)) {
+      best = &s;
+      best_id = id;
+    }
+  }
+  if (best == nullptr) return;
+  const Item& item = best->items.front();
+  best->started = true;
+  best->waiting = best->running = 0;
+  best->unit_ns = static_cast<double>(item.command.cost_ns);
+  if (!item.abandoned) best->group_predicted_ns += best->unit_ns;
+  running_.push_back({now_ + best->unit_ns, best_id, 0});
+}
+
+void Replay::AccumulateMemory(double dt) {
+  for (StreamId id : live_) {
+    Stream& s = streams_[id];
+    if (!AtMemory(s) || !s.started || s.items.front().abandoned) continue;
+    s.used_ns += dt;
+    s.group_ns += dt;
+    s.resident_ns += dt;
+    if (s.pinned) {
+      s.pinned_used_ns += dt;
+      s.pinned_group_ns += dt;
+    }
+  }
+}
+
 void Replay::Place() {
+  PlaceMemory();
   for (StreamId id : live_) {
     Stream& s = streams_[id];
     if (s.items.empty() || s.items.front().boundary || !s.items.front().command.opaque) continue;
@@ -108,7 +151,7 @@ void Replay::Place() {
       Stream& s = streams_[id];
       if (s.items.empty() || s.items.front().boundary) continue;
       if (s.started && s.waiting == 0) continue;
-      if (s.items.front().command.opaque) continue;
+      if (s.items.front().command.opaque || s.items.front().command.memory) continue;
       if (!s.started) {
         s.ready = std::max(s.ready, s.items.front().not_before);  // its age counts from there
         if (s.ready > now_) continue;
@@ -198,6 +241,7 @@ void Replay::AccumulateBesideOpaque(double dt, double weight) {
 
 void Replay::Accumulate(double dt) {
   if (dt <= 0) return;
+  AccumulateMemory(dt);
   if (const double weight = OpaqueWeight(); weight > 0) {
     AccumulateBesideOpaque(dt, weight);
     return;
@@ -290,7 +334,8 @@ void Replay::Advance(double to) {
     for (StreamId id : live_) {  // somebody may become eligible before
       const Stream& s = streams_[id];
       if (s.items.empty() || s.started || s.items.front().boundary) continue;
-      if (free_ == 0 && !s.items.front().command.opaque) continue;
+      const Command& head = s.items.front().command;
+      if (free_ == 0 && !head.opaque && !head.memory) continue;
       const double at = std::max(s.items.front().not_before, s.ready);
       if (at > now_ && at < next) {
         next = at;
@@ -312,6 +357,7 @@ int Replay::Width(const Command& command) const {
 
 // SM time of a command by its prediction.
 double Replay::GroupTime(const Command& command) const {
+  if (command.memory) return static_cast<double>(command.cost_ns);
   const double sms = std::max(1.0, std::round(static_cast<double>(command.footprint) * sm_count_));
   return static_cast<double>(command.cost_ns) / std::ceil(sms / sm_count_) * sms;
 }

@@ -41,6 +41,9 @@ class Replay {
     // Work that is launched by somebody else (a lease): from its turn on its stream to its marker it has
     // whatever the known commands of others leave it; several split that in proportion to their costs.
     bool opaque = false;
+    // Bound by the memory (sets, copies within the device): it holds no SM, and one runs at a time, the
+    // oldest first, beside the others.
+    bool memory = false;
   };
 
   StreamId AddStream(uint32_t tenant, int priority);
@@ -127,6 +130,8 @@ class Replay {
 
   void Advance(double to);
   void Place();
+  void PlaceMemory();
+  void AccumulateMemory(double dt);
   void Accumulate(double dt);
   void AccumulateBesideOpaque(double dt, double weight);
   double OpaqueWeight() const;
@@ -135,6 +140,7 @@ class Replay {
   void PopCommand(Stream& stream);
   static bool LastOfBatch(const Stream& stream);
   int Width(const Command& command) const;
+  static bool AtMemory(const Stream& stream);
   double GroupTime(const Command& command) const;
   void TakeOver(Stream& stream);
   void Finish(Stream& stream, StreamId id);
