@@ -299,7 +299,7 @@ void Replay::EndGroups(size_t index) {
     // and being the oldest it gets the SMs that others leave. At the width of that last wave a command of
     // several waves would be learnt too short, and those that wait for it too long.
     const Command& command = stream.items.front().command;
-    stream.waiting = std::max(Width(command) - stream.held, 0);
+    stream.waiting = command.memory ? 0 : std::max(Width(command) - stream.held, 0);
     stream.pinned_fill =
         GroupTime(command) / (static_cast<double>(command.cost_ns) * Width(command));
     running_[index].end = kNeverNs;
@@ -373,6 +373,7 @@ void Replay::TakeOver(Stream& stream) {
   for (size_t i = 0; i < stream.items.size() && !stream.items[i].boundary; ++i) {
     const Command& command = stream.items[i].command;
     if (i == 0) ready = std::max(ready, stream.items[i].not_before);
+    if (command.memory) continue;
     if (widest == nullptr || command.footprint > widest->footprint) widest = &command;
     batch += GroupTime(command);
   }
@@ -381,6 +382,7 @@ void Replay::TakeOver(Stream& stream) {
   for (StreamId id : live_) {
     Stream& other = streams_[id];
     if (&other == &stream || !other.pinned || other.pinned_used_ns <= 0) continue;
+    if (AtMemory(other)) continue;  // it held nothing that this one could have waited for
     if (pinned == nullptr || other.pinned_used_ns > pinned->pinned_used_ns) pinned = &other;
   }
   if (pinned == nullptr) return;

@@ -79,24 +79,24 @@ TEST_F(OnDeviceTest, ACapHoldsThem) {
 
 TEST_F(OnDeviceTest, WeightsDivideThem) {
   const Worker a = MakeWorker("a", "weight=3", 1), b = MakeWorker("b", "weight=1", 2);
-  Together(absl::Seconds(1), {[&] { return Copy(a); }, [&] { return Copy(b); }});
+  Together(absl::Milliseconds(400), {[&] { return Copy(a); }, [&] { return Copy(b); }});
   const double moved_a = MovedBytes(1), moved_b = MovedBytes(2);
   EXPECT_NEAR(moved_a / (moved_a + moved_b), 0.75, 0.03);
-  EXPECT_GT(moved_a + moved_b, 0.9 * 100e9);  // of a second at 100 GB/s
+  EXPECT_GT(moved_a + moved_b, 0.9 * 40e9);  // what 100 GB/s come to
 }
 
 // The simulated GPU moves bytes beside its kernels; what the kernels took is still measured right.
 TEST_F(OnDeviceTest, KernelsBesideThemAreMeasuredRight) {
   const Worker kernels = MakeWorker("kernels", "weight=1", 1),
                copies = MakeWorker("copies", "weight=1", 2);
-  Together(absl::Seconds(1), {[&] { return Spin(kernels.stream, absl::Microseconds(50)); },
-                              [&] { return Copy(copies); }});
+  Together(absl::Milliseconds(400), {[&] { return Spin(kernels.stream, absl::Microseconds(50)); },
+                                     [&] { return Copy(copies); }});
   ASSERT_OK(kernels.stream.Synchronize());
   runtime_->SleepFor(absl::Milliseconds(5));
   const double measured = absl::ToDoubleNanoseconds(Must(kernels.device.stats()).compute.measured);
   EXPECT_NEAR(measured / UsedNs(1), 1, 0.05);
-  EXPECT_GT(MovedBytes(2), 0.25 * 100e9);  // and nobody starves
-  EXPECT_GT(UsedNs(1), 0.25e9);
+  EXPECT_GT(MovedBytes(2), 0.25 * 40e9);  // and nobody starves
+  EXPECT_GT(UsedNs(1), 0.1e9);
 }
 
 TEST_F(OnDeviceTest, WhatIsCapturedIsNotHeld) {
