@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 #include <string_view>
 
 #include "errors.h"
@@ -88,7 +89,18 @@ uint64_t WholeFrom(py::handle value, const char* field) {
 
 std::string TextFrom(py::handle value, const char* field) {
   if (!PyUnicode_Check(value.ptr())) ThrowType(field, value, "str");
-  return py::cast<std::string>(value);
+  Py_ssize_t length = 0;
+  const char* const text = PyUnicode_AsUTF8AndSize(value.ptr(), &length);
+  if (text == nullptr) {
+    PyErr_Clear();
+    ThrowInvalid(std::string(field) + ": half a surrogate pair given, which UTF-8 does not have");
+  }
+  // The library takes texts up to the first zero byte: "a\0b" would be "a".
+  if (std::strlen(text) != static_cast<size_t>(length)) {
+    ThrowInvalid(std::string(field) + ": a zero byte at " + std::to_string(std::strlen(text)) +
+                 " given; text without one wanted");
+  }
+  return {text, static_cast<size_t>(length)};
 }
 
 double NumberFrom(py::handle value, const char* field) {
@@ -98,7 +110,7 @@ double NumberFrom(py::handle value, const char* field) {
 
 uint64_t SizeFrom(py::handle value, const char* field) {
   if (PyUnicode_Check(value.ptr())) {
-    const std::string text = py::cast<std::string>(value);
+    const std::string text = TextFrom(value, field);
     const gpushare_spec spec = Parse("memory", text, field);
     if (spec.set & GPUSHARE_SPEC_MEMORY) return spec.memory;
     ThrowInvalid(std::string(field) + ": '" + text + "' given; " + kSizes + " wanted");
@@ -109,14 +121,14 @@ uint64_t SizeFrom(py::handle value, const char* field) {
 
 double ShareFrom(py::handle value, const char* field) {
   if (PyUnicode_Check(value.ptr())) {
-    return Parse("guarantee", py::cast<std::string>(value), field).guarantee;
+    return Parse("guarantee", TextFrom(value, field), field).guarantee;
   }
   if (!IsNumber(value)) ThrowType(field, value, kShares);
   return AsDouble(value);
 }
 
 int64_t DurationFrom(py::handle value, const char* field) {
-  if (PyUnicode_Check(value.ptr())) return ParseDuration(py::cast<std::string>(value), field);
+  if (PyUnicode_Check(value.ptr())) return ParseDuration(TextFrom(value, field), field);
   double seconds = 0;
   if (IsNumber(value)) {
     seconds = AsDouble(value);

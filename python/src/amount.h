@@ -20,6 +20,7 @@ int64_t DurationFrom(pybind11::handle value, const char* field);
 int64_t TimeoutFrom(pybind11::handle value, const char* field);
 // A plain number.
 double NumberFrom(pybind11::handle value, const char* field);
+// UTF-8 without a zero byte.
 std::string TextFrom(pybind11::handle value, const char* field);
 
 // A whole number from 0, through __index__, so that numpy's integers count; bool does not.

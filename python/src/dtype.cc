@@ -37,7 +37,7 @@ const DType& ByteType() { return kTypes[0]; }
 const DType& DTypeFrom(py::handle value, const char* field) {
   std::string text;
   if (PyUnicode_Check(value.ptr())) {
-    text = py::cast<std::string>(value);
+    text = TextFrom(value, field);
   } else if (py::hasattr(value, "str") && PyUnicode_Check(value.attr("str").ptr())) {
     text = py::cast<std::string>(value.attr("str"));
   } else if (py::hasattr(value, "__name__")) {

@@ -38,15 +38,17 @@ auto WithoutUnwinding(const Function& call) {
 
 class NoGil {
  public:
-  NoGil() : state_(PyEval_SaveThread()) {}
+  NoGil() : ends_(Finalizing()), state_(PyEval_SaveThread()) {}
   ~NoGil() {
-    while (Finalizing()) pause();
+    while (!ends_ && Finalizing()) pause();
     WithoutUnwinding([this] { PyEval_RestoreThread(state_); });
   }
   NoGil(const NoGil&) = delete;
   NoGil& operator=(const NoGil&) = delete;
 
  private:
+  // Whether it is this thread that ends the interpreter: it may come back. No other has the lock by then.
+  const bool ends_;
   PyThreadState* const state_;
 };
 

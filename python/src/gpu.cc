@@ -19,7 +19,7 @@ namespace py = pybind11;
 namespace {
 
 std::string NameFrom(py::handle name) {
-  if (PyUnicode_Check(name.ptr())) return py::cast<std::string>(name);
+  if (PyUnicode_Check(name.ptr())) return TextFrom(name, "name");
   if (!IsWhole(name)) ThrowType("name", name, "an ordinal (int), a UUID or a PCI id (str)");
   return std::to_string(WholeFrom(name, "name"));
 }

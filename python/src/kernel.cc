@@ -58,7 +58,9 @@ std::shared_ptr<Module> LoadModule(const std::shared_ptr<Gpu>& gpu, const py::ob
   if (!PyUnicode_Check(image.ptr()) && !PyBytes_Check(image.ptr())) {
     ThrowType("image", image, "PTX as str or bytes, or a cubin or fatbin as bytes");
   }
-  const auto text = py::cast<std::string>(image);  // ends with a zero
+  const auto text = PyUnicode_Check(image.ptr())
+                        ? TextFrom(image, "image")
+                        : py::cast<std::string>(image);  // ends with a zero
   const auto use = gpu->handle.Use();
   gpushare_module handle = nullptr;
   Check(Unlocked([&] { return gpushare_module_load(use->get(), text.c_str(), &handle); }));

@@ -28,7 +28,7 @@ gpushare_spec Parse(const std::string& text) {
 
 // One keyword as text goes through the library's parser, as every text form does.
 gpushare_spec ParseField(const std::string& key, py::handle value) {
-  const std::string text = py::cast<std::string>(value);
+  const std::string text = TextFrom(value, key.c_str());
   if (text.find_first_of(",=") != std::string::npos) {
     ThrowInvalid(key + ": '" + text + "' given, one value wanted");
   }
@@ -154,7 +154,7 @@ void Set(gpushare_spec& spec, const std::string& name, py::handle value) {
   if (name == "policy" && PyUnicode_Check(value.ptr())) {
     // Not parsed by itself: whether a policy has the share that it needs is for the whole to say. One
     // too long for the struct is cut, and so stays unknown.
-    const auto policy = py::cast<std::string>(value);
+    const std::string policy = TextFrom(value, "policy");
     std::memset(spec.policy, 0, sizeof(spec.policy));
     std::memcpy(spec.policy, policy.data(), std::min(policy.size(), sizeof(spec.policy) - 1));
     spec.set |= key.bits;

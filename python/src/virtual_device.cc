@@ -50,7 +50,7 @@ std::shared_ptr<VirtualDevice> NewVirtualDevice(const py::object& gpu, const py:
   const auto use = on->handle.Use();
   std::shared_ptr<Tenant> whose;
   if (PyUnicode_Check(tenant.ptr())) {
-    whose = NewTenant(on->family, on->runtime->handle.Use()->get(), py::cast<std::string>(tenant),
+    whose = NewTenant(on->family, on->runtime->handle.Use()->get(), TextFrom(tenant, "tenant"),
                       GPUSHARE_PRIORITY_UNSET, py::dict());
   } else {
     whose = Given<Tenant>(tenant, "tenant", "gpushare.Tenant or a name for a new one");

@@ -201,3 +201,16 @@ def test_subclasses(gpu, device):
         assert type(stream) is MyStream and type(lease) is MyLease
         stream.fill(device.alloc(8), 0)
         stream.synchronize()
+
+
+def test_texts_that_the_library_cannot_take(gpu, device, ptx):
+    module = gpu.load(ptx)
+    for bad, message in (("\0", "a zero byte at"), ("\ud800", "surrogate")):
+        for call in (lambda text: gpu.virtual_device("b" + text), lambda text: gpushare.Tenant(gpu.runtime, "b" + text),
+                     lambda text: gpushare.Tenant(gpu.runtime, "b", labels={"k" + text: "v"}),
+                     lambda text: gpushare.Gpu(gpu.runtime, "0" + text), lambda text: device.resize(memory="1GiB" + text),
+                     lambda text: device.resize(policy="burst-share" + text), lambda text: device.alloc("1KiB" + text),
+                     lambda text: device.empty(3, "float32" + text), lambda text: device.lease(hint="1ms" + text),
+                     lambda text: module["spin" + text], lambda text: gpu.load(ptx + text)):
+            with pytest.raises(ValueError, match=message):
+                call(bad)

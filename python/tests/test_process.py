@@ -169,6 +169,17 @@ def work():
 for _ in range(3):
     runtime.start_thread(work)
 time.sleep(0.05)""",
+    "finalizers work": """
+class Model:
+    def __init__(self):
+        self.device, self.stream, self.buffer = device, stream, device.alloc(100)
+    def __del__(self):
+        self.stream.copy_to_device(self.buffer, bytes(100))
+        self.stream.synchronize()
+        with self.device.lease(streams=[self.stream]):
+            self.device.alloc(100)
+model = Model()
+model.cycle = model""",
     "daemon threads allocate": """
 def work():
     while True:
