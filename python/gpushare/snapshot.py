@@ -60,7 +60,7 @@ class VirtualDeviceStats:
 # What is the state at one instant rather than a counter: a difference keeps the later one's.
 _STATES = frozenset({
     "tenant", "gpu", "time", "suspended", "priority", "weight", "guarantee", "cap", "memory_limit", "memory_used",
-    "memory_peak", "allocations", "wait_p50", "wait_p99",
+    "memory_peak", "allocations", "wait_p50", "wait_p99", "driver_error",
 })
 
 
