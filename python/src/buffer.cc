@@ -94,7 +94,7 @@ const std::shared_ptr<Memory>& Buffer::Use() const {
 }
 
 std::shared_ptr<Stream> LastStream(const Buffer& buffer) {
-  const std::shared_ptr<Memory>& memory = buffer.Use();
+  const std::shared_ptr<Memory> memory = buffer.Use();
   if (!memory->used) return nullptr;
   std::shared_ptr<Stream> stream = memory->used_on.lock();
   if (stream != nullptr && !stream->handle.closed()) return stream;

@@ -32,7 +32,7 @@ void YieldPoint(VirtualDevice& self) {
 
 }  // namespace
 
-const std::shared_ptr<Allocator>& VirtualDevice::DefaultAllocator() {
+std::shared_ptr<Allocator> VirtualDevice::DefaultAllocator() {
   if (allocator == nullptr) allocator = Allocator::CreateDefault(shared_from_this());
   return allocator;
 }

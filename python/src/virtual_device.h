@@ -23,7 +23,8 @@ struct VirtualDevice : Object, std::enable_shared_from_this<VirtualDevice> {
   std::shared_ptr<Allocator> allocator;  // made when first asked for
   std::vector<std::weak_ptr<Stream>> streams;
 
-  const std::shared_ptr<Allocator>& DefaultAllocator();
+  // To be held during a call: close() on another thread lets go of it.
+  std::shared_ptr<Allocator> DefaultAllocator();
   void Close() override;
 };
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Quotas, waiting and reclaiming, and the C functions for frameworks."""
 
+import contextlib
 import ctypes
 import gc
 import threading
@@ -127,3 +128,38 @@ def test_threads_allocate_together(gpu):
             thread.join()
         assert granted and max(granted) <= 1 << 30
         assert device.stats().memory_used == 0
+
+
+def test_a_virtual_device_that_is_closed_while_another_thread_allocates(gpu):
+    """The allocation ends as it would have, or is refused; what it uses is not taken away beneath it."""
+    device = gpu.virtual_device("short", memory="1MiB")
+    hold = device.alloc("1MiB")
+    got = []
+    thread = threading.Thread(target=lambda: got.append(device.alloc("1MiB", timeout=20)))
+    thread.start()
+    while device.stats().memory_denied < 2:  # at once, and as one that waits
+        pass
+    device.close()
+    others = [gpu.virtual_device(f"other {i}", memory="1MiB").alloc(1) for i in range(50)]  # where it was
+    hold.close()
+    thread.join()
+    assert got[0].nbytes == 1 << 20 and got[0].tenant_name == "short" and len(others) == 50
+
+
+def test_virtual_devices_come_and_go_beneath_allocations(gpu):
+    shared, ended = [gpu.virtual_device("0", memory="1MiB")], threading.Event()
+
+    def allocate():
+        while not ended.is_set():
+            with contextlib.suppress(gpushare.ClosedError):
+                shared[0].empty(16).close()
+
+    threads = [threading.Thread(target=allocate) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for i in range(1, 500):
+        before, shared[0] = shared[0], gpu.virtual_device(str(i), memory="1MiB")
+        before.close()
+    ended.set()
+    for thread in threads:
+        thread.join()
