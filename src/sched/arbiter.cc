@@ -100,7 +100,7 @@ void State::File(TenantId id) {
     LeaveGraceList(id);
   }
 
-  Place want = t.blocked ? Place::kWaiting : Place::kRunning;
+  Place want = t.asks() ? Place::kWaiting : Place::kRunning;
   if (t.capped()) {
     t.bucket.Advance(now);
     const double needed = t.place == Place::kCapped ? CapQuantum(t) : 0;
@@ -287,6 +287,11 @@ void State::SignOfLife(TenantState& t) {
 void State::AddOutstanding(TenantState& t, Nanos amount) {
   t.outstanding += amount;
   band(t).outstanding += amount;
+  if (t.stalled()) {  // it stands behind work that does not end
+    t.stale += amount;
+    t.room -= amount;
+    return;
+  }
   Time& until = gated(t) ? horizon : high_horizon;
   until = std::max(until, now) + amount;
   if (gated(t)) gated_outstanding += amount;
@@ -296,18 +301,45 @@ void State::DropOutstanding(TenantState& t, Nanos amount, bool unused) {
   amount = std::min(amount, t.outstanding);
   t.outstanding -= amount;
   band(t).outstanding -= amount;
+  t.moves |= !unused && amount > Nanos(0);
+  const Nanos stale = std::min(amount, t.stale);
+  t.stale -= stale;
+  amount -= stale;
+  if (unused) t.room += stale;
   Time& until = gated(t) ? horizon : high_horizon;
   if (gated(t)) gated_outstanding -= amount;
   const Nanos total = gated(t) ? gated_outstanding : band(t).outstanding;
   if (unused && until > now) until = std::max(now, until - amount);
   // A stream is in order: what is left of t begins after what was just seen to end.
   until = std::min(until, now + total);
-  if (!unused) until = std::max(until, now + t.outstanding);
+  if (!unused) until = std::max(until, now + t.outstanding - t.stale);
   if (t.outstanding == Nanos(0)) {
     t.forgiven_f = t.forgiven_r = 0;
     AddCommands(t, -t.commands);
     CloseOpen(t);
   }
+}
+
+// What is in flight is so long overdue that it may never end. It is counted no longer: else each command that
+// passes it would be the start of another such wait. Until something of theirs ends, its tenants may add to it
+// a window at a time, each as long after the last: else they would queue without end.
+void State::FindStale() {
+  const bool overdue = gated_outstanding > Nanos(0) && now >= horizon + options.stale;
+  if (!overdue && now < stalled_until) return;
+  stalled_until = kNever;
+  for (TenantId id = 0; id < tenants.size(); ++id) {
+    TenantState& t = at(id);
+    if (!t.live || !gated(t) || t.outstanding == Nanos(0)) continue;
+    if (overdue && !t.stalled()) {
+      t.stale = t.outstanding;
+      t.moves = false;
+    }
+    if (!t.stalled()) continue;
+    t.room = options.window;
+    stalled_until = now + options.stale;
+    File(id);
+  }
+  if (overdue) gated_outstanding = Nanos(0);
 }
 
 void State::AddCommands(TenantState& t, int n) {

@@ -95,7 +95,7 @@ double State::LeastRunningReserve(BandState& b) {
 
 // Is `t` about to launch, so that it pays to keep the device for it? `until`: when that hope ends.
 bool State::Covers(const TenantState& t, Time* until) const {
-  if (t.synced) return false;
+  if (t.synced || t.stalled()) return false;
   const Nanos gap = ToNanos(t.gap_ns);
   Time end = now;
   if (t.outstanding > Nanos(0)) {
@@ -148,6 +148,7 @@ Time State::Run(std::vector<Grant>& grants) {
     }
     budget_at = now;
   }
+  FindStale();
   ExpireGrace();
   ReleaseCapped();
   held = false;
@@ -155,7 +156,8 @@ Time State::Run(std::vector<Grant>& grants) {
   for (;;) {
     const Choice choice = Choose();
     if (!choice.admit) {
-      return choice.again == kNever ? kNever : std::max(choice.again, now + Nanos(1));
+      const Time again = std::min(choice.again, stalled_until);
+      return again == kNever ? kNever : std::max(again, now + Nanos(1));
     }
     grants.push_back(Admit(choice));
   }
@@ -273,6 +275,10 @@ State::Choice State::Judge(TenantId id, Phase phase, Time again) {
     }
     held = true;
     choice.again = std::min(choice.again, Drops(window));
+    return choice;
+  }
+  if (t.stalled()) {  // those before it asked and did not get on either: nothing of theirs is lent
+    choice.admit = true;
     return choice;
   }
 

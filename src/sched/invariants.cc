@@ -15,6 +15,7 @@ const char* State::Broken() const {
   std::array<double, 3> weight{};
   std::array<size_t, 3> waiting{}, running{}, waiting_r{}, running_r{};
   std::array<Nanos, 3> outstanding{};
+  Nanos stale{0};
   size_t in_cap = 0, in_grace = 0;
   int commands = 0, alive = 0;
   for (TenantId id = 0; id < tenants.size(); ++id) {
@@ -34,6 +35,10 @@ const char* State::Broken() const {
     if (t.exclusive && !t.blocked) return "an exclusive request of a tenant that is not blocked";
     if (t.capped() && t.bucket.level() > t.bucket.depth()) return "a cap holds more than its depth";
     outstanding[b] += t.outstanding;
+    stale += t.stale;
+    if (t.stale < Nanos(0) || t.stale > (gated(t) ? t.outstanding : Nanos(0))) {
+      return "what is stale is not part of what a gated tenant has outstanding";
+    }
     if (gated(t)) commands += t.commands + (t.open ? 1 : 0);
     const bool idle = !t.blocked && t.outstanding == Nanos(0);
     if (idle != (t.idle_since != kNever)) return "idle time is not being counted right";
@@ -46,12 +51,12 @@ const char* State::Broken() const {
         if (!idle) return "a tenant with work is inactive";
         break;
       case Place::kWaiting:
-        if (!t.blocked) return "a waiting tenant is not blocked";
+        if (!t.asks()) return "a waiting tenant is not blocked, or stalled";
         ++waiting[b];
         waiting_r[b] += t.guaranteed();
         break;
       case Place::kRunning:
-        if (t.blocked) return "a running tenant is blocked";
+        if (t.asks()) return "a running tenant is blocked";
         ++running[b];
         running_r[b] += t.guaranteed();
         break;
@@ -109,7 +114,7 @@ const char* State::Broken() const {
     }
   }
   if (capped.size() != in_cap || !capped.Sound()) return "the heap of capped tenants is wrong";
-  if (gated_outstanding != bands[1].outstanding + bands[2].outstanding) {
+  if (gated_outstanding != bands[1].outstanding + bands[2].outstanding - stale) {
     return "the outstanding time of the gated bands is wrong";
   }
   if (gated_commands != commands) return "the commands in flight are miscounted";

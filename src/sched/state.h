@@ -21,7 +21,7 @@ inline constexpr uint32_t kNobody = UINT32_MAX;
 enum class Place : uint8_t {
   kInactive,  // nothing blocked, nothing outstanding, no sign of life within the grace
   kWaiting,   // blocked, and its cap lets it go
-  kRunning,   // active but not blocked
+  kRunning,   // active but not blocked, or stalled
   kCapped,    // active, but its cap is used up
 };
 
@@ -42,6 +42,9 @@ struct TenantState {
   double forgiven_f = 0;  // what the debt horizon cut off the tags, while that work is outstanding
   double forgiven_r = 0;
   Nanos outstanding{0};
+  Nanos stale{0};  // part of it that was unsettled for so long that it is not counted as in flight
+  bool moves = true;   // something was settled since that was found
+  Nanos room{0};       // what it may add before something does
   Nanos predicted{0};  // of the blocked request
   Nanos grant{0};      // most that a grant is beyond one command
   Nanos charged{0};
@@ -52,6 +55,8 @@ struct TenantState {
   Time idle_since = kNever;  // since when neither blocked nor outstanding; kNever: it is not
 
   bool capped() const { return limits.cap < 1; }
+  bool stalled() const { return stale > Nanos(0) && !moves; }
+  bool asks() const { return blocked && !(stalled() && room <= Nanos(0)); }
   bool guaranteed() const { return limits.guarantee > 0; }
 };
 
@@ -101,6 +106,7 @@ struct Arbiter::State {
   void SignOfLife(TenantState& t);
   void Tag(TenantId id, Phase phase, double ns);  // charges (or pays back) F or R
   void AddOutstanding(TenantState& t, Nanos amount);
+  void FindStale();
   void DropOutstanding(TenantState& t, Nanos amount, bool unused);
   void AddCommands(TenantState& t, int n);
   void CloseOpen(TenantState& t);
@@ -153,11 +159,12 @@ struct Arbiter::State {
 
   bool started = false;
   Time epoch{}, now{};
-  double reserve_lag = 0;      // by how much the reserve clock is behind the wall clock
-  Nanos gated_outstanding{0};  // normal and low together
-  int gated_commands = 0;      // launched or granted, not settled
-  Time horizon{};              // when the device is predicted to have done what is outstanding
-  Time high_last{};            // last sign of life of the high band
+  double reserve_lag = 0;       // by how much the reserve clock is behind the wall clock
+  Nanos gated_outstanding{0};   // normal and low together, less what is stale
+  Time stalled_until = kNever;  // when stalled tenants may add to their work again
+  int gated_commands = 0;       // launched or granted, not settled
+  Time horizon{};               // when the device is predicted to have done what is outstanding
+  Time high_last{};             // last sign of life of the high band
   bool high_seen = false;
   Time high_horizon{};
   TenantId exclusive = kNobody;  // has the device to itself

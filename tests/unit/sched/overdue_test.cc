@@ -61,5 +61,58 @@ TEST(Overdue, WhatIsChargedMeanwhileIsKept) {
   EXPECT_EQ(arbiter.View(t).charged, Micros(30) + 5 * Micros(10));
 }
 
+// Commands of 100 us that `other` gets done in 100 ms, one after the other, beside a tenant that launched
+// `stalled` worth of work, none of which ends.
+int DoneBeside(Nanos stalled) {
+  Arbiter arbiter{ArbiterOptions{}};
+  const TenantId stuck = arbiter.Add({}, At(Nanos(0))), other = arbiter.Add({}, At(Nanos(0)));
+  arbiter.Block(stuck, stalled, false, At(Nanos(0)));
+  EXPECT_EQ(GrantsAt(arbiter, Nanos(0)).size(), 1u);
+  arbiter.Launched(stuck, 1, At(Micros(1)));
+  int done = 0;
+  const Nanos begin = stalled + Millis(60);
+  std::vector<Grant> grants;
+  bool asks = false;
+  for (Nanos t = begin; t < begin + Millis(100); t += Micros(100)) {
+    if (!asks) arbiter.Block(other, Micros(100), false, At(t));
+    asks = true;
+    // The stuck one launches on, behind what does not end, for as long as it is let.
+    arbiter.Block(stuck, Micros(50), false, At(t));
+    grants.clear();
+    arbiter.Run(At(t), grants);
+    for (const Grant& grant : grants) {
+      arbiter.Launched(grant.tenant, 1, At(t + Micros(1)));
+      if (grant.tenant != other) continue;
+      arbiter.Settle(other, grant.phase, grant.amount, Micros(100), 1, At(t + Micros(99)));
+      ++done;
+      asks = false;
+    }
+  }
+  EXPECT_STREQ(arbiter.CheckInvariants(), "");
+  return done;
+}
+
+TEST(Overdue, StalledWorkHoldsUpNobodyElse) {
+  EXPECT_GE(DoneBeside(Micros(20)), 900);  // of 1000
+  EXPECT_GE(DoneBeside(Millis(5)), 900);
+  EXPECT_GE(DoneBeside(Seconds(1)), 900);
+}
+
+TEST(Overdue, WhatMovesAgainIsCountedAgain) {
+  Arbiter arbiter{ArbiterOptions{}};
+  const TenantId t = arbiter.Add({}, At(Nanos(0)));
+  arbiter.Block(t, Millis(5), false, At(Nanos(0)));
+  const std::vector<Grant> first = GrantsAt(arbiter, Nanos(0));
+  ASSERT_EQ(first.size(), 1u);
+  GrantsAt(arbiter, Millis(60));
+  EXPECT_EQ(arbiter.Outstanding(At(Millis(60))), Nanos(0));
+  arbiter.Settle(t, first[0].phase, Millis(4), Millis(64), 1, At(Millis(64)));  // it did end
+  arbiter.Block(t, Millis(2), false, At(Millis(64)));
+  ASSERT_EQ(GrantsAt(arbiter, Millis(64)).size(), 1u);
+  EXPECT_EQ(arbiter.Outstanding(At(Millis(64))), Millis(2));
+  EXPECT_EQ(arbiter.View(t).outstanding, Millis(3));
+  EXPECT_STREQ(arbiter.CheckInvariants(), "");
+}
+
 }  // namespace
 }  // namespace gpushare::sched
