@@ -96,9 +96,10 @@ class VirtualDeviceAllocator:
 
     def stream(self) -> Stream:
         """The stream of `tenant()`; always the same, since a pool hands a block back to its stream alone."""
-        if self._stream is None or self._stream.closed:
-            self._stream = self._device.stream()
-        return self._stream
+        with _lock:
+            if self._stream is None or self._stream.closed:
+                self._stream = self._device.stream()
+            return self._stream
 
     def used_bytes(self) -> int:
         """Bytes of arrays that live, as the pool rounds them."""

@@ -320,6 +320,21 @@ def test_by_many_threads(adapter, device):
 # ---- with tenant(): ----
 
 
+def test_threads_are_given_the_same_stream(adapter, device):
+    memory, together, got = adapter.allocator(device), threading.Barrier(8), []
+
+    def ask():
+        together.wait()
+        got.append(memory.stream())
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(got) == 8 and all(stream is got[0] for stream in got)
+
+
 def test_a_block_is_memory_stream_device_and_lease(adapter, gpu, device):
     other = gpu.virtual_device("b", memory="1GiB")
     with adapter.tenant(device, hint="1ms") as stream:
