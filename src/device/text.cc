@@ -192,9 +192,11 @@ std::string ReadableBytes(uint64_t bytes) {
   if (bytes % kSizes[unit].factor == 0) {
     return absl::StrCat(bytes / kSizes[unit].factor, " ", std::string(kSizes[unit].name));
   }
+  // Rounded down: what is left must not read like what would have been enough.
+  const double tenths =
+      std::floor(10 * static_cast<double>(bytes) / static_cast<double>(kSizes[unit].factor));
   std::array<char, 64> text;
-  std::snprintf(text.data(), text.size(), "%.1f %s",
-                static_cast<double>(bytes) / static_cast<double>(kSizes[unit].factor),
+  std::snprintf(text.data(), text.size(), "%.1f %s", tenths / 10,
                 std::string(kSizes[unit].name).c_str());
   return text.data();
 }

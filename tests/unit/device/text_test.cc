@@ -48,6 +48,9 @@ TEST(Text, BytesRoundTrip) {
     EXPECT_EQ(*ParseBandwidth(FormatBandwidth(bytes)), bytes);
   }
   EXPECT_EQ(FormatBytes(uint64_t{8} << 30), "8GiB");
+  EXPECT_EQ(ReadableBytes(uint64_t{8} << 30), "8 GiB");
+  EXPECT_EQ(ReadableBytes(uint64_t{15} << 29), "7.5 GiB");
+  EXPECT_EQ(ReadableBytes((uint64_t{1} << 30) - 1000), "1023.9 MiB");  // not 1024.0: see there
   EXPECT_EQ(FormatBytes(1'073'741'825), "1073741825B");
   EXPECT_EQ(FormatBandwidth(4'000'000'000), "4GB/s");
 }
