@@ -1,11 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments that have to be gpushare's own objects, or bools: refused by name at the call, not somewhere behind it."""
+"""Arguments that have to be gpushare's own objects, bools, whole numbers or durations: refused by name at the call, not
+somewhere behind it."""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+import datetime
+import operator
+from typing import Any, TypeVar, Union
+
+from ._core import _duration
+from ._errors import InvalidArgumentError
 
 T = TypeVar("T")
+
+Duration = Union[float, str, datetime.timedelta]
 
 
 def given(value: Any, cls: type[T], field: str) -> T:
@@ -14,3 +22,25 @@ def given(value: Any, cls: type[T], field: str) -> T:
         name = cls.__name__ if cls.__module__ == "builtins" else f"gpushare.{cls.__name__}"
         raise TypeError(f"{field}: {type(value).__name__} given, {name} wanted")
     return value
+
+
+def whole(value: Any, field: str) -> int:
+    """`value` as an int, also of numpy's; raises TypeError for what is none, and for a bool."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{field}: {type(value).__name__} given, int wanted")
+    return operator.index(value)
+
+
+def duration(value: Duration, field: str, *, most: float | None = None) -> float:
+    """`value` in seconds; with `most` it has to be above 0 and at most that.
+
+    Raises:
+        TypeError: neither a number nor a timedelta nor text.
+        InvalidArgumentError (ValueError): below 0, no number, text without a unit, or out of the range.
+    """
+    seconds = _duration(value, field)
+    if most is not None and not 0 < seconds <= most:
+        unit = "" if isinstance(value, (str, datetime.timedelta)) else " s"
+        raise InvalidArgumentError(f"{field}: {value}{unit} given, above 0 s and at most {most:g} s wanted",
+                                   code="INVALID_ARGUMENT")
+    return seconds

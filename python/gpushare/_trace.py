@@ -12,11 +12,11 @@
 from __future__ import annotations
 
 import os
-from types import TracebackType
 from typing import NamedTuple, Union
 
 from . import _core
 from ._errors import FailedPreconditionError
+from ._turns import Block
 
 __all__ = ["Trace", "TraceEvent", "trace"]
 
@@ -46,7 +46,7 @@ class TraceEvent(NamedTuple):
         return self.end - self.begin
 
 
-class Trace:
+class Trace(Block):
     """A recording; made by `gpushare.trace()`. A context manager: it records within the block."""
 
     def __init__(self, path: str | os.PathLike[str] | None, of: _core.Runtime | _core.Gpu | None, capacity: int) -> None:
@@ -85,13 +85,21 @@ class Trace:
         core = self._recording()
         core.stop()
         if self.path is not None:
-            core.write(self.path)
+            core.write(self.path)  # which takes the events
 
     @property
     def events(self) -> list[TraceEvent]:
-        """What was recorded so far, of one GPU after the other, in the order in which it ended. With a file
-        the events are there, once it is written."""
+        """What was recorded so far, of one GPU after the other, in the order in which it ended.
+
+        Raises:
+            FailedPreconditionError (RuntimeError): of a trace with a path, whose events are in that file alone; of one
+                that was not started.
+        """
         core = self._recording()
+        if self.path is not None:
+            raise FailedPreconditionError(
+                f"the events of this trace go to {self.path!r}, and an event is read only once: trace() without a path "
+                "keeps them for Trace.events", code="FAILED_PRECONDITION")
         while read := core.read(_AT_ONCE):
             self._events += map(TraceEvent._make, read)
         return self._events
@@ -107,23 +115,12 @@ class Trace:
                                           code="FAILED_PRECONDITION")
         return self._core
 
-    def __enter__(self) -> Trace:
-        self.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 traceback: TracebackType | None) -> None:
-        try:
-            self.stop()
-        except Exception:
-            if error is None:  # else that one tells more
-                raise
-
     def __repr__(self) -> str:
         if self._core is None:
             return "<gpushare.Trace, not started>"
-        where = f" into {self.path!r}" if self.path is not None else ""
-        return f"<gpushare.Trace{where}: {len(self._events)} events read>"
+        if self.path is not None:
+            return f"<gpushare.Trace into {self.path!r}>"
+        return f"<gpushare.Trace: {len(self._events)} events read>"
 
 
 def trace(path: str | os.PathLike[str] | None = None, *, of: Union[_core.Runtime, _core.Gpu, None] = None,
@@ -131,7 +128,8 @@ def trace(path: str | os.PathLike[str] | None = None, *, of: Union[_core.Runtime
     """Records what the GPUs do within a ``with`` block.
 
     Args:
-        path: the file to write at the end, also when the block raises; None: none, `Trace.events` has them.
+        path: the file to write at the end, also when the block raises; the events are then in it alone.
+            None: none, `Trace.events` has them.
         of: the runtime, or a GPU of it; None: the one that is open. All its GPUs are recorded.
         capacity: events kept for each GPU, the latest; 128 bytes each, at most 4194304.
 

@@ -13,16 +13,17 @@ Presets by name (``policy="burst-share"`` in a spec) need none of this: they are
 from __future__ import annotations
 
 import dataclasses
-import datetime
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Union
 
 from ._core import VirtualDevice, VirtualDeviceSpec
+from ._given import Duration, duration
+from ._turns import Turns
 from .snapshot import VirtualDeviceStats, _difference
 
 __all__ = ["Epoch", "PolicyLoop", "Usage"]
+
+_LONGEST = 10.0  # seconds
 
 Limits = Union[str, VirtualDeviceSpec, Mapping[str, Any]]
 
@@ -54,14 +55,7 @@ class Epoch:
         raise KeyError(device)
 
 
-def _seconds(value: float | str | datetime.timedelta) -> float:
-    spec = VirtualDeviceSpec(burst=value)  # the library's own parser of durations
-    if not spec.burst:
-        raise ValueError("epoch: 0 s given, above 0 wanted")
-    return spec.burst
-
-
-class PolicyLoop:
+class PolicyLoop(Turns):
     """Calls `policy` once per epoch and resizes virtual devices as it says.
 
     Args:
@@ -77,8 +71,10 @@ class PolicyLoop:
     at the end of the ``with`` block. `error` has it meanwhile.
     """
 
+    _kind = "policy"
+
     def __init__(self, devices: Sequence[VirtualDevice], policy: Callable[[Epoch], Mapping[VirtualDevice, Limits] | None],
-                 *, epoch: float | str | datetime.timedelta = 1.0) -> None:
+                 *, epoch: Duration = 1.0) -> None:
         self.devices = tuple(devices)
         if not self.devices:
             raise ValueError("devices: none given, at least one wanted")
@@ -87,14 +83,11 @@ class PolicyLoop:
                 raise TypeError(f"devices: {type(device).__name__} given, gpushare.VirtualDevice wanted")
         if not callable(policy):
             raise TypeError(f"policy: {type(policy).__name__} given, a function of an Epoch wanted")
-        self.epoch_seconds = _seconds(epoch)
-        self.error: BaseException | None = None
+        super().__init__(self.devices[0].gpu.runtime)
+        self.epoch_seconds = duration(epoch, "epoch", most=_LONGEST)
         self._policy = policy
-        self._runtime = self.devices[0].gpu.runtime
         self._number = 0
         self._before = self._read()
-        self._stopping = threading.Event()
-        self._thread: Any = None
 
     def _read(self) -> list[VirtualDeviceStats]:
         return [device.stats() for device in self.devices]
@@ -125,45 +118,16 @@ class PolicyLoop:
                 device.resize(limits)
         return epoch
 
-    def _run(self) -> None:
-        try:
-            next_time = self._runtime.now() + self.epoch_seconds
-            while not self._stopping.is_set():
-                left = next_time - self._runtime.now()
-                if left >= 1e-6:  # less may round to a sleep of nothing, and virtual time would stand still
-                    self._runtime.sleep(min(left, 0.05))  # so that stop() does not take an epoch
-                    continue
-                next_time += self.epoch_seconds
-                self.step()
-        except BaseException as error:
-            self.error = error
+    @property
+    def error(self) -> BaseException | None:
+        """What ended the loop."""
+        return self._error
 
-    def start(self) -> None:
-        if self._thread is not None:
-            raise RuntimeError("this loop runs already")
-        self._stopping.clear()
-        self.error = None
+    def _prepare(self) -> None:
         self._before = self._read()
-        self._thread = self._runtime.start_thread(self._run, name="policy")
 
-    def stop(self) -> None:
-        """Ends it, after the turn that is under way, and raises what the policy raised."""
-        thread, self._thread = self._thread, None
-        if thread is None:
-            return
-        self._stopping.set()
-        thread.join()
-        if self.error is not None:
-            raise self.error
-
-    def __enter__(self) -> PolicyLoop:
-        self.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
-        try:
-            self.stop()
-        except BaseException:
-            if error is None:
-                raise
+    def _work(self) -> None:
+        next_time = self._runtime.now() + self.epoch_seconds
+        while self._sleep_until(next_time):
+            next_time += self.epoch_seconds
+            self.step()

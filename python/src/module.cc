@@ -2,6 +2,9 @@
 // gpushare._core: Python's face of the C ABI. One file per object; python/README.md has the map.
 #include <pybind11/pybind11.h>
 
+#include <string>
+
+#include "amount.h"
 #include "fork.h"
 #include "gpushare/c/gpushare.h"
 #include "object.h"
@@ -33,6 +36,10 @@ PYBIND11_MODULE(_core, m) {
   m.def("version", &gpushare_version,
         "version()\n--\n\nThe version of the libgpushare that is loaded.");
   m.def("abi_version", &gpushare_abi_version, "abi_version()\n--\n\nThe version of its C ABI.");
+  // So that what is written in Python takes durations as the rest does.
+  m.def("_duration", [](const pybind11::object& value, const std::string& field) {
+    return static_cast<double>(python::DurationFrom(value, field.c_str())) / 1e9;
+  });
   python::BindSpec(m);
   python::BindRuntime(m);
   python::BindSimulation(m);

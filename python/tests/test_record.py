@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """gpushare.record: snapshots over time."""
 
+import datetime
 import sys
 
 import gpushare
+import numpy as np
 import pytest
 from gpushare._progress import Progress
 
@@ -72,3 +74,78 @@ def test_progress_without_tqdm(monkeypatch, capfd):
     with Progress(1, "x", unit="s", show=True) as progress:
         progress.update(1)
     assert capfd.readouterr() == ("", "")
+
+
+def record_every(gpu, value):
+    gpushare.record(gpu, every=value)
+
+
+def run_for(gpu, value):
+    gpushare.record(gpu).run(value)
+
+
+def policy_epoch(gpu, value):
+    gpushare.PolicyLoop([gpu.virtual_device("a")], print, epoch=value)
+
+
+@pytest.mark.parametrize(("call", "field"), [(record_every, "every"), (run_for, "seconds"), (policy_epoch, "epoch")])
+@pytest.mark.parametrize(("wrong", "error"), [
+    (None, TypeError), (True, TypeError), ([], TypeError), (float("nan"), ValueError), (-1, ValueError),
+    ("-1s", ValueError), ("1", ValueError), ("burst", ValueError), (datetime.timedelta(seconds=-1), ValueError),
+])
+def test_durations_that_cannot_be(virtual_gpu, call, field, wrong, error):
+    with pytest.raises(error, match=f"^{field}: ") as raised:
+        call(virtual_gpu, wrong)
+    assert wrong == "burst" or "burst" not in str(raised.value)
+
+
+@pytest.mark.parametrize(("call", "field"), [(record_every, "every"), (policy_epoch, "epoch")])
+@pytest.mark.parametrize(("wrong", "given"), [
+    (0, "0 s"), (10.5, "10.5 s"), ("11s", "11s"), (datetime.timedelta(0), "0:00:00"),
+])
+def test_intervals_out_of_range(virtual_gpu, call, field, wrong, given):
+    with pytest.raises(gpushare.InvalidArgumentError,
+                       match=f"^{field}: {given} given, above 0 s and at most 10 s wanted$"):
+        call(virtual_gpu, wrong)
+
+
+def test_durations_of_all_kinds(virtual_gpu):
+    for value in (0.25, "250ms", datetime.timedelta(milliseconds=250), np.float32(0.25)):
+        recorder = gpushare.record(virtual_gpu, every=value)
+        assert recorder.every == 0.25
+        begin = virtual_gpu.runtime.now()
+        assert len(recorder.run(value)) == 2
+        assert virtual_gpu.runtime.now() - begin == pytest.approx(0.25, abs=0.001)
+    begin = virtual_gpu.runtime.now()
+    gpushare.record(virtual_gpu, every="10s").run("1min")  # longer than an interval may be
+    assert virtual_gpu.runtime.now() - begin == pytest.approx(60, abs=0.001)
+
+
+@pytest.mark.parametrize("wrong", ["x", None, 2.5, True])
+def test_keep_is_a_whole_number(virtual_gpu, wrong):
+    with pytest.raises(TypeError, match="^keep: .* given, int wanted$"):
+        gpushare.record(virtual_gpu, keep=wrong)
+    assert len(gpushare.record(virtual_gpu, every="10ms", keep=np.int64(3)).run("1s")) == 3
+
+
+def test_a_recorder_that_was_stopped_runs_again(virtual_gpu):
+    recorder = gpushare.record(virtual_gpu, every="10ms")
+    with recorder:
+        with pytest.raises(RuntimeError, match="runs already"):
+            recorder.run("50ms")
+    taken = len(recorder)
+    assert len(recorder.run("50ms")) == taken + 6
+
+
+def test_the_error_of_the_block_is_the_one_that_is_raised(virtual_gpu):
+    def fail(epoch):
+        raise KeyError("of the policy")
+
+    device = virtual_gpu.virtual_device("a")
+    with pytest.raises(ZeroDivisionError), gpushare.PolicyLoop([device], fail, epoch="1ms") as loop:
+        virtual_gpu.runtime.sleep(0.01)
+        assert isinstance(loop.error, KeyError)
+        1 / 0  # noqa: B018
+    with pytest.raises(ZeroDivisionError), gpushare.record(virtual_gpu, every="1ms"):
+        virtual_gpu.runtime.close()
+        1 / 0  # noqa: B018

@@ -62,7 +62,9 @@ def test_the_file(virtual_gpu, ptx, tmp_path):
     path = tmp_path / "out.json"
     with gpushare.trace(path) as trace:
         devices = contend(virtual_gpu, ptx, names=(hostile, "b"))
-    assert trace.events == []  # they are in the file
+    with pytest.raises(gpushare.FailedPreconditionError, match="out.json.*without a path"):
+        trace.events  # noqa: B018  # they are in the file
+    assert repr(trace) == f"<gpushare.Trace into {str(path)!r}>"
     data = json.loads(path.read_text(encoding="utf-8"))
     assert data["otherData"]["lost"] == 0
     names = {(e["pid"], e["tid"]): e["args"]["name"] for e in data["traceEvents"] if e["name"] == "thread_name"}
@@ -139,3 +141,12 @@ def test_a_trace_that_is_refused_leaves_the_file_as_it_is(gpu, tmp_path):
     with gpushare.trace(path, of=gpu):  # the one that could not be written does not record
         pass
     assert json.loads(path.read_text())
+
+
+def test_events_are_not_taken_out_of_a_file(gpu, device, tmp_path):
+    path = tmp_path / "out.json"
+    with gpushare.trace(path) as trace:
+        device.alloc(1000).close()
+        with pytest.raises(gpushare.FailedPreconditionError):
+            trace.events  # noqa: B018
+    assert 1000 in [e["args"]["bytes"] for e in json.loads(path.read_text())["traceEvents"] if e["ph"] == "C"]

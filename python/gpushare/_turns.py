@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is begun and ended by a ``with`` block, and work that takes turns on a thread of a runtime's clock."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Any, ClassVar, TypeVar
+
+from ._core import Runtime
+
+Self = TypeVar("Self", bound="Block")  # typing has one from Python 3.11
+
+# Seconds. Less may round to a sleep of nothing, and virtual time would stand still.
+LEAST = 1e-6
+_SLICE = 0.05  # so that stop() does not take a whole turn
+
+
+class Block:
+    """``with`` starts and stops it."""
+
+    def start(self) -> None:
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self: Self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        try:
+            self.stop()
+        except Exception:
+            if error is None:  # else that one tells more
+                raise
+
+
+class Turns(Block):
+    """A thread, from `start()` to `stop()`, that runs `_work()`; what that raises ends it and is raised by `stop()`."""
+
+    _kind: ClassVar[str]
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._stopping = threading.Event()
+        self._thread: Any = None
+        self._error: BaseException | None = None
+
+    def _prepare(self) -> None:
+        """Before the thread starts."""
+
+    def _work(self) -> None:
+        """On the thread; returns once `_stopping` is set."""
+        raise NotImplementedError
+
+    def _sleep_until(self, end: float) -> bool:
+        """False when it was stopped meanwhile."""
+        while not self._stopping.is_set():
+            left = end - self._runtime.now()
+            if left < LEAST:
+                return True
+            self._runtime.sleep(min(left, _SLICE))
+        return False
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:
+            self._error = error
+
+    def _begin(self) -> None:
+        if self._thread is not None:
+            raise RuntimeError(f"this {self._kind} runs already")
+        self._stopping.clear()
+        self._error = None
+
+    def start(self) -> None:
+        self._begin()
+        self._prepare()
+        self._thread = self._runtime.start_thread(self._run, name=self._kind)
+
+    def stop(self) -> None:
+        """Ends it, after the turn that is under way, and raises what went wrong on the thread."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        self._stopping.set()
+        thread.join()
+        if self._error is not None:
+            raise self._error
