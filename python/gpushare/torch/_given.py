@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from .. import _core
-from .._errors import InvalidArgumentError
+from .._given import Duration, duration
 from ._pace import Pace
 
 
@@ -17,16 +17,9 @@ def virtual_device(device: _core.VirtualDevice, *, usable: bool = True) -> _core
     return device
 
 
-def pace(hint: float | None) -> Pace | None:
-    """Of leases that take `hint` seconds; None for the stream's own."""
-    value = hint
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"hint: {type(value).__name__} given, seconds as float wanted")
-    if not 0 < value <= 60:
-        raise InvalidArgumentError(f"hint: {value} s given, above 0 and at most 60 wanted", code="INVALID_ARGUMENT")
-    return Pace(float(value))
+def pace(hint: Duration | None) -> Pace | None:
+    """Of leases that take `hint`; None for the stream's own."""
+    return None if hint is None else Pace(duration(hint, "hint", most=60))
 
 
 def flag(value: bool, field: str) -> bool:

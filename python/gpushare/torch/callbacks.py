@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .. import _core
+from .._given import Duration
 from . import _given, region
 
 __all__ = ["accumulate", "lightning_callback", "transformers_callback"]
@@ -20,7 +21,7 @@ __all__ = ["accumulate", "lightning_callback", "transformers_callback"]
 class _Loop:
     """A region around a loop and the step in it, entered and left by calls."""
 
-    def __init__(self, device: _core.VirtualDevice, hint: float | None) -> None:
+    def __init__(self, device: _core.VirtualDevice, hint: Duration | None) -> None:
         _given.pace(hint)  # refused now rather than in the first step
         self._device, self._hint = _given.virtual_device(device), hint
         self._region: region.Region | None = None
@@ -61,7 +62,7 @@ def _base(names: tuple[str, ...]) -> Any:
     return object
 
 
-def lightning_callback(device: _core.VirtualDevice, *, hint: float | None = None) -> Any:
+def lightning_callback(device: _core.VirtualDevice, *, hint: Duration | None = None) -> Any:
     """A callback for Lightning's `Trainer`: the model and its training belong to `device`, and each batch of
     training, validation, test and prediction waits for its turn.
 
@@ -96,7 +97,7 @@ def lightning_callback(device: _core.VirtualDevice, *, hint: float | None = None
     return Steps()
 
 
-def transformers_callback(device: _core.VirtualDevice, *, hint: float | None = None) -> Any:
+def transformers_callback(device: _core.VirtualDevice, *, hint: Duration | None = None) -> Any:
     """A callback for the `Trainer` of Hugging Face's transformers, which runs on Accelerate: from the beginning of
     the training to its end it belongs to `device`, and each optimizer step waits for its turn.
 
@@ -131,7 +132,8 @@ def transformers_callback(device: _core.VirtualDevice, *, hint: float | None = N
 
 
 @contextlib.contextmanager
-def accumulate(accelerator: Any, device: _core.VirtualDevice, *models: Any, hint: float | None = None) -> Iterator[None]:
+def accumulate(accelerator: Any, device: _core.VirtualDevice, *models: Any,
+               hint: Duration | None = None) -> Iterator[None]:
     """`accelerator.accumulate(*models)` of Accelerate, as a `step()` of `device`:
 
         with gpushare.torch.tenant(device, lease=False):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from .. import _core
+from .._given import Duration
 from . import _given, _lane, _pool, region
 from ._pace import Pace
 
@@ -31,7 +32,7 @@ class Graph:
         virtual_device: who is charged.
     """
 
-    def __init__(self, raw: torch.cuda.CUDAGraph, device: _core.VirtualDevice, *, hint: float | None = None) -> None:
+    def __init__(self, raw: torch.cuda.CUDAGraph, device: _core.VirtualDevice, *, hint: Duration | None = None) -> None:
         self.raw = raw
         self.virtual_device = _given.virtual_device(device)
         self._pace = _given.pace(hint) or Pace()
@@ -52,7 +53,7 @@ class Graph:
 
 
 @contextlib.contextmanager
-def capture(device: _core.VirtualDevice, raw: torch.cuda.CUDAGraph | None = None, *, hint: float | None = None,
+def capture(device: _core.VirtualDevice, raw: torch.cuda.CUDAGraph | None = None, *, hint: Duration | None = None,
             capture_error_mode: str = "thread_local") -> Iterator[Graph]:
     """`torch.cuda.graph()` for a tenant: what is launched within becomes a `Graph`, whose memory counts against the
     quota of `device` as long as the graph lives.
@@ -67,7 +68,7 @@ def capture(device: _core.VirtualDevice, raw: torch.cuda.CUDAGraph | None = None
 
     Args:
         raw: the graph to capture into; None for a new one.
-        hint: seconds of device time of a replay; None: what the last ones took.
+        hint: device time of a replay: seconds, a timedelta, text such as "2ms"; to 60 s. None: what the last ones took.
         capture_error_mode: PyTorch's. Its own default "global" would fail other tenants' threads that allocate.
 
     Raises: as `tenant()`.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from .._errors import FailedPreconditionError
+from .._given import Duration
 from ..scope import tenant_scope
 from . import _given, _lane, _pool
 from ._pace import Pace, Turn
@@ -183,7 +184,7 @@ def _refuse_capture() -> None:
             "gpushare.torch.capture()", code="FAILED_PRECONDITION")
 
 
-def tenant(device: _core.VirtualDevice, *, lease: bool = True, hint: float | None = None, exclusive: bool = True,
+def tenant(device: _core.VirtualDevice, *, lease: bool = True, hint: Duration | None = None, exclusive: bool = True,
            timeout: Any = None) -> Region:
     """Within ``with tenant(device):`` PyTorch works for `device` on the calling thread: a stream of its own is
     current, what is allocated on that stream counts against its quota, and a lease covers its work.
@@ -203,7 +204,8 @@ def tenant(device: _core.VirtualDevice, *, lease: bool = True, hint: float | Non
 
     Args:
         lease: False: device time is neither waited for nor limited.
-        hint: seconds of device time that it will take; None: what the last ones of its stream took.
+        hint: device time that it will take: seconds, a timedelta, text such as "2ms"; to 60 s. None: what
+            the last ones of its stream took.
         exclusive: False: work of others may run beside it, which keeps the device fuller when the kernels are
             small. Two tenants that do so have their common time split by their hints, so give both the same one:
             their shares are then right within some points instead of one.
@@ -240,7 +242,7 @@ class step:
     Args, Raises: as `tenant()`. A step that ran out of memory has the next one start with an empty cache.
     """
 
-    def __init__(self, device: _core.VirtualDevice, *, hint: float | None = None, exclusive: bool = True,
+    def __init__(self, device: _core.VirtualDevice, *, hint: Duration | None = None, exclusive: bool = True,
                  timeout: Any = None) -> None:
         self._device = _given.virtual_device(device)
         self._exclusive = _given.flag(exclusive, "exclusive")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Regions and steps: what they divert, whose it is, and what is left behind. On a stand-in for PyTorch."""
 
+import datetime
 import gc
 import threading
 
@@ -320,11 +321,18 @@ def test_wrong_devices_are_type_errors(call, wrong):
         call(wrong)
 
 
-@pytest.mark.parametrize("wrong, error", [("2ms", TypeError), (True, TypeError), (0, ValueError), (-1, ValueError),
+@pytest.mark.parametrize("wrong, error", [("2", ValueError), ("2 minutes", ValueError), ([], TypeError), (True, TypeError), (0, ValueError), (-1, ValueError),
                                           (61, ValueError)])
 def test_wrong_hints(trainer, wrong, error):
     with pytest.raises(error, match="^hint: "):
         gpushare.torch.tenant(trainer, hint=wrong)
+
+
+@pytest.mark.parametrize("hint", [0.002, "2ms", datetime.timedelta(milliseconds=2)])
+@pytest.mark.parametrize("call", [gpushare.torch.tenant, gpushare.torch.step])
+def test_hints_of_all_kinds(torch, trainer, call, hint):
+    with call(trainer, hint=hint) as region:
+        assert region._pace.hint == pytest.approx(0.002)
 
 
 def test_mem_get_info_is_of_the_quota(torch, trainer):
