@@ -18,6 +18,7 @@ block pass gpushare by.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -111,6 +112,15 @@ class VirtualDeviceAllocator:
 
 _lock = threading.RLock()
 _allocators: dict[tuple[VirtualDevice, bool], VirtualDeviceAllocator] = {}
+
+
+def _renew_lock() -> None:
+    """In a forked child: a thread that the child does not have may have held it."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 def allocator(device: VirtualDevice, *, pooled: bool = True) -> VirtualDeviceAllocator:

@@ -49,6 +49,15 @@ _lock = threading.Lock()
 _shares: dict[int, VirtualDevice] = {}  # by the driver's number of the GPU
 
 
+def _renew_lock() -> None:
+    """In a forked child: a thread that the child does not have may have held it."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
+
 class OutOfMemoryError(CudaAPIError, MemoryError):  # type: ignore[misc, unused-ignore]  # untyped
     """Over the quota, or the device is full: what Numba raises for it, and a MemoryError.
 

@@ -9,6 +9,8 @@ import gc
 import importlib
 import importlib.util
 import inspect
+import os
+import signal
 import sys
 import threading
 import types
@@ -462,6 +464,35 @@ def test_a_forked_child_leaves_the_parents_memory_alone(run_python):
         assert device.stats().memory_used == 0
     """)
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_a_fork_while_another_thread_holds_the_lock(adapter, device):
+    with HeldByAThread(adapter):
+        child = os.fork()
+        if child == 0:
+            signal.alarm(10)  # instead of waiting for ever
+            adapter.free_all_blocks(device)
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+class HeldByAThread:
+    def __init__(self, module):
+        self.module, self.held, self.done = module, threading.Event(), threading.Event()
+
+    def _hold(self):
+        with self.module._lock:
+            self.held.set()
+            self.done.wait()
+
+    def __enter__(self):
+        self.thread = threading.Thread(target=self._hold)
+        self.thread.start()
+        self.held.wait()
+
+    def __exit__(self, *error):
+        self.done.set()
+        self.thread.join()
 
 
 # ---- The real one ----

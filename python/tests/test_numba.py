@@ -358,6 +358,33 @@ def test_after_fork(succeeds):
     """)
 
 
+def test_a_fork_while_another_thread_holds_the_lock(succeeds):
+    succeeds(LOADED + """
+    import signal, threading
+    import gpushare.numba
+    gpushare.numba.use(gpushare.Gpu(gpushare.Runtime("sim")).virtual_device("a", memory="1MiB"))
+    held, done = threading.Event(), threading.Event()
+    def hold():
+        with gpushare.numba._lock:
+            held.set()
+            done.wait()
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)  # instead of waiting for ever
+        try:
+            cuda.device_array(10)
+        except gpushare.ForkedError:
+            os._exit(0)
+        os._exit(1)
+    done.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    """)
+
+
 @pytest.mark.parametrize("missing", ["numba_cuda", "cuda.bindings.driver"])
 def test_without_numba_cuda(succeeds, missing):
     succeeds(f"""
