@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ._core import Gpu, Runtime, Simulation
+from ._errors import FailedPreconditionError, InvalidArgumentError
 
 __all__ = ["simulated_gpu"]
 
@@ -53,9 +54,18 @@ def simulated_gpu(*, clock: str = "wall", memory_reserve: int | str = 0, ordinal
 
     Raises:
         InvalidArgumentError (ValueError): an option that there is not, or one out of its range.
+        FailedPreconditionError (RuntimeError): the simulated GPU is in use already: one at a time in a process.
         UnavailableError (ConnectionError): the simulated driver is not installed.
     """
-    runtime = Runtime("sim", simulation=_configuration({"clock": clock, **options}), memory_reserve=memory_reserve)
+    configuration = _configuration({"clock": clock, **options})
+    try:
+        runtime = Runtime("sim", simulation=configuration, memory_reserve=memory_reserve)
+    except InvalidArgumentError as error:
+        if "configured after cuInit()" not in str(error):
+            raise
+        raise FailedPreconditionError("the simulated GPU is in use already, by another simulated_gpu() or a "
+                                      "Runtime('sim') without one: there is one at a time in a process; leave the block "
+                                      "of the other before", code="FAILED_PRECONDITION") from None
     simulation = Simulation(runtime)
     virtual = simulation.virtual
     try:

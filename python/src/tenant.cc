@@ -77,8 +77,9 @@ void BindTenant(py::module_& m) {
       "Raises:\n"
       "    AlreadyExistsError (ValueError): the name is taken.");
   cls.def(py::init([](const py::object& runtime, const py::object& name, const py::object& priority,
-                      const py::dict& labels) {
+                      const py::object& labels) {
             const auto of = Given<Runtime>(runtime, "runtime", "gpushare.Runtime");
+            if (!PyDict_Check(labels.ptr())) ThrowType("labels", labels, "a dict of str to str");
             return NewTenant(of->family, of->handle.Use()->get(), TextFrom(name, "name"),
                              PriorityFrom(priority, "priority"), labels);
           }),

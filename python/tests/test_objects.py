@@ -79,6 +79,9 @@ def test_tenants(gpu):
             gpushare.Tenant(gpu.runtime, wrong)
     with pytest.raises(TypeError, match="^labels: "):
         gpushare.Tenant(gpu.runtime, "x", labels={"a": 1})
+    for wrong in ([], None, "a=b", [("a", "b")]):
+        with pytest.raises(TypeError, match="^labels: .* given, a dict of str to str wanted$"):
+            gpushare.Tenant(gpu.runtime, "x", labels=wrong)
 
 
 def test_virtual_device(gpu):

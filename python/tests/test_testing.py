@@ -39,8 +39,17 @@ def test_options_that_cannot_be(options, error):
 
 
 def test_one_at_a_time():
-    with gpushare.simulated_gpu(), pytest.raises(gpushare.GpuShareError), gpushare.simulated_gpu():
+    for options in ({}, {"memory": "1GiB"}):
+        with gpushare.simulated_gpu(), pytest.raises(RuntimeError, match="one at a time in a process") as raised, \
+                gpushare.simulated_gpu(**options):
+            pass
+        assert "gpushare_sim_reset" not in str(raised.value)
+
+
+def test_an_unknown_option_is_named():
+    with pytest.raises(gpushare.InvalidArgumentError, match="foo") as raised, gpushare.simulated_gpu(foo=3):
         pass
+    assert "gpushare_sim" not in str(raised.value)
 
 
 def test_faults_and_truth(gpu, device, stream, spin):
