@@ -137,7 +137,9 @@ class Drawing {
     // A tick each 1, 2, 5, 10, 20, ... seconds: at most eleven.
     double step = 1;
     for (int i = 0; seconds_ / step > 10.001; ++i) step *= i % 3 == 1 ? 2.5 : 2;
-    for (double at = 0; at <= seconds_ + 1e-9; at += step) {
+    const int ticks = static_cast<int>(std::floor(seconds_ / step + 1e-9));
+    for (int i = 0; i <= ticks; ++i) {
+      const double at = i * step;
       Segment(X(at), kTop + kPlotHeight, X(at), kTop + kPlotHeight + 5, "axis");
       Text(X(at), kTop + kPlotHeight + 20, "middle", std::to_string(std::lround(at)), "tick");
     }

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <limits>
 
+#include "absl/strings/match.h"
 #include "absl/time/time.h"
 
 namespace gpushare::cli {
@@ -90,8 +91,7 @@ DemoReport MakeReport(const ReportInput& input) {
   const Outcome& shared = input.shared;
   DemoReport report;
   report.gpu = input.gpu;
-  if (input.simulated && input.gpu.find("imulated") == std::string::npos)
-    report.gpu += " (simulated)";
+  if (input.simulated && !absl::StrContains(input.gpu, "imulated")) report.gpu += " (simulated)";
   report.simulated = input.simulated;
   report.options = input.options;
   report.length = scenario.length;
