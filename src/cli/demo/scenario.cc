@@ -92,6 +92,7 @@ absl::StatusOr<double> RequestRate(const workload::KernelTrace& trace, const Dem
 absl::StatusOr<Scenario> MakeScenario(const DemoOptions& options, const GpuProbe& gpu) {
   GPUSHARE_ASSIGN_OR_RETURN(std::vector<Builtin> workloads, Builtins(RatesFor(gpu)));
   std::vector<std::string> names;
+  names.reserve(workloads.size());
   for (Builtin& workload : workloads) names.emplace_back(workload.what);
   for (size_t i = 0; i < std::min(options.traces.size(), workloads.size()); ++i) {
     GPUSHARE_ASSIGN_OR_RETURN(workloads[i].trace, workload::ReadTraceFile(options.traces[i]));

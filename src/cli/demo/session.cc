@@ -167,8 +167,7 @@ class Session {
         GPUSHARE_ASSIGN_OR_RETURN(const VirtualDeviceStats stats, players_[i]->stats());
         TenantOutcome& outcome = outcome_.tenants[i];
         outcome.used_ns.push_back(truth_.Used(static_cast<uint32_t>(i) + 1) - used_before_[i]);
-        outcome.metered_ns.push_back(
-            static_cast<double>(absl::ToInt64Nanoseconds(stats.compute.measured)));
+        outcome.metered_ns.push_back(absl::ToDoubleNanoseconds(stats.compute.measured));
       }
       const DeviceTruth::Busy busy = truth_.busy();
       outcome_.busy.push_back(
