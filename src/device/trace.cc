@@ -56,7 +56,7 @@ static_assert(GPUSHARE_TRACE_DEVICE_FULL == gate::TraceEvent::kDeviceFull);
 Trace::Trace(std::shared_ptr<Runtime> runtime, uint32_t capacity)
     : runtime_(std::move(runtime)), capacity_(capacity), started_(runtime_->clock().Now()) {}
 
-absl::StatusOr<std::shared_ptr<Trace>> Trace::Start(std::shared_ptr<Runtime> runtime,
+absl::StatusOr<std::shared_ptr<Trace>> Trace::Start(const std::shared_ptr<Runtime>& runtime,
                                                     const gpushare_trace_options& options) {
   const uint32_t capacity = options.capacity == 0 ? kDefaultCapacity : options.capacity;
   if (capacity > gate::Recorder::kMostCapacity) {

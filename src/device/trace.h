@@ -28,7 +28,7 @@ class Trace {
  public:
   // Of all GPUs that are open in the runtime, and those that are opened while it lasts. AlreadyExists:
   // another trace of the runtime records.
-  static absl::StatusOr<std::shared_ptr<Trace>> Start(std::shared_ptr<Runtime> runtime,
+  static absl::StatusOr<std::shared_ptr<Trace>> Start(const std::shared_ptr<Runtime>& runtime,
                                                       const gpushare_trace_options& options);
   ~Trace() { Stop(); }
 

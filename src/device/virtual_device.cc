@@ -69,7 +69,6 @@ void VirtualDevice::Unhold() {
 // ---- Limits ----
 
 absl::Status VirtualDevice::Resize(const gpushare_spec& change) {
-  uint64_t version;
   {
     base::MutexLock lock(&mutex_);
     gpushare_spec spec = MergeSpec(spec_, change);
@@ -85,12 +84,13 @@ absl::Status VirtualDevice::Resize(const gpushare_spec& change) {
     GPUSHARE_RETURN_IF_ERROR(gpu_->Change(this, limits));
     spec_ = spec;
     limits_ = limits;
-    version = ++version_;
+    ++version_;
   }
   // The gate wakes waiters, so no lock is held. When two threads resize at once, the later limits
   // win.
   for (;;) {
     gate::TenantOptions options;
+    uint64_t version;
     {
       base::MutexLock lock(&mutex_);
       version = version_;
