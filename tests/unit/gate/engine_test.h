@@ -28,7 +28,9 @@ inline constexpr char kPtx[] = R"(.version 7.0
 
 class EngineTest : public ::testing::Test {
  protected:
+  // Once for the program, whatever suites are made of this one.
   static void SetUpTestSuite() {
+    if (driver_ != nullptr) return;
     absl::StatusOr<std::unique_ptr<driver::Driver>> opened = driver::Driver::Open({.path = "sim"});
     ASSERT_TRUE(opened.ok()) << opened.status();
     driver_ = opened->release();
