@@ -18,7 +18,7 @@ void Say(const char* text) {
 }
 
 // Calls only what is safe in a signal handler.
-extern "C" void EndNow(int signal) {
+void EndNow(int signal) {
   if (on_terminal) Say("\r\x1b[2K");
   Say("gpushare ");
   Say(interrupted);
