@@ -156,7 +156,7 @@ def main():
     parser.add_argument("--trace", metavar="FILE", help="what the GPU did with gpushare, for ui.perfetto.dev")
     options = parser.parse_args()
 
-    simulated = gpushare.simulated_gpu(overlap="serial") if options.gpu == "sim" else None
+    simulated = gpushare.simulated_gpu(overlap="serial", clock="wall") if options.gpu == "sim" else None
     with simulated or contextlib.nullcontext() as gpu:
         gpu = gpu or gpushare.Gpu(gpushare.Runtime())
         kernel = gpu.load(PTX)["layer"]

@@ -44,6 +44,9 @@ def test_two_models_in_one_server(tmp_path):
     assert rows[0][2] == rows[2][2] and rows[1][2] == rows[3][2] and int(rows[0][2]) > 20
     for _, name, _, p50, p99 in rows:
         assert {"chat": 2.0, "batch": 30.0}[name] <= float(p50) <= float(p99)
+    # 1.5 s of load and what was still queued then; on the virtual clock it would be hours.
+    used = [float(seconds) for seconds in re.findall(r"([\d.]+) s of device time$", out, re.M)]
+    assert len(used) == 2 and 0 < sum(used) < 15
     events = json.loads(trace.read_text())["traceEvents"]
     assert {event["cat"] for event in events if event["ph"] == "X"} >= {"lease", "device"}
 
