@@ -10,8 +10,9 @@ launches on its own, here straight through the driver. A client sends both reque
 that do not wait for answers (open loop), once past gpushare and once with it, and the latencies are compared.
 The change to the server is what [gpushare] marks.
 
-The simulated GPU keeps the wall clock here, so both figures need idle processors: on a busy machine the latencies are
-those of its processors.
+With `--gpu sim` the GPU keeps the wall clock, so both figures need idle processors: on a busy machine the latencies are
+those of its processors. Without it, `GPUSHARE_DRIVER=sim` needs `GPUSHARE_SIM=clock=wall` beside it: the virtual clock
+knows neither this server's threads nor its clients, and hours of it pass within a lease.
 """
 
 import argparse
@@ -156,7 +157,7 @@ def main():
     parser.add_argument("--trace", metavar="FILE", help="what the GPU did with gpushare, for ui.perfetto.dev")
     options = parser.parse_args()
 
-    simulated = gpushare.simulated_gpu(overlap="serial", clock="wall") if options.gpu == "sim" else None
+    simulated = gpushare.simulated_gpu(overlap="serial") if options.gpu == "sim" else None
     with simulated or contextlib.nullcontext() as gpu:
         gpu = gpu or gpushare.Gpu(gpushare.Runtime())
         kernel = gpu.load(PTX)["layer"]
