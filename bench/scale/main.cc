@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // What do many virtual devices on one GPU cost?
 //
-//   build/dev/bench/scale/scale [--devices 10000]
+//   build/dev/bench/scale/scale [--devices 10000] [--slack 1]
 //
 // Prints how long it takes to create and to destroy them, what each takes of the host's memory, and what
 // a launch costs while they are there: idle ones that never launched, and ones that launched once. Fails
 // past a bar: a second for creating 10,000, a second for destroying them, and a launch 1.2 times as dear
 // as with two. Everything is processor time of the whole process, its reconciler included, on the virtual
-// clock: every run does the same, and what else the machine does is not in it.
+// clock: every run does the same. What else the machine does still shows in its caches, so the tests run
+// this with --slack 8, which multiplies the bars: something that grows with the number of tenants is
+// beyond those many times over, and nothing else is.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -111,7 +113,7 @@ double LaunchCost(const Launcher& a, const Launcher& b) {
   return best;
 }
 
-int Run(const Runtime& runtime, int devices) {
+int Run(const Runtime& runtime, int devices, double slack) {
   const Gpu gpu = Must(Gpu::Open(runtime, "0"));
   const Module module = Must(Module::Load(gpu, kPtx));
   const Function function = Must(module.GetFunction("nothing"));
@@ -157,9 +159,10 @@ int Run(const Runtime& runtime, int devices) {
               with_many / with_two, kLaunchBar);
   std::printf("         %8.3f us after a tenth of them launched once: %.2f times (bar %.1f)\n",
               with_used, with_used / with_two, kLaunchBar);
-  const double scale = devices / 10'000.0;
-  return create > kCreateBar * scale || destroy > kDestroyBar * scale ||
-                 with_many > kLaunchBar * with_two || with_used > kLaunchBar * with_two
+  const double scale = slack * devices / 10'000.0;
+  const double launch_bar = slack * kLaunchBar * with_two;
+  return create > kCreateBar * scale || destroy > kDestroyBar * scale || with_many > launch_bar ||
+                 with_used > launch_bar
              ? 1
              : 0;
 }
@@ -168,13 +171,23 @@ int Run(const Runtime& runtime, int devices) {
 
 int main(int argc, char** argv) {
   int devices = 10'000;
-  if (argc == 3 && std::strcmp(argv[1], "--devices") == 0) devices = std::atoi(argv[2]);
-  if ((argc != 1 && argc != 3) || devices < 10 || devices > 1'000'000) {
-    std::fprintf(stderr, "usage: scale [--devices 10..1000000]\n");
+  double slack = 1;
+  bool known = argc % 2 == 1;
+  for (int i = 1; known && i + 1 < argc; i += 2) {
+    if (std::strcmp(argv[i], "--devices") == 0) {
+      devices = std::atoi(argv[i + 1]);
+    } else if (std::strcmp(argv[i], "--slack") == 0) {
+      slack = std::atof(argv[i + 1]);
+    } else {
+      known = false;
+    }
+  }
+  if (!known || devices < 10 || devices > 1'000'000 || !(slack >= 1)) {
+    std::fprintf(stderr, "usage: scale [--devices 10..1000000] [--slack 1..]\n");
     return 2;
   }
   const Runtime runtime = Must(Runtime::Create({.driver = "sim", .simulation = "memory=64GiB"}));
   int code = 1;
-  Must(runtime.StartThread("scale", [&] { code = Run(runtime, devices); })).Join();
+  Must(runtime.StartThread("scale", [&] { code = Run(runtime, devices, slack); })).Join();
   return code;
 }
