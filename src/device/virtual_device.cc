@@ -245,6 +245,28 @@ absl::StatusOr<driver::DevicePtr> VirtualDevice::Allocate(const Request& request
   return pointer;
 }
 
+namespace {
+
+// Puts back the books' entry of an allocation that the driver would not free, unless the allocation is
+// gone: another thread freed the same pointer, found no entry, since this one had taken it, and was
+// faster in the driver. False: it is gone.
+bool PutBack(Gpu& gpu, driver::DevicePtr pointer, const quota::Allocation& allocation) {
+  driver::DevicePtr base = 0;
+  size_t bytes = 0;
+  const driver::Result found = gpu.driver().AddressRange(&base, &bytes, pointer);
+  if (found == driver::Result::kInvalidValue || found == driver::Result::kNotFound) return false;
+  quota::Allocation newer;
+  if (gpu.pointers().Insert(pointer, allocation, &newer) !=
+      quota::PointerTable::InsertResult::kReplaced) {
+    return true;
+  }
+  // The address is somebody's again already.
+  static_cast<void>(gpu.pointers().Insert(pointer, newer));
+  return false;
+}
+
+}  // namespace
+
 absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr pointer) {
   if (pointer == 0) return absl::OkStatus();
   const ContextScope current(gpu);
@@ -279,9 +301,8 @@ absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr poin
   }
   const absl::Status status = driver::ToStatus(result, "cuMemFree");
   // A context that is lost has taken its memory along. Else it is still there, and still charged.
-  if (!status.ok() && status.code() != absl::StatusCode::kAborted) {
-    // (Insert cannot replace: the address is not free.)
-    static_cast<void>(gpu.pointers().Insert(pointer, allocation));
+  if (!status.ok() && status.code() != absl::StatusCode::kAborted &&
+      PutBack(gpu, pointer, allocation)) {
     return status;
   }
   VirtualDevice* owner = gpu.InSlot(allocation.device);

@@ -63,6 +63,9 @@ Result Driver::MemFree(DevicePtr pointer) const { return Code(state_->table.MemF
 Result Driver::MemInfo(size_t* free, size_t* total) const {
   return Code(state_->table.MemGetInfo(free, total));
 }
+Result Driver::AddressRange(DevicePtr* base, size_t* bytes, DevicePtr pointer) const {
+  return Code(state_->table.MemGetAddressRange(base, bytes, pointer));
+}
 Result Driver::CopyHtoD(DevicePtr to, const void* from, size_t bytes) const {
   return Code(state_->table.MemcpyHtoD(to, from, bytes));
 }

@@ -48,6 +48,7 @@ enum class Result : int {
   kDeinitialized = 4,
   kInvalidContext = 201,
   kInvalidHandle = 400,
+  kNotFound = 500,
   kNotReady = 600,
   kIllegalAddress = 700,
   kNotPermitted = 800,
@@ -106,6 +107,8 @@ class Driver {
   Result MemAlloc(DevicePtr* pointer, size_t bytes) const;
   Result MemFree(DevicePtr pointer) const;
   Result MemInfo(size_t* free, size_t* total) const;
+  // The allocation in which `pointer` lies.
+  Result AddressRange(DevicePtr* base, size_t* bytes, DevicePtr pointer) const;
   Result CopyHtoD(DevicePtr to, const void* from, size_t bytes) const;
   Result CopyDtoH(void* to, DevicePtr from, size_t bytes) const;
   Result CopyHtoDAsync(DevicePtr to, const void* from, size_t bytes, Stream stream) const;

@@ -6,14 +6,15 @@
 //   if (!table.Take(pointer, &allocation)) return driver.MemFree(pointer);   // not ours: forwarded
 //   Result result = driver.MemFree(pointer);
 //   if (result == kSuccess) allocation.account->Release(allocation.bytes);   // whoever frees
-//   else table.Insert(pointer, allocation);                                  // it is still there
+//   else table.Insert(pointer, allocation);    // if the driver still knows it: see below
 //
 // The order of a free is Take, driver, Release, and no other is right:
 //   * Take before the driver: as soon as the driver has freed the address, another thread may be given
 //     it and insert it. Taking afterwards would find that new allocation and drop it.
 //   * Release after the driver: a byte is charged for as long as the device may hold it.
 //   * Of two threads that free the same pointer one takes it; the other's call goes to the driver as
-//     that of any unknown pointer, and the driver says what it thinks of it.
+//     that of any unknown pointer, and may come there first. Then the driver refuses the one that took
+//     it: whoever is refused asks the driver whether the allocation exists before putting it back.
 // For the same reason an Insert that finds its pointer present means that the old allocation ended
 // unseen (a context was destroyed, say): it is replaced and handed back, for its account to be released.
 //

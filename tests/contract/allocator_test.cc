@@ -165,6 +165,24 @@ TEST_P(AllocatorContract, AFreeThatTheDriverRefusesStaysCharged) {
   EXPECT_EQ(Used(), Bytes(0));
 }
 
+TEST_P(AllocatorContract, ASecondFreeThatIsFasterInTheDriverIsBookedOnce) {
+  const DevicePtr pointer = Must(allocator_->AllocateRaw(MiB(1)));
+  // The first to free takes the entry and is slow in the driver; the second finds none and is not.
+  ASSERT_OK(Inject("slow call=cuMemFree_v2 nth=1 host=1ms"));
+  absl::Status first, second;
+  {
+    Thread slow = Must(runtime_->StartThread("slow", [&] { first = allocator_->Free(pointer); }));
+    runtime_->SleepFor(absl::Microseconds(100));
+    second = allocator_->Free(pointer);
+  }
+  ASSERT_OK(Inject("clear"));
+  EXPECT_OK(second);
+  EXPECT_EQ(first.code(), absl::StatusCode::kInvalidArgument) << first;
+  EXPECT_EQ(Used(), Bytes(0));
+  EXPECT_EQ(Must(device_->stats()).memory.allocations, 0u);
+  EXPECT_EQ(UsedOnDevice(), used_before_);
+}
+
 TEST_P(AllocatorContract, MemoryHoldsWhatIsWritten) {
   const Stream stream = Must(Stream::Create(*device_));
   const Allocation a = Must(allocator_->Allocate(MiB(1))), b = Must(allocator_->Allocate(MiB(1)));
