@@ -5,34 +5,42 @@
     pip install gpushare fastapi uvicorn httpx
     python server.py --gpu sim
 
-`chat` answers people: 2 ms of GPU time a request. `batch` summarises documents: 30 ms. Each is an engine that
-launches on its own, here straight through the driver. A client sends both requests as a Poisson process, at times
-that do not wait for answers (open loop), once past gpushare and once with it, and the latencies are compared.
+`chat` answers people: 2 ms of GPU time a request, 30 requests a second. `batch` summarises documents, 30 ms each, and
+is greedy: it always has 4 at once, so the GPU is never idle. Each is an engine that launches on its own, straight
+through the driver. client.py, a process of its own, loads both: once past gpushare, on plain streams, and once with it.
 The change to the server is what [gpushare] marks.
 
-With `--gpu sim` the GPU keeps the wall clock, so both figures need idle processors: on a busy machine the latencies are
-those of its processors. Without it, `GPUSHARE_DRIVER=sim` needs `GPUSHARE_SIM=clock=wall` beside it: the virtual clock
-knows neither this server's threads nor its clients, and hours of it pass within a lease.
+Without gpushare each of chat's 4 layers queues behind a layer of each document. With it chat waits for what the GPU has
+at that moment, and a document asks before each of its layers. `--priorities` gives the plain streams CUDA priorities:
+between short kernels of one process these do as much for chat; they know no quotas, shares or caps.
+
+"in the server" leaves out HTTP and the client. With `--gpu sim` the GPU keeps the wall clock, so all figures need idle
+processors: on a busy machine they are those of its processors. Without it, `GPUSHARE_DRIVER=sim` needs
+`GPUSHARE_SIM=clock=wall` beside it: the virtual clock knows neither this server's threads nor its clients.
 """
 
 import argparse
 import asyncio
 import contextlib
 import ctypes
-import random
+import json
+import pathlib
 import socket
+import subprocess
+import sys
 import threading
 import time
 
 import fastapi
 import gpushare
-import httpx
 import uvicorn
 
+# Every kernel fills the GPU: 8 blocks of 256 threads on each of its multiprocessors.
+BLOCKS_PER_SM = 8
 PTX = """.version 7.0
 .target sm_70
 .address_size 64
-//gpushare.sim cost=param:0 blocks_per_sm=1
+//gpushare.sim cost=param:0 blocks_per_sm=8
 .visible .entry layer(.param .u64 ns)
 {
   .reg .u64 %begin, %now, %want;
@@ -49,46 +57,82 @@ again:
 """
 
 
+class Driver:
+    """The driver API as an engine knows it."""
+
+    NON_BLOCKING, MULTIPROCESSORS = 1, 16  # CU_STREAM_NON_BLOCKING, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+
+    def __init__(self, gpu):
+        self.library = ctypes.CDLL(gpu.runtime.driver_path)
+        self.context, processors = ctypes.c_void_p(), ctypes.c_int()
+        self.call("cuCtxGetCurrent", ctypes.byref(self.context))
+        self.call("cuDeviceGetAttribute", ctypes.byref(processors), self.MULTIPROCESSORS, gpu.ordinal)
+        self.blocks = processors.value * BLOCKS_PER_SM
+
+    def call(self, name, *arguments):
+        code = getattr(self.library, name)(*arguments)
+        if code != 0:
+            raise RuntimeError(f"{name}: {code}")
+
+    def stream(self, priority):
+        made = ctypes.c_void_p()
+        self.call("cuStreamCreateWithPriority", ctypes.byref(made), self.NON_BLOCKING, priority)
+        return made.value
+
+
 class Engine:
-    """A model whose runtime knows nothing of gpushare: it launches layers on a stream that it is given."""
+    """A model whose runtime knows nothing of gpushare: it launches layers on a stream that it is given, and waits."""
 
-    def __init__(self, runtime, kernel, stream, layers, layer_ns):
-        self.driver = ctypes.CDLL(runtime.driver_path)
-        self.kernel, self.stream = kernel, stream
-        self.layers, self.layer_ns = layers, layer_ns
-        self.context = ctypes.c_void_p()
-        self.driver.cuCtxGetCurrent(ctypes.byref(self.context))
+    def __init__(self, driver, kernel, layer_ns):
+        self.driver, self.kernel = driver, ctypes.c_void_p(kernel.ptr)
+        self.ns = ctypes.c_uint64(layer_ns)
 
-    def execute(self, layers):
-        ns = ctypes.c_uint64(self.layer_ns)
-        self.driver.cuCtxSetCurrent(self.context)  # this thread may be new
-        params = (ctypes.c_void_p * 1)(ctypes.addressof(ns))
-        for _ in layers:
-            code = self.driver.cuLaunchKernel(ctypes.c_void_p(self.kernel.ptr), 132, 1, 1, 256, 1, 1, 0,
-                                              ctypes.c_void_p(self.stream.ptr), params, None)
-            if code != 0:
-                raise RuntimeError(f"cuLaunchKernel: {code}")
-        self.stream.synchronize()
+    def execute(self, stream, layers):
+        self.driver.call("cuCtxSetCurrent", self.driver.context)  # this thread may be new
+        parameters = (ctypes.c_void_p * 1)(ctypes.addressof(self.ns))
+        for _ in range(layers):
+            self.driver.call("cuLaunchKernel", self.kernel, self.driver.blocks, 1, 1, 256, 1, 1, 0,
+                             ctypes.c_void_p(stream), parameters, None)
+        self.driver.call("cuStreamSynchronize", ctypes.c_void_p(stream))
+
+
+class Slot:
+    """What one request at a time runs on."""
+
+    def __init__(self, driver, device, step_ns, priority):
+        self.plain = driver.stream(priority)
+        self.stream = device.stream()  # [gpushare] instead of the plain one
+        # [gpushare] A lease for `step` layers: between two of them the others get their turn.
+        self.lease = device.lease(hint=step_ns / 1e9, streams=[self.stream])
 
 
 class Model:
-    def __init__(self, gpu, kernel, name, *, layers, layer_ns, step, **limits):
+    def __init__(self, driver, gpu, kernel, name, *, layers, layer_ns, step, at_once, cuda_priority, **limits):
         self.device = gpu.virtual_device(name, memory="1GiB", **limits)  # [gpushare]
-        self.stream = self.device.stream()  # [gpushare]
-        self.engine = Engine(gpu.runtime, kernel, self.stream, layers, layer_ns)
-        # [gpushare] A lease for `step` layers: between two of them the others get their turn.
-        self.step = step
-        self.lease = self.device.lease(hint=step * layer_ns / 1e9, streams=[self.stream])
-        self.busy = asyncio.Lock()  # one request at a time, as they come
+        self.engine = Engine(driver, kernel, layer_ns)
+        self.layers, self.step = layers, step
+        self.free = asyncio.Queue()
+        for _ in range(at_once):
+            self.free.put_nowait(Slot(driver, self.device, step * layer_ns, cuda_priority))
 
     async def answer(self, shared):
-        async with self.busy:
+        slot = await self.free.get()
+        try:
             if not shared:
-                await asyncio.to_thread(self.engine.execute, range(self.engine.layers))
-                return
-            for first in range(0, self.engine.layers, self.step):
-                async with self.lease:  # [gpushare]
-                    await asyncio.to_thread(self.engine.execute, range(first, min(first + self.step, self.engine.layers)))
+                await asyncio.to_thread(self.engine.execute, slot.plain, self.layers)
+            elif self.step < self.layers:
+                await asyncio.to_thread(self.in_steps, slot)  # [gpushare]
+            else:
+                async with slot.lease:  # [gpushare]
+                    await asyncio.to_thread(self.engine.execute, slot.stream.ptr, self.layers)
+        finally:
+            self.free.put_nowait(slot)
+
+    def in_steps(self, slot):
+        """On a thread of the pool: between two steps the GPU would be idle for as long as a trip through the event loop."""
+        for first in range(0, self.layers, self.step):
+            with slot.lease:  # [gpushare]
+                self.engine.execute(slot.stream.ptr, min(self.step, self.layers - first))
 
 
 def make_app(models):
@@ -108,7 +152,9 @@ def make_app(models):
 @contextlib.contextmanager
 def serving(app):
     """The server on a thread of its own, on a port of 127.0.0.1 that is free."""
-    listener = socket.socket()
+    # IPPROTO_TCP in words: asyncio sets TCP_NODELAY on sockets that say so alone. Without, each answer's body waits for
+    # the acknowledgement of its head, and that one 40 ms for something to send it with.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
@@ -121,60 +167,52 @@ def serving(app):
         listener.close()
 
 
-async def load(url, rates, seconds, shared, seed):
-    """Poisson arrivals; returns the latencies of each model, from when a request was due."""
-    latencies = {name: [] for name in rates}
-    rng = random.Random(seed)
-    due = []
-    for name, rate in rates.items():
-        at = rng.expovariate(rate)
-        while at < seconds:
-            due.append((at, name))
-            at += rng.expovariate(rate)
-    async with httpx.AsyncClient(base_url=url, timeout=30, limits=httpx.Limits(max_connections=None)) as client:
-        for name in rates:  # connections are open, code is imported
-            (await client.post(f"/v1/models/{name}/infer")).raise_for_status()
-        begin = time.perf_counter()
-
-        async def request(at, name):
-            await asyncio.sleep(max(0.0, begin + at - time.perf_counter()))
-            response = await client.post(f"/v1/models/{name}/infer", params={"shared": shared})
-            response.raise_for_status()
-            latencies[name].append(time.perf_counter() - begin - at)
-
-        await asyncio.gather(*(request(at, name) for at, name in due))
-    return latencies
+def load(url, seconds, rate, documents, shared):
+    client = pathlib.Path(__file__).with_name("client.py")
+    done = subprocess.run([sys.executable, str(client), url, "--seconds", str(seconds), "--rate", str(rate),
+                           "--documents", str(documents), "--shared", str(shared).lower()],
+                          stdout=subprocess.PIPE, check=True)
+    return json.loads(done.stdout)
 
 
-def quantile(values, q):
-    return sorted(values)[min(int(q * len(values)), len(values) - 1)]
+def quantiles(seconds):
+    values = sorted(seconds)
+    return "  ".join(f"p{q} {values[min(len(values) * q // 100, len(values) - 1)] * 1e3:5.1f}" for q in (50, 99)) + " ms"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gpu", choices=["auto", "sim"], default="auto", help="sim: the simulated GPU")
     parser.add_argument("--seconds", type=float, default=4, help="of load, twice")
+    parser.add_argument("--rate", type=float, default=30, help="chat requests a second")
+    parser.add_argument("--documents", type=int, default=4, help="of the batch job at a time")
+    parser.add_argument("--priorities", action="store_true", help="the plain streams have CUDA priorities")
     parser.add_argument("--trace", metavar="FILE", help="what the GPU did with gpushare, for ui.perfetto.dev")
     options = parser.parse_args()
 
-    simulated = gpushare.simulated_gpu(overlap="serial") if options.gpu == "sim" else None
+    simulated = gpushare.simulated_gpu() if options.gpu == "sim" else None
     with simulated or contextlib.nullcontext() as gpu:
         gpu = gpu or gpushare.Gpu(gpushare.Runtime())
-        kernel = gpu.load(PTX)["layer"]
+        if gpu.runtime.simulated and gpushare.Simulation(gpu.runtime).virtual:
+            parser.error("the simulated GPU keeps its virtual clock, which knows neither this server's threads nor its "
+                         "clients: set GPUSHARE_SIM=clock=wall, or take --gpu sim")
+        driver, kernel = Driver(gpu), gpu.load(PTX)["layer"]
         models = {
-            "chat": Model(gpu, kernel, "chat", layers=4, layer_ns=500_000, step=4, priority="high", cap="50%"),
-            "batch": Model(gpu, kernel, "batch", layers=15, layer_ns=2_000_000, step=3),
+            "chat": Model(driver, gpu, kernel, "chat", layers=4, layer_ns=500_000, step=4, at_once=2,
+                          cuda_priority=-5 if options.priorities else 0, priority="high", cap="50%"),
+            "batch": Model(driver, gpu, kernel, "batch", layers=15, layer_ns=2_000_000, step=1,
+                           at_once=options.documents, cuda_priority=0),
         }
-        rates = {"chat": 30, "batch": 18}  # a second: 6 % and 54 % of the device
         print(f"{gpu.name}, {options.seconds:g} s each way")
         with serving(make_app(models)) as url:
             for shared in (False, True):
                 record = gpushare.trace(options.trace) if shared and options.trace else contextlib.nullcontext()
                 with record:
-                    latencies = asyncio.run(load(url, rates, options.seconds, shared, seed=1))
-                for name, values in latencies.items():
-                    print(f"{'with   ' if shared else 'without'} gpushare  {name:5}  {len(values):3} requests  "
-                          f"p50 {quantile(values, 0.5) * 1e3:6.1f} ms  p99 {quantile(values, 0.99) * 1e3:6.1f} ms")
+                    answers = load(url, options.seconds, options.rate, options.documents, shared)
+                label = f"{'with   ' if shared else 'without'} gpushare"
+                for name, answered in answers.items():
+                    print(f"{label}  {name:5}  {len(answered):3} answers  {quantiles(total for total, _ in answered)}"
+                          f"  in the server {quantiles(inside for _, inside in answered)}")
         for stats in gpu.runtime.snapshot():
             print(f"{stats.tenant:5}  {stats.waits} waits, held {stats.throttled:.3f} s, "
                   f"{stats.measured:.3f} s of device time")
