@@ -129,14 +129,17 @@ bool Attribute(const Device& device, CUdevice_attribute attribute, int* value) {
     case CU_DEVICE_ATTRIBUTE_LOCAL_L1_CACHE_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH:
     case CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
+    case CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS:
+    case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
       *value = 1;
       return true;
     case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:
       *value = config.serial ? 0 : 1;
       return true;
     default:
-      // What is not modelled is not supported: managed memory, pools, virtual memory management and
-      // the rest read as 0.
+      // What is not modelled is not supported and reads as 0.
       *value = 0;
       return attribute > 0 && attribute < CU_DEVICE_ATTRIBUTE_MAX;
   }

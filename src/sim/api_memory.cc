@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allocations: device memory, page-locked host memory, and what the driver knows of a pointer.
-#include <cstring>
-
+// Allocations: device memory and page-locked host memory.
 #include "sim/api.h"
 #include "sim/capture.h"
 #include "sim/transfer.h"
@@ -41,10 +39,17 @@ CUresult Free(const ThreadContext& thread, CUdeviceptr pointer) {
     device = one.get();
     if (block != nullptr) break;
   }
-  if (block == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  ManagedMemory& managed = state().managed;
+  if (const ManagedRange* const range = managed.Find(pointer)) block = range->block;
+  if (block == nullptr || block->hidden || block->address != pointer) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   result = Drain(block->context);
   if (result != CUDA_SUCCESS) return result;
   // Somebody else may have freed it while we waited.
+  if (managed.InRange(pointer)) {
+    return managed.Free(pointer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  }
   return device->memory.Free(pointer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -71,76 +76,6 @@ CUresult HostAllocate(const ThreadContext& thread, void** pointer, size_t bytes,
   if (result != CUDA_SUCCESS) return result;
   *pointer = state().host.Allocate(bytes, flags, context);
   return *pointer == nullptr ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
-}
-
-CUresult AddressRange(CUdeviceptr* base, size_t* size, CUdeviceptr pointer) {
-  Device* device;
-  const Block* const block = FindBlock(pointer, &device);
-  if (block == nullptr) return CUDA_ERROR_NOT_FOUND;
-  if (base != nullptr) *base = block->address;
-  if (size != nullptr) *size = block->size;
-  return CUDA_SUCCESS;
-}
-
-// What is known of an address: a block of device memory, a range of host memory, or nothing.
-struct Known {
-  const Block* block = nullptr;
-  Device* device = nullptr;
-  const HostRange* host = nullptr;
-};
-
-Known Lookup(uint64_t pointer) {
-  Known known;
-  known.block = FindBlock(pointer, &known.device);
-  if (known.block == nullptr) known.host = state().host.Find(pointer);
-  return known;
-}
-
-template <typename T>
-void Store(void* data, T value) {
-  std::memcpy(data, &value, sizeof(value));
-}
-
-CUresult PointerAttribute(void* data, CUpointer_attribute attribute, uint64_t pointer,
-                          const Known& known) {
-  const Context* const context = known.block != nullptr  ? known.block->context
-                                 : known.host != nullptr ? known.host->context
-                                                         : nullptr;
-  switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_CONTEXT:
-      Store(data, HandleOf(context));
-      return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-      Store<unsigned>(data, known.block != nullptr ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST);
-      return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-      Store<CUdeviceptr>(data, pointer);
-      return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-      if (known.block != nullptr) return CUDA_ERROR_INVALID_VALUE;
-      Store<uint64_t>(data, pointer);
-      return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-      Store<unsigned>(data, 0);
-      return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-      Store<int>(data, context->device->ordinal);
-      return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-      Store<uint64_t>(data, known.block != nullptr ? known.block->id : known.host->address);
-      return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-      Store<CUdeviceptr>(data, known.block != nullptr ? known.block->address : known.host->address);
-      return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-      Store<size_t>(data, known.block != nullptr ? known.block->size : known.host->size);
-      return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_MAPPED:
-      Store<bool>(data, true);
-      return CUDA_SUCCESS;
-    default:
-      return CUDA_ERROR_NOT_SUPPORTED;
-  }
 }
 
 }  // namespace
@@ -173,11 +108,6 @@ SIM_API(cuMemAllocPitch_v2)
 SIM_API(cuMemFree_v2)(CUdeviceptr pointer) {
   SIM_ENTER(cuMemFree_v2, kCall);
   return Free(scope.thread(), pointer);
-}
-
-SIM_API(cuMemGetAddressRange_v2)(CUdeviceptr* base, size_t* size, CUdeviceptr pointer) {
-  SIM_ENTER(cuMemGetAddressRange_v2, kNone);
-  return AddressRange(base, size, pointer);
 }
 
 SIM_API(cuMemAllocHost_v2)(void** pointer, size_t bytes) {
@@ -244,44 +174,5 @@ SIM_API(cuMemHostGetFlags)(unsigned* flags, void* pointer) {
   const HostRange* const range = state().host.Find(reinterpret_cast<uint64_t>(pointer));
   if (range == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *flags = range->flags;
-  return CUDA_SUCCESS;
-}
-
-SIM_API(cuPointerGetAttribute)(void* data, CUpointer_attribute attribute, CUdeviceptr pointer) {
-  SIM_ENTER(cuPointerGetAttribute, kNone);
-  if (data == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const Known known = Lookup(pointer);
-  if (known.block == nullptr && known.host == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return PointerAttribute(data, attribute, pointer, known);
-}
-
-SIM_API(cuPointerGetAttributes)
-(unsigned count, CUpointer_attribute* attributes, void** data, CUdeviceptr pointer) {
-  SIM_ENTER(cuPointerGetAttributes, kNone);
-  if (attributes == nullptr || data == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const Known known = Lookup(pointer);
-  for (unsigned i = 0; i < count; ++i) {
-    if (data[i] == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    // Of a pointer that is not the driver's, this form says so instead of failing.
-    if (known.block == nullptr && known.host == nullptr) {
-      if (attributes[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE ||
-          attributes[i] == CU_POINTER_ATTRIBUTE_IS_MANAGED) {
-        Store<unsigned>(data[i], 0);
-      } else if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
-        Store<int>(data[i], -2);
-      } else if (attributes[i] == CU_POINTER_ATTRIBUTE_MAPPED) {
-        Store<bool>(data[i], false);
-      } else {
-        Store<uint64_t>(data[i], 0);
-      }
-      continue;
-    }
-    const CUresult result = PointerAttribute(data[i], attributes[i], pointer, known);
-    if (result == CUDA_ERROR_INVALID_VALUE) {
-      Store<uint64_t>(data[i], 0);
-    } else if (result != CUDA_SUCCESS) {
-      return result;
-    }
-  }
   return CUDA_SUCCESS;
 }

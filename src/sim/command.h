@@ -25,6 +25,7 @@ enum class CommandType : uint8_t {
   kEmpty,   // waits for other commands, does nothing
   kHost,    // a host function
   kGraph,
+  kPrefetch,  // of managed memory
 };
 
 enum class CopyDirection : uint8_t { kHostToDevice, kDeviceToHost, kDeviceToDevice, kHostToHost };
@@ -60,6 +61,13 @@ struct SetWork {
   uint8_t element;  // bytes
 };
 
+struct PrefetchWork {
+  CopyDirection direction;
+  int device;  // -1: to the host
+  uint64_t address, bytes;
+  uint64_t missing;  // bytes that were not there when it was submitted: what takes time
+};
+
 struct HostWork {
   void (*function)(void*);
   void* data;
@@ -75,7 +83,7 @@ struct Command {
   GraphRun* run = nullptr;  // for a node of a running graph; then not in the stream's queue
   Edge* dependents = nullptr;
   WaitList waiters;
-  Account* account = nullptr;  // of kernels, copies and sets
+  Account* account = nullptr;  // of kernels, copies, sets and prefetches
   uint64_t earliest = 0;
   uint32_t pending = 0;     // commands that must complete before
   uint32_t generation = 0;  // of the pool's slot: an event of the timeline may outlive its command
@@ -88,6 +96,7 @@ struct Command {
     KernelWork kernel;
     CopyWork copy;
     SetWork set;
+    PrefetchWork prefetch;
     HostWork host;
     Event* event;     // kRecord; null when the event was destroyed
     GraphRun* graph;  // kGraph

@@ -56,6 +56,7 @@ void DestroyContext(Context* context) {
     if (module->context == context) DestroyModule(module);
   }
   context->device->memory.FreeAllOf(context);
+  s.managed.FreeAllOf(context);
   s.host.FreeAllOf(context);
   if (context->is_primary) {
     s.contexts.Vacate(context->handle);

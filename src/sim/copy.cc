@@ -1,27 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/copy.h"
 
+#include <algorithm>
 #include <cstring>
 
+#include "sim/address.h"
 #include "sim/state.h"
 
 namespace gpushare::sim {
 namespace {
 
-// Where `bytes` from `address` on lie: device memory that is live, else the host's. Null: device memory
-// that was freed since the copy was submitted.
-uint8_t* Locate(uint64_t address, uint64_t bytes) {
-  for (const auto& device : state().devices) {
-    if (!device->memory.InRange(address)) continue;
-    Block* const block = device->memory.Find(address);
-    if (block == nullptr || address - block->address + bytes > block->size) return nullptr;
-    block->touched = true;
-    return device->memory.Bytes(address);
+using Kind = Piece::Kind;
+
+// Piece by piece: a range may go over the border of two mappings.
+Kind CopyRow(uint64_t to, uint64_t from, const uint8_t* staged, uint64_t bytes, int device) {
+  while (bytes > 0) {
+    const Piece target = FindPiece(to, bytes, device, Access::kWrite);
+    if (target.kind != Kind::kBytes) return target.kind;
+    uint64_t length = target.length;
+    const uint8_t* source = staged;
+    if (staged == nullptr) {
+      const Piece piece = FindPiece(from, length, device, Access::kRead);
+      if (piece.kind != Kind::kBytes) return piece.kind;
+      source = piece.bytes;
+      length = piece.length;
+    } else {
+      staged += length;
+    }
+    std::memmove(target.bytes, source, length);
+    to += length;
+    from += length;
+    bytes -= length;
   }
-  return reinterpret_cast<uint8_t*>(address);
+  return Kind::kBytes;
 }
 
-void Copy(const Command& command) {
+bool Copy(const Command& command) {
   const CopyWork& copy = command.copy;
   Account& account = *command.account;
   switch (copy.direction) {
@@ -37,40 +51,63 @@ void Copy(const Command& command) {
     case CopyDirection::kHostToHost:
       break;
   }
-  const uint64_t span_to = copy.pitch_to * (copy.rows - 1) + copy.bytes;
-  const uint64_t span_from = copy.pitch_from * (copy.rows - 1) + copy.bytes;
-  uint8_t* to = Locate(copy.to, span_to);
-  const uint8_t* from = copy.staged != nullptr ? copy.staged : Locate(copy.from, span_from);
-  if (to == nullptr || from == nullptr) return;
+  const int device = command.stream->device->ordinal;
+  const uint8_t* staged = copy.staged;
   for (uint64_t row = 0; row < copy.rows; ++row) {
-    std::memmove(to, from, copy.bytes);
-    to += copy.pitch_to;
-    from += copy.staged != nullptr ? copy.bytes : copy.pitch_from;
+    const Kind kind = CopyRow(copy.to + row * copy.pitch_to, copy.from + row * copy.pitch_from,
+                              staged, copy.bytes, device);
+    if (kind != Kind::kBytes) return kind != Kind::kNoAccess;
+    if (staged != nullptr) staged += copy.bytes;
   }
+  return true;
 }
 
-void Set(const SetWork& set) {
-  const uint64_t row_bytes = set.width * set.element;
-  uint8_t* to = Locate(set.to, set.pitch * (set.rows - 1) + row_bytes);
-  if (to == nullptr) return;
-  for (uint64_t row = 0; row < set.rows; ++row, to += set.pitch) {
-    if (set.element == 1) {
-      std::memset(to, static_cast<int>(set.value & 0xff), row_bytes);
-    } else {
-      for (uint64_t i = 0; i < row_bytes; i += set.element) {
-        std::memcpy(to + i, &set.value, set.element);
+bool Set(const Command& command) {
+  const SetWork& set = command.set;
+  const int device = command.stream->device->ordinal;
+  for (uint64_t row = 0; row < set.rows; ++row) {
+    uint64_t to = set.to + row * set.pitch;
+    // Elements do not go over a border: both are aligned.
+    for (uint64_t left = set.width * set.element; left > 0;) {
+      const Piece piece = FindPiece(to, left, device, Access::kWrite);
+      if (piece.kind != Kind::kBytes) return piece.kind != Kind::kNoAccess;
+      if (set.element == 1) {
+        std::memset(piece.bytes, static_cast<int>(set.value & 0xff), piece.length);
+      } else {
+        for (uint64_t i = 0; i < piece.length; i += set.element) {
+          std::memcpy(piece.bytes + i, &set.value, set.element);
+        }
       }
+      to += piece.length;
+      left -= piece.length;
     }
   }
+  return true;
+}
+
+void Prefetch(const Command& command) {
+  const PrefetchWork& work = command.prefetch;
+  State& s = state();
+  ManagedRange* const range = s.managed.Find(work.address);
+  if (range == nullptr) return;  // freed since
+  Device* const device =
+      work.device < 0 ? nullptr : s.devices[static_cast<size_t>(work.device)].get();
+  const uint64_t moved =
+      ManagedMemory::Migrate(range, work.address - range->block->address, work.bytes, device);
+  (device == nullptr ? command.account->d2h_bytes : command.account->h2d_bytes) += moved;
 }
 
 }  // namespace
 
-void MoveBytes(const Command& command) {
-  if (command.type == CommandType::kCopy) {
-    Copy(command);
-  } else if (command.type == CommandType::kSet) {
-    Set(command.set);
+bool MoveBytes(const Command& command) {
+  switch (command.type) {
+    case CommandType::kCopy:
+      return Copy(command);
+    case CommandType::kSet:
+      return Set(command);
+    default:
+      Prefetch(command);
+      return true;
   }
 }
 

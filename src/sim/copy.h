@@ -9,8 +9,9 @@
 
 namespace gpushare::sim {
 
-// Does what the copy or set does to memory, and counts its bytes.
-void MoveBytes(const Command& command);
+// Does what the copy or set does to memory, and counts its bytes. False: the device has no access to an
+// address of it.
+bool MoveBytes(const Command& command);
 
 }  // namespace gpushare::sim
 

@@ -97,7 +97,8 @@ bool Device::FinishGroups(Command* command, uint32_t count, uint64_t now) {
 
 Device::Queue& Device::EngineOf(const Command* command) {
   if (command->type == CommandType::kSet) return engines_[2];
-  switch (command->copy.direction) {
+  switch (command->type == CommandType::kPrefetch ? command->prefetch.direction
+                                                  : command->copy.direction) {
     case CopyDirection::kHostToDevice:
       return engines_[0];
     case CopyDirection::kDeviceToHost:
@@ -118,16 +119,23 @@ void Device::StartTransfer(Command* command, Timeline& timeline, uint64_t now) {
 void Device::BeginTransfer(Queue& engine, Timeline& timeline, uint64_t now) {
   if (engine.busy || engine.head == nullptr) return;
   Command* const command = engine.head;
-  double bytes, rate = config.d2d;
+  CopyDirection direction = CopyDirection::kDeviceToDevice;
+  uint64_t bytes;
   if (command->type == CommandType::kSet) {
-    bytes = static_cast<double>(command->set.width * command->set.element * command->set.rows);
+    bytes = command->set.width * command->set.element * command->set.rows;
+  } else if (command->type == CommandType::kPrefetch) {
+    bytes = command->prefetch.missing;
+    direction = command->prefetch.direction;
   } else {
-    bytes = static_cast<double>(command->copy.bytes * command->copy.rows);
-    if (command->copy.direction == CopyDirection::kHostToDevice) rate = config.h2d;
-    if (command->copy.direction == CopyDirection::kDeviceToHost) rate = config.d2h;
+    bytes = command->copy.bytes * command->copy.rows;
+    direction = command->copy.direction;
   }
+  const double rate = direction == CopyDirection::kHostToDevice   ? config.h2d
+                      : direction == CopyDirection::kDeviceToHost ? config.d2h
+                                                                  : config.d2d;
   engine.busy = true;
-  timeline.Push(now + static_cast<uint64_t>(std::llround(bytes / rate)), command, Due::kDone, 0);
+  timeline.Push(now + static_cast<uint64_t>(std::llround(static_cast<double>(bytes) / rate)),
+                command, Due::kDone, 0);
 }
 
 void Device::FinishTransfer(Command* command, Timeline& timeline, uint64_t now) {

@@ -22,6 +22,10 @@ enum class HandleTag : uint64_t {
   kGraphExec,
   kLibrary,
   kKernel,
+  kAllocation,
+  kArray,
+  kMipmappedArray,
+  kExternalMemory,
 };
 
 template <typename T, HandleTag kTag>

@@ -21,21 +21,23 @@ void Discard(uint8_t* from, uint64_t bytes) {
 
 DeviceMemory::~DeviceMemory() {
   if (base_ == 0) return;
-  munmap(reinterpret_cast<void*>(base_), reserved_);
+  if (visible_ == Visible::kToDevice) munmap(reinterpret_cast<void*>(base_), reserved_);
   munmap(bytes_, reserved_);
 }
 
 bool DeviceMemory::Reserve() {
   // Twice the capacity: fragments of the address space do not cost capacity.
   const uint64_t bytes = (capacity_ * 2 + (2 << 20)) & ~(kPage - 1);
-  void* const addresses =
-      mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (addresses == MAP_FAILED) return false;
   void* const storage = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (storage == MAP_FAILED) {
-    munmap(addresses, bytes);
-    return false;
+  if (storage == MAP_FAILED) return false;
+  void* addresses = storage;
+  if (visible_ == Visible::kToDevice) {
+    addresses = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (addresses == MAP_FAILED) {
+      munmap(storage, bytes);
+      return false;
+    }
   }
   madvise(storage, bytes, MADV_DONTDUMP);
   base_ = reinterpret_cast<uint64_t>(addresses);
@@ -90,7 +92,7 @@ void DeviceMemory::Coalesce() {
 Block* DeviceMemory::Allocate(uint64_t bytes, Context* context) {
   if (bytes > capacity_ || used_ > capacity_ - bytes) return nullptr;
   if (base_ == 0 && !Reserve()) return nullptr;
-  const uint64_t span = (bytes + kAlignment - 1) & ~(kAlignment - 1);
+  const uint64_t span = (bytes + alignment_ - 1) & ~(alignment_ - 1);
   Block* block;
   Block*& bin = bins_[span];
   if (bin != nullptr) {
@@ -108,7 +110,7 @@ Block* DeviceMemory::Allocate(uint64_t bytes, Context* context) {
   block->id = ++ids_;
   block->context = context;
   block->live = true;
-  block->touched = false;
+  block->touched = block->sync_memops = block->hidden = false;
   block->next_free = nullptr;
   used_ += bytes;
   return block;

@@ -25,14 +25,20 @@ struct Block {
   Context* context;
   Block* next_free;
   bool live;
-  bool touched;  // some byte was written since it was allocated
+  bool touched;      // some byte was written since it was allocated
+  bool sync_memops;  // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
+  bool hidden;       // of an array: has no address that a program may use
 };
 
 class DeviceMemory {
  public:
   static constexpr uint64_t kAlignment = 512;
+  // Whether the host may touch what it holds, at the device's addresses.
+  enum class Visible : uint8_t { kToDevice, kToHost };
 
-  explicit DeviceMemory(uint64_t capacity) : capacity_(capacity) {}
+  explicit DeviceMemory(uint64_t capacity, uint64_t alignment = kAlignment,
+                        Visible visible = Visible::kToDevice)
+      : capacity_(capacity), alignment_(alignment), visible_(visible) {}
   ~DeviceMemory();
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
@@ -53,6 +59,16 @@ class DeviceMemory {
   uint8_t* Bytes(uint64_t address) const { return bytes_ + (address - base_); }
   bool InRange(uint64_t address) const { return address - base_ < reserved_ && base_ != 0; }
 
+  // Capacity of memory whose addresses and bytes are somebody else's. False when less is left.
+  bool Charge(uint64_t bytes) {
+    if (bytes > capacity_ || used_ > capacity_ - bytes) return false;
+    used_ += bytes;
+    return true;
+  }
+  void Return(uint64_t bytes) { used_ -= bytes; }
+  // CU_POINTER_ATTRIBUTE_BUFFER_ID is unique per device.
+  uint64_t NextId() { return ++ids_; }
+
   uint64_t capacity() const { return capacity_; }
   uint64_t used() const { return used_; }
 
@@ -61,7 +77,8 @@ class DeviceMemory {
   Block* Carve(uint64_t span);
   void Coalesce();
 
-  const uint64_t capacity_;
+  const uint64_t capacity_, alignment_;
+  const Visible visible_;
   uint64_t used_ = 0, reserved_ = 0, base_ = 0, bump_ = 0, ids_ = 0;
   uint8_t* bytes_ = nullptr;
   // A freed block keeps its place and waits in the bin of its span, so that a pair of allocate and

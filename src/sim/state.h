@@ -20,10 +20,12 @@
 #include "sim/graph.h"
 #include "sim/handles.h"
 #include "sim/host_function.h"
+#include "sim/managed.h"
 #include "sim/memory.h"
 #include "sim/module.h"
 #include "sim/stream.h"
 #include "sim/timeline.h"
+#include "sim/virtual_memory.h"
 
 namespace gpushare::sim {
 
@@ -56,6 +58,8 @@ struct State {
   CommandPool pool;
   std::vector<std::unique_ptr<Device>> devices;
   HostMemory host;
+  ManagedMemory managed;
+  VirtualMemory virtual_memory;
   Faults faults;
   HostFunctions host_functions;
   Captures captures;
@@ -84,7 +88,8 @@ inline State& state() { return *std::launder(reinterpret_cast<State*>(g_state));
 
 // Whether an account counts the commands of this type as queued.
 inline bool Counts(CommandType type) {
-  return type == CommandType::kKernel || type == CommandType::kCopy || type == CommandType::kSet;
+  return type == CommandType::kKernel || type == CommandType::kCopy || type == CommandType::kSet ||
+         type == CommandType::kPrefetch;
 }
 
 // A command of the stream on the account and priority of the stream.

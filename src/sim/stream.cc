@@ -11,6 +11,8 @@
 namespace gpushare::sim {
 namespace {
 
+constexpr int kIllegalAddress = 700;  // CUDA_ERROR_ILLEGAL_ADDRESS
+
 void MayStart(Command* command) { state().eligible.push_back({command, command->generation}); }
 
 // Starts it when its time has come.
@@ -31,6 +33,7 @@ void Start(Command* command) {
       break;
     case CommandType::kCopy:
     case CommandType::kSet:
+    case CommandType::kPrefetch:
       command->stream->device->StartTransfer(command, s.timeline, now);
       break;
     case CommandType::kRecord:
@@ -157,7 +160,6 @@ void Complete(Command* command) {
   } else {
     Unlink(command);
   }
-  constexpr int kIllegalAddress = 700;
   if (faulted) LoseContext(context, kIllegalAddress);
 }
 
@@ -199,13 +201,18 @@ void RunDueEvents() {
       case Due::kGroups:
         if (command->stream->device->FinishGroups(command, count, now)) Complete(command);
         break;
-      case Due::kDone:
+      case Due::kDone: {
+        Context* const context = command->stream->context;
+        bool fault = false;
         if (command->type != CommandType::kRecord) {
-          MoveBytes(*command);
+          fault = !MoveBytes(*command);
           command->stream->device->FinishTransfer(command, s.timeline, now);
         }
         Complete(command);
+        if (fault) [[unlikely]]
+          LoseContext(context, kIllegalAddress);
         break;
+      }
     }
   }
   SettleHere();

@@ -19,15 +19,6 @@ bool Span(uint64_t bytes, uint64_t rows, uint64_t pitch, uint64_t* span) {
          !__builtin_add_overflow(before_last, bytes, span);
 }
 
-CUresult CheckDeviceRange(uint64_t address, uint64_t span) {
-  Device* device;
-  const Block* const block = FindBlock(address, &device);
-  if (block == nullptr || span > block->size - (address - block->address)) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  return CUDA_SUCCESS;
-}
-
 CUresult SubmitAndMaybeWait(Command* command, bool wait, const char* doing) {
   const uint32_t generation = command->generation;
   Context* const context = command->stream->context;
@@ -51,26 +42,9 @@ CUresult ReadyStream(CUstream handle, NullStream null, Stream** stream) {
 
 }  // namespace
 
-Block* FindBlock(uint64_t address, Device** device) {
-  for (const auto& one : state().devices) {
-    Block* const block = one->memory.Find(address);
-    if (block == nullptr) continue;
-    *device = one.get();
-    return block;
-  }
-  return nullptr;
-}
-
-bool IsDeviceAddress(uint64_t address) {
-  for (const auto& device : state().devices) {
-    if (device->memory.InRange(address)) return true;
-  }
-  return false;
-}
-
 CUresult CheckCopy(CopyWork* copy) {
   if (copy->to == 0 || copy->from == 0) return CUDA_ERROR_INVALID_VALUE;
-  const bool to_device = IsDeviceAddress(copy->to), from_device = IsDeviceAddress(copy->from);
+  const bool to_device = LiesOnDevice(copy->to), from_device = LiesOnDevice(copy->from);
   if (copy->rows > 1 && (copy->pitch_to < copy->bytes || copy->pitch_from < copy->bytes)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -79,13 +53,13 @@ CUresult CheckCopy(CopyWork* copy) {
       !Span(copy->bytes, copy->rows, copy->pitch_from, &span_from)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  CUresult result = CUDA_SUCCESS;
-  if (to_device) result = CheckDeviceRange(copy->to, span_to);
-  if (result == CUDA_SUCCESS && from_device) result = CheckDeviceRange(copy->from, span_from);
+  if (!IsUsableRange(copy->to, span_to) || !IsUsableRange(copy->from, span_from)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   copy->direction =
       to_device ? (from_device ? CopyDirection::kDeviceToDevice : CopyDirection::kHostToDevice)
                 : (from_device ? CopyDirection::kDeviceToHost : CopyDirection::kHostToHost);
-  return result;
+  return CUDA_SUCCESS;
 }
 
 CUresult CheckSet(const SetWork& set) {
@@ -99,12 +73,12 @@ CUresult CheckSet(const SetWork& set) {
   if (const HostRange* const host = state().host.Find(set.to); host != nullptr) {
     return span <= host->size - (set.to - host->address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   }
-  return CheckDeviceRange(set.to, span);
+  return IsDeviceAddress(set.to) && IsUsableRange(set.to, span) ? CUDA_SUCCESS
+                                                                : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult SubmitCopy(const ThreadContext& thread, CopyWork copy, CUstream handle, NullStream null,
                     Blocking blocking) {
-  State& s = state();
   Stream* stream;
   CUresult result = ReadyStream(handle, null, &stream);
   if (result != CUDA_SUCCESS) return result;
@@ -124,9 +98,9 @@ CUresult SubmitCopy(const ThreadContext& thread, CopyWork copy, CUstream handle,
     return CUDA_SUCCESS;
   }
   // cuMemcpyDtoD and its kin do not wait even in their blocking form.
-  bool wait = blocking == Blocking::kYes && copy.direction != CopyDirection::kDeviceToDevice;
-  if (copy.direction == CopyDirection::kHostToDevice && s.host.Find(copy.from) == nullptr &&
-      !wait) {
+  bool wait = blocking == Blocking::kYes && (copy.direction != CopyDirection::kDeviceToDevice ||
+                                             SyncsMemops(copy.to) || SyncsMemops(copy.from));
+  if (copy.direction == CopyDirection::kHostToDevice && IsPageable(copy.from) && !wait) {
     if (copy.bytes * copy.rows > kMostStaged) {
       wait = true;
     } else {
@@ -139,8 +113,7 @@ CUresult SubmitCopy(const ThreadContext& thread, CopyWork copy, CUstream handle,
       }
     }
   }
-  if (copy.direction == CopyDirection::kDeviceToHost && s.host.Find(copy.to) == nullptr)
-    wait = true;
+  if (copy.direction == CopyDirection::kDeviceToHost && IsPageable(copy.to)) wait = true;
   if (copy.direction == CopyDirection::kHostToHost) wait = true;
   Command* const command = NewCommand(stream, CommandType::kCopy);
   command->copy = copy;

@@ -3,14 +3,10 @@
 #ifndef GPUSHARE_SIM_TRANSFER_H_
 #define GPUSHARE_SIM_TRANSFER_H_
 
+#include "sim/address.h"
 #include "sim/api.h"
 
 namespace gpushare::sim {
-
-// The live block that holds the address, on any device; null: not device memory, or freed.
-Block* FindBlock(uint64_t address, Device** device);
-// An address of some device's range, live or not.
-bool IsDeviceAddress(uint64_t address);
 
 // Fills in the direction. Device ranges must be live and long enough; host pointers not null.
 CUresult CheckCopy(CopyWork* copy);

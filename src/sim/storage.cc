@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/storage.h"
+
+#include <sys/mman.h>
+
+namespace gpushare::sim {
+namespace {
+
+constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+
+}  // namespace
+
+Storage::~Storage() {
+  if (bytes_ != nullptr) munmap(bytes_, size_);
+}
+
+bool Storage::Map(uint64_t bytes) {
+  void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, kPrivate, -1, 0);
+  if (mapped == MAP_FAILED) return false;
+  madvise(mapped, bytes, MADV_DONTDUMP);
+  bytes_ = static_cast<uint8_t*>(mapped);
+  size_ = bytes;
+  return true;
+}
+
+bool Storage::MapFile(int descriptor, uint64_t bytes) {
+  void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  if (mapped == MAP_FAILED) return false;
+  bytes_ = static_cast<uint8_t*>(mapped);
+  size_ = bytes;
+  return true;
+}
+
+bool Storage::Reserve(uint64_t bytes, uint64_t alignment, uint64_t hint) {
+  if (hint != 0 && hint % alignment == 0) {
+    void* const wanted = reinterpret_cast<void*>(hint);
+    void* const mapped = mmap(wanted, bytes, PROT_NONE, kPrivate | MAP_FIXED_NOREPLACE, -1, 0);
+    if (mapped == wanted) {
+      bytes_ = static_cast<uint8_t*>(mapped);
+      size_ = bytes;
+      return true;
+    }
+    // An old kernel takes the flag for a mere hint.
+    if (mapped != MAP_FAILED) munmap(mapped, bytes);
+  }
+  uint64_t padded;
+  if (__builtin_add_overflow(bytes, alignment, &padded)) return false;
+  void* const mapped = mmap(nullptr, padded, PROT_NONE, kPrivate, -1, 0);
+  if (mapped == MAP_FAILED) return false;
+  const auto begin = reinterpret_cast<uint64_t>(mapped);
+  const uint64_t aligned = (begin + alignment - 1) & ~(alignment - 1);
+  if (aligned > begin) munmap(mapped, aligned - begin);
+  const uint64_t after = begin + padded - (aligned + bytes);
+  if (after > 0) munmap(reinterpret_cast<void*>(aligned + bytes), after);
+  bytes_ = reinterpret_cast<uint8_t*>(aligned);
+  size_ = bytes;
+  return true;
+}
+
+}  // namespace gpushare::sim

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Virtual memory management: physical allocations, reserved addresses, and the mappings of one to the
+// other. It belongs to the process and not to a context, so a context's end takes nothing of it away.
+#ifndef GPUSHARE_SIM_VIRTUAL_MEMORY_H_
+#define GPUSHARE_SIM_VIRTUAL_MEMORY_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "sim/handles.h"
+#include "sim/storage.h"
+
+namespace gpushare::sim {
+
+class Device;
+
+// Physical memory. It is charged to its device from its creation until neither a reference nor a mapping
+// is left.
+struct Allocation {
+  uint64_t handle = 0;
+  uint64_t id = 0;
+  Device* device = nullptr;
+  uint64_t size = 0;
+  Storage storage;
+  uint32_t references = 1;  // of programs: by creation, import and retention
+  uint32_t mappings = 0;
+  // As created, for cuMemGetAllocationPropertiesFromHandle.
+  uint32_t handle_types = 0;
+  uint16_t usage = 0;
+  uint8_t compression = 0, rdma = 0;
+  // What stands for it outside, held so that its number is nobody else's; -1: was never exported.
+  int descriptor = -1;
+
+  ~Allocation();
+};
+
+struct Reservation {
+  Storage addresses;
+  uint64_t address() const { return addresses.address(); }
+  uint64_t size() const { return addresses.size(); }
+};
+
+struct Mapping {
+  uint64_t address = 0, size = 0;
+  Allocation* allocation = nullptr;
+  uint64_t offset = 0;
+  uint64_t readable = 0, writable = 0;  // by the device of that bit
+  bool sync_memops = false;
+};
+
+class VirtualMemory {
+ public:
+  static constexpr uint64_t kGranularity = 2 << 20;
+
+  // Null: the device has no room for it, or the machine has not.
+  Allocation* Create(Device* device, uint64_t size);
+  // The allocation of a handle that some reference still holds, else null.
+  Allocation* Find(uint64_t handle) const;
+  void Release(Allocation* allocation);
+
+  // A file descriptor of the caller's that stands for the allocation; -1: the machine has none left.
+  static int Export(Allocation* allocation);
+  // The live allocation that the descriptor stands for, else null.
+  Allocation* Import(int descriptor) const;
+
+  // 0: the machine has no such range.
+  uint64_t Reserve(uint64_t size, uint64_t alignment, uint64_t hint);
+  // False unless it is a whole reservation without mappings.
+  bool FreeReservation(uint64_t address, uint64_t size);
+  const Reservation* FindReservation(uint64_t address) const;
+
+  // False unless the range lies in one reservation and nothing is mapped there.
+  bool Map(uint64_t address, uint64_t size, Allocation* allocation, uint64_t offset);
+  // Whether the range consists of whole mappings without a gap.
+  bool IsWhole(uint64_t address, uint64_t size) const;
+  void Unmap(uint64_t address, uint64_t size);
+  // Every mapping of a range that is whole.
+  template <typename F>
+  void ForEach(uint64_t address, uint64_t size, F&& f) {
+    for (auto at = mappings_.find(address); size > 0; ++at) {
+      size -= at->second.size;
+      f(at->second);
+    }
+  }
+  // The mapping that holds the address, else null.
+  Mapping* FindMapping(uint64_t address);
+  // Whether each byte of the range is mapped.
+  bool IsMapped(uint64_t address, uint64_t size);
+
+  bool empty() const { return reservations_.empty(); }
+  void Clear();
+
+ private:
+  void DeleteIfUnused(Allocation* allocation);
+  void Drop(std::map<uint64_t, Mapping>::iterator at);
+
+  HandleTable<Allocation, HandleTag::kAllocation> allocations_;
+  std::map<uint64_t, Reservation> reservations_;
+  std::map<uint64_t, Mapping> mappings_;
+};
+
+}  // namespace gpushare::sim
+
+#endif  // GPUSHARE_SIM_VIRTUAL_MEMORY_H_
