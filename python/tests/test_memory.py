@@ -163,3 +163,17 @@ def test_virtual_devices_come_and_go_beneath_allocations(gpu):
     ended.set()
     for thread in threads:
         thread.join()
+
+
+def test_what_is_being_allocated_is_not_in_use_yet(virtual_gpu):
+    runtime, device, kept = virtual_gpu.runtime, virtual_gpu.virtual_device("a", memory="1GiB"), []
+    for call in ("cuMemAlloc", "cuMemAlloc_v2"):
+        gpushare.Simulation(runtime).inject(f"slow call={call} host=1ms")
+    thread = runtime.start_thread(lambda: kept.append(device.alloc("1MiB")))
+    runtime.sleep("500us")
+    during = device.stats()
+    assert not kept and (during.memory_used, during.memory_peak) == (0, 0)
+    assert device.memory[0] == (1 << 30) - (1 << 20)  # nobody else can have it any more
+    thread.join()
+    after = device.stats()
+    assert (after.memory_used, after.memory_peak) == (1 << 20, 1 << 20)

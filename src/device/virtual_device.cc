@@ -363,7 +363,7 @@ gpushare_vdev_stats VirtualDevice::Stats(Time now) const {
   const quota::AccountUsage memory = account_->Usage();
   uint64_t free_bytes = 0;
   Memory(&free_bytes, &s.memory_limit);
-  s.memory_used = memory.reserved + memory.committed;
+  s.memory_used = memory.committed;  // what the driver has not answered yet is in no peak either
   s.memory_peak = memory.peak;
   s.memory_denied = memory.denied;
   s.memory_denied_bytes = denied_bytes_.load(std::memory_order_relaxed);

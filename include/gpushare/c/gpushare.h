@@ -419,7 +419,9 @@ typedef struct gpushare_vdev_stats {
   int32_t priority;              /* gpushare_priority in force */
   double weight, guarantee, cap; /* in force */
 
-  uint64_t memory_limit, memory_used, memory_peak;
+  uint64_t memory_limit;
+  uint64_t memory_used;   /* held; not what the driver is being asked for */
+  uint64_t memory_peak;   /* the most held; at least memory_used */
   uint64_t memory_denied; /* allocations refused at the quota */
   uint64_t memory_denied_bytes;
   uint64_t allocations; /* live */

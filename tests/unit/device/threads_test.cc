@@ -121,6 +121,7 @@ TEST_F(ThreadsTest, MemoryIsTakenCopiedToAndGivenBack) {
   RunTogether(bodies, [&] {
     for (const VirtualDeviceStats& device : Must(Snapshot::Take(*runtime_)).devices) {
       EXPECT_LE(device.memory.used, device.tenant == "a" ? MiB(64) : MiB(32));
+      EXPECT_LE(device.memory.used, device.memory.peak);
     }
   });
   EXPECT_EQ(Must(a.stats()).memory.used, Bytes(0));
