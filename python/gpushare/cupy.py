@@ -10,7 +10,9 @@
     cupy.cuda.set_allocator(gpushare.cupy.allocator(device))     # or: the whole process's memory
 
 Over the quota it is cupy.cuda.memory.OutOfMemoryError, a MemoryError. Freed arrays stay in a pool of CuPy's, one for
-each virtual device, and charged; an allocation that does not fit empties it first, and so does `free_all_blocks()`.
+each virtual device, and charged; an allocation that does not fit empties it first, and so does `free_all_blocks()`. A
+virtual device that is closed leaves its pool until the next call of this module; `free_all_blocks(device)`, before or
+after, gives it back at once.
 Memory of CuPy's pinned pool is not charged; `cupy.cuda.malloc_managed`, `malloc_async` and arrays made outside of the
 block pass gpushare by.
 """
@@ -25,6 +27,7 @@ from typing import Any
 
 from ._core import Stream, VirtualDevice
 from ._given import given
+from .scope import tenant_scope
 
 try:
     import cupy
@@ -134,11 +137,9 @@ def allocator(device: VirtualDevice, *, pooled: bool = True) -> VirtualDeviceAll
         TypeError: not a VirtualDevice.
         ClosedError (ValueError): the virtual device has been closed.
     """
+    _let_go_of_closed()
     given(device, VirtualDevice, "device").memory  # refuses a closed one
     with _lock:
-        for (known, is_pooled), one in list(_allocators.items()):
-            if known.closed and one.used_bytes() == 0:
-                del _allocators[known, is_pooled]
         key = device, pooled
         if key not in _allocators:
             _allocators[key] = VirtualDeviceAllocator(device, pooled)
@@ -146,11 +147,23 @@ def allocator(device: VirtualDevice, *, pooled: bool = True) -> VirtualDeviceAll
 
 
 def free_all_blocks(device: VirtualDevice) -> None:
-    """Gives back to the quota what the pool of `device` keeps of freed arrays."""
+    """Gives back to the quota what the pool of `device` keeps of freed arrays; also once `device` is closed, when it
+    may forget the pool."""
     with _lock:
         one = _allocators.get((given(device, VirtualDevice, "device"), True))
     if one is not None:
         one.free_all_blocks()
+    _let_go_of_closed()
+
+
+def _let_go_of_closed() -> None:
+    """Frees what pools of closed virtual devices keep, and forgets those of which no array lives."""
+    with _lock:
+        closed = [(key, one) for key, one in _allocators.items() if key[0].closed]
+        for key, one in closed:
+            one.free_all_blocks()
+            if one.used_bytes() == 0:
+                del _allocators[key]
 
 
 def stream(source: Stream) -> Any:
@@ -170,7 +183,7 @@ def stream(source: Stream) -> Any:
 def tenant(device: VirtualDevice, *, on: Stream | None = None, lease: bool = True, pooled: bool = True,
            **options: Any) -> Iterator[Stream]:
     """Within the block, on this thread, CuPy works for `device`: its GPU is current, arrays are allocated within its
-    quota, and kernels go to its stream, under a lease. Gives that stream.
+    quota, and kernels go to its stream, under a lease. The block is a `gpushare.tenant_scope`, too. Gives that stream.
 
     One block is one turn on the GPU: put a batch into it, not a program. With ``lease=False`` nothing is held: memory
     and stream only, and leases where the program wants them (``with device.lease(streams=[stream]):``). Arrays may go
@@ -201,6 +214,8 @@ def tenant(device: VirtualDevice, *, on: Stream | None = None, lease: bool = Tru
         block.callback(_follow, outside, inside)
         if lease:
             block.enter_context(device.lease(streams=[used], **options))
+        if device.tenant is not None and not device.tenant.closed:
+            block.enter_context(tenant_scope(device.tenant))
         block.enter_context(cupy.cuda.using_allocator(memory))
         block.enter_context(inside)
         yield used

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import subprocess
 import sys
 import textwrap
+import threading
+from collections.abc import Callable
 
 import gpushare
 import pytest
@@ -71,3 +74,33 @@ def run_python():
                               env={**os.environ, **environment}, capture_output=True, text=True, timeout=timeout)
 
     return run
+
+
+@pytest.fixture
+def succeeds(run_python):
+    """Runs a program in an interpreter of its own, which has to end well; importing an array library takes seconds."""
+
+    def run(program: str, **environment: str) -> None:
+        ran = run_python(program, timeout=55, **environment)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+
+    return run
+
+
+@pytest.fixture
+def in_threads():
+    """Runs a function in so many threads at once; raises what the first of them raised."""
+
+    def run(work: Callable[[], object], count: int = 4) -> None:
+        with concurrent.futures.ThreadPoolExecutor(count) as pool:
+            start = threading.Barrier(count)
+            for done in [pool.submit(lambda: (start.wait(), work())) for _ in range(count)]:
+                done.result()
+
+    return run
+
+
+@pytest.fixture
+def used():
+    """Bytes in use of a virtual device."""
+    return lambda device: device.stats().memory_used

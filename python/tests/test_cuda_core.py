@@ -3,7 +3,6 @@
 
 import gc
 import inspect
-import threading
 
 import gpushare
 import numpy as np
@@ -37,11 +36,7 @@ def core_stream(core):
     stream.close()
 
 
-def used(device):
-    return device.stats().memory_used
-
-
-def test_buffers_are_charged_until_they_are_closed(core, device, resource, core_stream):
+def test_buffers_are_charged_until_they_are_closed(core, device, resource, core_stream, used):
     core.memory_resource = resource
     buffer = core.allocate(3 * MIB, stream=core_stream)
     assert used(device) == 3 * MIB
@@ -80,7 +75,7 @@ def test_reclaiming(core, device, core_stream):
         VirtualDeviceMemoryResource(device.gpu.virtual_device("b", memory="1GiB"), device.allocator())
 
 
-def test_no_bytes(core, device, resource, core_stream):
+def test_no_bytes(core, device, resource, core_stream, used):
     buffer = resource.allocate(0, stream=core_stream)
     assert (buffer.size, used(device)) == (0, 0)
     buffer.close()
@@ -158,7 +153,7 @@ def test_buffers_outlive_the_virtual_device(core, gpu, core_stream):
     assert gpushare.Simulation(gpu.runtime).memory_used() == 0
 
 
-def test_buffers_outlive_their_stream(core, device, resource):
+def test_buffers_outlive_their_stream(core, device, resource, used):
     stream = device.stream()
     buffer = resource.allocate(MIB, stream=stream)
     stream.close()
@@ -177,27 +172,18 @@ def test_buffers_that_outlive_everything():
     buffer.close()
 
 
-def test_by_many_threads(core, device, resource, core_stream):
-    failed = []
-
+def test_by_many_threads(core, device, resource, core_stream, in_threads, used):
     def work():
-        try:
-            cuda_core.Device(0).set_current()
-            for size in range(1, 60):
-                resource.allocate(size, stream=core_stream).close()
-        except BaseException as error:
-            failed.append(error)
+        cuda_core.Device(0).set_current()
+        for size in range(1, 60):
+            resource.allocate(size, stream=core_stream).close()
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == [] and used(device) == 0
+    in_threads(work)
+    assert used(device) == 0
 
 
-def test_the_number_is_the_physical_gpus(run_python):
-    ran = run_python("""
+def test_the_number_is_the_physical_gpus(succeeds):
+    succeeds("""
         import cuda.core, gpushare
         from gpushare.cuda_core import VirtualDeviceMemoryResource
         with gpushare.simulated_gpu(devices=2, memory="1GiB") as gpu:
@@ -212,10 +198,9 @@ def test_the_number_is_the_physical_gpus(run_python):
             buffer.close()
             assert gpushare.Simulation(gpu.runtime).memory_used(1) == 0
     """)
-    assert ran.returncode == 0, ran.stderr
 
 
-def test_a_buffer_of_gpushare_as_one_of_cuda_core(core, device, core_stream):
+def test_a_buffer_of_gpushare_as_one_of_cuda_core(core, device, core_stream, used):
     ours = device.alloc(4096)
     theirs = as_core_buffer(ours)
     assert (int(theirs.handle), theirs.size) == (ours.ptr, 4096)
@@ -245,8 +230,8 @@ def test_signatures_are_those_of_the_interface():
         assert isinstance(getattr(VirtualDeviceMemoryResource, name), property)
 
 
-def test_without_cuda_core(run_python):
-    ran = run_python("""
+def test_without_cuda_core(succeeds):
+    succeeds("""
         import sys
         sys.modules["cuda.core"] = None
         try:
@@ -257,7 +242,6 @@ def test_without_cuda_core(run_python):
             raise AssertionError
         import gpushare
     """)
-    assert ran.returncode == 0, ran.stderr
 
 
 def test_importing_gpushare_imports_no_framework(run_python):

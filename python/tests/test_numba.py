@@ -4,7 +4,6 @@
 import gc
 import importlib.util
 import inspect
-import threading
 
 import gpushare
 import numpy as np
@@ -40,16 +39,12 @@ def context():
     return cuda.current_context()
 
 
-def used(device):
-    return device.stats().memory_used
-
-
 def flush():
     gc.collect()
     context().memory_manager.deallocations.clear()
 
 
-def test_arrays_and_copies(cuda, device):
+def test_arrays_and_copies(cuda, device, used):
     host = np.arange(1000)
     array = cuda.to_device(host)
     assert used(device) == 8000
@@ -62,7 +57,7 @@ def test_arrays_and_copies(cuda, device):
     assert used(device) == 0
 
 
-def test_views_keep_the_memory(cuda, device):
+def test_views_keep_the_memory(cuda, device, used):
     array = cuda.to_device(np.arange(1000))
     part = array[10:20]
     del array
@@ -87,7 +82,7 @@ def test_over_the_quota_is_numbas_own_error_and_a_memory_error(cuda, numba, devi
     del held
 
 
-def test_freed_arrays_that_wait_make_room(cuda, device):
+def test_freed_arrays_that_wait_make_room(cuda, device, used):
     array = cuda.device_array(700 * MIB, "uint8")  # below a fifth of the quota: it waits to be freed
     del array
     gc.collect()
@@ -112,7 +107,7 @@ def test_memory_info_is_the_virtual_devices(cuda, device):
     del array
 
 
-def test_host_memory_is_not_charged(cuda, device):
+def test_host_memory_is_not_charged(cuda, device, used):
     pinned, mapped = cuda.pinned_array(MIB), cuda.mapped_array(MIB)
     own = np.zeros(1000)
     with cuda.pinned(own):
@@ -127,7 +122,7 @@ def test_managed_memory_is_refused(cuda, device):
         cuda.managed_array(10)
 
 
-def test_no_bytes(cuda, device):
+def test_no_bytes(cuda, device, used):
     assert cuda.device_array(0).copy_to_host().size == 0
     with pytest.raises(Exception, match="0 bytes") as failed:
         cuda.current_context().memalloc(0)
@@ -135,7 +130,7 @@ def test_no_bytes(cuda, device):
     assert used(device) == 0
 
 
-def test_tenants_by_scope(cuda, gpu, device):
+def test_tenants_by_scope(cuda, gpu, device, used):
     tenant = gpushare.Tenant(gpu.runtime, "b")
     other = gpu.virtual_device(tenant, memory="1MiB")
     with gpushare.tenant_scope(tenant):
@@ -149,7 +144,7 @@ def test_tenants_by_scope(cuda, gpu, device):
     assert (used(other), used(device)) == (0, 0)
 
 
-def test_another_virtual_device_for_what_comes(cuda, numba, gpu, device):
+def test_another_virtual_device_for_what_comes(cuda, numba, gpu, device, used):
     before = cuda.device_array(1000, "uint8")
     other = gpu.virtual_device("b", memory="1MiB")
     numba.use(other)
@@ -173,7 +168,7 @@ def test_what_is_no_virtual_device(numba, gpu):
         numba.stream(0)
 
 
-def test_reset_gives_everything_back(cuda, device):
+def test_reset_gives_everything_back(cuda, device, used):
     array = cuda.device_array(MIB, "uint8")
     cuda.current_context().reset()
     assert used(device) == 0
@@ -205,23 +200,14 @@ def test_streams_of_either_are_streams_of_the_other(cuda, numba, device):
         adopted.synchronize()
 
 
-def test_by_many_threads(cuda, device):
-    failed = []
-
+def test_by_many_threads(cuda, device, in_threads, used):
     def work():
-        try:
-            for size in range(1, 40):
-                assert cuda.to_device(np.full(size, size)).copy_to_host().sum() == size * size
-        except BaseException as error:
-            failed.append(error)
+        for size in range(1, 40):
+            assert cuda.to_device(np.full(size, size)).copy_to_host().sum() == size * size
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work)
     flush()
-    assert failed == [] and used(device) == 0
+    assert used(device) == 0
 
 
 def test_interprocess_handles_are_asked_of_the_driver(cuda):
@@ -249,17 +235,6 @@ def test_the_interface_is_numbas(cuda, numba):
 
 
 # ---- In processes of their own ----
-
-
-@pytest.fixture
-def succeeds(run_python):
-    """Importing Numba takes seconds on a busy machine."""
-
-    def run(program, **environment):
-        ran = run_python(program, timeout=55, **environment)
-        assert ran.returncode == 0, ran.stdout + ran.stderr
-
-    return run
 
 
 # Both load the driver that was loaded first, by its soname.
