@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from ._core import Gpu, Runtime, Simulation
-from ._errors import FailedPreconditionError, InvalidArgumentError
 
 __all__ = ["simulated_gpu"]
 
@@ -58,14 +57,7 @@ def simulated_gpu(*, clock: str = "wall", memory_reserve: int | str = 0, ordinal
         UnavailableError (ConnectionError): the simulated driver is not installed.
     """
     configuration = _configuration({"clock": clock, **options})
-    try:
-        runtime = Runtime("sim", simulation=configuration, memory_reserve=memory_reserve)
-    except InvalidArgumentError as error:
-        if "configured after cuInit()" not in str(error):
-            raise
-        raise FailedPreconditionError("the simulated GPU is in use already, by another simulated_gpu() or a "
-                                      "Runtime('sim') without one: there is one at a time in a process; leave the block "
-                                      "of the other before", code="FAILED_PRECONDITION") from None
+    runtime = Runtime("sim", simulation=configuration, memory_reserve=memory_reserve)
     simulation = Simulation(runtime)
     virtual = simulation.virtual
     try:

@@ -41,6 +41,19 @@ void ThrowLast(gpushare_status code) {
   __builtin_unreachable();
 }
 
+void WarnLast() {
+  const std::string message = gpushare_last_message();
+  if (Finalizing()) return;
+  const PyGILState_STATE gil = WithoutUnwinding([] { return PyGILState_Ensure(); });
+  {
+    const py::error_scope pending;
+    const int raised =
+        WithoutUnwinding([&] { return PyErr_WarnEx(PyExc_RuntimeWarning, message.c_str(), 1); });
+    if (raised != 0) PyErr_WriteUnraisable(nullptr);
+  }
+  PyGILState_Release(gil);
+}
+
 void Throw(const char* name, const std::string& message) {
   const std::string text(name);
   const char* code = text == "InvalidArgumentError" ? "INVALID_ARGUMENT" : "FAILED_PRECONDITION";

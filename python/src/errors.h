@@ -30,6 +30,10 @@ struct Failure {
   void Throw() const;  // nothing when the code is OK
 };
 
+// A RuntimeWarning of what the calling thread's last call said, for destructors: raises nothing, and is
+// called without the interpreter's lock.
+void WarnLast();
+
 // Raises gpushare.<name>, one of the classes of _errors.py.
 [[noreturn]] void Throw(const char* name, const std::string& message);
 [[noreturn]] inline void ThrowInvalid(const std::string& message) {

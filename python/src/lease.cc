@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lease.h"
 
+#include <algorithm>
+#include <climits>
+
 #include "amount.h"
+#include "gpu.h"
+#include "gpushare/testing/sim.h"
 #include "wait.h"
 
 namespace gpushare::python {
@@ -42,6 +47,30 @@ struct Terms {
   std::vector<gpushare_stream> handles;
   gpushare_lease_options options;
 };
+
+// Nobody holds a lease for so long: its maximum is a second unless it is given.
+constexpr int64_t kLeapNs = 10'000'000'000;
+
+// Time passes on the virtual clock when all threads that it knows wait, whatever the others do meanwhile: the clock
+// may leap by minutes while such a thread holds a lease.
+void WarnOfLeap(const Lease& lease) {
+  const Runtime& runtime = *lease.device->gpu->runtime;
+  if (!runtime.simulated || runtime.handle.closed() || lease.held_ns <= lease.options.maximum_ns) {
+    return;
+  }
+  const auto is_virtual =
+      runtime.Symbol<decltype(gpushare_sim_clock_is_virtual)>("gpushare_sim_clock_is_virtual");
+  if (is_virtual == nullptr || is_virtual() == 0) return;
+  const int seconds = static_cast<int>(std::min<int64_t>(lease.held_ns / 1'000'000'000, INT_MAX));
+  if (PyErr_WarnFormat(
+          PyExc_RuntimeWarning, 1,
+          "this lease was held for %d s of the simulated GPU's virtual clock, on a thread that the "
+          "clock does not know: it passes by what that thread does, and times mean little. Start "
+          "the thread with Runtime.start_thread(), or take the wall clock: GPUSHARE_SIM=clock=wall",
+          seconds) != 0) {
+    throw py::error_already_set();
+  }
+}
 
 PyObject* Enter(PyObject* self, PyObject* const*, Py_ssize_t) {
   return Translated([&]() -> PyObject* {
@@ -106,6 +135,8 @@ void Lease::Release() {
   Check(Unlocked([&] { return gpushare_lease_release(use->get(), &result); }));
   overrun = result.overrun != 0;
   held_ns = result.held_ns;
+  if (held_ns > kLeapNs && !on_virtual_clock) [[unlikely]]
+    WarnOfLeap(*this);
 }
 
 std::shared_ptr<Lease> NewLease(const std::shared_ptr<VirtualDevice>& device,

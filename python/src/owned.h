@@ -73,7 +73,10 @@ class Owned {
     }
     ~Owner() {
       if (born_ != ForkGeneration() || Finalizing()) return;
-      UnlockedIfLocked([this] { static_cast<void>(Destroy(handle_)); });
+      UnlockedIfLocked([this] {
+        // Whichever ends the GPU tells of work that still runs there.
+        if (Destroy(handle_) == GPUSHARE_DEADLINE_EXCEEDED) WarnLast();
+      });
       live_handles.fetch_sub(1, std::memory_order_release);
     }
     Owner(const Owner&) = delete;

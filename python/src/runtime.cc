@@ -51,7 +51,19 @@ std::shared_ptr<Runtime> Create(const py::object& driver, const py::object& simu
     options.no_memory_reserve = options.memory_reserve == 0;
   }
   gpushare_runtime handle = nullptr;
-  Check(Unlocked([&] { return gpushare_runtime_create(&options, &handle); }));
+  const gpushare_status code = Unlocked([&] { return gpushare_runtime_create(&options, &handle); });
+  if (code == GPUSHARE_INVALID_ARGUMENT) {
+    const Failure failure = Failure::Last(code);
+    // The library's advice is for callers of the simulator's C functions.
+    if (failure.message.find("configured after cuInit()") != std::string::npos) {
+      Throw("FailedPreconditionError",
+            "simulation: the simulated GPU is in use already, by a simulated_gpu() or another "
+            "Runtime('sim'), and there is one at a time in a process: leave that block before, or "
+            "call close_all() of that runtime and then Simulation(runtime).reset()");
+    }
+    failure.Throw();
+  }
+  Check(code);
   used_generation.store(ForkGeneration());
   const auto family = std::make_shared<Family>();
   std::shared_ptr<Runtime> runtime = Born<Runtime>(family);
@@ -119,6 +131,8 @@ void BindRuntime(py::module_& m) {
       "(int) or\n        text. None: the larger of 256 MiB and 1 %.\n\n"
       "Closing it while GPUs or tenants live is allowed: they keep what they need.\n\n"
       "Raises:\n"
+      "    FailedPreconditionError (RuntimeError): `simulation` given, and the simulated GPU is in "
+      "use already.\n"
       "    UnavailableError (ConnectionError): no driver; the message says how to get the "
       "simulated "
       "GPU.\n"

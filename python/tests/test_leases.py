@@ -44,6 +44,24 @@ def test_an_overrun_is_told(gpu, device):
     assert lease.overrun and lease.held_seconds > 0.002
 
 
+def test_a_leap_of_the_virtual_clock_within_a_lease_is_told():
+    runtime = gpushare.Runtime("sim", simulation="clock=virtual")
+    simulation, device = gpushare.Simulation(runtime), gpushare.Gpu(runtime).virtual_device("a")
+    with pytest.warns(RuntimeWarning, match=r"held for 60 s of the simulated GPU's virtual clock.*start_thread\(\)"):
+        with device.lease():
+            runtime.sleep(60)
+    with device.lease(maximum=100):  # it was meant
+        runtime.sleep(60)
+    with device.lease():  # hardly a leap
+        runtime.sleep(5)
+    simulation.enter()
+    with device.lease():  # on a thread that the clock knows it is so much time
+        runtime.sleep(60)
+    runtime.close_all()
+    simulation.leave()
+    simulation.reset()
+
+
 def test_timeouts(device):
     device.suspend()
     for timeout in (0, "5ms", 0.06):

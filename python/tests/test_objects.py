@@ -217,3 +217,11 @@ def test_texts_that_the_library_cannot_take(gpu, device, ptx):
                      lambda text: module["spin" + text], lambda text: gpu.load(ptx + text)):
             with pytest.raises(ValueError, match=message):
                 call(bad)
+
+
+def test_closing_tells_of_work_that_never_ends(virtual_gpu, ptx):
+    gpushare.Simulation(virtual_gpu.runtime).inject("hang kernel=spin")
+    stream = virtual_gpu.virtual_device("a").stream()
+    stream.launch(virtual_gpu.load(ptx)["spin"], 1, 32, 1000)
+    with pytest.warns(RuntimeWarning, match=r"tenant 'a' \(1 stream\) still runs after 5 s"):
+        virtual_gpu.runtime.close_all()

@@ -46,6 +46,20 @@ def test_one_at_a_time():
         assert "gpushare_sim_reset" not in str(raised.value)
 
 
+def test_a_runtime_that_comes_too_late_to_configure_says_what_to_do():
+    first = gpushare.Runtime("sim")
+    simulation = gpushare.Simulation(first)
+    with pytest.raises(gpushare.FailedPreconditionError, match=r"^simulation: .*Simulation\(runtime\)\.reset\(\)") as raised:
+        gpushare.Runtime("sim", simulation="memory=1GiB")
+    assert "gpushare_sim" not in str(raised.value)
+    first.close_all()
+    simulation.reset()
+    second = gpushare.Runtime("sim", simulation="memory=1GiB")
+    assert gpushare.Gpu(second).probe().memory_total == 1 << 30
+    second.close_all()
+    simulation.reset()
+
+
 def test_an_unknown_option_is_named():
     with pytest.raises(gpushare.InvalidArgumentError, match="foo") as raised, gpushare.simulated_gpu(foo=3):
         pass
