@@ -97,7 +97,7 @@ Piece FindPiece(uint64_t address, uint64_t bytes, int ordinal, Access access) {
   State& s = state();
   for (const auto& device : s.devices) {
     if (!device->memory.InRange(address)) continue;
-    Block* const block = device->memory.Find(address);
+    Block* const block = device->memory.FindBacking(address);
     if (block == nullptr || address - block->address + bytes > block->size) return kGone;
     block->touched = true;
     return {Piece::Kind::kBytes, device->memory.Bytes(address), bytes};

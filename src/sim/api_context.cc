@@ -43,9 +43,12 @@ CUresult Pop(CUcontext* handle) {
 }
 
 CUresult Synchronize(const ThreadContext& thread, Context* context) {
-  const CUresult result = CheckUnsafe(thread);
+  CUresult result = CheckUnsafe(thread);
   if (result != CUDA_SUCCESS) return result;
-  return WaitForContext(context, Streams::kAll, "cuCtxSynchronize");
+  Device* const device = context->device;
+  result = WaitForContext(context, Streams::kAll, "cuCtxSynchronize");
+  if (result == CUDA_SUCCESS && !device->pools.empty()) PoolsSynchronized(device, 0);
+  return result;
 }
 
 CUresult RetainPrimary(CUcontext* handle, CUdevice dev) {
@@ -73,6 +76,7 @@ CUresult ResetPrimary(CUdevice dev) {
   if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
   if (device->primary == nullptr) return CUDA_SUCCESS;
   DestroyContext(device->primary);
+  ResetPools(device);
   // Retained all the same: it comes back to life with the next retain.
   return CUDA_SUCCESS;
 }

@@ -85,6 +85,18 @@ CUresult Synchronize(const ThreadContext& thread, CUevent handle) {
   return WaitFor(event->record, event->context, "cuEventSynchronize");
 }
 
+// Memory pools shrink when somebody waits for the device.
+CUresult SynchronizeAndTrim(const ThreadContext& thread, CUevent handle) {
+  const Event* const event = FindEvent(handle);
+  if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  Device* const device = event->context->device;
+  constexpr uint64_t kNone = UINT64_MAX;
+  const uint64_t stream = event->record != nullptr ? event->record->stream->id : kNone;
+  const CUresult result = Synchronize(thread, handle);
+  if (result == CUDA_SUCCESS && !device->pools.empty()) PoolsSynchronized(device, stream);
+  return result;
+}
+
 CUresult ElapsedTime(float* milliseconds, CUevent start_handle, CUevent end_handle) {
   if (milliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const Event* const start = FindEvent(start_handle);
@@ -136,7 +148,7 @@ SIM_API(cuEventQuery)(CUevent event) {
 
 SIM_API(cuEventSynchronize)(CUevent event) {
   SIM_ENTER(cuEventSynchronize, kCall);
-  return Synchronize(scope.thread(), event);
+  return SynchronizeAndTrim(scope.thread(), event);
 }
 
 SIM_API(cuEventElapsedTime)(float* milliseconds, CUevent start, CUevent end) {

@@ -15,7 +15,12 @@ CUresult Allocate(const ThreadContext& thread, CUdeviceptr* pointer, size_t byte
   result = CheckUnsafe(thread);
   if (result != CUDA_SUCCESS) return result;
   if (state().faults.FailAllocation()) return CUDA_ERROR_OUT_OF_MEMORY;
-  const Block* const block = context->device->memory.Allocate(bytes, context);
+  DeviceMemory& memory = context->device->memory;
+  const Block* block = memory.Allocate(bytes, context);
+  if (block == nullptr && !context->device->pools.empty()) {
+    TrimPools(context->device);
+    block = memory.Allocate(bytes, context);
+  }
   if (block == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   *pointer = block->address;
   return CUDA_SUCCESS;
@@ -38,6 +43,14 @@ CUresult Free(const ThreadContext& thread, CUdeviceptr pointer) {
     block = one->memory.FindStart(pointer);
     device = one.get();
     if (block != nullptr) break;
+  }
+  if (block == nullptr) {
+    // Of a pool: nothing is waited for, the caller says that nobody uses it any more.
+    Block* const pooled = FindBlock(pointer, &device);
+    if (pooled != nullptr && pooled->pool != nullptr && pooled->address == pointer) {
+      pooled->pool->FreeNow(pooled);
+      return CUDA_SUCCESS;
+    }
   }
   ManagedMemory& managed = state().managed;
   if (const ManagedRange* const range = managed.Find(pointer)) block = range->block;

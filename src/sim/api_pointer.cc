@@ -107,7 +107,8 @@ CUresult PointerAttribute(void* data, CUpointer_attribute attribute, uint64_t po
       return Store<int>(data,
                         known.device != nullptr ? known.device->ordinal : context->device->ordinal);
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-      return Store<bool>(data, known.block != nullptr && known.managed == nullptr);
+      return Store<bool>(
+          data, known.block != nullptr && known.managed == nullptr && known.block->pool == nullptr);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
       return Store<uint64_t>(data, BufferId(known));
@@ -130,7 +131,9 @@ CUresult PointerAttribute(void* data, CUpointer_attribute attribute, uint64_t po
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
       return AccessFlags(known, data);
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-      return Store<uint64_t>(data, 0);
+      return Store<uint64_t>(data, known.block == nullptr || known.block->pool == nullptr
+                                       ? 0
+                                       : known.block->pool->handle);
     default:
       return CUDA_ERROR_NOT_SUPPORTED;
   }

@@ -72,11 +72,14 @@ CUresult Synchronize(const ThreadContext& thread, CUstream handle, NullStream nu
     result = CheckSubmit(stream);
     if (result != CUDA_SUCCESS) return result;
   }
-  if (stream->legacy) {
-    // It stands for every blocking stream too.
-    return WaitForContext(stream->context, Streams::kBlocking, "cuStreamSynchronize");
-  }
-  return WaitForStream(stream, "cuStreamSynchronize");
+  Device* const device = stream->device;
+  const uint64_t id = stream->legacy ? 0 : stream->id;
+  // The legacy stream stands for every blocking stream too.
+  result = stream->legacy
+               ? WaitForContext(stream->context, Streams::kBlocking, "cuStreamSynchronize")
+               : WaitForStream(stream, "cuStreamSynchronize");
+  if (result == CUDA_SUCCESS && !device->pools.empty()) PoolsSynchronized(device, id);
+  return result;
 }
 
 CUresult WaitEvent(CUstream handle, CUevent event_handle, unsigned flags, NullStream null) {

@@ -26,6 +26,7 @@ enum class CommandType : uint8_t {
   kHost,    // a host function
   kGraph,
   kPrefetch,  // of managed memory
+  kMemory,    // an allocation or a free in stream order
 };
 
 enum class CopyDirection : uint8_t { kHostToDevice, kDeviceToHost, kDeviceToDevice, kHostToHost };
@@ -76,6 +77,16 @@ struct HostWork {
   uint64_t stream_handle;
 };
 
+struct MemoryWork {
+  enum class Kind : uint8_t {
+    kPoolFree,  // `object`: a MemoryPool::Pending
+    kFree,      // of what cuMemAlloc gave: address and id of the block, `object`: its Device
+  };
+  Kind kind;
+  void* object;  // null: it is gone, there is nothing to do
+  uint64_t address, id;
+};
+
 struct Command {
   Command* next = nullptr;  // in its stream, or in the pool
   Command* link = nullptr;  // in the queue of ready kernels or of an engine
@@ -98,6 +109,7 @@ struct Command {
     SetWork set;
     PrefetchWork prefetch;
     HostWork host;
+    MemoryWork memory;
     Event* event;     // kRecord; null when the event was destroyed
     GraphRun* graph;  // kGraph
   };

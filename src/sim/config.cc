@@ -120,6 +120,9 @@ bool Set(std::string_view key, std::string_view value, Config& c, bool* ok) {
     *ok = ParseDuration(value, &c.wake_sleep);
   } else if (key == "queue_depth") {
     *ok = ParseInt(value, 1, 1 << 24, &c.queue_depth);
+  } else if (key == "pool_granule") {
+    *ok = ParseSize(value, &c.pool_granule) && c.pool_granule >= (64 << 10) &&
+          c.pool_granule <= (4ull << 30) && c.pool_granule % 4096 == 0;
   } else if (key == "watchdog") {
     *ok = ParseDuration(value, &c.watchdog);
   } else {
@@ -148,7 +151,8 @@ const char* Allowed(std::string_view key) {
                   {"d2d", "above 0GB/s, in GB/s"},
                   {"noise", "0 to 10"},
                   {"seed", "0 to 18446744073709551615"},
-                  {"queue_depth", "1 to 16777216"}};
+                  {"queue_depth", "1 to 16777216"},
+                  {"pool_granule", "64KiB to 4GiB in steps of 4KiB, in B, KiB, MiB or GiB"}};
   for (const auto& [known, allowed] : kAllowed) {
     if (known == key) return allowed;
   }

@@ -30,6 +30,7 @@ struct Config {
   uint64_t first_launch_host = 0, first_launch_device = 0;
   uint64_t wake_spin = 500, wake_sleep = 20000;
   uint32_t queue_depth = 1024;
+  uint64_t pool_granule = 32 << 20;
   uint64_t watchdog = 20'000'000'000;
 };
 

@@ -92,6 +92,7 @@ SIM_CONTROL int gpushare_sim_reset(void) {
   s.host_functions.Stop();
   s.timeline.Clear();
   s.clock.SetNextEvent(kForever);
+  for (MemoryPool* pool : s.memory_pools.All()) s.memory_pools.Remove(pool->handle);
   s.devices.clear();
   s.faults.Clear();
   for (uint64_t& calls : s.calls) calls = 0;

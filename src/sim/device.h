@@ -16,6 +16,7 @@
 #include "sim/command.h"
 #include "sim/config.h"
 #include "sim/memory.h"
+#include "sim/memory_pool.h"
 #include "sim/timeline.h"
 
 namespace gpushare::sim {
@@ -67,6 +68,9 @@ class Device {
   const int ordinal;
   const Config& config;
   DeviceMemory memory;
+  std::vector<std::unique_ptr<MemoryPool>> pools;
+  MemoryPool* default_pool = nullptr;  // null: not asked for yet
+  MemoryPool* current_pool = nullptr;  // null: the default one
 
   Context* primary = nullptr;  // alive while primary_count > 0
   uint32_t primary_count = 0;

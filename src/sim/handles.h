@@ -26,6 +26,7 @@ enum class HandleTag : uint64_t {
   kArray,
   kMipmappedArray,
   kExternalMemory,
+  kMemoryPool,
 };
 
 template <typename T, HandleTag kTag>

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "sim/memory_pool.h"
+
 namespace gpushare::sim {
 namespace {
 
@@ -111,6 +113,8 @@ Block* DeviceMemory::Allocate(uint64_t bytes, Context* context) {
   block->context = context;
   block->live = true;
   block->touched = block->sync_memops = block->hidden = false;
+  block->pool = nullptr;
+  block->backs_pool = block->freeing = false;
   block->next_free = nullptr;
   used_ += bytes;
   return block;
@@ -135,7 +139,25 @@ void DeviceMemory::FreeAllOf(const Context* context) {
   }
 }
 
+Block* DeviceMemory::Split(Block* block, uint64_t span) {
+  auto rest = std::make_unique<Block>(*block);
+  rest->address = block->address + span;
+  rest->span = block->span - span;
+  rest->size = block->size - span;
+  rest->id = ++ids_;
+  block->span = block->size = span;
+  Block* const result = rest.get();
+  by_address_.emplace(rest->address, result);
+  blocks_.emplace(rest->address, std::move(rest));
+  return result;
+}
+
 Block* DeviceMemory::Find(uint64_t address) {
+  Block* const block = FindBacking(address);
+  return block != nullptr && block->backs_pool ? block->pool->Find(address) : block;
+}
+
+Block* DeviceMemory::FindBacking(uint64_t address) {
   if (!InRange(address)) return nullptr;
   auto after = blocks_.upper_bound(address);
   if (after == blocks_.begin()) return nullptr;

@@ -15,6 +15,7 @@
 
 namespace gpushare::sim {
 
+class MemoryPool;
 struct Context;
 
 struct Block {
@@ -28,6 +29,11 @@ struct Block {
   bool touched;      // some byte was written since it was allocated
   bool sync_memops;  // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
   bool hidden;       // of an array: has no address that a program may use
+  // Stream-ordered memory: the pool that it is of. `backs_pool`: not an allocation but what the pool has
+  // of the device, in which its allocations lie.
+  MemoryPool* pool;
+  bool backs_pool;
+  bool freeing;  // by a command of a stream that has not come to it
 };
 
 class DeviceMemory {
@@ -48,13 +54,20 @@ class DeviceMemory {
   // False unless `address` is what an Allocate() gave and is live.
   bool Free(uint64_t address);
   void FreeAllOf(const Context* context);
-  // The live block that starts at `address`, else null.
+  // Cuts a live block in two: it keeps `span` bytes, the rest is a live block of its own.
+  Block* Split(Block* block, uint64_t span);
+  // The live block that starts at `address`, else null; none of a pool, nor one that is being freed.
   Block* FindStart(uint64_t address) {
     const auto found = by_address_.find(address);
-    return found != by_address_.end() && found->second->live ? found->second : nullptr;
+    if (found == by_address_.end()) return nullptr;
+    Block* const block = found->second;
+    return block->live && !block->backs_pool && !block->freeing ? block : nullptr;
   }
-  // The live block that holds `address`, else null.
+  // The live block that holds `address`, else null: of memory in a pool, the allocation.
   Block* Find(uint64_t address);
+  // The same, but of memory in a pool what backs it: work that was submitted before a free may go there
+  // until the pool gives the memory back.
+  Block* FindBacking(uint64_t address);
   // Where the bytes of a live block's address lie.
   uint8_t* Bytes(uint64_t address) const { return bytes_ + (address - base_); }
   bool InRange(uint64_t address) const { return address - base_ < reserved_ && base_ != 0; }

@@ -72,6 +72,7 @@ struct State {
   HandleTable<Graph, HandleTag::kGraph> graphs;
   HandleTable<GraphNode, HandleTag::kGraphNode> nodes;
   HandleTable<GraphExec, HandleTag::kGraphExec> graph_execs;
+  HandleTable<MemoryPool, HandleTag::kMemoryPool> memory_pools;
 
   // A GPU's primary context has the same handle in all its lives, also after gpushare_sim_reset().
   std::map<int, uint64_t> primary_contexts;

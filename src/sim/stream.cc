@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "sim/copy.h"
+#include "sim/memory_work.h"
 #include "sim/state.h"
 
 namespace gpushare::sim {
@@ -44,6 +45,7 @@ void Start(Command* command) {
       }
       break;
     case CommandType::kEmpty:
+    case CommandType::kMemory:
       Complete(command);
       break;
     case CommandType::kHost:
@@ -86,6 +88,8 @@ void Release(Command* command) {
     command->event->stamp = s.clock.now();
   }
   if (command->type == CommandType::kCopy) std::free(command->copy.staged);
+  if (command->type == CommandType::kMemory) [[unlikely]]
+    FinishMemory(command->memory);
   if (Counts(command->type)) --command->account->queued;
 }
 

@@ -122,11 +122,11 @@ TEST_F(ProcAddressTest, WhatIsFoundCanBeCalled) {
 }
 
 TEST_F(ProcAddressTest, WhatIsNotModelledSaysSoAndIsCounted) {
-  const auto pool = reinterpret_cast<CUresult (*)(void*, void*)>(Symbol("cuMemPoolCreate"));
-  ASSERT_NE(pool, nullptr);
-  const uint64_t before = gpushare_sim_calls("cuMemPoolCreate");
-  EXPECT_EQ(pool(nullptr, nullptr), CUDA_ERROR_NOT_SUPPORTED);
-  EXPECT_EQ(gpushare_sim_calls("cuMemPoolCreate"), before + 1);
+  const auto share = reinterpret_cast<CUresult (*)(void*, void*)>(Symbol("cuMemPoolExportPointer"));
+  ASSERT_NE(share, nullptr);
+  const uint64_t before = gpushare_sim_calls("cuMemPoolExportPointer");
+  EXPECT_EQ(share(nullptr, nullptr), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(gpushare_sim_calls("cuMemPoolExportPointer"), before + 1);
 }
 
 TEST_F(ProcAddressTest, ThePrivateTablesAreNeverAnswered) {
