@@ -39,9 +39,9 @@ const DType& DTypeFrom(py::handle value, const char* field) {
   if (PyUnicode_Check(value.ptr())) {
     text = TextFrom(value, field);
   } else if (py::hasattr(value, "str") && PyUnicode_Check(value.attr("str").ptr())) {
-    text = py::cast<std::string>(value.attr("str"));
+    text = TextFrom(value.attr("str"), field);
   } else if (py::hasattr(value, "__name__")) {
-    text = py::cast<std::string>(value.attr("__name__"));  // numpy.float32
+    text = TextFrom(value.attr("__name__"), field);  // numpy.float32
   } else {
     ThrowType(field, value, "a name such as 'float32', a typestring or a numpy dtype");
   }

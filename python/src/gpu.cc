@@ -119,7 +119,7 @@ std::shared_ptr<Gpu> Open(const py::object& runtime, const py::object& name,
   gpushare_scheduler_options options = {};
   options.struct_size = sizeof(options);
   for (const auto& [key, value] : scheduler) {
-    const auto given = py::cast<std::string>(key);
+    const std::string given = TextFrom(key, "keyword");
     const SchedulerKey* found = nullptr;
     std::string known;
     for (const SchedulerKey& candidate : kSchedulerKeys) {

@@ -147,7 +147,7 @@ std::shared_ptr<Lease> NewLease(const std::shared_ptr<VirtualDevice>& device,
   lease->options.struct_size = sizeof(lease->options);
   lease->options.timeout_ns = GPUSHARE_FOREVER;
   for (const auto& [key, value] : options) {
-    const auto name = py::cast<std::string>(key);
+    const std::string name = TextFrom(key, "keyword");
     if (name == "hint") {
       lease->options.hint_ns = DurationFrom(value, "hint");
       if (lease->options.hint_ns == 0) ThrowInvalid("hint: 0 s given, above 0 wanted");

@@ -222,12 +222,12 @@ gpushare_spec ChangeFrom(py::handle text, const py::kwargs& fields) {
   if (py::isinstance<Spec>(text)) {
     spec = py::cast<const Spec&>(text).c;
   } else if (PyUnicode_Check(text.ptr())) {
-    spec = Parse(py::cast<std::string>(text));
+    spec = Parse(TextFrom(text, "spec"));
   } else if (!text.is_none()) {
     ThrowType("spec", text, "text such as 'memory=8GiB,compute=30%' or a VirtualDeviceSpec");
   }
   for (const auto& [key, value] : fields) {
-    if (!value.is_none()) Set(spec, py::cast<std::string>(key), value);
+    if (!value.is_none()) Set(spec, TextFrom(key, "keyword"), value);
   }
   return spec;
 }

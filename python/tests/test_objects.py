@@ -2,6 +2,7 @@
 """Runtime, Gpu, Tenant and VirtualDevice: what they say, refuse and do when closed."""
 
 import gc
+import types
 
 import gpushare
 import pytest
@@ -214,6 +215,10 @@ def test_texts_that_the_library_cannot_take(gpu, device, ptx):
                      lambda text: gpushare.Gpu(gpu.runtime, "0" + text), lambda text: device.resize(memory="1GiB" + text),
                      lambda text: device.resize(policy="burst-share" + text), lambda text: device.alloc("1KiB" + text),
                      lambda text: device.empty(3, "float32" + text), lambda text: device.lease(hint="1ms" + text),
+                     lambda text: device.resize("memory=1GiB" + text), lambda text: gpushare.VirtualDeviceSpec("cap=0.5" + text),
+                     lambda text: device.resize(**{"cap" + text: 0.5}), lambda text: device.lease(**{"hint" + text: 1}),
+                     lambda text: gpushare.Gpu(gpu.runtime, **{"spin" + text: 1}),
+                     lambda text: device.empty(3, types.SimpleNamespace(str="<f4" + text)),
                      lambda text: module["spin" + text], lambda text: gpu.load(ptx + text)):
             with pytest.raises(ValueError, match=message):
                 call(bad)
