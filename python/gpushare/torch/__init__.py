@@ -27,7 +27,7 @@ Importing this module does not import torch. docs/pytorch.md says what is covere
 from ._pool import ALLOCATOR_FUNCTIONS, allocator, allocator_path
 from .callbacks import accumulate, lightning_callback, transformers_callback
 from .graphs import Graph, capture
-from .memory import empty_cache, mem_get_info, release
+from .memory import cap_process, empty_cache, mem_get_info, release
 from .region import Region, step, tenant
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "accumulate",
     "allocator",
     "allocator_path",
+    "cap_process",
     "capture",
     "empty_cache",
     "lightning_callback",

@@ -100,6 +100,9 @@ class StandIn(types.ModuleType):
         cuda.ExternalStream = lambda address, device: Stream(self, address, device)
         cuda.empty_cache = self._empty_cache
         cuda.memory_allocated = lambda: self.allocated
+        self.total, self.fractions = 0, {}  # bytes of a GPU; limits on the allocator, by index
+        cuda.mem_get_info = lambda index: (self.total - self.allocated, self.total)
+        cuda.set_per_process_memory_fraction = self._limit
         torch = self
 
         class MemPool:
@@ -164,6 +167,9 @@ class StandIn(types.ModuleType):
             pool = next((self.pools[identity] for identity, filtered in reversed(self.underway)
                          if filtered == stream.cuda_stream), None)
             size = -(-nbytes // SEGMENT) * SEGMENT
+            limit = self.fractions.get(stream.device_index)
+            if limit is not None and self.allocated + size > int(limit * self.total):
+                raise OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size} bytes. {limit:.2%} allowed")
             self.allocated += size
             if pool is None:
                 self.default_live += 1
@@ -193,6 +199,11 @@ class StandIn(types.ModuleType):
     def _init(self):
         self.initialized = True
         self.note("init")
+
+    def _limit(self, fraction, index):
+        if not isinstance(fraction, float) or not 0 <= fraction <= 1:
+            raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
+        self.fractions[index] = fraction
 
     @contextlib.contextmanager
     def _set(self, what, value):

@@ -77,6 +77,8 @@ def test_pytorch_has_what_is_called_and_takes_what_is_passed(run):
         takes(torch.cuda.current_stream, 0)
         takes(torch.cuda.is_current_stream_capturing)
         takes(torch.cuda.empty_cache)
+        takes(torch.cuda.mem_get_info, 0)
+        takes(torch.cuda.set_per_process_memory_fraction, 0.5, 0)
         takes(torch.cuda.ExternalStream.__new__, torch.cuda.ExternalStream, 1, device=0)
         takes(torch.cuda.Stream.wait_stream, None, None)
         takes(torch.cuda.Stream.synchronize, None)

@@ -340,3 +340,29 @@ def test_mem_get_info_is_of_the_quota(torch, trainer):
         tensor = torch.empty(16 * MIB)
     assert gpushare.torch.mem_get_info(trainer) == (48 * MIB, 64 * MIB)
     del tensor
+
+
+@pytest.mark.parametrize("quota", [64 * MIB, 64 * MIB + 1, (1 << 30) // 3])
+def test_a_process_can_be_capped_without_a_region(torch, gpu, quota):
+    torch.total = 16 * (1 << 30) - 4321  # what is left of a GPU, an odd number
+    device = gpu.virtual_device("process", memory=quota)
+    limit = gpushare.torch.cap_process(device)
+    assert quota - 8 <= limit <= quota and limit == int(torch.fractions[0] * torch.total)
+    fits = torch.empty(quota // (2 * MIB) * 2 * MIB - 2 * MIB)
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        torch.empty(4 * MIB)
+    del fits
+    assert used(device) == 0  # the limit is PyTorch's
+    device.resize(memory=2 * quota)
+    assert gpushare.torch.cap_process(device) == pytest.approx(2 * quota, abs=8)
+
+
+def test_a_cap_of_the_whole_gpu_and_of_what_is_closed(torch, gpu):
+    torch.total = 1 << 30
+    device = gpu.virtual_device("process")
+    assert gpushare.torch.cap_process(device) == 1 << 30 and torch.fractions == {0: 1.0}
+    device.close()
+    with pytest.raises(gpushare.ClosedError):
+        gpushare.torch.cap_process(device)
+    with pytest.raises(TypeError, match="^device: Gpu given"):
+        gpushare.torch.cap_process(gpu)

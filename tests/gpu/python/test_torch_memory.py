@@ -53,6 +53,25 @@ def test_over_the_quota_and_back(make_tenant):
     del tensor
 
 
+def test_a_process_is_capped_without_a_region(make_tenant):
+    import gpushare.torch
+    import torch
+
+    device = make_tenant(memory="1GiB")
+    gc.collect()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved()  # of other tests, and counted by PyTorch
+    try:
+        limit = gpushare.torch.cap_process(device)
+        assert 1024 * MIB - 8 <= limit <= 1024 * MIB
+        with pytest.raises(torch.cuda.OutOfMemoryError):
+            torch.empty(1200 * MIB, dtype=torch.uint8, device="cuda")
+        fits = torch.zeros(900 * MIB - before, dtype=torch.uint8, device="cuda")
+        assert used(device) == 0 and int(fits.sum()) == 0
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+
+
 def test_the_backward_pass_is_the_tenants(make_tenant):
     import gpushare.torch
     import torch
