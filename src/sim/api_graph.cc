@@ -7,6 +7,8 @@
 #include "sim/api.h"
 #include "sim/capture.h"
 #include "sim/graph_ops.h"
+#include "sim/graph_params.h"
+#include "sim/graph_update.h"
 #include "sim/transfer.h"
 
 namespace gpushare::sim {
@@ -49,6 +51,8 @@ CUresult Add(CUgraphNode* handle, CUgraph graph_handle, const CUgraphNode* depen
   *handle = HandleOf(node);
   return CUDA_SUCCESS;
 }
+
+}  // namespace
 
 CUresult FillKernelNode(GraphNode* node, const CUDA_KERNEL_NODE_PARAMS_v2* parameters) {
   if (parameters == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -123,6 +127,8 @@ CUresult FillEventNode(GraphNode* node, CUevent event) {
   return CUDA_SUCCESS;
 }
 
+namespace {
+
 // Copies handles out as the driver does: without a list, only the count.
 CUresult Give(const std::vector<GraphNode*>& nodes, CUgraphNode* handles, size_t* count) {
   if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -157,7 +163,8 @@ CUgraphNodeType TypeOf(const GraphNode& node) {
   return CU_GRAPH_NODE_TYPE_EMPTY;
 }
 
-CUresult InstantiateGraph(CUgraphExec* handle, CUgraph graph_handle, unsigned long long flags) {
+CUresult InstantiateGraph(CUgraphExec* handle, CUgraph graph_handle, unsigned long long flags,
+                          CUgraphInstantiateResult* detail = nullptr) {
   constexpr unsigned long long kKnown = CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY |
                                         CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
                                         CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
@@ -170,12 +177,30 @@ CUresult InstantiateGraph(CUgraphExec* handle, CUgraph graph_handle, unsigned lo
   if (result != CUDA_SUCCESS) return result;
   GraphExec* exec;
   result = Instantiate(*graph, context, &exec);
+  if (detail != nullptr) {
+    *detail = result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS
+                                     : CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
+  }
   if (result != CUDA_SUCCESS) return result;
+  exec->flags = flags;
   if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) == 0) {
     for (const auto& node : exec->nodes) node->work.own_priority = false;
   }
   *handle = reinterpret_cast<CUgraphExec>(exec->handle);
   return CUDA_SUCCESS;
+}
+
+CUresult InstantiateWith(CUgraphExec* handle, CUgraph graph,
+                         CUDA_GRAPH_INSTANTIATE_PARAMS* parameters, NullStream null) {
+  if (parameters == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  parameters->hErrNode_out = nullptr;
+  parameters->result_out = CUDA_GRAPH_INSTANTIATE_ERROR;
+  if ((parameters->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) != 0) {
+    Stream* stream;
+    const CUresult found = FindStream(parameters->hUploadStream, null, &stream);
+    if (found != CUDA_SUCCESS) return found;
+  }
+  return InstantiateGraph(handle, graph, parameters->flags, &parameters->result_out);
 }
 
 CUresult LaunchGraph(CUgraphExec handle, CUstream stream_handle, NullStream null) {
@@ -188,9 +213,9 @@ CUresult LaunchGraph(CUgraphExec handle, CUstream stream_handle, NullStream null
   result = CheckSubmit(stream);
   if (result != CUDA_SUCCESS) return result;
   if (stream->capture != nullptr) {
-    // Becomes a child graph in the driver; not modelled.
-    Invalidate(stream->capture);
-    return CUDA_ERROR_NOT_SUPPORTED;
+    // What it would do now; the capture does not follow later changes of the executable.
+    AddCapturedNode(stream, NodeType::kChild)->child = GraphOf(*exec);
+    return CUDA_SUCCESS;
   }
   if (!HasSpace(stream)) {
     result = WaitForSpace(&stream);
@@ -199,16 +224,6 @@ CUresult LaunchGraph(CUgraphExec handle, CUstream stream_handle, NullStream null
     if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
   }
   return LaunchExec(exec, stream);
-}
-
-// The executable's copy of a node of the graph it was made from.
-GraphNode* FindInExec(CUgraphExec exec_handle, CUgraphNode node_handle) {
-  GraphExec* const exec = FindExec(exec_handle);
-  if (exec == nullptr) return nullptr;
-  for (const auto& node : exec->nodes) {
-    if (node->origin == reinterpret_cast<uint64_t>(node_handle)) return &node->work;
-  }
-  return nullptr;
 }
 
 template <typename Parameters>
@@ -234,6 +249,22 @@ CUresult GetKernelNode(CUgraphNode handle, Parameters* parameters) {
 CUresult SetKernelNode(GraphNode* node, const CUDA_KERNEL_NODE_PARAMS_v2* parameters) {
   if (node == nullptr || node->type != NodeType::kKernel) return CUDA_ERROR_INVALID_VALUE;
   return FillKernelNode(node, parameters);
+}
+
+CUresult SetKernelInExec(CUgraphExec exec_handle, CUgraphNode handle,
+                         const CUDA_KERNEL_NODE_PARAMS_v2* parameters) {
+  GraphExec* const exec = FindExec(exec_handle);
+  GraphExec::Node* const node =
+      exec == nullptr ? nullptr : FindInExec(exec, reinterpret_cast<uint64_t>(handle));
+  if (node == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  // The owner of the function cannot change.
+  GraphNode work;
+  CopyWorkOf(node->work, &work);
+  const CUresult result = SetKernelNode(&work, parameters);
+  if (result != CUDA_SUCCESS) return result;
+  if (work.context != node->work.context) return CUDA_ERROR_INVALID_VALUE;
+  CopyWorkOf(work, &node->work);
+  return CUDA_SUCCESS;
 }
 
 // Of `nodes` the ones that the node points to, as the driver's two-call form gives them.
@@ -518,12 +549,12 @@ SIM_API(cuGraphExecKernelNodeSetParams)
   SIM_ENTER(cuGraphExecKernelNodeSetParams, kNone);
   if (parameters == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const CUDA_KERNEL_NODE_PARAMS_v2 wide = Widen(*parameters);
-  return SetKernelNode(FindInExec(exec, node), &wide);
+  return SetKernelInExec(exec, node, &wide);
 }
 SIM_API(cuGraphExecKernelNodeSetParams_v2)
 (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v2* parameters) {
   SIM_ENTER(cuGraphExecKernelNodeSetParams_v2, kNone);
-  return SetKernelNode(FindInExec(exec, node), parameters);
+  return SetKernelInExec(exec, node, parameters);
 }
 
 SIM_API(cuGraphInstantiate)
@@ -544,6 +575,10 @@ SIM_API(cuGraphInstantiateWithFlags)(CUgraphExec* exec, CUgraph graph, unsigned 
   SIM_ENTER(cuGraphInstantiateWithFlags, kCall);
   return InstantiateGraph(exec, graph, flags);
 }
+
+SIM_STREAM_API(cuGraphInstantiateWithParams, _ptsz, kCall,
+               (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* parameters),
+               InstantiateWith(exec, graph, parameters, null));
 
 SIM_API(cuGraphExecDestroy)(CUgraphExec handle) {
   SIM_ENTER(cuGraphExecDestroy, kNone);

@@ -65,10 +65,24 @@ struct GraphExec {
     GraphNode work;   // without edges
     uint64_t origin;  // handle of the node it was made from
     std::vector<uint32_t> dependencies;
+    bool enabled = true;  // else it does nothing
+  };
+  // What it was made from, for updates: a graph's nodes in the order of their creation.
+  struct Level {
+    struct Entry {
+      uint64_t origin;
+      NodeType type;
+      std::vector<size_t> dependencies;  // places in `entries`
+      size_t node;                       // place in `nodes`; of no meaning with a child
+      std::unique_ptr<Level> child;
+    };
+    std::vector<Entry> entries;
   };
   uint64_t handle = 0;
   Context* context = nullptr;
+  unsigned long long flags = 0;  // of its instantiation
   std::vector<std::unique_ptr<Node>> nodes;
+  Level top;
   Command* last = nullptr;  // its latest launch, when it still has this generation
   uint32_t last_generation = 0;
 };

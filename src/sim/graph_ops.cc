@@ -49,9 +49,6 @@ void DropGraph(Graph* graph) {
   graph->handle = 0;
 }
 
-namespace {
-
-// All but handle, graph and edges.
 void CopyWorkOf(const GraphNode& from, GraphNode* to) {
   to->type = from.type;
   to->context = from.context;
@@ -73,8 +70,6 @@ void CopyWorkOf(const GraphNode& from, GraphNode* to) {
   to->host = from.host;
   to->event = from.event;
 }
-
-}  // namespace
 
 std::unique_ptr<Graph> CloneGraph(const Graph& graph) {
   auto clone = std::make_unique<Graph>();
@@ -134,7 +129,16 @@ namespace {
 // Appends the graph's nodes to the executable, after `before`. False when the graph has a cycle.
 // `last` gets what depends on nothing else: the nodes without dependents.
 bool Flatten(const Graph& graph, const std::vector<uint32_t>& before, GraphExec* exec,
-             std::vector<uint32_t>* last) {
+             std::vector<uint32_t>* last, GraphExec::Level* level) {
+  std::unordered_map<const GraphNode*, size_t> place;
+  for (const auto& node : graph.nodes) place.emplace(node.get(), place.size());
+  for (const auto& node : graph.nodes) {
+    GraphExec::Level::Entry entry{node->handle, node->type, {}, 0, nullptr};
+    for (const GraphNode* dependency : node->dependencies) {
+      entry.dependencies.push_back(place[dependency]);
+    }
+    level->entries.push_back(std::move(entry));
+  }
   // Nodes whose dependencies are all placed go next, in the order of their creation.
   std::unordered_map<const GraphNode*, std::vector<uint32_t>> ends;
   std::unordered_map<const GraphNode*, size_t> left;
@@ -150,9 +154,12 @@ bool Flatten(const Graph& graph, const std::vector<uint32_t>& before, GraphExec*
     for (const GraphNode* dependency : node->dependencies) {
       dependencies.insert(dependencies.end(), ends[dependency].begin(), ends[dependency].end());
     }
+    GraphExec::Level::Entry& entry = level->entries[place[node]];
+    if (node->type == NodeType::kChild) entry.child = std::make_unique<GraphExec::Level>();
     if (node->type == NodeType::kChild && node->child != nullptr && !node->child->nodes.empty()) {
-      if (!Flatten(*node->child, dependencies, exec, &ends[node])) return false;
+      if (!Flatten(*node->child, dependencies, exec, &ends[node], entry.child.get())) return false;
     } else {
+      entry.node = exec->nodes.size();
       auto placed = std::make_unique<GraphExec::Node>();
       CopyWorkOf(*node, &placed->work);
       if (node->type == NodeType::kChild) placed->work.type = NodeType::kEmpty;
@@ -177,7 +184,7 @@ CUresult Instantiate(const Graph& graph, Context* context, GraphExec** result) {
   auto exec = std::make_unique<GraphExec>();
   exec->context = context;
   std::vector<uint32_t> last;
-  if (!Flatten(graph, {}, exec.get(), &last)) return CUDA_ERROR_INVALID_VALUE;
+  if (!Flatten(graph, {}, exec.get(), &last, &exec->top)) return CUDA_ERROR_INVALID_VALUE;
   exec->handle = state().graph_execs.Add(exec.get());
   *result = exec.release();
   return CUDA_SUCCESS;
@@ -186,6 +193,14 @@ CUresult Instantiate(const Graph& graph, Context* context, GraphExec** result) {
 void DestroyExec(GraphExec* exec) {
   state().graph_execs.Remove(exec->handle);
   delete exec;
+}
+
+GraphExec::Node* FindInExec(GraphExec* exec, uint64_t node) {
+  if (state().nodes.Find(node) == nullptr) return nullptr;
+  for (const auto& one : exec->nodes) {
+    if (one->origin == node) return one.get();
+  }
+  return nullptr;
 }
 
 CUresult LaunchExec(GraphExec* exec, Stream* stream) {
@@ -206,7 +221,7 @@ CUresult LaunchExec(GraphExec* exec, Stream* stream) {
   for (const auto& node : exec->nodes) {
     const GraphNode& work = node->work;
     Command* command = nullptr;
-    switch (work.type) {
+    switch (node->enabled ? work.type : NodeType::kEmpty) {
       case NodeType::kKernel:
         command = NewCommand(stream, CommandType::kKernel);
         FillKernel(command, *work.function, work.plan);

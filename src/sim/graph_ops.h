@@ -18,6 +18,8 @@ void RemoveNode(GraphNode* node);
 // owner's.
 void DropGraph(Graph* graph);
 std::unique_ptr<Graph> CloneGraph(const Graph& graph);
+// All that a node does: all but handle, graph, edges and child.
+void CopyWorkOf(const GraphNode& from, GraphNode* to);
 
 // Puts a kernel into the node, parameters copied. A CUresult.
 CUresult SetKernel(GraphNode* node, Context* context, const Function* function,
@@ -26,6 +28,8 @@ CUresult SetKernel(GraphNode* node, Context* context, const Function* function,
 
 CUresult Instantiate(const Graph& graph, Context* context, GraphExec** exec);
 void DestroyExec(GraphExec* exec);
+// The executable's copy of a node that still is in the graph it was made from, else null.
+GraphExec::Node* FindInExec(GraphExec* exec, uint64_t node);
 // Puts the executable into the stream as one command.
 CUresult LaunchExec(GraphExec* exec, Stream* stream);
 

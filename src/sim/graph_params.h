@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the driver's parameters of graph nodes to what the nodes do.
+#ifndef GPUSHARE_SIM_GRAPH_PARAMS_H_
+#define GPUSHARE_SIM_GRAPH_PARAMS_H_
+
+#include "sim/api.h"
+#include "sim/graph.h"
+
+namespace gpushare::sim {
+
+// Each checks the parameters and leaves the node as it was when they are refused.
+CUresult FillKernelNode(GraphNode* node, const CUDA_KERNEL_NODE_PARAMS_v2* parameters);
+CUresult FillCopyNode(GraphNode* node, const CUDA_MEMCPY3D* copy);
+CUresult FillSetNode(GraphNode* node, const CUDA_MEMSET_NODE_PARAMS* set);
+CUresult FillEventNode(GraphNode* node, CUevent event);
+
+CUDA_KERNEL_NODE_PARAMS_v2 Widen(const CUDA_KERNEL_NODE_PARAMS_v1& old);
+
+}  // namespace gpushare::sim
+
+#endif  // GPUSHARE_SIM_GRAPH_PARAMS_H_
