@@ -11,8 +11,11 @@ through the driver. client.py, a process of its own, loads both: once past gpush
 The change to the server is what [gpushare] marks.
 
 Without gpushare each of chat's 4 layers queues behind a layer of each document. With it chat waits for what the GPU has
-at that moment, and a document asks before each of its layers. `--priorities` gives the plain streams CUDA priorities:
-between short kernels of one process these do as much for chat; they know no quotas, shares or caps.
+at that moment, and a document asks before each of its layers. The GPU may have two of them, so that it has one to do
+while the host hears of the other's end: `--in-flight 1` answers chat a layer sooner, and batch pays for it.
+
+`--priorities` gives the plain streams CUDA priorities: between short kernels of one process these do as much for chat.
+They know no quotas, shares or caps.
 
 "in the server" leaves out HTTP and the client. With `--gpu sim` the GPU keeps the wall clock, so all figures need idle
 processors: on a busy machine they are those of its processors. Without it, `GPUSHARE_DRIVER=sim` needs
@@ -186,36 +189,36 @@ def main():
     parser.add_argument("--seconds", type=float, default=4, help="of load, twice")
     parser.add_argument("--rate", type=float, default=30, help="chat requests a second")
     parser.add_argument("--documents", type=int, default=4, help="of the batch job at a time")
+    parser.add_argument("--in-flight", type=int, default=2, help="layers of batch that the GPU may have at a time")
     parser.add_argument("--priorities", action="store_true", help="the plain streams have CUDA priorities")
     parser.add_argument("--trace", metavar="FILE", help="what the GPU did with gpushare, for ui.perfetto.dev")
     options = parser.parse_args()
 
-    simulated = gpushare.simulated_gpu() if options.gpu == "sim" else None
-    with simulated or contextlib.nullcontext() as gpu:
-        gpu = gpu or gpushare.Gpu(gpushare.Runtime())
-        if gpu.runtime.simulated and gpushare.Simulation(gpu.runtime).virtual:
-            parser.error("the simulated GPU keeps its virtual clock, which knows neither this server's threads nor its "
-                         "clients: set GPUSHARE_SIM=clock=wall, or take --gpu sim")
-        driver, kernel = Driver(gpu), gpu.load(PTX)["layer"]
-        models = {
-            "chat": Model(driver, gpu, kernel, "chat", layers=4, layer_ns=500_000, step=4, at_once=2,
-                          cuda_priority=-5 if options.priorities else 0, priority="high", cap="50%"),
-            "batch": Model(driver, gpu, kernel, "batch", layers=15, layer_ns=2_000_000, step=1,
-                           at_once=options.documents, cuda_priority=0),
-        }
-        print(f"{gpu.name}, {options.seconds:g} s each way")
-        with serving(make_app(models)) as url:
-            for shared in (False, True):
-                record = gpushare.trace(options.trace) if shared and options.trace else contextlib.nullcontext()
-                with record:
-                    answers = load(url, options.seconds, options.rate, options.documents, shared)
-                label = f"{'with   ' if shared else 'without'} gpushare"
-                for name, answered in answers.items():
-                    print(f"{label}  {name:5}  {len(answered):3} answers  {quantiles(total for total, _ in answered)}"
-                          f"  in the server {quantiles(inside for _, inside in answered)}")
-        for stats in gpu.runtime.snapshot():
-            print(f"{stats.tenant:5}  {stats.waits} waits, held {stats.throttled:.3f} s, "
-                  f"{stats.measured:.3f} s of device time")
+    runtime = gpushare.Runtime("sim", simulation="clock=wall") if options.gpu == "sim" else gpushare.Runtime()
+    if runtime.simulated and gpushare.Simulation(runtime).virtual:
+        parser.error("the simulated GPU keeps its virtual clock, which knows neither this server's threads nor its "
+                     "clients: set GPUSHARE_SIM=clock=wall, or take --gpu sim")
+    gpu = gpushare.Gpu(runtime, high_band_min_commands=options.in_flight)  # [gpushare]
+    driver, kernel = Driver(gpu), gpu.load(PTX)["layer"]
+    models = {
+        "chat": Model(driver, gpu, kernel, "chat", layers=4, layer_ns=500_000, step=4, at_once=2,
+                      cuda_priority=-5 if options.priorities else 0, priority="high", cap="50%"),
+        "batch": Model(driver, gpu, kernel, "batch", layers=15, layer_ns=2_000_000, step=1,
+                       at_once=options.documents, cuda_priority=0),
+    }
+    print(f"{gpu.name}, {options.seconds:g} s each way")
+    with serving(make_app(models)) as url:
+        for shared in (False, True):
+            record = gpushare.trace(options.trace) if shared and options.trace else contextlib.nullcontext()
+            with record:
+                answers = load(url, options.seconds, options.rate, options.documents, shared)
+            label = f"{'with   ' if shared else 'without'} gpushare"
+            for name, answered in answers.items():
+                print(f"{label}  {name:5}  {len(answered):3} answers  {quantiles(total for total, _ in answered)}"
+                      f"  in the server {quantiles(inside for _, inside in answered)}")
+    for stats in runtime.snapshot():
+        print(f"{stats.tenant:5}  {stats.waits} waits, held {stats.throttled:.3f} s, "
+              f"{stats.measured:.3f} s of device time")
 
 
 if __name__ == "__main__":
