@@ -76,7 +76,7 @@ bool IsUsableRange(uint64_t address, uint64_t span) {
   if (InDeviceRange(address)) {
     Device* device;
     const Block* const block = FindBlock(address, &device);
-    return block != nullptr && span <= block->size - (address - block->address);
+    return block != nullptr && !block->hidden && span <= block->size - (address - block->address);
   }
   if (state().managed.InRange(address)) {
     const ManagedRange* const range = state().managed.Find(address);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies and sets.
+// Linear copies, and sets.
 #include "sim/api.h"
 #include "sim/capture.h"
 #include "sim/transfer.h"
@@ -9,8 +9,12 @@ namespace {
 
 CUresult Linear(const ThreadContext& thread, uint64_t to, uint64_t from, size_t bytes,
                 CUstream stream, NullStream null, Blocking blocking) {
-  return SubmitCopy(thread, {CopyDirection::kHostToHost, to, from, bytes, 0, 0, 1, nullptr}, stream,
-                    null, blocking);
+  CopyWork work{};
+  work.to = to;
+  work.from = from;
+  work.bytes = bytes;
+  work.rows = 1;
+  return SubmitCopy(thread, work, stream, null, blocking);
 }
 
 // The typed forms: the side that has to be device memory must be.
@@ -31,40 +35,6 @@ CUresult DeviceToDevice(const ThreadContext& thread, CUdeviceptr to, CUdeviceptr
   if (bytes > 0 && (!IsDeviceAddress(to) || !IsDeviceAddress(from)))
     return CUDA_ERROR_INVALID_VALUE;
   return Linear(thread, to, from, bytes, stream, null, blocking);
-}
-
-bool AddressOf(CUmemorytype type, const void* host, CUdeviceptr device, size_t x, size_t y,
-               size_t pitch, uint64_t* address) {
-  switch (type) {
-    case CU_MEMORYTYPE_HOST:
-      *address = reinterpret_cast<uint64_t>(host);
-      break;
-    case CU_MEMORYTYPE_DEVICE:
-    case CU_MEMORYTYPE_UNIFIED:
-      *address = device;
-      break;
-    default:
-      return false;  // arrays are not modelled
-  }
-  if (*address != 0) *address += y * pitch + x;
-  return true;
-}
-
-CUresult TwoDimensional(const ThreadContext& thread, const CUDA_MEMCPY2D* copy, CUstream stream,
-                        NullStream null, Blocking blocking) {
-  if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  CopyWork work{};
-  work.bytes = copy->WidthInBytes;
-  work.rows = copy->Height;
-  work.pitch_to = copy->dstPitch == 0 ? copy->WidthInBytes : copy->dstPitch;
-  work.pitch_from = copy->srcPitch == 0 ? copy->WidthInBytes : copy->srcPitch;
-  if (!AddressOf(copy->srcMemoryType, copy->srcHost, copy->srcDevice, copy->srcXInBytes, copy->srcY,
-                 work.pitch_from, &work.from) ||
-      !AddressOf(copy->dstMemoryType, copy->dstHost, copy->dstDevice, copy->dstXInBytes, copy->dstY,
-                 work.pitch_to, &work.to)) {
-    return CUDA_ERROR_NOT_SUPPORTED;
-  }
-  return SubmitCopy(thread, work, stream, null, blocking);
 }
 
 CUresult SetRows(const ThreadContext& thread, CUdeviceptr to, size_t pitch, uint32_t value,
@@ -105,13 +75,6 @@ SIM_STREAM_API(cuMemcpyDtoD_v2, _ptds, kCall, (CUdeviceptr to, CUdeviceptr from,
 SIM_STREAM_API(cuMemcpyDtoDAsync_v2, _ptsz, kCall,
                (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream),
                DeviceToDevice(scope.thread(), to, from, bytes, stream, null, Blocking::kNo));
-
-SIM_STREAM_API(cuMemcpy2D_v2, _ptds, kCall, (const CUDA_MEMCPY2D* copy),
-               TwoDimensional(scope.thread(), copy, nullptr, null, Blocking::kYes));
-SIM_STREAM_API(cuMemcpy2DUnaligned_v2, _ptds, kCall, (const CUDA_MEMCPY2D* copy),
-               TwoDimensional(scope.thread(), copy, nullptr, null, Blocking::kYes));
-SIM_STREAM_API(cuMemcpy2DAsync_v2, _ptsz, kCall, (const CUDA_MEMCPY2D* copy, CUstream stream),
-               TwoDimensional(scope.thread(), copy, stream, null, Blocking::kNo));
 
 SIM_STREAM_API(cuMemsetD8_v2, _ptds, kCall, (CUdeviceptr to, unsigned char value, size_t n),
                SetRows(scope.thread(), to, 0, value, 1, n, 1, nullptr, null, Blocking::kYes));

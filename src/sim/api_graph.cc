@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "sim/api.h"
+#include "sim/box.h"
 #include "sim/capture.h"
 #include "sim/graph_ops.h"
 #include "sim/graph_params.h"
@@ -86,24 +87,11 @@ CUDA_KERNEL_NODE_PARAMS_v2 Widen(const CUDA_KERNEL_NODE_PARAMS_v1& old) {
 
 CUresult FillCopyNode(GraphNode* node, const CUDA_MEMCPY3D* copy) {
   if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (copy->Depth != 1 || copy->srcZ != 0 || copy->dstZ != 0 ||
-      copy->srcMemoryType == CU_MEMORYTYPE_ARRAY || copy->dstMemoryType == CU_MEMORYTYPE_ARRAY) {
-    return CUDA_ERROR_NOT_SUPPORTED;
-  }
-  CopyWork work{};
-  work.bytes = copy->WidthInBytes;
-  work.rows = copy->Height;
-  if (work.bytes == 0 || work.rows == 0) return CUDA_ERROR_INVALID_VALUE;
-  work.pitch_from = copy->srcPitch == 0 ? work.bytes : copy->srcPitch;
-  work.pitch_to = copy->dstPitch == 0 ? work.bytes : copy->dstPitch;
-  work.from = copy->srcMemoryType == CU_MEMORYTYPE_HOST ? reinterpret_cast<uint64_t>(copy->srcHost)
-                                                        : copy->srcDevice;
-  work.to = copy->dstMemoryType == CU_MEMORYTYPE_HOST ? reinterpret_cast<uint64_t>(copy->dstHost)
-                                                      : copy->dstDevice;
-  if (work.from == 0 || work.to == 0) return CUDA_ERROR_INVALID_VALUE;
-  work.from += copy->srcY * work.pitch_from + copy->srcXInBytes;
-  work.to += copy->dstY * work.pitch_to + copy->dstXInBytes;
-  const CUresult result = CheckCopy(&work);
+  CopyWork work;
+  CUresult result = FillBox(*copy, &work);
+  if (result != CUDA_SUCCESS) return result;
+  if (work.empty()) return CUDA_ERROR_INVALID_VALUE;
+  result = CheckCopy(&work);
   if (result == CUDA_SUCCESS) node->copy = work;
   return result;
 }

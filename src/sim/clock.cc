@@ -218,6 +218,7 @@ void Clock::DrainInbox() {
 // do. The device runs ahead of the threads only while one of them waits: with nobody in the driver,
 // time stands still.
 Thread* Clock::PickNext() {
+  if (blocked()) run_events_();
   for (;;) {
     if (inbox_.load(std::memory_order_relaxed) != nullptr) DrainInbox();
     if (next_event_ != kForever && next_event_ <= next_thread_ &&
@@ -281,6 +282,7 @@ void Clock::SwitchAway(Thread* self, bool stays) {
 
 void Clock::SpendSlow(uint64_t target) {
   if (!is_virtual()) return;
+  if (blocked()) run_events_();
   for (;;) {
     if (inbox_.load(std::memory_order_relaxed) != nullptr) DrainInbox();
     if (next_event_ <= target && next_event_ <= next_thread_) {
@@ -338,6 +340,7 @@ void Clock::RunDueWallEvents() {
     run_events_();
   }
   AdvanceTo(wall);
+  if (blocked()) run_events_();
 }
 
 // Sleeps until what is the next event now; SetNextEvent() wakes the sleepers when an earlier one
@@ -352,7 +355,9 @@ bool Clock::WaitWall(Thread* self, uint64_t deadline) {
       break;
     }
     std::unique_lock lock(wall_mutex_, std::adopt_lock);
-    const uint64_t until = std::min(next_event_, deadline);
+    constexpr uint64_t kLookEvery = 50'000;
+    uint64_t until = std::min(next_event_, deadline);
+    if (blocked()) until = std::min(until, now() + kLookEvery);
     if (until == kForever) {
       wall_changed_.wait(lock);
     } else {
@@ -554,6 +559,9 @@ std::string Clock::Describe() {
                 "the virtual clock stands at %.6f s: no thread can run, and the device has nothing "
                 "to do; waiting: ",
                 static_cast<double>(now()) / 1e9);
+  if (const int blocked = blocked_.load(std::memory_order_relaxed); blocked > 0) {
+    waiting += "; " + std::to_string(blocked) + " stream(s) wait for a value in memory";
+  }
   return text + waiting;
 }
 

@@ -109,7 +109,7 @@ class Clock {
   void Spend(uint64_t ns) {
     const uint64_t target = now() + ns;
     if (inbox_.load(std::memory_order_relaxed) == nullptr && next_event_ > target &&
-        next_thread_ > target && is_virtual()) [[likely]] {
+        fast_until_ > target && is_virtual()) [[likely]] {
       now_.store(target, std::memory_order_relaxed);
       return;
     }
@@ -130,6 +130,12 @@ class Clock {
   void SetNextEvent(uint64_t at) {
     if (!is_virtual() && at < next_event_) wall_changed_.notify_all();
     next_event_ = at;
+  }
+  // How many streams wait for values in memory, which anybody may write: then the events are run, so that
+  // the device looks, whenever a thread spends time or waits.
+  void SetBlocked(int streams) {
+    blocked_.store(streams, std::memory_order_relaxed);
+    HeapTopChanged();
   }
   uint64_t next_event() const { return next_event_; }
   Thread* running() const { return running_; }
@@ -158,7 +164,11 @@ class Clock {
   void Unqueue(Thread* thread);
   void HeapUp(size_t i);
   void HeapDown(size_t i);
-  void HeapTopChanged() { next_thread_ = heap_.empty() ? kForever : heap_[0]->at; }
+  bool blocked() const { return blocked_.load(std::memory_order_relaxed) > 0; }
+  void HeapTopChanged() {
+    next_thread_ = heap_.empty() ? kForever : heap_[0]->at;
+    fast_until_ = blocked() ? 0 : next_thread_;
+  }
   void Append(WaitList& list, Thread* thread);
   void Remove(Thread* thread);
   void Wake(Thread* thread, uint64_t at);
@@ -172,6 +182,8 @@ class Clock {
   std::atomic<uint64_t> now_{1'000'000'000};
   uint64_t next_event_ = kForever;
   uint64_t next_thread_ = kForever;
+  uint64_t fast_until_ = kForever;  // next_thread_, or 0 while streams are blocked
+  std::atomic<int> blocked_{0};
   std::atomic<Thread*> inbox_{nullptr};
   Thread* running_ = nullptr;
   std::vector<Thread*> heap_;

@@ -27,6 +27,8 @@ enum class CommandType : uint8_t {
   kGraph,
   kPrefetch,  // of managed memory
   kMemory,    // an allocation or a free in stream order
+  kWaitValue,
+  kWriteValue,
 };
 
 enum class CopyDirection : uint8_t { kHostToDevice, kDeviceToHost, kDeviceToDevice, kHostToHost };
@@ -54,6 +56,11 @@ struct CopyWork {
   uint64_t bytes;
   uint64_t pitch_to, pitch_from, rows;  // rows of `bytes`; rows 1: linear
   uint8_t* staged;                      // pageable source, copied when submitted; owned
+  uint64_t slices = 1, slice_to = 0, slice_from = 0;  // of `rows` rows each
+  bool to_array = false, from_array = false;          // such an address is that of an array's bytes
+
+  bool empty() const { return bytes == 0 || rows == 0 || slices == 0; }
+  uint64_t total() const { return bytes * rows * slices; }
 };
 
 struct SetWork {
@@ -67,6 +74,14 @@ struct PrefetchWork {
   int device;  // -1: to the host
   uint64_t address, bytes;
   uint64_t missing;  // bytes that were not there when it was submitted: what takes time
+};
+
+enum class ValueCompare : uint8_t { kAtLeast, kEqual, kAnyBit, kAnyBitClear };
+
+struct ValueWork {
+  uint64_t address, value;
+  uint32_t bytes;  // 4 or 8
+  ValueCompare compare;
 };
 
 struct HostWork {
@@ -108,6 +123,7 @@ struct Command {
     CopyWork copy;
     SetWork set;
     PrefetchWork prefetch;
+    ValueWork value;  // kWaitValue, kWriteValue
     HostWork host;
     MemoryWork memory;
     Event* event;     // kRecord; null when the event was destroyed

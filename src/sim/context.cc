@@ -55,6 +55,7 @@ void DestroyContext(Context* context) {
   for (Module* module : s.modules.All()) {
     if (module->context == context) DestroyModule(module);
   }
+  ForgetArraysOf(context);
   context->device->memory.FreeAllOf(context);
   s.managed.FreeAllOf(context);
   s.host.FreeAllOf(context);

@@ -87,6 +87,8 @@ SIM_CONTROL int gpushare_sim_reset(void) {
   const int own = CurrentThread()->clock->registered ? 1 : 0;
   if (s.clock.registered() > own) return -1;
   for (Context* context : s.contexts.All()) DestroyContext(context);
+  s.value_waits.clear();
+  s.clock.SetBlocked(0);
   s.managed.Clear();
   s.virtual_memory.Clear();
   s.host_functions.Stop();

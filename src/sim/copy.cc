@@ -40,24 +40,28 @@ bool Copy(const Command& command) {
   Account& account = *command.account;
   switch (copy.direction) {
     case CopyDirection::kHostToDevice:
-      account.h2d_bytes += copy.bytes * copy.rows;
+      account.h2d_bytes += copy.total();
       break;
     case CopyDirection::kDeviceToHost:
-      account.d2h_bytes += copy.bytes * copy.rows;
+      account.d2h_bytes += copy.total();
       break;
     case CopyDirection::kDeviceToDevice:
-      account.d2d_bytes += copy.bytes * copy.rows;
+      account.d2d_bytes += copy.total();
       break;
     case CopyDirection::kHostToHost:
       break;
   }
   const int device = command.stream->device->ordinal;
   const uint8_t* staged = copy.staged;
-  for (uint64_t row = 0; row < copy.rows; ++row) {
-    const Kind kind = CopyRow(copy.to + row * copy.pitch_to, copy.from + row * copy.pitch_from,
-                              staged, copy.bytes, device);
-    if (kind != Kind::kBytes) return kind != Kind::kNoAccess;
-    if (staged != nullptr) staged += copy.bytes;
+  for (uint64_t slice = 0; slice < copy.slices; ++slice) {
+    const uint64_t to = copy.to + slice * copy.slice_to;
+    const uint64_t from = copy.from + slice * copy.slice_from;
+    for (uint64_t row = 0; row < copy.rows; ++row) {
+      const Kind kind = CopyRow(to + row * copy.pitch_to, from + row * copy.pitch_from, staged,
+                                copy.bytes, device);
+      if (kind != Kind::kBytes) return kind != Kind::kNoAccess;
+      if (staged != nullptr) staged += copy.bytes;
+    }
   }
   return true;
 }

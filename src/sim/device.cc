@@ -127,7 +127,7 @@ void Device::BeginTransfer(Queue& engine, Timeline& timeline, uint64_t now) {
     bytes = command->prefetch.missing;
     direction = command->prefetch.direction;
   } else {
-    bytes = command->copy.bytes * command->copy.rows;
+    bytes = command->copy.total();
     direction = command->copy.direction;
   }
   const double rate = direction == CopyDirection::kHostToDevice   ? config.h2d

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/array.h"
 #include "sim/clock.h"
 #include "sim/command.h"
 #include "sim/config.h"
@@ -74,12 +75,16 @@ struct State {
   HandleTable<GraphExec, HandleTag::kGraphExec> graph_execs;
   HandleTable<MemoryPool, HandleTag::kMemoryPool> memory_pools;
 
+  HandleTable<Array, HandleTag::kArray> arrays;
+  HandleTable<MipmappedArray, HandleTag::kMipmappedArray> mipmapped_arrays;
+
   // A GPU's primary context has the same handle in all its lives, also after gpushare_sim_reset().
   std::map<int, uint64_t> primary_contexts;
 
   uint64_t stream_ids = 0, context_ids = 0;
   // Commands that may be able to start; empty outside of Settle() and its callers.
   std::vector<Eligible> eligible;
+  std::vector<Eligible> value_waits;  // streams that wait until a word has a value
   uint64_t calls[kApiCount] = {};
 };
 

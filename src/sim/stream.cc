@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "sim/copy.h"
+#include "sim/memory_operation.h"
 #include "sim/memory_work.h"
 #include "sim/state.h"
 
@@ -47,6 +48,12 @@ void Start(Command* command) {
     case CommandType::kEmpty:
     case CommandType::kMemory:
       Complete(command);
+      break;
+    case CommandType::kWaitValue:
+      BlockOnValue(command);
+      break;
+    case CommandType::kWriteValue:
+      s.timeline.Push(now, command, Due::kDone, 0);
       break;
     case CommandType::kHost:
       s.host_functions.Run(command);
@@ -180,6 +187,8 @@ void Complete(Command* command) {
     for (const auto& device : s.devices) {
       if (device->needs_dispatch()) device->Dispatch(s.timeline, s.clock.now());
     }
+    if (!s.value_waits.empty()) [[unlikely]]
+      CheckValueWaits();
     if (s.eligible.empty()) break;
   }
   s.clock.SetNextEvent(s.timeline.next());
@@ -208,7 +217,9 @@ void RunDueEvents() {
       case Due::kDone: {
         Context* const context = command->stream->context;
         bool fault = false;
-        if (command->type != CommandType::kRecord) {
+        if (command->type == CommandType::kWriteValue) {
+          fault = !WriteValue(*command);
+        } else if (command->type != CommandType::kRecord) {
           fault = !MoveBytes(*command);
           command->stream->device->FinishTransfer(command, s.timeline, now);
         }

@@ -50,10 +50,13 @@ CUresult CheckCopy(CopyWork* copy) {
   }
   uint64_t span_to, span_from;
   if (!Span(copy->bytes, copy->rows, copy->pitch_to, &span_to) ||
-      !Span(copy->bytes, copy->rows, copy->pitch_from, &span_from)) {
+      !Span(span_to, copy->slices, copy->slice_to, &span_to) ||
+      !Span(copy->bytes, copy->rows, copy->pitch_from, &span_from) ||
+      !Span(span_from, copy->slices, copy->slice_from, &span_from)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (!IsUsableRange(copy->to, span_to) || !IsUsableRange(copy->from, span_from)) {
+  if ((!copy->to_array && !IsUsableRange(copy->to, span_to)) ||
+      (!copy->from_array && !IsUsableRange(copy->from, span_from))) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   copy->direction =
@@ -90,7 +93,7 @@ CUresult SubmitCopy(const ThreadContext& thread, CopyWork copy, CUstream handle,
     result = CheckUnsafe(thread);
     if (result != CUDA_SUCCESS) return result;
   }
-  if (copy.bytes == 0 || copy.rows == 0) return CUDA_SUCCESS;
+  if (copy.empty()) return CUDA_SUCCESS;
   result = CheckCopy(&copy);
   if (result != CUDA_SUCCESS) return result;
   if (stream->capture != nullptr) {
@@ -101,15 +104,16 @@ CUresult SubmitCopy(const ThreadContext& thread, CopyWork copy, CUstream handle,
   bool wait = blocking == Blocking::kYes && (copy.direction != CopyDirection::kDeviceToDevice ||
                                              SyncsMemops(copy.to) || SyncsMemops(copy.from));
   if (copy.direction == CopyDirection::kHostToDevice && IsPageable(copy.from) && !wait) {
-    if (copy.bytes * copy.rows > kMostStaged) {
+    if (copy.total() > kMostStaged) {
       wait = true;
     } else {
-      copy.staged = static_cast<uint8_t*>(std::malloc(copy.bytes * copy.rows));
+      copy.staged = static_cast<uint8_t*>(std::malloc(copy.total()));
       if (copy.staged == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-      for (uint64_t row = 0; row < copy.rows; ++row) {
-        std::memcpy(copy.staged + row * copy.bytes,
-                    reinterpret_cast<const uint8_t*>(copy.from + row * copy.pitch_from),
-                    copy.bytes);
+      uint8_t* to = copy.staged;
+      for (uint64_t row = 0; row < copy.rows * copy.slices; ++row, to += copy.bytes) {
+        const uint64_t from =
+            copy.from + row / copy.rows * copy.slice_from + row % copy.rows * copy.pitch_from;
+        std::memcpy(to, reinterpret_cast<const uint8_t*>(from), copy.bytes);
       }
     }
   }

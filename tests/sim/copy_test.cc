@@ -158,7 +158,7 @@ TEST_F(CopyTest, RowsAreCopiedByPitch) {
   EXPECT_EQ(row[3], 35);
   EXPECT_EQ(row[4], 0);
   copy.srcMemoryType = CU_MEMORYTYPE_ARRAY;
-  EXPECT_EQ(cuMemcpy2D(&copy), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(cuMemcpy2D(&copy), CUDA_ERROR_INVALID_HANDLE);
 }
 
 TEST_F(CopyTest, RangesAreChecked) {
