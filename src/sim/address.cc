@@ -115,10 +115,29 @@ Piece FindPiece(uint64_t address, uint64_t bytes, int ordinal, Access access) {
     const uint64_t devices = access == Access::kRead ? mapping->readable : mapping->writable;
     if ((devices >> ordinal & 1) == 0) return kNoAccess;
     const uint64_t at = address - mapping->address;
+    if (const MulticastTeam* const team = mapping->allocation->team.get()) {
+      // It is there to be written: a read has no one place to read from. What is not bound on every device
+      // has no bytes yet.
+      uint64_t length = std::min(bytes, mapping->size - at);
+      if (access == Access::kRead) return kNoAccess;
+      uint8_t* first = nullptr;
+      for (size_t i = team->devices.size(); i-- > 0;) {
+        first = team->Find(i, mapping->offset + at, &length);
+        if (first == nullptr) return kNoAccess;
+      }
+      return {Piece::Kind::kBytes, first, length, static_cast<uint32_t>(team->devices.size())};
+    }
     return {Piece::Kind::kBytes, mapping->allocation->storage.bytes() + mapping->offset + at,
             std::min(bytes, mapping->size - at)};
   }
   return {Piece::Kind::kBytes, reinterpret_cast<uint8_t*>(address), bytes};
+}
+
+uint8_t* FindReplica(uint64_t address, uint32_t nth) {
+  const Mapping* const mapping = state().virtual_memory.FindMapping(address);
+  uint64_t length = UINT64_MAX;
+  return mapping->allocation->team->Find(nth, mapping->offset + (address - mapping->address),
+                                         &length);
 }
 
 }  // namespace gpushare::sim

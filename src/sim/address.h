@@ -51,10 +51,13 @@ struct Piece {
   };
   Kind kind;
   uint8_t* bytes;
-  uint64_t length;  // at most what was asked for
+  uint64_t length;        // at most what was asked for
+  uint32_t replicas = 1;  // of multicast memory: what is written goes to all of them
 };
 // What the device of this ordinal finds at an address when it wants `bytes` from there on.
 Piece FindPiece(uint64_t address, uint64_t bytes, int device, Access access);
+// The nth replica of multicast memory at an address where FindPiece() found bytes; n from 1 on.
+uint8_t* FindReplica(uint64_t address, uint32_t nth);
 
 }  // namespace gpushare::sim
 

@@ -52,9 +52,15 @@ CUresult Free(const ThreadContext& thread, CUdeviceptr pointer) {
       return CUDA_SUCCESS;
     }
   }
+  if (const Mapping* const mapping = state().virtual_memory.FindMapping(pointer);
+      mapping != nullptr && mapping->buffer && mapping->address == pointer) {
+    result = Drain(context);
+    if (result != CUDA_SUCCESS) return result;
+    return state().virtual_memory.FreeBuffer(pointer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  }
   ManagedMemory& managed = state().managed;
   if (const ManagedRange* const range = managed.Find(pointer)) block = range->block;
-  if (block == nullptr || block->hidden || block->address != pointer) {
+  if (block == nullptr || block->address != pointer) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   result = Drain(block->context);

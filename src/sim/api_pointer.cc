@@ -106,9 +106,6 @@ CUresult PointerAttribute(void* data, CUpointer_attribute attribute, uint64_t po
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
       return Store<int>(data,
                         known.device != nullptr ? known.device->ordinal : context->device->ordinal);
-    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-      return Store<bool>(
-          data, known.block != nullptr && known.managed == nullptr && known.block->pool == nullptr);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
       return Store<uint64_t>(data, BufferId(known));
@@ -125,6 +122,7 @@ CUresult PointerAttribute(void* data, CUpointer_attribute attribute, uint64_t po
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
       return Store<uint64_t>(
           data, known.mapping == nullptr ? 0u : known.mapping->allocation->handle_types);
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case kIsHwDecompressCapable:
       return Store<bool>(data, false);

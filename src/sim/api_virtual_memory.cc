@@ -65,7 +65,7 @@ CUresult Create(CUmemGenericAllocationHandle* handle, size_t size,
 CUresult Properties(CUmemAllocationProp* properties, CUmemGenericAllocationHandle handle) {
   if (properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const Allocation* const allocation = Memory().Find(handle);
-  if (allocation == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (allocation == nullptr || allocation->team != nullptr) return CUDA_ERROR_INVALID_VALUE;
   *properties = {};
   properties->type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties->requestedHandleTypes =
@@ -92,12 +92,26 @@ CUresult Reserve(CUdeviceptr* pointer, size_t size, size_t alignment, CUdevicept
 
 CUresult Map(CUdeviceptr pointer, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
              unsigned long long flags) {
-  if (size == 0 || !Granular(pointer) || !Granular(size) || offset != 0 || flags != 0) {
+  if (size == 0 || !Granular(pointer) || !Granular(size) || !Granular(offset) || flags != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   Allocation* const allocation = Memory().Find(handle);
-  if (allocation == nullptr || size > allocation->size) return CUDA_ERROR_INVALID_VALUE;
+  if (allocation == nullptr || offset > allocation->size || size > allocation->size - offset) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  // Only multicast objects are mapped from anywhere but their beginning.
+  if (allocation->team == nullptr && offset != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (allocation->team != nullptr) {
+    const auto result = static_cast<CUresult>(Memory().WaitForTeam(allocation));
+    if (result != CUDA_SUCCESS) return result;
+  }
   return Memory().Map(pointer, size, allocation, offset) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+// Devices do not reach each other's memory, but by the multicast object of a team.
+bool Reaches(int ordinal, const Allocation& allocation) {
+  const Device* const device = FindDevice(ordinal);
+  return allocation.team != nullptr ? allocation.team->Has(device) : allocation.device == device;
 }
 
 // Both calls that take access away wait for the work that may use it, as the driver's do. Others have
@@ -155,9 +169,8 @@ CUresult SetAccess(CUdeviceptr pointer, size_t size, const CUmemAccessDesc* acce
   for (size_t i = 0; i < count; ++i) {
     CUresult result = CheckAccess(accesses[i]);
     Memory().ForEach(pointer, size, [&](const Mapping& mapping) {
-      // Devices of one process do not reach each other's memory.
       if (result == CUDA_SUCCESS && accesses[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
-          mapping.allocation->device->ordinal != accesses[i].location.id) {
+          !Reaches(accesses[i].location.id, *mapping.allocation)) {
         result = CUDA_ERROR_NOT_SUPPORTED;
       }
     });
@@ -245,7 +258,7 @@ SIM_API(cuMemRetainAllocationHandle)(CUmemGenericAllocationHandle* handle, void*
   SIM_ENTER(cuMemRetainAllocationHandle, kNone);
   if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const Mapping* const mapping = Memory().FindMapping(reinterpret_cast<uint64_t>(address));
-  if (mapping == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (mapping == nullptr || mapping->buffer) return CUDA_ERROR_INVALID_VALUE;
   ++mapping->allocation->references;
   *handle = mapping->allocation->handle;
   return CUDA_SUCCESS;

@@ -102,7 +102,8 @@ struct MemoryWork {
   uint64_t address, id;
 };
 
-struct Command {
+// In whole lines of the cache: a launch touches two of them.
+struct alignas(64) Command {
   Command* next = nullptr;  // in its stream, or in the pool
   Command* link = nullptr;  // in the queue of ready kernels or of an engine
   Stream* stream = nullptr;

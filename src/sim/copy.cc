@@ -28,6 +28,9 @@ Kind CopyRow(uint64_t to, uint64_t from, const uint8_t* staged, uint64_t bytes, 
       staged += length;
     }
     std::memmove(target.bytes, source, length);
+    for (uint32_t i = 1; i < target.replicas; ++i) {
+      std::memcpy(FindReplica(to, i), source, length);
+    }
     to += length;
     from += length;
     bytes -= length;
@@ -81,6 +84,9 @@ bool Set(const Command& command) {
         for (uint64_t i = 0; i < piece.length; i += set.element) {
           std::memcpy(piece.bytes + i, &set.value, set.element);
         }
+      }
+      for (uint32_t i = 1; i < piece.replicas; ++i) {
+        std::memcpy(FindReplica(to, i), piece.bytes, piece.length);
       }
       to += piece.length;
       left -= piece.length;

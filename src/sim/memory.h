@@ -56,12 +56,14 @@ class DeviceMemory {
   void FreeAllOf(const Context* context);
   // Cuts a live block in two: it keeps `span` bytes, the rest is a live block of its own.
   Block* Split(Block* block, uint64_t span);
-  // The live block that starts at `address`, else null; none of a pool, nor one that is being freed.
+  // The live block that starts at `address`, else null; none of a pool or an array, nor one
+  // that is being freed.
   Block* FindStart(uint64_t address) {
     const auto found = by_address_.find(address);
     if (found == by_address_.end()) return nullptr;
     Block* const block = found->second;
-    return block->live && !block->backs_pool && !block->freeing ? block : nullptr;
+    const bool own = block->live && !block->backs_pool && !block->hidden;
+    return own && !block->freeing ? block : nullptr;
   }
   // The live block that holds `address`, else null: of memory in a pool, the allocation.
   Block* Find(uint64_t address);

@@ -56,6 +56,8 @@ bool IsOperand(uint64_t address, uint32_t bytes) {
   if (const HostRange* const host = state().host.Find(address); host != nullptr) {
     return bytes <= host->size - (address - host->address);
   }
+  const Known known = Lookup(address);
+  if (known.mapping != nullptr && known.mapping->allocation->team != nullptr) return false;
   return IsDeviceAddress(address) && IsUsableRange(address, bytes);
 }
 

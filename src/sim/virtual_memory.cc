@@ -9,9 +9,19 @@
 #include <iterator>
 #include <utility>
 
-#include "sim/device.h"
+#include "sim/state.h"
 
 namespace gpushare::sim {
+
+namespace {
+
+bool IsSameFile(int one, int other) {
+  struct stat a, b;
+  return one >= 0 && fstat(one, &a) == 0 && fstat(other, &b) == 0 && a.st_dev == b.st_dev &&
+         a.st_ino == b.st_ino;
+}
+
+}  // namespace
 
 Allocation::~Allocation() {
   if (descriptor >= 0) close(descriptor);
@@ -25,27 +35,42 @@ Allocation* VirtualMemory::Create(Device* device, uint64_t size) {
     return nullptr;
   }
   allocation->device = device;
-  allocation->size = size;
+  allocation->size = allocation->charged = size;
   allocation->id = device->memory.NextId();
   allocation->handle = allocations_.Add(allocation.get());
   return allocation.release();
 }
 
-Allocation* VirtualMemory::Find(uint64_t handle) const {
+Allocation* VirtualMemory::FindHeld(uint64_t handle, bool external) const {
   Allocation* const allocation = allocations_.Find(handle);
-  return allocation != nullptr && allocation->references > 0 ? allocation : nullptr;
+  if (allocation == nullptr || allocation->references == 0) return nullptr;
+  return allocation->external == external ? allocation : nullptr;
 }
 
 void VirtualMemory::Release(Allocation* allocation) {
   --allocation->references;
+  // Nobody can complete the team any more.
+  if (allocation->team != nullptr && allocation->references == 0) {
+    state().clock.WakeAll(allocation->team->complete, 0);
+  }
   DeleteIfUnused(allocation);
 }
 
 void VirtualMemory::DeleteIfUnused(Allocation* allocation) {
   if (allocation->references > 0 || allocation->mappings > 0) return;
   allocations_.Remove(allocation->handle);
-  allocation->device->memory.Return(allocation->size);
+  if (allocation->charged > 0) allocation->device->memory.Return(allocation->charged);
+  if (allocation->team != nullptr) {
+    for (const MulticastTeam::Binding& binding : allocation->team->bindings) {
+      DropMapping(binding.memory);
+    }
+  }
   delete allocation;
+}
+
+void VirtualMemory::DropMapping(Allocation* allocation) {
+  --allocation->mappings;
+  DeleteIfUnused(allocation);
 }
 
 int VirtualMemory::Export(Allocation* allocation) {
@@ -58,13 +83,90 @@ int VirtualMemory::Export(Allocation* allocation) {
 }
 
 Allocation* VirtualMemory::Import(int descriptor) const {
-  struct stat asked, known;
-  if (fstat(descriptor, &asked) != 0) return nullptr;
   for (Allocation* allocation : allocations_.All()) {
-    if (allocation->descriptor < 0 || fstat(allocation->descriptor, &known) != 0) continue;
-    if (known.st_dev == asked.st_dev && known.st_ino == asked.st_ino) return allocation;
+    if (!allocation->external && IsSameFile(allocation->descriptor, descriptor)) return allocation;
   }
   return nullptr;
+}
+
+Allocation* VirtualMemory::ImportFile(Device* device, int descriptor, uint64_t size) {
+  for (Allocation* allocation : allocations_.All()) {
+    if (!allocation->external || allocation->device != device || allocation->size != size ||
+        !IsSameFile(allocation->descriptor, descriptor)) {
+      continue;
+    }
+    ++allocation->references;
+    close(descriptor);
+    return allocation;
+  }
+  if (!device->memory.Charge(size)) return nullptr;
+  auto allocation = std::make_unique<Allocation>();
+  if (!allocation->storage.MapFile(descriptor, size)) {
+    device->memory.Return(size);
+    return nullptr;
+  }
+  allocation->external = true;
+  allocation->descriptor = descriptor;
+  allocation->device = device;
+  allocation->size = allocation->charged = size;
+  allocation->id = device->memory.NextId();
+  allocation->handle = allocations_.Add(allocation.get());
+  return allocation.release();
+}
+
+uint64_t VirtualMemory::MapBuffer(Allocation* allocation, uint64_t offset, uint64_t size) {
+  const uint64_t rounded = (size + kGranularity - 1) & ~(kGranularity - 1);
+  const uint64_t address = Reserve(rounded, kGranularity, 0);
+  if (address == 0) return 0;
+  const uint64_t device = uint64_t{1} << allocation->device->ordinal;
+  mappings_.emplace(address, Mapping{.address = address,
+                                     .size = size,
+                                     .allocation = allocation,
+                                     .offset = offset,
+                                     .readable = device,
+                                     .writable = device,
+                                     .buffer = true});
+  ++allocation->mappings;
+  return address;
+}
+
+bool VirtualMemory::FreeBuffer(uint64_t address) {
+  const auto found = mappings_.find(address);
+  if (found == mappings_.end() || !found->second.buffer) return false;
+  Drop(found);
+  reservations_.erase(address);
+  return true;
+}
+
+Allocation* VirtualMemory::CreateMulticast(uint64_t size, unsigned devices) {
+  auto* const object = new Allocation;
+  object->size = size;
+  object->team = std::make_unique<MulticastTeam>();
+  object->team->wanted = devices;
+  object->handle = allocations_.Add(object);
+  return object;
+}
+
+int VirtualMemory::WaitForTeam(Allocation* object) {
+  if (object->team->devices.size() == object->team->wanted) return 0;
+  ++object->mappings;  // it stays while we wait
+  state().clock.Wait(object->team->complete, "the other devices of a multicast object");
+  const bool released =
+      object->references == 0 || object->team->devices.size() < object->team->wanted;
+  DropMapping(object);
+  constexpr int kInvalidValue = 1;  // CUDA_ERROR_INVALID_VALUE
+  return released ? kInvalidValue : 0;
+}
+
+bool VirtualMemory::IsUnbound(const Allocation& object, const Device* device, uint64_t offset,
+                              uint64_t size) {
+  for (const MulticastTeam::Binding& binding : object.team->bindings) {
+    if (binding.memory->device == device && binding.offset < offset + size &&
+        offset < binding.offset + binding.size) {
+      return false;
+    }
+  }
+  return true;
 }
 
 uint64_t VirtualMemory::Reserve(uint64_t size, uint64_t alignment, uint64_t hint) {
@@ -109,7 +211,10 @@ bool VirtualMemory::Map(uint64_t address, uint64_t size, Allocation* allocation,
 bool VirtualMemory::IsWhole(uint64_t address, uint64_t size) const {
   if (size == 0) return false;
   for (auto at = mappings_.find(address); size > 0; ++at) {
-    if (at == mappings_.end() || at->first != address || at->second.size > size) return false;
+    if (at == mappings_.end() || at->first != address || at->second.size > size ||
+        at->second.buffer) {
+      return false;
+    }
     address += at->second.size;
     size -= at->second.size;
   }
@@ -119,8 +224,7 @@ bool VirtualMemory::IsWhole(uint64_t address, uint64_t size) const {
 void VirtualMemory::Drop(std::map<uint64_t, Mapping>::iterator at) {
   Allocation* const allocation = at->second.allocation;
   mappings_.erase(at);
-  --allocation->mappings;
-  DeleteIfUnused(allocation);
+  DropMapping(allocation);
 }
 
 void VirtualMemory::Unmap(uint64_t address, uint64_t size) {
@@ -152,6 +256,16 @@ bool VirtualMemory::IsMapped(uint64_t address, uint64_t size) {
 void VirtualMemory::Clear() {
   while (!mappings_.empty()) Drop(mappings_.begin());
   reservations_.clear();
+  // Multicast objects first: they hold what is bound to them.
+  std::vector<uint64_t> objects;
+  for (const Allocation* one : allocations_.All()) {
+    if (one->team != nullptr) objects.push_back(one->handle);
+  }
+  for (const uint64_t handle : objects) {
+    Allocation* const object = allocations_.Find(handle);
+    object->references = 0;
+    DeleteIfUnused(object);
+  }
   for (Allocation* allocation : allocations_.All()) {
     allocation->references = 0;
     DeleteIfUnused(allocation);

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "sim/handles.h"
+#include "sim/multicast.h"
 #include "sim/storage.h"
 
 namespace gpushare::sim {
@@ -20,16 +21,20 @@ class Device;
 struct Allocation {
   uint64_t handle = 0;
   uint64_t id = 0;
-  Device* device = nullptr;
+  Device* device = nullptr;  // of a multicast object: the first of its team
   uint64_t size = 0;
+  uint64_t charged = 0;
   Storage storage;
-  uint32_t references = 1;  // of programs: by creation, import and retention
+  std::unique_ptr<MulticastTeam> team;  // of a multicast object, which has no bytes of its own
+  bool external = false;                // the memory of an exporter outside
+  uint32_t references = 1;              // of programs: by creation, import and retention
   uint32_t mappings = 0;
   // As created, for cuMemGetAllocationPropertiesFromHandle.
   uint32_t handle_types = 0;
   uint16_t usage = 0;
   uint8_t compression = 0, rdma = 0;
-  // What stands for it outside, held so that its number is nobody else's; -1: was never exported.
+  // What stands for it outside, held so that its number is nobody else's; -1: was never exported. Of
+  // external memory: the exporter's.
   int descriptor = -1;
 
   ~Allocation();
@@ -47,6 +52,7 @@ struct Mapping {
   uint64_t offset = 0;
   uint64_t readable = 0, writable = 0;  // by the device of that bit
   bool sync_memops = false;
+  bool buffer = false;  // of external memory: cuMemFree ends it
 };
 
 class VirtualMemory {
@@ -56,7 +62,7 @@ class VirtualMemory {
   // Null: the device has no room for it, or the machine has not.
   Allocation* Create(Device* device, uint64_t size);
   // The allocation of a handle that some reference still holds, else null.
-  Allocation* Find(uint64_t handle) const;
+  Allocation* Find(uint64_t handle) const { return FindHeld(handle, /*external=*/false); }
   void Release(Allocation* allocation);
 
   // A file descriptor of the caller's that stands for the allocation; -1: the machine has none left.
@@ -69,6 +75,23 @@ class VirtualMemory {
   // False unless it is a whole reservation without mappings.
   bool FreeReservation(uint64_t address, uint64_t size);
   const Reservation* FindReservation(uint64_t address) const;
+
+  // External memory: the bytes of a file that stands for the exporter, which is charged once however
+  // often it is imported. Takes over the descriptor. Null: no room.
+  Allocation* ImportFile(Device* device, int descriptor, uint64_t size);
+  Allocation* FindExternal(uint64_t handle) const { return FindHeld(handle, /*external=*/true); }
+  // Addresses for a part of it, which the device may read and write; 0: the machine has none.
+  uint64_t MapBuffer(Allocation* allocation, uint64_t offset, uint64_t size);
+  // False unless `address` is what a MapBuffer() gave and is live.
+  bool FreeBuffer(uint64_t address);
+
+  Allocation* CreateMulticast(uint64_t size, unsigned devices);
+  // Waits until the team is complete. A CUresult: the object may be gone by then.
+  int WaitForTeam(Allocation* object);
+  static bool IsUnbound(const Allocation& object, const Device* device, uint64_t offset,
+                        uint64_t size);
+  // What is bound to a multicast object counts as mapped.
+  void DropMapping(Allocation* allocation);
 
   // False unless the range lies in one reservation and nothing is mapped there.
   bool Map(uint64_t address, uint64_t size, Allocation* allocation, uint64_t offset);
@@ -92,6 +115,7 @@ class VirtualMemory {
   void Clear();
 
  private:
+  Allocation* FindHeld(uint64_t handle, bool external) const;
   void DeleteIfUnused(Allocation* allocation);
   void Drop(std::map<uint64_t, Mapping>::iterator at);
 

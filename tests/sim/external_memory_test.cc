@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// External memory: a memfd stands for what another API allocated.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "tests/sim/sim_test.h"
+
+namespace gpushare::sim_test {
+namespace {
+
+constexpr size_t kMiB = 1 << 20;
+
+class ExternalMemoryTest : public SimTest {
+ protected:
+  void SetUp() override {
+    SimTest::SetUp();
+    before_ = gpushare_sim_memory_used(0);
+  }
+  static int Exported(size_t bytes) {
+    const int descriptor = memfd_create("exporter", MFD_CLOEXEC);
+    EXPECT_EQ(0, ftruncate(descriptor, static_cast<off_t>(bytes)));
+    return descriptor;
+  }
+  static CUresult Import(int descriptor, uint64_t bytes, CUexternalMemory* memory) {
+    CUDA_EXTERNAL_MEMORY_HANDLE_DESC handle{};
+    handle.type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD;
+    handle.handle.fd = descriptor;
+    handle.size = bytes;
+    return cuImportExternalMemory(memory, &handle);
+  }
+  static CUresult Map(CUexternalMemory memory, uint64_t offset, uint64_t bytes,
+                      CUdeviceptr* pointer) {
+    CUDA_EXTERNAL_MEMORY_BUFFER_DESC buffer{};
+    buffer.offset = offset;
+    buffer.size = bytes;
+    return cuExternalMemoryGetMappedBuffer(pointer, memory, &buffer);
+  }
+  uint64_t Used() const { return gpushare_sim_memory_used(0) - before_; }
+
+ private:
+  uint64_t before_ = 0;
+};
+
+TEST_F(ExternalMemoryTest, TheExportersBytesAreTheDevices) {
+  const int descriptor = Exported(kMiB);
+  void* const exporters = mmap(nullptr, kMiB, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  ASSERT_NE(exporters, MAP_FAILED);
+  auto* const bytes = static_cast<unsigned char*>(exporters);
+  std::memset(bytes, 3, kMiB);
+  CUexternalMemory memory;
+  ASSERT_CU(Import(descriptor, kMiB, &memory));  // the descriptor is the driver's now
+  EXPECT_EQ(Used(), kMiB);
+  CUdeviceptr a, b;
+  ASSERT_CU(Map(memory, 0, kMiB, &a));
+  ASSERT_CU(Map(memory, 4096, 5000, &b));
+  EXPECT_EQ(Used(), kMiB);
+  unsigned char read[2] = {};
+  ASSERT_CU(cuMemcpyDtoH(read, b, 2));
+  EXPECT_EQ(read[1], 3);
+  ASSERT_CU(cuMemsetD8(a + 4096, 9, 10));
+  ASSERT_CU(cuMemcpyDtoH(read, b + 9, 2));
+  EXPECT_EQ(read[0], 9);
+  EXPECT_EQ(read[1], 3);
+  EXPECT_EQ(bytes[4096], 9);
+  EXPECT_EQ(cuMemsetD8(b, 0, 5001), CUDA_ERROR_INVALID_VALUE);
+  CUdeviceptr base = 0;
+  size_t size = 0;
+  EXPECT_CU(cuMemGetAddressRange(&base, &size, b + 100));
+  EXPECT_EQ(base, b);
+  EXPECT_EQ(size, 5000u);
+  // It is charged until the object and all its buffers are gone.
+  ASSERT_CU(cuDestroyExternalMemory(memory));
+  EXPECT_EQ(cuDestroyExternalMemory(memory), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(Map(memory, 0, 10, &a), CUDA_ERROR_INVALID_HANDLE);
+  ASSERT_CU(cuMemFree(b));
+  EXPECT_EQ(Used(), kMiB);
+  EXPECT_EQ(cuMemFree(b), CUDA_ERROR_INVALID_VALUE);
+  ASSERT_CU(cuMemFree(a));
+  EXPECT_EQ(Used(), 0u);
+  munmap(exporters, kMiB);
+}
+
+TEST_F(ExternalMemoryTest, TheSameMemoryIsChargedOnce) {
+  const int one = Exported(kMiB), two = dup(one);
+  CUexternalMemory a, b;
+  ASSERT_CU(Import(one, kMiB, &a));
+  ASSERT_CU(Import(two, kMiB, &b));
+  EXPECT_EQ(Used(), kMiB);
+  EXPECT_EQ(-1, fcntl(two, F_GETFD));  // taken over, too
+  ASSERT_CU(cuDestroyExternalMemory(a));
+  EXPECT_EQ(Used(), kMiB);
+  ASSERT_CU(cuDestroyExternalMemory(b));
+  EXPECT_EQ(Used(), 0u);
+}
+
+TEST_F(ExternalMemoryTest, WhatCannotBeImportedIsRefusedAndKept) {
+  CUexternalMemory memory;
+  const int descriptor = Exported(kMiB), null = open("/dev/null", O_RDWR);
+  EXPECT_EQ(Import(-1, 10, &memory), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(Import(null, 10, &memory), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(Import(descriptor, kMiB + 1, &memory), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(Import(descriptor, 0, &memory), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(Import(descriptor, uint64_t{1} << 63, &memory), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(Import(descriptor, 10, nullptr), CUDA_ERROR_INVALID_VALUE);
+  CUDA_EXTERNAL_MEMORY_HANDLE_DESC handle{};
+  handle.type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_WIN32;
+  handle.size = 10;
+  EXPECT_EQ(cuImportExternalMemory(&memory, &handle), CUDA_ERROR_NOT_SUPPORTED);
+  char error[64];
+  ASSERT_EQ(0, gpushare_sim_inject("oom", error, sizeof(error)));
+  EXPECT_EQ(Import(descriptor, 10, &memory), CUDA_ERROR_OUT_OF_MEMORY);
+  ASSERT_EQ(0, gpushare_sim_inject("clear", error, sizeof(error)));
+  const int large = Exported(2048 * kMiB);
+  EXPECT_EQ(Import(large, 2048 * kMiB, &memory), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_NE(-1, fcntl(descriptor, F_GETFD));  // still the caller's
+  EXPECT_EQ(Used(), 0u);
+  ASSERT_CU(Import(descriptor, kMiB, &memory));
+  CUdeviceptr pointer;
+  EXPECT_EQ(Map(memory, kMiB, 1, &pointer), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(Map(memory, 1, kMiB, &pointer), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(Map(memory, 0, 0, &pointer), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(Map(memory, UINT64_MAX, 2, &pointer), CUDA_ERROR_INVALID_VALUE);
+  // It is no handle of virtual memory management, nor are its buffers mappings of that.
+  ASSERT_CU(Map(memory, 0, kMiB, &pointer));
+  CUmemGenericAllocationHandle retained;
+  EXPECT_EQ(cuMemRelease(reinterpret_cast<CUmemGenericAllocationHandle>(memory)),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemRetainAllocationHandle(&retained, reinterpret_cast<void*>(pointer)),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemUnmap(pointer, kMiB), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemFree(pointer + 1), CUDA_ERROR_INVALID_VALUE);
+  ASSERT_CU(cuMemFree(pointer));
+  ASSERT_CU(cuDestroyExternalMemory(memory));
+  close(large);
+  close(null);
+}
+
+}  // namespace
+}  // namespace gpushare::sim_test
