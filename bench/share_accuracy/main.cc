@@ -30,10 +30,6 @@ struct Shortfall {
   double until;
 };
 constexpr Shortfall kShortfalls[] = {
-    // While a tenant thinks between two iterations it is not backlogged, and an iteration of the other is
-    // longer than that.
-    {"sync 75:25 mid/1ms", "share error, 100 ms windows, pp", 6},
-    {"real sync 75:25 resnet50/transformer-xl", "share error, 100 ms windows, pp", 5.2},
     // Each request closes the gate for the training jobs, and opens it 30 us after its end.
     {"the four tenants of the demonstration", "device busy, % of ungated", 96},
 };
@@ -60,6 +56,8 @@ bool Set(const std::string& text) {
     a.high_band_window = us;
   else if (key == "min_commands")
     a.min_commands = static_cast<int>(value);
+  else if (key == "high_grace")
+    a.high_grace = us;
   else if (key == "slack")
     a.slack = us;
   else if (key == "idle_budget")

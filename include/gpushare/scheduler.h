@@ -23,9 +23,9 @@ namespace gpushare {
 
 // What is not given keeps its default (docs/tuning.md).
 struct SchedulerOptions {
-  // Device time that may be outstanding; 200 us.
+  // Device time that may be outstanding; 240 us.
   std::optional<absl::Duration> window = std::nullopt;
-  // Commands always let through; 4.
+  // Commands always let through; 2.
   std::optional<int> min_commands = std::nullopt;
   // Longest grant while tenants contend; 50 us.
   std::optional<absl::Duration> grant = std::nullopt;
@@ -33,7 +33,7 @@ struct SchedulerOptions {
   std::optional<absl::Duration> anticipation = std::nullopt;
   // A held thread stays on its processor so long; 200 us.
   std::optional<absl::Duration> spin = std::nullopt;
-  // Part of the time that may be idled on purpose; 0.01.
+  // Part of the time that may be idled on purpose; 0.015.
   std::optional<double> idle_budget = std::nullopt;
   // Part of the device for bands that a higher one closes; 0.
   std::optional<double> low_band_floor = std::nullopt;

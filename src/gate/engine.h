@@ -118,11 +118,15 @@ struct TenantOptions {
 
 struct EngineOptions {
   // The arbiter's own defaults, but for larger grants: the replay attributes batches of many commands, so
-  // that a marker (a microsecond of its stream) can close more work.
+  // that a marker (a microsecond of its stream) can close more work. And a window for these. At most two
+  // long commands stand before a tenant that comes back from a synchronisation.
   sched::ArbiterOptions arbiter = [] {
     sched::ArbiterOptions options;
     options.grant = Micros(50);
     options.grant_commands = 64;
+    options.window = Micros(240);
+    options.min_commands = 2;
+    options.idle_budget = 0.015;
     return options;
   }();
   Nanos spin = Micros(200);         // a held thread stays on its processor so long

@@ -229,12 +229,12 @@ GPUSHARE_API gpushare_status gpushare_runtime_probe(gpushare_runtime runtime, co
  * unless its bit is in `zero`; only idle_budget and low_band_floor can be 0. */
 typedef struct gpushare_scheduler_options {
   uint32_t struct_size;
-  int32_t min_commands;    /* commands always let through; default 4, 8 for throughput */
-  int64_t window_ns;       /* device time that may be outstanding; 200 us */
+  int32_t min_commands;    /* commands always let through; default 2, 8 for throughput */
+  int64_t window_ns;       /* device time that may be outstanding; 240 us */
   int64_t grant_ns;        /* longest grant while tenants contend; 50 us */
   int64_t anticipation_ns; /* how long a tenant's next launch is waited for; 15 us */
   int64_t spin_ns;         /* a held thread stays on its processor so long; 200 us */
-  double idle_budget;      /* part of the time that may be idled on purpose; 0.01 */
+  double idle_budget;      /* part of the time that may be idled on purpose; 0.015 */
   double low_band_floor;   /* part of the device for bands that a higher one closes; 0 */
   int64_t high_grace_ns;   /* lower bands stay closed so long after a higher one's work; 30 us */
   int32_t high_band_min_commands; /* min_commands while a high-priority tenant is there; 1 */
