@@ -145,6 +145,11 @@ class Stream {
         gpushare_stream_launch_graph(handle_.get(), graph, absl::ToInt64Nanoseconds(timeout)));
   }
   absl::Status LaunchGraph(const Graph& graph) const { return LaunchGraph(graph.native()); }
+  // Calls `function` on a thread of the driver's when the stream comes to it; what follows waits for its end.
+  // It must not call the driver. Not held, and not charged as device time.
+  absl::Status LaunchHost(void (*function)(void*), void* argument) const {
+    return internal::ToStatus(gpushare_stream_launch_host(handle_.get(), function, argument));
+  }
 
   // -- Copies; between host and device within the virtual device's bandwidth --
   absl::Status CopyToDevice(DevicePtr to, const void* from, Bytes size) const {

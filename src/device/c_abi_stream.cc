@@ -193,6 +193,14 @@ gpushare_status gpushare_stream_synchronize(gpushare_stream stream) {
   });
 }
 
+gpushare_status gpushare_stream_launch_host(gpushare_stream stream, void (*function)(void*),
+                                            void* argument) {
+  return Guard([&]() -> absl::Status {
+    GPUSHARE_BORROW(on, stream);
+    return on->LaunchHost(function, argument);
+  });
+}
+
 gpushare_status gpushare_stream_yield(gpushare_stream stream) {
   return Guard([&]() -> absl::Status {
     GPUSHARE_BORROW(on, stream);

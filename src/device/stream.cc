@@ -216,6 +216,24 @@ absl::Status Stream::LaunchGraph(driver::GraphExec graph, int64_t timeout_ns) {
                 [&] { return gpu_.driver().LaunchGraph(graph, native_); });
 }
 
+absl::Status Stream::LaunchHost(void (*function)(void*), void* argument) {
+  if (function == nullptr) return absl::InvalidArgumentError("launch: the host function is null");
+  const char* const name = "cuLaunchHostFunc";
+  const auto call = [&] { return gpu_.driver().LaunchHost(native_, function, argument); };
+  GPUSHARE_ASSIGN_OR_RETURN(const bool capturing, Capturing());
+  // Of what a lease covers nothing is seen: this is like the rest of it.
+  if (capturing || leases_.load(std::memory_order_relaxed) > 0) {
+    return driver::ToStatus(InContext(call), name);
+  }
+  const ContextScope current(gpu_, ContextScope::Mode::kTrust);  // the gate records events
+  if (!current.ok()) return current.status();
+  gate::Gate& gate = device_->gate();
+  gate.StallBegins(stream_gate_);
+  const driver::Result result = InContext(call);
+  if (result == driver::Result::kSuccess) gate.StallEnds(stream_gate_);
+  return driver::ToStatus(result, name);
+}
+
 // ---- Copies ----
 
 absl::Status Stream::CopyAsync(Direction direction, void* host, driver::DevicePtr to,

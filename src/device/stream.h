@@ -42,6 +42,7 @@ class Stream {
   // `timeout_ns` as in the C ABI.
   absl::Status Launch(driver::Function function, const driver::LaunchShape& shape, void** params,
                       bool cooperative, int64_t timeout_ns);
+  absl::Status LaunchHost(void (*function)(void*), void* argument);
   absl::Status LaunchGraph(driver::GraphExec graph, int64_t timeout_ns);
 
   enum class Direction { kToDevice, kToHost, kOnDevice };

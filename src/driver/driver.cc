@@ -162,6 +162,9 @@ Result Driver::LaunchCooperative(Function function, const LaunchShape& shape, St
       function, shape.grid.x, shape.grid.y, shape.grid.z, shape.block.x, shape.block.y,
       shape.block.z, shape.shared_bytes, stream, params));
 }
+Result Driver::LaunchHost(Stream stream, void (*function)(void*), void* argument) const {
+  return Code(state_->table.LaunchHostFunc(stream, function, argument));
+}
 
 // -- Graphs --
 

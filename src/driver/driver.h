@@ -143,6 +143,8 @@ class Driver {
   Result Launch(Function function, const LaunchShape& shape, Stream stream, void** params) const;
   Result LaunchCooperative(Function function, const LaunchShape& shape, Stream stream,
                            void** params) const;
+  // `function` runs on a thread of the driver's when the stream comes to it.
+  Result LaunchHost(Stream stream, void (*function)(void*), void* argument) const;
 
   // -- Graphs --
   Result BeginCapture(Stream stream) const;  // thread-local mode

@@ -172,6 +172,28 @@ void Gate::Synchronizing(StreamGate* stream) {
   engine.LookBy(engine.NextPoll(now));
 }
 
+void Gate::StallBegins(StreamGate* stream) { state_->engine.CloseOpen(*state_, stream); }
+
+void Gate::StallEnds(StreamGate* stream) {
+  Engine::Impl& engine = state_->engine;
+  Marker end;
+  {
+    const Time now = engine.clock.Now();
+    const Section section(engine);
+    engine.SyncLaunches(*state_, now);
+    // Another thread launches on the stream at the same time: what is before what, nobody knows.
+    if (!stream->live || stream->unmarked > 0 || stream->marking) return;
+    end = engine.NewMarker(*stream);
+    end.behind_stall = true;
+  }
+  engine.MarkStart(end);
+  const Time now = engine.clock.Now();
+  const Section section(engine);
+  engine.HoldUp(*stream, now);
+  engine.RunArbiter(now, nullptr);
+  engine.LookBy(engine.NextPoll(now));
+}
+
 void Gate::Synchronized() {
   TenantState& tenant = *state_;
   Engine::Impl& engine = tenant.engine;

@@ -155,6 +155,12 @@ class Gate {
   void Synchronizing(StreamGate* stream);
   void Synchronized();
 
+  // What is put on `stream` between the two keeps it waiting for the host (a host function): no device time.
+  // The first closes what is open there, the second marks where the device goes on. Not for a stream that
+  // is being captured.
+  void StallBegins(StreamGate* stream);
+  void StallEnds(StreamGate* stream);
+
   // Waits until `bytes` may cross in `direction` (token bucket); then accounts them.
   Verdict AdmitCopy(CopyDirection direction, uint64_t bytes, Time deadline = kNever);
 

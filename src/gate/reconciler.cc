@@ -52,11 +52,18 @@ bool Engine::Impl::QueryMarkers(std::vector<Marker>& completed) {
   return any;
 }
 
+void Engine::Impl::HoldUp(const StreamGate& stream, Time now) {
+  if (stream.live && !stream.markers.empty() && stream.markers.front().behind_stall) {
+    arbiter.HoldUp(stream.tenant->id, now);
+  }
+}
+
 void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   StreamGate& stream = *marker.stream;
   TenantState& tenant = *stream.tenant;
   --stream.markers_pending;
   UnknownDone(tenant, marker.unknown);
+  if (marker.behind_stall && !tenant.removed) arbiter.Resume(tenant.id, now);
   if (!stream.live) return;
   // The marker began when what is before it ended, unless it found the stream idle.
   const Nanos ended = stamp - time_line->marker_cost();
@@ -71,7 +78,7 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   }
   // The clocks of host and device drift apart; a start marker shows by how much. And nothing is seen
   // before it happened.
-  if (marker.commands == 0) {
+  if (marker.commands == 0 && !marker.behind_stall) {
     submit_offset += (marker.recorded.time_since_epoch() - ended - submit_offset) / 8;
   }
   submit_offset = std::min(submit_offset, now.time_since_epoch() - stamp);
@@ -224,6 +231,7 @@ void Engine::Impl::Reconcile() {
       }
       for (const auto& [stamp, marker] : stamped) {
         Settle(marker, marker.failed ? DeviceTime(now) : stamp, now);
+        HoldUp(*marker.stream, now);
       }
       ChargeOverdue(now);
       next = RevokeIdle(now);

@@ -39,10 +39,11 @@ struct Marker {
   int unknown = 0;  // commands whose cost was a guess
   int64_t charged_ns = 0;
   sched::Phase phase = sched::Phase::kWeight;
-  Time recorded{};         // host time at which it was submitted
-  int64_t accrued_ns = 0;  // charged already, because it is overdue
-  bool lease = false;      // it closes a lease
-  bool failed = false;     // the driver refused to say when it completed
+  Time recorded{};            // host time at which it was submitted
+  int64_t accrued_ns = 0;     // charged already, because it is overdue
+  bool lease = false;         // it closes a lease
+  bool behind_stall = false;  // a start marker whose stream waits for the host when it is recorded
+  bool failed = false;        // the driver refused to say when it completed
 };
 
 class StreamGate {
@@ -243,6 +244,8 @@ struct Engine::Impl {
   void Reconcile();
   bool QueryMarkers(std::vector<Marker>& completed) ABSL_LOCKS_EXCLUDED(mu);
   void Settle(const Marker& marker, Nanos stamp, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Tells the arbiter when all that is before the stall of a stream is done.
+  void HoldUp(const StreamGate& stream, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Charges what is overdue for what it has used so far: a kernel may never end.
   void ChargeOverdue(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   Time RevokeIdle(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "sched/state.h"
 
@@ -305,7 +306,7 @@ void State::DropOutstanding(TenantState& t, Nanos amount, bool unused) {
   const Nanos stale = std::min(amount, t.stale);
   t.stale -= stale;
   amount -= stale;
-  if (unused) t.room += stale;
+  if (unused || t.held_up) t.room += stale;
   Time& until = gated(t) ? horizon : high_horizon;
   if (gated(t)) gated_outstanding -= amount;
   const Nanos total = gated(t) ? gated_outstanding : band(t).outstanding;
@@ -414,6 +415,7 @@ void Arbiter::Update(TenantId tenant, const TenantLimits& limits, Time now) {
     const int commands = t.commands;
     const bool open = t.open;
     s.DropOutstanding(t, outstanding, /*unused=*/true);
+    t.held_up = false;
     --s.band(t).registered;
     t.limits.band = next.band;
     ++s.band(t).registered;
@@ -486,6 +488,36 @@ void Arbiter::Sync(TenantId tenant, Time now) {
   s.Observe(now);
   if (!s.Known(tenant)) return;
   s.at(tenant).synced = true;
+  s.File(tenant);
+  GPUSHARE_SCHED_CHECK_BOOKS(s);
+}
+
+void Arbiter::HoldUp(TenantId tenant, Time now) {
+  State& s = *state_;
+  s.Observe(now);
+  if (!s.Known(tenant)) return;
+  TenantState& t = s.at(tenant);
+  if (t.held_up || !s.gated(t)) return;
+  t.held_up = true;
+  t.room = std::max(s.options.window - t.outstanding, Nanos(0));
+  s.gated_outstanding -= t.outstanding - t.stale;
+  t.stale = t.outstanding;
+  s.stalled_until = std::min(s.stalled_until, s.now + s.options.stale);
+  s.File(tenant);
+  GPUSHARE_SCHED_CHECK_BOOKS(s);
+}
+
+void Arbiter::Resume(TenantId tenant, Time now) {
+  State& s = *state_;
+  s.Observe(now);
+  if (!s.Known(tenant)) return;
+  TenantState& t = s.at(tenant);
+  if (!t.held_up) return;
+  t.held_up = false;
+  t.moves = true;
+  const Nanos behind = std::exchange(t.stale, Nanos(0));
+  s.gated_outstanding += behind;
+  s.horizon = std::max(s.horizon, s.now) + behind;
   s.File(tenant);
   GPUSHARE_SCHED_CHECK_BOOKS(s);
 }

@@ -98,6 +98,10 @@ class Arbiter {
   // Its host waits for the device (or for nothing we know): it will not launch before the next Touch,
   // Block or Charge.
   void Sync(TenantId tenant, Time now);
+  // A stream of it waits for the host: what it has outstanding keeps nobody waiting until Resume(), and it may
+  // have one window of that. Work of its other streams counts as little meanwhile.
+  void HoldUp(TenantId tenant, Time now);
+  void Resume(TenantId tenant, Time now);
   void Touch(TenantId tenant, Time now);  // sign of life: a launch was seen
 
   // Work that did not ask: a high-priority launch, or one that may not be held. Charged like a grant,

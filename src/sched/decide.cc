@@ -277,7 +277,8 @@ State::Choice State::Judge(TenantId id, Phase phase, Time again) {
     choice.again = std::min(choice.again, Drops(window));
     return choice;
   }
-  if (t.stalled()) {  // those before it asked and did not get on either: nothing of theirs is lent
+  if (t.stalled() &&
+      !t.held_up) {  // those before it asked and did not get on either: nothing of theirs is lent
     choice.admit = true;
     return choice;
   }

@@ -43,8 +43,10 @@ struct TenantState {
   double forgiven_r = 0;
   Nanos outstanding{0};
   Nanos stale{0};  // part of it that was unsettled for so long that it is not counted as in flight
-  bool moves = true;   // something was settled since that was found
-  Nanos room{0};       // what it may add before something does
+  bool moves = true;  // something was settled since that was found
+  Nanos room{0};      // what it may add before something does
+  bool held_up =
+      false;  // a stream of it waits for the host: what stands behind that is stale at once
   Nanos predicted{0};  // of the blocked request
   Nanos grant{0};      // most that a grant is beyond one command
   Nanos charged{0};
@@ -55,7 +57,7 @@ struct TenantState {
   Time idle_since = kNever;  // since when neither blocked nor outstanding; kNever: it is not
 
   bool capped() const { return limits.cap < 1; }
-  bool stalled() const { return stale > Nanos(0) && !moves; }
+  bool stalled() const { return held_up || (stale > Nanos(0) && !moves); }
   bool asks() const { return blocked && !(stalled() && room <= Nanos(0)); }
   bool guaranteed() const { return limits.guarantee > 0; }
 };

@@ -611,6 +611,12 @@ GPUSHARE_API gpushare_status gpushare_stream_set_async(gpushare_stream stream,
                                                        gpushare_device_ptr to, uint8_t value,
                                                        uint64_t bytes);
 
+/* Calls `function` with `argument` on a thread of the driver's when the stream comes to it; what follows on the
+ * stream waits for its end. It must not call the driver (CUDA_ERROR_NOT_PERMITTED). Not held, and its time is
+ * not charged: a host function that is put on the stream past gpushare is, as if the device had worked. */
+GPUSHARE_API gpushare_status gpushare_stream_launch_host(gpushare_stream stream,
+                                                         void (*function)(void*), void* argument);
+
 /* Waits for all work of the stream; lends the tenant's unused time to others meanwhile. */
 GPUSHARE_API gpushare_status gpushare_stream_synchronize(gpushare_stream stream);
 /* A yield point: time that the tenant was granted and has not used goes back, and its next launch

@@ -137,6 +137,7 @@ class BadInputTest : public StreamTest {
         CALL(gpushare_stream_synchronize, stream),
         CALL(gpushare_stream_yield, stream),
         CALL(gpushare_stream_record, stream, nullptr),
+        CALL(gpushare_stream_launch_host, stream, nullptr, nullptr),
         CALL(gpushare_stream_wait, stream, nullptr),
         CALL(gpushare_stream_begin_capture, stream),
         CALL(gpushare_stream_end_capture, stream, &out_graph),

@@ -47,6 +47,28 @@ TEST_F(StreamTest, LaunchesAreCountedAndMeasured) {
   EXPECT_NEAR(absl::ToDoubleMilliseconds(stats.compute.measured), 5, 0.25);
 }
 
+TEST_F(StreamTest, AHostFunctionInTheMiddleIsNotCharged) {
+  const VirtualDevice device = MakeDevice("a", "");
+  const Stream stream = Must(Stream::Create(device));
+  static const auto spend = runtime_->Symbol<decltype(gpushare_sim_spend)>("gpushare_sim_spend");
+  int calls = 0;
+  const auto stall = [](void* count) {
+    ++*static_cast<int*>(count);
+    spend(3'000'000);
+  };
+  for (int i = 0; i < 40; ++i) {
+    ASSERT_OK(Spin(stream, absl::Microseconds(50)));
+    if (i % 10 == 5) ASSERT_OK(stream.LaunchHost(stall, &calls));
+  }
+  ASSERT_OK(stream.Synchronize());
+  EXPECT_EQ(calls, 4);
+  runtime_->SleepFor(absl::Milliseconds(5));
+  const VirtualDeviceStats stats = Must(device.stats());
+  EXPECT_EQ(stats.compute.launches, 40u);
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(stats.compute.measured), 2, 0.1);
+  EXPECT_EQ(stream.LaunchHost(nullptr, nullptr).code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(StreamTest, FootprintIsThatOfTheShape) {
   EXPECT_NEAR(Must(spin_.Footprint(*gpu_, Whole())).fraction(), 1.0, 1e-4);
   EXPECT_NEAR(Must(spin_.Footprint(*gpu_, {.grid = {25}, .block = {64}})).fraction(), 0.25, 1e-4);

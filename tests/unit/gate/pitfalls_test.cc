@@ -127,8 +127,53 @@ class HostFunctionsTest : public PitfallsTest {
   inline static decltype(&gpushare_sim_spend) spend_ = nullptr;
 };
 
-// A host function in the middle of a batch cannot be told from a kernel (docs/meter.md); one that stands
-// between two synchronisations can.
+// The gate is told of it: before and after.
+TEST_F(HostFunctionsTest, InTheMiddleOfABatchAreNotCharged) {
+  Tenant t = Make({});
+  SetAccount(t, 1);
+  for (int round = 0; round < 20; ++round) {
+    for (int i = 0; i < 10; ++i) ASSERT_EQ(Launch(t, Micros(100)), Verdict::kAdmitted);
+    t.gate->StallBegins(t.stream);
+    Stall(t, 5);
+    t.gate->StallEnds(t.stream);
+  }
+  Synchronize(t);
+  Rest();
+  EXPECT_NEAR(UsedMs(1), 20, 0.1);
+  EXPECT_NEAR(Ms(t.gate->stats().measured), UsedMs(1), 0.05 * UsedMs(1));
+  Drop(t);
+}
+
+TEST_F(HostFunctionsTest, InTheMiddleOfABatchTakeNothingFromOthers) {
+  Tenant stalled = Make({}), other = Make({});
+  SetAccount(stalled, 1);
+  SetAccount(other, 2);
+  const Time begin = clock().Now(), end = begin + Millis(600);
+  const auto b = Backlog(other, Micros(100), end);
+  const auto a = clock().StartThread("stalled", [&] {
+    driver_->PushContext(context_);
+    while (clock().Now() < end) {
+      for (int i = 0; i < 10; ++i) ASSERT_EQ(Launch(stalled, Micros(100)), Verdict::kAdmitted);
+      stalled.gate->StallBegins(stalled.stream);
+      Stall(stalled, 5);
+      stalled.gate->StallEnds(stalled.stream);
+    }
+    Synchronize(stalled);
+    driver_->PopContext();
+  });
+  a->Join();
+  b->Join();
+  Rest();
+  EXPECT_GT(UsedMs(1), 60);
+  EXPECT_NEAR(Ms(stalled.gate->stats().measured), UsedMs(1), 0.05 * UsedMs(1));
+  EXPECT_NEAR(Ms(other.gate->stats().measured), UsedMs(2), 0.05 * UsedMs(2));
+  // And the device is not taken for busy while a stream waits for the host.
+  EXPECT_GT(UsedMs(1) + UsedMs(2), 0.98 * 600);
+  Drop(stalled);
+  Drop(other);
+}
+
+// Of one between two synchronisations the gate need not know.
 TEST_F(HostFunctionsTest, BetweenSynchronisationsAreNotCharged) {
   Tenant stalled = Make({}), other = Make({});
   SetAccount(stalled, 1);

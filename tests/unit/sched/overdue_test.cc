@@ -114,5 +114,45 @@ TEST(Overdue, WhatMovesAgainIsCountedAgain) {
   EXPECT_STREQ(arbiter.CheckInvariants(), "");
 }
 
+TEST(Overdue, WhatWaitsForTheHostHoldsUpNobodyElse) {
+  Arbiter arbiter{ArbiterOptions{}};
+  const TenantId waits = arbiter.Add({}, At(Nanos(0))), other = arbiter.Add({}, At(Nanos(0)));
+  arbiter.Block(waits, Millis(1), false, At(Nanos(0)));
+  const std::vector<Grant> first = GrantsAt(arbiter, Nanos(0));
+  ASSERT_EQ(first.size(), 1u);
+  arbiter.Launched(waits, 8, At(Nanos(0)));
+  arbiter.Block(other, Micros(100), false, At(Micros(1)));
+  EXPECT_TRUE(GrantsAt(arbiter, Micros(1)).empty());
+  arbiter.HoldUp(waits, At(Micros(2)));
+  EXPECT_EQ(arbiter.Outstanding(At(Micros(2))), Nanos(0));
+  const std::vector<Grant> passed = GrantsAt(arbiter, Micros(2));
+  ASSERT_EQ(passed.size(), 1u);
+  arbiter.Launched(other, 1, At(Micros(3)));
+  arbiter.Settle(other, passed[0].phase, passed[0].amount, passed[0].amount, 1, At(Micros(110)));
+  // There is a window of such work already, so it gets no more before a part of it is done.
+  arbiter.Block(waits, Micros(100), false, At(Micros(111)));
+  EXPECT_TRUE(GrantsAt(arbiter, Millis(20)).empty());
+  arbiter.Settle(waits, first[0].phase, Micros(900), Micros(900), 4, At(Millis(21)));
+  EXPECT_EQ(GrantsAt(arbiter, Millis(21)).size(), 1u);
+  EXPECT_STREQ(arbiter.CheckInvariants(), "");
+  const Nanos left = arbiter.View(waits).outstanding;
+  const Nanos counted = arbiter.Outstanding(At(Millis(21)));
+  arbiter.Resume(waits, At(Millis(21)));
+  EXPECT_EQ(arbiter.Outstanding(At(Millis(21))), counted + left);
+  EXPECT_STREQ(arbiter.CheckInvariants(), "");
+}
+
+TEST(Overdue, WhoWaitsForTheHostMayChangeItsBand) {
+  Arbiter arbiter{ArbiterOptions{}};
+  const TenantId t = arbiter.Add({}, At(Nanos(0)));
+  arbiter.Block(t, Micros(100), false, At(Nanos(0)));
+  ASSERT_EQ(GrantsAt(arbiter, Nanos(0)).size(), 1u);
+  arbiter.HoldUp(t, At(Micros(1)));
+  arbiter.Update(t, {.band = Band::kHigh}, At(Micros(2)));
+  EXPECT_STREQ(arbiter.CheckInvariants(), "");
+  arbiter.Resume(t, At(Micros(3)));
+  EXPECT_STREQ(arbiter.CheckInvariants(), "");
+}
+
 }  // namespace
 }  // namespace gpushare::sched
