@@ -79,6 +79,8 @@ CUresult SubmitOperations(const std::vector<Operation>& operations, CUstream han
   }
   for (const Operation& operation : operations) {
     if (operation.type == CommandType::kEmpty) continue;
+    // By what came before it.
+    if (stream->context->lost != 0) return static_cast<CUresult>(stream->context->lost);
     if (!HasSpace(stream)) {
       result = WaitForSpace(&stream);
       if (result != CUDA_SUCCESS) return result;

@@ -74,7 +74,7 @@ class ManagedMemory {
  private:
   void Forget(const ManagedRange& range);
 
-  // Addresses do not come back while work may name them, so that such work is told from other memory.
+  // Stays mapped when what it gave is freed: work that was submitted before finds that it is gone.
   std::unique_ptr<DeviceMemory> arena_;
   std::map<uint64_t, ManagedRange> ranges_;
 };
