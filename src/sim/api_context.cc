@@ -77,6 +77,7 @@ CUresult ResetPrimary(CUdevice dev) {
   if (device->primary == nullptr) return CUDA_SUCCESS;
   DestroyContext(device->primary);
   ResetPools(device);
+  device->graph_memory.Reset();
   // Retained all the same: it comes back to life with the next retain.
   return CUDA_SUCCESS;
 }

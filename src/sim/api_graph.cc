@@ -7,6 +7,7 @@
 #include "sim/api.h"
 #include "sim/box.h"
 #include "sim/capture.h"
+#include "sim/graph_memory.h"
 #include "sim/graph_ops.h"
 #include "sim/graph_params.h"
 #include "sim/graph_update.h"
@@ -19,6 +20,8 @@ Graph* FindGraph(CUgraph handle) { return state().graphs.Find(handle); }
 GraphNode* FindNode(CUgraphNode handle) { return state().nodes.Find(handle); }
 GraphExec* FindExec(CUgraphExec handle) { return state().graph_execs.Find(handle); }
 CUgraphNode HandleOf(const GraphNode* node) { return reinterpret_cast<CUgraphNode>(node->handle); }
+
+}  // namespace
 
 CUresult FindDependencies(const Graph* graph, const CUgraphNode* handles, size_t count,
                           std::vector<GraphNode*>* dependencies) {
@@ -33,6 +36,8 @@ CUresult FindDependencies(const Graph* graph, const CUgraphNode* handles, size_t
   }
   return CUDA_SUCCESS;
 }
+
+namespace {
 
 // Adds a node that `fill` completes; the node is gone again when `fill` fails.
 template <typename Fill>
@@ -147,6 +152,10 @@ CUgraphNodeType TypeOf(const GraphNode& node) {
       return CU_GRAPH_NODE_TYPE_WAIT_EVENT;
     case NodeType::kChild:
       return CU_GRAPH_NODE_TYPE_GRAPH;
+    case NodeType::kMemAlloc:
+      return CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+    case NodeType::kMemFree:
+      return CU_GRAPH_NODE_TYPE_MEM_FREE;
   }
   return CU_GRAPH_NODE_TYPE_EMPTY;
 }
@@ -156,8 +165,10 @@ CUresult InstantiateGraph(CUgraphExec* handle, CUgraph graph_handle, unsigned lo
   constexpr unsigned long long kKnown = CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY |
                                         CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
                                         CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
-  const Graph* const graph = FindGraph(graph_handle);
+  Graph* const graph = FindGraph(graph_handle);
   if (handle == nullptr || graph == nullptr || graph->capturing) return CUDA_ERROR_INVALID_VALUE;
+  // Of a graph with memory nodes there is one executable at a time.
+  if (state().graph_execs.Find(graph->executable) != nullptr) return CUDA_ERROR_INVALID_VALUE;
   if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) return CUDA_ERROR_NOT_SUPPORTED;
   if ((flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
   Context* context;
@@ -171,6 +182,7 @@ CUresult InstantiateGraph(CUgraphExec* handle, CUgraph graph_handle, unsigned lo
   }
   if (result != CUDA_SUCCESS) return result;
   exec->flags = flags;
+  if (graph->has_memory_nodes) graph->executable = exec->handle;
   if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) == 0) {
     for (const auto& node : exec->nodes) node->work.own_priority = false;
   }
@@ -183,12 +195,20 @@ CUresult InstantiateWith(CUgraphExec* handle, CUgraph graph,
   if (parameters == nullptr) return CUDA_ERROR_INVALID_VALUE;
   parameters->hErrNode_out = nullptr;
   parameters->result_out = CUDA_GRAPH_INSTANTIATE_ERROR;
+  Stream* stream = nullptr;
   if ((parameters->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) != 0) {
-    Stream* stream;
     const CUresult found = FindStream(parameters->hUploadStream, null, &stream);
     if (found != CUDA_SUCCESS) return found;
   }
-  return InstantiateGraph(handle, graph, parameters->flags, &parameters->result_out);
+  CUresult result = InstantiateGraph(handle, graph, parameters->flags, &parameters->result_out);
+  if (result != CUDA_SUCCESS || stream == nullptr) return result;
+  GraphExec* const exec = FindExec(*handle);
+  result = MapGraphMemory(exec, stream);
+  if (result == CUDA_SUCCESS) return result;
+  DestroyExec(exec);
+  *handle = nullptr;
+  parameters->result_out = CUDA_GRAPH_INSTANTIATE_ERROR;
+  return result;
 }
 
 CUresult LaunchGraph(CUgraphExec handle, CUstream stream_handle, NullStream null) {
@@ -201,6 +221,10 @@ CUresult LaunchGraph(CUgraphExec handle, CUstream stream_handle, NullStream null
   result = CheckSubmit(stream);
   if (result != CUDA_SUCCESS) return result;
   if (stream->capture != nullptr) {
+    if (!exec->holds.empty()) {  // a child graph has no memory nodes
+      Invalidate(stream->capture);
+      return CUDA_ERROR_NOT_SUPPORTED;
+    }
     // What it would do now; the capture does not follow later changes of the executable.
     AddCapturedNode(stream, NodeType::kChild)->child = GraphOf(*exec);
     return CUDA_SUCCESS;
@@ -212,6 +236,15 @@ CUresult LaunchGraph(CUgraphExec handle, CUstream stream_handle, NullStream null
     if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
   }
   return LaunchExec(exec, stream);
+}
+
+// The memory is there after it; nothing else is left to do ahead of a launch.
+CUresult Upload(CUgraphExec handle, CUstream stream_handle, NullStream null) {
+  GraphExec* const exec = FindExec(handle);
+  if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Stream* stream;
+  const CUresult result = FindStream(stream_handle, null, &stream);
+  return result != CUDA_SUCCESS ? result : MapGraphMemory(exec, stream);
 }
 
 template <typename Parameters>
@@ -332,7 +365,9 @@ SIM_API(cuGraphDestroy)(CUgraph handle) {
 SIM_API(cuGraphClone)(CUgraph* handle, CUgraph original) {
   SIM_ENTER(cuGraphClone, kNone);
   const Graph* const graph = FindGraph(original);
-  if (handle == nullptr || graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (handle == nullptr || graph == nullptr || graph->has_memory_nodes) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   *handle = reinterpret_cast<CUgraph>(CloneGraph(*graph).release()->handle);
   return CUDA_SUCCESS;
 }
@@ -407,7 +442,9 @@ SIM_API(cuGraphAddChildGraphNode)
 (CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies, size_t count, CUgraph child) {
   SIM_ENTER(cuGraphAddChildGraphNode, kNone);
   const Graph* const original = FindGraph(child);
-  if (original == nullptr || child == graph) return CUDA_ERROR_INVALID_VALUE;
+  if (original == nullptr || child == graph || original->has_memory_nodes) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   return Add(node, graph, dependencies, count, NodeType::kChild, [&](GraphNode* added) {
     added->child = CloneGraph(*original);
     return CUDA_SUCCESS;
@@ -427,7 +464,9 @@ SIM_API(cuGraphChildGraphNodeGetGraph)(CUgraphNode handle, CUgraph* child) {
 SIM_API(cuGraphDestroyNode)(CUgraphNode handle) {
   SIM_ENTER(cuGraphDestroyNode, kNone);
   GraphNode* const node = FindNode(handle);
-  if (node == nullptr || !state().captures.active.empty()) return CUDA_ERROR_INVALID_VALUE;
+  if (node == nullptr || !state().captures.active.empty() || node->graph->has_memory_nodes) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   RemoveNode(node);
   return CUDA_SUCCESS;
 }
@@ -579,6 +618,5 @@ SIM_API(cuGraphExecDestroy)(CUgraphExec handle) {
 SIM_STREAM_API(cuGraphLaunch, _ptsz, kLaunch, (CUgraphExec exec, CUstream stream),
                LaunchGraph(exec, stream, null));
 
-SIM_STREAM_API(cuGraphUpload, _ptsz, kCall, (CUgraphExec exec, CUstream),
-               (static_cast<void>(null),
-                FindExec(exec) == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS));
+SIM_STREAM_API(cuGraphUpload, _ptsz, kCall, (CUgraphExec exec, CUstream stream),
+               Upload(exec, stream, null));

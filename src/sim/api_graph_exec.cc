@@ -105,11 +105,13 @@ SIM_API(cuGraphExecMemcpyNodeSetParams)
 (CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D* copy, CUcontext) {
   SIM_ENTER(cuGraphExecMemcpyNodeSetParams, kNone);
   return Change(exec, node, NodeType::kCopy, [&](GraphNode* changed) {
-    const bool several = changed->copy.rows != 1;
+    const bool several = changed->copy.rows != 1 || changed->copy.slices != 1;
     const CUresult result = FillCopyNode(changed, copy);
     if (result != CUDA_SUCCESS) return result;
     // Only copies of one row can be changed one by one.
-    return several || changed->copy.rows != 1 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    return several || changed->copy.rows != 1 || changed->copy.slices != 1
+               ? CUDA_ERROR_INVALID_VALUE
+               : CUDA_SUCCESS;
   });
 }
 

@@ -2,6 +2,7 @@
 // Allocations: device memory and page-locked host memory.
 #include "sim/api.h"
 #include "sim/capture.h"
+#include "sim/graph_memory.h"
 #include "sim/transfer.h"
 
 namespace gpushare::sim {
@@ -45,11 +46,14 @@ CUresult Free(const ThreadContext& thread, CUdeviceptr pointer) {
     if (block != nullptr) break;
   }
   if (block == nullptr) {
-    // Of a pool: nothing is waited for, the caller says that nobody uses it any more.
-    Block* const pooled = FindBlock(pointer, &device);
-    if (pooled != nullptr && pooled->pool != nullptr && pooled->address == pointer) {
-      pooled->pool->FreeNow(pooled);
+    // Of a pool or a graph: nothing is waited for, the caller says that nobody uses it any more.
+    Block* const ordered = FindBlock(pointer, &device);
+    if (ordered != nullptr && ordered->pool != nullptr && ordered->address == pointer) {
+      ordered->pool->FreeNow(ordered);
       return CUDA_SUCCESS;
+    }
+    if (ordered != nullptr && ordered->graph != nullptr && ordered->address == pointer) {
+      return FreeGraphMemory(ordered->graph, nullptr);
     }
   }
   if (const Mapping* const mapping = state().virtual_memory.FindMapping(pointer);

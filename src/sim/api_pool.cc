@@ -6,6 +6,7 @@
 
 #include "sim/api.h"
 #include "sim/capture.h"
+#include "sim/graph_memory.h"
 #include "sim/transfer.h"
 
 namespace gpushare::sim {
@@ -18,12 +19,9 @@ CUmemoryPool HandleOf(const MemoryPool* pool) {
 
 CUresult AllocateFrom(MemoryPool* pool, CUdeviceptr* pointer, size_t bytes, Stream* stream) {
   State& s = state();
-  if (stream->capture != nullptr) {
-    // Becomes a node in the driver; not modelled.
-    Invalidate(stream->capture);
-    return CUDA_ERROR_NOT_SUPPORTED;
-  }
   if (s.faults.FailAllocation()) return CUDA_ERROR_OUT_OF_MEMORY;
+  // In a capture the graph owns it, not the pool.
+  if (stream->capture != nullptr) return CaptureAllocation(stream, pool->device, bytes, pointer);
   std::vector<Command*> waits;
   const Block* const block = pool->Allocate(bytes, stream, &waits);
   if (block == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -62,10 +60,7 @@ CUresult Free(CUdeviceptr pointer, CUstream handle, NullStream null) {
   CUresult result = FindStream(handle, null, &stream);
   if (result == CUDA_SUCCESS) result = CheckSubmit(stream);
   if (result != CUDA_SUCCESS) return result;
-  if (stream->capture != nullptr) {
-    Invalidate(stream->capture);
-    return CUDA_ERROR_NOT_SUPPORTED;
-  }
+  if (stream->capture != nullptr) return CaptureFree(stream, pointer);
   if (!HasSpace(stream)) {
     result = WaitForSpace(&stream);
     if (result != CUDA_SUCCESS) return result;
@@ -79,6 +74,7 @@ CUresult Free(CUdeviceptr pointer, CUstream handle, NullStream null) {
     block->pool->FreeInOrder(block, stream);
     return CUDA_SUCCESS;
   }
+  if (block->graph != nullptr) return FreeGraphMemory(block->graph, stream);
   // What cuMemAlloc gave may be freed in stream order too.
   block->freeing = true;
   Command* const command = NewCommand(stream, CommandType::kMemory);

@@ -15,6 +15,7 @@
 
 #include "sim/command.h"
 #include "sim/config.h"
+#include "sim/graph_memory.h"
 #include "sim/memory.h"
 #include "sim/memory_pool.h"
 #include "sim/timeline.h"
@@ -69,6 +70,7 @@ class Device {
   const Config& config;
   DeviceMemory memory;
   std::vector<std::unique_ptr<MemoryPool>> pools;
+  GraphMemory graph_memory{this};
   MemoryPool* default_pool = nullptr;  // null: not asked for yet
   MemoryPool* current_pool = nullptr;  // null: the default one
 

@@ -15,6 +15,8 @@ namespace gpushare::sim {
 struct Context;
 struct Event;
 struct Graph;
+struct GraphAllocation;
+struct GraphHold;
 struct Stream;
 struct ThreadContext;
 
@@ -27,6 +29,8 @@ enum class NodeType : uint8_t {
   kEventRecord,
   kEventWait,
   kChild,
+  kMemAlloc,
+  kMemFree,
 };
 
 struct GraphNode {
@@ -49,7 +53,8 @@ struct GraphNode {
   CopyWork copy{};
   SetWork set{};
   HostWork host{};
-  uint64_t event = 0;  // handle
+  uint64_t event = 0;                           // handle
+  std::shared_ptr<GraphAllocation> allocation;  // of kMemAlloc and kMemFree
   std::unique_ptr<Graph> child;
 };
 
@@ -57,6 +62,8 @@ struct Graph {
   uint64_t handle = 0;
   std::vector<std::unique_ptr<GraphNode>> nodes;  // in the order of their creation
   bool capturing = false;                         // belongs to a capture
+  bool has_memory_nodes = false;                  // they cannot be removed, so for good
+  uint64_t executable = 0;                        // the latest, when it has memory nodes
 };
 
 // A graph made ready: its nodes flattened, children inlined, every one after those it depends on.
@@ -83,6 +90,7 @@ struct GraphExec {
   unsigned long long flags = 0;  // of its instantiation
   std::vector<std::unique_ptr<Node>> nodes;
   Level top;
+  std::vector<std::shared_ptr<GraphHold>> holds;  // with memory nodes: one per device
   Command* last = nullptr;  // its latest launch, when it still has this generation
   uint32_t last_generation = 0;
 };

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "sim/graph_memory.h"
 #include "sim/launch.h"
 
 namespace gpushare::sim {
@@ -69,6 +70,7 @@ void CopyWorkOf(const GraphNode& from, GraphNode* to) {
   to->set = from.set;
   to->host = from.host;
   to->event = from.event;
+  to->allocation = from.allocation;
 }
 
 std::unique_ptr<Graph> CloneGraph(const Graph& graph) {
@@ -185,6 +187,7 @@ CUresult Instantiate(const Graph& graph, Context* context, GraphExec** result) {
   exec->context = context;
   std::vector<uint32_t> last;
   if (!Flatten(graph, {}, exec.get(), &last, &exec->top)) return CUDA_ERROR_INVALID_VALUE;
+  HoldGraphMemory(exec.get());
   exec->handle = state().graph_execs.Add(exec.get());
   *result = exec.release();
   return CUDA_SUCCESS;
@@ -192,6 +195,7 @@ CUresult Instantiate(const Graph& graph, Context* context, GraphExec** result) {
 
 void DestroyExec(GraphExec* exec) {
   state().graph_execs.Remove(exec->handle);
+  for (const auto& hold : exec->holds) hold->owned = false;
   delete exec;
 }
 
@@ -213,6 +217,10 @@ CUresult LaunchExec(GraphExec* exec, Stream* stream) {
     if (work.type == NodeType::kHost && !s.host_functions.Prepare()) {
       return CUDA_ERROR_OPERATING_SYSTEM;
     }
+  }
+  if (!exec->holds.empty()) {
+    const CUresult result = TakeGraphMemory(exec, stream);
+    if (result != CUDA_SUCCESS) return result;
   }
   Command* const launch = NewCommand(stream, CommandType::kGraph);
   auto* const run = new GraphRun{launch, exec->nodes.size(), {}};
@@ -260,6 +268,8 @@ CUresult LaunchExec(GraphExec* exec, Stream* stream) {
       }
       case NodeType::kEmpty:
       case NodeType::kChild:
+      case NodeType::kMemAlloc:
+      case NodeType::kMemFree:
         command = NewCommand(stream, CommandType::kEmpty);
         break;
     }
@@ -276,6 +286,7 @@ CUresult LaunchExec(GraphExec* exec, Stream* stream) {
   }
   exec->last = launch;
   exec->last_generation = launch->generation;
+  if (!exec->holds.empty()) UseGraphMemory(exec, launch);
   Submit(stream, launch);
   return CUDA_SUCCESS;
 }

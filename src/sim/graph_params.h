@@ -3,10 +3,16 @@
 #ifndef GPUSHARE_SIM_GRAPH_PARAMS_H_
 #define GPUSHARE_SIM_GRAPH_PARAMS_H_
 
+#include <vector>
+
 #include "sim/api.h"
 #include "sim/graph.h"
 
 namespace gpushare::sim {
+
+// The nodes with these handles; they must be of the graph, and no two the same.
+CUresult FindDependencies(const Graph* graph, const CUgraphNode* handles, size_t count,
+                          std::vector<GraphNode*>* dependencies);
 
 // Each checks the parameters and leaves the node as it was when they are refused.
 CUresult FillKernelNode(GraphNode* node, const CUDA_KERNEL_NODE_PARAMS_v2* parameters);

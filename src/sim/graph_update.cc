@@ -19,7 +19,8 @@ const Device* DeviceAt(uint64_t address) {
 }
 
 bool MayBecome(const CopyWork& from, const CopyWork& to) {
-  return from.direction == to.direction && DeviceAt(from.to) == DeviceAt(to.to) &&
+  return from.direction == to.direction && from.to_array == to.to_array &&
+         from.from_array == to.from_array && DeviceAt(from.to) == DeviceAt(to.to) &&
          DeviceAt(from.from) == DeviceAt(to.from);
 }
 
@@ -112,6 +113,11 @@ CUgraphExecUpdateResult CheckChange(const GraphExec& exec, const GraphNode& from
     case NodeType::kSet:
       return MayBecome(from.set, to.set) ? CU_GRAPH_EXEC_UPDATE_SUCCESS
                                          : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+    case NodeType::kMemAlloc:
+    case NodeType::kMemFree:
+      // Memory is that of the graph the executable was made from.
+      return from.allocation == to.allocation ? CU_GRAPH_EXEC_UPDATE_SUCCESS
+                                              : CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
     default:
       return CU_GRAPH_EXEC_UPDATE_SUCCESS;
   }

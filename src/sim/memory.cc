@@ -93,6 +93,16 @@ void DeviceMemory::Coalesce() {
 
 Block* DeviceMemory::Allocate(uint64_t bytes, Context* context) {
   if (bytes > capacity_ || used_ > capacity_ - bytes) return nullptr;
+  Block* const block = AllocateAddresses(bytes);
+  if (block == nullptr) return nullptr;
+  block->context = context;
+  block->charged = bytes;
+  used_ += bytes;
+  return block;
+}
+
+Block* DeviceMemory::AllocateAddresses(uint64_t bytes) {
+  if (bytes > capacity_) return nullptr;
   if (base_ == 0 && !Reserve()) return nullptr;
   const uint64_t span = (bytes + alignment_ - 1) & ~(alignment_ - 1);
   Block* block;
@@ -110,13 +120,14 @@ Block* DeviceMemory::Allocate(uint64_t bytes, Context* context) {
   }
   block->size = bytes;
   block->id = ++ids_;
-  block->context = context;
+  block->charged = 0;
+  block->context = nullptr;
   block->live = true;
   block->touched = block->sync_memops = block->hidden = false;
   block->pool = nullptr;
+  block->graph = nullptr;
   block->backs_pool = block->freeing = false;
   block->next_free = nullptr;
-  used_ += bytes;
   return block;
 }
 
@@ -125,7 +136,7 @@ bool DeviceMemory::Free(uint64_t address) {
   if (found == by_address_.end() || !found->second->live) return false;
   Block* const block = found->second;
   block->live = false;
-  used_ -= block->size;
+  used_ -= block->charged;
   if (block->touched) Discard(Bytes(address), block->span);
   Block*& bin = bins_[block->span];
   block->next_free = bin;
@@ -143,9 +154,9 @@ Block* DeviceMemory::Split(Block* block, uint64_t span) {
   auto rest = std::make_unique<Block>(*block);
   rest->address = block->address + span;
   rest->span = block->span - span;
-  rest->size = block->size - span;
+  rest->size = rest->charged = block->size - span;
   rest->id = ++ids_;
-  block->span = block->size = span;
+  block->span = block->size = block->charged = span;
   Block* const result = rest.get();
   by_address_.emplace(rest->address, result);
   blocks_.emplace(rest->address, std::move(rest));

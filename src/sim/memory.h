@@ -16,13 +16,15 @@
 namespace gpushare::sim {
 
 class MemoryPool;
+struct GraphAllocation;
 struct Context;
 
 struct Block {
   uint64_t address;
-  uint64_t span;  // bytes of address space
-  uint64_t size;  // bytes that were asked for, which is what the capacity is charged with
-  uint64_t id;    // CU_POINTER_ATTRIBUTE_BUFFER_ID
+  uint64_t span;     // bytes of address space
+  uint64_t size;     // bytes that were asked for
+  uint64_t charged;  // of the capacity
+  uint64_t id;       // CU_POINTER_ATTRIBUTE_BUFFER_ID
   Context* context;
   Block* next_free;
   bool live;
@@ -33,7 +35,8 @@ struct Block {
   // of the device, in which its allocations lie.
   MemoryPool* pool;
   bool backs_pool;
-  bool freeing;  // by a command of a stream that has not come to it
+  GraphAllocation* graph;  // memory of a graph, which is charged by what backs it
+  bool freeing;            // by a command of a stream that has not come to it
 };
 
 class DeviceMemory {
@@ -51,19 +54,21 @@ class DeviceMemory {
 
   // Null when less than `bytes` is left.
   Block* Allocate(uint64_t bytes, Context* context);
+  // Addresses without capacity: somebody else charges what is behind them.
+  Block* AllocateAddresses(uint64_t bytes);
   // False unless `address` is what an Allocate() gave and is live.
   bool Free(uint64_t address);
   void FreeAllOf(const Context* context);
   // Cuts a live block in two: it keeps `span` bytes, the rest is a live block of its own.
   Block* Split(Block* block, uint64_t span);
-  // The live block that starts at `address`, else null; none of a pool or an array, nor one
+  // The live block that starts at `address`, else null; none of a pool, a graph or an array, nor one
   // that is being freed.
   Block* FindStart(uint64_t address) {
     const auto found = by_address_.find(address);
     if (found == by_address_.end()) return nullptr;
     Block* const block = found->second;
-    const bool own = block->live && !block->backs_pool && !block->hidden;
-    return own && !block->freeing ? block : nullptr;
+    const bool plain = !block->backs_pool && !block->hidden && block->graph == nullptr;
+    return block->live && plain && !block->freeing ? block : nullptr;
   }
   // The live block that holds `address`, else null: of memory in a pool, the allocation.
   Block* Find(uint64_t address);
