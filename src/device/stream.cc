@@ -309,8 +309,19 @@ absl::Status Stream::Record(driver::Event event) {
 
 absl::Status Stream::Wait(driver::Event event) {
   if (event == nullptr) return absl::InvalidArgumentError("wait: the event is null");
-  return driver::ToStatus(InContext([&] { return gpu_.driver().StreamWaitEvent(native_, event); }),
-                          "cuStreamWaitEvent");
+  const char* const name = "cuStreamWaitEvent";
+  const auto call = [&] { return gpu_.driver().StreamWaitEvent(native_, event); };
+  const absl::StatusOr<bool> capturing = Capturing();
+  if (!capturing.ok() || *capturing || leases_.load(std::memory_order_relaxed) > 0) {
+    return driver::ToStatus(InContext(call), name);
+  }
+  const ContextScope current(gpu_, ContextScope::Mode::kTrust);  // the gate records events
+  if (!current.ok()) return current.status();
+  gate::Gate& gate = device_->gate();
+  const bool marked = gate.WaitBegins(stream_gate_);
+  const driver::Result result = InContext(call);
+  if (marked && result == driver::Result::kSuccess) gate.WaitEnds(stream_gate_);
+  return driver::ToStatus(result, name);
 }
 
 // ---- Capture ----

@@ -174,7 +174,16 @@ void Gate::Synchronizing(StreamGate* stream) {
 
 void Gate::StallBegins(StreamGate* stream) { state_->engine.CloseOpen(*state_, stream); }
 
-void Gate::StallEnds(StreamGate* stream) {
+bool Gate::WaitBegins(StreamGate* stream) {
+  {
+    const Section section(state_->engine);
+    if (state_->engine.arbiter.tenants() <= 1) return false;
+  }
+  StallBegins(stream);
+  return true;
+}
+
+void Gate::MarkBehindStall(StreamGate* stream, bool waits_for_host) {
   Engine::Impl& engine = state_->engine;
   Marker end;
   {
@@ -185,6 +194,7 @@ void Gate::StallEnds(StreamGate* stream) {
     if (!stream->live || stream->unmarked > 0 || stream->marking) return;
     end = engine.NewMarker(*stream);
     end.behind_stall = true;
+    end.waits_for_host = waits_for_host;
   }
   engine.MarkStart(end);
   const Time now = engine.clock.Now();

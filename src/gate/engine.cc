@@ -24,6 +24,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(driver::Driver& driver,
   {
     const Section section(*impl);
     impl->submit_offset = impl->time_line->submit_offset();
+    impl->offset_seen = impl->clock.Now();
   }
   Impl* const raw = impl.get();
   impl->reconciler = impl->clock.StartThread("gpushare-meter", [raw] { raw->Reconcile(); });

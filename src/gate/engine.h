@@ -159,7 +159,11 @@ class Gate {
   // The first closes what is open there, the second marks where the device goes on. Not for a stream that
   // is being captured.
   void StallBegins(StreamGate* stream);
-  void StallEnds(StreamGate* stream);
+  void StallEnds(StreamGate* stream) { MarkBehindStall(stream, /*waits_for_host=*/true); }
+  // The same for a wait for another stream's event. False, and nothing to end, while the tenant is alone: then
+  // whatever the order of its streams, the time is its own.
+  bool WaitBegins(StreamGate* stream);
+  void WaitEnds(StreamGate* stream) { MarkBehindStall(stream, /*waits_for_host=*/false); }
 
   // Waits until `bytes` may cross in `direction` (token bucket); then accounts them.
   Verdict AdmitCopy(CopyDirection direction, uint64_t bytes, Time deadline = kNever);
@@ -190,6 +194,7 @@ class Gate {
   Admission AdmitUncommon(StreamGate& stream, const Work& work, Time deadline);
   Admission AdmitSlow(StreamGate& stream, const Work& work, Time deadline);
   void CompleteSlow(const Admission& admission, bool submitted);
+  void MarkBehindStall(StreamGate* stream, bool waits_for_host);
 
   TenantState* const state_;  // owned by the engine, which owns this gate too
 };

@@ -21,6 +21,9 @@ constexpr Nanos kLongestPoll = Millis(1);
 constexpr float kFillsDevice = 0.97f;
 // A marker that began so soon after its submission found its stream idle.
 constexpr Nanos kLateMarker = Nanos(500);
+// A start marker lowers the offset of the clocks by this much, and this part of the time since the last.
+constexpr Nanos kOffsetStep = Nanos(100);
+constexpr int kFastestDrift = 10'000;
 
 }  // namespace
 
@@ -53,7 +56,7 @@ bool Engine::Impl::QueryMarkers(std::vector<Marker>& completed) {
 }
 
 void Engine::Impl::HoldUp(const StreamGate& stream, Time now) {
-  if (stream.live && !stream.markers.empty() && stream.markers.front().behind_stall) {
+  if (stream.live && !stream.markers.empty() && stream.markers.front().waits_for_host) {
     arbiter.HoldUp(stream.tenant->id, now);
   }
 }
@@ -63,7 +66,7 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   TenantState& tenant = *stream.tenant;
   --stream.markers_pending;
   UnknownDone(tenant, marker.unknown);
-  if (marker.behind_stall && !tenant.removed) arbiter.Resume(tenant.id, now);
+  if (marker.waits_for_host && !tenant.removed) arbiter.Resume(tenant.id, now);
   if (!stream.live) return;
   // The marker began when what is before it ended, unless it found the stream idle.
   const Nanos ended = stamp - time_line->marker_cost();
@@ -79,7 +82,12 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   // The clocks of host and device drift apart; a start marker shows by how much. And nothing is seen
   // before it happened.
   if (marker.commands == 0 && !marker.behind_stall) {
-    submit_offset += (marker.recorded.time_since_epoch() - ended - submit_offset) / 8;
+    // One that stood behind an event of another stream began later than its submission says, and clocks do
+    // not drift that fast.
+    const Nanos least = -kOffsetStep - (now - offset_seen) / kFastestDrift;
+    const Nanos step = (marker.recorded.time_since_epoch() - ended - submit_offset) / 8;
+    submit_offset += std::max(step, least);
+    offset_seen = now;
   }
   submit_offset = std::min(submit_offset, now.time_since_epoch() - stamp);
   if (marker.commands == 0) return;

@@ -39,11 +39,12 @@ struct Marker {
   int unknown = 0;  // commands whose cost was a guess
   int64_t charged_ns = 0;
   sched::Phase phase = sched::Phase::kWeight;
-  Time recorded{};            // host time at which it was submitted
-  int64_t accrued_ns = 0;     // charged already, because it is overdue
-  bool lease = false;         // it closes a lease
-  bool behind_stall = false;  // a start marker whose stream waits for the host when it is recorded
-  bool failed = false;        // the driver refused to say when it completed
+  Time recorded{};              // host time at which it was submitted
+  int64_t accrued_ns = 0;       // charged already, because it is overdue
+  bool lease = false;           // it closes a lease
+  bool behind_stall = false;    // a start marker whose stream waits when it is recorded
+  bool waits_for_host = false;  // and for the host, which keeps nothing of the device
+  bool failed = false;          // the driver refused to say when it completed
 };
 
 class StreamGate {
@@ -166,6 +167,7 @@ struct Engine::Impl {
   Time reconciler_wakes ABSL_GUARDED_BY(mu) = kNever;
   // Host time of a submission to an idle stream - device time at which it starts.
   Nanos submit_offset ABSL_GUARDED_BY(mu){0};
+  Time offset_seen ABSL_GUARDED_BY(mu){};  // when a start marker last showed it
   absl::Status health ABSL_GUARDED_BY(mu);
   Time last_completion ABSL_GUARDED_BY(mu){};  // when a marker was last seen completed
 
