@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pieces that segments of device memory are cut into. They describe memory that the host cannot
+// touch, so they lie beside it, in memory of their own.
+#ifndef GPUSHARE_POOL_BLOCK_H_
+#define GPUSHARE_POOL_BLOCK_H_
+
+#include <cstdint>
+
+namespace gpushare::pool {
+
+struct Owner;
+struct Segment;
+
+struct Block {
+  enum class State : uint8_t {
+    kLive,    // handed out
+    kQuick,   // free, and set apart for the next request of exactly this size
+    kListed,  // free, in its class's list; no neighbour of the same owner is listed too
+  };
+
+  uint64_t address = 0;
+  uint64_t granules = 0;
+  Block* before = nullptr;  // neighbours in the segment
+  Block* after = nullptr;
+  Block* previous = nullptr;  // in the list
+  Block* next = nullptr;
+  Owner* owner = nullptr;  // of a free block: whose work must be over before others may have it
+  Segment* segment = nullptr;
+  State state = State::kListed;
+};
+
+// What one call of the driver gave.
+struct Segment {
+  uint64_t base = 0;
+  uint64_t bytes = 0;
+  Block* first = nullptr;
+  uint32_t live = 0;  // blocks handed out
+  bool large = false;
+};
+
+}  // namespace gpushare::pool
+
+#endif  // GPUSHARE_POOL_BLOCK_H_

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pool/suballocator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "pool/owner.h"
+
+namespace gpushare::pool {
+namespace {
+
+constexpr size_t kChunkBlocks = 64;
+// Of the blocks set apart of a class, so many are looked at for one of the very size.
+constexpr int kQuickLooks = 3;
+
+uint64_t RoundUp(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+}  // namespace
+
+Suballocator::Suballocator(const SuballocatorOptions& options)
+    : options_(options),
+      quick_granules_(Granules(std::min(options.quick_most, kMostBytes))),
+      small_granules_(Granules(std::min(options.small_most, kMostBytes))),
+      nobody_(owners_.emplace(kNobody, std::make_unique<Owner>(kNobody, quick_granules_))
+                  .first->second.get()),
+      latest_(nobody_) {}
+
+Suballocator::~Suballocator() = default;
+
+// ---- Allocation ----
+
+Owner* Suballocator::OwnerOf(StreamId stream) {
+  if (latest_->stream == stream) return latest_;
+  const auto at = owners_.find(stream);
+  if (at != owners_.end()) return latest_ = at->second.get();
+  auto owner = std::make_unique<Owner>(stream, quick_granules_);
+  Owner* const made = owner.get();
+  owners_.emplace(stream, std::move(owner));
+  return latest_ = made;
+}
+
+uint64_t Suballocator::Allocate(uint64_t bytes, StreamId stream) {
+  if (bytes == 0 || bytes > kMostBytes) return 0;
+  const uint64_t granules = Granules(bytes);
+  Owner* const owner = OwnerOf(stream);
+  if (granules <= quick_granules_) {
+    Owner::SetApart& quick = owner->set_apart[ClassOf(granules)];
+    int looks = kQuickLooks;
+    for (Block** at = &quick.head; *at != nullptr && looks != 0; at = &(*at)->next, --looks) {
+      Block* const block = *at;
+      if (block->granules != granules) continue;
+      *at = block->next;
+      --quick.count;
+      owner->set_apart_granules -= granules;
+      owner->free_granules -= granules;
+      block->state = Block::State::kLive;
+      ++block->segment->live;
+      ++stats_.allocations;
+      stats_.live += granules * kGranule;
+      stats_.peak_live = std::max(stats_.peak_live, stats_.live);
+      return block->address;
+    }
+  }
+  const bool large = granules > small_granules_;
+  Block* block = Find(owner, granules, large);
+  if (block == nullptr) {
+    bool merged = MergeSetApart(owner);
+    if (owner != nobody_ && MergeSetApart(nobody_)) merged = true;
+    if (merged) block = Find(owner, granules, large);
+  }
+  return block == nullptr ? 0 : HandOut(block, granules);
+}
+
+Block* Suballocator::Find(Owner* owner, uint64_t granules, bool large) {
+  Block* const block = owner->lists[large].Find(granules);
+  return block != nullptr || owner == nobody_ ? block : nobody_->lists[large].Find(granules);
+}
+
+uint64_t Suballocator::HandOut(Block* block, uint64_t granules) {
+  // What may throw comes first: the spare block, and the entry.
+  Block* const rest = block->granules > granules ? NewBlock() : nullptr;
+  try {
+    blocks_.emplace(block->address, block);
+  } catch (...) {
+    if (rest != nullptr) DeleteBlock(rest);
+    throw;
+  }
+  Owner* const owner = block->owner;
+  FreeLists& lists = owner->lists[block->segment->large];
+  lists.Remove(block);
+  if (rest != nullptr) {
+    rest->address = block->address + granules * kGranule;
+    rest->granules = block->granules - granules;
+    rest->before = block;
+    rest->after = block->after;
+    if (rest->after != nullptr) rest->after->before = rest;
+    rest->owner = owner;
+    rest->segment = block->segment;
+    rest->state = Block::State::kListed;
+    lists.Add(rest);
+    block->after = rest;
+    block->granules = granules;
+  }
+  owner->free_granules -= granules;
+  block->state = Block::State::kLive;
+  ++block->segment->live;
+  ++stats_.allocations;
+  stats_.live += granules * kGranule;
+  stats_.peak_live = std::max(stats_.peak_live, stats_.live);
+  return block->address;
+}
+
+// ---- Free ----
+
+bool Suballocator::Free(uint64_t pointer, StreamId stream) {
+  const auto at = blocks_.find(pointer);
+  if (at == blocks_.end() || at->second->state != Block::State::kLive) return false;
+  Owner* const owner = OwnerOf(stream);
+  Block* const block = at->second;
+  const uint64_t granules = block->granules;
+  block->owner = owner;
+  owner->free_granules += granules;
+  --block->segment->live;
+  --stats_.allocations;
+  stats_.live -= granules * kGranule;
+  if (granules <= quick_granules_) {
+    Owner::SetApart& quick = owner->set_apart[ClassOf(granules)];
+    if (quick.count < options_.quick_blocks) {
+      block->state = Block::State::kQuick;
+      block->next = quick.head;
+      quick.head = block;
+      ++quick.count;
+      owner->set_apart_granules += granules;
+      return true;
+    }
+  }
+  blocks_.erase(at);
+  Merge(block);
+  return true;
+}
+
+uint64_t Suballocator::SizeOf(uint64_t pointer) const {
+  const auto at = blocks_.find(pointer);
+  if (at == blocks_.end() || at->second->state != Block::State::kLive) return 0;
+  return at->second->granules * kGranule;
+}
+
+// Lists a free block together with the neighbours that are listed for the same owner.
+void Suballocator::Merge(Block* block) {
+  FreeLists& lists = block->owner->lists[block->segment->large];
+  const auto joins = [block](const Block* other) {
+    return other != nullptr && other->state == Block::State::kListed &&
+           other->owner == block->owner;
+  };
+  Block* const before = block->before;
+  Block* const after = block->after;
+  if (joins(after)) {
+    lists.Remove(after);
+    block->granules += after->granules;
+    block->after = after->after;
+    if (block->after != nullptr) block->after->before = block;
+    DeleteBlock(after);
+  }
+  if (joins(before)) {
+    lists.Remove(before);
+    before->granules += block->granules;
+    before->after = block->after;
+    if (before->after != nullptr) before->after->before = before;
+    DeleteBlock(block);
+    block = before;
+  }
+  block->state = Block::State::kListed;
+  lists.Add(block);
+}
+
+bool Suballocator::MergeSetApart(Owner* owner) {
+  if (owner->set_apart_granules == 0) return false;
+  for (Owner::SetApart& quick : owner->set_apart) {
+    for (Block* block = std::exchange(quick.head, nullptr); block != nullptr;) {
+      Block* const next = block->next;
+      blocks_.erase(block->address);
+      Merge(block);
+      block = next;
+    }
+    quick.count = 0;
+  }
+  owner->set_apart_granules = 0;
+  return true;
+}
+
+// ---- Streams ----
+
+void Suballocator::Reached(StreamId stream) {
+  const auto at = owners_.find(stream);
+  if (at == owners_.end() || at->second.get() == nobody_) return;
+  Owner* const owner = at->second.get();
+  MergeSetApart(owner);
+  for (FreeLists& lists : owner->lists) {
+    while (Block* const block = lists.First()) {
+      lists.Remove(block);
+      block->owner = nobody_;
+      nobody_->free_granules += block->granules;
+      Merge(block);
+    }
+  }
+  if (latest_ == owner) latest_ = nobody_;
+  owners_.erase(at);
+}
+
+std::vector<StreamId> Suballocator::StreamsWithFree(StreamId but) const {
+  std::vector<std::pair<uint64_t, StreamId>> found;
+  for (const auto& [stream, owner] : owners_) {
+    if (stream != but && stream != kNobody && owner->free_granules != 0) {
+      found.emplace_back(owner->free_granules, stream);
+    }
+  }
+  std::sort(found.rbegin(), found.rend());
+  std::vector<StreamId> streams;
+  for (const auto& [granules, stream] : found) streams.push_back(stream);
+  return streams;
+}
+
+// ---- Segments ----
+
+Suballocator::Want Suballocator::SegmentFor(uint64_t bytes) const {
+  if (bytes <= options_.small_most) {
+    return {std::max(options_.small_segment, RoundUp(bytes, kGranule)), false};
+  }
+  if (bytes <= options_.large_segment / 2) return {options_.large_segment, true};
+  return {bytes > kMostBytes ? bytes : RoundUp(bytes, options_.segment_unit), true};
+}
+
+Suballocator::Want Suballocator::LeastSegmentFor(uint64_t bytes) const {
+  return {bytes > kMostBytes ? bytes : RoundUp(bytes, kGranule), bytes > options_.small_most};
+}
+
+void Suballocator::AddSegment(uint64_t base, const Want& got) {
+  Block* const block = NewBlock();
+  try {
+    segments_.push_back({.base = base, .bytes = got.bytes, .first = block, .large = got.large});
+  } catch (...) {
+    DeleteBlock(block);
+    throw;
+  }
+  block->address = base;
+  block->granules = got.bytes / kGranule;
+  block->before = block->after = nullptr;
+  block->owner = nobody_;
+  block->segment = &segments_.back();
+  block->state = Block::State::kListed;
+  nobody_->lists[got.large].Add(block);
+  nobody_->free_granules += block->granules;
+  stats_.reserved += got.bytes;
+  stats_.peak_reserved = std::max(stats_.peak_reserved, stats_.reserved);
+}
+
+void Suballocator::Drop(Segment* segment) {
+  for (Block* block = segment->first; block != nullptr;) {
+    Block* const after = block->after;
+    if (block->state == Block::State::kLive) {
+      blocks_.erase(block->address);
+      --stats_.allocations;
+      stats_.live -= block->granules * kGranule;
+    } else {
+      block->owner->lists[segment->large].Remove(block);
+      block->owner->free_granules -= block->granules;
+    }
+    DeleteBlock(block);
+    block = after;
+  }
+  stats_.reserved -= segment->bytes;
+}
+
+std::vector<Suballocator::Range> Suballocator::TakeIdle(uint64_t enough) {
+  std::vector<std::pair<uint64_t, std::list<Segment>::iterator>> idle;
+  for (auto at = segments_.begin(); at != segments_.end(); ++at) {
+    if (at->live == 0) idle.emplace_back(at->bytes, at);
+  }
+  std::vector<Range> taken;
+  if (idle.empty() || enough == 0) return taken;
+  taken.reserve(idle.size());
+  std::stable_sort(idle.begin(), idle.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  for (const auto& [stream, owner] : owners_) MergeSetApart(owner.get());
+  uint64_t bytes = 0;
+  for (const auto& [size, at] : idle) {
+    taken.push_back({at->base, at->bytes});
+    bytes += at->bytes;
+    Drop(&*at);
+    segments_.erase(at);
+    if (bytes >= enough) break;
+  }
+  return taken;
+}
+
+std::vector<Suballocator::Range> Suballocator::TakeAll() {
+  std::vector<Range> taken;
+  taken.reserve(segments_.size());
+  for (const auto& [stream, owner] : owners_) MergeSetApart(owner.get());
+  while (!segments_.empty()) {
+    Segment& segment = segments_.front();
+    taken.push_back({segment.base, segment.bytes});
+    Drop(&segment);
+    segments_.pop_front();
+  }
+  return taken;
+}
+
+SuballocatorStats Suballocator::stats() const {
+  SuballocatorStats stats = stats_;
+  stats.segments = segments_.size();
+  for (const auto& [stream, owner] : owners_) {
+    stats.set_apart += owner->set_apart_granules * kGranule;
+    for (const FreeLists& lists : owner->lists) {
+      stats.largest_free = std::max(stats.largest_free, lists.LargestGranules() * kGranule);
+    }
+  }
+  return stats;
+}
+
+// ---- Blocks ----
+
+Block* Suballocator::NewBlock() {
+  if (spare_ == nullptr) {
+    chunks_.push_back(std::make_unique<Block[]>(kChunkBlocks));
+    for (size_t i = 0; i < kChunkBlocks; ++i) DeleteBlock(&chunks_.back()[i]);
+  }
+  Block* const block = spare_;
+  spare_ = block->next;
+  return block;
+}
+
+void Suballocator::DeleteBlock(Block* block) {
+  block->next = spare_;
+  spare_ = block;
+}
+
+}  // namespace gpushare::pool

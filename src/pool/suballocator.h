@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cuts segments of device memory into allocations, in the order of streams, without asking the driver.
+//
+//   Suballocator pool;
+//   uint64_t pointer = pool.Allocate(bytes, stream);
+//   if (pointer == 0) {
+//     const Suballocator::Want want = pool.SegmentFor(bytes);
+//     pool.AddSegment(driver memory of want.bytes, want);      // charged to the tenant
+//     pointer = pool.Allocate(bytes, stream);
+//   }
+//   ...
+//   pool.Free(pointer, stream);
+//
+// The order of streams: memory that is freed on a stream may be used again at once by work that is
+// launched on that stream afterwards, and by other streams' work only when what the first stream had been
+// given by then is over. Who knows that (a query, a synchronise) says Reached(stream).
+//
+// How it is kept. A freed block of up to `quick_most` is set apart for the next request of exactly its
+// size: a program that repeats itself, as training loops do, gets its blocks back in a few instructions.
+// Others are merged with their free neighbours and listed by size class; a request takes the first block
+// of the least class that surely fits and gives the rest back. What is set apart is merged as well before
+// a request fails. Requests of up to 1 MiB are cut from segments of their own, so that a small one that
+// lives long does not hold a large segment.
+//
+// Cost: constant but for Reached(), TakeIdle() and a request that has to merge what was set apart; figures
+// in docs/memory.md. Memory: about 100 bytes of the host for each block, 10 KiB for each stream.
+//
+// Threading: none; the caller holds a lock, across no call of the driver. Errors: host memory that runs
+// out throws std::bad_alloc and changes nothing.
+#ifndef GPUSHARE_POOL_SUBALLOCATOR_H_
+#define GPUSHARE_POOL_SUBALLOCATOR_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "pool/block.h"
+#include "pool/free_lists.h"
+
+namespace gpushare::pool {
+
+// Any number that tells streams apart; 0 is nobody's: work that every stream may follow.
+using StreamId = uint64_t;
+inline constexpr StreamId kNobody = 0;
+
+struct SuballocatorOptions {
+  uint64_t quick_most = uint64_t{1} << 20;  // bytes; larger blocks are merged when they are freed
+  uint32_t quick_blocks = 64;               // set apart at most, of each class and stream
+  uint64_t small_most = uint64_t{1} << 20;  // requests of at most this size share segments
+  uint64_t small_segment = uint64_t{2} << 20;   // what those are cut from
+  uint64_t large_segment = uint64_t{20} << 20;  // for requests of at most half of it
+  uint64_t segment_unit = uint64_t{2} << 20;    // sizes of larger segments are multiples of this
+};
+
+struct SuballocatorStats {
+  uint64_t reserved = 0;       // bytes of all segments
+  uint64_t live = 0;           // bytes handed out, in granules of 512
+  uint64_t peak_reserved = 0;  // highest so far, each for itself
+  uint64_t peak_live = 0;
+  uint64_t set_apart = 0;     // free bytes that wait for a request of exactly their size
+  uint64_t largest_free = 0;  // the largest request that one listed block would serve
+  uint64_t segments = 0;
+  uint64_t allocations = 0;  // live
+
+  // The part of what is reserved that serves nobody; 0 when nothing is reserved.
+  double idle() const {
+    return reserved == 0 ? 0 : static_cast<double>(reserved - live) / static_cast<double>(reserved);
+  }
+};
+
+class Suballocator {
+ public:
+  explicit Suballocator(const SuballocatorOptions& options = {});
+  ~Suballocator();
+  Suballocator(const Suballocator&) = delete;
+  Suballocator& operator=(const Suballocator&) = delete;
+
+  // 0: nothing that is here fits, or 0 or more than kMostBytes were asked.
+  uint64_t Allocate(uint64_t bytes, StreamId stream);
+
+  // False: no live allocation starts there. What was handed out for `stream` may be freed on another
+  // one, which then has been made to follow it.
+  bool Free(uint64_t pointer, StreamId stream);
+
+  // Bytes of the live allocation that starts there, in granules; 0 when there is none.
+  uint64_t SizeOf(uint64_t pointer) const;
+
+  struct Want {
+    uint64_t bytes = 0;
+    bool large = false;
+  };
+  // The segment to get when Allocate(bytes) finds nothing, and the least that would do.
+  Want SegmentFor(uint64_t bytes) const;
+  Want LeastSegmentFor(uint64_t bytes) const;
+  void AddSegment(uint64_t base, const Want& got);
+
+  struct Range {
+    uint64_t base = 0, bytes = 0;
+  };
+  // Removes segments of which nothing is handed out, largest first, until they are `enough` bytes
+  // together. Work may still be using them: they may go to whoever waits for it, as the driver's free does.
+  std::vector<Range> TakeIdle(uint64_t enough);
+  // Removes all segments, whatever lives in them.
+  std::vector<Range> TakeAll();
+
+  // What `stream` was given so far is over: its free blocks are everybody's.
+  void Reached(StreamId stream);
+  // Streams other than `stream` and nobody that have free blocks, those with the most bytes first.
+  std::vector<StreamId> StreamsWithFree(StreamId but) const;
+
+  SuballocatorStats stats() const;
+
+  // Internal when the books contradict each other. Walks everything.
+  absl::Status CheckInvariants() const;
+
+ private:
+  Owner* OwnerOf(StreamId stream);
+  Block* Find(Owner* owner, uint64_t granules, bool large);
+  uint64_t HandOut(Block* block, uint64_t granules);
+  void Merge(Block* block);
+  bool MergeSetApart(Owner* owner);
+  void Drop(Segment* segment);
+
+  Block* NewBlock();
+  void DeleteBlock(Block* block);
+
+  const SuballocatorOptions options_;
+  const uint64_t quick_granules_, small_granules_;
+
+  absl::flat_hash_map<StreamId, std::unique_ptr<Owner>> owners_;
+  Owner* const nobody_;
+  Owner* latest_;
+  absl::flat_hash_map<uint64_t, Block*> blocks_;  // live and set apart, by address
+  std::list<Segment> segments_;
+
+  std::vector<std::unique_ptr<Block[]>> chunks_;
+  Block* spare_ = nullptr;
+
+  SuballocatorStats stats_;  // but for what is computed on demand
+};
+
+}  // namespace gpushare::pool
+
+#endif  // GPUSHARE_POOL_SUBALLOCATOR_H_

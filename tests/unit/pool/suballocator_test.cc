@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pool/suballocator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <vector>
+
+namespace gpushare::pool {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr uint64_t kMiB = 1 << 20;
+constexpr StreamId kA = 0xa, kB = 0xb;
+
+class SuballocatorTest : public ::testing::Test {
+ protected:
+  ~SuballocatorTest() override { EXPECT_EQ(Check(), ""); }
+
+  std::string Check() const { return std::string(pool_.CheckInvariants().message()); }
+
+  // With a segment from the driver when nothing is here.
+  uint64_t Allocate(uint64_t bytes, StreamId stream = kNobody) {
+    uint64_t pointer = pool_.Allocate(bytes, stream);
+    if (pointer == 0) {
+      const Suballocator::Want want = pool_.SegmentFor(bytes);
+      pool_.AddSegment(next_, want);
+      next_ += want.bytes + 2 * kMiB;
+      ++taken_;
+      pointer = pool_.Allocate(bytes, stream);
+    }
+    EXPECT_NE(pointer, 0u) << bytes;
+    EXPECT_EQ(Check(), "");
+    return pointer;
+  }
+  void Free(uint64_t pointer, StreamId stream = kNobody) {
+    EXPECT_TRUE(pool_.Free(pointer, stream));
+    EXPECT_EQ(Check(), "");
+  }
+
+  Suballocator pool_;
+  uint64_t next_ = uint64_t{0x7f} << 40;
+  int taken_ = 0;
+};
+
+TEST_F(SuballocatorTest, SizesAtTheEnds) {
+  EXPECT_EQ(pool_.Allocate(0, kA), 0u);
+  EXPECT_EQ(pool_.Allocate(uint64_t{1} << 63, kA), 0u);
+  EXPECT_EQ(pool_.Allocate(UINT64_MAX, kA), 0u);
+  EXPECT_EQ(pool_.SegmentFor(UINT64_MAX).bytes, UINT64_MAX);  // for the driver to refuse
+  EXPECT_EQ(pool_.LeastSegmentFor(UINT64_MAX).bytes, UINT64_MAX);
+  const uint64_t one = Allocate(1);
+  EXPECT_EQ(pool_.SizeOf(one), 512u);
+  EXPECT_EQ(one % 512, 0u);
+}
+
+TEST_F(SuballocatorTest, SmallRequestsShareASegmentAndLargeOnesAreApart) {
+  const uint64_t small = Allocate(1000), other = Allocate(kMiB);
+  EXPECT_EQ(taken_, 1);
+  EXPECT_EQ(other, small + 1024);
+  Allocate(2 * kMiB);
+  EXPECT_EQ(taken_, 2);
+  EXPECT_EQ(pool_.stats().reserved, 22 * kMiB);
+  Allocate(100 * kMiB + 1);
+  EXPECT_EQ(pool_.stats().reserved, 124 * kMiB);
+}
+
+TEST_F(SuballocatorTest, ARepeatedSizeComesBackFromWhatWasSetApart) {
+  const uint64_t first = Allocate(4096, kA), second = Allocate(4096, kA);
+  Free(first, kA);
+  Free(second, kA);
+  EXPECT_EQ(pool_.stats().set_apart, 8192u);
+  EXPECT_EQ(Allocate(4096, kA), second);
+  EXPECT_EQ(Allocate(4096, kA), first);
+  EXPECT_EQ(pool_.stats().set_apart, 0u);
+}
+
+TEST_F(SuballocatorTest, WhatWasSetApartIsMergedBeforeARequestFails) {
+  std::vector<uint64_t> all;
+  for (int i = 0; i < 32; ++i) all.push_back(Allocate(64 << 10));  // the whole segment
+  EXPECT_EQ(taken_, 1);
+  for (const uint64_t pointer : all) Free(pointer);
+  EXPECT_EQ(Allocate(kMiB), all[0]);
+  EXPECT_EQ(taken_, 1);
+}
+
+TEST_F(SuballocatorTest, NeighboursMergeBothWays) {
+  const uint64_t a = Allocate(2 * kMiB), b = Allocate(2 * kMiB), c = Allocate(2 * kMiB),
+                 d = Allocate(2 * kMiB);
+  Free(a);
+  Free(c);
+  EXPECT_EQ(pool_.stats().largest_free, 12 * kMiB);  // the end of the segment
+  Free(b);
+  EXPECT_EQ(Allocate(6 * kMiB), a);
+  Free(d);
+  Free(a);
+  EXPECT_EQ(pool_.stats().largest_free, 20 * kMiB);
+  EXPECT_EQ(pool_.stats().live, 0u);
+  EXPECT_EQ(pool_.stats().peak_live, 8 * kMiB);
+}
+
+TEST_F(SuballocatorTest, AnotherStreamGetsABlockOnlyWhenTheFirstStreamsWorkIsOver) {
+  const uint64_t pointer = Allocate(20 * kMiB, kA);
+  Free(pointer, kA);
+  EXPECT_EQ(pool_.Allocate(20 * kMiB, kB), 0u);
+  EXPECT_EQ(pool_.Allocate(20 * kMiB, kNobody), 0u);
+  EXPECT_THAT(pool_.StreamsWithFree(kB), ElementsAre(kA));
+  EXPECT_THAT(pool_.StreamsWithFree(kA), IsEmpty());
+  EXPECT_EQ(pool_.Allocate(20 * kMiB, kA), pointer);  // its own, at once
+  Free(pointer, kA);
+  pool_.Reached(kA);
+  EXPECT_EQ(Check(), "");
+  EXPECT_EQ(pool_.Allocate(20 * kMiB, kB), pointer);
+  // Freed on a stream that was made to follow, it is that stream's.
+  Free(pointer, kA);
+  EXPECT_EQ(pool_.Allocate(20 * kMiB, kB), 0u);
+}
+
+TEST_F(SuballocatorTest, FreeNeighboursOfTwoStreamsMergeWhenBothAreOver) {
+  const uint64_t a = Allocate(4 * kMiB, kA), b = Allocate(4 * kMiB, kB);
+  EXPECT_EQ(b, a + 4 * kMiB);
+  Free(a, kA);
+  Free(b, kB);
+  EXPECT_EQ(pool_.stats().largest_free, 12 * kMiB);  // the end of the segment
+  pool_.Reached(kB);
+  EXPECT_EQ(Check(), "");
+  EXPECT_EQ(pool_.stats().largest_free, 16 * kMiB);
+  pool_.Reached(kA);
+  EXPECT_EQ(pool_.stats().largest_free, 20 * kMiB);
+}
+
+TEST_F(SuballocatorTest, WhatIsNoLiveAllocationIsNotFreed) {
+  const uint64_t pointer = Allocate(4096, kA);
+  EXPECT_FALSE(pool_.Free(pointer + 512, kA));
+  EXPECT_FALSE(pool_.Free(pointer - 512, kA));
+  EXPECT_FALSE(pool_.Free(0, kA));
+  EXPECT_FALSE(pool_.Free(UINT64_MAX, kA));
+  Free(pointer, kA);
+  EXPECT_FALSE(pool_.Free(pointer, kA));  // set apart
+  const uint64_t large = Allocate(4 * kMiB, kA);
+  Free(large, kA);
+  EXPECT_FALSE(pool_.Free(large, kA));  // listed
+  EXPECT_EQ(pool_.SizeOf(large), 0u);
+}
+
+TEST_F(SuballocatorTest, IdleSegmentsAreGivenBackLargestFirst) {
+  const uint64_t small = Allocate(4096, kA), middle = Allocate(4 * kMiB, kA),
+                 large = Allocate(64 * kMiB, kB), held = Allocate(32 * kMiB, kB);
+  EXPECT_THAT(pool_.TakeIdle(UINT64_MAX), IsEmpty());
+  Free(small, kA);
+  Free(middle, kA);
+  Free(large, kB);
+  EXPECT_THAT(pool_.TakeIdle(0), IsEmpty());
+  const auto taken = pool_.TakeIdle(kMiB);
+  EXPECT_EQ(Check(), "");
+  ASSERT_THAT(taken, SizeIs(1));
+  EXPECT_EQ(taken[0].bytes, 64 * kMiB);
+  EXPECT_EQ(taken[0].base, large);
+  EXPECT_THAT(pool_.TakeIdle(UINT64_MAX), SizeIs(2));
+  EXPECT_EQ(pool_.stats().reserved, 32 * kMiB);
+  EXPECT_EQ(pool_.stats().allocations, 1u);
+  const auto rest = pool_.TakeAll();
+  ASSERT_THAT(rest, SizeIs(1));
+  EXPECT_EQ(rest[0].base, held);
+  EXPECT_EQ(pool_.stats().reserved, 0u);
+  EXPECT_EQ(pool_.stats().live, 0u);
+  EXPECT_FALSE(pool_.Free(held, kB));
+}
+
+TEST_F(SuballocatorTest, TheLeastSegmentServesTheRequest) {
+  for (const uint64_t bytes : {uint64_t{1}, kMiB - 1, kMiB, kMiB + 1, 3 * kMiB + 5, 77 * kMiB}) {
+    const Suballocator::Want least = pool_.LeastSegmentFor(bytes);
+    EXPECT_LT(least.bytes - bytes, 512u);
+    EXPECT_EQ(least.large, pool_.SegmentFor(bytes).large);
+    pool_.AddSegment(next_, least);
+    EXPECT_EQ(pool_.Allocate(bytes, kA), next_) << bytes;
+    next_ += 256 * kMiB;
+  }
+}
+
+}  // namespace
+}  // namespace gpushare::pool
