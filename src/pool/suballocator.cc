@@ -293,6 +293,13 @@ std::vector<Suballocator::Range> Suballocator::TakeIdle(uint64_t enough) {
   return taken;
 }
 
+std::vector<Suballocator::Range> Suballocator::TakeSurplus(const Want& next) {
+  const double reserved = static_cast<double>(stats_.reserved) + static_cast<double>(next.bytes);
+  const double idle = reserved - static_cast<double>(stats_.live);
+  if (idle <= options_.most_idle * reserved) return {};
+  return TakeIdle(next.bytes);
+}
+
 std::vector<Suballocator::Range> Suballocator::TakeAll() {
   std::vector<Range> taken;
   taken.reserve(segments_.size());

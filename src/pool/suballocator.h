@@ -5,6 +5,7 @@
 //   uint64_t pointer = pool.Allocate(bytes, stream);
 //   if (pointer == 0) {
 //     const Suballocator::Want want = pool.SegmentFor(bytes);
+//     for (Range idle : pool.TakeSurplus(want)) driver frees it;
 //     pool.AddSegment(driver memory of want.bytes, want);      // charged to the tenant
 //     pointer = pool.Allocate(bytes, stream);
 //   }
@@ -54,6 +55,7 @@ struct SuballocatorOptions {
   uint64_t small_segment = uint64_t{2} << 20;   // what those are cut from
   uint64_t large_segment = uint64_t{20} << 20;  // for requests of at most half of it
   uint64_t segment_unit = uint64_t{2} << 20;    // sizes of larger segments are multiples of this
+  double most_idle = 0.2;  // of what is reserved, before growing gives back what is idle
 };
 
 struct SuballocatorStats {
@@ -104,6 +106,10 @@ class Suballocator {
   // Removes segments of which nothing is handed out, largest first, until they are `enough` bytes
   // together. Work may still be using them: they may go to whoever waits for it, as the driver's free does.
   std::vector<Range> TakeIdle(uint64_t enough);
+  // For before a segment is got: idle segments of at least its size, if with it more than `most_idle` of
+  // all that is reserved would serve nobody. So a program whose sizes change does not keep what fitted
+  // the old ones, and one whose sizes repeat gives nothing back.
+  std::vector<Range> TakeSurplus(const Want& next);
   // Removes all segments, whatever lives in them.
   std::vector<Range> TakeAll();
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ResNet-50 (He et al., 2015) in the variant with the stride in the 3x3 convolution ("v1.5").
+#include "workload/resnet50.h"
+
 #include <utility>
 #include <vector>
 
@@ -7,19 +9,10 @@
 #include "workload/models.h"
 
 namespace gpushare::workload {
-namespace {
+namespace workload_internal {
 
-struct Conv {
-  int64_t in, out, kernel, stride;
-  int64_t in_size;     // height and width of the input
-  bool relu;           // follows it
-  bool adds_shortcut;  // its output is added to the block's input before the activation
-  int64_t out_size() const { return in_size / stride; }
-};
-
-// All 53 convolutions in order.
-std::vector<Conv> Convolutions() {
-  std::vector<Conv> convs = {{3, 64, 7, 2, 224, true, false}};
+std::vector<Convolution> Convolutions() {
+  std::vector<Convolution> convs = {{3, 64, 7, 2, 224, true, false}};
   struct Stage {
     int64_t blocks, width, stride;
   };
@@ -39,6 +32,13 @@ std::vector<Conv> Convolutions() {
   }
   return convs;
 }
+
+}  // namespace workload_internal
+
+namespace {
+
+using workload_internal::Convolutions;
+using Conv = workload_internal::Convolution;
 
 // Sizes of one convolution as a matrix product over the batch.
 struct Sizes {
