@@ -51,17 +51,25 @@ Grant Account::TryChargeBoth(uint64_t bytes) {
 
 void Account::Serve() { line().Serve(); }
 
-Grant Account::ReserveBefore(uint64_t bytes, base::Clock& clock, Time deadline) {
+Grant Account::ReserveBefore(uint64_t bytes, base::Clock& clock, Time deadline,
+                             const std::shared_ptr<Ticket>& ticket) {
   Grant grant;
   const bool possible = bytes <= limit() && (parent_ == nullptr || bytes <= parent_->limit());
   if (possible) {
-    grant.granted = line().Charge(*this, bytes, clock, deadline);
+    grant.granted = line().Charge(*this, bytes, clock, deadline, ticket);
   }
   grant.left = Left(limit(), charged());
   if (parent_ != nullptr)
     grant.left = std::min(grant.left, Left(parent_->limit(), parent_->charged()));
-  if (!grant.granted) denied_.fetch_add(1, std::memory_order_relaxed);
+  if (!grant.granted &&
+      (ticket == nullptr || ticket->state.load(std::memory_order_relaxed) != Ticket::kCalledAway)) {
+    denied_.fetch_add(1, std::memory_order_relaxed);
+  }
   return grant;
+}
+
+bool Account::CallAway(const std::shared_ptr<Ticket>& ticket, base::Clock& clock) {
+  return line().CallAway(ticket, clock);
 }
 
 void Account::SetLimit(uint64_t limit) {

@@ -66,6 +66,12 @@ struct AccountUsage {
 
 class WaitingLine;
 
+// A place in a waiting line, for a waiter whom something else may serve as well: see CallAway().
+struct Ticket {
+  enum State : uint32_t { kWaiting, kGranted, kCalledAway, kLeft };
+  std::atomic<uint32_t> state{kWaiting};
+};
+
 class Account {
  public:
   // `limit` in bytes, kUnlimited for none. `parent` may be null. Unimplemented when the parent has a
@@ -80,7 +86,12 @@ class Account {
   // As Reserve(), but waits for releases until `deadline`. Waiters of one account are served in the
   // order in which they came: a small request does not overtake a large one that is waiting, except
   // through Reserve(), which never queues. Refused at once when `bytes` is over the limit as such.
-  Grant ReserveBefore(uint64_t bytes, base::Clock& clock, Time deadline);
+  // With a new `ticket` another thread may end the wait. Neither counts as denied then.
+  Grant ReserveBefore(uint64_t bytes, base::Clock& clock, Time deadline,
+                      const std::shared_ptr<Ticket>& ticket = nullptr);
+  // Ends the wait of the ticket's holder, which is refused. False: it has its grant, or has left.
+  // A holder that has not come to wait yet is refused when it comes.
+  bool CallAway(const std::shared_ptr<Ticket>& ticket, base::Clock& clock);
 
   void Commit(uint64_t bytes);   // reserved bytes are now held
   void Cancel(uint64_t bytes);   // reserved bytes were not taken after all

@@ -7,23 +7,27 @@
 
 namespace gpushare::quota {
 
-bool WaitingLine::Charge(Account& account, uint64_t bytes, base::Clock& clock, Time deadline) {
-  const auto waiter = std::make_shared<Waiter>(account, bytes, clock);
+bool WaitingLine::Charge(Account& account, uint64_t bytes, base::Clock& clock, Time deadline,
+                         std::shared_ptr<Ticket> ticket) {
+  if (ticket == nullptr) ticket = std::make_shared<Ticket>();
+  std::list<Waiter>::iterator place;
   {
     base::MutexLock lock(&mutex_);
-    queue_.push_back(waiter);
+    if (ticket->state.load() != Ticket::kWaiting) return false;  // called away already
+    place = queue_.insert(queue_.end(), {&account, bytes, &clock, ticket});
     waiters_.fetch_add(1);
     account.waiting_.fetch_add(1);
   }
   // What was released before the line above did not see this waiter.
   Serve();
-  while (waiter->granted.load() == 0 && clock.Now() < deadline) {
-    clock.Wait(waiter->granted, 0, deadline, Nanos(0));
+  while (ticket->state.load() == Ticket::kWaiting && clock.Now() < deadline) {
+    clock.Wait(ticket->state, Ticket::kWaiting, deadline, Nanos(0));
   }
   {
     base::MutexLock lock(&mutex_);
-    if (waiter->granted.load() != 0) return true;
-    queue_.remove(waiter);
+    if (ticket->state.load() == Ticket::kGranted) return true;  // and out of the queue
+    if (ticket->state.load() == Ticket::kWaiting) ticket->state.store(Ticket::kLeft);
+    queue_.erase(place);
     waiters_.fetch_sub(1);
     account.waiting_.fetch_sub(1);
   }
@@ -32,27 +36,38 @@ bool WaitingLine::Charge(Account& account, uint64_t bytes, base::Clock& clock, T
   return false;
 }
 
+bool WaitingLine::CallAway(const std::shared_ptr<Ticket>& ticket, base::Clock& clock) {
+  {
+    base::MutexLock lock(&mutex_);
+    if (ticket->state.load() != Ticket::kWaiting) return false;
+    ticket->state.store(Ticket::kCalledAway);
+  }
+  clock.Wake(ticket->state, 1);
+  return true;
+}
+
 void WaitingLine::Serve() {
-  std::vector<std::shared_ptr<Waiter>> served;
+  std::vector<std::pair<base::Clock*, std::shared_ptr<Ticket>>> served;
   {
     base::MutexLock lock(&mutex_);
     std::vector<const Account*> blocked;
     for (auto at = queue_.begin(); at != queue_.end();) {
-      Waiter& waiter = **at;
-      if (std::find(blocked.begin(), blocked.end(), &waiter.account) == blocked.end() &&
-          waiter.account.TryCharge(waiter.bytes)) {
-        waiter.granted.store(1);
+      if (at->ticket->state.load() != Ticket::kWaiting) {
+        ++at;  // called away, and about to leave
+      } else if (std::find(blocked.begin(), blocked.end(), at->account) == blocked.end() &&
+                 at->account->TryCharge(at->bytes)) {
+        at->ticket->state.store(Ticket::kGranted);
         waiters_.fetch_sub(1);
-        waiter.account.waiting_.fetch_sub(1);
-        served.push_back(std::move(*at));
+        at->account->waiting_.fetch_sub(1);
+        served.emplace_back(at->clock, std::move(at->ticket));
         at = queue_.erase(at);
       } else {
-        blocked.push_back(&waiter.account);
+        blocked.push_back(at->account);
         ++at;
       }
     }
   }
-  for (const auto& waiter : served) waiter->clock.Wake(waiter->granted, 1);
+  for (const auto& [clock, ticket] : served) clock->Wake(ticket->state, 1);
 }
 
 }  // namespace gpushare::quota

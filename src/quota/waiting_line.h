@@ -23,8 +23,11 @@ namespace gpushare::quota {
 
 class WaitingLine {
  public:
-  // Waits until `bytes` are charged to `account` (true) or the deadline passes.
-  bool Charge(Account& account, uint64_t bytes, base::Clock& clock, Time deadline);
+  // Waits until `bytes` are charged to `account` (true), the deadline passes or the holder of the ticket is
+  // called away.
+  bool Charge(Account& account, uint64_t bytes, base::Clock& clock, Time deadline,
+              std::shared_ptr<Ticket> ticket);
+  bool CallAway(const std::shared_ptr<Ticket>& ticket, base::Clock& clock);
 
   void Serve();
 
@@ -32,17 +35,15 @@ class WaitingLine {
 
  private:
   struct Waiter {
-    Waiter(Account& a, uint64_t b, base::Clock& c) : account(a), bytes(b), clock(c) {}
-    Account& account;
+    Account* account;
     uint64_t bytes;
-    base::Clock& clock;
-    std::atomic<uint32_t> granted{0};
+    base::Clock* clock;
+    std::shared_ptr<Ticket> ticket;  // shared with whoever is about to wake its holder
   };
 
   std::atomic<uint32_t> waiters_{0};
   base::Mutex mutex_;
-  std::list<std::shared_ptr<Waiter>> queue_
-      ABSL_GUARDED_BY(mutex_);  // shared with whoever is about to wake one
+  std::list<Waiter> queue_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace gpushare::quota

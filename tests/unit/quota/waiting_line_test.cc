@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -65,6 +66,39 @@ TEST(ReserveBefore, IsServedByAReleaseACancelAndALimit) {
     waiter.join();
     EXPECT_EQ(account->charged(), way == 2 ? 100u : 20u);
   }
+}
+
+TEST(ReserveBefore, AWaiterIsCalledAway) {
+  base::Clock& clock = base::RealClock();
+  auto account = *Account::Create(100);
+  ASSERT_TRUE(account->Reserve(90));
+  const auto ticket = std::make_shared<Ticket>();
+  std::thread waiter([&] { EXPECT_FALSE(account->ReserveBefore(20, clock, kNever, ticket)); });
+  std::thread behind([&] {
+    Until([&] { return account->Usage().waiting == 1; });
+    EXPECT_TRUE(account->ReserveBefore(10, clock, kNever));  // it fits once the other is gone
+  });
+  Until([&] { return account->Usage().waiting == 2; });
+  EXPECT_TRUE(account->CallAway(ticket, clock));
+  EXPECT_FALSE(account->CallAway(ticket, clock));
+  waiter.join();
+  behind.join();
+  EXPECT_EQ(account->charged(), 100u);
+  EXPECT_EQ(account->Usage().waiting, 0u);
+  EXPECT_EQ(account->Usage().denied, 0u);  // nobody was
+}
+
+TEST(ReserveBefore, CalledAwayBeforeItCameOrAfterItsGrant) {
+  base::Clock& clock = base::RealClock();
+  auto account = *Account::Create(100);
+  const auto early = std::make_shared<Ticket>();
+  EXPECT_TRUE(account->CallAway(early, clock));
+  EXPECT_FALSE(account->ReserveBefore(20, clock, kNever, early));
+  EXPECT_EQ(account->charged(), 0u);
+  const auto late = std::make_shared<Ticket>();
+  EXPECT_TRUE(account->ReserveBefore(20, clock, kNever, late));
+  EXPECT_FALSE(account->CallAway(late, clock));
+  EXPECT_EQ(account->charged(), 20u);
 }
 
 TEST(ReserveBefore, ServesInTheOrderOfArrival) {
