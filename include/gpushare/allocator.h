@@ -8,6 +8,16 @@
 //
 // The quota is charged to the byte before the driver is asked, and credited when the driver has
 // freed. An over-limit request never makes a fitting one fail, and the sum never exceeds the limit.
+//
+// A program that allocates often takes a pool, which asks the driver for segments and cuts them up in the
+// order of streams:
+//
+//   absl::StatusOr<Allocator> pool =
+//       Allocator::Create(*device, {.strategy = AllocationStrategy::kSuballocating});
+//   absl::StatusOr<Allocation> scratch = pool->Allocate(MiB(3), *stream);   // some 50 ns
+//   stream->Launch(kernel, shape, scratch->pointer());
+//   scratch->Free();   // at once: what follows on `stream` may have it, others when the kernel is over
+//
 // What the driver itself uses beside (contexts, modules) is not charged: the runtime's reserve is
 // for that.
 //
@@ -27,6 +37,7 @@
 #include "gpushare/error.h"
 #include "gpushare/internal/callback.h"
 #include "gpushare/internal/handle.h"
+#include "gpushare/stream.h"
 #include "gpushare/units.h"
 #include "gpushare/virtual_device.h"
 
@@ -34,9 +45,10 @@ namespace gpushare {
 
 enum class AllocationStrategy {
   kDirect = GPUSHARE_STRATEGY_DIRECT,  // each allocation is one of the driver's
-  kPool = GPUSHARE_STRATEGY_POOL,      // Unimplemented, as are the two below
+  kPool = GPUSHARE_STRATEGY_POOL,      // Unimplemented
+  // Cut from segments in the order of streams. The quota is charged with the segments.
   kSuballocating = GPUSHARE_STRATEGY_SUBALLOCATING,
-  kSwappable = GPUSHARE_STRATEGY_SWAPPABLE,
+  kSwappable = GPUSHARE_STRATEGY_SWAPPABLE,  // Unimplemented
 };
 
 // What to do when the quota is used up.
@@ -56,9 +68,22 @@ struct AllocatorOptions {
   std::function<bool(Bytes asked, Bytes left)> reclaim = nullptr;
 };
 
+// What a pool has, at one moment.
+struct PoolStats {
+  Bytes reserved;  // of its segments: charged to the quota
+  Bytes live;      // of its allocations, each a multiple of 512
+  Bytes peak_reserved, peak_live;
+  Bytes largest_free;  // the largest allocation that one free piece would serve
+  Bytes set_apart;     // free, and kept for requests of exactly their size
+  uint64_t segments = 0;
+  uint64_t allocations = 0;
+  uint64_t waiting = 0;  // threads that wait for memory
+};
+
 class Allocator;
 
-// Owns one piece of device memory; frees it when destroyed, without a word when the device is gone.
+// Owns one piece of device memory; frees it when destroyed, without a word when the device is gone. What was
+// allocated for a stream is freed in that stream's order.
 // Outlives its Allocator, not the last handle of its Runtime.
 class Allocation {
  public:
@@ -138,8 +163,70 @@ class Allocator {
   }
 
   // InvalidArgument: 0 bytes. ResourceExhausted: over the quota, or the device itself is full.
-  absl::StatusOr<Allocation> Allocate(Bytes size) const {
-    absl::StatusOr<DevicePtr> pointer = AllocateRaw(size);
+  absl::StatusOr<Allocation> Allocate(Bytes size) const { return Own(AllocateRaw(size), size); }
+  // In the order of a stream of the same GPU: for work that is launched on it from now on.
+  absl::StatusOr<Allocation> Allocate(Bytes size, const Stream& stream) const {
+    return Own(AllocateRaw(size, stream), size);
+  }
+
+  // The same without an owner.
+  absl::StatusOr<DevicePtr> AllocateRaw(Bytes size) const {
+    gpushare_device_ptr pointer = 0;
+    const gpushare_status code = gpushare_alloc(handle(), size.count(), &pointer);
+    if (code == GPUSHARE_OK) return DevicePtr(pointer);
+    return Refusal(code);
+  }
+  absl::StatusOr<DevicePtr> AllocateRaw(Bytes size, const Stream& stream) const {
+    gpushare_device_ptr pointer = 0;
+    const gpushare_status code =
+        gpushare_alloc_on(handle(), size.count(), stream.handle(), &pointer);
+    if (code == GPUSHARE_OK) return DevicePtr(pointer);
+    return Refusal(code);
+  }
+  // Credits the virtual device that allocated it. What gpushare did not allocate goes to the driver
+  // unchanged: a double free is the driver's error. Null is OK.
+  absl::Status Free(DevicePtr pointer) const {
+    return internal::ToStatus(gpushare_free(handle(), pointer.value()));
+  }
+  // In the order of `stream`, which has been made to follow the one that the memory was allocated for.
+  absl::Status Free(DevicePtr pointer, const Stream& stream) const {
+    return internal::ToStatus(gpushare_free_on(handle(), pointer.value(), stream.handle()));
+  }
+
+  // -- Of a pool; FailedPrecondition for an allocator without one --
+
+  // Gives segments in which nothing lives back to the driver and to the quota, until they are `size`
+  // together (by default all there are). May wait for the device, as freeing does.
+  absl::Status Trim(Bytes size = Bytes(UINT64_MAX)) const {
+    return internal::ToStatus(gpushare_allocator_trim(handle(), size.count()));
+  }
+  absl::StatusOr<PoolStats> stats() const {
+    gpushare_allocator_stats c = {};
+    c.struct_size = sizeof(c);
+    const gpushare_status code = gpushare_allocator_get_stats(handle(), &c);
+    if (code != GPUSHARE_OK) return internal::ToStatus(code);
+    return PoolStats{.reserved = Bytes(c.reserved),
+                     .live = Bytes(c.live),
+                     .peak_reserved = Bytes(c.peak_reserved),
+                     .peak_live = Bytes(c.peak_live),
+                     .largest_free = Bytes(c.largest_free),
+                     .set_apart = Bytes(c.set_apart),
+                     .segments = c.segments,
+                     .allocations = c.allocations,
+                     .waiting = c.waiting};
+  }
+
+  gpushare_allocator handle() const { return shared_ == nullptr ? nullptr : shared_->handle.get(); }
+
+ private:
+  explicit Allocator(std::shared_ptr<const Allocation::Shared> shared)
+      : shared_(std::move(shared)) {}
+
+  static absl::Status Refusal(gpushare_status code) {
+    const absl::Status thrown = internal::TakeThrown();
+    return thrown.ok() ? internal::ToStatus(code) : thrown;
+  }
+  absl::StatusOr<Allocation> Own(absl::StatusOr<DevicePtr> pointer, Bytes size) const {
     if (!pointer.ok()) return pointer.status();
     Allocation allocation;
     allocation.allocator_ = shared_;
@@ -148,27 +235,6 @@ class Allocator {
     return allocation;
   }
 
-  // The same without an owner.
-  absl::StatusOr<DevicePtr> AllocateRaw(Bytes size) const {
-    gpushare_device_ptr pointer = 0;
-    const gpushare_status code = gpushare_alloc(handle(), size.count(), &pointer);
-    if (code != GPUSHARE_OK) {
-      const absl::Status thrown = internal::TakeThrown();
-      return thrown.ok() ? internal::ToStatus(code) : thrown;
-    }
-    return DevicePtr(pointer);
-  }
-  // Credits the virtual device that allocated it. What gpushare did not allocate goes to the driver
-  // unchanged: a double free is the driver's error. Null is OK.
-  absl::Status Free(DevicePtr pointer) const {
-    return internal::ToStatus(gpushare_free(handle(), pointer.value()));
-  }
-
-  gpushare_allocator handle() const { return shared_ == nullptr ? nullptr : shared_->handle.get(); }
-
- private:
-  explicit Allocator(std::shared_ptr<const Allocation::Shared> shared)
-      : shared_(std::move(shared)) {}
   std::shared_ptr<const Allocation::Shared> shared_;
 };
 

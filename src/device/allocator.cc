@@ -12,6 +12,18 @@ constexpr int kMostReclaims = 16;
 
 }  // namespace
 
+Allocator::Allocator(std::shared_ptr<VirtualDevice> device,
+                     const gpushare_allocator_options& options)
+    : device_(std::move(device)),
+      options_(options),
+      pool_(options.strategy == GPUSHARE_STRATEGY_SUBALLOCATING
+                ? std::make_shared<MemoryPool>(*device_)
+                : nullptr) {}
+
+Allocator::~Allocator() {
+  if (pool_ != nullptr) pool_->Orphan();
+}
+
 absl::StatusOr<std::shared_ptr<Allocator>> Allocator::Create(
     std::shared_ptr<VirtualDevice> device, const gpushare_allocator_options& options) {
   constexpr const char* kStrategies[] = {"direct", "pool", "suballocating", "swappable"};
@@ -20,10 +32,11 @@ absl::StatusOr<std::shared_ptr<Allocator>> Allocator::Create(
     return absl::InvalidArgumentError(absl::StrCat("allocator strategy: ", options.strategy,
                                                    " given, 0 (direct) to 3 (swappable) allowed"));
   }
-  if (options.strategy != GPUSHARE_STRATEGY_DIRECT) {
-    return absl::UnimplementedError(absl::StrCat("allocator strategy '",
-                                                 kStrategies[options.strategy],
-                                                 "' is not implemented yet; offered: direct"));
+  if (options.strategy != GPUSHARE_STRATEGY_DIRECT &&
+      options.strategy != GPUSHARE_STRATEGY_SUBALLOCATING) {
+    return absl::UnimplementedError(
+        absl::StrCat("allocator strategy '", kStrategies[options.strategy],
+                     "' is not implemented yet; offered: direct, suballocating"));
   }
   switch (options.over_quota) {
     case GPUSHARE_OVER_QUOTA_FAIL:
@@ -44,10 +57,20 @@ absl::StatusOr<std::shared_ptr<Allocator>> Allocator::Create(
       return absl::InvalidArgumentError(absl::StrCat("allocator over_quota: ", options.over_quota,
                                                      " given, 0 (fail) to 2 (reclaim) allowed"));
   }
-  return std::shared_ptr<Allocator>(new Allocator(std::move(device), options));
+  const std::shared_ptr<Allocator> made(new Allocator(std::move(device), options));
+  if (made->pool_ != nullptr) made->device_->AddPool(made->pool_);
+  return made;
 }
 
-absl::StatusOr<driver::DevicePtr> Allocator::Allocate(uint64_t bytes) const {
+absl::Status Allocator::CheckStream(const Stream* stream) const {
+  if (stream == nullptr || &stream->device().gpu() == &device_->gpu()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("allocator: the stream is of GPU ", stream->device().gpu().ordinal(),
+                   ", the allocator of GPU ", device_->gpu().ordinal()));
+}
+
+absl::StatusOr<driver::DevicePtr> Allocator::Allocate(uint64_t bytes, Stream* stream) const {
+  GPUSHARE_RETURN_IF_ERROR(CheckStream(stream));
   // The callback may destroy the handle of the very allocator that asks it.
   const std::shared_ptr<const Allocator> self =
       options_.over_quota == GPUSHARE_OVER_QUOTA_RECLAIM ? shared_from_this() : nullptr;
@@ -62,7 +85,8 @@ absl::StatusOr<driver::DevicePtr> Allocator::Allocate(uint64_t bytes) const {
     }
   }
   for (int asked = 0;; ++asked) {
-    absl::StatusOr<driver::DevicePtr> pointer = device_->Allocate(request);
+    absl::StatusOr<driver::DevicePtr> pointer =
+        pool_ != nullptr ? pool_->Allocate(request, stream) : device_->Allocate(request);
     if (pointer.ok() || options_.over_quota != GPUSHARE_OVER_QUOTA_RECLAIM ||
         pointer.status().code() != absl::StatusCode::kResourceExhausted || asked == kMostReclaims) {
       return pointer;
@@ -74,8 +98,33 @@ absl::StatusOr<driver::DevicePtr> Allocator::Allocate(uint64_t bytes) const {
   }
 }
 
-absl::Status Allocator::Free(driver::DevicePtr pointer) const {
+absl::Status Allocator::Free(driver::DevicePtr pointer, Stream* stream) const {
+  GPUSHARE_RETURN_IF_ERROR(CheckStream(stream));
+  if (pool_ != nullptr && pool_->Free(pointer, stream)) return absl::OkStatus();
+  // Of another pool it is freed in the same stream's order.
+  if (stream != nullptr) {
+    if (const std::shared_ptr<MemoryPool> other = device_->gpu().PoolAt(pointer)) {
+      return FreeInPool(*other, pointer, stream);
+    }
+  }
   return FreePointer(device_->gpu(), device_.get(), pointer);
+}
+
+absl::Status Allocator::NeedsPool() const {
+  if (pool_ != nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "allocator: this one keeps no pool; create it with the strategy 'suballocating'");
+}
+
+absl::StatusOr<gpushare_allocator_stats> Allocator::Stats() const {
+  GPUSHARE_RETURN_IF_ERROR(NeedsPool());
+  return pool_->Stats();
+}
+
+absl::Status Allocator::Trim(uint64_t bytes) const {
+  GPUSHARE_RETURN_IF_ERROR(NeedsPool());
+  pool_->Trim(bytes);
+  return absl::OkStatus();
 }
 
 }  // namespace gpushare::device

@@ -10,6 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "device/memory_pool.h"
+#include "device/stream.h"
 #include "device/virtual_device.h"
 #include "gpushare/c/gpushare.h"
 
@@ -21,15 +23,25 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   static absl::StatusOr<std::shared_ptr<Allocator>> Create(
       std::shared_ptr<VirtualDevice> device, const gpushare_allocator_options& options);
 
-  absl::StatusOr<driver::DevicePtr> Allocate(uint64_t bytes) const;
-  absl::Status Free(driver::DevicePtr pointer) const;
+  ~Allocator();
+
+  // In the order of `stream`; null: of none. Where the driver allocates each time, memory follows every
+  // stream, and a free waits.
+  absl::StatusOr<driver::DevicePtr> Allocate(uint64_t bytes, Stream* stream) const;
+  absl::Status Free(driver::DevicePtr pointer, Stream* stream) const;
+
+  // Of a strategy that has a pool; FailedPrecondition for the others.
+  absl::StatusOr<gpushare_allocator_stats> Stats() const;
+  absl::Status Trim(uint64_t bytes) const;
 
  private:
-  Allocator(std::shared_ptr<VirtualDevice> device, const gpushare_allocator_options& options)
-      : device_(std::move(device)), options_(options) {}
+  Allocator(std::shared_ptr<VirtualDevice> device, const gpushare_allocator_options& options);
+  absl::Status NeedsPool() const;
+  absl::Status CheckStream(const Stream* stream) const;
 
   const std::shared_ptr<VirtualDevice> device_;
   const gpushare_allocator_options options_;
+  const std::shared_ptr<MemoryPool> pool_;  // null: each allocation is one of the driver's
 };
 
 }  // namespace gpushare::device

@@ -3,6 +3,7 @@
 #include "device/allocator.h"
 #include "device/c_abi.h"
 #include "device/gpu.h"
+#include "device/stream.h"
 #include "device/virtual_device.h"
 
 using namespace gpushare;
@@ -30,7 +31,7 @@ gpushare_status gpushare_alloc(gpushare_allocator allocator, uint64_t bytes,
   return Guard([&]() -> absl::Status {
     GPUSHARE_BORROW(from, allocator);
     GPUSHARE_NOT_NULL(pointer);
-    GPUSHARE_ASSIGN_OR_RETURN(*pointer, from->Allocate(bytes));
+    GPUSHARE_ASSIGN_OR_RETURN(*pointer, from->Allocate(bytes, nullptr));
     return absl::OkStatus();
   });
 }
@@ -38,7 +39,43 @@ gpushare_status gpushare_alloc(gpushare_allocator allocator, uint64_t bytes,
 gpushare_status gpushare_free(gpushare_allocator allocator, gpushare_device_ptr pointer) {
   return Guard([&]() -> absl::Status {
     GPUSHARE_BORROW(from, allocator);
-    return from->Free(pointer);
+    return from->Free(pointer, nullptr);
+  });
+}
+
+gpushare_status gpushare_alloc_on(gpushare_allocator allocator, uint64_t bytes,
+                                  gpushare_stream stream, gpushare_device_ptr* pointer) {
+  return Guard([&]() -> absl::Status {
+    GPUSHARE_BORROW(from, allocator);
+    GPUSHARE_BORROW(on, stream);
+    GPUSHARE_NOT_NULL(pointer);
+    GPUSHARE_ASSIGN_OR_RETURN(*pointer, from->Allocate(bytes, on));
+    return absl::OkStatus();
+  });
+}
+
+gpushare_status gpushare_free_on(gpushare_allocator allocator, gpushare_device_ptr pointer,
+                                 gpushare_stream stream) {
+  return Guard([&]() -> absl::Status {
+    GPUSHARE_BORROW(from, allocator);
+    GPUSHARE_BORROW(on, stream);
+    return from->Free(pointer, on);
+  });
+}
+
+gpushare_status gpushare_allocator_trim(gpushare_allocator allocator, uint64_t bytes) {
+  return Guard([&]() -> absl::Status {
+    GPUSHARE_BORROW(of, allocator);
+    return of->Trim(bytes);
+  });
+}
+
+gpushare_status gpushare_allocator_get_stats(gpushare_allocator allocator,
+                                             gpushare_allocator_stats* stats) {
+  return Guard([&]() -> absl::Status {
+    GPUSHARE_BORROW(of, allocator);
+    GPUSHARE_ASSIGN_OR_RETURN(const gpushare_allocator_stats now, of->Stats());
+    return WriteStruct(stats, now, "stats");
   });
 }
 

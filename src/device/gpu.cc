@@ -2,11 +2,13 @@
 #include "device/gpu.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "device/identity.h"
+#include "device/memory_pool.h"
 #include "device/runtime.h"
 #include "device/scheduler.h"
 #include "device/surroundings.h"
@@ -79,6 +81,14 @@ Gpu::~Gpu() {
         clock(), clock().Now() + Nanos(static_cast<int64_t>(GPUSHARE_CLOSE_GRACE_NS)));
     abandoned = !running.empty();
     uint64_t bytes_left = 0;
+    std::set<std::shared_ptr<MemoryPool>> pools;
+    {
+      base::MutexLock lock(&mutex_);
+      for (const auto& [base, segment] : segments_) pools.insert(segment.pool);
+    }
+    for (const std::shared_ptr<MemoryPool>& pool : pools) {
+      bytes_left += pool->Abandon(/*give=*/!abandoned);
+    }
     std::vector<VirtualDevice*> left;
     {
       base::MutexLock lock(&mutex_);
@@ -165,7 +175,17 @@ absl::StatusOr<uint64_t> Gpu::FindPointer(driver::DevicePtr pointer,
                                           std::shared_ptr<VirtualDevice>* owner) const {
   quota::Allocation allocation;
   if (!pointers_.Find(pointer, &allocation)) {
-    return absl::NotFoundError("gpushare knows no allocation that starts at this pointer");
+    const std::shared_ptr<MemoryPool> pool = PoolAt(pointer);
+    const uint64_t bytes = pool == nullptr ? 0 : pool->SizeOf(pointer);
+    if (bytes == 0) {
+      return absl::NotFoundError("gpushare knows no allocation that starts at this pointer");
+    }
+    base::MutexLock lock(&mutex_);
+    const auto after = segments_.upper_bound(pointer);
+    if (after != segments_.begin() && std::prev(after)->second.pool == pool) {
+      *owner = pool->device().weak_from_this().lock();
+    }
+    return bytes;
   }
   // Under the lock whoever is in a slot exists; it may be another one by now.
   base::MutexLock lock(&mutex_);
@@ -196,6 +216,28 @@ absl::Status Gpu::BindStream(driver::Stream stream, const std::weak_ptr<VirtualD
 void Gpu::UnbindStream(driver::Stream stream) {
   base::MutexLock lock(&mutex_);
   streams_.erase(stream);
+}
+
+void Gpu::AddSegment(driver::DevicePtr base, uint64_t bytes, std::shared_ptr<MemoryPool> pool) {
+  base::MutexLock lock(&mutex_);
+  segments_[base] = {bytes, std::move(pool)};
+}
+
+void Gpu::RemoveSegment(driver::DevicePtr base) {
+  std::shared_ptr<MemoryPool> last;  // destroyed without the lock
+  base::MutexLock lock(&mutex_);
+  const auto at = segments_.find(base);
+  if (at == segments_.end()) return;
+  last = std::move(at->second.pool);
+  segments_.erase(at);
+}
+
+std::shared_ptr<MemoryPool> Gpu::PoolAt(driver::DevicePtr pointer) const {
+  base::MutexLock lock(&mutex_);
+  auto at = segments_.upper_bound(pointer);
+  if (at == segments_.begin()) return nullptr;
+  --at;
+  return pointer - at->first < at->second.bytes ? at->second.pool : nullptr;
 }
 
 VirtualDevice* Gpu::EnterLease(uint64_t thread, VirtualDevice* device) {

@@ -35,6 +35,7 @@
 
 namespace gpushare::device {
 
+class MemoryPool;
 class Runtime;
 class Tenant;
 class VirtualDevice;
@@ -109,6 +110,11 @@ class Gpu {
   VirtualDevice* EnterLease(uint64_t thread, VirtualDevice* device);
   void LeaveLease(uint64_t thread);
 
+  // Segments that pools cut up. PoolAt() is null where no pool has memory.
+  void AddSegment(driver::DevicePtr base, uint64_t bytes, std::shared_ptr<MemoryPool> pool);
+  void RemoveSegment(driver::DevicePtr base);
+  std::shared_ptr<MemoryPool> PoolAt(driver::DevicePtr pointer) const;
+
   Unfinished& unfinished() { return unfinished_; }
 
   // Streams that gpushare is capturing now.
@@ -154,6 +160,11 @@ class Gpu {
   std::map<driver::Stream, std::weak_ptr<VirtualDevice>> streams_ ABSL_GUARDED_BY(mutex_);
   std::map<driver::Context, std::weak_ptr<VirtualDevice>> contexts_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, VirtualDevice*> leases_ ABSL_GUARDED_BY(mutex_);
+  struct Segment {
+    uint64_t bytes;
+    std::shared_ptr<MemoryPool> pool;
+  };
+  std::map<driver::DevicePtr, Segment> segments_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Makes the GPU's context current on the calling thread: for good when the thread has none, for the

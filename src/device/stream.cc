@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "device/memory_pool.h"
 #include "device/text.h"
 #include "gpushare/c/gpushare.h"
 
@@ -38,6 +39,8 @@ gate::Work OnDevice(OnDeviceKind kind, uint64_t bytes) {
   return work;
 }
 
+std::atomic<uint64_t> next_stream{1};
+
 // With the shape, when it is what the driver objects to.
 absl::Status LaunchRefused(driver::Result result, const char* name,
                            const driver::LaunchShape& shape) {
@@ -53,6 +56,12 @@ absl::Status LaunchRefused(driver::Result result, const char* name,
 }
 
 }  // namespace
+
+Stream::Stream(std::shared_ptr<VirtualDevice> device, bool owned)
+    : device_(std::move(device)),
+      gpu_(device_->gpu()),
+      id_(next_stream.fetch_add(1, std::memory_order_relaxed)),
+      owned_(owned) {}
 
 absl::StatusOr<std::shared_ptr<Stream>> Stream::Create(std::shared_ptr<VirtualDevice> device) {
   const std::shared_ptr<Stream> stream(new Stream(std::move(device), /*owned=*/true));
@@ -103,10 +112,38 @@ Stream::~Stream() {
     const absl::StatusOr<bool> capturing = Capturing();
     if (capturing.ok() && !*capturing) {
       gpu_.unfinished().Leave(device_->tenant().name(), native_);
+      EndForPools();
     }
   }
   if (bound_) gpu_.UnbindStream(native_);
   if (owned_ && native_ != nullptr) static_cast<void>(gpu_.driver().DestroyStream(native_));
+}
+
+// ---- Memory that follows the stream ----
+
+bool Stream::Idle() const {
+  const absl::StatusOr<bool> capturing = Capturing();
+  return capturing.ok() && !*capturing &&
+         gpu_.driver().QueryStream(native_) == driver::Result::kSuccess;
+}
+
+void Stream::AddPool(MemoryPool* pool) {
+  const base::MutexLock lock(&pools_mutex_);
+  const auto known = std::find_if(pools_.begin(), pools_.end(),
+                                  [&](const auto& weak) { return weak.lock().get() == pool; });
+  if (known == pools_.end()) {
+    std::erase_if(pools_, [](const auto& weak) { return weak.expired(); });
+    pools_.push_back(pool->weak_from_this());
+    pool->Watch(shared_from_this());
+  }
+  last_pool_.store(pool, std::memory_order_relaxed);
+}
+
+void Stream::EndForPools() {
+  const base::MutexLock lock(&pools_mutex_);  // nobody else is here any more
+  for (const auto& weak : pools_) {
+    if (const std::shared_ptr<MemoryPool> pool = weak.lock()) pool->StreamEnds(id_, native_);
+  }
 }
 
 Time Stream::Deadline(int64_t timeout_ns) const {

@@ -10,9 +10,12 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/sync.h"
 #include "base/time.h"
 #include "device/gpu.h"
 #include "device/virtual_device.h"
@@ -22,8 +25,9 @@
 namespace gpushare::device {
 
 class Graph;
+class MemoryPool;
 
-class Stream {
+class Stream : public std::enable_shared_from_this<Stream> {
  public:
   static absl::StatusOr<std::shared_ptr<Stream>> Create(std::shared_ptr<VirtualDevice> device);
   static absl::StatusOr<std::shared_ptr<Stream>> Bind(std::shared_ptr<VirtualDevice> device,
@@ -33,6 +37,7 @@ class Stream {
   VirtualDevice& device() const { return *device_; }
   const std::shared_ptr<VirtualDevice>& shared_device() const { return device_; }
   gate::StreamGate* stream_gate() const { return stream_gate_; }
+  uint64_t id() const { return id_; }  // of no other stream, ever; not 0
   // From now on others may use it, for instance begin a capture.
   driver::Stream Expose() {
     exposed_.store(true, std::memory_order_relaxed);
@@ -58,13 +63,21 @@ class Stream {
   absl::Status BeginCapture();
   absl::StatusOr<std::shared_ptr<Graph>> EndCapture();
 
+  // Whether all it was given is over; false also when the driver must not be asked. The context is current.
+  bool Idle() const;
+  // `pool` is told of this stream's end. Nearly free when it was the last that was named.
+  void EndsFor(MemoryPool* pool) {
+    if (last_pool_.load(std::memory_order_relaxed) != pool) AddPool(pool);
+  }
+
   void EnterLease() { leases_.fetch_add(1, std::memory_order_relaxed); }
   void LeaveLease() { leases_.fetch_sub(1, std::memory_order_relaxed); }
 
  private:
-  Stream(std::shared_ptr<VirtualDevice> device, bool owned)
-      : device_(std::move(device)), gpu_(device_->gpu()), owned_(owned) {}
+  Stream(std::shared_ptr<VirtualDevice> device, bool owned);
   absl::Status Attach();
+  void AddPool(MemoryPool* pool);
+  void EndForPools();
 
   // Whether what is submitted now goes into a graph.
   absl::StatusOr<bool> Capturing() const;
@@ -80,6 +93,7 @@ class Stream {
 
   const std::shared_ptr<VirtualDevice> device_;
   Gpu& gpu_;
+  const uint64_t id_;
   const bool owned_;
   driver::Stream native_ = nullptr;
   gate::StreamGate* stream_gate_ = nullptr;
@@ -87,6 +101,10 @@ class Stream {
   std::atomic<int> leases_{0};
   std::atomic<bool> exposed_{false};
   std::atomic<bool> begun_capture_{false};  // here, and counted in the GPU's captures()
+
+  std::atomic<MemoryPool*> last_pool_{nullptr};  // compared, not used
+  base::Mutex pools_mutex_;
+  std::vector<std::weak_ptr<MemoryPool>> pools_ ABSL_GUARDED_BY(pools_mutex_);
 };
 
 class Event {

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -25,6 +26,8 @@
 #include "quota/ledger.h"
 
 namespace gpushare::device {
+
+class MemoryPool;
 
 class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
  public:
@@ -72,8 +75,19 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
     uint64_t bytes = 0;
     bool wait = false;
     Time deadline = kNever;
+    std::shared_ptr<quota::Ticket> ticket = nullptr;  // of the wait
   };
   absl::StatusOr<driver::DevicePtr> Allocate(const Request& request);
+  // The same for who keeps books of its own: FreePointer() does not know what it takes. Each piece is a
+  // reason for this object to exist.
+  absl::StatusOr<driver::DevicePtr> Take(const Request& request);
+  // Gives back what Take() got; the last may end this object. `waits`: the caller, who is not known to
+  // be alive otherwise, waits meanwhile, so that its unused time is lent.
+  absl::Status Give(driver::DevicePtr pointer, uint64_t bytes, bool waits);
+  // A pool of this device's memory, asked for what is idle before an allocation is refused.
+  void AddPool(const std::weak_ptr<MemoryPool>& pool);
+  // As Give(), but the driver keeps it until the process ends.
+  void Abandon(uint64_t bytes);
 
  private:
   friend class Gpu;
@@ -82,6 +96,7 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   VirtualDevice(std::shared_ptr<Gpu> gpu, std::shared_ptr<Tenant> tenant);
   ~VirtualDevice() = default;
   absl::Status Start(const gpushare_spec& spec);
+  void TrimPools(uint64_t bytes);
   void Retire();  // the last shared_ptr is gone
   void Unhold();  // one reason less to exist
   absl::Status OverQuota(uint64_t bytes, uint64_t left) const;
@@ -109,6 +124,8 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   gpushare_spec spec_ ABSL_GUARDED_BY(mutex_) = {};
   Limits limits_ ABSL_GUARDED_BY(mutex_);
   uint64_t version_ ABSL_GUARDED_BY(mutex_) = 0;  // of limits_
+  std::vector<std::weak_ptr<MemoryPool>> pools_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<bool> has_pools_{false};
 };
 
 // Frees `pointer`, crediting who allocated it; what is not in the table goes to the driver.

@@ -131,6 +131,14 @@ Result Driver::RelaxThreadCaptureMode() const {
   return Code(state_->table.ThreadExchangeStreamCaptureMode(&mode));
 }
 
+static_assert(Driver::kRelaxedCapture == CU_STREAM_CAPTURE_MODE_RELAXED);
+Result Driver::ExchangeThreadCaptureMode(int* mode) const {
+  auto exchanged = static_cast<CUstreamCaptureMode>(*mode);
+  const CUresult result = state_->table.ThreadExchangeStreamCaptureMode(&exchanged);
+  *mode = static_cast<int>(exchanged);
+  return Code(result);
+}
+
 // -- Code --
 
 Result Driver::LoadModule(Module* module, const void* image) const {

@@ -133,6 +133,9 @@ class Driver {
   Result StreamWaitEvent(Stream stream, Event event) const;
   // The calling thread's calls are legal while another thread captures (RELAXED).
   Result RelaxThreadCaptureMode() const;
+  // Exchanges the thread's mode with `*mode`, a value that the driver gave or kRelaxedCapture.
+  static constexpr int kRelaxedCapture = 2;
+  Result ExchangeThreadCaptureMode(int* mode) const;
 
   // -- Code --
   Result LoadModule(Module* module, const void* image) const;

@@ -26,6 +26,7 @@ struct Block {
   Block* next = nullptr;
   Owner* owner = nullptr;  // of a free block: whose work must be over before others may have it
   Segment* segment = nullptr;
+  uint64_t stream = 0;  // of a live block: what it was handed out for
   State state = State::kListed;
 };
 

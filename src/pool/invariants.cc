@@ -69,10 +69,7 @@ absl::Status Suballocator::CheckInvariants() const {
           block->granules == 0) {
         return Broken("segment ", segment.base, " has a gap at ", address);
       }
-      const bool known = [&] {
-        const auto at = blocks_.find(block->address);
-        return at != blocks_.end() && at->second == block;
-      }();
+      const bool known = blocks_.Find(block->address) == block;
       switch (block->state) {
         case Block::State::kLive:
           live += block->granules * kGranule;

@@ -54,6 +54,7 @@ uint64_t Suballocator::Allocate(uint64_t bytes, StreamId stream) {
       owner->set_apart_granules -= granules;
       owner->free_granules -= granules;
       block->state = Block::State::kLive;
+      block->stream = stream;
       ++block->segment->live;
       ++stats_.allocations;
       stats_.live += granules * kGranule;
@@ -68,7 +69,21 @@ uint64_t Suballocator::Allocate(uint64_t bytes, StreamId stream) {
     if (owner != nobody_ && MergeSetApart(nobody_)) merged = true;
     if (merged) block = Find(owner, granules, large);
   }
-  return block == nullptr ? 0 : HandOut(block, granules);
+  if (block == nullptr) return 0;
+  const uint64_t address = HandOut(block, granules);
+  block->stream = stream;
+  return address;
+}
+
+uint64_t Suballocator::AllocateAnywhere(uint64_t bytes, StreamId stream) {
+  if (const uint64_t address = Allocate(bytes, stream)) return address;
+  if (bytes == 0 || bytes > kMostBytes) return 0;
+  const uint64_t granules = Granules(bytes);
+  Block* const block = Find(OwnerOf(stream), granules, granules <= small_granules_);
+  if (block == nullptr) return 0;
+  const uint64_t address = HandOut(block, granules);
+  block->stream = stream;
+  return address;
 }
 
 Block* Suballocator::Find(Owner* owner, uint64_t granules, bool large) {
@@ -80,7 +95,7 @@ uint64_t Suballocator::HandOut(Block* block, uint64_t granules) {
   // What may throw comes first: the spare block, and the entry.
   Block* const rest = block->granules > granules ? NewBlock() : nullptr;
   try {
-    blocks_.emplace(block->address, block);
+    blocks_.Add(block->address, block);
   } catch (...) {
     if (rest != nullptr) DeleteBlock(rest);
     throw;
@@ -113,12 +128,19 @@ uint64_t Suballocator::HandOut(Block* block, uint64_t granules) {
 // ---- Free ----
 
 bool Suballocator::Free(uint64_t pointer, StreamId stream) {
-  const auto at = blocks_.find(pointer);
-  if (at == blocks_.end() || at->second->state != Block::State::kLive) return false;
-  Owner* const owner = OwnerOf(stream);
-  Block* const block = at->second;
+  Block* const block = blocks_.Find(pointer);
+  if (block == nullptr || block->state != Block::State::kLive) return false;
+  Owner* owner = nobody_;
+  if (stream != kItsOwn) {
+    owner = OwnerOf(stream);
+  } else if (block->stream == latest_->stream) {
+    owner = latest_;
+  } else if (const auto own = owners_.find(block->stream); own != owners_.end()) {
+    owner = own->second.get();
+  }
   const uint64_t granules = block->granules;
   block->owner = owner;
+  ++owner->frees;
   owner->free_granules += granules;
   --block->segment->live;
   --stats_.allocations;
@@ -134,15 +156,14 @@ bool Suballocator::Free(uint64_t pointer, StreamId stream) {
       return true;
     }
   }
-  blocks_.erase(at);
+  blocks_.Remove(pointer);
   Merge(block);
   return true;
 }
 
 uint64_t Suballocator::SizeOf(uint64_t pointer) const {
-  const auto at = blocks_.find(pointer);
-  if (at == blocks_.end() || at->second->state != Block::State::kLive) return 0;
-  return at->second->granules * kGranule;
+  const Block* const block = blocks_.Find(pointer);
+  return block == nullptr || block->state != Block::State::kLive ? 0 : block->granules * kGranule;
 }
 
 // Lists a free block together with the neighbours that are listed for the same owner.
@@ -178,7 +199,7 @@ bool Suballocator::MergeSetApart(Owner* owner) {
   for (Owner::SetApart& quick : owner->set_apart) {
     for (Block* block = std::exchange(quick.head, nullptr); block != nullptr;) {
       Block* const next = block->next;
-      blocks_.erase(block->address);
+      blocks_.Remove(block->address);
       Merge(block);
       block = next;
     }
@@ -195,6 +216,7 @@ void Suballocator::Reached(StreamId stream) {
   if (at == owners_.end() || at->second.get() == nobody_) return;
   Owner* const owner = at->second.get();
   MergeSetApart(owner);
+  owner->free_granules = 0;
   for (FreeLists& lists : owner->lists) {
     while (Block* const block = lists.First()) {
       lists.Remove(block);
@@ -203,8 +225,18 @@ void Suballocator::Reached(StreamId stream) {
       Merge(block);
     }
   }
-  if (latest_ == owner) latest_ = nobody_;
-  owners_.erase(at);
+}
+
+void Suballocator::Forget(StreamId stream) {
+  if (stream == kNobody) return;
+  Reached(stream);
+  if (latest_->stream == stream) latest_ = nobody_;
+  owners_.erase(stream);
+}
+
+uint64_t Suballocator::FreesOf(StreamId stream) const {
+  const auto at = owners_.find(stream);
+  return at == owners_.end() ? 0 : at->second->frees;
 }
 
 std::vector<StreamId> Suballocator::StreamsWithFree(StreamId but) const {
@@ -258,7 +290,7 @@ void Suballocator::Drop(Segment* segment) {
   for (Block* block = segment->first; block != nullptr;) {
     Block* const after = block->after;
     if (block->state == Block::State::kLive) {
-      blocks_.erase(block->address);
+      blocks_.Remove(block->address);
       --stats_.allocations;
       stats_.live -= block->granules * kGranule;
     } else {
@@ -272,9 +304,13 @@ void Suballocator::Drop(Segment* segment) {
 }
 
 std::vector<Suballocator::Range> Suballocator::TakeIdle(uint64_t enough) {
+  return TakeIdle(enough, /*small=*/true, /*large=*/true);
+}
+
+std::vector<Suballocator::Range> Suballocator::TakeIdle(uint64_t enough, bool small, bool large) {
   std::vector<std::pair<uint64_t, std::list<Segment>::iterator>> idle;
   for (auto at = segments_.begin(); at != segments_.end(); ++at) {
-    if (at->live == 0) idle.emplace_back(at->bytes, at);
+    if (at->live == 0 && (at->large ? large : small)) idle.emplace_back(at->bytes, at);
   }
   std::vector<Range> taken;
   if (idle.empty() || enough == 0) return taken;
@@ -297,7 +333,7 @@ std::vector<Suballocator::Range> Suballocator::TakeSurplus(const Want& next) {
   const double reserved = static_cast<double>(stats_.reserved) + static_cast<double>(next.bytes);
   const double idle = reserved - static_cast<double>(stats_.live);
   if (idle <= options_.most_idle * reserved) return {};
-  return TakeIdle(next.bytes);
+  return TakeIdle(next.bytes, !next.large, next.large);
 }
 
 std::vector<Suballocator::Range> Suballocator::TakeAll() {

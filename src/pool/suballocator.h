@@ -35,10 +35,11 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "pool/address_table.h"
 #include "pool/block.h"
 #include "pool/free_lists.h"
 
@@ -47,6 +48,7 @@ namespace gpushare::pool {
 // Any number that tells streams apart; 0 is nobody's: work that every stream may follow.
 using StreamId = uint64_t;
 inline constexpr StreamId kNobody = 0;
+inline constexpr StreamId kItsOwn = UINT64_MAX;  // of a free: what it was allocated for
 
 struct SuballocatorOptions {
   uint64_t quick_most = uint64_t{1} << 20;  // bytes; larger blocks are merged when they are freed
@@ -83,10 +85,12 @@ class Suballocator {
 
   // 0: nothing that is here fits, or 0 or more than kMostBytes were asked.
   uint64_t Allocate(uint64_t bytes, StreamId stream);
+  // Also from segments meant for requests of the other kind: for when there are no more to be had.
+  uint64_t AllocateAnywhere(uint64_t bytes, StreamId stream);
 
-  // False: no live allocation starts there. What was handed out for `stream` may be freed on another
-  // one, which then has been made to follow it.
-  bool Free(uint64_t pointer, StreamId stream);
+  // False: no live allocation starts there. What was handed out for one stream may be freed on another,
+  // which then has been made to follow it. On its own, which may have been forgotten: then it is everybody's.
+  bool Free(uint64_t pointer, StreamId stream = kItsOwn);
 
   // Bytes of the live allocation that starts there, in granules; 0 when there is none.
   uint64_t SizeOf(uint64_t pointer) const;
@@ -106,15 +110,19 @@ class Suballocator {
   // Removes segments of which nothing is handed out, largest first, until they are `enough` bytes
   // together. Work may still be using them: they may go to whoever waits for it, as the driver's free does.
   std::vector<Range> TakeIdle(uint64_t enough);
-  // For before a segment is got: idle segments of at least its size, if with it more than `most_idle` of
-  // all that is reserved would serve nobody. So a program whose sizes change does not keep what fitted
+  // For before a segment is got: idle segments of its kind and of at least its size, if with it more than
+  // `most_idle` of all that is reserved would serve nobody. So a program whose sizes change does not keep what fitted
   // the old ones, and one whose sizes repeat gives nothing back.
   std::vector<Range> TakeSurplus(const Want& next);
   // Removes all segments, whatever lives in them.
   std::vector<Range> TakeAll();
 
-  // What `stream` was given so far is over: its free blocks are everybody's.
+  // What `stream` was given so far is over: its free blocks are everybody's. Who finds out without the
+  // lock compares FreesOf() before and after: a free in between may have followed more work.
   void Reached(StreamId stream);
+  uint64_t FreesOf(StreamId stream) const;
+  // The same for a stream that is gone: its number does not come again.
+  void Forget(StreamId stream);
   // Streams other than `stream` and nobody that have free blocks, those with the most bytes first.
   std::vector<StreamId> StreamsWithFree(StreamId but) const;
 
@@ -125,6 +133,7 @@ class Suballocator {
 
  private:
   Owner* OwnerOf(StreamId stream);
+  std::vector<Range> TakeIdle(uint64_t enough, bool small, bool large);
   Block* Find(Owner* owner, uint64_t granules, bool large);
   uint64_t HandOut(Block* block, uint64_t granules);
   void Merge(Block* block);
@@ -137,10 +146,10 @@ class Suballocator {
   const SuballocatorOptions options_;
   const uint64_t quick_granules_, small_granules_;
 
-  absl::flat_hash_map<StreamId, std::unique_ptr<Owner>> owners_;
+  std::unordered_map<StreamId, std::unique_ptr<Owner>> owners_;
   Owner* const nobody_;
   Owner* latest_;
-  absl::flat_hash_map<uint64_t, Block*> blocks_;  // live and set apart, by address
+  AddressTable blocks_;  // live and set apart, by address
   std::list<Segment> segments_;
 
   std::vector<std::unique_ptr<Block[]>> chunks_;

@@ -59,7 +59,26 @@ class AllocatorContract : public DeviceTest, public ::testing::WithParamInterfac
     }
     return Allocator::Create(*device_, std::move(options));
   }
-  Bytes Used() { return Must(device_->stats()).memory.used; }
+  bool pooled() const { return GetParam().strategy == AllocationStrategy::kSuballocating; }
+  // What allocations take: of a pool in multiples of 512 bytes, whatever it holds beside.
+  Bytes Used() {
+    return pooled() ? Must(allocator_->stats()).live : Must(device_->stats()).memory.used;
+  }
+  uint64_t Allocations() {
+    return pooled() ? Must(allocator_->stats()).allocations
+                    : Must(device_->stats()).memory.allocations;
+  }
+  Bytes Rounded(Bytes size) const {
+    return pooled() ? Bytes((size.count() + 511) / 512 * 512) : size;
+  }
+  // Nothing is left: neither in the quota nor on the device.
+  void ExpectAllGivenBack() {
+    if (pooled()) {
+      EXPECT_OK(allocator_->Trim());
+    }
+    EXPECT_EQ(Must(device_->stats()).memory.used, Bytes(0));
+    EXPECT_EQ(UsedOnDevice(), used_before_);
+  }
   // What an allocation that can never fit, or does not in time, is answered.
   void ExpectRefused(const absl::Status& status, bool could_fit) {
     const bool waits = GetParam().over_quota == OverQuota::kWait && could_fit;
@@ -74,17 +93,20 @@ class AllocatorContract : public DeviceTest, public ::testing::WithParamInterfac
   uint64_t used_before_ = 0;
 };
 
+// Where each free reaches the driver.
+class DirectContract : public AllocatorContract {};
+
 TEST_P(AllocatorContract, AllocatesAndFreesAndTheBooksBalance) {
   Allocation memory = Must(allocator_->Allocate(Bytes(12345)));
   EXPECT_TRUE(static_cast<bool>(memory.pointer()));
   EXPECT_EQ(memory.size(), Bytes(12345));
-  EXPECT_EQ(Used(), Bytes(12345));
-  EXPECT_EQ(Must(device_->stats()).memory.allocations, 1u);
+  EXPECT_EQ(Used(), Rounded(Bytes(12345)));
+  EXPECT_EQ(Allocations(), 1u);
   EXPECT_OK(memory.Free());
   EXPECT_OK(memory.Free());  // of what is no longer owned: nothing
   EXPECT_EQ(Used(), Bytes(0));
-  EXPECT_EQ(Must(device_->stats()).memory.peak, Bytes(12345));
-  EXPECT_EQ(UsedOnDevice(), used_before_);
+  EXPECT_EQ(Must(device_->stats()).memory.peak, pooled() ? MiB(2) : Bytes(12345));
+  ExpectAllGivenBack();
 }
 
 TEST_P(AllocatorContract, ZeroBytesAreRefused) {
@@ -103,20 +125,22 @@ TEST_P(AllocatorContract, HugeSizesAreRefusedAtOnce) {
 }
 
 TEST_P(AllocatorContract, TheQuotaHoldsToTheByte) {
-  const Allocation all = Must(allocator_->Allocate(kQuota - Bytes(1)));
+  const Bytes one = Rounded(Bytes(1));
+  const Allocation all = Must(allocator_->Allocate(kQuota - one));
   const Allocation last = Must(allocator_->Allocate(Bytes(1)));
   const auto over = allocator_->Allocate(Bytes(1));
   ExpectRefused(over.status(), /*could_fit=*/true);
   EXPECT_THAT(std::string(over.status().message()),
-              HasSubstr("1 B asked, 0 B left of its memory quota of 64 MiB"));
+              HasSubstr(pooled() ? "512 B asked, 0 B left of its memory quota of 64 MiB"
+                                 : "1 B asked, 0 B left of its memory quota of 64 MiB"));
   const auto detail = ErrorDetail::Of(over.status());
   ASSERT_TRUE(detail.has_value());
   EXPECT_EQ(detail->tenant, "a");
   EXPECT_EQ(detail->limit, "memory");
-  EXPECT_EQ(detail->asked, 1u);
+  EXPECT_EQ(detail->asked, one.count());
   EXPECT_EQ(detail->left, 0u);
   EXPECT_EQ(detail->total, kQuota.count());
-  EXPECT_EQ(Used(), kQuota);
+  EXPECT_EQ(Must(device_->stats()).memory.used, kQuota);
   EXPECT_EQ(Must(device_->stats()).memory.denied, 1u);
 }
 
@@ -155,7 +179,7 @@ TEST_P(AllocatorContract, TheMiddleOfAnAllocationIsNotFreed) {
   EXPECT_EQ(Used(), MiB(1));
 }
 
-TEST_P(AllocatorContract, AFreeThatTheDriverRefusesStaysCharged) {
+TEST_P(DirectContract, AFreeThatTheDriverRefusesStaysCharged) {
   const DevicePtr pointer = Must(allocator_->AllocateRaw(MiB(1)));
   ASSERT_OK(Inject("error call=cuMemFree_v2 code=1 nth=1"));
   EXPECT_FALSE(allocator_->Free(pointer).ok());
@@ -165,7 +189,7 @@ TEST_P(AllocatorContract, AFreeThatTheDriverRefusesStaysCharged) {
   EXPECT_EQ(Used(), Bytes(0));
 }
 
-TEST_P(AllocatorContract, ASecondFreeThatIsFasterInTheDriverIsBookedOnce) {
+TEST_P(DirectContract, ASecondFreeThatIsFasterInTheDriverIsBookedOnce) {
   const DevicePtr pointer = Must(allocator_->AllocateRaw(MiB(1)));
   // The first to free takes the entry and is slow in the driver; the second finds none and is not.
   ASSERT_OK(Inject("slow call=cuMemFree_v2 nth=1 host=1ms"));
@@ -199,30 +223,33 @@ TEST_P(AllocatorContract, RandomSequencesBalance) {
   Bytes expected;
   for (int i = 0; i < 2000; ++i) {
     if (live.empty() || random() % 3 != 0) {
+      // A pool is promised no more than half of the quota in pieces of any size.
       const Bytes size(1 + random() % (1 << 20));
-      if (expected + size <= kQuota) {
+      if (expected + size <= (pooled() ? kQuota / 2 : kQuota)) {
         live.push_back(Must(allocator_->Allocate(size)));
-        expected += size;
+        expected += Rounded(size);
       }
     } else {
       std::swap(live[random() % live.size()], live.back());
-      expected -= live.back().size();
+      expected -= Rounded(live.back().size());
       live.pop_back();
     }
     ASSERT_EQ(Used(), expected);
   }
-  EXPECT_EQ(Must(device_->stats()).memory.allocations, live.size());
+  EXPECT_EQ(Allocations(), live.size());
   live.clear();
   EXPECT_EQ(Used(), Bytes(0));
-  EXPECT_EQ(UsedOnDevice(), used_before_);
+  ExpectAllGivenBack();
 }
 
 TEST_P(AllocatorContract, AllocationsOutliveTheirAllocator) {
   Allocation memory = Must(allocator_->Allocate(MiB(1)));
   allocator_.reset();
-  EXPECT_EQ(Used(), MiB(1));
+  EXPECT_EQ(Must(device_->stats()).memory.used, pooled() ? MiB(2) : MiB(1));
   EXPECT_OK(memory.Free());
-  EXPECT_EQ(Used(), Bytes(0));
+  memory = Allocation();  // the last to keep the pool
+  EXPECT_EQ(Must(device_->stats()).memory.used, Bytes(0));
+  EXPECT_EQ(UsedOnDevice(), used_before_);
 }
 
 // Real threads, on the wall clock.
@@ -234,14 +261,14 @@ class AllocatorContractThreads : public AllocatorContract {
 TEST_P(AllocatorContractThreads, TheSumNeverExceedsTheQuotaAndFittingRequestsSucceed) {
   // Each of four threads holds at most a quarter, so no request of theirs may ever be refused,
   // whatever the one does that always asks for too much.
-  constexpr int kThreads = 4;
-  const Bytes quarter = kQuota / kThreads;
+  constexpr unsigned kThreads = 4;
+  const Bytes quarter = kQuota / (kThreads * (pooled() ? 4u : 1u));
   std::atomic<bool> stop{false};
   std::atomic<int> refused{0}, above{0};
   std::vector<std::thread> threads;
-  for (int t = 0; t < kThreads; ++t) {
+  for (unsigned t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
-      std::mt19937 random(static_cast<unsigned>(t));
+      std::mt19937 random(t);
       for (int i = 0; i < 500; ++i) {
         const Bytes size(1 + random() % quarter.count());
         const auto pointer = allocator_->AllocateRaw(size);
@@ -249,7 +276,7 @@ TEST_P(AllocatorContractThreads, TheSumNeverExceedsTheQuotaAndFittingRequestsSuc
           ++refused;
           continue;
         }
-        if (Used() > kQuota) ++above;
+        if (Must(device_->stats()).memory.used > kQuota) ++above;
         if (!allocator_->Free(*pointer).ok()) ++refused;
       }
     });
@@ -259,13 +286,13 @@ TEST_P(AllocatorContractThreads, TheSumNeverExceedsTheQuotaAndFittingRequestsSuc
       if (allocator_->AllocateRaw(kQuota + Bytes(1)).ok()) ++above;
     }
   });
-  for (int t = 0; t < kThreads; ++t) threads[static_cast<size_t>(t)].join();
+  for (unsigned t = 0; t < kThreads; ++t) threads[t].join();
   stop = true;
   threads.back().join();
   EXPECT_EQ(refused, 0);
   EXPECT_EQ(above, 0);
   EXPECT_EQ(Used(), Bytes(0));
-  EXPECT_EQ(UsedOnDevice(), used_before_);
+  ExpectAllGivenBack();
 }
 
 TEST_P(AllocatorContractThreads, FreedByOtherThreads) {
@@ -289,11 +316,16 @@ constexpr Flavour kFlavours[] = {
     {"direct", AllocationStrategy::kDirect, OverQuota::kFail},
     {"direct", AllocationStrategy::kDirect, OverQuota::kWait},
     {"direct", AllocationStrategy::kDirect, OverQuota::kReclaim},
+    {"suballocating", AllocationStrategy::kSuballocating, OverQuota::kFail},
+    {"suballocating", AllocationStrategy::kSuballocating, OverQuota::kWait},
+    {"suballocating", AllocationStrategy::kSuballocating, OverQuota::kReclaim},
 };
 std::string FlavourName(const ::testing::TestParamInfo<Flavour>& info) {
   constexpr const char* kActions[] = {"fail", "wait", "reclaim"};
   return std::string(info.param.name) + "_" + kActions[static_cast<int>(info.param.over_quota)];
 }
+INSTANTIATE_TEST_SUITE_P(Strategies, DirectContract, ::testing::ValuesIn(kFlavours, kFlavours + 3),
+                         FlavourName);
 INSTANTIATE_TEST_SUITE_P(Strategies, AllocatorContract, ::testing::ValuesIn(kFlavours),
                          FlavourName);
 INSTANTIATE_TEST_SUITE_P(Strategies, AllocatorContractThreads, ::testing::ValuesIn(kFlavours),
@@ -305,10 +337,8 @@ using UnofferedTest = DeviceTest;
 
 TEST_F(UnofferedTest, SayTheirName) {
   const VirtualDevice device = MakeDevice("a", "memory=64MiB");
-  for (const auto& [strategy, name] :
-       {std::pair(AllocationStrategy::kPool, "'pool'"),
-        std::pair(AllocationStrategy::kSuballocating, "'suballocating'"),
-        std::pair(AllocationStrategy::kSwappable, "'swappable'")}) {
+  for (const auto& [strategy, name] : {std::pair(AllocationStrategy::kPool, "'pool'"),
+                                       std::pair(AllocationStrategy::kSwappable, "'swappable'")}) {
     const auto allocator = Allocator::Create(device, {.strategy = strategy});
     EXPECT_EQ(allocator.status().code(), absl::StatusCode::kUnimplemented);
     EXPECT_THAT(std::string(allocator.status().message()), HasSubstr(name));

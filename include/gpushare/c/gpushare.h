@@ -468,9 +468,11 @@ GPUSHARE_API gpushare_status gpushare_snapshot_destroy(gpushare_snapshot snapsho
 
 typedef enum gpushare_strategy {
   GPUSHARE_STRATEGY_DIRECT = 0, /* each allocation is one of the driver's */
-  GPUSHARE_STRATEGY_POOL = 1,   /* UNIMPLEMENTED, as are the two below */
+  GPUSHARE_STRATEGY_POOL = 1,   /* UNIMPLEMENTED */
+  /* Allocations are cut from segments of the driver's, in the order of streams: the quota is charged
+   * with the segments, and most allocations and frees ask neither the quota nor the driver. */
   GPUSHARE_STRATEGY_SUBALLOCATING = 2,
-  GPUSHARE_STRATEGY_SWAPPABLE = 3
+  GPUSHARE_STRATEGY_SWAPPABLE = 3 /* UNIMPLEMENTED */
 } gpushare_strategy;
 
 typedef enum gpushare_over_quota {
@@ -497,7 +499,7 @@ GPUSHARE_API gpushare_status gpushare_allocator_create(gpushare_vdev vdev,
                                                        gpushare_allocator* allocator);
 GPUSHARE_API gpushare_status gpushare_allocator_destroy(gpushare_allocator allocator);
 
-/* Charges the quota to the byte, then allocates. INVALID_ARGUMENT: 0 bytes. RESOURCE_EXHAUSTED:
+/* Charges the quota (direct: to the byte), then allocates. INVALID_ARGUMENT: 0 bytes. RESOURCE_EXHAUSTED:
  * over the quota (detail.limit "memory"), or the device itself is full (driver_result 2).
  * DEADLINE_EXCEEDED: WAIT timed out. */
 GPUSHARE_API gpushare_status gpushare_alloc(gpushare_allocator allocator, uint64_t bytes,
@@ -508,6 +510,40 @@ GPUSHARE_API gpushare_status gpushare_alloc(gpushare_allocator allocator, uint64
  * OK. */
 GPUSHARE_API gpushare_status gpushare_free(gpushare_allocator allocator,
                                            gpushare_device_ptr pointer);
+
+/* The same in the order of a stream of the same GPU. Suballocating: the memory may be used by what is
+ * launched on `stream` from now on; what was freed on it is used again by the stream's own work at once,
+ * and by other streams' only when the stream's work until then is over. gpushare_free() frees in the order
+ * of the stream that the memory was allocated for, gpushare_free_on() in that of another, which must have
+ * been made to follow the first (an event). Of memory that was allocated for no stream (gpushare_alloc())
+ * the caller sees to it that nothing uses it any more when it is freed. A captured graph keeps using what
+ * was allocated for it: free that when the graph is gone. Direct: as without a stream. */
+GPUSHARE_API gpushare_status gpushare_alloc_on(gpushare_allocator allocator, uint64_t bytes,
+                                               gpushare_stream stream,
+                                               gpushare_device_ptr* pointer);
+GPUSHARE_API gpushare_status gpushare_free_on(gpushare_allocator allocator,
+                                              gpushare_device_ptr pointer, gpushare_stream stream);
+
+/* Suballocating: gives segments that nothing lives in back to the driver and the quota, until they are
+ * `bytes` together (UINT64_MAX: all). May wait for the device, as freeing does. FAILED_PRECONDITION: the
+ * allocator keeps no pool. */
+GPUSHARE_API gpushare_status gpushare_allocator_trim(gpushare_allocator allocator, uint64_t bytes);
+
+typedef struct gpushare_allocator_stats {
+  uint32_t struct_size;
+  uint32_t reserved_field;
+  uint64_t reserved; /* bytes of segments: charged to the quota */
+  uint64_t live;     /* bytes of allocations, each a multiple of 512 */
+  uint64_t peak_reserved, peak_live;
+  uint64_t largest_free;          /* the largest allocation that one free piece would serve */
+  uint64_t set_apart;             /* free bytes kept for requests of exactly their size */
+  uint64_t segments, allocations; /* numbers, live */
+  uint64_t waiting;               /* threads that wait for memory */
+} gpushare_allocator_stats;
+
+/* FAILED_PRECONDITION: the allocator keeps no pool. */
+GPUSHARE_API gpushare_status gpushare_allocator_get_stats(gpushare_allocator allocator,
+                                                          gpushare_allocator_stats* stats);
 
 /* The same for the virtual device that gpushare_gpu_resolve() finds on the calling thread. */
 GPUSHARE_API gpushare_status gpushare_gpu_alloc(gpushare_gpu gpu, uint64_t bytes,

@@ -115,10 +115,18 @@ TEST_P(SuballocatorPropertyTest, RandomPrograms) {
       std::advance(at, random() % model.live_.size());
       const uint64_t pointer = at->first;
       const StreamId on = random() % 4 ? at->second.stream : stream;
+      const bool own = on == at->second.stream && random() % 2 == 0;
       model.Freed(pointer, on);
-      ASSERT_TRUE(pool.Free(pointer, on));
+      ASSERT_TRUE(pool.Free(pointer, own ? kItsOwn : on));
     } else if (dice < 99) {
-      pool.Reached(stream);
+      if (random() % 2 == 0) {
+        pool.Reached(stream);
+      } else {
+        pool.Forget(stream);  // the program makes another of the same number
+        for (auto& [pointer, live] : model.live_) {
+          if (live.stream == stream) live.stream = kNobody;
+        }
+      }
       model.Reached(stream);
     } else {
       for (const auto& range : pool.TakeIdle(random() % 2 ? 1 : UINT64_MAX)) {

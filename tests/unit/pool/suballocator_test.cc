@@ -120,6 +120,30 @@ TEST_F(SuballocatorTest, AnotherStreamGetsABlockOnlyWhenTheFirstStreamsWorkIsOve
   EXPECT_EQ(pool_.Allocate(20 * kMiB, kB), 0u);
 }
 
+TEST_F(SuballocatorTest, AFreeFollowsTheStreamThatItWasAllocatedFor) {
+  const uint64_t pointer = Allocate(20 * kMiB, kA), other = Allocate(20 * kMiB, kB);
+  Allocate(4096, kB);  // another stream was here last
+  EXPECT_TRUE(pool_.Free(pointer));
+  EXPECT_EQ(pool_.Allocate(20 * kMiB, kB), 0u);
+  EXPECT_EQ(pool_.Allocate(20 * kMiB, kA), pointer);
+  // Of a stream that is gone, and its work over, it is everybody's.
+  pool_.Forget(kB);
+  EXPECT_EQ(Check(), "");
+  EXPECT_TRUE(pool_.Free(other));
+  EXPECT_EQ(pool_.Allocate(20 * kMiB, kA), other);
+}
+
+TEST_F(SuballocatorTest, FreesAreCountedSoThatALateAnswerIsKnown) {
+  EXPECT_EQ(pool_.FreesOf(kA), 0u);
+  const uint64_t one = Allocate(4096, kA), two = Allocate(8192, kA);
+  Free(one, kA);
+  EXPECT_EQ(pool_.FreesOf(kA), 1u);
+  pool_.Reached(kA);
+  EXPECT_EQ(pool_.FreesOf(kA), 1u);
+  Free(two, kA);
+  EXPECT_EQ(pool_.FreesOf(kA), 2u);
+}
+
 TEST_F(SuballocatorTest, FreeNeighboursOfTwoStreamsMergeWhenBothAreOver) {
   const uint64_t a = Allocate(4 * kMiB, kA), b = Allocate(4 * kMiB, kB);
   EXPECT_EQ(b, a + 4 * kMiB);
@@ -169,6 +193,32 @@ TEST_F(SuballocatorTest, IdleSegmentsAreGivenBackLargestFirst) {
   EXPECT_EQ(pool_.stats().reserved, 0u);
   EXPECT_EQ(pool_.stats().live, 0u);
   EXPECT_FALSE(pool_.Free(held, kB));
+}
+
+TEST_F(SuballocatorTest, WhenThereAreNoMoreSegmentsEitherKindServes) {
+  Allocate(19 * kMiB, kA);
+  EXPECT_EQ(pool_.Allocate(4096, kA), 0u);
+  const uint64_t small = pool_.AllocateAnywhere(4096, kA);
+  EXPECT_NE(small, 0u);
+  EXPECT_EQ(Check(), "");
+  Free(small, kA);
+  EXPECT_EQ(pool_.AllocateAnywhere(0, kA), 0u);
+  EXPECT_EQ(pool_.AllocateAnywhere(2 * kMiB, kA), 0u);
+}
+
+TEST_F(SuballocatorTest, SurplusIsOfTheSameKindAndOnlyWhenMuchIsIdle) {
+  Free(Allocate(4096));
+  Free(Allocate(30 * kMiB));
+  // Small and large requests in turn do not take each other's segments.
+  EXPECT_THAT(pool_.TakeSurplus(pool_.SegmentFor(4096)), SizeIs(1));
+  const auto taken = pool_.TakeSurplus(pool_.SegmentFor(40 * kMiB));
+  ASSERT_THAT(taken, SizeIs(1));
+  EXPECT_EQ(taken[0].bytes, 30 * kMiB);
+  const uint64_t most = Allocate(200 * kMiB);
+  Free(Allocate(30 * kMiB));
+  EXPECT_THAT(pool_.TakeSurplus(pool_.SegmentFor(11 * kMiB)), IsEmpty());  // a sixth is idle
+  Free(most);
+  EXPECT_THAT(pool_.TakeSurplus(pool_.SegmentFor(11 * kMiB)), SizeIs(1));
 }
 
 TEST_F(SuballocatorTest, TheLeastSegmentServesTheRequest) {

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory of a virtual device: what it takes from the driver is charged to its account, and credited when
+// it is given back, whoever does.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "device/last_error.h"
+#include "device/memory_pool.h"
+#include "device/runtime.h"
+#include "device/text.h"
+#include "device/virtual_device.h"
+
+namespace gpushare::device {
+
+void VirtualDevice::Memory(uint64_t* free_bytes, uint64_t* total_bytes) const {
+  const quota::Account* parent = account_->parent();
+  const uint64_t total = parent == nullptr ? account_->limit() : parent->limit();
+  const uint64_t used = parent == nullptr ? account_->charged() : parent->charged();
+  *total_bytes = total;
+  *free_bytes = total - std::min(total, used);
+}
+
+namespace {
+
+// Two sizes of which the first is more than the second, in such digits that one sees it.
+std::string MoreThan(uint64_t more, uint64_t less) {
+  const std::string text = ReadableBytes(more);
+  if (more <= less) return text;  // others freed meanwhile
+  // One digit after the point, of 1024 units: closer than that they may look the same.
+  return more - less > more / 1024 ? text : absl::StrCat(text, " (", more - less, " B more)");
+}
+
+}  // namespace
+
+absl::Status VirtualDevice::OverQuota(uint64_t bytes, uint64_t left) const {
+  uint64_t free_bytes = 0, total = 0;
+  Memory(&free_bytes, &total);
+  left = std::min(left, total);
+  const bool own = account_->parent() == nullptr;
+  return WithDetail(
+      absl::ResourceExhaustedError(absl::StrCat(
+          "tenant ", Quoted(tenant_->name()), " on GPU ", raw_gpu_->ordinal(), ": ",
+          MoreThan(bytes, left), " asked, ", ReadableBytes(left), " left of ",
+          own ? "its memory quota of " : "the memory that no quota promises to others, ",
+          ReadableBytes(total),
+          own ? "; free some, or raise 'memory' of its virtual device"
+              : "; free some, or give the tenant a quota of its own ('memory')")),
+      {.tenant = tenant_->name(), .limit = "memory", .asked = bytes, .left = left, .total = total});
+}
+
+absl::Status VirtualDevice::DeviceFull(uint64_t bytes, driver::Result result) const {
+  const absl::Status driver_status = driver::ToStatus(result, "cuMemAlloc");
+  if (result != driver::Result::kOutOfMemory) return driver_status;
+  size_t free_bytes = 0, total = 0;
+  static_cast<void>(raw_gpu_->driver().MemInfo(&free_bytes, &total));
+  RecordDenied(bytes, free_bytes, gate::TraceEvent::kDeviceFull);
+  absl::Status status(
+      driver_status.code(),
+      absl::StrCat(driver_status.message(), ": ", ReadableBytes(bytes), " asked by tenant ",
+                   Quoted(tenant_->name()), " within its quota, ", ReadableBytes(free_bytes),
+                   " free of ", ReadableBytes(total), " on GPU ", raw_gpu_->ordinal(),
+                   "; memory is used outside gpushare, or the runtime's memory "
+                   "reserve is too small"));
+  driver_status.ForEachPayload([&status](absl::string_view url, const absl::Cord& payload) {
+    status.SetPayload(url, payload);
+  });
+  return WithDetail(std::move(status), {.tenant = tenant_->name(),
+                                        .limit = "device",
+                                        .asked = bytes,
+                                        .left = free_bytes,
+                                        .total = total});
+}
+
+void VirtualDevice::AddPool(const std::weak_ptr<MemoryPool>& pool) {
+  const base::MutexLock lock(&mutex_);
+  std::erase_if(pools_, [](const auto& weak) { return weak.expired(); });
+  pools_.push_back(pool);
+  has_pools_.store(true, std::memory_order_relaxed);
+}
+
+void VirtualDevice::TrimPools(uint64_t bytes) {
+  std::vector<std::weak_ptr<MemoryPool>> pools;
+  {
+    const base::MutexLock lock(&mutex_);
+    pools = pools_;
+  }
+  for (const auto& weak : pools) {
+    const std::shared_ptr<MemoryPool> pool = weak.lock();
+    if (pool == nullptr) continue;
+    const uint64_t given = pool->Trim(bytes);
+    if (given >= bytes) return;
+    bytes -= given;
+  }
+}
+
+absl::StatusOr<driver::DevicePtr> VirtualDevice::Take(const Request& request) {
+  const uint64_t bytes = request.bytes;
+  if (bytes == 0) {
+    return absl::InvalidArgumentError("allocation: 0 bytes asked, 1 or more allowed");
+  }
+  if (has_pools_.load(std::memory_order_relaxed)) {
+    uint64_t free_bytes = 0, total = 0;
+    Memory(&free_bytes, &total);
+    if (free_bytes < bytes && bytes <= total) TrimPools(bytes - free_bytes);
+  }
+  const quota::Grant grant =
+      request.wait ? account_->ReserveBefore(bytes, gpu_->clock(), request.deadline, request.ticket)
+                   : account_->Reserve(bytes);
+  if (!grant) {
+    if (request.ticket != nullptr && request.ticket->state == quota::Ticket::kCalledAway) {
+      return absl::CancelledError("allocation: the wait was ended");
+    }
+    denied_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+    RecordDenied(bytes, grant.left, 0);
+    absl::Status refused = OverQuota(bytes, grant.left);
+    uint64_t free_bytes = 0, total = 0;
+    Memory(&free_bytes, &total);
+    if (!request.wait || bytes > total) return refused;
+    absl::Status late(absl::StatusCode::kDeadlineExceeded,
+                      absl::StrCat(refused.message(), "; waited for it until the deadline"));
+    return WithDetail(std::move(late), {.tenant = tenant_->name(),
+                                        .limit = "memory",
+                                        .asked = bytes,
+                                        .left = grant.left,
+                                        .total = total});
+  }
+  const ContextScope current(*gpu_);
+  driver::DevicePtr pointer = 0;
+  const driver::Result result =
+      current.ok() ? gpu_->driver().MemAlloc(&pointer, bytes) : driver::Result::kInvalidContext;
+  if (result != driver::Result::kSuccess) {
+    account_->Cancel(bytes);
+    if (!current.ok()) return current.status();
+    return DeviceFull(bytes, result);
+  }
+  gpu_->pointers().Prefetch(pointer);  // for who lists it
+  account_->Commit(bytes);
+  holds_.fetch_add(1, std::memory_order_relaxed);
+  RecordMemory();
+  return pointer;
+}
+
+absl::StatusOr<driver::DevicePtr> VirtualDevice::Allocate(const Request& request) {
+  GPUSHARE_ASSIGN_OR_RETURN(const driver::DevicePtr pointer, Take(request));
+  quota::Allocation replaced;
+  const quota::Allocation entry{request.bytes, account_.get(), quota::Kind::kDirect, seat_.slot};
+  switch (gpu_->pointers().Insert(pointer, entry, &replaced)) {
+    case quota::PointerTable::InsertResult::kInserted:
+      break;
+    case quota::PointerTable::InsertResult::kReplaced: {
+      // The driver gave the address out again: the old allocation ended past us, with its context.
+      VirtualDevice* owner = gpu_->InSlot(replaced.device);
+      replaced.account->Release(replaced.bytes);
+      owner->RecordMemory();
+      owner->Unhold();
+      break;
+    }
+    case quota::PointerTable::InsertResult::kNoMemory:
+      static_cast<void>(Give(pointer, request.bytes, /*waits=*/false));
+      return absl::ResourceExhaustedError("the host has no memory left for gpushare's books");
+  }
+  return pointer;
+}
+
+namespace {
+
+// Puts back the books' entry of an allocation that the driver would not free, unless the allocation is
+// gone: another thread freed the same pointer, found no entry, since this one had taken it, and was
+// faster in the driver. False: it is gone.
+bool PutBack(Gpu& gpu, driver::DevicePtr pointer, const quota::Allocation& allocation) {
+  driver::DevicePtr base = 0;
+  size_t bytes = 0;
+  const driver::Result found = gpu.driver().AddressRange(&base, &bytes, pointer);
+  if (found == driver::Result::kInvalidValue || found == driver::Result::kNotFound) return false;
+  quota::Allocation newer;
+  if (gpu.pointers().Insert(pointer, allocation, &newer) !=
+      quota::PointerTable::InsertResult::kReplaced) {
+    return true;
+  }
+  // The address is somebody's again already.
+  static_cast<void>(gpu.pointers().Insert(pointer, newer));
+  return false;
+}
+
+}  // namespace
+
+absl::Status VirtualDevice::Give(driver::DevicePtr pointer, uint64_t bytes, bool waits) {
+  Gpu& gpu = *raw_gpu_;
+  const ContextScope current(gpu);
+  const bool tell = waits && TakeBusy();
+  if (tell) gate_->Synchronizing(nullptr);
+  const driver::Result result =
+      current.ok() ? gpu.driver().MemFree(pointer) : driver::Result::kInvalidContext;
+  if (tell) gate_->Synchronized();
+  const absl::Status status = driver::ToStatus(result, "cuMemFree");
+  // What the driver would not free stays charged, in the books for when the GPU is closed.
+  const quota::Allocation entry{bytes, account_.get(), quota::Kind::kDirect, seat_.slot};
+  if (!status.ok() && status.code() != absl::StatusCode::kAborted && PutBack(gpu, pointer, entry)) {
+    return status;
+  }
+  account_->Release(bytes);
+  RecordMemory();
+  Unhold();
+  return status;
+}
+
+void VirtualDevice::Abandon(uint64_t bytes) {
+  account_->Release(bytes);
+  Unhold();
+}
+
+absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr pointer) {
+  if (pointer == 0) return absl::OkStatus();
+  const ContextScope current(gpu);
+  GPUSHARE_RETURN_IF_ERROR(current.status());
+  quota::Allocation allocation;
+  const bool ours = gpu.pointers().Take(pointer, &allocation);
+  if (!ours) {
+    if (const std::shared_ptr<MemoryPool> pool = gpu.PoolAt(pointer)) {
+      return FreeInPool(*pool, pointer, nullptr);
+    }
+    // The driver would free what belongs to another GPU, and that one's books would not know.
+    for (const std::shared_ptr<Gpu>& other : gpu.runtime()->OpenGpus()) {
+      if (other.get() != &gpu &&
+          (other->pointers().Find(pointer, &allocation) || other->PoolAt(pointer) != nullptr)) {
+        return FreePointer(*other, nullptr, pointer);
+      }
+    }
+  }
+  // Freeing waits for the device: the caller's unused time is lent meanwhile.
+  const bool tell = caller != nullptr && caller->TakeBusy();
+  if (tell) caller->gate().Synchronizing(nullptr);
+  const driver::Result result = gpu.driver().MemFree(pointer);
+  if (tell) caller->gate().Synchronized();
+  if (!ours) {
+    if (result == driver::Result::kSuccess) return absl::OkStatus();
+    const absl::Status status = driver::ToStatus(result, "cuMemFree");
+    absl::Status told(
+        status.code(),
+        absl::StrCat(status.message(),
+                     "; gpushare knows no allocation at this pointer: it was freed before, "
+                     "or is not the start of one"));
+    status.ForEachPayload([&told](absl::string_view url, const absl::Cord& payload) {
+      told.SetPayload(url, payload);
+    });
+    return told;
+  }
+  const absl::Status status = driver::ToStatus(result, "cuMemFree");
+  // A context that is lost has taken its memory along. Else it is still there, and still charged.
+  if (!status.ok() && status.code() != absl::StatusCode::kAborted &&
+      PutBack(gpu, pointer, allocation)) {
+    return status;
+  }
+  VirtualDevice* owner = gpu.InSlot(allocation.device);
+  allocation.account->Release(allocation.bytes);
+  owner->RecordMemory();
+  owner->Unhold();
+  return status;
+}
+
+}  // namespace gpushare::device

@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: Apache-2.0
+// The suballocating strategy on a device: what it asks of the driver and of the quota, the order of streams,
+// waiting, and how it ends. What every strategy does is in tests/contract.
+#include <atomic>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/unit/device/device_test.h"
+
+namespace gpushare {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class MemoryPoolTest : public StreamTest {
+ protected:
+  Allocator MakePool(const VirtualDevice& device, AllocatorOptions options = {}) {
+    options.strategy = AllocationStrategy::kSuballocating;
+    return Must(Allocator::Create(device, std::move(options)));
+  }
+  static Bytes Charged(const VirtualDevice& device) { return Must(device.stats()).memory.used; }
+};
+
+// ---- The driver and the quota ----
+
+TEST_F(MemoryPoolTest, MostAllocationsAskNobody) {
+  const VirtualDevice device = MakeDevice("a", "memory=1GiB");
+  const Allocator direct = Must(Allocator::Create(device)), pool = MakePool(device);
+  const Stream stream = Must(Stream::Create(device));
+  constexpr uint64_t kPairs = 1000;
+  const auto run = [&](auto&& pair) {
+    const uint64_t calls = Calls("cuMemAlloc_v2") + Calls("cuMemFree_v2");
+    const absl::Duration began = runtime_->Now();
+    for (uint64_t i = 0; i < kPairs; ++i) pair(MiB(1 + i % 7));
+    return std::pair(Calls("cuMemAlloc_v2") + Calls("cuMemFree_v2") - calls,
+                     runtime_->Now() - began);
+  };
+  ASSERT_OK(Inject("slow call=cuMemAlloc_v2 host=1us"));
+  const auto [driver_calls, driver_time] =
+      run([&](Bytes size) { EXPECT_OK(Must(direct.Allocate(size)).Free()); });
+  const auto [pool_calls, pool_time] =
+      run([&](Bytes size) { EXPECT_OK(Must(pool.Allocate(size, stream)).Free()); });
+  EXPECT_EQ(driver_calls, 2 * kPairs);
+  EXPECT_LE(pool_calls, 4u);
+  EXPECT_GE(driver_time, 10 * pool_time);
+}
+
+TEST_F(MemoryPoolTest, TheQuotaIsChargedWithSegments) {
+  const VirtualDevice device = MakeDevice("a", "memory=1GiB");
+  const uint64_t before = UsedOnDevice();
+  const Allocator pool = MakePool(device);
+  EXPECT_EQ(Charged(device), Bytes(0));
+  {
+    const Allocation small = Must(pool.Allocate(Bytes(100))), large = Must(pool.Allocate(MiB(3)));
+    EXPECT_EQ(Charged(device), MiB(22));
+    EXPECT_EQ(UsedOnDevice() - before, MiB(22).count());
+    const PoolStats stats = Must(pool.stats());
+    EXPECT_EQ(stats.reserved, MiB(22));
+    EXPECT_EQ(stats.live, MiB(3) + Bytes(512));
+    EXPECT_EQ(stats.segments, 2u);
+    EXPECT_EQ(stats.allocations, 2u);
+    EXPECT_EQ(stats.largest_free, MiB(17));
+  }
+  EXPECT_EQ(Charged(device), MiB(22));
+  EXPECT_OK(pool.Trim(MiB(1)));  // the largest is enough
+  EXPECT_EQ(Charged(device), MiB(2));
+  EXPECT_OK(pool.Trim());
+  EXPECT_EQ(Charged(device), Bytes(0));
+  EXPECT_EQ(UsedOnDevice(), before);
+}
+
+TEST_F(MemoryPoolTest, NearTheQuotaSegmentsAreNoLargerThanNeeded) {
+  const VirtualDevice device = MakeDevice("a", "memory=10MiB");
+  const Allocator pool = MakePool(device);
+  const Allocation three = Must(pool.Allocate(MiB(3)));
+  EXPECT_EQ(Charged(device), MiB(3));
+  const Allocation seven = Must(pool.Allocate(MiB(7)));
+  EXPECT_EQ(Charged(device), MiB(10));
+  EXPECT_EQ(pool.Allocate(MiB(1)).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Must(device.stats()).memory.denied, 1u);
+}
+
+TEST_F(MemoryPoolTest, WhatIsIdleIsGivenUpForOthersOfTheTenant) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  const Allocator pool = MakePool(device), other = MakePool(device);
+  const Allocator direct = Must(Allocator::Create(device));
+  EXPECT_OK(Must(pool.Allocate(MiB(40))).Free());
+  EXPECT_EQ(Charged(device), MiB(40));
+  {
+    const Allocation memory =
+        Must(direct.Allocate(MiB(60)));  // not refused for the sake of a cache
+    EXPECT_EQ(Charged(device), MiB(60));
+  }
+  EXPECT_OK(Must(pool.Allocate(MiB(40))).Free());
+  const Allocation memory = Must(other.Allocate(MiB(60)));
+  EXPECT_EQ(Must(device.stats()).memory.denied, 0u);
+}
+
+TEST_F(MemoryPoolTest, ADeviceWithLessThanTheQuotaGivesTheLeastThatServes) {
+  const VirtualDevice device = MakeDevice("a", "memory=1GiB");
+  const Allocator pool = MakePool(device);
+  ASSERT_OK(Inject("error call=cuMemAlloc_v2 code=2 nth=1"));  // out of memory
+  const Allocation memory = Must(pool.Allocate(MiB(3)));
+  ASSERT_OK(Inject("clear"));
+  EXPECT_EQ(Charged(device), MiB(3));
+  ASSERT_OK(Inject("oom after=0"));
+  const auto refused = pool.Allocate(MiB(8));
+  ASSERT_OK(Inject("clear"));
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("within its quota"));
+  EXPECT_EQ(Charged(device), MiB(3));
+}
+
+TEST_F(MemoryPoolTest, ASegmentThatTheDriverWouldNotFreeStaysCharged) {
+  module_.reset();
+  {
+    const VirtualDevice device = MakeDevice("a", "memory=1GiB");
+    const Allocator pool = MakePool(device);
+    EXPECT_OK(Must(pool.Allocate(MiB(3))).Free());
+    ASSERT_OK(Inject("error call=cuMemFree_v2 code=1 nth=1"));
+    EXPECT_OK(pool.Trim());
+    ASSERT_OK(Inject("clear"));
+    EXPECT_EQ(Must(pool.stats()).reserved, Bytes(0));
+    EXPECT_EQ(Charged(device), MiB(20));
+  }
+  EXPECT_OK(gpu_->Close());
+  EXPECT_EQ(UsedOnDevice(), 0u);
+}
+
+// ---- The order of streams ----
+
+TEST_F(MemoryPoolTest, OtherStreamsGetMemoryWhenTheFirstStreamsWorkIsOver) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  const Allocator pool = MakePool(device);
+  const Stream a = Must(Stream::Create(device)), b = Must(Stream::Create(device));
+  const DevicePtr kept = Must(pool.AllocateRaw(MiB(2), a)),
+                  first = Must(pool.AllocateRaw(MiB(10), a));
+  ASSERT_OK(Spin(a, absl::Milliseconds(10)));
+  EXPECT_OK(pool.Free(first));
+  // Its own work may have it at once.
+  EXPECT_EQ(Must(pool.AllocateRaw(MiB(10), a)), first);
+  EXPECT_OK(pool.Free(first));
+  const DevicePtr other = Must(pool.AllocateRaw(MiB(10), b));
+  EXPECT_NE(other, first);
+  EXPECT_EQ(Must(pool.stats()).segments, 2u);
+  ASSERT_OK(a.Synchronize());
+  EXPECT_EQ(Must(pool.AllocateRaw(MiB(10), b)), other + MiB(10));
+  EXPECT_EQ(Must(pool.AllocateRaw(MiB(10), b)), first);
+  EXPECT_EQ(Must(pool.stats()).segments, 2u);
+  EXPECT_OK(pool.Free(kept));
+}
+
+TEST_F(MemoryPoolTest, MemoryOfADestroyedStreamComesBackWhenItsWorkIsOver) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  const Allocator pool = MakePool(device);
+  const Stream b = Must(Stream::Create(device));
+  DevicePtr first, held;
+  {
+    const Stream a = Must(Stream::Create(device));
+    held = Must(pool.AllocateRaw(MiB(3), a));
+    first = Must(pool.AllocateRaw(MiB(30), a));
+    ASSERT_OK(Spin(a, absl::Milliseconds(10)));
+    EXPECT_OK(pool.Free(first));
+  }
+  const DevicePtr half = Must(pool.AllocateRaw(MiB(12), b));  // what is left of the first segment
+  EXPECT_EQ(half, held + MiB(3));
+  runtime_->SleepFor(absl::Milliseconds(20));
+  EXPECT_EQ(Must(pool.AllocateRaw(MiB(30), b)), first);
+  // Freed after its stream's end it is everybody's.
+  EXPECT_OK(pool.Free(held));
+  EXPECT_EQ(Must(pool.AllocateRaw(MiB(3), b)), held);
+}
+
+TEST_F(MemoryPoolTest, StreamsOfAnotherGpuAreRefused) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  const Gpu other = Must(Gpu::Open(*runtime_, "1"));
+  const Tenant tenant = MakeTenant("b");
+  const VirtualDevice there = Must(VirtualDevice::Create(other, tenant, "memory=64MiB"));
+  const Stream stream = Must(Stream::Create(there));
+  const Allocator pool = MakePool(device);
+  const auto refused = pool.Allocate(MiB(1), stream);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("of GPU 1"));
+}
+
+// ---- Waiting ----
+
+class WaitingPoolTest : public MemoryPoolTest {
+ protected:
+  static AllocatorOptions Waiting(absl::Duration timeout = absl::InfiniteDuration()) {
+    return {.over_quota = OverQuota::kWait, .timeout = timeout};
+  }
+};
+
+TEST_F(WaitingPoolTest, AFreeInThePoolServesAtOnce) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  const Allocator pool = MakePool(device, Waiting());
+  // One segment, part of which stays in use: it never goes back to the quota.
+  const DevicePtr all = Must(pool.AllocateRaw(MiB(64)));
+  EXPECT_OK(pool.Free(all));
+  const DevicePtr kept = Must(pool.AllocateRaw(MiB(4)));
+  EXPECT_EQ(kept, all);
+  const DevicePtr held = Must(pool.AllocateRaw(MiB(60)));
+  absl::Duration got;
+  {
+    Thread waiter = Must(runtime_->StartThread("waiter", [&] {
+      EXPECT_EQ(Must(pool.AllocateRaw(MiB(32))), held);
+      got = runtime_->Now();
+    }));
+    runtime_->SleepFor(absl::Milliseconds(5));
+    EXPECT_EQ(Must(pool.stats()).waiting, 1u);
+    const absl::Duration freed = runtime_->Now();
+    EXPECT_OK(pool.Free(held));
+    waiter.Join();
+    EXPECT_LE(got - freed, absl::Microseconds(20));
+  }
+  EXPECT_EQ(Must(pool.stats()).waiting, 0u);
+  EXPECT_EQ(Must(device.stats()).memory.denied, 0u);
+  EXPECT_EQ(Charged(device), MiB(64));
+}
+
+TEST_F(WaitingPoolTest, SoDoesAFreeElsewhereInTheQuota) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  const Allocator pool = MakePool(device, Waiting()), direct = Must(Allocator::Create(device));
+  Allocation held = Must(direct.Allocate(MiB(60)));
+  absl::Duration got;
+  Thread waiter = Must(runtime_->StartThread("waiter", [&] {
+    EXPECT_OK(pool.Allocate(MiB(32)).status());
+    got = runtime_->Now();
+  }));
+  runtime_->SleepFor(absl::Milliseconds(5));
+  const absl::Duration freed = runtime_->Now();
+  EXPECT_OK(held.Free());
+  waiter.Join();
+  EXPECT_LE(got - freed, absl::Microseconds(100));  // the driver's calls are in it
+}
+
+TEST_F(WaitingPoolTest, WaitersAreServedInTheOrderOfArrival) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  const Allocator pool = MakePool(device, Waiting());
+  const DevicePtr all = Must(pool.AllocateRaw(MiB(64)));
+  std::vector<int> order;
+  std::vector<Thread> threads;
+  // The first wants much, the others little: they do not overtake it, though they would fit first.
+  for (int i = 0; i < 4; ++i) {
+    threads.push_back(Must(runtime_->StartThread("waiter", [&, i] {
+      const Allocation memory = Must(pool.Allocate(i == 0 ? MiB(50) : MiB(4)));
+      order.push_back(i);
+      runtime_->SleepFor(absl::Milliseconds(1));
+    })));
+    runtime_->SleepFor(absl::Milliseconds(1));
+  }
+  EXPECT_OK(pool.Free(all));
+  threads.clear();
+  EXPECT_THAT(order, ElementsAre(0, 1, 2, 3));
+}
+
+TEST_F(WaitingPoolTest, ADeadlineEndsTheWait) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  const Allocator pool = MakePool(device, Waiting(absl::Milliseconds(7)));
+  const DevicePtr held = Must(pool.AllocateRaw(MiB(60)));
+  const absl::Duration began = runtime_->Now();
+  const auto late = pool.AllocateRaw(MiB(32));
+  EXPECT_EQ(late.status().code(), absl::StatusCode::kDeadlineExceeded) << late.status();
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(runtime_->Now() - began), 7, 0.1);
+  EXPECT_EQ(Must(pool.stats()).waiting, 0u);
+  EXPECT_OK(pool.Free(held));
+  EXPECT_OK(pool.Allocate(MiB(32)).status());
+}
+
+TEST_F(MemoryPoolTest, ReclaimFreesWithinThePool) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  std::vector<Allocation> cache;
+  const Allocator pool =
+      MakePool(device, {.over_quota = OverQuota::kReclaim, .reclaim = [&](Bytes, Bytes) {
+                          if (cache.empty()) return false;
+                          cache.pop_back();
+                          return true;
+                        }});
+  for (int i = 0; i < 6; ++i) cache.push_back(Must(pool.Allocate(MiB(10))));
+  EXPECT_OK(pool.Allocate(MiB(10)).status());
+  EXPECT_EQ(cache.size(), 5u);  // 4 MiB were left, and what one gave was enough
+}
+
+// ---- Its end ----
+
+TEST_F(MemoryPoolTest, MemoryOutlivesTheAllocatorAndTheVirtualDevice) {
+  const uint64_t before = UsedOnDevice();
+  DevicePtr one, two;
+  {
+    const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+    const Allocator pool = MakePool(device);
+    one = Must(pool.AllocateRaw(MiB(3)));
+    two = Must(pool.AllocateRaw(MiB(30)));
+    EXPECT_OK(Must(pool.Allocate(Bytes(4096))).Free());
+  }
+  // What was idle went with the allocator.
+  EXPECT_EQ(UsedOnDevice() - before, MiB(50).count());
+  EXPECT_OK(gpu_->Free(two));
+  EXPECT_EQ(UsedOnDevice() - before, MiB(20).count());
+  EXPECT_FALSE(gpu_->Free(one + Bytes(512)).ok());
+  EXPECT_OK(gpu_->Free(one));
+  EXPECT_EQ(UsedOnDevice(), before);
+  EXPECT_FALSE(gpu_->Free(one).ok());
+  // All of the device can be promised again.
+  MakeDevice("a", "memory=7GiB");
+}
+
+TEST_F(MemoryPoolTest, AClosingGpuFreesWhatPoolsHold) {
+  module_.reset();
+  {
+    const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+    const Allocator pool = MakePool(device);
+    EXPECT_TRUE(static_cast<bool>(Must(pool.AllocateRaw(MiB(3)))));
+  }
+  EXPECT_OK(gpu_->Close());
+  EXPECT_EQ(UsedOnDevice(), 0u);
+}
+
+TEST_F(MemoryPoolTest, PointersAreFoundAndFreedThroughOtherAllocators) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB"),
+                      stranger = MakeDevice("b", "memory=64MiB");
+  const Allocator pool = MakePool(device), other = MakePool(stranger),
+                  direct = Must(Allocator::Create(stranger));
+  const DevicePtr one = Must(pool.AllocateRaw(MiB(3))), two = Must(pool.AllocateRaw(MiB(4)));
+  uint64_t bytes = 0;
+  EXPECT_EQ(gpushare_gpu_pointer(gpu_->handle(), two.value(), &bytes, nullptr), GPUSHARE_OK);
+  EXPECT_EQ(bytes, MiB(4).count());
+  EXPECT_EQ(gpushare_gpu_pointer(gpu_->handle(), two.value() + 512, &bytes, nullptr),
+            GPUSHARE_NOT_FOUND);
+  EXPECT_OK(direct.Free(one));
+  EXPECT_OK(other.Free(two));
+  EXPECT_EQ(Must(pool.stats()).live, Bytes(0));
+  const absl::Status again = direct.Free(one);  // the start of the segment
+  EXPECT_EQ(again.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(again.message()), HasSubstr("it was freed before"));
+  EXPECT_EQ(Charged(device), MiB(20));
+}
+
+TEST_F(MemoryPoolTest, AnAllocatorWithoutAPoolSaysSo) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  const Allocator direct = Must(Allocator::Create(device));
+  EXPECT_EQ(direct.Trim().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(direct.stats().status().code(), absl::StatusCode::kFailedPrecondition);
+  // In a stream's order it still can, since an allocation of the driver's follows every stream.
+  const Stream stream = Must(Stream::Create(device));
+  Allocation memory = Must(direct.Allocate(MiB(1), stream));
+  EXPECT_OK(direct.Free(memory.release(), stream));
+  EXPECT_EQ(Charged(device), Bytes(0));
+}
+
+// ---- Real threads ----
+
+class MemoryPoolThreadsTest : public MemoryPoolTest {
+ protected:
+  std::string config() const override { return "sms=100,memory=8GiB,clock=wall"; }
+};
+
+TEST_F(MemoryPoolThreadsTest, ThreadsShareAPool) {
+  const VirtualDevice device = MakeDevice("a", "memory=256MiB");
+  const Allocator pool =
+      MakePool(device, {.over_quota = OverQuota::kWait, .timeout = absl::InfiniteDuration()});
+  std::atomic<int> failed{0};
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      const Stream stream = Must(Stream::Create(device));
+      unsigned random = t * 7919 + 1;
+      std::vector<Allocation> live;
+      for (int i = 0; i < 1000; ++i) {
+        random = random * 1664525 + 1013904223;
+        absl::StatusOr<Allocation> memory =
+            pool.Allocate(Bytes(1 + (random >> 8) % (6u << 20)), stream);
+        if (!memory.ok()) {
+          ++failed;
+          continue;
+        }
+        live.push_back(*std::move(memory));
+        // It waits holding at most 12 MiB, so that nobody waits for ever.
+        if (live.size() == 3 || random % 5 == 0) live.clear();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(failed, 0);
+  const PoolStats stats = Must(pool.stats());
+  EXPECT_EQ(stats.live, Bytes(0));
+  EXPECT_EQ(stats.waiting, 0u);
+  EXPECT_LE(stats.peak_reserved, MiB(256));
+  EXPECT_OK(pool.Trim());
+  EXPECT_EQ(Charged(device), Bytes(0));
+}
+
+}  // namespace
+}  // namespace gpushare
