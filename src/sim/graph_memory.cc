@@ -61,7 +61,7 @@ bool GraphMemory::IsBusy(GraphHold* hold, const Stream* stream) {
                             }),
              uses.end());
   return std::any_of(uses.begin(), uses.end(), [&](const GraphHold::Use& use) {
-    return stream == nullptr || !IsOrderedAfter(stream, use.command);
+    return stream == nullptr || !StreamOrder(stream).IsAfter(use.command);
   });
 }
 

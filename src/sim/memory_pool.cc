@@ -41,28 +41,30 @@ Block* MemoryPool::Allocate(uint64_t bytes, const Stream* stream, std::vector<Co
   return Take(bytes, stream, Reach::kWithDependencies, waits);
 }
 
-bool MemoryPool::MayReuse(const Vacant& vacant, const Stream* stream, Reach reach) const {
+bool MemoryPool::MayReuse(const Vacant& vacant, const Stream* stream, Reach reach,
+                          StreamOrder* order) const {
   if (vacant.stream_id == 0 || vacant.stream_id == stream->id) return true;
   if (vacant.pending == nullptr) return opportunistic;
   if (reach == Reach::kWithDependencies) return true;
-  return follow_events && IsOrderedAfter(stream, vacant.pending->command);
+  return follow_events && order->IsAfter(vacant.pending->command);
 }
 
 // First fit over ranges that follow each other within a segment.
 Block* MemoryPool::Take(uint64_t bytes, const Stream* stream, Reach reach,
                         std::vector<Command*>* waits) {
   const uint64_t span = RoundUp(bytes, DeviceMemory::kAlignment);
+  StreamOrder order(stream);
   uint64_t begin = 0, end = 0;
   for (const auto& [address, vacant] : vacant_) {
-    if (!MayReuse(vacant, stream, reach)) continue;
+    if (!MayReuse(vacant, stream, reach, &order)) continue;
     if (address != end || segments_.count(address) != 0) begin = address;
     end = address + vacant.bytes;
-    if (end - begin >= span) return Place(begin, bytes, stream, waits);
+    if (end - begin >= span) return Place(begin, bytes, stream, &order, waits);
   }
   return nullptr;
 }
 
-Block* MemoryPool::Place(uint64_t address, uint64_t bytes, const Stream* stream,
+Block* MemoryPool::Place(uint64_t address, uint64_t bytes, const Stream* stream, StreamOrder* order,
                          std::vector<Command*>* waits) {
   const uint64_t span = RoundUp(bytes, DeviceMemory::kAlignment);
   const uint64_t end = address + span;
@@ -74,7 +76,7 @@ Block* MemoryPool::Place(uint64_t address, uint64_t bytes, const Stream* stream,
     // A pending free counts as used until its end, so its bytes do already.
     if (vacant.pending == nullptr) {
       used.Add(taken);
-    } else if (vacant.stream_id != stream->id && !IsOrderedAfter(stream, vacant.pending->command)) {
+    } else if (vacant.stream_id != stream->id && !order->IsAfter(vacant.pending->command)) {
       waits->push_back(vacant.pending->command);
     }
     if (taken < vacant.bytes) {

@@ -16,6 +16,7 @@ namespace gpushare::sim {
 class Device;
 struct Command;
 struct Stream;
+class StreamOrder;
 
 class MemoryPool {
  public:
@@ -79,8 +80,8 @@ class MemoryPool {
   using Vacants = std::map<uint64_t, Vacant>;
 
   Block* Take(uint64_t bytes, const Stream* stream, Reach reach, std::vector<Command*>* waits);
-  bool MayReuse(const Vacant& vacant, const Stream* stream, Reach reach) const;
-  Block* Place(uint64_t address, uint64_t bytes, const Stream* stream,
+  bool MayReuse(const Vacant& vacant, const Stream* stream, Reach reach, StreamOrder* order) const;
+  Block* Place(uint64_t address, uint64_t bytes, const Stream* stream, StreamOrder* order,
                std::vector<Command*>* waits);
   bool Grow(uint64_t bytes);
   void Release(uint64_t from, uint64_t to);

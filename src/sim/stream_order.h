@@ -3,13 +3,26 @@
 #ifndef GPUSHARE_SIM_STREAM_ORDER_H_
 #define GPUSHARE_SIM_STREAM_ORDER_H_
 
+#include <unordered_set>
+
 #include "sim/stream.h"
 
 namespace gpushare::sim {
 
-// True when the stream's next command cannot start before `command`, which has not completed: by
-// events, by the default stream's rule, or because it is in the stream itself.
-bool IsOrderedAfter(const Stream* stream, const Command* command);
+// What the stream's next command comes after. Good while nothing is submitted or completes.
+class StreamOrder {
+ public:
+  explicit StreamOrder(const Stream* stream) : stream_(stream) {}
+
+  // True when the next command cannot start before `command`, which has not completed: by events, by
+  // the default stream's rule, or because it is in the stream itself.
+  bool IsAfter(const Command* command);
+
+ private:
+  const Stream* const stream_;
+  // Known to lead nowhere: many questions about one stream cost one walk through it.
+  std::unordered_set<const Command*> unordered_;
+};
 
 }  // namespace gpushare::sim
 
