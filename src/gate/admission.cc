@@ -94,18 +94,8 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, Time deadline) {
   if (verdict != Verdict::kAdmitted) return {nullptr, 0, verdict, false, false};
   if (start.stream != nullptr) engine.MarkStart(start);
   // Written last: until then the replay does not look at this launch, nor at those behind it.
-  const LaunchRecord record = {launch,
-                               stream.index,
-                               cost.entry,
-                               !cost.known,
-                               work.kind == Work::Kind::kGraph,
-                               /*refused=*/false,
-                               exclusive};
-  if (cost.known) {
-    tenant.ring->Put(record);
-  } else {
-    tenant.ring->Announce(record);  // the driver may load its module first: until then nothing runs
-  }
+  tenant.ring->Put({launch, stream.index, cost.entry, !cost.known, work.kind == Work::Kind::kGraph,
+                    /*refused=*/false, exclusive});
   stream.context.store(meter::CostModel::Next(context, work.key), std::memory_order_relaxed);
   return {&stream, launch, Verdict::kAdmitted, true, exclusive || !cost.known};
 }
@@ -116,7 +106,6 @@ void Gate::CompleteSlow(const Admission& admission, bool submitted) {
     const Time now = engine.clock.Now();
     state_->page.timed_ns.store(now.time_since_epoch().count(), std::memory_order_relaxed);
     state_->page.timed_launch.store(admission.launch, std::memory_order_release);
-    state_->ring->Confirm(admission.launch);
     // Others wait for the end of this one, or it may never end: its marker is not left to the next call.
     if (admission.close) engine.CloseOpen(*state_, nullptr);
     return;
@@ -131,7 +120,6 @@ void Gate::CompleteSlow(const Admission& admission, bool submitted) {
     std::atomic<uint64_t>& place = state_->ring->At(admission.launch);
     LaunchRecord record = LaunchRecord::Unpack(place.load(std::memory_order_acquire));
     record.refused = true;
-    if (record.launch == (admission.launch ^ LaunchRing::kUnread)) record.launch = admission.launch;
     if (!seen && record.launch == admission.launch) {
       place.store(record.Pack(), std::memory_order_release);
     }

@@ -160,11 +160,8 @@ Time Engine::Impl::RevokeIdle(Time now) {
     int unmarked = 0;
     for (const auto& stream : tenant.streams) unmarked += stream->live ? stream->unmarked : 0;
     const bool unseen = TenantPage::LaunchOf(word) != tenant.synced_launch;
-    if (unseen && quiet >= kSilence) SyncLaunches(tenant, now);
-    if (quiet >= kSilence && TenantPage::LaunchOf(word) != tenant.synced_launch) {
-      tenant.last_change =
-          now;  // not silent: a launch is in the driver's call, which may load a module
-    } else if ((unmarked > 0 || unseen) && quiet >= kSilence) {
+    if ((unmarked > 0 || unseen) && quiet >= kSilence) {
+      SyncLaunches(tenant, now);
       for (const auto& stream : tenant.streams) {
         if (!stream->live || stream->marking) continue;
         SettleUnmarked(tenant, *stream, now);

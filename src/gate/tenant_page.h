@@ -86,28 +86,12 @@ struct TenantPage {
 // The latest launches of a tenant, for the meter.
 struct LaunchRing {
   static constexpr uint32_t kRecords = 4096;  // power of two
-  // Makes the number of a launch one that is not next in its place for eight million others.
-  static constexpr uint32_t kUnread = 1u << 23;
 
   alignas(64) std::array<std::atomic<uint64_t>, kRecords> records;
 
   // No record is of launch 0 before it was written.
   LaunchRing() {
     for (auto& record : records) record.store(~uint64_t{0}, std::memory_order_relaxed);
-  }
-
-  // Of a launch whose driver call is still to come: to the reader it is not written yet.
-  void Announce(const LaunchRecord& record) {
-    LaunchRecord unread = record;
-    unread.launch ^= kUnread;
-    Put(unread);
-  }
-  // The call is over. Nothing when `launch` was not announced, or later ones have taken its place.
-  void Confirm(uint32_t launch) {
-    LaunchRecord record = LaunchRecord::Unpack(At(launch).load(std::memory_order_acquire));
-    if (record.launch != (launch ^ kUnread)) return;
-    record.launch = launch;
-    Put(record);
   }
 
   std::atomic<uint64_t>& At(uint32_t launch) { return records[launch & (kRecords - 1)]; }

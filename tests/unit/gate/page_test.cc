@@ -74,25 +74,5 @@ TEST(LaunchRecord, RoundTrips) {
   }
 }
 
-TEST(TenantPage, AnAnnouncedLaunchIsReadOnceItIsConfirmed) {
-  const auto ring = std::make_unique<LaunchRing>();
-  for (uint32_t launch : {0u, 7u, 0x800007u, TenantPage::kLaunchMask}) {
-    const auto read = [&] { return LaunchRecord::Unpack(ring->At(launch).load()); };
-    ring->Announce({.launch = launch, .stream = 3, .entry = 5});
-    EXPECT_NE(read().launch, launch);
-    ring->Confirm(launch);
-    EXPECT_EQ(read().launch, launch);
-    EXPECT_EQ(read().entry, 5u);
-    ring->Confirm(launch);  // again: it is no other's now
-    EXPECT_EQ(read().launch, launch);
-    // Its place was taken meanwhile.
-    ring->Announce({.launch = launch, .stream = 3, .entry = 5});
-    const uint32_t later = (launch + LaunchRing::kRecords) & TenantPage::kLaunchMask;
-    ring->Put({.launch = later, .stream = 3, .entry = 6});
-    ring->Confirm(launch);
-    EXPECT_EQ(read().launch, later);
-  }
-}
-
 }  // namespace
 }  // namespace gpushare::gate
