@@ -15,8 +15,11 @@
 //   absl::StatusOr<Allocator> pool =
 //       Allocator::Create(*device, {.strategy = AllocationStrategy::kSuballocating});
 //   absl::StatusOr<Allocation> scratch = pool->Allocate(MiB(3), *stream);   // some 50 ns
-//   stream->Launch(kernel, shape, scratch->pointer());
+//   stream->Launch(kernel, {.grid = {64}, .block = {256}}, scratch->pointer());
 //   scratch->Free();   // at once: what follows on `stream` may have it, others when the kernel is over
+//
+// What a pool allocates without a stream is anybody's from the moment it is freed: wait for the work that
+// uses it first. (A direct allocation's free waits for it.)
 //
 // What the driver itself uses beside (contexts, modules) is not charged: the runtime's reserve is
 // for that.

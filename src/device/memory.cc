@@ -106,27 +106,28 @@ absl::StatusOr<driver::DevicePtr> VirtualDevice::Take(const Request& request) {
     Memory(&free_bytes, &total);
     if (free_bytes < bytes && bytes <= total) TrimPools(bytes - free_bytes);
   }
-  const quota::Grant grant =
-      request.wait ? account_->ReserveBefore(bytes, gpu_->clock(), request.deadline, request.ticket)
-                   : account_->Reserve(bytes);
-  if (!grant) {
-    if (request.ticket != nullptr && request.ticket->state == quota::Ticket::kCalledAway) {
-      return absl::CancelledError("allocation: the wait was ended");
-    }
-    denied_bytes_.fetch_add(bytes, std::memory_order_relaxed);
-    RecordDenied(bytes, grant.left, 0);
-    absl::Status refused = OverQuota(bytes, grant.left);
-    uint64_t free_bytes = 0, total = 0;
-    Memory(&free_bytes, &total);
-    if (!request.wait || bytes > total) return refused;
-    absl::Status late(absl::StatusCode::kDeadlineExceeded,
-                      absl::StrCat(refused.message(), "; waited for it until the deadline"));
-    return WithDetail(std::move(late), {.tenant = tenant_->name(),
-                                        .limit = "memory",
-                                        .asked = bytes,
-                                        .left = grant.left,
-                                        .total = total});
-  }
+  const quota::Grant grant = request.wait
+                                 ? account_->ReserveBefore(bytes, gpu_->clock(), request.deadline)
+                                 : account_->Reserve(bytes);
+  return grant ? TakeReserved(bytes) : Refuse(request, grant.left);
+}
+
+absl::Status VirtualDevice::Refuse(const Request& request, uint64_t left) {
+  const uint64_t bytes = request.bytes;
+  denied_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  RecordDenied(bytes, left, 0);
+  absl::Status refused = OverQuota(bytes, left);
+  uint64_t free_bytes = 0, total = 0;
+  Memory(&free_bytes, &total);
+  if (!request.wait || bytes > total) return refused;
+  absl::Status late(absl::StatusCode::kDeadlineExceeded,
+                    absl::StrCat(refused.message(), "; waited for it until the deadline"));
+  return WithDetail(
+      std::move(late),
+      {.tenant = tenant_->name(), .limit = "memory", .asked = bytes, .left = left, .total = total});
+}
+
+absl::StatusOr<driver::DevicePtr> VirtualDevice::TakeReserved(uint64_t bytes) {
   const ContextScope current(*gpu_);
   driver::DevicePtr pointer = 0;
   const driver::Result result =
@@ -138,7 +139,7 @@ absl::StatusOr<driver::DevicePtr> VirtualDevice::Take(const Request& request) {
   }
   gpu_->pointers().Prefetch(pointer);  // for who lists it
   account_->Commit(bytes);
-  holds_.fetch_add(1, std::memory_order_relaxed);
+  Hold();
   RecordMemory();
   return pointer;
 }

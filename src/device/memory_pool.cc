@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "device/relaxed_capture.h"
 
 namespace gpushare::device {
 namespace {
@@ -14,23 +15,8 @@ namespace {
 using pool::kNobody;
 using pool::StreamId;
 
-// The thread's calls are legal while another one captures, and break no capture of its own.
-class RelaxedCapture {
- public:
-  explicit RelaxedCapture(const driver::Driver& driver) : driver_(driver) {
-    exchanged_ = driver_.ExchangeThreadCaptureMode(&mode_) == driver::Result::kSuccess;
-  }
-  ~RelaxedCapture() {
-    if (exchanged_) static_cast<void>(driver_.ExchangeThreadCaptureMode(&mode_));
-  }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-
- private:
-  const driver::Driver& driver_;
-  int mode_ = driver::Driver::kRelaxedCapture;
-  bool exchanged_ = false;
-};
+// How often a waiter asks whether the work of other streams is over.
+constexpr Nanos kPoll = Millis(1);
 
 }  // namespace
 
@@ -90,56 +76,82 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Cut(driver::DevicePtr base, const 
   return pointer;
 }
 
+absl::StatusOr<driver::DevicePtr> MemoryPool::TakeIfRoom(const Want& want) {
+  // Behind those who wait for the quota, and without waiting.
+  if (!device_.account().ReserveBefore(want.bytes, gpu_.clock(), Time(),
+                                       std::make_shared<quota::Ticket>())) {
+    return driver::DevicePtr{0};
+  }
+  return device_.TakeReserved(want.bytes);
+}
+
 absl::StatusOr<driver::DevicePtr> MemoryPool::Grow(const VirtualDevice::Request& request,
                                                    StreamId stream) {
+  const RelaxedCapture relaxed(gpu_.driver());
   Want want, least;
-  std::vector<Range> surplus;
   {
     const std::lock_guard lock(lock_);
     want = blocks_.SegmentFor(request.bytes);
     least = blocks_.LeastSegmentFor(request.bytes);
+  }
+  uint64_t left = 0, total = 0;
+  device_.Memory(&left, &total);
+  if (least.bytes > total) return device_.Take({.bytes = least.bytes});  // which says so
+  std::vector<Range> surplus;
+  {
+    const std::lock_guard lock(lock_);
     surplus = blocks_.TakeSurplus(want);
   }
-  GiveBack(surplus);
-  const auto room = [this] {
-    uint64_t free_bytes = 0, total = 0;
-    device_.Memory(&free_bytes, &total);
-    return free_bytes;
-  };
-  uint64_t left = room();
-  if (left < want.bytes) want = least;
-  if (left < want.bytes) {
-    Trim(want.bytes - left);
-    left = room();
-  }
-  if (left < want.bytes) {
-    const std::lock_guard lock(lock_);
-    if (const driver::DevicePtr pointer = blocks_.AllocateAnywhere(request.bytes, stream)) {
-      return pointer;
+  GiveBack(surplus, /*waits=*/true);
+
+  for (;;) {
+    const uint32_t given = given_.load();
+    device_.Memory(&left, &total);
+    if (left < want.bytes) want = least;
+    if (left < want.bytes) {
+      GiveBackIdle(want.bytes - left, /*waits=*/true);
+      device_.Memory(&left, &total);
     }
+    if (left >= want.bytes) {
+      absl::StatusOr<driver::DevicePtr> base = TakeIfRoom(want);
+      // The device may have less than the quota.
+      if (absl::IsResourceExhausted(base.status()) && want.bytes != least.bytes) {
+        want = least;
+        GiveBackIdle(want.bytes, /*waits=*/true);
+        base = TakeIfRoom(want);
+      }
+      if (!base.ok()) return base;
+      if (*base != 0) return Cut(*base, want, request.bytes, stream);
+    }
+    {
+      const std::lock_guard lock(lock_);
+      if (const driver::DevicePtr pointer = blocks_.AllocateAnywhere(request.bytes, stream)) {
+        return pointer;
+      }
+    }
+    if (giving_.load() == 0) break;
+    // Nothing is refused while memory is on its way back.
+    gpu_.clock().Wait(given_, given, kNever, Nanos(0));
   }
-  if (request.wait && left < want.bytes) return driver::DevicePtr{0};
-  const RelaxedCapture relaxed(gpu_.driver());
-  absl::StatusOr<driver::DevicePtr> base = device_.Take({.bytes = want.bytes});
-  // The device may have less than the quota, or others of this tenant were faster.
-  if (absl::IsResourceExhausted(base.status()) && want.bytes != least.bytes) {
-    want = least;
-    Trim(want.bytes);
-    base = device_.Take({.bytes = want.bytes});
-  }
+  if (request.wait) return driver::DevicePtr{0};
+  absl::StatusOr<driver::DevicePtr> base = device_.Take({.bytes = least.bytes});
   if (!base.ok()) return base;
-  return Cut(*base, want, request.bytes, stream);
+  return Cut(*base, least, request.bytes, stream);
 }
 
 // ---- Waiting ----
 
+bool MemoryPool::LiesWithStreams() const {
+  const std::lock_guard lock(lock_);
+  return !ends_.empty() || !blocks_.StreamsWithFree(kNobody).empty();
+}
+
 absl::StatusOr<driver::DevicePtr> MemoryPool::Wait(const VirtualDevice::Request& request,
                                                    StreamId stream) {
+  const RelaxedCapture relaxed(gpu_.driver());
   const auto waiter = std::make_shared<Waiter>();
   waiter->bytes = request.bytes;
   waiter->stream = stream;
-  VirtualDevice::Request segment = request;
-  segment.ticket = waiter->ticket;
   Want least;
   {
     const std::lock_guard lock(lock_);
@@ -147,47 +159,85 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Wait(const VirtualDevice::Request&
     waiters_.push_back(waiter);
     waiting_.store(static_cast<uint32_t>(waiters_.size()));
   }
-  segment.bytes = least.bytes;
-  // What was freed before the lines above did not see this waiter.
-  ServeWaiters();
-  const absl::StatusOr<driver::DevicePtr> base = device_.Take(segment);
-  driver::DevicePtr got = 0;
-  {
+  // Leaves the line, and tells what was handed over meanwhile.
+  const auto leave = [&] {
     const std::lock_guard lock(lock_);
     waiters_.remove(waiter);
     waiting_.store(static_cast<uint32_t>(waiters_.size()));
-    got = waiter->got;
-  }
-  if (got == 0) {
-    if (!base.ok()) {
-      if (waiting_.load() != 0) ServeWaiters();  // those behind may fit
-      return base;
+    return waiter->got;
+  };
+  driver::DevicePtr got = 0;
+  bool charged = false;
+  quota::Grant grant;
+  try {
+    // What was freed before the lines above did not see this waiter.
+    ServeWaiters();
+    for (;;) {
+      uint64_t free_bytes = 0, total = 0;
+      device_.Memory(&free_bytes, &total);
+      const auto ticket = std::make_shared<quota::Ticket>();
+      {
+        const std::lock_guard lock(lock_);
+        if (waiter->got != 0) break;
+        waiter->ticket = ticket;
+      }
+      if (least.bytes > total) break;  // the quota was made smaller
+      const Time now = gpu_.clock().Now();
+      const Time until =
+          LiesWithStreams() && request.deadline > now + kPoll ? now + kPoll : request.deadline;
+      grant = device_.account().ReserveBefore(least.bytes, gpu_.clock(), until, ticket);
+      charged = grant.granted;
+      if (charged || gpu_.clock().Now() >= request.deadline) break;
+      ServeWaiters();
     }
-    return Cut(*base, least, request.bytes, stream);
+  } catch (...) {
+    // A block that was handed over goes back to whoever is next.
+    if (const driver::DevicePtr late = leave(); late != 0) static_cast<void>(Free(late, nullptr));
+    if (charged) device_.account().Cancel(least.bytes);
+    throw;
   }
-  // Both came at once.
-  if (base.ok()) static_cast<void>(device_.Give(*base, least.bytes, /*waits=*/true));
-  return got;
+  got = leave();
+  absl::StatusOr<driver::DevicePtr> answer = got;
+  if (got != 0) {
+    if (charged) device_.account().Cancel(least.bytes);  // both came at once
+  } else if (!charged) {
+    VirtualDevice::Request late = request;
+    late.bytes = least.bytes;
+    device_.account().CountDenied();
+    answer = device_.Refuse(late, grant.left);
+  } else {
+    const absl::StatusOr<driver::DevicePtr> base = device_.TakeReserved(least.bytes);
+    answer = base.ok() ? Cut(*base, least, request.bytes, stream) : base;
+  }
+  // Those behind may fit.
+  if (waiting_.load() != 0) ServeWaiters();
+  return answer;
 }
 
 void MemoryPool::ServeWaiters() {
   FindReached(kNobody);
-  for (;;) {
-    std::shared_ptr<Waiter> served;
+  for (bool unserved = false; !unserved;) {
+    std::shared_ptr<quota::Ticket> ticket;
     {
       const std::lock_guard lock(lock_);
       if (waiters_.empty()) return;
       Waiter& first = *waiters_.front();
-      first.got = blocks_.Allocate(first.bytes, first.stream);
-      if (first.got == 0) break;
-      served = std::move(waiters_.front());
-      waiters_.pop_front();
-      waiting_.store(static_cast<uint32_t>(waiters_.size()));
+      first.got = blocks_.AllocateAnywhere(first.bytes, first.stream);
+      ticket = first.ticket;
+      if (first.got == 0) {
+        unserved = true;
+      } else {
+        waiters_.pop_front();
+        waiting_.store(static_cast<uint32_t>(waiters_.size()));
+      }
     }
-    static_cast<void>(device_.account().CallAway(served->ticket, gpu_.clock()));
+    // Who sleeps until something is freed is to ask for what lies with streams now.
+    if (!unserved || LiesWithStreams()) {
+      static_cast<void>(device_.account().CallAway(ticket, gpu_.clock()));
+    }
   }
   // What is idle is worth more to the quota, where the first waits as well.
-  Trim(UINT64_MAX);
+  GiveBackIdle(UINT64_MAX, /*waits=*/false);
 }
 
 // ---- Free ----
@@ -198,14 +248,23 @@ bool MemoryPool::Free(driver::DevicePtr pointer, Stream* stream) {
     id = stream->id();
     stream->EndsFor(this);
   }
+  bool serve = false, give = false;
   {
     const std::lock_guard lock(lock_);
     if (!blocks_.Free(pointer, id)) return false;
+    // Its segment is here until the lock is released, and so is the virtual device.
+    serve = waiting_.load() != 0;
+    give = orphan_.load(std::memory_order_relaxed) || device_.account().has_waiters();
+    if (serve || give) [[unlikely]]
+      device_.Hold();
   }
-  if (waiting_.load() != 0) [[unlikely]]
-    ServeWaiters();
-  if (orphan_.load(std::memory_order_relaxed)) [[unlikely]]
-    Trim(UINT64_MAX);  // may end the virtual device: nothing of this pool is used after
+  if (serve || give) [[unlikely]] {
+    const std::shared_ptr<MemoryPool> self = shared_from_this();
+    VirtualDevice& device = device_;
+    if (serve) ServeWaiters();
+    if (give) GiveBackIdle(UINT64_MAX, /*waits=*/false);
+    device.Unhold();  // may end it
+  }
   return true;
 }
 
@@ -222,31 +281,37 @@ uint64_t MemoryPool::SizeOf(driver::DevicePtr pointer) const {
   return blocks_.SizeOf(pointer);
 }
 
-void MemoryPool::GiveBack(const std::vector<Range>& ranges) {
+void MemoryPool::GiveBack(const std::vector<Range>& ranges, bool waits) {
+  if (ranges.empty()) return;
+  const RelaxedCapture relaxed(gpu_.driver());
+  giving_.fetch_add(1);
   for (const Range& range : ranges) {
     gpu_.RemoveSegment(range.base);
-    static_cast<void>(device_.Give(range.base, range.bytes, /*waits=*/!orphan_.load()));
+    static_cast<void>(device_.Give(range.base, range.bytes, waits));
   }
+  giving_.fetch_sub(1);
+  given_.fetch_add(1);
+  gpu_.clock().Wake(given_, INT32_MAX);
 }
 
-uint64_t MemoryPool::Trim(uint64_t enough) {
+uint64_t MemoryPool::GiveBackIdle(uint64_t enough, bool waits) {
   std::vector<Range> idle;
   {
     const std::lock_guard lock(lock_);
     idle = blocks_.TakeIdle(enough);
   }
-  if (idle.empty()) return 0;
   const std::shared_ptr<MemoryPool> self = shared_from_this();
-  const RelaxedCapture relaxed(gpu_.driver());
-  GiveBack(idle);
+  GiveBack(idle, waits);
   uint64_t bytes = 0;
   for (const Range& range : idle) bytes += range.bytes;
   return bytes;
 }
 
+uint64_t MemoryPool::Trim(uint64_t enough) { return GiveBackIdle(enough, /*waits=*/true); }
+
 void MemoryPool::Orphan() {
   orphan_.store(true);
-  Trim(UINT64_MAX);
+  GiveBackIdle(UINT64_MAX, /*waits=*/true);
 }
 
 uint64_t MemoryPool::Abandon(bool give) {
@@ -257,7 +322,7 @@ uint64_t MemoryPool::Abandon(bool give) {
   }
   orphan_.store(true);
   if (give) {
-    GiveBack(all);
+    GiveBack(all, /*waits=*/false);
     return 0;
   }
   uint64_t bytes = 0;
@@ -325,23 +390,28 @@ void MemoryPool::Watch(const std::shared_ptr<Stream>& stream) {
 }
 
 void MemoryPool::StreamEnds(uint64_t stream, driver::Stream native) {
+  const driver::Driver& driver = gpu_.driver();
+  const RelaxedCapture relaxed(driver);
   driver::Event event = nullptr;
-  bool known = true;
-  if (gpu_.driver().QueryStream(native) == driver::Result::kNotReady) {
-    known = gpu_.driver().CreateEvent(&event, /*timing=*/false) == driver::Result::kSuccess;
-    if (known && gpu_.driver().RecordEvent(event, native) != driver::Result::kSuccess) {
-      static_cast<void>(gpu_.driver().DestroyEvent(event));
-      known = false;
+  const driver::Result asked = driver.QueryStream(native);
+  const bool over = asked == driver::Result::kSuccess;
+  // Who is not told waits for the event.
+  bool known = over || driver.CreateEvent(&event, /*timing=*/false) == driver::Result::kSuccess;
+  if (event != nullptr && driver.RecordEvent(event, native) != driver::Result::kSuccess) {
+    static_cast<void>(driver.DestroyEvent(event));
+    known = false;
+  }
+  {
+    const std::lock_guard lock(lock_);
+    streams_.erase(stream);
+    if (!known) return;  // what was freed on it goes back with its segments only
+    if (over) {
+      blocks_.Forget(stream);
+    } else {
+      ends_.push_back({stream, event});
     }
   }
-  const std::lock_guard lock(lock_);
-  streams_.erase(stream);
-  if (!known) return;  // what was freed on it goes back with its segments only
-  if (event != nullptr) {
-    ends_.push_back({stream, event});
-  } else {
-    blocks_.Forget(stream);
-  }
+  if (waiting_.load() != 0) ServeWaiters();
 }
 
 // ---- Statistics ----

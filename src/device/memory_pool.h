@@ -7,6 +7,8 @@
 // exchange for idle ones where too much is idle; the least segment that would do, with what idle ones give.
 //
 // A waiter is served by a free within the pool or by the quota, whichever is first, in the order of arrival.
+// While memory lies with streams whose work goes on it asks again each millisecond, since nobody tells when
+// that is over.
 //
 // Life: allocators and the registry of segments (gpu.h) share it. It needs its virtual device, which every
 // segment holds. Locks: lock_ is never held across a call of the driver or a wait.
@@ -66,7 +68,7 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
     uint64_t bytes = 0;
     pool::StreamId stream = pool::kNobody;
     std::shared_ptr<quota::Ticket> ticket = std::make_shared<quota::Ticket>();
-    driver::DevicePtr got = 0;
+    driver::DevicePtr got = 0;  // handed over, and out of waiters_
   };
   // The end of a stream that is gone.
   struct End {
@@ -82,10 +84,16 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
                                          pool::StreamId stream);
   absl::StatusOr<driver::DevicePtr> Wait(const VirtualDevice::Request& request,
                                          pool::StreamId stream);
+  // Memory for a segment of `want`, if the quota has room that nobody waits for. Null: it has not.
+  absl::StatusOr<driver::DevicePtr> TakeIfRoom(const Want& want);
   absl::StatusOr<driver::DevicePtr> Cut(driver::DevicePtr base, const Want& got, uint64_t bytes,
                                         pool::StreamId stream);
   // Of idle segments that were taken out of blocks_. The last may end the virtual device.
-  void GiveBack(const std::vector<Range>& ranges);
+  // `waits`: the virtual device is known to be alive, and its unused time is lent meanwhile.
+  void GiveBack(const std::vector<Range>& ranges, bool waits);
+  uint64_t GiveBackIdle(uint64_t enough, bool waits);
+  // Whether memory lies with streams whose work may go on.
+  bool LiesWithStreams() const;
   // Streams whose work is over let go of what was freed on them. False: nothing changed.
   bool FindReached(pool::StreamId but);
   void ServeWaiters();
@@ -100,6 +108,9 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   std::list<std::shared_ptr<Waiter>> waiters_;
 
   std::atomic<uint32_t> waiting_{0};
+  // Segments on their way back to the driver are charged still. How many threads are at it, and how often
+  // one was done.
+  std::atomic<uint32_t> giving_{0}, given_{0};
   std::atomic<bool> orphan_{false};
 };
 

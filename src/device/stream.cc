@@ -112,9 +112,9 @@ Stream::~Stream() {
     const absl::StatusOr<bool> capturing = Capturing();
     if (capturing.ok() && !*capturing) {
       gpu_.unfinished().Leave(device_->tenant().name(), native_);
-      EndForPools();
     }
   }
+  if (bound_ && native_ != nullptr) EndForPools();
   if (bound_) gpu_.UnbindStream(native_);
   if (owned_ && native_ != nullptr) static_cast<void>(gpu_.driver().DestroyStream(native_));
 }
@@ -122,6 +122,12 @@ Stream::~Stream() {
 // ---- Memory that follows the stream ----
 
 bool Stream::Idle() const {
+  // Of the legacy stream a question breaks what others capture.
+  Capture capture = Capture::kNone;
+  if (native_ == nullptr &&
+      gpu_.driver().StreamCapture(native_, &capture) != driver::Result::kSuccess) {
+    return false;
+  }
   const absl::StatusOr<bool> capturing = Capturing();
   return capturing.ok() && !*capturing &&
          gpu_.driver().QueryStream(native_) == driver::Result::kSuccess;

@@ -75,17 +75,22 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
     uint64_t bytes = 0;
     bool wait = false;
     Time deadline = kNever;
-    std::shared_ptr<quota::Ticket> ticket = nullptr;  // of the wait
   };
   absl::StatusOr<driver::DevicePtr> Allocate(const Request& request);
   // The same for who keeps books of its own: FreePointer() does not know what it takes. Each piece is a
   // reason for this object to exist.
   absl::StatusOr<driver::DevicePtr> Take(const Request& request);
+  absl::StatusOr<driver::DevicePtr> TakeReserved(uint64_t bytes);  // which are charged already
+  // What a request is told that the account had no room for, which had `left`; counted.
+  absl::Status Refuse(const Request& request, uint64_t left);
   // Gives back what Take() got; the last may end this object. `waits`: the caller, who is not known to
   // be alive otherwise, waits meanwhile, so that its unused time is lent.
   absl::Status Give(driver::DevicePtr pointer, uint64_t bytes, bool waits);
   // A pool of this device's memory, asked for what is idle before an allocation is refused.
   void AddPool(const std::weak_ptr<MemoryPool>& pool);
+  // One reason more, and one less, to exist; the last may end this object.
+  void Hold() { holds_.fetch_add(1, std::memory_order_relaxed); }
+  void Unhold();
   // As Give(), but the driver keeps it until the process ends.
   void Abandon(uint64_t bytes);
 
@@ -98,7 +103,6 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   absl::Status Start(const gpushare_spec& spec);
   void TrimPools(uint64_t bytes);
   void Retire();  // the last shared_ptr is gone
-  void Unhold();  // one reason less to exist
   absl::Status OverQuota(uint64_t bytes, uint64_t left) const;
   absl::Status DeviceFull(uint64_t bytes, driver::Result result) const;
   void RecordDenied(uint64_t bytes, uint64_t left, uint8_t flags) const;

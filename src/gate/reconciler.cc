@@ -236,7 +236,8 @@ void Engine::Impl::Reconcile() {
       }
       for (const auto& [stamp, marker] : stamped) {
         Settle(marker, marker.failed ? DeviceTime(now) : stamp, now);
-        HoldUp(*marker.stream, now);
+        // Settling one marker may have resumed a tenant of which another stream still waits for the host.
+        for (const auto& stream : marker.stream->tenant->streams) HoldUp(*stream, now);
       }
       ChargeOverdue(now);
       next = RevokeIdle(now);

@@ -110,8 +110,8 @@ class Suballocator {
   // Removes segments of which nothing is handed out, largest first, until they are `enough` bytes
   // together. Work may still be using them: they may go to whoever waits for it, as the driver's free does.
   std::vector<Range> TakeIdle(uint64_t enough);
-  // For before a segment is got: idle segments of its kind and of at least its size, if with it more than
-  // `most_idle` of all that is reserved would serve nobody. So a program whose sizes change does not keep what fitted
+  // For before a segment is got: idle segments of its kind and of at least its size, if with it, still empty,
+  // more than `most_idle` of all that is reserved would serve nobody. So a program whose sizes change does not keep what fitted
   // the old ones, and one whose sizes repeat gives nothing back.
   std::vector<Range> TakeSurplus(const Want& next);
   // Removes all segments, whatever lives in them.

@@ -61,10 +61,7 @@ Grant Account::ReserveBefore(uint64_t bytes, base::Clock& clock, Time deadline,
   grant.left = Left(limit(), charged());
   if (parent_ != nullptr)
     grant.left = std::min(grant.left, Left(parent_->limit(), parent_->charged()));
-  if (!grant.granted &&
-      (ticket == nullptr || ticket->state.load(std::memory_order_relaxed) != Ticket::kCalledAway)) {
-    denied_.fetch_add(1, std::memory_order_relaxed);
-  }
+  if (!grant.granted && ticket == nullptr) CountDenied();
   return grant;
 }
 

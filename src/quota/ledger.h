@@ -86,7 +86,8 @@ class Account {
   // As Reserve(), but waits for releases until `deadline`. Waiters of one account are served in the
   // order in which they came: a small request does not overtake a large one that is waiting, except
   // through Reserve(), which never queues. Refused at once when `bytes` is over the limit as such.
-  // With a new `ticket` another thread may end the wait. Neither counts as denied then.
+  // With a new `ticket` another thread may end the wait, and a refusal is the caller's to count, since it may
+  // ask again.
   Grant ReserveBefore(uint64_t bytes, base::Clock& clock, Time deadline,
                       const std::shared_ptr<Ticket>& ticket = nullptr);
   // Ends the wait of the ticket's holder, which is refused. False: it has its grant, or has left.
@@ -96,6 +97,9 @@ class Account {
   void Commit(uint64_t bytes);   // reserved bytes are now held
   void Cancel(uint64_t bytes);   // reserved bytes were not taken after all
   void Release(uint64_t bytes);  // held bytes are free again
+
+  void CountDenied() { denied_.fetch_add(1, std::memory_order_relaxed); }
+  bool has_waiters() const { return waiters_->load() != 0; }  // here or in the family
 
   void SetLimit(uint64_t limit);
   uint64_t limit() const { return limit_.load(std::memory_order_relaxed); }

@@ -424,7 +424,7 @@ typedef struct gpushare_vdev_stats {
   uint64_t memory_peak;   /* the most held; at least memory_used */
   uint64_t memory_denied; /* allocations refused at the quota */
   uint64_t memory_denied_bytes;
-  uint64_t allocations; /* live */
+  uint64_t allocations; /* live; of a pool, its segments */
 
   uint64_t
       launches; /* kernels, graphs, sets and copies within the device that were handed to it, not

@@ -258,6 +258,145 @@ TEST_F(WaitingPoolTest, WaitersAreServedInTheOrderOfArrival) {
   EXPECT_THAT(order, ElementsAre(0, 1, 2, 3));
 }
 
+TEST_F(WaitingPoolTest, MemoryThatAnotherStreamStillUsesIsWaitedForToo) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  const Allocator pool = MakePool(device, Waiting());
+  const Stream a = Must(Stream::Create(device)), b = Must(Stream::Create(device));
+  EXPECT_OK(Must(pool.Allocate(MiB(64), a)).Free());
+  const DevicePtr kept = Must(pool.AllocateRaw(MiB(4), a)),
+                  held = Must(pool.AllocateRaw(MiB(60), a));
+  ASSERT_OK(Spin(a, absl::Milliseconds(20)));
+  absl::Duration got;
+  Thread waiter = Must(runtime_->StartThread("waiter", [&] {
+    EXPECT_OK(pool.AllocateRaw(MiB(32), b).status());
+    got = runtime_->Now();
+  }));
+  runtime_->SleepFor(absl::Milliseconds(5));
+  const absl::Duration freed = runtime_->Now();
+  EXPECT_OK(
+      pool.Free(held));  // at once: 15 ms of work still use it, and nobody frees anything later
+  waiter.Join();
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(got - freed), 15, 1.5);
+  EXPECT_OK(pool.Free(kept));
+}
+
+TEST_F(WaitingPoolTest, WhoIsServedByTheQuotaLetsThoseBehindGetOn) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  const Allocator pool = MakePool(device, Waiting()), direct = Must(Allocator::Create(device));
+  const DevicePtr segment = Must(pool.AllocateRaw(MiB(20)));
+  EXPECT_OK(pool.Free(segment));
+  const DevicePtr kept = Must(pool.AllocateRaw(MiB(10)));
+  const DevicePtr part = Must(pool.AllocateRaw(MiB(10)));
+  Allocation other = Must(direct.Allocate(MiB(44)));
+  Thread first =
+      Must(runtime_->StartThread("first", [&] { EXPECT_OK(pool.AllocateRaw(MiB(44)).status()); }));
+  runtime_->SleepFor(absl::Milliseconds(1));
+  Thread second =
+      Must(runtime_->StartThread("second", [&] { EXPECT_OK(pool.AllocateRaw(MiB(5)).status()); }));
+  runtime_->SleepFor(absl::Milliseconds(1));
+  EXPECT_OK(pool.Free(part));  // too little for the first, enough for the second, which is behind
+  runtime_->SleepFor(absl::Milliseconds(1));
+  EXPECT_EQ(Must(pool.stats()).waiting, 2u);
+  EXPECT_OK(other.Free());  // exactly what the first wants
+  first.Join();
+  second.Join();
+  EXPECT_EQ(Must(pool.stats()).waiting, 0u);
+  EXPECT_OK(pool.Free(kept));
+}
+
+TEST_F(WaitingPoolTest, WhoMayWaitIsNotRefusedForRoomThatAnotherTook) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  const Allocator pool = MakePool(device, Waiting());
+  ASSERT_OK(Inject("slow call=cuMemAlloc_v2 host=100us"));
+  std::vector<Thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.push_back(Must(runtime_->StartThread("waiter", [&] {
+      const absl::StatusOr<Allocation> memory = pool.Allocate(MiB(40));
+      EXPECT_OK(memory.status());
+      runtime_->SleepFor(absl::Milliseconds(1));
+    })));
+  }
+  threads.clear();
+  ASSERT_OK(Inject("clear"));
+  EXPECT_EQ(Must(device.stats()).memory.denied, 0u);
+}
+
+TEST_F(WaitingPoolTest, OtherAllocatorsOfTheTenantGetWhatGoesIdle) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  const Allocator pool = MakePool(device), direct = Must(Allocator::Create(device, Waiting()));
+  const DevicePtr held = Must(pool.AllocateRaw(MiB(60)));
+  Thread waiter =
+      Must(runtime_->StartThread("waiter", [&] { EXPECT_OK(direct.Allocate(MiB(32)).status()); }));
+  runtime_->SleepFor(absl::Milliseconds(1));
+  EXPECT_OK(pool.Free(held));
+  waiter.Join();
+}
+
+TEST_F(WaitingPoolTest, ASmallRequestGetsRoomInALargeSegment) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  const Allocator pool = MakePool(device, Waiting());
+  EXPECT_OK(Must(pool.Allocate(MiB(64))).Free());
+  const DevicePtr kept = Must(pool.AllocateRaw(MiB(60))), part = Must(pool.AllocateRaw(MiB(4)));
+  Thread waiter = Must(
+      runtime_->StartThread("waiter", [&] { EXPECT_OK(pool.AllocateRaw(Bytes(4096)).status()); }));
+  runtime_->SleepFor(absl::Milliseconds(1));
+  EXPECT_OK(pool.Free(part));
+  waiter.Join();
+  EXPECT_OK(pool.Free(kept));
+}
+
+TEST_F(WaitingPoolTest, AShrunkQuotaEndsAHopelessWait) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  const Allocator pool = MakePool(device, Waiting(absl::Seconds(1)));
+  const DevicePtr held = Must(pool.AllocateRaw(MiB(64)));
+  EXPECT_EQ(pool.AllocateRaw(MiB(65)).status().code(), absl::StatusCode::kResourceExhausted);
+  Thread waiter =
+      Must(runtime_->StartThread("waiter", [&] { EXPECT_FALSE(pool.AllocateRaw(MiB(32)).ok()); }));
+  runtime_->SleepFor(absl::Milliseconds(1));
+  EXPECT_OK(device.Resize("memory=16MiB"));
+  waiter.Join();
+  EXPECT_EQ(Must(pool.stats()).waiting, 0u);
+  EXPECT_OK(pool.Free(held));
+}
+
+TEST_F(MemoryPoolTest, GrowingWithinACaptureBreaksNothing) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  const Allocator pool = MakePool(device);
+  const Stream stream = Must(Stream::Create(device));
+  EXPECT_OK(Must(pool.Allocate(MiB(30))).Free());
+  ASSERT_OK(stream.BeginCapture());
+  ASSERT_OK(Spin(stream, absl::Microseconds(10)));
+  const Allocation memory = Must(pool.Allocate(MiB(40)));  // in exchange for the idle segment
+  const absl::StatusOr<Graph> graph = stream.EndCapture();
+  EXPECT_OK(graph.status());
+  EXPECT_EQ(Charged(device), MiB(40));
+}
+
+TEST_F(MemoryPoolTest, AStreamThatEndsWhileAnotherCapturesLeavesItsMemoryToOthers) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  const Allocator pool = MakePool(device);
+  const Stream capturing = Must(Stream::Create(device)), b = Must(Stream::Create(device));
+  const DevicePtr kept = Must(pool.AllocateRaw(MiB(2)));
+  DevicePtr freed;
+  ASSERT_OK(capturing.BeginCapture());
+  {
+    const Stream gone = Must(Stream::Create(device));
+    freed = Must(pool.AllocateRaw(MiB(10), gone));
+    EXPECT_OK(pool.Free(freed));
+  }
+  EXPECT_OK(capturing.EndCapture().status());
+  EXPECT_EQ(Must(pool.AllocateRaw(MiB(10), b)), freed);
+  EXPECT_OK(pool.Free(kept));
+}
+
+TEST_F(MemoryPoolTest, AnImpossibleRequestLeavesThePoolAlone) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  const Allocator pool = MakePool(device);
+  EXPECT_OK(Must(pool.Allocate(MiB(30))).Free());
+  EXPECT_FALSE(pool.Allocate(GiB(1)).ok());
+  EXPECT_EQ(Charged(device), MiB(30));
+}
+
 TEST_F(WaitingPoolTest, ADeadlineEndsTheWait) {
   const VirtualDevice device = MakeDevice("a", "memory=64MiB");
   const Allocator pool = MakePool(device, Waiting(absl::Milliseconds(7)));
