@@ -101,7 +101,8 @@ Gpu::~Gpu() {
         } else {
           static_cast<void>(driver_.MemFree(pointer));
         }
-        device->account().Release(allocation.bytes);
+        // What a pool of the driver's has is the pool's to release.
+        if (allocation.kind != quota::Kind::kPool) device->account().Release(allocation.bytes);
         device->Unhold();
       }
     }
