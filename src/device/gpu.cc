@@ -101,8 +101,7 @@ Gpu::~Gpu() {
         } else {
           static_cast<void>(driver_.MemFree(pointer));
         }
-        // What a pool of the driver's has is the pool's to release.
-        if (allocation.kind != quota::Kind::kPool) device->account().Release(allocation.bytes);
+        device->account().Release(allocation.bytes);
         device->Unhold();
       }
     }

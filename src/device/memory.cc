@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "device/driver_pool.h"
 #include "device/last_error.h"
 #include "device/memory_pool.h"
 #include "device/runtime.h"
@@ -52,9 +51,8 @@ absl::Status VirtualDevice::OverQuota(uint64_t bytes, uint64_t left) const {
       {.tenant = tenant_->name(), .limit = "memory", .asked = bytes, .left = left, .total = total});
 }
 
-absl::Status VirtualDevice::DeviceFull(uint64_t bytes, driver::Result result,
-                                       const char* call) const {
-  const absl::Status driver_status = driver::ToStatus(result, call);
+absl::Status VirtualDevice::DeviceFull(uint64_t bytes, driver::Result result) const {
+  const absl::Status driver_status = driver::ToStatus(result, "cuMemAlloc");
   if (result != driver::Result::kOutOfMemory) return driver_status;
   size_t free_bytes = 0, total = 0;
   static_cast<void>(raw_gpu_->driver().MemInfo(&free_bytes, &total));
@@ -96,34 +94,6 @@ void VirtualDevice::TrimPools(uint64_t bytes) {
     if (given >= bytes) return;
     bytes -= given;
   }
-  if (const std::shared_ptr<DriverPool> pool = driver_pool()) pool->Trim(bytes);
-}
-
-std::shared_ptr<DriverPool> VirtualDevice::driver_pool() const {
-  const base::MutexLock lock(&mutex_);
-  return driver_pool_;
-}
-
-absl::StatusOr<std::shared_ptr<DriverPool>> VirtualDevice::StreamOrderedPool() {
-  if (std::shared_ptr<DriverPool> pool = driver_pool()) return pool;
-  GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<DriverPool> made, DriverPool::Create(*this));
-  const base::MutexLock lock(&mutex_);
-  if (driver_pool_ == nullptr) driver_pool_ = std::move(made);  // else another thread was faster
-  has_pools_.store(true, std::memory_order_relaxed);
-  return driver_pool_;
-}
-
-absl::Status VirtualDevice::Reserve(const Request& request, uint64_t asked) {
-  const uint64_t bytes = request.bytes;
-  if (request.trims && has_pools_.load(std::memory_order_relaxed)) {
-    uint64_t free_bytes = 0, total = 0;
-    Memory(&free_bytes, &total);
-    if (free_bytes < bytes && bytes <= total) TrimPools(bytes - free_bytes);
-  }
-  const quota::Grant grant = request.wait
-                                 ? account_->ReserveBefore(bytes, gpu_->clock(), request.deadline)
-                                 : account_->Reserve(bytes);
-  return grant ? absl::OkStatus() : Refuse(request, grant.left, asked);
 }
 
 absl::StatusOr<driver::DevicePtr> VirtualDevice::Take(const Request& request) {
@@ -131,15 +101,22 @@ absl::StatusOr<driver::DevicePtr> VirtualDevice::Take(const Request& request) {
   if (bytes == 0) {
     return absl::InvalidArgumentError("allocation: 0 bytes asked, 1 or more allowed");
   }
-  GPUSHARE_RETURN_IF_ERROR(Reserve(request, bytes));
-  return TakeReserved(bytes);
+  if (has_pools_.load(std::memory_order_relaxed)) {
+    uint64_t free_bytes = 0, total = 0;
+    Memory(&free_bytes, &total);
+    if (free_bytes < bytes && bytes <= total) TrimPools(bytes - free_bytes);
+  }
+  const quota::Grant grant = request.wait
+                                 ? account_->ReserveBefore(bytes, gpu_->clock(), request.deadline)
+                                 : account_->Reserve(bytes);
+  return grant ? TakeReserved(bytes) : Refuse(request, grant.left);
 }
 
-absl::Status VirtualDevice::Refuse(const Request& request, uint64_t left, uint64_t asked) {
+absl::Status VirtualDevice::Refuse(const Request& request, uint64_t left) {
   const uint64_t bytes = request.bytes;
-  denied_bytes_.fetch_add(asked, std::memory_order_relaxed);
-  RecordDenied(asked, left, 0);
-  absl::Status refused = OverQuota(asked, left);
+  denied_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  RecordDenied(bytes, left, 0);
+  absl::Status refused = OverQuota(bytes, left);
   uint64_t free_bytes = 0, total = 0;
   Memory(&free_bytes, &total);
   if (!request.wait || bytes > total) return refused;
@@ -147,7 +124,7 @@ absl::Status VirtualDevice::Refuse(const Request& request, uint64_t left, uint64
                     absl::StrCat(refused.message(), "; waited for it until the deadline"));
   return WithDetail(
       std::move(late),
-      {.tenant = tenant_->name(), .limit = "memory", .asked = asked, .left = left, .total = total});
+      {.tenant = tenant_->name(), .limit = "memory", .asked = bytes, .left = left, .total = total});
 }
 
 absl::StatusOr<driver::DevicePtr> VirtualDevice::TakeReserved(uint64_t bytes) {
@@ -158,7 +135,7 @@ absl::StatusOr<driver::DevicePtr> VirtualDevice::TakeReserved(uint64_t bytes) {
   if (result != driver::Result::kSuccess) {
     account_->Cancel(bytes);
     if (!current.ok()) return current.status();
-    return DeviceFull(bytes, result, "cuMemAlloc");
+    return DeviceFull(bytes, result);
   }
   gpu_->pointers().Prefetch(pointer);  // for who lists it
   account_->Commit(bytes);
@@ -236,8 +213,7 @@ void VirtualDevice::Abandon(uint64_t bytes) {
   Unhold();
 }
 
-absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr pointer,
-                         Stream* stream) {
+absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr pointer) {
   if (pointer == 0) return absl::OkStatus();
   const ContextScope current(gpu);
   GPUSHARE_RETURN_IF_ERROR(current.status());
@@ -245,7 +221,7 @@ absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr poin
   const bool ours = gpu.pointers().Take(pointer, &allocation);
   if (!ours) {
     if (const std::shared_ptr<MemoryPool> pool = gpu.PoolAt(pointer)) {
-      return FreeInPool(*pool, pointer, stream);
+      return FreeInPool(*pool, pointer, nullptr);
     }
     // The driver would free what belongs to another GPU, and that one's books would not know.
     for (const std::shared_ptr<Gpu>& other : gpu.runtime()->OpenGpus()) {
@@ -254,10 +230,6 @@ absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr poin
         return FreePointer(*other, nullptr, pointer);
       }
     }
-  }
-  if (ours && allocation.kind == quota::Kind::kPool) {
-    VirtualDevice* const owner = gpu.InSlot(allocation.device);
-    return owner->driver_pool()->FreeTaken(pointer, allocation, stream);
   }
   // Freeing waits for the device: the caller's unused time is lent meanwhile.
   const bool tell = caller != nullptr && caller->TakeBusy();

@@ -204,7 +204,7 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Wait(const VirtualDevice::Request&
     VirtualDevice::Request late = request;
     late.bytes = least.bytes;
     device_.account().CountDenied();
-    answer = device_.Refuse(late, grant.left, late.bytes);
+    answer = device_.Refuse(late, grant.left);
   } else {
     const absl::StatusOr<driver::DevicePtr> base = device_.TakeReserved(least.bytes);
     answer = base.ok() ? Cut(*base, least, request.bytes, stream) : base;

@@ -33,10 +33,10 @@
 
 namespace gpushare::device {
 
-class MemoryPool : public FollowsStreams, public std::enable_shared_from_this<MemoryPool> {
+class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
  public:
   explicit MemoryPool(VirtualDevice& device) : device_(device), gpu_(device.gpu()) {}
-  ~MemoryPool() override;
+  ~MemoryPool();
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
 
@@ -50,8 +50,9 @@ class MemoryPool : public FollowsStreams, public std::enable_shared_from_this<Me
   uint64_t Trim(uint64_t enough);
   // Its allocator is gone: from now on what is idle is given back at once.
   void Orphan();
-  void Watch(const std::shared_ptr<Stream>& stream) override;
-  void StreamEnds(uint64_t stream, driver::Stream native) override;
+  // Of a stream that freed memory here, before it is destroyed; its context is current.
+  void StreamEnds(uint64_t stream, driver::Stream native);
+  void Watch(const std::shared_ptr<Stream>& stream);  // memory is freed on it
   // Forgets all segments, for a GPU that closes: they are given back, or left to the driver and their bytes
   // told.
   uint64_t Abandon(bool give);

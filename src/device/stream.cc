@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "device/memory_pool.h"
 #include "device/text.h"
 #include "gpushare/c/gpushare.h"
 
@@ -113,7 +114,7 @@ Stream::~Stream() {
       gpu_.unfinished().Leave(device_->tenant().name(), native_);
     }
   }
-  if (bound_ && native_ != nullptr) EndForFollowers();
+  if (bound_ && native_ != nullptr) EndForPools();
   if (bound_) gpu_.UnbindStream(native_);
   if (owned_ && native_ != nullptr) static_cast<void>(gpu_.driver().DestroyStream(native_));
 }
@@ -132,24 +133,22 @@ bool Stream::Idle() const {
          gpu_.driver().QueryStream(native_) == driver::Result::kSuccess;
 }
 
-void Stream::AddFollower(const std::shared_ptr<FollowsStreams>& follower) {
-  const base::MutexLock lock(&followers_mutex_);
-  const auto known = std::find_if(followers_.begin(), followers_.end(),
-                                  [&](const auto& weak) { return weak.lock() == follower; });
-  if (known == followers_.end()) {
-    std::erase_if(followers_, [](const auto& weak) { return weak.expired(); });
-    followers_.push_back(follower);
-    follower->Watch(shared_from_this());
+void Stream::AddPool(MemoryPool* pool) {
+  const base::MutexLock lock(&pools_mutex_);
+  const auto known = std::find_if(pools_.begin(), pools_.end(),
+                                  [&](const auto& weak) { return weak.lock().get() == pool; });
+  if (known == pools_.end()) {
+    std::erase_if(pools_, [](const auto& weak) { return weak.expired(); });
+    pools_.push_back(pool->weak_from_this());
+    pool->Watch(shared_from_this());
   }
-  last_follower_.store(follower.get(), std::memory_order_relaxed);
+  last_pool_.store(pool, std::memory_order_relaxed);
 }
 
-void Stream::EndForFollowers() {
-  const base::MutexLock lock(&followers_mutex_);  // nobody else is here any more
-  for (const auto& weak : followers_) {
-    if (const std::shared_ptr<FollowsStreams> follower = weak.lock()) {
-      follower->StreamEnds(id_, native_);
-    }
+void Stream::EndForPools() {
+  const base::MutexLock lock(&pools_mutex_);  // nobody else is here any more
+  for (const auto& weak : pools_) {
+    if (const std::shared_ptr<MemoryPool> pool = weak.lock()) pool->StreamEnds(id_, native_);
   }
 }
 

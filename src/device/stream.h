@@ -25,17 +25,7 @@
 namespace gpushare::device {
 
 class Graph;
-class Stream;
-
-// What keeps memory in the order of streams, and so is told of their ends.
-class FollowsStreams {
- public:
-  virtual ~FollowsStreams() = default;
-  // From now on memory follows the stream.
-  virtual void Watch(const std::shared_ptr<Stream>& stream) = 0;
-  // It is about to be destroyed, and its context is current.
-  virtual void StreamEnds(uint64_t id, driver::Stream native) = 0;
-};
+class MemoryPool;
 
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
@@ -75,13 +65,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   // Whether all it was given is over; false also when the driver must not be asked. The context is current.
   bool Idle() const;
-  // For calls that the stream's owner does not see.
-  driver::Stream native() const { return native_; }
-  // `follower` is told of this stream's end. Nearly free when it was the last that was named.
-  template <typename Follower>
-  void EndsFor(Follower* follower) {
-    if (last_follower_.load(std::memory_order_relaxed) == follower) return;
-    AddFollower(follower->shared_from_this());
+  // `pool` is told of this stream's end. Nearly free when it was the last that was named.
+  void EndsFor(MemoryPool* pool) {
+    if (last_pool_.load(std::memory_order_relaxed) != pool) AddPool(pool);
   }
 
   void EnterLease() { leases_.fetch_add(1, std::memory_order_relaxed); }
@@ -90,8 +76,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
  private:
   Stream(std::shared_ptr<VirtualDevice> device, bool owned);
   absl::Status Attach();
-  void AddFollower(const std::shared_ptr<FollowsStreams>& follower);
-  void EndForFollowers();
+  void AddPool(MemoryPool* pool);
+  void EndForPools();
 
   // Whether what is submitted now goes into a graph.
   absl::StatusOr<bool> Capturing() const;
@@ -116,9 +102,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
   std::atomic<bool> exposed_{false};
   std::atomic<bool> begun_capture_{false};  // here, and counted in the GPU's captures()
 
-  std::atomic<FollowsStreams*> last_follower_{nullptr};  // compared, not used
-  base::Mutex followers_mutex_;
-  std::vector<std::weak_ptr<FollowsStreams>> followers_ ABSL_GUARDED_BY(followers_mutex_);
+  std::atomic<MemoryPool*> last_pool_{nullptr};  // compared, not used
+  base::Mutex pools_mutex_;
+  std::vector<std::weak_ptr<MemoryPool>> pools_ ABSL_GUARDED_BY(pools_mutex_);
 };
 
 class Event {

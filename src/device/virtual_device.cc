@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "device/driver_pool.h"
 #include "device/last_error.h"
 #include "device/runtime.h"
 #include "device/text.h"
@@ -52,17 +51,12 @@ absl::Status VirtualDevice::Start(const gpushare_spec& spec) {
   return absl::OkStatus();
 }
 
-VirtualDevice::~VirtualDevice() {
-  if (const std::shared_ptr<DriverPool> pool = driver_pool()) pool->End();
-}
-
 void VirtualDevice::Retire() {
   // The GPU may go with us; it must not go before.
   const std::shared_ptr<Gpu> gpu = std::move(gpu_);
   if (gate_ != nullptr) gpu->engine().RemoveTenant(gate_);
   gate_ = nullptr;
   if (seated_) gpu->Return(this);
-  if (const std::shared_ptr<DriverPool> pool = driver_pool()) pool->Trim(UINT64_MAX);
   Unhold();
 }
 
@@ -180,7 +174,6 @@ gpushare_vdev_stats VirtualDevice::Stats(Time now) const {
                  : limits.band == sched::Band::kLow ? GPUSHARE_PRIORITY_LOW
                                                     : GPUSHARE_PRIORITY_NORMAL;
   }
-  if (const std::shared_ptr<DriverPool> pool = driver_pool()) pool->Refresh();
   const quota::AccountUsage memory = account_->Usage();
   uint64_t free_bytes = 0;
   Memory(&free_bytes, &s.memory_limit);

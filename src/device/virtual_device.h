@@ -27,9 +27,7 @@
 
 namespace gpushare::device {
 
-class DriverPool;
 class MemoryPool;
-class Stream;
 
 class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
  public:
@@ -77,46 +75,36 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
     uint64_t bytes = 0;
     bool wait = false;
     Time deadline = kNever;
-    bool trims = true;  // pools are asked for what is idle before it is refused
   };
   absl::StatusOr<driver::DevicePtr> Allocate(const Request& request);
-  // Charges the account and no more: Commit() or Cancel() on it follows. A refusal speaks of `asked` bytes.
-  absl::Status Reserve(const Request& request, uint64_t asked);
   // The same for who keeps books of its own: FreePointer() does not know what it takes. Each piece is a
   // reason for this object to exist.
   absl::StatusOr<driver::DevicePtr> Take(const Request& request);
   absl::StatusOr<driver::DevicePtr> TakeReserved(uint64_t bytes);  // which are charged already
   // What a request is told that the account had no room for, which had `left`; counted.
-  absl::Status Refuse(const Request& request, uint64_t left, uint64_t asked);
+  absl::Status Refuse(const Request& request, uint64_t left);
   // Gives back what Take() got; the last may end this object. `waits`: the caller, who is not known to
   // be alive otherwise, waits meanwhile, so that its unused time is lent.
   absl::Status Give(driver::DevicePtr pointer, uint64_t bytes, bool waits);
-  // The driver's pool of this device, made when first asked for.
-  absl::StatusOr<std::shared_ptr<DriverPool>> StreamOrderedPool();
-  std::shared_ptr<DriverPool> driver_pool() const;  // null: never asked for
+  // A pool of this device's memory, asked for what is idle before an allocation is refused.
+  void AddPool(const std::weak_ptr<MemoryPool>& pool);
   // One reason more, and one less, to exist; the last may end this object.
   void Hold() { holds_.fetch_add(1, std::memory_order_relaxed); }
   void Unhold();
-  uint32_t slot() const { return seat_.slot; }
-  // What a refusal says.
-  absl::Status OverQuota(uint64_t bytes, uint64_t left) const;
-  absl::Status DeviceFull(uint64_t bytes, driver::Result result, const char* call) const;
-
-  // A pool of this device's memory, asked for what is idle before an allocation is refused.
-  void AddPool(const std::weak_ptr<MemoryPool>& pool);
   // As Give(), but the driver keeps it until the process ends.
   void Abandon(uint64_t bytes);
 
  private:
   friend class Gpu;
-  friend absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr pointer,
-                                  Stream* stream);
+  friend absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr pointer);
 
   VirtualDevice(std::shared_ptr<Gpu> gpu, std::shared_ptr<Tenant> tenant);
-  ~VirtualDevice();
+  ~VirtualDevice() = default;
   absl::Status Start(const gpushare_spec& spec);
   void TrimPools(uint64_t bytes);
   void Retire();  // the last shared_ptr is gone
+  absl::Status OverQuota(uint64_t bytes, uint64_t left) const;
+  absl::Status DeviceFull(uint64_t bytes, driver::Result result) const;
   void RecordDenied(uint64_t bytes, uint64_t left, uint8_t flags) const;
 
   // Before gate_ and account_, which use what the GPU owns. Null once retired, when the GPU owns
@@ -142,14 +130,11 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   uint64_t version_ ABSL_GUARDED_BY(mutex_) = 0;  // of limits_
   std::vector<std::weak_ptr<MemoryPool>> pools_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> has_pools_{false};
-  std::shared_ptr<DriverPool> driver_pool_ ABSL_GUARDED_BY(mutex_);  // uses account_
 };
 
 // Frees `pointer`, crediting who allocated it; what is not in the table goes to the driver.
 // `caller` (may be null) is who waits meanwhile, since freeing waits for the device.
-// `stream` (may be null) is in whose order, of memory that follows streams.
-absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr pointer,
-                         Stream* stream = nullptr);
+absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr pointer);
 
 }  // namespace gpushare::device
 

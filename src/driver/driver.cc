@@ -17,7 +17,7 @@ static_assert(std::is_same_v<DevicePtr, CUdeviceptr>);
 static_assert(std::is_same_v<Context, CUcontext> && std::is_same_v<Stream, CUstream> &&
               std::is_same_v<Event, CUevent> && std::is_same_v<Module, CUmodule> &&
               std::is_same_v<Function, CUfunction> && std::is_same_v<Graph, CUgraph> &&
-              std::is_same_v<GraphExec, CUgraphExec> && std::is_same_v<MemPool, CUmemoryPool>);
+              std::is_same_v<GraphExec, CUgraphExec>);
 
 Result Code(CUresult result) { return Result{static_cast<int>(result)}; }
 
@@ -65,42 +65,6 @@ Result Driver::MemInfo(size_t* free, size_t* total) const {
 }
 Result Driver::AddressRange(DevicePtr* base, size_t* bytes, DevicePtr pointer) const {
   return Code(state_->table.MemGetAddressRange(base, bytes, pointer));
-}
-Result Driver::CreatePool(MemPool* pool, int ordinal) const {
-  CUmemPoolProps properties = {};
-  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.handleTypes = CU_MEM_HANDLE_TYPE_NONE;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, ordinal};
-  CUresult result = state_->table.MemPoolCreate(pool, &properties);
-  if (result != CUDA_SUCCESS) return Code(result);
-  cuuint64_t keep = UINT64_MAX;
-  result = state_->table.MemPoolSetAttribute(*pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep);
-  if (result != CUDA_SUCCESS) static_cast<void>(state_->table.MemPoolDestroy(*pool));
-  return Code(result);
-}
-Result Driver::DestroyPool(MemPool pool) const { return Code(state_->table.MemPoolDestroy(pool)); }
-Result Driver::TrimPool(MemPool pool, size_t keep) const {
-  return Code(state_->table.MemPoolTrimTo(pool, keep));
-}
-Result Driver::ReadPool(MemPool pool, PoolUsage* usage, bool peaks) const {
-  const auto read = [&](CUmemPool_attribute attribute, uint64_t* value) {
-    cuuint64_t now = 0;
-    const CUresult result = state_->table.MemPoolGetAttribute(pool, attribute, &now);
-    *value = now;
-    return result;
-  };
-  CUresult result = read(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &usage->reserved);
-  if (result == CUDA_SUCCESS) result = read(CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &usage->used);
-  if (!peaks || result != CUDA_SUCCESS) return Code(result);
-  result = read(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &usage->peak_reserved);
-  if (result == CUDA_SUCCESS) result = read(CU_MEMPOOL_ATTR_USED_MEM_HIGH, &usage->peak_used);
-  return Code(result);
-}
-Result Driver::AllocFromPool(DevicePtr* pointer, size_t bytes, MemPool pool, Stream stream) const {
-  return Code(state_->table.MemAllocFromPoolAsync(pointer, bytes, pool, stream));
-}
-Result Driver::FreeAsync(DevicePtr pointer, Stream stream) const {
-  return Code(state_->table.MemFreeAsync(pointer, stream));
 }
 Result Driver::CopyHtoD(DevicePtr to, const void* from, size_t bytes) const {
   return Code(state_->table.MemcpyHtoD(to, from, bytes));

@@ -27,7 +27,6 @@ struct CUmod_st;
 struct CUfunc_st;
 struct CUgraph_st;
 struct CUgraphExec_st;
-struct CUmemPoolHandle_st;
 
 namespace gpushare::driver {
 
@@ -38,7 +37,6 @@ using Module = CUmod_st*;
 using Function = CUfunc_st*;
 using Graph = CUgraph_st*;
 using GraphExec = CUgraphExec_st*;
-using MemPool = CUmemPoolHandle_st*;
 using DevicePtr = unsigned long long;
 
 // A driver's return code, verbatim.
@@ -111,16 +109,6 @@ class Driver {
   Result MemInfo(size_t* free, size_t* total) const;
   // The allocation in which `pointer` lies.
   Result AddressRange(DevicePtr* base, size_t* bytes, DevicePtr pointer) const;
-  // A pool of the device's memory in the order of streams, which keeps what it has until it is trimmed.
-  Result CreatePool(MemPool* pool, int ordinal) const;
-  Result DestroyPool(MemPool pool) const;
-  Result TrimPool(MemPool pool, size_t keep) const;
-  struct PoolUsage {
-    uint64_t reserved = 0, used = 0, peak_reserved = 0, peak_used = 0;  // bytes
-  };
-  Result ReadPool(MemPool pool, PoolUsage* usage, bool peaks) const;
-  Result AllocFromPool(DevicePtr* pointer, size_t bytes, MemPool pool, Stream stream) const;
-  Result FreeAsync(DevicePtr pointer, Stream stream) const;
   Result CopyHtoD(DevicePtr to, const void* from, size_t bytes) const;
   Result CopyDtoH(void* to, DevicePtr from, size_t bytes) const;
   Result CopyHtoDAsync(DevicePtr to, const void* from, size_t bytes, Stream stream) const;

@@ -468,10 +468,7 @@ GPUSHARE_API gpushare_status gpushare_snapshot_destroy(gpushare_snapshot snapsho
 
 typedef enum gpushare_strategy {
   GPUSHARE_STRATEGY_DIRECT = 0, /* each allocation is one of the driver's */
-  /* The driver's stream-ordered pool, one for each virtual device: the quota is charged with what it has
-   * reserved of the device, which is more than what is used, by up to a step of its growth. UNIMPLEMENTED
-   * where the driver has none. */
-  GPUSHARE_STRATEGY_POOL = 1,
+  GPUSHARE_STRATEGY_POOL = 1,   /* UNIMPLEMENTED */
   /* Allocations are cut from segments of the driver's, in the order of streams: the quota is charged
    * with the segments, and most allocations and frees ask neither the quota nor the driver. */
   GPUSHARE_STRATEGY_SUBALLOCATING = 2,
