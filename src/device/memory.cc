@@ -96,16 +96,19 @@ void VirtualDevice::TrimPools(uint64_t bytes) {
   }
 }
 
+void VirtualDevice::MakeRoom(uint64_t bytes) {
+  if (!has_pools_.load(std::memory_order_relaxed)) return;
+  uint64_t free_bytes = 0, total = 0;
+  Memory(&free_bytes, &total);
+  if (free_bytes < bytes && bytes <= total) TrimPools(bytes - free_bytes);
+}
+
 absl::StatusOr<driver::DevicePtr> VirtualDevice::Take(const Request& request) {
   const uint64_t bytes = request.bytes;
   if (bytes == 0) {
     return absl::InvalidArgumentError("allocation: 0 bytes asked, 1 or more allowed");
   }
-  if (has_pools_.load(std::memory_order_relaxed)) {
-    uint64_t free_bytes = 0, total = 0;
-    Memory(&free_bytes, &total);
-    if (free_bytes < bytes && bytes <= total) TrimPools(bytes - free_bytes);
-  }
+  MakeRoom(bytes);
   const quota::Grant grant = request.wait
                                  ? account_->ReserveBefore(bytes, gpu_->clock(), request.deadline)
                                  : account_->Reserve(bytes);

@@ -77,6 +77,7 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Cut(driver::DevicePtr base, const 
 }
 
 absl::StatusOr<driver::DevicePtr> MemoryPool::TakeIfRoom(const Want& want) {
+  device_.MakeRoom(want.bytes);
   // Behind those who wait for the quota, and without waiting.
   if (!device_.account().ReserveBefore(want.bytes, gpu_.clock(), Time(),
                                        std::make_shared<quota::Ticket>())) {
@@ -109,7 +110,7 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Grow(const VirtualDevice::Request&
     device_.Memory(&left, &total);
     if (left < want.bytes) want = least;
     if (left < want.bytes) {
-      GiveBackIdle(want.bytes - left, /*waits=*/true);
+      device_.MakeRoom(want.bytes);
       device_.Memory(&left, &total);
     }
     if (left >= want.bytes) {
@@ -131,7 +132,9 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Grow(const VirtualDevice::Request&
     }
     if (giving_.load() == 0) break;
     // Nothing is refused while memory is on its way back.
-    gpu_.clock().Wait(given_, given, kNever, Nanos(0));
+    const Time until = request.wait ? request.deadline : kNever;
+    if (gpu_.clock().Now() >= until) break;
+    gpu_.clock().Wait(given_, given, until, Nanos(0));
   }
   if (request.wait) return driver::DevicePtr{0};
   absl::StatusOr<driver::DevicePtr> base = device_.Take({.bytes = least.bytes});
@@ -182,6 +185,7 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Wait(const VirtualDevice::Request&
         waiter->ticket = ticket;
       }
       if (least.bytes > total) break;  // the quota was made smaller
+      device_.MakeRoom(least.bytes);
       const Time now = gpu_.clock().Now();
       const Time until =
           LiesWithStreams() && request.deadline > now + kPoll ? now + kPoll : request.deadline;
@@ -392,15 +396,20 @@ void MemoryPool::Watch(const std::shared_ptr<Stream>& stream) {
 void MemoryPool::StreamEnds(uint64_t stream, driver::Stream native) {
   const driver::Driver& driver = gpu_.driver();
   const RelaxedCapture relaxed(driver);
+  // A stream that captures is not asked, which would break the capture of whoever owns it.
+  driver::Driver::Capture capture = driver::Driver::Capture::kNone;
+  const bool ask = driver.StreamCapture(native, &capture) == driver::Result::kSuccess &&
+                   capture == driver::Driver::Capture::kNone;
   driver::Event event = nullptr;
-  const driver::Result asked = driver.QueryStream(native);
-  const bool over = asked == driver::Result::kSuccess;
+  const bool over = ask && driver.QueryStream(native) == driver::Result::kSuccess;
   // Who is not told waits for the event.
-  bool known = over || driver.CreateEvent(&event, /*timing=*/false) == driver::Result::kSuccess;
+  bool known =
+      over || (ask && driver.CreateEvent(&event, /*timing=*/false) == driver::Result::kSuccess);
   if (event != nullptr && driver.RecordEvent(event, native) != driver::Result::kSuccess) {
     static_cast<void>(driver.DestroyEvent(event));
     known = false;
   }
+  bool serve = false;
   {
     const std::lock_guard lock(lock_);
     streams_.erase(stream);
@@ -410,8 +419,14 @@ void MemoryPool::StreamEnds(uint64_t stream, driver::Stream native) {
     } else {
       ends_.push_back({stream, event});
     }
+    serve = waiting_.load() != 0;
+    if (serve) device_.Hold();  // a waiter is alive, and so is the virtual device
   }
-  if (waiting_.load() != 0) ServeWaiters();
+  if (!serve) return;
+  const std::shared_ptr<MemoryPool> self = shared_from_this();
+  VirtualDevice& device = device_;
+  ServeWaiters();
+  device.Unhold();  // may end it
 }
 
 // ---- Statistics ----

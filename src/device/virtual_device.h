@@ -81,6 +81,8 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   // reason for this object to exist.
   absl::StatusOr<driver::DevicePtr> Take(const Request& request);
   absl::StatusOr<driver::DevicePtr> TakeReserved(uint64_t bytes);  // which are charged already
+  // Has this device's pools give up what is idle, where `bytes` would not fit otherwise.
+  void MakeRoom(uint64_t bytes);
   // What a request is told that the account had no room for, which had `left`; counted.
   absl::Status Refuse(const Request& request, uint64_t left);
   // Gives back what Take() got; the last may end this object. `waits`: the caller, who is not known to

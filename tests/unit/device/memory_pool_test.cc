@@ -332,6 +332,15 @@ TEST_F(WaitingPoolTest, OtherAllocatorsOfTheTenantGetWhatGoesIdle) {
   waiter.Join();
 }
 
+TEST_F(WaitingPoolTest, AWaiterTakesWhatIsIdleInOtherPools) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  const Allocator idle = MakePool(device), pool = MakePool(device, Waiting(absl::Milliseconds(5)));
+  EXPECT_OK(Must(idle.Allocate(MiB(60))).Free());
+  const absl::Duration began = runtime_->Now();
+  EXPECT_OK(pool.Allocate(MiB(32)).status());
+  EXPECT_LE(runtime_->Now() - began, absl::Milliseconds(1));
+}
+
 TEST_F(WaitingPoolTest, ASmallRequestGetsRoomInALargeSegment) {
   const VirtualDevice device = MakeDevice("a", "memory=64MiB");
   const Allocator pool = MakePool(device, Waiting());
@@ -387,6 +396,23 @@ TEST_F(MemoryPoolTest, AStreamThatEndsWhileAnotherCapturesLeavesItsMemoryToOther
   EXPECT_OK(capturing.EndCapture().status());
   EXPECT_EQ(Must(pool.AllocateRaw(MiB(10), b)), freed);
   EXPECT_OK(pool.Free(kept));
+}
+
+TEST_F(MemoryPoolTest, AForeignStreamGoesOnCapturingWhenItIsUnbound) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  const Allocator pool = MakePool(device);
+  const Stream own = Must(Stream::Create(device));
+  CUstream_st* native = nullptr;
+  ASSERT_EQ(runtime_->Symbol<int(CUstream_st**, unsigned)>("cuStreamCreate")(&native, 1), 0);
+  {
+    const Stream bound = Must(Stream::Bind(device, native));
+    EXPECT_OK(Must(pool.Allocate(MiB(3), bound)).Free());
+    ASSERT_EQ(runtime_->Symbol<int(CUstream_st*, int)>("cuStreamBeginCapture_v2")(native, 1), 0);
+  }
+  void* graph = nullptr;
+  EXPECT_EQ(runtime_->Symbol<int(CUstream_st*, void**)>("cuStreamEndCapture")(native, &graph), 0);
+  EXPECT_NE(graph, nullptr);
+  EXPECT_EQ(runtime_->Symbol<int(CUstream_st*)>("cuStreamDestroy_v2")(native), 0);
 }
 
 TEST_F(MemoryPoolTest, AnImpossibleRequestLeavesThePoolAlone) {
