@@ -34,13 +34,14 @@ bool Storage::MapFile(int descriptor, uint64_t bytes) {
 bool Storage::Reserve(uint64_t bytes, uint64_t alignment, uint64_t hint) {
   if (hint != 0 && hint % alignment == 0) {
     void* const wanted = reinterpret_cast<void*>(hint);
-    void* const mapped = mmap(wanted, bytes, PROT_NONE, kPrivate | MAP_FIXED_NOREPLACE, -1, 0);
+    // Not MAP_FIXED_NOREPLACE: TSan clears an address outside its own ranges and leaves the flag, and
+    // then a privileged process maps page zero. The kernel keeps to a bare hint wherever it is free.
+    void* const mapped = mmap(wanted, bytes, PROT_NONE, kPrivate, -1, 0);
     if (mapped == wanted) {
       bytes_ = static_cast<uint8_t*>(mapped);
       size_ = bytes;
       return true;
     }
-    // An old kernel takes the flag for a mere hint.
     if (mapped != MAP_FAILED) munmap(mapped, bytes);
   }
   uint64_t padded;
