@@ -70,11 +70,8 @@ CUresult Prefetch(CUdeviceptr pointer, size_t bytes, const CUmemLocation& locati
   result = FindStream(stream_handle, null, &stream);
   if (result != CUDA_SUCCESS) return result;
   result = CheckSubmit(stream);
+  if (result == CUDA_SUCCESS) result = RefuseCapture(stream);
   if (result != CUDA_SUCCESS) return result;
-  if (stream->capture != nullptr) {
-    Invalidate(stream->capture);
-    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  }
   if (FindRange(pointer, bytes) == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (!HasSpace(stream)) {
     result = WaitForSpace(&stream);
@@ -237,11 +234,8 @@ CUresult Attach(CUstream stream_handle, CUdeviceptr pointer, size_t bytes, unsig
     return CUDA_ERROR_INVALID_VALUE;
   }
   result = CheckSubmit(stream);
+  if (result == CUDA_SUCCESS) result = RefuseCapture(stream);
   if (result != CUDA_SUCCESS) return result;
-  if (stream->capture != nullptr) {
-    Invalidate(stream->capture);
-    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  }
   if (!HasSpace(stream)) {
     result = WaitForSpace(&stream);
     if (result != CUDA_SUCCESS) return result;

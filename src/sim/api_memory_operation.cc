@@ -72,11 +72,8 @@ CUresult SubmitOperations(const std::vector<Operation>& operations, CUstream han
   CUresult result = FindStream(handle, null, &stream);
   if (result != CUDA_SUCCESS) return result;
   result = CheckSubmit(stream);
+  if (result == CUDA_SUCCESS) result = RefuseCapture(stream);
   if (result != CUDA_SUCCESS) return result;
-  if (stream->capture != nullptr) {
-    Invalidate(stream->capture);
-    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  }
   for (const Operation& operation : operations) {
     if (operation.type == CommandType::kEmpty) continue;
     // By what came before it.

@@ -118,10 +118,7 @@ CUresult LaunchHost(CUstream handle, const HostWork& work, NullStream null) {
   result = CheckSubmit(stream);
   if (result != CUDA_SUCCESS) return result;
   if (stream->capture != nullptr) {
-    if (work.function == nullptr) {
-      Invalidate(stream->capture);
-      return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    }
+    if (work.function == nullptr) return RefuseCapture(stream);
     AddCapturedNode(stream, NodeType::kHost)->host = work;
     return CUDA_SUCCESS;
   }

@@ -46,8 +46,7 @@ CUresult CheckStreamIdle(const ThreadContext& thread, Stream* stream) {
   if (state().captures.active.empty()) return CUDA_SUCCESS;
   if (stream->capture != nullptr) {
     if (stream->capture->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-    Invalidate(stream->capture);
-    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    return RefuseCapture(stream);
   }
   if (stream->legacy) {
     const CUresult result = CheckSubmitSlow(stream);

@@ -41,6 +41,12 @@ CUresult EndCapture(const ThreadContext& thread, Stream* stream, CUgraph* graph)
 void AbandonCapture(Stream* stream);
 
 void Invalidate(Capture* capture);
+// For calls that no node stands for: a stream that captures loses its capture.
+inline CUresult RefuseCapture(Stream* stream) {
+  if (stream->capture == nullptr) return CUDA_SUCCESS;
+  Invalidate(stream->capture);
+  return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
 
 }  // namespace gpushare::sim
 

@@ -86,11 +86,8 @@ CUresult SubmitCopy(const ThreadContext& thread, CopyWork copy, CUstream handle,
   CUresult result = ReadyStream(handle, null, &stream);
   if (result != CUDA_SUCCESS) return result;
   if (blocking == Blocking::kYes) {
-    if (stream->capture != nullptr) {
-      Invalidate(stream->capture);
-      return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    }
-    result = CheckUnsafe(thread);
+    result = RefuseCapture(stream);
+    if (result == CUDA_SUCCESS) result = CheckUnsafe(thread);
     if (result != CUDA_SUCCESS) return result;
   }
   if (copy.empty()) return CUDA_SUCCESS;
