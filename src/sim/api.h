@@ -118,7 +118,8 @@ CUresult WaitForStream(Stream* stream, const char* doing);
 // Waits until what is in the streams of the context now has completed; later work does not count.
 enum class Streams : uint8_t { kAll, kBlocking };
 CUresult WaitForContext(Context* context, Streams streams, const char* doing);
-// Waits while the stream holds as many commands as it takes; false: it was destroyed meanwhile.
+// Waits while the stream holds as many commands as it takes. Others may have their turn meanwhile: what
+// the caller knew of other objects has to be looked up again. HasSpace() before it only saves the call.
 inline bool HasSpace(const Stream* stream) { return stream->queued < state().config.queue_depth; }
 CUresult WaitForSpace(Stream** stream);
 

@@ -73,10 +73,8 @@ CUresult Prefetch(CUdeviceptr pointer, size_t bytes, const CUmemLocation& locati
   if (result == CUDA_SUCCESS) result = RefuseCapture(stream);
   if (result != CUDA_SUCCESS) return result;
   if (FindRange(pointer, bytes) == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (!HasSpace(stream)) {
-    result = WaitForSpace(&stream);
-    if (result != CUDA_SUCCESS) return result;
-  }
+  result = WaitForSpace(&stream);
+  if (result != CUDA_SUCCESS) return result;
   // Looked up again: others had their turn.
   ManagedRange* const range = FindRange(pointer, bytes);
   if (range == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -236,10 +234,8 @@ CUresult Attach(CUstream stream_handle, CUdeviceptr pointer, size_t bytes, unsig
   result = CheckSubmit(stream);
   if (result == CUDA_SUCCESS) result = RefuseCapture(stream);
   if (result != CUDA_SUCCESS) return result;
-  if (!HasSpace(stream)) {
-    result = WaitForSpace(&stream);
-    if (result != CUDA_SUCCESS) return result;
-  }
+  result = WaitForSpace(&stream);
+  if (result != CUDA_SUCCESS) return result;
   // With concurrent access an association restricts nothing: what is left is its place in the stream.
   Submit(stream, NewCommand(stream, CommandType::kEmpty));
   return CUDA_SUCCESS;

@@ -78,10 +78,8 @@ CUresult SubmitOperations(const std::vector<Operation>& operations, CUstream han
     if (operation.type == CommandType::kEmpty) continue;
     // By what came before it.
     if (stream->context->lost != 0) return static_cast<CUresult>(stream->context->lost);
-    if (!HasSpace(stream)) {
-      result = WaitForSpace(&stream);
-      if (result != CUDA_SUCCESS) return result;
-    }
+    result = WaitForSpace(&stream);
+    if (result != CUDA_SUCCESS) return result;
     Command* const command = NewCommand(stream, operation.type);
     command->value = operation.work;
     Submit(stream, command);

@@ -61,10 +61,8 @@ CUresult Free(CUdeviceptr pointer, CUstream handle, NullStream null) {
   if (result == CUDA_SUCCESS) result = CheckSubmit(stream);
   if (result != CUDA_SUCCESS) return result;
   if (stream->capture != nullptr) return CaptureFree(stream, pointer);
-  if (!HasSpace(stream)) {
-    result = WaitForSpace(&stream);
-    if (result != CUDA_SUCCESS) return result;
-  }
+  result = WaitForSpace(&stream);
+  if (result != CUDA_SUCCESS) return result;
   Device* device;
   Block* const block = FindBlock(pointer, &device);
   if (block == nullptr || block->address != pointer || block->freeing || block->hidden) {

@@ -123,10 +123,8 @@ CUresult LaunchHost(CUstream handle, const HostWork& work, NullStream null) {
     return CUDA_SUCCESS;
   }
   if (!s.host_functions.Prepare()) return CUDA_ERROR_OPERATING_SYSTEM;
-  if (!HasSpace(stream)) {
-    result = WaitForSpace(&stream);
-    if (result != CUDA_SUCCESS) return result;
-  }
+  result = WaitForSpace(&stream);
+  if (result != CUDA_SUCCESS) return result;
   Command* const command = NewCommand(stream, CommandType::kHost);
   command->host = work;
   command->host.stream_handle = stream->handle;
