@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "sim/range_map.h"
 #include "sim/state.h"
 
 namespace gpushare::sim {
@@ -72,10 +73,10 @@ void ManagedMemory::Clear() {
 
 ManagedRange* ManagedMemory::Find(uint64_t address) {
   if (!InRange(address)) return nullptr;
-  auto after = ranges_.upper_bound(address);
-  if (after == ranges_.begin()) return nullptr;
-  ManagedRange& range = (--after)->second;
-  return address - after->first < range.block->size ? &range : nullptr;
+  const auto at = LastAtOrBefore(ranges_, address);
+  if (at == ranges_.end()) return nullptr;
+  ManagedRange& range = at->second;
+  return address - at->first < range.block->size ? &range : nullptr;
 }
 
 uint64_t ManagedMemory::Missing(ManagedRange* range, uint64_t offset, uint64_t bytes,

@@ -13,6 +13,7 @@
 #include <memory>
 
 #include "sim/memory.h"
+#include "sim/range_map.h"
 
 namespace gpushare::sim {
 
@@ -45,7 +46,7 @@ struct ManagedRange {
   template <typename F>
   void ForPages(uint64_t offset, uint64_t bytes, F&& f);
   const ManagedPages& At(uint64_t offset) const {
-    return std::prev(pages.upper_bound(offset))->second;
+    return LastAtOrBefore(pages, offset)->second;
   }
 };
 

@@ -4,9 +4,11 @@
 #include <sys/mman.h>
 
 #include <cstdlib>
+#include <iterator>
 #include <utility>
 
 #include "sim/memory_pool.h"
+#include "sim/range_map.h"
 
 namespace gpushare::sim {
 namespace {
@@ -170,9 +172,9 @@ Block* DeviceMemory::Find(uint64_t address) {
 
 Block* DeviceMemory::FindBacking(uint64_t address) {
   if (!InRange(address)) return nullptr;
-  auto after = blocks_.upper_bound(address);
-  if (after == blocks_.begin()) return nullptr;
-  Block* const block = (--after)->second.get();
+  const auto at = LastAtOrBefore(blocks_, address);
+  if (at == blocks_.end()) return nullptr;
+  Block* const block = at->second.get();
   return block->live && address - block->address < block->size ? block : nullptr;
 }
 
@@ -211,9 +213,9 @@ bool HostMemory::Unregister(void* pointer) {
 }
 
 const HostRange* HostMemory::Find(uint64_t address) const {
-  auto after = ranges_.upper_bound(address);
-  if (after == ranges_.begin()) return nullptr;
-  const HostRange& range = (--after)->second;
+  const auto at = LastAtOrBefore(ranges_, address);
+  if (at == ranges_.end()) return nullptr;
+  const HostRange& range = at->second;
   return address - range.address < range.size ? &range : nullptr;
 }
 

@@ -2,8 +2,10 @@
 #include "sim/memory_pool.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
+#include "sim/range_map.h"
 #include "sim/state.h"
 #include "sim/stream_order.h"
 
@@ -211,7 +213,7 @@ void MemoryPool::Trim(uint64_t keep) {
 
 // Both ends lie in the same segment and in one vacant range.
 void MemoryPool::Release(uint64_t from, uint64_t to) {
-  const auto at = std::prev(vacant_.upper_bound(from));
+  const auto at = LastAtOrBefore(vacant_, from);
   const uint64_t begin = at->first, end = at->first + at->second.bytes;
   vacant_.erase(at);
   if (begin < from) vacant_.emplace(begin, Vacant{from - begin, nullptr, 0});
@@ -232,9 +234,9 @@ void MemoryPool::Release(uint64_t from, uint64_t to) {
 }
 
 Block* MemoryPool::Find(uint64_t address) {
-  auto after = live_.upper_bound(address);
-  if (after == live_.begin()) return nullptr;
-  Block* const block = &(--after)->second;
+  const auto at = LastAtOrBefore(live_, address);
+  if (at == live_.end()) return nullptr;
+  Block* const block = &at->second;
   return address - block->address < block->size ? block : nullptr;
 }
 

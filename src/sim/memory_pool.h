@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "sim/memory.h"
+#include "sim/range_map.h"
 
 namespace gpushare::sim {
 
@@ -88,7 +89,7 @@ class MemoryPool {
   // Joins the range with the vacant neighbours that anybody may have.
   void Join(Vacants::iterator at);
   void JoinAll(const std::vector<uint64_t>& addresses);  // in their order
-  Block* SegmentOf(uint64_t address) { return std::prev(segments_.upper_bound(address))->second; }
+  Block* SegmentOf(uint64_t address) { return LastAtOrBefore(segments_, address)->second; }
 
   const uint64_t granule_, most_;
   std::map<uint64_t, Block*> segments_;  // of the device's memory, by address

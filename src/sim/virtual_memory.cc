@@ -6,9 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <iterator>
 #include <utility>
 
+#include "sim/range_map.h"
 #include "sim/state.h"
 
 namespace gpushare::sim {
@@ -187,9 +187,9 @@ bool VirtualMemory::FreeReservation(uint64_t address, uint64_t size) {
 }
 
 const Reservation* VirtualMemory::FindReservation(uint64_t address) const {
-  auto after = reservations_.upper_bound(address);
-  if (after == reservations_.begin()) return nullptr;
-  const Reservation& reservation = (--after)->second;
+  const auto at = LastAtOrBefore(reservations_, address);
+  if (at == reservations_.end()) return nullptr;
+  const Reservation& reservation = at->second;
   return address - reservation.address() < reservation.size() ? &reservation : nullptr;
 }
 
@@ -235,9 +235,9 @@ void VirtualMemory::Unmap(uint64_t address, uint64_t size) {
 }
 
 Mapping* VirtualMemory::FindMapping(uint64_t address) {
-  auto after = mappings_.upper_bound(address);
-  if (after == mappings_.begin()) return nullptr;
-  Mapping& mapping = (--after)->second;
+  const auto at = LastAtOrBefore(mappings_, address);
+  if (at == mappings_.end()) return nullptr;
+  Mapping& mapping = at->second;
   return address - mapping.address < mapping.size ? &mapping : nullptr;
 }
 
