@@ -11,26 +11,34 @@
 namespace gpushare::sim {
 namespace {
 
-GraphExec* FindExec(CUgraphExec handle) { return state().graph_execs.Find(handle); }
-
 GraphExec::Node* FindIn(CUgraphExec exec_handle, CUgraphNode node) {
   GraphExec* const exec = FindExec(exec_handle);
   return exec == nullptr ? nullptr : FindInExec(exec, reinterpret_cast<uint64_t>(node));
 }
 
-CUgraphNode HandleOf(const GraphNode* node) {
-  return node == nullptr ? nullptr : reinterpret_cast<CUgraphNode>(node->handle);
-}
-
 CUresult Update(CUgraphExec exec_handle, CUgraph graph_handle, CUgraphExecUpdateResultInfo* info) {
   *info = {CU_GRAPH_EXEC_UPDATE_ERROR, nullptr, nullptr};
   GraphExec* const exec = FindExec(exec_handle);
-  const Graph* const graph = state().graphs.Find(graph_handle);
+  const Graph* const graph = FindGraph(graph_handle);
   if (exec == nullptr || graph == nullptr || graph->capturing) return CUDA_ERROR_INVALID_VALUE;
   const UpdateProblem problem = UpdateExec(exec, exec->top, *graph);
   *info = {problem.result, HandleOf(problem.node), HandleOf(problem.from)};
   return problem.result == CU_GRAPH_EXEC_UPDATE_SUCCESS ? CUDA_SUCCESS
                                                         : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+}
+
+CUresult ChangeKernel(CUgraphExec exec, CUgraphNode handle,
+                      const CUDA_KERNEL_NODE_PARAMS_v2* parameters) {
+  GraphExec::Node* const node = FindIn(exec, handle);
+  if (node == nullptr || node->work.type != NodeType::kKernel) return CUDA_ERROR_INVALID_VALUE;
+  // The owner of the function cannot change.
+  GraphNode work;
+  CopyWorkOf(node->work, &work);
+  const CUresult result = FillKernelNode(&work, parameters);
+  if (result != CUDA_SUCCESS) return result;
+  if (work.context != node->work.context) return CUDA_ERROR_INVALID_VALUE;
+  CopyWorkOf(work, &node->work);
+  return CUDA_SUCCESS;
 }
 
 // Puts into the executable's node what `fill` makes of a copy of it.
@@ -51,9 +59,8 @@ CUresult Change(CUgraphExec exec, CUgraphNode handle, NodeType type, const Fill&
 
 CUresult ChangeChild(CUgraphExec exec_handle, CUgraphNode node, CUgraph child) {
   GraphExec* const exec = FindExec(exec_handle);
-  const Graph* const graph = state().graphs.Find(child);
-  if (exec == nullptr || graph == nullptr || graph->capturing ||
-      state().nodes.Find(node) == nullptr) {
+  const Graph* const graph = FindGraph(child);
+  if (exec == nullptr || graph == nullptr || graph->capturing || FindNode(node) == nullptr) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   const GraphExec::Level* const level =
@@ -99,6 +106,19 @@ SIM_API(cuGraphExecUpdate_v2)
 (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo* info) {
   SIM_ENTER(cuGraphExecUpdate_v2, kCall);
   return info == nullptr ? CUDA_ERROR_INVALID_VALUE : Update(exec, graph, info);
+}
+
+SIM_API(cuGraphExecKernelNodeSetParams)
+(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1* parameters) {
+  SIM_ENTER(cuGraphExecKernelNodeSetParams, kNone);
+  if (parameters == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const CUDA_KERNEL_NODE_PARAMS_v2 wide = Widen(*parameters);
+  return ChangeKernel(exec, node, &wide);
+}
+SIM_API(cuGraphExecKernelNodeSetParams_v2)
+(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v2* parameters) {
+  SIM_ENTER(cuGraphExecKernelNodeSetParams_v2, kNone);
+  return ChangeKernel(exec, node, parameters);
 }
 
 SIM_API(cuGraphExecMemcpyNodeSetParams)

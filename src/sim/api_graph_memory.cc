@@ -14,7 +14,7 @@ namespace {
 // Whether the node may be added; fills in graph and dependencies.
 CUresult Prepare(const CUgraphNode* handle, CUgraph graph_handle, const CUgraphNode* dependencies,
                  size_t count, Graph** graph, std::vector<GraphNode*>* found) {
-  *graph = state().graphs.Find(graph_handle);
+  *graph = FindGraph(graph_handle);
   if (handle == nullptr || *graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return FindDependencies(*graph, dependencies, count, found);
 }
@@ -65,7 +65,7 @@ CUresult AddFree(CUgraphNode* handle, CUgraph graph_handle, const CUgraphNode* d
 }
 
 CUresult GetAllocation(CUgraphNode handle, CUDA_MEM_ALLOC_NODE_PARAMS* parameters) {
-  const GraphNode* const node = state().nodes.Find(handle);
+  const GraphNode* const node = FindNode(handle);
   if (node == nullptr || parameters == nullptr || node->type != NodeType::kMemAlloc) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -150,7 +150,7 @@ SIM_API(cuGraphMemAllocNodeGetParams)(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARA
 
 SIM_API(cuGraphMemFreeNodeGetParams)(CUgraphNode handle, CUdeviceptr* pointer) {
   SIM_ENTER(cuGraphMemFreeNodeGetParams, kNone);
-  const GraphNode* const node = state().nodes.Find(handle);
+  const GraphNode* const node = FindNode(handle);
   if (node == nullptr || pointer == nullptr || node->type != NodeType::kMemFree) {
     return CUDA_ERROR_INVALID_VALUE;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the driver's parameters of graph nodes to what the nodes do.
+// From the driver's handles and parameters to graphs, their nodes and what these do.
 #ifndef GPUSHARE_SIM_GRAPH_PARAMS_H_
 #define GPUSHARE_SIM_GRAPH_PARAMS_H_
 
@@ -9,6 +9,13 @@
 #include "sim/graph.h"
 
 namespace gpushare::sim {
+
+inline Graph* FindGraph(CUgraph handle) { return state().graphs.Find(handle); }
+inline GraphNode* FindNode(CUgraphNode handle) { return state().nodes.Find(handle); }
+inline GraphExec* FindExec(CUgraphExec handle) { return state().graph_execs.Find(handle); }
+inline CUgraphNode HandleOf(const GraphNode* node) {
+  return node == nullptr ? nullptr : reinterpret_cast<CUgraphNode>(node->handle);
+}
 
 // The nodes with these handles; they must be of the graph, and no two the same.
 CUresult FindDependencies(const Graph* graph, const CUgraphNode* handles, size_t count,

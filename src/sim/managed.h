@@ -45,9 +45,7 @@ struct ManagedRange {
   // Every run of [offset, offset + bytes), which is rounded to pages; `f` may change it.
   template <typename F>
   void ForPages(uint64_t offset, uint64_t bytes, F&& f);
-  const ManagedPages& At(uint64_t offset) const {
-    return LastAtOrBefore(pages, offset)->second;
-  }
+  const ManagedPages& At(uint64_t offset) const { return LastAtOrBefore(pages, offset)->second; }
 };
 
 class ManagedMemory {
