@@ -29,8 +29,7 @@ Gpu::Gpu(std::shared_ptr<Runtime> runtime, int ordinal)
     : runtime_(std::move(runtime)),
       driver_(runtime_->driver()),
       ordinal_(ordinal),
-      id_(next_gpu.fetch_add(1, std::memory_order_relaxed)),
-      unfinished_(driver_) {}
+      id_(next_gpu.fetch_add(1, std::memory_order_relaxed)) {}
 
 absl::StatusOr<std::shared_ptr<Gpu>> Gpu::Open(std::shared_ptr<Runtime> runtime, int ordinal,
                                                const gpushare_scheduler_options* scheduler) {

@@ -20,10 +20,6 @@ constexpr Nanos kPoll = Millis(1);
 
 }  // namespace
 
-MemoryPool::~MemoryPool() {
-  for (const End& end : ends_) static_cast<void>(gpu_.driver().DestroyEvent(end.event));
-}
-
 // ---- Allocation ----
 
 driver::DevicePtr MemoryPool::TryAllocate(uint64_t bytes, StreamId stream) {
@@ -365,9 +361,7 @@ bool MemoryPool::FindReached(StreamId but) {
     const RelaxedCapture relaxed(gpu_.driver());
     std::erase_if(asked, [](const Asked& a) { return !a.stream->Idle(); });
     for (End& end : ends) {
-      if (gpu_.driver().QueryEvent(end.event) == driver::Result::kNotReady) continue;
-      static_cast<void>(gpu_.driver().DestroyEvent(end.event));
-      end.event = nullptr;
+      if (end.end->Over()) end.end = nullptr;
     }
   }
   bool changed = false;
@@ -378,7 +372,7 @@ bool MemoryPool::FindReached(StreamId but) {
     changed = true;
   }
   for (const End& end : ends) {
-    if (end.event != nullptr) {
+    if (end.end != nullptr) {
       ends_.push_back(end);
     } else {
       blocks_.Forget(end.stream);
@@ -393,31 +387,17 @@ void MemoryPool::Watch(const std::shared_ptr<Stream>& stream) {
   streams_[stream->id()] = stream;
 }
 
-void MemoryPool::StreamEnds(uint64_t stream, driver::Stream native) {
-  const driver::Driver& driver = gpu_.driver();
-  const RelaxedCapture relaxed(driver);
-  // A stream that captures is not asked, which would break the capture of whoever owns it.
-  driver::Driver::Capture capture = driver::Driver::Capture::kNone;
-  const bool ask = driver.StreamCapture(native, &capture) == driver::Result::kSuccess &&
-                   capture == driver::Driver::Capture::kNone;
-  driver::Event event = nullptr;
-  const bool over = ask && driver.QueryStream(native) == driver::Result::kSuccess;
-  // Who is not told waits for the event.
-  bool known =
-      over || (ask && driver.CreateEvent(&event, /*timing=*/false) == driver::Result::kSuccess);
-  if (event != nullptr && driver.RecordEvent(event, native) != driver::Result::kSuccess) {
-    static_cast<void>(driver.DestroyEvent(event));
-    known = false;
-  }
+void MemoryPool::StreamEnds(uint64_t stream, const std::shared_ptr<StreamEnd>& end) {
+  const bool over = end != nullptr && end->Over();
   bool serve = false;
   {
     const std::lock_guard lock(lock_);
     streams_.erase(stream);
-    if (!known) return;  // what was freed on it goes back with its segments only
+    if (end == nullptr) return;  // what was freed on it goes back with its segments only
     if (over) {
       blocks_.Forget(stream);
     } else {
-      ends_.push_back({stream, event});
+      ends_.push_back({stream, end});
     }
     serve = waiting_.load() != 0;
     if (serve) device_.Hold();  // a waiter is alive, and so is the virtual device

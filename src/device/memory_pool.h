@@ -25,6 +25,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "device/stream.h"
+#include "device/stream_end.h"
 #include "device/virtual_device.h"
 #include "gpushare/c/gpushare.h"
 #include "pool/suballocator.h"
@@ -36,7 +37,6 @@ namespace gpushare::device {
 class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
  public:
   explicit MemoryPool(VirtualDevice& device) : device_(device), gpu_(device.gpu()) {}
-  ~MemoryPool();
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
 
@@ -50,8 +50,9 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   uint64_t Trim(uint64_t enough);
   // Its allocator is gone: from now on what is idle is given back at once.
   void Orphan();
-  // Of a stream that freed memory here, before it is destroyed; its context is current.
-  void StreamEnds(uint64_t stream, driver::Stream native);
+  // Of a stream that freed memory here, and is about to be destroyed; its context is current, and the thread
+  // in the relaxed mode. `end` null: unknown.
+  void StreamEnds(uint64_t stream, const std::shared_ptr<StreamEnd>& end);
   void Watch(const std::shared_ptr<Stream>& stream);  // memory is freed on it
   // Forgets all segments, for a GPU that closes: they are given back, or left to the driver and their bytes
   // told.
@@ -73,7 +74,7 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   // The end of a stream that is gone.
   struct End {
     pool::StreamId stream;
-    driver::Event event;
+    std::shared_ptr<StreamEnd> end;
   };
 
   using Want = pool::Suballocator::Want;

@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "device/memory_pool.h"
+#include "device/relaxed_capture.h"
+#include "device/stream_end.h"
 #include "device/text.h"
 #include "gpushare/c/gpushare.h"
 
@@ -107,14 +109,7 @@ Stream::~Stream() {
     if (capture == Capture::kNone) gpu_.captures().fetch_sub(1, std::memory_order_relaxed);
   }
   if (stream_gate_ != nullptr) device_->gate().RemoveStream(stream_gate_);
-  // Not asked while anything is captured, which a question may break, nor of the legacy stream.
-  if (bound_ && native_ != nullptr && gpu_.captures().load(std::memory_order_relaxed) == 0) {
-    const absl::StatusOr<bool> capturing = Capturing();
-    if (capturing.ok() && !*capturing) {
-      gpu_.unfinished().Leave(device_->tenant().name(), native_);
-    }
-  }
-  if (bound_ && native_ != nullptr) EndForPools();
+  if (bound_ && native_ != nullptr) TellEnd();
   if (bound_) gpu_.UnbindStream(native_);
   if (owned_ && native_ != nullptr) static_cast<void>(gpu_.driver().DestroyStream(native_));
 }
@@ -145,10 +140,16 @@ void Stream::AddPool(MemoryPool* pool) {
   last_pool_.store(pool, std::memory_order_relaxed);
 }
 
-void Stream::EndForPools() {
+void Stream::TellEnd() {
+  const RelaxedCapture relaxed(gpu_.driver());
+  // A stream that captures is not asked, which would break the capture of whoever owns it.
+  std::shared_ptr<StreamEnd> end;
+  const absl::StatusOr<bool> capturing = Capturing();
+  if (capturing.ok() && !*capturing) end = StreamEnd::Of(gpu_.driver(), native_);
+  if (end != nullptr) gpu_.unfinished().Leave(device_->tenant().name(), end);
   const base::MutexLock lock(&pools_mutex_);  // nobody else is here any more
   for (const auto& weak : pools_) {
-    if (const std::shared_ptr<MemoryPool> pool = weak.lock()) pool->StreamEnds(id_, native_);
+    if (const std::shared_ptr<MemoryPool> pool = weak.lock()) pool->StreamEnds(id_, end);
   }
 }
 

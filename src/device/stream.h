@@ -77,7 +77,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   Stream(std::shared_ptr<VirtualDevice> device, bool owned);
   absl::Status Attach();
   void AddPool(MemoryPool* pool);
-  void EndForPools();
+  void TellEnd();  // those who have to know
 
   // Whether what is submitted now goes into a graph.
   absl::StatusOr<bool> Capturing() const;

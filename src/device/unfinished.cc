@@ -16,45 +16,26 @@ constexpr Nanos kPoll = Millis(1);
 
 }  // namespace
 
-Unfinished::~Unfinished() {
-  const base::MutexLock lock(&mutex_);
-  for (const End& end : ends_) static_cast<void>(driver_.DestroyEvent(end.event));
-}
-
-void Unfinished::Leave(const std::string& tenant, driver::Stream stream) {
-  // A lost context answers errors: nothing runs there any more.
-  if (driver_.QueryStream(stream) != driver::Result::kNotReady) return;
-  driver::Event event = nullptr;
-  if (driver_.CreateEvent(&event, /*timing=*/false) != driver::Result::kSuccess) return;
-  if (driver_.RecordEvent(event, stream) != driver::Result::kSuccess) {
-    static_cast<void>(driver_.DestroyEvent(event));
-    return;
-  }
+void Unfinished::Leave(const std::string& tenant, std::shared_ptr<StreamEnd> end) {
+  if (end->Over()) return;
   bool many;
   {
     const base::MutexLock lock(&mutex_);
-    ends_.push_back({tenant, event});
+    ends_.push_back({tenant, std::move(end)});
     many = ends_.size() >= sweep_at_;
   }
   if (many) Sweep();
 }
 
 void Unfinished::Sweep() {
-  std::vector<End> ends, left;
+  std::vector<End> ends;
   {
     const base::MutexLock lock(&mutex_);
     ends.swap(ends_);
   }
-  for (End& end : ends) {
-    if (driver_.QueryEvent(end.event) == driver::Result::kNotReady) {
-      left.push_back(std::move(end));
-    } else {
-      static_cast<void>(driver_.DestroyEvent(end.event));
-    }
-  }
+  std::erase_if(ends, [](const End& left) { return left.end->Over(); });
   const base::MutexLock lock(&mutex_);
-  ends_.insert(ends_.end(), std::make_move_iterator(left.begin()),
-               std::make_move_iterator(left.end()));
+  std::move(ends.begin(), ends.end(), std::back_inserter(ends_));
   sweep_at_ = std::max<size_t>(64, 2 * ends_.size());
 }
 
