@@ -101,13 +101,7 @@ absl::StatusOr<driver::DevicePtr> Allocator::Allocate(uint64_t bytes, Stream* st
 absl::Status Allocator::Free(driver::DevicePtr pointer, Stream* stream) const {
   GPUSHARE_RETURN_IF_ERROR(CheckStream(stream));
   if (pool_ != nullptr && pool_->Free(pointer, stream)) return absl::OkStatus();
-  // Of another pool it is freed in the same stream's order.
-  if (stream != nullptr) {
-    if (const std::shared_ptr<MemoryPool> other = device_->gpu().PoolAt(pointer)) {
-      return FreeInPool(*other, pointer, stream);
-    }
-  }
-  return FreePointer(device_->gpu(), device_.get(), pointer);
+  return FreePointer(device_->gpu(), device_.get(), pointer, stream);
 }
 
 absl::Status Allocator::NeedsPool() const {

@@ -100,8 +100,7 @@ Gpu::~Gpu() {
         } else {
           static_cast<void>(driver_.MemFree(pointer));
         }
-        device->account().Release(allocation.bytes);
-        device->Unhold();
+        device->Abandon(allocation.bytes);
       }
     }
     if (abandoned) {
@@ -180,8 +179,8 @@ absl::StatusOr<uint64_t> Gpu::FindPointer(driver::DevicePtr pointer,
       return absl::NotFoundError("gpushare knows no allocation that starts at this pointer");
     }
     base::MutexLock lock(&mutex_);
-    const auto after = segments_.upper_bound(pointer);
-    if (after != segments_.begin() && std::prev(after)->second.pool == pool) {
+    const Segment* const segment = SegmentAt(pointer);
+    if (segment != nullptr && segment->pool == pool) {
       *owner = pool->device().weak_from_this().lock();
     }
     return bytes;
@@ -231,12 +230,17 @@ void Gpu::RemoveSegment(driver::DevicePtr base) {
   segments_.erase(at);
 }
 
-std::shared_ptr<MemoryPool> Gpu::PoolAt(driver::DevicePtr pointer) const {
-  base::MutexLock lock(&mutex_);
+const Gpu::Segment* Gpu::SegmentAt(driver::DevicePtr pointer) const {
   auto at = segments_.upper_bound(pointer);
   if (at == segments_.begin()) return nullptr;
   --at;
-  return pointer - at->first < at->second.bytes ? at->second.pool : nullptr;
+  return pointer - at->first < at->second.bytes ? &at->second : nullptr;
+}
+
+std::shared_ptr<MemoryPool> Gpu::PoolAt(driver::DevicePtr pointer) const {
+  base::MutexLock lock(&mutex_);
+  const Segment* const segment = SegmentAt(pointer);
+  return segment == nullptr ? nullptr : segment->pool;
 }
 
 VirtualDevice* Gpu::EnterLease(uint64_t thread, VirtualDevice* device) {

@@ -121,10 +121,16 @@ class Gpu {
   std::atomic<int>& captures() { return captures_; }
 
  private:
+  struct Segment {
+    uint64_t bytes;
+    std::shared_ptr<MemoryPool> pool;
+  };
+
   Gpu(std::shared_ptr<Runtime> runtime, int ordinal);
   absl::Status Start(const gpushare_scheduler_options* scheduler);
   uint64_t HeldWithoutQuota() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void UpdateUnpromised() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  const Segment* SegmentAt(driver::DevicePtr pointer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::shared_ptr<Runtime> runtime_;
   const driver::Driver& driver_;
@@ -160,10 +166,6 @@ class Gpu {
   std::map<driver::Stream, std::weak_ptr<VirtualDevice>> streams_ ABSL_GUARDED_BY(mutex_);
   std::map<driver::Context, std::weak_ptr<VirtualDevice>> contexts_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, VirtualDevice*> leases_ ABSL_GUARDED_BY(mutex_);
-  struct Segment {
-    uint64_t bytes;
-    std::shared_ptr<MemoryPool> pool;
-  };
   std::map<driver::DevicePtr, Segment> segments_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -154,14 +154,10 @@ absl::StatusOr<driver::DevicePtr> VirtualDevice::Allocate(const Request& request
   switch (gpu_->pointers().Insert(pointer, entry, &replaced)) {
     case quota::PointerTable::InsertResult::kInserted:
       break;
-    case quota::PointerTable::InsertResult::kReplaced: {
+    case quota::PointerTable::InsertResult::kReplaced:
       // The driver gave the address out again: the old allocation ended past us, with its context.
-      VirtualDevice* owner = gpu_->InSlot(replaced.device);
-      replaced.account->Release(replaced.bytes);
-      owner->RecordMemory();
-      owner->Unhold();
+      gpu_->InSlot(replaced.device)->Credit(replaced.bytes);
       break;
-    }
     case quota::PointerTable::InsertResult::kNoMemory:
       static_cast<void>(Give(pointer, request.bytes, /*waits=*/false));
       return absl::ResourceExhaustedError("the host has no memory left for gpushare's books");
@@ -189,26 +185,42 @@ bool PutBack(Gpu& gpu, driver::DevicePtr pointer, const quota::Allocation& alloc
   return false;
 }
 
+// Freeing waits for the device: the unused time of `caller`, if any, is lent meanwhile.
+driver::Result FreeOnDevice(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr pointer) {
+  const bool tell = caller != nullptr && caller->TakeBusy();
+  if (tell) caller->gate().Synchronizing(nullptr);
+  const driver::Result result = gpu.driver().MemFree(pointer);
+  if (tell) caller->gate().Synchronized();
+  return result;
+}
+
+// Credits what the driver has freed. A context that is lost has taken its memory along; else what the driver
+// would not free stays charged, and in the books for when the GPU is closed.
+absl::Status Settle(Gpu& gpu, driver::DevicePtr pointer, const quota::Allocation& allocation,
+                    driver::Result freed) {
+  const absl::Status status = driver::ToStatus(freed, "cuMemFree");
+  if (!status.ok() && status.code() != absl::StatusCode::kAborted &&
+      PutBack(gpu, pointer, allocation)) {
+    return status;
+  }
+  gpu.InSlot(allocation.device)->Credit(allocation.bytes);
+  return status;
+}
+
 }  // namespace
 
 absl::Status VirtualDevice::Give(driver::DevicePtr pointer, uint64_t bytes, bool waits) {
   Gpu& gpu = *raw_gpu_;
   const ContextScope current(gpu);
-  const bool tell = waits && TakeBusy();
-  if (tell) gate_->Synchronizing(nullptr);
-  const driver::Result result =
-      current.ok() ? gpu.driver().MemFree(pointer) : driver::Result::kInvalidContext;
-  if (tell) gate_->Synchronized();
-  const absl::Status status = driver::ToStatus(result, "cuMemFree");
-  // What the driver would not free stays charged, in the books for when the GPU is closed.
-  const quota::Allocation entry{bytes, account_.get(), quota::Kind::kDirect, seat_.slot};
-  if (!status.ok() && status.code() != absl::StatusCode::kAborted && PutBack(gpu, pointer, entry)) {
-    return status;
-  }
+  const driver::Result freed = current.ok() ? FreeOnDevice(gpu, waits ? this : nullptr, pointer)
+                                            : driver::Result::kInvalidContext;
+  return Settle(gpu, pointer, {bytes, account_.get(), quota::Kind::kDirect, seat_.slot}, freed);
+}
+
+void VirtualDevice::Credit(uint64_t bytes) {
   account_->Release(bytes);
   RecordMemory();
   Unhold();
-  return status;
 }
 
 void VirtualDevice::Abandon(uint64_t bytes) {
@@ -216,7 +228,8 @@ void VirtualDevice::Abandon(uint64_t bytes) {
   Unhold();
 }
 
-absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr pointer) {
+absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr pointer,
+                         Stream* stream) {
   if (pointer == 0) return absl::OkStatus();
   const ContextScope current(gpu);
   GPUSHARE_RETURN_IF_ERROR(current.status());
@@ -224,7 +237,7 @@ absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr poin
   const bool ours = gpu.pointers().Take(pointer, &allocation);
   if (!ours) {
     if (const std::shared_ptr<MemoryPool> pool = gpu.PoolAt(pointer)) {
-      return FreeInPool(*pool, pointer, nullptr);
+      return FreeInPool(*pool, pointer, stream);
     }
     // The driver would free what belongs to another GPU, and that one's books would not know.
     for (const std::shared_ptr<Gpu>& other : gpu.runtime()->OpenGpus()) {
@@ -234,35 +247,18 @@ absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr poin
       }
     }
   }
-  // Freeing waits for the device: the caller's unused time is lent meanwhile.
-  const bool tell = caller != nullptr && caller->TakeBusy();
-  if (tell) caller->gate().Synchronizing(nullptr);
-  const driver::Result result = gpu.driver().MemFree(pointer);
-  if (tell) caller->gate().Synchronized();
-  if (!ours) {
-    if (result == driver::Result::kSuccess) return absl::OkStatus();
-    const absl::Status status = driver::ToStatus(result, "cuMemFree");
-    absl::Status told(
-        status.code(),
-        absl::StrCat(status.message(),
-                     "; gpushare knows no allocation at this pointer: it was freed before, "
-                     "or is not the start of one"));
-    status.ForEachPayload([&told](absl::string_view url, const absl::Cord& payload) {
-      told.SetPayload(url, payload);
-    });
-    return told;
-  }
-  const absl::Status status = driver::ToStatus(result, "cuMemFree");
-  // A context that is lost has taken its memory along. Else it is still there, and still charged.
-  if (!status.ok() && status.code() != absl::StatusCode::kAborted &&
-      PutBack(gpu, pointer, allocation)) {
-    return status;
-  }
-  VirtualDevice* owner = gpu.InSlot(allocation.device);
-  allocation.account->Release(allocation.bytes);
-  owner->RecordMemory();
-  owner->Unhold();
-  return status;
+  const driver::Result freed = FreeOnDevice(gpu, caller, pointer);
+  if (ours) return Settle(gpu, pointer, allocation, freed);
+  const absl::Status status = driver::ToStatus(freed, "cuMemFree");
+  if (status.ok()) return status;
+  absl::Status told(
+      status.code(),
+      absl::StrCat(status.message(),
+                   "; gpushare knows no allocation at this pointer: it was freed before, "
+                   "or is not the start of one"));
+  status.ForEachPayload(
+      [&told](absl::string_view url, const absl::Cord& payload) { told.SetPayload(url, payload); });
+  return told;
 }
 
 }  // namespace gpushare::device

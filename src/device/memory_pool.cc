@@ -105,21 +105,15 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Grow(const VirtualDevice::Request&
     const uint32_t given = given_.load();
     device_.Memory(&left, &total);
     if (left < want.bytes) want = least;
-    if (left < want.bytes) {
-      device_.MakeRoom(want.bytes);
-      device_.Memory(&left, &total);
+    absl::StatusOr<driver::DevicePtr> base = TakeIfRoom(want);
+    // The device may have less than the quota.
+    if (absl::IsResourceExhausted(base.status()) && want.bytes != least.bytes) {
+      want = least;
+      GiveBackIdle(want.bytes, /*waits=*/true);
+      base = TakeIfRoom(want);
     }
-    if (left >= want.bytes) {
-      absl::StatusOr<driver::DevicePtr> base = TakeIfRoom(want);
-      // The device may have less than the quota.
-      if (absl::IsResourceExhausted(base.status()) && want.bytes != least.bytes) {
-        want = least;
-        GiveBackIdle(want.bytes, /*waits=*/true);
-        base = TakeIfRoom(want);
-      }
-      if (!base.ok()) return base;
-      if (*base != 0) return Cut(*base, want, request.bytes, stream);
-    }
+    if (!base.ok()) return base;
+    if (*base != 0) return Cut(*base, want, request.bytes, stream);
     {
       const std::lock_guard lock(lock_);
       if (const driver::DevicePtr pointer = blocks_.AllocateAnywhere(request.bytes, stream)) {
@@ -156,13 +150,13 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Wait(const VirtualDevice::Request&
     const std::lock_guard lock(lock_);
     least = blocks_.LeastSegmentFor(request.bytes);
     waiters_.push_back(waiter);
-    waiting_.store(static_cast<uint32_t>(waiters_.size()));
+    CountWaiters();
   }
   // Leaves the line, and tells what was handed over meanwhile.
   const auto leave = [&] {
     const std::lock_guard lock(lock_);
     waiters_.remove(waiter);
-    waiting_.store(static_cast<uint32_t>(waiters_.size()));
+    CountWaiters();
     return waiter->got;
   };
   driver::DevicePtr got = 0;
@@ -228,7 +222,7 @@ void MemoryPool::ServeWaiters() {
         unserved = true;
       } else {
         waiters_.pop_front();
-        waiting_.store(static_cast<uint32_t>(waiters_.size()));
+        CountWaiters();
       }
     }
     // Who sleeps until something is freed is to ask for what lies with streams now.

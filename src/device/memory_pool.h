@@ -98,6 +98,7 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   // Streams whose work is over let go of what was freed on them. False: nothing changed.
   bool FindReached(pool::StreamId but);
   void ServeWaiters();
+  void CountWaiters() { waiting_.store(static_cast<uint32_t>(waiters_.size())); }  // with the lock
 
   VirtualDevice& device_;
   Gpu& gpu_;  // there for as long as a segment is, also when the virtual device is retired

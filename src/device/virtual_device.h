@@ -28,6 +28,7 @@
 namespace gpushare::device {
 
 class MemoryPool;
+class Stream;
 
 class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
  public:
@@ -90,15 +91,16 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   absl::Status Give(driver::DevicePtr pointer, uint64_t bytes, bool waits);
   // A pool of this device's memory, asked for what is idle before an allocation is refused.
   void AddPool(const std::weak_ptr<MemoryPool>& pool);
+  // One allocation is gone, and no longer charged; the last may end this object.
+  void Credit(uint64_t bytes);
   // One reason more, and one less, to exist; the last may end this object.
   void Hold() { holds_.fetch_add(1, std::memory_order_relaxed); }
   void Unhold();
-  // As Give(), but the driver keeps it until the process ends.
+  // As Credit(), for a GPU that closes.
   void Abandon(uint64_t bytes);
 
  private:
   friend class Gpu;
-  friend absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr pointer);
 
   VirtualDevice(std::shared_ptr<Gpu> gpu, std::shared_ptr<Tenant> tenant);
   ~VirtualDevice() = default;
@@ -135,8 +137,10 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
 };
 
 // Frees `pointer`, crediting who allocated it; what is not in the table goes to the driver.
-// `caller` (may be null) is who waits meanwhile, since freeing waits for the device.
-absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr pointer);
+// `caller` (may be null) is who waits meanwhile, since freeing waits for the device. What lies in a pool is
+// freed in the order of `stream`, a stream of this GPU; null: of the one it was allocated for.
+absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr pointer,
+                         Stream* stream = nullptr);
 
 }  // namespace gpushare::device
 
