@@ -53,13 +53,7 @@ uint64_t Suballocator::Allocate(uint64_t bytes, StreamId stream) {
       --quick.count;
       owner->set_apart_granules -= granules;
       owner->free_granules -= granules;
-      block->state = Block::State::kLive;
-      block->stream = stream;
-      ++block->segment->live;
-      ++stats_.allocations;
-      stats_.live += granules * kGranule;
-      stats_.peak_live = std::max(stats_.peak_live, stats_.live);
-      return block->address;
+      return GoLive(block, stream);
     }
   }
   const bool large = granules > small_granules_;
@@ -69,10 +63,7 @@ uint64_t Suballocator::Allocate(uint64_t bytes, StreamId stream) {
     if (owner != nobody_ && MergeSetApart(nobody_)) merged = true;
     if (merged) block = Find(owner, granules, large);
   }
-  if (block == nullptr) return 0;
-  const uint64_t address = HandOut(block, granules);
-  block->stream = stream;
-  return address;
+  return block == nullptr ? 0 : HandOut(block, granules, stream);
 }
 
 uint64_t Suballocator::AllocateAnywhere(uint64_t bytes, StreamId stream) {
@@ -80,10 +71,7 @@ uint64_t Suballocator::AllocateAnywhere(uint64_t bytes, StreamId stream) {
   if (bytes == 0 || bytes > kMostBytes) return 0;
   const uint64_t granules = Granules(bytes);
   Block* const block = Find(OwnerOf(stream), granules, granules <= small_granules_);
-  if (block == nullptr) return 0;
-  const uint64_t address = HandOut(block, granules);
-  block->stream = stream;
-  return address;
+  return block == nullptr ? 0 : HandOut(block, granules, stream);
 }
 
 Block* Suballocator::Find(Owner* owner, uint64_t granules, bool large) {
@@ -91,7 +79,7 @@ Block* Suballocator::Find(Owner* owner, uint64_t granules, bool large) {
   return block != nullptr || owner == nobody_ ? block : nobody_->lists[large].Find(granules);
 }
 
-uint64_t Suballocator::HandOut(Block* block, uint64_t granules) {
+uint64_t Suballocator::HandOut(Block* block, uint64_t granules, StreamId stream) {
   // What may throw comes first: the spare block, and the entry.
   Block* const rest = block->granules > granules ? NewBlock() : nullptr;
   try {
@@ -117,10 +105,15 @@ uint64_t Suballocator::HandOut(Block* block, uint64_t granules) {
     block->granules = granules;
   }
   owner->free_granules -= granules;
+  return GoLive(block, stream);
+}
+
+uint64_t Suballocator::GoLive(Block* block, StreamId stream) {
   block->state = Block::State::kLive;
+  block->stream = stream;
   ++block->segment->live;
   ++stats_.allocations;
-  stats_.live += granules * kGranule;
+  stats_.live += block->granules * kGranule;
   stats_.peak_live = std::max(stats_.peak_live, stats_.live);
   return block->address;
 }
@@ -240,15 +233,10 @@ uint64_t Suballocator::FreesOf(StreamId stream) const {
 }
 
 std::vector<StreamId> Suballocator::StreamsWithFree(StreamId but) const {
-  std::vector<std::pair<uint64_t, StreamId>> found;
-  for (const auto& [stream, owner] : owners_) {
-    if (stream != but && stream != kNobody && owner->free_granules != 0) {
-      found.emplace_back(owner->free_granules, stream);
-    }
-  }
-  std::sort(found.rbegin(), found.rend());
   std::vector<StreamId> streams;
-  for (const auto& [granules, stream] : found) streams.push_back(stream);
+  for (const auto& [stream, owner] : owners_) {
+    if (stream != but && stream != kNobody && owner->free_granules != 0) streams.push_back(stream);
+  }
   return streams;
 }
 

@@ -123,7 +123,7 @@ class Suballocator {
   uint64_t FreesOf(StreamId stream) const;
   // The same for a stream that is gone: its number does not come again.
   void Forget(StreamId stream);
-  // Streams other than `stream` and nobody that have free blocks, those with the most bytes first.
+  // Streams other than `stream` and nobody that have free blocks.
   std::vector<StreamId> StreamsWithFree(StreamId but) const;
 
   SuballocatorStats stats() const;
@@ -135,7 +135,8 @@ class Suballocator {
   Owner* OwnerOf(StreamId stream);
   std::vector<Range> TakeIdle(uint64_t enough, bool small, bool large);
   Block* Find(Owner* owner, uint64_t granules, bool large);
-  uint64_t HandOut(Block* block, uint64_t granules);
+  uint64_t HandOut(Block* block, uint64_t granules, StreamId stream);
+  uint64_t GoLive(Block* block, StreamId stream);
   void Merge(Block* block);
   bool MergeSetApart(Owner* owner);
   void Drop(Segment* segment);
