@@ -127,8 +127,8 @@ Result Driver::StreamWaitEvent(Stream stream, Event event) const {
   return Code(state_->table.StreamWaitEvent(stream, event, CU_EVENT_WAIT_DEFAULT));
 }
 Result Driver::RelaxThreadCaptureMode() const {
-  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-  return Code(state_->table.ThreadExchangeStreamCaptureMode(&mode));
+  int mode = kRelaxedCapture;
+  return ExchangeThreadCaptureMode(&mode);
 }
 
 static_assert(Driver::kRelaxedCapture == CU_STREAM_CAPTURE_MODE_RELAXED);

@@ -236,7 +236,11 @@ void Engine::Impl::Reconcile() {
       }
       for (const auto& [stamp, marker] : stamped) {
         Settle(marker, marker.failed ? DeviceTime(now) : stamp, now);
-        // Settling one marker may have resumed a tenant of which another stream still waits for the host.
+        if (!marker.waits_for_host) {
+          HoldUp(*marker.stream, now);
+          continue;
+        }
+        // That resumed the tenant, of which another stream may still wait for the host.
         for (const auto& stream : marker.stream->tenant->streams) HoldUp(*stream, now);
       }
       ChargeOverdue(now);
