@@ -4,8 +4,8 @@
 // Why a lock at all: its users change words that have to change together. Why not a mutex: the
 // accounting runs below callers that hold anything (allocators, the interpreter's lock) and may not
 // make a system call within a grant. What makes it safe: a section never calls out (no driver, no
-// clock, no lock; the suballocating pool, when it grows, to the host's allocator), so its holder can only be delayed by the scheduler; a waiter gives
-// its processor away after a short while for that case.
+// clock, no lock; the suballocating pool, when it grows, to the host's allocator), so its holder can
+// only be delayed by the scheduler; a waiter gives its processor away after a short while for that case.
 //
 // Fork: a child may inherit a held lock, but none of its calls gets here (device/handles.h).
 #ifndef GPUSHARE_QUOTA_SPIN_LOCK_H_
