@@ -9,15 +9,9 @@
 namespace gpushare::sim_test {
 namespace {
 
-constexpr size_t kMiB = 1 << 20;
-
 class ArrayTest : public SimTest {
  protected:
-  void SetUp() override {
-    Start(std::string(kPlain) + ",h2d=10GB/s,d2h=20GB/s,d2d=100GB/s");
-    before_ = gpushare_sim_memory_used(0);
-  }
-  uint64_t Used() const { return gpushare_sim_memory_used(0) - before_; }
+  void SetUp() override { Start(std::string(kPlain) + ",h2d=10GB/s,d2h=20GB/s,d2d=100GB/s"); }
   static CUDA_ARRAY3D_DESCRIPTOR Shape(size_t width, size_t height, size_t depth,
                                        unsigned flags = 0) {
     return {width, height, depth, CU_AD_FORMAT_UNSIGNED_INT8, 1, flags};
@@ -40,9 +34,6 @@ class ArrayTest : public SimTest {
     for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<unsigned char>(i * 7 + i / 251);
     return bytes;
   }
-
- private:
-  uint64_t before_ = 0;
 };
 
 TEST_F(ArrayTest, BytesFollowFromFormatAndExtents) {
@@ -65,7 +56,7 @@ TEST_F(ArrayTest, BytesFollowFromFormatAndExtents) {
   };
   for (const Case& one : cases) {
     const CUarray array = Create(one.descriptor);
-    EXPECT_EQ(Used(), one.bytes);
+    EXPECT_EQ(Charged(), one.bytes);
     CUDA_ARRAY3D_DESCRIPTOR read{};
     ASSERT_CU(cuArray3DGetDescriptor(&read, array));
     EXPECT_EQ(read.Width, one.descriptor.Width);
@@ -75,7 +66,7 @@ TEST_F(ArrayTest, BytesFollowFromFormatAndExtents) {
     EXPECT_EQ(read.NumChannels, one.descriptor.NumChannels);
     EXPECT_EQ(read.Flags, one.descriptor.Flags);
     ASSERT_CU(cuArrayDestroy(array));
-    EXPECT_EQ(Used(), 0u);
+    EXPECT_EQ(Charged(), 0u);
   }
 }
 
@@ -107,13 +98,13 @@ TEST_F(ArrayTest, ShapesThatNoDeviceHasAreRefused) {
   EXPECT_EQ(Try({5, 5, 0, static_cast<CUarray_format>(4), 1, 0}), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(Try({6, 6, 0, CU_AD_FORMAT_NV12, 1, 0}), CUDA_ERROR_NOT_SUPPORTED);
   EXPECT_EQ(cuArray3DCreate(nullptr, nullptr), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(Used(), 0u);
+  EXPECT_EQ(Charged(), 0u);
 }
 
 TEST_F(ArrayTest, CapacityAndInjectedFaultsReachArrays) {
   // 2 GiB on a device of 1 GiB.
   EXPECT_EQ(Try({32768, 16384, 0, CU_AD_FORMAT_FLOAT, 1, 0}), CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_EQ(Used(), 0u);
+  EXPECT_EQ(Charged(), 0u);
   char error[64];
   ASSERT_EQ(0, gpushare_sim_inject("oom", error, sizeof(error)));
   EXPECT_EQ(Try(Shape(5, 5, 0)), CUDA_ERROR_OUT_OF_MEMORY);
@@ -148,7 +139,7 @@ TEST_F(ArrayTest, HandlesAreCheckedAndOwned) {
   ASSERT_CU(cuCtxSetCurrent(context_));
   EXPECT_EQ(cuArrayDestroy(inner), CUDA_ERROR_INVALID_HANDLE);
   ASSERT_CU(cuArrayDestroy(plain));
-  EXPECT_EQ(Used(), 0u);
+  EXPECT_EQ(Charged(), 0u);
 }
 
 TEST_F(ArrayTest, ItsMemoryHasNoAddress) {
@@ -178,7 +169,7 @@ TEST_F(ArrayTest, MipmapsHaveLevelsOfHalfTheExtents) {
     EXPECT_EQ(flat.Height, std::max<size_t>(30 >> i, 1));
     bytes += (flat.Width * flat.Height * 4 + 511) / 512 * 512;
   }
-  EXPECT_EQ(Used(), bytes);
+  EXPECT_EQ(Charged(), bytes);
   EXPECT_EQ(cuMipmappedArrayGetLevel(&level, mipmapped, 7), CUDA_ERROR_INVALID_VALUE);
   ASSERT_CU(cuMipmappedArrayGetLevel(&level, mipmapped, 1));
   ASSERT_CU(cuMipmappedArrayGetLevel(&again, mipmapped, 1));
@@ -205,7 +196,7 @@ TEST_F(ArrayTest, MipmapsHaveLevelsOfHalfTheExtents) {
   ASSERT_CU(cuMipmappedArrayDestroy(mipmapped));
   EXPECT_EQ(cuMipmappedArrayDestroy(mipmapped), CUDA_ERROR_INVALID_HANDLE);
   EXPECT_EQ(cuMemcpy2D(&copy), CUDA_ERROR_INVALID_HANDLE);
-  EXPECT_EQ(Used(), 0u);
+  EXPECT_EQ(Charged(), 0u);
   // Layers are not halved.
   CUDA_ARRAY3D_DESCRIPTOR read{};
   const CUDA_ARRAY3D_DESCRIPTOR layered = Shape(8, 8, 5, CUDA_ARRAY3D_LAYERED);

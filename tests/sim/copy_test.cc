@@ -8,8 +8,6 @@
 namespace gpushare::sim_test {
 namespace {
 
-constexpr size_t kMiB = 1 << 20;
-
 class CopyTest : public SimTest {
  protected:
   void SetUp() override { Start(std::string(kPlain) + ",h2d=10GB/s,d2h=20GB/s,d2d=100GB/s"); }

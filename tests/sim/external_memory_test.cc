@@ -11,14 +11,8 @@
 namespace gpushare::sim_test {
 namespace {
 
-constexpr size_t kMiB = 1 << 20;
-
 class ExternalMemoryTest : public SimTest {
  protected:
-  void SetUp() override {
-    SimTest::SetUp();
-    before_ = gpushare_sim_memory_used(0);
-  }
   static int Exported(size_t bytes) {
     const int descriptor = memfd_create("exporter", MFD_CLOEXEC);
     EXPECT_EQ(0, ftruncate(descriptor, static_cast<off_t>(bytes)));
@@ -38,10 +32,6 @@ class ExternalMemoryTest : public SimTest {
     buffer.size = bytes;
     return cuExternalMemoryGetMappedBuffer(pointer, memory, &buffer);
   }
-  uint64_t Used() const { return gpushare_sim_memory_used(0) - before_; }
-
- private:
-  uint64_t before_ = 0;
 };
 
 TEST_F(ExternalMemoryTest, TheExportersBytesAreTheDevices) {
@@ -52,11 +42,11 @@ TEST_F(ExternalMemoryTest, TheExportersBytesAreTheDevices) {
   std::memset(bytes, 3, kMiB);
   CUexternalMemory memory;
   ASSERT_CU(Import(descriptor, kMiB, &memory));  // the descriptor is the driver's now
-  EXPECT_EQ(Used(), kMiB);
+  EXPECT_EQ(Charged(), kMiB);
   CUdeviceptr a, b;
   ASSERT_CU(Map(memory, 0, kMiB, &a));
   ASSERT_CU(Map(memory, 4096, 5000, &b));
-  EXPECT_EQ(Used(), kMiB);
+  EXPECT_EQ(Charged(), kMiB);
   unsigned char read[2] = {};
   ASSERT_CU(cuMemcpyDtoH(read, b, 2));
   EXPECT_EQ(read[1], 3);
@@ -76,10 +66,10 @@ TEST_F(ExternalMemoryTest, TheExportersBytesAreTheDevices) {
   EXPECT_EQ(cuDestroyExternalMemory(memory), CUDA_ERROR_INVALID_HANDLE);
   EXPECT_EQ(Map(memory, 0, 10, &a), CUDA_ERROR_INVALID_HANDLE);
   ASSERT_CU(cuMemFree(b));
-  EXPECT_EQ(Used(), kMiB);
+  EXPECT_EQ(Charged(), kMiB);
   EXPECT_EQ(cuMemFree(b), CUDA_ERROR_INVALID_VALUE);
   ASSERT_CU(cuMemFree(a));
-  EXPECT_EQ(Used(), 0u);
+  EXPECT_EQ(Charged(), 0u);
   munmap(exporters, kMiB);
 }
 
@@ -88,12 +78,12 @@ TEST_F(ExternalMemoryTest, TheSameMemoryIsChargedOnce) {
   CUexternalMemory a, b;
   ASSERT_CU(Import(one, kMiB, &a));
   ASSERT_CU(Import(two, kMiB, &b));
-  EXPECT_EQ(Used(), kMiB);
+  EXPECT_EQ(Charged(), kMiB);
   EXPECT_EQ(-1, fcntl(two, F_GETFD));  // taken over, too
   ASSERT_CU(cuDestroyExternalMemory(a));
-  EXPECT_EQ(Used(), kMiB);
+  EXPECT_EQ(Charged(), kMiB);
   ASSERT_CU(cuDestroyExternalMemory(b));
-  EXPECT_EQ(Used(), 0u);
+  EXPECT_EQ(Charged(), 0u);
 }
 
 TEST_F(ExternalMemoryTest, WhatCannotBeImportedIsRefusedAndKept) {
@@ -116,7 +106,7 @@ TEST_F(ExternalMemoryTest, WhatCannotBeImportedIsRefusedAndKept) {
   const int large = Exported(2048 * kMiB);
   EXPECT_EQ(Import(large, 2048 * kMiB, &memory), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_NE(-1, fcntl(descriptor, F_GETFD));  // still the caller's
-  EXPECT_EQ(Used(), 0u);
+  EXPECT_EQ(Charged(), 0u);
   ASSERT_CU(Import(descriptor, kMiB, &memory));
   CUdeviceptr pointer;
   EXPECT_EQ(Map(memory, kMiB, 1, &pointer), CUDA_ERROR_INVALID_VALUE);

@@ -11,20 +11,10 @@ extern "C" CUresult CUDAAPI cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph
 namespace gpushare::sim_test {
 namespace {
 
-constexpr size_t kMiB = 1 << 20;
 constexpr size_t kGranule = 32 * kMiB;
 
 class GraphMemoryTest : public SimTest {
  protected:
-  void SetUp() override {
-    SimTest::SetUp();
-    before_ = gpushare_sim_memory_used(0);
-  }
-  static CUgraph NewGraph() {
-    CUgraph graph = nullptr;
-    EXPECT_CU(cuGraphCreate(&graph, 0));
-    return graph;
-  }
   static CUDA_MEM_ALLOC_NODE_PARAMS Params(size_t bytes) {
     CUDA_MEM_ALLOC_NODE_PARAMS parameters;
     std::memset(&parameters, 0, sizeof(parameters));
@@ -43,32 +33,15 @@ class GraphMemoryTest : public SimTest {
     EXPECT_CU(cuGraphAddMemFreeNode(&node, graph, &after, after == nullptr ? 0 : 1, pointer));
     return node;
   }
-  CUgraphNode AddSpin(CUgraph graph, CUgraphNode after, uint64_t ns) const {
-    void* values[] = {&ns};
-    CUDA_KERNEL_NODE_PARAMS parameters{};
-    parameters.func = spin_;
-    parameters.gridDimX = parameters.gridDimY = parameters.gridDimZ = 1;
-    parameters.blockDimX = 32;
-    parameters.blockDimY = parameters.blockDimZ = 1;
-    parameters.kernelParams = values;
-    CUgraphNode node = nullptr;
-    EXPECT_CU(cuGraphAddKernelNode(&node, graph, &after, after == nullptr ? 0 : 1, &parameters));
-    return node;
-  }
   // Allocates, runs for 10 us, and frees if told to.
   CUgraph Work(size_t bytes, bool frees, CUdeviceptr* pointer = nullptr) {
     const CUgraph graph = NewGraph();
     CUgraphNode node = nullptr;
     const CUdeviceptr allocated = AddAllocation(graph, bytes, &node);
     if (pointer != nullptr) *pointer = allocated;
-    node = AddSpin(graph, node, 10'000);
+    node = AddSpin(graph, {node}, 10'000);
     if (frees) AddFree(graph, node, allocated);
     return graph;
-  }
-  static CUgraphExec Make(CUgraph graph, unsigned long long flags = 0) {
-    CUgraphExec exec = nullptr;
-    EXPECT_CU(cuGraphInstantiate(&exec, graph, flags));
-    return exec;
   }
   static uint64_t Get(CUgraphMem_attribute attribute) {
     uint64_t value = 0;
@@ -77,9 +50,6 @@ class GraphMemoryTest : public SimTest {
   }
   static uint64_t Reserved() { return Get(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT); }
   static uint64_t Used() { return Get(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT); }
-  uint64_t Charged() const { return gpushare_sim_memory_used(0) - before_; }
-
-  uint64_t before_ = 0;
 };
 
 TEST_F(GraphMemoryTest, TheFirstLaunchTakesMemoryAndTrimmingGivesItBack) {
@@ -328,7 +298,7 @@ TEST_F(GraphMemoryTest, WhatGraphsWithMemoryNodesMayNot) {
 TEST_F(GraphMemoryTest, ALaunchWithoutRoomIsOutOfMemoryAndHarmless) {
   CUdeviceptr pointer = 0, most = 0;
   const CUgraphExec exec = Make(Work(4 * kGranule, false, &pointer));
-  ASSERT_CU(cuMemAlloc(&most, 1024 * kMiB - before_ - 3 * kGranule));
+  ASSERT_CU(cuMemAlloc(&most, 1024 * kMiB - gpushare_sim_memory_used(0) - 3 * kGranule));
   const uint64_t used = Charged();
   const CUstream a = NewStream();
   EXPECT_EQ(cuGraphLaunch(exec, a), CUDA_ERROR_OUT_OF_MEMORY);

@@ -5,33 +5,7 @@
 namespace gpushare::sim_test {
 namespace {
 
-class GraphTest : public SimTest {
- protected:
-  CUgraph NewGraph() {
-    CUgraph graph = nullptr;
-    EXPECT_CU(cuGraphCreate(&graph, 0));
-    return graph;
-  }
-  CUgraphNode AddSpin(CUgraph graph, std::vector<CUgraphNode> dependencies, uint64_t ns,
-                      unsigned sms) {
-    void* values[] = {&ns};
-    CUDA_KERNEL_NODE_PARAMS parameters{};
-    parameters.func = spin_;
-    parameters.gridDimX = sms;
-    parameters.gridDimY = parameters.gridDimZ = parameters.blockDimY = parameters.blockDimZ = 1;
-    parameters.blockDimX = 32;
-    parameters.kernelParams = values;
-    CUgraphNode node = nullptr;
-    EXPECT_CU(
-        cuGraphAddKernelNode(&node, graph, dependencies.data(), dependencies.size(), &parameters));
-    return node;
-  }
-  CUgraphExec Make(CUgraph graph, unsigned long long flags = 0) {
-    CUgraphExec exec = nullptr;
-    EXPECT_CU(cuGraphInstantiate(&exec, graph, flags));
-    return exec;
-  }
-};
+using GraphTest = SimTest;
 
 TEST_F(GraphTest, BranchesOverlapAndJoin) {
   const CUgraph graph = NewGraph();

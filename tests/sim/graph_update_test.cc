@@ -13,28 +13,6 @@ namespace {
 
 class GraphUpdateTest : public SimTest {
  protected:
-  static CUgraph NewGraph() {
-    CUgraph graph = nullptr;
-    EXPECT_CU(cuGraphCreate(&graph, 0));
-    return graph;
-  }
-  CUDA_KERNEL_NODE_PARAMS SpinParams(void** values) const {
-    CUDA_KERNEL_NODE_PARAMS parameters{};
-    parameters.func = spin_;
-    parameters.gridDimX = parameters.gridDimY = parameters.gridDimZ = 1;
-    parameters.blockDimX = 32;
-    parameters.blockDimY = parameters.blockDimZ = 1;
-    parameters.kernelParams = values;
-    return parameters;
-  }
-  CUgraphNode AddSpin(CUgraph graph, std::vector<CUgraphNode> dependencies, uint64_t ns) const {
-    void* values[] = {&ns};
-    const CUDA_KERNEL_NODE_PARAMS parameters = SpinParams(values);
-    CUgraphNode node = nullptr;
-    EXPECT_CU(
-        cuGraphAddKernelNode(&node, graph, dependencies.data(), dependencies.size(), &parameters));
-    return node;
-  }
   static CUgraphNode AddChild(CUgraph graph, std::vector<CUgraphNode> dependencies, CUgraph child) {
     CUgraphNode node = nullptr;
     EXPECT_CU(
@@ -56,11 +34,6 @@ class GraphUpdateTest : public SimTest {
     CUgraphNode node = nullptr;
     EXPECT_CU(cuGraphAddMemsetNode(&node, graph, nullptr, 0, &set, context_));
     return node;
-  }
-  static CUgraphExec Make(CUgraph graph, unsigned long long flags = 0) {
-    CUgraphExec exec = nullptr;
-    EXPECT_CU(cuGraphInstantiate(&exec, graph, flags));
-    return exec;
   }
   // How long a launch takes.
   static uint64_t Took(CUgraphExec exec) {

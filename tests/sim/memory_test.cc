@@ -10,8 +10,6 @@ namespace gpushare::sim_test {
 namespace {
 
 using MemoryTest = SimTest;
-constexpr size_t kMiB = 1 << 20;
-
 TEST_F(MemoryTest, CapacityIsChargedToTheByteAndHandedBack) {
   const uint64_t before = gpushare_sim_memory_used(0);
   CUdeviceptr a, b;

@@ -9,15 +9,10 @@
 namespace gpushare::sim_test {
 namespace {
 
-constexpr size_t kMiB = 1 << 20;
 constexpr size_t kGranule = 32 * kMiB;
 
 class PoolTest : public SimTest {
  protected:
-  void SetUp() override {
-    SimTest::SetUp();
-    before_ = gpushare_sim_memory_used(0);
-  }
   static CUmemPoolProps Properties(size_t most = 0) {
     CUmemPoolProps properties;
     std::memset(&properties, 0, sizeof(properties));
@@ -49,10 +44,6 @@ class PoolTest : public SimTest {
   static void Set(CUmemoryPool pool, CUmemPool_attribute attribute, uint64_t value) {
     EXPECT_CU(cuMemPoolSetAttribute(pool, attribute, &value));
   }
-  // What the device has given out since the test began.
-  uint64_t Charged() const { return gpushare_sim_memory_used(0) - before_; }
-
-  uint64_t before_ = 0;
 };
 
 TEST_F(PoolTest, ReservesGranulesAndHandsOutPartsOfThem) {

@@ -24,6 +24,8 @@ namespace gpushare::sim_test {
 #define ASSERT_CU(call) ASSERT_EQ(CUDA_SUCCESS, (call))
 #define EXPECT_CU(call) EXPECT_EQ(CUDA_SUCCESS, (call))
 
+inline constexpr size_t kMiB = 1 << 20;
+
 // Host costs of 0 and a device of 100 SMs, so that timelines can be written down by hand.
 inline constexpr char kPlain[] =
     "name=Test GPU,sms=100,memory=1GiB,launch_host=0,call_host=0,query_host=0,record_host=0,"
@@ -82,6 +84,7 @@ class SimTest : public testing::Test {
     ASSERT_CU(cuModuleGetFunction(&k_10us_, module_, "k_10us"));
     ASSERT_CU(cuModuleGetFunction(&k_wave_, module_, "k_wave"));
     ASSERT_CU(cuModuleGetFunction(&k_default_, module_, "k_default"));
+    before_ = gpushare_sim_memory_used(0);
   }
   void Restart(const std::string& config) {
     Stop();
@@ -108,6 +111,35 @@ class SimTest : public testing::Test {
     void* parameters[] = {&ns};
     return cuLaunchKernel(spin_, sms, 1, 1, 32, 1, 1, 0, stream, parameters, nullptr);
   }
+  static CUgraph NewGraph() {
+    CUgraph graph = nullptr;
+    EXPECT_CU(cuGraphCreate(&graph, 0));
+    return graph;
+  }
+  // A node's kernel on `sms` SMs; values[0] says for how many nanoseconds.
+  CUDA_KERNEL_NODE_PARAMS SpinParams(void** values, unsigned sms = 1) const {
+    CUDA_KERNEL_NODE_PARAMS parameters{};
+    parameters.func = spin_;
+    parameters.gridDimX = sms;
+    parameters.gridDimY = parameters.gridDimZ = parameters.blockDimY = parameters.blockDimZ = 1;
+    parameters.blockDimX = 32;
+    parameters.kernelParams = values;
+    return parameters;
+  }
+  CUgraphNode AddSpin(CUgraph graph, const std::vector<CUgraphNode>& dependencies, uint64_t ns,
+                      unsigned sms = 1) const {
+    void* values[] = {&ns};
+    const CUDA_KERNEL_NODE_PARAMS parameters = SpinParams(values, sms);
+    CUgraphNode node = nullptr;
+    EXPECT_CU(
+        cuGraphAddKernelNode(&node, graph, dependencies.data(), dependencies.size(), &parameters));
+    return node;
+  }
+  static CUgraphExec Make(CUgraph graph, unsigned long long flags = 0) {
+    CUgraphExec exec = nullptr;
+    EXPECT_CU(cuGraphInstantiate(&exec, graph, flags));
+    return exec;
+  }
   static uint64_t Now() { return gpushare_sim_now(); }
   // When the stream's present work is done, relative to `start`.
   static uint64_t DoneAt(CUstream stream, uint64_t start) {
@@ -119,11 +151,16 @@ class SimTest : public testing::Test {
     EXPECT_EQ(0, gpushare_sim_account_truth(0, account, &truth));
     return truth;
   }
+  // What the device is charged with beyond what it was when the test began.
+  uint64_t Charged() const { return gpushare_sim_memory_used(0) - before_; }
 
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
   CUmodule module_ = nullptr;
   CUfunction spin_ = nullptr, k_10us_ = nullptr, k_wave_ = nullptr, k_default_ = nullptr;
+
+ private:
+  uint64_t before_ = 0;
 };
 
 }  // namespace gpushare::sim_test
