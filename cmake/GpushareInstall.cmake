@@ -43,9 +43,11 @@ if(TARGET gpushare_command)
   install(TARGETS gpushare_command RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT runtime)
 endif()
 if(TARGET gpushare_sim_cuda)
-  install(FILES "$<TARGET_FILE:gpushare_sim_cuda>" RENAME libcuda.so.1
-    PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE
-    DESTINATION "${CMAKE_INSTALL_LIBDIR}/gpushare/sim" COMPONENT testing)
+  foreach(name IN ITEMS cuda nvml)
+    install(FILES "$<TARGET_FILE:gpushare_sim_${name}>" RENAME "$<TARGET_SONAME_FILE_NAME:gpushare_sim_${name}>"
+      PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE
+      DESTINATION "${CMAKE_INSTALL_LIBDIR}/gpushare/sim" COMPONENT testing)
+  endforeach()
 endif()
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE"
   DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT runtime)

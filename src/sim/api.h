@@ -139,6 +139,7 @@ void DestroyModule(Module* module);
 }  // namespace gpushare::sim
 
 #define SIM_API(name) extern "C" __attribute__((visibility("default"))) CUresult CUDAAPI name
+#define GPUSHARE_SIM_CONTROL extern "C" __attribute__((visibility("default")))
 #define SIM_ENTER(name, cost)                                                                     \
   const ::gpushare::sim::ApiScope scope(::gpushare::sim::Api::name, ::gpushare::sim::Cost::cost); \
   if (scope.result() != CUDA_SUCCESS) return scope.result()

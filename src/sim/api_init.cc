@@ -5,11 +5,10 @@
 #include <memory>
 
 #include "sim/api.h"
+#include "sim/identity.h"
 
 namespace gpushare::sim {
 namespace {
-
-constexpr int kDriverVersion = 13000;
 
 CUresult Init(unsigned flags) {
   State& s = state();
@@ -28,10 +27,9 @@ CUresult Init(unsigned flags) {
 }
 
 CUuuid UuidOf(const Device& device) {
-  CUuuid uuid{};
-  static constexpr char kPrefix[] = "gpushare-sim-";
-  std::memcpy(uuid.bytes, kPrefix, sizeof(kPrefix) - 1);
-  uuid.bytes[15] = static_cast<char>(device.ordinal);
+  const auto bytes = gpushare::sim::UuidOf(device.ordinal);
+  CUuuid uuid;
+  std::memcpy(uuid.bytes, bytes.data(), bytes.size());
   return uuid;
 }
 
@@ -119,7 +117,7 @@ bool Attribute(const Device& device, CUdevice_attribute attribute, int* value) {
       *value = 3;
       return true;
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
-      *value = device.ordinal + 1;
+      *value = static_cast<int>(PciBusOf(device.ordinal));
       return true;
     case CU_DEVICE_ATTRIBUTE_GPU_OVERLAP:
     case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
@@ -154,7 +152,7 @@ bool Attribute(const Device& device, CUdevice_attribute attribute, int* value) {
 }
 
 void PciBusId(const Device& device, char* text, size_t size) {
-  std::snprintf(text, size, "0000:%02X:00.0", static_cast<unsigned>(device.ordinal + 1));
+  std::snprintf(text, size, "0000:%02X:00.0", PciBusOf(device.ordinal));
 }
 
 }  // namespace

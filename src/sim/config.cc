@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <utility>
 
 namespace gpushare::sim {
@@ -207,6 +208,18 @@ std::string ParseConfig(std::string_view text, Config* config) {
   }
   *config = std::move(parsed);
   return std::string();
+}
+
+std::string ReadConfig(std::string_view text, Config* config) {
+  Config read;
+  std::string error;
+  if (const char* const environment = std::getenv("GPUSHARE_SIM"); environment != nullptr) {
+    error = ParseConfig(environment, &read);
+    if (!error.empty()) return "GPUSHARE_SIM: " + error;
+  }
+  error = ParseConfig(text, &read);
+  if (error.empty()) *config = std::move(read);
+  return error;
 }
 
 }  // namespace gpushare::sim

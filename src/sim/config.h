@@ -38,6 +38,10 @@ struct Config {
 // is unchanged).
 std::string ParseConfig(std::string_view text, Config* config);
 
+// The configuration of the environment variable GPUSHARE_SIM, over which `text` wins; empty, or what is
+// wrong (then `config` is unchanged).
+std::string ReadConfig(std::string_view text, Config* config);
+
 // "14us" -> 14000. False unless all of `text` is a number with one of the units ns, us, ms, s.
 bool ParseDuration(std::string_view text, uint64_t* ns);
 bool ParseUnsigned(std::string_view text, uint64_t* value);

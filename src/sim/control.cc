@@ -13,8 +13,6 @@
 
 using namespace gpushare::sim;  // NOLINT: the entry points are global names
 
-#define SIM_CONTROL extern "C" __attribute__((visibility("default")))
-
 namespace {
 
 int Answer(const std::string& message, char* error, size_t size) {
@@ -59,9 +57,9 @@ int WaitWordWall(const uint32_t* word, uint32_t expected, uint64_t deadline, uin
 
 }  // namespace
 
-SIM_CONTROL uint32_t gpushare_sim_abi_version(void) { return GPUSHARE_SIM_ABI_VERSION; }
+GPUSHARE_SIM_CONTROL uint32_t gpushare_sim_abi_version(void) { return GPUSHARE_SIM_ABI_VERSION; }
 
-SIM_CONTROL int gpushare_sim_configure(const char* text, char* error, size_t error_size) {
+GPUSHARE_SIM_CONTROL int gpushare_sim_configure(const char* text, char* error, size_t error_size) {
   const ControlScope scope;
   State& s = state();
   if (text == nullptr) return Answer("no text", error, error_size);
@@ -80,7 +78,7 @@ SIM_CONTROL int gpushare_sim_configure(const char* text, char* error, size_t err
   return Answer(message, error, error_size);
 }
 
-SIM_CONTROL int gpushare_sim_reset(void) {
+GPUSHARE_SIM_CONTROL int gpushare_sim_reset(void) {
   ReadyClock();
   const ControlScope scope;
   State& s = state();
@@ -107,11 +105,13 @@ SIM_CONTROL int gpushare_sim_reset(void) {
   return 0;
 }
 
-SIM_CONTROL int gpushare_sim_clock_is_virtual(void) { return ReadyClock().is_virtual() ? 1 : 0; }
+GPUSHARE_SIM_CONTROL int gpushare_sim_clock_is_virtual(void) {
+  return ReadyClock().is_virtual() ? 1 : 0;
+}
 
-SIM_CONTROL uint64_t gpushare_sim_now(void) { return ReadyClock().Read(); }
+GPUSHARE_SIM_CONTROL uint64_t gpushare_sim_now(void) { return ReadyClock().Read(); }
 
-SIM_CONTROL int gpushare_sim_thread_enter(const char* name) {
+GPUSHARE_SIM_CONTROL int gpushare_sim_thread_enter(const char* name) {
   Clock& clock = ReadyClock();
   ThreadContext* const self = CurrentThread();
   if (self->clock->registered) return -1;
@@ -120,7 +120,7 @@ SIM_CONTROL int gpushare_sim_thread_enter(const char* name) {
   return 0;
 }
 
-SIM_CONTROL int gpushare_sim_thread_leave(void) {
+GPUSHARE_SIM_CONTROL int gpushare_sim_thread_leave(void) {
   ThreadContext* const self = CurrentThread();
   if (!self->clock->registered || self->clock->external) return -1;
   self->has_turn = false;
@@ -128,13 +128,13 @@ SIM_CONTROL int gpushare_sim_thread_leave(void) {
   return 0;
 }
 
-SIM_CONTROL uint64_t gpushare_sim_thread_announce(const char* name) {
+GPUSHARE_SIM_CONTROL uint64_t gpushare_sim_thread_announce(const char* name) {
   Clock& clock = ReadyClock();
   const ControlScope scope;
   return clock.Announce(name == nullptr ? "" : name)->announced;
 }
 
-SIM_CONTROL int gpushare_sim_thread_enter_announced(uint64_t announced) {
+GPUSHARE_SIM_CONTROL int gpushare_sim_thread_enter_announced(uint64_t announced) {
   Clock& clock = ReadyClock();
   ThreadContext* const self = CurrentThread();
   if (self->clock->registered) return -1;
@@ -146,7 +146,7 @@ SIM_CONTROL int gpushare_sim_thread_enter_announced(uint64_t announced) {
   return 0;
 }
 
-SIM_CONTROL int gpushare_sim_thread_withdraw(uint64_t announced) {
+GPUSHARE_SIM_CONTROL int gpushare_sim_thread_withdraw(uint64_t announced) {
   Clock& clock = ReadyClock();
   const ControlScope scope;
   Thread* const thread = clock.FindAnnounced(announced);
@@ -155,7 +155,7 @@ SIM_CONTROL int gpushare_sim_thread_withdraw(uint64_t announced) {
   return 0;
 }
 
-SIM_CONTROL void gpushare_sim_spend(uint64_t ns) {
+GPUSHARE_SIM_CONTROL void gpushare_sim_spend(uint64_t ns) {
   Clock& clock = ReadyClock();
   if (clock.is_virtual()) {
     const ControlScope scope;
@@ -167,15 +167,15 @@ SIM_CONTROL void gpushare_sim_spend(uint64_t ns) {
   }
 }
 
-SIM_CONTROL int gpushare_sim_wait_word(const uint32_t* word, uint32_t expected,
-                                       uint64_t deadline_ns, uint64_t spin_ns) {
+GPUSHARE_SIM_CONTROL int gpushare_sim_wait_word(const uint32_t* word, uint32_t expected,
+                                                uint64_t deadline_ns, uint64_t spin_ns) {
   Clock& clock = ReadyClock();
   if (!clock.is_virtual()) return WaitWordWall(word, expected, deadline_ns, spin_ns);
   const ControlScope scope;
   return clock.WaitWord(word, expected, deadline_ns, spin_ns);
 }
 
-SIM_CONTROL void gpushare_sim_wake_word(const uint32_t* word, int count) {
+GPUSHARE_SIM_CONTROL void gpushare_sim_wake_word(const uint32_t* word, int count) {
   Clock& clock = ReadyClock();
   if (!clock.is_virtual()) {
     syscall(SYS_futex, word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, count, nullptr, nullptr, 0);
@@ -185,25 +185,26 @@ SIM_CONTROL void gpushare_sim_wake_word(const uint32_t* word, int count) {
   clock.WakeWord(word, count);
 }
 
-SIM_CONTROL void gpushare_sim_external_begin(void) {
+GPUSHARE_SIM_CONTROL void gpushare_sim_external_begin(void) {
   ThreadContext* const self = CurrentThread();
   if (!self->clock->registered || self->clock->external) return;
   self->has_turn = false;
   state().clock.BeginExternal(self->clock);
 }
 
-SIM_CONTROL void gpushare_sim_external_end(void) {
+GPUSHARE_SIM_CONTROL void gpushare_sim_external_end(void) {
   ThreadContext* const self = CurrentThread();
   if (!self->clock->registered || !self->clock->external) return;
   state().clock.EndExternal(self->clock);
   self->has_turn = state().clock.is_virtual();
 }
 
-SIM_CONTROL void gpushare_sim_set_log(void (*log)(const char* line, void* context), void* context) {
+GPUSHARE_SIM_CONTROL void gpushare_sim_set_log(void (*log)(const char* line, void* context),
+                                               void* context) {
   state().clock.SetLog(log, context);
 }
 
-SIM_CONTROL int gpushare_sim_set_account(CUstream_st* handle, uint32_t account) {
+GPUSHARE_SIM_CONTROL int gpushare_sim_set_account(CUstream_st* handle, uint32_t account) {
   const ControlScope scope;
   if (!state().initialized) return -1;
   Stream* stream;
@@ -212,8 +213,8 @@ SIM_CONTROL int gpushare_sim_set_account(CUstream_st* handle, uint32_t account) 
   return 0;
 }
 
-SIM_CONTROL int gpushare_sim_account_truth(int ordinal, uint32_t account,
-                                           gpushare_sim_truth* truth) {
+GPUSHARE_SIM_CONTROL int gpushare_sim_account_truth(int ordinal, uint32_t account,
+                                                    gpushare_sim_truth* truth) {
   const ControlScope scope;
   Device* const device = FindDevice(ordinal);
   if (device == nullptr || truth == nullptr) return -1;
@@ -224,7 +225,7 @@ SIM_CONTROL int gpushare_sim_account_truth(int ordinal, uint32_t account,
   return 0;
 }
 
-SIM_CONTROL int gpushare_sim_device_busy(int ordinal, double* busy_ns, double* sm_ns) {
+GPUSHARE_SIM_CONTROL int gpushare_sim_device_busy(int ordinal, double* busy_ns, double* sm_ns) {
   const ControlScope scope;
   Device* const device = FindDevice(ordinal);
   if (device == nullptr) return -1;
@@ -234,19 +235,19 @@ SIM_CONTROL int gpushare_sim_device_busy(int ordinal, double* busy_ns, double* s
   return 0;
 }
 
-SIM_CONTROL uint64_t gpushare_sim_calls(const char* name) {
+GPUSHARE_SIM_CONTROL uint64_t gpushare_sim_calls(const char* name) {
   const ControlScope scope;
   const size_t api = name == nullptr ? kApiCount : FindApi(name);
   return api == kApiCount ? UINT64_MAX : state().calls[api];
 }
 
-SIM_CONTROL uint64_t gpushare_sim_memory_used(int ordinal) {
+GPUSHARE_SIM_CONTROL uint64_t gpushare_sim_memory_used(int ordinal) {
   const ControlScope scope;
   const Device* const device = FindDevice(ordinal);
   return device == nullptr ? 0 : device->memory.used();
 }
 
-SIM_CONTROL int gpushare_sim_inject(const char* text, char* error, size_t error_size) {
+GPUSHARE_SIM_CONTROL int gpushare_sim_inject(const char* text, char* error, size_t error_size) {
   const ControlScope scope;
   if (text == nullptr) return Answer("no text", error, error_size);
   return Answer(state().faults.Inject(text), error, error_size);

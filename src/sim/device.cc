@@ -22,9 +22,30 @@ Account* Device::FindAccount(uint32_t number) {
   return account.get();
 }
 
+// Nothing began or ended between the last integration and `now`.
+void Device::EndSample(uint64_t now) {
+  const uint64_t end = now / kSample * kSample, begin = end - kSample;
+  const auto percent = [&](double until_now, double sample_begin, bool running) {
+    const auto at = [&](uint64_t time) {
+      return running ? until_now + static_cast<double>(time - integrated_) : until_now;
+    };
+    const double busy = at(end) - (begin < integrated_ ? sample_begin : at(begin));
+    return static_cast<uint32_t>(std::lround(100 * busy / kSample));
+  };
+  utilization_ = {percent(busy_ns_, sample_busy_ns_, !holding_.empty()),
+                  percent(transfer_ns_, sample_transfer_ns_, transfers_ > 0)};
+  const auto since = static_cast<double>(end - integrated_);
+  sample_busy_ns_ = holding_.empty() ? busy_ns_ : busy_ns_ + since;
+  sample_transfer_ns_ = transfers_ == 0 ? transfer_ns_ : transfer_ns_ + since;
+  sample_end_ = end + kSample;
+}
+
 void Device::IntegrateTo(uint64_t now) {
+  if (now >= sample_end_) [[unlikely]]
+    EndSample(now);
   const uint64_t elapsed = now - integrated_;
   integrated_ = now;
+  if (transfers_ > 0) transfer_ns_ += static_cast<double>(elapsed);
   if (holding_.empty()) return;
   const uint32_t held = sm_units_ - free_sms_;
   const auto dt = static_cast<double>(elapsed);
@@ -134,6 +155,8 @@ void Device::BeginTransfer(Queue& engine, Timeline& timeline, uint64_t now) {
                       : direction == CopyDirection::kDeviceToHost ? config.d2h
                                                                   : config.d2d;
   engine.busy = true;
+  Integrate(now);
+  ++transfers_;
   timeline.Push(now + static_cast<uint64_t>(std::llround(static_cast<double>(bytes) / rate)),
                 command, Due::kDone, 0);
 }
@@ -143,6 +166,8 @@ void Device::FinishTransfer(Command* command, Timeline& timeline, uint64_t now) 
   engine.head = command->link;
   command->link = nullptr;
   engine.busy = false;
+  Integrate(now);
+  --transfers_;
   BeginTransfer(engine, timeline, now);
 }
 

@@ -36,8 +36,15 @@ struct Account {
   double work_rate = 0;
 };
 
+// How much of a stretch of time kernels and, apart from that, copies and sets were running.
+struct Utilization {
+  uint32_t kernels_percent = 0, copies_percent = 0;
+};
+
 class Device {
  public:
+  static constexpr uint64_t kSample = 200'000'000;  // NVML's are 1/6 s to 1 s, by product
+
   Device(int ordinal, const Config& config);
 
   // The command leaves its stream's queue head and starts.
@@ -60,6 +67,8 @@ class Device {
   Account* FindAccount(uint32_t number);
   double busy_ns() const { return busy_ns_; }
   double sm_ns() const { return sm_ns_; }
+  // Of the last whole kSample that Integrate() has passed.
+  const Utilization& utilization() const { return utilization_; }
 
   // SMs as the dispatcher counts them: 1 when kernels run one at a time.
   uint32_t sm_units() const { return sm_units_; }
@@ -87,6 +96,7 @@ class Device {
   Queue& EngineOf(const Command* command);
   void BeginTransfer(Queue& engine, Timeline& timeline, uint64_t now);
   void IntegrateTo(uint64_t now);
+  void EndSample(uint64_t now);
   void Hold(Command* command, uint32_t groups);
   void Release(Command* command, uint32_t groups);
 
@@ -99,7 +109,11 @@ class Device {
   bool has_spare_ = false;
 
   uint64_t integrated_ = 0;
-  double busy_ns_ = 0, sm_ns_ = 0;
+  double busy_ns_ = 0, sm_ns_ = 0, transfer_ns_ = 0;
+  uint32_t transfers_ = 0;  // that run now, one per engine
+  uint64_t sample_end_ = kSample;
+  double sample_busy_ns_ = 0, sample_transfer_ns_ = 0;  // at its begin
+  Utilization utilization_;
   std::vector<Account*> holding_;
   std::unordered_map<uint32_t, std::unique_ptr<Account>> accounts_;
 };

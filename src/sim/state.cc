@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/state.h"
 
-#include <cstdlib>
 #include <cstring>
 
 namespace gpushare::sim {
@@ -35,13 +34,7 @@ std::string EnsureConfigured() {
   State& s = state();
   if (s.configured) return std::string();
   Config config;
-  std::string error;
-  if (const char* const text = std::getenv("GPUSHARE_SIM"); text != nullptr) {
-    error = ParseConfig(text, &config);
-    if (!error.empty()) error = "GPUSHARE_SIM: " + error;
-  }
-  if (error.empty()) error = ParseConfig(s.config_text, &config);
-  if (!error.empty()) config = Config();
+  const std::string error = ReadConfig(s.config_text, &config);
   s.config = config;
   s.configured = error.empty();
   s.clock.Configure(config.virtual_clock, config.pin, config.wake_spin, config.wake_sleep,

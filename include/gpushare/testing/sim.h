@@ -151,6 +151,31 @@ uint64_t gpushare_sim_calls(const char* name);
 /* Bytes of device memory in use now. */
 uint64_t gpushare_sim_memory_used(int device);
 
+/* ---- What a management library shows ----
+ * libnvidia-ml.so.1 beside this library asks these; before cuInit() they tell of idle devices. */
+
+typedef struct gpushare_sim_device_info {
+  char name[96];
+  uint8_t uuid[16];
+  uint32_t pci_bus; /* in domain 0; it is the device 0 of that bus */
+  int32_t compute_major, compute_minor;
+  uint64_t memory_total, memory_used; /* bytes */
+  /* Share of the last whole 200 ms of the clock in which a kernel, and in which a copy or set was running. */
+  uint32_t kernels_percent, copies_percent;
+} gpushare_sim_device_info;
+
+typedef struct gpushare_sim_process {
+  uint32_t pid;
+  uint64_t memory_used;
+} gpushare_sim_process;
+
+/* -1 when the configuration cannot be read; what is wrong goes to the log callback. */
+int gpushare_sim_device_count(void);
+/* 0, or -1: no such device. */
+int gpushare_sim_get_device_info(int device, gpushare_sim_device_info* info);
+/* How many processes have a context on the device; the first `most` of them in `list`. */
+int gpushare_sim_device_processes(int device, gpushare_sim_process* list, uint32_t most);
+
 /* ---- Faults ----
  *   oom after=3                   the 4th and later allocations fail (clear: off)
  *   error call=cuMemcpyHtoD_v2 code=719 nth=2     (without nth: every call)

@@ -54,7 +54,8 @@ def tag(wheel, work):
 def check_contents(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     for wanted in ("gpushare/__init__.py", "gpushare/_core.pyi", "gpushare/py.typed", "gpushare/_native/bin/gpushare",
-                   "gpushare/_native/lib/gpushare/sim/libcuda.so.1"):
+                   "gpushare/_native/lib/gpushare/sim/libcuda.so.1",
+                   "gpushare/_native/lib/gpushare/sim/libnvidia-ml.so.1"):
         assert wanted in names, f"the wheel lacks {wanted}"
     assert any(re.fullmatch(r"gpushare/_native/lib/libgpushare\.so\.\d+\.\d+", name) for name in names), names
     strays = [name for name in names if not name.startswith(("gpushare/", "gpushare-"))]

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/identity.h"
+
+#include <cstdio>
+#include <cstring>
+
+namespace gpushare::sim {
+
+std::array<uint8_t, 16> UuidOf(int ordinal) {
+  std::array<uint8_t, 16> uuid{};
+  static constexpr char kPrefix[] = "gpushare-sim-";
+  std::memcpy(uuid.data(), kPrefix, sizeof(kPrefix) - 1);
+  uuid[15] = static_cast<uint8_t>(ordinal);
+  return uuid;
+}
+
+gpushare_sim_device_info IdleInfo(const Config& config, int ordinal) {
+  gpushare_sim_device_info info{};
+  std::snprintf(info.name, sizeof(info.name), "%s", config.name.c_str());
+  const auto uuid = UuidOf(ordinal);
+  std::memcpy(info.uuid, uuid.data(), uuid.size());
+  info.pci_bus = PciBusOf(ordinal);
+  info.compute_major = config.compute_major;
+  info.compute_minor = config.compute_minor;
+  info.memory_total = config.memory;
+  return info;
+}
+
+}  // namespace gpushare::sim

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// gpushare_sim_*: what the management library shows of the devices and of who uses them.
+#include <unistd.h>
+
+#include <string>
+
+#include "gpushare/testing/sim.h"
+#include "sim/api.h"
+#include "sim/identity.h"
+
+using namespace gpushare::sim;  // NOLINT: the entry points are global names
+
+namespace {
+
+// Whether there is a configuration to show; before cuInit() nobody may have read it.
+bool Configured() {
+  State& s = state();
+  if (s.configured) return true;
+  const std::string error = EnsureConfigured();
+  if (!error.empty()) s.clock.Report(error);
+  return error.empty();
+}
+
+bool InUse(const Device* device) {
+  for (const Context* context : state().contexts.All()) {
+    if (context->device == device) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+GPUSHARE_SIM_CONTROL int gpushare_sim_device_count(void) {
+  const ControlScope scope;
+  return Configured() ? state().config.devices : -1;
+}
+
+GPUSHARE_SIM_CONTROL int gpushare_sim_get_device_info(int ordinal, gpushare_sim_device_info* info) {
+  const ControlScope scope;
+  State& s = state();
+  if (info == nullptr || !Configured() || ordinal < 0 || ordinal >= s.config.devices) return -1;
+  *info = IdleInfo(s.config, ordinal);
+  Device* const device = FindDevice(ordinal);
+  if (device == nullptr) return 0;  // cuInit() is still to come
+  device->Integrate(s.clock.now());
+  info->memory_used = device->memory.used();
+  info->kernels_percent = device->utilization().kernels_percent;
+  info->copies_percent = device->utilization().copies_percent;
+  return 0;
+}
+
+GPUSHARE_SIM_CONTROL int gpushare_sim_device_processes(int ordinal, gpushare_sim_process* list,
+                                                       uint32_t most) {
+  const ControlScope scope;
+  const Device* const device = FindDevice(ordinal);
+  if (device == nullptr || !InUse(device)) return 0;
+  if (list != nullptr && most > 0) {
+    *list = {static_cast<uint32_t>(getpid()), device->memory.used()};
+  }
+  return 1;
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The processes on a device.
+#include <vector>
+
+#include "sim/nvml/entry.h"
+#include "sim/nvml/source.h"
+
+namespace gpushare::sim::nvml {
+namespace {
+
+void Put(const gpushare_sim_process& process, ProcessV1* to) {
+  *to = {process.pid, process.memory_used};
+}
+void Put(const gpushare_sim_process& process, Process* to) {
+  *to = {process.pid, process.memory_used, kNoInstance, kNoInstance};
+}
+
+// `count` is the room on entry and what there is on return; too little room is an error.
+template <typename Entry>
+Return List(Handle handle, const std::vector<gpushare_sim_process>& processes, unsigned* count,
+            Entry* list) {
+  gpushare_sim_device_info info;
+  const Return result = Find(handle, &info);
+  if (result != kSuccess) return result;
+  if (count == nullptr) return kInvalidArgument;
+  const unsigned room = *count;
+  *count = static_cast<unsigned>(processes.size());
+  if (processes.empty()) return kSuccess;
+  if (room < processes.size()) return kInsufficientSize;
+  if (list == nullptr) return kInvalidArgument;
+  for (size_t i = 0; i < processes.size(); ++i) Put(processes[i], &list[i]);
+  return kSuccess;
+}
+
+template <typename Entry>
+Return ListCompute(Handle handle, unsigned* count, Entry* list) {
+  gpushare_sim_device_info info;
+  int ordinal;
+  const Return result = Find(handle, &info, &ordinal);
+  return result != kSuccess ? result : List(handle, Processes(ordinal), count, list);
+}
+
+}  // namespace
+}  // namespace gpushare::sim::nvml
+
+using namespace gpushare::sim::nvml;  // NOLINT: the entry points are global names
+
+NVML_API Return nvmlDeviceGetComputeRunningProcesses_v3(Handle handle, unsigned* count,
+                                                        Process* list) {
+  return ListCompute(handle, count, list);
+}
+NVML_ALIAS(nvmlDeviceGetComputeRunningProcesses_v2, nvmlDeviceGetComputeRunningProcesses_v3);
+
+NVML_API Return nvmlDeviceGetComputeRunningProcesses(Handle handle, unsigned* count,
+                                                     ProcessV1* list) {
+  return ListCompute(handle, count, list);
+}
+
+// Nothing draws on a simulated GPU, and nothing goes through a service that shares it.
+NVML_API Return nvmlDeviceGetGraphicsRunningProcesses_v3(Handle handle, unsigned* count,
+                                                         Process* list) {
+  return List(handle, {}, count, list);
+}
+NVML_ALIAS(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlDeviceGetGraphicsRunningProcesses_v3);
+NVML_ALIAS(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlDeviceGetGraphicsRunningProcesses_v3);
+NVML_ALIAS(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlDeviceGetGraphicsRunningProcesses_v3);
+
+NVML_API Return nvmlDeviceGetGraphicsRunningProcesses(Handle handle, unsigned* count,
+                                                      ProcessV1* list) {
+  return List(handle, {}, count, list);
+}
+NVML_ALIAS(nvmlDeviceGetMPSComputeRunningProcesses, nvmlDeviceGetGraphicsRunningProcesses);

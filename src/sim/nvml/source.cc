@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/nvml/source.h"
+
+#include <dlfcn.h>
+#include <link.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/config.h"
+#include "sim/identity.h"
+
+namespace gpushare::sim::nvml {
+namespace {
+
+struct Driver {
+  decltype(&gpushare_sim_device_count) device_count;
+  decltype(&gpushare_sim_get_device_info) device_info;
+  decltype(&gpushare_sim_device_processes) processes;
+};
+
+template <typename Function>
+bool Look(void* library, const char* name, Function* function) {
+  *function = reinterpret_cast<Function>(dlsym(library, name));
+  return *function != nullptr;
+}
+
+// The simulated driver if it is loaded, under whatever name and in whatever scope; a preloaded object may
+// have the same SONAME, so that looking by name is not enough.
+const Driver* FindDriver() {
+  static std::atomic<const Driver*> found{nullptr};
+  if (const Driver* const known = found.load(std::memory_order_acquire); known != nullptr) {
+    return known;
+  }
+  std::vector<std::string> paths;
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* list) {
+        static_cast<std::vector<std::string>*>(list)->emplace_back(info->dlpi_name);
+        return 0;
+      },
+      &paths);
+  for (const std::string& path : paths) {
+    if (path.find("libcuda.so") == path.npos) continue;
+    void* const library = dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+    if (library == nullptr) continue;
+    Driver driver;
+    const bool simulated = dlsym(library, "gpushare_sim_abi_version") != nullptr &&
+                           Look(library, "gpushare_sim_device_count", &driver.device_count) &&
+                           Look(library, "gpushare_sim_get_device_info", &driver.device_info) &&
+                           Look(library, "gpushare_sim_device_processes", &driver.processes);
+    dlclose(library);
+    if (!simulated) continue;
+    // The simulated driver is never unloaded. Two threads may both find it and one copy is lost.
+    const auto* const kept = new Driver(driver);
+    const Driver* expected = nullptr;
+    if (found.compare_exchange_strong(expected, kept, std::memory_order_acq_rel)) return kept;
+    delete kept;
+    return expected;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+int DeviceCount() {
+  if (const Driver* const driver = FindDriver(); driver != nullptr) return driver->device_count();
+  Config config;
+  return ReadConfig("", &config).empty() ? config.devices : -1;
+}
+
+std::optional<gpushare_sim_device_info> DeviceInfo(int ordinal) {
+  if (const Driver* const driver = FindDriver(); driver != nullptr) {
+    gpushare_sim_device_info info;
+    if (driver->device_info(ordinal, &info) != 0) return std::nullopt;
+    return info;
+  }
+  Config config;
+  if (!ReadConfig("", &config).empty() || ordinal < 0 || ordinal >= config.devices) {
+    return std::nullopt;
+  }
+  return IdleInfo(config, ordinal);
+}
+
+std::vector<gpushare_sim_process> Processes(int ordinal) {
+  const Driver* const driver = FindDriver();
+  if (driver == nullptr) return {};
+  std::vector<gpushare_sim_process> list(8);
+  for (;;) {
+    const auto room = static_cast<uint32_t>(list.size());
+    const auto count = static_cast<uint32_t>(driver->processes(ordinal, list.data(), room));
+    list.resize(count);
+    if (count <= room) return list;
+  }
+}
+
+}  // namespace gpushare::sim::nvml

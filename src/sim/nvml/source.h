@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the management library knows the devices from: the simulated libcuda.so.1 of this process, and
+// while there is none, the environment's configuration. NVML's programs need not load the driver.
+#ifndef GPUSHARE_SIM_NVML_SOURCE_H_
+#define GPUSHARE_SIM_NVML_SOURCE_H_
+
+#include <optional>
+#include <vector>
+
+#include "gpushare/testing/sim.h"
+
+namespace gpushare::sim::nvml {
+
+// Less than 0: the configuration cannot be read.
+int DeviceCount();
+std::optional<gpushare_sim_device_info> DeviceInfo(int ordinal);
+// Those with a context on the device.
+std::vector<gpushare_sim_process> Processes(int ordinal);
+
+}  // namespace gpushare::sim::nvml
+
+#endif  // GPUSHARE_SIM_NVML_SOURCE_H_

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entry points that are not modelled. They have no parameters here: whatever the caller passes is left alone.
+#include "sim/nvml/entry.h"
+
+using namespace gpushare::sim::nvml;  // NOLINT: the entry points are global names
+
+#define X(name)                                           \
+  NVML_API Return unanswered_##name(void) __asm__(#name); \
+  NVML_API Return unanswered_##name(void) { return Initialized() ? kNotSupported : kUninitialized; }
+#include "sim/nvml/unanswered.def"
+#undef X
