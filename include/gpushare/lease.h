@@ -47,23 +47,38 @@ struct LeaseResult {
   absl::Duration held;   // host time from acquire to release
 };
 
+namespace internal {
+
+inline std::vector<gpushare_stream> Handles(const std::vector<const Stream*>& streams) {
+  std::vector<gpushare_stream> handles;
+  for (const Stream* stream : streams) {
+    handles.push_back(stream == nullptr ? nullptr : stream->handle());
+  }
+  return handles;
+}
+
+// All but the streams.
+inline gpushare_lease_options ToC(const LeaseOptions& options) {
+  gpushare_lease_options c = {};
+  c.struct_size = sizeof(c);
+  c.exclusive = options.exclusive ? 1 : 0;
+  c.hint_ns = absl::ToInt64Nanoseconds(options.hint);
+  c.maximum_ns = absl::ToInt64Nanoseconds(options.maximum);
+  c.timeout_ns = absl::ToInt64Nanoseconds(options.timeout);
+  c.any_thread = options.any_thread ? 1 : 0;
+  return c;
+}
+
+}  // namespace internal
+
 class Lease {
  public:
   static absl::StatusOr<Lease> Acquire(const VirtualDevice& device,
                                        const LeaseOptions& options = {}) {
-    std::vector<gpushare_stream> streams;
-    for (const Stream* stream : options.streams) {
-      streams.push_back(stream == nullptr ? nullptr : stream->handle());
-    }
-    gpushare_lease_options c = {};
-    c.struct_size = sizeof(c);
-    c.exclusive = options.exclusive ? 1 : 0;
-    c.hint_ns = absl::ToInt64Nanoseconds(options.hint);
-    c.maximum_ns = absl::ToInt64Nanoseconds(options.maximum);
-    c.timeout_ns = absl::ToInt64Nanoseconds(options.timeout);
+    const std::vector<gpushare_stream> streams = internal::Handles(options.streams);
+    gpushare_lease_options c = internal::ToC(options);
     c.streams = streams.data();
     c.stream_count = streams.size();
-    c.any_thread = options.any_thread ? 1 : 0;
     gpushare_lease lease = nullptr;
     const gpushare_status code = gpushare_lease_acquire(device.handle(), &c, &lease);
     if (code != GPUSHARE_OK) return internal::ToStatus(code);

@@ -109,6 +109,8 @@ class VirtualDevice {
   }
 
   gpushare_vdev handle() const { return handle_.get(); }
+  // Owns a handle that the C interface gave.
+  static VirtualDevice Adopt(gpushare_vdev handle) { return VirtualDevice(handle); }
 
  private:
   explicit VirtualDevice(gpushare_vdev handle) : handle_(handle) {}

@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C ABI: virtual devices, statistics.
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
 #include "device/c_abi.h"
 #include "device/gpu.h"
+#include "device/placement.h"
 #include "device/runtime.h"
 #include "device/snapshot.h"
 #include "device/tenant.h"
@@ -25,6 +31,54 @@ gpushare_status gpushare_vdev_create(gpushare_gpu gpu, gpushare_tenant tenant,
     GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<VirtualDevice> made,
                               VirtualDevice::Create(opened, who, known));
     return NewHandle(vdev, std::move(made));
+  });
+}
+
+gpushare_status gpushare_gpu_get_room(gpushare_gpu gpu, gpushare_room* room) {
+  return Guard([&]() -> absl::Status {
+    GPUSHARE_SHARE(opened, gpu);
+    const Room now = opened->room();
+    gpushare_room out = {};
+    out.memory_total = now.memory_total;
+    out.memory_left = now.memory_left;
+    out.guarantee_left = now.guarantee_left;
+    out.virtual_devices = now.devices;
+    return WriteStruct(room, out, "room");
+  });
+}
+
+gpushare_status gpushare_vdev_place(const gpushare_gpu* gpus, size_t gpu_count,
+                                    gpushare_tenant tenant, const gpushare_spec* spec,
+                                    int32_t placement, gpushare_vdev* vdev, size_t* index) {
+  return Guard([&]() -> absl::Status {
+    GPUSHARE_SHARE(who, tenant);
+    GPUSHARE_NOT_NULL(vdev);
+    if (gpus == nullptr && gpu_count != 0) {
+      return absl::InvalidArgumentError("placement: 'gpus' is null with a count above 0");
+    }
+    if (placement < GPUSHARE_PLACE_BEST_FIT || placement > GPUSHARE_PLACE_SPREAD) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "placement: ", placement, " given, GPUSHARE_PLACE_BEST_FIT to _SPREAD allowed"));
+    }
+    std::vector<std::shared_ptr<Gpu>> opened;
+    for (size_t i = 0; i < gpu_count; ++i) {
+      GPUSHARE_SHARE(gpu, gpus[i]);
+      if (!gpu->runtime()->Has(*who)) {
+        return absl::InvalidArgumentError(absl::StrCat("tenant ", Quoted(who->name()),
+                                                       " is of another runtime than GPU number ", i,
+                                                       " of the list"));
+      }
+      if (std::find(opened.begin(), opened.end(), gpu) != opened.end()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("placement: GPU ", gpu->ordinal(), " is in the list twice"));
+      }
+      opened.push_back(gpu);
+    }
+    GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec known, ReadStruct(spec, "spec"));
+    GPUSHARE_ASSIGN_OR_RETURN(Placed placed,
+                              Place(opened, who, known, static_cast<Placement>(placement)));
+    if (index != nullptr) *index = placed.index;
+    return NewHandle(vdev, std::move(placed.device));
   });
 }
 

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C ABI: leases.
+// The C ABI: leases, of one GPU and of several.
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
 #include "device/c_abi.h"
+#include "device/gang.h"
 #include "device/lease.h"
 #include "device/stream.h"
 #include "device/text.h"
@@ -9,42 +15,67 @@
 using namespace gpushare;
 using namespace gpushare::device;
 
+namespace {
+
+// What holds for each member of a gang, too: all but the streams.
+absl::StatusOr<LeaseRequest> ReadRequest(const gpushare_lease_options& known, base::Clock& clock) {
+  LeaseRequest request;
+  request.exclusive = known.exclusive != 0;
+  request.any_thread = known.any_thread != 0;
+  if (known.hint_ns != 0) request.hint = Nanos(known.hint_ns);
+  request.maximum =
+      known.maximum_ns != 0 ? Nanos(known.maximum_ns) : std::max(request.maximum, request.hint);
+  if (request.hint <= Nanos(0) || request.hint > gate::kLongestHint ||
+      request.maximum < request.hint) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("lease: a hint of ", FormatDuration(request.hint), " and a maximum of ",
+                     FormatDuration(request.maximum), " given; allowed: a hint above 0 and up to ",
+                     FormatDuration(gate::kLongestHint), ", a maximum of the hint or more"));
+  }
+  if (known.timeout_ns < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("lease: a timeout of ", known.timeout_ns,
+                                                   "ns given, 0 to GPUSHARE_FOREVER allowed"));
+  }
+  if (known.timeout_ns != GPUSHARE_FOREVER) {
+    const Time now = clock.Now();
+    // "Does not wait" leaves the arbiter time to answer.
+    const Nanos timeout = std::max(Nanos(known.timeout_ns), Micros(10));
+    if (timeout < kNever - now) request.deadline = now + timeout;
+  }
+  return request;
+}
+
+absl::StatusOr<std::vector<std::shared_ptr<Stream>>> ReadStreams(const gpushare_stream* streams,
+                                                                 size_t count) {
+  if (streams == nullptr && count != 0) {
+    return absl::InvalidArgumentError("lease: 'streams' is null with a count above 0");
+  }
+  std::vector<std::shared_ptr<Stream>> shared;
+  for (size_t i = 0; i < count; ++i) {
+    GPUSHARE_SHARE(stream, streams[i]);
+    shared.push_back(stream);
+  }
+  return shared;
+}
+
+absl::Status WriteResult(gpushare_lease_result* result, const gate::Gate::LeaseResult& released) {
+  if (result == nullptr) return absl::OkStatus();
+  gpushare_lease_result out = {};
+  out.overrun = released.overrun ? 1 : 0;
+  out.held_ns = released.held.count();
+  return WriteStruct(result, out, "result");
+}
+
+}  // namespace
+
 gpushare_status gpushare_lease_acquire(gpushare_vdev vdev, const gpushare_lease_options* options,
                                        gpushare_lease* lease) {
   return Guard([&]() -> absl::Status {
     GPUSHARE_SHARE(device, vdev);
     GPUSHARE_NOT_NULL(lease);
     GPUSHARE_ASSIGN_OR_RETURN(const gpushare_lease_options known, ReadStruct(options, "options"));
-    LeaseRequest request;
-    request.exclusive = known.exclusive != 0;
-    request.any_thread = known.any_thread != 0;
-    if (known.hint_ns != 0) request.hint = Nanos(known.hint_ns);
-    request.maximum =
-        known.maximum_ns != 0 ? Nanos(known.maximum_ns) : std::max(request.maximum, request.hint);
-    if (request.hint <= Nanos(0) || request.hint > gate::kLongestHint ||
-        request.maximum < request.hint) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "lease: a hint of ", FormatDuration(request.hint), " and a maximum of ",
-          FormatDuration(request.maximum), " given; allowed: a hint above 0 and up to ",
-          FormatDuration(gate::kLongestHint), ", a maximum of the hint or more"));
-    }
-    if (known.timeout_ns < 0) {
-      return absl::InvalidArgumentError(absl::StrCat("lease: a timeout of ", known.timeout_ns,
-                                                     "ns given, 0 to GPUSHARE_FOREVER allowed"));
-    }
-    if (known.timeout_ns != GPUSHARE_FOREVER) {
-      const Time now = device->gpu().clock().Now();
-      // "Does not wait" leaves the arbiter time to answer.
-      const Nanos timeout = std::max(Nanos(known.timeout_ns), Micros(10));
-      if (timeout < kNever - now) request.deadline = now + timeout;
-    }
-    if (known.streams == nullptr && known.stream_count != 0) {
-      return absl::InvalidArgumentError("lease: 'streams' is null with a count above 0");
-    }
-    for (size_t i = 0; i < known.stream_count; ++i) {
-      GPUSHARE_SHARE(stream, known.streams[i]);
-      request.streams.push_back(stream);
-    }
+    GPUSHARE_ASSIGN_OR_RETURN(LeaseRequest request, ReadRequest(known, device->gpu().clock()));
+    GPUSHARE_ASSIGN_OR_RETURN(request.streams, ReadStreams(known.streams, known.stream_count));
     GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<Lease> acquired,
                               Lease::Acquire(device, std::move(request)));
     return NewHandle(lease, std::move(acquired));
@@ -58,11 +89,42 @@ gpushare_status gpushare_lease_release(gpushare_lease lease, gpushare_lease_resu
     if (result != nullptr) GPUSHARE_RETURN_IF_ERROR(CheckStruct(result, "result"));
     const std::shared_ptr<Lease> held = Handles::Take(lease);
     if (held == nullptr) return BadHandle(lease);
-    const gate::Gate::LeaseResult released = held->Release();
-    if (result == nullptr) return absl::OkStatus();
-    gpushare_lease_result out = {};
-    out.overrun = released.overrun ? 1 : 0;
-    out.held_ns = released.held.count();
-    return WriteStruct(result, out, "result");
+    return WriteResult(result, held->Release());
+  });
+}
+
+gpushare_status gpushare_gang_acquire(const gpushare_gang_member* members, size_t member_count,
+                                      const gpushare_lease_options* options, gpushare_gang* gang) {
+  return Guard([&]() -> absl::Status {
+    GPUSHARE_NOT_NULL(members);
+    GPUSHARE_NOT_NULL(gang);
+    GPUSHARE_ASSIGN_OR_RETURN(const gpushare_lease_options known, ReadStruct(options, "options"));
+    if (known.stream_count != 0) {
+      return absl::InvalidArgumentError(
+          "gang: 'streams' of the options is not empty; give each member its own");
+    }
+    std::vector<Gang::Member> all;
+    for (size_t i = 0; i < member_count; ++i) {
+      GPUSHARE_SHARE(device, members[i].vdev);
+      GPUSHARE_ASSIGN_OR_RETURN(auto streams,
+                                ReadStreams(members[i].streams, members[i].stream_count));
+      all.push_back({device, std::move(streams)});
+    }
+    if (all.empty()) return absl::InvalidArgumentError("gang: it has no members");
+    GPUSHARE_ASSIGN_OR_RETURN(const LeaseRequest request,
+                              ReadRequest(known, all[0].device->gpu().clock()));
+    GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<Gang> acquired,
+                              Gang::Acquire(std::move(all), request));
+    return NewHandle(gang, std::move(acquired));
+  });
+}
+
+gpushare_status gpushare_gang_release(gpushare_gang gang, gpushare_lease_result* result) {
+  return Guard([&]() -> absl::Status {
+    if (Handles::Borrow(gang) == nullptr) return BadHandle(gang);
+    if (result != nullptr) GPUSHARE_RETURN_IF_ERROR(CheckStruct(result, "result"));
+    const std::shared_ptr<Gang> held = Handles::Take(gang);
+    if (held == nullptr) return BadHandle(gang);
+    return WriteResult(result, held->Release());
   });
 }

@@ -254,6 +254,12 @@ void Gpu::LeaveLease(uint64_t thread) {
   leases_.erase(thread);
 }
 
+VirtualDevice* Gpu::LeaseOf(uint64_t thread) const {
+  base::MutexLock lock(&mutex_);
+  const auto at = leases_.find(thread);
+  return at == leases_.end() ? nullptr : at->second;
+}
+
 // ---- Admission ----
 
 // Only devices that hold more than was promised to them are looked at, not all there are.
@@ -332,6 +338,15 @@ absl::Status Gpu::Change(VirtualDevice* device, const Limits& limits) {
   }
   UpdateUnpromised();
   return absl::OkStatus();
+}
+
+Room Gpu::room() {
+  base::MutexLock lock(&mutex_);
+  const uint64_t given = books_->memory() + HeldWithoutQuota();
+  return {.memory_total = capacity_,
+          .memory_left = capacity_ - std::min(capacity_, given),
+          .guarantee_left = std::max(0.0, 1 - books_->guarantees()),
+          .devices = seated_.size()};
 }
 
 void Gpu::Return(VirtualDevice* device) {

@@ -25,6 +25,7 @@
 #include "base/sync.h"
 #include "device/admission.h"
 #include "device/footprint.h"
+#include "device/placement.h"
 #include "device/spec.h"
 #include "device/unfinished.h"
 #include "driver/driver.h"
@@ -104,11 +105,13 @@ class Gpu {
   std::vector<std::shared_ptr<VirtualDevice>> Devices() const;  // in order of creation
   uint64_t PromisedMemory() const;
   double PromisedGuarantees() const;
+  Room room();
 
   // Leases: which virtual device each thread holds one of. Returns the holder before; takes the
   // place if there was none.
   VirtualDevice* EnterLease(uint64_t thread, VirtualDevice* device);
   void LeaveLease(uint64_t thread);
+  VirtualDevice* LeaseOf(uint64_t thread) const;  // null: it holds none here
 
   // Segments that pools cut up. PoolAt() is null where no pool has memory.
   void AddSegment(driver::DevicePtr base, uint64_t bytes, std::shared_ptr<MemoryPool> pool);

@@ -40,6 +40,8 @@ class Event;
 class Graph;
 class Module;
 class Lease;
+class Gang;
+class Watch;
 class Snapshot;
 class Thread;
 class Trace;
@@ -58,6 +60,8 @@ enum class HandleKind : uint8_t {
   kSnapshot,
   kThread,
   kTrace,
+  kGang,
+  kWatch,
 };
 
 // Which class is behind which handle.
@@ -80,6 +84,8 @@ GPUSHARE_HANDLE(gpushare_event, Event, "event");
 GPUSHARE_HANDLE(gpushare_graph, Graph, "graph");
 GPUSHARE_HANDLE(gpushare_module, Module, "module");
 GPUSHARE_HANDLE(gpushare_lease, Lease, "lease");
+GPUSHARE_HANDLE(gpushare_gang, Gang, "gang");
+GPUSHARE_HANDLE(gpushare_watchdog, Watch, "watchdog");
 GPUSHARE_HANDLE(gpushare_snapshot, Snapshot, "snapshot");
 GPUSHARE_HANDLE(gpushare_thread, Thread, "thread");
 GPUSHARE_HANDLE(gpushare_trace, Trace, "trace");

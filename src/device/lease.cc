@@ -45,6 +45,7 @@ absl::StatusOr<std::shared_ptr<Lease>> Lease::Acquire(std::shared_ptr<VirtualDev
   asked.maximum = request.maximum;
   asked.exclusive = request.exclusive;
   asked.deadline = request.deadline;
+  asked.held_back = request.held_back;
   for (const std::shared_ptr<Stream>& stream : request.streams) {
     asked.streams.push_back(stream->stream_gate());
   }
@@ -64,6 +65,10 @@ absl::StatusOr<std::shared_ptr<Lease>> Lease::Acquire(std::shared_ptr<VirtualDev
 }
 
 Lease::~Lease() { Release(); }
+
+void Lease::Begin() {
+  if (held_ && !inner_) device_->gate().BeginLease(id_);
+}
 
 gate::Gate::LeaseResult Lease::Release() {
   if (!std::exchange(held_, false) || inner_) return {};

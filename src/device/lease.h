@@ -27,6 +27,7 @@ struct LeaseRequest {
   Nanos maximum = Seconds(1);
   Time deadline = kNever;
   std::vector<std::shared_ptr<Stream>> streams;
+  bool held_back = false;  // of a gang: counts from Begin()
 };
 
 class Lease {
@@ -34,6 +35,8 @@ class Lease {
   static absl::StatusOr<std::shared_ptr<Lease>> Acquire(std::shared_ptr<VirtualDevice> device,
                                                         LeaseRequest request);
   ~Lease();  // releases
+
+  void Begin();
 
   gate::Gate::LeaseResult Release();
 

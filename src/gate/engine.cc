@@ -98,6 +98,16 @@ absl::Status Engine::health() const {
   return impl_->health;
 }
 
+bool Engine::Watch(std::shared_ptr<Watchdog> watchdog) {
+  {
+    const Section section(*impl_);
+    if (watchdog != nullptr && impl_->watchdog != nullptr) return false;
+    impl_->watchdog.swap(watchdog);
+  }
+  impl_->Poke();
+  return true;
+}
+
 // ---- Streams, limits, statistics ----
 
 void Engine::Impl::OpenBooks(TenantState& tenant) {

@@ -33,6 +33,7 @@
 #include "base/time.h"
 #include "driver/driver.h"
 #include "gate/recorder.h"
+#include "gate/watchdog.h"
 #include "sched/arbiter.h"
 
 namespace gpushare::gate {
@@ -109,6 +110,8 @@ struct LeaseRequest {
       false;  // no command of lower or equal priority while it is held, up to `maximum`
   Time deadline = kNever;
   std::vector<StreamGate*> streams;  // where the work will be launched; measured by markers
+  // Of a gang that is not whole yet: an exclusive one holds until BeginLease(), however long that takes.
+  bool held_back = false;
 };
 
 struct TenantOptions {
@@ -175,8 +178,11 @@ class Gate {
   // A permit for code that launches on its own. ResourceExhausted/DeadlineExceeded/Cancelled as the
   // message says. Not nested here: the caller keeps track of nesting.
   absl::StatusOr<uint64_t> AcquireLease(const LeaseRequest& request);
+  // The gang of a lease that was held back is whole: its maximum counts from here. It is charged from when it was
+  // acquired.
+  void BeginLease(uint64_t lease);
   struct LeaseResult {
-    Nanos held{0};         // host time between acquire and release
+    Nanos held{0};         // host time between acquire (of a gang's: BeginLease()) and release
     bool overrun = false;  // longer than the maximum; the excess is debt
   };
   // Records the closing markers; from any thread. An id that is not held answers zeroes.
@@ -213,6 +219,9 @@ class Engine {
 
   // What the driver answered to a marker when the context was lost; OK as long as it is not.
   absl::Status health() const;
+
+  // Has `watchdog` told of what happens from now on; null: nobody. False: another one is.
+  bool Watch(std::shared_ptr<Watchdog> watchdog);
 
   struct Impl;
 

@@ -28,8 +28,10 @@ absl::StatusOr<uint64_t> Gate::AcquireLease(const LeaseRequest& request) {
     tenant.ring->Put({launch, 0, LaunchRecord::kNoEntry, false, false});
     tenant.accounted_ns += request.hint.count();
     id = engine.next_lease++;
-    engine.leases.push_back({id, &tenant, request, request.hint.count(), tenant.phase, now});
-    if (request.exclusive) engine.arbiter.HoldExclusive(tenant.id, now + request.maximum);
+    engine.leases.push_back({id, &tenant, request, request.hint.count(), tenant.phase, now, now});
+    if (request.exclusive) {
+      engine.arbiter.HoldExclusive(tenant.id, request.held_back ? kNever : now + request.maximum);
+    }
     if (request.streams.empty()) return;
     const float cost =
         static_cast<float>(request.hint.count()) / static_cast<float>(request.streams.size());
@@ -50,6 +52,18 @@ absl::StatusOr<uint64_t> Gate::AcquireLease(const LeaseRequest& request) {
       break;
   }
   return absl::CancelledError("tenant '" + tenant.name + "' was removed");
+}
+
+void Gate::BeginLease(uint64_t id) {
+  TenantState& tenant = *state_;
+  Engine::Impl& engine = tenant.engine;
+  const Time now = engine.clock.Now();
+  const Section section(engine);
+  const auto at = std::find_if(engine.leases.begin(), engine.leases.end(),
+                               [id](const LeaseState& lease) { return lease.id == id; });
+  if (at == engine.leases.end()) return;
+  at->begun = now;
+  if (at->request.exclusive) engine.arbiter.HoldExclusive(tenant.id, now + at->request.maximum);
 }
 
 Gate::LeaseResult Gate::ReleaseLease(uint64_t id) {
@@ -86,7 +100,7 @@ Gate::LeaseResult Gate::ReleaseLease(uint64_t id) {
   }
   engine.CloseOpen(tenant, nullptr);
   Synchronizing(nullptr);
-  const Nanos held = now - lease.acquired;
+  const Nanos held = now - lease.begun;
   return {held, held > lease.request.maximum};
 }
 

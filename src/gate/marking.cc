@@ -109,7 +109,22 @@ void Engine::Impl::Report(TenantState& tenant, const absl::Status& refused) {
   tenant.stats.driver_error = std::string(refused.message());
   const bool lost =
       refused.code() == absl::StatusCode::kAborted || refused.code() == absl::StatusCode::kDataLoss;
-  if (lost && health.ok()) health = refused;
+  if (!lost || !health.ok()) return;
+  health = refused;
+  if (watchdog == nullptr) return;
+  // Which of them did it the driver does not say.
+  for (const auto& suspect : tenants) {
+    if (suspect == nullptr) continue;
+    const auto stream = std::find_if(
+        suspect->streams.begin(), suspect->streams.end(),
+        [](const auto& s) { return s->live && (s->markers_pending > 0 || s->unmarked > 0); });
+    if (stream == suspect->streams.end()) continue;
+    incidents.push_back({.kind = Incident::Kind::kFault,
+                         .tenant = suspect->name,
+                         .stream = (*stream)->handle,
+                         .result = driver::FromStatus(refused)});
+  }
+  LookBy(clock.Now());
 }
 
 void Engine::Impl::SettleUnmarked(TenantState& tenant, StreamGate& stream, Time now) {

@@ -127,12 +127,30 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   arbiter.SetGrant(tenant.id, now_charged > kFillsDevice ? 2 * grant : grant);
 }
 
+// What waits behind another's work is late as well, but has not begun to run: it is not told of.
+void Engine::Impl::WatchOver(const StreamGate& stream, Marker& marker, Nanos used) {
+  const Nanos late = marker.lease ? used - Nanos(marker.charged_ns) : replay.Overrun(stream.replay);
+  if (late < watchdog->limit()) return;
+  marker.told = true;
+  incidents.push_back({.kind = Incident::Kind::kStuck,
+                       .tenant = stream.tenant->name,
+                       .late = late,
+                       .lease = marker.lease,
+                       .stream = stream.handle});
+}
+
 void Engine::Impl::ChargeOverdue(Time now) {
   for (StreamGate* stream : marked_streams) {
     Marker& marker = stream->markers.front();
     const Time due = std::max(marker.recorded, last_completion) + Nanos(marker.charged_ns);
-    if (now - due < kOverdue || marker.commands == 0 || marker.lease) continue;
+    if (marker.commands == 0) continue;
+    const bool overdue = now - due >= kOverdue && !marker.lease;
+    const bool watched =
+        watchdog != nullptr && !marker.told && now - marker.recorded >= watchdog->limit();
+    if (!overdue && !watched) continue;
     const double used = replay.UsedSoFar(stream->replay, DeviceTime(now - kOverdue / 2));
+    if (watched) WatchOver(*stream, marker, Nanos(static_cast<int64_t>(used)));
+    if (!overdue) continue;
     const int64_t more = static_cast<int64_t>(used) - marker.charged_ns - marker.accrued_ns;
     if (more <= 0) continue;
     marker.accrued_ns += more;
@@ -228,6 +246,8 @@ void Engine::Impl::Reconcile() {
 
     const Time now = clock.Now();
     Time next = kNever;
+    std::shared_ptr<Watchdog> dog;
+    std::vector<Incident> seen_incidents;
     {
       const Section section(*this);
       if (!stamped.empty()) {
@@ -248,7 +268,10 @@ void Engine::Impl::Reconcile() {
       RunArbiter(now, nullptr);
       next = std::min({next, NextPoll(now), std::exchange(look_by, kNever)});
       reconciler_wakes = next;
+      dog = watchdog;
+      seen_incidents.swap(incidents);
     }
+    if (dog != nullptr) dog->Tell(std::move(seen_incidents));
     // A wait this short is not worth a sleep: the wake-up would come too late.
     const Nanos spin = next - now < Micros(100) ? Micros(100) : Nanos(0);
     clock.Wait(poke, seen, next, spin);

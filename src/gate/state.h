@@ -45,6 +45,7 @@ struct Marker {
   bool behind_stall = false;    // a start marker whose stream waits when it is recorded
   bool waits_for_host = false;  // and for the host, which keeps nothing of the device
   bool failed = false;          // the driver refused to say when it completed
+  bool told = false;            // the watchdog knows that it is stuck
 };
 
 class StreamGate {
@@ -128,7 +129,8 @@ struct LeaseState {
   LeaseRequest request;
   int64_t charged_ns = 0;
   sched::Phase phase = sched::Phase::kWeight;
-  Time acquired{};
+  Time acquired{};  // charged from here
+  Time begun{};     // its maximum counts from here: of a gang's, when that was whole
 };
 
 struct Engine::Impl {
@@ -169,7 +171,9 @@ struct Engine::Impl {
   Nanos submit_offset ABSL_GUARDED_BY(mu){0};
   Time offset_seen ABSL_GUARDED_BY(mu){};  // when a start marker last showed it
   absl::Status health ABSL_GUARDED_BY(mu);
-  Time last_completion ABSL_GUARDED_BY(mu){};  // when a marker was last seen completed
+  std::shared_ptr<Watchdog> watchdog ABSL_GUARDED_BY(mu);  // null: nobody wants to know
+  std::vector<Incident> incidents ABSL_GUARDED_BY(mu);     // not told yet; the reconciler does
+  Time last_completion ABSL_GUARDED_BY(mu){};              // when a marker was last seen completed
 
   std::atomic<bool> stopping{false};
   std::atomic<uint32_t> poke{0};
@@ -248,6 +252,9 @@ struct Engine::Impl {
   void Settle(const Marker& marker, Nanos stamp, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Tells the arbiter when all that is before the stall of a stream is done.
   void HoldUp(const StreamGate& stream, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Has the watchdog told of a marker whose work is past the limit.
+  void WatchOver(const StreamGate& stream, Marker& marker, Nanos used)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Charges what is overdue for what it has used so far: a kernel may never end.
   void ChargeOverdue(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   Time RevokeIdle(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);

@@ -11,9 +11,11 @@
 
 #include "gpushare/allocator.h"
 #include "gpushare/error.h"
+#include "gpushare/gang.h"
 #include "gpushare/gpu.h"
 #include "gpushare/lease.h"
 #include "gpushare/module.h"
+#include "gpushare/placement.h"
 #include "gpushare/runtime.h"
 #include "gpushare/scheduler.h"
 #include "gpushare/snapshot.h"
@@ -23,6 +25,7 @@
 #include "gpushare/trace.h"
 #include "gpushare/units.h"
 #include "gpushare/virtual_device.h"
+#include "gpushare/watchdog.h"
 
 namespace example {
 
@@ -36,11 +39,12 @@ struct Anything {
 };
 
 extern absl::StatusOr<Runtime> runtime;
-extern absl::StatusOr<Gpu> gpu;
+extern absl::StatusOr<Gpu> gpu, first, second;
+extern std::vector<Gpu*> gpus;
 extern absl::StatusOr<Tenant> tenant;
-extern absl::StatusOr<VirtualDevice> device;
+extern absl::StatusOr<VirtualDevice> device, device_on_0, device_on_1;
 extern absl::StatusOr<Allocator> allocator;
-extern absl::StatusOr<Stream> stream;
+extern absl::StatusOr<Stream> stream, stream_on_0, stream_on_1;
 extern CUstream_st* framework_stream;
 extern Function kernel;
 extern Allocation x, y;
@@ -58,6 +62,8 @@ struct Pool {
 };
 extern Pool pool;
 void Work();
+void Warn(const std::string& tenant, absl::Duration late);
+void AllReduce(CUstream_st*, CUstream_st*);
 int Fail(const absl::Status& status);
 int Explain(const std::string& reason);
 void Shed(Bytes size);

@@ -69,6 +69,8 @@ typedef struct gpushare_event_s* gpushare_event;
 typedef struct gpushare_graph_s* gpushare_graph;
 typedef struct gpushare_module_s* gpushare_module;
 typedef struct gpushare_lease_s* gpushare_lease;
+typedef struct gpushare_gang_s* gpushare_gang;
+typedef struct gpushare_watchdog_s* gpushare_watchdog;
 typedef struct gpushare_snapshot_s* gpushare_snapshot;
 typedef struct gpushare_thread_s* gpushare_thread;
 typedef struct gpushare_trace_s* gpushare_trace;
@@ -379,6 +381,34 @@ GPUSHARE_API const char* gpushare_policy_name(size_t i);
  * */
 GPUSHARE_API gpushare_status gpushare_vdev_create(gpushare_gpu gpu, gpushare_tenant tenant,
                                                   const gpushare_spec* spec, gpushare_vdev* vdev);
+/* What a GPU could still promise to virtual devices. */
+typedef struct gpushare_room {
+  uint32_t struct_size;
+  uint32_t reserved;
+  uint64_t memory_total; /* of the GPU, less the runtime's reserve */
+  uint64_t memory_left;  /* neither promised as a quota nor in use without one */
+  double guarantee_left; /* 0 to 1 of the device's time */
+  uint64_t virtual_devices;
+} gpushare_room;
+
+GPUSHARE_API gpushare_status gpushare_gpu_get_room(gpushare_gpu gpu, gpushare_room* room);
+
+enum {
+  GPUSHARE_PLACE_BEST_FIT = 0, /* where least is left over of what the spec asks for */
+  GPUSHARE_PLACE_BINPACK = 1,  /* on the GPU of which most is promised, so that others stay empty */
+  GPUSHARE_PLACE_SPREAD = 2    /* on the GPU of which least is promised */
+};
+
+/* Creates a virtual device on one of `gpus`, which are of one runtime and all different. GPUs that have
+ * no room are passed over; equals are taken in the order given. `index` (may be null) is the chosen GPU's
+ * place in `gpus`. RESOURCE_EXHAUSTED: none has room; the message says of each why, the detail names
+ * the limit of which none has enough and the most that is left of it. ALREADY_EXISTS: the tenant has a
+ * virtual device on each of them. */
+GPUSHARE_API gpushare_status gpushare_vdev_place(const gpushare_gpu* gpus, size_t gpu_count,
+                                                 gpushare_tenant tenant, const gpushare_spec* spec,
+                                                 int32_t placement, gpushare_vdev* vdev,
+                                                 size_t* index);
+
 /* Memory allocated through it stays allocated and charged until it is freed. */
 GPUSHARE_API gpushare_status gpushare_vdev_destroy(gpushare_vdev vdev);
 
@@ -717,6 +747,72 @@ GPUSHARE_API gpushare_status gpushare_lease_acquire(gpushare_vdev vdev,
 /* From any thread. Waits for nothing. `result` may be null. */
 GPUSHARE_API gpushare_status gpushare_lease_release(gpushare_lease lease,
                                                     gpushare_lease_result* result);
+
+/* A part of a gang: a virtual device, and its streams on which the work will go. */
+typedef struct gpushare_gang_member {
+  gpushare_vdev vdev;
+  const gpushare_stream* streams;
+  size_t stream_count;
+} gpushare_gang_member;
+
+/* Leases on several GPUs, all or none: for work of which each part waits for the others, as collective
+ * kernels do. One member a GPU. They are acquired in the order of the GPUs' UUIDs, whatever order they are
+ * given in, so that gangs which want some of the same GPUs cannot wait for each other in a circle. `options`
+ * holds for each member, but for its `streams`, which must be empty; the timeout is that of the whole, and
+ * `maximum` counts from when the gang is whole. While an exclusive member waits for the others it keeps its
+ * GPU, and is charged for it.
+ *
+ * On a thread that holds a lease of one of the virtual devices that member is a no-op. A thread that holds
+ * one on a GPU whose UUID comes after one that is still to be acquired could wait in a circle:
+ * FAILED_PRECONDITION. DEADLINE_EXCEEDED: timed out, and nothing is held. */
+GPUSHARE_API gpushare_status gpushare_gang_acquire(const gpushare_gang_member* members,
+                                                   size_t member_count,
+                                                   const gpushare_lease_options* options,
+                                                   gpushare_gang* gang);
+/* From any thread. Waits for nothing. `result` may be null: held since the gang was whole; overrun if a
+ * member took more than the maximum. */
+GPUSHARE_API gpushare_status gpushare_gang_release(gpushare_gang gang,
+                                                   gpushare_lease_result* result);
+
+/* ---- Faults
+ * -------------------------------------------------------------------------------------- */
+
+enum {
+  GPUSHARE_INCIDENT_STUCK = 1, /* work runs on for longer than the limit past what was predicted */
+  /* The GPU's context is lost (ABORTED, for all of the process): one for each tenant that had work in
+   * flight. Which of them did it the driver does not say. */
+  GPUSHARE_INCIDENT_FAULT = 2
+};
+
+typedef struct gpushare_incident {
+  uint32_t struct_size;
+  int32_t kind;          /* GPUSHARE_INCIDENT_... */
+  int32_t driver_result; /* fault: the driver's CUresult; else 0 */
+  int32_t lease;         /* stuck: not 0 when it is the work of a lease */
+  int64_t
+      late_ns; /* stuck: how long it has run past what was predicted; of a lease, past its hint */
+  struct CUstream_st* stream; /* one on which the tenant has work in flight */
+  const char* tenant;         /* until the callback returns */
+} gpushare_incident;
+
+typedef struct gpushare_watchdog_options {
+  uint32_t struct_size;
+  uint32_t reserved;
+  int64_t limit_ns; /* 100 ms or more; 0: 10 s */
+  /* Runs on a thread of the watchdog's, one at a time; once for each piece of work that is stuck. It may
+   * call everything (suspend the tenant, say) but gpushare_watchdog_stop(). */
+  void (*callback)(void* context, const gpushare_incident* incident);
+  void* context;
+} gpushare_watchdog_options;
+
+/* Watches the work of a GPU's tenants. A kernel cannot be stopped on a GPU that is shared within one
+ * process: what the callback can do is to warn, to suspend the tenant, or to end the process. Work that was
+ * launched past gpushare is not seen. The watchdog keeps the GPU open. ALREADY_EXISTS: it has one. */
+GPUSHARE_API gpushare_status gpushare_watchdog_start(gpushare_gpu gpu,
+                                                     const gpushare_watchdog_options* options,
+                                                     gpushare_watchdog* watchdog);
+/* Waits for a callback that is running; none runs after. FAILED_PRECONDITION: from the callback. */
+GPUSHARE_API gpushare_status gpushare_watchdog_stop(gpushare_watchdog watchdog);
 
 /* ---- Traces
  * -------------------------------------------------------------------------------------- */

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tells the program of work that does not end, and of a context that is lost.
+//
+// The engine sees both and may wait for nobody, so a thread of its own calls the program.
+#ifndef GPUSHARE_GATE_WATCHDOG_H_
+#define GPUSHARE_GATE_WATCHDOG_H_
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "base/clock.h"
+#include "base/sync.h"
+#include "base/time.h"
+#include "driver/driver.h"
+
+namespace gpushare::gate {
+
+struct Incident {
+  enum class Kind {
+    kStuck,  // the tenant's work runs, and has been due for longer than the limit
+    kFault,  // the context is lost; the tenant had work in flight
+  };
+  Kind kind = Kind::kStuck;
+  std::string tenant;
+  Nanos late{0};  // stuck: since it was due
+  bool lease = false;
+  driver::Stream stream = nullptr;
+  driver::Result result = driver::Result::kSuccess;  // fault: what the driver answered
+};
+
+class Watchdog {
+ public:
+  using Callback = std::function<void(const Incident&)>;
+
+  // `callback` runs on a thread of `clock`, one incident at a time.
+  Watchdog(base::Clock& clock, Nanos limit, Callback callback);
+  ~Watchdog();  // stops, if nobody has; not on the callback's thread
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+  Nanos limit() const { return limit_; }
+  bool OnItsThread() const { return std::this_thread::get_id() == id_.load(); }
+  // Waits for a callback that is running. Once, not on its thread.
+  void Stop();
+  // From any thread that holds no lock.
+  void Tell(std::vector<Incident> incidents);
+
+ private:
+  void Run();
+  void Poke();
+
+  base::Clock& clock_;
+  const Nanos limit_;
+  const Callback callback_;
+  std::atomic<uint32_t> poke_{0};
+  std::atomic<bool> stopping_{false};
+  std::atomic<std::thread::id> id_{};
+  base::Mutex mutex_;
+  std::deque<Incident> told_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<base::ClockThread> thread_;  // last: it uses the rest
+};
+
+}  // namespace gpushare::gate
+
+#endif  // GPUSHARE_GATE_WATCHDOG_H_

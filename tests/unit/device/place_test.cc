@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <vector>
+
+#include "gpushare/placement.h"
+#include "tests/unit/device/device_test.h"
+
+namespace gpushare {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Three GPUs of 7 GiB to promise.
+class PlaceTest : public DeviceTest {
+ protected:
+  std::string config() const override {
+    return "sms=100,memory=8GiB,overlap=serial,clock=virtual,devices=3,h2d=10GB/s,d2h=10GB/s";
+  }
+  void SetUp() override {
+    DeviceTest::SetUp();
+    for (const char* name : {"0", "1", "2"}) gpus_.push_back(Must(Gpu::Open(*runtime_, name)));
+  }
+  void TearDown() override {
+    gpus_.clear();
+    DeviceTest::TearDown();
+  }
+  std::vector<const Gpu*> All() const { return {&gpus_[0], &gpus_[1], &gpus_[2]}; }
+  absl::StatusOr<Placed> PlaceOne(const std::string& name, std::string_view spec,
+                                  Placement placement = Placement::kBestFit) {
+    return Place(All(), MakeTenant(name), spec, placement);
+  }
+
+  std::vector<Gpu> gpus_;
+};
+
+TEST_F(PlaceTest, ByStrategy) {
+  const Placed first = Must(PlaceOne("a", "memory=4GiB,compute=50%"));
+  EXPECT_EQ(first.index, 0u);
+  EXPECT_EQ(Must(PlaceOne("b", "memory=1GiB", Placement::kSpread)).index, 1u);  // and gone again
+  const Placed packed = Must(PlaceOne("c", "memory=1GiB", Placement::kBinpack));
+  EXPECT_EQ(packed.index, 0u);
+  const Placed fit = Must(PlaceOne("d", "memory=2GiB"));
+  EXPECT_EQ(fit.index, 0u);  // to the last byte
+  EXPECT_EQ(Must(RoomOf(gpus_[0])).memory_left, Bytes());
+  const Placed elsewhere = Must(PlaceOne("e", "memory=2GiB", Placement::kBinpack));
+  EXPECT_EQ(elsewhere.index, 1u);
+}
+
+TEST_F(PlaceTest, ATenantIsPlacedOnOneGpuAfterTheOther) {
+  const Tenant tenant = MakeTenant("a");
+  std::vector<Placed> placed;
+  for (const size_t expected : {0u, 1u, 2u}) {
+    placed.push_back(Must(Place(All(), tenant, "memory=1GiB")));
+    EXPECT_EQ(placed.back().index, expected);
+  }
+  const absl::Status full = Place(All(), tenant, "memory=1GiB").status();
+  EXPECT_EQ(full.code(), absl::StatusCode::kAlreadyExists);
+}
+
+TEST_F(PlaceTest, ARefusalSaysWhyOfEachAndWhatWouldFit) {
+  const VirtualDevice a =
+      Must(VirtualDevice::Create(gpus_[0], MakeTenant("a"), "memory=6GiB,compute=20%"));
+  const VirtualDevice b =
+      Must(VirtualDevice::Create(gpus_[1], MakeTenant("b"), "memory=1GiB,compute=90%"));
+  const VirtualDevice c =
+      Must(VirtualDevice::Create(gpus_[2], MakeTenant("c"), "memory=4GiB,compute=60%"));
+  const absl::Status memory = PlaceOne("d", "memory=6.5GiB").status();
+  EXPECT_EQ(memory.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(memory.message()),
+              HasSubstr("GPU 2: tenant 'd': 6.5 GiB of memory asked"));
+  EXPECT_EQ(ErrorDetail::Of(memory)->limit, "memory");
+  EXPECT_EQ(ErrorDetail::Of(memory)->left, GiB(6).count());
+  const absl::Status guarantee = PlaceOne("d", "compute=85%").status();
+  EXPECT_EQ(ErrorDetail::Of(guarantee)->limit, "guarantee");
+  EXPECT_EQ(ErrorDetail::Of(guarantee)->left, 800'000u);
+  // Each GPU has enough of one: beside such a guarantee 1 GiB would go.
+  const absl::Status both = PlaceOne("d", "memory=5GiB,compute=50%").status();
+  EXPECT_EQ(both.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ErrorDetail::Of(both)->limit, "memory");
+  EXPECT_EQ(ErrorDetail::Of(both)->left, GiB(1).count());
+  EXPECT_TRUE(PlaceOne("d", "memory=1GiB,compute=50%").ok());
+}
+
+TEST_F(PlaceTest, NonsenseIsRefused) {
+  const Tenant tenant = MakeTenant("a");
+  const auto code = [](const absl::StatusOr<Placed>& placed) { return placed.status().code(); };
+  EXPECT_EQ(code(Place({}, tenant, "")), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(Place({nullptr}, tenant, "")), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(Place({&gpus_[0], &gpus_[0]}, tenant, "")), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(Place(All(), tenant, "memory=lots")), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(Place(All(), tenant, "", static_cast<Placement>(7))),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(gpushare_vdev_place(nullptr, 1, tenant.handle(), nullptr, 0, nullptr, nullptr),
+            GPUSHARE_INVALID_ARGUMENT);
+  EXPECT_EQ(Must(RoomOf(gpus_[0])).virtual_devices, 0u);
+}
+
+}  // namespace
+}  // namespace gpushare
