@@ -33,6 +33,7 @@ base::Clock& Driver::clock() const {
 int Driver::version() const { return state_->version; }
 const std::string& Driver::path() const { return state_->path; }
 void* Driver::Symbol(const char* name) const { return dlsym(state_->handle, name); }
+const Table& Driver::table() const { return state_->table; }
 
 // -- Contexts --
 

@@ -30,6 +30,8 @@ struct CUgraphExec_st;
 
 namespace gpushare::driver {
 
+struct Table;
+
 using Context = CUctx_st*;
 using Stream = CUstream_st*;
 using Event = CUevent_st*;
@@ -87,6 +89,7 @@ class Driver {
   int version() const;  // 13000 is CUDA 13.0
   const std::string& path() const;
   void* Symbol(const char* name) const;  // dlsym; null when absent (for testing/sim.h)
+  const Table& table() const;  // its entry points as they are, for layers that know them (table.h)
 
   // -- Devices and contexts --
   absl::StatusOr<int> DeviceCount() const;

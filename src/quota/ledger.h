@@ -82,6 +82,8 @@ class Account {
   Account& operator=(const Account&) = delete;
 
   Grant Reserve(uint64_t bytes);
+  // As Reserve(), but a refusal is the caller's to count (CountDenied), since it may ask again.
+  Grant TryReserve(uint64_t bytes) { return TryCharge(bytes); }
 
   // As Reserve(), but waits for releases until `deadline`. Waiters of one account are served in the
   // order in which they came: a small request does not overtake a large one that is waiting, except

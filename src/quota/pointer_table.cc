@@ -183,6 +183,11 @@ bool PointerTable::Find(uint64_t pointer, Allocation* allocation) const {
 }
 
 std::vector<std::pair<uint64_t, Allocation>> PointerTable::TakeAllOf(const Account* account) {
+  return TakeWhere([account](const Allocation& one) { return one.account == account; });
+}
+
+std::vector<std::pair<uint64_t, Allocation>> PointerTable::TakeWhere(
+    absl::FunctionRef<bool(const Allocation&)> wanted) {
   std::vector<std::pair<uint64_t, Allocation>> taken;
   for (Shard& shard : shards_) {
     // A few at a time, so that the lock is held shortly and nothing is allocated under it.
@@ -194,8 +199,8 @@ std::vector<std::pair<uint64_t, Allocation>> PointerTable::TakeAllOf(const Accou
         const std::lock_guard lock(shard.lock);
         for (size_t i = 0; i < shard.size() * Line::kSlots && count < found.size(); ++i) {
           const Line& line = shard.first()[i / Line::kSlots];
-          const size_t slot = i % Line::kSlots;
-          if (line.pointers[slot] != 0 && line.accounts[slot] == account) {
+          const auto slot = static_cast<uint32_t>(i % Line::kSlots);
+          if (line.pointers[slot] != 0 && wanted(line.Get(slot))) {
             found[count++] = line.pointers[slot];
           }
         }
@@ -209,6 +214,18 @@ std::vector<std::pair<uint64_t, Allocation>> PointerTable::TakeAllOf(const Accou
   return taken;
 }
 
+void PointerTable::ForEach(absl::FunctionRef<void(uint64_t, const Allocation&)> visit) const {
+  for (const Shard& shard : shards_) {
+    const std::lock_guard lock(shard.lock);
+    for (size_t i = 0; i < shard.size(); ++i) {
+      const Line& line = shard.first()[i];
+      for (uint32_t slot = 0; slot < Line::kSlots; ++slot) {
+        if (line.pointers[slot] != 0) visit(line.pointers[slot], line.Get(slot));
+      }
+    }
+  }
+}
+
 size_t PointerTable::size() const {
   size_t total = 0;
   for (const Shard& shard : shards_) {
@@ -220,15 +237,9 @@ size_t PointerTable::size() const {
 
 uint64_t PointerTable::BytesOf(const Account* account) const {
   uint64_t total = 0;
-  for (const Shard& shard : shards_) {
-    const std::lock_guard lock(shard.lock);
-    for (size_t i = 0; i < shard.size(); ++i) {
-      const Line& line = shard.first()[i];
-      for (uint32_t slot = 0; slot < Line::kSlots; ++slot) {
-        if (line.pointers[slot] != 0 && line.accounts[slot] == account) total += line.bytes[slot];
-      }
-    }
-  }
+  ForEach([&](uint64_t, const Allocation& one) {
+    if (one.account == account) total += one.bytes;
+  });
   return total;
 }
 

@@ -33,6 +33,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "quota/ledger.h"
 #include "quota/spin_lock.h"
@@ -58,6 +59,7 @@ struct Allocation {
   Account* account = nullptr;  // charged, and credited by the free
   Kind kind = Kind::kDirect;
   uint32_t device = 0;  // ordinal
+  uint8_t place = 0;    // the caller's own: in which context it is, or in which pool
 };
 
 class PointerTable {
@@ -85,6 +87,11 @@ class PointerTable {
 
   // Removes and returns what is charged to `account`: for a tenant that goes.
   std::vector<std::pair<uint64_t, Allocation>> TakeAllOf(const Account* account);
+  // The same of what `wanted` says, which is asked under a lock and may not call the table.
+  std::vector<std::pair<uint64_t, Allocation>> TakeWhere(
+      absl::FunctionRef<bool(const Allocation&)> wanted);
+  // Every entry, shard by shard, under its lock. Not for hot paths.
+  void ForEach(absl::FunctionRef<void(uint64_t pointer, const Allocation&)> visit) const;
 
   size_t size() const;
   // Bytes charged to `account`, summed over the table. Not for hot paths.
@@ -103,12 +110,13 @@ class PointerTable {
     Account* accounts[kSlots] = {};
     uint32_t devices[kSlots] = {};
     Kind kinds[kSlots] = {};
+    uint8_t places[kSlots] = {};
     // Entries that belong here or before and lie behind, this line having been full. A probe goes on
     // only past a line that was passed, so that a removal leaves no mark and moves nothing.
     uint32_t passed = 0;
 
     Allocation Get(uint32_t slot) const {
-      return {bytes[slot], accounts[slot], kinds[slot], devices[slot]};
+      return {bytes[slot], accounts[slot], kinds[slot], devices[slot], places[slot]};
     }
     void Set(uint32_t slot, uint64_t pointer, const Allocation& allocation) {
       pointers[slot] = pointer;
@@ -116,6 +124,7 @@ class PointerTable {
       accounts[slot] = allocation.account;
       kinds[slot] = allocation.kind;
       devices[slot] = allocation.device;
+      places[slot] = allocation.place;
     }
   };
   static_assert(sizeof(Line) == 64);

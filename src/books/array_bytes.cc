@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "books/array_bytes.h"
+
+#include <algorithm>
+
+namespace gpushare::books {
+namespace {
+
+constexpr uint64_t kTooMuch = UINT64_MAX;
+constexpr uint64_t kUnit = 512;
+
+uint64_t Times(uint64_t a, uint64_t b) {
+  uint64_t product = 0;
+  return a == kTooMuch || b == kTooMuch || __builtin_mul_overflow(a, b, &product) ? kTooMuch
+                                                                                  : product;
+}
+
+uint64_t Rounded(uint64_t bytes) {
+  return bytes > kTooMuch - kUnit ? kTooMuch : (bytes + kUnit - 1) / kUnit * kUnit;
+}
+
+// Elements come in blocks of `side` times `side`.
+struct Format {
+  uint64_t bytes, side;
+};
+
+Format FormatOf(unsigned format, unsigned channels) {
+  constexpr unsigned kHalf = 0x10, kNv12 = 0xb0, kFirstBlock = 0x91, kLastBlock = 0x9e;
+  constexpr unsigned kFirstNormalised = 0xc0, kLastNormalised = 0xcb;
+  switch (format) {
+    case CU_AD_FORMAT_UNSIGNED_INT8:
+    case CU_AD_FORMAT_SIGNED_INT8:
+      return {channels, 1};
+    case CU_AD_FORMAT_UNSIGNED_INT16:
+    case CU_AD_FORMAT_SIGNED_INT16:
+    case kHalf:
+      return {uint64_t{2} * channels, 1};
+    case CU_AD_FORMAT_UNSIGNED_INT32:
+    case CU_AD_FORMAT_SIGNED_INT32:
+    case CU_AD_FORMAT_FLOAT:
+      return {uint64_t{4} * channels, 1};
+    case kNv12:  // a plane of one byte an element, and one of two bytes for four
+      return {6, 2};
+    default:
+      break;
+  }
+  if (format >= kFirstNormalised && format <= kLastNormalised) {
+    // 1, 2 and 4 channels of 8 bits, of 16 bits, and the same signed.
+    const unsigned which = format - kFirstNormalised;
+    return {(uint64_t{1} << which % 3) * (which / 3 % 2 == 0 ? 1 : 2), 1};
+  }
+  if (format >= kFirstBlock && format <= kLastBlock) {
+    const bool half = format <= 0x92 || format == 0x97 || format == 0x98;  // BC1 and BC4
+    return {half ? 8u : 16u, 4};
+  }
+  return {16, 1};
+}
+
+uint64_t Level(uint64_t extent, unsigned level) {
+  return std::max<uint64_t>(level < 64 ? extent >> level : 0, 1);
+}
+
+}  // namespace
+
+uint64_t ArrayBytes(const CUDA_ARRAY3D_DESCRIPTOR& d, unsigned levels) {
+  constexpr unsigned kSparse = 0x40, kDeferred = 0x80;  // newer than the oldest header
+  if ((d.Flags & (kSparse | kDeferred)) != 0) return 0;
+  const Format format = FormatOf(static_cast<unsigned>(d.Format), d.NumChannels);
+  const bool layers = (d.Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) != 0;
+  const uint64_t longest = std::max({d.Width, d.Height, layers ? 0 : d.Depth, size_t{1}});
+  const auto blocks = [&](uint64_t extent) {
+    return extent / format.side + (extent % format.side != 0 ? 1 : 0);
+  };
+  uint64_t total = 0;
+  for (unsigned level = 0; level < std::max(levels, 1u); ++level) {
+    if (level > 0 && (level >= 64 || longest >> level == 0)) break;  // as the driver clamps them
+    const uint64_t slices = layers ? std::max<uint64_t>(d.Depth, 1) : Level(d.Depth, level);
+    const uint64_t rows = d.Height == 0 ? 1 : blocks(Level(d.Height, level));
+    const uint64_t bytes =
+        Rounded(Times(Times(Times(format.bytes, blocks(Level(d.Width, level))), rows), slices));
+    if (__builtin_add_overflow(total, bytes, &total) || total == kTooMuch) return kTooMuch;
+  }
+  return total;
+}
+
+}  // namespace gpushare::books

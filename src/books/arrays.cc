@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arrays and mipmapped arrays: handles, in a table of their own.
+#include "books/array_bytes.h"
+#include "books/books.h"
+
+namespace gpushare::books {
+namespace {
+
+template <typename Handle>
+uint64_t KeyOf(Handle handle) {
+  return reinterpret_cast<uint64_t>(handle);
+}
+
+CUDA_ARRAY3D_DESCRIPTOR Widened(const CUDA_ARRAY_DESCRIPTOR& d) {
+  CUDA_ARRAY3D_DESCRIPTOR wide{};
+  wide.Width = d.Width;
+  wide.Height = d.Height;
+  wide.Format = d.Format;
+  wide.NumChannels = d.NumChannels;
+  return wide;
+}
+
+}  // namespace
+
+template <typename Handle, typename Create, typename Destroy>
+Answer Books::TakeArray(const Payer& payer, Handle* array, uint64_t bytes, quota::Kind kind,
+                        const Create& create, const Destroy& destroy) {
+  if (bytes == 0) return {create()};
+  if (bytes == quota::kUnlimited) return NotAddressable(payer);
+  Answer answer = Reserve(payer, bytes);
+  if (!answer.ok()) return answer;
+  answer.result = create();
+  if (!answer.ok()) {
+    payer.account->Cancel(bytes);
+    return answer;
+  }
+  payer.account->Commit(bytes);
+  const quota::Allocation entry{bytes, payer.account, kind, payer.owner, TagOf(payer)};
+  return Insert(arrays_, KeyOf(*array), entry, [&] { destroy(*array); });
+}
+
+template <typename Call>
+CUresult Books::GiveArray(uint64_t key, const Call& call) {
+  quota::Allocation allocation;
+  const bool ours = arrays_.Take(key, &allocation);
+  const CUresult result = call();
+  if (!ours) return result;
+  // A handle that the driver does not know any more was destroyed by another thread, which found no entry.
+  if (result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_HANDLE) {
+    Ended(allocation);
+  } else {
+    Restore(arrays_, key, allocation);
+  }
+  return result;
+}
+
+Answer Books::ArrayCreate(const Payer& payer, CUarray* array,
+                          const CUDA_ARRAY_DESCRIPTOR* descriptor) {
+  const auto create = [&] { return driver_.ArrayCreate(array, descriptor); };
+  if (array == nullptr || descriptor == nullptr) return {create()};
+  return TakeArray(payer, array, ArrayBytes(Widened(*descriptor)), quota::Kind::kArray, create,
+                   driver_.ArrayDestroy);
+}
+
+Answer Books::Array3DCreate(const Payer& payer, CUarray* array,
+                            const CUDA_ARRAY3D_DESCRIPTOR* descriptor) {
+  const auto create = [&] { return driver_.Array3DCreate(array, descriptor); };
+  if (array == nullptr || descriptor == nullptr) return {create()};
+  return TakeArray(payer, array, ArrayBytes(*descriptor), quota::Kind::kArray, create,
+                   driver_.ArrayDestroy);
+}
+
+CUresult Books::ArrayDestroy(CUarray array) {
+  return GiveArray(KeyOf(array), [&] { return driver_.ArrayDestroy(array); });
+}
+
+Answer Books::MipmappedArrayCreate(const Payer& payer, CUmipmappedArray* array,
+                                   const CUDA_ARRAY3D_DESCRIPTOR* descriptor, unsigned levels) {
+  const auto create = [&] { return driver_.MipmappedArrayCreate(array, descriptor, levels); };
+  if (array == nullptr || descriptor == nullptr) return {create()};
+  return TakeArray(payer, array, ArrayBytes(*descriptor, levels), quota::Kind::kMipmappedArray,
+                   create, driver_.MipmappedArrayDestroy);
+}
+
+CUresult Books::MipmappedArrayDestroy(CUmipmappedArray array) {
+  return GiveArray(KeyOf(array), [&] { return driver_.MipmappedArrayDestroy(array); });
+}
+
+}  // namespace gpushare::books

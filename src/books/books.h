@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// The driver's calls about device memory, charged to whoever pays.
+//
+//   Books books(driver->table(), {});
+//   CUdeviceptr pointer;
+//   const Answer answer = books.MemAlloc({.account = account}, &pointer, bytes);
+//   if (answer.at_quota) ...   // CUDA_ERROR_OUT_OF_MEMORY, and answer.left bytes were left
+//   ...
+//   CUresult result = books.MemFree(pointer);   // credits who paid, whoever frees
+//
+// One object per process and driver. Each function is the driver's of that name, with its parameters and its
+// result; those that take memory have a payer before. What the books do not know (a pointer that was allocated
+// past them, a parameter that the driver will refuse) is forwarded as it is.
+//
+// Guarantees:
+//   * what is charged to an account never exceeds its limit, not even for an instant: memory is reserved
+//     before the driver is asked;
+//   * a byte is charged for as long as the device may hold it: it is credited after the driver has given it
+//     up, for a free in the order of a stream when the stream has come to it (Settle() looks);
+//   * of a call that the driver refuses nothing remains.
+// docs/memory.md says what is charged for each family, when, and how exactly.
+//
+// Threading: thread-safe. No lock is held across a call of the driver. An account outlives what is charged
+// to it here.
+#ifndef GPUSHARE_BOOKS_BOOKS_H_
+#define GPUSHARE_BOOKS_BOOKS_H_
+
+#include <cuda.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "books/context_tags.h"
+#include "books/late_frees.h"
+#include "books/payer.h"
+#include "books/shared_memory.h"
+#include "driver/table.h"
+#include "quota/ledger.h"
+#include "quota/pointer_table.h"
+
+namespace gpushare::books {
+
+class Books {
+ public:
+  // Called after bytes went back to an account, by the thread that found it out and without a lock.
+  using OnCredit = std::function<void(uint32_t owner, uint64_t bytes)>;
+
+  // `driver` outlives the books.
+  explicit Books(const driver::Table& driver, OnCredit on_credit = nullptr);
+  Books(const Books&) = delete;
+  Books& operator=(const Books&) = delete;
+
+  // -- Direct (direct.cc) --
+  Answer MemAlloc(const Payer& payer, CUdeviceptr* pointer, size_t bytes);
+  Answer MemAllocPitch(const Payer& payer, CUdeviceptr* pointer, size_t* pitch, size_t width,
+                       size_t height, unsigned element);
+  // Charged for as long as it lives, wherever its pages are.
+  Answer MemAllocManaged(const Payer& payer, CUdeviceptr* pointer, size_t bytes, unsigned flags);
+
+  // -- Arrays (arrays.cc, array_bytes.h) --
+  Answer ArrayCreate(const Payer& payer, CUarray* array, const CUDA_ARRAY_DESCRIPTOR* descriptor);
+  Answer Array3DCreate(const Payer& payer, CUarray* array,
+                       const CUDA_ARRAY3D_DESCRIPTOR* descriptor);
+  CUresult ArrayDestroy(CUarray array);
+  Answer MipmappedArrayCreate(const Payer& payer, CUmipmappedArray* array,
+                              const CUDA_ARRAY3D_DESCRIPTOR* descriptor, unsigned levels);
+  CUresult MipmappedArrayDestroy(CUmipmappedArray array);
+
+  // -- Virtual memory management (virtual_memory.cc) and multicast objects (multicast.cc) --
+  Answer MemCreate(const Payer& payer, CUmemGenericAllocationHandle* handle, size_t bytes,
+                   const CUmemAllocationProp* properties, unsigned long long flags);
+  CUresult MemRelease(CUmemGenericAllocationHandle handle);
+  CUresult MemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address);
+  CUresult MemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* shareable,
+                                        CUmemAllocationHandleType type);
+  CUresult MemMap(CUdeviceptr address, size_t bytes, size_t offset,
+                  CUmemGenericAllocationHandle handle, unsigned long long flags);
+  CUresult MemUnmap(CUdeviceptr address, size_t bytes);
+  CUresult MulticastCreate(CUmemGenericAllocationHandle* handle,
+                           const CUmulticastObjectProp* properties);
+  CUresult MulticastBindMem(CUmemGenericAllocationHandle multicast, size_t offset,
+                            CUmemGenericAllocationHandle memory, size_t memory_offset, size_t bytes,
+                            unsigned long long flags);
+  CUresult MulticastBindAddr(CUmemGenericAllocationHandle multicast, size_t offset,
+                             CUdeviceptr address, size_t bytes, unsigned long long flags);
+  CUresult MulticastUnbind(CUmemGenericAllocationHandle multicast, CUdevice device, size_t offset,
+                           size_t bytes);
+
+  // -- Frees of every pointer (free.cc) --
+  CUresult MemFree(CUdeviceptr pointer);
+  // A null `stream` is the legacy stream; the caller of a _ptsz variant passes CU_STREAM_PER_THREAD.
+  CUresult MemFreeAsync(CUdeviceptr pointer, CUstream stream);
+
+  // -- Contexts, whose end frees what they hold (contexts.cc) --
+  CUresult CtxDestroy(CUcontext context);
+  CUresult DevicePrimaryCtxRelease(CUdevice device);
+  CUresult DevicePrimaryCtxReset(CUdevice device);
+
+  // Credits what the device has given up since. To be called after the program has waited for a stream, an
+  // event or a context; the books call it before they refuse. Cheap when nothing is outstanding.
+  void Settle();
+
+  // Bytes charged to `account` here. Exact while no other thread is in the books.
+  uint64_t BytesOf(const quota::Account* account);
+  // Internal when the tables contradict themselves, or charge more than an account holds. Exact while no
+  // other thread is in the books.
+  absl::Status CheckInvariants();
+
+ private:
+  // Reserved of the payer's account, else why not.
+  Answer Reserve(const Payer& payer, uint64_t bytes);
+  // Gives up what is idle and charged to the account; false when nothing was.
+  bool MakeRoom(quota::Account& account);
+  template <typename Call>
+  Answer Take(const Payer& payer, CUdeviceptr* pointer, uint64_t bytes, quota::Kind kind,
+              const Call& call);
+  // Lists what the driver gave and `payer` has committed.
+  Answer List(const Payer& payer, CUdeviceptr pointer, uint64_t bytes, quota::Kind kind);
+  template <typename Undo>
+  Answer Insert(quota::PointerTable& table, uint64_t key, const quota::Allocation& entry,
+                const Undo& undo);
+  // Of a size that no address reaches: refused without a reservation, which would refuse everybody else.
+  static Answer NotAddressable(const Payer& payer);
+  template <typename Handle, typename Create, typename Destroy>
+  Answer TakeArray(const Payer& payer, Handle* array, uint64_t bytes, quota::Kind kind,
+                   const Create& create, const Destroy& destroy);
+  template <typename Call>
+  CUresult GiveArray(uint64_t key, const Call& call);
+  uint8_t TagOf(const Payer& payer);
+  // The driver has given the allocation up.
+  void Ended(const quota::Allocation& allocation);
+  // Puts back what was taken from the table, unless the key is somebody else's already.
+  void Restore(quota::PointerTable& table, uint64_t key, const quota::Allocation& allocation);
+  // The driver would not free what was taken from the table: it goes back unless it is gone.
+  void NotFreed(CUdeviceptr pointer, const quota::Allocation& allocation);
+
+  // Credits an object that ended, and what went with it.
+  void Finish(SharedMemory& memory, const SharedMemory::Ended& ended);
+  bool Exists(CUmemGenericAllocationHandle handle);
+  int DeviceOf(CUmemGenericAllocationHandle handle);
+  template <typename Call>
+  CUresult Bind(uint64_t multicast, uint64_t memory, uint64_t offset, uint64_t bytes,
+                const Call& call);
+
+  CUcontext PrimaryContext(CUdevice device);
+  template <typename Call>
+  CUresult EndContext(CUcontext context, const Call& call, const std::function<bool()>& ended);
+
+  const driver::Table& driver_;
+  const OnCredit on_credit_;
+  ContextTags tags_;
+  quota::PointerTable pointers_, arrays_;
+  SharedMemory physical_;
+  LateFrees late_;
+  std::atomic<uint64_t> pitch_unit_{512};  // rows are padded to multiples of it, or of less
+};
+
+template <typename Undo>
+Answer Books::Insert(quota::PointerTable& table, uint64_t key, const quota::Allocation& entry,
+                     const Undo& undo) {
+  using Inserted = quota::PointerTable::InsertResult;
+  quota::Allocation replaced;
+  switch (table.Insert(key, entry, &replaced)) {
+    case Inserted::kInserted:
+      break;
+    case Inserted::kReplaced:
+      Ended(replaced);  // past the books, else the driver would not give its address out
+      break;
+    case Inserted::kNoMemory:
+      undo();
+      Ended(entry);
+      return {CUDA_ERROR_OUT_OF_MEMORY};
+  }
+  return {};
+}
+
+}  // namespace gpushare::books
+
+#endif  // GPUSHARE_BOOKS_BOOKS_H_

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuMemAlloc, cuMemAllocPitch, cuMemAllocManaged.
+#include "books/books.h"
+
+namespace gpushare::books {
+
+Answer Books::List(const Payer& payer, CUdeviceptr pointer, uint64_t bytes, quota::Kind kind) {
+  const quota::Allocation entry{bytes, payer.account, kind, payer.owner, TagOf(payer)};
+  return Insert(pointers_, pointer, entry, [&] { driver_.MemFree(pointer); });
+}
+
+template <typename Call>
+Answer Books::Take(const Payer& payer, CUdeviceptr* pointer, uint64_t bytes, quota::Kind kind,
+                   const Call& call) {
+  if (pointer == nullptr || bytes == 0) return {call()};  // the driver refuses it, in its own words
+  Answer answer = Reserve(payer, bytes);
+  if (!answer.ok()) return answer;
+  answer.result = call();
+  if (!answer.ok()) {
+    payer.account->Cancel(bytes);
+    return answer;
+  }
+  pointers_.Prefetch(*pointer);
+  payer.account->Commit(bytes);
+  return List(payer, *pointer, bytes, kind);
+}
+
+Answer Books::MemAlloc(const Payer& payer, CUdeviceptr* pointer, size_t bytes) {
+  return Take(payer, pointer, bytes, quota::Kind::kDirect,
+              [&] { return driver_.MemAlloc(pointer, bytes); });
+}
+
+Answer Books::MemAllocManaged(const Payer& payer, CUdeviceptr* pointer, size_t bytes,
+                              unsigned flags) {
+  return Take(payer, pointer, bytes, quota::Kind::kManaged,
+              [&] { return driver_.MemAllocManaged(pointer, bytes, flags); });
+}
+
+// The pitch is the driver's to choose. Reserved is what it can be at most, by what it was so far; the
+// difference goes back before anybody is told. Should a driver pad by more, the rest has to be reserved with the
+// memory in hand, or it is freed again: so it is once, and then the larger padding is known.
+Answer Books::MemAllocPitch(const Payer& payer, CUdeviceptr* pointer, size_t* pitch, size_t width,
+                            size_t height, unsigned element) {
+  const auto call = [&] { return driver_.MemAllocPitch(pointer, pitch, width, height, element); };
+  if (pointer == nullptr || pitch == nullptr || width == 0 || height == 0) return {call()};
+  const uint64_t unit = pitch_unit_.load(std::memory_order_relaxed);
+  uint64_t row = 0, most = 0;
+  if (__builtin_add_overflow(width, unit - 1, &row) ||
+      __builtin_mul_overflow(row / unit * unit, height, &most)) {
+    return NotAddressable(payer);
+  }
+  Answer answer = Reserve(payer, most);
+  if (!answer.ok()) return answer;
+  answer.result = call();
+  if (!answer.ok()) {
+    payer.account->Cancel(most);
+    return answer;
+  }
+  const uint64_t bytes = uint64_t{*pitch} * height;
+  if (bytes > most) {
+    uint64_t larger = unit;
+    while ((width + larger - 1) / larger * larger < *pitch) larger *= 2;
+    pitch_unit_.store(larger, std::memory_order_relaxed);
+    if (const quota::Grant rest = payer.account->Reserve(bytes - most); !rest) {
+      driver_.MemFree(*pointer);
+      payer.account->Cancel(most);
+      return Answer::AtQuota(rest.left);
+    }
+  } else if (bytes < most) {
+    payer.account->Cancel(most - bytes);
+  }
+  payer.account->Commit(bytes);
+  return List(payer, *pointer, bytes, quota::Kind::kPitched);
+}
+
+}  // namespace gpushare::books

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuMemFree and cuMemFreeAsync: of every pointer, whichever call it came from. The order is that of
+// quota/pointer_table.h: out of the table, the driver, the credit.
+#include "books/books.h"
+
+namespace gpushare::books {
+
+CUresult Books::MemFree(CUdeviceptr pointer) {
+  quota::Allocation allocation;
+  const bool ours = pointers_.Take(pointer, &allocation);
+  const CUresult result = driver_.MemFree(pointer);
+  if (!ours) return result;
+  if (result == CUDA_SUCCESS) [[likely]] {
+    Ended(allocation);
+  } else {
+    NotFreed(pointer, allocation);
+  }
+  return result;
+}
+
+CUresult Books::MemFreeAsync(CUdeviceptr pointer, CUstream stream) {
+  quota::Allocation allocation;
+  const bool ours = pointers_.Take(pointer, &allocation);
+  const CUresult result = driver_.MemFreeAsync(pointer, stream);
+  if (!ours) return result;
+  if (result != CUDA_SUCCESS) {
+    NotFreed(pointer, allocation);
+  } else if (!late_.Add(allocation, stream)) {
+    Ended(allocation);
+  }
+  return result;
+}
+
+void Books::NotFreed(CUdeviceptr pointer, const quota::Allocation& allocation) {
+  // Gone it is when another thread freed the same pointer, found no entry, since this one had taken it, and
+  // was faster in the driver.
+  CUdeviceptr base = 0;
+  size_t bytes = 0;
+  const CUresult found = driver_.MemGetAddressRange(&base, &bytes, pointer);
+  if (found == CUDA_ERROR_INVALID_VALUE || found == CUDA_ERROR_NOT_FOUND) {
+    Ended(allocation);
+    return;
+  }
+  Restore(pointers_, pointer, allocation);
+}
+
+}  // namespace gpushare::books

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Multicast objects have no bytes of their own. What is bound to one stays, and stays charged, until it is unbound
+// or the object goes.
+#include "books/books.h"
+
+namespace gpushare::books {
+
+CUresult Books::MulticastCreate(CUmemGenericAllocationHandle* handle,
+                                const CUmulticastObjectProp* properties) {
+  const CUresult result = driver_.MulticastCreate(handle, properties);
+  if (result == CUDA_SUCCESS) Finish(physical_, physical_.Add(*handle, {}, 0));
+  return result;
+}
+
+// A binding may wait for the object's team: no lock is held, and the memory is in use from before.
+template <typename Call>
+CUresult Books::Bind(uint64_t multicast, uint64_t memory, uint64_t offset, uint64_t bytes,
+                     const Call& call) {
+  const SharedMemory::Place place = physical_.Use(memory);
+  const CUresult result = call();
+  if (!place) return result;
+  if (result != CUDA_SUCCESS || !physical_.Bind(multicast, place, offset, bytes)) {
+    Finish(physical_, physical_.Unuse(place));
+  }
+  return result;
+}
+
+CUresult Books::MulticastBindMem(CUmemGenericAllocationHandle multicast, size_t offset,
+                                 CUmemGenericAllocationHandle memory, size_t memory_offset,
+                                 size_t bytes, unsigned long long flags) {
+  return Bind(multicast, memory, offset, bytes, [&] {
+    return driver_.MulticastBindMem(multicast, offset, memory, memory_offset, bytes, flags);
+  });
+}
+
+CUresult Books::MulticastBindAddr(CUmemGenericAllocationHandle multicast, size_t offset,
+                                  CUdeviceptr address, size_t bytes, unsigned long long flags) {
+  const auto mapping = physical_.FindMapping(address);
+  return Bind(multicast, mapping.has_value() ? mapping->memory.handle : 0, offset, bytes,
+              [&] { return driver_.MulticastBindAddr(multicast, offset, address, bytes, flags); });
+}
+
+CUresult Books::MulticastUnbind(CUmemGenericAllocationHandle multicast, CUdevice device,
+                                size_t offset, size_t bytes) {
+  const auto binding = physical_.Unbind(multicast, device, offset, bytes);
+  const CUresult result = driver_.MulticastUnbind(multicast, device, offset, bytes);
+  if (!binding.has_value()) return result;
+  if (result == CUDA_SUCCESS) {
+    Finish(physical_, physical_.Unuse(binding->memory));
+  } else {
+    physical_.Rebind(multicast, *binding);
+  }
+  return result;
+}
+
+}  // namespace gpushare::books

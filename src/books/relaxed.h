@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GPUSHARE_BOOKS_RELAXED_H_
+#define GPUSHARE_BOOKS_RELAXED_H_
+
+#include <cuda.h>
+
+#include "driver/table.h"
+
+namespace gpushare::books {
+
+// The books' own calls, which the program knows nothing of, are legal while one of its threads captures.
+class Relaxed {
+ public:
+  explicit Relaxed(const driver::Table& driver) : driver_(driver) { Exchange(); }
+  ~Relaxed() { Exchange(); }
+  Relaxed(const Relaxed&) = delete;
+  Relaxed& operator=(const Relaxed&) = delete;
+
+ private:
+  void Exchange() { driver_.ThreadExchangeStreamCaptureMode(&mode_); }
+
+  const driver::Table& driver_;
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
+}  // namespace gpushare::books
+
+#endif  // GPUSHARE_BOOKS_RELAXED_H_

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that lives for as long as somebody refers to it: handles with references and uses (mappings, bindings to
+// a multicast object). It is charged until the last of both is gone.
+#ifndef GPUSHARE_BOOKS_SHARED_MEMORY_H_
+#define GPUSHARE_BOOKS_SHARED_MEMORY_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "quota/pointer_table.h"
+#include "quota/spin_lock.h"
+
+namespace gpushare::books {
+
+// Thread-safe. References and uses are counted before the driver is asked for them, and taken back when it has
+// given them up: an object may be thought to live for a moment longer than it does, never the reverse. A handle may
+// be given out again in that moment; so what is taken back is named by the object's number, too.
+class SharedMemory {
+ public:
+  struct Place {
+    uint64_t handle = 0, number = 0;  // number 0: not known
+    explicit operator bool() const { return number != 0; }
+  };
+  struct Binding {
+    Place memory;
+    int device;
+    uint64_t offset, bytes;
+  };
+  struct Object {
+    quota::Allocation charge;  // no account: somebody else's, or a multicast object
+    int device = 0;
+    uint64_t number = 0;
+    uint64_t references = 1, uses = 0;
+    uint64_t leaving = 0;           // references that the driver is being asked to give up
+    std::vector<Binding> bindings;  // of a multicast object
+  };
+  struct Mapping {
+    uint64_t address, bytes;
+    Place memory;
+  };
+  // What ended, to be credited.
+  using Ended = std::optional<Object>;
+
+  // With one reference. The object that had the handle before ended unseen.
+  Ended Add(uint64_t handle, const quota::Allocation& charge, int device);
+  // False when it is there, and then it has one reference more.
+  bool AddOrRetain(uint64_t handle, const quota::Allocation& charge, int device);
+  Place Retain(uint64_t handle);
+  // A reference is about to go. Not known: nobody holds one.
+  Place Leave(uint64_t handle);
+  Ended Left(const Place& place);
+  void Stay(const Place& place);  // the driver would not
+  Place Use(uint64_t handle);
+  Ended Unuse(const Place& place);
+
+  // Binds memory that is in use for it. False when the multicast object is not known.
+  bool Bind(uint64_t multicast, const Place& memory, uint64_t offset, uint64_t bytes);
+  std::optional<Binding> Unbind(uint64_t multicast, int device, uint64_t offset, uint64_t bytes);
+  void Rebind(uint64_t multicast, const Binding& binding);
+
+  void Map(const Mapping& mapping);
+  // Those that begin in the range.
+  std::vector<Mapping> TakeMappings(uint64_t address, uint64_t bytes);
+  // That holds the address.
+  std::optional<Mapping> FindMapping(uint64_t address) const;
+
+  void ForEach(const std::function<void(const Object&)>& visit) const;
+
+ private:
+  using Table = std::unordered_map<uint64_t, Object>;
+  Object* Find(const Place& place);
+  Ended EndIfUnused(const Place& place, const Object& object);
+
+  mutable quota::SpinLock lock_;
+  uint64_t numbers_ = 0;
+  Table objects_;
+  std::map<uint64_t, Mapping> mappings_;
+};
+
+}  // namespace gpushare::books
+
+#endif  // GPUSHARE_BOOKS_SHARED_MEMORY_H_

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the tests of the books share: the simulated driver with one context, an account, the driver's own count,
+// and the families of allocations as values.
+#ifndef GPUSHARE_TESTS_CONTRACT_BOOKS_BED_H_
+#define GPUSHARE_TESTS_CONTRACT_BOOKS_BED_H_
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "books/books.h"
+#include "driver/driver.h"
+#include "tests/support/sim_control.h"
+
+namespace gpushare::books {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr uint64_t kGranule = 2 * kMiB;  // of pools, graph memory and virtual memory
+constexpr uint64_t kLimit = 64 * kMiB;
+
+#define ASSERT_CU(call) ASSERT_EQ(CUDA_SUCCESS, (call))
+#define EXPECT_CU(call) EXPECT_EQ(CUDA_SUCCESS, (call))
+#define EXPECT_OK(expression)                    \
+  do {                                           \
+    const ::absl::Status status_ = (expression); \
+    EXPECT_TRUE(status_.ok()) << status_;        \
+  } while (false)
+
+class BooksTest : public ::testing::Test {
+ protected:
+  explicit BooksTest(const char* clock = "virtual") : clock_(clock) {}
+
+  void SetUp() override {
+    // The driver stays loaded, the device is fresh.
+    static const driver::Driver* const opened_once = [] {
+      auto opened = driver::Driver::Open({.path = "sim"});
+      return opened.ok() ? opened->release() : nullptr;
+    }();
+    ASSERT_NE(opened_once, nullptr);
+    driver_ = opened_once;
+    sim_ = std::make_unique<gpushare::testing::SimControl>(*driver_);
+    const absl::Status fresh =
+        sim_->Restart(*driver_, "clock=" + std::string(clock_) +
+                                    ",memory=1GiB,pool_granule=2MiB,"
+                                    "call_host=0,query_host=0,record_host=0,record_device=0");
+    ASSERT_TRUE(fresh.ok()) << fresh;
+    cu_ = &driver_->table();
+    ASSERT_CU(cu_->DevicePrimaryCtxRetain(&context_, 0));
+    ASSERT_CU(cu_->CtxPushCurrent(context_));
+    ASSERT_CU(cu_->StreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, 0));
+    books_ = std::make_unique<Books>(
+        *cu_, [this](uint32_t owner, uint64_t bytes) { credited_[owner % 4] += bytes; });
+    account_ = NewAccount(kLimit);
+    before_ = Used();
+  }
+
+  std::unique_ptr<quota::Account> NewAccount(uint64_t limit) {
+    return *quota::Account::Create(limit);
+  }
+  Payer payer() { return {.account = account_.get(), .owner = 1}; }
+
+  // The driver's own count.
+  uint64_t Used() const {
+    size_t free = 0, total = 0;
+    EXPECT_CU(cu_->MemGetInfo(&free, &total));
+    return total - free - before_;
+  }
+  void Inject(const std::string& fault) {
+    char error[256] = "";
+    ASSERT_EQ(sim_->inject(fault.c_str(), error, sizeof error), 0) << error;
+  }
+  // The books are right at a moment at which nothing is under way: `slack` is how much more than the driver
+  // counts may be charged. Never less.
+  void ExpectExact(uint64_t slack = 0) {
+    books_->Settle();
+    EXPECT_OK(books_->CheckInvariants());
+    EXPECT_OK(account_->CheckInvariants());
+    const uint64_t charged = account_->charged(), used = Used();
+    EXPECT_EQ(charged, account_->Usage().committed);  // nothing stays reserved
+    EXPECT_EQ(charged, books_->BytesOf(account_.get()));
+    EXPECT_GE(charged, used);
+    EXPECT_LE(charged, used + slack);
+  }
+
+  const char* const clock_;
+  std::unique_ptr<gpushare::testing::SimControl> sim_;
+  const driver::Driver* driver_ = nullptr;
+  const driver::Table* cu_ = nullptr;
+  CUcontext context_ = nullptr;
+  CUstream stream_ = nullptr;
+  std::unique_ptr<quota::Account> account_;
+  std::unique_ptr<Books> books_;
+  std::atomic<uint64_t> credited_[4] = {};  // by owner
+  uint64_t before_ = 0;
+};
+
+}  // namespace gpushare::books
+
+#endif  // GPUSHARE_TESTS_CONTRACT_BOOKS_BED_H_

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// The families of allocations as values, for tests that run over all of them. A new family adds a line.
+#ifndef GPUSHARE_TESTS_CONTRACT_BOOKS_FAMILIES_H_
+#define GPUSHARE_TESTS_CONTRACT_BOOKS_FAMILIES_H_
+
+#include <cstdint>
+#include <ostream>
+#include <vector>
+
+#include "books/books.h"
+
+namespace gpushare::books {
+
+struct Family {
+  const char* name;
+  // At least `bytes`; what is to be given back goes into `thing`.
+  Answer (*take)(Books& books, const Payer& payer, uint64_t bytes, CUstream stream,
+                 uint64_t* thing);
+  CUresult (*give)(Books& books, uint64_t thing, CUstream stream);
+  // The same two, past the books.
+  CUresult (*raw_take)(const driver::Table& cu, uint64_t bytes, CUstream stream, uint64_t* thing);
+  CUresult (*raw_give)(const driver::Table& cu, uint64_t thing, CUstream stream);
+  // Another legal way to give it back; null: there is none.
+  CUresult (*other_give)(Books& books, uint64_t thing, CUstream stream) = nullptr;
+  uint64_t slack = 0;  // how much more than the driver counts may be charged
+};
+
+inline void PrintTo(const Family& family, std::ostream* out) { *out << family.name; }
+
+// Rows of an odd width for allocations of more than one.
+struct Rows {
+  size_t width, height;
+};
+inline Rows RowsOf(uint64_t bytes) {
+  return bytes < 4096 ? Rows{bytes, 1} : Rows{1000, (bytes + 999) / 1000};
+}
+
+// Two channels of 16 bits; no height for the smallest.
+inline CUDA_ARRAY_DESCRIPTOR ArrayOf(uint64_t bytes) {
+  CUDA_ARRAY_DESCRIPTOR shape{};
+  const uint64_t elements = (bytes + 3) / 4;
+  shape.Width = elements < 1000 ? elements : 1000;
+  shape.Height = elements < 1000 ? 0 : (elements + 999) / 1000;
+  shape.Format = CU_AD_FORMAT_SIGNED_INT16;
+  shape.NumChannels = 2;
+  return shape;
+}
+// Four floats.
+inline CUDA_ARRAY3D_DESCRIPTOR VolumeOf(uint64_t bytes) {
+  CUDA_ARRAY3D_DESCRIPTOR shape{};
+  const uint64_t elements = (bytes + 15) / 16;
+  shape.Width = elements < 60 ? elements : 60;
+  shape.Height = elements == 0 ? 0 : elements < 60 ? 1 : 30;
+  shape.Depth = elements == 0 ? 0 : elements < 60 ? 1 : (elements + 1799) / 1800;
+  shape.Format = CU_AD_FORMAT_FLOAT;
+  shape.NumChannels = 4;
+  return shape;
+}
+
+inline CUmemAllocationProp OnDevice() {
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  return properties;
+}
+inline uint64_t Granular(uint64_t bytes) { return (bytes + 0x1fffff) & ~uint64_t{0x1fffff}; }
+inline CUmemGenericAllocationHandle* Handle(uint64_t* thing) {
+  return reinterpret_cast<CUmemGenericAllocationHandle*>(thing);
+}
+
+inline CUresult FreeNow(Books& books, uint64_t pointer, CUstream) { return books.MemFree(pointer); }
+inline CUresult FreeLater(Books& books, uint64_t pointer, CUstream stream) {
+  return books.MemFreeAsync(pointer, stream);
+}
+inline CUresult RawFreeNow(const driver::Table& cu, uint64_t pointer, CUstream) {
+  return cu.MemFree(pointer);
+}
+inline CUdeviceptr* Pointer(uint64_t* thing) { return reinterpret_cast<CUdeviceptr*>(thing); }
+
+inline const std::vector<Family>& Families() {
+  static const std::vector<Family> families = {
+      {"direct",
+       [](Books& books, const Payer& payer, uint64_t bytes, CUstream, uint64_t* thing) {
+         return books.MemAlloc(payer, Pointer(thing), bytes);
+       },
+       FreeNow,
+       [](const driver::Table& cu, uint64_t bytes, CUstream, uint64_t* thing) {
+         return cu.MemAlloc(Pointer(thing), bytes);
+       },
+       RawFreeNow, FreeLater},
+      {"pitched",
+       [](Books& books, const Payer& payer, uint64_t bytes, CUstream, uint64_t* thing) {
+         size_t pitch;
+         const Rows rows = RowsOf(bytes);
+         return books.MemAllocPitch(payer, Pointer(thing), &pitch, rows.width, rows.height, 4);
+       },
+       FreeNow,
+       [](const driver::Table& cu, uint64_t bytes, CUstream, uint64_t* thing) {
+         size_t pitch;
+         const Rows rows = RowsOf(bytes);
+         return cu.MemAllocPitch(Pointer(thing), &pitch, rows.width, rows.height, 4);
+       },
+       RawFreeNow},
+      {"managed",
+       [](Books& books, const Payer& payer, uint64_t bytes, CUstream, uint64_t* thing) {
+         return books.MemAllocManaged(payer, Pointer(thing), bytes, CU_MEM_ATTACH_GLOBAL);
+       },
+       FreeNow,
+       [](const driver::Table& cu, uint64_t bytes, CUstream, uint64_t* thing) {
+         return cu.MemAllocManaged(Pointer(thing), bytes, CU_MEM_ATTACH_GLOBAL);
+       },
+       RawFreeNow},
+      {"array",
+       [](Books& books, const Payer& payer, uint64_t bytes, CUstream, uint64_t* thing) {
+         const CUDA_ARRAY_DESCRIPTOR shape = ArrayOf(bytes);
+         return books.ArrayCreate(payer, reinterpret_cast<CUarray*>(thing), &shape);
+       },
+       [](Books& books, uint64_t array, CUstream) {
+         return books.ArrayDestroy(reinterpret_cast<CUarray>(array));
+       },
+       [](const driver::Table& cu, uint64_t bytes, CUstream, uint64_t* thing) {
+         const CUDA_ARRAY_DESCRIPTOR shape = ArrayOf(bytes);
+         return cu.ArrayCreate(reinterpret_cast<CUarray*>(thing), &shape);
+       },
+       [](const driver::Table& cu, uint64_t array, CUstream) {
+         return cu.ArrayDestroy(reinterpret_cast<CUarray>(array));
+       }},
+      {"array_3d",
+       [](Books& books, const Payer& payer, uint64_t bytes, CUstream, uint64_t* thing) {
+         const CUDA_ARRAY3D_DESCRIPTOR shape = VolumeOf(bytes);
+         return books.Array3DCreate(payer, reinterpret_cast<CUarray*>(thing), &shape);
+       },
+       [](Books& books, uint64_t array, CUstream) {
+         return books.ArrayDestroy(reinterpret_cast<CUarray>(array));
+       },
+       [](const driver::Table& cu, uint64_t bytes, CUstream, uint64_t* thing) {
+         const CUDA_ARRAY3D_DESCRIPTOR shape = VolumeOf(bytes);
+         return cu.Array3DCreate(reinterpret_cast<CUarray*>(thing), &shape);
+       },
+       [](const driver::Table& cu, uint64_t array, CUstream) {
+         return cu.ArrayDestroy(reinterpret_cast<CUarray>(array));
+       }},
+      {"mipmapped",
+       [](Books& books, const Payer& payer, uint64_t bytes, CUstream, uint64_t* thing) {
+         const CUDA_ARRAY3D_DESCRIPTOR shape = VolumeOf(bytes);
+         return books.MipmappedArrayCreate(payer, reinterpret_cast<CUmipmappedArray*>(thing),
+                                           &shape, 4);
+       },
+       [](Books& books, uint64_t array, CUstream) {
+         return books.MipmappedArrayDestroy(reinterpret_cast<CUmipmappedArray>(array));
+       },
+       [](const driver::Table& cu, uint64_t bytes, CUstream, uint64_t* thing) {
+         const CUDA_ARRAY3D_DESCRIPTOR shape = VolumeOf(bytes);
+         return cu.MipmappedArrayCreate(reinterpret_cast<CUmipmappedArray*>(thing), &shape, 4);
+       },
+       [](const driver::Table& cu, uint64_t array, CUstream) {
+         return cu.MipmappedArrayDestroy(reinterpret_cast<CUmipmappedArray>(array));
+       }},
+      {"virtual",
+       [](Books& books, const Payer& payer, uint64_t bytes, CUstream, uint64_t* thing) {
+         const CUmemAllocationProp properties = OnDevice();
+         return books.MemCreate(payer, Handle(thing), Granular(bytes), &properties, 0);
+       },
+       [](Books& books, uint64_t handle, CUstream) { return books.MemRelease(handle); },
+       [](const driver::Table& cu, uint64_t bytes, CUstream, uint64_t* thing) {
+         const CUmemAllocationProp properties = OnDevice();
+         return cu.MemCreate(Handle(thing), Granular(bytes), &properties, 0);
+       },
+       [](const driver::Table& cu, uint64_t handle, CUstream) { return cu.MemRelease(handle); }},
+  };
+  return families;
+}
+
+}  // namespace gpushare::books
+
+#endif  // GPUSHARE_TESTS_CONTRACT_BOOKS_FAMILIES_H_

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random legal sequences of every family from several threads and for two tenants, with frees by whoever comes
+// by, mixed kinds of frees among them. Between the rounds nothing is under way, and the books are the driver's
+// count.
+#include <mutex>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "tests/contract/books_bed.h"
+#include "tests/contract/books_families.h"
+
+namespace gpushare::books {
+namespace {
+
+constexpr int kThreads = 3, kRounds = 6, kSteps = 120;
+
+struct Thing {
+  const Family* family;
+  uint64_t handle;
+};
+
+class BooksRandom : public BooksTest {
+ protected:
+  BooksRandom() : BooksTest("wall") {}
+
+  void Put(Thing thing) {
+    const std::lock_guard lock(mutex_);
+    things_.push_back(thing);
+  }
+  bool Any(std::mt19937& random, Thing* thing) {
+    const std::lock_guard lock(mutex_);
+    if (things_.empty()) return false;
+    std::swap(things_[random() % things_.size()], things_.back());
+    *thing = things_.back();
+    things_.pop_back();
+    return true;
+  }
+
+  void Act(unsigned seed) {
+    std::mt19937 random(seed);
+    EXPECT_CU(cu_->CtxPushCurrent(context_));
+    quota::Account* const accounts[] = {account_.get(), second_.get()};
+    for (int i = 0; i < kSteps; ++i) {
+      CUstream const stream = streams_[random() % 2];
+      Thing thing;
+      if (random() % 2 == 0) {
+        thing.family = &Families()[random() % Families().size()];
+        const unsigned who = random() % 2;
+        const uint64_t bytes = 1 + random() % (random() % 4 == 0 ? 9 * kMiB : 90'000);
+        const Answer answer = thing.family->take(*books_, {.account = accounts[who], .owner = who},
+                                                 bytes, stream, &thing.handle);
+        EXPECT_LE(accounts[who]->charged(), kLimit);
+        if (answer.ok()) {
+          Put(thing);
+        } else {
+          EXPECT_EQ(answer.result, CUDA_ERROR_OUT_OF_MEMORY);
+          EXPECT_TRUE(answer.at_quota);
+        }
+      } else if (Any(random, &thing)) {
+        Give(thing, random() % 3 == 0, stream);
+      } else {
+        books_->Settle();
+      }
+    }
+    CUcontext popped;
+    EXPECT_CU(cu_->CtxPopCurrent(&popped));
+  }
+
+  void Give(Thing thing, bool other_way, CUstream stream) {
+    if (other_way && thing.family->other_give != nullptr) {
+      EXPECT_CU(thing.family->other_give(*books_, thing.handle, stream)) << thing.family->name;
+    } else {
+      EXPECT_CU(thing.family->give(*books_, thing.handle, stream)) << thing.family->name;
+    }
+  }
+
+  void ExpectRight() {
+    for (CUstream stream : streams_) EXPECT_CU(cu_->StreamSynchronize(stream));
+    books_->Settle();
+    EXPECT_OK(books_->CheckInvariants());
+    uint64_t charged = 0;
+    for (const auto* account : {account_.get(), second_.get()}) {
+      EXPECT_OK(account->CheckInvariants());
+      EXPECT_EQ(account->charged(), account->Usage().committed);
+      EXPECT_EQ(account->charged(), books_->BytesOf(account));
+      charged += account->charged();
+    }
+    uint64_t slack = 0;
+    for (const Family& family : Families()) slack = std::max(slack, family.slack);
+    EXPECT_GE(charged, Used());
+    EXPECT_LE(charged, Used() + slack);
+  }
+
+  std::unique_ptr<quota::Account> second_;
+  CUstream streams_[2] = {};
+  std::mutex mutex_;
+  std::vector<Thing> things_;
+};
+
+TEST_F(BooksRandom, TheBooksAreTheDriversCountWheneverNothingIsUnderWay) {
+  second_ = NewAccount(kLimit);
+  streams_[0] = stream_;
+  ASSERT_CU(cu_->StreamCreateWithPriority(&streams_[1], CU_STREAM_NON_BLOCKING, 0));
+  for (unsigned round = 0; round < kRounds; ++round) {
+    std::vector<std::thread> threads;
+    for (unsigned i = 0; i < kThreads; ++i) {
+      threads.emplace_back([this, seed = round * kThreads + i] { Act(seed); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    ExpectRight();
+  }
+  std::mt19937 random(0);
+  for (Thing thing; Any(random, &thing);) Give(thing, false, stream_);
+  ExpectRight();
+  EXPECT_EQ(account_->charged() + second_->charged(), 0u);
+  EXPECT_EQ(Used(), 0u);
+}
+
+}  // namespace
+}  // namespace gpushare::books

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// The contract of the books, over every family: what is charged is what the driver counts.
+#include <algorithm>
+
+#include "tests/contract/books_bed.h"
+#include "tests/contract/books_families.h"
+
+namespace gpushare::books {
+namespace {
+
+class BooksContract : public BooksTest, public ::testing::WithParamInterface<Family> {
+ protected:
+  Answer Take(uint64_t bytes, uint64_t* thing) {
+    return GetParam().take(*books_, payer(), bytes, stream_, thing);
+  }
+  CUresult Give(uint64_t thing) { return GetParam().give(*books_, thing, stream_); }
+  void GiveAll(std::vector<uint64_t>* things) {
+    for (const uint64_t thing : *things) EXPECT_CU(Give(thing));
+    things->clear();
+    EXPECT_CU(cu_->StreamSynchronize(stream_));
+  }
+  void ExpectRight() { ExpectExact(GetParam().slack); }
+};
+
+TEST_P(BooksContract, ChargesWhatTheDriverTakes) {
+  std::vector<uint64_t> things;
+  for (const uint64_t bytes :
+       {uint64_t{1}, uint64_t{511}, uint64_t{4096}, uint64_t{100'000}, 3 * kMiB}) {
+    things.emplace_back();
+    ASSERT_TRUE(Take(bytes, &things.back()).ok());
+    ExpectRight();
+    EXPECT_GE(account_->charged(), bytes);
+  }
+  while (!things.empty()) {
+    EXPECT_CU(Give(things.back()));
+    things.pop_back();
+    EXPECT_CU(cu_->StreamSynchronize(stream_));
+    ExpectRight();
+  }
+  EXPECT_EQ(account_->charged(), 0u);
+  EXPECT_EQ(Used(), 0u);
+  EXPECT_EQ(credited_[1], account_->Usage().peak);
+}
+
+TEST_P(BooksContract, AtTheQuotaItIsOutOfMemoryAndNeverMoreThanTheLimit) {
+  std::vector<uint64_t> things;
+  for (;;) {
+    uint64_t thing = 0;
+    const Answer answer = Take(5 * kMiB, &thing);
+    ASSERT_LE(account_->charged(), kLimit);
+    ASSERT_LE(Used(), kLimit);
+    if (!answer.ok()) {
+      EXPECT_EQ(answer.result, CUDA_ERROR_OUT_OF_MEMORY);
+      EXPECT_TRUE(answer.at_quota);
+      EXPECT_LT(answer.left, 5 * kMiB + kGranule);
+      EXPECT_EQ(thing, 0u);
+      break;
+    }
+    things.push_back(thing);
+  }
+  // At most a granule of each was refused for nothing.
+  EXPECT_GE(things.size(), kLimit / (5 * kMiB + kGranule));
+  EXPECT_EQ(account_->Usage().denied, 1u);
+  ExpectRight();
+  EXPECT_CU(Give(things.back()));
+  EXPECT_CU(cu_->StreamSynchronize(stream_));
+  EXPECT_TRUE(Take(5 * kMiB, &things.back()).ok());
+  GiveAll(&things);
+  ExpectRight();
+  EXPECT_EQ(account_->charged(), 0u);
+}
+
+TEST_P(BooksContract, OddSizes) {
+  uint64_t thing = 0, raw = 0;
+  EXPECT_EQ(Take(0, &thing).result, GetParam().raw_take(*cu_, 0, stream_, &raw));
+  EXPECT_FALSE(Take(0, &thing).at_quota);
+  const Answer huge = Take(uint64_t{1} << 63, &thing);
+  EXPECT_EQ(huge.result, CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_TRUE(huge.at_quota);
+  EXPECT_EQ(huge.left, kLimit);
+  account_->SetLimit(quota::kUnlimited);
+  const Answer unlimited = Take(uint64_t{1} << 63, &thing);
+  EXPECT_EQ(unlimited.result, GetParam().raw_take(*cu_, uint64_t{1} << 63, stream_, &raw));
+  ExpectRight();
+  EXPECT_EQ(account_->charged(), 0u);
+}
+
+TEST_P(BooksContract, AWaiterIsAskedOnlyWhenTheQuotaRefuses) {
+  int asked = 0;
+  std::vector<uint64_t> things(2);
+  const auto wait = [&](quota::Account& account, uint64_t bytes) {
+    ++asked;
+    account.SetLimit(2 * kLimit);
+    return account.Reserve(bytes);
+  };
+  const absl::FunctionRef<quota::Grant(quota::Account&, uint64_t)> waits = wait;
+  Payer payer = this->payer();
+  payer.wait = &waits;
+  EXPECT_TRUE(GetParam().take(*books_, payer, kLimit - 8 * kMiB, stream_, &things[0]).ok());
+  EXPECT_EQ(asked, 0);
+  EXPECT_TRUE(GetParam().take(*books_, payer, 10 * kMiB, stream_, &things[1]).ok());
+  EXPECT_EQ(asked, 1);
+  EXPECT_EQ(account_->Usage().denied, 0u);
+  GiveAll(&things);
+  ExpectRight();
+}
+
+TEST_P(BooksContract, OutOfMemoryAtEveryCallInTurnLeavesNothing) {
+  for (int after = 0;; ++after) {
+    Inject("oom after=" + std::to_string(after));
+    std::vector<uint64_t> things;
+    bool refused = false;
+    for (int i = 1; i <= 6; ++i) {
+      uint64_t thing = 0;
+      const Answer answer = Take(static_cast<uint64_t>(i) * 700'000, &thing);
+      if (answer.ok()) {
+        things.push_back(thing);
+      } else {
+        EXPECT_EQ(answer.result, CUDA_ERROR_OUT_OF_MEMORY);
+        EXPECT_FALSE(answer.at_quota);
+        refused = true;
+      }
+      ExpectRight();
+    }
+    Inject("clear");
+    GiveAll(&things);
+    ExpectRight();
+    ASSERT_EQ(account_->charged(), 0u) << "after " << after;
+    if (!refused) break;
+    ASSERT_LT(after, 20);
+  }
+}
+
+TEST_P(BooksContract, GivenBackTwiceTheDriverAnswersAndTheBooksStay) {
+  uint64_t thing = 0, other = 0, raw = 0;
+  ASSERT_TRUE(Take(kMiB, &other).ok());
+  ASSERT_TRUE(Take(kMiB, &thing).ok());
+  EXPECT_CU(Give(thing));
+  EXPECT_CU(cu_->StreamSynchronize(stream_));
+  ExpectRight();
+  EXPECT_EQ(Give(thing), GetParam().raw_give(*cu_, thing, stream_));
+  EXPECT_NE(Give(thing), CUDA_SUCCESS);
+  ExpectRight();
+  // What the books do not know is forwarded.
+  const uint64_t charged = account_->charged();
+  ASSERT_CU(GetParam().raw_take(*cu_, kMiB, stream_, &raw));
+  EXPECT_CU(Give(raw));
+  EXPECT_CU(cu_->StreamSynchronize(stream_));
+  EXPECT_EQ(account_->charged(), charged);
+  EXPECT_CU(Give(other));
+  EXPECT_CU(cu_->StreamSynchronize(stream_));
+  ExpectRight();
+  EXPECT_EQ(account_->charged(), 0u);
+}
+
+TEST_P(BooksContract, TwoTenantsAreCreditedWithTheirOwn) {
+  const auto second = NewAccount(kLimit);
+  uint64_t mine = 0, theirs = 0;
+  ASSERT_TRUE(Take(3 * kMiB, &mine).ok());
+  ASSERT_TRUE(GetParam()
+                  .take(*books_, {.account = second.get(), .owner = 2}, 7 * kMiB, stream_, &theirs)
+                  .ok());
+  const uint64_t first_charge = account_->charged();
+  EXPECT_GE(second->charged(), 7 * kMiB);
+  EXPECT_CU(Give(theirs));
+  EXPECT_CU(cu_->StreamSynchronize(stream_));
+  books_->Settle();
+  EXPECT_EQ(second->charged(), 0u);
+  EXPECT_GE(credited_[2], 7 * kMiB);
+  EXPECT_EQ(account_->charged(), first_charge);
+  EXPECT_CU(Give(mine));
+  EXPECT_CU(cu_->StreamSynchronize(stream_));
+  ExpectRight();
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, BooksContract, ::testing::ValuesIn(Families()),
+                         [](const auto& family) { return std::string(family.param.name); });
+
+}  // namespace
+}  // namespace gpushare::books

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// Virtual memory and multicast objects: charged until the last reference, mapping and binding are gone.
+#include <unistd.h>
+
+#include "tests/contract/books_bed.h"
+
+namespace gpushare::books {
+namespace {
+
+class BooksVirtual : public BooksTest {
+ protected:
+  void SetUp() override {
+    BooksTest::SetUp();
+    auto* const reserve =
+        Symbol<CUresult(CUdeviceptr*, size_t, size_t, CUdeviceptr, unsigned long long)>(
+            "cuMemAddressReserve");
+    ASSERT_CU(reserve(&address_, 8 * kGranule, 0, 0, 0));
+    properties_.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties_.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+    properties_.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  }
+  template <typename F>
+  F* Symbol(const char* name) {
+    return reinterpret_cast<F*>(driver_->Symbol(name));
+  }
+  CUmemGenericAllocationHandle Create(uint64_t granules = 1) {
+    CUmemGenericAllocationHandle handle = 0;
+    EXPECT_TRUE(books_->MemCreate(payer(), &handle, granules * kGranule, &properties_, 0).ok());
+    return handle;
+  }
+  CUresult Map(unsigned at, CUmemGenericAllocationHandle handle) {
+    return books_->MemMap(address_ + at * kGranule, kGranule, 0, handle, 0);
+  }
+  CUresult Unmap(unsigned at, unsigned count = 1) {
+    return books_->MemUnmap(address_ + at * kGranule, count * kGranule);
+  }
+  CUmemGenericAllocationHandle Multicast() {
+    CUmulticastObjectProp properties{};
+    properties.numDevices = 1;
+    properties.size = 4 * kGranule;
+    CUmemGenericAllocationHandle handle = 0;
+    EXPECT_CU(books_->MulticastCreate(&handle, &properties));
+    EXPECT_CU((Symbol<CUresult(CUmemGenericAllocationHandle, CUdevice)>("cuMulticastAddDevice")(
+        handle, 0)));
+    return handle;
+  }
+  void ExpectCharged(uint64_t granules) {
+    ExpectExact();
+    EXPECT_EQ(account_->charged(), granules * kGranule);
+  }
+
+  CUdeviceptr address_ = 0;
+  CUmemAllocationProp properties_{};
+};
+
+TEST_F(BooksVirtual, AHandleThatIsReleasedWhileMappedStaysChargedUntilTheLastMappingGoes) {
+  const auto handle = Create();
+  EXPECT_CU(Map(0, handle));
+  EXPECT_CU(Map(3, handle));
+  EXPECT_CU(books_->MemRelease(handle));
+  ExpectCharged(1);
+  EXPECT_CU(Unmap(0));
+  ExpectCharged(1);
+  EXPECT_CU(Unmap(3));
+  ExpectCharged(0);
+}
+
+TEST_F(BooksVirtual, OneUnmappingOfSeveralMappings) {
+  const auto one = Create(), two = Create();
+  EXPECT_CU(Map(1, one));
+  EXPECT_CU(Map(2, two));
+  EXPECT_CU(books_->MemRelease(one));
+  EXPECT_NE(Unmap(1, 3), CUDA_SUCCESS);  // the third is none
+  EXPECT_NE(Unmap(5), CUDA_SUCCESS);
+  ExpectCharged(2);
+  EXPECT_CU(Unmap(1, 2));
+  ExpectCharged(1);
+  EXPECT_CU(books_->MemRelease(two));
+  ExpectCharged(0);
+}
+
+TEST_F(BooksVirtual, RetainedAndImportedHandlesAreTheSameMemory) {
+  const auto handle = Create(2);
+  EXPECT_CU(books_->MemMap(address_, 2 * kGranule, 0, handle, 0));
+  CUmemGenericAllocationHandle again = 0, imported = 0;
+  EXPECT_CU(books_->MemRetainAllocationHandle(&again, reinterpret_cast<void*>(address_ + 5000)));
+  EXPECT_NE(books_->MemRetainAllocationHandle(&imported, this), CUDA_SUCCESS);
+  int file = -1;
+  EXPECT_CU((Symbol<CUresult(void*, CUmemGenericAllocationHandle, CUmemAllocationHandleType,
+                             unsigned long long)>("cuMemExportToShareableHandle")(
+      &file, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)));
+  EXPECT_CU(books_->MemImportFromShareableHandle(
+      &imported, reinterpret_cast<void*>(static_cast<intptr_t>(file)),
+      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+  close(file);
+  ExpectCharged(2);
+  EXPECT_CU(books_->MemRelease(handle));
+  EXPECT_CU(books_->MemUnmap(address_, 2 * kGranule));
+  EXPECT_CU(books_->MemRelease(again));
+  ExpectCharged(2);
+  EXPECT_CU(books_->MemRelease(imported));
+  ExpectCharged(0);
+  EXPECT_EQ(books_->MemRelease(imported), CUDA_ERROR_INVALID_VALUE);
+  ExpectCharged(0);
+}
+
+TEST_F(BooksVirtual, RefusedCallsLeaveTheBooksAsTheyAre) {
+  const auto handle = Create();
+  EXPECT_NE(books_->MemMap(address_, 2 * kGranule, 0, handle, 0), CUDA_SUCCESS);
+  EXPECT_NE(books_->MemMap(address_, kGranule, 0, 12345, 0), CUDA_SUCCESS);
+  EXPECT_CU(Map(0, handle));
+  EXPECT_NE(Map(0, handle), CUDA_SUCCESS);
+  Inject("error call=cuMemRelease code=3 nth=1");
+  EXPECT_EQ(books_->MemRelease(handle), CUDA_ERROR_NOT_INITIALIZED);
+  ExpectCharged(1);
+  Inject("error call=cuMemUnmap code=3 nth=1");
+  EXPECT_EQ(Unmap(0), CUDA_ERROR_NOT_INITIALIZED);
+  ExpectCharged(1);
+  EXPECT_CU(books_->MemRelease(handle));
+  ExpectCharged(1);
+  EXPECT_CU(Unmap(0));
+  ExpectCharged(0);
+}
+
+TEST_F(BooksVirtual, WhatIsBoundToAMulticastObjectStaysUntilItIsUnboundOrTheObjectGoes) {
+  const auto object = Multicast(), one = Create(), two = Create(), three = Create();
+  ExpectCharged(3);  // the object costs nothing itself
+  EXPECT_CU(books_->MulticastBindMem(object, 0, one, 0, kGranule, 0));
+  EXPECT_CU(books_->MulticastBindMem(object, kGranule, two, 0, kGranule, 0));
+  EXPECT_CU(Map(0, three));
+  EXPECT_CU(books_->MulticastBindAddr(object, 2 * kGranule, address_, kGranule, 0));
+  EXPECT_NE(books_->MulticastBindMem(object, 0, two, 0, kGranule, 0), CUDA_SUCCESS);
+  EXPECT_CU(Unmap(0));
+  for (const auto handle : {one, two, three}) EXPECT_CU(books_->MemRelease(handle));
+  ExpectCharged(3);
+  EXPECT_NE(books_->MulticastUnbind(object, 0, kGranule, 2 * kGranule), CUDA_SUCCESS);
+  ExpectCharged(3);
+  EXPECT_CU(books_->MulticastUnbind(object, 0, kGranule, kGranule));
+  ExpectCharged(2);
+  EXPECT_CU(Map(4, object));
+  EXPECT_CU(books_->MemRelease(object));
+  ExpectCharged(2);
+  EXPECT_CU(Unmap(4));
+  ExpectCharged(0);
+}
+
+TEST_F(BooksVirtual, MemoryOfTheHostIsNotCharged) {
+  properties_.location = {CU_MEM_LOCATION_TYPE_HOST, 0};
+  CUmemGenericAllocationHandle handle = 0;
+  account_->SetLimit(0);
+  const Answer answer = books_->MemCreate(payer(), &handle, kGranule, &properties_, 0);
+  EXPECT_FALSE(answer.at_quota);  // the simulated driver has none
+  EXPECT_EQ(answer.result, CUDA_ERROR_NOT_SUPPORTED);
+}
+
+}  // namespace
+}  // namespace gpushare::books
