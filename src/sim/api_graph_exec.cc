@@ -21,7 +21,7 @@ CUresult Update(CUgraphExec exec_handle, CUgraph graph_handle, CUgraphExecUpdate
   GraphExec* const exec = FindExec(exec_handle);
   const Graph* const graph = FindGraph(graph_handle);
   if (exec == nullptr || graph == nullptr || graph->capturing) return CUDA_ERROR_INVALID_VALUE;
-  const UpdateProblem problem = UpdateExec(exec, exec->top, *graph);
+  const UpdateProblem problem = UpdateExec(exec, &exec->top, *graph);
   *info = {problem.result, HandleOf(problem.node), HandleOf(problem.from)};
   return problem.result == CU_GRAPH_EXEC_UPDATE_SUCCESS ? CUDA_SUCCESS
                                                         : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
@@ -63,10 +63,9 @@ CUresult ChangeChild(CUgraphExec exec_handle, CUgraphNode node, CUgraph child) {
   if (exec == nullptr || graph == nullptr || graph->capturing || FindNode(node) == nullptr) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const GraphExec::Level* const level =
-      FindChildLevel(&exec->top, reinterpret_cast<uint64_t>(node));
+  GraphExec::Level* const level = FindChildLevel(&exec->top, reinterpret_cast<uint64_t>(node));
   if (level == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return UpdateExec(exec, *level, *graph).result == CU_GRAPH_EXEC_UPDATE_SUCCESS
+  return UpdateExec(exec, level, *graph).result == CU_GRAPH_EXEC_UPDATE_SUCCESS
              ? CUDA_SUCCESS
              : CUDA_ERROR_INVALID_VALUE;
 }

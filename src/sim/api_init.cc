@@ -260,11 +260,3 @@ SIM_API(cuDeviceGetByPCIBusId)(CUdevice* dev, const char* text) {
   }
   return CUDA_ERROR_INVALID_DEVICE;
 }
-
-SIM_API(cuDeviceCanAccessPeer)(int* can, CUdevice dev, CUdevice peer) {
-  SIM_ENTER(cuDeviceCanAccessPeer, kNone);
-  if (can == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (FindDevice(dev) == nullptr || FindDevice(peer) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-  *can = 0;
-  return CUDA_SUCCESS;
-}

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Life of contexts.
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -59,6 +60,10 @@ void DestroyContext(Context* context) {
   context->device->memory.FreeAllOf(context);
   s.managed.FreeAllOf(context);
   s.host.FreeAllOf(context);
+  for (Context* other : s.contexts.All()) {
+    auto& peers = other->peers;
+    peers.erase(std::remove(peers.begin(), peers.end(), context->handle), peers.end());
+  }
   if (context->is_primary) {
     s.contexts.Vacate(context->handle);
   } else {

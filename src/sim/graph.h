@@ -9,6 +9,7 @@
 
 #include "sim/command.h"
 #include "sim/module.h"
+#include "sim/user_object.h"
 
 namespace gpushare::sim {
 
@@ -64,6 +65,7 @@ struct Graph {
   bool capturing = false;                         // belongs to a capture
   bool has_memory_nodes = false;                  // they cannot be removed, so for good
   uint64_t executable = 0;                        // the latest, when it has memory nodes
+  HeldObjects user_objects;
 };
 
 // A graph made ready: its nodes flattened, children inlined, every one after those it depends on.
@@ -84,6 +86,7 @@ struct GraphExec {
       std::unique_ptr<Level> child;
     };
     std::vector<Entry> entries;
+    HeldObjects user_objects;  // of the graph it was made from or last updated by
   };
   uint64_t handle = 0;
   Context* context = nullptr;

@@ -76,6 +76,7 @@ void CopyWorkOf(const GraphNode& from, GraphNode* to) {
 std::unique_ptr<Graph> CloneGraph(const Graph& graph) {
   auto clone = std::make_unique<Graph>();
   clone->handle = state().graphs.Add(clone.get());
+  clone->user_objects = graph.user_objects;
   std::unordered_map<const GraphNode*, GraphNode*> copies;
   for (const auto& node : graph.nodes) {
     GraphNode* const copy = AddNode(clone.get(), node->type, {});
@@ -158,6 +159,7 @@ bool Flatten(const Graph& graph, const std::vector<uint32_t>& before, GraphExec*
     }
     GraphExec::Level::Entry& entry = level->entries[place[node]];
     if (node->type == NodeType::kChild) entry.child = std::make_unique<GraphExec::Level>();
+    if (node->child != nullptr) entry.child->user_objects = node->child->user_objects;
     if (node->type == NodeType::kChild && node->child != nullptr && !node->child->nodes.empty()) {
       if (!Flatten(*node->child, dependencies, exec, &ends[node], entry.child.get())) return false;
     } else {
@@ -180,6 +182,13 @@ bool Flatten(const Graph& graph, const std::vector<uint32_t>& before, GraphExec*
   return order.size() == graph.nodes.size();
 }
 
+void Collect(const GraphExec::Level& level, HeldObjects* all) {
+  all->insert(all->end(), level.user_objects.begin(), level.user_objects.end());
+  for (const GraphExec::Level::Entry& entry : level.entries) {
+    if (entry.child != nullptr) Collect(*entry.child, all);
+  }
+}
+
 }  // namespace
 
 CUresult Instantiate(const Graph& graph, Context* context, GraphExec** result) {
@@ -187,6 +196,7 @@ CUresult Instantiate(const Graph& graph, Context* context, GraphExec** result) {
   exec->context = context;
   std::vector<uint32_t> last;
   if (!Flatten(graph, {}, exec.get(), &last, &exec->top)) return CUDA_ERROR_INVALID_VALUE;
+  exec->top.user_objects = graph.user_objects;
   HoldGraphMemory(exec.get());
   exec->handle = state().graph_execs.Add(exec.get());
   *result = exec.release();
@@ -223,7 +233,8 @@ CUresult LaunchExec(GraphExec* exec, Stream* stream) {
     if (result != CUDA_SUCCESS) return result;
   }
   Command* const launch = NewCommand(stream, CommandType::kGraph);
-  auto* const run = new GraphRun{launch, exec->nodes.size(), {}};
+  auto* const run = new GraphRun{launch, exec->nodes.size(), {}, {}};
+  Collect(exec->top, &run->user_objects);
   launch->graph = run;
   run->nodes.reserve(exec->nodes.size());
   for (const auto& node : exec->nodes) {

@@ -66,9 +66,19 @@ UpdateProblem Compare(GraphExec* exec, const GraphExec::Level& level, const Grap
   return {};
 }
 
+// Launches that are not over keep what they were launched with.
+void ReplaceObjects(GraphExec::Level* level, const Graph& graph) {
+  level->user_objects = graph.user_objects;
+  for (size_t i = 0; i < level->entries.size(); ++i) {
+    GraphExec::Level* const child = level->entries[i].child.get();
+    if (child != nullptr) ReplaceObjects(child, *graph.nodes[i]->child);
+  }
+}
+
 std::unique_ptr<Graph> GraphOfLevel(const GraphExec& exec, const GraphExec::Level& level) {
   auto graph = std::make_unique<Graph>();
   graph->handle = state().graphs.Add(graph.get());
+  graph->user_objects = level.user_objects;
   for (const GraphExec::Level::Entry& entry : level.entries) {
     GraphNode* const node = AddNode(graph.get(), entry.type, {});
     if (entry.child != nullptr) {
@@ -123,15 +133,16 @@ CUgraphExecUpdateResult CheckChange(const GraphExec& exec, const GraphNode& from
   }
 }
 
-UpdateProblem UpdateExec(GraphExec* exec, const GraphExec::Level& level, const Graph& graph) {
+UpdateProblem UpdateExec(GraphExec* exec, GraphExec::Level* level, const Graph& graph) {
   std::vector<Change> changes;
-  const UpdateProblem problem = Compare(exec, level, graph, &changes);
+  const UpdateProblem problem = Compare(exec, *level, graph, &changes);
   if (problem.result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return problem;
   const bool priorities = (exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) != 0;
   for (const auto& [target, node] : changes) {
     CopyWorkOf(*node, &target->work);
     if (!priorities) target->work.own_priority = false;
   }
+  ReplaceObjects(level, graph);
   return {};
 }
 

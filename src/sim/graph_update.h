@@ -19,7 +19,7 @@ struct UpdateProblem {
 
 // Gives the nodes of the level the parameters of the graph's, paired in the order of their creation.
 // All or nothing.
-UpdateProblem UpdateExec(GraphExec* exec, const GraphExec::Level& level, const Graph& graph);
+UpdateProblem UpdateExec(GraphExec* exec, GraphExec::Level* level, const Graph& graph);
 
 // Whether one node of an executable may do `to` instead of `from`.
 CUgraphExecUpdateResult CheckChange(const GraphExec& exec, const GraphNode& from,

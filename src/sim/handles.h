@@ -27,6 +27,7 @@ enum class HandleTag : uint64_t {
   kMipmappedArray,
   kExternalMemory,
   kMemoryPool,
+  kUserObject,
 };
 
 template <typename T, HandleTag kTag>

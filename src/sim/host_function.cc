@@ -47,11 +47,12 @@ void HostFunctions::Loop() {
       s.clock.Wait(wake_, "work");
       self->clock->idle = false;
     }
-    if (stop_) break;
+    if (jobs_.empty()) break;
     const Job job = jobs_.front();
     jobs_.pop_front();
-    if (job.command->generation != job.generation) continue;
-    const HostWork work = job.command->host;
+    const bool posted = job.command == nullptr;
+    if (!posted && job.command->generation != job.generation) continue;
+    const HostWork work = posted ? job.posted : job.command->host;
     self->in_host_function = true;
     // On the virtual clock the function runs with the turn, and may spend time. On the wall clock it
     // must not hold up the driver.
@@ -64,7 +65,7 @@ void HostFunctions::Loop() {
     }
     if (unlocked) s.clock.Enter(self->clock);
     self->in_host_function = false;
-    if (job.command->generation == job.generation) {
+    if (!posted && job.command->generation == job.generation) {
       Complete(job.command);
       Settle();
     }
@@ -86,7 +87,13 @@ void HostFunctions::Stop() {
 }
 
 void HostFunctions::Run(Command* command) {
-  jobs_.push_back({command, command->generation});
+  jobs_.push_back({command, command->generation, {}});
+  state().clock.WakeAll(wake_, 0);
+}
+
+void HostFunctions::Post(void (*function)(void*), void* data) {
+  jobs_.push_back(
+      {nullptr, 0, {.function = function, .data = data, .callback = nullptr, .stream_handle = 0}});
   state().clock.WakeAll(wake_, 0);
 }
 

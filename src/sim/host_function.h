@@ -17,15 +17,18 @@ class HostFunctions {
  public:
   // Starts the thread when there is none yet. False: the machine gave none.
   bool Prepare();
-  // Ends the thread; nothing may be queued.
+  // Ends the thread when it has called what was posted.
   void Stop();
+  // Calls a function of the program's that no stream waits for; after Prepare().
+  void Post(void (*function)(void*), void* data);
   // The command's stream has reached it.
   void Run(Command* command);
 
  private:
   struct Job {
-    Command* command;
+    Command* command;  // null: posted
     uint32_t generation;
+    HostWork posted;
   };
   static void* Main(void* self);
   void Loop();

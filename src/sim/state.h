@@ -26,6 +26,7 @@
 #include "sim/module.h"
 #include "sim/stream.h"
 #include "sim/timeline.h"
+#include "sim/user_object.h"
 #include "sim/virtual_memory.h"
 
 namespace gpushare::sim {
@@ -75,6 +76,7 @@ struct State {
   HandleTable<GraphExec, HandleTag::kGraphExec> graph_execs;
   HandleTable<MemoryPool, HandleTag::kMemoryPool> memory_pools;
 
+  HandleTable<UserObject, HandleTag::kUserObject> user_objects;
   HandleTable<Array, HandleTag::kArray> arrays;
   HandleTable<MipmappedArray, HandleTag::kMipmappedArray> mipmapped_arrays;
 

@@ -10,6 +10,7 @@
 #include "sim/clock.h"
 #include "sim/command.h"
 #include "sim/device.h"
+#include "sim/user_object.h"
 
 namespace gpushare::sim {
 
@@ -63,6 +64,7 @@ struct Context {
   unsigned cache_config = 0;
   std::unique_ptr<Stream> legacy;
   std::vector<Stream*> streams;  // all but the legacy one
+  std::vector<uint64_t> peers;   // contexts whose memory its kernels may reach
   size_t stack_limit = 1024, printf_limit = 1 << 20, heap_limit = 8 << 20;
 };
 
@@ -75,6 +77,7 @@ struct GraphRun {
     uint32_t generation;
   };
   std::vector<Node> nodes;
+  HeldObjects user_objects;  // of the executable when it was launched
 };
 
 // Ends the command's life in the stream with the usual consequences: later commands may start, waiters
