@@ -4,7 +4,6 @@
 import importlib.util
 import os
 
-import gpushare
 import pytest
 
 if importlib.util.find_spec("pynvml") is None:
@@ -20,9 +19,9 @@ CONFIGURATION = "devices=2,memory=8GiB,name=Small One,compute_capability=8.9,clo
 
 
 @pytest.fixture
-def run_nvml(succeeds):
+def run_nvml(succeeds, gpu):
     """Runs a program that finds the simulated libraries as any other program does: by their names."""
-    folder = os.path.dirname(gpushare.Runtime("sim").driver_path)
+    folder = os.path.dirname(gpu.runtime.driver_path)
 
     def run(program):
         succeeds(PROGRAM + program, LD_LIBRARY_PATH=folder, GPUSHARE_SIM=CONFIGURATION)
