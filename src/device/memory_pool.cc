@@ -159,31 +159,27 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Wait(const VirtualDevice::Request&
     CountWaiters();
     return waiter->got;
   };
+  // What has come through streams by now, or is idle elsewhere; the places in line are kept.
+  const auto look = [&] {
+    uint64_t free_bytes = 0, total = 0;
+    device_.Memory(&free_bytes, &total);
+    if (least.bytes > total) {  // the quota was made smaller
+      static_cast<void>(device_.account().CallAway(waiter->ticket, gpu_.clock()));
+    } else {
+      device_.MakeRoom(least.bytes);
+      if (LiesWithStreams()) ServeWaiters();
+    }
+    return gpu_.clock().Now() + kPoll;
+  };
   driver::DevicePtr got = 0;
   bool charged = false;
   quota::Grant grant;
   try {
     // What was freed before the lines above did not see this waiter.
     ServeWaiters();
-    for (;;) {
-      uint64_t free_bytes = 0, total = 0;
-      device_.Memory(&free_bytes, &total);
-      const auto ticket = std::make_shared<quota::Ticket>();
-      {
-        const std::lock_guard lock(lock_);
-        if (waiter->got != 0) break;
-        waiter->ticket = ticket;
-      }
-      if (least.bytes > total) break;  // the quota was made smaller
-      device_.MakeRoom(least.bytes);
-      const Time now = gpu_.clock().Now();
-      const Time until =
-          LiesWithStreams() && request.deadline > now + kPoll ? now + kPoll : request.deadline;
-      grant = device_.account().ReserveBefore(least.bytes, gpu_.clock(), until, ticket);
-      charged = grant.granted;
-      if (charged || gpu_.clock().Now() >= request.deadline) break;
-      ServeWaiters();
-    }
+    grant = device_.account().ReserveBefore(least.bytes, gpu_.clock(), request.deadline,
+                                            waiter->ticket, look);
+    charged = grant.granted;
   } catch (...) {
     // A block that was handed over goes back to whoever is next.
     if (const driver::DevicePtr late = leave(); late != 0) static_cast<void>(Free(late, nullptr));
@@ -225,10 +221,7 @@ void MemoryPool::ServeWaiters() {
         CountWaiters();
       }
     }
-    // Who sleeps until something is freed is to ask for what lies with streams now.
-    if (!unserved || LiesWithStreams()) {
-      static_cast<void>(device_.account().CallAway(ticket, gpu_.clock()));
-    }
+    if (!unserved) static_cast<void>(device_.account().CallAway(ticket, gpu_.clock()));
   }
   // What is idle is worth more to the quota, where the first waits as well.
   GiveBackIdle(UINT64_MAX, /*waits=*/false);

@@ -7,8 +7,7 @@
 // exchange for idle ones where too much is idle; the least segment that would do, with what idle ones give.
 //
 // A waiter is served by a free within the pool or by the quota, whichever is first, in the order of arrival.
-// While memory lies with streams whose work goes on it asks again each millisecond, since nobody tells when
-// that is over.
+// It asks each millisecond what has come through streams, since nobody tells when their work is over.
 //
 // Life: allocators and the registry of segments (gpu.h) share it. It needs its virtual device, which every
 // segment holds. Locks: lock_ is never held across a call of the driver or a wait.
@@ -68,7 +67,7 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   struct Waiter {
     uint64_t bytes = 0;
     pool::StreamId stream = pool::kNobody;
-    std::shared_ptr<quota::Ticket> ticket = std::make_shared<quota::Ticket>();
+    const std::shared_ptr<quota::Ticket> ticket = std::make_shared<quota::Ticket>();
     driver::DevicePtr got = 0;  // handed over, and out of waiters_
   };
   // The end of a stream that is gone.

@@ -53,10 +53,16 @@ void Account::Serve() { line().Serve(); }
 
 Grant Account::ReserveBefore(uint64_t bytes, base::Clock& clock, Time deadline,
                              const std::shared_ptr<Ticket>& ticket) {
+  return ReserveBefore(bytes, clock, deadline, ticket, [] { return kNever; });
+}
+
+Grant Account::ReserveBefore(uint64_t bytes, base::Clock& clock, Time deadline,
+                             const std::shared_ptr<Ticket>& ticket,
+                             absl::FunctionRef<Time()> look) {
   Grant grant;
   const bool possible = bytes <= limit() && (parent_ == nullptr || bytes <= parent_->limit());
   if (possible) {
-    grant.granted = line().Charge(*this, bytes, clock, deadline, ticket);
+    grant.granted = line().Charge(*this, bytes, clock, deadline, ticket, look);
   }
   grant.left = Left(limit(), charged());
   if (parent_ != nullptr)

@@ -36,6 +36,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
@@ -92,6 +93,10 @@ class Account {
   // ask again.
   Grant ReserveBefore(uint64_t bytes, base::Clock& clock, Time deadline,
                       const std::shared_ptr<Ticket>& ticket = nullptr);
+  // While it waits it calls `look`, without any lock, at once and again at the time that it returns; which
+  // may release memory, or call the ticket away.
+  Grant ReserveBefore(uint64_t bytes, base::Clock& clock, Time deadline,
+                      const std::shared_ptr<Ticket>& ticket, absl::FunctionRef<Time()> look);
   // Ends the wait of the ticket's holder, which is refused. False: it has its grant, or has left.
   // A holder that has not come to wait yet is refused when it comes.
   bool CallAway(const std::shared_ptr<Ticket>& ticket, base::Clock& clock);

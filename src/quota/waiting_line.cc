@@ -8,7 +8,7 @@
 namespace gpushare::quota {
 
 bool WaitingLine::Charge(Account& account, uint64_t bytes, base::Clock& clock, Time deadline,
-                         std::shared_ptr<Ticket> ticket) {
+                         std::shared_ptr<Ticket> ticket, absl::FunctionRef<Time()> look) {
   if (ticket == nullptr) ticket = std::make_shared<Ticket>();
   std::list<Waiter>::iterator place;
   {
@@ -20,19 +20,32 @@ bool WaitingLine::Charge(Account& account, uint64_t bytes, base::Clock& clock, T
   }
   // What was released before the line above did not see this waiter.
   Serve();
-  while (ticket->state.load() == Ticket::kWaiting && clock.Now() < deadline) {
-    clock.Wait(ticket->state, Ticket::kWaiting, deadline, Nanos(0));
+  try {
+    while (ticket->state.load() == Ticket::kWaiting && clock.Now() < deadline) {
+      const Time next = std::min(look(), deadline);
+      clock.Wait(ticket->state, Ticket::kWaiting, next, Nanos(0));
+    }
+  } catch (...) {
+    if (Leave(account, place, *ticket)) {
+      account.Cancel(bytes);
+    } else {
+      Serve();
+    }
+    throw;
   }
-  {
-    base::MutexLock lock(&mutex_);
-    if (ticket->state.load() == Ticket::kGranted) return true;  // and out of the queue
-    if (ticket->state.load() == Ticket::kWaiting) ticket->state.store(Ticket::kLeft);
-    queue_.erase(place);
-    waiters_.fetch_sub(1);
-    account.waiting_.fetch_sub(1);
-  }
+  if (Leave(account, place, *ticket)) return true;
   // Those behind a waiter that gave up may fit now.
   Serve();
+  return false;
+}
+
+bool WaitingLine::Leave(Account& account, std::list<Waiter>::iterator place, Ticket& ticket) {
+  base::MutexLock lock(&mutex_);
+  if (ticket.state.load() == Ticket::kGranted) return true;  // and out of the queue
+  if (ticket.state.load() == Ticket::kWaiting) ticket.state.store(Ticket::kLeft);
+  queue_.erase(place);
+  waiters_.fetch_sub(1);
+  account.waiting_.fetch_sub(1);
   return false;
 }
 

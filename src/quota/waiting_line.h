@@ -3,7 +3,7 @@
 //
 // Serve() grants what fits, oldest first; an account whose oldest waiter does not fit is passed over
 // whole, so that nothing of it is overtaken, while other children of the same parent go on. It is run
-// by whoever released memory or raised a limit; a waiter never polls.
+// by whoever released memory or raised a limit; a waiter polls only what it looks at.
 //
 // Threading: thread-safe. A mutex guards the queue; it is taken only when somebody waits, never while
 // waiting or waking, and no driver is called under it.
@@ -15,6 +15,7 @@
 #include <list>
 #include <memory>
 
+#include "absl/functional/function_ref.h"
 #include "base/clock.h"
 #include "base/sync.h"
 #include "quota/ledger.h"
@@ -24,9 +25,9 @@ namespace gpushare::quota {
 class WaitingLine {
  public:
   // Waits until `bytes` are charged to `account` (true), the deadline passes or the holder of the ticket is
-  // called away.
+  // called away. Calls `look` as Account::ReserveBefore() says.
   bool Charge(Account& account, uint64_t bytes, base::Clock& clock, Time deadline,
-              std::shared_ptr<Ticket> ticket);
+              std::shared_ptr<Ticket> ticket, absl::FunctionRef<Time()> look);
   bool CallAway(const std::shared_ptr<Ticket>& ticket, base::Clock& clock);
 
   void Serve();
@@ -40,6 +41,9 @@ class WaitingLine {
     base::Clock* clock;
     std::shared_ptr<Ticket> ticket;  // shared with whoever is about to wake its holder
   };
+
+  // Takes a waiter out again; true: it has its grant.
+  bool Leave(Account& account, std::list<Waiter>::iterator place, Ticket& ticket);
 
   std::atomic<uint32_t> waiters_{0};
   base::Mutex mutex_;

@@ -258,6 +258,36 @@ TEST_F(WaitingPoolTest, WaitersAreServedInTheOrderOfArrival) {
   EXPECT_THAT(order, ElementsAre(0, 1, 2, 3));
 }
 
+TEST_F(WaitingPoolTest, WhoAsksWhatStreamsHaveDoneKeepsItsPlaceInTheQuota) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  const Allocator pool = MakePool(device, Waiting());
+  const Allocator direct = Must(Allocator::Create(device, Waiting()));
+  const Stream busy = Must(Stream::Create(device)), other = Must(Stream::Create(device));
+  const Allocation stays = Must(pool.Allocate(KiB(1), busy));
+  EXPECT_OK(Must(pool.Allocate(KiB(512), busy)).Free());
+  ASSERT_OK(Spin(busy, absl::Milliseconds(100)));
+  Allocation held = Must(direct.Allocate(MiB(60)));
+  Allocation first, second;
+  std::vector<int> served;
+  Thread one = Must(runtime_->StartThread("one", [&] {
+    first = Must(pool.Allocate(MiB(40), other));
+    served.push_back(1);
+  }));
+  runtime_->SleepFor(absl::Microseconds(100));
+  Thread two = Must(runtime_->StartThread("two", [&] {
+    second = Must(direct.Allocate(MiB(40)));
+    served.push_back(2);
+  }));
+  runtime_->SleepFor(absl::Milliseconds(10));  // in which the first asked ten times
+  EXPECT_OK(held.Free());
+  runtime_->SleepFor(absl::Milliseconds(1));
+  EXPECT_EQ(served, std::vector<int>{1});
+  EXPECT_OK(first.Free());
+  EXPECT_OK(pool.Trim());
+  two.Join();
+  one.Join();
+}
+
 TEST_F(WaitingPoolTest, MemoryThatAnotherStreamStillUsesIsWaitedForToo) {
   const VirtualDevice device = MakeDevice("a", "memory=64MiB");
   const Allocator pool = MakePool(device, Waiting());

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -127,6 +128,53 @@ TEST(ReserveBefore, ServesInTheOrderOfArrival) {
   for (std::thread& waiter : waiters) waiter.join();
   EXPECT_EQ(order.front(), 0);
   EXPECT_EQ(account->charged(), 10u);
+}
+
+TEST(ReserveBefore, WhoLooksKeepsItsPlace) {
+  base::Clock& clock = base::RealClock();
+  auto account = *Account::Create(100);
+  ASSERT_TRUE(account->Reserve(90));
+  std::atomic<int> looks{0};
+  std::thread first([&] {
+    const auto ticket = std::make_shared<Ticket>();
+    EXPECT_TRUE(account->ReserveBefore(60, clock, kNever, ticket, [&] {
+      ++looks;
+      return clock.Now();
+    }));
+  });
+  Until([&] { return account->Usage().waiting == 1; });
+  std::thread second([&] { EXPECT_TRUE(account->ReserveBefore(60, clock, kNever)); });
+  Until([&] { return account->Usage().waiting == 2; });
+  const int before = looks;
+  Until([&] { return looks > before + 2; });
+  account->Cancel(90);
+  first.join();
+  EXPECT_EQ(account->Usage().waiting, 1u);
+  account->Cancel(60);
+  second.join();
+}
+
+TEST(ReserveBefore, WhoLooksMayReleaseWhatItWaitsForOrLeave) {
+  base::Clock& clock = base::RealClock();
+  auto account = *Account::Create(100);
+  ASSERT_TRUE(account->Reserve(90));
+  const auto throws = []() -> Time { throw std::bad_alloc(); };
+  EXPECT_THROW(static_cast<void>(
+                   account->ReserveBefore(60, clock, kNever, std::make_shared<Ticket>(), throws)),
+               std::bad_alloc);
+  EXPECT_EQ(account->Usage().waiting, 0u);
+  const auto releases = [&] {
+    account->Cancel(90);
+    return kNever;
+  };
+  EXPECT_TRUE(account->ReserveBefore(60, clock, kNever, std::make_shared<Ticket>(), releases));
+  EXPECT_EQ(account->charged(), 60u);
+  const auto ticket = std::make_shared<Ticket>();
+  EXPECT_FALSE(account->ReserveBefore(60, clock, kNever, ticket, [&] {
+    EXPECT_TRUE(account->CallAway(ticket, clock));
+    return kNever;
+  }));
+  EXPECT_EQ(account->charged(), 60u);
 }
 
 TEST(ReserveBefore, AWaiterThatGivesUpLetsThoseBehindItGo) {
