@@ -48,7 +48,9 @@ namespace gpushare {
 
 enum class AllocationStrategy {
   kDirect = GPUSHARE_STRATEGY_DIRECT,  // each allocation is one of the driver's
-  kPool = GPUSHARE_STRATEGY_POOL,      // Unimplemented
+  // The driver's stream-ordered pool, one for each virtual device. The quota is charged with what the pool
+  // has reserved. Unimplemented where the driver has none.
+  kPool = GPUSHARE_STRATEGY_POOL,
   // Cut from segments in the order of streams. The quota is charged with the segments.
   kSuballocating = GPUSHARE_STRATEGY_SUBALLOCATING,
   kSwappable = GPUSHARE_STRATEGY_SWAPPABLE,  // Unimplemented

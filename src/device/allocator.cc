@@ -12,31 +12,22 @@ constexpr int kMostReclaims = 16;
 
 }  // namespace
 
-Allocator::Allocator(std::shared_ptr<VirtualDevice> device,
-                     const gpushare_allocator_options& options)
-    : device_(std::move(device)),
-      options_(options),
-      pool_(options.strategy == GPUSHARE_STRATEGY_SUBALLOCATING
-                ? std::make_shared<MemoryPool>(*device_)
-                : nullptr) {}
-
 Allocator::~Allocator() {
   if (pool_ != nullptr) pool_->Orphan();
+  if (driver_pool_ != nullptr) driver_pool_->Leave();
 }
 
 absl::StatusOr<std::shared_ptr<Allocator>> Allocator::Create(
     std::shared_ptr<VirtualDevice> device, const gpushare_allocator_options& options) {
-  constexpr const char* kStrategies[] = {"direct", "pool", "suballocating", "swappable"};
   if (options.strategy < GPUSHARE_STRATEGY_DIRECT ||
       options.strategy > GPUSHARE_STRATEGY_SWAPPABLE) {
     return absl::InvalidArgumentError(absl::StrCat("allocator strategy: ", options.strategy,
                                                    " given, 0 (direct) to 3 (swappable) allowed"));
   }
-  if (options.strategy != GPUSHARE_STRATEGY_DIRECT &&
-      options.strategy != GPUSHARE_STRATEGY_SUBALLOCATING) {
+  if (options.strategy == GPUSHARE_STRATEGY_SWAPPABLE) {
     return absl::UnimplementedError(
-        absl::StrCat("allocator strategy '", kStrategies[options.strategy],
-                     "' is not implemented yet; offered: direct, suballocating"));
+        "allocator strategy 'swappable' is not implemented yet; offered: direct, pool, "
+        "suballocating");
   }
   switch (options.over_quota) {
     case GPUSHARE_OVER_QUOTA_FAIL:
@@ -58,7 +49,13 @@ absl::StatusOr<std::shared_ptr<Allocator>> Allocator::Create(
                                                      " given, 0 (fail) to 2 (reclaim) allowed"));
   }
   const std::shared_ptr<Allocator> made(new Allocator(std::move(device), options));
-  if (made->pool_ != nullptr) made->device_->AddPool(made->pool_);
+  if (options.strategy == GPUSHARE_STRATEGY_SUBALLOCATING) {
+    made->pool_ = std::make_shared<MemoryPool>(*made->device_);
+    made->device_->AddPool(made->pool_);
+  } else if (options.strategy == GPUSHARE_STRATEGY_POOL) {
+    GPUSHARE_ASSIGN_OR_RETURN(made->driver_pool_, made->device_->StreamOrderedPool());
+    made->driver_pool_->Enter();
+  }
   return made;
 }
 
@@ -67,6 +64,13 @@ absl::Status Allocator::CheckStream(const Stream* stream) const {
   return absl::InvalidArgumentError(
       absl::StrCat("allocator: the stream is of GPU ", stream->device().gpu().ordinal(),
                    ", the allocator of GPU ", device_->gpu().ordinal()));
+}
+
+absl::StatusOr<driver::DevicePtr> Allocator::AllocateOnce(const VirtualDevice::Request& request,
+                                                          Stream* stream) const {
+  if (pool_ != nullptr) return pool_->Allocate(request, stream);
+  if (driver_pool_ != nullptr) return driver_pool_->Allocate(request, stream);
+  return device_->Allocate(request);
 }
 
 absl::StatusOr<driver::DevicePtr> Allocator::Allocate(uint64_t bytes, Stream* stream) const {
@@ -85,8 +89,7 @@ absl::StatusOr<driver::DevicePtr> Allocator::Allocate(uint64_t bytes, Stream* st
     }
   }
   for (int asked = 0;; ++asked) {
-    absl::StatusOr<driver::DevicePtr> pointer =
-        pool_ != nullptr ? pool_->Allocate(request, stream) : device_->Allocate(request);
+    absl::StatusOr<driver::DevicePtr> pointer = AllocateOnce(request, stream);
     if (pointer.ok() || options_.over_quota != GPUSHARE_OVER_QUOTA_RECLAIM ||
         pointer.status().code() != absl::StatusCode::kResourceExhausted || asked == kMostReclaims) {
       return pointer;
@@ -105,19 +108,23 @@ absl::Status Allocator::Free(driver::DevicePtr pointer, Stream* stream) const {
 }
 
 absl::Status Allocator::NeedsPool() const {
-  if (pool_ != nullptr) return absl::OkStatus();
+  if (pool_ != nullptr || driver_pool_ != nullptr) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      "allocator: this one keeps no pool; create it with the strategy 'suballocating'");
+      "allocator: this one keeps no pool; create it with the strategy 'suballocating' or 'pool'");
 }
 
 absl::StatusOr<gpushare_allocator_stats> Allocator::Stats() const {
   GPUSHARE_RETURN_IF_ERROR(NeedsPool());
-  return pool_->Stats();
+  return pool_ != nullptr ? pool_->Stats() : driver_pool_->Stats();
 }
 
 absl::Status Allocator::Trim(uint64_t bytes) const {
   GPUSHARE_RETURN_IF_ERROR(NeedsPool());
-  pool_->Trim(bytes);
+  if (pool_ != nullptr) {
+    pool_->Trim(bytes);
+  } else {
+    driver_pool_->Trim(bytes);
+  }
   return absl::OkStatus();
 }
 

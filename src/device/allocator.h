@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "device/driver_pool.h"
 #include "device/memory_pool.h"
 #include "device/stream.h"
 #include "device/virtual_device.h"
@@ -35,13 +36,18 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   absl::Status Trim(uint64_t bytes) const;
 
  private:
-  Allocator(std::shared_ptr<VirtualDevice> device, const gpushare_allocator_options& options);
+  Allocator(std::shared_ptr<VirtualDevice> device, const gpushare_allocator_options& options)
+      : device_(std::move(device)), options_(options) {}
+  absl::StatusOr<driver::DevicePtr> AllocateOnce(const VirtualDevice::Request& request,
+                                                 Stream* stream) const;
   absl::Status NeedsPool() const;
   absl::Status CheckStream(const Stream* stream) const;
 
   const std::shared_ptr<VirtualDevice> device_;
   const gpushare_allocator_options options_;
-  const std::shared_ptr<MemoryPool> pool_;  // null: each allocation is one of the driver's
+  // Of those strategies; none: each allocation is one of the driver's.
+  std::shared_ptr<MemoryPool> pool_;
+  std::shared_ptr<DriverPool> driver_pool_;
 };
 
 }  // namespace gpushare::device

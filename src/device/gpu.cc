@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "device/driver_pool.h"
 #include "device/identity.h"
 #include "device/memory_pool.h"
 #include "device/runtime.h"
@@ -96,12 +97,19 @@ Gpu::~Gpu() {
     for (VirtualDevice* device : left) {
       for (const auto& [pointer, allocation] : pointers_.TakeAllOf(&device->account())) {
         if (abandoned) {
-          bytes_left += allocation.bytes;
+          if (allocation.kind != quota::Kind::kPool) bytes_left += allocation.bytes;
         } else {
           static_cast<void>(driver_.MemFree(pointer));
         }
-        device->Abandon(allocation.bytes);
+        if (allocation.kind == quota::Kind::kPool) {
+          device->Unhold();  // the pool is charged, below
+        } else {
+          device->Abandon(allocation.bytes);
+        }
       }
+    }
+    for (const std::shared_ptr<DriverPool>& pool : DriverPools()) {
+      bytes_left += pool->Abandon(/*give=*/!abandoned);
     }
     if (abandoned) {
       close_report = absl::DeadlineExceededError(
@@ -243,6 +251,47 @@ std::shared_ptr<MemoryPool> Gpu::PoolAt(driver::DevicePtr pointer) const {
   return segment == nullptr ? nullptr : segment->pool;
 }
 
+void Gpu::AddDriverPool(const std::shared_ptr<DriverPool>& pool) {
+  base::MutexLock lock(&mutex_);
+  driver_pools_[pool.get()] = pool;
+}
+
+void Gpu::RemoveDriverPool(const DriverPool* pool) {
+  std::shared_ptr<DriverPool> last;  // destroyed without the lock
+  base::MutexLock lock(&mutex_);
+  const auto at = driver_pools_.find(pool);
+  if (at == driver_pools_.end()) return;
+  last = std::move(at->second);
+  driver_pools_.erase(at);
+}
+
+std::vector<std::shared_ptr<DriverPool>> Gpu::DriverPools() const {
+  std::vector<std::shared_ptr<DriverPool>> pools;
+  base::MutexLock lock(&mutex_);
+  for (const auto& [at, pool] : driver_pools_) pools.push_back(pool);
+  return pools;
+}
+
+// Frees come through their streams without a word, also after the virtual device is gone.
+void Gpu::TrimUnusedPools() {
+  for (const std::shared_ptr<DriverPool>& pool : DriverPools()) pool->TrimIfUnused();
+}
+
+bool Gpu::PutBack(driver::DevicePtr pointer, const quota::Allocation& allocation) {
+  driver::DevicePtr base = 0;
+  size_t bytes = 0;
+  const driver::Result found = driver_.AddressRange(&base, &bytes, pointer);
+  if (found == driver::Result::kInvalidValue || found == driver::Result::kNotFound) return false;
+  quota::Allocation newer;
+  if (pointers_.Insert(pointer, allocation, &newer) !=
+      quota::PointerTable::InsertResult::kReplaced) {
+    return true;
+  }
+  // The address is somebody's again already.
+  static_cast<void>(pointers_.Insert(pointer, newer));
+  return false;
+}
+
 VirtualDevice* Gpu::EnterLease(uint64_t thread, VirtualDevice* device) {
   base::MutexLock lock(&mutex_);
   const auto [at, added] = leases_.emplace(thread, device);
@@ -288,6 +337,7 @@ void Gpu::UpdateUnpromised() {
 }
 
 absl::StatusOr<Gpu::Seat> Gpu::Admit(VirtualDevice* device, const Limits& limits) {
+  TrimUnusedPools();
   base::MutexLock lock(&mutex_);
   const Tenant& tenant = device->tenant();
   if (seated_.count(&tenant) != 0) {

@@ -36,6 +36,7 @@
 
 namespace gpushare::device {
 
+class DriverPool;
 class MemoryPool;
 class Runtime;
 class Tenant;
@@ -118,6 +119,15 @@ class Gpu {
   void RemoveSegment(driver::DevicePtr base);
   std::shared_ptr<MemoryPool> PoolAt(driver::DevicePtr pointer) const;
 
+  // Pools of the driver's that hold memory, also of virtual devices that are gone.
+  void AddDriverPool(const std::shared_ptr<DriverPool>& pool);
+  void RemoveDriverPool(const DriverPool* pool);
+
+  // Puts back the books' entry of an allocation that the driver would not free, unless the allocation is
+  // gone: another thread freed the same pointer, found no entry, since this one had taken it, and was
+  // faster in the driver. False: it is gone.
+  bool PutBack(driver::DevicePtr pointer, const quota::Allocation& allocation);
+
   Unfinished& unfinished() { return unfinished_; }
 
   // Streams that gpushare is capturing now.
@@ -133,6 +143,8 @@ class Gpu {
   absl::Status Start(const gpushare_scheduler_options* scheduler);
   uint64_t HeldWithoutQuota() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void UpdateUnpromised() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<std::shared_ptr<DriverPool>> DriverPools() const;
+  void TrimUnusedPools();
   const Segment* SegmentAt(driver::DevicePtr pointer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::shared_ptr<Runtime> runtime_;
@@ -170,6 +182,7 @@ class Gpu {
   std::map<driver::Context, std::weak_ptr<VirtualDevice>> contexts_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, VirtualDevice*> leases_ ABSL_GUARDED_BY(mutex_);
   std::map<driver::DevicePtr, Segment> segments_ ABSL_GUARDED_BY(mutex_);
+  std::map<const DriverPool*, std::shared_ptr<DriverPool>> driver_pools_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Makes the GPU's context current on the calling thread: for good when the thread has none, for the

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "device/driver_pool.h"
 #include "device/last_error.h"
 #include "device/memory_pool.h"
 #include "device/runtime.h"
@@ -14,6 +15,12 @@
 #include "device/virtual_device.h"
 
 namespace gpushare::device {
+namespace {
+
+// How often who waits for memory asks what has come through the streams of the driver's pool.
+constexpr Nanos kPoolLook = Millis(1);
+
+}  // namespace
 
 void VirtualDevice::Memory(uint64_t* free_bytes, uint64_t* total_bytes) const {
   const quota::Account* parent = account_->parent();
@@ -51,8 +58,9 @@ absl::Status VirtualDevice::OverQuota(uint64_t bytes, uint64_t left) const {
       {.tenant = tenant_->name(), .limit = "memory", .asked = bytes, .left = left, .total = total});
 }
 
-absl::Status VirtualDevice::DeviceFull(uint64_t bytes, driver::Result result) const {
-  const absl::Status driver_status = driver::ToStatus(result, "cuMemAlloc");
+absl::Status VirtualDevice::DeviceFull(uint64_t bytes, driver::Result result,
+                                       const char* call) const {
+  const absl::Status driver_status = driver::ToStatus(result, call);
   if (result != driver::Result::kOutOfMemory) return driver_status;
   size_t free_bytes = 0, total = 0;
   static_cast<void>(raw_gpu_->driver().MemInfo(&free_bytes, &total));
@@ -94,6 +102,27 @@ void VirtualDevice::TrimPools(uint64_t bytes) {
     if (given >= bytes) return;
     bytes -= given;
   }
+  if (const std::shared_ptr<DriverPool> pool = driver_pool()) pool->Trim(bytes);
+}
+
+std::shared_ptr<DriverPool> VirtualDevice::driver_pool() const {
+  const base::MutexLock lock(&mutex_);
+  return driver_pool_;
+}
+
+absl::StatusOr<std::shared_ptr<DriverPool>> VirtualDevice::StreamOrderedPool() {
+  if (std::shared_ptr<DriverPool> pool = driver_pool()) return pool;
+  GPUSHARE_ASSIGN_OR_RETURN(const std::shared_ptr<DriverPool> made, DriverPool::Create(*this));
+  {
+    const base::MutexLock lock(&mutex_);
+    if (driver_pool_ == nullptr) {
+      driver_pool_ = made;
+      has_pools_.store(true, std::memory_order_relaxed);
+      return made;
+    }
+  }
+  made->End();  // another thread was faster
+  return driver_pool();
 }
 
 void VirtualDevice::MakeRoom(uint64_t bytes) {
@@ -109,24 +138,41 @@ absl::StatusOr<driver::DevicePtr> VirtualDevice::Take(const Request& request) {
     return absl::InvalidArgumentError("allocation: 0 bytes asked, 1 or more allowed");
   }
   MakeRoom(bytes);
-  const quota::Grant grant = request.wait
-                                 ? account_->ReserveBefore(bytes, gpu_->clock(), request.deadline)
-                                 : account_->Reserve(bytes);
-  return grant ? TakeReserved(bytes) : Refuse(request, grant.left);
+  if (!request.wait) {
+    const quota::Grant grant = account_->Reserve(bytes);
+    return grant ? TakeReserved(bytes) : Refuse(request, grant.left);
+  }
+  // What is freed in the driver's pool comes through its stream without a word.
+  const auto look = [&] {
+    const std::shared_ptr<DriverPool> pool = driver_pool();
+    if (pool == nullptr) return kNever;
+    pool->Trim(UINT64_MAX);
+    return gpu_->clock().Now() + kPoolLook;
+  };
+  const quota::Grant grant = account_->ReserveBefore(bytes, gpu_->clock(), request.deadline,
+                                                     std::make_shared<quota::Ticket>(), look);
+  if (grant) return TakeReserved(bytes);
+  account_->CountDenied();
+  return Refuse(request, grant.left);
 }
 
-absl::Status VirtualDevice::Refuse(const Request& request, uint64_t left) {
+absl::Status VirtualDevice::Refuse(const Request& request, uint64_t left, uint64_t growth) {
   const uint64_t bytes = request.bytes;
   denied_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   RecordDenied(bytes, left, 0);
-  absl::Status refused = OverQuota(bytes, left);
   uint64_t free_bytes = 0, total = 0;
   Memory(&free_bytes, &total);
-  if (!request.wait || bytes > total) return refused;
-  absl::Status late(absl::StatusCode::kDeadlineExceeded,
-                    absl::StrCat(refused.message(), "; waited for it until the deadline"));
+  const absl::Status refused = OverQuota(bytes, left);
+  std::string more;
+  if (growth > bytes) {
+    more = absl::StrCat(" (the driver's pool would grow by ", ReadableBytes(growth), " for it)");
+  }
+  const bool late = request.wait && bytes <= total;
+  if (late) absl::StrAppend(&more, "; waited for it until the deadline");
+  if (more.empty()) return refused;
   return WithDetail(
-      std::move(late),
+      absl::Status(late ? absl::StatusCode::kDeadlineExceeded : refused.code(),
+                   absl::StrCat(refused.message(), more)),
       {.tenant = tenant_->name(), .limit = "memory", .asked = bytes, .left = left, .total = total});
 }
 
@@ -138,7 +184,7 @@ absl::StatusOr<driver::DevicePtr> VirtualDevice::TakeReserved(uint64_t bytes) {
   if (result != driver::Result::kSuccess) {
     account_->Cancel(bytes);
     if (!current.ok()) return current.status();
-    return DeviceFull(bytes, result);
+    return DeviceFull(bytes, result, "cuMemAlloc");
   }
   gpu_->pointers().Prefetch(pointer);  // for who lists it
   account_->Commit(bytes);
@@ -156,7 +202,7 @@ absl::StatusOr<driver::DevicePtr> VirtualDevice::Allocate(const Request& request
       break;
     case quota::PointerTable::InsertResult::kReplaced:
       // The driver gave the address out again: the old allocation ended past us, with its context.
-      gpu_->InSlot(replaced.device)->Credit(replaced.bytes);
+      gpu_->InSlot(replaced.device)->Lost(replaced);
       break;
     case quota::PointerTable::InsertResult::kNoMemory:
       static_cast<void>(Give(pointer, request.bytes, /*waits=*/false));
@@ -166,24 +212,6 @@ absl::StatusOr<driver::DevicePtr> VirtualDevice::Allocate(const Request& request
 }
 
 namespace {
-
-// Puts back the books' entry of an allocation that the driver would not free, unless the allocation is
-// gone: another thread freed the same pointer, found no entry, since this one had taken it, and was
-// faster in the driver. False: it is gone.
-bool PutBack(Gpu& gpu, driver::DevicePtr pointer, const quota::Allocation& allocation) {
-  driver::DevicePtr base = 0;
-  size_t bytes = 0;
-  const driver::Result found = gpu.driver().AddressRange(&base, &bytes, pointer);
-  if (found == driver::Result::kInvalidValue || found == driver::Result::kNotFound) return false;
-  quota::Allocation newer;
-  if (gpu.pointers().Insert(pointer, allocation, &newer) !=
-      quota::PointerTable::InsertResult::kReplaced) {
-    return true;
-  }
-  // The address is somebody's again already.
-  static_cast<void>(gpu.pointers().Insert(pointer, newer));
-  return false;
-}
 
 // Freeing waits for the device: the unused time of `caller`, if any, is lent meanwhile.
 driver::Result FreeOnDevice(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr pointer) {
@@ -200,7 +228,7 @@ absl::Status Settle(Gpu& gpu, driver::DevicePtr pointer, const quota::Allocation
                     driver::Result freed) {
   const absl::Status status = driver::ToStatus(freed, "cuMemFree");
   if (!status.ok() && status.code() != absl::StatusCode::kAborted &&
-      PutBack(gpu, pointer, allocation)) {
+      gpu.PutBack(pointer, allocation)) {
     return status;
   }
   gpu.InSlot(allocation.device)->Credit(allocation.bytes);
@@ -221,6 +249,14 @@ void VirtualDevice::Credit(uint64_t bytes) {
   account_->Release(bytes);
   RecordMemory();
   Unhold();
+}
+
+void VirtualDevice::Lost(const quota::Allocation& allocation) {
+  if (allocation.kind == quota::Kind::kPool) {
+    driver_pool()->Ended();  // the pool is charged, and knows what it has
+  } else {
+    Credit(allocation.bytes);
+  }
 }
 
 void VirtualDevice::Abandon(uint64_t bytes) {
@@ -246,6 +282,10 @@ absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr poin
         return FreePointer(*other, nullptr, pointer);
       }
     }
+  }
+  if (ours && allocation.kind == quota::Kind::kPool) {
+    const std::shared_ptr<DriverPool> pool = gpu.InSlot(allocation.device)->driver_pool();
+    return pool->FreeTaken(pointer, allocation, stream);
   }
   const driver::Result freed = FreeOnDevice(gpu, caller, pointer);
   if (ours) return Settle(gpu, pointer, allocation, freed);

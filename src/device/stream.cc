@@ -10,6 +10,7 @@
 #include "device/memory_pool.h"
 #include "device/relaxed_capture.h"
 #include "device/stream_end.h"
+#include "device/stream_order.h"
 #include "device/text.h"
 #include "gpushare/c/gpushare.h"
 
@@ -94,6 +95,7 @@ absl::StatusOr<std::shared_ptr<Stream>> Stream::Bind(std::shared_ptr<VirtualDevi
 }
 
 absl::Status Stream::Attach() {
+  order_ = std::make_shared<StreamOrder>(gpu_.driver(), native_);
   GPUSHARE_RETURN_IF_ERROR(gpu_.BindStream(native_, device_));
   bound_ = true;
   GPUSHARE_ASSIGN_OR_RETURN(stream_gate_, device_->gate().AddStream(native_));
@@ -147,6 +149,7 @@ void Stream::TellEnd() {
   const absl::StatusOr<bool> capturing = Capturing();
   if (capturing.ok() && !*capturing) end = StreamEnd::Of(gpu_.driver(), native_);
   if (end != nullptr) gpu_.unfinished().Leave(device_->tenant().name(), end);
+  order_->Ends(end);
   const base::MutexLock lock(&pools_mutex_);  // nobody else is here any more
   for (const auto& weak : pools_) {
     if (const std::shared_ptr<MemoryPool> pool = weak.lock()) pool->StreamEnds(id_, end);

@@ -26,6 +26,7 @@ namespace gpushare::device {
 
 class Graph;
 class MemoryPool;
+class StreamOrder;
 
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
@@ -38,6 +39,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
   const std::shared_ptr<VirtualDevice>& shared_device() const { return device_; }
   gate::StreamGate* stream_gate() const { return stream_gate_; }
   uint64_t id() const { return id_; }  // of no other stream, ever; not 0
+  // For memory that follows it, also when it is gone.
+  const std::shared_ptr<StreamOrder>& order() const { return order_; }
+  driver::Stream native() const { return native_; }
   // From now on others may use it, for instance begin a capture.
   driver::Stream Expose() {
     exposed_.store(true, std::memory_order_relaxed);
@@ -96,6 +100,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   const uint64_t id_;
   const bool owned_;
   driver::Stream native_ = nullptr;
+  std::shared_ptr<StreamOrder> order_;
   gate::StreamGate* stream_gate_ = nullptr;
   bool bound_ = false;
   std::atomic<int> leases_{0};

@@ -28,6 +28,10 @@ class StreamEnd {
 
   // Queries, which the driver may refuse a thread that captures, until it is over once.
   bool Over();
+  // What is submitted to `stream` from now on comes after it.
+  driver::Result HoldBack(driver::Stream stream) const {
+    return driver_.StreamWaitEvent(stream, event_);
+  }
 
  private:
   StreamEnd(const driver::Driver& driver, driver::Event event)

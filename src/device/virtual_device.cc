@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "device/driver_pool.h"
 #include "device/last_error.h"
 #include "device/runtime.h"
 #include "device/text.h"
@@ -62,6 +63,7 @@ void VirtualDevice::Retire() {
 
 void VirtualDevice::Unhold() {
   if (holds_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  if (const std::shared_ptr<DriverPool> pool = driver_pool()) pool->End();
   if (seated_) raw_gpu_->Forget(this);
   delete this;
 }
@@ -174,6 +176,8 @@ gpushare_vdev_stats VirtualDevice::Stats(Time now) const {
                  : limits.band == sched::Band::kLow ? GPUSHARE_PRIORITY_LOW
                                                     : GPUSHARE_PRIORITY_NORMAL;
   }
+  const std::shared_ptr<DriverPool> pool = driver_pool();
+  if (pool != nullptr) pool->Refresh();
   const quota::AccountUsage memory = account_->Usage();
   uint64_t free_bytes = 0;
   Memory(&free_bytes, &s.memory_limit);
@@ -181,7 +185,9 @@ gpushare_vdev_stats VirtualDevice::Stats(Time now) const {
   s.memory_peak = memory.peak;
   s.memory_denied = memory.denied;
   s.memory_denied_bytes = denied_bytes_.load(std::memory_order_relaxed);
+  // Beside allocations the shared_ptrs and what the pool has reserved are reasons to exist.
   s.allocations = holds_.load(std::memory_order_relaxed) - 1;
+  if (pool != nullptr && pool->holds() && s.allocations != 0) --s.allocations;
 
   const gate::GateStats gate = gate_->stats();
   s.launches = gate.launches;

@@ -24,9 +24,11 @@
 #include "gate/engine.h"
 #include "gpushare/c/gpushare.h"
 #include "quota/ledger.h"
+#include "quota/pointer_table.h"
 
 namespace gpushare::device {
 
+class DriverPool;
 class MemoryPool;
 class Stream;
 
@@ -85,12 +87,20 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   // Has this device's pools give up what is idle, where `bytes` would not fit otherwise.
   void MakeRoom(uint64_t bytes);
   // What a request is told that the account had no room for, which had `left`; counted.
-  absl::Status Refuse(const Request& request, uint64_t left);
+  // `growth`: what a pool would take for it, where that is more.
+  absl::Status Refuse(const Request& request, uint64_t left, uint64_t growth = 0);
+  absl::Status DeviceFull(uint64_t bytes, driver::Result result, const char* call) const;
   // Gives back what Take() got; the last may end this object. `waits`: the caller, who is not known to
   // be alive otherwise, waits meanwhile, so that its unused time is lent.
   absl::Status Give(driver::DevicePtr pointer, uint64_t bytes, bool waits);
   // A pool of this device's memory, asked for what is idle before an allocation is refused.
   void AddPool(const std::weak_ptr<MemoryPool>& pool);
+  // The driver's pool of this device, made when first asked for.
+  absl::StatusOr<std::shared_ptr<DriverPool>> StreamOrderedPool();
+  std::shared_ptr<DriverPool> driver_pool() const;  // null: never asked for
+  uint32_t slot() const { return seat_.slot; }
+  // The driver gave out an address again that was in the books: that allocation ended past us.
+  void Lost(const quota::Allocation& allocation);
   // One allocation is gone, and no longer charged; the last may end this object.
   void Credit(uint64_t bytes);
   // One reason more, and one less, to exist; the last may end this object.
@@ -108,7 +118,6 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   void TrimPools(uint64_t bytes);
   void Retire();  // the last shared_ptr is gone
   absl::Status OverQuota(uint64_t bytes, uint64_t left) const;
-  absl::Status DeviceFull(uint64_t bytes, driver::Result result) const;
   void RecordDenied(uint64_t bytes, uint64_t left, uint8_t flags) const;
 
   // Before gate_ and account_, which use what the GPU owns. Null once retired, when the GPU owns
@@ -134,6 +143,7 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   uint64_t version_ ABSL_GUARDED_BY(mutex_) = 0;  // of limits_
   std::vector<std::weak_ptr<MemoryPool>> pools_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> has_pools_{false};
+  std::shared_ptr<DriverPool> driver_pool_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Frees `pointer`, crediting who allocated it; what is not in the table goes to the driver.

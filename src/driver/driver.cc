@@ -4,6 +4,8 @@
 
 #include <dlfcn.h>
 
+#include <cstddef>
+#include <cstring>
 #include <type_traits>
 #include <utility>
 
@@ -17,7 +19,7 @@ static_assert(std::is_same_v<DevicePtr, CUdeviceptr>);
 static_assert(std::is_same_v<Context, CUcontext> && std::is_same_v<Stream, CUstream> &&
               std::is_same_v<Event, CUevent> && std::is_same_v<Module, CUmodule> &&
               std::is_same_v<Function, CUfunction> && std::is_same_v<Graph, CUgraph> &&
-              std::is_same_v<GraphExec, CUgraphExec>);
+              std::is_same_v<GraphExec, CUgraphExec> && std::is_same_v<MemPool, CUmemoryPool>);
 
 Result Code(CUresult result) { return Result{static_cast<int>(result)}; }
 
@@ -51,6 +53,7 @@ Result Driver::PopContext() const {
   CUcontext popped = nullptr;
   return Code(state_->table.CtxPopCurrent(&popped));
 }
+Result Driver::SynchronizeContext() const { return Code(state_->table.CtxSynchronize()); }
 Result Driver::CurrentContext(Context* context) const {
   return Code(state_->table.CtxGetCurrent(context));
 }
@@ -66,6 +69,56 @@ Result Driver::MemInfo(size_t* free, size_t* total) const {
 }
 Result Driver::AddressRange(DevicePtr* base, size_t* bytes, DevicePtr pointer) const {
   return Code(state_->table.MemGetAddressRange(base, bytes, pointer));
+}
+Result Driver::CreatePool(MemPool* pool, int ordinal, uint64_t most) const {
+  CUmemPoolProps properties = {};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.handleTypes = CU_MEM_HANDLE_TYPE_NONE;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, ordinal};
+  // `maxSize`, which older headers call reserved.
+  std::memcpy(reinterpret_cast<char*>(&properties) +
+                  offsetof(CUmemPoolProps, win32SecurityAttributes) + sizeof(void*),
+              &most, sizeof(most));
+  MemPool made = nullptr;
+  CUresult result = state_->table.MemPoolCreate(&made, &properties);
+  if (result != CUDA_SUCCESS) return Code(result);
+  cuuint64_t keep = UINT64_MAX;
+  result = state_->table.MemPoolSetAttribute(made, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep);
+  int waits = 0;
+  if (result == CUDA_SUCCESS) {
+    result = state_->table.MemPoolSetAttribute(
+        made, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, &waits);
+  }
+  if (result == CUDA_SUCCESS) {
+    *pool = made;
+  } else {
+    static_cast<void>(state_->table.MemPoolDestroy(made));
+  }
+  return Code(result);
+}
+Result Driver::DestroyPool(MemPool pool) const { return Code(state_->table.MemPoolDestroy(pool)); }
+Result Driver::TrimPool(MemPool pool, size_t keep) const {
+  return Code(state_->table.MemPoolTrimTo(pool, keep));
+}
+Result Driver::ReadPool(MemPool pool, PoolUsage* usage, bool peaks) const {
+  const auto read = [&](CUmemPool_attribute attribute, uint64_t* value) {
+    cuuint64_t now = 0;
+    const CUresult result = state_->table.MemPoolGetAttribute(pool, attribute, &now);
+    *value = now;
+    return result;
+  };
+  CUresult result = read(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &usage->reserved);
+  if (result == CUDA_SUCCESS) result = read(CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &usage->used);
+  if (!peaks || result != CUDA_SUCCESS) return Code(result);
+  result = read(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &usage->peak_reserved);
+  if (result == CUDA_SUCCESS) result = read(CU_MEMPOOL_ATTR_USED_MEM_HIGH, &usage->peak_used);
+  return Code(result);
+}
+Result Driver::AllocFromPool(DevicePtr* pointer, size_t bytes, MemPool pool, Stream stream) const {
+  return Code(state_->table.MemAllocFromPoolAsync(pointer, bytes, pool, stream));
+}
+Result Driver::FreeAsync(DevicePtr pointer, Stream stream) const {
+  return Code(state_->table.MemFreeAsync(pointer, stream));
 }
 Result Driver::CopyHtoD(DevicePtr to, const void* from, size_t bytes) const {
   return Code(state_->table.MemcpyHtoD(to, from, bytes));

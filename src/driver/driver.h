@@ -27,6 +27,7 @@ struct CUmod_st;
 struct CUfunc_st;
 struct CUgraph_st;
 struct CUgraphExec_st;
+struct CUmemPoolHandle_st;
 
 namespace gpushare::driver {
 
@@ -39,6 +40,7 @@ using Module = CUmod_st*;
 using Function = CUfunc_st*;
 using Graph = CUgraph_st*;
 using GraphExec = CUgraphExec_st*;
+using MemPool = CUmemPoolHandle_st*;
 using DevicePtr = unsigned long long;
 
 // A driver's return code, verbatim.
@@ -105,6 +107,7 @@ class Driver {
   Result PushContext(Context context) const;
   Result PopContext() const;
   Result CurrentContext(Context* context) const;
+  Result SynchronizeContext() const;
 
   // -- Memory --
   Result MemAlloc(DevicePtr* pointer, size_t bytes) const;
@@ -112,6 +115,18 @@ class Driver {
   Result MemInfo(size_t* free, size_t* total) const;
   // The allocation in which `pointer` lies.
   Result AddressRange(DevicePtr* base, size_t* bytes, DevicePtr pointer) const;
+  // A pool of the device's memory in the order of streams, which keeps what it has until it is trimmed. What
+  // one stream freed goes to another when that stream has reached the free: it is not made to wait. It reserves
+  // up to `most` bytes; 0: no bound. kInvalidValue: the driver is too old for a bound.
+  Result CreatePool(MemPool* pool, int ordinal, uint64_t most) const;
+  Result DestroyPool(MemPool pool) const;
+  Result TrimPool(MemPool pool, size_t keep) const;
+  struct PoolUsage {
+    uint64_t reserved = 0, used = 0, peak_reserved = 0, peak_used = 0;  // bytes
+  };
+  Result ReadPool(MemPool pool, PoolUsage* usage, bool peaks) const;
+  Result AllocFromPool(DevicePtr* pointer, size_t bytes, MemPool pool, Stream stream) const;
+  Result FreeAsync(DevicePtr pointer, Stream stream) const;
   Result CopyHtoD(DevicePtr to, const void* from, size_t bytes) const;
   Result CopyDtoH(void* to, DevicePtr from, size_t bytes) const;
   Result CopyHtoDAsync(DevicePtr to, const void* from, size_t bytes, Stream stream) const;

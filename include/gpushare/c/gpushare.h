@@ -498,7 +498,10 @@ GPUSHARE_API gpushare_status gpushare_snapshot_destroy(gpushare_snapshot snapsho
 
 typedef enum gpushare_strategy {
   GPUSHARE_STRATEGY_DIRECT = 0, /* each allocation is one of the driver's */
-  GPUSHARE_STRATEGY_POOL = 1,   /* UNIMPLEMENTED */
+  /* The driver's stream-ordered pool, one for each virtual device: the quota is charged with what it has
+   * reserved of the device, which is more than what is used. FAILED_PRECONDITION on a stream that captures.
+   * UNIMPLEMENTED where the driver has none. */
+  GPUSHARE_STRATEGY_POOL = 1,
   /* Allocations are cut from segments of the driver's, in the order of streams: the quota is charged
    * with the segments, and most allocations and frees ask neither the quota nor the driver. */
   GPUSHARE_STRATEGY_SUBALLOCATING = 2,
@@ -547,24 +550,26 @@ GPUSHARE_API gpushare_status gpushare_free(gpushare_allocator allocator,
  * of the stream that the memory was allocated for, gpushare_free_on() in that of another, which must have
  * been made to follow the first (an event). Of memory that was allocated for no stream (gpushare_alloc())
  * the caller sees to it that nothing uses it any more when it is freed. A captured graph keeps using what
- * was allocated for it: free that when the graph is gone. Direct: as without a stream. */
+ * was allocated for it: free that when the graph is gone. Pool: the same by the driver, but for streams that
+ * capture. Direct: as without a stream. */
 GPUSHARE_API gpushare_status gpushare_alloc_on(gpushare_allocator allocator, uint64_t bytes,
                                                gpushare_stream stream,
                                                gpushare_device_ptr* pointer);
 GPUSHARE_API gpushare_status gpushare_free_on(gpushare_allocator allocator,
                                               gpushare_device_ptr pointer, gpushare_stream stream);
 
-/* Suballocating: gives segments that nothing lives in back to the driver and the quota, until they are
- * `bytes` together (UINT64_MAX: all). May wait for the device, as freeing does. FAILED_PRECONDITION: the
- * allocator keeps no pool. */
+/* Gives segments that nothing lives in back to the driver and the quota, or what the driver's pool does
+ * not use, until they are `bytes` together (UINT64_MAX: all). May wait for the device, as freeing does.
+ * FAILED_PRECONDITION: the allocator keeps no pool. */
 GPUSHARE_API gpushare_status gpushare_allocator_trim(gpushare_allocator allocator, uint64_t bytes);
 
 typedef struct gpushare_allocator_stats {
   uint32_t struct_size;
   uint32_t reserved_field;
-  uint64_t reserved; /* bytes of segments: charged to the quota */
+  uint64_t reserved; /* bytes of segments, or of the driver's pool: charged to the quota */
   uint64_t live;     /* bytes of allocations, each a multiple of 512 */
   uint64_t peak_reserved, peak_live;
+  /* Up to `segments` 0 of the driver's pool, which does not tell. */
   uint64_t largest_free;          /* the largest allocation that one free piece would serve */
   uint64_t set_apart;             /* free bytes kept for requests of exactly their size */
   uint64_t segments, allocations; /* numbers, live */
