@@ -26,7 +26,7 @@ template <typename Handle, typename Create, typename Destroy>
 Answer Books::TakeArray(const Payer& payer, Handle* array, uint64_t bytes, quota::Kind kind,
                         const Create& create, const Destroy& destroy) {
   if (bytes == 0) return {create()};
-  if (bytes == quota::kUnlimited) return NotAddressable(payer);
+  if (bytes == quota::kUnlimited) return Refused(payer);
   Answer answer = Reserve(payer, bytes);
   if (!answer.ok()) return answer;
   answer.result = create();

@@ -21,7 +21,7 @@ Answer Books::Reserve(const Payer& payer, uint64_t bytes) {
   return grant ? Answer{} : Answer::AtQuota(grant.left);
 }
 
-Answer Books::NotAddressable(const Payer& payer) {
+Answer Books::Refused(const Payer& payer) {
   payer.account->CountDenied();
   const uint64_t limit = payer.account->limit(), charged = payer.account->charged();
   return Answer::AtQuota(limit > charged ? limit - charged : 0);
@@ -30,6 +30,8 @@ Answer Books::NotAddressable(const Payer& payer) {
 bool Books::MakeRoom(quota::Account& account) {
   const uint64_t before = account.charged();
   Settle();
+  SettlePools(&account);
+  if (graphs_.count() != 0) TrimGraphs(&account);
   return account.charged() < before;
 }
 
@@ -40,6 +42,10 @@ uint8_t Books::TagOf(const Payer& payer) {
 }
 
 void Books::Ended(const quota::Allocation& allocation) {
+  if (allocation.kind == quota::Kind::kPool) {  // the pool has it still
+    pools_.Free(allocation.place, allocation.account, allocation.device, allocation.bytes);
+    return;
+  }
   allocation.account->Release(allocation.bytes);
   if (on_credit_) on_credit_(allocation.device, allocation.bytes);
 }
@@ -53,6 +59,7 @@ void Books::Restore(quota::PointerTable& table, uint64_t key, const quota::Alloc
 
 void Books::Settle() {
   for (const quota::Allocation& allocation : late_.TakeFinished()) Ended(allocation);
+  if (pools_.count() != 0) SettlePools(nullptr);
 }
 
 }  // namespace gpushare::books

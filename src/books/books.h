@@ -31,16 +31,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "books/context_tags.h"
 #include "books/late_frees.h"
 #include "books/payer.h"
+#include "books/pools.h"
 #include "books/shared_memory.h"
 #include "driver/table.h"
 #include "quota/ledger.h"
 #include "quota/pointer_table.h"
+#include "quota/spin_lock.h"
 
 namespace gpushare::books {
 
@@ -90,9 +94,32 @@ class Books {
   CUresult MulticastUnbind(CUmemGenericAllocationHandle multicast, CUdevice device, size_t offset,
                            size_t bytes);
 
+  // -- External memory (external.cc) --
+  Answer ImportExternalMemory(const Payer& payer, CUexternalMemory* handle,
+                              const CUDA_EXTERNAL_MEMORY_HANDLE_DESC* descriptor);
+  CUresult ExternalMemoryGetMappedBuffer(CUdeviceptr* pointer, CUexternalMemory handle,
+                                         const CUDA_EXTERNAL_MEMORY_BUFFER_DESC* buffer);
+  CUresult DestroyExternalMemory(CUexternalMemory handle);
+
+  // -- Stream-ordered memory (stream_ordered.cc): of any pool, the default one included --
+  // A null `stream` is the legacy stream; the caller of a _ptsz variant passes CU_STREAM_PER_THREAD.
+  Answer MemAllocAsync(const Payer& payer, CUdeviceptr* pointer, size_t bytes, CUstream stream);
+  Answer MemAllocFromPoolAsync(const Payer& payer, CUdeviceptr* pointer, size_t bytes,
+                               CUmemoryPool pool, CUstream stream);
+  CUresult MemPoolTrimTo(CUmemoryPool pool, size_t keep);
+  CUresult MemPoolDestroy(CUmemoryPool pool);
+
+  // -- Graph memory (graph_memory.cc): taken by launches, kept until it is trimmed --
+  CUresult GraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long flags);
+  // After any other way to instantiate.
+  void Instantiated(CUgraphExec exec, CUgraph graph);
+  CUresult GraphExecDestroy(CUgraphExec exec);
+  Answer GraphLaunch(const Payer& payer, CUgraphExec exec, CUstream stream);
+  Answer GraphUpload(const Payer& payer, CUgraphExec exec, CUstream stream);
+  CUresult DeviceGraphMemTrim(CUdevice device);
+
   // -- Frees of every pointer (free.cc) --
   CUresult MemFree(CUdeviceptr pointer);
-  // A null `stream` is the legacy stream; the caller of a _ptsz variant passes CU_STREAM_PER_THREAD.
   CUresult MemFreeAsync(CUdeviceptr pointer, CUstream stream);
 
   // -- Contexts, whose end frees what they hold (contexts.cc) --
@@ -123,8 +150,8 @@ class Books {
   template <typename Undo>
   Answer Insert(quota::PointerTable& table, uint64_t key, const quota::Allocation& entry,
                 const Undo& undo);
-  // Of a size that no address reaches: refused without a reservation, which would refuse everybody else.
-  static Answer NotAddressable(const Payer& payer);
+  // Without a reservation: of a size that no address reaches it would refuse everybody else.
+  static Answer Refused(const Payer& payer);
   template <typename Handle, typename Create, typename Destroy>
   Answer TakeArray(const Payer& payer, Handle* array, uint64_t bytes, quota::Kind kind,
                    const Create& create, const Destroy& destroy);
@@ -136,6 +163,8 @@ class Books {
   // Puts back what was taken from the table, unless the key is somebody else's already.
   void Restore(quota::PointerTable& table, uint64_t key, const quota::Allocation& allocation);
   // The driver would not free what was taken from the table: it goes back unless it is gone.
+  bool IsAllocated(CUdeviceptr pointer);
+  CUresult FreeBuffer(CUdeviceptr pointer);
   void NotFreed(CUdeviceptr pointer, const quota::Allocation& allocation);
 
   // Credits an object that ended, and what went with it.
@@ -146,6 +175,38 @@ class Books {
   CUresult Bind(uint64_t multicast, uint64_t memory, uint64_t offset, uint64_t bytes,
                 const Call& call);
 
+  template <typename Call>
+  Answer TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t bytes, CUmemoryPool pool,
+                      CUstream stream, const Call& call);
+  bool FindPool(CUdeviceptr pointer, uint8_t* number);
+  // Charges the payer with what the pool has grown by. False: no room for `*missing` bytes.
+  bool PayForPool(const Payer& payer, uint8_t number, uint64_t* missing);
+  void TakeBack(CUdeviceptr pointer, uint8_t number);
+  uint64_t ReconcilePool(uint8_t number);
+  void TrimPool(uint8_t number);
+  // Reconciles pools in which something lies idle; those trimmed first where it is `trim`'s.
+  void SettlePools(const quota::Account* trim);
+  void DropPools(CUdevice device);
+  void Credit(const std::vector<Pools::Credit>& credits);
+
+  // What a graph allocates on one device.
+  struct GraphNeed {
+    CUdevice device;
+    uint64_t bytes;
+  };
+  struct GraphUse {
+    std::vector<GraphNeed> needs;
+    quota::Account* payer = nullptr;  // of the last launch, after so many trims
+    uint64_t trims = 0;
+  };
+  void AddNeeds(CUgraph graph, std::vector<GraphNeed>* needs);
+  GraphUse UseOf(CUgraphExec exec, bool forget);
+  template <typename Call>
+  Answer WithGraphMemory(const Payer& payer, CUgraphExec exec, CUstream stream, const Call& call);
+  bool PayForGraphs(const Payer& payer, uint8_t number);
+  uint64_t ReconcileGraphs(uint8_t number);
+  void TrimGraphs(const quota::Account* account);
+
   CUcontext PrimaryContext(CUdevice device);
   template <typename Call>
   CUresult EndContext(CUcontext context, const Call& call, const std::function<bool()>& ended);
@@ -154,7 +215,13 @@ class Books {
   const OnCredit on_credit_;
   ContextTags tags_;
   quota::PointerTable pointers_, arrays_;
-  SharedMemory physical_;
+  SharedMemory physical_, external_;
+  std::atomic<bool> has_buffers_{false};  // of external memory
+  Pools pools_, graphs_;
+  std::atomic<bool> has_graph_memory_{false};
+  quota::SpinLock graph_lock_;
+  std::unordered_map<CUgraphExec, GraphUse> graph_uses_;
+  std::atomic<uint64_t> graph_trims_{1};
   LateFrees late_;
   std::atomic<uint64_t> pitch_unit_{512};  // rows are padded to multiples of it, or of less
 };

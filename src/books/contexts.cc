@@ -19,7 +19,10 @@ CUresult Books::EndContext(CUcontext context, const Call& call,
     tags_.Reuse(tags, context);
     return result;
   }
-  const auto held = [&](const quota::Allocation& one) { return tags[one.place]; };
+  // Pools are of no context.
+  const auto held = [&](const quota::Allocation& one) {
+    return one.kind != quota::Kind::kPool && tags[one.place];
+  };
   for (quota::PointerTable* table : {&pointers_, &arrays_}) {
     for (const auto& [key, allocation] : table->TakeWhere(held)) Ended(allocation);
   }
@@ -61,7 +64,10 @@ CUresult Books::DevicePrimaryCtxRelease(CUdevice device) {
 CUresult Books::DevicePrimaryCtxReset(CUdevice device) {
   return EndContext(
       PrimaryContext(device), [&] { return driver_.DevicePrimaryCtxReset(device); },
-      [] { return true; });
+      [&] {
+        DropPools(device);
+        return true;
+      });
 }
 
 }  // namespace gpushare::books

@@ -47,7 +47,7 @@ Answer Books::MemAllocPitch(const Payer& payer, CUdeviceptr* pointer, size_t* pi
   uint64_t row = 0, most = 0;
   if (__builtin_add_overflow(width, unit - 1, &row) ||
       __builtin_mul_overflow(row / unit * unit, height, &most)) {
-    return NotAddressable(payer);
+    return Refused(payer);
   }
   Answer answer = Reserve(payer, most);
   if (!answer.ok()) return answer;
@@ -63,6 +63,7 @@ Answer Books::MemAllocPitch(const Payer& payer, CUdeviceptr* pointer, size_t* pi
     pitch_unit_.store(larger, std::memory_order_relaxed);
     if (const quota::Grant rest = payer.account->Reserve(bytes - most); !rest) {
       driver_.MemFree(*pointer);
+      *pointer = 0;
       payer.account->Cancel(most);
       return Answer::AtQuota(rest.left);
     }

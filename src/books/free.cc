@@ -8,6 +8,7 @@ namespace gpushare::books {
 CUresult Books::MemFree(CUdeviceptr pointer) {
   quota::Allocation allocation;
   const bool ours = pointers_.Take(pointer, &allocation);
+  if (!ours && has_buffers_.load(std::memory_order_relaxed)) return FreeBuffer(pointer);
   const CUresult result = driver_.MemFree(pointer);
   if (!ours) return result;
   if (result == CUDA_SUCCESS) [[likely]] {
@@ -25,23 +26,27 @@ CUresult Books::MemFreeAsync(CUdeviceptr pointer, CUstream stream) {
   if (!ours) return result;
   if (result != CUDA_SUCCESS) {
     NotFreed(pointer, allocation);
-  } else if (!late_.Add(allocation, stream)) {
+  } else if (allocation.kind == quota::Kind::kPool || !late_.Add(allocation, stream)) {
     Ended(allocation);
   }
   return result;
 }
 
-void Books::NotFreed(CUdeviceptr pointer, const quota::Allocation& allocation) {
-  // Gone it is when another thread freed the same pointer, found no entry, since this one had taken it, and
-  // was faster in the driver.
+bool Books::IsAllocated(CUdeviceptr pointer) {
   CUdeviceptr base = 0;
   size_t bytes = 0;
   const CUresult found = driver_.MemGetAddressRange(&base, &bytes, pointer);
-  if (found == CUDA_ERROR_INVALID_VALUE || found == CUDA_ERROR_NOT_FOUND) {
+  return found != CUDA_ERROR_INVALID_VALUE && found != CUDA_ERROR_NOT_FOUND;
+}
+
+void Books::NotFreed(CUdeviceptr pointer, const quota::Allocation& allocation) {
+  // Gone it is when another thread freed the same pointer, found no entry, since this one had taken it, and
+  // was faster in the driver.
+  if (IsAllocated(pointer)) {
+    Restore(pointers_, pointer, allocation);
+  } else {
     Ended(allocation);
-    return;
   }
-  Restore(pointers_, pointer, allocation);
 }
 
 }  // namespace gpushare::books

@@ -8,10 +8,16 @@
 namespace gpushare::books {
 
 uint64_t Books::BytesOf(const quota::Account* account) {
-  uint64_t bytes = pointers_.BytesOf(account) + arrays_.BytesOf(account) + late_.BytesOf(account);
-  physical_.ForEach([&](const SharedMemory::Object& object) {
-    if (object.charge.account == account) bytes += object.charge.bytes;
+  uint64_t bytes = arrays_.BytesOf(account) + late_.BytesOf(account) + pools_.BytesOf(account) +
+                   graphs_.BytesOf(account);
+  pointers_.ForEach([&](uint64_t, const quota::Allocation& one) {
+    if (one.account == account && one.kind != quota::Kind::kPool) bytes += one.bytes;
   });
+  for (const SharedMemory* memory : {&physical_, &external_}) {
+    memory->ForEach([&](const SharedMemory::Object& object) {
+      if (object.charge.account == account) bytes += object.charge.bytes;
+    });
+  }
   return bytes;
 }
 
@@ -19,10 +25,12 @@ absl::Status Books::CheckInvariants() {
   std::map<quota::Account*, uint64_t> accounts;
   pointers_.ForEach([&](uint64_t, const quota::Allocation& one) { accounts[one.account] = 0; });
   uint64_t empty = 0;
-  physical_.ForEach([&](const SharedMemory::Object& object) {
-    if (object.charge.account != nullptr) accounts[object.charge.account] = 0;
-    if (object.references + object.uses + object.leaving == 0) ++empty;
-  });
+  for (const SharedMemory* memory : {&physical_, &external_}) {
+    memory->ForEach([&](const SharedMemory::Object& object) {
+      if (object.charge.account != nullptr) accounts[object.charge.account] = 0;
+      if (object.references + object.uses + object.leaving == 0) ++empty;
+    });
+  }
   if (empty != 0) {
     return absl::InternalError(
         absl::StrCat("books: nobody holds ", empty, " objects of shared memory"));

@@ -3,6 +3,9 @@
 #ifndef GPUSHARE_TESTS_CONTRACT_BOOKS_FAMILIES_H_
 #define GPUSHARE_TESTS_CONTRACT_BOOKS_FAMILIES_H_
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cstdint>
 #include <ostream>
 #include <vector>
@@ -10,6 +13,8 @@
 #include "books/books.h"
 
 namespace gpushare::books {
+
+constexpr uint64_t kPoolSlack = 0;
 
 struct Family {
   const char* name;
@@ -55,6 +60,20 @@ inline CUDA_ARRAY3D_DESCRIPTOR VolumeOf(uint64_t bytes) {
   shape.Format = CU_AD_FORMAT_FLOAT;
   shape.NumChannels = 4;
   return shape;
+}
+
+// Stands for an exporter's memory.
+inline CUDA_EXTERNAL_MEMORY_HANDLE_DESC FileOf(uint64_t bytes) {
+  CUDA_EXTERNAL_MEMORY_HANDLE_DESC file{};
+  file.type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD;
+  file.handle.fd = memfd_create("exporter", MFD_CLOEXEC);
+  file.size = bytes;
+  static_cast<void>(ftruncate(file.handle.fd, static_cast<off_t>(bytes)) ==
+                    0);  // else it is too small
+  return file;
+}
+inline CUexternalMemory* External(uint64_t* thing) {
+  return reinterpret_cast<CUexternalMemory*>(thing);
 }
 
 inline CUmemAllocationProp OnDevice() {
@@ -167,6 +186,37 @@ inline const std::vector<Family>& Families() {
          return cu.MemCreate(Handle(thing), Granular(bytes), &properties, 0);
        },
        [](const driver::Table& cu, uint64_t handle, CUstream) { return cu.MemRelease(handle); }},
+      {"pool",
+       [](Books& books, const Payer& payer, uint64_t bytes, CUstream stream, uint64_t* thing) {
+         return books.MemAllocAsync(payer, Pointer(thing), bytes, stream);
+       },
+       FreeLater,
+       [](const driver::Table& cu, uint64_t bytes, CUstream stream, uint64_t* thing) {
+         return cu.MemAllocAsync(Pointer(thing), bytes, stream);
+       },
+       [](const driver::Table& cu, uint64_t pointer, CUstream stream) {
+         return cu.MemFreeAsync(pointer, stream);
+       },
+       FreeNow, kPoolSlack},
+      {"external",
+       [](Books& books, const Payer& payer, uint64_t bytes, CUstream, uint64_t* thing) {
+         const CUDA_EXTERNAL_MEMORY_HANDLE_DESC file = FileOf(bytes);
+         const Answer answer = books.ImportExternalMemory(payer, External(thing), &file);
+         if (!answer.ok()) close(file.handle.fd);
+         return answer;
+       },
+       [](Books& books, uint64_t handle, CUstream) {
+         return books.DestroyExternalMemory(reinterpret_cast<CUexternalMemory>(handle));
+       },
+       [](const driver::Table& cu, uint64_t bytes, CUstream, uint64_t* thing) {
+         const CUDA_EXTERNAL_MEMORY_HANDLE_DESC file = FileOf(bytes);
+         const CUresult result = cu.ImportExternalMemory(External(thing), &file);
+         if (result != CUDA_SUCCESS) close(file.handle.fd);
+         return result;
+       },
+       [](const driver::Table& cu, uint64_t handle, CUstream) {
+         return cu.DestroyExternalMemory(reinterpret_cast<CUexternalMemory>(handle));
+       }},
   };
   return families;
 }

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// External memory: another interface's, charged to who imports it, once for each handle that the driver gives, until
+// the handle is destroyed and its last buffer is freed.
+#include "books/books.h"
+
+namespace gpushare::books {
+namespace {
+
+uint64_t KeyOf(CUexternalMemory handle) { return reinterpret_cast<uint64_t>(handle); }
+
+}  // namespace
+
+Answer Books::ImportExternalMemory(const Payer& payer, CUexternalMemory* handle,
+                                   const CUDA_EXTERNAL_MEMORY_HANDLE_DESC* descriptor) {
+  const auto import = [&] { return driver_.ImportExternalMemory(handle, descriptor); };
+  if (handle == nullptr || descriptor == nullptr || descriptor->size == 0) return {import()};
+  const uint64_t bytes = descriptor->size;
+  Answer answer = Reserve(payer, bytes);
+  if (!answer.ok()) return answer;
+  answer.result = import();
+  if (!answer.ok()) {
+    payer.account->Cancel(bytes);
+    return answer;
+  }
+  payer.account->Commit(bytes);
+  const quota::Allocation charge{bytes, payer.account, quota::Kind::kExternal, payer.owner, 0};
+  // The same memory again.
+  if (!external_.AddOrRetain(KeyOf(*handle), charge, 0)) Ended(charge);
+  return answer;
+}
+
+CUresult Books::ExternalMemoryGetMappedBuffer(CUdeviceptr* pointer, CUexternalMemory handle,
+                                              const CUDA_EXTERNAL_MEMORY_BUFFER_DESC* buffer) {
+  const SharedMemory::Place place = external_.Use(KeyOf(handle));
+  const CUresult result = driver_.ExternalMemoryGetMappedBuffer(pointer, handle, buffer);
+  if (!place) return result;
+  if (result == CUDA_SUCCESS) {
+    external_.Map({*pointer, buffer->size, place});
+    has_buffers_.store(true, std::memory_order_relaxed);
+  } else {
+    Finish(external_, external_.Unuse(place));
+  }
+  return result;
+}
+
+CUresult Books::DestroyExternalMemory(CUexternalMemory handle) {
+  const SharedMemory::Place place = external_.Leave(KeyOf(handle));
+  const CUresult result = driver_.DestroyExternalMemory(handle);
+  if (!place) return result;
+  if (result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_HANDLE) {
+    Finish(external_, external_.Left(place));
+  } else {
+    external_.Stay(place);
+  }
+  return result;
+}
+
+// A buffer is freed as any pointer is.
+CUresult Books::FreeBuffer(CUdeviceptr pointer) {
+  const std::vector<SharedMemory::Mapping> buffers = external_.TakeMappings(pointer, 1);
+  const CUresult result = driver_.MemFree(pointer);
+  for (const SharedMemory::Mapping& buffer : buffers) {
+    if (result == CUDA_SUCCESS || !IsAllocated(pointer)) {
+      Finish(external_, external_.Unuse(buffer.memory));
+    } else {
+      external_.Map(buffer);
+    }
+  }
+  return result;
+}
+
+}  // namespace gpushare::books

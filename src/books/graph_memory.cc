@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of graphs. The driver takes it when a graph with allocation nodes is launched, keeps it, and lets graphs
+// that do not run at once lie in the same: only its own figure says how much it has. Reserved before the first launch
+// of a graph, and before one after a trim, is what it needs; afterwards the figure is charged.
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "books/books.h"
+#include "books/relaxed.h"
+
+namespace gpushare::books {
+namespace {
+
+constexpr uint64_t kUnit = uint64_t{2} << 20;  // the least that a device gives to graphs
+
+// Graph memory is one per device: a pool without a handle, numbered by device.
+CUmemoryPool KeyOf(CUdevice device) {
+  return reinterpret_cast<CUmemoryPool>(static_cast<uintptr_t>(device) + 1);
+}
+
+}  // namespace
+
+void Books::AddNeeds(CUgraph graph, std::vector<GraphNeed>* needs) {
+  size_t count = 0;
+  if (driver_.GraphGetNodes(graph, nullptr, &count) != CUDA_SUCCESS) return;
+  std::vector<CUgraphNode> nodes(count);
+  if (driver_.GraphGetNodes(graph, nodes.data(), &count) != CUDA_SUCCESS) return;
+  for (CUgraphNode node : nodes) {
+    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+    driver_.GraphNodeGetType(node, &type);
+    CUgraph child = nullptr;
+    if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
+        driver_.GraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS) {
+      AddNeeds(child, needs);
+    }
+    CUDA_MEM_ALLOC_NODE_PARAMS parameters{};
+    if (type != CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
+        driver_.GraphMemAllocNodeGetParams(node, &parameters) != CUDA_SUCCESS) {
+      continue;
+    }
+    const uint64_t bytes = (uint64_t{parameters.bytesize} + 511) / 512 * 512;
+    const CUdevice device = parameters.poolProps.location.id;
+    bool known = false;
+    for (GraphNeed& need : *needs) {
+      if (need.device != device) continue;
+      need.bytes += bytes;
+      known = true;
+    }
+    if (!known) needs->push_back({device, bytes});
+  }
+}
+
+void Books::Instantiated(CUgraphExec exec, CUgraph graph) {
+  std::vector<GraphNeed> needs;
+  AddNeeds(graph, &needs);
+  if (needs.empty() && !has_graph_memory_.load(std::memory_order_relaxed)) return;
+  const std::lock_guard lock(graph_lock_);
+  graph_uses_.erase(exec);  // of one that had the handle before
+  if (needs.empty()) return;
+  graph_uses_[exec].needs = std::move(needs);
+  has_graph_memory_.store(true, std::memory_order_release);
+}
+
+CUresult Books::GraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph,
+                                          unsigned long long flags) {
+  const CUresult result = driver_.GraphInstantiateWithFlags(exec, graph, flags);
+  if (result == CUDA_SUCCESS) Instantiated(*exec, graph);
+  return result;
+}
+
+CUresult Books::GraphExecDestroy(CUgraphExec exec) {
+  GraphUse use = UseOf(exec, /*forget=*/true);
+  const CUresult result = driver_.GraphExecDestroy(exec);
+  if (result != CUDA_SUCCESS && !use.needs.empty()) {
+    const std::lock_guard lock(graph_lock_);
+    graph_uses_.try_emplace(exec, std::move(use));
+  }
+  return result;
+}
+
+Books::GraphUse Books::UseOf(CUgraphExec exec, bool forget) {
+  if (!has_graph_memory_.load(std::memory_order_acquire)) return {};
+  const std::lock_guard lock(graph_lock_);
+  const auto at = graph_uses_.find(exec);
+  if (at == graph_uses_.end()) return {};
+  GraphUse use = at->second;
+  if (forget) graph_uses_.erase(at);
+  return use;
+}
+
+Answer Books::GraphLaunch(const Payer& payer, CUgraphExec exec, CUstream stream) {
+  return WithGraphMemory(payer, exec, stream, [&] { return driver_.GraphLaunch(exec, stream); });
+}
+
+Answer Books::GraphUpload(const Payer& payer, CUgraphExec exec, CUstream stream) {
+  return WithGraphMemory(payer, exec, stream, [&] { return driver_.GraphUpload(exec, stream); });
+}
+
+template <typename Call>
+Answer Books::WithGraphMemory(const Payer& payer, CUgraphExec exec, CUstream stream,
+                              const Call& call) {
+  const GraphUse use = UseOf(exec, /*forget=*/false);
+  CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+  if (use.needs.empty() || driver_.StreamIsCapturing(stream, &capture) != CUDA_SUCCESS ||
+      capture != CU_STREAM_CAPTURE_STATUS_NONE) {
+    return {call()};
+  }
+  // Launches of one executable follow each other, so what it had will do again.
+  const uint64_t trims = graph_trims_.load();
+  const bool again = use.payer == payer.account && use.trims == trims;
+  struct Held {
+    uint8_t number;
+    uint64_t bytes;
+  };
+  std::vector<Held> held;
+  uint64_t reserved = 0;
+  Answer answer;
+  for (const GraphNeed& need : use.needs) {
+    const uint8_t number = graphs_.NumberOf(KeyOf(need.device));
+    graphs_.SetDevice(number, need.device);
+    const uint64_t bytes = again ? 0 : (need.bytes + kUnit - 1) / kUnit * kUnit;
+    // What an earlier launch took and the quota had no room for is paid first.
+    answer = PayForGraphs(payer, number) ? Reserve(payer, bytes) : Refused(payer);
+    if (!answer.ok()) break;
+    graphs_.Expect(number, bytes);
+    held.push_back({number, bytes});
+    reserved += bytes;
+  }
+  if (answer.ok()) answer.result = call();
+  if (answer.ok()) {
+    payer.account->Commit(reserved);
+  } else {
+    payer.account->Cancel(reserved);
+  }
+  for (const Held& one : held) {
+    if (answer.ok()) graphs_.AddIdle(one.number, payer.account, payer.owner, one.bytes);
+    graphs_.ExpectNoMore(one.number, one.bytes);
+  }
+  for (const Held& one : held) PayForGraphs(payer, one.number);
+  if (!answer.ok()) return answer;
+  const std::lock_guard lock(graph_lock_);
+  if (const auto at = graph_uses_.find(exec); at != graph_uses_.end()) {
+    at->second.payer = payer.account;
+    at->second.trims = trims;
+  }
+  return answer;
+}
+
+bool Books::PayForGraphs(const Payer& payer, uint8_t number) {
+  const uint64_t missing = ReconcileGraphs(number);
+  if (missing == 0) return true;
+  if (!payer.account->TryReserve(missing) &&
+      (!MakeRoom(*payer.account) || !payer.account->TryReserve(missing))) {
+    return ReconcileGraphs(number) == 0;
+  }
+  payer.account->Commit(missing);
+  graphs_.AddIdle(number, payer.account, payer.owner, missing);
+  return ReconcileGraphs(number) == 0;
+}
+
+uint64_t Books::ReconcileGraphs(uint8_t number) {
+  graphs_.Changed(number);
+  uint64_t missing = 0;
+  std::vector<Pools::Credit> credits;
+  for (int i = 0; i < 64; ++i) {
+    const uint64_t version = graphs_.Version(number);
+    uint64_t reserved = 0;
+    if (driver_.DeviceGetGraphMemAttribute(graphs_.DeviceOf(number),
+                                           CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT,
+                                           &reserved) != CUDA_SUCCESS) {
+      return 0;
+    }
+    if (graphs_.Reconcile(number, version, reserved, &missing, &credits)) break;
+  }
+  Credit(credits);
+  return missing;
+}
+
+CUresult Books::DeviceGraphMemTrim(CUdevice device) {
+  const CUresult result = driver_.DeviceGraphMemTrim(device);
+  graph_trims_.fetch_add(1);
+  for (unsigned i = 1; i <= graphs_.count(); ++i) {
+    const auto number = static_cast<uint8_t>(i);
+    if (graphs_.DeviceOf(number) == device) ReconcileGraphs(number);
+  }
+  return result;
+}
+
+void Books::TrimGraphs(const quota::Account* account) {
+  const Relaxed relaxed(driver_);
+  for (unsigned i = 1; i <= graphs_.count(); ++i) {
+    const auto number = static_cast<uint8_t>(i);
+    if (!graphs_.HasIdle(number, account)) continue;
+    driver_.DeviceGraphMemTrim(graphs_.DeviceOf(number));
+    graph_trims_.fetch_add(1);
+    ReconcileGraphs(number);
+  }
+}
+
+}  // namespace gpushare::books

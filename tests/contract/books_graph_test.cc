@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Graph memory: what the driver keeps for graphs is charged to who launched them.
+#include "tests/contract/books_bed.h"
+
+namespace gpushare::books {
+namespace {
+
+class BooksGraph : public BooksTest {
+ protected:
+  template <typename F>
+  F* Symbol(const char* name) {
+    return reinterpret_cast<F*>(driver_->Symbol(name));
+  }
+  // Allocates, and frees unless the program is to.
+  CUgraphExec Make(uint64_t bytes, bool frees = true, CUdeviceptr* pointer = nullptr) {
+    CUgraph graph = nullptr;
+    EXPECT_CU((Symbol<CUresult(CUgraph*, unsigned)>("cuGraphCreate")(&graph, 0)));
+    CUDA_MEM_ALLOC_NODE_PARAMS parameters{};
+    parameters.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    parameters.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+    parameters.bytesize = bytes;
+    CUgraphNode node = nullptr, free = nullptr;
+    EXPECT_CU((Symbol<CUresult(CUgraphNode*, CUgraph, const CUgraphNode*, size_t,
+                               CUDA_MEM_ALLOC_NODE_PARAMS*)>("cuGraphAddMemAllocNode")(
+        &node, graph, nullptr, 0, &parameters)));
+    if (frees) {
+      EXPECT_CU((Symbol<CUresult(CUgraphNode*, CUgraph, const CUgraphNode*, size_t, CUdeviceptr)>(
+          "cuGraphAddMemFreeNode")(&free, graph, &node, 1, parameters.dptr)));
+    }
+    if (pointer != nullptr) *pointer = parameters.dptr;
+    CUgraphExec exec = nullptr;
+    EXPECT_CU(books_->GraphInstantiateWithFlags(&exec, graph, 0));
+    return exec;
+  }
+  Answer Launch(CUgraphExec exec, quota::Account* account = nullptr) {
+    return books_->GraphLaunch(
+        {.account = account != nullptr ? account : account_.get(), .owner = 1}, exec, stream_);
+  }
+  void Finish() { EXPECT_CU(cu_->StreamSynchronize(stream_)); }
+};
+
+TEST_F(BooksGraph, ALaunchIsChargedWithWhatTheDriverTakesUntilItIsTrimmed) {
+  CUgraphExec const exec = Make(3 * kMiB);
+  ExpectExact();
+  EXPECT_EQ(account_->charged(), 0u);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(Launch(exec).ok());
+    ExpectExact();
+    EXPECT_EQ(account_->charged(), 2 * kGranule);
+  }
+  Finish();
+  EXPECT_CU(books_->GraphExecDestroy(exec));
+  ExpectExact();
+  EXPECT_EQ(account_->charged(), 2 * kGranule);
+  EXPECT_CU(books_->DeviceGraphMemTrim(0));
+  ExpectExact();
+  EXPECT_EQ(account_->charged(), 0u);
+}
+
+TEST_F(BooksGraph, AtTheQuotaALaunchIsOutOfMemory) {
+  CUdeviceptr pointer = 0;
+  CUgraphExec const large = Make(kLimit + 1), outlives = Make(kLimit / 2 + kMiB, false, &pointer),
+                    other = Make(kLimit / 2);
+  const Answer never = Launch(large);
+  EXPECT_EQ(never.result, CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_TRUE(never.at_quota);
+  ExpectExact();
+  ASSERT_TRUE(Launch(outlives).ok());
+  Finish();
+  const Answer now = Launch(other);
+  EXPECT_TRUE(now.at_quota);
+  ExpectExact();
+  EXPECT_CU(books_->MemFree(pointer));  // the graph's, which stays
+  ExpectExact();
+  ASSERT_TRUE(Launch(other).ok());
+  ExpectExact();
+  EXPECT_LE(account_->charged(), kLimit);
+}
+
+TEST_F(BooksGraph, WhatGraphsKeepIsGivenUpForOtherFamilies) {
+  ASSERT_TRUE(Launch(Make(kLimit)).ok());
+  Finish();
+  EXPECT_EQ(account_->charged(), kLimit);
+  CUdeviceptr pointer = 0;
+  ASSERT_TRUE(books_->MemAlloc(payer(), &pointer, kLimit).ok());
+  EXPECT_EQ(account_->Usage().denied, 0u);
+  ExpectExact();
+}
+
+TEST_F(BooksGraph, ALaunchThatTheDriverRefusesLeavesNothing) {
+  CUgraphExec const exec = Make(5 * kMiB);
+  Inject("error call=cuGraphLaunch code=2 nth=1");
+  const Answer answer = Launch(exec);
+  EXPECT_EQ(answer.result, CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_FALSE(answer.at_quota);
+  ExpectExact();
+  EXPECT_EQ(account_->charged(), 0u);
+  ASSERT_TRUE(books_->GraphUpload(payer(), exec, stream_).ok());
+  ExpectExact();
+  EXPECT_EQ(account_->charged(), 3 * kGranule);
+  EXPECT_CU(books_->DevicePrimaryCtxReset(0));
+  EXPECT_EQ(account_->charged(), 0u);
+}
+
+TEST_F(BooksGraph, WhatALaunchTakesBesideAnotherIsPaidOrNoMoreIsLaunched) {
+  // Two graphs that ran one after the other lie in the same memory; at once they need it twice.
+  const auto second = NewAccount(kLimit);
+  CUdeviceptr pointer = 0;
+  CUgraphExec const mine = Make(8 * kMiB, false, &pointer), theirs = Make(8 * kMiB);
+  ASSERT_TRUE(Launch(theirs, second.get()).ok());
+  Finish();
+  ASSERT_TRUE(Launch(mine).ok());
+  Finish();
+  ASSERT_TRUE(Launch(theirs, second.get()).ok());
+  Finish();
+  books_->Settle();
+  EXPECT_EQ(account_->charged() + second->charged(), Used());
+}
+
+}  // namespace
+}  // namespace gpushare::books

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pools, external memory: what of them only they have.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "tests/contract/books_bed.h"
+
+namespace gpushare::books {
+namespace {
+
+class BooksPool : public BooksTest {
+ protected:
+  CUmemoryPool NewPool() {
+    CUmemPoolProps properties{};
+    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+    auto* const create = reinterpret_cast<CUresult (*)(CUmemoryPool*, const CUmemPoolProps*)>(
+        driver_->Symbol("cuMemPoolCreate"));
+    CUmemoryPool pool = nullptr;
+    EXPECT_CU(create(&pool, &properties));
+    uint64_t keep = UINT64_MAX;  // nothing is given back unless it is asked for
+    auto* const set = reinterpret_cast<CUresult (*)(CUmemoryPool, CUmemPool_attribute, void*)>(
+        driver_->Symbol("cuMemPoolSetAttribute"));
+    EXPECT_CU(set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
+    return pool;
+  }
+  Answer From(CUmemoryPool pool, uint64_t bytes, CUdeviceptr* pointer,
+              quota::Account* account = nullptr) {
+    return books_->MemAllocFromPoolAsync(
+        {.account = account != nullptr ? account : account_.get(), .owner = 1}, pointer, bytes,
+        pool, stream_);
+  }
+};
+
+TEST_F(BooksPool, WhatLiesIdleIsChargedAndServesItsOwner) {
+  CUmemoryPool const pool = NewPool();
+  CUdeviceptr pointer = 0;
+  ASSERT_TRUE(From(pool, kLimit, &pointer).ok());
+  EXPECT_CU(books_->MemFreeAsync(pointer, stream_));
+  EXPECT_CU(cu_->StreamSynchronize(stream_));
+  ExpectExact();
+  EXPECT_EQ(account_->charged(), kLimit);
+  ASSERT_TRUE(From(pool, kLimit / 2, &pointer)
+                  .ok());  // nothing is left of the quota, and nothing is needed
+  ExpectExact();
+  // The other half is given up for another family.
+  CUdeviceptr direct = 0;
+  ASSERT_TRUE(books_->MemAlloc(payer(), &direct, kLimit / 4).ok());
+  EXPECT_EQ(account_->Usage().denied, 0u);
+  ExpectExact();
+  EXPECT_CU(books_->MemFree(direct));
+  EXPECT_CU(books_->MemFree(pointer));
+  EXPECT_CU(books_->MemPoolTrimTo(pool, 0));
+  ExpectExact();
+  EXPECT_EQ(account_->charged(), 0u);
+}
+
+TEST_F(BooksPool, ATenantThatTakesWhatAnotherLeftIdlePaysForIt) {
+  CUmemoryPool const pool = NewPool();
+  const auto second = NewAccount(kLimit);
+  CUdeviceptr pointer = 0, theirs = 0;
+  ASSERT_TRUE(From(pool, 16 * kMiB, &pointer).ok());
+  EXPECT_CU(books_->MemFreeAsync(pointer, stream_));
+  ASSERT_TRUE(From(pool, 16 * kMiB, &theirs, second.get()).ok());
+  EXPECT_EQ(second->charged(), 16 * kMiB);
+  EXPECT_EQ(account_->charged(), 0u);
+  EXPECT_EQ(Used(), 16 * kMiB);
+  EXPECT_CU(books_->MemFreeAsync(theirs, stream_));
+  EXPECT_CU(cu_->StreamSynchronize(stream_));
+  EXPECT_CU(books_->MemPoolTrimTo(pool, 0));
+  EXPECT_EQ(second->charged(), 0u);
+}
+
+TEST_F(BooksPool, GrowthThatTheQuotaHasNoRoomForIsTakenBack) {
+  CUdeviceptr direct = 0, pointer = 0;
+  ASSERT_TRUE(books_->MemAlloc(payer(), &direct, kLimit - kGranule / 2).ok());
+  // A granule for it would be too much.
+  const Answer answer = books_->MemAllocAsync(payer(), &pointer, 100, stream_);
+  EXPECT_EQ(answer.result, CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_TRUE(answer.at_quota);
+  EXPECT_EQ(answer.left, kGranule / 2);
+  ExpectExact();
+  EXPECT_EQ(account_->Usage().denied, 1u);
+  EXPECT_CU(books_->MemFree(direct));
+  ASSERT_TRUE(books_->MemAllocAsync(payer(), &pointer, 100, stream_).ok());
+  ExpectExact();
+}
+
+TEST_F(BooksPool, ADestroyedPoolIsChargedUntilItsMemoryIsGone) {
+  CUmemoryPool const pool = NewPool();
+  CUdeviceptr one = 0, two = 0;
+  ASSERT_TRUE(From(pool, 5 * kMiB, &one).ok());
+  ASSERT_TRUE(From(pool, 7 * kMiB, &two).ok());
+  EXPECT_CU(books_->MemPoolDestroy(pool));
+  EXPECT_EQ(books_->MemPoolDestroy(pool), CUDA_ERROR_INVALID_VALUE);
+  CUdeviceptr none = 0;
+  EXPECT_EQ(From(pool, 1, &none).result, CUDA_ERROR_INVALID_VALUE);
+  ExpectExact();
+  EXPECT_GE(account_->charged(), 12 * kMiB);
+  EXPECT_CU(books_->MemFreeAsync(one, stream_));
+  EXPECT_CU(books_->MemFreeAsync(two, stream_));
+  EXPECT_CU(cu_->StreamSynchronize(stream_));
+  ExpectExact();
+  EXPECT_EQ(account_->charged(), 0u);
+  EXPECT_EQ(cu_->MemPoolDestroy(pool), CUDA_ERROR_INVALID_VALUE);  // the driver's, too, is gone
+  CUmemoryPool standard = nullptr;
+  EXPECT_CU(cu_->DeviceGetDefaultMemPool(&standard, 0));
+  EXPECT_EQ(books_->MemPoolDestroy(standard), CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_F(BooksPool, AResetEndsEveryPool) {
+  CUdeviceptr pointer = 0;
+  ASSERT_TRUE(From(NewPool(), 5 * kMiB, &pointer).ok());
+  ASSERT_TRUE(books_->MemAllocAsync(payer(), &pointer, 5 * kMiB, stream_).ok());
+  EXPECT_CU(books_->DevicePrimaryCtxReset(0));
+  EXPECT_CU(cu_->DevicePrimaryCtxRetain(&context_, 0));
+  EXPECT_CU(cu_->CtxPushCurrent(context_));
+  ExpectExact();
+  EXPECT_EQ(account_->charged(), 0u);
+}
+
+TEST_F(BooksPool, ABufferKeepsExternalMemory) {
+  CUDA_EXTERNAL_MEMORY_HANDLE_DESC file{};
+  file.type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD;
+  file.handle.fd = memfd_create("exporter", MFD_CLOEXEC);
+  file.size = 3 * kMiB;
+  ASSERT_EQ(ftruncate(file.handle.fd, 3 * kMiB), 0);
+  CUexternalMemory memory = nullptr, again = nullptr;
+  const int twin = dup(file.handle.fd);
+  ASSERT_TRUE(books_->ImportExternalMemory(payer(), &memory, &file).ok());
+  file.handle.fd = twin;
+  ASSERT_TRUE(books_->ImportExternalMemory(payer(), &again, &file).ok());
+  ExpectExact();
+  EXPECT_EQ(account_->charged(), 3 * kMiB);  // not twice
+  CUDA_EXTERNAL_MEMORY_BUFFER_DESC part{};
+  part.size = kMiB;
+  CUdeviceptr buffer = 0;
+  EXPECT_CU(books_->ExternalMemoryGetMappedBuffer(&buffer, memory, &part));
+  part.size = 9 * kMiB;
+  EXPECT_NE(books_->ExternalMemoryGetMappedBuffer(&buffer, memory, &part), CUDA_SUCCESS);
+  EXPECT_CU(books_->DestroyExternalMemory(memory));
+  EXPECT_CU(books_->DestroyExternalMemory(again));
+  ExpectExact();
+  EXPECT_EQ(account_->charged(), 3 * kMiB);
+  EXPECT_NE(books_->MemFree(buffer + 512), CUDA_SUCCESS);
+  EXPECT_CU(books_->MemFree(buffer));
+  ExpectExact();
+  EXPECT_EQ(account_->charged(), 0u);
+}
+
+}  // namespace
+}  // namespace gpushare::books
