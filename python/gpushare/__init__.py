@@ -18,6 +18,7 @@ from ._core import (
     Buffer,
     ClockThread,
     Event,
+    Gang,
     Gpu,
     Graph,
     Kernel,
@@ -29,6 +30,7 @@ from ._core import (
     Tenant,
     VirtualDevice,
     VirtualDeviceSpec,
+    place,
     policy_names,
 )
 from ._core import version as _version
@@ -42,6 +44,7 @@ from .probe import GpuProbe
 from .scope import carry_tenant, current_tenant, tenant_scope
 from .snapshot import Snapshot, VirtualDeviceStats
 from .testing import simulated_gpu
+from .watchdog import Incident, Watchdog
 from .yielding import yield_point
 
 __version__ = _version()
@@ -52,9 +55,11 @@ __all__ = [
     "ClockThread",
     "Epoch",
     "Event",
+    "Gang",
     "Gpu",
     "GpuProbe",
     "Graph",
+    "Incident",
     "Kernel",
     "Lease",
     "Module",
@@ -71,8 +76,10 @@ __all__ = [
     "VirtualDevice",
     "VirtualDeviceSpec",
     "VirtualDeviceStats",
+    "Watchdog",
     "carry_tenant",
     "current_tenant",
+    "place",
     "plot",
     "policy_names",
     "record",

@@ -193,6 +193,22 @@ void BindGpu(py::module_& m) {
             return d;
           },
           "The scheduler's options in force, a dict; durations in seconds.")
+      .def_property_readonly(
+          "room",
+          [](const Gpu& self) {
+            gpushare_room room = {};
+            room.struct_size = sizeof(room);
+            const auto use = self.handle.Use();
+            Check(Unlocked([&] { return gpushare_gpu_get_room(use->get(), &room); }));
+            py::dict d;
+            d["memory_total"] = room.memory_total;
+            d["memory_left"] = room.memory_left;
+            d["guarantee_left"] = room.guarantee_left;
+            d["virtual_devices"] = room.virtual_devices;
+            return d;
+          },
+          "What it could still promise, a dict: memory_total (less the reserve) and memory_left in "
+          "bytes,\nguarantee_left as a part of 1, virtual_devices.")
       .def(
           "probe",
           [](const Gpu& self) {

@@ -139,6 +139,36 @@ void Lease::Release() {
     WarnOfLeap(*this);
 }
 
+bool SetTerm(const std::string& name, py::handle value, gpushare_lease_options* options) {
+  if (name == "hint") {
+    options->hint_ns = DurationFrom(value, "hint");
+    if (options->hint_ns == 0) ThrowInvalid("hint: 0 s given, above 0 wanted");
+  } else if (name == "maximum") {
+    options->maximum_ns = DurationFrom(value, "maximum");
+    if (options->maximum_ns == 0) ThrowInvalid("maximum: 0 s given, above 0 wanted");
+  } else if (name == "exclusive") {
+    if (!PyBool_Check(value.ptr())) ThrowType("exclusive", value, "bool");
+    options->exclusive = value.ptr() == Py_True ? 1 : 0;
+  } else if (name == "timeout") {
+    options->timeout_ns = TimeoutFrom(value, "timeout");
+  } else {
+    return false;
+  }
+  return true;
+}
+
+std::vector<std::shared_ptr<Stream>> StreamsFrom(const std::shared_ptr<VirtualDevice>& device,
+                                                 py::handle value) {
+  if (!py::isinstance<py::iterable>(value)) ThrowType("streams", value, "a sequence of streams");
+  std::vector<std::shared_ptr<Stream>> streams;
+  for (const py::handle stream : value) {
+    streams.push_back(py::isinstance<Stream>(stream)
+                          ? py::cast<std::shared_ptr<Stream>>(stream)
+                          : NewStream(device, py::reinterpret_borrow<py::object>(stream)));
+  }
+  return streams;
+}
+
 std::shared_ptr<Lease> NewLease(const std::shared_ptr<VirtualDevice>& device,
                                 const py::kwargs& options) {
   static_cast<void>(device->handle.Use());
@@ -148,28 +178,9 @@ std::shared_ptr<Lease> NewLease(const std::shared_ptr<VirtualDevice>& device,
   lease->options.timeout_ns = GPUSHARE_FOREVER;
   for (const auto& [key, value] : options) {
     const std::string name = TextFrom(key, "keyword");
-    if (name == "hint") {
-      lease->options.hint_ns = DurationFrom(value, "hint");
-      if (lease->options.hint_ns == 0) ThrowInvalid("hint: 0 s given, above 0 wanted");
-    } else if (name == "maximum") {
-      lease->options.maximum_ns = DurationFrom(value, "maximum");
-      if (lease->options.maximum_ns == 0) ThrowInvalid("maximum: 0 s given, above 0 wanted");
-    } else if (name == "exclusive") {
-      if (!PyBool_Check(value.ptr())) ThrowType("exclusive", value, "bool");
-      lease->options.exclusive = value.ptr() == Py_True ? 1 : 0;
-    } else if (name == "timeout") {
-      lease->options.timeout_ns = TimeoutFrom(value, "timeout");
-    } else if (name == "streams") {
-      if (!py::isinstance<py::iterable>(value)) {
-        ThrowType("streams", value, "a sequence of streams");
-      }
-      for (const py::handle stream : value) {
-        lease->streams.push_back(
-            py::isinstance<Stream>(stream)
-                ? py::cast<std::shared_ptr<Stream>>(stream)
-                : NewStream(device, py::reinterpret_borrow<py::object>(stream)));
-      }
-    } else {
+    if (name == "streams") {
+      lease->streams = StreamsFrom(device, value);
+    } else if (!SetTerm(name, value, &lease->options)) {
       throw py::type_error("lease() has no keyword '" + name +
                            "'; there are hint, maximum, exclusive, timeout, streams");
     }

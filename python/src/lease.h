@@ -5,6 +5,7 @@
 #include <pybind11/pybind11.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "object.h"
@@ -34,6 +35,12 @@ struct Lease : Object {
   bool Try(int64_t timeout_ns, bool any_thread);
   void Release();
 };
+
+// Sets the term `name` (hint, maximum, exclusive, timeout); false: there is none of that name.
+bool SetTerm(const std::string& name, pybind11::handle value, gpushare_lease_options* options);
+// Streams as users give them; those of others are bound as long as they are held.
+std::vector<std::shared_ptr<Stream>> StreamsFrom(const std::shared_ptr<VirtualDevice>& device,
+                                                 pybind11::handle value);
 
 std::shared_ptr<Lease> NewLease(const std::shared_ptr<VirtualDevice>& device,
                                 const pybind11::kwargs& options);

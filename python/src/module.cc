@@ -52,8 +52,11 @@ PYBIND11_MODULE(_core, m) {
   python::BindEvent(m);
   python::BindStream(m);
   python::BindLease(m);
+  python::BindGang(m);
   python::BindSnapshot(m);
   python::BindTorch(m);
   python::BindTrace(m);
+  python::BindPlacement(m);
+  python::BindWatchdog(m);
   RefuseUnconstructed(m);
 }

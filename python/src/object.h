@@ -31,9 +31,12 @@ void BindKernel(pybind11::module_& m);
 void BindEvent(pybind11::module_& m);
 void BindStream(pybind11::module_& m);
 void BindLease(pybind11::module_& m);
+void BindGang(pybind11::module_& m);
 void BindSnapshot(pybind11::module_& m);
 void BindTorch(pybind11::module_& m);
 void BindTrace(pybind11::module_& m);
+void BindPlacement(pybind11::module_& m);
+void BindWatchdog(pybind11::module_& m);
 
 // An argument that has to be one of our objects: "gpu: str given, gpushare.Gpu wanted".
 template <typename T>

@@ -4,5 +4,6 @@
 #include "dtype.cc"
 #include "errors.cc"
 #include "event.cc"
+#include "gang.cc"
 #include "gpu.cc"
 #include "kernel.cc"

@@ -6,3 +6,4 @@
 #include "trace.cc"
 #include "virtual_device.cc"
 #include "wait.cc"
+#include "watchdog.cc"

@@ -43,18 +43,20 @@ void VirtualDevice::Close() {
   handle.Close();
 }
 
+std::shared_ptr<Tenant> TenantFrom(const py::object& tenant, const Gpu& gpu) {
+  if (!PyUnicode_Check(tenant.ptr())) {
+    return Given<Tenant>(tenant, "tenant", "gpushare.Tenant or a name for a new one");
+  }
+  return NewTenant(gpu.family, gpu.runtime->handle.Use()->get(), TextFrom(tenant, "tenant"),
+                   GPUSHARE_PRIORITY_UNSET, py::dict());
+}
+
 std::shared_ptr<VirtualDevice> NewVirtualDevice(const py::object& gpu, const py::object& tenant,
                                                 const py::object& spec, const py::kwargs& fields) {
   const auto on = Given<Gpu>(gpu, "gpu", "gpushare.Gpu");
   const gpushare_spec limits = SpecFrom(spec, fields);
   const auto use = on->handle.Use();
-  std::shared_ptr<Tenant> whose;
-  if (PyUnicode_Check(tenant.ptr())) {
-    whose = NewTenant(on->family, on->runtime->handle.Use()->get(), TextFrom(tenant, "tenant"),
-                      GPUSHARE_PRIORITY_UNSET, py::dict());
-  } else {
-    whose = Given<Tenant>(tenant, "tenant", "gpushare.Tenant or a name for a new one");
-  }
+  const std::shared_ptr<Tenant> whose = TenantFrom(tenant, *on);
   const auto tenant_use = whose->handle.Use();
   gpushare_vdev handle = nullptr;
   Check(Unlocked(

@@ -28,6 +28,9 @@ struct VirtualDevice : Object, std::enable_shared_from_this<VirtualDevice> {
   void Close() override;
 };
 
+// The tenant given, or a new one of the name given.
+std::shared_ptr<Tenant> TenantFrom(const pybind11::object& tenant, const Gpu& gpu);
+
 std::shared_ptr<VirtualDevice> NewVirtualDevice(const pybind11::object& gpu,
                                                 const pybind11::object& tenant,
                                                 const pybind11::object& spec,

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Placement on and gangs over several GPUs."""
+
+import gpushare
+import pytest
+
+
+@pytest.fixture
+def gpus():
+    with gpushare.simulated_gpu(clock="virtual", devices=3, memory="8GiB", sms=100, overlap="serial") as gpu:
+        yield [gpu, *(gpushare.Gpu(gpu.runtime, i) for i in (1, 2))]
+
+
+def test_place_chooses_and_creates(gpus):
+    first = gpushare.place(gpus, "a", memory="4GiB", compute="50%")
+    assert first.gpu is gpus[0] and first.tenant_name == "a"
+    assert gpushare.place(gpus, "b", "memory=1GiB", placement="spread").gpu is gpus[1]
+    packed = gpushare.place(gpus, "c", "memory=1GiB", placement="binpack")
+    assert packed.gpu is gpus[0] and packed.tenant.name == "c"
+    room = gpus[0].room
+    assert room["virtual_devices"] == 2 and room["guarantee_left"] == pytest.approx(0.5)
+    assert room["memory_left"] == room["memory_total"] - (5 << 30)
+
+
+def test_place_says_what_would_fit(gpus):
+    devices = [gpushare.place(gpus, f"t{i}", memory="5GiB", placement="spread") for i in range(3)]
+    assert [device.gpu.ordinal for device in devices] == [0, 1, 2]
+    with pytest.raises(MemoryError, match="GPU 0: .*GPU 1: .*GPU 2: ") as refused:
+        gpushare.place(gpus, "d", memory="4GiB")
+    assert refused.value.left == gpus[0].room["memory_left"]
+    tenant = gpushare.Tenant(gpus[0].runtime, "everywhere")
+    held = [gpushare.place(gpus, tenant, memory="1GiB") for _ in range(3)]
+    with pytest.raises(gpushare.AlreadyExistsError):
+        gpushare.place(gpus, tenant, memory="1GiB")
+    assert len({device.gpu.ordinal for device in held}) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (([], "a"), ValueError),
+        ((3, "a"), TypeError),
+        (([3], "a"), TypeError),
+        ((None, 7), TypeError),
+    ],
+)
+def test_place_refuses_nonsense(gpus, arguments, error):
+    given, tenant = arguments
+    with pytest.raises(error):
+        gpushare.place(gpus if given is None else given, tenant)
+    with pytest.raises(ValueError, match="best-fit, binpack, spread allowed"):
+        gpushare.place(gpus, "b", placement="worst")
+
+
+def test_a_gang_is_held_within_the_block(gpus):
+    tenant = gpushare.Tenant(gpus[0].runtime, "a")
+    devices = [gpu.virtual_device(tenant) for gpu in gpus]
+    other = gpus[1].virtual_device("b")
+    gang = gpushare.Gang([(devices[2], [devices[2].stream()]), devices[1]], exclusive=True, timeout="1s")
+    assert not gang.held and gang.virtual_devices == (devices[2], devices[1])
+    for _ in range(2):
+        with gang as entered:
+            assert entered is gang and gang.held
+            with pytest.raises(TimeoutError):
+                other.lease(timeout="1ms").acquire()
+            with pytest.raises(gpushare.FailedPreconditionError, match="held"):
+                gang.acquire()
+            gpus[0].runtime.sleep("2ms")
+        assert not gang.held and not gang.overrun and gang.held_seconds == pytest.approx(0.003, abs=5e-4)
+    with other.lease(timeout="1s"):
+        pass
+    with pytest.raises(gpushare.FailedPreconditionError, match="not held"):
+        gang.release()
+
+
+def test_all_or_none(gpus):
+    tenant = gpushare.Tenant(gpus[0].runtime, "a")
+    devices = [gpu.virtual_device(tenant) for gpu in gpus]
+    others = [gpu.virtual_device("b%d" % gpu.ordinal) for gpu in gpus]
+    with gpushare.Gang([others[2]], exclusive=True):
+        with pytest.raises(TimeoutError):
+            gpushare.Gang(devices, exclusive=True, timeout="5ms").acquire()
+        with others[0].lease(timeout="1ms"), others[1].lease(timeout="1ms"):
+            pass  # nothing of it is held
+
+
+def test_gangs_refuse_nonsense(gpus):
+    a = gpus[0].virtual_device("a")
+    b = gpus[0].virtual_device("b")
+    with pytest.raises(ValueError, match="none given"):
+        gpushare.Gang([])
+    with pytest.raises(TypeError, match="members"):
+        gpushare.Gang([3])
+    with pytest.raises(TypeError, match="members"):
+        gpushare.Gang([(a, [], 1)])
+    with pytest.raises(TypeError, match="no keyword 'streams'"):
+        gpushare.Gang([a], streams=[])
+    with pytest.raises(ValueError, match="two of its members are on GPU 0"):
+        gpushare.Gang([a, b]).acquire()
+
+
+def test_ctrl_c_ends_the_wait_for_a_gang(succeeds):
+    succeeds("""
+        import signal, threading, _thread
+        import gpushare
+        with gpushare.simulated_gpu(clock="wall", devices=2) as gpu:
+            second = gpushare.Gpu(gpu.runtime, 1)
+            tenant = gpushare.Tenant(gpu.runtime, "a")
+            mine = [g.virtual_device(tenant) for g in (gpu, second)]
+            other = second.virtual_device("b")
+            with other.lease(exclusive=True, maximum=60):
+                threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
+                try:
+                    gpushare.Gang(mine, exclusive=True, maximum=60).acquire()
+                except KeyboardInterrupt:
+                    interrupted = True
+            assert interrupted
+            with gpu.virtual_device("c").lease(timeout=20):  # what it got in the end was given back
+                pass
+    """)
