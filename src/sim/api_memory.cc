@@ -112,7 +112,7 @@ SIM_API(cuMemGetInfo_v2)(size_t* free, size_t* total) {
   const CUresult result = CurrentContext(&context);
   if (result != CUDA_SUCCESS) return result;
   const DeviceMemory& memory = context->device->memory;
-  if (free != nullptr) *free = memory.capacity() - memory.used();
+  if (free != nullptr) *free = memory.left();
   if (total != nullptr) *total = memory.capacity();
   return CUDA_SUCCESS;
 }

@@ -14,6 +14,8 @@
 #include <cstring>
 #include <memory>
 
+#include "sim/shared_turn.h"
+
 namespace gpushare::sim {
 namespace {
 
@@ -41,11 +43,30 @@ void SetState(Thread* thread, ThreadState state) {
   thread->state.store(state, std::memory_order_relaxed);
 }
 
+// A thread of the simulator's own, without signals.
+bool StartThread(void* (*body)(void*), void* arg) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_t thread;
+  const bool started = pthread_create(&thread, &attributes, body, arg) == 0;
+  pthread_attr_destroy(&attributes);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return started;
+}
+
 }  // namespace
 
 Clock::Clock(RunEvents run_events) : run_events_(run_events) { heap_.reserve(64); }
 
-uint64_t Clock::Read() const { return is_virtual() ? now() : MonotonicNow(); }
+uint64_t Clock::Read() const {
+  if (!is_virtual()) return MonotonicNow();
+  const SharedTurn* const turn = shared_.load(std::memory_order_acquire);
+  return turn == nullptr ? now() : std::max(now(), turn->now());
+}
 
 void Clock::Configure(bool is_virtual, bool pin, uint64_t wake_spin, uint64_t wake_sleep,
                       uint64_t watchdog_ns) {
@@ -221,13 +242,16 @@ Thread* Clock::PickNext() {
   if (blocked()) run_events_();
   for (;;) {
     if (inbox_.load(std::memory_order_relaxed) != nullptr) DrainInbox();
-    if (next_event_ != kForever && next_event_ <= next_thread_ &&
-        (!heap_.empty() || waiting_ > 0)) {
+    if (shared_.load(std::memory_order_relaxed) != nullptr) RefreshLimit();
+    const bool device_first = next_event_ != kForever && next_event_ <= next_thread_ &&
+                              (!heap_.empty() || waiting_ > 0 || others_drive_);
+    const uint64_t at = device_first ? next_event_ : next_thread_;
+    if (at >= limit_ || at == kForever) return nullptr;
+    if (device_first) {
       AdvanceTo(next_event_);
       run_events_();
       continue;
     }
-    if (heap_.empty()) return nullptr;
     Thread* const next = heap_[0];
     Unqueue(next);
     AdvanceTo(next->at);
@@ -266,6 +290,10 @@ void Clock::ScheduleFrom(Thread* self) {
       return;
     }
     running_ = nullptr;
+    if (shared_.load(std::memory_order_relaxed) != nullptr) {
+      if (GiveAway()) return;
+      continue;
+    }
     idle_.store(1);
     // A thread that arrived after PickNext() looked may have seen the turn still taken.
     if (inbox_.load() == nullptr || idle_.exchange(0) == 0) return;
@@ -285,12 +313,14 @@ void Clock::SpendSlow(uint64_t target) {
   if (blocked()) run_events_();
   for (;;) {
     if (inbox_.load(std::memory_order_relaxed) != nullptr) DrainInbox();
-    if (next_event_ <= target && next_event_ <= next_thread_) {
+    if (shared_.load(std::memory_order_relaxed) != nullptr) [[unlikely]]
+      RefreshLimit();
+    if (next_event_ <= target && next_event_ <= next_thread_ && next_event_ < limit_) {
       AdvanceTo(next_event_);
       run_events_();
       continue;
     }
-    if (next_thread_ > target) {
+    if (next_thread_ > target && target < limit_) {
       AdvanceTo(target);
       return;
     }
@@ -308,7 +338,11 @@ void Clock::Arrive(Thread* self) {
   do {
     self->next_arrival = head;
   } while (!inbox_.compare_exchange_weak(head, self));
-  if (idle_.load() == 1 && idle_.exchange(0) == 1) ScheduleFrom(self);
+  if (SharedTurn* const turn = shared_.load(); turn != nullptr && away_.load()) {
+    turn->Request();
+  } else if (idle_.load() == 1 && idle_.exchange(0) == 1) {
+    ScheduleFrom(self);
+  }
   AwaitTurn(self);
   SetState(self, ThreadState::kRunning);
 }
@@ -370,6 +404,78 @@ bool Clock::WaitWall(Thread* self, uint64_t deadline) {
   return !self->timed_out;
 }
 
+// ---- Among processes. The thread that gives the turn away does not wait for it; one of the clock's own
+// does, and wakes whose turn it is here.
+
+void Clock::RefreshLimit() {
+  limit_ = shared_.load(std::memory_order_relaxed)->Limit(now(), &others_drive_);
+  horizon_ = 0;  // every call looks: what this process does changes when others are due
+  HeapTopChanged();
+}
+
+// True: another process has the turn, or none. Nothing here may be touched afterwards.
+bool Clock::GiveAway() {
+  away_.store(true);
+  // A thread that arrived before that did not ask for the turn.
+  if (inbox_.load() == nullptr && shared_.load(std::memory_order_relaxed)
+                                      ->Pass({.now = now(),
+                                              .thread = next_thread_,
+                                              .event = next_event_,
+                                              .waits = waiting_ > 0})) {
+    return true;
+  }
+  away_.store(false);
+  RefreshLimit();
+  return false;
+}
+
+void Clock::TurnCame(uint64_t at) {
+  away_.store(false);
+  AdvanceTo(at);
+  RefreshLimit();
+  run_events_();
+}
+
+void Clock::Share(SharedTurn* turn) {
+  away_.store(true);
+  shared_.store(turn);
+  {
+    const std::lock_guard lock(registry_mutex_);
+    StartWatchdog();
+  }
+  int cpu = -1;
+  const uint64_t at = turn->Join(now(), &cpu);
+  {
+    const std::lock_guard lock(registry_mutex_);
+    if (cpu_ < 0 && sched_getaffinity(0, sizeof(allowed_), &allowed_) == 0) cpu_ = cpu;
+  }
+  away_.store(false);
+  AdvanceTo(at);
+  RefreshLimit();
+  StartTurnThread();
+}
+
+void Clock::Unshare() {
+  shared_.store(nullptr);
+  if (away_.exchange(false) && running_ == nullptr) idle_.store(1);
+  limit_ = horizon_ = kForever;
+  others_drive_ = false;
+  HeapTopChanged();
+}
+
+void* TurnMain(void* arg) {
+  Clock* const clock = static_cast<Clock*>(arg);
+  SharedTurn* const turn = clock->shared_.load();
+  uint64_t at;
+  while (turn != nullptr && turn->Await(&at)) {
+    clock->TurnCame(at);
+    clock->ScheduleFrom(nullptr);
+  }
+  return nullptr;
+}
+
+void Clock::StartTurnThread() { StartThread(&TurnMain, this); }
+
 // ---- Registration.
 
 Thread* Clock::NewThread() {
@@ -387,7 +493,7 @@ void Clock::DeleteThread(Thread* thread) {
   delete thread;
 }
 
-void Clock::Register(Thread* self, const char* name) {
+void Clock::Register(Thread* self, const char* name, bool has_turn) {
   {
     const std::lock_guard lock(registry_mutex_);
     std::snprintf(self->name, sizeof(self->name), "%s", name);
@@ -398,7 +504,7 @@ void Clock::Register(Thread* self, const char* name) {
       StartWatchdog();
     }
   }
-  if (is_virtual()) Arrive(self);
+  if (is_virtual() && !has_turn) Arrive(self);
 }
 
 void Clock::Unregister(Thread* self) {
@@ -524,6 +630,11 @@ void Clock::Report(const std::string& line) {
 
 // What keeps the clock from going on; empty when nothing that we know of. Any thread.
 std::string Clock::Describe() {
+  if (const SharedTurn* const turn = shared_.load(); turn != nullptr && away_) {
+    const std::string elsewhere = turn->Describe();
+    return elsewhere.empty() ? elsewhere
+                             : "the virtual clock of several processes stands: " + elsewhere;
+  }
   const std::lock_guard lock(registry_mutex_);
   char text[256];
   std::string waiting;
@@ -580,7 +691,7 @@ void* WatchdogMain(void* arg) {
     const timespec pause{static_cast<time_t>(nap / 1'000'000'000),
                          static_cast<long>(nap % 1'000'000'000)};
     nanosleep(&pause, nullptr);
-    const uint64_t now = clock->now();
+    const uint64_t now = clock->Read();
     const uint64_t switches = clock->switches_.load(std::memory_order_relaxed);
     if (now != seen_now || switches != seen_switches || !clock->is_virtual() || limit == 0) {
       seen_now = now;
@@ -602,16 +713,7 @@ void* WatchdogMain(void* arg) {
 // linked so that it is never unloaded.
 void Clock::StartWatchdog() {
   if (watchdog_running_ || watchdog_ns_ == 0) return;
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  pthread_t thread;
-  watchdog_running_ = pthread_create(&thread, &attributes, &WatchdogMain, this) == 0;
-  pthread_attr_destroy(&attributes);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  watchdog_running_ = StartThread(&WatchdogMain, this);
 }
 
 }  // namespace gpushare::sim

@@ -10,6 +10,10 @@
 // Threads that are not registered (or said that they block elsewhere) come back through an inbox that
 // the holder empties; when nobody holds the turn, they take it themselves.
 //
+// Several processes can have one virtual clock (shared_turn.h): then a process's threads run only while
+// it has the turn among the processes, up to when another one is due, and a thread of the clock's own
+// waits for that turn.
+//
 // Wall. One mutex takes the place of the turn; events of the device happen, with the times they were
 // due at, whenever a thread enters, and waiters sleep until the next one.
 #ifndef GPUSHARE_SIM_CLOCK_H_
@@ -29,6 +33,7 @@ namespace gpushare::sim {
 inline constexpr uint64_t kForever = UINT64_MAX;
 
 class Clock;
+class SharedTurn;
 struct Thread;
 
 // Threads waiting for one thing, first come first served. Lives in that thing.
@@ -81,6 +86,11 @@ class Clock {
   void Configure(bool is_virtual, bool pin, uint64_t wake_spin, uint64_t wake_sleep,
                  uint64_t watchdog_ns);
 
+  // By the only thread in the driver: the virtual clock is from here on that of several processes; it
+  // returns when this one has the turn. Unshare(): it is its own again.
+  void Share(SharedTurn* turn);
+  void Unshare();
+
   uint64_t now() const { return now_.load(std::memory_order_relaxed); }
   // As now(), of the machine's clock when that is the one in use; any thread.
   uint64_t Read() const;
@@ -89,8 +99,8 @@ class Clock {
   void Enter(Thread* self);
   void Leave(Thread* self);
 
-  // Registration. Names are cut at 47 characters.
-  void Register(Thread* self, const char* name);
+  // Registration. Names are cut at 47 characters. `has_turn`: between Enter() and, now, no Leave().
+  void Register(Thread* self, const char* name, bool has_turn = false);
   void Unregister(Thread* self);
   Thread* Announce(const char* name, bool internal = false);
   void Withdraw(Thread* announced);              // it will not come
@@ -150,6 +160,7 @@ class Clock {
 
  private:
   friend void* WatchdogMain(void*);
+  friend void* TurnMain(void*);
   static constexpr int kWordBuckets = 1024;
 
   void SpendSlow(uint64_t target);
@@ -160,6 +171,10 @@ class Clock {
   void Arrive(Thread* self);
   void DrainInbox();
   void ScheduleFrom(Thread* self);
+  bool GiveAway();
+  void RefreshLimit();
+  void TurnCame(uint64_t at);
+  void StartTurnThread();
   void Queue(Thread* thread, uint64_t at);
   void Unqueue(Thread* thread);
   void HeapUp(size_t i);
@@ -167,7 +182,7 @@ class Clock {
   bool blocked() const { return blocked_.load(std::memory_order_relaxed) > 0; }
   void HeapTopChanged() {
     next_thread_ = heap_.empty() ? kForever : heap_[0]->at;
-    fast_until_ = blocked() ? 0 : next_thread_;
+    fast_until_ = blocked() ? 0 : next_thread_ < horizon_ ? next_thread_ : horizon_;
   }
   void Append(WaitList& list, Thread* thread);
   void Remove(Thread* thread);
@@ -182,7 +197,13 @@ class Clock {
   std::atomic<uint64_t> now_{1'000'000'000};
   uint64_t next_event_ = kForever;
   uint64_t next_thread_ = kForever;
-  uint64_t fast_until_ = kForever;  // next_thread_, or 0 while streams are blocked
+  uint64_t fast_until_ = kForever;  // next_thread_ or horizon_, or 0 while streams are blocked
+  // Among processes; kForever in one that is alone.
+  uint64_t limit_ = kForever;    // when another process is due
+  uint64_t horizon_ = kForever;  // when to look again whether that holds
+  bool others_drive_ = false;    // threads of theirs wait for the time to pass
+  std::atomic<SharedTurn*> shared_{nullptr};
+  std::atomic<bool> away_{false};  // another process has the turn
   std::atomic<int> blocked_{0};
   std::atomic<Thread*> inbox_{nullptr};
   Thread* running_ = nullptr;

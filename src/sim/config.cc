@@ -58,6 +58,14 @@ bool ParseInt(std::string_view text, uint64_t least, uint64_t most, T* value) {
   return true;
 }
 
+// Of a device that processes share: part of the name of a file.
+bool IsName(std::string_view text) {
+  constexpr std::string_view kAllowed =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+  return text.size() <= 64 && text.find_first_not_of(kAllowed) == text.npos &&
+         (text.empty() || text.front() != '.');
+}
+
 // True when the key is known; `*ok` says whether its value is.
 bool Set(std::string_view key, std::string_view value, Config& c, bool* ok) {
   *ok = true;
@@ -126,6 +134,19 @@ bool Set(std::string_view key, std::string_view value, Config& c, bool* ok) {
           c.pool_granule <= (4ull << 30) && c.pool_granule % 4096 == 0;
   } else if (key == "watchdog") {
     *ok = ParseDuration(value, &c.watchdog);
+  } else if (key == "shared") {
+    *ok = IsName(value);
+    c.shared = std::string(value);
+  } else if (key == "place") {
+    *ok = ParseInt(value, 0, 63, &c.place);
+  } else if (key == "processes") {
+    *ok = ParseInt(value, 1, 64, &c.processes);
+  } else if (key == "teardown") {
+    *ok = ParseDuration(value, &c.teardown);
+  } else if (key == "slice") {
+    *ok = ParseDuration(value, &c.slice) && c.slice > 0;
+  } else if (key == "slice_switch") {
+    *ok = ParseDuration(value, &c.slice_switch);
   } else {
     return false;
   }
@@ -153,6 +174,10 @@ const char* Allowed(std::string_view key) {
                   {"noise", "0 to 10"},
                   {"seed", "0 to 18446744073709551615"},
                   {"queue_depth", "1 to 16777216"},
+                  {"shared", "up to 64 letters, digits, '-', '_' and '.', the first no '.'"},
+                  {"place", "0 to 63"},
+                  {"processes", "1 to 64"},
+                  {"slice", "above 0, in ns, us, ms or s"},
                   {"pool_granule", "64KiB to 4GiB in steps of 4KiB, in B, KiB, MiB or GiB"}};
   for (const auto& [known, allowed] : kAllowed) {
     if (known == key) return allowed;
@@ -205,6 +230,9 @@ std::string ParseConfig(std::string_view text, Config* config) {
       return "bad value '" + std::string(value) + "' of '" + std::string(key) +
              "'; allowed: " + Allowed(key);
     }
+  }
+  if (!parsed.shared.empty() && parsed.devices != 1) {
+    return "'shared' is of one GPU; allowed with it: devices=1";
   }
   *config = std::move(parsed);
   return std::string();

@@ -32,6 +32,12 @@ struct Config {
   uint32_t queue_depth = 1024;
   uint64_t pool_granule = 32 << 20;
   uint64_t watchdog = 20'000'000'000;
+  // Several processes on one GPU.
+  std::string shared;      // its name; empty: this process has one of its own
+  int place = -1;          // in the order of processes; -1: the first that is free
+  uint32_t processes = 1;  // that have to be there before the virtual clock goes
+  uint64_t teardown = 100'000'000;
+  uint64_t slice = 2'000'000, slice_switch = 100'000;
 };
 
 // Reads `text` over `config`; empty when it was understood, else what is wrong with it (then `config`

@@ -7,9 +7,11 @@
 
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "gpushare/testing/sim.h"
 #include "sim/api.h"
+#include "sim/shared_device.h"
 
 using namespace gpushare::sim;  // NOLINT: the entry points are global names
 
@@ -112,10 +114,17 @@ GPUSHARE_SIM_CONTROL int gpushare_sim_clock_is_virtual(void) {
 GPUSHARE_SIM_CONTROL uint64_t gpushare_sim_now(void) { return ReadyClock().Read(); }
 
 GPUSHARE_SIM_CONTROL int gpushare_sim_thread_enter(const char* name) {
-  Clock& clock = ReadyClock();
   ThreadContext* const self = CurrentThread();
   if (self->clock->registered) return -1;
-  clock.Register(self->clock, name == nullptr ? "" : name);
+  Clock& clock = state().clock;
+  // A clock of several processes goes on as soon as this one is not waited for: the turn is kept.
+  const bool first = !state().configured && clock.registered() == 0;
+  if (first) {
+    clock.Enter(self->clock);
+    if (const std::string error = EnsureConfigured(); !error.empty()) clock.Report(error);
+    if (!clock.is_virtual()) clock.Leave(self->clock);
+  }
+  clock.Register(self->clock, name == nullptr ? "" : name, first && clock.is_virtual());
   self->has_turn = clock.is_virtual();
   return 0;
 }
@@ -245,6 +254,33 @@ GPUSHARE_SIM_CONTROL uint64_t gpushare_sim_memory_used(int ordinal) {
   const ControlScope scope;
   const Device* const device = FindDevice(ordinal);
   return device == nullptr ? 0 : device->memory.used();
+}
+
+GPUSHARE_SIM_CONTROL int gpushare_sim_holdings(int ordinal, gpushare_sim_holding* list, int size) {
+  const ControlScope scope;
+  const State& s = state();
+  const Device* const device = FindDevice(ordinal);
+  if (device == nullptr || size < 0 || (size > 0 && list == nullptr)) return -1;
+  std::vector<Holding> holdings;
+  if (s.shared != nullptr) {
+    holdings = s.shared->Holdings();
+  } else {
+    holdings.push_back({.bytes = device->memory.used(), .pid = getpid(), .place = 0});
+  }
+  for (size_t i = 0; i < holdings.size() && i < static_cast<size_t>(size); ++i) {
+    const Holding& from = holdings[i];
+    list[i] = {.memory_bytes = from.bytes,
+               .freed_at_ns = from.freed_at,
+               .pid = from.pid,
+               .place = from.place == kNobody ? -1 : static_cast<int32_t>(from.place)};
+  }
+  return static_cast<int>(holdings.size());
+}
+
+GPUSHARE_SIM_CONTROL int gpushare_sim_check_shared(char* error, size_t error_size) {
+  const ControlScope scope;
+  const State& s = state();
+  return s.shared == nullptr ? 0 : Answer(s.shared->Check(), error, error_size);
 }
 
 GPUSHARE_SIM_CONTROL int gpushare_sim_inject(const char* text, char* error, size_t error_size) {

@@ -25,17 +25,18 @@ Account* Device::FindAccount(uint32_t number) {
 // Nothing began or ended between the last integration and `now`.
 void Device::EndSample(uint64_t now) {
   const uint64_t end = now / kSample * kSample, begin = end - kSample;
-  const auto percent = [&](double until_now, double sample_begin, bool running) {
+  const bool running = !holding_.empty() && !is_paused();
+  const auto percent = [&](double until_now, double sample_begin, bool goes_on) {
     const auto at = [&](uint64_t time) {
-      return running ? until_now + static_cast<double>(time - integrated_) : until_now;
+      return goes_on ? until_now + static_cast<double>(time - integrated_) : until_now;
     };
     const double busy = at(end) - (begin < integrated_ ? sample_begin : at(begin));
     return static_cast<uint32_t>(std::lround(100 * busy / kSample));
   };
-  utilization_ = {percent(busy_ns_, sample_busy_ns_, !holding_.empty()),
+  utilization_ = {percent(busy_ns_, sample_busy_ns_, running),
                   percent(transfer_ns_, sample_transfer_ns_, transfers_ > 0)};
   const auto since = static_cast<double>(end - integrated_);
-  sample_busy_ns_ = holding_.empty() ? busy_ns_ : busy_ns_ + since;
+  sample_busy_ns_ = running ? busy_ns_ + since : busy_ns_;
   sample_transfer_ns_ = transfers_ == 0 ? transfer_ns_ : transfer_ns_ + since;
   sample_end_ = end + kSample;
 }
@@ -46,7 +47,7 @@ void Device::IntegrateTo(uint64_t now) {
   const uint64_t elapsed = now - integrated_;
   integrated_ = now;
   if (transfers_ > 0) transfer_ns_ += static_cast<double>(elapsed);
-  if (holding_.empty()) return;
+  if (holding_.empty() || is_paused()) return;
   const uint32_t held = sm_units_ - free_sms_;
   const auto dt = static_cast<double>(elapsed);
   busy_ns_ += dt;
@@ -106,6 +107,31 @@ void Device::Dispatch(Timeline& timeline, uint64_t now) {
     }
     if (!kernel.hangs) timeline.Push(now + kernel.group_ns, command, Due::kGroups, groups);
   }
+}
+
+void Device::Pause(Timeline& timeline, uint64_t now) {
+  if (is_paused()) return;
+  if (now > integrated_) Integrate(now);
+  open_levels_ = 0;
+  timeline.Extract(
+      [this](const TimelineEvent& event) {
+        return event.due() == Due::kGroups && event.generation == event.command->generation &&
+               event.command->stream->device == this;
+      },
+      &paused_);
+  for (TimelineEvent& event : paused_) event.at -= std::min(event.at, now);
+}
+
+void Device::Resume(Timeline& timeline, uint64_t now) {
+  if (!is_paused()) return;
+  if (now > integrated_) Integrate(now);
+  integrated_ = now;  // on the wall clock it may have been resumed before we looked
+  open_levels_ = ~0u;
+  for (TimelineEvent& event : paused_) {
+    event.at += now;
+    timeline.Insert(event);
+  }
+  paused_.clear();
 }
 
 bool Device::FinishGroups(Command* command, uint32_t count, uint64_t now) {

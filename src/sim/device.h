@@ -56,7 +56,12 @@ class Device {
   void FinishTransfer(Command* command, Timeline& timeline, uint64_t now);
   // Hands free SMs to ready kernels. Needed after StartKernel and FinishGroups.
   void Dispatch(Timeline& timeline, uint64_t now);
-  bool needs_dispatch() const { return free_sms_ > 0 && levels_ != 0; }
+  bool needs_dispatch() const { return free_sms_ > 0 && (levels_ & open_levels_) != 0; }
+  // Another process has the SMs from `now` on: kernels stay where they are until Resume().
+  void Pause(Timeline& timeline, uint64_t now);
+  void Resume(Timeline& timeline, uint64_t now);
+  bool is_paused() const { return open_levels_ == 0; }
+  bool has_kernels() const { return levels_ != 0 || !holding_.empty(); }
   // Takes a started command off the device before its end.
   void Cancel(Command* command, Timeline& timeline, uint64_t now);
 
@@ -102,7 +107,9 @@ class Device {
 
   uint32_t sm_units_, free_sms_;
   std::array<Queue, kPriorityLevels> ready_;
-  uint32_t levels_ = 0;  // bit i: ready_[i] has a kernel
+  uint32_t levels_ = 0;                // bit i: ready_[i] has a kernel
+  uint32_t open_levels_ = ~0u;         // 0: paused
+  std::vector<TimelineEvent> paused_;  // their times count from the pause on
   std::array<Queue, 3> engines_;
   std::mt19937_64 random_;
   double spare_normal_ = 0;

@@ -92,7 +92,7 @@ uint64_t ManagedMemory::Migrate(ManagedRange* range, uint64_t offset, uint64_t b
   uint64_t moved = 0, room_ends = UINT64_MAX;
   if (to != nullptr) {
     // Where the room of the device ends, in whole pages.
-    uint64_t room = to->memory.capacity() - to->memory.used();
+    uint64_t room = to->memory.left();
     range->ForPages(offset, bytes, [&](const ManagedPages& pages, uint64_t from, uint64_t length) {
       if (pages.device == to || room_ends != UINT64_MAX) return;
       const uint64_t charged = Charged(*range, from, length);
@@ -106,7 +106,8 @@ uint64_t ManagedMemory::Migrate(ManagedRange* range, uint64_t offset, uint64_t b
   range->ForPages(offset, end - offset, [&](ManagedPages& pages, uint64_t from, uint64_t length) {
     if (pages.device == to) return;
     const uint64_t charged = Charged(*range, from, length);
-    if (to != nullptr) to->memory.Charge(charged);
+    // Another process may have taken the room meanwhile.
+    if (to != nullptr && !to->memory.Charge(charged)) return;
     if (pages.device != nullptr) pages.device->memory.Return(charged);
     pages.device = to;
     moved += charged;

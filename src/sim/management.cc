@@ -7,6 +7,7 @@
 #include "gpushare/testing/sim.h"
 #include "sim/api.h"
 #include "sim/identity.h"
+#include "sim/shared_device.h"
 
 using namespace gpushare::sim;  // NOLINT: the entry points are global names
 
@@ -43,7 +44,7 @@ GPUSHARE_SIM_CONTROL int gpushare_sim_get_device_info(int ordinal, gpushare_sim_
   Device* const device = FindDevice(ordinal);
   if (device == nullptr) return 0;  // cuInit() is still to come
   device->Integrate(s.clock.now());
-  info->memory_used = device->memory.used();
+  info->memory_used = device->memory.capacity() - device->memory.left();
   info->kernels_percent = device->utilization().kernels_percent;
   info->copies_percent = device->utilization().copies_percent;
   return 0;
@@ -53,7 +54,18 @@ GPUSHARE_SIM_CONTROL int gpushare_sim_device_processes(int ordinal, gpushare_sim
                                                        uint32_t most) {
   const ControlScope scope;
   const Device* const device = FindDevice(ordinal);
-  if (device == nullptr || !InUse(device)) return 0;
+  if (device == nullptr) return 0;
+  if (SharedDevice* const shared = state().shared; shared != nullptr) {
+    uint32_t count = 0;
+    for (const Holding& one : shared->Holdings()) {
+      if (one.place == kNobody) continue;  // it is over
+      if (list != nullptr && count < most)
+        list[count] = {static_cast<uint32_t>(one.pid), one.bytes};
+      ++count;
+    }
+    return static_cast<int>(count);
+  }
+  if (!InUse(device)) return 0;
   if (list != nullptr && most > 0) {
     *list = {static_cast<uint32_t>(getpid()), device->memory.used()};
   }

@@ -9,6 +9,7 @@
 
 #include "sim/memory_pool.h"
 #include "sim/range_map.h"
+#include "sim/shared_device.h"
 
 namespace gpushare::sim {
 namespace {
@@ -18,12 +19,24 @@ constexpr uint64_t kPage = 4096;
 void Discard(uint8_t* from, uint64_t bytes) {
   const auto begin = (reinterpret_cast<uintptr_t>(from) + kPage - 1) & ~(kPage - 1);
   const auto end = (reinterpret_cast<uintptr_t>(from) + bytes) & ~(kPage - 1);
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+  if (begin >= end) return;
+  auto* const pages = reinterpret_cast<void*>(begin);
+  // Of a file, the second leaves the bytes as they are; the first is refused of anything else.
+  if (madvise(pages, end - begin, MADV_REMOVE) != 0) madvise(pages, end - begin, MADV_DONTNEED);
 }
 
 }  // namespace
 
+uint64_t DeviceMemory::left() const {
+  return shared_ != nullptr ? shared_->Left() : capacity_ - used_;
+}
+
+bool DeviceMemory::HoldShared(uint64_t bytes) { return shared_->Hold(bytes); }
+
+void DeviceMemory::HoldLess() { shared_->HoldLess(used_); }
+
 DeviceMemory::~DeviceMemory() {
+  if (shared_ != nullptr) shared_->HoldLess(0);
   if (base_ == 0) return;
   if (visible_ == Visible::kToDevice) munmap(reinterpret_cast<void*>(base_), reserved_);
   munmap(bytes_, reserved_);
@@ -32,8 +45,12 @@ DeviceMemory::~DeviceMemory() {
 bool DeviceMemory::Reserve() {
   // Twice the capacity: fragments of the address space do not cost capacity.
   const uint64_t bytes = (capacity_ * 2 + (2 << 20)) & ~(kPage - 1);
-  void* const storage = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  // What processes share each other can open.
+  void* storage = shared_ != nullptr ? shared_->NewArena(bytes) : MAP_FAILED;
+  if (storage == MAP_FAILED) {
+    storage = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  }
   if (storage == MAP_FAILED) return false;
   void* addresses = storage;
   if (visible_ == Visible::kToDevice) {
@@ -94,12 +111,14 @@ void DeviceMemory::Coalesce() {
 }
 
 Block* DeviceMemory::Allocate(uint64_t bytes, Context* context) {
-  if (bytes > capacity_ || used_ > capacity_ - bytes) return nullptr;
+  if (!Charge(bytes)) return nullptr;
   Block* const block = AllocateAddresses(bytes);
-  if (block == nullptr) return nullptr;
+  if (block == nullptr) {
+    Return(bytes);
+    return nullptr;
+  }
   block->context = context;
   block->charged = bytes;
-  used_ += bytes;
   return block;
 }
 
@@ -138,7 +157,7 @@ bool DeviceMemory::Free(uint64_t address) {
   if (found == by_address_.end() || !found->second->live) return false;
   Block* const block = found->second;
   block->live = false;
-  used_ -= block->charged;
+  Return(block->charged);
   if (block->touched) Discard(Bytes(address), block->span);
   Block*& bin = bins_[block->span];
   block->next_free = bin;

@@ -16,6 +16,7 @@
 namespace gpushare::sim {
 
 class MemoryPool;
+class SharedDevice;
 struct GraphAllocation;
 struct Context;
 
@@ -82,17 +83,28 @@ class DeviceMemory {
   // Capacity of memory whose addresses and bytes are somebody else's. False when less is left.
   bool Charge(uint64_t bytes) {
     if (bytes > capacity_ || used_ > capacity_ - bytes) return false;
+    if (shared_ != nullptr && !HoldShared(used_ + bytes)) [[unlikely]]
+      return false;
     used_ += bytes;
     return true;
   }
-  void Return(uint64_t bytes) { used_ -= bytes; }
+  void Return(uint64_t bytes) {
+    used_ -= bytes;
+    if (shared_ != nullptr) [[unlikely]]
+      HoldLess();
+  }
+  // From here on other processes hold some of the capacity too; null: none do.
+  void Share(SharedDevice* shared) { shared_ = shared; }
   // CU_POINTER_ATTRIBUTE_BUFFER_ID is unique per device.
   uint64_t NextId() { return ++ids_; }
 
   uint64_t capacity() const { return capacity_; }
-  uint64_t used() const { return used_; }
+  uint64_t used() const { return used_; }  // by this process
+  uint64_t left() const;
 
  private:
+  bool HoldShared(uint64_t bytes);
+  void HoldLess();
   bool Reserve();
   Block* Carve(uint64_t span);
   void Coalesce();
@@ -101,6 +113,7 @@ class DeviceMemory {
   const Visible visible_;
   uint64_t used_ = 0, reserved_ = 0, base_ = 0, bump_ = 0, ids_ = 0;
   uint8_t* bytes_ = nullptr;
+  SharedDevice* shared_ = nullptr;
   // A freed block keeps its place and waits in the bin of its span, so that a pair of allocate and
   // free costs two look-ups; only when the range is used up are free neighbours joined.
   std::map<uint64_t, std::unique_ptr<Block>> blocks_;

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/state.h"
 
+#include <pthread.h>
+
 #include <cstring>
+
+#include "sim/shared_device.h"
+#include "sim/thread.h"
 
 namespace gpushare::sim {
 namespace {
@@ -30,15 +35,52 @@ size_t FindApi(const char* name) {
   return kApiCount;
 }
 
+namespace {
+
+// The device goes on without the process, and a child that was forked has no part in it.
+void ForgetShared() {
+  State& s = state();
+  s.shared = nullptr;
+  s.clock.Unshare();
+  for (const auto& device : s.devices) device->memory.Share(nullptr);
+}
+
+[[gnu::destructor]] void LeaveShared() {
+  State& s = state();
+  if (s.shared == nullptr) return;
+  s.shared->Leave();
+  // What is destroyed later may still call the driver. Another thread that has the turn keeps it.
+  const Thread* const running = s.clock.running();
+  if (running == nullptr || (t_thread != nullptr && running == t_thread->clock)) s.clock.Unshare();
+}
+
+// Joins or leaves the processes of a device, as the configuration says.
+std::string ShareDevice() {
+  State& s = state();
+  if (s.shared != nullptr) s.shared->Leave();  // for good: its threads may still look
+  s.shared = nullptr;
+  s.clock.Unshare();
+  if (s.config.shared.empty()) return std::string();
+  std::string error;
+  s.shared = SharedDevice::Join(s.config, s.clock, &error).release();
+  static const int at_fork = pthread_atfork(nullptr, nullptr, &ForgetShared);
+  (void)at_fork;
+  if (s.shared != nullptr && s.config.virtual_clock) s.clock.Share(&s.shared->turn());
+  return error;
+}
+
+}  // namespace
+
 std::string EnsureConfigured() {
   State& s = state();
   if (s.configured) return std::string();
   Config config;
-  const std::string error = ReadConfig(s.config_text, &config);
+  std::string error = ReadConfig(s.config_text, &config);
   s.config = config;
-  s.configured = error.empty();
   s.clock.Configure(config.virtual_clock, config.pin, config.wake_spin, config.wake_sleep,
                     config.watchdog);
+  if (error.empty()) error = ShareDevice();
+  s.configured = error.empty();
   return error;
 }
 

@@ -43,6 +43,8 @@ const char* ApiName(size_t api);
 // kApiCount when there is no such.
 size_t FindApi(const char* name);
 
+class SharedDevice;
+
 struct Eligible {
   Command* command;
   uint32_t generation;
@@ -59,6 +61,7 @@ struct State {
   Timeline timeline;
   CommandPool pool;
   std::vector<std::unique_ptr<Device>> devices;
+  SharedDevice* shared = nullptr;  // with other processes; null: the device is this process's own
   HostMemory host;
   ManagedMemory managed;
   VirtualMemory virtual_memory;

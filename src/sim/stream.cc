@@ -8,6 +8,7 @@
 #include "sim/copy.h"
 #include "sim/memory_operation.h"
 #include "sim/memory_work.h"
+#include "sim/shared_device.h"
 #include "sim/state.h"
 
 namespace gpushare::sim {
@@ -65,6 +66,13 @@ void Start(Command* command) {
       if (command->graph->nodes.empty()) Complete(command);
       break;
   }
+}
+
+// What changes in who has the SMs of a device that processes share; when something does next.
+uint64_t UpdateSlice() {
+  State& s = state();
+  if (s.devices.empty()) return kForever;
+  return s.shared->slices().Update(*s.devices[0], s.timeline, s.clock.now());
 }
 
 void DeleteIfDone(Stream* stream) {
@@ -152,7 +160,8 @@ void Submit(Stream* stream, Command* command) {
   if (command->earliest > s.clock.now()) {
     // Nothing else changes: no need to settle.
     Defer(command);
-    s.clock.SetNextEvent(s.timeline.next());
+    s.clock.SetNextEvent(s.shared == nullptr ? s.timeline.next()
+                                             : std::min(s.clock.next_event(), s.timeline.next()));
     return;
   }
   MayStart(command);
@@ -177,6 +186,7 @@ void Complete(Command* command) {
 // Starts what can start. Inline in RunDueEvents(), which runs for every event of the device.
 [[gnu::always_inline]] static inline void SettleHere() {
   State& s = state();
+  uint64_t slice = kForever;
   for (;;) {
     // Starting one may add others.
     for (size_t i = 0; i < s.eligible.size(); ++i) {
@@ -189,9 +199,13 @@ void Complete(Command* command) {
     }
     if (!s.value_waits.empty()) [[unlikely]]
       CheckValueWaits();
-    if (s.eligible.empty()) break;
+    if (!s.eligible.empty()) continue;
+    if (s.shared == nullptr) [[likely]]
+      break;
+    slice = UpdateSlice();
+    if (s.devices.empty() || !s.devices[0]->needs_dispatch()) break;
   }
-  s.clock.SetNextEvent(s.timeline.next());
+  s.clock.SetNextEvent(std::min(s.timeline.next(), slice));
 }
 
 void Settle() { SettleHere(); }
@@ -199,6 +213,9 @@ void Settle() { SettleHere(); }
 void RunDueEvents() {
   State& s = state();
   const uint64_t now = s.clock.now();
+  if (s.shared != nullptr && !s.devices.empty()) [[unlikely]] {
+    s.shared->slices().Notice(*s.devices[0], s.timeline, now);
+  }
   while (s.timeline.next() <= now) {
     Command* const command = s.timeline.top().command;
     const bool stale = command->generation != s.timeline.top().generation;

@@ -49,6 +49,11 @@ struct Event {
   Command* record = nullptr;  // the latest record while it is not complete
   uint64_t stamp = 0;
 
+  // Of several processes: its place among those; kNotShared: this process's own.
+  static constexpr uint32_t kNotShared = UINT32_MAX;
+  uint32_t shared = kNotShared;
+  uint64_t shared_number = 0;  // of the events that had the place
+
   // Recorded into a capture that goes on: its tail at that time.
   Capture* capture = nullptr;
   uint64_t capture_id = 0;

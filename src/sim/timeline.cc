@@ -18,7 +18,7 @@ void Timeline::SiftUp(size_t i) {
   const TimelineEvent event = heap_[i];
   while (i > 0) {
     const size_t parent = (i - 1) / 2;
-    if (heap_[parent].at <= event.at) break;
+    if (!Before(event, heap_[parent])) break;
     heap_[i] = heap_[parent];
     i = parent;
   }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "sim/command.h"
 
@@ -56,6 +57,26 @@ class Timeline {
   }
 
   void Clear() { size_ = 0; }
+  // Takes out every event of which `which` is true, in no order.
+  template <typename F>
+  void Extract(F&& which, std::vector<TimelineEvent>* out) {
+    size_t kept = 0;
+    for (size_t i = 0; i < size_; ++i) {
+      if (which(heap_[i])) {
+        out->push_back(heap_[i]);
+      } else {
+        heap_[kept++] = heap_[i];
+      }
+    }
+    size_ = 0;
+    for (size_t i = 0; i < kept; ++i) Insert(heap_[i]);
+  }
+  // With the order among events of one time that it had.
+  void Insert(TimelineEvent event) {
+    if (size_ == capacity_) Grow();
+    heap_[size_] = event;
+    SiftUp(size_++);
+  }
 
  private:
   static bool Before(const TimelineEvent& a, const TimelineEvent& b) {

@@ -90,6 +90,14 @@ Allocation* VirtualMemory::Import(int descriptor) const {
 }
 
 Allocation* VirtualMemory::ImportFile(Device* device, int descriptor, uint64_t size) {
+  return Import(device, descriptor, size, size);
+}
+
+Allocation* VirtualMemory::ImportShared(Device* device, int descriptor, uint64_t size) {
+  return Import(device, descriptor, size, 0);
+}
+
+Allocation* VirtualMemory::Import(Device* device, int descriptor, uint64_t size, uint64_t charged) {
   for (Allocation* allocation : allocations_.All()) {
     if (!allocation->external || allocation->device != device || allocation->size != size ||
         !IsSameFile(allocation->descriptor, descriptor)) {
@@ -99,16 +107,17 @@ Allocation* VirtualMemory::ImportFile(Device* device, int descriptor, uint64_t s
     close(descriptor);
     return allocation;
   }
-  if (!device->memory.Charge(size)) return nullptr;
+  if (!device->memory.Charge(charged)) return nullptr;
   auto allocation = std::make_unique<Allocation>();
   if (!allocation->storage.MapFile(descriptor, size)) {
-    device->memory.Return(size);
+    device->memory.Return(charged);
     return nullptr;
   }
   allocation->external = true;
   allocation->descriptor = descriptor;
   allocation->device = device;
-  allocation->size = allocation->charged = size;
+  allocation->size = size;
+  allocation->charged = charged;
   allocation->id = device->memory.NextId();
   allocation->handle = allocations_.Add(allocation.get());
   return allocation.release();

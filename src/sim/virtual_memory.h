@@ -79,6 +79,8 @@ class VirtualMemory {
   // External memory: the bytes of a file that stands for the exporter, which is charged once however
   // often it is imported. Takes over the descriptor. Null: no room.
   Allocation* ImportFile(Device* device, int descriptor, uint64_t size);
+  // The same, of memory that another process is charged with.
+  Allocation* ImportShared(Device* device, int descriptor, uint64_t size);
   Allocation* FindExternal(uint64_t handle) const { return FindHeld(handle, /*external=*/true); }
   // Addresses for a part of it, which the device may read and write; 0: the machine has none.
   uint64_t MapBuffer(Allocation* allocation, uint64_t offset, uint64_t size);
@@ -116,6 +118,7 @@ class VirtualMemory {
 
  private:
   Allocation* FindHeld(uint64_t handle, bool external) const;
+  Allocation* Import(Device* device, int descriptor, uint64_t size, uint64_t charged);
   void DeleteIfUnused(Allocation* allocation);
   void Drop(std::map<uint64_t, Mapping>::iterator at);
 

@@ -37,6 +37,16 @@
  *   pin=1                registered threads share one processor, which makes handing over the turn 8
  *                        times cheaper (0: they stay where the machine puts them)
  *
+ *   shared=              name of a GPU that this process shares with all of this user that give the same
+ *                        name (letters, digits, '-', '_', '.'); without: one of its own. These keys and
+ *                        memory, sms, overlap and clock must be the same in all of them, but for `place`.
+ *   place=               0 to 63, which process this is: the lower comes first at one time. Without: the
+ *                        first that is free
+ *   processes=1          how many must be there before the virtual clock goes
+ *   slice=2ms            how long one process has the SMs while others want them
+ *   slice_switch=100us   what it takes to change to another
+ *   teardown=100ms       how long after its end the memory of a process is free again
+ *
  * On the wall clock the host costs and wake-up times are whatever the machine takes; the device's keys
  * hold as they are.
  *
@@ -148,8 +158,23 @@ int gpushare_sim_device_busy(int device, double* busy_ns, double* sm_ns);
 /* How often an entry point was called, by its exported name ("cuEventRecord"); UINT64_MAX: no such. */
 uint64_t gpushare_sim_calls(const char* name);
 
-/* Bytes of device memory in use now. */
+/* Bytes of device memory that this process uses now. */
 uint64_t gpushare_sim_memory_used(int device);
+
+typedef struct gpushare_sim_holding {
+  uint64_t memory_bytes;
+  uint64_t freed_at_ns; /* UINT64_MAX: it lives; else it is over, and its memory is freed then */
+  int32_t pid;          /* in its own namespace */
+  int32_t place;        /* -1: it is over */
+} gpushare_sim_holding;
+
+/* Who holds memory of the device: the processes that share it, and those that are over and whose memory is
+ * not free yet. How many there are (the first `size` of them are written), or -1. */
+int gpushare_sim_holdings(int device, gpushare_sim_holding* holdings, int size);
+
+/* Whether what the processes of a shared device have in common makes sense: 0, or -1 with what does not.
+ * They are not protected from each other: any of them can write there. */
+int gpushare_sim_check_shared(char* error, size_t error_size);
 
 /* ---- What a management library shows ----
  * libnvidia-ml.so.1 beside this library asks these; before cuInit() they tell of idle devices. */

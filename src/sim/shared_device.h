@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// One simulated GPU of several processes: who they are, and what of its memory each holds.
+//
+// Each process keeps its own model of its contexts, streams and kernels; here is only what they have in
+// common. Any thread may call; a process that dies is declared over by whoever notices.
+#ifndef GPUSHARE_SIM_SHARED_DEVICE_H_
+#define GPUSHARE_SIM_SHARED_DEVICE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sim/clock.h"
+#include "sim/config.h"
+#include "sim/shared_file.h"
+#include "sim/shared_layout.h"
+#include "sim/shared_slices.h"
+#include "sim/shared_turn.h"
+
+namespace gpushare::sim {
+
+struct Holding {
+  uint64_t bytes = 0;
+  uint64_t freed_at = kForever;  // of a process that is over
+  int32_t pid = 0;
+  uint32_t place = kNobody;  // of one that is over: kNobody
+};
+
+class SharedDevice {
+ public:
+  // Joins the processes of the device that `config` names. Null, with the reason.
+  static std::unique_ptr<SharedDevice> Join(const Config& config, const Clock& clock,
+                                            std::string* error);
+  // This process is over: another does not have to find out.
+  void Leave();
+
+  // This process holds `bytes` instead of what it held. False when the device has not so many left.
+  bool Hold(uint64_t bytes);
+  void HoldLess(uint64_t bytes);
+  // Of the device's memory, what no process holds.
+  uint64_t Left();
+  std::vector<Holding> Holdings();
+  // Pages for the bytes of this process's memory, in a file that others can open (arena()). MAP_FAILED.
+  void* NewArena(uint64_t bytes);
+  int arena() const { return arena_; }
+  uint64_t arena_address() const { return arena_address_; }
+  // What is wrong with the common state; empty: nothing.
+  std::string Check();
+
+  uint32_t place() const { return place_; }
+  bool joined() const { return joined_.load(std::memory_order_acquire); }
+  SharedTurn& turn() { return turn_; }
+  SharedSlices& slices() { return slices_; }
+
+ private:
+  friend class SharedSlices;
+  friend class SharedTurn;
+  class [[nodiscard]] Locked {
+   public:
+    explicit Locked(SharedDevice& device) : file_(device.file_) { file_.Lock(); }
+    ~Locked() { file_.Unlock(); }
+    Locked(const Locked&) = delete;
+    Locked& operator=(const Locked&) = delete;
+
+   private:
+    SharedFile& file_;
+  };
+  explicit SharedDevice(const Clock& clock) : clock_(clock) {}
+  void Initialize();
+  std::string Enter(const Config& config);
+  ProcessPlace& own() { return segment_->places[place_]; }
+
+  // With the lock held.
+  uint64_t Now() const;
+  bool IsDead(uint32_t place) const;
+  void DeclareOver(uint32_t place);
+  void Sweep();
+  uint64_t HeldByOthers();
+
+  const Clock& clock_;
+  SharedFile file_;
+  SharedSettings settings_{};
+  Segment* segment_ = nullptr;
+  uint32_t place_ = kNobody;
+  int arena_ = -1;
+  uint64_t arena_address_ = 0;
+  std::atomic<bool> joined_{false};
+  SharedTurn turn_{*this};
+  SharedSlices slices_{*this};
+};
+
+}  // namespace gpushare::sim
+
+#endif  // GPUSHARE_SIM_SHARED_DEVICE_H_

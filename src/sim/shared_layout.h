@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the processes that share one simulated GPU have in common, in a file that each of them maps.
+//
+// Every one of them may write anything here, also nonsense, and may be killed between any two writes. So
+// nothing read from here is used as an index or added up before it was checked, and there are no sums
+// beside their parts: what the device holds is counted anew from the places.
+#ifndef GPUSHARE_SIM_SHARED_LAYOUT_H_
+#define GPUSHARE_SIM_SHARED_LAYOUT_H_
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+namespace gpushare::sim {
+
+inline constexpr uint32_t kPlaces = 64;  // processes at one time
+inline constexpr uint32_t kTeardowns = 64;
+inline constexpr uint32_t kNobody = UINT32_MAX;
+inline constexpr uint64_t kSegmentMagic = 0x67707573'68617265;
+inline constexpr uint32_t kSegmentVersion = 1;
+// Times beyond are nonsense: nothing added to one below overflows.
+inline constexpr uint64_t kLatest = UINT64_MAX / 4;
+
+// One process. Written by it, and by whoever declares it over.
+struct alignas(64) ProcessPlace {
+  std::atomic<uint64_t> incarnation;  // never the same twice; 0: free
+  std::atomic<uint64_t> bytes;        // of the device's memory that it holds
+  std::atomic<int32_t> pid;           // in its own namespace
+  // ---- The virtual clock.
+  std::atomic<uint32_t> turn;         // the word that it sleeps on: 1, the turn is its
+  std::atomic<uint32_t> request;      // a thread came from outside the clock
+  std::atomic<uint32_t> waits;        // some thread waits for the device or a word
+  std::atomic<uint64_t> next_thread;  // when it has to run next
+  std::atomic<uint64_t> next_event;   // what its part of the device does next
+  // ---- Time slices.
+  std::atomic<uint32_t> wants;    // the SMs: it has kernels
+  std::atomic<uint64_t> lost_at;  // since when another has them
+};
+
+// Memory of a process that is no more.
+struct Teardown {
+  std::atomic<uint64_t> incarnation;  // whose; 0: free
+  std::atomic<uint64_t> bytes;
+  std::atomic<uint64_t> freed_at;
+  std::atomic<int32_t> pid;
+};
+
+// What all must have configured alike.
+struct SharedSettings {
+  uint64_t memory, teardown, slice, slice_switch;
+  uint32_t sms, serial, virtual_clock, processes;
+  bool operator==(const SharedSettings&) const = default;
+};
+
+struct Segment {
+  std::atomic<uint64_t> magic;  // written last
+  std::atomic<uint32_t> version;
+  std::atomic<int32_t> cpu;  // that registered threads of all processes run on; -1: not chosen
+  SharedSettings settings;
+  std::atomic<uint64_t> incarnations;  // how many there were
+  std::atomic<uint64_t> now;           // of the virtual clock when the turn was last handed over
+  std::atomic<uint32_t> holder;        // of the turn; kNobody
+  std::atomic<uint32_t> owner;         // of the SMs; kNobody
+  std::atomic<uint32_t> last_owner;
+  std::atomic<uint32_t> contended;  // another wants them: the slice ends
+  std::atomic<uint64_t> slice_start, slice_end;
+  ProcessPlace places[kPlaces];
+  Teardown teardowns[kTeardowns];
+};
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+
+// What is wrong with it, by a process that knows its settings; empty when nothing is. With its lock held.
+std::string CheckSegment(const Segment& segment, const SharedSettings& settings);
+
+}  // namespace gpushare::sim
+
+#endif  // GPUSHARE_SIM_SHARED_LAYOUT_H_

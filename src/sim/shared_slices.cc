@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/shared_slices.h"
+
+#include <algorithm>
+
+#include "sim/device.h"
+#include "sim/shared_device.h"
+
+namespace gpushare::sim {
+namespace {
+
+// On the wall clock nobody tells a process that waits for the SMs that they are free.
+constexpr uint64_t kLookEvery = 200'000;
+
+uint64_t AsTime(uint64_t at) { return std::min(at, kLatest - 1); }
+
+// The process looks at its events no later than that.
+void DueBy(ProcessPlace& place, uint64_t at) {
+  if (place.next_event > at) place.next_event = at;
+}
+
+}  // namespace
+
+bool SharedSlices::IsWantedBesides(uint32_t place) const {
+  for (uint32_t i = 0; i < kPlaces; ++i) {
+    const ProcessPlace& other = shared_.segment_->places[i];
+    if (i != place && other.incarnation != 0 && other.wants != 0) return true;
+  }
+  return false;
+}
+
+// To the next that wants them, after the last that had them.
+void SharedSlices::Grant(uint64_t at) {
+  Segment& segment = *shared_.segment_;
+  const uint32_t last = segment.last_owner;
+  for (uint32_t step = 1; step <= kPlaces; ++step) {
+    const uint32_t i = (last < kPlaces ? last + step : step - 1) % kPlaces;
+    ProcessPlace& place = segment.places[i];
+    if (place.incarnation == 0 || place.wants == 0) continue;
+    if (shared_.IsDead(i)) {
+      place.wants = 0;
+      continue;
+    }
+    const uint64_t start = at + (last < kPlaces && i != last ? shared_.settings_.slice_switch : 0);
+    segment.owner = segment.last_owner = i;
+    segment.slice_start = start;
+    segment.slice_end = start + shared_.settings_.slice;
+    segment.contended = IsWantedBesides(i) ? 1 : 0;
+    place.lost_at = kForever;
+    DueBy(place, start);
+    return;
+  }
+  segment.owner = kNobody;
+  segment.contended = 0;
+}
+
+void SharedSlices::Release(uint32_t place, uint64_t now) {
+  Segment& segment = *shared_.segment_;
+  segment.places[place].wants = 0;
+  if (segment.owner == place) Grant(now);
+}
+
+void SharedSlices::Notice(Device& device, Timeline& timeline, uint64_t now) {
+  const SharedDevice::Locked locked(shared_);
+  const Segment& segment = *shared_.segment_;
+  if (!shared_.joined() || segment.owner == shared_.place()) return;
+  device.Pause(timeline, std::min(now, shared_.own().lost_at.load()));
+}
+
+uint64_t SharedSlices::Update(Device& device, Timeline& timeline, uint64_t now) {
+  const SharedDevice::Locked locked(shared_);
+  if (!shared_.joined()) return kForever;
+  Segment& segment = *shared_.segment_;
+  const SharedSettings& settings = shared_.settings_;
+  const bool wall = settings.virtual_clock == 0;
+  const uint32_t self = shared_.place();
+  const bool wants = device.has_kernels();
+  shared_.own().wants = wants ? 1 : 0;
+
+  uint32_t owner = segment.owner;
+  if (owner >= kPlaces || (owner == self && !wants)) {
+    Grant(now);
+  } else if (wall && owner != self && wants && shared_.IsDead(owner)) {
+    shared_.DeclareOver(owner);
+  } else if (segment.contended != 0 && now >= segment.slice_end && (owner == self || wall)) {
+    const uint64_t end = AsTime(segment.slice_end);
+    segment.places[owner].lost_at = end;
+    // One that does not look gets no more of the device than it notices.
+    if (owner != self) segment.places[owner].wants = 0;
+    Grant(owner == self && !wall ? now : end);
+  }
+
+  owner = segment.owner;
+  if (owner < kPlaces && owner != self && wants) {
+    if (segment.contended == 0) {
+      // It went on alone, slice after slice.
+      const uint64_t end = AsTime(segment.slice_end);
+      if (end < now)
+        segment.slice_end =
+            end + (now - end + settings.slice - 1) / settings.slice * settings.slice;
+      segment.contended = 1;
+    }
+    DueBy(segment.places[owner], AsTime(segment.slice_end));
+  }
+
+  const uint64_t start = AsTime(segment.slice_start), end = AsTime(segment.slice_end);
+  if (owner == self && now >= start) {
+    device.Resume(timeline, wall ? start : now);
+    return segment.contended != 0 ? end : kForever;
+  }
+  device.Pause(timeline, owner == self ? now : std::min(now, shared_.own().lost_at.load()));
+  if (owner == self) return start;
+  return wants && wall ? std::min(std::max(end, now + 1), now + kLookEvery) : kForever;
+}
+
+}  // namespace gpushare::sim

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// One virtual clock of several processes: order, repetition, time slices, and the death of whoever has the
+// turn.
+#include <random>
+
+#include "tests/sim/process_test.h"
+
+namespace gpushare::sim_test {
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+
+std::string MiB(uint64_t count) { return std::to_string(count * kMiB); }
+
+// Of the virtual clock, which starts at 1 s.
+std::string At(uint64_t ns) { return "at " + std::to_string(1'000'000'000 + ns); }
+
+using ProcessClockTest = ProcessTest;
+
+// Whatever comes first on the machine: the second child is started first.
+TEST_F(ProcessClockTest, TheEarlierComesFirst) {
+  Child b(Config("processes=2,place=1")), a(Config("processes=2,place=0"));
+  b.Tell("enter\nbegin\nspend 1000\nalloc " + MiB(600) + "\nleave\nexit");
+  a.Tell("enter\nbegin\nspend 1001\nalloc " + MiB(600) + "\nleave\nexit");
+  EXPECT_EQ("0; 0; " + At(1000) + "; 0; 0; ", b.Rest());
+  EXPECT_EQ("0; 0; " + At(1001) + "; 2; 0; ", a.Rest());
+}
+
+TEST_F(ProcessClockTest, OfOneTimeTheLowerPlaceComesFirst) {
+  Child b(Config("processes=2,place=1")), a(Config("processes=2,place=0"));
+  b.Tell("enter\nbegin\nspend 1000\nalloc " + MiB(600) + "\nleave\nexit");
+  a.Tell("enter\nbegin\nspend 1000\nalloc " + MiB(600) + "\nleave\nexit");
+  EXPECT_EQ("0; 0; " + At(1000) + "; 2; 0; ", b.Rest());
+  EXPECT_EQ("0; 0; " + At(1000) + "; 0; 0; ", a.Rest());
+}
+
+TEST_F(ProcessClockTest, RunsRepeat) {
+  std::string first;
+  for (int run = 0; run < 3; ++run) {
+    std::mt19937_64 random(11);
+    std::vector<Child> children;
+    for (int place = 2; place >= 0; --place) {
+      children.emplace_back(Config("processes=3,place=" + std::to_string(place)));
+      std::string lines = "enter\nbegin\n";
+      for (int i = 0; i < 40; ++i) {
+        switch (random() % 4) {
+          case 0:
+            lines += "spend " + std::to_string(random() % 5000) + "\n";
+            break;
+          case 1:
+            lines += "alloc " + MiB(random() % 200) + "\nleft\n";
+            break;
+          case 2:
+            lines += "free\n";
+            break;
+          default:
+            lines += "work " + std::to_string(random() % 100'000) + " 5\n";
+        }
+      }
+      children.back().Tell(lines + "used\nleave\nexit");
+    }
+    std::string all;
+    for (Child& child : children) all += child.Rest() + "\n";
+    if (run == 0) first = all;
+    ASSERT_EQ(first, all);
+  }
+  EXPECT_NE(first.find("0 at "), first.npos) << first;
+}
+
+// Two kernels of 10 ms that fill the device, slices of 2 ms, 100 us for each change: the first runs in
+// [0, 2], [4.2, 6.2] ... [16.8, 18.8], the second between them.
+TEST_F(ProcessClockTest, KernelsOfTwoProcessesTakeSlices) {
+  Child a(Config("processes=2,place=0")), b(Config("processes=2,place=1"));
+  for (Child* child : {&a, &b}) {
+    child->Tell("enter\nbegin\nlaunch 10000000 100\nsync\nused\nleave\nexit");
+  }
+  EXPECT_EQ("0; 0; 0; 0 " + At(18'800'000) + "; 10000000; 0; ", a.Rest());
+  EXPECT_EQ("0; 0; 0; 0 " + At(20'900'000) + "; 10000000; 0; ", b.Rest());
+}
+
+// Small kernels do not share the device with another process's, however much of it is left.
+TEST_F(ProcessClockTest, NothingOverlapsAcrossProcesses) {
+  Child a(Config("processes=2,place=0,slice=1ms,slice_switch=0ns")),
+      b(Config("processes=2,place=1,slice=1ms,slice_switch=0ns"));
+  for (Child* child : {&a, &b}) {
+    child->Tell("enter\nbegin\nlaunch 3000000 1\nsync\nleave\nexit");
+  }
+  EXPECT_EQ("0; 0; 0; 0 " + At(5'000'000) + "; 0; ", a.Rest());
+  EXPECT_EQ("0; 0; 0; 0 " + At(6'000'000) + "; 0; ", b.Rest());
+}
+
+// Who is alone is never switched away from; who comes later waits for the end of the slice that goes on.
+TEST_F(ProcessClockTest, OneAloneKeepsTheDevice) {
+  Child a(Config("processes=2,place=0")), b(Config("processes=2,place=1"));
+  a.Tell("enter\nbegin\nlaunch 7000000 100\nsync\nleave\nexit");
+  b.Tell("enter\nbegin\nspend 4500000\nlaunch 1000000 100\nsync\nleave\nexit");
+  // a: [0, 6] and, after b's [6.1, 7.1], [7.2, 8.2].
+  EXPECT_EQ("0; 0; 0; 0 " + At(8'200'000) + "; 0; ", a.Rest());
+  EXPECT_EQ("0; 0; " + At(4'500'000) + "; 0; 0 " + At(7'100'000) + "; 0; ", b.Rest());
+}
+
+TEST_F(ProcessClockTest, WhoDiesWithTheTurnStopsNobody) {
+  Child a(Config("processes=2,place=0,teardown=10ms")),
+      b(Config("processes=2,place=1,teardown=10ms"));
+  a.Tell("enter\nbegin\nspend 5000000\nalloc " + MiB(600) + "\ndie");
+  b.Tell("enter\nbegin\nspend 6000000\nleft\nspend 8999999\nleft\nspend 1\nleft\nleave\nexit");
+  EXPECT_EQ("0; 0; " + At(5'000'000) + "; 0; ", a.Rest());
+  EXPECT_EQ("0; 0; " + At(6'000'000) + "; " + MiB(424) + "; " + At(14'999'999) + "; " + MiB(424) +
+                "; " + At(15'000'000) + "; " + MiB(1024) + "; 0; ",
+            b.Rest());
+}
+
+// The device is the dead one's until its slice ends; then it goes to who waits for it.
+TEST_F(ProcessClockTest, TheDeadGiveUpTheDevice) {
+  Child a(Config("processes=2,place=0")), b(Config("processes=2,place=1"));
+  a.Tell("enter\nbegin\nlaunch 100000000 100\nspend 500000\ndie");
+  b.Tell("enter\nbegin\nspend 1000000\nlaunch 1000000 100\nsync\nleave\nexit");
+  a.Rest();
+  const std::string rest = b.Rest();
+  EXPECT_EQ("0; 0; " + At(1'000'000) + "; 0; 0 " + At(2'100'000) + "; 0; ", rest);
+}
+
+// Killed from outside, wherever they are: with the turn, without it, handing it over.
+TEST_F(ProcessClockTest, KillsAtAnyInstructionBlockNobody) {
+  const std::string config = Config("teardown=0ns");
+  Child stays(config);
+  ASSERT_EQ("0", stays.Ask("begin"));
+  std::mt19937_64 random(7);
+  constexpr int kKills = 200;
+  for (int i = 0; i < kKills; i += 2) {
+    Child a(config), b(config);
+    a.Tell("enter\nbegin\nchurn " + std::to_string(i));
+    b.Tell("enter\nbegin\nchurn " + std::to_string(i + 1));
+    for (const char* answer : {"0", "0", "churns"}) {
+      ASSERT_EQ(answer, a.Answer());
+      ASSERT_EQ(answer, b.Answer());
+    }
+    for (uint64_t turns = random() % 20'000; turns > 0; --turns) {
+      asm volatile("");
+    }
+    a.Kill();
+    ASSERT_EQ("ok", stays.Ask("check"));
+    b.Kill();
+  }
+  EXPECT_EQ(MiB(1024), stays.Ask("left"));
+  EXPECT_EQ("ok", stays.Ask("check"));
+}
+
+}  // namespace
+}  // namespace gpushare::sim_test
