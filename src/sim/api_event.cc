@@ -2,19 +2,32 @@
 // Events.
 #include "sim/api.h"
 #include "sim/capture.h"
+#include "sim/shared_device.h"
 
 namespace gpushare::sim {
 namespace {
 
+// Of an event of several processes: whether its latest record is.
+bool IsComplete(const Event& event) {
+  if (state().shared == nullptr) return true;
+  SharedEvents& events = state().shared->events();
+  return events.IsComplete(event.shared, events.Recorded(event.shared));
+}
+
 CUresult Create(CUevent* handle, unsigned flags) {
-  constexpr unsigned kKnown = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING;
-  if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if ((flags & CU_EVENT_INTERPROCESS) != 0) return CUDA_ERROR_NOT_SUPPORTED;
-  if ((flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
+  constexpr unsigned kKnown =
+      CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+  if (handle == nullptr || (flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
+  const bool shared = (flags & CU_EVENT_INTERPROCESS) != 0;
+  if (shared && (flags & CU_EVENT_DISABLE_TIMING) == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (shared && state().shared == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   Context* context;
   const CUresult result = CurrentContext(&context);
   if (result != CUDA_SUCCESS) return result;
+  const uint32_t index = shared ? state().shared->events().Create() : Event::kNotShared;
+  if (shared && index == Event::kNotShared) return CUDA_ERROR_OUT_OF_MEMORY;
   auto* const event = new Event;
+  event->shared = index;
   event->handle = state().events.Add(event);
   event->context = context;
   event->flags = flags;
@@ -26,8 +39,13 @@ CUresult Create(CUevent* handle, unsigned flags) {
 CUresult Destroy(CUevent handle) {
   Event* const event = FindEvent(handle);
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (event->record != nullptr) event->record->event = nullptr;
   state().events.Remove(event->handle);
+  if (event->shared != Event::kNotShared) {
+    event->handle = 0;
+    CloseIfDone(event);
+    return CUDA_SUCCESS;
+  }
+  if (event->record != nullptr) event->record->event = nullptr;
   delete event;
   return CUDA_SUCCESS;
 }
@@ -56,7 +74,12 @@ CUresult Record(CUevent handle, CUstream stream_handle, unsigned flags, NullStre
   Command* const command = NewCommand(stream, CommandType::kRecord);
   command->timed = event->timing;
   command->event = event;
-  if (event->record != nullptr) event->record->event = nullptr;
+  if (event->shared != Event::kNotShared) {
+    ++event->shared_records;
+    if (state().shared != nullptr) state().shared->events().Record(event->shared);
+  } else if (event->record != nullptr) {
+    event->record->event = nullptr;
+  }
   event->record = command;
   event->recorded = true;
   event->capture = nullptr;
@@ -75,13 +98,36 @@ CUresult Query(const ThreadContext& thread, CUevent handle) {
   }
   const CUresult result = CheckUnsafe(thread);
   if (result != CUDA_SUCCESS) return result;
+  if (event->shared != Event::kNotShared && !IsComplete(*event)) return CUDA_ERROR_NOT_READY;
   return event->record != nullptr ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
+// Of several processes: the record that is the latest now may be another's.
+CUresult SynchronizeShared(const Event& event) {
+  State& s = state();
+  constexpr uint64_t kLookEvery = 50'000;  // wall time: nobody wakes another process's threads
+  const uint32_t index = event.shared;
+  const uint64_t record = s.shared->events().Recorded(index);
+  const uint64_t context = event.context->handle;
+  while (!s.shared->events().IsComplete(index, record)) {
+    const uint64_t deadline = s.clock.is_virtual() ? kForever : s.clock.now() + kLookEvery;
+    s.shared->events().BeginWait(index, record);
+    s.clock.Wait(s.shared->events().waiters(), "cuEventSynchronize", deadline);
+    s.shared->events().EndWait(index, record);
+    const Context* const after = s.contexts.Find(context);
+    if (after == nullptr) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (after->lost != 0) return static_cast<CUresult>(after->lost);
+  }
+  return CUDA_SUCCESS;
 }
 
 CUresult Synchronize(const ThreadContext& thread, CUevent handle) {
   const CUresult result = Query(thread, handle);
   if (result != CUDA_ERROR_NOT_READY) return result;
   const Event* const event = FindEvent(handle);
+  if (event->shared != Event::kNotShared && state().shared != nullptr) {
+    return SynchronizeShared(*event);
+  }
   return WaitFor(event->record, event->context, "cuEventSynchronize");
 }
 

@@ -5,6 +5,8 @@
 
 #include "sim/api.h"
 #include "sim/capture.h"
+#include "sim/memory_operation.h"
+#include "sim/shared_device.h"
 
 namespace gpushare::sim {
 namespace {
@@ -102,6 +104,15 @@ CUresult WaitEvent(CUstream handle, CUevent event_handle, unsigned flags, NullSt
   }
   result = CheckSubmit(stream);
   if (result != CUDA_SUCCESS) return result;
+  if (event->shared != Event::kNotShared && s.shared != nullptr) {
+    const uint64_t record = s.shared->events().Recorded(event->shared);
+    if (s.shared->events().IsComplete(event->shared, record)) return CUDA_SUCCESS;
+    Command* const wait = NewCommand(stream, CommandType::kWaitValue);
+    wait->earliest = 0;
+    wait->value = SharedRecord(event->shared, record);
+    Submit(stream, wait);
+    return CUDA_SUCCESS;
+  }
   if (event->record == nullptr) return CUDA_SUCCESS;  // nothing to wait for
   Command* const command = NewCommand(stream, CommandType::kEmpty);
   command->earliest = 0;

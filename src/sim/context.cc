@@ -7,6 +7,7 @@
 #include "sim/api.h"
 #include "sim/capture.h"
 #include "sim/graph_ops.h"
+#include "sim/shared_device.h"
 
 namespace gpushare::sim {
 
@@ -51,6 +52,9 @@ void DestroyContext(Context* context) {
     if (event->context != context) continue;
     if (event->record != nullptr) event->record->event = nullptr;
     s.events.Remove(event->handle);
+    if (event->shared != Event::kNotShared && s.shared != nullptr) {
+      s.shared->events().Close(event->shared);
+    }
     delete event;
   }
   for (Module* module : s.modules.All()) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "sim/address.h"
+#include "sim/shared_device.h"
 #include "sim/state.h"
 
 namespace gpushare::sim {
@@ -41,6 +42,12 @@ enum class Outcome : uint8_t { kBlocked, kSatisfied, kFault };
 // The host's threads write such words while we read.
 Outcome Look(const Command& command) {
   const ValueWork& work = command.value;
+  if (work.bytes == 0) {
+    SharedDevice* const shared = state().shared;
+    const auto index = static_cast<uint32_t>(work.address);
+    return shared == nullptr || shared->events().IsComplete(index, work.value) ? Outcome::kSatisfied
+                                                                               : Outcome::kBlocked;
+  }
   const uint8_t* const word = FindWord(command, Access::kRead);
   if (word == nullptr) return Outcome::kFault;
   const bool wide = work.bytes == 8;
@@ -51,6 +58,10 @@ Outcome Look(const Command& command) {
 }
 
 }  // namespace
+
+ValueWork SharedRecord(uint32_t index, uint64_t record) {
+  return {.address = index, .value = record, .bytes = 0, .compare = ValueCompare::kAtLeast};
+}
 
 bool IsOperand(uint64_t address, uint32_t bytes) {
   if (const HostRange* const host = state().host.Find(address); host != nullptr) {

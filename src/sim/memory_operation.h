@@ -15,6 +15,9 @@ namespace gpushare::sim {
 // Whether a stream can use the word: device memory that is live, managed or page-locked host memory.
 bool IsOperand(uint64_t address, uint32_t bytes);
 
+// What a kWaitValue waits for that is over when a record of an event of several processes is complete.
+ValueWork SharedRecord(uint32_t index, uint64_t record);
+
 // Makes the stream of a kWaitValue that starts wait.
 void BlockOnValue(Command* command);
 // Completes the waits that are satisfied by now.

@@ -42,6 +42,11 @@ void SharedDevice::Initialize() {
   segment_->magic = 0;
   for (ProcessPlace& place : segment_->places) place.incarnation = 0;
   for (Teardown& teardown : segment_->teardowns) teardown.incarnation = 0;
+  for (SharedEvent& event : segment_->events) {
+    event.number = event.recorded = event.completed = event.users = event.waiting = 0;
+    event.recorder = kNobody;
+  }
+  segment_->event_numbers = 0;
   segment_->version = kSegmentVersion;
   segment_->cpu = -1;
   segment_->settings = settings_;
@@ -85,7 +90,7 @@ std::string SharedDevice::Enter(const Config& config) {
     segment_->now = Now();
     place.next_thread = uint64_t{segment_->now};
   }
-  place.incarnation = ++segment_->incarnations;
+  place.incarnation = incarnation_ = ++segment_->incarnations;
   joined_ = true;
   return std::string();
 }
@@ -110,7 +115,7 @@ bool SharedDevice::IsDead(uint32_t place) const {
 }
 
 // Whoever is killed in the middle of this leaves it to be done again: a second teardown of the same
-// incarnation is not begun.
+// incarnation is not begun, and the place is free last.
 void SharedDevice::DeclareOver(uint32_t number) {
   ProcessPlace& place = segment_->places[number];
   const uint64_t incarnation = place.incarnation;
@@ -139,8 +144,9 @@ void SharedDevice::DeclareOver(uint32_t number) {
     }
   }
   if (segment_->holder == number) segment_->holder = kNobody;
-  place.incarnation = 0;
   slices_.Release(number, now);
+  events_.Release(number, now);
+  place.incarnation = 0;
 }
 
 void SharedDevice::Sweep() {
@@ -211,6 +217,14 @@ std::vector<Holding> SharedDevice::Holdings() {
                         .pid = teardown.pid});
   }
   return holdings;
+}
+
+bool SharedDevice::IsAlive(uint64_t incarnation) {
+  const Locked locked(*this);
+  for (uint32_t i = 0; i < kPlaces && incarnation != 0; ++i) {
+    if (segment_->places[i].incarnation == incarnation) return !IsDead(i);
+  }
+  return false;
 }
 
 void* SharedDevice::NewArena(uint64_t bytes) {

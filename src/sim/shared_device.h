@@ -14,6 +14,7 @@
 
 #include "sim/clock.h"
 #include "sim/config.h"
+#include "sim/shared_event.h"
 #include "sim/shared_file.h"
 #include "sim/shared_layout.h"
 #include "sim/shared_slices.h"
@@ -53,8 +54,14 @@ class SharedDevice {
   bool joined() const { return joined_.load(std::memory_order_acquire); }
   SharedTurn& turn() { return turn_; }
   SharedSlices& slices() { return slices_; }
+  SharedEvents& events() { return events_; }
+  // This process's number, and whether the process of a number is there.
+  uint64_t incarnation() const { return incarnation_; }
+  bool IsAlive(uint64_t incarnation);
+  bool IsFile(const struct stat& other) const { return file_.Is(other); }
 
  private:
+  friend class SharedEvents;
   friend class SharedSlices;
   friend class SharedTurn;
   class [[nodiscard]] Locked {
@@ -84,11 +91,13 @@ class SharedDevice {
   SharedSettings settings_{};
   Segment* segment_ = nullptr;
   uint32_t place_ = kNobody;
+  uint64_t incarnation_ = 0;
   int arena_ = -1;
   uint64_t arena_address_ = 0;
   std::atomic<bool> joined_{false};
   SharedTurn turn_{*this};
   SharedSlices slices_{*this};
+  SharedEvents events_{*this};
 };
 
 }  // namespace gpushare::sim

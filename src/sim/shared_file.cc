@@ -108,6 +108,11 @@ bool SharedFile::IsClaimed(uint32_t number, uint32_t count) const {
   return fcntl(descriptor_, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
+bool SharedFile::Is(const struct stat& other) const {
+  struct stat own;
+  return fstat(descriptor_, &own) == 0 && own.st_dev == other.st_dev && own.st_ino == other.st_ino;
+}
+
 void SharedFile::Remove() { unlink(path_.c_str()); }
 
 }  // namespace gpushare::sim

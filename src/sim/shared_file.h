@@ -8,6 +8,8 @@
 #ifndef GPUSHARE_SIM_SHARED_FILE_H_
 #define GPUSHARE_SIM_SHARED_FILE_H_
 
+#include <sys/stat.h>
+
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -35,6 +37,8 @@ class SharedFile {
   void Disclaim(uint32_t number);
   // Whether another process has one of the bytes.
   bool IsClaimed(uint32_t number, uint32_t count = 1) const;
+
+  bool Is(const struct stat& other) const;
 
   // Nobody finds it any more. With the lock held.
   void Remove();

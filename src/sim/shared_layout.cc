@@ -42,6 +42,10 @@ std::string CheckSegment(const Segment& segment, const SharedSettings& settings)
     if (bytes > left) return "dead processes hold more memory than there is";
     left -= bytes;
   }
+  for (const SharedEvent& event : segment.events) {
+    if (event.number > segment.event_numbers) return "an event has a number that was not given out";
+    if (event.completed > event.recorded) return "an event is complete more often than recorded";
+  }
   const uint32_t holder = segment.holder;
   if (holder != kNobody && (holder >= kPlaces || segment.places[holder].incarnation == 0)) {
     return "a process holds the turn that does not exist";

@@ -45,6 +45,16 @@ struct Teardown {
   std::atomic<int32_t> pid;
 };
 
+// An event that several processes know (shared_event.h).
+struct SharedEvent {
+  std::atomic<uint64_t> number;  // never the same twice; 0: free
+  std::atomic<uint64_t> recorded, completed;
+  std::atomic<uint64_t> users, waiting;  // a bit for each place
+  std::atomic<uint32_t> recorder;        // the place of the latest
+};
+inline constexpr uint32_t kSharedEvents = 256;
+static_assert(kPlaces == 64, "there is a bit for each");
+
 // What all must have configured alike.
 struct SharedSettings {
   uint64_t memory, teardown, slice, slice_switch;
@@ -66,6 +76,8 @@ struct Segment {
   std::atomic<uint64_t> slice_start, slice_end;
   ProcessPlace places[kPlaces];
   Teardown teardowns[kTeardowns];
+  std::atomic<uint64_t> event_numbers;
+  SharedEvent events[kSharedEvents];
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 

@@ -42,12 +42,13 @@ void SharedSlices::Grant(uint64_t at) {
       continue;
     }
     const uint64_t start = at + (last < kPlaces && i != last ? shared_.settings_.slice_switch : 0);
-    segment.owner = segment.last_owner = i;
     segment.slice_start = start;
     segment.slice_end = start + shared_.settings_.slice;
     segment.contended = IsWantedBesides(i) ? 1 : 0;
     place.lost_at = kForever;
     DueBy(place, start);
+    // Last: who is killed before has told nobody of a slice that there is not.
+    segment.owner = segment.last_owner = i;
     return;
   }
   segment.owner = kNobody;

@@ -71,6 +71,10 @@ void Start(Command* command) {
 // What changes in who has the SMs of a device that processes share; when something does next.
 uint64_t UpdateSlice() {
   State& s = state();
+  SharedEvents& events = s.shared->events();
+  if (!events.waiters().empty() && events.IsOver()) {
+    s.clock.WakeAll(events.waiters(), s.config.sync_return);
+  }
   if (s.devices.empty()) return kForever;
   return s.shared->slices().Update(*s.devices[0], s.timeline, s.clock.now());
 }
@@ -99,8 +103,16 @@ void Release(Command* command) {
   command->dependents = nullptr;
   if (!command->waiters.empty()) s.clock.WakeAll(command->waiters, s.config.sync_return);
   if (command->type == CommandType::kRecord && command->event != nullptr) {
-    command->event->record = nullptr;
-    command->event->stamp = s.clock.now();
+    Event* const event = command->event;
+    if (event->record == command) {
+      event->record = nullptr;
+      event->stamp = s.clock.now();
+    }
+    if (event->shared != Event::kNotShared) [[unlikely]] {
+      --event->shared_records;
+      if (s.shared != nullptr) s.shared->events().Complete(event->shared, s.clock.now());
+      CloseIfDone(event);
+    }
   }
   if (command->type == CommandType::kCopy) std::free(command->copy.staged);
   if (command->type == CommandType::kMemory) [[unlikely]]

@@ -49,10 +49,11 @@ struct Event {
   Command* record = nullptr;  // the latest record while it is not complete
   uint64_t stamp = 0;
 
-  // Of several processes: its place among those; kNotShared: this process's own.
+  // Of several processes: its place among those; kNotShared: this process's own. Then every record that is
+  // not complete knows it, not only the latest, and a destroyed one goes with the last of them.
   static constexpr uint32_t kNotShared = UINT32_MAX;
   uint32_t shared = kNotShared;
-  uint64_t shared_number = 0;  // of the events that had the place
+  uint32_t shared_records = 0;
 
   // Recorded into a capture that goes on: its tail at that time.
   Capture* capture = nullptr;

@@ -26,7 +26,8 @@ constexpr char kPtx[] = R"(.version 7.5
 struct Child {
   CUfunction spin = nullptr;
   CUstream stream = nullptr;
-  std::vector<CUdeviceptr> held;
+  CUevent event = nullptr;
+  std::vector<CUdeviceptr> held, imported;
 
   CUresult Begin() {
     CUdevice device;
@@ -61,6 +62,77 @@ struct Child {
     return cuLaunchKernel(spin, sms, 1, 1, 32, 1, 1, 0, stream, parameters, nullptr);
   }
 
+  // Handles as text.
+  template <typename T>
+  static std::string ToText(const T& handle) {
+    const auto* const bytes = reinterpret_cast<const unsigned char*>(&handle);
+    std::string text;
+    for (size_t i = 0; i < sizeof(T); ++i) {
+      char two[3];
+      std::snprintf(two, sizeof(two), "%02x", bytes[i]);
+      text += two;
+    }
+    return text;
+  }
+  template <typename T>
+  static T FromText(const char* text) {
+    T handle{};
+    auto* const bytes = reinterpret_cast<unsigned char*>(&handle);
+    for (size_t i = 0; i < sizeof(T) && text[2 * i] != 0 && text[2 * i + 1] != 0; ++i) {
+      const char two[3] = {text[2 * i], text[2 * i + 1], 0};
+      bytes[i] = static_cast<unsigned char>(std::strtoul(two, nullptr, 16));
+    }
+    return handle;
+  }
+
+  // Handles between processes; false: the line is about something else.
+  bool DoShared(const std::string& verb, const char* text) {
+    const auto number = static_cast<unsigned>(std::strtoul(text, nullptr, 10));
+    if (verb == "export") {  // the latest allocation
+      CUipcMemHandle handle{};
+      const CUresult result = cuIpcGetMemHandle(&handle, held.back());
+      std::printf("%d %s\n", result, ToText(handle).c_str());
+    } else if (verb == "import") {
+      CUdeviceptr pointer = 0;
+      const CUresult result = cuIpcOpenMemHandle(&pointer, FromText<CUipcMemHandle>(text),
+                                                 CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+      if (result == CUDA_SUCCESS) imported.push_back(pointer);
+      std::printf("%d\n", result);
+    } else if (verb == "close") {
+      const CUresult result = cuIpcCloseMemHandle(imported.back());
+      imported.pop_back();
+      std::printf("%d\n", result);
+    } else if (verb == "fill" || verb == "poke") {
+      std::printf("%d\n", cuMemsetD32(verb == "fill" ? held.back() : imported.back(), number, 16));
+    } else if (verb == "look" || verb == "peek") {
+      unsigned words[16] = {};
+      const CUresult result =
+          cuMemcpyDtoH(words, verb == "look" ? held.back() : imported.back(), sizeof(words));
+      std::printf("%d %u\n", result, words[15]);
+    } else if (verb == "event") {
+      CUipcEventHandle handle{};
+      CUresult result = cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING);
+      if (result == CUDA_SUCCESS) result = cuIpcGetEventHandle(&handle, event);
+      std::printf("%d %s\n", result, ToText(handle).c_str());
+    } else if (verb == "open") {
+      std::printf("%d\n", cuIpcOpenEventHandle(&event, FromText<CUipcEventHandle>(text)));
+    } else if (verb == "record") {
+      std::printf("%d\n", cuEventRecord(event, stream));
+    } else if (verb == "query") {
+      std::printf("%d\n", cuEventQuery(event));
+    } else if (verb == "await") {
+      const CUresult result = cuEventSynchronize(event);
+      std::printf("%d at %" PRIu64 "\n", result, gpushare_sim_now());
+    } else if (verb == "follow") {
+      std::printf("%d\n", cuStreamWaitEvent(stream, event, 0));
+    } else if (verb == "destroy") {
+      std::printf("%d\n", cuEventDestroy(event));
+    } else {
+      return false;
+    }
+    return true;
+  }
+
   // Until it is killed.
   [[noreturn]] void Churn(uint64_t seed) {
     std::mt19937_64 random(seed);
@@ -82,6 +154,11 @@ struct Child {
     char verb[32] = "";
     uint64_t a = 0, b = 0;
     if (std::sscanf(line.c_str(), "%31s %" SCNu64 " %" SCNu64, verb, &a, &b) < 1) return true;
+    const size_t space = line.find(' ');
+    if (DoShared(verb, space == line.npos ? "" : line.c_str() + space + 1)) {
+      std::fflush(stdout);
+      return true;
+    }
     const auto is = [&](const char* name) { return std::strcmp(verb, name) == 0; };
     if (is("begin")) {
       std::printf("%d\n", Begin());
@@ -154,7 +231,7 @@ int main() {
   gpushare_sim_set_log([](const char* line, void*) { std::fprintf(stderr, "%s\n", line); },
                        nullptr);
   Child child;
-  char line[256];
+  char line[512];
   while (std::fgets(line, sizeof(line), stdin) != nullptr && child.Do(line)) {
   }
   return 0;
