@@ -301,22 +301,6 @@ TEST_F(DriverPoolTest, AFreeFollowsTheLegacyStreamAlsoWhenItIsUnbound) {
   EXPECT_EQ(Must(pool.stats()).live, Bytes(0));
 }
 
-TEST_F(DriverPoolTest, WhatIsFreedSlowlyKeepsNothingOfWhoGetsItsAddressNext) {
-  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
-  const Allocator pool = MakePool(device);
-  const Stream stream = Must(Stream::Create(device));
-  const DevicePtr first = Must(pool.AllocateRaw(MiB(3), stream));
-  ASSERT_OK(Inject("slow call=cuMemFreeAsync nth=1 host=1ms"));
-  Thread slow = Must(runtime_->StartThread("slow", [&] { EXPECT_OK(pool.Free(first)); }));
-  runtime_->SleepFor(absl::Microseconds(100));
-  const DevicePtr second = Must(pool.AllocateRaw(MiB(3), stream));
-  slow.Join();
-  ASSERT_OK(Inject("clear"));
-  ASSERT_OK(Spin(stream, absl::Milliseconds(10)));
-  EXPECT_OK(pool.Free(second));
-  EXPECT_EQ(Must(pool.stats()).live, MiB(3));  // it follows its stream
-}
-
 // ---- Capture ----
 
 TEST_F(DriverPoolTest, WhatAnotherStreamCapturesIsLeftAlone) {
