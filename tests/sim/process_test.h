@@ -113,10 +113,22 @@ class ProcessTest : public testing::Test {
  protected:
   ProcessTest() { signal(SIGPIPE, SIG_IGN); }
 
+  // Processes that were killed leave the file of their device.
+  void TearDown() override {
+    for (const char* base : {"/dev/shm", "/tmp"}) {
+      const std::string folder = base + ("/gpushare-sim-" + std::to_string(geteuid()));
+      unlink((folder + "/" + Name()).c_str());
+    }
+  }
+
+  static std::string Name() {
+    return "test-" + std::to_string(getpid()) + "-" +
+           testing::UnitTest::GetInstance()->current_test_info()->name();
+  }
+
   // A configuration without host costs; every test has a device of its own.
   static std::string Config(const std::string& more) {
-    return "shared=test-" + std::to_string(getpid()) + "-" +
-           testing::UnitTest::GetInstance()->current_test_info()->name() +
+    return "shared=" + Name() +
            ",sms=100,memory=1GiB,launch_host=0,call_host=0,query_host=0,record_host=0,"
            "record_device=0,launch_latency=0,sync_return=0," +
            more;
