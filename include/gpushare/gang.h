@@ -11,7 +11,8 @@
 // each get one GPU and wait for ever for the other's. Members are acquired in the order of the GPUs' UUIDs,
 // whatever order they are given in, so that no circle of gangs that wait for each other can form; the
 // timeout is that of the whole, and when it passes nothing is held. While an exclusive member waits for the
-// others it keeps its GPU, and is charged for it.
+// others it keeps its GPU, and is charged for it; what it has kept so for `maximum` goes back, and all begins
+// anew.
 //
 // Errors: DeadlineExceeded after `timeout`; InvalidArgument for two members on one GPU; FailedPrecondition
 // when the calling thread holds a lease of another tenant on one of the GPUs, or one on a GPU that comes
@@ -48,8 +49,11 @@ class Gang {
     std::vector<gpushare_gang_member> c_members;
     for (const GangMember& member : members) {
       streams.push_back(internal::Handles(member.streams));
-      c_members.push_back({member.device == nullptr ? nullptr : member.device->handle(),
-                           streams.back().data(), streams.back().size()});
+      c_members.push_back({.struct_size = sizeof(gpushare_gang_member),
+                           .reserved = 0,
+                           .vdev = member.device == nullptr ? nullptr : member.device->handle(),
+                           .streams = streams.back().data(),
+                           .stream_count = streams.back().size()});
     }
     gpushare_lease_options c = internal::ToC(options);
     c.stream_count = options.streams.size();  // to be refused

@@ -7,17 +7,21 @@
 //       });
 //
 // A kernel cannot be stopped on a GPU that is shared within one process. What the program can do is to warn,
-// to suspend the tenant, or to end the process; isolation.md says who is hurt by what. Work that was launched
-// past gpushare, under no lease, is not seen.
+// to suspend the tenant, or to end the process; isolation.md says who is hurt by what.
 //
-// Work that waits for its turn on the device is not stuck. It may be told of all the same where the device
-// does not run together what the kernels' sizes would let it: after what it waits for.
+// Work that waits for its turn on the device is not stuck. It may be told of all the same where the meter takes
+// it to run: beside work that it does not know (leases, long graphs), behind an event of another stream, or where
+// the device does not run together what the kernels' sizes would let it.
+// Not told of: what is launched past gpushare under no lease, what is left on a stream that was destroyed, and
+// kernels of a known cost behind which the host makes no call of gpushare's for a millisecond: they have no
+// marker. Streams that are waited for with Stream::Synchronize() have one.
 //
 // The callback runs on a thread of the watchdog's, one call at a time, once for each piece of work that is
 // stuck. It may call everything but the watchdog's own end; an exception that leaves it ends the program by
 // std::terminate().
 //
-// Errors: AlreadyExists when the GPU has one; InvalidArgument for a limit under 100 ms. Threading:
+// Errors: AlreadyExists when the GPU has one; Aborted when its context is lost already; InvalidArgument for a
+// limit under 100 ms. Threading:
 // thread-safe. The watchdog keeps its GPU open.
 #ifndef GPUSHARE_WATCHDOG_H_
 #define GPUSHARE_WATCHDOG_H_
@@ -48,9 +52,10 @@ struct Incident {
   };
   Kind kind = Kind::kStuck;
   std::string tenant;
-  absl::Duration late;            // stuck: past what was predicted; of a lease, past its hint
+  // Stuck: past what was predicted; of a lease's work past its hint, of one that is held past its maximum.
+  absl::Duration late;
   bool lease = false;             // stuck: the work of a lease
-  CUstream_st* stream = nullptr;  // one on which the tenant has work in flight
+  CUstream_st* stream = nullptr;  // one on which the tenant has work in flight; may be null
   int driver_result = 0;          // fault: the driver's CUresult
 };
 
@@ -61,6 +66,13 @@ struct WatchdogOptions {
 // Watches from Start() to its end, which waits for a callback that is running.
 class Watchdog {
  public:
+  Watchdog(Watchdog&&) noexcept = default;
+  Watchdog& operator=(Watchdog&& other) noexcept {
+    handle_ = std::move(other.handle_);  // the old one ends before its callback goes
+    callback_ = std::move(other.callback_);
+    return *this;
+  }
+
   static absl::StatusOr<Watchdog> Start(const Gpu& gpu, const WatchdogOptions& options,
                                         std::function<void(const Incident&)> callback) {
     auto owned = std::make_unique<std::function<void(const Incident&)>>(std::move(callback));

@@ -18,11 +18,11 @@ class Incident(NamedTuple):
     of the process; one for each tenant that had work in flight, since the driver does not say which did it."""
     tenant: str
     late: float
-    """Of "stuck": seconds past what was predicted; of a lease, past its hint."""
+    """Of "stuck": seconds past what was predicted; of a lease's work past its hint, of one held on past its maximum."""
     lease: bool
     """Of "stuck": the work of a lease."""
     stream: int
-    """The address of a stream on which the tenant has work in flight."""
+    """The address of a stream on which the tenant has work in flight; 0: none is known."""
     driver_result: int
     """Of "fault": the driver's CUresult."""
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Leases on several GPUs, all or none.
+#include <algorithm>
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
@@ -46,7 +48,8 @@ struct Try {
         uses.push_back(stream->handle.Use());
         native.push_back(uses.back()->get());
       }
-      members.push_back({devices.back()->get(), native.data(), native.size()});
+      members.push_back(
+          {sizeof(gpushare_gang_member), 0, devices.back()->get(), native.data(), native.size()});
     }
   }
   ~Try() {
@@ -61,7 +64,22 @@ struct Try {
   std::vector<gpushare_gang_member> members;
   const gpushare_lease_options options;
   gpushare_gang got = nullptr;
+  std::atomic<bool> abandoned{false};
+
+  // In slices, so that what nobody waits for any more ends.
+  gpushare_status Acquire();
 };
+
+gpushare_status Try::Acquire() {
+  constexpr int64_t kLongSliceNs = 1'000'000'000;
+  gpushare_lease_options asked = options;
+  for (int64_t left = options.timeout_ns;; left -= left == GPUSHARE_FOREVER ? 0 : kLongSliceNs) {
+    asked.timeout_ns = std::min(left, kLongSliceNs);
+    const gpushare_status code =
+        gpushare_gang_acquire(members.data(), members.size(), &asked, &got);
+    if (code != GPUSHARE_DEADLINE_EXCEEDED || left <= kLongSliceNs || abandoned) return code;
+  }
+}
 
 void Gang::Acquire() {
   if (acquiring || !handle.closed()) {
@@ -71,11 +89,9 @@ void Gang::Acquire() {
   const auto attempt = std::make_shared<Try>(*this);
   acquiring = true;
   try {
-    RunInterruptibly([attempt] {
-      return gpushare_gang_acquire(attempt->members.data(), attempt->members.size(),
-                                   &attempt->options, &attempt->got);
-    });
+    RunInterruptibly([attempt] { return attempt->Acquire(); });
   } catch (...) {
+    attempt->abandoned = true;
     acquiring = false;
     throw;
   }

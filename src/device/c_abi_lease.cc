@@ -104,10 +104,14 @@ gpushare_status gpushare_gang_acquire(const gpushare_gang_member* members, size_
           "gang: 'streams' of the options is not empty; give each member its own");
     }
     std::vector<Gang::Member> all;
-    for (size_t i = 0; i < member_count; ++i) {
-      GPUSHARE_SHARE(device, members[i].vdev);
-      GPUSHARE_ASSIGN_OR_RETURN(auto streams,
-                                ReadStreams(members[i].streams, members[i].stream_count));
+    // The caller's array is of structs of its own version.
+    const auto* at = reinterpret_cast<const unsigned char*>(members);
+    for (size_t i = 0; i < member_count; ++i, at += members->struct_size) {
+      GPUSHARE_ASSIGN_OR_RETURN(
+          const gpushare_gang_member member,
+          ReadStruct(reinterpret_cast<const gpushare_gang_member*>(at), "members"));
+      GPUSHARE_SHARE(device, member.vdev);
+      GPUSHARE_ASSIGN_OR_RETURN(auto streams, ReadStreams(member.streams, member.stream_count));
       all.push_back({device, std::move(streams)});
     }
     if (all.empty()) return absl::InvalidArgumentError("gang: it has no members");

@@ -45,12 +45,11 @@ gpushare_status gpushare_watchdog_start(gpushare_gpu gpu, const gpushare_watchdo
 }
 
 gpushare_status gpushare_watchdog_stop(gpushare_watchdog watchdog) {
-  {
-    const std::shared_ptr<Watch> own = Handles::Share(watchdog);
-    if (own != nullptr && own->OnItsThread()) {
-      return SetLastError(absl::FailedPreconditionError(
-          "watchdog: stopped from its own callback, for whose end it would wait"));
-    }
+  // Borrowed: on its own thread it cannot go meanwhile, and must not be the last to hold it.
+  const Watch* const own = Handles::Borrow(watchdog);
+  if (own != nullptr && own->OnItsThread()) {
+    return SetLastError(absl::FailedPreconditionError(
+        "watchdog: stopped from its own callback, for whose end it would wait"));
   }
   return Destroy(watchdog);
 }

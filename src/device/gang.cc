@@ -59,13 +59,29 @@ absl::StatusOr<std::shared_ptr<Gang>> Gang::Acquire(std::vector<Member> members,
   });
   GPUSHARE_RETURN_IF_ERROR(CheckMembers(members));
   if (!request.any_thread) GPUSHARE_RETURN_IF_ERROR(CheckOrder(members, ThreadNumber()));
+  base::Clock& clock = members[0].device->gpu().clock();
+  for (;;) {
+    absl::StatusOr<std::shared_ptr<Gang>> gang = Try(members, request, clock);
+    // What is held for others for longer than the maximum goes back, and all begins anew: so nobody is kept
+    // out by a gang that waits for a tenant's cap, for one that is suspended, or for a high priority.
+    if (gang.status().code() != absl::StatusCode::kDeadlineExceeded ||
+        clock.Now() >= request.deadline) {
+      return gang;
+    }
+  }
+}
+
+absl::StatusOr<std::shared_ptr<Gang>> Gang::Try(const std::vector<Member>& members,
+                                                const LeaseRequest& request, base::Clock& clock) {
   auto gang = std::make_shared<Gang>();
-  for (Member& member : members) {
-    LeaseRequest asked = request;
-    asked.streams = std::move(member.streams);
-    asked.held_back = true;
-    GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<Lease> lease,
-                              Lease::Acquire(std::move(member.device), std::move(asked)));
+  LeaseRequest asked = request;
+  asked.held_back = true;
+  for (const Member& member : members) {
+    asked.streams = member.streams;
+    GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<Lease> lease, Lease::Acquire(member.device, asked));
+    if (gang->leases_.empty()) {
+      asked.deadline = std::min(request.deadline, After(clock.Now(), request.maximum));
+    }
     gang->leases_.push_back(std::move(lease));
   }
   for (const std::shared_ptr<Lease>& lease : gang->leases_) lease->Begin();

@@ -2,11 +2,13 @@
 #include "device/placement.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "device/gpu.h"
@@ -75,8 +77,8 @@ Detail WhatIsShort(const Tenant& tenant, absl::Span<const Candidate> candidates)
   if (memory_somewhere && !guarantee_somewhere) {
     return {.tenant = tenant.name(),
             .limit = "guarantee",
-            .asked = static_cast<uint64_t>(guarantee * kMillion),
-            .left = static_cast<uint64_t>(most_guarantee * kMillion),
+            .asked = static_cast<uint64_t>(std::llround(guarantee * kMillion)),
+            .left = static_cast<uint64_t>(std::llround(most_guarantee * kMillion)),
             .total = static_cast<uint64_t>(kMillion)};
   }
   return {.tenant = tenant.name(),
@@ -122,14 +124,17 @@ absl::StatusOr<Placed> Place(const std::vector<std::shared_ptr<Gpu>>& gpus,
     candidates.push_back({gpu->room(), {limits.memory, limits.gate.limits.guarantee}});
   }
   std::string reasons;
-  bool on_all = true;
+  std::vector<Candidate> full;  // as they are now: others may have come since
+  absl::Status last;
   for (const size_t i : OrderOfTrial(placement, candidates)) {
     absl::StatusOr<std::shared_ptr<VirtualDevice>> made =
         VirtualDevice::Create(gpus[i], tenant, spec);
     if (made.ok()) return Placed{*std::move(made), i};
     const absl::StatusCode code = made.status().code();
-    on_all &= code == absl::StatusCode::kAlreadyExists;
-    if (code != absl::StatusCode::kResourceExhausted && code != absl::StatusCode::kAlreadyExists) {
+    if (code == absl::StatusCode::kResourceExhausted) {
+      full.push_back({gpus[i]->room(), candidates[i].wanted});
+      last = made.status();
+    } else if (code != absl::StatusCode::kAlreadyExists) {
       return made.status();
     }
     absl::StrAppend(&reasons, reasons.empty() ? "" : "; ", "GPU ", gpus[i]->ordinal(), ": ",
@@ -138,8 +143,16 @@ absl::StatusOr<Placed> Place(const std::vector<std::shared_ptr<Gpu>>& gpus,
   const std::string message =
       absl::StrCat("placement: none of ", gpus.size(), gpus.size() == 1 ? " GPU" : " GPUs",
                    " takes tenant ", Quoted(tenant->name()), ": ", reasons);
-  if (on_all) return absl::AlreadyExistsError(message);
-  return WithDetail(absl::ResourceExhaustedError(message), WhatIsShort(*tenant, candidates));
+  if (full.empty()) return absl::AlreadyExistsError(message);
+  absl::Status refused = absl::ResourceExhaustedError(message);
+  if (std::none_of(full.begin(), full.end(), Fits)) {
+    return WithDetail(std::move(refused), WhatIsShort(*tenant, full));
+  }
+  // There was no room a moment ago, or too many virtual devices.
+  last.ForEachPayload([&refused](absl::string_view url, const absl::Cord& payload) {
+    refused.SetPayload(url, payload);
+  });
+  return refused;
 }
 
 }  // namespace gpushare::device

@@ -2,11 +2,13 @@
 #include "device/watch.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace gpushare::device {
 
 absl::StatusOr<std::shared_ptr<Watch>> Watch::Start(std::shared_ptr<Gpu> gpu, Nanos limit,
                                                     gate::Watchdog::Callback callback) {
+  GPUSHARE_RETURN_IF_ERROR(gpu->engine().health());  // nothing would ever be told of
   auto watchdog = std::make_shared<gate::Watchdog>(gpu->clock(), limit, std::move(callback));
   if (!gpu->engine().Watch(watchdog)) {
     return absl::AlreadyExistsError(

@@ -103,6 +103,12 @@ bool Engine::Watch(std::shared_ptr<Watchdog> watchdog) {
     const Section section(*impl_);
     if (watchdog != nullptr && impl_->watchdog != nullptr) return false;
     impl_->watchdog.swap(watchdog);
+    // What another was told of, or was to be, is news to this one.
+    impl_->incidents.clear();
+    for (StreamGate* stream : impl_->marked_streams) {
+      for (Marker& marker : stream->markers) marker.told = false;
+    }
+    for (LeaseState& lease : impl_->leases) lease.told = false;
   }
   impl_->Poke();
   return true;

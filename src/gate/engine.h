@@ -178,8 +178,8 @@ class Gate {
   // A permit for code that launches on its own. ResourceExhausted/DeadlineExceeded/Cancelled as the
   // message says. Not nested here: the caller keeps track of nesting.
   absl::StatusOr<uint64_t> AcquireLease(const LeaseRequest& request);
-  // The gang of a lease that was held back is whole: its maximum counts from here. It is charged from when it was
-  // acquired.
+  // The gang of a lease that was held back is whole: it counts from here. What an exclusive one has kept from the
+  // others until now is charged; one that is released before has cost nothing else.
   void BeginLease(uint64_t lease);
   struct LeaseResult {
     Nanos held{0};         // host time between acquire (of a gang's: BeginLease()) and release

@@ -7,6 +7,30 @@
 
 namespace gpushare::gate {
 
+// When the last of the tenant's exclusive leases ends, by what is known; now, when it has none.
+Time Engine::Impl::ExclusiveUntil(const TenantState& tenant, Time now) const {
+  Time until = now;
+  for (const LeaseState& lease : leases) {
+    if (lease.tenant != &tenant || !lease.request.exclusive) continue;
+    until = std::max(
+        until, lease.request.held_back ? kNever : After(lease.acquired, lease.request.maximum));
+  }
+  return until;
+}
+
+// What is launched on its streams from now on is the lease's.
+void Engine::Impl::OpenLease(const LeaseState& lease, Time now) {
+  const LeaseRequest& request = lease.request;
+  const float cost =
+      static_cast<float>(request.hint.count()) / static_cast<float>(request.streams.size());
+  for (StreamGate* stream : request.streams) {
+    const bool idle = stream->markers_pending == 0 && stream->unmarked == 0;
+    if (idle) stream->recorded_until = DeviceTime(now);  // what comes did not begin before
+    replay.Append(stream->replay, {meter::CostModel::kCatchAll, cost, 1, /*opaque=*/true},
+                  DeviceTime(now));
+  }
+}
+
 absl::StatusOr<uint64_t> Gate::AcquireLease(const LeaseRequest& request) {
   TenantState& tenant = *state_;
   Engine::Impl& engine = tenant.engine;
@@ -28,19 +52,11 @@ absl::StatusOr<uint64_t> Gate::AcquireLease(const LeaseRequest& request) {
     tenant.ring->Put({launch, 0, LaunchRecord::kNoEntry, false, false});
     tenant.accounted_ns += request.hint.count();
     id = engine.next_lease++;
-    engine.leases.push_back({id, &tenant, request, request.hint.count(), tenant.phase, now, now});
+    engine.leases.push_back({id, &tenant, request, request.hint.count(), tenant.phase, now});
     if (request.exclusive) {
-      engine.arbiter.HoldExclusive(tenant.id, request.held_back ? kNever : now + request.maximum);
+      engine.arbiter.HoldExclusive(tenant.id, engine.ExclusiveUntil(tenant, now));
     }
-    if (request.streams.empty()) return;
-    const float cost =
-        static_cast<float>(request.hint.count()) / static_cast<float>(request.streams.size());
-    for (StreamGate* stream : request.streams) {
-      const bool idle = stream->markers_pending == 0 && stream->unmarked == 0;
-      if (idle) stream->recorded_until = engine.DeviceTime(now);  // what comes did not begin before
-      engine.replay.Append(stream->replay, {meter::CostModel::kCatchAll, cost, 1, /*opaque=*/true},
-                           engine.DeviceTime(now));
-    }
+    if (!request.held_back) engine.OpenLease(engine.leases.back(), now);
   });
   switch (verdict) {
     case Verdict::kAdmitted:
@@ -62,8 +78,18 @@ void Gate::BeginLease(uint64_t id) {
   const auto at = std::find_if(engine.leases.begin(), engine.leases.end(),
                                [id](const LeaseState& lease) { return lease.id == id; });
   if (at == engine.leases.end()) return;
-  at->begun = now;
-  if (at->request.exclusive) engine.arbiter.HoldExclusive(tenant.id, now + at->request.maximum);
+  LeaseState& lease = *at;
+  if (lease.request.exclusive) {
+    const Nanos kept = now - lease.acquired;
+    engine.arbiter.Settle(tenant.id, lease.phase, Nanos(0), kept, 0, now);
+    tenant.stats.measured += kept;
+  }
+  lease.request.held_back = false;
+  lease.acquired = now;
+  engine.OpenLease(lease, now);
+  if (!lease.request.exclusive) return;
+  engine.arbiter.HoldExclusive(tenant.id, engine.ExclusiveUntil(tenant, now));
+  engine.RunArbiter(now, nullptr);  // who waits was told of no end
 }
 
 Gate::LeaseResult Gate::ReleaseLease(uint64_t id) {
@@ -78,7 +104,11 @@ Gate::LeaseResult Gate::ReleaseLease(uint64_t id) {
     if (at == engine.leases.end()) return {};
     lease = std::move(*at);
     engine.leases.erase(at);
-    if (lease.request.exclusive) engine.arbiter.HoldExclusive(tenant.id, now);
+    if (lease.request.exclusive) {
+      engine.arbiter.HoldExclusive(tenant.id, engine.ExclusiveUntil(tenant, now));
+    }
+    // One whose gang did not come to be has run nothing.
+    if (lease.request.held_back) lease.request.streams.clear();
     int64_t charge = lease.charged_ns;
     for (StreamGate* stream : lease.request.streams) {
       if (!stream->live) continue;
@@ -92,15 +122,18 @@ Gate::LeaseResult Gate::ReleaseLease(uint64_t id) {
     }
     if (charge > 0) {
       // No stream to put a marker on: what is charged is the time that it was held.
+      const bool kept = lease.request.exclusive || !lease.request.held_back;
+      const Nanos measured = kept ? now - lease.acquired : Nanos(0);
       engine.arbiter.Launched(tenant.id, 1, now);
-      engine.arbiter.Settle(tenant.id, lease.phase, Nanos(charge), now - lease.acquired, 1, now);
+      engine.arbiter.Settle(tenant.id, lease.phase, Nanos(charge), measured, 1, now);
       tenant.stats.predicted += Nanos(charge);
-      tenant.stats.measured += now - lease.acquired;
+      tenant.stats.measured += measured;
     }
+    if (lease.request.held_back) engine.RunArbiter(now, nullptr);  // as in BeginLease()
   }
   engine.CloseOpen(tenant, nullptr);
   Synchronizing(nullptr);
-  const Nanos held = now - lease.begun;
+  const Nanos held = now - lease.acquired;
   return {held, held > lease.request.maximum};
 }
 

@@ -112,16 +112,22 @@ void Engine::Impl::Report(TenantState& tenant, const absl::Status& refused) {
   if (!lost || !health.ok()) return;
   health = refused;
   if (watchdog == nullptr) return;
-  // Which of them did it the driver does not say.
+  // Which of them did it the driver does not say; `tenant` is the one that asked, of work of its own.
+  for (TenantState* open : open_tenants) SyncLaunches(*open, clock.Now());
   for (const auto& suspect : tenants) {
     if (suspect == nullptr) continue;
-    const auto stream = std::find_if(
-        suspect->streams.begin(), suspect->streams.end(),
-        [](const auto& s) { return s->live && (s->markers_pending > 0 || s->unmarked > 0); });
-    if (stream == suspect->streams.end()) continue;
+    const auto stream =
+        std::find_if(suspect->streams.begin(), suspect->streams.end(), [](const auto& s) {
+          return s->live && (s->markers_pending > 0 || s->unmarked > 0 || s->marking);
+        });
+    const bool holds_lease = std::any_of(leases.begin(), leases.end(), [&](const LeaseState& l) {
+      return l.tenant == suspect.get();
+    });
+    const bool in_flight = stream != suspect->streams.end();
+    if (!in_flight && !holds_lease && suspect.get() != &tenant) continue;
     incidents.push_back({.kind = Incident::Kind::kFault,
                          .tenant = suspect->name,
-                         .stream = (*stream)->handle,
+                         .stream = in_flight ? (*stream)->handle : nullptr,
                          .result = driver::FromStatus(refused)});
   }
   LookBy(clock.Now());

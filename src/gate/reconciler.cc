@@ -128,8 +128,8 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
 }
 
 // What waits behind another's work is late as well, but has not begun to run: it is not told of.
-void Engine::Impl::WatchOver(const StreamGate& stream, Marker& marker, Nanos used) {
-  const Nanos late = marker.lease ? used - Nanos(marker.charged_ns) : replay.Overrun(stream.replay);
+void Engine::Impl::WatchOver(const StreamGate& stream, Marker& marker) {
+  const Nanos late = replay.Overrun(stream.replay);
   if (late < watchdog->limit()) return;
   marker.told = true;
   incidents.push_back({.kind = Incident::Kind::kStuck,
@@ -139,17 +139,40 @@ void Engine::Impl::WatchOver(const StreamGate& stream, Marker& marker, Nanos use
                        .stream = stream.handle});
 }
 
+// Whoever holds a lease may wait for its work, and so never come to release it.
+Time Engine::Impl::WatchLeases(Time now) {
+  Time next = kNever;
+  if (watchdog == nullptr) return next;
+  for (LeaseState& lease : leases) {
+    const LeaseRequest& request = lease.request;
+    if (lease.told || request.held_back) continue;
+    const Time overdue = After(After(lease.acquired, request.maximum), watchdog->limit());
+    if (now < overdue) {
+      next = std::min(next, overdue);
+      continue;
+    }
+    lease.told = true;
+    incidents.push_back({.kind = Incident::Kind::kStuck,
+                         .tenant = lease.tenant->name,
+                         .late = now - lease.acquired - request.maximum,
+                         .lease = true,
+                         .stream = request.streams.empty() ? nullptr : request.streams[0]->handle});
+  }
+  return next;
+}
+
 void Engine::Impl::ChargeOverdue(Time now) {
   for (StreamGate* stream : marked_streams) {
     Marker& marker = stream->markers.front();
+    // One that was removed has given its place in the replay away.
+    if (!stream->live || marker.commands == 0) continue;
     const Time due = std::max(marker.recorded, last_completion) + Nanos(marker.charged_ns);
-    if (marker.commands == 0) continue;
     const bool overdue = now - due >= kOverdue && !marker.lease;
     const bool watched =
         watchdog != nullptr && !marker.told && now - marker.recorded >= watchdog->limit();
     if (!overdue && !watched) continue;
     const double used = replay.UsedSoFar(stream->replay, DeviceTime(now - kOverdue / 2));
-    if (watched) WatchOver(*stream, marker, Nanos(static_cast<int64_t>(used)));
+    if (watched) WatchOver(*stream, marker);
     if (!overdue) continue;
     const int64_t more = static_cast<int64_t>(used) - marker.charged_ns - marker.accrued_ns;
     if (more <= 0) continue;
@@ -266,7 +289,7 @@ void Engine::Impl::Reconcile() {
       ChargeOverdue(now);
       next = RevokeIdle(now);
       RunArbiter(now, nullptr);
-      next = std::min({next, NextPoll(now), std::exchange(look_by, kNever)});
+      next = std::min({next, NextPoll(now), WatchLeases(now), std::exchange(look_by, kNever)});
       reconciler_wakes = next;
       dog = watchdog;
       seen_incidents.swap(incidents);

@@ -43,7 +43,7 @@ void Engine::Impl::RecordLease(const LeaseState& lease, Time released, bool char
                       .end = released,
                       .value = lease.request.hint.count()};
   if (lease.request.exclusive) event.flags |= TraceEvent::kExclusive;
-  if (released - lease.begun > lease.request.maximum) event.flags |= TraceEvent::kOverrun;
+  if (released - lease.acquired > lease.request.maximum) event.flags |= TraceEvent::kOverrun;
   recorder->Record(event, lease.tenant->name);
   if (!charged_as_held) return;
   recorder->Record({.kind = TraceEvent::Kind::kDevice,

@@ -129,8 +129,9 @@ struct LeaseState {
   LeaseRequest request;
   int64_t charged_ns = 0;
   sched::Phase phase = sched::Phase::kWeight;
-  Time acquired{};  // charged from here
-  Time begun{};     // its maximum counts from here: of a gang's, when that was whole
+  Time
+      acquired{};  // of a gang's from when that was whole: of what it kept until then it has been charged
+  bool told = false;  // the watchdog knows that it is held for too long
 };
 
 struct Engine::Impl {
@@ -209,6 +210,10 @@ struct Engine::Impl {
                        absl::FunctionRef<void(uint32_t launch, Time now)> spent)
       ABSL_LOCKS_EXCLUDED(mu);
 
+  // lease.cc
+  void OpenLease(const LeaseState& lease, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  Time ExclusiveUntil(const TenantState& tenant, Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+
   // marking.cc
   // A marker behind what `stream` has launched; its event is to be recorded, then AddMarker.
   Marker NewMarker(StreamGate& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
@@ -252,9 +257,10 @@ struct Engine::Impl {
   void Settle(const Marker& marker, Nanos stamp, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Tells the arbiter when all that is before the stall of a stream is done.
   void HoldUp(const StreamGate& stream, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // Has the watchdog told of a marker whose work is past the limit.
-  void WatchOver(const StreamGate& stream, Marker& marker, Nanos used)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Has the watchdog told of leases that are held past the limit. When to look again.
+  Time WatchLeases(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // The same of a marker whose work is.
+  void WatchOver(const StreamGate& stream, Marker& marker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Charges what is overdue for what it has used so far: a kernel may never end.
   void ChargeOverdue(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   Time RevokeIdle(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);

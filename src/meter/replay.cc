@@ -419,6 +419,16 @@ double Replay::UsedSoFar(StreamId stream, Nanos now) {
   return streams_[stream].used_ns;
 }
 
+Nanos Replay::Overrun(StreamId id) const {
+  const Stream& stream = streams_[id];
+  if (stream.pinned) return Nanos(static_cast<int64_t>(now_ - stream.pinned_since));
+  if (stream.items.empty() || !stream.started || !stream.items.front().command.opaque) {
+    return Nanos(0);
+  }
+  const double predicted = static_cast<double>(stream.items.front().command.cost_ns);
+  return Nanos(static_cast<int64_t>(std::max(0.0, stream.used_ns - predicted)));
+}
+
 Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, bool late) {
   Advance(static_cast<double>(at.count()));
   Stream& stream = streams_[id];

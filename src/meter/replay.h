@@ -77,11 +77,8 @@ class Replay {
   // Device time that the oldest batch of `stream` has used up to `now`, though its marker is not stamped.
   // No stamp before `now` may come after: for work that is long overdue.
   double UsedSoFar(StreamId stream, Nanos now);
-  // How long the last known command of that batch has run on past its prediction, up to now().
-  Nanos Overrun(StreamId stream) const {
-    const Stream& s = streams_[stream];
-    return Nanos(s.pinned ? static_cast<int64_t>(now_ - s.pinned_since) : 0);
-  }
+  // How long the last command of that batch has run on past its prediction, up to now().
+  Nanos Overrun(StreamId stream) const;
 
   // Opaque work is in flight: of this tenant, of others.
   struct OpaqueWork {

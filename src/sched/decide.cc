@@ -3,6 +3,7 @@
 // docs/arbiter.md derives each rule; the order of the checks here is the order of its section 4.
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "sched/state.h"
 
@@ -348,10 +349,8 @@ Grant State::Admit(const Choice& choice) {
     t.r = std::max(t.r, ReserveClock() - Ns(t.limits.burst) / t.limits.guarantee);
   }
   if (choice.phase == Phase::kWeight) b.virtual_time = std::max(b.virtual_time, t.f);
-  if (t.exclusive) {
-    exclusive = id;
-    exclusive_until = Time{};
-  }
+  // Of a tenant that has it already the longer hold stands.
+  if (t.exclusive && std::exchange(exclusive, id) != id) exclusive_until = Time{};
   const bool stands = t.exclusive || choice.on_floor;
   if (choice.on_floor) b.floor_tokens -= Ns(amount);
   t.on_floor = choice.on_floor;

@@ -755,17 +755,20 @@ GPUSHARE_API gpushare_status gpushare_lease_release(gpushare_lease lease,
 
 /* A part of a gang: a virtual device, and its streams on which the work will go. */
 typedef struct gpushare_gang_member {
+  uint32_t struct_size;
+  uint32_t reserved;
   gpushare_vdev vdev;
   const gpushare_stream* streams;
   size_t stream_count;
 } gpushare_gang_member;
 
 /* Leases on several GPUs, all or none: for work of which each part waits for the others, as collective
- * kernels do. One member a GPU. They are acquired in the order of the GPUs' UUIDs, whatever order they are
- * given in, so that gangs which want some of the same GPUs cannot wait for each other in a circle. `options`
- * holds for each member, but for its `streams`, which must be empty; the timeout is that of the whole, and
- * `maximum` counts from when the gang is whole. While an exclusive member waits for the others it keeps its
- * GPU, and is charged for it.
+ * kernels do. One member a GPU, all of one struct_size. They are acquired in the order of the GPUs' UUIDs,
+ * whatever order they are given in, so that gangs which want some of the same GPUs cannot wait for each other in
+ * a circle. `options` holds for each member, but for its `streams`, which must be empty; the timeout is that of
+ * the whole, and `maximum` counts from when the gang is whole. While an exclusive member waits for the others it
+ * keeps its GPU, and is charged for it; what has been kept so for `maximum` is given back, and all begins anew.
+ * Members that are not exclusive are charged from when the gang is whole.
  *
  * On a thread that holds a lease of one of the virtual devices that member is a no-op. A thread that holds
  * one on a GPU whose UUID comes after one that is still to be acquired could wait in a circle:
@@ -811,8 +814,9 @@ typedef struct gpushare_watchdog_options {
 } gpushare_watchdog_options;
 
 /* Watches the work of a GPU's tenants. A kernel cannot be stopped on a GPU that is shared within one
- * process: what the callback can do is to warn, to suspend the tenant, or to end the process. Work that was
- * launched past gpushare is not seen. The watchdog keeps the GPU open. ALREADY_EXISTS: it has one. */
+ * process: what the callback can do is to warn, to suspend the tenant, or to end the process. What is not seen:
+ * gpushare/watchdog.h. The watchdog keeps the GPU open. ALREADY_EXISTS: it has one. ABORTED: its context is lost
+ * already. */
 GPUSHARE_API gpushare_status gpushare_watchdog_start(gpushare_gpu gpu,
                                                      const gpushare_watchdog_options* options,
                                                      gpushare_watchdog* watchdog);

@@ -117,17 +117,103 @@ TEST_F(GangTest, TheMaximumCountsFromWhenItIsWhole) {
   absl::Duration served;
   Thread waits = Must(runtime_->StartThread("waits", [&] {
     runtime_->SleepFor(absl::Milliseconds(1));
-    EXPECT_OK(Work(b, 0, absl::Microseconds(100)));  // behind the gang, that waits past its maximum
+    EXPECT_OK(Work(b, 0, absl::Microseconds(100)));
     served = runtime_->Now();
   }));
   Gang gang = Must(
-      Gang::Acquire(Members(a, {0, 3}), {.maximum = absl::Milliseconds(10), .exclusive = true}));
+      Gang::Acquire(Members(a, {0, 3}), {.maximum = absl::Milliseconds(35), .exclusive = true}));
   const absl::Duration whole = runtime_->Now();
-  runtime_->SleepFor(absl::Milliseconds(8));
+  runtime_->SleepFor(absl::Milliseconds(20));
   EXPECT_FALSE(Must(gang.Release()).overrun);
   waits.Join();
   frees.Join();
-  EXPECT_GE(served - whole, absl::Milliseconds(8));
+  EXPECT_GE(served - whole, absl::Milliseconds(20));
+  EXPECT_LT(served - whole, absl::Milliseconds(21));
+}
+
+TEST_F(GangTest, WhoOverrunsTheMaximumKeepsNobodyOut) {
+  const Party a = MakeParty("a"), b = MakeParty("b");
+  Lease last = Must(Lease::Acquire(b.devices[3], {.exclusive = true, .any_thread = true}));
+  Thread frees = Must(runtime_->StartThread("frees", [&] {
+    runtime_->SleepFor(absl::Milliseconds(5));
+    EXPECT_OK(last.Release().status());
+  }));
+  absl::Duration served;
+  Thread waits = Must(runtime_->StartThread("waits", [&] {
+    runtime_->SleepFor(absl::Milliseconds(1));  // asks while the gang is not whole yet
+    EXPECT_OK(Work(b, 0, absl::Microseconds(100)));
+    served = runtime_->Now();
+  }));
+  Gang gang = Must(
+      Gang::Acquire(Members(a, {0, 3}), {.maximum = absl::Milliseconds(100), .exclusive = true}));
+  const absl::Duration whole = runtime_->Now();
+  runtime_->SleepFor(absl::Milliseconds(400));
+  EXPECT_TRUE(Must(gang.Release()).overrun);
+  waits.Join();
+  frees.Join();
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(served - whole), 100, 1);
+}
+
+TEST_F(GangTest, WhatIsKeptTooLongGoesBackInBetween) {
+  const Party a = MakeParty("a"), b = MakeParty("b");
+  Lease last = Must(Lease::Acquire(
+      b.devices[3], {.maximum = absl::Seconds(10), .exclusive = true, .any_thread = true}));
+  Thread frees = Must(runtime_->StartThread("frees", [&] {
+    runtime_->SleepFor(absl::Milliseconds(50));
+    EXPECT_OK(last.Release().status());
+  }));
+  absl::Duration served;
+  Thread waits = Must(runtime_->StartThread("waits", [&] {
+    runtime_->SleepFor(absl::Milliseconds(1));
+    EXPECT_OK(Work(b, 0, absl::Microseconds(100)));
+    served = runtime_->Now();
+  }));
+  const absl::Duration began = runtime_->Now();
+  Gang gang = Must(
+      Gang::Acquire(Members(a, {0, 3}), {.maximum = absl::Milliseconds(10), .exclusive = true}));
+  EXPECT_GE(runtime_->Now() - began, absl::Milliseconds(50));
+  EXPECT_LT(runtime_->Now() - began, absl::Milliseconds(52));
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(served - began), 10, 1);
+  waits.Join();
+  frees.Join();
+}
+
+TEST_F(GangTest, MembersThatKeepNobodyOutPayFromWhenItIsWhole) {
+  const Party a = MakeParty("a"), b = MakeParty("b");
+  Lease last = Must(Lease::Acquire(b.devices[3], {.exclusive = true, .any_thread = true}));
+  EXPECT_EQ(Gang::Acquire(Members(a, {0, 3}), {.timeout = absl::Milliseconds(20)}).status().code(),
+            absl::StatusCode::kDeadlineExceeded);
+  EXPECT_NEAR(Measured(a.devices[0]), 0, 0.1);
+  Thread frees = Must(runtime_->StartThread("frees", [&] {
+    runtime_->SleepFor(absl::Milliseconds(20));
+    EXPECT_OK(last.Release().status());
+  }));
+  Gang gang = Must(Gang::Acquire(Members(a, {0, 3})));
+  EXPECT_OK(Work(a, 0, absl::Milliseconds(2)));
+  EXPECT_OK(gang.Release().status());
+  frees.Join();
+  runtime_->SleepFor(absl::Milliseconds(5));
+  EXPECT_NEAR(Measured(a.devices[0]), 2, 0.2);
+}
+
+// Another exclusive request of the same tenant is no reason to let others in.
+TEST_F(GangTest, ItsOwnExclusiveLeasesDoNotEndIt) {
+  const Party a = MakeParty("a"), b = MakeParty("b");
+  Gang gang = Must(Gang::Acquire(Members(a, {0, 1}), {.exclusive = true, .any_thread = true}));
+  const absl::Duration whole = runtime_->Now();
+  absl::Duration served;
+  Thread waits = Must(runtime_->StartThread("waits", [&] {
+    EXPECT_OK(Work(b, 0, absl::Microseconds(100)));
+    served = runtime_->Now();
+  }));
+  {
+    Lease own = Must(Lease::Acquire(a.devices[0], {.exclusive = true, .any_thread = true}));
+    runtime_->SleepFor(absl::Milliseconds(2));
+  }
+  runtime_->SleepFor(absl::Milliseconds(8));
+  EXPECT_OK(gang.Release().status());
+  waits.Join();
+  EXPECT_GE(served - whole, absl::Milliseconds(10));
 }
 
 TEST_F(GangTest, NestsAndKeepsToTheOrder) {
@@ -167,6 +253,14 @@ TEST_F(GangTest, NonsenseIsRefused) {
   EXPECT_EQ(code(Gang::Acquire(Members(a, {0}), {.hint = absl::Hours(1)})),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(gpushare_gang_release(nullptr, nullptr), GPUSHARE_INVALID_ARGUMENT);
+  gpushare_gang_member member = {};  // struct_size is not set
+  gpushare_lease_options options = {};
+  options.struct_size = sizeof(options);
+  gpushare_gang out = nullptr;
+  EXPECT_EQ(gpushare_gang_acquire(&member, 1, &options, &out), GPUSHARE_INVALID_ARGUMENT);
+  member.struct_size = sizeof(member);
+  EXPECT_EQ(gpushare_gang_acquire(&member, 0, &options, &out), GPUSHARE_INVALID_ARGUMENT);
+  EXPECT_THAT(gpushare_last_message(), ::testing::HasSubstr("has no members"));
 }
 
 // Threads that want any of the GPUs in any order, some of which give up: each ends, and no GPU is ever two

@@ -80,6 +80,21 @@ TEST_F(PlaceTest, ARefusalSaysWhyOfEachAndWhatWouldFit) {
   EXPECT_TRUE(PlaceOne("d", "memory=1GiB,compute=50%").ok());
 }
 
+TEST_F(PlaceTest, WhatWouldFitIsOfGpusThatTheTenantIsNotOn) {
+  const Tenant tenant = MakeTenant("a");
+  const VirtualDevice own = Must(VirtualDevice::Create(gpus_[0], tenant, "memory=1GiB"));
+  const VirtualDevice b =
+      Must(VirtualDevice::Create(gpus_[1], MakeTenant("b"), "memory=6GiB,compute=90%"));
+  const VirtualDevice c =
+      Must(VirtualDevice::Create(gpus_[2], MakeTenant("c"), "memory=5GiB,compute=80%"));
+  const absl::Status memory = Place(All(), tenant, "memory=4GiB").status();
+  EXPECT_EQ(ErrorDetail::Of(memory)->limit, "memory");
+  EXPECT_EQ(ErrorDetail::Of(memory)->left, GiB(2).count());
+  const absl::Status guarantee = Place(All(), tenant, "compute=50%").status();
+  EXPECT_EQ(ErrorDetail::Of(guarantee)->limit, "guarantee");
+  EXPECT_EQ(ErrorDetail::Of(guarantee)->left, 200'000u);
+}
+
 TEST_F(PlaceTest, NonsenseIsRefused) {
   const Tenant tenant = MakeTenant("a");
   const auto code = [](const absl::StatusOr<Placed>& placed) { return placed.status().code(); };
@@ -89,8 +104,10 @@ TEST_F(PlaceTest, NonsenseIsRefused) {
   EXPECT_EQ(code(Place(All(), tenant, "memory=lots")), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(code(Place(All(), tenant, "", static_cast<Placement>(7))),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(gpushare_vdev_place(nullptr, 1, tenant.handle(), nullptr, 0, nullptr, nullptr),
+  gpushare_vdev device = nullptr;
+  EXPECT_EQ(gpushare_vdev_place(nullptr, 1, tenant.handle(), nullptr, 0, &device, nullptr),
             GPUSHARE_INVALID_ARGUMENT);
+  EXPECT_THAT(gpushare_last_message(), HasSubstr("'gpus' is null"));
   EXPECT_EQ(Must(RoomOf(gpus_[0])).virtual_devices, 0u);
 }
 

@@ -117,6 +117,58 @@ TEST_F(WatchdogTest, ALeaseIsHeldToItsHint) {
   ASSERT_OK(on_a.Synchronize());
 }
 
+// Whoever waits for a lease's work within the lease never comes to release it.
+TEST_F(WatchdogTest, ALeaseThatIsHeldOnIsToldOf) {
+  const VirtualDevice a = MakeDevice("a", "");
+  const Stream on_a = Must(Stream::Create(a));
+  const Watchdog watchdog = Watch();
+  Lease lease = Must(Lease::Acquire(a, {.maximum = absl::Milliseconds(100), .streams = {&on_a}}));
+  Sleep(500);
+  EXPECT_TRUE(told_.empty());
+  Sleep(200);
+  ASSERT_EQ(told_.size(), 1u);
+  EXPECT_TRUE(told_[0].lease);
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(told_[0].late), 500, 20);
+  Sleep(1000);
+  EXPECT_EQ(told_.size(), 1u);
+}
+
+TEST_F(WatchdogTest, AGraphThatDoesNotEndIsToldOf) {
+  const VirtualDevice a = MakeDevice("a", ""), b = MakeDevice("b", "");
+  const Stream on_a = Must(Stream::Create(a)), on_b = Must(Stream::Create(b));
+  ASSERT_OK(on_a.BeginCapture());
+  ASSERT_OK(Launch(on_a, broken_, absl::Milliseconds(1)));
+  const Graph graph = Must(on_a.EndCapture());
+  for (int i = 0; i < 40; ++i) {  // its cost is known, and it is one of the long ones
+    ASSERT_OK(on_a.LaunchGraph(graph));
+    ASSERT_OK(Launch(on_b, spin_, absl::Milliseconds(1)));
+  }
+  ASSERT_OK(on_a.Synchronize());
+  ASSERT_OK(on_b.Synchronize());
+  const Watchdog watchdog = Watch();
+  ASSERT_OK(Inject("hang kernel=broken"));
+  ASSERT_OK(on_a.LaunchGraph(graph));
+  ASSERT_OK(on_a.Yield());  // a marker behind it, as Synchronize() makes, which would never return
+  Sleep(2000);
+  ASSERT_EQ(told_.size(), 1u);
+  EXPECT_EQ(told_[0].tenant, "a");
+}
+
+// One that was stuck when a watchdog began is news to the next.
+TEST_F(WatchdogTest, EachWatchdogIsToldAnew) {
+  const VirtualDevice a = MakeDevice("a", "");
+  const Stream on_a = Must(Stream::Create(a));
+  ASSERT_OK(Launch(on_a, spin_, absl::Milliseconds(1)));
+  ASSERT_OK(on_a.Synchronize());
+  ASSERT_OK(Launch(on_a, spin_, absl::Seconds(3)));
+  for (int i = 1; i <= 2; ++i) {
+    const Watchdog watchdog = Watch();
+    Sleep(1000);
+    EXPECT_EQ(told_.size(), static_cast<size_t>(i));
+  }
+  ASSERT_OK(on_a.Synchronize());
+}
+
 TEST_F(WatchdogTest, TheCallbackMaySuspendTheTenant) {
   const VirtualDevice a = MakeDevice("a", ""), b = MakeDevice("b", "");
   const Stream on_a = Must(Stream::Create(a)), on_b = Must(Stream::Create(b));
@@ -152,6 +204,33 @@ TEST_F(WatchdogTest, ALostContextIsToldOfForEachWhoHadWorkInFlight) {
     suspects.push_back(incident.tenant);
   }
   EXPECT_THAT(suspects, ::testing::UnorderedElementsAre("a", "b"));
+}
+
+// Whose marker finds it out is a suspect though nothing else of it is in flight; so is who holds a lease.
+TEST_F(WatchdogTest, WhoFindsItOutAndWhoHoldsALeaseAreSuspects) {
+  const VirtualDevice a = MakeDevice("a", ""), b = MakeDevice("b", "");
+  const Stream on_a = Must(Stream::Create(a)), on_b = Must(Stream::Create(b));
+  ASSERT_OK(Launch(on_a, broken_, absl::Microseconds(10)));
+  ASSERT_OK(on_a.Synchronize());
+  Sleep(20);
+  const Watchdog watchdog = Watch();
+  Lease lease = Must(Lease::Acquire(b, {.any_thread = true}));
+  ASSERT_OK(Inject("illegal_address kernel=broken"));
+  ASSERT_OK(Launch(on_a, broken_, absl::Microseconds(10)));
+  EXPECT_FALSE(on_a.Synchronize().ok());
+  Sleep(50);
+  std::vector<std::string> suspects;
+  for (const Incident& incident : told_) suspects.push_back(incident.tenant);
+  EXPECT_THAT(suspects, ::testing::UnorderedElementsAre("a", "b"));
+  EXPECT_EQ(Watchdog::Start(*gpu_, {}, [](const Incident&) {}).status().code(),
+            absl::StatusCode::kAborted);
+}
+
+TEST_F(WatchdogTest, AWatchdogMovedOverEndsTheOldOne) {
+  Watchdog watchdog = Watch();
+  const Gpu other = Must(Gpu::Open(*runtime_, "1"));
+  watchdog = Must(Watchdog::Start(other, {}, [](const Incident&) {}));
+  EXPECT_OK(Watchdog::Start(*gpu_, {}, [](const Incident&) {}).status());
 }
 
 TEST_F(WatchdogTest, OneAGpuAndNoNonsense) {
