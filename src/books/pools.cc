@@ -127,6 +127,8 @@ bool Pools::Reconcile(uint8_t number, uint64_t version, uint64_t reserved, uint6
     excess -= part;
     credits->push_back({most->account, most->owner, part});
   }
+  // Who has nothing left may be gone tomorrow.
+  std::erase_if(pool.shares, [](const Share& share) { return share.live + share.idle == 0; });
   return true;
 }
 
@@ -156,7 +158,8 @@ std::vector<Pools::Credit> Pools::Drop(uint8_t number) {
   Pool& pool = pools_[number];
   const Guard guard(pool.lock);
   for (const Share& share : pool.shares) {
-    credits.push_back({share.account, share.owner, share.live + share.idle});
+    const uint64_t bytes = share.live + share.idle;
+    if (bytes > 0) credits.push_back({share.account, share.owner, bytes});
   }
   ++pool.version;
   pool.shares.clear();

@@ -2,6 +2,7 @@
 // Stream-ordered allocation, from any pool. By how much a pool grows is unknown before the call: reserved before is
 // the size, as far as it does not lie idle there; afterwards the pool's own figure is charged. Where the quota has no
 // room for it, idle memory is given up, else the allocation is freed again and refused.
+#include <utility>
 #include <vector>
 
 #include "books/books.h"
@@ -47,13 +48,16 @@ Answer Books::TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t byte
   quota::Account* const account = payer.account;
   uint64_t ahead = 0;  // by which the pool grew more than was asked, when it was tried
   for (;;) {
-    const uint64_t idle = pools_.TakeIdle(number, account, bytes);
-    const uint64_t reserved = bytes - idle + ahead;
-    Answer answer = Reserve(payer, reserved);
-    if (!answer.ok()) {
+    uint64_t idle = pools_.TakeIdle(number, account, bytes);
+    uint64_t reserved = bytes - idle + ahead;
+    Answer answer;
+    if (idle == 0 || !account->TryReserve(reserved)) {
+      // To wait with idle memory in hand would be to keep it from those who are waited for.
       pools_.AddIdle(number, account, payer.owner, idle);
-      pools_.ExpectNoMore(number, idle);
-      return answer;
+      pools_.ExpectNoMore(number, std::exchange(idle, 0));
+      reserved = bytes + ahead;
+      answer = Reserve(payer, reserved);
+      if (!answer.ok()) return answer;
     }
     pools_.Expect(number, reserved);
     answer.result = call();
@@ -141,7 +145,13 @@ bool Books::PayForPool(const Payer& payer, uint8_t number, uint64_t* missing) {
 void Books::TakeBack(CUdeviceptr pointer, uint8_t number) {
   quota::Allocation allocation;
   if (!pointers_.Take(pointer, &allocation)) return;
-  driver_.MemFree(pointer);
+  CUresult freed;
+  {
+    const Relaxed relaxed(driver_);
+    freed = driver_.MemFree(pointer);
+  }
+  if (freed != CUDA_SUCCESS)
+    return Restore(pointers_, pointer, allocation);  // it is there, and charged
   Ended(allocation);
   TrimPool(number);
   ReconcilePool(number);

@@ -167,8 +167,12 @@ bool DriverPool::Charge(uint64_t bytes, bool behind_waiters) {
 
 uint64_t DriverPool::Settle() {
   driver::Driver::PoolUsage usage;
-  // Not known to be less.
-  if (Read(&usage, /*peaks=*/false) != driver::Result::kSuccess) return 0;
+  const driver::Result read = Read(&usage, /*peaks=*/false);
+  if (driver::ToStatus(read, "cuMemPoolGetAttribute").code() == absl::StatusCode::kAborted) {
+    usage = {};  // the context is lost, and the memory with it
+  } else if (read != driver::Result::kSuccess) {
+    return 0;  // not known to be less
+  }
   quota::Account& account = device_.account();
   if (usage.reserved >= charged_) {
     // What it grew by in vain and would not give back.
@@ -191,6 +195,8 @@ uint64_t DriverPool::TrimLocked(uint64_t enough) {
   // Nothing waits on it: memory of no stream is there then.
   static_cast<void>(driver.SynchronizeStream(own_));
   const uint64_t before = charged_;
+  // It may hold more than was known.
+  const auto given = [&] { return before - std::min(before, charged_); };
   Settle();
   for (size_t i = 0; i + 1 < natives_.size();) {
     static_cast<void>(driver.TrimPool(natives_[i].pool, 0));
@@ -204,19 +210,19 @@ uint64_t DriverPool::TrimLocked(uint64_t enough) {
     }
   }
   Settle();
-  if (before - charged_ >= enough) return before - charged_;
+  if (given() >= enough) return given();
   driver::Driver::PoolUsage newest;
   if (driver.ReadPool(natives_.back().pool, &newest, false) != driver::Result::kSuccess) return 0;
-  const uint64_t missing = enough - (before - charged_);
+  const uint64_t missing = enough - given();
   const uint64_t keep = newest.reserved - std::min(newest.reserved, missing);
   static_cast<void>(driver.TrimPool(natives_.back().pool, keep));
   Settle();
   // It goes back in steps, of which the last would have left too little.
-  if (keep != 0 && before - charged_ < enough) {
+  if (keep != 0 && given() < enough) {
     static_cast<void>(driver.TrimPool(natives_.back().pool, 0));
     Settle();
   }
-  return before - std::min(before, charged_);
+  return given();
 }
 
 uint64_t DriverPool::Trim(uint64_t enough) {
@@ -281,6 +287,8 @@ DriverPool::Tried DriverPool::Try(const VirtualDevice::Request& request, StreamO
     // reached. Whether it is enough, the driver knows.
     if (fits || (trimmed && order != nullptr && order->TakeFreed())) {
       if (fits) held = std::max(held, tried.needs);
+      // A capture may have begun while it waited: the memory would be a graph's.
+      if (request.wait && order != nullptr && Captures(native)) return fail(CapturesNow());
       driver::DevicePtr pointer = 0;
       const driver::Result result =
           driver.AllocFromPool(&pointer, bytes, natives_.back().pool, native);

@@ -88,7 +88,8 @@ class Account {
 
   // As Reserve(), but waits for releases until `deadline`. Waiters of one account are served in the
   // order in which they came: a small request does not overtake a large one that is waiting, except
-  // through Reserve(), which never queues. Refused at once when `bytes` is over the limit as such.
+  // through Reserve(), which never queues. Refused at once when `bytes` is over the limit as such,
+  // or comes to be.
   // With a new `ticket` another thread may end the wait, and a refusal is the caller's to count, since it may
   // ask again.
   Grant ReserveBefore(uint64_t bytes, base::Clock& clock, Time deadline,

@@ -67,6 +67,11 @@ void WaitingLine::Serve() {
     for (auto at = queue_.begin(); at != queue_.end();) {
       if (at->ticket->state.load() != Ticket::kWaiting) {
         ++at;  // called away, and about to leave
+      } else if (at->bytes > at->account->limit()) {
+        // The limit was made smaller: no release can help. It leaves by itself.
+        at->ticket->state.store(Ticket::kCalledAway);
+        served.emplace_back(at->clock, at->ticket);
+        ++at;
       } else if (std::find(blocked.begin(), blocked.end(), at->account) == blocked.end() &&
                  at->account->TryCharge(at->bytes)) {
         at->ticket->state.store(Ticket::kGranted);

@@ -108,6 +108,56 @@ TEST_F(BooksPool, ADestroyedPoolIsChargedUntilItsMemoryIsGone) {
   EXPECT_EQ(books_->MemPoolDestroy(standard), CUDA_ERROR_INVALID_VALUE);
 }
 
+// Two that wait for each other's idle memory would do so for ever.
+TEST_F(BooksPool, WhoeverWaitsKeepsNoIdleMemoryFromOthers) {
+  CUmemoryPool const one = NewPool(), two = NewPool();
+  CUdeviceptr pointer = 0;
+  for (CUmemoryPool const pool : {one, two}) {
+    ASSERT_TRUE(From(pool, kLimit * 7 / 16, &pointer).ok());
+    EXPECT_CU(books_->MemFreeAsync(pointer, stream_));
+  }
+  EXPECT_CU(cu_->StreamSynchronize(stream_));
+  uint64_t seen = 0;
+  // What somebody else asks for meanwhile is there, in whatever pool it is.
+  const auto wait = [&](quota::Account&, uint64_t) {
+    CUdeviceptr other = 0;
+    EXPECT_TRUE(books_->MemAlloc(payer(), &other, kLimit * 3 / 4).ok());
+    EXPECT_CU(books_->MemFree(other));
+    ++seen;
+    return quota::Grant{};
+  };
+  const absl::FunctionRef<quota::Grant(quota::Account&, uint64_t)> waits = wait;
+  Payer patient = payer();
+  patient.wait = &waits;
+  CUdeviceptr held = 0;
+  ASSERT_TRUE(books_->MemAlloc(payer(), &held, kLimit / 16).ok());
+  const Answer answer =
+      books_->MemAllocFromPoolAsync(patient, &pointer, kLimit - kGranule, one, stream_);
+  EXPECT_TRUE(answer.at_quota);
+  EXPECT_EQ(seen, 1u);
+  EXPECT_CU(books_->MemFree(held));
+  EXPECT_OK(books_->CheckInvariants());
+}
+
+// A tenant that has given everything back may be gone when the pool ends.
+TEST_F(BooksPool, AnAccountThatHoldsNothingIsForgotten) {
+  CUmemoryPool const pool = NewPool();
+  {
+    const auto gone = NewAccount(kLimit);
+    CUdeviceptr pointer = 0;
+    ASSERT_TRUE(From(pool, 4 * kMiB, &pointer, gone.get()).ok());
+    EXPECT_CU(books_->MemFreeAsync(pointer, stream_));
+    EXPECT_CU(cu_->StreamSynchronize(stream_));
+    EXPECT_CU(books_->MemPoolTrimTo(pool, 0));
+    EXPECT_EQ(gone->charged(), 0u);
+  }
+  credited_[1] = 0;
+  EXPECT_CU(books_->DevicePrimaryCtxReset(0));  // ASan would see it
+  EXPECT_EQ(credited_[1], 0u);
+  EXPECT_CU(cu_->DevicePrimaryCtxRetain(&context_, 0));
+  EXPECT_CU(cu_->CtxPushCurrent(context_));
+}
+
 TEST_F(BooksPool, AResetEndsEveryPool) {
   CUdeviceptr pointer = 0;
   ASSERT_TRUE(From(NewPool(), 5 * kMiB, &pointer).ok());

@@ -69,6 +69,21 @@ TEST(ReserveBefore, IsServedByAReleaseACancelAndALimit) {
   }
 }
 
+TEST(ReserveBefore, ALimitBelowTheRequestEndsTheWaitAndLetsThoseBehindIn) {
+  base::Clock& clock = base::RealClock();
+  auto account = *Account::Create(100);
+  ASSERT_TRUE(account->Reserve(40));
+  std::thread large([&] { EXPECT_FALSE(account->ReserveBefore(80, clock, kNever)); });
+  Until([&] { return account->Usage().waiting == 1; });
+  std::thread small([&] { EXPECT_TRUE(account->ReserveBefore(30, clock, kNever)); });
+  Until([&] { return account->Usage().waiting == 2; });  // behind the large one, though it fits
+  account->SetLimit(75);
+  large.join();
+  small.join();
+  EXPECT_EQ(account->charged(), 70u);
+  EXPECT_EQ(account->Usage().denied, 1u);
+}
+
 TEST(ReserveBefore, AWaiterIsCalledAway) {
   base::Clock& clock = base::RealClock();
   auto account = *Account::Create(100);
