@@ -43,7 +43,8 @@ void SetState(Thread* thread, ThreadState state) {
   thread->state.store(state, std::memory_order_relaxed);
 }
 
-// A thread of the simulator's own, without signals.
+}  // namespace
+
 bool StartThread(void* (*body)(void*), void* arg) {
   sigset_t all, before;
   sigfillset(&all);
@@ -57,8 +58,6 @@ bool StartThread(void* (*body)(void*), void* arg) {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return started;
 }
-
-}  // namespace
 
 Clock::Clock(RunEvents run_events) : run_events_(run_events) { heap_.reserve(64); }
 

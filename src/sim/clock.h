@@ -235,6 +235,9 @@ class Clock {
   bool watchdog_running_ = false;
 };
 
+// A thread of the simulator's own, without signals. False: the machine has none.
+bool StartThread(void* (*body)(void*), void* argument);
+
 }  // namespace gpushare::sim
 
 #endif  // GPUSHARE_SIM_CLOCK_H_

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/host_function.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include "sim/state.h"
 #include "sim/thread.h"
 
@@ -15,16 +12,7 @@ bool HostFunctions::Prepare() {
   // Announced, so that where it comes in does not depend on how long the machine takes to start it.
   Thread* const announced = clock.Announce("simulated GPU host functions", /*internal=*/true);
   announced_ = announced->announced;
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  pthread_t thread;
-  started_ = pthread_create(&thread, &attributes, &HostFunctions::Main, this) == 0;
-  pthread_attr_destroy(&attributes);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  started_ = StartThread(&HostFunctions::Main, this);
   if (!started_) clock.Withdraw(announced);
   return started_;
 }

@@ -56,6 +56,21 @@ class GangTest : public DeviceTest {
         spin, Whole(), static_cast<uint64_t>(absl::ToInt64Nanoseconds(cost)));
     return launched.ok() ? party.streams[gpu].Synchronize() : launched;
   }
+  // Keeps a GPU from others, and lets go of it after so long.
+  Thread FreeAfter(Lease& lease, absl::Duration time) {
+    return Must(runtime_->StartThread("frees", [this, &lease, time] {
+      runtime_->SleepFor(time);
+      EXPECT_OK(lease.Release().status());
+    }));
+  }
+  // Works on a GPU from 1 ms on, and tells when it was served.
+  Thread WorkSoon(const Party& party, size_t gpu, absl::Duration& served) {
+    return Must(runtime_->StartThread("waits", [this, &party, gpu, &served] {
+      runtime_->SleepFor(absl::Milliseconds(1));
+      EXPECT_OK(Work(party, gpu, absl::Microseconds(100)));
+      served = runtime_->Now();
+    }));
+  }
   double Measured(const VirtualDevice& device) {
     return absl::ToDoubleMilliseconds(Must(device.stats()).compute.measured);
   }
@@ -110,16 +125,9 @@ TEST_F(GangTest, WhatTimesOutHoldsNothingAndPaysForWhatItKept) {
 TEST_F(GangTest, TheMaximumCountsFromWhenItIsWhole) {
   const Party a = MakeParty("a"), b = MakeParty("b");
   Lease last = Must(Lease::Acquire(b.devices[3], {.exclusive = true, .any_thread = true}));
-  Thread frees = Must(runtime_->StartThread("frees", [&] {
-    runtime_->SleepFor(absl::Milliseconds(30));
-    EXPECT_OK(last.Release().status());
-  }));
+  Thread frees = FreeAfter(last, absl::Milliseconds(30));
   absl::Duration served;
-  Thread waits = Must(runtime_->StartThread("waits", [&] {
-    runtime_->SleepFor(absl::Milliseconds(1));
-    EXPECT_OK(Work(b, 0, absl::Microseconds(100)));
-    served = runtime_->Now();
-  }));
+  Thread waits = WorkSoon(b, 0, served);
   Gang gang = Must(
       Gang::Acquire(Members(a, {0, 3}), {.maximum = absl::Milliseconds(35), .exclusive = true}));
   const absl::Duration whole = runtime_->Now();
@@ -134,16 +142,9 @@ TEST_F(GangTest, TheMaximumCountsFromWhenItIsWhole) {
 TEST_F(GangTest, WhoOverrunsTheMaximumKeepsNobodyOut) {
   const Party a = MakeParty("a"), b = MakeParty("b");
   Lease last = Must(Lease::Acquire(b.devices[3], {.exclusive = true, .any_thread = true}));
-  Thread frees = Must(runtime_->StartThread("frees", [&] {
-    runtime_->SleepFor(absl::Milliseconds(5));
-    EXPECT_OK(last.Release().status());
-  }));
+  Thread frees = FreeAfter(last, absl::Milliseconds(5));
   absl::Duration served;
-  Thread waits = Must(runtime_->StartThread("waits", [&] {
-    runtime_->SleepFor(absl::Milliseconds(1));  // asks while the gang is not whole yet
-    EXPECT_OK(Work(b, 0, absl::Microseconds(100)));
-    served = runtime_->Now();
-  }));
+  Thread waits = WorkSoon(b, 0, served);
   Gang gang = Must(
       Gang::Acquire(Members(a, {0, 3}), {.maximum = absl::Milliseconds(100), .exclusive = true}));
   const absl::Duration whole = runtime_->Now();
@@ -158,16 +159,9 @@ TEST_F(GangTest, WhatIsKeptTooLongGoesBackInBetween) {
   const Party a = MakeParty("a"), b = MakeParty("b");
   Lease last = Must(Lease::Acquire(
       b.devices[3], {.maximum = absl::Seconds(10), .exclusive = true, .any_thread = true}));
-  Thread frees = Must(runtime_->StartThread("frees", [&] {
-    runtime_->SleepFor(absl::Milliseconds(50));
-    EXPECT_OK(last.Release().status());
-  }));
+  Thread frees = FreeAfter(last, absl::Milliseconds(50));
   absl::Duration served;
-  Thread waits = Must(runtime_->StartThread("waits", [&] {
-    runtime_->SleepFor(absl::Milliseconds(1));
-    EXPECT_OK(Work(b, 0, absl::Microseconds(100)));
-    served = runtime_->Now();
-  }));
+  Thread waits = WorkSoon(b, 0, served);
   const absl::Duration began = runtime_->Now();
   Gang gang = Must(
       Gang::Acquire(Members(a, {0, 3}), {.maximum = absl::Milliseconds(10), .exclusive = true}));
@@ -184,10 +178,7 @@ TEST_F(GangTest, MembersThatKeepNobodyOutPayFromWhenItIsWhole) {
   EXPECT_EQ(Gang::Acquire(Members(a, {0, 3}), {.timeout = absl::Milliseconds(20)}).status().code(),
             absl::StatusCode::kDeadlineExceeded);
   EXPECT_NEAR(Measured(a.devices[0]), 0, 0.1);
-  Thread frees = Must(runtime_->StartThread("frees", [&] {
-    runtime_->SleepFor(absl::Milliseconds(20));
-    EXPECT_OK(last.Release().status());
-  }));
+  Thread frees = FreeAfter(last, absl::Milliseconds(20));
   Gang gang = Must(Gang::Acquire(Members(a, {0, 3})));
   EXPECT_OK(Work(a, 0, absl::Milliseconds(2)));
   EXPECT_OK(gang.Release().status());
