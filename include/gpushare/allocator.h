@@ -18,6 +18,10 @@
 //   stream->Launch(kernel, {.grid = {64}, .block = {256}}, scratch->pointer());
 //   scratch->Free();   // at once: what follows on `stream` may have it, others when the kernel is over
 //
+// The same in the order of a stream that somebody else made, by its CUstream:
+//
+//   absl::StatusOr<Allocation> theirs = pool->Allocate(MiB(3), {.native = cuda_stream});
+//
 // What a pool allocates without a stream is anybody's from the moment it is freed: wait for the work that
 // uses it first. (A direct allocation's free waits for it.)
 //
@@ -31,6 +35,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -83,12 +88,33 @@ struct PoolStats {
   uint64_t segments = 0;
   uint64_t allocations = 0;
   uint64_t waiting = 0;  // threads that wait for memory
+  uint64_t served = 0;   // allocations so far
+  uint64_t hits = 0;     // of them, those for which the pool did not have to grow
+
+  Bytes idle() const { return reserved - live; }
+  // Of what is idle, the part that no single allocation could have; 0 where the driver does not tell.
+  double fragmentation() const {
+    if (segments == 0 || idle().count() == 0) return 0;
+    return 1 - static_cast<double>(largest_free.count()) / static_cast<double>(idle().count());
+  }
+};
+
+// What holds for one allocation alone.
+struct AllocateOptions {
+  // In the order of a stream: of gpushare's, or of CUDA's by its handle, also one that gpushare does not know (null:
+  // the legacy default stream). At most one of the two.
+  const Stream* stream = nullptr;
+  std::optional<CUstream_st*> native = std::nullopt;
+  // Over the quota, after `reclaim` has given up: how long to wait, whatever the allocator's options say. Zero: not at
+  // all.
+  std::optional<absl::Duration> timeout = std::nullopt;
+  uint64_t alignment = 0;  // a power of two up to 256, which all addresses are multiples of
 };
 
 class Allocator;
 
 // Owns one piece of device memory; frees it when destroyed, without a word when the device is gone. What was
-// allocated for a stream is freed in that stream's order.
+// allocated for a stream is freed in that stream's order; a native one has to outlive it.
 // Outlives its Allocator, not the last handle of its Runtime.
 class Allocation {
  public:
@@ -96,13 +122,15 @@ class Allocation {
   Allocation(Allocation&& other) noexcept
       : allocator_(std::move(other.allocator_)),
         pointer_(std::exchange(other.pointer_, DevicePtr())),
-        size_(std::exchange(other.size_, Bytes())) {}
+        size_(std::exchange(other.size_, Bytes())),
+        native_(other.native_) {}
   Allocation& operator=(Allocation&& other) noexcept {
     if (this != &other) {
       static_cast<void>(Free());
       allocator_ = std::move(other.allocator_);
       pointer_ = std::exchange(other.pointer_, DevicePtr());
       size_ = std::exchange(other.size_, Bytes());
+      native_ = other.native_;
     }
     return *this;
   }
@@ -125,6 +153,7 @@ class Allocation {
   std::shared_ptr<const Shared> allocator_;
   DevicePtr pointer_;
   Bytes size_;
+  std::optional<CUstream_st*> native_;  // in whose order it is freed
 };
 
 struct Allocation::Shared {
@@ -137,7 +166,9 @@ inline absl::Status Allocation::Free() {
   const DevicePtr pointer = std::exchange(pointer_, DevicePtr());
   if (!pointer) return absl::OkStatus();
   const auto allocator = std::move(allocator_);
-  return internal::ToStatus(gpushare_free(allocator->handle.get(), pointer.value()));
+  const gpushare_allocator handle = allocator->handle.get();
+  return internal::ToStatus(native_ ? gpushare_free_native(handle, pointer.value(), *native_)
+                                    : gpushare_free(handle, pointer.value()));
 }
 
 class Allocator {
@@ -173,6 +204,11 @@ class Allocator {
   absl::StatusOr<Allocation> Allocate(Bytes size, const Stream& stream) const {
     return Own(AllocateRaw(size, stream), size);
   }
+  absl::StatusOr<Allocation> Allocate(Bytes size, const AllocateOptions& options) const {
+    absl::StatusOr<Allocation> allocation = Own(AllocateRaw(size, options), size);
+    if (allocation.ok()) allocation->native_ = options.native;
+    return allocation;
+  }
 
   // The same without an owner.
   absl::StatusOr<DevicePtr> AllocateRaw(Bytes size) const {
@@ -188,6 +224,24 @@ class Allocator {
     if (code == GPUSHARE_OK) return DevicePtr(pointer);
     return Refusal(code);
   }
+  absl::StatusOr<DevicePtr> AllocateRaw(Bytes size, const AllocateOptions& options) const {
+    gpushare_alloc_options c = {};
+    c.struct_size = sizeof(c);
+    if (options.stream != nullptr) c.stream = options.stream->handle();
+    if (options.native) {
+      c.set |= GPUSHARE_ALLOC_NATIVE;
+      c.native = *options.native;
+    }
+    if (options.timeout) {
+      c.set |= GPUSHARE_ALLOC_TIMEOUT;
+      c.timeout_ns = absl::ToInt64Nanoseconds(*options.timeout);
+    }
+    c.alignment = options.alignment;
+    gpushare_device_ptr pointer = 0;
+    const gpushare_status code = gpushare_alloc_with(handle(), size.count(), &c, &pointer);
+    if (code == GPUSHARE_OK) return DevicePtr(pointer);
+    return Refusal(code);
+  }
   // Credits the virtual device that allocated it. What gpushare did not allocate goes to the driver
   // unchanged: a double free is the driver's error. Null is OK.
   absl::Status Free(DevicePtr pointer) const {
@@ -196,6 +250,11 @@ class Allocator {
   // In the order of `stream`, which has been made to follow the one that the memory was allocated for.
   absl::Status Free(DevicePtr pointer, const Stream& stream) const {
     return internal::ToStatus(gpushare_free_on(handle(), pointer.value(), stream.handle()));
+  }
+  // The same by CUDA's handle. What was allocated for a stream that gpushare does not know is freed so, or when nothing
+  // uses it any more: Free() without a stream knows nothing of it.
+  absl::Status FreeNative(DevicePtr pointer, CUstream_st* native) const {
+    return internal::ToStatus(gpushare_free_native(handle(), pointer.value(), native));
   }
 
   // -- Of a pool; FailedPrecondition for an allocator without one --
@@ -218,7 +277,9 @@ class Allocator {
                      .set_apart = Bytes(c.set_apart),
                      .segments = c.segments,
                      .allocations = c.allocations,
-                     .waiting = c.waiting};
+                     .waiting = c.waiting,
+                     .served = c.served,
+                     .hits = c.hits};
   }
 
   gpushare_allocator handle() const { return shared_ == nullptr ? nullptr : shared_->handle.get(); }

@@ -59,52 +59,86 @@ absl::StatusOr<std::shared_ptr<Allocator>> Allocator::Create(
   return made;
 }
 
-absl::Status Allocator::CheckStream(const Stream* stream) const {
-  if (stream == nullptr || &stream->device().gpu() == &device_->gpu()) return absl::OkStatus();
+absl::Status Allocator::Check(const MemoryOrder& order) const {
+  if (order.stream == nullptr || &order.stream->device().gpu() == &device_->gpu()) {
+    return absl::OkStatus();
+  }
   return absl::InvalidArgumentError(
-      absl::StrCat("allocator: the stream is of GPU ", stream->device().gpu().ordinal(),
+      absl::StrCat("allocator: the stream is of GPU ", order.stream->device().gpu().ordinal(),
                    ", the allocator of GPU ", device_->gpu().ordinal()));
 }
 
+absl::StatusOr<MemoryOrder> Allocator::OrderOf(driver::Stream native,
+                                               std::shared_ptr<Stream>* keeps) const {
+  Gpu& gpu = device_->gpu();
+  *keeps = gpu.BoundStream(native);
+  if (*keeps != nullptr) return MemoryOrder{.stream = keeps->get()};
+  if (pool_ == nullptr && driver_pool_ == nullptr) return MemoryOrder();
+  const ContextScope current(gpu);
+  GPUSHARE_RETURN_IF_ERROR(current.status());
+  uint64_t number = 0;
+  GPUSHARE_RETURN_IF_ERROR(
+      driver::ToStatus(gpu.driver().StreamId(native, &number), "cuStreamGetId"));
+  // The driver counts from 1 on or from 0.
+  return MemoryOrder{.number = number + 1, .native = native};
+}
+
 absl::StatusOr<driver::DevicePtr> Allocator::AllocateOnce(const VirtualDevice::Request& request,
-                                                          Stream* stream) const {
-  if (pool_ != nullptr) return pool_->Allocate(request, stream);
-  if (driver_pool_ != nullptr) return driver_pool_->Allocate(request, stream);
+                                                          const MemoryOrder& order) const {
+  if (pool_ != nullptr) return pool_->Allocate(request, order);
+  if (driver_pool_ != nullptr) return driver_pool_->Allocate(request, order);
   return device_->Allocate(request);
 }
 
-absl::StatusOr<driver::DevicePtr> Allocator::Allocate(uint64_t bytes, Stream* stream) const {
-  GPUSHARE_RETURN_IF_ERROR(CheckStream(stream));
+absl::StatusOr<driver::DevicePtr> Allocator::Allocate(const Request& asked) const {
+  GPUSHARE_RETURN_IF_ERROR(Check(asked.order));
+  if (asked.alignment > kAlignment || (asked.alignment & (asked.alignment - 1)) != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("allocation: an alignment of ", asked.alignment,
+                                                   " given, a power of two up to ", kAlignment,
+                                                   " allowed"));
+  }
+  if (asked.timeout_ns.value_or(0) < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("allocation: a timeout of ", *asked.timeout_ns,
+                                                   "ns given, 0 to GPUSHARE_FOREVER allowed"));
+  }
+  const bool reclaims = options_.over_quota == GPUSHARE_OVER_QUOTA_RECLAIM;
   // The callback may destroy the handle of the very allocator that asks it.
-  const std::shared_ptr<const Allocator> self =
-      options_.over_quota == GPUSHARE_OVER_QUOTA_RECLAIM ? shared_from_this() : nullptr;
+  const std::shared_ptr<const Allocator> self = reclaims ? shared_from_this() : nullptr;
+  const bool waits = asked.timeout_ns.has_value() ? *asked.timeout_ns > 0
+                                                  : options_.over_quota == GPUSHARE_OVER_QUOTA_WAIT;
   VirtualDevice::Request request;
-  request.bytes = bytes;
-  if (options_.over_quota == GPUSHARE_OVER_QUOTA_WAIT) {
-    request.wait = true;
-    if (options_.timeout_ns != GPUSHARE_FOREVER) {
+  request.bytes = asked.bytes;
+  if (waits) {
+    const int64_t timeout_ns = asked.timeout_ns.value_or(options_.timeout_ns);
+    if (timeout_ns != GPUSHARE_FOREVER) {
       const Time now = device_->gpu().clock().Now();
-      const Nanos timeout(options_.timeout_ns);
+      const Nanos timeout(timeout_ns);
       request.deadline = timeout > kNever - now ? kNever : now + timeout;
     }
   }
-  for (int asked = 0;; ++asked) {
-    absl::StatusOr<driver::DevicePtr> pointer = AllocateOnce(request, stream);
-    if (pointer.ok() || options_.over_quota != GPUSHARE_OVER_QUOTA_RECLAIM ||
-        pointer.status().code() != absl::StatusCode::kResourceExhausted || asked == kMostReclaims) {
-      return pointer;
+  if (reclaims) {
+    for (int calls = 0; calls <= kMostReclaims; ++calls) {
+      absl::StatusOr<driver::DevicePtr> pointer = AllocateOnce(request, asked.order);
+      if (!absl::IsResourceExhausted(pointer.status())) return pointer;
+      uint64_t free_bytes = 0, total = 0;
+      device_->Memory(&free_bytes, &total);
+      const bool possible = asked.bytes <= total;
+      if (possible && calls < kMostReclaims &&
+          options_.reclaim(options_.reclaim_context, asked.bytes, free_bytes) != 0) {
+        continue;
+      }
+      if (!waits || !possible) return pointer;
+      break;
     }
-    uint64_t free_bytes = 0, total = 0;
-    device_->Memory(&free_bytes, &total);
-    if (bytes > total) return pointer;  // no reclaiming can make room
-    if (options_.reclaim(options_.reclaim_context, bytes, free_bytes) == 0) return pointer;
   }
+  request.wait = waits;
+  return AllocateOnce(request, asked.order);
 }
 
-absl::Status Allocator::Free(driver::DevicePtr pointer, Stream* stream) const {
-  GPUSHARE_RETURN_IF_ERROR(CheckStream(stream));
-  if (pool_ != nullptr && pool_->Free(pointer, stream)) return absl::OkStatus();
-  return FreePointer(device_->gpu(), device_.get(), pointer, stream);
+absl::Status Allocator::Free(driver::DevicePtr pointer, const MemoryOrder& order) const {
+  GPUSHARE_RETURN_IF_ERROR(Check(order));
+  if (pool_ != nullptr && pool_->Free(pointer, order)) return absl::OkStatus();
+  return FreePointer(device_->gpu(), device_.get(), pointer, order);
 }
 
 absl::Status Allocator::NeedsPool() const {

@@ -6,11 +6,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "device/driver_pool.h"
+#include "device/memory_order.h"
 #include "device/memory_pool.h"
 #include "device/stream.h"
 #include "device/virtual_device.h"
@@ -26,10 +28,22 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
 
   ~Allocator();
 
-  // In the order of `stream`; null: of none. Where the driver allocates each time, memory follows every
-  // stream, and a free waits.
-  absl::StatusOr<driver::DevicePtr> Allocate(uint64_t bytes, Stream* stream) const;
-  absl::Status Free(driver::DevicePtr pointer, Stream* stream) const;
+  // Where the driver allocates each time, memory follows every stream, and a free waits.
+  struct Request {
+    uint64_t bytes = 0;
+    MemoryOrder order = {};
+    // Over the quota, after a callback has given up, it waits for so long; nothing: as the options say.
+    std::optional<int64_t> timeout_ns = std::nullopt;
+    uint64_t alignment = 0;  // 0: kAlignment
+  };
+  // What every strategy gives.
+  static constexpr uint64_t kAlignment = 256;
+  absl::StatusOr<driver::DevicePtr> Allocate(const Request& request) const;
+  absl::Status Free(driver::DevicePtr pointer, const MemoryOrder& order) const;
+
+  // The order of a stream by its native handle, that of a foreign one among them. `keeps` is for as long as the
+  // order is used.
+  absl::StatusOr<MemoryOrder> OrderOf(driver::Stream native, std::shared_ptr<Stream>* keeps) const;
 
   // Of a strategy that has a pool; FailedPrecondition for the others.
   absl::StatusOr<gpushare_allocator_stats> Stats() const;
@@ -39,9 +53,9 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   Allocator(std::shared_ptr<VirtualDevice> device, const gpushare_allocator_options& options)
       : device_(std::move(device)), options_(options) {}
   absl::StatusOr<driver::DevicePtr> AllocateOnce(const VirtualDevice::Request& request,
-                                                 Stream* stream) const;
+                                                 const MemoryOrder& order) const;
   absl::Status NeedsPool() const;
-  absl::Status CheckStream(const Stream* stream) const;
+  absl::Status Check(const MemoryOrder& order) const;
 
   const std::shared_ptr<VirtualDevice> device_;
   const gpushare_allocator_options options_;

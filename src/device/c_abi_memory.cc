@@ -31,7 +31,7 @@ gpushare_status gpushare_alloc(gpushare_allocator allocator, uint64_t bytes,
   return Guard([&]() -> absl::Status {
     GPUSHARE_BORROW(from, allocator);
     GPUSHARE_NOT_NULL(pointer);
-    GPUSHARE_ASSIGN_OR_RETURN(*pointer, from->Allocate(bytes, nullptr));
+    GPUSHARE_ASSIGN_OR_RETURN(*pointer, from->Allocate({.bytes = bytes}));
     return absl::OkStatus();
   });
 }
@@ -39,7 +39,7 @@ gpushare_status gpushare_alloc(gpushare_allocator allocator, uint64_t bytes,
 gpushare_status gpushare_free(gpushare_allocator allocator, gpushare_device_ptr pointer) {
   return Guard([&]() -> absl::Status {
     GPUSHARE_BORROW(from, allocator);
-    return from->Free(pointer, nullptr);
+    return from->Free(pointer, {});
   });
 }
 
@@ -49,7 +49,7 @@ gpushare_status gpushare_alloc_on(gpushare_allocator allocator, uint64_t bytes,
     GPUSHARE_BORROW(from, allocator);
     GPUSHARE_BORROW(on, stream);
     GPUSHARE_NOT_NULL(pointer);
-    GPUSHARE_ASSIGN_OR_RETURN(*pointer, from->Allocate(bytes, on));
+    GPUSHARE_ASSIGN_OR_RETURN(*pointer, from->Allocate({.bytes = bytes, .order = {.stream = on}}));
     return absl::OkStatus();
   });
 }
@@ -59,7 +59,48 @@ gpushare_status gpushare_free_on(gpushare_allocator allocator, gpushare_device_p
   return Guard([&]() -> absl::Status {
     GPUSHARE_BORROW(from, allocator);
     GPUSHARE_BORROW(on, stream);
-    return from->Free(pointer, on);
+    return from->Free(pointer, {.stream = on});
+  });
+}
+
+gpushare_status gpushare_alloc_with(gpushare_allocator allocator, uint64_t bytes,
+                                    const gpushare_alloc_options* options,
+                                    gpushare_device_ptr* pointer) {
+  return Guard([&]() -> absl::Status {
+    GPUSHARE_BORROW(from, allocator);
+    GPUSHARE_NOT_NULL(pointer);
+    GPUSHARE_ASSIGN_OR_RETURN(const gpushare_alloc_options known,
+                              ReadStruct(options, "options", /*optional=*/true));
+    constexpr uint32_t kAll = GPUSHARE_ALLOC_NATIVE | GPUSHARE_ALLOC_TIMEOUT;
+    if ((known.set & ~kAll) != 0) {
+      return absl::InvalidArgumentError(
+          "'options': 'set' names fields that this library does not know");
+    }
+    const bool by_native = (known.set & GPUSHARE_ALLOC_NATIVE) != 0;
+    Allocator::Request request{.bytes = bytes, .alignment = known.alignment};
+    if ((known.set & GPUSHARE_ALLOC_TIMEOUT) != 0) request.timeout_ns = known.timeout_ns;
+    std::shared_ptr<Stream> keeps;
+    if (known.stream != nullptr) {
+      if (by_native) {
+        return absl::InvalidArgumentError("'options': 'stream' and 'native' are both given");
+      }
+      GPUSHARE_BORROW(on, known.stream);
+      request.order.stream = on;
+    } else if (by_native) {
+      GPUSHARE_ASSIGN_OR_RETURN(request.order, from->OrderOf(known.native, &keeps));
+    }
+    GPUSHARE_ASSIGN_OR_RETURN(*pointer, from->Allocate(request));
+    return absl::OkStatus();
+  });
+}
+
+gpushare_status gpushare_free_native(gpushare_allocator allocator, gpushare_device_ptr pointer,
+                                     struct CUstream_st* native) {
+  return Guard([&]() -> absl::Status {
+    GPUSHARE_BORROW(from, allocator);
+    std::shared_ptr<Stream> keeps;
+    GPUSHARE_ASSIGN_OR_RETURN(const MemoryOrder order, from->OrderOf(native, &keeps));
+    return from->Free(pointer, order);
   });
 }
 

@@ -303,6 +303,8 @@ DriverPool::Tried DriverPool::Try(const VirtualDevice::Request& request, StreamO
           account.Commit(grown);
           charged_ += grown;
           if (held > grown) account.Cancel(held - grown);
+          served_.fetch_add(1, std::memory_order_relaxed);
+          if (grown != 0) grown_.fetch_add(1, std::memory_order_relaxed);
           tried.pointer = pointer;
           return tried;
         }
@@ -423,20 +425,27 @@ absl::StatusOr<driver::DevicePtr> DriverPool::Wait(const VirtualDevice::Request&
 }
 
 absl::StatusOr<driver::DevicePtr> DriverPool::Allocate(const VirtualDevice::Request& request,
-                                                       Stream* stream) {
+                                                       const MemoryOrder& order) {
   if (request.bytes == 0) {
     return absl::InvalidArgumentError("allocation: 0 bytes asked, 1 or more allowed");
   }
   const ContextScope current(gpu_);
   GPUSHARE_RETURN_IF_ERROR(current.status());
   const RelaxedCapture relaxed(gpu_.driver());
-  const driver::Stream native = stream == nullptr ? own_ : stream->native();
-  if (stream != nullptr && Captures(native)) return CapturesNow();
+  const driver::Stream native = order.none()      ? own_
+                                : order.foreign() ? order.native
+                                                  : order.stream->native();
+  if (!order.none() && Captures(native)) return CapturesNow();
+  // What a foreign stream freed is not known: it is taken to have.
+  StreamOrder unknown(gpu_.driver(), native);
+  unknown.Freed();
   GPUSHARE_ASSIGN_OR_RETURN(const driver::DevicePtr pointer,
-                            Get(request, stream == nullptr ? nullptr : stream->order().get()));
+                            Get(request, order.none()      ? nullptr
+                                         : order.foreign() ? &unknown
+                                                           : order.stream->order().get()));
   device_.Hold();
   allocations_.fetch_add(1, std::memory_order_relaxed);
-  const absl::Status listed = List(pointer, request.bytes, stream);
+  const absl::Status listed = List(pointer, request.bytes, order);
   if (listed.ok()) return pointer;
   TakeBack(pointer, native);
   allocations_.fetch_sub(1, std::memory_order_relaxed);
@@ -445,13 +454,13 @@ absl::StatusOr<driver::DevicePtr> DriverPool::Allocate(const VirtualDevice::Requ
   return listed;
 }
 
-absl::Status DriverPool::List(driver::DevicePtr pointer, uint64_t bytes, Stream* stream) {
+absl::Status DriverPool::List(driver::DevicePtr pointer, uint64_t bytes, const MemoryOrder& order) {
   const absl::Status no_memory =
       absl::ResourceExhaustedError("the host has no memory left for gpushare's books");
   try {
     const base::MutexLock lock(&mutex_);
-    if (stream != nullptr) {
-      orders_[pointer] = stream->order();
+    if (order.stream != nullptr) {
+      orders_[pointer] = order.stream->order();
     } else {
       orders_.erase(pointer);
     }
@@ -459,7 +468,7 @@ absl::Status DriverPool::List(driver::DevicePtr pointer, uint64_t bytes, Stream*
     return no_memory;
   }
   // For every stream: it is there when this returns.
-  if (stream == nullptr) {
+  if (order.none()) {
     GPUSHARE_RETURN_IF_ERROR(
         driver::ToStatus(gpu_.driver().SynchronizeStream(own_), "cuStreamSynchronize"));
   }
@@ -481,7 +490,7 @@ absl::Status DriverPool::List(driver::DevicePtr pointer, uint64_t bytes, Stream*
 // ---- Free ----
 
 absl::Status DriverPool::FreeTaken(driver::DevicePtr pointer, const quota::Allocation& allocation,
-                                   Stream* stream) {
+                                   const MemoryOrder& in) {
   const std::shared_ptr<DriverPool> self = shared_from_this();
   std::shared_ptr<StreamOrder> order;
   {
@@ -502,8 +511,11 @@ absl::Status DriverPool::FreeTaken(driver::DevicePtr pointer, const quota::Alloc
       captures = native != own_ && Captures(native);
       return captures ? driver::Result::kInvalidValue : gpu_.driver().FreeAsync(pointer, native);
     };
-    const std::shared_ptr<StreamOrder> follows = stream != nullptr ? stream->order() : order;
+    const std::shared_ptr<StreamOrder> follows = in.foreign()           ? nullptr
+                                                 : in.stream != nullptr ? in.stream->order()
+                                                                        : order;
     const driver::Result result = !current.ok()        ? driver::Result::kInvalidContext
+                                  : in.foreign()       ? free(in.native)
                                   : follows == nullptr ? free(own_)
                                                        : follows->Behind(behind_gone_, free);
     if (follows != nullptr && result == driver::Result::kSuccess) follows->Freed();
@@ -542,6 +554,8 @@ gpushare_allocator_stats DriverPool::Stats() {
   s.peak_reserved = usage.peak_reserved;
   s.peak_live = usage.peak_used;
   s.allocations = allocations_.load(std::memory_order_relaxed);
+  s.served = served_.load(std::memory_order_relaxed);
+  s.hits = s.served - std::min(s.served, grown_.load(std::memory_order_relaxed));
   const base::MutexLock lock(&mutex_);
   s.waiting = waiters_.size();
   return s;

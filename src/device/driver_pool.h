@@ -30,6 +30,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/sync.h"
+#include "device/memory_order.h"
 #include "device/stream.h"
 #include "device/stream_order.h"
 #include "device/virtual_device.h"
@@ -48,10 +49,12 @@ class DriverPool : public std::enable_shared_from_this<DriverPool> {
   DriverPool& operator=(const DriverPool&) = delete;
 
   // FailedPrecondition while the stream captures.
-  absl::StatusOr<driver::DevicePtr> Allocate(const VirtualDevice::Request& request, Stream* stream);
-  // `allocation` was taken out of the pointer table. May end the virtual device.
+  absl::StatusOr<driver::DevicePtr> Allocate(const VirtualDevice::Request& request,
+                                             const MemoryOrder& order);
+  // `allocation` was taken out of the pointer table. May end the virtual device. In no order: behind the stream
+  // that it was allocated for, unless that is foreign.
   absl::Status FreeTaken(driver::DevicePtr pointer, const quota::Allocation& allocation,
-                         Stream* stream);
+                         const MemoryOrder& order);
   // An allocation is gone, and no longer in the table. May end the virtual device.
   void Ended();
 
@@ -109,7 +112,7 @@ class DriverPool : public std::enable_shared_from_this<DriverPool> {
   absl::StatusOr<driver::DevicePtr> Get(const VirtualDevice::Request& request, StreamOrder* order);
   absl::StatusOr<driver::DevicePtr> Wait(const VirtualDevice::Request& request, StreamOrder* order,
                                          uint64_t needs);
-  absl::Status List(driver::DevicePtr pointer, uint64_t bytes, Stream* stream);
+  absl::Status List(driver::DevicePtr pointer, uint64_t bytes, const MemoryOrder& order);
   bool Captures(driver::Stream native) const;
 
   VirtualDevice& device_;
@@ -125,6 +128,8 @@ class DriverPool : public std::enable_shared_from_this<DriverPool> {
   std::atomic<bool> held_{false};  // a reason for the virtual device to exist
   std::atomic<uint64_t> allocations_{0};
   std::atomic<uint32_t> allocators_{0};
+  std::atomic<uint64_t> served_{0},
+      grown_{0};  // allocations so far, and those that made a pool grow
 
   base::Mutex mutex_;
   // Of what was allocated for a stream.

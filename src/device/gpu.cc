@@ -12,6 +12,7 @@
 #include "device/memory_pool.h"
 #include "device/runtime.h"
 #include "device/scheduler.h"
+#include "device/stream.h"
 #include "device/surroundings.h"
 #include "device/tenant.h"
 #include "device/text.h"
@@ -152,11 +153,7 @@ driver::Result Gpu::FindFootprint(driver::Function function, const driver::Launc
 
 absl::StatusOr<std::shared_ptr<VirtualDevice>> Gpu::Resolve(driver::Stream stream) {
   if (stream != nullptr) {
-    base::MutexLock lock(&mutex_);
-    const auto at = streams_.find(stream);
-    if (at != streams_.end()) {
-      if (std::shared_ptr<VirtualDevice> device = at->second.lock()) return device;
-    }
+    if (const std::shared_ptr<Stream> bound = BoundStream(stream)) return bound->shared_device();
   }
   if (const Scope* scope = CurrentScope()) {
     if (std::shared_ptr<VirtualDevice> device = scope->tenant->DeviceOn(this)) return device;
@@ -211,17 +208,24 @@ void Gpu::BindContext(driver::Context context, const std::shared_ptr<VirtualDevi
   }
 }
 
-absl::Status Gpu::BindStream(driver::Stream stream, const std::weak_ptr<VirtualDevice>& device) {
+absl::Status Gpu::BindStream(driver::Stream native, const std::weak_ptr<Stream>& stream) {
   base::MutexLock lock(&mutex_);
-  if (!streams_.emplace(stream, device).second) {
+  if (!streams_.emplace(native, stream).second) {
     return absl::AlreadyExistsError("the stream is bound to a virtual device already");
   }
   return absl::OkStatus();
 }
 
-void Gpu::UnbindStream(driver::Stream stream) {
+void Gpu::UnbindStream(driver::Stream native) {
   base::MutexLock lock(&mutex_);
-  streams_.erase(stream);
+  streams_.erase(native);
+}
+
+// The last to let go of it does so without the lock.
+std::shared_ptr<Stream> Gpu::BoundStream(driver::Stream native) const {
+  base::MutexLock lock(&mutex_);
+  const auto at = streams_.find(native);
+  return at == streams_.end() ? nullptr : at->second.lock();
 }
 
 void Gpu::AddSegment(driver::DevicePtr base, uint64_t bytes, std::shared_ptr<MemoryPool> pool) {

@@ -39,6 +39,7 @@ namespace gpushare::device {
 class DriverPool;
 class MemoryPool;
 class Runtime;
+class Stream;
 class Tenant;
 class VirtualDevice;
 
@@ -81,8 +82,9 @@ class Gpu {
                                        std::shared_ptr<VirtualDevice>* owner) const;
   void BindContext(driver::Context context, const std::shared_ptr<VirtualDevice>& device);
   // AlreadyExists: it is bound.
-  absl::Status BindStream(driver::Stream stream, const std::weak_ptr<VirtualDevice>& device);
-  void UnbindStream(driver::Stream stream);
+  absl::Status BindStream(driver::Stream native, const std::weak_ptr<Stream>& stream);
+  void UnbindStream(driver::Stream native);
+  std::shared_ptr<Stream> BoundStream(driver::Stream native) const;  // null: none is bound
 
   // Admission of a new device, and of new limits for one. AlreadyExists: the tenant has one.
   struct Seat {
@@ -178,7 +180,7 @@ class Gpu {
   std::set<VirtualDevice*> retired_ ABSL_GUARDED_BY(mutex_);  // gone, with memory left
   // Seated, with a quota that was made smaller than what they hold.
   std::set<VirtualDevice*> over_quota_ ABSL_GUARDED_BY(mutex_);
-  std::map<driver::Stream, std::weak_ptr<VirtualDevice>> streams_ ABSL_GUARDED_BY(mutex_);
+  std::map<driver::Stream, std::weak_ptr<Stream>> streams_ ABSL_GUARDED_BY(mutex_);
   std::map<driver::Context, std::weak_ptr<VirtualDevice>> contexts_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, VirtualDevice*> leases_ ABSL_GUARDED_BY(mutex_);
   std::map<driver::DevicePtr, Segment> segments_ ABSL_GUARDED_BY(mutex_);

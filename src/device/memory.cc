@@ -265,7 +265,7 @@ void VirtualDevice::Abandon(uint64_t bytes) {
 }
 
 absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr pointer,
-                         Stream* stream) {
+                         const MemoryOrder& order) {
   if (pointer == 0) return absl::OkStatus();
   const ContextScope current(gpu);
   GPUSHARE_RETURN_IF_ERROR(current.status());
@@ -273,7 +273,7 @@ absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr poin
   const bool ours = gpu.pointers().Take(pointer, &allocation);
   if (!ours) {
     if (const std::shared_ptr<MemoryPool> pool = gpu.PoolAt(pointer)) {
-      return FreeInPool(*pool, pointer, stream);
+      return FreeInPool(*pool, pointer, order);
     }
     // The driver would free what belongs to another GPU, and that one's books would not know.
     for (const std::shared_ptr<Gpu>& other : gpu.runtime()->OpenGpus()) {
@@ -285,7 +285,7 @@ absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr poin
   }
   if (ours && allocation.kind == quota::Kind::kPool) {
     const std::shared_ptr<DriverPool> pool = gpu.InSlot(allocation.device)->driver_pool();
-    return pool->FreeTaken(pointer, allocation, stream);
+    return pool->FreeTaken(pointer, allocation, order);
   }
   const driver::Result freed = FreeOnDevice(gpu, caller, pointer);
   if (ours) return Settle(gpu, pointer, allocation, freed);

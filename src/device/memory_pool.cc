@@ -27,16 +27,19 @@ driver::DevicePtr MemoryPool::TryAllocate(uint64_t bytes, StreamId stream) {
   return blocks_.Allocate(bytes, stream);
 }
 
+StreamId MemoryPool::IdFor(const MemoryOrder& order) {
+  if (order.foreign()) return pool::kFirstForeign | order.number;
+  if (order.stream == nullptr) return kNobody;
+  order.stream->EndsFor(this);
+  return order.stream->id();
+}
+
 absl::StatusOr<driver::DevicePtr> MemoryPool::Allocate(const VirtualDevice::Request& request,
-                                                       Stream* stream) {
+                                                       const MemoryOrder& order) {
   if (request.bytes == 0) {
     return absl::InvalidArgumentError("allocation: 0 bytes asked, 1 or more allowed");
   }
-  StreamId id = kNobody;
-  if (stream != nullptr) {
-    id = stream->id();
-    stream->EndsFor(this);
-  }
+  const StreamId id = IdFor(order);
   // Who may wait does not overtake those who do.
   if (!request.wait || waiting_.load() == 0) {
     if (const driver::DevicePtr pointer = TryAllocate(request.bytes, id)) return pointer;
@@ -59,6 +62,7 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Cut(driver::DevicePtr base, const 
     blocks_.AddSegment(base, got);
     added = true;
     pointer = blocks_.Allocate(bytes, stream);
+    ++grown_;
   } catch (const std::bad_alloc&) {
     // Segment or not, the books agree; without one the memory goes back.
   }
@@ -182,7 +186,7 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Wait(const VirtualDevice::Request&
     charged = grant.granted;
   } catch (...) {
     // A block that was handed over goes back to whoever is next.
-    if (const driver::DevicePtr late = leave(); late != 0) static_cast<void>(Free(late, nullptr));
+    if (const driver::DevicePtr late = leave(); late != 0) static_cast<void>(Free(late, {}));
     if (charged) device_.account().Cancel(least.bytes);
     throw;
   }
@@ -229,15 +233,36 @@ void MemoryPool::ServeWaiters() {
 
 // ---- Free ----
 
-bool MemoryPool::Free(driver::DevicePtr pointer, Stream* stream) {
-  StreamId id = pool::kItsOwn;
-  if (stream != nullptr) {
-    id = stream->id();
-    stream->EndsFor(this);
+void MemoryPool::MarkForeign(const MemoryOrder& order, StreamId id) {
+  std::shared_ptr<ForeignStream> stream;
+  {
+    const std::lock_guard lock(lock_);
+    Foreign& foreign = foreign_[id];
+    ++foreign.marking;
+    stream = foreign.stream;
+  }
+  const ContextScope current(gpu_);
+  const RelaxedCapture relaxed(gpu_.driver());
+  if (stream == nullptr) {
+    auto made = std::make_shared<ForeignStream>(gpu_.driver());
+    const std::lock_guard lock(lock_);
+    std::shared_ptr<ForeignStream>& known = foreign_[id].stream;
+    if (known == nullptr) known = std::move(made);
+    stream = known;
+  }
+  stream->Mark(order.native);
+}
+
+bool MemoryPool::Free(driver::DevicePtr pointer, const MemoryOrder& order) {
+  const StreamId id = order.none() ? pool::kItsOwn : IdFor(order);
+  if (order.foreign()) {
+    if (SizeOf(pointer) == 0) return false;
+    MarkForeign(order, id);
   }
   bool serve = false, give = false;
   {
     const std::lock_guard lock(lock_);
+    if (order.foreign()) --foreign_[id].marking;
     if (!blocks_.Free(pointer, id)) return false;
     // Its segment is here until the lock is released, and so is the virtual device.
     serve = waiting_.load() != 0;
@@ -255,8 +280,8 @@ bool MemoryPool::Free(driver::DevicePtr pointer, Stream* stream) {
   return true;
 }
 
-absl::Status FreeInPool(MemoryPool& pool, driver::DevicePtr pointer, Stream* stream) {
-  if (pool.Free(pointer, stream)) return absl::OkStatus();
+absl::Status FreeInPool(MemoryPool& pool, driver::DevicePtr pointer, const MemoryOrder& order) {
+  if (pool.Free(pointer, order)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       "free: the pointer lies in a pool of gpushare, which knows no allocation that starts there: "
       "it "
@@ -328,16 +353,24 @@ bool MemoryPool::FindReached(StreamId but) {
     StreamId id;
     uint64_t frees;
     std::shared_ptr<Stream> stream;
+    std::shared_ptr<ForeignStream> foreign;  // one of the two
   };
   std::vector<Asked> asked;
   std::vector<End> ends;
   {
     const std::lock_guard lock(lock_);
     for (const StreamId id : blocks_.StreamsWithFree(but)) {
+      if (id >= pool::kFirstForeign) {
+        const auto at = foreign_.find(id);
+        if (at != foreign_.end() && at->second.stream != nullptr) {
+          asked.push_back({id, blocks_.FreesOf(id), nullptr, at->second.stream});
+        }
+        continue;
+      }
       const auto at = streams_.find(id);
       if (at == streams_.end()) continue;
       if (std::shared_ptr<Stream> stream = at->second.lock()) {
-        asked.push_back({id, blocks_.FreesOf(id), std::move(stream)});
+        asked.push_back({id, blocks_.FreesOf(id), std::move(stream), nullptr});
       }
     }
     ends.swap(ends_);
@@ -346,7 +379,9 @@ bool MemoryPool::FindReached(StreamId but) {
   {
     const ContextScope current(gpu_);
     const RelaxedCapture relaxed(gpu_.driver());
-    std::erase_if(asked, [](const Asked& a) { return !a.stream->Idle(); });
+    std::erase_if(asked, [](const Asked& a) {
+      return a.foreign != nullptr ? !a.foreign->Over() : !a.stream->Idle();
+    });
     for (End& end : ends) {
       if (end.end->Over()) end.end = nullptr;
     }
@@ -355,8 +390,15 @@ bool MemoryPool::FindReached(StreamId but) {
   const std::lock_guard lock(lock_);
   for (const Asked& a : asked) {
     if (blocks_.FreesOf(a.id) != a.frees) continue;  // and perhaps after more work
-    blocks_.Reached(a.id);
     changed = true;
+    if (a.foreign == nullptr) {
+      blocks_.Reached(a.id);
+      continue;
+    }
+    // Whether it is still there nobody tells: it is known from its next free on.
+    blocks_.Forget(a.id);
+    const auto at = foreign_.find(a.id);
+    if (at->second.marking == 0) foreign_.erase(at);
   }
   for (const End& end : ends) {
     if (end.end != nullptr) {
@@ -412,6 +454,8 @@ gpushare_allocator_stats MemoryPool::Stats() const {
   s.segments = stats.segments;
   s.allocations = stats.allocations;
   s.waiting = waiters_.size();
+  s.served = stats.served;
+  s.hits = stats.served - std::min(stats.served, grown_);
   return s;
 }
 

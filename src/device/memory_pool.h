@@ -23,6 +23,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "device/foreign_stream.h"
+#include "device/memory_order.h"
 #include "device/stream.h"
 #include "device/stream_end.h"
 #include "device/virtual_device.h"
@@ -39,10 +41,11 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
 
-  // `stream` null: the memory follows no stream.
-  absl::StatusOr<driver::DevicePtr> Allocate(const VirtualDevice::Request& request, Stream* stream);
-  // False: no live allocation of this pool starts there. `stream` null: the one it was allocated for.
-  bool Free(driver::DevicePtr pointer, Stream* stream);
+  absl::StatusOr<driver::DevicePtr> Allocate(const VirtualDevice::Request& request,
+                                             const MemoryOrder& order);
+  // False: no live allocation of this pool starts there. In no order: in that of the stream it was allocated for;
+  // if that is foreign, the caller has seen to its end.
+  bool Free(driver::DevicePtr pointer, const MemoryOrder& order);
   uint64_t SizeOf(driver::DevicePtr pointer) const;
 
   // Gives idle segments back to the driver, until they are `enough` bytes together. Returns their bytes.
@@ -76,8 +79,17 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
     std::shared_ptr<StreamEnd> end;
   };
 
+  // A foreign stream that freed memory here, which is not known to be over.
+  struct Foreign {
+    std::shared_ptr<ForeignStream> stream;
+    int marking = 0;  // threads that are about to free on it
+  };
+
   using Want = pool::Suballocator::Want;
 
+  pool::StreamId IdFor(const MemoryOrder& order);
+  // Before and after a free in the order of a foreign stream.
+  void MarkForeign(const MemoryOrder& order, pool::StreamId id);
   driver::DevicePtr TryAllocate(uint64_t bytes, pool::StreamId stream);
   // A new segment and the request's part of it. Null: the quota has no room, and the request may wait.
   absl::StatusOr<driver::DevicePtr> Grow(const VirtualDevice::Request& request,
@@ -106,6 +118,8 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   pool::Suballocator blocks_;
   std::map<pool::StreamId, std::weak_ptr<Stream>> streams_;  // that have had memory
   std::vector<End> ends_;
+  std::map<pool::StreamId, Foreign> foreign_;
+  uint64_t grown_ = 0;  // allocations for which there had to be another segment
   std::list<std::shared_ptr<Waiter>> waiters_;
 
   std::atomic<uint32_t> waiting_{0};
@@ -116,7 +130,7 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
 };
 
 // InvalidArgument: no live allocation of the pool starts there.
-absl::Status FreeInPool(MemoryPool& pool, driver::DevicePtr pointer, Stream* stream);
+absl::Status FreeInPool(MemoryPool& pool, driver::DevicePtr pointer, const MemoryOrder& order);
 
 }  // namespace gpushare::device
 

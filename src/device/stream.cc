@@ -96,7 +96,7 @@ absl::StatusOr<std::shared_ptr<Stream>> Stream::Bind(std::shared_ptr<VirtualDevi
 
 absl::Status Stream::Attach() {
   order_ = std::make_shared<StreamOrder>(gpu_.driver(), native_);
-  GPUSHARE_RETURN_IF_ERROR(gpu_.BindStream(native_, device_));
+  GPUSHARE_RETURN_IF_ERROR(gpu_.BindStream(native_, weak_from_this()));
   bound_ = true;
   GPUSHARE_ASSIGN_OR_RETURN(stream_gate_, device_->gate().AddStream(native_));
   return absl::OkStatus();

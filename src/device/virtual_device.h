@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "base/sync.h"
 #include "device/gpu.h"
+#include "device/memory_order.h"
 #include "device/spec.h"
 #include "device/tenant.h"
 #include "gate/engine.h"
@@ -148,9 +149,9 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
 
 // Frees `pointer`, crediting who allocated it; what is not in the table goes to the driver.
 // `caller` (may be null) is who waits meanwhile, since freeing waits for the device. What lies in a pool is
-// freed in the order of `stream`, a stream of this GPU; null: of the one it was allocated for.
+// freed in the order of a stream of this GPU; in none: of the one it was allocated for.
 absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr pointer,
-                         Stream* stream = nullptr);
+                         const MemoryOrder& order = {});
 
 }  // namespace gpushare::device
 

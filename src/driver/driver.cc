@@ -154,6 +154,12 @@ Result Driver::QueryStream(Stream stream) const { return Code(state_->table.Stre
 Result Driver::StreamPriorityRange(int* least, int* greatest) const {
   return Code(state_->table.CtxGetStreamPriorityRange(least, greatest));
 }
+Result Driver::StreamId(Stream stream, uint64_t* id) const {
+  unsigned long long number = 0;
+  const CUresult result = state_->table.StreamGetId(stream, &number);
+  *id = number;
+  return Code(result);
+}
 Result Driver::StreamCapture(Stream stream, Capture* capture) const {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   const CUresult result = state_->table.StreamIsCapturing(stream, &status);

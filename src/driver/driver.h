@@ -141,6 +141,8 @@ class Driver {
   Result SynchronizeStream(Stream stream) const;
   Result QueryStream(Stream stream) const;  // kSuccess or kNotReady
   Result StreamPriorityRange(int* least, int* greatest) const;
+  // A number that no other stream of the process has or comes to have. Null: the legacy default stream.
+  Result StreamId(Stream stream, uint64_t* id) const;
   Result StreamCapture(Stream stream, Capture* capture) const;
   Result CreateEvent(Event* event, bool timing) const;
   Result DestroyEvent(Event event) const;

@@ -26,7 +26,7 @@ struct Owner {
   std::vector<SetApart> set_apart;
   uint64_t free_granules = 0;  // of both kinds
   uint64_t set_apart_granules = 0;
-  uint64_t frees = 0;
+  uint64_t frees = 0;  // when the latest was, counted over all owners
 };
 
 }  // namespace gpushare::pool

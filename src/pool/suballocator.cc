@@ -113,6 +113,7 @@ uint64_t Suballocator::GoLive(Block* block, StreamId stream) {
   block->stream = stream;
   ++block->segment->live;
   ++stats_.allocations;
+  ++stats_.served;
   stats_.live += block->granules * kGranule;
   stats_.peak_live = std::max(stats_.peak_live, stats_.live);
   return block->address;
@@ -124,7 +125,9 @@ bool Suballocator::Free(uint64_t pointer, StreamId stream) {
   Block* const block = blocks_.Find(pointer);
   if (block == nullptr || block->state != Block::State::kLive) return false;
   Owner* owner = nobody_;
-  if (stream != kItsOwn) {
+  if (stream == kItsOwn && block->stream >= kFirstForeign) {
+    // Everybody's.
+  } else if (stream != kItsOwn) {
     owner = OwnerOf(stream);
   } else if (block->stream == latest_->stream) {
     owner = latest_;
@@ -133,7 +136,7 @@ bool Suballocator::Free(uint64_t pointer, StreamId stream) {
   }
   const uint64_t granules = block->granules;
   block->owner = owner;
-  ++owner->frees;
+  owner->frees = ++frees_;
   owner->free_granules += granules;
   --block->segment->live;
   --stats_.allocations;

@@ -49,6 +49,9 @@ namespace gpushare::pool {
 using StreamId = uint64_t;
 inline constexpr StreamId kNobody = 0;
 inline constexpr StreamId kItsOwn = UINT64_MAX;  // of a free: what it was allocated for
+// From here on streams of which nobody knows whether they are still there: what is freed as their own is
+// everybody's.
+inline constexpr StreamId kFirstForeign = StreamId{1} << 63;
 
 struct SuballocatorOptions {
   uint64_t quick_most = uint64_t{1} << 20;  // bytes; larger blocks are merged when they are freed
@@ -69,6 +72,7 @@ struct SuballocatorStats {
   uint64_t largest_free = 0;  // the largest request that one listed block would serve
   uint64_t segments = 0;
   uint64_t allocations = 0;  // live
+  uint64_t served = 0;       // so far
 
   // The part of what is reserved that serves nobody; 0 when nothing is reserved.
   double idle() const {
@@ -121,7 +125,8 @@ class Suballocator {
   // lock compares FreesOf() before and after: a free in between may have followed more work.
   void Reached(StreamId stream);
   uint64_t FreesOf(StreamId stream) const;
-  // The same for a stream that is gone: its number does not come again.
+  // The same for a stream of which nothing has to be known any more. Should its number come again, FreesOf() tells
+  // the difference.
   void Forget(StreamId stream);
   // Streams other than `stream` and nobody that have free blocks.
   std::vector<StreamId> StreamsWithFree(StreamId but) const;
@@ -155,6 +160,7 @@ class Suballocator {
 
   std::vector<std::unique_ptr<Block[]>> chunks_;
   Block* spare_ = nullptr;
+  uint64_t frees_ = 0;
 
   SuballocatorStats stats_;  // but for what is computed on demand
 };

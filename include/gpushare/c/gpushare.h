@@ -48,7 +48,7 @@ extern "C" {
 
 /* Grows with every addition; a program built for n runs with every library that answers n or more.
  * */
-#define GPUSHARE_ABI_VERSION 1
+#define GPUSHARE_ABI_VERSION 2
 
 #define GPUSHARE_FOREVER INT64_MAX
 
@@ -558,6 +558,35 @@ GPUSHARE_API gpushare_status gpushare_alloc_on(gpushare_allocator allocator, uin
 GPUSHARE_API gpushare_status gpushare_free_on(gpushare_allocator allocator,
                                               gpushare_device_ptr pointer, gpushare_stream stream);
 
+/* Bits of gpushare_alloc_options.set: fields that are given, whatever they hold. */
+#define GPUSHARE_ALLOC_NATIVE (1u << 0)
+#define GPUSHARE_ALLOC_TIMEOUT (1u << 1)
+
+typedef struct gpushare_alloc_options {
+  uint32_t struct_size;
+  uint32_t set;           /* GPUSHARE_ALLOC_* */
+  gpushare_stream stream; /* in the order of this stream; null: of none */
+  /* With GPUSHARE_ALLOC_NATIVE: in the order of this stream of CUDA's, of the GPU's primary context, also one
+   * that gpushare does not know; null: the legacy default stream. */
+  struct CUstream_st* native;
+  /* With GPUSHARE_ALLOC_TIMEOUT, whatever the allocator does over the quota: after its callback has given up,
+   * if it has one, waits for so long. 0: does not wait. */
+  int64_t timeout_ns;
+  uint64_t alignment; /* of the address, a power of two up to 256; 0: 256, which all have */
+} gpushare_alloc_options;
+
+/* As gpushare_alloc(), with what holds for this allocation alone. */
+GPUSHARE_API gpushare_status gpushare_alloc_with(gpushare_allocator allocator, uint64_t bytes,
+                                                 const gpushare_alloc_options* options,
+                                                 gpushare_device_ptr* pointer);
+/* As gpushare_free_on(), in the order of a stream by CUDA's handle. The library keeps no handle of a stream that it
+ * does not know, since nobody tells it when that ends: an event behind each free says when the stream has come so
+ * far (some microseconds; none with gpushare_stream_bind()). For the same reason gpushare_free() of what was allocated
+ * for such a stream is as of memory of no stream: nothing may use it any more. */
+GPUSHARE_API gpushare_status gpushare_free_native(gpushare_allocator allocator,
+                                                  gpushare_device_ptr pointer,
+                                                  struct CUstream_st* native);
+
 /* Gives segments that nothing lives in back to the driver and the quota, or what the driver's pool does
  * not use, until they are `bytes` together (UINT64_MAX: all). May wait for the device, as freeing does.
  * FAILED_PRECONDITION: the allocator keeps no pool. */
@@ -574,6 +603,8 @@ typedef struct gpushare_allocator_stats {
   uint64_t set_apart;             /* free bytes kept for requests of exactly their size */
   uint64_t segments, allocations; /* numbers, live */
   uint64_t waiting;               /* threads that wait for memory */
+  uint64_t served;                /* allocations so far */
+  uint64_t hits;                  /* of them, those for which the pool did not have to grow */
 } gpushare_allocator_stats;
 
 /* FAILED_PRECONDITION: the allocator keeps no pool. */
