@@ -49,7 +49,12 @@ ControlScope::~ControlScope() {
   if (entered_) state().clock.Leave(thread_->clock);
 }
 
-Context* FindContext(CUcontext handle) { return state().contexts.Find(handle); }
+Context* FindContext(CUcontext handle) {
+  Context* const context = state().contexts.Find(handle);
+  if (context != nullptr) return context;
+  const GreenContext* const green = state().green_as_contexts.Find(handle);
+  return green == nullptr ? nullptr : green->primary;
+}
 
 CUcontext HandleOf(const Context* context) { return reinterpret_cast<CUcontext>(context->handle); }
 
@@ -62,14 +67,9 @@ CUresult PerThreadStream(Context* context, Stream** stream) {
   uint64_t& handle = CurrentThread()->per_thread_streams[context->handle];
   *stream = s.streams.Find(handle);
   if (*stream != nullptr) return CUDA_SUCCESS;
-  auto* const created = new Stream;
-  created->handle = handle = s.streams.Add(created);
-  created->id = ++s.stream_ids;
-  created->context = context;
-  created->device = context->device;
-  created->account = context->device->FindAccount(0);
+  Stream* const created = NewStream(context, nullptr);
+  handle = created->handle;
   created->per_thread = true;
-  context->streams.push_back(created);
   *stream = created;
   return CUDA_SUCCESS;
 }
@@ -81,12 +81,17 @@ CUresult FindSpecialStream(CUstream handle, NullStream null, Stream** stream) {
       (handle == nullptr && null == NullStream::kLegacy) || handle == CU_STREAM_LEGACY;
   const bool per_thread =
       (handle == nullptr && null == NullStream::kPerThread) || handle == CU_STREAM_PER_THREAD;
-  if (!legacy && !per_thread) return CUDA_ERROR_INVALID_HANDLE;
+  if (!legacy && !per_thread) {
+    const bool orphan = state().orphans.count(reinterpret_cast<uint64_t>(handle)) != 0;
+    return orphan ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_HANDLE;
+  }
   Context* context;
   const CUresult result = CurrentContext(&context);
   if (result != CUDA_SUCCESS) return result;
+  GreenContext* const green = CurrentGreen(*CurrentThread());
+  if (per_thread && green != nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (per_thread) return PerThreadStream(context, stream);
-  *stream = context->legacy.get();
+  *stream = green == nullptr ? context->legacy.get() : green->legacy.get();
   return CUDA_SUCCESS;
 }
 
@@ -104,15 +109,9 @@ CUresult WaitForStream(Stream* stream, const char* doing) {
   return WaitFor(stream->tail, stream->context, doing);
 }
 
-CUresult WaitForContext(Context* context, Streams which, const char* doing) {
-  std::vector<Eligible> last;
-  const auto add = [&](const Stream* stream) {
-    if (stream->tail != nullptr) last.push_back({stream->tail, stream->tail->generation});
-  };
-  add(context->legacy.get());
-  for (const Stream* stream : context->streams) {
-    if (which == Streams::kAll || !stream->non_blocking) add(stream);
-  }
+namespace {
+
+CUresult WaitForAll(Context* context, const std::vector<Eligible>& last, const char* doing) {
   for (const Eligible& one : last) {
     if (one.command->generation != one.generation) continue;
     const CUresult result = WaitFor(one.command, context, doing);
@@ -121,16 +120,56 @@ CUresult WaitForContext(Context* context, Streams which, const char* doing) {
   return static_cast<CUresult>(context->lost);
 }
 
+void AddLast(const Stream* stream, std::vector<Eligible>* last) {
+  if (stream->tail != nullptr) last->push_back({stream->tail, stream->tail->generation});
+}
+
+}  // namespace
+
+CUresult WaitForContext(Context* context, const char* doing) {
+  std::vector<Eligible> last;
+  AddLast(context->legacy.get(), &last);
+  for (const GreenContext* green : context->greens) AddLast(green->legacy.get(), &last);
+  for (const Stream* stream : context->streams) AddLast(stream, &last);
+  return WaitForAll(context, last, doing);
+}
+
+CUresult WaitForGreen(GreenContext* green, const char* doing) {
+  std::vector<Eligible> last;
+  AddLast(green->legacy.get(), &last);
+  for (const Stream* stream : green->primary->streams) {
+    if (stream->green == green) AddLast(stream, &last);
+  }
+  return WaitForAll(green->primary, last, doing);
+}
+
+CUresult WaitForDefaultStream(Stream* legacy, const char* doing) {
+  std::vector<Eligible> last;
+  AddLast(legacy, &last);
+  for (const Stream* stream : legacy->context->streams) {
+    if (!stream->non_blocking && stream->green == legacy->green) AddLast(stream, &last);
+  }
+  return WaitForAll(legacy->context, last, doing);
+}
+
 CUresult WaitForSpace(Stream** stream) {
   State& s = state();
   const uint64_t handle = (*stream)->handle;
   Context* const context = (*stream)->context;
   const uint64_t context_handle = context->handle;
+  const uint64_t green_handle = (*stream)->green == nullptr ? 0 : (*stream)->green->handle;
   while (!HasSpace(*stream)) {
     s.clock.Wait((*stream)->space, "space in a stream");
     if (s.contexts.Find(context_handle) != context) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     if (context->lost != 0) return static_cast<CUresult>(context->lost);
-    *stream = handle == 0 ? context->legacy.get() : s.streams.Find(handle);
+    if (handle != 0) {
+      *stream = s.streams.Find(handle);
+    } else if (green_handle != 0) {
+      const GreenContext* const green = s.green_contexts.Find(green_handle);
+      *stream = green == nullptr ? nullptr : green->legacy.get();
+    } else {
+      *stream = context->legacy.get();
+    }
     if (*stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   }
   return CUDA_SUCCESS;

@@ -94,11 +94,15 @@ enum class NullStream : uint8_t { kLegacy, kPerThread };
 inline CUresult CurrentContext(const ThreadContext& thread, Context** context) {
   if (thread.contexts.empty() || thread.contexts.back() == 0) return CUDA_ERROR_INVALID_CONTEXT;
   *context = state().contexts.Find(thread.contexts.back());
-  if (*context == nullptr) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  if (*context == nullptr) {
+    const GreenContext* const green = CurrentGreen(thread);
+    if (green == nullptr) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    *context = green->primary;
+  }
   return static_cast<CUresult>((*context)->lost);
 }
 CUresult CurrentContext(Context** context);
-// The context with this handle, whatever its state.
+// The context with this handle, whatever its state; of a green one's, the primary.
 Context* FindContext(CUcontext handle);
 // The stream of a null or special handle. Fails as CurrentContext().
 CUresult FindSpecialStream(CUstream handle, NullStream null, Stream** stream);
@@ -116,8 +120,10 @@ CUresult WaitFor(Command* command, Context* context, const char* doing);
 // Waits until what is in the stream now has completed.
 CUresult WaitForStream(Stream* stream, const char* doing);
 // Waits until what is in the streams of the context now has completed; later work does not count.
-enum class Streams : uint8_t { kAll, kBlocking };
-CUresult WaitForContext(Context* context, Streams streams, const char* doing);
+CUresult WaitForContext(Context* context, const char* doing);
+// Of a green context the same of its own streams; of a default stream, itself and those that it orders.
+CUresult WaitForGreen(GreenContext* green, const char* doing);
+CUresult WaitForDefaultStream(Stream* legacy, const char* doing);
 // Waits while the stream holds as many commands as it takes. Others may have their turn meanwhile: what
 // the caller knew of other objects has to be looked up again. HasSpace() before it only saves the call.
 inline bool HasSpace(const Stream* stream) { return stream->queued < state().config.queue_depth; }
@@ -126,6 +132,8 @@ CUresult WaitForSpace(Stream** stream);
 Device* FindDevice(CUdevice device);
 CUcontext HandleOf(const Context* context);
 Context* NewContext(Device* device, unsigned flags, bool primary);
+CUresult RetainPrimary(CUcontext* handle, CUdevice device);
+CUresult ReleasePrimary(CUdevice device);
 // Frees everything of the context; every handle into it is invalid afterwards.
 void DestroyContext(Context* context);
 

@@ -68,7 +68,7 @@ CUresult DrainAndFind(const ThreadContext& thread, Handle handle, Find find, T**
   if (*array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   CUresult result = CheckUnsafe(thread);
   if (result != CUDA_SUCCESS) return result;
-  result = WaitForContext((*array)->context, Streams::kAll, "the work before an array's end");
+  result = WaitForContext((*array)->context, "the work before an array's end");
   if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED) return result;
   *array = find(handle);
   return *array != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;

@@ -30,7 +30,7 @@ CUresult Destroy(CUcontext handle) {
 
 CUresult Push(CUcontext handle) {
   if (FindContext(handle) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  CurrentThread()->contexts.push_back(FindContext(handle)->handle);
+  CurrentThread()->contexts.push_back(reinterpret_cast<uint64_t>(handle));
   return CUDA_SUCCESS;
 }
 
@@ -46,29 +46,12 @@ CUresult Synchronize(const ThreadContext& thread, Context* context) {
   CUresult result = CheckUnsafe(thread);
   if (result != CUDA_SUCCESS) return result;
   Device* const device = context->device;
-  result = WaitForContext(context, Streams::kAll, "cuCtxSynchronize");
+  // Of the primary context it waits for its green ones too.
+  GreenContext* const green = CurrentGreen(thread);
+  result = green != nullptr ? WaitForGreen(green, "cuCtxSynchronize")
+                            : WaitForContext(context, "cuCtxSynchronize");
   if (result == CUDA_SUCCESS && !device->pools.empty()) PoolsSynchronized(device, 0);
   return result;
-}
-
-CUresult RetainPrimary(CUcontext* handle, CUdevice dev) {
-  Device* const device = FindDevice(dev);
-  if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-  if (device->primary == nullptr) {
-    device->primary = NewContext(device, device->primary_flags, true);
-  }
-  ++device->primary_count;
-  *handle = HandleOf(device->primary);
-  return CUDA_SUCCESS;
-}
-
-CUresult ReleasePrimary(CUdevice dev) {
-  Device* const device = FindDevice(dev);
-  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-  if (device->primary_count == 0) return CUDA_ERROR_INVALID_CONTEXT;
-  if (--device->primary_count == 0 && device->primary != nullptr) DestroyContext(device->primary);
-  return CUDA_SUCCESS;
 }
 
 CUresult ResetPrimary(CUdevice dev) {
@@ -167,12 +150,12 @@ SIM_API(cuCtxSetCurrent)(CUcontext context) {
     if (!stack.empty()) stack.pop_back();
     return CUDA_SUCCESS;
   }
-  const Context* const found = FindContext(context);
-  if (found == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (FindContext(context) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  const auto handle = reinterpret_cast<uint64_t>(context);
   if (stack.empty()) {
-    stack.push_back(found->handle);
+    stack.push_back(handle);
   } else {
-    stack.back() = found->handle;
+    stack.back() = handle;
   }
   return CUDA_SUCCESS;
 }

@@ -173,7 +173,7 @@ CUresult CloseMemory(CUdeviceptr pointer) {
     --found->references;
     return CUDA_SUCCESS;
   }
-  result = WaitForContext(context, Streams::kAll, "the work before cuIpcCloseMemHandle");
+  result = WaitForContext(context, "the work before cuIpcCloseMemHandle");
   if (result != CUDA_SUCCESS) return result;
   // Somebody else may have opened or closed it while we waited.
   found = find();

@@ -89,7 +89,11 @@ struct LaunchOptions {
   const int planned =
       PlanKernel(*function, s.config, shape, parameters, packed, packed_bytes, &plan);
   if (planned != 0) return static_cast<CUresult>(planned);
-  if (options.cooperative && !plan.fits) return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+  if (options.cooperative &&
+      (!plan.fits || (stream->partition != kWholeDevice && !s.config.serial &&
+                      plan.groups > PartitionOf(stream->partition).sms.count()))) {
+    return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+  }
 
   const bool first = !std::exchange(function->loaded, true);
   if (first && s.config.first_launch_host > 0) [[unlikely]] {

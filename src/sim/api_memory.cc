@@ -28,9 +28,7 @@ CUresult Allocate(const ThreadContext& thread, CUdeviceptr* pointer, size_t byte
 }
 
 // Freeing waits for the work that the context has now, as the driver's does.
-CUresult Drain(Context* context) {
-  return WaitForContext(context, Streams::kAll, "the work before a free");
-}
+CUresult Drain(Context* context) { return WaitForContext(context, "the work before a free"); }
 
 CUresult Free(const ThreadContext& thread, CUdeviceptr pointer) {
   Context* context;

@@ -148,7 +148,7 @@ CUresult SetAttribute(const void* value, CUpointer_attribute attribute, CUdevice
   const bool turned_on = on && !flag;
   flag = on;
   if (!turned_on || known.block == nullptr) return CUDA_SUCCESS;
-  return WaitForContext(known.block->context, Streams::kAll, "cuPointerSetAttribute");
+  return WaitForContext(known.block->context, "cuPointerSetAttribute");
 }
 
 }  // namespace

@@ -18,17 +18,10 @@ CUresult Create(CUstream* handle, unsigned flags, int priority) {
   Context* context;
   const CUresult result = CurrentContext(&context);
   if (result != CUDA_SUCCESS) return result;
-  State& s = state();
-  auto* const stream = new Stream;
-  stream->handle = s.streams.Add(stream);
-  stream->id = ++s.stream_ids;
-  stream->context = context;
-  stream->device = context->device;
+  Stream* const stream = NewStream(context, CurrentGreen(*CurrentThread()));
   // Out of range priorities are clamped, as the driver does.
   stream->priority = std::clamp(priority, 1 - kPriorityLevels, 0);
   stream->non_blocking = (flags & CU_STREAM_NON_BLOCKING) != 0;
-  stream->account = context->device->FindAccount(0);
-  context->streams.push_back(stream);
   *handle = reinterpret_cast<CUstream>(stream->handle);
   return CUDA_SUCCESS;
 }
@@ -36,6 +29,9 @@ CUresult Create(CUstream* handle, unsigned flags, int priority) {
 CUresult Destroy(CUstream handle) {
   State& s = state();
   Stream* const stream = s.streams.Find(handle);
+  if (stream == nullptr && s.orphans.count(reinterpret_cast<uint64_t>(handle)) != 0) {
+    return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  }
   if (stream == nullptr || stream->per_thread) return CUDA_ERROR_INVALID_HANDLE;
   AbandonCapture(stream);
   s.streams.Remove(stream->handle);
@@ -58,7 +54,9 @@ CUresult Query(const ThreadContext& thread, CUstream handle, NullStream null) {
   // The legacy stream stands for every blocking stream too.
   if (stream->legacy) {
     for (const Stream* other : stream->context->streams) {
-      if (!other->non_blocking && other->tail != nullptr) return CUDA_ERROR_NOT_READY;
+      if (!other->non_blocking && other->green == stream->green && other->tail != nullptr) {
+        return CUDA_ERROR_NOT_READY;
+      }
     }
   }
   return CUDA_SUCCESS;
@@ -77,9 +75,8 @@ CUresult Synchronize(const ThreadContext& thread, CUstream handle, NullStream nu
   Device* const device = stream->device;
   const uint64_t id = stream->legacy ? 0 : stream->id;
   // The legacy stream stands for every blocking stream too.
-  result = stream->legacy
-               ? WaitForContext(stream->context, Streams::kBlocking, "cuStreamSynchronize")
-               : WaitForStream(stream, "cuStreamSynchronize");
+  result = stream->legacy ? WaitForDefaultStream(stream, "cuStreamSynchronize")
+                          : WaitForStream(stream, "cuStreamSynchronize");
   if (result == CUDA_SUCCESS && !device->pools.empty()) PoolsSynchronized(device, id);
   return result;
 }
@@ -188,8 +185,10 @@ CUresult ContextOf(CUstream handle, CUcontext* context, NullStream null) {
   if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Stream* stream;
   const CUresult result = FindStream(handle, null, &stream);
-  if (result == CUDA_SUCCESS) *context = HandleOf(stream->context);
-  return result;
+  if (result != CUDA_SUCCESS) return result;
+  *context = stream->green == nullptr ? HandleOf(stream->context)
+                                      : reinterpret_cast<CUcontext>(stream->green->as_context);
+  return CUDA_SUCCESS;
 }
 
 CUresult DeviceOf(CUstream handle, CUdevice* device, NullStream null) {

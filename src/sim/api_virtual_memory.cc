@@ -127,7 +127,7 @@ CUresult DrainDevicesOf(uint64_t address, uint64_t size) {
     Context* const context = state().contexts.Find(handle);
     if (context == nullptr || (devices >> context->device->ordinal & 1) == 0) continue;
     // A context that was lost has no work: not the concern of this call.
-    WaitForContext(context, Streams::kAll, "the work before an unmapping");
+    WaitForContext(context, "the work before an unmapping");
   }
   return Memory().IsWhole(address, size) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

@@ -59,6 +59,7 @@ GraphNode* AddCapturedNode(Stream* stream, NodeType type) {
   Capture* const capture = stream->capture;
   GraphNode* const node = AddNode(capture->target, type, stream->capture_tail);
   node->context = stream->context;
+  node->partition = stream->partition;
   node->priority = stream->priority;
   node->own_priority = true;
   stream->capture_tail.assign(1, node);

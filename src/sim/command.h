@@ -3,11 +3,13 @@
 #ifndef GPUSHARE_SIM_COMMAND_H_
 #define GPUSHARE_SIM_COMMAND_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "sim/clock.h"
+#include "sim/partition.h"
 
 namespace gpushare::sim {
 
@@ -117,8 +119,9 @@ struct alignas(64) Command {
   CommandType type = CommandType::kEmpty;
   uint8_t level = 0;  // of priority: 0 is the highest
   bool started = false;
-  bool due_set = false;  // the timeline will call when `earliest` comes
-  bool timed = false;    // kRecord: takes time and gives a timestamp
+  bool due_set = false;                  // the timeline will call when `earliest` comes
+  bool timed = false;                    // kRecord: takes time and gives a timestamp
+  PartitionId partition = kWholeDevice;  // of a kernel: where it may run
   union {
     KernelWork kernel;
     CopyWork copy;
@@ -132,6 +135,7 @@ struct alignas(64) Command {
   };
   Command() : kernel{} {}
 };
+static_assert(offsetof(Command, kernel) + sizeof(KernelWork) <= 128);
 
 // Commands and edges, recycled: in steady state a launch allocates nothing.
 class CommandPool {

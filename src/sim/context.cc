@@ -34,12 +34,33 @@ Context* NewContext(Device* device, unsigned flags, bool primary) {
   return context.release();
 }
 
+CUresult RetainPrimary(CUcontext* handle, CUdevice dev) {
+  Device* const device = FindDevice(dev);
+  if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  if (device->primary == nullptr) {
+    device->primary = NewContext(device, device->primary_flags, true);
+  }
+  ++device->primary_count;
+  *handle = HandleOf(device->primary);
+  return CUDA_SUCCESS;
+}
+
+CUresult ReleasePrimary(CUdevice dev) {
+  Device* const device = FindDevice(dev);
+  if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  if (device->primary_count == 0) return CUDA_ERROR_INVALID_CONTEXT;
+  if (--device->primary_count == 0 && device->primary != nullptr) DestroyContext(device->primary);
+  return CUDA_SUCCESS;
+}
+
 void DestroyContext(Context* context) {
   State& s = state();
   // Graph executables and captures first: they name streams and functions.
   for (GraphExec* exec : s.graph_execs.All()) {
     if (exec->context == context) DestroyExec(exec);
   }
+  while (!context->greens.empty()) DestroyGreenContext(context->greens.back());
   for (Stream* stream : std::vector<Stream*>(context->streams)) {
     AbandonCapture(stream);
     if (!stream->destroyed) s.streams.Remove(stream->handle);

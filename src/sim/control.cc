@@ -87,6 +87,11 @@ GPUSHARE_SIM_CONTROL int gpushare_sim_reset(void) {
   const int own = CurrentThread()->clock->registered ? 1 : 0;
   if (s.clock.registered() > own) return -1;
   for (Context* context : s.contexts.All()) DestroyContext(context);
+  for (ResourceDescriptor* descriptor : s.resource_descriptors.All()) delete descriptor;
+  s.resource_descriptors = {};
+  s.orphans.clear();
+  s.sm_splits.clear();
+  s.partitions.clear();
   s.value_waits.clear();
   s.clock.SetBlocked(0);
   s.managed.Clear();

@@ -58,40 +58,20 @@ void Device::IntegrateTo(uint64_t now) {
   }
 }
 
-// Inline, with Release(): each kernel passes here once or twice, and a call costs as much as the work.
-[[gnu::always_inline]] inline void Device::Hold(Command* command, uint32_t groups) {
-  Account* const account = command->account;
-  if (account->sms_held == 0) holding_.push_back(account);
-  account->sms_held += groups;
-  account->work_rate += groups * command->kernel.work_rate;
-  free_sms_ -= groups;
-  command->kernel.resident += groups;
-}
-
-[[gnu::always_inline]] inline void Device::Release(Command* command, uint32_t groups) {
-  Account* const account = command->account;
-  account->sms_held -= groups;
-  account->work_rate -= groups * command->kernel.work_rate;
-  if (account->sms_held == 0) {
-    account->work_rate = 0;  // no drift from adding and subtracting
-    *std::find(holding_.begin(), holding_.end(), account) = holding_.back();
-    holding_.pop_back();
-  }
-  free_sms_ += groups;
-  command->kernel.resident -= groups;
-}
-
 void Device::StartKernel(Command* command) {
   Queue& queue = ready_[command->level];
   command->link = nullptr;
   (queue.head != nullptr ? queue.tail->link : queue.head) = command;
   queue.tail = command;
   levels_ |= 1u << command->level;
+  stuck_ = false;
 }
 
 void Device::Dispatch(Timeline& timeline, uint64_t now) {
   if (!needs_dispatch()) return;
   Integrate(now);
+  if (knows_sms_) [[unlikely]]
+    return DispatchToSms(timeline, now);
   while (needs_dispatch()) {
     const auto level = static_cast<uint32_t>(__builtin_ctz(levels_));
     Queue& queue = ready_[level];
@@ -115,7 +95,8 @@ void Device::Pause(Timeline& timeline, uint64_t now) {
   open_levels_ = 0;
   timeline.Extract(
       [this](const TimelineEvent& event) {
-        return event.due() == Due::kGroups && event.generation == event.command->generation &&
+        return (event.due() == Due::kGroups || event.due() == Due::kBatch) &&
+               event.generation == event.command->generation &&
                event.command->stream->device == this;
       },
       &paused_);
@@ -137,6 +118,8 @@ void Device::Resume(Timeline& timeline, uint64_t now) {
 bool Device::FinishGroups(Command* command, uint32_t count, uint64_t now) {
   Integrate(now);
   Release(command, count);
+  if (knows_sms_) [[unlikely]]
+    FreeUnknown(count);
   if (command->kernel.left != 0 || command->kernel.resident != 0) return false;
   ++command->account->kernels;
   return true;
@@ -200,6 +183,7 @@ void Device::FinishTransfer(Command* command, Timeline& timeline, uint64_t now) 
 void Device::Cancel(Command* command, Timeline& timeline, uint64_t now) {
   if (command->type == CommandType::kKernel) {
     Integrate(now);
+    if (knows_sms_) FreeBatchesOf(command);
     if (command->kernel.resident > 0) Release(command, command->kernel.resident);
     if (command->kernel.left == 0) return;
     Queue& queue = ready_[command->level];

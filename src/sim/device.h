@@ -6,6 +6,7 @@
 #ifndef GPUSHARE_SIM_DEVICE_H_
 #define GPUSHARE_SIM_DEVICE_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -18,6 +19,7 @@
 #include "sim/graph_memory.h"
 #include "sim/memory.h"
 #include "sim/memory_pool.h"
+#include "sim/sm_set.h"
 #include "sim/timeline.h"
 
 namespace gpushare::sim {
@@ -56,7 +58,12 @@ class Device {
   void FinishTransfer(Command* command, Timeline& timeline, uint64_t now);
   // Hands free SMs to ready kernels. Needed after StartKernel and FinishGroups.
   void Dispatch(Timeline& timeline, uint64_t now);
-  bool needs_dispatch() const { return free_sms_ > 0 && (levels_ & open_levels_) != 0; }
+  bool needs_dispatch() const { return free_sms_ > 0 && (levels_ & open_levels_) != 0 && !stuck_; }
+  // From now on each SM is known by its number, so that kernels can keep to a partition. For good: it costs
+  // a set of SMs for each start of groups.
+  void KnowSms();
+  // As FinishGroups(), of a batch that began since.
+  bool FinishBatch(Command* command, uint32_t batch, uint64_t now);
   // Another process has the SMs from `now` on: kernels stay where they are until Resume().
   void Pause(Timeline& timeline, uint64_t now);
   void Resume(Timeline& timeline, uint64_t now);
@@ -104,10 +111,25 @@ class Device {
   void EndSample(uint64_t now);
   void Hold(Command* command, uint32_t groups);
   void Release(Command* command, uint32_t groups);
+  void DispatchToSms(Timeline& timeline, uint64_t now);
+  void FreeUnknown(uint32_t groups);
+  void FreeBatchesOf(const Command* command);
+  uint32_t NewBatch(const Command* command, SmSet sms);
 
   uint32_t sm_units_, free_sms_;
   std::array<Queue, kPriorityLevels> ready_;
-  uint32_t levels_ = 0;                // bit i: ready_[i] has a kernel
+  uint32_t levels_ = 0;  // bit i: ready_[i] has a kernel
+  // Once SMs are known: which are free, which are held by groups that began before (whose, nobody knows),
+  // and who holds the others. stuck_: no ready kernel's partition has a free one.
+  struct Batch {
+    const Command* command;  // null: no longer
+    uint32_t generation;
+    SmSet sms;
+  };
+  bool knows_sms_ = false, stuck_ = false;
+  SmSet all_, free_, unknown_;
+  std::vector<Batch> batches_;
+  std::vector<uint32_t> unused_batches_;
   uint32_t open_levels_ = ~0u;         // 0: paused
   std::vector<TimelineEvent> paused_;  // their times count from the pause on
   std::array<Queue, 3> engines_;
@@ -124,6 +146,30 @@ class Device {
   std::vector<Account*> holding_;
   std::unordered_map<uint32_t, std::unique_ptr<Account>> accounts_;
 };
+
+// Inline, with Release(): each kernel passes here once or twice, and a call costs as much as the work.
+[[gnu::always_inline]] inline void Device::Hold(Command* command, uint32_t groups) {
+  Account* const account = command->account;
+  if (account->sms_held == 0) holding_.push_back(account);
+  account->sms_held += groups;
+  account->work_rate += groups * command->kernel.work_rate;
+  free_sms_ -= groups;
+  command->kernel.resident += groups;
+}
+
+[[gnu::always_inline]] inline void Device::Release(Command* command, uint32_t groups) {
+  Account* const account = command->account;
+  account->sms_held -= groups;
+  account->work_rate -= groups * command->kernel.work_rate;
+  if (account->sms_held == 0) {
+    account->work_rate = 0;  // no drift from adding and subtracting
+    *std::find(holding_.begin(), holding_.end(), account) = holding_.back();
+    holding_.pop_back();
+  }
+  free_sms_ += groups;
+  command->kernel.resident -= groups;
+  stuck_ = false;
+}
 
 }  // namespace gpushare::sim
 

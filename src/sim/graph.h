@@ -9,6 +9,7 @@
 
 #include "sim/command.h"
 #include "sim/module.h"
+#include "sim/partition.h"
 #include "sim/user_object.h"
 
 namespace gpushare::sim {
@@ -49,7 +50,8 @@ struct GraphNode {
   std::vector<void*> parameter_addresses;  // into `parameters`
   KernelPlan plan{};
   int priority = 0;
-  bool own_priority = false;  // else that of the stream it is launched into
+  bool own_priority = false;             // else that of the stream it is launched into
+  PartitionId partition = kWholeDevice;  // of the context that it was made in, whatever the stream
 
   CopyWork copy{};
   SetWork set{};

@@ -66,6 +66,7 @@ void CopyWorkOf(const GraphNode& from, GraphNode* to) {
   to->plan = from.plan;
   to->priority = from.priority;
   to->own_priority = from.own_priority;
+  to->partition = from.partition;
   to->copy = from.copy;
   to->set = from.set;
   to->host = from.host;
@@ -245,6 +246,7 @@ CUresult LaunchExec(GraphExec* exec, Stream* stream) {
         command = NewCommand(stream, CommandType::kKernel);
         FillKernel(command, *work.function, work.plan);
         if (work.own_priority) command->level = LevelOf(work.priority);
+        command->partition = work.partition;
         break;
       case NodeType::kCopy:
         command = NewCommand(stream, CommandType::kCopy);

@@ -32,6 +32,9 @@ CUresult FillKernelNode(GraphNode* node, const CUDA_KERNEL_NODE_PARAMS_v2* param
   if (result != CUDA_SUCCESS) return result;
   const Function* const function = FindFunction(parameters->func, context);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const GreenContext* const green = CurrentGreen(*CurrentThread());
+  const bool is_new = node->function == nullptr;  // its context never changes
+  if (is_new && green != nullptr) node->partition = green->partition;
   return SetKernel(
       node, function->module->context, function,
       {parameters->gridDimX, parameters->gridDimY, parameters->gridDimZ, parameters->blockDimX,

@@ -28,6 +28,9 @@ enum class HandleTag : uint64_t {
   kExternalMemory,
   kMemoryPool,
   kUserObject,
+  kGreenContext,
+  kGreenAsContext,
+  kResourceDescriptor,
 };
 
 template <typename T, HandleTag kTag>

@@ -10,6 +10,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "sim/array.h"
@@ -24,6 +25,7 @@
 #include "sim/managed.h"
 #include "sim/memory.h"
 #include "sim/module.h"
+#include "sim/partition.h"
 #include "sim/stream.h"
 #include "sim/timeline.h"
 #include "sim/user_object.h"
@@ -82,6 +84,13 @@ struct State {
   HandleTable<UserObject, HandleTag::kUserObject> user_objects;
   HandleTable<Array, HandleTag::kArray> arrays;
   HandleTable<MipmappedArray, HandleTag::kMipmappedArray> mipmapped_arrays;
+  HandleTable<GreenContext, HandleTag::kGreenContext> green_contexts;
+  HandleTable<GreenContext, HandleTag::kGreenAsContext> green_as_contexts;
+  HandleTable<ResourceDescriptor, HandleTag::kResourceDescriptor> resource_descriptors;
+  uint32_t green_handles = 0;            // green contexts that there are
+  std::unordered_set<uint64_t> orphans;  // streams of green contexts that are gone
+  std::vector<std::unique_ptr<Partition>> partitions;
+  std::vector<SmSplit> sm_splits;  // a resource names the call it came from
 
   // A GPU's primary context has the same handle in all its lives, also after gpushare_sim_reset().
   std::map<int, uint64_t> primary_contexts;
@@ -111,6 +120,7 @@ inline Command* NewCommand(Stream* stream, CommandType type) {
   command->stream = stream;
   command->account = stream->account;
   command->level = LevelOf(stream->priority);
+  command->partition = stream->partition;
   command->earliest = s.clock.now() + s.config.launch_latency;
   if (Counts(type)) ++command->account->queued;
   return command;

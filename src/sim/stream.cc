@@ -155,10 +155,12 @@ void Submit(Stream* stream, Command* command) {
     Context* const context = stream->context;
     if (stream->legacy) {
       for (Stream* other : context->streams) {
-        if (!other->non_blocking && other->tail != nullptr) s.pool.AddEdge(other->tail, command);
+        if (!other->non_blocking && other->green == stream->green && other->tail != nullptr) {
+          s.pool.AddEdge(other->tail, command);
+        }
       }
-    } else if (context->legacy->tail != nullptr) {
-      s.pool.AddEdge(context->legacy->tail, command);
+    } else if (Command* const before = LegacyOf(*stream)->tail; before != nullptr) {
+      s.pool.AddEdge(before, command);
     }
   }
   ++stream->queued;
@@ -243,6 +245,9 @@ void RunDueEvents() {
       case Due::kGroups:
         if (command->stream->device->FinishGroups(command, count, now)) Complete(command);
         break;
+      case Due::kBatch:
+        if (command->stream->device->FinishBatch(command, count, now)) Complete(command);
+        break;
       case Due::kDone: {
         Context* const context = command->stream->context;
         bool fault = false;
@@ -278,6 +283,10 @@ void CancelStream(Stream* stream) {
 void LoseContext(Context* context, int code) {
   context->lost = code;
   CancelStream(context->legacy.get());
+  for (const GreenContext* green : context->greens) {
+    CancelStream(green->legacy.get());
+    CancelStream(green->order.get());
+  }
   // A copy: a destroyed stream goes with its last command.
   const std::vector<Stream*> streams = context->streams;
   for (Stream* stream : streams) CancelStream(stream);

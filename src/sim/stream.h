@@ -10,6 +10,7 @@
 #include "sim/clock.h"
 #include "sim/command.h"
 #include "sim/device.h"
+#include "sim/partition.h"
 #include "sim/user_object.h"
 
 namespace gpushare::sim {
@@ -26,8 +27,10 @@ struct Stream {
   int priority = 0;
   bool non_blocking = false;
   bool legacy = false;
-  bool per_thread = false;  // a thread's default stream
-  bool destroyed = false;   // goes when its last command does
+  bool per_thread = false;        // a thread's default stream
+  bool destroyed = false;         // goes when its last command does
+  GreenContext* green = nullptr;  // whose stream it is; null: an ordinary one, or that is gone
+  PartitionId partition = kWholeDevice;
   Command* head = nullptr;
   Command* tail = nullptr;
   uint32_t queued = 0;  // commands
@@ -70,9 +73,15 @@ struct Context {
   unsigned cache_config = 0;
   std::unique_ptr<Stream> legacy;
   std::vector<Stream*> streams;  // all but the legacy one
-  std::vector<uint64_t> peers;   // contexts whose memory its kernels may reach
+  std::vector<GreenContext*> greens;
+  std::vector<uint64_t> peers;  // contexts whose memory its kernels may reach
   size_t stack_limit = 1024, printf_limit = 1 << 20, heap_limit = 8 << 20;
 };
+
+// The default stream that orders the blocking ones among which `stream` is.
+inline Stream* LegacyOf(const Stream& stream) {
+  return stream.green != nullptr ? stream.green->legacy.get() : stream.context->legacy.get();
+}
 
 // A graph executable on the device: its nodes as commands.
 struct GraphRun {

@@ -19,8 +19,8 @@ bool StreamOrder::IsAfter(const Command* command) {
     const Stream* const at = one->stream;
     if (at == stream_) return true;
     // The default stream waits for the blocking ones and they for it, from the next command on.
-    if (at->context == stream_->context && (at->legacy || stream_->legacy) && !at->non_blocking &&
-        !stream_->non_blocking) {
+    if (at->context == stream_->context && at->green == stream_->green &&
+        (at->legacy || stream_->legacy) && !at->non_blocking && !stream_->non_blocking) {
       return true;
     }
     if (one->next != nullptr) add(one->next);

@@ -16,6 +16,7 @@ enum class Due : uint32_t {
   kStart,   // the command's earliest start has come
   kGroups,  // `count` groups of a kernel finish
   kDone,    // a copy, set or timed record finishes
+  kBatch,   // groups of a kernel on SMs that the device knows finish; `count`: the batch
 };
 
 struct TimelineEvent {
