@@ -26,15 +26,9 @@ template <typename Handle, typename Create, typename Destroy>
 Answer Books::TakeArray(const Payer& payer, Handle* array, uint64_t bytes, quota::Kind kind,
                         const Create& create, const Destroy& destroy) {
   if (bytes == 0) return {create()};
-  if (bytes == quota::kUnlimited) return Refused(payer);
-  Answer answer = Reserve(payer, bytes);
+  bytes = Rounded(bytes);
+  const Answer answer = Charged(payer, bytes, create);
   if (!answer.ok()) return answer;
-  answer.result = create();
-  if (!answer.ok()) {
-    payer.account->Cancel(bytes);
-    return answer;
-  }
-  payer.account->Commit(bytes);
   const quota::Allocation entry{bytes, payer.account, kind, payer.owner, TagOf(payer)};
   return Insert(arrays_, KeyOf(*array), entry, [&] { destroy(*array); });
 }
@@ -43,10 +37,19 @@ template <typename Call>
 CUresult Books::GiveArray(uint64_t key, const Call& call) {
   quota::Allocation allocation;
   const bool ours = arrays_.Take(key, &allocation);
+  const std::vector<SparseArrays::Region> mapped = sparse_.TakeOf(key);
   const CUresult result = call();
-  if (!ours) return result;
   // A handle that the driver does not know any more was destroyed by another thread, which found no entry.
-  if (result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_HANDLE) {
+  const bool ended = result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_HANDLE;
+  for (const SparseArrays::Region& region : mapped) {
+    if (ended) {
+      Finish(physical_, physical_.Unuse(region.memory));
+    } else {
+      sparse_.Map(region);
+    }
+  }
+  if (!ours) return result;
+  if (ended) {
     Ended(allocation);
   } else {
     Restore(arrays_, key, allocation);

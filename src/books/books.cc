@@ -3,15 +3,22 @@
 
 namespace gpushare::books {
 
-Books::Books(const driver::Table& driver, OnCredit on_credit)
-    : driver_(driver), on_credit_(std::move(on_credit)), late_(driver, tags_) {}
+Books::Books(const driver::Table& driver, OnCredit on_credit, const Options& options)
+    : driver_(driver),
+      on_credit_(std::move(on_credit)),
+      clock_(options.clock != nullptr ? *options.clock : base::RealClock()),
+      unit_(options.unit),
+      late_(driver, tags_, clock_) {}
 
 Answer Books::Reserve(const Payer& payer, uint64_t bytes) {
   quota::Account& account = *payer.account;
   quota::Grant grant = account.TryReserve(bytes);
   if (grant) [[likely]]
     return {};
-  if (bytes <= account.limit() && MakeRoom(account)) grant = account.TryReserve(bytes);
+  if (bytes <= account.limit()) {
+    MakeRoom(account);
+    grant = account.TryReserve(bytes);
+  }
   if (grant) return {};
   if (payer.wait != nullptr) {
     grant = (*payer.wait)(account, bytes);
@@ -27,12 +34,10 @@ Answer Books::Refused(const Payer& payer) {
   return Answer::AtQuota(limit > charged ? limit - charged : 0);
 }
 
-bool Books::MakeRoom(quota::Account& account) {
-  const uint64_t before = account.charged();
+void Books::MakeRoom(quota::Account& account) {
   Settle();
   SettlePools(&account);
   if (graphs_.count() != 0) TrimGraphs(&account);
-  return account.charged() < before;
 }
 
 uint8_t Books::TagOf(const Payer& payer) {
@@ -50,6 +55,14 @@ void Books::Ended(const quota::Allocation& allocation) {
   if (on_credit_) on_credit_(allocation.device, allocation.bytes);
 }
 
+void Books::Ended(const LateFrees::Free& free) {
+  if (free.memory) {
+    Finish(physical_, physical_.Unuse(free.memory));
+  } else {
+    Ended(free.allocation);
+  }
+}
+
 void Books::Restore(quota::PointerTable& table, uint64_t key, const quota::Allocation& allocation) {
   quota::Allocation newer;
   if (table.Insert(key, allocation, &newer) != quota::PointerTable::InsertResult::kReplaced) return;
@@ -58,7 +71,8 @@ void Books::Restore(quota::PointerTable& table, uint64_t key, const quota::Alloc
 }
 
 void Books::Settle() {
-  for (const quota::Allocation& allocation : late_.TakeFinished()) Ended(allocation);
+  for (const LateFrees::Free& free : late_.TakeFinished()) Ended(free);
+  if (physical_.has_stranded()) CreditClosed();
   if (pools_.count() != 0) SettlePools(nullptr);
 }
 

@@ -20,13 +20,15 @@
 //   * of a call that the driver refuses nothing remains.
 // docs/memory.md says what is charged for each family, when, and how exactly.
 //
-// Threading: thread-safe. No lock is held across a call of the driver. An account outlives what is charged
-// to it here.
+// Threading: thread-safe. No lock is held across a call of the driver, but for those that begin and end primary
+// contexts, and the look at events; who waits for these does so through the clock. An account outlives what is
+// charged to it here.
 #ifndef GPUSHARE_BOOKS_BOOKS_H_
 #define GPUSHARE_BOOKS_BOOKS_H_
 
 #include <cuda.h>
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -36,11 +38,14 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/clock.h"
 #include "books/context_tags.h"
+#include "books/descriptors.h"
 #include "books/late_frees.h"
 #include "books/payer.h"
 #include "books/pools.h"
 #include "books/shared_memory.h"
+#include "books/sparse_arrays.h"
 #include "driver/table.h"
 #include "quota/ledger.h"
 #include "quota/pointer_table.h"
@@ -53,8 +58,17 @@ class Books {
   // Called after bytes went back to an account, by the thread that found it out and without a lock.
   using OnCredit = std::function<void(uint32_t owner, uint64_t bytes)>;
 
+  struct Options {
+    base::Clock* clock = nullptr;  // null: the machine's
+    // What the card hands out at least, and in multiples of which: direct, pitched and managed allocations and
+    // arrays are charged so. A power of two. The driver does not tell it.
+    uint64_t unit = 1;
+  };
+
   // `driver` outlives the books.
-  explicit Books(const driver::Table& driver, OnCredit on_credit = nullptr);
+  explicit Books(const driver::Table& driver, OnCredit on_credit = nullptr)
+      : Books(driver, std::move(on_credit), Options{}) {}
+  Books(const driver::Table& driver, OnCredit on_credit, const Options& options);
   Books(const Books&) = delete;
   Books& operator=(const Books&) = delete;
 
@@ -73,16 +87,22 @@ class Books {
   Answer MipmappedArrayCreate(const Payer& payer, CUmipmappedArray* array,
                               const CUDA_ARRAY3D_DESCRIPTOR* descriptor, unsigned levels);
   CUresult MipmappedArrayDestroy(CUmipmappedArray array);
+  // Of sparse arrays, which have no memory but what is mapped into them (sparse_arrays.cc).
+  CUresult MemMapArrayAsync(CUarrayMapInfo* list, unsigned count, CUstream stream);
 
   // -- Virtual memory management (virtual_memory.cc) and multicast objects (multicast.cc) --
   Answer MemCreate(const Payer& payer, CUmemGenericAllocationHandle* handle, size_t bytes,
                    const CUmemAllocationProp* properties, unsigned long long flags);
   CUresult MemRelease(CUmemGenericAllocationHandle handle);
   CUresult MemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address);
+  // What was exported stays charged until every descriptor of it is closed.
+  CUresult MemExportToShareableHandle(void* shareable, CUmemGenericAllocationHandle handle,
+                                      CUmemAllocationHandleType type, unsigned long long flags);
   CUresult MemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* shareable,
                                         CUmemAllocationHandleType type);
-  CUresult MemMap(CUdeviceptr address, size_t bytes, size_t offset,
-                  CUmemGenericAllocationHandle handle, unsigned long long flags);
+  // Takes memory where the handle was imported and is not of these books: its size is known now, and charged once.
+  Answer MemMap(const Payer& payer, CUdeviceptr address, size_t bytes, size_t offset,
+                CUmemGenericAllocationHandle handle, unsigned long long flags);
   CUresult MemUnmap(CUdeviceptr address, size_t bytes);
   CUresult MulticastCreate(CUmemGenericAllocationHandle* handle,
                            const CUmulticastObjectProp* properties);
@@ -106,6 +126,8 @@ class Books {
   Answer MemAllocAsync(const Payer& payer, CUdeviceptr* pointer, size_t bytes, CUstream stream);
   Answer MemAllocFromPoolAsync(const Payer& payer, CUdeviceptr* pointer, size_t bytes,
                                CUmemoryPool pool, CUstream stream);
+  // Pools on the host are told so, and not charged.
+  CUresult MemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties);
   CUresult MemPoolTrimTo(CUmemoryPool pool, size_t keep);
   CUresult MemPoolDestroy(CUmemoryPool pool);
 
@@ -124,8 +146,13 @@ class Books {
 
   // -- Contexts, whose end frees what they hold (contexts.cc) --
   CUresult CtxDestroy(CUcontext context);
+  CUresult CtxDetach(CUcontext context);  // ends it when nobody else is attached
+  CUresult DevicePrimaryCtxRetain(CUcontext* context, CUdevice device);
   CUresult DevicePrimaryCtxRelease(CUdevice device);
   CUresult DevicePrimaryCtxReset(CUdevice device);
+  // What is allocated in a context of a green context is its device's primary context's, and ends with that.
+  CUresult CtxFromGreenCtx(CUcontext* context, CUgreenCtx green);
+  CUresult GreenCtxDestroy(CUgreenCtx green);
 
   // Credits what the device has given up since. To be called after the program has waited for a stream, an
   // event or a context; the books call it before they refuse. Cheap when nothing is outstanding.
@@ -140,8 +167,15 @@ class Books {
  private:
   // Reserved of the payer's account, else why not.
   Answer Reserve(const Payer& payer, uint64_t bytes);
-  // Gives up what is idle and charged to the account; false when nothing was.
-  bool MakeRoom(quota::Account& account);
+  // Gives up what is idle and charged to the account.
+  void MakeRoom(quota::Account& account);
+  // Reserves, calls the driver, and commits what it gave.
+  template <typename Call>
+  Answer Charged(const Payer& payer, uint64_t bytes, const Call& call);
+  uint64_t Rounded(uint64_t bytes) const {
+    return bytes > quota::kUnlimited - unit_ ? quota::kUnlimited
+                                             : (bytes + unit_ - 1) & ~(unit_ - 1);
+  }
   template <typename Call>
   Answer Take(const Payer& payer, CUdeviceptr* pointer, uint64_t bytes, quota::Kind kind,
               const Call& call);
@@ -160,6 +194,7 @@ class Books {
   uint8_t TagOf(const Payer& payer);
   // The driver has given the allocation up.
   void Ended(const quota::Allocation& allocation);
+  void Ended(const LateFrees::Free& free);
   // Puts back what was taken from the table, unless the key is somebody else's already.
   void Restore(quota::PointerTable& table, uint64_t key, const quota::Allocation& allocation);
   // The driver would not free what was taken from the table: it goes back unless it is gone.
@@ -169,20 +204,30 @@ class Books {
 
   // Credits an object that ended, and what went with it.
   void Finish(SharedMemory& memory, const SharedMemory::Ended& ended);
+  // The driver gave `handle` for memory that is not new; `known` is in use.
+  void Adopt(CUmemGenericAllocationHandle handle, const SharedMemory::Place& known);
+  void Map(SharedMemory& memory, const SharedMemory::Mapping& mapping);
+  void CreditClosed();  // what only descriptors kept that are closed by now
   bool Exists(CUmemGenericAllocationHandle handle);
   int DeviceOf(CUmemGenericAllocationHandle handle);
   template <typename Call>
-  CUresult Bind(uint64_t multicast, uint64_t memory, uint64_t offset, uint64_t bytes,
-                const Call& call);
+  CUresult Bind(uint64_t multicast, const SharedMemory::Place& memory, uint64_t offset,
+                uint64_t bytes, const Call& call);
 
   template <typename Call>
   Answer TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t bytes, CUmemoryPool pool,
                       CUstream stream, const Call& call);
   bool FindPool(CUdeviceptr pointer, uint8_t* number);
-  // Charges the payer with what the pool has grown by. False: no room for `*missing` bytes.
-  bool PayForPool(const Payer& payer, uint8_t number, uint64_t* missing);
-  void TakeBack(CUdeviceptr pointer, uint8_t number);
-  uint64_t ReconcilePool(uint8_t number);
+  // Charges the payer with what the pool has grown by. False: no room for `*claim` bytes, which stay claimed.
+  bool PayForPool(const Payer& payer, uint8_t number, uint64_t* claim);
+  // What is missing after all is paid if it can be, else owed.
+  void PayOrOwe(const Payer& payer, uint8_t number, uint64_t claim);
+  bool PayDebt(const Payer& payer, Pools& pools, uint8_t number);
+  // In the order of the stream, since the memory may be what that has freed and still uses.
+  CUresult FreeUnseen(CUdeviceptr pointer, CUstream stream);
+  void TakeBack(CUdeviceptr pointer, uint8_t number, CUstream stream);
+  // `claim` as in Pools::Reconcile.
+  void ReconcilePool(uint8_t number, uint64_t* claim);
   void TrimPool(uint8_t number);
   // Reconciles pools in which something lies idle; those trimmed first where it is `trim`'s.
   void SettlePools(const quota::Account* trim);
@@ -203,28 +248,58 @@ class Books {
   GraphUse UseOf(CUgraphExec exec, bool forget);
   template <typename Call>
   Answer WithGraphMemory(const Payer& payer, CUgraphExec exec, CUstream stream, const Call& call);
-  bool PayForGraphs(const Payer& payer, uint8_t number);
-  uint64_t ReconcileGraphs(uint8_t number);
+  void PayForGraphs(const Payer& payer, uint8_t number);
+  void ReconcileGraphs(uint8_t number, uint64_t* claim);
+  uint64_t GraphUnit(CUdevice device);
+  CUresult TrimGraphMemory(CUdevice device);
   void TrimGraphs(const quota::Account* account);
 
   CUcontext PrimaryContext(CUdevice device);
+  bool IsActive(CUdevice device);
   template <typename Call>
-  CUresult EndContext(CUcontext context, const Call& call, const std::function<bool()>& ended);
+  CUresult EndContext(const ContextTags::Set& tags, const Call& call,
+                      const std::function<bool()>& ended);
+  // The context of the tags has ended, and the late frees went with it.
+  void Ended(const ContextTags::Set& tags, const std::vector<LateFrees::Free>& late);
+  std::atomic<uint32_t>& LifeOf(CUdevice device) {
+    return primary_lives_[static_cast<unsigned>(device) % primary_lives_.size()];
+  }
 
   const driver::Table& driver_;
   const OnCredit on_credit_;
+  base::Clock& clock_;
+  const uint64_t unit_;
   ContextTags tags_;
   quota::PointerTable pointers_, arrays_;
   SharedMemory physical_, external_;
   std::atomic<bool> has_buffers_{false};  // of external memory
+  Descriptors descriptors_;
+  SparseArrays sparse_;
   Pools pools_, graphs_;
   std::atomic<bool> has_graph_memory_{false};
   quota::SpinLock graph_lock_;
   std::unordered_map<CUgraphExec, GraphUse> graph_uses_;
   std::atomic<uint64_t> graph_trims_{1};
+  std::atomic<uint64_t> graph_unit_{0};  // 0: not asked yet
   LateFrees late_;
+  std::array<std::atomic<uint32_t>, 16> primary_lives_{};  // ClockLocks, by device
+  std::atomic<int> devices_{0};                            // 0: not asked yet
   std::atomic<uint64_t> pitch_unit_{512};  // rows are padded to multiples of it, or of less
 };
+
+template <typename Call>
+Answer Books::Charged(const Payer& payer, uint64_t bytes, const Call& call) {
+  if (bytes == quota::kUnlimited) return Refused(payer);
+  Answer answer = Reserve(payer, bytes);
+  if (!answer.ok()) return answer;
+  answer.result = call();
+  if (answer.ok()) [[likely]] {
+    payer.account->Commit(bytes);
+  } else {
+    payer.account->Cancel(bytes);
+  }
+  return answer;
+}
 
 template <typename Undo>
 Answer Books::Insert(quota::PointerTable& table, uint64_t key, const quota::Allocation& entry,

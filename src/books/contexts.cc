@@ -3,22 +3,17 @@
 #include <vector>
 
 #include "books/books.h"
+#include "books/clock_lock.h"
 
 namespace gpushare::books {
 
-// `ended` says after a successful call whether it was the end. The tags are retired before it, so that a context
-// that gets the same handle next is not mistaken for this one.
-template <typename Call>
-CUresult Books::EndContext(CUcontext context, const Call& call,
-                           const std::function<bool()>& ended) {
-  const ContextTags::Set tags = tags_.Retire(context);
-  const std::vector<LateFrees::Free> late = late_.Withdraw(tags);
-  const CUresult result = call();
-  if (result != CUDA_SUCCESS || !ended()) {
-    late_.PutBack(late);
-    tags_.Reuse(tags, context);
-    return result;
-  }
+bool Books::IsActive(CUdevice device) {
+  unsigned flags = 0;
+  int active = 0;
+  return driver_.DevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active != 0;
+}
+
+void Books::Ended(const ContextTags::Set& tags, const std::vector<LateFrees::Free>& late) {
   // Pools are of no context.
   const auto held = [&](const quota::Allocation& one) {
     return one.kind != quota::Kind::kPool && tags[one.place];
@@ -26,48 +21,121 @@ CUresult Books::EndContext(CUcontext context, const Call& call,
   for (quota::PointerTable* table : {&pointers_, &arrays_}) {
     for (const auto& [key, allocation] : table->TakeWhere(held)) Ended(allocation);
   }
+  for (const SharedMemory::Object& object : external_.TakeWhere(held)) Ended(object.charge);
+  for (const SparseArrays::Region& region : sparse_.TakeOf(tags)) {
+    Finish(physical_, physical_.Unuse(region.memory));
+  }
   for (const LateFrees::Free& free : late) {
     if (!tags[free.place]) driver_.EventDestroy(free.event);
-    Ended(free.allocation);
+    Ended(free);
   }
+}
+
+// `ended` says after a successful call whether it was the end.
+template <typename Call>
+CUresult Books::EndContext(const ContextTags::Set& tags, const Call& call,
+                           const std::function<bool()>& ended) {
+  const std::vector<LateFrees::Free> late = late_.Withdraw(tags);
+  const CUresult result = call();
+  if (result != CUDA_SUCCESS || !ended()) {
+    late_.PutBack(late);
+    tags_.Restore(tags);
+    return result;
+  }
+  Ended(tags, late);
   tags_.Reuse(tags, nullptr);
   return result;
 }
 
+// Tags are retired before a context may end, so that one that gets the same handle next is not mistaken for it.
 CUresult Books::CtxDestroy(CUcontext context) {
   return EndContext(
-      context, [&] { return driver_.CtxDestroy(context); }, [] { return true; });
+      tags_.Retire(context), [&] { return driver_.CtxDestroy(context); }, [] { return true; });
+}
+
+CUresult Books::CtxDetach(CUcontext context) {
+  return EndContext(
+      tags_.Retire(context), [&] { return driver_.CtxDetach(context); },
+      [&] {
+        unsigned version = 0;
+        const CUresult result = driver_.CtxGetApiVersion(context, &version);
+        return result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
+      });
 }
 
 CUcontext Books::PrimaryContext(CUdevice device) {
-  unsigned flags = 0;
-  int active = 0;
   CUcontext context = nullptr;
-  if (driver_.DevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active != 0 &&
-      driver_.DevicePrimaryCtxRetain(&context, device) == CUDA_SUCCESS) {
+  if (IsActive(device) && driver_.DevicePrimaryCtxRetain(&context, device) == CUDA_SUCCESS) {
     driver_.DevicePrimaryCtxRelease(device);
   }
   return context;
 }
 
+// The lives of a primary context follow each other here as they do in the driver: of two last releases one sees the
+// end, and the next life begins after it.
+CUresult Books::DevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  const ClockLock lock(clock_, LifeOf(device));
+  return driver_.DevicePrimaryCtxRetain(context, device);
+}
+
 CUresult Books::DevicePrimaryCtxRelease(CUdevice device) {
+  const ClockLock lock(clock_, LifeOf(device));
   return EndContext(
-      PrimaryContext(device), [&] { return driver_.DevicePrimaryCtxRelease(device); },
-      [&] {
-        unsigned flags = 0;
-        int active = 1;
-        driver_.DevicePrimaryCtxGetState(device, &flags, &active);
-        return active == 0;
-      });
+      tags_.Find(PrimaryContext(device)), [&] { return driver_.DevicePrimaryCtxRelease(device); },
+      [&] { return !IsActive(device); });
 }
 
 CUresult Books::DevicePrimaryCtxReset(CUdevice device) {
+  const ClockLock lock(clock_, LifeOf(device));
   return EndContext(
-      PrimaryContext(device), [&] { return driver_.DevicePrimaryCtxReset(device); },
+      tags_.Find(PrimaryContext(device)), [&] { return driver_.DevicePrimaryCtxReset(device); },
       [&] {
         DropPools(device);
         return true;
       });
+}
+
+CUresult Books::CtxFromGreenCtx(CUcontext* context, CUgreenCtx green) {
+  const CUresult result = driver_.CtxFromGreenCtx(context, green);
+  CUdevice device = 0;
+  CUcontext popped = nullptr;
+  if (result != CUDA_SUCCESS || driver_.CtxPushCurrent(*context) != CUDA_SUCCESS) return result;
+  const bool found = driver_.CtxGetDevice(&device) == CUDA_SUCCESS;
+  driver_.CtxPopCurrent(&popped);
+  if (!found) return result;
+  const ClockLock lock(clock_, LifeOf(device));
+  CUcontext const primary = PrimaryContext(device);
+  if (primary != *context) tags_.Adopt(*context, primary);
+  return result;
+}
+
+// It may hold the last reference to the primary context.
+CUresult Books::GreenCtxDestroy(CUgreenCtx green) {
+  CUcontext context = nullptr, popped = nullptr;
+  CUdevice device = 0;
+  if (driver_.CtxFromGreenCtx(&context, green) != CUDA_SUCCESS ||
+      driver_.CtxPushCurrent(context) != CUDA_SUCCESS) {
+    return driver_.GreenCtxDestroy(green);
+  }
+  const bool found = driver_.CtxGetDevice(&device) == CUDA_SUCCESS;
+  driver_.CtxPopCurrent(&popped);
+  if (!found) return driver_.GreenCtxDestroy(green);
+  const ClockLock lock(clock_, LifeOf(device));
+  CUcontext const primary = PrimaryContext(device);
+  const ContextTags::Set tags = tags_.Find(primary);  // the green one's among them
+  const std::vector<LateFrees::Free> late = late_.Withdraw(tags);
+  const CUresult result = driver_.GreenCtxDestroy(green);
+  if (result == CUDA_SUCCESS && !IsActive(device)) {
+    Ended(tags, late);
+    tags_.Reuse(tags, nullptr);
+    return result;
+  }
+  late_.PutBack(late);
+  if (result == CUDA_SUCCESS && context != primary) {
+    // Its handle may be another's next; what it holds is the primary context's.
+    tags_.Reuse(tags_.Retire(context), primary);
+  }
+  return result;
 }
 
 }  // namespace gpushare::books

@@ -13,16 +13,13 @@ template <typename Call>
 Answer Books::Take(const Payer& payer, CUdeviceptr* pointer, uint64_t bytes, quota::Kind kind,
                    const Call& call) {
   if (pointer == nullptr || bytes == 0) return {call()};  // the driver refuses it, in its own words
-  Answer answer = Reserve(payer, bytes);
-  if (!answer.ok()) return answer;
-  answer.result = call();
-  if (!answer.ok()) {
-    payer.account->Cancel(bytes);
-    return answer;
-  }
-  pointers_.Prefetch(*pointer);
-  payer.account->Commit(bytes);
-  return List(payer, *pointer, bytes, kind);
+  const uint64_t charge = Rounded(bytes);
+  const Answer answer = Charged(payer, charge, [&] {
+    const CUresult result = call();
+    if (result == CUDA_SUCCESS) pointers_.Prefetch(*pointer);
+    return result;
+  });
+  return answer.ok() ? List(payer, *pointer, charge, kind) : answer;
 }
 
 Answer Books::MemAlloc(const Payer& payer, CUdeviceptr* pointer, size_t bytes) {
@@ -49,6 +46,7 @@ Answer Books::MemAllocPitch(const Payer& payer, CUdeviceptr* pointer, size_t* pi
       __builtin_mul_overflow(row / unit * unit, height, &most)) {
     return Refused(payer);
   }
+  most = Rounded(most);
   Answer answer = Reserve(payer, most);
   if (!answer.ok()) return answer;
   answer.result = call();
@@ -56,7 +54,7 @@ Answer Books::MemAllocPitch(const Payer& payer, CUdeviceptr* pointer, size_t* pi
     payer.account->Cancel(most);
     return answer;
   }
-  const uint64_t bytes = uint64_t{*pitch} * height;
+  const uint64_t bytes = Rounded(uint64_t{*pitch} * height);
   if (bytes > most) {
     uint64_t larger = unit;
     while ((width + larger - 1) / larger * larger < *pitch) larger *= 2;

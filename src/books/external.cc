@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // External memory: another interface's, charged to who imports it, once for each handle that the driver gives, until
-// the handle is destroyed and its last buffer is freed.
+// the handle is destroyed and its last buffer is freed, or its context ends.
 #include "books/books.h"
 
 namespace gpushare::books {
@@ -15,15 +15,10 @@ Answer Books::ImportExternalMemory(const Payer& payer, CUexternalMemory* handle,
   const auto import = [&] { return driver_.ImportExternalMemory(handle, descriptor); };
   if (handle == nullptr || descriptor == nullptr || descriptor->size == 0) return {import()};
   const uint64_t bytes = descriptor->size;
-  Answer answer = Reserve(payer, bytes);
+  const Answer answer = Charged(payer, bytes, import);
   if (!answer.ok()) return answer;
-  answer.result = import();
-  if (!answer.ok()) {
-    payer.account->Cancel(bytes);
-    return answer;
-  }
-  payer.account->Commit(bytes);
-  const quota::Allocation charge{bytes, payer.account, quota::Kind::kExternal, payer.owner, 0};
+  const quota::Allocation charge{bytes, payer.account, quota::Kind::kExternal, payer.owner,
+                                 TagOf(payer)};
   // The same memory again.
   if (!external_.AddOrRetain(KeyOf(*handle), charge, 0)) Ended(charge);
   return answer;
@@ -35,7 +30,7 @@ CUresult Books::ExternalMemoryGetMappedBuffer(CUdeviceptr* pointer, CUexternalMe
   const CUresult result = driver_.ExternalMemoryGetMappedBuffer(pointer, handle, buffer);
   if (!place) return result;
   if (result == CUDA_SUCCESS) {
-    external_.Map({*pointer, buffer->size, place});
+    Map(external_, {*pointer, buffer->size, place});
     has_buffers_.store(true, std::memory_order_relaxed);
   } else {
     Finish(external_, external_.Unuse(place));
@@ -63,7 +58,7 @@ CUresult Books::FreeBuffer(CUdeviceptr pointer) {
     if (result == CUDA_SUCCESS || !IsAllocated(pointer)) {
       Finish(external_, external_.Unuse(buffer.memory));
     } else {
-      external_.Map(buffer);
+      Map(external_, buffer);
     }
   }
   return result;

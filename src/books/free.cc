@@ -26,7 +26,8 @@ CUresult Books::MemFreeAsync(CUdeviceptr pointer, CUstream stream) {
   if (!ours) return result;
   if (result != CUDA_SUCCESS) {
     NotFreed(pointer, allocation);
-  } else if (allocation.kind == quota::Kind::kPool || !late_.Add(allocation, stream)) {
+  } else if (allocation.kind == quota::Kind::kPool ||
+             !late_.Add({.allocation = allocation, .memory = {}}, stream)) {
     Ended(allocation);
   }
   return result;

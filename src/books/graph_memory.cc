@@ -12,7 +12,10 @@
 namespace gpushare::books {
 namespace {
 
-constexpr uint64_t kUnit = uint64_t{2} << 20;  // the least that a device gives to graphs
+constexpr uint64_t kUnit = uint64_t{2}
+                           << 20;  // the least that a device gives to graphs, if it does not tell
+constexpr int kReads = 64;         // of a figure that other threads change
+constexpr int kTries = 4;          // of a launch that trims get in the way of
 
 // Graph memory is one per device: a pool without a handle, numbered by device.
 CUmemoryPool KeyOf(CUdevice device) {
@@ -106,39 +109,60 @@ Answer Books::WithGraphMemory(const Payer& payer, CUgraphExec exec, CUstream str
       capture != CU_STREAM_CAPTURE_STATUS_NONE) {
     return {call()};
   }
-  // Launches of one executable follow each other, so what it had will do again.
-  const uint64_t trims = graph_trims_.load();
-  const bool again = use.payer == payer.account && use.trims == trims;
   struct Held {
     uint8_t number;
     uint64_t bytes;
   };
   std::vector<Held> held;
-  uint64_t reserved = 0;
-  Answer answer;
-  for (const GraphNeed& need : use.needs) {
-    const uint8_t number = graphs_.NumberOf(KeyOf(need.device));
-    graphs_.SetDevice(number, need.device);
-    const uint64_t bytes = again ? 0 : (need.bytes + kUnit - 1) / kUnit * kUnit;
-    // What an earlier launch took and the quota had no room for is paid first.
-    answer = PayForGraphs(payer, number) ? Reserve(payer, bytes) : Refused(payer);
-    if (!answer.ok()) break;
-    graphs_.Expect(number, bytes);
-    held.push_back({number, bytes});
-    reserved += bytes;
+  uint64_t reserved = 0, trims = 0;
+  const auto reserve = [&]() -> Answer {
+    // Launches of one executable follow each other, so what it had will do again.
+    trims = graph_trims_.load();
+    const bool again = use.payer == payer.account && use.trims == trims;
+    for (const GraphNeed& need : use.needs) {
+      const uint8_t number = graphs_.NumberOf(KeyOf(need.device));
+      graphs_.SetDevice(number, need.device);
+      const uint64_t unit = GraphUnit(need.device);
+      const uint64_t bytes = again ? 0 : (need.bytes + unit - 1) / unit * unit;
+      // What an earlier launch took and the quota had no room for is paid first.
+      if (graphs_.DebtOf(number, payer.account) > 0 && !PayDebt(payer, graphs_, number)) {
+        return Refused(payer);
+      }
+      const Answer answer = Reserve(payer, bytes);
+      if (!answer.ok()) return answer;
+      graphs_.Expect(number, bytes);
+      held.push_back({number, bytes});
+      reserved += bytes;
+    }
+    return {};
+  };
+  const auto give_back = [&] {
+    payer.account->Cancel(std::exchange(reserved, 0));
+    for (const Held& one : held) {
+      graphs_.Abandon(one.number, payer.account, payer.owner, 0, one.bytes);
+    }
+    held.clear();
+  };
+  Answer answer = reserve();
+  // Trimmed meanwhile: what it had may be gone.
+  for (int tries = 0;
+       answer.ok() && reserved == 0 && graph_trims_.load() != trims && tries < kTries; ++tries) {
+    give_back();
+    answer = reserve();
   }
   if (answer.ok()) answer.result = call();
-  if (answer.ok()) {
-    payer.account->Commit(reserved);
-  } else {
-    payer.account->Cancel(reserved);
+  if (!answer.ok()) {
+    give_back();
+    for (const GraphNeed& need : use.needs) {
+      PayForGraphs(payer, graphs_.NumberOf(KeyOf(need.device)));
+    }
+    return answer;
   }
+  payer.account->Commit(reserved);
   for (const Held& one : held) {
-    if (answer.ok()) graphs_.AddIdle(one.number, payer.account, payer.owner, one.bytes);
-    graphs_.ExpectNoMore(one.number, one.bytes);
+    graphs_.Took(one.number, payer.account, payer.owner, 0, one.bytes);
+    PayForGraphs(payer, one.number);
   }
-  for (const Held& one : held) PayForGraphs(payer, one.number);
-  if (!answer.ok()) return answer;
   const std::lock_guard lock(graph_lock_);
   if (const auto at = graph_uses_.find(exec); at != graph_uses_.end()) {
     at->second.payer = payer.account;
@@ -147,42 +171,69 @@ Answer Books::WithGraphMemory(const Payer& payer, CUgraphExec exec, CUstream str
   return answer;
 }
 
-bool Books::PayForGraphs(const Payer& payer, uint8_t number) {
-  const uint64_t missing = ReconcileGraphs(number);
-  if (missing == 0) return true;
-  if (!payer.account->TryReserve(missing) &&
-      (!MakeRoom(*payer.account) || !payer.account->TryReserve(missing))) {
-    return ReconcileGraphs(number) == 0;
-  }
-  payer.account->Commit(missing);
-  graphs_.AddIdle(number, payer.account, payer.owner, missing);
-  return ReconcileGraphs(number) == 0;
+uint64_t Books::GraphUnit(CUdevice device) {
+  uint64_t unit = graph_unit_.load(std::memory_order_relaxed);
+  if (unit != 0) return unit;
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
+  size_t granularity = 0;
+  const bool told =
+      driver_.MemGetAllocationGranularity(&granularity, &properties,
+                                          CU_MEM_ALLOC_GRANULARITY_MINIMUM) == CUDA_SUCCESS;
+  unit = told && granularity > 0 ? granularity : kUnit;
+  graph_unit_.store(unit, std::memory_order_relaxed);
+  return unit;
 }
 
-uint64_t Books::ReconcileGraphs(uint8_t number) {
-  graphs_.Changed(number);
-  uint64_t missing = 0;
+// What there is no room for is owed: until it is paid, the payer launches no more graphs that allocate.
+void Books::PayForGraphs(const Payer& payer, uint8_t number) {
+  uint64_t claim = 0;
+  for (const bool room : {false, true}) {
+    if (room) MakeRoom(*payer.account);
+    ReconcileGraphs(number, &claim);
+    if (claim == 0) return;
+    if (payer.account->TryReserve(claim)) {
+      payer.account->Commit(claim);
+      return graphs_.Pay(number, payer.account, payer.owner, claim);
+    }
+  }
+  graphs_.Owe(number, payer.account, claim);
+}
+
+void Books::ReconcileGraphs(uint8_t number, uint64_t* claim) {
+  Pools::Reading reading = graphs_.BeginReading(number);
   std::vector<Pools::Credit> credits;
-  for (int i = 0; i < 64; ++i) {
-    const uint64_t version = graphs_.Version(number);
+  bool settled = false;
+  for (int i = 0; i < kReads && reading.pool != nullptr && !settled; ++i) {
     uint64_t reserved = 0;
     if (driver_.DeviceGetGraphMemAttribute(graphs_.DeviceOf(number),
                                            CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT,
                                            &reserved) != CUDA_SUCCESS) {
-      return 0;
+      break;
     }
-    if (graphs_.Reconcile(number, version, reserved, &missing, &credits)) break;
+    settled = graphs_.Reconcile(number, &reading, reserved, claim, &credits);
+  }
+  if (!settled) {
+    if (reading.pool != nullptr) graphs_.EndReading(number);
+    if (claim != nullptr) graphs_.Leave(number, std::exchange(*claim, 0));
   }
   Credit(credits);
-  return missing;
+}
+
+// Counted before, for launches that begin meanwhile, and after, for those that saw what was there before.
+CUresult Books::TrimGraphMemory(CUdevice device) {
+  graph_trims_.fetch_add(1);
+  const CUresult result = driver_.DeviceGraphMemTrim(device);
+  graph_trims_.fetch_add(1);
+  return result;
 }
 
 CUresult Books::DeviceGraphMemTrim(CUdevice device) {
-  const CUresult result = driver_.DeviceGraphMemTrim(device);
-  graph_trims_.fetch_add(1);
+  const CUresult result = TrimGraphMemory(device);
   for (unsigned i = 1; i <= graphs_.count(); ++i) {
     const auto number = static_cast<uint8_t>(i);
-    if (graphs_.DeviceOf(number) == device) ReconcileGraphs(number);
+    if (graphs_.DeviceOf(number) == device) ReconcileGraphs(number, nullptr);
   }
   return result;
 }
@@ -191,10 +242,9 @@ void Books::TrimGraphs(const quota::Account* account) {
   const Relaxed relaxed(driver_);
   for (unsigned i = 1; i <= graphs_.count(); ++i) {
     const auto number = static_cast<uint8_t>(i);
-    if (!graphs_.HasIdle(number, account)) continue;
-    driver_.DeviceGraphMemTrim(graphs_.DeviceOf(number));
-    graph_trims_.fetch_add(1);
-    ReconcileGraphs(number);
+    if (!graphs_.HasIdle(number, account) && graphs_.DebtOf(number, account) == 0) continue;
+    TrimGraphMemory(graphs_.DeviceOf(number));
+    ReconcileGraphs(number, nullptr);
   }
 }
 

@@ -28,7 +28,7 @@ absl::Status Books::CheckInvariants() {
   for (const SharedMemory* memory : {&physical_, &external_}) {
     memory->ForEach([&](const SharedMemory::Object& object) {
       if (object.charge.account != nullptr) accounts[object.charge.account] = 0;
-      if (object.references + object.uses + object.leaving == 0) ++empty;
+      if (object.references + object.uses + object.leaving + object.exports == 0) ++empty;
     });
   }
   if (empty != 0) {

@@ -9,8 +9,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/sync.h"
 #include "books/context_tags.h"
+#include "books/shared_memory.h"
 #include "driver/table.h"
 #include "quota/pointer_table.h"
 
@@ -18,20 +20,23 @@ namespace gpushare::books {
 
 class LateFrees {
  public:
-  LateFrees(const driver::Table& driver, ContextTags& tags) : driver_(driver), tags_(tags) {}
+  LateFrees(const driver::Table& driver, ContextTags& tags, base::Clock& clock)
+      : driver_(driver), tags_(tags), clock_(clock) {}
 
-  // The driver has taken the free of `allocation` into `stream`. False: it is over already, and for the
-  // caller to credit.
-  bool Add(const quota::Allocation& allocation, CUstream stream);
-  // Those that are over now.
-  std::vector<quota::Allocation> TakeFinished();
-
+  // What goes: an allocation, or a use of shared memory.
   struct Free {
     quota::Allocation allocation;
-    CUevent event;
-    uint8_t place;  // the context of the event
+    SharedMemory::Place memory;
+    CUevent event = nullptr;
+    uint8_t place = 0;  // the context of the event
   };
-  // Those that end with a context that is about to: taken out before it does, since their events go with it.
+  // The driver has taken the free into `stream`. False: it is over already, and for the caller to credit.
+  bool Add(Free free, CUstream stream);
+  // Those that are over now.
+  std::vector<Free> TakeFinished();
+
+  // Those that end with a context that is about to: taken out before it does, since their events go with it. Waits
+  // for whoever looks at them.
   std::vector<Free> Withdraw(const ContextTags::Set& ending);
   // The context did not end after all.
   void PutBack(const std::vector<Free>& frees);
@@ -44,6 +49,8 @@ class LateFrees {
 
   const driver::Table& driver_;
   ContextTags& tags_;
+  base::Clock& clock_;
+  std::atomic<uint32_t> looking_{0};  // a ClockLock: has some of them in hand
   std::atomic<uint64_t> count_{0};
   base::Mutex mutex_;
   std::vector<Free> frees_ ABSL_GUARDED_BY(mutex_);

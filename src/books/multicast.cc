@@ -14,9 +14,8 @@ CUresult Books::MulticastCreate(CUmemGenericAllocationHandle* handle,
 
 // A binding may wait for the object's team: no lock is held, and the memory is in use from before.
 template <typename Call>
-CUresult Books::Bind(uint64_t multicast, uint64_t memory, uint64_t offset, uint64_t bytes,
-                     const Call& call) {
-  const SharedMemory::Place place = physical_.Use(memory);
+CUresult Books::Bind(uint64_t multicast, const SharedMemory::Place& place, uint64_t offset,
+                     uint64_t bytes, const Call& call) {
   const CUresult result = call();
   if (!place) return result;
   if (result != CUDA_SUCCESS || !physical_.Bind(multicast, place, offset, bytes)) {
@@ -28,7 +27,7 @@ CUresult Books::Bind(uint64_t multicast, uint64_t memory, uint64_t offset, uint6
 CUresult Books::MulticastBindMem(CUmemGenericAllocationHandle multicast, size_t offset,
                                  CUmemGenericAllocationHandle memory, size_t memory_offset,
                                  size_t bytes, unsigned long long flags) {
-  return Bind(multicast, memory, offset, bytes, [&] {
+  return Bind(multicast, physical_.Use(memory), offset, bytes, [&] {
     return driver_.MulticastBindMem(multicast, offset, memory, memory_offset, bytes, flags);
   });
 }
@@ -36,7 +35,8 @@ CUresult Books::MulticastBindMem(CUmemGenericAllocationHandle multicast, size_t 
 CUresult Books::MulticastBindAddr(CUmemGenericAllocationHandle multicast, size_t offset,
                                   CUdeviceptr address, size_t bytes, unsigned long long flags) {
   const auto mapping = physical_.FindMapping(address);
-  return Bind(multicast, mapping.has_value() ? mapping->memory.handle : 0, offset, bytes,
+  const auto place = mapping.has_value() ? physical_.Use(mapping->memory) : SharedMemory::Place{};
+  return Bind(multicast, place, offset, bytes,
               [&] { return driver_.MulticastBindAddr(multicast, offset, address, bytes, flags); });
 }
 

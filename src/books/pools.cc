@@ -21,6 +21,29 @@ uint64_t Pools::Pool::charged() const {
   return sum;
 }
 
+uint64_t Pools::Pool::owed() const {
+  uint64_t sum = 0;
+  for (const Debt& debt : debts) sum += debt.bytes;
+  return sum;
+}
+
+void Pools::Pool::Forgive(uint64_t bytes) {
+  for (Debt& debt : debts) {
+    const uint64_t part = std::min(bytes, debt.bytes);
+    debt.bytes -= part;
+    bytes -= part;
+  }
+  std::erase_if(debts, [](const Debt& debt) { return debt.bytes == 0; });
+}
+
+void Pools::Pool::Clear() {
+  shares.clear();
+  debts.clear();
+  retired.store(false);
+  device.store(kUnknown);
+  handle.store(nullptr);
+}
+
 uint8_t Pools::NumberOf(CUmemoryPool pool) {
   const auto find = [&]() -> uint8_t {
     for (unsigned i = 1; i <= count(); ++i) {
@@ -43,39 +66,40 @@ uint8_t Pools::NumberOf(CUmemoryPool pool) {
   return 0;
 }
 
-CUmemoryPool Pools::HandleOf(uint8_t number) { return pools_[number].handle.load(); }
-
-int Pools::DeviceOf(uint8_t number) {
-  const Guard guard(pools_[number].lock);
-  return pools_[number].device;
-}
-
-void Pools::SetDevice(uint8_t number, int device) {
-  const Guard guard(pools_[number].lock);
-  pools_[number].device = device;
-}
-
-uint64_t Pools::TakeIdle(uint8_t number, quota::Account* account, uint64_t bytes) {
-  const Guard guard(pools_[number].lock);
-  uint64_t taken = 0;
-  for (Share& share : pools_[number].shares) {
-    if (share.account != account) continue;
-    const uint64_t part = std::min(bytes - taken, share.idle);
-    share.idle -= part;
-    taken += part;
+Pools::Begun Pools::Begin(uint8_t number, quota::Account* account, uint64_t bytes, uint64_t ahead) {
+  Pool& pool = pools_[number];
+  const Guard guard(pool.lock);
+  Begun begun{0, 0};
+  for (const Debt& debt : pool.debts) {
+    if (debt.account == account) begun.debt += debt.bytes;
   }
-  pools_[number].expected += taken;
-  return taken;
+  if (begun.debt > 0) return begun;
+  for (Share& share : pool.shares) {
+    if (share.account != account) continue;
+    const uint64_t part = std::min(bytes - begun.idle, share.idle);
+    share.idle -= part;
+    begun.idle += part;
+  }
+  pool.expected += bytes + ahead;
+  return begun;
 }
 
-void Pools::AddIdle(uint8_t number, quota::Account* account, uint32_t owner, uint64_t bytes) {
-  const Guard guard(pools_[number].lock);
-  pools_[number].Of(account, owner).idle += bytes;
+void Pools::Abandon(uint8_t number, quota::Account* account, uint32_t owner, uint64_t idle,
+                    uint64_t expected) {
+  Pool& pool = pools_[number];
+  const Guard guard(pool.lock);
+  if (idle > 0) pool.Of(account, owner).idle += idle;
+  pool.expected -= expected;
 }
 
-void Pools::AddLive(uint8_t number, quota::Account* account, uint32_t owner, uint64_t bytes) {
-  const Guard guard(pools_[number].lock);
-  pools_[number].Of(account, owner).live += bytes;
+void Pools::Took(uint8_t number, quota::Account* account, uint32_t owner, uint64_t bytes,
+                 uint64_t ahead) {
+  Pool& pool = pools_[number];
+  const Guard guard(pool.lock);
+  Share& share = pool.Of(account, owner);
+  share.live += bytes;
+  share.idle += ahead;
+  pool.expected -= bytes + ahead;
 }
 
 void Pools::Free(uint8_t number, quota::Account* account, uint32_t owner, uint64_t bytes) {
@@ -91,30 +115,39 @@ void Pools::Expect(uint8_t number, uint64_t bytes) {
   pools_[number].expected += bytes;
 }
 
-void Pools::ExpectNoMore(uint8_t number, uint64_t bytes) {
-  const Guard guard(pools_[number].lock);
-  pools_[number].expected -= bytes;
+Pools::Reading Pools::BeginReading(uint8_t number) {
+  Pool& pool = pools_[number];
+  const Guard guard(pool.lock);
+  const Reading reading{pool.handle.load(), ++pool.version};
+  if (reading.pool != nullptr) ++pool.readers;
+  return reading;
 }
 
-void Pools::Changed(uint8_t number) {
+void Pools::EndReading(uint8_t number) {
   const Guard guard(pools_[number].lock);
-  ++pools_[number].version;
+  --pools_[number].readers;
 }
 
-uint64_t Pools::Version(uint8_t number) {
-  const Guard guard(pools_[number].lock);
-  return pools_[number].version;
-}
-
-bool Pools::Reconcile(uint8_t number, uint64_t version, uint64_t reserved, uint64_t* missing,
+bool Pools::Reconcile(uint8_t number, Reading* reading, uint64_t reserved, uint64_t* claim,
                       std::vector<Credit>* credits) {
   Pool& pool = pools_[number];
   const Guard guard(pool.lock);
-  if (pool.version != version) return false;
+  if (pool.version != reading->version) {
+    reading->version = pool.version;
+    return false;
+  }
+  --pool.readers;
   const uint64_t charged = pool.charged();
-  // What is expected may be in the driver already, or not yet: it makes nothing missing, and nothing too much.
-  const uint64_t paid = charged + pool.expected;
-  *missing = reserved > paid ? reserved - paid : 0;
+  if (const uint64_t owed = pool.owed(); charged + owed > reserved) {
+    pool.Forgive(std::min(owed, charged + owed - reserved));
+  }
+  if (claim != nullptr) {
+    // What is expected may be in the driver already, or not yet: it makes nothing missing, and nothing too much.
+    pool.expected -= *claim;
+    const uint64_t paid = charged + pool.owed() + pool.expected;
+    *claim = reserved > paid ? reserved - paid : 0;
+    pool.expected += *claim;
+  }
   uint64_t excess = charged > reserved ? charged - reserved : 0;
   // Of who has most of it: what is given up was freed lately, and not the rest of a granule.
   while (excess > 0) {
@@ -132,24 +165,57 @@ bool Pools::Reconcile(uint8_t number, uint64_t version, uint64_t reserved, uint6
   return true;
 }
 
-void Pools::Retire(uint8_t number) {
-  const Guard guard(pools_[number].lock);
-  pools_[number].retired = true;
+void Pools::Pay(uint8_t number, quota::Account* account, uint32_t owner, uint64_t claim) {
+  Pool& pool = pools_[number];
+  const Guard guard(pool.lock);
+  pool.Of(account, owner).idle += claim;
+  pool.expected -= claim;
 }
 
-bool Pools::Retired(uint8_t number) {
+void Pools::Owe(uint8_t number, quota::Account* account, uint64_t claim) {
+  Pool& pool = pools_[number];
+  const Guard guard(pool.lock);
+  pool.debts.push_back({account, claim});
+  pool.expected -= claim;
+}
+
+void Pools::Leave(uint8_t number, uint64_t claim) {
   const Guard guard(pools_[number].lock);
-  return pools_[number].retired;
+  pools_[number].expected -= claim;
+}
+
+uint64_t Pools::DebtOf(uint8_t number, const quota::Account* account) {
+  const Guard guard(pools_[number].lock);
+  uint64_t bytes = 0;
+  for (const Debt& debt : pools_[number].debts) {
+    if (debt.account == account) bytes += debt.bytes;
+  }
+  return bytes;
+}
+
+uint64_t Pools::Repay(uint8_t number, const quota::Account* account, uint64_t bytes) {
+  Pool& pool = pools_[number];
+  const Guard guard(pool.lock);
+  uint64_t left = bytes;
+  for (Debt& debt : pool.debts) {
+    if (debt.account != account) continue;
+    const uint64_t part = std::min(left, debt.bytes);
+    debt.bytes -= part;
+    left -= part;
+  }
+  std::erase_if(pool.debts, [](const Debt& debt) { return debt.bytes == 0; });
+  pool.expected += bytes - left;
+  return left;
 }
 
 bool Pools::Forget(uint8_t number) {
   Pool& pool = pools_[number];
   const Guard guard(pool.lock);
-  if (!pool.retired || pool.charged() + pool.expected > 0) return false;
-  pool.retired = false;
-  pool.device = -1;
-  pool.shares.clear();
-  pool.handle.store(nullptr);
+  if (!pool.retired.load() || pool.readers > 0 ||
+      pool.charged() + pool.owed() + pool.expected > 0) {
+    return false;
+  }
+  pool.Clear();
   return true;
 }
 
@@ -162,10 +228,7 @@ std::vector<Pools::Credit> Pools::Drop(uint8_t number) {
     if (bytes > 0) credits.push_back({share.account, share.owner, bytes});
   }
   ++pool.version;
-  pool.shares.clear();
-  pool.retired = false;
-  pool.device = -1;
-  pool.handle.store(nullptr);
+  pool.Clear();
   return credits;
 }
 

@@ -3,7 +3,7 @@
 //
 // A pool takes memory from the device in granules, of which its allocations are parts. What is charged for a
 // pool is what it has reserved: to each account its live allocations, and what lies idle to those who made the
-// pool grow or freed it.
+// pool grow or freed it. What an account had no room for when its call was over is its debt.
 #ifndef GPUSHARE_BOOKS_POOLS_H_
 #define GPUSHARE_BOOKS_POOLS_H_
 
@@ -36,35 +36,54 @@ class Pools {
 
   // 1 to 255; 0: there are so many pools already. Registers a pool that is new.
   uint8_t NumberOf(CUmemoryPool pool);
-  CUmemoryPool HandleOf(uint8_t number);
-  // Its device; -1: not known.
-  int DeviceOf(uint8_t number);
-  void SetDevice(uint8_t number, int device);
+  CUmemoryPool HandleOf(uint8_t number) { return pools_[number].handle.load(); }
+  static constexpr int kUnknown = -1, kHost = -2;  // of the host: not charged
+  int DeviceOf(uint8_t number) { return pools_[number].device.load(); }
+  void SetDevice(uint8_t number, int device) { pools_[number].device.store(device); }
 
-  // Up to `bytes` of what lies idle and is the account's; it is expected from now on.
-  uint64_t TakeIdle(uint8_t number, quota::Account* account, uint64_t bytes);
-  void AddIdle(uint8_t number, quota::Account* account, uint32_t owner, uint64_t bytes);
-  void AddLive(uint8_t number, quota::Account* account, uint32_t owner, uint64_t bytes);
+  // A call that will take `bytes` and perhaps `ahead` more, which are expected from now on. `idle` of them
+  // lay idle and were the account's; it owes `debt`.
+  struct Begun {
+    uint64_t idle, debt;
+  };
+  Begun Begin(uint8_t number, quota::Account* account, uint64_t bytes, uint64_t ahead);
+  // It did not take them: the idle lie there again.
+  void Abandon(uint8_t number, quota::Account* account, uint32_t owner, uint64_t idle,
+               uint64_t expected);
+  // It did, and all are paid for: `bytes` are live, `ahead` lie idle.
+  void Took(uint8_t number, quota::Account* account, uint32_t owner, uint64_t bytes,
+            uint64_t ahead);
   // From live to idle.
   void Free(uint8_t number, quota::Account* account, uint32_t owner, uint64_t bytes);
 
   // Reserved of an account for a call that is under way.
   void Expect(uint8_t number, uint64_t bytes);
-  void ExpectNoMore(uint8_t number, uint64_t bytes);
 
-  // A call that may have changed what the driver has reserved is over. What was read of the driver counts
-  // only if no such call has ended since.
-  void Changed(uint8_t number);
-  uint64_t Version(uint8_t number);
-  // The driver has `reserved`. False: read it again. `*missing`: what nobody is charged for; `credits`: what is
-  // charged and not there any more, taken out of the idle.
-  bool Reconcile(uint8_t number, uint64_t version, uint64_t reserved, uint64_t* missing,
+  // The driver is asked what the pool has: after a call that may have changed it, and only what is read after
+  // the last of such calls counts. Until the end of the reading the pool stays the driver's.
+  struct Reading {
+    CUmemoryPool pool;  // null: it is gone, and there is nothing to end
+    uint64_t version;
+  };
+  Reading BeginReading(uint8_t number);
+  // The driver has `reserved`. False: read it again; else the reading has ended. `credits`: what is charged and
+  // not there any more, taken out of the idle. `*claim`: in, what the caller claimed before, out, what nobody is
+  // charged for or has claimed, which is the caller's to pay, owe or leave; null claims nothing.
+  bool Reconcile(uint8_t number, Reading* reading, uint64_t reserved, uint64_t* claim,
                  std::vector<Credit>* credits);
+  void EndReading(uint8_t number);
+
+  void Pay(uint8_t number, quota::Account* account, uint32_t owner, uint64_t claim);
+  void Owe(uint8_t number, quota::Account* account, uint64_t claim);
+  void Leave(uint8_t number, uint64_t claim);
+  uint64_t DebtOf(uint8_t number, const quota::Account* account);
+  // What was owed has been reserved: as much of it as is still owed is claimed. The rest is the result.
+  uint64_t Repay(uint8_t number, const quota::Account* account, uint64_t bytes);
 
   // The program has destroyed it; the driver will, when nothing is left in it.
-  void Retire(uint8_t number);
-  bool Retired(uint8_t number);
-  // False unless it is retired and nothing is charged for it: then the number is free.
+  void Retire(uint8_t number) { pools_[number].retired.store(true); }
+  bool Retired(uint8_t number) { return pools_[number].retired.load(); }
+  // False unless it is retired, nothing is charged for it and nobody reads it: then the number is free.
   bool Forget(uint8_t number);
   // The pool ended with all that it had.
   std::vector<Credit> Drop(uint8_t number);
@@ -75,16 +94,25 @@ class Pools {
   std::vector<Share> SharesOf(uint8_t number);
 
  private:
+  struct Debt {
+    const quota::Account* account;
+    uint64_t bytes;
+  };
   struct Pool {
     quota::SpinLock lock;
     std::atomic<CUmemoryPool> handle{nullptr};
-    int device = -1;
-    bool retired = false;
-    uint64_t version = 0, expected = 0;
+    std::atomic<int> device{kUnknown};
+    std::atomic<bool> retired{false};
+    uint64_t version = 0, expected = 0, readers = 0;
     std::vector<Share> shares;
+    std::vector<Debt> debts;
 
     Share& Of(quota::Account* account, uint32_t owner);
     uint64_t charged() const;
+    uint64_t owed() const;
+    // The driver has given up so much of what is owed.
+    void Forgive(uint64_t bytes);
+    void Clear();
   };
 
   std::array<Pool, 256> pools_;

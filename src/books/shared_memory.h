@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that lives for as long as somebody refers to it: handles with references and uses (mappings, bindings to
-// a multicast object). It is charged until the last of both is gone.
+// Memory that lives for as long as somebody refers to it: handles with references, uses (mappings, bindings to
+// a multicast object) and exported descriptors. It is charged until the last of all is gone.
 #ifndef GPUSHARE_BOOKS_SHARED_MEMORY_H_
 #define GPUSHARE_BOOKS_SHARED_MEMORY_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -18,7 +19,8 @@ namespace gpushare::books {
 
 // Thread-safe. References and uses are counted before the driver is asked for them, and taken back when it has
 // given them up: an object may be thought to live for a moment longer than it does, never the reverse. A handle may
-// be given out again in that moment; so what is taken back is named by the object's number, too.
+// be given out again in that moment, or while the object of a released one is still used; so what is taken back is
+// named by the object's number, too.
 class SharedMemory {
  public:
   struct Place {
@@ -35,8 +37,12 @@ class SharedMemory {
     int device = 0;
     uint64_t number = 0;
     uint64_t references = 1, uses = 0;
-    uint64_t leaving = 0;           // references that the driver is being asked to give up
-    std::vector<Binding> bindings;  // of a multicast object
+    uint64_t leaving = 0;   // references that the driver is being asked to give up
+    uint64_t exports = 0;   // descriptors
+    bool imported = false;  // of another process, and charged to who maps it
+    bool stranded = false;  // only descriptors are left
+    std::vector<Binding>
+        bindings;  // of a multicast object; of a further handle, what it stands for
   };
   struct Mapping {
     uint64_t address, bytes;
@@ -45,39 +51,59 @@ class SharedMemory {
   // What ended, to be credited.
   using Ended = std::optional<Object>;
 
-  // With one reference. The object that had the handle before ended unseen.
+  // With one reference. The object that had the handle before ended unseen, if nobody had released it.
   Ended Add(uint64_t handle, const quota::Allocation& charge, int device);
   // False when it is there, and then it has one reference more.
   bool AddOrRetain(uint64_t handle, const quota::Allocation& charge, int device);
-  Place Retain(uint64_t handle);
+  // The driver has given a reference to memory that is not new: to `known`, which is in use, or to what the books
+  // do not know. True: by another handle than the one it has, and the use of `known` is that handle's from now on.
+  bool Adopt(uint64_t handle, const Place& known, int device);
   // A reference is about to go. Not known: nobody holds one.
   Place Leave(uint64_t handle);
   Ended Left(const Place& place);
   void Stay(const Place& place);  // the driver would not
   Place Use(uint64_t handle);
+  Place Use(const Place& place);
   Ended Unuse(const Place& place);
+  Place Export(uint64_t handle);
+  Ended Unexport(const Place& place);
+  bool has_stranded() const { return stranded_.load() != 0; }
+
+  // What an imported object lacks for a mapping of its first `end` bytes, and who pays for it; null: who maps.
+  uint64_t Unpaid(const Place& place, uint64_t end, quota::Account** account);
+  // It is charged so far, to whom it is charged already, else to `account`. By how much more than before.
+  uint64_t Charge(const Place& place, uint64_t end, quota::Account* account, uint32_t owner);
 
   // Binds memory that is in use for it. False when the multicast object is not known.
   bool Bind(uint64_t multicast, const Place& memory, uint64_t offset, uint64_t bytes);
   std::optional<Binding> Unbind(uint64_t multicast, int device, uint64_t offset, uint64_t bytes);
   void Rebind(uint64_t multicast, const Binding& binding);
 
-  void Map(const Mapping& mapping);
+  // What was mapped there before ended unseen.
+  std::optional<Mapping> Map(const Mapping& mapping);
   // Those that begin in the range.
   std::vector<Mapping> TakeMappings(uint64_t address, uint64_t bytes);
   // That holds the address.
   std::optional<Mapping> FindMapping(uint64_t address) const;
 
+  // Removes the objects whose charge is `wanted`, with their mappings.
+  std::vector<Object> TakeWhere(const std::function<bool(const quota::Allocation&)>& wanted);
   void ForEach(const std::function<void(const Object&)>& visit) const;
 
  private:
   using Table = std::unordered_map<uint64_t, Object>;
   Object* Find(const Place& place);
-  Ended EndIfUnused(const Place& place, const Object& object);
+  Object& New(uint64_t handle, const quota::Allocation& charge, int device);
+  // Its handle is another's from now on.
+  void Orphan(Table::iterator at);
+  void Revive(Object& object);
+  Ended EndIfUnused(const Place& place, Object& object);
 
   mutable quota::SpinLock lock_;
   uint64_t numbers_ = 0;
-  Table objects_;
+  Table objects_;  // by handle
+  Table orphans_;  // by number
+  std::atomic<uint64_t> stranded_{0};
   std::map<uint64_t, Mapping> mappings_;
 };
 

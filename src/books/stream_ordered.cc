@@ -45,62 +45,62 @@ Answer Books::TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t byte
   const uint8_t number = pools_.NumberOf(pool);
   if (number == 0) return {CUDA_ERROR_OUT_OF_MEMORY};  // 255 pools are in use
   if (pools_.Retired(number)) return {CUDA_ERROR_INVALID_VALUE};
+  if (pools_.DeviceOf(number) == Pools::kHost) return {call()};
   quota::Account* const account = payer.account;
   uint64_t ahead = 0;  // by which the pool grew more than was asked, when it was tried
   for (;;) {
-    uint64_t idle = pools_.TakeIdle(number, account, bytes);
-    uint64_t reserved = bytes - idle + ahead;
+    Pools::Begun begun = pools_.Begin(number, account, bytes, ahead);
+    if (begun.debt > 0) {
+      if (!PayDebt(payer, pools_, number)) return Refused(payer);
+      continue;
+    }
+    uint64_t reserved = bytes - begun.idle + ahead;
     Answer answer;
-    if (idle == 0 || !account->TryReserve(reserved)) {
+    if (!account->TryReserve(reserved)) {
       // To wait with idle memory in hand would be to keep it from those who are waited for.
-      pools_.AddIdle(number, account, payer.owner, idle);
-      pools_.ExpectNoMore(number, std::exchange(idle, 0));
+      pools_.Abandon(number, account, payer.owner, std::exchange(begun.idle, 0), bytes + ahead);
       reserved = bytes + ahead;
       answer = Reserve(payer, reserved);
       if (!answer.ok()) return answer;
+      pools_.Expect(number, reserved);
     }
-    pools_.Expect(number, reserved);
     answer.result = call();
     if (!answer.ok()) {
-      pools_.AddIdle(number, account, payer.owner, idle);
-      pools_.ExpectNoMore(number, bytes + ahead);
+      pools_.Abandon(number, account, payer.owner, begun.idle, bytes + ahead);
       account->Cancel(reserved);
       // The driver may have given idle memory up, looking for room.
-      uint64_t missing = 0;
-      PayForPool(payer, number, &missing);
+      PayOrOwe(payer, number, 0);
       return answer;
     }
     account->Commit(reserved);
     uint8_t actual = number;
     if (!FindPool(*pointer, &actual)) {
       // Of a stream of another device. Its own pool's idle memory stays where it is.
-      pools_.ExpectNoMore(number, bytes + ahead);
-      pools_.AddIdle(number, account, payer.owner, idle);
-      if (actual == 0 || (idle > 0 && !account->Reserve(idle))) {
-        driver_.MemFree(*pointer);
+      pools_.Abandon(number, account, payer.owner, begun.idle, bytes + ahead);
+      if (actual == 0 || (begun.idle > 0 && !account->Reserve(begun.idle))) {
+        FreeUnseen(*pointer, stream);
+        *pointer = 0;
         account->Release(reserved);
         return Answer::AtQuota(0);
       }
-      account->Commit(idle);
-      pools_.AddLive(actual, account, payer.owner, bytes);
-    } else {
-      pools_.AddLive(number, account, payer.owner, bytes);
-      pools_.ExpectNoMore(number, bytes + ahead);
+      account->Commit(begun.idle);
+      pools_.Expect(actual, bytes + ahead);
     }
-    pools_.AddIdle(actual, account, payer.owner, ahead);
-    if (pools_.DeviceOf(actual) < 0) {
-      int device = -1;
+    pools_.Took(actual, account, payer.owner, bytes, ahead);
+    if (pools_.DeviceOf(actual) == Pools::kUnknown) {
+      int device = Pools::kUnknown;
       driver_.PointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, *pointer);
       pools_.SetDevice(actual, device);
     }
     const quota::Allocation entry{bytes, account, quota::Kind::kPool, payer.owner, actual};
-    answer = Insert(pointers_, *pointer, entry, [&] { driver_.MemFree(*pointer); });
+    answer = Insert(pointers_, *pointer, entry, [&] { FreeUnseen(*pointer, stream); });
     if (!answer.ok()) return answer;
     uint64_t missing = 0;
     if (PayForPool(payer, actual, &missing)) return answer;
     // No room for what the pool has grown by.
-    TakeBack(*pointer, actual);
+    TakeBack(*pointer, actual, stream);
     *pointer = 0;
+    PayOrOwe(payer, actual, missing);
     if (payer.wait == nullptr || ahead != 0) {
       return Refused(payer);
     }
@@ -110,8 +110,8 @@ Answer Books::TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t byte
 
 // False when the pointer is of another pool than `*number`, which it then is (0: one too many).
 bool Books::FindPool(CUdeviceptr pointer, uint8_t* number) {
-  int devices = 1;
-  driver_.DeviceGetCount(&devices);
+  int devices = devices_.load(std::memory_order_relaxed);
+  if (devices == 0 && driver_.DeviceGetCount(&devices) == CUDA_SUCCESS) devices_.store(devices);
   CUmemoryPool pool = nullptr;
   if (devices == 1 || driver_.PointerGetAttribute(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
                                                   pointer) != CUDA_SUCCESS) {
@@ -122,59 +122,96 @@ bool Books::FindPool(CUdeviceptr pointer, uint8_t* number) {
   return false;
 }
 
-bool Books::PayForPool(const Payer& payer, uint8_t number, uint64_t* missing) {
-  for (const bool trim : {false, true}) {
-    if (trim) {
+bool Books::PayForPool(const Payer& payer, uint8_t number, uint64_t* claim) {
+  enum { kAsItIs, kTrimmed, kAllGivenUp, kEnd };
+  for (int tried = kAsItIs; tried < kEnd; ++tried) {
+    if (tried == kTrimmed) {
       TrimPool(number);
       Settle();
+    } else if (tried == kAllGivenUp) {
+      MakeRoom(*payer.account);
     }
-    *missing = ReconcilePool(number);
-    if (*missing == 0) return true;
-    if (payer.account->TryReserve(*missing)) {
-      payer.account->Commit(*missing);
-      pools_.AddIdle(number, payer.account, payer.owner, *missing);
+    ReconcilePool(number, claim);
+    if (*claim == 0) return true;
+    if (payer.account->TryReserve(*claim)) {
+      payer.account->Commit(*claim);
+      pools_.Pay(number, payer.account, payer.owner, *claim);
       return true;
     }
   }
-  if (!MakeRoom(*payer.account) || !payer.account->TryReserve(*missing)) return false;
-  payer.account->Commit(*missing);
-  pools_.AddIdle(number, payer.account, payer.owner, *missing);
-  return true;
+  return false;
 }
 
-void Books::TakeBack(CUdeviceptr pointer, uint8_t number) {
+void Books::PayOrOwe(const Payer& payer, uint8_t number, uint64_t claim) {
+  ReconcilePool(number, &claim);
+  if (claim == 0) return;
+  if (payer.account->TryReserve(claim)) {
+    payer.account->Commit(claim);
+    pools_.Pay(number, payer.account, payer.owner, claim);
+  } else {
+    pools_.Owe(number, payer.account, claim);
+  }
+}
+
+// Of pools of either kind: their figure has been read before.
+bool Books::PayDebt(const Payer& payer, Pools& pools, uint8_t number) {
+  quota::Account& account = *payer.account;
+  for (const bool room : {false, true}) {
+    if (room) MakeRoom(account);
+    if (&pools == &pools_) {
+      TrimPool(number);
+      ReconcilePool(number, nullptr);
+    } else {
+      ReconcileGraphs(number, nullptr);
+    }
+    const uint64_t debt = pools.DebtOf(number, &account);
+    if (debt == 0) return true;
+    if (!account.TryReserve(debt)) continue;
+    const uint64_t rest = pools.Repay(number, &account, debt);
+    account.Cancel(rest);
+    account.Commit(debt - rest);
+    pools.Pay(number, &account, payer.owner, debt - rest);
+    return true;
+  }
+  return false;
+}
+
+// Where the stream has nothing left to do the memory is free at once, else only when it comes to it.
+CUresult Books::FreeUnseen(CUdeviceptr pointer, CUstream stream) {
+  const Relaxed relaxed(driver_);
+  return driver_.StreamQuery(stream) == CUDA_SUCCESS ? driver_.MemFree(pointer)
+                                                     : driver_.MemFreeAsync(pointer, stream);
+}
+
+void Books::TakeBack(CUdeviceptr pointer, uint8_t number, CUstream stream) {
   quota::Allocation allocation;
   if (!pointers_.Take(pointer, &allocation)) return;
-  CUresult freed;
-  {
-    const Relaxed relaxed(driver_);
-    freed = driver_.MemFree(pointer);
+  // Else it is there, and charged.
+  if (FreeUnseen(pointer, stream) != CUDA_SUCCESS) {
+    return Restore(pointers_, pointer, allocation);
   }
-  if (freed != CUDA_SUCCESS)
-    return Restore(pointers_, pointer, allocation);  // it is there, and charged
   Ended(allocation);
   TrimPool(number);
-  ReconcilePool(number);
 }
 
-// What nobody is charged for is the result; what is charged and gone is credited.
-uint64_t Books::ReconcilePool(uint8_t number) {
-  pools_.Changed(number);
-  uint64_t missing = 0;
+void Books::ReconcilePool(uint8_t number, uint64_t* claim) {
+  Pools::Reading reading = pools_.BeginReading(number);
   std::vector<Pools::Credit> credits;
-  for (int i = 0; i < kReads; ++i) {
-    const uint64_t version = pools_.Version(number);
+  bool settled = false;
+  // A call that ended meanwhile reads what is true later than this one, and settles it.
+  for (int i = 0; i < kReads && reading.pool != nullptr && !settled; ++i) {
     uint64_t reserved = 0;
-    CUmemoryPool const pool = pools_.HandleOf(number);
-    if (pool == nullptr || driver_.MemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
-                                                       &reserved) != CUDA_SUCCESS) {
-      return 0;
+    if (driver_.MemPoolGetAttribute(reading.pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+                                    &reserved) != CUDA_SUCCESS) {
+      break;
     }
-    // A call that ended meanwhile reads what is true later than this one, and settles it.
-    if (pools_.Reconcile(number, version, reserved, &missing, &credits)) break;
+    settled = pools_.Reconcile(number, &reading, reserved, claim, &credits);
+  }
+  if (!settled) {
+    if (reading.pool != nullptr) pools_.EndReading(number);
+    if (claim != nullptr) pools_.Leave(number, std::exchange(*claim, 0));
   }
   Credit(credits);
-  return missing;
 }
 
 void Books::Credit(const std::vector<Pools::Credit>& credits) {
@@ -186,9 +223,11 @@ void Books::Credit(const std::vector<Pools::Credit>& credits) {
 
 void Books::TrimPool(uint8_t number) {
   const Relaxed relaxed(driver_);
-  if (CUmemoryPool const pool = pools_.HandleOf(number); pool != nullptr) {
-    driver_.MemPoolTrimTo(pool, 0);
-  }
+  // As long as it is read another thread does not have the driver destroy it.
+  const Pools::Reading reading = pools_.BeginReading(number);
+  if (reading.pool == nullptr) return;
+  driver_.MemPoolTrimTo(reading.pool, 0);
+  pools_.EndReading(number);
 }
 
 void Books::SettlePools(const quota::Account* trim) {
@@ -197,11 +236,22 @@ void Books::SettlePools(const quota::Account* trim) {
     const bool retired = pools_.Retired(number);
     if (!retired && !pools_.HasIdle(number, nullptr)) continue;
     if (retired || (trim != nullptr && pools_.HasIdle(number, trim))) TrimPool(number);
-    ReconcilePool(number);
+    ReconcilePool(number, nullptr);
     if (!retired) continue;
     CUmemoryPool const pool = pools_.HandleOf(number);
     if (pools_.Forget(number)) driver_.MemPoolDestroy(pool);
   }
+}
+
+CUresult Books::MemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
+  const CUresult result = driver_.MemPoolCreate(pool, properties);
+  if (result != CUDA_SUCCESS || properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+    return result;
+  // Of the 256th pool on the books know nothing, and refuse to allocate from it.
+  if (const uint8_t number = pools_.NumberOf(*pool); number != 0) {
+    pools_.SetDevice(number, Pools::kHost);
+  }
+  return result;
 }
 
 CUresult Books::MemPoolTrimTo(CUmemoryPool pool, size_t keep) {
@@ -228,6 +278,11 @@ CUresult Books::MemPoolDestroy(CUmemoryPool pool) {
   }
   if (number == 0) return driver_.MemPoolDestroy(pool);
   if (pools_.Retired(number)) return CUDA_ERROR_INVALID_VALUE;
+  if (pools_.DeviceOf(number) == Pools::kHost) {
+    const CUresult result = driver_.MemPoolDestroy(pool);
+    if (result == CUDA_SUCCESS) pools_.Drop(number);
+    return result;
+  }
   pools_.Retire(number);
   SettlePools(nullptr);
   return CUDA_SUCCESS;
@@ -245,7 +300,7 @@ void Books::DropPools(CUdevice device) {
     pointers_.TakeWhere(held);
     Credit(pools_.Drop(number));
   }
-  graph_trims_.fetch_add(1);
+  graph_trims_.fetch_add(1);  // the driver is done with its
   for (unsigned i = 1; i <= graphs_.count(); ++i) {
     const auto number = static_cast<uint8_t>(i);
     if (graphs_.DeviceOf(number) == device) Credit(graphs_.Drop(number));

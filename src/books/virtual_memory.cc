@@ -35,14 +35,8 @@ Answer Books::MemCreate(const Payer& payer, CUmemGenericAllocationHandle* handle
       properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
     return {create()};
   }
-  Answer answer = Reserve(payer, bytes);
+  const Answer answer = Charged(payer, bytes, create);
   if (!answer.ok()) return answer;
-  answer.result = create();
-  if (!answer.ok()) {
-    payer.account->Cancel(bytes);
-    return answer;
-  }
-  payer.account->Commit(bytes);
   const quota::Allocation charge{bytes, payer.account, quota::Kind::kHandle, payer.owner, 0};
   Finish(physical_, physical_.Add(*handle, charge, properties->location.id));
   return answer;
@@ -62,19 +56,58 @@ CUresult Books::MemRelease(CUmemGenericAllocationHandle handle) {
 
 CUresult Books::MemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address) {
   const auto mapping = physical_.FindMapping(KeyOf(address));
-  SharedMemory::Place place;
-  if (mapping.has_value()) place = physical_.Retain(mapping->memory.handle);
+  SharedMemory::Place known;
+  if (mapping.has_value()) known = physical_.Use(mapping->memory);
   const CUresult result = driver_.MemRetainAllocationHandle(handle, address);
-  if (!place || (result == CUDA_SUCCESS && *handle == place.handle)) return result;
-  Finish(physical_, physical_.Left(physical_.Leave(place.handle)));
+  if (result == CUDA_SUCCESS && known) {
+    Adopt(*handle, known);
+  } else {
+    Finish(physical_, physical_.Unuse(known));
+  }
   return result;
 }
 
-// Memory of this process or of another tenant's is charged already.
+void Books::Adopt(CUmemGenericAllocationHandle handle, const SharedMemory::Place& known) {
+  if (!physical_.Adopt(handle, known, DeviceOf(handle))) {
+    Finish(physical_, physical_.Unuse(known));
+  }
+}
+
+CUresult Books::MemExportToShareableHandle(void* shareable, CUmemGenericAllocationHandle handle,
+                                           CUmemAllocationHandleType type,
+                                           unsigned long long flags) {
+  const SharedMemory::Place place = physical_.Export(handle);
+  const CUresult result = driver_.MemExportToShareableHandle(shareable, handle, type, flags);
+  if (!place) return result;
+  // Of other types of handles the memory goes with the last of its references here.
+  if (result != CUDA_SUCCESS || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+      !descriptors_.Watch(*static_cast<int*>(shareable), place)) {
+    Finish(physical_, physical_.Unexport(place));
+  }
+  if (descriptors_.many()) CreditClosed();
+  return result;
+}
+
+void Books::CreditClosed() {
+  for (const SharedMemory::Place& place : descriptors_.TakeClosed()) {
+    Finish(physical_, physical_.Unexport(place));
+  }
+}
+
+// Memory of this process is charged already; of another's, when its size is known.
 CUresult Books::MemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* shareable,
                                              CUmemAllocationHandleType type) {
+  SharedMemory::Place known;
+  if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+    const auto descriptor = reinterpret_cast<intptr_t>(shareable);
+    known = physical_.Use(descriptors_.Find(static_cast<int>(descriptor)));
+  }
   const CUresult result = driver_.MemImportFromShareableHandle(handle, shareable, type);
-  if (result == CUDA_SUCCESS) physical_.AddOrRetain(*handle, {}, DeviceOf(*handle));
+  if (result == CUDA_SUCCESS) {
+    Adopt(*handle, known);
+  } else {
+    Finish(physical_, physical_.Unuse(known));
+  }
   return result;
 }
 
@@ -84,17 +117,34 @@ int Books::DeviceOf(CUmemGenericAllocationHandle handle) {
   return result == CUDA_SUCCESS ? properties.location.id : 0;
 }
 
-CUresult Books::MemMap(CUdeviceptr address, size_t bytes, size_t offset,
-                       CUmemGenericAllocationHandle handle, unsigned long long flags) {
+Answer Books::MemMap(const Payer& payer, CUdeviceptr address, size_t bytes, size_t offset,
+                     CUmemGenericAllocationHandle handle, unsigned long long flags) {
   const SharedMemory::Place place = physical_.Use(handle);
-  const CUresult result = driver_.MemMap(address, bytes, offset, handle, flags);
-  if (!place) return result;
-  if (result == CUDA_SUCCESS) {
-    physical_.Map({address, bytes, place});
-  } else {
-    Finish(physical_, physical_.Unuse(place));
+  const auto map = [&] { return driver_.MemMap(address, bytes, offset, handle, flags); };
+  Payer pays = payer;
+  uint64_t end = 0, unpaid = 0;
+  if (!__builtin_add_overflow(offset, bytes, &end)) {
+    quota::Account* account = nullptr;
+    unpaid = physical_.Unpaid(place, end, &account);
+    if (account != nullptr) pays.account = account;  // who mapped less of it before
   }
-  return result;
+  const Answer answer = unpaid > 0 ? Charged(pays, unpaid, map) : Answer{map()};
+  if (!place) return answer;
+  if (!answer.ok()) {
+    Finish(physical_, physical_.Unuse(place));
+    return answer;
+  }
+  if (unpaid > 0) {
+    // Another thread may have mapped it meanwhile.
+    const uint64_t grown = physical_.Charge(place, end, pays.account, pays.owner);
+    if (grown < unpaid) pays.account->Release(unpaid - grown);
+  }
+  Map(physical_, {address, bytes, place});
+  return answer;
+}
+
+void Books::Map(SharedMemory& memory, const SharedMemory::Mapping& mapping) {
+  if (const auto before = memory.Map(mapping)) Finish(memory, memory.Unuse(before->memory));
 }
 
 CUresult Books::MemUnmap(CUdeviceptr address, size_t bytes) {
@@ -107,7 +157,7 @@ CUresult Books::MemUnmap(CUdeviceptr address, size_t bytes) {
         driver_.MemRetainAllocationHandle(&held, reinterpret_cast<void*>(mapping.address)) ==
             CUDA_SUCCESS) {
       driver_.MemRelease(held);
-      physical_.Map(mapping);
+      Map(physical_, mapping);
     } else {
       Finish(physical_, physical_.Unuse(mapping.memory));
     }

@@ -19,9 +19,13 @@
 namespace gpushare::driver {
 
 struct Table {
+// The header calls some of them deprecated, and programs call them all the same.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 #define X(field, prototype, need, ...) decltype(&::prototype) field = nullptr;
 #include "driver/entries.def"
 #undef X
+#pragma GCC diagnostic pop
 
   // Looks every entry point up by name and version through the driver's cuGetProcAddress, and with
   // dlsym() what that does not know. Unavailable, with the names, when required ones are missing.

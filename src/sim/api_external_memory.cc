@@ -27,7 +27,7 @@ CUresult Import(CUexternalMemory* handle, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC
   }
   if (state().faults.FailAllocation()) return CUDA_ERROR_OUT_OF_MEMORY;
   const Allocation* const allocation =
-      Memory().ImportFile(context->device, descriptor->handle.fd, descriptor->size);
+      Memory().ImportFile(context, descriptor->handle.fd, descriptor->size);
   if (allocation == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   *handle = reinterpret_cast<CUexternalMemory>(allocation->handle);
   return CUDA_SUCCESS;

@@ -134,7 +134,7 @@ CUresult OpenMemory(CUdeviceptr* pointer, const CUipcMemHandle& handle, unsigned
   uint64_t size = 0;
   const int file = OpenArena(from, &size);
   if (file < 0) return CUDA_ERROR_MAP_FAILED;
-  Allocation* const allocation = s.virtual_memory.ImportShared(context->device, file, size);
+  Allocation* const allocation = s.virtual_memory.ImportShared(context, file, size);
   if (allocation == nullptr) {
     close(file);
     return CUDA_ERROR_MAP_FAILED;

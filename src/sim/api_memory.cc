@@ -18,7 +18,7 @@ CUresult Allocate(const ThreadContext& thread, CUdeviceptr* pointer, size_t byte
   if (state().faults.FailAllocation()) return CUDA_ERROR_OUT_OF_MEMORY;
   DeviceMemory& memory = context->device->memory;
   const Block* block = memory.Allocate(bytes, context);
-  if (block == nullptr && !context->device->pools.empty()) {
+  if (block == nullptr) {
     TrimPools(context->device);
     block = memory.Allocate(bytes, context);
   }
@@ -109,6 +109,7 @@ SIM_API(cuMemGetInfo_v2)(size_t* free, size_t* total) {
   Context* context;
   const CUresult result = CurrentContext(&context);
   if (result != CUDA_SUCCESS) return result;
+  state().virtual_memory.Collect();
   const DeviceMemory& memory = context->device->memory;
   if (free != nullptr) *free = memory.left();
   if (total != nullptr) *total = memory.capacity();

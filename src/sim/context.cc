@@ -85,6 +85,7 @@ void DestroyContext(Context* context) {
   context->device->memory.FreeAllOf(context);
   s.managed.FreeAllOf(context);
   s.host.FreeAllOf(context);
+  s.virtual_memory.FreeExternalOf(context);
   for (Context* other : s.contexts.All()) {
     auto& peers = other->peers;
     peers.erase(std::remove(peers.begin(), peers.end(), context->handle), peers.end());

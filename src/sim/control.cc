@@ -257,6 +257,7 @@ GPUSHARE_SIM_CONTROL uint64_t gpushare_sim_calls(const char* name) {
 
 GPUSHARE_SIM_CONTROL uint64_t gpushare_sim_memory_used(int ordinal) {
   const ControlScope scope;
+  state().virtual_memory.Collect();
   const Device* const device = FindDevice(ordinal);
   return device == nullptr ? 0 : device->memory.used();
 }

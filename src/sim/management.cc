@@ -44,6 +44,7 @@ GPUSHARE_SIM_CONTROL int gpushare_sim_get_device_info(int ordinal, gpushare_sim_
   Device* const device = FindDevice(ordinal);
   if (device == nullptr) return 0;  // cuInit() is still to come
   device->Integrate(s.clock.now());
+  s.virtual_memory.Collect();
   info->memory_used = device->memory.capacity() - device->memory.left();
   info->kernels_percent = device->utilization().kernels_percent;
   info->copies_percent = device->utilization().copies_percent;

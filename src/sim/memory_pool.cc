@@ -290,6 +290,7 @@ void ResetPools(Device* device) {
 }
 
 void TrimPools(Device* device) {
+  state().virtual_memory.Collect();
   for (const auto& pool : device->pools) pool->Trim(0);
 }
 

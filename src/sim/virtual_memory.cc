@@ -2,11 +2,13 @@
 #include "sim/virtual_memory.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <iterator>
 #include <utility>
+#include <vector>
 
 #include "sim/range_map.h"
 #include "sim/state.h"
@@ -21,13 +23,26 @@ bool IsSameFile(int one, int other) {
          a.st_ino == b.st_ino;
 }
 
+// Whether some process still has a descriptor of it.
+bool IsExported(Allocation* allocation) {
+  std::erase_if(allocation->exports, [](int pipe) {
+    pollfd end{.fd = pipe, .events = 0, .revents = 0};
+    const bool closed = poll(&end, 1, 0) == 1 && (end.revents & POLLERR) != 0;
+    if (closed) close(pipe);
+    return closed;
+  });
+  return !allocation->exports.empty();
+}
+
 }  // namespace
 
 Allocation::~Allocation() {
   if (descriptor >= 0) close(descriptor);
+  for (const int pipe : exports) close(pipe);
 }
 
 Allocation* VirtualMemory::Create(Device* device, uint64_t size) {
+  Collect();
   if (!device->memory.Charge(size)) return nullptr;
   auto allocation = std::make_unique<Allocation>();
   if (!allocation->storage.Map(size)) {
@@ -57,7 +72,14 @@ void VirtualMemory::Release(Allocation* allocation) {
 }
 
 void VirtualMemory::DeleteIfUnused(Allocation* allocation) {
+  const bool was_stranded = std::exchange(allocation->stranded, false);
+  if (was_stranded) --stranded_;
   if (allocation->references > 0 || allocation->mappings > 0) return;
+  if (IsExported(allocation)) {
+    allocation->stranded = true;
+    ++stranded_;
+    return;
+  }
   allocations_.Remove(allocation->handle);
   if (allocation->charged > 0) allocation->device->memory.Return(allocation->charged);
   if (allocation->team != nullptr) {
@@ -74,32 +96,54 @@ void VirtualMemory::DropMapping(Allocation* allocation) {
 }
 
 int VirtualMemory::Export(Allocation* allocation) {
-  if (allocation->descriptor < 0) {
-    // The file stays empty: which file it is tells what it stands for.
-    allocation->descriptor = memfd_create("gpushare-sim-allocation", MFD_CLOEXEC);
-    if (allocation->descriptor < 0) return -1;
-  }
-  return fcntl(allocation->descriptor, F_DUPFD_CLOEXEC, 0);
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return -1;
+  allocation->exports.push_back(ends[1]);
+  return ends[0];
 }
 
 Allocation* VirtualMemory::Import(int descriptor) const {
   for (Allocation* allocation : allocations_.All()) {
-    if (!allocation->external && IsSameFile(allocation->descriptor, descriptor)) return allocation;
+    for (const int pipe : allocation->exports) {
+      if (IsSameFile(pipe, descriptor)) return allocation;
+    }
   }
   return nullptr;
 }
 
-Allocation* VirtualMemory::ImportFile(Device* device, int descriptor, uint64_t size) {
-  return Import(device, descriptor, size, size);
-}
-
-Allocation* VirtualMemory::ImportShared(Device* device, int descriptor, uint64_t size) {
-  return Import(device, descriptor, size, 0);
-}
-
-Allocation* VirtualMemory::Import(Device* device, int descriptor, uint64_t size, uint64_t charged) {
+void VirtualMemory::Collect() {
+  if (stranded_ == 0) return;
   for (Allocation* allocation : allocations_.All()) {
-    if (!allocation->external || allocation->device != device || allocation->size != size ||
+    if (allocation->stranded) DeleteIfUnused(allocation);
+  }
+}
+
+Allocation* VirtualMemory::ImportFile(Context* context, int descriptor, uint64_t size) {
+  return Import(context, descriptor, size, size);
+}
+
+Allocation* VirtualMemory::ImportShared(Context* context, int descriptor, uint64_t size) {
+  return Import(context, descriptor, size, 0);
+}
+
+void VirtualMemory::FreeExternalOf(const Context* context) {
+  for (auto at = mappings_.begin(); at != mappings_.end();) {
+    const auto next = std::next(at);
+    if (at->second.buffer && at->second.allocation->context == context) FreeBuffer(at->first);
+    at = next;
+  }
+  for (Allocation* allocation : allocations_.All()) {
+    if (!allocation->external || allocation->context != context) continue;
+    allocation->references = 0;
+    DeleteIfUnused(allocation);
+  }
+}
+
+Allocation* VirtualMemory::Import(Context* context, int descriptor, uint64_t size,
+                                  uint64_t charged) {
+  Device* const device = context->device;
+  for (Allocation* allocation : allocations_.All()) {
+    if (!allocation->external || allocation->context != context || allocation->size != size ||
         !IsSameFile(allocation->descriptor, descriptor)) {
       continue;
     }
@@ -115,6 +159,7 @@ Allocation* VirtualMemory::Import(Device* device, int descriptor, uint64_t size,
   }
   allocation->external = true;
   allocation->descriptor = descriptor;
+  allocation->context = context;
   allocation->device = device;
   allocation->size = size;
   allocation->charged = charged;
@@ -277,6 +322,8 @@ void VirtualMemory::Clear() {
   }
   for (Allocation* allocation : allocations_.All()) {
     allocation->references = 0;
+    for (const int pipe : allocation->exports) close(pipe);
+    allocation->exports.clear();
     DeleteIfUnused(allocation);
   }
 }

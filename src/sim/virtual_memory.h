@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "sim/handles.h"
 #include "sim/multicast.h"
@@ -15,9 +16,10 @@
 namespace gpushare::sim {
 
 class Device;
+struct Context;
 
-// Physical memory. It is charged to its device from its creation until neither a reference nor a mapping
-// is left.
+// Physical memory. It is charged to its device from its creation until no reference, mapping or exported
+// descriptor is left.
 struct Allocation {
   uint64_t handle = 0;
   uint64_t id = 0;
@@ -29,13 +31,17 @@ struct Allocation {
   bool external = false;                // the memory of an exporter outside
   uint32_t references = 1;              // of programs: by creation, import and retention
   uint32_t mappings = 0;
+  bool stranded = false;  // neither is left, but a descriptor may be
   // As created, for cuMemGetAllocationPropertiesFromHandle.
   uint32_t handle_types = 0;
   uint16_t usage = 0;
   uint8_t compression = 0, rdma = 0;
-  // What stands for it outside, held so that its number is nobody else's; -1: was never exported. Of
-  // external memory: the exporter's.
+  // A pipe for each descriptor that was given out: that is the reading end, this the writing one, which tells
+  // when nobody has the other any more.
+  std::vector<int> exports;
+  // Of external memory: the exporter's file, and whose import it is.
   int descriptor = -1;
+  const Context* context = nullptr;
 
   ~Allocation();
 };
@@ -69,6 +75,9 @@ class VirtualMemory {
   static int Export(Allocation* allocation);
   // The live allocation that the descriptor stands for, else null.
   Allocation* Import(int descriptor) const;
+  // Gives up what only descriptors kept that are closed by now. Nobody tells when, so whoever wants to know what
+  // is used, or needs room, calls it before.
+  void Collect();
 
   // 0: the machine has no such range.
   uint64_t Reserve(uint64_t size, uint64_t alignment, uint64_t hint);
@@ -77,10 +86,12 @@ class VirtualMemory {
   const Reservation* FindReservation(uint64_t address) const;
 
   // External memory: the bytes of a file that stands for the exporter, which is charged once however
-  // often it is imported. Takes over the descriptor. Null: no room.
-  Allocation* ImportFile(Device* device, int descriptor, uint64_t size);
+  // often a context imports it. Takes over the descriptor. Null: no room.
+  Allocation* ImportFile(Context* context, int descriptor, uint64_t size);
   // The same, of memory that another process is charged with.
-  Allocation* ImportShared(Device* device, int descriptor, uint64_t size);
+  Allocation* ImportShared(Context* context, int descriptor, uint64_t size);
+  // The context ends: what it imported, with its buffers.
+  void FreeExternalOf(const Context* context);
   Allocation* FindExternal(uint64_t handle) const { return FindHeld(handle, /*external=*/true); }
   // Addresses for a part of it, which the device may read and write; 0: the machine has none.
   uint64_t MapBuffer(Allocation* allocation, uint64_t offset, uint64_t size);
@@ -118,13 +129,14 @@ class VirtualMemory {
 
  private:
   Allocation* FindHeld(uint64_t handle, bool external) const;
-  Allocation* Import(Device* device, int descriptor, uint64_t size, uint64_t charged);
+  Allocation* Import(Context* context, int descriptor, uint64_t size, uint64_t charged);
   void DeleteIfUnused(Allocation* allocation);
   void Drop(std::map<uint64_t, Mapping>::iterator at);
 
   HandleTable<Allocation, HandleTag::kAllocation> allocations_;
   std::map<uint64_t, Reservation> reservations_;
   std::map<uint64_t, Mapping> mappings_;
+  uint64_t stranded_ = 0;  // allocations that only descriptors keep
 };
 
 }  // namespace gpushare::sim

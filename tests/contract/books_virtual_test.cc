@@ -29,7 +29,7 @@ class BooksVirtual : public BooksTest {
     return handle;
   }
   CUresult Map(unsigned at, CUmemGenericAllocationHandle handle) {
-    return books_->MemMap(address_ + at * kGranule, kGranule, 0, handle, 0);
+    return books_->MemMap(payer(), address_ + at * kGranule, kGranule, 0, handle, 0).result;
   }
   CUresult Unmap(unsigned at, unsigned count = 1) {
     return books_->MemUnmap(address_ + at * kGranule, count * kGranule);
@@ -43,6 +43,17 @@ class BooksVirtual : public BooksTest {
     EXPECT_CU((Symbol<CUresult(CUmemGenericAllocationHandle, CUdevice)>("cuMulticastAddDevice")(
         handle, 0)));
     return handle;
+  }
+  int Export(CUmemGenericAllocationHandle handle) {
+    int file = -1;
+    EXPECT_CU(books_->MemExportToShareableHandle(&file, handle,
+                                                 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    return file;
+  }
+  CUresult Import(int file, CUmemGenericAllocationHandle* handle) {
+    return books_->MemImportFromShareableHandle(
+        handle, reinterpret_cast<void*>(static_cast<intptr_t>(file)),
+        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   }
   void ExpectCharged(uint64_t granules) {
     ExpectExact();
@@ -81,17 +92,12 @@ TEST_F(BooksVirtual, OneUnmappingOfSeveralMappings) {
 
 TEST_F(BooksVirtual, RetainedAndImportedHandlesAreTheSameMemory) {
   const auto handle = Create(2);
-  EXPECT_CU(books_->MemMap(address_, 2 * kGranule, 0, handle, 0));
+  EXPECT_TRUE(books_->MemMap(payer(), address_, 2 * kGranule, 0, handle, 0).ok());
   CUmemGenericAllocationHandle again = 0, imported = 0;
   EXPECT_CU(books_->MemRetainAllocationHandle(&again, reinterpret_cast<void*>(address_ + 5000)));
   EXPECT_NE(books_->MemRetainAllocationHandle(&imported, this), CUDA_SUCCESS);
-  int file = -1;
-  EXPECT_CU((Symbol<CUresult(void*, CUmemGenericAllocationHandle, CUmemAllocationHandleType,
-                             unsigned long long)>("cuMemExportToShareableHandle")(
-      &file, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)));
-  EXPECT_CU(books_->MemImportFromShareableHandle(
-      &imported, reinterpret_cast<void*>(static_cast<intptr_t>(file)),
-      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+  const int file = Export(handle);
+  EXPECT_CU(Import(file, &imported));
   close(file);
   ExpectCharged(2);
   EXPECT_CU(books_->MemRelease(handle));
@@ -104,10 +110,54 @@ TEST_F(BooksVirtual, RetainedAndImportedHandlesAreTheSameMemory) {
   ExpectCharged(0);
 }
 
+TEST_F(BooksVirtual, WhatWasExportedStaysChargedUntilEveryDescriptorIsClosed) {
+  const auto handle = Create(2);
+  const int one = Export(handle), two = Export(handle), copy = dup(one);
+  EXPECT_CU(books_->MemRelease(handle));
+  ExpectCharged(2);
+  close(one);
+  close(two);
+  ExpectCharged(2);
+  CUmemGenericAllocationHandle imported = 0;
+  EXPECT_CU(Import(copy, &imported));
+  ExpectCharged(2);
+  EXPECT_CU(books_->MemRelease(imported));
+  ExpectCharged(2);
+  close(copy);
+  ExpectCharged(0);
+}
+
+TEST_F(BooksVirtual, ManyExportsThatAreClosedAreForgotten) {
+  for (int i = 0; i < 300; ++i) {
+    const auto handle = Create();
+    close(Export(handle));
+    EXPECT_CU(books_->MemRelease(handle));
+  }
+  ExpectCharged(0);
+}
+
+TEST_F(BooksVirtual, WhatWasExportedPastTheBooksIsChargedToWhoMapsIt) {
+  CUmemGenericAllocationHandle past = 0, imported = 0;
+  ASSERT_CU(cu_->MemCreate(&past, kGranule, &properties_, 0));
+  int file = -1;
+  ASSERT_CU(
+      cu_->MemExportToShareableHandle(&file, past, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  EXPECT_CU(Import(file, &imported));
+  EXPECT_EQ(account_->charged(), 0u);
+  EXPECT_CU(Map(0, imported));
+  EXPECT_CU(Map(1, imported));
+  close(file);
+  EXPECT_CU(cu_->MemRelease(past));
+  ExpectCharged(1);
+  EXPECT_CU(books_->MemRelease(imported));
+  EXPECT_CU(Unmap(0, 2));
+  ExpectCharged(0);
+}
+
 TEST_F(BooksVirtual, RefusedCallsLeaveTheBooksAsTheyAre) {
   const auto handle = Create();
-  EXPECT_NE(books_->MemMap(address_, 2 * kGranule, 0, handle, 0), CUDA_SUCCESS);
-  EXPECT_NE(books_->MemMap(address_, kGranule, 0, 12345, 0), CUDA_SUCCESS);
+  EXPECT_FALSE(books_->MemMap(payer(), address_, 2 * kGranule, 0, handle, 0).ok());
+  EXPECT_FALSE(books_->MemMap(payer(), address_, kGranule, 0, 12345, 0).ok());
   EXPECT_CU(Map(0, handle));
   EXPECT_NE(Map(0, handle), CUDA_SUCCESS);
   Inject("error call=cuMemRelease code=3 nth=1");

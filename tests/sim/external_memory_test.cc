@@ -86,6 +86,27 @@ TEST_F(ExternalMemoryTest, TheSameMemoryIsChargedOnce) {
   EXPECT_EQ(Charged(), 0u);
 }
 
+TEST_F(ExternalMemoryTest, ItEndsWithTheContextThatImportedIt) {
+  CUcontext before = nullptr, other = nullptr;
+  ASSERT_CU(cuCtxGetCurrent(&before));
+  const int descriptor = Exported(kMiB);
+  CUexternalMemory kept, gone;
+  ASSERT_CU(Import(dup(descriptor), kMiB, &kept));
+  ASSERT_CU(cuCtxCreate_v2(&other, 0, device_));
+  ASSERT_CU(Import(descriptor, kMiB, &gone));
+  EXPECT_NE(kept, gone);
+  CUdeviceptr buffer;
+  ASSERT_CU(Map(gone, 0, kMiB, &buffer));
+  EXPECT_EQ(Charged(), 2 * kMiB);
+  ASSERT_CU(cuCtxDestroy_v2(other));
+  ASSERT_CU(cuCtxSetCurrent(before));
+  EXPECT_EQ(Charged(), kMiB);
+  EXPECT_EQ(cuDestroyExternalMemory(gone), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(cuMemFree(buffer), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_CU(cuDestroyExternalMemory(kept));
+  EXPECT_EQ(Charged(), 0u);
+}
+
 TEST_F(ExternalMemoryTest, WhatCannotBeImportedIsRefusedAndKept) {
   CUexternalMemory memory;
   const int descriptor = Exported(kMiB), null = open("/dev/null", O_RDWR);

@@ -364,9 +364,16 @@ TEST_F(VirtualMemoryTest, ADescriptorStandsForTheAllocation) {
   ASSERT_CU(cuMemMap(base, kGranule, 0, imported, 0));
   ASSERT_CU(cuMemRelease(imported));
   ASSERT_CU(cuMemUnmap(base, kGranule));
+  // Only the descriptors are left, and each of them keeps it.
+  const int copy = dup(descriptor);
+  EXPECT_EQ(Charged(), kGranule);
+  ASSERT_CU(import(copy, &imported));
+  EXPECT_CU(cuMemRelease(imported));
+  close(descriptor);
+  EXPECT_EQ(Charged(), kGranule);
+  close(copy);
   EXPECT_EQ(Charged(), 0u);
   EXPECT_EQ(import(descriptor, &imported), CUDA_ERROR_INVALID_VALUE);  // it is gone
-  close(descriptor);
 
   // What is no export of ours.
   const int garbage = memfd_create("garbage", MFD_CLOEXEC), null = open("/dev/null", O_RDONLY);

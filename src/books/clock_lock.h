@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// A lock that is held across calls of the driver: who waits for it does so through the clock, so that on a virtual
+// clock the turn goes on. For the rare: the lives of primary contexts, a look at events.
+//
+//   ClockLock lock(clock, word);   // an atomic that starts at 0
+#ifndef GPUSHARE_BOOKS_CLOCK_LOCK_H_
+#define GPUSHARE_BOOKS_CLOCK_LOCK_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "base/clock.h"
+
+namespace gpushare::books {
+
+class ClockLock {
+ public:
+  ClockLock(base::Clock& clock, std::atomic<uint32_t>& word) : clock_(clock), word_(word) {
+    uint32_t free = 0;
+    if (word_.compare_exchange_strong(free, kHeld, std::memory_order_acquire)) return;
+    while (word_.exchange(kAwaited, std::memory_order_acquire) != 0) {
+      clock_.Wait(word_, kAwaited, kNever, Nanos(0));
+    }
+  }
+  ~ClockLock() {
+    if (word_.exchange(0, std::memory_order_release) == kAwaited) clock_.Wake(word_, 1);
+  }
+  ClockLock(const ClockLock&) = delete;
+  ClockLock& operator=(const ClockLock&) = delete;
+
+ private:
+  static constexpr uint32_t kHeld = 1, kAwaited = 2;
+
+  base::Clock& clock_;
+  std::atomic<uint32_t>& word_;
+};
+
+}  // namespace gpushare::books
+
+#endif  // GPUSHARE_BOOKS_CLOCK_LOCK_H_

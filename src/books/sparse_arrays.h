@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which memory is mapped into which parts of sparse arrays: it is in use until the part is unmapped or the array goes.
+#ifndef GPUSHARE_BOOKS_SPARSE_ARRAYS_H_
+#define GPUSHARE_BOOKS_SPARSE_ARRAYS_H_
+
+#include <cuda.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "base/sync.h"
+#include "books/context_tags.h"
+#include "books/shared_memory.h"
+
+namespace gpushare::books {
+
+// Thread-safe.
+class SparseArrays {
+ public:
+  struct Region {
+    uint64_t array;
+    // In elements, of one layer of one level; the tail of a mipmapped array has only a first extent, in bytes.
+    bool tail;
+    uint32_t level, layer;
+    std::array<uint64_t, 3> offset, extent;
+    SharedMemory::Place memory;
+    uint8_t place;  // the array's context
+
+    bool Covers(const Region& other) const;
+  };
+  static Region RegionOf(const CUarrayMapInfo& info, const SharedMemory::Place& memory,
+                         uint8_t place);
+
+  void Map(const Region& region);
+  // What lies within the region, to be used no longer. Of a part of a mapping the whole stays.
+  std::vector<Region> Unmap(const Region& region);
+  std::vector<Region> TakeOf(uint64_t array);
+  std::vector<Region> TakeOf(const ContextTags::Set& contexts);
+
+ private:
+  template <typename Wanted>
+  std::vector<Region> Take(const Wanted& wanted);
+
+  std::atomic<uint64_t> count_{0};
+  base::Mutex mutex_;
+  std::vector<Region> regions_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace gpushare::books
+
+#endif  // GPUSHARE_BOOKS_SPARSE_ARRAYS_H_

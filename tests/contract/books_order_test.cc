@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// What other threads do in the middle of a call: pools, graphs, late frees and the ends of contexts. "In the middle"
+// is a call of the driver's in which a test does what another thread would.
+#include "tests/contract/books_stub.h"
+
+namespace gpushare::books {
+namespace {
+
+class BooksOrder : public BooksStub {
+ protected:
+  Answer From(const Payer& payer, uint64_t bytes, CUdeviceptr* pointer) {
+    return books_.MemAllocFromPoolAsync(payer, pointer, bytes, pool(), stream());
+  }
+  CUgraphExec exec() const { return reinterpret_cast<CUgraphExec>(uintptr_t{0xe}); }
+  CUgreenCtx green() const { return reinterpret_cast<CUgreenCtx>(uintptr_t{0x9}); }
+};
+
+TEST_F(BooksOrder, WhatIsTakenBackIsFreedInTheOrderOfItsStreamAndOwedUntilThen) {
+  driver_.busy = true;
+  driver_.pool_grows = 8 * kMiB;
+  account_->SetLimit(4 * kMiB);
+  CUdeviceptr pointer = 0;
+  EXPECT_TRUE(From(payer(), 2 * kMiB, &pointer).at_quota);
+  EXPECT_EQ(driver_.calls("MemFreeAsync"), 1);
+  EXPECT_EQ(driver_.calls("MemFree"), 0);
+  EXPECT_LE(charged(), 4 * kMiB);
+  ExpectRight();
+  // The pool has more than is charged. Who made it grow gets nothing more of it; others are not charged for it.
+  driver_.pool_grows = 0;
+  EXPECT_TRUE(From(payer(), 1, &pointer).at_quota);
+  EXPECT_EQ(driver_.calls("MemAllocFromPoolAsync"), 1);
+  ASSERT_TRUE(From(second(), kMiB, &pointer).ok());
+  EXPECT_EQ(second_account_->charged(), kMiB);
+  // The stream has come to the free, and the pool has given up what it grew by.
+  driver_.busy = false;
+  driver_.pool_reserved = kMiB;
+  books_.Settle();
+  ASSERT_TRUE(From(payer(), 2 * kMiB, &pointer).ok());
+  EXPECT_EQ(charged() + second_account_->charged(), driver_.pool_reserved);
+}
+
+TEST_F(BooksOrder, WhatIsTakenBackFromAnIdleStreamIsFreedAtOnce) {
+  driver_.pool_grows = 8 * kMiB;
+  account_->SetLimit(4 * kMiB);
+  CUdeviceptr pointer = 0;
+  driver_.Inside("MemFree", [&] { driver_.pool_reserved = 0; });
+  EXPECT_TRUE(From(payer(), 2 * kMiB, &pointer).at_quota);
+  EXPECT_EQ(driver_.calls("MemFree"), 1);
+  EXPECT_EQ(charged(), 0u);
+}
+
+TEST_F(BooksOrder, GrowthIsPaidByWhoFoundItAndNobodyElse) {
+  driver_.pool_grows = 3 * kMiB;
+  account_->SetLimit(2 * kMiB);
+  CUdeviceptr mine = 0, theirs = 0;
+  driver_.Inside("MemPoolTrimTo", [&] {  // there was no room for the growth
+    driver_.pool_grows = 0;
+    ASSERT_TRUE(From(second(), kMiB, &theirs).ok());
+    account_->SetLimit(64 * kMiB);
+  });
+  ASSERT_TRUE(From(payer(), 2 * kMiB, &mine).ok());
+  EXPECT_EQ(second_account_->charged(), kMiB);
+  EXPECT_EQ(charged(), 5 * kMiB);
+  EXPECT_EQ(driver_.pool_reserved, 6 * kMiB);
+}
+
+TEST_F(BooksOrder, ADestroyedPoolStaysWithTheDriverWhileSomebodyReadsIt) {
+  CUdeviceptr pointer = 0;
+  ASSERT_TRUE(From(payer(), 2 * kMiB, &pointer).ok());
+  EXPECT_EQ(CUDA_SUCCESS, books_.MemPoolDestroy(pool()));
+  EXPECT_EQ(CUDA_SUCCESS, books_.MemFreeAsync(pointer, stream()));
+  driver_.pool_reserved = 0;
+  bool read_first = false;
+  driver_.Inside("MemPoolGetAttribute", [&] {
+    books_.Settle();  // which would have it destroyed
+    read_first = driver_.calls("MemPoolDestroy") == 0;
+  });
+  books_.Settle();
+  EXPECT_TRUE(read_first);
+  books_.Settle();
+  EXPECT_EQ(driver_.calls("MemPoolDestroy"), 1);
+  EXPECT_EQ(charged(), 0u);
+}
+
+TEST_F(BooksOrder, PoolsOnTheHostAreNotCharged) {
+  CUmemPoolProps properties{};
+  properties.location = {CU_MEM_LOCATION_TYPE_HOST, 0};
+  CUmemoryPool host = nullptr;
+  EXPECT_EQ(CUDA_SUCCESS, books_.MemPoolCreate(&host, &properties));
+  account_->SetLimit(0);
+  CUdeviceptr pointer = 0;
+  EXPECT_TRUE(books_.MemAllocFromPoolAsync(payer(), &pointer, kMiB, host, stream()).ok());
+  EXPECT_EQ(CUDA_SUCCESS, books_.MemFreeAsync(pointer, stream()));
+  EXPECT_EQ(CUDA_SUCCESS, books_.MemPoolDestroy(host));
+  EXPECT_EQ(driver_.calls("MemPoolDestroy"), 1);
+}
+
+TEST_F(BooksOrder, ALaunchReservesAnewWhatIsTrimmedWhileItBegins) {
+  driver_.graph_needs = driver_.graph_takes = 4 * kMiB;
+  books_.Instantiated(exec(), nullptr);
+  ASSERT_TRUE(books_.GraphLaunch(payer(), exec(), stream()).ok());
+  EXPECT_EQ(charged(), 4 * kMiB);
+  // It runs beside another and takes more, which there is no room for: it is owed.
+  driver_.graph_takes = 6 * kMiB;
+  driver_.busy = true;
+  account_->SetLimit(5 * kMiB);
+  ASSERT_TRUE(books_.GraphLaunch(payer(), exec(), stream()).ok());
+  EXPECT_EQ(charged(), 4 * kMiB);
+  EXPECT_TRUE(books_.GraphLaunch(payer(), exec(), stream()).at_quota);
+  EXPECT_EQ(driver_.calls("GraphLaunch"), 2);
+  // Another thread trims while the next launch asks what is owed.
+  driver_.busy = false;
+  driver_.graph_takes = 4 * kMiB;
+  account_->SetLimit(64 * kMiB);
+  driver_.Inside("DeviceGetGraphMemAttribute", [&] { books_.DeviceGraphMemTrim(0); });
+  uint64_t charged_then = 0;
+  driver_.Inside("GraphLaunch", [&] { charged_then = charged(); });
+  ASSERT_TRUE(books_.GraphLaunch(payer(), exec(), stream()).ok());
+  EXPECT_EQ(charged_then, 4 * kMiB);
+  EXPECT_EQ(charged(), driver_.graph_reserved);
+}
+
+TEST_F(BooksOrder, AContextDoesNotEndWhileItsEventsAreLookedAt) {
+  CUcontext const gone = StubDriver::Context(0x10);
+  driver_.context = gone;
+  CUdeviceptr pointer = 0;
+  ASSERT_TRUE(books_.MemAlloc(payer(), &pointer, kMiB).ok());
+  driver_.busy = true;
+  EXPECT_EQ(CUDA_SUCCESS, books_.MemFreeAsync(pointer, stream()));
+  bool alive = false;
+  driver_.Inside("EventQuery", [&] {
+    Meanwhile([&] { EXPECT_EQ(CUDA_SUCCESS, books_.CtxDestroy(gone)); });
+    alive = driver_.calls("CtxDestroy") == 0;
+  });
+  books_.Settle();
+  other_.join();
+  EXPECT_TRUE(alive);
+  EXPECT_EQ(driver_.calls("CtxDestroy"), 1);
+  EXPECT_EQ(charged(), 0u);
+}
+
+TEST_F(BooksOrder, OfTwoLastReleasesOfAPrimaryContextOneSeesTheEnd) {
+  driver_.primary_count = 2;
+  CUdeviceptr pointer = 0;
+  ASSERT_TRUE(books_.MemAlloc(payer(), &pointer, kMiB).ok());
+  // The first has released and looks whether that was the end; it was not when it looked.
+  driver_.Inside("DevicePrimaryCtxGetState of the last", [&] {
+    Meanwhile([&] { EXPECT_EQ(CUDA_SUCCESS, books_.DevicePrimaryCtxRelease(0)); });
+  });
+  EXPECT_EQ(CUDA_SUCCESS, books_.DevicePrimaryCtxRelease(0));
+  other_.join();
+  EXPECT_EQ(driver_.primary_count, 0);
+  EXPECT_EQ(charged(), 0u);
+}
+
+TEST_F(BooksOrder, ADetachedContextEndsWhenNobodyIsAttached) {
+  driver_.context = StubDriver::Context(0x10);
+  CUdeviceptr pointer = 0;
+  ASSERT_TRUE(books_.MemAlloc(payer(), &pointer, kMiB).ok());
+  EXPECT_EQ(CUDA_SUCCESS, books_.CtxDetach(driver_.context));
+  EXPECT_EQ(charged(), kMiB);
+  ASSERT_TRUE(books_.MemAlloc(payer(), &pointer, kMiB).ok());
+  EXPECT_EQ(CUDA_SUCCESS, books_.CtxDetach(driver_.context));
+  EXPECT_EQ(charged(), 0u);
+}
+
+TEST_F(BooksOrder, WhatAGreenContextHoldsEndsWithThePrimaryContext) {
+  driver_.primary_count = 2;  // one reference is the green context's
+  CUcontext context = nullptr;
+  EXPECT_EQ(CUDA_SUCCESS, books_.CtxFromGreenCtx(&context, green()));
+  driver_.context = context;
+  CUdeviceptr pointer = 0;
+  ASSERT_TRUE(books_.MemAlloc(payer(), &pointer, kMiB).ok());
+  EXPECT_EQ(CUDA_SUCCESS, books_.GreenCtxDestroy(green()));
+  EXPECT_EQ(charged(), kMiB);
+  // The handle is another green context's next, which has the last reference to the primary one.
+  driver_.primary_count = 2;
+  EXPECT_EQ(CUDA_SUCCESS, books_.CtxFromGreenCtx(&context, green()));
+  ASSERT_TRUE(books_.MemAlloc(payer(), &pointer, kMiB).ok());
+  EXPECT_EQ(CUDA_SUCCESS, books_.DevicePrimaryCtxRelease(0));
+  EXPECT_EQ(charged(), 2 * kMiB);
+  EXPECT_EQ(CUDA_SUCCESS, books_.GreenCtxDestroy(green()));
+  EXPECT_EQ(charged(), 0u);
+}
+
+}  // namespace
+}  // namespace gpushare::books
