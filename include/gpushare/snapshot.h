@@ -47,6 +47,8 @@ struct VirtualDeviceStats {
     uint64_t denied = 0;  // allocations refused at the quota
     Bytes denied_bytes;
     uint64_t allocations = 0;  // live
+    Bytes borrowed;            // beyond what the spec guarantees
+    Bytes lent;                // to others, of what it guarantees
   } memory;
 
   struct {
@@ -92,6 +94,8 @@ inline VirtualDeviceStats FromC(const gpushare_vdev_stats& c) {
   s.memory.denied = c.memory_denied;
   s.memory.denied_bytes = Bytes(c.memory_denied_bytes);
   s.memory.allocations = c.allocations;
+  s.memory.borrowed = Bytes(c.memory_borrowed);
+  s.memory.lent = Bytes(c.memory_lent);
   s.compute.launches = c.launches;
   s.compute.graph_launches = c.graph_launches;
   s.compute.predicted = absl::Nanoseconds(c.predicted_ns);

@@ -14,6 +14,9 @@
 //   memory            1B to 2^63-1 B: 8GiB, 512MiB, 1.5GB, 1073741824;    no quota: what the quotas of
 //                     or a part of the device less the reserve: 50%;      others leave, first come
 //                     a number without a unit is bytes, 1048576 or more
+//   memory_cap        as memory, and at least that: the most that may be   memory
+//                     held; beyond `memory` it is borrowed from what others
+//                     leave unused, and they can have it back
 //   compute           0.01% to 100%: share asked; what it means is the    0 %
 //                     policy's matter; without one, as burst-share
 //   weight            1e-6 to 1e6: part of what is not guaranteed         1
@@ -75,6 +78,8 @@ enum class Oversubscription {
 struct VirtualDeviceSpec {
   std::optional<Bytes> memory = std::nullopt;  // at most one of these two
   std::optional<Share> memory_share = std::nullopt;
+  std::optional<Bytes> memory_cap = std::nullopt;  // at most one of these two
+  std::optional<Share> memory_cap_share = std::nullopt;
   std::optional<Share> compute = std::nullopt;
   std::optional<double> weight = std::nullopt;
   std::optional<Share> guarantee = std::nullopt;
@@ -113,6 +118,11 @@ inline gpushare_spec ToC(const VirtualDeviceSpec& s) {
   if (s.memory) c.set |= GPUSHARE_SPEC_MEMORY, c.memory = s.memory->count();
   if (s.memory_share)
     c.set |= GPUSHARE_SPEC_MEMORY_SHARE, c.memory_share = s.memory_share->fraction();
+  if (s.memory_cap) c.set |= GPUSHARE_SPEC_MEMORY_CAP, c.memory_cap = s.memory_cap->count();
+  if (s.memory_cap_share) {
+    c.set |= GPUSHARE_SPEC_MEMORY_CAP_SHARE;
+    c.memory_cap_share = s.memory_cap_share->fraction();
+  }
   if (s.compute) c.set |= GPUSHARE_SPEC_COMPUTE, c.compute = s.compute->fraction();
   if (s.weight) c.set |= GPUSHARE_SPEC_WEIGHT, c.weight = *s.weight;
   if (s.guarantee) c.set |= GPUSHARE_SPEC_GUARANTEE, c.guarantee = s.guarantee->fraction();
@@ -142,6 +152,10 @@ inline VirtualDeviceSpec FromC(const gpushare_spec& c) {
   VirtualDeviceSpec s;
   if (c.set & GPUSHARE_SPEC_MEMORY) s.memory = Bytes(c.memory);
   if (c.set & GPUSHARE_SPEC_MEMORY_SHARE) s.memory_share = Share::Fraction(c.memory_share);
+  if (c.set & GPUSHARE_SPEC_MEMORY_CAP) s.memory_cap = Bytes(c.memory_cap);
+  if (c.set & GPUSHARE_SPEC_MEMORY_CAP_SHARE) {
+    s.memory_cap_share = Share::Fraction(c.memory_cap_share);
+  }
   if (c.set & GPUSHARE_SPEC_COMPUTE) s.compute = Share::Fraction(c.compute);
   if (c.set & GPUSHARE_SPEC_WEIGHT) s.weight = c.weight;
   if (c.set & GPUSHARE_SPEC_GUARANTEE) s.guarantee = Share::Fraction(c.guarantee);

@@ -17,13 +17,16 @@
 #ifndef GPUSHARE_VIRTUAL_DEVICE_H_
 #define GPUSHARE_VIRTUAL_DEVICE_H_
 
+#include <functional>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "gpushare/c/gpushare.h"
 #include "gpushare/error.h"
 #include "gpushare/gpu.h"
+#include "gpushare/internal/callback.h"
 #include "gpushare/internal/handle.h"
 #include "gpushare/snapshot.h"
 #include "gpushare/spec.h"
@@ -88,6 +91,29 @@ class VirtualDevice {
   // on.
   absl::Status Suspend() const { return internal::ToStatus(gpushare_vdev_suspend(handle_.get())); }
   absl::Status Resume() const { return internal::ToStatus(gpushare_vdev_resume(handle_.get())); }
+
+  // Asked when others want back what was borrowed beyond `memory` (`memory_cap`): frees memory of this virtual device
+  // and returns whether it did, after which it may be asked again, at most 16 times for one allocation. Runs on the
+  // threads of those who want it, several at a time, without a lock of gpushare. What it throws counts as false.
+  // Null: nobody is asked.
+  absl::Status OnReclaim(std::function<bool(Bytes wanted)> reclaim) const {
+    using Reclaim = std::function<bool(Bytes)>;
+    if (!reclaim) {
+      return internal::ToStatus(
+          gpushare_vdev_set_reclaim(handle_.get(), nullptr, nullptr, nullptr));
+    }
+    return internal::ToStatus(gpushare_vdev_set_reclaim(
+        handle_.get(),
+        [](void* context, uint64_t bytes) {
+          const int freed = internal::CallBack("virtual device: 'reclaim'", 0, [&] {
+            return (*static_cast<Reclaim*>(context))(Bytes(bytes)) ? 1 : 0;
+          });
+          static_cast<void>(internal::TakeThrown());  // of another tenant's call
+          return freed;
+        },
+        new Reclaim(std::move(reclaim)),
+        [](void* context) { delete static_cast<Reclaim*>(context); }));
+  }
 
   // As the tenant is to see it: of its quota.
   struct Memory {

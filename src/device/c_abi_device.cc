@@ -115,6 +115,21 @@ gpushare_status gpushare_vdev_resume(gpushare_vdev vdev) {
   });
 }
 
+gpushare_status gpushare_vdev_set_reclaim(gpushare_vdev vdev,
+                                          int (*reclaim)(void* context, uint64_t bytes),
+                                          void* context, void (*release)(void* context)) {
+  return Guard([&]() -> absl::Status {
+    GPUSHARE_SHARE(device, vdev);
+    if (reclaim == nullptr) {
+      device->SetReclaimer(nullptr);
+    } else {
+      device->SetReclaimer(
+          std::make_shared<const VirtualDevice::Reclaimer>(reclaim, context, release));
+    }
+    return absl::OkStatus();
+  });
+}
+
 gpushare_status gpushare_vdev_memory(gpushare_vdev vdev, uint64_t* free_bytes,
                                      uint64_t* total_bytes) {
   return Guard([&]() -> absl::Status {

@@ -2,6 +2,7 @@
 #include "device/driver_pool.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -345,13 +346,15 @@ absl::StatusOr<driver::DevicePtr> DriverPool::Get(const VirtualDevice::Request& 
     others_wait = !waiters_.empty();
   }
   uint64_t needs = request.bytes;
+  std::optional<quota::Demand> demand;
   // Who may wait does not overtake those who do.
   for (int tries = request.wait && others_wait ? 2 : 0; tries < 2; ++tries) {
     const Tried tried = Locked([&] { return Try(request, order, 0); });
     if (!tried.status.ok()) return tried.status;
     if (tried.pointer != 0) return tried.pointer;
     needs = tried.needs;
-    if (tries == 0) device_.MakeRoom(needs);  // of what other pools have idle
+    // Of what other pools have idle, and others have borrowed.
+    if (tries == 0) demand.emplace(device_.MakeRoom(needs, /*ask=*/true));
   }
   if (request.wait) return Wait(request, order, needs);
   device_.account().CountDenied();
@@ -400,6 +403,8 @@ absl::StatusOr<driver::DevicePtr> DriverPool::Wait(const VirtualDevice::Request&
         });
         if (found.pointer != 0 || !found.status.ok()) account.CallAway(ticket, gpu_.clock());
       }
+      static_cast<void>(device_.MakeRoom(needs, /*ask=*/false));
+      account.Poll();
       return gpu_.clock().Now() + kPoll;
     };
     const quota::Grant grant =

@@ -56,7 +56,8 @@ absl::Status Gpu::Start(const gpushare_scheduler_options* scheduler) {
   }
   GPUSHARE_ASSIGN_OR_RETURN(const uint64_t reserve, runtime_->ReserveOf(ordinal_, memory));
   capacity_ = memory - reserve;
-  GPUSHARE_ASSIGN_OR_RETURN(unpromised_, quota::Account::Create(capacity_));
+  GPUSHARE_ASSIGN_OR_RETURN(unpromised_, quota::Account::Create(capacity_, std::nullopt, loans_));
+  loans_.Join(*unpromised_);
   {
     base::MutexLock lock(&mutex_);
     books_.emplace(capacity_);
@@ -315,28 +316,32 @@ VirtualDevice* Gpu::LeaseOf(uint64_t thread) const {
 
 // ---- Admission ----
 
-// Only devices that hold more than was promised to them are looked at, not all there are.
-uint64_t Gpu::HeldWithoutQuota() {
-  uint64_t held = unpromised_->charged();
+// Beyond what is promised now. Only devices that hold more than was promised to them are looked at, not all there
+// are. What is borrowed is charged to who lends it.
+uint64_t Gpu::HeldByQuotas() {
+  uint64_t held = 0;
   for (const VirtualDevice* device : retired_) {
-    if (device->account().parent() == nullptr) held += device->account().charged();
+    const quota::Account& account = device->account();
+    if (account.parent() == nullptr)
+      held += account.own() - std::min(account.own(), account.loan());
   }
   // Of a quota that was shrunk below use, what is above it.
   for (auto at = over_quota_.begin(); at != over_quota_.end();) {
-    const quota::Account& account = (*at)->account();
-    const uint64_t charged = account.charged(), limit = account.limit();
-    if (charged <= limit) {  // nothing is granted to it that would bring it back here
+    const uint64_t over = (*at)->account().Over();
+    if (over == 0) {  // nothing is granted to it that would bring it back here
       at = over_quota_.erase(at);
       continue;
     }
-    held += charged - limit;
+    held += over;
     ++at;
   }
   return held;
 }
 
+uint64_t Gpu::HeldWithoutQuota() { return unpromised_->own() + HeldByQuotas(); }
+
 void Gpu::UpdateUnpromised() {
-  const uint64_t others = books_->memory() + HeldWithoutQuota() - unpromised_->charged();
+  const uint64_t others = books_->memory() + HeldByQuotas();
   unpromised_->SetLimit(capacity_ - std::min(capacity_, others));
 }
 
@@ -370,31 +375,41 @@ absl::StatusOr<Gpu::Seat> Gpu::Admit(VirtualDevice* device, const Limits& limits
       device, std::memory_order_release);
   seat.promise = books_->Add(promise);
   seated_[&tenant] = device;
+  // What nobody had been promised may be lent: then it is this device now that has lent it.
   UpdateUnpromised();
+  if (device->account().parent() == nullptr) {
+    loans_.Join(device->account());
+    UpdateUnpromised();
+  }
   return seat;
 }
 
 absl::Status Gpu::Change(VirtualDevice* device, const Limits& limits) {
+  TrimUnusedPools();
   base::MutexLock lock(&mutex_);
   const Admission::Promise promise{limits.memory, limits.gate.limits.guarantee};
   quota::Account& account = device->account();
   // What it holds above its old quota is about to be covered by the new one.
   uint64_t held = HeldWithoutQuota();
-  if (account.parent() == nullptr && account.charged() > account.limit()) {
-    held -= std::min(held, account.charged() - account.limit());
-  }
+  if (account.parent() == nullptr) held -= std::min(held, account.Over());
   GPUSHARE_RETURN_IF_ERROR(
       books_->Check(device->tenant().name(), device->seat_.promise, promise, held));
   books_->Replace(device->seat_.promise, promise);
-  if (limits.memory.has_value()) {
-    account.SetLimit(*limits.memory);
-    if (account.charged() > *limits.memory) over_quota_.insert(device);
-  }
+  if (!limits.memory.has_value()) return absl::OkStatus();
+  // First who gives, then who gets, so that nothing is there to be lent twice; then what was lent of the first finds
+  // its place with the other.
+  const uint64_t most = limits.memory_cap.value_or(*limits.memory);
+  if (*limits.memory > account.guarantee()) UpdateUnpromised();
+  account.SetLimits(*limits.memory, most);
+  if (account.Over() != 0) over_quota_.insert(device);
+  UpdateUnpromised();
+  account.SetLimits(*limits.memory, most);
   UpdateUnpromised();
   return absl::OkStatus();
 }
 
 Room Gpu::room() {
+  TrimUnusedPools();
   base::MutexLock lock(&mutex_);
   const uint64_t given = books_->memory() + HeldWithoutQuota();
   return {.memory_total = capacity_,
@@ -409,6 +424,7 @@ void Gpu::Return(VirtualDevice* device) {
   seated_.erase(&device->tenant());
   over_quota_.erase(device);
   retired_.insert(device);
+  if (device->account().parent() == nullptr) loans_.Retire(device->account(), *unpromised_);
   devices_.erase(device->seat_.promise);
   // Its streams are unbound already, since they keep it.
   std::erase_if(contexts_, [](const auto& entry) { return entry.second.expired(); });
@@ -447,6 +463,46 @@ uint64_t Gpu::PromisedMemory() const {
 double Gpu::PromisedGuarantees() const {
   base::MutexLock lock(&mutex_);
   return books_->guarantees();
+}
+
+// ---- Memory of several tenants ----
+
+void Gpu::Recall(const VirtualDevice& owner, uint64_t bytes, bool ask) {
+  const quota::Account& account = owner.account();
+  std::vector<std::shared_ptr<VirtualDevice>> borrowers = Devices();
+  std::erase_if(borrowers, [&](const std::shared_ptr<VirtualDevice>& device) {
+    return device.get() == &owner || device->account().loan() == 0;
+  });
+  std::stable_sort(borrowers.begin(), borrowers.end(), [](const auto& a, const auto& b) {
+    if (a->band() != b->band()) return a->band() > b->band();  // the low one first
+    return a->account().loan() > b->account().loan();
+  });
+  const auto wanted_of = [&](const VirtualDevice& device) {
+    const uint64_t there = account.Reachable();
+    return std::min(device.account().loan(), bytes - std::min(bytes, there));
+  };
+  for (const std::shared_ptr<VirtualDevice>& device : borrowers) {
+    if (const uint64_t wanted = wanted_of(*device)) device->TrimPools(wanted);
+  }
+  if (!ask) return;
+  constexpr int kMostTimes = 16;
+  for (const std::shared_ptr<VirtualDevice>& device : borrowers) {
+    for (int times = 0; times < kMostTimes; ++times) {
+      const uint64_t wanted = wanted_of(*device);
+      if (wanted == 0 || !device->AskBack(wanted)) break;
+      device->TrimPools(wanted);  // where it keeps what was freed
+    }
+  }
+}
+
+void Gpu::TrimUnpromised(const VirtualDevice& but, uint64_t bytes) {
+  TrimUnusedPools();
+  for (const std::shared_ptr<VirtualDevice>& device : Devices()) {
+    if (device.get() == &but || device->account().parent() == nullptr) continue;
+    const uint64_t room = unpromised_->Room();
+    if (room >= bytes) return;
+    device->TrimPools(bytes - room);
+  }
 }
 
 // ---- The thread's context ----

@@ -32,6 +32,7 @@
 #include "gate/engine.h"
 #include "gpushare/c/gpushare.h"
 #include "quota/ledger.h"
+#include "quota/loans.h"
 #include "quota/pointer_table.h"
 
 namespace gpushare::device {
@@ -103,6 +104,13 @@ class Gpu {
 
   // Memory without a quota is charged to this account as well: what the quotas of others leave.
   quota::Account& unpromised() { return *unpromised_; }
+  // What tenants leave unused of their quotas is lent to those that may borrow.
+  quota::LoanBook& loans() { return loans_; }
+  // Of what `owner` has lent, as much comes back as it lacks for `bytes`: from the least important borrower first; idle
+  // memory of all of them before anybody is asked, which is done if `ask`.
+  void Recall(const VirtualDevice& owner, uint64_t bytes, bool ask);
+  // Memory that is idle in pools of others that have no quota either, and of virtual devices that are gone.
+  void TrimUnpromised(const VirtualDevice& but, uint64_t bytes);
 
   void AddDevice(const std::shared_ptr<VirtualDevice>& device);
   std::vector<std::shared_ptr<VirtualDevice>> Devices() const;  // in order of creation
@@ -143,6 +151,7 @@ class Gpu {
 
   Gpu(std::shared_ptr<Runtime> runtime, int ordinal);
   absl::Status Start(const gpushare_scheduler_options* scheduler);
+  uint64_t HeldByQuotas() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint64_t HeldWithoutQuota() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void UpdateUnpromised() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<std::shared_ptr<DriverPool>> DriverPools() const;
@@ -161,6 +170,7 @@ class Gpu {
   uint64_t capacity_ = 0;
   quota::PointerTable pointers_;
   FootprintCache footprints_;
+  quota::LoanBook loans_;  // outlives the accounts
   std::unique_ptr<quota::Account> unpromised_;
   std::atomic<int> captures_{0};
   Unfinished unfinished_;

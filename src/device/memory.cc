@@ -17,17 +17,16 @@
 namespace gpushare::device {
 namespace {
 
-// How often who waits for memory asks what has come through the streams of the driver's pool.
+// How often who waits for memory asks what has come free without a word: through streams, or from others who had
+// borrowed it.
 constexpr Nanos kPoolLook = Millis(1);
 
 }  // namespace
 
 void VirtualDevice::Memory(uint64_t* free_bytes, uint64_t* total_bytes) const {
   const quota::Account* parent = account_->parent();
-  const uint64_t total = parent == nullptr ? account_->limit() : parent->limit();
-  const uint64_t used = parent == nullptr ? account_->charged() : parent->charged();
-  *total_bytes = total;
-  *free_bytes = total - std::min(total, used);
+  *total_bytes = parent == nullptr ? account_->limit() : parent->limit();
+  *free_bytes = parent == nullptr ? account_->Left() : parent->Room();
 }
 
 namespace {
@@ -47,12 +46,21 @@ absl::Status VirtualDevice::OverQuota(uint64_t bytes, uint64_t left) const {
   Memory(&free_bytes, &total);
   left = std::min(left, total);
   const bool own = account_->parent() == nullptr;
+  std::string more;
+  if (const uint64_t lent = account_->lent();
+      lent != 0 && bytes <= total && account_->own() + bytes <= total) {
+    more = absl::StrCat("; ", ReadableBytes(lent),
+                        " of it are lent to others, who did not give it back ('memory_cap')");
+  } else if (account_->borrows()) {
+    more = absl::StrCat("; ", ReadableBytes(account_->guarantee()),
+                        " of it are guaranteed ('memory'), the rest is what others leave unused");
+  }
   return WithDetail(
       absl::ResourceExhaustedError(absl::StrCat(
           "tenant ", Quoted(tenant_->name()), " on GPU ", raw_gpu_->ordinal(), ": ",
           MoreThan(bytes, left), " asked, ", ReadableBytes(left), " left of ",
           own ? "its memory quota of " : "the memory that no quota promises to others, ",
-          ReadableBytes(total),
+          ReadableBytes(total), more,
           own ? "; free some, or raise 'memory' of its virtual device"
               : "; free some, or give the tenant a quota of its own ('memory')")),
       {.tenant = tenant_->name(), .limit = "memory", .asked = bytes, .left = left, .total = total});
@@ -125,11 +133,43 @@ absl::StatusOr<std::shared_ptr<DriverPool>> VirtualDevice::StreamOrderedPool() {
   return driver_pool();
 }
 
-void VirtualDevice::MakeRoom(uint64_t bytes) {
-  if (!has_pools_.load(std::memory_order_relaxed)) return;
+quota::Demand VirtualDevice::MakeRoom(uint64_t bytes, bool ask) {
+  quota::Account& account = *account_;
+  if (account.parent() == nullptr && !has_pools_.load(std::memory_order_relaxed) &&
+      account.Room() >= bytes) {
+    return {};
+  }
   uint64_t free_bytes = 0, total = 0;
   Memory(&free_bytes, &total);
-  if (free_bytes < bytes && bytes <= total) TrimPools(bytes - free_bytes);
+  if (bytes > total) return {};
+  if (free_bytes < bytes && has_pools_.load(std::memory_order_relaxed)) {
+    TrimPools(bytes - free_bytes);
+  }
+  if (account.parent() != nullptr) {
+    if (account.parent()->Room() < bytes) raw_gpu_->TrimUnpromised(*this, bytes);
+    return {};
+  }
+  if (account.lent() == 0 || account.own() + bytes > account.guarantee()) return {};
+  quota::Demand demand(account);
+  if (account.Reachable() < bytes) raw_gpu_->Recall(*this, bytes, ask);
+  return demand;
+}
+
+void VirtualDevice::SetReclaimer(std::shared_ptr<const Reclaimer> reclaimer) {
+  {
+    const base::MutexLock lock(&mutex_);
+    reclaimer_.swap(reclaimer);
+  }
+  // The one before is released without the lock.
+}
+
+bool VirtualDevice::AskBack(uint64_t bytes) const {
+  std::shared_ptr<const Reclaimer> reclaimer;
+  {
+    const base::MutexLock lock(&mutex_);
+    reclaimer = reclaimer_;
+  }
+  return reclaimer != nullptr && reclaimer->call(reclaimer->context, bytes) != 0;
 }
 
 absl::StatusOr<driver::DevicePtr> VirtualDevice::Take(const Request& request) {
@@ -137,16 +177,16 @@ absl::StatusOr<driver::DevicePtr> VirtualDevice::Take(const Request& request) {
   if (bytes == 0) {
     return absl::InvalidArgumentError("allocation: 0 bytes asked, 1 or more allowed");
   }
-  MakeRoom(bytes);
+  const quota::Demand demand = MakeRoom(bytes, /*ask=*/true);
   if (!request.wait) {
     const quota::Grant grant = account_->Reserve(bytes);
     return grant ? TakeReserved(bytes) : Refuse(request, grant.left);
   }
-  // What is freed in the driver's pool comes through its stream without a word.
+  // What is freed in the driver's pool comes through its stream without a word, and what others had borrowed too.
   const auto look = [&] {
-    const std::shared_ptr<DriverPool> pool = driver_pool();
-    if (pool == nullptr) return kNever;
-    pool->Trim(UINT64_MAX);
+    if (const std::shared_ptr<DriverPool> pool = driver_pool()) pool->Trim(UINT64_MAX);
+    static_cast<void>(MakeRoom(bytes, /*ask=*/false));
+    account_->Poll();
     return gpu_->clock().Now() + kPoolLook;
   };
   const quota::Grant grant = account_->ReserveBefore(bytes, gpu_->clock(), request.deadline,

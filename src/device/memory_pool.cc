@@ -77,7 +77,7 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Cut(driver::DevicePtr base, const 
 }
 
 absl::StatusOr<driver::DevicePtr> MemoryPool::TakeIfRoom(const Want& want) {
-  device_.MakeRoom(want.bytes);
+  const quota::Demand demand = device_.MakeRoom(want.bytes, /*ask=*/false);
   // Behind those who wait for the quota, and without waiting.
   if (!device_.account().ReserveBefore(want.bytes, gpu_.clock(), Time(),
                                        std::make_shared<quota::Ticket>())) {
@@ -170,11 +170,13 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Wait(const VirtualDevice::Request&
     if (least.bytes > total) {  // the quota was made smaller
       static_cast<void>(device_.account().CallAway(waiter->ticket, gpu_.clock()));
     } else {
-      device_.MakeRoom(least.bytes);
+      static_cast<void>(device_.MakeRoom(least.bytes, /*ask=*/false));
       if (LiesWithStreams()) ServeWaiters();
+      device_.account().Poll();
     }
     return gpu_.clock().Now() + kPoll;
   };
+  const quota::Demand demand = device_.MakeRoom(least.bytes, /*ask=*/true);
   driver::DevicePtr got = 0;
   bool charged = false;
   quota::Grant grant;

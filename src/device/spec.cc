@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/spec.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -52,6 +53,7 @@ absl::StatusOr<int32_t> ParseChoice(const Choice (&choices)[n], std::string_view
 // A field that takes numbers: its key, its bit, and what is allowed.
 enum class Key {
   kMemory,
+  kMemoryCap,
   kCompute,
   kWeight,
   kGuarantee,
@@ -73,6 +75,8 @@ struct Field {
 constexpr Field kFields[] = {
     {Key::kMemory, "memory", GPUSHARE_SPEC_MEMORY | GPUSHARE_SPEC_MEMORY_SHARE,
      "1B to 9223372036854775807B (8GiB, 512MiB, 1.5GB) or 0.01% to 100% of the device"},
+    {Key::kMemoryCap, "memory_cap", GPUSHARE_SPEC_MEMORY_CAP | GPUSHARE_SPEC_MEMORY_CAP_SHARE,
+     "'memory' or more, to 9223372036854775807B or 100% of the device"},
     {Key::kCompute, "compute", GPUSHARE_SPEC_COMPUTE, "0.01% to 100%"},
     {Key::kWeight, "weight", GPUSHARE_SPEC_WEIGHT, "0.000001 to 1000000"},
     {Key::kGuarantee, "guarantee", GPUSHARE_SPEC_GUARANTEE, "0% to 100%"},
@@ -102,6 +106,16 @@ absl::Status CheckShare(Key key, double share, double least) {
   return Bad(key, FormatShare(share), std::isnan(share) ? "it is not a number" : why);
 }
 
+// Of the two bits of a key the lower is for bytes.
+absl::Status CheckMemory(Key key, const gpushare_spec& s, uint64_t bytes, double share) {
+  const uint32_t given = s.set & FieldOf(key).bits;
+  if (given == 0) return absl::OkStatus();
+  if (given == FieldOf(key).bits) return Bad(key, "bytes and a percentage", "it is given twice");
+  if (given > FieldOf(key).bits / 2) return CheckShare(key, share, kLeastShare);
+  if (bytes >= 1 && bytes <= kMostMemory) return absl::OkStatus();
+  return Bad(key, absl::StrCat(bytes, "B"), bytes < 1 ? "it is zero" : "it is too large");
+}
+
 absl::Status CheckBandwidth(Key key, uint64_t rate) {
   if (rate == 0 || (rate >= kLeastBandwidth && rate <= kMostBandwidth)) return absl::OkStatus();
   return Bad(key, FormatBandwidth(rate),
@@ -114,20 +128,12 @@ std::string_view PolicyOf(const gpushare_spec& spec) {
 
 // Each field on its own.
 absl::Status CheckFields(const gpushare_spec& s) {
-  constexpr uint32_t kAll = (GPUSHARE_SPEC_POLICY << 1) - 1;
+  constexpr uint32_t kAll = (GPUSHARE_SPEC_MEMORY_CAP_SHARE << 1) - 1;
   if ((s.set & ~kAll) != 0) {
     return absl::InvalidArgumentError("spec: it sets fields that this library does not know");
   }
-  if ((s.set & GPUSHARE_SPEC_MEMORY) && (s.set & GPUSHARE_SPEC_MEMORY_SHARE)) {
-    return Bad(Key::kMemory, "bytes and a percentage", "it is given twice");
-  }
-  if ((s.set & GPUSHARE_SPEC_MEMORY) && (s.memory < 1 || s.memory > kMostMemory)) {
-    return Bad(Key::kMemory, absl::StrCat(s.memory, "B"),
-               s.memory < 1 ? "it is zero" : "it is too large");
-  }
-  if (s.set & GPUSHARE_SPEC_MEMORY_SHARE) {
-    GPUSHARE_RETURN_IF_ERROR(CheckShare(Key::kMemory, s.memory_share, kLeastShare));
-  }
+  GPUSHARE_RETURN_IF_ERROR(CheckMemory(Key::kMemory, s, s.memory, s.memory_share));
+  GPUSHARE_RETURN_IF_ERROR(CheckMemory(Key::kMemoryCap, s, s.memory_cap, s.memory_cap_share));
   if (s.set & GPUSHARE_SPEC_COMPUTE) {
     GPUSHARE_RETURN_IF_ERROR(CheckShare(Key::kCompute, s.compute, kLeastShare));
   }
@@ -156,6 +162,28 @@ absl::Status CheckFields(const gpushare_spec& s) {
   GPUSHARE_RETURN_IF_ERROR(check_choice(
       Key::kOversubscription, WordOf(kOversubscriptions, s.oversubscription), s.oversubscription));
   return absl::OkStatus();
+}
+
+constexpr uint32_t kMemoryBits = GPUSHARE_SPEC_MEMORY | GPUSHARE_SPEC_MEMORY_SHARE;
+constexpr uint32_t kMemoryCapBits = GPUSHARE_SPEC_MEMORY_CAP | GPUSHARE_SPEC_MEMORY_CAP_SHARE;
+
+std::string GivenCap(const gpushare_spec& s) {
+  return s.set & GPUSHARE_SPEC_MEMORY_CAP ? FormatBytes(s.memory_cap)
+                                          : FormatShare(s.memory_cap_share);
+}
+
+absl::Status CheckMemoryCap(const gpushare_spec& s) {
+  if ((s.set & kMemoryCapBits) == 0) return absl::OkStatus();
+  if ((s.set & kMemoryBits) == 0) {
+    return Bad(Key::kMemoryCap, GivenCap(s), "it needs 'memory' beside it, which is guaranteed");
+  }
+  const bool less = (s.set & GPUSHARE_SPEC_MEMORY) && (s.set & GPUSHARE_SPEC_MEMORY_CAP)
+                        ? s.memory_cap < s.memory
+                        : (s.set & GPUSHARE_SPEC_MEMORY_SHARE) &&
+                              (s.set & GPUSHARE_SPEC_MEMORY_CAP_SHARE) &&
+                              s.memory_cap_share < s.memory_share;
+  if (!less) return absl::OkStatus();
+  return Bad(Key::kMemoryCap, GivenCap(s), "it is less than 'memory'; raise it along");
 }
 
 absl::Status NotYet(Key key, const char* word) {
@@ -226,8 +254,9 @@ uint32_t KeptByFixed(const gpushare_spec& base, uint32_t changed) {
   return ~ended;
 }
 
-// For a text that may be a change: as if what the policy needs beside it were given already.
-gpushare_spec WithPolicyNeeds(gpushare_spec s) {
+// For a text that may be a change: as if what the policy and a cap need beside them were given already.
+gpushare_spec WithNeeds(gpushare_spec s) {
+  if ((s.set & kMemoryBits) == 0) s.set &= ~kMemoryCapBits;
   const absl::StatusOr<const sched::Policy*> policy = sched::FindPolicy(PolicyOf(s));
   if ((s.set & GPUSHARE_SPEC_POLICY) == 0 || !policy.ok()) return s;
   using Kind = sched::PolicyKind;
@@ -309,6 +338,11 @@ absl::Status SetField(Key key, std::string_view value, gpushare_spec* spec) {
         return read(ParseShare(value), &spec->memory_share, GPUSHARE_SPEC_MEMORY_SHARE);
       }
       return read(ParseMemory(value), &spec->memory, GPUSHARE_SPEC_MEMORY);
+    case Key::kMemoryCap:
+      if (!value.empty() && value.back() == '%') {
+        return read(ParseShare(value), &spec->memory_cap_share, GPUSHARE_SPEC_MEMORY_CAP_SHARE);
+      }
+      return read(ParseMemory(value), &spec->memory_cap, GPUSHARE_SPEC_MEMORY_CAP);
     case Key::kCompute:
       return read(ParseShare(value), &spec->compute, bit);
     case Key::kWeight:
@@ -388,7 +422,7 @@ absl::StatusOr<gpushare_spec> ParseSpec(std::string_view text) {
     GPUSHARE_RETURN_IF_ERROR(SetField(field->key, Trim(item.substr(equals + 1)), &spec));
   }
   GPUSHARE_RETURN_IF_ERROR(CheckFields(spec));
-  GPUSHARE_RETURN_IF_ERROR(ValidateSpec(WithPolicyNeeds(spec)));
+  GPUSHARE_RETURN_IF_ERROR(ValidateSpec(WithNeeds(spec)));
   return spec;
 }
 
@@ -402,6 +436,8 @@ std::string FormatSpec(const gpushare_spec& s) {
   const auto word = [](const char* w) { return std::string(w == nullptr ? "?" : w); };
   add(Key::kMemory, GPUSHARE_SPEC_MEMORY, FormatBytes(s.memory));
   add(Key::kMemory, GPUSHARE_SPEC_MEMORY_SHARE, FormatShare(s.memory_share));
+  add(Key::kMemoryCap, GPUSHARE_SPEC_MEMORY_CAP, FormatBytes(s.memory_cap));
+  add(Key::kMemoryCap, GPUSHARE_SPEC_MEMORY_CAP_SHARE, FormatShare(s.memory_cap_share));
   add(Key::kCompute, GPUSHARE_SPEC_COMPUTE, FormatShare(s.compute));
   add(Key::kWeight, GPUSHARE_SPEC_WEIGHT, FormatNumber(s.weight));
   add(Key::kGuarantee, GPUSHARE_SPEC_GUARANTEE, FormatShare(s.guarantee));
@@ -419,6 +455,7 @@ std::string FormatSpec(const gpushare_spec& s) {
 
 absl::Status ValidateSpec(const gpushare_spec& spec) {
   GPUSHARE_RETURN_IF_ERROR(CheckFields(spec));
+  GPUSHARE_RETURN_IF_ERROR(CheckMemoryCap(spec));
   GPUSHARE_RETURN_IF_ERROR(ComputeLimits(spec).status());
   return CheckOffered(spec);
 }
@@ -426,8 +463,8 @@ absl::Status ValidateSpec(const gpushare_spec& spec) {
 gpushare_spec MergeSpec(const gpushare_spec& base, const gpushare_spec& change) {
   gpushare_spec merged = base;
   const uint32_t set = change.set;
-  constexpr uint32_t kMemoryBits = GPUSHARE_SPEC_MEMORY | GPUSHARE_SPEC_MEMORY_SHARE;
   if (set & kMemoryBits) merged.set &= ~kMemoryBits;
+  if (set & kMemoryCapBits) merged.set &= ~kMemoryCapBits;
   if (set & GPUSHARE_SPEC_POLICY) {
     // A new policy ends what the old one was told and the new one would contradict.
     const absl::StatusOr<const sched::Policy*> policy = sched::FindPolicy(PolicyOf(change));
@@ -443,6 +480,8 @@ gpushare_spec MergeSpec(const gpushare_spec& base, const gpushare_spec& change) 
   merged.set |= set;
   if (set & GPUSHARE_SPEC_MEMORY) merged.memory = change.memory;
   if (set & GPUSHARE_SPEC_MEMORY_SHARE) merged.memory_share = change.memory_share;
+  if (set & GPUSHARE_SPEC_MEMORY_CAP) merged.memory_cap = change.memory_cap;
+  if (set & GPUSHARE_SPEC_MEMORY_CAP_SHARE) merged.memory_cap_share = change.memory_cap_share;
   if (set & GPUSHARE_SPEC_COMPUTE) merged.compute = change.compute;
   if (set & GPUSHARE_SPEC_WEIGHT) merged.weight = change.weight;
   if (set & GPUSHARE_SPEC_GUARANTEE) merged.guarantee = change.guarantee;
@@ -465,6 +504,21 @@ absl::StatusOr<Limits> ResolveSpec(const gpushare_spec& spec, gpushare_priority 
   if (spec.set & GPUSHARE_SPEC_MEMORY) limits.memory = spec.memory;
   if (spec.set & GPUSHARE_SPEC_MEMORY_SHARE) {
     limits.memory = static_cast<uint64_t>(spec.memory_share * static_cast<double>(capacity));
+  }
+  if (spec.set & kMemoryCapBits) {
+    limits.memory_cap =
+        spec.set & GPUSHARE_SPEC_MEMORY_CAP
+            ? spec.memory_cap
+            : static_cast<uint64_t>(spec.memory_cap_share * static_cast<double>(capacity));
+    limits.memory_cap = std::min(*limits.memory_cap, capacity);  // there is no more
+    if (*limits.memory_cap < *limits.memory) {
+      // What is over the capacity admission refuses, by 'memory'.
+      if (*limits.memory <= capacity) {
+        return Bad(Key::kMemoryCap, GivenCap(spec),
+                   absl::StrCat("it is less than 'memory', ", ReadableBytes(*limits.memory)));
+      }
+      limits.memory_cap = limits.memory;
+    }
   }
   // The spec's word, else the tenant's, else what the policy says.
   if (spec.set & GPUSHARE_SPEC_PRIORITY) priority = static_cast<gpushare_priority>(spec.priority);

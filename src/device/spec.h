@@ -32,7 +32,8 @@ gpushare_spec MergeSpec(const gpushare_spec& base, const gpushare_spec& change);
 
 // A spec on a GPU: what the ledger, the gate and admission are told.
 struct Limits {
-  std::optional<uint64_t> memory;  // bytes; nothing: no quota
+  std::optional<uint64_t> memory;      // bytes; nothing: no quota
+  std::optional<uint64_t> memory_cap;  // bytes, `memory` or more; nothing: it does not borrow
   gate::TenantOptions gate;
 };
 

@@ -33,7 +33,8 @@ absl::Status VirtualDevice::Start(const gpushare_spec& spec) {
   GPUSHARE_ASSIGN_OR_RETURN(const Limits limits,
                             ResolveSpec(spec, tenant_->priority(), gpu_->capacity()));
   if (limits.memory.has_value()) {
-    GPUSHARE_ASSIGN_OR_RETURN(account_, quota::Account::Create(*limits.memory));
+    GPUSHARE_ASSIGN_OR_RETURN(
+        account_, quota::Account::Create(*limits.memory, limits.memory_cap, gpu_->loans()));
   } else {
     GPUSHARE_ASSIGN_OR_RETURN(account_,
                               quota::Account::Create(quota::kUnlimited, &gpu_->unpromised()));
@@ -53,6 +54,7 @@ absl::Status VirtualDevice::Start(const gpushare_spec& spec) {
 }
 
 void VirtualDevice::Retire() {
+  SetReclaimer(nullptr);
   // The GPU may go with us; it must not go before.
   const std::shared_ptr<Gpu> gpu = std::move(gpu_);
   if (gate_ != nullptr) gpu->engine().RemoveTenant(gate_);
@@ -82,6 +84,13 @@ absl::Status VirtualDevice::Resize(const gpushare_spec& change) {
                        ": spec field 'memory': a virtual device that was made without a memory "
                        "quota cannot get one; "
                        "create it with 'memory'"));
+    }
+    if (limits.memory_cap.has_value() != limits_.memory_cap.has_value()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("tenant ", Quoted(tenant_->name()),
+                       ": spec field 'memory_cap': a virtual device that was made without it "
+                       "cannot borrow later; create it with 'memory_cap', which may equal "
+                       "'memory'"));
     }
     GPUSHARE_RETURN_IF_ERROR(gpu_->Change(this, limits));
     spec_ = spec;
@@ -181,6 +190,8 @@ gpushare_vdev_stats VirtualDevice::Stats(Time now) const {
   const quota::AccountUsage memory = account_->Usage();
   uint64_t free_bytes = 0;
   Memory(&free_bytes, &s.memory_limit);
+  s.memory_borrowed = memory.borrowed;
+  s.memory_lent = memory.lent;
   s.memory_used = memory.committed;  // what the driver has not answered yet is in no peak either
   s.memory_peak = memory.peak;
   s.memory_denied = memory.denied;

@@ -85,8 +85,28 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   // reason for this object to exist.
   absl::StatusOr<driver::DevicePtr> Take(const Request& request);
   absl::StatusOr<driver::DevicePtr> TakeReserved(uint64_t bytes);  // which are charged already
-  // Has this device's pools give up what is idle, where `bytes` would not fit otherwise.
-  void MakeRoom(uint64_t bytes);
+  // Has pools give up what is idle, where `bytes` would not fit otherwise: this device's, of those who have no quota
+  // either, and, within what is guaranteed to it, of those who have borrowed from it. These are asked for more if
+  // `ask`. Until the answer goes, nothing more is lent.
+  quota::Demand MakeRoom(uint64_t bytes, bool ask);
+  // Gives up to `bytes` that are idle in this device's pools back to the quota.
+  void TrimPools(uint64_t bytes);
+  // Who is asked for what this device has borrowed. Null: nobody.
+  struct Reclaimer {
+    Reclaimer(int (*c)(void*, uint64_t), void* x, void (*r)(void*))
+        : call(c), context(x), release(r) {}
+    ~Reclaimer() {
+      if (release != nullptr) release(context);
+    }
+    Reclaimer(const Reclaimer&) = delete;
+    Reclaimer& operator=(const Reclaimer&) = delete;
+
+    int (*const call)(void*, uint64_t);
+    void* const context;
+    void (*const release)(void*);
+  };
+  void SetReclaimer(std::shared_ptr<const Reclaimer> reclaimer);
+  bool AskBack(uint64_t bytes) const;  // whether something was freed
   // What a request is told that the account had no room for, which had `left`; counted.
   // `growth`: what a pool would take for it, where that is more.
   absl::Status Refuse(const Request& request, uint64_t left, uint64_t growth = 0);
@@ -116,7 +136,6 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   VirtualDevice(std::shared_ptr<Gpu> gpu, std::shared_ptr<Tenant> tenant);
   ~VirtualDevice() = default;
   absl::Status Start(const gpushare_spec& spec);
-  void TrimPools(uint64_t bytes);
   void Retire();  // the last shared_ptr is gone
   absl::Status OverQuota(uint64_t bytes, uint64_t left) const;
   void RecordDenied(uint64_t bytes, uint64_t left, uint8_t flags) const;
@@ -145,6 +164,7 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   std::vector<std::weak_ptr<MemoryPool>> pools_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> has_pools_{false};
   std::shared_ptr<DriverPool> driver_pool_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const Reclaimer> reclaimer_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Frees `pointer`, crediting who allocated it; what is not in the table goes to the driver.

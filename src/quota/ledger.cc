@@ -5,12 +5,13 @@
 #include <mutex>
 
 #include "absl/strings/str_cat.h"
+#include "quota/loans.h"
 #include "quota/waiting_line.h"
 
 namespace gpushare::quota {
 namespace {
 
-uint64_t Left(uint64_t limit, uint64_t charged) { return limit > charged ? limit - charged : 0; }
+uint64_t Minus(uint64_t limit, uint64_t charged) { return limit > charged ? limit - charged : 0; }
 
 }  // namespace
 
@@ -19,14 +20,30 @@ absl::StatusOr<std::unique_ptr<Account>> Account::Create(uint64_t limit, Account
     return absl::UnimplementedError(
         "budgets inside budgets are one level deep; the parent has a parent");
   }
-  return std::unique_ptr<Account>(new Account(limit, parent));
+  return std::unique_ptr<Account>(new Account(limit, parent, nullptr, /*borrows=*/false));
 }
 
-Account::Account(uint64_t limit, Account* parent)
+absl::StatusOr<std::unique_ptr<Account>> Account::Create(uint64_t guarantee,
+                                                         std::optional<uint64_t> most,
+                                                         LoanBook& book) {
+  if (most.value_or(guarantee) < guarantee) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("account: ", *most, " bytes at most, but ", guarantee, " guaranteed"));
+  }
+  std::unique_ptr<Account> account(
+      new Account(most.value_or(guarantee), nullptr, &book, most.has_value()));
+  account->guarantee_.store(guarantee);
+  return account;
+}
+
+Account::Account(uint64_t limit, Account* parent, LoanBook* book, bool borrows)
     : limit_(limit),
       parent_(parent),
       line_(parent == nullptr ? std::make_unique<WaitingLine>() : nullptr),
-      waiters_(line().waiters()) {
+      waiters_(line().waiters()),
+      borrows_(borrows),
+      book_(book),
+      guarantee_(limit) {
   if (parent_ != nullptr) parent_->children_.fetch_add(1);
 }
 
@@ -39,14 +56,24 @@ Grant Account::TryChargeBoth(uint64_t bytes) {
   // added; the parent is charged in between, in one step that either happens or changes nothing.
   const std::lock_guard lock(child_lock_);
   uint64_t left =
-      Left(limit_.load(std::memory_order_relaxed), charged_.load(std::memory_order_relaxed));
+      Minus(limit_.load(std::memory_order_relaxed), charged_.load(std::memory_order_relaxed));
   if (bytes > left) return {.granted = false, .left = left};
-  const Grant parents = parent_->TryChargeAlone(bytes);
+  const Grant parents = parent_->TryCharge(bytes);
   if (parents) {
     charged_.fetch_add(bytes, std::memory_order_acq_rel);
     left -= bytes;
   }
   return {.granted = parents.granted, .left = std::min(left, parents.left)};
+}
+
+Grant Account::ChargeByBook(uint64_t bytes) { return book_->Charge(*this, bytes); }
+
+void Account::UnchargeByBook(uint64_t bytes) { book_->Uncharge(*this, bytes); }
+
+uint64_t Account::Left() const { return borrows_ ? book_->Left(*this) : Minus(limit(), own()); }
+
+uint64_t Account::Reachable() const {
+  return book_ != nullptr ? book_->Reachable(*this) : Minus(limit(), own());
 }
 
 void Account::Serve() { line().Serve(); }
@@ -64,9 +91,8 @@ Grant Account::ReserveBefore(uint64_t bytes, base::Clock& clock, Time deadline,
   if (possible) {
     grant.granted = line().Charge(*this, bytes, clock, deadline, ticket, look);
   }
-  grant.left = Left(limit(), charged());
-  if (parent_ != nullptr)
-    grant.left = std::min(grant.left, Left(parent_->limit(), parent_->charged()));
+  grant.left = Left();
+  if (parent_ != nullptr) grant.left = std::min(grant.left, parent_->Left());
   if (!grant.granted && ticket == nullptr) CountDenied();
   return grant;
 }
@@ -76,7 +102,13 @@ bool Account::CallAway(const std::shared_ptr<Ticket>& ticket, base::Clock& clock
 }
 
 void Account::SetLimit(uint64_t limit) {
+  if (book_ != nullptr) return SetLimits(limit, limit);
   limit_.store(limit);
+  if (waiters_->load() != 0) line().Serve();
+}
+
+void Account::SetLimits(uint64_t guarantee, uint64_t most) {
+  book_->SetLimits(*this, guarantee, most);
   if (waiters_->load() != 0) line().Serve();
 }
 
@@ -84,7 +116,9 @@ AccountUsage Account::Usage() const {
   AccountUsage usage;
   usage.limit = limit();
   usage.committed = committed_.load(std::memory_order_acquire);
-  usage.reserved = Left(charged(), usage.committed);
+  usage.borrowed = loan();
+  usage.lent = lent();
+  usage.reserved = Minus(own(), usage.committed);
   usage.peak = std::max(peak_.load(std::memory_order_relaxed), usage.committed);
   usage.denied = denied_.load(std::memory_order_relaxed);
   usage.waiting = waiting_.load(std::memory_order_relaxed);
@@ -92,7 +126,7 @@ AccountUsage Account::Usage() const {
 }
 
 absl::Status Account::CheckInvariants() const {
-  const uint64_t charged = charged_.load();
+  const uint64_t charged = own();
   const uint64_t committed = committed_.load();
   const uint64_t peak = peak_.load();
   // A byte released twice wraps a counter around.
@@ -103,11 +137,16 @@ absl::Status Account::CheckInvariants() const {
   if (charged > (UINT64_MAX >> 1) && limit() != kUnlimited) {
     return absl::InternalError(absl::StrCat("account: charge below zero (", charged, ")"));
   }
+  if (lent_.load() > charged_.load() || (loan_.load() != 0 && !borrows_)) {
+    return absl::InternalError(absl::StrCat("account: ", lent_.load(), " bytes lent of ",
+                                            charged_.load(), " charged, ", loan_.load(),
+                                            " borrowed"));
+  }
   if (peak < committed) {
     return absl::InternalError(
         absl::StrCat("account: peak ", peak, " below committed ", committed));
   }
-  if (parent_ != nullptr && parent_->charged_.load() < charged) {
+  if (parent_ != nullptr && parent_->own() < charged) {
     return absl::InternalError(absl::StrCat("account: parent charged ", parent_->charged_.load(),
                                             ", less than its child's ", charged));
   }

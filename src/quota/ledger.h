@@ -26,6 +26,9 @@
 // Budgets inside budgets: a child's bytes are charged to its parent as well, and both limits hold. One
 // level is implemented; a parent that has a parent is Unimplemented.
 //
+// Soft limits: an account of a LoanBook lends what it does not use to those that may borrow (loans.h). What it has lent
+// is part of its charge.
+//
 // Units: bytes. Threading: thread-safe. An account without a parent is lock-free; one with a parent has
 // a spin lock of its own, since two counters change together. An account outlives its children and
 // every entry of a PointerTable that names it.
@@ -33,8 +36,10 @@
 #define GPUSHARE_QUOTA_LEDGER_H_
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -58,6 +63,8 @@ struct [[nodiscard]] Grant {
 // One account's figures. Read one after the other, each exact at its moment.
 struct AccountUsage {
   uint64_t limit = 0;
+  uint64_t borrowed = 0;   // of what it holds, beyond what it is guaranteed
+  uint64_t lent = 0;       // to others, of what it is guaranteed
   uint64_t reserved = 0;   // asked of the driver, not yet answered
   uint64_t committed = 0;  // held
   uint64_t peak = 0;       // highest `committed` so far
@@ -65,6 +72,7 @@ struct AccountUsage {
   uint64_t waiting = 0;    // reservations waiting now
 };
 
+class LoanBook;
 class WaitingLine;
 
 // A place in a waiting line, for a waiter whom something else may serve as well: see CallAway().
@@ -78,6 +86,11 @@ class Account {
   // `limit` in bytes, kUnlimited for none. `parent` may be null. Unimplemented when the parent has a
   // parent itself.
   static absl::StatusOr<std::unique_ptr<Account>> Create(uint64_t limit, Account* parent = nullptr);
+  // One that lends what it does not use of its guarantee once it has joined the book, and, with `most`, borrows
+  // beyond it.
+  static absl::StatusOr<std::unique_ptr<Account>> Create(uint64_t guarantee,
+                                                         std::optional<uint64_t> most,
+                                                         LoanBook& book);
   ~Account();
   Account(const Account&) = delete;
   Account& operator=(const Account&) = delete;
@@ -109,9 +122,34 @@ class Account {
   void CountDenied() { denied_.fetch_add(1, std::memory_order_relaxed); }
   bool has_waiters() const { return waiters_->load() != 0; }  // here or in the family
 
+  // Serves who waits, as a release does: for what comes free without a release of this account.
+  void Poll() { Serve(); }
+
   void SetLimit(uint64_t limit);
+  void SetLimits(uint64_t guarantee, uint64_t most);  // of one in a LoanBook
   uint64_t limit() const { return limit_.load(std::memory_order_relaxed); }
   uint64_t charged() const { return charged_.load(std::memory_order_relaxed); }
+  uint64_t guarantee() const { return guarantee_.load(std::memory_order_relaxed); }
+  uint64_t lent() const { return lent_.load(std::memory_order_relaxed); }
+  uint64_t loan() const { return loan_.load(std::memory_order_relaxed); }
+  // What it holds itself.
+  uint64_t own() const {
+    const uint64_t charged = charged_.load(std::memory_order_relaxed), lent = this->lent();
+    return charged > lent ? charged - lent : 0;
+  }
+  // What may be reserved without anything being lent or given back.
+  uint64_t Room() const {
+    const uint64_t may = guarantee_.load() + loan_.load(), charged = charged_.load();
+    return may > charged ? may - charged : 0;
+  }
+  uint64_t Left() const;  // what may be reserved at most, if all that is lent comes back
+  // As Left(), but of what it has lent only what others have room for now.
+  uint64_t Reachable() const;
+  uint64_t Over() const {  // held beyond what it may, since its limits were lowered
+    const uint64_t may = guarantee_.load() + loan_.load(), charged = charged_.load();
+    return charged > may ? charged - may : 0;
+  }
+  bool borrows() const { return borrows_; }
   Account* parent() const { return parent_; }
 
   AccountUsage Usage() const;
@@ -120,13 +158,16 @@ class Account {
   absl::Status CheckInvariants() const;
 
  private:
+  friend class Demand;
+  friend class LoanBook;
   friend class WaitingLine;
 
-  Account(uint64_t limit, Account* parent);
+  Account(uint64_t limit, Account* parent, LoanBook* book, bool borrows);
 
-  Grant TryCharge(uint64_t bytes) {
-    return parent_ == nullptr ? TryChargeAlone(bytes) : TryChargeBoth(bytes);
-  }
+  Grant TryCharge(uint64_t bytes);
+  Grant ChargeByBook(uint64_t bytes);
+  void UnchargeByBook(uint64_t bytes);
+  bool lends() const { return waiters_->load() == 0 && wanted_.load() == 0; }
   Grant TryChargeAlone(uint64_t bytes);
   Grant TryChargeBoth(uint64_t bytes);
   void CommitAlone(uint64_t bytes);
@@ -143,11 +184,19 @@ class Account {
   const std::unique_ptr<WaitingLine> line_;  // of a root: its own waiters and its children's
   std::atomic<uint32_t>* const waiters_;     // of the family's line
   SpinLock child_lock_;                      // with a parent: increases of charged_
+  const bool borrows_;                       // then every change of charged_ is the book's
 
   // What refusals and readers touch.
   alignas(64) std::atomic<uint64_t> denied_{0};
   std::atomic<uint64_t> waiting_{0};
   std::atomic<uint32_t> children_{0};
+
+  // Of one in a LoanBook, and its to change.
+  LoanBook* const book_;
+  size_t place_ = SIZE_MAX;
+  std::atomic<uint64_t> guarantee_;
+  std::atomic<uint64_t> lent_{0}, loan_{0};
+  std::atomic<uint32_t> wanted_{0};
 };
 
 // The path of every allocation and free, inline: between the atomic operations that it consists of
@@ -163,6 +212,13 @@ inline Grant Account::TryChargeAlone(uint64_t bytes) {
   } while (!charged_.compare_exchange_weak(charged, charged + bytes, std::memory_order_acq_rel,
                                            std::memory_order_relaxed));
   return {.granted = true, .left = left - bytes};
+}
+
+inline Grant Account::TryCharge(uint64_t bytes) {
+  if (parent_ != nullptr) return TryChargeBoth(bytes);
+  if (borrows_) return ChargeByBook(bytes);
+  const Grant grant = TryChargeAlone(bytes);
+  return grant || book_ == nullptr ? grant : ChargeByBook(bytes);
 }
 
 inline Grant Account::Reserve(uint64_t bytes) {
@@ -185,7 +241,11 @@ inline void Account::Commit(uint64_t bytes) {
 
 inline void Account::Uncharge(uint64_t bytes) {
   // Child before parent, the reverse of charging: the parent's charge covers its children's always.
-  charged_.fetch_sub(bytes);
+  if (borrows_) [[unlikely]] {
+    UnchargeByBook(bytes);
+  } else {
+    charged_.fetch_sub(bytes);
+  }
   if (parent_ != nullptr) parent_->charged_.fetch_sub(bytes);
   // Sequentially consistent with a waiter's arrival: either it sees the bytes, or it is seen here.
   if (waiters_->load() != 0) [[unlikely]]

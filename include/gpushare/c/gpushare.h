@@ -337,6 +337,8 @@ typedef enum gpushare_oversubscription {
 #define GPUSHARE_SPEC_ISOLATION (1u << 10)
 #define GPUSHARE_SPEC_OVERSUBSCRIPTION (1u << 11)
 #define GPUSHARE_SPEC_POLICY (1u << 12)
+#define GPUSHARE_SPEC_MEMORY_CAP (1u << 13)
+#define GPUSHARE_SPEC_MEMORY_CAP_SHARE (1u << 14)
 
 /* What a virtual device is to have. Its text form is `memory=8GiB,compute=30%,priority=high`; the
  * keys and ranges stand in gpushare/spec.h. */
@@ -356,6 +358,10 @@ typedef struct gpushare_spec {
   uint64_t d2h;
   int32_t oversubscription;
   char policy[28]; /* a name of gpushare_policy_name(), zero-terminated */
+  /* The most that may be held, `memory` of it guaranteed and the rest borrowed from what others leave unused; at
+   * most one of the two. */
+  uint64_t memory_cap;
+  double memory_cap_share;
 } gpushare_spec;
 
 /* Parses `length` bytes of text. INVALID_ARGUMENT names the field and its range. The text may be a
@@ -424,7 +430,16 @@ GPUSHARE_API gpushare_status gpushare_vdev_get_spec(gpushare_vdev vdev, gpushare
 GPUSHARE_API gpushare_status gpushare_vdev_suspend(gpushare_vdev vdev);
 GPUSHARE_API gpushare_status gpushare_vdev_resume(gpushare_vdev vdev);
 
-/* Free and total memory as the tenant is to see them: of its quota. */
+/* Asked, with a number of bytes, when others want back what the virtual device has borrowed beyond `memory`: frees
+ * memory of its own and returns not 0 if it did, after which it may be asked again, at most 16 times for one
+ * allocation. Runs on the thread of whoever wants it, several at a time, and no lock of gpushare is held. No exception may
+ * leave it; in C++, declare it noexcept. `release` (may be null) is called with `context` when nothing calls
+ * `reclaim` any more: after another was set, null for one, or the virtual device is gone. */
+GPUSHARE_API gpushare_status
+gpushare_vdev_set_reclaim(gpushare_vdev vdev, int (*reclaim)(void* context, uint64_t bytes),
+                          void* context, void (*release)(void* context));
+
+/* Free and total memory as the tenant is to see them: of its quota, or of what it may hold at most. */
 GPUSHARE_API gpushare_status gpushare_vdev_memory(gpushare_vdev vdev, uint64_t* free_bytes,
                                                   uint64_t* total_bytes);
 
@@ -479,6 +494,9 @@ typedef struct gpushare_vdev_stats {
                               and not measured */
   char driver_error
       [128]; /* the latest of these refusals, as "cuEventQuery: CUDA_ERROR_..."; or "" */
+
+  uint64_t memory_borrowed; /* of memory_used and what is on its way, what is beyond `memory` */
+  uint64_t memory_lent;     /* of `memory`, what others have borrowed */
 } gpushare_vdev_stats;
 
 GPUSHARE_API gpushare_status gpushare_vdev_get_stats(gpushare_vdev vdev,

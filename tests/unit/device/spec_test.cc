@@ -23,10 +23,12 @@ std::string Message(std::string_view text) {
 
 TEST(Spec, ParsesEveryKey) {
   const auto spec = VirtualDeviceSpec::Parse(
-      " memory=8GiB, compute=30%,weight=2.5,guarantee=20%,cap=50%,burst=20ms,priority=high,"
+      " memory=8GiB, "
+      "memory_cap=12GiB,compute=30%,weight=2.5,guarantee=20%,cap=50%,burst=20ms,priority=high,"
       "h2d=4GB/s,d2h=512MiB/s,isolation=shared,oversubscription=off,policy=burst-share ");
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(*spec->memory, GiB(8));
+  EXPECT_EQ(*spec->memory_cap, GiB(12));
   EXPECT_EQ(*spec->compute, Percent(30));
   EXPECT_EQ(*spec->weight, 2.5);
   EXPECT_EQ(*spec->guarantee, Percent(20));
@@ -37,8 +39,9 @@ TEST(Spec, ParsesEveryKey) {
   EXPECT_EQ(*spec->d2h, Bandwidth(uint64_t{512} << 20));
   EXPECT_EQ(*spec->policy, "burst-share");
   EXPECT_EQ(spec->ToString(),
-            "memory=8GiB,compute=30%,weight=2.5,guarantee=20%,cap=50%,burst=20ms,priority=high,"
-            "h2d=4GB/s,d2h=536870912B/s,isolation=shared,oversubscription=off,policy=burst-share");
+            "memory=8GiB,memory_cap=12GiB,compute=30%,weight=2.5,guarantee=20%,cap=50%,burst=20ms,"
+            "priority=high,h2d=4GB/s,d2h=536870912B/"
+            "s,isolation=shared,oversubscription=off,policy=burst-share");
   EXPECT_EQ(*VirtualDeviceSpec::Parse(spec->ToString()), *spec);
 }
 
@@ -50,7 +53,7 @@ TEST(Spec, AnEmptyTextSetsNothing) {
 
 TEST(Spec, ErrorsNameFieldAndRange) {
   EXPECT_THAT(Message("memorry=8GiB"),
-              HasSubstr("unknown key 'memorry'; keys are memory, compute"));
+              HasSubstr("unknown key 'memorry'; keys are memory, memory_cap, compute"));
   EXPECT_THAT(Message("compute=130%"),
               HasSubstr("'compute': 130%: it is over 100 %; allowed: 0.01% to 100%"));
   EXPECT_THAT(Message("compute=0%"), HasSubstr("'compute': 0%: it is too small"));
@@ -154,6 +157,30 @@ TEST(Spec, WhatContradictsThePolicyIsRefusedByField) {
   EXPECT_EQ(Resolved("policy=fixed-share,compute=30%,guarantee=30%").guarantee, 0.3);
   EXPECT_EQ(Resolved("policy=best-effort,cap=20%").cap, 0.2);
   EXPECT_EQ(Resolved("policy=fair-share,cap=20%").cap, 0.2);
+}
+
+TEST(Spec, ACapOfMemoryIsNoLessThanTheGuarantee) {
+  EXPECT_THAT(Message("memory=2GiB,memory_cap=1GiB"),
+              HasSubstr("'memory_cap': 1GiB: it is less than 'memory'; raise it along"));
+  EXPECT_THAT(Message("memory=50%,memory_cap=40%"), HasSubstr("less than 'memory'"));
+  EXPECT_THAT(Message("memory=1GiB,memory_cap=0"), HasSubstr("'memory_cap': 0B: it is zero"));
+  EXPECT_THAT(Message("memory_cap=1GiB,memory_cap=50%"), HasSubstr("it is given twice"));
+  // Alone it may be a change; as a whole it needs what is guaranteed.
+  const auto change = device::ParseSpec("memory_cap=4GiB");
+  ASSERT_TRUE(change.ok()) << change.status();
+  EXPECT_THAT(std::string(device::ValidateSpec(*change).message()),
+              HasSubstr("it needs 'memory' beside it"));
+  const auto limits = [](const char* text) {
+    return device::ResolveSpec(*device::ParseSpec(text), GPUSHARE_PRIORITY_UNSET, 1000 << 20);
+  };
+  EXPECT_EQ(limits("memory=100MiB,memory_cap=50%")->memory_cap, uint64_t{500} << 20);
+  EXPECT_EQ(limits("memory=10%,memory_cap=8GiB")->memory_cap, uint64_t{1000} << 20);
+  EXPECT_FALSE(limits("memory=100MiB").value().memory_cap.has_value());
+  EXPECT_THAT(std::string(limits("memory=600MiB,memory_cap=50%").status().message()),
+              HasSubstr("'memory_cap': 50%: it is less than 'memory', 600 MiB"));
+  EXPECT_EQ(device::FormatSpec(
+                device::MergeSpec(*device::ParseSpec("memory=1GiB,memory_cap=50%"), *change)),
+            "memory=1GiB,memory_cap=4GiB");
 }
 
 TEST(Spec, ANewPolicyEndsWhatItContradicts) {

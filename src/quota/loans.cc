@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quota/loans.h"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace gpushare::quota {
+namespace {
+
+uint64_t Minus(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
+
+}  // namespace
+
+void LoanBook::Join(Account& account) {
+  const std::lock_guard lock(lock_);
+  account.place_ = accounts_.size();
+  accounts_.push_back(&account);
+}
+
+void LoanBook::Retire(Account& account, Account& heir) {
+  const std::lock_guard lock(lock_);
+  if (account.place_ >= accounts_.size() || accounts_[account.place_] != &account) return;
+  accounts_.back()->place_ = account.place_;
+  accounts_[account.place_] = accounts_.back();
+  accounts_.pop_back();
+  account.place_ = SIZE_MAX;
+  const uint64_t lent = account.lent_.exchange(0);
+  heir.charged_.fetch_add(lent);
+  heir.lent_.fetch_add(lent);
+  account.charged_.fetch_sub(lent);
+}
+
+// ---- With the lock ----
+
+uint64_t LoanBook::Available(const Account& but) const {
+  uint64_t available = 0;
+  for (const Account* account : accounts_) {
+    if (account != &but && account->lends()) available += account->Room();
+  }
+  return available;
+}
+
+uint64_t LoanBook::Take(const Account& but, uint64_t bytes) {
+  uint64_t taken = 0;
+  for (Account* account : accounts_) {
+    if (taken == bytes) break;
+    if (account == &but || !account->lends()) continue;
+    // Others may charge an account that does not borrow meanwhile, without the lock.
+    uint64_t charged = account->charged_.load();
+    uint64_t part;
+    do {
+      const uint64_t room = account->guarantee_.load() + account->loan_.load();
+      part = std::min(Minus(room, charged), bytes - taken);
+    } while (part != 0 && !account->charged_.compare_exchange_weak(charged, charged + part));
+    account->lent_.fetch_add(part);
+    taken += part;
+  }
+  return taken;
+}
+
+// Those who want theirs, then those with a guarantee of their own: the first account is nobody's.
+void LoanBook::GiveBack(uint64_t bytes) {
+  const auto give = [&](Account& account) {
+    const uint64_t part = std::min(account.lent_.load(), bytes);
+    if (part == 0) return;
+    account.lent_.fetch_sub(part);
+    account.charged_.fetch_sub(part);
+    bytes -= part;
+  };
+  for (Account* account : accounts_) {
+    if (!account->lends()) give(*account);
+  }
+  for (size_t i = accounts_.size(); bytes != 0 && i-- != 0;) give(*accounts_[i]);
+}
+
+void LoanBook::Repay(Account& account) {
+  const uint64_t loan = account.loan_.load();
+  const uint64_t part =
+      std::min(loan, Minus(account.guarantee_.load() + loan, account.charged_.load()));
+  if (part == 0) return;
+  account.loan_.fetch_sub(part);
+  loans_ -= part;
+  GiveBack(part);
+}
+
+// After its limits have changed.
+void LoanBook::Settle(Account& account) {
+  const uint64_t lent = account.lent_.load();
+  const uint64_t over =
+      Minus(account.charged_.load(), account.guarantee_.load() + account.loan_.load());
+  if (over != 0) {
+    const uint64_t taken = Take(account, account.borrows_ ? over : std::min(over, lent));
+    const uint64_t moved = std::min(taken, lent);
+    account.lent_.fetch_sub(moved);
+    account.charged_.fetch_sub(moved);
+    account.loan_.fetch_add(taken - moved);
+    loans_ += taken - moved;
+  }
+  Repay(account);
+}
+
+// ---- Without ----
+
+void LoanBook::SetLimits(Account& account, uint64_t guarantee, uint64_t most) {
+  const std::lock_guard lock(lock_);
+  account.guarantee_.store(guarantee);
+  account.limit_.store(most);
+  Settle(account);
+}
+
+Grant LoanBook::Charge(Account& account, uint64_t bytes) {
+  const std::lock_guard lock(lock_);
+  for (;;) {
+    uint64_t charged = account.charged_.load();
+    const uint64_t lent = account.lent_.load();
+    const uint64_t left = Minus(account.limit_.load(), Minus(charged, lent));
+    if (bytes > left) {
+      Repay(account);  // what was borrowed in vain
+      return {.granted = false, .left = left};
+    }
+    const uint64_t room = account.Room();
+    if (bytes > room) {
+      const uint64_t lacks = bytes - room;
+      const uint64_t available = lent == 0 && !account.borrows_ ? 0 : Available(account);
+      if (lacks > available || (!account.borrows_ && lacks > lent)) {
+        Repay(account);
+        return {.granted = false, .left = std::min(left, room + available)};
+      }
+      // What it has lent is moved to others first; beyond that it borrows.
+      const uint64_t taken = Take(account, lacks);
+      const uint64_t moved = std::min(taken, account.borrows_ ? lent : taken);
+      account.lent_.fetch_sub(moved);
+      account.charged_.fetch_sub(moved);
+      account.loan_.fetch_add(taken - moved);
+      loans_ += taken - moved;
+      continue;
+    }
+    if (account.charged_.compare_exchange_strong(charged, charged + bytes)) {
+      return {.granted = true, .left = std::min(left, room) - bytes};
+    }
+  }
+}
+
+void LoanBook::Uncharge(Account& account, uint64_t bytes) {
+  const std::lock_guard lock(lock_);
+  account.charged_.fetch_sub(bytes);
+  Repay(account);
+}
+
+uint64_t LoanBook::Left(const Account& account) {
+  const std::lock_guard lock(lock_);
+  const uint64_t own = Minus(account.charged_.load(), account.lent_.load());
+  const uint64_t left = Minus(account.limit_.load(), own);
+  // What it has lent it gets back, or the borrowers are asked.
+  const uint64_t room = account.Room() + account.lent_.load();
+  return account.borrows_ ? std::min(left, room + Available(account)) : std::min(left, room);
+}
+
+uint64_t LoanBook::Reachable(const Account& account) {
+  const std::lock_guard lock(lock_);
+  const uint64_t own = Minus(account.charged_.load(), account.lent_.load());
+  const uint64_t available = Available(account);
+  const uint64_t others = account.borrows_ ? available : std::min(available, account.lent_.load());
+  return std::min(Minus(account.limit_.load(), own), account.Room() + others);
+}
+
+absl::Status LoanBook::CheckInvariants() const {
+  const std::lock_guard lock(lock_);
+  uint64_t lent = 0, loans = 0;
+  for (const Account* account : accounts_) {
+    if (absl::Status status = account->CheckInvariants(); !status.ok()) return status;
+    lent += account->lent_.load();
+    loans += account->loan_.load();
+    const uint64_t held = account->charged_.load();
+    const uint64_t may = account->guarantee_.load() + account->loan_.load();
+    // More after its limits were lowered.
+    if (account->loan_.load() != 0 && held < may) {
+      return absl::InternalError(absl::StrCat("account: ", held, " bytes held with a loan, ", may,
+                                              " guaranteed and borrowed"));
+    }
+  }
+  if (lent != loans_ || loans > loans_) {
+    return absl::InternalError(absl::StrCat("loans: ", lent, " bytes lent, ", loans_, " borrowed"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace gpushare::quota

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that is lent: what may be borrowed, what an owner gets back, limits that change meanwhile; then random tenants
+// against a model, and threads.
+#include "quota/loans.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <random>
+#include <thread>
+#include <vector>
+
+namespace gpushare::quota {
+namespace {
+
+using Owned = std::unique_ptr<Account>;
+
+Owned Make(LoanBook& book, uint64_t guarantee, std::optional<uint64_t> most = std::nullopt) {
+  Owned account = *Account::Create(guarantee, most, book);
+  book.Join(*account);
+  return account;
+}
+
+// A device of 100: nobody's 10, an owner of 60, a borrower of 30 that may have 100.
+class LoansTest : public ::testing::Test {
+ protected:
+  void TearDown() override { EXPECT_TRUE(book_.CheckInvariants().ok()) << book_.CheckInvariants(); }
+  uint64_t Held() const { return nobodys_->own() + owner_->own() + borrower_->own(); }
+
+  LoanBook book_;
+  Owned nobodys_ = Make(book_, 10), owner_ = Make(book_, 60), borrower_ = Make(book_, 30, 100);
+};
+
+TEST_F(LoansTest, WhatIsUnusedIsLent) {
+  const Grant grant = borrower_->Reserve(90);
+  EXPECT_TRUE(grant);
+  EXPECT_EQ(borrower_->loan(), 60u);
+  EXPECT_EQ(nobodys_->lent(), 10u);  // what nobody is promised comes first
+  EXPECT_EQ(owner_->lent(), 50u);
+  EXPECT_EQ(owner_->own(), 0u);
+  const Grant refused = borrower_->Reserve(11);
+  EXPECT_FALSE(refused);
+  EXPECT_EQ(refused.left, 10u);
+  EXPECT_EQ(borrower_->Usage().denied, 1u);
+  EXPECT_TRUE(borrower_->Reserve(10));
+  EXPECT_FALSE(borrower_->Reserve(1));
+  EXPECT_EQ(Held(), 100u);
+}
+
+TEST_F(LoansTest, WhatIsFreedRepaysTheLoanFirst) {
+  EXPECT_TRUE(borrower_->Reserve(50));
+  borrower_->Commit(50);
+  borrower_->Release(15);
+  EXPECT_EQ(borrower_->loan(), 5u);
+  EXPECT_EQ(owner_->lent() + nobodys_->lent(), 5u);
+  EXPECT_EQ(owner_->lent(), 0u);  // who has a guarantee has it back first
+  borrower_->Release(35);
+  EXPECT_EQ(borrower_->loan(), 0u);
+  EXPECT_EQ(borrower_->Usage().peak, 50u);
+}
+
+TEST_F(LoansTest, AnOwnerGetsItBackWhenTheBorrowerFrees) {
+  EXPECT_TRUE(borrower_->Reserve(80));
+  borrower_->Commit(80);
+  EXPECT_TRUE(owner_->Reserve(20));
+  const Grant refused = owner_->TryReserve(30);
+  EXPECT_FALSE(refused);
+  {
+    const Demand demand(*owner_);
+    EXPECT_FALSE(borrower_->Reserve(1));
+    borrower_->Release(30);
+    EXPECT_FALSE(borrower_->Reserve(11));  // which would come out of the owner's
+    EXPECT_TRUE(owner_->Reserve(30));
+  }
+  EXPECT_TRUE(owner_->Reserve(owner_->Room()));
+  EXPECT_EQ(Held(), 100u);
+}
+
+TEST_F(LoansTest, WhatIsLentIsMovedToOthersBeforeAnybodyIsAsked) {
+  const Owned other = Make(book_, 40);
+  EXPECT_TRUE(owner_->Reserve(60));
+  EXPECT_TRUE(nobodys_->Reserve(10));
+  EXPECT_TRUE(borrower_->Reserve(70));
+  EXPECT_EQ(other->lent(), 40u);
+  owner_->Cancel(60);
+  EXPECT_TRUE(other->Reserve(40));  // the owner has room for it now
+  EXPECT_EQ(other->lent(), 0u);
+  EXPECT_EQ(owner_->lent(), 40u);
+  EXPECT_EQ(borrower_->loan(), 40u);
+  book_.Retire(*other, *nobodys_);
+}
+
+TEST_F(LoansTest, WhoMayBorrowLendsToo) {
+  const Owned second = Make(book_, 20, 60);
+  EXPECT_TRUE(second->Reserve(60));
+  EXPECT_EQ(second->loan(), 40u);
+  EXPECT_TRUE(owner_->Reserve(60));
+  EXPECT_EQ(borrower_->lent(), 30u);
+  EXPECT_FALSE(borrower_->Reserve(1));  // within its guarantee, and all of it is lent
+  second->Cancel(15);
+  EXPECT_TRUE(borrower_->Reserve(15));
+  EXPECT_EQ(borrower_->loan(), 0u);
+  EXPECT_EQ(borrower_->lent(), 15u);
+  book_.Retire(*second, *nobodys_);
+}
+
+TEST_F(LoansTest, LimitsChangeWhileMemoryIsLent) {
+  EXPECT_TRUE(borrower_->Reserve(100));
+  // First who gives, then who gets.
+  owner_->SetLimits(20, 20);
+  EXPECT_EQ(owner_->Over(), 40u);
+  nobodys_->SetLimit(50);
+  owner_->SetLimits(20, 20);
+  EXPECT_EQ(owner_->Over(), 0u);
+  EXPECT_EQ(nobodys_->lent(), 50u);
+  nobodys_->SetLimit(10);
+  borrower_->SetLimits(70, 100);
+  nobodys_->SetLimit(10);
+  EXPECT_EQ(borrower_->loan(), 30u);
+  EXPECT_EQ(nobodys_->Over() + owner_->Over(), 0u);
+  borrower_->SetLimits(70, 80);  // nothing is taken away
+  EXPECT_FALSE(borrower_->Reserve(1));
+  borrower_->Cancel(30);
+  EXPECT_EQ(borrower_->loan(), 0u);
+  EXPECT_TRUE(borrower_->Reserve(10));
+  EXPECT_FALSE(borrower_->Reserve(1));
+}
+
+TEST_F(LoansTest, WhoRetiresLeavesItsLoansToTheHeir) {
+  EXPECT_TRUE(borrower_->Reserve(100));
+  nobodys_->SetLimit(70);  // what the owner was promised
+  book_.Retire(*owner_, *nobodys_);
+  EXPECT_EQ(owner_->charged(), 0u);
+  EXPECT_EQ(nobodys_->lent(), 70u);
+  // A borrower that is gone but for its memory pays as it is freed.
+  book_.Retire(*borrower_, *nobodys_);
+  borrower_->Cancel(80);
+  EXPECT_EQ(borrower_->loan(), 0u);
+  EXPECT_EQ(nobodys_->lent(), 0u);
+}
+
+TEST_F(LoansTest, LessAtMostThanGuaranteedIsRefused) {
+  EXPECT_EQ(Account::Create(10, 9, book_).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// ---- Random tenants ----
+
+struct TenantModel {
+  Owned account;
+  uint64_t guarantee = 0, most = 0, held = 0;
+  bool gives = false;  // when it is asked
+
+  uint64_t borrowed() const { return held > guarantee ? held - guarantee : 0; }
+};
+
+// What a caller does for an owner: those who borrow are asked, and nobody else.
+bool ReserveAsking(std::vector<TenantModel>& tenants, TenantModel& owner, uint64_t bytes,
+                   bool* all_give) {
+  if (owner.account->TryReserve(bytes)) return true;
+  if (owner.held + bytes > owner.guarantee) return false;
+  const Demand demand(*owner.account);
+  *all_give = true;
+  for (TenantModel& tenant : tenants) {
+    if (&tenant == &owner || tenant.account->loan() == 0) continue;
+    EXPECT_GT(tenant.held, tenant.guarantee) << "asked within its guarantee";
+    if (!tenant.gives) {
+      *all_give = false;
+      continue;
+    }
+    const uint64_t back = tenant.account->loan();
+    tenant.account->Release(back);
+    tenant.held -= back;
+    if (owner.account->TryReserve(bytes)) return true;
+  }
+  return static_cast<bool>(owner.account->TryReserve(bytes));
+}
+
+struct Seen {
+  int borrowed = 0, asked_and_served = 0, refused_owners = 0;
+};
+
+void RunRandomTenants(unsigned seed, Seen* seen) {
+  std::mt19937 random(seed);
+  const auto upto = [&](uint64_t n) { return random() % (n + 1); };
+  constexpr uint64_t kDevice = 10'000;
+  LoanBook book;
+  const Owned nobodys = Make(book, 0);
+  std::vector<TenantModel> tenants;
+  uint64_t promised = 0;
+  for (int i = 0; i < 6; ++i) {
+    TenantModel tenant;
+    tenant.guarantee = 1 + upto(2 * kDevice / 10);
+    tenant.most = random() % 2 ? std::min(kDevice, tenant.guarantee + upto(kDevice)) : 0;
+    if (promised + tenant.guarantee > kDevice) break;
+    promised += tenant.guarantee;
+    tenant.account =
+        Make(book, tenant.guarantee, tenant.most != 0 ? std::optional(tenant.most) : std::nullopt);
+    tenants.push_back(std::move(tenant));
+  }
+  nobodys->SetLimit(kDevice - promised);
+  uint64_t nobodys_held = 0;
+  for (int step = 0; step < 4000; ++step) {
+    TenantModel& tenant = tenants[random() % tenants.size()];
+    tenant.gives = random() % 4 != 0;
+    switch (random() % 8) {
+      case 0: {  // a tenant without a quota
+        const uint64_t bytes = upto(kDevice / 10);
+        if (nobodys_held != 0 && random() % 2) {
+          nobodys->Cancel(nobodys_held);
+          nobodys_held = 0;
+        } else if (nobodys->TryReserve(bytes)) {
+          nobodys_held += bytes;
+        }
+        break;
+      }
+      case 1:
+      case 2:
+      case 3: {
+        const uint64_t back = upto(tenant.held);
+        tenant.account->Release(back);
+        tenant.held -= back;
+        break;
+      }
+      default: {
+        const uint64_t bytes = upto(std::max(tenant.guarantee, tenant.most) / 3);
+        uint64_t held = nobodys_held;
+        for (const TenantModel& other : tenants) held += other.held;
+        bool all_give = true;
+        const bool owner = tenant.held + bytes <= tenant.guarantee;
+        const uint64_t before = tenant.account->loan();
+        const bool at_once = static_cast<bool>(tenant.account->TryReserve(bytes));
+        if (at_once || ReserveAsking(tenants, tenant, bytes, &all_give)) {
+          tenant.account->Commit(bytes);
+          tenant.held += bytes;
+          ASSERT_LE(tenant.held, std::max(tenant.guarantee, tenant.most));
+          if (!at_once) ++seen->asked_and_served;
+          if (tenant.account->loan() > before) ++seen->borrowed;
+        } else {
+          // Nobody is refused what is there, and no owner who was given back what was borrowed.
+          ASSERT_FALSE(owner && all_give) << "step " << step;
+          if (owner) ++seen->refused_owners;
+          if (tenant.held + bytes <= std::max(tenant.guarantee, tenant.most)) {
+            ASSERT_TRUE(tenant.most == 0 || held + bytes > kDevice) << "step " << step;
+          }
+        }
+      }
+    }
+    uint64_t sum = nobodys_held, loans = 0, lent = nobodys->lent();
+    for (const TenantModel& each : tenants) {
+      sum += each.held;
+      ASSERT_EQ(each.account->own(), each.held);
+      ASSERT_EQ(each.account->loan(), each.borrowed());
+      loans += each.account->loan();
+      lent += each.account->lent();
+    }
+    ASSERT_LE(sum, kDevice);
+    ASSERT_EQ(loans, lent);
+    ASSERT_TRUE(book.CheckInvariants().ok()) << book.CheckInvariants();
+  }
+}
+
+TEST(RandomLoans, TheSumHoldsAndOwnersGetTheirs) {
+  Seen seen;
+  for (unsigned seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    ASSERT_NO_FATAL_FAILURE(RunRandomTenants(seed, &seen));
+  }
+  // What it is about has happened.
+  EXPECT_GT(seen.borrowed, 100);
+  EXPECT_GT(seen.asked_and_served, 100);
+  EXPECT_GT(seen.refused_owners, 50);
+}
+
+TEST(LoansThreads, TheSumNeverExceedsTheDevice) {
+  constexpr uint64_t kDevice = 3000;
+  LoanBook book;
+  const Owned a = Make(book, 1000), b = Make(book, 1000, 3000), c = Make(book, 1000, 2500);
+  std::atomic<uint64_t> held{0};
+  std::atomic<int> above{0}, refused{0};
+  std::vector<std::thread> threads;
+  for (Account* account : {a.get(), a.get(), b.get(), c.get()}) {
+    threads.emplace_back([&, account, seed = threads.size()] {
+      std::mt19937 random(static_cast<unsigned>(seed));
+      for (int i = 0; i < 3000; ++i) {
+        const uint64_t bytes = 1 + random() % 800;
+        if (!account->TryReserve(bytes)) {
+          ++refused;
+          continue;
+        }
+        if (held.fetch_add(bytes) + bytes > kDevice) ++above;
+        account->Commit(bytes);
+        held.fetch_sub(bytes);
+        account->Release(bytes);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(above, 0);
+  EXPECT_EQ(a->charged() + b->charged() + c->charged(), 0u);
+  EXPECT_TRUE(book.CheckInvariants().ok()) << book.CheckInvariants();
+}
+
+}  // namespace
+}  // namespace gpushare::quota
