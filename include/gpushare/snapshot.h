@@ -68,7 +68,7 @@ struct VirtualDeviceStats {
   absl::Duration throttled;  // host time that they were held
   absl::Duration wait_p50, wait_p99;
   std::array<uint64_t, GPUSHARE_WAIT_BUCKETS> wait_histogram{};  // [2^i, 2^(i+1)) us
-  uint64_t held_past_bound = 0;  // let through at the bound of a hold; none has one yet: 0
+  uint64_t held_past_bound = 0;  // let through since another might be waiting for it
 
   struct Copies {
     Bytes bytes;

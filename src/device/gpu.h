@@ -24,12 +24,12 @@
 #include "absl/status/statusor.h"
 #include "base/sync.h"
 #include "device/admission.h"
-#include "device/footprint.h"
 #include "device/placement.h"
 #include "device/spec.h"
 #include "device/unfinished.h"
 #include "driver/driver.h"
 #include "gate/engine.h"
+#include "gate/footprint.h"
 #include "gpushare/c/gpushare.h"
 #include "quota/ledger.h"
 #include "quota/loans.h"
@@ -64,7 +64,7 @@ class Gpu {
   gate::Engine& engine() const { return *engine_; }
   const std::shared_ptr<gate::Recorder>& recorder() const { return recorder_; }
   quota::PointerTable& pointers() { return pointers_; }
-  FootprintCache& footprints() { return footprints_; }
+  gate::FootprintCache& footprints() { return footprints_; }
   const gpushare_scheduler_options& scheduler() const { return scheduler_; }
   // InvalidArgument unless what `options` gives is what is in force.
   absl::Status CheckSame(const gpushare_scheduler_options& options) const;
@@ -169,7 +169,7 @@ class Gpu {
   std::unique_ptr<gate::Engine> engine_;
   uint64_t capacity_ = 0;
   quota::PointerTable pointers_;
-  FootprintCache footprints_;
+  gate::FootprintCache footprints_;
   quota::LoanBook loans_;  // outlives the accounts
   std::unique_ptr<quota::Account> unpromised_;
   std::atomic<int> captures_{0};

@@ -2,7 +2,6 @@
 #include "device/stream.h"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +11,7 @@
 #include "device/stream_end.h"
 #include "device/stream_order.h"
 #include "device/text.h"
+#include "gate/work_keys.h"
 #include "gpushare/c/gpushare.h"
 
 namespace gpushare::device {
@@ -24,23 +24,6 @@ constexpr Nanos kNoWait = Micros(10);
 
 // Copies of limited tenants go in pieces, so that others get in between.
 constexpr uint64_t kPiece = uint64_t{4} << 20;
-
-// Executables and functions have different keys even at the same address.
-uint64_t GraphKey(driver::GraphExec graph) {
-  return (reinterpret_cast<uintptr_t>(graph) ^ 0x67726170u) * 0x9e3779b97f4a7c15u;
-}
-
-// Sets, and copies within the device, are commands as kernels are. What one takes is learnt for each kind
-// and size, in steps of an eighth. They are bound by the memory and leave the SMs to others.
-enum OnDeviceKind : uint64_t { kSet = 1, kCopy = 2 };
-gate::Work OnDevice(OnDeviceKind kind, uint64_t bytes) {
-  const int digits = static_cast<int>(std::bit_width(bytes));
-  const uint64_t leading = digits > 4 ? bytes >> (digits - 4) : bytes;
-  gate::Work work;
-  work.key = (kind << 32 | static_cast<uint64_t>(digits) << 8 | leading) * 0x9e3779b97f4a7c15u;
-  work.footprint = 0;
-  return work;
-}
 
 std::atomic<uint64_t> next_stream{1};
 
@@ -257,7 +240,7 @@ absl::Status Stream::Launch(driver::Function function, const driver::LaunchShape
 absl::Status Stream::LaunchGraph(driver::GraphExec graph, int64_t timeout_ns) {
   if (graph == nullptr) return absl::InvalidArgumentError("launch: the graph is null");
   gate::Work work;
-  work.key = GraphKey(graph);
+  work.key = gate::GraphKey(graph);
   work.kind = gate::Work::Kind::kGraph;
   return Submit(work, timeout_ns, "cuGraphLaunch",
                 [&] { return gpu_.driver().LaunchGraph(graph, native_); });
@@ -309,7 +292,8 @@ absl::Status Stream::CopyAsync(Direction direction, void* host, driver::DevicePt
   GPUSHARE_ASSIGN_OR_RETURN(const bool capturing, Capturing());
   if (capturing) return driver::ToStatus(InContext([&] { return copy(0, bytes); }), name);
   if (on_device) {
-    return Submit(OnDevice(kCopy, bytes), GPUSHARE_FOREVER, name, [&] { return copy(0, bytes); });
+    return Submit(gate::OnDevice(gate::OnDeviceKind::kCopy, bytes), GPUSHARE_FOREVER, name,
+                  [&] { return copy(0, bytes); });
   }
   const auto way = direction == Direction::kToDevice ? gate::CopyDirection::kHostToDevice
                                                      : gate::CopyDirection::kDeviceToHost;
@@ -327,7 +311,8 @@ absl::Status Stream::CopyAsync(Direction direction, void* host, driver::DevicePt
 
 absl::Status Stream::SetAsync(driver::DevicePtr to, unsigned char value, uint64_t bytes) {
   if (bytes == 0) return absl::OkStatus();
-  return Submit(OnDevice(kSet, bytes), GPUSHARE_FOREVER, "cuMemsetD8Async",
+  return Submit(gate::OnDevice(gate::OnDeviceKind::kSet, bytes), GPUSHARE_FOREVER,
+                "cuMemsetD8Async",
                 [&] { return gpu_.driver().SetD8Async(to, value, bytes, native_); });
 }
 

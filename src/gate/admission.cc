@@ -50,7 +50,7 @@ Admission Gate::Admit(StreamGate& stream, const Work& work, Time deadline) {
 Admission Gate::AdmitUncommon(StreamGate& stream, const Work& work, Time deadline) {
   const uint64_t context = stream.context.load(std::memory_order_relaxed);
   const meter::CostModel::Prediction cost =
-      state_->costs->Predict(work.key, context, work.footprint);
+      state_->costs->Predict(work.key, context, work.footprint, work.like);
   const bool graph = work.kind == Work::Kind::kGraph;
   const bool wants_device =
       work.kind == Work::Kind::kCooperative || (graph && cost.cost_ns >= kLongGraphNs);
@@ -68,14 +68,15 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, Time deadline) {
   const uint64_t context = stream.context.load(std::memory_order_relaxed);
   // One prediction for the whole wait: the grant is asked for and spent by the same figure.
   const meter::CostModel::Prediction cost =
-      tenant.costs->Predict(work.key, context, work.footprint);
+      tenant.costs->Predict(work.key, context, work.footprint, work.like);
   const bool exclusive = engine.WantsDevice(stream, work, cost);
   const GrantRequest request = {
       .charge = ToNs(cost.cost_ns * tenant.page.charge_factor.load(std::memory_order_relaxed)),
       .own_grant = !cost.known || exclusive,
       .exclusive = exclusive,
       .cost_known = cost.known,
-      .deadline = deadline};
+      .deadline = deadline,
+      .longest_hold = work.longest_hold};
 
   // What the spent grant launched gets its marker here, where the host stops anyway.
   engine.CloseOpen(tenant, nullptr);

@@ -47,6 +47,8 @@ absl::StatusOr<Gate*> Engine::AddTenant(std::string name, const TenantOptions& o
   tenant->options = options;
   tenant->copies[0] = {options.h2d_bytes_per_s, 0, now};
   tenant->copies[1] = {options.d2h_bytes_per_s, 0, now};
+  tenant->limits_copies[0] = options.h2d_bytes_per_s > 0;
+  tenant->limits_copies[1] = options.d2h_bytes_per_s > 0;
   tenant->gate.reset(new Gate(tenant.get()));
   Gate* const gate = tenant->gate.get();
   const Section section(*impl_);
@@ -79,7 +81,7 @@ void Engine::RemoveTenant(Gate* gate) {
     std::erase(engine.open_tenants, &tenant);
     std::erase_if(engine.leases, [&](const LeaseState& l) { return l.tenant == &tenant; });
     for (const auto& stream : tenant.streams) {
-      for (const Marker& marker : stream->markers) engine.events.Give(marker.event);
+      for (const Marker& marker : stream->markers) stream->events->Give(marker.event);
       stream->markers.clear();
       std::erase(engine.marked_streams, stream.get());
       if (stream->live) engine.replay.RemoveStream(stream->replay);
@@ -144,7 +146,43 @@ Nanos GateStats::WaitQuantile(double q) const {
 
 const std::string& Gate::name() const { return state_->name; }
 
-absl::StatusOr<StreamGate*> Gate::AddStream(driver::Stream handle) {
+// Events can be recorded on streams of their own context only.
+meter::EventPool* Engine::Impl::EventsOf(driver::Context stream_context) {
+  if (stream_context == nullptr || stream_context == context) return &events;
+  for (const ForeignPool& pool : foreign_pools) {
+    if (pool.context == stream_context) return pool.events.get();
+  }
+  foreign_pools.push_back(
+      {stream_context, std::make_unique<meter::EventPool>(driver, stream_context)});
+  return foreign_pools.back().events.get();
+}
+
+void Gate::ContextEnds(driver::Context context) {
+  Engine::Impl& engine = state_->engine;
+  if (context == nullptr || context == engine.context) return;
+  const Time now = engine.clock.Now();
+  const Section section(engine);
+  for (Engine::Impl::ForeignPool& pool : engine.foreign_pools) {
+    if (pool.context != context) continue;
+    pool.context = nullptr;
+    pool.events->Abandon();
+    // Of what is in flight nothing will be heard any more.
+    std::vector<StreamGate*> streams = engine.marked_streams;
+    for (StreamGate* stream : streams) {
+      if (stream->events != pool.events.get()) continue;
+      for (const Marker& marker : stream->markers) {
+        --stream->markers_pending;
+        engine.UnknownDone(*stream->tenant, marker.unknown);
+        if (marker.waits_for_host) engine.arbiter.Resume(stream->tenant->id, now);
+      }
+      stream->markers.clear();
+      std::erase(engine.marked_streams, stream);
+    }
+  }
+  engine.RunArbiter(now, nullptr);
+}
+
+absl::StatusOr<StreamGate*> Gate::AddStream(driver::Stream handle, const StreamPlace& place) {
   TenantState& tenant = *state_;
   Engine::Impl& engine = tenant.engine;
   engine.OpenBooks(tenant);
@@ -164,6 +202,10 @@ absl::StatusOr<StreamGate*> Gate::AddStream(driver::Stream handle) {
   }
   stream->handle = handle;
   stream->tenant = &tenant;
+  stream->place = place;
+  stream->events = engine.EventsOf(place.context);
+  stream->thread = place.by_thread ? ThisThread() : nullptr;
+  stream->held_up_since = kNever;
   stream->context.store(0, std::memory_order_relaxed);
   stream->unmarked = 0;
   stream->unmarked_ns = 0;
@@ -234,6 +276,7 @@ void Gate::Update(const TenantOptions& options) {
     // What was copied without a limit is no debt.
     if (tenant.copies[d].bytes_per_s <= 0) tenant.copies[d] = {rates[d], 0, now};
     tenant.copies[d].bytes_per_s = rates[d];
+    tenant.limits_copies[d].store(rates[d] > 0, std::memory_order_relaxed);
   }
   engine.arbiter.Update(tenant.id, options.limits, now);
   engine.RunArbiter(now, nullptr);

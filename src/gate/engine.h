@@ -44,6 +44,8 @@ class
     StreamGate;  // one stream of one tenant, as the gate sees it; owned by its Gate, address stable
 struct TenantState;
 
+inline constexpr Nanos kNoBound = Nanos::max();
+
 // What is about to be submitted. For kernels `key` identifies (function, grid, block, shared memory),
 // see KernelKey(); for graphs the executable.
 struct Work {
@@ -53,6 +55,10 @@ struct Work {
   // SMs that it can hold ÷ SMs of the device; above 1 it runs in waves. 0: none, it is bound by the memory
   // (sets, copies within the device).
   float footprint = 1;
+  // Another key, whose cost is taken until that of `key` was measured: of a graph before it was changed. 0: none.
+  uint64_t like = 0;
+  // Others may be waiting for it: held so long it passes, and is charged. Suspended tenants' work does not.
+  Nanos longest_hold = kNoBound;
 };
 // Three multiplications that do not wait for one another: it stands on the launch path.
 inline uint64_t KernelKey(const void* function, const driver::LaunchShape& shape) {
@@ -114,6 +120,13 @@ struct LeaseRequest {
   bool held_back = false;
 };
 
+// What a stream's handle means.
+struct StreamPlace {
+  driver::Context context = nullptr;  // of the stream; null: the engine's
+  bool by_context = false;  // another stream where another context is current (the legacy stream)
+  bool by_thread = false;   // and on every other thread: this one alone can mark it
+};
+
 struct TenantOptions {
   sched::TenantLimits limits;
   double h2d_bytes_per_s = 0, d2h_bytes_per_s = 0;  // 0: no limit
@@ -134,6 +147,9 @@ struct EngineOptions {
   }();
   Nanos spin = Micros(200);         // a held thread stays on its processor so long
   Nanos default_cost = Micros(20);  // prediction for a key never seen
+  // While another's stream waits for the host or for a value so long, a command may be what it waits for:
+  // held so long, one a tenant passes, and is charged. The next is held twice as long, and so on.
+  Nanos deadlock_hold = Millis(20);
   int sm_count = 132;
   std::shared_ptr<Recorder> recorder;  // of what happens; null: none
 };
@@ -169,11 +185,18 @@ class Gate {
   void WaitEnds(StreamGate* stream) { MarkBehindStall(stream, /*waits_for_host=*/false); }
 
   // Waits until `bytes` may cross in `direction` (token bucket); then accounts them.
-  Verdict AdmitCopy(CopyDirection direction, uint64_t bytes, Time deadline = kNever);
+  // Suspended tenants' apart, `longest_hold` is the longest wait; they are accounted all the same.
+  Verdict AdmitCopy(CopyDirection direction, uint64_t bytes, Time deadline = kNever,
+                    Nanos longest_hold = kNoBound);
+  // The driver refused a copy that was admitted: its bytes are taken back.
+  void CopyRefused(CopyDirection direction, uint64_t bytes);
+  bool LimitsCopies(CopyDirection direction) const;
 
   // Streams that are being captured must not be marked: the gate asks the driver before each marker.
-  absl::StatusOr<StreamGate*> AddStream(driver::Stream stream);
+  absl::StatusOr<StreamGate*> AddStream(driver::Stream stream, const StreamPlace& place = {});
   void RemoveStream(StreamGate* stream);  // before the stream is destroyed
+  // Before a context other than the engine's is destroyed, when its streams have been removed.
+  void ContextEnds(driver::Context context);
 
   // A permit for code that launches on its own. ResourceExhausted/DeadlineExceeded/Cancelled as the
   // message says. Not nested here: the caller keeps track of nesting.

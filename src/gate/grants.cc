@@ -169,21 +169,65 @@ bool Engine::Impl::MayAsk(const TenantState& tenant, bool cost_known) const {
   return !others_depend || tenant.unknown_in_flight < kUnknownInFlight;
 }
 
+// When it passes because the caller bounds its hold, and when because somebody may be waiting for it: nobody knows what
+// a stream that waits for a value, or for a host function, is waiting for.
+Engine::Impl::Bounds Engine::Impl::BoundsOf(const TenantState& tenant, const GrantRequest& request,
+                                            Time began, Time now) const {
+  Bounds bounds;
+  if (request.lease || tenant.suspended) return bounds;
+  if (request.longest_hold != kNoBound) bounds.own = After(began, request.longest_hold);
+  const Time since = std::max(began, tenant.passed);
+  const Nanos hold = DeadlockHold(tenant, now);
+  for (const StreamGate* stream : marked_streams) {
+    if (stream->tenant == &tenant || stream->held_up_since == kNever) continue;
+    bounds.others = std::min(bounds.others, After(std::max(since, stream->held_up_since), hold));
+  }
+  return bounds;
+}
+
+// Each time one of its commands passes, the next has to wait twice as long, until there was silence for long enough:
+// a wait may be faked to help somebody past its limits.
+Nanos Engine::Impl::DeadlockHold(const TenantState& tenant, Time now) const {
+  if (tenant.hold == Nanos(0) || now - tenant.passed > 10 * tenant.hold)
+    return options.deadlock_hold;
+  return tenant.hold;
+}
+
 Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& request,
                                    absl::FunctionRef<void(uint32_t launch, Time now)> spent) {
   enum class Next { kLeave, kRetry, kWait };
   Verdict verdict = Verdict::kAdmitted;
-  bool asked = false, counted = false;
+  bool asked = false, counted = false, passed = false;
   Time now = clock.Now(), wait_began = kNever;
+  const Time began = now;
+  uint32_t seen = 0;
   for (;;) {
     Next next = Next::kWait;
-    uint32_t seen = 0, launch = 0;
+    uint32_t launch = 0;
+    Time until = request.deadline;
     {
       const Section section(*this);
+      if (counted && tenant.waiting.front() == &request) {
+        const Bounds bounds = BoundsOf(tenant, request, began, now);
+        if (now >= std::min(bounds.own, bounds.others)) {
+          // Charged like everything else, and before it: the debt is paid later.
+          const Nanos charge(static_cast<int64_t>(request.charge));
+          TakeCredit(tenant, now);
+          arbiter.Unblock(tenant.id, now);
+          GiveCredit(tenant, charge, arbiter.Charge(tenant.id, charge, now), now);
+          if (now < bounds.own) {
+            tenant.hold = std::min(2 * DeadlockHold(tenant, now), Nanos(Seconds(10)));
+            tenant.passed = now;
+          }
+          ++tenant.stats.held_past_bound;
+          passed = true;
+        }
+      }
       if (tenant.removed) {
         verdict = Verdict::kSuspended;
         next = Next::kLeave;
-      } else if ((asked || !request.own_grant) && MayAsk(tenant, request.cost_known) &&
+      } else if ((passed ||
+                  ((asked || !request.own_grant) && MayAsk(tenant, request.cost_known))) &&
                  tenant.page.Spend(request.charge, &launch)) {
         if (!request.cost_known) ++tenant.unknown_in_flight;
         next = Next::kLeave;
@@ -200,10 +244,16 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
         verdict = Verdict::kDeadline;
         next = Next::kLeave;
       } else {
+        const bool woken = seen != tenant.page.wake.load(std::memory_order_acquire) || !counted;
         seen = tenant.page.wake.load(std::memory_order_acquire);
         if (!counted) tenant.waiting.push_back(&request);
         counted = true;
-        if (tenant.waiting.front() == &request && MayAsk(tenant, request.cost_known)) {
+        if (tenant.waiting.front() == &request) {
+          // Who begins to wait for it meanwhile does not wake it.
+          const Bounds bounds = BoundsOf(tenant, request, began, now);
+          until = std::min({until, bounds.own, bounds.others, now + options.deadlock_hold});
+        }
+        if (woken && tenant.waiting.front() == &request && MayAsk(tenant, request.cost_known)) {
           TakeCredit(tenant, now);
           arbiter.Block(tenant.id, Nanos(static_cast<int64_t>(request.charge)), request.exclusive,
                         now);
@@ -229,7 +279,7 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
     if (next == Next::kLeave) return verdict;
     if (next == Next::kWait) {
       if (wait_began == kNever) wait_began = now;
-      clock.Wait(tenant.page.wake, seen, request.deadline, options.spin);
+      clock.Wait(tenant.page.wake, seen, until, options.spin);
     }
     now = clock.Now();
   }

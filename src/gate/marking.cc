@@ -37,6 +37,7 @@ void Engine::Impl::CloseOpen(TenantState& tenant, StreamGate* only) {
     SyncLaunches(tenant, began);
     for (const auto& stream : tenant.streams) {
       if (!stream->live || stream->unmarked == 0 || stream->marking) continue;
+      if (stream->thread != nullptr && stream->thread != ThisThread()) continue;
       if (only != nullptr && stream.get() != only) continue;
       if (count == 16) break;  // the rest is marked next time
       Marker& marker = todo[count++];
@@ -67,7 +68,7 @@ void Engine::Impl::AddMarker(const Marker& marker, Time now) {
     ++tenant.stats.markers;
     return;
   }
-  if (marker.event != nullptr) events.Give(marker.event);
+  if (marker.event != nullptr) stream.events->Give(marker.event);
   if (stream.live) replay.DropBoundary(stream.replay);
   if (tenant.removed) return;
   SettleAsPredicted(tenant, marker.phase, marker.charged_ns, marker.commands, marker.unknown, now);
@@ -80,6 +81,19 @@ void Engine::Impl::SettleAsPredicted(TenantState& tenant, sched::Phase phase, in
 }
 
 driver::Event Engine::Impl::RecordMarker(StreamGate& stream, Time* submitted) {
+  // Whatever context the caller has current.
+  const bool push = stream.place.by_context;
+  if (push &&
+      driver.PushContext(stream.place.context != nullptr ? stream.place.context : context) !=
+          driver::Result::kSuccess) {
+    return nullptr;
+  }
+  const driver::Event event = RecordMarkerHere(stream, submitted);
+  if (push) driver.PopContext();
+  return event;
+}
+
+driver::Event Engine::Impl::RecordMarkerHere(StreamGate& stream, Time* submitted) {
   driver::Driver::Capture capture = driver::Driver::Capture::kNone;
   const driver::Result asked = driver.StreamCapture(stream.handle, &capture);
   if (asked != driver::Result::kSuccess && asked != driver::Result::kNotSupported) {
@@ -88,14 +102,14 @@ driver::Event Engine::Impl::RecordMarker(StreamGate& stream, Time* submitted) {
   }
   if (capture != driver::Driver::Capture::kNone) return nullptr;
   driver::Event event = nullptr;
-  if (const driver::Result taken = events.Take(&event); taken != driver::Result::kSuccess) {
+  if (const driver::Result taken = stream.events->Take(&event); taken != driver::Result::kSuccess) {
     Report(*stream.tenant, driver::ToStatus(taken, "cuEventCreate"));
     return nullptr;
   }
   const driver::Result result = driver.RecordEvent(event, stream.handle);
   *submitted = clock.Now();
   if (result == driver::Result::kSuccess) return event;
-  events.Give(event);
+  stream.events->Give(event);
   Report(*stream.tenant, driver::ToStatus(result, "cuEventRecord"));
   return nullptr;
 }

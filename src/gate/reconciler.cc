@@ -55,9 +55,10 @@ bool Engine::Impl::QueryMarkers(std::vector<Marker>& completed) {
   return any;
 }
 
-void Engine::Impl::HoldUp(const StreamGate& stream, Time now) {
+void Engine::Impl::HoldUp(StreamGate& stream, Time now) {
   if (stream.live && !stream.markers.empty() && stream.markers.front().waits_for_host) {
     arbiter.HoldUp(stream.tenant->id, now);
+    if (stream.held_up_since == kNever) stream.held_up_since = now;
   }
 }
 
@@ -66,6 +67,7 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   TenantState& tenant = *stream.tenant;
   --stream.markers_pending;
   UnknownDone(tenant, marker.unknown);
+  if (marker.waits_for_host) stream.held_up_since = kNever;
   if (marker.waits_for_host && !tenant.removed) arbiter.Resume(tenant.id, now);
   if (!stream.live) return;
   // The marker began when what is before it ended, unless it found the stream idle.
@@ -256,7 +258,7 @@ void Engine::Impl::Reconcile() {
     }
     stamped.clear();
     for (Marker& marker : completed) {
-      const absl::StatusOr<Nanos> stamp = time_line->Stamp(marker.event);
+      const absl::StatusOr<Nanos> stamp = time_line->Stamp(marker.event, marker.stream->events);
       if (!stamp.ok() && !marker.failed) {
         marker.failed = true;
         Report(*marker.stream->tenant, stamp.status());

@@ -25,6 +25,12 @@ namespace gpushare::gate {
 
 struct TenantState;
 
+// Differs between threads that are there at once.
+inline const void* ThisThread() {
+  static thread_local char here;
+  return &here;
+}
+
 // Work without a marker whose tenant fell silent is taken to have cost what was predicted.
 inline constexpr Nanos kSilence = Millis(1);
 // A graph of this cost or more is not taken for one command that nothing interrupts.
@@ -52,6 +58,9 @@ class StreamGate {
  public:
   driver::Stream handle = nullptr;
   TenantState* tenant = nullptr;
+  meter::EventPool* events = nullptr;  // of its context
+  StreamPlace place;
+  const void* thread = nullptr;  // the only one that can mark it; null: any
   uint32_t index = 0;
   // The keys of the last two launches, as the context of the next prediction. A race between threads
   // that launch on the same stream costs a prediction, nothing else.
@@ -68,7 +77,9 @@ class StreamGate {
   uint32_t long_graphs = 0;     // launched while others contended
   int markers_pending = 0;      // these, and those seen completed that are not settled
   bool marking = false;         // some thread is recording an event here
-  Nanos recorded_until{0};      // device time at which what was settled last had ended
+  Time held_up_since =
+      kNever;               // it waits for the host, or for a value, at the front of its markers
+  Nanos recorded_until{0};  // device time at which what was settled last had ended
 };
 
 // A token bucket over bytes; debt is paid before the next copy.
@@ -86,6 +97,7 @@ struct GrantRequest {
   bool cost_known = false;  // false: the charge is a guess
   bool lease = false;
   Time deadline = kNever;
+  Nanos longest_hold = kNoBound;
 };
 
 struct TenantState {
@@ -119,7 +131,10 @@ struct TenantState {
   int unknown_in_flight = 0;  // commands of guessed cost, admitted and not measured yet
   bool grant_stands = false;  // although its band is closed, or somebody waits for the device
   bool suspended = false, removed = false;
+  Time passed{};  // when work of it last passed because somebody might be waiting for it
+  Nanos hold{0};  // and how long it is held the next time; 0: it never did
   std::array<CopyLimit, 2> copies;
+  std::array<std::atomic<bool>, 2> limits_copies{};
   GateStats stats;
 };
 
@@ -155,6 +170,12 @@ struct Engine::Impl {
   std::unique_ptr<meter::TimeLine> time_line;  // the reconciler's
 
   base::Mutex mu;
+  // Of streams of other contexts, those that are gone included. Never destroyed before the engine.
+  struct ForeignPool {
+    driver::Context context;  // null: it is gone
+    std::unique_ptr<meter::EventPool> events;
+  };
+  std::vector<ForeignPool> foreign_pools ABSL_GUARDED_BY(mu);
   sched::Arbiter arbiter ABSL_GUARDED_BY(mu);
   meter::Replay replay ABSL_GUARDED_BY(mu);
   std::vector<std::unique_ptr<TenantState>> tenants ABSL_GUARDED_BY(mu);  // by TenantId
@@ -186,6 +207,7 @@ struct Engine::Impl {
 
   // engine.cc
   void OpenBooks(TenantState& tenant) ABSL_LOCKS_EXCLUDED(mu);
+  meter::EventPool* EventsOf(driver::Context stream_context) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
   // grants.cc
   void ReadRecords(TenantState& tenant, uint32_t end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
@@ -210,6 +232,14 @@ struct Engine::Impl {
                        absl::FunctionRef<void(uint32_t launch, Time now)> spent)
       ABSL_LOCKS_EXCLUDED(mu);
 
+  // When work of the tenant that is held since `began` passes all the same.
+  struct Bounds {
+    Time own = kNever, others = kNever;
+  };
+  Bounds BoundsOf(const TenantState& tenant, const GrantRequest& request, Time began,
+                  Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  Nanos DeadlockHold(const TenantState& tenant, Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+
   // lease.cc
   void OpenLease(const LeaseState& lease, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   Time ExclusiveUntil(const TenantState& tenant, Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
@@ -222,6 +252,7 @@ struct Engine::Impl {
   // An event on `stream`, or null: it is being captured (a record would join or break the capture), or
   // the driver refuses, which is reported. Calls the driver.
   driver::Event RecordMarker(StreamGate& stream, Time* submitted) ABSL_LOCKS_EXCLUDED(mu);
+  driver::Event RecordMarkerHere(StreamGate& stream, Time* submitted) ABSL_LOCKS_EXCLUDED(mu);
   // The driver refused a marker of the tenant's: its work is settled as predicted.
   void Report(TenantState& tenant, const absl::Status& refused) ABSL_LOCKS_EXCLUDED(mu);
   // What the stream launched since its last marker gets none: settled as predicted.
@@ -256,7 +287,7 @@ struct Engine::Impl {
   bool QueryMarkers(std::vector<Marker>& completed) ABSL_LOCKS_EXCLUDED(mu);
   void Settle(const Marker& marker, Nanos stamp, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Tells the arbiter when all that is before the stall of a stream is done.
-  void HoldUp(const StreamGate& stream, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void HoldUp(StreamGate& stream, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Has the watchdog told of leases that are held past the limit. When to look again.
   Time WatchLeases(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // The same of a marker whose work is.

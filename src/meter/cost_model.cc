@@ -60,10 +60,27 @@ uint32_t CostModel::FindOrInsert(uint64_t id, float footprint, uint32_t base, bo
   return kCatchAll;
 }
 
-CostModel::Prediction CostModel::Predict(uint64_t key, uint64_t context, float footprint) {
+// What the key is known to take anywhere; 0: it is not.
+float CostModel::FindBase(uint64_t key) const {
+  const uint64_t id = Mix(~key);
+  for (uint32_t probe = 0; probe < kProbes; ++probe) {
+    const Entry& entry = entries_[(Slot(id) + probe) & (kEntries - 1)];
+    const uint64_t seen = entry.id.load(std::memory_order_acquire);
+    if (seen == id) return std::fabs(entry.cost_ns.load(std::memory_order_relaxed));
+    if (seen == 0) break;
+  }
+  return 0;
+}
+
+CostModel::Prediction CostModel::Predict(uint64_t key, uint64_t context, float footprint,
+                                         uint64_t like) {
   bool inserted = false;
   const uint32_t base = FindOrInsert(Mix(~key), footprint, kCatchAll, &inserted);
   if (base == kCatchAll) return {kCatchAll, cost_ns(kCatchAll), false, true};
+  if (inserted && like != 0) {
+    // Known and not settled: the first measurement replaces it.
+    entries_[base].cost_ns.store(-FindBase(like), std::memory_order_relaxed);
+  }
   const float base_cost = entries_[base].cost_ns.load(std::memory_order_relaxed);
   const bool base_settled = base_cost > 0;
   inserted = false;

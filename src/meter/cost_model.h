@@ -51,8 +51,9 @@ class CostModel {
     const float cost = entry.cost_ns.load(std::memory_order_relaxed);
     return {Slot(id), found && cost > 0 ? cost : 0};
   }
-  // Finds (key, context), or makes a place for it.
-  Prediction Predict(uint64_t key, uint64_t context, float footprint);
+  // Finds (key, context), or makes a place for it. A key never seen costs what `like` does (0: none), until it
+  // was measured.
+  Prediction Predict(uint64_t key, uint64_t context, float footprint, uint64_t like = 0);
 
   // A command of a measured batch: `predicted_ns` is what the batch was predicted with (others may have
   // taught the entry since: its cost now is not what the ratio refers to), `ratio` = measured ÷ predicted of the batch, `share` = this
@@ -94,6 +95,7 @@ class CostModel {
 
   uint32_t FindOrInsert(uint64_t id, float footprint, uint32_t base, bool* inserted);
   void LearnOne(Entry& entry, float sample, float rate);
+  float FindBase(uint64_t key) const;
   void Sweep();
 
   std::array<Entry, kEntries> entries_;

@@ -40,7 +40,13 @@ driver::Result EventPool::Take(driver::Event* event) {
 
 void EventPool::Give(driver::Event event) {
   const base::MutexLock lock(&mu_);
-  free_.push_back(event);
+  if (!gone_) free_.push_back(event);
+}
+
+void EventPool::Abandon() {
+  const base::MutexLock lock(&mu_);
+  gone_ = true;
+  free_.clear();
 }
 
 absl::StatusOr<std::unique_ptr<TimeLine>> TimeLine::Create(driver::Driver& driver,
@@ -99,20 +105,22 @@ absl::Status TimeLine::Calibrate(driver::Stream stream) {
 
 TimeLine::~TimeLine() { pool_.Give(base_); }
 
-absl::StatusOr<Nanos> TimeLine::Stamp(driver::Event event) {
+absl::StatusOr<Nanos> TimeLine::Stamp(driver::Event event, EventPool* of) {
+  const bool foreign = of != nullptr && of != &pool_;
+  EventPool& home = foreign ? *of : pool_;
   float ms = 0;
   const driver::Result result = driver_.ElapsedMs(&ms, base_, event);
   if (result != driver::Result::kSuccess) {
-    pool_.Give(event);
+    home.Give(event);
     return driver::ToStatus(result, "cuEventElapsedTime");
   }
   const Nanos stamp = base_stamp_ + Nanos(std::llround(static_cast<double>(ms) * 1e6));
-  if (stamp - base_stamp_ >= kRebase) {
+  if (stamp - base_stamp_ >= kRebase && !foreign) {
     pool_.Give(base_);
     base_ = event;
     base_stamp_ = stamp;
   } else {
-    pool_.Give(event);
+    home.Give(event);
   }
   return stamp;
 }

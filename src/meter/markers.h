@@ -32,11 +32,14 @@ class EventPool {
   driver::Result Take(driver::Event* event);
   void Give(driver::Event event);
   void Clear();  // destroys the events that are in the pool
+  // The context is about to be destroyed, and what is of it with it.
+  void Abandon();
 
  private:
   driver::Driver& driver_;
   const driver::Context context_;
   base::Mutex mu_;
+  bool gone_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<driver::Event> free_ ABSL_GUARDED_BY(mu_);
 };
 
@@ -48,8 +51,9 @@ class TimeLine {
   ~TimeLine();
 
   // The stamp of a completed event, or nothing when the driver refuses (the context is gone).
-  // Takes the event: it goes back to the pool, now or when it has served as a base.
-  absl::StatusOr<Nanos> Stamp(driver::Event event);
+  // Takes the event: it goes back to the pool, now or when it has served as a base. One `of` another pool goes
+  // back to that, and is no base: its context may end.
+  absl::StatusOr<Nanos> Stamp(driver::Event event, EventPool* of = nullptr);
 
   // What a marker itself takes on its stream: the least time between two that followed one another.
   Nanos marker_cost() const { return marker_cost_; }

@@ -484,7 +484,7 @@ typedef struct gpushare_vdev_stats {
   int64_t measured_ns;                       /* the same work, as measured */
   int64_t charged_ns;       /* device time charged in all, corrected by measurement */
   uint64_t markers;         /* timing events recorded */
-  uint64_t held_past_bound; /* let through at the bound of a hold; none has one yet: 0 */
+  uint64_t held_past_bound; /* let through since another might be waiting for it */
 
   uint64_t h2d_bytes, d2h_bytes;
   int64_t h2d_throttled_ns, d2h_throttled_ns;

@@ -10,14 +10,17 @@
 #include <vector>
 
 #include "device/admission.h"
-#include "device/footprint.h"
 #include "device/handles.h"
 #include "device/last_error.h"
 #include "device/surroundings.h"
+#include "gate/footprint.h"
 
 namespace gpushare::device {
 namespace {
 
+using gate::Footprint;
+using gate::FootprintCache;
+using gate::kMostFootprint;
 using ::testing::HasSubstr;
 
 TEST(Admission, GuaranteesNeverExceedTheDevice) {

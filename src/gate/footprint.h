@@ -11,8 +11,8 @@
 //
 // The cache is direct-mapped, one atomic word an entry (44 bits of key, 20 bits of footprint: 6
 // before the point), so that a hit costs one load. A collision costs an occupancy query, no more. Thread-safe, lock-free.
-#ifndef GPUSHARE_DEVICE_FOOTPRINT_H_
-#define GPUSHARE_DEVICE_FOOTPRINT_H_
+#ifndef GPUSHARE_GATE_FOOTPRINT_H_
+#define GPUSHARE_GATE_FOOTPRINT_H_
 
 #include <algorithm>
 #include <array>
@@ -22,7 +22,7 @@
 
 #include "driver/driver.h"
 
-namespace gpushare::device {
+namespace gpushare::gate {
 
 // The tail of so many waves is not worth telling apart.
 inline constexpr float kMostFootprint = 63;
@@ -64,6 +64,6 @@ class FootprintCache {
   std::array<std::atomic<uint64_t>, kEntries> words_{};
 };
 
-}  // namespace gpushare::device
+}  // namespace gpushare::gate
 
-#endif  // GPUSHARE_DEVICE_FOOTPRINT_H_
+#endif  // GPUSHARE_GATE_FOOTPRINT_H_
