@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "driver/prototypes.h"
 
 namespace gpushare::driver {
 

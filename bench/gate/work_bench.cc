@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the layer `work` adds to a launch, beside the bare call and the gate alone, in one run:
+//
+//   BM_LaunchKernel/way:0   the simulated driver's launch call alone
+//   BM_LaunchKernel/way:1   behind the gate, for a stream that is known: what gate_bench measures
+//   BM_LaunchKernel/way:2   through work::Calls: the stream is found by its handle (the difference to 1 is the
+//                           look-up, with the shape's key and footprint)
+//   BM_LaunchKernel/way:3   the same on the legacy stream, of which the driver is asked whose it is
+//   BM_LaunchKernel/way:4   the same on 8 streams in turn, which is more than a thread remembers
+//
+// median_ns is of blocks of launches; Time has grants, markers and the reconciler in it. The launches go to a
+// simulated device that takes no time, on the wall clock, so that nothing waits.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "driver/driver.h"
+#include "gate/engine.h"
+#include "work/calls.h"
+
+namespace gpushare {
+namespace {
+
+constexpr char kPtx[] = R"(.version 7.0
+.target sm_70
+.address_size 64
+//gpushare.sim cost=1ns blocks_per_sm=16
+.visible .entry nothing()
+{
+  ret;
+}
+)";
+
+template <typename T>
+T Must(absl::StatusOr<T> value) {
+  if (!value.ok()) {
+    std::fprintf(stderr, "%s\n", value.status().ToString().c_str());
+    std::exit(1);
+  }
+  return *std::move(value);
+}
+void Must(driver::Result result) {
+  if (result != driver::Result::kSuccess) {
+    std::fprintf(stderr, "driver error %d\n", static_cast<int>(result));
+    std::exit(1);
+  }
+}
+
+constexpr int kStreams = 8;
+const driver::LaunchShape kShape{{1, 1, 1}, {32, 1, 1}, 0};
+
+struct Bed {
+  std::unique_ptr<driver::Driver> driver = Must(driver::Driver::Open(
+      {.path = "sim",
+       .simulation = "clock=wall,launch_host=0ns,launch_latency=0ns,call_host=0ns"}));
+  driver::Context context = nullptr;
+  driver::Function function = nullptr;
+  driver::Stream streams[kStreams] = {};
+  std::unique_ptr<gate::Engine> engine;
+  std::unique_ptr<work::Calls> calls;
+  gate::Gate* gate = nullptr;
+  gate::StreamGate* known = nullptr;
+  work::Gates gates;
+
+  Bed() {
+    context = Must(driver->RetainPrimaryContext(0));
+    Must(driver->PushContext(context));
+    driver::Module module = nullptr;
+    Must(driver->LoadModule(&module, kPtx));
+    Must(driver->GetFunction(&function, module, "nothing"));
+    for (driver::Stream& stream : streams) Must(driver->CreateStream(&stream, 0));
+    engine = Must(gate::Engine::Create(*driver, context, {}));
+    gate = Must(engine->AddTenant("bench", {}));
+    known = Must(gate->AddStream(streams[0]));
+    gates.on[0] = gate;
+    calls = std::make_unique<work::Calls>(*driver);
+  }
+};
+
+enum Way { kBare, kGate, kCalls, kLegacy, kManyStreams };
+
+void LaunchOnce(Bed& bed, Way way, int i) {
+  const driver::Stream stream = way == kLegacy        ? nullptr
+                                : way == kManyStreams ? bed.streams[i % kStreams]
+                                                      : bed.streams[0];
+  switch (way) {
+    case kBare:
+      bed.driver->Launch(bed.function, kShape, stream, nullptr);
+      return;
+    case kGate: {
+      const gate::Admission admission =
+          bed.gate->Admit(*bed.known, {gate::KernelKey(bed.function, kShape)});
+      const driver::Result r = bed.driver->Launch(bed.function, kShape, stream, nullptr);
+      bed.gate->Complete(admission, r == driver::Result::kSuccess);
+      return;
+    }
+    default:
+      bed.calls->LaunchKernel({.gates = &bed.gates}, bed.function, 1, 1, 1, 32, 1, 1, 0, stream,
+                              nullptr, nullptr);
+  }
+}
+
+void BM_LaunchKernel(benchmark::State& state) {
+  constexpr int kBlock = 16, kBlocks = 32;
+  static Bed* const bed = new Bed;
+  const Way way = static_cast<Way>(state.range(0));
+  std::vector<double> blocks;
+  for (auto _ : state) {
+    double total = 0;
+    for (int b = 0; b < kBlocks; ++b) {
+      const auto begin = std::chrono::steady_clock::now();
+      for (int i = 0; i < kBlock; ++i) LaunchOnce(*bed, way, i);
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+      blocks.push_back(took.count() / kBlock * 1e9);
+      total += took.count();
+    }
+    state.SetIterationTime(total / (kBlock * kBlocks));  // of one launch
+    bed->driver->SynchronizeContext();
+  }
+  std::nth_element(blocks.begin(), blocks.begin() + static_cast<long>(blocks.size() / 2),
+                   blocks.end());
+  state.counters["median_ns"] = blocks[blocks.size() / 2];
+}
+BENCHMARK(BM_LaunchKernel)->ArgName("way")->DenseRange(0, 4)->UseManualTime()->Iterations(4000);
+
+}  // namespace
+}  // namespace gpushare
+
+BENCHMARK_MAIN();

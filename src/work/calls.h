@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// The driver's calls that put work on a device, held and charged for whoever pays.
+//
+//   Calls calls(*driver);
+//   Gates gates;
+//   gates.on[0] = gate;                                   // of the identity, on device 0
+//   CUresult result = calls.LaunchKernel({.gates = &gates}, function, 80, 1, 1, 256, 1, 1, 0, stream, params, nullptr);
+//   ...
+//   calls.Forget(gate);                                   // before its tenant is removed
+//
+// One object per process and driver. Each function is the driver's of that name, with its parameters and its
+// result; a payer stands before them. A call is held until it is its payer's turn, goes to the driver
+// unchanged, and is charged once, unless the driver refuses it. What is captured into a graph is neither held nor
+// charged, and nothing is ever added to it; its launch is. docs/launches.md says what each family costs whom.
+//
+// A null `stream` is the legacy stream; the caller of a _ptsz variant passes CU_STREAM_PER_THREAD for it, and the
+// caller of a _ptds variant NullStream::kPerThread.
+//
+// Threading: thread-safe. No lock is held across a call of the driver.
+#ifndef GPUSHARE_WORK_CALLS_H_
+#define GPUSHARE_WORK_CALLS_H_
+
+#include <cuda.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/functional/function_ref.h"
+#include "driver/driver.h"
+#include "driver/table.h"
+#include "gate/engine.h"
+#include "gate/footprint.h"
+#include "gate/work_keys.h"
+#include "work/payer.h"
+#include "work/streams.h"
+
+namespace gpushare::work {
+
+// What a call without a stream is put on.
+enum class NullStream { kLegacy, kPerThread };
+
+class Calls {
+ public:
+  // `driver` outlives it.
+  explicit Calls(const driver::Driver& driver);
+  Calls(const Calls&) = delete;
+  Calls& operator=(const Calls&) = delete;
+
+  // -- Kernels (kernels.cc) --
+  CUresult LaunchKernel(const Payer& payer, CUfunction function, unsigned grid_x, unsigned grid_y,
+                        unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
+                        unsigned shared_bytes, CUstream stream, void** params, void** extra);
+  CUresult LaunchKernelEx(const Payer& payer, const CUlaunchConfig* config, CUfunction function,
+                          void** params, void** extra);
+  CUresult LaunchCooperativeKernel(const Payer& payer, CUfunction function, unsigned grid_x,
+                                   unsigned grid_y, unsigned grid_z, unsigned block_x,
+                                   unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                                   CUstream stream, void** params);
+
+  // A launch with the state of old: the block's shape is not seen.
+  CUresult Launch(const Payer& payer, CUfunction function);
+  CUresult LaunchGrid(const Payer& payer, CUfunction function, int width, int height);
+  CUresult LaunchGridAsync(const Payer& payer, CUfunction function, int width, int height,
+                           CUstream stream);
+  // Has all its devices to itself: they are waited for in the order of their numbers.
+  CUresult LaunchCooperativeKernelMultiDevice(const Payer& payer, CUDA_LAUNCH_PARAMS* launches,
+                                              unsigned devices, unsigned flags);
+
+  // -- Graphs (graphs.cc) --
+  CUresult GraphLaunch(const Payer& payer, CUgraphExec exec, CUstream stream);
+  // The same by another way to the driver, such as the books'.
+  CUresult GraphLaunch(const Payer& payer, CUgraphExec exec, CUstream stream,
+                       absl::FunctionRef<CUresult()> call);
+  // After every call that changes an executable: its next launches are measured anew.
+  void GraphChanged(CUgraphExec exec);
+  CUresult GraphExecDestroy(CUgraphExec exec);
+
+  // -- Lines of bytes (copies.cc) --
+  CUresult Memcpy(const Payer& payer, CUdeviceptr to, CUdeviceptr from, size_t bytes,
+                  NullStream null = NullStream::kLegacy);
+  CUresult MemcpyHtoD(const Payer& payer, CUdeviceptr to, const void* from, size_t bytes,
+                      NullStream null = NullStream::kLegacy);
+  CUresult MemcpyDtoH(const Payer& payer, void* to, CUdeviceptr from, size_t bytes,
+                      NullStream null = NullStream::kLegacy);
+  CUresult MemcpyDtoD(const Payer& payer, CUdeviceptr to, CUdeviceptr from, size_t bytes,
+                      NullStream null = NullStream::kLegacy);
+  CUresult MemcpyDtoA(const Payer& payer, CUarray to, size_t to_offset, CUdeviceptr from,
+                      size_t bytes, NullStream null = NullStream::kLegacy);
+  CUresult MemcpyAtoD(const Payer& payer, CUdeviceptr to, CUarray from, size_t from_offset,
+                      size_t bytes, NullStream null = NullStream::kLegacy);
+  CUresult MemcpyAtoA(const Payer& payer, CUarray to, size_t to_offset, CUarray from,
+                      size_t from_offset, size_t bytes, NullStream null = NullStream::kLegacy);
+  CUresult MemcpyHtoA(const Payer& payer, CUarray to, size_t to_offset, const void* from,
+                      size_t bytes, NullStream null = NullStream::kLegacy);
+  CUresult MemcpyAtoH(const Payer& payer, void* to, CUarray from, size_t from_offset, size_t bytes,
+                      NullStream null = NullStream::kLegacy);
+  CUresult MemcpyPeer(const Payer& payer, CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
+                      CUcontext from_context, size_t bytes, NullStream null = NullStream::kLegacy);
+  CUresult MemcpyAsync(const Payer& payer, CUdeviceptr to, CUdeviceptr from, size_t bytes,
+                       CUstream stream);
+  CUresult MemcpyHtoDAsync(const Payer& payer, CUdeviceptr to, const void* from, size_t bytes,
+                           CUstream stream);
+  CUresult MemcpyDtoHAsync(const Payer& payer, void* to, CUdeviceptr from, size_t bytes,
+                           CUstream stream);
+  CUresult MemcpyDtoDAsync(const Payer& payer, CUdeviceptr to, CUdeviceptr from, size_t bytes,
+                           CUstream stream);
+  CUresult MemcpyHtoAAsync(const Payer& payer, CUarray to, size_t to_offset, const void* from,
+                           size_t bytes, CUstream stream);
+  CUresult MemcpyAtoHAsync(const Payer& payer, void* to, CUarray from, size_t from_offset,
+                           size_t bytes, CUstream stream);
+  CUresult MemcpyPeerAsync(const Payer& payer, CUdeviceptr to, CUcontext to_context,
+                           CUdeviceptr from, CUcontext from_context, size_t bytes, CUstream stream);
+
+  // -- Rows and boxes (boxes.cc) --
+  CUresult Memcpy2D(const Payer& payer, const CUDA_MEMCPY2D* copy,
+                    NullStream null = NullStream::kLegacy);
+  CUresult Memcpy2DUnaligned(const Payer& payer, const CUDA_MEMCPY2D* copy,
+                             NullStream null = NullStream::kLegacy);
+  CUresult Memcpy2DAsync(const Payer& payer, const CUDA_MEMCPY2D* copy, CUstream stream);
+  CUresult Memcpy3D(const Payer& payer, const CUDA_MEMCPY3D* copy,
+                    NullStream null = NullStream::kLegacy);
+  CUresult Memcpy3DAsync(const Payer& payer, const CUDA_MEMCPY3D* copy, CUstream stream);
+  CUresult Memcpy3DPeer(const Payer& payer, const CUDA_MEMCPY3D_PEER* copy,
+                        NullStream null = NullStream::kLegacy);
+  CUresult Memcpy3DPeerAsync(const Payer& payer, const CUDA_MEMCPY3D_PEER* copy, CUstream stream);
+
+  // -- Batches and prefetches (batches.cc); V1 is the older ABI, `operations` what the header has --
+  CUresult MemcpyBatchAsync(const Payer& payer, CUdeviceptr* to, CUdeviceptr* from, size_t* bytes,
+                            size_t count, void* attributes, size_t* attribute_of,
+                            size_t attribute_count, CUstream stream);
+  CUresult MemcpyBatchAsyncV1(const Payer& payer, CUdeviceptr* to, CUdeviceptr* from, size_t* bytes,
+                              size_t count, void* attributes, size_t* attribute_of,
+                              size_t attribute_count, size_t* failed, CUstream stream);
+  CUresult Memcpy3DBatchAsync(const Payer& payer, size_t count, void* operations,
+                              unsigned long long flags, CUstream stream);
+  CUresult Memcpy3DBatchAsyncV1(const Payer& payer, size_t count, void* operations, size_t* failed,
+                                unsigned long long flags, CUstream stream);
+  CUresult MemPrefetchAsync(const Payer& payer, CUdeviceptr pointer, size_t bytes,
+                            CUmemLocation location, unsigned flags, CUstream stream);
+  CUresult MemPrefetchAsyncV1(const Payer& payer, CUdeviceptr pointer, size_t bytes,
+                              CUdevice device, CUstream stream);
+  CUresult MemPrefetchBatchAsync(const Payer& payer, CUdeviceptr* pointers, size_t* bytes,
+                                 size_t count, CUmemLocation* locations, size_t* location_of,
+                                 size_t location_count, unsigned long long flags, CUstream stream);
+  CUresult MemBatchDecompressAsync(const Payer& payer, void* operations, size_t count,
+                                   unsigned flags, size_t* failed, CUstream stream);
+
+  // -- Sets (sets.cc) --
+  CUresult MemsetD8(const Payer& payer, CUdeviceptr to, unsigned char value, size_t count,
+                    NullStream null = NullStream::kLegacy);
+  CUresult MemsetD16(const Payer& payer, CUdeviceptr to, unsigned short value, size_t count,
+                     NullStream null = NullStream::kLegacy);
+  CUresult MemsetD32(const Payer& payer, CUdeviceptr to, unsigned value, size_t count,
+                     NullStream null = NullStream::kLegacy);
+  CUresult MemsetD2D8(const Payer& payer, CUdeviceptr to, size_t pitch, unsigned char value,
+                      size_t width, size_t height, NullStream null = NullStream::kLegacy);
+  CUresult MemsetD2D16(const Payer& payer, CUdeviceptr to, size_t pitch, unsigned short value,
+                       size_t width, size_t height, NullStream null = NullStream::kLegacy);
+  CUresult MemsetD2D32(const Payer& payer, CUdeviceptr to, size_t pitch, unsigned value,
+                       size_t width, size_t height, NullStream null = NullStream::kLegacy);
+  CUresult MemsetD8Async(const Payer& payer, CUdeviceptr to, unsigned char value, size_t count,
+                         CUstream stream);
+  CUresult MemsetD16Async(const Payer& payer, CUdeviceptr to, unsigned short value, size_t count,
+                          CUstream stream);
+  CUresult MemsetD32Async(const Payer& payer, CUdeviceptr to, unsigned value, size_t count,
+                          CUstream stream);
+  CUresult MemsetD2D8Async(const Payer& payer, CUdeviceptr to, size_t pitch, unsigned char value,
+                           size_t width, size_t height, CUstream stream);
+  CUresult MemsetD2D16Async(const Payer& payer, CUdeviceptr to, size_t pitch, unsigned short value,
+                            size_t width, size_t height, CUstream stream);
+  CUresult MemsetD2D32Async(const Payer& payer, CUdeviceptr to, size_t pitch, unsigned value,
+                            size_t width, size_t height, CUstream stream);
+
+  // -- Order (order.cc): never held --
+  CUresult LaunchHostFunc(const Payer& payer, CUstream stream, CUhostFn function, void* data);
+  CUresult StreamAddCallback(const Payer& payer, CUstream stream, CUstreamCallback callback,
+                             void* data, unsigned flags);
+  CUresult StreamWaitEvent(const Payer& payer, CUstream stream, CUevent event, unsigned flags);
+  // Around every other call that keeps `stream` waiting for the host or for a value: cuStreamWaitValue,
+  // cuStreamBatchMemOp with a wait, waits for external semaphores.
+  CUresult HostWait(const Payer& payer, CUstream stream, absl::FunctionRef<CUresult()> call);
+  CUresult StreamSynchronize(const Payer& payer, CUstream stream);
+  CUresult CtxSynchronize(const Payer& payer);
+  CUresult EventSynchronize(const Payer& payer, CUevent event);
+  // Around every other call in which the host waits for the device (cuMemFree), or for a stream of it.
+  CUresult Blocking(const Payer& payer, absl::FunctionRef<CUresult()> call);
+  CUresult Blocking(const Payer& payer, CUstream stream, absl::FunctionRef<CUresult()> call);
+
+  // -- Captures: while there is one, the driver is asked of each stream --
+  CUresult StreamBeginCapture(CUstream stream, absl::FunctionRef<CUresult()> call);
+  CUresult StreamEndCapture(CUstream stream, CUgraph* graph);
+
+  // -- Before something ends, or after its handle was given out anew --
+  CUresult StreamDestroy(CUstream stream);
+  void StreamCreated(CUstream stream) { streams_.Forget(stream); }
+  void ContextEnds(CUcontext context) { streams_.ForgetContext(context); }
+  void PrimaryContextEnds(CUdevice device);
+  void ModuleEnds() { footprints_.Clear(); }
+  void ThreadEnds() { streams_.ForgetThread(); }  // of the calling thread's per-thread streams
+  void Forget(const gate::Gate* gate) { streams_.ForgetGate(gate); }
+  size_t known_streams() { return streams_.size(); }
+
+ private:
+  template <typename Call>
+  CUresult Submit(const Payer& payer, CUstream handle, gate::Work work, const Call& call);
+  template <typename Call>
+  CUresult Submit(const Streams::Adopted& stream, CUstream handle, const gate::Work& work,
+                  const Call& call);
+
+  // One end of a copy.
+  struct Side {
+    bool on_host;
+    CUdeviceptr address;  // 0: an array's, or the host's
+  };
+  static Side Host() { return {.on_host = true, .address = 0}; }
+  static Side Device(CUdeviceptr pointer) { return {.on_host = false, .address = pointer}; }
+  static Side Array() { return {.on_host = false, .address = 0}; }
+  Side SideOf(CUdeviceptr pointer) const;
+  Side SideOf(CUmemorytype type, CUdeviceptr pointer) const;
+  bool Contains(const Side& side, uint64_t span) const;
+  struct Traffic {
+    uint64_t to_device = 0, to_host = 0, on_device = 0;  // bytes
+  };
+  static void Count(const Side& to, const Side& from, uint64_t bytes, Traffic* traffic);
+  Traffic TrafficOf(const CUdeviceptr* to, const CUdeviceptr* from, const size_t* bytes,
+                    size_t count) const;
+  Traffic TrafficOf(const void* operations, size_t count) const;
+
+  // transfers.cc
+  CUresult Across(const Payer& payer, gate::CopyDirection way, CUstream stream, bool blocks,
+                  uint64_t count, uint64_t part_bytes, absl::FunctionRef<bool()> divisible,
+                  absl::FunctionRef<CUresult(uint64_t first, uint64_t count)> call);
+  CUresult Within(const Payer& payer, gate::OnDeviceKind kind, CUstream stream, uint64_t bytes,
+                  absl::FunctionRef<CUresult()> call);
+  CUresult Mixed(const Payer& payer, CUstream stream, const Traffic& traffic,
+                 absl::FunctionRef<CUresult()> call);
+  // copies.cc
+  CUresult Line(const Payer& payer, CUstream stream, bool blocks, const Side& to, const Side& from,
+                size_t bytes, absl::FunctionRef<CUresult(uint64_t first, uint64_t count)> call);
+  // boxes.cc
+  template <typename Copy, typename Set>
+  CUresult Box(const Payer& payer, const Copy* copy, CUstream stream, bool blocks, uint64_t count,
+               uint64_t part_bytes, gate::OnDeviceKind kind, const Set& set,
+               absl::FunctionRef<CUresult(const Copy*)> call);
+  CUresult Rows(const Payer& payer, const CUDA_MEMCPY2D* copy, CUstream stream, bool blocks,
+                absl::FunctionRef<CUresult(const CUDA_MEMCPY2D*)> call);
+  template <typename Copy>
+  CUresult Slices(const Payer& payer, const Copy* copy, CUstream stream, bool blocks,
+                  gate::OnDeviceKind kind, absl::FunctionRef<CUresult(const Copy*)> call);
+
+  static CUstream Of(NullStream null) {
+    return null == NullStream::kLegacy ? nullptr : CU_STREAM_PER_THREAD;
+  }
+  template <typename Call>
+  static Call Pick(NullStream null, Call legacy, Call per_thread) {
+    return null == NullStream::kLegacy ? legacy : per_thread;
+  }
+
+  std::atomic<uint32_t>& VersionOf(CUgraphExec exec);
+  CUresult LaunchOfOld(const Payer& payer, CUfunction function, int width, int height,
+                       CUstream stream, absl::FunctionRef<CUresult()> call);
+  gate::Work KernelWork(CUfunction function, const driver::LaunchShape& shape, bool cooperative);
+  bool FindFootprint(CUfunction function, const driver::LaunchShape& shape, float* footprint);
+  int SmCount();  // of the current device
+
+  const driver::Table& driver_;
+  Streams streams_;
+  gate::FootprintCache footprints_;
+  std::array<std::atomic<int>, Gates::kDevices> sm_counts_{};
+  std::array<std::atomic<uint32_t>, 1024> graph_versions_{};
+};
+
+}  // namespace gpushare::work
+
+#endif  // GPUSHARE_WORK_CALLS_H_

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Graphs: a launch is one command, learnt by its executable. One that was changed since its last launch is taken to cost
+// what it did, until that launch was measured; so is one that has the handle of another that was destroyed.
+#include "gate/work_keys.h"
+#include "work/calls.h"
+#include "work/submit.h"
+
+namespace gpushare::work {
+namespace {
+
+// The versions of an executable are keys of their own.
+uint64_t KeyOf(CUgraphExec exec, uint32_t version) {
+  return gate::GraphKey(exec) ^ uint64_t { version } * 0xc2b2ae3d27d4eb4fu;
+}
+
+}  // namespace
+
+// Executables whose handles fall together are measured anew together.
+std::atomic<uint32_t>& Calls::VersionOf(CUgraphExec exec) {
+  return graph_versions_[gate::GraphKey(exec) >> 54];
+}
+
+// The lowest bit says that it was changed.
+void Calls::GraphChanged(CUgraphExec exec) {
+  VersionOf(exec).fetch_or(1, std::memory_order_relaxed);
+}
+
+CUresult Calls::GraphLaunch(const Payer& payer, CUgraphExec exec, CUstream stream) {
+  return GraphLaunch(payer, exec, stream, [&] { return driver_.GraphLaunch(exec, stream); });
+}
+
+CUresult Calls::GraphLaunch(const Payer& payer, CUgraphExec exec, CUstream stream,
+                            absl::FunctionRef<CUresult()> call) {
+  // What is captured is no launch: the next one is still the first of the new version.
+  if (streams_.Capturing(stream)) return call();
+  std::atomic<uint32_t>& word = VersionOf(exec);
+  uint32_t version = word.load(std::memory_order_relaxed);
+  while ((version & 1) != 0 &&
+         !word.compare_exchange_weak(version, version + 1, std::memory_order_relaxed)) {
+  }
+  version = (version + 1) / 2;
+  gate::Work work;
+  work.key = KeyOf(exec, version);
+  work.like = version > 0 ? KeyOf(exec, version - 1) : 0;
+  work.kind = gate::Work::Kind::kGraph;
+  return Submit(payer, stream, work, call);
+}
+
+CUresult Calls::GraphExecDestroy(CUgraphExec exec) {
+  GraphChanged(exec);
+  return driver_.GraphExecDestroy(exec);
+}
+
+}  // namespace gpushare::work

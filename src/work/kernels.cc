@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels, in every form.
+#include <algorithm>
+#include <vector>
+
+#include "work/calls.h"
+#include "work/submit.h"
+
+namespace gpushare::work {
+
+Calls::Calls(const driver::Driver& driver) : driver_(driver.table()), streams_(driver) {}
+
+int Calls::SmCount() {
+  CUdevice device = 0;
+  if (driver_.CtxGetDevice(&device) != CUDA_SUCCESS || device < 0 || device >= Gates::kDevices) {
+    return 0;
+  }
+  std::atomic<int>& count = sm_counts_[static_cast<size_t>(device)];
+  if (const int known = count.load(std::memory_order_relaxed); known != 0) return known;
+  int asked = 0;
+  driver_.DeviceGetAttribute(&asked, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
+  count.store(asked, std::memory_order_relaxed);
+  return asked;
+}
+
+// False: the driver does not say, and will most likely refuse the launch.
+bool Calls::FindFootprint(CUfunction function, const driver::LaunchShape& shape, float* footprint) {
+  const uint64_t threads = uint64_t{shape.block.x} * shape.block.y * shape.block.z;
+  int blocks = 0;
+  if (threads == 0 || threads > 1u << 16 ||
+      driver_.OccupancyMaxActiveBlocksPerMultiprocessor(
+          &blocks, function, static_cast<int>(threads), shape.shared_bytes) != CUDA_SUCCESS) {
+    return false;
+  }
+  *footprint = gate::Footprint(shape, blocks, SmCount());
+  return true;
+}
+
+gate::Work Calls::KernelWork(CUfunction function, const driver::LaunchShape& shape,
+                             bool cooperative) {
+  gate::Work work;
+  work.key = gate::KernelKey(function, shape);
+  if (cooperative) work.kind = gate::Work::Kind::kCooperative;
+  if (!footprints_.Find(work.key, &work.footprint)) [[unlikely]] {
+    if (FindFootprint(function, shape, &work.footprint)) {
+      footprints_.Put(work.key, work.footprint);
+    }
+  }
+  return work;
+}
+
+CUresult Calls::LaunchKernel(const Payer& payer, CUfunction function, unsigned grid_x,
+                             unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
+                             unsigned block_z, unsigned shared_bytes, CUstream stream,
+                             void** params, void** extra) {
+  const driver::LaunchShape shape = {
+      {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes};
+  return Submit(payer, stream, KernelWork(function, shape, /*cooperative=*/false), [&] {
+    return driver_.LaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+                                shared_bytes, stream, params, extra);
+  });
+}
+
+CUresult Calls::LaunchKernelEx(const Payer& payer, const CUlaunchConfig* config,
+                               CUfunction function, void** params, void** extra) {
+  const auto call = [&] { return driver_.LaunchKernelEx(config, function, params, extra); };
+  if (config == nullptr || (config->numAttrs > 0 && config->attrs == nullptr)) return call();
+  bool cooperative = false;
+  for (unsigned i = 0; i < config->numAttrs; ++i) {
+    const CUlaunchAttribute& attribute = config->attrs[i];
+    if (attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) {
+      cooperative = attribute.value.cooperative != 0;
+    }
+  }
+  const driver::LaunchShape shape = {{config->gridDimX, config->gridDimY, config->gridDimZ},
+                                     {config->blockDimX, config->blockDimY, config->blockDimZ},
+                                     config->sharedMemBytes};
+  return Submit(payer, config->hStream, KernelWork(function, shape, cooperative), call);
+}
+
+CUresult Calls::LaunchCooperativeKernel(const Payer& payer, CUfunction function, unsigned grid_x,
+                                        unsigned grid_y, unsigned grid_z, unsigned block_x,
+                                        unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                                        CUstream stream, void** params) {
+  const driver::LaunchShape shape = {
+      {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes};
+  return Submit(payer, stream, KernelWork(function, shape, /*cooperative=*/true), [&] {
+    return driver_.LaunchCooperativeKernel(function, grid_x, grid_y, grid_z, block_x, block_y,
+                                           block_z, shared_bytes, stream, params);
+  });
+}
+
+// ---- Of old ----
+
+CUresult Calls::LaunchOfOld(const Payer& payer, CUfunction function, int width, int height,
+                            CUstream stream, absl::FunctionRef<CUresult()> call) {
+  if (width <= 0 || height <= 0) return call();
+  const driver::LaunchShape shape = {
+      {static_cast<unsigned>(width), static_cast<unsigned>(height), 1}, {0, 0, 0}, 0};
+  gate::Work work;
+  work.key = gate::KernelKey(function, shape);
+  work.footprint = gate::Footprint(shape, 1, SmCount());
+  return Submit(payer, stream, work, call);
+}
+
+CUresult Calls::Launch(const Payer& payer, CUfunction function) {
+  return LaunchOfOld(payer, function, 1, 1, nullptr, [&] { return driver_.LaunchOld(function); });
+}
+CUresult Calls::LaunchGrid(const Payer& payer, CUfunction function, int width, int height) {
+  return LaunchOfOld(payer, function, width, height, nullptr,
+                     [&] { return driver_.LaunchGrid(function, width, height); });
+}
+CUresult Calls::LaunchGridAsync(const Payer& payer, CUfunction function, int width, int height,
+                                CUstream stream) {
+  return LaunchOfOld(payer, function, width, height, stream,
+                     [&] { return driver_.LaunchGridAsync(function, width, height, stream); });
+}
+
+// ---- On several devices ----
+
+CUresult Calls::LaunchCooperativeKernelMultiDevice(const Payer& payer, CUDA_LAUNCH_PARAMS* launches,
+                                                   unsigned devices, unsigned flags) {
+  const auto call = [&] {
+    return driver_.LaunchCooperativeKernelMultiDevice(launches, devices, flags);
+  };
+  if (launches == nullptr || devices > Gates::kDevices || Outermost::Inside()) return call();
+  struct Part {
+    Streams::Adopted stream;
+    gate::Work work;
+    gate::Admission admission;
+  };
+  std::vector<Part> parts;
+  for (unsigned i = 0; i < devices; ++i) {
+    const CUDA_LAUNCH_PARAMS& one = launches[i];
+    const Streams::Adopted stream = streams_.Find(payer, one.hStream);
+    if (stream.gate == nullptr || streams_.Capturing(one.hStream)) continue;
+    const driver::LaunchShape shape = {{one.gridDimX, one.gridDimY, one.gridDimZ},
+                                       {one.blockDimX, one.blockDimY, one.blockDimZ},
+                                       one.sharedMemBytes};
+    parts.push_back({stream, KernelWork(one.function, shape, /*cooperative=*/true), {}});
+    parts.back().work.longest_hold = payer.longest_hold;
+  }
+  // In one order for all: no two wait for each other.
+  std::sort(parts.begin(), parts.end(),
+            [](const Part& a, const Part& b) { return a.stream.device < b.stream.device; });
+  const Outermost outermost;
+  for (Part& part : parts) part.admission = part.stream.gate->Admit(*part.stream.stream, part.work);
+  const CUresult result = call();
+  for (const Part& part : parts) {
+    if (part.admission.verdict != gate::Verdict::kAdmitted) continue;
+    part.stream.gate->Complete(part.admission, result == CUDA_SUCCESS);
+  }
+  return result;
+}
+
+}  // namespace gpushare::work

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// What orders streams and waits for them. None of it is ever held, and all of it goes to the driver unchanged;
+// but markers go where a stream or the host waits anyway.
+#include "work/calls.h"
+#include "work/submit.h"
+
+namespace gpushare::work {
+
+// ---- A stream waits ----
+
+// For the host, or for a value that anybody may write: no device time, and nobody is kept waiting by it.
+CUresult Calls::HostWait(const Payer& payer, CUstream stream, absl::FunctionRef<CUresult()> call) {
+  if (Outermost::Inside()) return call();
+  const Streams::Adopted adopted = streams_.Find(payer, stream);
+  if (adopted.gate == nullptr || streams_.Capturing(stream)) return call();
+  const Outermost outermost;
+  adopted.gate->StallBegins(adopted.stream);
+  const CUresult result = call();
+  if (result == CUDA_SUCCESS) adopted.gate->StallEnds(adopted.stream);
+  return result;
+}
+
+CUresult Calls::LaunchHostFunc(const Payer& payer, CUstream stream, CUhostFn function, void* data) {
+  return HostWait(payer, stream, [&] { return driver_.LaunchHostFunc(stream, function, data); });
+}
+CUresult Calls::StreamAddCallback(const Payer& payer, CUstream stream, CUstreamCallback callback,
+                                  void* data, unsigned flags) {
+  return HostWait(payer, stream,
+                  [&] { return driver_.StreamAddCallback(stream, callback, data, flags); });
+}
+
+// What the event stands behind is on a device already: no hold can keep it from coming.
+CUresult Calls::StreamWaitEvent(const Payer& payer, CUstream stream, CUevent event,
+                                unsigned flags) {
+  const auto call = [&] { return driver_.StreamWaitEvent(stream, event, flags); };
+  if (Outermost::Inside()) return call();
+  const Streams::Adopted adopted = streams_.Find(payer, stream);
+  if (adopted.gate == nullptr || streams_.Capturing(stream)) return call();
+  const Outermost outermost;
+  const bool marked = adopted.gate->WaitBegins(adopted.stream);
+  const CUresult result = call();
+  if (marked && result == CUDA_SUCCESS) adopted.gate->WaitEnds(adopted.stream);
+  return result;
+}
+
+// ---- The host waits ----
+
+CUresult Calls::Blocking(const Payer& payer, CUstream stream, absl::FunctionRef<CUresult()> call) {
+  if (Outermost::Inside()) return call();
+  const Streams::Adopted adopted = streams_.Find(payer, stream);
+  if (adopted.gate == nullptr) return call();
+  const Outermost outermost;
+  // The legacy stream waits for all others.
+  adopted.gate->Synchronizing(stream == nullptr || stream == CU_STREAM_LEGACY ? nullptr
+                                                                              : adopted.stream);
+  const CUresult result = call();
+  adopted.gate->Synchronized();
+  return result;
+}
+
+CUresult Calls::Blocking(const Payer& payer, absl::FunctionRef<CUresult()> call) {
+  CUdevice device = 0;
+  if (Outermost::Inside() || driver_.CtxGetDevice(&device) != CUDA_SUCCESS || device < 0 ||
+      device >= Gates::kDevices || payer.gates->on[device] == nullptr) {
+    return call();
+  }
+  const Outermost outermost;
+  gate::Gate& gate = *payer.gates->on[device];
+  gate.Synchronizing(nullptr);
+  const CUresult result = call();
+  gate.Synchronized();
+  return result;
+}
+
+CUresult Calls::StreamSynchronize(const Payer& payer, CUstream stream) {
+  return Blocking(payer, stream, [&] { return driver_.StreamSynchronize(stream); });
+}
+CUresult Calls::CtxSynchronize(const Payer& payer) {
+  return Blocking(payer, [&] { return driver_.CtxSynchronize(); });
+}
+CUresult Calls::EventSynchronize(const Payer& payer, CUevent event) {
+  return Blocking(payer, [&] { return driver_.EventSynchronize(event); });
+}
+
+// ---- Captures ----
+
+CUresult Calls::StreamBeginCapture(CUstream stream, absl::FunctionRef<CUresult()> call) {
+  streams_.CaptureBegan(stream);
+  const CUresult result = call();
+  if (result != CUDA_SUCCESS) streams_.CaptureMayHaveEnded(stream);
+  return result;
+}
+CUresult Calls::StreamEndCapture(CUstream stream, CUgraph* graph) {
+  const CUresult result = driver_.StreamEndCapture(stream, graph);
+  streams_.CaptureMayHaveEnded(stream);  // also a failed end may have ended it
+  return result;
+}
+
+// ---- What ends ----
+
+CUresult Calls::StreamDestroy(CUstream stream) {
+  streams_.Forget(stream);
+  return driver_.StreamDestroy(stream);
+}
+
+void Calls::PrimaryContextEnds(CUdevice device) {
+  unsigned flags = 0;
+  int active = 0;
+  CUcontext context = nullptr;
+  if (driver_.DevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || active == 0 ||
+      driver_.DevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS) {
+    return;
+  }
+  driver_.DevicePrimaryCtxRelease(device);
+  streams_.ForgetContext(context);
+}
+
+}  // namespace gpushare::work

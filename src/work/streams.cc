@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "work/streams.h"
+
+#include <vector>
+
+namespace gpushare::work {
+namespace {
+
+// The driver's, spelt as its macros do without their casts.
+constexpr uintptr_t kLegacy = 1, kPerThread = 2;
+
+std::atomic<uint64_t> next_epoch{1};
+
+// Of the calling thread; gone with it, and only then another's.
+const void* Thread() {
+  static thread_local char here;
+  return &here;
+}
+
+// Which there are, for threads that end. A function's static would be destroyed before the last threads end.
+struct Registry {
+  base::Mutex mutex;
+  std::set<Streams*> alive ABSL_GUARDED_BY(mutex);
+};
+Registry& AllStreams() {
+  static auto* const registry = new Registry;
+  return *registry;
+}
+
+}  // namespace
+
+class Streams::ThreadEnd {
+ public:
+  // The calling thread has a stream of its own in `streams`.
+  static void Expect(Streams* streams) {
+    static thread_local ThreadEnd end;
+    end.used_.insert(streams);
+  }
+
+ private:
+  ~ThreadEnd() {
+    for (Streams* streams : used_) {
+      {
+        const base::MutexLock lock(&AllStreams().mutex);
+        if (AllStreams().alive.count(streams) == 0) continue;
+        ++streams->ending_threads_;
+      }
+      streams->ForgetThread();
+      --streams->ending_threads_;
+    }
+  }
+  std::set<Streams*> used_;
+};
+
+struct Streams::Shared {
+  base::Mutex mutex;
+  Adopted last ABSL_GUARDED_BY(mutex);     // whose work went there last
+  int turning ABSL_GUARDED_BY(mutex) = 0;  // calls that use somebody's gate
+};
+
+Streams::Streams(const driver::Driver& driver) : driver_(driver.table()), clock_(driver.clock()) {
+  NewEpoch();
+  const base::MutexLock lock(&AllStreams().mutex);
+  AllStreams().alive.insert(this);
+}
+
+Streams::~Streams() {
+  {
+    const base::MutexLock lock(&AllStreams().mutex);
+    AllStreams().alive.erase(this);
+  }
+  while (ending_threads_.load() > 0) clock_.SleepUntil(clock_.Now() + Micros(5));
+  ForgetIf([](const Key&, const Entry&) { return true; });
+}
+
+void Streams::NewEpoch() {
+  epoch_.store(next_epoch.fetch_add(1, std::memory_order_relaxed), std::memory_order_release);
+}
+
+Streams::Adopted Streams::FindSlow(const Payer& payer, CUstream handle, CUcontext current) {
+  Key key = {handle, current, nullptr, payer.gates};
+  const uintptr_t word = reinterpret_cast<uintptr_t>(handle);
+  if (word == kLegacy) key.handle = nullptr;
+  if (word == kPerThread) key.thread = Thread();
+  // Before the entry is read: what is forgotten meanwhile is not kept as seen.
+  const uint64_t epoch = epoch_.load(std::memory_order_acquire);
+  Adopted adopted;
+  bool known = false;
+  {
+    const base::MutexLock lock(&mutex_);
+    const auto at = entries_.find(key);
+    known = at != entries_.end();
+    if (known) adopted = at->second.adopted;
+  }
+  if (!known) {
+    if (key.thread != nullptr) ThreadEnd::Expect(this);
+    Entry entry{};
+    adopted = Adopt(payer, key, &entry);
+    if (entry.context == nullptr) return {};  // the driver knows no such stream
+    bool late = false;
+    {
+      const base::MutexLock lock(&mutex_);
+      const auto [at, inserted] = entries_.try_emplace(key, entry);
+      late = !inserted;
+      if (inserted) Share(key);
+      adopted = at->second.adopted;
+    }
+    if (late && entry.adopted.stream != nullptr && !entry.shares) {
+      entry.adopted.gate->RemoveStream(entry.adopted.stream);
+    }
+  }
+  SlotOf(handle) = {epoch, handle, payer.gates, current, adopted};
+  return adopted;
+}
+
+Streams::Adopted Streams::Adopt(const Payer& payer, const Key& key, Entry* entry) {
+  CUcontext context = key.context;
+  const bool special = IsSpecial(key.handle);
+  if (!special && driver_.StreamGetCtx(key.handle, &context) != CUDA_SUCCESS) return {};
+  if (context == nullptr) return {};
+  Adopted& adopted = entry->adopted;
+  CUcontext popped = nullptr;
+  if (driver_.CtxPushCurrent(context) != CUDA_SUCCESS) return {};
+  const CUresult found = driver_.CtxGetDevice(&adopted.device);
+  driver_.CtxPopCurrent(&popped);
+  if (found != CUDA_SUCCESS) return {};
+  entry->context = context;
+  if (adopted.device < 0 || adopted.device >= Gates::kDevices) return adopted;
+  adopted.gate = payer.gates->on[adopted.device];
+  if (adopted.gate == nullptr) return adopted;
+  const absl::StatusOr<gate::StreamGate*> added = adopted.gate->AddStream(
+      key.handle, {.context = context, .by_context = special, .by_thread = key.thread != nullptr});
+  if (added.ok()) {
+    adopted.stream = *added;
+    return adopted;
+  }
+  // There are too many: it is held and charged as one of the others of its tenant.
+  const base::MutexLock lock(&mutex_);
+  for (const auto& [other, at] : entries_) {
+    if (at.adopted.gate != adopted.gate || at.adopted.stream == nullptr) continue;
+    entry->shares = true;
+    adopted.stream = at.adopted.stream;
+    return adopted;
+  }
+  adopted.gate = nullptr;
+  return adopted;
+}
+
+// ---- Streams of several identities ----
+
+// A new entry: is the stream somebody else's as well?
+void Streams::Share(const Key& key) {
+  Shared* shared = nullptr;
+  int users = 0;
+  const auto begin = entries_.lower_bound({key.handle, key.context, key.thread, nullptr});
+  const auto same = [&](const Key& k) {
+    return k.handle == key.handle && k.context == key.context && k.thread == key.thread;
+  };
+  for (auto at = begin; at != entries_.end() && same(at->first); ++at) {
+    if (at->second.adopted.gate == nullptr) continue;
+    ++users;
+    if (at->second.adopted.shared != nullptr) shared = at->second.adopted.shared;
+  }
+  if (users < 2) return;
+  if (shared == nullptr) shared = &shared_.emplace_back();
+  for (auto at = begin; at != entries_.end() && same(at->first); ++at) {
+    if (at->second.adopted.gate != nullptr) at->second.adopted.shared = shared;
+  }
+  NewEpoch();  // the others have to know
+}
+
+// To the meter the stream is one for each of them. Where one's work ends and another's begins, a marker ends the
+// former's and one begins the latter's: else each would be taken to run while the other does.
+void Streams::TurnSlow(const Adopted& stream) {
+  Shared& shared = *stream.shared;
+  Adopted last;
+  {
+    const base::MutexLock lock(&shared.mutex);
+    last = std::exchange(shared.last, stream);
+    if (last.stream == stream.stream) return;
+    ++shared.turning;
+  }
+  if (last.stream != nullptr) last.gate->StallBegins(last.stream);
+  stream.gate->WaitEnds(stream.stream);
+  const base::MutexLock lock(&shared.mutex);
+  --shared.turning;
+}
+
+void Streams::Leave(const Adopted& gone) {
+  for (;;) {
+    {
+      const base::MutexLock lock(&gone.shared->mutex);
+      if (gone.shared->last.stream == gone.stream) gone.shared->last = {};
+      if (gone.shared->turning == 0) return;
+    }
+    clock_.SleepUntil(clock_.Now() + Micros(5));
+  }
+}
+
+template <typename Which>
+void Streams::ForgetIf(const Which& which) {
+  std::vector<Entry> gone;
+  {
+    const base::MutexLock lock(&mutex_);
+    for (auto at = entries_.begin(); at != entries_.end();) {
+      if (!which(at->first, at->second)) {
+        ++at;
+        continue;
+      }
+      gone.push_back(at->second);
+      at = entries_.erase(at);
+    }
+    if (gone.empty()) return;
+    NewEpoch();
+  }
+  for (const Entry& entry : gone) {
+    if (entry.adopted.shared != nullptr) Leave(entry.adopted);
+    if (entry.adopted.stream == nullptr || entry.shares) continue;
+    entry.adopted.gate->RemoveStream(entry.adopted.stream);
+  }
+}
+
+void Streams::Forget(CUstream handle) {
+  if (IsSpecial(handle)) return;
+  ForgetIf([&](const Key& key, const Entry&) { return key.handle == handle; });
+  const base::MutexLock lock(&mutex_);
+  if (capturing_.erase(handle) > 0) captures_.store(static_cast<uint32_t>(capturing_.size()));
+}
+
+void Streams::ForgetContext(CUcontext context) {
+  std::set<gate::Gate*> gates;
+  ForgetIf([&](const Key&, const Entry& entry) {
+    if (entry.context != context) return false;
+    if (entry.adopted.gate != nullptr) gates.insert(entry.adopted.gate);
+    return true;
+  });
+  for (gate::Gate* gate : gates) gate->ContextEnds(context);
+}
+
+void Streams::ForgetThread() {
+  ForgetIf([thread = Thread()](const Key& key, const Entry&) { return key.thread == thread; });
+}
+
+void Streams::ForgetGate(const gate::Gate* gate) {
+  ForgetIf([&](const Key&, const Entry& entry) { return entry.adopted.gate == gate; });
+}
+
+// ---- Captures ----
+
+void Streams::CaptureBegan(CUstream handle) {
+  const base::MutexLock lock(&mutex_);
+  capturing_.insert(handle);
+  captures_.store(static_cast<uint32_t>(capturing_.size()));
+}
+
+void Streams::CaptureMayHaveEnded(CUstream handle) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  if (driver_.StreamIsCapturing(handle, &status) != CUDA_SUCCESS) return;
+  if (status != CU_STREAM_CAPTURE_STATUS_NONE) return;
+  const base::MutexLock lock(&mutex_);
+  capturing_.erase(handle);
+  captures_.store(static_cast<uint32_t>(capturing_.size()));
+}
+
+bool Streams::CapturingSlow(CUstream handle) const {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUresult result = driver_.StreamIsCapturing(handle, &status);
+  // Of the legacy stream the driver says that it cannot tell while others capture; it cannot capture itself.
+  if (result != CUDA_SUCCESS) return !IsSpecial(handle);
+  return status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+}  // namespace gpushare::work

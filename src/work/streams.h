@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// The streams that programs use, each bound to the gate of whoever launches there when it is seen first.
+//
+//   const Streams::Adopted stream = streams.Find(payer, handle);
+//   if (stream.gate == nullptr) ...    // not held: forward
+//   stream.gate->Admit(*stream.stream, ...)
+//
+// A stream that several identities use has an entry for each. The handles of the legacy stream and of the
+// per-thread one mean another stream in every context, the latter in every thread too.
+//
+// What a thread used last it finds without a lock: a comparison a field, and of the two special handles the
+// driver's word on which context is current. All else is behind a lock that is held across no call of the driver.
+//
+// Threading: thread-safe.
+#ifndef GPUSHARE_WORK_STREAMS_H_
+#define GPUSHARE_WORK_STREAMS_H_
+
+#include <cuda.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "base/clock.h"
+#include "base/sync.h"
+#include "driver/driver.h"
+#include "driver/table.h"
+#include "gate/engine.h"
+#include "work/payer.h"
+
+namespace gpushare::work {
+
+class Streams {
+ public:
+  struct Shared;
+  struct Adopted {
+    gate::Gate* gate = nullptr;  // null: not held
+    gate::StreamGate* stream = nullptr;
+    CUdevice device = 0;
+    Shared* shared = nullptr;  // of a stream that several identities use
+  };
+
+  explicit Streams(const driver::Driver& driver);
+  ~Streams();
+  Streams(const Streams&) = delete;
+  Streams& operator=(const Streams&) = delete;
+
+  // Asks the driver for a stream that is new here. A handle of which the driver knows nothing is not held.
+  Adopted Find(const Payer& payer, CUstream handle) {
+    CUcontext context = nullptr;
+    if (IsSpecial(handle) && driver_.CtxGetCurrent(&context) != CUDA_SUCCESS) return {};
+    const Seen& seen = SlotOf(handle);
+    // Of no two objects, nor two states of one, are epochs the same.
+    if (seen.epoch == epoch_.load(std::memory_order_acquire) && seen.handle == handle &&
+        seen.gates == payer.gates && seen.context == context) [[likely]] {
+      return seen.adopted;
+    }
+    return FindSlow(payer, handle, context);
+  }
+
+  // Work is about to go where another identity's went last: markers tell theirs apart.
+  void Turn(const Adopted& stream) {
+    if (stream.shared != nullptr) [[unlikely]]
+      TurnSlow(stream);
+  }
+
+  // What is about to end, or ended: its work is charged as predicted. Handles of streams that end may come back
+  // for others.
+  void Forget(CUstream handle);
+  void ForgetContext(CUcontext context);
+  void ForgetThread();  // the calling one's per-thread streams
+  void ForgetGate(const gate::Gate* gate);
+
+  // While any stream captures the driver is asked of each.
+  void CaptureBegan(CUstream handle);
+  void CaptureMayHaveEnded(CUstream handle);
+  bool Capturing(CUstream handle) const {
+    return captures_.load(std::memory_order_relaxed) != 0 && CapturingSlow(handle);
+  }
+
+  size_t size() {
+    const base::MutexLock lock(&mutex_);
+    return entries_.size();
+  }
+
+  static bool IsSpecial(CUstream handle) { return reinterpret_cast<uintptr_t>(handle) <= 2; }
+
+ private:
+  struct Key {  // gates last: the entries of a stream stand together
+    CUstream handle;
+    CUcontext context;   // of special handles
+    const void* thread;  // of the per-thread stream
+    const Gates* gates;
+    auto operator<=>(const Key&) const = default;
+  };
+  struct Entry {
+    Adopted adopted;
+    CUcontext context;
+    bool shares = false;  // the other's place at the gate
+  };
+  // What this thread found last.
+  struct Seen {
+    uint64_t epoch = 0;
+    CUstream handle = nullptr;
+    const Gates* gates = nullptr;
+    CUcontext context = nullptr;
+    Adopted adopted;
+  };
+  static constexpr size_t kSeen = 4;
+  static Seen& SlotOf(CUstream handle) {
+    static thread_local constinit std::array<Seen, kSeen> seen{};
+    return seen[(reinterpret_cast<uintptr_t>(handle) * 0x9e3779b97f4a7c15u) >> 62];
+  }
+
+  Adopted FindSlow(const Payer& payer, CUstream handle, CUcontext current);
+  Adopted Adopt(const Payer& payer, const Key& key, Entry* entry);
+  bool CapturingSlow(CUstream handle) const;
+  void TurnSlow(const Adopted& stream);
+  void Share(const Key& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Leave(const Adopted& gone);
+  template <typename Which>
+  void ForgetIf(const Which& which);
+  class ThreadEnd;  // forgets a thread's streams when it ends
+  void NewEpoch();
+
+  const driver::Table& driver_;
+  base::Clock& clock_;
+  std::atomic<uint64_t> epoch_;
+  std::atomic<uint32_t> captures_{0};
+  std::atomic<int> ending_threads_{0};
+  mutable base::Mutex mutex_;
+  std::map<Key, Entry> entries_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Shared> shared_
+      ABSL_GUARDED_BY(mutex_);  // also of streams that are gone: calls may be in them
+  std::set<CUstream> capturing_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace gpushare::work
+
+#endif  // GPUSHARE_WORK_STREAMS_H_

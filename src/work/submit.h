@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// The way of every call through the gate, for the files of Calls.
+#ifndef GPUSHARE_WORK_SUBMIT_H_
+#define GPUSHARE_WORK_SUBMIT_H_
+
+#include <utility>
+
+#include "work/calls.h"
+
+namespace gpushare::work {
+
+// The driver may make one of its calls out of another: only the outermost is charged.
+class Outermost {
+ public:
+  Outermost() : was_(std::exchange(inside(), true)) {}
+  ~Outermost() { inside() = was_; }
+  Outermost(const Outermost&) = delete;
+  Outermost& operator=(const Outermost&) = delete;
+  static bool Inside() { return inside(); }
+
+ private:
+  static bool& inside() {
+    static thread_local constinit bool inside = false;
+    return inside;
+  }
+  const bool was_;
+};
+
+// Holds `call` until it is the payer's turn on the stream's device, and charges it unless the driver refuses.
+// What is captured is neither held nor charged.
+template <typename Call>
+CUresult Calls::Submit(const Payer& payer, CUstream handle, gate::Work work, const Call& call) {
+  if (Outermost::Inside()) return call();
+  work.longest_hold = payer.longest_hold;
+  const Streams::Adopted stream = streams_.Find(payer, handle);
+  return Submit(stream, handle, work, call);
+}
+
+template <typename Call>
+CUresult Calls::Submit(const Streams::Adopted& stream, CUstream handle, const gate::Work& work,
+                       const Call& call) {
+  if (stream.gate == nullptr || streams_.Capturing(handle)) return call();
+  const Outermost outermost;
+  streams_.Turn(stream);
+  const gate::Admission admission = stream.gate->Admit(*stream.stream, work);
+  // Its tenant is going away: nobody is left to pay.
+  if (admission.verdict != gate::Verdict::kAdmitted) return call();
+  const CUresult result = call();
+  stream.gate->Complete(admission, result == CUDA_SUCCESS);
+  return result;
+}
+
+}  // namespace gpushare::work
+
+#endif  // GPUSHARE_WORK_SUBMIT_H_

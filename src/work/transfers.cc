@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// How what is copied is held and charged, whichever call it is: what crosses to or from the host by its bytes,
+// what stays on a device as a command of that.
+#include <algorithm>
+#include <utility>
+
+#include "work/calls.h"
+#include "work/submit.h"
+
+namespace gpushare::work {
+namespace {
+
+// Copies of limited tenants go in pieces, so that others get in between.
+constexpr uint64_t kPiece = uint64_t{4} << 20;
+
+}  // namespace
+
+// What the driver knows nothing of is host memory.
+Calls::Side Calls::SideOf(CUdeviceptr pointer) const {
+  unsigned type = 0;
+  const bool known =
+      driver_.PointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, pointer) == CUDA_SUCCESS;
+  return {.on_host = !known || type == CU_MEMORYTYPE_HOST, .address = pointer};
+}
+
+Calls::Side Calls::SideOf(CUmemorytype type, CUdeviceptr pointer) const {
+  if (type == CU_MEMORYTYPE_UNIFIED) return SideOf(pointer);
+  if (type == CU_MEMORYTYPE_HOST) return Host();
+  return type == CU_MEMORYTYPE_DEVICE ? Device(pointer) : Array();
+}
+
+// Whether all of it lies in one allocation: then no piece is refused after another went. Of arrays and of
+// the host's memory nobody says.
+bool Calls::Contains(const Side& side, uint64_t span) const {
+  if (side.on_host || side.address == 0) return true;
+  CUdeviceptr base = 0;
+  size_t bytes = 0;
+  return driver_.MemGetAddressRange(&base, &bytes, side.address) == CUDA_SUCCESS &&
+         side.address - base <= bytes && span <= bytes - (side.address - base);
+}
+
+// `call` is of `count` parts from the first one that it is given, each of so many bytes.
+CUresult Calls::Across(const Payer& payer, gate::CopyDirection way, CUstream stream, bool blocks,
+                       uint64_t count, uint64_t part_bytes, absl::FunctionRef<bool()> divisible,
+                       absl::FunctionRef<CUresult(uint64_t, uint64_t)> call) {
+  if (count == 0 || part_bytes == 0 || Outermost::Inside()) return call(0, count);
+  const Streams::Adopted adopted = streams_.Find(payer, stream);
+  if (adopted.gate == nullptr || streams_.Capturing(stream)) return call(0, count);
+  const Outermost outermost;
+  gate::Gate& gate = *adopted.gate;
+  // The legacy stream waits for all others.
+  if (blocks) gate.Synchronizing(stream == nullptr ? nullptr : adopted.stream);
+  const uint64_t in_piece = std::max<uint64_t>(kPiece / part_bytes, 1);
+  const bool in_pieces = gate.LimitsCopies(way) && count > 2 * in_piece && divisible();
+  CUresult result = CUDA_SUCCESS;
+  for (uint64_t done = 0; done < count && result == CUDA_SUCCESS;) {
+    const uint64_t left = count - done;
+    const uint64_t n = in_pieces && left > 2 * in_piece ? in_piece : left;
+    const bool admitted =
+        gate.AdmitCopy(way, n * part_bytes, kNever, payer.longest_hold) == gate::Verdict::kAdmitted;
+    result = call(done, n);
+    if (admitted && result != CUDA_SUCCESS) gate.CopyRefused(way, n * part_bytes);
+    done += n;
+  }
+  if (blocks) gate.Synchronized();
+  return result;
+}
+
+CUresult Calls::Within(const Payer& payer, gate::OnDeviceKind kind, CUstream stream, uint64_t bytes,
+                       absl::FunctionRef<CUresult()> call) {
+  if (bytes == 0) return call();
+  return Submit(payer, stream, gate::OnDevice(kind, bytes), call);
+}
+
+CUresult Calls::Mixed(const Payer& payer, CUstream stream, const Traffic& traffic,
+                      absl::FunctionRef<CUresult()> call) {
+  if (Outermost::Inside()) return call();
+  const Streams::Adopted adopted = streams_.Find(payer, stream);
+  if (adopted.gate == nullptr || streams_.Capturing(stream)) return call();
+  const std::pair<gate::CopyDirection, uint64_t> ways[] = {
+      {gate::CopyDirection::kHostToDevice, traffic.to_device},
+      {gate::CopyDirection::kDeviceToHost, traffic.to_host}};
+  bool admitted[2] = {};
+  for (size_t i = 0; i < 2; ++i) {
+    admitted[i] = ways[i].second > 0 &&
+                  adopted.gate->AdmitCopy(ways[i].first, ways[i].second, kNever,
+                                          payer.longest_hold) == gate::Verdict::kAdmitted;
+  }
+  const CUresult result = Within(payer, gate::OnDeviceKind::kCopy, stream, traffic.on_device, call);
+  for (size_t i = 0; i < 2; ++i) {
+    if (admitted[i] && result != CUDA_SUCCESS) {
+      adopted.gate->CopyRefused(ways[i].first, ways[i].second);
+    }
+  }
+  return result;
+}
+
+}  // namespace gpushare::work

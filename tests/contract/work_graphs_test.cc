@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// Graphs through the layer `work`.
+#include <vector>
+
+#include "tests/contract/work_bed.h"
+
+namespace gpushare::work {
+namespace {
+
+class GraphTest : public WorkTest {
+ protected:
+  // A graph of `kernels` kernels of `cost` each, captured through the layer by `tenant`.
+  CUgraph Capture(const Tenant& tenant, int kernels, Nanos cost) {
+    CUgraph graph = nullptr;
+    EXPECT_CU(calls_->StreamBeginCapture(tenant.stream, [&] {
+      return cu_->StreamBeginCapture(tenant.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    }));
+    for (int i = 0; i < kernels; ++i) EXPECT_CU(Spin(tenant, cost));
+    EXPECT_CU(calls_->StreamEndCapture(tenant.stream, &graph));
+    return graph;
+  }
+  CUgraphExec Instantiate(CUgraph graph) {
+    CUgraphExec exec = nullptr;
+    EXPECT_CU(cu_->GraphInstantiateWithFlags(&exec, graph, 0));
+    return exec;
+  }
+  std::vector<CUgraphNode> Nodes(CUgraph graph) {
+    size_t count = 0;
+    EXPECT_CU(cu_->GraphGetNodes(graph, nullptr, &count));
+    std::vector<CUgraphNode> nodes(count);
+    EXPECT_CU(cu_->GraphGetNodes(graph, nodes.data(), &count));
+    return nodes;
+  }
+  // The kernel of a node runs for so long from the next launch on.
+  void SetCost(CUgraphExec exec, CUgraphNode node, Nanos cost) {
+    auto* const set =
+        reinterpret_cast<CUresult (*)(CUgraphExec, CUgraphNode, const CUDA_KERNEL_NODE_PARAMS*)>(
+            driver_->Symbol("cuGraphExecKernelNodeSetParams_v2"));
+    uint64_t ns = static_cast<uint64_t>(cost.count());
+    void* params[] = {&ns};
+    CUDA_KERNEL_NODE_PARAMS kernel{};
+    kernel.func = spin_;
+    kernel.gridDimX = 100;
+    kernel.gridDimY = kernel.gridDimZ = kernel.blockDimY = kernel.blockDimZ = 1;
+    kernel.blockDimX = 1024;
+    kernel.kernelParams = params;
+    ASSERT_CU(set(exec, node, &kernel));
+    calls_->GraphChanged(exec);
+  }
+  void ExpectMeasured(const Tenant& tenant, double part) {
+    ASSERT_CU(calls_->CtxSynchronize(tenant.payer()));
+    Rest();
+    EXPECT_NEAR(MeasuredMs(tenant), UsedMs(tenant.account), part * UsedMs(tenant.account));
+  }
+};
+
+TEST_F(GraphTest, WhatIsCapturedIsNeitherHeldNorChargedNorMarked) {
+  const Tenant &t = Weighing(1), &other = Weighing(1);
+  t.gate->Suspend();  // who was held would stay so
+  const uint64_t records = CallsOf("cuEventRecord");
+  const CUgraph graph = Capture(t, 30, Micros(10));
+  EXPECT_EQ(CallsOf("cuEventRecord"), records);
+  EXPECT_EQ(Nodes(graph).size(), 30u);
+  EXPECT_EQ(t.gate->stats().launches, 0u);
+  t.gate->Resume();
+  // Others launch and are marked meanwhile, and the capture is none the worse.
+  ASSERT_CU(calls_->StreamBeginCapture(
+      t.stream, [&] { return cu_->StreamBeginCapture(t.stream, CU_STREAM_CAPTURE_MODE_GLOBAL); }));
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_CU(Spin(other, Micros(50)));
+    ASSERT_CU(Spin(t, Micros(10)));
+  }
+  CUgraph second = nullptr;
+  ASSERT_CU(calls_->StreamEndCapture(t.stream, &second));
+  EXPECT_EQ(Nodes(second).size(), 200u);
+  EXPECT_EQ(t.gate->stats().launches, 0u);
+  ExpectMeasured(other, 0.02);
+}
+
+TEST_F(GraphTest, OneExecutableOnSeveralStreamsIsMeasured) {
+  const Tenant& t = Weighing(1);
+  const CUgraphExec exec = Instantiate(Capture(t, 10, Micros(20)));
+  const CUstream other = NewStream(t);
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_CU(calls_->GraphLaunch(t.payer(), exec, i % 2 == 0 ? t.stream : other));
+    ASSERT_CU(Spin(t, Micros(30)));
+  }
+  ExpectMeasured(t, 0.03);
+  EXPECT_EQ(t.gate->stats().graph_launches, 100u);
+  EXPECT_EQ(t.gate->stats().launches, 200u);
+}
+
+TEST_F(GraphTest, OneFromBeforeAnyTenantAndItsChildrenAreCharged) {
+  CUstream stream = nullptr;
+  ASSERT_CU(cu_->StreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0));
+  Tenant nobody;
+  nobody.stream = stream;
+  const CUgraph child = Capture(nobody, 5, Micros(20));
+  auto* const create =
+      reinterpret_cast<CUresult (*)(CUgraph*, unsigned)>(driver_->Symbol("cuGraphCreate"));
+  auto* const add =
+      reinterpret_cast<CUresult (*)(CUgraphNode*, CUgraph, const CUgraphNode*, size_t, CUgraph)>(
+          driver_->Symbol("cuGraphAddChildGraphNode"));
+  CUgraph graph = nullptr;
+  ASSERT_CU(create(&graph, 0));
+  CUgraphNode first = nullptr, second = nullptr;
+  ASSERT_CU(add(&first, graph, nullptr, 0, child));
+  ASSERT_CU(add(&second, graph, &first, 1, child));
+  const CUgraphExec exec = Instantiate(graph);
+  const Tenant& t = Weighing(1);
+  for (int i = 0; i < 100; ++i) ASSERT_CU(calls_->GraphLaunch(t.payer(), exec, t.stream));
+  ExpectMeasured(t, 0.03);
+  EXPECT_EQ(Truth(t.account).kernels, 1000u);
+  EXPECT_EQ(t.gate->stats().launches, 100u);
+}
+
+TEST_F(GraphTest, ThePredictionFollowsAChange) {
+  const Tenant& t = Weighing(1);
+  const Tenant& other = Weighing(1);  // what is predicted matters to somebody
+  const CUgraph graph = Capture(t, 1, Micros(40));
+  const CUgraphExec exec = Instantiate(graph);
+  const CUgraphNode node = Nodes(graph)[0];
+  static_cast<void>(other);
+  for (const int us : {40, 400, 60, 2000, 30}) {
+    SetCost(exec, node, Micros(us));
+    // Two launches settle it; from then on what is charged beforehand is what is measured.
+    for (int i = 0; i < 3; ++i) ASSERT_CU(calls_->GraphLaunch(t.payer(), exec, t.stream));
+    ASSERT_CU(calls_->CtxSynchronize(t.payer()));
+    Rest();
+    const Nanos before = t.gate->stats().predicted;
+    for (int i = 0; i < 20; ++i) ASSERT_CU(calls_->GraphLaunch(t.payer(), exec, t.stream));
+    ASSERT_CU(calls_->CtxSynchronize(t.payer()));
+    Rest();
+    EXPECT_NEAR(Ms(t.gate->stats().predicted - before), 20e-3 * us, 0.12 * 20e-3 * us) << us;
+  }
+  ExpectMeasured(t, 0.03);
+}
+
+TEST_F(GraphTest, SharesHoldWithGraphsAndCooperativeLaunches) {
+  const Tenant &a = Weighing(3), &b = Weighing(1);
+  const CUgraphExec exec = Instantiate(Capture(b, 1, Micros(300)));
+  uint64_t ns = 200'000;
+  void* params[] = {&ns};
+  int turn = 0, changes = 0;
+  const std::vector<double> shares =
+      Shares(Millis(1300), {[&] {
+                              if (++turn % 20 != 0) return Spin(a, Micros(50));
+                              return calls_->LaunchCooperativeKernel(
+                                  a.payer(), spin_, 100, 1, 1, 1024, 1, 1, 0, a.stream, params);
+                            },
+                            [&] {
+                              if (++changes % 100 == 0) calls_->GraphChanged(exec);
+                              return calls_->GraphLaunch(b.payer(), exec, b.stream);
+                            }});
+  EXPECT_NEAR(shares[0], 75, 1.5);
+  EXPECT_GT(busy_percent_, 93);
+}
+
+TEST_F(GraphTest, ABadExecutableIsTheDriversMatter) {
+  const Tenant& t = Weighing(1);
+  EXPECT_EQ(calls_->GraphLaunch(t.payer(), nullptr, t.stream), cu_->GraphLaunch(nullptr, t.stream));
+  Rest();
+  EXPECT_EQ(t.gate->stats().launches, 0u);
+}
+
+}  // namespace
+}  // namespace gpushare::work

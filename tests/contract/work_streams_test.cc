@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// The streams that programs use: adopted on first use, whatever they are and however they end.
+#include "tests/contract/work_bed.h"
+
+namespace gpushare::work {
+namespace {
+
+class StreamsTest : public WorkTest {
+ protected:
+  void ExpectMeasured(const Tenant& tenant, double part) {
+    Rest();
+    EXPECT_NEAR(MeasuredMs(tenant), UsedMs(tenant.account), part * UsedMs(tenant.account));
+  }
+};
+
+TEST_F(StreamsTest, TheLegacyStreamIsHeldAndMeasured) {
+  const Tenant& t = Add({.limits = {.cap = 0.5}});
+  sim_->set_account(nullptr, t.account);
+  const Time began = clock().Now();
+  for (int i = 0; i < 400; ++i) {
+    ASSERT_CU(Spin(t, Micros(100), i % 2 == 0 ? nullptr : CU_STREAM_LEGACY));
+  }
+  ASSERT_CU(calls_->StreamSynchronize(t.payer(), nullptr));
+  EXPECT_NEAR(Ms(clock().Now() - began), 70, 3);  // 40 ms at a half, less what is saved up
+  EXPECT_EQ(UsedMs(t.account), 40);
+  ExpectMeasured(t, 0.03);
+}
+
+TEST_F(StreamsTest, PerThreadStreamsAreOneAThread) {
+  const Tenant &a = Weighing(3), &b = Weighing(1);
+  const Time end = In(Millis(600));
+  const auto work = [&](const Tenant& tenant, Nanos cost) {
+    return Thread([&, cost] {
+      sim_->set_account(CU_STREAM_PER_THREAD, tenant.account);
+      while (clock().Now() < end) ASSERT_CU(Spin(tenant, cost, CU_STREAM_PER_THREAD));
+      ASSERT_CU(calls_->StreamSynchronize(tenant.payer(), CU_STREAM_PER_THREAD));
+      calls_->ThreadEnds();
+    });
+  };
+  // Two threads of one tenant: what one finds open of the other's it cannot mark.
+  const auto first = work(a, Micros(50)), second = work(a, Micros(80)), third = work(b, Micros(60));
+  first->Join();
+  second->Join();
+  third->Join();
+  EXPECT_NEAR(100 * UsedMs(a.account) / (UsedMs(a.account) + UsedMs(b.account)), 75, 3);
+  EXPECT_EQ(a.gate->stats().markers_failed + b.gate->stats().markers_failed, 0u);
+  ExpectMeasured(a, 0.05);
+  ExpectMeasured(b, 0.05);
+}
+
+TEST_F(StreamsTest, AThreadThatEndsLeavesNothingOfItsStreamBehind) {
+  const Tenant& t = Weighing(1);
+  for (int i = 0; i < 20; ++i) {
+    const auto thread = Thread([&] {
+      ASSERT_CU(Spin(t, Micros(20), CU_STREAM_PER_THREAD));
+      ASSERT_CU(calls_->StreamSynchronize(t.payer(), CU_STREAM_PER_THREAD));
+    });
+    thread->Join();
+  }
+  Rest();
+  EXPECT_EQ(t.gate->stats().launches, 20u);
+  EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
+  EXPECT_EQ(calls_->known_streams(), 0u);
+}
+
+TEST_F(StreamsTest, StreamsOfAnotherContextAreMeasuredAndGoWithIt) {
+  const Tenant& t = Weighing(1);
+  Weighing(1);
+  auto* const create = reinterpret_cast<CUresult (*)(CUcontext*, unsigned, CUdevice)>(
+      driver_->Symbol("cuCtxCreate_v2"));
+  for (int round = 0; round < 2; ++round) {
+    CUcontext other = nullptr;
+    ASSERT_CU(create(&other, 0, 0));  // and current
+    CUmodule module = nullptr;
+    CUfunction spin = nullptr;
+    ASSERT_CU(cu_->ModuleLoadData(&module, kPtx));
+    ASSERT_CU(cu_->ModuleGetFunction(&spin, module, "spin"));
+    std::swap(spin, spin_);
+    const CUstream stream = NewStream(t);
+    sim_->set_account(nullptr, t.account);
+    for (int i = 0; i < 100; ++i) {
+      ASSERT_CU(Spin(t, Micros(100), stream));
+      ASSERT_CU(Spin(t, Micros(60), nullptr));  // this context's
+    }
+    ASSERT_CU(calls_->CtxSynchronize(t.payer()));
+    ExpectMeasured(t, 0.03);
+    EXPECT_EQ(t.gate->stats().markers_failed, 0u);
+    for (int i = 0; i < 20; ++i) ASSERT_CU(Spin(t, Micros(100), stream));  // in flight
+    std::swap(spin, spin_);
+    calls_->ContextEnds(other);
+    ASSERT_CU(cu_->CtxDestroy(other));
+    Rest();
+    EXPECT_TRUE(engine_->health().ok()) << engine_->health();
+  }
+  EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
+  // Nothing is left that others would wait for.
+  ASSERT_CU(Spin(t, Micros(10)));
+}
+
+TEST_F(StreamsTest, AStreamIsDestroyedWithItsWorkInFlight) {
+  const Tenant& t = Weighing(1);
+  Weighing(1);
+  for (int i = 0; i < 300; ++i) {
+    const CUstream stream = NewStream(t);
+    for (int k = 0; k < 3; ++k) ASSERT_CU(Spin(t, Micros(30), stream));
+    ASSERT_CU(calls_->StreamDestroy(stream));
+    EXPECT_NE(Spin(t, Micros(30), stream), CUDA_SUCCESS);  // and is adopted by nobody
+  }
+  Rest();
+  EXPECT_EQ(t.gate->stats().launches, 900u);
+  EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
+  EXPECT_EQ(calls_->StreamDestroy(reinterpret_cast<CUstream>(0x77770)), CUDA_ERROR_INVALID_HANDLE);
+}
+
+// The driver gives a destroyed stream's handle to another, past us.
+TEST_F(StreamsTest, AHandleThatComesBackIsAnotherStream) {
+  const Tenant& t = Weighing(1);
+  ASSERT_CU(Spin(t, Micros(30)));
+  calls_->StreamCreated(t.stream);
+  for (int i = 0; i < 50; ++i) ASSERT_CU(Spin(t, Micros(30)));
+  ASSERT_CU(calls_->StreamSynchronize(t.payer(), t.stream));
+  ExpectMeasured(t, 0.1);
+}
+
+TEST_F(StreamsTest, TwoIdentitiesOnOneStreamPayTheirOwn) {
+  const Tenant &a = Weighing(1), &b = Weighing(1);
+  const Time end = In(Millis(400));
+  double launched_a = 0, launched_b = 0;
+  while (clock().Now() < end) {
+    ASSERT_CU(Spin(a, Micros(120), a.stream));
+    launched_a += 0.12;
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_CU(Spin(b, Micros(20), a.stream));
+      launched_b += 0.02;
+    }
+  }
+  ASSERT_CU(calls_->CtxSynchronize(a.payer()));
+  Rest();
+  EXPECT_NEAR(MeasuredMs(a) + MeasuredMs(b), launched_a + launched_b,
+              0.05 * (launched_a + launched_b));
+  EXPECT_NEAR(MeasuredMs(a), launched_a, 0.1 * launched_a);
+}
+
+TEST_F(StreamsTest, WhoHasNoGateIsForwarded) {
+  Tenant nobody;
+  nobody.stream = Weighing(1).stream;
+  ASSERT_CU(Spin(nobody, Micros(30)));
+  ASSERT_CU(calls_->StreamSynchronize(nobody.payer(), nobody.stream));
+  EXPECT_EQ(Truth(1).kernels, 1u);
+  EXPECT_EQ(tenants_[0]->gate->stats().launches, 0u);
+}
+
+TEST_F(StreamsTest, OneCallInsideAnotherIsChargedOnce) {
+  const Tenant& t = Weighing(1);
+  // As a driver that makes one of its calls out of another, which is hooked as well.
+  ASSERT_CU(calls_->GraphLaunch(t.payer(), nullptr, t.stream, [&] {
+    EXPECT_CU(Spin(t, Micros(30)));
+    return Spin(t, Micros(30));
+  }));
+  ASSERT_CU(calls_->Blocking(t.payer(), [&] { return calls_->CtxSynchronize(t.payer()); }));
+  Rest();
+  EXPECT_EQ(t.gate->stats().launches, 1u);
+}
+
+}  // namespace
+}  // namespace gpushare::work

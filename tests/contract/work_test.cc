@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels through the layer `work`: shares, what is measured, what is not charged.
+#include "tests/contract/work_bed.h"
+
+namespace gpushare::work {
+namespace {
+
+class KernelTest : public WorkTest {};
+
+TEST_F(KernelTest, TwoTenantsShareByWeight) {
+  const Tenant &a = Weighing(3), &b = Weighing(1);
+  const std::vector<double> shares = Shares(
+      Millis(1300), {[&] { return Spin(a, Micros(14)); }, [&] { return Spin(b, Millis(1)); }});
+  EXPECT_NEAR(shares[0], 75, 1);
+  EXPECT_GT(busy_percent_, 98);
+}
+
+TEST_F(KernelTest, EachFormIsChargedOnceAndWhatItTook) {
+  const Tenant& t = Weighing(1);
+  uint64_t ns = 100'000;
+  void* params[] = {&ns};
+  CUlaunchAttribute attribute{};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+  attribute.value.cooperative = 1;
+  CUlaunchConfig config{};
+  config.gridDimX = 100;
+  config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
+  config.blockDimX = 1024;
+  config.hStream = t.stream;
+  size_t size = sizeof ns;
+  void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &ns, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
+                   CU_LAUNCH_PARAM_END};
+  for (int round = 0; round < 40; ++round) {
+    ASSERT_CU(calls_->LaunchKernel(t.payer(), spin_, 100, 1, 1, 1024, 1, 1, 0, t.stream, params,
+                                   nullptr));
+    ASSERT_CU(
+        calls_->LaunchKernel(t.payer(), spin_, 100, 1, 1, 1024, 1, 1, 0, t.stream, nullptr, extra));
+    ASSERT_CU(calls_->LaunchKernelEx(t.payer(), &config, spin_, params, nullptr));
+    ASSERT_CU(calls_->LaunchCooperativeKernel(t.payer(), spin_, 100, 1, 1, 1024, 1, 1, 0, t.stream,
+                                              params));
+    config.attrs = &attribute;
+    config.numAttrs = round % 2 == 0 ? 1 : 0;
+  }
+  ASSERT_CU(cu_->StreamSynchronize(t.stream));
+  Rest();
+  EXPECT_EQ(Truth(t.account).kernels, 160u);
+  EXPECT_EQ(t.gate->stats().launches, 160u);
+  EXPECT_NEAR(MeasuredMs(t), UsedMs(t.account), 0.02 * UsedMs(t.account));
+}
+
+TEST_F(KernelTest, WhatTheDriverRefusesIsItsOwnAnswerAndCostsNothing) {
+  const Tenant& t = Weighing(1);
+  const auto launch = [&](CUfunction function, unsigned grid, unsigned block, CUstream stream) {
+    return calls_->LaunchKernel(t.payer(), function, grid, 1, 1, block, 1, 1, 0, stream, nullptr,
+                                nullptr);
+  };
+  EXPECT_EQ(launch(nullptr, 1, 1, t.stream), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(launch(spin_, 0, 1, t.stream), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(launch(spin_, 1, 0, t.stream), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(launch(spin_, 1, 1 << 20, t.stream), CUDA_ERROR_INVALID_VALUE);
+  const CUstream nowhere = reinterpret_cast<CUstream>(0x1234560);
+  EXPECT_EQ(launch(spin_, 1, 32, nowhere),
+            cu_->LaunchKernel(spin_, 1, 1, 1, 32, 1, 1, 0, nowhere, nullptr, nullptr));
+  EXPECT_EQ(calls_->LaunchKernelEx(t.payer(), nullptr, spin_, nullptr, nullptr),
+            CUDA_ERROR_INVALID_VALUE);
+  Rest();
+  EXPECT_EQ(t.gate->stats().launches, 0u);
+  EXPECT_EQ(MeasuredMs(t), 0);
+  EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
+}
+
+}  // namespace
+}  // namespace gpushare::work
