@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "books/descriptors.h"
 
-#include <linux/kcmp.h>
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +24,23 @@ Added Add(int set, int descriptor, uint64_t id) {
   event.data.u64 = id;
   if (epoll_ctl(set, EPOLL_CTL_ADD, descriptor, &event) == 0) return Added::kNew;
   return errno == EEXIST ? Added::kThere : Added::kNot;
+}
+
+// For a moment `descriptor` has the number too. False: somebody else has it.
+template <typename Call>
+bool WithNumber(int descriptor, int number, const Call& call) {
+  const int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, number);
+  if (copy < 0) return false;
+  if (copy == number) call();
+  close(copy);
+  return copy == number;
+}
+
+// Programs use the low numbers.
+int HighestNumber() {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 4096)) - 1;
 }
 
 // The ids of a set's members, from the lines "tfd: 4 events: 18 data: 2a ...".
@@ -55,30 +72,37 @@ bool Descriptors::Open() {
   return set_ >= 0 && Add(set_, always_, 0) == Added::kNew;
 }
 
-// In a set a file is named by its number, too. Files that had one number after the other are not told apart: then it
-// is nothing that is known.
 bool Descriptors::IsSame(const Watched& watched, int descriptor) const {
   struct stat file;
   if (fstat(descriptor, &file) != 0 || file.st_dev != watched.device ||
       file.st_ino != watched.inode) {
     return false;
   }
-  if (!watched.in_set) return true;
-  if (std::count_if(watched_.begin(), watched_.end(), [&](const Watched& other) {
-        return other.in_set && other.descriptor == watched.descriptor;
-      }) != 1) {
-    return false;
+  if (watched.number < 0) return true;
+  Added added = Added::kNot;
+  WithNumber(descriptor, watched.number, [&, set = set_] {
+    added = Add(set, watched.number, UINT64_MAX);
+    if (added == Added::kNew) epoll_ctl(set, EPOLL_CTL_DEL, watched.number, nullptr);
+  });
+  return added == Added::kThere;
+}
+
+// A set knows a file by a number it had when it was added. Each is added under one of its own, so that it can be found
+// by it: the program's numbers come again.
+int Descriptors::AddToSet(int descriptor, uint64_t id) {
+  if (!Open()) return -1;
+  constexpr int kLeast = 16, kTries = 64;
+  int number = HighestNumber();
+  for (int tries = 0; number >= kLeast && tries < kTries; --number) {
+    const auto has_it = [&](const Watched& one) { return one.number == number; };
+    if (std::any_of(watched_.begin(), watched_.end(), has_it)) continue;
+    ++tries;
+    Added added = Added::kNot;
+    if (!WithNumber(descriptor, number, [&, set = set_] { added = Add(set, number, id); }))
+      continue;
+    return added == Added::kNew ? number : -1;
   }
-  if (watched.descriptor == descriptor) {
-    const Added added = Add(set_, descriptor, UINT64_MAX);
-    if (added == Added::kNew) epoll_ctl(set_, EPOLL_CTL_DEL, descriptor, nullptr);
-    return added == Added::kThere;
-  }
-  const pid_t self = getpid();
-  kcmp_epoll_slot slot{.efd = static_cast<uint32_t>(set_),
-                       .tfd = static_cast<uint32_t>(watched.descriptor),
-                       .toff = 0};
-  return syscall(SYS_kcmp, self, self, KCMP_EPOLL_TFD, descriptor, &slot) == 0;
+  return -1;
 }
 
 bool Descriptors::Watch(int descriptor, const SharedMemory::Place& memory) {
@@ -86,8 +110,8 @@ bool Descriptors::Watch(int descriptor, const SharedMemory::Place& memory) {
   struct stat file;
   if (fstat(descriptor, &file) != 0) return false;
   const uint64_t id = ++ids_;
-  const bool in_set = Open() && Add(set_, descriptor, id) == Added::kNew;
-  watched_.push_back({id, descriptor, memory, in_set, file.st_dev, file.st_ino});
+  const int number = AddToSet(descriptor, id);
+  watched_.push_back({id, descriptor, number, memory, file.st_dev, file.st_ino});
   count_.store(watched_.size());
   return true;
 }
@@ -111,7 +135,7 @@ std::vector<SharedMemory::Place> Descriptors::TakeClosed() {
   const bool right = !members.empty() && members.front() == 0;
   std::erase_if(watched_, [&](const Watched& one) {
     struct stat file;
-    const bool open = one.in_set
+    const bool open = one.number >= 0
                           ? !right || std::binary_search(members.begin(), members.end(), one.id)
                           : fstat(one.descriptor, &file) == 0 && file.st_dev == one.device &&
                                 file.st_ino == one.inode;

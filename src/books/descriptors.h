@@ -40,12 +40,13 @@ class Descriptors {
   struct Watched {
     uint64_t id;
     int descriptor;
+    int number;  // in the set; -1: not there, and what it was is compared
     SharedMemory::Place memory;
-    bool in_set;  // else what it was is compared
     dev_t device;
     ino_t inode;
   };
   bool Open() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  int AddToSet(int descriptor, uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsSame(const Watched& watched, int descriptor) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   base::Mutex mutex_;

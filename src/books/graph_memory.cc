@@ -114,47 +114,36 @@ Answer Books::WithGraphMemory(const Payer& payer, CUgraphExec exec, CUstream str
     uint64_t bytes;
   };
   std::vector<Held> held;
-  uint64_t reserved = 0, trims = 0;
-  const auto reserve = [&]() -> Answer {
-    // Launches of one executable follow each other, so what it had will do again.
-    trims = graph_trims_.load();
-    const bool again = use.payer == payer.account && use.trims == trims;
-    for (const GraphNeed& need : use.needs) {
-      const uint8_t number = graphs_.NumberOf(KeyOf(need.device));
-      graphs_.SetDevice(number, need.device);
-      const uint64_t unit = GraphUnit(need.device);
-      const uint64_t bytes = again ? 0 : (need.bytes + unit - 1) / unit * unit;
-      // What an earlier launch took and the quota had no room for is paid first.
-      if (graphs_.DebtOf(number, payer.account) > 0 && !PayDebt(payer, graphs_, number)) {
-        return Refused(payer);
-      }
-      const Answer answer = Reserve(payer, bytes);
-      if (!answer.ok()) return answer;
-      graphs_.Expect(number, bytes);
-      held.push_back({number, bytes});
-      reserved += bytes;
+  for (const GraphNeed& need : use.needs) {
+    held.push_back({graphs_.NumberOf(KeyOf(need.device)), 0});
+    const uint8_t number = held.back().number;
+    graphs_.SetDevice(number, need.device);
+    // What an earlier launch took and the quota had no room for is paid first.
+    if (graphs_.DebtOf(number, payer.account) > 0 && !PayDebt(payer, graphs_, number)) {
+      return Refused(payer);
     }
-    return {};
-  };
-  const auto give_back = [&] {
-    payer.account->Cancel(std::exchange(reserved, 0));
-    for (const Held& one : held) {
-      graphs_.Abandon(one.number, payer.account, payer.owner, 0, one.bytes);
-    }
-    held.clear();
-  };
-  Answer answer = reserve();
-  // Trimmed meanwhile: what it had may be gone.
-  for (int tries = 0;
-       answer.ok() && reserved == 0 && graph_trims_.load() != trims && tries < kTries; ++tries) {
-    give_back();
-    answer = reserve();
+  }
+  // Launches of one executable follow each other, so what it had will do again, unless it was trimmed: then this
+  // launch is its first. Of what it had nothing is asked between here and the call.
+  const uint64_t trims = graph_trims_.load();
+  const bool again = use.payer == payer.account && use.trims == trims;
+  uint64_t reserved = 0;
+  Answer answer;
+  for (size_t i = 0; i < held.size() && !again; ++i) {
+    const uint64_t unit = GraphUnit(use.needs[i].device);
+    const uint64_t bytes = (use.needs[i].bytes + unit - 1) / unit * unit;
+    answer = Reserve(payer, bytes);
+    if (!answer.ok()) break;
+    graphs_.Expect(held[i].number, bytes);
+    held[i].bytes = bytes;
+    reserved += bytes;
   }
   if (answer.ok()) answer.result = call();
   if (!answer.ok()) {
-    give_back();
-    for (const GraphNeed& need : use.needs) {
-      PayForGraphs(payer, graphs_.NumberOf(KeyOf(need.device)));
+    payer.account->Cancel(reserved);
+    for (const Held& one : held) {
+      graphs_.Abandon(one.number, payer.account, payer.owner, 0, one.bytes);
+      PayForGraphs(payer, one.number);
     }
     return answer;
   }

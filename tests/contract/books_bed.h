@@ -31,7 +31,8 @@ constexpr uint64_t kLimit = 64 * kMiB;
 
 class BooksTest : public ::testing::Test {
  protected:
-  explicit BooksTest(const char* clock = "virtual") : clock_(clock) {}
+  explicit BooksTest(const char* clock = "virtual", int devices = 1)
+      : clock_(clock), devices_(devices) {}
 
   void SetUp() override {
     // The driver stays loaded, the device is fresh.
@@ -42,10 +43,10 @@ class BooksTest : public ::testing::Test {
     ASSERT_NE(opened_once, nullptr);
     driver_ = opened_once;
     sim_ = std::make_unique<gpushare::testing::SimControl>(*driver_);
-    const absl::Status fresh =
-        sim_->Restart(*driver_, "clock=" + std::string(clock_) +
-                                    ",memory=1GiB,pool_granule=2MiB,"
-                                    "call_host=0,query_host=0,record_host=0,record_device=0");
+    const absl::Status fresh = sim_->Restart(
+        *driver_, "clock=" + std::string(clock_) +
+                      ",memory=1GiB,pool_granule=2MiB,devices=" + std::to_string(devices_) +
+                      ",call_host=0,query_host=0,record_host=0,record_device=0");
     ASSERT_TRUE(fresh.ok()) << fresh;
     cu_ = &driver_->table();
     ASSERT_CU(cu_->DevicePrimaryCtxRetain(&context_, 0));
@@ -86,6 +87,7 @@ class BooksTest : public ::testing::Test {
   }
 
   const char* const clock_;
+  const int devices_;
   std::unique_ptr<gpushare::testing::SimControl> sim_;
   const driver::Driver* driver_ = nullptr;
   const driver::Table* cu_ = nullptr;

@@ -102,17 +102,36 @@ TEST_F(BooksGraph, ALaunchThatTheDriverRefusesLeavesNothing) {
   EXPECT_EQ(account_->charged(), 0u);
 }
 
-TEST_F(BooksGraph, WhatALaunchTakesBesideAnotherIsPaidOrNoMoreIsLaunched) {
+TEST_F(BooksGraph, WhatALaunchTakesBesideAnotherIsPaidOrItsPayerLaunchesNoMore) {
   // Two graphs that ran one after the other lie in the same memory; at once they need it twice.
-  const auto second = NewAccount(kLimit);
-  CUdeviceptr pointer = 0;
+  const auto second = NewAccount(8 * kMiB);
+  CUstream other = nullptr;
+  ASSERT_CU(cu_->StreamCreateWithPriority(&other, CU_STREAM_NON_BLOCKING, 0));
+  CUdeviceptr pointer = 0, held = 0;
   CUgraphExec const mine = Make(8 * kMiB, false, &pointer), theirs = Make(8 * kMiB);
   ASSERT_TRUE(Launch(theirs, second.get()).ok());
   Finish();
-  ASSERT_TRUE(Launch(mine).ok());
+  ASSERT_TRUE(Launch(mine).ok());  // in the same memory, and stays there
   Finish();
-  ASSERT_TRUE(Launch(theirs, second.get()).ok());
+  books_->Settle();
+  EXPECT_EQ(account_->charged() + second->charged(), 8 * kMiB);
+  EXPECT_EQ(second->charged(), 0u);
+  const Payer theirs_to_pay{.account = second.get(), .owner = 2};
+  ASSERT_TRUE(books_->MemAlloc(theirs_to_pay, &held, 8 * kMiB).ok());
+  const uint64_t before = Used();
+  EXPECT_CU(cu_->MemcpyDtoDAsync(held, held + kMiB, kMiB, other));
+  ASSERT_TRUE(books_->GraphLaunch(theirs_to_pay, theirs, other).ok());
+  EXPECT_EQ(Used(), before + 8 * kMiB);  // beside mine, with nothing left to pay for it
+  EXPECT_EQ(second->charged(), 8 * kMiB);
+  const Answer refused = books_->GraphLaunch(theirs_to_pay, theirs, other);
+  EXPECT_TRUE(refused.at_quota);
+  EXPECT_CU(books_->MemFree(pointer));
+  EXPECT_TRUE(Launch(mine).ok());  // it is not mine to pay
   Finish();
+  EXPECT_CU(cu_->StreamSynchronize(other));
+  EXPECT_CU(books_->MemFree(held));
+  ASSERT_TRUE(books_->GraphLaunch(theirs_to_pay, theirs, other).ok());
+  EXPECT_CU(cu_->StreamSynchronize(other));
   books_->Settle();
   EXPECT_EQ(account_->charged() + second->charged(), Used());
 }

@@ -101,6 +101,35 @@ TEST_F(BooksMix, TheEndOfAContextFreesWhatItHeld) {
   EXPECT_EQ(account_->charged(), 0u);
 }
 
+TEST_F(BooksMix, WhatIsAllocatedInAGreenContextOutlivesIt) {
+  auto* const resources =
+      reinterpret_cast<CUresult (*)(CUdevice, CUdevResource*, CUdevResourceType)>(
+          driver_->Symbol("cuDeviceGetDevResource"));
+  auto* const describe =
+      reinterpret_cast<CUresult (*)(CUdevResourceDesc*, CUdevResource*, unsigned)>(
+          driver_->Symbol("cuDevResourceGenerateDesc"));
+  auto* const create =
+      reinterpret_cast<CUresult (*)(CUgreenCtx*, CUdevResourceDesc, CUdevice, unsigned)>(
+          driver_->Symbol("cuGreenCtxCreate"));
+  CUdevResource sms{};
+  CUdevResourceDesc description = nullptr;
+  CUgreenCtx green = nullptr;
+  CUcontext context = nullptr;
+  ASSERT_CU(resources(0, &sms, CU_DEV_RESOURCE_TYPE_SM));
+  ASSERT_CU(describe(&description, &sms, 1));
+  ASSERT_CU(create(&green, description, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+  ASSERT_CU(books_->CtxFromGreenCtx(&context, green));
+  ASSERT_CU(cu_->CtxPushCurrent(context));
+  CUdeviceptr pointer = 0;
+  ASSERT_TRUE(books_->MemAlloc(payer(), &pointer, kMiB).ok());
+  ASSERT_CU(cu_->CtxPopCurrent(&context));
+  EXPECT_CU(books_->GreenCtxDestroy(green));
+  ExpectExact();
+  EXPECT_EQ(account_->charged(), kMiB);
+  EXPECT_CU(books_->DevicePrimaryCtxRelease(0));
+  EXPECT_EQ(account_->charged(), 0u);
+}
+
 TEST_F(BooksMix, ArraysOfEveryShape) {
   struct Shape {
     size_t width, height, depth;

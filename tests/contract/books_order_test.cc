@@ -95,11 +95,34 @@ TEST_F(BooksOrder, PoolsOnTheHostAreNotCharged) {
   EXPECT_EQ(driver_.calls("MemPoolDestroy"), 1);
 }
 
-TEST_F(BooksOrder, ALaunchReservesAnewWhatIsTrimmedWhileItBegins) {
+TEST_F(BooksOrder, ALaunchIsChargedForWhatATrimMeanwhileTakesAway) {
   driver_.graph_needs = driver_.graph_takes = 4 * kMiB;
   books_.Instantiated(exec(), nullptr);
   ASSERT_TRUE(books_.GraphLaunch(payer(), exec(), stream()).ok());
   EXPECT_EQ(charged(), 4 * kMiB);
+  uint64_t charged_then = 0;
+  const auto launch = [&] {
+    driver_.Inside("GraphLaunch", [&] { charged_then = charged(); });
+    EXPECT_TRUE(books_.GraphLaunch(payer(), exec(), stream()).ok());
+    EXPECT_GE(charged_then, 4 * kMiB);  // when it takes the memory
+    EXPECT_EQ(charged(), driver_.graph_reserved);
+  };
+  // Wherever the books ask the driver, another thread trims.
+  driver_.Inside("DeviceGetGraphMemAttribute", [&] { books_.DeviceGraphMemTrim(0); });
+  launch();
+  launch();
+  // A launch in the middle of a trim, which takes its memory away again.
+  driver_.Inside("DeviceGraphMemTrim",
+                 [&] { EXPECT_TRUE(books_.GraphLaunch(payer(), exec(), stream()).ok()); });
+  books_.DeviceGraphMemTrim(0);
+  EXPECT_EQ(charged(), 0u);
+  launch();
+}
+
+TEST_F(BooksOrder, WhatALaunchTakesBesideAnotherIsOwed) {
+  driver_.graph_needs = driver_.graph_takes = 4 * kMiB;
+  books_.Instantiated(exec(), nullptr);
+  ASSERT_TRUE(books_.GraphLaunch(payer(), exec(), stream()).ok());
   // It runs beside another and takes more, which there is no room for: it is owed.
   driver_.graph_takes = 6 * kMiB;
   driver_.busy = true;
@@ -108,16 +131,27 @@ TEST_F(BooksOrder, ALaunchReservesAnewWhatIsTrimmedWhileItBegins) {
   EXPECT_EQ(charged(), 4 * kMiB);
   EXPECT_TRUE(books_.GraphLaunch(payer(), exec(), stream()).at_quota);
   EXPECT_EQ(driver_.calls("GraphLaunch"), 2);
-  // Another thread trims while the next launch asks what is owed.
-  driver_.busy = false;
-  driver_.graph_takes = 4 * kMiB;
+  // Others may, and pay for nothing but what they take.
+  ASSERT_TRUE(books_.GraphLaunch(second(), exec(), stream()).ok());
+  EXPECT_LE(second_account_->charged(), 4 * kMiB);
+  // It is paid when there is room.
   account_->SetLimit(64 * kMiB);
-  driver_.Inside("DeviceGetGraphMemAttribute", [&] { books_.DeviceGraphMemTrim(0); });
-  uint64_t charged_then = 0;
-  driver_.Inside("GraphLaunch", [&] { charged_then = charged(); });
   ASSERT_TRUE(books_.GraphLaunch(payer(), exec(), stream()).ok());
-  EXPECT_EQ(charged_then, 4 * kMiB);
-  EXPECT_EQ(charged(), driver_.graph_reserved);
+  EXPECT_EQ(charged() + second_account_->charged(), driver_.graph_reserved);
+}
+
+TEST_F(BooksOrder, AFreeInAStreamOfAnotherContextIsFollowedThere) {
+  CUdeviceptr pointer = 0;
+  ASSERT_TRUE(books_.MemAlloc(payer(), &pointer, kMiB).ok());
+  driver_.stream_context = StubDriver::Context(0x10);
+  driver_.busy = true;
+  EXPECT_EQ(CUDA_SUCCESS, books_.MemFreeAsync(pointer, stream()));
+  EXPECT_EQ(driver_.calls("StreamSynchronize"), 0);
+  EXPECT_EQ(driver_.context, StubDriver::Primary());  // it is current as before
+  books_.Settle();
+  EXPECT_EQ(charged(), kMiB);
+  EXPECT_EQ(CUDA_SUCCESS, books_.CtxDestroy(driver_.stream_context));
+  EXPECT_EQ(charged(), 0u);
 }
 
 TEST_F(BooksOrder, AContextDoesNotEndWhileItsEventsAreLookedAt) {
@@ -173,7 +207,10 @@ TEST_F(BooksOrder, WhatAGreenContextHoldsEndsWithThePrimaryContext) {
   ASSERT_TRUE(books_.MemAlloc(payer(), &pointer, kMiB).ok());
   EXPECT_EQ(CUDA_SUCCESS, books_.GreenCtxDestroy(green()));
   EXPECT_EQ(charged(), kMiB);
-  // The handle is another green context's next, which has the last reference to the primary one.
+  // The handle is an ordinary context's next, which has nothing of it,
+  EXPECT_EQ(CUDA_SUCCESS, books_.CtxDestroy(context));
+  EXPECT_EQ(charged(), kMiB);
+  // and then another green context's next, which has the last reference to the primary one.
   driver_.primary_count = 2;
   EXPECT_EQ(CUDA_SUCCESS, books_.CtxFromGreenCtx(&context, green()));
   ASSERT_TRUE(books_.MemAlloc(payer(), &pointer, kMiB).ok());

@@ -169,6 +169,37 @@ TEST_F(BooksPool, AResetEndsEveryPool) {
   EXPECT_EQ(account_->charged(), 0u);
 }
 
+class BooksTwoDevices : public BooksTest {
+ protected:
+  BooksTwoDevices() : BooksTest("virtual", 2) {}
+};
+
+TEST_F(BooksTwoDevices, AnAllocationInAStreamOfAnotherDeviceIsOfThatDevicesPool) {
+  CUcontext other = nullptr, popped = nullptr;
+  ASSERT_CU(cu_->DevicePrimaryCtxRetain(&other, 1));
+  ASSERT_CU(cu_->CtxPushCurrent(other));
+  uint64_t idle_before = 0;
+  CUdeviceptr idle = 0, pointer = 0;
+  CUmemoryPool pool = nullptr;
+  ASSERT_CU(cu_->DeviceGetMemPool(&pool, 1));
+  uint64_t keep = UINT64_MAX;
+  ASSERT_CU(cu_->MemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
+  ASSERT_TRUE(books_->MemAllocAsync(payer(), &idle, 4 * kMiB, nullptr).ok());
+  EXPECT_CU(books_->MemFreeAsync(idle, nullptr));
+  idle_before = account_->charged();
+  // The stream is the first device's, though the second is current: the idle memory there is of no use.
+  ASSERT_TRUE(books_->MemAllocAsync(payer(), &pointer, 4 * kMiB, stream_).ok());
+  EXPECT_EQ(account_->charged(), idle_before + 4 * kMiB);
+  ASSERT_CU(cu_->CtxPopCurrent(&popped));
+  EXPECT_EQ(Used(), 4 * kMiB);  // of the first device
+  EXPECT_EQ(account_->charged(), books_->BytesOf(account_.get()));
+  EXPECT_CU(books_->MemFree(pointer));
+  EXPECT_CU(books_->DevicePrimaryCtxReset(1));
+  books_->Settle();
+  EXPECT_CU(books_->DevicePrimaryCtxReset(0));
+  EXPECT_EQ(account_->charged(), 0u);
+}
+
 TEST_F(BooksPool, ABufferKeepsExternalMemory) {
   CUDA_EXTERNAL_MEMORY_HANDLE_DESC file{};
   file.type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD;

@@ -150,8 +150,23 @@ void StubDriver::FillPools() {
 void StubDriver::FillContexts() {
   table.CtxGetCurrent = [](CUcontext* one) { return *one = current_->context, CUDA_SUCCESS; };
   table.StreamGetCtx = [](CUstream, CUcontext* one) {
-    return *one = current_->context, CUDA_SUCCESS;
+    CUcontext const own = current_->stream_context;
+    return *one = own != nullptr ? own : current_->context, CUDA_SUCCESS;
   };
+  table.CtxPushCurrent = [](CUcontext one) {
+    current_->below_.push_back(std::exchange(current_->context, one));
+    return CUDA_SUCCESS;
+  };
+  table.CtxPopCurrent = [](CUcontext* one) {
+    *one = std::exchange(current_->context, current_->below_.back());
+    current_->below_.pop_back();
+    return CUDA_SUCCESS;
+  };
+  table.EventRecord = [](CUevent, CUstream) {
+    CUcontext const own = current_->stream_context;
+    return own == nullptr || own == current_->context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+  };
+  table.StreamSynchronize = [](CUstream) { return Enter("StreamSynchronize"), CUDA_SUCCESS; };
   table.CtxGetDevice = [](CUdevice* device) { return *device = 0, CUDA_SUCCESS; };
   table.CtxDestroy = [](CUcontext) { return Enter("CtxDestroy"), CUDA_SUCCESS; };
   table.CtxDetach = [](CUcontext) { return --Enter("CtxDetach")->attached, CUDA_SUCCESS; };

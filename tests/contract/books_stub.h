@@ -16,6 +16,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "books/books.h"
@@ -41,10 +42,11 @@ class StubDriver {
   uint64_t graph_needs = 0;                      // of the one allocation node of every graph
   bool busy = false;                             // streams and events have not come to their end
   int primary_count = 1;
-  int attached = 2;                 // to what CtxDetach() is asked of
-  CUcontext context = Context(8);   // current
-  CUcontext green = Context(0x88);  // of every green context
-  int descriptor = -1;              // exported
+  int attached = 2;                    // to what CtxDetach() is asked of
+  CUcontext context = Context(8);      // current
+  CUcontext stream_context = nullptr;  // of every stream; null: the current one
+  CUcontext green = Context(0x88);     // of every green context
+  int descriptor = -1;                 // exported
 
   // Runs once in the middle of the next call of that name, on the thread of the call.
   void Inside(const std::string& call, std::function<void()> what) {
@@ -70,6 +72,7 @@ class StubDriver {
   std::mutex mutex_;
   std::map<std::string, std::function<void()>> inside_;
   std::map<std::string, int> calls_;
+  std::vector<CUcontext> below_;  // the current one
 };
 
 // The machine's clock, which tells that somebody waits.
