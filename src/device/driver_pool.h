@@ -14,6 +14,8 @@
 // are two streams of the pool's own: for memory of no stream, on which nothing ever waits, and for frees that
 // wait for the ends of streams that are gone.
 //
+// driver_pool.cc has its life, _charge what it holds of the quota, _allocate allocations and frees, _wait waiting.
+//
 // Life: a reason for the virtual device to exist, while anything is reserved. Locks: one allocation at a time,
 // by a lock that waits on the clock, since it spans calls of the driver; nothing waits for memory under it.
 #ifndef GPUSHARE_DEVICE_DRIVER_POOL_H_
@@ -30,7 +32,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/sync.h"
+#include "device/clock_lock.h"
 #include "device/memory_order.h"
+#include "device/relaxed_capture.h"
 #include "device/stream.h"
 #include "device/stream_order.h"
 #include "device/virtual_device.h"
@@ -137,6 +141,29 @@ class DriverPool : public std::enable_shared_from_this<DriverPool> {
       ABSL_GUARDED_BY(mutex_);
   std::deque<const void*> waiters_ ABSL_GUARDED_BY(mutex_);  // in the order in which they came
 };
+
+template <typename Call>
+auto DriverPool::Locked(const Call& call) -> decltype(call()) {
+  const std::shared_ptr<DriverPool> self = shared_from_this();
+  bool last = false;
+  const auto run = [&] {
+    const ContextScope current(gpu_);
+    const RelaxedCapture relaxed(gpu_.driver());
+    const ClockLock lock(gpu_.clock(), allocating_);
+    if (ended_) return decltype(call()){};
+    auto answer = call();
+    const bool hold = charged_ != 0;
+    if (hold != held_.load(std::memory_order_relaxed)) {
+      held_.store(hold, std::memory_order_relaxed);
+      if (hold) device_.Hold();
+      last = !hold;
+    }
+    return answer;
+  };
+  auto answer = run();
+  if (last) device_.Unhold();  // may end it
+  return answer;
+}
 
 }  // namespace gpushare::device
 

@@ -322,12 +322,11 @@ uint64_t Gpu::HeldByQuotas() {
   uint64_t held = 0;
   for (const VirtualDevice* device : retired_) {
     const quota::Account& account = device->account();
-    if (account.parent() == nullptr)
-      held += account.own() - std::min(account.own(), account.loan());
+    if (account.parent() == nullptr) held += loans_.WithoutLoan(account);
   }
   // Of a quota that was shrunk below use, what is above it.
   for (auto at = over_quota_.begin(); at != over_quota_.end();) {
-    const uint64_t over = (*at)->account().Over();
+    const uint64_t over = loans_.Over((*at)->account());
     if (over == 0) {  // nothing is granted to it that would bring it back here
       at = over_quota_.erase(at);
       continue;
@@ -391,7 +390,7 @@ absl::Status Gpu::Change(VirtualDevice* device, const Limits& limits) {
   quota::Account& account = device->account();
   // What it holds above its old quota is about to be covered by the new one.
   uint64_t held = HeldWithoutQuota();
-  if (account.parent() == nullptr) held -= std::min(held, account.Over());
+  if (account.parent() == nullptr) held -= std::min(held, loans_.Over(account));
   GPUSHARE_RETURN_IF_ERROR(
       books_->Check(device->tenant().name(), device->seat_.promise, promise, held));
   books_->Replace(device->seat_.promise, promise);
@@ -401,7 +400,7 @@ absl::Status Gpu::Change(VirtualDevice* device, const Limits& limits) {
   const uint64_t most = limits.memory_cap.value_or(*limits.memory);
   if (*limits.memory > account.guarantee()) UpdateUnpromised();
   account.SetLimits(*limits.memory, most);
-  if (account.Over() != 0) over_quota_.insert(device);
+  if (loans_.Over(account) != 0) over_quota_.insert(device);
   UpdateUnpromised();
   account.SetLimits(*limits.memory, most);
   UpdateUnpromised();

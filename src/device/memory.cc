@@ -135,23 +135,26 @@ absl::StatusOr<std::shared_ptr<DriverPool>> VirtualDevice::StreamOrderedPool() {
 
 quota::Demand VirtualDevice::MakeRoom(uint64_t bytes, bool ask) {
   quota::Account& account = *account_;
+  // Before anything is looked at: what is there then is there for the caller.
+  const bool promised = account.parent() == nullptr && raw_gpu_->loans().may_lend() &&
+                        bytes <= account.guarantee() &&
+                        account.own() + bytes <= account.guarantee();
+  quota::Demand demand = promised ? quota::Demand(account) : quota::Demand();
   if (account.parent() == nullptr && !has_pools_.load(std::memory_order_relaxed) &&
       account.Room() >= bytes) {
-    return {};
+    return demand;
   }
   uint64_t free_bytes = 0, total = 0;
   Memory(&free_bytes, &total);
-  if (bytes > total) return {};
+  if (bytes > total) return demand;
   if (free_bytes < bytes && has_pools_.load(std::memory_order_relaxed)) {
     TrimPools(bytes - free_bytes);
   }
   if (account.parent() != nullptr) {
     if (account.parent()->Room() < bytes) raw_gpu_->TrimUnpromised(*this, bytes);
-    return {};
+  } else if (promised && account.Reachable() < bytes) {
+    raw_gpu_->Recall(*this, bytes, ask);
   }
-  if (account.lent() == 0 || account.own() + bytes > account.guarantee()) return {};
-  quota::Demand demand(account);
-  if (account.Reachable() < bytes) raw_gpu_->Recall(*this, bytes, ask);
   return demand;
 }
 

@@ -16,6 +16,7 @@ uint64_t Minus(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
 void LoanBook::Join(Account& account) {
   const std::lock_guard lock(lock_);
+  if (account.borrows_) borrowers_.fetch_add(1);
   account.place_ = accounts_.size();
   accounts_.push_back(&account);
 }
@@ -23,6 +24,7 @@ void LoanBook::Join(Account& account) {
 void LoanBook::Retire(Account& account, Account& heir) {
   const std::lock_guard lock(lock_);
   if (account.place_ >= accounts_.size() || accounts_[account.place_] != &account) return;
+  if (account.borrows_) borrowers_.fetch_sub(1);
   accounts_.back()->place_ = account.place_;
   accounts_[account.place_] = accounts_.back();
   accounts_.pop_back();
@@ -148,6 +150,16 @@ void LoanBook::Uncharge(Account& account, uint64_t bytes) {
   const std::lock_guard lock(lock_);
   account.charged_.fetch_sub(bytes);
   Repay(account);
+}
+
+uint64_t LoanBook::WithoutLoan(const Account& account) const {
+  const std::lock_guard lock(lock_);
+  return Minus(account.own(), account.loan());
+}
+
+uint64_t LoanBook::Over(const Account& account) const {
+  const std::lock_guard lock(lock_);
+  return account.Over();
 }
 
 uint64_t LoanBook::Left(const Account& account) {

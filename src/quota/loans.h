@@ -28,6 +28,7 @@
 #ifndef GPUSHARE_QUOTA_LOANS_H_
 #define GPUSHARE_QUOTA_LOANS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -52,6 +53,12 @@ class LoanBook {
   // who may borrow.
   void SetLimits(Account& account, uint64_t guarantee, uint64_t most);
 
+  // Whether anybody in the book may borrow.
+  bool may_lend() const { return borrowers_.load(std::memory_order_relaxed) != 0; }
+
+  // What it holds beyond what it has borrowed; and beyond that and its guarantee, since that was lowered.
+  uint64_t WithoutLoan(const Account& account) const;
+  uint64_t Over(const Account& account) const;
   // What Account::Left() and Reachable() say.
   uint64_t Left(const Account& account);
   uint64_t Reachable(const Account& account);
@@ -73,6 +80,7 @@ class LoanBook {
   void GiveBack(uint64_t bytes);
   void Settle(Account& account);
 
+  std::atomic<uint32_t> borrowers_{0};
   mutable SpinLock lock_;
   std::vector<Account*> accounts_;
   uint64_t loans_ = 0;  // of all, also of those that have retired

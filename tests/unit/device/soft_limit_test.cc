@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "gpushare/placement.h"
 #include "tests/unit/device/device_test.h"
 
 namespace gpushare {
@@ -265,6 +266,28 @@ TEST_F(UnpromisedTest, AWaiterSeesAPoolThatItsTenantMadeAfterwards) {
   const absl::Duration began = runtime_->Now();
   EXPECT_OK(direct.Allocate(GiB(1), {.timeout = absl::Seconds(1)}).status());
   EXPECT_NEAR(absl::ToDoubleMilliseconds(runtime_->Now() - began), 6, 3);
+}
+
+using GoneTest = StreamTest;
+
+TEST_F(GoneTest, RoomAndResizeSeeWhatCameThroughAfterItsTenantWasGone) {
+  const auto leave = [&](const std::string& name) {
+    const VirtualDevice device = MakeDevice(name, "memory=3GiB");
+    const Allocator pool = Must(Allocator::Create(device, {.strategy = AllocationStrategy::kPool}));
+    const Stream stream = Must(Stream::Create(device));
+    const DevicePtr memory = Must(pool.AllocateRaw(GiB(3), stream));
+    EXPECT_OK(Spin(stream, absl::Milliseconds(1)));
+    EXPECT_OK(pool.Free(memory, stream));
+  };
+  leave("a");
+  EXPECT_EQ(Must(RoomOf(*gpu_)).memory_left, GiB(4));
+  runtime_->SleepFor(absl::Milliseconds(2));
+  EXPECT_EQ(Must(RoomOf(*gpu_)).memory_left, GiB(7));
+  const VirtualDevice other = MakeDevice("other", "memory=4GiB");
+  leave("b");
+  EXPECT_FALSE(other.Resize("memory=7GiB").ok());
+  runtime_->SleepFor(absl::Milliseconds(2));
+  EXPECT_OK(other.Resize("memory=7GiB"));
 }
 
 }  // namespace
