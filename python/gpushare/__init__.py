@@ -42,7 +42,7 @@ from . import plot
 from .policy import Epoch, PolicyLoop, Usage
 from .probe import GpuProbe
 from .scope import carry_tenant, current_tenant, tenant_scope
-from .snapshot import Snapshot, VirtualDeviceStats
+from .snapshot import PoolStats, Snapshot, VirtualDeviceStats
 from .testing import simulated_gpu
 from .watchdog import Incident, Watchdog
 from .yielding import yield_point
@@ -64,6 +64,7 @@ __all__ = [
     "Lease",
     "Module",
     "PolicyLoop",
+    "PoolStats",
     "Recorder",
     "Runtime",
     "Simulation",

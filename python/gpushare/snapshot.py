@@ -9,7 +9,7 @@ from typing import Any
 
 from . import _core, _show
 
-__all__ = ["Snapshot", "VirtualDeviceStats"]
+__all__ = ["PoolStats", "Snapshot", "VirtualDeviceStats"]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -30,6 +30,8 @@ class VirtualDeviceStats:
     memory_peak: int
     memory_denied: int  # allocations refused at the quota
     memory_denied_bytes: int
+    memory_borrowed: int  # beyond what the spec guarantees (`memory_cap`)
+    memory_lent: int  # to others, of what it guarantees
     allocations: int  # live
     launches: int  # kernels, graphs, sets and copies within the device that were handed to it
     graph_launches: int
@@ -57,10 +59,36 @@ class VirtualDeviceStats:
         return _show.stats_line(self)
 
 
+@dataclasses.dataclass(frozen=True)
+class PoolStats:
+    """What the pool of an Allocator has at one moment. Sizes in bytes."""
+
+    reserved: int  # of its segments, or of the driver's pool: charged to the quota
+    live: int  # of its allocations
+    peak_reserved: int
+    peak_live: int
+    largest_free: int  # this and the two below: 0 with the strategy 'pool', whose driver does not tell
+    set_apart: int
+    segments: int
+    allocations: int
+    waiting: int  # threads that wait for memory
+    served: int  # allocations so far
+    hits: int  # of them, those for which the pool did not have to grow
+
+    @property
+    def idle(self) -> int:
+        return self.reserved - self.live
+
+    @property
+    def fragmentation(self) -> float:
+        """Of what is idle, the part that no single allocation could have; 0 where the driver does not tell."""
+        return 1 - self.largest_free / self.idle if self.segments and self.idle else 0.0
+
+
 # What is the state at one instant rather than a counter: a difference keeps the later one's.
 _STATES = frozenset({
     "tenant", "gpu", "time", "suspended", "priority", "weight", "guarantee", "cap", "memory_limit", "memory_used",
-    "memory_peak", "allocations", "wait_p50", "wait_p99", "driver_error",
+    "memory_peak", "memory_borrowed", "memory_lent", "allocations", "wait_p50", "wait_p99", "driver_error",
 })
 
 

@@ -7,6 +7,7 @@
 #include "amount.h"
 #include "buffer.h"
 #include "call.h"
+#include "stream.h"
 #include "wait.h"
 
 namespace gpushare::python {
@@ -78,10 +79,25 @@ std::shared_ptr<Allocator> Allocator::CreateDefault(const std::shared_ptr<Virtua
   return allocator;
 }
 
+namespace {
+
+int32_t StrategyFrom(const std::string& name) {
+  constexpr const char* kNames[] = {"direct", "pool", "suballocating", "swappable"};
+  for (int32_t i = 0; i < 4; ++i) {
+    if (name == kNames[i]) return i;
+  }
+  ThrowInvalid("strategy: '" + name +
+               "' given; 'direct', 'pool', 'suballocating' or 'swappable' wanted");
+}
+
+}  // namespace
+
 std::shared_ptr<Allocator> Allocator::Create(const std::shared_ptr<VirtualDevice>& device,
-                                             const py::object& reclaim) {
+                                             const py::object& reclaim,
+                                             const std::string& strategy) {
   gpushare_allocator_options options = {};
   options.struct_size = sizeof(options);
+  options.strategy = StrategyFrom(strategy);
   std::shared_ptr<Reclaimer> reclaimer;
   if (!reclaim.is_none()) {
     if (!PyCallable_Check(reclaim.ptr())) {
@@ -94,7 +110,8 @@ std::shared_ptr<Allocator> Allocator::Create(const std::shared_ptr<VirtualDevice
     options.reclaim_context = reclaimer.get();
   }
   gpushare_allocator handle = nullptr;
-  Check(gpushare_allocator_create(device->handle.Use()->get(), &options, &handle));
+  const auto of = device->handle.Use();
+  Check(Unlocked([&] { return gpushare_allocator_create(of->get(), &options, &handle); }));
   std::shared_ptr<Allocator> allocator = Born<Allocator>(device->family);
   allocator->handle.Reset(handle);
   allocator->device_ = allocator->keeps_ = device;
@@ -106,16 +123,27 @@ Allocator::~Allocator() { Close(); }
 
 void Allocator::Close() {
   if (CParameter* const parameter = std::exchange(parameter_, nullptr)) parameter->Leave();
-  waiting_ = nullptr;
   handle.Close();
 }
 
-std::shared_ptr<Memory> Allocator::AllocateMemory(uint64_t bytes, const py::object& timeout) {
+std::shared_ptr<Memory> Allocator::AllocateMemory(uint64_t bytes, const py::object& timeout,
+                                                  const py::object& stream) {
   const int64_t wait = TimeoutFrom(timeout, "timeout");
   AllocatorHandle::Use_ use = handle.Use();
+  gpushare_alloc_options options = {};
+  options.struct_size = sizeof(options);
+  options.set = GPUSHARE_ALLOC_TIMEOUT;
+  std::shared_ptr<Stream> on;
+  StreamHandle::Use_ stream_use;
+  if (!stream.is_none()) {
+    on = Given<Stream>(stream, "stream",
+                       "gpushare.Stream; device.stream(x) adopts one of another library");
+    stream_use = on->handle.Use();
+    options.stream = stream_use->get();
+  }
   gpushare_device_ptr pointer = 0;
   const gpushare_status code =
-      Unlocked([&] { return gpushare_alloc(use->get(), bytes, &pointer); });
+      Unlocked([&] { return gpushare_alloc_with(use->get(), bytes, &options, &pointer); });
   if (code != GPUSHARE_OK) {
     const Failure failure = Failure::Last(code);
     if (reclaimer_ != nullptr && reclaimer_->exception) {
@@ -127,25 +155,46 @@ std::shared_ptr<Memory> Allocator::AllocateMemory(uint64_t bytes, const py::obje
     const bool quota = code == GPUSHARE_RESOURCE_EXHAUSTED && failure.detail.driver_result == 0 &&
                        std::string(failure.detail.limit) == "memory";
     if (!quota || wait == 0) failure.Throw();
-    if (waiting_ == nullptr) {
-      gpushare_allocator_options options = {};
-      options.struct_size = sizeof(options);
-      options.over_quota = GPUSHARE_OVER_QUOTA_WAIT;
-      options.timeout_ns = kSliceNs;
-      gpushare_allocator made = nullptr;
-      Check(gpushare_allocator_create(device()->handle.Use()->get(), &options, &made));
-      waiting_ = std::make_shared<AllocatorHandle>("allocator", made);
-    }
-    use = waiting_->Use();
-    WaitInSlices(wait, [&](int64_t) { return gpushare_alloc(use->get(), bytes, &pointer); });
+    WaitInSlices(wait, [&](int64_t slice) {
+      options.timeout_ns = slice;
+      return gpushare_alloc_with(use->get(), bytes, &options, &pointer);
+    });
   }
   auto memory = std::make_shared<Memory>(std::move(use), pointer, bytes);
+  if (on != nullptr) on->Uses(*memory);
   family->Add(memory);
   return memory;
 }
 
-std::shared_ptr<Buffer> Allocator::Allocate(uint64_t bytes, const py::object& timeout) {
-  return WholeBuffer(device(), AllocateMemory(bytes, timeout));
+std::shared_ptr<Buffer> Allocator::Allocate(uint64_t bytes, const py::object& timeout,
+                                            const py::object& stream) {
+  return WholeBuffer(device(), AllocateMemory(bytes, timeout, stream));
+}
+
+void Allocator::Trim(const py::object& nbytes) {
+  const uint64_t bytes = nbytes.is_none() ? UINT64_MAX : SizeFrom(nbytes, "nbytes");
+  const AllocatorHandle::Use_ use = handle.Use();
+  Check(Unlocked([&] { return gpushare_allocator_trim(use->get(), bytes); }));
+}
+
+py::object Allocator::Stats() const {
+  gpushare_allocator_stats s = {};
+  s.struct_size = sizeof(s);
+  const AllocatorHandle::Use_ use = handle.Use();
+  Check(Unlocked([&] { return gpushare_allocator_get_stats(use->get(), &s); }));
+  py::dict d;
+  d["reserved"] = s.reserved;
+  d["live"] = s.live;
+  d["peak_reserved"] = s.peak_reserved;
+  d["peak_live"] = s.peak_live;
+  d["largest_free"] = s.largest_free;
+  d["set_apart"] = s.set_apart;
+  d["segments"] = s.segments;
+  d["allocations"] = s.allocations;
+  d["waiting"] = s.waiting;
+  d["served"] = s.served;
+  d["hits"] = s.hits;
+  return Call(py::module_::import("gpushare.snapshot").attr("PoolStats"), py::tuple(), d);
 }
 
 py::tuple Allocator::CFunctions() {
@@ -172,14 +221,37 @@ void BindAllocator(py::module_& m) {
       "Allocates within the quota of one virtual device; made by VirtualDevice.allocator().\n\n"
       "With `reclaim`, an allocation that is over the quota calls ``reclaim(asked, left)`` (bytes) "
       "on the same\nthread, at most 16 times: it frees memory of the same virtual device and "
-      "returns whether to try again.\nWhat it raises, the allocation raises.");
+      "returns whether to try again.\nWhat it raises, the allocation raises.\n\n"
+      "`strategy` is 'direct' (each allocation is one of the driver's), 'suballocating' (cut from "
+      "segments, in the\norder of streams) or 'pool' (the driver's stream-ordered pool). With a "
+      "pool, allocate with `stream`: the\nbuffer is freed in that stream's order. What a pool "
+      "allocates without one is anybody's from the moment it\nis freed: wait for the work that "
+      "uses it first.");
   cls.def(
          "alloc",
-         [](Allocator& self, const py::object& nbytes, const py::object& timeout) {
-           return self.Allocate(SizeFrom(nbytes, "nbytes"), timeout);
+         [](Allocator& self, const py::object& nbytes, const py::object& stream,
+            const py::object& timeout) {
+           return self.Allocate(SizeFrom(nbytes, "nbytes"), timeout, stream);
          },
-         py::arg("nbytes"), py::kw_only(), py::arg("timeout") = 0,
-         "alloc(self, nbytes, *, timeout=0)\n--\n\nAs VirtualDevice.alloc().")
+         py::arg("nbytes"), py::kw_only(), py::arg("stream") = py::none(), py::arg("timeout") = 0,
+         "alloc(self, nbytes, *, stream=None, timeout=0)\n--\n\n"
+         "As VirtualDevice.alloc(). stream: the memory is for work on this Stream from now on.")
+      .def(
+          "empty",
+          [](const std::shared_ptr<Allocator>& self, const py::object& shape,
+             const py::object& dtype, const py::object& stream,
+             const py::object& timeout) { return NewArray(self, shape, dtype, timeout, stream); },
+          py::arg("shape"), py::arg("dtype") = "float32", py::kw_only(),
+          py::arg("stream") = py::none(), py::arg("timeout") = 0,
+          "empty(self, shape, dtype=\"float32\", *, stream=None, timeout=0)\n--\n\n"
+          "As VirtualDevice.empty().")
+      .def("trim", &Allocator::Trim, py::arg("nbytes") = py::none(),
+           "trim(self, nbytes=None)\n--\n\nGives idle memory of the pool back to the quota, until "
+           "it is `nbytes` (default: all).\n\n"
+           "Raises:\n    FailedPreconditionError: the strategy 'direct' keeps no pool.")
+      .def("stats", &Allocator::Stats,
+           "stats(self)\n--\n\nWhat the pool has now: a gpushare.PoolStats.\n\n"
+           "Raises:\n    FailedPreconditionError: the strategy 'direct' keeps no pool.")
       .def_property_readonly(
           "virtual_device", [](const Allocator& self) { return self.device(); },
           "Whose quota it is.")

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "object.h"
 #include "virtual_device.h"
@@ -45,16 +46,22 @@ struct Buffer;
 
 class Allocator : public Object {
  public:
-  // `reclaim`: None, or called with (asked, left) in bytes, returns whether to try again.
+  // `reclaim`: None, or called with (asked, left) in bytes, returns whether to try again. `strategy`: by name.
   static std::shared_ptr<Allocator> Create(const std::shared_ptr<VirtualDevice>& device,
-                                           const pybind11::object& reclaim);
+                                           const pybind11::object& reclaim,
+                                           const std::string& strategy = "direct");
   // The one that `device` owns, and so does not own it.
   static std::shared_ptr<Allocator> CreateDefault(const std::shared_ptr<VirtualDevice>& device);
   ~Allocator() override;
   void Close() override;
 
-  std::shared_ptr<Memory> AllocateMemory(uint64_t bytes, const pybind11::object& timeout);
-  std::shared_ptr<Buffer> Allocate(uint64_t bytes, const pybind11::object& timeout);
+  // `stream`: a Stream, or none.
+  std::shared_ptr<Memory> AllocateMemory(uint64_t bytes, const pybind11::object& timeout,
+                                         const pybind11::object& stream = pybind11::none());
+  std::shared_ptr<Buffer> Allocate(uint64_t bytes, const pybind11::object& timeout,
+                                   const pybind11::object& stream = pybind11::none());
+  void Trim(const pybind11::object& nbytes);
+  pybind11::object Stats() const;  // a gpushare.PoolStats
 
   // (parameter, malloc, free) as addresses, for frameworks that take C functions.
   pybind11::tuple CFunctions();
@@ -70,7 +77,6 @@ class Allocator : public Object {
 
   std::weak_ptr<VirtualDevice> device_;
   std::shared_ptr<VirtualDevice> keeps_;
-  std::shared_ptr<AllocatorHandle> waiting_;  // waits a slice; made when first asked for
   std::shared_ptr<Reclaimer> reclaimer_;
   CParameter* parameter_ = nullptr;
 };

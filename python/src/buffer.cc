@@ -118,12 +118,12 @@ std::shared_ptr<Buffer> WholeBuffer(const std::shared_ptr<VirtualDevice>& device
 
 std::shared_ptr<Buffer> NewArray(const std::shared_ptr<Allocator>& allocator,
                                  const py::object& shape, const py::object& dtype,
-                                 const py::object& timeout) {
+                                 const py::object& timeout, const py::object& stream) {
   const DType& type = DTypeFrom(dtype, "dtype");
   const std::vector<int64_t> extents = ShapeFrom(shape);
   const uint64_t bytes = BytesOf(extents, type);
   // The driver has no allocation of 0 bytes; an empty array has one byte behind it.
-  auto buffer = allocator->Allocate(bytes == 0 ? 1 : bytes, timeout);
+  auto buffer = allocator->Allocate(bytes == 0 ? 1 : bytes, timeout, stream);
   buffer->shape = extents;
   buffer->dtype = &type;
   buffer->bytes = bytes;

@@ -46,7 +46,8 @@ std::shared_ptr<Buffer> WholeBuffer(const std::shared_ptr<VirtualDevice>& device
                                     std::shared_ptr<Memory> memory);
 std::shared_ptr<Buffer> NewArray(const std::shared_ptr<Allocator>& allocator,
                                  const pybind11::object& shape, const pybind11::object& dtype,
-                                 const pybind11::object& timeout);
+                                 const pybind11::object& timeout,
+                                 const pybind11::object& stream = pybind11::none());
 
 // The stream whose work may still be using it, if there is one. Waits for all work of the device when
 // that stream has been closed since.

@@ -152,6 +152,7 @@ std::shared_ptr<Gpu> Open(const py::object& runtime, const py::object& name,
   Find(*of, "cuCtxSynchronize", &gpu->calls.synchronize);
   Find(*of, "cuStreamWaitEvent", &gpu->calls.stream_wait_event);
   Find(*of, "cuStreamGetDevice", &gpu->calls.stream_device);
+  Find(*of, "cuStreamIsCapturing", &gpu->calls.stream_capturing);
   return gpu;
 }
 

@@ -19,6 +19,7 @@ struct DriverCalls {
   int (*stream_wait_event)(CUstream_st* stream, CUevent_st* event, unsigned flags) = nullptr;
   // cuStreamGetDevice, from CUDA 12.8.
   int (*stream_device)(CUstream_st* stream, int* device) = nullptr;
+  int (*stream_capturing)(CUstream_st* stream, int* status) = nullptr;  // cuStreamIsCapturing
 };
 
 struct Gpu : Object {

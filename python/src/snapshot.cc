@@ -47,6 +47,8 @@ py::object ToPython(const gpushare_vdev_stats& s) {
   d["memory_peak"] = s.memory_peak;
   d["memory_denied"] = s.memory_denied;
   d["memory_denied_bytes"] = s.memory_denied_bytes;
+  d["memory_borrowed"] = s.memory_borrowed;
+  d["memory_lent"] = s.memory_lent;
   d["allocations"] = s.allocations;
   d["launches"] = s.launches;
   d["graph_launches"] = s.graph_launches;

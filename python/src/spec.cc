@@ -69,6 +69,19 @@ const std::map<std::string, Key>& Keys() {
           to.memory = from.memory;
           to.memory_share = from.memory_share;
         }}},
+      {"memory_cap",
+       {GPUSHARE_SPEC_MEMORY_CAP | GPUSHARE_SPEC_MEMORY_CAP_SHARE,
+        [](gpushare_spec& s, py::handle v) {
+          if (!IsWhole(v)) {
+            ThrowType("memory_cap", v, "bytes as int, or text such as '8 GB', '8GiB' or '50%'");
+          }
+          s.memory_cap = WholeFrom(v, "memory_cap");
+          s.set |= GPUSHARE_SPEC_MEMORY_CAP;
+        },
+        [](gpushare_spec& to, const gpushare_spec& from) {
+          to.memory_cap = from.memory_cap;
+          to.memory_cap_share = from.memory_cap_share;
+        }}},
       {"compute",
        {GPUSHARE_SPEC_COMPUTE,
         [](gpushare_spec& s, py::handle v) {
@@ -178,6 +191,14 @@ py::object Get(const gpushare_spec& s, const std::string& name) {
     only.memory_share = s.memory_share;
     return py::str(Spec{only}.Text().substr(sizeof("memory=") - 1));
   }
+  if (name == "memory_cap") {
+    if (given(GPUSHARE_SPEC_MEMORY_CAP)) return py::int_(s.memory_cap);
+    if (!given(GPUSHARE_SPEC_MEMORY_CAP_SHARE)) return py::none();
+    gpushare_spec only = Empty();
+    only.set = GPUSHARE_SPEC_MEMORY_SHARE;  // written alike, and valid alone
+    only.memory_share = s.memory_cap_share;
+    return py::str(Spec{only}.Text().substr(sizeof("memory=") - 1));
+  }
   if (!given(Keys().at(name).bits)) return py::none();
   if (name == "compute") return py::float_(s.compute);
   if (name == "weight") return py::float_(s.weight);
@@ -268,6 +289,8 @@ void BindSpec(py::module_& m) {
       "back.\n\n"
       "Fields, each None when it was not given:\n"
       "    memory: bytes (int), or text: \"8GiB\", \"8 GB\", \"50%\" of the device.\n"
+      "    memory_cap: as memory, and at least that; beyond memory it is borrowed from what others "
+      "leave unused.\n"
       "    compute, guarantee, cap: parts of the device: 0.3 or \"30%\".\n"
       "    weight: part of what is not guaranteed, (0, 1e6].\n"
       "    burst: seconds, or text: \"20ms\".\n"

@@ -6,6 +6,7 @@
 #include "allocator.h"
 #include "amount.h"
 #include "buffer.h"
+#include "call.h"
 #include "event.h"
 #include "shape.h"
 #include "wait.h"
@@ -217,6 +218,44 @@ CUstream_st* NativeStream(py::handle value, const char* field) {
   return reinterpret_cast<CUstream_st*>(WholeFrom(address, field));
 }
 
+namespace {
+
+// Of the driver's threads; `argument` is the function.
+void CallOnDriversThread(void* argument, bool last) {
+  if (Finalizing()) return;  // and the function stays
+  const PyGILState_STATE gil = WithoutUnwinding([] { return PyGILState_Ensure(); });
+  auto* const function = static_cast<py::object*>(argument);
+  try {
+    python::Call(*function, py::tuple());
+  } catch (py::error_already_set& error) {
+    error.discard_as_unraisable(*function);
+  }
+  if (last) delete function;
+  PyGILState_Release(gil);
+}
+
+void CallOnce(void* argument) { CallOnDriversThread(argument, /*last=*/true); }
+// A graph calls it at every launch, and nobody tells when that is gone.
+void CallAtEach(void* argument) { CallOnDriversThread(argument, /*last=*/false); }
+
+void LaunchHost(const Stream& self, const py::object& function) {
+  if (!PyCallable_Check(function.ptr())) ThrowType("function", function, "a callable");
+  const StreamHandle::Use_ use = self.handle.Use();
+  CUstream_st* native = nullptr;
+  Check(gpushare_stream_native(use->get(), &native));
+  auto owned = std::make_unique<py::object>(function);
+  void* const argument = owned.get();
+  Check(Unlocked([&] {
+    int capturing = 0;
+    auto* const ask = self.device->gpu->calls.stream_capturing;
+    const bool once = ask != nullptr && ask(native, &capturing) == 0 && capturing == 0;
+    return gpushare_stream_launch_host(use->get(), once ? &CallOnce : &CallAtEach, argument);
+  }));
+  static_cast<void>(owned.release());
+}
+
+}  // namespace
+
 void BindStream(py::module_& m) {
   auto cls = py::class_<Stream, std::shared_ptr<Stream>>(
       m, "Stream",
@@ -262,6 +301,13 @@ void BindStream(py::module_& m) {
           py::arg("graph"), py::kw_only(), py::arg("timeout") = py::none(),
           "launch_graph(self, graph, *, timeout=None)\n--\n\nLaunches captured work as one "
           "command; waits as launch() does.")
+      .def(
+          "launch_host", &LaunchHost, py::arg("function"),
+          "launch_host(self, function)\n--\n\nCalls ``function()`` on a thread of the driver's "
+          "when the stream comes to it; what follows waits for its\nend. It must not call the "
+          "driver, so neither this package nor PyTorch. What it raises goes to\n"
+          "sys.unraisablehook. Not held by the gate, and not charged. In a capture it becomes part "
+          "of the graph, and is\nkept for good.")
       .def("synchronize", &Synchronize,
            "synchronize(self)\n--\n\nWaits for all work of the stream; lends the tenant's unused "
            "time to others meanwhile. Ctrl-C ends\nthe wait, not the work.")

@@ -4,6 +4,7 @@
 #include "allocator.h"
 #include "amount.h"
 #include "buffer.h"
+#include "call.h"
 #include "lease.h"
 #include "snapshot.h"
 #include "spec.h"
@@ -18,6 +19,47 @@ py::tuple MemoryOf(const VirtualDevice& self) {
   uint64_t free_bytes = 0, total = 0;
   Check(gpushare_vdev_memory(self.handle.Use()->get(), &free_bytes, &total));
   return py::make_tuple(free_bytes, total);
+}
+
+struct Asked {
+  py::object function;
+};
+
+int Ask(void* context, uint64_t bytes) {
+  if (Finalizing()) return 0;
+  const auto& asked = *static_cast<const Asked*>(context);
+  const PyGILState_STATE gil = WithoutUnwinding([] { return PyGILState_Ensure(); });
+  int freed = 0;
+  try {
+    freed = py::bool_(python::Call(asked.function, py::make_tuple(bytes))) ? 1 : 0;
+  } catch (py::error_already_set& error) {
+    error.discard_as_unraisable(asked.function);
+  }
+  PyGILState_Release(gil);
+  return freed;
+}
+
+void LetGo(void* context) {
+  if (Finalizing()) return;  // and the function stays
+  const PyGILState_STATE gil = WithoutUnwinding([] { return PyGILState_Ensure(); });
+  delete static_cast<Asked*>(context);
+  PyGILState_Release(gil);
+}
+
+void OnReclaim(const VirtualDevice& self, const py::object& function) {
+  const auto use = self.handle.Use();
+  if (function.is_none()) {
+    Check(
+        Unlocked([&] { return gpushare_vdev_set_reclaim(use->get(), nullptr, nullptr, nullptr); }));
+    return;
+  }
+  if (!PyCallable_Check(function.ptr())) {
+    ThrowType("function", function, "a function of the number of bytes, or None");
+  }
+  auto asked = std::make_unique<Asked>(Asked{function});
+  void* const context = asked.get();
+  Check(Unlocked([&] { return gpushare_vdev_set_reclaim(use->get(), &Ask, context, &LetGo); }));
+  static_cast<void>(asked.release());
 }
 
 void YieldPoint(VirtualDevice& self) {
@@ -188,11 +230,22 @@ void BindVirtualDevice(py::module_& m) {
           "(\"float16\",\n\"bfloat16\", \"int64\", ...), a typestring (\"<f4\") or a numpy dtype.")
       .def(
           "allocator",
-          [](const std::shared_ptr<VirtualDevice>& self, const py::object& reclaim) {
-            return Allocator::Create(self, reclaim);
+          [](const std::shared_ptr<VirtualDevice>& self, const py::object& strategy,
+             const py::object& reclaim) {
+            return Allocator::Create(self, reclaim, TextFrom(strategy, "strategy"));
           },
-          py::kw_only(), py::arg("reclaim") = py::none(),
-          "allocator(self, *, reclaim=None)\n--\n\nAn Allocator of its own; see there.")
+          py::kw_only(), py::arg("strategy") = "direct", py::arg("reclaim") = py::none(),
+          "allocator(self, *, strategy=\"direct\", reclaim=None)\n--\n\nAn Allocator of its own; "
+          "see there.")
+      .def(
+          "on_reclaim", &OnReclaim, py::arg("function"),
+          "on_reclaim(self, function)\n--\n\n"
+          "``function(nbytes)`` is asked when others want back what was borrowed beyond "
+          "`memory` (`memory_cap`): it\nfrees memory of this virtual device and returns whether it "
+          "did, after which it may be asked again, at most\n16 times for one allocation. It runs "
+          "on "
+          "the threads of those who want it. What it raises goes to\nsys.unraisablehook and counts "
+          "as False. None: nobody is asked.")
       .def(
           "stream",
           [](const std::shared_ptr<VirtualDevice>& self, const py::object& adopt) {
