@@ -56,7 +56,11 @@ absl::StatusOr<std::shared_ptr<Graph>> Graph::Instantiate(std::shared_ptr<Virtua
                                                           driver::Graph graph) {
   const std::shared_ptr<Graph> made(new Graph(std::move(device)));
   const driver::Driver& driver = made->device_->gpu().driver();
+  const uint32_t commands = driver.CommandsOf(graph);
   const driver::Result result = driver.Instantiate(&made->native_, graph);
+  if (result == driver::Result::kSuccess) {
+    made->device_->gpu().graph_parts().Put(made->native_, commands);
+  }
   static_cast<void>(driver.DestroyGraph(graph));
   GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(result, "cuGraphInstantiate"));
   return made;

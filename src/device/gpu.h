@@ -30,6 +30,7 @@
 #include "driver/driver.h"
 #include "gate/engine.h"
 #include "gate/footprint.h"
+#include "gate/work_keys.h"
 #include "gpushare/c/gpushare.h"
 #include "quota/ledger.h"
 #include "quota/loans.h"
@@ -65,6 +66,7 @@ class Gpu {
   const std::shared_ptr<gate::Recorder>& recorder() const { return recorder_; }
   quota::PointerTable& pointers() { return pointers_; }
   gate::FootprintCache& footprints() { return footprints_; }
+  gate::GraphParts& graph_parts() { return graph_parts_; }
   const gpushare_scheduler_options& scheduler() const { return scheduler_; }
   // InvalidArgument unless what `options` gives is what is in force.
   absl::Status CheckSame(const gpushare_scheduler_options& options) const;
@@ -170,6 +172,7 @@ class Gpu {
   uint64_t capacity_ = 0;
   quota::PointerTable pointers_;
   gate::FootprintCache footprints_;
+  gate::GraphParts graph_parts_;
   quota::LoanBook loans_;  // outlives the accounts
   std::unique_ptr<quota::Account> unpromised_;
   std::atomic<int> captures_{0};

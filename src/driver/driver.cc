@@ -8,6 +8,7 @@
 #include <cstring>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "base/status_macros.h"
 #include "driver/state.h"
@@ -244,6 +245,27 @@ Result Driver::EndCapture(Stream stream, Graph* graph) const {
 }
 Result Driver::Instantiate(GraphExec* exec, Graph graph) const {
   return Code(state_->table.GraphInstantiateWithFlags(exec, graph, 0));
+}
+uint32_t Driver::CommandsOf(Graph graph) const {
+  const Table& table = state_->table;
+  size_t count = 0;
+  if (table.GraphGetNodes(graph, nullptr, &count) != CUDA_SUCCESS || count == 0) return 0;
+  std::vector<CUgraphNode> nodes(count);
+  if (table.GraphGetNodes(graph, nodes.data(), &count) != CUDA_SUCCESS) return 0;
+  uint32_t commands = 0;
+  for (const CUgraphNode node : nodes) {
+    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+    if (table.GraphNodeGetType(node, &type) != CUDA_SUCCESS) return 0;
+    CUgraph child = nullptr;
+    if (type == CU_GRAPH_NODE_TYPE_KERNEL || type == CU_GRAPH_NODE_TYPE_MEMCPY ||
+        type == CU_GRAPH_NODE_TYPE_MEMSET) {
+      ++commands;
+    } else if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
+               table.GraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS) {
+      commands += CommandsOf(child);
+    }
+  }
+  return commands;
 }
 Result Driver::LaunchGraph(GraphExec exec, Stream stream) const {
   return Code(state_->table.GraphLaunch(exec, stream));

@@ -173,6 +173,8 @@ class Driver {
   Result BeginCapture(Stream stream) const;  // thread-local mode
   Result EndCapture(Stream stream, Graph* graph) const;
   Result Instantiate(GraphExec* exec, Graph graph) const;
+  // Kernels, copies and sets of it, those of its children too; 0: the driver does not say.
+  uint32_t CommandsOf(Graph graph) const;
   Result LaunchGraph(GraphExec exec, Stream stream) const;
   Result DestroyGraph(Graph graph) const;
   Result DestroyGraphExec(GraphExec exec) const;

@@ -50,10 +50,11 @@ Admission Gate::Admit(StreamGate& stream, const Work& work, Time deadline) {
 Admission Gate::AdmitUncommon(StreamGate& stream, const Work& work, Time deadline) {
   const uint64_t context = stream.context.load(std::memory_order_relaxed);
   const meter::CostModel::Prediction cost =
-      state_->costs->Predict(work.key, context, work.footprint, work.like);
+      state_->costs->Predict(work.key, context, work.footprint, work.like, work.parts);
   const bool graph = work.kind == Work::Kind::kGraph;
   const bool wants_device =
-      work.kind == Work::Kind::kCooperative || (graph && cost.cost_ns >= kLongGraphNs);
+      work.kind == Work::Kind::kCooperative ||
+      (graph && !meter::CostModel::InParts(work.parts) && cost.cost_ns >= kLongGraphNs);
   if (cost.known && cost.settled && !wants_device) {
     const std::optional<uint32_t> launch =
         Pay(*state_, stream, work.key, context, {cost.entry, cost.cost_ns}, graph);
@@ -68,7 +69,7 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, Time deadline) {
   const uint64_t context = stream.context.load(std::memory_order_relaxed);
   // One prediction for the whole wait: the grant is asked for and spent by the same figure.
   const meter::CostModel::Prediction cost =
-      tenant.costs->Predict(work.key, context, work.footprint, work.like);
+      tenant.costs->Predict(work.key, context, work.footprint, work.like, work.parts);
   const bool exclusive = engine.WantsDevice(stream, work, cost);
   const GrantRequest request = {
       .charge = ToNs(cost.cost_ns * tenant.page.charge_factor.load(std::memory_order_relaxed)),
@@ -133,8 +134,9 @@ void Gate::CompleteSlow(const Admission& admission, bool submitted) {
 bool Engine::Impl::WantsDevice(StreamGate& stream, const Work& work,
                                const meter::CostModel::Prediction& cost) {
   if (work.kind == Work::Kind::kCooperative) return true;
-  const bool long_graph =
-      work.kind == Work::Kind::kGraph && (!cost.known || cost.cost_ns >= kLongGraphNs);
+  const bool long_graph = work.kind == Work::Kind::kGraph &&
+                          !meter::CostModel::InParts(work.parts) &&
+                          (!cost.known || cost.cost_ns >= kLongGraphNs);
   if (cost.settled && !long_graph) return false;
   const Section section(*this);
   if (arbiter.tenants() <= 1) return false;

@@ -55,6 +55,9 @@ struct Work {
   // SMs that it can hold ÷ SMs of the device; above 1 it runs in waves. 0: none, it is bound by the memory
   // (sets, copies within the device).
   float footprint = 1;
+  // Of a graph: of how many commands, one after the other, it is made; 0: that is not known. Others' take turns
+  // with them.
+  uint32_t parts = 0;
   // Another key, whose cost is taken until that of `key` was measured: of a graph before it was changed. 0: none.
   uint64_t like = 0;
   // Others may be waiting for it: held so long it passes, and is charged. Suspended tenants' work does not.

@@ -101,10 +101,16 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now) {
       SettleAsPredicted(tenant, tenant.phase, charge, 0, record.unknown ? 1 : 0, now);
       continue;
     }
-    const bool opaque = record.graph && !record.exclusive && cost >= kLongGraphNs;
+    const uint32_t parts = tenant.costs->parts(record.entry);
+    const bool opaque = record.graph && parts == 0 && !record.exclusive && cost >= kLongGraphNs;
     const float footprint = tenant.costs->footprint(record.entry);
-    replay.Append(stream.replay, {record.entry, cost, footprint, opaque, footprint <= 0},
-                  DeviceTime(first + pace * static_cast<int64_t>(i)));
+    const uint32_t commands = std::max(parts, 1u);
+    for (uint32_t part = 0; part < commands; ++part) {
+      replay.Append(stream.replay,
+                    {record.entry, cost / static_cast<float>(commands), footprint, opaque,
+                     footprint <= 0, commands},
+                    DeviceTime(first + pace * static_cast<int64_t>(i)));
+    }
     if (record.unknown) ++stream.unmarked_unknown;
     ++stream.unmarked;
     stream.unmarked_ns += charge;

@@ -95,9 +95,17 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   if (marker.commands == 0) return;
 
   if (batch.learnable && !marker.lease) {
-    for (const meter::Replay::Command& command : batch.commands) {
-      const double share = static_cast<double>(command.cost_ns) / std::max(batch.predicted_ns, 1.0);
-      tenant.costs->Learn(command.entry, command.cost_ns, static_cast<float>(batch.ratio),
+    for (size_t i = 0; i < batch.commands.size();) {
+      const meter::Replay::Command& command = batch.commands[i];
+      // The parts of one stand together, and are learnt as one.
+      float cost = 0;
+      for (uint32_t n = 0; n < command.parts && i < batch.commands.size() &&
+                           batch.commands[i].entry == command.entry;
+           ++n, ++i) {
+        cost += batch.commands[i].cost_ns;
+      }
+      const double share = static_cast<double>(cost) / std::max(batch.predicted_ns, 1.0);
+      tenant.costs->Learn(command.entry, cost, static_cast<float>(batch.ratio),
                           static_cast<float>(share), batch.alone);
     }
   }

@@ -3,6 +3,9 @@
 #ifndef GPUSHARE_GATE_WORK_KEYS_H_
 #define GPUSHARE_GATE_WORK_KEYS_H_
 
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <bit>
 #include <cstdint>
 
@@ -14,6 +17,26 @@ namespace gpushare::gate {
 inline uint64_t GraphKey(const void* executable) {
   return (reinterpret_cast<uintptr_t>(executable) ^ 0x67726170u) * 0x9e3779b97f4a7c15u;
 }
+
+// Of how many commands the graphs are made that were seen when they were instantiated. Where two fall together the
+// older is forgotten. Thread-safe, lock-free.
+class GraphParts {
+ public:
+  void Put(const void* executable, uint32_t parts) {
+    const uint64_t key = GraphKey(executable);
+    words_[key >> 52].store((key & ~kParts) | std::min<uint64_t>(parts, kParts),
+                            std::memory_order_relaxed);
+  }
+  uint32_t Find(const void* executable) const {  // 0: not known
+    const uint64_t key = GraphKey(executable);
+    const uint64_t word = words_[key >> 52].load(std::memory_order_relaxed);
+    return ((word ^ key) & ~kParts) == 0 ? static_cast<uint32_t>(word & kParts) : 0;
+  }
+
+ private:
+  static constexpr uint64_t kParts = 0xffff;
+  std::array<std::atomic<uint64_t>, 4096> words_{};
+};
 
 // Sets, and copies within the device, are commands as kernels are. What one takes is learnt for each kind
 // and size, in steps of an eighth. They are bound by the memory and leave the SMs to others.

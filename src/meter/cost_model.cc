@@ -37,7 +37,8 @@ float CostModel::cost_ns(uint32_t entry) const {
   return base > 0 ? base : mean_ns_.load(std::memory_order_relaxed);
 }
 
-uint32_t CostModel::FindOrInsert(uint64_t id, float footprint, uint32_t base, bool* inserted) {
+uint32_t CostModel::FindOrInsert(uint64_t id, float footprint, uint32_t parts, uint32_t base,
+                                 bool* inserted) {
   const uint32_t most = base == kCatchAll ? kBaseEntries : kContextEntries;
   for (uint32_t probe = 0; probe < kProbes; ++probe) {
     const uint32_t slot = (Slot(id) + probe) & (kEntries - 1);
@@ -49,6 +50,8 @@ uint32_t CostModel::FindOrInsert(uint64_t id, float footprint, uint32_t base, bo
     if (used() >= most) return kCatchAll;
     if (entry.id.compare_exchange_strong(seen, id, std::memory_order_acq_rel)) {
       entry.footprint.store(footprint, std::memory_order_relaxed);
+      entry.parts.store(static_cast<uint16_t>(InParts(parts) ? parts : 0),
+                        std::memory_order_relaxed);
       entry.base.store(base == kCatchAll ? slot : base, std::memory_order_relaxed);
       entry.age.store(age_.load(std::memory_order_relaxed), std::memory_order_relaxed);
       used_.fetch_add(1, std::memory_order_relaxed);
@@ -73,9 +76,9 @@ float CostModel::FindBase(uint64_t key) const {
 }
 
 CostModel::Prediction CostModel::Predict(uint64_t key, uint64_t context, float footprint,
-                                         uint64_t like) {
+                                         uint64_t like, uint32_t parts) {
   bool inserted = false;
-  const uint32_t base = FindOrInsert(Mix(~key), footprint, kCatchAll, &inserted);
+  const uint32_t base = FindOrInsert(Mix(~key), footprint, parts, kCatchAll, &inserted);
   if (base == kCatchAll) return {kCatchAll, cost_ns(kCatchAll), false, true};
   if (inserted && like != 0) {
     // Known and not settled: the first measurement replaces it.
@@ -84,7 +87,7 @@ CostModel::Prediction CostModel::Predict(uint64_t key, uint64_t context, float f
   const float base_cost = entries_[base].cost_ns.load(std::memory_order_relaxed);
   const bool base_settled = base_cost > 0;
   inserted = false;
-  const uint32_t slot = FindOrInsert(Mix(key ^ context), footprint, base, &inserted);
+  const uint32_t slot = FindOrInsert(Mix(key ^ context), footprint, parts, base, &inserted);
   // No room for this context: the key's cost anywhere does.
   if (slot == kCatchAll) return {base, cost_ns(base), base_cost != 0, base_settled};
   Entry& entry = entries_[slot];

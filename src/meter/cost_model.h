@@ -53,7 +53,12 @@ class CostModel {
   }
   // Finds (key, context), or makes a place for it. A key never seen costs what `like` does (0: none), until it
   // was measured.
-  Prediction Predict(uint64_t key, uint64_t context, float footprint, uint64_t like = 0);
+  // `parts`: of how many commands a graph is made; 0: not known.
+  Prediction Predict(uint64_t key, uint64_t context, float footprint, uint64_t like = 0,
+                     uint32_t parts = 0);
+  // More are too many to be replayed one by one.
+  static constexpr uint32_t kMostParts = 512;
+  static bool InParts(uint32_t parts) { return parts > 0 && parts <= kMostParts; }
 
   // A command of a measured batch: `predicted_ns` is what the batch was predicted with (others may have
   // taught the entry since: its cost now is not what the ratio refers to), `ratio` = measured ÷ predicted of the batch, `share` = this
@@ -63,6 +68,10 @@ class CostModel {
   float cost_ns(uint32_t entry) const;
   float footprint(uint32_t entry) const {
     return entries_[entry].footprint.load(std::memory_order_relaxed);
+  }
+  // 0: it is not known, or there are too many.
+  uint32_t parts(uint32_t entry) const {
+    return entries_[entry].parts.load(std::memory_order_relaxed);
   }
   bool known(uint32_t entry) const {
     return entries_[entry].cost_ns.load(std::memory_order_relaxed) != 0;
@@ -89,11 +98,13 @@ class CostModel {
     std::atomic<uint32_t> base{
         0};  // the entry of the key without context; itself for such an entry
     std::atomic<uint16_t> samples{0};
+    std::atomic<uint16_t> parts{0};
     std::atomic<uint16_t> age{0};  // the sweep since which it was measured or made
   };
   static uint32_t Slot(uint64_t id) { return static_cast<uint32_t>(id >> 40) & (kEntries - 1); }
 
-  uint32_t FindOrInsert(uint64_t id, float footprint, uint32_t base, bool* inserted);
+  uint32_t FindOrInsert(uint64_t id, float footprint, uint32_t parts, uint32_t base,
+                        bool* inserted);
   void LearnOne(Entry& entry, float sample, float rate);
   float FindBase(uint64_t key) const;
   void Sweep();

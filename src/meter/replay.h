@@ -44,6 +44,7 @@ class Replay {
     // Bound by the memory (sets, copies within the device): it holds no SM, and one runs at a time, the
     // oldest first, beside the others.
     bool memory = false;
+    uint32_t parts = 1;  // so many such commands in a row are one of the caller's
   };
 
   StreamId AddStream(uint32_t tenant, int priority);

@@ -70,6 +70,9 @@ class Calls {
                                               unsigned devices, unsigned flags);
 
   // -- Graphs (graphs.cc) --
+  CUresult GraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long flags);
+  // After any other way to instantiate: of how many commands it is made.
+  void GraphInstantiated(CUgraphExec exec, CUgraph graph);
   CUresult GraphLaunch(const Payer& payer, CUgraphExec exec, CUstream stream);
   // The same by another way to the driver, such as the books'.
   CUresult GraphLaunch(const Payer& payer, CUgraphExec exec, CUstream stream,
@@ -266,11 +269,13 @@ class Calls {
   bool FindFootprint(CUfunction function, const driver::LaunchShape& shape, float* footprint);
   int SmCount();  // of the current device
 
+  const driver::Driver& opened_;
   const driver::Table& driver_;
   Streams streams_;
   gate::FootprintCache footprints_;
   std::array<std::atomic<int>, Gates::kDevices> sm_counts_{};
   std::array<std::atomic<uint32_t>, 1024> graph_versions_{};
+  gate::GraphParts graph_parts_;
 };
 
 }  // namespace gpushare::work

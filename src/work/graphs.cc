@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs: a launch is one command, learnt by its executable. One that was changed since its last launch is taken to cost
-// what it did, until that launch was measured; so is one that has the handle of another that was destroyed.
+// Graphs: a launch is one command, learnt by its executable, and replayed as the commands that it is made of. One
+// that was changed since its last launch is taken to cost what it did, until that launch was measured; so is one that
+// has the handle of another that was destroyed.
 #include "gate/work_keys.h"
 #include "work/calls.h"
 #include "work/submit.h"
@@ -25,6 +26,18 @@ void Calls::GraphChanged(CUgraphExec exec) {
   VersionOf(exec).fetch_or(1, std::memory_order_relaxed);
 }
 
+void Calls::GraphInstantiated(CUgraphExec exec, CUgraph graph) {
+  GraphChanged(exec);  // another may have had the handle
+  graph_parts_.Put(exec, opened_.CommandsOf(graph));
+}
+
+CUresult Calls::GraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph,
+                                          unsigned long long flags) {
+  const CUresult result = driver_.GraphInstantiateWithFlags(exec, graph, flags);
+  if (result == CUDA_SUCCESS) GraphInstantiated(*exec, graph);
+  return result;
+}
+
 CUresult Calls::GraphLaunch(const Payer& payer, CUgraphExec exec, CUstream stream) {
   return GraphLaunch(payer, exec, stream, [&] { return driver_.GraphLaunch(exec, stream); });
 }
@@ -42,6 +55,7 @@ CUresult Calls::GraphLaunch(const Payer& payer, CUgraphExec exec, CUstream strea
   gate::Work work;
   work.key = KeyOf(exec, version);
   work.like = version > 0 ? KeyOf(exec, version - 1) : 0;
+  work.parts = graph_parts_.Find(exec);
   work.kind = gate::Work::Kind::kGraph;
   return Submit(payer, stream, work, call);
 }

@@ -8,7 +8,8 @@
 
 namespace gpushare::work {
 
-Calls::Calls(const driver::Driver& driver) : driver_(driver.table()), streams_(driver) {}
+Calls::Calls(const driver::Driver& driver)
+    : opened_(driver), driver_(driver.table()), streams_(driver) {}
 
 int Calls::SmCount() {
   CUdevice device = 0;

@@ -21,7 +21,7 @@ class GraphTest : public WorkTest {
   }
   CUgraphExec Instantiate(CUgraph graph) {
     CUgraphExec exec = nullptr;
-    EXPECT_CU(cu_->GraphInstantiateWithFlags(&exec, graph, 0));
+    EXPECT_CU(calls_->GraphInstantiateWithFlags(&exec, graph, 0));
     return exec;
   }
   std::vector<CUgraphNode> Nodes(CUgraph graph) {
@@ -154,6 +154,18 @@ TEST_F(GraphTest, SharesHoldWithGraphsAndCooperativeLaunches) {
                             }});
   EXPECT_NEAR(shares[0], 75, 1.5);
   EXPECT_GT(busy_percent_, 93);
+}
+
+// Their kernels take turns: what is one command to the gate is ten and four to the device.
+TEST_F(GraphTest, SharesHoldBetweenGraphsOfSeveralKernels) {
+  const Tenant &a = Weighing(3), &b = Weighing(1);
+  const CUgraphExec short_ones = Instantiate(Capture(a, 10, Micros(14)));
+  const CUgraphExec long_ones = Instantiate(Capture(b, 8, Micros(100)));
+  const std::vector<double> shares =
+      Shares(Millis(1300), {[&] { return calls_->GraphLaunch(a.payer(), short_ones, a.stream); },
+                            [&] { return calls_->GraphLaunch(b.payer(), long_ones, b.stream); }});
+  EXPECT_NEAR(shares[0], 75, 2);
+  EXPECT_GT(busy_percent_, 97);
 }
 
 TEST_F(GraphTest, ABadExecutableIsTheDriversMatter) {

@@ -174,5 +174,26 @@ TEST(CostModel, ManyThreadsPredictTheSameKeysIntoTheSameEntries) {
   for (int i = 1; i < 4; ++i) EXPECT_EQ(entries[0], entries[static_cast<size_t>(i)]);
 }
 
+TEST(CostModel, AKeyThatIsLikeAnotherCostsAsMuchUntilItIsMeasured) {
+  auto model = std::make_unique<CostModel>(Micros(20));
+  for (int i = 0; i < 4; ++i) {
+    const CostModel::Prediction old = model->Predict(7, 0, 1);
+    model->Learn(old.entry, old.cost_ns, 100e3f / old.cost_ns, 1, true);
+  }
+  const CostModel::Prediction like = model->Predict(8, 0, 1, /*like=*/7, /*parts=*/10);
+  EXPECT_TRUE(like.known);
+  EXPECT_FALSE(like.settled);
+  EXPECT_NEAR(like.cost_ns, 100e3, 1e3);
+  EXPECT_EQ(model->parts(like.entry), 10u);
+  // The first measurement counts alone.
+  model->Learn(like.entry, like.cost_ns, 900e3f / like.cost_ns, 1, true);
+  EXPECT_NEAR(model->Predict(8, 0, 1, 7).cost_ns, 900e3, 1e3);
+  // Of what is not known either nothing is taken, and too many parts are none.
+  const CostModel::Prediction fresh =
+      model->Predict(9, 0, 1, /*like=*/10, CostModel::kMostParts + 1);
+  EXPECT_FALSE(fresh.known);
+  EXPECT_EQ(model->parts(fresh.entry), 0u);
+}
+
 }  // namespace
 }  // namespace gpushare::meter
