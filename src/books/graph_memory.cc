@@ -143,7 +143,7 @@ Answer Books::WithGraphMemory(const Payer& payer, CUgraphExec exec, CUstream str
     payer.account->Cancel(reserved);
     for (const Held& one : held) {
       graphs_.Abandon(one.number, payer.account, payer.owner, 0, one.bytes);
-      PayForGraphs(payer, one.number);
+      ReconcileGraphs(one.number, nullptr);
     }
     return answer;
   }

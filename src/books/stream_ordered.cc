@@ -69,7 +69,7 @@ Answer Books::TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t byte
       pools_.Abandon(number, account, payer.owner, begun.idle, bytes + ahead);
       account->Cancel(reserved);
       // The driver may have given idle memory up, looking for room.
-      PayOrOwe(payer, number, 0);
+      ReconcilePool(number, nullptr);
       return answer;
     }
     account->Commit(reserved);
@@ -300,7 +300,7 @@ void Books::DropPools(CUdevice device) {
     pointers_.TakeWhere(held);
     Credit(pools_.Drop(number));
   }
-  graph_trims_.fetch_add(1);  // the driver is done with its
+  graph_trims_.fetch_add(1);
   for (unsigned i = 1; i <= graphs_.count(); ++i) {
     const auto number = static_cast<uint8_t>(i);
     if (graphs_.DeviceOf(number) == device) Credit(graphs_.Drop(number));
