@@ -20,7 +20,7 @@
 //
 // The same in the order of a stream that somebody else made, by its CUstream:
 //
-//   absl::StatusOr<Allocation> theirs = pool->Allocate(MiB(3), {.native = framework_stream});
+//   absl::StatusOr<Allocation> theirs = allocator->Allocate(MiB(3), {.native = framework_stream});
 //
 // What a pool allocates without a stream is anybody's from the moment it is freed: wait for the work that
 // uses it first. (A direct allocation's free waits for it.)
