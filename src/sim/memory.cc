@@ -3,7 +3,9 @@
 
 #include <sys/mman.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <iterator>
 #include <utility>
 
@@ -21,8 +23,14 @@ void Discard(uint8_t* from, uint64_t bytes) {
   const auto end = (reinterpret_cast<uintptr_t>(from) + bytes) & ~(kPage - 1);
   if (begin >= end) return;
   auto* const pages = reinterpret_cast<void*>(begin);
-  // Of a file, the second leaves the bytes as they are; the first is refused of anything else.
-  if (madvise(pages, end - begin, MADV_REMOVE) != 0) madvise(pages, end - begin, MADV_DONTNEED);
+  // Of a file, the second leaves the bytes as they are; the first is refused of anything else, and of a file's
+  // private pages, which a forked child has, with EACCES.
+  if (madvise(pages, end - begin, MADV_REMOVE) == 0) return;
+  if (errno == EACCES) {
+    std::memset(pages, 0, end - begin);
+  } else {
+    madvise(pages, end - begin, MADV_DONTNEED);
+  }
 }
 
 }  // namespace

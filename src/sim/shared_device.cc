@@ -43,8 +43,8 @@ void SharedDevice::Initialize() {
   for (ProcessPlace& place : segment_->places) place.incarnation = 0;
   for (Teardown& teardown : segment_->teardowns) teardown.incarnation = 0;
   for (SharedEvent& event : segment_->events) {
-    event.number = event.recorded = event.completed = event.users = event.waiting = 0;
-    event.recorder = kNobody;
+    event.number = event.latest = event.users = event.waiting = 0;
+    for (uint32_t i = 0; i < kPlaces; ++i) event.recorded[i] = event.completed[i] = 0;
   }
   segment_->event_numbers = 0;
   segment_->version = kSegmentVersion;
@@ -107,11 +107,43 @@ void SharedDevice::Leave() {
 }
 
 uint64_t SharedDevice::Now() const {
-  return std::min(std::max(clock_.Read(), uint64_t{segment_->now}), kLatest - 1);
+  const uint64_t now = clock_.Read();
+  // The machine's clock goes by itself, whatever was written there.
+  if (settings_.virtual_clock == 0) return now;
+  return std::min(std::max(now, uint64_t{segment_->now}), kLastNow);
 }
 
 bool SharedDevice::IsDead(uint32_t place) const {
   return place != place_ && segment_->places[place].incarnation != 0 && !file_.IsClaimed(place);
+}
+
+bool SharedDevice::IsGone(uint32_t place) const {
+  return place >= kPlaces || segment_->places[place].incarnation == 0 || IsDead(place);
+}
+
+void SharedDevice::Repair() {
+  if (!joined()) return;
+  ProcessPlace& place = own();
+  if (place.incarnation != incarnation_) place.incarnation = incarnation_;
+  if (segment_->incarnations < incarnation_) segment_->incarnations = incarnation_;
+  const uint32_t holder = segment_->holder;
+  if (holder != kNobody && IsGone(holder)) segment_->holder = kNobody;
+}
+
+void SharedDevice::Forget() {
+  file_.Close();
+  // A mapping keeps the file open, and with it the parent's locks after the parent is gone.
+  constexpr int kOwn = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+  if (mmap(segment_, sizeof(Segment), PROT_READ | PROT_WRITE, kOwn, -1, 0) == MAP_FAILED) {
+    munmap(segment_, sizeof(Segment));
+  }
+  if (arena_ < 0) return;
+  // Copied as it is written: the parent's pages stay as the parent has them.
+  void* const pages = reinterpret_cast<void*>(arena_address_);
+  if (mmap(pages, arena_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED,
+           arena_, 0) == MAP_FAILED) {
+    mprotect(pages, arena_bytes_, PROT_NONE);
+  }
 }
 
 // Whoever is killed in the middle of this leaves it to be done again: a second teardown of the same
@@ -165,6 +197,8 @@ uint64_t SharedDevice::HeldByOthers() {
   }
   for (Teardown& teardown : segment_->teardowns) {
     if (teardown.incarnation == 0) continue;
+    const uint64_t latest = now + settings_.teardown;
+    if (teardown.freed_at > latest) teardown.freed_at = latest;
     if (teardown.freed_at <= now) {
       teardown.incarnation = 0;
     } else {
@@ -242,6 +276,7 @@ void* SharedDevice::NewArena(uint64_t bytes) {
     arena_ = -1;
   }
   arena_address_ = reinterpret_cast<uint64_t>(mapped);
+  arena_bytes_ = bytes;
   return mapped;
 }
 

@@ -51,7 +51,10 @@ class SharedDevice {
   std::string Check();
 
   uint32_t place() const { return place_; }
-  bool joined() const { return joined_.load(std::memory_order_acquire); }
+  // False once it has left, or lost the common file.
+  bool joined() const { return joined_.load(std::memory_order_acquire) && !file_.lost(); }
+  // In a forked child, which has no part in the device: its memory is its own from here on.
+  void Forget();
   SharedTurn& turn() { return turn_; }
   SharedSlices& slices() { return slices_; }
   SharedEvents& events() { return events_; }
@@ -82,6 +85,10 @@ class SharedDevice {
   // With the lock held.
   uint64_t Now() const;
   bool IsDead(uint32_t place) const;
+  // As IsDead(), or nobody is there.
+  bool IsGone(uint32_t place) const;
+  // Of what nonsense there may be, that which would leave this process out for ever.
+  void Repair();
   void DeclareOver(uint32_t place);
   void Sweep();
   uint64_t HeldByOthers();
@@ -93,7 +100,7 @@ class SharedDevice {
   uint32_t place_ = kNobody;
   uint64_t incarnation_ = 0;
   int arena_ = -1;
-  uint64_t arena_address_ = 0;
+  uint64_t arena_address_ = 0, arena_bytes_ = 0;
   std::atomic<bool> joined_{false};
   SharedTurn turn_{*this};
   SharedSlices slices_{*this};

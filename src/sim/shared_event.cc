@@ -25,7 +25,7 @@ void SharedEvents::Wake(SharedEvent& event, uint64_t now) {
 
 void SharedEvents::Free(SharedEvent& event, uint64_t now) {
   event.number = 0;
-  event.completed = event.recorded.load();
+  for (uint32_t i = 0; i < kPlaces; ++i) event.completed[i] = event.recorded[i].load();
   Wake(event, now);
 }
 
@@ -35,8 +35,8 @@ uint32_t SharedEvents::Create() {
   for (uint32_t i = 0; i < kSharedEvents; ++i) {
     SharedEvent& event = At(i);
     if (event.number != 0) continue;
-    event.completed = event.recorded.load();
-    event.recorder = kNobody;
+    for (uint32_t at = 0; at < kPlaces; ++at) event.completed[at] = event.recorded[at].load();
+    event.latest = 0;
     event.waiting = 0;
     event.users = Bit(shared_.place());
     event.number = ++shared_.segment_->event_numbers;
@@ -71,29 +71,34 @@ uint64_t SharedEvents::Number(uint32_t index) { return At(index).number; }
 void SharedEvents::Record(uint32_t index) {
   const SharedDevice::Locked locked(shared_);
   if (!shared_.joined()) return;
-  At(index).recorder = shared_.place();
-  ++At(index).recorded;
+  SharedEvent& event = At(index);
+  const uint32_t place = shared_.place();
+  event.latest = RecordOf(place, ++event.recorded[place]);
 }
 
 void SharedEvents::Complete(uint32_t index, uint64_t now) {
   const SharedDevice::Locked locked(shared_);
   if (!shared_.joined()) return;
   SharedEvent& event = At(index);
-  if (event.completed < event.recorded) ++event.completed;
+  const uint32_t place = shared_.place();
+  if (event.completed[place] < event.recorded[place]) ++event.completed[place];
   Wake(event, now);
 }
 
-uint64_t SharedEvents::Recorded(uint32_t index) { return At(index).recorded; }
+uint64_t SharedEvents::Recorded(uint32_t index) { return At(index).latest; }
 
 bool SharedEvents::IsComplete(uint32_t index, uint64_t record) {
   const SharedDevice::Locked locked(shared_);
   if (!shared_.joined()) return true;
   SharedEvent& event = At(index);
-  const uint32_t recorder = event.recorder;
-  if (event.completed < record && recorder < kPlaces && shared_.IsDead(recorder)) {
-    shared_.DeclareOver(recorder);
-  }
-  if (event.completed >= record) return true;
+  const uint64_t recorder = (record >> 56) - 1, count = record & ((uint64_t{1} << 56) - 1);
+  if (recorder >= kPlaces) return true;  // there was none
+  const auto place = static_cast<uint32_t>(recorder);
+  if (event.completed[place] < count && shared_.IsDead(place)) shared_.DeclareOver(place);
+  // What it has recorded so far is complete: also when the counts were nonsense, or nobody is there.
+  const uint64_t completed = event.completed[place];
+  if (completed >= count || completed >= event.recorded[place]) return true;
+  if (shared_.IsGone(place)) return true;
   event.waiting |= Bit(shared_.place());
   return false;
 }
@@ -114,9 +119,8 @@ void SharedEvents::Release(uint32_t place, uint64_t now) {
     event.users &= ~Bit(place);
     if (event.users == 0) {
       Free(event, now);
-    } else if (event.recorder == place) {
-      event.completed = event.recorded.load();
-      event.recorder = kNobody;
+    } else {
+      event.completed[place] = event.recorded[place].load();
       Wake(event, now);
     }
   }

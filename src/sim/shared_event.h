@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Events that several processes know.
 //
-// Here is only how many records there were and how many of them are complete. Both go on when a place is
+// Here is only how many records each process made and how many of them are complete. Both go on when a place is
 // given to another event, so that a wait for a record is over when the count says so, whatever became of
 // the event.
 #ifndef GPUSHARE_SIM_SHARED_EVENT_H_

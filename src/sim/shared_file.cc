@@ -34,8 +34,11 @@ std::string Folder(std::string* error) {
 
 }  // namespace
 
-SharedFile::~SharedFile() {
+SharedFile::~SharedFile() { Close(); }
+
+void SharedFile::Close() {
   if (descriptor_ >= 0) close(descriptor_);
+  descriptor_ = -1;
 }
 
 bool SharedFile::LockBytes(uint64_t from, uint64_t count, short type, bool wait) const {
@@ -44,7 +47,7 @@ bool SharedFile::LockBytes(uint64_t from, uint64_t count, short type, bool wait)
   lock.l_whence = SEEK_SET;
   lock.l_start = static_cast<off_t>(from);
   lock.l_len = static_cast<off_t>(count);
-  while (fcntl(descriptor_, wait ? F_SETLKW : F_SETLK, &lock) != 0) {
+  while (fcntl(descriptor_, wait ? F_OFD_SETLKW : F_OFD_SETLK, &lock) != 0) {
     if (errno != EINTR) return false;
   }
   return true;
@@ -75,15 +78,22 @@ std::string SharedFile::OpenLocked(const std::string& name) {
 void* SharedFile::Map(uint64_t bytes) {
   struct stat opened;
   if (fstat(descriptor_, &opened) != 0) return nullptr;
-  if (opened.st_size == 0 && ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) return nullptr;
-  if (opened.st_size != 0 && static_cast<uint64_t>(opened.st_size) != bytes) return nullptr;
+  const auto size = static_cast<off_t>(bytes);
+  // What nobody has is a leftover, perhaps of another version.
+  if (opened.st_size != size && opened.st_size != 0 && IsClaimed(0, kClaims)) return nullptr;
+  if (opened.st_size != size &&
+      (ftruncate(descriptor_, 0) != 0 || ftruncate(descriptor_, size) != 0)) {
+    return nullptr;
+  }
+  // Without room for its pages now, a write to them would end the process later.
+  if (posix_fallocate(descriptor_, 0, size) == ENOSPC) return nullptr;
   void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
   return mapped == MAP_FAILED ? nullptr : mapped;
 }
 
 void SharedFile::Lock() {
   threads_.lock();
-  LockBytes(0, 1, F_WRLCK, /*wait=*/true);
+  if (!LockBytes(0, 1, F_WRLCK, /*wait=*/true)) lost_.store(true);
 }
 
 void SharedFile::Unlock() {
@@ -105,7 +115,8 @@ bool SharedFile::IsClaimed(uint32_t number, uint32_t count) const {
   lock.l_whence = SEEK_SET;
   lock.l_start = off_t{1} + number;
   lock.l_len = count;
-  return fcntl(descriptor_, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+  // Whoever cannot be asked about lives.
+  return fcntl(descriptor_, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
 bool SharedFile::Is(const struct stat& other) const {
@@ -113,6 +124,9 @@ bool SharedFile::Is(const struct stat& other) const {
   return fstat(descriptor_, &own) == 0 && own.st_dev == other.st_dev && own.st_ino == other.st_ino;
 }
 
-void SharedFile::Remove() { unlink(path_.c_str()); }
+void SharedFile::Remove() {
+  struct stat named;
+  if (stat(path_.c_str(), &named) == 0 && Is(named)) unlink(path_.c_str());
+}
 
 }  // namespace gpushare::sim

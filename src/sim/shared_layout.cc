@@ -44,7 +44,11 @@ std::string CheckSegment(const Segment& segment, const SharedSettings& settings)
   }
   for (const SharedEvent& event : segment.events) {
     if (event.number > segment.event_numbers) return "an event has a number that was not given out";
-    if (event.completed > event.recorded) return "an event is complete more often than recorded";
+    for (uint32_t i = 0; i < kPlaces; ++i) {
+      if (event.completed[i] > event.recorded[i]) {
+        return "an event is complete more often than recorded";
+      }
+    }
   }
   const uint32_t holder = segment.holder;
   if (holder != kNobody && (holder >= kPlaces || segment.places[holder].incarnation == 0)) {

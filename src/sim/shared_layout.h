@@ -17,9 +17,11 @@ inline constexpr uint32_t kPlaces = 64;  // processes at one time
 inline constexpr uint32_t kTeardowns = 64;
 inline constexpr uint32_t kNobody = UINT32_MAX;
 inline constexpr uint64_t kSegmentMagic = 0x67707573'68617265;
-inline constexpr uint32_t kSegmentVersion = 1;
+inline constexpr uint32_t kSegmentVersion = 2;
 // Times beyond are nonsense: nothing added to one below overflows.
 inline constexpr uint64_t kLatest = UINT64_MAX / 4;
+// The virtual clock is taken to be no later, so that there is always time to come.
+inline constexpr uint64_t kLastNow = kLatest / 2;
 
 // One process. Written by it, and by whoever declares it over.
 struct alignas(64) ProcessPlace {
@@ -48,11 +50,15 @@ struct Teardown {
 // An event that several processes know (shared_event.h).
 struct SharedEvent {
   std::atomic<uint64_t> number;  // never the same twice; 0: free
-  std::atomic<uint64_t> recorded, completed;
+  std::atomic<uint64_t> latest;  // record: its place and the place's count (RecordOf); 0: none
   std::atomic<uint64_t> users, waiting;  // a bit for each place
-  std::atomic<uint32_t> recorder;        // the place of the latest
+  // Of each place: two that record at one time complete in any order.
+  std::atomic<uint64_t> recorded[kPlaces], completed[kPlaces];
 };
 inline constexpr uint32_t kSharedEvents = 256;
+inline constexpr uint64_t RecordOf(uint32_t place, uint64_t count) {
+  return uint64_t{place + 1} << 56 | (count & ((uint64_t{1} << 56) - 1));
+}
 static_assert(kPlaces == 64, "there is a bit for each");
 
 // What all must have configured alike.

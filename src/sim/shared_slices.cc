@@ -12,7 +12,7 @@ namespace {
 // On the wall clock nobody tells a process that waits for the SMs that they are free.
 constexpr uint64_t kLookEvery = 200'000;
 
-uint64_t AsTime(uint64_t at) { return std::min(at, kLatest - 1); }
+uint64_t AsTime(uint64_t at) { return std::min(at, kLatest); }
 
 // The process looks at its events no later than that.
 void DueBy(ProcessPlace& place, uint64_t at) {
@@ -27,6 +27,25 @@ bool SharedSlices::IsWantedBesides(uint32_t place) const {
     if (i != place && other.incarnation != 0 && other.wants != 0) return true;
   }
   return false;
+}
+
+// Somebody has them who is there, for a slice that can be. One that nobody disputed was made longer from time to
+// time, so that it may have begun long ago.
+bool SharedSlices::IsSane(uint64_t now) const {
+  const Segment& segment = *shared_.segment_;
+  const uint32_t owner = segment.owner;
+  if (owner >= kPlaces || segment.places[owner].incarnation == 0) return false;
+  const uint64_t start = segment.slice_start, end = segment.slice_end;
+  const uint64_t far = 2 * (shared_.settings_.slice + shared_.settings_.slice_switch) + kLookEvery;
+  return start < end && start <= now + far && end <= now + far;
+}
+
+// Since when this process has not had them; what is written there may be nonsense.
+uint64_t SharedSlices::LostAt(uint64_t now) const {
+  constexpr uint64_t kSlices = 64;
+  const uint64_t lost = shared_.own().lost_at;
+  const uint64_t most = kSlices * shared_.settings_.slice;
+  return std::min(now, std::max(lost, now - std::min(now, most)));
 }
 
 // To the next that wants them, after the last that had them.
@@ -65,12 +84,13 @@ void SharedSlices::Notice(Device& device, Timeline& timeline, uint64_t now) {
   const SharedDevice::Locked locked(shared_);
   const Segment& segment = *shared_.segment_;
   if (!shared_.joined() || segment.owner == shared_.place()) return;
-  device.Pause(timeline, std::min(now, shared_.own().lost_at.load()));
+  device.Pause(timeline, LostAt(now));
 }
 
 uint64_t SharedSlices::Update(Device& device, Timeline& timeline, uint64_t now) {
   const SharedDevice::Locked locked(shared_);
   if (!shared_.joined()) return kForever;
+  shared_.Repair();
   Segment& segment = *shared_.segment_;
   const SharedSettings& settings = shared_.settings_;
   const bool wall = settings.virtual_clock == 0;
@@ -79,7 +99,7 @@ uint64_t SharedSlices::Update(Device& device, Timeline& timeline, uint64_t now) 
   shared_.own().wants = wants ? 1 : 0;
 
   uint32_t owner = segment.owner;
-  if (owner >= kPlaces || (owner == self && !wants)) {
+  if (owner >= kPlaces || (owner == self && !wants) || !IsSane(now)) {
     Grant(now);
   } else if (wall && owner != self && wants && shared_.IsDead(owner)) {
     shared_.DeclareOver(owner);
@@ -107,9 +127,9 @@ uint64_t SharedSlices::Update(Device& device, Timeline& timeline, uint64_t now) 
   const uint64_t start = AsTime(segment.slice_start), end = AsTime(segment.slice_end);
   if (owner == self && now >= start) {
     device.Resume(timeline, wall ? start : now);
-    return segment.contended != 0 ? end : kForever;
+    return segment.contended != 0 ? std::max(end, now + 1) : kForever;
   }
-  device.Pause(timeline, owner == self ? now : std::min(now, shared_.own().lost_at.load()));
+  device.Pause(timeline, owner == self ? now : LostAt(now));
   if (owner == self) return start;
   return wants && wall ? std::min(std::max(end, now + 1), now + kLookEvery) : kForever;
 }

@@ -29,6 +29,8 @@ class SharedSlices {
  private:
   void Grant(uint64_t at);
   bool IsWantedBesides(uint32_t place) const;
+  bool IsSane(uint64_t now) const;
+  uint64_t LostAt(uint64_t now) const;
 
   SharedDevice& shared_;
 };

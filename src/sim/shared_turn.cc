@@ -32,12 +32,22 @@ void Wake(std::atomic<uint32_t>* word) {
 }  // namespace
 
 uint64_t SharedTurn::now() const {
-  return std::min(device_.segment_->now.load(std::memory_order_acquire), kLatest - 1);
+  return std::min(device_.segment_->now.load(std::memory_order_acquire), kLastNow);
 }
 
 // Whether all were there once that have to be before the clock goes.
 bool SharedTurn::IsReady() const {
-  return device_.segment_->incarnations >= device_.settings_.processes;
+  if (ready_) return true;
+  if (device_.segment_->incarnations < device_.settings_.processes) return false;
+  ready_ = true;
+  return true;
+}
+
+bool SharedTurn::AnyDead() const {
+  for (uint32_t i = 0; i < kPlaces; ++i) {
+    if (device_.IsDead(i)) return true;
+  }
+  return false;
 }
 
 // Who is due first, of the processes that live; kNobody: nobody is. What the device does counts only while
@@ -117,13 +127,15 @@ void SharedTurn::Patrol() {
     segment.places[seen].turn = 1;  // who gave it died before it woke us
     return;
   }
-  const bool lost = seen < kPlaces ? device_.IsDead(seen) : seen != kNobody;
+  const bool lost = seen != kNobody && device_.IsGone(seen);
   const bool free = seen == kNobody && IsReady();
-  if (!lost && !free) return;
+  const bool left_out = device_.own().incarnation != device_.incarnation_ ||
+                        segment.incarnations < device_.incarnation_;
+  if (!lost && !free && !left_out && !AnyDead()) return;
   device_.file_.Lock();
-  const uint32_t holder = segment.holder;
   if (device_.joined()) {
-    if (holder < kPlaces && device_.IsDead(holder)) device_.DeclareOver(holder);
+    device_.Repair();
+    device_.Sweep();
     if (segment.holder >= kPlaces) Give(IsReady() ? Pick() : kNobody);
   }
   device_.file_.Unlock();
@@ -137,13 +149,15 @@ bool SharedTurn::Pass(const Due& due) {
   }
   Segment& segment = *device_.segment_;
   ProcessPlace& own = device_.own();
-  segment.now = std::max(uint64_t{segment.now}, due.now);
+  device_.Repair();
+  segment.now = std::min(std::max(uint64_t{segment.now}, due.now), kLastNow);
   own.next_thread = due.thread;
   own.next_event = due.event;
   own.waits = due.waits ? 1 : 0;
   const uint32_t next = Pick();
   const bool stays = next == device_.place();
   if (stays) {
+    segment.holder = next;
     own.request = 0;
   } else {
     taken_ = false;

@@ -49,12 +49,14 @@ class SharedTurn {
  private:
   friend class SharedDevice;
   bool IsReady() const;
+  bool AnyDead() const;
   uint32_t Pick();
   void Give(uint32_t place);
   void Patrol();
 
   SharedDevice& device_;
-  std::atomic<bool> taken_{false};  // the turn is here and in use
+  std::atomic<bool> taken_{false};          // the turn is here and in use
+  mutable std::atomic<bool> ready_{false};  // for good: all were there once
 };
 
 }  // namespace gpushare::sim

@@ -37,9 +37,10 @@ size_t FindApi(const char* name) {
 
 namespace {
 
-// The device goes on without the process, and a child that was forked has no part in it.
+// The device goes on without a child that was forked.
 void ForgetShared() {
   State& s = state();
+  if (s.shared != nullptr) s.shared->Forget();
   s.shared = nullptr;
   s.clock.Unshare();
   for (const auto& device : s.devices) device->memory.Share(nullptr);

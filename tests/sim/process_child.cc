@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A process on a shared simulated GPU: does what the lines of its input say, one answer a line.
 #include <cuda.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cinttypes>
@@ -212,6 +214,29 @@ struct Child {
       std::printf("churns\n");
       std::fflush(stdout);
       Churn(a);
+    } else if (is("reopen")) {  // the common file, by another descriptor
+      const std::string path =
+          line.substr(line.find(' ') + 1, line.find('\n') - line.find(' ') - 1);
+      const int other = open(path.c_str(), O_RDWR | O_CLOEXEC);
+      if (other >= 0) close(other);
+      std::printf("%d\n", other >= 0 ? 0 : -1);
+    } else if (
+        is("fork")) {  // a child that sets what this process holds, frees it and takes it again
+      const pid_t pid = fork();
+      if (pid == 0) {
+        const bool set = cuMemsetD32(held.back(), static_cast<unsigned>(a), 16) == CUDA_SUCCESS;
+        (void)Free();
+        _exit(set ? 0 : 1);
+      }
+      int status = -1;
+      waitpid(pid, &status, 0);
+      std::printf("%d\n", status);
+    } else if (is("leavechild")) {  // that outlives this process for a while
+      if (fork() == 0) {
+        sleep(20);
+        _exit(0);
+      }
+      std::printf("0\n");
     } else if (is("die")) {
       std::fflush(stdout);
       kill(getpid(), SIGKILL);
