@@ -104,7 +104,8 @@ class Sequence {
   }
   CUstream AnyStream() { return m_.streams[bytes_.Next() % 2]; }
   uint64_t AnySize() {
-    return 1 + uint64_t{bytes_.Next()} * (bytes_.Next() % 4 == 0 ? 37'813 : 301);
+    const uint64_t count = bytes_.Next();
+    return 1 + count * (bytes_.Next() % 4 == 0 ? 37'813 : 301);
   }
 
   // `thing` is held if the driver gave it; at the quota it is true that there was no room.
