@@ -40,9 +40,10 @@ class Streams::ThreadEnd {
  private:
   ~ThreadEnd() {
     for (Streams* streams : used_) {
+      Registry& all = AllStreams();
       {
-        const base::MutexLock lock(&AllStreams().mutex);
-        if (AllStreams().alive.count(streams) == 0) continue;
+        const base::MutexLock lock(&all.mutex);
+        if (all.alive.count(streams) == 0) continue;
         ++streams->ending_threads_;
       }
       streams->ForgetThread();
@@ -60,14 +61,16 @@ struct Streams::Shared {
 
 Streams::Streams(const driver::Driver& driver) : driver_(driver.table()), clock_(driver.clock()) {
   NewEpoch();
-  const base::MutexLock lock(&AllStreams().mutex);
-  AllStreams().alive.insert(this);
+  Registry& all = AllStreams();
+  const base::MutexLock lock(&all.mutex);
+  all.alive.insert(this);
 }
 
 Streams::~Streams() {
   {
-    const base::MutexLock lock(&AllStreams().mutex);
-    AllStreams().alive.erase(this);
+    Registry& all = AllStreams();
+    const base::MutexLock lock(&all.mutex);
+    all.alive.erase(this);
   }
   while (ending_threads_.load() > 0) clock_.SleepUntil(clock_.Now() + Micros(5));
   ForgetIf([](const Key&, const Entry&) { return true; });

@@ -68,7 +68,8 @@ TEST_F(CopyTest, EachFormIsChargedOnceByWhatItMoves) {
   const auto peer_down = Box<CUDA_MEMCPY3D_PEER>(false, true);
   CUdeviceptr to[] = {b_, b_ + kBytes}, from[] = {a_, a_ + kBytes};
   size_t sizes[] = {kBytes / 2, kBytes / 2};
-  const CUmemLocation device = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  CUmemLocation device{};
+  device.type = CU_MEM_LOCATION_TYPE_DEVICE;
   struct Form {
     const char* name;
     Charged charged;
