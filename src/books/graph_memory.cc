@@ -12,10 +12,9 @@
 namespace gpushare::books {
 namespace {
 
-constexpr uint64_t kUnit = uint64_t{2}
-                           << 20;  // the least that a device gives to graphs, if it does not tell
-constexpr int kReads = 64;         // of a figure that other threads change
-constexpr int kTries = 4;          // of a launch that trims get in the way of
+// The least that a device gives to graphs, if it does not tell.
+constexpr uint64_t kUnit = uint64_t{2} << 20;
+constexpr int kReads = 64;  // of a figure that other threads change
 
 // Graph memory is one per device: a pool without a handle, numbered by device.
 CUmemoryPool KeyOf(CUdevice device) {
