@@ -81,17 +81,31 @@ const TableEntry kEntries[] = {
 };
 #undef X
 
+// A variant of the per-thread default stream has its base's type.
+std::string WithoutVariant(const std::string& name) {
+  const bool variant = name.size() > 5 && name.compare(name.size() - 5, 5, "_ptds") == 0;
+  return variant ? name.substr(0, name.size() - 5) : name;
+}
+
 TEST(Table, EntriesAgreeWithSymbolsAndHeader) {
+  size_t own = 0;
   for (const TableEntry& entry : kEntries) {
-    for (const char* name : entry.exported) EXPECT_NE(FindSymbol(name), nullptr) << name;
+    for (const char* name : entry.exported) ASSERT_NE(FindSymbol(name), nullptr) << name;
+    // Of what some header does not declare the type is our own.
+    if (std::string(entry.declared).rfind("gpushare::driver::prototypes::", 0) == 0) {
+      ++own;
+      continue;
+    }
+    ASSERT_NE(FindSymbol(entry.declared), nullptr) << entry.declared;
     EXPECT_TRUE(std::any_of(entry.exported.begin(), entry.exported.end(), [&](const char* name) {
       return FindSymbol(name)->base == FindSymbol(entry.declared)->base;
     })) << entry.declared;
     // A toolkit older than an ABI declares the one before it, of the same signature.
     EXPECT_TRUE(std::any_of(entry.exported.begin(), entry.exported.end(), [&](const char* name) {
-      return std::string(name) == entry.declared;
+      return WithoutVariant(name) == entry.declared;
     })) << entry.declared;
   }
+  EXPECT_EQ(own, 12u) << "see driver/prototypes.h";
 }
 
 }  // namespace
