@@ -22,6 +22,7 @@
 #include "gpushare/internal/handle.h"
 #include "gpushare/internal/text.h"
 #include "gpushare/units.h"
+#include "gpushare/virtual_device.h"
 
 struct CUfunc_st;
 
@@ -79,6 +80,15 @@ class Module {
   static absl::StatusOr<Module> Load(const Gpu& gpu, const std::string& image) {
     gpushare_module module = nullptr;
     const gpushare_status code = gpushare_module_load(gpu.handle(), image.c_str(), &module);
+    if (code != GPUSHARE_OK) return internal::ToStatus(code);
+    return Module(module);
+  }
+
+  // In the virtual device's context: with Isolation::kContext its streams take kernels of such modules only. Keeps
+  // the virtual device.
+  static absl::StatusOr<Module> Load(const VirtualDevice& device, const std::string& image) {
+    gpushare_module module = nullptr;
+    const gpushare_status code = gpushare_module_load_on(device.handle(), image.c_str(), &module);
     if (code != GPUSHARE_OK) return internal::ToStatus(code);
     return Module(module);
   }

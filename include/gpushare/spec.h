@@ -26,7 +26,8 @@
 //                     idle may be ahead by: 500us, 20ms, 1s
 //   priority          high, normal, low                                   the tenant's, else normal
 //   h2d, d2h          1KB/s to 10TB/s: 4GB/s, 512MiB/s; none              no limit
-//   isolation         shared (context, green, process: Unimplemented)     shared
+//   isolation         shared, context, green (process: Unimplemented)     shared
+//                     green needs compute or guarantee, rounded up to the driver's steps of SMs
 //   oversubscription  off (swap: Unimplemented)                           off
 //   policy            a name of PolicyNames()                             none
 //
@@ -65,9 +66,9 @@ enum class Priority {
 // What tenants are protected from; docs/isolation.md has the table.
 enum class Isolation {
   kShared = GPUSHARE_ISOLATION_SHARED,  // one context: an illegal address ends every tenant's work
-  kContext = GPUSHARE_ISOLATION_CONTEXT,  // Unimplemented, as are the two below
-  kGreen = GPUSHARE_ISOLATION_GREEN,
-  kProcess = GPUSHARE_ISOLATION_PROCESS,
+  kContext = GPUSHARE_ISOLATION_CONTEXT,  // one of its own: a fault of its own
+  kGreen = GPUSHARE_ISOLATION_GREEN,      // SMs of its own; faults as shared
+  kProcess = GPUSHARE_ISOLATION_PROCESS,  // Unimplemented
 };
 
 enum class Oversubscription {

@@ -89,6 +89,14 @@ class VirtualDevice {
 
   // Holds launches, leases and limited copies until Resume(); what the device has been given runs
   // on.
+  // The CUcontext in which streams are made that Stream::Bind() takes: see gpushare_vdev_context(). Null when the
+  // virtual device is closed.
+  CUctx_st* native_context() const {
+    CUctx_st* context = nullptr;
+    static_cast<void>(gpushare_vdev_context(handle_.get(), &context));
+    return context;
+  }
+
   absl::Status Suspend() const { return internal::ToStatus(gpushare_vdev_suspend(handle_.get())); }
   absl::Status Resume() const { return internal::ToStatus(gpushare_vdev_resume(handle_.get())); }
 

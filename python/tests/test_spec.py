@@ -80,7 +80,7 @@ def test_what_there_is_not_is_said_with_what_there_is():
     with pytest.raises(TypeError, match="no limit 'memry'.*memory"):
         VirtualDeviceSpec(memry="8GiB")
     with pytest.raises(NotImplementedError, match="isolation"):
-        VirtualDeviceSpec(isolation="green")
+        VirtualDeviceSpec(isolation="process")
     with pytest.raises(TypeError, match="^spec: int given"):
         VirtualDeviceSpec(5)
 

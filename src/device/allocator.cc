@@ -74,7 +74,7 @@ absl::StatusOr<MemoryOrder> Allocator::OrderOf(driver::Stream native,
   *keeps = gpu.BoundStream(native);
   if (*keeps != nullptr) return MemoryOrder{.stream = keeps->get()};
   if (pool_ == nullptr && driver_pool_ == nullptr) return MemoryOrder();
-  const ContextScope current(gpu);
+  const ContextScope current(device_->site());
   GPUSHARE_RETURN_IF_ERROR(current.status());
   uint64_t number = 0;
   GPUSHARE_RETURN_IF_ERROR(

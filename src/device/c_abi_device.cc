@@ -99,6 +99,15 @@ gpushare_status gpushare_vdev_get_spec(gpushare_vdev vdev, gpushare_spec* spec) 
   });
 }
 
+gpushare_status gpushare_vdev_context(gpushare_vdev vdev, struct CUctx_st** context) {
+  return Guard([&]() -> absl::Status {
+    GPUSHARE_SHARE(device, vdev);
+    GPUSHARE_NOT_NULL(context);
+    *context = device->native_context();
+    return absl::OkStatus();
+  });
+}
+
 gpushare_status gpushare_vdev_suspend(gpushare_vdev vdev) {
   return Guard([&]() -> absl::Status {
     GPUSHARE_SHARE(device, vdev);

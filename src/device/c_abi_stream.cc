@@ -51,6 +51,17 @@ gpushare_status gpushare_module_load(gpushare_gpu gpu, const void* image, gpusha
   });
 }
 
+gpushare_status gpushare_module_load_on(gpushare_vdev vdev, const void* image,
+                                        gpushare_module* module) {
+  return Guard([&]() -> absl::Status {
+    GPUSHARE_SHARE(device, vdev);
+    GPUSHARE_NOT_NULL(module);
+    GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<Module> loaded,
+                              Module::Load(device->shared_gpu(), image, device));
+    return NewHandle(module, std::move(loaded));
+  });
+}
+
 gpushare_status gpushare_module_unload(gpushare_module module) { return Destroy(module); }
 
 gpushare_status gpushare_module_function(gpushare_module module, const char* name,

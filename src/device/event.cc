@@ -12,7 +12,7 @@ absl::StatusOr<std::shared_ptr<Event>> Event::Create(std::shared_ptr<VirtualDevi
                                                      bool timing) {
   const std::shared_ptr<Event> event(new Event(std::move(device)));
   const Gpu& gpu = event->device_->gpu();
-  const ContextScope current(gpu);
+  const ContextScope current(event->device_->site());
   GPUSHARE_RETURN_IF_ERROR(current.status());
   GPUSHARE_RETURN_IF_ERROR(
       driver::ToStatus(gpu.driver().CreateEvent(&event->native_, timing), "cuEventCreate"));
@@ -21,12 +21,12 @@ absl::StatusOr<std::shared_ptr<Event>> Event::Create(std::shared_ptr<VirtualDevi
 
 Event::~Event() {
   if (native_ == nullptr) return;
-  const ContextScope current(device_->gpu());
+  const ContextScope current(device_->site());
   static_cast<void>(device_->gpu().driver().DestroyEvent(native_));
 }
 
 absl::StatusOr<bool> Event::Done() const {
-  const ContextScope current(device_->gpu());
+  const ContextScope current(device_->site());
   GPUSHARE_RETURN_IF_ERROR(current.status());
   const driver::Result result = device_->gpu().driver().QueryEvent(native_);
   if (result == driver::Result::kNotReady) return false;
@@ -35,7 +35,7 @@ absl::StatusOr<bool> Event::Done() const {
 }
 
 absl::Status Event::Synchronize() const {
-  const ContextScope current(device_->gpu());
+  const ContextScope current(device_->site());
   GPUSHARE_RETURN_IF_ERROR(current.status());
   device_->gate().Synchronizing(nullptr);
   const driver::Result result = device_->gpu().driver().SynchronizeEvent(native_);
@@ -44,7 +44,7 @@ absl::Status Event::Synchronize() const {
 }
 
 absl::StatusOr<Nanos> Event::Since(const Event& start) const {
-  const ContextScope current(device_->gpu());
+  const ContextScope current(device_->site());
   GPUSHARE_RETURN_IF_ERROR(current.status());
   float ms = 0;
   GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(
@@ -68,7 +68,7 @@ absl::StatusOr<std::shared_ptr<Graph>> Graph::Instantiate(std::shared_ptr<Virtua
 
 Graph::~Graph() {
   if (native_ == nullptr) return;
-  const ContextScope current(device_->gpu());
+  const ContextScope current(device_->site());
   static_cast<void>(device_->gpu().driver().DestroyGraphExec(native_));
 }
 

@@ -21,7 +21,7 @@
 namespace gpushare::device {
 namespace {
 
-std::atomic<uint64_t> next_gpu{1};
+std::atomic<uint64_t> next_site{1};
 
 thread_local absl::Status close_report;
 
@@ -31,7 +31,9 @@ Gpu::Gpu(std::shared_ptr<Runtime> runtime, int ordinal)
     : runtime_(std::move(runtime)),
       driver_(runtime_->driver()),
       ordinal_(ordinal),
-      id_(next_gpu.fetch_add(1, std::memory_order_relaxed)) {}
+      site_{.driver = driver_, .id = NextSite()} {}
+
+uint64_t Gpu::NextSite() { return next_site.fetch_add(1, std::memory_order_relaxed); }
 
 absl::StatusOr<std::shared_ptr<Gpu>> Gpu::Open(std::shared_ptr<Runtime> runtime, int ordinal,
                                                const gpushare_scheduler_options* scheduler) {
@@ -47,6 +49,8 @@ absl::Status Gpu::Start(const gpushare_scheduler_options* scheduler) {
   options.recorder = recorder_;
   if (scheduler != nullptr) GPUSHARE_RETURN_IF_ERROR(ApplyScheduler(*scheduler, &options));
   scheduler_ = SchedulerInForce(options);
+  engine_options_ = options;
+  partitions_ = std::make_unique<Partitions>(driver_, ordinal_, options.sm_count);
 
   // Limits that others have set on this process bound what can be promised.
   uint64_t memory = info_.total_memory;
@@ -62,13 +66,58 @@ absl::Status Gpu::Start(const gpushare_scheduler_options* scheduler) {
     base::MutexLock lock(&mutex_);
     books_.emplace(capacity_);
   }
-  GPUSHARE_ASSIGN_OR_RETURN(context_, driver_.RetainPrimaryContext(ordinal_));
+  GPUSHARE_ASSIGN_OR_RETURN(site_.context, driver_.RetainPrimaryContext(ordinal_));
   const ContextScope current(*this);
   GPUSHARE_RETURN_IF_ERROR(current.status());
   // The engine keeps the driver, not more than calls it.
   GPUSHARE_ASSIGN_OR_RETURN(
-      engine_, gate::Engine::Create(const_cast<driver::Driver&>(driver_), context_, options));
+      engine_, gate::Engine::Create(const_cast<driver::Driver&>(driver_), site_.context, options));
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<gate::Engine>> Gpu::NewEngine(int sm_count) {
+  gate::EngineOptions options = engine_options_;
+  options.sm_count = sm_count;
+  GPUSHARE_ASSIGN_OR_RETURN(
+      std::shared_ptr<gate::Engine> made,
+      gate::Engine::Create(const_cast<driver::Driver&>(driver_), site_.context, options));
+  std::shared_ptr<gate::Watchdog> watchdog;
+  {
+    base::MutexLock lock(&mutex_);
+    std::erase_if(engines_, [](const auto& engine) { return engine.expired(); });
+    engines_.push_back(made);
+    watchdog = watchdog_;
+  }
+  if (watchdog != nullptr) static_cast<void>(made->Watch(watchdog));
+  return made;
+}
+
+std::vector<std::shared_ptr<gate::Engine>> Gpu::Engines() const {
+  std::vector<std::shared_ptr<gate::Engine>> engines;
+  base::MutexLock lock(&mutex_);
+  for (const auto& weak : engines_) {
+    if (std::shared_ptr<gate::Engine> engine = weak.lock()) engines.push_back(std::move(engine));
+  }
+  return engines;
+}
+
+absl::Status Gpu::health() const {
+  GPUSHARE_RETURN_IF_ERROR(engine_->health());
+  for (const auto& engine : Engines()) GPUSHARE_RETURN_IF_ERROR(engine->health());
+  return absl::OkStatus();
+}
+
+bool Gpu::Watch(const std::shared_ptr<gate::Watchdog>& watchdog) {
+  if (!engine_->Watch(watchdog)) return false;
+  {
+    base::MutexLock lock(&mutex_);
+    watchdog_ = watchdog;
+  }
+  for (const auto& engine : Engines()) {
+    static_cast<void>(engine->Watch(nullptr));
+    static_cast<void>(engine->Watch(watchdog));
+  }
+  return true;
 }
 
 absl::Status Gpu::TakeCloseReport() { return std::exchange(close_report, absl::OkStatus()); }
@@ -76,7 +125,7 @@ absl::Status Gpu::TakeCloseReport() { return std::exchange(close_report, absl::O
 Gpu::~Gpu() {
   engine_.reset();
   bool abandoned = false;
-  if (context_ != nullptr) {
+  if (context() != nullptr) {
     const ContextScope current(*this);
     // To free memory and to give up the context may wait in the driver for work that never ends.
     const std::string running = unfinished_.Await(
@@ -122,8 +171,8 @@ Gpu::~Gpu() {
     }
   }
   for (std::atomic<Chunk*>& chunk : slots_) delete[] chunk.load();
-  if (context_ != nullptr) {
-    ContextScope::Forget(*this);
+  if (context() != nullptr) {
+    ContextScope::Forget(site_);
     if (!abandoned) static_cast<void>(driver_.ReleasePrimaryContext(ordinal_));
   }
 }
@@ -506,37 +555,36 @@ void Gpu::TrimUnpromised(const VirtualDevice& but, uint64_t bytes) {
 
 // ---- The thread's context ----
 
-thread_local uint64_t ContextScope::bound_gpu = 0;
-thread_local uint64_t ContextScope::pushed_gpu = 0;
+thread_local uint64_t ContextScope::bound = 0;
+thread_local uint64_t ContextScope::pushed = 0;
 
 void ContextScope::Enter() {
   driver::Context current = nullptr;
-  result_ = gpu_.driver().CurrentContext(&current);
+  result_ = site_.driver.CurrentContext(&current);
   if (result_ != driver::Result::kSuccess) return;
-  if (current == gpu_.context()) {
-    bound_gpu = gpu_.id();
+  if (current == site_.context) {
+    bound = site_.id;
     return;
   }
-  result_ = gpu_.driver().PushContext(gpu_.context());
+  result_ = site_.driver.PushContext(site_.context);
   if (result_ != driver::Result::kSuccess) return;
   if (current == nullptr) {
-    bound_gpu = pushed_gpu = gpu_.id();
+    bound = pushed = site_.id;
   } else {
     pushed_ = true;
-    bound_gpu = 0;
+    bound = 0;
   }
 }
 
-void ContextScope::Leave() { static_cast<void>(gpu_.driver().PopContext()); }
+void ContextScope::Leave() { static_cast<void>(site_.driver.PopContext()); }
 
-void ContextScope::Forget(const Gpu& gpu) {
-  if (bound_gpu == gpu.id()) bound_gpu = 0;
-  if (pushed_gpu != gpu.id()) return;
-  pushed_gpu = 0;
+void ContextScope::Forget(const Site& site) {
+  if (bound == site.id) bound = 0;
+  if (pushed != site.id) return;
+  pushed = 0;
   driver::Context current = nullptr;
-  if (gpu.driver().CurrentContext(&current) == driver::Result::kSuccess &&
-      current == gpu.context()) {
-    static_cast<void>(gpu.driver().PopContext());
+  if (site.driver.CurrentContext(&current) == driver::Result::kSuccess && current == site.context) {
+    static_cast<void>(site.driver.PopContext());
   }
 }
 

@@ -24,12 +24,14 @@
 #include "absl/status/statusor.h"
 #include "base/sync.h"
 #include "device/admission.h"
+#include "device/partition.h"
 #include "device/placement.h"
 #include "device/spec.h"
 #include "device/unfinished.h"
 #include "driver/driver.h"
 #include "gate/engine.h"
 #include "gate/footprint.h"
+#include "gate/watchdog.h"
 #include "gate/work_keys.h"
 #include "gpushare/c/gpushare.h"
 #include "quota/ledger.h"
@@ -45,6 +47,13 @@ class Stream;
 class Tenant;
 class VirtualDevice;
 
+// A context to call the driver in.
+struct Site {
+  const driver::Driver& driver;
+  driver::Context context = nullptr;
+  uint64_t id = 0;  // of no other, ever
+};
+
 class Gpu {
  public:
   static absl::StatusOr<std::shared_ptr<Gpu>> Open(std::shared_ptr<Runtime> runtime, int ordinal,
@@ -59,10 +68,18 @@ class Gpu {
   const driver::Driver& driver() const { return driver_; }
   base::Clock& clock() const { return driver_.clock(); }
   int ordinal() const { return ordinal_; }
-  uint64_t id() const { return id_; }  // of no other Gpu, ever
+  static uint64_t NextSite();  // an id
   const driver::Driver::DeviceInfo& info() const { return info_; }
-  driver::Context context() const { return context_; }
+  driver::Context context() const { return site_.context; }  // the primary one
+  const Site& site() const { return site_; }
   gate::Engine& engine() const { return *engine_; }
+  // An engine beside it, for a partition of so many SMs, which the watchdog watches as well.
+  absl::StatusOr<std::shared_ptr<gate::Engine>> NewEngine(int sm_count);
+  // OK while no context that virtual devices share is lost.
+  absl::Status health() const;
+  // As Engine::Watch(), of every engine here.
+  bool Watch(const std::shared_ptr<gate::Watchdog>& watchdog);
+  Partitions& partitions() { return *partitions_; }
   const std::shared_ptr<gate::Recorder>& recorder() const { return recorder_; }
   quota::PointerTable& pointers() { return pointers_; }
   gate::FootprintCache& footprints() { return footprints_; }
@@ -155,6 +172,7 @@ class Gpu {
   absl::Status Start(const gpushare_scheduler_options* scheduler);
   uint64_t HeldByQuotas() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint64_t HeldWithoutQuota() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<std::shared_ptr<gate::Engine>> Engines() const;
   void UpdateUnpromised() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<std::shared_ptr<DriverPool>> DriverPools() const;
   void TrimUnusedPools();
@@ -163,10 +181,11 @@ class Gpu {
   const std::shared_ptr<Runtime> runtime_;
   const driver::Driver& driver_;
   const int ordinal_;
-  const uint64_t id_;
   driver::Driver::DeviceInfo info_;
-  driver::Context context_ = nullptr;
+  Site site_;
   gpushare_scheduler_options scheduler_ = {};
+  gate::EngineOptions engine_options_;
+  std::unique_ptr<Partitions> partitions_;
   const std::shared_ptr<gate::Recorder> recorder_ = std::make_shared<gate::Recorder>();
   std::unique_ptr<gate::Engine> engine_;
   uint64_t capacity_ = 0;
@@ -198,10 +217,12 @@ class Gpu {
   std::map<uint64_t, VirtualDevice*> leases_ ABSL_GUARDED_BY(mutex_);
   std::map<driver::DevicePtr, Segment> segments_ ABSL_GUARDED_BY(mutex_);
   std::map<const DriverPool*, std::shared_ptr<DriverPool>> driver_pools_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<gate::Engine>> engines_ ABSL_GUARDED_BY(mutex_);  // of partitions
+  std::shared_ptr<gate::Watchdog> watchdog_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Makes the GPU's context current on the calling thread: for good when the thread has none, for the
-// scope's length when it has another.
+// Makes a context current on the calling thread, the GPU's primary one or a virtual device's own: for good
+// when the thread has none, for the scope's length when it has another.
 //
 // kTrust believes what was seen at the thread's last call and costs a comparison. It is for calls
 // that name a stream, since the driver refuses a stream of another context: those try again after
@@ -210,8 +231,9 @@ class ContextScope {
  public:
   enum class Mode { kAsk, kTrust };
 
-  explicit ContextScope(const Gpu& gpu, Mode mode = Mode::kAsk) : gpu_(gpu) {
-    if (mode == Mode::kAsk || bound_gpu != gpu.id()) Enter();
+  explicit ContextScope(const Gpu& gpu, Mode mode = Mode::kAsk) : ContextScope(gpu.site(), mode) {}
+  explicit ContextScope(const Site& site, Mode mode = Mode::kAsk) : site_(site) {
+    if (mode == Mode::kAsk || bound != site.id) Enter();
   }
   ~ContextScope() {
     if (pushed_) Leave();
@@ -226,18 +248,18 @@ class ContextScope {
   static bool Suspicious(driver::Result result) {
     return result == driver::Result::kInvalidContext || result == driver::Result::kInvalidHandle;
   }
-  static void Distrust() { bound_gpu = 0; }
-  // The GPU goes: what was pushed for good on this thread is taken off it.
-  static void Forget(const Gpu& gpu);
+  static void Distrust() { bound = 0; }
+  // The context goes: if it was pushed for good on this thread, it is taken off it.
+  static void Forget(const Site& site);
 
  private:
   void Enter();
   void Leave();
 
-  static thread_local uint64_t bound_gpu;   // seen current
-  static thread_local uint64_t pushed_gpu;  // pushed for good
+  static thread_local uint64_t bound;   // the site seen current
+  static thread_local uint64_t pushed;  // pushed for good
 
-  const Gpu& gpu_;
+  const Site& site_;
   bool pushed_ = false;
   driver::Result result_ = driver::Result::kSuccess;
 };

@@ -49,7 +49,7 @@ absl::StatusOr<std::shared_ptr<Lease>> Lease::Acquire(std::shared_ptr<VirtualDev
   for (const std::shared_ptr<Stream>& stream : request.streams) {
     asked.streams.push_back(stream->stream_gate());
   }
-  const ContextScope current(gpu);
+  const ContextScope current(owner.site());
   absl::StatusOr<uint64_t> id =
       current.ok() ? owner.gate().AcquireLease(asked) : absl::StatusOr<uint64_t>(current.status());
   if (!id.ok()) {
@@ -73,7 +73,7 @@ void Lease::Begin() {
 gate::Gate::LeaseResult Lease::Release() {
   if (!std::exchange(held_, false) || inner_) return {};
   Gpu& gpu = device_->gpu();
-  const ContextScope current(gpu);
+  const ContextScope current(device_->site());
   for (const std::shared_ptr<Stream>& stream : streams_) stream->LeaveLease();
   const gate::Gate::LeaseResult result = device_->gate().ReleaseLease(id_);
   if (thread_ != kNoThread) gpu.LeaveLease(thread_);

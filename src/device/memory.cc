@@ -220,7 +220,7 @@ absl::Status VirtualDevice::Refuse(const Request& request, uint64_t left, uint64
 }
 
 absl::StatusOr<driver::DevicePtr> VirtualDevice::TakeReserved(uint64_t bytes) {
-  const ContextScope current(*gpu_);
+  const ContextScope current(site());
   driver::DevicePtr pointer = 0;
   const driver::Result result =
       current.ok() ? gpu_->driver().MemAlloc(&pointer, bytes) : driver::Result::kInvalidContext;
@@ -282,7 +282,7 @@ absl::Status Settle(Gpu& gpu, driver::DevicePtr pointer, const quota::Allocation
 
 absl::Status VirtualDevice::Give(driver::DevicePtr pointer, uint64_t bytes, bool waits) {
   Gpu& gpu = *raw_gpu_;
-  const ContextScope current(gpu);
+  const ContextScope current(site());
   const driver::Result freed = current.ok() ? FreeOnDevice(gpu, waits ? this : nullptr, pointer)
                                             : driver::Result::kInvalidContext;
   return Settle(gpu, pointer, {bytes, account_.get(), quota::Kind::kDirect, seat_.slot}, freed);
@@ -330,6 +330,9 @@ absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr poin
     const std::shared_ptr<DriverPool> pool = gpu.InSlot(allocation.device)->driver_pool();
     return pool->FreeTaken(pointer, allocation, order);
   }
+  // No call of the driver where that is the context already.
+  const ContextScope owners(ours ? gpu.InSlot(allocation.device)->site() : gpu.site(),
+                            ContextScope::Mode::kTrust);
   const driver::Result freed = FreeOnDevice(gpu, caller, pointer);
   if (ours) return Settle(gpu, pointer, allocation, freed);
   const absl::Status status = driver::ToStatus(freed, "cuMemFree");

@@ -243,7 +243,7 @@ void MemoryPool::MarkForeign(const MemoryOrder& order, StreamId id) {
     ++foreign.marking;
     stream = foreign.stream;
   }
-  const ContextScope current(gpu_);
+  const ContextScope current(device_.site());
   const RelaxedCapture relaxed(gpu_.driver());
   if (stream == nullptr) {
     auto made = std::make_shared<ForeignStream>(gpu_.driver());
@@ -379,7 +379,7 @@ bool MemoryPool::FindReached(StreamId but) {
   }
   if (asked.empty() && ends.empty()) return false;
   {
-    const ContextScope current(gpu_);
+    const ContextScope current(device_.site());
     const RelaxedCapture relaxed(gpu_.driver());
     std::erase_if(asked, [](const Asked& a) {
       return a.foreign != nullptr ? !a.foreign->Over() : !a.stream->Idle();

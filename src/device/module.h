@@ -13,15 +13,19 @@
 #include "base/status_macros.h"
 #include "device/gpu.h"
 #include "device/text.h"
+#include "device/virtual_device.h"
 
 namespace gpushare::device {
 
 class Module {
  public:
-  static absl::StatusOr<std::shared_ptr<Module>> Load(std::shared_ptr<Gpu> gpu, const void* image) {
+  // `device` null: in the GPU's primary context.
+  static absl::StatusOr<std::shared_ptr<Module>> Load(
+      std::shared_ptr<Gpu> gpu, const void* image,
+      std::shared_ptr<VirtualDevice> device = nullptr) {
     if (image == nullptr) return absl::InvalidArgumentError("module: the image is null");
-    const std::shared_ptr<Module> module(new Module(std::move(gpu)));
-    const ContextScope current(*module->gpu_);
+    const std::shared_ptr<Module> module(new Module(std::move(gpu), std::move(device)));
+    const ContextScope current(module->site());
     GPUSHARE_RETURN_IF_ERROR(current.status());
     GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(
         module->gpu_->driver().LoadModule(&module->native_, image), "cuModuleLoadData"));
@@ -29,7 +33,7 @@ class Module {
   }
   ~Module() {
     if (native_ == nullptr) return;
-    const ContextScope current(*gpu_);
+    const ContextScope current(site());
     static_cast<void>(gpu_->driver().UnloadModule(native_));
     // The next module's functions may lie at the same addresses.
     gpu_->footprints().Clear();
@@ -37,7 +41,7 @@ class Module {
 
   absl::StatusOr<driver::Function> GetFunction(const char* name) const {
     if (name == nullptr) return absl::InvalidArgumentError("module: the kernel's name is null");
-    const ContextScope current(*gpu_);
+    const ContextScope current(site());
     GPUSHARE_RETURN_IF_ERROR(current.status());
     driver::Function function = nullptr;
     const absl::Status status = driver::ToStatus(
@@ -47,8 +51,11 @@ class Module {
   }
 
  private:
-  explicit Module(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {}
+  Module(std::shared_ptr<Gpu> gpu, std::shared_ptr<VirtualDevice> device)
+      : gpu_(std::move(gpu)), device_(std::move(device)) {}
+  const Site& site() const { return device_ != nullptr ? device_->site() : gpu_->site(); }
   const std::shared_ptr<Gpu> gpu_;
+  const std::shared_ptr<VirtualDevice> device_;  // kept: with its own context the module would go
   driver::Module native_ = nullptr;
 };
 

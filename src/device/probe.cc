@@ -85,7 +85,7 @@ gpushare_gpu_probe Probe(const Runtime& runtime, const std::string& name) {
   if (const std::shared_ptr<Gpu> gpu = runtime.FindGpu(*ordinal)) {
     probe.memory_promised = gpu->PromisedMemory();
     probe.guarantees_promised = gpu->PromisedGuarantees();
-    health = gpu->engine().health();
+    health = gpu->health();
   }
   const absl::Status memory = ReadMemory(driver, *ordinal, &probe);
   if (!memory.ok()) Describe(memory, &probe);

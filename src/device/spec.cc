@@ -85,7 +85,7 @@ constexpr Field kFields[] = {
     {Key::kPriority, "priority", GPUSHARE_SPEC_PRIORITY, "high, normal or low"},
     {Key::kH2d, "h2d", GPUSHARE_SPEC_H2D, "1KB/s to 10TB/s (4GB/s, 512MiB/s) or none"},
     {Key::kD2h, "d2h", GPUSHARE_SPEC_D2H, "1KB/s to 10TB/s (4GB/s, 512MiB/s) or none"},
-    {Key::kIsolation, "isolation", GPUSHARE_SPEC_ISOLATION, "shared"},
+    {Key::kIsolation, "isolation", GPUSHARE_SPEC_ISOLATION, "shared, context or green"},
     {Key::kOversubscription, "oversubscription", GPUSHARE_SPEC_OVERSUBSCRIPTION, "off"},
     {Key::kPolicy, "policy", GPUSHARE_SPEC_POLICY, "a policy by name"},
 };
@@ -194,7 +194,7 @@ absl::Status NotYet(Key key, const char* word) {
 }
 
 absl::Status CheckOffered(const gpushare_spec& s) {
-  if ((s.set & GPUSHARE_SPEC_ISOLATION) && s.isolation != GPUSHARE_ISOLATION_SHARED) {
+  if ((s.set & GPUSHARE_SPEC_ISOLATION) && s.isolation == GPUSHARE_ISOLATION_PROCESS) {
     return NotYet(Key::kIsolation, WordOf(kIsolations, s.isolation));
   }
   if ((s.set & GPUSHARE_SPEC_OVERSUBSCRIPTION) &&

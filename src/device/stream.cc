@@ -51,17 +51,27 @@ Stream::Stream(std::shared_ptr<VirtualDevice> device, bool owned)
 
 absl::StatusOr<std::shared_ptr<Stream>> Stream::Create(std::shared_ptr<VirtualDevice> device) {
   const std::shared_ptr<Stream> stream(new Stream(std::move(device), /*owned=*/true));
-  const ContextScope current(stream->gpu_);
+  const ContextScope current(stream->device_->site());
   GPUSHARE_RETURN_IF_ERROR(current.status());
   const driver::Driver& driver = stream->gpu_.driver();
   int least = 0, greatest = 0;
   GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(driver.StreamPriorityRange(&least, &greatest),
                                             "cuCtxGetStreamPriorityRange"));
   const int priority = stream->device_->band() == sched::Band::kHigh ? greatest : least;
-  GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(driver.CreateStream(&stream->native_, priority),
-                                            "cuStreamCreateWithPriority"));
+  GPUSHARE_RETURN_IF_ERROR(stream->CreateNative(priority));
   GPUSHARE_RETURN_IF_ERROR(stream->Attach());
   return stream;
+}
+
+absl::Status Stream::CreateNative(int priority) {
+  const driver::Driver& driver = gpu_.driver();
+  partition_ = device_->partition();
+  if (partition_ == nullptr) {
+    return driver::ToStatus(driver.CreateStream(&native_, priority), "cuStreamCreateWithPriority");
+  }
+  sms_ratio_ = static_cast<float>(1 / partition_->share());
+  return driver::ToStatus(driver.CreateStreamOn(&native_, partition_->green(), priority),
+                          "cuGreenCtxStreamCreate");
 }
 
 absl::StatusOr<std::shared_ptr<Stream>> Stream::Bind(std::shared_ptr<VirtualDevice> device,
@@ -69,10 +79,12 @@ absl::StatusOr<std::shared_ptr<Stream>> Stream::Bind(std::shared_ptr<VirtualDevi
   const std::shared_ptr<Stream> stream(new Stream(std::move(device), /*owned=*/false));
   stream->native_ = native;
   stream->exposed_ = true;
-  const ContextScope current(stream->gpu_);
+  const ContextScope current(stream->device_->site());
   GPUSHARE_RETURN_IF_ERROR(current.status());
   // Refuses what is not a stream of this context before anything is bound.
+  GPUSHARE_RETURN_IF_ERROR(stream->device_->CheckStream(native));
   GPUSHARE_RETURN_IF_ERROR(stream->Capturing().status());
+  stream->partition_ = stream->device_->partition();
   GPUSHARE_RETURN_IF_ERROR(stream->Attach());
   return stream;
 }
@@ -86,7 +98,7 @@ absl::Status Stream::Attach() {
 }
 
 Stream::~Stream() {
-  const ContextScope current(gpu_);
+  const ContextScope current(device_->site());
   if (begun_capture_.load(std::memory_order_relaxed)) {
     // Destroying the stream ends its capture. One that is not ours goes on, and others may be in it.
     Capture capture = Capture::kNone;
@@ -131,7 +143,7 @@ void Stream::TellEnd() {
   std::shared_ptr<StreamEnd> end;
   const absl::StatusOr<bool> capturing = Capturing();
   if (capturing.ok() && !*capturing) end = StreamEnd::Of(gpu_.driver(), native_);
-  if (end != nullptr) gpu_.unfinished().Leave(device_->tenant().name(), end);
+  if (end != nullptr) device_->unfinished().Leave(device_->tenant().name(), end);
   order_->Ends(end);
   const base::MutexLock lock(&pools_mutex_);  // nobody else is here any more
   for (const auto& weak : pools_) {
@@ -182,13 +194,13 @@ driver::Result Stream::InContext(const Call& call) {
   const auto mode = native_ == nullptr ? ContextScope::Mode::kAsk : ContextScope::Mode::kTrust;
   driver::Result result;
   {
-    const ContextScope current(gpu_, mode);
+    const ContextScope current(device_->site(), mode);
     if (!current.ok()) return driver::Result::kInvalidContext;
     result = call();
     if (mode == ContextScope::Mode::kAsk || !ContextScope::Suspicious(result)) return result;
   }
   ContextScope::Distrust();
-  const ContextScope current(gpu_);
+  const ContextScope current(device_->site());
   return current.ok() ? call() : driver::Result::kInvalidContext;
 }
 
@@ -205,7 +217,8 @@ absl::Status Stream::Submit(const gate::Work& work, int64_t timeout_ns, const ch
   GPUSHARE_ASSIGN_OR_RETURN(const bool capturing, Capturing());
   if (capturing) return driver::ToStatus(InContext(call), name);
   gate::Gate& gate = device_->gate();
-  const ContextScope current(gpu_, ContextScope::Mode::kTrust);  // the gate may record an event
+  const ContextScope current(device_->site(),
+                             ContextScope::Mode::kTrust);  // the gate may record an event
   if (!current.ok()) return current.status();
   const gate::Admission admission = gate.Admit(*stream_gate_, work, Deadline(timeout_ns));
   if (admission.verdict != gate::Verdict::kAdmitted) return Refused(admission.verdict);
@@ -229,6 +242,7 @@ absl::Status Stream::Launch(driver::Function function, const driver::LaunchShape
     // That another call of the driver found it out first is nothing to the caller.
     if (result != driver::Result::kSuccess) return LaunchRefused(result, name, shape);
   }
+  work.footprint *= sms_ratio_;
   if (cooperative) {
     return Submit(work, timeout_ns, name,
                   [&] { return driver.LaunchCooperative(function, shape, native_, params); });
@@ -256,7 +270,8 @@ absl::Status Stream::LaunchHost(void (*function)(void*), void* argument) {
   if (capturing || leases_.load(std::memory_order_relaxed) > 0) {
     return driver::ToStatus(InContext(call), name);
   }
-  const ContextScope current(gpu_, ContextScope::Mode::kTrust);  // the gate records events
+  const ContextScope current(device_->site(),
+                             ContextScope::Mode::kTrust);  // the gate records events
   if (!current.ok()) return current.status();
   gate::Gate& gate = device_->gate();
   gate.StallBegins(stream_gate_);
@@ -320,7 +335,7 @@ absl::Status Stream::SetAsync(driver::DevicePtr to, unsigned char value, uint64_
 // ---- Order ----
 
 absl::Status Stream::Synchronize() {
-  const ContextScope current(gpu_);
+  const ContextScope current(device_->site());
   GPUSHARE_RETURN_IF_ERROR(current.status());
   gate::Gate& gate = device_->gate();
   gate.Synchronizing(stream_gate_);
@@ -330,7 +345,7 @@ absl::Status Stream::Synchronize() {
 }
 
 void Stream::Yield() {
-  const ContextScope current(gpu_);
+  const ContextScope current(device_->site());
   device_->gate().Synchronizing(nullptr);
 }
 
@@ -348,7 +363,8 @@ absl::Status Stream::Wait(driver::Event event) {
   if (!capturing.ok() || *capturing || leases_.load(std::memory_order_relaxed) > 0) {
     return driver::ToStatus(InContext(call), name);
   }
-  const ContextScope current(gpu_, ContextScope::Mode::kTrust);  // the gate records events
+  const ContextScope current(device_->site(),
+                             ContextScope::Mode::kTrust);  // the gate records events
   if (!current.ok()) return current.status();
   gate::Gate& gate = device_->gate();
   const bool marked = gate.WaitBegins(stream_gate_);
@@ -371,7 +387,7 @@ absl::Status Stream::BeginCapture() {
 }
 
 absl::StatusOr<std::shared_ptr<Graph>> Stream::EndCapture() {
-  const ContextScope current(gpu_);
+  const ContextScope current(device_->site());
   GPUSHARE_RETURN_IF_ERROR(current.status());
   driver::Graph graph = nullptr;
   const driver::Result result = gpu_.driver().EndCapture(native_, &graph);

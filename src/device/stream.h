@@ -79,6 +79,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
  private:
   Stream(std::shared_ptr<VirtualDevice> device, bool owned);
+  absl::Status CreateNative(int priority);
   absl::Status Attach();
   void AddPool(MemoryPool* pool);
   void TellEnd();  // those who have to know
@@ -99,6 +100,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   Gpu& gpu_;
   const uint64_t id_;
   const bool owned_;
+  std::shared_ptr<Partition> partition_;  // whose SMs its kernels have; null: all
+  float sms_ratio_ = 1;                   // the GPU's SMs by those
   driver::Stream native_ = nullptr;
   std::shared_ptr<StreamOrder> order_;
   gate::StreamGate* stream_gate_ = nullptr;

@@ -15,7 +15,10 @@
 namespace gpushare::device {
 
 VirtualDevice::VirtualDevice(std::shared_ptr<Gpu> gpu, std::shared_ptr<Tenant> tenant)
-    : gpu_(std::move(gpu)), raw_gpu_(gpu_.get()), tenant_(std::move(tenant)) {}
+    : gpu_(std::move(gpu)),
+      raw_gpu_(gpu_.get()),
+      tenant_(std::move(tenant)),
+      own_site_{.driver = raw_gpu_->driver()} {}
 
 absl::StatusOr<std::shared_ptr<VirtualDevice>> VirtualDevice::Create(std::shared_ptr<Gpu> gpu,
                                                                      std::shared_ptr<Tenant> tenant,
@@ -30,8 +33,8 @@ absl::StatusOr<std::shared_ptr<VirtualDevice>> VirtualDevice::Create(std::shared
 }
 
 absl::Status VirtualDevice::Start(const gpushare_spec& spec) {
-  GPUSHARE_ASSIGN_OR_RETURN(const Limits limits,
-                            ResolveSpec(spec, tenant_->priority(), gpu_->capacity()));
+  if (spec.set & GPUSHARE_SPEC_ISOLATION) isolation_ = spec.isolation;
+  GPUSHARE_ASSIGN_OR_RETURN(const Limits limits, Resolve(spec));
   if (limits.memory.has_value()) {
     GPUSHARE_ASSIGN_OR_RETURN(
         account_, quota::Account::Create(*limits.memory, limits.memory_cap, gpu_->loans()));
@@ -49,16 +52,15 @@ absl::Status VirtualDevice::Start(const gpushare_spec& spec) {
   copy_limited_[1] = limits.gate.d2h_bytes_per_s > 0;
   GPUSHARE_ASSIGN_OR_RETURN(seat_, gpu_->Admit(this, limits));
   seated_ = true;
-  GPUSHARE_ASSIGN_OR_RETURN(gate_, gpu_->engine().AddTenant(tenant_->name(), limits.gate));
-  return absl::OkStatus();
+  GPUSHARE_RETURN_IF_ERROR(StartIsolation(limits));
+  return StartGate(limits.gate);
 }
 
 void VirtualDevice::Retire() {
   SetReclaimer(nullptr);
   // The GPU may go with us; it must not go before.
   const std::shared_ptr<Gpu> gpu = std::move(gpu_);
-  if (gate_ != nullptr) gpu->engine().RemoveTenant(gate_);
-  gate_ = nullptr;
+  EndIsolation();
   if (seated_) gpu->Return(this);
   Unhold();
 }
@@ -73,11 +75,20 @@ void VirtualDevice::Unhold() {
 // ---- Limits ----
 
 absl::Status VirtualDevice::Resize(const gpushare_spec& change) {
-  {
+  for (bool done = false; !done;) {
+    uint64_t seen = 0;
+    Limits planned;
+    {
+      base::MutexLock lock(&mutex_);
+      seen = version_;
+      GPUSHARE_ASSIGN_OR_RETURN(planned, Resolve(MergeSpec(spec_, change)));
+    }
+    // Calls the driver. After the lock below, when it holds what was there before.
+    GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<Partition> partition, ChangePartition(planned));
     base::MutexLock lock(&mutex_);
+    if (version_ != seen) continue;  // another thread was faster
     gpushare_spec spec = MergeSpec(spec_, change);
-    GPUSHARE_ASSIGN_OR_RETURN(const Limits limits,
-                              ResolveSpec(spec, tenant_->priority(), gpu_->capacity()));
+    GPUSHARE_ASSIGN_OR_RETURN(const Limits limits, Resolve(spec));
     if (limits.memory.has_value() != limits_.memory.has_value()) {
       return absl::FailedPreconditionError(
           absl::StrCat("tenant ", Quoted(tenant_->name()),
@@ -96,6 +107,8 @@ absl::Status VirtualDevice::Resize(const gpushare_spec& change) {
     spec_ = spec;
     limits_ = limits;
     ++version_;
+    if (partition != nullptr) partition_.swap(partition);
+    done = true;
   }
   // The gate wakes waiters, so no lock is held. When two threads resize at once, the later limits
   // win.
@@ -110,7 +123,7 @@ absl::Status VirtualDevice::Resize(const gpushare_spec& change) {
     band_ = options.limits.band;
     copy_limited_[0] = options.h2d_bytes_per_s > 0;
     copy_limited_[1] = options.d2h_bytes_per_s > 0;
-    gate_->Update(options);
+    gate_->Update(InnerLimits(options));
     base::MutexLock lock(&mutex_);
     if (version == version_) return absl::OkStatus();
   }

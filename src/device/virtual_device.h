@@ -43,6 +43,16 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   const std::shared_ptr<Gpu>& shared_gpu() const { return gpu_; }
   Tenant& tenant() const { return *tenant_; }
   gate::Gate& gate() const { return *gate_; }
+  // Where its streams, events and memory are: the GPU's primary context, or one of its own.
+  const Site& site() const { return has_context_ ? own_site_ : raw_gpu_->site(); }
+  // The SMs that new streams get; null: all.
+  std::shared_ptr<Partition> partition() const;
+  // What to make current for streams that may be bound: its own context, or its partition's.
+  driver::Context native_context() const;
+  // FailedPrecondition: `native` is of another context, or of other SMs.
+  absl::Status CheckStream(driver::Stream native) const;
+  // Streams that are gone, with work that goes on.
+  Unfinished& unfinished() { return has_context_ ? own_unfinished_ : raw_gpu_->unfinished(); }
   quota::Account& account() const { return *account_; }
 
   absl::Status Resize(const gpushare_spec& change);
@@ -136,6 +146,14 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   VirtualDevice(std::shared_ptr<Gpu> gpu, std::shared_ptr<Tenant> tenant);
   ~VirtualDevice() = default;
   absl::Status Start(const gpushare_spec& spec);
+  // isolation.cc: what the spec's isolation takes, and what it leaves of the compute limits.
+  absl::StatusOr<Limits> Resolve(const gpushare_spec& spec) const;
+  absl::Status StartIsolation(const Limits& limits);
+  absl::Status StartGate(const gate::TenantOptions& options);
+  gate::TenantOptions InnerLimits(gate::TenantOptions options) const;
+  void EndIsolation();
+  void EndContext();
+  absl::StatusOr<std::shared_ptr<Partition>> ChangePartition(const Limits& limits) const;
   void Retire();  // the last shared_ptr is gone
   absl::Status OverQuota(uint64_t bytes, uint64_t left) const;
   void RecordDenied(uint64_t bytes, uint64_t left, uint8_t flags) const;
@@ -146,6 +164,11 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   Gpu* const raw_gpu_;
   const std::shared_ptr<Tenant> tenant_;
   std::unique_ptr<quota::Account> account_;
+  int32_t isolation_ = GPUSHARE_ISOLATION_SHARED;  // from Start() on
+  bool has_context_ = false;                       // own_site_ is its own
+  Site own_site_;
+  Unfinished own_unfinished_;
+  std::shared_ptr<gate::Engine> own_engine_;  // of a partition; null: the GPU's
   gate::Gate* gate_ = nullptr;
   Gpu::Seat seat_;
   bool seated_ = false;
@@ -165,6 +188,7 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   std::atomic<bool> has_pools_{false};
   std::shared_ptr<DriverPool> driver_pool_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const Reclaimer> reclaimer_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<Partition> partition_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Frees `pointer`, crediting who allocated it; what is not in the table goes to the driver.

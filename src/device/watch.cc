@@ -8,9 +8,9 @@ namespace gpushare::device {
 
 absl::StatusOr<std::shared_ptr<Watch>> Watch::Start(std::shared_ptr<Gpu> gpu, Nanos limit,
                                                     gate::Watchdog::Callback callback) {
-  GPUSHARE_RETURN_IF_ERROR(gpu->engine().health());  // nothing would ever be told of
+  GPUSHARE_RETURN_IF_ERROR(gpu->health());  // nothing would ever be told of
   auto watchdog = std::make_shared<gate::Watchdog>(gpu->clock(), limit, std::move(callback));
-  if (!gpu->engine().Watch(watchdog)) {
+  if (!gpu->Watch(watchdog)) {
     return absl::AlreadyExistsError(
         absl::StrCat("watchdog: GPU ", gpu->ordinal(), " has one already; stop that one first"));
   }
@@ -18,7 +18,7 @@ absl::StatusOr<std::shared_ptr<Watch>> Watch::Start(std::shared_ptr<Gpu> gpu, Na
 }
 
 Watch::~Watch() {
-  static_cast<void>(gpu_->engine().Watch(nullptr));
+  static_cast<void>(gpu_->Watch(nullptr));
   watchdog_->Stop();
 }
 

@@ -17,10 +17,11 @@ namespace gpushare::driver {
 namespace {
 
 static_assert(std::is_same_v<DevicePtr, CUdeviceptr>);
-static_assert(std::is_same_v<Context, CUcontext> && std::is_same_v<Stream, CUstream> &&
-              std::is_same_v<Event, CUevent> && std::is_same_v<Module, CUmodule> &&
-              std::is_same_v<Function, CUfunction> && std::is_same_v<Graph, CUgraph> &&
-              std::is_same_v<GraphExec, CUgraphExec> && std::is_same_v<MemPool, CUmemoryPool>);
+static_assert(std::is_same_v<Context, CUcontext> && std::is_same_v<GreenContext, CUgreenCtx> &&
+              std::is_same_v<Stream, CUstream> && std::is_same_v<Event, CUevent> &&
+              std::is_same_v<Module, CUmodule> && std::is_same_v<Function, CUfunction> &&
+              std::is_same_v<Graph, CUgraph> && std::is_same_v<GraphExec, CUgraphExec> &&
+              std::is_same_v<MemPool, CUmemoryPool>);
 
 Result Code(CUresult result) { return Result{static_cast<int>(result)}; }
 
@@ -57,6 +58,68 @@ Result Driver::PopContext() const {
 Result Driver::SynchronizeContext() const { return Code(state_->table.CtxSynchronize()); }
 Result Driver::CurrentContext(Context* context) const {
   return Code(state_->table.CtxGetCurrent(context));
+}
+
+Result Driver::CreateContext(Context* context, int ordinal) const {
+  CUdevice device = 0;
+  CUresult result = state_->table.DeviceGet(&device, ordinal);
+  if (result == CUDA_SUCCESS) result = state_->table.CtxCreate(context, 0, device);
+  if (result != CUDA_SUCCESS) return Code(result);
+  CUcontext popped = nullptr;  // it was made current
+  return Code(state_->table.CtxPopCurrent(&popped));
+}
+Result Driver::DestroyContext(Context context) const {
+  return Code(state_->table.CtxDestroy(context));
+}
+
+// -- Partitions of the SMs --
+
+static_assert(sizeof(Driver::SmStep) == sizeof(CUdevResource) &&
+              alignof(Driver::SmStep) >= alignof(CUdevResource));
+
+Result Driver::SplitSms(int ordinal, std::vector<SmStep>* steps, int* sms_per_step) const {
+  CUdevice device = 0;
+  CUdevResource all = {};
+  CUresult result = state_->table.DeviceGet(&device, ordinal);
+  if (result == CUDA_SUCCESS) {
+    result = state_->table.DeviceGetDevResource(device, &all, CU_DEV_RESOURCE_TYPE_SM);
+  }
+  if (result != CUDA_SUCCESS) return Code(result);
+  unsigned count = 0;
+  result = state_->table.DevSmResourceSplitByCount(nullptr, &count, &all, nullptr, 0, 0);
+  if (result != CUDA_SUCCESS) return Code(result);
+  std::vector<CUdevResource> groups(count);
+  result = state_->table.DevSmResourceSplitByCount(groups.data(), &count, &all, nullptr, 0, 0);
+  if (result != CUDA_SUCCESS) return Code(result);
+  steps->resize(count);
+  for (unsigned i = 0; i < count; ++i) {
+    std::memcpy((*steps)[i].resource, &groups[i], sizeof(groups[i]));
+  }
+  *sms_per_step = count == 0 ? 0 : static_cast<int>(groups[0].sm.smCount);
+  return Result::kSuccess;
+}
+
+Result Driver::CreateGreenContext(GreenContext* green, int ordinal,
+                                  const std::vector<SmStep>& steps) const {
+  std::vector<CUdevResource> resources(steps.size());
+  for (size_t i = 0; i < steps.size(); ++i) {
+    std::memcpy(&resources[i], steps[i].resource, sizeof(resources[i]));
+  }
+  CUdevice device = 0;
+  CUdevResourceDesc descriptor = nullptr;
+  CUresult result = state_->table.DeviceGet(&device, ordinal);
+  if (result == CUDA_SUCCESS) {
+    result = state_->table.DevResourceGenerateDesc(&descriptor, resources.data(),
+                                                   static_cast<unsigned>(resources.size()));
+  }
+  if (result != CUDA_SUCCESS) return Code(result);
+  return Code(state_->table.GreenCtxCreate(green, descriptor, device, CU_GREEN_CTX_DEFAULT_STREAM));
+}
+Result Driver::DestroyGreenContext(GreenContext green) const {
+  return Code(state_->table.GreenCtxDestroy(green));
+}
+Result Driver::AsContext(Context* context, GreenContext green) const {
+  return Code(state_->table.CtxFromGreenCtx(context, green));
 }
 
 // -- Memory --
@@ -144,6 +207,12 @@ Result Driver::SetD8Async(DevicePtr to, unsigned char value, size_t bytes, Strea
 
 Result Driver::CreateStream(Stream* stream, int priority) const {
   return Code(state_->table.StreamCreateWithPriority(stream, CU_STREAM_NON_BLOCKING, priority));
+}
+Result Driver::CreateStreamOn(Stream* stream, GreenContext green, int priority) const {
+  return Code(state_->table.GreenCtxStreamCreate(stream, green, CU_STREAM_NON_BLOCKING, priority));
+}
+Result Driver::StreamContext(Stream stream, Context* context) const {
+  return Code(state_->table.StreamGetCtx(stream, context));
 }
 Result Driver::DestroyStream(Stream stream) const {
   return Code(state_->table.StreamDestroy(stream));

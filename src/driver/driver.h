@@ -15,12 +15,14 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 
 struct CUctx_st;
+struct CUgreenCtx_st;
 struct CUstream_st;
 struct CUevent_st;
 struct CUmod_st;
@@ -34,6 +36,7 @@ namespace gpushare::driver {
 struct Table;
 
 using Context = CUctx_st*;
+using GreenContext = CUgreenCtx_st*;
 using Stream = CUstream_st*;
 using Event = CUevent_st*;
 using Module = CUmod_st*;
@@ -108,6 +111,22 @@ class Driver {
   Result PopContext() const;
   Result CurrentContext(Context* context) const;
   Result SynchronizeContext() const;
+  // A context beside the primary one; current nowhere.
+  Result CreateContext(Context* context, int ordinal) const;
+  Result DestroyContext(Context context) const;
+
+  // -- Partitions of the SMs --
+  // SMs as the driver hands them out: so many at a time, none of two steps the same.
+  struct SmStep {
+    alignas(8) unsigned char resource[144];
+  };
+  Result SplitSms(int ordinal, std::vector<SmStep>* steps, int* sms_per_step) const;
+  // The primary context with the SMs of `steps`, which are of one SplitSms(); it retains the primary.
+  Result CreateGreenContext(GreenContext* green, int ordinal,
+                            const std::vector<SmStep>& steps) const;
+  Result DestroyGreenContext(GreenContext green) const;
+  // What it is called where a context is asked for.
+  Result AsContext(Context* context, GreenContext green) const;
 
   // -- Memory --
   Result MemAlloc(DevicePtr* pointer, size_t bytes) const;
@@ -137,6 +156,9 @@ class Driver {
   // -- Streams and events --
   enum class Capture { kNone, kActive, kInvalidated };
   Result CreateStream(Stream* stream, int priority) const;  // non-blocking
+  Result CreateStreamOn(Stream* stream, GreenContext green, int priority) const;
+  // Of a green context's stream, that as a context; of the legacy stream, what is current.
+  Result StreamContext(Stream stream, Context* context) const;
   Result DestroyStream(Stream stream) const;
   Result SynchronizeStream(Stream stream) const;
   Result QueryStream(Stream stream) const;  // kSuccess or kNotReady

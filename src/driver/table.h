@@ -17,6 +17,10 @@
 #include "absl/status/status.h"
 #include "driver/prototypes.h"
 
+// Newer than the oldest header that is supported, or hidden by a macro of the newest.
+extern "C" CUresult CUDAAPI cuGreenCtxStreamCreate(CUstream*, CUgreenCtx, unsigned, int);
+extern "C" CUresult CUDAAPI cuCtxCreate_v2(CUcontext*, unsigned, CUdevice);
+
 namespace gpushare::driver {
 
 struct Table {

@@ -41,10 +41,12 @@ Engine::~Engine() {
   impl_->driver.PopContext();
 }
 
-absl::StatusOr<Gate*> Engine::AddTenant(std::string name, const TenantOptions& options) {
+absl::StatusOr<Gate*> Engine::AddTenant(std::string name, const TenantOptions& options,
+                                        driver::Context context) {
   const Time now = impl_->clock.Now();
   auto tenant = std::make_unique<TenantState>(*impl_, std::move(name));
   tenant->options = options;
+  if (context != impl_->context) tenant->own_context = context;
   tenant->copies[0] = {options.h2d_bytes_per_s, 0, now};
   tenant->copies[1] = {options.d2h_bytes_per_s, 0, now};
   tenant->limits_copies[0] = options.h2d_bytes_per_s > 0;
@@ -98,6 +100,11 @@ void Engine::RemoveTenant(Gate* gate) {
 absl::Status Engine::health() const {
   const Section section(*impl_);
   return impl_->health;
+}
+
+absl::Status Gate::health() const {
+  const Section section(state_->engine);
+  return state_->own_context != nullptr ? state_->health : state_->engine.health;
 }
 
 bool Engine::Watch(std::shared_ptr<Watchdog> watchdog) {
@@ -203,7 +210,8 @@ absl::StatusOr<StreamGate*> Gate::AddStream(driver::Stream handle, const StreamP
   stream->handle = handle;
   stream->tenant = &tenant;
   stream->place = place;
-  stream->events = engine.EventsOf(place.context);
+  if (place.context == nullptr) stream->place.context = tenant.own_context;
+  stream->events = engine.EventsOf(stream->place.context);
   stream->thread = place.by_thread ? ThisThread() : nullptr;
   stream->held_up_since = kNever;
   stream->context.store(0, std::memory_order_relaxed);

@@ -218,6 +218,7 @@ class Gate {
   void Resume();
   void Update(const TenantOptions& options);
   GateStats stats() const;
+  absl::Status health() const;  // as the engine's, of the tenant's own context if it has one
   sched::Arbiter::TenantView view() const;
 
  private:
@@ -239,11 +240,14 @@ class Engine {
   // Stops the reconciler. Every Gate must have been removed.
   ~Engine();
 
-  absl::StatusOr<Gate*> AddTenant(std::string name, const TenantOptions& options);
+  // `context`: one of its own, for streams that do not say theirs; null: the engine's. Gate::ContextEnds() before
+  // its end.
+  absl::StatusOr<Gate*> AddTenant(std::string name, const TenantOptions& options,
+                                  driver::Context context = nullptr);
   // Wakes its waiters with kSuspended, forgets its work. No call of the gate may be running after.
   void RemoveTenant(Gate* gate);
 
-  // What the driver answered to a marker when the context was lost; OK as long as it is not.
+  // What the driver answered to a marker when the engine's context was lost; OK as long as it is not.
   absl::Status health() const;
 
   // Has `watchdog` told of what happens from now on; null: nobody. False: another one is.

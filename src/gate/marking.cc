@@ -123,13 +123,14 @@ void Engine::Impl::Report(TenantState& tenant, const absl::Status& refused) {
   tenant.stats.driver_error = std::string(refused.message());
   const bool lost =
       refused.code() == absl::StatusCode::kAborted || refused.code() == absl::StatusCode::kDataLoss;
-  if (!lost || !health.ok()) return;
-  health = refused;
+  absl::Status& of_context = tenant.own_context != nullptr ? tenant.health : health;
+  if (!lost || !of_context.ok()) return;
+  of_context = refused;
   if (watchdog == nullptr) return;
   // Which of them did it the driver does not say; `tenant` is the one that asked, of work of its own.
   for (TenantState* open : open_tenants) SyncLaunches(*open, clock.Now());
   for (const auto& suspect : tenants) {
-    if (suspect == nullptr) continue;
+    if (suspect == nullptr || suspect->own_context != tenant.own_context) continue;
     const auto stream =
         std::find_if(suspect->streams.begin(), suspect->streams.end(), [](const auto& s) {
           return s->live && (s->markers_pending > 0 || s->unmarked > 0 || s->marking);

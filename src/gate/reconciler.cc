@@ -269,7 +269,9 @@ void Engine::Impl::Reconcile() {
       const absl::StatusOr<Nanos> stamp = time_line->Stamp(marker.event, marker.stream->events);
       if (!stamp.ok() && !marker.failed) {
         marker.failed = true;
-        Report(*marker.stream->tenant, stamp.status());
+        // The time line is of the engine's context: when that is lost, others are not.
+        TenantState& tenant = *marker.stream->tenant;
+        if (tenant.own_context == nullptr) Report(tenant, stamp.status());
       }
       // Behind all others, at a time that the replay can be advanced to.
       stamped.emplace_back(marker.failed ? Nanos::max() : *stamp, marker);

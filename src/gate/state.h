@@ -106,6 +106,7 @@ struct TenantState {
 
   Engine::Impl& engine;
   const std::string name;
+  driver::Context own_context = nullptr;  // null: the engine's; constant
   TenantPage page;
   // 300 KB, which a tenant that never launches does not need: made by OpenBooks() with its first stream or
   // lease, and there from then on.
@@ -131,8 +132,9 @@ struct TenantState {
   int unknown_in_flight = 0;  // commands of guessed cost, admitted and not measured yet
   bool grant_stands = false;  // although its band is closed, or somebody waits for the device
   bool suspended = false, removed = false;
-  Time passed{};  // when work of it last passed because somebody might be waiting for it
-  Nanos hold{0};  // and how long it is held the next time; 0: it never did
+  absl::Status health;  // of its own context
+  Time passed{};        // when work of it last passed because somebody might be waiting for it
+  Nanos hold{0};        // and how long it is held the next time; 0: it never did
   std::array<CopyLimit, 2> copies;
   std::array<std::atomic<bool>, 2> limits_copies{};
   GateStats stats;

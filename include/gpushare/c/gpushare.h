@@ -425,6 +425,11 @@ GPUSHARE_API gpushare_status gpushare_vdev_resize(gpushare_vdev vdev, const gpus
 /* The spec in force, as given at creation and changed since. */
 GPUSHARE_API gpushare_status gpushare_vdev_get_spec(gpushare_vdev vdev, gpushare_spec* spec);
 
+/* The CUcontext in which streams are made that can be bound to `vdev`: of isolation `shared` the GPU's primary
+ * one, of `context` its own, of `green` that of its SMs as it is now. For cuCtxPushCurrent(); not for
+ * cuCtxDestroy(). Valid while `vdev` is, of `green` until it is resized. */
+GPUSHARE_API gpushare_status gpushare_vdev_context(gpushare_vdev vdev, struct CUctx_st** context);
+
 /* Holds every launch, lease, set and limited copy of the virtual device at the gate until resume; what
  * the device has already been given runs on. */
 GPUSHARE_API gpushare_status gpushare_vdev_suspend(gpushare_vdev vdev);
@@ -645,6 +650,10 @@ GPUSHARE_API gpushare_status gpushare_gpu_pointer(gpushare_gpu gpu, gpushare_dev
  * broken. */
 GPUSHARE_API gpushare_status gpushare_module_load(gpushare_gpu gpu, const void* image,
                                                   gpushare_module* module);
+/* The same in the context of `vdev`, which with isolation `context` is the only one whose kernels its streams
+ * take. Keeps the virtual device. */
+GPUSHARE_API gpushare_status gpushare_module_load_on(gpushare_vdev vdev, const void* image,
+                                                     gpushare_module* module);
 /* Its functions must not be running. */
 GPUSHARE_API gpushare_status gpushare_module_unload(gpushare_module module);
 /* NOT_FOUND: no such kernel. Valid until the module is unloaded. */

@@ -65,7 +65,7 @@ TEST_F(VirtualDeviceTest, ResizeIsLiveAndWhole) {
   EXPECT_FALSE(a.Resize("memory=8GiB,cap=50%").ok());
   EXPECT_FALSE(a.Resize("cap=20%,guarantee=30%").ok());
   EXPECT_EQ(Must(a.spec()).ToString(), "memory=3GiB,compute=30%,cap=60%,h2d=1GB/s");
-  EXPECT_EQ(a.Resize("isolation=green").code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(a.Resize("isolation=green").code(), absl::StatusCode::kFailedPrecondition);
   // A limit goes as it came, and a policy takes along what it contradicts.
   EXPECT_OK(a.Resize("h2d=none,policy=best-effort"));
   EXPECT_EQ(Must(a.spec()).ToString(), "memory=3GiB,cap=60%,h2d=none,policy=best-effort");

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+// What each isolation keeps apart, and what not: the table of docs/isolation.md, row by row.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "gpushare/watchdog.h"
+#include "tests/unit/device/device_test.h"
+
+namespace gpushare {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kKernels[] = R"(.version 7.0
+.target sm_70
+.address_size 64
+//gpushare.sim cost=param:0 blocks_per_sm=1
+.visible .entry spin(.param .u64 ns)
+{
+  ret;
+}
+//gpushare.sim cost=param:0 blocks_per_sm=1
+.visible .entry broken(.param .u64 ns)
+{
+  ret;
+}
+)";
+
+// 100 SMs in steps of 8, kernels beside one another.
+class IsolationTest : public DeviceTest {
+ protected:
+  struct Tenancy {
+    VirtualDevice device;
+    std::optional<Module> module;
+    Function spin, broken;
+    std::optional<Stream> stream;
+  };
+
+  std::string config() const override {
+    return "sms=100,memory=8GiB,clock=virtual,h2d=10GB/s,d2h=10GB/s";
+  }
+  void SetUp() override {
+    DeviceTest::SetUp();
+    push_ = runtime_->Symbol<int(CUctx_st*)>("cuCtxPushCurrent_v2");
+    pop_ = runtime_->Symbol<int(CUctx_st**)>("cuCtxPopCurrent_v2");
+    create_ = runtime_->Symbol<int(CUstream_st**, unsigned)>("cuStreamCreate");
+    destroy_ = runtime_->Symbol<int(CUstream_st*)>("cuStreamDestroy_v2");
+  }
+  void TearDown() override {
+    ASSERT_OK(Inject("clear"));
+    DeviceTest::TearDown();
+  }
+  Tenancy Make(const std::string& name, const std::string& spec, uint32_t account = 0) {
+    Tenancy made{MakeDevice(name, spec), std::nullopt, {}, {}, std::nullopt};
+    made.module.emplace(Must(Module::Load(made.device, kKernels)));
+    made.spin = Must(made.module->GetFunction("spin"));
+    made.broken = Must(made.module->GetFunction("broken"));
+    made.stream.emplace(Must(Stream::Create(made.device)));
+    EXPECT_EQ(account_(Must(made.stream->native()), account), 0);
+    return made;
+  }
+  static absl::Status Spin(const Tenancy& who, absl::Duration cost, uint32_t blocks = 100) {
+    return who.stream->Launch(who.spin, {.grid = {blocks}, .block = {1024}},
+                              static_cast<uint64_t>(absl::ToInt64Nanoseconds(cost)));
+  }
+  static absl::Status Break(const Tenancy& who, uint32_t blocks = 100) {
+    return who.stream->Launch(who.broken, {.grid = {blocks}, .block = {1024}}, uint64_t{1'000'000});
+  }
+  Watchdog Watch() {
+    return Must(Watchdog::Start(*gpu_, {.limit = absl::Milliseconds(200)},
+                                [this](const Incident& incident) { told_.push_back(incident); }));
+  }
+  std::vector<std::string> Told(Incident::Kind kind) const {
+    std::vector<std::string> tenants;
+    for (const Incident& incident : told_) {
+      if (incident.kind == kind) tenants.push_back(incident.tenant);
+    }
+    std::sort(tenants.begin(), tenants.end());
+    return tenants;
+  }
+  double UsedNs(uint32_t account) const {
+    gpushare_sim_truth truth = {};
+    EXPECT_EQ(truth_(0, account, &truth), 0);
+    return truth.used_ns;
+  }
+  // Each launches as fast as it may, for so long.
+  struct Worker {
+    const Tenancy* who;
+    uint32_t blocks;
+  };
+  void Backlog(const std::vector<Worker>& all, absl::Duration how_long, absl::Duration cost) {
+    const absl::Duration end = runtime_->Now() + how_long;
+    std::vector<Thread> threads;
+    for (const auto [who, blocks] : all) {
+      threads.push_back(Must(runtime_->StartThread("worker", [this, who, blocks, end, cost] {
+        while (runtime_->Now() < end) EXPECT_OK(Spin(*who, cost, blocks));
+        EXPECT_OK(who->stream->Synchronize());
+      })));
+    }
+  }
+  CUstream_st* NativeIn(CUctx_st* context) {
+    CUstream_st* native = nullptr;
+    CUctx_st* popped = nullptr;
+    EXPECT_EQ(push_(context), 0);
+    EXPECT_EQ(create_(&native, 1), 0);
+    EXPECT_EQ(pop_(&popped), 0);
+    return native;
+  }
+
+  int (*push_)(CUctx_st*) = nullptr;
+  int (*pop_)(CUctx_st**) = nullptr;
+  int (*create_)(CUstream_st**, unsigned) = nullptr;
+  int (*destroy_)(CUstream_st*) = nullptr;
+  std::vector<Incident> told_;
+};
+
+class SerialIsolationTest : public IsolationTest {
+  std::string config() const override {
+    return "sms=100,memory=8GiB,clock=virtual,h2d=10GB/s,d2h=10GB/s,overlap=serial";
+  }
+};
+
+// ---- green ----
+
+TEST_F(IsolationTest, AShareIsRoundedUpToTheStepAndSaidSo) {
+  const VirtualDevice a = MakeDevice("a", "memory=1GiB,isolation=green,compute=25%");
+  EXPECT_EQ(Must(a.stats()).guarantee, Percent(32));  // 25 SMs would be; 32 are
+  EXPECT_EQ(Must(a.spec()).ToString(), "memory=1GiB,compute=25%,isolation=green");
+  const VirtualDevice b = MakeDevice("b", "isolation=green,guarantee=64%");
+  EXPECT_EQ(Must(b.stats()).guarantee, Percent(64));
+  const auto full = VirtualDevice::Create(*gpu_, MakeTenant("c"), "isolation=green,compute=5%");
+  EXPECT_EQ(full.status().code(), absl::StatusCode::kResourceExhausted) << full.status();
+  const auto whole = VirtualDevice::Create(*gpu_, MakeTenant("d"), "isolation=green,compute=100%");
+  EXPECT_EQ(whole.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(whole.status().message()), HasSubstr("12 steps of 8"));
+  const auto none = VirtualDevice::Create(*gpu_, MakeTenant("e"), "isolation=green,weight=2");
+  EXPECT_EQ(none.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(none.status().message()), HasSubstr("add one (compute=30%, say)"));
+}
+
+TEST_F(IsolationTest, PartitionsRunBesideOneAnother) {
+  const Tenancy a = Make("a", "isolation=green,compute=24%", 1);
+  const Tenancy b = Make("b", "isolation=green,compute=48%", 2);
+  Backlog({{&a, 24}, {&b, 48}}, absl::Milliseconds(100), absl::Microseconds(50));
+  // Both always run, so that the device's time is theirs by their SMs.
+  EXPECT_NEAR(UsedNs(1) / (UsedNs(1) + UsedNs(2)), 1.0 / 3, 0.01);
+  EXPECT_GT(UsedNs(1) + UsedNs(2), 99e6);
+  EXPECT_GT(Must(a.device.stats()).compute.launches, 0u);
+}
+
+TEST_F(IsolationTest, ACapIsOfTheGpuNotOfThePartition) {
+  const Tenancy a = Make("a", "isolation=green,compute=9%", 1);
+  const absl::Duration start = runtime_->Now();
+  Backlog({{&a, 16}}, absl::Milliseconds(200), absl::Microseconds(100));
+  EXPECT_GT(UsedNs(1) / absl::ToDoubleNanoseconds(runtime_->Now() - start), 0.98)
+      << "what the step gives beyond the share is its own";
+  EXPECT_OK(a.device.Resize("cap=9%"));
+  const double before = UsedNs(1);
+  const absl::Duration since = runtime_->Now();
+  Backlog({{&a, 16}}, absl::Seconds(1), absl::Microseconds(100));
+  // Of 16 SMs, so much of the time.
+  EXPECT_NEAR((UsedNs(1) - before) / absl::ToDoubleNanoseconds(runtime_->Now() - since), 9.0 / 16,
+              0.02);
+}
+
+TEST_F(IsolationTest, APartitionGrowsAndShrinksForNewStreams) {
+  const Tenancy a = Make("a", "isolation=green,compute=24%");
+  const auto takes = [&](const Stream& stream) {
+    const absl::Duration start = runtime_->Now();
+    EXPECT_OK(stream.Launch(a.spin, {.grid = {48}, .block = {1024}}, uint64_t{1'000'000}));
+    EXPECT_OK(stream.Synchronize());
+    return absl::ToDoubleMilliseconds(runtime_->Now() - start);
+  };
+  EXPECT_NEAR(takes(*a.stream), 2, 0.1);
+  const VirtualDevice b = MakeDevice("b", "isolation=green,compute=40%");
+  EXPECT_OK(a.device.Resize("compute=48%"));
+  EXPECT_EQ(Must(a.device.stats()).guarantee, Percent(48));
+  EXPECT_NEAR(takes(*a.stream), 2, 0.1) << "it keeps the SMs that it was made with";
+  {
+    const Stream wide = Must(Stream::Create(a.device));
+    EXPECT_NEAR(takes(wide), 1, 0.1);
+    const absl::Status refused = a.device.Resize("compute=60%");
+    EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_OK(a.device.Resize("compute=24%"));
+  }
+  EXPECT_OK(b.Resize("compute=72%"));  // the last stream of the others is gone
+  EXPECT_EQ(b.Resize("isolation=shared").code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(IsolationTest, AKernelThatNeverEndsKeepsItsPartition) {
+  const Tenancy a = Make("a", "isolation=green,compute=24%"),
+                b = Make("b", "isolation=green,compute=48%");
+  const Watchdog watchdog = Watch();
+  ASSERT_OK(Break(a, 24));
+  ASSERT_OK(a.stream->Synchronize());
+  ASSERT_OK(Inject("hang kernel=broken"));
+  ASSERT_OK(Break(a, 24));
+  ASSERT_OK(a.stream->Yield());
+  for (int i = 0; i < 50; ++i) {
+    const absl::Duration start = runtime_->Now();
+    ASSERT_OK(Spin(b, absl::Milliseconds(10), 48));
+    ASSERT_OK(b.stream->Synchronize());
+    EXPECT_NEAR(absl::ToDoubleMilliseconds(runtime_->Now() - start), 10, 0.1);
+  }
+  EXPECT_THAT(Told(Incident::Kind::kStuck), ::testing::ElementsAre("a"));
+}
+
+TEST_F(IsolationTest, AFaultInAPartitionTakesAllButThoseWithTheirOwnContext) {
+  const Tenancy green = Make("green", "isolation=green,compute=24%"), shared = Make("shared", ""),
+                own = Make("own", "isolation=context");
+  const Watchdog watchdog = Watch();
+  ASSERT_OK(Inject("illegal_address kernel=broken"));
+  ASSERT_OK(Spin(own, absl::Milliseconds(5), 8));
+  ASSERT_OK(Spin(shared, absl::Milliseconds(5), 8));
+  ASSERT_OK(Break(green, 8));
+  runtime_->SleepFor(absl::Milliseconds(50));
+  EXPECT_EQ(green.stream->Synchronize().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(shared.stream->Synchronize().code(), absl::StatusCode::kAborted);
+  EXPECT_OK(own.stream->Synchronize());
+  ASSERT_OK(Spin(own, absl::Milliseconds(5), 8));
+  EXPECT_OK(own.stream->Synchronize());
+  EXPECT_THAT(Told(Incident::Kind::kFault), ::testing::ElementsAre("green", "shared"));
+}
+
+// ---- context ----
+
+TEST_F(IsolationTest, AFaultInItsOwnContextIsItsOwn) {
+  const Tenancy shared = Make("shared", ""), green = Make("green", "isolation=green,compute=24%");
+  const Watchdog watchdog = Watch();
+  const uint64_t before = UsedOnDevice();
+  {
+    const Tenancy own = Make("own", "memory=1GiB,isolation=context");
+    const DevicePtr left = Must(Must(Allocator::Create(own.device)).AllocateRaw(MiB(64)));
+    EXPECT_NE(left, DevicePtr());
+    ASSERT_OK(Inject("illegal_address kernel=broken"));
+    ASSERT_OK(Spin(shared, absl::Milliseconds(5), 8));
+    ASSERT_OK(Break(own, 8));
+    runtime_->SleepFor(absl::Milliseconds(50));
+    EXPECT_EQ(own.stream->Synchronize().code(), absl::StatusCode::kAborted);
+    EXPECT_EQ(Spin(own, absl::Milliseconds(1)).code(), absl::StatusCode::kAborted);
+    EXPECT_OK(shared.stream->Synchronize());
+    ASSERT_OK(Spin(green, absl::Milliseconds(1), 8));
+    EXPECT_OK(green.stream->Synchronize());
+    EXPECT_THAT(Told(Incident::Kind::kFault), ::testing::ElementsAre("own"));
+    EXPECT_EQ(Must(Gpu::Probe(*runtime_, "0")).state, GpuProbe::State::kHealthy);
+  }
+  // It can be made anew: what it held went with its context.
+  EXPECT_EQ(UsedOnDevice(), before);
+  ASSERT_OK(Inject("clear"));
+  const Tenancy again = Make("again", "memory=7GiB,isolation=context");
+  ASSERT_OK(Break(again));
+  EXPECT_OK(again.stream->Synchronize());
+}
+
+TEST_F(SerialIsolationTest, SharesHoldAcrossContexts) {
+  const Tenancy a = Make("a", "isolation=context,weight=3", 1), b = Make("b", "weight=1", 2);
+  Backlog({{&a, 100}, {&b, 100}}, absl::Milliseconds(400), absl::Microseconds(200));
+  // As between tenants of one context: 0.4 s from a cold start, 2 percentage points.
+  EXPECT_NEAR(UsedNs(1) / (UsedNs(1) + UsedNs(2)), 0.75, 0.02);
+  const double measured = absl::ToDoubleNanoseconds(Must(a.device.stats()).compute.charged);
+  EXPECT_NEAR(measured / UsedNs(1), 1, 0.03);
+}
+
+TEST_F(IsolationTest, AllThatASharedOneDoesWorksInAContext) {
+  const Tenancy own = Make("own", "memory=256MiB,isolation=context");
+  std::vector<char> in(1 << 20, 7), out(1 << 20);
+  for (const auto strategy : {AllocationStrategy::kDirect, AllocationStrategy::kSuballocating,
+                              AllocationStrategy::kPool}) {
+    const Allocator allocator = Must(Allocator::Create(own.device, {.strategy = strategy}));
+    const Allocation memory = Must(allocator.Allocate(MiB(1)));
+    EXPECT_OK(own.stream->CopyToDevice(memory.pointer(), in.data(), MiB(1)));
+    EXPECT_OK(own.stream->SetAsync(memory.pointer(), 9, Bytes(10)));
+    EXPECT_OK(own.stream->CopyToHost(out.data(), memory.pointer(), MiB(1)));
+    EXPECT_EQ(out[0], 9);
+    EXPECT_EQ(out[10], 7);
+  }
+  {
+    Lease lease = Must(Lease::Acquire(own.device, {.streams = {&*own.stream}}));
+    EXPECT_OK(Spin(own, absl::Milliseconds(1)));
+    EXPECT_OK(lease.Release().status());
+  }
+  EXPECT_OK(own.stream->BeginCapture());
+  EXPECT_OK(Spin(own, absl::Milliseconds(1)));
+  const Graph graph = Must(own.stream->EndCapture());
+  EXPECT_OK(own.stream->LaunchGraph(graph));
+  const Event begin = Must(Event::Create(own.device, true)),
+              end = Must(Event::Create(own.device, true));
+  EXPECT_OK(own.stream->Record(begin));
+  EXPECT_OK(Spin(own, absl::Milliseconds(2)));
+  EXPECT_OK(own.stream->Record(end));
+  EXPECT_OK(end.Synchronize());
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(Must(end.Since(begin))), 2, 0.1);
+  EXPECT_EQ(Must(own.device.stats()).compute.markers_failed, 0u);
+  // Of the GPU's own context it takes no kernels.
+  const Module outside = Must(Module::Load(*gpu_, kKernels));
+  EXPECT_FALSE(
+      own.stream
+          ->Launch(Must(outside.GetFunction("spin")), {.grid = {1}, .block = {32}}, uint64_t{1000})
+          .ok());
+}
+
+TEST_F(IsolationTest, ClosingAContextEndsWhatNeverEnds) {
+  const Tenancy shared = Make("shared", "");
+  const uint64_t before = UsedOnDevice();
+  {
+    const Tenancy own = Make("own", "memory=1GiB,isolation=context");
+    EXPECT_OK(Must(Allocator::Create(own.device)).AllocateRaw(MiB(64)).status());
+    ASSERT_OK(Inject("hang kernel=broken"));
+    ASSERT_OK(Break(own, 100));
+    runtime_->SleepFor(absl::Milliseconds(10));
+  }
+  const absl::Duration start = runtime_->Now();
+  ASSERT_OK(Spin(shared, absl::Milliseconds(1), 100));
+  EXPECT_OK(shared.stream->Synchronize());
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(runtime_->Now() - start), 1, 0.1);
+  EXPECT_EQ(UsedOnDevice(), before);
+}
+
+TEST_F(IsolationTest, ClosingAContextWaitsForWhatEnds) {
+  std::vector<char> in(1 << 20, 7), out(1 << 20);
+  {
+    const Tenancy own = Make("own", "memory=1GiB,isolation=context");
+    const Allocation memory = Must(Must(Allocator::Create(own.device)).Allocate(MiB(1)));
+    EXPECT_OK(own.stream->CopyToDevice(memory.pointer(), in.data(), MiB(1)));
+    EXPECT_OK(Spin(own, absl::Milliseconds(20)));
+    EXPECT_OK(own.stream->CopyToHostAsync(out.data(), memory.pointer(), MiB(1)));
+  }
+  EXPECT_EQ(out[12345], 7);
+}
+
+// ---- foreign streams ----
+
+TEST_F(IsolationTest, AStreamOfAnotherContextIsRefused) {
+  const VirtualDevice shared = MakeDevice("shared", ""),
+                      own = MakeDevice("own", "isolation=context"),
+                      green = MakeDevice("green", "isolation=green,compute=24%");
+  const VirtualDevice* const devices[] = {&shared, &own, &green};
+  for (const VirtualDevice* to : devices) {
+    for (const VirtualDevice* from : devices) {
+      CUstream_st* const native = NativeIn(from->native_context());
+      const auto bound = Stream::Bind(*to, native);
+      if (to == from) {
+        EXPECT_OK(bound.status());
+      } else {
+        EXPECT_EQ(bound.status().code(), absl::StatusCode::kFailedPrecondition);
+        EXPECT_THAT(std::string(bound.status().message()), HasSubstr("of another context"));
+      }
+      if (!bound.ok()) {
+        EXPECT_EQ(destroy_(native), 0);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gpushare
