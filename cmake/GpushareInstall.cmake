@@ -2,6 +2,7 @@
 # What `cmake --install` puts where. Components:
 #   runtime      libgpushare.so.<soversion>, the gpushare command
 #   development  headers, CMake package, pkg-config files, libgpushare.so
+#   runtime      too: what `gpushare run` preloads, in a private folder
 #   testing      the simulated GPU, in a private folder that no loader searches by itself
 include(CMakePackageConfigHelpers)
 
@@ -41,6 +42,10 @@ endforeach()
 
 if(TARGET gpushare_command)
   install(TARGETS gpushare_command RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT runtime)
+endif()
+if(TARGET gpushare_preload)
+  install(TARGETS gpushare_preload gpushare_audit
+    LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}/gpushare/preload" COMPONENT runtime NAMELINK_SKIP)
 endif()
 if(TARGET gpushare_sim_cuda)
   foreach(name IN ITEMS cuda nvml)

@@ -44,7 +44,8 @@ if(PROJECT_IS_TOP_LEVEL AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
   find_program(GPUSHARE_CCACHE ccache)
   if(GPUSHARE_CCACHE)
     # One build folder's results serve another's; debug information names the first.
-    set(launcher "${CMAKE_COMMAND}" -E env CCACHE_NOHASHDIR=1 "${GPUSHARE_CCACHE}")
+    set(launcher "${CMAKE_COMMAND}" -E env CCACHE_NOHASHDIR=1
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime "${GPUSHARE_CCACHE}")
     set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
     set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
   endif()

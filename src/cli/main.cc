@@ -11,13 +11,14 @@
 #include "cli/gpu_option.h"
 #include "cli/output.h"
 #include "cli/probe.h"
+#include "cli/run/run.h"
 #include "gpushare/c/gpushare.h"
 #include "gpushare/spec.h"
 
 namespace gpushare::cli {
 namespace {
 
-ExitCode Run(int argc, char** argv) {
+ExitCode Main(int argc, char** argv) {
   CLI::App app("gpushare: share one GPU among many tenants, with limits that hold", "gpushare");
   app.require_subcommand(0, 1);  // that there is one is checked below, after what else is wrong
   app.set_version_flag("--version", std::string("gpushare ") + gpushare_version());
@@ -33,6 +34,11 @@ ExitCode Run(int argc, char** argv) {
       app.add_subcommand("probe", "which GPU there is, and what limits apply to it");
   AddGpuOptions(probe, &kind, &device);
 
+  RunOptions run_options;
+  CLI::App* const run =
+      app.add_subcommand("run", "an unmodified program within a share of the GPU");
+  AddRunOptions(run, &run_options);
+
   CLI::App* const policies =
       app.add_subcommand("policies", "the names of all policies, one a line");
   CLI::App* const version = app.add_subcommand("version", "the version of the library");
@@ -46,6 +52,7 @@ ExitCode Run(int argc, char** argv) {
   }
   if (demo->parsed()) return RunDemo(demo_options);
   if (probe->parsed()) return RunProbe(kind, device);
+  if (run->parsed()) return Run(run_options);
   if (policies->parsed()) {
     for (const std::string& name : PolicyNames()) std::puts(name.c_str());
     return FinishStdout("policies");
@@ -55,7 +62,7 @@ ExitCode Run(int argc, char** argv) {
     return FinishStdout("version");
   }
   std::fputs(
-      "A command is required: demo, probe, policies or version\n"
+      "A command is required: demo, probe, run, policies or version\n"
       "Run with --help for more information.\n",
       stderr);
   return kExitUsage;
@@ -66,7 +73,7 @@ ExitCode Run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return gpushare::cli::Run(argc, argv);
+    return gpushare::cli::Main(argc, argv);
   } catch (const std::bad_alloc&) {
     std::fputs("gpushare: the host has no memory left for this\n", stderr);
     return gpushare::cli::kExitFailed;

@@ -2,6 +2,7 @@
 #include "device/runtime.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -11,6 +12,7 @@
 #include "base/status_macros.h"
 #include "device/clock_lock.h"
 #include "device/gpu.h"
+#include "device/spec.h"
 #include "device/surroundings.h"
 #include "device/tenant.h"
 #include "device/text.h"
@@ -39,6 +41,12 @@ absl::StatusOr<std::optional<uint64_t>> ReserveFrom(const gpushare_runtime_optio
   return std::optional<uint64_t>(*bytes);
 }
 
+// Of a preloaded program; null in others. It is never taken away.
+std::atomic<const std::shared_ptr<Runtime>*>& OfProcess() {
+  static std::atomic<const std::shared_ptr<Runtime>*> runtime{nullptr};
+  return runtime;
+}
+
 absl::Status CheckName(const std::string& name) {
   if (name.empty() || name.size() > kMostName) {
     return absl::InvalidArgumentError(
@@ -56,14 +64,54 @@ absl::Status CheckName(const std::string& name) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Create(const gpushare_runtime_options& options) {
-  const std::shared_ptr<Runtime> runtime(new Runtime);
-  GPUSHARE_ASSIGN_OR_RETURN(runtime->reserve_, ReserveFrom(options));
-  runtime->reserve_source_ = options.memory_reserve != 0 ? "memory_reserve" : kReserveVariable;
+  if (const std::shared_ptr<Runtime>* runtime = OfProcess().load(std::memory_order_acquire)) {
+    GPUSHARE_RETURN_IF_ERROR((*runtime)->CheckSame(options));
+    return *runtime;
+  }
   driver::OpenOptions open;
   if (options.driver != nullptr) open.path = options.driver;
   if (options.simulation != nullptr) open.simulation = options.simulation;
+  return Open(options, open);
+}
+
+absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOfProcess(void* driver_handle,
+                                                                  const char* driver_path,
+                                                                  const gpushare_spec& share) {
+  driver::OpenOptions open;
+  open.handle = driver_handle;
+  open.path = driver_path;
+  GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<Runtime> runtime, Open({}, open));
+  runtime->of_process_ = true;
+  runtime->default_spec_ = share;
+  for (int ordinal = 0; ordinal < runtime->gpu_count_; ++ordinal) {
+    GPUSHARE_RETURN_IF_ERROR(runtime->DefaultMemory(ordinal).status());
+  }
+  OfProcess().store(new std::shared_ptr<Runtime>(runtime), std::memory_order_release);
+  return runtime;
+}
+
+absl::Status Runtime::CheckSame(const gpushare_runtime_options& options) const {
+  const std::string asked = options.driver != nullptr ? options.driver : "";
+  const bool same_driver =
+      asked.empty() || asked == driver_->path() || (asked == "sim" && driver_->simulated());
+  if (!same_driver || options.simulation != nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "this process runs under gpushare's preloaded library, which has opened the driver '",
+        driver_->path(),
+        "': leave 'driver' and 'simulation' out, or set GPUSHARE_DRIVER and "
+        "GPUSHARE_SIM before the process starts"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Open(const gpushare_runtime_options& options,
+                                                       const driver::OpenOptions& open) {
+  const std::shared_ptr<Runtime> runtime(new Runtime);
+  GPUSHARE_ASSIGN_OR_RETURN(runtime->reserve_, ReserveFrom(options));
+  runtime->reserve_source_ = options.memory_reserve != 0 ? "memory_reserve" : kReserveVariable;
   GPUSHARE_ASSIGN_OR_RETURN(runtime->driver_, driver::Driver::Open(open));
   GPUSHARE_ASSIGN_OR_RETURN(runtime->gpu_count_, runtime->driver_->DeviceCount());
+  runtime->default_spec_.struct_size = sizeof(gpushare_spec);
   runtime->default_tenant_ = std::make_shared<Tenant>(kDefaultTenant, GPUSHARE_PRIORITY_UNSET,
                                                       std::map<std::string, std::string>());
   base::MutexLock lock(&runtime->mutex_);
@@ -72,6 +120,7 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Create(const gpushare_runtime_
 }
 
 void Runtime::Close() {
+  if (of_process_) return;
   std::map<int, std::shared_ptr<VirtualDevice>> devices;  // let go of outside the lock
   base::MutexLock lock(&mutex_);
   closed_ = true;
@@ -217,13 +266,21 @@ absl::StatusOr<std::shared_ptr<VirtualDevice>> Runtime::DefaultDevice(Gpu& gpu) 
   }
   // The program may have given the default tenant a device itself.
   if (std::shared_ptr<VirtualDevice> own = default_tenant_->DeviceOn(&gpu)) return own;
-  gpushare_spec spec = {};
-  spec.struct_size = sizeof(spec);
-  GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<VirtualDevice> device,
-                            VirtualDevice::Create(std::move(owner), default_tenant_, spec));
+  GPUSHARE_ASSIGN_OR_RETURN(
+      std::shared_ptr<VirtualDevice> device,
+      VirtualDevice::Create(std::move(owner), default_tenant_, default_spec_));
   base::MutexLock lock(&mutex_);
   if (!closed_) default_devices_[gpu.ordinal()] = device;
   return device;
+}
+
+absl::StatusOr<std::optional<uint64_t>> Runtime::DefaultMemory(int ordinal) const {
+  GPUSHARE_ASSIGN_OR_RETURN(const driver::Driver::DeviceInfo info, driver_->Describe(ordinal));
+  GPUSHARE_ASSIGN_OR_RETURN(const uint64_t reserve, ReserveOf(ordinal, info.total_memory));
+  GPUSHARE_ASSIGN_OR_RETURN(
+      const Limits limits,
+      ResolveSpec(default_spec_, default_tenant_->priority(), info.total_memory - reserve));
+  return limits.memory;
 }
 
 }  // namespace gpushare::device

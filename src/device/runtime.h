@@ -32,7 +32,13 @@ class VirtualDevice;
 
 class Runtime : public std::enable_shared_from_this<Runtime> {
  public:
+  // In a process whose program was preloaded this is CreateOfProcess()'s. FailedPrecondition: other options.
   static absl::StatusOr<std::shared_ptr<Runtime>> Create(const gpushare_runtime_options& options);
+  // The runtime of a program that knows nothing of gpushare, on a driver that is open already; it stays until
+  // the process ends. `share` is what the default tenant gets on each GPU. InvalidArgument: more than a GPU has.
+  static absl::StatusOr<std::shared_ptr<Runtime>> CreateOfProcess(void* driver_handle,
+                                                                  const char* driver_path,
+                                                                  const gpushare_spec& share);
   // Lets go of the default tenant's devices; nothing new is attributed to it.
   void Close();
 
@@ -60,15 +66,23 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   bool Has(const Tenant& tenant) const;
   // The default tenant's device on `gpu`, made on first use. FailedPrecondition after Close().
   absl::StatusOr<std::shared_ptr<VirtualDevice>> DefaultDevice(Gpu& gpu);
+  // The quota that it has or will have on GPU `ordinal`, which need not be open; nothing: none.
+  absl::StatusOr<std::optional<uint64_t>> DefaultMemory(int ordinal) const;
 
  private:
   Runtime() = default;
+  static absl::StatusOr<std::shared_ptr<Runtime>> Open(const gpushare_runtime_options& options,
+                                                       const driver::OpenOptions& driver);
+  // Whether `options` say nothing else than what this runtime of the process is.
+  absl::Status CheckSame(const gpushare_runtime_options& options) const;
 
   std::unique_ptr<driver::Driver> driver_;
   int gpu_count_ = 0;
   std::optional<uint64_t> reserve_;
   const char* reserve_source_ = "";  // which setting gave it
   std::shared_ptr<Tenant> default_tenant_;
+  gpushare_spec default_spec_ = {};
+  bool of_process_ = false;
 
   std::atomic<uint32_t> opening_{0};  // a ClockLock's
   mutable base::Mutex mutex_;

@@ -79,6 +79,8 @@ struct OpenOptions {
   // InvalidArgument when it is not understood, when the simulated GPU is in use already, or when the
   // driver is a real one. Empty: nothing is configured here (GPUSHARE_SIM holds).
   std::string simulation = {};
+  // The driver's handle when who calls has opened it already; `path` is what it was opened by then.
+  void* handle = nullptr;
 };
 
 class Driver {

@@ -55,9 +55,13 @@ absl::Status Configure(void* handle, const std::string& text) {
 
 absl::StatusOr<std::unique_ptr<Driver>> Driver::Open(const OpenOptions& options) {
   auto state = std::make_unique<State>();
-  GPUSHARE_ASSIGN_OR_RETURN(const DriverFile file, LocateDriver(options.path));
+  DriverFile file{options.path, false};
+  if (options.handle == nullptr) {
+    GPUSHARE_ASSIGN_OR_RETURN(file, LocateDriver(options.path));
+  }
   state->path = file.path;
-  state->handle = dlopen(state->path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  state->handle = options.handle != nullptr ? options.handle
+                                            : dlopen(state->path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (state->handle == nullptr) {
     const char* why = dlerror();
     return NoDriver(file, absl::NotFoundError(why != nullptr ? why : "dlopen failed"));

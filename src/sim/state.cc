@@ -12,9 +12,9 @@ namespace gpushare::sim {
 namespace {
 
 constexpr const char* kApiNames[] = {
-#define GPUSHARE_SIM_ENTRY(symbol, name, since, per_thread) #symbol,
-#include "entry_points.inc"
-#undef GPUSHARE_SIM_ENTRY
+#define X(symbol, ...) #symbol,
+#include "../driver/symbols.def"
+#undef X
 };
 
 }  // namespace

@@ -33,11 +33,12 @@
 
 namespace gpushare::sim {
 
-// The exported entry points, in the order of src/driver/symbols.def.
+// The exported entry points, in the order of the one list of them. (It is data and no part of that layer. What
+// the build generates is for two sources only: its folder is of this build, and so would a compiler cache's results be.)
 enum class Api : uint16_t {
-#define GPUSHARE_SIM_ENTRY(symbol, name, since, per_thread) symbol,
-#include "entry_points.inc"
-#undef GPUSHARE_SIM_ENTRY
+#define X(symbol, ...) symbol,
+#include "../driver/symbols.def"
+#undef X
   kCount
 };
 inline constexpr size_t kApiCount = static_cast<size_t>(Api::kCount);

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/run/run.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/env.h"
+#include "cli/gpu_option.h"
+#include "gpushare/spec.h"
+#include "gpushare/virtual_device.h"
+
+namespace gpushare::cli {
+namespace {
+
+// As env(1) and the shells have it.
+constexpr int kNotExecutable = 126;
+constexpr int kNotFound = 127;
+
+// <prefix>/bin/gpushare has it in <prefix>/<libdir>/gpushare/preload.
+absl::StatusOr<std::string> FindObject(const char* file) {
+  const std::optional<std::string> asked = base::GetEnv("GPUSHARE_PRELOAD_DIR");
+  std::vector<std::string> places;
+  if (asked.has_value()) {
+    places.push_back(*asked);
+  } else {
+    char exe[4096];
+    const ssize_t length = readlink("/proc/self/exe", exe, sizeof(exe));
+    if (length <= 0 || static_cast<size_t>(length) == sizeof(exe)) {
+      return absl::UnavailableError("/proc/self/exe cannot be read");
+    }
+    const std::string path(exe, static_cast<size_t>(length));
+    const std::string folder = path.substr(0, path.rfind('/'));
+#ifdef GPUSHARE_LIBDIR
+    places.push_back(folder + "/../" GPUSHARE_LIBDIR "/gpushare/preload");
+#endif
+    places.push_back(folder + "/../lib/gpushare/preload");
+  }
+  std::string looked;
+  for (const std::string& place : places) {
+    const std::string path = absl::StrCat(place, "/", file);
+    char real[PATH_MAX];
+    if (realpath(path.c_str(), real) != nullptr) return std::string(real);
+    absl::StrAppend(&looked, looked.empty() ? "" : ", ", path);
+  }
+  return absl::UnavailableError(absl::StrCat("the preloaded library was not found; looked at ",
+                                             looked, "; GPUSHARE_PRELOAD_DIR names its folder"));
+}
+
+// Behind what is there, so that a library which looks up the next definition (RTLD_NEXT) finds ours.
+void Append(const char* variable, const std::string& path) {
+  const std::optional<std::string> before = base::GetEnv(variable);
+  setenv(variable, before.has_value() ? absl::StrCat(*before, ":", path).c_str() : path.c_str(), 1);
+}
+
+ExitCode Fail(ExitCode code, const absl::Status& status) {
+  std::fprintf(stderr, "gpushare run: %s\n", std::string(status.message()).c_str());
+  return code;
+}
+
+// Whether the GPU can give such a share; it is not kept.
+absl::Status TryOn(OpenedGpu& opened, const std::string& spec, const std::string& program) {
+  absl::StatusOr<VirtualDeviceSpec> parsed = VirtualDeviceSpec::Parse(spec);
+  if (!parsed.ok()) return parsed.status();
+  const std::string name = program.substr(program.rfind('/') + 1);
+  absl::StatusOr<Tenant> tenant = Tenant::Create(opened.runtime, {.name = name});
+  if (!tenant.ok()) tenant = Tenant::Create(opened.runtime, {.name = "program"});
+  if (!tenant.ok()) return tenant.status();
+  return VirtualDevice::Create(opened.gpu, *tenant, *parsed).status();
+}
+
+}  // namespace
+
+void AddRunOptions(CLI::App* app, RunOptions* options) {
+  AddGpuOptions(app, &options->kind, &options->device);
+  app->add_option("--memory", options->memory, "device memory it may hold: 8GiB, 512MiB, 25%")
+      ->type_name("SIZE");
+  app->add_option("--compute", options->compute, "share of the device's time: 30%")
+      ->type_name("SHARE");
+  app->add_option("--priority", options->priority, "high, normal or low")->type_name("NAME");
+  app->add_option("--policy", options->policy, "what the share means; see `gpushare policies`")
+      ->type_name("NAME");
+  app->add_option("--spec", options->spec, "the share in its text form: memory=8GiB,compute=30%")
+      ->type_name("TEXT");
+  app->add_flag(
+      "--audit", options->audit,
+      "through the loader's audit interface: also plugins that bind past preloaded libraries");
+  app->add_option("command", options->command, "the program and its arguments, after --")
+      ->required()
+      ->type_name("PROGRAM [ARGUMENT...]");
+  app->positionals_at_end();
+}
+
+absl::StatusOr<std::string> SpecOf(const RunOptions& options) {
+  std::string text = options.spec;
+  const std::pair<const char*, const std::string*> given[] = {{"memory", &options.memory},
+                                                              {"compute", &options.compute},
+                                                              {"priority", &options.priority},
+                                                              {"policy", &options.policy}};
+  for (const auto& [key, value] : given) {
+    if (!value->empty()) absl::StrAppend(&text, text.empty() ? "" : ",", key, "=", *value);
+  }
+  const absl::StatusOr<VirtualDeviceSpec> spec = VirtualDeviceSpec::Parse(text);
+  if (!spec.ok()) return spec.status();
+  if (const absl::Status valid = spec->Validate(); !valid.ok()) return valid;
+  return text;
+}
+
+ExitCode Run(const RunOptions& options) {
+  const absl::StatusOr<std::string> spec = SpecOf(options);
+  if (!spec.ok()) return Fail(kExitUsage, spec.status());
+  const absl::StatusOr<std::string> object =
+      FindObject(options.audit ? "libgpushare_audit.so" : "libgpushare_preload.so");
+  if (!object.ok()) return Fail(kExitFailed, object.status());
+  bool simulated = false;
+  {
+    absl::StatusOr<OpenedGpu> opened = OpenGpu(options.kind, options.device);
+    if (!opened.ok()) return Fail(ExitCodeOf(opened.status()), opened.status());
+    if (!opened->note.empty()) {
+      std::fprintf(stderr, "gpushare run: on the simulated GPU, because %s\n",
+                   opened->note.c_str());
+    }
+    if (const absl::Status fits = TryOn(*opened, *spec, options.command[0]); !fits.ok())
+      return Fail(kExitUsage, fits);
+    simulated = opened->simulated;
+  }
+  if (simulated && !base::GetEnv("GPUSHARE_DRIVER").has_value())
+    setenv("GPUSHARE_DRIVER", "sim", 1);
+  if (options.device != "0") setenv("CUDA_VISIBLE_DEVICES", options.device.c_str(), 1);
+  setenv("GPUSHARE_SPEC", spec->c_str(), 1);
+  Append(options.audit ? "LD_AUDIT" : "LD_PRELOAD", *object);
+
+  std::vector<char*> arguments;
+  for (const std::string& argument : options.command) {
+    arguments.push_back(const_cast<char*>(argument.c_str()));
+  }
+  arguments.push_back(nullptr);
+  execvp(arguments[0], arguments.data());
+  const int why = errno;
+  std::fprintf(stderr, "gpushare run: %s: %s\n", arguments[0], std::strerror(why));
+  return static_cast<ExitCode>(why == ENOENT ? kNotFound : kNotExecutable);
+}
+
+}  // namespace gpushare::cli

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the preloaded object comes in.
+#include <algorithm>
+#include <cstring>
+
+#include "absl/status/status.h"
+#include "shim/attach_abi.h"
+#include "shim/hook.h"
+#include "shim/process.h"
+
+namespace gpushare::shim {
+namespace {
+
+const Hooks& AllHooks() {
+  static const Hooks& hooks = *[] {
+    auto* all = new Hooks;
+    AddLoaderHooks(all);
+    AddMemoryHooks(all);
+    AddQueryHooks(all);
+    std::sort(all->begin(), all->end(),
+              [](const auto& a, const auto& b) { return std::strcmp(a.name, b.name) < 0; });
+    return all;
+  }();
+  return hooks;
+}
+
+CUresult CodeOf(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return CUDA_SUCCESS;
+    case absl::StatusCode::kInvalidArgument:
+      return CUDA_ERROR_INVALID_VALUE;
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kNotFound:
+      return CUDA_ERROR_NO_DEVICE;
+    case absl::StatusCode::kResourceExhausted:
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    default:
+      return CUDA_ERROR_SYSTEM_NOT_READY;
+  }
+}
+
+}  // namespace
+
+void* FindHook(const char* name) {
+  const Hooks& hooks = AllHooks();
+  const auto at = std::lower_bound(hooks.begin(), hooks.end(), name,
+                                   [](const gpushare_shim_hook& hook, const char* wanted) {
+                                     return std::strcmp(hook.name, wanted) < 0;
+                                   });
+  return at != hooks.end() && std::strcmp(at->name, name) == 0 ? at->function : nullptr;
+}
+
+}  // namespace gpushare::shim
+
+int gpushare_shim_attach(const gpushare_shim_driver* driver, const gpushare_shim_hook** hooks,
+                         size_t* count) {
+  using namespace gpushare::shim;
+  if (driver->version != GPUSHARE_SHIM_ABI_VERSION) return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+  return Guarded([&] {
+    const absl::Status attached = Process::Attach(*driver);
+    if (attached.ok()) {
+      *hooks = AllHooks().data();
+      *count = AllHooks().size();
+    }
+    return CodeOf(attached);
+  });
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the preloaded object and libgpushare.so tell each other. Not public: both are of one build.
+ *
+ * The preloaded object (src/shim/preload) is what programs load in place of libcuda.so.1: small, without
+ * Abseil or libstdc++, since it comes into every process. On the first call of the driver it opens the real
+ * one and libgpushare.so, and asks that for its hooks. So a program that links the SDK itself and is
+ * preloaded as well has one engine: there is one libgpushare.so in a process. */
+#ifndef GPUSHARE_SHIM_ATTACH_ABI_H_
+#define GPUSHARE_SHIM_ATTACH_ABI_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define GPUSHARE_SHIM_ABI_VERSION 1
+
+typedef struct gpushare_shim_driver {
+  uint32_t version; /* GPUSHARE_SHIM_ABI_VERSION of who calls */
+  uint32_t reserved;
+  void* handle;     /* of the real driver, from dlopen() */
+  const char* path; /* what it was opened by */
+} gpushare_shim_driver;
+
+typedef struct gpushare_shim_hook {
+  const char* name; /* the entry point as exported: "cuMemAlloc_v2" */
+  void* function;   /* of its type */
+} gpushare_shim_hook;
+
+/* Makes the process a tenant, as its environment says, and answers with the entry points that it wants to
+ * see. The array lives as long as the process. 0 or the CUresult that every call is answered with instead;
+ * may be asked again then. Called by one thread at a time. */
+__attribute__((visibility("default"))) int gpushare_shim_attach(const gpushare_shim_driver* driver,
+                                                                const gpushare_shim_hook** hooks,
+                                                                size_t* count);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* GPUSHARE_SHIM_ATTACH_ABI_H_ */

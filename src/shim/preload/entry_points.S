@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every entry point of the driver as one jump through a slot: what is not hooked costs a program that jump and
+ * nothing else, whatever its parameters are. A slot leads to the resolver until the first call.
+ *
+ * The build makes preload_entries.inc of symbols.def: PRELOAD_ENTRY(index, name) of each. */
+#include "preload_sizes.inc"
+
+#if !defined(__x86_64__)
+#error "The preloaded object is written for x86-64."
+#endif
+
+        .section .note.GNU-stack,"",@progbits
+
+        .macro PRELOAD_ENTRY_POINT index, name
+        .text
+        .p2align 4
+        .globl \name
+        .type \name, @function
+\name:
+        .cfi_startproc
+        endbr64
+        jmp *gpushare_preload_slots+8*\index(%rip)
+        .cfi_endproc
+        .size \name, .-\name
+.Lfirst_call_\index:
+        .cfi_startproc
+        endbr64
+        pushq $\index
+        .cfi_adjust_cfa_offset 8
+        jmp gpushare_preload_first_call
+        .cfi_endproc
+        .data
+        .quad .Lfirst_call_\index
+        .endm
+
+/* In: the entry point's index on the stack, above it the caller's return address. Goes on to the function
+ * that gpushare_preload_resolve() names, with all that a parameter can lie in as it was. */
+        .text
+        .p2align 4
+        .type gpushare_preload_first_call, @function
+gpushare_preload_first_call:
+        .cfi_startproc
+        .cfi_def_cfa_offset 16
+        pushq %rax
+        pushq %rdi
+        pushq %rsi
+        pushq %rdx
+        pushq %rcx
+        pushq %r8
+        pushq %r9
+        subq $136, %rsp
+        .cfi_def_cfa_offset 208
+        movups %xmm0, 0(%rsp)
+        movups %xmm1, 16(%rsp)
+        movups %xmm2, 32(%rsp)
+        movups %xmm3, 48(%rsp)
+        movups %xmm4, 64(%rsp)
+        movups %xmm5, 80(%rsp)
+        movups %xmm6, 96(%rsp)
+        movups %xmm7, 112(%rsp)
+        movq 192(%rsp), %rdi
+        call gpushare_preload_resolve
+        movq %rax, %r11
+        movups 0(%rsp), %xmm0
+        movups 16(%rsp), %xmm1
+        movups 32(%rsp), %xmm2
+        movups 48(%rsp), %xmm3
+        movups 64(%rsp), %xmm4
+        movups 80(%rsp), %xmm5
+        movups 96(%rsp), %xmm6
+        movups 112(%rsp), %xmm7
+        addq $136, %rsp
+        popq %r9
+        popq %r8
+        popq %rcx
+        popq %rdx
+        popq %rsi
+        popq %rdi
+        popq %rax
+        addq $8, %rsp
+        .cfi_def_cfa_offset 8
+        jmp *%r11
+        .cfi_endproc
+        .size gpushare_preload_first_call, .-gpushare_preload_first_call
+
+        .data
+        .p2align 6
+        .globl gpushare_preload_slots
+        .hidden gpushare_preload_slots
+        .type gpushare_preload_slots, @object
+gpushare_preload_slots:
+#define PRELOAD_ENTRY(index, name) PRELOAD_ENTRY_POINT index, name
+#include "preload_entries.inc"
+        .data
+        .size gpushare_preload_slots, 8*PRELOAD_ENTRY_COUNT
+
+/* dlopen and dlmopen, before the C library's. They end in a jump to those, so that the caller's run path and
+ * $ORIGIN are still looked at: the C library takes the caller from the return address. */
+        .text
+        .p2align 4
+        .globl dlopen
+        .type dlopen, @function
+dlopen:
+        .cfi_startproc
+        endbr64
+        pushq %rdi
+        pushq %rsi
+        subq $8, %rsp
+        .cfi_def_cfa_offset 32
+        call gpushare_preload_redirect
+        addq $8, %rsp
+        popq %rsi
+        popq %rdi
+        .cfi_def_cfa_offset 8
+        testq %rax, %rax
+        cmovneq %rax, %rdi
+        jmp *gpushare_preload_next_dlopen(%rip)
+        .cfi_endproc
+        .size dlopen, .-dlopen
+
+        .p2align 4
+        .globl dlmopen
+        .type dlmopen, @function
+dlmopen:
+        .cfi_startproc
+        endbr64
+        pushq %rdi
+        pushq %rsi
+        pushq %rdx
+        .cfi_def_cfa_offset 32
+        movq %rsi, %rdi
+        call gpushare_preload_redirect
+        popq %rdx
+        popq %rsi
+        popq %rdi
+        .cfi_def_cfa_offset 8
+        testq %rax, %rax
+        je .Lother_file
+        /* One driver, and one engine, for all namespaces: ours is in the base namespace (LM_ID_BASE, 0). */
+        movq %rax, %rsi
+        xorl %edi, %edi
+.Lother_file:
+        jmp *gpushare_preload_next_dlmopen(%rip)
+        .cfi_endproc
+        .size dlmopen, .-dlmopen

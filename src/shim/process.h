@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program that knows nothing of gpushare, as a tenant.
+//
+// Its share is what the environment says (GPUSHARE_SPEC), the same on each GPU; a program that is linked with the
+// SDK as well has the same engine, and what it creates there is beside the share of the process.
+//
+// Threading: thread-safe. It is made once and stays until the process ends.
+#ifndef GPUSHARE_SHIM_PROCESS_H_
+#define GPUSHARE_SHIM_PROCESS_H_
+
+#include <cuda.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <new>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "books/books.h"
+#include "device/runtime.h"
+#include "device/virtual_device.h"
+#include "driver/table.h"
+#include "gpushare/c/gpushare.h"
+#include "shim/attach_abi.h"
+
+namespace gpushare::shim {
+
+class Process {
+ public:
+  // InvalidArgument: the environment asks for what no GPU here can give. Unavailable: no driver.
+  static absl::Status Attach(const gpushare_shim_driver& driver);
+  // After Attach().
+  static Process& Get() { return *process; }
+
+  const driver::Table& driver() const { return runtime_->driver().table(); }
+  books::Books& books() { return *books_; }
+  // The driver's own function by exported name; null: it has none.
+  void* Real(const char* name) const { return runtime_->driver().Symbol(name); }
+
+  // The share that the calling thread's memory is charged to: that of its current context's GPU. Null when it
+  // has no context, or in a forked child: then the driver's own answer is the right one.
+  device::VirtualDevice* Share(CUcontext* context = nullptr);
+  // The share's memory on a GPU, which need not be in use yet; `total` where there is no quota.
+  uint64_t MemoryOf(CUdevice device, uint64_t total) const;
+  // A context has ended, and its address may be another's soon.
+  void ForgetContexts() { epoch_.fetch_add(1, std::memory_order_release); }
+
+ private:
+  Process() = default;
+  device::VirtualDevice* ShareOf(int ordinal);
+
+  static Process* process;
+
+  std::shared_ptr<device::Runtime> runtime_;
+  std::unique_ptr<books::Books> books_;
+  gpushare_spec spec_ = {};
+  std::atomic<uint64_t> epoch_{1};
+  std::atomic<bool> forked_{false};
+
+  static constexpr int kMostGpus = 64;
+  std::array<std::atomic<device::VirtualDevice*>, kMostGpus> shares_{};
+};
+
+// Runs `call` as C code may be run: what it throws is out of memory.
+template <typename Call>
+CUresult Guarded(const Call& call) noexcept {
+  try {
+    return call();
+  } catch (...) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+}
+
+// `charged(books, payer)` where the thread has a share, else `plain(table)`.
+template <typename Charged, typename Plain>
+CUresult Charge(const Charged& charged, const Plain& plain) noexcept {
+  Process& process = Process::Get();
+  return Guarded([&]() -> CUresult {
+    CUcontext context = nullptr;
+    device::VirtualDevice* const share = process.Share(&context);
+    if (share == nullptr) return plain(process.driver());
+    const books::Payer payer{
+        .account = &share->account(), .owner = share->slot(), .context = context};
+    return charged(process.books(), payer).result;
+  });
+}
+
+}  // namespace gpushare::shim
+
+#endif  // GPUSHARE_SHIM_PROCESS_H_

@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`gpushare run`, and what a preloaded program notices of it."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+COMMAND = os.environ["GPUSHARE_COMMAND"]
+CHILD = os.environ["GPUSHARE_REACH"]
+PYTHON = os.environ["GPUSHARE_PYTHON"]
+
+
+def run(*arguments, **options):
+    return subprocess.run([COMMAND, "run", "--gpu", "sim", *arguments], capture_output=True, text=True, timeout=60, **options)
+
+
+def python(code, *options, **more):
+    return run(*options, "--", PYTHON, "-c", textwrap.dedent(code), **more)
+
+
+class Status(unittest.TestCase):
+    def test_is_the_programs_own(self):
+        self.assertEqual(run("--memory", "1GiB", "--", "sh", "-c", "exit 7").returncode, 7)
+        self.assertEqual(run("--", "sh", "-c", "kill -TERM $$").returncode, -15)
+
+    def test_no_such_program(self):
+        done = run("--", "/nowhere/at/all")
+        self.assertEqual((done.returncode, "No such file" in done.stderr), (127, True), done)
+        self.assertEqual(run("--", "/etc/passwd").returncode, 126)
+
+    def test_what_is_wrong_with_the_share_is_said_before(self):
+        for options, words in ((["--memory", "x"], "spec field 'memory'"), (["--compute", "101%"], "compute"),
+                               (["--memory", "100000GiB"], "97.6 TiB of memory asked"),
+                               (["--spec", "memory=1GiB", "--memory", "2GiB"], "memory"),
+                               (["--policy", "turbo"], "turbo"), ([], "required")):
+            with self.subTest(options=options):
+                done = run(*options, *(["--", "echo", "ran"] if words != "required" else []))
+                self.assertEqual((done.returncode, done.stdout), (2, ""), done)
+                self.assertIn(words, done.stderr)
+
+    def test_the_share_is_put_together(self):
+        done = run("--spec", "weight=3", "--memory", "1GiB", "--priority", "low", "--", "sh", "-c", "echo $GPUSHARE_SPEC")
+        self.assertEqual(done.stdout, "weight=3,memory=1GiB,priority=low\n", done)
+
+    def test_stands_behind_what_is_preloaded_already(self):
+        done = run("--", "sh", "-c", "echo $LD_PRELOAD", env={**os.environ, "LD_PRELOAD": "libdl.so.2"})
+        self.assertRegex(done.stdout, r"^libdl\.so\.2:.*libgpushare_preload\.so\n")
+
+
+class Host(unittest.TestCase):
+    STATE = """
+        import ctypes, locale, os, signal
+        def state():
+            signals = [signal.getsignal(n) for n in range(1, 32) if n not in (9, 19)]
+            mask = os.umask(0); os.umask(mask)
+            return (signals, mask, sorted(os.listdir("/proc/self/fd")), dict(os.environ), locale.setlocale(locale.LC_ALL),
+                    os.getcwd())
+        def blocked():
+            with open("/proc/self/status") as status:
+                fields = dict(line.split(":") for line in status)
+            # 32 and 33 are the C library's own, from the first thread on.
+            return fields["Umask"], [int(fields[key], 16) & ~(3 << 31) for key in ("SigIgn", "SigCgt", "SigBlk")]
+    """
+
+    def test_is_left_as_it_is(self):
+        done = python(textwrap.dedent(self.STATE) + textwrap.dedent("""
+            before = state(), blocked()
+            cuda = ctypes.CDLL("libcuda.so.1")
+            assert cuda.cuInit(0) == 0
+            pointer = ctypes.c_uint64()
+            context = ctypes.c_void_p()
+            assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+            assert cuda.cuCtxSetCurrent(context) == 0
+            assert cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(2 << 30)) == 2
+            assert cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(1 << 20)) == 0
+            after = state(), blocked()
+            assert before[0][3] == after[0][3], "environment"
+            assert before[1] == after[1], (before[1], after[1])
+            assert before[0][:2] == after[0][:2] and before[0][4:] == after[0][4:]
+            print("same")
+        """), "--memory", "1GiB")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "same\n", ""), done)
+
+    def test_a_program_without_cuda_never_loads_the_engine(self):
+        done = python("print([l for l in open('/proc/self/maps') if 'libgpushare.so' in l])", "--memory", "1GiB")
+        self.assertEqual(done.stdout, "[]\n", done)
+
+    def test_says_nothing(self):
+        done = subprocess.run([CHILD, "linked", ""], capture_output=True, text=True, timeout=60, env={
+            **os.environ, "LD_PRELOAD": os.environ["GPUSHARE_PRELOAD"], "GPUSHARE_SPEC": "memory=nonsense"})
+        self.assertEqual((done.stdout, done.stderr), ("failed\n", ""), done)  # and nothing ran without its limit
+
+    def test_no_driver(self):
+        with tempfile.TemporaryDirectory() as empty:
+            done = subprocess.run(
+                [PYTHON, "-c", "import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))"], capture_output=True,
+                text=True, timeout=60, env={"LD_PRELOAD": os.environ["GPUSHARE_PRELOAD"],
+                                            "GPUSHARE_DRIVER": empty + "/libcuda.so.1"})
+        self.assertEqual((done.stdout, done.stderr), ("100\n", ""), done)
+
+
+class Programs(unittest.TestCase):
+    def test_cuda_bindings(self):
+        done = python("""
+            from cuda.bindings import driver as d
+            def ok(answer):
+                assert answer[0] == 0, answer
+                return answer[1]
+            d.cuInit(0)
+            ok(d.cuCtxSetCurrent(ok(d.cuDevicePrimaryCtxRetain(0))) + (None,))
+            print(ok(d.cuDeviceTotalMem(0)) >> 20, d.cuMemGetInfo()[1] >> 20)
+            held = ok(d.cuMemAlloc(600 << 20))
+            print(int(d.cuMemAlloc(600 << 20)[0]), int(d.cuMemAllocManaged(600 << 20, 1)[0]),
+                  int(d.cuMemAllocAsync(600 << 20, 0)[0]), d.cuMemGetInfo()[1] >> 20)
+            d.cuMemFree(held)
+            print(int(d.cuMemAllocManaged(600 << 20, 1)[0]))
+        """, "--memory", "1GiB")
+        self.assertEqual((done.returncode, done.stdout.split()),
+                         (0, ["1024", "1024", "2", "2", "2", "424", "0"]), done)
+
+    def test_numba(self):
+        done = python("""
+            import numpy
+            from numba import cuda
+            print(cuda.current_context().get_memory_info().total >> 20)
+            kept = cuda.to_device(numpy.arange(1000))
+            try:
+                cuda.device_array(2000 << 20, numpy.uint8)
+            except Exception as error:
+                print("OUT_OF_MEMORY" in str(error))
+            print(int(kept.copy_to_host()[999]))
+        """, "--memory", "1GiB")
+        self.assertEqual((done.returncode, done.stdout.split()), (0, ["1024", "True", "999"]), done)
+
+
+if __name__ == "__main__":
+    unittest.main()
