@@ -15,7 +15,10 @@ const Hooks& AllHooks() {
   static const Hooks& hooks = *[] {
     auto* all = new Hooks;
     AddLoaderHooks(all);
+    AddContextHooks(all);
     AddMemoryHooks(all);
+    AddVirtualMemoryHooks(all);
+    AddPoolHooks(all);
     AddQueryHooks(all);
     std::sort(all->begin(), all->end(),
               [](const auto& a, const auto& b) { return std::strcmp(a.name, b.name) < 0; });

@@ -36,9 +36,12 @@ void Add(Hooks* hooks, const char* name, Function* function) {
       (hooks), GPUSHARE_HOOK_TEXT(entry) suffix, (function))
 
 // By subject.
-void AddLoaderHooks(Hooks* hooks);  // proc_address.cc
-void AddMemoryHooks(Hooks* hooks);  // memory.cc
-void AddQueryHooks(Hooks* hooks);   // query.cc
+void AddLoaderHooks(Hooks* hooks);         // proc_address.cc
+void AddContextHooks(Hooks* hooks);        // contexts.cc
+void AddMemoryHooks(Hooks* hooks);         // memory.cc
+void AddVirtualMemoryHooks(Hooks* hooks);  // virtual_memory.cc
+void AddPoolHooks(Hooks* hooks);           // pools.cc
+void AddQueryHooks(Hooks* hooks);          // query.cc
 
 // The function of the hook called `name`; null: it is not hooked. After the attach.
 void* FindHook(const char* name);

@@ -73,6 +73,17 @@ CUresult Guarded(const Call& call) noexcept {
   }
 }
 
+// A call of the books that nobody pays for: frees, and what keeps count of references.
+template <typename Call>
+CUresult Booked(const Call& call) noexcept {
+  return Guarded([&] { return call(Process::Get().books()); });
+}
+
+// The _ptsz variants mean the per-thread stream by a null one.
+inline CUstream PerThread(CUstream stream) {
+  return stream == nullptr ? CU_STREAM_PER_THREAD : stream;
+}
+
 // `charged(books, payer)` where the thread has a share, else `plain(table)`.
 template <typename Charged, typename Plain>
 CUresult Charge(const Charged& charged, const Plain& plain) noexcept {

@@ -33,9 +33,17 @@ CUresult DeviceTotalMem(size_t* bytes, CUdevice device) {
   });
 }
 
+// 32 bits of a size, of before CUDA 3.2.
+template <typename... Arguments>
+CUresult Refused(Arguments...) {
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
 }  // namespace
 
 void AddQueryHooks(Hooks* hooks) {
+  Add<CUresult(unsigned*, unsigned*)>(hooks, "cuMemGetInfo", &Refused);
+  Add<CUresult(unsigned*, CUdevice)>(hooks, "cuDeviceTotalMem", &Refused);
   GPUSHARE_HOOK(hooks, cuMemGetInfo, &MemGetInfo);
   GPUSHARE_HOOK(hooks, cuDeviceTotalMem, &DeviceTotalMem);
 }

@@ -122,6 +122,45 @@ class Programs(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout.split()),
                          (0, ["1024", "1024", "2", "2", "2", "424", "0"]), done)
 
+    def test_every_family_at_the_quota(self):
+        done = python("""
+            from cuda.bindings import driver as d
+            def ok(answer):
+                assert answer[0] == 0, answer
+                return answer[1] if len(answer) > 1 else None
+            d.cuInit(0)
+            ok(d.cuCtxSetCurrent(ok(d.cuDevicePrimaryCtxRetain(0))))
+            def share():
+                return ok(d.cuMemGetInfo()) >> 20
+            whole = share()
+            kept = d.CUmemAllocationProp()
+            kept.type = d.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+            kept.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+            def array(width):
+                what = d.CUDA_ARRAY_DESCRIPTOR()
+                what.Width, what.Height = width, 32768
+                what.Format, what.NumChannels = d.CUarray_format.CU_AD_FORMAT_UNSIGNED_INT8, 1
+                return d.cuArrayCreate(what)
+            stream = ok(d.cuStreamCreate(0))
+            families = {
+                "direct": (lambda mib: d.cuMemAlloc(mib << 20), d.cuMemFree),
+                "pitched": (lambda mib: d.cuMemAllocPitch(mib << 10, 1024, 4), d.cuMemFree),
+                "managed": (lambda mib: d.cuMemAllocManaged(mib << 20, 1), d.cuMemFree),
+                "array": (lambda mib: array(mib * 32), d.cuArrayDestroy),
+                "virtual": (lambda mib: d.cuMemCreate(mib << 20, kept, 0), d.cuMemRelease),
+                "pool": (lambda mib: d.cuMemAllocAsync(mib << 20, stream), lambda p: d.cuMemFreeAsync(p, stream)),
+            }
+            for name, (take, give) in families.items():
+                fits = ok(take(512))
+                left = share()
+                refused = int(take(640)[0])
+                ok(give(fits))
+                ok(d.cuStreamSynchronize(stream))
+                print(name, refused, whole - left >= 512, int(take(2048)[0]), share() == whole)
+        """, "--memory", "1GiB")
+        self.assertEqual(done.returncode, 0, done)
+        self.assertEqual([line.split()[1:] for line in done.stdout.splitlines()], [["2", "True", "2", "True"]] * 6, done)
+
     def test_numba(self):
         done = python("""
             import numpy

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Virtual memory management and multicast objects, charged to the process's share (src/books).
+#include "shim/hook.h"
+#include "shim/process.h"
+
+namespace gpushare::shim {
+namespace {
+
+using books::Books;
+using books::Payer;
+using driver::Table;
+
+CUresult MemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
+                   const CUmemAllocationProp* properties, unsigned long long flags) {
+  return Charge(
+      [&](Books& b, const Payer& p) { return b.MemCreate(p, handle, bytes, properties, flags); },
+      [&](const Table& d) { return d.MemCreate(handle, bytes, properties, flags); });
+}
+CUresult MemRelease(CUmemGenericAllocationHandle handle) {
+  return Booked([&](Books& b) { return b.MemRelease(handle); });
+}
+CUresult MemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address) {
+  return Booked([&](Books& b) { return b.MemRetainAllocationHandle(handle, address); });
+}
+CUresult MemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* shareable,
+                                      CUmemAllocationHandleType type) {
+  return Booked([&](Books& b) { return b.MemImportFromShareableHandle(handle, shareable, type); });
+}
+CUresult MemExportToShareableHandle(void* shareable, CUmemGenericAllocationHandle handle,
+                                    CUmemAllocationHandleType type, unsigned long long flags) {
+  return Booked(
+      [&](Books& b) { return b.MemExportToShareableHandle(shareable, handle, type, flags); });
+}
+CUresult MemMap(CUdeviceptr address, size_t bytes, size_t offset,
+                CUmemGenericAllocationHandle handle, unsigned long long flags) {
+  return Charge(
+      [&](Books& b, const Payer& p) { return b.MemMap(p, address, bytes, offset, handle, flags); },
+      [&](const Table& d) { return d.MemMap(address, bytes, offset, handle, flags); });
+}
+CUresult MemUnmap(CUdeviceptr address, size_t bytes) {
+  return Booked([&](Books& b) { return b.MemUnmap(address, bytes); });
+}
+CUresult MulticastCreate(CUmemGenericAllocationHandle* handle,
+                         const CUmulticastObjectProp* properties) {
+  return Booked([&](Books& b) { return b.MulticastCreate(handle, properties); });
+}
+CUresult MulticastBindMem(CUmemGenericAllocationHandle multicast, size_t offset,
+                          CUmemGenericAllocationHandle memory, size_t memory_offset, size_t bytes,
+                          unsigned long long flags) {
+  return Booked([&](Books& b) {
+    return b.MulticastBindMem(multicast, offset, memory, memory_offset, bytes, flags);
+  });
+}
+CUresult MulticastBindAddr(CUmemGenericAllocationHandle multicast, size_t offset,
+                           CUdeviceptr address, size_t bytes, unsigned long long flags) {
+  return Booked(
+      [&](Books& b) { return b.MulticastBindAddr(multicast, offset, address, bytes, flags); });
+}
+CUresult MulticastUnbind(CUmemGenericAllocationHandle multicast, CUdevice device, size_t offset,
+                         size_t bytes) {
+  return Booked([&](Books& b) { return b.MulticastUnbind(multicast, device, offset, bytes); });
+}
+
+}  // namespace
+
+void AddVirtualMemoryHooks(Hooks* hooks) {
+  GPUSHARE_HOOK(hooks, cuMemCreate, &MemCreate);
+  GPUSHARE_HOOK(hooks, cuMemRelease, &MemRelease);
+  GPUSHARE_HOOK(hooks, cuMemRetainAllocationHandle, &MemRetainAllocationHandle);
+  GPUSHARE_HOOK(hooks, cuMemImportFromShareableHandle, &MemImportFromShareableHandle);
+  GPUSHARE_HOOK(hooks, cuMemMap, &MemMap);
+  GPUSHARE_HOOK(hooks, cuMemUnmap, &MemUnmap);
+  GPUSHARE_HOOK(hooks, cuMulticastCreate, &MulticastCreate);
+  GPUSHARE_HOOK(hooks, cuMulticastBindMem, &MulticastBindMem);
+  GPUSHARE_HOOK(hooks, cuMulticastBindAddr, &MulticastBindAddr);
+  GPUSHARE_HOOK(hooks, cuMulticastUnbind, &MulticastUnbind);
+  GPUSHARE_HOOK(hooks, cuMemExportToShareableHandle, &MemExportToShareableHandle);
+}
+
+}  // namespace gpushare::shim
