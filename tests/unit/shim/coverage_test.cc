@@ -88,7 +88,8 @@ std::string Document() {
     std::string hooked, passed, others;
     for (const Symbol& symbol : Symbols()) {
       if (symbol.klass != each.klass) continue;
-      const std::string name = absl::StrCat("`", std::string(symbol.name), "`", symbol.simulated ? "" : "°");
+      const std::string name =
+          absl::StrCat("`", std::string(symbol.name), "`", symbol.simulated ? "" : "°");
       ++count[0];
       count[4] += symbol.simulated ? 1 : 0;
       if (IsHooked(symbol)) {
