@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/env.h"
 #include "base/status_macros.h"
+#include "books/relaxed.h"
 #include "device/gpu.h"
 #include "device/spec.h"
 
@@ -71,6 +72,7 @@ device::VirtualDevice* Process::ShareOf(int ordinal) {
   std::atomic<device::VirtualDevice*>& place = shares_[static_cast<size_t>(ordinal)];
   device::VirtualDevice* share = place.load(std::memory_order_acquire);
   if (share != nullptr) return share;
+  const books::Relaxed relaxed(driver());  // the program may be capturing
   const absl::StatusOr<std::shared_ptr<device::Gpu>> gpu =
       runtime_->OpenGpu(absl::StrCat(ordinal), nullptr);
   if (!gpu.ok()) return nullptr;
