@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <linux/futex.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <memory>
 #include <thread>
 #include <utility>
 
@@ -85,6 +87,12 @@ class MachineClock final : public Clock {
   }
 
   std::unique_ptr<ClockThread> StartThread(std::string name, std::function<void()> body) override {
+    // The program's signals are for its own threads: one of ours would take them from who waits for them.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const auto restore = [&before](const void*) { pthread_sigmask(SIG_SETMASK, &before, nullptr); };
+    const std::unique_ptr<const void, decltype(restore)> guard(&before, restore);
     return std::make_unique<StdThread>(
         std::thread([name = std::move(name), body = std::move(body)] {
           pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());

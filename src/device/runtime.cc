@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/runtime.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <atomic>
 
@@ -61,9 +63,18 @@ absl::Status CheckName(const std::string& name) {
   return absl::OkStatus();
 }
 
+// A program that is preloaded and asks for a runtime before its first call of the driver: that call is made here, so
+// that there is one engine. (By name the driver would be the hooks.)
+void AttachIfPreloaded() {
+  if (dlsym(RTLD_DEFAULT, "gpushare_preload_version") == nullptr) return;
+  using Init = int (*)(unsigned);
+  if (const auto init = reinterpret_cast<Init>(dlsym(RTLD_DEFAULT, "cuInit"))) init(0);
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Create(const gpushare_runtime_options& options) {
+  if (OfProcess().load(std::memory_order_acquire) == nullptr) AttachIfPreloaded();
   if (const std::shared_ptr<Runtime>* runtime = OfProcess().load(std::memory_order_acquire)) {
     GPUSHARE_RETURN_IF_ERROR((*runtime)->CheckSame(options));
     return *runtime;

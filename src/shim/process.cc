@@ -35,6 +35,7 @@ thread_local device::VirtualDevice* seen_share = nullptr;
 }  // namespace
 
 Process* Process::process = nullptr;
+std::atomic<bool> Process::forked{false};
 
 absl::Status Process::Attach(const gpushare_shim_driver& driver) {
   if (process != nullptr) return absl::OkStatus();
@@ -45,26 +46,34 @@ absl::Status Process::Attach(const gpushare_shim_driver& driver) {
       made->runtime_, device::Runtime::CreateOfProcess(driver.handle, driver.path, made->spec_));
   made->books_ = std::make_unique<books::Books>(made->driver());
   process = made.release();
-  pthread_atfork(nullptr, nullptr, [] { process->forked_.store(true, std::memory_order_relaxed); });
+  pthread_atfork(nullptr, nullptr, [] { forked.store(true, std::memory_order_relaxed); });
   return absl::OkStatus();
 }
 
-device::VirtualDevice* Process::Share(CUcontext* context) {
-  CUcontext current = nullptr;
-  if (forked_.load(std::memory_order_relaxed) || driver().CtxGetCurrent(&current) != CUDA_SUCCESS ||
-      current == nullptr) {
-    return nullptr;
-  }
-  if (context != nullptr) *context = current;
+Process::Found Process::Share() {
+  Found found;
+  if (driver().CtxGetCurrent(&found.context) != CUDA_SUCCESS || found.context == nullptr) return {};
   const uint64_t epoch = epoch_.load(std::memory_order_acquire);
-  if (current == seen_context && epoch == seen_epoch) return seen_share;
+  if (found.context == seen_context && epoch == seen_epoch) {
+    found.share = seen_share;
+    return found;
+  }
   CUdevice device = -1;
-  if (driver().CtxGetDevice(&device) != CUDA_SUCCESS) return nullptr;
-  device::VirtualDevice* const share = ShareOf(device);
-  if (share == nullptr) return nullptr;
-  seen_context = current;
+  if (driver().CtxGetDevice(&device) == CUDA_SUCCESS) found.share = ShareOf(device);
+  found.refused = found.share == nullptr;
+  if (found.refused) return found;
+  seen_context = found.context;
   seen_epoch = epoch;
-  return seen_share = share;
+  seen_share = found.share;
+  return found;
+}
+
+Process::Found Process::ShareOn(CUdevice device) {
+  Found found;
+  found.share = ShareOf(device);
+  found.refused = found.share == nullptr;
+  driver().CtxGetCurrent(&found.context);
+  return found;
 }
 
 device::VirtualDevice* Process::ShareOf(int ordinal) {

@@ -39,9 +39,19 @@ class Process {
   // The driver's own function by exported name; null: it has none.
   void* Real(const char* name) const { return runtime_->driver().Symbol(name); }
 
-  // The share that the calling thread's memory is charged to: that of its current context's GPU. Null when it
-  // has no context, or in a forked child: then the driver's own answer is the right one.
-  device::VirtualDevice* Share(CUcontext* context = nullptr);
+  // The share that the calling thread's memory is charged to: that of its current context's GPU. Null and not
+  // `refused`: it has no context, and the driver's own answer is the right one. Refused: there is no share to be had,
+  // and nothing may be taken.
+  struct Found {
+    device::VirtualDevice* share = nullptr;
+    bool refused = false;
+    CUcontext context = nullptr;
+  };
+  Found Share();
+  // The share on a GPU that the call names itself.
+  Found ShareOn(CUdevice device);
+  // Whether this is a child of the process that attached: no driver works there, nor do its threads and locks.
+  static bool Forked() { return forked.load(std::memory_order_relaxed); }
   // The share's memory on a GPU, which need not be in use yet; `total` where there is no quota.
   uint64_t MemoryOf(CUdevice device, uint64_t total) const;
   // A context has ended, and its address may be another's soon.
@@ -52,20 +62,21 @@ class Process {
   device::VirtualDevice* ShareOf(int ordinal);
 
   static Process* process;
+  static std::atomic<bool> forked;
 
   std::shared_ptr<device::Runtime> runtime_;
   std::unique_ptr<books::Books> books_;
   gpushare_spec spec_ = {};
   std::atomic<uint64_t> epoch_{1};
-  std::atomic<bool> forked_{false};
 
   static constexpr int kMostGpus = 64;
   std::array<std::atomic<device::VirtualDevice*>, kMostGpus> shares_{};
 };
 
-// Runs `call` as C code may be run: what it throws is out of memory.
+// Runs `call` as C code may be run: what it throws is out of memory. In a forked child the answer is the driver's own.
 template <typename Call>
 CUresult Guarded(const Call& call) noexcept {
+  if (Process::Forked()) return CUDA_ERROR_NOT_INITIALIZED;
   try {
     return call();
   } catch (...) {
@@ -84,18 +95,23 @@ inline CUstream PerThread(CUstream stream) {
   return stream == nullptr ? CU_STREAM_PER_THREAD : stream;
 }
 
-// `charged(books, payer)` where the thread has a share, else `plain(table)`.
-template <typename Charged, typename Plain>
-CUresult Charge(const Charged& charged, const Plain& plain) noexcept {
-  Process& process = Process::Get();
+// `charged(books, payer)` with the share that `find` finds, else `plain(table)`.
+template <typename Find, typename Charged, typename Plain>
+CUresult ChargeTo(const Find& find, const Charged& charged, const Plain& plain) noexcept {
   return Guarded([&]() -> CUresult {
-    CUcontext context = nullptr;
-    device::VirtualDevice* const share = process.Share(&context);
-    if (share == nullptr) return plain(process.driver());
+    Process& process = Process::Get();
+    const Process::Found found = find(process);
+    if (found.refused) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (found.share == nullptr) return plain(process.driver());
     const books::Payer payer{
-        .account = &share->account(), .owner = share->slot(), .context = context};
+        .account = &found.share->account(), .owner = found.share->slot(), .context = found.context};
     return charged(process.books(), payer).result;
   });
+}
+
+template <typename Charged, typename Plain>
+CUresult Charge(const Charged& charged, const Plain& plain) noexcept {
+  return ChargeTo([](Process& process) { return process.Share(); }, charged, plain);
 }
 
 }  // namespace gpushare::shim

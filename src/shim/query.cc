@@ -13,7 +13,7 @@ CUresult MemGetInfo(size_t* free, size_t* total) {
   Process& process = Process::Get();
   return Guarded([&] {
     const CUresult result = process.driver().MemGetInfo(free, total);
-    device::VirtualDevice* const share = result == CUDA_SUCCESS ? process.Share() : nullptr;
+    device::VirtualDevice* const share = result == CUDA_SUCCESS ? process.Share().share : nullptr;
     if (share == nullptr) return result;
     process.books().Settle();
     uint64_t left = 0, quota = 0;

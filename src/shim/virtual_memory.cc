@@ -10,9 +10,28 @@ using books::Books;
 using books::Payer;
 using driver::Table;
 
+// Of the GPU that the properties name, whichever is current, and whether one is.
+template <typename Charged, typename Plain>
+CUresult ChargeWhere(const CUmemAllocationProp* properties, const Charged& charged,
+                     const Plain& plain) {
+  return ChargeTo(
+      [&](Process& process) {
+        const bool on_device =
+            properties != nullptr && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+        int gpus = 0;  // of others the driver says what is wrong
+        return on_device && properties->location.id >= 0 &&
+                       process.driver().DeviceGetCount(&gpus) == CUDA_SUCCESS &&
+                       properties->location.id < gpus
+                   ? process.ShareOn(properties->location.id)
+                   : Process::Found{};
+      },
+      charged, plain);
+}
+
 CUresult MemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
                    const CUmemAllocationProp* properties, unsigned long long flags) {
-  return Charge(
+  return ChargeWhere(
+      properties,
       [&](Books& b, const Payer& p) { return b.MemCreate(p, handle, bytes, properties, flags); },
       [&](const Table& d) { return d.MemCreate(handle, bytes, properties, flags); });
 }
@@ -33,7 +52,12 @@ CUresult MemExportToShareableHandle(void* shareable, CUmemGenericAllocationHandl
 }
 CUresult MemMap(CUdeviceptr address, size_t bytes, size_t offset,
                 CUmemGenericAllocationHandle handle, unsigned long long flags) {
-  return Charge(
+  CUmemAllocationProp properties;
+  const bool known =
+      !Process::Forked() && Process::Get().driver().MemGetAllocationPropertiesFromHandle(
+                                &properties, handle) == CUDA_SUCCESS;
+  return ChargeWhere(
+      known ? &properties : nullptr,
       [&](Books& b, const Payer& p) { return b.MemMap(p, address, bytes, offset, handle, flags); },
       [&](const Table& d) { return d.MemMap(address, bytes, offset, handle, flags); });
 }

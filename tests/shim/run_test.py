@@ -18,7 +18,9 @@ def run(*arguments, **options):
     return subprocess.run([COMMAND, "run", "--gpu", "sim", *arguments], capture_output=True, text=True, timeout=60, **options)
 
 
-def python(code, *options, **more):
+def python(code, *options, command=None, **more):
+    if command:  # instead of `gpushare run`
+        return subprocess.run([*command, PYTHON, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, **more)
     return run(*options, "--", PYTHON, "-c", textwrap.dedent(code), **more)
 
 
@@ -45,6 +47,11 @@ class Status(unittest.TestCase):
     def test_the_share_is_put_together(self):
         done = run("--spec", "weight=3", "--memory", "1GiB", "--priority", "low", "--", "sh", "-c", "echo $GPUSHARE_SPEC")
         self.assertEqual(done.stdout, "weight=3,memory=1GiB,priority=low\n", done)
+
+    def test_which_gpu(self):
+        show = ("--", "sh", "-c", "echo ${CUDA_VISIBLE_DEVICES:-all}")
+        self.assertEqual(run(*show).stdout, "all\n")
+        self.assertRegex(run("--device", "0", *show).stdout, r"^GPU-[0-9a-f-]+\n$")
 
     def test_stands_behind_what_is_preloaded_already(self):
         done = run("--", "sh", "-c", "echo $LD_PRELOAD", env={**os.environ, "LD_PRELOAD": "libdl.so.2"})
@@ -85,6 +92,32 @@ class Host(unittest.TestCase):
         """), "--memory", "1GiB")
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "same\n", ""), done)
 
+    def test_its_signals_are_its_own(self):
+        done = python("""
+            import ctypes, os, signal
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+            cuda = ctypes.CDLL("libcuda.so.1")
+            pointer, context = ctypes.c_uint64(), ctypes.c_void_p()
+            assert cuda.cuInit(0) == cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == cuda.cuCtxSetCurrent(context) == 0
+            assert cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(1 << 20)) == 0  # the engine's threads are there
+            os.kill(os.getpid(), signal.SIGTERM)
+            print(signal.sigwait({signal.SIGTERM}) == signal.SIGTERM)
+        """, "--memory", "1GiB")
+        self.assertEqual((done.returncode, done.stdout), (0, "True\n"), done)
+
+    def test_a_forked_child_takes_nothing(self):
+        done = python("""
+            import ctypes, os
+            cuda = ctypes.CDLL("libcuda.so.1")
+            assert cuda.cuInit(0) == 0
+            child = os.fork()
+            if child == 0:
+                pointer = ctypes.c_uint64()
+                os._exit(cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(1 << 20)))
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        """, "--memory", "1GiB")
+        self.assertEqual(done.stdout, "3\n", done)  # CUDA_ERROR_NOT_INITIALIZED, as of the driver
+
     def test_a_program_without_cuda_never_loads_the_engine(self):
         done = python("print([l for l in open('/proc/self/maps') if 'libgpushare.so' in l])", "--memory", "1GiB")
         self.assertEqual(done.stdout, "[]\n", done)
@@ -121,6 +154,35 @@ class Programs(unittest.TestCase):
         """, "--memory", "1GiB")
         self.assertEqual((done.returncode, done.stdout.split()),
                          (0, ["1024", "1024", "2", "2", "2", "424", "0"]), done)
+
+    def test_a_program_that_is_linked_with_the_sdk_has_one_engine(self):
+        done = run("--memory", "1GiB", "--", COMMAND, "probe", "--gpu", "sim")
+        self.assertEqual((done.returncode, "simulated           yes" in done.stdout), (0, True), done)
+
+    def test_memory_of_a_gpu_that_is_not_current(self):
+        done = python("""
+            from cuda.bindings import driver as d
+            d.cuInit(0)
+            what = d.CUmemAllocationProp()
+            what.type = d.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+            what.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+            what.location.id = 1
+            print(int(d.cuMemCreate(600 << 20, what, 0)[0]), int(d.cuMemCreate(600 << 20, what, 0)[0]))
+            what.location.id = 2
+            print(int(d.cuMemCreate(600 << 20, what, 0)[0]) not in (0, 2))
+        """, "--memory", "1GiB", env={**os.environ, "GPUSHARE_SIM": "memory=16GiB,devices=2"})
+        self.assertEqual(done.stdout.split(), ["0", "2", "True"], done)
+
+    def test_no_share_to_be_had_is_no_memory_at_all(self):
+        done = python("""
+            import ctypes
+            cuda = ctypes.CDLL("libcuda.so.1")
+            pointer, context = ctypes.c_uint64(), ctypes.c_void_p()
+            print(cuda.cuInit(0) or cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) or cuda.cuCtxSetCurrent(context)
+                  or cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(4 << 30)))
+        """, env={**os.environ, "GPUSHARE_SPEC": "memory=1GiB"}, command=[
+            "env", "LD_PRELOAD=" + os.environ["GPUSHARE_PRELOAD"], "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=512M"])
+        self.assertEqual(done.stdout.split(), ["2"], done)
 
     def test_every_family_at_the_quota(self):
         done = python("""

@@ -79,6 +79,10 @@ absl::Status TryOn(OpenedGpu& opened, const std::string& spec, const std::string
 
 void AddRunOptions(CLI::App* app, RunOptions* options) {
   AddGpuOptions(app, &options->kind, &options->device);
+  app->get_option("--device")
+      ->description("the GPU that the program sees: ordinal, UUID or PCI id; without it, all")
+      ->default_str("")
+      ->each([options](const std::string&) { options->device_given = true; });
   app->add_option("--memory", options->memory, "device memory it may hold: 8GiB, 512MiB, 25%")
       ->type_name("SIZE");
   app->add_option("--compute", options->compute, "share of the device's time: 30%")
@@ -118,7 +122,14 @@ ExitCode Run(const RunOptions& options) {
   const absl::StatusOr<std::string> object =
       FindObject(options.audit ? "libgpushare_audit.so" : "libgpushare_preload.so");
   if (!object.ok()) return Fail(kExitFailed, object.status());
+  if (object->find_first_of(" \t\n:") != std::string::npos) {
+    return Fail(kExitFailed,
+                absl::FailedPreconditionError(absl::StrCat(
+                    "the loader cannot preload '", *object,
+                    "', whose path has a blank or a colon; install gpushare elsewhere")));
+  }
   bool simulated = false;
+  std::string uuid;
   {
     absl::StatusOr<OpenedGpu> opened = OpenGpu(options.kind, options.device);
     if (!opened.ok()) return Fail(ExitCodeOf(opened.status()), opened.status());
@@ -129,10 +140,12 @@ ExitCode Run(const RunOptions& options) {
     if (const absl::Status fits = TryOn(*opened, *spec, options.command[0]); !fits.ok())
       return Fail(kExitUsage, fits);
     simulated = opened->simulated;
+    uuid = opened->probe.uuid;
   }
   if (simulated && !base::GetEnv("GPUSHARE_DRIVER").has_value())
     setenv("GPUSHARE_DRIVER", "sim", 1);
-  if (options.device != "0") setenv("CUDA_VISIBLE_DEVICES", options.device.c_str(), 1);
+  // Of those that are visible to us, by the name that means the same to the driver.
+  if (options.device_given) setenv("CUDA_VISIBLE_DEVICES", uuid.c_str(), 1);
   setenv("GPUSHARE_SPEC", spec->c_str(), 1);
   Append(options.audit ? "LD_AUDIT" : "LD_PRELOAD", *object);
 

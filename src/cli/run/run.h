@@ -22,7 +22,8 @@ namespace gpushare::cli {
 struct RunOptions {
   GpuKind kind = GpuKind::kAuto;
   std::string device = "0";
-  std::string spec;  // the whole text, or what the options below leave out
+  bool device_given = false;  // else the program sees all, and the share is tried on the first
+  std::string spec;           // the whole text, or what the options below leave out
   std::string memory, compute, priority, policy;
   bool audit = false;
   std::vector<std::string> command;

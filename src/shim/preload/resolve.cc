@@ -98,7 +98,9 @@ void* OpenEngine() {
   const int written = snprintf(path, sizeof(path), "%.*s/../../" PRELOAD_ENGINE,
                                static_cast<int>(slash - own), own);
   if (written < 0 || static_cast<size_t>(written) >= sizeof(path)) return nullptr;
-  return gpushare_preload_next_dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (void* handle = gpushare_preload_next_dlopen(path, RTLD_NOW | RTLD_LOCAL)) return handle;
+  // In place of the driver, in a folder of the system's: where the loader finds it.
+  return gpushare_preload_next_dlopen(PRELOAD_ENGINE, RTLD_NOW | RTLD_LOCAL);
 }
 
 void SetSlot(size_t index, void* function) {
