@@ -12,6 +12,7 @@
 
 #include <cuda.h>
 
+#include <type_traits>
 #include <vector>
 
 #include "shim/attach_abi.h"
@@ -23,6 +24,13 @@ using Hooks = std::vector<gpushare_shim_hook>;
 template <typename Function>
 void Add(Hooks* hooks, const char* name, Function* function) {
   hooks->push_back({name, reinterpret_cast<void*>(function)});
+}
+
+// For the ABIs of before CUDA 3.2, with sizes and addresses of 32 bits: no program of today calls them, and they would
+// go past the books.
+template <typename... Arguments>
+CUresult Refused(Arguments...) {
+  return CUDA_ERROR_NOT_SUPPORTED;
 }
 
 #define GPUSHARE_HOOK_TEXT_(name) #name

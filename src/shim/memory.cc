@@ -80,14 +80,6 @@ CUresult DestroyExternalMemory(CUexternalMemory handle) {
   return Booked([&](Books& b) { return b.DestroyExternalMemory(handle); });
 }
 
-// ---- of before CUDA 3.2 ----
-
-// Sizes and addresses of 32 bits: no program of today calls them, and they would go past the books.
-template <typename... Arguments>
-CUresult Refused(Arguments...) {
-  return CUDA_ERROR_NOT_SUPPORTED;
-}
-
 }  // namespace
 
 void AddMemoryHooks(Hooks* hooks) {

@@ -28,8 +28,7 @@ CUresult Answer(const char* name, void** function, int version, cuuint64_t flags
     return result;
   }
   const bool per_thread = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
-  bool known = false;
-  const driver::Symbol* symbol = driver::AnswerSymbol(name, version, per_thread, &known);
+  const driver::Symbol* symbol = driver::AnswerSymbol(name, version, per_thread);
   if (symbol == nullptr) return result;
   const std::string exported(symbol->name);
   void* const hook = FindHook(exported.c_str());

@@ -33,12 +33,6 @@ CUresult DeviceTotalMem(size_t* bytes, CUdevice device) {
   });
 }
 
-// 32 bits of a size, of before CUDA 3.2.
-template <typename... Arguments>
-CUresult Refused(Arguments...) {
-  return CUDA_ERROR_NOT_SUPPORTED;
-}
-
 }  // namespace
 
 void AddQueryHooks(Hooks* hooks) {

@@ -7,22 +7,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "shim/preload/driver_name.h"
+
+using gpushare::preload::IsDriver;
+using gpushare::preload::NameOf;
+
 namespace {
 
 char stand_in[4096];  // path of libgpushare_preload.so, beside this object
-
-const char* NameOf(const char* path) {
-  const char* slash = strrchr(path, '/');
-  return slash == nullptr ? path : slash + 1;
-}
-
-bool IsDriver(const char* path) {
-  constexpr char kName[] = "libcuda.so";
-  const char* name = NameOf(path);
-  if (strncmp(name, kName, sizeof(kName) - 1) != 0) return false;
-  const char next = name[sizeof(kName) - 1];
-  return next == '\0' || next == '.';
-}
 
 void FindStandIn() {
   Dl_info info;

@@ -4,8 +4,7 @@
 // By the name libcuda.so.1 the loader finds us anyway, since that is our SONAME. What is left are absolute
 // paths, the unversioned name and other namespaces. (A plugin that was opened with RTLD_DEEPBIND and asks for
 // an absolute path goes past us: its dlopen() is the C library's.)
-#include <string.h>
-
+#include "shim/preload/driver_name.h"
 #include "shim/preload/preload.h"
 
 extern "C" {
@@ -19,18 +18,6 @@ __attribute__((visibility("hidden"))) const char* gpushare_preload_redirect(cons
 }  // extern "C"
 
 namespace gpushare::preload {
-namespace {
-
-bool IsDriver(const char* file) {
-  const char* slash = strrchr(file, '/');
-  const char* name = slash == nullptr ? file : slash + 1;
-  constexpr char kName[] = "libcuda.so";
-  if (strncmp(name, kName, sizeof(kName) - 1) != 0) return false;
-  const char* rest = name + sizeof(kName) - 1;
-  return *rest == '\0' || *rest == '.';
-}
-
-}  // namespace
 
 void FindNextLoader() {
   if (__atomic_load_n(&gpushare_preload_next_dlmopen, __ATOMIC_ACQUIRE) != nullptr) return;
