@@ -12,56 +12,20 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <vector>
 
+#include "bench/gate/launch_bed.h"
 #include "driver/driver.h"
 #include "gate/engine.h"
 
 namespace gpushare {
 namespace {
 
-constexpr char kPtx[] = R"(.version 7.0
-.target sm_70
-.address_size 64
-//gpushare.sim cost=1ns blocks_per_sm=16
-.visible .entry nothing()
-{
-  ret;
-}
-)";
-
-template <typename T>
-T Must(absl::StatusOr<T> value) {
-  if (!value.ok()) {
-    std::fprintf(stderr, "%s\n", value.status().ToString().c_str());
-    std::exit(1);
-  }
-  return *std::move(value);
-}
-void Must(driver::Result result) {
-  if (result != driver::Result::kSuccess) {
-    std::fprintf(stderr, "driver error %d\n", static_cast<int>(result));
-    std::exit(1);
-  }
-}
-
-struct Bed {
-  std::unique_ptr<driver::Driver> driver = Must(driver::Driver::Open(
-      {.path = "sim",
-       .simulation = "clock=wall,launch_host=0ns,launch_latency=0ns,call_host=0ns"}));
-  driver::Context context = nullptr;
-  driver::Function function = nullptr;
+struct Bed : LaunchBed {
   std::unique_ptr<gate::Engine> engine, generous;
 
   Bed() {
-    context = Must(driver->RetainPrimaryContext(0));
-    Must(driver->PushContext(context));
-    driver::Module module = nullptr;
-    Must(driver->LoadModule(&module, kPtx));
-    Must(driver->GetFunction(&function, module, "nothing"));
     engine = Must(gate::Engine::Create(*driver, context, {}));
     // Grants so large that a run never leaves the fast path.
     gate::EngineOptions options;
@@ -75,8 +39,6 @@ Bed& TheBed() {
   static Bed* const bed = new Bed;
   return *bed;
 }
-
-const driver::LaunchShape kShape{{1, 1, 1}, {32, 1, 1}, 0};
 
 struct OneTenant {
   gate::Gate* gate;

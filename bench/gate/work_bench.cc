@@ -14,11 +14,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <vector>
 
+#include "bench/gate/launch_bed.h"
 #include "driver/driver.h"
 #include "gate/engine.h"
 #include "work/calls.h"
@@ -26,40 +25,9 @@
 namespace gpushare {
 namespace {
 
-constexpr char kPtx[] = R"(.version 7.0
-.target sm_70
-.address_size 64
-//gpushare.sim cost=1ns blocks_per_sm=16
-.visible .entry nothing()
-{
-  ret;
-}
-)";
-
-template <typename T>
-T Must(absl::StatusOr<T> value) {
-  if (!value.ok()) {
-    std::fprintf(stderr, "%s\n", value.status().ToString().c_str());
-    std::exit(1);
-  }
-  return *std::move(value);
-}
-void Must(driver::Result result) {
-  if (result != driver::Result::kSuccess) {
-    std::fprintf(stderr, "driver error %d\n", static_cast<int>(result));
-    std::exit(1);
-  }
-}
-
 constexpr int kStreams = 8;
-const driver::LaunchShape kShape{{1, 1, 1}, {32, 1, 1}, 0};
 
-struct Bed {
-  std::unique_ptr<driver::Driver> driver = Must(driver::Driver::Open(
-      {.path = "sim",
-       .simulation = "clock=wall,launch_host=0ns,launch_latency=0ns,call_host=0ns"}));
-  driver::Context context = nullptr;
-  driver::Function function = nullptr;
+struct Bed : LaunchBed {
   driver::Stream streams[kStreams] = {};
   std::unique_ptr<gate::Engine> engine;
   std::unique_ptr<work::Calls> calls;
@@ -68,11 +36,6 @@ struct Bed {
   work::Gates gates;
 
   Bed() {
-    context = Must(driver->RetainPrimaryContext(0));
-    Must(driver->PushContext(context));
-    driver::Module module = nullptr;
-    Must(driver->LoadModule(&module, kPtx));
-    Must(driver->GetFunction(&function, module, "nothing"));
     for (driver::Stream& stream : streams) Must(driver->CreateStream(&stream, 0));
     engine = Must(gate::Engine::Create(*driver, context, {}));
     gate = Must(engine->AddTenant("bench", {}));

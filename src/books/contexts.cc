@@ -2,8 +2,8 @@
 // The end of a context, by its destruction or, of a device's primary context, by its last release or a reset.
 #include <vector>
 
+#include "base/clock_lock.h"
 #include "books/books.h"
-#include "books/clock_lock.h"
 
 namespace gpushare::books {
 
@@ -74,19 +74,19 @@ CUcontext Books::PrimaryContext(CUdevice device) {
 // The lives of a primary context follow each other here as they do in the driver: of two last releases one sees the
 // end, and the next life begins after it.
 CUresult Books::DevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
-  const ClockLock lock(clock_, LifeOf(device));
+  const base::ClockLock lock(clock_, LifeOf(device));
   return driver_.DevicePrimaryCtxRetain(context, device);
 }
 
 CUresult Books::DevicePrimaryCtxRelease(CUdevice device) {
-  const ClockLock lock(clock_, LifeOf(device));
+  const base::ClockLock lock(clock_, LifeOf(device));
   return EndContext(
       tags_.Find(PrimaryContext(device)), [&] { return driver_.DevicePrimaryCtxRelease(device); },
       [&] { return !IsActive(device); });
 }
 
 CUresult Books::DevicePrimaryCtxReset(CUdevice device) {
-  const ClockLock lock(clock_, LifeOf(device));
+  const base::ClockLock lock(clock_, LifeOf(device));
   return EndContext(
       tags_.Find(PrimaryContext(device)), [&] { return driver_.DevicePrimaryCtxReset(device); },
       [&] {
@@ -103,7 +103,7 @@ CUresult Books::CtxFromGreenCtx(CUcontext* context, CUgreenCtx green) {
   const bool found = driver_.CtxGetDevice(&device) == CUDA_SUCCESS;
   driver_.CtxPopCurrent(&popped);
   if (!found) return result;
-  const ClockLock lock(clock_, LifeOf(device));
+  const base::ClockLock lock(clock_, LifeOf(device));
   CUcontext const primary = PrimaryContext(device);
   if (primary != *context) tags_.Adopt(*context, primary);
   return result;
@@ -120,7 +120,7 @@ CUresult Books::GreenCtxDestroy(CUgreenCtx green) {
   const bool found = driver_.CtxGetDevice(&device) == CUDA_SUCCESS;
   driver_.CtxPopCurrent(&popped);
   if (!found) return driver_.GreenCtxDestroy(green);
-  const ClockLock lock(clock_, LifeOf(device));
+  const base::ClockLock lock(clock_, LifeOf(device));
   CUcontext const primary = PrimaryContext(device);
   const ContextTags::Set tags = tags_.Find(primary);  // the green one's among them
   const std::vector<LateFrees::Free> late = late_.Withdraw(tags);

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "books/clock_lock.h"
+#include "base/clock_lock.h"
 #include "books/relaxed.h"
 
 namespace gpushare::books {
@@ -67,7 +67,7 @@ void LateFrees::PutBack(const std::vector<Free>& frees) {
 std::vector<LateFrees::Free> LateFrees::TakeFinished() {
   std::vector<Free> finished;
   if (empty()) return finished;
-  const ClockLock looking(clock_, looking_);
+  const base::ClockLock looking(clock_, looking_);
   const Relaxed relaxed(driver_);
   std::vector<Free> pending;
   for (const Free& free : TakeAll()) {
@@ -88,7 +88,7 @@ std::vector<LateFrees::Free> LateFrees::TakeFinished() {
 std::vector<LateFrees::Free> LateFrees::Withdraw(const ContextTags::Set& ending) {
   std::vector<Free> withdrawn, others;
   if (empty()) return withdrawn;
-  const ClockLock looking(clock_, looking_);
+  const base::ClockLock looking(clock_, looking_);
   for (const Free& free : TakeAll()) {
     const bool ends = ending[free.place] || ending[free.allocation.place];
     (ends ? withdrawn : others).push_back(free);

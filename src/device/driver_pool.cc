@@ -69,7 +69,7 @@ void DriverPool::End() {
   const ContextScope current(gpu_);
   const RelaxedCapture relaxed(gpu_.driver());
   {
-    const ClockLock lock(gpu_.clock(), allocating_);
+    const base::ClockLock lock(gpu_.clock(), allocating_);
     if (ended_) return;
     ended_ = true;
     Destroy();
@@ -82,7 +82,7 @@ uint64_t DriverPool::Abandon(bool give) {
   uint64_t left = 0;
   bool held;
   {
-    const ClockLock lock(gpu_.clock(), allocating_);
+    const base::ClockLock lock(gpu_.clock(), allocating_);
     if (ended_) return 0;
     ended_ = true;
     if (give) {

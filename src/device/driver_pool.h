@@ -31,8 +31,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/clock_lock.h"
 #include "base/sync.h"
-#include "device/clock_lock.h"
 #include "device/memory_order.h"
 #include "device/relaxed_capture.h"
 #include "device/stream.h"
@@ -149,7 +149,7 @@ auto DriverPool::Locked(const Call& call) -> decltype(call()) {
   const auto run = [&] {
     const ContextScope current(gpu_);
     const RelaxedCapture relaxed(gpu_.driver());
-    const ClockLock lock(gpu_.clock(), allocating_);
+    const base::ClockLock lock(gpu_.clock(), allocating_);
     if (ended_) return decltype(call()){};
     auto answer = call();
     const bool hold = charged_ != 0;

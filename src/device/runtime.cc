@@ -10,9 +10,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/clock_lock.h"
 #include "base/env.h"
 #include "base/status_macros.h"
-#include "device/clock_lock.h"
 #include "device/gpu.h"
 #include "device/spec.h"
 #include "device/surroundings.h"
@@ -168,7 +168,7 @@ absl::StatusOr<int> Runtime::Locate(const std::string& name) const {
 absl::StatusOr<std::shared_ptr<Gpu>> Runtime::OpenGpu(const std::string& name,
                                                       const gpushare_scheduler_options* scheduler) {
   GPUSHARE_ASSIGN_OR_RETURN(const int ordinal, Locate(name));
-  const ClockLock opening(clock(), opening_);
+  const base::ClockLock opening(clock(), opening_);
   if (std::shared_ptr<Gpu> gpu = FindGpu(ordinal)) {
     if (scheduler != nullptr) GPUSHARE_RETURN_IF_ERROR(gpu->CheckSame(*scheduler));
     return gpu;
@@ -201,7 +201,7 @@ std::vector<std::shared_ptr<Gpu>> Runtime::OpenGpus() const {
 }
 
 absl::Status Runtime::StartTrace(const std::shared_ptr<Trace>& trace) {
-  const ClockLock opening(clock(), opening_);
+  const base::ClockLock opening(clock(), opening_);
   {
     base::MutexLock lock(&mutex_);
     const std::shared_ptr<Trace> other = trace_.lock();
@@ -265,7 +265,7 @@ bool Runtime::Has(const Tenant& tenant) const {
 }
 
 absl::StatusOr<std::shared_ptr<VirtualDevice>> Runtime::DefaultDevice(Gpu& gpu) {
-  const ClockLock opening(clock(), opening_);
+  const base::ClockLock opening(clock(), opening_);
   std::shared_ptr<Gpu> owner = FindGpu(gpu.ordinal());
   {
     base::MutexLock lock(&mutex_);

@@ -14,7 +14,7 @@
 #include <memory>
 #include <utility>
 
-#include "device/clock_lock.h"
+#include "base/clock_lock.h"
 #include "device/stream_end.h"
 #include "driver/driver.h"
 
@@ -29,7 +29,7 @@ class StreamOrder {
 
   // The stream is about to be destroyed. `end` null: unknown.
   void Ends(std::shared_ptr<StreamEnd> end) {
-    const ClockLock lock(driver_.clock(), busy_);
+    const base::ClockLock lock(driver_.clock(), busy_);
     gone_ = true;
     end_ = std::move(end);
   }
@@ -43,7 +43,7 @@ class StreamOrder {
 
   template <typename Call>
   driver::Result Behind(driver::Stream other, const Call& call) {
-    const ClockLock lock(driver_.clock(), busy_);
+    const base::ClockLock lock(driver_.clock(), busy_);
     if (!gone_) return call(native_);
     if (!reached_) {
       // Where nobody could tell when it ends, it does by the end of everything.

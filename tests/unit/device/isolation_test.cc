@@ -6,26 +6,12 @@
 
 #include "gpushare/watchdog.h"
 #include "tests/unit/device/device_test.h"
+#include "tests/unit/device/two_kernels.h"
 
 namespace gpushare {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr char kKernels[] = R"(.version 7.0
-.target sm_70
-.address_size 64
-//gpushare.sim cost=param:0 blocks_per_sm=1
-.visible .entry spin(.param .u64 ns)
-{
-  ret;
-}
-//gpushare.sim cost=param:0 blocks_per_sm=1
-.visible .entry broken(.param .u64 ns)
-{
-  ret;
-}
-)";
 
 // 100 SMs in steps of 8, kernels beside one another.
 class IsolationTest : public DeviceTest {
@@ -53,7 +39,7 @@ class IsolationTest : public DeviceTest {
   }
   Tenancy Make(const std::string& name, const std::string& spec, uint32_t account = 0) {
     Tenancy made{MakeDevice(name, spec), std::nullopt, {}, {}, std::nullopt};
-    made.module.emplace(Must(Module::Load(made.device, kKernels)));
+    made.module.emplace(Must(Module::Load(made.device, kTwoKernels)));
     made.spin = Must(made.module->GetFunction("spin"));
     made.broken = Must(made.module->GetFunction("broken"));
     made.stream.emplace(Must(Stream::Create(made.device)));
@@ -293,7 +279,7 @@ TEST_F(IsolationTest, AllThatASharedOneDoesWorksInAContext) {
   EXPECT_NEAR(absl::ToDoubleMilliseconds(Must(end.Since(begin))), 2, 0.1);
   EXPECT_EQ(Must(own.device.stats()).compute.markers_failed, 0u);
   // Of the GPU's own context it takes no kernels.
-  const Module outside = Must(Module::Load(*gpu_, kKernels));
+  const Module outside = Must(Module::Load(*gpu_, kTwoKernels));
   EXPECT_FALSE(
       own.stream
           ->Launch(Must(outside.GetFunction("spin")), {.grid = {1}, .block = {32}}, uint64_t{1000})

@@ -4,24 +4,10 @@
 #include <vector>
 
 #include "tests/unit/device/device_test.h"
+#include "tests/unit/device/two_kernels.h"
 
 namespace gpushare {
 namespace {
-
-constexpr char kTwoKernels[] = R"(.version 7.0
-.target sm_70
-.address_size 64
-//gpushare.sim cost=param:0 blocks_per_sm=1
-.visible .entry spin(.param .u64 ns)
-{
-  ret;
-}
-//gpushare.sim cost=param:0 blocks_per_sm=1
-.visible .entry broken(.param .u64 ns)
-{
-  ret;
-}
-)";
 
 class WatchdogTest : public DeviceTest {
  protected:

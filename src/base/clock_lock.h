@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // A lock that is held across calls of the driver: who waits for it does so through the clock, so that on a virtual
-// clock the turn goes on. For the rare: the lives of primary contexts, a look at events.
+// clock the turn goes on. For the rare and long: opening a GPU, the
+// lives of primary contexts, a look at events.
 //
-//   ClockLock lock(clock, word);   // an atomic that starts at 0
-#ifndef GPUSHARE_BOOKS_CLOCK_LOCK_H_
-#define GPUSHARE_BOOKS_CLOCK_LOCK_H_
+//   base::ClockLock lock(clock, word);   // an atomic that starts at 0
+#ifndef GPUSHARE_BASE_CLOCK_LOCK_H_
+#define GPUSHARE_BASE_CLOCK_LOCK_H_
 
 #include <atomic>
 #include <cstdint>
 
 #include "base/clock.h"
 
-namespace gpushare::books {
+namespace gpushare::base {
 
 class ClockLock {
  public:
-  ClockLock(base::Clock& clock, std::atomic<uint32_t>& word) : clock_(clock), word_(word) {
+  ClockLock(Clock& clock, std::atomic<uint32_t>& word) : clock_(clock), word_(word) {
     uint32_t free = 0;
     if (word_.compare_exchange_strong(free, kHeld, std::memory_order_acquire)) return;
     while (word_.exchange(kAwaited, std::memory_order_acquire) != 0) {
@@ -31,10 +32,10 @@ class ClockLock {
  private:
   static constexpr uint32_t kHeld = 1, kAwaited = 2;
 
-  base::Clock& clock_;
+  Clock& clock_;
   std::atomic<uint32_t>& word_;
 };
 
-}  // namespace gpushare::books
+}  // namespace gpushare::base
 
-#endif  // GPUSHARE_BOOKS_CLOCK_LOCK_H_
+#endif  // GPUSHARE_BASE_CLOCK_LOCK_H_
