@@ -69,11 +69,14 @@ void Engine::RemoveTenant(Gate* gate) {
     tenant.page.TakeAll();
     engine.Wake(tenant);
   }
-  // Waiters leave through the lock; the last one clears the way.
+  // Waiters leave through the lock; the last one clears the way. The reconciler may be recording on its streams, which
+  // are destroyed afterwards.
   for (;;) {
     {
       const Section section(engine);
-      if (tenant.waiting.empty()) break;
+      const bool marking = std::any_of(tenant.streams.begin(), tenant.streams.end(),
+                                       [](const auto& stream) { return stream->marking; });
+      if (tenant.waiting.empty() && !marking) break;
     }
     engine.clock.SleepUntil(engine.clock.Now() + Micros(20));
   }

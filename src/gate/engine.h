@@ -13,7 +13,7 @@
 // A launch that has credit spends it with one atomic and takes no lock; all else (asking the arbiter,
 // recording a marker, waiting) is the slow path. One reconciler thread per engine asks the driver which
 // markers have completed, corrects the tenants by measured minus predicted, and wakes those whom the
-// arbiter admits. It only queries; markers are recorded by the launching threads.
+// arbiter admits. Markers are recorded by the launching threads; where these fall silent, by the reconciler.
 //
 // Threading: everything here is thread-safe. The context must be current on threads that call Admit,
 // Complete, Synchronizing or a lease call, since they may record an event.

@@ -57,11 +57,11 @@ void Engine::Impl::ReadRecords(TenantState& tenant, uint32_t end) {
   tenant.synced_launch = at;
 }
 
-void Engine::Impl::SyncLaunches(TenantState& tenant, Time now) {
+void Engine::Impl::SyncLaunches(TenantState& tenant, Time now, Time until) {
   TenantPage& page = tenant.page;
   const uint64_t word = page.credit.load(std::memory_order_acquire);
   ReadRecords(tenant, TenantPage::LaunchOf(word));
-  const Time since = std::exchange(tenant.launching_since, now);
+  const Time since = std::min(std::exchange(tenant.launching_since, now), until);
   if (scratch.empty()) return;
 
   // What was spent is charged to the launches in proportion to their costs, to the last nanosecond:
@@ -74,13 +74,13 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now) {
   int64_t left = spent - tenant.accounted_ns;
   tenant.accounted_ns = spent;
   const double per_cost = static_cast<double>(left) / std::max(total, 1.0);
-  // No clock is read on the launch path: launches are taken to have been made at an even pace up to now,
+  // No clock is read on the launch path: launches are taken to have been made at an even pace up to `until`,
   // from the one that came by the slow path if it is the first, else from the last time.
   const int64_t n = static_cast<int64_t>(scratch.size());
   const bool timed = page.timed_launch.load(std::memory_order_acquire) == scratch[0].launch;
   const Time first = timed ? Time(Nanos(page.timed_ns.load(std::memory_order_relaxed)))
-                           : since + (now - since) / n;
-  const Nanos pace = n > 1 ? (now - first) / (n - 1) : Nanos(0);
+                           : since + (until - since) / n;
+  const Nanos pace = n > 1 ? std::max(until - first, Nanos(0)) / (n - 1) : Nanos(0);
   for (size_t i = 0; i < scratch.size(); ++i) {
     const LaunchRecord& record = scratch[i];
     const float cost = tenant.costs->cost_ns(record.entry);

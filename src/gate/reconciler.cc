@@ -76,7 +76,9 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   const bool late = marker.failed || ended <= DeviceTime(marker.recorded) + kLateMarker;
   const meter::Replay::Batch batch =
       replay.Complete(stream.replay, ended, stamp, late && marker.commands > 0);
-  if (marker.failed) {
+  // After a silence a marker that found its stream idle says nothing of a batch of which nobody knows when it was
+  // launched, nor whether it was yet: a thread may stand between the gate and the driver.
+  if (marker.failed || (late && marker.after_silence)) {
     arbiter.Settle(tenant.id, marker.phase, Nanos(marker.charged_ns), Nanos(marker.charged_ns),
                    marker.commands, now);
     return;
@@ -195,7 +197,7 @@ void Engine::Impl::ChargeOverdue(Time now) {
   }
 }
 
-Time Engine::Impl::RevokeIdle(Time now) {
+Time Engine::Impl::RevokeIdle(Time now, std::vector<Marker>& silent) {
   Time next = kNever;
   for (size_t i = 0; i < open_tenants.size();) {
     TenantState& tenant = *open_tenants[i];
@@ -212,12 +214,8 @@ Time Engine::Impl::RevokeIdle(Time now) {
     for (const auto& stream : tenant.streams) unmarked += stream->live ? stream->unmarked : 0;
     const bool unseen = TenantPage::LaunchOf(word) != tenant.synced_launch;
     if ((unmarked > 0 || unseen) && quiet >= kSilence) {
-      SyncLaunches(tenant, now);
-      for (const auto& stream : tenant.streams) {
-        if (!stream->live || stream->marking) continue;
-        SettleUnmarked(tenant, *stream, now);
-      }
-      unmarked = 0;
+      SyncLaunches(tenant, now, tenant.last_change);
+      unmarked = CloseSilent(tenant, now, silent);
     }
     const bool done = TenantPage::CreditOf(tenant.page.credit.load()) == 0 && unmarked == 0 &&
                       TenantPage::LaunchOf(word) == tenant.synced_launch;
@@ -231,6 +229,34 @@ Time Engine::Impl::RevokeIdle(Time now) {
     ++i;
   }
   return std::max(next, now + Micros(10));
+}
+
+// No thread of the tenant may come by again, and the device may be busy with what they launched: markers go behind
+// it from here. Returns how many commands have to wait for another thread that is recording.
+int Engine::Impl::CloseSilent(TenantState& tenant, Time now, std::vector<Marker>& silent) {
+  int left = 0;
+  for (const auto& stream : tenant.streams) {
+    if (!stream->live || stream->unmarked == 0) continue;
+    if (stream->marking) {
+      left += stream->unmarked;
+      continue;
+    }
+    if (stream->thread != nullptr) {  // to this thread its handle means another
+      SettleUnmarked(tenant, *stream, now);
+      continue;
+    }
+    silent.push_back(NewMarker(*stream));
+    silent.back().after_silence = true;
+    arbiter.Launched(tenant.id, silent.back().commands, now);
+  }
+  return left;
+}
+
+void Engine::Impl::RecordSilent(std::vector<Marker>& silent) {
+  for (Marker& marker : silent) marker.event = RecordMarker(*marker.stream, &marker.recorded);
+  const Time now = clock.Now();
+  const Section section(*this);
+  for (const Marker& marker : silent) AddMarker(marker, now);
 }
 
 // When the first of the pending markers can have completed, by prediction.
@@ -252,6 +278,7 @@ void Engine::Impl::Reconcile() {
   driver.RelaxThreadCaptureMode();
   std::vector<Marker> completed;
   std::vector<std::pair<Nanos, Marker>> stamped;
+  std::vector<Marker> silent;
   for (;;) {
     // Before it is asked whether to stop: a poke that comes after that must end the wait below.
     const uint32_t seen = poke.load(std::memory_order_acquire);
@@ -299,7 +326,7 @@ void Engine::Impl::Reconcile() {
         for (const auto& stream : marker.stream->tenant->streams) HoldUp(*stream, now);
       }
       ChargeOverdue(now);
-      next = RevokeIdle(now);
+      next = RevokeIdle(now, silent);
       RunArbiter(now, nullptr);
       next = std::min({next, NextPoll(now), WatchLeases(now), std::exchange(look_by, kNever)});
       reconciler_wakes = next;
@@ -307,6 +334,11 @@ void Engine::Impl::Reconcile() {
       seen_incidents.swap(incidents);
     }
     if (dog != nullptr) dog->Tell(std::move(seen_incidents));
+    if (!silent.empty()) {
+      RecordSilent(silent);
+      silent.clear();
+      continue;
+    }
     // A wait this short is not worth a sleep: the wake-up would come too late.
     const Nanos spin = next - now < Micros(100) ? Micros(100) : Nanos(0);
     clock.Wait(poke, seen, next, spin);

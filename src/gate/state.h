@@ -31,7 +31,7 @@ inline const void* ThisThread() {
   return &here;
 }
 
-// Work without a marker whose tenant fell silent is taken to have cost what was predicted.
+// A tenant that fell silent may not come by again: the reconciler closes what it left open.
 inline constexpr Nanos kSilence = Millis(1);
 // A graph of this cost or more is not taken for one command that nothing interrupts.
 inline constexpr float kLongGraphNs = 500e3f;
@@ -50,6 +50,7 @@ struct Marker {
   bool lease = false;           // it closes a lease
   bool behind_stall = false;    // a start marker whose stream waits when it is recorded
   bool waits_for_host = false;  // and for the host, which keeps nothing of the device
+  bool after_silence = false;   // recorded by the reconciler, since no thread of the tenant came by
   bool failed = false;          // the driver refused to say when it completed
   bool told = false;            // the watchdog knows that it is stuck
 };
@@ -214,7 +215,11 @@ struct Engine::Impl {
   // grants.cc
   void ReadRecords(TenantState& tenant, uint32_t end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Tells the replay of launches that the fast path made since the last time.
-  void SyncLaunches(TenantState& tenant, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // All of them were made by `until`.
+  void SyncLaunches(TenantState& tenant, Time now, Time until) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void SyncLaunches(TenantState& tenant, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    SyncLaunches(tenant, now, now);
+  }
   void GiveCredit(TenantState& tenant, Nanos amount, sched::Phase phase, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void TakeCredit(TenantState& tenant, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
@@ -296,7 +301,11 @@ struct Engine::Impl {
   void WatchOver(const StreamGate& stream, Marker& marker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Charges what is overdue for what it has used so far: a kernel may never end.
   void ChargeOverdue(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  Time RevokeIdle(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Takes back what is not spent; what was launched and not marked gets its markers in `silent`, to be recorded.
+  Time RevokeIdle(Time now, std::vector<Marker>& silent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  int CloseSilent(TenantState& tenant, Time now, std::vector<Marker>& silent)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void RecordSilent(std::vector<Marker>& silent) ABSL_LOCKS_EXCLUDED(mu);
   Time NextPoll(Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 };
 

@@ -378,6 +378,82 @@ TEST_F(SmallPersistentTest, OthersGetOnBesideAPersistentKernelOfOneSm) {
   Drop(other);
 }
 
+// ---- Programs that let no marker come ----
+
+// Its kernels were short once. It launches one and does nothing for as long as the gate waits for it.
+TEST_F(PitfallsTest, WhoFallsSilentAfterEachKernelKeepsToItsCap) {
+  TenantOptions options;
+  options.limits.cap = 0.1;
+  Tenant t = Make(options);
+  SetAccount(t, 1);
+  for (int i = 0; i < 50; ++i) ASSERT_EQ(Launch(t, Micros(50)), Verdict::kAdmitted);
+  Synchronize(t);
+  Rest();
+  const double before = UsedMs(1);
+  const Time begin = clock().Now();
+  while (clock().Now() < begin + Seconds(2)) {
+    ASSERT_EQ(Launch(t, Millis(5)), Verdict::kAdmitted);
+    clock().SleepUntil(clock().Now() + Millis(4));
+  }
+  // A tenth of 2 s, what may be saved up, and one kernel.
+  EXPECT_LT(UsedMs(1) - before, 200 + 5 + 5);
+  EXPECT_GT(UsedMs(1) - before, 150);
+  Rest();
+  EXPECT_NEAR(Ms(t.gate->stats().measured), UsedMs(1), 0.03 * UsedMs(1));
+  Drop(t);
+}
+
+// Several launches of one grant, on several streams.
+TEST_F(PitfallsTest, WorkOfASilentTenantIsMeasured) {
+  Tenant t = Make({}), other = Make({});
+  Tenant second = t;
+  ASSERT_EQ(driver_->CreateStream(&second.handle, 0), Result::kSuccess);
+  second.stream = *t.gate->AddStream(second.handle);
+  SetAccount(t, 1);
+  SetAccount(second, 1);
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_EQ(Launch(t, Micros(5)), Verdict::kAdmitted);
+    ASSERT_EQ(Launch(second, Micros(5)), Verdict::kAdmitted);
+  }
+  Synchronize(t);
+  Synchronize(second);
+  Rest();
+  const double before = UsedMs(1);
+  const Nanos measured = t.gate->stats().measured;
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(Launch(t, Millis(10)), Verdict::kAdmitted);
+    ASSERT_EQ(Launch(second, Millis(10)), Verdict::kAdmitted);
+  }
+  clock().SleepUntil(clock().Now() + Millis(80));
+  EXPECT_NEAR(UsedMs(1) - before, 60, 0.1);
+  EXPECT_NEAR(Ms(t.gate->stats().measured - measured), 60, 0.03 * 60);
+  t.gate->RemoveStream(second.stream);
+  driver_->DestroyStream(second.handle);
+  Drop(t);
+  Drop(other);
+}
+
+// The gate has let it through, its thread is held up before the driver. The marker finds the stream idle: nothing
+// can be learnt from that.
+TEST_F(PitfallsTest, ALaunchThatTakesTheHostLongIsNotTakenForAShortKernel) {
+  Tenant t = Make({});
+  for (int i = 0; i < 50; ++i) ASSERT_EQ(Launch(t, Micros(60)), Verdict::kAdmitted);
+  Synchronize(t);
+  Rest();
+  for (int i = 0; i < 10; ++i) {
+    const Admission a = t.gate->Admit(*t.stream, {KernelKey(function_, Shape())});
+    ASSERT_EQ(a.verdict, Verdict::kAdmitted);
+    clock().SleepUntil(clock().Now() + Millis(4));
+    uint64_t ns = 60'000;
+    void* params[] = {&ns};
+    t.gate->Complete(a, driver_->Launch(function_, Shape(), t.handle, params) == Result::kSuccess);
+  }
+  Synchronize(t);
+  Rest();
+  EXPECT_NEAR(Ms(t.gate->view().charged), 60 * 0.06, 0.05 * 60 * 0.06);
+  Drop(t);
+}
+
 // ---- Drains ----
 
 TEST_F(PitfallsTest, DrainsAreForwardedWhateverTheGateHolds) {
