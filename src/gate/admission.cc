@@ -182,7 +182,7 @@ void Gate::MarkBehindStall(StreamGate* stream, bool waits_for_host) {
     const Section section(engine);
     engine.SyncLaunches(*state_, now);
     // Another thread launches on the stream at the same time: what is before what, nobody knows.
-    if (!stream->live || stream->unmarked > 0 || stream->marking) return;
+    if (!stream->live || stream->leaving || stream->unmarked > 0 || stream->marking) return;
     end = engine.NewMarker(*stream);
     end.behind_stall = true;
     end.waits_for_host = waits_for_host;

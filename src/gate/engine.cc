@@ -90,7 +90,7 @@ void Engine::RemoveTenant(Gate* gate) {
       stream->markers.clear();
       std::erase(engine.marked_streams, stream.get());
       if (stream->live) engine.replay.RemoveStream(stream->replay);
-      stream->live = false;
+      stream->live = stream->leaving = false;
     }
     engine.arbiter.Remove(tenant.id, now);
     // The reconciler may hold copies of this tenant's markers until it comes round.
@@ -176,17 +176,9 @@ void Gate::ContextEnds(driver::Context context) {
     if (pool.context != context) continue;
     pool.context = nullptr;
     pool.events->Abandon();
-    // Of what is in flight nothing will be heard any more.
     std::vector<StreamGate*> streams = engine.marked_streams;
     for (StreamGate* stream : streams) {
-      if (stream->events != pool.events.get()) continue;
-      for (const Marker& marker : stream->markers) {
-        --stream->markers_pending;
-        engine.UnknownDone(*stream->tenant, marker.unknown);
-        if (marker.waits_for_host) engine.arbiter.Resume(stream->tenant->id, now);
-      }
-      stream->markers.clear();
-      std::erase(engine.marked_streams, stream);
+      if (stream->events == pool.events.get()) engine.DropMarkers(*stream, now);
     }
   }
   engine.RunArbiter(now, nullptr);
@@ -235,14 +227,9 @@ void Gate::RemoveStream(StreamGate* stream) {
     {
       const Section section(engine);
       if (!stream->marking) {
-        // Its markers complete with the work that is in flight; what they say is taken by prediction.
-        for (const Marker& marker : stream->markers) {
-          engine.arbiter.Settle(tenant.id, marker.phase, Nanos(marker.charged_ns),
-                                Nanos(marker.charged_ns - marker.accrued_ns), marker.commands, now);
-        }
         engine.SettleUnmarked(tenant, *stream, now);
-        engine.replay.RemoveStream(stream->replay);
-        stream->live = false;
+        stream->leaving = true;
+        if (stream->markers_pending == 0) engine.EndStream(*stream);
         engine.RunArbiter(now, nullptr);
         return;
       }
@@ -250,6 +237,11 @@ void Gate::RemoveStream(StreamGate* stream) {
     // Another thread of the tenant is recording a marker on it.
     engine.clock.SleepUntil(now + Micros(5));
   }
+}
+
+void Engine::Impl::EndStream(StreamGate& stream) {
+  replay.RemoveStream(stream.replay);
+  stream.live = stream.leaving = false;
 }
 
 void Gate::Suspend() {

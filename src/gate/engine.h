@@ -197,7 +197,8 @@ class Gate {
 
   // Streams that are being captured must not be marked: the gate asks the driver before each marker.
   absl::StatusOr<StreamGate*> AddStream(driver::Stream stream, const StreamPlace& place = {});
-  void RemoveStream(StreamGate* stream);  // before the stream is destroyed
+  // Before the stream is destroyed. What is in flight there is measured all the same: a marker outlives its stream.
+  void RemoveStream(StreamGate* stream);
   // Before a context other than the engine's is destroyed, when its streams have been removed.
   void ContextEnds(driver::Context context);
 

@@ -97,7 +97,7 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now, Time until) {
     ++tenant.stats.launches;
     if (record.graph) ++tenant.stats.graph_launches;
     StreamGate& stream = *tenant.streams[record.stream];
-    if (!stream.live) {
+    if (!stream.live || stream.leaving) {
       SettleAsPredicted(tenant, tenant.phase, charge, 0, record.unknown ? 1 : 0, now);
       continue;
     }

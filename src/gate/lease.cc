@@ -111,7 +111,7 @@ Gate::LeaseResult Gate::ReleaseLease(uint64_t id) {
     if (lease.request.held_back) lease.request.streams.clear();
     int64_t charge = lease.charged_ns;
     for (StreamGate* stream : lease.request.streams) {
-      if (!stream->live) continue;
+      if (!stream->live || stream->leaving) continue;
       ++stream->unmarked;
       stream->unmarked_lease = true;
       stream->unmarked_ns += charge;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Markers: which launches an event closes, who records it, what happens when none can be recorded.
+#include <algorithm>
 #include <utility>
 
 #include "driver/errors.h"
@@ -155,6 +156,20 @@ void Engine::Impl::SettleUnmarked(TenantState& tenant, StreamGate& stream, Time 
   SettleAsPredicted(tenant, tenant.phase, std::exchange(stream.unmarked_ns, 0),
                     std::exchange(stream.unmarked, 0), std::exchange(stream.unmarked_unknown, 0),
                     now);
+}
+
+void Engine::Impl::DropMarkers(StreamGate& stream, Time now) {
+  TenantState& tenant = *stream.tenant;
+  for (const Marker& marker : stream.markers) {
+    --stream.markers_pending;
+    UnknownDone(tenant, marker.unknown);
+    arbiter.Settle(tenant.id, marker.phase, Nanos(marker.charged_ns),
+                   Nanos(marker.charged_ns - marker.accrued_ns), marker.commands, now);
+    if (marker.waits_for_host) arbiter.Resume(tenant.id, now);
+  }
+  stream.markers.clear();
+  std::erase(marked_streams, &stream);
+  if (stream.leaving && stream.markers_pending == 0) EndStream(stream);
 }
 
 void Engine::Impl::UnknownDone(TenantState& tenant, int commands) {

@@ -176,8 +176,7 @@ Time Engine::Impl::WatchLeases(Time now) {
 void Engine::Impl::ChargeOverdue(Time now) {
   for (StreamGate* stream : marked_streams) {
     Marker& marker = stream->markers.front();
-    // One that was removed has given its place in the replay away.
-    if (!stream->live || marker.commands == 0) continue;
+    if (marker.commands == 0) continue;
     const Time due = std::max(marker.recorded, last_completion) + Nanos(marker.charged_ns);
     const bool overdue = now - due >= kOverdue && !marker.lease;
     const bool watched =
@@ -317,13 +316,15 @@ void Engine::Impl::Reconcile() {
         for (TenantState* tenant : open_tenants) SyncLaunches(*tenant, now);
       }
       for (const auto& [stamp, marker] : stamped) {
+        StreamGate& stream = *marker.stream;
         Settle(marker, marker.failed ? DeviceTime(now) : stamp, now);
+        if (stream.leaving && stream.markers_pending == 0) EndStream(stream);
         if (!marker.waits_for_host) {
-          HoldUp(*marker.stream, now);
+          HoldUp(stream, now);
           continue;
         }
         // That resumed the tenant, of which another stream may still wait for the host.
-        for (const auto& stream : marker.stream->tenant->streams) HoldUp(*stream, now);
+        for (const auto& other : stream.tenant->streams) HoldUp(*other, now);
       }
       ChargeOverdue(now);
       next = RevokeIdle(now, silent);

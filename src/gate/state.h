@@ -68,7 +68,8 @@ class StreamGate {
   std::atomic<uint64_t> context{0};
 
   // Under the engine's lock.
-  bool live = false;
+  bool live = false;     // it has a place in the replay
+  bool leaving = false;  // it was removed: live until what is in flight has been measured
   meter::Replay::StreamId replay = 0;
   int unmarked = 0;             // commands known to the replay behind the last marker
   int unmarked_unknown = 0;     // those of them whose cost was a guess
@@ -211,6 +212,8 @@ struct Engine::Impl {
   // engine.cc
   void OpenBooks(TenantState& tenant) ABSL_LOCKS_EXCLUDED(mu);
   meter::EventPool* EventsOf(driver::Context stream_context) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Nothing of it is in flight: its place may be another's.
+  void EndStream(StreamGate& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
   // grants.cc
   void ReadRecords(TenantState& tenant, uint32_t end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
@@ -265,6 +268,8 @@ struct Engine::Impl {
   // What the stream launched since its last marker gets none: settled as predicted.
   void SettleUnmarked(TenantState& tenant, StreamGate& stream, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Of what is in flight on the stream nothing will be heard any more: settled as predicted.
+  void DropMarkers(StreamGate& stream, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // `commands` of guessed cost are out of the way; the tenant may launch others.
   void UnknownDone(TenantState& tenant, int commands) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Records the start marker of an idle stream; its boundary is drawn. Calls the driver.

@@ -71,8 +71,8 @@ class Streams {
       TurnSlow(stream);
   }
 
-  // What is about to end, or ended: its work is charged as predicted. Handles of streams that end may come back
-  // for others.
+  // What is about to end: what it has in flight gets a last marker. Or what ended: that is charged as predicted. Handles
+  // of streams that end may come back for others.
   void Forget(CUstream handle);
   void ForgetContext(CUcontext context);
   void ForgetThread();  // the calling one's per-thread streams

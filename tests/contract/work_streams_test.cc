@@ -112,6 +112,27 @@ TEST_F(StreamsTest, AStreamIsDestroyedWithItsWorkInFlight) {
   EXPECT_EQ(calls_->StreamDestroy(reinterpret_cast<CUstream>(0x77770)), CUDA_ERROR_INVALID_HANDLE);
 }
 
+// Its kernels were short once; each stream goes before its kernel is done.
+TEST_F(StreamsTest, WhoDestroysItsStreamsKeepsToItsCap) {
+  const Tenant& t = Add({.limits = {.cap = 0.1}});
+  for (int i = 0; i < 50; ++i) ASSERT_CU(Spin(t, Micros(50)));
+  ASSERT_CU(calls_->StreamSynchronize(t.payer(), t.stream));
+  Rest();
+  const double before = UsedMs(t.account);
+  const Time end = In(Seconds(2));
+  while (clock().Now() < end) {
+    const CUstream stream = NewStream(t);
+    ASSERT_CU(Spin(t, Millis(5), stream));
+    ASSERT_CU(calls_->StreamDestroy(stream));
+  }
+  // A tenth of 2 s and what may be saved up; until the first is measured some pass.
+  EXPECT_LT(UsedMs(t.account) - before, 200 + 5 + 25);
+  EXPECT_GT(UsedMs(t.account) - before, 150);
+  Rest(Millis(50));
+  ExpectMeasured(t, 0.03);
+  EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
+}
+
 // The driver gives a destroyed stream's handle to another, past us.
 TEST_F(StreamsTest, AHandleThatComesBackIsAnotherStream) {
   const Tenant& t = Weighing(1);
