@@ -84,14 +84,20 @@ void Engine::Impl::SettleAsPredicted(TenantState& tenant, sched::Phase phase, in
 driver::Event Engine::Impl::RecordMarker(StreamGate& stream, Time* submitted) {
   // Whatever context the caller has current.
   const bool push = stream.place.by_context;
-  if (push &&
-      driver.PushContext(stream.place.context != nullptr ? stream.place.context : context) !=
-          driver::Result::kSuccess) {
-    return nullptr;
-  }
+  if (push && driver.PushContext(ContextOf(stream)) != driver::Result::kSuccess) return nullptr;
   const driver::Event event = RecordMarkerHere(stream, submitted);
   if (push) driver.PopContext();
   return event;
+}
+
+bool Engine::Impl::MayCapture(const StreamGate& stream) {
+  const bool push = stream.place.by_context;
+  if (push && driver.PushContext(ContextOf(stream)) != driver::Result::kSuccess) return true;
+  driver::Driver::Capture capture = driver::Driver::Capture::kNone;
+  const driver::Result asked = driver.StreamCapture(stream.handle, &capture);
+  if (push) driver.PopContext();
+  return asked == driver::Result::kSuccess ? capture != driver::Driver::Capture::kNone
+                                           : asked != driver::Result::kNotSupported;
 }
 
 driver::Event Engine::Impl::RecordMarkerHere(StreamGate& stream, Time* submitted) {

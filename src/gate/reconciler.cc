@@ -252,7 +252,13 @@ int Engine::Impl::CloseSilent(TenantState& tenant, Time now, std::vector<Marker>
 }
 
 void Engine::Impl::RecordSilent(std::vector<Marker>& silent) {
-  for (Marker& marker : silent) marker.event = RecordMarker(*marker.stream, &marker.recorded);
+  for (Marker& marker : silent) {
+    marker.event = RecordMarker(*marker.stream, &marker.recorded);
+    // The program's threads do not stand still. Where a capture began meanwhile the event may be in it, and to ask when
+    // it completes would invalidate the capture.
+    if (marker.event == nullptr || !MayCapture(*marker.stream)) continue;
+    driver.DestroyEvent(std::exchange(marker.event, nullptr));
+  }
   const Time now = clock.Now();
   const Section section(*this);
   for (const Marker& marker : silent) AddMarker(marker, now);

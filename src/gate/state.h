@@ -263,6 +263,11 @@ struct Engine::Impl {
   // the driver refuses, which is reported. Calls the driver.
   driver::Event RecordMarker(StreamGate& stream, Time* submitted) ABSL_LOCKS_EXCLUDED(mu);
   driver::Event RecordMarkerHere(StreamGate& stream, Time* submitted) ABSL_LOCKS_EXCLUDED(mu);
+  // Is it captured, or does the driver not say? Calls the driver.
+  bool MayCapture(const StreamGate& stream) ABSL_LOCKS_EXCLUDED(mu);
+  driver::Context ContextOf(const StreamGate& stream) const {
+    return stream.place.context != nullptr ? stream.place.context : context;
+  }
   // The driver refused a marker of the tenant's: its work is settled as predicted.
   void Report(TenantState& tenant, const absl::Status& refused) ABSL_LOCKS_EXCLUDED(mu);
   // What the stream launched since its last marker gets none: settled as predicted.

@@ -403,6 +403,35 @@ TEST_F(PitfallsTest, WhoFallsSilentAfterEachKernelKeepsToItsCap) {
   Drop(t);
 }
 
+// The reconciler marks its stream just when it begins to capture it.
+TEST_F(PitfallsTest, ASilentTenantThatBeginsACaptureGetsItWhole) {
+  Tenant t = Make({});
+  for (int i = 0; i < 50; ++i) ASSERT_EQ(Launch(t, Micros(50)), Verdict::kAdmitted);
+  Synchronize(t);
+  Rest();
+  int early = 0, late = 0;
+  for (Nanos after = Micros(990); after < Micros(2300); after += Nanos(130)) {
+    const Time launched = clock().Now();
+    ASSERT_EQ(Launch(t, Micros(50)), Verdict::kAdmitted);
+    const uint64_t started = sim_->calls("cuEventRecord");
+    clock().SleepUntil(launched + after);
+    ASSERT_EQ(driver_->BeginCapture(t.handle), Result::kSuccess);
+    (sim_->calls("cuEventRecord") == started ? early : late) += 1;
+    uint64_t ns = 50'000;
+    void* params[] = {&ns};
+    ASSERT_EQ(driver_->Launch(function_, Shape(), t.handle, params), Result::kSuccess);
+    clock().SleepUntil(clock().Now() + Micros(50));
+    driver::Graph graph = nullptr;
+    ASSERT_EQ(driver_->EndCapture(t.handle, &graph), Result::kSuccess) << Ms(after);
+    driver_->DestroyGraph(graph);
+    Synchronize(t);
+    Rest();
+  }
+  EXPECT_GT(early, 0);
+  EXPECT_GT(late, 0);
+  Drop(t);
+}
+
 // Several launches of one grant, on several streams.
 TEST_F(PitfallsTest, WorkOfASilentTenantIsMeasured) {
   Tenant t = Make({}), other = Make({});
