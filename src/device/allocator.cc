@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "device/last_error.h"
+#include "device/text.h"
 
 namespace gpushare::device {
 namespace {
@@ -28,6 +29,12 @@ absl::StatusOr<std::shared_ptr<Allocator>> Allocator::Create(
     return absl::UnimplementedError(
         "allocator strategy 'swappable' is not implemented yet; offered: direct, pool, "
         "suballocating");
+  }
+  if (options.strategy == GPUSHARE_STRATEGY_POOL && device->door() != nullptr) {
+    return absl::UnimplementedError(absl::StrCat(
+        "allocator strategy 'pool': tenant ", Quoted(device->tenant().name()),
+        " has isolation=context, and a pool of the driver's is the GPU's, not of a context; use "
+        "'suballocating', or isolation=shared"));
   }
   switch (options.over_quota) {
     case GPUSHARE_OVER_QUOTA_FAIL:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Allocations from a driver's pool, and frees into it.
 #include <algorithm>
-#include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -125,15 +125,18 @@ absl::StatusOr<driver::DevicePtr> DriverPool::Get(const VirtualDevice::Request& 
     others_wait = !waiters_.empty();
   }
   uint64_t needs = request.bytes;
-  std::optional<quota::Demand> demand;
-  // Who may wait does not overtake those who do.
-  for (int tries = request.wait && others_wait ? 2 : 0; tries < 2; ++tries) {
+  VirtualDevice::Asked asked;
+  std::vector<quota::Demand> demands;
+  // Who may wait does not overtake those who do. What the pool grows by may be known only when there is room.
+  for (uint64_t made = 0; !(request.wait && others_wait);) {
     const Tried tried = Locked([&] { return Try(request, order, 0); });
     if (!tried.status.ok()) return tried.status;
     if (tried.pointer != 0) return tried.pointer;
     needs = tried.needs;
+    if (needs <= made) break;
+    made = needs;
     // Of what other pools have idle, and others have borrowed.
-    if (tries == 0) demand.emplace(device_.MakeRoom(needs, /*ask=*/true));
+    demands.push_back(device_.MakeRoom(needs, request.wait ? nullptr : &asked));
   }
   if (request.wait) return Wait(request, order, needs);
   device_.account().CountDenied();

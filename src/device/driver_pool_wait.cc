@@ -31,6 +31,7 @@ absl::StatusOr<driver::DevicePtr> DriverPool::Wait(const VirtualDevice::Request&
 
   quota::Account& account = device_.account();
   uint64_t used_before = UINT64_MAX;
+  VirtualDevice::Asked asked{.waits = true};
   for (;;) {
     const auto ticket = std::make_shared<quota::Ticket>();
     Tried found;
@@ -55,7 +56,7 @@ absl::StatusOr<driver::DevicePtr> DriverPool::Wait(const VirtualDevice::Request&
         });
         if (found.pointer != 0 || !found.status.ok()) account.CallAway(ticket, gpu_.clock());
       }
-      static_cast<void>(device_.MakeRoom(needs, /*ask=*/false));
+      static_cast<void>(device_.MakeRoom(needs, &asked));
       account.Poll();
       return gpu_.clock().Now() + kPoll;
     };

@@ -21,8 +21,6 @@
 namespace gpushare::device {
 namespace {
 
-std::atomic<uint64_t> next_site{1};
-
 thread_local absl::Status close_report;
 
 }  // namespace
@@ -31,9 +29,7 @@ Gpu::Gpu(std::shared_ptr<Runtime> runtime, int ordinal)
     : runtime_(std::move(runtime)),
       driver_(runtime_->driver()),
       ordinal_(ordinal),
-      site_{.driver = driver_, .id = NextSite()} {}
-
-uint64_t Gpu::NextSite() { return next_site.fetch_add(1, std::memory_order_relaxed); }
+      site_{.driver = driver_, .id = ContextScope::NewSite()} {}
 
 absl::StatusOr<std::shared_ptr<Gpu>> Gpu::Open(std::shared_ptr<Runtime> runtime, int ordinal,
                                                const gpushare_scheduler_options* scheduler) {
@@ -171,9 +167,9 @@ Gpu::~Gpu() {
     }
   }
   for (std::atomic<Chunk*>& chunk : slots_) delete[] chunk.load();
-  if (context() != nullptr) {
-    ContextScope::Forget(site_);
-    if (!abandoned) static_cast<void>(driver_.ReleasePrimaryContext(ordinal_));
+  ContextScope::Forget(site_);
+  if (context() != nullptr && !abandoned) {
+    static_cast<void>(driver_.ReleasePrimaryContext(ordinal_));
   }
 }
 
@@ -403,13 +399,20 @@ absl::StatusOr<Gpu::Seat> Gpu::Admit(VirtualDevice* device, const Limits& limits
                                                  " already; resize that one"));
   }
   const Admission::Promise promise{limits.memory, limits.gate.limits.guarantee};
-  GPUSHARE_RETURN_IF_ERROR(books_->Check(tenant.name(), 0, promise, HeldWithoutQuota()));
+  quota::Account& account = device->account();
+  // What nobody is promised others take meanwhile, without the lock.
+  do {
+    UpdateUnpromised();
+    GPUSHARE_RETURN_IF_ERROR(books_->Check(tenant.name(), 0, promise, HeldWithoutQuota()));
+  } while (account.parent() == nullptr && !loans_.Join(account, *unpromised_));
   Seat seat;
   if (!free_slots_.empty()) {
     seat.slot = free_slots_.back();
     free_slots_.pop_back();
   } else {
     if (slots_used_ >> kChunkBits >= slots_.size()) {
+      if (account.parent() == nullptr) loans_.Retire(account, *unpromised_);
+      UpdateUnpromised();
       return absl::ResourceExhaustedError("there are too many virtual devices on this GPU");
     }
     seat.slot = slots_used_;
@@ -423,12 +426,6 @@ absl::StatusOr<Gpu::Seat> Gpu::Admit(VirtualDevice* device, const Limits& limits
       device, std::memory_order_release);
   seat.promise = books_->Add(promise);
   seated_[&tenant] = device;
-  // What nobody had been promised may be lent: then it is this device now that has lent it.
-  UpdateUnpromised();
-  if (device->account().parent() == nullptr) {
-    loans_.Join(device->account());
-    UpdateUnpromised();
-  }
   return seat;
 }
 
@@ -437,22 +434,18 @@ absl::Status Gpu::Change(VirtualDevice* device, const Limits& limits) {
   base::MutexLock lock(&mutex_);
   const Admission::Promise promise{limits.memory, limits.gate.limits.guarantee};
   quota::Account& account = device->account();
-  // What it holds above its old quota is about to be covered by the new one.
-  uint64_t held = HeldWithoutQuota();
-  if (account.parent() == nullptr) held -= std::min(held, loans_.Over(account));
-  GPUSHARE_RETURN_IF_ERROR(
-      books_->Check(device->tenant().name(), device->seat_.promise, promise, held));
+  const uint64_t most = limits.memory_cap.value_or(limits.memory.value_or(0));
+  do {
+    UpdateUnpromised();
+    // What it holds above its old quota is about to be covered by the new one.
+    uint64_t held = HeldWithoutQuota();
+    if (account.parent() == nullptr) held -= std::min(held, loans_.Over(account));
+    GPUSHARE_RETURN_IF_ERROR(
+        books_->Check(device->tenant().name(), device->seat_.promise, promise, held));
+  } while (limits.memory.has_value() &&
+           !loans_.SetLimits(account, *limits.memory, most, *unpromised_));
   books_->Replace(device->seat_.promise, promise);
-  if (!limits.memory.has_value()) return absl::OkStatus();
-  // First who gives, then who gets, so that nothing is there to be lent twice; then what was lent of the first finds
-  // its place with the other.
-  const uint64_t most = limits.memory_cap.value_or(*limits.memory);
-  if (*limits.memory > account.guarantee()) UpdateUnpromised();
-  account.SetLimits(*limits.memory, most);
-  if (loans_.Over(account) != 0) over_quota_.insert(device);
-  UpdateUnpromised();
-  account.SetLimits(*limits.memory, most);
-  UpdateUnpromised();
+  if (limits.memory.has_value() && loans_.Over(account) != 0) over_quota_.insert(device);
   return absl::OkStatus();
 }
 
@@ -515,8 +508,7 @@ double Gpu::PromisedGuarantees() const {
 
 // ---- Memory of several tenants ----
 
-void Gpu::Recall(const VirtualDevice& owner, uint64_t bytes, bool ask) {
-  const quota::Account& account = owner.account();
+void Gpu::Recall(const VirtualDevice& owner, absl::FunctionRef<uint64_t()> lacks, bool ask) {
   std::vector<std::shared_ptr<VirtualDevice>> borrowers = Devices();
   std::erase_if(borrowers, [&](const std::shared_ptr<VirtualDevice>& device) {
     return device.get() == &owner || device->account().loan() == 0;
@@ -526,8 +518,7 @@ void Gpu::Recall(const VirtualDevice& owner, uint64_t bytes, bool ask) {
     return a->account().loan() > b->account().loan();
   });
   const auto wanted_of = [&](const VirtualDevice& device) {
-    const uint64_t there = account.Reachable();
-    return std::min(device.account().loan(), bytes - std::min(bytes, there));
+    return std::min(device.account().loan(), lacks());
   };
   for (const std::shared_ptr<VirtualDevice>& device : borrowers) {
     if (const uint64_t wanted = wanted_of(*device)) device->TrimPools(wanted);
@@ -550,41 +541,6 @@ void Gpu::TrimUnpromised(const VirtualDevice& but, uint64_t bytes) {
     const uint64_t room = unpromised_->Room();
     if (room >= bytes) return;
     device->TrimPools(bytes - room);
-  }
-}
-
-// ---- The thread's context ----
-
-thread_local uint64_t ContextScope::bound = 0;
-thread_local uint64_t ContextScope::pushed = 0;
-
-void ContextScope::Enter() {
-  driver::Context current = nullptr;
-  result_ = site_.driver.CurrentContext(&current);
-  if (result_ != driver::Result::kSuccess) return;
-  if (current == site_.context) {
-    bound = site_.id;
-    return;
-  }
-  result_ = site_.driver.PushContext(site_.context);
-  if (result_ != driver::Result::kSuccess) return;
-  if (current == nullptr) {
-    bound = pushed = site_.id;
-  } else {
-    pushed_ = true;
-    bound = 0;
-  }
-}
-
-void ContextScope::Leave() { static_cast<void>(site_.driver.PopContext()); }
-
-void ContextScope::Forget(const Site& site) {
-  if (bound == site.id) bound = 0;
-  if (pushed != site.id) return;
-  pushed = 0;
-  driver::Context current = nullptr;
-  if (site.driver.CurrentContext(&current) == driver::Result::kSuccess && current == site.context) {
-    static_cast<void>(site.driver.PopContext());
   }
 }
 

@@ -20,10 +20,12 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/sync.h"
 #include "device/admission.h"
+#include "device/context_scope.h"
 #include "device/partition.h"
 #include "device/placement.h"
 #include "device/spec.h"
@@ -47,13 +49,6 @@ class Stream;
 class Tenant;
 class VirtualDevice;
 
-// A context to call the driver in.
-struct Site {
-  const driver::Driver& driver;
-  driver::Context context = nullptr;
-  uint64_t id = 0;  // of no other, ever
-};
-
 class Gpu {
  public:
   static absl::StatusOr<std::shared_ptr<Gpu>> Open(std::shared_ptr<Runtime> runtime, int ordinal,
@@ -68,7 +63,6 @@ class Gpu {
   const driver::Driver& driver() const { return driver_; }
   base::Clock& clock() const { return driver_.clock(); }
   int ordinal() const { return ordinal_; }
-  static uint64_t NextSite();  // an id
   const driver::Driver::DeviceInfo& info() const { return info_; }
   driver::Context context() const { return site_.context; }  // the primary one
   const Site& site() const { return site_; }
@@ -125,9 +119,9 @@ class Gpu {
   quota::Account& unpromised() { return *unpromised_; }
   // What tenants leave unused of their quotas is lent to those that may borrow.
   quota::LoanBook& loans() { return loans_; }
-  // Of what `owner` has lent, as much comes back as it lacks for `bytes`: from the least important borrower first; idle
-  // memory of all of them before anybody is asked, which is done if `ask`.
-  void Recall(const VirtualDevice& owner, uint64_t bytes, bool ask);
+  // Of what `owner` has lent, as much comes back as it lacks: from the least important borrower first; idle memory of
+  // all of them before anybody is asked, which is done if `ask`.
+  void Recall(const VirtualDevice& owner, absl::FunctionRef<uint64_t()> lacks, bool ask);
   // Memory that is idle in pools of others that have no quota either, and of virtual devices that are gone.
   void TrimUnpromised(const VirtualDevice& but, uint64_t bytes);
 
@@ -221,48 +215,7 @@ class Gpu {
   std::shared_ptr<gate::Watchdog> watchdog_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Makes a context current on the calling thread, the GPU's primary one or a virtual device's own: for good
-// when the thread has none, for the scope's length when it has another.
-//
-// kTrust believes what was seen at the thread's last call and costs a comparison. It is for calls
-// that name a stream, since the driver refuses a stream of another context: those try again after
-// Distrust(). All others ask the driver.
-class ContextScope {
- public:
-  enum class Mode { kAsk, kTrust };
-
-  explicit ContextScope(const Gpu& gpu, Mode mode = Mode::kAsk) : ContextScope(gpu.site(), mode) {}
-  explicit ContextScope(const Site& site, Mode mode = Mode::kAsk) : site_(site) {
-    if (mode == Mode::kAsk || bound != site.id) Enter();
-  }
-  ~ContextScope() {
-    if (pushed_) Leave();
-  }
-  ContextScope(const ContextScope&) = delete;
-  ContextScope& operator=(const ContextScope&) = delete;
-
-  absl::Status status() const { return driver::ToStatus(result_, "cuCtxPushCurrent"); }
-  bool ok() const { return result_ == driver::Result::kSuccess; }
-
-  // Whether the driver refused a call because the context was not current after all.
-  static bool Suspicious(driver::Result result) {
-    return result == driver::Result::kInvalidContext || result == driver::Result::kInvalidHandle;
-  }
-  static void Distrust() { bound = 0; }
-  // The context goes: if it was pushed for good on this thread, it is taken off it.
-  static void Forget(const Site& site);
-
- private:
-  void Enter();
-  void Leave();
-
-  static thread_local uint64_t bound;   // the site seen current
-  static thread_local uint64_t pushed;  // pushed for good
-
-  const Site& site_;
-  bool pushed_ = false;
-  driver::Result result_ = driver::Result::kSuccess;
-};
+inline ContextScope::ContextScope(const Gpu& gpu, Mode mode) : ContextScope(gpu.site(), mode) {}
 
 }  // namespace gpushare::device
 

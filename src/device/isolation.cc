@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -39,7 +40,7 @@ absl::Status VirtualDevice::StartIsolation(const Limits& limits) {
     GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(
         raw_gpu_->driver().CreateContext(&context, raw_gpu_->ordinal()), "cuCtxCreate"));
     own_site_.context = context;
-    own_site_.id = Gpu::NextSite();
+    own_site_.id = ContextScope::NewSite();
     has_context_ = true;
     return absl::OkStatus();
   }
@@ -124,27 +125,28 @@ void VirtualDevice::EndIsolation() {
   last.swap(partition_);
 }
 
-// Its memory goes with it, also what is left of a context that was lost.
+// Its memory goes with it, also what is left of a context that was lost. It is charged until it has gone.
 void VirtualDevice::EndContext() {
+  base::Clock& clock = raw_gpu_->clock();
+  door_.Close(clock.Now() + Nanos(static_cast<int64_t>(GPUSHARE_CLOSE_GRACE_NS)));
   std::vector<std::weak_ptr<MemoryPool>> pools;
   {
     base::MutexLock lock(&mutex_);
     pools.swap(pools_);
   }
+  std::vector<uint64_t> gone;
   for (const auto& weak : pools) {
-    if (const std::shared_ptr<MemoryPool> pool = weak.lock()) pool->Abandon(/*give=*/false);
+    const std::shared_ptr<MemoryPool> pool = weak.lock();
+    if (pool == nullptr) continue;
+    for (const uint64_t bytes : pool->Forget()) gone.push_back(bytes);
   }
-  quota::PointerTable& pointers = raw_gpu_->pointers();
-  for (const auto& [pointer, allocation] : pointers.TakeAllOf(account_.get())) {
-    if (allocation.kind == quota::Kind::kPool) {
-      static_cast<void>(pointers.Insert(pointer, allocation));  // of the device, not of the context
-    } else {
-      Abandon(allocation.bytes);
-    }
+  for (const auto& [pointer, allocation] : raw_gpu_->pointers().TakeAllOf(account_.get())) {
+    gone.push_back(allocation.bytes);
   }
   ContextScope::Forget(own_site_);
   static_cast<void>(raw_gpu_->driver().DestroyContext(own_site_.context));
-  has_context_ = false;
+  door_.Ended();
+  for (const uint64_t bytes : gone) Abandon(bytes);
 }
 
 }  // namespace gpushare::device

@@ -133,7 +133,7 @@ absl::StatusOr<std::shared_ptr<DriverPool>> VirtualDevice::StreamOrderedPool() {
   return driver_pool();
 }
 
-quota::Demand VirtualDevice::MakeRoom(uint64_t bytes, bool ask) {
+quota::Demand VirtualDevice::MakeRoom(uint64_t bytes, Asked* asked) {
   quota::Account& account = *account_;
   // Before anything is looked at: what is there then is there for the caller.
   const bool promised = account.parent() == nullptr && raw_gpu_->loans().may_lend() &&
@@ -152,10 +152,33 @@ quota::Demand VirtualDevice::MakeRoom(uint64_t bytes, bool ask) {
   }
   if (account.parent() != nullptr) {
     if (account.parent()->Room() < bytes) raw_gpu_->TrimUnpromised(*this, bytes);
-  } else if (promised && account.Reachable() < bytes) {
-    raw_gpu_->Recall(*this, bytes, ask);
+  } else if (promised) {
+    RecallFor(bytes, asked);
   }
   return demand;
+}
+
+void VirtualDevice::RecallFor(uint64_t bytes, Asked* asked) {
+  const quota::Account& account = *account_;
+  const auto others_wait_for = [&] {
+    const uint64_t all = account.waiting_bytes();
+    return asked != nullptr && asked->waits ? all - std::min(all, bytes) : all;
+  };
+  if (asked != nullptr && !asked->ahead.has_value()) asked->ahead = others_wait_for();
+  const auto wanted = [&] {
+    uint64_t all = bytes;
+    if (asked != nullptr) all += std::min(*asked->ahead, others_wait_for());
+    const uint64_t promised = account.guarantee(), own = account.own();
+    return std::min(all, promised - std::min(promised, own));
+  };
+  const auto lacks = [&] {
+    const uint64_t all = wanted();
+    return all - std::min(all, account.Reachable());
+  };
+  if (lacks() == 0) return;
+  const bool ask = asked != nullptr && wanted() > asked->bytes;
+  if (ask) asked->bytes = wanted();
+  raw_gpu_->Recall(*this, lacks, ask);
 }
 
 void VirtualDevice::SetReclaimer(std::shared_ptr<const Reclaimer> reclaimer) {
@@ -180,15 +203,16 @@ absl::StatusOr<driver::DevicePtr> VirtualDevice::Take(const Request& request) {
   if (bytes == 0) {
     return absl::InvalidArgumentError("allocation: 0 bytes asked, 1 or more allowed");
   }
-  const quota::Demand demand = MakeRoom(bytes, /*ask=*/true);
+  Asked asked{.waits = request.wait};
   if (!request.wait) {
+    const quota::Demand demand = MakeRoom(bytes, &asked);
     const quota::Grant grant = account_->Reserve(bytes);
     return grant ? TakeReserved(bytes) : Refuse(request, grant.left);
   }
   // What is freed in the driver's pool comes through its stream without a word, and what others had borrowed too.
   const auto look = [&] {
     if (const std::shared_ptr<DriverPool> pool = driver_pool()) pool->Trim(UINT64_MAX);
-    static_cast<void>(MakeRoom(bytes, /*ask=*/false));
+    static_cast<void>(MakeRoom(bytes, &asked));
     account_->Poll();
     return gpu_->clock().Now() + kPoolLook;
   };
@@ -266,26 +290,49 @@ driver::Result FreeOnDevice(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr p
 }
 
 // Credits what the driver has freed. A context that is lost has taken its memory along; else what the driver
-// would not free stays charged, and in the books for when the GPU is closed.
+// would not free stays charged, and in the books for when the GPU is closed. `put_back`: it does.
 absl::Status Settle(Gpu& gpu, driver::DevicePtr pointer, const quota::Allocation& allocation,
-                    driver::Result freed) {
+                    driver::Result freed, bool* put_back) {
   const absl::Status status = driver::ToStatus(freed, "cuMemFree");
-  if (!status.ok() && status.code() != absl::StatusCode::kAborted &&
-      gpu.PutBack(pointer, allocation)) {
-    return status;
-  }
-  gpu.InSlot(allocation.device)->Credit(allocation.bytes);
+  *put_back = !status.ok() && status.code() != absl::StatusCode::kAborted &&
+              gpu.PutBack(pointer, allocation);
+  if (!*put_back) gpu.InSlot(allocation.device)->Credit(allocation.bytes);
   return status;
+}
+
+// Frees what is in the books no more, in the context that it is of.
+absl::Status FreeTaken(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr pointer,
+                       const quota::Allocation& allocation, ContextScope::Mode mode) {
+  VirtualDevice& owner = *gpu.InSlot(allocation.device);
+  const auto free = [&] {
+    const ContextScope current(owner.site(), mode);
+    return current.ok() ? FreeOnDevice(gpu, caller, pointer) : driver::Result::kInvalidContext;
+  };
+  bool put_back = false;
+  ContextDoor* const door = owner.door();
+  if (door == nullptr) return Settle(gpu, pointer, allocation, free(), &put_back);
+  // Whoever ends the context finds in the books what visitors have put back, unless it did not wait for them.
+  ContextDoor::Visit visit(*door);
+  if (visit.inside()) {
+    const driver::Result freed = free();
+    if (freed == driver::Result::kSuccess || !door->late()) {
+      const absl::Status status = Settle(gpu, pointer, allocation, freed, &put_back);
+      quota::Allocation again;
+      if (!put_back || !door->late() || !gpu.pointers().Take(pointer, &again)) return status;
+    }
+    visit.Leave();
+  }
+  door->AwaitEnd();
+  owner.Credit(allocation.bytes);
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::Status VirtualDevice::Give(driver::DevicePtr pointer, uint64_t bytes, bool waits) {
-  Gpu& gpu = *raw_gpu_;
-  const ContextScope current(site());
-  const driver::Result freed = current.ok() ? FreeOnDevice(gpu, waits ? this : nullptr, pointer)
-                                            : driver::Result::kInvalidContext;
-  return Settle(gpu, pointer, {bytes, account_.get(), quota::Kind::kDirect, seat_.slot}, freed);
+  return FreeTaken(*raw_gpu_, waits ? this : nullptr, pointer,
+                   {bytes, account_.get(), quota::Kind::kDirect, seat_.slot},
+                   ContextScope::Mode::kAsk);
 }
 
 void VirtualDevice::Credit(uint64_t bytes) {
@@ -331,10 +378,9 @@ absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr poin
     return pool->FreeTaken(pointer, allocation, order);
   }
   // No call of the driver where that is the context already.
-  const ContextScope owners(ours ? gpu.InSlot(allocation.device)->site() : gpu.site(),
-                            ContextScope::Mode::kTrust);
+  constexpr auto kTrust = ContextScope::Mode::kTrust;
+  if (ours) return FreeTaken(gpu, caller, pointer, allocation, kTrust);
   const driver::Result freed = FreeOnDevice(gpu, caller, pointer);
-  if (ours) return Settle(gpu, pointer, allocation, freed);
   const absl::Status status = driver::ToStatus(freed, "cuMemFree");
   if (status.ok()) return status;
   absl::Status told(

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -77,7 +78,7 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Cut(driver::DevicePtr base, const 
 }
 
 absl::StatusOr<driver::DevicePtr> MemoryPool::TakeIfRoom(const Want& want) {
-  const quota::Demand demand = device_.MakeRoom(want.bytes, /*ask=*/false);
+  const quota::Demand demand = device_.MakeRoom(want.bytes, nullptr);
   // Behind those who wait for the quota, and without waiting.
   if (!device_.account().ReserveBefore(want.bytes, gpu_.clock(), Time(),
                                        std::make_shared<quota::Ticket>())) {
@@ -163,6 +164,7 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Wait(const VirtualDevice::Request&
     CountWaiters();
     return waiter->got;
   };
+  VirtualDevice::Asked asked{.waits = true};
   // What has come through streams by now, or is idle elsewhere; the places in line are kept.
   const auto look = [&] {
     uint64_t free_bytes = 0, total = 0;
@@ -170,13 +172,12 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Wait(const VirtualDevice::Request&
     if (least.bytes > total) {  // the quota was made smaller
       static_cast<void>(device_.account().CallAway(waiter->ticket, gpu_.clock()));
     } else {
-      static_cast<void>(device_.MakeRoom(least.bytes, /*ask=*/false));
+      static_cast<void>(device_.MakeRoom(least.bytes, &asked));
       if (LiesWithStreams()) ServeWaiters();
       device_.account().Poll();
     }
     return gpu_.clock().Now() + kPoll;
   };
-  const quota::Demand demand = device_.MakeRoom(least.bytes, /*ask=*/true);
   driver::DevicePtr got = 0;
   bool charged = false;
   quota::Grant grant;
@@ -243,6 +244,9 @@ void MemoryPool::MarkForeign(const MemoryOrder& order, StreamId id) {
     ++foreign.marking;
     stream = foreign.stream;
   }
+  ContextDoor* const door = device_.door();
+  std::optional<ContextDoor::Visit> visit;
+  if (door != nullptr && !visit.emplace(*door).inside()) return;
   const ContextScope current(device_.site());
   const RelaxedCapture relaxed(gpu_.driver());
   if (stream == nullptr) {
@@ -256,15 +260,26 @@ void MemoryPool::MarkForeign(const MemoryOrder& order, StreamId id) {
 }
 
 bool MemoryPool::Free(driver::DevicePtr pointer, const MemoryOrder& order) {
-  const StreamId id = order.none() ? pool::kItsOwn : IdFor(order);
-  if (order.foreign()) {
-    if (SizeOf(pointer) == 0) return false;
-    MarkForeign(order, id);
+  if (!order.foreign()) return FreeFor(pointer, order.none() ? pool::kItsOwn : IdFor(order));
+  const std::shared_ptr<MemoryPool> self = shared_from_this();
+  VirtualDevice& device = device_;
+  const StreamId id = IdFor(order);
+  {
+    const std::lock_guard lock(lock_);
+    if (blocks_.SizeOf(pointer) == 0) return false;
+    device.Hold();  // whose context may end meanwhile
   }
+  MarkForeign(order, id);
+  const bool freed = FreeFor(pointer, id);
+  device.Unhold();  // may end it
+  return freed;
+}
+
+bool MemoryPool::FreeFor(driver::DevicePtr pointer, StreamId id) {
   bool serve = false, give = false;
   {
     const std::lock_guard lock(lock_);
-    if (order.foreign()) --foreign_[id].marking;
+    if (id >= pool::kFirstForeign && id != pool::kItsOwn) --foreign_[id].marking;
     if (!blocks_.Free(pointer, id)) return false;
     // Its segment is here until the lock is released, and so is the virtual device.
     serve = waiting_.load() != 0;
@@ -329,21 +344,35 @@ void MemoryPool::Orphan() {
 }
 
 uint64_t MemoryPool::Abandon(bool give) {
+  if (!give) {
+    uint64_t left = 0;
+    for (const uint64_t bytes : Forget()) {
+      left += bytes;
+      device_.Abandon(bytes);
+    }
+    return left;
+  }
   std::vector<Range> all;
   {
     const std::lock_guard lock(lock_);
     all = blocks_.TakeAll();
   }
   orphan_.store(true);
-  if (give) {
-    GiveBack(all, /*waits=*/false);
-    return 0;
+  GiveBack(all, /*waits=*/false);
+  return 0;
+}
+
+std::vector<uint64_t> MemoryPool::Forget() {
+  std::vector<Range> all;
+  {
+    const std::lock_guard lock(lock_);
+    all = blocks_.TakeAll();
   }
-  uint64_t bytes = 0;
+  orphan_.store(true);
+  std::vector<uint64_t> bytes;
   for (const Range& range : all) {
-    bytes += range.bytes;
     gpu_.RemoveSegment(range.base);
-    device_.Abandon(range.bytes);
+    bytes.push_back(range.bytes);
   }
   return bytes;
 }

@@ -59,6 +59,8 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   // Forgets all segments, for a GPU that closes: they are given back, or left to the driver and their bytes
   // told.
   uint64_t Abandon(bool give);
+  // The same, for a context that ends; the segments' bytes are the caller's to credit.
+  std::vector<uint64_t> Forget();
 
   gpushare_allocator_stats Stats() const;
   // Exists for as long as a segment is registered.
@@ -90,6 +92,7 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   pool::StreamId IdFor(const MemoryOrder& order);
   // Before and after a free in the order of a foreign stream.
   void MarkForeign(const MemoryOrder& order, pool::StreamId id);
+  bool FreeFor(driver::DevicePtr pointer, pool::StreamId id);
   driver::DevicePtr TryAllocate(uint64_t bytes, pool::StreamId stream);
   // A new segment and the request's part of it. Null: the quota has no room, and the request may wait.
   absl::StatusOr<driver::DevicePtr> Grow(const VirtualDevice::Request& request,

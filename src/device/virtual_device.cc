@@ -18,7 +18,8 @@ VirtualDevice::VirtualDevice(std::shared_ptr<Gpu> gpu, std::shared_ptr<Tenant> t
     : gpu_(std::move(gpu)),
       raw_gpu_(gpu_.get()),
       tenant_(std::move(tenant)),
-      own_site_{.driver = raw_gpu_->driver()} {}
+      own_site_{.driver = raw_gpu_->driver()},
+      door_(raw_gpu_->clock()) {}
 
 absl::StatusOr<std::shared_ptr<VirtualDevice>> VirtualDevice::Create(std::shared_ptr<Gpu> gpu,
                                                                      std::shared_ptr<Tenant> tenant,

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/sync.h"
+#include "device/context_door.h"
 #include "device/gpu.h"
 #include "device/memory_order.h"
 #include "device/spec.h"
@@ -45,6 +47,9 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   gate::Gate& gate() const { return *gate_; }
   // Where its streams, events and memory are: the GPU's primary context, or one of its own.
   const Site& site() const { return has_context_ ? own_site_ : raw_gpu_->site(); }
+  // Of a context of its own, for who does not keep the device; null: it is the GPU's, which stays. The door is there
+  // as long as something is charged.
+  ContextDoor* door() { return has_context_ ? &door_ : nullptr; }
   // The SMs that new streams get; null: all.
   std::shared_ptr<Partition> partition() const;
   // What to make current for streams that may be bound: its own context, or its partition's.
@@ -95,10 +100,17 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   // reason for this object to exist.
   absl::StatusOr<driver::DevicePtr> Take(const Request& request);
   absl::StatusOr<driver::DevicePtr> TakeReserved(uint64_t bytes);  // which are charged already
+  // What one request has asked of borrowers so far. They are asked once for what it lacks and those do who wait in
+  // front of it, and again only when that has become more.
+  struct Asked {
+    uint64_t bytes = 0;
+    std::optional<uint64_t> ahead = std::nullopt;  // the others', when it came
+    bool waits = false;                            // it is in the line itself
+  };
   // Has pools give up what is idle, where `bytes` would not fit otherwise: this device's, of those who have no quota
-  // either, and, within what is guaranteed to it, of those who have borrowed from it. These are asked for more if
-  // `ask`. Until the answer goes, nothing more is lent.
-  quota::Demand MakeRoom(uint64_t bytes, bool ask);
+  // either, and, within what is guaranteed to it, of those who have borrowed from it. These are asked for more, unless
+  // `asked` is null. Until the answer goes, nothing more is lent.
+  quota::Demand MakeRoom(uint64_t bytes, Asked* asked);
   // Gives up to `bytes` that are idle in this device's pools back to the quota.
   void TrimPools(uint64_t bytes);
   // Who is asked for what this device has borrowed. Null: nobody.
@@ -155,6 +167,7 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   void EndContext();
   absl::StatusOr<std::shared_ptr<Partition>> ChangePartition(const Limits& limits) const;
   void Retire();  // the last shared_ptr is gone
+  void RecallFor(uint64_t bytes, Asked* asked);
   absl::Status OverQuota(uint64_t bytes, uint64_t left) const;
   void RecordDenied(uint64_t bytes, uint64_t left, uint8_t flags) const;
 
@@ -165,8 +178,9 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   const std::shared_ptr<Tenant> tenant_;
   std::unique_ptr<quota::Account> account_;
   int32_t isolation_ = GPUSHARE_ISOLATION_SHARED;  // from Start() on
-  bool has_context_ = false;                       // own_site_ is its own
+  bool has_context_ = false;                       // own_site_ is its own; for good
   Site own_site_;
+  ContextDoor door_;
   Unfinished own_unfinished_;
   std::shared_ptr<gate::Engine> own_engine_;  // of a partition; null: the GPU's
   gate::Gate* gate_ = nullptr;

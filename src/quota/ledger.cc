@@ -66,6 +66,11 @@ Grant Account::TryChargeBoth(uint64_t bytes) {
   return {.granted = parents.granted, .left = std::min(left, parents.left)};
 }
 
+Grant Account::TakeBackAndTry(uint64_t bytes) {
+  charged_.fetch_sub(bytes);
+  return TryChargeAlone(bytes);
+}
+
 Grant Account::ChargeByBook(uint64_t bytes) { return book_->Charge(*this, bytes); }
 
 void Account::UnchargeByBook(uint64_t bytes) { book_->Uncharge(*this, bytes); }
@@ -102,13 +107,11 @@ bool Account::CallAway(const std::shared_ptr<Ticket>& ticket, base::Clock& clock
 }
 
 void Account::SetLimit(uint64_t limit) {
-  if (book_ != nullptr) return SetLimits(limit, limit);
-  limit_.store(limit);
-  if (waiters_->load() != 0) line().Serve();
-}
-
-void Account::SetLimits(uint64_t guarantee, uint64_t most) {
-  book_->SetLimits(*this, guarantee, most);
+  if (book_ != nullptr) {
+    book_->SetLimit(*this, limit);
+  } else {
+    limit_.store(limit);
+  }
   if (waiters_->load() != 0) line().Serve();
 }
 

@@ -21,7 +21,10 @@
 //
 // Live limits: SetLimit() below what is charged takes nothing away. What is held stays held and usable;
 // every later reservation is refused (of any size but 0) until releases bring the charge under the new
-// limit far enough. A reservation that runs concurrently with SetLimit() sees one of the two limits.
+// limit far enough. A reservation that runs concurrently with SetLimit() sees one of the two limits; whoever lowers the
+// limit of an account without a parent and looks at its charge afterwards finds every reservation that the lower one
+// would have refused, or it is refused still. (It takes itself back then, the one case in which the charge is too
+// high for a moment.)
 //
 // Budgets inside budgets: a child's bytes are charged to its parent as well, and both limits hold. One
 // level is implemented; a parent that has a parent is Unimplemented.
@@ -120,13 +123,13 @@ class Account {
   void Release(uint64_t bytes);  // held bytes are free again
 
   void CountDenied() { denied_.fetch_add(1, std::memory_order_relaxed); }
-  bool has_waiters() const { return waiters_->load() != 0; }  // here or in the family
+  bool has_waiters() const { return waiters_->load() != 0; }        // here or in the family
+  uint64_t waiting_bytes() const { return waiting_bytes_.load(); }  // what they wait for, here
 
   // Serves who waits, as a release does: for what comes free without a release of this account.
   void Poll() { Serve(); }
 
-  void SetLimit(uint64_t limit);
-  void SetLimits(uint64_t guarantee, uint64_t most);  // of one in a LoanBook
+  void SetLimit(uint64_t limit);  // of one in a LoanBook that borrows, or comes and goes: see there
   uint64_t limit() const { return limit_.load(std::memory_order_relaxed); }
   uint64_t charged() const { return charged_.load(std::memory_order_relaxed); }
   uint64_t guarantee() const { return guarantee_.load(std::memory_order_relaxed); }
@@ -169,6 +172,7 @@ class Account {
   void UnchargeByBook(uint64_t bytes);
   bool lends() const { return waiters_->load() == 0 && wanted_.load() == 0; }
   Grant TryChargeAlone(uint64_t bytes);
+  Grant TakeBackAndTry(uint64_t bytes);
   Grant TryChargeBoth(uint64_t bytes);
   void CommitAlone(uint64_t bytes);
   void Uncharge(uint64_t bytes);
@@ -188,7 +192,7 @@ class Account {
 
   // What refusals and readers touch.
   alignas(64) std::atomic<uint64_t> denied_{0};
-  std::atomic<uint64_t> waiting_{0};
+  std::atomic<uint64_t> waiting_{0}, waiting_bytes_{0};
   std::atomic<uint32_t> children_{0};
 
   // Of one in a LoanBook, and its to change.
@@ -209,8 +213,11 @@ inline Grant Account::TryChargeAlone(uint64_t bytes) {
     const uint64_t limit = limit_.load(std::memory_order_relaxed);
     left = limit > charged ? limit - charged : 0;
     if (bytes > left) return {.granted = false, .left = left};
-  } while (!charged_.compare_exchange_weak(charged, charged + bytes, std::memory_order_acq_rel,
+  } while (!charged_.compare_exchange_weak(charged, charged + bytes, std::memory_order_seq_cst,
                                            std::memory_order_relaxed));
+  // The limit was lowered in between: who did that may have looked at the charge before.
+  if (limit_.load(std::memory_order_seq_cst) < charged + bytes) [[unlikely]]
+    return TakeBackAndTry(bytes);
   return {.granted = true, .left = left - bytes};
 }
 

@@ -16,6 +16,21 @@ uint64_t Minus(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
 void LoanBook::Join(Account& account) {
   const std::lock_guard lock(lock_);
+  Add(account);
+}
+
+bool LoanBook::Join(Account& account, Account& rest) {
+  const std::lock_guard lock(lock_);
+  const uint64_t guarantee = account.guarantee_.exchange(0);
+  if (!Grow(account, guarantee, account.limit_.load(), rest)) {
+    account.guarantee_.store(guarantee);
+    return false;
+  }
+  Add(account);
+  return true;
+}
+
+void LoanBook::Add(Account& account) {
   if (account.borrows_) borrowers_.fetch_add(1);
   account.place_ = accounts_.size();
   accounts_.push_back(&account);
@@ -88,29 +103,88 @@ void LoanBook::Repay(Account& account) {
   GiveBack(part);
 }
 
-// After its limits have changed.
-void LoanBook::Settle(Account& account) {
-  const uint64_t lent = account.lent_.load();
-  const uint64_t over =
-      Minus(account.charged_.load(), account.guarantee_.load() + account.loan_.load());
-  if (over != 0) {
-    const uint64_t taken = Take(account, account.borrows_ ? over : std::min(over, lent));
-    const uint64_t moved = std::min(taken, lent);
-    account.lent_.fetch_sub(moved);
-    account.charged_.fetch_sub(moved);
-    account.loan_.fetch_add(taken - moved);
-    loans_ += taken - moved;
+// So that neither seems to hold more of its own meanwhile than it does.
+void LoanBook::PassOn(Account& from, Account& to, uint64_t bytes) {
+  to.lent_.fetch_add(bytes);
+  to.charged_.fetch_add(bytes);
+  from.charged_.fetch_sub(bytes);
+  from.lent_.fetch_sub(bytes);
+}
+
+bool LoanBook::Grow(Account& account, uint64_t guarantee, uint64_t most, Account& rest) {
+  // What it holds beyond its guarantee is none of the rest's already.
+  const uint64_t held = Minus(account.charged_.load(), account.loan_.load());
+  const uint64_t grows = std::max(guarantee, held) - std::max(account.guarantee_.load(), held);
+  // First who gives: a reservation that has seen the limit of before is seen here, or takes itself back.
+  const uint64_t had = rest.guarantee_.load(), keeps = Minus(had, grows);
+  rest.guarantee_.store(keeps);
+  rest.limit_.store(keeps);
+  const uint64_t charged = rest.charged_.load(), lent = rest.lent_.load();
+  if (grows > had || (grows != 0 && Minus(charged, lent) > keeps)) {
+    rest.guarantee_.store(had);
+    rest.limit_.store(had);
+    return false;
   }
+  PassOn(rest, account, std::min({Minus(charged, keeps), lent, grows}));
+  account.guarantee_.store(guarantee);
+  account.limit_.store(most);
+  // What it borrowed of what is its own now.
+  const uint64_t both = std::min(account.loan_.load(), account.lent_.load());
+  account.loan_.fetch_sub(both);
+  account.charged_.fetch_sub(both);
+  account.lent_.fetch_sub(both);
+  loans_ -= both;
   Repay(account);
+  return true;
+}
+
+void LoanBook::Shrink(Account& account, uint64_t guarantee, uint64_t most, Account& rest) {
+  const uint64_t before =
+      std::max(account.guarantee_.load(), Minus(account.charged_.load(), account.loan_.load()));
+  account.guarantee_.store(guarantee);
+  account.limit_.store(most);
+  uint64_t over = Minus(account.charged_.load(), guarantee + account.loan_.load());
+  const uint64_t lent = std::min(over, account.lent_.load());
+  PassOn(account, rest, lent);
+  over -= lent;
+  if (account.borrows_) {
+    rest.charged_.fetch_add(over);
+    rest.lent_.fetch_add(over);
+    account.loan_.fetch_add(over);
+    loans_ += over;
+    over = 0;
+  }
+  const uint64_t gets = Minus(before, guarantee + over);
+  rest.guarantee_.fetch_add(gets);
+  rest.limit_.fetch_add(gets);
 }
 
 // ---- Without ----
 
-void LoanBook::SetLimits(Account& account, uint64_t guarantee, uint64_t most) {
+bool LoanBook::SetLimits(Account& account, uint64_t guarantee, uint64_t most, Account& rest) {
+  {
+    const std::lock_guard lock(lock_);
+    if (guarantee < account.guarantee_.load()) {
+      Shrink(account, guarantee, most, rest);
+    } else if (!Grow(account, guarantee, most, rest)) {
+      return false;
+    }
+  }
+  for (Account* each : {&account, &rest}) {
+    if (each->has_waiters()) each->Serve();
+  }
+  return true;
+}
+
+void LoanBook::SetLimit(Account& account, uint64_t limit) {
   const std::lock_guard lock(lock_);
-  account.guarantee_.store(guarantee);
-  account.limit_.store(most);
-  Settle(account);
+  account.guarantee_.store(limit);
+  account.limit_.store(limit);
+  const uint64_t lent = account.lent_.load();
+  const uint64_t over = std::min(Minus(account.charged_.load(), limit), lent);
+  const uint64_t moved = Take(account, over);
+  account.charged_.fetch_sub(moved);
+  account.lent_.fetch_sub(moved);
 }
 
 Grant LoanBook::Charge(Account& account, uint64_t bytes) {

@@ -2,10 +2,12 @@
 // Memory that tenants leave unused, lent to those who may borrow.
 //
 //   LoanBook book;
+//   auto rest = Account::Create(8 * kGiB, std::nullopt, book);     // of the device, what nobody is promised
 //   auto owner = Account::Create(6 * kGiB, std::nullopt, book);    // its limit is its guarantee
 //   auto borrower = Account::Create(2 * kGiB, 8 * kGiB, book);     // 2 GiB guaranteed, 8 GiB at most
-//   book.Join(*owner);
-//   book.Join(*borrower);
+//   book.Join(*rest);
+//   book.Join(*owner, *rest);
+//   book.Join(*borrower, *rest);
 //   borrower->Reserve(5 * kGiB);   // 3 GiB of it are borrowed, and charged to the owner as lent
 //   owner->Reserve(4 * kGiB);      // refused: 3 GiB are left
 //   {
@@ -18,6 +20,9 @@
 // never exceeds the sum of the guarantees, and an account that only lends stays lock-free. What a borrower frees repays
 // its loan first. Loans have no pairs: who lent to whom does not matter, and when an owner wants more of its own, what
 // it has lent is moved to others that have room before anybody is asked for anything.
+//
+// Guarantees come out of one account, the rest, and go back into it, together with what of them is lent: no byte is
+// anybody's twice while they change, whoever reserves meanwhile.
 //
 // Nothing more is lent of an account while it has waiters or a Demand. Who waits for what others have borrowed, or for
 // others to leave something, is not told: it asks from time to time (Account::Poll).
@@ -47,11 +52,18 @@ class LoanBook {
 
   // From now on the account lends what it does not use.
   void Join(Account& account);
+  // The same, with a guarantee that comes out of that of `rest`, which does not borrow. False: what rest holds itself
+  // leaves no room for it, and nothing has changed.
+  bool Join(Account& account, Account& rest);
   // It lends no more: `heir` takes over what it has lent, and has the room for it. What it has borrowed it still owes.
   void Retire(Account& account, Account& heir);
-  // New limits; what they leave no room for is moved to others as far as there is room. `most` counts for those
-  // who may borrow.
-  void SetLimits(Account& account, uint64_t guarantee, uint64_t most);
+  // New limits of one that has joined; `most` counts for those who may borrow. What the guarantee grows by was the
+  // rest's, and what it shrinks by becomes the rest's; what the account holds beyond it is borrowed by who may, and
+  // else is Over() it, and no part of the rest until that is told (SetLimit). False as for Join().
+  bool SetLimits(Account& account, uint64_t guarantee, uint64_t most, Account& rest);
+  // A new limit of one that does not borrow, by itself: of the rest. What it leaves no room for is moved to others
+  // as far as there is room.
+  void SetLimit(Account& account, uint64_t limit);
 
   // Whether anybody in the book may borrow.
   bool may_lend() const { return borrowers_.load(std::memory_order_relaxed) != 0; }
@@ -78,7 +90,10 @@ class LoanBook {
   uint64_t Take(const Account& but, uint64_t bytes);  // up to so many
   void Repay(Account& account);
   void GiveBack(uint64_t bytes);
-  void Settle(Account& account);
+  void PassOn(Account& from, Account& to, uint64_t bytes);  // what is lent
+  bool Grow(Account& account, uint64_t guarantee, uint64_t most, Account& rest);
+  void Shrink(Account& account, uint64_t guarantee, uint64_t most, Account& rest);
+  void Add(Account& account);
 
   std::atomic<uint32_t> borrowers_{0};
   mutable SpinLock lock_;

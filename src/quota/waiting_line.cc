@@ -17,6 +17,7 @@ bool WaitingLine::Charge(Account& account, uint64_t bytes, base::Clock& clock, T
     place = queue_.insert(queue_.end(), {&account, bytes, &clock, ticket});
     waiters_.fetch_add(1);
     account.waiting_.fetch_add(1);
+    account.waiting_bytes_.fetch_add(bytes);
   }
   // What was released before the line above did not see this waiter.
   Serve();
@@ -43,6 +44,7 @@ bool WaitingLine::Leave(Account& account, std::list<Waiter>::iterator place, Tic
   base::MutexLock lock(&mutex_);
   if (ticket.state.load() == Ticket::kGranted) return true;  // and out of the queue
   if (ticket.state.load() == Ticket::kWaiting) ticket.state.store(Ticket::kLeft);
+  account.waiting_bytes_.fetch_sub(place->bytes);
   queue_.erase(place);
   waiters_.fetch_sub(1);
   account.waiting_.fetch_sub(1);
@@ -77,6 +79,7 @@ void WaitingLine::Serve() {
         at->ticket->state.store(Ticket::kGranted);
         waiters_.fetch_sub(1);
         at->account->waiting_.fetch_sub(1);
+        at->account->waiting_bytes_.fetch_sub(at->bytes);
         served.emplace_back(at->clock, std::move(at->ticket));
         at = queue_.erase(at);
       } else {

@@ -523,7 +523,7 @@ typedef enum gpushare_strategy {
   GPUSHARE_STRATEGY_DIRECT = 0, /* each allocation is one of the driver's */
   /* The driver's stream-ordered pool, one for each virtual device: the quota is charged with what it has
    * reserved of the device, which is more than what is used. FAILED_PRECONDITION on a stream that captures.
-   * UNIMPLEMENTED where the driver has none. */
+   * UNIMPLEMENTED where the driver has none, and with isolation=context. */
   GPUSHARE_STRATEGY_POOL = 1,
   /* Allocations are cut from segments of the driver's, in the order of streams: the quota is charged
    * with the segments, and most allocations and frees ask neither the quota nor the driver. */

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "gpushare/placement.h"
 #include "gpushare/watchdog.h"
 #include "tests/unit/device/device_test.h"
 #include "tests/unit/device/two_kernels.h"
@@ -251,8 +252,7 @@ TEST_F(SerialIsolationTest, SharesHoldAcrossContexts) {
 TEST_F(IsolationTest, AllThatASharedOneDoesWorksInAContext) {
   const Tenancy own = Make("own", "memory=256MiB,isolation=context");
   std::vector<char> in(1 << 20, 7), out(1 << 20);
-  for (const auto strategy : {AllocationStrategy::kDirect, AllocationStrategy::kSuballocating,
-                              AllocationStrategy::kPool}) {
+  for (const auto strategy : {AllocationStrategy::kDirect, AllocationStrategy::kSuballocating}) {
     const Allocator allocator = Must(Allocator::Create(own.device, {.strategy = strategy}));
     const Allocation memory = Must(allocator.Allocate(MiB(1)));
     EXPECT_OK(own.stream->CopyToDevice(memory.pointer(), in.data(), MiB(1)));
@@ -313,6 +313,91 @@ TEST_F(IsolationTest, ClosingAContextWaitsForWhatEnds) {
     EXPECT_OK(own.stream->CopyToHostAsync(out.data(), memory.pointer(), MiB(1)));
   }
   EXPECT_EQ(out[12345], 7);
+}
+
+TEST_F(IsolationTest, TheDriversPoolIsRefusedWhereTheContextIsItsOwn) {
+  const VirtualDevice own = MakeDevice("own", "isolation=context");
+  const absl::Status refused =
+      Allocator::Create(own, {.strategy = AllocationStrategy::kPool}).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnimplemented) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("use 'suballocating'"));
+}
+
+// Whoever waits for the bytes gets them when the driver has them, and not before.
+TEST_F(IsolationTest, WhatAContextHoldsIsChargedUntilItHasEnded) {
+  for (const auto strategy : {AllocationStrategy::kDirect, AllocationStrategy::kSuballocating}) {
+    const VirtualDevice waits = MakeDevice("waits", "");
+    const Allocator waiting = Must(Allocator::Create(waits));
+    std::optional<VirtualDevice> own = MakeDevice("own", "isolation=context");
+    std::optional<Allocator> holds = Must(Allocator::Create(*own, {.strategy = strategy}));
+    EXPECT_OK(holds->AllocateRaw(GiB(6)).status());
+    ASSERT_OK(Inject("slow call=cuCtxDestroy_v2 host=5ms"));
+    absl::Duration served;
+    Thread thread = Must(runtime_->StartThread("waits", [&] {
+      const auto memory = waiting.Allocate(GiB(6), {.timeout = absl::Seconds(1)});
+      EXPECT_OK(memory.status());
+      served = runtime_->Now();
+    }));
+    runtime_->SleepFor(absl::Milliseconds(1));
+    const absl::Duration closes = runtime_->Now();
+    holds.reset();
+    own.reset();
+    thread.Join();
+    EXPECT_GE(served - closes, absl::Milliseconds(5));
+    ASSERT_OK(Inject("clear"));
+  }
+}
+
+// A free that is in the driver when the last handle goes, and one that the driver refuses then.
+TEST_F(IsolationTest, AFreeWhileItsContextEndsIsCredited) {
+  for (const char* fault :
+       {"slow call=cuMemFree_v2 host=10ms", "error call=cuMemFree_v2 code=1 host=10ms"}) {
+    const uint64_t before = UsedOnDevice();
+    std::optional<VirtualDevice> own = MakeDevice("own", "memory=4GiB,isolation=context");
+    const DevicePtr memory = Must(Must(Allocator::Create(*own)).AllocateRaw(GiB(1)));
+    const DevicePtr other = Must(Must(Allocator::Create(*own)).AllocateRaw(GiB(1)));
+    ASSERT_OK(Inject(fault));
+    ASSERT_OK(Inject("slow call=cuCtxDestroy_v2 host=20ms"));
+    Thread inside = Must(runtime_->StartThread(
+        "inside", [&] { static_cast<void>(gpushare_gpu_free(gpu_->handle(), memory.value())); }));
+    runtime_->SleepFor(absl::Milliseconds(1));
+    // It comes while the context is being destroyed.
+    Thread late = Must(runtime_->StartThread("late", [&] {
+      runtime_->SleepFor(absl::Milliseconds(15));
+      static_cast<void>(gpushare_gpu_free(gpu_->handle(), other.value()));
+    }));
+    own.reset();
+    inside.Join();
+    late.Join();
+    ASSERT_OK(Inject("clear"));
+    EXPECT_EQ(UsedOnDevice(), before) << fault;
+    EXPECT_EQ(Must(RoomOf(*gpu_)).memory_left, GiB(7)) << fault;
+  }
+}
+
+TEST_F(IsolationTest, AThreadKeepsNoContextThatHasEnded) {
+  const auto current = runtime_->Symbol<int(CUctx_st**)>("cuCtxGetCurrent");
+  CUctx_st* ended = nullptr;
+  Thread thread = Must(runtime_->StartThread("uses", [&] {
+    {
+      const VirtualDevice shared = MakeDevice("shared", "");
+      std::optional<VirtualDevice> own = MakeDevice("own", "isolation=context");
+      EXPECT_OK(Must(Allocator::Create(*own)).Allocate(MiB(1)).status());
+      EXPECT_EQ(current(&ended), 0);
+      EXPECT_EQ(ended, own->native_context());
+      // The last of its handles goes on another thread.
+      Must(runtime_->StartThread("closes", [&own] { own.reset(); })).Join();
+      EXPECT_OK(Must(Allocator::Create(shared)).Allocate(MiB(1)).status());
+      CUctx_st* now = nullptr;
+      EXPECT_EQ(current(&now), 0);
+      EXPECT_EQ(now, shared.native_context());
+      CUctx_st* popped = nullptr;
+      EXPECT_EQ(pop_(&popped), 0);
+      EXPECT_EQ(current(&now), 0);
+      EXPECT_EQ(now, nullptr);
+    }
+  }));
+  thread.Join();
 }
 
 // ---- foreign streams ----

@@ -211,6 +211,104 @@ TEST_P(SoftLimitTest, LimitsAreResized) {
   EXPECT_LE(UsedOnDevice(), GiB(7).count());
 }
 
+// What nobody was promised is lent; then it is promised to somebody who waits.
+TEST_P(SoftLimitTest, AQuotaThatIsRaisedWhileItsTenantWaitsGivesNothingTwice) {
+  const auto owner = Make("owner", "memory=2GiB");
+  const auto borrower = Make("borrower", "memory=1GiB,memory_cap=5GiB");
+  EXPECT_FALSE(owner->Fill().ok());
+  EXPECT_FALSE(borrower->Fill().ok());
+  EXPECT_EQ(borrower->stats().memory.borrowed, GiB(4));
+  absl::Duration served;
+  Thread waits = Must(runtime_->StartThread("waits", [&] {
+    EXPECT_OK(owner->allocator.Allocate(GiB(1), {.timeout = absl::Seconds(1)}).status());
+    served = runtime_->Now();
+  }));
+  runtime_->SleepFor(absl::Milliseconds(5));
+  EXPECT_OK(owner->device.Resize("memory=6GiB"));
+  runtime_->SleepFor(absl::Milliseconds(5));
+  EXPECT_LE(UsedOnDevice(), GiB(7).count());
+  EXPECT_EQ(owner->stats().memory.lent, GiB(4));
+  EXPECT_EQ(served, absl::ZeroDuration());
+  const absl::Duration freed = runtime_->Now();
+  borrower->held.resize(borrower->held.size() - 2);
+  waits.Join();
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(served - freed), 0, 3);
+  EXPECT_LE(UsedOnDevice(), GiB(7).count());
+}
+
+TEST_P(SoftLimitTest, AWaiterWhoseQuotaIsRaisedHasBorrowersAsked) {
+  const auto owner = Make("owner", "memory=2GiB");
+  const auto borrower = Make("borrower", "memory=1GiB,memory_cap=5GiB");
+  EXPECT_FALSE(owner->Fill().ok());
+  EXPECT_FALSE(borrower->Fill().ok());
+  borrower->GivesBack();
+  Thread waits = Must(runtime_->StartThread("waits", [&] {
+    EXPECT_OK(owner->allocator.Allocate(GiB(1), {.timeout = absl::Seconds(1)}).status());
+  }));
+  runtime_->SleepFor(absl::Milliseconds(5));
+  EXPECT_EQ(borrower->asked, 0);
+  EXPECT_OK(owner->device.Resize("memory=6GiB"));
+  waits.Join();
+  EXPECT_EQ(borrower->asked, 2);
+}
+
+TEST_P(SoftLimitTest, AQuotaThatIsLoweredWhileItIsLentCanBePromisedToOthers) {
+  const auto owner = Make("owner", "memory=4GiB");
+  const auto borrower = Make("borrower", "memory=1GiB,memory_cap=7GiB");
+  EXPECT_FALSE(borrower->Fill().ok());
+  EXPECT_EQ(owner->stats().memory.lent, GiB(4));
+  EXPECT_OK(owner->device.Resize("memory=1GiB"));
+  EXPECT_EQ(owner->stats().memory.lent, GiB(1));
+  EXPECT_EQ(Must(RoomOf(*gpu_)).memory_left, GiB(5));
+  const auto late = Make("late", "memory=5GiB");
+  EXPECT_EQ(late->stats().memory.lent, GiB(5));
+  borrower->GivesBack();
+  const Allocation memory = Must(late->allocator.Allocate(GiB(5)));
+  EXPECT_EQ(borrower->stats().memory.borrowed, GiB(1));
+  EXPECT_LE(UsedOnDevice(), GiB(7).count());
+}
+
+// One waits already, for whom there was nothing to be had when it came.
+TEST_P(SoftLimitTest, AnOwnerBehindAnotherWaiterHasBorrowersAskedForBoth) {
+  const auto owner = Make("owner", "memory=4GiB");
+  const auto borrower = Make("borrower", "memory=1GiB,memory_cap=7GiB");
+  EXPECT_FALSE(borrower->Fill().ok());
+  const auto waits = [&](Bytes bytes) {
+    return Must(runtime_->StartThread("waits", [&, bytes] {
+      const auto got = owner->allocator.Allocate(bytes, {.timeout = absl::Milliseconds(500)});
+      EXPECT_OK(got.status());
+      runtime_->SleepFor(absl::Milliseconds(50));
+    }));
+  };
+  Thread first = waits(GiB(3));
+  runtime_->SleepFor(absl::Milliseconds(5));
+  borrower->GivesBack();
+  Thread second = waits(GiB(1));
+  runtime_->SleepFor(absl::Milliseconds(5));
+  EXPECT_EQ(owner->stats().memory.used, GiB(4));
+  EXPECT_EQ(borrower->stats().memory.borrowed, GiB(2));
+  first.Join();
+  second.Join();
+}
+
+// What is asked for is less than what a pool takes for it.
+TEST_P(SoftLimitTest, BorrowersAreAskedForWhatAPoolGrowsBy) {
+  const auto owner = Make("owner", "memory=4GiB");
+  const VirtualDevice borrower = MakeDevice("borrower", "memory=1GiB,memory_cap=7GiB");
+  const Allocator direct = Must(Allocator::Create(borrower));
+  std::vector<Allocation> held;
+  for (int i = 0; i < 7 * 1024; ++i) held.push_back(Must(direct.Allocate(MiB(1))));
+  // No more comes back than was asked for.
+  EXPECT_OK(borrower.OnReclaim([&](Bytes wanted) {
+    for (Bytes given; given < wanted && !held.empty(); given += MiB(1)) held.pop_back();
+    return true;
+  }));
+  EXPECT_OK(owner->allocator.Allocate(KiB(1)).status());
+  EXPECT_OK(owner->allocator.Allocate(GiB(1), {.timeout = absl::Seconds(1)}).status());
+  EXPECT_LE(UsedOnDevice(), GiB(7).count());
+  EXPECT_OK(borrower.OnReclaim(nullptr));
+}
+
 TEST_P(SoftLimitTest, ACallbackThatThrowsIsNotTheOwnersError) {
   const auto owner = Make("owner", "memory=4GiB");
   const auto borrower = Make("borrower", "memory=1GiB,memory_cap=7GiB");

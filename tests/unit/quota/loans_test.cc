@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <random>
 #include <thread>
@@ -107,24 +108,60 @@ TEST_F(LoansTest, WhoMayBorrowLendsToo) {
 
 TEST_F(LoansTest, LimitsChangeWhileMemoryIsLent) {
   EXPECT_TRUE(borrower_->Reserve(100));
-  // First who gives, then who gets.
-  owner_->SetLimits(20, 20);
-  EXPECT_EQ(owner_->Over(), 40u);
-  nobodys_->SetLimit(50);
-  owner_->SetLimits(20, 20);
-  EXPECT_EQ(owner_->Over(), 0u);
+  // What is lent of a guarantee goes with it.
+  EXPECT_TRUE(book_.SetLimits(*owner_, 20, 20, *nobodys_));
+  EXPECT_EQ(owner_->lent(), 20u);
   EXPECT_EQ(nobodys_->lent(), 50u);
-  nobodys_->SetLimit(10);
-  borrower_->SetLimits(70, 100);
-  nobodys_->SetLimit(10);
+  EXPECT_EQ(nobodys_->limit(), 50u);
+  EXPECT_TRUE(book_.SetLimits(*owner_, 30, 30, *nobodys_));
+  EXPECT_EQ(owner_->lent(), 30u);
+  EXPECT_EQ(nobodys_->lent(), 40u);
+  EXPECT_TRUE(book_.SetLimits(*borrower_, 70, 100, *nobodys_));
   EXPECT_EQ(borrower_->loan(), 30u);
+  EXPECT_EQ(nobodys_->limit(), 0u);
   EXPECT_EQ(nobodys_->Over() + owner_->Over(), 0u);
-  borrower_->SetLimits(70, 80);  // nothing is taken away
+  EXPECT_TRUE(book_.SetLimits(*borrower_, 70, 80, *nobodys_));  // nothing is taken away
   EXPECT_FALSE(borrower_->Reserve(1));
   borrower_->Cancel(30);
   EXPECT_EQ(borrower_->loan(), 0u);
   EXPECT_TRUE(borrower_->Reserve(10));
   EXPECT_FALSE(borrower_->Reserve(1));
+  // What it holds beyond a lower guarantee, it has borrowed.
+  EXPECT_TRUE(book_.SetLimits(*borrower_, 50, 80, *nobodys_));
+  EXPECT_EQ(borrower_->loan(), 30u);
+  EXPECT_EQ(nobodys_->limit(), 20u);
+}
+
+TEST_F(LoansTest, WhoMayNotBorrowHoldsWhatItHoldsWhenItsGuaranteeShrinks) {
+  EXPECT_TRUE(owner_->Reserve(40));
+  EXPECT_TRUE(borrower_->Reserve(60));
+  EXPECT_TRUE(book_.SetLimits(*owner_, 20, 20, *nobodys_));
+  EXPECT_EQ(owner_->lent(), 0u);
+  EXPECT_EQ(owner_->Over(), 20u);
+  EXPECT_EQ(nobodys_->limit(), 30u);  // and 20 when they are freed
+  EXPECT_EQ(nobodys_->lent(), 30u);
+  EXPECT_TRUE(book_.SetLimits(*owner_, 35, 35, *nobodys_));
+  EXPECT_EQ(owner_->Over(), 5u);
+  EXPECT_EQ(nobodys_->limit(), 30u);
+  owner_->Cancel(40);
+  nobodys_->SetLimit(35);
+}
+
+TEST_F(LoansTest, AGuaranteeIsOfWhatNobodyHolds) {
+  EXPECT_TRUE(nobodys_->Reserve(4));
+  EXPECT_TRUE(borrower_->Reserve(30));
+  EXPECT_FALSE(book_.SetLimits(*owner_, 67, 67, *nobodys_));
+  EXPECT_EQ(owner_->limit(), 60u);
+  EXPECT_EQ(nobodys_->limit(), 10u);
+  EXPECT_FALSE(book_.SetLimits(*owner_, 71, 71, *nobodys_));
+  EXPECT_TRUE(book_.SetLimits(*owner_, 66, 66, *nobodys_));
+  const Owned late = *Account::Create(1, std::nullopt, book_);
+  EXPECT_FALSE(book_.Join(*late, *nobodys_));
+  EXPECT_EQ(late->guarantee(), 1u);
+  nobodys_->Cancel(1);
+  EXPECT_TRUE(book_.Join(*late, *nobodys_));
+  EXPECT_EQ(nobodys_->limit(), 3u);
+  book_.Retire(*late, *nobodys_);
 }
 
 TEST_F(LoansTest, WhoRetiresLeavesItsLoansToTheHeir) {
@@ -298,6 +335,57 @@ TEST(LoansThreads, TheSumNeverExceedsTheDevice) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(above, 0);
   EXPECT_EQ(a->charged() + b->charged() + c->charged(), 0u);
+  EXPECT_TRUE(book.CheckInvariants().ok()) << book.CheckInvariants();
+}
+
+// Guarantees move to and fro while those that they are of reserve, lend and borrow.
+TEST(LoansThreads, NoByteIsHeldTwiceWhileGuaranteesMove) {
+  constexpr uint64_t kDevice = 3000;
+  LoanBook book;
+  const Owned rest = Make(book, 1500), a = Make(book, 500), b = Make(book, 500, 2500),
+              c = Make(book, 500, 1500);
+  std::atomic<uint64_t> held{0};
+  std::atomic<int> above{0}, moved{0};
+  std::atomic<bool> over{false};
+  std::vector<std::thread> threads;
+  for (Account* account : {rest.get(), a.get(), a.get(), b.get(), c.get()}) {
+    threads.emplace_back([&, account, seed = threads.size()] {
+      std::mt19937 random(static_cast<unsigned>(seed));
+      for (int i = 0; i < 500; ++i) {
+        const uint64_t bytes = 1 + random() % 700;
+        if (!account->TryReserve(bytes)) continue;
+        if (held.fetch_add(bytes) + bytes > kDevice) ++above;
+        account->Commit(bytes);
+        if (random() % 4 == 0) std::this_thread::yield();
+        held.fetch_sub(bytes);
+        account->Release(bytes);
+      }
+    });
+  }
+  std::thread moves([&] {
+    std::mt19937 random(99);
+    while (!over) {
+      std::this_thread::yield();
+      Account& account = *std::array{a.get(), b.get(), c.get()}[random() % 3];
+      const uint64_t guarantee = random() % 900;
+      const uint64_t most =
+          account.borrows() ? std::max<uint64_t>(guarantee, random() % 3000) : guarantee;
+      // A quota that is lowered below use is the device's own care: its bytes are not the rest's yet.
+      if (book.SetLimits(account, guarantee, most, *rest)) ++moved;
+      if (!account.borrows()) {
+        while (book.Over(account) != 0) std::this_thread::yield();
+        const uint64_t others = a->guarantee() + b->guarantee() + c->guarantee();
+        rest->SetLimit(kDevice - others);
+      }
+    }
+  });
+  for (std::thread& thread : threads) thread.join();
+  over = true;
+  moves.join();
+  EXPECT_EQ(above, 0);
+  EXPECT_GT(moved, 10);
+  EXPECT_EQ(rest->charged() + a->charged() + b->charged() + c->charged(), 0u);
+  EXPECT_EQ(rest->guarantee() + a->guarantee() + b->guarantee() + c->guarantee(), kDevice);
   EXPECT_TRUE(book.CheckInvariants().ok()) << book.CheckInvariants();
 }
 
