@@ -21,6 +21,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(driver::Driver& driver,
   driver.PopContext();
   if (!time_line.ok()) return std::move(time_line).status();
   impl->time_line = *std::move(time_line);
+  impl->marker_cost = impl->time_line->marker_cost();
   {
     const Section section(*impl);
     impl->submit_offset = impl->time_line->submit_offset();
@@ -169,7 +170,8 @@ meter::EventPool* Engine::Impl::EventsOf(driver::Context stream_context) {
 
 void Gate::ContextEnds(driver::Context context) {
   Engine::Impl& engine = state_->engine;
-  if (context == nullptr || context == engine.context) return;
+  if (context == nullptr) return;
+  if (context == engine.context) return engine.OwnContextEnds();
   const Time now = engine.clock.Now();
   const Section section(engine);
   for (Engine::Impl::ForeignPool& pool : engine.foreign_pools) {

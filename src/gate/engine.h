@@ -199,7 +199,8 @@ class Gate {
   absl::StatusOr<StreamGate*> AddStream(driver::Stream stream, const StreamPlace& place = {});
   // Before the stream is destroyed. What is in flight there is measured all the same: a marker outlives its stream.
   void RemoveStream(StreamGate* stream);
-  // Before a context other than the engine's is destroyed, when its streams have been removed.
+  // Before a context is destroyed, when its streams have been removed. The engine's own (a primary context that is
+  // reset) may come to life again: then it measures again.
   void ContextEnds(driver::Context context);
 
   // A permit for code that launches on its own. ResourceExhausted/DeadlineExceeded/Cancelled as the

@@ -116,7 +116,8 @@ driver::Event Engine::Impl::RecordMarkerHere(StreamGate& stream, Time* submitted
   const driver::Result result = driver.RecordEvent(event, stream.handle);
   *submitted = clock.Now();
   if (result == driver::Result::kSuccess) return event;
-  stream.events->Give(event);
+  // One that died with its context is not worth keeping.
+  if (result != driver::Result::kInvalidHandle) stream.events->Give(event);
   Report(*stream.tenant, driver::ToStatus(result, "cuEventRecord"));
   return nullptr;
 }
@@ -126,6 +127,8 @@ void Engine::Impl::Report(TenantState& tenant, const absl::Status& refused) {
   const int code = static_cast<int>(driver::FromStatus(refused));
   if (code >= kFirstCaptureError && code <= kLastCaptureError) return;
   const Section section(*this);
+  events_suspect = true;
+  LookBy(clock.Now());
   ++tenant.stats.markers_failed;
   tenant.stats.driver_error = std::string(refused.message());
   const bool lost =
@@ -152,7 +155,6 @@ void Engine::Impl::Report(TenantState& tenant, const absl::Status& refused) {
                          .stream = in_flight ? (*stream)->handle : nullptr,
                          .result = driver::FromStatus(refused)});
   }
-  LookBy(clock.Now());
 }
 
 void Engine::Impl::SettleUnmarked(TenantState& tenant, StreamGate& stream, Time now) {

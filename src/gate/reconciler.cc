@@ -71,7 +71,7 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   if (marker.waits_for_host && !tenant.removed) arbiter.Resume(tenant.id, now);
   if (!stream.live) return;
   // The marker began when what is before it ended, unless it found the stream idle.
-  const Nanos ended = stamp - time_line->marker_cost();
+  const Nanos ended = stamp - marker_cost;
   const Nanos began_after = std::exchange(stream.recorded_until, stamp);
   const bool late = marker.failed || ended <= DeviceTime(marker.recorded) + kLateMarker;
   const meter::Replay::Batch batch =
@@ -278,6 +278,12 @@ Time Engine::Impl::NextPoll(Time now) const {
   return next;
 }
 
+absl::StatusOr<Nanos> Engine::Impl::StampOf(const Marker& marker) {
+  if (time_line != nullptr) return time_line->Stamp(marker.event, marker.stream->events);
+  marker.stream->events->Give(marker.event);
+  return absl::FailedPreconditionError("the engine's context has ended");
+}
+
 void Engine::Impl::Reconcile() {
   driver.PushContext(context);
   driver.RelaxThreadCaptureMode();
@@ -288,6 +294,11 @@ void Engine::Impl::Reconcile() {
     // Before it is asked whether to stop: a poke that comes after that must end the wait below.
     const uint32_t seen = poke.load(std::memory_order_acquire);
     if (stopping.load(std::memory_order_acquire)) break;
+    if (context_ends.load(std::memory_order_acquire)) {
+      LoseEvents();
+      context_ends.store(false, std::memory_order_release);
+    }
+    if (events_suspect.exchange(false)) RenewEvents();
     {
       std::vector<std::unique_ptr<TenantState>> gone;
       const Section section(*this);
@@ -298,7 +309,8 @@ void Engine::Impl::Reconcile() {
     }
     stamped.clear();
     for (Marker& marker : completed) {
-      const absl::StatusOr<Nanos> stamp = time_line->Stamp(marker.event, marker.stream->events);
+      const absl::StatusOr<Nanos> stamp = StampOf(marker);
+      if (!stamp.ok()) events_suspect = true;
       if (!stamp.ok() && !marker.failed) {
         marker.failed = true;
         // The time line is of the engine's context: when that is lost, others are not.

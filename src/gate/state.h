@@ -171,7 +171,9 @@ struct Engine::Impl {
   const EngineOptions options;
   const std::shared_ptr<Recorder> recorder;
   meter::EventPool events;
-  std::unique_ptr<meter::TimeLine> time_line;  // the reconciler's
+  // The reconciler's. Null: of the engine's context nothing is left, nothing can be measured.
+  std::unique_ptr<meter::TimeLine> time_line;
+  Nanos marker_cost{0};  // the reconciler's: what a marker takes on its stream
 
   base::Mutex mu;
   // Of streams of other contexts, those that are gone included. Never destroyed before the engine.
@@ -202,6 +204,9 @@ struct Engine::Impl {
   Time last_completion ABSL_GUARDED_BY(mu){};              // when a marker was last seen completed
 
   std::atomic<bool> stopping{false};
+  std::atomic<bool> context_ends{
+      false};  // until the reconciler has let go of what is of the engine's context
+  std::atomic<bool> events_suspect{false};  // the driver refused one
   std::atomic<uint32_t> poke{0};
   std::unique_ptr<base::ClockThread> reconciler;
 
@@ -299,9 +304,16 @@ struct Engine::Impl {
                       Time began, Time ended);
   void RecordSuspend(const TenantState& tenant, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
+  // renewal.cc; all but the last the reconciler's.
+  void LoseEvents() ABSL_LOCKS_EXCLUDED(mu);
+  void RenewEvents() ABSL_LOCKS_EXCLUDED(mu);
+  void OwnContextEnds() ABSL_LOCKS_EXCLUDED(mu);
+
   // reconciler.cc
   void Reconcile();
   bool QueryMarkers(std::vector<Marker>& completed) ABSL_LOCKS_EXCLUDED(mu);
+  // Takes its event.
+  absl::StatusOr<Nanos> StampOf(const Marker& marker) ABSL_LOCKS_EXCLUDED(mu);
   void Settle(const Marker& marker, Nanos stamp, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Tells the arbiter when all that is before the stall of a stream is done.
   void HoldUp(StreamGate& stream, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);

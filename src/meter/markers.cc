@@ -24,6 +24,7 @@ void EventPool::Clear() {
 driver::Result EventPool::Take(driver::Event* event) {
   {
     const base::MutexLock lock(&mu_);
+    if (gone_) return driver::Result::kInvalidContext;
     if (!free_.empty()) {
       *event = free_.back();
       free_.pop_back();
@@ -47,6 +48,11 @@ void EventPool::Abandon() {
   const base::MutexLock lock(&mu_);
   gone_ = true;
   free_.clear();
+}
+
+void EventPool::Renew() {
+  const base::MutexLock lock(&mu_);
+  gone_ = false;
 }
 
 absl::StatusOr<std::unique_ptr<TimeLine>> TimeLine::Create(driver::Driver& driver,
@@ -104,6 +110,13 @@ absl::Status TimeLine::Calibrate(driver::Stream stream) {
 }
 
 TimeLine::~TimeLine() { pool_.Give(base_); }
+
+bool TimeLine::Stands() const { return driver_.QueryEvent(base_) == driver::Result::kSuccess; }
+
+void TimeLine::ShiftTo(Nanos submit_offset) {
+  base_stamp_ += submit_offset_ - submit_offset;
+  submit_offset_ = submit_offset;
+}
 
 absl::StatusOr<Nanos> TimeLine::Stamp(driver::Event event, EventPool* of) {
   const bool foreign = of != nullptr && of != &pool_;

@@ -32,8 +32,9 @@ class EventPool {
   driver::Result Take(driver::Event* event);
   void Give(driver::Event event);
   void Clear();  // destroys the events that are in the pool
-  // The context is about to be destroyed, and what is of it with it.
+  // The context is about to be destroyed, or was, and what is of it with it: there are no events until Renew().
   void Abandon();
+  void Renew();
 
  private:
   driver::Driver& driver_;
@@ -54,6 +55,11 @@ class TimeLine {
   // Takes the event: it goes back to the pool, now or when it has served as a base. One `of` another pool goes
   // back to that, and is no base: its context may end.
   absl::StatusOr<Nanos> Stamp(driver::Event event, EventPool* of = nullptr);
+
+  // Does the driver still know its events?
+  bool Stands() const;
+  // Stamps go on from those of another time line, whose offset was this.
+  void ShiftTo(Nanos submit_offset);
 
   // What a marker itself takes on its stream: the least time between two that followed one another.
   Nanos marker_cost() const { return marker_cost_; }

@@ -61,11 +61,13 @@ CUresult Calls::Blocking(const Payer& payer, CUstream stream, absl::FunctionRef<
 CUresult Calls::Blocking(const Payer& payer, absl::FunctionRef<CUresult()> call) {
   CUdevice device = 0;
   if (Outermost::Inside() || driver_.CtxGetDevice(&device) != CUDA_SUCCESS || device < 0 ||
-      device >= Gates::kDevices || payer.gates->on[device] == nullptr) {
+      device >= Gates::kDevices) {
     return call();
   }
+  gate::Gate* const held = payer.gates->on[device].load(std::memory_order_acquire);
+  if (held == nullptr) return call();
   const Outermost outermost;
-  gate::Gate& gate = *payer.gates->on[device];
+  gate::Gate& gate = *held;
   gate.Synchronizing(nullptr);
   const CUresult result = call();
   gate.Synchronized();

@@ -3,15 +3,18 @@
 #ifndef GPUSHARE_WORK_PAYER_H_
 #define GPUSHARE_WORK_PAYER_H_
 
+#include <atomic>
+
 #include "gate/engine.h"
 
 namespace gpushare::work {
 
 // The gates of one identity, by the driver's number of the device; null where nothing is held. One object per
-// identity: it stays where it is, and Calls::Forget() is called before one of its gates goes.
+// identity: it stays where it is. A gate may come while its streams are in use; Calls::Forget() is called before it
+// goes, when `on` has it no more.
 struct Gates {
   static constexpr int kDevices = 16;
-  gate::Gate* on[kDevices] = {};
+  std::atomic<gate::Gate*> on[kDevices] = {};
 };
 
 struct Payer {

@@ -93,6 +93,10 @@ Streams::Adopted Streams::FindSlow(const Payer& payer, CUstream handle, CUcontex
     const base::MutexLock lock(&mutex_);
     const auto at = entries_.find(key);
     known = at != entries_.end();
+    if (known && GateCame(payer, at->second.adopted)) {
+      entries_.erase(at);
+      known = false;
+    }
     if (known) adopted = at->second.adopted;
   }
   if (!known) {
@@ -129,7 +133,7 @@ Streams::Adopted Streams::Adopt(const Payer& payer, const Key& key, Entry* entry
   if (found != CUDA_SUCCESS) return {};
   entry->context = context;
   if (adopted.device < 0 || adopted.device >= Gates::kDevices) return adopted;
-  adopted.gate = payer.gates->on[adopted.device];
+  adopted.gate = payer.gates->on[adopted.device].load(std::memory_order_acquire);
   if (adopted.gate == nullptr) return adopted;
   const absl::StatusOr<gate::StreamGate*> added = adopted.gate->AddStream(
       key.handle, {.context = context, .by_context = special, .by_thread = key.thread != nullptr});

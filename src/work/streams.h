@@ -59,7 +59,8 @@ class Streams {
     const Seen& seen = SlotOf(handle);
     // Of no two objects, nor two states of one, are epochs the same.
     if (seen.epoch == epoch_.load(std::memory_order_acquire) && seen.handle == handle &&
-        seen.gates == payer.gates && seen.context == context) [[likely]] {
+        seen.gates == payer.gates && seen.context == context && !GateCame(payer, seen.adopted))
+        [[likely]] {
       return seen.adopted;
     }
     return FindSlow(payer, handle, context);
@@ -119,6 +120,11 @@ class Streams {
     return seen[(reinterpret_cast<uintptr_t>(handle) * 0x9e3779b97f4a7c15u) >> 62];
   }
 
+  // A stream that was not held: its identity has a gate by now.
+  static bool GateCame(const Payer& payer, const Adopted& adopted) {
+    return adopted.gate == nullptr && adopted.device >= 0 && adopted.device < Gates::kDevices &&
+           payer.gates->on[adopted.device].load(std::memory_order_relaxed) != nullptr;
+  }
   Adopted FindSlow(const Payer& payer, CUstream handle, CUcontext current);
   Adopted Adopt(const Payer& payer, const Key& key, Entry* entry);
   bool CapturingSlow(CUstream handle) const;

@@ -97,6 +97,37 @@ TEST_F(StreamsTest, StreamsOfAnotherContextAreMeasuredAndGoWithIt) {
   ASSERT_CU(Spin(t, Micros(10)));
 }
 
+// The engine's own context, with whose end its events die.
+TEST_F(StreamsTest, AfterAResetOfThePrimaryContextWorkIsMeasuredAndHeldAsBefore) {
+  Tenant& t = Add({.limits = {.cap = 0.2}});
+  for (const bool told : {true, true, false}) {
+    for (int i = 0; i < 20; ++i) ASSERT_CU(Spin(t, Millis(1)));  // some in flight
+    if (told) calls_->PrimaryContextEnds(0);  // else it is known when the driver refuses
+    ASSERT_CU(cu_->DevicePrimaryCtxReset(0));
+    Rest();
+    CUcontext again = nullptr;
+    ASSERT_CU(cu_->DevicePrimaryCtxRetain(&again, 0));
+    ASSERT_EQ(again, context_);
+    ASSERT_CU(cu_->ModuleLoadData(&module_, kPtx));
+    ASSERT_CU(cu_->ModuleGetFunction(&spin_, module_, "spin"));
+    t.stream = NewStream(t);
+    for (int i = 0; i < 20; ++i) ASSERT_CU(Spin(t, Millis(1)));
+    ASSERT_CU(calls_->StreamSynchronize(t.payer(), t.stream));
+    Rest();
+    const double used = UsedMs(t.account), measured = MeasuredMs(t);
+    const Time began = clock().Now();
+    for (int i = 0; i < 100; ++i) ASSERT_CU(Spin(t, Millis(2)));
+    ASSERT_CU(calls_->StreamSynchronize(t.payer(), t.stream));
+    // 200 ms at a fifth, less what may be saved up; the first two grants are for what a kernel cost before.
+    EXPECT_NEAR(Ms(clock().Now() - began), 1000, 60);
+    Rest();
+    EXPECT_NEAR(UsedMs(t.account) - used, 200, 0.1);
+    EXPECT_NEAR(MeasuredMs(t) - measured, 200, 0.02 * 200);
+    EXPECT_TRUE(engine_->health().ok()) << engine_->health();
+    ASSERT_CU(cu_->DevicePrimaryCtxRelease(0));
+  }
+}
+
 TEST_F(StreamsTest, AStreamIsDestroyedWithItsWorkInFlight) {
   const Tenant& t = Weighing(1);
   Weighing(1);
@@ -169,6 +200,27 @@ TEST_F(StreamsTest, WhoHasNoGateIsForwarded) {
   ASSERT_CU(calls_->StreamSynchronize(nobody.payer(), nobody.stream));
   EXPECT_EQ(Truth(1).kernels, 1u);
   EXPECT_EQ(tenants_[0]->gate->stats().launches, 0u);
+}
+
+TEST_F(StreamsTest, AGateThatComesLaterHoldsTheStreamsThatWereThere) {
+  const Tenant& t = Add({.limits = {.cap = 0.5}});
+  Tenant late;
+  sim_->set_account(nullptr, t.account);
+  ASSERT_CU(Spin(late, Micros(100), t.stream));
+  ASSERT_CU(Spin(late, Micros(100), nullptr));
+  EXPECT_EQ(t.gate->stats().launches, 0u);
+  late.gates.on[0] = t.gate;
+  const Time began = clock().Now();
+  for (int i = 0; i < 400; ++i) {
+    ASSERT_CU(Spin(late, Micros(100), i % 2 == 0 ? t.stream : nullptr));
+  }
+  ASSERT_CU(calls_->CtxSynchronize(late.payer()));
+  EXPECT_EQ(t.gate->stats().launches, 400u);
+  EXPECT_NEAR(Ms(clock().Now() - began), 70, 3);  // 40 ms at a half, less what is saved up
+  late.gates.on[0] = nullptr;
+  calls_->Forget(t.gate);
+  ASSERT_CU(Spin(late, Micros(100), t.stream));
+  EXPECT_EQ(t.gate->stats().launches, 400u);
 }
 
 TEST_F(StreamsTest, OneCallInsideAnotherIsChargedOnce) {
