@@ -231,7 +231,7 @@ void Streams::Forget(CUstream handle) {
   if (IsSpecial(handle)) return;
   ForgetIf([&](const Key& key, const Entry&) { return key.handle == handle; });
   const base::MutexLock lock(&mutex_);
-  if (capturing_.erase(handle) > 0) captures_.store(static_cast<uint32_t>(capturing_.size()));
+  EndCaptures([&](const Captured& captured) { return captured.handle == handle; });
 }
 
 void Streams::ForgetContext(CUcontext context) {
@@ -242,10 +242,15 @@ void Streams::ForgetContext(CUcontext context) {
     return true;
   });
   for (gate::Gate* gate : gates) gate->ContextEnds(context);
+  const base::MutexLock lock(&mutex_);
+  EndCaptures([&](const Captured& captured) { return captured.context == context; });
 }
 
 void Streams::ForgetThread() {
-  ForgetIf([thread = Thread()](const Key& key, const Entry&) { return key.thread == thread; });
+  const void* const thread = Thread();
+  ForgetIf([&](const Key& key, const Entry&) { return key.thread == thread; });
+  const base::MutexLock lock(&mutex_);
+  EndCaptures([&](const Captured& captured) { return captured.thread == thread; });
 }
 
 void Streams::ForgetGate(const gate::Gate* gate) {
@@ -254,9 +259,25 @@ void Streams::ForgetGate(const gate::Gate* gate) {
 
 // ---- Captures ----
 
+Streams::Captured Streams::CaptureOf(CUstream handle) const {
+  Captured captured = {handle, nullptr, nullptr};
+  if (!IsSpecial(handle)) return captured;
+  driver_.CtxGetCurrent(&captured.context);
+  captured.thread = Thread();  // the legacy stream captures nothing
+  return captured;
+}
+
+template <typename Which>
+void Streams::EndCaptures(const Which& which) {
+  std::erase_if(capturing_, which);
+  captures_.store(static_cast<uint32_t>(capturing_.size()));
+}
+
 void Streams::CaptureBegan(CUstream handle) {
+  const Captured captured = CaptureOf(handle);
+  if (captured.thread != nullptr) ThreadEnd::Expect(this);
   const base::MutexLock lock(&mutex_);
-  capturing_.insert(handle);
+  capturing_.insert(captured);
   captures_.store(static_cast<uint32_t>(capturing_.size()));
 }
 
@@ -264,9 +285,9 @@ void Streams::CaptureMayHaveEnded(CUstream handle) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   if (driver_.StreamIsCapturing(handle, &status) != CUDA_SUCCESS) return;
   if (status != CU_STREAM_CAPTURE_STATUS_NONE) return;
+  const Captured captured = CaptureOf(handle);
   const base::MutexLock lock(&mutex_);
-  capturing_.erase(handle);
-  captures_.store(static_cast<uint32_t>(capturing_.size()));
+  EndCaptures([&](const Captured& other) { return other == captured; });
 }
 
 bool Streams::CapturingSlow(CUstream handle) const {

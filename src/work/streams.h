@@ -106,6 +106,13 @@ class Streams {
     CUcontext context;
     bool shares = false;  // the other's place at the gate
   };
+  // Handles of special streams mean another one in every context, and in every thread.
+  struct Captured {
+    CUstream handle;
+    CUcontext context;
+    const void* thread;
+    auto operator<=>(const Captured&) const = default;
+  };
   // What this thread found last.
   struct Seen {
     uint64_t epoch = 0;
@@ -133,6 +140,9 @@ class Streams {
   void Leave(const Adopted& gone);
   template <typename Which>
   void ForgetIf(const Which& which);
+  Captured CaptureOf(CUstream handle) const;
+  template <typename Which>
+  void EndCaptures(const Which& which) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   class ThreadEnd;  // forgets a thread's streams when it ends
   void NewEpoch();
 
@@ -145,7 +155,7 @@ class Streams {
   std::map<Key, Entry> entries_ ABSL_GUARDED_BY(mutex_);
   std::deque<Shared> shared_
       ABSL_GUARDED_BY(mutex_);  // also of streams that are gone: calls may be in them
-  std::set<CUstream> capturing_ ABSL_GUARDED_BY(mutex_);
+  std::set<Captured> capturing_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace gpushare::work

@@ -77,6 +77,34 @@ TEST_F(GraphTest, WhatIsCapturedIsNeitherHeldNorChargedNorMarked) {
   ExpectMeasured(other, 0.02);
 }
 
+// The per-thread stream is one handle and many streams: each thread's capture ends by itself.
+TEST_F(GraphTest, CapturesOfSeveralThreadsAreToldApart) {
+  const Tenant& t = Weighing(1);
+  t.gate->Suspend();  // who was held would stay so
+  const auto capture = [&](Nanos begin, Nanos end, Nanos launch) {
+    return Thread([&, from = In(begin), to = In(end), at = In(launch)] {
+      const CUstream mine = CU_STREAM_PER_THREAD;
+      clock().SleepUntil(from);
+      ASSERT_CU(calls_->StreamBeginCapture(
+          mine, [&] { return cu_->StreamBeginCapture(mine, CU_STREAM_CAPTURE_MODE_RELAXED); }));
+      clock().SleepUntil(at);
+      ASSERT_CU(Spin(t, Micros(10), mine));
+      clock().SleepUntil(to);
+      CUgraph graph = nullptr;
+      ASSERT_CU(calls_->StreamEndCapture(mine, &graph));
+      EXPECT_EQ(Nodes(graph).size(), 1u);
+    });
+  };
+  const auto first = capture(Millis(0), Millis(2), Millis(1));
+  const auto second = capture(Millis(1), Millis(5), Millis(4));
+  clock().SleepUntil(In(Millis(10)));
+  EXPECT_EQ(t.gate->stats().launches, 0u);
+  t.gate->Resume();
+  first->Join();
+  second->Join();
+  EXPECT_EQ(t.gate->stats().launches, 0u);
+}
+
 TEST_F(GraphTest, OneExecutableOnSeveralStreamsIsMeasured) {
   const Tenant& t = Weighing(1);
   const CUgraphExec exec = Instantiate(Capture(t, 10, Micros(20)));
