@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/time.h"
 
@@ -48,6 +49,12 @@ class Clock {
   // Runs `body` on a new thread that belongs to this clock.
   virtual std::unique_ptr<ClockThread> StartThread(std::string name,
                                                    std::function<void()> body) = 0;
+
+  // The same for a thread that serves those of the program. On a virtual clock time does not pass for
+  // its sake: it waits for moments without bringing them on.
+  virtual std::unique_ptr<ClockThread> StartService(std::string name, std::function<void()> body) {
+    return StartThread(std::move(name), std::move(body));
+  }
 
   // Blocks until `when`.
   void SleepUntil(Time when) {

@@ -36,8 +36,7 @@ bool Look(void* handle, const char* name, Function* function, std::string* missi
 
 class SimClock::Thread final : public base::ClockThread {
  public:
-  Thread(SimClock& clock, const std::string& name, std::function<void()> body) : clock_(clock) {
-    const uint64_t announced = clock_.calls_.thread_announce(name.c_str());
+  Thread(SimClock& clock, uint64_t announced, std::function<void()> body) : clock_(clock) {
     try {
       thread_ = std::thread([this, announced, body = std::move(body)] {
         clock_.calls_.thread_enter_announced(announced);
@@ -77,6 +76,7 @@ absl::StatusOr<std::unique_ptr<SimClock>> SimClock::Attach(void* handle) {
   Look(handle, "gpushare_sim_wait_word", &calls.wait_word, &missing);
   Look(handle, "gpushare_sim_wake_word", &calls.wake_word, &missing);
   Look(handle, "gpushare_sim_thread_announce", &calls.thread_announce, &missing);
+  Look(handle, "gpushare_sim_thread_announce_service", &calls.thread_announce_service, &missing);
   Look(handle, "gpushare_sim_thread_enter_announced", &calls.thread_enter_announced, &missing);
   Look(handle, "gpushare_sim_thread_withdraw", &calls.thread_withdraw, &missing);
   Look(handle, "gpushare_sim_thread_leave", &calls.thread_leave, &missing);
@@ -103,7 +103,13 @@ void SimClock::Wake(const std::atomic<uint32_t>& word, int count) {
 
 std::unique_ptr<base::ClockThread> SimClock::StartThread(std::string name,
                                                          std::function<void()> body) {
-  return std::make_unique<Thread>(*this, name, std::move(body));
+  return std::make_unique<Thread>(*this, calls_.thread_announce(name.c_str()), std::move(body));
+}
+
+std::unique_ptr<base::ClockThread> SimClock::StartService(std::string name,
+                                                          std::function<void()> body) {
+  return std::make_unique<Thread>(*this, calls_.thread_announce_service(name.c_str()),
+                                  std::move(body));
 }
 
 }  // namespace gpushare::driver

@@ -36,6 +36,8 @@ class SimClock final : public base::Clock {
   void Wake(const std::atomic<uint32_t>& word, int count) override;
   std::unique_ptr<base::ClockThread> StartThread(std::string name,
                                                  std::function<void()> body) override;
+  std::unique_ptr<base::ClockThread> StartService(std::string name,
+                                                  std::function<void()> body) override;
 
  private:
   class Thread;
@@ -44,6 +46,7 @@ class SimClock final : public base::Clock {
     decltype(&gpushare_sim_wait_word) wait_word;
     decltype(&gpushare_sim_wake_word) wake_word;
     decltype(&gpushare_sim_thread_announce) thread_announce;
+    decltype(&gpushare_sim_thread_announce_service) thread_announce_service;
     decltype(&gpushare_sim_thread_enter_announced) thread_enter_announced;
     decltype(&gpushare_sim_thread_withdraw) thread_withdraw;
     decltype(&gpushare_sim_thread_leave) thread_leave;

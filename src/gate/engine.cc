@@ -28,7 +28,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(driver::Driver& driver,
     impl->offset_seen = impl->clock.Now();
   }
   Impl* const raw = impl.get();
-  impl->reconciler = impl->clock.StartThread("gpushare-meter", [raw] { raw->Reconcile(); });
+  impl->reconciler = impl->clock.StartService("gpushare-meter", [raw] { raw->Reconcile(); });
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
 

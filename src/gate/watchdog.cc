@@ -11,7 +11,7 @@ Watchdog::Watchdog(base::Clock& clock, Nanos limit, Callback callback)
     : clock_(clock),
       limit_(limit),
       callback_(std::move(callback)),
-      thread_(clock.StartThread("gpushare-watch", [this] { Run(); })) {}
+      thread_(clock.StartService("gpushare-watch", [this] { Run(); })) {}
 
 Watchdog::~Watchdog() { Stop(); }
 

@@ -123,6 +123,7 @@ void Clock::HeapDown(size_t i) {
 void Clock::Queue(Thread* thread, uint64_t at) {
   thread->at = at;
   thread->seq = ++seq_;
+  if (!thread->service) ++queued_;
   heap_.push_back(thread);
   HeapUp(heap_.size() - 1);
   HeapTopChanged();
@@ -133,6 +134,7 @@ void Clock::Unqueue(Thread* thread) {
   Thread* const last = heap_.back();
   heap_.pop_back();
   thread->heap_index = -1;
+  if (!thread->service) --queued_;
   if (last != thread) {
     heap_[i] = last;
     last->heap_index = static_cast<int>(i);
@@ -150,7 +152,7 @@ void Clock::Append(WaitList& list, Thread* thread) {
   thread->wait_previous = list.tail;
   (list.tail != nullptr ? list.tail->wait_next : list.head) = thread;
   list.tail = thread;
-  if (!thread->idle) ++waiting_;
+  if (!thread->idle && !thread->service) ++waiting_;
 }
 
 void Clock::Remove(Thread* thread) {
@@ -160,7 +162,7 @@ void Clock::Remove(Thread* thread) {
   (thread->wait_next != nullptr ? thread->wait_next->wait_previous : list.tail) =
       thread->wait_previous;
   thread->waiting_on = nullptr;
-  if (!thread->idle) --waiting_;
+  if (!thread->idle && !thread->service) --waiting_;
 }
 
 void Clock::Wake(Thread* thread, uint64_t at) {
@@ -235,17 +237,16 @@ void Clock::DrainInbox() {
 }
 
 // The next thread to run, off the queue and with the clock at its time; null when there is nothing to
-// do. The device runs ahead of the threads only while one of them waits: with nobody in the driver,
-// time stands still.
+// do. Time passes only while a thread that is no service waits or is to run: with nobody in the driver it
+// stands still, and a service runs when its moment has come already.
 Thread* Clock::PickNext() {
   if (blocked()) run_events_();
   for (;;) {
     if (inbox_.load(std::memory_order_relaxed) != nullptr) DrainInbox();
     if (shared_.load(std::memory_order_relaxed) != nullptr) RefreshLimit();
-    const bool device_first = next_event_ != kForever && next_event_ <= next_thread_ &&
-                              (!heap_.empty() || waiting_ > 0 || others_drive_);
+    const bool device_first = next_event_ != kForever && next_event_ <= next_thread_ && driven();
     const uint64_t at = device_first ? next_event_ : next_thread_;
-    if (at >= limit_ || at == kForever) return nullptr;
+    if (at >= limit_ || at == kForever || (at > now() && !driven())) return nullptr;
     if (device_first) {
       AdvanceTo(next_event_);
       run_events_();
@@ -418,8 +419,8 @@ bool Clock::GiveAway() {
   // A thread that arrived before that did not ask for the turn.
   if (inbox_.load() == nullptr && shared_.load(std::memory_order_relaxed)
                                       ->Pass({.now = now(),
-                                              .thread = next_thread_,
-                                              .event = next_event_,
+                                              .thread = queued_ > 0 ? next_thread_ : kForever,
+                                              .event = std::min(next_event_, next_thread_),
                                               .waits = waiting_ > 0})) {
     return true;
   }
@@ -519,15 +520,16 @@ void Clock::Unregister(Thread* self) {
   }
 }
 
-Thread* Clock::Announce(const char* name, bool internal) {
+Thread* Clock::Announce(const char* name, Kind kind) {
   Thread* const thread = NewThread();
   {
     const std::lock_guard lock(registry_mutex_);
     thread->announced = ++announced_;
     std::snprintf(thread->name, sizeof(thread->name), "%s", name);
     thread->registered = true;
-    thread->internal = internal;
-    if (!internal) registered_.fetch_add(1, std::memory_order_relaxed);
+    thread->internal = kind == Kind::kInternal;
+    thread->service = kind == Kind::kService;
+    if (!thread->internal) registered_.fetch_add(1, std::memory_order_relaxed);
   }
   if (is_virtual()) {
     SetState(thread, ThreadState::kAnnounced);
@@ -654,7 +656,7 @@ std::string Clock::Describe() {
             static_cast<double>(now()) / 1e9, name);
         return text;
       case ThreadState::kWaiting:
-        if (thread->idle) break;
+        if (thread->idle || thread->service) break;
         std::snprintf(text, sizeof(text), "%s'%s' (%s)", waiting.empty() ? "" : ", ", name,
                       thread->doing.load(std::memory_order_relaxed));
         waiting += text;

@@ -7,6 +7,9 @@
 // the device's events before that time happen first. A holder that is still the earliest goes on
 // without a switch, at the cost of three comparisons.
 //
+// Services, such as a limiter's own thread, wait for moments of virtual time without bringing them on: of a
+// program whose threads are not registered, nobody knows what it does between two calls, and time stands.
+//
 // Threads that are not registered (or said that they block elsewhere) come back through an inbox that
 // the holder empties; when nobody holds the turn, they take it themselves.
 //
@@ -68,6 +71,7 @@ struct Thread {
   std::atomic<bool> external{false};   // inside external_begin/end
   bool internal = false;               // the simulator's own
   std::atomic<bool> idle{false};       // an internal thread without work: waits for nothing
+  std::atomic<bool> service{false};    // time does not pass for its sake
   bool pinned = false;
   uint64_t announced = 0;
   char name[48] = "";
@@ -102,7 +106,8 @@ class Clock {
   // Registration. Names are cut at 47 characters. `has_turn`: between Enter() and, now, no Leave().
   void Register(Thread* self, const char* name, bool has_turn = false);
   void Unregister(Thread* self);
-  Thread* Announce(const char* name, bool internal = false);
+  enum class Kind { kWork, kService, kInternal };
+  Thread* Announce(const char* name, Kind kind = Kind::kWork);
   void Withdraw(Thread* announced);              // it will not come
   Thread* FindAnnounced(uint64_t number);        // null: there is no such
   Thread* FindAnnouncedLocked(uint64_t number);  // with registry_mutex_
@@ -179,6 +184,8 @@ class Clock {
   void Unqueue(Thread* thread);
   void HeapUp(size_t i);
   void HeapDown(size_t i);
+  // Whether time may pass: with nobody but services in the driver it stands still.
+  bool driven() const { return queued_ > 0 || waiting_ > 0 || others_drive_; }
   bool blocked() const { return blocked_.load(std::memory_order_relaxed) > 0; }
   void HeapTopChanged() {
     next_thread_ = heap_.empty() ? kForever : heap_[0]->at;
@@ -209,7 +216,8 @@ class Clock {
   Thread* running_ = nullptr;
   std::vector<Thread*> heap_;
   uint64_t seq_ = 0;
-  int waiting_ = 0;  // registered threads that wait for the device or for a word
+  int queued_ = 0;   // threads in the heap that time may pass for: all but services
+  int waiting_ = 0;  // of those, registered ones that wait for the device or for a word
   std::atomic<bool> virtual_{true};
   std::atomic<uint32_t> idle_{1};  // 1: nobody holds the turn
   std::atomic<uint64_t> switches_{0};

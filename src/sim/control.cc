@@ -148,6 +148,12 @@ GPUSHARE_SIM_CONTROL uint64_t gpushare_sim_thread_announce(const char* name) {
   return clock.Announce(name == nullptr ? "" : name)->announced;
 }
 
+GPUSHARE_SIM_CONTROL uint64_t gpushare_sim_thread_announce_service(const char* name) {
+  Clock& clock = ReadyClock();
+  const ControlScope scope;
+  return clock.Announce(name == nullptr ? "" : name, Clock::Kind::kService)->announced;
+}
+
 GPUSHARE_SIM_CONTROL int gpushare_sim_thread_enter_announced(uint64_t announced) {
   Clock& clock = ReadyClock();
   ThreadContext* const self = CurrentThread();

@@ -10,7 +10,7 @@ bool HostFunctions::Prepare() {
   if (started_) return true;
   Clock& clock = state().clock;
   // Announced, so that where it comes in does not depend on how long the machine takes to start it.
-  Thread* const announced = clock.Announce("simulated GPU host functions", /*internal=*/true);
+  Thread* const announced = clock.Announce("simulated GPU host functions", Clock::Kind::kInternal);
   announced_ = announced->announced;
   started_ = StartThread(&HostFunctions::Main, this);
   if (!started_) clock.Withdraw(announced);

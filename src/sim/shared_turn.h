@@ -23,7 +23,8 @@ class SharedTurn {
  public:
   explicit SharedTurn(SharedDevice& device) : device_(device) {}
 
-  // When this process is due: a thread, the device; and whether a thread waits for either.
+  // When this process is due: a thread that brings time on; whatever time brings about, the device's next
+  // event or a service; and whether a thread waits for that.
   struct Due {
     uint64_t now, thread, event;
     bool waits;

@@ -259,6 +259,63 @@ TEST_F(ClockTest, WithNobodyInTheDriverTimeStandsStill) {
   EXPECT_EQ(0, gpushare_sim_thread_enter("test"));
 }
 
+// A thread that looks every 10 us, as a limiter's does, and says how often.
+class Service {
+ public:
+  Service()
+      : thread_([this, number = gpushare_sim_thread_announce_service("service")] {
+          EXPECT_EQ(0, gpushare_sim_thread_enter_announced(number));
+          while (stop_ == 0) {
+            ++looks_;
+            gpushare_sim_wait_word(reinterpret_cast<const uint32_t*>(&stop_), 0,
+                                   gpushare_sim_now() + 10'000, 0);
+          }
+          gpushare_sim_thread_leave();
+        }) {}
+  ~Service() {
+    stop_ = 1;
+    gpushare_sim_wake_word(reinterpret_cast<const uint32_t*>(&stop_), 1);
+    gpushare_sim_external_begin();
+    thread_.join();
+    gpushare_sim_external_end();
+  }
+  int looks() const { return looks_; }
+
+ private:
+  std::atomic<uint32_t> stop_{0};
+  std::atomic<int> looks_{0};
+  std::thread thread_;
+};
+
+TEST_F(ClockTest, AServiceRunsWhenOthersBringTheClockThere) {
+  const Service service;
+  const uint64_t start = Now();
+  gpushare_sim_spend(1'000'001);
+  EXPECT_EQ(Now() - start, 1'000'001u);
+  EXPECT_EQ(service.looks(), 101);
+}
+
+TEST_F(ClockTest, TimeDoesNotPassForTheSakeOfAService) {
+  const CUstream stream = NewStream();
+  {
+    const Service service;
+    gpushare_sim_spend(1);
+    EXPECT_CU(Spin(stream, 1'000'000, 100));
+    EXPECT_EQ(0, gpushare_sim_thread_leave());
+    const uint64_t start = Now();
+    const int looks = service.looks();
+    for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+    EXPECT_EQ(Now(), start);
+    EXPECT_EQ(service.looks(), looks);
+    EXPECT_EQ(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
+    EXPECT_CU(cuStreamSynchronize(stream));  // waits, so the clock goes, and the service along
+    EXPECT_EQ(Now() - start, 1'000'000u);
+    EXPECT_NEAR(service.looks() - looks, 100, 1);
+    EXPECT_EQ(0, gpushare_sim_thread_enter("test"));
+  }
+  gpushare_sim_spend(1);
+}
+
 TEST_F(ClockTest, AThreadThatEndsWithoutLeavingLeaves) {
   for (int i = 0; i < 20; ++i) {
     gpushare_sim_external_begin();

@@ -112,6 +112,10 @@ int gpushare_sim_thread_leave(void);
 /* Announces a thread that the caller is about to create, so that the clock does not run ahead of its
  * birth; the new thread calls thread_enter_announced() with the number (-1: none such). */
 uint64_t gpushare_sim_thread_announce(const char* name);
+/* The same for a thread that serves others, such as a limiter's own: time does not pass for its sake, so
+ * that a program whose threads are not registered finds the clock where it left it. A wait of its own with
+ * a deadline ends when others have brought the clock there. */
+uint64_t gpushare_sim_thread_announce_service(const char* name);
 int gpushare_sim_thread_enter_announced(uint64_t announced);
 /* It could not be started and is not waited for any more (-1: none such). By the thread that announced it,
  * before that gives its turn away. */

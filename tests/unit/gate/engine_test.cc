@@ -3,6 +3,7 @@
 // here: what happens at the gate.
 #include "tests/unit/gate/engine_test.h"
 
+#include <thread>
 #include <vector>
 
 namespace gpushare::gate {
@@ -85,6 +86,24 @@ TEST_F(EngineTest, SuspendHoldsAndResumeLetsGo) {
   EXPECT_GE(clock().Now() - begin, Millis(3));
   EXPECT_LT(clock().Now() - begin, Millis(4));
   later->Join();
+  Drop(t);
+}
+
+TEST_F(EngineTest, OfAThreadThatIsNotRegisteredTheCapHoldsAllTheSame) {
+  Tenant t = Make({.limits = {.cap = 0.25}});
+  sim_->thread_leave();
+  const Time begin = clock().Now();
+  for (int i = 0; i < 400; ++i) {
+    ASSERT_EQ(Launch(t, Micros(500)), Verdict::kAdmitted);
+    const Time left = clock().Now();
+    if (i % 100 == 0) std::this_thread::yield();
+    EXPECT_EQ(clock().Now(),
+              left);  // what it computes takes no time, whatever the engine waits for
+  }
+  driver_->SynchronizeStream(t.handle);
+  const double seconds = static_cast<double>((clock().Now() - begin).count()) / 1e9;
+  EXPECT_NEAR(seconds, 0.79, 0.02);  // 5 ms go at once
+  sim_->thread_enter("test");
   Drop(t);
 }
 
