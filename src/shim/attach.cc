@@ -19,6 +19,10 @@ const Hooks& AllHooks() {
     AddMemoryHooks(all);
     AddVirtualMemoryHooks(all);
     AddPoolHooks(all);
+    AddWorkHooks(all);
+    AddGraphHooks(all);
+    AddStreamHooks(all);
+    AddModuleHooks(all);
     AddQueryHooks(all);
     std::sort(all->begin(), all->end(),
               [](const auto& a, const auto& b) { return std::strcmp(a.name, b.name) < 0; });

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts, whose end frees what they hold (src/books).
+// Contexts, whose end frees what they hold (src/books) and ends their streams (src/work).
+#include "shim/gated.h"
 #include "shim/hook.h"
 #include "shim/process.h"
 
@@ -8,21 +9,35 @@ namespace {
 
 using books::Books;
 
+// Before a context ends: in a forked child nothing does.
+template <typename Call>
+CUresult Ending(CUcontext context, const Call& call) {
+  return Booked([&](Books& b) {
+    Process::Get().ForgetContexts();
+    Process::Get().calls().ContextEnds(context);
+    return call(b);
+  });
+}
+
 CUresult CtxDestroy(CUcontext context) {
-  Process::Get().ForgetContexts();
-  return Booked([&](Books& b) { return b.CtxDestroy(context); });
-}
-CUresult DevicePrimaryCtxRelease(CUdevice device) {
-  Process::Get().ForgetContexts();
-  return Booked([&](Books& b) { return b.DevicePrimaryCtxRelease(device); });
-}
-CUresult DevicePrimaryCtxReset(CUdevice device) {
-  Process::Get().ForgetContexts();
-  return Booked([&](Books& b) { return b.DevicePrimaryCtxReset(device); });
+  return Ending(context, [&](Books& b) { return b.CtxDestroy(context); });
 }
 CUresult CtxDetach(CUcontext context) {
-  Process::Get().ForgetContexts();
-  return Booked([&](Books& b) { return b.CtxDetach(context); });
+  return Ending(context, [&](Books& b) { return b.CtxDetach(context); });
+}
+// The engine has a reference of its own once it was needed, so a release ends the primary context only before.
+CUresult DevicePrimaryCtxRelease(CUdevice device) {
+  return Booked([&](Books& b) {
+    Process::Get().ForgetContexts();
+    return b.DevicePrimaryCtxRelease(device);
+  });
+}
+CUresult DevicePrimaryCtxReset(CUdevice device) {
+  return Booked([&](Books& b) {
+    Process::Get().ForgetContexts();
+    Process::Get().calls().PrimaryContextEnds(device);
+    return b.DevicePrimaryCtxReset(device);
+  });
 }
 CUresult DevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   return Booked([&](Books& b) { return b.DevicePrimaryCtxRetain(context, device); });
@@ -31,8 +46,11 @@ CUresult CtxFromGreenCtx(CUcontext* context, CUgreenCtx green) {
   return Booked([&](Books& b) { return b.CtxFromGreenCtx(context, green); });
 }
 CUresult GreenCtxDestroy(CUgreenCtx green) {
-  Process::Get().ForgetContexts();
-  return Booked([&](Books& b) { return b.GreenCtxDestroy(green); });
+  CUcontext context = nullptr;  // as it is called where one is current
+  if (!Process::Forked()) {
+    Driver<"cuCtxFromGreenCtx", CUresult(CUcontext*, CUgreenCtx)>::Call(&context, green);
+  }
+  return Ending(context, [&](Books& b) { return b.GreenCtxDestroy(green); });
 }
 
 }  // namespace

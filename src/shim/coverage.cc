@@ -15,6 +15,14 @@ constexpr PassedOn kPassedOn[] = {
 #include "shim/passed_on.def"
 #undef X
 };
+// What puts nothing on a device that would be held or charged.
+constexpr PassedOn kNotHeld[] = {
+#define HELD(entry, function, how)
+#define PASSED(entry, reason) {#entry, reason},
+#include "work/families.def"
+#undef PASSED
+#undef HELD
+};
 
 }  // namespace
 
@@ -22,18 +30,13 @@ const char* WhyPassedOn(const driver::Symbol& symbol) {
   for (const PassedOn& each : kPassedOn) {
     if (each.name == symbol.name) return each.reason;
   }
-  using driver::SymbolClass;
-  switch (symbol.klass) {
-    case SymbolClass::launch:
-      return "launches are not gated yet";
-    case SymbolClass::copy:
-      return "copies are not gated yet";
-    case SymbolClass::stream:
-    case SymbolClass::sync:
-      return "nothing is gated yet that would have to know";
-    default:
-      return nullptr;
+  // Variants of the per-thread default stream are as their base.
+  std::string_view name = symbol.name;
+  if (symbol.per_thread_stream) name.remove_suffix(std::string_view("_ptsz").size());
+  for (const PassedOn& each : kNotHeld) {
+    if (each.name == name) return each.reason;
   }
+  return nullptr;
 }
 
 }  // namespace gpushare::shim

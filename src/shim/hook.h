@@ -49,6 +49,10 @@ void AddContextHooks(Hooks* hooks);        // contexts.cc
 void AddMemoryHooks(Hooks* hooks);         // memory.cc
 void AddVirtualMemoryHooks(Hooks* hooks);  // virtual_memory.cc
 void AddPoolHooks(Hooks* hooks);           // pools.cc
+void AddWorkHooks(Hooks* hooks);           // work.cc
+void AddGraphHooks(Hooks* hooks);          // graphs.cc
+void AddStreamHooks(Hooks* hooks);         // streams.cc
+void AddModuleHooks(Hooks* hooks);         // modules.cc
 void AddQueryHooks(Hooks* hooks);          // query.cc
 
 // The function of the hook called `name`; null: it is not hooked. After the attach.

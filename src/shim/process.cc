@@ -42,9 +42,20 @@ absl::Status Process::Attach(const gpushare_shim_driver& driver) {
   std::unique_ptr<Process> made(new Process);
   GPUSHARE_ASSIGN_OR_RETURN(made->spec_, SpecOfEnvironment());
   GPUSHARE_RETURN_IF_ERROR(device::ValidateSpec(made->spec_));
+  // The program makes its contexts itself.
+  if ((made->spec_.set & GPUSHARE_SPEC_ISOLATION) &&
+      made->spec_.isolation != GPUSHARE_ISOLATION_SHARED) {
+    return absl::InvalidArgumentError(absl::StrCat(kSpec, ": isolation: 'shared' only"));
+  }
   GPUSHARE_ASSIGN_OR_RETURN(
       made->runtime_, device::Runtime::CreateOfProcess(driver.handle, driver.path, made->spec_));
   made->books_ = std::make_unique<books::Books>(made->driver());
+  made->calls_ = std::make_unique<work::Calls>(made->runtime_->driver());
+  made->gates_.open = [process = made.get()](CUdevice device) -> work::Gates::Found {
+    device::VirtualDevice* const share = process->ShareOf(device);
+    if (share == nullptr) return {.refused = true};
+    return {.gate = &share->gate()};
+  };
   process = made.release();
   pthread_atfork(nullptr, nullptr, [] { forked.store(true, std::memory_order_relaxed); });
   return absl::OkStatus();
@@ -90,6 +101,7 @@ device::VirtualDevice* Process::ShareOf(int ordinal) {
       runtime_->DefaultDevice(**gpu);
   if (!made.ok()) return nullptr;
   place.store(made->get(), std::memory_order_release);
+  gates_.on[ordinal].store(&(*made)->gate(), std::memory_order_release);
   return made->get();
 }
 

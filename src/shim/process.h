@@ -24,6 +24,7 @@
 #include "driver/table.h"
 #include "gpushare/c/gpushare.h"
 #include "shim/attach_abi.h"
+#include "work/calls.h"
 
 namespace gpushare::shim {
 
@@ -36,6 +37,9 @@ class Process {
 
   const driver::Table& driver() const { return runtime_->driver().table(); }
   books::Books& books() { return *books_; }
+  work::Calls& calls() { return *calls_; }
+  // Who pays for what is put on a device: on each its share there.
+  work::Payer payer() const { return {.gates = &gates_}; }
   // The driver's own function by exported name; null: it has none.
   void* Real(const char* name) const { return runtime_->driver().Symbol(name); }
 
@@ -66,10 +70,12 @@ class Process {
 
   std::shared_ptr<device::Runtime> runtime_;
   std::unique_ptr<books::Books> books_;
+  std::unique_ptr<work::Calls> calls_;
+  work::Gates gates_;
   gpushare_spec spec_ = {};
   std::atomic<uint64_t> epoch_{1};
 
-  static constexpr int kMostGpus = 64;
+  static constexpr int kMostGpus = work::Gates::kDevices;
   std::array<std::atomic<device::VirtualDevice*>, kMostGpus> shares_{};
 };
 

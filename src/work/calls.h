@@ -75,8 +75,8 @@ class Calls {
   void GraphInstantiated(CUgraphExec exec, CUgraph graph);
   CUresult GraphLaunch(const Payer& payer, CUgraphExec exec, CUstream stream);
   // The same by another way to the driver, such as the books'.
-  CUresult GraphLaunch(const Payer& payer, CUgraphExec exec, CUstream stream,
-                       absl::FunctionRef<CUresult()> call);
+  CUresult GraphLaunchBy(const Payer& payer, CUgraphExec exec, CUstream stream,
+                         absl::FunctionRef<CUresult()> call);
   // After every call that changes an executable: its next launches are measured anew.
   void GraphChanged(CUgraphExec exec);
   CUresult GraphExecDestroy(CUgraphExec exec);

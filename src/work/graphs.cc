@@ -39,11 +39,11 @@ CUresult Calls::GraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph,
 }
 
 CUresult Calls::GraphLaunch(const Payer& payer, CUgraphExec exec, CUstream stream) {
-  return GraphLaunch(payer, exec, stream, [&] { return driver_.GraphLaunch(exec, stream); });
+  return GraphLaunchBy(payer, exec, stream, [&] { return driver_.GraphLaunch(exec, stream); });
 }
 
-CUresult Calls::GraphLaunch(const Payer& payer, CUgraphExec exec, CUstream stream,
-                            absl::FunctionRef<CUresult()> call) {
+CUresult Calls::GraphLaunchBy(const Payer& payer, CUgraphExec exec, CUstream stream,
+                              absl::FunctionRef<CUresult()> call) {
   // What is captured is no launch: the next one is still the first of the new version.
   if (streams_.Capturing(stream)) return call();
   std::atomic<uint32_t>& word = VersionOf(exec);

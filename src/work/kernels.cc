@@ -134,6 +134,7 @@ CUresult Calls::LaunchCooperativeKernelMultiDevice(const Payer& payer, CUDA_LAUN
   for (unsigned i = 0; i < devices; ++i) {
     const CUDA_LAUNCH_PARAMS& one = launches[i];
     const Streams::Adopted stream = streams_.Find(payer, one.hStream);
+    if (stream.refused) return kRefused;
     if (stream.gate == nullptr || streams_.Capturing(one.hStream)) continue;
     const driver::LaunchShape shape = {{one.gridDimX, one.gridDimY, one.gridDimZ},
                                        {one.blockDimX, one.blockDimY, one.blockDimZ},

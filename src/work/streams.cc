@@ -103,7 +103,8 @@ Streams::Adopted Streams::FindSlow(const Payer& payer, CUstream handle, CUcontex
     if (key.thread != nullptr) ThreadEnd::Expect(this);
     Entry entry{};
     adopted = Adopt(payer, key, &entry);
-    if (entry.context == nullptr) return {};  // the driver knows no such stream
+    // The driver knows no such stream, or there is no share: asked again the next time.
+    if (entry.context == nullptr || adopted.refused) return adopted;
     bool late = false;
     {
       const base::MutexLock lock(&mutex_);
@@ -132,8 +133,9 @@ Streams::Adopted Streams::Adopt(const Payer& payer, const Key& key, Entry* entry
   driver_.CtxPopCurrent(&popped);
   if (found != CUDA_SUCCESS) return {};
   entry->context = context;
-  if (adopted.device < 0 || adopted.device >= Gates::kDevices) return adopted;
-  adopted.gate = payer.gates->on[adopted.device].load(std::memory_order_acquire);
+  const Gates::Found gates = payer.gates->Of(adopted.device);
+  adopted.gate = gates.gate;
+  adopted.refused = gates.refused;
   if (adopted.gate == nullptr) return adopted;
   const absl::StatusOr<gate::StreamGate*> added = adopted.gate->AddStream(
       key.handle, {.context = context, .by_context = special, .by_thread = key.thread != nullptr});

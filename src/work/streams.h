@@ -45,6 +45,7 @@ class Streams {
     gate::StreamGate* stream = nullptr;
     CUdevice device = 0;
     Shared* shared = nullptr;  // of a stream that several identities use
+    bool refused = false;      // nothing may go there
   };
 
   explicit Streams(const driver::Driver& driver);

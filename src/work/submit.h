@@ -39,7 +39,8 @@ CUresult Calls::Submit(const Payer& payer, CUstream handle, gate::Work work, con
 template <typename Call>
 CUresult Calls::Submit(const Streams::Adopted& stream, CUstream handle, const gate::Work& work,
                        const Call& call) {
-  if (stream.gate == nullptr || streams_.Capturing(handle)) return call();
+  if (stream.gate == nullptr) return stream.refused ? kRefused : call();
+  if (streams_.Capturing(handle)) return call();
   const Outermost outermost;
   streams_.Turn(stream);
   const gate::Admission admission = stream.gate->Admit(*stream.stream, work);

@@ -45,6 +45,7 @@ CUresult Calls::Across(const Payer& payer, gate::CopyDirection way, CUstream str
                        absl::FunctionRef<CUresult(uint64_t, uint64_t)> call) {
   if (count == 0 || part_bytes == 0 || Outermost::Inside()) return call(0, count);
   const Streams::Adopted adopted = streams_.Find(payer, stream);
+  if (adopted.refused) return kRefused;
   if (adopted.gate == nullptr || streams_.Capturing(stream)) return call(0, count);
   const Outermost outermost;
   gate::Gate& gate = *adopted.gate;
@@ -76,6 +77,7 @@ CUresult Calls::Mixed(const Payer& payer, CUstream stream, const Traffic& traffi
                       absl::FunctionRef<CUresult()> call) {
   if (Outermost::Inside()) return call();
   const Streams::Adopted adopted = streams_.Find(payer, stream);
+  if (adopted.refused) return kRefused;
   if (adopted.gate == nullptr || streams_.Capturing(stream)) return call();
   const std::pair<gate::CopyDirection, uint64_t> ways[] = {
       {gate::CopyDirection::kHostToDevice, traffic.to_device},

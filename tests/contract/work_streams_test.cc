@@ -226,7 +226,7 @@ TEST_F(StreamsTest, AGateThatComesLaterHoldsTheStreamsThatWereThere) {
 TEST_F(StreamsTest, OneCallInsideAnotherIsChargedOnce) {
   const Tenant& t = Weighing(1);
   // As a driver that makes one of its calls out of another, which is hooked as well.
-  ASSERT_CU(calls_->GraphLaunch(t.payer(), nullptr, t.stream, [&] {
+  ASSERT_CU(calls_->GraphLaunchBy(t.payer(), nullptr, t.stream, [&] {
     EXPECT_CU(Spin(t, Micros(30)));
     return Spin(t, Micros(30));
   }));

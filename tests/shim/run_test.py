@@ -9,19 +9,9 @@ import tempfile
 import textwrap
 import unittest
 
-COMMAND = os.environ["GPUSHARE_COMMAND"]
+from command import COMMAND, PYTHON, python, run
+
 CHILD = os.environ["GPUSHARE_REACH"]
-PYTHON = os.environ["GPUSHARE_PYTHON"]
-
-
-def run(*arguments, **options):
-    return subprocess.run([COMMAND, "run", "--gpu", "sim", *arguments], capture_output=True, text=True, timeout=60, **options)
-
-
-def python(code, *options, command=None, **more):
-    if command:  # instead of `gpushare run`
-        return subprocess.run([*command, PYTHON, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, **more)
-    return run(*options, "--", PYTHON, "-c", textwrap.dedent(code), **more)
 
 
 class Status(unittest.TestCase):
@@ -38,7 +28,8 @@ class Status(unittest.TestCase):
         for options, words in ((["--memory", "x"], "spec field 'memory'"), (["--compute", "101%"], "compute"),
                                (["--memory", "100000GiB"], "97.6 TiB of memory asked"),
                                (["--spec", "memory=1GiB", "--memory", "2GiB"], "memory"),
-                               (["--policy", "turbo"], "turbo"), ([], "required")):
+                               (["--policy", "turbo"], "turbo"), (["--cap", "0%"], "cap"),
+                               (["--spec", "isolation=context"], "isolation"), ([], "required")):
             with self.subTest(options=options):
                 done = run(*options, *(["--", "echo", "ran"] if words != "required" else []))
                 self.assertEqual((done.returncode, done.stdout), (2, ""), done)

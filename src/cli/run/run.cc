@@ -87,6 +87,8 @@ void AddRunOptions(CLI::App* app, RunOptions* options) {
       ->type_name("SIZE");
   app->add_option("--compute", options->compute, "share of the device's time: 30%")
       ->type_name("SHARE");
+  app->add_option("--cap", options->cap, "most of the device's time, also while it is idle: 50%")
+      ->type_name("SHARE");
   app->add_option("--priority", options->priority, "high, normal or low")->type_name("NAME");
   app->add_option("--policy", options->policy, "what the share means; see `gpushare policies`")
       ->type_name("NAME");
@@ -105,6 +107,7 @@ absl::StatusOr<std::string> SpecOf(const RunOptions& options) {
   std::string text = options.spec;
   const std::pair<const char*, const std::string*> given[] = {{"memory", &options.memory},
                                                               {"compute", &options.compute},
+                                                              {"cap", &options.cap},
                                                               {"priority", &options.priority},
                                                               {"policy", &options.policy}};
   for (const auto& [key, value] : given) {
@@ -113,6 +116,12 @@ absl::StatusOr<std::string> SpecOf(const RunOptions& options) {
   const absl::StatusOr<VirtualDeviceSpec> spec = VirtualDeviceSpec::Parse(text);
   if (!spec.ok()) return spec.status();
   if (const absl::Status valid = spec->Validate(); !valid.ok()) return valid;
+  // The program makes its contexts itself.
+  if (spec->isolation.value_or(Isolation::kShared) != Isolation::kShared) {
+    return absl::UnimplementedError(
+        "spec field 'isolation': a program that is run has 'shared' only; the others are of the "
+        "SDK");
+  }
   return text;
 }
 

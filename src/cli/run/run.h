@@ -24,7 +24,7 @@ struct RunOptions {
   std::string device = "0";
   bool device_given = false;  // else the program sees all, and the share is tried on the first
   std::string spec;           // the whole text, or what the options below leave out
-  std::string memory, compute, priority, policy;
+  std::string memory, compute, cap, priority, policy;
   bool audit = false;
   std::vector<std::string> command;
 };

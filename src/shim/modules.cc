@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Modules and libraries, whose functions' addresses may be others' afterwards.
+#include "shim/gated.h"
+#include "shim/hook.h"
+
+namespace gpushare::shim {
+namespace {
+
+template <Name kName, typename Handle>
+CUresult Unload(Handle handle) {
+  return Submitted([&](work::Calls& calls, const work::Payer&) {
+    calls.ModuleEnds();
+    return Driver<kName, CUresult(Handle)>::Call(handle);
+  });
+}
+
+}  // namespace
+
+void AddModuleHooks(Hooks* hooks) {
+  GPUSHARE_HOOK(hooks, cuModuleUnload, (&Unload<"cuModuleUnload", CUmodule>));
+  GPUSHARE_HOOK(hooks, cuLibraryUnload, (&Unload<"cuLibraryUnload", CUlibrary>));
+}
+
+}  // namespace gpushare::shim

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launches, copies and sets, held and charged for the process's share: every line of work/families.def that is
+// held, and its variant for the per-thread default stream where there is one.
+#include <string>
+
+#include "driver/symbols.h"
+#include "shim/gated.h"
+#include "shim/hook.h"
+
+namespace gpushare::shim {
+namespace {
+
+using work::Calls;
+
+template <auto kCall>
+void AddGated(Hooks* hooks, const char* name) {
+  Add(hooks, name, &Gated<kCall>::Legacy);
+  for (const char* suffix : {"_ptsz", "_ptds"}) {
+    const driver::Symbol* variant = driver::FindSymbol(std::string(name) + suffix);
+    if (variant != nullptr) Add(hooks, variant->name.data(), &Gated<kCall>::PerThread);
+  }
+}
+
+}  // namespace
+
+void AddWorkHooks(Hooks* hooks) {
+  // A graph's launch is in the books too: graphs.cc.
+#define GPUSHARE_ADD_graph(entry, function)
+#define GPUSHARE_ADD_kernel(entry, function) AddGated<&Calls::function>(hooks, entry)
+#define GPUSHARE_ADD_alone GPUSHARE_ADD_kernel
+#define GPUSHARE_ADD_host GPUSHARE_ADD_kernel
+#define GPUSHARE_ADD_bytes GPUSHARE_ADD_kernel
+#define GPUSHARE_ADD_memory GPUSHARE_ADD_kernel
+#define GPUSHARE_ADD_either GPUSHARE_ADD_kernel
+#define HELD(entry, function, how) GPUSHARE_ADD_##how(#entry, function);
+#define PASSED(entry, reason)
+#include "work/families.def"
+#undef PASSED
+#undef HELD
+}
+
+}  // namespace gpushare::shim

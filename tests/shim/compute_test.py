@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The compute side of a share, in programs that know nothing of it: 400 ms of kernels under a cap take as long as the cap
+says, whichever way they get to the GPU."""
+
+import os
+import unittest
+
+from command import python
+
+# Of the time asked for. A cap lets 5 ms go at once, so the shares below come out higher by up to 1.5 %.
+TOLERANCE = 0.02
+
+
+class Capped(unittest.TestCase):
+    def share(self, body, *options, **more):
+        """What share of the GPU's time `body`, 400 ms of kernels, got."""
+        done = python("from program import *\nimport ctypes\ncontext()\nkernel = spin()\n"
+                      + body + "\nprint(400 / elapsed(work))", *options, **more)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done)
+        return float(done.stdout.split()[-1])
+
+    def assert_capped(self, body, cap=25, **more):
+        self.assertAlmostEqual(self.share(body, "--spec", f"cap={cap}%", **more), cap / 100, delta=TOLERANCE * cap / 100)
+
+    LAUNCHES = "def work():\n    for _ in range(400): ok(launch(kernel, 1))"
+
+    def test_launches(self):
+        for cap in (10, 25, 50, 80):
+            with self.subTest(cap=cap):
+                self.assert_capped(self.LAUNCHES, cap)
+
+    def test_without_a_cap(self):  # so that the others can fail
+        self.assertAlmostEqual(self.share(self.LAUNCHES, "--spec", "compute=30%"), 1, delta=0.01)
+
+    def test_short_kernels(self):
+        self.assert_capped("def work():\n    for _ in range(20000): launch(kernel, 0.02)")
+
+    def test_a_program_that_waits_for_each(self):
+        self.assert_capped("def work():\n    for _ in range(400): ok(launch(kernel, 1)); ok(d.cuCtxSynchronize())")
+
+    def test_streams(self):
+        self.assert_capped("""
+streams = [ok(d.cuStreamCreate(flags)) for flags in (0, 1, 1, 1)]
+def work():
+    for i in range(400): ok(launch(kernel, 1, streams[i % 4]))
+""")
+
+    def test_new_streams_all_the_time(self):
+        self.assert_capped("""
+def work():
+    for i in range(100):
+        stream = ok(d.cuStreamCreate(1))
+        for _ in range(4): ok(launch(kernel, 1, stream))
+        ok(d.cuStreamSynchronize(stream))
+        ok(d.cuStreamDestroy(stream))
+""")
+
+    def test_the_per_thread_stream(self):
+        self.assert_capped(self.LAUNCHES, env={**os.environ, "CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM": "1"})
+        self.assert_capped("""
+def work():
+    for _ in range(400): ok(launch(kernel, 1, 2))
+""")
+
+    def test_threads(self):
+        self.assert_capped("""
+import threading
+made = ok(d.cuCtxGetCurrent())
+def one():
+    sim = simulated()
+    sim.gpushare_sim_thread_enter(b"one of four")
+    ok(d.cuCtxSetCurrent(made))
+    stream = ok(d.cuStreamCreate(1))
+    for _ in range(100): ok(launch(kernel, 1, stream))
+    ok(d.cuStreamSynchronize(stream))
+    sim.gpushare_sim_thread_leave()
+def work():
+    threads = [threading.Thread(target=one) for _ in range(4)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+""")
+
+    def test_other_ways_to_launch(self):
+        for name, call in (
+                ("extended", "d.cuLaunchKernelEx(config, kernel, parameters(1), 0)"),
+                ("cooperative", "d.cuLaunchCooperativeKernel(kernel, EVERYWHERE, 1, 1, 1024, 1, 1, 0, 0, parameters(1))")):
+            with self.subTest(name):
+                self.assert_capped(f"""
+config = d.CUlaunchConfig()
+config.gridDimX, config.gridDimY, config.gridDimZ = EVERYWHERE, 1, 1
+config.blockDimX, config.blockDimY, config.blockDimZ = 1024, 1, 1
+def work():
+    for _ in range(400): ok({call})
+""")
+
+    GRAPH = """
+stream = ok(d.cuStreamCreate(1))
+ok(d.cuStreamBeginCapture(stream, d.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+for _ in range(4): ok(launch(kernel, 1, stream))
+graph = ok(d.cuStreamEndCapture(stream))
+assert d.cuGraphGetNodes(graph)[2] == 4, "nodes that the program did not make"
+executable = ok(d.cuGraphInstantiate(graph, 0))
+"""
+
+    def test_graphs(self):
+        self.assert_capped(self.GRAPH + "def work():\n    for _ in range(100): ok(d.cuGraphLaunch(executable, stream))")
+
+    def test_graphs_that_change(self):
+        self.assert_capped(self.GRAPH + """
+def work():
+    for _ in range(100):
+        ok(d.cuGraphExecUpdate(executable, graph)[:1])
+        ok(d.cuGraphLaunch(executable, stream))
+""")
+
+    def test_a_context_of_its_own(self):
+        self.assert_capped("""
+made = ok(d.cuCtxCreate(None, 0, 0))
+kernel = spin()
+def work():
+    for _ in range(400): ok(launch(kernel, 1))
+""")
+
+    def test_contexts_one_after_the_other(self):
+        self.assert_capped("""
+first = ok(d.cuCtxGetCurrent())
+def work():
+    for _ in range(10):
+        made = ok(d.cuCtxCreate(None, 0, 0))
+        kernel = spin()
+        for _ in range(40): ok(launch(kernel, 1))
+        ok(d.cuCtxSynchronize())
+        ok(d.cuCtxDestroy(made))
+        ok(d.cuCtxSetCurrent(first))
+""")
+
+    def test_what_stays_on_the_device(self):
+        self.assert_capped("""
+memory = ok(d.cuMemAlloc(2_000_000))
+def work():
+    for _ in range(1000): ok(d.cuMemsetD8Async(memory, 0, 1_000_000, 0))
+    for _ in range(1000): ok(d.cuMemcpyDtoDAsync(memory, int(memory) + 1_000_000, 1_000_000, 0))
+""", env={**os.environ, "GPUSHARE_SIM": "memory=16GiB,d2d=5GB/s"})
+
+    def test_copies_to_the_device(self):
+        done = python("""
+            from program import *
+            context()
+            memory, host = ok(d.cuMemAlloc(64 << 20)), bytes(64 << 20)
+            def work():
+                for _ in range(8): ok(d.cuMemcpyHtoD(memory, host, len(host)))
+            print(8 * len(host) / 1e6 / elapsed(work))
+        """, "--spec", "h2d=1GB/s")
+        self.assertEqual(done.returncode, 0, done)
+        self.assertAlmostEqual(float(done.stdout), 1.0, delta=0.05, msg=done)
+
+    def test_each_gpu(self):
+        done = python("""
+            from program import *
+            for device in (1, 0):
+                context(device)
+                kernel = spin()
+                def work():
+                    for _ in range(400): ok(launch(kernel, 1))
+                print(400 / elapsed(work))
+        """, "--spec", "cap=25%", env={**os.environ, "GPUSHARE_SIM": "memory=16GiB,devices=2"})
+        self.assertEqual(done.returncode, 0, done)
+        for share in done.stdout.split():
+            self.assertAlmostEqual(float(share), 0.25, delta=TOLERANCE * 0.25, msg=done)
+
+
+class Refused(unittest.TestCase):
+    def test_no_share_to_be_had_is_no_launch(self):
+        done = python("""
+            from program import *
+            context()
+            print(int(launch(spin(), 1)[0]), int(d.cuMemsetD8Async(1 << 30, 0, 16, 0)[0]))
+        """, env={**os.environ, "GPUSHARE_SPEC": "memory=1GiB"}, command=[
+            "env", "LD_PRELOAD=" + os.environ["GPUSHARE_PRELOAD"], "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=512M"])
+        self.assertEqual(done.stdout.split(), ["701", "701"], done)  # CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
+
+    def test_a_forked_child_launches_nothing(self):
+        done = python("""
+            from program import *
+            import os
+            context()
+            kernel = spin()
+            ok(launch(kernel, 1))
+            ok(d.cuCtxSynchronize())
+            child = os.fork()
+            if child == 0: os._exit(int(launch(kernel, 1)[0]))
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        """, "--spec", "cap=25%")
+        self.assertEqual(done.stdout, "3\n", done)
+
+
+if __name__ == "__main__":
+    unittest.main()
