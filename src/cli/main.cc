@@ -7,6 +7,7 @@
 
 #include "cli/demo/demo.h"
 #include "cli/demo/options.h"
+#include "cli/doctor.h"
 #include "cli/exit_code.h"
 #include "cli/gpu_option.h"
 #include "cli/output.h"
@@ -34,6 +35,15 @@ ExitCode Main(int argc, char** argv) {
       app.add_subcommand("probe", "which GPU there is, and what limits apply to it");
   AddGpuOptions(probe, &kind, &device);
 
+  GpuKind doctor_kind = GpuKind::kAuto;
+  std::string every;
+  bool json = false;
+  CLI::App* const doctor = app.add_subcommand(
+      "doctor", "what a program would run with here: driver, limits and which variable set them");
+  AddGpuOptions(doctor, &doctor_kind, &every);
+  doctor->remove_option(doctor->get_option("--device"));
+  doctor->add_flag("--json", json, "as JSON");
+
   RunOptions run_options;
   CLI::App* const run =
       app.add_subcommand("run", "an unmodified program within a share of the GPU");
@@ -52,6 +62,7 @@ ExitCode Main(int argc, char** argv) {
   }
   if (demo->parsed()) return RunDemo(demo_options);
   if (probe->parsed()) return RunProbe(kind, device);
+  if (doctor->parsed()) return RunDoctor(doctor_kind, json);
   if (run->parsed()) return Run(run_options);
   if (policies->parsed()) {
     for (const std::string& name : PolicyNames()) std::puts(name.c_str());
@@ -62,7 +73,7 @@ ExitCode Main(int argc, char** argv) {
     return FinishStdout("version");
   }
   std::fputs(
-      "A command is required: demo, probe, run, policies or version\n"
+      "A command is required: demo, probe, doctor, run, policies or version\n"
       "Run with --help for more information.\n",
       stderr);
   return kExitUsage;

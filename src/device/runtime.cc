@@ -87,14 +87,23 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Create(const gpushare_runtime_
 
 absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOfProcess(void* driver_handle,
                                                                   const char* driver_path,
-                                                                  const gpushare_spec& share) {
+                                                                  const ShareOn& share_on) {
   driver::OpenOptions open;
   open.handle = driver_handle;
   open.path = driver_path;
   GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<Runtime> runtime, Open({}, open));
   runtime->of_process_ = true;
-  runtime->default_spec_ = share;
   for (int ordinal = 0; ordinal < runtime->gpu_count_; ++ordinal) {
+    GPUSHARE_ASSIGN_OR_RETURN(const Share share, share_on(ordinal));
+    gpushare_spec spec = share.spec;
+    if (share.at_most && (spec.set & GPUSHARE_SPEC_MEMORY)) {
+      GPUSHARE_ASSIGN_OR_RETURN(const driver::Driver::DeviceInfo info,
+                                runtime->driver_->Describe(ordinal));
+      GPUSHARE_ASSIGN_OR_RETURN(const uint64_t reserve,
+                                runtime->ReserveOf(ordinal, info.total_memory));
+      spec.memory = std::min(spec.memory, info.total_memory - reserve);
+    }
+    runtime->default_specs_.push_back(spec);
     GPUSHARE_RETURN_IF_ERROR(runtime->DefaultMemory(ordinal).status());
   }
   OfProcess().store(new std::shared_ptr<Runtime>(runtime), std::memory_order_release);
@@ -279,7 +288,7 @@ absl::StatusOr<std::shared_ptr<VirtualDevice>> Runtime::DefaultDevice(Gpu& gpu) 
   if (std::shared_ptr<VirtualDevice> own = default_tenant_->DeviceOn(&gpu)) return own;
   GPUSHARE_ASSIGN_OR_RETURN(
       std::shared_ptr<VirtualDevice> device,
-      VirtualDevice::Create(std::move(owner), default_tenant_, default_spec_));
+      VirtualDevice::Create(std::move(owner), default_tenant_, DefaultSpec(gpu.ordinal())));
   base::MutexLock lock(&mutex_);
   if (!closed_) default_devices_[gpu.ordinal()] = device;
   return device;
@@ -290,7 +299,7 @@ absl::StatusOr<std::optional<uint64_t>> Runtime::DefaultMemory(int ordinal) cons
   GPUSHARE_ASSIGN_OR_RETURN(const uint64_t reserve, ReserveOf(ordinal, info.total_memory));
   GPUSHARE_ASSIGN_OR_RETURN(
       const Limits limits,
-      ResolveSpec(default_spec_, default_tenant_->priority(), info.total_memory - reserve));
+      ResolveSpec(DefaultSpec(ordinal), default_tenant_->priority(), info.total_memory - reserve));
   return limits.memory;
 }
 

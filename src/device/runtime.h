@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -35,10 +36,15 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   // In a process whose program was preloaded this is CreateOfProcess()'s. FailedPrecondition: other options.
   static absl::StatusOr<std::shared_ptr<Runtime>> Create(const gpushare_runtime_options& options);
   // The runtime of a program that knows nothing of gpushare, on a driver that is open already; it stays until
-  // the process ends. `share` is what the default tenant gets on each GPU. InvalidArgument: more than a GPU has.
+  // the process ends. `share_on` says what the default tenant gets on each GPU. InvalidArgument: more than that has.
+  struct Share {
+    gpushare_spec spec;
+    bool at_most = false;  // its memory is cut to what the GPU can promise
+  };
+  using ShareOn = std::function<absl::StatusOr<Share>(int ordinal)>;
   static absl::StatusOr<std::shared_ptr<Runtime>> CreateOfProcess(void* driver_handle,
                                                                   const char* driver_path,
-                                                                  const gpushare_spec& share);
+                                                                  const ShareOn& share_on);
   // Lets go of the default tenant's devices; nothing new is attributed to it.
   void Close();
 
@@ -71,6 +77,9 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
 
  private:
   Runtime() = default;
+  const gpushare_spec& DefaultSpec(int ordinal) const {
+    return default_specs_.empty() ? default_spec_ : default_specs_[static_cast<size_t>(ordinal)];
+  }
   static absl::StatusOr<std::shared_ptr<Runtime>> Open(const gpushare_runtime_options& options,
                                                        const driver::OpenOptions& driver);
   // Whether `options` say nothing else than what this runtime of the process is.
@@ -82,6 +91,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   const char* reserve_source_ = "";  // which setting gave it
   std::shared_ptr<Tenant> default_tenant_;
   gpushare_spec default_spec_ = {};
+  std::vector<gpushare_spec> default_specs_;  // by ordinal; empty: the one above on all
   bool of_process_ = false;
 
   std::atomic<uint32_t> opening_{0};  // a ClockLock's

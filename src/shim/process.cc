@@ -5,9 +5,11 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/env.h"
+#include "base/limit_variables.h"
 #include "base/status_macros.h"
 #include "books/relaxed.h"
 #include "device/gpu.h"
@@ -18,13 +20,32 @@ namespace {
 
 constexpr char kSpec[] = "GPUSHARE_SPEC";
 
-absl::StatusOr<gpushare_spec> SpecOfEnvironment() {
-  const std::optional<std::string> text = base::GetEnv(kSpec);
-  absl::StatusOr<gpushare_spec> spec = device::ParseSpec(text.value_or(""));
-  if (!spec.ok()) {
-    return absl::Status(spec.status().code(), absl::StrCat(kSpec, ": ", spec.status().message()));
+absl::StatusOr<gpushare_spec> Check(const std::string& text) {
+  GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec spec, device::ParseSpec(text));
+  GPUSHARE_RETURN_IF_ERROR(device::ValidateSpec(spec));
+  // The program makes its contexts itself.
+  if ((spec.set & GPUSHARE_SPEC_ISOLATION) && spec.isolation != GPUSHARE_ISOLATION_SHARED) {
+    return absl::InvalidArgumentError("isolation: 'shared' only");
   }
   return spec;
+}
+
+absl::StatusOr<device::Runtime::Share> ShareOfEnvironment(int ordinal) {
+  const std::string own = base::GetEnv(kSpec).value_or("");
+  std::vector<base::Limit> used;
+  const std::string text = base::AddLimits(own, base::FindLimits(ordinal), &used);
+  const absl::StatusOr<gpushare_spec> spec = Check(text);
+  if (!spec.ok()) {
+    std::string from = own.empty() ? "" : kSpec;
+    for (const base::Limit& limit : used) {
+      absl::StrAppend(&from, from.empty() ? "" : ", ", limit.variable);
+    }
+    return absl::Status(spec.status().code(), absl::StrCat(from, ": ", spec.status().message()));
+  }
+  device::Runtime::Share share{.spec = *spec};
+  // Others' limits may be a whole card's memory, which is more than can be promised of it.
+  for (const base::Limit& limit : used) share.at_most = share.at_most || limit.key == "memory";
+  return share;
 }
 
 // Where a thread was last.
@@ -40,15 +61,8 @@ std::atomic<bool> Process::forked{false};
 absl::Status Process::Attach(const gpushare_shim_driver& driver) {
   if (process != nullptr) return absl::OkStatus();
   std::unique_ptr<Process> made(new Process);
-  GPUSHARE_ASSIGN_OR_RETURN(made->spec_, SpecOfEnvironment());
-  GPUSHARE_RETURN_IF_ERROR(device::ValidateSpec(made->spec_));
-  // The program makes its contexts itself.
-  if ((made->spec_.set & GPUSHARE_SPEC_ISOLATION) &&
-      made->spec_.isolation != GPUSHARE_ISOLATION_SHARED) {
-    return absl::InvalidArgumentError(absl::StrCat(kSpec, ": isolation: 'shared' only"));
-  }
-  GPUSHARE_ASSIGN_OR_RETURN(
-      made->runtime_, device::Runtime::CreateOfProcess(driver.handle, driver.path, made->spec_));
+  GPUSHARE_ASSIGN_OR_RETURN(made->runtime_, device::Runtime::CreateOfProcess(
+                                                driver.handle, driver.path, &ShareOfEnvironment));
   made->books_ = std::make_unique<books::Books>(made->driver());
   made->calls_ = std::make_unique<work::Calls>(made->runtime_->driver());
   made->gates_.open = [process = made.get()](CUdevice device) -> work::Gates::Found {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program that knows nothing of gpushare, as a tenant.
 //
-// Its share is what the environment says (GPUSHARE_SPEC), the same on each GPU; a program that is linked with the
-// SDK as well has the same engine, and what it creates there is beside the share of the process.
+// Its share of each GPU is what the environment says: GPUSHARE_SPEC, and where that leaves something open the limits
+// by others' names (base/limit_variables.h). A program that is linked with the SDK as well has the same engine, and what it creates there is beside the share of the process.
 //
 // Threading: thread-safe. It is made once and stays until the process ends.
 #ifndef GPUSHARE_SHIM_PROCESS_H_
@@ -72,7 +72,6 @@ class Process {
   std::unique_ptr<books::Books> books_;
   std::unique_ptr<work::Calls> calls_;
   work::Gates gates_;
-  gpushare_spec spec_ = {};
   std::atomic<uint64_t> epoch_{1};
 
   static constexpr int kMostGpus = work::Gates::kDevices;

@@ -170,6 +170,53 @@ def work():
             self.assertAlmostEqual(float(share), 0.25, delta=TOLERANCE * 0.25, msg=done)
 
 
+class LimitsByOtherNames(unittest.TestCase):
+    """The same program under each of the variables that are deployed (docs/env.md)."""
+
+    PROGRAM = """
+        from program import *
+        context()
+        kernel = spin()
+        print(ok(d.cuMemGetInfo()) and d.cuMemGetInfo()[2] >> 20, int(d.cuMemAlloc(5 << 29)[0]))
+        def work():
+            for _ in range(400): ok(launch(kernel, 1))
+        print(400 / elapsed(work))
+    """
+
+    def run_under(self, **variables):
+        done = python(self.PROGRAM, command=["env", "LD_PRELOAD=" + os.environ["GPUSHARE_PRELOAD"]],
+                      env={**os.environ, "GPUSHARE_SIM": "memory=16GiB,devices=2", **variables})
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done)
+        memory, allocated, share = done.stdout.split()
+        return int(memory), int(allocated), float(share)
+
+    def test_memory(self):
+        for variables in ({"NVIDIA_GPU_MEMORY_LIMIT": "2048"}, {"CUDA_DEVICE_MEMORY_LIMIT": "2g"},
+                          {"CUDA_DEVICE_MEMORY_LIMIT_0": "2048m", "CUDA_DEVICE_MEMORY_LIMIT": "4g"},
+                          {"ALIYUN_COM_GPU_MEM_CONTAINER": "2"}):
+            with self.subTest(variables=variables):
+                self.assertEqual(self.run_under(**variables)[:2], (2048, 2))
+
+    def test_a_whole_card_is_what_can_be_had_of_it(self):
+        memory, allocated, _ = self.run_under(NVIDIA_GPU_MEMORY_LIMIT=str(16 << 10))
+        self.assertTrue(15 << 10 < memory < 16 << 10 and allocated == 0, memory)
+
+    def test_compute(self):
+        for variables, share in (({"CUDA_DEVICE_SM_LIMIT": "25"}, 0.25),
+                                 ({"CUDA_DEVICE_SM_LIMIT_0": "25", "CUDA_DEVICE_SM_LIMIT": "50"}, 0.25),
+                                 ({"CUDA_DEVICE_SM_LIMIT": "25", "GPU_CORE_UTILIZATION_POLICY": "force"}, 0.25),
+                                 ({"CUDA_DEVICE_SM_LIMIT": "25", "GPU_CORE_UTILIZATION_POLICY": "disable"}, 1.0),
+                                 ({"CUDA_DEVICE_SM_LIMIT": "25", "GPUSHARE_SPEC": "cap=50%"}, 0.5)):
+            with self.subTest(variables=variables):
+                self.assertAlmostEqual(self.run_under(**variables)[2], share, delta=TOLERANCE * share)
+
+    def test_nonsense_lets_nothing_through(self):
+        done = python("import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))",
+                      command=["env", "LD_PRELOAD=" + os.environ["GPUSHARE_PRELOAD"]],
+                      env={**os.environ, "CUDA_DEVICE_MEMORY_LIMIT": "lots"})
+        self.assertEqual((done.stdout, done.stderr), ("1\n", ""), done)  # CUDA_ERROR_INVALID_VALUE
+
+
 class Refused(unittest.TestCase):
     def test_no_share_to_be_had_is_no_launch(self):
         done = python("""

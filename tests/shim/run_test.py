@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`gpushare run`, and what a preloaded program notices of it."""
 
+import json
 import os
 import subprocess
 import sys
@@ -47,6 +48,32 @@ class Status(unittest.TestCase):
     def test_stands_behind_what_is_preloaded_already(self):
         done = run("--", "sh", "-c", "echo $LD_PRELOAD", env={**os.environ, "LD_PRELOAD": "libdl.so.2"})
         self.assertRegex(done.stdout, r"^libdl\.so\.2:.*libgpushare_preload\.so\n")
+
+
+class Doctor(unittest.TestCase):
+    def ask(self, **variables):
+        done = subprocess.run([COMMAND, "doctor", "--gpu", "sim", "--json"], capture_output=True, text=True, timeout=60,
+                              env={**os.environ, **variables})
+        return done.returncode, [(each["subject"], each["found"], each["ok"]) for each in json.loads(done.stdout)]
+
+    def test_nothing_wrong(self):
+        status, findings = self.ask()
+        self.assertEqual((status, [each for each in findings if not each[2]]), (0, []))
+        self.assertIn(("libgpushare_preload.so", os.path.realpath(os.environ["GPUSHARE_PRELOAD"]), True), findings)
+
+    def test_which_variable_counts(self):
+        _, findings = self.ask(CUDA_DEVICE_MEMORY_LIMIT="1g", CUDA_DEVICE_SM_LIMIT="50", GPUSHARE_SPEC="memory=2GiB")
+        said = [found for subject, found, _ in findings if subject == "GPU 0"]
+        self.assertIn("memory=2GiB (GPUSHARE_SPEC)", said)
+        self.assertIn("memory=1GiB (CUDA_DEVICE_MEMORY_LIMIT), which GPUSHARE_SPEC overrides", said)
+        self.assertIn("cap=50% (CUDA_DEVICE_SM_LIMIT)", said)
+
+    def test_what_is_wrong(self):
+        for variables in ({"GPUSHARE_DISABLE": "1"}, {"CUDA_DEVICE_SM_LIMIT": "abc"}, {"GPUSHARE_SPEC": "memory=100TiB"},
+                          {"GPUSHARE_PRELOAD_DIR": "/nowhere"}):
+            with self.subTest(variables=variables):
+                status, findings = self.ask(**variables)
+                self.assertEqual((status, all(ok for _, _, ok in findings)), (1, False), findings)
 
 
 class Host(unittest.TestCase):

@@ -8,11 +8,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/env.h"
+#include "base/limit_variables.h"
 #include "cli/gpu_option.h"
+#include "cli/run/preload_object.h"
 #include "gpushare/spec.h"
 #include "gpushare/virtual_device.h"
 
@@ -22,36 +25,6 @@ namespace {
 // As env(1) and the shells have it.
 constexpr int kNotExecutable = 126;
 constexpr int kNotFound = 127;
-
-// <prefix>/bin/gpushare has it in <prefix>/<libdir>/gpushare/preload.
-absl::StatusOr<std::string> FindObject(const char* file) {
-  const std::optional<std::string> asked = base::GetEnv("GPUSHARE_PRELOAD_DIR");
-  std::vector<std::string> places;
-  if (asked.has_value()) {
-    places.push_back(*asked);
-  } else {
-    char exe[4096];
-    const ssize_t length = readlink("/proc/self/exe", exe, sizeof(exe));
-    if (length <= 0 || static_cast<size_t>(length) == sizeof(exe)) {
-      return absl::UnavailableError("/proc/self/exe cannot be read");
-    }
-    const std::string path(exe, static_cast<size_t>(length));
-    const std::string folder = path.substr(0, path.rfind('/'));
-#ifdef GPUSHARE_LIBDIR
-    places.push_back(folder + "/../" GPUSHARE_LIBDIR "/gpushare/preload");
-#endif
-    places.push_back(folder + "/../lib/gpushare/preload");
-  }
-  std::string looked;
-  for (const std::string& place : places) {
-    const std::string path = absl::StrCat(place, "/", file);
-    char real[PATH_MAX];
-    if (realpath(path.c_str(), real) != nullptr) return std::string(real);
-    absl::StrAppend(&looked, looked.empty() ? "" : ", ", path);
-  }
-  return absl::UnavailableError(absl::StrCat("the preloaded library was not found; looked at ",
-                                             looked, "; GPUSHARE_PRELOAD_DIR names its folder"));
-}
 
 // Behind what is there, so that a library which looks up the next definition (RTLD_NEXT) finds ours.
 void Append(const char* variable, const std::string& path) {
@@ -73,6 +46,21 @@ absl::Status TryOn(OpenedGpu& opened, const std::string& spec, const std::string
   if (!tenant.ok()) tenant = Tenant::Create(opened.runtime, {.name = "program"});
   if (!tenant.ok()) return tenant.status();
   return VirtualDevice::Create(opened.gpu, *tenant, *parsed).status();
+}
+
+// What the share leaves open, others' variables say.
+absl::Status CheckLimits(const std::string& spec) {
+  std::vector<base::Limit> used;
+  const absl::StatusOr<VirtualDeviceSpec> all =
+      VirtualDeviceSpec::Parse(base::AddLimits(spec, base::FindLimits(0), &used));
+  const absl::Status status = all.ok() ? all->Validate() : all.status();
+  if (status.ok()) return status;
+  std::string names;
+  for (const base::Limit& limit : used) {
+    absl::StrAppend(&names, names.empty() ? "" : ", ", limit.variable);
+  }
+  return absl::Status(status.code(), absl::StrCat(status.message(), "; set by ", names,
+                                                  " (`gpushare doctor` shows which counts)"));
 }
 
 }  // namespace
@@ -129,7 +117,7 @@ ExitCode Run(const RunOptions& options) {
   const absl::StatusOr<std::string> spec = SpecOf(options);
   if (!spec.ok()) return Fail(kExitUsage, spec.status());
   const absl::StatusOr<std::string> object =
-      FindObject(options.audit ? "libgpushare_audit.so" : "libgpushare_preload.so");
+      FindPreloadObject(options.audit ? "libgpushare_audit.so" : "libgpushare_preload.so");
   if (!object.ok()) return Fail(kExitFailed, object.status());
   if (object->find_first_of(" \t\n:") != std::string::npos) {
     return Fail(kExitFailed,
@@ -148,6 +136,8 @@ ExitCode Run(const RunOptions& options) {
     }
     if (const absl::Status fits = TryOn(*opened, *spec, options.command[0]); !fits.ok())
       return Fail(kExitUsage, fits);
+    if (const absl::Status others = CheckLimits(*spec); !others.ok())
+      return Fail(kExitUsage, others);
     simulated = opened->simulated;
     uuid = opened->probe.uuid;
   }

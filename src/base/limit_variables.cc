@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/limit_variables.h"
+
+#include <array>
+#include <cctype>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+
+#include "base/env.h"
+
+namespace gpushare::base {
+namespace {
+
+using Get = std::function<std::optional<std::string>(const std::string&)>;
+
+// The whole of `text` as a number.
+std::optional<uint64_t> Number(std::string_view text) {
+  if (text.empty()) return std::nullopt;
+  uint64_t number = 0;
+  for (const char c : text) {
+    if (c < '0' || c > '9') return std::nullopt;
+    const auto digit = static_cast<uint64_t>(c - '0');
+    if (number > (std::numeric_limits<uint64_t>::max() - digit) / 10) return std::nullopt;
+    number = number * 10 + digit;
+  }
+  return number;
+}
+
+std::string Lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+// A number of `unit` (a spec's: MiB); "0" is no limit. What is no number is nobody's limit, and stays what it is.
+std::optional<std::string> InUnits(const std::string& text, const char* unit) {
+  const std::optional<uint64_t> number = Number(text);
+  if (number == 0) return std::nullopt;
+  return text + unit;
+}
+
+// "1g", "1024m", "1048576k" or bytes.
+std::optional<std::string> WithSuffix(const std::string& text) {
+  const char last = static_cast<char>(std::tolower(static_cast<unsigned char>(text.back())));
+  const char* const unit = last == 'g' ? "GiB" : last == 'm' ? "MiB" : last == 'k' ? "KiB" : "";
+  return InUnits(*unit == 0 ? text : text.substr(0, text.size() - 1), *unit == 0 ? "B" : unit);
+}
+
+// Of the variable for one GPU ("..._0") if there is one, else of that for all.
+struct Value {
+  std::string variable, text;
+};
+std::optional<Value> Of(const Get& get, const std::string& name, int ordinal) {
+  for (const std::string& each : {name + "_" + std::to_string(ordinal), name}) {
+    if (std::optional<std::string> text = get(each)) return Value{each, *std::move(text)};
+  }
+  return std::nullopt;
+}
+
+struct Family {
+  std::string_view limit;                     // the key that is filled in
+  std::array<std::string_view, 6> spec_keys;  // one of them in a spec: it has said so itself
+};
+constexpr Family kFamilies[] = {
+    {"memory", {"memory", "memory_cap"}},
+    {"cap", {"compute", "guarantee", "weight", "cap", "burst", "policy"}},
+    {"priority", {"priority"}},
+};
+
+bool Says(std::string_view spec, std::string_view key) {
+  while (!spec.empty()) {
+    const size_t comma = spec.find(',');
+    std::string_view pair = spec.substr(0, comma);
+    while (!pair.empty() && pair.front() == ' ') pair.remove_prefix(1);
+    std::string_view name = pair.substr(0, pair.find('='));
+    while (!name.empty() && name.back() == ' ') name.remove_suffix(1);
+    if (name == key) return true;
+    spec = comma == std::string_view::npos ? std::string_view() : spec.substr(comma + 1);
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<Limit> FindLimits(int ordinal, const Get& get) {
+  std::vector<Limit> found;
+  const auto add = [&](const char* key, const std::string& variable,
+                       std::optional<std::string> value) {
+    if (value.has_value()) found.push_back({key, *std::move(value), variable});
+  };
+  if (const auto text = get("NVIDIA_GPU_MEMORY_LIMIT")) {
+    add("memory", "NVIDIA_GPU_MEMORY_LIMIT", InUnits(*text, "MiB"));
+  } else if (const auto limit = Of(get, "CUDA_DEVICE_MEMORY_LIMIT", ordinal)) {
+    add("memory", limit->variable, WithSuffix(limit->text));
+  } else if (const auto gib = get("ALIYUN_COM_GPU_MEM_CONTAINER")) {
+    add("memory", "ALIYUN_COM_GPU_MEM_CONTAINER", InUnits(*gib, "GiB"));
+  }
+  const bool held = Lower(get("GPU_CORE_UTILIZATION_POLICY").value_or("")) != "disable";
+  if (const auto limit = Of(get, "CUDA_DEVICE_SM_LIMIT", ordinal); held && limit.has_value()) {
+    const std::optional<uint64_t> percent = Number(limit->text);
+    if (percent != 0 && percent != 100) add("cap", limit->variable, limit->text + "%");
+  }
+  if (const auto text = get("CUDA_TASK_PRIORITY")) {
+    add("priority", "CUDA_TASK_PRIORITY", *text == "0" ? "high" : *text == "1" ? "low" : *text);
+  }
+  return found;
+}
+
+std::vector<Limit> FindLimits(int ordinal) {
+  return FindLimits(ordinal, [](const std::string& name) { return GetEnv(name.c_str()); });
+}
+
+std::string AddLimits(const std::string& spec, const std::vector<Limit>& limits,
+                      std::vector<Limit>* used) {
+  std::string text = spec;
+  for (const Limit& limit : limits) {
+    bool said = false;
+    for (const Family& family : kFamilies) {
+      if (family.limit != limit.key) continue;
+      for (const std::string_view key : family.spec_keys) said = said || Says(spec, key);
+    }
+    if (said) continue;
+    if (!text.empty()) text += ",";
+    text += limit.key + "=" + limit.value;
+    if (used != nullptr) used->push_back(limit);
+  }
+  return text;
+}
+
+}  // namespace gpushare::base

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Limits in the environment by the names that others gave them, as keys and values of a spec.
+//
+//   CUDA_DEVICE_MEMORY_LIMIT=1g CUDA_DEVICE_SM_LIMIT=50 program
+//   FindLimits(0) == {{"memory", "1073741824B", "CUDA_DEVICE_MEMORY_LIMIT"}, {"cap", "50%", "CUDA_DEVICE_SM_LIMIT"}}
+//
+// Where several say the same, the first of docs/env.md's table wins. What is said there to mean "no limit" is
+// none; what cannot be read is handed on as it stands, so that the spec is refused and nothing runs without a limit.
+#ifndef GPUSHARE_BASE_LIMIT_VARIABLES_H_
+#define GPUSHARE_BASE_LIMIT_VARIABLES_H_
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace gpushare::base {
+
+struct Limit {
+  std::string key;       // of a spec: memory, cap, priority
+  std::string value;     // as a spec has it
+  std::string variable;  // that won
+};
+
+// For GPU `ordinal`, of those that the program sees. `get` is the environment.
+std::vector<Limit> FindLimits(
+    int ordinal, const std::function<std::optional<std::string>(const std::string& name)>& get);
+std::vector<Limit> FindLimits(int ordinal);
+
+// `spec`, the text of GPUSHARE_SPEC, and those of `limits` that it leaves open: memory where it has no key of
+// memory, compute where it has none of compute, and the priority. `used`, unless null: those of them.
+std::string AddLimits(const std::string& spec, const std::vector<Limit>& limits,
+                      std::vector<Limit>* used = nullptr);
+
+}  // namespace gpushare::base
+
+#endif  // GPUSHARE_BASE_LIMIT_VARIABLES_H_

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the object is that programs load in place of the driver.
+#ifndef GPUSHARE_CLI_RUN_PRELOAD_OBJECT_H_
+#define GPUSHARE_CLI_RUN_PRELOAD_OBJECT_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace gpushare::cli {
+
+// The path of `file` (libgpushare_preload.so, libgpushare_audit.so) beside this command, as installed or built, or
+// in GPUSHARE_PRELOAD_DIR. Unavailable: it is not there; the message says where it was looked for.
+absl::StatusOr<std::string> FindPreloadObject(const char* file);
+
+}  // namespace gpushare::cli
+
+#endif  // GPUSHARE_CLI_RUN_PRELOAD_OBJECT_H_

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/limit_variables.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace gpushare::base {
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+// What they come to on GPU 0, or another: "memory=1GiB,cap=50%".
+std::string Of(const Variables& variables, const std::string& spec = "", int ordinal = 0) {
+  return AddLimits(spec, FindLimits(ordinal, [&](const std::string& name) {
+                     const auto at = variables.find(name);
+                     return at == variables.end() ? std::nullopt : std::optional(at->second);
+                   }));
+}
+
+TEST(LimitVariables, OfNothingIsNothing) { EXPECT_EQ(Of({}), ""); }
+
+TEST(LimitVariables, EachInItsOwnUnits) {
+  EXPECT_EQ(Of({{"NVIDIA_GPU_MEMORY_LIMIT", "4096"}}), "memory=4096MiB");
+  EXPECT_EQ(Of({{"CUDA_DEVICE_MEMORY_LIMIT", "1g"}}), "memory=1GiB");
+  EXPECT_EQ(Of({{"CUDA_DEVICE_MEMORY_LIMIT", "1024M"}}), "memory=1024MiB");
+  EXPECT_EQ(Of({{"CUDA_DEVICE_MEMORY_LIMIT", "1048576k"}}), "memory=1048576KiB");
+  EXPECT_EQ(Of({{"CUDA_DEVICE_MEMORY_LIMIT", "1073741824"}}), "memory=1073741824B");
+  EXPECT_EQ(Of({{"ALIYUN_COM_GPU_MEM_CONTAINER", "3"}}), "memory=3GiB");
+  EXPECT_EQ(Of({{"CUDA_DEVICE_SM_LIMIT", "50"}}), "cap=50%");
+  EXPECT_EQ(Of({{"CUDA_TASK_PRIORITY", "0"}}), "priority=high");
+  EXPECT_EQ(Of({{"CUDA_TASK_PRIORITY", "1"}}), "priority=low");
+}
+
+TEST(LimitVariables, TheOneForAGpuGoesBeforeTheOneForAll) {
+  const Variables both = {{"CUDA_DEVICE_MEMORY_LIMIT", "1g"},
+                          {"CUDA_DEVICE_MEMORY_LIMIT_1", "2g"},
+                          {"CUDA_DEVICE_SM_LIMIT_0", "10"},
+                          {"CUDA_DEVICE_SM_LIMIT", "20"}};
+  EXPECT_EQ(Of(both), "memory=1GiB,cap=10%");
+  EXPECT_EQ(Of(both, "", 1), "memory=2GiB,cap=20%");
+}
+
+TEST(LimitVariables, TheFirstOfTheTableWins) {
+  Variables all = {{"NVIDIA_GPU_MEMORY_LIMIT", "1"},
+                   {"CUDA_DEVICE_MEMORY_LIMIT", "2m"},
+                   {"ALIYUN_COM_GPU_MEM_CONTAINER", "3"}};
+  EXPECT_EQ(Of(all), "memory=1MiB");
+  all.erase("NVIDIA_GPU_MEMORY_LIMIT");
+  EXPECT_EQ(Of(all), "memory=2MiB");
+  all.erase("CUDA_DEVICE_MEMORY_LIMIT");
+  EXPECT_EQ(Of(all), "memory=3GiB");
+}
+
+TEST(LimitVariables, WhatMeansNoLimitIsNone) {
+  EXPECT_EQ(Of({{"CUDA_DEVICE_MEMORY_LIMIT", "0"}, {"CUDA_DEVICE_SM_LIMIT", "0"}}), "");
+  EXPECT_EQ(Of({{"CUDA_DEVICE_SM_LIMIT", "100"}}), "");
+  EXPECT_EQ(Of({{"CUDA_DEVICE_SM_LIMIT", "50"}, {"GPU_CORE_UTILIZATION_POLICY", "DISABLE"}}), "");
+  EXPECT_EQ(Of({{"CUDA_DEVICE_SM_LIMIT", "50"}, {"GPU_CORE_UTILIZATION_POLICY", "force"}}),
+            "cap=50%");
+}
+
+TEST(LimitVariables, NonsenseIsLeftForTheSpecToRefuse) {
+  EXPECT_EQ(Of({{"CUDA_DEVICE_MEMORY_LIMIT", "lots"}}), "memory=lotsB");
+  EXPECT_EQ(Of({{"CUDA_DEVICE_SM_LIMIT", "-1"}}), "cap=-1%");
+  EXPECT_EQ(Of({{"NVIDIA_GPU_MEMORY_LIMIT", "99999999999999999999999"}}),
+            "memory=99999999999999999999999MiB");
+  EXPECT_EQ(Of({{"CUDA_TASK_PRIORITY", "urgent"}}), "priority=urgent");
+  EXPECT_EQ(Of({{"CUDA_DEVICE_MEMORY_LIMIT", "g"}}), "memory=GiB");
+}
+
+TEST(LimitVariables, WhatTheSpecSaysItself) {
+  const Variables all = {{"CUDA_DEVICE_MEMORY_LIMIT", "1g"},
+                         {"CUDA_DEVICE_SM_LIMIT", "50"},
+                         {"CUDA_TASK_PRIORITY", "1"}};
+  EXPECT_EQ(Of(all, "memory=2GiB"), "memory=2GiB,cap=50%,priority=low");
+  EXPECT_EQ(Of(all, "h2d=1GB/s, weight = 3"), "h2d=1GB/s, weight = 3,memory=1GiB,priority=low");
+  EXPECT_EQ(Of(all, "compute=30%,priority=high,memory_cap=4GiB"),
+            "compute=30%,priority=high,memory_cap=4GiB");
+}
+
+}  // namespace
+}  // namespace gpushare::base
