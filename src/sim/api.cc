@@ -10,12 +10,38 @@ void ApiScope::EnterSlow() {
 
 void ApiScope::LeaveSlow() { state().clock.Leave(thread_->clock); }
 
+namespace {
+
+// Goes on in a process that is locked: what changes that, and what neither knows nor changes anything of a device.
+bool IsFree(Api api) {
+  switch (api) {
+    case Api::cuCheckpointProcessCheckpoint:
+    case Api::cuCheckpointProcessGetRestoreThreadId:
+    case Api::cuCheckpointProcessGetState:
+    case Api::cuCheckpointProcessLock:
+    case Api::cuCheckpointProcessRestore:
+    case Api::cuCheckpointProcessUnlock:
+    case Api::cuDriverGetVersion:
+    case Api::cuGetErrorName:
+    case Api::cuGetErrorString:
+    case Api::cuGetProcAddress:
+    case Api::cuGetProcAddress_v2:
+    case Api::cuGetExportTable:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
 void ApiScope::CheckSlow(Api api) {
   State& s = state();
   if (thread_->in_host_function) {
     result_ = CUDA_ERROR_NOT_PERMITTED;
     return;
   }
+  if (s.checkpoint.held && !IsFree(api)) AwaitUnlock();
   if (!s.initialized) {
     switch (api) {
       case Api::cuInit:

@@ -33,7 +33,8 @@ class ApiScope {
       EnterSlow();
     State& s = state();
     ++s.calls[static_cast<size_t>(api)];
-    if (!s.initialized || s.faults.on_calls() || thread_->in_host_function) [[unlikely]] {
+    if (!s.initialized || s.faults.on_calls() || s.checkpoint.held || thread_->in_host_function)
+        [[unlikely]] {
       CheckSlow(api);
       if (result_ != CUDA_SUCCESS) return;
     }
@@ -128,6 +129,9 @@ CUresult WaitForDefaultStream(Stream* legacy, const char* doing);
 // the caller knew of other objects has to be looked up again. HasSpace() before it only saves the call.
 inline bool HasSpace(const Stream* stream) { return stream->queued < state().config.queue_depth; }
 CUresult WaitForSpace(Stream** stream);
+
+// Waits until the process runs again, which a checkpoint holds.
+void AwaitUnlock();
 
 Device* FindDevice(CUdevice device);
 CUcontext HandleOf(const Context* context);

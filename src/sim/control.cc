@@ -86,6 +86,7 @@ GPUSHARE_SIM_CONTROL int gpushare_sim_reset(void) {
   State& s = state();
   const int own = CurrentThread()->clock->registered ? 1 : 0;
   if (s.clock.registered() > own) return -1;
+  for (const auto& device : s.devices) device->memory.ForgetPark();
   for (Context* context : s.contexts.All()) DestroyContext(context);
   for (ResourceDescriptor* descriptor : s.resource_descriptors.All()) delete descriptor;
   s.resource_descriptors = {};
@@ -102,6 +103,8 @@ GPUSHARE_SIM_CONTROL int gpushare_sim_reset(void) {
   for (MemoryPool* pool : s.memory_pools.All()) s.memory_pools.Remove(pool->handle);
   s.devices.clear();
   s.faults.Clear();
+  s.checkpoint.state = Checkpoint::State::kRunning;
+  s.checkpoint.held = false;
   for (uint64_t& calls : s.calls) calls = 0;
   CurrentThread()->contexts.clear();
   CurrentThread()->per_thread_streams.clear();

@@ -23,6 +23,7 @@ bool Configured() {
 }
 
 bool InUse(const Device* device) {
+  if (state().checkpoint.state == Checkpoint::State::kCheckpointed) return false;
   for (const Context* context : state().contexts.All()) {
     if (context->device == device) return true;
   }

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 
 namespace gpushare::sim {
 
@@ -93,6 +94,18 @@ class DeviceMemory {
     if (shared_ != nullptr) [[unlikely]]
       HoldLess();
   }
+  // All of it is brought to the host, for others to have the room; and comes back. False when there is not so much.
+  void Park() {
+    parked_ = used_;
+    Return(used_);
+  }
+  bool Unpark() {
+    if (!Charge(parked_)) return false;
+    parked_ = 0;
+    return true;
+  }
+  uint64_t parked() const { return parked_; }
+  void ForgetPark() { used_ += std::exchange(parked_, 0); }  // of a process that begins anew
   // From here on other processes hold some of the capacity too; null: none do.
   void Share(SharedDevice* shared) { shared_ = shared; }
   // CU_POINTER_ATTRIBUTE_BUFFER_ID is unique per device.
@@ -111,7 +124,7 @@ class DeviceMemory {
 
   const uint64_t capacity_, alignment_;
   const Visible visible_;
-  uint64_t used_ = 0, reserved_ = 0, base_ = 0, bump_ = 0, ids_ = 0;
+  uint64_t used_ = 0, parked_ = 0, reserved_ = 0, base_ = 0, bump_ = 0, ids_ = 0;
   uint8_t* bytes_ = nullptr;
   SharedDevice* shared_ = nullptr;
   // A freed block keeps its place and waits in the bin of its span, so that a pair of allocate and

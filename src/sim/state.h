@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "sim/array.h"
+#include "sim/checkpoint.h"
 #include "sim/clock.h"
 #include "sim/command.h"
 #include "sim/config.h"
@@ -69,6 +70,7 @@ struct State {
   ManagedMemory managed;
   VirtualMemory virtual_memory;
   Faults faults;
+  Checkpoint checkpoint;
   HostFunctions host_functions;
   Captures captures;
 
