@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random legal sequences of every family from several threads and for two tenants, with frees by whoever comes
 // by, mixed kinds of frees among them. Between the rounds nothing is under way, and the books are the driver's
-// count.
+// count. GPUSHARE_PROPERTY_CASES=N: so many rounds; GPUSHARE_PROPERTY_SEED=S: others.
+#include <cstdlib>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -13,7 +14,12 @@
 namespace gpushare::books {
 namespace {
 
-constexpr int kThreads = 3, kRounds = 6, kSteps = 120;
+constexpr int kThreads = 3, kSteps = 120;
+
+unsigned FromEnvironment(const char* name, unsigned otherwise) {
+  const char* const text = std::getenv(name);
+  return text != nullptr ? static_cast<unsigned>(std::atoi(text)) : otherwise;
+}
 
 struct Thing {
   const Family* family;
@@ -102,10 +108,13 @@ TEST_F(BooksRandom, TheBooksAreTheDriversCountWheneverNothingIsUnderWay) {
   second_ = NewAccount(kLimit);
   streams_[0] = stream_;
   ASSERT_CU(cu_->StreamCreateWithPriority(&streams_[1], CU_STREAM_NON_BLOCKING, 0));
-  for (unsigned round = 0; round < kRounds; ++round) {
+  const unsigned rounds = FromEnvironment("GPUSHARE_PROPERTY_CASES", 6);
+  const unsigned first = FromEnvironment("GPUSHARE_PROPERTY_SEED", 0) * rounds;
+  for (unsigned round = 0; round < rounds; ++round) {
+    SCOPED_TRACE(round);
     std::vector<std::thread> threads;
     for (unsigned i = 0; i < kThreads; ++i) {
-      threads.emplace_back([this, seed = round * kThreads + i] { Act(seed); });
+      threads.emplace_back([this, seed = (first + round) * kThreads + i] { Act(seed); });
     }
     for (std::thread& thread : threads) thread.join();
     ExpectRight();

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fuzzer of driver calls (tests/fuzz/books_fuzz.cc) on random bytes and on its corpus.
+// The fuzzer of driver calls (tests/fuzz/books_fuzz.cc) on random bytes and on its corpus. GPUSHARE_PROPERTY_CASES=N: so
+// many sequences; GPUSHARE_PROPERTY_SEED=S: others.
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -15,8 +17,11 @@ namespace gpushare::books {
 namespace {
 
 TEST(BooksSequence, TheBooksAreTheModelsAndTheDriversCountAfterEveryCall) {
-  std::mt19937 random(7);
-  for (int sequence = 0; sequence < 120; ++sequence) {
+  const char* const many = std::getenv("GPUSHARE_PROPERTY_CASES");
+  const char* const seed = std::getenv("GPUSHARE_PROPERTY_SEED");
+  const int sequences = many != nullptr ? std::atoi(many) : 120;
+  std::mt19937 random(seed != nullptr ? static_cast<unsigned>(std::atoi(seed)) : 7);
+  for (int sequence = 0; sequence < sequences; ++sequence) {
     std::vector<uint8_t> bytes(random() % 600);
     for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
     EXPECT_EQ(0, LLVMFuzzerTestOneInput(bytes.data(), bytes.size())) << sequence;  // it aborts
