@@ -218,6 +218,7 @@ class Books {
   Answer TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t bytes, CUmemoryPool pool,
                       CUstream stream, const Call& call);
   bool FindPool(CUdeviceptr pointer, uint8_t* number);
+  bool IsBalanced(CUmemoryPool pool, uint8_t number);
   // Charges the payer with what the pool has grown by. False: no room for `*claim` bytes, which stay claimed.
   bool PayForPool(const Payer& payer, uint8_t number, uint64_t* claim);
   // What is missing after all is paid if it can be, else owed.

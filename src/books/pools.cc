@@ -39,6 +39,7 @@ void Pools::Pool::Forgive(uint64_t bytes) {
 void Pools::Pool::Clear() {
   shares.clear();
   debts.clear();
+  balanced.store(kNever);
   retired.store(false);
   device.store(kUnknown);
   handle.store(nullptr);
@@ -66,14 +67,23 @@ uint8_t Pools::NumberOf(CUmemoryPool pool) {
   return 0;
 }
 
-Pools::Begun Pools::Begin(uint8_t number, quota::Account* account, uint64_t bytes, uint64_t ahead) {
+Pools::Begun Pools::Begin(uint8_t number, quota::Account* account, uint32_t owner, uint64_t bytes,
+                          uint64_t ahead) {
   Pool& pool = pools_[number];
   const Guard guard(pool.lock);
-  Begun begun{0, 0};
+  Begun begun{0, 0, false};
   for (const Debt& debt : pool.debts) {
     if (debt.account == account) begun.debt += debt.bytes;
   }
   if (begun.debt > 0) return begun;
+  for (Share& share : pool.shares) {
+    if (share.account != account || share.owner != owner || share.idle < bytes || ahead != 0) {
+      continue;
+    }
+    share.idle -= bytes;
+    share.live += bytes;
+    return {bytes, 0, true};
+  }
   for (Share& share : pool.shares) {
     if (share.account != account) continue;
     const uint64_t part = std::min(bytes - begun.idle, share.idle);
@@ -148,6 +158,7 @@ bool Pools::Reconcile(uint8_t number, Reading* reading, uint64_t reserved, uint6
     *claim = reserved > paid ? reserved - paid : 0;
     pool.expected += *claim;
   }
+  const bool missing = charged < reserved || !pool.debts.empty();
   uint64_t excess = charged > reserved ? charged - reserved : 0;
   // Of who has most of it: what is given up was freed lately, and not the rest of a granule.
   while (excess > 0) {
@@ -160,6 +171,7 @@ bool Pools::Reconcile(uint8_t number, Reading* reading, uint64_t reserved, uint6
     excess -= part;
     credits->push_back({most->account, most->owner, part});
   }
+  pool.balanced.store(missing || excess > 0 ? kNever : reserved, std::memory_order_release);
   // Who has nothing left may be gone tomorrow.
   std::erase_if(pool.shares, [](const Share& share) { return share.live + share.idle == 0; });
   return true;

@@ -42,11 +42,14 @@ class Pools {
   void SetDevice(uint8_t number, int device) { pools_[number].device.store(device); }
 
   // A call that will take `bytes` and perhaps `ahead` more, which are expected from now on. `idle` of them
-  // lay idle and were the account's; it owes `debt`.
+  // lay idle and were the account's; it owes `debt`. `whole`: all of them lay idle, and are live already; nothing is
+  // expected, and a call that does not take them gives them back by Free().
   struct Begun {
     uint64_t idle, debt;
+    bool whole;
   };
-  Begun Begin(uint8_t number, quota::Account* account, uint64_t bytes, uint64_t ahead);
+  Begun Begin(uint8_t number, quota::Account* account, uint32_t owner, uint64_t bytes,
+              uint64_t ahead);
   // It did not take them: the idle lie there again.
   void Abandon(uint8_t number, quota::Account* account, uint32_t owner, uint64_t idle,
                uint64_t expected);
@@ -72,6 +75,11 @@ class Pools {
   bool Reconcile(uint8_t number, Reading* reading, uint64_t reserved, uint64_t* claim,
                  std::vector<Credit>* credits);
   void EndReading(uint8_t number);
+  // Whether that is what the driver had when all of it was last paid for: then a call that took what lay idle has
+  // nothing to reconcile. Whose call changes what it has, reconciles that.
+  bool IsBalanced(uint8_t number, uint64_t reserved) const {
+    return pools_[number].balanced.load(std::memory_order_acquire) == reserved;
+  }
 
   void Pay(uint8_t number, quota::Account* account, uint32_t owner, uint64_t claim);
   void Owe(uint8_t number, quota::Account* account, uint64_t claim);
@@ -98,12 +106,15 @@ class Pools {
     const quota::Account* account;
     uint64_t bytes;
   };
+  static constexpr uint64_t kNever = UINT64_MAX;
+
   struct Pool {
     quota::SpinLock lock;
     std::atomic<CUmemoryPool> handle{nullptr};
     std::atomic<int> device{kUnknown};
     std::atomic<bool> retired{false};
     uint64_t version = 0, expected = 0, readers = 0;
+    std::atomic<uint64_t> balanced{kNever};
     std::vector<Share> shares;
     std::vector<Debt> debts;
 

@@ -10,22 +10,21 @@ namespace gpushare::books {
 using Guard = std::lock_guard<quota::SpinLock>;
 
 SharedMemory::Object* SharedMemory::Find(const Place& place) {
-  const auto at = objects_.find(place.handle);
-  if (at != objects_.end() && at->second.number == place.number) return &at->second;
-  if (orphans_.empty()) return nullptr;
-  const auto orphan = orphans_.find(place.number);
-  return orphan != orphans_.end() ? &orphan->second : nullptr;
+  Object* const object = objects_.Find(place.handle);
+  if (object != nullptr && object->number == place.number) return object;
+  return orphans_.empty() ? nullptr : orphans_.Find(place.number);
 }
 
 SharedMemory::Object& SharedMemory::New(uint64_t handle, const quota::Allocation& charge,
                                         int device) {
-  return objects_[handle] = {
-             .charge = charge, .device = device, .number = ++numbers_, .bindings = {}};
+  return objects_.Put(handle,
+                      {.charge = charge, .device = device, .number = ++numbers_, .bindings = {}});
 }
 
-void SharedMemory::Orphan(Table::iterator at) {
-  orphans_.emplace(at->second.number, std::move(at->second));
-  objects_.erase(at);
+void SharedMemory::Orphan(uint64_t handle, Object& object) {
+  const uint64_t number = object.number;
+  orphans_.Put(number, std::move(object));
+  objects_.Erase(handle);
 }
 
 void SharedMemory::Revive(Object& object) {
@@ -39,12 +38,12 @@ SharedMemory::Ended SharedMemory::EndIfUnused(const Place& place, Object& object
     return {};
   }
   Revive(object);
+  const bool orphan = !orphans_.empty() && orphans_.Find(place.number) == &object;
   Ended ended = std::move(object);
-  const auto at = objects_.find(place.handle);
-  if (at != objects_.end() && at->second.number == place.number) {
-    objects_.erase(at);
+  if (orphan) {
+    orphans_.Erase(place.number);
   } else {
-    orphans_.erase(place.number);
+    objects_.Erase(place.handle);
   }
   return ended;
 }
@@ -53,12 +52,12 @@ SharedMemory::Ended SharedMemory::Add(uint64_t handle, const quota::Allocation& 
                                       int device) {
   const Guard guard(lock_);
   Ended before;
-  if (const auto at = objects_.find(handle); at != objects_.end()) {
-    if (at->second.references > 0) {
-      Revive(at->second);
-      before = std::move(at->second);
+  if (Object* const object = objects_.Find(handle)) {
+    if (object->references > 0) {
+      Revive(*object);
+      before = std::move(*object);
     } else {
-      Orphan(at);
+      Orphan(handle, *object);
     }
   }
   New(handle, charge, device);
@@ -67,12 +66,12 @@ SharedMemory::Ended SharedMemory::Add(uint64_t handle, const quota::Allocation& 
 
 bool SharedMemory::AddOrRetain(uint64_t handle, const quota::Allocation& charge, int device) {
   const Guard guard(lock_);
-  if (const auto at = objects_.find(handle); at != objects_.end()) {
-    if (at->second.references > 0) {
-      ++at->second.references;
+  if (Object* const object = objects_.Find(handle)) {
+    if (object->references > 0) {
+      ++object->references;
       return false;
     }
-    Orphan(at);  // it was destroyed, and a buffer of it lives
+    Orphan(handle, *object);  // it was destroyed, and a buffer of it lives
   }
   New(handle, charge, device);
   return true;
@@ -80,13 +79,13 @@ bool SharedMemory::AddOrRetain(uint64_t handle, const quota::Allocation& charge,
 
 bool SharedMemory::Adopt(uint64_t handle, const Place& known, int device) {
   const Guard guard(lock_);
-  if (const auto at = objects_.find(handle); at != objects_.end()) {
-    if (at->second.references > 0 || (known && at->second.number == known.number)) {
-      Revive(at->second);
-      ++at->second.references;
+  if (Object* const object = objects_.Find(handle)) {
+    if (object->references > 0 || (known && object->number == known.number)) {
+      Revive(*object);
+      ++object->references;
       return false;
     }
-    Orphan(at);
+    Orphan(handle, *object);
   }
   Object& object = New(handle, {}, device);
   object.imported = !known;
@@ -96,11 +95,11 @@ bool SharedMemory::Adopt(uint64_t handle, const Place& known, int device) {
 
 SharedMemory::Place SharedMemory::Leave(uint64_t handle) {
   const Guard guard(lock_);
-  const auto at = objects_.find(handle);
-  if (at == objects_.end() || at->second.references == 0) return {};
-  --at->second.references;
-  ++at->second.leaving;
-  return {handle, at->second.number};
+  Object* const object = objects_.Find(handle);
+  if (object == nullptr || object->references == 0) return {};
+  --object->references;
+  ++object->leaving;
+  return {handle, object->number};
 }
 
 SharedMemory::Ended SharedMemory::Left(const Place& place) {
@@ -121,11 +120,11 @@ void SharedMemory::Stay(const Place& place) {
 
 SharedMemory::Place SharedMemory::Use(uint64_t handle) {
   const Guard guard(lock_);
-  const auto at = objects_.find(handle);
-  if (at == objects_.end()) return {};
-  Revive(at->second);
-  ++at->second.uses;
-  return {handle, at->second.number};
+  Object* const object = objects_.Find(handle);
+  if (object == nullptr) return {};
+  Revive(*object);
+  ++object->uses;
+  return {handle, object->number};
 }
 
 SharedMemory::Place SharedMemory::Use(const Place& place) {
@@ -147,10 +146,10 @@ SharedMemory::Ended SharedMemory::Unuse(const Place& place) {
 
 SharedMemory::Place SharedMemory::Export(uint64_t handle) {
   const Guard guard(lock_);
-  const auto at = objects_.find(handle);
-  if (at == objects_.end()) return {};
-  ++at->second.exports;
-  return {handle, at->second.number};
+  Object* const object = objects_.Find(handle);
+  if (object == nullptr) return {};
+  ++object->exports;
+  return {handle, object->number};
 }
 
 SharedMemory::Ended SharedMemory::Unexport(const Place& place) {
@@ -182,19 +181,19 @@ uint64_t SharedMemory::Charge(const Place& place, uint64_t end, quota::Account* 
 
 bool SharedMemory::Bind(uint64_t multicast, const Place& memory, uint64_t offset, uint64_t bytes) {
   const Guard guard(lock_);
-  const auto at = objects_.find(multicast);
+  Object* const object = objects_.Find(multicast);
   const Object* const bound = Find(memory);
-  if (at == objects_.end() || bound == nullptr) return false;
-  at->second.bindings.push_back({memory, bound->device, offset, bytes});
+  if (object == nullptr || bound == nullptr) return false;
+  object->bindings.push_back({memory, bound->device, offset, bytes});
   return true;
 }
 
 std::optional<SharedMemory::Binding> SharedMemory::Unbind(uint64_t multicast, int device,
                                                           uint64_t offset, uint64_t bytes) {
   const Guard guard(lock_);
-  const auto at = objects_.find(multicast);
-  if (at == objects_.end()) return {};
-  auto& bindings = at->second.bindings;
+  Object* const object = objects_.Find(multicast);
+  if (object == nullptr) return {};
+  auto& bindings = object->bindings;
   for (auto one = bindings.begin(); one != bindings.end(); ++one) {
     if (one->device != device || one->offset != offset || one->bytes != bytes) continue;
     const Binding found = *one;
@@ -206,8 +205,8 @@ std::optional<SharedMemory::Binding> SharedMemory::Unbind(uint64_t multicast, in
 
 void SharedMemory::Rebind(uint64_t multicast, const Binding& binding) {
   const Guard guard(lock_);
-  const auto at = objects_.find(multicast);
-  if (at != objects_.end()) at->second.bindings.push_back(binding);
+  Object* const object = objects_.Find(multicast);
+  if (object != nullptr) object->bindings.push_back(binding);
 }
 
 std::optional<SharedMemory::Mapping> SharedMemory::Map(const Mapping& mapping) {
@@ -241,27 +240,24 @@ std::vector<SharedMemory::Object> SharedMemory::TakeWhere(
     const std::function<bool(const quota::Allocation&)>& wanted) {
   std::vector<Object> taken;
   const Guard guard(lock_);
-  for (Table* table : {&objects_, &orphans_}) {
-    for (auto at = table->begin(); at != table->end();) {
-      if (!wanted(at->second.charge)) {
-        ++at;
-        continue;
-      }
+  for (NodeTable<Object>* table : {&objects_, &orphans_}) {
+    table->EraseIf([&](Object& object) {
+      if (!wanted(object.charge)) return false;
       std::erase_if(mappings_, [&](const auto& mapping) {
-        return mapping.second.memory.number == at->second.number;
+        return mapping.second.memory.number == object.number;
       });
-      Revive(at->second);
-      taken.push_back(std::move(at->second));
-      at = table->erase(at);
-    }
+      Revive(object);
+      taken.push_back(std::move(object));
+      return true;
+    });
   }
   return taken;
 }
 
 void SharedMemory::ForEach(const std::function<void(const Object&)>& visit) const {
   const Guard guard(lock_);
-  for (const auto& [handle, object] : objects_) visit(object);
-  for (const auto& [number, object] : orphans_) visit(object);
+  objects_.ForEach(visit);
+  orphans_.ForEach(visit);
 }
 
 }  // namespace gpushare::books

@@ -9,9 +9,9 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
+#include "books/node_table.h"
 #include "quota/pointer_table.h"
 #include "quota/spin_lock.h"
 
@@ -91,18 +91,17 @@ class SharedMemory {
   void ForEach(const std::function<void(const Object&)>& visit) const;
 
  private:
-  using Table = std::unordered_map<uint64_t, Object>;
   Object* Find(const Place& place);
   Object& New(uint64_t handle, const quota::Allocation& charge, int device);
   // Its handle is another's from now on.
-  void Orphan(Table::iterator at);
+  void Orphan(uint64_t handle, Object& object);
   void Revive(Object& object);
   Ended EndIfUnused(const Place& place, Object& object);
 
   mutable quota::SpinLock lock_;
   uint64_t numbers_ = 0;
-  Table objects_;  // by handle
-  Table orphans_;  // by number
+  NodeTable<Object> objects_;  // by handle
+  NodeTable<Object> orphans_;  // by number
   std::atomic<uint64_t> stranded_{0};
   std::map<uint64_t, Mapping> mappings_;
 };

@@ -49,14 +49,14 @@ Answer Books::TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t byte
   quota::Account* const account = payer.account;
   uint64_t ahead = 0;  // by which the pool grew more than was asked, when it was tried
   for (;;) {
-    Pools::Begun begun = pools_.Begin(number, account, bytes, ahead);
+    Pools::Begun begun = pools_.Begin(number, account, payer.owner, bytes, ahead);
     if (begun.debt > 0) {
       if (!PayDebt(payer, pools_, number)) return Refused(payer);
       continue;
     }
     uint64_t reserved = bytes - begun.idle + ahead;
     Answer answer;
-    if (!account->TryReserve(reserved)) {
+    if (reserved > 0 && !account->TryReserve(reserved)) {
       // To wait with idle memory in hand would be to keep it from those who are waited for.
       pools_.Abandon(number, account, payer.owner, std::exchange(begun.idle, 0), bytes + ahead);
       reserved = bytes + ahead;
@@ -64,19 +64,27 @@ Answer Books::TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t byte
       if (!answer.ok()) return answer;
       pools_.Expect(number, reserved);
     }
+    const auto give_back = [&] {
+      if (begun.whole) {
+        pools_.Free(number, account, payer.owner, bytes);
+      } else {
+        pools_.Abandon(number, account, payer.owner, begun.idle, bytes + ahead);
+      }
+    };
     answer.result = call();
     if (!answer.ok()) {
-      pools_.Abandon(number, account, payer.owner, begun.idle, bytes + ahead);
-      account->Cancel(reserved);
+      give_back();
+      if (reserved > 0) account->Cancel(reserved);
       // The driver may have given idle memory up, looking for room.
       ReconcilePool(number, nullptr);
       return answer;
     }
-    account->Commit(reserved);
+    if (reserved > 0) account->Commit(reserved);
     uint8_t actual = number;
     if (!FindPool(*pointer, &actual)) {
       // Of a stream of another device. Its own pool's idle memory stays where it is.
-      pools_.Abandon(number, account, payer.owner, begun.idle, bytes + ahead);
+      give_back();
+      begun.whole = false;
       if (actual == 0 || (begun.idle > 0 && !account->Reserve(begun.idle))) {
         FreeUnseen(*pointer, stream);
         *pointer = 0;
@@ -86,7 +94,7 @@ Answer Books::TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t byte
       account->Commit(begun.idle);
       pools_.Expect(actual, bytes + ahead);
     }
-    pools_.Took(actual, account, payer.owner, bytes, ahead);
+    if (!begun.whole) pools_.Took(actual, account, payer.owner, bytes, ahead);
     if (pools_.DeviceOf(actual) == Pools::kUnknown) {
       int device = Pools::kUnknown;
       driver_.PointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, *pointer);
@@ -95,6 +103,7 @@ Answer Books::TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t byte
     const quota::Allocation entry{bytes, account, quota::Kind::kPool, payer.owner, actual};
     answer = Insert(pointers_, *pointer, entry, [&] { FreeUnseen(*pointer, stream); });
     if (!answer.ok()) return answer;
+    if (begun.whole && IsBalanced(pool, actual)) return answer;
     uint64_t missing = 0;
     if (PayForPool(payer, actual, &missing)) return answer;
     // No room for what the pool has grown by.
@@ -120,6 +129,14 @@ bool Books::FindPool(CUdeviceptr pointer, uint8_t* number) {
   if (pool == nullptr || pool == pools_.HandleOf(*number)) return true;
   *number = pools_.NumberOf(pool);
   return false;
+}
+
+// What is live in it keeps the pool for as long as it is asked.
+bool Books::IsBalanced(CUmemoryPool pool, uint8_t number) {
+  uint64_t reserved = 0;
+  return driver_.MemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) ==
+             CUDA_SUCCESS &&
+         pools_.IsBalanced(number, reserved);
 }
 
 bool Books::PayForPool(const Payer& payer, uint8_t number, uint64_t* claim) {

@@ -49,6 +49,38 @@ TEST_F(BooksOrder, WhatIsTakenBackFromAnIdleStreamIsFreedAtOnce) {
   EXPECT_EQ(charged(), 0u);
 }
 
+TEST_F(BooksOrder, WhatLiesIdleIsTakenAndThePoolReckonedOnlyWhenItChanged) {
+  CUdeviceptr first = 0, second = 0, third = 0;
+  driver_.pool_grows = 3 * kMiB;
+  ASSERT_TRUE(From(payer(), kMiB, &first).ok());
+  driver_.pool_grows = 0;
+  EXPECT_EQ(charged(), 4 * kMiB);
+  // Of what lies idle the pool does not grow.
+  const auto from_idle = [&](CUdeviceptr* pointer) {
+    driver_.Inside("MemAllocFromPoolAsync", [&] { driver_.pool_reserved -= kMiB; });
+    return From(payer(), kMiB, pointer).ok();
+  };
+  ASSERT_TRUE(from_idle(&second));
+  EXPECT_EQ(charged(), 4 * kMiB);
+  EXPECT_EQ(CUDA_SUCCESS, books_.MemFreeAsync(second, stream()));
+  const int reads = driver_.calls("MemPoolGetAttribute");
+  ASSERT_TRUE(from_idle(&second));
+  EXPECT_EQ(driver_.calls("MemPoolGetAttribute"), reads + 1);
+  EXPECT_EQ(charged(), 4 * kMiB);
+  ExpectRight();
+  // What is idle lies in pieces, and the pool grows all the same.
+  ASSERT_TRUE(From(payer(), kMiB, &third).ok());
+  EXPECT_EQ(charged(), 5 * kMiB);
+  EXPECT_EQ(driver_.pool_reserved, 5 * kMiB);
+  ExpectRight();
+  // Another thread gave idle memory up meanwhile.
+  EXPECT_EQ(CUDA_SUCCESS, books_.MemFreeAsync(third, stream()));
+  driver_.Inside("MemAllocFromPoolAsync", [&] { driver_.pool_reserved -= 2 * kMiB; });
+  ASSERT_TRUE(From(payer(), kMiB, &third).ok());
+  EXPECT_EQ(charged(), 4 * kMiB);
+  ExpectRight();
+}
+
 TEST_F(BooksOrder, GrowthIsPaidByWhoFoundItAndNobodyElse) {
   driver_.pool_grows = 3 * kMiB;
   account_->SetLimit(2 * kMiB);
