@@ -21,7 +21,7 @@ CUresult Init(unsigned flags) {
   }
   for (int i = 0; i < s.config.devices; ++i) {
     s.devices.push_back(std::make_unique<Device>(i, s.config));
-    s.devices.back()->memory.Share(s.shared);
+    s.devices.back()->Share(s.shared);
   }
   s.initialized = true;
   return CUDA_SUCCESS;

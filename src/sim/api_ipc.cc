@@ -86,10 +86,13 @@ int OpenArena(const MemoryHandle& from, uint64_t* size) {
 
 CUresult GetMemory(CUipcMemHandle* handle, CUdeviceptr pointer) {
   State& s = state();
-  if (s.shared == nullptr || s.shared->arena() < 0) return CUDA_ERROR_NOT_SUPPORTED;
+  if (s.shared == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   Context* context;
   const CUresult result = CurrentContext(&context);
   if (result != CUDA_SUCCESS) return result;
+  const auto gpu = static_cast<uint32_t>(context->device->ordinal);
+  const SharedDevice::Arena& arena = s.shared->arena(gpu);
+  if (arena.file < 0) return CUDA_ERROR_NOT_SUPPORTED;
   DeviceMemory& memory = context->device->memory;
   const Block* const block = handle == nullptr ? nullptr : memory.FindStart(pointer);
   if (block == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -97,10 +100,10 @@ CUresult GetMemory(CUipcMemHandle* handle, CUdeviceptr pointer) {
   const MemoryHandle to = {.magic = kMemoryMagic,
                            .incarnation = s.shared->incarnation(),
                            .pid = getpid(),
-                           .descriptor = s.shared->arena(),
-                           .offset = bytes - s.shared->arena_address(),
+                           .descriptor = arena.file,
+                           .offset = bytes - arena.address,
                            .size = block->size,
-                           .id = block->id,
+                           .id = block->id * kGpus + gpu,
                            .unused = {}};
   std::memcpy(handle, &to, sizeof(to));
   return CUDA_SUCCESS;

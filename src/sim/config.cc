@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "sim/shared_layout.h"
+
 namespace gpushare::sim {
 namespace {
 
@@ -231,8 +233,8 @@ std::string ParseConfig(std::string_view text, Config* config) {
              "'; allowed: " + Allowed(key);
     }
   }
-  if (!parsed.shared.empty() && parsed.devices != 1) {
-    return "'shared' is of one GPU; allowed with it: devices=1";
+  if (!parsed.shared.empty() && parsed.devices > static_cast<int>(kGpus)) {
+    return "'shared' is of " + std::to_string(kGpus) + " GPUs at most";
   }
   *config = std::move(parsed);
   return std::string();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/shared_device.h"
 #include "sim/stream.h"
 
 namespace gpushare::sim {
@@ -166,8 +167,13 @@ void Device::BeginTransfer(Queue& engine, Timeline& timeline, uint64_t now) {
   engine.busy = true;
   Integrate(now);
   ++transfers_;
-  timeline.Push(now + static_cast<uint64_t>(std::llround(static_cast<double>(bytes) / rate)),
-                command, Due::kDone, 0);
+  const auto takes = static_cast<uint64_t>(std::llround(static_cast<double>(bytes) / rate));
+  engine.begins = now;
+  if (shared_ != nullptr) [[unlikely]]
+    engine.begins =
+        shared_->TakeEngine(static_cast<uint32_t>(ordinal), IndexOf(engine), now, takes);
+  engine.ends = engine.begins + takes;
+  timeline.Push(engine.ends, command, Due::kDone, 0);
 }
 
 void Device::FinishTransfer(Command* command, Timeline& timeline, uint64_t now) {
@@ -175,6 +181,10 @@ void Device::FinishTransfer(Command* command, Timeline& timeline, uint64_t now) 
   engine.head = command->link;
   command->link = nullptr;
   engine.busy = false;
+  if (shared_ != nullptr && now < engine.ends) [[unlikely]] {  // it was cancelled
+    shared_->ReturnEngine(static_cast<uint32_t>(ordinal), IndexOf(engine), engine.ends,
+                          std::max(now, engine.begins));
+  }
   Integrate(now);
   --transfers_;
   BeginTransfer(engine, timeline, now);

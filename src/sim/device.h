@@ -24,6 +24,7 @@
 
 namespace gpushare::sim {
 
+class SharedDevice;
 struct Context;
 
 inline constexpr int kPriorityLevels = 6;  // stream priorities 0 (least) to -5 (greatest)
@@ -49,6 +50,11 @@ class Device {
 
   Device(int ordinal, const Config& config);
 
+  // Other processes have it too, from here on; null: none have.
+  void Share(SharedDevice* shared) {
+    shared_ = shared;
+    memory.Share(shared, static_cast<uint32_t>(ordinal));
+  }
   // The command leaves its stream's queue head and starts.
   void StartKernel(Command* command);
   void StartTransfer(Command* command, Timeline& timeline, uint64_t now);
@@ -104,7 +110,11 @@ class Device {
     Command* head = nullptr;
     Command* tail = nullptr;
     bool busy = false;
+    uint64_t begins = 0, ends = 0;  // of an engine, what it does now
   };
+  uint32_t IndexOf(const Queue& engine) const {
+    return static_cast<uint32_t>(&engine - engines_.data());
+  }
   Queue& EngineOf(const Command* command);
   void BeginTransfer(Queue& engine, Timeline& timeline, uint64_t now);
   void IntegrateTo(uint64_t now);
@@ -116,6 +126,7 @@ class Device {
   void FreeBatchesOf(const Command* command);
   uint32_t NewBatch(const Command* command, SmSet sms);
 
+  SharedDevice* shared_ = nullptr;
   uint32_t sm_units_, free_sms_;
   std::array<Queue, kPriorityLevels> ready_;
   uint32_t levels_ = 0;  // bit i: ready_[i] has a kernel

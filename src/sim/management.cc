@@ -59,7 +59,7 @@ GPUSHARE_SIM_CONTROL int gpushare_sim_device_processes(int ordinal, gpushare_sim
   if (device == nullptr) return 0;
   if (SharedDevice* const shared = state().shared; shared != nullptr) {
     uint32_t count = 0;
-    for (const Holding& one : shared->Holdings()) {
+    for (const Holding& one : shared->Holdings(static_cast<uint32_t>(ordinal))) {
       if (one.place == kNobody) continue;  // it is over
       if (list != nullptr && count < most)
         list[count] = {static_cast<uint32_t>(one.pid), one.bytes};

@@ -36,15 +36,15 @@ void Discard(uint8_t* from, uint64_t bytes) {
 }  // namespace
 
 uint64_t DeviceMemory::left() const {
-  return shared_ != nullptr ? shared_->Left() : capacity_ - used_;
+  return shared_ != nullptr ? shared_->Left(gpu_) : capacity_ - used_;
 }
 
-bool DeviceMemory::HoldShared(uint64_t bytes) { return shared_->Hold(bytes); }
+bool DeviceMemory::HoldShared(uint64_t bytes) { return shared_->Hold(gpu_, bytes); }
 
-void DeviceMemory::HoldLess() { shared_->HoldLess(used_); }
+void DeviceMemory::HoldLess() { shared_->HoldLess(gpu_, used_); }
 
 DeviceMemory::~DeviceMemory() {
-  if (shared_ != nullptr) shared_->HoldLess(0);
+  if (shared_ != nullptr) shared_->HoldLess(gpu_, 0);
   if (base_ == 0) return;
   if (visible_ == Visible::kToDevice) munmap(reinterpret_cast<void*>(base_), reserved_);
   munmap(bytes_, reserved_);
@@ -54,7 +54,7 @@ bool DeviceMemory::Reserve() {
   // Twice the capacity: fragments of the address space do not cost capacity.
   const uint64_t bytes = (capacity_ * 2 + (2 << 20)) & ~(kPage - 1);
   // What processes share each other can open.
-  void* storage = shared_ != nullptr ? shared_->NewArena(bytes) : MAP_FAILED;
+  void* storage = shared_ != nullptr ? shared_->NewArena(gpu_, bytes) : MAP_FAILED;
   if (storage == MAP_FAILED) {
     storage = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -107,7 +107,10 @@ class DeviceMemory {
   uint64_t parked() const { return parked_; }
   void ForgetPark() { used_ += std::exchange(parked_, 0); }  // of a process that begins anew
   // From here on other processes hold some of the capacity too; null: none do.
-  void Share(SharedDevice* shared) { shared_ = shared; }
+  void Share(SharedDevice* shared, uint32_t gpu) {
+    shared_ = shared;
+    gpu_ = gpu;
+  }
   // CU_POINTER_ATTRIBUTE_BUFFER_ID is unique per device.
   uint64_t NextId() { return ++ids_; }
 
@@ -127,6 +130,7 @@ class DeviceMemory {
   uint64_t used_ = 0, parked_ = 0, reserved_ = 0, base_ = 0, bump_ = 0, ids_ = 0;
   uint8_t* bytes_ = nullptr;
   SharedDevice* shared_ = nullptr;
+  uint32_t gpu_ = 0;  // there
   // A freed block keeps its place and waits in the bin of its span, so that a pair of allocate and
   // free costs two look-ups; only when the range is used up are free neighbours joined.
   std::map<uint64_t, std::unique_ptr<Block>> blocks_;

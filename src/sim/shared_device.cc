@@ -15,10 +15,14 @@ SharedSettings SettingsOf(const Config& config) {
           .teardown = config.teardown,
           .slice = config.slice,
           .slice_switch = config.slice_switch,
+          .h2d = config.h2d,
+          .d2h = config.d2h,
+          .d2d = config.d2d,
           .sms = static_cast<uint32_t>(config.sms),
           .serial = config.serial ? 1u : 0u,
           .virtual_clock = config.virtual_clock ? 1u : 0u,
-          .processes = config.processes};
+          .processes = config.processes,
+          .devices = static_cast<uint32_t>(config.devices)};
 }
 
 }  // namespace
@@ -52,9 +56,13 @@ void SharedDevice::Initialize() {
   segment_->settings = settings_;
   segment_->incarnations = 0;
   segment_->now = 0;
-  segment_->holder = segment_->owner = segment_->last_owner = kNobody;
-  segment_->contended = 0;
-  segment_->slice_start = segment_->slice_end = 0;
+  segment_->holder = kNobody;
+  for (SharedGpu& gpu : segment_->gpus) {
+    gpu.owner = gpu.last_owner = kNobody;
+    gpu.contended = 0;
+    gpu.slice_start = gpu.slice_end = 0;
+    for (auto& end : gpu.engine_end) end = 0;
+  }
   segment_->magic = kSegmentMagic;
 }
 
@@ -68,8 +76,9 @@ std::string SharedDevice::Enter(const Config& config) {
     return "its file is not that of a shared device of this version";
   }
   if (!(segment_->settings == settings_)) {
-    return "other processes have the device with other settings; memory, sms, overlap, clock, "
-           "slice, slice_switch, teardown and processes must be the same in all";
+    return "other processes have the device with other settings; devices, memory, sms, overlap, "
+           "h2d, d2h, d2d, clock, slice, slice_switch, teardown and processes must be the same in "
+           "all";
   }
   Sweep();
   for (uint32_t i = 0; i < kPlaces && place_ == kNobody; ++i) {
@@ -81,10 +90,14 @@ std::string SharedDevice::Enter(const Config& config) {
                              : "all of its " + std::to_string(kPlaces) + " places are taken";
   }
   ProcessPlace& place = own();
-  place.bytes = 0;
+  for (ShareOfGpu& share : place.gpus) {
+    share.bytes = 0;
+    share.wants = 0;
+    share.lost_at = kForever;
+  }
   place.pid = getpid();
-  place.turn = place.request = place.waits = place.wants = 0;
-  place.next_thread = place.next_event = place.lost_at = kForever;
+  place.turn = place.request = place.waits = 0;
+  place.next_thread = place.next_event = kForever;
   if (settings_.virtual_clock != 0) {
     // As soon as it is counted among those that are there it is due, and the others wait for it.
     segment_->now = Now();
@@ -137,12 +150,14 @@ void SharedDevice::Forget() {
   if (mmap(segment_, sizeof(Segment), PROT_READ | PROT_WRITE, kOwn, -1, 0) == MAP_FAILED) {
     munmap(segment_, sizeof(Segment));
   }
-  if (arena_ < 0) return;
-  // Copied as it is written: the parent's pages stay as the parent has them.
-  void* const pages = reinterpret_cast<void*>(arena_address_);
-  if (mmap(pages, arena_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED,
-           arena_, 0) == MAP_FAILED) {
-    mprotect(pages, arena_bytes_, PROT_NONE);
+  for (const Arena& arena : arenas_) {
+    if (arena.file < 0) continue;
+    // Copied as it is written: the parent's pages stay as the parent has them.
+    void* const pages = reinterpret_cast<void*>(arena.address);
+    if (mmap(pages, arena.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED,
+             arena.file, 0) == MAP_FAILED) {
+      mprotect(pages, arena.bytes, PROT_NONE);
+    }
   }
 }
 
@@ -151,9 +166,13 @@ void SharedDevice::Forget() {
 void SharedDevice::DeclareOver(uint32_t number) {
   ProcessPlace& place = segment_->places[number];
   const uint64_t incarnation = place.incarnation;
-  const uint64_t bytes = std::min(place.bytes.load(), settings_.memory);
+  uint64_t bytes[kGpus], all = 0;
+  for (uint32_t gpu = 0; gpu < kGpus; ++gpu) {
+    bytes[gpu] = std::min(place.gpus[gpu].bytes.load(), settings_.memory);
+    all |= bytes[gpu];
+  }
   const uint64_t now = Now();
-  if (incarnation != 0 && bytes > 0) {
+  if (incarnation != 0 && all > 0) {
     Teardown* to = nullptr;
     Teardown* last = &segment_->teardowns[0];
     bool begun = false;
@@ -164,13 +183,15 @@ void SharedDevice::DeclareOver(uint32_t number) {
     }
     if (!begun && to != nullptr) {
       to->incarnation = 0;
-      to->bytes = bytes;
+      for (uint32_t gpu = 0; gpu < kGpus; ++gpu) to->bytes[gpu] = bytes[gpu];
       to->pid = place.pid.load();
       to->freed_at = now + settings_.teardown;
       to->incarnation = incarnation;
     } else if (!begun) {
       // More at one time than there is room to tell apart.
-      last->bytes = std::min(settings_.memory, last->bytes + bytes);
+      for (uint32_t gpu = 0; gpu < kGpus; ++gpu) {
+        last->bytes[gpu] = std::min(settings_.memory, last->bytes[gpu] + bytes[gpu]);
+      }
       last->freed_at = now + settings_.teardown;
       last->incarnation = incarnation;
     }
@@ -187,70 +208,97 @@ void SharedDevice::Sweep() {
   }
 }
 
-uint64_t SharedDevice::HeldByOthers() {
+void SharedDevice::ForgetTornDown() {
   const uint64_t now = Now();
-  uint64_t left = settings_.memory;
-  const auto take = [&left](uint64_t bytes) { left -= std::min(left, bytes); };
-  for (uint32_t i = 0; i < kPlaces; ++i) {
-    const ProcessPlace& place = segment_->places[i];
-    if (i != place_ && place.incarnation != 0) take(place.bytes);
-  }
   for (Teardown& teardown : segment_->teardowns) {
     if (teardown.incarnation == 0) continue;
     const uint64_t latest = now + settings_.teardown;
     if (teardown.freed_at > latest) teardown.freed_at = latest;
-    if (teardown.freed_at <= now) {
-      teardown.incarnation = 0;
-    } else {
-      take(teardown.bytes);
-    }
+    if (teardown.freed_at <= now) teardown.incarnation = 0;
+  }
+}
+
+uint64_t SharedDevice::HeldByOthers(uint32_t gpu) {
+  ForgetTornDown();
+  uint64_t left = settings_.memory;
+  const auto take = [&left](uint64_t bytes) { left -= std::min(left, bytes); };
+  for (uint32_t i = 0; i < kPlaces; ++i) {
+    const ProcessPlace& place = segment_->places[i];
+    if (i != place_ && place.incarnation != 0) take(place.gpus[gpu].bytes);
+  }
+  for (const Teardown& teardown : segment_->teardowns) {
+    if (teardown.incarnation != 0) take(teardown.bytes[gpu]);
   }
   return settings_.memory - left;
 }
 
-bool SharedDevice::Hold(uint64_t bytes) {
+bool SharedDevice::Hold(uint32_t gpu, uint64_t bytes) {
   const Locked locked(*this);
   if (!joined_) return true;  // the process is about to end
   if (bytes > settings_.memory) return false;
-  if (HeldByOthers() > settings_.memory - bytes) {
+  if (HeldByOthers(gpu) > settings_.memory - bytes) {
     Sweep();
-    if (HeldByOthers() > settings_.memory - bytes) return false;
+    if (HeldByOthers(gpu) > settings_.memory - bytes) return false;
   }
-  own().bytes = bytes;
+  own().gpus[gpu].bytes = bytes;
   return true;
 }
 
-void SharedDevice::HoldLess(uint64_t bytes) {
+void SharedDevice::HoldLess(uint32_t gpu, uint64_t bytes) {
   const Locked locked(*this);
-  if (joined_) own().bytes = bytes;
+  if (joined_) own().gpus[gpu].bytes = bytes;
 }
 
-uint64_t SharedDevice::Left() {
+uint64_t SharedDevice::Left(uint32_t gpu) {
   const Locked locked(*this);
   Sweep();
-  const uint64_t held = HeldByOthers();
-  const uint64_t bytes = own().bytes;
+  const uint64_t held = HeldByOthers(gpu);
+  const uint64_t bytes = own().gpus[gpu].bytes;
   return settings_.memory - std::min(settings_.memory, held + std::min(bytes, settings_.memory));
 }
 
-std::vector<Holding> SharedDevice::Holdings() {
+std::vector<Holding> SharedDevice::Holdings(uint32_t gpu) {
   const Locked locked(*this);
   Sweep();
-  HeldByOthers();  // forgets what is torn down
+  ForgetTornDown();
   std::vector<Holding> holdings;
   for (uint32_t i = 0; i < kPlaces; ++i) {
     const ProcessPlace& place = segment_->places[i];
     if (place.incarnation == 0) continue;
-    holdings.push_back(
-        {.bytes = std::min(place.bytes.load(), settings_.memory), .pid = place.pid, .place = i});
+    holdings.push_back({.bytes = std::min(place.gpus[gpu].bytes.load(), settings_.memory),
+                        .pid = place.pid,
+                        .place = i});
   }
   for (const Teardown& teardown : segment_->teardowns) {
-    if (teardown.incarnation == 0) continue;
-    holdings.push_back({.bytes = std::min(teardown.bytes.load(), settings_.memory),
+    // Of a GPU of which it had nothing there is nothing to tear down.
+    if (teardown.incarnation == 0 || teardown.bytes[gpu] == 0) continue;
+    holdings.push_back({.bytes = std::min(teardown.bytes[gpu].load(), settings_.memory),
                         .freed_at = teardown.freed_at,
                         .pid = teardown.pid});
   }
   return holdings;
+}
+
+uint64_t SharedDevice::TakeEngine(uint32_t gpu, uint32_t engine, uint64_t now, uint64_t ns) {
+  const Locked locked(*this);
+  if (!joined()) return now;
+  std::atomic<uint64_t>& end = segment_->gpus[gpu].engine_end[engine];
+  // Each process gives it one transfer at a time, and none is longer than all of the memory takes or this one;
+  // what lies further ahead is nonsense.
+  const double slowest = std::min({settings_.h2d, settings_.d2h, settings_.d2d});
+  const double longest = static_cast<double>(settings_.memory) / slowest;
+  const uint64_t most = kPlaces * (ns + static_cast<uint64_t>(std::min(longest, 1e12)));
+  const uint64_t before = end;
+  const uint64_t begins = before > now && before - now <= most ? before : now;
+  end = begins + ns;
+  return begins;
+}
+
+void SharedDevice::ReturnEngine(uint32_t gpu, uint32_t engine, uint64_t end, uint64_t now) {
+  const Locked locked(*this);
+  if (joined() && segment_->gpus[gpu].engine_end[engine] == end) {
+    segment_->gpus[gpu].engine_end[engine] = now;
+  }
 }
 
 bool SharedDevice::IsAlive(uint64_t incarnation) {
@@ -261,22 +309,24 @@ bool SharedDevice::IsAlive(uint64_t incarnation) {
   return false;
 }
 
-void* SharedDevice::NewArena(uint64_t bytes) {
-  if (arena_ >= 0) close(arena_);
-  arena_ = memfd_create("gpushare-sim-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (arena_ < 0) return MAP_FAILED;
+void* SharedDevice::NewArena(uint32_t gpu, uint64_t bytes) {
+  Arena& arena = arenas_[gpu];
+  if (arena.file >= 0) close(arena.file);
+  arena.file = memfd_create("gpushare-sim-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (arena.file < 0) return MAP_FAILED;
   void* mapped = MAP_FAILED;
   // Sealed: who maps it can rely on its size.
-  if (ftruncate(arena_, static_cast<off_t>(bytes)) == 0 &&
-      fcntl(arena_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
-    mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, arena_, 0);
+  if (ftruncate(arena.file, static_cast<off_t>(bytes)) == 0 &&
+      fcntl(arena.file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
+    mapped =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, arena.file, 0);
   }
   if (mapped == MAP_FAILED) {
-    close(arena_);
-    arena_ = -1;
+    close(arena.file);
+    arena.file = -1;
   }
-  arena_address_ = reinterpret_cast<uint64_t>(mapped);
-  arena_bytes_ = bytes;
+  arena.address = reinterpret_cast<uint64_t>(mapped);
+  arena.bytes = bytes;
   return mapped;
 }
 

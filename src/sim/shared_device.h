@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One simulated GPU of several processes: who they are, and what of its memory each holds.
+// Simulated GPUs of several processes: who they are, and what of each one's memory each holds.
 //
 // Each process keeps its own model of its contexts, streams and kernels; here is only what they have in
 // common. Any thread may call; a process that dies is declared over by whoever notices.
@@ -37,16 +37,23 @@ class SharedDevice {
   // This process is over: another does not have to find out.
   void Leave();
 
-  // This process holds `bytes` instead of what it held. False when the device has not so many left.
-  bool Hold(uint64_t bytes);
-  void HoldLess(uint64_t bytes);
-  // Of the device's memory, what no process holds.
-  uint64_t Left();
-  std::vector<Holding> Holdings();
-  // Pages for the bytes of this process's memory, in a file that others can open (arena()). MAP_FAILED.
-  void* NewArena(uint64_t bytes);
-  int arena() const { return arena_; }
-  uint64_t arena_address() const { return arena_address_; }
+  // This process holds `bytes` of a GPU instead of what it held. False when that has not so many left.
+  bool Hold(uint32_t gpu, uint64_t bytes);
+  void HoldLess(uint32_t gpu, uint64_t bytes);
+  // Of its memory, what no process holds.
+  uint64_t Left(uint32_t gpu);
+  std::vector<Holding> Holdings(uint32_t gpu);
+  // Pages for the bytes of this process's memory, in a file that others can open. MAP_FAILED.
+  struct Arena {
+    int file = -1;
+    uint64_t address = 0, bytes = 0;
+  };
+  void* NewArena(uint32_t gpu, uint64_t bytes);
+  const Arena& arena(uint32_t gpu) const { return arenas_[gpu]; }
+  // A copy engine is this process's for `ns`, when it has done what it was given before: when it begins.
+  uint64_t TakeEngine(uint32_t gpu, uint32_t engine, uint64_t now, uint64_t ns);
+  // What was to end at `end`, ends at `now`.
+  void ReturnEngine(uint32_t gpu, uint32_t engine, uint64_t end, uint64_t now);
   // What is wrong with the common state; empty: nothing.
   std::string Check();
 
@@ -91,7 +98,8 @@ class SharedDevice {
   void Repair();
   void DeclareOver(uint32_t place);
   void Sweep();
-  uint64_t HeldByOthers();
+  uint64_t HeldByOthers(uint32_t gpu);
+  void ForgetTornDown();
 
   const Clock& clock_;
   SharedFile file_;
@@ -99,8 +107,7 @@ class SharedDevice {
   Segment* segment_ = nullptr;
   uint32_t place_ = kNobody;
   uint64_t incarnation_ = 0;
-  int arena_ = -1;
-  uint64_t arena_address_ = 0, arena_bytes_ = 0;
+  Arena arenas_[kGpus];
   std::atomic<bool> joined_{false};
   SharedTurn turn_{*this};
   SharedSlices slices_{*this};

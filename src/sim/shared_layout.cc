@@ -16,7 +16,14 @@ std::string CheckSegment(const Segment& segment, const SharedSettings& settings)
   }
   if (!(segment.settings == settings)) return "its settings changed";
   const uint64_t incarnations = segment.incarnations;
-  uint64_t left = settings.memory;
+  uint64_t left[kGpus];
+  for (uint64_t& of_one : left) of_one = settings.memory;
+  // False: together they hold more of a GPU than there is.
+  const auto take = [&left](uint32_t gpu, uint64_t bytes) {
+    if (bytes > left[gpu]) return false;
+    left[gpu] -= bytes;
+    return true;
+  };
   for (uint32_t i = 0; i < kPlaces; ++i) {
     const ProcessPlace& place = segment.places[i];
     const uint64_t incarnation = place.incarnation;
@@ -26,9 +33,9 @@ std::string CheckSegment(const Segment& segment, const SharedSettings& settings)
     for (uint32_t other = 0; other < i; ++other) {
       if (segment.places[other].incarnation == incarnation) return name + " is there twice";
     }
-    const uint64_t bytes = place.bytes;
-    if (bytes > left) return name + " holds more memory than there is";
-    left -= bytes;
+    for (uint32_t gpu = 0; gpu < kGpus; ++gpu) {
+      if (!take(gpu, place.gpus[gpu].bytes)) return name + " holds more memory than there is";
+    }
     if (!IsTime(place.next_thread) || !IsTime(place.next_event)) {
       return name + " has to run at a time that is none";
     }
@@ -38,9 +45,9 @@ std::string CheckSegment(const Segment& segment, const SharedSettings& settings)
     if (teardown.incarnation > incarnations || !IsTime(teardown.freed_at)) {
       return "the memory of a dead process is not described in full";
     }
-    const uint64_t bytes = teardown.bytes;
-    if (bytes > left) return "dead processes hold more memory than there is";
-    left -= bytes;
+    for (uint32_t gpu = 0; gpu < kGpus; ++gpu) {
+      if (!take(gpu, teardown.bytes[gpu])) return "dead processes hold more memory than there is";
+    }
   }
   for (const SharedEvent& event : segment.events) {
     if (event.number > segment.event_numbers) return "an event has a number that was not given out";
@@ -54,11 +61,13 @@ std::string CheckSegment(const Segment& segment, const SharedSettings& settings)
   if (holder != kNobody && (holder >= kPlaces || segment.places[holder].incarnation == 0)) {
     return "a process holds the turn that does not exist";
   }
-  const uint32_t owner = segment.owner;
-  if (owner != kNobody && (owner >= kPlaces || segment.places[owner].incarnation == 0)) {
-    return "a process has the SMs that does not exist";
+  for (const SharedGpu& gpu : segment.gpus) {
+    const uint32_t owner = gpu.owner;
+    if (owner != kNobody && (owner >= kPlaces || segment.places[owner].incarnation == 0)) {
+      return "a process has the SMs that does not exist";
+    }
+    if (owner != kNobody && gpu.slice_end <= gpu.slice_start) return "a slice has no length";
   }
-  if (owner != kNobody && segment.slice_end <= segment.slice_start) return "a slice has no length";
   if (segment.now >= kLatest) return "the virtual time is none";
   return std::string();
 }

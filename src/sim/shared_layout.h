@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the processes that share one simulated GPU have in common, in a file that each of them maps.
+// What the processes that share simulated GPUs have in common, in a file that each of them maps.
 //
 // Every one of them may write anything here, also nonsense, and may be killed between any two writes. So
 // nothing read from here is used as an index or added up before it was checked, and there are no sums
@@ -15,34 +15,40 @@ namespace gpushare::sim {
 
 inline constexpr uint32_t kPlaces = 64;  // processes at one time
 inline constexpr uint32_t kTeardowns = 64;
+inline constexpr uint32_t kGpus = 8;  // under one name
+inline constexpr uint32_t kEngines = 3;
 inline constexpr uint32_t kNobody = UINT32_MAX;
 inline constexpr uint64_t kSegmentMagic = 0x67707573'68617265;
-inline constexpr uint32_t kSegmentVersion = 2;
+inline constexpr uint32_t kSegmentVersion = 3;
 // Times beyond are nonsense: nothing added to one below overflows.
 inline constexpr uint64_t kLatest = UINT64_MAX / 4;
 // The virtual clock is taken to be no later, so that there is always time to come.
 inline constexpr uint64_t kLastNow = kLatest / 2;
 
+// What one process has of one GPU.
+struct ShareOfGpu {
+  std::atomic<uint64_t> bytes;    // of its memory
+  std::atomic<uint64_t> lost_at;  // since when another has the SMs
+  std::atomic<uint32_t> wants;    // them: it has kernels
+};
+
 // One process. Written by it, and by whoever declares it over.
 struct alignas(64) ProcessPlace {
   std::atomic<uint64_t> incarnation;  // never the same twice; 0: free
-  std::atomic<uint64_t> bytes;        // of the device's memory that it holds
   std::atomic<int32_t> pid;           // in its own namespace
   // ---- The virtual clock.
   std::atomic<uint32_t> turn;         // the word that it sleeps on: 1, the turn is its
   std::atomic<uint32_t> request;      // a thread came from outside the clock
   std::atomic<uint32_t> waits;        // some thread waits for the device or a word
   std::atomic<uint64_t> next_thread;  // when it has to run next
-  std::atomic<uint64_t> next_event;   // what its part of the device does next
-  // ---- Time slices.
-  std::atomic<uint32_t> wants;    // the SMs: it has kernels
-  std::atomic<uint64_t> lost_at;  // since when another has them
+  std::atomic<uint64_t> next_event;   // what its part of the devices does next
+  ShareOfGpu gpus[kGpus];
 };
 
 // Memory of a process that is no more.
 struct Teardown {
   std::atomic<uint64_t> incarnation;  // whose; 0: free
-  std::atomic<uint64_t> bytes;
+  std::atomic<uint64_t> bytes[kGpus];
   std::atomic<uint64_t> freed_at;
   std::atomic<int32_t> pid;
 };
@@ -64,8 +70,18 @@ static_assert(kPlaces == 64, "there is a bit for each");
 // What all must have configured alike.
 struct SharedSettings {
   uint64_t memory, teardown, slice, slice_switch;
-  uint32_t sms, serial, virtual_clock, processes;
+  double h2d, d2h, d2d;
+  uint32_t sms, serial, virtual_clock, processes, devices;
   bool operator==(const SharedSettings&) const = default;
+};
+
+// One GPU.
+struct SharedGpu {
+  std::atomic<uint32_t> owner;  // of the SMs; kNobody
+  std::atomic<uint32_t> last_owner;
+  std::atomic<uint32_t> contended;  // another wants them: the slice ends
+  std::atomic<uint64_t> slice_start, slice_end;
+  std::atomic<uint64_t> engine_end[kEngines];  // when each copy engine has done what it was given
 };
 
 struct Segment {
@@ -76,10 +92,7 @@ struct Segment {
   std::atomic<uint64_t> incarnations;  // how many there were
   std::atomic<uint64_t> now;           // of the virtual clock when the turn was last handed over
   std::atomic<uint32_t> holder;        // of the turn; kNobody
-  std::atomic<uint32_t> owner;         // of the SMs; kNobody
-  std::atomic<uint32_t> last_owner;
-  std::atomic<uint32_t> contended;  // another wants them: the slice ends
-  std::atomic<uint64_t> slice_start, slice_end;
+  SharedGpu gpus[kGpus];
   ProcessPlace places[kPlaces];
   Teardown teardowns[kTeardowns];
   std::atomic<uint64_t> event_numbers;

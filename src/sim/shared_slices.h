@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Time slices: of the processes that share a GPU, one at a time has its SMs.
+// Time slices: of the processes that share a GPU, one at a time has its SMs; of each GPU for itself.
 //
 // A process that has kernels wants them. It keeps them while nobody else does, and else until the end of
 // its slice, in the middle of a kernel too; then they go round, and a change costs `slice_switch`. Kernels
@@ -12,6 +12,7 @@
 namespace gpushare::sim {
 
 class Device;
+struct SharedGpu;
 class SharedDevice;
 class Timeline;
 
@@ -27,10 +28,10 @@ class SharedSlices {
   void Release(uint32_t place, uint64_t now);
 
  private:
-  void Grant(uint64_t at);
-  bool IsWantedBesides(uint32_t place) const;
-  bool IsSane(uint64_t now) const;
-  uint64_t LostAt(uint64_t now) const;
+  void Grant(uint32_t gpu, uint64_t at);
+  bool IsWantedBesides(uint32_t gpu, uint32_t place) const;
+  bool IsSane(const SharedGpu& gpu, uint64_t now) const;
+  uint64_t LostAt(uint32_t gpu, uint64_t now) const;
 
   SharedDevice& shared_;
 };

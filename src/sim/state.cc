@@ -43,7 +43,7 @@ void ForgetShared() {
   if (s.shared != nullptr) s.shared->Forget();
   s.shared = nullptr;
   s.clock.Unshare();
-  for (const auto& device : s.devices) device->memory.Share(nullptr);
+  for (const auto& device : s.devices) device->Share(nullptr);
 }
 
 [[gnu::destructor]] void LeaveShared() {

@@ -75,8 +75,11 @@ uint64_t UpdateSlice() {
   if (!events.waiters().empty() && events.IsOver()) {
     s.clock.WakeAll(events.waiters(), s.config.sync_return);
   }
-  if (s.devices.empty()) return kForever;
-  return s.shared->slices().Update(*s.devices[0], s.timeline, s.clock.now());
+  uint64_t next = kForever;
+  for (const auto& device : s.devices) {
+    next = std::min(next, s.shared->slices().Update(*device, s.timeline, s.clock.now()));
+  }
+  return next;
 }
 
 void DeleteIfDone(Stream* stream) {
@@ -217,7 +220,10 @@ void Complete(Command* command) {
     if (s.shared == nullptr) [[likely]]
       break;
     slice = UpdateSlice();
-    if (s.devices.empty() || !s.devices[0]->needs_dispatch()) break;
+    if (std::none_of(s.devices.begin(), s.devices.end(),
+                     [](const auto& device) { return device->needs_dispatch(); })) {
+      break;
+    }
   }
   s.clock.SetNextEvent(std::min(s.timeline.next(), slice));
 }
@@ -227,8 +233,8 @@ void Settle() { SettleHere(); }
 void RunDueEvents() {
   State& s = state();
   const uint64_t now = s.clock.now();
-  if (s.shared != nullptr && !s.devices.empty()) [[unlikely]] {
-    s.shared->slices().Notice(*s.devices[0], s.timeline, now);
+  if (s.shared != nullptr) [[unlikely]] {
+    for (const auto& device : s.devices) s.shared->slices().Notice(*device, s.timeline, now);
   }
   while (s.timeline.next() <= now) {
     Command* const command = s.timeline.top().command;

@@ -31,12 +31,12 @@ struct Child {
   CUevent event = nullptr;
   std::vector<CUdeviceptr> held, imported;
 
-  CUresult Begin() {
+  CUresult Begin(int ordinal) {
     CUdevice device;
     CUcontext context;
     CUmodule module;
     CUresult result = cuInit(0);
-    if (result == CUDA_SUCCESS) result = cuDeviceGet(&device, 0);
+    if (result == CUDA_SUCCESS) result = cuDeviceGet(&device, ordinal);
     if (result == CUDA_SUCCESS) result = cuDevicePrimaryCtxRetain(&context, device);
     if (result == CUDA_SUCCESS) result = cuCtxSetCurrent(context);
     if (result == CUDA_SUCCESS) result = cuModuleLoadData(&module, kPtx);
@@ -162,8 +162,13 @@ struct Child {
       return true;
     }
     const auto is = [&](const char* name) { return std::strcmp(verb, name) == 0; };
-    if (is("begin")) {
-      std::printf("%d\n", Begin());
+    if (is("begin")) {  // on the GPU of that number
+      std::printf("%d\n", Begin(static_cast<int>(a)));
+    } else if (is("copy")) {  // a bytes to the device
+      std::vector<char> bytes(a);
+      CUresult result = cuMemcpyHtoDAsync(held.back(), bytes.data(), a, stream);
+      if (result == CUDA_SUCCESS) result = cuStreamSynchronize(stream);
+      std::printf("%d at %" PRIu64 "\n", result, gpushare_sim_now());
     } else if (is("enter")) {
       std::printf("%d\n", gpushare_sim_thread_enter("child"));
     } else if (is("leave")) {
@@ -199,7 +204,7 @@ struct Child {
       std::printf("%.0f\n", truth.used_ns);
     } else if (is("processes")) {
       gpushare_sim_holding processes[80];
-      const int count = gpushare_sim_holdings(0, processes, 80);
+      const int count = gpushare_sim_holdings(static_cast<int>(a), processes, 80);
       std::printf("%d", count);
       for (int i = 0; i < count; ++i) {
         std::printf(" %d:%" PRIu64 "%s", processes[i].place, processes[i].memory_bytes,

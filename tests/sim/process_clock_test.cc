@@ -99,6 +99,29 @@ TEST_F(ProcessClockTest, OneAloneKeepsTheDevice) {
   EXPECT_EQ("0; 0; " + At(4'500'000) + "; 0; 0 " + At(7'100'000) + "; 0; ", b.Rest());
 }
 
+// At 1 GB/s, 1 MiB takes 1.048576 ms.
+TEST_F(ProcessClockTest, ACopyEngineIsOneForAllProcesses) {
+  Child a(Config("processes=2,place=0,h2d=1GB/s")), b(Config("processes=2,place=1,h2d=1GB/s"));
+  const std::string copies =
+      "enter\nbegin\nalloc " + MiB(1) + "\ncopy " + MiB(1) + "\ncopy " + MiB(1) + "\nleave\nexit";
+  a.Tell(copies);
+  b.Tell(copies);
+  EXPECT_EQ("0; 0; 0; 0 " + At(1'048'576) + "; 0 " + At(3'145'728) + "; 0; ", a.Rest());
+  EXPECT_EQ("0; 0; 0; 0 " + At(2'097'152) + "; 0 " + At(4'194'304) + "; 0; ", b.Rest());
+}
+
+// Of another GPU, and against its kernels, each works by itself.
+TEST_F(ProcessClockTest, EachGpuHasItsSlicesAndEngines) {
+  const std::string config = "processes=3,devices=2,h2d=1GB/s,place=";
+  Child a(Config(config + "0")), b(Config(config + "1")), c(Config(config + "2"));
+  a.Tell("enter\nbegin 0\nlaunch 3000000 100\nsync\nleave\nexit");
+  b.Tell("enter\nbegin 1\nlaunch 3000000 100\nsync\nleave\nexit");
+  c.Tell("enter\nbegin 1\nalloc " + MiB(1) + "\ncopy " + MiB(1) + "\nleave\nexit");
+  EXPECT_EQ("0; 0; 0; 0 " + At(3'000'000) + "; 0; ", a.Rest());
+  EXPECT_EQ("0; 0; 0; 0 " + At(3'000'000) + "; 0; ", b.Rest());
+  EXPECT_EQ("0; 0; 0; 0 " + At(1'048'576) + "; 0; ", c.Rest());
+}
+
 TEST_F(ProcessClockTest, WhoDiesWithTheTurnStopsNobody) {
   Child a(Config("processes=2,place=0,teardown=10ms")),
       b(Config("processes=2,place=1,teardown=10ms"));

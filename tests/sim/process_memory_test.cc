@@ -62,10 +62,34 @@ TEST_F(ProcessMemoryTest, AnEndWithoutFreeingIsAnEnd) {
   EXPECT_EQ(MiB(1024), b.Ask("left"));
 }
 
+TEST_F(ProcessMemoryTest, EachGpuHasItsMemory) {
+  const std::string config = "clock=wall,devices=2,teardown=1000s,place=";
+  Child a(Config(config + "0")), b(Config(config + "1")), c(Config(config + "2"));
+  ASSERT_EQ("0", a.Ask("begin 0"));
+  ASSERT_EQ("0", b.Ask("begin 1"));
+  ASSERT_EQ("0", c.Ask("begin 1"));
+  ASSERT_EQ("0", a.Ask("alloc " + MiB(1000)));
+  EXPECT_EQ("0", b.Ask("alloc " + MiB(600)));
+  EXPECT_EQ(MiB(24), a.Ask("left"));
+  EXPECT_EQ(MiB(424), c.Ask("left"));
+  EXPECT_EQ("2", c.Ask("alloc " + MiB(425)));
+  EXPECT_EQ("3 0:" + MiB(1000) + " 1:0 2:0", c.Ask("processes 0"));
+  EXPECT_EQ("3 0:0 1:" + MiB(600) + " 2:0", c.Ask("processes 1"));
+  b.Kill();
+  EXPECT_EQ(MiB(424), c.Ask("left"));
+  EXPECT_EQ("2 0:" + MiB(1000) + " 2:0", c.Ask("processes 0"));
+  EXPECT_EQ("3 0:0 2:0 -1:" + MiB(600) + "!", c.Ask("processes 1"));
+  EXPECT_EQ("ok", c.Ask("check"));
+}
+
 TEST_F(ProcessMemoryTest, OtherSettingsAreRefused) {
   Child a(Config("clock=wall")), b(Config("clock=wall,memory=2GiB"));
   ASSERT_EQ("0", a.Ask("begin"));
   EXPECT_EQ("1", b.Ask("begin"));
+  for (const char* other : {"clock=wall,devices=2", "clock=wall,h2d=2GB/s"}) {
+    Child refused(Config(other));
+    EXPECT_EQ("1", refused.Ask("begin"));
+  }
   Child taken(Config("clock=wall,place=0"));
   EXPECT_EQ("1", taken.Ask("begin"));
 }

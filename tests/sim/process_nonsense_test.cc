@@ -41,9 +41,11 @@ class ProcessNonsenseTest : public ProcessTest {
     ASSERT_EQ("0", a.Ask("begin"));
     ASSERT_EQ("0", b.Ask("begin"));
     ASSERT_EQ('0', a.Ask("work 1000 3")[0]);
+    ASSERT_EQ("0", a.Ask("alloc 4096"));
     Scribble(scribble);
-    a.Tell("work 150000 4");
+    a.Tell("work 150000 4\ncopy 4096");
     b.Tell("work 150000 4");
+    EXPECT_EQ('0', a.Answer()[0]) << clock;
     EXPECT_EQ('0', a.Answer()[0]) << clock;
     EXPECT_EQ('0', b.Answer()[0]) << clock;
   }
@@ -51,23 +53,34 @@ class ProcessNonsenseTest : public ProcessTest {
 
 TEST_F(ProcessNonsenseTest, EachFieldByItself) {
   const std::function<void(sim::Segment&)> all[] = {
-      [](sim::Segment& s) { s.owner = 40; },
-      [](sim::Segment& s) { s.owner = 40, s.contended = 1, s.slice_end = sim::kLatest; },
-      [](sim::Segment& s) { s.owner = 1000, s.last_owner = 77; },
-      [](sim::Segment& s) { s.owner = 0, s.contended = 1, s.slice_end = 0; },
-      [](sim::Segment& s) { s.owner = 1, s.slice_start = sim::kLatest - 1; },
-      [](sim::Segment& s) { s.owner = 0, s.slice_start = s.slice_end = UINT64_MAX - 1; },
+      [](sim::Segment& s) { s.gpus[0].owner = 40; },
+      [](sim::Segment& s) {
+        s.gpus[0].owner = 40, s.gpus[0].contended = 1, s.gpus[0].slice_end = sim::kLatest;
+      },
+      [](sim::Segment& s) { s.gpus[0].owner = 1000, s.gpus[0].last_owner = 77; },
+      [](sim::Segment& s) {
+        s.gpus[0].owner = 0, s.gpus[0].contended = 1, s.gpus[0].slice_end = 0;
+      },
+      [](sim::Segment& s) { s.gpus[0].owner = 1, s.gpus[0].slice_start = sim::kLatest - 1; },
+      [](sim::Segment& s) {
+        s.gpus[0].owner = 0, s.gpus[0].slice_start = s.gpus[0].slice_end = UINT64_MAX - 1;
+      },
+      [](sim::Segment& s) { s.gpus[0].engine_end[0] = UINT64_MAX; },
       [](sim::Segment& s) { s.now = UINT64_MAX; },
-      [](sim::Segment& s) { s.now = sim::kLatest - 1, s.owner = 0, s.contended = 1; },
+      [](sim::Segment& s) {
+        s.now = sim::kLatest - 1, s.gpus[0].owner = 0, s.gpus[0].contended = 1;
+      },
       [](sim::Segment& s) { s.holder = 40; },
       [](sim::Segment& s) { s.holder = 1000; },
       [](sim::Segment& s) { s.holder = 1; },
       [](sim::Segment& s) { s.incarnations = 0; },
       [](sim::Segment& s) { s.places[0].incarnation = 0; },
       [](sim::Segment& s) { s.places[1].incarnation = 0, s.holder = 1; },
-      [](sim::Segment& s) { s.places[0].lost_at = 0, s.places[0].turn = 7; },
+      [](sim::Segment& s) { s.places[0].gpus[0].lost_at = 0, s.places[0].turn = 7; },
       [](sim::Segment& s) { s.places[5].incarnation = 77, s.places[5].next_thread = 0; },
-      [](sim::Segment& s) { s.places[5].incarnation = 77, s.places[5].waits = 1, s.owner = 5; },
+      [](sim::Segment& s) {
+        s.places[5].incarnation = 77, s.places[5].waits = 1, s.gpus[0].owner = 5;
+      },
   };
   for (const auto& scribble : all) {
     SCOPED_TRACE("case " + std::to_string(&scribble - all));
@@ -95,7 +108,7 @@ TEST_F(ProcessNonsenseTest, MemoryOfNobodyIsNotHeldForEver) {
   Child a(Config("clock=wall,teardown=1ms"));
   ASSERT_EQ("0", a.Ask("begin"));
   Scribble([](sim::Segment& s) {
-    s.teardowns[3].bytes = uint64_t{1} << 30;
+    s.teardowns[3].bytes[0] = uint64_t{1} << 30;
     s.teardowns[3].freed_at = UINT64_MAX;
     s.teardowns[3].incarnation = 1;
   });

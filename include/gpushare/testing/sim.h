@@ -37,9 +37,9 @@
  *   pin=1                registered threads share one processor, which makes handing over the turn 8
  *                        times cheaper (0: they stay where the machine puts them)
  *
- *   shared=              name of a GPU that this process shares with all of this user that give the same
- *                        name (letters, digits, '-', '_', '.'); without: one of its own. These keys and
- *                        memory, sms, overlap and clock must be the same in all of them, but for `place`.
+ *   shared=              name of the GPUs, at most 8, that this process shares with all of this user that give the
+ *                        same (letters, digits, '-', '_', '.'); without: its own. These keys, devices, memory, sms,
+ *                        overlap, clock, h2d, d2h and d2d must be the same in all of them, but for `place`.
  *   place=               0 to 63, which process this is: the lower comes first at one time. Without: the
  *                        first that is free
  *   processes=1          how many must be there before the virtual clock goes
