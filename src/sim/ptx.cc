@@ -28,6 +28,10 @@ class PtxReader {
         ReadGlobal();
       } else if (token_ == "{") {
         SkipBlock();
+      } else if (token_ == "(") {  // what a .func takes or answers
+        while (error_.empty() && token_ != ")") {
+          if (!Next()) Fail("'(' is not closed");
+        }
       } else if (token_ == "}" || token_ == ")") {
         return Fail("'" + std::string(token_) + "' closes nothing");
       }

@@ -35,6 +35,7 @@ TEST_F(ModuleTest, BrokenPtxIsRefused) {
            ".visible .entry k(.param .u64 a { ret; }",         // list does not end
            ".visible .entry k(int a) { ret; }",                //
            ".visible .entry k() } ",                           //
+           ".func (.reg .b32 r) f(.reg .b32 a { ret; }",       //
            "}",                                                //
            ".visible .entry k() { } .visible .entry k() { }",  // twice
            ".global .b8 x[99999999999999];",                   //
@@ -127,6 +128,20 @@ TEST_F(ModuleTest, CostLinesSayWhatAKernelCosts) {
   EXPECT_EQ(cuModuleUnload(module), CUDA_ERROR_INVALID_HANDLE);
   EXPECT_EQ(cuLaunchKernel(a, 1, 1, 1, 32, 1, 1, 0, s, nullptr, nullptr),
             CUDA_ERROR_INVALID_HANDLE);
+}
+
+TEST_F(ModuleTest, FunctionsBesideTheEntriesAreSkipped) {
+  EXPECT_CU(Load(WithHead(R"(
+.extern .func (.param .b32 answer) vprintf(.param .b64 format, .param .b64 list);
+.func none() ;
+.func  (.param .b32 func_retval0) twice(
+  .param .b32 twice_param_0
+)
+{
+  { ret; }
+}
+.visible .entry k(.param .u64 a) { call.uni (retval0), twice, (param0); ret; }
+)")));
 }
 
 TEST_F(ModuleTest, GlobalsAreDeviceMemory) {
