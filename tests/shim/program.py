@@ -42,6 +42,13 @@ def simulated():
     return ctypes.CDLL(os.environ["GPUSHARE_SIMULATED"])
 
 
+def launches():
+    """How many kernels the simulated driver was given."""
+    calls = simulated().gpushare_sim_calls
+    calls.restype = ctypes.c_uint64
+    return sum(calls(name) for name in (b"cuLaunchKernel", b"cuLaunchKernelEx"))
+
+
 def launch(kernel, ms, stream=0):
     return d.cuLaunchKernel(kernel, EVERYWHERE, 1, 1, 1024, 1, 1, 0, stream, parameters(ms), 0)
 

@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that others wrote, as they are installed from Debian and PyPI, under `gpushare run`. What the simulated GPU saw
+of one that cannot be asked is told by a witness (witness.c)."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+from command import COMMAND, PYTHON, python
+
+WITNESS = os.environ["GPUSHARE_WITNESS"]
+BEGIN = 1_000_000_000  # of the simulated clock
+# A cap lets 5 ms go at once, and the first launches are before anybody knows what they cost.
+TOLERANCE = 0.03
+
+
+def loads(library):
+    """Whether NVIDIA's `library` is there, from PyPI or a toolkit."""
+    code = f"from cuda.pathfinder import load_nvidia_dynamic_lib as load; load({library!r})"
+    return subprocess.run([PYTHON, "-c", code], capture_output=True, timeout=60).returncode == 0
+
+
+def installed(module):
+    return subprocess.run([PYTHON, "-c", f"import {module}"], capture_output=True, timeout=60).returncode == 0
+
+
+class Seen:
+    """A program's end, and what the GPU saw of it."""
+
+    def __init__(self, done, account):
+        self.status, self.out, self.err = done.returncode, done.stdout, done.stderr
+        seen = dict(item.split("=") for item in account.split())
+        self.launches = int(seen.get("cuLaunchKernel", 0))
+        self.busy, self.elapsed = float(seen.get("busy_ns", 0)), float(seen.get("ns", BEGIN)) - BEGIN
+        self.share = self.busy / self.elapsed if self.elapsed else 0
+
+    def __repr__(self):
+        return repr(vars(self))
+
+
+def seen(*arguments, simulated="memory=16GiB", **more):
+    """`arguments` under `gpushare run`, with the witness."""
+    with tempfile.NamedTemporaryFile("r") as account:
+        done = subprocess.run(
+            [COMMAND, "run", "--gpu", "sim", *arguments], capture_output=True, text=True, timeout=100,
+            env={**os.environ, "LD_PRELOAD": WITNESS, "WITNESS_FILE": account.name, "GPUSHARE_SIM": simulated, **more})
+        return Seen(done, account.read())
+
+
+@unittest.skipUnless(shutil.which("ffmpeg"), "ffmpeg is not installed; `scripts/setup --programs` does")
+class Ffmpeg(unittest.TestCase):
+    ON_GPU = ("-init_hw_device", "cuda=gpu", "-filter_hw_device", "gpu")
+
+    COPIES = (*ON_GPU, ("-vf", "format=yuv420p,hwupload,hwdownload,format=yuv420p"))
+    OVERLAY = (*ON_GPU, ("-filter_complex", "[0]format=yuv420p,hwupload[a];[1]format=yuv420p,hwupload[b];"
+                         "[a][b]overlay_cuda,hwdownload,format=yuv420p"))
+
+    @staticmethod
+    def command(frames, *arguments, source="testsrc", inputs=1):
+        source = ("-f", "lavfi", "-i", f"{source}=duration={frames / 25}:size=1280x720:rate=25")
+        return ("ffmpeg", "-hide_banner", "-nostdin", "-v", "error", *arguments[:-1], *source * inputs,
+                *arguments[-1], "-f", "md5", "-")
+
+    def test_frames_come_back_as_they_went(self):
+        there = subprocess.run(self.command(10, ("-vf", "format=yuv420p")), capture_output=True, text=True, timeout=100)
+        self.assertRegex(there.stdout, "^MD5=[0-9a-f]{32}\n$")
+        back = seen("--memory", "64MiB", "--", *self.command(10, *self.COPIES))
+        self.assertEqual((back.status, back.out, back.err), (0, there.stdout, ""), back)
+        self.assertGreater(back.elapsed, 0, back)  # the GPU was used
+
+    def test_over_the_quota_is_its_own_error(self):
+        # A frame is 1.3 MiB, and two are alive at a time.
+        done = seen("--memory", "2MiB", "--", *self.command(10, *self.COPIES))
+        self.assertNotEqual(done.status, 0, done)
+        self.assertIn("cuMemAlloc(&data, size) failed -> CUDA_ERROR_OUT_OF_MEMORY", done.err)
+        self.assertEqual(seen("--memory", "4MiB", "--", *self.command(10, *self.COPIES)).status, 0)
+
+    def test_a_cap_holds_its_kernels(self):
+        for options, least, most in ((("--cap", "25%"), 0.25, 0.25), (("--cap", "50%"), 0.5, 0.5),
+                                     (("--compute", "25%"), 0.9, 1)):  # the last, so that the others can fail
+            with self.subTest(options):
+                # On one SM a frame's three planes take 3.4 ms, and its copies next to nothing.
+                done = seen(*options, "--", *self.command(100, *self.OVERLAY, source="color", inputs=2),
+                            simulated="memory=16GiB,sms=1")
+                self.assertEqual((done.status, done.launches), (0, 300), done)
+                self.assertGreater(done.share, least * (1 - TOLERANCE), done)
+                self.assertLess(done.share, most * (1 + TOLERANCE), done)
+
+    def test_a_limit_holds_its_uploads(self):
+        frames = 50
+        done = seen("--spec", "h2d=1GB/s", "--", *self.command(frames, *self.COPIES, source="color"))
+        self.assertEqual(done.status, 0, done)
+        self.assertAlmostEqual(frames * 1280 * 720 * 1.5 / done.elapsed, 1, delta=TOLERANCE, msg=done)  # bytes a ns
+
+
+class Compiled(unittest.TestCase):
+    """Kernels that the program compiles while it runs."""
+
+    def share(self, code, launches, *options):
+        """Of the GPU's time, by 400 ms of kernels."""
+        done = python(code, *options)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done)
+        got, launched = done.stdout.split()
+        self.assertEqual(int(launched), launches)
+        return float(got)
+
+    def assert_capped(self, code, launches):
+        for cap in (0.25, 0.5):
+            self.assertAlmostEqual(self.share(code, launches, "--spec", f"cap={cap:.0%}"), cap, delta=TOLERANCE * cap)
+        self.assertGreater(self.share(code, launches, "--compute", "25%"), 0.95)  # so that the others can fail
+
+
+@unittest.skipUnless(loads("nvrtc"), "NVRTC is not installed; scripts/setup does")
+class Nvrtc(Compiled):
+    COMPILE = """
+from program import *
+from cuda.bindings import nvrtc
+SOURCE = b'''
+__device__ __noinline__ float twice(float x) { return x + x; }
+__constant__ float table[16];
+template <int kTimes> __global__ void scale(float* x, unsigned n) {
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) x[i] = twice(x[i]) * kTimes + table[i % 16];
+}'''
+program = ok(nvrtc.nvrtcCreateProgram(SOURCE, b"scale.cu", 0, [], []))
+ok(nvrtc.nvrtcAddNameExpression(program, b"scale<3>"))
+ok(nvrtc.nvrtcCompileProgram(program, 1, [b"--gpu-architecture=compute_90"]))
+ptx = bytes(ok(nvrtc.nvrtcGetPTXSize(program)))
+ok(nvrtc.nvrtcGetPTX(program, ptx))
+context()
+module = ok(d.cuModuleLoadData(ptx))
+kernel = ok(d.cuModuleGetFunction(module, ok(nvrtc.nvrtcGetLoweredName(program, b"scale<3>"))))
+memory = ok(d.cuMemAlloc(64 << 20))
+"""
+
+    def test_kernels_are_limited(self):
+        # Without a word on what it costs, a wave of a kernel takes 5 us.
+        self.assert_capped(self.COMPILE + """
+given = (int(memory), 16 << 20), (ctypes.c_uint64, ctypes.c_uint32)
+def work():
+    for _ in range(400): ok(d.cuLaunchKernel(kernel, 2 * EVERYWHERE * 200, 1, 1, 1024, 1, 1, 0, 0, given, 0))
+print(400 / elapsed(work), launches())
+""", 400)
+
+    def test_memory_is_limited(self):
+        done = python(self.COMPILE + "print(ok(d.cuMemGetInfo()) >> 20, int(d.cuMemAlloc(64 << 20)[0]))", "--memory", "96MiB")
+        self.assertEqual((done.returncode, done.stdout), (0, "32 2\n"), done)
+
+
+if __name__ == "__main__":
+    unittest.main()
