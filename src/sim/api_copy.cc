@@ -17,23 +17,24 @@ CUresult Linear(const ThreadContext& thread, uint64_t to, uint64_t from, size_t 
   return SubmitCopy(thread, work, stream, null, blocking);
 }
 
-// The typed forms: the side that has to be device memory must be.
+// The typed forms: the side that has to have an address of the device must have one. Pinned host memory has.
+bool IsMapped(uint64_t address) { return IsDeviceAddress(address) || !IsPageable(address); }
+
 CUresult HostToDevice(const ThreadContext& thread, CUdeviceptr to, const void* from, size_t bytes,
                       CUstream stream, NullStream null, Blocking blocking) {
-  if (bytes > 0 && !IsDeviceAddress(to)) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes > 0 && !IsMapped(to)) return CUDA_ERROR_INVALID_VALUE;
   return Linear(thread, to, reinterpret_cast<uint64_t>(from), bytes, stream, null, blocking);
 }
 
 CUresult DeviceToHost(const ThreadContext& thread, void* to, CUdeviceptr from, size_t bytes,
                       CUstream stream, NullStream null, Blocking blocking) {
-  if (bytes > 0 && !IsDeviceAddress(from)) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes > 0 && !IsMapped(from)) return CUDA_ERROR_INVALID_VALUE;
   return Linear(thread, reinterpret_cast<uint64_t>(to), from, bytes, stream, null, blocking);
 }
 
 CUresult DeviceToDevice(const ThreadContext& thread, CUdeviceptr to, CUdeviceptr from, size_t bytes,
                         CUstream stream, NullStream null, Blocking blocking) {
-  if (bytes > 0 && (!IsDeviceAddress(to) || !IsDeviceAddress(from)))
-    return CUDA_ERROR_INVALID_VALUE;
+  if (bytes > 0 && (!IsMapped(to) || !IsMapped(from))) return CUDA_ERROR_INVALID_VALUE;
   return Linear(thread, to, from, bytes, stream, null, blocking);
 }
 

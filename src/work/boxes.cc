@@ -10,7 +10,9 @@ CUresult Calls::Box(const Payer& payer, const Copy* copy, CUstream stream, bool 
                     uint64_t count, uint64_t part_bytes, gate::OnDeviceKind kind, const Set& set,
                     absl::FunctionRef<CUresult(const Copy*)> call) {
   if (copy == nullptr) return call(copy);
-  const auto side = [&](CUmemorytype type, CUdeviceptr device) { return SideOf(type, device); };
+  const auto side = [&](CUmemorytype type, CUdeviceptr device) {
+    return SideOf(payer, type, device);
+  };
   const Side to = side(copy->dstMemoryType, copy->dstDevice);
   const Side from = side(copy->srcMemoryType, copy->srcDevice);
   if (to.on_host && from.on_host) return call(copy);

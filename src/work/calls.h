@@ -222,7 +222,8 @@ class Calls {
   static Side Device(CUdeviceptr pointer) { return {.on_host = false, .address = pointer}; }
   static Side Array() { return {.on_host = false, .address = 0}; }
   Side SideOf(CUdeviceptr pointer) const;
-  Side SideOf(CUmemorytype type, CUdeviceptr pointer) const;
+  Side SideOf(const Payer& payer, CUmemorytype type, CUdeviceptr pointer) const;
+  Side DeviceSide(const Payer& payer, CUdeviceptr pointer) const;
   bool Contains(const Side& side, uint64_t span) const;
   struct Traffic {
     uint64_t to_device = 0, to_host = 0, on_device = 0;  // bytes

@@ -38,34 +38,43 @@ CUresult Calls::Memcpy(const Payer& payer, CUdeviceptr to, CUdeviceptr from, siz
 }
 CUresult Calls::MemcpyHtoD(const Payer& payer, CUdeviceptr to, const void* from, size_t bytes,
                            NullStream null) {
-  return Line(payer, Of(null), true, Device(to), Host(), bytes, [&](uint64_t at, uint64_t n) {
-    return Pick(null, driver_.MemcpyHtoD, driver_.MemcpyHtoDPerThread)(At(to, at), At(from, at), n);
-  });
+  return Line(payer, Of(null), true, DeviceSide(payer, to), Host(), bytes,
+              [&](uint64_t at, uint64_t n) {
+                return Pick(null, driver_.MemcpyHtoD, driver_.MemcpyHtoDPerThread)(At(to, at),
+                                                                                   At(from, at), n);
+              });
 }
 CUresult Calls::MemcpyDtoH(const Payer& payer, void* to, CUdeviceptr from, size_t bytes,
                            NullStream null) {
-  return Line(payer, Of(null), true, Host(), Device(from), bytes, [&](uint64_t at, uint64_t n) {
-    return Pick(null, driver_.MemcpyDtoH, driver_.MemcpyDtoHPerThread)(At(to, at), At(from, at), n);
-  });
+  return Line(payer, Of(null), true, Host(), DeviceSide(payer, from), bytes,
+              [&](uint64_t at, uint64_t n) {
+                return Pick(null, driver_.MemcpyDtoH, driver_.MemcpyDtoHPerThread)(At(to, at),
+                                                                                   At(from, at), n);
+              });
 }
 CUresult Calls::MemcpyDtoD(const Payer& payer, CUdeviceptr to, CUdeviceptr from, size_t bytes,
                            NullStream null) {
-  return Within(payer, Kind::kCopy, Of(null), bytes, [&] {
-    return Pick(null, driver_.MemcpyDtoD, driver_.MemcpyDtoDPerThread)(to, from, bytes);
-  });
+  return Line(payer, Of(null), true, DeviceSide(payer, to), DeviceSide(payer, from), bytes,
+              [&](uint64_t at, uint64_t n) {
+                return Pick(null, driver_.MemcpyDtoD, driver_.MemcpyDtoDPerThread)(At(to, at),
+                                                                                   At(from, at), n);
+              });
 }
 CUresult Calls::MemcpyDtoA(const Payer& payer, CUarray to, size_t to_offset, CUdeviceptr from,
                            size_t bytes, NullStream null) {
-  return Within(payer, Kind::kCopy, Of(null), bytes, [&] {
-    return Pick(null, driver_.MemcpyDtoA, driver_.MemcpyDtoAPerThread)(to, to_offset, from, bytes);
-  });
+  return Line(payer, Of(null), true, Array(), DeviceSide(payer, from), bytes,
+              [&](uint64_t at, uint64_t n) {
+                return Pick(null, driver_.MemcpyDtoA, driver_.MemcpyDtoAPerThread)(
+                    to, to_offset + at, At(from, at), n);
+              });
 }
 CUresult Calls::MemcpyAtoD(const Payer& payer, CUdeviceptr to, CUarray from, size_t from_offset,
                            size_t bytes, NullStream null) {
-  return Within(payer, Kind::kCopy, Of(null), bytes, [&] {
-    return Pick(null, driver_.MemcpyAtoD, driver_.MemcpyAtoDPerThread)(to, from, from_offset,
-                                                                       bytes);
-  });
+  return Line(payer, Of(null), true, DeviceSide(payer, to), Array(), bytes,
+              [&](uint64_t at, uint64_t n) {
+                return Pick(null, driver_.MemcpyAtoD, driver_.MemcpyAtoDPerThread)(
+                    At(to, at), from, from_offset + at, n);
+              });
 }
 CUresult Calls::MemcpyAtoA(const Payer& payer, CUarray to, size_t to_offset, CUarray from,
                            size_t from_offset, size_t bytes, NullStream null) {
@@ -108,20 +117,24 @@ CUresult Calls::MemcpyAsync(const Payer& payer, CUdeviceptr to, CUdeviceptr from
 }
 CUresult Calls::MemcpyHtoDAsync(const Payer& payer, CUdeviceptr to, const void* from, size_t bytes,
                                 CUstream stream) {
-  return Line(payer, stream, false, Device(to), Host(), bytes, [&](uint64_t at, uint64_t n) {
-    return driver_.MemcpyHtoDAsync(At(to, at), At(from, at), n, stream);
-  });
+  return Line(payer, stream, false, DeviceSide(payer, to), Host(), bytes,
+              [&](uint64_t at, uint64_t n) {
+                return driver_.MemcpyHtoDAsync(At(to, at), At(from, at), n, stream);
+              });
 }
 CUresult Calls::MemcpyDtoHAsync(const Payer& payer, void* to, CUdeviceptr from, size_t bytes,
                                 CUstream stream) {
-  return Line(payer, stream, false, Host(), Device(from), bytes, [&](uint64_t at, uint64_t n) {
-    return driver_.MemcpyDtoHAsync(At(to, at), At(from, at), n, stream);
-  });
+  return Line(payer, stream, false, Host(), DeviceSide(payer, from), bytes,
+              [&](uint64_t at, uint64_t n) {
+                return driver_.MemcpyDtoHAsync(At(to, at), At(from, at), n, stream);
+              });
 }
 CUresult Calls::MemcpyDtoDAsync(const Payer& payer, CUdeviceptr to, CUdeviceptr from, size_t bytes,
                                 CUstream stream) {
-  return Within(payer, Kind::kCopy, stream, bytes,
-                [&] { return driver_.MemcpyDtoDAsync(to, from, bytes, stream); });
+  return Line(payer, stream, false, DeviceSide(payer, to), DeviceSide(payer, from), bytes,
+              [&](uint64_t at, uint64_t n) {
+                return driver_.MemcpyDtoDAsync(At(to, at), At(from, at), n, stream);
+              });
 }
 CUresult Calls::MemcpyHtoAAsync(const Payer& payer, CUarray to, size_t to_offset, const void* from,
                                 size_t bytes, CUstream stream) {

@@ -2,6 +2,7 @@
 // How what is copied is held and charged, whichever call it is: what crosses to or from the host by its bytes,
 // what stays on a device as a command of that.
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "work/calls.h"
@@ -13,6 +14,14 @@ namespace {
 // Copies of limited tenants go in pieces, so that others get in between.
 constexpr uint64_t kPiece = uint64_t{4} << 20;
 
+bool LimitsCopies(const Gates& gates) {
+  return std::any_of(std::begin(gates.on), std::end(gates.on), [](const auto& on) {
+    const gate::Gate* const gate = on.load(std::memory_order_acquire);
+    return gate != nullptr && (gate->LimitsCopies(gate::CopyDirection::kHostToDevice) ||
+                               gate->LimitsCopies(gate::CopyDirection::kDeviceToHost));
+  });
+}
+
 }  // namespace
 
 // What the driver knows nothing of is host memory.
@@ -23,10 +32,20 @@ Calls::Side Calls::SideOf(CUdeviceptr pointer) const {
   return {.on_host = !known || type == CU_MEMORYTYPE_HOST, .address = pointer};
 }
 
-Calls::Side Calls::SideOf(CUmemorytype type, CUdeviceptr pointer) const {
+Calls::Side Calls::SideOf(const Payer& payer, CUmemorytype type, CUdeviceptr pointer) const {
   if (type == CU_MEMORYTYPE_UNIFIED) return SideOf(pointer);
   if (type == CU_MEMORYTYPE_HOST) return Host();
-  return type == CU_MEMORYTYPE_DEVICE ? Device(pointer) : Array();
+  return type == CU_MEMORYTYPE_DEVICE ? DeviceSide(payer, pointer) : Array();
+}
+
+// What the call takes for a device's may be the host's, mapped: the driver is asked of whom a copy limit holds, which
+// costs less than any copy. Of managed memory it does not say where that lies.
+Calls::Side Calls::DeviceSide(const Payer& payer, CUdeviceptr pointer) const {
+  if (!LimitsCopies(*payer.gates)) return Device(pointer);
+  unsigned type = 0;
+  const bool known =
+      driver_.PointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, pointer) == CUDA_SUCCESS;
+  return {.on_host = known && type == CU_MEMORYTYPE_HOST, .address = pointer};
 }
 
 // Whether all of it lies in one allocation: then no piece is refused after another went. Of arrays and of

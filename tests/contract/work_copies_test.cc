@@ -182,6 +182,46 @@ TEST_F(CopyTest, EachFormIsChargedOnceByWhatItMoves) {
   }
 }
 
+// The host's memory by an address that is the device's.
+TEST_F(CopyTest, CopiesOfMappedHostMemoryAreLimitedAsWell) {
+  const Tenant& t = Add({.limits = {}, .h2d_bytes_per_s = 1e9, .d2h_bytes_per_s = 1e9});
+  auto* const allocate =
+      reinterpret_cast<CUresult (*)(void**, size_t, unsigned)>(driver_->Symbol("cuMemHostAlloc"));
+  auto* const map = reinterpret_cast<CUresult (*)(CUdeviceptr*, void*, unsigned)>(
+      driver_->Symbol("cuMemHostGetDevicePointer_v2"));
+  constexpr size_t kLarge = 40'000'000;
+  void* host = nullptr;
+  CUdeviceptr mapped = 0;
+  ASSERT_CU(allocate(&host, kLarge, CU_MEMHOSTALLOC_DEVICEMAP));
+  ASSERT_CU(map(&mapped, host, 0));
+  CUDA_MEMCPY2D rows = Rows(false, false, 1000, 40'000);
+  rows.srcDevice = mapped;
+  const std::function<CUresult()> up[] = {
+      [&] { return calls_->MemcpyDtoDAsync(t.payer(), a_, mapped, kLarge, t.stream); },
+      [&] { return calls_->MemcpyDtoD(t.payer(), a_, mapped, kLarge); },
+      [&] { return calls_->Memcpy2DAsync(t.payer(), &rows, t.stream); }};
+  for (const auto& copy : up) {
+    SCOPED_TRACE(&copy - up);
+    const uint64_t counted = t.gate->stats().copy_bytes[0];
+    const Time began = clock().Now();
+    ASSERT_CU(copy());
+    EXPECT_EQ(t.gate->stats().copy_bytes[0] - counted, kLarge);
+    EXPECT_GT(Ms(clock().Now() - began),
+              20);  // 40 ms, less what is saved up, and the last piece is a debt
+    Rest(Millis(100));
+  }
+  const uint64_t launches = t.gate->stats().launches;
+  ASSERT_CU(calls_->MemcpyDtoD(t.payer(), mapped, a_, kLarge));
+  EXPECT_EQ(t.gate->stats().copy_bytes[1], kLarge);
+  ASSERT_CU(calls_->MemcpyAtoD(t.payer(), mapped, array_, 0, kBytes));
+  EXPECT_EQ(t.gate->stats().copy_bytes[1], kLarge + kBytes);
+  EXPECT_EQ(t.gate->stats().launches, launches);
+  // Without the host it is a command of the device.
+  ASSERT_CU(calls_->MemcpyDtoD(t.payer(), a_, b_, kLarge));
+  EXPECT_EQ(t.gate->stats().launches, launches + 1);
+  EXPECT_EQ(t.gate->stats().copy_bytes[1], kLarge + kBytes);
+}
+
 TEST_F(CopyTest, ALimitHoldsAndLargeCopiesGoInPieces) {
   const Tenant& t = Add({.limits = {}, .h2d_bytes_per_s = 1e9, .d2h_bytes_per_s = 1e9});
   const uint64_t before = CallsOf("cuMemcpyHtoDAsync_v2");
