@@ -84,9 +84,11 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, Time deadline) {
 
   Marker start;
   uint32_t launch = 0;
+  bool passed = false;
   const Verdict verdict = engine.WaitForGrant(tenant, request, [&](uint32_t number, Time now) {
     engine.mu.AssertHeld();
     launch = number;
+    passed = tenant.passing && tenant.passed_launch == number;
     if (stream.markers_pending == 0 && stream.unmarked == 0 && !stream.marking) {
       start = engine.NewMarker(stream);
     }
@@ -99,7 +101,8 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, Time deadline) {
   tenant.ring->Put({launch, stream.index, cost.entry, !cost.known, work.kind == Work::Kind::kGraph,
                     /*refused=*/false, exclusive});
   stream.context.store(meter::CostModel::Next(context, work.key), std::memory_order_relaxed);
-  return {&stream, launch, Verdict::kAdmitted, true, exclusive || !cost.known};
+  // What passed at the bound of holds is measured by itself.
+  return {&stream, launch, Verdict::kAdmitted, true, exclusive || !cost.known || passed};
 }
 
 void Gate::CompleteSlow(const Admission& admission, bool submitted) {

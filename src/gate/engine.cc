@@ -214,7 +214,7 @@ absl::StatusOr<StreamGate*> Gate::AddStream(driver::Stream handle, const StreamP
   stream->context.store(0, std::memory_order_relaxed);
   stream->unmarked = 0;
   stream->unmarked_ns = 0;
-  stream->unmarked_lease = false;
+  stream->unmarked_lease = stream->unmarked_passed = false;
   stream->live = true;
   stream->replay = engine.replay.AddStream(tenant.id, static_cast<int>(tenant.options.limits.band));
   return stream;

@@ -87,6 +87,8 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now, Time until) {
     const int64_t charge =
         i + 1 == scratch.size() ? left : static_cast<int64_t>(per_cost * static_cast<double>(cost));
     left -= charge;
+    const bool passed = tenant.passing && record.launch == tenant.passed_launch;
+    if (passed) tenant.passing = false;
     if (record.refused) {
       arbiter.Return(tenant.id, tenant.phase, Nanos(charge), now);
       tenant.given_ns -= charge;
@@ -112,6 +114,7 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now, Time until) {
                     DeviceTime(first + pace * static_cast<int64_t>(i)));
     }
     if (record.unknown) ++stream.unmarked_unknown;
+    stream.unmarked_passed |= passed;
     ++stream.unmarked;
     stream.unmarked_ns += charge;
   }
@@ -175,35 +178,11 @@ bool Engine::Impl::MayAsk(const TenantState& tenant, bool cost_known) const {
   return !others_depend || tenant.unknown_in_flight < kUnknownInFlight;
 }
 
-// When it passes because the caller bounds its hold, and when because somebody may be waiting for it: nobody knows what
-// a stream that waits for a value, or for a host function, is waiting for.
-Engine::Impl::Bounds Engine::Impl::BoundsOf(const TenantState& tenant, const GrantRequest& request,
-                                            Time began, Time now) const {
-  Bounds bounds;
-  if (request.lease || tenant.suspended) return bounds;
-  if (request.longest_hold != kNoBound) bounds.own = After(began, request.longest_hold);
-  const Time since = std::max(began, tenant.passed);
-  const Nanos hold = DeadlockHold(tenant, now);
-  for (const StreamGate* stream : marked_streams) {
-    if (stream->tenant == &tenant || stream->held_up_since == kNever) continue;
-    bounds.others = std::min(bounds.others, After(std::max(since, stream->held_up_since), hold));
-  }
-  return bounds;
-}
-
-// Each time one of its commands passes, the next has to wait twice as long, until there was silence for long enough:
-// a wait may be faked to help somebody past its limits.
-Nanos Engine::Impl::DeadlockHold(const TenantState& tenant, Time now) const {
-  if (tenant.hold == Nanos(0) || now - tenant.passed > 10 * tenant.hold)
-    return options.deadlock_hold;
-  return tenant.hold;
-}
-
 Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& request,
                                    absl::FunctionRef<void(uint32_t launch, Time now)> spent) {
   enum class Next { kLeave, kRetry, kWait };
   Verdict verdict = Verdict::kAdmitted;
-  bool asked = false, counted = false, passed = false;
+  bool asked = false, counted = false, passed = false, for_others = false;
   Time now = clock.Now(), wait_began = kNever;
   const Time began = now;
   uint32_t seen = 0;
@@ -222,8 +201,8 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
           arbiter.Unblock(tenant.id, now);
           GiveCredit(tenant, charge, arbiter.Charge(tenant.id, charge, now), now);
           if (now < bounds.own) {
-            tenant.hold = std::min(2 * DeadlockHold(tenant, now), Nanos(Seconds(10)));
-            tenant.passed = now;
+            Pass(tenant, now);
+            for_others = true;
           }
           ++tenant.stats.held_past_bound;
           passed = true;
@@ -236,6 +215,10 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
                   ((asked || !request.own_grant) && MayAsk(tenant, request.cost_known))) &&
                  tenant.page.Spend(request.charge, &launch)) {
         if (!request.cost_known) ++tenant.unknown_in_flight;
+        if (for_others) {
+          tenant.passed_launch = launch;
+          tenant.passing = true;
+        }
         next = Next::kLeave;
         if (wait_began != kNever) {
           ++tenant.stats.waits;

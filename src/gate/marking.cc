@@ -26,6 +26,7 @@ Marker Engine::Impl::NewMarker(StreamGate& stream) {
   marker.unknown = std::exchange(stream.unmarked_unknown, 0);
   marker.charged_ns = std::exchange(stream.unmarked_ns, 0);
   marker.lease = std::exchange(stream.unmarked_lease, false);
+  marker.passed = std::exchange(stream.unmarked_passed, false);
   return marker;
 }
 
@@ -72,6 +73,7 @@ void Engine::Impl::AddMarker(const Marker& marker, Time now) {
   if (marker.event != nullptr) stream.events->Give(marker.event);
   if (stream.live) replay.DropBoundary(stream.replay);
   if (tenant.removed) return;
+  if (marker.passed) PassedDone(tenant, Nanos(marker.charged_ns), now);
   SettleAsPredicted(tenant, marker.phase, marker.charged_ns, marker.commands, marker.unknown, now);
 }
 
@@ -160,6 +162,9 @@ void Engine::Impl::Report(TenantState& tenant, const absl::Status& refused) {
 void Engine::Impl::SettleUnmarked(TenantState& tenant, StreamGate& stream, Time now) {
   if (stream.unmarked == 0) return;
   replay.Abandon(stream.replay);
+  if (std::exchange(stream.unmarked_passed, false)) {
+    PassedDone(tenant, Nanos(stream.unmarked_ns), now);
+  }
   arbiter.Launched(tenant.id, stream.unmarked, now);
   SettleAsPredicted(tenant, tenant.phase, std::exchange(stream.unmarked_ns, 0),
                     std::exchange(stream.unmarked, 0), std::exchange(stream.unmarked_unknown, 0),
@@ -174,6 +179,7 @@ void Engine::Impl::DropMarkers(StreamGate& stream, Time now) {
     arbiter.Settle(tenant.id, marker.phase, Nanos(marker.charged_ns),
                    Nanos(marker.charged_ns - marker.accrued_ns), marker.commands, now);
     if (marker.waits_for_host) arbiter.Resume(tenant.id, now);
+    if (marker.passed) PassedDone(tenant, Nanos(marker.charged_ns), now);
   }
   stream.markers.clear();
   std::erase(marked_streams, &stream);

@@ -81,6 +81,7 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   if (marker.failed || (late && marker.after_silence)) {
     arbiter.Settle(tenant.id, marker.phase, Nanos(marker.charged_ns), Nanos(marker.charged_ns),
                    marker.commands, now);
+    if (marker.passed) PassedDone(tenant, Nanos(marker.charged_ns), now);
     return;
   }
   // The clocks of host and device drift apart; a start marker shows by how much. And nothing is seen
@@ -119,6 +120,7 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   const Nanos measured(static_cast<int64_t>(graphs ? batch.predicted_ns : batch.used_ns));
   arbiter.Settle(tenant.id, marker.phase, Nanos(marker.charged_ns),
                  measured - Nanos(marker.accrued_ns), marker.commands, now);
+  if (marker.passed) PassedDone(tenant, measured, now);
   tenant.stats.predicted += Nanos(marker.charged_ns);
   tenant.stats.measured += measured - Nanos(marker.accrued_ns);
   if (recorder->on()) [[unlikely]] {

@@ -48,6 +48,7 @@ struct Marker {
   Time recorded{};              // host time at which it was submitted
   int64_t accrued_ns = 0;       // charged already, because it is overdue
   bool lease = false;           // it closes a lease
+  bool passed = false;          // of a command that passed at the bound of holds
   bool behind_stall = false;    // a start marker whose stream waits when it is recorded
   bool waits_for_host = false;  // and for the host, which keeps nothing of the device
   bool after_silence = false;   // recorded by the reconciler, since no thread of the tenant came by
@@ -71,14 +72,15 @@ class StreamGate {
   bool live = false;     // it has a place in the replay
   bool leaving = false;  // it was removed: live until what is in flight has been measured
   meter::Replay::StreamId replay = 0;
-  int unmarked = 0;             // commands known to the replay behind the last marker
-  int unmarked_unknown = 0;     // those of them whose cost was a guess
-  int64_t unmarked_ns = 0;      // what was charged for them
-  bool unmarked_lease = false;  // a lease was released behind the last marker
-  std::deque<Marker> markers;   // recorded, not seen completed, in the order of the stream
-  uint32_t long_graphs = 0;     // launched while others contended
-  int markers_pending = 0;      // these, and those seen completed that are not settled
-  bool marking = false;         // some thread is recording an event here
+  int unmarked = 0;              // commands known to the replay behind the last marker
+  int unmarked_unknown = 0;      // those of them whose cost was a guess
+  int64_t unmarked_ns = 0;       // what was charged for them
+  bool unmarked_lease = false;   // a lease was released behind the last marker
+  bool unmarked_passed = false;  // a command that passed at the bound of holds is behind it
+  std::deque<Marker> markers;    // recorded, not seen completed, in the order of the stream
+  uint32_t long_graphs = 0;      // launched while others contended
+  int markers_pending = 0;       // these, and those seen completed that are not settled
+  bool marking = false;          // some thread is recording an event here
   Time held_up_since =
       kNever;               // it waits for the host, or for a value, at the front of its markers
   Nanos recorded_until{0};  // device time at which what was settled last had ended
@@ -135,8 +137,13 @@ struct TenantState {
   bool grant_stands = false;  // although its band is closed, or somebody waits for the device
   bool suspended = false, removed = false;
   absl::Status health;  // of its own context
-  Time passed{};        // when work of it last passed because somebody might be waiting for it
-  Nanos hold{0};        // and how long it is held the next time; 0: it never did
+  // Work of it that passed because somebody might be waiting for it: when the last did, or was measured; how long it
+  // is held the next time (0: none ever passed), whatever they used; and what they used, since it was held no longer
+  // than others.
+  Time passed{};
+  Nanos hold{0}, passed_used{0};
+  uint32_t passed_launch = 0;  // the number of the last
+  bool passing = false;        // it is not in the books yet
   std::array<CopyLimit, 2> copies;
   std::array<std::atomic<bool>, 2> limits_copies{};
   GateStats stats;
@@ -247,6 +254,7 @@ struct Engine::Impl {
                        absl::FunctionRef<void(uint32_t launch, Time now)> spent)
       ABSL_LOCKS_EXCLUDED(mu);
 
+  // holds.cc
   // When work of the tenant that is held since `began` passes all the same.
   struct Bounds {
     Time own = kNever, others = kNever;
@@ -254,6 +262,9 @@ struct Engine::Impl {
   Bounds BoundsOf(const TenantState& tenant, const GrantRequest& request, Time began,
                   Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   Nanos DeadlockHold(const TenantState& tenant, Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Work passes now, by the bound of others' waits. It has used so much.
+  void Pass(TenantState& tenant, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void PassedDone(TenantState& tenant, Nanos used, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
   // lease.cc
   void OpenLease(const LeaseState& lease, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);

@@ -235,5 +235,41 @@ TEST_F(StreamsTest, OneCallInsideAnotherIsChargedOnce) {
   EXPECT_EQ(t.gate->stats().launches, 1u);
 }
 
+class NarrowTest : public StreamsTest {
+ protected:
+  std::string config() const override { return "sms=100,overlap=footprint,clock=virtual"; }
+  // On a tenth of the device.
+  CUresult Narrow(const Tenant& tenant, Nanos cost, CUstream stream) {
+    uint64_t ns = static_cast<uint64_t>(cost.count());
+    void* params[] = {&ns};
+    return calls_->LaunchKernel(tenant.payer(), spin_, 10, 1, 1, 1024, 1, 1, 0, stream, params,
+                                nullptr);
+  }
+};
+
+// A call had its turn on the stream before it was held, and the other's work goes there meanwhile. Their kernels would
+// run side by side, were it not for the stream.
+TEST_F(NarrowTest, WhoIsHeldOnAStreamOfTwoPaysItsOwn) {
+  const Tenant &a = Add({.limits = {.cap = 0.25}}), &b = Weighing(1);
+  double launched_a = 0, launched_b = 0;
+  for (int i = 0; i < 20; ++i, launched_a += 3, launched_b += 0.004) {
+    ASSERT_CU(Narrow(a, Millis(3), a.stream));
+    ASSERT_CU(Narrow(b, Micros(4), a.stream));
+    ASSERT_CU(calls_->CtxSynchronize(a.payer()));
+  }
+  const Time end = In(Millis(600));
+  const auto held = Thread([&] {
+    for (; clock().Now() < end; launched_a += 3) ASSERT_CU(Narrow(a, Millis(3), a.stream));
+  });
+  for (; clock().Now() < end; launched_b += 0.004) ASSERT_CU(Narrow(b, Micros(4), a.stream));
+  held->Join();
+  ASSERT_CU(calls_->CtxSynchronize(a.payer()));
+  ASSERT_CU(calls_->CtxSynchronize(b.payer()));
+  Rest();
+  EXPECT_NEAR(UsedMs(a.account), launched_a + launched_b, 1);
+  EXPECT_NEAR(MeasuredMs(a), launched_a, 0.05 * launched_a);
+  EXPECT_NEAR(MeasuredMs(b), launched_b, 0.05 * launched_b);
+}
+
 }  // namespace
 }  // namespace gpushare::work

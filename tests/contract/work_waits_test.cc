@@ -143,6 +143,39 @@ TEST_F(WaitsTest, AnImpostorGainsLittle) {
   for (const auto& thread : threads) thread->Join();
 }
 
+// Long commands, one after the other: while one runs the host is silent, and yet none is forgiven.
+TEST_F(WaitsTest, AnImpostorWithLongCommandsGainsNoMore) {
+  const Tenant &a = InDebt(), &b = Weighing(1);
+  ASSERT_CU(WaitForFlag(b));
+  const double before = UsedMs(a.account);
+  const Time began = clock().Now(), end = began + Seconds(20);
+  const auto thread = Thread([&] {
+    while (clock().Now() < end) {
+      ASSERT_CU(Spin(a, Millis(500)));
+      ASSERT_CU(calls_->StreamSynchronize(a.payer(), a.stream));
+    }
+  });
+  clock().SleepUntil(end);
+  // The first at 20 ms; the next 5 s after its end, and one 10 s after that one's.
+  EXPECT_EQ(a.gate->stats().held_past_bound, 3u);
+  EXPECT_NEAR(UsedMs(a.account) - before, 3 * 500, 1);
+  ASSERT_CU(write_value_(NewStream(b), flag_, 1, 0));
+  a.gate->Update({.limits = {.cap = 1}});
+  thread->Join();
+}
+
+// What was let pass does not end until another does: that one passes as well.
+TEST_F(WaitsTest, ACommandInFlightThatWaitsForAHeldOneIsNoDeadlock) {
+  const Tenant &a = InDebt(), &b = Weighing(1);
+  ASSERT_CU(WaitForFlag(b));
+  const CUstream second = NewStream(a);
+  const Time began = clock().Now();
+  ASSERT_CU(Spin(a, Seconds(2)));
+  ASSERT_CU(Spin(a, Millis(1), second));
+  EXPECT_LT(clock().Now() - began, Millis(100));
+  ASSERT_CU(write_value_(NewStream(b), flag_, 1, 0));
+}
+
 TEST_F(WaitsTest, APayerMayBoundItsHoldsUnlessItIsSuspended) {
   const Tenant& t = InDebt();
   uint64_t ns = 100'000;
