@@ -111,6 +111,9 @@ Streams::Adopted Streams::FindSlow(const Payer& payer, CUstream handle, CUcontex
       const auto [at, inserted] = entries_.try_emplace(key, entry);
       late = !inserted;
       if (inserted) Share(key);
+      if (inserted && entry.adopted.gate != nullptr) {
+        places_.emplace(entry.context, entry.adopted.gate);
+      }
       adopted = at->second.adopted;
     }
     if (late && entry.adopted.stream != nullptr && !entry.shares) {
@@ -237,15 +240,17 @@ void Streams::Forget(CUstream handle) {
 }
 
 void Streams::ForgetContext(CUcontext context) {
-  std::set<gate::Gate*> gates;
-  ForgetIf([&](const Key&, const Entry& entry) {
-    if (entry.context != context) return false;
-    if (entry.adopted.gate != nullptr) gates.insert(entry.adopted.gate);
-    return true;
-  });
+  ForgetIf([&](const Key&, const Entry& entry) { return entry.context == context; });
+  std::vector<gate::Gate*> gates;
+  {
+    const base::MutexLock lock(&mutex_);
+    EndCaptures([&](const Captured& captured) { return captured.context == context; });
+    std::erase_if(places_, [&](const auto& place) {
+      if (place.first == context) gates.push_back(place.second);
+      return place.first == context;
+    });
+  }
   for (gate::Gate* gate : gates) gate->ContextEnds(context);
-  const base::MutexLock lock(&mutex_);
-  EndCaptures([&](const Captured& captured) { return captured.context == context; });
 }
 
 void Streams::ForgetThread() {
@@ -257,6 +262,8 @@ void Streams::ForgetThread() {
 
 void Streams::ForgetGate(const gate::Gate* gate) {
   ForgetIf([&](const Key&, const Entry& entry) { return entry.adopted.gate == gate; });
+  const base::MutexLock lock(&mutex_);
+  std::erase_if(places_, [&](const auto& place) { return place.second == gate; });
 }
 
 // ---- Captures ----

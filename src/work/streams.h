@@ -154,6 +154,8 @@ class Streams {
   std::atomic<int> ending_threads_{0};
   mutable base::Mutex mutex_;
   std::map<Key, Entry> entries_ ABSL_GUARDED_BY(mutex_);
+  // Whose work went to which context: streams that are gone may have left some in flight.
+  std::set<std::pair<CUcontext, gate::Gate*>> places_ ABSL_GUARDED_BY(mutex_);
   std::deque<Shared> shared_
       ABSL_GUARDED_BY(mutex_);  // also of streams that are gone: calls may be in them
   std::set<Captured> capturing_ ABSL_GUARDED_BY(mutex_);

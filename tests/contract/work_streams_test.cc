@@ -97,6 +97,30 @@ TEST_F(StreamsTest, StreamsOfAnotherContextAreMeasuredAndGoWithIt) {
   ASSERT_CU(Spin(t, Micros(10)));
 }
 
+// The stream is gone when its context ends, and its work is still in flight.
+TEST_F(StreamsTest, OfAContextThatEndsNothingIsAskedAnyMore) {
+  const Tenant& t = Weighing(1);
+  Weighing(1);
+  auto* const create = reinterpret_cast<CUresult (*)(CUcontext*, unsigned, CUdevice)>(
+      driver_->Symbol("cuCtxCreate_v2"));
+  CUcontext other = nullptr;
+  ASSERT_CU(create(&other, 0, 0));  // and current
+  CUmodule module = nullptr;
+  CUfunction spin = nullptr;
+  ASSERT_CU(cu_->ModuleLoadData(&module, kPtx));
+  ASSERT_CU(cu_->ModuleGetFunction(&spin, module, "spin"));
+  std::swap(spin, spin_);
+  const CUstream stream = NewStream(t);
+  ASSERT_CU(Spin(t, Millis(5), stream));
+  std::swap(spin, spin_);
+  ASSERT_CU(calls_->StreamDestroy(stream));
+  calls_->ContextEnds(other);
+  ASSERT_CU(cu_->CtxDestroy(other));
+  Rest();
+  EXPECT_EQ(t.gate->stats().markers_failed, 0u);
+  EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
+}
+
 // The engine's own context, with whose end its events die.
 TEST_F(StreamsTest, AfterAResetOfThePrimaryContextWorkIsMeasuredAndHeldAsBefore) {
   Tenant& t = Add({.limits = {.cap = 0.2}});
