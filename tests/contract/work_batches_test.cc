@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batches of boxes, prefetches and decompressions, and cooperative launches over several devices, through the layer
+// `work`. What the simulated driver does not have answers here for itself: what the layer holds and charges is asked.
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/contract/work_bed.h"
+#include "work/batches.h"
+
+namespace gpushare::work {
+namespace {
+
+constexpr size_t kBytes = 64 << 10;
+
+// A driver that has these calls, which do nothing but answer.
+class BatchTest : public WorkTest {
+ protected:
+  void SetUp() override {
+    WorkTest::SetUp();
+    table_ = const_cast<driver::Table*>(cu_);
+    before_ = *table_;
+    answer = CUDA_SUCCESS;
+    called = 0;
+    table_->MemPrefetchBatchAsync = [](auto...) { return ++called, answer; };
+    table_->MemBatchDecompressAsync = [](auto...) { return ++called, answer; };
+    ASSERT_CU(cu_->MemAlloc(&a_, 1 << 20));
+    ASSERT_CU(cu_->MemAlloc(&b_, 1 << 20));
+    host_.resize(1 << 20);
+  }
+  void TearDown() override {
+    if (table_ != nullptr) *table_ = before_;
+    WorkTest::TearDown();
+  }
+
+  static inline CUresult answer = CUDA_SUCCESS;
+  static inline int called = 0;
+  driver::Table* table_ = nullptr;
+  driver::Table before_;
+  CUdeviceptr a_ = 0, b_ = 0;
+  std::vector<char> host_;
+};
+
+TEST_F(BatchTest, ABatchOfBoxesIsChargedByWhereTheirEndsAre) {
+  const Tenant& t = Weighing(1);
+  const auto host = reinterpret_cast<CUdeviceptr>(host_.data());
+  const auto box = [](CUdeviceptr to, CUdeviceptr from) {
+    BatchBox one{};
+    one.to.type = one.from.type = BatchOperand::kPointer;
+    one.to.pointer = {to, 0, 0, {}};
+    one.from.pointer = {from, 0, 0, {}};
+    one.width = 4096;
+    one.height = one.depth = 4;
+    one.order = 1;  // that of the stream
+    return one;
+  };
+  // One box to the device, two from it, three within it.
+  std::vector<BatchBox> boxes = {
+      box(a_, host),        box(host, a_), box(host, b_),           box(b_, a_),
+      box(b_ + kBytes, a_), box(a_, b_),   box(host, host + kBytes)};
+  for (const bool old : {false, true}) {
+    const gate::GateStats stats = t.gate->stats();
+    const gpushare_sim_truth truth = Truth(t.account);
+    size_t failed = 0;
+    ASSERT_CU(old ? calls_->Memcpy3DBatchAsyncV1(t.payer(), boxes.size(), boxes.data(), &failed, 0,
+                                                 t.stream)
+                  : calls_->Memcpy3DBatchAsync(t.payer(), boxes.size(), boxes.data(), 0, t.stream));
+    ASSERT_CU(cu_->CtxSynchronize());
+    const gate::GateStats now = t.gate->stats();
+    const gpushare_sim_truth after = Truth(t.account);
+    EXPECT_EQ(now.launches - stats.launches, 1u);
+    EXPECT_EQ(now.copy_bytes[0] - stats.copy_bytes[0], kBytes);
+    EXPECT_EQ(now.copy_bytes[1] - stats.copy_bytes[1], 2 * kBytes);
+    EXPECT_EQ(after.h2d_bytes - truth.h2d_bytes, kBytes);
+    EXPECT_EQ(after.d2h_bytes - truth.d2h_bytes, 2 * kBytes);
+    EXPECT_EQ(after.d2d_bytes - truth.d2d_bytes, 3 * kBytes);
+  }
+  // What the driver refuses costs nothing.
+  const gate::GateStats stats = t.gate->stats();
+  boxes[0].order = 99;
+  EXPECT_EQ(calls_->Memcpy3DBatchAsync(t.payer(), boxes.size(), boxes.data(), 0, t.stream),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(t.gate->stats().copy_bytes, stats.copy_bytes);
+  EXPECT_EQ(t.gate->stats().launches, stats.launches);
+}
+
+TEST_F(BatchTest, ABatchOfPrefetchesIsChargedByWhereEachGoes) {
+  const Tenant& t = Add({.limits = {}, .h2d_bytes_per_s = 1e9});
+  CUdeviceptr pointers[] = {a_, a_ + kBytes, b_, b_ + kBytes};
+  size_t sizes[] = {1000, 200, 30, 4};
+  CUmemLocation to[2] = {};
+  to[0].type = CU_MEM_LOCATION_TYPE_HOST;
+  to[1].type = CU_MEM_LOCATION_TYPE_DEVICE;
+  size_t first_of[] = {0, 3};  // the last one goes to the device
+  const auto prefetch = [&](size_t count) {
+    return calls_->MemPrefetchBatchAsync(t.payer(), pointers, sizes, count, to, first_of, 2, 0,
+                                         t.stream);
+  };
+  ASSERT_CU(prefetch(4));
+  EXPECT_EQ(called, 1);
+  EXPECT_EQ(t.gate->stats().copy_bytes[0], 4u);
+  EXPECT_EQ(t.gate->stats().copy_bytes[1], 1230u);
+  answer = CUDA_ERROR_INVALID_VALUE;
+  EXPECT_EQ(prefetch(4), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(t.gate->stats().copy_bytes[0], 4u);
+  EXPECT_EQ(t.gate->stats().copy_bytes[1], 1230u);
+  // The limit of its direction holds: 100 MB at 1 GB/s, of which 10 MB are saved up and the last is a debt.
+  answer = CUDA_SUCCESS;
+  sizes[3] = 20'000'000;
+  const Time began = clock().Now();
+  for (int i = 0; i < 5; ++i) ASSERT_CU(prefetch(4));
+  EXPECT_NEAR(Ms(clock().Now() - began), 70, 12);
+  // Nothing is read that is not there.
+  EXPECT_CU(
+      calls_->MemPrefetchBatchAsync(t.payer(), pointers, nullptr, 4, to, first_of, 2, 0, t.stream));
+}
+
+TEST_F(BatchTest, ABatchOfDecompressionsIsOneCommand) {
+  const Tenant& t = Weighing(1);
+  Decompression parts[3] = {};
+  for (Decompression& part : parts) part.to_bytes = 1 << 20;
+  ASSERT_CU(calls_->MemBatchDecompressAsync(t.payer(), parts, 3, 0, nullptr, t.stream));
+  EXPECT_EQ(called, 1);
+  EXPECT_EQ(t.gate->stats().launches, 1u);
+  answer = CUDA_ERROR_INVALID_VALUE;
+  EXPECT_EQ(calls_->MemBatchDecompressAsync(t.payer(), parts, 3, 0, nullptr, t.stream),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(t.gate->stats().launches, 1u);
+  EXPECT_EQ(t.gate->stats().copy_bytes[0] + t.gate->stats().copy_bytes[1], 0u);
+}
+
+// ---- Cooperative launches over two devices ----
+
+class MultiDeviceTest : public BatchTest {
+ protected:
+  std::string config() const override { return WorkTest::config() + ",devices=2"; }
+  void SetUp() override {
+    BatchTest::SetUp();
+    ASSERT_CU(cu_->DevicePrimaryCtxRetain(&other_, 1));
+    ASSERT_CU(cu_->CtxPushCurrent(other_));
+    CUmodule module = nullptr;
+    ASSERT_CU(cu_->ModuleLoadData(&module, kPtx));
+    ASSERT_CU(cu_->ModuleGetFunction(&other_spin_, module, "spin"));
+    CUcontext popped = nullptr;
+    ASSERT_CU(cu_->CtxPopCurrent(&popped));
+    auto engine = gate::Engine::Create(*driver_, other_, options());
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    second_ = *std::move(engine);
+    // As the driver does it: one kernel on each.
+    launch_one = table_->LaunchCooperativeKernel;
+    table_->LaunchCooperativeKernelMultiDevice = [](CUDA_LAUNCH_PARAMS* launches, unsigned count,
+                                                    unsigned) {
+      if (answer != CUDA_SUCCESS) return answer;
+      for (unsigned i = 0; i < count; ++i) {
+        const CUDA_LAUNCH_PARAMS& one = launches[i];
+        const CUresult result = launch_one(one.function, one.gridDimX, 1, 1, one.blockDimX, 1, 1, 0,
+                                           one.hStream, one.kernelParams);
+        if (result != CUDA_SUCCESS) return result;
+      }
+      return CUDA_SUCCESS;
+    };
+  }
+  void TearDown() override {
+    for (const auto& tenant : tenants_) {
+      gate::Gate* const there = There(*tenant);
+      if (there == nullptr) continue;
+      calls_->Forget(there);
+      second_->RemoveTenant(there);
+      tenant->gates.on[1] = nullptr;
+    }
+    second_.reset();
+    cu_->DevicePrimaryCtxRelease(1);
+    BatchTest::TearDown();
+  }
+
+  static gate::Gate* There(const Tenant& tenant) { return tenant.gates.on[1]; }
+  Tenant& AddOnBoth(const gate::TenantOptions& here, const gate::TenantOptions& there) {
+    Tenant& tenant = Add(here);
+    tenant.gates.on[1] = *second_->AddTenant("t" + std::to_string(tenant.account), there);
+    EXPECT_CU(cu_->CtxPushCurrent(other_));
+    streams_[&tenant] = NewStream(tenant);
+    CUcontext popped = nullptr;
+    EXPECT_CU(cu_->CtxPopCurrent(&popped));
+    return tenant;
+  }
+  // A kernel that fills each device for so long; `turned`: the second device's first.
+  CUresult Launch(const Tenant& tenant, Nanos cost, bool turned = false) {
+    uint64_t ns = static_cast<uint64_t>(cost.count());
+    void* params[] = {&ns};
+    CUDA_LAUNCH_PARAMS both[2] = {};
+    for (CUDA_LAUNCH_PARAMS& one : both) {
+      one.gridDimX = 100;
+      one.gridDimY = one.gridDimZ = one.blockDimY = one.blockDimZ = 1;
+      one.blockDimX = 1024;
+      one.kernelParams = params;
+    }
+    both[turned].function = spin_;
+    both[turned].hStream = tenant.stream;
+    both[!turned].function = other_spin_;
+    both[!turned].hStream = streams_.at(&tenant);
+    return calls_->LaunchCooperativeKernelMultiDevice(tenant.payer(), both, 2, 0);
+  }
+
+  static inline decltype(driver::Table::LaunchCooperativeKernel) launch_one = nullptr;
+  CUcontext other_ = nullptr;
+  CUfunction other_spin_ = nullptr;
+  std::map<const Tenant*, CUstream> streams_;  // on the second device
+  std::unique_ptr<gate::Engine> second_;
+};
+
+TEST_F(MultiDeviceTest, EachDeviceIsChargedOnce) {
+  const Tenant& t = AddOnBoth({}, {});
+  for (int i = 0; i < 20; ++i) ASSERT_CU(Launch(t, Millis(1), i % 2 != 0));
+  ASSERT_CU(cu_->StreamSynchronize(t.stream));
+  ASSERT_CU(cu_->StreamSynchronize(streams_.at(&t)));
+  Rest();
+  for (gate::Gate* const gate : {t.gate, There(t)}) {
+    EXPECT_EQ(gate->stats().launches, 20u);
+    EXPECT_NEAR(Ms(gate->stats().measured), 20, 1);
+  }
+}
+
+TEST_F(MultiDeviceTest, WhatTheDriverRefusesCostsNothing) {
+  const Tenant& t = AddOnBoth({}, {});
+  answer = CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+  EXPECT_EQ(Launch(t, Millis(1)), CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+  EXPECT_EQ(t.gate->stats().launches + There(t)->stats().launches, 0u);
+}
+
+// What may not run on one of them runs on neither.
+TEST_F(MultiDeviceTest, TheTighterLimitHoldsBoth) {
+  const Tenant& t = AddOnBoth({}, {.limits = {.cap = 0.25}});
+  const Time began = clock().Now();
+  for (int i = 0; i < 50; ++i) ASSERT_CU(Launch(t, Millis(1)));
+  ASSERT_CU(cu_->StreamSynchronize(t.stream));
+  ASSERT_CU(cu_->StreamSynchronize(streams_.at(&t)));
+  // 50 ms at a quarter, less what is saved up.
+  EXPECT_NEAR(Ms(clock().Now() - began), 190, 20);
+}
+
+// In whichever order they name the devices, no two wait for each other.
+TEST_F(MultiDeviceTest, TwoThatLaunchOverBothGoOn) {
+  const Tenant &a = AddOnBoth({}, {}), &b = AddOnBoth({}, {});
+  int done = 0;
+  std::vector<std::unique_ptr<base::ClockThread>> threads;
+  for (const Tenant* tenant : {&a, &b}) {
+    threads.push_back(Thread([&, tenant] {
+      for (int i = 0; i < 100; ++i) ASSERT_CU(Launch(*tenant, Micros(100), tenant == &b));
+      ++done;
+    }));
+  }
+  for (const auto& thread : threads) thread->Join();
+  EXPECT_EQ(done, 2);
+  EXPECT_EQ(a.gate->stats().launches + There(b)->stats().launches, 200u);
+}
+
+}  // namespace
+}  // namespace gpushare::work
