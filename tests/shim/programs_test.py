@@ -150,5 +150,41 @@ print(400 / elapsed(work), launches())
         self.assertEqual((done.returncode, done.stdout), (0, "32 2\n"), done)
 
 
+@unittest.skipUnless(installed("numba_cuda") and loads("nvvm") and loads("nvrtc"),
+                     "numba-cuda, NVVM or NVRTC is not installed; scripts/setup does")
+class Numba(Compiled):
+    """Numba's compiler, arrays, streams and events. What it compiled goes through cuModuleLoadData: its own loader asks for
+    libraries and cubins, which the simulated GPU does not have."""
+
+    COMPILE = """
+from program import *
+import math, re
+import numpy
+from numba import cuda, types
+def grow(x, n):
+    i = cuda.grid(1)
+    if i < n:
+        x[i] = math.sqrt(x[i]) * 2
+ptx, _ = cuda.compile(grow, types.void(types.CPointer(types.float32), types.uint32), device=False, abi="numba", output="ptx")
+x = cuda.to_device(numpy.ones(1 << 20, numpy.float32))
+name = re.search(r"[.]entry (\\w+)", ptx)[1]
+kernel = ok(d.cuModuleGetFunction(ok(d.cuModuleLoadData(ptx.encode() + bytes(1))), name.encode()))
+streams = [cuda.stream() for _ in range(2)]
+given = (x.device_ctypes_pointer.value, x.size), (ctypes.c_uint64, ctypes.c_uint32)
+begin, end = cuda.event(), cuda.event()
+"""
+
+    def test_kernels_are_limited(self):
+        self.assert_capped(self.COMPILE + """
+begin.record()
+for i in range(400):
+    ok(d.cuLaunchKernel(kernel, 2 * EVERYWHERE * 200, 1, 1, 1024, 1, 1, 0, streams[i % 2].handle, given, 0))
+for stream in streams: stream.synchronize()
+end.record()
+end.synchronize()
+print(400 / begin.elapsed_time(end), launches())
+""", 400)
+
+
 if __name__ == "__main__":
     unittest.main()
