@@ -5,7 +5,14 @@
 // ABIs that are newer than symbols.def. So ours is given only where the driver gives for the symbol that we
 // think is meant (asked for at exactly the version that introduced it) the same function. A newer ABI of a name
 // that is hooked is not found: it would go past the limits, and the caller's parameters may not be ours.
+//
+// What was found once is remembered: the driver answers the same each time, and programs ask again and again.
+#include <array>
+#include <atomic>
+#include <functional>
+#include <memory>
 #include <string>
+#include <string_view>
 
 #include "driver/symbols.h"
 #include "shim/hook.h"
@@ -17,6 +24,54 @@ namespace {
 using FunctionV2 = CUresult (*)(const char*, void**, int, cuuint64_t,
                                 CUdriverProcAddressQueryResult*);
 using FunctionV1 = CUresult (*)(const char*, void**, int, cuuint64_t);
+
+// Answers that were found, by what was asked. An entry stays as it is for as long as the process; whoever finds its
+// place taken by another is asked for anew each time.
+class Answers {
+ public:
+  struct Question {
+    std::string_view name;
+    int version;
+    cuuint64_t flags;
+  };
+
+  void* Find(const Question& question) const {
+    const Entry* const entry = PlaceOf(question).load(std::memory_order_acquire);
+    if (entry == nullptr || entry->version != question.version || entry->flags != question.flags ||
+        entry->name != question.name) {
+      return nullptr;
+    }
+    return entry->function;
+  }
+  void Remember(const Question& question, void* function) {
+    std::atomic<const Entry*>& place = PlaceOf(question);
+    if (place.load(std::memory_order_relaxed) != nullptr) return;
+    auto entry = std::make_unique<const Entry>(
+        Entry{std::string(question.name), question.version, question.flags, function});
+    const Entry* nobody = nullptr;
+    if (place.compare_exchange_strong(nobody, entry.get(), std::memory_order_release)) {
+      static_cast<void>(entry.release());
+    }
+  }
+
+ private:
+  struct Entry {
+    std::string name;
+    int version;
+    cuuint64_t flags;
+    void* function;
+  };
+  static constexpr size_t kPlaces = 2048;
+
+  std::atomic<const Entry*>& PlaceOf(const Question& question) const {
+    const size_t hash = std::hash<std::string_view>()(question.name) ^
+                        (static_cast<size_t>(question.version) * 0x9e3779b97f4a7c15u) ^
+                        static_cast<size_t>(question.flags) << 32;
+    return places_[(hash * 0x9e3779b97f4a7c15u) >> 53];
+  }
+  mutable std::array<std::atomic<const Entry*>, kPlaces> places_{};
+};
+constinit Answers answers;
 
 // `ask(function, version)` asks the driver.
 template <typename Ask>
@@ -46,7 +101,14 @@ CUresult Answer(const char* name, void** function, int version, cuuint64_t flags
 CUresult GetProcAddressV2(const char* name, void** function, int version, cuuint64_t flags,
                           CUdriverProcAddressQueryResult* status) {
   return Guarded([&] {
-    const auto real = reinterpret_cast<FunctionV2>(Process::Get().Real("cuGetProcAddress_v2"));
+    const bool asks = name != nullptr && function != nullptr;
+    if (void* const known = asks ? answers.Find({name, version, flags}) : nullptr) {
+      *function = known;
+      if (status != nullptr) *status = CU_GET_PROC_ADDRESS_SUCCESS;
+      return CUDA_SUCCESS;
+    }
+    static const auto real =
+        reinterpret_cast<FunctionV2>(Process::Get().Real("cuGetProcAddress_v2"));
     CUdriverProcAddressQueryResult ignored;
     bool first = true, too_new = false;
     const CUresult result =
@@ -56,13 +118,16 @@ CUresult GetProcAddressV2(const char* name, void** function, int version, cuuint
           return real(name, found, asked, flags, told);
         });
     if (too_new && status != nullptr) *status = CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
+    if (asks && result == CUDA_SUCCESS && *function != nullptr) {
+      answers.Remember({name, version, flags}, *function);
+    }
     return result;
   });
 }
 
 CUresult GetProcAddressV1(const char* name, void** function, int version, cuuint64_t flags) {
   return Guarded([&] {
-    const auto real = reinterpret_cast<FunctionV1>(Process::Get().Real("cuGetProcAddress"));
+    static const auto real = reinterpret_cast<FunctionV1>(Process::Get().Real("cuGetProcAddress"));
     bool too_new = false;
     return Answer(name, function, version, flags, &too_new,
                   [&](void** found, int asked) { return real(name, found, asked, flags); });

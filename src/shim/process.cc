@@ -48,11 +48,6 @@ absl::StatusOr<device::Runtime::Share> ShareOfEnvironment(int ordinal) {
   return share;
 }
 
-// Where a thread was last.
-thread_local CUcontext seen_context = nullptr;
-thread_local uint64_t seen_epoch = 0;
-thread_local device::VirtualDevice* seen_share = nullptr;
-
 }  // namespace
 
 Process* Process::process = nullptr;
@@ -63,6 +58,7 @@ absl::Status Process::Attach(const gpushare_shim_driver& driver) {
   std::unique_ptr<Process> made(new Process);
   GPUSHARE_ASSIGN_OR_RETURN(made->runtime_, device::Runtime::CreateOfProcess(
                                                 driver.handle, driver.path, &ShareOfEnvironment));
+  made->driver_ = &made->runtime_->driver().table();
   made->books_ = std::make_unique<books::Books>(made->driver());
   made->calls_ = std::make_unique<work::Calls>(made->runtime_->driver());
   made->gates_.open = [process = made.get()](CUdevice device) -> work::Gates::Found {
@@ -75,21 +71,13 @@ absl::Status Process::Attach(const gpushare_shim_driver& driver) {
   return absl::OkStatus();
 }
 
-Process::Found Process::Share() {
-  Found found;
-  if (driver().CtxGetCurrent(&found.context) != CUDA_SUCCESS || found.context == nullptr) return {};
+Process::Found Process::ShareOf(CUcontext current) {
   const uint64_t epoch = epoch_.load(std::memory_order_acquire);
-  if (found.context == seen_context && epoch == seen_epoch) {
-    found.share = seen_share;
-    return found;
-  }
   CUdevice device = -1;
+  Found found{.context = current};
   if (driver().CtxGetDevice(&device) == CUDA_SUCCESS) found.share = ShareOf(device);
   found.refused = found.share == nullptr;
-  if (found.refused) return found;
-  seen_context = found.context;
-  seen_epoch = epoch;
-  seen_share = found.share;
+  if (!found.refused) LastSeen() = {current, epoch, found.share};
   return found;
 }
 

@@ -35,7 +35,7 @@ class Process {
   // After Attach().
   static Process& Get() { return *process; }
 
-  const driver::Table& driver() const { return runtime_->driver().table(); }
+  const driver::Table& driver() const { return *driver_; }
   books::Books& books() { return *books_; }
   work::Calls& calls() { return *calls_; }
   // Who pays for what is put on a device: on each its share there.
@@ -51,7 +51,14 @@ class Process {
     bool refused = false;
     CUcontext context = nullptr;
   };
-  Found Share();
+  Found Share() {
+    CUcontext context = nullptr;
+    if (driver_->CtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr) return {};
+    const Seen& seen = LastSeen();
+    if (seen.context == context && seen.epoch == epoch_.load(std::memory_order_acquire)) [[likely]]
+      return {.share = seen.share, .context = context};
+    return ShareOf(context);
+  }
   // The share on a GPU that the call names itself.
   Found ShareOn(CUdevice device);
   // Whether this is a child of the process that attached: no driver works there, nor do its threads and locks.
@@ -64,11 +71,23 @@ class Process {
  private:
   Process() = default;
   device::VirtualDevice* ShareOf(int ordinal);
+  Found ShareOf(CUcontext current);
+  // Where a thread was last.
+  struct Seen {
+    CUcontext context = nullptr;
+    uint64_t epoch = 0;
+    device::VirtualDevice* share = nullptr;
+  };
+  static Seen& LastSeen() {
+    static thread_local constinit Seen seen;
+    return seen;
+  }
 
   static Process* process;
   static std::atomic<bool> forked;
 
   std::shared_ptr<device::Runtime> runtime_;
+  const driver::Table* driver_ = nullptr;
   std::unique_ptr<books::Books> books_;
   std::unique_ptr<work::Calls> calls_;
   work::Gates gates_;

@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the preloaded library costs a program: a call of the driver, and the start of a process.
+
+    overhead.py --calls PROGRAM --preload OBJECT [--rounds N] [--json FILE] [--check]
+
+The same program runs bare and preloaded in turns, under a memory quota and a cap that it never meets; the fastest of its
+rounds counts on either side: what else the machine does only ever adds. --check exits with 1 when a bar is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+
+# Nanoseconds a call more than bare, or times the bare call.
+BARS = {
+    "passed_on": ("ns more", 1.5),
+    "mem_get_info": ("ns more", 15),
+    "alloc_free": ("ns more", 45),
+    "alloc_free_100k_live": ("ns more", 45),
+    "launch": ("ns more", 8),
+    "get_proc_address": ("times", 1.2),
+    "process_start_us": ("us more", 200),
+}
+
+
+def calls(program: str, environment: dict[str, str]) -> dict[str, float]:
+    done = subprocess.run([program, "3"], env=environment, capture_output=True, text=True, check=True, timeout=300)
+    return {name: float(value) for name, value in (line.split() for line in done.stdout.splitlines())}
+
+
+def start(environment: dict[str, str]) -> float:
+    """Microseconds of a process that does nothing: the fastest of several."""
+    best = float("inf")
+    for _ in range(100):
+        began = time.perf_counter()
+        subprocess.run(["/bin/true"], env=environment, check=True)
+        best = min(best, time.perf_counter() - began)
+    return best * 1e6
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--calls", required=True, help="the program bench/shim/calls.c")
+    parser.add_argument("--preload", required=True, help="libgpushare_preload.so")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", help="write the figures to this file")
+    parser.add_argument("--check", action="store_true", help="exit with 1 when a bar is missed")
+    options = parser.parse_args()
+
+    sides = {
+        "bare": dict(os.environ),
+        "preloaded": {**os.environ, "LD_PRELOAD": options.preload, "GPUSHARE_SPEC": "memory=8GiB,cap=99%"},
+    }
+    best: dict[str, dict[str, float]] = {name: {} for name in sides}
+    for _ in range(options.rounds):
+        for name, environment in sides.items():
+            for figure, value in {**calls(options.calls, environment), "process_start_us": start(environment)}.items():
+                best[name][figure] = min(best[name].get(figure, value), value)
+
+    missed = False
+    rows = []
+    print(f"{'':22} {'bare':>9} {'preloaded':>9}   difference")
+    for figure, (unit, bar) in BARS.items():
+        bare, ours = best["bare"][figure], best["preloaded"][figure]
+        cost = ours / bare if unit == "times" else ours - bare
+        missed = missed or cost > bar
+        rows.append({"figure": figure, "bare": bare, "preloaded": ours, "cost": cost, "unit": unit, "bar": bar})
+        print(f"{figure:22} {bare:9.2f} {ours:9.2f}   {cost:.2f} {unit} (bar {bar}){'' if cost <= bar else '  MISSED'}")
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(rows, file, indent=2)
+    return 1 if missed and options.check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
