@@ -19,9 +19,10 @@ uint64_t Rounded(uint64_t bytes) {
   return bytes > kTooMuch - kUnit ? kTooMuch : (bytes + kUnit - 1) / kUnit * kUnit;
 }
 
-// Elements come in blocks of `side` times `side`.
+// Elements come in square blocks.
 struct Format {
-  uint64_t bytes, side;
+  uint64_t bytes;
+  unsigned log2_side;
 };
 
 Format FormatOf(unsigned format, unsigned channels) {
@@ -30,30 +31,30 @@ Format FormatOf(unsigned format, unsigned channels) {
   switch (format) {
     case CU_AD_FORMAT_UNSIGNED_INT8:
     case CU_AD_FORMAT_SIGNED_INT8:
-      return {channels, 1};
+      return {channels, 0};
     case CU_AD_FORMAT_UNSIGNED_INT16:
     case CU_AD_FORMAT_SIGNED_INT16:
     case kHalf:
-      return {uint64_t{2} * channels, 1};
+      return {uint64_t{2} * channels, 0};
     case CU_AD_FORMAT_UNSIGNED_INT32:
     case CU_AD_FORMAT_SIGNED_INT32:
     case CU_AD_FORMAT_FLOAT:
-      return {uint64_t{4} * channels, 1};
+      return {uint64_t{4} * channels, 0};
     case kNv12:  // a plane of one byte an element, and one of two bytes for four
-      return {6, 2};
+      return {6, 1};
     default:
       break;
   }
   if (format >= kFirstNormalised && format <= kLastNormalised) {
     // 1, 2 and 4 channels of 8 bits, of 16 bits, and the same signed.
     const unsigned which = format - kFirstNormalised;
-    return {(uint64_t{1} << which % 3) * (which / 3 % 2 == 0 ? 1 : 2), 1};
+    return {(uint64_t{1} << which % 3) * (which / 3 % 2 == 0 ? 1 : 2), 0};
   }
   if (format >= kFirstBlock && format <= kLastBlock) {
     const bool half = format <= 0x92 || format == 0x97 || format == 0x98;  // BC1 and BC4
-    return {half ? 8u : 16u, 4};
+    return {half ? 8u : 16u, 2};
   }
-  return {16, 1};
+  return {16, 0};
 }
 
 uint64_t Level(uint64_t extent, unsigned level) {
@@ -69,7 +70,8 @@ uint64_t ArrayBytes(const CUDA_ARRAY3D_DESCRIPTOR& d, unsigned levels) {
   const bool layers = (d.Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) != 0;
   const uint64_t longest = std::max({d.Width, d.Height, layers ? 0 : d.Depth, size_t{1}});
   const auto blocks = [&](uint64_t extent) {
-    return extent / format.side + (extent % format.side != 0 ? 1 : 0);
+    const uint64_t whole = extent >> format.log2_side;
+    return whole + (whole << format.log2_side != extent ? 1 : 0);
   };
   uint64_t total = 0;
   for (unsigned level = 0; level < std::max(levels, 1u); ++level) {

@@ -33,6 +33,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -241,14 +242,18 @@ class Books {
     uint64_t bytes;
   };
   struct GraphUse {
-    std::vector<GraphNeed> needs;
-    quota::Account* payer = nullptr;  // of the last launch, after so many trims
+    std::shared_ptr<const std::vector<GraphNeed>> needs;  // null: none
+    quota::Account* payer = nullptr;                      // of the last launch, after so many trims
     uint64_t trims = 0;
   };
   void AddNeeds(CUgraph graph, std::vector<GraphNeed>* needs);
   GraphUse UseOf(CUgraphExec exec, bool forget);
   template <typename Call>
   Answer WithGraphMemory(const Payer& payer, CUgraphExec exec, CUstream stream, const Call& call);
+  // Whether nothing is owed for graphs on any of the devices; whether these have what was last paid for.
+  bool ArePaid(const std::vector<GraphNeed>& needs);
+  bool AreBalanced(const std::vector<GraphNeed>& needs);
+  uint8_t NumberOf(const GraphNeed& need);
   void PayForGraphs(const Payer& payer, uint8_t number);
   void ReconcileGraphs(uint8_t number, uint64_t* claim);
   uint64_t GraphUnit(CUdevice device);

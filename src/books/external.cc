@@ -52,7 +52,7 @@ CUresult Books::DestroyExternalMemory(CUexternalMemory handle) {
 
 // A buffer is freed as any pointer is.
 CUresult Books::FreeBuffer(CUdeviceptr pointer) {
-  const std::vector<SharedMemory::Mapping> buffers = external_.TakeMappings(pointer, 1);
+  const SharedMemory::Mappings buffers = external_.TakeMappings(pointer, 1);
   const CUresult result = driver_.MemFree(pointer);
   for (const SharedMemory::Mapping& buffer : buffers) {
     if (result == CUDA_SUCCESS || !IsAllocated(pointer)) {

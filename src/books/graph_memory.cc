@@ -2,6 +2,8 @@
 // Memory of graphs. The driver takes it when a graph with allocation nodes is launched, keeps it, and lets graphs
 // that do not run at once lie in the same: only its own figure says how much it has. Reserved before the first launch
 // of a graph, and before one after a trim, is what it needs; afterwards the figure is charged.
+#include <algorithm>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -60,7 +62,7 @@ void Books::Instantiated(CUgraphExec exec, CUgraph graph) {
   const std::lock_guard lock(graph_lock_);
   graph_uses_.erase(exec);  // of one that had the handle before
   if (needs.empty()) return;
-  graph_uses_[exec].needs = std::move(needs);
+  graph_uses_[exec].needs = std::make_shared<const std::vector<GraphNeed>>(std::move(needs));
   has_graph_memory_.store(true, std::memory_order_release);
 }
 
@@ -74,7 +76,7 @@ CUresult Books::GraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph,
 CUresult Books::GraphExecDestroy(CUgraphExec exec) {
   GraphUse use = UseOf(exec, /*forget=*/true);
   const CUresult result = driver_.GraphExecDestroy(exec);
-  if (result != CUDA_SUCCESS && !use.needs.empty()) {
+  if (result != CUDA_SUCCESS && use.needs != nullptr) {
     const std::lock_guard lock(graph_lock_);
     graph_uses_.try_emplace(exec, std::move(use));
   }
@@ -91,6 +93,22 @@ Books::GraphUse Books::UseOf(CUgraphExec exec, bool forget) {
   return use;
 }
 
+uint8_t Books::NumberOf(const GraphNeed& need) { return graphs_.NumberOf(KeyOf(need.device)); }
+
+bool Books::ArePaid(const std::vector<GraphNeed>& needs) {
+  return std::all_of(needs.begin(), needs.end(),
+                     [&](const GraphNeed& need) { return graphs_.IsPaid(NumberOf(need)); });
+}
+
+bool Books::AreBalanced(const std::vector<GraphNeed>& needs) {
+  return std::all_of(needs.begin(), needs.end(), [&](const GraphNeed& need) {
+    uint64_t reserved = 0;
+    return driver_.DeviceGetGraphMemAttribute(need.device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT,
+                                              &reserved) == CUDA_SUCCESS &&
+           graphs_.IsBalanced(NumberOf(need), reserved);
+  });
+}
+
 Answer Books::GraphLaunch(const Payer& payer, CUgraphExec exec, CUstream stream) {
   return WithGraphMemory(payer, exec, stream, [&] { return driver_.GraphLaunch(exec, stream); });
 }
@@ -104,17 +122,35 @@ Answer Books::WithGraphMemory(const Payer& payer, CUgraphExec exec, CUstream str
                               const Call& call) {
   const GraphUse use = UseOf(exec, /*forget=*/false);
   CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-  if (use.needs.empty() || driver_.StreamIsCapturing(stream, &capture) != CUDA_SUCCESS ||
+  if (use.needs == nullptr || driver_.StreamIsCapturing(stream, &capture) != CUDA_SUCCESS ||
       capture != CU_STREAM_CAPTURE_STATUS_NONE) {
     return {call()};
+  }
+  const std::vector<GraphNeed>& needs = *use.needs;
+  // Launches of one executable follow each other, so what it had will do again, unless it was trimmed: then this
+  // launch is its first. Of what it had nothing is asked between here and the call.
+  const uint64_t trims = graph_trims_.load();
+  const bool again = use.payer == payer.account && use.trims == trims;
+  if (again && ArePaid(needs)) {
+    const Answer answer{call()};
+    if (answer.ok() && AreBalanced(needs)) return answer;
+    // It runs beside another that it shared memory with, or the driver looked for room.
+    for (const GraphNeed& need : needs) {
+      if (answer.ok()) {
+        PayForGraphs(payer, NumberOf(need));
+      } else {
+        ReconcileGraphs(NumberOf(need), nullptr);
+      }
+    }
+    return answer;
   }
   struct Held {
     uint8_t number;
     uint64_t bytes;
   };
   std::vector<Held> held;
-  for (const GraphNeed& need : use.needs) {
-    held.push_back({graphs_.NumberOf(KeyOf(need.device)), 0});
+  for (const GraphNeed& need : needs) {
+    held.push_back({NumberOf(need), 0});
     const uint8_t number = held.back().number;
     graphs_.SetDevice(number, need.device);
     // What an earlier launch took and the quota had no room for is paid first.
@@ -122,15 +158,11 @@ Answer Books::WithGraphMemory(const Payer& payer, CUgraphExec exec, CUstream str
       return Refused(payer);
     }
   }
-  // Launches of one executable follow each other, so what it had will do again, unless it was trimmed: then this
-  // launch is its first. Of what it had nothing is asked between here and the call.
-  const uint64_t trims = graph_trims_.load();
-  const bool again = use.payer == payer.account && use.trims == trims;
   uint64_t reserved = 0;
   Answer answer;
   for (size_t i = 0; i < held.size() && !again; ++i) {
-    const uint64_t unit = GraphUnit(use.needs[i].device);
-    const uint64_t bytes = (use.needs[i].bytes + unit - 1) / unit * unit;
+    const uint64_t unit = GraphUnit(needs[i].device);
+    const uint64_t bytes = (needs[i].bytes + unit - 1) / unit * unit;
     answer = Reserve(payer, bytes);
     if (!answer.ok()) break;
     graphs_.Expect(held[i].number, bytes);

@@ -81,6 +81,11 @@ class Pools {
     return pools_[number].balanced.load(std::memory_order_acquire) == reserved;
   }
 
+  // Whether it has been so at all since: then nobody owes anything.
+  bool IsPaid(uint8_t number) const {
+    return pools_[number].balanced.load(std::memory_order_acquire) != kNever;
+  }
+
   void Pay(uint8_t number, quota::Account* account, uint32_t owner, uint64_t claim);
   void Owe(uint8_t number, quota::Account* account, uint64_t claim);
   void Leave(uint8_t number, uint64_t claim);

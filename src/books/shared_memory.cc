@@ -211,18 +211,29 @@ void SharedMemory::Rebind(uint64_t multicast, const Binding& binding) {
 
 std::optional<SharedMemory::Mapping> SharedMemory::Map(const Mapping& mapping) {
   const Guard guard(lock_);
+  if (!spare_mappings_.empty()) {
+    auto node = std::move(spare_mappings_.back());
+    spare_mappings_.pop_back();
+    node.key() = mapping.address;
+    node.mapped() = mapping;
+    const auto there = mappings_.insert(std::move(node));
+    if (there.inserted) return {};
+    return std::exchange(there.position->second, mapping);
+  }
   const auto [at, added] = mappings_.try_emplace(mapping.address, mapping);
   if (added) return {};
   return std::exchange(at->second, mapping);
 }
 
-std::vector<SharedMemory::Mapping> SharedMemory::TakeMappings(uint64_t address, uint64_t bytes) {
-  std::vector<Mapping> taken;
+SharedMemory::Mappings SharedMemory::TakeMappings(uint64_t address, uint64_t bytes) {
+  constexpr size_t kMostSpares = 64;
+  Mappings taken;
   const Guard guard(lock_);
   auto at = mappings_.lower_bound(address);
   while (at != mappings_.end() && at->first - address < bytes) {
     taken.push_back(at->second);
-    at = mappings_.erase(at);
+    auto node = mappings_.extract(at++);
+    if (spare_mappings_.size() < kMostSpares) spare_mappings_.push_back(std::move(node));
   }
   return taken;
 }

@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "books/node_table.h"
 #include "quota/pointer_table.h"
 #include "quota/spin_lock.h"
@@ -82,7 +83,8 @@ class SharedMemory {
   // What was mapped there before ended unseen.
   std::optional<Mapping> Map(const Mapping& mapping);
   // Those that begin in the range.
-  std::vector<Mapping> TakeMappings(uint64_t address, uint64_t bytes);
+  using Mappings = absl::InlinedVector<Mapping, 2>;
+  Mappings TakeMappings(uint64_t address, uint64_t bytes);
   // That holds the address.
   std::optional<Mapping> FindMapping(uint64_t address) const;
 
@@ -104,6 +106,7 @@ class SharedMemory {
   NodeTable<Object> orphans_;  // by number
   std::atomic<uint64_t> stranded_{0};
   std::map<uint64_t, Mapping> mappings_;
+  std::vector<std::map<uint64_t, Mapping>::node_type> spare_mappings_;  // to be used again
 };
 
 }  // namespace gpushare::books

@@ -148,7 +148,7 @@ void Books::Map(SharedMemory& memory, const SharedMemory::Mapping& mapping) {
 }
 
 CUresult Books::MemUnmap(CUdeviceptr address, size_t bytes) {
-  const std::vector<SharedMemory::Mapping> mappings = physical_.TakeMappings(address, bytes);
+  const SharedMemory::Mappings mappings = physical_.TakeMappings(address, bytes);
   const CUresult result = driver_.MemUnmap(address, bytes);
   for (const SharedMemory::Mapping& mapping : mappings) {
     CUmemGenericAllocationHandle held = 0;
