@@ -1,90 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gpushare command. docs/cli.md lists what it does and how it exits.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <new>
-#include <string>
 
-#include "cli/demo/demo.h"
-#include "cli/demo/options.h"
-#include "cli/doctor.h"
-#include "cli/exit_code.h"
-#include "cli/gpu_option.h"
-#include "cli/output.h"
-#include "cli/probe.h"
-#include "cli/run/run.h"
-#include "gpushare/c/gpushare.h"
-#include "gpushare/spec.h"
-
-namespace gpushare::cli {
-namespace {
-
-ExitCode Main(int argc, char** argv) {
-  CLI::App app("gpushare: share one GPU among many tenants, with limits that hold", "gpushare");
-  app.require_subcommand(0, 1);  // that there is one is checked below, after what else is wrong
-  app.set_version_flag("--version", std::string("gpushare ") + gpushare_version());
-
-  DemoOptions demo_options;
-  CLI::App* const demo =
-      app.add_subcommand("demo", "four tenants share one GPU: a table and a plot");
-  AddDemoOptions(demo, &demo_options);
-
-  GpuKind kind = GpuKind::kAuto;
-  std::string device = "0";
-  CLI::App* const probe =
-      app.add_subcommand("probe", "which GPU there is, and what limits apply to it");
-  AddGpuOptions(probe, &kind, &device);
-
-  GpuKind doctor_kind = GpuKind::kAuto;
-  std::string every;
-  bool json = false;
-  CLI::App* const doctor = app.add_subcommand(
-      "doctor", "what a program would run with here: driver, limits and which variable set them");
-  AddGpuOptions(doctor, &doctor_kind, &every);
-  doctor->remove_option(doctor->get_option("--device"));
-  doctor->add_flag("--json", json, "as JSON");
-
-  RunOptions run_options;
-  CLI::App* const run =
-      app.add_subcommand("run", "an unmodified program within a share of the GPU");
-  AddRunOptions(run, &run_options);
-
-  CLI::App* const policies =
-      app.add_subcommand("policies", "the names of all policies, one a line");
-  CLI::App* const version = app.add_subcommand("version", "the version of the library");
-
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    const bool asked_for_help = error.get_exit_code() == 0;
-    app.exit(error);
-    return asked_for_help ? FinishStdout("--help") : kExitUsage;
-  }
-  if (demo->parsed()) return RunDemo(demo_options);
-  if (probe->parsed()) return RunProbe(kind, device);
-  if (doctor->parsed()) return RunDoctor(doctor_kind, json);
-  if (run->parsed()) return Run(run_options);
-  if (policies->parsed()) {
-    for (const std::string& name : PolicyNames()) std::puts(name.c_str());
-    return FinishStdout("policies");
-  }
-  if (version->parsed()) {
-    std::printf("gpushare %s\n", gpushare_version());
-    return FinishStdout("version");
-  }
-  std::fputs(
-      "A command is required: demo, probe, doctor, run, policies or version\n"
-      "Run with --help for more information.\n",
-      stderr);
-  return kExitUsage;
-}
-
-}  // namespace
-}  // namespace gpushare::cli
+#include "cli/command.h"
 
 int main(int argc, char** argv) {
   try {
-    return gpushare::cli::Main(argc, argv);
+    return gpushare::cli::RunCommand(argc, argv);
   } catch (const std::bad_alloc&) {
     std::fputs("gpushare: the host has no memory left for this\n", stderr);
     return gpushare::cli::kExitFailed;

@@ -20,6 +20,11 @@ ExitCode CannotWrite(const char* command, const char* what, int error) {
 
 }  // namespace
 
+ExitCode Fail(const char* command, ExitCode code, const absl::Status& status) {
+  std::fprintf(stderr, "gpushare %s: %s\n", command, std::string(status.message()).c_str());
+  return code;
+}
+
 ExitCode FinishStdout(const char* command) {
   errno = 0;
   const bool failed_before = std::ferror(stdout) != 0;

@@ -13,9 +13,13 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "cli/exit_code.h"
 
 namespace gpushare::cli {
+
+// Says what the status says; its code is the caller's.
+ExitCode Fail(const char* command, ExitCode code, const absl::Status& status);
 
 // Flushes standard output; a full disk shows there, or in a write before.
 ExitCode FinishStdout(const char* command);

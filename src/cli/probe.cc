@@ -21,10 +21,7 @@ std::string LimitOrNone(Bytes limit) { return limit.count() > 0 ? Gibibytes(limi
 
 ExitCode RunProbe(GpuKind kind, const std::string& name) {
   const absl::StatusOr<OpenedGpu> opened = OpenGpu(kind, name);
-  if (!opened.ok()) {
-    std::fprintf(stderr, "gpushare probe: %s\n", std::string(opened.status().message()).c_str());
-    return ExitCodeOf(opened.status());
-  }
+  if (!opened.ok()) return Fail("probe", ExitCodeOf(opened.status()), opened.status());
   if (!opened->note.empty()) {
     std::fprintf(stderr, "gpushare probe: of the simulated GPU, because %s\n",
                  opened->note.c_str());

@@ -22,11 +22,6 @@ namespace {
 
 constexpr uint32_t kTracedEvents = 1u << 18;
 
-ExitCode Fail(ExitCode code, const absl::Status& status) {
-  std::fprintf(stderr, "gpushare demo: %s\n", std::string(status.message()).c_str());
-  return code;
-}
-
 std::string At(const char* what, double fraction, Nanos length) {
   char text[96];
   const double seconds = static_cast<double>(length.count()) / 1e9;
@@ -38,9 +33,10 @@ std::string At(const char* what, double fraction, Nanos length) {
 
 ExitCode RunDemo(const DemoOptions& options) {
   if (options.traces.size() > kDemoTenants) {
-    return Fail(kExitUsage, absl::InvalidArgumentError(
-                                "--trace was given " + std::to_string(options.traces.size()) +
-                                " times: allowed are up to 4, one a tenant"));
+    return Fail(
+        "demo", kExitUsage,
+        absl::InvalidArgumentError("--trace was given " + std::to_string(options.traces.size()) +
+                                   " times: allowed are up to 4, one a tenant"));
   }
   const std::pair<const char*, std::string> outputs[] = {{"--json", options.json_path},
                                                          {"--plot", options.plot_path},
@@ -50,19 +46,20 @@ ExitCode RunDemo(const DemoOptions& options) {
     for (const auto& [other, same] : outputs) {
       if (option == other) break;
       if (path != same) continue;
-      return Fail(kExitUsage, absl::InvalidArgumentError(std::string(other) + " and " + option +
-                                                         " would write the same file: " + path));
+      return Fail("demo", kExitUsage,
+                  absl::InvalidArgumentError(std::string(other) + " and " + option +
+                                             " would write the same file: " + path));
     }
     if (const ExitCode code = CheckWritable("demo", path); code != kExitOk) return code;
   }
   EndOnInterrupt("demo");
   absl::StatusOr<OpenedGpu> opened = OpenGpu(options.gpu, options.gpu_name);
-  if (!opened.ok()) return Fail(ExitCodeOf(opened.status()), opened.status());
+  if (!opened.ok()) return Fail("demo", ExitCodeOf(opened.status()), opened.status());
   if (!opened->note.empty() && !options.quiet) {
     std::fprintf(stderr, "gpushare demo: on the simulated GPU, because %s\n", opened->note.c_str());
   }
   const absl::StatusOr<Scenario> scenario = MakeScenario(options, opened->probe);
-  if (!scenario.ok()) return Fail(kExitBadTrace, scenario.status());
+  if (!scenario.ok()) return Fail("demo", kExitBadTrace, scenario.status());
 
   ProgressBar bar(stderr, options.quiet      ? ProgressBar::Shown::kNever
                           : options.progress ? ProgressBar::Shown::kAlways
@@ -82,16 +79,16 @@ ExitCode RunDemo(const DemoOptions& options) {
   // The same requests twice: without the others, then with them.
   const absl::StatusOr<Outcome> alone = run("the service alone", 0, 0.2, {everyone.front()});
   bar.Clear();
-  if (!alone.ok()) return Fail(kExitFailed, alone.status());
+  if (!alone.ok()) return Fail("demo", kExitFailed, alone.status());
   std::optional<Trace> trace;
   if (!options.trace_path.empty()) {
     absl::StatusOr<Trace> started = Trace::Start(opened->runtime, {.capacity = kTracedEvents});
-    if (!started.ok()) return Fail(kExitFailed, started.status());
+    if (!started.ok()) return Fail("demo", kExitFailed, started.status());
     trace = *std::move(started);
   }
   const absl::StatusOr<Outcome> shared = run("four tenants", 0.2, 0.8, everyone);
   bar.Clear();
-  if (!shared.ok()) return Fail(kExitFailed, shared.status());
+  if (!shared.ok()) return Fail("demo", kExitFailed, shared.status());
 
   const DemoReport report =
       MakeReport({opened->probe.name, opened->simulated, options, *scenario, *alone, *shared});
@@ -108,7 +105,7 @@ ExitCode RunDemo(const DemoOptions& options) {
   }
   if (trace.has_value()) {
     if (const absl::Status written = trace->Write(options.trace_path); !written.ok()) {
-      code = Fail(kExitOutput, written);
+      code = Fail("demo", kExitOutput, written);
     }
   }
   return code;

@@ -23,7 +23,7 @@ void Latency(const char* key, const LatencyFigures& figures, JsonWriter* json) {
   json->EndObject();
 }
 
-void Tenant(const TenantFigures& tenant, JsonWriter* json) {
+void TenantObject(const TenantFigures& tenant, JsonWriter* json) {
   json->BeginObject();
   json->Key("name").String(tenant.name);
   json->Key("workload").String(tenant.workload);
@@ -67,7 +67,7 @@ std::string ReportJson(const DemoReport& report) {
   }
   json.EndArray();
   json.Key("tenants").BeginArray();
-  for (const TenantFigures& tenant : report.tenants) Tenant(tenant, &json);
+  for (const TenantFigures& tenant : report.tenants) TenantObject(tenant, &json);
   json.EndArray();
   json.Key("latency").BeginObject();
   Latency("alone", report.alone, &json);

@@ -15,6 +15,7 @@
 #include "base/env.h"
 #include "base/limit_variables.h"
 #include "cli/gpu_option.h"
+#include "cli/output.h"
 #include "cli/run/preload_object.h"
 #include "gpushare/spec.h"
 #include "gpushare/virtual_device.h"
@@ -30,11 +31,6 @@ constexpr int kNotFound = 127;
 void Append(const char* variable, const std::string& path) {
   const std::optional<std::string> before = base::GetEnv(variable);
   setenv(variable, before.has_value() ? absl::StrCat(*before, ":", path).c_str() : path.c_str(), 1);
-}
-
-ExitCode Fail(ExitCode code, const absl::Status& status) {
-  std::fprintf(stderr, "gpushare run: %s\n", std::string(status.message()).c_str());
-  return code;
 }
 
 // Whether the GPU can give such a share; it is not kept.
@@ -115,12 +111,12 @@ absl::StatusOr<std::string> SpecOf(const RunOptions& options) {
 
 ExitCode Run(const RunOptions& options) {
   const absl::StatusOr<std::string> spec = SpecOf(options);
-  if (!spec.ok()) return Fail(kExitUsage, spec.status());
+  if (!spec.ok()) return Fail("run", kExitUsage, spec.status());
   const absl::StatusOr<std::string> object =
       FindPreloadObject(options.audit ? "libgpushare_audit.so" : "libgpushare_preload.so");
-  if (!object.ok()) return Fail(kExitFailed, object.status());
+  if (!object.ok()) return Fail("run", kExitFailed, object.status());
   if (object->find_first_of(" \t\n:") != std::string::npos) {
-    return Fail(kExitFailed,
+    return Fail("run", kExitFailed,
                 absl::FailedPreconditionError(absl::StrCat(
                     "the loader cannot preload '", *object,
                     "', whose path has a blank or a colon; install gpushare elsewhere")));
@@ -129,15 +125,15 @@ ExitCode Run(const RunOptions& options) {
   std::string uuid;
   {
     absl::StatusOr<OpenedGpu> opened = OpenGpu(options.kind, options.device);
-    if (!opened.ok()) return Fail(ExitCodeOf(opened.status()), opened.status());
+    if (!opened.ok()) return Fail("run", ExitCodeOf(opened.status()), opened.status());
     if (!opened->note.empty()) {
       std::fprintf(stderr, "gpushare run: on the simulated GPU, because %s\n",
                    opened->note.c_str());
     }
     if (const absl::Status fits = TryOn(*opened, *spec, options.command[0]); !fits.ok())
-      return Fail(kExitUsage, fits);
+      return Fail("run", kExitUsage, fits);
     if (const absl::Status others = CheckLimits(*spec); !others.ok())
-      return Fail(kExitUsage, others);
+      return Fail("run", kExitUsage, others);
     simulated = opened->simulated;
     uuid = opened->probe.uuid;
   }
