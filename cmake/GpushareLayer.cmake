@@ -5,15 +5,17 @@
 #                  SOURCES gate.h gate.cc ...
 #                  LAYERS base sched meter        # direct dependencies, all of lower rank
 #                  LIBRARIES absl::status
+#                  APART slow.cc                 # never compiled together with others
 #                  [NAMES_CUDA])                  # may name cu* symbols and include <cuda.h>
 #
 # Declares the OBJECT library `gpushare_<name>` and fails the configure step when
 #   * a dependency does not have a lower rank,
 #   * a source includes a header of a layer that is not declared here,
 #   * a layer without NAMES_CUDA includes a CUDA header or names a driver entry point.
+include("${CMAKE_CURRENT_LIST_DIR}/GpushareUnity.cmake")
 
 function(gpushare_layer)
-  cmake_parse_arguments(ARG "NAMES_CUDA" "NAME;RANK" "SOURCES;LAYERS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "NAMES_CUDA" "NAME;RANK" "SOURCES;LAYERS;LIBRARIES;APART" ${ARGN})
   if(ARG_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "gpushare_layer(${ARG_NAME}): unknown arguments ${ARG_UNPARSED_ARGUMENTS}")
   endif()
@@ -34,7 +36,8 @@ function(gpushare_layer)
     _gpushare_check_source(${ARG_NAME} "${source}" "${ARG_LAYERS}" ${ARG_NAMES_CUDA})
   endforeach()
 
-  add_library(gpushare_${ARG_NAME} OBJECT ${ARG_SOURCES})
+  gpushare_group_sources(compiled ${ARG_NAME} APART ${ARG_APART} SOURCES ${ARG_SOURCES})
+  add_library(gpushare_${ARG_NAME} OBJECT ${compiled})
   target_link_libraries(gpushare_${ARG_NAME} PUBLIC gpushare_options ${ARG_LIBRARIES})
   foreach(dep IN LISTS ARG_LAYERS)
     target_link_libraries(gpushare_${ARG_NAME} PUBLIC gpushare_${dep})

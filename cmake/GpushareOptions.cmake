@@ -44,8 +44,15 @@ if(PROJECT_IS_TOP_LEVEL AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
   find_program(GPUSHARE_CCACHE ccache)
   if(GPUSHARE_CCACHE)
     # One build folder's results serve another's; debug information names the first.
-    set(launcher "${CMAKE_COMMAND}" -E env CCACHE_NOHASHDIR=1
-      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime "${GPUSHARE_CCACHE}")
+    set(launcher env CCACHE_NOHASHDIR=1
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime)
+    # Nor does its name: sources that the build makes are known by their place in it.
+    execute_process(COMMAND "${GPUSHARE_CCACHE}" --get-config base_dir
+      OUTPUT_VARIABLE base OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    if(NOT base)
+      list(APPEND launcher "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}")
+    endif()
+    list(APPEND launcher "${GPUSHARE_CCACHE}")
     set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
     set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
   endif()

@@ -4,6 +4,7 @@
 #               [LIBRARIES ...] [ENV K=V ...] [TIMEOUT seconds]
 #               [REDUCED]                   # also in the sanitizer passes of scripts/test --all
 #               [TIMES_CALLS]               # compiled as the library is; else -O1, a third less for the compiler
+#               [APART a_test.cc ...]       # never compiled together with others (gpushare_group_sources())
 #               [SHARDS 2])                 # under a sanitizer: so many processes, started first
 #
 # One GoogleTest executable, registered case by case as <label>.<suite>.<case>; under a sanitizer as a whole,
@@ -13,7 +14,7 @@
 include(GoogleTest)
 
 function(gpushare_test name)
-  cmake_parse_arguments(ARG "REDUCED;TIMES_CALLS" "LABEL;TIMEOUT;SHARDS" "SOURCES;LAYERS;LIBRARIES;ENV" ${ARGN})
+  cmake_parse_arguments(ARG "REDUCED;TIMES_CALLS" "LABEL;TIMEOUT;SHARDS" "SOURCES;LAYERS;LIBRARIES;ENV;APART" ${ARGN})
   if(ARG_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "gpushare_test(${name}): unknown arguments ${ARG_UNPARSED_ARGUMENTS}")
   endif()
@@ -23,7 +24,8 @@ function(gpushare_test name)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()
-  add_executable(${name} ${ARG_SOURCES})
+  gpushare_group_sources(sources ${name} AT_MOST 6 APART ${ARG_APART} SOURCES ${ARG_SOURCES})
+  add_executable(${name} ${sources})
   target_link_libraries(${name} PRIVATE gpushare_options ${ARG_LIBRARIES} GTest::gmock_main GTest::gtest)
   _gpushare_use_test_headers(${name} "${ARG_TIMES_CALLS}")
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
@@ -56,7 +58,7 @@ endfunction()
 # What every test includes, compiled once: with gcc that is a third of the time of most tests. (clang's would be
 # another for each set of options.)
 function(_gpushare_use_test_headers name times_calls)
-  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU" OR CMAKE_BUILD_TYPE STREQUAL "Debug" OR times_calls)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU" OR CMAKE_BUILD_TYPE STREQUAL "Debug" OR times_calls OR NOT GPUSHARE_UNITY)
     return()
   endif()
   if(NOT TARGET gpushare_test_headers)
@@ -113,7 +115,8 @@ function(gpushare_fuzzer name)
     return()
   endif()
   cmake_parse_arguments(ARG "" "CORPUS;DICTIONARY" "SOURCES;LAYERS;LIBRARIES" ${ARGN})
-  add_executable(${name} ${ARG_SOURCES})
+  gpushare_group_sources(sources ${name} SOURCES ${ARG_SOURCES})
+  add_executable(${name} ${sources})
   target_link_libraries(${name} PRIVATE gpushare_options ${ARG_LIBRARIES})
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)

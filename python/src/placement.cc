@@ -22,9 +22,9 @@ int32_t PlacementFrom(const py::object& value) {
   ThrowInvalid("placement: '" + name + "' given; best-fit, binpack, spread allowed");
 }
 
-std::shared_ptr<VirtualDevice> Place(const py::object& gpus, const py::object& tenant,
-                                     const py::object& spec, const py::object& placement,
-                                     const py::kwargs& fields) {
+std::shared_ptr<VirtualDevice> PlaceTenant(const py::object& gpus, const py::object& tenant,
+                                           const py::object& spec, const py::object& placement,
+                                           const py::kwargs& fields) {
   if (!py::isinstance<py::iterable>(gpus)) ThrowType("gpus", gpus, "a sequence of GPUs");
   std::vector<std::shared_ptr<Gpu>> all;
   std::vector<Owned<gpushare_gpu, gpushare_gpu_close>::Use_> uses;
@@ -53,7 +53,7 @@ std::shared_ptr<VirtualDevice> Place(const py::object& gpus, const py::object& t
 }  // namespace
 
 void BindPlacement(py::module_& m) {
-  m.def("place", &Place, py::arg("gpus"), py::arg("tenant"), py::arg("spec") = py::none(),
+  m.def("place", &PlaceTenant, py::arg("gpus"), py::arg("tenant"), py::arg("spec") = py::none(),
         py::kw_only(), py::arg("placement") = "best-fit",
         "place(gpus, tenant, spec=None, *, placement=\"best-fit\", **fields)\n--\n\n"
         "Creates a virtual device on one of several GPUs; its `gpu` tells on which.\n\n"

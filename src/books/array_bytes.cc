@@ -7,7 +7,7 @@ namespace gpushare::books {
 namespace {
 
 constexpr uint64_t kTooMuch = UINT64_MAX;
-constexpr uint64_t kUnit = 512;
+constexpr uint64_t kAlignment = 512;
 
 uint64_t Times(uint64_t a, uint64_t b) {
   uint64_t product = 0;
@@ -16,7 +16,8 @@ uint64_t Times(uint64_t a, uint64_t b) {
 }
 
 uint64_t Rounded(uint64_t bytes) {
-  return bytes > kTooMuch - kUnit ? kTooMuch : (bytes + kUnit - 1) / kUnit * kUnit;
+  return bytes > kTooMuch - kAlignment ? kTooMuch
+                                       : (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 // Elements come in square blocks.

@@ -6,11 +6,6 @@
 namespace gpushare::books {
 namespace {
 
-template <typename Handle>
-uint64_t KeyOf(Handle handle) {
-  return reinterpret_cast<uint64_t>(handle);
-}
-
 CUDA_ARRAY3D_DESCRIPTOR Widened(const CUDA_ARRAY_DESCRIPTOR& d) {
   CUDA_ARRAY3D_DESCRIPTOR wide{};
   wide.Width = d.Width;

@@ -54,6 +54,9 @@
 
 namespace gpushare::books {
 
+// Handles and addresses as the tables know them.
+inline uint64_t KeyOf(const void* handle) { return reinterpret_cast<uint64_t>(handle); }
+
 class Books {
  public:
   // Called after bytes went back to an account, by the thread that found it out and without a lock.

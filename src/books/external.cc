@@ -4,11 +4,6 @@
 #include "books/books.h"
 
 namespace gpushare::books {
-namespace {
-
-uint64_t KeyOf(CUexternalMemory handle) { return reinterpret_cast<uint64_t>(handle); }
-
-}  // namespace
 
 Answer Books::ImportExternalMemory(const Payer& payer, CUexternalMemory* handle,
                                    const CUDA_EXTERNAL_MEMORY_HANDLE_DESC* descriptor) {

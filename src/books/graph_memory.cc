@@ -16,10 +16,9 @@ namespace {
 
 // The least that a device gives to graphs, if it does not tell.
 constexpr uint64_t kUnit = uint64_t{2} << 20;
-constexpr int kReads = 64;  // of a figure that other threads change
 
 // Graph memory is one per device: a pool without a handle, numbered by device.
-CUmemoryPool KeyOf(CUdevice device) {
+CUmemoryPool PoolOf(CUdevice device) {
   return reinterpret_cast<CUmemoryPool>(static_cast<uintptr_t>(device) + 1);
 }
 
@@ -93,7 +92,7 @@ Books::GraphUse Books::UseOf(CUgraphExec exec, bool forget) {
   return use;
 }
 
-uint8_t Books::NumberOf(const GraphNeed& need) { return graphs_.NumberOf(KeyOf(need.device)); }
+uint8_t Books::NumberOf(const GraphNeed& need) { return graphs_.NumberOf(PoolOf(need.device)); }
 
 bool Books::ArePaid(const std::vector<GraphNeed>& needs) {
   return std::all_of(needs.begin(), needs.end(),
@@ -225,7 +224,7 @@ void Books::ReconcileGraphs(uint8_t number, uint64_t* claim) {
   Pools::Reading reading = graphs_.BeginReading(number);
   std::vector<Pools::Credit> credits;
   bool settled = false;
-  for (int i = 0; i < kReads && reading.pool != nullptr && !settled; ++i) {
+  for (int i = 0; i < Pools::kReads && reading.pool != nullptr && !settled; ++i) {
     uint64_t reserved = 0;
     if (driver_.DeviceGetGraphMemAttribute(graphs_.DeviceOf(number),
                                            CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT,

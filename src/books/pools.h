@@ -34,6 +34,8 @@ class Pools {
     uint64_t bytes;
   };
 
+  static constexpr int kReads = 64;  // of what a pool has reserved, while other threads change it
+
   // 1 to 255; 0: there are so many pools already. Registers a pool that is new.
   uint8_t NumberOf(CUmemoryPool pool);
   CUmemoryPool HandleOf(uint8_t number) { return pools_[number].handle.load(); }

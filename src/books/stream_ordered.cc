@@ -10,12 +10,6 @@
 
 namespace gpushare::books {
 
-namespace {
-
-constexpr int kReads = 64;  // of a pool that other threads use at once
-
-}  // namespace
-
 Answer Books::MemAllocAsync(const Payer& payer, CUdeviceptr* pointer, size_t bytes,
                             CUstream stream) {
   // The pool of the current device, which is the stream's but in programs of several GPUs.
@@ -216,7 +210,7 @@ void Books::ReconcilePool(uint8_t number, uint64_t* claim) {
   std::vector<Pools::Credit> credits;
   bool settled = false;
   // A call that ended meanwhile reads what is true later than this one, and settles it.
-  for (int i = 0; i < kReads && reading.pool != nullptr && !settled; ++i) {
+  for (int i = 0; i < Pools::kReads && reading.pool != nullptr && !settled; ++i) {
     uint64_t reserved = 0;
     if (driver_.MemPoolGetAttribute(reading.pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
                                     &reserved) != CUDA_SUCCESS) {

@@ -6,11 +6,6 @@
 #include "books/books.h"
 
 namespace gpushare::books {
-namespace {
-
-uint64_t KeyOf(const void* address) { return reinterpret_cast<uint64_t>(address); }
-
-}  // namespace
 
 // What is bound to a multicast object goes with it, and may be the last use.
 void Books::Finish(SharedMemory& memory, const SharedMemory::Ended& ended) {

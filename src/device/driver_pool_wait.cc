@@ -5,14 +5,9 @@
 #include <utility>
 
 #include "device/driver_pool.h"
+#include "device/poll.h"
 
 namespace gpushare::device {
-namespace {
-
-// How often a waiter asks what has come through its stream.
-constexpr Nanos kPoll = Millis(1);
-
-}  // namespace
 
 absl::StatusOr<driver::DevicePtr> DriverPool::Wait(const VirtualDevice::Request& request,
                                                    StreamOrder* order, uint64_t needs) {

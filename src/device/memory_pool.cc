@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "device/poll.h"
 #include "device/relaxed_capture.h"
 
 namespace gpushare::device {
@@ -15,9 +16,6 @@ namespace {
 
 using pool::kNobody;
 using pool::StreamId;
-
-// How often a waiter asks whether the work of other streams is over.
-constexpr Nanos kPoll = Millis(1);
 
 }  // namespace
 

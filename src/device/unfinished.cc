@@ -7,14 +7,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "device/poll.h"
 #include "device/text.h"
 
 namespace gpushare::device {
-namespace {
-
-constexpr Nanos kPoll = Millis(1);
-
-}  // namespace
 
 void Unfinished::Leave(const std::string& tenant, std::shared_ptr<StreamEnd> end) {
   if (end->Over()) return;

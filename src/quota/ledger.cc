@@ -9,11 +9,6 @@
 #include "quota/waiting_line.h"
 
 namespace gpushare::quota {
-namespace {
-
-uint64_t Minus(uint64_t limit, uint64_t charged) { return limit > charged ? limit - charged : 0; }
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<Account>> Account::Create(uint64_t limit, Account* parent) {
   if (parent != nullptr && parent->parent_ != nullptr) {

@@ -55,6 +55,9 @@ namespace gpushare::quota {
 
 inline constexpr uint64_t kUnlimited = UINT64_MAX;
 
+// What is left of `a`, if anything is.
+inline uint64_t Minus(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
+
 // What a reservation got.
 struct [[nodiscard]] Grant {
   bool granted = false;

@@ -8,11 +8,6 @@
 #include "absl/strings/str_cat.h"
 
 namespace gpushare::quota {
-namespace {
-
-uint64_t Minus(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
-
-}  // namespace
 
 void LoanBook::Join(Account& account) {
   const std::lock_guard lock(lock_);

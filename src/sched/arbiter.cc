@@ -12,10 +12,6 @@
 namespace gpushare::sched {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-double Ns(Nanos n) { return static_cast<double>(n.count()); }
-
 // Amounts come from measurements and predictions; one that is nonsense must not overflow the books.
 Nanos Sane(Nanos amount) { return std::clamp(amount, Nanos(0), Seconds(24 * 3600)); }
 

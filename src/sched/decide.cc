@@ -10,10 +10,8 @@
 namespace gpushare::sched {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int kClampsPerLook = 8;
 
-double Ns(Nanos n) { return static_cast<double>(n.count()); }
 Nanos ToNanos(double ns) { return Nanos(static_cast<int64_t>(ns)); }
 
 // `when` plus `wait`, where the wait may be beyond what a Time can hold.

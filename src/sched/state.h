@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "base/time.h"
@@ -16,6 +17,9 @@
 namespace gpushare::sched {
 
 inline constexpr uint32_t kNobody = UINT32_MAX;
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+inline double Ns(Nanos n) { return static_cast<double>(n.count()); }
 
 // Where a tenant is filed. Only waiting and running tenants contend: their tags count as "least".
 enum class Place : uint8_t {

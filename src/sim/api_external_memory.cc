@@ -8,8 +8,6 @@
 namespace gpushare::sim {
 namespace {
 
-VirtualMemory& Memory() { return state().virtual_memory; }
-
 CUresult Import(CUexternalMemory* handle, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC* descriptor) {
   if (handle == nullptr || descriptor == nullptr || descriptor->size == 0 ||
       (descriptor->flags & ~static_cast<unsigned>(CUDA_EXTERNAL_MEMORY_DEDICATED)) != 0) {
@@ -27,7 +25,7 @@ CUresult Import(CUexternalMemory* handle, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC
   }
   if (state().faults.FailAllocation()) return CUDA_ERROR_OUT_OF_MEMORY;
   const Allocation* const allocation =
-      Memory().ImportFile(context, descriptor->handle.fd, descriptor->size);
+      virtual_memory().ImportFile(context, descriptor->handle.fd, descriptor->size);
   if (allocation == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   *handle = reinterpret_cast<CUexternalMemory>(allocation->handle);
   return CUDA_SUCCESS;
@@ -36,13 +34,13 @@ CUresult Import(CUexternalMemory* handle, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC
 CUresult MapBuffer(CUdeviceptr* pointer, CUexternalMemory handle,
                    const CUDA_EXTERNAL_MEMORY_BUFFER_DESC* buffer) {
   if (pointer == nullptr || buffer == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  Allocation* const allocation = Memory().FindExternal(reinterpret_cast<uint64_t>(handle));
+  Allocation* const allocation = virtual_memory().FindExternal(reinterpret_cast<uint64_t>(handle));
   if (allocation == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (buffer->size == 0 || buffer->flags != 0 || buffer->offset > allocation->size ||
       buffer->size > allocation->size - buffer->offset) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const uint64_t address = Memory().MapBuffer(allocation, buffer->offset, buffer->size);
+  const uint64_t address = virtual_memory().MapBuffer(allocation, buffer->offset, buffer->size);
   if (address == 0) return CUDA_ERROR_OUT_OF_MEMORY;
   *pointer = address;
   return CUDA_SUCCESS;
@@ -67,8 +65,8 @@ SIM_API(cuExternalMemoryGetMappedBuffer)
 
 SIM_API(cuDestroyExternalMemory)(CUexternalMemory handle) {
   SIM_ENTER(cuDestroyExternalMemory, kCall);
-  Allocation* const allocation = Memory().FindExternal(reinterpret_cast<uint64_t>(handle));
+  Allocation* const allocation = virtual_memory().FindExternal(reinterpret_cast<uint64_t>(handle));
   if (allocation == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  Memory().Release(allocation);
+  virtual_memory().Release(allocation);
   return CUDA_SUCCESS;
 }

@@ -6,12 +6,8 @@
 namespace gpushare::sim {
 namespace {
 
-VirtualMemory& Memory() { return state().virtual_memory; }
-
-bool Granular(uint64_t value) { return value % VirtualMemory::kGranularity == 0; }
-
 Allocation* FindMulticast(CUmemGenericAllocationHandle handle) {
-  Allocation* const allocation = Memory().Find(handle);
+  Allocation* const allocation = virtual_memory().Find(handle);
   return allocation != nullptr && allocation->team != nullptr ? allocation : nullptr;
 }
 
@@ -36,7 +32,8 @@ CUresult Create(CUmemGenericAllocationHandle* handle, const CUmulticastObjectPro
   const CUresult result = CheckProperties(properties);
   if (result != CUDA_SUCCESS) return result;
   if (properties->size == 0 || !Granular(properties->size)) return CUDA_ERROR_INVALID_VALUE;
-  Allocation* const allocation = Memory().CreateMulticast(properties->size, properties->numDevices);
+  Allocation* const allocation =
+      virtual_memory().CreateMulticast(properties->size, properties->numDevices);
   allocation->handle_types = static_cast<uint32_t>(properties->handleTypes);
   *handle = allocation->handle;
   return CUDA_SUCCESS;
@@ -70,12 +67,12 @@ CUresult Bind(CUmemGenericAllocationHandle handle, uint64_t offset, Allocation* 
   // What can be seen outside is made of what can be seen outside.
   if (object->handle_types != 0 && memory->handle_types == 0) return CUDA_ERROR_INVALID_VALUE;
   ++memory->mappings;  // over the wait, too
-  const auto result = static_cast<CUresult>(Memory().WaitForTeam(object));
+  const auto result = static_cast<CUresult>(virtual_memory().WaitForTeam(object));
   const bool free = result == CUDA_SUCCESS && object->team->Has(memory->device) &&
-                    Memory().IsUnbound(*object, memory->device, offset, size);
+                    virtual_memory().IsUnbound(*object, memory->device, offset, size);
   if (!free) {
     const bool foreign = result == CUDA_SUCCESS && !object->team->Has(memory->device);
-    Memory().DropMapping(memory);
+    virtual_memory().DropMapping(memory);
     return foreign ? CUDA_ERROR_INVALID_DEVICE : CUDA_ERROR_INVALID_VALUE;
   }
   object->team->bindings.push_back({memory, offset, size, memory_offset});
@@ -84,7 +81,7 @@ CUresult Bind(CUmemGenericAllocationHandle handle, uint64_t offset, Allocation* 
 
 CUresult BindAddress(CUmemGenericAllocationHandle handle, uint64_t offset, CUdeviceptr pointer,
                      size_t size) {
-  const Mapping* const mapping = Memory().FindMapping(pointer);
+  const Mapping* const mapping = virtual_memory().FindMapping(pointer);
   if (mapping == nullptr || mapping->buffer ||
       size > mapping->size - (pointer - mapping->address)) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -104,7 +101,7 @@ CUresult Unbind(CUmemGenericAllocationHandle handle, CUdevice ordinal, uint64_t 
     if (at->memory->device != device || at->offset != offset || at->size != size) continue;
     Allocation* const memory = at->memory;
     bindings.erase(at);
-    Memory().DropMapping(memory);
+    virtual_memory().DropMapping(memory);
     return CUDA_SUCCESS;
   }
   return CUDA_ERROR_INVALID_VALUE;
@@ -131,7 +128,7 @@ SIM_API(cuMulticastBindMem)
  size_t memory_offset, size_t size, unsigned long long flags) {
   SIM_ENTER(cuMulticastBindMem, kCall);
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
-  return Bind(handle, offset, Memory().Find(memory), memory_offset, size);
+  return Bind(handle, offset, virtual_memory().Find(memory), memory_offset, size);
 }
 
 SIM_API(cuMulticastBindAddr)

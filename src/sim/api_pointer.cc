@@ -12,11 +12,11 @@ namespace {
 constexpr int kIsHwDecompressCapable = 21;
 
 // Where the memory that an address belongs to begins, and how much it is.
-struct Extent {
+struct Range {
   uint64_t address, size;
 };
 
-Extent MappedExtent(const Known& known) {
+Range MappedRange(const Known& known) {
   if (known.block != nullptr) return {known.block->address, known.block->size};
   if (known.mapping != nullptr) return {known.mapping->address, known.mapping->size};
   if (known.host != nullptr) return {known.host->address, known.host->size};
@@ -24,17 +24,17 @@ Extent MappedExtent(const Known& known) {
 }
 
 // The same, but of reserved addresses the whole reservation.
-Extent RangeExtent(const Known& known) {
-  if (known.reservation == nullptr) return MappedExtent(known);
+Range ReservedRange(const Known& known) {
+  if (known.reservation == nullptr) return MappedRange(known);
   return {known.reservation->address(), known.reservation->size()};
 }
 
 CUresult AddressRange(CUdeviceptr* base, size_t* size, CUdeviceptr pointer) {
   const Known known = Lookup(pointer);
   if (known.block == nullptr && known.mapping == nullptr) return CUDA_ERROR_NOT_FOUND;
-  const Extent extent = MappedExtent(known);
-  if (base != nullptr) *base = extent.address;
-  if (size != nullptr) *size = extent.size;
+  const Range range = MappedRange(known);
+  if (base != nullptr) *base = range.address;
+  if (size != nullptr) *size = range.size;
   return CUDA_SUCCESS;
 }
 
@@ -110,13 +110,13 @@ CUresult PointerAttribute(void* data, CUpointer_attribute attribute, uint64_t po
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
       return Store<uint64_t>(data, BufferId(known));
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-      return Store<CUdeviceptr>(data, RangeExtent(known).address);
+      return Store<CUdeviceptr>(data, ReservedRange(known).address);
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-      return Store<size_t>(data, RangeExtent(known).size);
+      return Store<size_t>(data, ReservedRange(known).size);
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-      return Store<CUdeviceptr>(data, MappedExtent(known).address);
+      return Store<CUdeviceptr>(data, MappedRange(known).address);
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-      return Store<size_t>(data, MappedExtent(known).size);
+      return Store<size_t>(data, MappedRange(known).size);
     case CU_POINTER_ATTRIBUTE_MAPPED:
       return Store<bool>(data, known.reservation == nullptr || known.mapping != nullptr);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:

@@ -9,10 +9,6 @@ namespace {
 constexpr uint64_t kHostPage = 4096;
 constexpr int kTypeManaged = 2;  // newer than the oldest header that is supported
 
-VirtualMemory& Memory() { return state().virtual_memory; }
-
-bool Granular(uint64_t value) { return value % VirtualMemory::kGranularity == 0; }
-
 // What can be created: device memory, exported as a file descriptor or not at all.
 CUresult CheckProperties(const CUmemAllocationProp* properties, Device** device) {
   if (properties == nullptr || properties->win32HandleMetaData != nullptr) {
@@ -53,7 +49,7 @@ CUresult Create(CUmemGenericAllocationHandle* handle, size_t size,
   const CUresult result = CheckProperties(properties, &device);
   if (result != CUDA_SUCCESS) return result;
   if (state().faults.FailAllocation()) return CUDA_ERROR_OUT_OF_MEMORY;
-  Allocation* const allocation = Memory().Create(device, size);
+  Allocation* const allocation = virtual_memory().Create(device, size);
   if (allocation == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   allocation->handle_types = properties->requestedHandleTypes;
   allocation->usage = properties->allocFlags.usage;
@@ -64,7 +60,7 @@ CUresult Create(CUmemGenericAllocationHandle* handle, size_t size,
 
 CUresult Properties(CUmemAllocationProp* properties, CUmemGenericAllocationHandle handle) {
   if (properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const Allocation* const allocation = Memory().Find(handle);
+  const Allocation* const allocation = virtual_memory().Find(handle);
   if (allocation == nullptr || allocation->team != nullptr) return CUDA_ERROR_INVALID_VALUE;
   *properties = {};
   properties->type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -84,7 +80,7 @@ CUresult Reserve(CUdeviceptr* pointer, size_t size, size_t alignment, CUdevicept
   }
   // What can be mapped is granular: a smaller alignment would be of no use.
   if (alignment < VirtualMemory::kGranularity) alignment = VirtualMemory::kGranularity;
-  const uint64_t address = Memory().Reserve(size, alignment, hint);
+  const uint64_t address = virtual_memory().Reserve(size, alignment, hint);
   if (address == 0) return CUDA_ERROR_OUT_OF_MEMORY;
   *pointer = address;
   return CUDA_SUCCESS;
@@ -95,17 +91,18 @@ CUresult Map(CUdeviceptr pointer, size_t size, size_t offset, CUmemGenericAlloca
   if (size == 0 || !Granular(pointer) || !Granular(size) || !Granular(offset) || flags != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  Allocation* const allocation = Memory().Find(handle);
+  Allocation* const allocation = virtual_memory().Find(handle);
   if (allocation == nullptr || offset > allocation->size || size > allocation->size - offset) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   // Only multicast objects are mapped from anywhere but their beginning.
   if (allocation->team == nullptr && offset != 0) return CUDA_ERROR_INVALID_VALUE;
   if (allocation->team != nullptr) {
-    const auto result = static_cast<CUresult>(Memory().WaitForTeam(allocation));
+    const auto result = static_cast<CUresult>(virtual_memory().WaitForTeam(allocation));
     if (result != CUDA_SUCCESS) return result;
   }
-  return Memory().Map(pointer, size, allocation, offset) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return virtual_memory().Map(pointer, size, allocation, offset) ? CUDA_SUCCESS
+                                                                 : CUDA_ERROR_INVALID_VALUE;
 }
 
 // Devices do not reach each other's memory, but by the multicast object of a team.
@@ -118,8 +115,9 @@ bool Reaches(int ordinal, const Allocation& allocation) {
 // their turn meanwhile, so the range has to be looked at again afterwards.
 CUresult DrainDevicesOf(uint64_t address, uint64_t size) {
   uint64_t devices = 0;
-  Memory().ForEach(address, size,
-                   [&](const Mapping& mapping) { devices |= mapping.readable | mapping.writable; });
+  virtual_memory().ForEach(address, size, [&](const Mapping& mapping) {
+    devices |= mapping.readable | mapping.writable;
+  });
   if (devices == 0) return CUDA_SUCCESS;
   std::vector<uint64_t> contexts;
   for (const Context* context : state().contexts.All()) contexts.push_back(context->handle);
@@ -129,14 +127,14 @@ CUresult DrainDevicesOf(uint64_t address, uint64_t size) {
     // A context that was lost has no work: not the concern of this call.
     WaitForContext(context, "the work before an unmapping");
   }
-  return Memory().IsWhole(address, size) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return virtual_memory().IsWhole(address, size) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult Unmap(CUdeviceptr pointer, size_t size) {
-  if (!Memory().IsWhole(pointer, size)) return CUDA_ERROR_INVALID_VALUE;
+  if (!virtual_memory().IsWhole(pointer, size)) return CUDA_ERROR_INVALID_VALUE;
   const CUresult result = DrainDevicesOf(pointer, size);
   if (result != CUDA_SUCCESS) return result;
-  Memory().Unmap(pointer, size);
+  virtual_memory().Unmap(pointer, size);
   return CUDA_SUCCESS;
 }
 
@@ -161,14 +159,14 @@ CUresult CheckAccess(const CUmemAccessDesc& access) {
 
 CUresult SetAccess(CUdeviceptr pointer, size_t size, const CUmemAccessDesc* accesses,
                    size_t count) {
-  if (accesses == nullptr || count == 0 || !Memory().IsWhole(pointer, size)) {
+  if (accesses == nullptr || count == 0 || !virtual_memory().IsWhole(pointer, size)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   // All or nothing.
   bool takes_away = false;
   for (size_t i = 0; i < count; ++i) {
     CUresult result = CheckAccess(accesses[i]);
-    Memory().ForEach(pointer, size, [&](const Mapping& mapping) {
+    virtual_memory().ForEach(pointer, size, [&](const Mapping& mapping) {
       if (result == CUDA_SUCCESS && accesses[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
           !Reaches(accesses[i].location.id, *mapping.allocation)) {
         result = CUDA_ERROR_NOT_SUPPORTED;
@@ -183,7 +181,7 @@ CUresult SetAccess(CUdeviceptr pointer, size_t size, const CUmemAccessDesc* acce
   }
   for (size_t i = 0; i < count; ++i) {
     const uint64_t bit = uint64_t{1} << accesses[i].location.id;
-    Memory().ForEach(pointer, size, [&](Mapping& mapping) {
+    virtual_memory().ForEach(pointer, size, [&](Mapping& mapping) {
       mapping.readable &= ~bit;
       mapping.writable &= ~bit;
       if (accesses[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE) mapping.readable |= bit;
@@ -197,7 +195,7 @@ CUresult GetAccess(unsigned long long* flags, const CUmemLocation* location, CUd
   if (flags == nullptr || location == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const CUresult result = CheckAccess({*location, CU_MEM_ACCESS_FLAGS_PROT_NONE});
   if (result != CUDA_SUCCESS) return result;
-  const Mapping* const mapping = Memory().FindMapping(pointer);
+  const Mapping* const mapping = virtual_memory().FindMapping(pointer);
   if (mapping == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const uint64_t bit = uint64_t{1} << location->id;
   *flags = (mapping->writable & bit) != 0   ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
@@ -209,7 +207,7 @@ CUresult GetAccess(unsigned long long* flags, const CUmemLocation* location, CUd
 CUresult Export(void* shareable, CUmemGenericAllocationHandle handle,
                 CUmemAllocationHandleType type, unsigned long long flags) {
   if (shareable == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-  Allocation* const allocation = Memory().Find(handle);
+  Allocation* const allocation = virtual_memory().Find(handle);
   if (allocation == nullptr || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
       (allocation->handle_types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -227,7 +225,7 @@ CUresult Import(CUmemGenericAllocationHandle* handle, void* shareable,
   if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
   const auto descriptor = reinterpret_cast<intptr_t>(shareable);
   if (descriptor < 0 || descriptor > INT32_MAX) return CUDA_ERROR_INVALID_VALUE;
-  Allocation* const allocation = Memory().Import(static_cast<int>(descriptor));
+  Allocation* const allocation = virtual_memory().Import(static_cast<int>(descriptor));
   if (allocation == nullptr) return CUDA_ERROR_INVALID_VALUE;
   ++allocation->references;
   *handle = allocation->handle;
@@ -248,16 +246,16 @@ SIM_API(cuMemCreate)
 
 SIM_API(cuMemRelease)(CUmemGenericAllocationHandle handle) {
   SIM_ENTER(cuMemRelease, kCall);
-  Allocation* const allocation = Memory().Find(handle);
+  Allocation* const allocation = virtual_memory().Find(handle);
   if (allocation == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  Memory().Release(allocation);
+  virtual_memory().Release(allocation);
   return CUDA_SUCCESS;
 }
 
 SIM_API(cuMemRetainAllocationHandle)(CUmemGenericAllocationHandle* handle, void* address) {
   SIM_ENTER(cuMemRetainAllocationHandle, kNone);
   if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const Mapping* const mapping = Memory().FindMapping(reinterpret_cast<uint64_t>(address));
+  const Mapping* const mapping = virtual_memory().FindMapping(reinterpret_cast<uint64_t>(address));
   if (mapping == nullptr || mapping->buffer) return CUDA_ERROR_INVALID_VALUE;
   ++mapping->allocation->references;
   *handle = mapping->allocation->handle;
@@ -305,7 +303,7 @@ SIM_API(cuMemAddressReserve)
 
 SIM_API(cuMemAddressFree)(CUdeviceptr pointer, size_t size) {
   SIM_ENTER(cuMemAddressFree, kCall);
-  return Memory().FreeReservation(pointer, size) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return virtual_memory().FreeReservation(pointer, size) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 SIM_API(cuMemMap)

@@ -31,10 +31,10 @@ bool MayBecome(const SetWork& from, const SetWork& to) {
          (from.width == to.width && from.pitch == to.pitch && from.element == to.element);
 }
 
-using Change = std::pair<GraphExec::Node*, const GraphNode*>;
+using Changed = std::pair<GraphExec::Node*, const GraphNode*>;
 
 UpdateProblem Compare(GraphExec* exec, const GraphExec::Level& level, const Graph& graph,
-                      std::vector<Change>* changes) {
+                      std::vector<Changed>* changes) {
   if (level.entries.size() != graph.nodes.size()) {
     return {CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED};
   }
@@ -134,7 +134,7 @@ CUgraphExecUpdateResult CheckChange(const GraphExec& exec, const GraphNode& from
 }
 
 UpdateProblem UpdateExec(GraphExec* exec, GraphExec::Level* level, const Graph& graph) {
-  std::vector<Change> changes;
+  std::vector<Changed> changes;
   const UpdateProblem problem = Compare(exec, *level, graph, &changes);
   if (problem.result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return problem;
   const bool priorities = (exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) != 0;

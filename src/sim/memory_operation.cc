@@ -11,8 +11,6 @@
 namespace gpushare::sim {
 namespace {
 
-constexpr int kIllegalAddress = 700;  // CUDA_ERROR_ILLEGAL_ADDRESS
-
 // Null: the device has no access to it.
 uint8_t* FindWord(const Command& command, Access access) {
   const ValueWork& work = command.value;

@@ -27,7 +27,7 @@ const std::vector<const EntryPoint*>& SortedEntries() {
 }
 
 // In the order of CUdriverProcAddressQueryResult.
-enum class Found { kSuccess = 0, kNotFound = 1, kVersionNotSufficient = 2 };
+enum class Found { kFound = 0, kNotFound = 1, kVersionNotSufficient = 2 };
 
 Found Search(std::string_view name, int version, bool per_thread, void** address) {
   const std::vector<const EntryPoint*>& entries = SortedEntries();
@@ -45,7 +45,7 @@ Found Search(std::string_view name, int version, bool per_thread, void** address
   for (; at != entries.end() && (*at)->name == name; ++at) {
     if ((*at)->per_thread != wanted || (*at)->since > version) continue;
     *address = (*at)->address;
-    return Found::kSuccess;
+    return Found::kFound;
   }
   return known ? Found::kVersionNotSufficient : Found::kNotFound;
 }
@@ -62,7 +62,7 @@ CUresult GetProcAddress(const char* name, void** address, int version, cuuint64_
   const Found found =
       Search(name, version, (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0, address);
   if (status != nullptr) *status = static_cast<CUdriverProcAddressQueryResult>(found);
-  if (found == Found::kSuccess) return CUDA_SUCCESS;
+  if (found == Found::kFound) return CUDA_SUCCESS;
   // With a status to write, only the status says that a known name is too new.
   if (found == Found::kVersionNotSufficient && status != nullptr) return CUDA_SUCCESS;
   return CUDA_ERROR_NOT_FOUND;

@@ -108,6 +108,7 @@ struct State {
 // Where the State lies: in storage of its own, so that it is not destroyed and its address is known.
 extern unsigned char g_state[];
 inline State& state() { return *std::launder(reinterpret_cast<State*>(g_state)); }
+inline VirtualMemory& virtual_memory() { return state().virtual_memory; }
 
 // Whether an account counts the commands of this type as queued.
 inline bool Counts(CommandType type) {

@@ -14,8 +14,6 @@
 namespace gpushare::sim {
 namespace {
 
-constexpr int kIllegalAddress = 700;  // CUDA_ERROR_ILLEGAL_ADDRESS
-
 void MayStart(Command* command) { state().eligible.push_back({command, command->generation}); }
 
 // Starts it when its time has come.

@@ -113,6 +113,7 @@ void RunDueEvents();
 void CancelStream(Stream* stream);
 
 // Every stream of the context stops, and every later call in it answers `code`.
+inline constexpr int kIllegalAddress = 700;  // CUDA_ERROR_ILLEGAL_ADDRESS
 void LoseContext(Context* context, int code);
 
 // The dispatch level of a stream priority.

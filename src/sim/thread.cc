@@ -31,9 +31,9 @@ void OnThreadExit(void* value) {
 
 pthread_key_t ExitKey() {
   static const pthread_key_t key = [] {
-    pthread_key_t created;
-    pthread_key_create(&created, &OnThreadExit);
-    return created;
+    pthread_key_t made;
+    pthread_key_create(&made, &OnThreadExit);
+    return made;
   }();
   return key;
 }

@@ -139,6 +139,8 @@ class VirtualMemory {
   uint64_t stranded_ = 0;  // allocations that only descriptors keep
 };
 
+inline bool Granular(uint64_t value) { return value % VirtualMemory::kGranularity == 0; }
+
 }  // namespace gpushare::sim
 
 #endif  // GPUSHARE_SIM_VIRTUAL_MEMORY_H_

@@ -107,6 +107,7 @@ class GpuTest : public testing::Test {
 };
 
 inline constexpr absl::Duration kSampleStep = absl::Milliseconds(10);
+inline constexpr absl::Duration kSettle = absl::Seconds(1);  // from when on shares hold
 
 // Ends the current function when `expression` is not OK; for use in the tests' bodies.
 #define GPUSHARE_GPU_TEST_OK(expression)                \

@@ -9,8 +9,6 @@
 namespace gpushare::gpu_test {
 namespace {
 
-constexpr absl::Duration kSettle = absl::Seconds(1);
-
 class Caps : public GpuTest {
  protected:
   // Over by no more than 0.5 points and one command by the window; under by no more than that and,

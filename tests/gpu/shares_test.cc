@@ -11,8 +11,6 @@
 namespace gpushare::gpu_test {
 namespace {
 
-constexpr absl::Duration kSettle = absl::Seconds(1);
-
 class Shares : public GpuTest {
  protected:
   struct Load {

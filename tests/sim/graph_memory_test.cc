@@ -11,8 +11,6 @@ extern "C" CUresult CUDAAPI cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph
 namespace gpushare::sim_test {
 namespace {
 
-constexpr size_t kGranule = 32 * kMiB;
-
 class GraphMemoryTest : public SimTest {
  protected:
   static CUDA_MEM_ALLOC_NODE_PARAMS Params(size_t bytes) {
@@ -54,26 +52,26 @@ class GraphMemoryTest : public SimTest {
 
 TEST_F(GraphMemoryTest, TheFirstLaunchTakesMemoryAndTrimmingGivesItBack) {
   CUdeviceptr pointer = 0;
-  const CUgraph graph = Work(kGranule + 1, true, &pointer);
+  const CUgraph graph = Work(kPoolGranule + 1, true, &pointer);
   const CUgraphExec exec = Make(graph);
   EXPECT_EQ(Charged(), 0u);
   const CUstream a = NewStream();
   ASSERT_CU(cuGraphLaunch(exec, a));
-  EXPECT_EQ(Charged(), 2 * kGranule);
-  EXPECT_EQ(Reserved(), 2 * kGranule);
-  EXPECT_EQ(Used(), 2 * kGranule);
+  EXPECT_EQ(Charged(), 2 * kPoolGranule);
+  EXPECT_EQ(Reserved(), 2 * kPoolGranule);
+  EXPECT_EQ(Used(), 2 * kPoolGranule);
   ASSERT_CU(cuDeviceGraphMemTrim(device_));
-  EXPECT_EQ(Charged(), 2 * kGranule);  // it runs
+  EXPECT_EQ(Charged(), 2 * kPoolGranule);  // it runs
   ASSERT_CU(cuStreamSynchronize(a));
-  EXPECT_EQ(Charged(), 2 * kGranule);  // kept for the next launch
+  EXPECT_EQ(Charged(), 2 * kPoolGranule);  // kept for the next launch
   ASSERT_CU(cuGraphLaunch(exec, a));
   ASSERT_CU(cuStreamSynchronize(a));
-  EXPECT_EQ(Charged(), 2 * kGranule);
+  EXPECT_EQ(Charged(), 2 * kPoolGranule);
   ASSERT_CU(cuDeviceGraphMemTrim(device_));
   EXPECT_EQ(Charged(), 0u);
   EXPECT_EQ(Used(), 0u);
-  EXPECT_EQ(Get(CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH), 2 * kGranule);
-  EXPECT_EQ(Get(CU_GRAPH_MEM_ATTR_USED_MEM_HIGH), 2 * kGranule);
+  EXPECT_EQ(Get(CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH), 2 * kPoolGranule);
+  EXPECT_EQ(Get(CU_GRAPH_MEM_ATTR_USED_MEM_HIGH), 2 * kPoolGranule);
   uint64_t zero = 0;
   ASSERT_CU(cuDeviceSetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH, &zero));
   ASSERT_CU(cuDeviceSetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_USED_MEM_HIGH, &zero));
@@ -84,14 +82,14 @@ TEST_F(GraphMemoryTest, TheFirstLaunchTakesMemoryAndTrimmingGivesItBack) {
   ASSERT_CU(cuStreamSynchronize(a));
   ASSERT_CU(cuGraphExecDestroy(exec));
   EXPECT_EQ(Used(), 0u);
-  EXPECT_EQ(Reserved(), 2 * kGranule);
+  EXPECT_EQ(Reserved(), 2 * kPoolGranule);
   CUgraphNode node = nullptr;
   size_t count = 1;
   ASSERT_CU(cuGraphGetRootNodes(graph, &node, &count));
   CUDA_MEM_ALLOC_NODE_PARAMS parameters = Params(0);
   ASSERT_CU(cuGraphMemAllocNodeGetParams(node, &parameters));
   EXPECT_EQ(parameters.dptr, pointer);
-  EXPECT_EQ(parameters.bytesize, kGranule + 1);
+  EXPECT_EQ(parameters.bytesize, kPoolGranule + 1);
   CUgraphNodeType type;
   ASSERT_CU(cuGraphNodeGetType(node, &type));
   EXPECT_EQ(type, CU_GRAPH_NODE_TYPE_MEM_ALLOC);
@@ -101,32 +99,33 @@ TEST_F(GraphMemoryTest, AnUploadTakesItAhead) {
   const CUgraph graph = Work(kMiB, true);
   CUgraphExec exec = Make(graph);
   ASSERT_CU(cuGraphUpload(exec, nullptr));
-  EXPECT_EQ(Charged(), kGranule);
+  EXPECT_EQ(Charged(), kPoolGranule);
   ASSERT_CU(cuDeviceGraphMemTrim(device_));
   EXPECT_EQ(Charged(), 0u);
   ASSERT_CU(cuGraphExecDestroy(exec));
   CUDA_GRAPH_INSTANTIATE_PARAMS parameters{};
   parameters.flags = CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD;
   ASSERT_CU(cuGraphInstantiateWithParams(&exec, graph, &parameters));
-  EXPECT_EQ(Charged(), kGranule);
+  EXPECT_EQ(Charged(), kPoolGranule);
 }
 
 TEST_F(GraphMemoryTest, GraphsOneAfterTheOtherShareMemory) {
   const CUstream a = NewStream(), b = NewStream();
-  const CUgraphExec first = Make(Work(2 * kGranule, true)), second = Make(Work(kGranule, true));
+  const CUgraphExec first = Make(Work(2 * kPoolGranule, true)),
+                    second = Make(Work(kPoolGranule, true));
   ASSERT_CU(cuGraphLaunch(first, a));
   ASSERT_CU(cuGraphLaunch(second, a));
-  EXPECT_EQ(Reserved(), 2 * kGranule);
-  EXPECT_EQ(Used(), 2 * kGranule);
+  EXPECT_EQ(Reserved(), 2 * kPoolGranule);
+  EXPECT_EQ(Used(), 2 * kPoolGranule);
   // In another stream they would run side by side.
-  const CUgraphExec third = Make(Work(kGranule, true));
+  const CUgraphExec third = Make(Work(kPoolGranule, true));
   ASSERT_CU(cuGraphLaunch(third, b));
-  EXPECT_EQ(Reserved(), 3 * kGranule);
+  EXPECT_EQ(Reserved(), 3 * kPoolGranule);
   ASSERT_CU(cuCtxSynchronize());
   // And one that lies in the same place as another that runs now is moved.
   ASSERT_CU(cuGraphLaunch(first, a));
   ASSERT_CU(cuGraphLaunch(second, b));
-  EXPECT_EQ(Reserved(), 3 * kGranule);
+  EXPECT_EQ(Reserved(), 3 * kPoolGranule);
   ASSERT_CU(cuCtxSynchronize());
 }
 
@@ -139,7 +138,7 @@ TEST_F(GraphMemoryTest, WhatAGraphLeavesIsFreedOutside) {
   EXPECT_EQ(cuGraphLaunch(exec, a), CUDA_ERROR_INVALID_VALUE);  // would lose it
   ASSERT_CU(cuStreamSynchronize(a));
   ASSERT_CU(cuDeviceGraphMemTrim(device_));
-  EXPECT_EQ(Charged(), kGranule);  // allocated
+  EXPECT_EQ(Charged(), kPoolGranule);  // allocated
   int32_t value = 7, back = 0;
   ASSERT_CU(cuMemcpyHtoD(pointer, &value, sizeof(value)));
   ASSERT_CU(cuMemcpyDtoH(&back, pointer, sizeof(back)));
@@ -148,7 +147,7 @@ TEST_F(GraphMemoryTest, WhatAGraphLeavesIsFreedOutside) {
   ASSERT_CU(cuMemFreeAsync(pointer, a));
   EXPECT_EQ(cuMemFreeAsync(pointer, a), CUDA_ERROR_INVALID_VALUE);
   ASSERT_CU(cuDeviceGraphMemTrim(device_));
-  EXPECT_EQ(Charged(), kGranule);  // the free is still to come
+  EXPECT_EQ(Charged(), kPoolGranule);  // the free is still to come
   ASSERT_CU(cuGraphLaunch(exec, a));
   ASSERT_CU(cuStreamSynchronize(a));
   const uint64_t start = Now();
@@ -181,7 +180,7 @@ TEST_F(GraphMemoryTest, AnotherGraphMayFreeIt) {
   }
   EXPECT_EQ(cuGraphLaunch(frees, a), CUDA_ERROR_INVALID_VALUE);
   ASSERT_CU(cuStreamSynchronize(a));
-  EXPECT_EQ(Reserved(), kGranule);
+  EXPECT_EQ(Reserved(), kPoolGranule);
   ASSERT_CU(cuDeviceGraphMemTrim(device_));
   EXPECT_EQ(Charged(), 0u);
 }
@@ -193,11 +192,11 @@ TEST_F(GraphMemoryTest, AutoFreeLetsItBeLaunchedAgain) {
   const CUstream a = NewStream();
   for (int round = 0; round < 3; ++round) ASSERT_CU(cuGraphLaunch(exec, a));
   ASSERT_CU(cuStreamSynchronize(a));
-  EXPECT_EQ(Reserved(), kGranule);
+  EXPECT_EQ(Reserved(), kPoolGranule);
   // The last one's is still there, also without its executable.
   ASSERT_CU(cuGraphExecDestroy(exec));
   ASSERT_CU(cuDeviceGraphMemTrim(device_));
-  EXPECT_EQ(Charged(), kGranule);
+  EXPECT_EQ(Charged(), kPoolGranule);
   ASSERT_CU(cuMemFreeAsync(pointer, a));
   ASSERT_CU(cuDeviceGraphMemTrim(device_));
   EXPECT_EQ(Charged(), 0u);
@@ -297,8 +296,8 @@ TEST_F(GraphMemoryTest, WhatGraphsWithMemoryNodesMayNot) {
 
 TEST_F(GraphMemoryTest, ALaunchWithoutRoomIsOutOfMemoryAndHarmless) {
   CUdeviceptr pointer = 0, most = 0;
-  const CUgraphExec exec = Make(Work(4 * kGranule, false, &pointer));
-  ASSERT_CU(cuMemAlloc(&most, 1024 * kMiB - gpushare_sim_memory_used(0) - 3 * kGranule));
+  const CUgraphExec exec = Make(Work(4 * kPoolGranule, false, &pointer));
+  ASSERT_CU(cuMemAlloc(&most, 1024 * kMiB - gpushare_sim_memory_used(0) - 3 * kPoolGranule));
   const uint64_t used = Charged();
   const CUstream a = NewStream();
   EXPECT_EQ(cuGraphLaunch(exec, a), CUDA_ERROR_OUT_OF_MEMORY);
@@ -306,7 +305,7 @@ TEST_F(GraphMemoryTest, ALaunchWithoutRoomIsOutOfMemoryAndHarmless) {
   EXPECT_EQ(cuMemFreeAsync(pointer, a), CUDA_ERROR_INVALID_VALUE);
   ASSERT_CU(cuMemFree(most));
   ASSERT_CU(cuGraphLaunch(exec, a));
-  EXPECT_EQ(Charged(), 4 * kGranule);
+  EXPECT_EQ(Charged(), 4 * kPoolGranule);
   char error[128];
   ASSERT_EQ(0, gpushare_sim_inject("error call=cuGraphAddMemAllocNode code=999 nth=1", error,
                                    sizeof(error)));
@@ -329,7 +328,7 @@ TEST_F(GraphMemoryTest, NothingIsLeftWhenAllOfItGoesWhileItRuns) {
   EXPECT_CU(cuMemGetAddressRange(&base, &size, pointer));  // the launch still needs it
   ASSERT_CU(cuStreamSynchronize(a));
   ASSERT_CU(cuDeviceGraphMemTrim(device_));
-  EXPECT_EQ(Charged(), kGranule);
+  EXPECT_EQ(Charged(), kPoolGranule);
   EXPECT_EQ(cuMemGetAddressRange(&base, &size, pointer), CUDA_ERROR_NOT_FOUND);
   ASSERT_CU(cuGraphDestroy(leaves));
   ASSERT_CU(cuDevicePrimaryCtxReset(device_));

@@ -5,8 +5,6 @@
 namespace gpushare::sim_test {
 namespace {
 
-constexpr size_t kGranule = 2 << 20;
-
 class MulticastTest : public SimTest {
  protected:
   using Handle = CUmemGenericAllocationHandle;

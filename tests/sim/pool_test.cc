@@ -9,8 +9,6 @@
 namespace gpushare::sim_test {
 namespace {
 
-constexpr size_t kGranule = 32 * kMiB;
-
 class PoolTest : public SimTest {
  protected:
   static CUmemPoolProps Properties(size_t most = 0) {
@@ -54,21 +52,21 @@ TEST_F(PoolTest, ReservesGranulesAndHandsOutPartsOfThem) {
   EXPECT_EQ(pool, current);
   CUdeviceptr small = 0, other = 0, large = 0;
   ASSERT_CU(cuMemAllocAsync(&small, 1, a));
-  EXPECT_EQ(Charged(), kGranule);
-  EXPECT_EQ(Reserved(pool), kGranule);
+  EXPECT_EQ(Charged(), kPoolGranule);
+  EXPECT_EQ(Reserved(pool), kPoolGranule);
   EXPECT_EQ(Used(pool), 512u);
   ASSERT_CU(cuMemAllocAsync(&other, 1000, a));
   EXPECT_EQ(other - small, 512u);
   EXPECT_EQ(Used(pool), 512u + 1024u);
-  ASSERT_CU(cuMemAllocAsync(&large, kGranule + 1, a));
-  EXPECT_EQ(Charged(), 3 * kGranule);
+  ASSERT_CU(cuMemAllocAsync(&large, kPoolGranule + 1, a));
+  EXPECT_EQ(Charged(), 3 * kPoolGranule);
   for (CUdeviceptr pointer : {small, other, large}) ASSERT_CU(cuMemFreeAsync(pointer, a));
   EXPECT_EQ(Used(pool), 0u);
-  EXPECT_EQ(Charged(), 3 * kGranule);  // until somebody waits
-  EXPECT_EQ(Get(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 512 + 1024 + kGranule + 512);
+  EXPECT_EQ(Charged(), 3 * kPoolGranule);  // until somebody waits
+  EXPECT_EQ(Get(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 512 + 1024 + kPoolGranule + 512);
   ASSERT_CU(cuStreamSynchronize(a));
   EXPECT_EQ(Charged(), 0u);
-  EXPECT_EQ(Get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 3 * kGranule);
+  EXPECT_EQ(Get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 3 * kPoolGranule);
   Set(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0);
   Set(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0);
   EXPECT_EQ(Get(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 0u);
@@ -101,20 +99,20 @@ TEST_F(PoolTest, SynchronizingShrinksToTheReleaseThreshold) {
   const CUevent event = NewEvent();
   const CUmemoryPool pool = NewPool();
   const auto use = [&] {
-    const CUdeviceptr pointer = Allocate(pool, 4 * kGranule, a);
+    const CUdeviceptr pointer = Allocate(pool, 4 * kPoolGranule, a);
     ASSERT_CU(cuMemFreeAsync(pointer, a));
-    ASSERT_EQ(Reserved(pool), 4 * kGranule);
+    ASSERT_EQ(Reserved(pool), 4 * kPoolGranule);
   };
-  Set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 3 * kGranule + 1);
+  Set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 3 * kPoolGranule + 1);
   use();
   EXPECT_EQ(cuStreamQuery(a), CUDA_SUCCESS);
-  EXPECT_EQ(Reserved(pool), 4 * kGranule);  // asking is not waiting
+  EXPECT_EQ(Reserved(pool), 4 * kPoolGranule);  // asking is not waiting
   ASSERT_CU(cuStreamSynchronize(a));
-  EXPECT_EQ(Reserved(pool), 4 * kGranule);  // one granule less would be below it
-  Set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 3 * kGranule);
+  EXPECT_EQ(Reserved(pool), 4 * kPoolGranule);  // one granule less would be below it
+  Set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 3 * kPoolGranule);
   ASSERT_CU(cuEventRecord(event, a));
   ASSERT_CU(cuEventSynchronize(event));
-  EXPECT_EQ(Reserved(pool), 3 * kGranule);
+  EXPECT_EQ(Reserved(pool), 3 * kPoolGranule);
   use();
   Set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 0);
   ASSERT_CU(cuCtxSynchronize());
@@ -122,139 +120,139 @@ TEST_F(PoolTest, SynchronizingShrinksToTheReleaseThreshold) {
   Set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, std::numeric_limits<uint64_t>::max());
   use();
   ASSERT_CU(cuCtxSynchronize());
-  EXPECT_EQ(Reserved(pool), 4 * kGranule);
+  EXPECT_EQ(Reserved(pool), 4 * kPoolGranule);
 }
 
 TEST_F(PoolTest, TrimmingKeepsWhatIsUsedAndWhatItIsToldTo) {
   const CUstream a = NewStream();
   const CUmemoryPool pool = NewPool();
-  const CUdeviceptr first = Allocate(pool, 2 * kGranule, a);
-  const CUdeviceptr second = Allocate(pool, kGranule / 2, a);
-  const CUdeviceptr third = Allocate(pool, 3 * kGranule, a);
+  const CUdeviceptr first = Allocate(pool, 2 * kPoolGranule, a);
+  const CUdeviceptr second = Allocate(pool, kPoolGranule / 2, a);
+  const CUdeviceptr third = Allocate(pool, 3 * kPoolGranule, a);
   ASSERT_CU(Spin(a, 10'000, 1));
   ASSERT_CU(cuMemFreeAsync(first, a));
   ASSERT_CU(cuMemFreeAsync(third, a));
   ASSERT_CU(cuMemPoolTrimTo(pool, 0));
-  EXPECT_EQ(Reserved(pool), 6 * kGranule);  // the frees are still to come
+  EXPECT_EQ(Reserved(pool), 6 * kPoolGranule);  // the frees are still to come
   gpushare_sim_spend(10'000);
-  ASSERT_CU(cuMemPoolTrimTo(pool, 7 * kGranule));
-  EXPECT_EQ(Reserved(pool), 6 * kGranule);
-  ASSERT_CU(cuMemPoolTrimTo(pool, 4 * kGranule + 1));
-  EXPECT_EQ(Reserved(pool), 5 * kGranule);
+  ASSERT_CU(cuMemPoolTrimTo(pool, 7 * kPoolGranule));
+  EXPECT_EQ(Reserved(pool), 6 * kPoolGranule);
+  ASSERT_CU(cuMemPoolTrimTo(pool, 4 * kPoolGranule + 1));
+  EXPECT_EQ(Reserved(pool), 5 * kPoolGranule);
   ASSERT_CU(cuMemPoolTrimTo(pool, 0));
-  EXPECT_EQ(Reserved(pool), kGranule);
-  EXPECT_EQ(Charged(), kGranule);
+  EXPECT_EQ(Reserved(pool), kPoolGranule);
+  EXPECT_EQ(Charged(), kPoolGranule);
   ASSERT_CU(cuMemFreeAsync(second, a));
   ASSERT_CU(cuMemPoolTrimTo(pool, 0));
   EXPECT_EQ(Charged(), 0u);
   // Cut up as it was, all of it can be had again.
-  EXPECT_NE(Allocate(pool, 6 * kGranule, a), 0u);
+  EXPECT_NE(Allocate(pool, 6 * kPoolGranule, a), 0u);
 }
 
 TEST_F(PoolTest, AStreamReusesItsOwnFreesAtOnce) {
   const CUstream a = NewStream();
   const CUmemoryPool pool = NewPool();
   ASSERT_CU(Spin(a, 10'000, 1));
-  const CUdeviceptr first = Allocate(pool, kGranule, a);
+  const CUdeviceptr first = Allocate(pool, kPoolGranule, a);
   ASSERT_CU(cuMemFreeAsync(first, a));
-  const CUdeviceptr half = Allocate(pool, kGranule / 2, a);
+  const CUdeviceptr half = Allocate(pool, kPoolGranule / 2, a);
   EXPECT_EQ(half, first);
-  EXPECT_EQ(Used(pool), kGranule);  // the other half is still to be freed
-  EXPECT_EQ(Allocate(pool, kGranule / 2, a), first + kGranule / 2);
-  EXPECT_EQ(Reserved(pool), kGranule);
+  EXPECT_EQ(Used(pool), kPoolGranule);  // the other half is still to be freed
+  EXPECT_EQ(Allocate(pool, kPoolGranule / 2, a), first + kPoolGranule / 2);
+  EXPECT_EQ(Reserved(pool), kPoolGranule);
   ASSERT_CU(cuStreamSynchronize(a));
-  EXPECT_EQ(Used(pool), kGranule);
-  EXPECT_EQ(Get(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), kGranule);
+  EXPECT_EQ(Used(pool), kPoolGranule);
+  EXPECT_EQ(Get(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), kPoolGranule);
 }
 
 TEST_F(PoolTest, FreeGranulesApartFromEachOtherMakeOneRange) {
   const CUstream a = NewStream();
   const CUmemoryPool pool = NewPool();
   CUdeviceptr apart[5];
-  for (CUdeviceptr& one : apart) one = Allocate(pool, kGranule, a);
+  for (CUdeviceptr& one : apart) one = Allocate(pool, kPoolGranule, a);
   for (int i : {0, 2, 4}) ASSERT_CU(cuMemFreeAsync(apart[i], a));
-  Allocate(pool, 3 * kGranule, a);
-  EXPECT_EQ(Reserved(pool), 5 * kGranule);
-  EXPECT_EQ(Charged(), 5 * kGranule);
+  Allocate(pool, 3 * kPoolGranule, a);
+  EXPECT_EQ(Reserved(pool), 5 * kPoolGranule);
+  EXPECT_EQ(Charged(), 5 * kPoolGranule);
 }
 
 TEST_F(PoolTest, AnotherStreamReusesAFreeThatItWaitsFor) {
   const CUstream a = NewStream(), b = NewStream(), c = NewStream(), d = NewStream();
   const CUevent freed = NewEvent(), passed = NewEvent();
   const CUmemoryPool pool = NewPool();
-  const CUdeviceptr pointer = Allocate(pool, kGranule, a);
+  const CUdeviceptr pointer = Allocate(pool, kPoolGranule, a);
   ASSERT_CU(Spin(a, 10'000, 1));
   ASSERT_CU(cuMemFreeAsync(pointer, a));
   ASSERT_CU(cuEventRecord(freed, a));
-  const CUdeviceptr unordered = Allocate(pool, kGranule, b);
+  const CUdeviceptr unordered = Allocate(pool, kPoolGranule, b);
   EXPECT_NE(unordered, pointer);
-  EXPECT_EQ(Reserved(pool), 2 * kGranule);
+  EXPECT_EQ(Reserved(pool), 2 * kPoolGranule);
   // By way of a third stream.
   ASSERT_CU(cuStreamWaitEvent(c, freed, 0));
   ASSERT_CU(cuEventRecord(passed, c));
   ASSERT_CU(cuStreamWaitEvent(d, passed, 0));
   Set(pool, CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, 0);
-  EXPECT_NE(Allocate(pool, kGranule, d), pointer);
+  EXPECT_NE(Allocate(pool, kPoolGranule, d), pointer);
   Set(pool, CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, 1);
-  EXPECT_EQ(Allocate(pool, kGranule, d), pointer);
-  EXPECT_EQ(Reserved(pool), 3 * kGranule);
+  EXPECT_EQ(Allocate(pool, kPoolGranule, d), pointer);
+  EXPECT_EQ(Reserved(pool), 3 * kPoolGranule);
 }
 
 TEST_F(PoolTest, TheDefaultStreamIsADependencyToo) {
   const CUstream blocking = NewStream(0, CU_STREAM_DEFAULT), free = NewStream();
   const CUmemoryPool pool = NewPool();
-  const CUdeviceptr pointer = Allocate(pool, kGranule, blocking);
+  const CUdeviceptr pointer = Allocate(pool, kPoolGranule, blocking);
   ASSERT_CU(Spin(blocking, 10'000, 1));
   ASSERT_CU(cuMemFreeAsync(pointer, blocking));
-  EXPECT_NE(Allocate(pool, kGranule, free), pointer);
-  EXPECT_EQ(Allocate(pool, kGranule, nullptr), pointer);
+  EXPECT_NE(Allocate(pool, kPoolGranule, free), pointer);
+  EXPECT_EQ(Allocate(pool, kPoolGranule, nullptr), pointer);
 }
 
 TEST_F(PoolTest, ACompletedFreeIsAnybodysUnlessThePoolSaysOtherwise) {
   const CUstream a = NewStream(), b = NewStream();
   const CUmemoryPool pool = NewPool();
-  CUdeviceptr pointer = Allocate(pool, kGranule, a);
+  CUdeviceptr pointer = Allocate(pool, kPoolGranule, a);
   ASSERT_CU(cuMemFreeAsync(pointer, a));
-  EXPECT_EQ(Allocate(pool, kGranule, b), pointer);
+  EXPECT_EQ(Allocate(pool, kPoolGranule, b), pointer);
   Set(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 0);
   ASSERT_CU(cuMemFreeAsync(pointer, b));
   EXPECT_EQ(Used(pool), 0u);
-  const CUdeviceptr grown = Allocate(pool, kGranule, a);
+  const CUdeviceptr grown = Allocate(pool, kPoolGranule, a);
   EXPECT_NE(grown, pointer);
   // Once the host has waited for the stream there is nothing to guess.
-  Set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 2 * kGranule);
+  Set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 2 * kPoolGranule);
   ASSERT_CU(cuStreamSynchronize(b));
-  EXPECT_EQ(Allocate(pool, kGranule, a), pointer);
-  EXPECT_EQ(Reserved(pool), 2 * kGranule);
+  EXPECT_EQ(Allocate(pool, kPoolGranule, a), pointer);
+  EXPECT_EQ(Reserved(pool), 2 * kPoolGranule);
 }
 
 TEST_F(PoolTest, WithoutRoomAStreamIsMadeToWaitForAFree) {
   const CUstream a = NewStream(), b = NewStream();
-  const CUmemoryPool pool = NewPool(kGranule);
-  const CUdeviceptr pointer = Allocate(pool, kGranule, a);
+  const CUmemoryPool pool = NewPool(kPoolGranule);
+  const CUdeviceptr pointer = Allocate(pool, kPoolGranule, a);
   ASSERT_CU(Spin(a, 10'000, 1));
   ASSERT_CU(cuMemFreeAsync(pointer, a));
   Set(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 0);
   CUdeviceptr again = 0;
-  EXPECT_EQ(cuMemAllocFromPoolAsync(&again, kGranule, pool, b), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(cuMemAllocFromPoolAsync(&again, kPoolGranule, pool, b), CUDA_ERROR_OUT_OF_MEMORY);
   Set(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 1);
   const uint64_t start = Now();
-  EXPECT_EQ(Allocate(pool, kGranule, b), pointer);
+  EXPECT_EQ(Allocate(pool, kPoolGranule, b), pointer);
   ASSERT_CU(Spin(b, 1'000, 1));
   EXPECT_EQ(Now(), start);  // the stream waits, not the caller
   EXPECT_EQ(DoneAt(b, start), 11'000u);
 }
 
 TEST_F(PoolTest, APoolStaysBelowItsLimit) {
-  const CUmemoryPool pool = NewPool(kGranule + 4096);
+  const CUmemoryPool pool = NewPool(kPoolGranule + 4096);
   const CUstream a = NewStream();
-  const CUdeviceptr first = Allocate(pool, kGranule, a);
+  const CUdeviceptr first = Allocate(pool, kPoolGranule, a);
   CUdeviceptr none = 1234;
   EXPECT_EQ(cuMemAllocFromPoolAsync(&none, 4097, pool, a), CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(none, 1234u);
   Allocate(pool, 4096, a);  // what is left, though it is less than a granule
-  EXPECT_EQ(Reserved(pool), kGranule + 4096);
-  EXPECT_EQ(Charged(), kGranule + 4096);
+  EXPECT_EQ(Reserved(pool), kPoolGranule + 4096);
+  EXPECT_EQ(Charged(), kPoolGranule + 4096);
   EXPECT_EQ(cuMemAllocFromPoolAsync(&none, 1, pool, a), CUDA_ERROR_OUT_OF_MEMORY);
   ASSERT_CU(cuMemFreeAsync(first, a));
   ASSERT_CU(cuMemPoolTrimTo(pool, 0));
@@ -265,11 +263,11 @@ TEST_F(PoolTest, WhatAPoolHoldsUnusedIsThereForOthers) {
   const CUstream a = NewStream();
   const CUmemoryPool idle = NewPool(), pool = NewPool();
   Set(idle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, std::numeric_limits<uint64_t>::max());
-  CUdeviceptr pointer = Allocate(idle, 20 * kGranule, a);
+  CUdeviceptr pointer = Allocate(idle, 20 * kPoolGranule, a);
   CUdeviceptr none = 0;
-  EXPECT_EQ(cuMemAllocFromPoolAsync(&none, 20 * kGranule, pool, a), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(cuMemAllocFromPoolAsync(&none, 20 * kPoolGranule, pool, a), CUDA_ERROR_OUT_OF_MEMORY);
   ASSERT_CU(cuMemFreeAsync(pointer, a));
-  pointer = Allocate(pool, 20 * kGranule, a);
+  pointer = Allocate(pool, 20 * kPoolGranule, a);
   EXPECT_EQ(Reserved(idle), 0u);
   ASSERT_CU(cuMemFreeAsync(pointer, a));
   ASSERT_CU(cuMemAlloc(&pointer, 700 * kMiB));
@@ -353,9 +351,9 @@ TEST_F(PoolTest, ADestroyedPoolGoesWithItsLastAllocation) {
   ASSERT_CU(cuDeviceGetMemPool(&current, device_));
   EXPECT_EQ(current, pool);
   CUdeviceptr first = 0, second = 0;
-  ASSERT_CU(cuMemAllocAsync(&first, 2 * kGranule, a));
-  ASSERT_CU(cuMemAllocAsync(&second, kGranule, a));
-  EXPECT_EQ(Used(pool), 3 * kGranule);
+  ASSERT_CU(cuMemAllocAsync(&first, 2 * kPoolGranule, a));
+  ASSERT_CU(cuMemAllocAsync(&second, kPoolGranule, a));
+  EXPECT_EQ(Used(pool), 3 * kPoolGranule);
   ASSERT_CU(Spin(a, 10'000, 1));
   ASSERT_CU(cuMemFreeAsync(first, a));
   ASSERT_CU(cuMemPoolDestroy(pool));
@@ -363,13 +361,13 @@ TEST_F(PoolTest, ADestroyedPoolGoesWithItsLastAllocation) {
   EXPECT_EQ(current, standard);
   EXPECT_EQ(cuMemPoolDestroy(pool), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuMemAllocFromPoolAsync(&first, 1, pool, a), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(Charged(), 3 * kGranule);
+  EXPECT_EQ(Charged(), 3 * kPoolGranule);
   ASSERT_CU(cuStreamSynchronize(a));
-  EXPECT_EQ(Charged(), kGranule);
+  EXPECT_EQ(Charged(), kPoolGranule);
   ASSERT_CU(Spin(a, 10'000, 1));
   ASSERT_CU(cuMemFreeAsync(second, a));
   gpushare_sim_spend(9'999);
-  EXPECT_EQ(Charged(), kGranule);
+  EXPECT_EQ(Charged(), kPoolGranule);
   gpushare_sim_spend(1);
   EXPECT_EQ(Charged(), 0u);
   EXPECT_EQ(cuMemPoolDestroy(standard), CUDA_ERROR_INVALID_VALUE);
@@ -381,18 +379,18 @@ TEST_F(PoolTest, AllocationsOutliveContextsButNotTheirReset) {
   ASSERT_CU(cuCtxCreate_v2(&other, 0, device_));
   ASSERT_CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
   const CUmemoryPool pool = NewPool();
-  const CUdeviceptr kept = Allocate(pool, kGranule, stream);
-  const CUdeviceptr freed = Allocate(pool, kGranule, stream);
+  const CUdeviceptr kept = Allocate(pool, kPoolGranule, stream);
+  const CUdeviceptr freed = Allocate(pool, kPoolGranule, stream);
   ASSERT_CU(cuMemFreeAsync(freed, stream));
   ASSERT_CU(cuCtxDestroy(other));
-  EXPECT_EQ(Used(pool), kGranule);
+  EXPECT_EQ(Used(pool), kPoolGranule);
   const CUstream a = NewStream();
   ASSERT_CU(cuMemFreeAsync(kept, a));
   EXPECT_EQ(Used(pool), 0u);
   CUmemoryPool standard = nullptr, again = nullptr;
   ASSERT_CU(cuDeviceGetDefaultMemPool(&standard, device_));
-  Allocate(standard, kGranule, a);
-  Allocate(pool, kGranule, a);
+  Allocate(standard, kPoolGranule, a);
+  Allocate(pool, kPoolGranule, a);
   ASSERT_CU(cuDevicePrimaryCtxReset(device_));
   EXPECT_EQ(gpushare_sim_memory_used(0), 0u);
   EXPECT_EQ(cuMemPoolTrimTo(pool, 0), CUDA_ERROR_INVALID_VALUE);
@@ -527,8 +525,8 @@ TEST_F(PoolTest, AccessIsPerDevice) {
 TEST_F(PoolTest, LiveAllocationsNeverOverlapAndTheBooksAreExact) {
   std::mt19937 random(7);
   const CUstream streams[] = {NewStream(), NewStream(), NewStream(0, CU_STREAM_DEFAULT), nullptr};
-  const CUmemoryPool pool = NewPool(8 * kGranule);
-  Set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 2 * kGranule);
+  const CUmemoryPool pool = NewPool(8 * kPoolGranule);
+  Set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 2 * kPoolGranule);
   struct Live {
     CUdeviceptr pointer;
     size_t bytes;
@@ -563,7 +561,7 @@ TEST_F(PoolTest, LiveAllocationsNeverOverlapAndTheBooksAreExact) {
     }
     ASSERT_GE(Used(pool), used);
     ASSERT_GE(Reserved(pool), Used(pool));
-    ASSERT_LE(Reserved(pool), 8 * kGranule);
+    ASSERT_LE(Reserved(pool), 8 * kPoolGranule);
     ASSERT_EQ(Charged(), Reserved(pool));
   }
   ASSERT_CU(cuCtxSynchronize());
@@ -571,7 +569,7 @@ TEST_F(PoolTest, LiveAllocationsNeverOverlapAndTheBooksAreExact) {
   for (const Live& one : live) ASSERT_CU(cuMemFreeAsync(one.pointer, streams[0]));
   ASSERT_CU(cuCtxSynchronize());
   EXPECT_EQ(Used(pool), 0u);
-  EXPECT_EQ(Reserved(pool), 2 * kGranule);
+  EXPECT_EQ(Reserved(pool), 2 * kPoolGranule);
   ASSERT_CU(cuMemPoolDestroy(pool));
   EXPECT_EQ(Charged(), 0u);
 }

@@ -8,13 +8,6 @@
 namespace gpushare::sim_test {
 namespace {
 
-constexpr uint64_t kMiB = 1 << 20;
-
-std::string MiB(uint64_t count) { return std::to_string(count * kMiB); }
-
-// Of the virtual clock, which starts at 1 s.
-std::string At(uint64_t ns) { return "at " + std::to_string(1'000'000'000 + ns); }
-
 using ProcessClockTest = ProcessTest;
 
 // Whatever comes first on the machine: the second child is started first.

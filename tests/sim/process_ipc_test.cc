@@ -5,8 +5,6 @@
 namespace gpushare::sim_test {
 namespace {
 
-std::string At(uint64_t ns) { return "at " + std::to_string(1'000'000'000 + ns); }
-
 // What "0 handle" says behind the result.
 std::string HandleIn(const std::string& answer) {
   EXPECT_EQ("0 ", answer.substr(0, 2));

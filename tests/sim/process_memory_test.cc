@@ -9,10 +9,6 @@
 namespace gpushare::sim_test {
 namespace {
 
-constexpr uint64_t kMiB = 1 << 20;
-
-std::string MiB(uint64_t count) { return std::to_string(count * kMiB); }
-
 using ProcessMemoryTest = ProcessTest;
 
 TEST_F(ProcessMemoryTest, WhatOneHoldsTheOtherCannotHave) {

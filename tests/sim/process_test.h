@@ -19,6 +19,11 @@
 
 namespace gpushare::sim_test {
 
+inline constexpr uint64_t kMiB = 1 << 20;
+inline std::string MiB(uint64_t count) { return std::to_string(count * kMiB); }
+// Of the virtual clock, which starts at 1 s.
+inline std::string At(uint64_t ns) { return "at " + std::to_string(1'000'000'000 + ns); }
+
 // A process that does what it is told (process_child.cc).
 class Child {
  public:

@@ -19,7 +19,6 @@ extern "C" CUresult CUDAAPI cuMemPrefetchAsync(CUdeviceptr, size_t, CUdevice, CU
 namespace gpushare::sim_test {
 namespace {
 
-constexpr size_t kGranule = 2 << 20;
 constexpr uint64_t kSizes[] = {0, 1, 511, 4096, 70'000, kGranule, 3 * kGranule, uint64_t{1} << 63};
 
 struct Range {

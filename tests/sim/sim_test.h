@@ -25,6 +25,8 @@ namespace gpushare::sim_test {
 #define EXPECT_CU(call) EXPECT_EQ(CUDA_SUCCESS, (call))
 
 inline constexpr size_t kMiB = 1 << 20;
+inline constexpr size_t kGranule = 2 * kMiB;       // of what is mapped
+inline constexpr size_t kPoolGranule = 32 * kMiB;  // of what a pool takes from its device
 
 // Host costs of 0 and a device of 100 SMs, so that timelines can be written down by hand.
 inline constexpr char kPlain[] =

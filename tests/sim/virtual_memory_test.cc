@@ -14,8 +14,6 @@
 namespace gpushare::sim_test {
 namespace {
 
-constexpr size_t kGranule = 2 * kMiB;
-
 class VirtualMemoryTest : public SimTest {
  protected:
   using Handle = CUmemGenericAllocationHandle;

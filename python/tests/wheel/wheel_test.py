@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A wheel, built from the sources, tagged by auditwheel and installed into a fresh venv, works there.
 
-    wheel_test.py --source FOLDER --work FOLDER [--cmake-define KEY=VALUE ...]
+    wheel_test.py --source FOLDER --work FOLDER --build FOLDER [--cmake-define KEY=VALUE ...]
 
 Builds with the interpreter that runs it, which needs what python/requirements.txt names. The fresh venv
 takes pytest and numpy from this interpreter's packages, and gpushare from the wheel alone.
@@ -28,7 +28,7 @@ def build(options):
     folder = options.work / "built"
     command = [sys.executable, "-m", "pip", "wheel", options.source, "--wheel-dir", folder, "--no-deps",
                "--no-build-isolation", "--quiet", "--disable-pip-version-check",
-               "-C", f"build-dir={options.work / 'build'}"]
+               "-C", f"build-dir={options.build}"]
     if options.build_type:
         command += ["-C", f"cmake.build-type={options.build_type}"]
     for define in options.cmake_define:
@@ -78,6 +78,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--source", required=True, type=pathlib.Path)
     parser.add_argument("--work", required=True, type=pathlib.Path)
+    parser.add_argument("--build", required=True, type=pathlib.Path)
     parser.add_argument("--build-type")
     parser.add_argument("--cmake-define", action="append", default=[])
     options = parser.parse_args()

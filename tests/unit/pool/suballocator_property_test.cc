@@ -14,7 +14,7 @@
 namespace gpushare::pool {
 namespace {
 
-constexpr uint64_t kMiB = 1 << 20;
+constexpr uint64_t kMebi = 1 << 20;
 
 struct Live {
   uint64_t bytes;
@@ -82,11 +82,11 @@ TEST_P(SuballocatorPropertyTest, RandomPrograms) {
   std::mt19937 random(GetParam());
   SuballocatorOptions options;
   options.quick_blocks = GetParam() % 3 == 0 ? 2 : 64;
-  options.quick_most = GetParam() % 4 == 0 ? 0 : kMiB / 4;
-  options.small_most = kMiB / 4;
-  options.small_segment = kMiB / 2;
-  options.large_segment = 2 * kMiB;
-  options.segment_unit = kMiB / 4;
+  options.quick_most = GetParam() % 4 == 0 ? 0 : kMebi / 4;
+  options.small_most = kMebi / 4;
+  options.small_segment = kMebi / 2;
+  options.large_segment = 2 * kMebi;
+  options.segment_unit = kMebi / 4;
   Suballocator pool(options);
   Model model;
   uint64_t next = uint64_t{0x7f} << 40;
@@ -96,14 +96,14 @@ TEST_P(SuballocatorPropertyTest, RandomPrograms) {
     if (dice < 55) {
       // Sizes that repeat, and others.
       const uint64_t bytes = random() % 2 == 0 ? (1 + random() % 8) * 12'000
-                                               : 1 + random() % (random() % 4 ? 40'000 : kMiB);
+                                               : 1 + random() % (random() % 4 ? 40'000 : kMebi);
       uint64_t pointer = pool.Allocate(bytes, stream);
       if (pointer == 0) {
         const Suballocator::Want want =
             random() % 3 ? pool.SegmentFor(bytes) : pool.LeastSegmentFor(bytes);
         pool.AddSegment(next, want);
         model.Segment(next, want.bytes);
-        next += want.bytes + (random() % 2) * kMiB;  // some are neighbours
+        next += want.bytes + (random() % 2) * kMebi;  // some are neighbours
         pointer = pool.Allocate(bytes, stream);
       }
       ASSERT_NE(pointer, 0u);

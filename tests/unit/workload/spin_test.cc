@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-KernelTrace Sample() {
+KernelTrace OddNames() {
   KernelTrace trace("sample");
   trace.Add("void at::native::(anonymous namespace)::f<float, 4>", Bound::kMemory, 12, Micros(3));
   trace.Add("Conv", Bound::kCompute, 98, Micros(100));
@@ -27,7 +27,7 @@ KernelTrace Sample() {
 }
 
 TEST(SpinTest, OneEntryForEachName) {
-  const auto module = MakeSpinModule(Sample());
+  const auto module = MakeSpinModule(OddNames());
   ASSERT_TRUE(module.ok()) << module.status();
   ASSERT_EQ(module->entries.size(), 4u);
   EXPECT_EQ(std::set<std::string>(module->entries.begin(), module->entries.end()).size(), 4u);
@@ -102,7 +102,7 @@ TEST(SpinTest, AssemblerAcceptsIt) {
   std::string ptxas = base::GetEnv("GPUSHARE_PTXAS").value_or("/usr/local/cuda/bin/ptxas");
   if (::access(ptxas.c_str(), X_OK) != 0)
     GTEST_SKIP() << "no ptxas at " << ptxas << " (GPUSHARE_PTXAS)";
-  const auto module = MakeSpinModule(Sample());
+  const auto module = MakeSpinModule(OddNames());
   ASSERT_TRUE(module.ok());
   const std::string stem = ::testing::TempDir() + "gpushare_spin_" + std::to_string(::getpid());
   std::ofstream(stem + ".ptx") << module->ptx;
