@@ -81,6 +81,7 @@ void DestroyContext(Context* context) {
   for (Module* module : s.modules.All()) {
     if (module->context == context) DestroyModule(module);
   }
+  DestroyTexturesOf(context);
   ForgetArraysOf(context);
   context->device->memory.FreeAllOf(context);
   s.managed.FreeAllOf(context);

@@ -31,6 +31,7 @@ enum class HandleTag : uint64_t {
   kGreenContext,
   kGreenAsContext,
   kResourceDescriptor,
+  kTexture,
 };
 
 template <typename T, HandleTag kTag>

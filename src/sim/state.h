@@ -28,6 +28,7 @@
 #include "sim/module.h"
 #include "sim/partition.h"
 #include "sim/stream.h"
+#include "sim/texture.h"
 #include "sim/timeline.h"
 #include "sim/user_object.h"
 #include "sim/virtual_memory.h"
@@ -86,6 +87,7 @@ struct State {
 
   HandleTable<UserObject, HandleTag::kUserObject> user_objects;
   HandleTable<Array, HandleTag::kArray> arrays;
+  HandleTable<Texture, HandleTag::kTexture> textures;
   HandleTable<MipmappedArray, HandleTag::kMipmappedArray> mipmapped_arrays;
   HandleTable<GreenContext, HandleTag::kGreenContext> green_contexts;
   HandleTable<GreenContext, HandleTag::kGreenAsContext> green_as_contexts;

@@ -27,7 +27,7 @@ struct Range {
 };
 
 // What the threads share; one runs at a time. The first of each is no valid one.
-struct Shared {
+struct SharedMemory {
   std::vector<CUmemGenericAllocationHandle> handles{0x123456};
   std::vector<Range> reservations{{kGranule, kGranule}};
   std::vector<CUdeviceptr> pointers{1, uint64_t{1} << 62};
@@ -38,9 +38,9 @@ struct Shared {
   uint32_t* words = nullptr;
 };
 
-class Actor {
+class MemoryActor {
  public:
-  Actor(unsigned seed, Shared& shared) : random_(seed), seed_(seed), s_(shared) {}
+  MemoryActor(unsigned seed, SharedMemory& shared) : random_(seed), seed_(seed), s_(shared) {}
 
   void Run(CUcontext context, int steps) {
     EXPECT_CU(cuCtxSetCurrent(context));
@@ -221,13 +221,13 @@ class Actor {
   std::mt19937_64 random_;
   const unsigned seed_;
   uint32_t value_ = 0;
-  Shared& s_;
+  SharedMemory& s_;
 };
 
 TEST_F(SimTest, RandomCallsOnEveryFamilyOfMemoryLeaveNothingCharged) {
   const char* const steps_text = std::getenv("GPUSHARE_SIM_RANDOM_STEPS");
   const int steps = steps_text == nullptr ? 4000 : std::atoi(steps_text);
-  Shared shared;
+  SharedMemory shared;
   void* words = nullptr;
   ASSERT_CU(cuMemAllocHost(&words, 64));
   shared.words = static_cast<uint32_t*>(words);
@@ -237,8 +237,9 @@ TEST_F(SimTest, RandomCallsOnEveryFamilyOfMemoryLeaveNothingCharged) {
   {
     std::vector<std::unique_ptr<SimThread>> threads;
     for (unsigned seed = 1; seed <= 3; ++seed) {
-      threads.push_back(std::make_unique<SimThread>(
-          "actor", [&shared, seed, steps, this] { Actor(seed, shared).Run(context_, steps / 3); }));
+      threads.push_back(std::make_unique<SimThread>("actor", [&shared, seed, steps, this] {
+        MemoryActor(seed, shared).Run(context_, steps / 3);
+      }));
     }
   }
   ASSERT_CU(cuCtxSynchronize());
