@@ -89,6 +89,13 @@ class Ffmpeg(unittest.TestCase):
                 self.assertGreater(done.share, least * (1 - TOLERANCE), done)
                 self.assertLess(done.share, most * (1 + TOLERANCE), done)
 
+    def test_filters_that_read_textures(self):
+        for name, launches in (("scale_cuda=320:180", 20), ("yadif_cuda", 30)):
+            with self.subTest(name):
+                filters = f"format=yuv420p,hwupload,{name},hwdownload,format=yuv420p"
+                done = seen("--memory", "16MiB", "--", *self.command(10, *self.ON_GPU, ("-vf", filters), size="640x360"))
+                self.assertEqual((done.status, done.err, done.launches), (0, "", launches), done)
+
     def test_a_limit_holds_its_uploads(self):
         frames = 50
         done = seen("--spec", "h2d=1GB/s", "--", *self.command(frames, *self.COPIES, source="color"))
