@@ -16,6 +16,7 @@ struct Payer {
   quota::Account* account;
   uint32_t owner = 0;           // the caller's own number, told with every credit
   CUcontext context = nullptr;  // the current one; null: the driver is asked
+  CUdevice device = -1;         // of the stream, where the call has one; -1: the current one
   // Asked when the quota refuses and nothing idle is left to give up; may wait. Null: refused at once.
   const absl::FunctionRef<quota::Grant(quota::Account&, uint64_t bytes)>* wait = nullptr;
 };

@@ -12,10 +12,12 @@ namespace gpushare::books {
 
 Answer Books::MemAllocAsync(const Payer& payer, CUdeviceptr* pointer, size_t bytes,
                             CUstream stream) {
-  // The pool of the current device, which is the stream's but in programs of several GPUs.
-  CUdevice device = 0;
+  // The stream's device may be another than the current one, and none need be current.
+  CUdevice device = payer.device;
   CUmemoryPool pool = nullptr;
-  if (driver_.CtxGetDevice(&device) == CUDA_SUCCESS) driver_.DeviceGetMemPool(&pool, device);
+  if (device >= 0 || driver_.CtxGetDevice(&device) == CUDA_SUCCESS) {
+    driver_.DeviceGetMemPool(&pool, device);
+  }
   return TakeFromPool(payer, pointer, bytes, pool, stream,
                       [&] { return driver_.MemAllocAsync(pointer, bytes, stream); });
 }

@@ -170,19 +170,28 @@ void Engine::Impl::RunArbiter(Time now, const TenantState* self) {
   if (took) RunArbiter(now, self);
 }
 
-bool Engine::Impl::MayAsk(const TenantState& tenant, bool cost_known) const {
+bool Engine::Impl::StandsForHost(const TenantState& tenant, Time now) const {
+  return std::any_of(marked_streams.begin(), marked_streams.end(), [&](const StreamGate* stream) {
+    return stream->tenant == &tenant && stream->held_up_since != kNever &&
+           now - stream->held_up_since >= options.deadlock_hold;
+  });
+}
+
+bool Engine::Impl::MayAsk(const TenantState& tenant, bool cost_known, Time now) const {
   if (tenant.suspended) return false;
   const sched::TenantLimits& limits = tenant.options.limits;
   if (cost_known || (limits.band == sched::Band::kHigh && limits.cap >= 1)) return true;
   const bool others_depend = arbiter.tenants() > 1 || limits.cap < 1;
-  return !others_depend || tenant.unknown_in_flight < kUnknownInFlight;
+  if (!others_depend || tenant.unknown_in_flight < kUnknownInFlight) return true;
+  // What is in flight may stand behind a wait for the host, which may wait for this call to come back.
+  return StandsForHost(tenant, now);
 }
 
 Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& request,
                                    absl::FunctionRef<void(uint32_t launch, Time now)> spent) {
   enum class Next { kLeave, kRetry, kWait };
   Verdict verdict = Verdict::kAdmitted;
-  bool asked = false, counted = false, passed = false, for_others = false;
+  bool asked = false, counted = false, passed = false, for_others = false, might_ask = false;
   Time now = clock.Now(), wait_began = kNever;
   const Time began = now;
   uint32_t seen = 0;
@@ -212,7 +221,7 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
         verdict = Verdict::kSuspended;
         next = Next::kLeave;
       } else if ((passed ||
-                  ((asked || !request.own_grant) && MayAsk(tenant, request.cost_known))) &&
+                  ((asked || !request.own_grant) && MayAsk(tenant, request.cost_known, now))) &&
                  tenant.page.Spend(request.charge, &launch)) {
         if (!request.cost_known) ++tenant.unknown_in_flight;
         if (for_others) {
@@ -242,7 +251,9 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
           const Bounds bounds = BoundsOf(tenant, request, began, now);
           until = std::min({until, bounds.own, bounds.others, now + options.deadlock_hold});
         }
-        if (woken && tenant.waiting.front() == &request && MayAsk(tenant, request.cost_known)) {
+        const bool may_ask = MayAsk(tenant, request.cost_known, now);
+        const bool first_time = may_ask && !std::exchange(might_ask, may_ask);
+        if ((woken || first_time) && tenant.waiting.front() == &request && may_ask) {
           TakeCredit(tenant, now);
           arbiter.Block(tenant.id, Nanos(static_cast<int64_t>(request.charge)), request.exclusive,
                         now);

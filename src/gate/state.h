@@ -248,7 +248,10 @@ struct Engine::Impl {
   void Poke() ABSL_LOCKS_EXCLUDED(mu);
   Nanos DeviceTime(Time host) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // May the tenant ask for a grant now? Not while suspended, nor with too much unknown work in flight.
-  bool MayAsk(const TenantState& tenant, bool cost_known) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  bool MayAsk(const TenantState& tenant, bool cost_known, Time now) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Whether a stream of its own has waited for the host, or for a value, for long.
+  bool StandsForHost(const TenantState& tenant, Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Waits until the tenant has credit for `request`, and spends it; `spent` is called under the lock.
   Verdict WaitForGrant(TenantState& tenant, const GrantRequest& request,
                        absl::FunctionRef<void(uint32_t launch, Time now)> spent)

@@ -9,12 +9,31 @@ namespace {
 
 using books::Books;
 
-// Before a context ends: in a forked child nothing does.
+// Whether the driver will destroy it when asked: the primary one it refuses, and what is no context.
+bool MayEnd(const driver::Table& driver, CUcontext context) {
+  CUcontext popped = nullptr, primary = nullptr;
+  CUdevice device = -1;
+  if (context == nullptr || driver.CtxPushCurrent(context) != CUDA_SUCCESS) return false;
+  const CUresult found = driver.CtxGetDevice(&device);
+  driver.CtxPopCurrent(&popped);
+  unsigned flags = 0;
+  int active = 0;
+  if (found != CUDA_SUCCESS) return false;
+  if (driver.DevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || active == 0) {
+    return true;
+  }
+  if (driver.DevicePrimaryCtxRetain(&primary, device) != CUDA_SUCCESS) return true;
+  driver.DevicePrimaryCtxRelease(device);
+  return primary != context;
+}
+
+// Before a context ends: its work is charged as predicted, so no call may do that without ending it.
 template <typename Call>
 CUresult Ending(CUcontext context, const Call& call) {
   return Booked([&](Books& b) {
-    Process::Get().ForgetContexts();
-    Process::Get().calls().ContextEnds(context);
+    Process& process = Process::Get();
+    process.ForgetContexts();
+    if (MayEnd(process.driver(), context)) process.calls().ContextEnds(context);
     return call(b);
   });
 }

@@ -24,7 +24,7 @@ namespace gpushare::shim {
 
 // `call(calls, payer)` for the process's share.
 template <typename Call>
-CUresult Submitted(const Call& call) noexcept {
+CUresult Submitted(const Call& call) {
   return Guarded([&] {
     Process& process = Process::Get();
     return call(process.calls(), process.payer());

@@ -34,8 +34,9 @@ CUresult GraphExecDestroy(CUgraphExec exec) {
 CUresult GraphLaunch(CUgraphExec exec, CUstream stream) {
   return Submitted([&](Calls& calls, const work::Payer& payer) {
     return calls.GraphLaunchBy(payer, exec, stream, [&] {
-      return Charge([&](Books& b, const Payer& p) { return b.GraphLaunch(p, exec, stream); },
-                    [&](const Table& d) { return d.GraphLaunch(exec, stream); });
+      return ChargeOn(
+          stream, [&](Books& b, const Payer& p) { return b.GraphLaunch(p, exec, stream); },
+          [&](const Table& d) { return d.GraphLaunch(exec, stream); });
     });
   });
 }
@@ -43,8 +44,9 @@ CUresult GraphLaunchPerThread(CUgraphExec exec, CUstream stream) {
   return GraphLaunch(exec, PerThread(stream));
 }
 CUresult GraphUpload(CUgraphExec exec, CUstream stream) {
-  return Charge([&](Books& b, const Payer& p) { return b.GraphUpload(p, exec, stream); },
-                [&](const Table& d) { return d.GraphUpload(exec, stream); });
+  return ChargeOn(
+      stream, [&](Books& b, const Payer& p) { return b.GraphUpload(p, exec, stream); },
+      [&](const Table& d) { return d.GraphUpload(exec, stream); });
 }
 CUresult GraphUploadPerThread(CUgraphExec exec, CUstream stream) {
   return GraphUpload(exec, PerThread(stream));

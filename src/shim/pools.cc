@@ -13,8 +13,8 @@ using driver::Table;
 // ---- stream-ordered ----
 
 CUresult MemAllocAsync(CUdeviceptr* pointer, size_t bytes, CUstream stream) {
-  return Charge(
-      [&](Books& b, const Payer& p) { return b.MemAllocAsync(p, pointer, bytes, stream); },
+  return ChargeOn(
+      stream, [&](Books& b, const Payer& p) { return b.MemAllocAsync(p, pointer, bytes, stream); },
       [&](const Table& d) { return d.MemAllocAsync(pointer, bytes, stream); });
 }
 CUresult MemAllocAsyncPerThread(CUdeviceptr* pointer, size_t bytes, CUstream stream) {
@@ -22,7 +22,8 @@ CUresult MemAllocAsyncPerThread(CUdeviceptr* pointer, size_t bytes, CUstream str
 }
 CUresult MemAllocFromPoolAsync(CUdeviceptr* pointer, size_t bytes, CUmemoryPool pool,
                                CUstream stream) {
-  return Charge(
+  return ChargeOn(
+      stream,
       [&](Books& b, const Payer& p) {
         return b.MemAllocFromPoolAsync(p, pointer, bytes, pool, stream);
       },

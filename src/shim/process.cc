@@ -84,6 +84,7 @@ Process::Found Process::ShareOf(CUcontext current) {
 Process::Found Process::ShareOn(CUdevice device) {
   Found found;
   found.share = ShareOf(device);
+  found.device = device;
   found.refused = found.share == nullptr;
   driver().CtxGetCurrent(&found.context);
   return found;

@@ -9,6 +9,7 @@
 #define GPUSHARE_SHIM_PROCESS_H_
 
 #include <cuda.h>
+#include <cxxabi.h>
 
 #include <array>
 #include <atomic>
@@ -50,6 +51,7 @@ class Process {
     device::VirtualDevice* share = nullptr;
     bool refused = false;
     CUcontext context = nullptr;
+    CUdevice device = -1;  // -1: that of the context
   };
   Found Share() {
     CUcontext context = nullptr;
@@ -58,6 +60,12 @@ class Process {
     if (seen.context == context && seen.epoch == epoch_.load(std::memory_order_acquire)) [[likely]]
       return {.share = seen.share, .context = context};
     return ShareOf(context);
+  }
+  // That of a stream's GPU: calls on a stream need no current context, nor one of that GPU.
+  Found ShareFor(CUstream stream) {
+    const CUdevice device =
+        work::Streams::IsSpecial(stream) ? -1 : calls_->DeviceOf(payer(), stream);
+    return device < 0 ? Share() : ShareOn(device);
   }
   // The share on a GPU that the call names itself.
   Found ShareOn(CUdevice device);
@@ -98,11 +106,14 @@ class Process {
 };
 
 // Runs `call` as C code may be run: what it throws is out of memory. In a forked child the answer is the driver's own.
+// A thread that is cancelled in a wait unwinds through here.
 template <typename Call>
-CUresult Guarded(const Call& call) noexcept {
+CUresult Guarded(const Call& call) {
   if (Process::Forked()) return CUDA_ERROR_NOT_INITIALIZED;
   try {
     return call();
+  } catch (const abi::__forced_unwind&) {
+    throw;
   } catch (...) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
@@ -110,7 +121,7 @@ CUresult Guarded(const Call& call) noexcept {
 
 // A call of the books that nobody pays for: frees, and what keeps count of references.
 template <typename Call>
-CUresult Booked(const Call& call) noexcept {
+CUresult Booked(const Call& call) {
   return Guarded([&] { return call(Process::Get().books()); });
 }
 
@@ -121,20 +132,27 @@ inline CUstream PerThread(CUstream stream) {
 
 // `charged(books, payer)` with the share that `find` finds, else `plain(table)`.
 template <typename Find, typename Charged, typename Plain>
-CUresult ChargeTo(const Find& find, const Charged& charged, const Plain& plain) noexcept {
+CUresult ChargeTo(const Find& find, const Charged& charged, const Plain& plain) {
   return Guarded([&]() -> CUresult {
     Process& process = Process::Get();
     const Process::Found found = find(process);
     if (found.refused) return CUDA_ERROR_OUT_OF_MEMORY;
     if (found.share == nullptr) return plain(process.driver());
-    const books::Payer payer{
-        .account = &found.share->account(), .owner = found.share->slot(), .context = found.context};
+    const books::Payer payer{.account = &found.share->account(),
+                             .owner = found.share->slot(),
+                             .context = found.context,
+                             .device = found.device};
     return charged(process.books(), payer).result;
   });
 }
 
 template <typename Charged, typename Plain>
-CUresult Charge(const Charged& charged, const Plain& plain) noexcept {
+CUresult ChargeOn(CUstream stream, const Charged& charged, const Plain& plain) {
+  return ChargeTo([stream](Process& process) { return process.ShareFor(stream); }, charged, plain);
+}
+
+template <typename Charged, typename Plain>
+CUresult Charge(const Charged& charged, const Plain& plain) {
   return ChargeTo([](Process& process) { return process.Share(); }, charged, plain);
 }
 

@@ -2,6 +2,7 @@
 // Launches, copies and sets, held and charged for the process's share: every line of work/families.def that is
 // held, and its variant for the per-thread default stream where there is one.
 #include <string>
+#include <string_view>
 
 #include "driver/symbols.h"
 #include "shim/gated.h"
@@ -33,7 +34,9 @@ void AddWorkHooks(Hooks* hooks) {
 #define GPUSHARE_ADD_memory GPUSHARE_ADD_kernel
 #define GPUSHARE_ADD_either GPUSHARE_ADD_kernel
 #define HELD(entry, function, how) GPUSHARE_ADD_##how(#entry, function);
-#define PASSED(entry, reason)
+  // As those of memory calls: arrays have no address that would not fit.
+#define PASSED(entry, reason) \
+  if (std::string_view(reason) == "32-bit addresses") Add<CUresult()>(hooks, #entry, &Refused);
 #include "work/families.def"
 #undef PASSED
 #undef HELD

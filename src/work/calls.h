@@ -205,6 +205,11 @@ class Calls {
   void ThreadEnds() { streams_.ForgetThread(); }  // of the calling thread's per-thread streams
   void Forget(const gate::Gate* gate) { streams_.ForgetGate(gate); }
   size_t known_streams() { return streams_.size(); }
+  // The device of a stream, whichever context is current; -1: the driver knows no such stream.
+  CUdevice DeviceOf(const Payer& payer, CUstream stream) {
+    const Streams::Adopted adopted = streams_.Find(payer, stream);
+    return adopted.gate != nullptr || adopted.refused ? adopted.device : -1;
+  }
 
  private:
   template <typename Call>

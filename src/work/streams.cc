@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "work/streams.h"
 
+#include <unistd.h>
+
 #include <vector>
 
 namespace gpushare::work {
@@ -39,6 +41,8 @@ class Streams::ThreadEnd {
 
  private:
   ~ThreadEnd() {
+    // In a forked child no driver works, and a lock may be held for ever by a thread that is not there.
+    if (getpid() != process_) return;
     for (Streams* streams : used_) {
       Registry& all = AllStreams();
       {
@@ -50,6 +54,7 @@ class Streams::ThreadEnd {
       --streams->ending_threads_;
     }
   }
+  const pid_t process_ = getpid();
   std::set<Streams*> used_;
 };
 

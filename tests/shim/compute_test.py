@@ -170,6 +170,81 @@ def work():
             self.assertAlmostEqual(float(share), 0.25, delta=TOLERANCE * 0.25, msg=done)
 
 
+class PastTheLimits(unittest.TestCase):
+    """What programs do, or may do, to get more than their share."""
+
+    def test_a_refused_end_of_a_context_forgives_nothing(self):
+        done = python("""
+            from program import *
+            made = context()
+            kernel = spin()
+            def work():
+                for _ in range(400):
+                    ok(launch(kernel, 1))
+                    assert int(d.cuCtxDestroy(made)[0]) == 201  # the primary context is not destroyed so
+                    d.cuCtxDestroy(0)
+            print(400 / elapsed(work))
+        """, "--cap", "25%")
+        self.assertAlmostEqual(float(done.stdout), 0.25, delta=TOLERANCE * 0.25, msg=done)
+
+    def test_memory_and_graphs_on_a_stream_without_a_current_context(self):
+        done = python("""
+            from program import *
+            made = context()
+            stream = ok(d.cuStreamCreate(1))
+            what = d.CUDA_MEM_ALLOC_NODE_PARAMS()
+            what.poolProps.allocType = d.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+            what.poolProps.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+            what.poolProps.location.id = 0
+            what.bytesize = 600 << 20
+            graphs = []
+            for _ in range(2):
+                graph = ok(d.cuGraphCreate(0))
+                ok(d.cuGraphAddMemAllocNode(graph, None, 0, what)[:1])
+                graphs.append(ok(d.cuGraphInstantiate(graph, 0)))
+            ok(d.cuCtxSetCurrent(None))
+            for take in (lambda: d.cuMemAllocAsync(600 << 20, stream), lambda: d.cuMemAllocAsync(300 << 20, stream),
+                         lambda: d.cuMemAllocAsync(300 << 20, stream), lambda: d.cuGraphLaunch(graphs[0], stream)):
+                print(int(take()[0]))
+        """, "--memory", "1GiB")
+        self.assertEqual((done.returncode, done.stdout.split()), (0, ["0", "0", "2", "2"]), done)
+
+    def test_the_share_is_that_of_the_streams_gpu(self):
+        done = python("""
+            from program import *
+            context(0)
+            stream = ok(d.cuStreamCreate(1))
+            context(1)
+            print([int(d.cuMemAllocAsync(600 << 20, stream)[0]) for _ in range(2)], int(d.cuMemAlloc(600 << 20)[0]))
+        """, "--memory", "1GiB", env={**os.environ, "GPUSHARE_SIM": "memory=16GiB,devices=2"})
+        self.assertEqual(done.stdout, "[0, 2] 0\n", done)
+
+
+class NeverHeldForEver(unittest.TestCase):
+    def test_work_behind_a_host_function_that_waits_for_the_program(self):
+        done = python("""
+            from program import *
+            import threading
+            context()
+            kernel, go = spin(), threading.Event()
+            wait = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: go.wait() and None)
+            stream, other, event = ok(d.cuStreamCreate(1)), ok(d.cuStreamCreate(1)), ok(d.cuEventCreate(0))
+            cuda = ctypes.CDLL("libcuda.so.1")
+            cuda.cuLaunchHostFunc.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+            assert cuda.cuLaunchHostFunc(int(stream), wait, None) == 0
+            ok(d.cuEventRecord(event, stream))
+            ok(d.cuStreamWaitEvent(other, event, 0))
+            for i in range(6):
+                ok(d.cuMemsetD8Async(memory, 0, 1000 << i, stream))  # of costs that nobody knows yet
+                ok(d.cuLaunchKernel(kernel, i + 1, 1, 1, 64, 1, 1, 0, other, parameters(0.05), 0))
+            go.set()
+            ok(d.cuCtxSynchronize())
+            print("done")
+        """.replace("kernel, go = spin()", "memory, kernel, go = ok(d.cuMemAlloc(1 << 20)), spin()"),
+            "--cap", "25%", env={**os.environ, "GPUSHARE_SIM": "memory=16GiB,clock=wall"})
+        self.assertEqual((done.returncode, done.stdout), (0, "done\n"), done)
+
+
 class LimitsByOtherNames(unittest.TestCase):
     """The same program under each of the variables that are deployed (docs/env.md)."""
 
