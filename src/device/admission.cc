@@ -11,9 +11,6 @@
 namespace gpushare::device {
 namespace {
 
-// Ten guarantees of 10 % add up to a little more than 1.
-constexpr double kRounding = 1e-9;
-
 uint64_t PartsPerMillion(double share) { return static_cast<uint64_t>(std::llround(share * 1e6)); }
 
 std::string Percentage(double share) { return FormatShare(std::round(share * 1e4) / 1e4); }

@@ -23,6 +23,9 @@
 
 namespace gpushare::device {
 
+// Ten guarantees of 10 % add up to a little more than 1.
+inline constexpr double kRounding = 1e-9;
+
 class Admission {
  public:
   struct Promise {

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "device/admission.h"
 #include "device/last_error.h"
 #include "device/text.h"
 
@@ -41,7 +42,6 @@ absl::Status Partitions::Split() {
 }
 
 size_t Partitions::StepsFor(double share) const {
-  constexpr double kRounding = 1e-9;  // of shares that are not exact in binary
   const double steps = share * sm_count_ / step_sms_;
   return std::max<size_t>(1, static_cast<size_t>(std::ceil(steps - kRounding)));
 }

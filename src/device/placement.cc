@@ -92,7 +92,6 @@ Detail WhatIsShort(const Tenant& tenant, absl::Span<const Candidate> candidates)
 
 bool Fits(const Candidate& candidate) {
   // Ten guarantees of 10 % add up to a little more than 1, as in Admission::Check.
-  constexpr double kRounding = 1e-9;
   const auto& [room, wanted] = candidate;
   return wanted.memory.value_or(0) <= room.memory_left &&
          (wanted.guarantee <= 0 || wanted.guarantee <= room.guarantee_left + kRounding);
