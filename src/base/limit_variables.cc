@@ -98,6 +98,7 @@ std::vector<Limit> FindLimits(int ordinal, const Get& get) {
   const bool held = Lower(get("GPU_CORE_UTILIZATION_POLICY").value_or("")) != "disable";
   if (const auto limit = Of(get, "CUDA_DEVICE_SM_LIMIT", ordinal); held && limit.has_value()) {
     const std::optional<uint64_t> percent = Number(limit->text);
+    // NOLINTNEXTLINE(misc-redundant-expression): clang-tidy 14 takes comparisons of an optional for one another
     if (percent != 0 && percent != 100) add("cap", limit->variable, limit->text + "%");
   }
   if (const auto text = get("CUDA_TASK_PRIORITY")) {
