@@ -35,15 +35,17 @@ class Streams::ThreadEnd {
  public:
   // The calling thread has a stream of its own in `streams`.
   static void Expect(Streams* streams) {
-    static thread_local ThreadEnd end;
-    end.used_.insert(streams);
+    if (Here() == nullptr) MakeHere();
+    Here()->used.insert(streams);
   }
+  static void Arm() { static thread_local ThreadEnd end; }
 
  private:
   ~ThreadEnd() {
+    SeenByThread* const here = Here();
     // In a forked child no driver works, and a lock may be held for ever by a thread that is not there.
-    if (getpid() != process_) return;
-    for (Streams* streams : used_) {
+    if (here == nullptr || getpid() != here->process) return;
+    for (Streams* streams : here->used) {
       Registry& all = AllStreams();
       {
         const base::MutexLock lock(&all.mutex);
@@ -53,10 +55,17 @@ class Streams::ThreadEnd {
       streams->ForgetThread();
       --streams->ending_threads_;
     }
+    Here() = nullptr;
+    delete here;
   }
-  const pid_t process_ = getpid();
-  std::set<Streams*> used_;
 };
+
+Streams::SeenByThread* Streams::MakeHere() {
+  ThreadEnd::Arm();
+  Here() = new SeenByThread;
+  Here()->process = getpid();
+  return Here();
+}
 
 struct Streams::Shared {
   base::Mutex mutex;

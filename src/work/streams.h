@@ -16,6 +16,7 @@
 #define GPUSHARE_WORK_STREAMS_H_
 
 #include <cuda.h>
+#include <sys/types.h>
 
 #include <array>
 #include <atomic>
@@ -123,9 +124,22 @@ class Streams {
     Adopted adopted;
   };
   static constexpr size_t kSeen = 4;
+  // A thread's own. Behind one pointer: the loader has little room for thread-local storage of a library that comes late.
+  struct SeenByThread {
+    std::array<Seen, kSeen> seen{};
+    std::set<Streams*> used;  // which have a stream of the thread's own
+    pid_t process = 0;
+  };
+  static SeenByThread*& Here() {
+    static thread_local constinit SeenByThread* here = nullptr;
+    return here;
+  }
+  static SeenByThread* MakeHere();
   static Seen& SlotOf(CUstream handle) {
-    static thread_local constinit std::array<Seen, kSeen> seen{};
-    return seen[(reinterpret_cast<uintptr_t>(handle) * 0x9e3779b97f4a7c15u) >> 62];
+    SeenByThread* here = Here();
+    if (here == nullptr) [[unlikely]]
+      here = MakeHere();
+    return here->seen[(reinterpret_cast<uintptr_t>(handle) * 0x9e3779b97f4a7c15u) >> 62];
   }
 
   // A stream that was not held: its identity has a gate by now.
