@@ -36,6 +36,7 @@ struct SharedMemory {
   std::vector<CUexternalMemory> external{nullptr};
   std::vector<CUstream> streams{nullptr};
   uint32_t* words = nullptr;
+  int ending = 0;  // calls that wait for the device before memory goes
 };
 
 class MemoryActor {
@@ -65,8 +66,20 @@ class MemoryActor {
   }
 
   CUresult Step() {
+    const unsigned what = static_cast<unsigned>(random_() % 22);
+    // What one takes away, once the device is done with it, no other may use meanwhile: that would be a fault.
+    const bool ends = what == 3 || what == 5 || what == 10 || what == 16 || what == 20;
+    const bool uses = (what >= 11 && what <= 14) || what == 17;
+    if (uses && s_.ending > 0) return CUDA_SUCCESS;
+    s_.ending += ends ? 1 : 0;
+    const CUresult result = Call(what);
+    s_.ending -= ends ? 1 : 0;
+    return result;
+  }
+
+  CUresult Call(unsigned what) {
     CUresult result = CUDA_SUCCESS;
-    switch (random_() % 22) {
+    switch (what) {
       case 0: {
         CUmemAllocationProp properties{};
         properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
