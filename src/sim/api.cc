@@ -12,8 +12,23 @@ void ApiScope::LeaveSlow() { state().clock.Leave(thread_->clock); }
 
 namespace {
 
-// Goes on in a process that is locked: what changes that, and what neither knows nor changes anything of a device.
-bool IsFree(Api api) {
+// Neither knows nor changes anything of a device.
+bool NeedsNoDevice(Api api) {
+  switch (api) {
+    case Api::cuDriverGetVersion:
+    case Api::cuGetErrorName:
+    case Api::cuGetErrorString:
+    case Api::cuGetProcAddress:
+    case Api::cuGetProcAddress_v2:
+    case Api::cuGetExportTable:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// What changes whether the process is locked, or asks for that.
+bool IsCheckpoint(Api api) {
   switch (api) {
     case Api::cuCheckpointProcessCheckpoint:
     case Api::cuCheckpointProcessGetRestoreThreadId:
@@ -21,12 +36,6 @@ bool IsFree(Api api) {
     case Api::cuCheckpointProcessLock:
     case Api::cuCheckpointProcessRestore:
     case Api::cuCheckpointProcessUnlock:
-    case Api::cuDriverGetVersion:
-    case Api::cuGetErrorName:
-    case Api::cuGetErrorString:
-    case Api::cuGetProcAddress:
-    case Api::cuGetProcAddress_v2:
-    case Api::cuGetExportTable:
       return true;
     default:
       return false;
@@ -41,21 +50,10 @@ void ApiScope::CheckSlow(Api api) {
     result_ = CUDA_ERROR_NOT_PERMITTED;
     return;
   }
-  if (s.checkpoint.held && !IsFree(api)) AwaitUnlock();
-  if (!s.initialized) {
-    switch (api) {
-      case Api::cuInit:
-      case Api::cuDriverGetVersion:
-      case Api::cuGetErrorName:
-      case Api::cuGetErrorString:
-      case Api::cuGetProcAddress:
-      case Api::cuGetProcAddress_v2:
-      case Api::cuGetExportTable:
-        break;
-      default:
-        result_ = CUDA_ERROR_NOT_INITIALIZED;
-        return;
-    }
+  if (s.checkpoint.held && !IsCheckpoint(api) && !NeedsNoDevice(api)) AwaitUnlock();
+  if (!s.initialized && api != Api::cuInit && !NeedsNoDevice(api)) {
+    result_ = CUDA_ERROR_NOT_INITIALIZED;
+    return;
   }
   if (s.faults.on_calls()) {
     uint64_t host_ns = 0;
