@@ -11,6 +11,16 @@ class StreamsTest : public WorkTest {
     Rest();
     EXPECT_NEAR(MeasuredMs(tenant), UsedMs(tenant.account), part * UsedMs(tenant.account));
   }
+
+  // A context beside the bed's, which is current afterwards, and the kernel in it.
+  void MakeContext(CUcontext* made, CUfunction* spin) {
+    auto* const create = reinterpret_cast<CUresult (*)(CUcontext*, unsigned, CUdevice)>(
+        driver_->Symbol("cuCtxCreate_v2"));
+    ASSERT_CU(create(made, 0, 0));
+    CUmodule module = nullptr;
+    ASSERT_CU(cu_->ModuleLoadData(&module, kPtx));
+    ASSERT_CU(cu_->ModuleGetFunction(spin, module, "spin"));
+  }
 };
 
 TEST_F(StreamsTest, TheLegacyStreamIsHeldAndMeasured) {
@@ -66,15 +76,10 @@ TEST_F(StreamsTest, AThreadThatEndsLeavesNothingOfItsStreamBehind) {
 TEST_F(StreamsTest, StreamsOfAnotherContextAreMeasuredAndGoWithIt) {
   const Tenant& t = Weighing(1);
   Weighing(1);
-  auto* const create = reinterpret_cast<CUresult (*)(CUcontext*, unsigned, CUdevice)>(
-      driver_->Symbol("cuCtxCreate_v2"));
   for (int round = 0; round < 2; ++round) {
     CUcontext other = nullptr;
-    ASSERT_CU(create(&other, 0, 0));  // and current
-    CUmodule module = nullptr;
     CUfunction spin = nullptr;
-    ASSERT_CU(cu_->ModuleLoadData(&module, kPtx));
-    ASSERT_CU(cu_->ModuleGetFunction(&spin, module, "spin"));
+    ASSERT_NO_FATAL_FAILURE(MakeContext(&other, &spin));
     std::swap(spin, spin_);
     const CUstream stream = NewStream(t);
     sim_->set_account(nullptr, t.account);
@@ -101,14 +106,9 @@ TEST_F(StreamsTest, StreamsOfAnotherContextAreMeasuredAndGoWithIt) {
 TEST_F(StreamsTest, OfAContextThatEndsNothingIsAskedAnyMore) {
   const Tenant& t = Weighing(1);
   Weighing(1);
-  auto* const create = reinterpret_cast<CUresult (*)(CUcontext*, unsigned, CUdevice)>(
-      driver_->Symbol("cuCtxCreate_v2"));
   CUcontext other = nullptr;
-  ASSERT_CU(create(&other, 0, 0));  // and current
-  CUmodule module = nullptr;
   CUfunction spin = nullptr;
-  ASSERT_CU(cu_->ModuleLoadData(&module, kPtx));
-  ASSERT_CU(cu_->ModuleGetFunction(&spin, module, "spin"));
+  ASSERT_NO_FATAL_FAILURE(MakeContext(&other, &spin));
   std::swap(spin, spin_);
   const CUstream stream = NewStream(t);
   ASSERT_CU(Spin(t, Millis(5), stream));
