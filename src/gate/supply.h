@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device time that comes from outside: of a GPU that other processes use too, an engine hands its tenants no more than
+// this process was granted.
+#ifndef GPUSHARE_GATE_SUPPLY_H_
+#define GPUSHARE_GATE_SUPPLY_H_
+
+#include "base/time.h"
+
+namespace gpushare::gate {
+
+class Supply {
+ public:
+  virtual ~Supply() = default;
+
+  // The engine's books, in all since its start: `charged` was handed out or charged, corrected by what was measured;
+  // `outstanding` of it is not known to be done. `wanted` is what the command takes that waits first; 0: none waits.
+  struct Report {
+    Nanos charged{0}, outstanding{0}, wanted{0};
+  };
+  struct Answer {
+    bool open = true;       // more may be handed out
+    Time look_by = kNever;  // report again no later than then
+  };
+  // Under the engine's lock, whenever it is about to hand out something or has settled something: takes no lock that
+  // is held across a call of the engine, does not wait, and does not call back.
+  virtual Answer Tell(const Report& report, Time now) = 0;
+};
+
+}  // namespace gpushare::gate
+
+#endif  // GPUSHARE_GATE_SUPPLY_H_

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two pages that a process and the broker share for each GPU.
+//
+// The broker writes LimitsPage and the process may only read it; the process writes UsagePage, of which the broker
+// believes nothing that would give the process more than it was granted. Each is a memfd of its own that can be
+// neither shrunk nor grown; the process's mapping of the first can never be made writable. Neither holds a lock, so
+// whoever dies leaves nothing behind that another waits for.
+//
+//   broker:   GPUSHARE_ASSIGN_OR_RETURN(LimitsPages limits, NewLimitsPage());   // its mapping, and what to send
+//   process:  GPUSHARE_ASSIGN_OR_RETURN(Mapped<const LimitsPage> limits, MapLimits(fd));
+//
+// Units: bytes; nanoseconds of device time, counted from the beginning of the session. Requests have numbers, which
+// wrap: only whether they are equal says anything.
+#ifndef GPUSHARE_IPC_PAGE_H_
+#define GPUSHARE_IPC_PAGE_H_
+
+#include <atomic>
+#include <cstdint>
+
+namespace gpushare::ipc {
+
+inline constexpr uint32_t kLimitsMagic = 0x6c737067;  // "gpsl"
+inline constexpr uint32_t kUsageMagic = 0x75737067;   // "gpsu"
+inline constexpr uint32_t kPageVersion = 1;
+
+// What the process is granted of one GPU.
+struct LimitsPage {
+  enum Flags : uint32_t {
+    kClosed = 1,     // hand out no device time: somebody of a higher priority has the device
+    kSuspended = 2,  // nor while the tenant is suspended, however long that takes
+    kBypass = 4,     // of high priority: device time needs no grant, and is charged afterwards
+    kDraining = 8,   // no new memory
+  };
+
+  uint32_t magic = kLimitsMagic;
+  uint32_t version = kPageVersion;
+
+  // Bumped after every change of what is below; the process sleeps on it.
+  alignas(64) std::atomic<uint32_t> wake{0};
+  std::atomic<uint32_t> flags{0};
+
+  // Device time granted so far, in all. What was granted and not returned is charged to the tenant.
+  alignas(64) std::atomic<int64_t> time_granted_ns{0};
+  std::atomic<int64_t> grant_ns{0};  // the latest grant; the next is asked for when half of it is left
+  // Without a broker, by GPUSHARE_ON_BROKER_LOSS=open: this part of the device.
+  std::atomic<uint32_t> guarantee_ppm{0};
+
+  // Memory that this process may hold.
+  alignas(64) std::atomic<uint64_t> memory_granted{0};
+  std::atomic<uint32_t> memory_answered{0};  // UsagePage::memory_asked that was answered last
+  // The broker would like the grant to be no more than `memory_recall_to`: number of that wish, 0: none was ever.
+  std::atomic<uint32_t> memory_recall{0};
+  std::atomic<uint64_t> memory_recall_to{0};
+  // Of the tenant, for what programs see.
+  std::atomic<uint64_t> memory_limit{0};   // UINT64_MAX: none
+  std::atomic<uint64_t> memory_others{0};  // held by its other processes
+};
+
+// What the process says of itself.
+struct UsagePage {
+  uint32_t magic = kUsageMagic;
+  uint32_t version = kPageVersion;
+
+  // Device time, in all so far.
+  alignas(64) std::atomic<int64_t> time_used_ns{0};      // of commands that are done, as measured
+  std::atomic<int64_t> time_returned_ns{0};              // granted, and given back
+  std::atomic<int64_t> time_wanted_ns{0};                // now: what the next commands will take; 0: there are none
+  std::atomic<int64_t> time_in_flight_ns{0};             // now: predicted, not known to be done
+  std::atomic<uint64_t> launches{0}, waits{0};           // for `top` and metrics
+  std::atomic<int64_t> throttled_ns{0};
+
+  alignas(64) std::atomic<uint32_t> memory_asked{0};     // number of the latest request
+  std::atomic<uint64_t> memory_wanted{0};                // the grant it asks for, in all
+  std::atomic<uint32_t> memory_recalled{0};              // LimitsPage::memory_recall that was answered last
+  std::atomic<uint64_t> memory_kept{0};                  // what it has lowered its grant to then
+  std::atomic<uint64_t> memory_charged{0}, memory_peak{0}, allocations_denied{0};
+};
+
+static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free);
+static_assert(sizeof(LimitsPage) <= 4096 && sizeof(UsagePage) <= 4096);
+
+}  // namespace gpushare::ipc
+
+#endif  // GPUSHARE_IPC_PAGE_H_

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where an account gets more from than it may hold now: a share that several processes have in common is handed to
+// them in pieces.
+#ifndef GPUSHARE_QUOTA_SOURCE_H_
+#define GPUSHARE_QUOTA_SOURCE_H_
+
+#include <cstdint>
+
+#include "base/time.h"
+
+namespace gpushare::quota {
+
+class Account;
+
+class Source {
+ public:
+  virtual ~Source() = default;
+
+  // `account` has no room for `bytes`: raises its limit so that it has, if that can be had by `deadline` at the
+  // latest. False: it cannot. Called without a lock; may wait.
+  virtual bool GetRoom(Account& account, uint64_t bytes, Time deadline) = 0;
+  // What may be held at most, if all goes well; what is left of that, now.
+  virtual uint64_t Limit() const = 0;
+  virtual uint64_t Left() const = 0;
+};
+
+}  // namespace gpushare::quota
+
+#endif  // GPUSHARE_QUOTA_SOURCE_H_
