@@ -36,15 +36,16 @@ namespace gpushare::ipc {
 
 inline constexpr uint16_t kProtocol = 1;
 inline constexpr size_t kMostPacket = 64 << 10;
-inline constexpr size_t kMostText = 4096;        // of a name, a spec, a message
-inline constexpr size_t kMostPart = 32 << 10;    // of a Part's text
+inline constexpr size_t kMostText = 4096;      // of a name, a spec, a message
+inline constexpr size_t kMostPart = 32 << 10;  // of a Part's text
 
 // Who a process is. The broker takes uid, gid and process id from the kernel, and the rest only as far as its
 // configuration lets that user say it.
 struct Hello {
   std::string tenant;   // empty: the one that the configuration gives to this user
   std::string program;  // for lists: the name of the executable
-  std::string spec;     // what it asks for, in the text form of a spec; counts only where the tenant has none
+  std::string
+      spec;  // what it asks for, in the text form of a spec; counts only where the tenant has none
   bool operator==(const Hello&) const = default;
 };
 struct Welcome {
@@ -55,7 +56,7 @@ struct Welcome {
 // By UUID, since ordinals differ between processes.
 struct OpenGpu {
   std::string uuid;
-  uint64_t memory = 0;    // of the device less what is never promised
+  uint64_t memory = 0;  // of the device less what is never promised
   uint32_t sm_count = 0;
   bool operator==(const OpenGpu&) const = default;
 };

@@ -41,7 +41,8 @@ struct LimitsPage {
 
   // Device time granted so far, in all. What was granted and not returned is charged to the tenant.
   alignas(64) std::atomic<int64_t> time_granted_ns{0};
-  std::atomic<int64_t> grant_ns{0};  // the latest grant; the next is asked for when half of it is left
+  std::atomic<int64_t> grant_ns{
+      0};  // the latest grant; the next is asked for when half of it is left
   // Without a broker, by GPUSHARE_ON_BROKER_LOSS=open: this part of the device.
   std::atomic<uint32_t> guarantee_ppm{0};
 
@@ -62,21 +63,23 @@ struct UsagePage {
   uint32_t version = kPageVersion;
 
   // Device time, in all so far.
-  alignas(64) std::atomic<int64_t> time_used_ns{0};      // of commands that are done, as measured
-  std::atomic<int64_t> time_returned_ns{0};              // granted, and given back
-  std::atomic<int64_t> time_wanted_ns{0};                // now: what the next commands will take; 0: there are none
-  std::atomic<int64_t> time_in_flight_ns{0};             // now: predicted, not known to be done
-  std::atomic<uint64_t> launches{0}, waits{0};           // for `top` and metrics
+  alignas(64) std::atomic<int64_t> time_used_ns{0};  // of commands that are done, as measured
+  std::atomic<int64_t> time_returned_ns{0};          // granted, and given back
+  std::atomic<int64_t> time_wanted_ns{
+      0};  // now: what the next commands will take; 0: there are none
+  std::atomic<int64_t> time_in_flight_ns{0};    // now: predicted, not known to be done
+  std::atomic<uint64_t> launches{0}, waits{0};  // for `top` and metrics
   std::atomic<int64_t> throttled_ns{0};
 
-  alignas(64) std::atomic<uint32_t> memory_asked{0};     // number of the latest request
-  std::atomic<uint64_t> memory_wanted{0};                // the grant it asks for, in all
-  std::atomic<uint32_t> memory_recalled{0};              // LimitsPage::memory_recall that was answered last
-  std::atomic<uint64_t> memory_kept{0};                  // what it has lowered its grant to then
+  alignas(64) std::atomic<uint32_t> memory_asked{0};  // number of the latest request
+  std::atomic<uint64_t> memory_wanted{0};             // the grant it asks for, in all
+  std::atomic<uint32_t> memory_recalled{0};  // LimitsPage::memory_recall that was answered last
+  std::atomic<uint64_t> memory_kept{0};      // what it has lowered its grant to then
   std::atomic<uint64_t> memory_charged{0}, memory_peak{0}, allocations_denied{0};
 };
 
-static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free);
+static_assert(std::atomic<uint64_t>::is_always_lock_free &&
+              std::atomic<int64_t>::is_always_lock_free);
 static_assert(sizeof(LimitsPage) <= 4096 && sizeof(UsagePage) <= 4096);
 
 }  // namespace gpushare::ipc

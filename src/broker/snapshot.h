@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every figure of the broker at one instant: what `list`, `top` and the metrics show.
+#ifndef GPUSHARE_BROKER_SNAPSHOT_H_
+#define GPUSHARE_BROKER_SNAPSHOT_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/time.h"
+
+namespace gpushare::broker {
+
+// A process's part in a tenant's share of one GPU.
+struct ProcessShare {
+  uint64_t session = 0;
+  int32_t pid = 0;  // as the broker's PID namespace has it; 0: it is not visible there
+  uint32_t uid = 0, gid = 0;
+  std::string program;
+  uint64_t memory_used = 0, memory_granted = 0;
+  Nanos time_used{0};
+  bool gone = false;  // it has ended, and its memory is not free yet
+};
+
+// A tenant's share of one GPU.
+struct Share {
+  std::string gpu;  // UUID
+  std::string tenant;
+  std::string spec;  // in force
+  std::map<std::string, std::string> labels;
+  bool suspended = false, draining = false;
+  uint64_t memory_limit = UINT64_MAX;  // UINT64_MAX: none
+  uint64_t memory_used = 0, memory_granted = 0, memory_peak = 0;
+  uint64_t allocations_denied = 0;
+  double guarantee = 0, weight = 1, cap = 1;  // of the GPU
+  Nanos time_used{0};                         // device time since the broker started
+  Nanos throttled{0};                         // host time that launches waited
+  uint64_t launches = 0, waits = 0;
+  std::vector<ProcessShare> processes;
+};
+
+struct GpuState {
+  std::string uuid;
+  uint64_t memory = 0;           // that may be promised
+  uint64_t memory_promised = 0;  // quotas
+  double guaranteed = 0;         // sum of guarantees
+};
+
+struct Snapshot {
+  Time at{};
+  std::vector<GpuState> gpus;
+  std::vector<Share> shares;  // by GPU, then by tenant's name
+  uint64_t sessions = 0, sessions_ever = 0, refused = 0;
+};
+
+}  // namespace gpushare::broker
+
+#endif  // GPUSHARE_BROKER_SNAPSHOT_H_
