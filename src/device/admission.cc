@@ -6,14 +6,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "device/last_error.h"
-#include "device/text.h"
+#include "spec/text.h"
 
 namespace gpushare::device {
 namespace {
 
 uint64_t PartsPerMillion(double share) { return static_cast<uint64_t>(std::llround(share * 1e6)); }
 
-std::string Percentage(double share) { return FormatShare(std::round(share * 1e4) / 1e4); }
+std::string Percentage(double share) { return spec::FormatShare(std::round(share * 1e4) / 1e4); }
 
 }  // namespace
 
@@ -45,9 +45,10 @@ absl::Status Admission::Check(const std::string& tenant, uint64_t id, const Prom
     if (*promise.memory > capacity_ - given) {
       return WithDetail(
           absl::ResourceExhaustedError(absl::StrCat(
-              "tenant ", Quoted(tenant), ": ", ReadableBytes(*promise.memory), " of memory asked, ",
-              ReadableBytes(capacity_ - given), " left of ", ReadableBytes(capacity_), " (",
-              ReadableBytes(memory), " promised as quotas, ", ReadableBytes(held),
+              "tenant ", Quoted(tenant), ": ", spec::ReadableBytes(*promise.memory),
+              " of memory asked, ", spec::ReadableBytes(capacity_ - given), " left of ",
+              spec::ReadableBytes(capacity_), " (", spec::ReadableBytes(memory),
+              " promised as quotas, ", spec::ReadableBytes(held),
               " in use without a quota); ask for less ('memory'), shrink another, or lower the "
               "runtime's memory reserve")),
           {.tenant = tenant,

@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "device/last_error.h"
-#include "device/text.h"
+#include "spec/text.h"
 
 namespace gpushare::device {
 namespace {

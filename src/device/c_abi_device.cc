@@ -11,8 +11,8 @@
 #include "device/runtime.h"
 #include "device/snapshot.h"
 #include "device/tenant.h"
-#include "device/text.h"
 #include "device/virtual_device.h"
+#include "spec/text.h"
 
 using namespace gpushare;
 using namespace gpushare::device;

@@ -9,8 +9,8 @@
 #include "device/gang.h"
 #include "device/lease.h"
 #include "device/stream.h"
-#include "device/text.h"
 #include "device/virtual_device.h"
+#include "spec/text.h"
 
 using namespace gpushare;
 using namespace gpushare::device;
@@ -27,10 +27,10 @@ absl::StatusOr<LeaseRequest> ReadRequest(const gpushare_lease_options& known, ba
       known.maximum_ns != 0 ? Nanos(known.maximum_ns) : std::max(request.maximum, request.hint);
   if (request.hint <= Nanos(0) || request.hint > gate::kLongestHint ||
       request.maximum < request.hint) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("lease: a hint of ", FormatDuration(request.hint), " and a maximum of ",
-                     FormatDuration(request.maximum), " given; allowed: a hint above 0 and up to ",
-                     FormatDuration(gate::kLongestHint), ", a maximum of the hint or more"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "lease: a hint of ", spec::FormatDuration(request.hint), " and a maximum of ",
+        spec::FormatDuration(request.maximum), " given; allowed: a hint above 0 and up to ",
+        spec::FormatDuration(gate::kLongestHint), ", a maximum of the hint or more"));
   }
   if (known.timeout_ns < 0) {
     return absl::InvalidArgumentError(absl::StrCat("lease: a timeout of ", known.timeout_ns,

@@ -5,7 +5,7 @@
 #include "device/probe.h"
 #include "device/runtime.h"
 #include "device/scheduler.h"
-#include "device/text.h"
+#include "spec/text.h"
 
 using namespace gpushare;
 using namespace gpushare::device;

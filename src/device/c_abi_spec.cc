@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C ABI: specs.
 #include "device/c_abi.h"
-#include "device/spec.h"
 #include "sched/policies.h"
+#include "spec/spec.h"
 
 using namespace gpushare;
 using namespace gpushare::device;
@@ -10,8 +10,9 @@ using namespace gpushare::device;
 gpushare_status gpushare_spec_parse(const char* text, size_t length, gpushare_spec* spec) {
   return Guard([&]() -> absl::Status {
     if (text == nullptr && length > 0) return absl::InvalidArgumentError("'text' is null");
-    GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec parsed,
-                              ParseSpec(std::string_view(text == nullptr ? "" : text, length)));
+    GPUSHARE_ASSIGN_OR_RETURN(
+        const gpushare_spec parsed,
+        spec::ParseSpec(std::string_view(text == nullptr ? "" : text, length)));
     return WriteStruct(spec, parsed, "spec");
   });
 }
@@ -19,7 +20,7 @@ gpushare_status gpushare_spec_parse(const char* text, size_t length, gpushare_sp
 gpushare_status gpushare_spec_validate(const gpushare_spec* spec) {
   return Guard([&]() -> absl::Status {
     GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec known, ReadStruct(spec, "spec"));
-    return ValidateSpec(known);
+    return spec::ValidateSpec(known);
   });
 }
 
@@ -27,8 +28,8 @@ gpushare_status gpushare_spec_format(const gpushare_spec* spec, char* text, size
                                      size_t* needed) {
   return Guard([&]() -> absl::Status {
     GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec known, ReadStruct(spec, "spec"));
-    GPUSHARE_RETURN_IF_ERROR(ValidateSpec(known));
-    const std::string formatted = FormatSpec(known);
+    GPUSHARE_RETURN_IF_ERROR(spec::ValidateSpec(known));
+    const std::string formatted = spec::FormatSpec(known);
     if (needed != nullptr) *needed = formatted.size() + 1;
     if (text == nullptr || size < formatted.size() + 1) {
       return absl::OutOfRangeError(absl::StrCat("the text needs ", formatted.size() + 1, " bytes, ",

@@ -4,7 +4,7 @@
 #include "device/identity.h"
 #include "device/runtime.h"
 #include "device/tenant.h"
-#include "device/text.h"
+#include "spec/text.h"
 
 using namespace gpushare;
 using namespace gpushare::device;

@@ -15,8 +15,8 @@
 #include "device/stream.h"
 #include "device/surroundings.h"
 #include "device/tenant.h"
-#include "device/text.h"
 #include "device/virtual_device.h"
+#include "spec/text.h"
 
 namespace gpushare::device {
 namespace {
@@ -162,7 +162,7 @@ Gpu::~Gpu() {
       close_report = absl::DeadlineExceededError(
           absl::StrCat("GPU ", ordinal_, " is closed, and work of ", running, " still runs after ",
                        GPUSHARE_CLOSE_GRACE_NS / 1'000'000'000, " s; its context and ",
-                       ReadableBytes(bytes_left),
+                       spec::ReadableBytes(bytes_left),
                        " that nobody freed are left to the driver until the process ends"));
     }
   }
@@ -389,7 +389,7 @@ void Gpu::UpdateUnpromised() {
   unpromised_->SetLimit(capacity_ - std::min(capacity_, others));
 }
 
-absl::StatusOr<Gpu::Seat> Gpu::Admit(VirtualDevice* device, const Limits& limits) {
+absl::StatusOr<Gpu::Seat> Gpu::Admit(VirtualDevice* device, const spec::Limits& limits) {
   TrimUnusedPools();
   base::MutexLock lock(&mutex_);
   const Tenant& tenant = device->tenant();
@@ -398,7 +398,7 @@ absl::StatusOr<Gpu::Seat> Gpu::Admit(VirtualDevice* device, const Limits& limits
                                                  " has a virtual device on GPU ", ordinal_,
                                                  " already; resize that one"));
   }
-  const Admission::Promise promise{limits.memory, limits.gate.limits.guarantee};
+  const Admission::Promise promise{limits.memory, limits.compute.guarantee};
   quota::Account& account = device->account();
   // What nobody is promised others take meanwhile, without the lock.
   do {
@@ -429,10 +429,10 @@ absl::StatusOr<Gpu::Seat> Gpu::Admit(VirtualDevice* device, const Limits& limits
   return seat;
 }
 
-absl::Status Gpu::Change(VirtualDevice* device, const Limits& limits) {
+absl::Status Gpu::Change(VirtualDevice* device, const spec::Limits& limits) {
   TrimUnusedPools();
   base::MutexLock lock(&mutex_);
-  const Admission::Promise promise{limits.memory, limits.gate.limits.guarantee};
+  const Admission::Promise promise{limits.memory, limits.compute.guarantee};
   quota::Account& account = device->account();
   const uint64_t most = limits.memory_cap.value_or(limits.memory.value_or(0));
   do {

@@ -28,7 +28,6 @@
 #include "device/context_scope.h"
 #include "device/partition.h"
 #include "device/placement.h"
-#include "device/spec.h"
 #include "device/unfinished.h"
 #include "driver/driver.h"
 #include "gate/engine.h"
@@ -39,6 +38,7 @@
 #include "quota/ledger.h"
 #include "quota/loans.h"
 #include "quota/pointer_table.h"
+#include "spec/spec.h"
 
 namespace gpushare::device {
 
@@ -105,8 +105,8 @@ class Gpu {
     uint64_t promise = 0;
     uint32_t slot = 0;
   };
-  absl::StatusOr<Seat> Admit(VirtualDevice* device, const Limits& limits);
-  absl::Status Change(VirtualDevice* device, const Limits& limits);
+  absl::StatusOr<Seat> Admit(VirtualDevice* device, const spec::Limits& limits);
+  absl::Status Change(VirtualDevice* device, const spec::Limits& limits);
   // The share returns; the slot stays until Forget(), as long as memory is left.
   void Return(VirtualDevice* device);
   void Forget(VirtualDevice* device);

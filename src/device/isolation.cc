@@ -8,22 +8,22 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "device/memory_pool.h"
-#include "device/text.h"
 #include "device/virtual_device.h"
+#include "spec/text.h"
 
 namespace gpushare::device {
 
-absl::StatusOr<Limits> VirtualDevice::Resolve(const gpushare_spec& spec) const {
+absl::StatusOr<spec::Limits> VirtualDevice::Resolve(const gpushare_spec& spec) const {
   if ((spec.set & GPUSHARE_SPEC_ISOLATION) && spec.isolation != isolation_) {
     return absl::FailedPreconditionError(
         absl::StrCat("tenant ", Quoted(tenant_->name()),
                      ": spec field 'isolation': it cannot change while the virtual device is "
                      "there; close it, and create another one"));
   }
-  GPUSHARE_ASSIGN_OR_RETURN(Limits limits,
-                            ResolveSpec(spec, tenant_->priority(), raw_gpu_->capacity()));
+  GPUSHARE_ASSIGN_OR_RETURN(spec::Limits limits,
+                            spec::ResolveSpec(spec, tenant_->priority(), raw_gpu_->capacity()));
   if (isolation_ != GPUSHARE_ISOLATION_GREEN) return limits;
-  double& share = limits.gate.limits.guarantee;
+  double& share = limits.compute.guarantee;
   if (share <= 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "tenant ", Quoted(tenant_->name()),
@@ -34,7 +34,7 @@ absl::StatusOr<Limits> VirtualDevice::Resolve(const gpushare_spec& spec) const {
   return limits;
 }
 
-absl::Status VirtualDevice::StartIsolation(const Limits& limits) {
+absl::Status VirtualDevice::StartIsolation(const spec::Limits& limits) {
   if (isolation_ == GPUSHARE_ISOLATION_CONTEXT) {
     driver::Context context = nullptr;
     GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(
@@ -54,10 +54,10 @@ absl::Status VirtualDevice::StartIsolation(const Limits& limits) {
 
 // Null: the one that there is does.
 absl::StatusOr<std::shared_ptr<Partition>> VirtualDevice::ChangePartition(
-    const Limits& limits) const {
+    const spec::Limits& limits) const {
   if (isolation_ != GPUSHARE_ISOLATION_GREEN) return nullptr;
   const std::shared_ptr<Partition> old = partition();
-  const double share = limits.gate.limits.guarantee;
+  const double share = limits.compute.guarantee;
   if (old != nullptr && old->share() == share) return nullptr;
   return raw_gpu_->partitions().Make(tenant_->name(), share, old.get());
 }

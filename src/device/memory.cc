@@ -11,8 +11,8 @@
 #include "device/last_error.h"
 #include "device/memory_pool.h"
 #include "device/runtime.h"
-#include "device/text.h"
 #include "device/virtual_device.h"
+#include "spec/text.h"
 
 namespace gpushare::device {
 namespace {
@@ -33,7 +33,7 @@ namespace {
 
 // Two sizes of which the first is more than the second, in such digits that one sees it.
 std::string MoreThan(uint64_t more, uint64_t less) {
-  const std::string text = ReadableBytes(more);
+  const std::string text = spec::ReadableBytes(more);
   if (more <= less) return text;  // others freed meanwhile
   // One digit after the point, of 1024 units: closer than that they may look the same.
   return more - less > more / 1024 ? text : absl::StrCat(text, " (", more - less, " B more)");
@@ -49,18 +49,18 @@ absl::Status VirtualDevice::OverQuota(uint64_t bytes, uint64_t left) const {
   std::string more;
   if (const uint64_t lent = account_->lent();
       lent != 0 && bytes <= total && account_->own() + bytes <= total) {
-    more = absl::StrCat("; ", ReadableBytes(lent),
+    more = absl::StrCat("; ", spec::ReadableBytes(lent),
                         " of it are lent to others, who did not give it back ('memory_cap')");
   } else if (account_->borrows()) {
-    more = absl::StrCat("; ", ReadableBytes(account_->guarantee()),
+    more = absl::StrCat("; ", spec::ReadableBytes(account_->guarantee()),
                         " of it are guaranteed ('memory'), the rest is what others leave unused");
   }
   return WithDetail(
       absl::ResourceExhaustedError(absl::StrCat(
           "tenant ", Quoted(tenant_->name()), " on GPU ", raw_gpu_->ordinal(), ": ",
-          MoreThan(bytes, left), " asked, ", ReadableBytes(left), " left of ",
+          MoreThan(bytes, left), " asked, ", spec::ReadableBytes(left), " left of ",
           own ? "its memory quota of " : "the memory that no quota promises to others, ",
-          ReadableBytes(total), more,
+          spec::ReadableBytes(total), more,
           own ? "; free some, or raise 'memory' of its virtual device"
               : "; free some, or give the tenant a quota of its own ('memory')")),
       {.tenant = tenant_->name(), .limit = "memory", .asked = bytes, .left = left, .total = total});
@@ -75,9 +75,9 @@ absl::Status VirtualDevice::DeviceFull(uint64_t bytes, driver::Result result,
   RecordDenied(bytes, free_bytes, gate::TraceEvent::kDeviceFull);
   absl::Status status(
       driver_status.code(),
-      absl::StrCat(driver_status.message(), ": ", ReadableBytes(bytes), " asked by tenant ",
-                   Quoted(tenant_->name()), " within its quota, ", ReadableBytes(free_bytes),
-                   " free of ", ReadableBytes(total), " on GPU ", raw_gpu_->ordinal(),
+      absl::StrCat(driver_status.message(), ": ", spec::ReadableBytes(bytes), " asked by tenant ",
+                   Quoted(tenant_->name()), " within its quota, ", spec::ReadableBytes(free_bytes),
+                   " free of ", spec::ReadableBytes(total), " on GPU ", raw_gpu_->ordinal(),
                    "; memory is used outside gpushare, or the runtime's memory "
                    "reserve is too small"));
   driver_status.ForEachPayload([&status](absl::string_view url, const absl::Cord& payload) {
@@ -232,7 +232,8 @@ absl::Status VirtualDevice::Refuse(const Request& request, uint64_t left, uint64
   const absl::Status refused = OverQuota(bytes, left);
   std::string more;
   if (growth > bytes) {
-    more = absl::StrCat(" (the driver's pool would grow by ", ReadableBytes(growth), " for it)");
+    more =
+        absl::StrCat(" (the driver's pool would grow by ", spec::ReadableBytes(growth), " for it)");
   }
   const bool late = request.wait && bytes <= total;
   if (late) absl::StrAppend(&more, "; waited for it until the deadline");

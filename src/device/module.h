@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "device/gpu.h"
-#include "device/text.h"
 #include "device/virtual_device.h"
+#include "spec/text.h"
 
 namespace gpushare::device {
 

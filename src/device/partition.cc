@@ -9,7 +9,7 @@
 #include "base/status_macros.h"
 #include "device/admission.h"
 #include "device/last_error.h"
-#include "device/text.h"
+#include "spec/text.h"
 
 namespace gpushare::device {
 
@@ -51,7 +51,7 @@ absl::StatusOr<double> Partitions::Round(double share) {
   const size_t wanted = StepsFor(share);
   if (wanted > steps_.size()) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("spec field 'isolation': green with ", FormatShare(share), " of GPU ",
+        absl::StrCat("spec field 'isolation': green with ", spec::FormatShare(share), " of GPU ",
                      ordinal_, "'s ", sm_count_, " SMs given; it gives them out in ", steps_.size(),
                      " steps of ", step_sms_, ", ask for less 'compute'"));
   }
@@ -81,12 +81,12 @@ absl::StatusOr<std::shared_ptr<Partition>> Partitions::Make(const std::string& t
         return static_cast<uint64_t>(std::llround(1e6 * sms(steps) / sm_count_));
       };
       return WithDetail(
-          absl::ResourceExhaustedError(
-              absl::StrCat("tenant ", Quoted(tenant), " on GPU ", ordinal_,
-                           ": isolation=green asks for ", sms(wanted), " SMs (", FormatShare(share),
-                           " of ", sm_count_, ", in steps of ", step_sms_, "), ", sms(left),
-                           " are in no partition; ask for less 'compute', or resize ",
-                           "or close another device of isolation green")),
+          absl::ResourceExhaustedError(absl::StrCat(
+              "tenant ", Quoted(tenant), " on GPU ", ordinal_, ": isolation=green asks for ",
+              sms(wanted), " SMs (", spec::FormatShare(share), " of ", sm_count_, ", in steps of ",
+              step_sms_, "), ", sms(left),
+              " are in no partition; ask for less 'compute', or resize ",
+              "or close another device of isolation green")),
           {.tenant = tenant,
            .limit = "guarantee",
            .asked = millionths(wanted),

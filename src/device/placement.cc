@@ -13,10 +13,10 @@
 #include "base/status_macros.h"
 #include "device/gpu.h"
 #include "device/last_error.h"
-#include "device/spec.h"
 #include "device/tenant.h"
-#include "device/text.h"
 #include "device/virtual_device.h"
+#include "spec/spec.h"
+#include "spec/text.h"
 
 namespace gpushare::device {
 namespace {
@@ -118,9 +118,9 @@ absl::StatusOr<Placed> Place(const std::vector<std::shared_ptr<Gpu>>& gpus,
   if (gpus.empty()) return absl::InvalidArgumentError("placement: no GPU to choose from");
   std::vector<Candidate> candidates;
   for (const std::shared_ptr<Gpu>& gpu : gpus) {
-    GPUSHARE_ASSIGN_OR_RETURN(const Limits limits,
-                              ResolveSpec(spec, tenant->priority(), gpu->capacity()));
-    candidates.push_back({gpu->room(), {limits.memory, limits.gate.limits.guarantee}});
+    GPUSHARE_ASSIGN_OR_RETURN(const spec::Limits limits,
+                              spec::ResolveSpec(spec, tenant->priority(), gpu->capacity()));
+    candidates.push_back({gpu->room(), {limits.memory, limits.compute.guarantee}});
   }
   std::string reasons;
   std::vector<Candidate> full;  // as they are now: others may have come since

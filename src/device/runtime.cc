@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -14,18 +13,17 @@
 #include "base/env.h"
 #include "base/status_macros.h"
 #include "device/gpu.h"
-#include "device/spec.h"
 #include "device/surroundings.h"
 #include "device/tenant.h"
-#include "device/text.h"
 #include "device/trace.h"
 #include "device/virtual_device.h"
+#include "spec/spec.h"
+#include "spec/text.h"
 
 namespace gpushare::device {
 namespace {
 
 constexpr char kDefaultTenant[] = "default";
-constexpr size_t kMostName = 63;
 
 constexpr char kReserveVariable[] = "GPUSHARE_MEMORY_RESERVE";
 
@@ -34,7 +32,7 @@ absl::StatusOr<std::optional<uint64_t>> ReserveFrom(const gpushare_runtime_optio
   if (options.memory_reserve != 0) return std::optional<uint64_t>(options.memory_reserve);
   const std::optional<std::string> text = base::GetEnv(kReserveVariable);
   if (!text.has_value()) return std::optional<uint64_t>();
-  const absl::StatusOr<uint64_t> bytes = ParseMemory(*text);
+  const absl::StatusOr<uint64_t> bytes = spec::ParseMemory(*text);
   if (!bytes.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat(kReserveVariable, ": ", Quoted(*text), ": ", bytes.status().message(),
@@ -47,20 +45,6 @@ absl::StatusOr<std::optional<uint64_t>> ReserveFrom(const gpushare_runtime_optio
 std::atomic<const std::shared_ptr<Runtime>*>& OfProcess() {
   static std::atomic<const std::shared_ptr<Runtime>*> runtime{nullptr};
   return runtime;
-}
-
-absl::Status CheckName(const std::string& name) {
-  if (name.empty() || name.size() > kMostName) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tenant name: ", name.size(), " bytes given, 1 to ", kMostName, " allowed"));
-  }
-  if (!IsUtf8(name)) return absl::InvalidArgumentError("tenant name: it is not valid UTF-8");
-  for (char c : name) {
-    if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) {
-      return absl::InvalidArgumentError("tenant name: control characters are not allowed");
-    }
-  }
-  return absl::OkStatus();
 }
 
 // A program that is preloaded and asks for a runtime before its first call of the driver: that call is made here, so
@@ -153,8 +137,8 @@ absl::StatusOr<uint64_t> Runtime::ReserveOf(int ordinal, uint64_t memory_total) 
   }
   if (*reserve_ <= memory_total) return *reserve_;
   return absl::InvalidArgumentError(
-      absl::StrCat(reserve_source_, ": ", ReadableBytes(*reserve_), " given, GPU ", ordinal,
-                   " has ", ReadableBytes(memory_total), "; allowed: 0B (none) to that"));
+      absl::StrCat(reserve_source_, ": ", spec::ReadableBytes(*reserve_), " given, GPU ", ordinal,
+                   " has ", spec::ReadableBytes(memory_total), "; allowed: 0B (none) to that"));
 }
 
 absl::StatusOr<int> Runtime::Locate(const std::string& name) const {
@@ -228,7 +212,7 @@ absl::StatusOr<std::shared_ptr<Tenant>> Runtime::CreateTenant(
     const gpushare_tenant_options& options) {
   if (options.name == nullptr) return absl::InvalidArgumentError("tenant name: it is null");
   const std::string name = options.name;
-  GPUSHARE_RETURN_IF_ERROR(CheckName(name));
+  GPUSHARE_RETURN_IF_ERROR(spec::ValidateTenantName(name));
   if (options.parent != nullptr) {
     return absl::UnimplementedError(
         absl::StrCat("tenant ", Quoted(name),
@@ -297,9 +281,9 @@ absl::StatusOr<std::shared_ptr<VirtualDevice>> Runtime::DefaultDevice(Gpu& gpu) 
 absl::StatusOr<std::optional<uint64_t>> Runtime::DefaultMemory(int ordinal) const {
   GPUSHARE_ASSIGN_OR_RETURN(const driver::Driver::DeviceInfo info, driver_->Describe(ordinal));
   GPUSHARE_ASSIGN_OR_RETURN(const uint64_t reserve, ReserveOf(ordinal, info.total_memory));
-  GPUSHARE_ASSIGN_OR_RETURN(
-      const Limits limits,
-      ResolveSpec(DefaultSpec(ordinal), default_tenant_->priority(), info.total_memory - reserve));
+  GPUSHARE_ASSIGN_OR_RETURN(const spec::Limits limits,
+                            spec::ResolveSpec(DefaultSpec(ordinal), default_tenant_->priority(),
+                                              info.total_memory - reserve));
   return limits.memory;
 }
 

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/range.h"
-#include "device/text.h"
+#include "spec/text.h"
 
 namespace gpushare::device {
 namespace {
@@ -24,7 +24,7 @@ absl::Status SetTime(const Given<int64_t>& given, Nanos most, Nanos* to) {
   if (given.value < 1000 || Nanos(given.value) > most) {
     return absl::InvalidArgumentError(absl::StrCat("scheduler option '", given.name,
                                                    "': ", given.value, "ns given, 1us to ",
-                                                   FormatDuration(most), " allowed"));
+                                                   spec::FormatDuration(most), " allowed"));
   }
   *to = Nanos(given.value);
   return absl::OkStatus();

@@ -10,9 +10,9 @@
 #include "device/relaxed_capture.h"
 #include "device/stream_end.h"
 #include "device/stream_order.h"
-#include "device/text.h"
 #include "gate/work_keys.h"
 #include "gpushare/c/gpushare.h"
+#include "spec/text.h"
 
 namespace gpushare::device {
 namespace {

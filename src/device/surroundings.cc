@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/env.h"
-#include "device/text.h"
+#include "spec/text.h"
 
 namespace gpushare::device {
 namespace {
@@ -69,7 +69,7 @@ uint64_t ParseMpsMemoryLimit(std::string_view text, int ordinal) {
     const std::vector<std::string> parts = absl::StrSplit(item, absl::MaxSplits('=', 1));
     int device = -1;
     if (parts.size() != 2 || !absl::SimpleAtoi(parts[0], &device) || device != ordinal) continue;
-    std::string size(Trim(parts[1]));
+    std::string size(spec::Trim(parts[1]));
     // MPS writes G, M and K for powers of 1024.
     if (!size.empty()) {
       const char unit = absl::ascii_toupper(static_cast<unsigned char>(size.back()));
@@ -78,7 +78,7 @@ uint64_t ParseMpsMemoryLimit(std::string_view text, int ordinal) {
         size += "iB";
       }
     }
-    const absl::StatusOr<uint64_t> bytes = ParseBytes(size);
+    const absl::StatusOr<uint64_t> bytes = spec::ParseBytes(size);
     return bytes.ok() ? *bytes : 0;
   }
   return 0;

@@ -10,9 +10,9 @@
 #include "base/status_macros.h"
 #include "device/gpu.h"
 #include "device/runtime.h"
-#include "device/text.h"
 #include "device/trace_json.h"
 #include "device/virtual_device.h"
+#include "spec/text.h"
 
 namespace gpushare::device {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "device/poll.h"
-#include "device/text.h"
+#include "spec/text.h"
 
 namespace gpushare::device {
 

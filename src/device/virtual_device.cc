@@ -10,9 +10,16 @@
 #include "device/driver_pool.h"
 #include "device/last_error.h"
 #include "device/runtime.h"
-#include "device/text.h"
+#include "spec/text.h"
 
 namespace gpushare::device {
+namespace {
+
+gate::TenantOptions GateOptions(const spec::Limits& limits) {
+  return {limits.compute, limits.h2d_bytes_per_s, limits.d2h_bytes_per_s};
+}
+
+}  // namespace
 
 VirtualDevice::VirtualDevice(std::shared_ptr<Gpu> gpu, std::shared_ptr<Tenant> tenant)
     : gpu_(std::move(gpu)),
@@ -35,7 +42,7 @@ absl::StatusOr<std::shared_ptr<VirtualDevice>> VirtualDevice::Create(std::shared
 
 absl::Status VirtualDevice::Start(const gpushare_spec& spec) {
   if (spec.set & GPUSHARE_SPEC_ISOLATION) isolation_ = spec.isolation;
-  GPUSHARE_ASSIGN_OR_RETURN(const Limits limits, Resolve(spec));
+  GPUSHARE_ASSIGN_OR_RETURN(const spec::Limits limits, Resolve(spec));
   if (limits.memory.has_value()) {
     GPUSHARE_ASSIGN_OR_RETURN(
         account_, quota::Account::Create(*limits.memory, limits.memory_cap, gpu_->loans()));
@@ -48,13 +55,13 @@ absl::Status VirtualDevice::Start(const gpushare_spec& spec) {
     spec_ = spec;
     limits_ = limits;
   }
-  band_ = limits.gate.limits.band;
-  copy_limited_[0] = limits.gate.h2d_bytes_per_s > 0;
-  copy_limited_[1] = limits.gate.d2h_bytes_per_s > 0;
+  band_ = limits.compute.band;
+  copy_limited_[0] = limits.h2d_bytes_per_s > 0;
+  copy_limited_[1] = limits.d2h_bytes_per_s > 0;
   GPUSHARE_ASSIGN_OR_RETURN(seat_, gpu_->Admit(this, limits));
   seated_ = true;
   GPUSHARE_RETURN_IF_ERROR(StartIsolation(limits));
-  return StartGate(limits.gate);
+  return StartGate(GateOptions(limits));
 }
 
 void VirtualDevice::Retire() {
@@ -78,18 +85,18 @@ void VirtualDevice::Unhold() {
 absl::Status VirtualDevice::Resize(const gpushare_spec& change) {
   for (bool done = false; !done;) {
     uint64_t seen = 0;
-    Limits planned;
+    spec::Limits planned;
     {
       base::MutexLock lock(&mutex_);
       seen = version_;
-      GPUSHARE_ASSIGN_OR_RETURN(planned, Resolve(MergeSpec(spec_, change)));
+      GPUSHARE_ASSIGN_OR_RETURN(planned, Resolve(spec::MergeSpec(spec_, change)));
     }
     // Calls the driver. After the lock below, when it holds what was there before.
     GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<Partition> partition, ChangePartition(planned));
     base::MutexLock lock(&mutex_);
     if (version_ != seen) continue;  // another thread was faster
-    gpushare_spec spec = MergeSpec(spec_, change);
-    GPUSHARE_ASSIGN_OR_RETURN(const Limits limits, Resolve(spec));
+    gpushare_spec spec = spec::MergeSpec(spec_, change);
+    GPUSHARE_ASSIGN_OR_RETURN(const spec::Limits limits, Resolve(spec));
     if (limits.memory.has_value() != limits_.memory.has_value()) {
       return absl::FailedPreconditionError(
           absl::StrCat("tenant ", Quoted(tenant_->name()),
@@ -119,7 +126,7 @@ absl::Status VirtualDevice::Resize(const gpushare_spec& change) {
     {
       base::MutexLock lock(&mutex_);
       version = version_;
-      options = limits_.gate;
+      options = GateOptions(limits_);
     }
     band_ = options.limits.band;
     copy_limited_[0] = options.h2d_bytes_per_s > 0;
@@ -191,7 +198,7 @@ gpushare_vdev_stats VirtualDevice::Stats(Time now) const {
   s.suspended = suspended_ ? 1 : 0;
   {
     base::MutexLock lock(&mutex_);
-    const sched::TenantLimits& limits = limits_.gate.limits;
+    const sched::TenantLimits& limits = limits_.compute;
     s.weight = limits.weight;
     s.guarantee = limits.guarantee;
     s.cap = limits.cap;

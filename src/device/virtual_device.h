@@ -22,12 +22,12 @@
 #include "device/context_door.h"
 #include "device/gpu.h"
 #include "device/memory_order.h"
-#include "device/spec.h"
 #include "device/tenant.h"
 #include "gate/engine.h"
 #include "gpushare/c/gpushare.h"
 #include "quota/ledger.h"
 #include "quota/pointer_table.h"
+#include "spec/spec.h"
 
 namespace gpushare::device {
 
@@ -159,13 +159,13 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   ~VirtualDevice() = default;
   absl::Status Start(const gpushare_spec& spec);
   // isolation.cc: what the spec's isolation takes, and what it leaves of the compute limits.
-  absl::StatusOr<Limits> Resolve(const gpushare_spec& spec) const;
-  absl::Status StartIsolation(const Limits& limits);
+  absl::StatusOr<spec::Limits> Resolve(const gpushare_spec& spec) const;
+  absl::Status StartIsolation(const spec::Limits& limits);
   absl::Status StartGate(const gate::TenantOptions& options);
   gate::TenantOptions InnerLimits(gate::TenantOptions options) const;
   void EndIsolation();
   void EndContext();
-  absl::StatusOr<std::shared_ptr<Partition>> ChangePartition(const Limits& limits) const;
+  absl::StatusOr<std::shared_ptr<Partition>> ChangePartition(const spec::Limits& limits) const;
   void Retire();  // the last shared_ptr is gone
   void RecallFor(uint64_t bytes, Asked* asked);
   absl::Status OverQuota(uint64_t bytes, uint64_t left) const;
@@ -196,7 +196,7 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
 
   mutable base::Mutex mutex_;
   gpushare_spec spec_ ABSL_GUARDED_BY(mutex_) = {};
-  Limits limits_ ABSL_GUARDED_BY(mutex_);
+  spec::Limits limits_ ABSL_GUARDED_BY(mutex_);
   uint64_t version_ ABSL_GUARDED_BY(mutex_) = 0;  // of limits_
   std::vector<std::weak_ptr<MemoryPool>> pools_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> has_pools_{false};

@@ -13,7 +13,7 @@
 #include "base/status_macros.h"
 #include "books/relaxed.h"
 #include "device/gpu.h"
-#include "device/spec.h"
+#include "spec/spec.h"
 
 namespace gpushare::shim {
 namespace {
@@ -21,8 +21,8 @@ namespace {
 constexpr char kSpec[] = "GPUSHARE_SPEC";
 
 absl::StatusOr<gpushare_spec> Check(const std::string& text) {
-  GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec spec, device::ParseSpec(text));
-  GPUSHARE_RETURN_IF_ERROR(device::ValidateSpec(spec));
+  GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec spec, spec::ParseSpec(text));
+  GPUSHARE_RETURN_IF_ERROR(spec::ValidateSpec(spec));
   // The program makes its contexts itself.
   if ((spec.set & GPUSHARE_SPEC_ISOLATION) && spec.isolation != GPUSHARE_ISOLATION_SHARED) {
     return absl::InvalidArgumentError("isolation: 'shared' only");

@@ -8,13 +8,13 @@
 #include <string>
 #include <string_view>
 
-#include "device/spec.h"
+#include "spec/spec.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);  // libFuzzer calls it
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using gpushare::device::FormatSpec;
-  using gpushare::device::ParseSpec;
+  using gpushare::spec::FormatSpec;
+  using gpushare::spec::ParseSpec;
   const auto require = [](bool condition, const char* what) {
     if (condition) return;
     std::fprintf(stderr, "broken: %s\n", what);
@@ -28,12 +28,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   // Not valid as a whole: a change, which leaves out what its policy needs.
-  if (gpushare::device::ValidateSpec(*spec).ok()) {
+  if (gpushare::spec::ValidateSpec(*spec).ok()) {
     const auto limits =
-        gpushare::device::ResolveSpec(*spec, GPUSHARE_PRIORITY_UNSET, uint64_t{80} << 30);
+        gpushare::spec::ResolveSpec(*spec, GPUSHARE_PRIORITY_UNSET, uint64_t{80} << 30);
     require(limits.ok(), "what is valid has limits");
-    require(limits->gate.limits.guarantee <= limits->gate.limits.cap,
-            "the guarantee is within the cap");
+    require(limits->compute.guarantee <= limits->compute.cap, "the guarantee is within the cap");
   } else {
     require((spec->set & GPUSHARE_SPEC_POLICY) != 0, "what is accepted is valid");
   }

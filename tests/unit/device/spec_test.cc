@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "device/spec.h"
+#include "spec/spec.h"
 
 namespace gpushare {
 namespace {
@@ -122,11 +122,11 @@ TEST(Spec, EveryPolicyNameIsAccepted) {
 }
 
 sched::TenantLimits Resolved(std::string_view text) {
-  const auto spec = device::ParseSpec(text);
+  const auto spec = spec::ParseSpec(text);
   EXPECT_TRUE(spec.ok()) << spec.status();
-  const auto limits = device::ResolveSpec(*spec, GPUSHARE_PRIORITY_UNSET, uint64_t{10} << 30);
+  const auto limits = spec::ResolveSpec(*spec, GPUSHARE_PRIORITY_UNSET, uint64_t{10} << 30);
   EXPECT_TRUE(limits.ok()) << limits.status();
-  return limits->gate.limits;
+  return limits->compute;
 }
 
 TEST(Spec, ComputeMeansWhatThePolicySays) {
@@ -165,27 +165,26 @@ TEST(Spec, ACapOfMemoryIsNoLessThanTheGuarantee) {
   EXPECT_THAT(Message("memory=1GiB,memory_cap=0"), HasSubstr("'memory_cap': 0B: it is zero"));
   EXPECT_THAT(Message("memory_cap=1GiB,memory_cap=50%"), HasSubstr("it is given twice"));
   // Alone it may be a change; as a whole it needs what is guaranteed.
-  const auto change = device::ParseSpec("memory_cap=4GiB");
+  const auto change = spec::ParseSpec("memory_cap=4GiB");
   ASSERT_TRUE(change.ok()) << change.status();
-  EXPECT_THAT(std::string(device::ValidateSpec(*change).message()),
+  EXPECT_THAT(std::string(spec::ValidateSpec(*change).message()),
               HasSubstr("it needs 'memory' beside it"));
   const auto limits = [](const char* text) {
-    return device::ResolveSpec(*device::ParseSpec(text), GPUSHARE_PRIORITY_UNSET, 1000 << 20);
+    return spec::ResolveSpec(*spec::ParseSpec(text), GPUSHARE_PRIORITY_UNSET, 1000 << 20);
   };
   EXPECT_EQ(limits("memory=100MiB,memory_cap=50%")->memory_cap, uint64_t{500} << 20);
   EXPECT_EQ(limits("memory=10%,memory_cap=8GiB")->memory_cap, uint64_t{1000} << 20);
   EXPECT_FALSE(limits("memory=100MiB").value().memory_cap.has_value());
   EXPECT_THAT(std::string(limits("memory=600MiB,memory_cap=50%").status().message()),
               HasSubstr("'memory_cap': 50%: it is less than 'memory', 600 MiB"));
-  EXPECT_EQ(device::FormatSpec(
-                device::MergeSpec(*device::ParseSpec("memory=1GiB,memory_cap=50%"), *change)),
-            "memory=1GiB,memory_cap=4GiB");
+  EXPECT_EQ(
+      spec::FormatSpec(spec::MergeSpec(*spec::ParseSpec("memory=1GiB,memory_cap=50%"), *change)),
+      "memory=1GiB,memory_cap=4GiB");
 }
 
 TEST(Spec, ANewPolicyEndsWhatItContradicts) {
   const auto changed = [](const char* base, const char* change) {
-    return device::FormatSpec(
-        device::MergeSpec(*device::ParseSpec(base), *device::ParseSpec(change)));
+    return spec::FormatSpec(spec::MergeSpec(*spec::ParseSpec(base), *spec::ParseSpec(change)));
   };
   EXPECT_EQ(changed("memory=1GiB,compute=30%,weight=2", "policy=best-effort"),
             "memory=1GiB,weight=2,policy=best-effort");
@@ -199,11 +198,10 @@ TEST(Spec, ANewPolicyEndsWhatItContradicts) {
 
 TEST(Spec, APolicyThatFixesTheShareTakesTheGuaranteeInForce) {
   const auto changed = [](const char* base, const char* change) -> absl::StatusOr<std::string> {
-    const gpushare_spec merged =
-        device::MergeSpec(*device::ParseSpec(base), *device::ParseSpec(change));
-    const auto limits = device::ResolveSpec(merged, GPUSHARE_PRIORITY_UNSET, uint64_t{10} << 30);
+    const gpushare_spec merged = spec::MergeSpec(*spec::ParseSpec(base), *spec::ParseSpec(change));
+    const auto limits = spec::ResolveSpec(merged, GPUSHARE_PRIORITY_UNSET, uint64_t{10} << 30);
     if (!limits.ok()) return limits.status();
-    return absl::StrCat(limits->gate.limits.guarantee, " ", limits->gate.limits.cap);
+    return absl::StrCat(limits->compute.guarantee, " ", limits->compute.cap);
   };
   const auto alone = [&](const char* base) { return changed(base, "policy=fixed-share"); };
   EXPECT_EQ(*alone("compute=30%"), "0.3 0.3");
@@ -224,12 +222,12 @@ TEST(Spec, ALimitOnCopiesCanBeTakenBack) {
   EXPECT_EQ(*VirtualDeviceSpec::Parse("d2h=none")->d2h, BytesPerSecond(0));
   EXPECT_THAT(Message("h2d=0B/s"), HasSubstr("'h2d': '0B/s': it is too small"));
   const auto merged =
-      device::MergeSpec(*device::ParseSpec("h2d=4GB/s,d2h=1GB/s"), *device::ParseSpec("h2d=none"));
-  EXPECT_EQ(device::FormatSpec(merged), "h2d=none,d2h=1GB/s");
-  const auto limits = device::ResolveSpec(merged, GPUSHARE_PRIORITY_UNSET, uint64_t{10} << 30);
+      spec::MergeSpec(*spec::ParseSpec("h2d=4GB/s,d2h=1GB/s"), *spec::ParseSpec("h2d=none"));
+  EXPECT_EQ(spec::FormatSpec(merged), "h2d=none,d2h=1GB/s");
+  const auto limits = spec::ResolveSpec(merged, GPUSHARE_PRIORITY_UNSET, uint64_t{10} << 30);
   ASSERT_TRUE(limits.ok()) << limits.status();
-  EXPECT_EQ(limits->gate.h2d_bytes_per_s, 0);
-  EXPECT_EQ(limits->gate.d2h_bytes_per_s, 1e9);
+  EXPECT_EQ(limits->h2d_bytes_per_s, 0);
+  EXPECT_EQ(limits->d2h_bytes_per_s, 1e9);
 }
 
 TEST(Spec, MemoryWithoutAUnitIsMostLikelyAMistake) {
@@ -243,9 +241,9 @@ TEST(Spec, MemoryWithoutAUnitIsMostLikelyAMistake) {
 }
 
 TEST(Spec, MergeKeepsWhatIsNotGiven) {
-  const auto base = *device::ParseSpec("memory=2GiB,compute=30%,priority=low");
-  const auto merged = device::MergeSpec(base, *device::ParseSpec("memory=50%,cap=40%"));
-  EXPECT_EQ(device::FormatSpec(merged), "memory=50%,compute=30%,cap=40%,priority=low");
+  const auto base = *spec::ParseSpec("memory=2GiB,compute=30%,priority=low");
+  const auto merged = spec::MergeSpec(base, *spec::ParseSpec("memory=50%,cap=40%"));
+  EXPECT_EQ(spec::FormatSpec(merged), "memory=50%,compute=30%,cap=40%,priority=low");
 }
 
 TEST(Spec, TheCStructOfAnotherVersion) {
@@ -272,7 +270,7 @@ TEST(Spec, TheCStructOfAnotherVersion) {
 }
 
 TEST(Spec, FormatSaysHowMuchRoomItNeeds) {
-  gpushare_spec spec = *device::ParseSpec("memory=1GiB");
+  gpushare_spec spec = *spec::ParseSpec("memory=1GiB");
   size_t needed = 0;
   char text[4];
   EXPECT_EQ(gpushare_spec_format(&spec, text, sizeof(text), &needed), GPUSHARE_OUT_OF_RANGE);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/text.h"
+#include "spec/text.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <random>
 #include <string>
 
-namespace gpushare::device {
+namespace gpushare::spec {
 namespace {
 
 TEST(Text, BytesAreExact) {
@@ -91,4 +91,4 @@ TEST(Text, DurationsRoundTrip) {
 }
 
 }  // namespace
-}  // namespace gpushare::device
+}  // namespace gpushare::spec

@@ -6,8 +6,8 @@
 //
 // Reading what a Format function wrote gives the same value to the bit. Errors are InvalidArgument
 // and say what was wrong with the text, not which field it was. Pure functions.
-#ifndef GPUSHARE_DEVICE_TEXT_H_
-#define GPUSHARE_DEVICE_TEXT_H_
+#ifndef GPUSHARE_SPEC_TEXT_H_
+#define GPUSHARE_SPEC_TEXT_H_
 
 #include <cstdint>
 #include <string>
@@ -17,7 +17,7 @@
 #include "base/text.h"
 #include "base/time.h"
 
-namespace gpushare::device {
+namespace gpushare::spec {
 
 std::string_view Trim(std::string_view text);
 
@@ -45,6 +45,6 @@ std::string FormatNumber(double number);
 absl::StatusOr<Nanos> ParseDuration(std::string_view text);
 std::string FormatDuration(Nanos duration);
 
-}  // namespace gpushare::device
+}  // namespace gpushare::spec
 
-#endif  // GPUSHARE_DEVICE_TEXT_H_
+#endif  // GPUSHARE_SPEC_TEXT_H_

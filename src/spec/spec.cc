@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/spec.h"
+#include "spec/spec.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/range.h"
 #include "base/status_macros.h"
-#include "device/text.h"
 #include "sched/policies.h"
+#include "spec/text.h"
 
-namespace gpushare::device {
+namespace gpushare::spec {
 namespace {
 
+constexpr size_t kMostTenantName = 63;
 constexpr double kLeastShare = 1e-4;  // what the arbiter can hold a tenant to
 constexpr double kLeastWeight = 1e-6, kMostWeight = 1e6;
 constexpr uint64_t kMostMemory = static_cast<uint64_t>(INT64_MAX);
@@ -460,6 +462,20 @@ absl::Status ValidateSpec(const gpushare_spec& spec) {
   return CheckOffered(spec);
 }
 
+absl::Status ValidateTenantName(std::string_view name) {
+  if (name.empty() || name.size() > kMostTenantName) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tenant name: ", name.size(), " bytes given, 1 to ", kMostTenantName, " allowed"));
+  }
+  if (!IsUtf8(name)) return absl::InvalidArgumentError("tenant name: it is not valid UTF-8");
+  for (char c : name) {
+    if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) {
+      return absl::InvalidArgumentError("tenant name: control characters are not allowed");
+    }
+  }
+  return absl::OkStatus();
+}
+
 gpushare_spec MergeSpec(const gpushare_spec& base, const gpushare_spec& change) {
   gpushare_spec merged = base;
   const uint32_t set = change.set;
@@ -500,7 +516,7 @@ absl::StatusOr<Limits> ResolveSpec(const gpushare_spec& spec, gpushare_priority 
                                    uint64_t capacity) {
   GPUSHARE_RETURN_IF_ERROR(ValidateSpec(spec));
   Limits limits;
-  GPUSHARE_ASSIGN_OR_RETURN(limits.gate.limits, ComputeLimits(spec));
+  GPUSHARE_ASSIGN_OR_RETURN(limits.compute, ComputeLimits(spec));
   if (spec.set & GPUSHARE_SPEC_MEMORY) limits.memory = spec.memory;
   if (spec.set & GPUSHARE_SPEC_MEMORY_SHARE) {
     limits.memory = static_cast<uint64_t>(spec.memory_share * static_cast<double>(capacity));
@@ -526,18 +542,18 @@ absl::StatusOr<Limits> ResolveSpec(const gpushare_spec& spec, gpushare_priority 
     case GPUSHARE_PRIORITY_UNSET:
       break;
     case GPUSHARE_PRIORITY_HIGH:
-      limits.gate.limits.band = sched::Band::kHigh;
+      limits.compute.band = sched::Band::kHigh;
       break;
     case GPUSHARE_PRIORITY_NORMAL:
-      limits.gate.limits.band = sched::Band::kNormal;
+      limits.compute.band = sched::Band::kNormal;
       break;
     case GPUSHARE_PRIORITY_LOW:
-      limits.gate.limits.band = sched::Band::kLow;
+      limits.compute.band = sched::Band::kLow;
       break;
   }
-  if (spec.set & GPUSHARE_SPEC_H2D) limits.gate.h2d_bytes_per_s = static_cast<double>(spec.h2d);
-  if (spec.set & GPUSHARE_SPEC_D2H) limits.gate.d2h_bytes_per_s = static_cast<double>(spec.d2h);
+  if (spec.set & GPUSHARE_SPEC_H2D) limits.h2d_bytes_per_s = static_cast<double>(spec.h2d);
+  if (spec.set & GPUSHARE_SPEC_D2H) limits.d2h_bytes_per_s = static_cast<double>(spec.d2h);
   return limits;
 }
 
-}  // namespace gpushare::device
+}  // namespace gpushare::spec

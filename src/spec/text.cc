@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/text.h"
+#include "spec/text.h"
 
 #include <array>
 #include <charconv>
@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
-namespace gpushare::device {
+namespace gpushare::spec {
 namespace {
 
 struct Unit {
@@ -258,4 +258,4 @@ std::string FormatDuration(Nanos duration) {
   return absl::StrCat(ns / static_cast<int64_t>(best->factor), std::string(best->name));
 }
 
-}  // namespace gpushare::device
+}  // namespace gpushare::spec

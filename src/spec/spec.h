@@ -6,8 +6,8 @@
 //
 // The keys and ranges stand in gpushare/spec.h, the one place that documents them. Errors name the
 // field, what was given and what is allowed. Pure functions.
-#ifndef GPUSHARE_DEVICE_SPEC_H_
-#define GPUSHARE_DEVICE_SPEC_H_
+#ifndef GPUSHARE_SPEC_SPEC_H_
+#define GPUSHARE_SPEC_SPEC_H_
 
 #include <cstdint>
 #include <optional>
@@ -16,10 +16,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "gate/engine.h"
 #include "gpushare/c/gpushare.h"
+#include "sched/arbiter.h"
 
-namespace gpushare::device {
+namespace gpushare::spec {
 
 inline constexpr size_t kMostSpecText = 4096;
 
@@ -27,6 +27,7 @@ absl::StatusOr<gpushare_spec> ParseSpec(std::string_view text);
 // Of a valid spec; parses to the same spec, to the bit.
 std::string FormatSpec(const gpushare_spec& spec);
 absl::Status ValidateSpec(const gpushare_spec& spec);
+absl::Status ValidateTenantName(std::string_view name);
 // `base` with what `change` sets, less the keys that a new policy contradicts.
 gpushare_spec MergeSpec(const gpushare_spec& base, const gpushare_spec& change);
 
@@ -34,13 +35,14 @@ gpushare_spec MergeSpec(const gpushare_spec& base, const gpushare_spec& change);
 struct Limits {
   std::optional<uint64_t> memory;      // bytes; nothing: no quota
   std::optional<uint64_t> memory_cap;  // bytes, `memory` or more; nothing: it does not borrow
-  gate::TenantOptions gate;
+  sched::TenantLimits compute;
+  double h2d_bytes_per_s = 0, d2h_bytes_per_s = 0;  // 0: no limit
 };
 
 // `priority` counts where the spec gives none. `capacity`: memory of the GPU less the reserve.
 absl::StatusOr<Limits> ResolveSpec(const gpushare_spec& spec, gpushare_priority priority,
                                    uint64_t capacity);
 
-}  // namespace gpushare::device
+}  // namespace gpushare::spec
 
-#endif  // GPUSHARE_DEVICE_SPEC_H_
+#endif  // GPUSHARE_SPEC_SPEC_H_
