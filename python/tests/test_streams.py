@@ -174,6 +174,8 @@ def test_copies_that_cannot_be(device, stream):
 def test_events(device, stream, spin):
     start, end = gpushare.Event(device, timing=True), gpushare.Event(device, timing=True)
     other = device.stream()
+    # Behind this the events stand back to back, however long the calls between them take.
+    stream.launch(spin, 1, 1, 20_000_000)
     stream.record(start)
     stream.launch(spin, 1, 1, 2_000_000)
     stream.record(end)

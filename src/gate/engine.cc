@@ -101,6 +101,13 @@ void Engine::RemoveTenant(Gate* gate) {
   engine.Poke();
 }
 
+void Engine::Supplied() {
+  const Time now = impl_->clock.Now();
+  const Section section(*impl_);
+  impl_->RunArbiter(now, nullptr);
+  impl_->LookBy(impl_->NextPoll(now));
+}
+
 absl::Status Engine::health() const {
   const Section section(*impl_);
   return impl_->health;

@@ -33,6 +33,7 @@
 #include "base/time.h"
 #include "driver/driver.h"
 #include "gate/recorder.h"
+#include "gate/supply.h"
 #include "gate/watchdog.h"
 #include "sched/arbiter.h"
 
@@ -155,6 +156,7 @@ struct EngineOptions {
   Nanos deadlock_hold = Millis(20);
   int sm_count = 132;
   std::shared_ptr<Recorder> recorder;  // of what happens; null: none
+  std::shared_ptr<Supply> supply;      // of the device time that may be handed out; null: all there is
 };
 
 class Gate {
@@ -251,6 +253,9 @@ class Engine {
 
   // What the driver answered to a marker when the engine's context was lost; OK as long as it is not.
   absl::Status health() const;
+
+  // The supply has changed its mind: those who wait are looked at again.
+  void Supplied();
 
   // Has `watchdog` told of what happens from now on; null: nobody. False: another one is.
   bool Watch(std::shared_ptr<Watchdog> watchdog);

@@ -141,10 +141,32 @@ void Engine::Impl::TakeCredit(TenantState& tenant, Time now) {
   arbiter.Return(tenant.id, tenant.phase, Nanos(taken), now);
 }
 
+bool Engine::Impl::MayHandOut(Time now) {
+  if (options.supply == nullptr) return true;
+  Supply::Report report;
+  for (const auto& tenant : tenants) {
+    if (tenant == nullptr || tenant->waiting.empty()) continue;
+    report.wanted = Nanos(static_cast<int64_t>(tenant->waiting.front()->charge));
+    break;
+  }
+  const sched::Arbiter::Totals totals = arbiter.totals();
+  report.charged = totals.charged;
+  report.outstanding = totals.unsettled;
+  const Supply::Answer answer = options.supply->Tell(report, now);
+  LookBy(answer.look_by);
+  if (answer.revoke) {
+    for (TenantState* tenant : open_tenants) TakeCredit(*tenant, now);
+  }
+  return answer.open;
+}
+
 void Engine::Impl::RunArbiter(Time now, const TenantState* self) {
   grants.clear();
-  next_run = arbiter.Run(now, grants);
-  LookBy(next_run);
+  next_run = kNever;
+  if (MayHandOut(now)) {
+    next_run = arbiter.Run(now, grants);
+    LookBy(next_run);
+  }
   for (const sched::Grant& grant : grants) {
     TenantState& tenant = *tenants[grant.tenant];
     GiveCredit(tenant, grant.amount, grant.phase, now);

@@ -241,6 +241,8 @@ struct Engine::Impl {
   // Runs the arbiter and hands out what it grants. The calling thread is one of `self`'s waiters, or
   // `self` is null.
   void RunArbiter(Time now, const TenantState* self) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Tells the supply where the books stand. Whether more may be handed out.
+  bool MayHandOut(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Its waiters look again.
   void Wake(TenantState& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // The reconciler looks again no later than at `when`.

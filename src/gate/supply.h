@@ -19,6 +19,7 @@ class Supply {
   };
   struct Answer {
     bool open = true;       // more may be handed out
+    bool revoke = false;    // and what is not spent comes back: somebody elsewhere has the device
     Time look_by = kNever;  // report again no later than then
   };
   // Under the engine's lock, whenever it is about to hand out something or has settled something: takes no lock that

@@ -538,6 +538,7 @@ Phase Arbiter::Charge(TenantId tenant, Nanos predicted, Time now) {
   const Phase phase =
       t.guaranteed() && t.r <= s.ReserveClock() ? Phase::kGuarantee : Phase::kWeight;
   t.charged += predicted;
+  s.charged += predicted;
   s.AddOutstanding(t, predicted);
   s.AddCommands(t, 1);
   s.File(tenant);  // first: back from idle, its credit is clamped before it is charged
@@ -562,6 +563,7 @@ void Arbiter::Settle(TenantId tenant, Phase phase, Nanos predicted, Nanos measur
   const double correction = Ns(measured - predicted);
   s.Tag(tenant, phase, correction);
   t.charged += measured - predicted;
+  s.charged += measured - predicted;
   if (t.on_floor) s.band(t).floor_tokens -= correction;
   t.last_act = s.now;
   // What is charged while it runs on has not ended: were it taken for a settlement, work that never ends
@@ -613,6 +615,7 @@ void Arbiter::Return(TenantId tenant, Phase phase, Nanos unused, Time now) {
   if (unused > Nanos(0)) {
     s.Tag(tenant, phase, -Ns(unused));
     t.charged -= unused;
+    s.charged -= unused;
     s.DropOutstanding(t, unused, /*unused=*/true);
   }
   s.File(tenant);
@@ -653,6 +656,12 @@ Arbiter::TenantView Arbiter::View(TenantId tenant) const {
 
 Nanos Arbiter::Outstanding(Time now) const {
   return state_->GatedOutstanding(std::max(now, state_->now));
+}
+
+Arbiter::Totals Arbiter::totals() const {
+  Totals totals{.charged = state_->charged};
+  for (const BandState& band : state_->bands) totals.unsettled += band.outstanding;
+  return totals;
 }
 
 int Arbiter::tenants() const { return state_->live; }

@@ -141,6 +141,12 @@ class Arbiter {
   };
   TenantView View(TenantId tenant) const;
   Nanos Outstanding(Time now) const;
+  // Of all tenants since the start, those that are gone included: what was charged, corrected by measurement, and how
+  // much of it is not settled.
+  struct Totals {
+    Nanos charged{0}, unsettled{0};
+  };
+  Totals totals() const;
   int tenants() const;
 
   // Every invariant of the books, as one callable check; empty when they hold, else what is broken.

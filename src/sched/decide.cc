@@ -354,6 +354,7 @@ Grant State::Admit(const Choice& choice) {
   t.on_floor = choice.on_floor;
   Tag(id, choice.phase, Ns(amount));
   t.charged += amount;
+  charged += amount;
   t.blocked = t.exclusive = false;
   t.synced = false;
   t.last_life = t.last_act = now;

@@ -166,6 +166,7 @@ struct Arbiter::State {
   bool started = false;
   Time epoch{}, now{};
   double reserve_lag = 0;       // by how much the reserve clock is behind the wall clock
+  Nanos charged{0};             // of all tenants, also those that are gone
   Nanos gated_outstanding{0};   // normal and low together, less what is stale
   Time stalled_until = kNever;  // when stalled tenants may add to their work again
   int gated_commands = 0;       // launched or granted, not settled
