@@ -10,6 +10,7 @@
 #ifndef GPUSHARE_BASE_CLOCK_H_
 #define GPUSHARE_BASE_CLOCK_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -45,6 +46,23 @@ class Clock {
 
   // Wakes up to `count` threads waiting on `word`. The caller has changed it before.
   virtual void Wake(const std::atomic<uint32_t>& word, int count) = 0;
+
+  // The same for a word in memory that other processes have mapped too, each at an address of its own, and perhaps only
+  // for reading. A clock whose waiters others cannot wake looks at the word again every LookEvery().
+  virtual WaitResult WaitShared(const std::atomic<uint32_t>& word, uint32_t expected,
+                                Time deadline) {
+    while (word.load(std::memory_order_acquire) == expected) {
+      const Time now = Now();
+      if (now >= deadline) return WaitResult::kDeadline;
+      Wait(word, expected, std::min(deadline, After(now, LookEvery())), Nanos(0));
+    }
+    return WaitResult::kWoken;
+  }
+  virtual void WakeShared(const std::atomic<uint32_t>& word, int count) { Wake(word, count); }
+
+  // How often one must look for what other processes do: into shared memory, at sockets. Zero: the kernel wakes who
+  // waits for that.
+  virtual Nanos LookEvery() { return Micros(20); }
 
   // Runs `body` on a new thread that belongs to this clock.
   virtual std::unique_ptr<ClockThread> StartThread(std::string name,

@@ -58,6 +58,42 @@ class MachineClock final : public Clock {
         }
       } while (Now() < spin_end);
     }
+    return SleepOn(word, expected, deadline, FUTEX_PRIVATE_FLAG);
+  }
+
+  void Wake(const std::atomic<uint32_t>& word, int count) override {
+    WakeOn(word, count, FUTEX_PRIVATE_FLAG);
+  }
+
+  WaitResult WaitShared(const std::atomic<uint32_t>& word, uint32_t expected,
+                        Time deadline) override {
+    return SleepOn(word, expected, deadline, /*flags=*/0);
+  }
+
+  void WakeShared(const std::atomic<uint32_t>& word, int count) override {
+    WakeOn(word, count, /*flags=*/0);
+  }
+
+  Nanos LookEvery() override { return Nanos(0); }
+
+  std::unique_ptr<ClockThread> StartThread(std::string name, std::function<void()> body) override {
+    // The program's signals are for its own threads: one of ours would take them from who waits for them.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const auto restore = [&before](const void*) { pthread_sigmask(SIG_SETMASK, &before, nullptr); };
+    const std::unique_ptr<const void, decltype(restore)> guard(&before, restore);
+    return std::make_unique<StdThread>(
+        std::thread([name = std::move(name), body = std::move(body)] {
+          pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
+          body();
+        }));
+  }
+
+ private:
+  // With FUTEX_PRIVATE_FLAG a word is known by its address, else by the page that it is in.
+  static WaitResult SleepOn(const std::atomic<uint32_t>& word, uint32_t expected, Time deadline,
+                            int flags) {
     // FUTEX_WAIT_BITSET takes an absolute CLOCK_MONOTONIC deadline, so EINTR does not stretch it.
     timespec until{};
     const timespec* timeout = nullptr;
@@ -72,32 +108,18 @@ class MachineClock final : public Clock {
       if (word.load(std::memory_order_acquire) != expected) {
         return WaitResult::kWoken;
       }
-      const long rc = syscall(SYS_futex, reinterpret_cast<const uint32_t*>(&word),
-                              FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, expected, timeout, nullptr,
-                              FUTEX_BITSET_MATCH_ANY);
+      const long rc =
+          syscall(SYS_futex, reinterpret_cast<const uint32_t*>(&word), FUTEX_WAIT_BITSET | flags,
+                  expected, timeout, nullptr, FUTEX_BITSET_MATCH_ANY);
       if (rc == 0) return WaitResult::kWoken;
       if (errno == ETIMEDOUT) return WaitResult::kDeadline;
       if (errno != EINTR) return WaitResult::kWoken;  // EAGAIN: it changed.
     }
   }
 
-  void Wake(const std::atomic<uint32_t>& word, int count) override {
-    syscall(SYS_futex, reinterpret_cast<const uint32_t*>(&word), FUTEX_WAKE | FUTEX_PRIVATE_FLAG,
-            count, nullptr, nullptr, 0);
-  }
-
-  std::unique_ptr<ClockThread> StartThread(std::string name, std::function<void()> body) override {
-    // The program's signals are for its own threads: one of ours would take them from who waits for them.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const auto restore = [&before](const void*) { pthread_sigmask(SIG_SETMASK, &before, nullptr); };
-    const std::unique_ptr<const void, decltype(restore)> guard(&before, restore);
-    return std::make_unique<StdThread>(
-        std::thread([name = std::move(name), body = std::move(body)] {
-          pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
-          body();
-        }));
+  static void WakeOn(const std::atomic<uint32_t>& word, int count, int flags) {
+    syscall(SYS_futex, reinterpret_cast<const uint32_t*>(&word), FUTEX_WAKE | flags, count, nullptr,
+            nullptr, 0);
   }
 };
 

@@ -30,6 +30,7 @@
 #include <string_view>
 #include <variant>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace gpushare::ipc {
@@ -89,11 +90,20 @@ struct Part {
   bool operator==(const Part&) const = default;
 };
 
+// A kind's number is its place here, from 1 on: new ones go to the end.
 using Message = std::variant<Hello, Welcome, OpenGpu, GpuOpened, Refusal, Query, Change, Part>;
 
-// InvalidArgument: a text is longer than it may be.
+// InvalidArgument: a text is longer than it may be, or is not UTF-8.
 absl::StatusOr<std::string> Encode(const Message& message);
 absl::StatusOr<Message> Decode(std::string_view packet);
+
+// What of an answer's `text` goes into its next Part: as much as there is room for, and no half of a character.
+std::string_view NextPart(std::string_view text);
+
+// Of what is no OK status, cut to what a message may hold; and the status again. A code that there is none of is
+// Unknown.
+Refusal ToRefusal(const absl::Status& status);
+absl::Status FromRefusal(const Refusal& refusal);
 
 }  // namespace gpushare::ipc
 

@@ -14,8 +14,16 @@
 #ifndef GPUSHARE_IPC_PAGE_H_
 #define GPUSHARE_IPC_PAGE_H_
 
+#include <sys/mman.h>
+
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "base/unique_fd.h"
 
 namespace gpushare::ipc {
 
@@ -80,7 +88,48 @@ struct UsagePage {
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free &&
               std::atomic<int64_t>::is_always_lock_free);
-static_assert(sizeof(LimitsPage) <= 4096 && sizeof(UsagePage) <= 4096);
+inline constexpr size_t kPageBytes = 4096;
+static_assert(sizeof(LimitsPage) <= kPageBytes && sizeof(UsagePage) <= kPageBytes);
+
+// A page in this process, until its owner's end. A forked child does not have it: its first look there would be its
+// last, so whoever may be in one asks first.
+template <typename Page>
+class Mapped {
+ public:
+  Mapped() = default;
+  explicit Mapped(Page* page) : page_(page) {}
+  Mapped(Mapped&& other) noexcept : page_(std::exchange(other.page_, nullptr)) {}
+  Mapped& operator=(Mapped&& other) noexcept {
+    std::swap(page_, other.page_);
+    return *this;
+  }
+  ~Mapped() {
+    if (page_ != nullptr) munmap(const_cast<std::remove_const_t<Page>*>(page_), kPageBytes);
+  }
+
+  Page* get() const { return page_; }
+  Page& operator*() const { return *page_; }
+  Page* operator->() const { return page_; }
+  explicit operator bool() const { return page_ != nullptr; }
+
+ private:
+  Page* page_ = nullptr;
+};
+
+// The broker's: its mapping, and the descriptor for the process. Unimplemented: the kernel is older than 5.1.
+// ResourceExhausted: there is no descriptor or memory left.
+template <typename Page>
+struct NewPage {
+  Mapped<Page> page;
+  base::UniqueFd fd;
+};
+absl::StatusOr<NewPage<LimitsPage>> NewLimitsPage();
+absl::StatusOr<NewPage<const UsagePage>> NewUsagePage();
+
+// The process's, of descriptors that came from whoever answers at the broker's socket. InvalidArgument: what it is, and
+// not a page that nobody can take away from under its reader.
+absl::StatusOr<Mapped<const LimitsPage>> MapLimits(int fd);
+absl::StatusOr<Mapped<UsagePage>> MapUsage(int fd);
 
 }  // namespace gpushare::ipc
 

@@ -2,8 +2,12 @@
 #include "driver/sim_clock.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -68,6 +72,46 @@ TEST_F(SimClockTest, WaitReturnsAtTheDeadlineOrWhenTheWordHasChanged) {
   EXPECT_EQ(clock().Wait(word, 4, kNever, Nanos(0)), base::WaitResult::kWoken);
   EXPECT_LT(clock().Now() - now, Micros(1));
   leave_();
+}
+
+// What another process does wakes nobody on the virtual clock: it looks again and again, as time passes.
+TEST_F(SimClockTest, AWordOfAnotherProcessIsLookedAt) {
+  void* const memory =
+      mmap(nullptr, sizeof(uint32_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  auto& word = *new (memory) std::atomic<uint32_t>(0);
+  enter_("test");
+  const Time start = clock().Now();
+  EXPECT_EQ(clock().WaitShared(word, 0, start + Micros(100)), base::WaitResult::kDeadline);
+  EXPECT_GE(clock().Now(), start + Micros(100));
+  EXPECT_LT(clock().Now(), start + Micros(101));
+  const pid_t other = fork();
+  if (other == 0) {
+    word.store(1);
+    _exit(0);
+  }
+  EXPECT_EQ(clock().WaitShared(word, 0, kNever), base::WaitResult::kWoken);
+  EXPECT_EQ(word.load(), 1u);
+  leave_();
+  EXPECT_EQ(waitpid(other, nullptr, 0), other);
+  EXPECT_EQ(munmap(memory, sizeof(uint32_t)), 0);
+}
+
+TEST_F(SimClockTest, AWordOfThisProcessIsSeenWithinTheIntervalOfLooking) {
+  enter_("test");
+  std::atomic<uint32_t> word{0};
+  Time woken;
+  const auto waiter = clock().StartThread("waiter", [&] {
+    clock().WaitShared(word, 0, kNever);
+    woken = clock().Now();
+  });
+  clock().SleepUntil(clock().Now() + Micros(50));
+  word.store(1);  // and no Wake()
+  const Time changed = clock().Now();
+  waiter->Join();
+  leave_();
+  EXPECT_GT(clock().LookEvery(), Nanos(0));
+  EXPECT_LE(woken - changed, clock().LookEvery() + Micros(1));
 }
 
 TEST_F(SimClockTest, AWakeWithinTheSpinTimeIsCheaper) {
