@@ -15,10 +15,11 @@ Answer Books::Reserve(const Payer& payer, uint64_t bytes) {
   quota::Grant grant = account.TryReserve(bytes);
   if (grant) [[likely]]
     return {};
-  if (bytes <= account.limit()) {
+  if (bytes <= account.most()) {
     MakeRoom(account);
     grant = account.TryReserve(bytes);
   }
+  if (!grant && account.Grow(bytes)) grant = account.TryReserve(bytes);
   if (grant) return {};
   if (payer.wait != nullptr) {
     grant = (*payer.wait)(account, bytes);
@@ -30,7 +31,7 @@ Answer Books::Reserve(const Payer& payer, uint64_t bytes) {
 
 Answer Books::Refused(const Payer& payer) {
   payer.account->CountDenied();
-  const uint64_t limit = payer.account->limit(), charged = payer.account->charged();
+  const uint64_t limit = payer.account->most(), charged = payer.account->charged();
   return Answer::AtQuota(limit > charged ? limit - charged : 0);
 }
 

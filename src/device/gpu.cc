@@ -45,7 +45,8 @@ absl::Status Gpu::Start(const gpushare_scheduler_options* scheduler) {
   options.recorder = recorder_;
   if (scheduler != nullptr) GPUSHARE_RETURN_IF_ERROR(ApplyScheduler(*scheduler, &options));
   scheduler_ = SchedulerInForce(options);
-  engine_options_ = options;
+  engine_options_ = options;  // of partitions as well
+  options.supply = runtime_->SupplyOf(ordinal_);
   partitions_ = std::make_unique<Partitions>(driver_, ordinal_, options.sm_count);
 
   // Limits that others have set on this process bound what can be promised.

@@ -24,6 +24,11 @@ constexpr Nanos kPoolLook = Millis(1);
 }  // namespace
 
 void VirtualDevice::Memory(uint64_t* free_bytes, uint64_t* total_bytes) const {
+  if (const quota::Source* source = account_->source().get()) {
+    *total_bytes = source->Limit();
+    *free_bytes = source->Left();
+    return;
+  }
   const quota::Account* parent = account_->parent();
   *total_bytes = parent == nullptr ? account_->limit() : parent->limit();
   *free_bytes = parent == nullptr ? account_->Left() : parent->Room();
@@ -206,16 +211,20 @@ absl::StatusOr<driver::DevicePtr> VirtualDevice::Take(const Request& request) {
   Asked asked{.waits = request.wait};
   if (!request.wait) {
     const quota::Demand demand = MakeRoom(bytes, &asked);
-    const quota::Grant grant = account_->Reserve(bytes);
+    quota::Grant grant = account_->TryReserve(bytes);
+    if (!grant && account_->Grow(bytes)) grant = account_->TryReserve(bytes);
+    if (!grant) account_->CountDenied();
     return grant ? TakeReserved(bytes) : Refuse(request, grant.left);
   }
   // What is freed in the driver's pool comes through its stream without a word, and what others had borrowed too.
   const auto look = [&] {
+    account_->Grow(bytes, gpu_->clock().Now());
     if (const std::shared_ptr<DriverPool> pool = driver_pool()) pool->Trim(UINT64_MAX);
     static_cast<void>(MakeRoom(bytes, &asked));
     account_->Poll();
     return gpu_->clock().Now() + kPoolLook;
   };
+  account_->Grow(bytes, gpu_->clock().Now());
   const quota::Grant grant = account_->ReserveBefore(bytes, gpu_->clock(), request.deadline,
                                                      std::make_shared<quota::Ticket>(), look);
   if (grant) return TakeReserved(bytes);

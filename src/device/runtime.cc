@@ -78,8 +78,8 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOfProcess(void* driver_h
   GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<Runtime> runtime, Open({}, open));
   runtime->of_process_ = true;
   for (int ordinal = 0; ordinal < runtime->gpu_count_; ++ordinal) {
-    GPUSHARE_ASSIGN_OR_RETURN(const Share share, share_on(ordinal));
-    gpushare_spec spec = share.spec;
+    GPUSHARE_ASSIGN_OR_RETURN(Share share, share_on(ordinal));
+    gpushare_spec& spec = share.spec;
     if (share.at_most && (spec.set & GPUSHARE_SPEC_MEMORY)) {
       GPUSHARE_ASSIGN_OR_RETURN(const driver::Driver::DeviceInfo info,
                                 runtime->driver_->Describe(ordinal));
@@ -87,7 +87,7 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOfProcess(void* driver_h
                                 runtime->ReserveOf(ordinal, info.total_memory));
       spec.memory = std::min(spec.memory, info.total_memory - reserve);
     }
-    runtime->default_specs_.push_back(spec);
+    runtime->shares_.push_back(std::move(share));
     GPUSHARE_RETURN_IF_ERROR(runtime->DefaultMemory(ordinal).status());
   }
   OfProcess().store(new std::shared_ptr<Runtime>(runtime), std::memory_order_release);
@@ -273,6 +273,10 @@ absl::StatusOr<std::shared_ptr<VirtualDevice>> Runtime::DefaultDevice(Gpu& gpu) 
   GPUSHARE_ASSIGN_OR_RETURN(
       std::shared_ptr<VirtualDevice> device,
       VirtualDevice::Create(std::move(owner), default_tenant_, DefaultSpec(gpu.ordinal())));
+  if (!shares_.empty()) {
+    const Share& share = shares_[static_cast<size_t>(gpu.ordinal())];
+    if (share.made) share.made(*device);
+  }
   base::MutexLock lock(&mutex_);
   if (!closed_) default_devices_[gpu.ordinal()] = device;
   return device;

@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/sync.h"
 #include "driver/driver.h"
+#include "gate/supply.h"
 #include "gpushare/c/gpushare.h"
 
 namespace gpushare::device {
@@ -40,6 +41,10 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   struct Share {
     gpushare_spec spec;
     bool at_most = false;  // its memory is cut to what the GPU can promise
+    // Where its device time comes from; null: it is all there is.
+    std::shared_ptr<gate::Supply> supply = nullptr;
+    // Told of the share's device once it is made, before anything is charged to it; may be empty.
+    std::function<void(VirtualDevice&)> made = nullptr;
   };
   using ShareOn = std::function<absl::StatusOr<Share>(int ordinal)>;
   static absl::StatusOr<std::shared_ptr<Runtime>> CreateOfProcess(void* driver_handle,
@@ -70,6 +75,10 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   std::shared_ptr<Tenant> default_tenant() const { return default_tenant_; }
   // Whether `tenant` is of this runtime, and not of another that has the same names.
   bool Has(const Tenant& tenant) const;
+  // Of the GPU's engine; null: none.
+  std::shared_ptr<gate::Supply> SupplyOf(int ordinal) const {
+    return shares_.empty() ? nullptr : shares_[static_cast<size_t>(ordinal)].supply;
+  }
   // The default tenant's device on `gpu`, made on first use. FailedPrecondition after Close().
   absl::StatusOr<std::shared_ptr<VirtualDevice>> DefaultDevice(Gpu& gpu);
   // The quota that it has or will have on GPU `ordinal`, which need not be open; nothing: none.
@@ -78,7 +87,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
  private:
   Runtime() = default;
   const gpushare_spec& DefaultSpec(int ordinal) const {
-    return default_specs_.empty() ? default_spec_ : default_specs_[static_cast<size_t>(ordinal)];
+    return shares_.empty() ? default_spec_ : shares_[static_cast<size_t>(ordinal)].spec;
   }
   static absl::StatusOr<std::shared_ptr<Runtime>> Open(const gpushare_runtime_options& options,
                                                        const driver::OpenOptions& driver);
@@ -91,7 +100,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   const char* reserve_source_ = "";  // which setting gave it
   std::shared_ptr<Tenant> default_tenant_;
   gpushare_spec default_spec_ = {};
-  std::vector<gpushare_spec> default_specs_;  // by ordinal; empty: the one above on all
+  std::vector<Share> shares_;  // of the process, by ordinal; empty: the spec above on all
   bool of_process_ = false;
 
   std::atomic<uint32_t> opening_{0};  // a ClockLock's

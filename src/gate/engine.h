@@ -156,7 +156,7 @@ struct EngineOptions {
   Nanos deadlock_hold = Millis(20);
   int sm_count = 132;
   std::shared_ptr<Recorder> recorder;  // of what happens; null: none
-  std::shared_ptr<Supply> supply;      // of the device time that may be handed out; null: all there is
+  std::shared_ptr<Supply> supply;  // of the device time that may be handed out; null: all there is
 };
 
 class Gate {

@@ -43,12 +43,14 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "base/time.h"
+#include "quota/source.h"
 #include "quota/spin_lock.h"
 
 namespace gpushare::quota {
@@ -132,6 +134,17 @@ class Account {
   // Serves who waits, as a release does: for what comes free without a release of this account.
   void Poll() { Serve(); }
 
+  // Of a share that several processes have in common: where more of it comes from. Before the account is used.
+  void SetSource(std::shared_ptr<Source> source) { source_ = std::move(source); }
+  const std::shared_ptr<Source>& source() const { return source_; }
+  // Asks the source for so much that `bytes` fit. Whether it raised the limit; without a source: no. May wait, as the
+  // source does.
+  bool Grow(uint64_t bytes, Time deadline = kNever) {
+    return source_ != nullptr && source_->GetRoom(*this, bytes, deadline);
+  }
+  // What may be held at most, and what is left of that: the source's, where there is one.
+  uint64_t most() const { return source_ != nullptr ? source_->Limit() : limit(); }
+
   void SetLimit(uint64_t limit);  // of one in a LoanBook that borrows, or comes and goes: see there
   uint64_t limit() const { return limit_.load(std::memory_order_relaxed); }
   uint64_t charged() const { return charged_.load(std::memory_order_relaxed); }
@@ -197,6 +210,8 @@ class Account {
   alignas(64) std::atomic<uint64_t> denied_{0};
   std::atomic<uint64_t> waiting_{0}, waiting_bytes_{0};
   std::atomic<uint32_t> children_{0};
+
+  std::shared_ptr<Source> source_;  // null: none
 
   // Of one in a LoanBook, and its to change.
   LoanBook* const book_;
