@@ -28,6 +28,14 @@ bool Look(void* library, const char* name, Function* function) {
   return *function != nullptr;
 }
 
+// In a preloaded process the driver's path opens what stands in for it, which knows the driver itself.
+void* Behind(void* library) {
+  void* (*driver)(const char**);
+  if (!Look(library, "gpushare_preload_driver", &driver)) return library;
+  void* const real = driver(nullptr);
+  return real == nullptr ? library : real;
+}
+
 // The simulated driver if it is loaded, under whatever name and in whatever scope; a preloaded object may
 // have the same SONAME, so that looking by name is not enough.
 const Driver* FindDriver() {
@@ -44,14 +52,15 @@ const Driver* FindDriver() {
       &paths);
   for (const std::string& path : paths) {
     if (path.find("libcuda.so") == path.npos) continue;
-    void* const library = dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
-    if (library == nullptr) continue;
+    void* const opened = dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+    if (opened == nullptr) continue;
+    void* const library = Behind(opened);
     Driver driver;
     const bool simulated = dlsym(library, "gpushare_sim_abi_version") != nullptr &&
                            Look(library, "gpushare_sim_device_count", &driver.device_count) &&
                            Look(library, "gpushare_sim_get_device_info", &driver.device_info) &&
                            Look(library, "gpushare_sim_device_processes", &driver.processes);
-    dlclose(library);
+    dlclose(opened);
     if (!simulated) continue;
     // The simulated driver is never unloaded. Two threads may both find it and one copy is lost.
     const auto* const kept = new Driver(driver);

@@ -4,8 +4,7 @@
 
 using namespace gpushare::sim::nvml;  // NOLINT: the entry points are global names
 
-#define X(name)                                           \
+#define NVML_UNANSWERED(name)                             \
   NVML_API Return unanswered_##name(void) __asm__(#name); \
   NVML_API Return unanswered_##name(void) { return Initialized() ? kNotSupported : kUninitialized; }
-#include "sim/nvml/unanswered.def"
-#undef X
+#include "nvml_unanswered.inc"
