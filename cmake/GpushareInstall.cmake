@@ -44,7 +44,7 @@ if(TARGET gpushare_command)
   install(TARGETS gpushare_command RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT runtime)
 endif()
 if(TARGET gpushare_preload)
-  install(TARGETS gpushare_preload gpushare_audit
+  install(TARGETS gpushare_preload gpushare_preload_nvml gpushare_audit
     LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}/gpushare/preload" COMPONENT runtime NAMELINK_SKIP)
 endif()
 if(TARGET gpushare_sim_cuda)

@@ -119,6 +119,7 @@ ExitCode RunDoctor(GpuKind kind, bool json) {
     findings.push_back({"driver", std::string(first.status().message()), true});
   }
   findings.push_back(Object("libgpushare_preload.so"));
+  findings.push_back(Object("libgpushare_preload_nvml.so"));
   findings.push_back(Object("libgpushare_audit.so"));
   findings.push_back(Disabled());
 

@@ -47,6 +47,15 @@ std::atomic<const std::shared_ptr<Runtime>*>& OfProcess() {
   return runtime;
 }
 
+// The spec of a share on a GPU that can promise so much.
+gpushare_spec WithinReach(const Runtime::Share& share, uint64_t capacity) {
+  gpushare_spec spec = share.spec;
+  if (share.at_most && (spec.set & GPUSHARE_SPEC_MEMORY)) {
+    spec.memory = std::min(spec.memory, capacity);
+  }
+  return spec;
+}
+
 // A program that is preloaded and asks for a runtime before its first call of the driver: that call is made here, so
 // that there is one engine. (By name the driver would be the hooks.)
 void AttachIfPreloaded() {
@@ -79,14 +88,11 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOfProcess(void* driver_h
   runtime->of_process_ = true;
   for (int ordinal = 0; ordinal < runtime->gpu_count_; ++ordinal) {
     GPUSHARE_ASSIGN_OR_RETURN(Share share, share_on(ordinal));
-    gpushare_spec& spec = share.spec;
-    if (share.at_most && (spec.set & GPUSHARE_SPEC_MEMORY)) {
-      GPUSHARE_ASSIGN_OR_RETURN(const driver::Driver::DeviceInfo info,
-                                runtime->driver_->Describe(ordinal));
-      GPUSHARE_ASSIGN_OR_RETURN(const uint64_t reserve,
-                                runtime->ReserveOf(ordinal, info.total_memory));
-      spec.memory = std::min(spec.memory, info.total_memory - reserve);
-    }
+    GPUSHARE_ASSIGN_OR_RETURN(const driver::Driver::DeviceInfo info,
+                              runtime->driver_->Describe(ordinal));
+    GPUSHARE_ASSIGN_OR_RETURN(const uint64_t reserve,
+                              runtime->ReserveOf(ordinal, info.total_memory));
+    share.spec = WithinReach(share, info.total_memory - reserve);
     runtime->shares_.push_back(std::move(share));
     GPUSHARE_RETURN_IF_ERROR(runtime->DefaultMemory(ordinal).status());
   }
@@ -131,14 +137,28 @@ void Runtime::Close() {
   devices.swap(default_devices_);
 }
 
-absl::StatusOr<uint64_t> Runtime::ReserveOf(int ordinal, uint64_t memory_total) const {
-  if (!reserve_.has_value()) {
+absl::StatusOr<uint64_t> Runtime::ReserveFor(std::optional<uint64_t> asked, const char* source,
+                                             int ordinal, uint64_t memory_total) {
+  if (!asked.has_value()) {
     return std::min(std::max<uint64_t>(uint64_t{256} << 20, memory_total / 100), memory_total);
   }
-  if (*reserve_ <= memory_total) return *reserve_;
+  if (*asked <= memory_total) return *asked;
   return absl::InvalidArgumentError(
-      absl::StrCat(reserve_source_, ": ", spec::ReadableBytes(*reserve_), " given, GPU ", ordinal,
-                   " has ", spec::ReadableBytes(memory_total), "; allowed: 0B (none) to that"));
+      absl::StrCat(source, ": ", spec::ReadableBytes(*asked), " given, GPU ", ordinal, " has ",
+                   spec::ReadableBytes(memory_total), "; allowed: 0B (none) to that"));
+}
+
+absl::StatusOr<uint64_t> Runtime::ReserveOf(int ordinal, uint64_t memory_total) const {
+  return ReserveFor(reserve_, reserve_source_, ordinal, memory_total);
+}
+
+absl::StatusOr<std::optional<uint64_t>> Runtime::MemoryOfShare(const Share& share, uint64_t total) {
+  GPUSHARE_ASSIGN_OR_RETURN(const std::optional<uint64_t> asked, ReserveFrom({}));
+  GPUSHARE_ASSIGN_OR_RETURN(const uint64_t reserve, ReserveFor(asked, kReserveVariable, 0, total));
+  GPUSHARE_ASSIGN_OR_RETURN(const spec::Limits limits,
+                            spec::ResolveSpec(WithinReach(share, total - reserve),
+                                              GPUSHARE_PRIORITY_UNSET, total - reserve));
+  return limits.memory;
 }
 
 absl::StatusOr<int> Runtime::Locate(const std::string& name) const {

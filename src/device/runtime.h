@@ -50,6 +50,9 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   static absl::StatusOr<std::shared_ptr<Runtime>> CreateOfProcess(void* driver_handle,
                                                                   const char* driver_path,
                                                                   const ShareOn& share_on);
+  // The quota that such a share comes to on a GPU with `total` memory that is not open, as DefaultMemory() has it for
+  // one that is; nothing: none.
+  static absl::StatusOr<std::optional<uint64_t>> MemoryOfShare(const Share& share, uint64_t total);
   // Lets go of the default tenant's devices; nothing new is attributed to it.
   void Close();
 
@@ -86,6 +89,9 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
 
  private:
   Runtime() = default;
+  // Of `asked`, or as it is without; `source` is the setting that asked for it.
+  static absl::StatusOr<uint64_t> ReserveFor(std::optional<uint64_t> asked, const char* source,
+                                             int ordinal, uint64_t memory_total);
   const gpushare_spec& DefaultSpec(int ordinal) const {
     return shares_.empty() ? default_spec_ : shares_[static_cast<size_t>(ordinal)].spec;
   }

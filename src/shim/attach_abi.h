@@ -4,7 +4,8 @@
  * The preloaded object (src/shim/preload) is what programs load in place of libcuda.so.1: small, without
  * Abseil or libstdc++, since it comes into every process. On the first call of the driver it opens the real
  * one and libgpushare.so, and asks that for its hooks. So a program that links the SDK itself and is
- * preloaded as well has one engine: there is one libgpushare.so in a process. */
+ * preloaded as well has one engine: there is one libgpushare.so in a process. Beside it lies an object of the
+ * same kind that stands in for NVML. */
 #ifndef GPUSHARE_SHIM_ATTACH_ABI_H_
 #define GPUSHARE_SHIM_ATTACH_ABI_H_
 
@@ -35,6 +36,11 @@ typedef struct gpushare_shim_hook {
 __attribute__((visibility("default"))) int gpushare_shim_attach(const gpushare_shim_driver* driver,
                                                                 const gpushare_shim_hook** hooks,
                                                                 size_t* count);
+
+/* The same for NVML, with its handle and path: the entry points that are answered for the share. Nothing is
+ * initialised, no tenant made: a process becomes one with its first call of the driver. 0 or an nvmlReturn_t. */
+__attribute__((visibility("default"))) int gpushare_shim_attach_nvml(
+    const gpushare_shim_driver* nvml, const gpushare_shim_hook** hooks, size_t* count);
 
 #ifdef __cplusplus
 }

@@ -3,58 +3,24 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <optional>
-#include <string>
-#include <vector>
+#include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/env.h"
-#include "base/limit_variables.h"
 #include "base/status_macros.h"
 #include "books/relaxed.h"
 #include "device/gpu.h"
-#include "spec/spec.h"
+#include "shim/environment.h"
 
 namespace gpushare::shim {
-namespace {
 
-constexpr char kSpec[] = "GPUSHARE_SPEC";
-
-absl::StatusOr<gpushare_spec> Check(const std::string& text) {
-  GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec spec, spec::ParseSpec(text));
-  GPUSHARE_RETURN_IF_ERROR(spec::ValidateSpec(spec));
-  // The program makes its contexts itself.
-  if ((spec.set & GPUSHARE_SPEC_ISOLATION) && spec.isolation != GPUSHARE_ISOLATION_SHARED) {
-    return absl::InvalidArgumentError("isolation: 'shared' only");
-  }
-  return spec;
-}
-
-absl::StatusOr<device::Runtime::Share> ShareOfEnvironment(int ordinal) {
-  const std::string own = base::GetEnv(kSpec).value_or("");
-  std::vector<base::Limit> used;
-  const std::string text = base::AddLimits(own, base::FindLimits(ordinal), &used);
-  const absl::StatusOr<gpushare_spec> spec = Check(text);
-  if (!spec.ok()) {
-    std::string from = own.empty() ? "" : kSpec;
-    for (const base::Limit& limit : used) {
-      absl::StrAppend(&from, from.empty() ? "" : ", ", limit.variable);
-    }
-    return absl::Status(spec.status().code(), absl::StrCat(from, ": ", spec.status().message()));
-  }
-  device::Runtime::Share share{.spec = *spec};
-  // Others' limits may be a whole card's memory, which is more than can be promised of it.
-  for (const base::Limit& limit : used) share.at_most = share.at_most || limit.key == "memory";
-  return share;
-}
-
-}  // namespace
-
-Process* Process::process = nullptr;
+std::atomic<Process*> Process::process{nullptr};
 std::atomic<bool> Process::forked{false};
 
 absl::Status Process::Attach(const gpushare_shim_driver& driver) {
-  if (process != nullptr) return absl::OkStatus();
+  if (process.load(std::memory_order_acquire) != nullptr) return absl::OkStatus();
   std::unique_ptr<Process> made(new Process);
   GPUSHARE_ASSIGN_OR_RETURN(made->runtime_, device::Runtime::CreateOfProcess(
                                                 driver.handle, driver.path, &ShareOfEnvironment));
@@ -66,7 +32,8 @@ absl::Status Process::Attach(const gpushare_shim_driver& driver) {
     if (share == nullptr) return {.refused = true};
     return {.gate = &share->gate()};
   };
-  process = made.release();
+  made->since_ = made->Now();
+  process.store(made.release(), std::memory_order_release);
   pthread_atfork(nullptr, nullptr, [] { forked.store(true, std::memory_order_relaxed); });
   return absl::OkStatus();
 }
@@ -111,6 +78,32 @@ device::VirtualDevice* Process::ShareOf(int ordinal) {
 uint64_t Process::MemoryOf(CUdevice device, uint64_t total) const {
   const absl::StatusOr<std::optional<uint64_t>> quota = runtime_->DefaultMemory(device);
   return quota.ok() && quota->has_value() ? std::min(**quota, total) : total;
+}
+
+std::vector<Process::OfGpu> Process::Gpus() {
+  {
+    base::MutexLock lock(&gpus_mutex_);
+    if (!gpus_.empty()) return gpus_;
+  }
+  std::vector<OfGpu> gpus;  // asked for without the lock: a call of the driver may wait
+  for (int ordinal = 0; ordinal < std::min(runtime_->gpu_count(), kMostGpus); ++ordinal) {
+    const absl::StatusOr<driver::Driver::DeviceInfo> info = runtime_->driver().Describe(ordinal);
+    const absl::StatusOr<std::optional<uint64_t>> quota = runtime_->DefaultMemory(ordinal);
+    if (!info.ok() || !quota.ok()) return {};  // the next call asks again
+    gpus.push_back({.uuid = info->uuid, .quota = *quota, .ordinal = ordinal});
+  }
+  base::MutexLock lock(&gpus_mutex_);
+  gpus_ = gpus;
+  return gpus;
+}
+
+std::optional<Process::OfGpu> Process::FindGpu(const std::string& uuid) {
+  for (OfGpu& each : Gpus()) {
+    if (!absl::EqualsIgnoreCase(each.uuid, uuid)) continue;
+    each.share = shares_[static_cast<size_t>(each.ordinal)].load(std::memory_order_acquire);
+    return std::move(each);
+  }
+  return std::nullopt;
 }
 
 }  // namespace gpushare::shim

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program that knows nothing of gpushare, as a tenant.
 //
-// Its share of each GPU is what the environment says: GPUSHARE_SPEC, and where that leaves something open the limits
-// by others' names (base/limit_variables.h). A program that is linked with the SDK as well has the same engine, and what it creates there is beside the share of the process.
+// Its share of each GPU is what the environment says (environment.h). A program that is linked with the SDK as well has
+// the same engine, and what it creates there is beside the share of the process.
 //
 // Threading: thread-safe. It is made once and stays until the process ends.
 #ifndef GPUSHARE_SHIM_PROCESS_H_
@@ -16,9 +16,15 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <optional>
+#include <string>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/sync.h"
+#include "base/time.h"
 #include "books/books.h"
 #include "device/runtime.h"
 #include "device/virtual_device.h"
@@ -34,7 +40,9 @@ class Process {
   // InvalidArgument: the environment asks for what no GPU here can give. Unavailable: no driver.
   static absl::Status Attach(const gpushare_shim_driver& driver);
   // After Attach().
-  static Process& Get() { return *process; }
+  static Process& Get() { return *process.load(std::memory_order_acquire); }
+  // Null before Attach(), and in a forked child: no driver works there, nor do its threads and locks.
+  static Process* Find() { return Forked() ? nullptr : process.load(std::memory_order_acquire); }
 
   const driver::Table& driver() const { return *driver_; }
   books::Books& books() { return *books_; }
@@ -73,6 +81,19 @@ class Process {
   static bool Forked() { return forked.load(std::memory_order_relaxed); }
   // The share's memory on a GPU, which need not be in use yet; `total` where there is no quota.
   uint64_t MemoryOf(CUdevice device, uint64_t total) const;
+
+  // For who has a device's name only. What it has of its own is there once something of the GPU was used.
+  struct OfGpu {
+    std::string uuid;
+    std::optional<uint64_t> quota;  // nothing: none
+    device::VirtualDevice* share = nullptr;
+    int ordinal = -1;
+  };
+  // Nothing: the driver does not show it to this process.
+  std::optional<OfGpu> FindGpu(const std::string& uuid);
+  Time Now() const { return runtime_->clock().Now(); }
+  // When it became a tenant.
+  Time since() const { return since_; }
   // A context has ended, and its address may be another's soon.
   void ForgetContexts() { epoch_.fetch_add(1, std::memory_order_release); }
 
@@ -80,6 +101,7 @@ class Process {
   Process() = default;
   device::VirtualDevice* ShareOf(int ordinal);
   Found ShareOf(CUcontext current);
+  std::vector<OfGpu> Gpus();  // by ordinal, without shares
   // Where a thread was last.
   struct Seen {
     CUcontext context = nullptr;
@@ -91,7 +113,7 @@ class Process {
     return seen;
   }
 
-  static Process* process;
+  static std::atomic<Process*> process;
   static std::atomic<bool> forked;
 
   std::shared_ptr<device::Runtime> runtime_;
@@ -100,6 +122,9 @@ class Process {
   std::unique_ptr<work::Calls> calls_;
   work::Gates gates_;
   std::atomic<uint64_t> epoch_{1};
+  Time since_{};
+  base::Mutex gpus_mutex_;
+  std::vector<OfGpu> gpus_ ABSL_GUARDED_BY(gpus_mutex_);  // empty: not asked for yet
 
   static constexpr int kMostGpus = work::Gates::kDevices;
   std::array<std::atomic<device::VirtualDevice*>, kMostGpus> shares_{};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program that gets at the driver in one of the ways that programs have, and says by its exit status whether
- * the limit of its share was met there: reach WAY FOLDER, where the driver lies in FOLDER/sim. */
+/* A program that gets at the driver, or NVML (REACH_NVML), in one of the ways that programs have, and says by its exit
+ * status whether the limit of its share was met there: reach WAY FOLDER, where the library lies in FOLDER/sim. */
 #define _GNU_SOURCE
 #include "tests/shim/reach.h"
 
@@ -10,7 +10,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char driver_path[4096], plugin_path[4096], loose_plugin_path[4096];
+#ifdef REACH_NVML
+#define REACH_SUFFIX "_nvml"
+#else
+#define REACH_SUFFIX ""
+#endif
+
+static char library_path[4096], plugin_path[4096], loose_plugin_path[4096];
 
 static int BySymbolsOf(void* handle) {
   Driver driver;
@@ -20,6 +26,7 @@ static int BySymbolsOf(void* handle) {
 
 static int BySymbols(void* handle) { return handle == NULL ? kFailed : BySymbolsOf(handle); }
 
+#ifndef REACH_NVML
 typedef CUresult (*GetProc)(const char*, void**, int, cuuint64_t, CUdriverProcAddressQueryResult*);
 
 static int ByProcAddress(GetProc get, int through_itself) {
@@ -46,6 +53,7 @@ static int ByProcAddress(GetProc get, int through_itself) {
   GET(free, "cuMemFree");
   return Try(&driver);
 }
+#endif
 
 static int ByPlugin(const char* path, int flags, const char* function, const char* argument) {
   int (*run)(const char*);
@@ -60,35 +68,37 @@ static int ByPlugin(const char* path, int flags, const char* function, const cha
 
 static int Run(const char* way) {
   if (strcmp(way, "linked") == 0) {
-    const Driver linked = {cuInit,          cuDeviceGet, cuDevicePrimaryCtxRetain,
-                           cuCtxSetCurrent, cuMemAlloc,  cuMemFree};
+    const Driver linked = GPUSHARE_REACH_LINKED;
     return Try(&linked);
   }
-  if (strcmp(way, "dlopen") == 0) return BySymbols(dlopen("libcuda.so.1", RTLD_NOW));
-  if (strcmp(way, "unversioned") == 0) return BySymbols(dlopen("libcuda.so", RTLD_NOW));
-  if (strcmp(way, "absolute") == 0) return BySymbols(dlopen(driver_path, RTLD_NOW));
-  if (strcmp(way, "dlmopen") == 0) return BySymbols(dlmopen(LM_ID_NEWLM, "libcuda.so.1", RTLD_NOW));
+  if (strcmp(way, "dlopen") == 0) return BySymbols(dlopen(REACH_LIBRARY ".1", RTLD_NOW));
+  if (strcmp(way, "unversioned") == 0) return BySymbols(dlopen(REACH_LIBRARY, RTLD_NOW));
+  if (strcmp(way, "absolute") == 0) return BySymbols(dlopen(library_path, RTLD_NOW));
+  if (strcmp(way, "dlmopen") == 0)
+    return BySymbols(dlmopen(LM_ID_NEWLM, REACH_LIBRARY ".1", RTLD_NOW));
   if (strcmp(way, "dlmopen_absolute") == 0) {
-    return BySymbols(dlmopen(LM_ID_NEWLM, driver_path, RTLD_NOW));
+    return BySymbols(dlmopen(LM_ID_NEWLM, library_path, RTLD_NOW));
   }
   if (strcmp(way, "default") == 0) return BySymbolsOf(RTLD_DEFAULT);
+#ifndef REACH_NVML
   if (strcmp(way, "proc_address") == 0) {
-    return ByProcAddress((GetProc)dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuGetProcAddress_v2"),
-                         0);
+    return ByProcAddress(
+        (GetProc)dlsym(dlopen(REACH_LIBRARY ".1", RTLD_NOW), "cuGetProcAddress_v2"), 0);
   }
   if (strcmp(way, "proc_address_through_itself") == 0) {
-    return ByProcAddress((GetProc)dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuGetProcAddress_v2"),
-                         1);
+    return ByProcAddress(
+        (GetProc)dlsym(dlopen(REACH_LIBRARY ".1", RTLD_NOW), "cuGetProcAddress_v2"), 1);
   }
+#endif
   if (strcmp(way, "plugin") == 0) return ByPlugin(plugin_path, 0, "RunLinked", "");
   if (strcmp(way, "deepbind_plugin") == 0) {
     return ByPlugin(plugin_path, RTLD_DEEPBIND, "RunLinked", "");
   }
   if (strcmp(way, "deepbind_plugin_dlopen") == 0) {
-    return ByPlugin(loose_plugin_path, RTLD_DEEPBIND, "RunOpened", "libcuda.so.1");
+    return ByPlugin(loose_plugin_path, RTLD_DEEPBIND, "RunOpened", REACH_LIBRARY ".1");
   }
   if (strcmp(way, "deepbind_plugin_absolute") == 0) {
-    return ByPlugin(loose_plugin_path, RTLD_DEEPBIND, "RunOpened", driver_path);
+    return ByPlugin(loose_plugin_path, RTLD_DEEPBIND, "RunOpened", library_path);
   }
   /* The plugin's constructor has tried already. */
   if (strcmp(way, "constructor") == 0) return ByPlugin(loose_plugin_path, 0, "OfConstructor", "");
@@ -113,10 +123,11 @@ static int Run(const char* way) {
 int main(int argc, char** argv) {
   int result;
   if (argc != 3) return kFailed;
-  snprintf(driver_path, sizeof(driver_path), "%s/sim/libcuda.so.1", argv[2]);
-  snprintf(plugin_path, sizeof(plugin_path), "%s/libreach_plugin.so", getenv("REACH_PLUGINS"));
-  snprintf(loose_plugin_path, sizeof(loose_plugin_path), "%s/libreach_loose_plugin.so",
+  snprintf(library_path, sizeof(library_path), "%s/sim/" REACH_LIBRARY ".1", argv[2]);
+  snprintf(plugin_path, sizeof(plugin_path), "%s/libreach" REACH_SUFFIX "_plugin.so",
            getenv("REACH_PLUGINS"));
+  snprintf(loose_plugin_path, sizeof(loose_plugin_path),
+           "%s/libreach" REACH_SUFFIX "_loose_plugin.so", getenv("REACH_PLUGINS"));
   result = Run(argv[1]);
   puts(result == kLimited ? "limited" : result == kNotLimited ? "not limited" : "failed");
   return result;

@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Asks for more memory than the quota, through entry points that a program found in its own way. */
+/* Asks for more memory than the quota, through entry points that a program found in its own way; with REACH_NVML asks
+ * NVML how much there is. */
 #ifndef GPUSHARE_TESTS_SHIM_REACH_H_
 #define GPUSHARE_TESTS_SHIM_REACH_H_
 
-#include <cuda.h>
 #include <stdio.h>
 
 enum { kLimited = 0, kNotLimited = 1, kFailed = 2 };
+
+#ifndef REACH_NVML
+
+#include <cuda.h>
+
+#define REACH_LIBRARY "libcuda.so"
 
 typedef struct Driver {
   CUresult (*init)(unsigned);
@@ -50,5 +56,57 @@ static int Try(const Driver* driver) {
 #define GPUSHARE_REACH_IS_WHOLE(driver)                                                   \
   ((driver)->init && (driver)->device_get && (driver)->retain && (driver)->set_current && \
    (driver)->alloc && (driver)->free)
+
+#define GPUSHARE_REACH_LINKED \
+  { cuInit, cuDeviceGet, cuDevicePrimaryCtxRetain, cuCtxSetCurrent, cuMemAlloc, cuMemFree }
+
+#else /* REACH_NVML */
+
+#define REACH_LIBRARY "libnvidia-ml.so"
+
+typedef struct NvmlMemory {
+  unsigned long long total, free, used;
+} NvmlMemory;
+
+int nvmlInit_v2(void);
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** device);
+int nvmlDeviceGetMemoryInfo(void* device, NvmlMemory* memory);
+int nvmlDeviceGetTemperature(void* device, int sensor, unsigned* degrees);
+
+typedef struct Driver {
+  int (*init)(void);
+  int (*by_index)(unsigned, void**);
+  int (*memory)(void*, NvmlMemory*);
+  int (*temperature)(void*, int, unsigned*);
+} Driver;
+
+static int Try(const Driver* driver) {
+  void* device = NULL;
+  NvmlMemory memory;
+  unsigned degrees = 0;
+  if (driver->init() != 0 || driver->by_index(0, &device) != 0 ||
+      driver->memory(device, &memory) != 0 || memory.free + memory.used != memory.total ||
+      driver->temperature(device, 0, &degrees) != 3 /* the simulated one: not supported */) {
+    return kFailed;
+  }
+  if (memory.total == 16ull << 30) return kNotLimited;
+  return memory.total == 1ull << 30 && memory.used == 0 ? kLimited : kFailed;
+}
+
+#define GPUSHARE_REACH_BY_DLSYM(driver, handle)                                      \
+  do {                                                                               \
+    *(void**)&(driver)->init = dlsym((handle), "nvmlInit_v2");                       \
+    *(void**)&(driver)->by_index = dlsym((handle), "nvmlDeviceGetHandleByIndex_v2"); \
+    *(void**)&(driver)->memory = dlsym((handle), "nvmlDeviceGetMemoryInfo");         \
+    *(void**)&(driver)->temperature = dlsym((handle), "nvmlDeviceGetTemperature");   \
+  } while (0)
+
+#define GPUSHARE_REACH_IS_WHOLE(driver) \
+  ((driver)->init && (driver)->by_index && (driver)->memory && (driver)->temperature)
+
+#define GPUSHARE_REACH_LINKED \
+  { nvmlInit_v2, nvmlDeviceGetHandleByIndex_v2, nvmlDeviceGetMemoryInfo, nvmlDeviceGetTemperature }
+
+#endif /* REACH_NVML */
 
 #endif /* GPUSHARE_TESTS_SHIM_REACH_H_ */

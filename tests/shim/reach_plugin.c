@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Built twice: linked against the driver, and not (REACH_LOOSE). */
+/* Built twice: linked against the driver, or NVML, and not (REACH_LOOSE). */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -10,8 +10,7 @@
 #ifndef REACH_LOOSE
 int RunLinked(const char* unused);
 int RunLinked(const char* unused) {
-  const Driver linked = {cuInit,          cuDeviceGet, cuDevicePrimaryCtxRetain,
-                         cuCtxSetCurrent, cuMemAlloc,  cuMemFree};
+  const Driver linked = GPUSHARE_REACH_LINKED;
   (void)unused;
   return Try(&linked);
 }
@@ -29,7 +28,8 @@ int RunOpened(const char* path) {
 
 __attribute__((constructor)) static void Construct(void) {
   const char* way = getenv("REACH_WAY");
-  if (way != NULL && strcmp(way, "constructor") == 0) of_constructor = RunOpened("libcuda.so.1");
+  if (way != NULL && strcmp(way, "constructor") == 0)
+    of_constructor = RunOpened(REACH_LIBRARY ".1");
 }
 
 int OfConstructor(const char* unused);

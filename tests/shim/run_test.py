@@ -47,7 +47,7 @@ class Status(unittest.TestCase):
 
     def test_stands_behind_what_is_preloaded_already(self):
         done = run("--", "sh", "-c", "echo $LD_PRELOAD", env={**os.environ, "LD_PRELOAD": "libdl.so.2"})
-        self.assertRegex(done.stdout, r"^libdl\.so\.2:.*libgpushare_preload\.so\n")
+        self.assertRegex(done.stdout, r"^libdl\.so\.2:.*libgpushare_preload\.so:.*libgpushare_preload_nvml\.so\n")
 
 
 class Doctor(unittest.TestCase):

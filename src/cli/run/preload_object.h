@@ -9,7 +9,7 @@
 
 namespace gpushare::cli {
 
-// The path of `file` (libgpushare_preload.so, libgpushare_audit.so) beside this command, as installed or built, or
+// The path of `file` (libgpushare_preload.so, libgpushare_preload_nvml.so, libgpushare_audit.so) beside this command, as installed or built, or
 // in GPUSHARE_PRELOAD_DIR. Unavailable: it is not there; the message says where it was looked for.
 absl::StatusOr<std::string> FindPreloadObject(const char* file);
 

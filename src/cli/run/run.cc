@@ -115,6 +115,9 @@ ExitCode Run(const RunOptions& options) {
   const absl::StatusOr<std::string> object =
       FindPreloadObject(options.audit ? "libgpushare_audit.so" : "libgpushare_preload.so");
   if (!object.ok()) return Fail("run", kExitFailed, object.status());
+  // Preloaded beside it, for programs that are linked with NVML.
+  const absl::StatusOr<std::string> nvml = FindPreloadObject("libgpushare_preload_nvml.so");
+  if (!nvml.ok()) return Fail("run", kExitFailed, nvml.status());
   if (object->find_first_of(" \t\n:") != std::string::npos) {
     return Fail("run", kExitFailed,
                 absl::FailedPreconditionError(absl::StrCat(
@@ -143,6 +146,7 @@ ExitCode Run(const RunOptions& options) {
   if (options.device_given) setenv("CUDA_VISIBLE_DEVICES", uuid.c_str(), 1);
   setenv("GPUSHARE_SPEC", spec->c_str(), 1);
   Append(options.audit ? "LD_AUDIT" : "LD_PRELOAD", *object);
+  if (!options.audit) Append("LD_PRELOAD", *nvml);
 
   std::vector<char*> arguments;
   for (const std::string& argument : options.command) {

@@ -1,33 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-// For LD_AUDIT: whoever has the loader look for the driver, by whatever name and past whatever was preloaded,
-// gets the object that stands in for it. Only that object itself gets the real one.
+// For LD_AUDIT: whoever has the loader look for the driver or NVML, by whatever name and past whatever was preloaded,
+// gets the object that stands in for it. Only those objects themselves get the real one.
 #include <dlfcn.h>
 #include <link.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "shim/preload/driver_name.h"
+#include "shim/preload/library_names.h"
 
-using gpushare::preload::IsDriver;
-using gpushare::preload::NameOf;
+using namespace gpushare::preload;  // NOLINT: the entry points are global names
 
 namespace {
 
-char stand_in[4096];  // path of libgpushare_preload.so, beside this object
+// Paths of the stand-ins, beside this object; "": there is none.
+char driver_stand_in[4096], nvml_stand_in[4096];
 
-void FindStandIn() {
+void FindStandIn(const char* folder, int length, const char* file, char (&path)[4096]) {
+  const int written = snprintf(path, sizeof(path), "%.*s/%s", length, folder, file);
+  if (written < 0 || static_cast<size_t>(written) >= sizeof(path)) path[0] = '\0';
+}
+
+void FindStandIns() {
   Dl_info info;
-  if (dladdr(reinterpret_cast<void*>(&FindStandIn), &info) == 0 || info.dli_fname == nullptr)
+  if (dladdr(reinterpret_cast<void*>(&FindStandIns), &info) == 0 || info.dli_fname == nullptr)
     return;
   const char* slash = strrchr(info.dli_fname, '/');
   if (slash == nullptr) return;
-  const int written = snprintf(stand_in, sizeof(stand_in), "%.*s/libgpushare_preload.so",
-                               static_cast<int>(slash - info.dli_fname), info.dli_fname);
-  if (written < 0 || static_cast<size_t>(written) >= sizeof(stand_in)) stand_in[0] = '\0';
+  const int length = static_cast<int>(slash - info.dli_fname);
+  FindStandIn(info.dli_fname, length, kDriverStandIn, driver_stand_in);
+  FindStandIn(info.dli_fname, length, kNvmlStandIn, nvml_stand_in);
 }
 
 constexpr uintptr_t kOfStandIn = 1;
+
+char* InsteadOf(const char* name, char* stand_in) {
+  return stand_in[0] == '\0' ? const_cast<char*>(name) : stand_in;
+}
 
 }  // namespace
 
@@ -40,20 +49,22 @@ __attribute__((visibility("default"))) char* la_objsearch(const char* name, uint
                                                           unsigned flag);
 
 unsigned la_version(unsigned version) {
-  FindStandIn();
+  FindStandIns();
   return version < LAV_CURRENT ? version : LAV_CURRENT;
 }
 
 unsigned la_objopen(struct link_map* map, Lmid_t, uintptr_t* cookie) {
-  *cookie = strcmp(NameOf(map->l_name), "libgpushare_preload.so") == 0 ? kOfStandIn : 0;
+  const char* const name = NameOf(map->l_name);
+  *cookie = strcmp(name, kDriverStandIn) == 0 || strcmp(name, kNvmlStandIn) == 0 ? kOfStandIn : 0;
   return 0;  // no calls are looked at
 }
 
 char* la_objsearch(const char* name, uintptr_t* cookie, unsigned) {
-  if (stand_in[0] == '\0' || *cookie == kOfStandIn || !IsDriver(name)) {
-    return const_cast<char*>(name);
+  if (*cookie != kOfStandIn) {
+    if (IsDriver(name)) return InsteadOf(name, driver_stand_in);
+    if (IsNvml(name)) return InsteadOf(name, nvml_stand_in);
   }
-  return stand_in;
+  return const_cast<char*>(name);
 }
 
 }  // extern "C"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every entry point of the driver as one jump through a slot: what is not hooked costs a program that jump and
- * nothing else, whatever its parameters are. A slot leads to the resolver until the first call.
+/* Every entry point of the library (the driver, or NVML) as one jump through a slot: what is not hooked costs a
+ * program that jump and nothing else, whatever its parameters are. A slot leads to the resolver until the first
+ * call.
  *
- * The build makes preload_entries.inc of symbols.def: PRELOAD_ENTRY(index, name) of each. */
+ * The build makes preload_entries.inc of symbols.def, or nvml.def: PRELOAD_ENTRY(index, name) of each. */
 #include "preload_sizes.inc"
 
 #if !defined(__x86_64__)
@@ -93,53 +94,3 @@ gpushare_preload_slots:
 #include "preload_entries.inc"
         .data
         .size gpushare_preload_slots, 8*PRELOAD_ENTRY_COUNT
-
-/* dlopen and dlmopen, before the C library's. They end in a jump to those, so that the caller's run path and
- * $ORIGIN are still looked at: the C library takes the caller from the return address. */
-        .text
-        .p2align 4
-        .globl dlopen
-        .type dlopen, @function
-dlopen:
-        .cfi_startproc
-        endbr64
-        pushq %rdi
-        pushq %rsi
-        subq $8, %rsp
-        .cfi_def_cfa_offset 32
-        call gpushare_preload_redirect
-        addq $8, %rsp
-        popq %rsi
-        popq %rdi
-        .cfi_def_cfa_offset 8
-        testq %rax, %rax
-        cmovneq %rax, %rdi
-        jmp *gpushare_preload_next_dlopen(%rip)
-        .cfi_endproc
-        .size dlopen, .-dlopen
-
-        .p2align 4
-        .globl dlmopen
-        .type dlmopen, @function
-dlmopen:
-        .cfi_startproc
-        endbr64
-        pushq %rdi
-        pushq %rsi
-        pushq %rdx
-        .cfi_def_cfa_offset 32
-        movq %rsi, %rdi
-        call gpushare_preload_redirect
-        popq %rdx
-        popq %rsi
-        popq %rdi
-        .cfi_def_cfa_offset 8
-        testq %rax, %rax
-        je .Lother_file
-        /* One driver, and one engine, for all namespaces: ours is in the base namespace (LM_ID_BASE, 0). */
-        movq %rax, %rsi
-        xorl %edi, %edi
-.Lother_file:
-        jmp *gpushare_preload_next_dlmopen(%rip)
-        .cfi_endproc
-        .size dlmopen, .-dlmopen

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// dlopen() and dlmopen() of programs: the driver, by whatever name, is ourselves.
+// dlopen() and dlmopen() of programs: the driver, by whatever name, is ourselves, and NVML is the object beside us.
 //
 // By the name libcuda.so.1 the loader finds us anyway, since that is our SONAME. What is left are absolute
 // paths, the unversioned name and other namespaces. (A plugin that was opened with RTLD_DEEPBIND and asks for
 // an absolute path goes past us: its dlopen() is the C library's.)
-#include "shim/preload/driver_name.h"
+#include <pthread.h>
+#include <unistd.h>
+
+#include "shim/preload/library_names.h"
 #include "shim/preload/preload.h"
 
 extern "C" {
@@ -12,12 +15,28 @@ extern "C" {
 DlopenFunction gpushare_preload_next_dlopen = nullptr;
 DlmopenFunction gpushare_preload_next_dlmopen = nullptr;
 
-// The file to open instead of `file`; null: that one. Called by the hooks in entry_points.S.
+// The file to open instead of `file`; null: that one. Called by the hooks in loader_hooks.S.
 __attribute__((visibility("hidden"))) const char* gpushare_preload_redirect(const char* file);
+
+// The dlopen() that our hook goes on to, for the object that stands in for NVML: it has to open the real one.
+__attribute__((visibility("default"))) DlopenFunction gpushare_preload_real_dlopen();
 
 }  // extern "C"
 
 namespace gpushare::preload {
+namespace {
+
+pthread_once_t looked_for_nvml = PTHREAD_ONCE_INIT;
+char nvml_stand_in[4096];  // "": it is not there
+
+void FindNvmlStandIn() {
+  if (!PathBeside(kNvmlStandIn, nvml_stand_in, sizeof(nvml_stand_in)) ||
+      access(nvml_stand_in, R_OK) != 0) {
+    nvml_stand_in[0] = '\0';
+  }
+}
+
+}  // namespace
 
 void FindNextLoader() {
   if (__atomic_load_n(&gpushare_preload_next_dlmopen, __ATOMIC_ACQUIRE) != nullptr) return;
@@ -28,16 +47,19 @@ void FindNextLoader() {
                    __ATOMIC_RELEASE);
 }
 
-const char* OwnPath() {
-  Dl_info info;
-  if (dladdr(reinterpret_cast<void*>(&FindNextLoader), &info) == 0) return nullptr;
-  return info.dli_fname;
-}
-
 }  // namespace gpushare::preload
 
 const char* gpushare_preload_redirect(const char* file) {
+  using namespace gpushare::preload;
+  FindNextLoader();
+  if (file == nullptr) return nullptr;
+  if (IsDriver(file)) return OwnPath();
+  if (!IsNvml(file)) return nullptr;
+  pthread_once(&looked_for_nvml, &FindNvmlStandIn);
+  return nvml_stand_in[0] == '\0' ? nullptr : nvml_stand_in;
+}
+
+DlopenFunction gpushare_preload_real_dlopen() {
   gpushare::preload::FindNextLoader();
-  if (file == nullptr || !gpushare::preload::IsDriver(file)) return nullptr;
-  return gpushare::preload::OwnPath();
+  return gpushare_preload_next_dlopen;
 }

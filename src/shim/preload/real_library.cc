@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the real driver is. Opened by absolute path: by name the loader gives us ourselves.
+// Where the real libraries are. Opened by absolute path: by name the loader gives us ourselves.
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +14,7 @@ namespace gpushare::preload {
 namespace {
 
 constexpr char kDriver[] = "libcuda.so.1";
+constexpr char kNvml[] = "libnvidia-ml.so.1";
 constexpr const char* kFolders[] = {
     "/usr/lib/x86_64-linux-gnu",  // Debian, Ubuntu
     "/usr/lib64",                 // Fedora, SUSE
@@ -32,40 +33,38 @@ bool IsOther(const char* path) {
          own.st_ino != other.st_ino;
 }
 
-// And not another copy of us.
-void* Open(const char* path) {
-  if (!IsOther(path)) return nullptr;
-  void* handle = gpushare_preload_next_dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) return nullptr;
-  if (dlsym(handle, "gpushare_preload_version") != nullptr) {
-    dlclose(handle);
-    return nullptr;
-  }
-  return handle;
-}
-
-bool Join(char* path, size_t size, const char* folder, size_t length, const char* file) {
-  const int written = snprintf(path, size, "%.*s/%s", static_cast<int>(length), folder, file);
-  return written > 0 && static_cast<size_t>(written) < size;
+// The variable's value; null: not set, or empty.
+const char* Asked(const char* variable) {
+  const char* value = getenv(variable);
+  return value != nullptr && *value != '\0' ? value : nullptr;
 }
 
 void* OpenAsAsked(const char* asked, char* path, size_t size) {
   const int written = snprintf(path, size, "%s", asked);
-  return written > 0 && static_cast<size_t>(written) < size ? Open(path) : nullptr;
+  return written > 0 && static_cast<size_t>(written) < size ? OpenAt(path) : nullptr;
 }
 
-void* OpenInPathList(const char* list, char* path, size_t size) {
+// In the folder of the file at `beside`.
+void* OpenInFolderOf(const char* beside, const char* library, char* path, size_t size) {
+  const char* slash = strrchr(beside, '/');
+  if (slash == nullptr || !Join(path, size, beside, static_cast<size_t>(slash - beside), library)) {
+    return nullptr;
+  }
+  return OpenAt(path);
+}
+
+void* OpenInPathList(const char* list, const char* library, char* path, size_t size) {
   while (list != nullptr && *list != '\0') {
     const char* end = strchrnul(list, ':');
-    if (end != list && Join(path, size, list, static_cast<size_t>(end - list), kDriver)) {
-      if (void* handle = Open(path)) return handle;
+    if (end != list && Join(path, size, list, static_cast<size_t>(end - list), library)) {
+      if (void* handle = OpenAt(path)) return handle;
     }
     list = *end == '\0' ? end : end + 1;
   }
   return nullptr;
 }
 
-void* OpenFromCache(char* path, size_t size) {
+void* OpenFromCache(const char* library, char* path, size_t size) {
   const int file = open("/etc/ld.so.cache", O_RDONLY | O_CLOEXEC);
   if (file < 0) return nullptr;
   void* handle = nullptr;
@@ -74,9 +73,9 @@ void* OpenFromCache(char* path, size_t size) {
     const auto bytes = static_cast<size_t>(about.st_size);
     void* cache = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file, 0);
     if (cache != MAP_FAILED) {
-      FindInLoaderCache(static_cast<const unsigned char*>(cache), bytes, kDriver, path, size);
+      FindInLoaderCache(static_cast<const unsigned char*>(cache), bytes, library, path, size);
       munmap(cache, bytes);
-      if (path[0] != '\0') handle = Open(path);
+      if (path[0] != '\0') handle = OpenAt(path);
     }
   }
   close(file);
@@ -84,34 +83,61 @@ void* OpenFromCache(char* path, size_t size) {
 }
 
 // <prefix>/lib/gpushare/preload/libgpushare_preload.so has it in <prefix>/lib/gpushare/sim.
-void* OpenSimulated(char* path, size_t size) {
-  if (const char* asked = getenv("GPUSHARE_SIM_DRIVER"); asked != nullptr && *asked != '\0') {
-    return OpenAsAsked(asked, path, size);
-  }
-  const char* own = OwnPath();
-  const char* slash = own == nullptr ? nullptr : strrchr(own, '/');
-  if (slash == nullptr) return nullptr;
-  return Join(path, size, own, static_cast<size_t>(slash - own), "../sim/libcuda.so.1") ? Open(path)
-                                                                                        : nullptr;
+void* OpenSimulated(const char* library, char* path, size_t size) {
+  char relative[64];
+  snprintf(relative, sizeof(relative), "../sim/%s", library);
+  return PathBeside(relative, path, size) ? OpenAt(path) : nullptr;
 }
 
 }  // namespace
 
+void* OpenAt(const char* path) {
+  if (!IsOther(path)) return nullptr;
+  void* handle = gpushare_preload_next_dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) return nullptr;
+  if (dlsym(handle, PRELOAD_MARKER) != nullptr) {
+    dlclose(handle);
+    return nullptr;
+  }
+  return handle;
+}
+
+void* OpenOfSystem(const char* library, char* path, size_t size) {
+  if (void* handle = OpenInPathList(getenv("LD_LIBRARY_PATH"), library, path, size)) return handle;
+  if (void* handle = OpenFromCache(library, path, size)) return handle;
+  for (const char* folder : kFolders) {
+    if (!Join(path, size, folder, strlen(folder), library)) continue;
+    if (void* handle = OpenAt(path)) return handle;
+  }
+  return nullptr;
+}
+
 void* OpenRealDriver(char* path, size_t size) {
   FindNextLoader();
   if (gpushare_preload_next_dlopen == nullptr) return nullptr;
-  const char* asked = getenv("GPUSHARE_DRIVER");
-  if (asked != nullptr && strcmp(asked, "sim") == 0) return OpenSimulated(path, size);
-  if (asked != nullptr && *asked != '\0' && strcmp(asked, kDriver) != 0) {
-    return OpenAsAsked(asked, path, size);
+  const char* asked = Asked("GPUSHARE_DRIVER");
+  if (asked == nullptr || strcmp(asked, kDriver) == 0) return OpenOfSystem(kDriver, path, size);
+  if (strcmp(asked, "sim") != 0) return OpenAsAsked(asked, path, size);
+  const char* simulated = Asked("GPUSHARE_SIM_DRIVER");
+  return simulated != nullptr ? OpenAsAsked(simulated, path, size)
+                              : OpenSimulated(kDriver, path, size);
+}
+
+void* OpenRealNvml(char* path, size_t size) {
+  FindNextLoader();
+  if (gpushare_preload_next_dlopen == nullptr) return nullptr;
+  if (const char* asked = Asked("GPUSHARE_NVML")) return OpenAsAsked(asked, path, size);
+  const char* driver = Asked("GPUSHARE_DRIVER");
+  if (driver != nullptr && strcmp(driver, "sim") == 0) {
+    const char* simulated = Asked("GPUSHARE_SIM_DRIVER");
+    // Another's GPUs than the simulated ones would be no answer.
+    return simulated != nullptr ? OpenInFolderOf(simulated, kNvml, path, size)
+                                : OpenSimulated(kNvml, path, size);
   }
-  if (void* handle = OpenInPathList(getenv("LD_LIBRARY_PATH"), path, size)) return handle;
-  if (void* handle = OpenFromCache(path, size)) return handle;
-  for (const char* folder : kFolders) {
-    if (!Join(path, size, folder, strlen(folder), kDriver)) continue;
-    if (void* handle = Open(path)) return handle;
+  if (driver != nullptr) {
+    if (void* handle = OpenInFolderOf(driver, kNvml, path, size)) return handle;
   }
-  return nullptr;
+  return OpenOfSystem(kNvml, path, size);
 }
 
 }  // namespace gpushare::preload

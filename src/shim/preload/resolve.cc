@@ -7,17 +7,11 @@
 // What cannot be limited is not let through: where the engine cannot be had, the entry points that it would
 // have hooked answer an error. GPUSHARE_DISABLE=1 is the switch that takes gpushare out of a process.
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "shim/attach_abi.h"
 #include "shim/preload/preload.h"
 
 extern "C" {
-
-__attribute__((visibility("hidden"))) void* gpushare_preload_resolve(size_t index);
 
 // Says that this is not the driver but gpushare in its place.
 __attribute__((visibility("default"))) unsigned gpushare_preload_version();
@@ -29,16 +23,6 @@ __attribute__((visibility("default"))) void* gpushare_preload_driver(const char*
 
 namespace gpushare::preload {
 namespace {
-
-struct Entry {
-  const char* name;
-  unsigned char hooked;
-};
-constexpr Entry kEntries[PRELOAD_ENTRY_COUNT] = {
-#define PRELOAD_ENTRY_NAME(name, hooked) {#name, hooked},
-#include "shim/preload/preload_names.inc"
-#undef PRELOAD_ENTRY_NAME
-};
 
 // CUresults, which need no header.
 constexpr int kNoDevice = 100;
@@ -67,16 +51,11 @@ void AfterForkInChild() {
 }
 void WatchForks() { pthread_atfork(nullptr, nullptr, &AfterForkInChild); }
 
-bool IsSet(const char* variable) {
-  const char* value = getenv(variable);
-  return value != nullptr && *value != '\0' && strcmp(value, "0") != 0;
-}
-
 void FindReal() {
   if (looked_for_driver) return;
   driver = OpenRealDriver(driver_path, sizeof(driver_path));
   for (size_t i = 0; i < PRELOAD_ENTRY_COUNT; ++i) {
-    void* found = driver == nullptr ? nullptr : dlsym(driver, kEntries[i].name);
+    void* found = driver == nullptr ? nullptr : dlsym(driver, kEntryPoints[i].name);
     // The driver is older than the name: what it says of names that it does not know.
     if (found == nullptr) {
       found = reinterpret_cast<void*>(driver == nullptr ? &Answer<kNoDevice> : &Answer<kNotFound>);
@@ -86,50 +65,10 @@ void FindReal() {
   looked_for_driver = true;
 }
 
-// libgpushare.so: the program's own when it has one, else that beside us.
-void* OpenEngine() {
-  if (void* handle = gpushare_preload_next_dlopen(PRELOAD_ENGINE, RTLD_NOW | RTLD_NOLOAD)) {
-    return handle;
-  }
-  char path[4096];
-  const char* own = OwnPath();
-  const char* slash = own == nullptr ? nullptr : strrchr(own, '/');
-  if (slash == nullptr) return nullptr;
-  const int written = snprintf(path, sizeof(path), "%.*s/../../" PRELOAD_ENGINE,
-                               static_cast<int>(slash - own), own);
-  if (written < 0 || static_cast<size_t>(written) >= sizeof(path)) return nullptr;
-  if (void* handle = gpushare_preload_next_dlopen(path, RTLD_NOW | RTLD_LOCAL)) return handle;
-  // In place of the driver, in a folder of the system's: where the loader finds it.
-  return gpushare_preload_next_dlopen(PRELOAD_ENGINE, RTLD_NOW | RTLD_LOCAL);
-}
-
-void SetSlot(size_t index, void* function) {
-  __atomic_store_n(&gpushare_preload_slots[index], function, __ATOMIC_RELEASE);
-}
-
-void SetHook(const gpushare_shim_hook& hook, void** target) {
-  size_t low = 0, high = PRELOAD_ENTRY_COUNT;  // the names are sorted
-  while (low < high) {
-    const size_t middle = (low + high) / 2;
-    const int order = strcmp(kEntries[middle].name, hook.name);
-    if (order == 0) {
-      target[middle] = hook.function;
-      return;
-    }
-    if (order < 0) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-}
-
 // The CUresult of having tried.
 int Attach() {
-  void* engine = OpenEngine();
-  auto* attach = engine == nullptr ? nullptr
-                                   : reinterpret_cast<decltype(&gpushare_shim_attach)>(
-                                         dlsym(engine, "gpushare_shim_attach"));
+  auto* attach =
+      reinterpret_cast<decltype(&gpushare_shim_attach)>(FindInEngine("gpushare_shim_attach"));
   if (attach == nullptr) return kSystemNotReady;
   const gpushare_shim_driver about = {GPUSHARE_SHIM_ABI_VERSION, 0, driver, driver_path};
   const gpushare_shim_hook* hooks = nullptr;
@@ -137,7 +76,11 @@ int Attach() {
   if (const int result = attach(&about, &hooks, &count); result != 0) return result;
   static void* targets[PRELOAD_ENTRY_COUNT];
   memcpy(targets, real, sizeof(targets));
-  for (size_t i = 0; i < count; ++i) SetHook(hooks[i], targets);
+  for (size_t i = 0; i < count; ++i) {
+    if (const size_t at = FindEntryPoint(hooks[i].name); at != PRELOAD_ENTRY_COUNT) {
+      targets[at] = hooks[i].function;
+    }
+  }
   for (size_t i = 0; i < PRELOAD_ENTRY_COUNT; ++i) SetSlot(i, targets[i]);
   attached = true;
   return 0;
@@ -149,7 +92,7 @@ int Refuse() { return __atomic_load_n(&refusal, __ATOMIC_RELAXED); }
 
 void* Resolve(size_t index) {
   FindReal();
-  if (driver == nullptr || IsSet("GPUSHARE_DISABLE")) {
+  if (driver == nullptr || IsDisabled()) {
     for (size_t i = 0; i < PRELOAD_ENTRY_COUNT; ++i) SetSlot(i, real[i]);
     return real[index];
   }
@@ -157,7 +100,8 @@ void* Resolve(size_t index) {
   if (result == 0) return gpushare_preload_slots[index];
   // The next call tries again: what was in the way (a driver not ready) may be gone by then.
   __atomic_store_n(&refusal, result, __ATOMIC_RELAXED);
-  const bool passes = kEntries[index].hooked == 0 && strcmp(kEntries[index].name, "cuInit") != 0;
+  const bool passes =
+      kEntryPoints[index].hooked == 0 && strcmp(kEntryPoints[index].name, "cuInit") != 0;
   return passes ? real[index] : reinterpret_cast<void*>(&Refuse);
 }
 

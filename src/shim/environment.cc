@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/environment.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/env.h"
+#include "base/limit_variables.h"
+#include "base/status_macros.h"
+#include "spec/spec.h"
+
+namespace gpushare::shim {
+namespace {
+
+constexpr char kSpec[] = "GPUSHARE_SPEC";
+
+absl::StatusOr<gpushare_spec> Check(const std::string& text) {
+  GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec spec, spec::ParseSpec(text));
+  GPUSHARE_RETURN_IF_ERROR(spec::ValidateSpec(spec));
+  // The program makes its contexts itself.
+  if ((spec.set & GPUSHARE_SPEC_ISOLATION) && spec.isolation != GPUSHARE_ISOLATION_SHARED) {
+    return absl::InvalidArgumentError("isolation: 'shared' only");
+  }
+  return spec;
+}
+
+}  // namespace
+
+absl::StatusOr<device::Runtime::Share> ShareOfEnvironment(int ordinal) {
+  const std::string own = base::GetEnv(kSpec).value_or("");
+  std::vector<base::Limit> used;
+  const std::string text = base::AddLimits(own, base::FindLimits(ordinal), &used);
+  const absl::StatusOr<gpushare_spec> spec = Check(text);
+  if (!spec.ok()) {
+    std::string from = own.empty() ? "" : kSpec;
+    for (const base::Limit& limit : used) {
+      absl::StrAppend(&from, from.empty() ? "" : ", ", limit.variable);
+    }
+    return absl::Status(spec.status().code(), absl::StrCat(from, ": ", spec.status().message()));
+  }
+  device::Runtime::Share share{.spec = *spec};
+  // Others' limits may be a whole card's memory, which is more than can be promised of it.
+  for (const base::Limit& limit : used) share.at_most = share.at_most || limit.key == "memory";
+  return share;
+}
+
+}  // namespace gpushare::shim

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// The share that the environment gives a program which knows nothing of gpushare: GPUSHARE_SPEC, and where that leaves
+// something open the limits by others' names (base/limit_variables.h).
+#ifndef GPUSHARE_SHIM_ENVIRONMENT_H_
+#define GPUSHARE_SHIM_ENVIRONMENT_H_
+
+#include "absl/status/statusor.h"
+#include "device/runtime.h"
+
+namespace gpushare::shim {
+
+// On GPU `ordinal`, of those that the program sees. InvalidArgument: it asks for what no GPU here can give.
+absl::StatusOr<device::Runtime::Share> ShareOfEnvironment(int ordinal);
+
+}  // namespace gpushare::shim
+
+#endif  // GPUSHARE_SHIM_ENVIRONMENT_H_

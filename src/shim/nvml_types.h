@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of NVML that the hooks see. Declared here since NVIDIA's header comes with neither of the packages that carry
+// the CUDA headers; names, values and layouts are those of its C interface.
+#ifndef GPUSHARE_SHIM_NVML_TYPES_H_
+#define GPUSHARE_SHIM_NVML_TYPES_H_
+
+#include <cstdint>
+
+namespace gpushare::shim::nvml {
+
+enum Return : int {
+  kSuccess = 0,
+  kInvalidArgument = 2,
+  kNotSupported = 3,
+  kNotFound = 6,
+  kInsufficientSize = 7,
+  kFunctionNotFound = 13,
+  kMemory = 20,
+  kArgumentVersionMismatch = 25,
+  kUnknown = 999,
+};
+
+// nvmlDevice_t: the library's own.
+using Device = struct OpaqueDevice*;
+
+struct Memory {
+  uint64_t total, free, used;
+};
+struct MemoryV2 {
+  uint32_t version;  // by the caller
+  uint64_t total, reserved, free, used;
+};
+static_assert(sizeof(Memory) == 24 && sizeof(MemoryV2) == 40);
+inline constexpr uint32_t kMemoryV2 = sizeof(MemoryV2) | 2u << 24;
+
+struct Utilization {
+  uint32_t gpu, memory;  // percent
+};
+
+struct ProcessV1 {
+  uint32_t pid;
+  uint64_t used_memory;
+};
+// Of _v2 and _v3.
+struct ProcessV2 {
+  uint32_t pid;
+  uint64_t used_memory;
+  uint32_t gpu_instance, compute_instance;  // kNoInstance: none
+};
+static_assert(sizeof(ProcessV1) == 16 && sizeof(ProcessV2) == 24);
+inline constexpr uint32_t kNoInstance = UINT32_MAX;
+
+struct ProcessDetail {
+  uint32_t pid;
+  uint64_t used_memory;
+  uint32_t gpu_instance, compute_instance;
+  uint64_t protected_memory;
+};
+struct ProcessDetails {
+  uint32_t version, mode;
+  uint32_t count;  // in: room; out: how many there are
+  ProcessDetail* list;
+};
+static_assert(sizeof(ProcessDetail) == 32 && sizeof(ProcessDetails) == 24);
+
+struct ProcessSample {
+  uint32_t pid;
+  uint64_t time_us;
+  uint32_t sm, memory, encoder, decoder;  // percent
+};
+struct ProcessSampleInfo {
+  uint64_t time_us;
+  uint32_t pid, sm, memory, encoder, decoder, jpeg, optical_flow;
+};
+struct ProcessSamples {
+  uint32_t version;
+  uint32_t count;  // in: room; out: how many there are
+  uint64_t since_us;
+  ProcessSampleInfo* list;
+};
+static_assert(sizeof(ProcessSample) == 32 && sizeof(ProcessSampleInfo) == 40 &&
+              sizeof(ProcessSamples) == 24);
+
+}  // namespace gpushare::shim::nvml
+
+#endif  // GPUSHARE_SHIM_NVML_TYPES_H_
