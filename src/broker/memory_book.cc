@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "broker/memory_book.h"
+
+#include <algorithm>
+
+namespace gpushare::broker {
+namespace {
+
+// Stores it where it differs.
+template <typename T>
+bool Put(std::atomic<T>& place, T value) {
+  if (place.load(kRelaxed) == value) return false;
+  place.store(value, std::memory_order_release);
+  return true;
+}
+
+}  // namespace
+
+uint64_t MemoryBook::Used(const Member& member) {
+  return member.gone ? member.granted
+                     : std::min(member.seat->usage->memory_charged.load(kRelaxed), member.granted);
+}
+
+MemoryBook::Member* MemoryBook::Join(Seat& seat, Changed& changed) {
+  Member& member = members_.emplace_back(Member{.seat = &seat});
+  // Numbers may start anywhere: only a request made from now on is one.
+  if (members_.size() == 1 && !draining_) Grant(member, free(), changed);
+  Publish(changed);
+  return &member;
+}
+
+void MemoryBook::Leave(Member* member) {
+  member->gone = true;
+  member->recalled = false;
+  if (std::exchange(member->queued, false)) std::erase(queue_, member);
+}
+
+void MemoryBook::Free(Member* member, Changed& changed) {
+  granted_ -= member->granted;
+  members_.remove_if([member](const Member& other) { return &other == member; });
+  Publish(changed);
+}
+
+void MemoryBook::SetLimit(uint64_t limit, Changed& changed) {
+  limit_ = limit;
+  Publish(changed);
+}
+
+void MemoryBook::SetDraining(bool draining, Changed& changed) {
+  draining_ = draining;
+  Publish(changed);
+}
+
+void MemoryBook::Grant(Member& member, uint64_t bytes, Changed& changed) {
+  if (bytes == 0) return;
+  member.granted += bytes;
+  granted_ += bytes;
+  member.seat->limits->memory_granted.store(member.granted, std::memory_order_release);
+  changed.Add(*member.seat);
+}
+
+void MemoryBook::ReadAnswers(Time now, Changed& changed) {
+  for (Member& member : members_) {
+    if (member.gone) continue;
+    const ipc::UsagePage& usage = *member.seat->usage;
+    ipc::LimitsPage& limits = *member.seat->limits;
+    if (member.recalled && usage.memory_recalled.load(std::memory_order_acquire) == member.recall) {
+      member.recalled = member.deaf = false;
+      // It gives back what it says, and no more than it has.
+      const uint64_t kept = std::min(usage.memory_kept.load(kRelaxed), member.granted);
+      granted_ -= member.granted - kept;
+      member.granted = kept;
+      limits.memory_granted.store(kept, std::memory_order_release);
+      changed.Add(*member.seat);
+    } else if (member.recalled && now - member.recalled_at >= options_.patience) {
+      member.deaf = true;
+    }
+    const bool asks =
+        usage.memory_asked.load(std::memory_order_acquire) != limits.memory_answered.load(kRelaxed);
+    if (asks && !member.queued) {
+      member.queued = true;
+      queue_.push_back(&member);
+    }
+  }
+}
+
+void MemoryBook::Recall(uint64_t bytes, const Member& but, Time now, Changed& changed) {
+  for (Member& member : members_) {
+    if (bytes == 0) return;
+    if (member.gone || &member == &but) continue;
+    const uint64_t unused = member.granted - Used(member);
+    const uint64_t wanted = std::min(unused, bytes);
+    if (wanted == 0) continue;
+    bytes -= wanted;
+    if (member.recalled) continue;  // it has been asked
+    member.recalled = true;
+    member.recalled_at = now;
+    ipc::LimitsPage& limits = *member.seat->limits;
+    limits.memory_recall_to.store(member.granted - wanted, kRelaxed);
+    if (++member.recall == 0) ++member.recall;  // 0 is none
+    limits.memory_recall.store(member.recall, std::memory_order_release);
+    changed.Add(*member.seat);
+  }
+}
+
+bool MemoryBook::Serve(Time now, Changed& changed) {
+  Member& member = *queue_.front();
+  const ipc::UsagePage& usage = *member.seat->usage;
+  const uint32_t asked = usage.memory_asked.load(std::memory_order_acquire);
+  const uint64_t wanted = usage.memory_wanted.load(kRelaxed);
+  // While it has not answered a recall its grant is about to change.
+  if (member.recalled && !member.deaf) return false;
+  if (wanted > member.granted && wanted <= limit_ && !draining_ && !member.recalled) {
+    const uint64_t more = wanted - member.granted;
+    if (more > free()) {
+      Recall(more - free(), member, now, changed);
+      const bool hope = std::any_of(members_.begin(), members_.end(), [](const Member& other) {
+        return other.recalled && !other.deaf;
+      });
+      if (hope) return false;
+    }
+    if (more <= free()) {
+      const uint64_t headroom =
+          queue_.size() > 1 ? 0
+                            : std::max(options_.least_headroom, limit_ / options_.headroom_parts);
+      Grant(member, std::min(free(), more + std::min(headroom, free() - more)), changed);
+    } else {
+      Grant(member, free(), changed);  // a smaller request may fit
+    }
+  }
+  queue_.pop_front();
+  member.queued = false;
+  member.seat->limits->memory_answered.store(asked, std::memory_order_release);
+  changed.Add(*member.seat);
+  return true;
+}
+
+// What the members see of the quota.
+void MemoryBook::Publish(Changed& changed) {
+  uint64_t used = 0;
+  for (const Member& member : members_) used += Used(member);
+  for (Member& member : members_) {
+    if (member.gone) continue;
+    ipc::LimitsPage& limits = *member.seat->limits;
+    limits.memory_others.store(used - Used(member), kRelaxed);
+    if (Put(limits.memory_limit, limit_)) changed.Add(*member.seat);
+    SetFlags(*member.seat, ipc::LimitsPage::kDraining,
+             draining_ ? uint32_t{ipc::LimitsPage::kDraining} : 0u, changed);
+  }
+}
+
+Time MemoryBook::Look(Time now, Changed& changed) {
+  ReadAnswers(now, changed);
+  if (granted_ > limit_ && queue_.empty()) Recall(granted_ - limit_, Member(), now, changed);
+  while (!queue_.empty() && Serve(now, changed)) {
+  }
+  Publish(changed);
+  Time next = kNever;
+  for (const Member& member : members_) {
+    if (member.recalled && !member.deaf) {
+      next = std::min(next, member.recalled_at + options_.patience);
+    }
+  }
+  return next;
+}
+
+const char* MemoryBook::CheckInvariants() const {
+  uint64_t granted = 0;
+  for (const Member& member : members_) {
+    granted += member.granted;
+    if (member.gone && (member.queued || member.recalled)) return "one that is gone is waited for";
+    if (!member.gone && member.seat->limits->memory_granted.load(kRelaxed) != member.granted) {
+      return "a page does not say what was granted";
+    }
+    if (member.queued != (std::count(queue_.begin(), queue_.end(), &member) == 1)) {
+      return "a request is not in the queue once";
+    }
+  }
+  return granted == granted_ ? nullptr : "the grants do not add up";
+}
+
+}  // namespace gpushare::broker

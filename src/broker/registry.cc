@@ -1,0 +1,502 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "broker/registry.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "spec/text.h"
+
+namespace gpushare::broker {
+namespace {
+
+constexpr double kRounding = 1e-9;
+
+bool May(const TenantConfig& tenant, const Registry::Credentials& who) {
+  if (tenant.uids.empty() && tenant.gids.empty()) return true;
+  const auto in = [](const std::vector<uint32_t>& list, uint32_t id) {
+    return std::find(list.begin(), list.end(), id) != list.end();
+  };
+  return in(tenant.uids, who.uid) || in(tenant.gids, who.gid);
+}
+
+// What the process goes by itself: the broker divides the device's time.
+gpushare_spec ForProcess(const Registry::Share& share, uint64_t memory) {
+  gpushare_spec spec = share.spec;
+  spec.set &= GPUSHARE_SPEC_H2D | GPUSHARE_SPEC_D2H | GPUSHARE_SPEC_PRIORITY;
+  spec.set |= GPUSHARE_SPEC_MEMORY;
+  spec.memory = memory;
+  return spec;
+}
+
+}  // namespace
+
+Registry::Registry(const std::vector<GpuInfo>& gpus) : knows_gpus_(!gpus.empty()) {
+  for (const GpuInfo& info : gpus) {
+    auto gpu = std::make_unique<Gpu>();
+    gpu->info = info;
+    gpus_[info.uuid] = std::move(gpu);
+  }
+}
+
+// ---- Configuration
+
+uint64_t Registry::ReserveOf(const std::string& uuid, uint64_t memory) const {
+  auto at = config_.reserve.find(uuid);
+  if (at == config_.reserve.end()) at = config_.reserve.find("*");
+  if (at == config_.reserve.end()) return 0;
+  const absl::StatusOr<uint64_t> bytes = spec::ParseMemory(at->second);
+  return bytes.ok() ? std::min(*bytes, memory) : 0;
+}
+
+absl::StatusOr<gpushare_spec> Registry::SpecOn(const TenantConfig& config,
+                                               const std::string& uuid) const {
+  GPUSHARE_ASSIGN_OR_RETURN(gpushare_spec spec, spec::ParseSpec(config.spec));
+  if (const auto at = config.on.find(uuid); at != config.on.end()) {
+    GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec change, spec::ParseSpec(at->second));
+    spec = spec::MergeSpec(spec, change);
+  }
+  GPUSHARE_RETURN_IF_ERROR(spec::ValidateSpec(spec));
+  return spec;
+}
+
+absl::Status Registry::Apply(const Config& config, Time now, Changed& changed) {
+  // First whether it can be: on each GPU everything together, with what unlisted tenants have.
+  std::set<std::string> listed;
+  for (const TenantConfig& tenant : config.tenants) listed.insert(tenant.name);
+  for (const auto& [uuid, gpu] : gpus_) {
+    uint64_t promised = 0;
+    double guaranteed = 0;
+    for (const auto& [name, share] : gpu->shares) {
+      if (listed.count(name) != 0 || share->tenant->listed) continue;
+      promised += share->limits.memory.value_or(0);
+      guaranteed += share->limits.compute.guarantee;
+    }
+    for (const TenantConfig& tenant : config.tenants) {
+      GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec spec, SpecOn(tenant, uuid));
+      GPUSHARE_ASSIGN_OR_RETURN(const spec::Limits limits,
+                                spec::ResolveSpec(spec, GPUSHARE_PRIORITY_UNSET, gpu->info.memory));
+      promised += limits.memory.value_or(0);
+      guaranteed += limits.compute.guarantee;
+      if (promised > gpu->info.memory || guaranteed > 1 + kRounding) {
+        return absl::ResourceExhaustedError(absl::StrCat(
+            "tenant '", tenant.name, "': with those before it, GPU ", uuid, " has ",
+            spec::ReadableBytes(promised), " promised of ", spec::ReadableBytes(gpu->info.memory),
+            ", and ", spec::FormatShare(guaranteed), " of its time guaranteed of 100%"));
+      }
+    }
+  }
+  config_ = config;
+  for (const TenantConfig& entry : config.tenants) {
+    std::unique_ptr<Tenant>& tenant = tenants_[entry.name];
+    if (tenant == nullptr) tenant = std::make_unique<Tenant>();
+    tenant->name = entry.name;
+    tenant->config = entry;
+    tenant->listed = true;
+  }
+  std::vector<Tenant*> gone;
+  for (const auto& [name, tenant] : tenants_) {
+    if (!tenant->listed || listed.count(name) != 0) continue;
+    tenant->listed = false;  // its processes keep what they have until they end
+    gone.push_back(tenant.get());
+  }
+  for (Tenant* tenant : gone) Sweep(*tenant, now, changed);
+  // Those that become smaller first, so that what grows finds room.
+  for (const bool grow : {false, true}) {
+    for (const auto& [uuid, gpu] : gpus_) {
+      for (const TenantConfig& entry : config.tenants) {
+        Tenant& tenant = *tenants_.at(entry.name);
+        const auto at = gpu->shares.find(entry.name);
+        if (at == gpu->shares.end()) {
+          if (grow) GPUSHARE_RETURN_IF_ERROR(ShareOf(tenant, *gpu, now, changed).status());
+          continue;
+        }
+        GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec spec, SpecOn(entry, uuid));
+        const absl::Status done = Change(*at->second, spec, now, changed);
+        if (grow && !done.ok()) return done;
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// ---- Who
+
+absl::StatusOr<Registry::Tenant*> Registry::TenantFor(const Credentials& who,
+                                                      const ipc::Hello& hello) {
+  if (draining_) return absl::UnavailableError("the broker is being drained: nobody registers");
+  std::string name = hello.tenant;
+  if (name.empty()) {
+    int found = 0;
+    for (const auto& [known, tenant] : tenants_) {
+      const bool named = !tenant->config.uids.empty() || !tenant->config.gids.empty();
+      if (!tenant->listed || !named || !May(tenant->config, who)) continue;
+      name = known;
+      ++found;
+    }
+    if (found > 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("user ", who.uid, " may be ", found,
+                       " tenants of the configuration: say which with GPUSHARE_TENANT"));
+    }
+    if (found == 0 && !config_.unlisted) {
+      return absl::PermissionDeniedError(absl::StrCat(
+          "no tenant of the configuration is user ", who.uid,
+          "'s: say which with GPUSHARE_TENANT, or add one, or allow 'unlisted' tenants"));
+    }
+    if (found == 0) name = absl::StrCat(hello.program.substr(0, 40), "-", next_session_);
+  }
+  if (const auto at = tenants_.find(name); at != tenants_.end()) {
+    Tenant& tenant = *at->second;
+    if (tenant.listed ? !May(tenant.config, who) : tenant.owner != who.uid) {
+      return absl::PermissionDeniedError(
+          absl::StrCat("user ", who.uid, " may not register as tenant '", name, "'"));
+    }
+    if (tenant.draining) {
+      return absl::UnavailableError(absl::StrCat("tenant '", name, "' is being drained"));
+    }
+    return &tenant;
+  }
+  if (!config_.unlisted) {
+    return absl::NotFoundError(absl::StrCat(
+        "there is no tenant '", name, "': add it to the configuration, or allow 'unlisted' ones"));
+  }
+  GPUSHARE_RETURN_IF_ERROR(spec::ValidateTenantName(name));
+  GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec spec, spec::ParseSpec(hello.spec));
+  GPUSHARE_RETURN_IF_ERROR(spec::ValidateSpec(spec));
+  auto made = std::make_unique<Tenant>();
+  made->name = name;
+  made->config.name = name;
+  made->config.spec = hello.spec;
+  made->owner = who.uid;
+  return (tenants_[name] = std::move(made)).get();
+}
+
+absl::StatusOr<Registry::Session*> Registry::Register(const Credentials& who,
+                                                      const ipc::Hello& hello) {
+  GPUSHARE_ASSIGN_OR_RETURN(Tenant* const tenant, TenantFor(who, hello));
+  Session& session = sessions_.emplace_back();
+  session.id = next_session_++;
+  session.who = who;
+  session.program = hello.program;
+  session.tenant = tenant;
+  ++tenant->sessions;
+  ++sessions_ever_;
+  return &session;
+}
+
+// ---- Shares
+
+absl::StatusOr<Registry::Gpu*> Registry::FindGpu(const ipc::OpenGpu& open, Time) {
+  if (const auto at = gpus_.find(open.uuid); at != gpus_.end()) return at->second.get();
+  if (knows_gpus_) {
+    std::string there;
+    for (const auto& [uuid, gpu] : gpus_) absl::StrAppend(&there, " ", uuid);
+    return absl::NotFoundError(
+        absl::StrCat("the broker has no GPU ", open.uuid, "; it has", there));
+  }
+  if (open.uuid.empty() || open.memory == 0 || gpus_.size() >= 64) {
+    return absl::InvalidArgumentError("GPU: a UUID and a memory above 0 are wanted, of 64 at most");
+  }
+  auto gpu = std::make_unique<Gpu>();
+  gpu->info = {.uuid = open.uuid,
+               .memory = open.memory - ReserveOf(open.uuid, open.memory),
+               .sm_count = static_cast<int>(open.sm_count)};
+  return (gpus_[open.uuid] = std::move(gpu)).get();
+}
+
+absl::Status Registry::Admit(const Gpu& gpu, const std::string& tenant, const spec::Limits& limits,
+                             const Share* but) const {
+  const uint64_t promised = gpu.promised - (but != nullptr ? but->limits.memory.value_or(0) : 0);
+  const double guaranteed = gpu.guaranteed - (but != nullptr ? but->limits.compute.guarantee : 0);
+  const uint64_t memory = limits.memory.value_or(0);
+  if (memory > gpu.info.memory - std::min(promised, gpu.info.memory)) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "tenant '", tenant, "' on GPU ", gpu.info.uuid, ": memory: ", spec::ReadableBytes(memory),
+        " asked, ", spec::ReadableBytes(gpu.info.memory - std::min(promised, gpu.info.memory)),
+        " not promised of ", spec::ReadableBytes(gpu.info.memory),
+        "; ask for less, or lower another tenant's 'memory'"));
+  }
+  if (guaranteed + limits.compute.guarantee > 1 + kRounding) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "tenant '", tenant, "' on GPU ", gpu.info.uuid,
+        ": compute: ", spec::FormatShare(limits.compute.guarantee), " asked, ",
+        spec::FormatShare(std::max(0.0, 1 - guaranteed)),
+        " not guaranteed; ask for less, or lower another tenant's 'guarantee' or 'compute'"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Registry::Share*> Registry::ShareOf(Tenant& tenant, Gpu& gpu, Time now,
+                                                   Changed& changed) {
+  if (const auto at = gpu.shares.find(tenant.name); at != gpu.shares.end()) {
+    return at->second.get();
+  }
+  auto share = std::make_unique<Share>();
+  share->tenant = &tenant;
+  share->gpu = &gpu;
+  GPUSHARE_ASSIGN_OR_RETURN(share->spec, SpecOn(tenant.config, gpu.info.uuid));
+  GPUSHARE_ASSIGN_OR_RETURN(
+      share->limits, spec::ResolveSpec(share->spec, GPUSHARE_PRIORITY_UNSET, gpu.info.memory));
+  GPUSHARE_RETURN_IF_ERROR(Admit(gpu, tenant.name, share->limits, nullptr));
+  if (share->limits.memory) {
+    share->quota = std::make_unique<MemoryBook>(*share->limits.memory);
+    gpu.promised += *share->limits.memory;
+  }
+  gpu.guaranteed += share->limits.compute.guarantee;
+  gpu.unpromised.SetLimit(gpu.info.memory - gpu.promised, changed);
+  share->time = gpu.time.AddTenant(share->limits.compute, now);
+  gpu.time.Suspend(share->time, tenant.suspended, now, changed);
+  return (gpu.shares[tenant.name] = std::move(share)).get();
+}
+
+absl::Status Registry::Change(Share& share, const gpushare_spec& spec, Time now, Changed& changed) {
+  Gpu& gpu = *share.gpu;
+  GPUSHARE_ASSIGN_OR_RETURN(const spec::Limits limits,
+                            spec::ResolveSpec(spec, GPUSHARE_PRIORITY_UNSET, gpu.info.memory));
+  GPUSHARE_RETURN_IF_ERROR(Admit(gpu, share.tenant->name, limits, &share));
+  if (limits.memory.has_value() != share.limits.memory.has_value()) {
+    const bool used =
+        share.quota != nullptr ? !share.quota->members().empty() : share.tenant->sessions > 0;
+    if (used) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "tenant '", share.tenant->name, "' on GPU ", gpu.info.uuid,
+          ": a quota of memory cannot come or go while its processes run; end them first"));
+    }
+    share.quota = limits.memory ? std::make_unique<MemoryBook>(*limits.memory) : nullptr;
+  }
+  gpu.promised += limits.memory.value_or(0) - share.limits.memory.value_or(0);
+  gpu.guaranteed += limits.compute.guarantee - share.limits.compute.guarantee;
+  share.spec = spec;
+  share.limits = limits;
+  if (share.quota != nullptr) share.quota->SetLimit(*limits.memory, changed);
+  gpu.unpromised.SetLimit(gpu.info.memory - gpu.promised, changed);
+  gpu.time.Update(share.time, limits.compute, now, changed);
+  return absl::OkStatus();
+}
+
+void Registry::Remove(Share& share, Time now, Changed& changed) {
+  Gpu& gpu = *share.gpu;
+  gpu.promised -= share.limits.memory.value_or(0);
+  gpu.guaranteed = gpu.shares.size() == 1 ? 0 : gpu.guaranteed - share.limits.compute.guarantee;
+  gpu.unpromised.SetLimit(gpu.info.memory - gpu.promised, changed);
+  gpu.time.RemoveTenant(share.time, now);
+  const std::string name = share.tenant->name;
+  gpu.shares.erase(name);
+}
+
+// A tenant that is not listed is there for its processes.
+void Registry::Sweep(Tenant& tenant, Time now, Changed& changed) {
+  if (tenant.listed || tenant.sessions > 0) return;
+  for (const auto& [uuid, gpu] : gpus_) {
+    if (const auto at = gpu->shares.find(tenant.name); at != gpu->shares.end()) {
+      Remove(*at->second, now, changed);
+    }
+  }
+  const std::string name = tenant.name;
+  tenants_.erase(name);
+}
+
+// ---- Processes
+
+absl::StatusOr<std::string> Registry::Open(Session& session, const ipc::OpenGpu& open, Seat& seat,
+                                           Time now, Changed& changed) {
+  GPUSHARE_ASSIGN_OR_RETURN(Gpu* const gpu, FindGpu(open, now));
+  const bool there = std::any_of(session.places.begin(), session.places.end(),
+                                 [gpu](const Place& place) { return place.share->gpu == gpu; });
+  if (there) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("this process has opened GPU ", open.uuid, " before"));
+  }
+  GPUSHARE_ASSIGN_OR_RETURN(Share* const share, ShareOf(*session.tenant, *gpu, now, changed));
+  Place place{.share = share, .seat = &seat};
+  place.memory = BookOf(*share).Join(seat, changed);
+  place.time = gpu->time.Join(share->time, seat, now, changed);
+  session.places.push_back(place);
+  return spec::FormatSpec(ForProcess(*share, BookOf(*share).limit()));
+}
+
+void Registry::End(Session& session, Time now, Changed& changed) {
+  if (std::exchange(session.ended, true)) return;
+  for (Place& place : session.places) {
+    Share& share = *place.share;
+    const ipc::UsagePage& usage = *place.seat->usage;
+    share.launches += usage.launches.load(kRelaxed);
+    share.waits += usage.waits.load(kRelaxed);
+    share.denied += usage.allocations_denied.load(kRelaxed);
+    share.throttled_ns += std::max<int64_t>(usage.throttled_ns.load(kRelaxed), 0);
+    BookOf(share).Leave(place.memory);
+    share.gpu->time.Leave(std::exchange(place.time, nullptr), now);
+    changed.Forget(*place.seat);
+    place.seat = nullptr;
+  }
+}
+
+void Registry::Free(Session* session, Time now, Changed& changed) {
+  End(*session, now, changed);
+  for (Place& place : session->places) BookOf(*place.share).Free(place.memory, changed);
+  Tenant& tenant = *session->tenant;
+  --tenant.sessions;
+  sessions_.remove_if([session](const Session& other) { return &other == session; });
+  Sweep(tenant, now, changed);
+}
+
+Time Registry::Look(Time now, Changed& changed) {
+  Time next = kNever;
+  for (const auto& [uuid, gpu] : gpus_) {
+    for (const auto& [name, share] : gpu->shares) {
+      if (share->quota == nullptr) continue;
+      next = std::min(next, share->quota->Look(now, changed));
+      uint64_t used = 0;
+      for (const MemoryBook::Member& member : share->quota->members()) {
+        used += MemoryBook::Used(member);
+      }
+      share->peak = std::max(share->peak, used);
+    }
+    next = std::min(next, gpu->unpromised.Look(now, changed));
+    next = std::min(next, gpu->time.Look(now, changed));
+  }
+  return next;
+}
+
+// ---- The operator
+
+absl::Status Registry::Set(const std::string& tenant, const std::string& gpu,
+                           const std::string& change, Time now, Changed& changed) {
+  const auto at = tenants_.find(tenant);
+  if (at == tenants_.end()) return absl::NotFoundError(absl::StrCat("no tenant '", tenant, "'"));
+  GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec keys, spec::ParseSpec(change));
+  bool any = false;
+  for (const auto& [uuid, there] : gpus_) {
+    if (!gpu.empty() && gpu != uuid) continue;
+    const auto share = there->shares.find(tenant);
+    if (share == there->shares.end()) continue;
+    const gpushare_spec merged = spec::MergeSpec(share->second->spec, keys);
+    GPUSHARE_RETURN_IF_ERROR(spec::ValidateSpec(merged));
+    GPUSHARE_RETURN_IF_ERROR(Change(*share->second, merged, now, changed));
+    any = true;
+  }
+  if (!any) {
+    return absl::NotFoundError(absl::StrCat("tenant '", tenant, "' has no share of ",
+                                            gpu.empty() ? "any GPU" : "GPU " + gpu));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Registry::Suspend(const std::string& tenant, bool suspended, Time now,
+                               Changed& changed) {
+  const auto at = tenants_.find(tenant);
+  if (at == tenants_.end()) return absl::NotFoundError(absl::StrCat("no tenant '", tenant, "'"));
+  at->second->suspended = suspended;
+  for (const auto& [uuid, gpu] : gpus_) {
+    const auto share = gpu->shares.find(tenant);
+    if (share != gpu->shares.end()) gpu->time.Suspend(share->second->time, suspended, now, changed);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Registry::Drain(const std::string& tenant, bool draining, Changed& changed) {
+  if (!tenant.empty() && tenants_.find(tenant) == tenants_.end()) {
+    return absl::NotFoundError(absl::StrCat("no tenant '", tenant, "'"));
+  }
+  if (tenant.empty()) draining_ = draining;
+  for (const auto& [name, there] : tenants_) {
+    if (tenant.empty() || name == tenant) there->draining = draining;
+  }
+  for (const auto& [uuid, gpu] : gpus_) {
+    for (const auto& [name, share] : gpu->shares) {
+      if (share->quota != nullptr) share->quota->SetDraining(share->tenant->draining, changed);
+    }
+    gpu->unpromised.SetDraining(draining_, changed);
+  }
+  return absl::OkStatus();
+}
+
+// ---- Figures
+
+Snapshot Registry::TakeSnapshot(Time now) const {
+  Snapshot snapshot;
+  snapshot.at = now;
+  std::map<const Share*, size_t> place_of;
+  for (const auto& [uuid, gpu] : gpus_) {
+    snapshot.gpus.push_back({.uuid = uuid,
+                             .memory = gpu->info.memory,
+                             .memory_promised = gpu->promised,
+                             .guaranteed = gpu->guaranteed});
+    for (const auto& [name, share] : gpu->shares) {
+      place_of[share.get()] = snapshot.shares.size();
+      broker::Share& shown = snapshot.shares.emplace_back();
+      shown.gpu = uuid;
+      shown.tenant = name;
+      shown.spec = spec::FormatSpec(share->spec);
+      shown.labels = share->tenant->config.labels;
+      shown.suspended = share->tenant->suspended;
+      shown.draining = share->tenant->draining;
+      if (share->quota != nullptr) shown.memory_limit = share->quota->limit();
+      shown.guarantee = share->limits.compute.guarantee;
+      shown.weight = share->limits.compute.weight;
+      shown.cap = share->limits.compute.cap;
+      shown.time_used = Nanos(share->time->used_ns);
+      shown.launches = share->launches;
+      shown.waits = share->waits;
+      shown.allocations_denied = share->denied;
+      shown.throttled = Nanos(share->throttled_ns);
+      shown.memory_peak = share->peak;
+    }
+  }
+  for (const Session& session : sessions_) {
+    for (const Place& place : session.places) {
+      broker::Share& shown = snapshot.shares[place_of.at(place.share)];
+      ProcessShare& process = shown.processes.emplace_back();
+      process.session = session.id;
+      process.pid = session.who.pid;
+      process.uid = session.who.uid;
+      process.gid = session.who.gid;
+      process.program = session.program;
+      process.memory_used = MemoryBook::Used(*place.memory);
+      process.memory_granted = place.memory->granted;
+      process.gone = session.ended;
+      shown.memory_used += process.memory_used;
+      shown.memory_granted += process.memory_granted;
+      if (place.time != nullptr) process.time_used = Nanos(place.time->used_ns);
+      if (place.seat == nullptr) continue;
+      const ipc::UsagePage& usage = *place.seat->usage;
+      shown.launches += usage.launches.load(kRelaxed);
+      shown.waits += usage.waits.load(kRelaxed);
+      shown.allocations_denied += usage.allocations_denied.load(kRelaxed);
+      shown.throttled += Nanos(std::max<int64_t>(usage.throttled_ns.load(kRelaxed), 0));
+    }
+  }
+  for (broker::Share& shown : snapshot.shares) {
+    shown.memory_peak = std::max(shown.memory_peak, shown.memory_used);
+  }
+  for (const Session& session : sessions_) snapshot.sessions += session.ended ? 0 : 1;
+  snapshot.sessions_ever = sessions_ever_;
+  snapshot.refused = refused_;
+  return snapshot;
+}
+
+const char* Registry::CheckInvariants() const {
+  for (const auto& [uuid, gpu] : gpus_) {
+    uint64_t promised = 0;
+    for (const auto& [name, share] : gpu->shares) {
+      promised += share->limits.memory.value_or(0);
+      if (share->quota == nullptr) continue;
+      if (const char* broken = share->quota->CheckInvariants()) return broken;
+    }
+    if (promised != gpu->promised) return "the promises of a GPU do not add up";
+    if (promised > gpu->info.memory) return "more memory is promised than there is";
+    if (const char* broken = gpu->unpromised.CheckInvariants()) return broken;
+    if (const char* broken = gpu->time.CheckInvariants()) return broken;
+  }
+  std::map<const Tenant*, int> sessions;
+  for (const Session& session : sessions_) ++sessions[session.tenant];
+  for (const auto& [name, tenant] : tenants_) {
+    if (sessions[tenant.get()] != tenant->sessions) return "a tenant's sessions do not add up";
+  }
+  return nullptr;
+}
+
+}  // namespace gpushare::broker

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who shares which GPU: tenants, their shares, and the processes that have registered.
+//
+//   Registry registry(gpus);
+//   GPUSHARE_RETURN_IF_ERROR(registry.Apply(config, now, changed));
+//   GPUSHARE_ASSIGN_OR_RETURN(Registry::Session* session, registry.Register(who, hello));
+//   GPUSHARE_ASSIGN_OR_RETURN(std::string spec, registry.Open(*session, open_gpu, seat, now, changed));
+//   Time next = registry.Look(now, changed);     // books of memory and of time
+//   registry.End(*session, now, changed);        // the connection is gone: no more device time
+//   registry.Free(session, now, changed);        // the process too: its memory is the tenant's again
+//
+// A tenant is listed in the configuration, or made by the first process that names it, where the configuration lets
+// processes do that; then it is gone with its last process. Limits come from the configuration and the operator; what a
+// process asks for counts only for a tenant that it made.
+//
+// Pure but for the pages behind seats: time is an argument, nothing blocks. One caller at a time.
+#ifndef GPUSHARE_BROKER_REGISTRY_H_
+#define GPUSHARE_BROKER_REGISTRY_H_
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/time.h"
+#include "broker/config.h"
+#include "broker/memory_book.h"
+#include "broker/seat.h"
+#include "broker/snapshot.h"
+#include "broker/time_book.h"
+#include "gpushare/c/gpushare.h"
+#include "ipc/message.h"
+#include "spec/spec.h"
+
+namespace gpushare::broker {
+
+struct GpuInfo {
+  std::string uuid;
+  uint64_t memory = 0;  // less what is never promised
+  int sm_count = 0;
+};
+
+class Registry {
+ public:
+  struct Credentials {
+    int32_t pid = 0;
+    uint32_t uid = 0, gid = 0;
+  };
+  struct Share;
+  struct Gpu;
+  // One process at one GPU.
+  struct Place {
+    Share* share = nullptr;
+    Seat* seat = nullptr;  // null: its process is gone
+    MemoryBook::Member* memory = nullptr;
+    TimeBook::Member* time = nullptr;  // null: its session has ended
+  };
+  struct Tenant {
+    std::string name;
+    TenantConfig config;
+    bool listed = false;
+    uint32_t owner = 0;  // of one that is not listed: the user that made it
+    bool suspended = false, draining = false;
+    int sessions = 0;
+  };
+  struct Session {
+    uint64_t id = 0;
+    Credentials who;
+    std::string program;
+    Tenant* tenant = nullptr;
+    bool ended = false;
+    std::list<Place> places;
+  };
+  // A tenant's share of a GPU.
+  struct Share {
+    Tenant* tenant = nullptr;
+    Gpu* gpu = nullptr;
+    gpushare_spec spec = {};
+    spec::Limits limits;
+    std::unique_ptr<MemoryBook> quota;  // null: it has a part in what quotas leave
+    TimeBook::Tenant* time = nullptr;
+    uint64_t peak = 0;
+    // Of processes that are gone.
+    uint64_t launches = 0, waits = 0, denied = 0;
+    int64_t throttled_ns = 0;
+  };
+  struct Gpu {
+    GpuInfo info;
+    uint64_t promised = 0;
+    double guaranteed = 0;
+    MemoryBook unpromised{0};
+    TimeBook time;
+    std::map<std::string, std::unique_ptr<Share>> shares;  // by tenant
+  };
+
+  // `gpus` empty: the first process that opens one says what it has.
+  explicit Registry(const std::vector<GpuInfo>& gpus);
+
+  // All of it or nothing. InvalidArgument, ResourceExhausted: why not.
+  absl::Status Apply(const Config& config, Time now, Changed& changed);
+
+  // NotFound, PermissionDenied: not as that tenant.
+  absl::StatusOr<Session*> Register(const Credentials& who, const ipc::Hello& hello);
+  // The spec that the process is to go by. ResourceExhausted: the share does not fit; says what would.
+  absl::StatusOr<std::string> Open(Session& session, const ipc::OpenGpu& open, Seat& seat, Time now,
+                                   Changed& changed);
+  void End(Session& session, Time now, Changed& changed);
+  void Free(Session* session, Time now, Changed& changed);
+
+  Time Look(Time now, Changed& changed);
+
+  // Of a running tenant; `gpu` empty: on all. `change`: the keys to change. NotFound, InvalidArgument, ResourceExhausted.
+  absl::Status Set(const std::string& tenant, const std::string& gpu, const std::string& change,
+                   Time now, Changed& changed);
+  absl::Status Suspend(const std::string& tenant, bool suspended, Time now, Changed& changed);
+  // No process registers, and no memory is granted, from now on. `tenant` empty: all.
+  absl::Status Drain(const std::string& tenant, bool draining, Changed& changed);
+
+  Snapshot TakeSnapshot(Time now) const;
+  void CountRefused() { ++refused_; }
+  const std::list<Session>& sessions() const { return sessions_; }
+  const char* CheckInvariants() const;  // null: they hold
+
+ private:
+  absl::StatusOr<Tenant*> TenantFor(const Credentials& who, const ipc::Hello& hello);
+  absl::StatusOr<Gpu*> FindGpu(const ipc::OpenGpu& open, Time now);
+  absl::StatusOr<gpushare_spec> SpecOn(const TenantConfig& config, const std::string& uuid) const;
+  absl::StatusOr<Share*> ShareOf(Tenant& tenant, Gpu& gpu, Time now, Changed& changed);
+  // Whether limits fit, beside everything but `but`.
+  absl::Status Admit(const Gpu& gpu, const std::string& tenant, const spec::Limits& limits,
+                     const Share* but) const;
+  absl::Status Change(Share& share, const gpushare_spec& spec, Time now, Changed& changed);
+  void Remove(Share& share, Time now, Changed& changed);
+  void Sweep(Tenant& tenant, Time now, Changed& changed);
+  uint64_t ReserveOf(const std::string& uuid, uint64_t memory) const;
+  MemoryBook& BookOf(Share& share) {
+    return share.quota != nullptr ? *share.quota : share.gpu->unpromised;
+  }
+
+  Config config_;
+  const bool knows_gpus_;
+  std::map<std::string, std::unique_ptr<Gpu>> gpus_;
+  std::map<std::string, std::unique_ptr<Tenant>> tenants_;
+  std::list<Session> sessions_;
+  uint64_t next_session_ = 1, sessions_ever_ = 0, refused_ = 0;
+  bool draining_ = false;
+};
+
+}  // namespace gpushare::broker
+
+#endif  // GPUSHARE_BROKER_REGISTRY_H_

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// A process's place at one GPU: the page that the broker writes for it and the one that it writes for the broker.
+#ifndef GPUSHARE_BROKER_SEAT_H_
+#define GPUSHARE_BROKER_SEAT_H_
+
+#include <atomic>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "ipc/page.h"
+
+namespace gpushare::broker {
+
+inline constexpr auto kRelaxed = std::memory_order_relaxed;
+
+struct Seat {
+  ipc::LimitsPage* limits = nullptr;
+  const ipc::UsagePage* usage = nullptr;  // anything may stand there, and change between two looks
+  bool changed = false;                   // its process is to be woken
+};
+
+// The seats whose limits were changed, each once. Whoever empties it wakes their processes.
+class Changed {
+ public:
+  void Add(Seat& seat) {
+    if (seat.changed) return;
+    seat.changed = true;
+    seats_.push_back(&seat);
+  }
+  void Forget(const Seat& seat) { std::erase(seats_, &seat); }
+  std::vector<Seat*> Take() {
+    for (Seat* seat : seats_) seat->changed = false;
+    return std::exchange(seats_, {});
+  }
+
+ private:
+  std::vector<Seat*> seats_;
+};
+
+// Sets the flags of `mask` to `flags`.
+inline void SetFlags(Seat& seat, uint32_t mask, uint32_t flags, Changed& changed) {
+  const uint32_t now = seat.limits->flags.load(std::memory_order_relaxed);
+  if ((now & mask) == flags) return;
+  seat.limits->flags.store((now & ~mask) | flags, std::memory_order_release);
+  changed.Add(seat);
+}
+
+}  // namespace gpushare::broker
+
+#endif  // GPUSHARE_BROKER_SEAT_H_

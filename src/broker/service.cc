@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "broker/service.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <deque>
+#include <list>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace gpushare::broker {
+namespace {
+
+constexpr int kEvents = 64;         // taken from the poller at once
+constexpr int kPacketsAtOnce = 16;  // read from one connection before it is others' turn
+constexpr size_t kMostGpus = 64;    // opened by one process
+
+absl::Status Refused(const char* what) { return absl::InvalidArgumentError(what); }
+
+std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
+}  // namespace
+
+struct Service::SeatHolder {
+  ipc::NewPage<ipc::LimitsPage> limits;
+  ipc::NewPage<const ipc::UsagePage> usage;
+  ipc::Doorbell bell;
+  Seat seat;
+  Watched watched;
+};
+
+struct Service::Connection {
+  uint64_t id = 0;
+  base::UniqueFd fd;  // none: it has ended
+  ipc::Peer peer;
+  Time since{};
+  bool spoke = false;  // something that was understood
+  Registry::Session* session = nullptr;
+  std::list<SeatHolder> seats;
+  std::deque<std::string> parts;  // of an answer, not sent yet
+  bool wants_room = false;        // the poller tells when the peer takes more
+  bool ended = false, process_ended = false;
+  Time free_at = kNever;
+  Watched watched, process_watched;
+};
+
+Service::Service(ServiceOptions options)
+    : options_(std::move(options)),
+      clock_(options_.clock != nullptr ? *options_.clock : base::RealClock()),
+      registry_(options_.gpus) {}
+
+Service::~Service() = default;
+
+absl::StatusOr<std::unique_ptr<Service>> Service::Create(const Config& config,
+                                                         ServiceOptions options) {
+  std::unique_ptr<Service> service(new Service(std::move(options)));
+  GPUSHARE_RETURN_IF_ERROR(service->Start(config));
+  return service;
+}
+
+absl::Status Service::Start(const Config& config) {
+  GPUSHARE_RETURN_IF_ERROR(Apply(config));
+  poller_ = base::UniqueFd(epoll_create1(EPOLL_CLOEXEC));
+  stop_ = base::UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!poller_ || !stop_) return absl::ErrnoToStatus(errno, "broker: no descriptor is left");
+  GPUSHARE_ASSIGN_OR_RETURN(ipc::Listener listener,
+                            ipc::Listener::At(options_.socket, options_.mode));
+  listener_ = std::make_unique<ipc::Listener>(std::move(listener));
+  GPUSHARE_RETURN_IF_ERROR(Watch(listener_->fd(), listener_watched_));
+  return Watch(stop_.get(), stop_watched_);
+}
+
+absl::Status Service::Watch(int fd, Watched& watched) {
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  event.data.ptr = &watched;
+  if (epoll_ctl(poller_.get(), EPOLL_CTL_ADD, fd, &event) == 0) return absl::OkStatus();
+  return absl::ErrnoToStatus(errno, "broker: epoll_ctl");
+}
+
+void Service::Unwatch(int fd) { epoll_ctl(poller_.get(), EPOLL_CTL_DEL, fd, nullptr); }
+
+void Service::Stop() {
+  stopping_.store(true, std::memory_order_release);
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(stop_.get(), &one, sizeof one);
+}
+
+absl::Status Service::Apply(const Config& config) {
+  base::MutexLock lock(&mutex_);
+  const absl::Status applied = registry_.Apply(config, clock_.Now(), changed_);
+  WakeChanged();
+  return applied;
+}
+
+Snapshot Service::TakeSnapshot() {
+  base::MutexLock lock(&mutex_);
+  return registry_.TakeSnapshot(clock_.Now());
+}
+
+const char* Service::CheckInvariants() {
+  base::MutexLock lock(&mutex_);
+  return registry_.CheckInvariants();
+}
+
+void Service::Say(std::string_view event,
+                  const std::vector<std::pair<std::string, std::string>>& fields) const {
+  if (options_.log) options_.log(event, fields);
+}
+
+void Service::WakeChanged() {
+  for (Seat* seat : changed_.Take()) {
+    seat->limits->wake.fetch_add(1, std::memory_order_release);
+    clock_.WakeShared(seat->limits->wake, 1 << 20);
+  }
+}
+
+// ---- The loop
+
+absl::Status Service::Run() {
+  Time next{};  // the books are looked at before anything else
+  for (;;) {
+    if (stopping_.load(std::memory_order_acquire)) return absl::OkStatus();
+    const int fds[] = {poller_.get()};
+    ipc::AwaitReadable(fds, clock_, next);
+    epoll_event events[kEvents];
+    const int count = epoll_wait(poller_.get(), events, kEvents, 0);
+    if (count < 0 && errno != EINTR) return absl::ErrnoToStatus(errno, "broker: epoll_wait");
+
+    base::MutexLock lock(&mutex_);
+    for (int i = 0; i < count; ++i) {
+      const Watched& watched = *static_cast<Watched*>(events[i].data.ptr);
+      switch (watched.kind) {
+        case Watched::kListener:
+          Accept();
+          break;
+        case Watched::kStop:
+          break;
+        case Watched::kDoorbell:
+          watched.seat->bell.Answer();
+          break;
+        case Watched::kProcess: {
+          Connection& connection = *watched.connection;
+          if (std::exchange(connection.process_ended, true)) break;
+          Unwatch(connection.peer.process.get());
+          Drop(connection, "its process has ended");  // a child of it may have the connection still
+          break;
+        }
+        case Watched::kConnection:
+          if (watched.connection->ended) break;
+          if (events[i].events & EPOLLOUT) {
+            if (const absl::Status sent = Flush(*watched.connection); !sent.ok()) {
+              Drop(*watched.connection, Text(sent));
+              break;
+            }
+          }
+          if (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) Read(*watched.connection);
+          break;
+      }
+    }
+    const Time now = clock_.Now();
+    FreeEnded(now);
+    next = registry_.Look(now, changed_);
+    WakeChanged();
+    next = std::min(next, ExpireSilent(now));
+    for (const auto& [id, connection] : connections_) next = std::min(next, connection->free_at);
+#ifndef NDEBUG
+    if (const char* broken = registry_.CheckInvariants()) return absl::InternalError(broken);
+#endif
+    if (options_.until_unused && used_ && registry_.sessions().empty()) return absl::OkStatus();
+  }
+}
+
+void Service::Accept() {
+  absl::StatusOr<base::UniqueFd> fd = listener_->Accept();
+  if (!fd.ok()) return;
+  absl::StatusOr<ipc::Peer> peer = ipc::PeerOf(fd->get());
+  if (!peer.ok()) return;
+  size_t open = 0, of_user = 0;
+  for (const auto& [id, other] : connections_) {
+    if (other->ended) continue;
+    ++open;
+    if (other->peer.uid == peer->uid) ++of_user;
+  }
+  if (open >= options_.most_connections || of_user >= options_.most_of_user) {
+    registry_.CountRefused();
+    const absl::StatusOr<std::string> packet = ipc::Encode(ipc::Refusal{
+        static_cast<uint32_t>(absl::StatusCode::kResourceExhausted),
+        absl::StrCat("the broker has ", open, " connections, ", of_user, " of user ", peer->uid,
+                     "; at most ", options_.most_connections, " and ", options_.most_of_user)});
+    if (packet.ok()) ipc::Send(fd->get(), *packet).IgnoreError();
+    return;
+  }
+  auto made = std::make_unique<Connection>();
+  Connection& connection = *made;
+  connection.id = next_connection_++;
+  connection.fd = *std::move(fd);
+  connection.peer = *std::move(peer);
+  connection.since = clock_.Now();
+  connection.watched = {Watched::kConnection, &connection};
+  connection.process_watched = {Watched::kProcess, &connection};
+  if (!Watch(connection.fd.get(), connection.watched).ok()) return;
+  connections_[connection.id] = std::move(made);
+}
+
+void Service::Read(Connection& connection) {
+  for (int i = 0; i < kPacketsAtOnce; ++i) {
+    absl::StatusOr<ipc::Received> got = ipc::Receive(connection.fd.get());
+    if (!got.ok()) return Drop(connection, Text(got.status()));
+    if (got->what == ipc::Received::kNothing) return;
+    if (got->what == ipc::Received::kEnd) return Drop(connection, "");
+    // Nobody sends the broker descriptors; these are closed with `got`.
+    const absl::StatusOr<ipc::Message> message = ipc::Decode(got->packet);
+    const absl::Status handled = message.ok() ? Handle(connection, *message) : message.status();
+    if (!handled.ok()) return Drop(connection, Text(handled));
+    connection.spoke = true;
+  }
+}
+
+// An error here ends the connection; what is refused is answered.
+absl::Status Service::Handle(Connection& connection, const ipc::Message& message) {
+  absl::Status refused;
+  if (const auto* hello = std::get_if<ipc::Hello>(&message)) {
+    refused = OnHello(connection, *hello);
+  } else if (const auto* open = std::get_if<ipc::OpenGpu>(&message)) {
+    refused = OnOpenGpu(connection, *open);
+  } else {
+    absl::StatusOr<std::string> text = Refused("only the broker says that");
+    if (!connection.parts.empty()) return Refused("asked again before the answer was taken");
+    if (const auto* query = std::get_if<ipc::Query>(&message)) text = OnQuery(connection, *query);
+    if (const auto* change = std::get_if<ipc::Change>(&message)) {
+      text = OnChange(connection, *change);
+    }
+    refused = text.status();
+    if (text.ok()) {
+      Answer(connection, *text);
+      return Flush(connection);
+    }
+  }
+  if (refused.ok()) return refused;
+  registry_.CountRefused();
+  Say("refused", {{"pid", absl::StrCat(connection.peer.pid)},
+                  {"uid", absl::StrCat(connection.peer.uid)},
+                  {"why", Text(refused)}});
+  const std::string why = Text(refused).substr(0, ipc::kMostText);
+  GPUSHARE_ASSIGN_OR_RETURN(
+      const std::string packet,
+      ipc::Encode(ipc::Refusal{static_cast<uint32_t>(refused.code()), std::string(why)}));
+  return ipc::Send(connection.fd.get(), packet);
+}
+
+absl::Status Service::OnHello(Connection& connection, const ipc::Hello& hello) {
+  if (connection.session != nullptr) return Refused("this connection has registered before");
+  GPUSHARE_ASSIGN_OR_RETURN(
+      connection.session,
+      registry_.Register({connection.peer.pid, connection.peer.uid, connection.peer.gid}, hello));
+  used_ = true;
+  if (connection.peer.process) {
+    Watch(connection.peer.process.get(), connection.process_watched).IgnoreError();
+  }
+  const Registry::Session& session = *connection.session;
+  Say("registered", {{"session", absl::StrCat(session.id)},
+                     {"tenant", session.tenant->name},
+                     {"pid", absl::StrCat(session.who.pid)},
+                     {"program", session.program}});
+  GPUSHARE_ASSIGN_OR_RETURN(const std::string packet,
+                            ipc::Encode(ipc::Welcome{session.id, session.tenant->name}));
+  return ipc::Send(connection.fd.get(), packet);
+}
+
+absl::Status Service::OnOpenGpu(Connection& connection, const ipc::OpenGpu& open) {
+  if (connection.session == nullptr) return Refused("this connection has not registered");
+  if (connection.seats.size() >= kMostGpus) return Refused("64 GPUs are open at most");
+  GPUSHARE_ASSIGN_OR_RETURN(ipc::NewPage<ipc::LimitsPage> limits, ipc::NewLimitsPage());
+  GPUSHARE_ASSIGN_OR_RETURN(ipc::NewPage<const ipc::UsagePage> usage, ipc::NewUsagePage());
+  GPUSHARE_ASSIGN_OR_RETURN(ipc::Doorbell bell, ipc::Doorbell::Create());
+  SeatHolder& holder = connection.seats.emplace_back(
+      SeatHolder{std::move(limits), std::move(usage), std::move(bell), {}, {}});
+  holder.seat = {.limits = holder.limits.page.get(), .usage = holder.usage.page.get()};
+  holder.watched = {Watched::kDoorbell, &connection, &holder};
+  const Time now = clock_.Now();
+  absl::StatusOr<std::string> spec =
+      registry_.Open(*connection.session, open, holder.seat, now, changed_);
+  if (!spec.ok()) {
+    connection.seats.pop_back();
+    return spec.status();
+  }
+  GPUSHARE_RETURN_IF_ERROR(Watch(holder.bell.fd(), holder.watched));
+  GPUSHARE_ASSIGN_OR_RETURN(const std::string packet,
+                            ipc::Encode(ipc::GpuOpened{open.uuid, *std::move(spec)}));
+  const int fds[] = {holder.limits.fd.get(), holder.usage.fd.get(), holder.bell.fd()};
+  const absl::Status sent = ipc::Send(connection.fd.get(), packet, fds);
+  // The process has them now; the mappings are enough here.
+  holder.limits.fd.Reset();
+  holder.usage.fd.Reset();
+  return sent;
+}
+
+// ---- Commands
+
+absl::Status Service::MayOperate(const Connection& connection) const {
+  if (connection.peer.uid == 0 || connection.peer.uid == geteuid()) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat("user ", connection.peer.uid,
+                                                  " does not operate this broker: user ", geteuid(),
+                                                  " does, and root"));
+}
+
+absl::StatusOr<std::string> Service::OnQuery(const Connection& connection,
+                                             const ipc::Query& query) {
+  GPUSHARE_RETURN_IF_ERROR(MayOperate(connection));
+  const Snapshot snapshot = registry_.TakeSnapshot(clock_.Now());
+  if (options_.answer) return options_.answer(query.what, snapshot);
+  return absl::InvalidArgumentError(absl::StrCat("nothing is known of '", query.what, "'"));
+}
+
+absl::StatusOr<std::string> Service::OnChange(const Connection& connection,
+                                              const ipc::Change& change) {
+  GPUSHARE_RETURN_IF_ERROR(MayOperate(connection));
+  const Time now = clock_.Now();
+  absl::Status done;
+  if (change.what == "set") {
+    done = registry_.Set(change.tenant, change.gpu, change.spec, now, changed_);
+  } else if (change.what == "suspend" || change.what == "resume") {
+    done = registry_.Suspend(change.tenant, change.what == "suspend", now, changed_);
+  } else if (change.what == "drain" || change.what == "undrain") {
+    done = registry_.Drain(change.tenant, change.what == "drain", changed_);
+  } else if (change.what == "evict") {
+    bool any = false;
+    for (const auto& [id, other] : connections_) {
+      if (other->ended || other->session == nullptr) continue;
+      if (other->session->tenant->name != change.tenant) continue;
+      any = true;
+      Drop(*other, "evicted");
+    }
+    if (!any) done = absl::NotFoundError(absl::StrCat("no process of '", change.tenant, "'"));
+  } else if (change.what == "reload" && options_.reload) {
+    const absl::StatusOr<Config> config = options_.reload();
+    done = config.ok() ? registry_.Apply(*config, now, changed_) : config.status();
+  } else if (change.what == "shutdown") {
+    Stop();
+  } else {
+    done = absl::InvalidArgumentError(
+        absl::StrCat("change '", change.what,
+                     "': set, suspend, resume, drain, undrain, evict, reload, shutdown"));
+  }
+  Say("change", {{"what", change.what},
+                 {"tenant", change.tenant},
+                 {"uid", absl::StrCat(connection.peer.uid)},
+                 {"result", done.ok() ? "ok" : Text(done)}});
+  GPUSHARE_RETURN_IF_ERROR(done);
+  return "";
+}
+
+void Service::Answer(Connection& connection, std::string_view text) {
+  do {
+    const std::string_view piece = text.substr(0, ipc::kMostPart);
+    text.remove_prefix(piece.size());
+    const absl::StatusOr<std::string> packet =
+        ipc::Encode(ipc::Part{text.empty() ? 0u : 1u, std::string(piece)});
+    if (packet.ok()) connection.parts.push_back(*packet);
+  } while (!text.empty());
+}
+
+absl::Status Service::Flush(Connection& connection) {
+  while (!connection.parts.empty()) {
+    const absl::Status sent = ipc::Send(connection.fd.get(), connection.parts.front());
+    if (absl::IsResourceExhausted(sent)) break;
+    GPUSHARE_RETURN_IF_ERROR(sent);
+    connection.parts.pop_front();
+  }
+  const bool wants_room = !connection.parts.empty();
+  if (wants_room == connection.wants_room) return absl::OkStatus();
+  connection.wants_room = wants_room;
+  epoll_event event = {};
+  event.events = EPOLLIN | (wants_room ? uint32_t{EPOLLOUT} : 0u);
+  event.data.ptr = &connection.watched;
+  epoll_ctl(poller_.get(), EPOLL_CTL_MOD, connection.fd.get(), &event);
+  return absl::OkStatus();
+}
+
+// ---- Ends
+
+void Service::Drop(Connection& connection, std::string_view why) {
+  if (std::exchange(connection.ended, true)) return;
+  const Time now = clock_.Now();
+  if (connection.session != nullptr) {
+    registry_.End(*connection.session, now, changed_);
+    Say("ended", {{"session", absl::StrCat(connection.session->id)},
+                  {"tenant", connection.session->tenant->name},
+                  {"pid", absl::StrCat(connection.peer.pid)},
+                  {"why", std::string(why)}});
+  }
+  for (SeatHolder& holder : connection.seats) Unwatch(holder.bell.fd());
+  Unwatch(connection.fd.get());
+  connection.fd.Reset();
+  connection.parts.clear();
+  if (!connection.peer.process) connection.process_ended = true;  // nothing will be heard of it
+}
+
+// Those that have ended let go of what they had, their pages last: events of this round may still point there.
+void Service::FreeEnded(Time now) {
+  for (auto at = connections_.begin(); at != connections_.end();) {
+    Connection& connection = *at->second;
+    const bool registered = connection.session != nullptr;
+    if (!connection.ended || (registered && !connection.process_ended)) {
+      ++at;
+      continue;
+    }
+    if (registered && connection.free_at == kNever) connection.free_at = now + options_.teardown;
+    if (registered && now < connection.free_at) {
+      ++at;
+      continue;
+    }
+    if (registered) registry_.Free(connection.session, now, changed_);
+    at = connections_.erase(at);
+  }
+}
+
+Time Service::ExpireSilent(Time now) {
+  Time next = kNever;
+  for (const auto& [id, connection] : connections_) {
+    if (connection->ended || connection->spoke) continue;
+    const Time until = connection->since + options_.hello_within;
+    if (now >= until) {
+      Drop(*connection, "it said nothing");
+      next = now;  // and come to free it
+    } else {
+      next = std::min(next, until);
+    }
+  }
+  return next;
+}
+
+}  // namespace gpushare::broker

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// The broker's service: sockets, pages and doorbells around a Registry.
+//
+//   GPUSHARE_ASSIGN_OR_RETURN(std::unique_ptr<Service> service, Service::Create(config, options));
+//   absl::Status ended = service->Run();      // on its own thread, until Stop()
+//
+// One thread does everything: it waits until a connection, a doorbell or the books want something, and never for a
+// peer. A peer that says nonsense, too much, or nothing loses its connection, and nobody else notices.
+//
+// Liveness: the end of a connection ends a session, which gets no more device time and whose unused grants are the
+// tenant's again at once. Its memory is, when the process has ended as well; before, it may still hold it.
+//
+// Threading: Run() on one thread; everything else from any, and from signal handlers Stop() alone.
+#ifndef GPUSHARE_BROKER_SERVICE_H_
+#define GPUSHARE_BROKER_SERVICE_H_
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "base/sync.h"
+#include "base/time.h"
+#include "base/unique_fd.h"
+#include "broker/config.h"
+#include "broker/registry.h"
+#include "broker/snapshot.h"
+#include "ipc/doorbell.h"
+#include "ipc/message.h"
+#include "ipc/page.h"
+#include "ipc/socket.h"
+
+namespace gpushare::broker {
+
+// What happens, for a log: the event's name, and what belongs to it as key and value.
+using Log = std::function<void(std::string_view event,
+                               const std::vector<std::pair<std::string, std::string>>& fields)>;
+
+struct ServiceOptions {
+  std::string socket;               // path
+  mode_t mode = 0660;               // of its file
+  std::vector<GpuInfo> gpus;        // empty: the first process that opens one says what it has
+  base::Clock* clock = nullptr;     // null: the machine's
+  Nanos teardown{0};                // after the end of a process, until its memory is free
+  Nanos hello_within = Seconds(5);  // a connection that says nothing so long is ended
+  size_t most_connections = 4096, most_of_user = 1024;
+  // Answers what the service does not know itself ("metrics"); InvalidArgument: nor does this. May be empty.
+  std::function<absl::StatusOr<std::string>(std::string_view what, const Snapshot&)> answer;
+  // Reads the configuration again, for Change "reload"; may be empty.
+  std::function<absl::StatusOr<Config>()> reload;
+  Log log;  // may be empty
+  // Run() ends when the last process has left, once one had come.
+  bool until_unused = false;
+};
+
+class Service {
+ public:
+  static absl::StatusOr<std::unique_ptr<Service>> Create(const Config& config,
+                                                         ServiceOptions options);
+  ~Service();
+  Service(const Service&) = delete;
+  Service& operator=(const Service&) = delete;
+
+  absl::Status Run();
+  void Stop();  // Run() comes back; sessions end with the Service
+
+  absl::Status Apply(const Config& config) ABSL_LOCKS_EXCLUDED(mutex_);
+  Snapshot TakeSnapshot() ABSL_LOCKS_EXCLUDED(mutex_);
+  const char* CheckInvariants() ABSL_LOCKS_EXCLUDED(mutex_);  // null: they hold
+
+ private:
+  struct Connection;
+  struct SeatHolder;
+  // What an event of the poller is about; the poller has its address.
+  struct Watched {
+    enum Kind { kListener, kStop, kConnection, kProcess, kDoorbell } kind;
+    Connection* connection = nullptr;
+    SeatHolder* seat = nullptr;
+  };
+
+  explicit Service(ServiceOptions options);
+  absl::Status Start(const Config& config);
+  absl::Status Watch(int fd, Watched& watched);
+  void Unwatch(int fd);
+  void Accept() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Read(Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Handle(Connection& connection, const ipc::Message& message)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status OnHello(Connection& connection, const ipc::Hello& hello)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status OnOpenGpu(Connection& connection, const ipc::OpenGpu& open)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<std::string> OnQuery(const Connection& connection, const ipc::Query& query)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<std::string> OnChange(const Connection& connection, const ipc::Change& change)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status MayOperate(const Connection& connection) const;
+  // Queues the parts of an answer; Flush() sends as much as the peer takes.
+  void Answer(Connection& connection, std::string_view text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Flush(Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Drop(Connection& connection, std::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FreeEnded(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Time ExpireSilent(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WakeChanged() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Say(std::string_view event,
+           const std::vector<std::pair<std::string, std::string>>& fields) const;
+
+  ServiceOptions options_;
+  base::Clock& clock_;
+  base::UniqueFd poller_, stop_;
+  std::unique_ptr<ipc::Listener> listener_;
+  Watched listener_watched_{Watched::kListener}, stop_watched_{Watched::kStop};
+  std::atomic<bool> stopping_{false};
+
+  base::Mutex mutex_;
+  Registry registry_ ABSL_GUARDED_BY(mutex_);
+  Changed changed_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, std::unique_ptr<Connection>> connections_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_connection_ ABSL_GUARDED_BY(mutex_) = 1;
+  bool used_ ABSL_GUARDED_BY(mutex_) = false;  // some process has registered
+};
+
+}  // namespace gpushare::broker
+
+#endif  // GPUSHARE_BROKER_SERVICE_H_

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "broker/time_book.h"
+
+#include <algorithm>
+
+namespace gpushare::broker {
+namespace {
+
+// More than that between two looks is nonsense.
+constexpr int64_t kMostStep = 60'000'000'000;
+
+sched::ArbiterOptions ArbiterOptionsOf(const TimeBook::Options& options) {
+  sched::ArbiterOptions made;
+  made.window = options.overlap;
+  made.low_window = options.overlap / 4;
+  made.high_band_window = options.overlap;
+  made.min_commands = made.high_band_min_commands = 0;
+  made.grant = made.lone_grant = options.quantum;  // what a cap that is used up lets go again with
+  made.grant_commands = 1;
+  made.slack = 2 * options.quantum;
+  made.active_grace = Millis(2);
+  made.anticipation = Micros(200);
+  made.high_grace = Micros(200);
+  made.idle_budget_depth = Millis(4);
+  return made;
+}
+
+// A counter of a page, as far as it can be true: it does not go back, nor further than a step.
+int64_t Step(const std::atomic<int64_t>& counter, int64_t before) {
+  return std::clamp<int64_t>(counter.load(std::memory_order_acquire) - before, 0, kMostStep);
+}
+
+}  // namespace
+
+TimeBook::TimeBook(const Options& options)
+    : options_(options), arbiter_(ArbiterOptionsOf(options)) {}
+
+TimeBook::Tenant* TimeBook::AddTenant(const sched::TenantLimits& limits, Time now) {
+  Tenant& tenant = tenants_.emplace_back();
+  tenant.limits = limits;
+  tenant.id = arbiter_.Add(limits, now);
+  by_id_[tenant.id] = &tenant;
+  return &tenant;
+}
+
+void TimeBook::Update(Tenant* tenant, const sched::TenantLimits& limits, Time now,
+                      Changed& changed) {
+  tenant->limits = limits;
+  arbiter_.Update(tenant->id, limits, now);
+  for (Member& member : members_) {
+    if (member.tenant == tenant) SetLimits(member, changed);
+  }
+}
+
+void TimeBook::RemoveTenant(Tenant* tenant, Time now) {
+  arbiter_.Remove(tenant->id, now);
+  by_id_.erase(tenant->id);
+  tenants_.remove_if([tenant](const Tenant& other) { return &other == tenant; });
+}
+
+void TimeBook::Suspend(Tenant* tenant, bool suspended, Time now, Changed& changed) {
+  tenant->suspended = suspended;
+  for (Member& member : members_) {
+    if (member.tenant == tenant) SetLimits(member, changed);
+  }
+  Ask(*tenant, now);
+}
+
+void TimeBook::SetLimits(Member& member, Changed& changed) {
+  const Tenant& tenant = *member.tenant;
+  ipc::LimitsPage& limits = *member.seat->limits;
+  const auto ppm = static_cast<uint32_t>(std::clamp(tenant.limits.guarantee, 0.0, 1.0) * 1e6);
+  if (limits.guarantee_ppm.load(kRelaxed) != ppm) {
+    limits.guarantee_ppm.store(ppm, kRelaxed);
+    changed.Add(*member.seat);
+  }
+  SetFlags(*member.seat, ipc::LimitsPage::kSuspended | ipc::LimitsPage::kBypass,
+           (tenant.suspended ? uint32_t{ipc::LimitsPage::kSuspended} : 0u) |
+               (Bypasses(tenant) ? uint32_t{ipc::LimitsPage::kBypass} : 0u),
+           changed);
+}
+
+TimeBook::Member* TimeBook::Join(Tenant* tenant, Seat& seat, Time now, Changed& changed) {
+  Member& member = members_.emplace_back(Member{.tenant = tenant, .seat = &seat});
+  ++tenant->members;
+  SetLimits(member, changed);
+  arbiter_.Touch(tenant->id, now);
+  return &member;
+}
+
+void TimeBook::Leave(Member* member, Time now) {
+  Tenant& tenant = *member->tenant;
+  // What it has in flight runs to its end.
+  const int64_t in_flight = std::clamp<int64_t>(
+      member->seat->usage->time_in_flight_ns.load(kRelaxed), 0, member->charged_ns);
+  arbiter_.Settle(tenant.id, tenant.phase, Nanos(in_flight), Nanos(in_flight), 0, now);
+  arbiter_.Return(tenant.id, tenant.phase, Nanos(member->charged_ns - in_flight), now);
+  tenant.used_ns += in_flight;
+  --tenant.members;
+  std::erase(tenant.line, member);
+  members_.remove_if([member](const Member& other) { return &other == member; });
+  Ask(tenant, now);
+}
+
+// ---- What a member says
+
+void TimeBook::Read(Member& member, Time now) {
+  Tenant& tenant = *member.tenant;
+  const ipc::UsagePage& usage = *member.seat->usage;
+  const int64_t used = Step(usage.time_used_ns, member.used_ns);
+  if (used > 0) {
+    // Beyond what it was granted it is debt.
+    const int64_t settled = std::min(used, member.charged_ns);
+    arbiter_.Settle(tenant.id, tenant.phase, Nanos(settled), Nanos(used), 0, now);
+    member.charged_ns -= settled;
+    member.used_ns += used;
+    tenant.used_ns += used;
+  }
+  const int64_t returned =
+      std::min(Step(usage.time_returned_ns, member.returned_ns), member.charged_ns);
+  if (returned > 0) {
+    arbiter_.Return(tenant.id, tenant.phase, Nanos(returned), now);
+    member.charged_ns -= returned;
+    member.returned_ns += returned;
+  }
+  const int64_t in_flight =
+      std::clamp<int64_t>(usage.time_in_flight_ns.load(kRelaxed), 0, member.charged_ns);
+  const int64_t left = member.charged_ns - in_flight;
+  if (used > 0 || returned > 0) member.lapsed = false;
+  const bool wants = !member.lapsed && usage.time_wanted_ns.load(kRelaxed) > 0 &&
+                     left <= member.seat->limits->grant_ns.load(kRelaxed) / 2;
+  if (wants == member.waiting) return;
+  member.waiting = wants;
+  if (wants) {
+    tenant.line.push_back(&member);
+  } else {
+    std::erase(tenant.line, &member);
+  }
+}
+
+// One that asks nobody: it is charged for what it has in flight, and then for what that took.
+void TimeBook::ReadBypass(Member& member, Time now) {
+  Tenant& tenant = *member.tenant;
+  const ipc::UsagePage& usage = *member.seat->usage;
+  const int64_t used = Step(usage.time_used_ns, member.used_ns);
+  const int64_t in_flight =
+      std::clamp<int64_t>(usage.time_in_flight_ns.load(kRelaxed), 0, kMostStep);
+  if (const int64_t more = used + in_flight - member.charged_ns; more > 0) {
+    tenant.phase = arbiter_.Charge(tenant.id, Nanos(more), now);
+    member.charged_ns += more;
+  }
+  if (used > 0) {
+    const int64_t settled = std::min(used, member.charged_ns);
+    arbiter_.Settle(tenant.id, tenant.phase, Nanos(settled), Nanos(used), 0, now);
+    member.charged_ns -= settled;
+    member.used_ns += used;
+    tenant.used_ns += used;
+  }
+  if (in_flight < member.charged_ns) {
+    arbiter_.Return(tenant.id, tenant.phase, Nanos(member.charged_ns - in_flight), now);
+    member.charged_ns = in_flight;
+  }
+  if (std::exchange(member.waiting, false)) std::erase(tenant.line, &member);
+}
+
+void TimeBook::Lapse(Member& member, Time now) {
+  if (member.charged_ns == 0 || now < member.until + options_.overlap) return;
+  const int64_t in_flight = std::clamp<int64_t>(
+      member.seat->usage->time_in_flight_ns.load(kRelaxed), 0, member.charged_ns);
+  if (Nanos(in_flight) >= options_.overlap) return;  // the device is busy with it
+  const Tenant& tenant = *member.tenant;
+  arbiter_.Return(tenant.id, tenant.phase, Nanos(member.charged_ns - in_flight), now);
+  member.charged_ns = in_flight;
+  member.lapsed = true;
+}
+
+// ---- What is granted
+
+bool TimeBook::Contended() const {
+  int wanting = 0;
+  for (const Tenant& tenant : tenants_) wanting += arbiter_.View(tenant.id).active ? 1 : 0;
+  return wanting > 1;
+}
+
+void TimeBook::Ask(Tenant& tenant, Time now) {
+  const bool wants = !tenant.line.empty() && !tenant.suspended;
+  if (wants == tenant.blocked) return;
+  if (wants) {
+    arbiter_.Block(tenant.id, contended_ ? options_.quantum : options_.lone, false, now);
+  } else {
+    arbiter_.Unblock(tenant.id, now);
+  }
+  tenant.blocked = wants;
+}
+
+void TimeBook::Give(Tenant& tenant, const sched::Grant& grant, Time now, Changed& changed) {
+  tenant.phase = grant.phase;
+  tenant.blocked = false;
+  Member& member = *tenant.line.front();
+  tenant.line.pop_front();
+  member.waiting = false;
+  member.granted_ns += grant.amount.count();
+  member.charged_ns += grant.amount.count();
+  member.until = std::max(member.until, now) + grant.amount;
+  ipc::LimitsPage& limits = *member.seat->limits;
+  limits.grant_ns.store(grant.amount.count(), kRelaxed);
+  limits.time_granted_ns.store(member.granted_ns, std::memory_order_release);
+  changed.Add(*member.seat);
+  arbiter_.Launched(tenant.id, 1, now);
+  Ask(tenant, now);  // for the next in its line
+}
+
+Time TimeBook::Look(Time now, Changed& changed) {
+  for (Member& member : members_) {
+    if (Bypasses(*member.tenant)) {
+      ReadBypass(member, now);
+    } else {
+      Read(member, now);
+      Lapse(member, now);
+    }
+  }
+  contended_ = Contended();
+  bool waits = false;
+  for (Tenant& tenant : tenants_) {
+    Ask(tenant, now);
+    waits |= tenant.blocked;
+  }
+  Time next = kNever;
+  for (;;) {
+    grants_.clear();
+    next = arbiter_.Run(now, grants_);
+    if (grants_.empty()) break;
+    for (const sched::Grant& grant : grants_) Give(*by_id_.at(grant.tenant), grant, now, changed);
+  }
+  for (Member& member : members_) {
+    const sched::TenantLimits& limits = member.tenant->limits;
+    const bool closed = !Bypasses(*member.tenant) && arbiter_.Closed(limits.band, now);
+    SetFlags(*member.seat, ipc::LimitsPage::kClosed,
+             closed ? uint32_t{ipc::LimitsPage::kClosed} : 0u, changed);
+    waits |= closed;
+  }
+  return waits ? std::min(next, now + options_.look) : next;
+}
+
+const char* TimeBook::CheckInvariants() const {
+  if (const char* broken = arbiter_.CheckInvariants(); *broken != '\0') return broken;
+  for (const Tenant& tenant : tenants_) {
+    int64_t charged = 0;
+    int members = 0;
+    for (const Member& member : members_) {
+      if (member.tenant != &tenant) continue;
+      charged += member.charged_ns;
+      ++members;
+      if (member.waiting != (std::count(tenant.line.begin(), tenant.line.end(), &member) == 1)) {
+        return "who waits is not in its tenant's line once";
+      }
+    }
+    if (members != tenant.members) return "a tenant's members do not add up";
+    if (arbiter_.View(tenant.id).outstanding < Nanos(charged)) {
+      return "the arbiter has less outstanding than was granted";
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace gpushare::broker

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// The device time of one GPU, among the tenants of several processes.
+//
+// The arbiter is the one that divides a GPU within a process (sched/arbiter.h), with larger pieces: a grant is some
+// milliseconds of device time, which the process's own engine divides further. Grants follow one another: contexts of
+// several processes do not run at the same time, and what a process measures is its own only while nobody else's
+// kernels come between. So the next is given when the clock says that the last is nearly done. What a process reports
+// corrects the books, and can do no more than spend what it was granted.
+//
+// A process asks for its next grant when half of the last is left, and returns what it does not need. What it neither
+// uses nor returns while the device waits for it lapses: in the books it is the tenant's again, and whoever spends it
+// later is charged then.
+//
+// Pure but for the pages: time is an argument, nothing blocks. One caller at a time.
+#ifndef GPUSHARE_BROKER_TIME_BOOK_H_
+#define GPUSHARE_BROKER_TIME_BOOK_H_
+
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <map>
+#include <vector>
+
+#include "base/time.h"
+#include "broker/seat.h"
+#include "sched/arbiter.h"
+
+namespace gpushare::broker {
+
+class TimeBook {
+ public:
+  struct Options {
+    Nanos quantum = Millis(2);    // a grant while others want the device too
+    Nanos lone = Millis(4);       // and while nobody does
+    Nanos overlap = Micros(400);  // the next is given when so much of the last is left
+    Nanos look = Micros(250);     // while somebody waits, pages are read so often
+  };
+  struct Tenant;
+  struct Member {
+    Tenant* tenant = nullptr;
+    Seat* seat = nullptr;
+    int64_t granted_ns = 0;                // all in all
+    int64_t used_ns = 0, returned_ns = 0;  // as far as it was believed
+    int64_t charged_ns = 0;  // outstanding in the arbiter: granted or charged, not used or returned
+    bool waiting = false;    // in its tenant's line
+    bool lapsed = false;     // what it has left lapsed: it gets no more before it uses that
+    Time until{};            // when what it was granted should have been used
+  };
+  struct Tenant {
+    sched::TenantId id = 0;
+    sched::TenantLimits limits;
+    bool suspended = false;
+    sched::Phase phase = sched::Phase::kWeight;
+    std::deque<Member*> line;  // its processes that want a grant, in order
+    bool blocked = false;      // the arbiter knows that it waits
+    int64_t used_ns = 0;       // of processes that are gone included
+    int members = 0;
+  };
+
+  TimeBook() : TimeBook(Options()) {}
+  explicit TimeBook(const Options& options);
+
+  // Addresses are stable. A tenant is removed when it has no members.
+  Tenant* AddTenant(const sched::TenantLimits& limits, Time now);
+  void Update(Tenant* tenant, const sched::TenantLimits& limits, Time now, Changed& changed);
+  void RemoveTenant(Tenant* tenant, Time now);
+  // Nothing more is granted; what was granted and is not spent is to be kept.
+  void Suspend(Tenant* tenant, bool suspended, Time now, Changed& changed);
+
+  Member* Join(Tenant* tenant, Seat& seat, Time now, Changed& changed);
+  // Its process has ended: what it had not used is the tenant's again at once.
+  void Leave(Member* member, Time now);
+
+  // Reads what the members say, grants what is due, and says when to look again at the latest.
+  Time Look(Time now, Changed& changed);
+
+  const std::list<Member>& members() const { return members_; }
+  const char* CheckInvariants() const;
+
+ private:
+  void Read(Member& member, Time now);
+  void ReadBypass(Member& member, Time now);
+  void Ask(Tenant& tenant, Time now);
+  void Give(Tenant& tenant, const sched::Grant& grant, Time now, Changed& changed);
+  void Lapse(Member& member, Time now);
+  void SetLimits(Member& member, Changed& changed);
+  bool Bypasses(const Tenant& tenant) const {
+    return tenant.limits.band == sched::Band::kHigh && tenant.limits.cap >= 1;
+  }
+  bool Contended() const;  // O(tenants)
+
+  const Options options_;
+  sched::Arbiter arbiter_;
+  bool contended_ = false;
+  std::list<Tenant> tenants_;
+  std::map<sched::TenantId, Tenant*> by_id_;
+  std::list<Member> members_;
+  std::vector<sched::Grant> grants_;  // scratch
+};
+
+}  // namespace gpushare::broker
+
+#endif  // GPUSHARE_BROKER_TIME_BOOK_H_

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "broker/memory_book.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "tests/unit/broker/pages.h"
+
+namespace gpushare::broker {
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+Time At(int64_t ms) { return Time(Millis(ms)); }
+
+TEST(MemoryBook, WhoIsAloneIsGrantedAllThereIs) {
+  Changed changed;
+  MemoryBook book(64 * kMiB);
+  Pages pages;
+  book.Join(pages.seat, changed);
+  EXPECT_EQ(pages.granted(), 64 * kMiB);
+  EXPECT_EQ(pages.limits.memory_limit.load(), 64 * kMiB);
+  EXPECT_EQ(changed.Take().size(), 1u);
+}
+
+TEST(MemoryBook, AnUnusedGrantOfOneNeverDeniesAnother) {
+  Changed changed;
+  MemoryBook book(64 * kMiB);
+  Pages first, second;
+  book.Join(first.seat, changed);
+  book.Join(second.seat, changed);
+  first.usage.memory_charged = 10 * kMiB;
+  second.Ask(50 * kMiB);
+  book.Look(At(0), changed);
+  EXPECT_FALSE(second.answered()) << "the first has not given anything back yet";
+  first.AnswerRecall();
+  book.Look(At(1), changed);
+  EXPECT_TRUE(second.answered());
+  EXPECT_GE(second.granted(), 50 * kMiB);
+  EXPECT_GE(first.granted(), 10 * kMiB);
+  EXPECT_LE(first.granted() + second.granted(), 64 * kMiB);
+  EXPECT_EQ(book.CheckInvariants(), nullptr);
+}
+
+TEST(MemoryBook, WhoDoesNotAnswerIsNotWaitedForLong) {
+  Changed changed;
+  MemoryBook book(64 * kMiB);
+  Pages first, second;
+  book.Join(first.seat, changed);
+  book.Join(second.seat, changed);
+  second.Ask(50 * kMiB);
+  const Time next = book.Look(At(0), changed);
+  EXPECT_EQ(next, At(100));
+  book.Look(next, changed);
+  EXPECT_TRUE(second.answered());
+  EXPECT_EQ(second.granted(), 0u);
+  // And when it does after all, that is there for the next request.
+  first.AnswerRecall();
+  book.Look(At(200), changed);
+  second.Ask(40 * kMiB);
+  book.Look(At(201), changed);
+  EXPECT_GE(second.granted(), 40 * kMiB);
+}
+
+TEST(MemoryBook, OfOneThatEndedTheGrantStaysTakenUntilItsMemoryIsFree) {
+  Changed changed;
+  MemoryBook book(64 * kMiB);
+  Pages second;
+  auto first = std::make_unique<Pages>();
+  MemoryBook::Member* const member = book.Join(first->seat, changed);
+  book.Join(second.seat, changed);
+  changed.Forget(first->seat);
+  book.Leave(member);
+  first.reset();  // its pages are not looked at again
+  second.Ask(kMiB);
+  book.Look(At(0), changed);
+  EXPECT_TRUE(second.answered());
+  EXPECT_EQ(second.granted(), 0u);
+  book.Free(member, changed);
+  second.Ask(kMiB);
+  book.Look(At(1), changed);
+  EXPECT_GE(second.granted(), kMiB);
+  EXPECT_EQ(book.CheckInvariants(), nullptr);
+}
+
+TEST(MemoryBook, ALowerLimitAsksForWhatIsNotUsed) {
+  Changed changed;
+  MemoryBook book(64 * kMiB);
+  Pages pages;
+  book.Join(pages.seat, changed);
+  pages.usage.memory_charged = 40 * kMiB;
+  book.SetLimit(30 * kMiB, changed);
+  book.Look(At(0), changed);
+  pages.AnswerRecall();
+  book.Look(At(1), changed);
+  EXPECT_EQ(pages.granted(), 40 * kMiB) << "what it holds it keeps";
+  pages.usage.memory_charged = 20 * kMiB;
+  book.Look(At(2), changed);
+  pages.AnswerRecall();
+  book.Look(At(3), changed);
+  EXPECT_EQ(pages.granted(), 30 * kMiB);
+}
+
+// Whatever the processes write, the grants never exceed the quota, every request is answered in time, and requests
+// that fit beside what is used are served.
+TEST(MemoryBook, NoPageTakesMoreThanTheQuota) {
+  for (uint32_t seed = 0; seed < 200; ++seed) {
+    std::mt19937_64 random(seed);
+    Changed changed;
+    const uint64_t limit = (1 + random() % 64) * kMiB;
+    MemoryBook book(limit);
+    std::vector<std::unique_ptr<Pages>> pages;
+    std::vector<MemoryBook::Member*> members;
+    int64_t ms = 0;
+    for (int step = 0; step < 300; ++step) {
+      const uint64_t what = random() % 10;
+      if (members.size() < 2 || (what == 0 && members.size() < 6)) {
+        pages.push_back(std::make_unique<Pages>());
+        members.push_back(book.Join(pages.back()->seat, changed));
+      } else {
+        Pages& some = *pages[random() % pages.size()];
+        const size_t i = random() % members.size();
+        switch (what) {
+          case 1:
+            some.Ask(random());
+            break;  // nonsense
+          case 2:
+          case 3:
+            some.Ask(random() % (2 * limit));
+            break;
+          case 4:
+            some.usage.memory_charged = random();
+            break;
+          case 5:
+            some.usage.memory_charged = random() % (some.granted() + 1);
+            break;
+          case 6:
+          case 7:
+            some.AnswerRecall();
+            break;
+          case 8:
+            some.usage.memory_kept = random();
+            some.usage.memory_recalled = static_cast<uint32_t>(random());
+            break;
+          default:
+            if (random() % 4 != 0) break;
+            changed.Forget(pages[i]->seat);
+            book.Leave(members[i]);
+            book.Free(members[i], changed);
+            members.erase(members.begin() + static_cast<ptrdiff_t>(i));
+            pages.erase(pages.begin() + static_cast<ptrdiff_t>(i));
+        }
+      }
+      book.Look(At(ms), changed);
+      ms += static_cast<int64_t>(random() % 60);
+      ASSERT_LE(book.granted(), limit) << "seed " << seed << ", step " << step;
+      ASSERT_EQ(book.CheckInvariants(), nullptr) << "seed " << seed << ", step " << step;
+    }
+    for (int i = 0; i < 10; ++i) book.Look(At(ms += 101), changed);
+    for (const auto& one : pages) EXPECT_TRUE(one->answered()) << "seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace gpushare::broker

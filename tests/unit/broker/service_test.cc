@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+// A service on its own thread, and peers of it that speak the protocol by hand.
+#include "broker/service.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "ipc/doorbell.h"
+#include "ipc/message.h"
+#include "ipc/page.h"
+#include "ipc/socket.h"
+
+namespace gpushare::broker {
+namespace {
+
+constexpr uint64_t kGiB = 1ull << 30;
+const char kGpu[] = "GPU-00000000-0000-0000-0000-000000000001";
+
+// One process's end.
+struct Peer {
+  base::UniqueFd fd;
+  ipc::Mapped<const ipc::LimitsPage> limits;
+  ipc::Mapped<ipc::UsagePage> usage;
+  std::unique_ptr<ipc::Doorbell> bell;
+
+  absl::StatusOr<ipc::Message> Call(const ipc::Message& message,
+                                    std::vector<base::UniqueFd>* fds = nullptr) {
+    const auto packet = ipc::Encode(message);
+    if (!packet.ok()) return packet.status();
+    if (const absl::Status sent = ipc::Send(fd.get(), *packet); !sent.ok()) return sent;
+    base::Clock& clock = base::RealClock();
+    auto got = ipc::ReceiveBefore(fd.get(), clock, clock.Now() + Seconds(20));
+    if (!got.ok()) return got.status();
+    if (got->what != ipc::Received::kPacket) return absl::UnavailableError("the end");
+    if (fds != nullptr) *fds = std::move(got->fds);
+    return ipc::Decode(got->packet);
+  }
+  absl::StatusOr<ipc::Message> Register(const std::string& tenant, const std::string& spec = "") {
+    return Call(ipc::Hello{.tenant = tenant, .program = "test", .spec = spec});
+  }
+  absl::StatusOr<ipc::Message> Open(uint64_t memory = 16 * kGiB) {
+    std::vector<base::UniqueFd> fds;
+    auto answer = Call(ipc::OpenGpu{.uuid = kGpu, .memory = memory, .sm_count = 132}, &fds);
+    if (!answer.ok() || fds.size() != 3) return answer;
+    limits = *ipc::MapLimits(fds[0].get());
+    usage = *ipc::MapUsage(fds[1].get());
+    bell = std::make_unique<ipc::Doorbell>(*ipc::Doorbell::Of(std::move(fds[2])));
+    return answer;
+  }
+  // Asks for a grant of `bytes` in all, and waits for the answer.
+  uint64_t Ask(uint64_t bytes) {
+    usage->memory_wanted = bytes;
+    const uint32_t number = ++usage->memory_asked;
+    bell->Ring();
+    base::Clock& clock = base::RealClock();
+    const Time deadline = clock.Now() + Seconds(20);
+    while (limits->memory_answered.load() != number && clock.Now() < deadline) {
+      const uint32_t seen = limits->wake.load();
+      if (limits->memory_answered.load() == number) break;
+      clock.WaitShared(limits->wake, seen, clock.Now() + Millis(100));
+    }
+    EXPECT_EQ(limits->memory_answered.load(), number) << "no answer";
+    return limits->memory_granted.load();
+  }
+};
+
+class ServiceTest : public ::testing::Test {
+ protected:
+  ~ServiceTest() override { End(); }
+  void Start(Config config, ServiceOptions options = {}) {
+    folder_ = std::filesystem::temp_directory_path() /
+              absl::StrCat("gpushare-service-", getpid(), "-", reinterpret_cast<uintptr_t>(this));
+    std::filesystem::create_directory(folder_);
+    options.socket = (folder_ / "broker.sock").string();
+    path_ = options.socket;
+    auto service = Service::Create(config, std::move(options));
+    ASSERT_TRUE(service.ok()) << service.status();
+    service_ = *std::move(service);
+    thread_ = std::thread([this] { ended_ = service_->Run(); });
+  }
+  void End() {
+    if (service_ == nullptr) return;
+    service_->Stop();
+    if (thread_.joinable()) thread_.join();
+    EXPECT_TRUE(ended_.ok()) << ended_;
+    EXPECT_EQ(service_->CheckInvariants(), nullptr);
+    service_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+  std::unique_ptr<Peer> Connect() {
+    auto peer = std::make_unique<Peer>();
+    auto fd = ipc::Connect(path_);
+    EXPECT_TRUE(fd.ok()) << fd.status();
+    if (fd.ok()) peer->fd = *std::move(fd);
+    return peer;
+  }
+  // Until what `ready` says of the figures holds.
+  template <typename Ready>
+  bool Eventually(const Ready& ready) {
+    base::Clock& clock = base::RealClock();
+    for (const Time end = clock.Now() + Seconds(20); clock.Now() < end;) {
+      if (ready(service_->TakeSnapshot())) return true;
+      clock.SleepUntil(clock.Now() + Millis(2));
+    }
+    return false;
+  }
+
+  std::filesystem::path folder_;
+  std::string path_;
+  std::unique_ptr<Service> service_;
+  std::thread thread_;
+  absl::Status ended_;
+};
+
+TenantConfig Tenant(const std::string& name, const std::string& spec) {
+  TenantConfig tenant;
+  tenant.name = name;
+  tenant.spec = spec;
+  return tenant;
+}
+Config TwoTenants() {
+  Config config;
+  config.tenants = {Tenant("a", "memory=4GiB,compute=50%"), Tenant("b", "memory=8GiB,cap=30%")};
+  return config;
+}
+
+TEST_F(ServiceTest, AProcessRegistersAndGetsItsShare) {
+  Start(TwoTenants());
+  auto peer = Connect();
+  const auto welcome = peer->Register("a");
+  ASSERT_TRUE(welcome.ok()) << welcome.status();
+  EXPECT_EQ(std::get<ipc::Welcome>(*welcome).tenant, "a");
+  const auto opened = peer->Open();
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ(std::get<ipc::GpuOpened>(*opened).spec, "memory=4GiB");
+  EXPECT_EQ(peer->limits->memory_granted.load(), 4 * kGiB);
+  const Snapshot figures = service_->TakeSnapshot();
+  ASSERT_EQ(figures.shares.size(), 1u);
+  EXPECT_EQ(figures.shares[0].processes.at(0).pid, getpid());
+}
+
+TEST_F(ServiceTest, ProcessesOfATenantShareItsQuota) {
+  Start(TwoTenants());
+  auto one = Connect(), two = Connect();
+  for (Peer* peer : {one.get(), two.get()}) {
+    ASSERT_TRUE(peer->Register("a").ok());
+    ASSERT_TRUE(peer->Open().ok());
+  }
+  one->usage->memory_charged = kGiB;
+  std::thread answers([&] {  // as its session would
+    base::Clock& clock = base::RealClock();
+    while (one->limits->memory_recall.load() == 0) {
+      clock.WaitShared(one->limits->wake, one->limits->wake.load(), clock.Now() + Millis(50));
+    }
+    one->usage->memory_kept = kGiB;
+    one->usage->memory_recalled = one->limits->memory_recall.load();
+    one->bell->Ring();
+  });
+  EXPECT_GE(two->Ask(3 * kGiB), 3 * kGiB);
+  answers.join();
+  EXPECT_EQ(one->limits->memory_granted.load() + two->limits->memory_granted.load(), 4 * kGiB);
+}
+
+TEST_F(ServiceTest, WhatCannotBeIsRefusedAndSaid) {
+  Start(TwoTenants());
+  const auto code = [](const absl::StatusOr<ipc::Message>& answer) {
+    return answer.ok() && std::holds_alternative<ipc::Refusal>(*answer)
+               ? static_cast<absl::StatusCode>(std::get<ipc::Refusal>(*answer).code)
+               : absl::StatusCode::kOk;
+  };
+  auto peer = Connect();
+  EXPECT_EQ(code(peer->Open()), absl::StatusCode::kInvalidArgument) << "not registered";
+  EXPECT_EQ(code(peer->Register("c")), absl::StatusCode::kNotFound);
+  EXPECT_EQ(code(peer->Register("")), absl::StatusCode::kPermissionDenied);
+  ASSERT_TRUE(peer->Register("a").ok());
+  EXPECT_EQ(code(peer->Register("a")), absl::StatusCode::kInvalidArgument) << "twice";
+  EXPECT_EQ(code(peer->Open(kGiB)), absl::StatusCode::kResourceExhausted) << "4 GiB of 1";
+}
+
+TEST_F(ServiceTest, UnlistedTenantsAreTheirMakers) {
+  Config config;
+  config.unlisted = true;
+  Start(config);
+  auto peer = Connect();
+  ASSERT_TRUE(peer->Register("mine", "memory=2GiB,cap=10%").ok());
+  ASSERT_TRUE(peer->Open().ok());
+  EXPECT_EQ(peer->limits->memory_granted.load(), 2 * kGiB);
+  auto other = Connect();
+  ASSERT_TRUE(other->Register("mine", "memory=9GiB").ok())
+      << "it joins: its own words count for nothing";
+  ASSERT_TRUE(other->Open().ok());
+  EXPECT_EQ(other->limits->memory_limit.load(), 2 * kGiB);
+}
+
+TEST_F(ServiceTest, AProcessThatIsKilledLeavesEverythingToTheOthers) {
+  Start(TwoTenants());
+  auto stays = Connect();
+  ASSERT_TRUE(stays->Register("a").ok());
+  for (int trial = 0; trial < 20; ++trial) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      auto peer = Connect();
+      const bool ok = peer->Register("b").ok() && peer->Open().ok();
+      peer->usage->memory_charged = kGiB;
+      peer->bell->Ring();
+      kill(getpid(), ok ? SIGKILL : SIGTERM);
+      _exit(1);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_EQ(WTERMSIG(status), SIGKILL);
+  }
+  EXPECT_TRUE(Eventually([](const Snapshot& figures) {
+    return figures.sessions == 1 && figures.sessions_ever == 21 &&
+           (figures.shares.empty() || figures.shares.back().memory_granted == 0);
+  }));
+  EXPECT_TRUE(stays->Open().ok());
+}
+
+TEST_F(ServiceTest, NonsenseEndsItsConnectionAndNoOther) {
+  Start(TwoTenants());
+  auto good = Connect();
+  ASSERT_TRUE(good->Register("a").ok());
+  for (const std::string& packet : {std::string("x"), std::string(1000, '\xff'),
+                                    std::string(70'000, 'a'), std::string(4, '\0')}) {
+    auto bad = Connect();
+    send(bad->fd.get(), packet.data(), packet.size(), MSG_NOSIGNAL);
+    base::Clock& clock = base::RealClock();
+    const auto got = ipc::ReceiveBefore(bad->fd.get(), clock, clock.Now() + Seconds(20));
+    EXPECT_TRUE(!got.ok() || got->what == ipc::Received::kEnd) << packet.size();
+  }
+  EXPECT_TRUE(good->Open().ok());
+}
+
+TEST_F(ServiceTest, ConnectionsHaveABound) {
+  ServiceOptions options;
+  options.most_connections = 8;
+  Start(TwoTenants(), std::move(options));
+  auto good = Connect();
+  ASSERT_TRUE(good->Register("a").ok());
+  std::vector<std::unique_ptr<Peer>> flood;
+  for (int i = 0; i < 50; ++i) flood.push_back(Connect());
+  EXPECT_TRUE(Eventually([](const Snapshot& figures) { return figures.refused >= 40; }));
+  EXPECT_TRUE(good->Open().ok());
+}
+
+TEST_F(ServiceTest, TheOperatorChangesLimitsOfARunningTenant) {
+  Start(TwoTenants());
+  auto peer = Connect();
+  ASSERT_TRUE(peer->Register("a").ok());
+  ASSERT_TRUE(peer->Open().ok());
+  auto operates = Connect();
+  auto answer =
+      operates->Call(ipc::Change{.what = "set", .tenant = "a", .gpu = "", .spec = "memory=6GiB"});
+  ASSERT_TRUE(answer.ok() && std::holds_alternative<ipc::Part>(*answer));
+  EXPECT_EQ(peer->limits->memory_limit.load(), 6 * kGiB);
+  EXPECT_GE(peer->Ask(5 * kGiB), 5 * kGiB);
+  answer =
+      operates->Call(ipc::Change{.what = "set", .tenant = "a", .gpu = "", .spec = "memory=60GiB"});
+  ASSERT_TRUE(answer.ok() && std::holds_alternative<ipc::Refusal>(*answer));
+  EXPECT_EQ(peer->limits->memory_limit.load(), 6 * kGiB);
+}
+
+TEST_F(ServiceTest, ALaterConfigurationCountsAtOnceOrNotAtAll) {
+  Start(TwoTenants());
+  auto peer = Connect();
+  ASSERT_TRUE(peer->Register("a").ok());
+  ASSERT_TRUE(peer->Open().ok());
+  Config next = TwoTenants();
+  next.tenants[0].spec = "memory=12GiB";
+  EXPECT_EQ(service_->Apply(next).code(), absl::StatusCode::kResourceExhausted) << "with b's 8";
+  EXPECT_EQ(peer->limits->memory_limit.load(), 4 * kGiB);
+  next.tenants[1].spec = "memory=2GiB";
+  EXPECT_TRUE(service_->Apply(next).ok());
+  EXPECT_EQ(peer->limits->memory_limit.load(), 12 * kGiB);
+}
+
+}  // namespace
+}  // namespace gpushare::broker

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "broker/time_book.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "tests/unit/broker/pages.h"
+
+namespace gpushare::broker {
+namespace {
+
+// Processes that have work all the time, on a device that does what it is given in order, a slice of 100 us at a time.
+class Bench {
+ public:
+  struct Process {
+    Pages pages;
+    TimeBook::Member* member = nullptr;
+    bool busy = true, gone = false;
+    int64_t ran_ns = 0;
+    int64_t lies = 0;  // reports so much less per slice
+  };
+
+  TimeBook::Tenant* Tenant(const sched::TenantLimits& limits) {
+    return book.AddTenant(limits, now);
+  }
+  Process& Start(TimeBook::Tenant* tenant) {
+    Process& process = processes.emplace_back();
+    process.member = book.Join(tenant, process.pages.seat, now, changed);
+    return process;
+  }
+  void Run(Nanos span) {
+    const Time end = now + span;
+    size_t turn = 0;
+    while (now < end) {
+      // The device takes the next process that has work it may run.
+      Process* runs = nullptr;
+      for (size_t i = 0; i < processes.size() && runs == nullptr; ++i) {
+        Process& process = processes[(turn + i) % processes.size()];
+        const uint32_t flags = process.pages.limits.flags;
+        const bool may = (flags & ipc::LimitsPage::kBypass) || process.pages.time_left() > 0;
+        if (process.gone || !process.busy || !may) continue;
+        if (flags & (ipc::LimitsPage::kClosed | ipc::LimitsPage::kSuspended)) continue;
+        runs = &process;
+        turn += i;  // it stays on until it may not
+      }
+      now += kSlice;
+      if (runs != nullptr) {
+        runs->ran_ns += kSlice.count();
+        runs->pages.usage.time_used_ns += kSlice.count() - runs->lies;
+        busy_ns += kSlice.count();
+      }
+      for (Process& process : processes) {
+        if (process.gone) continue;
+        process.pages.usage.time_wanted_ns = process.busy ? 100'000 : 0;
+        process.pages.usage.time_in_flight_ns =
+            process.busy && (process.pages.limits.flags & ipc::LimitsPage::kBypass) ? 100'000 : 0;
+        if (!process.busy && process.pages.time_left() > 0) {
+          process.pages.usage.time_returned_ns += process.pages.time_left();
+        }
+      }
+      book.Look(now, changed);
+      ASSERT_STREQ(book.CheckInvariants(), nullptr);
+    }
+  }
+  double Part(const Process& process, Nanos of) const {
+    return static_cast<double>(process.ran_ns) / static_cast<double>(of.count());
+  }
+
+  static constexpr Nanos kSlice = Micros(100);
+  Changed changed;
+  TimeBook book;
+  std::deque<Process> processes;
+  Time now{Seconds(1)};
+  int64_t busy_ns = 0;
+};
+
+TEST(TimeBook, DividesByWeight) {
+  Bench bench;
+  auto& a = bench.Start(bench.Tenant({.weight = 3}));
+  auto& b = bench.Start(bench.Tenant({.weight = 1}));
+  bench.Run(Seconds(2));
+  EXPECT_NEAR(bench.Part(a, Seconds(2)), 0.75, 0.01);
+  EXPECT_NEAR(bench.Part(b, Seconds(2)), 0.25, 0.01);
+  EXPECT_GE(bench.busy_ns, 1'980'000'000);
+}
+
+TEST(TimeBook, GuaranteesAndACap) {
+  Bench bench;
+  auto& a = bench.Start(bench.Tenant({.guarantee = 0.5}));
+  auto& b = bench.Start(bench.Tenant({.guarantee = 0.1, .cap = 0.1}));
+  auto& c = bench.Start(bench.Tenant({}));
+  bench.Run(Seconds(2));
+  EXPECT_NEAR(bench.Part(b, Seconds(2)), 0.1, 0.01);
+  EXPECT_GE(bench.Part(a, Seconds(2)), 0.49);
+  EXPECT_NEAR(bench.Part(a, Seconds(2)) + bench.Part(c, Seconds(2)), 0.9, 0.015);
+}
+
+TEST(TimeBook, ACapAlone) {
+  for (const double cap : {0.1, 0.3, 0.5, 0.8}) {
+    Bench bench;
+    auto& a = bench.Start(bench.Tenant({.cap = cap}));
+    bench.Run(Seconds(2));
+    EXPECT_NEAR(bench.Part(a, Seconds(2)), cap, 0.01) << cap;
+  }
+}
+
+TEST(TimeBook, ProcessesOfATenantShareWhatItGets) {
+  Bench bench;
+  TimeBook::Tenant* const pair = bench.Tenant({});
+  auto& a = bench.Start(pair);
+  auto& b = bench.Start(pair);
+  auto& c = bench.Start(bench.Tenant({}));
+  bench.Run(Seconds(2));
+  EXPECT_NEAR(bench.Part(a, Seconds(2)), 0.25, 0.015);
+  EXPECT_NEAR(bench.Part(b, Seconds(2)), 0.25, 0.015);
+  EXPECT_NEAR(bench.Part(c, Seconds(2)), 0.5, 0.01);
+}
+
+TEST(TimeBook, TheShareOfOneThatIsIdleIsLentAndComesBack) {
+  Bench bench;
+  auto& a = bench.Start(bench.Tenant({}));
+  auto& b = bench.Start(bench.Tenant({}));
+  a.busy = false;
+  bench.Run(Seconds(1));
+  EXPECT_GE(bench.Part(b, Seconds(1)), 0.98);
+  a.busy = true;
+  const int64_t before = b.ran_ns;
+  bench.Run(Seconds(1));
+  EXPECT_NEAR(bench.Part(a, Seconds(1)), 0.5, 0.03);
+  EXPECT_NEAR(static_cast<double>(b.ran_ns - before) / 1e9, 0.5, 0.03);
+}
+
+// One that has a grant and neither runs nor says anything does not keep the device.
+TEST(TimeBook, WhatIsNeitherUsedNorReturnedLapses) {
+  Bench bench;
+  auto& a = bench.Start(bench.Tenant({}));
+  auto& b = bench.Start(bench.Tenant({}));
+  a.pages.usage.time_wanted_ns = 1000;
+  bench.book.Look(bench.now, bench.changed);
+  ASSERT_GT(a.pages.time_left(), 0);
+  a.gone = true;  // stopped: its pages stay as they are
+  bench.Run(Seconds(1));
+  EXPECT_GE(bench.Part(b, Seconds(1)), 0.98);
+}
+
+TEST(TimeBook, OneThatEndsLeavesItsTimeToTheOthersAtOnce) {
+  Bench bench;
+  auto& a = bench.Start(bench.Tenant({}));
+  auto& b = bench.Start(bench.Tenant({}));
+  bench.Run(Millis(10));
+  a.gone = true;
+  bench.changed.Forget(a.pages.seat);
+  bench.book.Leave(a.member, bench.now);
+  const int64_t before = b.ran_ns;
+  bench.Run(Seconds(1));
+  EXPECT_GE(static_cast<double>(b.ran_ns - before) / 1e9, 0.98);
+}
+
+TEST(TimeBook, AHigherBandClosesTheLower) {
+  Bench bench;
+  auto& high = bench.Start(bench.Tenant({.band = sched::Band::kHigh}));
+  auto& normal = bench.Start(bench.Tenant({}));
+  bench.Run(Millis(500));
+  EXPECT_GE(bench.Part(high, Millis(500)), 0.97);
+  high.busy = false;
+  const int64_t before = normal.ran_ns;
+  bench.Run(Millis(500));
+  EXPECT_GE(static_cast<double>(normal.ran_ns - before) / 5e8, 0.95);
+}
+
+TEST(TimeBook, WhoIsSuspendedGetsNothing) {
+  Bench bench;
+  TimeBook::Tenant* const tenant = bench.Tenant({});
+  auto& a = bench.Start(tenant);
+  auto& b = bench.Start(bench.Tenant({}));
+  bench.Run(Millis(100));
+  bench.book.Suspend(tenant, true, bench.now, bench.changed);
+  const int64_t a_before = a.ran_ns, b_before = b.ran_ns;
+  bench.Run(Millis(500));
+  EXPECT_EQ(a.ran_ns, a_before);
+  EXPECT_GE(static_cast<double>(b.ran_ns - b_before) / 5e8, 0.97);
+  bench.book.Suspend(tenant, false, bench.now, bench.changed);
+  bench.Run(Millis(500));
+  EXPECT_GE(a.ran_ns - a_before, 200'000'000);
+}
+
+// A process that reports less than it used is granted no more than it reports, since what it was granted and has not
+// reported stays outstanding.
+TEST(TimeBook, ALieSpendsTheGrantAndNoMore) {
+  Bench bench;
+  auto& liar = bench.Start(bench.Tenant({}));
+  auto& honest = bench.Start(bench.Tenant({}));
+  liar.lies = 90'000;
+  bench.Run(Seconds(1));
+  EXPECT_GE(honest.ran_ns, 0);
+  // Its own counters say what is left to it: it ran at most ten times what it was granted, all of it charged or lapsed.
+  EXPECT_LE(liar.pages.usage.time_used_ns.load(), liar.pages.limits.time_granted_ns.load());
+}
+
+TEST(TimeBook, NonsenseInAPageBreaksNothing) {
+  std::mt19937_64 random(7);
+  Bench bench;
+  auto& a = bench.Start(bench.Tenant({}));
+  auto& b = bench.Start(bench.Tenant({}));
+  for (int i = 0; i < 5000; ++i) {
+    const auto any = static_cast<int64_t>(random());
+    switch (random() % 4) {
+      case 0:
+        a.pages.usage.time_used_ns = any;
+        break;
+      case 1:
+        a.pages.usage.time_returned_ns = any;
+        break;
+      case 2:
+        a.pages.usage.time_in_flight_ns = any;
+        break;
+      default:
+        a.pages.usage.time_wanted_ns = any;
+        break;
+    }
+    bench.now += Micros(50);
+    bench.book.Look(bench.now, bench.changed);
+    ASSERT_STREQ(bench.book.CheckInvariants(), nullptr) << i;
+  }
+  a.gone = true;
+  bench.changed.Forget(a.pages.seat);
+  bench.book.Leave(a.member, bench.now);
+  const int64_t before = b.ran_ns;
+  bench.Run(Seconds(1));
+  EXPECT_GE(static_cast<double>(b.ran_ns - before) / 1e9, 0.95);
+}
+
+}  // namespace
+}  // namespace gpushare::broker
