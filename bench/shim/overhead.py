@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the preloaded library costs a program: a call of the driver, and the start of a process.
+"""What the preloaded libraries cost a program: a call of the driver or of NVML, and the start of a process.
 
-    overhead.py --calls PROGRAM --preload OBJECT [--rounds N] [--json FILE] [--check]
+    overhead.py --calls PROGRAM --nvml-calls PROGRAM --preload OBJECT:OBJECT [--rounds N] [--json FILE] [--check]
 
 The same program runs bare and preloaded in turns, under a memory quota and a cap that it never meets; the fastest of its
 rounds counts on either side: what else the machine does only ever adds. --check exits with 1 when a bar is missed.
@@ -25,6 +25,11 @@ BARS = {
     "alloc_free_100k_live": ("ns more", 45),
     "launch": ("ns more", 8),
     "get_proc_address": ("times", 1.2),
+    "nvml_passed_on": ("ns more", 1.5),
+    "nvml_memory_info": ("ns more", 5000),
+    "nvml_utilization": ("ns more", 5000),
+    "nvml_processes": ("ns more", 5000),
+    "monitor_memory_info": ("ns more", 20000),
     "process_start_us": ("us more", 200),
 }
 
@@ -47,7 +52,8 @@ def start(environment: dict[str, str]) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", required=True, help="the program bench/shim/calls.c")
-    parser.add_argument("--preload", required=True, help="libgpushare_preload.so")
+    parser.add_argument("--nvml-calls", required=True, help="the program bench/shim/nvml_calls.c")
+    parser.add_argument("--preload", required=True, help="libgpushare_preload.so:libgpushare_preload_nvml.so")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", help="write the figures to this file")
     parser.add_argument("--check", action="store_true", help="exit with 1 when a bar is missed")
@@ -60,7 +66,8 @@ def main() -> int:
     best: dict[str, dict[str, float]] = {name: {} for name in sides}
     for _ in range(options.rounds):
         for name, environment in sides.items():
-            for figure, value in {**calls(options.calls, environment), "process_start_us": start(environment)}.items():
+            for figure, value in {**calls(options.calls, environment), **calls(options.nvml_calls, environment),
+                                  "process_start_us": start(environment)}.items():
                 best[name][figure] = min(best[name].get(figure, value), value)
 
     missed = False

@@ -374,6 +374,13 @@ class OtherMachine(Nvml):
         self.other("print(refused(nvml.nvmlDeviceGetProcessUtilization, device, 0))", 6, NVML_NAMESPACE="other")
         self.other("print(refused(nvml.nvmlDeviceGetProcessUtilization, device, 1))", 6)
 
+    def test_utilization_of_the_memory_is_of_the_part_of_the_kernels_time(self):
+        self.other(Utilization.LOAD + """
+        busy(3, of=10)
+        rates = nvml.nvmlDeviceGetUtilizationRates(nvml.nvmlDeviceGetHandleByIndex(1))
+        print(27 <= rates.gpu <= 33, 11 <= rates.memory <= 13)  # of 100 and 40
+        """, "True True")
+
     def test_too_little_room(self):
         self.other("""
             count = ctypes.c_uint(0)
