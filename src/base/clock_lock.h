@@ -4,6 +4,8 @@
 // lives of primary contexts, a look at events.
 //
 //   base::ClockLock lock(clock, word);   // an atomic that starts at 0
+//   base::ClockLock lock(clock, word, deadline);
+//   if (!lock) return;                   // it came first
 #ifndef GPUSHARE_BASE_CLOCK_LOCK_H_
 #define GPUSHARE_BASE_CLOCK_LOCK_H_
 
@@ -16,14 +18,21 @@ namespace gpushare::base {
 
 class ClockLock {
  public:
-  ClockLock(Clock& clock, std::atomic<uint32_t>& word) : clock_(clock), word_(word) {
+  ClockLock(Clock& clock, std::atomic<uint32_t>& word, Time deadline = kNever)
+      : clock_(clock), word_(word) {
     uint32_t free = 0;
     if (word_.compare_exchange_strong(free, kHeld, std::memory_order_acquire)) return;
     while (word_.exchange(kAwaited, std::memory_order_acquire) != 0) {
-      clock_.Wait(word_, kAwaited, kNever, Nanos(0));
+      if (deadline != kNever && clock_.Now() >= deadline) {
+        held_ = false;  // its holder wakes somebody in vain, at worst
+        return;
+      }
+      clock_.Wait(word_, kAwaited, deadline, Nanos(0));
     }
   }
+  explicit operator bool() const { return held_; }
   ~ClockLock() {
+    if (!held_) return;
     if (word_.exchange(0, std::memory_order_release) == kAwaited) clock_.Wake(word_, 1);
   }
   ClockLock(const ClockLock&) = delete;
@@ -34,6 +43,7 @@ class ClockLock {
 
   Clock& clock_;
   std::atomic<uint32_t>& word_;
+  bool held_ = true;
 };
 
 }  // namespace gpushare::base

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/gpu_session.h"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "base/clock_lock.h"
+
+namespace gpushare::client {
+namespace {
+
+constexpr uint64_t kLeastChunk = uint64_t{2} << 20;
+constexpr uint64_t kChunksOfAShare = 64;
+constexpr Nanos kLongestTick = Millis(160);
+constexpr Nanos kLookForBroker = Millis(10);  // whose new page there may be
+constexpr int kEverybody = INT32_MAX;
+
+using quota::Minus;
+
+}  // namespace
+
+GpuSession::GpuSession(base::Clock& clock, std::shared_ptr<const ForkMark> fork_mark,
+                       uint64_t device_memory, std::shared_ptr<const Pages> pages, std::string spec)
+    : clock_(clock),
+      fork_mark_(std::move(fork_mark)),
+      device_memory_(device_memory),
+      spec_(std::move(spec)),
+      pages_(std::move(pages)),
+      granted_(pages_->limits->memory_granted.load()),
+      looked_at_(pages_),
+      wake_seen_(pages_->limits->wake.load() - 1) {}
+
+GpuSession::~GpuSession() {
+  if (!fork_mark_->InChild()) return;
+  // Where the pages were in its parent, a child may have something else.
+  static_cast<void>(new std::shared_ptr<const Pages>(std::move(pages_)));
+  static_cast<void>(new std::shared_ptr<const Pages>(std::move(looked_at_)));
+}
+
+TimeShare::Limits GpuSession::ReadLimits(const ipc::LimitsPage& page) {
+  const uint32_t flags = page.flags.load(std::memory_order_acquire);
+  return {.closed = (flags & ipc::LimitsPage::kClosed) != 0,
+          .suspended = (flags & ipc::LimitsPage::kSuspended) != 0,
+          .bypass = (flags & ipc::LimitsPage::kBypass) != 0,
+          .granted = Nanos(page.time_granted_ns.load(std::memory_order_acquire)),
+          .grant = Nanos(page.grant_ns.load(std::memory_order_relaxed)),
+          .guarantee_ppm = page.guarantee_ppm.load(std::memory_order_relaxed)};
+}
+
+std::shared_ptr<const Pages> GpuSession::pages() const {
+  const std::lock_guard lock(lock_);
+  return pages_;
+}
+
+// ---- Time.
+
+gate::Supply::Answer GpuSession::Tell(const Report& report, Time now) {
+  if (fork_mark_->InChild()) return {.open = false};
+  std::shared_ptr<const Pages> at;
+  TimeShare::Told told;
+  {
+    const std::lock_guard lock(lock_);
+    at = pages_;
+    told = time_.Tell(ReadLimits(*at->limits), report, now);
+    ipc::UsagePage& usage = *at->usage;
+    usage.time_used_ns.store(told.used.count(), std::memory_order_relaxed);
+    usage.time_in_flight_ns.store(told.in_flight.count(), std::memory_order_relaxed);
+    usage.time_wanted_ns.store(told.wanted.count(), std::memory_order_relaxed);
+    usage.time_returned_ns.store(told.returned.count(), std::memory_order_release);
+  }
+  if (told.ring) at->bell.Ring();
+  return told.answer;
+}
+
+void GpuSession::SetOnTime(std::function<void()> on_time) {
+  const base::ClockLock lock(clock_, calling_);
+  on_time_ = std::move(on_time);
+}
+
+void GpuSession::SetFigures(std::function<Figures()> figures) {
+  const base::ClockLock lock(clock_, calling_);
+  figures_ = std::move(figures);
+}
+
+void GpuSession::CallOnTime() {
+  const base::ClockLock lock(clock_, calling_);
+  if (on_time_) on_time_();
+}
+
+// ---- Memory.
+
+uint64_t GpuSession::Limit() const {
+  return fork_mark_->InChild() ? 0 : pages()->limits->memory_limit.load();
+}
+
+uint64_t GpuSession::Left() const {
+  if (fork_mark_->InChild()) return 0;
+  const quota::Account* const account = account_.load();
+  const uint64_t charged = account == nullptr ? 0 : account->charged();
+  const std::lock_guard lock(lock_);
+  const uint64_t limit = pages_->limits->memory_limit.load();
+  if (lost_ || limit == quota::kUnlimited) return Minus(std::min(limit, granted_), charged);
+  return Minus(Minus(limit, pages_->limits->memory_others.load()), charged);
+}
+
+void GpuSession::SetAccount(quota::Account* account) {
+  const base::ClockLock limiting(clock_, limiting_);
+  account_.store(account);
+  if (account == nullptr) return;
+  uint64_t granted;
+  {
+    const std::lock_guard lock(lock_);
+    granted = granted_;
+  }
+  account->SetLimit(granted);
+}
+
+uint64_t GpuSession::Charged() {
+  const base::ClockLock limiting(clock_, limiting_);
+  const quota::Account* const account = account_.load();
+  return account == nullptr ? 0 : account->charged();
+}
+
+// In pieces, so that small allocations do not each ask for themselves.
+uint64_t GpuSession::InChunks(uint64_t needed, uint64_t limit) const {
+  const uint64_t share = device_memory_ == 0 ? limit : std::min(limit, device_memory_);
+  const uint64_t chunk = std::max(kLeastChunk, share / kChunksOfAShare);
+  const uint64_t more = (chunk - needed % chunk) % chunk;
+  return more > Minus(limit, needed) ? limit : needed + more;
+}
+
+bool GpuSession::GetRoom(quota::Account& account, uint64_t bytes, Time deadline) {
+  if (fork_mark_->InChild()) return false;
+  const Time until = std::min(deadline, After(clock_.Now(), kLongestAnswer));
+  const base::ClockLock asking(clock_, asking_, until);
+  if (!asking) return false;
+  const auto has_room = [&] { return Minus(account.limit(), account.charged()) >= bytes; };
+  for (const bool in_chunks : {true, false}) {
+    if (has_room()) return true;  // what another thread has asked for may be enough
+    const std::shared_ptr<const Pages> at = pages();
+    if ((at->limits->flags.load() & ipc::LimitsPage::kDraining) != 0) return false;
+    const uint64_t limit = at->limits->memory_limit.load(), charged = account.charged();
+    if (bytes > Minus(limit, charged)) return false;
+    const uint64_t needed = charged + bytes, chunks = InChunks(needed, limit);
+    // The broker may have had no more than what is needed.
+    if (!in_chunks && chunks == needed) return false;
+    if (!Ask(charged, in_chunks ? chunks : needed, until)) return false;
+  }
+  return has_room();
+}
+
+// With asking_. Whether it was answered by `until`; if it is later, Look() takes the answer.
+bool GpuSession::Ask(uint64_t charged, uint64_t wanted, Time until) {
+  std::shared_ptr<const Pages> at;
+  {
+    const std::lock_guard lock(lock_);
+    if (lost_) return false;
+    at = pages_;
+    at->usage->memory_charged.store(charged, std::memory_order_relaxed);
+    if (asked_ == taken_ || wanted_ != wanted) {
+      wanted_ = wanted;
+      at->usage->memory_wanted.store(wanted, std::memory_order_relaxed);
+      at->usage->memory_asked.store(++asked_, std::memory_order_release);
+    }
+  }
+  at->bell.Ring();
+  for (;;) {
+    const uint32_t wake = at->limits->wake.load(std::memory_order_acquire);
+    TakeAnswer();
+    {
+      const std::lock_guard lock(lock_);
+      if (pages_ != at) return false;
+      if (taken_ == asked_) return true;
+      if (lost_) return false;
+    }
+    if (clock_.Now() >= until) return false;
+    clock_.WaitShared(at->limits->wake, wake, until);
+  }
+}
+
+void GpuSession::TakeAnswer() {
+  const base::ClockLock limiting(clock_, limiting_);
+  uint64_t granted;
+  {
+    const std::lock_guard lock(lock_);
+    const ipc::LimitsPage& limits = *pages_->limits;
+    if (lost_ || taken_ == asked_ ||
+        limits.memory_answered.load(std::memory_order_acquire) != asked_) {
+      return;
+    }
+    taken_ = asked_;
+    granted = granted_ = limits.memory_granted.load();
+  }
+  if (quota::Account* const account = account_.load()) account->SetLimit(granted);
+}
+
+// Whatever was agreed, the page's word is the most that may be held.
+void GpuSession::LowerToPage() {
+  const base::ClockLock limiting(clock_, limiting_);
+  uint64_t granted;
+  {
+    const std::lock_guard lock(lock_);
+    granted = pages_->limits->memory_granted.load();
+    if (lost_ || granted >= granted_) return;
+    granted_ = granted;
+  }
+  if (quota::Account* const account = account_.load()) account->SetLimit(granted);
+}
+
+void GpuSession::AnswerRecall() {
+  const base::ClockLock limiting(clock_, limiting_);
+  quota::Account* const account = account_.load();
+  std::shared_ptr<const Pages> at;
+  uint32_t recall;
+  uint64_t granted, kept;
+  {
+    const std::lock_guard lock(lock_);
+    at = pages_;
+    recall = at->limits->memory_recall.load(std::memory_order_acquire);
+    if (lost_ || recall == recall_seen_) return;
+    recall_seen_ = recall;
+    granted = granted_;
+    kept = at->limits->memory_recall_to.load();
+  }
+  if (account != nullptr) kept = std::max(kept, account->charged());
+  kept = std::min(kept, granted);
+  if (account != nullptr && kept < granted) {
+    account->SetLimit(kept);
+    // What was reserved at the last moment stays: nothing is after that.
+    const uint64_t charged = account->charged();
+    if (charged > kept) account->SetLimit(kept = std::min(charged, granted));
+  }
+  {
+    const std::lock_guard lock(lock_);
+    if (pages_ != at) return;
+    granted_ = kept;
+    at->usage->memory_kept.store(kept, std::memory_order_relaxed);
+    at->usage->memory_recalled.store(recall, std::memory_order_release);
+    // An answer that the broker gives without having seen this is not taken: the request has another number now.
+    if (asked_ != taken_) {
+      at->usage->memory_wanted.store(wanted_, std::memory_order_relaxed);
+      at->usage->memory_asked.store(++asked_, std::memory_order_release);
+    }
+  }
+  at->bell.Ring();
+}
+
+// ---- The service thread.
+
+// Whether anything has changed.
+bool GpuSession::Publish() {
+  Published now;
+  {
+    const base::ClockLock calling(clock_, calling_);
+    if (figures_) now.figures = figures_();
+  }
+  {
+    const base::ClockLock limiting(clock_, limiting_);
+    if (const quota::Account* const account = account_.load()) {
+      const quota::AccountUsage usage = account->Usage();
+      now.charged = account->charged();
+      now.peak = usage.peak;
+      now.denied = usage.denied;
+    }
+  }
+  const std::lock_guard lock(lock_);
+  // Also what has not changed: the page may be a new one.
+  ipc::UsagePage& usage = *pages_->usage;
+  usage.memory_charged.store(now.charged, std::memory_order_relaxed);
+  usage.memory_peak.store(now.peak, std::memory_order_relaxed);
+  usage.allocations_denied.store(now.denied, std::memory_order_relaxed);
+  usage.launches.store(now.figures.launches, std::memory_order_relaxed);
+  usage.waits.store(now.figures.waits, std::memory_order_relaxed);
+  usage.throttled_ns.store(now.figures.throttled.count(), std::memory_order_relaxed);
+  return std::exchange(published_, now) != now;
+}
+
+Time GpuSession::Look(Time now) {
+  if (fork_mark_->InChild()) return kNever;
+  bool lost;
+  {
+    const std::lock_guard lock(lock_);
+    looked_at_ = pages_;
+    lost = lost_;
+  }
+  wake_seen_ = looked_at_->limits->wake.load(std::memory_order_acquire);
+  if (!lost) {
+    const TimeShare::Limits limits = ReadLimits(*looked_at_->limits);
+    if (std::exchange(seen_, limits) != limits) CallOnTime();
+    TakeAnswer();
+    AnswerRecall();
+    LowerToPage();
+  }
+  if (now >= publish_at_) {
+    tick_ = Publish() ? kPublishEvery : std::min(2 * tick_, kLongestTick);
+    publish_at_ = After(now, tick_);
+  }
+  return lost ? std::min(publish_at_, After(now, kLookForBroker)) : publish_at_;
+}
+
+void GpuSession::Await(Time deadline) {
+  if (fork_mark_->InChild() || pages() != looked_at_) return;
+  clock_.WaitShared(looked_at_->limits->wake, wake_seen_, deadline);
+}
+
+void GpuSession::Nudge() {
+  if (fork_mark_->InChild()) return;
+  clock_.WakeShared(pages()->limits->wake, kEverybody);
+}
+
+void GpuSession::Lose(bool goes_on) {
+  const Time now = clock_.Now();
+  TakeAnswer();  // what it has said before counts
+  {
+    const std::lock_guard lock(lock_);
+    lost_ = true;
+    time_.Lose(ReadLimits(*pages_->limits), goes_on, now);
+  }
+  Nudge();
+  CallOnTime();
+}
+
+void GpuSession::Resume(std::shared_ptr<const Pages> pages) {
+  std::shared_ptr<const Pages> before = std::move(pages);
+  {
+    const std::lock_guard lock(lock_);
+    std::swap(pages_, before);
+    lost_ = false;
+    time_.Begin();
+    asked_ = taken_ = recall_seen_ = 0;
+  }
+  // Who sleeps on the old page looks at the new one.
+  clock_.WakeShared(before->limits->wake, kEverybody);
+  const Time until = After(clock_.Now(), kLongestAnswer);
+  {
+    const base::ClockLock asking(clock_, asking_, until);
+    LowerToPage();
+    const uint64_t charged = Charged();
+    if (asking && charged > 0) Ask(charged, charged, until);
+  }
+  CallOnTime();
+}
+
+}  // namespace gpushare::client

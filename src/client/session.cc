@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/session.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock_lock.h"
+#include "base/status_macros.h"
+#include "base/text.h"
+#include "client/inherited.h"
+#include "ipc/socket.h"
+
+namespace gpushare::client {
+namespace {
+
+// How often a clock that nobody wakes looks whether the broker is there.
+constexpr Nanos kLookAtConnection = Millis(1);
+
+absl::Status Unexpected(const char* answer_to) {
+  return absl::InternalError(
+      absl::StrCat("the broker answered something else to ", answer_to, " (GPUSHARE_BROKER)"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Session>> Session::Connect(std::string path, ipc::Hello hello,
+                                                          base::Clock& clock,
+                                                          const SessionOptions& options) {
+  GPUSHARE_ASSIGN_OR_RETURN(ForkMark mark, ForkMark::Create());
+  base::UniqueFd stop(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!stop) return absl::ErrnoToStatus(errno, "eventfd");
+  std::unique_ptr<Session> session(new Session(std::move(path), std::move(hello), clock, options,
+                                               std::make_shared<const ForkMark>(std::move(mark)),
+                                               std::move(stop)));
+  GPUSHARE_ASSIGN_OR_RETURN(session->connection_, session->Dial());
+  CloseInChildren(session->connection_.get());
+  session->thread_ = clock.StartService("gpushare-broker", [raw = session.get()] { raw->Run(); });
+  return session;
+}
+
+Session::Session(std::string path, ipc::Hello hello, base::Clock& clock,
+                 const SessionOptions& options, std::shared_ptr<const ForkMark> fork_mark,
+                 base::UniqueFd stop)
+    : path_(std::move(path)),
+      hello_(std::move(hello)),
+      clock_(clock),
+      options_(options),
+      fork_mark_(std::move(fork_mark)),
+      stop_(std::move(stop)) {}
+
+Session::~Session() {
+  if (fork_mark_->InChild()) {  // which has neither the threads nor the connection
+    static_cast<void>(thread_.release());
+    for (Gpu& gpu : gpus_) static_cast<void>(gpu.thread.release());
+    static_cast<void>(connection_.Release());
+    return;
+  }
+  stopping_.store(1);
+  const uint64_t once = 1;
+  static_cast<void>(!write(stop_.get(), &once, sizeof(once)));
+  clock_.Wake(stopping_, INT32_MAX);
+  if (thread_ != nullptr) thread_->Join();
+  for (Gpu& gpu : gpus_) gpu.session->Lose(/*goes_on=*/false);
+  for (Gpu& gpu : gpus_) gpu.thread->Join();
+  if (connection_) KeepInChildren(connection_.get());
+}
+
+// The broker's answer to `question`; a refusal is an error.
+absl::StatusOr<ipc::Message> Session::Exchange(int fd, const ipc::Message& question,
+                                               std::vector<base::UniqueFd>* fds) {
+  const Time deadline = After(clock_.Now(), options_.answer_within);
+  GPUSHARE_ASSIGN_OR_RETURN(const std::string packet, ipc::Encode(question));
+  // Who has gone may have said why before.
+  const absl::Status sent = ipc::Send(fd, packet);
+  if (!sent.ok() && sent.code() != absl::StatusCode::kUnavailable) return sent;
+  for (;;) {
+    GPUSHARE_ASSIGN_OR_RETURN(ipc::Received received, ipc::Receive(fd));
+    if (received.what == ipc::Received::kEnd) {
+      return absl::UnavailableError("the broker has ended the connection (GPUSHARE_BROKER)");
+    }
+    if (received.what == ipc::Received::kNothing) {
+      if (stopping() ||
+          !ipc::AwaitReadable(std::array<int, 2>{fd, stop_.get()}, clock_, deadline)) {
+        return absl::UnavailableError(
+            absl::StrCat("the broker at ", Quoted(path_), " does not answer (GPUSHARE_BROKER)"));
+      }
+      continue;
+    }
+    GPUSHARE_ASSIGN_OR_RETURN(ipc::Message answer, ipc::Decode(received.packet));
+    if (const auto* const refusal = std::get_if<ipc::Refusal>(&answer)) {
+      return ipc::FromRefusal(*refusal);
+    }
+    if (fds != nullptr) *fds = std::move(received.fds);
+    return answer;
+  }
+}
+
+absl::StatusOr<base::UniqueFd> Session::Dial() {
+  GPUSHARE_ASSIGN_OR_RETURN(base::UniqueFd fd, ipc::Connect(path_));
+  GPUSHARE_ASSIGN_OR_RETURN(const ipc::Message answer, Exchange(fd.get(), hello_, nullptr));
+  const auto* const welcome = std::get_if<ipc::Welcome>(&answer);
+  if (welcome == nullptr) return Unexpected("Hello");
+  if (tenant_.empty()) tenant_ = welcome->tenant;
+  return fd;
+}
+
+absl::StatusOr<Session::Opened> Session::Open(int fd, const ipc::OpenGpu& open) {
+  std::vector<base::UniqueFd> fds;
+  GPUSHARE_ASSIGN_OR_RETURN(ipc::Message answer, Exchange(fd, open, &fds));
+  auto* const opened = std::get_if<ipc::GpuOpened>(&answer);
+  if (opened == nullptr || opened->uuid != open.uuid || fds.size() != 3) {
+    return Unexpected("OpenGpu");
+  }
+  GPUSHARE_ASSIGN_OR_RETURN(ipc::Mapped<const ipc::LimitsPage> limits,
+                            ipc::MapLimits(fds[0].get()));
+  GPUSHARE_ASSIGN_OR_RETURN(ipc::Mapped<ipc::UsagePage> usage, ipc::MapUsage(fds[1].get()));
+  GPUSHARE_ASSIGN_OR_RETURN(ipc::Doorbell bell, ipc::Doorbell::Of(std::move(fds[2])));
+  return Opened{
+      std::make_shared<const Pages>(Pages{std::move(limits), std::move(usage), std::move(bell)}),
+      std::move(opened->spec)};
+}
+
+absl::StatusOr<std::shared_ptr<GpuSession>> Session::OpenGpu(const std::string& uuid,
+                                                             uint64_t memory, uint32_t sm_count) {
+  if (fork_mark_->InChild()) {
+    return absl::FailedPreconditionError("a forked child has no session with the broker");
+  }
+  const base::ClockLock talking(clock_, talking_);
+  for (const Gpu& gpu : gpus_) {
+    if (gpu.open.uuid == uuid) return gpu.session;
+  }
+  if (!connection_) return absl::UnavailableError("the broker has gone (GPUSHARE_BROKER)");
+  Gpu gpu{.open = {.uuid = uuid, .memory = memory, .sm_count = sm_count},
+          .session = nullptr,
+          .thread = nullptr};
+  GPUSHARE_ASSIGN_OR_RETURN(Opened opened, Open(connection_.get(), gpu.open));
+  gpu.session = std::make_shared<GpuSession>(clock_, fork_mark_, memory, std::move(opened.pages),
+                                             std::move(opened.spec));
+  gpu.thread =
+      clock_.StartService("gpushare-limits", [this, raw = gpu.session.get()] { Serve(*raw); });
+  gpus_.push_back(std::move(gpu));
+  return gpus_.back().session;
+}
+
+void Session::Serve(GpuSession& gpu) {
+  while (!stopping()) gpu.Await(gpu.Look(clock_.Now()));
+}
+
+// ---- The thread of the connection.
+
+void Session::Pause(Nanos time) { clock_.Wait(stopping_, 0, After(clock_.Now(), time), Nanos(0)); }
+
+void Session::Run() {
+  while (!stopping()) {
+    if (clock_.LookEvery() == Nanos(0)) {
+      ipc::AwaitReadable(std::array<int, 2>{connection_.get(), stop_.get()}, clock_, kNever);
+    } else {
+      Pause(kLookAtConnection);
+    }
+    if (!stopping() && BrokerIsGone()) FindBroker();
+  }
+}
+
+// Whatever comes that nobody asked for is thrown away.
+bool Session::BrokerIsGone() {
+  const base::ClockLock talking(clock_, talking_);
+  const absl::StatusOr<ipc::Received> received = ipc::Receive(connection_.get());
+  if (received.ok() && received->what != ipc::Received::kEnd) return false;
+  KeepInChildren(connection_.get());
+  connection_.Reset();
+  for (const Gpu& gpu : gpus_) gpu.session->Lose(options_.open_on_loss);
+  return true;
+}
+
+void Session::FindBroker() {
+  Nanos pause = options_.first_retry;
+  while (!stopping()) {
+    Pause(pause);
+    if (!stopping() && TryAgain()) return;
+    pause = std::min(2 * pause, options_.longest_retry);
+  }
+}
+
+bool Session::TryAgain() {
+  const base::ClockLock talking(clock_, talking_);
+  absl::StatusOr<base::UniqueFd> fd = Dial();
+  if (!fd.ok()) return false;
+  std::vector<std::shared_ptr<const Pages>> pages;
+  for (const Gpu& gpu : gpus_) {
+    absl::StatusOr<Opened> opened = Open(fd->get(), gpu.open);
+    if (!opened.ok()) return false;
+    pages.push_back(std::move(opened->pages));
+  }
+  connection_ = *std::move(fd);
+  CloseInChildren(connection_.get());
+  for (size_t i = 0; i < gpus_.size(); ++i) gpus_[i].session->Resume(std::move(pages[i]));
+  return true;
+}
+
+}  // namespace gpushare::client

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/time_share.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace gpushare::client {
+namespace {
+
+constexpr int64_t kMillion = 1'000'000;
+// What an engine that is at work is taken to want next when it has not said so.
+constexpr Nanos kSomething = Micros(1);
+// Time that flows in is handed out in pieces of this size, or every command would wait for its own.
+constexpr Nanos kPiece = Micros(50);
+// Whatever the broker says, sums stay within their type.
+constexpr Nanos kMost = Nanos(INT64_MAX / 4);
+
+Nanos Bounded(Nanos value) { return std::clamp(value, -kMost, kMost); }
+
+// How long it takes until so much has come.
+Nanos FlowsIn(Nanos amount, uint32_t ppm) {
+  const auto takes = static_cast<unsigned __int128>(std::max(amount, Nanos(0)).count()) * kMillion /
+                         std::min<uint32_t>(ppm, kMillion) +
+                     1;
+  return Nanos(static_cast<int64_t>(std::min<unsigned __int128>(takes, INT64_MAX)));
+}
+
+}  // namespace
+
+Nanos TimeShare::Balance(const Limits& limits, const gate::Supply::Report& report, Time now) {
+  Nanos balance = Bounded(limits.granted) - returned_ - (report.charged - begin_);
+  if (!lost_) return balance;
+  balance += flowed_;
+  if (!goes_on_ || now <= flowed_until_) return balance;
+  const auto flow = static_cast<unsigned __int128>((now - flowed_until_).count()) *
+                        std::min<uint32_t>(limits.guarantee_ppm, kMillion) +
+                    static_cast<unsigned __int128>(part_);
+  flowed_until_ = now;
+  part_ = static_cast<int64_t>(flow % kMillion);
+  // At most a century, so it fits.
+  const Nanos more = std::clamp(Nanos(static_cast<int64_t>(flow / kMillion)), Nanos(0),
+                                std::max(Nanos(0), kDepth - balance));
+  flowed_ += more;
+  return balance + more;
+}
+
+bool TimeShare::MustRing(const Limits& limits, const gate::Supply::Report& report, Nanos balance) {
+  const bool busy = report.wanted > Nanos(0) || report.outstanding > Nanos(0);
+  const bool waits = report.wanted > Nanos(0);
+  const bool begins_to_wait = waits && !waiting_;
+  waiting_ = waits;
+  if (limits.bypass) {
+    asking_ = false;
+    return std::exchange(busy_, busy) != busy;
+  }
+  busy_ = busy;
+  bool ring = false;
+  if (busy && (balance <= Nanos(0) || balance < Bounded(limits.grant) / 2)) {
+    asking_ = true;
+    // Once for each grant, and whenever somebody begins to wait: to the broker it may have looked idle since.
+    ring = begins_to_wait || asked_at_ != limits.granted;
+    asked_at_ = limits.granted;
+  }
+  // The next may be another process's.
+  if (balance <= Nanos(0) && limits.granted > Nanos(0) && used_up_at_ != limits.granted) {
+    used_up_at_ = limits.granted;
+    ring = true;
+  }
+  return ring;
+}
+
+TimeShare::Told TimeShare::Tell(const Limits& said, const gate::Supply::Report& report, Time now) {
+  const Limits& limits = lost_ ? kept_ : said;
+  last_ = report;
+  Nanos balance = Balance(limits, report, now);
+  Told told;
+
+  const bool busy = report.wanted > Nanos(0) || report.outstanding > Nanos(0);
+  if (busy) {
+    idle_since_ = kNever;
+  } else if (idle_since_ == kNever) {
+    idle_since_ = now;
+  }
+  if (report.wanted > Nanos(0)) last_wanted_ = report.wanted;
+  const bool ring = MustRing(limits, report, balance);
+  const Time idle_at = After(idle_since_, kIdle);
+  if (!busy && now >= idle_at) {
+    asking_ = false;
+    asked_at_ = Nanos::min();
+    if (balance > Nanos(0) && !lost_) {
+      returned_ += balance;
+      balance = Nanos(0);
+      used_up_at_ = limits.granted;
+      told.ring = true;
+    }
+  } else if (!busy && (balance > Nanos(0) || asking_)) {
+    told.answer.look_by = idle_at;
+  }
+  told.ring = !lost_ && (told.ring || ring);
+
+  if (limits.suspended) {
+    told.answer.open = false;
+  } else if (limits.bypass) {
+    told.answer.open = !lost_ || goes_on_;
+  } else {
+    told.answer.open = balance > Nanos(0) && (lost_ || !limits.closed);
+  }
+  told.answer.revoke = limits.suspended || (limits.closed && !limits.bypass && !lost_);
+  if (!told.answer.open && lost_ && goes_on_ && !limits.suspended && limits.guarantee_ppm > 0) {
+    told.answer.look_by = After(now, FlowsIn(kPiece - balance, limits.guarantee_ppm));
+  }
+
+  used_ = std::max(used_, report.charged - begin_ - report.outstanding);
+  told.used = used_;
+  told.returned = returned_;
+  told.in_flight = report.outstanding;
+  told.wanted = report.wanted > Nanos(0) ? report.wanted
+                : asking_                ? std::max(last_wanted_, kSomething)
+                                         : Nanos(0);
+  return told;
+}
+
+void TimeShare::Lose(const Limits& last, bool goes_on, Time now) {
+  lost_ = true;
+  goes_on_ = goes_on;
+  kept_ = last;
+  kept_.granted = Bounded(last.granted);
+  flowed_ = Nanos(0);
+  part_ = 0;
+  flowed_until_ = now;
+}
+
+void TimeShare::Begin() {
+  begin_ = last_.charged;
+  used_ = returned_ = flowed_ = Nanos(0);
+  lost_ = false;
+  busy_ = waiting_ = asking_ = false;
+  asked_at_ = used_up_at_ = Nanos::min();
+}
+
+}  // namespace gpushare::client

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a process spends the device time that it was granted of one GPU, and when it asks for more.
+//
+//   granted                      by the broker, in all
+//   - returned                   by this process, of what it did not need
+//   - spent                      what the engine has charged since the session began, measured or predicted
+//   = balance                    while it is above zero, more may be handed out
+//
+// A grant is asked for when the balance is below half of the last one, so that the next is there when it ends; what is
+// left when nothing has run for kIdle goes back. Without a broker, and if the process may go on then, time flows in by
+// the clock: guarantee_ppm of it, at most kDepth ahead.
+//
+// Pure: time is passed in, no I/O, no locks.
+#ifndef GPUSHARE_CLIENT_TIME_SHARE_H_
+#define GPUSHARE_CLIENT_TIME_SHARE_H_
+
+#include <cstdint>
+
+#include "base/time.h"
+#include "gate/supply.h"
+
+namespace gpushare::client {
+
+class TimeShare {
+ public:
+  static constexpr Nanos kIdle = Millis(1);
+  static constexpr Nanos kDepth = Millis(5);
+
+  // What the broker says, as it was read last. Any value is one.
+  struct Limits {
+    bool closed = false, suspended = false, bypass = false;
+    Nanos granted{0}, grant{0};
+    uint32_t guarantee_ppm = 0;
+    bool operator==(const Limits&) const = default;
+  };
+  struct Told {
+    gate::Supply::Answer answer;
+    Nanos used{0}, returned{0}, wanted{0}, in_flight{0};  // for the usage page
+    bool ring = false;                                    // the broker is to look at it
+  };
+  Told Tell(const Limits& limits, const gate::Supply::Report& report, Time now);
+
+  // The broker has gone. `goes_on`: by the clock; else until the balance ends.
+  void Lose(const Limits& last, bool goes_on, Time now);
+  // A new session: whatever was charged before is not of it.
+  void Begin();
+
+ private:
+  Nanos Balance(const Limits& limits, const gate::Supply::Report& report, Time now);
+  bool MustRing(const Limits& limits, const gate::Supply::Report& report, Nanos balance);
+
+  gate::Supply::Report last_;
+  Nanos begin_{0};  // charged before the session
+  Nanos used_{0}, returned_{0};
+  Time idle_since_ = kNever;  // kNever: it is not
+
+  // What the broker was called for.
+  bool busy_ = false;     // told in bypass
+  bool waiting_ = false;  // a command waited at the last look
+  bool asking_ = false;   // since it was idle last
+  Nanos last_wanted_{0};
+  Nanos asked_at_ = Nanos::min(), used_up_at_ = Nanos::min();  // what was granted then
+
+  // Without a broker.
+  bool lost_ = false, goes_on_ = false;
+  Limits kept_;
+  Nanos flowed_{0};
+  int64_t part_ = 0;  // of a nanosecond, in millionths
+  Time flowed_until_{};
+};
+
+}  // namespace gpushare::client
+
+#endif  // GPUSHARE_CLIENT_TIME_SHARE_H_

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// A broker that goes, and another that comes.
+#include <gtest/gtest.h>
+
+#include "tests/unit/client/fake_broker.h"
+
+namespace gpushare::client {
+namespace {
+
+using LossTest = GpuSessionTest;
+
+TEST_F(LossTest, MemoryStaysAtWhatWasGranted) {
+  Has(UINT64_MAX);
+  ASSERT_TRUE(Allocate(10 * kMiB));
+  gpu->Lose(/*goes_on=*/true);
+  const Time before = clock.now;
+  EXPECT_TRUE(Allocate(6 * kMiB));
+  EXPECT_FALSE(Allocate(1));
+  EXPECT_EQ(clock.now, before);
+  EXPECT_EQ(gpu->Limit(), 1024 * kMiB);
+  EXPECT_EQ(gpu->Left(), 0u);
+}
+
+TEST_F(LossTest, WhoWaitsForAnAnswerIsToldAtOnce) {
+  clock.others = [this] { gpu->Lose(/*goes_on=*/true); };
+  broker.said().wake = 5;
+  EXPECT_FALSE(Allocate(kMiB));
+}
+
+TEST_F(LossTest, ItsLastAnswerCounts) {
+  clock.others = [this] {
+    broker.Answer(16 * kMiB);
+    gpu->Lose(/*goes_on=*/true);
+  };
+  EXPECT_TRUE(Allocate(kMiB));
+}
+
+TEST_F(LossTest, TheEngineHearsOfItAndGoesOnAtItsGuarantee) {
+  int told = 0;
+  gpu->SetOnTime([&] { ++told; });
+  broker.said().guarantee_ppm = 250'000;
+  broker.said().flags = ipc::LimitsPage::kClosed;
+  gpu->Lose(/*goes_on=*/true);
+  EXPECT_EQ(told, 1);
+  broker.rung();
+  const auto answer = Tell(Nanos(0), Nanos(0), Micros(100));
+  EXPECT_FALSE(answer.open);
+  clock.now = answer.look_by;
+  EXPECT_TRUE(Tell(Nanos(0), Nanos(0), Micros(100)).open);
+  EXPECT_FALSE(broker.rung());
+}
+
+TEST_F(LossTest, ToTheNextBrokerItSaysWhatItHolds) {
+  Has(UINT64_MAX);
+  ASSERT_TRUE(Allocate(10 * kMiB));
+  broker.said().time_granted_ns = 1'000'000;
+  Tell(Millis(1), Nanos(0), Nanos(0));
+  gpu->Lose(/*goes_on=*/true);
+  int told = 0;
+  gpu->SetOnTime([&] { ++told; });
+
+  const BrokerPages next;
+  next.said().memory_limit = 512 * kMiB;
+  uint64_t wanted = 0;
+  clock.others = [&] {
+    if (!next.rung()) return;
+    EXPECT_EQ(account->limit(), 0u);  // nothing more until the new broker has said so
+    wanted = next.used().memory_wanted.load();
+    next.Answer(wanted);
+  };
+  gpu->Resume(next.ForProcess());
+  EXPECT_EQ(wanted, 10 * kMiB);
+  EXPECT_EQ(next.used().memory_charged.load(), 10 * kMiB);
+  EXPECT_EQ(account->limit(), 10 * kMiB);
+  EXPECT_EQ(told, 1);
+  EXPECT_EQ(gpu->Limit(), 512 * kMiB);
+  // Of time, the new session begins at nothing.
+  EXPECT_FALSE(Tell(Millis(1), Nanos(0), Micros(1)).open);
+  EXPECT_EQ(next.used().time_used_ns.load(), 0);
+  next.said().time_granted_ns = 1000;
+  EXPECT_TRUE(Tell(Millis(1), Nanos(0), Micros(1)).open);
+  // And whatever the old one's page says now is nobody's word.
+  broker.said().memory_granted = UINT64_MAX;
+  broker.Answer(UINT64_MAX);
+  gpu->Look(clock.now);
+  EXPECT_EQ(account->limit(), 10 * kMiB);
+}
+
+TEST_F(LossTest, TheNextBrokerMayGrantLessThanIsHeld) {
+  Has(UINT64_MAX);
+  ASSERT_TRUE(Allocate(10 * kMiB));
+  gpu->Lose(/*goes_on=*/true);
+  const BrokerPages next;
+  next.said().memory_limit = 4 * kMiB;
+  clock.others = [&] {
+    if (next.rung()) next.Answer(4 * kMiB);
+  };
+  gpu->Resume(next.ForProcess());
+  EXPECT_EQ(account->limit(), 4 * kMiB);
+  EXPECT_EQ(account->charged(), 10 * kMiB);
+  EXPECT_FALSE(Allocate(1));
+}
+
+TEST_F(LossTest, ANextBrokerThatSaysNothingGrantsNothing) {
+  Has(UINT64_MAX);
+  ASSERT_TRUE(Allocate(10 * kMiB));
+  gpu->Lose(/*goes_on=*/true);
+  clock.others = [] {};
+  const BrokerPages next;
+  const Time before = clock.now;
+  gpu->Resume(next.ForProcess());
+  EXPECT_EQ(clock.now - before, GpuSession::kLongestAnswer);
+  EXPECT_EQ(account->limit(), 0u);
+}
+
+}  // namespace
+}  // namespace gpushare::client
