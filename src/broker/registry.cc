@@ -43,12 +43,15 @@ Registry::Registry(const std::vector<GpuInfo>& gpus) : knows_gpus_(!gpus.empty()
 
 // ---- Configuration
 
-uint64_t Registry::ReserveOf(const std::string& uuid, uint64_t memory) const {
-  auto at = config_.reserve.find(uuid);
-  if (at == config_.reserve.end()) at = config_.reserve.find("*");
-  if (at == config_.reserve.end()) return 0;
-  const absl::StatusOr<uint64_t> bytes = spec::ParseMemory(at->second);
-  return bytes.ok() ? std::min(*bytes, memory) : 0;
+uint64_t Registry::CapacityOf(const GpuInfo& gpu, const Config& config) {
+  auto at = config.reserve.find(gpu.uuid);
+  if (at == config.reserve.end()) at = config.reserve.find("*");
+  uint64_t reserve = gpu.reserve;
+  if (at != config.reserve.end()) {
+    const absl::StatusOr<uint64_t> bytes = spec::ParseMemory(at->second);
+    if (bytes.ok()) reserve = *bytes;
+  }
+  return gpu.memory - std::min(reserve, gpu.memory);
 }
 
 absl::StatusOr<gpushare_spec> Registry::SpecOn(const TenantConfig& config,
@@ -67,6 +70,7 @@ absl::Status Registry::Apply(const Config& config, Time now, Changed& changed) {
   std::set<std::string> listed;
   for (const TenantConfig& tenant : config.tenants) listed.insert(tenant.name);
   for (const auto& [uuid, gpu] : gpus_) {
+    const uint64_t capacity = CapacityOf(gpu->info, config);
     uint64_t promised = 0;
     double guaranteed = 0;
     for (const auto& [name, share] : gpu->shares) {
@@ -77,18 +81,22 @@ absl::Status Registry::Apply(const Config& config, Time now, Changed& changed) {
     for (const TenantConfig& tenant : config.tenants) {
       GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec spec, SpecOn(tenant, uuid));
       GPUSHARE_ASSIGN_OR_RETURN(const spec::Limits limits,
-                                spec::ResolveSpec(spec, GPUSHARE_PRIORITY_UNSET, gpu->info.memory));
+                                spec::ResolveSpec(spec, GPUSHARE_PRIORITY_UNSET, capacity));
       promised += limits.memory.value_or(0);
       guaranteed += limits.compute.guarantee;
-      if (promised > gpu->info.memory || guaranteed > 1 + kRounding) {
+      if (promised > capacity || guaranteed > 1 + kRounding) {
         return absl::ResourceExhaustedError(absl::StrCat(
             "tenant '", tenant.name, "': with those before it, GPU ", uuid, " has ",
-            spec::ReadableBytes(promised), " promised of ", spec::ReadableBytes(gpu->info.memory),
-            ", and ", spec::FormatShare(guaranteed), " of its time guaranteed of 100%"));
+            spec::ReadableBytes(promised), " promised of ", spec::ReadableBytes(capacity), ", and ",
+            spec::FormatShare(guaranteed), " of its time guaranteed of 100%"));
       }
     }
   }
   config_ = config;
+  for (const auto& [uuid, gpu] : gpus_) {
+    gpu->capacity = CapacityOf(gpu->info, config);
+    gpu->unpromised.SetLimit(gpu->capacity - std::min(gpu->promised, gpu->capacity), changed);
+  }
   for (const TenantConfig& entry : config.tenants) {
     std::unique_ptr<Tenant>& tenant = tenants_[entry.name];
     if (tenant == nullptr) tenant = std::make_unique<Tenant>();
@@ -189,7 +197,7 @@ absl::StatusOr<Registry::Session*> Registry::Register(const Credentials& who,
 
 // ---- Shares
 
-absl::StatusOr<Registry::Gpu*> Registry::FindGpu(const ipc::OpenGpu& open, Time) {
+absl::StatusOr<Registry::Gpu*> Registry::FindGpu(const ipc::OpenGpu& open, Changed& changed) {
   if (const auto at = gpus_.find(open.uuid); at != gpus_.end()) return at->second.get();
   if (knows_gpus_) {
     std::string there;
@@ -201,9 +209,10 @@ absl::StatusOr<Registry::Gpu*> Registry::FindGpu(const ipc::OpenGpu& open, Time)
     return absl::InvalidArgumentError("GPU: a UUID and a memory above 0 are wanted, of 64 at most");
   }
   auto gpu = std::make_unique<Gpu>();
-  gpu->info = {.uuid = open.uuid,
-               .memory = open.memory - ReserveOf(open.uuid, open.memory),
-               .sm_count = static_cast<int>(open.sm_count)};
+  gpu->info = {
+      .uuid = open.uuid, .memory = open.memory, .sm_count = static_cast<int>(open.sm_count)};
+  gpu->capacity = CapacityOf(gpu->info, config_);
+  gpu->unpromised.SetLimit(gpu->capacity, changed);
   return (gpus_[open.uuid] = std::move(gpu)).get();
 }
 
@@ -212,11 +221,11 @@ absl::Status Registry::Admit(const Gpu& gpu, const std::string& tenant, const sp
   const uint64_t promised = gpu.promised - (but != nullptr ? but->limits.memory.value_or(0) : 0);
   const double guaranteed = gpu.guaranteed - (but != nullptr ? but->limits.compute.guarantee : 0);
   const uint64_t memory = limits.memory.value_or(0);
-  if (memory > gpu.info.memory - std::min(promised, gpu.info.memory)) {
+  if (memory > gpu.capacity - std::min(promised, gpu.capacity)) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "tenant '", tenant, "' on GPU ", gpu.info.uuid, ": memory: ", spec::ReadableBytes(memory),
-        " asked, ", spec::ReadableBytes(gpu.info.memory - std::min(promised, gpu.info.memory)),
-        " not promised of ", spec::ReadableBytes(gpu.info.memory),
+        " asked, ", spec::ReadableBytes(gpu.capacity - std::min(promised, gpu.capacity)),
+        " not promised of ", spec::ReadableBytes(gpu.capacity),
         "; ask for less, or lower another tenant's 'memory'"));
   }
   if (guaranteed + limits.compute.guarantee > 1 + kRounding) {
@@ -238,15 +247,15 @@ absl::StatusOr<Registry::Share*> Registry::ShareOf(Tenant& tenant, Gpu& gpu, Tim
   share->tenant = &tenant;
   share->gpu = &gpu;
   GPUSHARE_ASSIGN_OR_RETURN(share->spec, SpecOn(tenant.config, gpu.info.uuid));
-  GPUSHARE_ASSIGN_OR_RETURN(
-      share->limits, spec::ResolveSpec(share->spec, GPUSHARE_PRIORITY_UNSET, gpu.info.memory));
+  GPUSHARE_ASSIGN_OR_RETURN(share->limits,
+                            spec::ResolveSpec(share->spec, GPUSHARE_PRIORITY_UNSET, gpu.capacity));
   GPUSHARE_RETURN_IF_ERROR(Admit(gpu, tenant.name, share->limits, nullptr));
   if (share->limits.memory) {
     share->quota = std::make_unique<MemoryBook>(*share->limits.memory);
     gpu.promised += *share->limits.memory;
   }
   gpu.guaranteed += share->limits.compute.guarantee;
-  gpu.unpromised.SetLimit(gpu.info.memory - gpu.promised, changed);
+  gpu.unpromised.SetLimit(gpu.capacity - gpu.promised, changed);
   share->time = gpu.time.AddTenant(share->limits.compute, now);
   gpu.time.Suspend(share->time, tenant.suspended, now, changed);
   return (gpu.shares[tenant.name] = std::move(share)).get();
@@ -255,7 +264,7 @@ absl::StatusOr<Registry::Share*> Registry::ShareOf(Tenant& tenant, Gpu& gpu, Tim
 absl::Status Registry::Change(Share& share, const gpushare_spec& spec, Time now, Changed& changed) {
   Gpu& gpu = *share.gpu;
   GPUSHARE_ASSIGN_OR_RETURN(const spec::Limits limits,
-                            spec::ResolveSpec(spec, GPUSHARE_PRIORITY_UNSET, gpu.info.memory));
+                            spec::ResolveSpec(spec, GPUSHARE_PRIORITY_UNSET, gpu.capacity));
   GPUSHARE_RETURN_IF_ERROR(Admit(gpu, share.tenant->name, limits, &share));
   if (limits.memory.has_value() != share.limits.memory.has_value()) {
     const bool used =
@@ -272,7 +281,7 @@ absl::Status Registry::Change(Share& share, const gpushare_spec& spec, Time now,
   share.spec = spec;
   share.limits = limits;
   if (share.quota != nullptr) share.quota->SetLimit(*limits.memory, changed);
-  gpu.unpromised.SetLimit(gpu.info.memory - gpu.promised, changed);
+  gpu.unpromised.SetLimit(gpu.capacity - gpu.promised, changed);
   gpu.time.Update(share.time, limits.compute, now, changed);
   return absl::OkStatus();
 }
@@ -281,7 +290,7 @@ void Registry::Remove(Share& share, Time now, Changed& changed) {
   Gpu& gpu = *share.gpu;
   gpu.promised -= share.limits.memory.value_or(0);
   gpu.guaranteed = gpu.shares.size() == 1 ? 0 : gpu.guaranteed - share.limits.compute.guarantee;
-  gpu.unpromised.SetLimit(gpu.info.memory - gpu.promised, changed);
+  gpu.unpromised.SetLimit(gpu.capacity - gpu.promised, changed);
   gpu.time.RemoveTenant(share.time, now);
   const std::string name = share.tenant->name;
   gpu.shares.erase(name);
@@ -303,7 +312,7 @@ void Registry::Sweep(Tenant& tenant, Time now, Changed& changed) {
 
 absl::StatusOr<std::string> Registry::Open(Session& session, const ipc::OpenGpu& open, Seat& seat,
                                            Time now, Changed& changed) {
-  GPUSHARE_ASSIGN_OR_RETURN(Gpu* const gpu, FindGpu(open, now));
+  GPUSHARE_ASSIGN_OR_RETURN(Gpu* const gpu, FindGpu(open, changed));
   const bool there = std::any_of(session.places.begin(), session.places.end(),
                                  [gpu](const Place& place) { return place.share->gpu == gpu; });
   if (there) {
@@ -422,7 +431,7 @@ Snapshot Registry::TakeSnapshot(Time now) const {
   std::map<const Share*, size_t> place_of;
   for (const auto& [uuid, gpu] : gpus_) {
     snapshot.gpus.push_back({.uuid = uuid,
-                             .memory = gpu->info.memory,
+                             .memory = gpu->capacity,
                              .memory_promised = gpu->promised,
                              .guaranteed = gpu->guaranteed});
     for (const auto& [name, share] : gpu->shares) {
@@ -487,7 +496,7 @@ const char* Registry::CheckInvariants() const {
       if (const char* broken = share->quota->CheckInvariants()) return broken;
     }
     if (promised != gpu->promised) return "the promises of a GPU do not add up";
-    if (promised > gpu->info.memory) return "more memory is promised than there is";
+    if (promised > gpu->capacity) return "more memory is promised than there is";
     if (const char* broken = gpu->unpromised.CheckInvariants()) return broken;
     if (const char* broken = gpu->time.CheckInvariants()) return broken;
   }

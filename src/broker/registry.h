@@ -41,7 +41,8 @@ namespace gpushare::broker {
 
 struct GpuInfo {
   std::string uuid;
-  uint64_t memory = 0;  // less what is never promised
+  uint64_t memory = 0;
+  uint64_t reserve = 0;  // of it, never promised where the configuration says nothing else
   int sm_count = 0;
 };
 
@@ -91,6 +92,7 @@ class Registry {
   };
   struct Gpu {
     GpuInfo info;
+    uint64_t capacity = 0;  // memory less the reserve
     uint64_t promised = 0;
     double guaranteed = 0;
     MemoryBook unpromised{0};
@@ -128,7 +130,7 @@ class Registry {
 
  private:
   absl::StatusOr<Tenant*> TenantFor(const Credentials& who, const ipc::Hello& hello);
-  absl::StatusOr<Gpu*> FindGpu(const ipc::OpenGpu& open, Time now);
+  absl::StatusOr<Gpu*> FindGpu(const ipc::OpenGpu& open, Changed& changed);
   absl::StatusOr<gpushare_spec> SpecOn(const TenantConfig& config, const std::string& uuid) const;
   absl::StatusOr<Share*> ShareOf(Tenant& tenant, Gpu& gpu, Time now, Changed& changed);
   // Whether limits fit, beside everything but `but`.
@@ -137,7 +139,7 @@ class Registry {
   absl::Status Change(Share& share, const gpushare_spec& spec, Time now, Changed& changed);
   void Remove(Share& share, Time now, Changed& changed);
   void Sweep(Tenant& tenant, Time now, Changed& changed);
-  uint64_t ReserveOf(const std::string& uuid, uint64_t memory) const;
+  static uint64_t CapacityOf(const GpuInfo& gpu, const Config& config);
   MemoryBook& BookOf(Share& share) {
     return share.quota != nullptr ? *share.quota : share.gpu->unpromised;
   }

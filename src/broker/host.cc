@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "broker/host.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status_macros.h"
+
+namespace gpushare::broker {
+
+absl::StatusOr<Host> OpenHost(const std::string& driver) {
+  driver::OpenOptions options;
+  options.path = driver;
+  Host host;
+  GPUSHARE_ASSIGN_OR_RETURN(host.driver, driver::Driver::Open(options));
+  GPUSHARE_ASSIGN_OR_RETURN(const int count, host.driver->DeviceCount());
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    GPUSHARE_ASSIGN_OR_RETURN(const driver::Driver::DeviceInfo info,
+                              host.driver->Describe(ordinal));
+    // What the driver keeps for itself and for contexts: the engine's own default.
+    const uint64_t reserve = std::min<uint64_t>(
+        std::max<uint64_t>(256ull << 20, info.total_memory / 100), info.total_memory);
+    host.gpus.push_back({.uuid = info.uuid,
+                         .memory = info.total_memory,
+                         .reserve = reserve,
+                         .sm_count = info.sm_count});
+  }
+  return host;
+}
+
+}  // namespace gpushare::broker
