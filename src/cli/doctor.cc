@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/env.h"
+#include "base/json_writer.h"
 #include "base/limit_variables.h"
-#include "cli/json_writer.h"
 #include "cli/output.h"
 #include "cli/run/preload_object.h"
 #include "cli/text_table.h"
@@ -79,7 +79,7 @@ void AddSurroundings(const GpuProbe& probe, int ordinal, std::vector<Finding>* f
 }
 
 std::string Json(const std::vector<Finding>& findings) {
-  JsonWriter json;
+  base::JsonWriter json;
   json.BeginArray();
   for (const Finding& each : findings) {
     json.BeginObject().Key("subject").String(each.subject).Key("found").String(each.found);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/json_writer.h"
 #include "cli/demo/report.h"
-#include "cli/json_writer.h"
 #include "gpushare/version.h"
 
 namespace gpushare::cli {
@@ -8,13 +8,13 @@ namespace {
 
 double InSeconds(Nanos time) { return static_cast<double>(time.count()) / 1e9; }
 
-void Numbers(const char* key, const std::vector<double>& values, JsonWriter* json) {
+void Numbers(const char* key, const std::vector<double>& values, base::JsonWriter* json) {
   json->Key(key).BeginArray();
   for (const double value : values) json->Number(value);
   json->EndArray();
 }
 
-void Latency(const char* key, const LatencyFigures& figures, JsonWriter* json) {
+void Latency(const char* key, const LatencyFigures& figures, base::JsonWriter* json) {
   json->Key(key).BeginObject();
   json->Key("requests").Integer(figures.requests);
   json->Key("p50_s").Number(InSeconds(figures.p50));
@@ -23,7 +23,7 @@ void Latency(const char* key, const LatencyFigures& figures, JsonWriter* json) {
   json->EndObject();
 }
 
-void TenantObject(const TenantFigures& tenant, JsonWriter* json) {
+void TenantObject(const TenantFigures& tenant, base::JsonWriter* json) {
   json->BeginObject();
   json->Key("name").String(tenant.name);
   json->Key("workload").String(tenant.workload);
@@ -48,7 +48,7 @@ void TenantObject(const TenantFigures& tenant, JsonWriter* json) {
 }  // namespace
 
 std::string ReportJson(const DemoReport& report) {
-  JsonWriter json;
+  base::JsonWriter json;
   json.BeginObject();
   json.Key("gpushare").String(GPUSHARE_VERSION_STRING);
   json.Key("gpu").String(report.gpu);

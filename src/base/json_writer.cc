@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/json_writer.h"
+#include "base/json_writer.h"
 
 #include <cmath>
 #include <cstdio>
 
 #include "base/text.h"
 
-namespace gpushare::cli {
+namespace gpushare::base {
 
 void JsonWriter::NewLine() { text_ += "\n" + std::string(static_cast<size_t>(depth_) * 2, ' '); }
 
@@ -92,4 +92,4 @@ JsonWriter& JsonWriter::Null() {
   return *this;
 }
 
-}  // namespace gpushare::cli
+}  // namespace gpushare::base

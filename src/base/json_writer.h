@@ -6,14 +6,14 @@
 //   std::string text = json.text();
 //
 // Strings are UTF-8; what must be escaped is. Numbers that JSON has no word for (NaN, infinities) are null.
-#ifndef GPUSHARE_CLI_JSON_WRITER_H_
-#define GPUSHARE_CLI_JSON_WRITER_H_
+#ifndef GPUSHARE_BASE_JSON_WRITER_H_
+#define GPUSHARE_BASE_JSON_WRITER_H_
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 
-namespace gpushare::cli {
+namespace gpushare::base {
 
 class JsonWriter {
  public:
@@ -41,6 +41,6 @@ class JsonWriter {
   bool after_key_ = false;
 };
 
-}  // namespace gpushare::cli
+}  // namespace gpushare::base
 
-#endif  // GPUSHARE_CLI_JSON_WRITER_H_
+#endif  // GPUSHARE_BASE_JSON_WRITER_H_

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/json_writer.h"
+#include "base/json_writer.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-namespace gpushare::cli {
+namespace gpushare::base {
 namespace {
 
 TEST(JsonWriterTest, NestsAndSeparates) {
@@ -53,4 +53,4 @@ TEST(JsonWriterTest, ObjectsInArrays) {
 }
 
 }  // namespace
-}  // namespace gpushare::cli
+}  // namespace gpushare::base
