@@ -2,6 +2,7 @@
 #include "cli/doctor.h"
 
 #include <cstdio>
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "base/env.h"
 #include "base/json_writer.h"
 #include "base/limit_variables.h"
+#include "cli/nvml_view.h"
 #include "cli/output.h"
 #include "cli/run/preload_object.h"
 #include "cli/text_table.h"
@@ -78,6 +80,28 @@ void AddSurroundings(const GpuProbe& probe, int ordinal, std::vector<Finding>* f
   limit(probe.dmem_limit, "the cgroup's dmem.max");
 }
 
+// What a program would be told by NVML, through `object`, which stands in for it.
+void AddNvml(const Finding& object, bool simulated, std::vector<Finding>* findings) {
+  if (object.wrong) return;
+  // As `gpushare run` has it.
+  if (simulated && !base::GetEnv("GPUSHARE_DRIVER").has_value())
+    setenv("GPUSHARE_DRIVER", "sim", 1);
+  const absl::StatusOr<NvmlView> view = LookThroughNvml(object.found);
+  if (absl::IsUnavailable(view.status())) {
+    findings->push_back({"NVML", "there is none: programs that ask it are told so"});
+    return;
+  }
+  if (!view.ok()) {
+    findings->push_back({"NVML", std::string(view.status().message()), true});
+    return;
+  }
+  findings->push_back({"NVML", view->library});
+  for (const NvmlView::Gpu& gpu : view->gpus) {
+    findings->push_back(
+        {"NVML", absl::StrCat("shows ", gpu.memory.count() >> 20, " MiB of ", gpu.uuid)});
+  }
+}
+
 std::string Json(const std::vector<Finding>& findings) {
   base::JsonWriter json;
   json.BeginArray();
@@ -93,7 +117,9 @@ std::string Json(const std::vector<Finding>& findings) {
 ExitCode RunDoctor(GpuKind kind, bool json) {
   std::vector<Finding> findings;
   absl::StatusOr<OpenedGpu> first = OpenGpu(kind, "0");
+  bool simulated = false;
   if (first.ok()) {
+    simulated = first->simulated;
     const auto info = first->runtime.info();
     const int count = info.ok() ? info->gpu_count : 1;
     if (info.ok()) {
@@ -120,6 +146,7 @@ ExitCode RunDoctor(GpuKind kind, bool json) {
   }
   findings.push_back(Object("libgpushare_preload.so"));
   findings.push_back(Object("libgpushare_preload_nvml.so"));
+  AddNvml(findings.back(), simulated, &findings);
   findings.push_back(Object("libgpushare_audit.so"));
   findings.push_back(Disabled());
 

@@ -68,6 +68,15 @@ class Doctor(unittest.TestCase):
         self.assertIn("memory=1GiB (CUDA_DEVICE_MEMORY_LIMIT), which GPUSHARE_SPEC overrides", said)
         self.assertIn("cap=50% (CUDA_DEVICE_SM_LIMIT)", said)
 
+    def test_what_nvml_would_show(self):
+        for shown, variables in ((16384, {}), (2048, {"GPUSHARE_SPEC": "memory=2GiB"}), (1024, {"CUDA_DEVICE_MEMORY_LIMIT": "1g"})):
+            _, findings = self.ask(**variables)
+            told = [found for subject, found, ok in findings if subject == "NVML" and ok]
+            self.assertEqual((len(told), told[0].endswith("/sim/libnvidia-ml.so.1")), (2, True), findings)
+            self.assertRegex(told[1], f"^shows {shown} MiB of GPU-")
+        _, findings = self.ask(GPUSHARE_NVML="/nowhere")
+        self.assertIn(("NVML", "there is none: programs that ask it are told so", True), findings)
+
     def test_what_is_wrong(self):
         for variables in ({"GPUSHARE_DISABLE": "1"}, {"CUDA_DEVICE_SM_LIMIT": "abc"}, {"GPUSHARE_SPEC": "memory=100TiB"},
                           {"GPUSHARE_PRELOAD_DIR": "/nowhere"}):

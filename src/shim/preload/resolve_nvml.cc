@@ -12,6 +12,8 @@ extern "C" {
 
 // Says that this is not NVML but gpushare in its place.
 __attribute__((visibility("default"))) unsigned gpushare_preload_nvml_version();
+// What the real one was opened by; "" before its first call, and where there is none.
+__attribute__((visibility("default"))) const char* gpushare_preload_nvml_path();
 
 }  // extern "C"
 
@@ -123,3 +125,11 @@ void* gpushare_preload_resolve(size_t index) {
 }
 
 unsigned gpushare_preload_nvml_version() { return GPUSHARE_SHIM_ABI_VERSION; }
+
+const char* gpushare_preload_nvml_path() {
+  using namespace gpushare::preload;
+  pthread_mutex_lock(&mutex);
+  const char* const path = nvml == nullptr ? "" : nvml_path;
+  pthread_mutex_unlock(&mutex);
+  return path;
+}
