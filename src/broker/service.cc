@@ -73,6 +73,7 @@ absl::Status Service::Start(const Config& config) {
                             ipc::Listener::At(options_.socket, options_.mode));
   listener_ = std::make_unique<ipc::Listener>(std::move(listener));
   GPUSHARE_RETURN_IF_ERROR(Watch(listener_->fd(), listener_watched_));
+  if (options_.owner) GPUSHARE_RETURN_IF_ERROR(Watch(options_.owner.get(), owner_watched_));
   return Watch(stop_.get(), stop_watched_);
 }
 
@@ -141,6 +142,10 @@ absl::Status Service::Run() {
           Accept();
           break;
         case Watched::kStop:
+          break;
+        case Watched::kOwner:
+          used_ = true;
+          Unwatch(options_.owner.get());
           break;
         case Watched::kDoorbell:
           watched.seat->bell.Answer();
@@ -260,7 +265,7 @@ absl::Status Service::OnHello(Connection& connection, const ipc::Hello& hello) {
   GPUSHARE_ASSIGN_OR_RETURN(
       connection.session,
       registry_.Register({connection.peer.pid, connection.peer.uid, connection.peer.gid}, hello));
-  used_ = true;
+  if (!options_.owner) used_ = true;
   if (connection.peer.process) {
     Watch(connection.peer.process.get(), connection.process_watched).IgnoreError();
   }

@@ -58,8 +58,9 @@ struct ServiceOptions {
   // Reads the configuration again, for Change "reload"; may be empty.
   std::function<absl::StatusOr<Config>()> reload;
   Log log;  // may be empty
-  // Run() ends when the last process has left, once one had come.
+  // Run() ends when the last process has left, once one had come or, with an owner, that has ended.
   bool until_unused = false;
+  base::UniqueFd owner;  // readable when it has ended (a pidfd); none: nobody's
 };
 
 class Service {
@@ -82,7 +83,7 @@ class Service {
   struct SeatHolder;
   // What an event of the poller is about; the poller has its address.
   struct Watched {
-    enum Kind { kListener, kStop, kConnection, kProcess, kDoorbell } kind;
+    enum Kind { kListener, kStop, kOwner, kConnection, kProcess, kDoorbell } kind;
     Connection* connection = nullptr;
     SeatHolder* seat = nullptr;
   };
@@ -118,7 +119,8 @@ class Service {
   base::Clock& clock_;
   base::UniqueFd poller_, stop_;
   std::unique_ptr<ipc::Listener> listener_;
-  Watched listener_watched_{Watched::kListener}, stop_watched_{Watched::kStop};
+  Watched listener_watched_{Watched::kListener}, stop_watched_{Watched::kStop},
+      owner_watched_{Watched::kOwner};
   std::atomic<bool> stopping_{false};
 
   base::Mutex mutex_;
@@ -126,7 +128,7 @@ class Service {
   Changed changed_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, std::unique_ptr<Connection>> connections_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_connection_ ABSL_GUARDED_BY(mutex_) = 1;
-  bool used_ ABSL_GUARDED_BY(mutex_) = false;  // some process has registered
+  bool used_ ABSL_GUARDED_BY(mutex_) = false;  // some process has registered, or the owner ended
 };
 
 }  // namespace gpushare::broker
