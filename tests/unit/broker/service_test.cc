@@ -7,9 +7,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -241,6 +243,57 @@ TEST_F(ServiceTest, NonsenseEndsItsConnectionAndNoOther) {
     EXPECT_TRUE(!got.ok() || got->what == ipc::Received::kEnd) << packet.size();
   }
   EXPECT_TRUE(good->Open().ok());
+}
+
+// A process that writes anything over its page, all the time and while it is read, takes nothing that the other tenant
+// was promised, and stops nobody.
+TEST_F(ServiceTest, WhoScribblesOverItsPageHurtsNobody) {
+  Start(TwoTenants());
+  auto hostile = Connect(), honest = Connect();
+  ASSERT_TRUE(hostile->Register("a").ok());
+  ASSERT_TRUE(hostile->Open().ok());
+  ASSERT_TRUE(honest->Register("b").ok());
+  ASSERT_TRUE(honest->Open().ok());
+  std::atomic<bool> stop{false};
+  std::thread scribbles([&] {
+    std::mt19937_64 random(1);
+    auto* words = reinterpret_cast<std::atomic<uint64_t>*>(hostile->usage.get());
+    while (!stop.load()) {
+      words[random() % (sizeof(ipc::UsagePage) / 8)].store(random(), std::memory_order_relaxed);
+      if (random() % 64 == 0) hostile->bell->Ring();
+    }
+  });
+  for (int round = 0; round < 200; ++round) {
+    const uint64_t wanted = (1 + static_cast<uint64_t>(round) % 8) * kGiB;
+    EXPECT_GE(honest->Ask(wanted), wanted);
+    EXPECT_LE(hostile->limits->memory_granted.load(), 4 * kGiB);
+  }
+  stop = true;
+  scribbles.join();
+  EXPECT_EQ(service_->CheckInvariants(), nullptr);
+}
+
+TEST_F(ServiceTest, DescriptorsThatNobodyAskedForAreClosed) {
+  Start(TwoTenants());
+  auto peer = Connect();
+  ASSERT_TRUE(peer->Register("a").ok());
+  const auto descriptors = [] {
+    size_t count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      static_cast<void>(entry);
+      ++count;
+    }
+    return count;
+  };
+  const size_t before = descriptors();
+  const auto packet = ipc::Encode(ipc::Hello{.tenant = "a", .program = "", .spec = ""});
+  const int fds[] = {0, 1, 2};
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(ipc::Send(peer->fd.get(), *packet, fds).ok());
+    base::Clock& clock = base::RealClock();
+    ASSERT_TRUE(ipc::ReceiveBefore(peer->fd.get(), clock, clock.Now() + Seconds(20)).ok());
+  }
+  EXPECT_EQ(descriptors(), before);
 }
 
 TEST_F(ServiceTest, ConnectionsHaveABound) {
