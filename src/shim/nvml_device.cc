@@ -32,15 +32,17 @@ Return MemoryForPrograms(Device device, uint64_t* total) {
   return result;
 }
 
-// The ordinal that the driver will show the device by; -1: it will not.
+// The ordinal that the driver will show the device by; -1: it will not. A MIG instance has no place among the devices:
+// it is in the list by its UUID, or without a list the one that the driver shows.
 Return WillBe(Device device, const char* uuid, int* ordinal) {
   const auto ask_index = Real<Return(Device, unsigned*)>("nvmlDeviceGetIndex");
   const auto ask_count = Real<Return(unsigned*)>("nvmlDeviceGetCount_v2");
   unsigned index = 0, count = 0;
   if (ask_index == nullptr || ask_count == nullptr) return kFunctionNotFound;
-  if (const Return result = ask_index(device, &index); result != kSuccess) return result;
-  if (const Return result = ask_count(&count); result != kSuccess) return result;
+  const Return result = ask_count(&count);
+  if (result != kSuccess) return result;
   const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (ask_index(device, &index) != kSuccess) index = visible == nullptr ? 0 : count;
   *ordinal = visible == nullptr ? static_cast<int>(index)
                                 : PlaceAmong(visible, index, count, uuid).value_or(-1);
   return kSuccess;

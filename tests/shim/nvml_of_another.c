@@ -1,14 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An NVML that is not the simulated one: of a machine whose devices stand in another order than the driver's, with other
  * tenants' processes on them. NVML_UUIDS are its devices' names; NVML_NAMESPACE=other: it does not know this process's id,
- * as in a container. */
+ * as in a container. NVML_INSTANCES: its devices are instances of one GPU, which have no index. */
+#include <dlfcn.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define NVML __attribute__((visibility("default")))
-enum { kSuccess = 0, kInvalidArgument = 2, kNotFound = 6, kInsufficientSize = 7, kVersion = 25 };
+enum {
+  kSuccess = 0,
+  kInvalidArgument = 2,
+  kNotSupported = 3,
+  kNotFound = 6,
+  kInsufficientSize = 7,
+  kVersion = 25
+};
 
 static const uint64_t kTotal = 16ull << 30, kReserved = 512ull << 20, kOthers = 5ull << 30;
 
@@ -35,6 +43,7 @@ NVML int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device** device) {
 
 NVML int nvmlDeviceGetIndex(const Device* device, unsigned* index);
 NVML int nvmlDeviceGetIndex(const Device* device, unsigned* index) {
+  if (getenv("NVML_INSTANCES") != NULL) return kNotSupported;
   return *index = device->index, kSuccess;
 }
 
@@ -55,6 +64,14 @@ NVML int nvmlDeviceGetTemperature(const Device* device, int sensor, unsigned* de
 NVML int nvmlDeviceGetTemperature(const Device* device, int sensor, unsigned* degrees) {
   (void)sensor;
   return *degrees = 50 + device->index, kSuccess;
+}
+
+/* Which NVIDIA's asks the driver for, too. */
+NVML int nvmlSystemGetCudaDriverVersion_v2(int* version);
+NVML int nvmlSystemGetCudaDriverVersion_v2(int* version) {
+  int (*ask)(int*);
+  *(void**)&ask = dlsym(dlopen("libcuda.so.1", RTLD_LAZY), "cuDriverGetVersion");
+  return ask(version) == 0 ? kSuccess : kNotFound;
 }
 
 typedef struct Memory {

@@ -49,6 +49,10 @@ PROGRAM = """
     def objects():
         with open("/proc/self/maps") as maps:
             return {line.split("/")[-1].strip() for line in maps if ".so" in line}
+    def cuda_init_calls():
+        calls = ctypes.CDLL(os.environ["GPUSHARE_SIMULATED"]).gpushare_sim_calls
+        calls.restype = ctypes.c_uint64
+        return calls(b"cuInit")
     def refused(call, *arguments):
         try:
             call(*arguments)
@@ -325,6 +329,19 @@ class OtherMachine(Nvml):
             print(first.total // MIB, first.used // MIB, len(nvml.nvmlDeviceGetComputeRunningProcesses(device)))
             print(nvml.nvmlDeviceGetUtilizationRates(device).gpu, memory(nvml.nvmlDeviceGetHandleByIndex(1)))
         """, "16384 5632 3", "100 [1024, 0]", CUDA_VISIBLE_DEVICES=self.uuids[0])
+
+    def test_instances_of_a_gpu_have_no_index(self):
+        shown = "print(*(nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByIndex(i)).total // MIB for i in (0, 1)))"
+        self.other(shown, "16384 1024", NVML_INSTANCES="1", CUDA_VISIBLE_DEVICES=self.uuids[0])
+        self.other(shown, "16384 16384", NVML_INSTANCES="1", CUDA_VISIBLE_DEVICES="0")
+        self.other(shown, "1024 1024", NVML_INSTANCES="1")
+
+    def test_the_drivers_version_is_asked_without_initialising_it(self):
+        for way in ("both preloaded", "audit"):
+            self.other("""
+                print(nvml.nvmlSystemGetCudaDriverVersion_v2(), memory())
+                print([name for name in objects() if "libgpushare_preload.so" in name], cuda_init_calls())
+            """, "13000 [1024, 0]", "['libgpushare_preload.so'] 0", way=way)
 
     def test_what_is_not_hooked_is_that_machines(self):
         self.other("""

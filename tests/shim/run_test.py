@@ -145,6 +145,24 @@ class Host(unittest.TestCase):
         """, "--memory", "1GiB")
         self.assertEqual(done.stdout, "3\n", done)  # CUDA_ERROR_NOT_INITIALIZED, as of the driver
 
+    def test_who_asks_for_the_version_alone_may_fork_afterwards(self):
+        done = python("""
+            import ctypes, os
+            cuda = ctypes.CDLL("libcuda.so.1")
+            version, text = ctypes.c_int(), ctypes.c_char_p()
+            assert cuda.cuDriverGetVersion(ctypes.byref(version)) == 0 and version.value == 13000
+            assert cuda.cuGetErrorName(2, ctypes.byref(text)) == 0 and text.value == b"CUDA_ERROR_OUT_OF_MEMORY"
+            assert not [l for l in open('/proc/self/maps') if 'libgpushare.so' in l]
+            child = os.fork()
+            if child == 0:
+                pointer, context = ctypes.c_uint64(), ctypes.c_void_p()
+                assert cuda.cuInit(0) == cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == cuda.cuCtxSetCurrent(context) == 0
+                assert cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(2 << 30)) == 2
+                os._exit(cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(1 << 20)))
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        """, "--memory", "1GiB")
+        self.assertEqual((done.stdout, done.stderr), ("0\n", ""), done)
+
     def test_a_program_without_cuda_never_loads_the_engine(self):
         done = python("print([l for l in open('/proc/self/maps') if 'libgpushare.so' in l])", "--memory", "1GiB")
         self.assertEqual(done.stdout, "[]\n", done)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The first call of the driver: opens the real one, attaches the engine, and fills the slots.
 //
-// Until all is in place every slot leads here. The thread that attaches gets the real function meanwhile,
+// Until all is in place every slot leads here, but for those that tell of the driver itself. The thread that attaches gets the real function meanwhile,
 // since what it opens may call the driver; the others wait for it. After that nobody comes here again.
 //
 // What cannot be limited is not let through: where the engine cannot be had, the entry points that it would
@@ -90,10 +90,21 @@ int Attach() {
 int refusal = kSystemNotReady;
 int Refuse() { return __atomic_load_n(&refusal, __ATOMIC_RELAXED); }
 
+// What a driver answers that was never initialised: a program that asks for its version alone, itself or through NVML,
+// may fork afterwards, or be a monitor that is to stay without a context.
+bool NeedsNoTenant(const char* name) {
+  return strcmp(name, "cuDriverGetVersion") == 0 || strcmp(name, "cuGetErrorName") == 0 ||
+         strcmp(name, "cuGetErrorString") == 0;
+}
+
 void* Resolve(size_t index) {
   FindReal();
   if (driver == nullptr || IsDisabled()) {
     for (size_t i = 0; i < PRELOAD_ENTRY_COUNT; ++i) SetSlot(i, real[i]);
+    return real[index];
+  }
+  if (NeedsNoTenant(kEntryPoints[index].name)) {
+    SetSlot(index, real[index]);
     return real[index];
   }
   const int result = Attach();
