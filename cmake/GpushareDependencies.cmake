@@ -14,6 +14,13 @@ endif()
 if(GPUSHARE_BUILD_CLI)
   find_package(CLI11 REQUIRED)
 endif()
+if(GPUSHARE_BUILD_CLI OR GPUSHARE_BUILD_BROKER)
+  find_package(nlohmann_json REQUIRED)  # headers
+endif()
+if(GPUSHARE_BUILD_BROKER)
+  find_package(yaml-cpp REQUIRED)
+  find_package(prometheus-cpp REQUIRED)
+endif()
 
 # CUDA headers (never its libraries): the toolkit when there is one, else what scripts/setup fetched.
 find_path(GPUSHARE_CUDA_INCLUDE_DIR cuda.h

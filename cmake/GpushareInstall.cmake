@@ -56,3 +56,9 @@ if(TARGET gpushare_sim_cuda)
 endif()
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE"
   DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT runtime)
+if(TARGET gpushare_command AND GPUSHARE_BUILD_BROKER)
+  install(FILES "${PROJECT_SOURCE_DIR}/share/systemd/gpushare-broker.service"
+    DESTINATION lib/systemd/system COMPONENT runtime)
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/share/grafana" "${PROJECT_SOURCE_DIR}/share/container"
+    DESTINATION "${CMAKE_INSTALL_DATADIR}/gpushare" COMPONENT runtime)
+endif()

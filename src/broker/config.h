@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the broker is to do, as its YAML file says it (docs/broker.md has every key).
+//
+//   GPUSHARE_ASSIGN_OR_RETURN(const Config config, LoadConfig("/etc/gpushare/broker.yaml"));
+//
+// A configuration is valid as a whole or not at all. Errors are InvalidArgument and name file, line and key, what was
+// given and what is allowed.
 #ifndef GPUSHARE_BROKER_CONFIG_H_
 #define GPUSHARE_BROKER_CONFIG_H_
 
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 namespace gpushare::broker {
 
@@ -30,6 +39,16 @@ struct Config {
       reserve;  // by UUID, or "*": memory that is never promised, as in 512MiB
   bool operator==(const Config&) const = default;
 };
+
+// `file` is for messages.
+absl::StatusOr<Config> ParseConfig(std::string_view yaml, std::string_view file);
+// NotFound, PermissionDenied: the file cannot be read.
+absl::StatusOr<Config> LoadConfig(const std::string& path);
+
+// Of the configuration and of the command line alike. Their messages say what is allowed.
+absl::Status CheckSocketPath(std::string_view path);
+// "127.0.0.1:9410", "[::1]:9410", or a port alone, which is of 127.0.0.1. As it is to be listened at.
+absl::StatusOr<std::string> ParseAddress(std::string_view text);
 
 }  // namespace gpushare::broker
 

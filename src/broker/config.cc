@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "broker/config.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
+#include "base/text.h"
+#include "base/unique_fd.h"
+#include "broker/account.h"
+#include "broker/yaml_reader.h"
+#include "spec/spec.h"
+#include "spec/text.h"
+
+namespace gpushare::broker {
+namespace {
+
+using Kind = YamlNode::Kind;
+
+constexpr size_t kMostTenants = 10'000;
+constexpr size_t kMostLabels = 32;
+constexpr size_t kMostLabelText = 256;
+// What the metrics and who collects them say of every series themselves.
+constexpr const char* kTakenLabels[] = {"device_uuid", "tenant", "pid", "job", "instance"};
+
+bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
+absl::Status CheckGpu(std::string_view uuid) {
+  const bool begins = uuid.substr(0, 4) == "GPU-" || uuid.substr(0, 4) == "MIG-";
+  const bool goes_on = std::all_of(uuid.begin(), uuid.end(), [](char c) {
+    return IsLetter(c) || IsDigit(c) || c == '-' || c == '/';
+  });
+  if (begins && goes_on && uuid.size() > 4 && uuid.size() <= 96) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "allowed: a GPU by its UUID, GPU-... or MIG-..., as `gpushare probe` shows it");
+}
+
+absl::Status CheckLabel(std::string_view name) {
+  const bool good = !name.empty() && name.size() <= 64 && !IsDigit(name[0]) &&
+                    name.substr(0, 2) != "__" && std::all_of(name.begin(), name.end(), [](char c) {
+                      return IsLetter(c) || IsDigit(c) || c == '_';
+                    });
+  const bool taken =
+      std::find(std::begin(kTakenLabels), std::end(kTakenLabels), name) != std::end(kTakenLabels);
+  if (good && !taken) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "allowed: a name that a label of a metric can have, up to 64 letters, digits and '_', not "
+      "beginning with a digit or '__', and none of ",
+      absl::StrJoin(kTakenLabels, ", ")));
+}
+
+// In the text form, or its keys as keys of YAML. `change`: it goes on top of another.
+absl::Status ReadSpec(const YamlReader& in, const YamlNode& value, const std::string& place,
+                      bool change, std::string* out) {
+  if (value.kind == Kind::kList) {
+    return in.Wrong(value, place, "allowed: a spec, as in memory=8GiB,compute=30%, or its keys");
+  }
+  std::string text = value.text;
+  const absl::Status read =
+      in.Entries(value.kind == Kind::kMap ? value : YamlNode(), place, "",
+                 [&](const YamlNode& key, const YamlNode& each, const std::string& below) {
+                   std::string one;
+                   GPUSHARE_RETURN_IF_ERROR(in.Text(each, below, "one value, as in 8GiB", &one));
+                   if (absl::StrCat(key.text, one).find_first_of(",=") != std::string::npos) {
+                     return in.Wrong(each, below, "allowed: one value without ',' and '='");
+                   }
+                   absl::StrAppend(&text, text.empty() ? "" : ",", key.text, "=", one);
+                   return absl::OkStatus();
+                 });
+  if (!read.ok()) return read;
+  const absl::StatusOr<gpushare_spec> spec = spec::ParseSpec(text);
+  absl::Status valid = spec.status();
+  if (valid.ok() && !change) valid = spec::ValidateSpec(*spec);
+  if (!valid.ok()) return in.Error(value.line, place, std::string(valid.message()));
+  *out = spec::FormatSpec(*spec);
+  return absl::OkStatus();
+}
+
+absl::Status ReadAccounts(const YamlReader& in, const YamlNode& value, const std::string& place,
+                          absl::StatusOr<uint32_t> (*id)(const std::string&),
+                          std::vector<uint32_t>* ids) {
+  return in.List(value, place, "a list of names or numbers",
+                 [&](const YamlNode& each, const std::string& below) {
+                   std::string text;
+                   GPUSHARE_RETURN_IF_ERROR(in.Text(each, below, "a name or a number", &text));
+                   const absl::StatusOr<uint32_t> found = id(text);
+                   if (!found.ok()) return in.At(each, below, found.status());
+                   ids->push_back(*found);
+                   return absl::OkStatus();
+                 });
+}
+
+absl::Status ReadLabels(const YamlReader& in, const YamlNode& map, const std::string& place,
+                        std::map<std::string, std::string>* labels) {
+  if (map.keys.size() > kMostLabels) {
+    return in.Error(map.line, place,
+                    absl::StrCat(map.keys.size(), " given; allowed: up to ", kMostLabels));
+  }
+  return in.Entries(map, place, "names and values",
+                    [&](const YamlNode& key, const YamlNode& value, const std::string& below) {
+                      GPUSHARE_RETURN_IF_ERROR(in.At(key, below, CheckLabel(key.text)));
+                      if (value.kind != Kind::kText || value.text.size() > kMostLabelText) {
+                        return in.Wrong(
+                            value, below,
+                            absl::StrCat("allowed: text of up to ", kMostLabelText, " bytes"));
+                      }
+                      (*labels)[key.text] = value.text;
+                      return absl::OkStatus();
+                    });
+}
+
+absl::Status ReadReserve(const YamlReader& in, const YamlNode& map, const std::string& place,
+                         std::map<std::string, std::string>* reserve) {
+  return in.Entries(
+      map, place, "sizes by the UUID of a GPU, or by \"*\" for all others",
+      [&](const YamlNode& key, const YamlNode& value, const std::string& below) {
+        if (key.text != "*") GPUSHARE_RETURN_IF_ERROR(in.At(key, below, CheckGpu(key.text)));
+        std::string text;
+        GPUSHARE_RETURN_IF_ERROR(in.Text(value, below, "a size, as in 512MiB", &text));
+        const absl::StatusOr<uint64_t> bytes = spec::ParseMemory(text);
+        if (!bytes.ok()) {
+          return in.Wrong(
+              value, below,
+              absl::StrCat(bytes.status().message(), "; allowed: a size, as in 512MiB or 0B"));
+        }
+        (*reserve)[key.text] = spec::FormatBytes(*bytes);
+        return absl::OkStatus();
+      });
+}
+
+// What a tenant is promised of a GPU, as far as that is known without the GPU.
+struct Promise {
+  double guarantee = 0;
+  double memory = 0;  // quotas that are a part of it
+  int line = 1;       // of who was promised last
+};
+
+absl::StatusOr<Promise> PromiseOf(const std::string& text, const std::string& change, int line) {
+  GPUSHARE_ASSIGN_OR_RETURN(gpushare_spec spec, spec::ParseSpec(text));
+  GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec changed, spec::ParseSpec(change));
+  spec = spec::MergeSpec(spec, changed);
+  GPUSHARE_ASSIGN_OR_RETURN(
+      const spec::Limits limits,
+      spec::ResolveSpec(spec, GPUSHARE_PRIORITY_UNSET, static_cast<uint64_t>(INT64_MAX)));
+  return Promise{limits.compute.guarantee,
+                 (spec.set & GPUSHARE_SPEC_MEMORY_SHARE) != 0 ? spec.memory_share : 0, line};
+}
+
+// What all tenants are promised, of each GPU that is named and of any other.
+class Promises {
+ public:
+  void Add(const Promise& promise) { Add(&everywhere_, promise, Promise()); }
+  // Of this GPU a tenant is promised `promise` and not `instead_of`.
+  void Add(const std::string& gpu, const Promise& promise, const Promise& instead_of) {
+    Add(&on_[gpu], promise, instead_of);
+  }
+
+  absl::Status Check(const YamlReader& in) const {
+    GPUSHARE_RETURN_IF_ERROR(Check(in, everywhere_, "a GPU"));
+    for (const auto& [gpu, more] : on_) {
+      Promise sum = everywhere_;
+      Add(&sum, more, Promise());
+      GPUSHARE_RETURN_IF_ERROR(Check(in, sum, gpu));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static void Add(Promise* sum, const Promise& promise, const Promise& instead_of) {
+    sum->guarantee += promise.guarantee - instead_of.guarantee;
+    sum->memory += promise.memory - instead_of.memory;
+    if (promise.guarantee + promise.memory > 0) sum->line = std::max(sum->line, promise.line);
+  }
+  static absl::Status Check(const YamlReader& in, const Promise& sum, const std::string& gpu) {
+    const std::pair<const char*, double> parts[] = {{"guarantees", sum.guarantee},
+                                                    {"memory quotas", sum.memory}};
+    for (const auto& [what, share] : parts) {
+      if (share <= 1 + 1e-6) continue;  // ten times 10 % is a little more than 1
+      return in.Error(sum.line, "tenants",
+                      absl::StrCat("with this one, ", what, " are ",
+                                   spec::FormatShare(std::round(share * 1e6) / 1e6), " of ", gpu,
+                                   "; allowed: up to 100% for all tenants together"));
+    }
+    return absl::OkStatus();
+  }
+
+  Promise everywhere_;
+  std::map<std::string, Promise> on_;  // beside `everywhere_`
+};
+
+// Reads one document.
+class ConfigReader {
+ public:
+  explicit ConfigReader(std::string_view file) : in_(file) {}
+
+  absl::StatusOr<Config> Read(const YamlNode& document) {
+    const absl::Status read = in_.Keys(
+        document, "",
+        {{"socket",
+          [this](const YamlNode& value, const std::string& place) {
+            GPUSHARE_RETURN_IF_ERROR(in_.Text(value, place, "a path", &config_.socket));
+            return in_.At(value, place, CheckSocketPath(config_.socket));
+          }},
+         {"metrics",
+          [this](const YamlNode& value, const std::string& place) {
+            GPUSHARE_RETURN_IF_ERROR(in_.Text(value, place, "an address", &config_.metrics));
+            const absl::StatusOr<std::string> address = ParseAddress(config_.metrics);
+            if (address.ok()) config_.metrics = *address;
+            return in_.At(value, place, address.status());
+          }},
+         {"unlisted",
+          [this](const YamlNode& value, const std::string& place) {
+            return in_.Bool(value, place, &config_.unlisted);
+          }},
+         {"reserve",
+          [this](const YamlNode& value, const std::string& place) {
+            return ReadReserve(in_, value, place, &config_.reserve);
+          }},
+         {"tenants", [this](const YamlNode& value, const std::string& place) {
+            return ReadTenants(value, place);
+          }}});
+    if (!read.ok()) return read;
+    GPUSHARE_RETURN_IF_ERROR(promises_.Check(in_));
+    return std::move(config_);
+  }
+
+ private:
+  absl::Status ReadTenants(const YamlNode& list, const std::string& place) {
+    if (list.values.size() > kMostTenants) {
+      return in_.Error(list.line, place,
+                       absl::StrCat(list.values.size(), " given; allowed: up to ", kMostTenants));
+    }
+    return in_.List(list, place, "a list of tenants",
+                    [this](const YamlNode& value, const std::string& below) {
+                      return ReadTenant(value, below);
+                    });
+  }
+
+  absl::Status ReadTenant(const YamlNode& map, const std::string& place) {
+    TenantConfig tenant;
+    const YamlNode* specs = nullptr;
+    const absl::Status read =
+        in_.Keys(map, place,
+                 {{"name",
+                   [&](const YamlNode& value, const std::string& below) {
+                     GPUSHARE_RETURN_IF_ERROR(in_.Text(value, below, "a name", &tenant.name));
+                     return in_.At(value, below, spec::ValidateTenantName(tenant.name));
+                   }},
+                  {"spec",
+                   [&](const YamlNode& value, const std::string& below) {
+                     return ReadSpec(in_, value, below, /*change=*/false, &tenant.spec);
+                   }},
+                  {"on",
+                   [&](const YamlNode& value, const std::string& below) {
+                     specs = &value;
+                     return in_.Entries(
+                         value, below, "specs by the UUID of a GPU",
+                         [&](const YamlNode& key, const YamlNode& spec, const std::string& under) {
+                           GPUSHARE_RETURN_IF_ERROR(in_.At(key, under, CheckGpu(key.text)));
+                           return ReadSpec(in_, spec, under, /*change=*/true, &tenant.on[key.text]);
+                         });
+                   }},
+                  {"users",
+                   [&](const YamlNode& value, const std::string& below) {
+                     return ReadAccounts(in_, value, below, UserId, &tenant.uids);
+                   }},
+                  {"groups",
+                   [&](const YamlNode& value, const std::string& below) {
+                     return ReadAccounts(in_, value, below, GroupId, &tenant.gids);
+                   }},
+                  {"labels", [&](const YamlNode& value, const std::string& below) {
+                     return ReadLabels(in_, value, below, &tenant.labels);
+                   }}});
+    if (!read.ok()) return read;
+    if (tenant.name.empty()) {
+      return in_.Error(map.line, place, "it has no name; allowed: 'name' and other keys");
+    }
+    if (!names_.insert(tenant.name).second) {
+      return in_.Error(map.line, absl::StrCat(place, ".name"),
+                       absl::StrCat("there is a tenant ", Quoted(tenant.name), " already"));
+    }
+    GPUSHARE_ASSIGN_OR_RETURN(const Promise promise, PromiseOf(tenant.spec, "", map.line));
+    promises_.Add(promise);
+    // What is said for a GPU must be valid with what it leaves.
+    for (size_t i = 0; specs != nullptr && i < specs->keys.size(); ++i) {
+      const std::string& gpu = specs->keys[i].text;
+      const absl::StatusOr<Promise> there =
+          PromiseOf(tenant.spec, tenant.on[gpu], specs->keys[i].line);
+      if (!there.ok()) {
+        return in_.Error(specs->keys[i].line, absl::StrCat(place, ".on.", gpu),
+                         absl::StrCat(there.status().message(), " (with 'spec' beneath)"));
+      }
+      promises_.Add(gpu, *there, promise);
+    }
+    config_.tenants.push_back(std::move(tenant));
+    return absl::OkStatus();
+  }
+
+  const YamlReader in_;
+  Config config_;
+  std::set<std::string> names_;
+  Promises promises_;
+};
+
+}  // namespace
+
+absl::StatusOr<Config> ParseConfig(std::string_view yaml, std::string_view file) {
+  GPUSHARE_ASSIGN_OR_RETURN(const YamlNode document, ReadYaml(yaml, file));
+  return ConfigReader(file).Read(document);
+}
+
+absl::StatusOr<Config> LoadConfig(const std::string& path) {
+  // Not to wait for the writer of a pipe.
+  const base::UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file) return absl::ErrnoToStatus(errno, path);
+  struct stat status;
+  if (fstat(file.get(), &status) != 0) return absl::ErrnoToStatus(errno, path);
+  if (!S_ISREG(status.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": it is not a file"));
+  }
+  std::string text;
+  std::vector<char> part(65536);
+  // One byte too many is enough to be refused.
+  while (text.size() <= kMostYaml) {
+    const ssize_t length = read(file.get(), part.data(), part.size());
+    if (length < 0 && errno == EINTR) continue;
+    if (length < 0) return absl::ErrnoToStatus(errno, path);
+    if (length == 0) break;
+    text.append(part.data(), static_cast<size_t>(length));
+  }
+  return ParseConfig(text, path);
+}
+
+absl::Status CheckSocketPath(std::string_view path) {
+  constexpr size_t kMostPath = 4095, kMostName = 80;  // the latter is ipc::Listener's
+  const size_t name = path.size() - (path.rfind('/') + 1);
+  if (!path.empty() && path.front() == '/' && name > 0 && name <= kMostName &&
+      path.size() <= kMostPath && path.find('\0') == std::string_view::npos) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("allowed: an absolute path whose last name has up to ", kMostName,
+                   " bytes, as in /run/gpushare/broker.sock"));
+}
+
+absl::StatusOr<std::string> ParseAddress(std::string_view text) {
+  const size_t colon = text.rfind(':');
+  const bool port_alone = colon == std::string_view::npos;
+  const std::string host(port_alone ? "127.0.0.1" : text.substr(0, colon));
+  const std::string_view digits = port_alone ? text : text.substr(colon + 1);
+  in_addr v4;
+  in6_addr v6;
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  const bool is_host =
+      host.find('\0') == std::string::npos &&
+      (bracketed ? inet_pton(AF_INET6, host.substr(1, host.size() - 2).c_str(), &v6) == 1
+                 : inet_pton(AF_INET, host.c_str(), &v4) == 1);
+  uint32_t port = 0;
+  const bool is_port = !digits.empty() && digits.size() <= 5 &&
+                       std::all_of(digits.begin(), digits.end(), IsDigit) &&
+                       absl::SimpleAtoi(std::string(digits), &port) && port <= 65535;
+  if (is_host && is_port) return absl::StrCat(host, ":", port);
+  return absl::InvalidArgumentError(
+      "allowed: an IP address and a port, as in 127.0.0.1:9410 or [::1]:9410, or a port alone, "
+      "which is of 127.0.0.1; 0 takes a free one");
+}
+
+}  // namespace gpushare::broker

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "broker/event_log.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <ctime>
+
+#include "absl/strings/str_cat.h"
+#include "base/text.h"
+
+namespace gpushare::broker {
+namespace {
+
+const char* WordOf(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return "debug";
+    case LogLevel::kInfo:
+      return "info";
+    case LogLevel::kWarning:
+      return "warning";
+    case LogLevel::kError:
+      break;
+  }
+  return "error";
+}
+
+// As in 2026-11-22T14:20:15.123Z.
+std::string Written(int64_t ns) {
+  const time_t seconds = static_cast<time_t>(ns / 1'000'000'000);
+  tm parts{};
+  gmtime_r(&seconds, &parts);
+  char date[32], text[48];
+  std::strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%S", &parts);
+  std::snprintf(text, sizeof(text), "%s.%03dZ", date,
+                static_cast<int>(ns % 1'000'000'000 / 1'000'000));
+  return text;
+}
+
+// Whether logfmt takes it without quotes.
+bool IsPlain(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return c > ' ' && c < 0x7f && c != '"' && c != '=' && c != '\\';
+  });
+}
+
+std::string Logfmt(std::string_view value) {
+  return IsPlain(value) ? std::string(value) : JsonQuoted(value);
+}
+
+void ToStandardError(std::string_view line) {
+  while (!line.empty()) {
+    const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;  // there is nowhere to say so
+    line.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+int64_t WallClock() {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+LogOptions WithDefaults(LogOptions options) {
+  if (!options.sink) options.sink = &ToStandardError;
+  if (!options.wall_clock) options.wall_clock = &WallClock;
+  return options;
+}
+
+}  // namespace
+
+EventLog::EventLog(LogOptions options) : options_(WithDefaults(std::move(options))) {}
+
+void EventLog::Write(LogLevel level, std::string_view event,
+                     const std::vector<LogField>& fields) const {
+  if (level < options_.level) return;
+  std::vector<LogField> all = {{"time", Written(options_.wall_clock())},
+                               {"level", WordOf(level)},
+                               {"event", std::string(event)}};
+  all.insert(all.end(), fields.begin(), fields.end());
+  std::string line;
+  if (options_.format == LogFormat::kJson) {
+    for (const LogField& field : all) {
+      absl::StrAppend(&line, line.empty() ? "{" : ",", JsonQuoted(field.name), ":",
+                      field.is_number ? field.value : JsonQuoted(field.value));
+    }
+    line += "}";
+  } else {
+    for (const LogField& field : all) {
+      absl::StrAppend(&line, line.empty() ? "" : " ", field.name, "=",
+                      field.is_number ? field.value : Logfmt(field.value));
+    }
+  }
+  line += "\n";
+  options_.sink(line);
+}
+
+}  // namespace gpushare::broker

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "broker/metrics.h"
+
+#include <prometheus/collectable.h>
+#include <prometheus/exposer.h>
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+
+#include <exception>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "gpushare/version.h"
+
+namespace gpushare::broker {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+using Labels = std::vector<ClientMetric::Label>;
+
+double InSeconds(Nanos time) { return static_cast<double>(time.count()) / 1e9; }
+
+// The labels by which a share is found, and the tenant's own.
+Labels LabelsOf(const Share& share) {
+  Labels labels = {{"device_uuid", share.gpu}, {"tenant", share.tenant}};
+  for (const auto& [name, value] : share.labels) labels.push_back({name, value});
+  return labels;
+}
+
+// Families in the order in which they are named first.
+class Families {
+ public:
+  void Gauge(const char* name, const char* help, Labels labels, double value) {
+    ClientMetric metric;
+    metric.label = std::move(labels);
+    metric.gauge.value = value;
+    Of(name, help, MetricType::Gauge).metric.push_back(std::move(metric));
+  }
+  void Counter(const char* name, const char* help, Labels labels, double value) {
+    ClientMetric metric;
+    metric.label = std::move(labels);
+    metric.counter.value = value;
+    Of(name, help, MetricType::Counter).metric.push_back(std::move(metric));
+  }
+  std::vector<MetricFamily> Take() && { return std::move(families_); }
+
+ private:
+  MetricFamily& Of(const char* name, const char* help, MetricType type) {
+    const auto [place, is_new] = places_.emplace(name, families_.size());
+    if (is_new) {
+      MetricFamily family;
+      family.name = name;
+      family.help = help;
+      family.type = type;
+      families_.push_back(std::move(family));
+    }
+    return families_[place->second];
+  }
+
+  std::vector<MetricFamily> families_;
+  std::map<std::string, size_t> places_;
+};
+
+void AddMemory(const Share& share, const Labels& labels, Families* out) {
+  out->Gauge("gpushare_memory_used_bytes", "Device memory that the tenant holds.", labels,
+             static_cast<double>(share.memory_used));
+  // Without a quota there is no limit to show.
+  if (share.memory_limit != UINT64_MAX) {
+    out->Gauge("gpushare_memory_limit_bytes", "The tenant's memory quota; absent without one.",
+               labels, static_cast<double>(share.memory_limit));
+  }
+  out->Gauge("gpushare_memory_reserved_bytes",
+             "Device memory granted to the tenant's processes, held or not.", labels,
+             static_cast<double>(share.memory_granted));
+  out->Gauge("gpushare_memory_peak_bytes", "The most that the tenant has held.", labels,
+             static_cast<double>(share.memory_peak));
+  out->Counter("gpushare_allocations_failed_total",
+               "Allocations that were refused because of the tenant's quota.", labels,
+               static_cast<double>(share.allocations_denied));
+}
+
+void AddCompute(const Share& share, const Labels& labels, Families* out) {
+  out->Gauge("gpushare_compute_share_ratio",
+             "Part of the device's time that the tenant is guaranteed, 0 to 1.", labels,
+             share.guarantee);
+  out->Gauge("gpushare_compute_weight", "The tenant's weight in what is not guaranteed.", labels,
+             share.weight);
+  out->Gauge("gpushare_compute_cap_ratio",
+             "Part of the device's time that the tenant never exceeds, 0 to 1.", labels, share.cap);
+  out->Counter("gpushare_compute_used_seconds_total", "Device time that the tenant has used.",
+               labels, InSeconds(share.time_used));
+  out->Counter("gpushare_compute_throttled_seconds_total",
+               "Host time that the tenant's launches were held.", labels,
+               InSeconds(share.throttled));
+  out->Counter("gpushare_launches_total", "Kernels and graphs that the tenant has launched.",
+               labels, static_cast<double>(share.launches));
+  out->Counter("gpushare_waits_total", "Launches that were held.", labels,
+               static_cast<double>(share.waits));
+}
+
+std::vector<MetricFamily> Collected(const Snapshot& snapshot) {
+  Families out;
+  out.Gauge("gpushare_build_info", "1, with the broker's version as a label.",
+            {{"version", GPUSHARE_VERSION_STRING}}, 1);
+  out.Gauge("gpushare_broker_sessions", "Processes that are registered.", {},
+            static_cast<double>(snapshot.sessions));
+  out.Counter("gpushare_broker_sessions_total", "Processes that have registered so far.", {},
+              static_cast<double>(snapshot.sessions_ever));
+  out.Counter("gpushare_broker_refused_total", "Processes that were refused.", {},
+              static_cast<double>(snapshot.refused));
+  for (const GpuState& gpu : snapshot.gpus) {
+    const Labels labels = {{"device_uuid", gpu.uuid}};
+    out.Gauge("gpushare_device_memory_bytes", "Device memory that may be promised.", labels,
+              static_cast<double>(gpu.memory));
+    out.Gauge("gpushare_device_memory_promised_bytes", "Memory quotas of all tenants.", labels,
+              static_cast<double>(gpu.memory_promised));
+    out.Gauge("gpushare_device_guaranteed_ratio", "Guarantees of all tenants, 0 to 1.", labels,
+              gpu.guaranteed);
+  }
+  for (const Share& share : snapshot.shares) {
+    const Labels labels = LabelsOf(share);
+    AddMemory(share, labels, &out);
+    AddCompute(share, labels, &out);
+    uint64_t processes = 0;
+    for (const ProcessShare& process : share.processes) processes += process.gone ? 0 : 1;
+    out.Gauge("gpushare_tenant_processes", "The tenant's processes.", labels,
+              static_cast<double>(processes));
+    out.Gauge("gpushare_tenant_suspended", "1 while the tenant is suspended, else 0.", labels,
+              share.suspended ? 1 : 0);
+  }
+  return std::move(out).Take();
+}
+
+class SnapshotMetrics : public prometheus::Collectable {
+ public:
+  explicit SnapshotMetrics(MetricsServer::Source source) : source_(std::move(source)) {}
+  std::vector<MetricFamily> Collect() const override { return Collected(source_()); }
+
+ private:
+  const MetricsServer::Source source_;
+};
+
+}  // namespace
+
+std::string ToPrometheus(const Snapshot& snapshot) {
+  return prometheus::TextSerializer().prometheus::Serializer::Serialize(Collected(snapshot));
+}
+
+struct MetricsServer::Parts {
+  std::shared_ptr<SnapshotMetrics> metrics;
+  std::unique_ptr<prometheus::Exposer> exposer;
+};
+
+absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Listen(const std::string& address,
+                                                                     Source source) {
+  auto parts = std::make_unique<Parts>();
+  parts->metrics = std::make_shared<SnapshotMetrics>(std::move(source));
+  try {
+    parts->exposer = std::make_unique<prometheus::Exposer>(address);
+    parts->exposer->RegisterCollectable(parts->metrics);
+  } catch (const std::exception&) {
+    // Its own words say only that there was an error.
+    return absl::UnavailableError(
+        absl::StrCat("metrics cannot be served at ", address,
+                     ": the address is not of this machine, or the port is in use or not allowed"));
+  }
+  const std::vector<int> ports = parts->exposer->GetListeningPorts();
+  return std::unique_ptr<MetricsServer>(
+      new MetricsServer(std::move(parts), ports.empty() ? 0 : ports[0]));
+}
+
+MetricsServer::MetricsServer(std::unique_ptr<Parts> parts, int port)
+    : parts_(std::move(parts)), port_(port) {}
+
+MetricsServer::~MetricsServer() = default;
+
+}  // namespace gpushare::broker

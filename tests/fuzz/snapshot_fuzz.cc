@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Any bytes as the broker's answer: no crash, and what is accepted survives being written and read.
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "broker/json.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);  // libFuzzer calls it
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using gpushare::broker::SnapshotFromJson;
+  using gpushare::broker::ToJson;
+  const auto require = [](bool condition, const char* what) {
+    if (condition) return;
+    std::fprintf(stderr, "broken: %s\n", what);
+    std::abort();
+  };
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const auto snapshot = SnapshotFromJson(text);
+  if (!snapshot.ok()) return 0;
+  // Numbers come back with nine digits, so the second text is compared.
+  const auto again = SnapshotFromJson(ToJson(*snapshot));
+  require(again.ok(), "what was written is read");
+  const auto third = SnapshotFromJson(ToJson(*again));
+  require(third.ok() && ToJson(*third) == ToJson(*again), "its text is stable");
+  return 0;
+}

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "broker/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "broker/yaml.h"
+
+namespace gpushare::broker {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+using ::testing::StartsWith;
+
+constexpr char kGpu[] = "GPU-6f1c4f0e-1f7c-4c3a-9d53-0b6d8a2f1e11";
+
+// The message of a refusal, which is InvalidArgument and names the file.
+std::string Refused(const std::string& yaml) {
+  const auto config = ParseConfig(yaml, "broker.yaml");
+  EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument) << yaml;
+  EXPECT_THAT(std::string(config.status().message()), StartsWith("broker.yaml:")) << yaml;
+  return std::string(config.status().message());
+}
+
+TEST(BrokerConfig, HasEveryKey) {
+  const auto config = ParseConfig(absl::StrCat(R"(# a comment
+socket: /run/gpushare/other.sock
+metrics: 9411
+unlisted: true
+reserve:
+  "*": 512MiB
+  )",
+                                               kGpu, R"(: 0B
+tenants:
+  - name: online
+    spec: memory=8GiB, compute=50%, priority=high
+    on:
+      )",
+                                               kGpu, R"(: {memory: 25%}
+    users: [root, 1000]
+    groups:
+      - root
+      - 7
+    labels: {team: search, note: 'of "us"'}
+  - name: batch
+    spec:
+      memory: 25%
+      weight: 2.5
+)"),
+                                  "broker.yaml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->socket, "/run/gpushare/other.sock");
+  EXPECT_EQ(config->metrics, "127.0.0.1:9411");
+  EXPECT_TRUE(config->unlisted);
+  EXPECT_THAT(config->reserve, ElementsAre(Pair("*", "512MiB"), Pair(kGpu, "0B")));
+  ASSERT_EQ(config->tenants.size(), 2u);
+  const TenantConfig& online = config->tenants[0];
+  EXPECT_EQ(online.name, "online");
+  EXPECT_EQ(online.spec, "memory=8GiB,compute=50%,priority=high");
+  EXPECT_THAT(online.on, ElementsAre(Pair(kGpu, "memory=25%")));
+  EXPECT_THAT(online.uids, ElementsAre(0, 1000));
+  EXPECT_THAT(online.gids, ElementsAre(0, 7));
+  EXPECT_THAT(online.labels, ElementsAre(Pair("note", "of \"us\""), Pair("team", "search")));
+  EXPECT_EQ(config->tenants[1].spec, "memory=25%,weight=2.5");
+}
+
+TEST(BrokerConfig, MayBeEmpty) {
+  for (const char* yaml : {"", "# nothing\n", "---\n", "{}", "tenants:\n", "tenants: []\n"}) {
+    const auto config = ParseConfig(yaml, "broker.yaml");
+    ASSERT_TRUE(config.ok()) << yaml << config.status();
+    EXPECT_EQ(*config, Config()) << yaml;
+  }
+}
+
+TEST(BrokerConfig, NamesLineKeyGivenAndAllowed) {
+  EXPECT_EQ(Refused("unlisted: true\ntenant: []\n"),
+            "broker.yaml:2: there is no key 'tenant'; allowed: socket, metrics, unlisted, reserve, "
+            "tenants");
+  EXPECT_EQ(Refused("tenants:\n- name: a\n  sepc: memory=1GiB\n"),
+            "broker.yaml:3: tenants[0]: there is no key 'sepc'; allowed: name, spec, on, users, "
+            "groups, labels");
+  EXPECT_EQ(Refused("\n\nunlisted: yes\n"),
+            "broker.yaml:3: unlisted: 'yes' given; allowed: true or false");
+  EXPECT_THAT(Refused("tenants:\n- name: a\n  spec: memory=1\n"),
+              ::testing::AllOf(StartsWith("broker.yaml:3: tenants[0].spec: spec field 'memory'"),
+                               HasSubstr("allowed: ")));
+}
+
+TEST(BrokerConfig, RefusesWrongTypes) {
+  EXPECT_THAT(Refused("[]"), HasSubstr("a list given; allowed: the keys socket"));
+  EXPECT_THAT(Refused("text"), HasSubstr("'text' given"));
+  EXPECT_THAT(Refused("tenants: 7"), HasSubstr("tenants: '7' given; allowed: a list of tenants"));
+  EXPECT_THAT(Refused("tenants: [7]"), HasSubstr("tenants[0]: '7' given"));
+  EXPECT_THAT(Refused("tenants: [[]]"), HasSubstr("tenants[0]: a list given"));
+  EXPECT_THAT(Refused("tenants: [{}]"), HasSubstr("it has no name"));
+  EXPECT_THAT(Refused("tenants: [~]"), HasSubstr("it has no name"));
+  EXPECT_THAT(Refused("socket: {a: b}"), HasSubstr("socket: keys and values given"));
+  EXPECT_THAT(Refused("socket:"), HasSubstr("socket: nothing given; allowed: a path"));
+  EXPECT_THAT(Refused("unlisted: 'true'"), HasSubstr("allowed: true or false"));
+  EXPECT_THAT(Refused("tenants: [{name: a, spec: []}]"), HasSubstr("a list given"));
+  EXPECT_THAT(Refused("tenants: [{name: a, spec: {memory: [1]}}]"),
+              HasSubstr("spec.memory: a list given; allowed: one value"));
+  EXPECT_THAT(Refused("tenants: [{name: a, spec: {memory: '1GiB,cap=5%'}}]"),
+              HasSubstr("without ','"));
+  EXPECT_THAT(Refused("tenants: [{name: a, users: root}]"), HasSubstr("a list of names"));
+  EXPECT_THAT(Refused("? [a]\n: b"), HasSubstr("allowed as a key: text"));
+}
+
+TEST(BrokerConfig, RefusesWhatIsGivenTwice) {
+  EXPECT_EQ(Refused("unlisted: true\nunlisted: true\n"),
+            "broker.yaml:2: unlisted: it is given twice");
+  EXPECT_EQ(Refused("tenants:\n- name: a\n- name: b\n- name: a\n"),
+            "broker.yaml:4: tenants[2].name: there is a tenant 'a' already");
+  EXPECT_THAT(Refused("tenants: [{name: a, spec: 'cap=5%,cap=6%'}]"), HasSubstr("given twice"));
+}
+
+TEST(BrokerConfig, RefusesNamesThatAreNone) {
+  EXPECT_THAT(Refused("tenants: [{name: ''}]"), HasSubstr("tenants[0].name"));
+  EXPECT_THAT(Refused(absl::StrCat("tenants: [{name: ", std::string(64, 'a'), "}]")),
+              HasSubstr("64 bytes given, 1 to 63 allowed"));
+  EXPECT_THAT(Refused("tenants: [{name: \"a\\nb\"}]"), HasSubstr("control characters"));
+  EXPECT_THAT(Refused("tenants: [{name: a, on: {all: 'cap=5%'}}]"), HasSubstr("a GPU by its UUID"));
+  EXPECT_THAT(Refused("reserve: {H200: 1GiB}"), HasSubstr("a GPU by its UUID"));
+  EXPECT_THAT(Refused("reserve: {'*': lots}"), HasSubstr("allowed: a size"));
+  for (const char* label : {"9a", "a-b", "__a", "tenant", "device_uuid", "''"}) {
+    EXPECT_THAT(Refused(absl::StrCat("tenants: [{name: a, labels: {", label, ": b}}]")),
+                HasSubstr("a label of a metric"))
+        << label;
+  }
+}
+
+TEST(BrokerConfig, RefusesUsersAndGroupsThatAreNone) {
+  EXPECT_THAT(
+      Refused("tenants: [{name: a, users: [nobody-of-this-name]}]"),
+      HasSubstr("tenants[0].users[0]: 'nobody-of-this-name' given; this machine knows no user"));
+  EXPECT_THAT(Refused("tenants: [{name: a, groups: [nobody-of-this-name]}]"),
+              HasSubstr("no group"));
+  EXPECT_THAT(Refused("tenants: [{name: a, users: [4294967295]}]"), HasSubstr("0 to 4294967294"));
+  EXPECT_THAT(Refused("tenants: [{name: a, users: [99999999999]}]"), HasSubstr("0 to 4294967294"));
+  EXPECT_THAT(Refused("tenants: [{name: a, users: [-1]}]"), HasSubstr("no user"));
+  EXPECT_THAT(Refused("tenants: [{name: a, users: [\"root\\0\"]}]"), HasSubstr("no user"));
+}
+
+TEST(BrokerConfig, PromisesNoMoreThanAGpu) {
+  EXPECT_TRUE(
+      ParseConfig("tenants: [{name: a, spec: compute=60%}, {name: b, spec: compute=40%}]", "x")
+          .ok());
+  std::string ten = "tenants:\n";
+  for (int i = 0; i < 10; ++i) absl::StrAppend(&ten, "- {name: t", i, ", spec: compute=10%}\n");
+  EXPECT_TRUE(ParseConfig(ten, "x").ok());
+  EXPECT_EQ(
+      Refused("tenants:\n- {name: a, spec: compute=60%}\n- {name: b, spec: compute=50%}\n"
+              "- {name: c}\n"),
+      "broker.yaml:3: tenants: with this one, guarantees are 110% of a GPU; allowed: up to 100% "
+      "for all tenants together");
+  EXPECT_THAT(Refused("tenants: [{name: a, spec: memory=60%}, {name: b, spec: memory=50%}]"),
+              HasSubstr("memory quotas are 110% of a GPU"));
+  // Of one GPU alone.
+  EXPECT_THAT(Refused(absl::StrCat("tenants:\n- {name: a, spec: compute=40%}\n- name: b\n"
+                                   "  spec: compute=50%\n  on:\n    ",
+                                   kGpu, ": compute=70%\n")),
+              HasSubstr(absl::StrCat(
+                  "broker.yaml:6: tenants: with this one, guarantees are 110% of ", kGpu)));
+}
+
+TEST(BrokerConfig, WhatAGpuChangesIsValidWithTheRest) {
+  EXPECT_THAT(
+      Refused(absl::StrCat("tenants:\n- name: a\n  spec: memory=1GiB,memory_cap=2GiB\n  on:\n    ",
+                           kGpu, ": memory=4GiB\n")),
+      HasSubstr(absl::StrCat("broker.yaml:5: tenants[0].on.", kGpu)));
+}
+
+TEST(BrokerConfig, RefusesWhatIsNoYamlOrTooMuchOfIt) {
+  EXPECT_THAT(Refused("a: [b\nc: d"), HasSubstr("this is not YAML"));
+  EXPECT_THAT(Refused("unlisted: \xff"), HasSubstr("UTF-8"));
+  EXPECT_THAT(Refused(std::string("a\0b", 3)), HasSubstr("zero byte"));
+  EXPECT_THAT(Refused("unlisted: true\n---\nunlisted: true\n"), HasSubstr("a second document"));
+  EXPECT_THAT(Refused("tenants: !!seq []"), HasSubstr("tags are not allowed"));
+  EXPECT_THAT(Refused(std::string(kMostYaml + 1, '#')), HasSubstr("bytes given, at most"));
+  EXPECT_THAT(Refused(std::string(100, '[')), HasSubstr("deep"));
+  std::string many = "tenants: [";
+  for (size_t i = 0; i <= kMostYamlNodes; ++i) many += "a,";
+  EXPECT_THAT(Refused(many + "]"), HasSubstr("values"));
+}
+
+// Each line nine times the one before: 9^9 values of 300 bytes of text.
+TEST(BrokerConfig, RefusesABomb) {
+  std::string bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n";
+  for (char c = 'b'; c < 'j'; ++c) {
+    const char last = static_cast<char>(c - 1);
+    absl::StrAppend(&bomb, std::string(1, c), ": &", std::string(1, c), " [");
+    for (int i = 0; i < 9; ++i) absl::StrAppend(&bomb, i > 0 ? "," : "", "*", std::string(1, last));
+    absl::StrAppend(&bomb, "]\n");
+  }
+  EXPECT_EQ(Refused(bomb), "broker.yaml:1: anchors (&name) are not allowed");
+  EXPECT_THAT(Refused("a: *b"), ::testing::AnyOf(HasSubstr("alias"), HasSubstr("not YAML")));
+}
+
+TEST(BrokerConfig, ReadsAddresses) {
+  EXPECT_EQ(*ParseAddress("127.0.0.1:9410"), "127.0.0.1:9410");
+  EXPECT_EQ(*ParseAddress("9410"), "127.0.0.1:9410");
+  EXPECT_EQ(*ParseAddress("[::1]:0"), "[::1]:0");
+  EXPECT_EQ(*ParseAddress("0.0.0.0:65535"), "0.0.0.0:65535");
+  for (const char* text :
+       {"", ":", "localhost:1", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "::1:9410",
+        "127.0.0.1:-1", "127.0.0.1: 1", "[::1]", "[]:1", "1.2.3:4", "+1", "999999"}) {
+    EXPECT_EQ(ParseAddress(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+  EXPECT_THAT(Refused("metrics: localhost"),
+              HasSubstr("metrics: 'localhost' given; allowed: an IP address"));
+  EXPECT_THAT(Refused("socket: broker.sock"), HasSubstr("an absolute path whose last name"));
+  EXPECT_THAT(Refused("socket: /run/" + std::string(81, 'a')), HasSubstr("up to 80"));
+}
+
+class BrokerConfigFile : public ::testing::Test {
+ protected:
+  BrokerConfigFile() { EXPECT_NE(mkdtemp(folder_.data()), nullptr); }
+  ~BrokerConfigFile() override {
+    for (const char* name : {"/file", "/pipe"}) unlink((folder_ + name).c_str());
+    rmdir(folder_.c_str());
+  }
+  std::string folder_ = ::testing::TempDir() + "config_test_XXXXXX";
+};
+
+TEST_F(BrokerConfigFile, IsRead) {
+  std::ofstream(folder_ + "/file") << "unlisted: true\n";
+  const auto config = LoadConfig(folder_ + "/file");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_TRUE(config->unlisted);
+  std::ofstream(folder_ + "/file") << "unlisted: maybe\n";
+  EXPECT_THAT(std::string(LoadConfig(folder_ + "/file").status().message()),
+              StartsWith(folder_ + "/file:1: unlisted:"));
+}
+
+TEST_F(BrokerConfigFile, MayNotBeThere) {
+  EXPECT_EQ(LoadConfig(folder_ + "/none").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(LoadConfig(folder_).status().code(), absl::StatusCode::kInvalidArgument);
+  ASSERT_EQ(mkfifo((folder_ + "/pipe").c_str(), 0600), 0);
+  EXPECT_EQ(LoadConfig(folder_ + "/pipe").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(LoadConfig("/dev/zero").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// The example of docs/broker.md: what people copy is read.
+TEST(BrokerConfig, TheDocumentedExampleIsValid) {
+  const char* const source = std::getenv("GPUSHARE_SOURCE");
+  ASSERT_NE(source, nullptr);
+  std::stringstream page;
+  page << std::ifstream(std::string(source) + "/docs/broker.md").rdbuf();
+  const std::string text = page.str();
+  int examples = 0;
+  for (size_t at = 0; (at = text.find("```yaml\n", at)) != std::string::npos;) {
+    const size_t begin = at + 8, end = text.find("```", begin);
+    ASSERT_NE(end, std::string::npos);
+    const auto config = ParseConfig(text.substr(begin, end - begin), "docs/broker.md");
+    EXPECT_TRUE(config.ok()) << config.status();
+    at = end;
+    ++examples;
+  }
+  EXPECT_GE(examples, 1);
+}
+
+}  // namespace
+}  // namespace gpushare::broker

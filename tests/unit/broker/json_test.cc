@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "broker/json.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/unit/broker/snapshots.h"
+
+namespace gpushare::broker {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(BrokerJson, GivesTheSameSnapshotBack) {
+  const Snapshot snapshot = TwoTenants();
+  const auto again = SnapshotFromJson(ToJson(snapshot));
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(ToJson(*again), ToJson(snapshot));
+  // One of each kind of member.
+  ASSERT_EQ(again->shares.size(), 2u);
+  const Share& share = again->shares[0];
+  EXPECT_EQ(share.tenant, "online");
+  EXPECT_EQ(share.labels.at("team"), "search \"engine\"\\\n");
+  EXPECT_EQ(share.time_used, Seconds(90));
+  EXPECT_EQ(share.memory_limit, uint64_t{8} << 30);
+  EXPECT_EQ(share.guarantee, 0.5);
+  EXPECT_EQ(share.waits, 17u);
+  ASSERT_EQ(share.processes.size(), 2u);
+  EXPECT_EQ(share.processes[1].pid, 4243);
+  EXPECT_TRUE(share.processes[1].gone);
+  EXPECT_EQ(again->shares[1].memory_limit, UINT64_MAX);
+  EXPECT_TRUE(again->shares[1].suspended);
+  EXPECT_EQ(again->at, Time(Seconds(100)));
+  EXPECT_EQ(again->gpus[0].memory, uint64_t{140} << 30);
+}
+
+TEST(BrokerJson, IsJsonWithUnitsInItsKeys) {
+  Snapshot snapshot = TwoTenants();
+  snapshot.shares[0].processes[0].program = "serve\xff";
+  const nlohmann::json json = nlohmann::json::parse(ToJson(snapshot));
+  EXPECT_EQ(json["shares"][0]["time_used_ns"], 90'000'000'000);
+  EXPECT_TRUE(json["shares"][1]["memory_limit"].is_null());
+  // What is no UTF-8 would be no JSON.
+  EXPECT_EQ(json["shares"][0]["processes"][0]["program"], "serve\xef\xbf\xbd");
+}
+
+TEST(BrokerJson, PassesOverWhatItDoesNotKnow) {
+  const auto snapshot = SnapshotFromJson(R"({"sessions": 3, "news": [1, {"a": 2}]})");
+  ASSERT_TRUE(snapshot.ok()) << snapshot.status();
+  EXPECT_EQ(snapshot->sessions, 3u);
+}
+
+TEST(BrokerJson, RefusesWhatIsNone) {
+  for (const char* text :
+       {"", "{", "[]", "7", R"({"sessions": -1})", R"({"sessions": "3"})", R"({"shares": {}})",
+        R"({"shares": [7]})", R"({"shares": [{"tenant": null}]})",
+        R"({"shares": [{"labels": {"a": 1}}]})",
+        R"({"shares": [{"processes": [{"pid": 2147483648}]}]})", R"({"at_ns": 1e300})"}) {
+    EXPECT_EQ(SnapshotFromJson(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+  EXPECT_THAT(std::string(SnapshotFromJson(R"({"gpus": [{"uuid": 1}]})").status().message()),
+              HasSubstr("another form: uuid"));
+}
+
+}  // namespace
+}  // namespace gpushare::broker
