@@ -4,6 +4,7 @@
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import tempfile
 import textwrap
@@ -68,7 +69,7 @@ def program(code, way="both preloaded", spec="memory=1GiB", **variables):
         limits = ["--spec", spec] if spec else []
         command = [COMMAND, *way.split()[:1], "--gpu", "sim", *way.split()[1:], *limits, "--", *command]
     else:
-        environment |= {**WAYS[way], **({"GPUSHARE_SPEC": spec} if spec else {})}
+        environment |= {**WAYS.get(way, {}), **({"GPUSHARE_SPEC": spec} if spec else {})}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
 
 
@@ -237,6 +238,24 @@ class Processes(Nvml):
                 thread.join()
             print(wrong, memory())
         """, "[] [1024, 0]", GPUSHARE_SIM="memory=16GiB,clock=wall")
+
+
+class InPlaceOfTheLibraries(Nvml):
+    def test_as_a_container_may_have_it(self):
+        libraries = os.path.dirname(os.path.dirname(os.path.dirname(PRELOAD)))
+        with tempfile.TemporaryDirectory() as folder:
+            for place, files in {"system": {"libcuda.so.1": PRELOAD, "libnvidia-ml.so.1": NVML},
+                                 "moved": {name: f"{libraries}/gpushare/sim/{name}" for name in ("libcuda.so.1", "libnvidia-ml.so.1")}}.items():
+                os.mkdir(f"{folder}/{place}")
+                for name, file in files.items():
+                    shutil.copy(file, f"{folder}/{place}/{name}")
+            self.tells("""
+                print(memory(), processes())
+                cuda = Cuda()
+                cuda.take(300)
+                print(memory(), processes(), cuda.cuda.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), ctypes.c_size_t(1 << 30)))
+            """, "[1024, 0] []", "[1024, 300] [(True, 300)] 2", way="in place", GPUSHARE_DRIVER=folder + "/moved/libcuda.so.1",
+                LD_LIBRARY_PATH=f"{folder}/system:{libraries}")
 
 
 class Utilization(Nvml):
