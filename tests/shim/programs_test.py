@@ -3,6 +3,7 @@
 """Programs that others wrote, as they are installed from Debian and PyPI, under `gpushare run`. What the simulated GPU saw
 of one that cannot be asked is told by a witness (witness.c)."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -191,6 +192,27 @@ end.record()
 end.synchronize()
 print(400 / begin.elapsed_time(end), launches())
 """, 400, caps=(0.25,))
+
+
+@unittest.skipUnless(installed("gpustat"), "gpustat is not installed; scripts/setup does")
+class Gpustat(unittest.TestCase):
+    def test_the_command(self):
+        done = seen("--memory", "2GiB", "--", PYTHON, "-m", "gpustat", "--json")
+        self.assertEqual((done.status, done.err, done.elapsed), (0, "", 0), done)  # the GPU was not used
+        gpu, = json.loads(done.out)["gpus"]
+        self.assertEqual((gpu["memory.total"], gpu["memory.used"], gpu["processes"]), (2048, 0, []))
+
+    def test_within_a_program(self):
+        done = python("""
+            import os
+            import gpustat
+            from program import *
+            context()
+            held = ok(d.cuMemAlloc(300 << 20))
+            gpu, = gpustat.new_query()
+            print(gpu.memory_total, gpu.memory_used, [(each["pid"] == os.getpid(), each["gpu_memory_usage"]) for each in gpu.processes])
+        """, "--memory", "1GiB")
+        self.assertEqual((done.stdout, done.stderr), ("1024 300 [(True, 300)]\n", ""), done)
 
 
 if __name__ == "__main__":
