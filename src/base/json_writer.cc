@@ -8,7 +8,10 @@
 
 namespace gpushare::base {
 
-void JsonWriter::NewLine() { text_ += "\n" + std::string(static_cast<size_t>(depth_) * 2, ' '); }
+void JsonWriter::NewLine() {
+  if (style_ == Style::kOneLine) return;
+  text_ += "\n" + std::string(static_cast<size_t>(depth_) * 2, ' ');
+}
 
 void JsonWriter::BeforeValue() {
   if (after_key_) {

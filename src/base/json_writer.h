@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes JSON (RFC 8259), indented, with keys in the order given.
+// Writes JSON (RFC 8259), indented or on one line, with keys in the order given.
 //
 //   JsonWriter json;
 //   json.BeginObject().Key("tenants").BeginArray().String("a").Number(0.5).EndArray().EndObject();
@@ -17,6 +17,9 @@ namespace gpushare::base {
 
 class JsonWriter {
  public:
+  enum class Style { kIndented, kOneLine };
+  explicit JsonWriter(Style style = Style::kIndented) : style_(style) {}
+
   JsonWriter& BeginObject();
   JsonWriter& EndObject();
   JsonWriter& BeginArray();
@@ -35,6 +38,7 @@ class JsonWriter {
   void BeforeValue();
   void NewLine();
 
+  const Style style_;
   std::string text_;
   int depth_ = 0;
   bool first_ = true;  // nothing yet in the innermost array or object

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "broker/event_log.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <atomic>
 #include <cstdio>
 #include <ctime>
+#include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
@@ -47,18 +49,37 @@ bool IsPlain(std::string_view text) {
   });
 }
 
+// Long enough for every message, short enough for a line.
+constexpr size_t kMostValue = 1000;
+
 std::string Logfmt(std::string_view value) {
   return IsPlain(value) ? std::string(value) : JsonQuoted(value);
 }
 
-void ToStandardError(std::string_view line) {
-  while (!line.empty()) {
-    const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;  // there is nowhere to say so
-    line.remove_prefix(static_cast<size_t>(written));
+// Whoever reads the log may have stopped: the broker's work does not wait for that. Lines that there is no room for are
+// lost, and counted.
+class StandardError {
+ public:
+  void Write(std::string_view line) {
+    // A pipe that can be written to takes this much at least without blocking.
+    constexpr size_t kAtOnce = 4096;
+    pollfd room{STDERR_FILENO, POLLOUT, 0};
+    if (line.size() > kAtOnce || poll(&room, 1, 0) <= 0 || (room.revents & POLLOUT) == 0) {
+      lost_.fetch_add(1, std::memory_order_relaxed);
+      return;
+    }
+    const uint64_t lost = lost_.exchange(0, std::memory_order_relaxed);
+    const std::string more =
+        lost == 0 ? "" : absl::StrCat("event=log_lines_lost lines=", lost, "\n");
+    for (const std::string_view part : {std::string_view(more), line}) {
+      // Nobody is told of what goes wrong here.
+      if (!part.empty() && write(STDERR_FILENO, part.data(), part.size()) < 0) return;
+    }
   }
-}
+
+ private:
+  std::atomic<uint64_t> lost_{0};
+};
 
 int64_t WallClock() {
   timespec now{};
@@ -67,7 +88,11 @@ int64_t WallClock() {
 }
 
 LogOptions WithDefaults(LogOptions options) {
-  if (!options.sink) options.sink = &ToStandardError;
+  if (!options.sink) {
+    options.sink = [out = std::make_shared<StandardError>()](std::string_view line) {
+      out->Write(line);
+    };
+  }
   if (!options.wall_clock) options.wall_clock = &WallClock;
   return options;
 }
@@ -83,6 +108,9 @@ void EventLog::Write(LogLevel level, std::string_view event,
                                {"level", WordOf(level)},
                                {"event", std::string(event)}};
   all.insert(all.end(), fields.begin(), fields.end());
+  for (LogField& field : all) {
+    if (field.value.size() > kMostValue) field.value = field.value.substr(0, kMostValue) + "...";
+  }
   std::string line;
   if (options_.format == LogFormat::kJson) {
     for (const LogField& field : all) {

@@ -40,7 +40,8 @@ struct LogField {
 struct LogOptions {
   LogLevel level = LogLevel::kInfo;  // those below are left out
   LogFormat format = LogFormat::kLogfmt;
-  // Takes a line, with its end. Standard error, in one write, unless given.
+  // Takes a line, with its end. Standard error unless given: in one write, or not at all when that would block; how many
+  // lines were lost then, the next one says (event=log_lines_lost).
   std::function<void(std::string_view line)> sink;
   // Nanoseconds since 1970; the machine's clock unless given.
   std::function<int64_t()> wall_clock;

@@ -4,8 +4,11 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <functional>
 #include <string>
 
+#include "cli/broker/commands.h"
+#include "cli/completion.h"
 #include "cli/demo/demo.h"
 #include "cli/demo/options.h"
 #include "cli/doctor.h"
@@ -48,9 +51,13 @@ ExitCode RunCommand(int argc, char** argv) {
       app.add_subcommand("run", "an unmodified program within a share of the GPU");
   AddRunOptions(run, &run_options);
 
+  std::function<ExitCode()> chosen;
+  AddBrokerCommands(&app, &chosen);
+
   CLI::App* const policies =
       app.add_subcommand("policies", "the names of all policies, one a line");
   CLI::App* const version = app.add_subcommand("version", "the version of the library");
+  AddCompletion(&app, &chosen);
 
   try {
     app.parse(argc, argv);
@@ -59,6 +66,7 @@ ExitCode RunCommand(int argc, char** argv) {
     app.exit(error);
     return asked_for_help ? FinishStdout("--help") : kExitUsage;
   }
+  if (chosen) return chosen();
   if (demo->parsed()) return RunDemo(demo_options);
   if (probe->parsed()) return RunProbe(kind, device);
   if (doctor->parsed()) return RunDoctor(doctor_kind, json);
@@ -72,8 +80,8 @@ ExitCode RunCommand(int argc, char** argv) {
     return FinishStdout("version");
   }
   std::fputs(
-      "A command is required: demo, probe, doctor, run, policies or version\n"
-      "Run with --help for more information.\n",
+      "A command is required: demo, probe, doctor, run, broker, list, top, ...\n"
+      "Run with --help for all of them.\n",
       stderr);
   return kExitUsage;
 }

@@ -12,6 +12,8 @@ enum ExitCode : int {
   kExitNoGpu = 3,     // no driver, no GPU, or one that does not work
   kExitBadTrace = 4,  // a trace file cannot be read
   kExitOutput = 5,    // an output file cannot be written
+  kExitNoBroker = 6,  // no broker answers
+  kExitTimeout = 7,   // what was waited for did not come in time
 };
 
 }  // namespace gpushare::cli

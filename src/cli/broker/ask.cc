@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/broker/ask.h"
+
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/status_macros.h"
+#include "base/text.h"
+#include "broker/json.h"
+#include "cli/output.h"
+#include "ipc/socket.h"
+
+namespace gpushare::cli {
+namespace {
+
+constexpr Nanos kPatience = Seconds(10);
+constexpr size_t kMostAnswer = 256 << 20;
+
+absl::Status NoBroker(const std::string& socket, const absl::Status& why) {
+  if (absl::IsPermissionDenied(why)) return why;
+  return absl::UnavailableError(absl::StrCat(
+      "no broker answers at ", Printable(socket, 256), " (", why.message(),
+      "); start one with `gpushare broker`, or name another by --socket or GPUSHARE_BROKER"));
+}
+
+absl::Status StatusOf(const ipc::Refusal& refusal) {
+  const bool known = refusal.code > 0 && refusal.code <= 16;
+  return absl::Status(
+      known ? static_cast<absl::StatusCode>(refusal.code) : absl::StatusCode::kUnknown,
+      Printable(refusal.message, ipc::kMostText));
+}
+
+}  // namespace
+
+absl::StatusOr<BrokerConnection> BrokerConnection::To(const std::string& socket) {
+  absl::StatusOr<base::UniqueFd> fd = ipc::Connect(socket);
+  if (!fd.ok()) return NoBroker(socket, fd.status());
+  return BrokerConnection(socket, *std::move(fd));
+}
+
+absl::Status BrokerConnection::NoAnswer(const absl::Status& why) const {
+  return NoBroker(socket_, why);
+}
+
+absl::StatusOr<std::string> BrokerConnection::Ask(const std::string& what) {
+  return Answer(ipc::Query{what});
+}
+
+absl::StatusOr<broker::Snapshot> BrokerConnection::List() {
+  GPUSHARE_ASSIGN_OR_RETURN(const std::string text, Ask("list"));
+  return broker::SnapshotFromJson(text);
+}
+
+absl::Status BrokerConnection::Change(const ipc::Change& change) { return Answer(change).status(); }
+
+absl::StatusOr<std::string> BrokerConnection::Answer(const ipc::Message& question) {
+  GPUSHARE_ASSIGN_OR_RETURN(const std::string packet, ipc::Encode(question));
+  if (const absl::Status sent = ipc::Send(fd_.get(), packet); !sent.ok()) return NoAnswer(sent);
+  base::Clock& clock = base::RealClock();
+  const Time until = clock.Now() + kPatience;
+  std::string text;
+  for (;;) {
+    absl::StatusOr<ipc::Received> got = ipc::ReceiveBefore(fd_.get(), clock, until);
+    if (!got.ok()) return NoAnswer(got.status());
+    if (got->what != ipc::Received::kPacket) {
+      return NoAnswer(absl::UnavailableError("it ended the connection"));
+    }
+    GPUSHARE_ASSIGN_OR_RETURN(const ipc::Message message, ipc::Decode(got->packet));
+    if (const auto* refusal = std::get_if<ipc::Refusal>(&message)) return StatusOf(*refusal);
+    const auto* part = std::get_if<ipc::Part>(&message);
+    if (part == nullptr || text.size() + part->text.size() > kMostAnswer) {
+      return absl::InternalError(absl::StrCat(socket_, ": what answers there is no broker"));
+    }
+    text += part->text;
+    if (part->more == 0) return text;
+  }
+}
+
+ExitCode FailOfBroker(const char* command, const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+      return Fail(command, kExitNoBroker, status);
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+      return Fail(command, kExitUsage, status);
+    default:
+      return Fail(command, kExitFailed, status);
+  }
+}
+
+}  // namespace gpushare::cli

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the command says to a broker that runs, and what it answers.
+//
+//   GPUSHARE_ASSIGN_OR_RETURN(BrokerConnection broker, BrokerConnection::To(socket));
+//   GPUSHARE_ASSIGN_OR_RETURN(const broker::Snapshot now, broker.List());
+#ifndef GPUSHARE_CLI_BROKER_ASK_H_
+#define GPUSHARE_CLI_BROKER_ASK_H_
+
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/unique_fd.h"
+#include "broker/snapshot.h"
+#include "cli/exit_code.h"
+#include "ipc/message.h"
+
+namespace gpushare::cli {
+
+inline constexpr char kDefaultSocket[] = "/run/gpushare/broker.sock";
+
+// Errors are what the broker refused with, or Unavailable: there is none, or it does not answer, and how to get one.
+class BrokerConnection {
+ public:
+  static absl::StatusOr<BrokerConnection> To(const std::string& socket);
+
+  absl::StatusOr<std::string> Ask(const std::string& what);
+  absl::StatusOr<broker::Snapshot> List();
+  absl::Status Change(const ipc::Change& change);
+
+ private:
+  BrokerConnection(std::string socket, base::UniqueFd fd)
+      : socket_(std::move(socket)), fd_(std::move(fd)) {}
+  absl::StatusOr<std::string> Answer(const ipc::Message& question);
+  absl::Status NoAnswer(const absl::Status& why) const;
+
+  std::string socket_;
+  base::UniqueFd fd_;
+};
+
+// Says it, and how a command exits for it.
+ExitCode FailOfBroker(const char* command, const absl::Status& status);
+
+}  // namespace gpushare::cli
+
+#endif  // GPUSHARE_CLI_BROKER_ASK_H_

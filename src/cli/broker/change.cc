@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/broker/change.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/clock.h"
+#include "base/json_writer.h"
+#include "base/text.h"
+#include "broker/json.h"
+#include "cli/broker/ask.h"
+#include "cli/broker/figures.h"
+#include "cli/broker/list.h"
+#include "cli/output.h"
+#include "spec/spec.h"
+
+namespace gpushare::cli {
+namespace {
+
+broker::Snapshot OnlyOf(broker::Snapshot snapshot, const std::string& tenant) {
+  std::erase_if(snapshot.shares,
+                [&](const broker::Share& share) { return share.tenant != tenant; });
+  return snapshot;
+}
+
+// What is wrong with it can be said without the broker.
+absl::Status Check(const ipc::Change& change) {
+  if (change.what != "set") return absl::OkStatus();
+  const absl::StatusOr<gpushare_spec> spec = spec::ParseSpec(change.spec);
+  if (!spec.ok()) return spec.status();
+  if (spec->set != 0) return absl::OkStatus();
+  return absl::InvalidArgumentError("spec: it is empty; name the keys to change, as in cap=50%");
+}
+
+std::string DrainJson(bool done, const std::vector<std::string>& holders) {
+  base::JsonWriter out;
+  out.BeginObject().Key("drained").Bool(done).Key("holders").BeginArray();
+  for (const std::string& holder : holders) out.String(holder);
+  return out.EndArray().EndObject().text() + "\n";
+}
+
+}  // namespace
+
+ExitCode RunChange(const ChangeOptions& options) {
+  const char* const command = options.change.what.c_str();
+  if (const absl::Status valid = Check(options.change); !valid.ok()) {
+    return Fail(command, kExitUsage, valid);
+  }
+  absl::StatusOr<BrokerConnection> broker = BrokerConnection::To(options.socket);
+  if (!broker.ok()) return FailOfBroker(command, broker.status());
+  if (const absl::Status done = broker->Change(options.change); !done.ok()) {
+    return FailOfBroker(command, done);
+  }
+  const absl::StatusOr<broker::Snapshot> snapshot = broker->List();
+  if (!snapshot.ok()) return FailOfBroker(command, snapshot.status());
+  const std::string& tenant = options.change.tenant;
+  if (options.json) {
+    std::puts(broker::ToJson(tenant.empty() ? *snapshot : OnlyOf(*snapshot, tenant)).c_str());
+  } else {
+    std::fputs(ListText(*snapshot, tenant).c_str(), stdout);
+  }
+  return FinishStdout(command);
+}
+
+std::vector<std::string> Holders(const broker::Snapshot& snapshot, const std::string& tenant) {
+  std::vector<std::string> holders;
+  for (const broker::Share& share : snapshot.shares) {
+    if (!tenant.empty() && share.tenant != tenant) continue;
+    for (const broker::ProcessShare& process : share.processes) {
+      holders.push_back(absl::StrCat(NameCell(share.tenant), ": ", PidCell(process), " (",
+                                     process.gone ? StateCell(process) : NameCell(process.program),
+                                     "), ", MemoryCell(process.memory_used), " on ",
+                                     NameCell(share.gpu)));
+    }
+  }
+  return holders;
+}
+
+ExitCode RunDrain(const DrainOptions& options) {
+  constexpr Nanos kBetween = Millis(200);
+  absl::StatusOr<BrokerConnection> broker = BrokerConnection::To(options.socket);
+  if (!broker.ok()) return FailOfBroker("drain", broker.status());
+  const ipc::Change change{options.undo ? "undrain" : "drain", options.tenant, "", ""};
+  if (const absl::Status done = broker->Change(change); !done.ok()) {
+    return FailOfBroker("drain", done);
+  }
+  if (options.undo) return kExitOk;
+  base::Clock& clock = base::RealClock();
+  const Time until = clock.Now() + Nanos(static_cast<int64_t>(options.timeout * 1e9));
+  for (;;) {
+    const absl::StatusOr<broker::Snapshot> snapshot = broker->List();
+    if (!snapshot.ok()) return FailOfBroker("drain", snapshot.status());
+    const std::vector<std::string> holders = Holders(*snapshot, options.tenant);
+    const Time now = clock.Now();
+    if (!holders.empty() && now < until) {
+      clock.SleepUntil(std::min(until, now + kBetween));
+      continue;
+    }
+    if (options.json) std::fputs(DrainJson(holders.empty(), holders).c_str(), stdout);
+    const ExitCode written = FinishStdout("drain");
+    if (holders.empty() || options.timeout == 0 || written != kExitOk) return written;
+    return Fail(
+        "drain", kExitTimeout,
+        absl::DeadlineExceededError(absl::StrCat(
+            "still there after ", options.timeout, " s:\n  ", absl::StrJoin(holders, "\n  "),
+            "\nit stays in force; `gpushare drain --undo` takes it back, `gpushare evict` "
+            "ends a tenant's sessions")));
+  }
+}
+
+}  // namespace gpushare::cli

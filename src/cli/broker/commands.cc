@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/broker/commands.h"
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+#include "cli/broker/ask.h"
+#include "cli/broker/change.h"
+#include "cli/broker/daemon.h"
+#include "cli/broker/list.h"
+#include "cli/broker/top.h"
+
+namespace gpushare::cli {
+namespace {
+
+using Chosen = std::function<ExitCode()>;
+
+void AddSocket(CLI::App* app, std::string* socket) {
+  *socket = kDefaultSocket;
+  app->add_option("--socket", *socket, "where the broker listens")
+      ->envname("GPUSHARE_BROKER")
+      ->type_name("PATH")
+      ->capture_default_str();
+}
+
+// A subcommand whose options live as long as what is chosen.
+template <typename Options>
+CLI::App* Add(CLI::App* app, const char* name, const char* description,
+              const std::shared_ptr<Options>& options, Chosen* chosen,
+              ExitCode (*run)(const Options&)) {
+  CLI::App* const command = app->add_subcommand(name, description);
+  AddSocket(command, &options->socket);
+  command->callback([=] { *chosen = [=] { return run(*options); }; });
+  return command;
+}
+
+struct ListOptions {
+  std::string socket;
+  bool json = false;
+};
+
+void AddList(CLI::App* app, Chosen* chosen) {
+  const auto list = std::make_shared<ListOptions>();
+  Add<ListOptions>(app, "list", "GPUs, tenants and processes of the broker", list, chosen,
+                   [](const ListOptions& options) { return RunList(options.socket, options.json); })
+      ->add_flag("--json", list->json, "as JSON");
+  const auto metrics = std::make_shared<ListOptions>();
+  Add<ListOptions>(app, "metrics", "the broker's metrics, in Prometheus' text format", metrics,
+                   chosen, [](const ListOptions& options) { return RunMetrics(options.socket); });
+}
+
+void AddTop(CLI::App* app, Chosen* chosen) {
+  const auto options = std::make_shared<TopOptions>();
+  CLI::App* const top =
+      Add(app, "top", "what every tenant does now, until Ctrl-C", options, chosen, &RunTop);
+  top->add_option("--interval", options->interval, "seconds between two tables, 0.1 to 3600")
+      ->check(CLI::Range(0.1, 3600.0).description(""))
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  top->add_flag("--once", options->once, "one table, and an end");
+  top->add_flag("--json", options->json, "one line of JSON each");
+}
+
+CLI::App* AddChange(CLI::App* app, const char* name, const char* description, bool of_tenant,
+                    const std::shared_ptr<ChangeOptions>& options, Chosen* chosen) {
+  options->change.what = name;
+  CLI::App* const command = Add(app, name, description, options, chosen, &RunChange);
+  if (of_tenant) {
+    command->add_option("tenant", options->change.tenant, "its name")
+        ->required()
+        ->type_name("TENANT");
+  }
+  command->add_flag("--json", options->json, "show what is in force as JSON");
+  return command;
+}
+
+void AddChanges(CLI::App* app, Chosen* chosen) {
+  const auto set = std::make_shared<ChangeOptions>();
+  CLI::App* const set_command =
+      AddChange(app, "set", "changes a tenant's share while it runs", true, set, chosen);
+  set_command->add_option("spec", set->change.spec, "the keys to change: memory=8GiB,cap=50%")
+      ->required()
+      ->type_name("SPEC");
+  set_command->add_option("--gpu", set->change.gpu, "on this GPU alone, by its UUID")
+      ->type_name("UUID");
+  AddChange(app, "suspend", "a tenant's work is held until it is resumed", true,
+            std::make_shared<ChangeOptions>(), chosen);
+  AddChange(app, "resume", "a suspended tenant goes on", true, std::make_shared<ChangeOptions>(),
+            chosen);
+  AddChange(app, "evict", "ends a tenant's sessions: its processes get no more device time", true,
+            std::make_shared<ChangeOptions>(), chosen);
+  AddChange(app, "reload", "the broker reads its configuration again", false,
+            std::make_shared<ChangeOptions>(), chosen);
+}
+
+void AddDrain(CLI::App* app, Chosen* chosen) {
+  const auto options = std::make_shared<DrainOptions>();
+  CLI::App* const drain =
+      Add(app, "drain", "no new process and no new memory, and waits until those there have left",
+          options, chosen, &RunDrain);
+  drain->add_option("tenant", options->tenant, "of this tenant; without it, of all")
+      ->type_name("TENANT");
+  drain
+      ->add_option("--timeout", options->timeout,
+                   "seconds to wait, 0 to 86400; status 7 after that")
+      ->check(CLI::Range(0.0, 86400.0).description(""))
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  drain->add_flag("--undo", options->undo, "takes it back");
+  drain->add_flag("--json", options->json, "who is still there, as JSON");
+}
+
+}  // namespace
+
+void AddBrokerCommands(CLI::App* app, Chosen* chosen) {
+  AddDaemon(app, chosen);
+  AddList(app, chosen);
+  AddTop(app, chosen);
+  AddChanges(app, chosen);
+  AddDrain(app, chosen);
+}
+
+}  // namespace gpushare::cli

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/broker/daemon.h"
+
+#include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/env.h"
+#include "base/status_macros.h"
+#include "broker/config.h"
+#include "broker/host.h"
+#include "broker/json.h"
+#include "broker/metrics.h"
+#include "broker/service.h"
+#include "cli/broker/ask.h"
+#include "cli/output.h"
+#include "gpushare/version.h"
+
+namespace gpushare::cli {
+namespace {
+
+using broker::Config;
+using broker::EventLog;
+using broker::LogField;
+using broker::LogLevel;
+
+std::string SocketOf(const DaemonOptions& options, const Config& config) {
+  if (!options.socket.empty()) return options.socket;
+  if (!config.socket.empty()) return config.socket;
+  return base::GetEnv("GPUSHARE_BROKER").value_or(kDefaultSocket);
+}
+
+absl::StatusOr<Config> ConfigOf(const DaemonOptions& options) {
+  return options.config.empty() ? Config() : broker::LoadConfig(options.config);
+}
+
+absl::StatusOr<std::string> MetricsOf(const DaemonOptions& options, const Config& config) {
+  if (options.metrics.empty()) return config.metrics;
+  absl::StatusOr<std::string> address = broker::ParseAddress(options.metrics);
+  if (address.ok()) return address;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--metrics: '", options.metrics, "' given; ", address.status().message()));
+}
+
+// So that a broker can begin where nobody has made its folder, as in /run after a start of the machine.
+void MakeFolderOf(const std::string& socket) {
+  const size_t slash = socket.rfind('/');
+  if (slash != std::string::npos && slash > 0) mkdir(socket.substr(0, slash).c_str(), 0755);
+}
+
+// Nothing: processes will say which GPUs there are.
+absl::StatusOr<std::optional<broker::Host>> HostOf(GpuSource gpus, const EventLog& log) {
+  if (gpus == GpuSource::kNone) return std::nullopt;
+  absl::StatusOr<broker::Host> host = broker::OpenHost(gpus == GpuSource::kSimulated ? "sim" : "");
+  if (host.ok()) return std::optional(*std::move(host));
+  if (gpus != GpuSource::kAuto) return host.status();
+  log.Info("no_gpus_known", {{"why", std::string(host.status().message())}});
+  return std::nullopt;
+}
+
+// What the service says, as events of the log.
+void Say(const EventLog& log, std::string_view event,
+         const std::vector<std::pair<std::string, std::string>>& given) {
+  std::vector<LogField> fields;
+  bool bad = event == "refused";
+  for (const auto& [name, value] : given) {
+    bad = bad || (name == "result" && value != "ok");
+    LogField& field = fields.emplace_back(name, value);
+    field.is_number = (name == "pid" || name == "uid" || name == "session") && !value.empty() &&
+                      value.find_first_not_of("0123456789") == std::string::npos;
+  }
+  log.Write(bad ? LogLevel::kWarning : LogLevel::kInfo, event, fields);
+}
+
+void Reload(const DaemonOptions& options, const EventLog& log, broker::Service& service) {
+  if (options.config.empty()) {
+    log.Warning("reload_refused", {{"why", "the broker was started without --config"}});
+    return;
+  }
+  const absl::StatusOr<Config> config = ConfigOf(options);
+  const absl::Status applied = config.ok() ? service.Apply(*config) : config.status();
+  if (!applied.ok()) {
+    log.Error("reload_refused", {{"why", std::string(applied.message())}});
+    return;
+  }
+  log.Info("reloaded", {{"config", options.config}, {"tenants", uint64_t{config->tenants.size()}}});
+}
+
+// Signals of the process, taken by a thread of its own. They are blocked in every thread: made before others are.
+class Signals {
+ public:
+  Signals() {
+    sigemptyset(&set_);
+    for (const int each : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set_, each);
+    pthread_sigmask(SIG_BLOCK, &set_, nullptr);
+  }
+  ~Signals() {
+    if (!thread_.joinable()) return;
+    ended_ = true;
+    pthread_kill(thread_.native_handle(), SIGTERM);
+    thread_.join();
+  }
+  // `end` and `reload` are called on that thread.
+  void Take(std::function<void(int signal)> end, std::function<void()> reload) {
+    thread_ = std::thread([this, end = std::move(end), reload = std::move(reload)] {
+      for (;;) {
+        int signal = 0;
+        sigwait(&set_, &signal);
+        if (ended_) return;
+        signal == SIGHUP ? reload() : end(signal);
+      }
+    });
+  }
+
+ private:
+  sigset_t set_{};
+  std::atomic<bool> ended_{false};
+  std::thread thread_;
+};
+
+absl::Status Serve(const DaemonOptions& options, const Config& config, const std::string& socket,
+                   const std::string& metrics, const EventLog& log) {
+  Signals signals;
+  MakeFolderOf(socket);
+  GPUSHARE_ASSIGN_OR_RETURN(const std::optional<broker::Host> host, HostOf(options.gpus, log));
+  base::Clock& clock = host.has_value() ? host->clock() : base::RealClock();
+  broker::ServiceOptions service_options;
+  service_options.clock = &clock;
+  if (host.has_value()) service_options.gpus = host->gpus;
+  service_options.socket = socket;
+  service_options.mode = static_cast<mode_t>(options.mode);
+  service_options.answer = [](std::string_view what,
+                              const broker::Snapshot& snapshot) -> absl::StatusOr<std::string> {
+    if (what == "list") return broker::ToJson(snapshot);
+    if (what == "metrics") return broker::ToPrometheus(snapshot);
+    return absl::InvalidArgumentError("the broker is asked for what it does not know");
+  };
+  if (!options.config.empty()) service_options.reload = [&options] { return ConfigOf(options); };
+  service_options.log = [&log](std::string_view event, const auto& fields) {
+    Say(log, event, fields);
+  };
+  GPUSHARE_ASSIGN_OR_RETURN(const std::unique_ptr<broker::Service> service,
+                            broker::Service::Create(config, std::move(service_options)));
+  std::unique_ptr<broker::MetricsServer> server;
+  if (!metrics.empty()) {
+    GPUSHARE_ASSIGN_OR_RETURN(
+        server, broker::MetricsServer::Listen(metrics, [&] { return service->TakeSnapshot(); }));
+    log.Info("metrics_served", {{"address", metrics}, {"port", server->port()}});
+  }
+  signals.Take(
+      [&](int signal) {
+        log.Info("stopping", {{"signal", signal}});
+        service->Stop();
+      },
+      [&] { Reload(options, log, *service); });
+  log.Info("started", {{"version", GPUSHARE_VERSION_STRING},
+                       {"socket", socket},
+                       {"config", options.config},
+                       {"tenants", uint64_t{config.tenants.size()}},
+                       {"gpus", uint64_t{host.has_value() ? host->gpus.size() : 0}},
+                       {"pid", int64_t{getpid()}}});
+  absl::Status ended;
+  // A simulated GPU's clock knows its threads.
+  clock.StartService("broker", [&] { ended = service->Run(); })->Join();
+  return ended;
+}
+
+}  // namespace
+
+ExitCode RunDaemon(const DaemonOptions& options) {
+  const absl::StatusOr<Config> config = ConfigOf(options);
+  if (!config.ok()) return Fail("broker", kExitUsage, config.status());
+  const absl::StatusOr<std::string> metrics = MetricsOf(options, *config);
+  if (!metrics.ok()) return Fail("broker", kExitUsage, metrics.status());
+  if (options.check) {
+    std::printf("%s is valid: %zu tenants\n",
+                options.config.empty() ? "no configuration" : options.config.c_str(),
+                config->tenants.size());
+    return FinishStdout("broker");
+  }
+  const EventLog log(
+      {.level = options.level, .format = options.format, .sink = {}, .wall_clock = {}});
+  const absl::Status ended = Serve(options, *config, SocketOf(options, *config), *metrics, log);
+  if (!ended.ok()) {
+    log.Error("failed", {{"why", std::string(ended.message())}});
+    return kExitFailed;
+  }
+  log.Info("stopped");
+  return kExitOk;
+}
+
+}  // namespace gpushare::cli

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// In place of daemon.cc where gpushare is built without GPUSHARE_BUILD_BROKER.
+#include "absl/status/status.h"
+#include "cli/broker/daemon.h"
+#include "cli/output.h"
+
+namespace gpushare::cli {
+
+ExitCode RunDaemon(const DaemonOptions& /*options*/) {
+  return Fail("broker", kExitFailed,
+              absl::UnimplementedError(
+                  "this gpushare was built without the broker, as Python wheels are; install "
+                  "gpushare itself (GPUSHARE_BUILD_BROKER=ON)"));
+}
+
+}  // namespace gpushare::cli

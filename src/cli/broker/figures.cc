@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/broker/figures.h"
+
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "base/text.h"
+#include "spec/text.h"
+
+namespace gpushare::cli {
+
+std::string MemoryCell(uint64_t bytes) {
+  return bytes == UINT64_MAX ? "-" : spec::ReadableBytes(bytes);
+}
+
+std::string ShareCell(double share) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f %%", share * 100);
+  return text;
+}
+
+std::string SecondsCell(Nanos time) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f s", static_cast<double>(time.count()) / 1e9);
+  return text;
+}
+
+std::string AskedCell(const broker::Share& share) {
+  char text[96];
+  const char* const join = share.cap < 1 ? ", at most " : "";
+  const std::string cap = share.cap < 1 ? absl::StrCat(share.cap * 100, " %") : "";
+  if (share.guarantee > 0) {
+    std::snprintf(text, sizeof(text), "%.4g %%%s%s", share.guarantee * 100, join, cap.c_str());
+  } else {
+    std::snprintf(text, sizeof(text), "weight %.4g%s%s", share.weight, join, cap.c_str());
+  }
+  return text;
+}
+
+std::string StateCell(const broker::Share& share) {
+  return absl::StrCat(share.suspended ? "suspended" : "",
+                      share.suspended && share.draining ? ", " : "",
+                      share.draining ? "draining" : "");
+}
+
+std::string StateCell(const broker::ProcessShare& process) {
+  return process.gone ? "gone, its memory is not free yet" : "";
+}
+
+std::string NameCell(const std::string& name) { return Printable(name, 63); }
+
+std::string PidCell(const broker::ProcessShare& process) {
+  return process.pid == 0 ? "?" : absl::StrCat(process.pid);
+}
+
+std::string GpuLine(const broker::GpuState& gpu) {
+  return absl::StrCat(NameCell(gpu.uuid), ": ", MemoryCell(gpu.memory_promised), " of ",
+                      MemoryCell(gpu.memory), " promised, ", ShareCell(gpu.guaranteed),
+                      " guaranteed");
+}
+
+}  // namespace gpushare::cli
