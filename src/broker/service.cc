@@ -69,9 +69,12 @@ absl::Status Service::Start(const Config& config) {
   poller_ = base::UniqueFd(epoll_create1(EPOLL_CLOEXEC));
   stop_ = base::UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!poller_ || !stop_) return absl::ErrnoToStatus(errno, "broker: no descriptor is left");
-  GPUSHARE_ASSIGN_OR_RETURN(ipc::Listener listener,
-                            ipc::Listener::At(options_.socket, options_.mode));
-  listener_ = std::make_unique<ipc::Listener>(std::move(listener));
+  listener_ = std::move(options_.listener);
+  if (listener_ == nullptr) {
+    GPUSHARE_ASSIGN_OR_RETURN(ipc::Listener listener,
+                              ipc::Listener::At(options_.socket, options_.mode));
+    listener_ = std::make_unique<ipc::Listener>(std::move(listener));
+  }
   GPUSHARE_RETURN_IF_ERROR(Watch(listener_->fd(), listener_watched_));
   if (options_.owner) GPUSHARE_RETURN_IF_ERROR(Watch(options_.owner.get(), owner_watched_));
   return Watch(stop_.get(), stop_watched_);

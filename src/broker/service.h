@@ -58,6 +58,8 @@ struct ServiceOptions {
   // Reads the configuration again, for Change "reload"; may be empty.
   std::function<absl::StatusOr<Config>()> reload;
   Log log;  // may be empty
+  // Listens already, so that nobody is refused until the service is there; none: it is made, at `socket`.
+  std::unique_ptr<ipc::Listener> listener;
   // Run() ends when the last process has left, once one had come or, with an owner, that has ended.
   bool until_unused = false;
   base::UniqueFd owner;  // readable when it has ended (a pidfd); none: nobody's

@@ -104,14 +104,21 @@ void TimeBook::Leave(Member* member, Time now) {
 
 // ---- What a member says
 
-void TimeBook::Read(Member& member, Time now) {
+void TimeBook::Extend(Member& member, int64_t ns, Changed& changed) {
+  member.granted_ns += ns;
+  member.seat->limits->time_granted_ns.store(member.granted_ns, std::memory_order_release);
+  changed.Add(*member.seat);
+}
+
+void TimeBook::Read(Member& member, Time now, Changed& changed) {
   Tenant& tenant = *member.tenant;
   const ipc::UsagePage& usage = *member.seat->usage;
   const int64_t used = Step(usage.time_used_ns, member.used_ns);
   if (used > 0) {
-    // Beyond what it was granted it is debt.
+    // Beyond what it was granted it is debt, which is the tenant's: the process need not pay it a second time.
     const int64_t settled = std::min(used, member.charged_ns);
     arbiter_.Settle(tenant.id, tenant.phase, Nanos(settled), Nanos(used), 0, now);
+    if (used > settled) Extend(member, used - settled, changed);
     member.charged_ns -= settled;
     member.used_ns += used;
     tenant.used_ns += used;
@@ -199,13 +206,10 @@ void TimeBook::Give(Tenant& tenant, const sched::Grant& grant, Time now, Changed
   Member& member = *tenant.line.front();
   tenant.line.pop_front();
   member.waiting = false;
-  member.granted_ns += grant.amount.count();
   member.charged_ns += grant.amount.count();
   member.until = std::max(member.until, now) + grant.amount;
-  ipc::LimitsPage& limits = *member.seat->limits;
-  limits.grant_ns.store(grant.amount.count(), kRelaxed);
-  limits.time_granted_ns.store(member.granted_ns, std::memory_order_release);
-  changed.Add(*member.seat);
+  member.seat->limits->grant_ns.store(grant.amount.count(), kRelaxed);
+  Extend(member, grant.amount.count(), changed);
   arbiter_.Launched(tenant.id, 1, now);
   Ask(tenant, now);  // for the next in its line
 }
@@ -215,7 +219,7 @@ Time TimeBook::Look(Time now, Changed& changed) {
     if (Bypasses(*member.tenant)) {
       ReadBypass(member, now);
     } else {
-      Read(member, now);
+      Read(member, now, changed);
       Lapse(member, now);
     }
   }

@@ -78,7 +78,8 @@ class TimeBook {
   const char* CheckInvariants() const;
 
  private:
-  void Read(Member& member, Time now);
+  void Extend(Member& member, int64_t ns, Changed& changed);
+  void Read(Member& member, Time now, Changed& changed);
   void ReadBypass(Member& member, Time now);
   void Ask(Tenant& tenant, Time now);
   void Give(Tenant& tenant, const sched::Grant& grant, Time now, Changed& changed);

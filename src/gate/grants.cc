@@ -203,7 +203,7 @@ bool Engine::Impl::MayAsk(const TenantState& tenant, bool cost_known, Time now) 
   if (tenant.suspended) return false;
   const sched::TenantLimits& limits = tenant.options.limits;
   if (cost_known || (limits.band == sched::Band::kHigh && limits.cap >= 1)) return true;
-  const bool others_depend = arbiter.tenants() > 1 || limits.cap < 1;
+  const bool others_depend = arbiter.tenants() > 1 || limits.cap < 1 || options.supply != nullptr;
   if (!others_depend || tenant.unknown_in_flight < kUnknownInFlight) return true;
   // What is in flight may stand behind a wait for the host, which may wait for this call to come back.
   return StandsForHost(tenant, now);
