@@ -223,7 +223,7 @@ void Service::Read(Connection& connection) {
     if (!got.ok()) return Drop(connection, Text(got.status()));
     if (got->what == ipc::Received::kNothing) return;
     if (got->what == ipc::Received::kEnd) return Drop(connection, "");
-    // Nobody sends the broker descriptors; these are closed with `got`.
+    got->fds.clear();  // nobody sends the broker descriptors; before it answers, these are closed
     const absl::StatusOr<ipc::Message> message = ipc::Decode(got->packet);
     const absl::Status handled = message.ok() ? Handle(connection, *message) : message.status();
     if (!handled.ok()) return Drop(connection, Text(handled));
@@ -367,7 +367,7 @@ absl::StatusOr<std::string> Service::OnChange(const Connection& connection,
 
 void Service::Answer(Connection& connection, std::string_view text) {
   do {
-    const std::string_view piece = text.substr(0, ipc::kMostPart);
+    const std::string_view piece = ipc::NextPart(text);
     text.remove_prefix(piece.size());
     const absl::StatusOr<std::string> packet =
         ipc::Encode(ipc::Part{text.empty() ? 0u : 1u, std::string(piece)});

@@ -128,9 +128,9 @@ class Lists(unittest.TestCase):
             self.assertEqual(running.list()["shares"], [])
 
     def test_an_answer_of_many_parts(self):
-        tenants = "".join('- {name: "%s%d", spec: weight=2}\n' % ("u" * 25, each) for each in range(300))
+        tenants = "".join('- {name: "%s%d", spec: weight=2}\n' % ("\u00fc" * 25, each) for each in range(300))
         with broker("tenants:\n" + tenants) as running:
-            processes = [Process(running.path, "%s%d" % ("u" * 25, each)).open() for each in range(300)]
+            processes = [Process(running.path, "%s%d" % ("\u00fc" * 25, each)).open() for each in range(300)]
             self.assertEqual(len(running.list()["shares"]), 300)
             for process in processes:
                 process.close()
