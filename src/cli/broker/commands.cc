@@ -10,6 +10,7 @@
 #include "cli/broker/daemon.h"
 #include "cli/broker/list.h"
 #include "cli/broker/top.h"
+#include "cli/cdi/cdi.h"
 
 namespace gpushare::cli {
 namespace {
@@ -111,6 +112,30 @@ void AddDrain(CLI::App* app, Chosen* chosen) {
   drain->add_flag("--json", options->json, "who is still there, as JSON");
 }
 
+void AddCdi(CLI::App* app, Chosen* chosen) {
+  CLI::App* const cdi = app->add_subcommand("cdi", "tenants as devices of container engines");
+  cdi->require_subcommand(1);
+  const auto options = std::make_shared<CdiOptions>();
+  CLI::App* const generate =
+      Add(cdi, "generate", "a CDI specification, as JSON", options, chosen, &RunCdiGenerate);
+  generate->add_option("--config", options->config, "the broker's configuration: its tenants")
+      ->type_name("FILE");
+  generate->add_option("--tenant", options->tenants, "a tenant; may be given several times")
+      ->type_name("NAME")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  generate
+      ->add_option("--fractions", options->fractions,
+                   "so many equal parts of a GPU, as tenants that are not listed; 1 to 100")
+      ->check(CLI::Range(1, 100).description(""))
+      ->type_name("NUMBER");
+  generate->add_option("--dev", options->dev, "where the host's devices are")
+      ->type_name("PATH")
+      ->capture_default_str();
+  generate->add_option("--output", options->output, "as in /etc/cdi/gpushare.json")
+      ->type_name("FILE");
+}
+
 }  // namespace
 
 void AddBrokerCommands(CLI::App* app, Chosen* chosen) {
@@ -119,6 +144,7 @@ void AddBrokerCommands(CLI::App* app, Chosen* chosen) {
   AddTop(app, chosen);
   AddChanges(app, chosen);
   AddDrain(app, chosen);
+  AddCdi(app, chosen);
 }
 
 }  // namespace gpushare::cli

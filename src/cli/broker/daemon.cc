@@ -181,6 +181,13 @@ absl::Status Serve(const DaemonOptions& options, const Config& config, const std
 
 }  // namespace
 
+absl::StatusOr<std::vector<std::string>> ConfiguredTenants(const std::string& path) {
+  GPUSHARE_ASSIGN_OR_RETURN(const Config config, broker::LoadConfig(path));
+  std::vector<std::string> names;
+  for (const broker::TenantConfig& tenant : config.tenants) names.push_back(tenant.name);
+  return names;
+}
+
 ExitCode RunDaemon(const DaemonOptions& options) {
   const absl::StatusOr<Config> config = ConfigOf(options);
   if (!config.ok()) return Fail("broker", kExitUsage, config.status());

@@ -8,7 +8,9 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
+#include "absl/status/statusor.h"
 #include "broker/event_log.h"
 #include "cli/exit_code.h"
 
@@ -36,6 +38,9 @@ struct DaemonOptions {
   broker::LogLevel level = broker::LogLevel::kInfo;
   broker::LogFormat format = broker::LogFormat::kLogfmt;
 };
+
+// The tenants that a configuration lists, by name.
+absl::StatusOr<std::vector<std::string>> ConfiguredTenants(const std::string& config);
 
 void AddDaemon(CLI::App* app, std::function<ExitCode()>* chosen);
 ExitCode RunDaemon(const DaemonOptions& options);

@@ -6,11 +6,22 @@
 
 namespace gpushare::cli {
 
+namespace {
+
+absl::Status Absent() {
+  return absl::UnimplementedError(
+      "this gpushare was built without the broker, as Python wheels are; install gpushare itself "
+      "(GPUSHARE_BUILD_BROKER=ON)");
+}
+
+}  // namespace
+
 ExitCode RunDaemon(const DaemonOptions& /*options*/) {
-  return Fail("broker", kExitFailed,
-              absl::UnimplementedError(
-                  "this gpushare was built without the broker, as Python wheels are; install "
-                  "gpushare itself (GPUSHARE_BUILD_BROKER=ON)"));
+  return Fail("broker", kExitFailed, Absent());
+}
+
+absl::StatusOr<std::vector<std::string>> ConfiguredTenants(const std::string& /*config*/) {
+  return Absent();
 }
 
 }  // namespace gpushare::cli
