@@ -2,6 +2,7 @@
 #include "broker/memory_book.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace gpushare::broker {
 namespace {
@@ -84,11 +85,12 @@ void MemoryBook::ReadAnswers(Time now, Changed& changed) {
   }
 }
 
-void MemoryBook::Recall(uint64_t bytes, const Member& but, Time now, Changed& changed) {
+void MemoryBook::Recall(uint64_t bytes, const Member& but, bool also_used, Time now,
+                        Changed& changed) {
   for (Member& member : members_) {
     if (bytes == 0) return;
     if (member.gone || &member == &but) continue;
-    const uint64_t unused = member.granted - Used(member);
+    const uint64_t unused = also_used ? member.granted : member.granted - Used(member);
     const uint64_t wanted = std::min(unused, bytes);
     if (wanted == 0) continue;
     bytes -= wanted;
@@ -113,11 +115,16 @@ bool MemoryBook::Serve(Time now, Changed& changed) {
   if (wanted > member.granted && wanted <= limit_ && !draining_ && !member.recalled) {
     const uint64_t more = wanted - member.granted;
     if (more > free()) {
-      Recall(more - free(), member, now, changed);
-      const bool hope = std::any_of(members_.begin(), members_.end(), [](const Member& other) {
-        return other.recalled && !other.deaf;
-      });
-      if (hope) return false;
+      const auto hope = [&] {
+        return std::any_of(members_.begin(), members_.end(),
+                           [](const Member& other) { return other.recalled && !other.deaf; });
+      };
+      Recall(more - free(), member, /*also_used=*/false, now, changed);
+      // What others say that they use may be old by now: before somebody is refused they are asked once.
+      if (!hope() && !std::exchange(member.asked_all, true)) {
+        Recall(more - free(), member, /*also_used=*/true, now, changed);
+      }
+      if (hope()) return false;
     }
     if (more <= free()) {
       const uint64_t headroom =
@@ -129,7 +136,7 @@ bool MemoryBook::Serve(Time now, Changed& changed) {
     }
   }
   queue_.pop_front();
-  member.queued = false;
+  member.queued = member.asked_all = false;
   member.seat->limits->memory_answered.store(asked, std::memory_order_release);
   changed.Add(*member.seat);
   return true;
@@ -151,7 +158,9 @@ void MemoryBook::Publish(Changed& changed) {
 
 Time MemoryBook::Look(Time now, Changed& changed) {
   ReadAnswers(now, changed);
-  if (granted_ > limit_ && queue_.empty()) Recall(granted_ - limit_, Member(), now, changed);
+  if (granted_ > limit_ && queue_.empty()) {
+    Recall(granted_ - limit_, Member(), /*also_used=*/false, now, changed);
+  }
   while (!queue_.empty() && Serve(now, changed)) {
   }
   Publish(changed);

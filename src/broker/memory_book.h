@@ -36,10 +36,11 @@ class MemoryBook {
   struct Member {
     Seat* seat = nullptr;
     uint64_t granted = 0;
-    bool gone = false;      // its process has ended, its memory is not free yet
-    bool queued = false;    // its request waits
-    bool recalled = false;  // asked to give back, and has not answered
-    bool deaf = false;      // nor did it in time
+    bool gone = false;       // its process has ended, its memory is not free yet
+    bool queued = false;     // its request waits
+    bool asked_all = false;  // all others have been asked for what it lacks
+    bool recalled = false;   // asked to give back, and has not answered
+    bool deaf = false;       // nor did it in time
     Time recalled_at{};
     uint32_t recall = 0;  // number of the latest
   };
@@ -70,7 +71,8 @@ class MemoryBook {
   void ReadAnswers(Time now, Changed& changed);
   // Whether the first request has been answered.
   bool Serve(Time now, Changed& changed);
-  void Recall(uint64_t bytes, const Member& but, Time now, Changed& changed);
+  // `also_used`: also of what they say that they use.
+  void Recall(uint64_t bytes, const Member& but, bool also_used, Time now, Changed& changed);
   void Grant(Member& member, uint64_t bytes, Changed& changed);
   void Publish(Changed& changed);
 

@@ -44,6 +44,37 @@ TEST(MemoryBook, AnUnusedGrantOfOneNeverDeniesAnother) {
   EXPECT_EQ(book.CheckInvariants(), nullptr);
 }
 
+// A process says now and then what it uses, and may have freed it since.
+TEST(MemoryBook, BeforeOneIsRefusedTheOthersAreAskedWhateverTheySaidLast) {
+  Changed changed;
+  MemoryBook book(64 * kMiB);
+  Pages first, second;
+  book.Join(first.seat, changed);
+  book.Join(second.seat, changed);
+  first.usage.memory_charged = 60 * kMiB;
+  second.Ask(50 * kMiB);
+  book.Look(At(0), changed);
+  EXPECT_FALSE(second.answered());
+  first.usage.memory_charged = 10 * kMiB;
+  first.AnswerRecall();
+  book.Look(At(1), changed);
+  first.AnswerRecall();
+  book.Look(At(2), changed);
+  ASSERT_TRUE(second.answered());
+  EXPECT_GE(second.granted(), 50 * kMiB);
+  // And only once: what is used is used.
+  second.usage.memory_charged = 50 * kMiB;
+  second.Ask(64 * kMiB);
+  for (int ms = 3; ms < 8 && !second.answered(); ++ms) {
+    first.AnswerRecall();
+    book.Look(At(ms), changed);
+  }
+  EXPECT_TRUE(second.answered());
+  EXPECT_EQ(first.granted(), 10 * kMiB);
+  EXPECT_LT(second.granted(), 64 * kMiB);
+  EXPECT_EQ(book.CheckInvariants(), nullptr);
+}
+
 TEST(MemoryBook, WhoDoesNotAnswerIsNotWaitedForLong) {
   Changed changed;
   MemoryBook book(64 * kMiB);
