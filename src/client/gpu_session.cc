@@ -235,6 +235,9 @@ void GpuSession::AnswerRecall() {
     const std::lock_guard lock(lock_);
     if (pages_ != at) return;
     granted_ = kept;
+    if (account != nullptr) {
+      at->usage->memory_charged.store(account->charged(), std::memory_order_relaxed);
+    }
     at->usage->memory_kept.store(kept, std::memory_order_relaxed);
     at->usage->memory_recalled.store(recall, std::memory_order_release);
     // An answer that the broker gives without having seen this is not taken: the request has another number now.

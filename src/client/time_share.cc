@@ -28,7 +28,7 @@ Nanos FlowsIn(Nanos amount, uint32_t ppm) {
 }  // namespace
 
 Nanos TimeShare::Balance(const Limits& limits, const gate::Supply::Report& report, Time now) {
-  Nanos balance = Bounded(limits.granted) - returned_ - (report.charged - begin_);
+  Nanos balance = Bounded(limits.granted) - returned_ - (report.charged - begin_ - bypassed_);
   if (!lost_) return balance;
   balance += flowed_;
   if (!goes_on_ || now <= flowed_until_) return balance;
@@ -71,6 +71,7 @@ bool TimeShare::MustRing(const Limits& limits, const gate::Supply::Report& repor
 
 TimeShare::Told TimeShare::Tell(const Limits& said, const gate::Supply::Report& report, Time now) {
   const Limits& limits = lost_ ? kept_ : said;
+  if (limits.bypass) bypassed_ += report.charged - last_.charged;
   last_ = report;
   Nanos balance = Balance(limits, report, now);
   Told told;
@@ -132,7 +133,7 @@ void TimeShare::Lose(const Limits& last, bool goes_on, Time now) {
 
 void TimeShare::Begin() {
   begin_ = last_.charged;
-  used_ = returned_ = flowed_ = Nanos(0);
+  bypassed_ = used_ = returned_ = flowed_ = Nanos(0);
   lost_ = false;
   busy_ = waiting_ = asking_ = false;
   asked_at_ = used_up_at_ = Nanos::min();

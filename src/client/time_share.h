@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a process spends the device time that it was granted of one GPU, and when it asks for more.
 //
-//   granted                      by the broker, in all
-//   - returned                   by this process, of what it did not need
-//   - spent                      what the engine has charged since the session began, measured or predicted
-//   = balance                    while it is above zero, more may be handed out
+//   granted     by the broker, in all: what was used beyond a grant, because it took longer than predicted, it adds
+//   - returned  by this process, of what it did not need
+//   - spent     what the engine has charged since the session began, measured or predicted; what was charged while no
+//               grant was needed is not of it
+//   = balance   while it is above zero, more may be handed out
 //
 // A grant is asked for when the balance is below half of the last one, so that the next is there when it ends; what is
 // left when nothing has run for kIdle goes back. Without a broker, and if the process may go on then, time flows in by
@@ -50,7 +51,8 @@ class TimeShare {
   bool MustRing(const Limits& limits, const gate::Supply::Report& report, Nanos balance);
 
   gate::Supply::Report last_;
-  Nanos begin_{0};  // charged before the session
+  Nanos begin_{0};     // charged before the session
+  Nanos bypassed_{0};  // and while no grant was needed
   Nanos used_{0}, returned_{0};
   Time idle_since_ = kNever;  // kNever: it is not
 

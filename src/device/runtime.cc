@@ -87,7 +87,7 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOfProcess(void* driver_h
   GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<Runtime> runtime, Open({}, open));
   runtime->of_process_ = true;
   for (int ordinal = 0; ordinal < runtime->gpu_count_; ++ordinal) {
-    GPUSHARE_ASSIGN_OR_RETURN(Share share, share_on(ordinal));
+    GPUSHARE_ASSIGN_OR_RETURN(Share share, share_on(*runtime, ordinal));
     GPUSHARE_ASSIGN_OR_RETURN(const driver::Driver::DeviceInfo info,
                               runtime->driver_->Describe(ordinal));
     GPUSHARE_ASSIGN_OR_RETURN(const uint64_t reserve,

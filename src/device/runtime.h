@@ -37,7 +37,8 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   // In a process whose program was preloaded this is CreateOfProcess()'s. FailedPrecondition: other options.
   static absl::StatusOr<std::shared_ptr<Runtime>> Create(const gpushare_runtime_options& options);
   // The runtime of a program that knows nothing of gpushare, on a driver that is open already; it stays until
-  // the process ends. `share_on` says what the default tenant gets on each GPU. InvalidArgument: more than that has.
+  // the process ends. `share_on` says what the default tenant gets on each GPU, of a runtime that has a driver and
+  // nothing else yet. InvalidArgument: more than that has.
   struct Share {
     gpushare_spec spec;
     bool at_most = false;  // its memory is cut to what the GPU can promise
@@ -46,7 +47,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
     // Told of the share's device once it is made, before anything is charged to it; may be empty.
     std::function<void(VirtualDevice&)> made = nullptr;
   };
-  using ShareOn = std::function<absl::StatusOr<Share>(int ordinal)>;
+  using ShareOn = std::function<absl::StatusOr<Share>(const Runtime& runtime, int ordinal)>;
   static absl::StatusOr<std::shared_ptr<Runtime>> CreateOfProcess(void* driver_handle,
                                                                   const char* driver_path,
                                                                   const ShareOn& share_on);

@@ -16,7 +16,9 @@ namespace {
 
 constexpr char kSpec[] = "GPUSHARE_SPEC";
 
-absl::StatusOr<gpushare_spec> Check(const std::string& text) {
+}  // namespace
+
+absl::StatusOr<gpushare_spec> ParseProcessSpec(const std::string& text) {
   GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec spec, spec::ParseSpec(text));
   GPUSHARE_RETURN_IF_ERROR(spec::ValidateSpec(spec));
   // The program makes its contexts itself.
@@ -26,13 +28,15 @@ absl::StatusOr<gpushare_spec> Check(const std::string& text) {
   return spec;
 }
 
-}  // namespace
+std::string TextOfEnvironment(int ordinal) {
+  return base::AddLimits(base::GetEnv(kSpec).value_or(""), base::FindLimits(ordinal));
+}
 
 absl::StatusOr<device::Runtime::Share> ShareOfEnvironment(int ordinal) {
   const std::string own = base::GetEnv(kSpec).value_or("");
   std::vector<base::Limit> used;
   const std::string text = base::AddLimits(own, base::FindLimits(ordinal), &used);
-  const absl::StatusOr<gpushare_spec> spec = Check(text);
+  const absl::StatusOr<gpushare_spec> spec = ParseProcessSpec(text);
   if (!spec.ok()) {
     std::string from = own.empty() ? "" : kSpec;
     for (const base::Limit& limit : used) {

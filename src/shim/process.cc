@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "books/relaxed.h"
 #include "device/gpu.h"
+#include "shim/broker.h"
 #include "shim/environment.h"
 
 namespace gpushare::shim {
@@ -22,8 +23,12 @@ std::atomic<bool> Process::forked{false};
 absl::Status Process::Attach(const gpushare_shim_driver& driver) {
   if (process.load(std::memory_order_acquire) != nullptr) return absl::OkStatus();
   std::unique_ptr<Process> made(new Process);
-  GPUSHARE_ASSIGN_OR_RETURN(made->runtime_, device::Runtime::CreateOfProcess(
-                                                driver.handle, driver.path, &ShareOfEnvironment));
+  const auto share_on = [&](const device::Runtime& runtime, int ordinal) {
+    return BrokerShares::Wanted() ? made->broker_.ShareOn(runtime, ordinal)
+                                  : ShareOfEnvironment(ordinal);
+  };
+  GPUSHARE_ASSIGN_OR_RETURN(made->runtime_,
+                            device::Runtime::CreateOfProcess(driver.handle, driver.path, share_on));
   made->driver_ = &made->runtime_->driver().table();
   made->books_ = std::make_unique<books::Books>(made->driver());
   made->calls_ = std::make_unique<work::Calls>(made->runtime_->driver());

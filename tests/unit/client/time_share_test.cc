@@ -140,6 +140,30 @@ TEST(TimeShare, HighPriorityNeedsNoGrantAndSaysWhenItIsBusy) {
   EXPECT_FALSE(share.Tell(limits, Charged(Millis(2), Nanos(0), Micros(1)), kStart).answer.open);
 }
 
+TEST(TimeShare, WithoutABrokerWhatTookLongerIsOwed) {
+  TimeShare share;
+  Limits limits = Granted(Millis(2), Millis(2));
+  limits.guarantee_ppm = 500'000;
+  share.Tell(limits, Charged(Millis(2)), kStart);
+  share.Lose(limits, /*goes_on=*/true, kStart);
+  const auto told = share.Tell(limits, Charged(Millis(30), Nanos(0), Millis(1)), kStart);
+  EXPECT_FALSE(told.answer.open);
+  EXPECT_GE(told.answer.look_by - kStart, Millis(56));
+}
+
+TEST(TimeShare, WhatWasUsedWithoutAGrantIsNotOwedLater) {
+  TimeShare share;
+  Limits limits = Granted(Millis(2), Millis(2));
+  share.Tell(limits, Charged(Millis(1), Micros(50)), kStart);
+  limits.bypass = true;
+  share.Tell(limits, Charged(Seconds(1), Micros(50)), kStart);
+  limits.bypass = false;
+  const auto told = share.Tell(limits, Charged(Seconds(1) + Micros(500), Micros(50)), kStart);
+  EXPECT_TRUE(told.answer.open);
+  EXPECT_EQ(told.used, Seconds(1) + Micros(450));  // the broker has charged that
+  EXPECT_FALSE(share.Tell(limits, Charged(Seconds(1) + Millis(1), Micros(50)), kStart).answer.open);
+}
+
 // An engine that hands out a piece whenever it may, on a device that is its own; `ends` ago it was handed out.
 Nanos RunFor(TimeShare& share, const Limits& limits, Nanos charged, Time from, Nanos length) {
   const Nanos piece = Micros(20);

@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that know nothing of gpushare, under a broker: several processes of a tenant have its share in common, and a
+broker's end is not theirs. On the machine's clock, and nothing here depends on how fast it goes."""
+
+import os
+import subprocess
+import tempfile
+import textwrap
+import unittest
+
+from command import HERE, PYTHON, python
+
+HOST = os.environ["GPUSHARE_BROKER_HOST"]
+MIB = 1 << 20
+
+# Does what it is told, line by line, and answers each.
+PROGRAM = """
+import sys
+from program import *
+context()
+kernel = spin()
+held = {}
+def alloc(mib):
+    error, pointer = d.cuMemAlloc(mib << 20)
+    if int(error) == 0: held.setdefault(mib, []).append(pointer)
+    return int(error)
+def free(mib): return int(d.cuMemFree(held[mib].pop())[0])
+def total(): return ok_pair(d.cuMemGetInfo())[1] >> 20
+def left(): return ok_pair(d.cuMemGetInfo())[0] >> 20
+def ok_pair(answer):
+    assert int(answer[0]) == 0, answer
+    return int(answer[1]), int(answer[2])
+def work(launches, ms):
+    for _ in range(launches): ok(launch(kernel, ms))
+    ok(d.cuCtxSynchronize())
+    return launches
+print("ready", flush=True)
+for line in sys.stdin: print(eval(line), flush=True)
+"""
+
+
+class Talks:
+    def __init__(self, process):
+        self.process = process
+        self.line = process.stdout.readline().strip()
+
+    def __call__(self, line=None):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait(30)
+        self.process.stdout.close()
+        return self.process.returncode
+
+
+class Broker(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="gpushare-broker-")
+        self.addCleanup(self.folder.cleanup)
+        self.socket = os.path.join(self.folder.name, "broker")
+        self.environment = {**os.environ, "GPUSHARE_BROKER": self.socket, "GPUSHARE_SIM": "memory=16GiB,clock=wall",
+                            "PYTHONPATH": HERE}
+        self.environment.pop("GPUSHARE_SPEC", None)
+
+    def start(self, arguments, **options):
+        process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)
+        talks = Talks(process)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.stdin.close)
+        self.addCleanup(process.wait, 30)
+        self.addCleanup(process.kill)
+        self.assertEqual(talks.line, "ready")
+        return talks
+
+    def broker(self, *tenants):
+        return self.start([HOST, self.socket, *tenants])
+
+    def program(self, tenant="a", **variables):
+        preload = {"LD_PRELOAD": os.environ["GPUSHARE_PRELOAD"], "GPUSHARE_TENANT": tenant, **variables}
+        return self.start([PYTHON, "-c", textwrap.dedent(PROGRAM)], env={**self.environment, **preload})
+
+    def test_processes_of_a_tenant_have_its_memory_in_common(self):
+        self.broker("a:memory=1GiB", "b:memory=1GiB")
+        first, second, other = self.program(), self.program(), self.program("b")
+        self.assertEqual((first("total()"), first("alloc(600)")), (1024, 0))
+        self.assertEqual(second("alloc(600)"), 2)
+        self.assertEqual(second("alloc(400)"), 0)
+        self.assertEqual(first("alloc(100)"), 2)
+        self.assertEqual((first("left()"), second("left()")), (24, 24))
+        self.assertEqual(other("alloc(1000)"), 0)
+        # What one frees another may have, and also what one never frees, when it ends.
+        self.assertEqual((first("free(600)"), second("alloc(600)")), (0, 0))
+        self.assertEqual(first("alloc(600)"), 2)
+        second.end()
+        while (error := first("alloc(1000)")) == 2:
+            pass
+        self.assertEqual(error, 0)
+
+    def initializes(self, **variables):
+        code = "import ctypes\nprint(ctypes.CDLL('libcuda.so.1').cuInit(0))"
+        return python(code, env={**self.environment, **variables}).stdout
+
+    def test_nothing_runs_without_the_broker(self):
+        self.assertEqual(self.initializes(), "802\n")
+        self.assertEqual(self.initializes(GPUSHARE_SPEC="memory=1GiB"), "802\n")
+        self.broker("a:memory=1GiB")
+        self.assertEqual(self.initializes(GPUSHARE_TENANT="a"), "0\n")
+        # Nor as somebody whom it does not know, nor where it is not said what is to become of it.
+        self.assertEqual(self.initializes(GPUSHARE_TENANT="b"), "802\n")
+        self.assertEqual(self.initializes(GPUSHARE_TENANT="a", GPUSHARE_ON_BROKER_LOSS="perhaps"), "1\n")
+
+    def test_device_time_comes_in_grants(self):
+        self.broker("a:compute=30%", "b:compute=30%")
+        first, second = self.program("a"), self.program("b")
+        self.assertEqual((first("work(100, 1)"), second("work(100, 1)")), (100, 100))
+
+    def test_without_the_broker_it_goes_on_at_its_guarantee(self):
+        broker = self.broker("a:memory=1GiB,compute=50%")
+        program = self.program()
+        self.assertEqual((program("alloc(600)"), program("work(20, 1)")), (0, 20))
+        broker.process.kill()
+        broker.process.wait()
+        self.assertEqual(program("work(40, 1)"), 40)
+        # The next one hears what it holds, and takes no more from its word.
+        self.broker("a:memory=700MiB,compute=50%")
+        while program("total()") != 700:
+            pass
+        other = self.program()
+        self.assertEqual((other("alloc(200)"), other("alloc(90)")), (2, 0))
+        self.assertEqual((program("alloc(20)"), program("work(40, 1)")), (2, 40))
+
+    def test_a_child_that_lives_on_holds_nothing(self):
+        self.broker("a:memory=1GiB")
+        program = self.program()
+        self.assertEqual(program("alloc(1000)"), 0)
+        child = program("(lambda pid: pid if pid else (d.cuInit(0), __import__('signal').pause()))(__import__('os').fork())")
+        self.addCleanup(os.kill, child, 9)
+        program.process.kill()
+        other = self.program()
+        while (error := other("alloc(1000)")) == 2:
+            pass
+        self.assertEqual(error, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
