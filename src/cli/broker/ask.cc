@@ -17,11 +17,11 @@ namespace {
 constexpr Nanos kPatience = Seconds(10);
 constexpr size_t kMostAnswer = 256 << 20;
 
-absl::Status NoBroker(const std::string& socket, const absl::Status& why) {
-  if (absl::IsPermissionDenied(why)) return why;
-  return absl::UnavailableError(absl::StrCat(
-      "no broker answers at ", Printable(socket, 256), " (", why.message(),
-      "); start one with `gpushare broker`, or name another by --socket or GPUSHARE_BROKER"));
+absl::Status WithAdvice(const absl::Status& status) {
+  if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) return status;
+  return absl::UnavailableError(
+      absl::StrCat(Printable(std::string(status.message()), 1024),
+                   "; start one with `gpushare broker`, or name another by --socket"));
 }
 
 absl::Status StatusOf(const ipc::Refusal& refusal) {
@@ -35,12 +35,13 @@ absl::Status StatusOf(const ipc::Refusal& refusal) {
 
 absl::StatusOr<BrokerConnection> BrokerConnection::To(const std::string& socket) {
   absl::StatusOr<base::UniqueFd> fd = ipc::Connect(socket);
-  if (!fd.ok()) return NoBroker(socket, fd.status());
+  if (!fd.ok()) return WithAdvice(fd.status());
   return BrokerConnection(socket, *std::move(fd));
 }
 
 absl::Status BrokerConnection::NoAnswer(const absl::Status& why) const {
-  return NoBroker(socket_, why);
+  return WithAdvice(absl::UnavailableError(
+      absl::StrCat("the broker at '", socket_, "' does not answer: ", why.message())));
 }
 
 absl::StatusOr<std::string> BrokerConnection::Ask(const std::string& what) {
