@@ -123,19 +123,20 @@ void TimeBook::Read(Member& member, Time now, Changed& changed) {
     member.used_ns += used;
     tenant.used_ns += used;
   }
-  const int64_t returned =
-      std::min(Step(usage.time_returned_ns, member.returned_ns), member.charged_ns);
-  if (returned > 0) {
+  const int64_t said = Step(usage.time_returned_ns, member.returned_ns);
+  member.returned_ns += said;
+  if (const int64_t returned = std::min(said, member.charged_ns); returned > 0) {
     arbiter_.Return(tenant.id, tenant.phase, Nanos(returned), now);
     member.charged_ns -= returned;
-    member.returned_ns += returned;
   }
   const int64_t in_flight =
-      std::clamp<int64_t>(usage.time_in_flight_ns.load(kRelaxed), 0, member.charged_ns);
-  const int64_t left = member.charged_ns - in_flight;
-  if (used > 0 || returned > 0) member.lapsed = false;
-  const bool wants = !member.lapsed && usage.time_wanted_ns.load(kRelaxed) > 0 &&
-                     left <= member.seat->limits->grant_ns.load(kRelaxed) / 2;
+      std::clamp<int64_t>(usage.time_in_flight_ns.load(kRelaxed), 0, kMostStep);
+  // What has lapsed here it still has.
+  const int64_t left = member.granted_ns - member.used_ns - member.returned_ns - in_flight;
+  const int64_t wanted = usage.time_wanted_ns.load(kRelaxed);
+  const int64_t grant = member.seat->limits->grant_ns.load(kRelaxed);
+  const bool wants =
+      wanted > 0 && (left <= 0 || left < std::max(std::min(wanted, grant), grant / 2));
   if (wants == member.waiting) return;
   member.waiting = wants;
   if (wants) {
@@ -178,7 +179,6 @@ void TimeBook::Lapse(Member& member, Time now) {
   const Tenant& tenant = *member.tenant;
   arbiter_.Return(tenant.id, tenant.phase, Nanos(member.charged_ns - in_flight), now);
   member.charged_ns = in_flight;
-  member.lapsed = true;
 }
 
 // ---- What is granted

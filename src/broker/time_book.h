@@ -30,9 +30,9 @@ namespace gpushare::broker {
 class TimeBook {
  public:
   struct Options {
-    Nanos quantum = Millis(2);    // a grant while others want the device too
+    Nanos quantum = Millis(4);    // a grant while others want the device too
     Nanos lone = Millis(4);       // and while nobody does
-    Nanos overlap = Micros(400);  // the next is given when so much of the last is left
+    Nanos overlap = Micros(100);  // the next is given when so much of the last is left
     Nanos look = Micros(250);     // while somebody waits, pages are read so often
   };
   struct Tenant;
@@ -40,10 +40,9 @@ class TimeBook {
     Tenant* tenant = nullptr;
     Seat* seat = nullptr;
     int64_t granted_ns = 0;                // all in all
-    int64_t used_ns = 0, returned_ns = 0;  // as far as it was believed
+    int64_t used_ns = 0, returned_ns = 0;  // as it says, which goes one way
     int64_t charged_ns = 0;  // outstanding in the arbiter: granted or charged, not used or returned
     bool waiting = false;    // in its tenant's line
-    bool lapsed = false;     // what it has left lapsed: it gets no more before it uses that
     Time until{};            // when what it was granted should have been used
   };
   struct Tenant {

@@ -55,7 +55,9 @@ bool TimeShare::MustRing(const Limits& limits, const gate::Supply::Report& repor
   }
   busy_ = busy;
   bool ring = false;
-  if (busy && (balance <= Nanos(0) || balance < Bounded(limits.grant) / 2)) {
+  const Nanos grant = Bounded(limits.grant);
+  if (busy &&
+      (balance <= Nanos(0) || balance < grant / 2 || balance < std::min(report.wanted, grant))) {
     asking_ = true;
     // Once for each grant, and whenever somebody begins to wait: to the broker it may have looked idle since.
     ring = begins_to_wait || asked_at_ != limits.granted;
@@ -104,7 +106,9 @@ TimeShare::Told TimeShare::Tell(const Limits& said, const gate::Supply::Report& 
   } else if (limits.bypass) {
     told.answer.open = !lost_ || goes_on_;
   } else {
-    told.answer.open = balance > Nanos(0) && (lost_ || !limits.closed);
+    // What a command takes beyond the grant it would take of the next process's.
+    const Nanos enough = std::max(std::min(report.wanted, Bounded(limits.grant)), Nanos(1));
+    told.answer.open = balance >= enough && (lost_ || !limits.closed);
   }
   told.answer.revoke = limits.suspended || (limits.closed && !limits.bypass && !lost_);
   if (!told.answer.open && lost_ && goes_on_ && !limits.suspended && limits.guarantee_ppm > 0) {

@@ -90,18 +90,33 @@ void Device::Dispatch(Timeline& timeline, uint64_t now) {
   }
 }
 
+void Device::StartRecord(Command* command, Timeline& timeline, uint64_t now) {
+  ++records_;
+  timeline.Push(now + config.record_device, command, Due::kDone, 0);
+  if (is_paused()) TakeOff(timeline, now);
+}
+
+// What the SMs do, and what goes with it, counts from the pause on.
+void Device::TakeOff(Timeline& timeline, uint64_t now) {
+  const size_t before = paused_.size();
+  timeline.Extract(
+      [this](const TimelineEvent& event) {
+        const Command& command = *event.command;
+        if (event.generation != command.generation || command.stream->device != this) return false;
+        return event.due() == Due::kGroups || event.due() == Due::kBatch ||
+               (event.due() == Due::kDone && command.type == CommandType::kRecord);
+      },
+      &paused_);
+  for (size_t i = before; i < paused_.size(); ++i) {
+    paused_[i].at -= std::min(paused_[i].at, now);
+  }
+}
+
 void Device::Pause(Timeline& timeline, uint64_t now) {
   if (is_paused()) return;
   if (now > integrated_) Integrate(now);
   open_levels_ = 0;
-  timeline.Extract(
-      [this](const TimelineEvent& event) {
-        return (event.due() == Due::kGroups || event.due() == Due::kBatch) &&
-               event.generation == event.command->generation &&
-               event.command->stream->device == this;
-      },
-      &paused_);
-  for (TimelineEvent& event : paused_) event.at -= std::min(event.at, now);
+  TakeOff(timeline, now);
 }
 
 void Device::Resume(Timeline& timeline, uint64_t now) {

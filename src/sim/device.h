@@ -58,6 +58,9 @@ class Device {
   // The command leaves its stream's queue head and starts.
   void StartKernel(Command* command);
   void StartTransfer(Command* command, Timeline& timeline, uint64_t now);
+  // Of an event with timing. It is of the stream's context, as kernels are: it waits while another process has the SMs.
+  void StartRecord(Command* command, Timeline& timeline, uint64_t now);
+  void EndRecord() { --records_; }
   // `count` groups of it are finished; true when that was the last of the kernel.
   bool FinishGroups(Command* command, uint32_t count, uint64_t now);
   // The transfer's engine is free for the next.
@@ -70,11 +73,11 @@ class Device {
   void KnowSms();
   // As FinishGroups(), of a batch that began since.
   bool FinishBatch(Command* command, uint32_t batch, uint64_t now);
-  // Another process has the SMs from `now` on: kernels stay where they are until Resume().
+  // Another process has the SMs from `now` on: kernels and records stay where they are until Resume().
   void Pause(Timeline& timeline, uint64_t now);
   void Resume(Timeline& timeline, uint64_t now);
   bool is_paused() const { return open_levels_ == 0; }
-  bool has_kernels() const { return levels_ != 0 || !holding_.empty(); }
+  bool wants_sms() const { return levels_ != 0 || !holding_.empty() || records_ != 0; }
   // Takes a started command off the device before its end.
   void Cancel(Command* command, Timeline& timeline, uint64_t now);
 
@@ -124,12 +127,14 @@ class Device {
   void DispatchToSms(Timeline& timeline, uint64_t now);
   void FreeUnknown(uint32_t groups);
   void FreeBatchesOf(const Command* command);
+  void TakeOff(Timeline& timeline, uint64_t now);
   uint32_t NewBatch(const Command* command, SmSet sms);
 
   SharedDevice* shared_ = nullptr;
   uint32_t sm_units_, free_sms_;
   std::array<Queue, kPriorityLevels> ready_;
-  uint32_t levels_ = 0;  // bit i: ready_[i] has a kernel
+  uint32_t records_ = 0;  // of events with timing, started and not over
+  uint32_t levels_ = 0;   // bit i: ready_[i] has a kernel
   // Once SMs are known: which are free, which are held by groups that began before (whose, nobody knows),
   // and who holds the others. stuck_: no ready kernel's partition has a free one.
   struct Batch {

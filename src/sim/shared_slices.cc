@@ -99,7 +99,7 @@ uint64_t SharedSlices::Update(Device& device, Timeline& timeline, uint64_t now) 
   const SharedSettings& settings = shared_.settings_;
   const bool wall = settings.virtual_clock == 0;
   const uint32_t self = shared_.place();
-  const bool wants = device.has_kernels();
+  const bool wants = device.wants_sms();
   shared_.own().gpus[number].wants = wants ? 1 : 0;
 
   uint32_t owner = gpu.owner;

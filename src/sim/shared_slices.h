@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Time slices: of the processes that share a GPU, one at a time has its SMs; of each GPU for itself.
 //
-// A process that has kernels wants them. It keeps them while nobody else does, and else until the end of
+// A process that has kernels, or records of events with timing, wants them. It keeps them while nobody else does, and else until the end of
 // its slice, in the middle of a kernel too; then they go round, and a change costs `slice_switch`. Kernels
 // of the others stand still meanwhile. Copy engines are not sliced.
 #ifndef GPUSHARE_SIM_SHARED_SLICES_H_

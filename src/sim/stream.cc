@@ -39,7 +39,7 @@ void Start(Command* command) {
       break;
     case CommandType::kRecord:
       if (command->timed && s.config.record_device > 0) {
-        s.timeline.Push(now + s.config.record_device, command, Due::kDone, 0);
+        command->stream->device->StartRecord(command, s.timeline, now);
       } else {
         Complete(command);
       }
@@ -103,6 +103,10 @@ void Release(Command* command) {
   }
   command->dependents = nullptr;
   if (!command->waiters.empty()) s.clock.WakeAll(command->waiters, s.config.sync_return);
+  if (command->type == CommandType::kRecord && command->timed && command->started &&
+      s.config.record_device > 0) {
+    command->stream->device->EndRecord();
+  }
   if (command->type == CommandType::kRecord && command->event != nullptr) {
     Event* const event = command->event;
     if (event->record == command) {

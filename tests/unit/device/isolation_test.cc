@@ -79,10 +79,10 @@ class IsolationTest : public DeviceTest {
   void Backlog(const std::vector<Worker>& all, absl::Duration how_long, absl::Duration cost) {
     const absl::Duration end = runtime_->Now() + how_long;
     std::vector<Thread> threads;
-    for (const auto [who, blocks] : all) {
-      threads.push_back(Must(runtime_->StartThread("worker", [this, who, blocks, end, cost] {
-        while (runtime_->Now() < end) EXPECT_OK(Spin(*who, cost, blocks));
-        EXPECT_OK(who->stream->Synchronize());
+    for (const Worker& worker : all) {
+      threads.push_back(Must(runtime_->StartThread("worker", [this, worker, end, cost] {
+        while (runtime_->Now() < end) EXPECT_OK(Spin(*worker.who, cost, worker.blocks));
+        EXPECT_OK(worker.who->stream->Synchronize());
       })));
     }
   }
