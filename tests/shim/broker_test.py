@@ -4,84 +4,16 @@
 broker's end is not theirs. On the machine's clock, and nothing here depends on how fast it goes."""
 
 import os
-import subprocess
-import tempfile
-import textwrap
 import unittest
 
-from command import HERE, PYTHON, python
+from broker_programs import Programs
 
 HOST = os.environ["GPUSHARE_BROKER_HOST"]
-MIB = 1 << 20
-
-# Does what it is told, line by line, and answers each.
-PROGRAM = """
-import sys
-from program import *
-context()
-kernel = spin()
-held = {}
-def alloc(mib):
-    error, pointer = d.cuMemAlloc(mib << 20)
-    if int(error) == 0: held.setdefault(mib, []).append(pointer)
-    return int(error)
-def free(mib): return int(d.cuMemFree(held[mib].pop())[0])
-def total(): return ok_pair(d.cuMemGetInfo())[1] >> 20
-def left(): return ok_pair(d.cuMemGetInfo())[0] >> 20
-def ok_pair(answer):
-    assert int(answer[0]) == 0, answer
-    return int(answer[1]), int(answer[2])
-def work(launches, ms):
-    for _ in range(launches): ok(launch(kernel, ms))
-    ok(d.cuCtxSynchronize())
-    return launches
-print("ready", flush=True)
-for line in sys.stdin: print(eval(line), flush=True)
-"""
 
 
-class Talks:
-    def __init__(self, process):
-        self.process = process
-        self.line = process.stdout.readline().strip()
-
-    def __call__(self, line=None):
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-        return int(self.process.stdout.readline())
-
-    def end(self):
-        self.process.stdin.close()
-        self.process.wait(30)
-        self.process.stdout.close()
-        return self.process.returncode
-
-
-class Broker(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory(prefix="gpushare-broker-")
-        self.addCleanup(self.folder.cleanup)
-        self.socket = os.path.join(self.folder.name, "broker")
-        self.environment = {**os.environ, "GPUSHARE_BROKER": self.socket, "GPUSHARE_SIM": "memory=16GiB,clock=wall",
-                            "PYTHONPATH": HERE}
-        self.environment.pop("GPUSHARE_SPEC", None)
-
-    def start(self, arguments, **options):
-        process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)
-        talks = Talks(process)
-        self.addCleanup(process.stdout.close)
-        self.addCleanup(process.stdin.close)
-        self.addCleanup(process.wait, 30)
-        self.addCleanup(process.kill)
-        self.assertEqual(talks.line, "ready")
-        return talks
-
+class Broker(Programs):
     def broker(self, *tenants):
         return self.start([HOST, self.socket, *tenants])
-
-    def program(self, tenant="a", **variables):
-        preload = {"LD_PRELOAD": os.environ["GPUSHARE_PRELOAD"], "GPUSHARE_TENANT": tenant, **variables}
-        return self.start([PYTHON, "-c", textwrap.dedent(PROGRAM)], env={**self.environment, **preload})
 
     def test_processes_of_a_tenant_have_its_memory_in_common(self):
         self.broker("a:memory=1GiB", "b:memory=1GiB")
@@ -99,10 +31,6 @@ class Broker(unittest.TestCase):
         while (error := first("alloc(1000)")) == 2:
             pass
         self.assertEqual(error, 0)
-
-    def initializes(self, **variables):
-        code = "import ctypes\nprint(ctypes.CDLL('libcuda.so.1').cuInit(0))"
-        return python(code, env={**self.environment, **variables}).stdout
 
     def test_nothing_runs_without_the_broker(self):
         self.assertEqual(self.initializes(), "802\n")

@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`gpushare broker` and its commands beside programs that know nothing of gpushare: an operator sees and changes what they
+have. On the machine's clock; nothing here depends on how fast it goes."""
+
+import json
+import os
+import select
+import sys
+import unittest
+
+from broker_programs import Programs
+from command import HERE
+
+sys.path.insert(0, os.path.join(HERE, "..", "e2e"))
+from broker_process import Broker  # noqa: E402
+
+MIB = 1 << 20
+CONFIG = """
+tenants:
+  - {name: online, spec: "memory=1GiB,compute=50%%", users: [%d]}
+  - {name: batch, spec: "memory=1GiB"}
+""" % os.getuid()
+
+
+class Commands(Programs):
+    def setUp(self):
+        super().setUp()
+        os.environ["GPUSHARE_SIM"] = self.environment["GPUSHARE_SIM"]
+        self.broker = Broker(CONFIG, "--gpu", "sim")
+        self.addCleanup(self.broker.__exit__)
+        self.environment["GPUSHARE_BROKER"] = self.broker.path
+
+    def share(self, tenant="online"):
+        return next(share for share in self.broker.list()["shares"] if share["tenant"] == tenant)
+
+    def until(self, condition):
+        while not condition():
+            pass
+
+    def command(self, *arguments, status=0):
+        result = self.broker.command(*arguments)
+        self.assertEqual(result.returncode, status, result)
+        return result
+
+    def test_what_programs_have_is_seen(self):
+        first, second = self.program("online"), self.program("online")
+        self.assertEqual((first("alloc(600)"), second("alloc(100)"), first("work(50, 1)")), (0, 0, 50))
+        self.until(lambda: self.share()["launches"] >= 50 and self.share()["time_used_ns"] >= 45_000_000)
+        share = self.share()
+        self.assertEqual((share["memory_used"], share["memory_limit"]), (700 * MIB, 1024 * MIB))
+        self.assertEqual({process["pid"]: process["memory_used"] for process in share["processes"]},
+                         {first.process.pid: 600 * MIB, second.process.pid: 100 * MIB})
+        self.assertIn("python", share["processes"][0]["program"])
+        self.assertEqual(first("alloc(400)"), 2)
+        self.until(lambda: self.share()["allocations_denied"] >= 1)
+        metrics = self.command("metrics").stdout
+        self.assertIn('gpushare_memory_used_bytes{device_uuid="%s",tenant="online"} %d\n'
+                      % (share["gpu"], 700 * MIB), metrics)
+        top = json.loads(self.command("top", "--json", "--once", "--interval", "0.1").stdout)
+        self.assertEqual({each["tenant"] for each in top["shares"]}, {"online", "batch"})
+
+    def test_a_quota_changes_while_programs_run(self):
+        program = self.program("online")
+        self.assertEqual(program("alloc(600)"), 0)
+        self.command("set", "online", "memory=700MiB")
+        self.until(lambda: program("total()") == 700)
+        self.assertEqual(program("alloc(200)"), 2)
+        self.command("set", "online", "memory=900MiB")
+        self.until(lambda: program("alloc(200)") == 0)
+
+    def test_a_suspended_tenant_waits(self):
+        program, other = self.program("online"), self.program("batch")
+        self.assertEqual(program("work(5, 1)"), 5)
+        self.command("suspend", "online")
+        program.process.stdin.write("work(200, 1)\n")
+        program.process.stdin.flush()
+        self.assertEqual(other("work(20, 1)"), 20)
+        self.assertEqual(select.select([program.process.stdout], [], [], 0.5)[0], [])
+        self.command("resume", "online")
+        self.assertEqual(program.process.stdout.readline(), "200\n")
+
+    def test_drained_means_that_they_have_left(self):
+        program = self.program("online")
+        self.assertEqual(program("alloc(100)"), 0)
+        late = self.command("drain", "online", "--timeout", "0.2", status=7)
+        self.assertIn("online: %d (" % program.process.pid, late.stderr)
+        self.assertEqual(self.initializes(GPUSHARE_TENANT="online"), "802\n")
+        program.end()
+        self.command("drain", "online")
+        self.assertEqual(self.share()["memory_used"], 0)
+        self.command("drain", "online", "--undo")
+        self.assertEqual(self.initializes(GPUSHARE_TENANT="online"), "0\n")
+
+    def test_a_device_of_a_container_is_a_tenant(self):
+        document = json.loads(self.command("cdi", "generate", "--tenant", "batch").stdout)
+        edits = document["containerEdits"]
+        environment = dict(each.split("=", 1) for each in edits["env"] + document["devices"][0]["containerEdits"]["env"])
+        # As if it were mounted.
+        for mount in edits["mounts"]:
+            environment = {name: value.replace(mount["containerPath"] + "/", mount["hostPath"] + "/")
+                           for name, value in environment.items()}
+        program = self.start_program(environment)
+        self.assertEqual((program("total()"), program("alloc(1000)"), program("alloc(100)")), (1024, 0, 2))
+        self.assertEqual(self.share("batch")["processes"][0]["pid"], program.process.pid)
+
+
+if __name__ == "__main__":
+    unittest.main()
