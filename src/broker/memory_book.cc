@@ -110,8 +110,12 @@ bool MemoryBook::Serve(Time now, Changed& changed) {
   const ipc::UsagePage& usage = *member.seat->usage;
   const uint32_t asked = usage.memory_asked.load(std::memory_order_acquire);
   const uint64_t wanted = usage.memory_wanted.load(kRelaxed);
-  // While it has not answered a recall its grant is about to change.
-  if (member.recalled && !member.deaf) return false;
+  // While it has not answered a recall its grant is about to change; and so it is when a late answer has come since it was
+  // looked for, with which the request has another number.
+  if (member.recalled &&
+      (!member.deaf || usage.memory_recalled.load(std::memory_order_acquire) == member.recall)) {
+    return false;
+  }
   if (wanted > member.granted && wanted <= limit_ && !draining_ && !member.recalled) {
     const uint64_t more = wanted - member.granted;
     if (more > free()) {

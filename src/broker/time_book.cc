@@ -68,16 +68,28 @@ void TimeBook::Suspend(Tenant* tenant, bool suspended, Time now, Changed& change
 
 void TimeBook::SetLimits(Member& member, Changed& changed) {
   const Tenant& tenant = *member.tenant;
-  ipc::LimitsPage& limits = *member.seat->limits;
-  const auto ppm = static_cast<uint32_t>(std::clamp(tenant.limits.guarantee, 0.0, 1.0) * 1e6);
-  if (limits.guarantee_ppm.load(kRelaxed) != ppm) {
-    limits.guarantee_ppm.store(ppm, kRelaxed);
-    changed.Add(*member.seat);
-  }
   SetFlags(*member.seat, ipc::LimitsPage::kSuspended | ipc::LimitsPage::kBypass,
            (tenant.suspended ? uint32_t{ipc::LimitsPage::kSuspended} : 0u) |
                (Bypasses(tenant) ? uint32_t{ipc::LimitsPage::kBypass} : 0u),
            changed);
+}
+
+// Nobody is woken for it: it counts when the broker is gone.
+void TimeBook::PublishParts() {
+  double guaranteed = 0, weights = 0;
+  for (const Tenant& tenant : tenants_) {
+    if (tenant.members == 0) continue;
+    guaranteed += tenant.limits.guarantee;
+    weights += tenant.limits.weight;
+  }
+  for (const Member& member : members_) {
+    const sched::TenantLimits& limits = member.tenant->limits;
+    const double rest = std::max(0.0, 1 - guaranteed) * limits.weight / weights;
+    const double part = std::min(limits.guarantee + rest, limits.cap) / member.tenant->members;
+    const auto ppm = static_cast<uint32_t>(std::clamp(part, 0.0, 1.0) * 1e6);
+    std::atomic<uint32_t>& place = member.seat->limits->guarantee_ppm;
+    if (place.load(kRelaxed) != ppm) place.store(ppm, kRelaxed);
+  }
 }
 
 TimeBook::Member* TimeBook::Join(Tenant* tenant, Seat& seat, Time now, Changed& changed) {
@@ -215,6 +227,7 @@ void TimeBook::Give(Tenant& tenant, const sched::Grant& grant, Time now, Changed
 }
 
 Time TimeBook::Look(Time now, Changed& changed) {
+  PublishParts();
   for (Member& member : members_) {
     if (Bypasses(*member.tenant)) {
       ReadBypass(member, now);

@@ -84,6 +84,9 @@ class TimeBook {
   void Give(Tenant& tenant, const sched::Grant& grant, Time now, Changed& changed);
   void Lapse(Member& member, Time now);
   void SetLimits(Member& member, Changed& changed);
+  // What each is to go on with if the broker ends: of its tenant's guarantee and, by weight, of what nobody is
+  // guaranteed.
+  void PublishParts();
   bool Bypasses(const Tenant& tenant) const {
     return tenant.limits.band == sched::Band::kHigh && tenant.limits.cap >= 1;
   }

@@ -51,7 +51,7 @@ struct LimitsPage {
   alignas(64) std::atomic<int64_t> time_granted_ns{0};
   std::atomic<int64_t> grant_ns{
       0};  // the latest grant; the next is asked for when half of it is left
-  // Without a broker, by GPUSHARE_ON_BROKER_LOSS=open: this part of the device.
+  // Without a broker, by GPUSHARE_ON_BROKER_LOSS=open: this part of the device, for this process alone.
   std::atomic<uint32_t> guarantee_ppm{0};
 
   // Memory that this process may hold.

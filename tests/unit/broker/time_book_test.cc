@@ -120,6 +120,26 @@ TEST(TimeBook, ProcessesOfATenantShareWhatItGets) {
   EXPECT_NEAR(bench.Part(c, Seconds(2)), 0.5, 0.01);
 }
 
+// What they go on with when the broker ends: together no more than there is, and everybody something.
+TEST(TimeBook, EachHasAPartForTheTimeWithoutABroker) {
+  Bench bench;
+  const auto ppm = [](const Bench::Process& process) {
+    return process.pages.limits.guarantee_ppm.load();
+  };
+  auto& guaranteed = bench.Start(bench.Tenant({.guarantee = 0.4}));
+  auto& capped = bench.Start(bench.Tenant({.cap = 0.1}));
+  TimeBook::Tenant* const pair = bench.Tenant({.weight = 2});
+  auto& first = bench.Start(pair);
+  bench.Run(Millis(1));
+  EXPECT_NEAR(ppm(guaranteed), 550'000, 1);  // 40 %, and a quarter of the rest
+  EXPECT_NEAR(ppm(capped), 100'000, 1);
+  EXPECT_NEAR(ppm(first), 300'000, 1);
+  auto& second = bench.Start(pair);
+  bench.Run(Millis(1));
+  EXPECT_NEAR(ppm(first), 150'000, 1);
+  EXPECT_NEAR(ppm(second), 150'000, 1);
+}
+
 TEST(TimeBook, TheShareOfOneThatIsIdleIsLentAndComesBack) {
   Bench bench;
   auto& a = bench.Start(bench.Tenant({}));
