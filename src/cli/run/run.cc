@@ -14,9 +14,11 @@
 #include "absl/strings/str_cat.h"
 #include "base/env.h"
 #include "base/limit_variables.h"
+#include "base/status_macros.h"
 #include "cli/gpu_option.h"
 #include "cli/output.h"
 #include "cli/run/preload_object.h"
+#include "cli/run/private_broker.h"
 #include "gpushare/spec.h"
 #include "gpushare/virtual_device.h"
 
@@ -78,6 +80,13 @@ void AddRunOptions(CLI::App* app, RunOptions* options) {
       ->type_name("NAME");
   app->add_option("--spec", options->spec, "the share in its text form: memory=8GiB,compute=30%")
       ->type_name("TEXT");
+  app->add_option("--broker", options->broker,
+                  "a broker's socket; private: one of the program's own, whose processes have the "
+                  "share in common; none: each has it for itself; auto: GPUSHARE_BROKER, else "
+                  "private on a real GPU")
+      ->type_name("SOCKET|private|none|auto");
+  app->add_option("--tenant", options->tenant, "as which tenant the broker is to know it")
+      ->type_name("NAME");
   app->add_flag(
       "--audit", options->audit,
       "through the loader's audit interface: also plugins that bind past preloaded libraries");
@@ -108,6 +117,35 @@ absl::StatusOr<std::string> SpecOf(const RunOptions& options) {
   }
   return text;
 }
+
+namespace {
+
+// What the program's processes are told of a broker.
+absl::Status SetBroker(const RunOptions& options, bool simulated) {
+  std::string broker = options.broker;
+  if (broker == "auto") {
+    // A simulated GPU is each process's own, unless it is told otherwise.
+    broker = base::GetEnv("GPUSHARE_BROKER").value_or(simulated ? "none" : "private");
+  }
+  if (broker == "none") {
+    unsetenv("GPUSHARE_BROKER");
+    return absl::OkStatus();
+  }
+  const std::string& program = options.command[0];
+  std::string tenant = options.tenant;
+  if (broker == "private") {
+    GPUSHARE_ASSIGN_OR_RETURN(broker, StartPrivateBroker());
+    // Children have it as well, whatever they are called.
+    if (tenant.empty()) {
+      tenant = absl::StrCat(program.substr(program.rfind('/') + 1).substr(0, 40), "-", getpid());
+    }
+  }
+  setenv("GPUSHARE_BROKER", broker.c_str(), 1);
+  if (!tenant.empty()) setenv("GPUSHARE_TENANT", tenant.c_str(), 1);
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 ExitCode Run(const RunOptions& options) {
   const absl::StatusOr<std::string> spec = SpecOf(options);
@@ -145,6 +183,8 @@ ExitCode Run(const RunOptions& options) {
   // Of those that are visible to us, by the name that means the same to the driver.
   if (options.device_given) setenv("CUDA_VISIBLE_DEVICES", uuid.c_str(), 1);
   setenv("GPUSHARE_SPEC", spec->c_str(), 1);
+  if (const absl::Status set = SetBroker(options, simulated); !set.ok())
+    return Fail("run", kExitFailed, set);
   Append(options.audit ? "LD_AUDIT" : "LD_PRELOAD", *object);
   if (!options.audit) Append("LD_PRELOAD", *nvml);
 

@@ -26,6 +26,10 @@ struct RunOptions {
   std::string spec;           // the whole text, or what the options below leave out
   std::string memory, compute, cap, priority, policy;
   bool audit = false;
+  // With whom the share is had: a broker's socket; "private": one of the program's own, for all its processes; "none":
+  // each process for itself; "auto": GPUSHARE_BROKER's, else private on a real GPU.
+  std::string broker = "auto";
+  std::string tenant;  // empty: GPUSHARE_TENANT's, else the program's name and number
   std::vector<std::string> command;
 };
 

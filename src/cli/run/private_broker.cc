@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/run/private_broker.h"
+
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/env.h"
+#include "base/status_macros.h"
+#include "base/unique_fd.h"
+#include "broker/json.h"
+#include "broker/service.h"
+
+namespace gpushare::cli {
+namespace {
+
+// A folder that only this user can enter.
+absl::StatusOr<std::string> NewFolder() {
+  std::vector<std::string> places;
+  if (const auto runtime = base::GetEnv("XDG_RUNTIME_DIR")) places.push_back(*runtime);
+  places.push_back(base::GetEnv("TMPDIR").value_or("/tmp"));
+  int why = ENOENT;
+  for (const std::string& place : places) {
+    std::string path = place + "/gpushare-run-XXXXXX";
+    if (mkdtemp(path.data()) != nullptr) return path;
+    why = errno;
+  }
+  return absl::ErrnoToStatus(why, "a folder for the broker's socket, in XDG_RUNTIME_DIR or TMPDIR");
+}
+
+// What it comes to is written to `ready`: nothing when it listens, else what went wrong.
+void Serve(const std::string& folder, base::UniqueFd owner, base::UniqueFd ready) {
+  broker::Config config;
+  config.unlisted = true;
+  broker::ServiceOptions options;
+  options.socket = folder + "/broker.sock";
+  options.mode = 0600;
+  options.until_unused = true;
+  options.owner = std::move(owner);
+  options.answer = [](std::string_view what,
+                      const broker::Snapshot& snapshot) -> absl::StatusOr<std::string> {
+    if (what == "list") return broker::ToJson(snapshot);
+    return absl::InvalidArgumentError("a program's own broker knows 'list' alone");
+  };
+  absl::StatusOr<std::unique_ptr<broker::Service>> service =
+      broker::Service::Create(config, std::move(options));
+  if (!service.ok()) {
+    const std::string why(service.status().message());
+    [[maybe_unused]] const ssize_t written = write(ready.get(), why.data(), why.size());
+  } else {
+    const char ok = '\0';
+    [[maybe_unused]] const ssize_t written = write(ready.get(), &ok, 1);
+    ready.Reset();
+    (*service)->Run().IgnoreError();
+  }
+  service = absl::UnavailableError("");  // the socket's file goes
+  unlink((folder + "/broker.sock.lock").c_str());
+  rmdir(folder.c_str());
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> StartPrivateBroker() {
+  GPUSHARE_ASSIGN_OR_RETURN(const std::string folder, NewFolder());
+  int pipe_fds[2];
+  if (pipe2(pipe_fds, O_CLOEXEC) != 0) return absl::ErrnoToStatus(errno, "pipe2");
+  base::UniqueFd read_end(pipe_fds[0]), write_end(pipe_fds[1]);
+  base::UniqueFd owner(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+  if (!owner) return absl::ErrnoToStatus(errno, "pidfd_open");
+
+  const pid_t child = fork();
+  if (child < 0) return absl::ErrnoToStatus(errno, "fork");
+  if (child == 0) {
+    // Its child is nobody's here: the program would find a child that it did not start.
+    if (fork() == 0) {
+      // Where nothing is closed behind our back.
+      base::UniqueFd kept_ready(dup2(write_end.get(), 4)), kept_owner(dup2(owner.get(), 3));
+      write_end.Release(), owner.Release(), read_end.Release();
+      setsid();
+      if (chdir("/") == 0) {
+        const int null = open("/dev/null", O_RDWR);
+        for (const int fd : {0, 1, 2}) dup2(null, fd);
+        closefrom(5);
+        fcntl(3, F_SETFD, FD_CLOEXEC);
+        fcntl(4, F_SETFD, FD_CLOEXEC);
+        Serve(folder, std::move(kept_owner), std::move(kept_ready));
+      }
+    }
+    _exit(0);
+  }
+  waitpid(child, nullptr, 0);
+  write_end.Reset();
+  std::string answer;
+  char buffer[512];
+  for (;;) {
+    const ssize_t got = read(read_end.get(), buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    answer.append(buffer, static_cast<size_t>(got));
+  }
+  if (answer == std::string(1, '\0')) return folder + "/broker.sock";
+  rmdir(folder.c_str());
+  return absl::UnavailableError(absl::StrCat("a broker for the program does not start: ",
+                                             answer.empty() ? "it ended" : answer));
+}
+
+}  // namespace gpushare::cli
