@@ -101,18 +101,20 @@ TimeShare::Told TimeShare::Tell(const Limits& said, const gate::Supply::Report& 
   }
   told.ring = !lost_ && (told.ring || ring);
 
+  // What a command takes beyond the grant it would take of the next process's.
+  const Nanos enough =
+      std::clamp(std::min(report.wanted, Bounded(limits.grant)), Nanos(1), lost_ ? kDepth : kMost);
   if (limits.suspended) {
     told.answer.open = false;
   } else if (limits.bypass) {
     told.answer.open = !lost_ || goes_on_;
   } else {
-    // What a command takes beyond the grant it would take of the next process's.
-    const Nanos enough = std::max(std::min(report.wanted, Bounded(limits.grant)), Nanos(1));
     told.answer.open = balance >= enough && (lost_ || !limits.closed);
   }
   told.answer.revoke = limits.suspended || (limits.closed && !limits.bypass && !lost_);
   if (!told.answer.open && lost_ && goes_on_ && !limits.suspended && limits.guarantee_ppm > 0) {
-    told.answer.look_by = After(now, FlowsIn(kPiece - balance, limits.guarantee_ppm));
+    told.answer.look_by =
+        After(now, FlowsIn(std::max(kPiece, enough) - balance, limits.guarantee_ppm));
   }
 
   used_ = std::max(used_, report.charged - begin_ - report.outstanding);

@@ -209,6 +209,25 @@ TEST(TimeShare, WithoutABrokerAPauseIsNotSavedUp) {
   EXPECT_FALSE(share.Tell({}, Charged(Micros(5000), Nanos(0), Micros(1)), later).answer.open);
 }
 
+// It is looked at again when a command fits, not all the time until then; nor does one wait that never would.
+TEST(TimeShare, WithoutABrokerALongCommandComesToo) {
+  for (const Nanos grant : {Millis(2), Seconds(1)}) {
+    TimeShare share;
+    Limits limits = Granted(Nanos(0), grant);
+    limits.guarantee_ppm = 500'000;
+    share.Lose(limits, /*goes_on=*/true, kStart);
+    const Report waits = Charged(Nanos(0), Nanos(0), Millis(50));
+    Time now = kStart;
+    int looks = 0;
+    for (; !share.Tell({}, waits, now).answer.open && looks < 3; ++looks) {
+      now = share.Tell({}, waits, now).answer.look_by;
+    }
+    EXPECT_EQ(looks, 1);
+    EXPECT_NEAR(static_cast<double>((now - kStart).count()),
+                2.0 * static_cast<double>(std::min(grant, Millis(5)).count()), 10);
+  }
+}
+
 TEST(TimeShare, WithoutABrokerItEndsWithTheGrantIfItIsToldSo) {
   TimeShare share;
   Limits limits = Granted(Millis(2), Millis(2));
