@@ -3,11 +3,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -249,6 +248,14 @@ TEST_F(BrokerConfigFile, MayNotBeThere) {
   ASSERT_EQ(mkfifo((folder_ + "/pipe").c_str(), 0600), 0);
   EXPECT_EQ(LoadConfig(folder_ + "/pipe").status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(LoadConfig("/dev/zero").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(BrokerConfig, TheContainersExampleIsValid) {
+  const char* const source = std::getenv("GPUSHARE_SOURCE");
+  ASSERT_NE(source, nullptr);
+  const auto config = LoadConfig(std::string(source) + "/share/container/broker.yaml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->tenants.size(), 2u);
 }
 
 // The example of docs/broker.md: what people copy is read.
