@@ -108,12 +108,7 @@ class Signals {
     for (const int each : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set_, each);
     pthread_sigmask(SIG_BLOCK, &set_, nullptr);
   }
-  ~Signals() {
-    if (!thread_.joinable()) return;
-    ended_ = true;
-    pthread_kill(thread_.native_handle(), SIGTERM);
-    thread_.join();
-  }
+  ~Signals() { End(); }
   // `end` and `reload` are called on that thread.
   void Take(std::function<void(int signal)> end, std::function<void()> reload) {
     thread_ = std::thread([this, end = std::move(end), reload = std::move(reload)] {
@@ -124,6 +119,13 @@ class Signals {
         signal == SIGHUP ? reload() : end(signal);
       }
     });
+  }
+  // None is taken any more.
+  void End() {
+    if (!thread_.joinable()) return;
+    ended_ = true;
+    pthread_kill(thread_.native_handle(), SIGTERM);
+    thread_.join();
   }
 
  private:
@@ -164,6 +166,7 @@ absl::Status Serve(const DaemonOptions& options, const Config& config, const std
   signals.Take(
       [&](int signal) {
         log.Info("stopping", {{"signal", signal}});
+        server.reset();  // takes its time, in which processes are still served
         service->Stop();
       },
       [&] { Reload(options, log, *service); });
@@ -176,6 +179,7 @@ absl::Status Serve(const DaemonOptions& options, const Config& config, const std
   absl::Status ended;
   // A simulated GPU's clock knows its threads.
   clock.StartService("broker", [&] { ended = service->Run(); })->Join();
+  signals.End();
   return ended;
 }
 
