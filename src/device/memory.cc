@@ -224,7 +224,8 @@ absl::StatusOr<driver::DevicePtr> VirtualDevice::Take(const Request& request) {
     account_->Poll();
     return gpu_->clock().Now() + kPoolLook;
   };
-  account_->Grow(bytes, gpu_->clock().Now());
+  // Of a share that is had in common others may have what is missing; one that is over it as such is refused there.
+  if (account_->limit() < bytes) account_->Grow(bytes, request.deadline);
   const quota::Grant grant = account_->ReserveBefore(bytes, gpu_->clock(), request.deadline,
                                                      std::make_shared<quota::Ticket>(), look);
   if (grant) return TakeReserved(bytes);
