@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "amount.h"
 #include "lease.h"
 #include "object.h"
 #include "wait.h"
