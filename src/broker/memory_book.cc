@@ -128,7 +128,9 @@ bool MemoryBook::Serve(Time now, Changed& changed) {
       if (!hope() && !std::exchange(member.asked_all, true)) {
         Recall(more - free(), member, /*also_used=*/true, now, changed);
       }
-      if (hope()) return false;
+      // Answers that give nothing back would keep the others waiting without end.
+      if (member.front_since == kNever) member.front_since = now;
+      if (hope() && now - member.front_since < 2 * options_.patience) return false;
     }
     if (more <= free()) {
       const uint64_t headroom =
@@ -141,6 +143,7 @@ bool MemoryBook::Serve(Time now, Changed& changed) {
   }
   queue_.pop_front();
   member.queued = member.asked_all = false;
+  member.front_since = kNever;
   member.seat->limits->memory_answered.store(asked, std::memory_order_release);
   changed.Add(*member.seat);
   return true;
@@ -162,13 +165,14 @@ void MemoryBook::Publish(Changed& changed) {
 
 Time MemoryBook::Look(Time now, Changed& changed) {
   ReadAnswers(now, changed);
-  if (granted_ > limit_ && queue_.empty()) {
+  if (granted_ > limit_ && queue_.empty() && now >= over_again_) {
+    over_again_ = now + options_.patience;
     Recall(granted_ - limit_, Member(), /*also_used=*/false, now, changed);
   }
   while (!queue_.empty() && Serve(now, changed)) {
   }
   Publish(changed);
-  Time next = kNever;
+  Time next = granted_ > limit_ ? std::max(over_again_, now + Nanos(1)) : kNever;
   for (const Member& member : members_) {
     if (member.recalled && !member.deaf) {
       next = std::min(next, member.recalled_at + options_.patience);

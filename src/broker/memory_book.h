@@ -36,11 +36,12 @@ class MemoryBook {
   struct Member {
     Seat* seat = nullptr;
     uint64_t granted = 0;
-    bool gone = false;       // its process has ended, its memory is not free yet
-    bool queued = false;     // its request waits
-    bool asked_all = false;  // all others have been asked for what it lacks
-    bool recalled = false;   // asked to give back, and has not answered
-    bool deaf = false;       // nor did it in time
+    bool gone = false;          // its process has ended, its memory is not free yet
+    bool queued = false;        // its request waits
+    Time front_since = kNever;  // it is the first of those that ask
+    bool asked_all = false;     // all others have been asked for what it lacks
+    bool recalled = false;      // asked to give back, and has not answered
+    bool deaf = false;          // nor did it in time
     Time recalled_at{};
     uint32_t recall = 0;  // number of the latest
   };
@@ -80,6 +81,7 @@ class MemoryBook {
   uint64_t limit_;
   uint64_t granted_ = 0;  // to all
   bool draining_ = false;
+  Time over_again_{};          // while more is granted than the limit, members are asked again then
   std::list<Member> members_;  // those that are gone included
   std::deque<Member*> queue_;  // who asks, in order
 };

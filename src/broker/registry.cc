@@ -13,6 +13,8 @@ namespace gpushare::broker {
 namespace {
 
 constexpr double kRounding = 1e-9;
+// Of one process: a month, so that sums stay within their type.
+constexpr int64_t kMostThrottled = int64_t{30} * 86'400 * 1'000'000'000;
 
 bool May(const TenantConfig& tenant, const Registry::Credentials& who) {
   if (tenant.uids.empty() && tenant.gids.empty()) return true;
@@ -66,15 +68,22 @@ absl::StatusOr<gpushare_spec> Registry::SpecOn(const TenantConfig& config,
 }
 
 absl::Status Registry::Apply(const Config& config, Time now, Changed& changed) {
-  // First whether it can be: on each GPU everything together, with what unlisted tenants have.
+  // First whether it can be: on each GPU everything together, with what those have that are not listed and have
+  // processes, which keep it until they end.
   std::set<std::string> listed;
   for (const TenantConfig& tenant : config.tenants) listed.insert(tenant.name);
+  struct Change {
+    Share* share;
+    gpushare_spec spec;
+    spec::Limits limits;
+  };
+  std::vector<Change> changes;
   for (const auto& [uuid, gpu] : gpus_) {
     const uint64_t capacity = CapacityOf(gpu->info, config);
     uint64_t promised = 0;
     double guaranteed = 0;
     for (const auto& [name, share] : gpu->shares) {
-      if (listed.count(name) != 0 || share->tenant->listed) continue;
+      if (listed.count(name) != 0 || share->tenant->sessions == 0) continue;
       promised += share->limits.memory.value_or(0);
       guaranteed += share->limits.compute.guarantee;
     }
@@ -90,13 +99,15 @@ absl::Status Registry::Apply(const Config& config, Time now, Changed& changed) {
             spec::ReadableBytes(promised), " promised of ", spec::ReadableBytes(capacity), ", and ",
             spec::FormatShare(guaranteed), " of its time guaranteed of 100%"));
       }
+      const auto at = gpu->shares.find(tenant.name);
+      if (at == gpu->shares.end()) continue;
+      GPUSHARE_RETURN_IF_ERROR(CheckQuota(*at->second, limits));
+      changes.push_back({at->second.get(), spec, limits});
     }
   }
+  // From here on nothing fails.
   config_ = config;
-  for (const auto& [uuid, gpu] : gpus_) {
-    gpu->capacity = CapacityOf(gpu->info, config);
-    gpu->unpromised.SetLimit(gpu->capacity - std::min(gpu->promised, gpu->capacity), changed);
-  }
+  for (const auto& [uuid, gpu] : gpus_) gpu->capacity = CapacityOf(gpu->info, config);
   for (const TenantConfig& entry : config.tenants) {
     std::unique_ptr<Tenant>& tenant = tenants_[entry.name];
     if (tenant == nullptr) tenant = std::make_unique<Tenant>();
@@ -111,20 +122,13 @@ absl::Status Registry::Apply(const Config& config, Time now, Changed& changed) {
     gone.push_back(tenant.get());
   }
   for (Tenant* tenant : gone) Sweep(*tenant, now, changed);
-  // Those that become smaller first, so that what grows finds room.
-  for (const bool grow : {false, true}) {
-    for (const auto& [uuid, gpu] : gpus_) {
-      for (const TenantConfig& entry : config.tenants) {
-        Tenant& tenant = *tenants_.at(entry.name);
-        const auto at = gpu->shares.find(entry.name);
-        if (at == gpu->shares.end()) {
-          if (grow) GPUSHARE_RETURN_IF_ERROR(ShareOf(tenant, *gpu, now, changed).status());
-          continue;
-        }
-        GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec spec, SpecOn(entry, uuid));
-        const absl::Status done = Change(*at->second, spec, now, changed);
-        if (grow && !done.ok()) return done;
-      }
+  for (const Change& change : changes) {
+    Assign(*change.share, change.spec, change.limits, now, changed);
+  }
+  for (const auto& [uuid, gpu] : gpus_) {
+    gpu->unpromised.SetLimit(gpu->capacity - std::min(gpu->promised, gpu->capacity), changed);
+    for (const TenantConfig& entry : config.tenants) {
+      GPUSHARE_RETURN_IF_ERROR(ShareOf(*tenants_.at(entry.name), *gpu, now, changed).status());
     }
   }
   return absl::OkStatus();
@@ -154,7 +158,7 @@ absl::StatusOr<Registry::Tenant*> Registry::TenantFor(const Credentials& who,
           "no tenant of the configuration is user ", who.uid,
           "'s: say which with GPUSHARE_TENANT, or add one, or allow 'unlisted' tenants"));
     }
-    if (found == 0) name = absl::StrCat(hello.program.substr(0, 40), "-", next_session_);
+    if (found == 0) name = absl::StrCat("process-", next_session_);
   }
   if (const auto at = tenants_.find(name); at != tenants_.end()) {
     Tenant& tenant = *at->second;
@@ -252,45 +256,52 @@ absl::StatusOr<Registry::Share*> Registry::ShareOf(Tenant& tenant, Gpu& gpu, Tim
   GPUSHARE_RETURN_IF_ERROR(Admit(gpu, tenant.name, share->limits, nullptr));
   if (share->limits.memory) {
     share->quota = std::make_unique<MemoryBook>(*share->limits.memory);
+    share->quota->SetDraining(tenant.draining, changed);
     gpu.promised += *share->limits.memory;
   }
   gpu.guaranteed += share->limits.compute.guarantee;
-  gpu.unpromised.SetLimit(gpu.capacity - gpu.promised, changed);
+  gpu.unpromised.SetLimit(gpu.capacity - std::min(gpu.promised, gpu.capacity), changed);
   share->time = gpu.time.AddTenant(share->limits.compute, now);
   gpu.time.Suspend(share->time, tenant.suspended, now, changed);
   return (gpu.shares[tenant.name] = std::move(share)).get();
 }
 
-absl::Status Registry::Change(Share& share, const gpushare_spec& spec, Time now, Changed& changed) {
+// Whether a quota may come or go.
+absl::Status Registry::CheckQuota(const Share& share, const spec::Limits& limits) const {
+  const bool used =
+      share.quota != nullptr ? !share.quota->members().empty() : share.tenant->sessions > 0;
+  if (limits.memory.has_value() == share.limits.memory.has_value() || !used) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "tenant '", share.tenant->name, "' on GPU ", share.gpu->info.uuid,
+      ": a quota of memory cannot come or go while its processes run; end them first"));
+}
+
+// Of what has been checked.
+void Registry::Assign(Share& share, const gpushare_spec& spec, const spec::Limits& limits, Time now,
+                      Changed& changed) {
   Gpu& gpu = *share.gpu;
-  GPUSHARE_ASSIGN_OR_RETURN(const spec::Limits limits,
-                            spec::ResolveSpec(spec, GPUSHARE_PRIORITY_UNSET, gpu.capacity));
-  GPUSHARE_RETURN_IF_ERROR(Admit(gpu, share.tenant->name, limits, &share));
   if (limits.memory.has_value() != share.limits.memory.has_value()) {
-    const bool used =
-        share.quota != nullptr ? !share.quota->members().empty() : share.tenant->sessions > 0;
-    if (used) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "tenant '", share.tenant->name, "' on GPU ", gpu.info.uuid,
-          ": a quota of memory cannot come or go while its processes run; end them first"));
-    }
     share.quota = limits.memory ? std::make_unique<MemoryBook>(*limits.memory) : nullptr;
   }
   gpu.promised += limits.memory.value_or(0) - share.limits.memory.value_or(0);
   gpu.guaranteed += limits.compute.guarantee - share.limits.compute.guarantee;
   share.spec = spec;
   share.limits = limits;
-  if (share.quota != nullptr) share.quota->SetLimit(*limits.memory, changed);
-  gpu.unpromised.SetLimit(gpu.capacity - gpu.promised, changed);
+  if (share.quota != nullptr) {
+    share.quota->SetLimit(*limits.memory, changed);
+    share.quota->SetDraining(share.tenant->draining, changed);
+  }
+  gpu.unpromised.SetLimit(gpu.capacity - std::min(gpu.promised, gpu.capacity), changed);
   gpu.time.Update(share.time, limits.compute, now, changed);
-  return absl::OkStatus();
 }
 
 void Registry::Remove(Share& share, Time now, Changed& changed) {
   Gpu& gpu = *share.gpu;
   gpu.promised -= share.limits.memory.value_or(0);
   gpu.guaranteed = gpu.shares.size() == 1 ? 0 : gpu.guaranteed - share.limits.compute.guarantee;
-  gpu.unpromised.SetLimit(gpu.capacity - gpu.promised, changed);
+  gpu.unpromised.SetLimit(gpu.capacity - std::min(gpu.promised, gpu.capacity), changed);
   gpu.time.RemoveTenant(share.time, now);
   const std::string name = share.tenant->name;
   gpu.shares.erase(name);
@@ -335,9 +346,9 @@ void Registry::End(Session& session, Time now, Changed& changed) {
     share.launches += usage.launches.load(kRelaxed);
     share.waits += usage.waits.load(kRelaxed);
     share.denied += usage.allocations_denied.load(kRelaxed);
-    share.throttled_ns += std::max<int64_t>(usage.throttled_ns.load(kRelaxed), 0);
+    share.throttled_ns += std::clamp<int64_t>(usage.throttled_ns.load(kRelaxed), 0, kMostThrottled);
     BookOf(share).Leave(place.memory);
-    share.gpu->time.Leave(std::exchange(place.time, nullptr), now);
+    share.gpu->time.Leave(std::exchange(place.time, nullptr), now, changed);
     changed.Forget(*place.seat);
     place.seat = nullptr;
   }
@@ -377,19 +388,31 @@ absl::Status Registry::Set(const std::string& tenant, const std::string& gpu,
   const auto at = tenants_.find(tenant);
   if (at == tenants_.end()) return absl::NotFoundError(absl::StrCat("no tenant '", tenant, "'"));
   GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec keys, spec::ParseSpec(change));
-  bool any = false;
+  // On all or on none.
+  struct Change {
+    Share* share;
+    gpushare_spec spec;
+    spec::Limits limits;
+  };
+  std::vector<Change> changes;
   for (const auto& [uuid, there] : gpus_) {
     if (!gpu.empty() && gpu != uuid) continue;
     const auto share = there->shares.find(tenant);
     if (share == there->shares.end()) continue;
     const gpushare_spec merged = spec::MergeSpec(share->second->spec, keys);
     GPUSHARE_RETURN_IF_ERROR(spec::ValidateSpec(merged));
-    GPUSHARE_RETURN_IF_ERROR(Change(*share->second, merged, now, changed));
-    any = true;
+    GPUSHARE_ASSIGN_OR_RETURN(const spec::Limits limits,
+                              spec::ResolveSpec(merged, GPUSHARE_PRIORITY_UNSET, there->capacity));
+    GPUSHARE_RETURN_IF_ERROR(Admit(*there, tenant, limits, share->second.get()));
+    GPUSHARE_RETURN_IF_ERROR(CheckQuota(*share->second, limits));
+    changes.push_back({share->second.get(), merged, limits});
   }
-  if (!any) {
+  if (changes.empty()) {
     return absl::NotFoundError(absl::StrCat("tenant '", tenant, "' has no share of ",
                                             gpu.empty() ? "any GPU" : "GPU " + gpu));
+  }
+  for (const Change& each : changes) {
+    Assign(*each.share, each.spec, each.limits, now, changed);
   }
   return absl::OkStatus();
 }
@@ -475,7 +498,8 @@ Snapshot Registry::TakeSnapshot(Time now) const {
       shown.launches += usage.launches.load(kRelaxed);
       shown.waits += usage.waits.load(kRelaxed);
       shown.allocations_denied += usage.allocations_denied.load(kRelaxed);
-      shown.throttled += Nanos(std::max<int64_t>(usage.throttled_ns.load(kRelaxed), 0));
+      shown.throttled +=
+          Nanos(std::clamp<int64_t>(usage.throttled_ns.load(kRelaxed), 0, kMostThrottled));
     }
   }
   for (broker::Share& shown : snapshot.shares) {

@@ -136,7 +136,9 @@ class Registry {
   // Whether limits fit, beside everything but `but`.
   absl::Status Admit(const Gpu& gpu, const std::string& tenant, const spec::Limits& limits,
                      const Share* but) const;
-  absl::Status Change(Share& share, const gpushare_spec& spec, Time now, Changed& changed);
+  absl::Status CheckQuota(const Share& share, const spec::Limits& limits) const;
+  void Assign(Share& share, const gpushare_spec& spec, const spec::Limits& limits, Time now,
+              Changed& changed);
   void Remove(Share& share, Time now, Changed& changed);
   void Sweep(Tenant& tenant, Time now, Changed& changed);
   static uint64_t CapacityOf(const GpuInfo& gpu, const Config& config);

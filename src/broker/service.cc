@@ -17,9 +17,11 @@
 namespace gpushare::broker {
 namespace {
 
-constexpr int kEvents = 64;         // taken from the poller at once
-constexpr int kPacketsAtOnce = 16;  // read from one connection before it is others' turn
-constexpr size_t kMostGpus = 64;    // opened by one process
+constexpr int kEvents = 64;             // taken from the poller at once
+constexpr int kPacketsAtOnce = 16;      // read from one connection before it is others' turn
+constexpr size_t kMostGpus = 64;        // opened by one process
+constexpr int kSleepers = 8;            // of a process on its word: two, if it means well
+constexpr Nanos kNoRoom = Millis(100);  // nobody is accepted so long when no descriptor is left
 
 absl::Status Refused(const char* what) { return absl::InvalidArgumentError(what); }
 
@@ -80,9 +82,10 @@ absl::Status Service::Start(const Config& config) {
   return Watch(stop_.get(), stop_watched_);
 }
 
-absl::Status Service::Watch(int fd, Watched& watched) {
+// `edge`: told of each change once, so that nothing has to be read.
+absl::Status Service::Watch(int fd, Watched& watched, bool edge) {
   epoll_event event = {};
-  event.events = EPOLLIN;
+  event.events = EPOLLIN | (edge ? uint32_t{EPOLLET} : 0u);
   event.data.ptr = &watched;
   if (epoll_ctl(poller_.get(), EPOLL_CTL_ADD, fd, &event) == 0) return absl::OkStatus();
   return absl::ErrnoToStatus(errno, "broker: epoll_ctl");
@@ -121,7 +124,7 @@ void Service::Say(std::string_view event,
 void Service::WakeChanged() {
   for (Seat* seat : changed_.Take()) {
     seat->limits->wake.fetch_add(1, std::memory_order_release);
-    clock_.WakeShared(seat->limits->wake, 1 << 20);
+    clock_.WakeShared(seat->limits->wake, kSleepers);
   }
 }
 
@@ -151,8 +154,7 @@ absl::Status Service::Run() {
           Unwatch(options_.owner.get());
           break;
         case Watched::kDoorbell:
-          watched.seat->bell.Answer();
-          break;
+          break;  // the books are looked at whatever rang
         case Watched::kProcess: {
           Connection& connection = *watched.connection;
           if (std::exchange(connection.process_ended, true)) break;
@@ -177,6 +179,11 @@ absl::Status Service::Run() {
     next = registry_.Look(now, changed_);
     WakeChanged();
     next = std::min(next, ExpireSilent(now));
+    if (accepts_again_ <= now) {
+      accepts_again_ = kNever;
+      GPUSHARE_RETURN_IF_ERROR(Watch(listener_->fd(), listener_watched_));
+    }
+    next = std::min(next, accepts_again_);
     for (const auto& [id, connection] : connections_) next = std::min(next, connection->free_at);
 #ifndef NDEBUG
     if (const char* broken = registry_.CheckInvariants()) return absl::InternalError(broken);
@@ -187,12 +194,16 @@ absl::Status Service::Run() {
 
 void Service::Accept() {
   absl::StatusOr<base::UniqueFd> fd = listener_->Accept();
+  if (absl::IsResourceExhausted(fd.status())) {
+    Unwatch(listener_->fd());  // it would be told of again at once
+    accepts_again_ = clock_.Now() + kNoRoom;
+  }
   if (!fd.ok()) return;
   absl::StatusOr<ipc::Peer> peer = ipc::PeerOf(fd->get());
   if (!peer.ok()) return;
   size_t open = 0, of_user = 0;
+  // Those that have ended and whose process has not: they keep what they were granted, and descriptors here.
   for (const auto& [id, other] : connections_) {
-    if (other->ended) continue;
     ++open;
     if (other->peer.uid == peer->uid) ++of_user;
   }
@@ -256,10 +267,7 @@ absl::Status Service::Handle(Connection& connection, const ipc::Message& message
   Say("refused", {{"pid", absl::StrCat(connection.peer.pid)},
                   {"uid", absl::StrCat(connection.peer.uid)},
                   {"why", Text(refused)}});
-  const std::string why = Text(refused).substr(0, ipc::kMostText);
-  GPUSHARE_ASSIGN_OR_RETURN(
-      const std::string packet,
-      ipc::Encode(ipc::Refusal{static_cast<uint32_t>(refused.code()), std::string(why)}));
+  GPUSHARE_ASSIGN_OR_RETURN(const std::string packet, ipc::Encode(ipc::ToRefusal(refused)));
   return ipc::Send(connection.fd.get(), packet);
 }
 
@@ -269,6 +277,7 @@ absl::Status Service::OnHello(Connection& connection, const ipc::Hello& hello) {
       connection.session,
       registry_.Register({connection.peer.pid, connection.peer.uid, connection.peer.gid}, hello));
   if (!options_.owner) used_ = true;
+  ForgetEndedOf(connection);
   if (connection.peer.process) {
     Watch(connection.peer.process.get(), connection.process_watched).IgnoreError();
   }
@@ -280,6 +289,15 @@ absl::Status Service::OnHello(Connection& connection, const ipc::Hello& hello) {
   GPUSHARE_ASSIGN_OR_RETURN(const std::string packet,
                             ipc::Encode(ipc::Welcome{session.id, session.tenant->name}));
   return ipc::Send(connection.fd.get(), packet);
+}
+
+// A process that registers again has what its former sessions had: these are not waited for.
+void Service::ForgetEndedOf(const Connection& connection) {
+  for (const auto& [id, other] : connections_) {
+    const bool same = connection.peer.pid != 0 && other->peer.pid == connection.peer.pid &&
+                      other->peer.uid == connection.peer.uid;
+    if (same && other->ended) other->process_ended = true;
+  }
 }
 
 absl::Status Service::OnOpenGpu(Connection& connection, const ipc::OpenGpu& open) {
@@ -299,7 +317,8 @@ absl::Status Service::OnOpenGpu(Connection& connection, const ipc::OpenGpu& open
     connection.seats.pop_back();
     return spec.status();
   }
-  GPUSHARE_RETURN_IF_ERROR(Watch(holder.bell.fd(), holder.watched));
+  // Never read: its other end is a stranger's, who may have it block.
+  GPUSHARE_RETURN_IF_ERROR(Watch(holder.bell.fd(), holder.watched, /*edge=*/true));
   GPUSHARE_ASSIGN_OR_RETURN(const std::string packet,
                             ipc::Encode(ipc::GpuOpened{open.uuid, *std::move(spec)}));
   const int fds[] = {holder.limits.fd.get(), holder.usage.fd.get(), holder.bell.fd()};
@@ -344,6 +363,9 @@ absl::StatusOr<std::string> Service::OnChange(const Connection& connection,
       if (other->ended || other->session == nullptr) continue;
       if (other->session->tenant->name != change.tenant) continue;
       any = true;
+      const absl::StatusOr<std::string> packet = ipc::Encode(ipc::Refusal{
+          static_cast<uint32_t>(absl::StatusCode::kAborted), "evicted by the operator"});
+      if (packet.ok()) ipc::Send(other->fd.get(), *packet).IgnoreError();
       Drop(*other, "evicted");
     }
     if (!any) done = absl::NotFoundError(absl::StrCat("no process of '", change.tenant, "'"));

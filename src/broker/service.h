@@ -92,9 +92,10 @@ class Service {
 
   explicit Service(ServiceOptions options);
   absl::Status Start(const Config& config);
-  absl::Status Watch(int fd, Watched& watched);
+  absl::Status Watch(int fd, Watched& watched, bool edge = false);
   void Unwatch(int fd);
   void Accept() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ForgetEndedOf(const Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Read(Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Handle(Connection& connection, const ipc::Message& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -130,6 +131,7 @@ class Service {
   Changed changed_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, std::unique_ptr<Connection>> connections_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_connection_ ABSL_GUARDED_BY(mutex_) = 1;
+  Time accepts_again_ ABSL_GUARDED_BY(mutex_) = kNever;  // no descriptor was left
   bool used_ ABSL_GUARDED_BY(mutex_) = false;  // some process has registered, or the owner ended
 };
 

@@ -25,9 +25,15 @@ sched::ArbiterOptions ArbiterOptionsOf(const TimeBook::Options& options) {
   return made;
 }
 
+// No sum of what pages say comes near the end of its type.
+constexpr int64_t kMostCounted = INT64_MAX / 16;
+// Of one that bypasses, for so much of what is in flight the others are closed: what takes longer is seen as it goes on.
+constexpr int64_t kMostBypassing = 50'000'000;
+
 // A counter of a page, as far as it can be true: it does not go back, nor further than a step.
 int64_t Step(const std::atomic<int64_t>& counter, int64_t before) {
-  return std::clamp<int64_t>(counter.load(std::memory_order_acquire) - before, 0, kMostStep);
+  const int64_t now = counter.load(std::memory_order_acquire);
+  return now <= before || before >= kMostCounted ? 0 : std::min(now - before, kMostStep);
 }
 
 }  // namespace
@@ -100,13 +106,15 @@ TimeBook::Member* TimeBook::Join(Tenant* tenant, Seat& seat, Time now, Changed& 
   return &member;
 }
 
-void TimeBook::Leave(Member* member, Time now) {
+void TimeBook::Leave(Member* member, Time now, Changed& changed) {
   Tenant& tenant = *member->tenant;
+  // What it used since the last look.
+  Bypasses(tenant) ? ReadBypass(*member, now) : Read(*member, now, changed);
   // What it has in flight runs to its end.
   const int64_t in_flight = std::clamp<int64_t>(
       member->seat->usage->time_in_flight_ns.load(kRelaxed), 0, member->charged_ns);
-  arbiter_.Settle(tenant.id, tenant.phase, Nanos(in_flight), Nanos(in_flight), 0, now);
-  arbiter_.Return(tenant.id, tenant.phase, Nanos(member->charged_ns - in_flight), now);
+  arbiter_.Settle(tenant.id, member->phase, Nanos(in_flight), Nanos(in_flight), 0, now);
+  arbiter_.Return(tenant.id, member->phase, Nanos(member->charged_ns - in_flight), now);
   tenant.used_ns += in_flight;
   --tenant.members;
   std::erase(tenant.line, member);
@@ -125,12 +133,13 @@ void TimeBook::Extend(Member& member, int64_t ns, Changed& changed) {
 void TimeBook::Read(Member& member, Time now, Changed& changed) {
   Tenant& tenant = *member.tenant;
   const ipc::UsagePage& usage = *member.seat->usage;
+  // Before what was used: a report in between may count a command twice, and leaves none out.
+  const int64_t in_flight =
+      std::clamp<int64_t>(usage.time_in_flight_ns.load(std::memory_order_acquire), 0, kMostStep);
   const int64_t used = Step(usage.time_used_ns, member.used_ns);
   if (used > 0) {
-    // Beyond what it was granted it is debt, which is the tenant's: the process need not pay it a second time.
     const int64_t settled = std::min(used, member.charged_ns);
-    arbiter_.Settle(tenant.id, tenant.phase, Nanos(settled), Nanos(used), 0, now);
-    if (used > settled) Extend(member, used - settled, changed);
+    arbiter_.Settle(tenant.id, member.phase, Nanos(settled), Nanos(used), 0, now);
     member.charged_ns -= settled;
     member.used_ns += used;
     tenant.used_ns += used;
@@ -138,17 +147,20 @@ void TimeBook::Read(Member& member, Time now, Changed& changed) {
   const int64_t said = Step(usage.time_returned_ns, member.returned_ns);
   member.returned_ns += said;
   if (const int64_t returned = std::min(said, member.charged_ns); returned > 0) {
-    arbiter_.Return(tenant.id, tenant.phase, Nanos(returned), now);
+    arbiter_.Return(tenant.id, member.phase, Nanos(returned), now);
     member.charged_ns -= returned;
   }
-  const int64_t in_flight =
-      std::clamp<int64_t>(usage.time_in_flight_ns.load(kRelaxed), 0, kMostStep);
-  // What has lapsed here it still has.
-  const int64_t left = member.granted_ns - member.used_ns - member.returned_ns - in_flight;
+  // What has lapsed here it still has. What it used beyond all that it was granted was charged as debt of the tenant's:
+  // the process need not pay it a second time.
+  const int64_t unused =
+      member.granted_ns + member.bypassed_ns - member.used_ns - member.returned_ns;
+  if (unused < 0) Extend(member, -unused, changed);
+  const int64_t left = std::max<int64_t>(unused, 0) - in_flight;
   const int64_t wanted = usage.time_wanted_ns.load(kRelaxed);
   const int64_t grant = member.seat->limits->grant_ns.load(kRelaxed);
-  const bool wants =
-      wanted > 0 && (left <= 0 || left < std::max(std::min(wanted, grant), grant / 2));
+  // Who has asked stays in line: it may not say so again.
+  const bool wants = wanted > 0 && (member.waiting || left <= 0 ||
+                                    left < std::max(std::min(wanted, grant), grant / 2));
   if (wants == member.waiting) return;
   member.waiting = wants;
   if (wants) {
@@ -162,22 +174,23 @@ void TimeBook::Read(Member& member, Time now, Changed& changed) {
 void TimeBook::ReadBypass(Member& member, Time now) {
   Tenant& tenant = *member.tenant;
   const ipc::UsagePage& usage = *member.seat->usage;
+  const int64_t in_flight = std::clamp<int64_t>(
+      usage.time_in_flight_ns.load(std::memory_order_acquire), 0, kMostBypassing);
   const int64_t used = Step(usage.time_used_ns, member.used_ns);
-  const int64_t in_flight =
-      std::clamp<int64_t>(usage.time_in_flight_ns.load(kRelaxed), 0, kMostStep);
+  member.bypassed_ns += used;
   if (const int64_t more = used + in_flight - member.charged_ns; more > 0) {
-    tenant.phase = arbiter_.Charge(tenant.id, Nanos(more), now);
+    member.phase = arbiter_.Charge(tenant.id, Nanos(more), now);
     member.charged_ns += more;
   }
   if (used > 0) {
     const int64_t settled = std::min(used, member.charged_ns);
-    arbiter_.Settle(tenant.id, tenant.phase, Nanos(settled), Nanos(used), 0, now);
+    arbiter_.Settle(tenant.id, member.phase, Nanos(settled), Nanos(used), 0, now);
     member.charged_ns -= settled;
     member.used_ns += used;
     tenant.used_ns += used;
   }
   if (in_flight < member.charged_ns) {
-    arbiter_.Return(tenant.id, tenant.phase, Nanos(member.charged_ns - in_flight), now);
+    arbiter_.Return(tenant.id, member.phase, Nanos(member.charged_ns - in_flight), now);
     member.charged_ns = in_flight;
   }
   if (std::exchange(member.waiting, false)) std::erase(tenant.line, &member);
@@ -189,7 +202,7 @@ void TimeBook::Lapse(Member& member, Time now) {
       member.seat->usage->time_in_flight_ns.load(kRelaxed), 0, member.charged_ns);
   if (Nanos(in_flight) >= options_.overlap) return;  // the device is busy with it
   const Tenant& tenant = *member.tenant;
-  arbiter_.Return(tenant.id, tenant.phase, Nanos(member.charged_ns - in_flight), now);
+  arbiter_.Return(tenant.id, member.phase, Nanos(member.charged_ns - in_flight), now);
   member.charged_ns = in_flight;
 }
 
@@ -213,9 +226,9 @@ void TimeBook::Ask(Tenant& tenant, Time now) {
 }
 
 void TimeBook::Give(Tenant& tenant, const sched::Grant& grant, Time now, Changed& changed) {
-  tenant.phase = grant.phase;
   tenant.blocked = false;
   Member& member = *tenant.line.front();
+  member.phase = grant.phase;
   tenant.line.pop_front();
   member.waiting = false;
   member.charged_ns += grant.amount.count();

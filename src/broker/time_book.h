@@ -39,8 +39,10 @@ class TimeBook {
   struct Member {
     Tenant* tenant = nullptr;
     Seat* seat = nullptr;
-    int64_t granted_ns = 0;                // all in all
-    int64_t used_ns = 0, returned_ns = 0;  // as it says, which goes one way
+    sched::Phase phase = sched::Phase::kWeight;  // of its latest grant
+    int64_t bypassed_ns = 0;                     // of what it used, without a grant
+    int64_t granted_ns = 0;                      // all in all
+    int64_t used_ns = 0, returned_ns = 0;        // as it says, which goes one way
     int64_t charged_ns = 0;  // outstanding in the arbiter: granted or charged, not used or returned
     bool waiting = false;    // in its tenant's line
     Time until{};            // when what it was granted should have been used
@@ -49,7 +51,6 @@ class TimeBook {
     sched::TenantId id = 0;
     sched::TenantLimits limits;
     bool suspended = false;
-    sched::Phase phase = sched::Phase::kWeight;
     std::deque<Member*> line;  // its processes that want a grant, in order
     bool blocked = false;      // the arbiter knows that it waits
     int64_t used_ns = 0;       // of processes that are gone included
@@ -68,7 +69,7 @@ class TimeBook {
 
   Member* Join(Tenant* tenant, Seat& seat, Time now, Changed& changed);
   // Its process has ended: what it had not used is the tenant's again at once.
-  void Leave(Member* member, Time now);
+  void Leave(Member* member, Time now, Changed& changed);
 
   // Reads what the members say, grants what is due, and says when to look again at the latest.
   Time Look(Time now, Changed& changed);

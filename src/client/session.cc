@@ -164,18 +164,27 @@ void Session::Run() {
     } else {
       Pause(kLookAtConnection);
     }
-    if (!stopping() && BrokerIsGone()) FindBroker();
+    if (stopping() || !BrokerIsGone()) continue;
+    if (evicted_) return;
+    FindBroker();
   }
 }
 
-// Whatever comes that nobody asked for is thrown away.
+// Whatever comes that nobody asked for is thrown away, but for the word that this process is not wanted any more.
 bool Session::BrokerIsGone() {
   const base::ClockLock talking(clock_, talking_);
   const absl::StatusOr<ipc::Received> received = ipc::Receive(connection_.get());
+  if (received.ok() && received->what == ipc::Received::kPacket) {
+    const absl::StatusOr<ipc::Message> message = ipc::Decode(received->packet);
+    const auto* refusal = message.ok() ? std::get_if<ipc::Refusal>(&*message) : nullptr;
+    if (refusal != nullptr && refusal->code == static_cast<uint32_t>(absl::StatusCode::kAborted)) {
+      evicted_ = true;
+    }
+  }
   if (received.ok() && received->what != ipc::Received::kEnd) return false;
   KeepInChildren(connection_.get());
   connection_.Reset();
-  for (const Gpu& gpu : gpus_) gpu.session->Lose(options_.open_on_loss);
+  for (const Gpu& gpu : gpus_) gpu.session->Lose(options_.open_on_loss && !evicted_);
   return true;
 }
 

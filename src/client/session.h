@@ -92,6 +92,7 @@ class Session {
   base::UniqueFd connection_;
   std::vector<Gpu> gpus_;
 
+  bool evicted_ = false;  // the connection's thread alone
   std::atomic<uint32_t> stopping_{0};
   base::UniqueFd stop_;  // readable when it is
   std::unique_ptr<base::ClockThread> thread_;

@@ -8,6 +8,8 @@ namespace gpushare::client {
 namespace {
 
 constexpr int64_t kMillion = 1'000'000;
+// Who waits for a grant asks so often.
+constexpr Nanos kAskAgain = Millis(5);
 // What an engine that is at work is taken to want next when it has not said so.
 constexpr Nanos kSomething = Micros(1);
 // Time that flows in is handed out in pieces of this size, or every command would wait for its own.
@@ -116,6 +118,13 @@ TimeShare::Told TimeShare::Tell(const Limits& said, const gate::Supply::Report& 
     told.answer.look_by =
         After(now, FlowsIn(std::max(kPiece, enough) - balance, limits.guarantee_ppm));
   }
+
+  // The broker may have seen it otherwise: what is not answered is asked again.
+  if (report.wanted > Nanos(0) && !told.answer.open && !lost_) {
+    if (now >= After(rung_at_, kAskAgain)) told.ring = true;
+    told.answer.look_by = std::min(told.answer.look_by, After(now, kAskAgain));
+  }
+  if (told.ring) rung_at_ = now;
 
   used_ = std::max(used_, report.charged - begin_ - report.outstanding);
   told.used = used_;

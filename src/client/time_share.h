@@ -62,6 +62,7 @@ class TimeShare {
   bool asking_ = false;   // since it was idle last
   Nanos last_wanted_{0};
   Nanos asked_at_ = Nanos::min(), used_up_at_ = Nanos::min();  // what was granted then
+  Time rung_at_{};                                             // when the broker was last called
 
   // Without a broker.
   bool lost_ = false, goes_on_ = false;

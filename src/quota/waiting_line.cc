@@ -69,7 +69,7 @@ void WaitingLine::Serve() {
     for (auto at = queue_.begin(); at != queue_.end();) {
       if (at->ticket->state.load() != Ticket::kWaiting) {
         ++at;  // called away, and about to leave
-      } else if (at->bytes > at->account->limit()) {
+      } else if (at->bytes > at->account->most()) {
         // The limit was made smaller: no release can help. It leaves by itself.
         at->ticket->state.store(Ticket::kCalledAway);
         served.emplace_back(at->clock, at->ticket);

@@ -128,10 +128,28 @@ TEST(MemoryBook, ALowerLimitAsksForWhatIsNotUsed) {
   book.Look(At(1), changed);
   EXPECT_EQ(pages.granted(), 40 * kMiB) << "what it holds it keeps";
   pages.usage.memory_charged = 20 * kMiB;
-  book.Look(At(2), changed);
+  book.Look(At(102), changed);
   pages.AnswerRecall();
-  book.Look(At(3), changed);
+  book.Look(At(103), changed);
   EXPECT_EQ(pages.granted(), 30 * kMiB);
+}
+
+// One that answers every recall and gives nothing back does not keep the others waiting.
+TEST(MemoryBook, AnAnswerThatGivesNothingBackIsNotAskedForWithoutEnd) {
+  Changed changed;
+  MemoryBook book(64 * kMiB);
+  Pages liar, second;
+  book.Join(liar.seat, changed);
+  book.Join(second.seat, changed);
+  second.Ask(50 * kMiB);
+  int looks = 0;
+  for (int64_t ms = 0; !second.answered() && ms < 1000; ms += 5, ++looks) {
+    book.Look(At(ms), changed);
+    liar.usage.memory_kept = UINT64_MAX;
+    liar.usage.memory_recalled = liar.limits.memory_recall.load();
+  }
+  EXPECT_TRUE(second.answered());
+  EXPECT_LE(looks, 42) << "200 ms";
 }
 
 // Whatever the processes write, the grants never exceed the quota, every request is answered in time, and requests

@@ -2,6 +2,7 @@
 // A service on its own thread, and peers of it that speak the protocol by hand.
 #include "broker/service.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -296,6 +297,39 @@ TEST_F(ServiceTest, DescriptorsThatNobodyAskedForAreClosed) {
   EXPECT_EQ(descriptors(), before);
 }
 
+TEST_F(ServiceTest, ADoorbellThatBlocksItsReaderStopsNobody) {
+  Start(TwoTenants());
+  auto hostile = Connect(), honest = Connect();
+  ASSERT_TRUE(hostile->Register("a").ok());
+  ASSERT_TRUE(hostile->Open().ok());
+  ASSERT_TRUE(honest->Register("b").ok());
+  ASSERT_TRUE(honest->Open().ok());
+  ASSERT_EQ(fcntl(hostile->bell->fd(), F_SETFL, 0), 0);
+  for (int round = 0; round < 2000; ++round) {
+    uint64_t count = 0;
+    hostile->bell->Ring();
+    ASSERT_EQ(read(hostile->bell->fd(), &count, sizeof count), 8);
+    if (round % 20 != 0) continue;
+    EXPECT_GE(honest->Ask(kGiB), kGiB);
+  }
+}
+
+// One that comes back, as after a broken conversation, is the same process: what its former sessions had it has again.
+TEST_F(ServiceTest, AProcessThatComesAgainAndAgainTakesNoMore) {
+  ServiceOptions options;
+  options.most_connections = 8;
+  Start(TwoTenants(), std::move(options));
+  for (int round = 0; round < 100; ++round) {
+    auto peer = Connect();
+    const auto welcome = peer->Register("a");
+    ASSERT_TRUE(welcome.ok() && std::holds_alternative<ipc::Welcome>(*welcome)) << round;
+    ASSERT_TRUE(peer->Open().ok());
+    EXPECT_GE(peer->Ask(4 * kGiB), 4 * kGiB) << round;
+    peer.reset();
+    EXPECT_TRUE(Eventually([](const Snapshot& figures) { return figures.sessions == 0; }));
+  }
+}
+
 TEST_F(ServiceTest, ConnectionsHaveABound) {
   ServiceOptions options;
   options.most_connections = 8;
@@ -334,7 +368,12 @@ TEST_F(ServiceTest, ALaterConfigurationCountsAtOnceOrNotAtAll) {
   next.tenants[0].spec = "memory=12GiB";
   EXPECT_EQ(service_->Apply(next).code(), absl::StatusCode::kResourceExhausted) << "with b's 8";
   EXPECT_EQ(peer->limits->memory_limit.load(), 4 * kGiB);
-  next.tenants[1].spec = "memory=2GiB";
+  // What one gives up the other may have, in one step.
+  next.tenants[0].spec = "memory=2GiB,guarantee=20%";
+  next.tenants[1].spec = "memory=13GiB,guarantee=80%";
+  EXPECT_TRUE(service_->Apply(next).ok());
+  next.tenants[0].spec = "memory=12GiB,guarantee=80%";
+  next.tenants[1].spec = "memory=2GiB,guarantee=20%";
   EXPECT_TRUE(service_->Apply(next).ok());
   EXPECT_EQ(peer->limits->memory_limit.load(), 12 * kGiB);
 }

@@ -20,7 +20,8 @@ class Bench {
     Pages pages;
     TimeBook::Member* member = nullptr;
     bool busy = true, gone = false;
-    int64_t ran_ns = 0;
+    int64_t ran_ns = 0, bypassed_ns = 0;
+    int64_t time_left() const { return pages.time_left() + bypassed_ns; }
     int64_t lies = 0;  // reports so much less per slice
   };
 
@@ -41,7 +42,7 @@ class Bench {
       for (size_t i = 0; i < processes.size() && runs == nullptr; ++i) {
         Process& process = processes[(turn + i) % processes.size()];
         const uint32_t flags = process.pages.limits.flags;
-        const bool may = (flags & ipc::LimitsPage::kBypass) || process.pages.time_left() > 0;
+        const bool may = (flags & ipc::LimitsPage::kBypass) || process.time_left() > 0;
         if (process.gone || !process.busy || !may) continue;
         if (flags & (ipc::LimitsPage::kClosed | ipc::LimitsPage::kSuspended)) continue;
         runs = &process;
@@ -50,6 +51,8 @@ class Bench {
       now += kSlice;
       if (runs != nullptr) {
         runs->ran_ns += kSlice.count();
+        if (runs->pages.limits.flags & ipc::LimitsPage::kBypass)
+          runs->bypassed_ns += kSlice.count();
         runs->pages.usage.time_used_ns += kSlice.count() - runs->lies;
         busy_ns += kSlice.count();
       }
@@ -58,8 +61,8 @@ class Bench {
         process.pages.usage.time_wanted_ns = process.busy ? 100'000 : 0;
         process.pages.usage.time_in_flight_ns =
             process.busy && (process.pages.limits.flags & ipc::LimitsPage::kBypass) ? 100'000 : 0;
-        if (!process.busy && process.pages.time_left() > 0) {
-          process.pages.usage.time_returned_ns += process.pages.time_left();
+        if (!process.busy && process.time_left() > 0) {
+          process.pages.usage.time_returned_ns += process.time_left();
         }
       }
       book.Look(now, changed);
@@ -174,7 +177,7 @@ TEST(TimeBook, OneThatEndsLeavesItsTimeToTheOthersAtOnce) {
   bench.Run(Millis(10));
   a.gone = true;
   bench.changed.Forget(a.pages.seat);
-  bench.book.Leave(a.member, bench.now);
+  bench.book.Leave(a.member, bench.now, bench.changed);
   const int64_t before = b.ran_ns;
   bench.Run(Seconds(1));
   EXPECT_GE(static_cast<double>(b.ran_ns - before) / 1e9, 0.98);
@@ -206,6 +209,37 @@ TEST(TimeBook, WhoIsSuspendedGetsNothing) {
   bench.book.Suspend(tenant, false, bench.now, bench.changed);
   bench.Run(Millis(500));
   EXPECT_GE(a.ran_ns - a_before, 200'000'000);
+}
+
+// What lapsed while a tenant was kept from using it is spent as part of its share, not beside it.
+TEST(TimeBook, AfterALapseItsShareIsWhatItWas) {
+  Bench bench;
+  TimeBook::Tenant* const tenant = bench.Tenant({});
+  auto& a = bench.Start(tenant);
+  auto& b = bench.Start(bench.Tenant({}));
+  bench.Run(Millis(100));
+  bench.book.Suspend(tenant, true, bench.now, bench.changed);
+  bench.Run(Millis(20));
+  bench.book.Suspend(tenant, false, bench.now, bench.changed);
+  bench.Run(Millis(100));
+  const int64_t a_before = a.ran_ns, b_before = b.ran_ns;
+  bench.Run(Seconds(1));
+  EXPECT_NEAR(static_cast<double>(a.ran_ns - a_before) / 1e9, 0.5, 0.01);
+  EXPECT_NEAR(static_cast<double>(b.ran_ns - b_before) / 1e9, 0.5, 0.01);
+}
+
+TEST(TimeBook, OneThatWasOfHighPriorityHasAnOrdinaryShareAfterwards) {
+  Bench bench;
+  TimeBook::Tenant* const tenant = bench.Tenant({.band = sched::Band::kHigh});
+  auto& a = bench.Start(tenant);
+  auto& b = bench.Start(bench.Tenant({}));
+  bench.Run(Millis(500));
+  bench.book.Update(tenant, {}, bench.now, bench.changed);
+  bench.Run(Millis(100));
+  const int64_t a_before = a.ran_ns, b_before = b.ran_ns;
+  bench.Run(Seconds(1));
+  EXPECT_NEAR(static_cast<double>(a.ran_ns - a_before) / 1e9, 0.5, 0.02);
+  EXPECT_NEAR(static_cast<double>(b.ran_ns - b_before) / 1e9, 0.5, 0.02);
 }
 
 // A process that reports less than it used is granted no more than it reports, since what it was granted and has not
@@ -248,7 +282,7 @@ TEST(TimeBook, NonsenseInAPageBreaksNothing) {
   }
   a.gone = true;
   bench.changed.Forget(a.pages.seat);
-  bench.book.Leave(a.member, bench.now);
+  bench.book.Leave(a.member, bench.now, bench.changed);
   const int64_t before = b.ran_ns;
   bench.Run(Seconds(1));
   EXPECT_GE(static_cast<double>(b.ran_ns - before) / 1e9, 0.95);
