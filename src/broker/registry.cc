@@ -371,7 +371,8 @@ Time Registry::Look(Time now, Changed& changed) {
       next = std::min(next, share->quota->Look(now, changed));
       uint64_t used = 0;
       for (const MemoryBook::Member& member : share->quota->members()) {
-        used += MemoryBook::Used(member);
+        if (!member.gone)
+          used += MemoryBook::Used(member);  // of the others only what they were granted is known
       }
       share->peak = std::max(share->peak, used);
     }
@@ -503,7 +504,7 @@ Snapshot Registry::TakeSnapshot(Time now) const {
     }
   }
   for (broker::Share& shown : snapshot.shares) {
-    shown.memory_peak = std::max(shown.memory_peak, shown.memory_used);
+    if (shown.memory_limit == UINT64_MAX) shown.memory_peak = shown.memory_used;  // none is kept
   }
   for (const Session& session : sessions_) snapshot.sessions += session.ended ? 0 : 1;
   snapshot.sessions_ever = sessions_ever_;

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the preloaded object comes in.
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "absl/status/status.h"
+#include "base/clock.h"
+#include "base/time.h"
 #include "shim/attach_abi.h"
+#include "shim/broker.h"
 #include "shim/hook.h"
 #include "shim/process.h"
 
@@ -64,11 +68,23 @@ int gpushare_shim_attach(const gpushare_shim_driver* driver, const gpushare_shim
                          size_t* count) {
   using namespace gpushare::shim;
   if (driver->version != GPUSHARE_SHIM_ABI_VERSION) return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+  // Some programs ask for hundreds of entry points one after the other, each of which comes here until one is answered:
+  // the broker is not asked again for every one.
+  static std::atomic<int64_t> refused_until{INT64_MIN};
+  static std::atomic<int> refused_with{CUDA_SUCCESS};
   return Guarded([&] {
+    gpushare::base::Clock& clock = gpushare::base::RealClock();
+    if (clock.Now().time_since_epoch().count() < refused_until.load(std::memory_order_acquire)) {
+      return static_cast<CUresult>(refused_with.load(std::memory_order_relaxed));
+    }
     const absl::Status attached = Process::Attach(*driver);
     if (attached.ok()) {
       *hooks = AllHooks().data();
       *count = AllHooks().size();
+    } else if (BrokerShares::Wanted()) {
+      refused_with.store(CodeOf(attached), std::memory_order_relaxed);
+      refused_until.store((clock.Now() + gpushare::Millis(500)).time_since_epoch().count(),
+                          std::memory_order_release);
     }
     return CodeOf(attached);
   });

@@ -258,6 +258,7 @@ class Changes(unittest.TestCase):
     def test_evict_ends_sessions(self):
         with broker() as running, Process(running.path, "online").open() as process:
             self.assertEqual(running.command("evict", "online").returncode, 0)
+            self.assertIn(b"evicted", process.socket.recv(4096))  # so that it does not come again
             self.assertEqual(process.socket.recv(16), b"")
             self.assertEqual(running.command("evict", "online").returncode, STATUS_USAGE)
 

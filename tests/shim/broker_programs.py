@@ -80,4 +80,5 @@ class Programs(unittest.TestCase):
     def initializes(self, **variables):
         """What cuInit() says."""
         code = "import ctypes\nprint(ctypes.CDLL('libcuda.so.1').cuInit(0))"
-        return python(code, env={**self.environment, **variables}).stdout
+        return python(code, command=["env", "LD_PRELOAD=" + os.environ["GPUSHARE_PRELOAD"]],
+                      env={**self.environment, **variables}).stdout

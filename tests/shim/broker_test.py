@@ -7,6 +7,7 @@ import os
 import unittest
 
 from broker_programs import Programs
+from command import python
 
 HOST = os.environ["GPUSHARE_BROKER_HOST"]
 
@@ -40,6 +41,17 @@ class Broker(Programs):
         # Nor as somebody whom it does not know, nor where it is not said what is to become of it.
         self.assertEqual(self.initializes(GPUSHARE_TENANT="b"), "802\n")
         self.assertEqual(self.initializes(GPUSHARE_TENANT="a", GPUSHARE_ON_BROKER_LOSS="perhaps"), "1\n")
+
+    def test_the_command_says_why_before_the_program_starts(self):
+        def why(**variables):
+            done = python("print('it ran')", env={**self.environment, **variables})
+            self.assertEqual(done.stdout, "")
+            return done.returncode, done.stderr
+        self.assertIn("no broker at", why()[1])
+        self.assertEqual(why()[0], 6)
+        self.broker("a:memory=1GiB")
+        self.assertIn("there is no tenant 'b'", why(GPUSHARE_TENANT="b")[1])
+        self.assertEqual(why(GPUSHARE_TENANT="b")[0], 2)
 
     def test_device_time_comes_in_grants(self):
         self.broker("a:compute=30%", "b:compute=30%")

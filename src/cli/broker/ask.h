@@ -28,6 +28,8 @@ class BrokerConnection {
   absl::StatusOr<std::string> Ask(const std::string& what);
   absl::StatusOr<broker::Snapshot> List();
   absl::Status Change(const ipc::Change& change);
+  // Whether a process like this may register; it has, until the connection ends.
+  absl::Status Register(const ipc::Hello& hello);
 
  private:
   BrokerConnection(std::string socket, base::UniqueFd fd)

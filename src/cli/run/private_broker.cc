@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -34,7 +35,8 @@ absl::StatusOr<std::string> NewFolder() {
     if (mkdtemp(path.data()) != nullptr) return path;
     why = errno;
   }
-  return absl::ErrnoToStatus(why, "a folder for the broker's socket, in XDG_RUNTIME_DIR or TMPDIR");
+  return absl::FailedPreconditionError(absl::StrCat(
+      "no folder for the broker's socket in XDG_RUNTIME_DIR or TMPDIR: ", std::strerror(why)));
 }
 
 // What it comes to is written to `ready`: nothing when it listens, else what went wrong.

@@ -15,6 +15,8 @@
 #include "base/env.h"
 #include "base/limit_variables.h"
 #include "base/status_macros.h"
+#include "base/text.h"
+#include "cli/broker/ask.h"
 #include "cli/gpu_option.h"
 #include "cli/output.h"
 #include "cli/run/preload_object.h"
@@ -121,7 +123,7 @@ absl::StatusOr<std::string> SpecOf(const RunOptions& options) {
 namespace {
 
 // What the program's processes are told of a broker.
-absl::Status SetBroker(const RunOptions& options, bool simulated) {
+absl::Status SetBroker(const RunOptions& options, const std::string& spec, bool simulated) {
   std::string broker = options.broker;
   if (broker == "auto") {
     // A simulated GPU is each process's own, unless it is told otherwise.
@@ -139,6 +141,13 @@ absl::Status SetBroker(const RunOptions& options, bool simulated) {
     if (tenant.empty()) {
       tenant = absl::StrCat(program.substr(program.rfind('/') + 1).substr(0, 40), "-", getpid());
     }
+  } else {
+    // What it would be refused for is said here: a preloaded library has no one to tell.
+    GPUSHARE_ASSIGN_OR_RETURN(BrokerConnection connection, BrokerConnection::To(broker));
+    GPUSHARE_RETURN_IF_ERROR(connection.Register(
+        {.tenant = tenant.empty() ? base::GetEnv("GPUSHARE_TENANT").value_or("") : tenant,
+         .program = Printable(program, 256),
+         .spec = spec}));
   }
   setenv("GPUSHARE_BROKER", broker.c_str(), 1);
   if (!tenant.empty()) setenv("GPUSHARE_TENANT", tenant.c_str(), 1);
@@ -183,8 +192,8 @@ ExitCode Run(const RunOptions& options) {
   // Of those that are visible to us, by the name that means the same to the driver.
   if (options.device_given) setenv("CUDA_VISIBLE_DEVICES", uuid.c_str(), 1);
   setenv("GPUSHARE_SPEC", spec->c_str(), 1);
-  if (const absl::Status set = SetBroker(options, simulated); !set.ok())
-    return Fail("run", kExitFailed, set);
+  if (const absl::Status set = SetBroker(options, *spec, simulated); !set.ok())
+    return FailOfBroker("run", set);
   Append(options.audit ? "LD_AUDIT" : "LD_PRELOAD", *object);
   if (!options.audit) Append("LD_PRELOAD", *nvml);
 
