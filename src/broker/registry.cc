@@ -72,12 +72,7 @@ absl::Status Registry::Apply(const Config& config, Time now, Changed& changed) {
   // processes, which keep it until they end.
   std::set<std::string> listed;
   for (const TenantConfig& tenant : config.tenants) listed.insert(tenant.name);
-  struct Change {
-    Share* share;
-    gpushare_spec spec;
-    spec::Limits limits;
-  };
-  std::vector<Change> changes;
+  std::vector<Checked> changes;
   for (const auto& [uuid, gpu] : gpus_) {
     const uint64_t capacity = CapacityOf(gpu->info, config);
     uint64_t promised = 0;
@@ -122,9 +117,7 @@ absl::Status Registry::Apply(const Config& config, Time now, Changed& changed) {
     gone.push_back(tenant.get());
   }
   for (Tenant* tenant : gone) Sweep(*tenant, now, changed);
-  for (const Change& change : changes) {
-    Assign(*change.share, change.spec, change.limits, now, changed);
-  }
+  for (const Checked& each : changes) Assign(each, now, changed);
   for (const auto& [uuid, gpu] : gpus_) {
     gpu->unpromised.SetLimit(gpu->capacity - std::min(gpu->promised, gpu->capacity), changed);
     for (const TenantConfig& entry : config.tenants) {
@@ -278,16 +271,16 @@ absl::Status Registry::CheckQuota(const Share& share, const spec::Limits& limits
       ": a quota of memory cannot come or go while its processes run; end them first"));
 }
 
-// Of what has been checked.
-void Registry::Assign(Share& share, const gpushare_spec& spec, const spec::Limits& limits, Time now,
-                      Changed& changed) {
+void Registry::Assign(const Checked& change, Time now, Changed& changed) {
+  Share& share = *change.share;
+  const spec::Limits& limits = change.limits;
   Gpu& gpu = *share.gpu;
   if (limits.memory.has_value() != share.limits.memory.has_value()) {
     share.quota = limits.memory ? std::make_unique<MemoryBook>(*limits.memory) : nullptr;
   }
   gpu.promised += limits.memory.value_or(0) - share.limits.memory.value_or(0);
   gpu.guaranteed += limits.compute.guarantee - share.limits.compute.guarantee;
-  share.spec = spec;
+  share.spec = change.spec;
   share.limits = limits;
   if (share.quota != nullptr) {
     share.quota->SetLimit(*limits.memory, changed);
@@ -390,12 +383,7 @@ absl::Status Registry::Set(const std::string& tenant, const std::string& gpu,
   if (at == tenants_.end()) return absl::NotFoundError(absl::StrCat("no tenant '", tenant, "'"));
   GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec keys, spec::ParseSpec(change));
   // On all or on none.
-  struct Change {
-    Share* share;
-    gpushare_spec spec;
-    spec::Limits limits;
-  };
-  std::vector<Change> changes;
+  std::vector<Checked> changes;
   for (const auto& [uuid, there] : gpus_) {
     if (!gpu.empty() && gpu != uuid) continue;
     const auto share = there->shares.find(tenant);
@@ -412,9 +400,7 @@ absl::Status Registry::Set(const std::string& tenant, const std::string& gpu,
     return absl::NotFoundError(absl::StrCat("tenant '", tenant, "' has no share of ",
                                             gpu.empty() ? "any GPU" : "GPU " + gpu));
   }
-  for (const Change& each : changes) {
-    Assign(*each.share, each.spec, each.limits, now, changed);
-  }
+  for (const Checked& each : changes) Assign(each, now, changed);
   return absl::OkStatus();
 }
 

@@ -137,8 +137,13 @@ class Registry {
   absl::Status Admit(const Gpu& gpu, const std::string& tenant, const spec::Limits& limits,
                      const Share* but) const;
   absl::Status CheckQuota(const Share& share, const spec::Limits& limits) const;
-  void Assign(Share& share, const gpushare_spec& spec, const spec::Limits& limits, Time now,
-              Changed& changed);
+  // A change of a share that fits.
+  struct Checked {
+    Share* share;
+    gpushare_spec spec;
+    spec::Limits limits;
+  };
+  void Assign(const Checked& change, Time now, Changed& changed);
   void Remove(Share& share, Time now, Changed& changed);
   void Sweep(Tenant& tenant, Time now, Changed& changed);
   static uint64_t CapacityOf(const GpuInfo& gpu, const Config& config);

@@ -130,6 +130,16 @@ void TimeBook::Extend(Member& member, int64_t ns, Changed& changed) {
   changed.Add(*member.seat);
 }
 
+// What is used beyond what is charged is charged now.
+void TimeBook::Settle(Member& member, int64_t used, Time now) {
+  if (used == 0) return;
+  const int64_t settled = std::min(used, member.charged_ns);
+  arbiter_.Settle(member.tenant->id, member.phase, Nanos(settled), Nanos(used), 0, now);
+  member.charged_ns -= settled;
+  member.used_ns += used;
+  member.tenant->used_ns += used;
+}
+
 void TimeBook::Read(Member& member, Time now, Changed& changed) {
   Tenant& tenant = *member.tenant;
   const ipc::UsagePage& usage = *member.seat->usage;
@@ -137,13 +147,7 @@ void TimeBook::Read(Member& member, Time now, Changed& changed) {
   const int64_t in_flight =
       std::clamp<int64_t>(usage.time_in_flight_ns.load(std::memory_order_acquire), 0, kMostStep);
   const int64_t used = Step(usage.time_used_ns, member.used_ns);
-  if (used > 0) {
-    const int64_t settled = std::min(used, member.charged_ns);
-    arbiter_.Settle(tenant.id, member.phase, Nanos(settled), Nanos(used), 0, now);
-    member.charged_ns -= settled;
-    member.used_ns += used;
-    tenant.used_ns += used;
-  }
+  Settle(member, used, now);
   const int64_t said = Step(usage.time_returned_ns, member.returned_ns);
   member.returned_ns += said;
   if (const int64_t returned = std::min(said, member.charged_ns); returned > 0) {
@@ -182,13 +186,7 @@ void TimeBook::ReadBypass(Member& member, Time now) {
     member.phase = arbiter_.Charge(tenant.id, Nanos(more), now);
     member.charged_ns += more;
   }
-  if (used > 0) {
-    const int64_t settled = std::min(used, member.charged_ns);
-    arbiter_.Settle(tenant.id, member.phase, Nanos(settled), Nanos(used), 0, now);
-    member.charged_ns -= settled;
-    member.used_ns += used;
-    tenant.used_ns += used;
-  }
+  Settle(member, used, now);
   if (in_flight < member.charged_ns) {
     arbiter_.Return(tenant.id, member.phase, Nanos(member.charged_ns - in_flight), now);
     member.charged_ns = in_flight;

@@ -79,6 +79,7 @@ class TimeBook {
 
  private:
   void Extend(Member& member, int64_t ns, Changed& changed);
+  void Settle(Member& member, int64_t used, Time now);
   void Read(Member& member, Time now, Changed& changed);
   void ReadBypass(Member& member, Time now);
   void Ask(Tenant& tenant, Time now);
