@@ -420,6 +420,10 @@ absl::Status Registry::Drain(const std::string& tenant, bool draining, Changed& 
   if (!tenant.empty() && tenants_.find(tenant) == tenants_.end()) {
     return absl::NotFoundError(absl::StrCat("no tenant '", tenant, "'"));
   }
+  if (!tenant.empty() && !draining && draining_) {
+    return absl::FailedPreconditionError(
+        "all tenants are being drained: that is to be undone first, without a name");
+  }
   if (tenant.empty()) draining_ = draining;
   for (const auto& [name, there] : tenants_) {
     if (tenant.empty() || name == tenant) there->draining = draining;

@@ -101,12 +101,12 @@ ExitCode RunDrain(const DrainOptions& options) {
     if (options.json) std::fputs(DrainJson(holders.empty(), holders).c_str(), stdout);
     const ExitCode written = FinishStdout("drain");
     if (holders.empty() || options.timeout == 0 || written != kExitOk) return written;
-    return Fail(
-        "drain", kExitTimeout,
-        absl::DeadlineExceededError(absl::StrCat(
-            "still there after ", options.timeout, " s:\n  ", absl::StrJoin(holders, "\n  "),
-            "\nit stays in force; `gpushare drain --undo` takes it back, `gpushare evict` "
-            "ends a tenant's sessions")));
+    return Fail("drain", kExitTimeout,
+                absl::DeadlineExceededError(absl::StrCat(
+                    "still there after ", options.timeout, " s:\n  ",
+                    absl::StrJoin(holders, "\n  "), "\nit stays in force; `gpushare drain ",
+                    options.tenant.empty() ? "" : absl::StrCat(options.tenant, " "),
+                    "--undo` takes it back, `gpushare evict` ends a tenant's sessions")));
   }
 }
 
