@@ -25,7 +25,18 @@ sim.gpushare_sim_now.restype = ctypes.c_uint64
 now = lambda: sim.gpushare_sim_now() / 1e6
 context()
 kernel = spin()
-START = 1050  # milliseconds of the common clock, which begins at 1000: by then everybody is there
+def all_are_there():
+    # When, in milliseconds of the common clock, all begin: all have said when they were ready, and come to the same.
+    folder, count = os.environ["READY"], int(os.environ["READY_COUNT"])
+    mine = os.path.join(folder, "ready-%d" % os.getpid())
+    with open(mine + ".new", "w") as file: file.write(str(now()))
+    os.rename(mine + ".new", mine)
+    while True:
+        said = [name for name in os.listdir(folder) if name.startswith("ready-") and not name.endswith(".new")]
+        if len(said) == count: break
+        sim.gpushare_sim_spend(ctypes.c_uint64(1_000_000))
+    return max(float(open(os.path.join(folder, name)).read()) for name in said) + 20
+START = all_are_there()
 def work(each, wait=False, start=0, end=200):
     # Launches kernels of `each` ms from START + start to START + end; how many milliseconds of them were begun.
     sim.gpushare_sim_spend(ctypes.c_uint64(max(0, int((START + start - now()) * 1e6))))
@@ -62,6 +73,7 @@ class Processes(unittest.TestCase):
                     [PYTHON, "-c", PROGRAM + textwrap.dedent(code)], text=True,
                     stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                     env={**environment(i + 1), "GPUSHARE_BROKER": socket, "GPUSHARE_TENANT": f"t{i}",
+                         "READY": folder, "READY_COUNT": str(len(tenants)),
                          "LD_PRELOAD": PRELOAD}))
             answers = []
             try:
