@@ -65,6 +65,8 @@ class Commands(Programs):
         self.assertEqual(program("alloc(600)"), 0)
         self.command("set", "online", "memory=700MiB")
         self.until(lambda: program("total()") == 700)
+        # What it was granted it may use until it has given it back.
+        self.until(lambda: self.share()["memory_granted"] == 700 * MIB)
         self.assertEqual(program("alloc(200)"), 2)
         self.command("set", "online", "memory=900MiB")
         self.until(lambda: program("alloc(200)") == 0)
