@@ -140,6 +140,13 @@ void TimeBook::Settle(Member& member, int64_t used, Time now) {
   member.tenant->used_ns += used;
 }
 
+// What it is charged beyond `ns` is the tenant's again.
+void TimeBook::KeepCharged(Member& member, int64_t ns, Time now) {
+  if (ns >= member.charged_ns) return;
+  arbiter_.Return(member.tenant->id, member.phase, Nanos(member.charged_ns - ns), now);
+  member.charged_ns = ns;
+}
+
 void TimeBook::Read(Member& member, Time now, Changed& changed) {
   Tenant& tenant = *member.tenant;
   const ipc::UsagePage& usage = *member.seat->usage;
@@ -150,10 +157,7 @@ void TimeBook::Read(Member& member, Time now, Changed& changed) {
   Settle(member, used, now);
   const int64_t said = Step(usage.time_returned_ns, member.returned_ns);
   member.returned_ns += said;
-  if (const int64_t returned = std::min(said, member.charged_ns); returned > 0) {
-    arbiter_.Return(tenant.id, member.phase, Nanos(returned), now);
-    member.charged_ns -= returned;
-  }
+  KeepCharged(member, member.charged_ns - std::min(said, member.charged_ns), now);
   // What has lapsed here it still has. What it used beyond all that it was granted was charged as debt of the tenant's:
   // the process need not pay it a second time.
   const int64_t unused =
@@ -187,10 +191,7 @@ void TimeBook::ReadBypass(Member& member, Time now) {
     member.charged_ns += more;
   }
   Settle(member, used, now);
-  if (in_flight < member.charged_ns) {
-    arbiter_.Return(tenant.id, member.phase, Nanos(member.charged_ns - in_flight), now);
-    member.charged_ns = in_flight;
-  }
+  KeepCharged(member, in_flight, now);
   if (std::exchange(member.waiting, false)) std::erase(tenant.line, &member);
 }
 
@@ -199,24 +200,16 @@ void TimeBook::Lapse(Member& member, Time now) {
   const int64_t in_flight = std::clamp<int64_t>(
       member.seat->usage->time_in_flight_ns.load(kRelaxed), 0, member.charged_ns);
   if (Nanos(in_flight) >= options_.overlap) return;  // the device is busy with it
-  const Tenant& tenant = *member.tenant;
-  arbiter_.Return(tenant.id, member.phase, Nanos(member.charged_ns - in_flight), now);
-  member.charged_ns = in_flight;
+  KeepCharged(member, in_flight, now);
 }
 
 // ---- What is granted
-
-bool TimeBook::Contended() const {
-  int wanting = 0;
-  for (const Tenant& tenant : tenants_) wanting += arbiter_.View(tenant.id).active ? 1 : 0;
-  return wanting > 1;
-}
 
 void TimeBook::Ask(Tenant& tenant, Time now) {
   const bool wants = !tenant.line.empty() && !tenant.suspended;
   if (wants == tenant.blocked) return;
   if (wants) {
-    arbiter_.Block(tenant.id, contended_ ? options_.quantum : options_.lone, false, now);
+    arbiter_.Block(tenant.id, options_.quantum, false, now);
   } else {
     arbiter_.Unblock(tenant.id, now);
   }
@@ -247,7 +240,6 @@ Time TimeBook::Look(Time now, Changed& changed) {
       Lapse(member, now);
     }
   }
-  contended_ = Contended();
   bool waits = false;
   for (Tenant& tenant : tenants_) {
     Ask(tenant, now);

@@ -30,8 +30,7 @@ namespace gpushare::broker {
 class TimeBook {
  public:
   struct Options {
-    Nanos quantum = Millis(4);    // a grant while others want the device too
-    Nanos lone = Millis(4);       // and while nobody does
+    Nanos quantum = Millis(4);    // a grant
     Nanos overlap = Micros(100);  // the next is given when so much of the last is left
     Nanos look = Micros(250);     // while somebody waits, pages are read so often
   };
@@ -80,6 +79,7 @@ class TimeBook {
  private:
   void Extend(Member& member, int64_t ns, Changed& changed);
   void Settle(Member& member, int64_t used, Time now);
+  void KeepCharged(Member& member, int64_t ns, Time now);
   void Read(Member& member, Time now, Changed& changed);
   void ReadBypass(Member& member, Time now);
   void Ask(Tenant& tenant, Time now);
@@ -92,11 +92,9 @@ class TimeBook {
   bool Bypasses(const Tenant& tenant) const {
     return tenant.limits.band == sched::Band::kHigh && tenant.limits.cap >= 1;
   }
-  bool Contended() const;  // O(tenants)
 
   const Options options_;
   sched::Arbiter arbiter_;
-  bool contended_ = false;
   std::list<Tenant> tenants_;
   std::map<sched::TenantId, Tenant*> by_id_;
   std::list<Member> members_;

@@ -2,12 +2,12 @@
 // How a process calls the broker to its pages: an eventfd that the broker made, and polls.
 //
 //   GPUSHARE_ASSIGN_OR_RETURN(Doorbell bell, Doorbell::Create());   // the broker's; what is sent is bell.fd()
-//   if (bell.Answer()) ...                                          // it was rung since the last time
+//   ... poll bell.fd() for changes alone (EPOLLET) ...              // and never read it, see Answer()
 //
 //   GPUSHARE_ASSIGN_OR_RETURN(Doorbell bell, Doorbell::Of(std::move(fd)));   // the process's
 //   bell.Ring();
 //
-// Neither call ever blocks. Threading: thread-safe.
+// Threading: thread-safe.
 #ifndef GPUSHARE_IPC_DOORBELL_H_
 #define GPUSHARE_IPC_DOORBELL_H_
 
@@ -26,6 +26,8 @@ class Doorbell {
 
   int fd() const { return fd_.get(); }
   void Ring() const;
+  // Whether it was rung since the last time. Not for one whose other end is a stranger's: who has that may make it
+  // block, for both ends are one open file.
   bool Answer() const;
 
  private:
