@@ -123,7 +123,7 @@ uint64_t SharedDevice::Now() const {
   const uint64_t now = clock_.Read();
   // The machine's clock goes by itself, whatever was written there.
   if (settings_.virtual_clock == 0) return now;
-  return std::min(std::max(now, uint64_t{segment_->now}), kLastNow);
+  return std::max(now, AsNow(segment_->now));
 }
 
 bool SharedDevice::IsDead(uint32_t place) const {

@@ -68,7 +68,7 @@ std::string CheckSegment(const Segment& segment, const SharedSettings& settings)
     }
     if (owner != kNobody && gpu.slice_end <= gpu.slice_start) return "a slice has no length";
   }
-  if (segment.now >= kLatest) return "the virtual time is none";
+  if (segment.now >= kLastNow) return "the virtual time is none";
   return std::string();
 }
 

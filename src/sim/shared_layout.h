@@ -21,9 +21,12 @@ inline constexpr uint32_t kNobody = UINT32_MAX;
 inline constexpr uint64_t kSegmentMagic = 0x67707573'68617265;
 inline constexpr uint32_t kSegmentVersion = 3;
 // Times beyond are nonsense: nothing added to one below overflows.
-inline constexpr uint64_t kLatest = UINT64_MAX / 4;
-// The virtual clock is taken to be no later, so that there is always time to come.
-inline constexpr uint64_t kLastNow = kLatest / 2;
+inline constexpr uint64_t kLatest = UINT64_MAX / 4 * 3;
+// A virtual clock beyond this shows nonsense.
+inline constexpr uint64_t kLastNow = UINT64_MAX / 2;
+// Nonsense is taken for a time long before that. Were it taken for the last, the clock of each process would go
+// on from there and none would believe another's: they would hand each other the turn for ever.
+inline constexpr uint64_t AsNow(uint64_t now) { return now < kLastNow ? now : kLastNow / 2; }
 
 // What one process has of one GPU.
 struct ShareOfGpu {

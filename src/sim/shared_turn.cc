@@ -32,7 +32,7 @@ void Wake(std::atomic<uint32_t>* word) {
 }  // namespace
 
 uint64_t SharedTurn::now() const {
-  return std::min(device_.segment_->now.load(std::memory_order_acquire), kLastNow);
+  return AsNow(device_.segment_->now.load(std::memory_order_acquire));
 }
 
 // Whether all were there once that have to be before the clock goes.
@@ -150,7 +150,7 @@ bool SharedTurn::Pass(const Due& due) {
   Segment& segment = *device_.segment_;
   ProcessPlace& own = device_.own();
   device_.Repair();
-  segment.now = std::min(std::max(uint64_t{segment.now}, due.now), kLastNow);
+  segment.now = std::max(AsNow(segment.now), due.now);
   own.next_thread = due.thread;
   own.next_event = due.event;
   own.waits = due.waits ? 1 : 0;

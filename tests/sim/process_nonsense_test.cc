@@ -67,6 +67,8 @@ TEST_F(ProcessNonsenseTest, EachFieldByItself) {
       },
       [](sim::Segment& s) { s.gpus[0].engine_end[0] = UINT64_MAX; },
       [](sim::Segment& s) { s.now = UINT64_MAX; },
+      [](sim::Segment& s) { s.now = sim::kLastNow; },
+      [](sim::Segment& s) { s.now = sim::kLastNow / 2 - 1; },
       [](sim::Segment& s) {
         s.now = sim::kLatest - 1, s.gpus[0].owner = 0, s.gpus[0].contended = 1;
       },
