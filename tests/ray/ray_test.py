@@ -1,0 +1,263 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""gpushare.ray on a Ray cluster of two nodes, each with simulated GPUs and a broker: fractions of a GPU are enforced in
+the workers, and come back from those that end, however they do. On the machine's clock."""
+
+import os
+import signal
+import subprocess
+import sys
+import unittest
+
+try:
+    import ray
+except ImportError:
+    print("skipped: Ray is not installed; scripts/setup installs it")
+    sys.exit(77)
+
+import gpushare.ray
+from cluster import COMMAND, GIB, Cluster, say, until
+
+MIB = 1 << 20
+PYTHON = sys.executable
+
+
+def setUpModule():
+    global cluster
+    cluster = Cluster(("a", 1, "16GiB"), ("b", 1, "8GiB"))
+    unittest.addModuleCleanup(cluster.end)
+
+
+class Gpu:
+    """What an actor does with its GPU; it knows nothing of gpushare."""
+
+    def __init__(self, *_):
+        import program  # of tests/shim
+
+        self.program, self.driver, self.held = program, program.d, []
+        program.context()
+        self.kernel = program.spin()
+
+    def pid(self):
+        return os.getpid()
+
+    def sees(self):
+        """Memory in all, by both calls, and what is left."""
+        _, left, total = self.driver.cuMemGetInfo()
+        return int(total), int(self.driver.cuDeviceTotalMem(0)[1]), int(left)
+
+    def alloc(self, size):
+        error, pointer = self.driver.cuMemAlloc(size)
+        if int(error) == 0:
+            self.held.append(pointer)
+        return int(error)
+
+    def work(self, begin, end, ms):
+        """Device time in seconds, by the simulator's own account of this process, that kernels of `ms` got between two
+        times of the machine."""
+        import ctypes
+        import time
+
+        class Truth(ctypes.Structure):
+            _fields_ = [("used_ns", ctypes.c_double), ("rest", ctypes.c_uint64 * 6)]
+
+        def used():
+            truth = Truth()
+            assert self.program.simulated().gpushare_sim_account_truth(0, 0, ctypes.byref(truth)) == 0
+            return truth.used_ns / 1e9
+
+        before = None
+        while time.time() < end:
+            self.program.ok(self.program.launch(self.kernel, ms))
+            if before is None and time.time() >= begin:
+                before = used()
+        return used() - before
+
+    def share(self):
+        return gpushare.ray.share()
+
+    def gpus(self):
+        return os.environ.get("CUDA_VISIBLE_DEVICES"), ray.get_gpu_ids()
+
+
+def actor(num_gpus=None, on="a", **options):
+    return gpushare.ray.remote(num_gpus=num_gpus, num_cpus=0, resources={on: 1}, **options)(Gpu)
+
+
+class Cases(unittest.TestCase):
+    def setUp(self):
+        self.actors = []
+        self.addCleanup(self.end_actors)
+
+    def start(self, kind, *arguments):
+        made = kind.remote(*arguments)
+        self.actors.append(made)
+        return made
+
+    def end_actors(self):
+        for each in self.actors:
+            ray.kill(each)
+        for name in cluster.raylets:
+            until(lambda node=cluster[name]: not node.list()["sessions"], what="a worker's session stays")
+            self.assertEqual(cluster[name].list()["shares"], [])
+
+
+class Shares(Cases):
+    def test_memory_is_the_fraction(self):
+        quarter, half = self.start(actor(0.25)), self.start(actor(0.5, on="b"))
+        self.assertEqual(ray.get(quarter.sees.remote()), (4 * GIB, 4 * GIB, 4 * GIB))
+        self.assertEqual(ray.get(half.sees.remote()), (4 * GIB, 4 * GIB, 4 * GIB))
+        self.assertEqual(ray.get([quarter.alloc.remote(3 * GIB), quarter.alloc.remote(2 * GIB)]), [0, 2])
+        self.assertEqual(ray.get(quarter.alloc.remote(GIB)), 0)
+        share = cluster["a"].shares()[ray.get(quarter.pid.remote())]
+        self.assertEqual((share["memory_limit"], share["guarantee"]), (4 * GIB, 0.25))
+        # By the class and Ray's number of the actor, as `gpushare list` shows it.
+        self.assertEqual(share["tenant"], "Gpu-" + quarter._ray_actor_id.hex())
+        self.assertEqual(ray.get(quarter.share.remote()).tenant, share["tenant"])
+
+    def test_what_ray_counts_at_the_end_is_what_the_worker_has(self):
+        half = self.start(actor(0.25).options(num_gpus=0.5))
+        self.assertEqual(ray.get(half.sees.remote())[0], 8 * GIB)
+        self.assertEqual(cluster["a"].guaranteed(), [0.5])
+
+    def test_bytes(self):
+        both = self.start(actor(0.25, gpu_memory="1GiB"))
+        self.assertEqual(ray.get(both.sees.remote())[0], GIB)
+        self.assertEqual(cluster["a"].guaranteed(), [0.25])
+        # Alone they are the part of the cluster's smallest GPU.
+        alone = actor(gpu_memory="2GiB")
+        small = self.start(alone)
+        self.assertEqual(ray.get(small.sees.remote())[0], 2 * GIB)
+        self.assertEqual(cluster["a"].shares()[ray.get(small.pid.remote())]["guarantee"], 0.25)
+        with self.assertRaisesRegex(ValueError, "the smallest GPU of this cluster has 8589934592"):
+            gpushare.ray.options(gpu_memory="9GiB")
+
+    def test_device_time(self):
+        import time
+
+        large, small = self.start(actor(0.75)), self.start(actor(0.25))
+        ray.get([large.pid.remote(), small.pid.remote()])
+        begin = time.time() + 0.3
+        got = ray.get([each.work.remote(begin, begin + 1.5, 1) for each in (large, small)])
+        part = got[0] / sum(got)
+        say(f"0.75 and 0.25: {part:.1%} and {1 - part:.1%} of the time used, {sum(got) / 1.5:.0%} of 1.5 s")
+        self.assertAlmostEqual(part, 0.75, delta=0.1)  # on the machine's clock
+
+    def test_tasks(self):
+        task = gpushare.ray.remote(num_gpus=0.5, num_cpus=0, resources={"a": 1})
+        self.assertEqual(ray.get(task(in_a_task).remote(GIB)), (8 * GIB, 0))
+        self.assertEqual([ray.get(each) for each in task(some_of_it).remote(2)], [8 * GIB, 1])
+
+    def test_a_class_that_knows_nothing(self):
+        plain = ray.remote(num_cpus=0, resources={"a": 1})(Gpu)
+        asked = gpushare.ray.options(num_gpus=0.25, spec="cap=50%", runtime_env={"env_vars": {"MINE": "1"}})
+        first, second = self.start(plain.options(**asked)), self.start(plain.options(**asked))
+        self.assertEqual(ray.get([first.alloc.remote(4 * GIB), second.alloc.remote(4 * GIB)]), [0, 0])
+        self.assertEqual(ray.get([first.alloc.remote(1), second.alloc.remote(1)]), [2, 2])
+        shares = cluster["a"].shares()
+        self.assertEqual([shares[pid]["cap"] for pid in ray.get([first.pid.remote(), second.pid.remote()])], [0.5, 0.5])
+
+
+def in_a_task(size):
+    used = Gpu()
+    return used.sees()[0], used.alloc(size)
+
+
+def some_of_it(count):
+    yield Gpu().sees()[0]
+    yield count - 1
+
+
+class Ends(Cases):
+    def test_a_killed_worker_gives_its_share_back(self):
+        kind = actor(0.75)
+        first = self.start(kind)
+        self.assertEqual(ray.get(first.alloc.remote(12 * GIB)), 0)
+        second = self.start(kind)  # waits in Ray
+        pid = ray.get(first.pid.remote())
+        os.kill(pid, signal.SIGKILL)
+        self.assertEqual(ray.get(second.alloc.remote(12 * GIB)), 0)
+        self.assertEqual(ray.get(second.alloc.remote(1)), 2)
+        self.assertEqual(cluster["a"].guaranteed(), [0.75])
+        self.assertEqual(list(cluster["a"].shares()), [ray.get(second.pid.remote())])
+
+    def test_nothing_is_oversubscribed(self):
+        kind = actor(0.25)
+        four = [self.start(kind) for _ in range(4)]
+        self.assertEqual(ray.get([each.alloc.remote(4 * GIB) for each in four]), [0] * 4)
+        fifth = self.start(kind)
+        waits = fifth.pid.remote()
+        self.assertEqual(ray.wait([waits], timeout=0.5)[0], [])
+        state = cluster["a"].list()
+        self.assertEqual((state["gpus"][0]["memory_promised"], state["gpus"][0]["guaranteed"]), (16 * GIB, 1))
+        # Nor for somebody whom Ray does not know.
+        self.assertEqual(self.foreign("memory=1MiB"), "2")
+        self.assertEqual(self.foreign("compute=1%"), "2")
+        ray.kill(four[0])
+        self.assertGreater(ray.get(waits), 0)
+        self.assertEqual(cluster["a"].guaranteed(), [1])
+
+    def test_a_refusal_says_why(self):
+        with self.foreigner("memory=10GiB,compute=80%"):
+            with self.assertRaises(ray.exceptions.RayActorError) as refused:
+                ray.get(self.start(actor(0.25, wait=0)).pid.remote())
+            self.assertIn("ResourceExhaustedError", str(refused.exception))
+            self.assertIn("'memory=25%,compute=25%' at the broker " + cluster["a"].socket, str(refused.exception))
+            task = gpushare.ray.remote(num_gpus=0.5, num_cpus=0, resources={"a": 1}, wait=0)(in_a_task)
+            with self.assertRaises(gpushare.ResourceExhaustedError):
+                ray.get(task.remote(1))
+            # One that is about to be free is waited for.
+            late = self.start(actor(0.25, wait=30))
+            waits = late.sees.remote()
+            self.assertEqual(ray.wait([waits], timeout=1)[0], [])
+        self.assertEqual(ray.get(waits)[0], 4 * GIB)
+
+    def test_no_broker(self):
+        nobody = self.start(actor(0.25, broker="/nowhere/broker.sock", wait=0))
+        with self.assertRaises(ray.exceptions.RayActorError) as refused:
+            ray.get(nobody.pid.remote())
+        self.assertIn("no broker at '/nowhere/broker.sock'", str(refused.exception))
+        plain = ray.remote(num_cpus=0, resources={"a": 1})(Gpu)
+        unknown = plain.options(**gpushare.ray.options(num_gpus=0.25, broker="/nowhere/broker.sock"))
+        # Which entry points there are, cuda.bindings asks a driver that answers nothing.
+        with self.assertRaisesRegex(ray.exceptions.RayActorError, "function cuInit is not found"):
+            ray.get(self.start(unknown).pid.remote())
+
+    def environment(self, spec):
+        return {**os.environ, **cluster["a"].environment, "GPUSHARE_SPEC": spec, "GPUSHARE_TENANT": "foreign",
+                "LD_PRELOAD": os.environ["GPUSHARE_PRELOAD"]}
+
+    def foreign(self, spec):
+        """What cuInit() answers to a process that is not of Ray."""
+        code = "import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))"
+        return subprocess.run([PYTHON, "-c", code], env=self.environment(spec), capture_output=True, text=True,
+                              timeout=60, check=True).stdout.strip()
+
+    def foreigner(self, spec):
+        code = "import ctypes, sys; print(ctypes.CDLL('libcuda.so.1').cuInit(0), flush=True); sys.stdin.read()"
+        process = subprocess.Popen([PYTHON, "-c", code], env=self.environment(spec), stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, text=True)
+        self.assertEqual(process.stdout.readline(), "0\n")
+        return process
+
+
+class ZNode(Cases):
+    """Last, since the node does not come back."""
+
+    def test_a_killed_node_gives_its_shares_back(self):
+        here, there = self.start(actor(0.5)), [actor(0.5, on="b").remote() for _ in range(2)]
+        self.assertEqual(ray.get([each.alloc.remote(4 * GIB) for each in (here, *there)]), [0, 0, 0])
+        self.assertEqual(cluster["b"].guaranteed(), [1])
+        before = cluster["a"].shares()
+        cluster.remove("b")
+        until(lambda: not cluster["b"].list()["sessions"], what="the workers of a killed node have their shares still")
+        state = cluster["b"].list()
+        self.assertEqual((state["shares"], state["gpus"][0]["memory_promised"], state["gpus"][0]["guaranteed"]), ([], 0, 0))
+        with self.assertRaises(ray.exceptions.RayActorError):
+            ray.get(there[0].pid.remote())
+        self.assertEqual(ray.get([here.alloc.remote(4 * GIB), here.alloc.remote(1)]), [0, 2])
+        self.assertEqual(list(cluster["a"].shares()), list(before))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv)
