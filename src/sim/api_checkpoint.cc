@@ -132,7 +132,7 @@ CUresult CheckPairs(const RestoreArguments& asked) {
   bool others = false;
   for (const auto& device : state().devices) {
     CUuuid own;
-    const auto bytes = UuidOf(device->ordinal);
+    const auto bytes = UuidOf(device->which);
     std::memcpy(&own, bytes.data(), sizeof(own));
     const GpuPair* const end = asked.pairs + asked.count;
     const GpuPair* const pair =

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Initialisation, devices and their attributes.
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <numeric>
+#include <vector>
 
 #include "sim/api.h"
 #include "sim/identity.h"
+#include "sim/visible_devices.h"
 
 namespace gpushare::sim {
 namespace {
@@ -19,8 +23,14 @@ CUresult Init(unsigned flags) {
     s.clock.Report(error);
     return CUDA_ERROR_INVALID_VALUE;
   }
-  for (int i = 0; i < s.config.devices; ++i) {
-    s.devices.push_back(std::make_unique<Device>(i, s.config));
+  const char* const list = std::getenv("CUDA_VISIBLE_DEVICES");
+  std::vector<int> visible(static_cast<size_t>(s.config.devices));
+  std::iota(visible.begin(), visible.end(), 0);
+  if (list != nullptr) visible = VisibleDevices(list, s.config.devices);
+  if (visible.empty()) return CUDA_ERROR_NO_DEVICE;
+  for (const int number : visible) {
+    s.devices.push_back(
+        std::make_unique<Device>(static_cast<int>(s.devices.size()), number, s.config));
     s.devices.back()->Share(s.shared);
   }
   s.initialized = true;
@@ -28,7 +38,7 @@ CUresult Init(unsigned flags) {
 }
 
 CUuuid UuidOf(const Device& device) {
-  const auto bytes = gpushare::sim::UuidOf(device.ordinal);
+  const auto bytes = gpushare::sim::UuidOf(device.which);
   CUuuid uuid;
   std::memcpy(uuid.bytes, bytes.data(), bytes.size());
   return uuid;
@@ -118,7 +128,7 @@ bool Attribute(const Device& device, CUdevice_attribute attribute, int* value) {
       *value = 3;
       return true;
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
-      *value = static_cast<int>(PciBusOf(device.ordinal));
+      *value = static_cast<int>(PciBusOf(device.which));
       return true;
     case CU_DEVICE_ATTRIBUTE_GPU_OVERLAP:
     case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
@@ -153,7 +163,7 @@ bool Attribute(const Device& device, CUdevice_attribute attribute, int* value) {
 }
 
 void PciBusId(const Device& device, char* text, size_t size) {
-  std::snprintf(text, size, "0000:%02X:00.0", PciBusOf(device.ordinal));
+  std::snprintf(text, size, "0000:%02X:00.0", PciBusOf(device.which));
 }
 
 }  // namespace

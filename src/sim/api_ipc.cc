@@ -90,7 +90,7 @@ CUresult GetMemory(CUipcMemHandle* handle, CUdeviceptr pointer) {
   Context* context;
   const CUresult result = CurrentContext(&context);
   if (result != CUDA_SUCCESS) return result;
-  const auto gpu = static_cast<uint32_t>(context->device->ordinal);
+  const auto gpu = static_cast<uint32_t>(context->device->which);
   const SharedDevice::Arena& arena = s.shared->arena(gpu);
   if (arena.file < 0) return CUDA_ERROR_NOT_SUPPORTED;
   DeviceMemory& memory = context->device->memory;

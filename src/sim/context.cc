@@ -14,7 +14,7 @@ namespace gpushare::sim {
 Context* NewContext(Device* device, unsigned flags, bool primary) {
   State& s = state();
   auto context = std::make_unique<Context>();
-  uint64_t* const kept = primary ? &s.primary_contexts[device->ordinal] : nullptr;
+  uint64_t* const kept = primary ? &s.primary_contexts[device->which] : nullptr;
   if (kept != nullptr && *kept != 0) {
     context->handle = *kept;
     s.contexts.Fill(*kept, context.get());

@@ -278,7 +278,7 @@ GPUSHARE_SIM_CONTROL int gpushare_sim_holdings(int ordinal, gpushare_sim_holding
   if (device == nullptr || size < 0 || (size > 0 && list == nullptr)) return -1;
   std::vector<Holding> holdings;
   if (s.shared != nullptr) {
-    holdings = s.shared->Holdings(static_cast<uint32_t>(ordinal));
+    holdings = s.shared->Holdings(static_cast<uint32_t>(device->which));
   } else {
     holdings.push_back({.bytes = device->memory.used(), .pid = getpid(), .place = 0});
   }

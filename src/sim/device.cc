@@ -9,13 +9,14 @@
 
 namespace gpushare::sim {
 
-Device::Device(int device_ordinal, const Config& device_config)
+Device::Device(int device_ordinal, int device_which, const Config& device_config)
     : ordinal(device_ordinal),
+      which(device_which),
       config(device_config),
       memory(device_config.memory),
       sm_units_(device_config.serial ? 1 : static_cast<uint32_t>(device_config.sms)),
       free_sms_(sm_units_),
-      random_(device_config.seed * 1000003 + static_cast<uint64_t>(device_ordinal)) {}
+      random_(device_config.seed * 1000003 + static_cast<uint64_t>(device_which)) {}
 
 Account* Device::FindAccount(uint32_t number) {
   std::unique_ptr<Account>& account = accounts_[number];
@@ -185,8 +186,7 @@ void Device::BeginTransfer(Queue& engine, Timeline& timeline, uint64_t now) {
   const auto takes = static_cast<uint64_t>(std::llround(static_cast<double>(bytes) / rate));
   engine.begins = now;
   if (shared_ != nullptr) [[unlikely]]
-    engine.begins =
-        shared_->TakeEngine(static_cast<uint32_t>(ordinal), IndexOf(engine), now, takes);
+    engine.begins = shared_->TakeEngine(static_cast<uint32_t>(which), IndexOf(engine), now, takes);
   engine.ends = engine.begins + takes;
   timeline.Push(engine.ends, command, Due::kDone, 0);
 }
@@ -197,7 +197,7 @@ void Device::FinishTransfer(Command* command, Timeline& timeline, uint64_t now) 
   command->link = nullptr;
   engine.busy = false;
   if (shared_ != nullptr && now < engine.ends) [[unlikely]] {  // it was cancelled
-    shared_->ReturnEngine(static_cast<uint32_t>(ordinal), IndexOf(engine), engine.ends,
+    shared_->ReturnEngine(static_cast<uint32_t>(which), IndexOf(engine), engine.ends,
                           std::max(now, engine.begins));
   }
   Integrate(now);

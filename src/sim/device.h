@@ -48,12 +48,13 @@ class Device {
  public:
   static constexpr uint64_t kSample = 200'000'000;  // NVML's are 1/6 s to 1 s, by product
 
-  Device(int ordinal, const Config& config);
+  // `ordinal`: by which the process knows it; `which`: which of the configured ones it is.
+  Device(int ordinal, int which, const Config& config);
 
   // Other processes have it too, from here on; null: none have.
   void Share(SharedDevice* shared) {
     shared_ = shared;
-    memory.Share(shared, static_cast<uint32_t>(ordinal));
+    memory.Share(shared, static_cast<uint32_t>(which));
   }
   // The command leaves its stream's queue head and starts.
   void StartKernel(Command* command);
@@ -96,7 +97,7 @@ class Device {
   // Multiplies a kernel's duration; 1 without noise.
   double NoiseFactor();
 
-  const int ordinal;
+  const int ordinal, which;
   const Config& config;
   DeviceMemory memory;
   std::vector<std::unique_ptr<MemoryPool>> pools;

@@ -22,6 +22,14 @@ bool Configured() {
   return error.empty();
 }
 
+// By its place among all that there are: management knows nothing of CUDA_VISIBLE_DEVICES.
+Device* Seen(int number) {
+  for (const auto& device : state().devices) {
+    if (device->which == number) return device.get();
+  }
+  return nullptr;
+}
+
 bool InUse(const Device* device) {
   if (state().checkpoint.state == Checkpoint::State::kCheckpointed) return false;
   for (const Context* context : state().contexts.All()) {
@@ -42,8 +50,8 @@ GPUSHARE_SIM_CONTROL int gpushare_sim_get_device_info(int ordinal, gpushare_sim_
   State& s = state();
   if (info == nullptr || !Configured() || ordinal < 0 || ordinal >= s.config.devices) return -1;
   *info = IdleInfo(s.config, ordinal);
-  Device* const device = FindDevice(ordinal);
-  if (device == nullptr) return 0;  // cuInit() is still to come
+  Device* const device = Seen(ordinal);
+  if (device == nullptr) return 0;  // cuInit() is still to come, or does not show it
   device->Integrate(s.clock.now());
   s.virtual_memory.Collect();
   info->memory_used = device->memory.capacity() - device->memory.left();
@@ -55,7 +63,7 @@ GPUSHARE_SIM_CONTROL int gpushare_sim_get_device_info(int ordinal, gpushare_sim_
 GPUSHARE_SIM_CONTROL int gpushare_sim_device_processes(int ordinal, gpushare_sim_process* list,
                                                        uint32_t most) {
   const ControlScope scope;
-  const Device* const device = FindDevice(ordinal);
+  const Device* const device = Seen(ordinal);
   if (device == nullptr) return 0;
   if (SharedDevice* const shared = state().shared; shared != nullptr) {
     uint32_t count = 0;

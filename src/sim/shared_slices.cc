@@ -84,7 +84,7 @@ void SharedSlices::Release(uint32_t place, uint64_t now) {
 
 void SharedSlices::Notice(Device& device, Timeline& timeline, uint64_t now) {
   const SharedDevice::Locked locked(shared_);
-  const auto number = static_cast<uint32_t>(device.ordinal);
+  const auto number = static_cast<uint32_t>(device.which);
   if (!shared_.joined() || shared_.segment_->gpus[number].owner == shared_.place()) return;
   device.Pause(timeline, LostAt(number, now));
 }
@@ -94,7 +94,7 @@ uint64_t SharedSlices::Update(Device& device, Timeline& timeline, uint64_t now) 
   if (!shared_.joined()) return kForever;
   shared_.Repair();
   Segment& segment = *shared_.segment_;
-  const auto number = static_cast<uint32_t>(device.ordinal);
+  const auto number = static_cast<uint32_t>(device.which);
   SharedGpu& gpu = segment.gpus[number];
   const SharedSettings& settings = shared_.settings_;
   const bool wall = settings.virtual_clock == 0;

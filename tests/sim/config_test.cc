@@ -11,6 +11,7 @@ class ConfigTest : public testing::Test {
  protected:
   void TearDown() override {
     unsetenv("GPUSHARE_SIM");
+    unsetenv("CUDA_VISIBLE_DEVICES");
     EXPECT_EQ(0, gpushare_sim_reset());
   }
   std::string Refused(const char* text) {
@@ -119,6 +120,65 @@ TEST_F(ConfigTest, NothingWorksBeforeCuInit) {
   EXPECT_CU(cuDriverGetVersion(&count));
   EXPECT_EQ(cuInit(1), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(gpushare_sim_abi_version(), static_cast<uint32_t>(GPUSHARE_SIM_ABI_VERSION));
+}
+
+// As many of the four devices as the list names, in its order, by their places on the PCI bus.
+TEST_F(ConfigTest, TheEnvironmentSaysWhichDevicesAreVisible) {
+  const struct {
+    const char *list, *seen;
+  } rows[] = {
+      {"0,1,2,3", "1 2 3 4 "},
+      {"2", "3 "},
+      {" 3 , 1 ", "4 2 "},
+      {"GPU-67707573-6861-7265-2d73-696d2d000002,0", "3 1 "},
+      {"gpu-67707573-6861-7265-2D73-696d2d000001", "2 "},
+      // The list ends before what names none, or nobody knows which.
+      {"1,4,0", "2 "},
+      {"1,-1,0", "2 "},
+      {"1,,0", "2 "},
+      {"1,GPU-67707573,0", "2 "},
+      {"1,0x,0", "2 "},
+      {"1,1,0", "2 "},
+  };
+  for (const auto& [list, seen] : rows) {
+    ASSERT_EQ(0, setenv("CUDA_VISIBLE_DEVICES", list, 1));
+    ASSERT_EQ(0, gpushare_sim_configure("devices=4", nullptr, 0));
+    ASSERT_CU(cuInit(0));
+    int count = 0;
+    ASSERT_CU(cuDeviceGetCount(&count));
+    std::string buses;
+    for (int i = 0; i < count; ++i) {
+      int bus = 0;
+      ASSERT_CU(cuDeviceGetAttribute(&bus, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, i));
+      buses += std::to_string(bus) + " ";
+    }
+    EXPECT_EQ(buses, seen) << list;
+    ASSERT_EQ(0, gpushare_sim_reset());
+  }
+  for (const char* none : {"", "-1", "4", "NoDevFiles"}) {
+    ASSERT_EQ(0, setenv("CUDA_VISIBLE_DEVICES", none, 1));
+    ASSERT_EQ(0, gpushare_sim_configure("devices=4", nullptr, 0));
+    EXPECT_EQ(cuInit(0), CUDA_ERROR_NO_DEVICE) << none;
+    ASSERT_EQ(0, gpushare_sim_reset());
+  }
+}
+
+TEST_F(ConfigTest, AHiddenDeviceIsShownToManagementAndNotUsed) {
+  ASSERT_EQ(0, setenv("CUDA_VISIBLE_DEVICES", "1", 1));
+  ASSERT_EQ(0, gpushare_sim_configure("devices=2,memory=1GiB", nullptr, 0));
+  ASSERT_CU(cuInit(0));
+  CUcontext context;
+  ASSERT_CU(cuDevicePrimaryCtxRetain(&context, 0));
+  ASSERT_CU(cuCtxSetCurrent(context));
+  CUdeviceptr pointer;
+  ASSERT_CU(cuMemAlloc(&pointer, 1 << 20));
+  EXPECT_EQ(2, gpushare_sim_device_count());
+  for (const unsigned which : {0u, 1u}) {
+    gpushare_sim_device_info info{};
+    ASSERT_EQ(0, gpushare_sim_get_device_info(static_cast<int>(which), &info));
+    EXPECT_EQ(info.memory_used, uint64_t{which} << 20);
+    EXPECT_EQ(info.pci_bus, which + 1);
+  }
 }
 
 }  // namespace
