@@ -2,6 +2,7 @@
 #include "broker/registry.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -229,7 +230,7 @@ absl::Status Registry::Admit(const Gpu& gpu, const std::string& tenant, const sp
     return absl::ResourceExhaustedError(absl::StrCat(
         "tenant '", tenant, "' on GPU ", gpu.info.uuid,
         ": compute: ", spec::FormatShare(limits.compute.guarantee), " asked, ",
-        spec::FormatShare(std::max(0.0, 1 - guaranteed)),
+        spec::FormatShare(std::round(std::max(0.0, 1 - guaranteed) * 1e9) / 1e9),
         " not guaranteed; ask for less, or lower another tenant's 'guarantee' or 'compute'"));
   }
   return absl::OkStatus();

@@ -10,7 +10,7 @@ import sys
 import unittest
 
 from broker_programs import Programs
-from command import HERE
+from command import HERE, python
 
 sys.path.insert(0, os.path.join(HERE, "..", "e2e"))
 from broker_process import Broker  # noqa: E402
@@ -23,20 +23,47 @@ tenants:
 """ % os.getuid()
 
 
-class Commands(Programs):
+class Brokers(Programs):
+    config = CONFIG
+
     def setUp(self):
         super().setUp()
         os.environ["GPUSHARE_SIM"] = self.environment["GPUSHARE_SIM"]
-        self.broker = Broker(CONFIG, "--gpu", "sim")
+        self.broker = Broker(self.config, "--gpu", "sim")
         self.addCleanup(self.broker.__exit__)
         self.environment["GPUSHARE_BROKER"] = self.broker.path
-
-    def share(self, tenant="online"):
-        return next(share for share in self.broker.list()["shares"] if share["tenant"] == tenant)
 
     def until(self, condition):
         while not condition():
             pass
+
+
+class Unlisted(Brokers):
+    config = "unlisted: true\n"
+
+    def test_what_there_is_no_room_for_is_said_before_the_program_starts(self):
+        def runs(*options):
+            done = python("print('it ran')", *options, env=self.environment)
+            return done.returncode, done.stdout, done.stderr
+
+        program = self.program("a", GPUSHARE_SPEC="memory=12GiB,compute=60%")
+        self.assertEqual(program("alloc(1)"), 0)
+        for options, why in ((("--compute", "50%"), "compute: 50% asked, 40% not guaranteed"),
+                             (("--memory", "8GiB", "--tenant", "b"), "memory: 8 GiB asked, ")):
+            status, out, error = runs(*options)
+            self.assertEqual((status, out), (1, ""))
+            self.assertIn(why, error)
+        self.assertEqual(runs("--compute", "40%"), (0, "it ran\n", ""))
+        # Asking leaves nothing behind.
+        self.until(lambda: len(self.broker.list()["shares"]) == 1)
+        program.end()
+        self.until(lambda: not self.broker.list()["shares"])
+        self.assertEqual(runs("--compute", "100%"), (0, "it ran\n", ""))
+
+
+class Commands(Brokers):
+    def share(self, tenant="online"):
+        return next(share for share in self.broker.list()["shares"] if share["tenant"] == tenant)
 
     def command(self, *arguments, status=0):
         result = self.broker.command(*arguments)

@@ -57,6 +57,8 @@ absl::Status BrokerConnection::Change(const ipc::Change& change) { return Answer
 
 absl::Status BrokerConnection::Register(const ipc::Hello& hello) { return Answer(hello).status(); }
 
+absl::Status BrokerConnection::Open(const ipc::OpenGpu& open) { return Answer(open).status(); }
+
 absl::StatusOr<std::string> BrokerConnection::Answer(const ipc::Message& question) {
   GPUSHARE_ASSIGN_OR_RETURN(const std::string packet, ipc::Encode(question));
   if (const absl::Status sent = ipc::Send(fd_.get(), packet); !sent.ok()) return NoAnswer(sent);
@@ -72,6 +74,7 @@ absl::StatusOr<std::string> BrokerConnection::Answer(const ipc::Message& questio
     GPUSHARE_ASSIGN_OR_RETURN(const ipc::Message message, ipc::Decode(got->packet));
     if (const auto* refusal = std::get_if<ipc::Refusal>(&message)) return StatusOf(*refusal);
     if (std::holds_alternative<ipc::Welcome>(message)) return text;
+    if (std::holds_alternative<ipc::GpuOpened>(message)) return text;
     const auto* part = std::get_if<ipc::Part>(&message);
     if (part == nullptr || text.size() + part->text.size() > kMostAnswer) {
       return absl::InternalError(absl::StrCat(socket_, ": what answers there is no broker"));

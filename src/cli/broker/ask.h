@@ -30,6 +30,8 @@ class BrokerConnection {
   absl::Status Change(const ipc::Change& change);
   // Whether a process like this may register; it has, until the connection ends.
   absl::Status Register(const ipc::Hello& hello);
+  // After that: whether its tenant gets its share of this GPU. It has, until this process ends.
+  absl::Status Open(const ipc::OpenGpu& open);
 
  private:
   BrokerConnection(std::string socket, base::UniqueFd fd)

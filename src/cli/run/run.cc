@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run/run.h"
 
+#include <fcntl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -11,16 +13,19 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/env.h"
 #include "base/limit_variables.h"
 #include "base/status_macros.h"
 #include "base/text.h"
+#include "base/unique_fd.h"
 #include "cli/broker/ask.h"
 #include "cli/gpu_option.h"
 #include "cli/output.h"
 #include "cli/run/preload_object.h"
 #include "cli/run/private_broker.h"
+#include "gpushare/placement.h"
 #include "gpushare/spec.h"
 #include "gpushare/virtual_device.h"
 
@@ -122,8 +127,43 @@ absl::StatusOr<std::string> SpecOf(const RunOptions& options) {
 
 namespace {
 
+// Whether the broker has such a share to give of the GPU that was looked at. What a process has opened it keeps until it
+// ends, and this one becomes the program: it is asked by a child.
+absl::Status TryAt(const std::string& broker, const ipc::Hello& hello, const ipc::OpenGpu& open) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return absl::ErrnoToStatus(errno, "pipe2");
+  base::UniqueFd answer(ends[0]), says(ends[1]);
+  const pid_t child = fork();
+  if (child < 0) return absl::ErrnoToStatus(errno, "fork");
+  if (child == 0) {
+    absl::StatusOr<BrokerConnection> connection = BrokerConnection::To(broker);
+    absl::Status given = connection.status();
+    if (given.ok()) given = connection->Register(hello);
+    if (given.ok()) given = connection->Open(open);
+    const std::string text =
+        absl::StrCat(static_cast<int>(given.code()), " ", given.message().substr(0, 2048));
+    _exit(write(says.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : 1);
+  }
+  says.Reset();
+  std::string text;
+  char piece[1024];
+  for (ssize_t got; (got = read(answer.get(), piece, sizeof piece)) != 0;) {
+    if (got > 0) text.append(piece, static_cast<size_t>(got));
+    if (got < 0 && errno != EINTR) break;
+  }
+  while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  int code = 0;
+  const size_t blank = text.find(' ');
+  if (!absl::SimpleAtoi(text.substr(0, blank), &code)) {
+    return absl::UnavailableError("whether the broker has such a share is not known: asking ended");
+  }
+  return absl::Status(static_cast<absl::StatusCode>(code), text.substr(blank + 1));
+}
+
 // What the program's processes are told of a broker.
-absl::Status SetBroker(const RunOptions& options, const std::string& spec, bool simulated) {
+absl::Status SetBroker(const RunOptions& options, const std::string& spec, bool simulated,
+                       const ipc::OpenGpu& gpu) {
   std::string broker = options.broker;
   if (broker == "auto") {
     // A simulated GPU is each process's own, unless it is told otherwise.
@@ -143,11 +183,12 @@ absl::Status SetBroker(const RunOptions& options, const std::string& spec, bool 
     }
   } else {
     // What it would be refused for is said here: a preloaded library has no one to tell.
-    GPUSHARE_ASSIGN_OR_RETURN(BrokerConnection connection, BrokerConnection::To(broker));
-    GPUSHARE_RETURN_IF_ERROR(connection.Register(
-        {.tenant = tenant.empty() ? base::GetEnv("GPUSHARE_TENANT").value_or("") : tenant,
-         .program = Printable(program, 256),
-         .spec = spec}));
+    GPUSHARE_RETURN_IF_ERROR(
+        TryAt(broker,
+              {.tenant = tenant.empty() ? base::GetEnv("GPUSHARE_TENANT").value_or("") : tenant,
+               .program = Printable(program, 256),
+               .spec = spec},
+              gpu));
   }
   setenv("GPUSHARE_BROKER", broker.c_str(), 1);
   if (!tenant.empty()) setenv("GPUSHARE_TENANT", tenant.c_str(), 1);
@@ -172,7 +213,7 @@ ExitCode Run(const RunOptions& options) {
                     "', whose path has a blank or a colon; install gpushare elsewhere")));
   }
   bool simulated = false;
-  std::string uuid;
+  ipc::OpenGpu gpu;
   {
     absl::StatusOr<OpenedGpu> opened = OpenGpu(options.kind, options.device);
     if (!opened.ok()) return Fail("run", ExitCodeOf(opened.status()), opened.status());
@@ -185,14 +226,18 @@ ExitCode Run(const RunOptions& options) {
     if (const absl::Status others = CheckLimits(*spec); !others.ok())
       return Fail("run", kExitUsage, others);
     simulated = opened->simulated;
-    uuid = opened->probe.uuid;
+    const absl::StatusOr<Room> room = RoomOf(opened->gpu);
+    if (!room.ok()) return Fail("run", ExitCodeOf(room.status()), room.status());
+    gpu = {.uuid = opened->probe.uuid,
+           .memory = room->memory_left.count(),
+           .sm_count = static_cast<uint32_t>(opened->probe.sm_count)};
   }
   if (simulated && !base::GetEnv("GPUSHARE_DRIVER").has_value())
     setenv("GPUSHARE_DRIVER", "sim", 1);
   // Of those that are visible to us, by the name that means the same to the driver.
-  if (options.device_given) setenv("CUDA_VISIBLE_DEVICES", uuid.c_str(), 1);
+  if (options.device_given) setenv("CUDA_VISIBLE_DEVICES", gpu.uuid.c_str(), 1);
   setenv("GPUSHARE_SPEC", spec->c_str(), 1);
-  if (const absl::Status set = SetBroker(options, *spec, simulated); !set.ok())
+  if (const absl::Status set = SetBroker(options, *spec, simulated, gpu); !set.ok())
     return FailOfBroker("run", set);
   Append(options.audit ? "LD_AUDIT" : "LD_PRELOAD", *object);
   if (!options.audit) Append("LD_PRELOAD", *nvml);
