@@ -59,9 +59,8 @@ class Cluster:
     def __init__(self, *nodes):
         self.folder = tempfile.TemporaryDirectory(prefix="gpsray-")
         self.nodes, self.raylets = {}, {}
-        # Before Ray is imported, and for every process of it.
-        os.environ.update(RAY_TMPDIR=self.folder.name, RAY_USAGE_STATS_ENABLED="0", RAY_DEDUP_LOGS="0",
-                          PYTHONUNBUFFERED="1")
+        # Before Ray is imported, and for every process of it. No worker is started before there is something to do.
+        os.environ.update(RAY_TMPDIR=self.folder.name, RAY_USAGE_STATS_ENABLED="0", RAY_prestart_worker_first_driver="0")
         import ray
         from ray.cluster_utils import Cluster as Nodes
         self.ray = ray
@@ -70,8 +69,9 @@ class Cluster:
             for number, (name, gpus, memory) in enumerate(nodes):
                 node = self.nodes[name] = Node(self.folder.name, name, gpus, memory)
                 self.raylets[name] = self.cluster.add_node(
-                    num_cpus=8, num_gpus=gpus, object_store_memory=80 << 20, env_vars=node.environment,
-                    node_ip_address=f"127.0.0.{number + 2}", resources={name: 100}, include_dashboard=False)
+                    num_cpus=2, num_gpus=gpus, object_store_memory=80 << 20, env_vars=node.environment,
+                    node_ip_address=f"127.0.0.{number + 2}", resources={name: 100}, include_dashboard=False,
+                    include_log_monitor=False, no_monitor=True)
             ray.init(address=self.cluster.address, _node_ip_address="127.0.0.2", log_to_driver=False,
                      logging_level="warning")
         except BaseException:
