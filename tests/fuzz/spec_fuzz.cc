@@ -27,14 +27,24 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     require(spec.status().message().size() < 1024, "an error does not echo its input");
     return 0;
   }
-  // Not valid as a whole: a change, which leaves out what its policy needs.
+  // Not valid as a whole: a change, which leaves out what its policy or its cap of memory needs beside it.
   if (gpushare::spec::ValidateSpec(*spec).ok()) {
     const auto limits =
         gpushare::spec::ResolveSpec(*spec, GPUSHARE_PRIORITY_UNSET, uint64_t{80} << 30);
-    require(limits.ok(), "what is valid has limits");
-    require(limits->compute.guarantee <= limits->compute.cap, "the guarantee is within the cap");
+    // Bytes and a part of the device: which is more, only a device tells.
+    constexpr uint32_t kBytes = GPUSHARE_SPEC_MEMORY | GPUSHARE_SPEC_MEMORY_CAP;
+    constexpr uint32_t kShares = GPUSHARE_SPEC_MEMORY_SHARE | GPUSHARE_SPEC_MEMORY_CAP_SHARE;
+    const bool mixed = (spec->set & kBytes) != 0 && (spec->set & kShares) != 0;
+    require(limits.ok() || mixed, "what is valid has limits");
+    if (limits.ok()) {
+      require(limits->compute.guarantee <= limits->compute.cap, "the guarantee is within the cap");
+      require(!limits->memory_cap || *limits->memory <= *limits->memory_cap,
+              "the quota is within its cap");
+    }
   } else {
-    require((spec->set & GPUSHARE_SPEC_POLICY) != 0, "what is accepted is valid");
+    constexpr uint32_t kMayNeedMore =
+        GPUSHARE_SPEC_POLICY | GPUSHARE_SPEC_MEMORY_CAP | GPUSHARE_SPEC_MEMORY_CAP_SHARE;
+    require((spec->set & kMayNeedMore) != 0, "what is accepted is valid");
   }
   const std::string formatted = FormatSpec(*spec);
   const absl::StatusOr<gpushare_spec> again = ParseSpec(formatted);
