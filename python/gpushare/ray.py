@@ -172,6 +172,8 @@ _memory_of_nodes: dict[str, int] = {}  # by their number, which Ray uses once
 
 def _gpu_memory() -> int:
     """On a node: what the smallest of its GPUs can promise."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") == "":  # older ones of Ray hide all from a task that asks for none
+        del os.environ["CUDA_VISIBLE_DEVICES"]
     with Runtime() as runtime:
         return min(int(Gpu(runtime, ordinal).room["memory_left"]) for ordinal in range(runtime.gpu_count))
 

@@ -3,7 +3,10 @@
 """gpushare.ray on a Ray cluster of two nodes, each with simulated GPUs and a broker: fractions of a GPU are enforced in
 the workers, and come back from those that end, however they do. On the machine's clock."""
 
+import contextlib
+import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,9 +20,9 @@ except ImportError:
     sys.exit(77)
 
 import gpushare.ray
-from cluster import COMMAND, GIB, Cluster, say, until
+from cluster import GIB, Cluster, say, until
+from work import Gpu
 
-MIB = 1 << 20
 PYTHON = sys.executable
 
 
@@ -27,58 +30,6 @@ def setUpModule():
     global cluster
     cluster = Cluster(("a", 1, "16GiB"), ("b", 2, "8GiB"))
     unittest.addModuleCleanup(cluster.end)
-
-
-class Gpu:
-    """What an actor does with its GPU; it knows nothing of gpushare."""
-
-    def __init__(self, *_):
-        import program  # of tests/shim
-
-        self.program, self.driver, self.held = program, program.d, []
-        program.context()
-        self.kernel = program.spin()
-
-    def pid(self):
-        return os.getpid()
-
-    def sees(self):
-        """Memory in all, by both calls, and what is left."""
-        _, left, total = self.driver.cuMemGetInfo()
-        return int(total), int(self.driver.cuDeviceTotalMem(0)[1]), int(left)
-
-    def alloc(self, size):
-        error, pointer = self.driver.cuMemAlloc(size)
-        if int(error) == 0:
-            self.held.append(pointer)
-        return int(error)
-
-    def work(self, begin, end, ms):
-        """Device time in seconds, by the simulator's own account of this process, that kernels of `ms` got between two
-        times of the machine."""
-        import ctypes
-
-        class Truth(ctypes.Structure):
-            _fields_ = [("used_ns", ctypes.c_double), ("rest", ctypes.c_uint64 * 6)]
-
-        def used():
-            truth = Truth()
-            assert self.program.simulated().gpushare_sim_account_truth(0, 0, ctypes.byref(truth)) == 0
-            return truth.used_ns / 1e9
-
-        before = None
-        while time.time() < end:
-            self.program.ok(self.program.launch(self.kernel, ms))
-            if before is None and time.time() >= begin:
-                before = used()
-        return used() - before
-
-    def share(self):
-        return gpushare.ray.share()
-
-    def gpus(self):
-        count = self.program.ok(self.driver.cuDeviceGetCount())
-        return os.environ.get("CUDA_VISIBLE_DEVICES"), ray.get_gpu_ids(), int(count)
 
 
 def actor(num_gpus=None, on="a", **options):
@@ -150,6 +101,17 @@ class Shares(Cases):
         part = got[0] / sum(got)
         say(f"0.75 and 0.25: {part:.1%} and {1 - part:.1%} of the time used, {sum(got) / 1.5:.0%} of 1.5 s")
         self.assertAlmostEqual(part, 0.75, delta=0.1)  # on the machine's clock
+
+    def test_what_the_documentation_has_in_blocks(self):
+        with open(os.path.join(os.environ["GPUSHARE_SOURCE"], "docs", "ray.md"), encoding="utf-8") as file:
+            blocks = re.findall(r"```python\n(.*?)```", file.read(), re.DOTALL)
+        printed = io.StringIO()
+        for block in blocks:
+            with contextlib.redirect_stdout(printed):
+                exec(block, names := {"__name__": "__main__"})  # noqa: S102: it is ours
+            self.actors += names["models"]
+        # Ray placed each on either node.
+        self.assertRegex(printed.getvalue(), rf"^\[({4 * GIB}|{2 * GIB}), ({4 * GIB}|{2 * GIB})\]\n$")
 
     def test_tasks(self):
         task = gpushare.ray.remote(num_gpus=0.5, num_cpus=0, resources={"a": 1})
