@@ -38,6 +38,13 @@ class Changed {
   std::vector<Seat*> seats_;
 };
 
+// Nobody is woken for it: who asks looks by itself.
+inline void SetInLine(Seat& seat, bool in_line) {
+  std::atomic<uint32_t>& flags = seat.limits->flags;
+  const uint32_t others = flags.load(kRelaxed) & ~uint32_t{ipc::LimitsPage::kInLine};
+  flags.store(others | (in_line ? uint32_t{ipc::LimitsPage::kInLine} : 0u));
+}
+
 // Sets the flags of `mask` to `flags`.
 inline void SetFlags(Seat& seat, uint32_t mask, uint32_t flags, Changed& changed) {
   const uint32_t now = seat.limits->flags.load(std::memory_order_relaxed);

@@ -50,6 +50,11 @@ struct Service::Connection {
   bool ended = false, process_ended = false;
   Time free_at = kNever;
   Watched watched, process_watched;
+
+  uint32_t Events() const {
+    return (watched.deaf_until == kNever ? uint32_t{EPOLLIN} : 0u) |
+           (wants_room ? uint32_t{EPOLLOUT} : 0u);
+  }
 };
 
 Service::Service(ServiceOptions options)
@@ -89,6 +94,13 @@ absl::Status Service::Watch(int fd, Watched& watched, bool edge) {
   event.data.ptr = &watched;
   if (epoll_ctl(poller_.get(), EPOLL_CTL_ADD, fd, &event) == 0) return absl::OkStatus();
   return absl::ErrnoToStatus(errno, "broker: epoll_ctl");
+}
+
+void Service::Rewatch(int fd, Watched& watched, uint32_t events) {
+  epoll_event event = {};
+  event.events = events;
+  event.data.ptr = &watched;
+  epoll_ctl(poller_.get(), EPOLL_CTL_MOD, fd, &event);
 }
 
 void Service::Unwatch(int fd) { epoll_ctl(poller_.get(), EPOLL_CTL_DEL, fd, nullptr); }
@@ -142,54 +154,98 @@ absl::Status Service::Run() {
 
     base::MutexLock lock(&mutex_);
     for (int i = 0; i < count; ++i) {
-      const Watched& watched = *static_cast<Watched*>(events[i].data.ptr);
-      switch (watched.kind) {
-        case Watched::kListener:
-          Accept();
-          break;
-        case Watched::kStop:
-          break;
-        case Watched::kOwner:
-          used_ = true;
-          Unwatch(options_.owner.get());
-          break;
-        case Watched::kDoorbell:
-          break;  // the books are looked at whatever rang
-        case Watched::kProcess: {
-          Connection& connection = *watched.connection;
-          if (std::exchange(connection.process_ended, true)) break;
-          Unwatch(connection.peer.process.get());
-          Drop(connection, "its process has ended");  // a child of it may have the connection still
-          break;
-        }
-        case Watched::kConnection:
-          if (watched.connection->ended) break;
-          if (events[i].events & EPOLLOUT) {
-            if (const absl::Status sent = Flush(*watched.connection); !sent.ok()) {
-              Drop(*watched.connection, Text(sent));
-              break;
-            }
-          }
-          if (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) Read(*watched.connection);
-          break;
-      }
+      OnEvent(*static_cast<Watched*>(events[i].data.ptr), events[i].events, clock_.Now());
     }
     const Time now = clock_.Now();
-    FreeEnded(now);
-    next = registry_.Look(now, changed_);
+    const Time free = FreeEnded(now);
+    looks_.fetch_add(1, std::memory_order_relaxed);
+    next = std::min(registry_.Look(now, changed_), free);
     WakeChanged();
-    next = std::min(next, ExpireSilent(now));
+    next = std::min({next, ExpireSilent(now), HearAgain(now)});
     if (accepts_again_ <= now) {
       accepts_again_ = kNever;
       GPUSHARE_RETURN_IF_ERROR(Watch(listener_->fd(), listener_watched_));
     }
     next = std::min(next, accepts_again_);
-    for (const auto& [id, connection] : connections_) next = std::min(next, connection->free_at);
 #ifndef NDEBUG
     if (const char* broken = registry_.CheckInvariants()) return absl::InternalError(broken);
 #endif
     if (options_.until_unused && used_ && registry_.sessions().empty()) return absl::OkStatus();
   }
+}
+
+void Service::OnEvent(Watched& watched, uint32_t events, Time now) {
+  switch (watched.kind) {
+    case Watched::kListener:
+      Accept();
+      break;
+    case Watched::kStop:
+      break;
+    case Watched::kOwner:
+      used_ = true;
+      Unwatch(options_.owner.get());
+      break;
+    case Watched::kDoorbell:
+      // The books are looked at whatever rang.
+      if (!watched.connection->ended) CountCall(watched.seat->bell.fd(), watched, now);
+      break;
+    case Watched::kProcess: {
+      Connection& connection = *watched.connection;
+      if (std::exchange(connection.process_ended, true)) break;
+      Unwatch(connection.peer.process.get());
+      Drop(connection, "its process has ended");  // a child of it may have the connection still
+      break;
+    }
+    case Watched::kConnection: {
+      Connection& connection = *watched.connection;
+      if (connection.ended) break;
+      if (events & EPOLLOUT) {
+        if (const absl::Status sent = Flush(connection); !sent.ok()) {
+          Drop(connection, Text(sent));
+          break;
+        }
+      }
+      if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) Read(connection);
+      if (!connection.ended) CountCall(connection.fd.get(), watched, now);
+      break;
+    }
+  }
+}
+
+// Who calls without end is heard now and then; what its pages say is looked at with everybody's.
+void Service::CountCall(int fd, Watched& watched, Time now) {
+  const Time again = watched.limit.Take(now);
+  if (again == kNever || watched.deaf_until != kNever) return;
+  watched.deaf_until = again;
+  ++deaf_;
+  Rewatch(fd, watched, watched.kind == Watched::kConnection ? watched.connection->Events() : 0);
+}
+
+Time Service::HearAgain(Time now) {
+  Time next = kNever;
+  if (deaf_ == 0) return next;
+  const auto is_due = [&](Watched& watched) {
+    if (watched.deaf_until == kNever) return false;
+    if (now < watched.deaf_until) {
+      next = std::min(next, watched.deaf_until);
+      return false;
+    }
+    watched.deaf_until = kNever;
+    --deaf_;
+    return true;
+  };
+  for (const auto& [id, connection] : connections_) {
+    if (connection->ended) continue;
+    if (is_due(connection->watched)) {
+      Rewatch(connection->fd.get(), connection->watched, connection->Events());
+    }
+    for (SeatHolder& seat : connection->seats) {
+      if (is_due(seat.watched)) {
+        Rewatch(seat.bell.fd(), seat.watched, EPOLLIN | uint32_t{EPOLLET});
+      }
+    }
+  }
+  return next;
 }
 
 void Service::Accept() {
@@ -226,6 +282,7 @@ void Service::Accept() {
   connection.process_watched = {Watched::kProcess, &connection};
   if (!Watch(connection.fd.get(), connection.watched).ok()) return;
   connections_[connection.id] = std::move(made);
+  ++silent_;
 }
 
 void Service::Read(Connection& connection) {
@@ -236,9 +293,10 @@ void Service::Read(Connection& connection) {
     if (got->what == ipc::Received::kEnd) return Drop(connection, "");
     got->fds.clear();  // nobody sends the broker descriptors; before it answers, these are closed
     const absl::StatusOr<ipc::Message> message = ipc::Decode(got->packet);
-    const absl::Status handled = message.ok() ? Handle(connection, *message) : message.status();
+    if (!message.ok()) return Drop(connection, Text(message.status()));
+    if (!std::exchange(connection.spoke, true)) --silent_;
+    const absl::Status handled = Handle(connection, *message);
     if (!handled.ok()) return Drop(connection, Text(handled));
-    connection.spoke = true;
   }
 }
 
@@ -407,10 +465,7 @@ absl::Status Service::Flush(Connection& connection) {
   const bool wants_room = !connection.parts.empty();
   if (wants_room == connection.wants_room) return absl::OkStatus();
   connection.wants_room = wants_room;
-  epoll_event event = {};
-  event.events = EPOLLIN | (wants_room ? uint32_t{EPOLLOUT} : 0u);
-  event.data.ptr = &connection.watched;
-  epoll_ctl(poller_.get(), EPOLL_CTL_MOD, connection.fd.get(), &event);
+  Rewatch(connection.fd.get(), connection.watched, connection.Events());
   return absl::OkStatus();
 }
 
@@ -426,7 +481,16 @@ void Service::Drop(Connection& connection, std::string_view why) {
                   {"pid", absl::StrCat(connection.peer.pid)},
                   {"why", std::string(why)}});
   }
-  for (SeatHolder& holder : connection.seats) Unwatch(holder.bell.fd());
+  ++ended_;
+  if (!connection.spoke) --silent_;
+  const auto forget = [&](Watched& watched) {
+    if (std::exchange(watched.deaf_until, kNever) != kNever) --deaf_;
+  };
+  forget(connection.watched);
+  for (SeatHolder& holder : connection.seats) {
+    forget(holder.watched);
+    Unwatch(holder.bell.fd());
+  }
   Unwatch(connection.fd.get());
   connection.fd.Reset();
   connection.parts.clear();
@@ -434,7 +498,9 @@ void Service::Drop(Connection& connection, std::string_view why) {
 }
 
 // Those that have ended let go of what they had, their pages last: events of this round may still point there.
-void Service::FreeEnded(Time now) {
+Time Service::FreeEnded(Time now) {
+  Time next = kNever;
+  if (ended_ == 0) return next;
   for (auto at = connections_.begin(); at != connections_.end();) {
     Connection& connection = *at->second;
     const bool registered = connection.session != nullptr;
@@ -444,16 +510,20 @@ void Service::FreeEnded(Time now) {
     }
     if (registered && connection.free_at == kNever) connection.free_at = now + options_.teardown;
     if (registered && now < connection.free_at) {
+      next = std::min(next, connection.free_at);
       ++at;
       continue;
     }
     if (registered) registry_.Free(connection.session, now, changed_);
     at = connections_.erase(at);
+    --ended_;
   }
+  return next;
 }
 
 Time Service::ExpireSilent(Time now) {
   Time next = kNever;
+  if (silent_ == 0) return next;
   for (const auto& [id, connection] : connections_) {
     if (connection->ended || connection->spoke) continue;
     const Time until = connection->since + options_.hello_within;

@@ -31,6 +31,7 @@
 #include "base/sync.h"
 #include "base/time.h"
 #include "base/unique_fd.h"
+#include "broker/call_limit.h"
 #include "broker/config.h"
 #include "broker/registry.h"
 #include "broker/snapshot.h"
@@ -78,7 +79,8 @@ class Service {
 
   absl::Status Apply(const Config& config) ABSL_LOCKS_EXCLUDED(mutex_);
   Snapshot TakeSnapshot() ABSL_LOCKS_EXCLUDED(mutex_);
-  const char* CheckInvariants() ABSL_LOCKS_EXCLUDED(mutex_);  // null: they hold
+  const char* CheckInvariants() ABSL_LOCKS_EXCLUDED(mutex_);                 // null: they hold
+  uint64_t looks() const { return looks_.load(std::memory_order_relaxed); }  // at the books so far
 
  private:
   struct Connection;
@@ -88,12 +90,18 @@ class Service {
     enum Kind { kListener, kStop, kOwner, kConnection, kProcess, kDoorbell } kind;
     Connection* connection = nullptr;
     SeatHolder* seat = nullptr;
+    CallLimit limit{};
+    Time deaf_until = kNever;  // it has called too often: it is not heard until then
   };
 
   explicit Service(ServiceOptions options);
   absl::Status Start(const Config& config);
   absl::Status Watch(int fd, Watched& watched, bool edge = false);
   void Unwatch(int fd);
+  void Rewatch(int fd, Watched& watched, uint32_t events);
+  void OnEvent(Watched& watched, uint32_t events, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CountCall(int fd, Watched& watched, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Time HearAgain(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Accept() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetEndedOf(const Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Read(Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -112,7 +120,7 @@ class Service {
   void Answer(Connection& connection, std::string_view text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Flush(Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Drop(Connection& connection, std::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void FreeEnded(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Time FreeEnded(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Time ExpireSilent(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeChanged() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Say(std::string_view event,
@@ -125,11 +133,15 @@ class Service {
   Watched listener_watched_{Watched::kListener}, stop_watched_{Watched::kStop},
       owner_watched_{Watched::kOwner};
   std::atomic<bool> stopping_{false};
+  std::atomic<uint64_t> looks_{0};
 
   base::Mutex mutex_;
   Registry registry_ ABSL_GUARDED_BY(mutex_);
   Changed changed_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, std::unique_ptr<Connection>> connections_ ABSL_GUARDED_BY(mutex_);
+  // Of these, so that a look need not go over all.
+  size_t ended_ ABSL_GUARDED_BY(mutex_) = 0, silent_ ABSL_GUARDED_BY(mutex_) = 0,
+                deaf_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t next_connection_ ABSL_GUARDED_BY(mutex_) = 1;
   Time accepts_again_ ABSL_GUARDED_BY(mutex_) = kNever;  // no descriptor was left
   bool used_ ABSL_GUARDED_BY(mutex_) = false;  // some process has registered, or the owner ended

@@ -147,8 +147,18 @@ void TimeBook::KeepCharged(Member& member, int64_t ns, Time now) {
   member.charged_ns = ns;
 }
 
+void TimeBook::SetWaiting(Member& member, bool waiting) {
+  if (waiting == member.waiting) return;
+  member.waiting = waiting;
+  if (waiting) {
+    member.tenant->line.push_back(&member);
+  } else {
+    std::erase(member.tenant->line, &member);
+  }
+  SetInLine(*member.seat, waiting);
+}
+
 void TimeBook::Read(Member& member, Time now, Changed& changed) {
-  Tenant& tenant = *member.tenant;
   const ipc::UsagePage& usage = *member.seat->usage;
   // Before what was used: a report in between may count a command twice, and leaves none out.
   const int64_t in_flight =
@@ -164,18 +174,16 @@ void TimeBook::Read(Member& member, Time now, Changed& changed) {
       member.granted_ns + member.bypassed_ns - member.used_ns - member.returned_ns;
   if (unused < 0) Extend(member, -unused, changed);
   const int64_t left = std::max<int64_t>(unused, 0) - in_flight;
-  const int64_t wanted = usage.time_wanted_ns.load(kRelaxed);
   const int64_t grant = member.seat->limits->grant_ns.load(kRelaxed);
-  // Who has asked stays in line: it may not say so again.
-  const bool wants = wanted > 0 && (member.waiting || left <= 0 ||
-                                    left < std::max(std::min(wanted, grant), grant / 2));
-  if (wants == member.waiting) return;
-  member.waiting = wants;
-  if (wants) {
-    tenant.line.push_back(&member);
-  } else {
-    std::erase(tenant.line, &member);
-  }
+  const auto wants = [&] {
+    const int64_t wanted = usage.time_wanted_ns.load();
+    // Who has asked stays in line: it may not say so again.
+    return wanted > 0 &&
+           (member.waiting || left <= 0 || left < std::max(std::min(wanted, grant), grant / 2));
+  };
+  SetWaiting(member, wants());
+  // Who is told that it is in line does not call: it may have begun to want in the instant in which it was struck off.
+  if (!member.waiting) SetWaiting(member, wants());
 }
 
 // One that asks nobody: it is charged for what it has in flight, and then for what that took.
@@ -192,7 +200,7 @@ void TimeBook::ReadBypass(Member& member, Time now) {
   }
   Settle(member, used, now);
   KeepCharged(member, in_flight, now);
-  if (std::exchange(member.waiting, false)) std::erase(tenant.line, &member);
+  SetWaiting(member, false);
 }
 
 void TimeBook::Lapse(Member& member, Time now) {
@@ -220,8 +228,7 @@ void TimeBook::Give(Tenant& tenant, const sched::Grant& grant, Time now, Changed
   tenant.blocked = false;
   Member& member = *tenant.line.front();
   member.phase = grant.phase;
-  tenant.line.pop_front();
-  member.waiting = false;
+  SetWaiting(member, false);
   member.charged_ns += grant.amount.count();
   member.until = std::max(member.until, now) + grant.amount;
   member.seat->limits->grant_ns.store(grant.amount.count(), kRelaxed);

@@ -43,6 +43,7 @@ TimeShare::Limits GpuSession::ReadLimits(const ipc::LimitsPage& page) {
   return {.closed = (flags & ipc::LimitsPage::kClosed) != 0,
           .suspended = (flags & ipc::LimitsPage::kSuspended) != 0,
           .bypass = (flags & ipc::LimitsPage::kBypass) != 0,
+          .in_line = (flags & ipc::LimitsPage::kInLine) != 0,
           .granted = Nanos(page.time_granted_ns.load(std::memory_order_acquire)),
           .grant = Nanos(page.grant_ns.load(std::memory_order_relaxed)),
           .guarantee_ppm = page.guarantee_ppm.load(std::memory_order_relaxed)};
@@ -66,8 +67,10 @@ gate::Supply::Answer GpuSession::Tell(const Report& report, Time now) {
     ipc::UsagePage& usage = *at->usage;
     usage.time_used_ns.store(told.used.count(), std::memory_order_relaxed);
     usage.time_in_flight_ns.store(told.in_flight.count(), std::memory_order_release);
-    usage.time_wanted_ns.store(told.wanted.count(), std::memory_order_relaxed);
+    usage.time_wanted_ns.store(told.wanted.count());
     usage.time_returned_ns.store(told.returned.count(), std::memory_order_release);
+    // The broker may have struck it off before it saw what is wanted now; then it sees that, or this is seen here.
+    told.ring |= told.relies_on_line && (at->limits->flags.load() & ipc::LimitsPage::kInLine) == 0;
   }
   if (told.ring) at->bell.Ring();
   return told.answer;
@@ -289,7 +292,8 @@ Time GpuSession::Look(Time now) {
   }
   wake_seen_ = looked_at_->limits->wake.load(std::memory_order_acquire);
   if (!lost) {
-    const TimeShare::Limits limits = ReadLimits(*looked_at_->limits);
+    TimeShare::Limits limits = ReadLimits(*looked_at_->limits);
+    limits.in_line = false;  // nothing can be handed out for it
     if (std::exchange(seen_, limits) != limits) CallOnTime();
     TakeAnswer();
     AnswerRecall();

@@ -8,8 +8,8 @@ namespace gpushare::client {
 namespace {
 
 constexpr int64_t kMillion = 1'000'000;
-// Who waits for a grant asks so often.
-constexpr Nanos kAskAgain = Millis(5);
+// Who waits for a grant asks so often, and who is in line for one.
+constexpr Nanos kAskAgain = Millis(5), kAskAgainInLine = Millis(100);
 // What an engine that is at work is taken to want next when it has not said so.
 constexpr Nanos kSomething = Micros(1);
 // Time that flows in is handed out in pieces of this size, or every command would wait for its own.
@@ -61,8 +61,9 @@ bool TimeShare::MustRing(const Limits& limits, const gate::Supply::Report& repor
   if (busy &&
       (balance <= Nanos(0) || balance < grant / 2 || balance < std::min(report.wanted, grant))) {
     asking_ = true;
-    // Once for each grant, and whenever somebody begins to wait: to the broker it may have looked idle since.
-    ring = begins_to_wait || asked_at_ != limits.granted;
+    // Once for each grant, and whenever somebody begins to wait: to the broker it may have looked idle since, and then
+    // it has left the line.
+    ring = asked_at_ != limits.granted || (begins_to_wait && !limits.in_line);
     asked_at_ = limits.granted;
   }
   // The next may be another process's.
@@ -121,8 +122,9 @@ TimeShare::Told TimeShare::Tell(const Limits& said, const gate::Supply::Report& 
 
   // The broker may have seen it otherwise: what is not answered is asked again.
   if (report.wanted > Nanos(0) && !told.answer.open && !lost_) {
-    if (now >= After(rung_at_, kAskAgain)) told.ring = true;
-    told.answer.look_by = std::min(told.answer.look_by, After(now, kAskAgain));
+    const Nanos again = limits.in_line ? kAskAgainInLine : kAskAgain;
+    if (now >= After(rung_at_, again)) told.ring = true;
+    told.answer.look_by = std::min(told.answer.look_by, After(now, again));
   }
   if (told.ring) rung_at_ = now;
 
@@ -133,6 +135,7 @@ TimeShare::Told TimeShare::Tell(const Limits& said, const gate::Supply::Report& 
   told.wanted = report.wanted > Nanos(0) ? report.wanted
                 : asking_                ? std::max(last_wanted_, kSomething)
                                          : Nanos(0);
+  told.relies_on_line = told.wanted > Nanos(0) && limits.in_line && !told.ring && !lost_;
   return told;
 }
 

@@ -30,6 +30,7 @@ class TimeShare {
   // What the broker says, as it was read last. Any value is one.
   struct Limits {
     bool closed = false, suspended = false, bypass = false;
+    bool in_line = false;  // the broker knows that a grant is wanted
     Nanos granted{0}, grant{0};
     uint32_t guarantee_ppm = 0;
     bool operator==(const Limits&) const = default;
@@ -38,6 +39,7 @@ class TimeShare {
     gate::Supply::Answer answer;
     Nanos used{0}, returned{0}, wanted{0}, in_flight{0};  // for the usage page
     bool ring = false;                                    // the broker is to look at it
+    bool relies_on_line = false;  // it is not called, because it said that this process is in line
   };
   Told Tell(const Limits& limits, const gate::Supply::Report& report, Time now);
 

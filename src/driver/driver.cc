@@ -322,7 +322,7 @@ uint32_t Driver::CommandsOf(Graph graph) const {
   std::vector<CUgraphNode> nodes(count);
   if (table.GraphGetNodes(graph, nodes.data(), &count) != CUDA_SUCCESS) return 0;
   uint32_t commands = 0;
-  for (const CUgraphNode node : nodes) {
+  for (CUgraphNode node : nodes) {
     CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
     if (table.GraphNodeGetType(node, &type) != CUDA_SUCCESS) return 0;
     CUgraph child = nullptr;

@@ -38,6 +38,7 @@ struct LimitsPage {
     kSuspended = 2,  // nor while the tenant is suspended, however long that takes
     kBypass = 4,     // of high priority: device time needs no grant, and is charged afterwards
     kDraining = 8,   // no new memory
+    kInLine = 16,  // the broker knows that a grant is wanted: it need not be called again for that
   };
 
   uint32_t magic = kLimitsMagic;

@@ -329,6 +329,31 @@ TEST_F(ServiceTest, ADoorbellThatBlocksItsReaderStopsNobody) {
   }
 }
 
+TEST_F(ServiceTest, WhoRingsWithoutEndIsHeardNowAndThen) {
+  Start(TwoTenants());
+  auto hostile = Connect(), honest = Connect();
+  ASSERT_TRUE(hostile->Register("a").ok());
+  ASSERT_TRUE(hostile->Open().ok());
+  ASSERT_TRUE(honest->Register("b").ok());
+  ASSERT_TRUE(honest->Open().ok());
+  std::atomic<bool> enough{false};
+  std::thread rings([&] {
+    while (!enough) hostile->bell->Ring();
+  });
+  const uint64_t looks = service_->looks();
+  const Time begin = base::RealClock().Now();
+  for (int round = 0; round < 200; ++round) EXPECT_GE(honest->Ask(kGiB), kGiB);
+  const auto took = base::RealClock().Now() - begin;
+  const uint64_t looked = service_->looks() - looks;
+  enough = true;
+  rings.join();
+  // For the one at most its calls, and each time once more to hear it again; for the other those it made.
+  EXPECT_LE(looked, static_cast<uint64_t>(CallLimit::kBurst + 2 * (took / CallLimit::kEvery)) +
+                        2 * 200 + 10);
+  // It is heard, all the same.
+  EXPECT_GE(hostile->Ask(2 * kGiB), 2 * kGiB);
+}
+
 // One that comes back, as after a broken conversation, is the same process: what its former sessions had it has again.
 TEST_F(ServiceTest, AProcessThatComesAgainAndAgainTakesNoMore) {
   ServiceOptions options;

@@ -38,6 +38,28 @@ TEST(TimeShare, WithoutAGrantNothingIsHandedOut) {
   EXPECT_TRUE(share.Tell({}, Charged(Nanos(0), Nanos(0), Micros(10)), kStart + Millis(6)).ring);
 }
 
+TEST(TimeShare, WhoIsInLineDoesNotCall) {
+  TimeShare share;
+  Limits limits = Granted(Millis(2), Millis(2));
+  EXPECT_TRUE(share.Tell(limits, Charged(Millis(2), Micros(50)), kStart).ring);
+  limits.in_line = true;
+  for (Time now = kStart; now < kStart + Millis(90); now += Millis(1)) {
+    const auto waits = share.Tell(limits, Charged(Millis(2), Nanos(0), Micros(5)), now);
+    EXPECT_FALSE(waits.ring);
+    EXPECT_TRUE(waits.relies_on_line);
+    EXPECT_GT(waits.wanted, Nanos(0));
+    EXPECT_FALSE(share.Tell(limits, Charged(Millis(2)), now + Micros(10)).ring);
+  }
+  // In the end it asks, in case the broker is wrong, and at once when it is struck off.
+  EXPECT_TRUE(
+      share.Tell(limits, Charged(Millis(2), Nanos(0), Micros(5)), kStart + Millis(101)).ring);
+  limits.in_line = false;
+  const auto off =
+      share.Tell(limits, Charged(Millis(2), Nanos(0), Micros(5)), kStart + Millis(107));
+  EXPECT_TRUE(off.ring);
+  EXPECT_FALSE(off.relies_on_line);
+}
+
 TEST(TimeShare, AnIdleProcessSaysNothing) {
   TimeShare share;
   const auto told = share.Tell({}, {}, kStart);
@@ -299,8 +321,8 @@ TEST(TimeShare, NonsenseIsSurvived) {
   }
 }
 
-// Against a broker that looks only when it is rung for, and grants only to whom it then sees wanting: no more is spent
-// than was granted, and nobody waits whom the broker has forgotten.
+// Against a broker that looks only when it is rung for, grants only to whom it then sees wanting, and may say that it
+// will: no more is spent than was granted, and nobody waits whom the broker has forgotten.
 TEST(TimeShare, NobodyIsForgotten) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     std::mt19937_64 random(seed);
@@ -314,6 +336,7 @@ TEST(TimeShare, NobodyIsForgotten) {
     TimeShare::Told told;
     int forgotten = 0;
     const auto tell = [&] {
+      limits.in_line = queued && seed % 2 == 0;
       told = share.Tell(limits, Charged(charged, outstanding, wanted), now);
       rung |= told.ring;
     };

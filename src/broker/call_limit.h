@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// How often one peer may call the broker: so often at once, and from then on as often as calls come back to it.
+//
+// Pure: time is passed in.
+#ifndef GPUSHARE_BROKER_CALL_LIMIT_H_
+#define GPUSHARE_BROKER_CALL_LIMIT_H_
+
+#include <algorithm>
+
+#include "base/time.h"
+
+namespace gpushare::broker {
+
+class CallLimit {
+ public:
+  static constexpr int kBurst = 64;
+  static constexpr Nanos kEvery = Micros(500);  // one call comes back
+
+  // One call has come. kNever: the next may come at any time; else: not before then.
+  Time Take(Time now) {
+    const auto back = (now - since_) / kEvery;
+    if (back >= kBurst - left_) {
+      left_ = kBurst;
+      since_ = now;
+    } else if (back > 0) {
+      left_ += static_cast<int>(back);
+      since_ += back * kEvery;
+    }
+    left_ = std::max(0, left_ - 1);
+    return left_ > 0 ? kNever : since_ + kEvery;
+  }
+
+ private:
+  int left_ = kBurst;
+  Time since_{};  // when the last came back
+};
+
+}  // namespace gpushare::broker
+
+#endif  // GPUSHARE_BROKER_CALL_LIMIT_H_

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "broker/call_limit.h"
+
+#include <gtest/gtest.h>
+
+namespace gpushare::broker {
+namespace {
+
+TEST(CallLimit, ABurstAndThenAsCallsComeBack) {
+  CallLimit limit;
+  Time now{Seconds(1)};
+  for (int call = 1; call < CallLimit::kBurst; ++call) EXPECT_EQ(limit.Take(now), kNever) << call;
+  EXPECT_EQ(limit.Take(now), now + CallLimit::kEvery);
+  // One comes back.
+  now += CallLimit::kEvery;
+  EXPECT_EQ(limit.Take(now), now + CallLimit::kEvery);
+  now += 2 * CallLimit::kEvery;
+  EXPECT_EQ(limit.Take(now), kNever);
+  EXPECT_NE(limit.Take(now), kNever);
+  // After a pause all of them are there again, and no more.
+  now += Seconds(10);
+  int calls = 0;
+  while (limit.Take(now) == kNever) ++calls;
+  EXPECT_EQ(calls, CallLimit::kBurst - 1);
+}
+
+TEST(CallLimit, OverTimeNoMoreThanOneEach) {
+  CallLimit limit;
+  Time now{Seconds(1)};
+  const Time end = now + Seconds(1);
+  int calls = 0;
+  while (now < end) {
+    const Time again = limit.Take(now);
+    ++calls;
+    if (again != kNever) now = again;
+  }
+  EXPECT_NEAR(calls, CallLimit::kBurst + Seconds(1) / CallLimit::kEvery, 1);
+}
+
+}  // namespace
+}  // namespace gpushare::broker
