@@ -158,6 +158,26 @@ void TimeBook::SetWaiting(Member& member, bool waiting) {
   SetInLine(*member.seat, waiting);
 }
 
+// What is left to run of what the members were granted, by the clock and by what they predict.
+void TimeBook::Foresee(Time now) {
+  const int64_t at = now.time_since_epoch().count();
+  int64_t left = 0;
+  for (const Member& member : members_) {
+    if (Bypasses(*member.tenant) || member.charged_ns == 0) continue;
+    const ipc::UsagePage& usage = *member.seat->usage;
+    const int64_t in_flight =
+        std::clamp<int64_t>(usage.time_in_flight_ns.load(kRelaxed), 0, member.charged_ns);
+    const int64_t ends = usage.time_ends_ns.load(kRelaxed);
+    // What has not ended when it was predicted to may take any time.
+    if (in_flight > 0 && (ends < at - options_.overlap.count() || ends > at + kMostStep)) {
+      return;
+    }
+    left += member.charged_ns;
+    if (in_flight > 0) left -= in_flight - std::clamp<int64_t>(ends - at, 0, in_flight);
+  }
+  arbiter_.Foresee(now + Nanos(left), now);
+}
+
 void TimeBook::Read(Member& member, Time now, Changed& changed) {
   const ipc::UsagePage& usage = *member.seat->usage;
   // Before what was used: a report in between may count a command twice, and leaves none out.
@@ -175,6 +195,10 @@ void TimeBook::Read(Member& member, Time now, Changed& changed) {
   if (unused < 0) Extend(member, -unused, changed);
   const int64_t left = std::max<int64_t>(unused, 0) - in_flight;
   const int64_t grant = member.seat->limits->grant_ns.load(kRelaxed);
+  // The rest is less than its next command takes: the device is to be somebody else's when what is in flight is done.
+  if (left < std::min(usage.time_wanted_ns.load(kRelaxed), grant)) {
+    KeepCharged(member, in_flight, now);
+  }
   const auto wants = [&] {
     const int64_t wanted = usage.time_wanted_ns.load();
     // Who has asked stays in line: it may not say so again.
@@ -252,6 +276,7 @@ Time TimeBook::Look(Time now, Changed& changed) {
     Ask(tenant, now);
     waits |= tenant.blocked;
   }
+  Foresee(now);
   Time next = kNever;
   for (;;) {
     grants_.clear();

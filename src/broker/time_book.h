@@ -4,8 +4,8 @@
 // The arbiter is the one that divides a GPU within a process (sched/arbiter.h), with larger pieces: a grant is some
 // milliseconds of device time, which the process's own engine divides further. Grants follow one another: contexts of
 // several processes do not run at the same time, and what a process measures is its own only while nobody else's
-// kernels come between. So the next is given when the clock says that the last is nearly done. What a process reports
-// corrects the books, and can do no more than spend what it was granted.
+// kernels come between. So the next is given when the last is nearly done, by the clock and by when its process predicts
+// that. What a process reports corrects the books, and can do no more than spend what it was granted.
 //
 // A process asks for its next grant when half of the last is left, and returns what it does not need. What it neither
 // uses nor returns while the device waits for it lapses: in the books it is the tenant's again, and whoever spends it
@@ -30,9 +30,9 @@ namespace gpushare::broker {
 class TimeBook {
  public:
   struct Options {
-    Nanos quantum = Millis(4);    // a grant
-    Nanos overlap = Micros(100);  // the next is given when so much of the last is left
-    Nanos look = Micros(250);     // while somebody waits, pages are read so often
+    Nanos quantum = Millis(4);   // a grant
+    Nanos overlap = Micros(20);  // the next is given when so much of the last is left
+    Nanos look = Micros(250);    // while somebody waits, pages are read so often
   };
   struct Tenant;
   struct Member {
@@ -80,6 +80,7 @@ class TimeBook {
   void Extend(Member& member, int64_t ns, Changed& changed);
   void Settle(Member& member, int64_t used, Time now);
   void KeepCharged(Member& member, int64_t ns, Time now);
+  void Foresee(Time now);
   void SetWaiting(Member& member, bool waiting);
   void Read(Member& member, Time now, Changed& changed);
   void ReadBypass(Member& member, Time now);

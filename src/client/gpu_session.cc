@@ -66,6 +66,7 @@ gate::Supply::Answer GpuSession::Tell(const Report& report, Time now) {
     told = time_.Tell(ReadLimits(*at->limits), report, now);
     ipc::UsagePage& usage = *at->usage;
     usage.time_used_ns.store(told.used.count(), std::memory_order_relaxed);
+    usage.time_ends_ns.store(told.ends.time_since_epoch().count(), std::memory_order_relaxed);
     usage.time_in_flight_ns.store(told.in_flight.count(), std::memory_order_release);
     usage.time_wanted_ns.store(told.wanted.count());
     usage.time_returned_ns.store(told.returned.count(), std::memory_order_release);

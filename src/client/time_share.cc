@@ -66,8 +66,10 @@ bool TimeShare::MustRing(const Limits& limits, const gate::Supply::Report& repor
     ring = asked_at_ != limits.granted || (begins_to_wait && !limits.in_line);
     asked_at_ = limits.granted;
   }
-  // The next may be another process's.
-  if (balance <= Nanos(0) && limits.granted > Nanos(0) && used_up_at_ != limits.granted) {
+  // What is left is too little for another command: the next may be another process's.
+  const Nanos next = report.wanted > Nanos(0) ? report.wanted : last_wanted_;
+  const bool used_up = balance < std::clamp(std::min(next, grant), Nanos(1), kMost);
+  if (used_up && limits.granted > Nanos(0) && used_up_at_ != limits.granted) {
     used_up_at_ = limits.granted;
     ring = true;
   }
@@ -132,6 +134,7 @@ TimeShare::Told TimeShare::Tell(const Limits& said, const gate::Supply::Report& 
   told.used = used_;
   told.returned = returned_;
   told.in_flight = report.outstanding;
+  told.ends = report.ends;
   told.wanted = report.wanted > Nanos(0) ? report.wanted
                 : asking_                ? std::max(last_wanted_, kSomething)
                                          : Nanos(0);

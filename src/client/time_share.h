@@ -38,6 +38,7 @@ class TimeShare {
   struct Told {
     gate::Supply::Answer answer;
     Nanos used{0}, returned{0}, wanted{0}, in_flight{0};  // for the usage page
+    Time ends{};                                          // when what is in flight is done
     bool ring = false;                                    // the broker is to look at it
     bool relies_on_line = false;  // it is not called, because it said that this process is in line
   };

@@ -152,6 +152,7 @@ bool Engine::Impl::MayHandOut(Time now) {
   const sched::Arbiter::Totals totals = arbiter.totals();
   report.charged = totals.charged;
   report.outstanding = totals.unsettled;
+  report.ends = totals.ends;
   const Supply::Answer answer = options.supply->Tell(report, now);
   LookBy(answer.look_by);
   if (answer.revoke) {

@@ -29,7 +29,7 @@ namespace gpushare::ipc {
 
 inline constexpr uint32_t kLimitsMagic = 0x6c737067;  // "gpsl"
 inline constexpr uint32_t kUsageMagic = 0x75737067;   // "gpsu"
-inline constexpr uint32_t kPageVersion = 1;
+inline constexpr uint32_t kPageVersion = 2;
 
 // What the process is granted of one GPU.
 struct LimitsPage {
@@ -79,6 +79,8 @@ struct UsagePage {
   std::atomic<int64_t> time_in_flight_ns{0};    // now: predicted, not known to be done
   std::atomic<uint64_t> launches{0}, waits{0};  // for `top` and metrics
   std::atomic<int64_t> throttled_ns{0};
+  std::atomic<int64_t> time_ends_ns{
+      0};  // when what is in flight is done, as predicted, by CLOCK_MONOTONIC
 
   alignas(64) std::atomic<uint32_t> memory_asked{0};  // number of the latest request
   std::atomic<uint64_t> memory_wanted{0};             // the grant it asks for, in all

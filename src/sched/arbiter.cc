@@ -622,6 +622,13 @@ void Arbiter::Return(TenantId tenant, Phase phase, Nanos unused, Time now) {
   GPUSHARE_SCHED_CHECK_BOOKS(s);
 }
 
+void Arbiter::Foresee(Time ends, Time now) {
+  State& s = *state_;
+  s.Observe(now);
+  s.horizon = std::max(ends, s.now);
+  s.foreseen_at = s.now;
+}
+
 Time Arbiter::Run(Time now, std::vector<Grant>& grants) {
   State& s = *state_;
   s.Observe(now);
@@ -659,7 +666,8 @@ Nanos Arbiter::Outstanding(Time now) const {
 }
 
 Arbiter::Totals Arbiter::totals() const {
-  Totals totals{.charged = state_->charged};
+  Totals totals{.charged = state_->charged,
+                .ends = std::max(state_->horizon, state_->high_horizon)};
   for (const BandState& band : state_->bands) totals.unsettled += band.outstanding;
   return totals;
 }

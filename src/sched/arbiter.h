@@ -120,6 +120,10 @@ class Arbiter {
   // The unspent rest of a grant comes back.
   void Return(TenantId tenant, Phase phase, Nanos unused, Time now);
 
+  // From whoever runs it: all that is outstanding of the bands that are not high is done at `ends`. For a Run() at the
+  // same time the clock is believed then; without it no further than two windows, until settlements arrive.
+  void Foresee(Time ends, Time now);
+
   // Decides until nothing more can be admitted; appends to `grants`. A tenant with a grant is no longer
   // blocked. The result says when to run again if nothing else happens before (kNever: not at all).
   Time Run(Time now, std::vector<Grant>& grants);
@@ -145,6 +149,7 @@ class Arbiter {
   // much of it is not settled.
   struct Totals {
     Nanos charged{0}, unsettled{0};
+    Time ends{};  // when the device is predicted to have done what is not settled
   };
   Totals totals() const;
   int tenants() const;

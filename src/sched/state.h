@@ -170,6 +170,7 @@ struct Arbiter::State {
   Nanos gated_outstanding{0};   // normal and low together, less what is stale
   Time stalled_until = kNever;  // when stalled tenants may add to their work again
   int gated_commands = 0;       // launched or granted, not settled
+  Time foreseen_at = kNever;    // when the horizon was last said to be known
   Time horizon{};               // when the device is predicted to have done what is outstanding
   Time high_last{};             // last sign of life of the high band
   bool high_seen = false;

@@ -170,6 +170,77 @@ TEST(TimeBook, WhatIsNeitherUsedNorReturnedLapses) {
   EXPECT_GE(bench.Part(b, Seconds(1)), 0.98);
 }
 
+// Of the rest of a grant that is too small for its next command nothing will run: the next grant comes when what is in
+// flight ends, by its process's own prediction, and not when the grant would have been used up.
+TEST(TimeBook, TheNextGrantComesWhenTheLastCommandThatFitsIsDone) {
+  Bench bench;
+  auto& a = bench.Start(bench.Tenant({}));
+  auto& b = bench.Start(bench.Tenant({}));
+  const auto look = [&] { return bench.book.Look(bench.now, bench.changed); };
+  a.pages.usage.time_wanted_ns = 1'500'000;
+  look();
+  ASSERT_EQ(a.pages.time_left(), 4'000'000);
+  b.pages.usage.time_wanted_ns = 100'000;
+  look();
+  ASSERT_EQ(b.pages.time_left(), 0);
+  // Two commands of 1.5 ms, and 1 ms is left: the first is done, the other ends in 1.4 ms.
+  bench.now += Micros(1600);
+  const Time ends = bench.now + Micros(1400);
+  a.pages.usage.time_used_ns = 1'500'000;
+  a.pages.usage.time_in_flight_ns = 1'500'000;
+  a.pages.usage.time_ends_ns = ends.time_since_epoch().count();
+  const Time next = look();
+  EXPECT_EQ(b.pages.time_left(), 0);
+  EXPECT_GE(next, ends - Micros(30));
+  EXPECT_LE(next, ends);
+  bench.now = next;
+  look();
+  EXPECT_EQ(b.pages.time_left(), 4'000'000);
+  EXPECT_EQ(bench.book.CheckInvariants(), nullptr);
+  // What is left is still its own.
+  EXPECT_EQ(a.pages.time_left(), 1'000'000);
+}
+
+// A prediction that has not come true says nothing: what was predicted to be done may run for any time.
+TEST(TimeBook, WhatIsOverdueIsWaitedFor) {
+  Bench bench;
+  auto& a = bench.Start(bench.Tenant({}));
+  auto& b = bench.Start(bench.Tenant({}));
+  const auto look = [&] { return bench.book.Look(bench.now, bench.changed); };
+  a.pages.usage.time_wanted_ns = 3'000'000;
+  look();
+  b.pages.usage.time_wanted_ns = 100'000;
+  a.pages.usage.time_in_flight_ns = 3'000'000;
+  a.pages.usage.time_ends_ns = (bench.now + Millis(3)).time_since_epoch().count();
+  for (int i = 0; i < 100; ++i) {
+    bench.now += Micros(100);
+    if (bench.now >= Time(Seconds(1)) + Micros(2900) &&
+        bench.now <= Time(Seconds(1)) + Micros(3020))
+      continue;  // when it might have been
+    look();
+    ASSERT_EQ(b.pages.time_left(), 0) << i;
+  }
+  // It is done.
+  a.pages.usage.time_in_flight_ns = 0;
+  a.pages.usage.time_used_ns = 10'000'000;
+  look();
+  EXPECT_EQ(b.pages.time_left(), 4'000'000);
+}
+
+// Whatever stands there.
+TEST(TimeBook, NonsenseAboutTheEndHurtsNobodyElse) {
+  std::mt19937_64 random(7);
+  for (int run = 0; run < 50; ++run) {
+    Bench bench;
+    auto& liar = bench.Start(bench.Tenant({}));
+    auto& honest = bench.Start(bench.Tenant({}));
+    liar.pages.usage.time_ends_ns = static_cast<int64_t>(random());
+    liar.pages.usage.time_wanted_ns = static_cast<int64_t>(random());
+    bench.Run(Millis(200));
+    EXPECT_NEAR(bench.Part(honest, Millis(200)), 0.5, 0.04) << run;
+  }
+}
+
 TEST(TimeBook, OneThatEndsLeavesItsTimeToTheOthersAtOnce) {
   Bench bench;
   auto& a = bench.Start(bench.Tenant({}));

@@ -86,6 +86,20 @@ TEST(TimeShare, AtHalfAGrantTheNextIsAskedForOnce) {
   EXPECT_TRUE(share.Tell(more, Charged(Micros(3001), Micros(50)), kStart).ring);
 }
 
+TEST(TimeShare, ARestThatIsTooSmallIsTheEndOfAGrant) {
+  TimeShare share;
+  const Limits limits = Granted(Millis(4), Millis(4));
+  EXPECT_TRUE(share.Tell(limits, Charged(Millis(3), Millis(2), Micros(900)), kStart).ring);
+  EXPECT_FALSE(share.Tell(limits, Charged(Millis(3), Millis(1), Micros(900)), kStart).ring);
+  const auto end = share.Tell(limits, Charged(Micros(3900), Micros(900), Micros(900)), kStart);
+  EXPECT_TRUE(end.ring);
+  EXPECT_FALSE(end.answer.open);
+  EXPECT_EQ(end.returned, Nanos(0));  // it goes with the next
+  EXPECT_FALSE(
+      share.Tell(limits, Charged(Micros(3900), Micros(900), Micros(900)), kStart + Micros(50))
+          .ring);
+}
+
 // Between two iterations a program wants nothing for a moment; if the broker looked then, it must hear again of whom it
 // took for idle.
 TEST(TimeShare, WhoBeginsToWaitRingsAgain) {

@@ -129,6 +129,30 @@ TEST(Arbiter, TheClockAloneDoesNotQueueWithoutEnd) {
   EXPECT_LE(admitted, 32);  // (window + 2 windows) / 20 us, and one more
 }
 
+// Who knows when the device is done says so; then the clock is believed, in that instant and no longer.
+TEST(Arbiter, WhatIsForeseenIsBelieved) {
+  ArbiterOptions options;
+  options.window = Micros(20);
+  options.min_commands = options.high_band_min_commands = 0;
+  options.grant = options.lone_grant = Millis(4);
+  Books b(options);
+  const TenantId a = b.arbiter.Add({}, AtMicros(0)), c = b.arbiter.Add({}, AtMicros(0));
+  b.arbiter.Block(a, Millis(4), false, AtMicros(0));
+  ASSERT_EQ(b.Run(AtMicros(0)).size(), 1u);
+  b.arbiter.Block(c, Millis(4), false, AtMicros(0));
+  EXPECT_TRUE(b.Run(AtMicros(0)).empty());
+  // Nothing is settled: two windows are all that the clock may be ahead.
+  EXPECT_TRUE(b.Run(AtMicros(3990)).empty());
+  b.arbiter.Foresee(AtMicros(4500), AtMicros(3990));
+  EXPECT_TRUE(b.Run(AtMicros(3990)).empty());
+  EXPECT_GT(b.again, AtMicros(4470));
+  EXPECT_LE(b.again, AtMicros(4490));
+  EXPECT_TRUE(b.Run(AtMicros(4485)).empty());  // it was not said again
+  b.arbiter.Foresee(AtMicros(4500), AtMicros(4485));
+  EXPECT_EQ(b.Run(AtMicros(4485)).size(), 1u);
+  EXPECT_EQ(b.arbiter.View(a).outstanding, Millis(4));
+}
+
 TEST(Arbiter, AWaitingTenantOfLowerBandGoesLast) {
   ArbiterOptions options;
   options.high_band_min_commands = 1;
