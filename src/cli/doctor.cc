@@ -126,8 +126,10 @@ ExitCode RunDoctor(GpuKind kind, bool json) {
       findings.push_back(
           {"driver", absl::StrCat(info->driver_path, info->simulated ? " (simulated)" : "")});
     }
-    if (!first->note.empty())
+    if (!first->note.empty()) {
       findings.push_back({"driver", absl::StrCat("simulated, because ", first->note)});
+      kind = GpuKind::kSimulated;  // the others too
+    }
     for (int ordinal = 0; ordinal < count; ++ordinal) {
       absl::StatusOr<OpenedGpu> other =
           ordinal == 0 ? *std::move(first) : OpenGpu(kind, absl::StrCat(ordinal));

@@ -2,6 +2,7 @@
 // Opening a driver.
 #include <dlfcn.h>
 
+#include <atomic>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -34,6 +35,22 @@ uint32_t SimulatedAbi(void* handle) {
   auto* abi = reinterpret_cast<decltype(&gpushare_sim_abi_version)>(
       dlsym(handle, "gpushare_sim_abi_version"));
   return abi == nullptr ? 0 : abi();
+}
+
+// Whether the simulated GPU was opened by its path: from then on the loader takes it for whatever is asked for by the
+// soname that it has in common with the driver, without looking for another file.
+std::atomic<bool> simulator_has_the_soname{false};
+
+absl::Status CheckSoname(const std::string& asked) {
+  if (absl::StrContains(asked, '/')) {
+    simulator_has_the_soname.store(true, std::memory_order_relaxed);
+    return absl::OkStatus();
+  }
+  if (!simulator_has_the_soname.load(std::memory_order_relaxed)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the simulated GPU is open in this process, and stands in for '", asked,
+                   "' in it; ask for it ('sim' as the driver, or GPUSHARE_DRIVER=sim), or give the "
+                   "NVIDIA driver's absolute path"));
 }
 
 absl::Status Configure(void* handle, const std::string& text) {
@@ -69,6 +86,9 @@ absl::StatusOr<std::unique_ptr<Driver>> Driver::Open(const OpenOptions& options)
 
   const uint32_t abi = SimulatedAbi(state->handle);
   state->simulated = abi != 0;
+  if (state->simulated && options.handle == nullptr) {
+    GPUSHARE_RETURN_IF_ERROR(CheckSoname(state->path));
+  }
   if (state->simulated && abi != GPUSHARE_SIM_ABI_VERSION) {
     return absl::FailedPreconditionError(
         absl::StrCat("the simulated driver '", state->path, "' has interface version ", abi,

@@ -51,15 +51,23 @@ class Status(unittest.TestCase):
 
 
 class Doctor(unittest.TestCase):
-    def ask(self, **variables):
-        done = subprocess.run([COMMAND, "doctor", "--gpu", "sim", "--json"], capture_output=True, text=True, timeout=60,
-                              env={**os.environ, **variables})
+    def ask(self, gpu="sim", without=(), **variables):
+        environment = {name: value for name, value in os.environ.items() if name not in without}
+        done = subprocess.run([COMMAND, "doctor", "--gpu", gpu, "--json"], capture_output=True, text=True, timeout=60,
+                              env={**environment, **variables})
         return done.returncode, [(each["subject"], each["found"], each["ok"]) for each in json.loads(done.stdout)]
 
     def test_nothing_wrong(self):
         status, findings = self.ask()
         self.assertEqual((status, [each for each in findings if not each[2]]), (0, []))
         self.assertIn(("libgpushare_preload.so", os.path.realpath(os.environ["GPUSHARE_PRELOAD"]), True), findings)
+
+    def test_every_simulated_gpu_where_there_is_no_other(self):
+        _, findings = self.ask("auto", ("GPUSHARE_DRIVER", "LD_LIBRARY_PATH"), GPUSHARE_SIM="devices=2,memory=16GiB")
+        if not any(found.startswith("simulated, because") for _, found, _ in findings):
+            self.skipTest("there is an NVIDIA driver")
+        said = [ok for subject, found, ok in findings if subject in ("GPU 0", "GPU 1") and "GPU-" in found]
+        self.assertEqual(said, [True, True], findings)
 
     def test_which_variable_counts(self):
         _, findings = self.ask(CUDA_DEVICE_MEMORY_LIMIT="1g", CUDA_DEVICE_SM_LIMIT="50", GPUSHARE_SPEC="memory=2GiB")

@@ -14,6 +14,7 @@
 namespace gpushare::driver {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr char kModule[] = R"(
@@ -58,6 +59,17 @@ TEST_F(SimDriver, SaysWhatItIs) {
   EXPECT_GE(driver_->version(), 12040);
   EXPECT_NE(&driver_->clock(), &base::RealClock());
   EXPECT_NE(driver_->Symbol("gpushare_sim_now"), nullptr);
+}
+
+// The loader would answer a search for the driver with the simulated GPU, whose soname is the same.
+TEST_F(SimDriver, IsNotTakenForTheMachinesDriver) {
+  const auto driver = Driver::Open({.path = "libcuda.so.1"});
+  ASSERT_EQ(driver.status().code(), absl::StatusCode::kFailedPrecondition) << driver.status();
+  EXPECT_THAT(std::string(driver.status().message()),
+              AllOf(HasSubstr("'libcuda.so.1'"), HasSubstr("GPUSHARE_DRIVER=sim")));
+  // Asked for by its name or its path it is what was asked for.
+  EXPECT_TRUE(Driver::Open({.path = "sim"}).ok());
+  EXPECT_TRUE((*Driver::Open({.path = driver_->path()}))->simulated());
 }
 
 TEST_F(SimDriver, DescribesItsDevices) {
