@@ -118,9 +118,15 @@ absl::StatusOr<Placed> Place(const std::vector<std::shared_ptr<Gpu>>& gpus,
   if (gpus.empty()) return absl::InvalidArgumentError("placement: no GPU to choose from");
   std::vector<Candidate> candidates;
   for (const std::shared_ptr<Gpu>& gpu : gpus) {
-    GPUSHARE_ASSIGN_OR_RETURN(const spec::Limits limits,
-                              spec::ResolveSpec(spec, tenant->priority(), gpu->capacity()));
-    candidates.push_back({gpu->room(), {limits.memory, limits.compute.guarantee}});
+    const absl::StatusOr<spec::Limits> limits =
+        spec::ResolveSpec(spec, tenant->priority(), gpu->capacity());
+    if (limits.ok()) {
+      candidates.push_back({gpu->room(), {limits->memory, limits->compute.guarantee}});
+    } else if (limits.status().code() == absl::StatusCode::kResourceExhausted) {
+      candidates.push_back({gpu->room(), {}});  // too small for this spec, as it will say itself
+    } else {
+      return limits.status();
+    }
   }
   std::string reasons;
   std::vector<Candidate> full;  // as they are now: others may have come since

@@ -520,6 +520,13 @@ absl::StatusOr<Limits> ResolveSpec(const gpushare_spec& spec, gpushare_priority 
   if (spec.set & GPUSHARE_SPEC_MEMORY) limits.memory = spec.memory;
   if (spec.set & GPUSHARE_SPEC_MEMORY_SHARE) {
     limits.memory = static_cast<uint64_t>(spec.memory_share * static_cast<double>(capacity));
+    if (*limits.memory == 0) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("spec field 'memory': ", FormatShare(spec.memory_share), " of the ",
+                       ReadableBytes(capacity),
+                       " that this GPU has to promise is nothing; ask for more, or lower "
+                       "the memory reserve (GPUSHARE_MEMORY_RESERVE)"));
+    }
   }
   if (spec.set & kMemoryCapBits) {
     limits.memory_cap =

@@ -56,6 +56,18 @@ TEST_F(PlaceTest, ATenantIsPlacedOnOneGpuAfterTheOther) {
   EXPECT_EQ(full.code(), absl::StatusCode::kAlreadyExists);
 }
 
+TEST_F(PlaceTest, AGpuThatHasNothingToPromiseIsPassedOver) {
+  const Runtime other = Must(Runtime::Create({.driver = "sim", .memory_reserve = GiB(8)}));
+  const Gpu nothing = Must(Gpu::Open(other, "0"));
+  const Tenant tenant = Must(Tenant::Create(other, {.name = "a"}));
+  const absl::Status refused = Place({&nothing}, tenant, "memory=10%").status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("GPU 0: spec field 'memory': 10% of the 0 B that this GPU has"));
+  EXPECT_EQ(VirtualDevice::Create(nothing, tenant, "memory=10%").status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
 TEST_F(PlaceTest, ARefusalSaysWhyOfEachAndWhatWouldFit) {
   const VirtualDevice a =
       Must(VirtualDevice::Create(gpus_[0], MakeTenant("a"), "memory=6GiB,compute=20%"));

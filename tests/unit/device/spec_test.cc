@@ -182,6 +182,20 @@ TEST(Spec, ACapOfMemoryIsNoLessThanTheGuarantee) {
       "memory=1GiB,memory_cap=4GiB");
 }
 
+// A quota of nothing, which 'memory=0' is refused for.
+TEST(Spec, APartOfNothingIsRefused) {
+  const auto spec = spec::ParseSpec("memory=10%,memory_cap=50%");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  for (const uint64_t capacity : {0u, 9u}) {
+    const auto limits = spec::ResolveSpec(*spec, GPUSHARE_PRIORITY_UNSET, capacity);
+    ASSERT_EQ(limits.status().code(), absl::StatusCode::kResourceExhausted) << capacity;
+    EXPECT_THAT(std::string(limits.status().message()),
+                HasSubstr(absl::StrCat("'memory': 10% of the ", capacity, " B that this GPU has")));
+    EXPECT_THAT(std::string(limits.status().message()), HasSubstr("GPUSHARE_MEMORY_RESERVE"));
+  }
+  EXPECT_EQ(spec::ResolveSpec(*spec, GPUSHARE_PRIORITY_UNSET, 10)->memory, 1u);
+}
+
 TEST(Spec, ANewPolicyEndsWhatItContradicts) {
   const auto changed = [](const char* base, const char* change) {
     return spec::FormatSpec(spec::MergeSpec(*spec::ParseSpec(base), *spec::ParseSpec(change)));
