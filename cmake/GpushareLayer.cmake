@@ -10,7 +10,7 @@
 #
 # Declares the OBJECT library `gpushare_<name>` and fails the configure step when
 #   * a dependency does not have a lower rank,
-#   * a source includes a header of a layer that is not declared here,
+#   * a source includes a header of a layer that is not declared here, or by a path with . or ..,
 #   * a layer without NAMES_CUDA includes a CUDA header or names a driver entry point.
 include("${CMAKE_CURRENT_LIST_DIR}/GpushareUnity.cmake")
 
@@ -83,7 +83,10 @@ function(_gpushare_check_source layer source allowed names_cuda)
   string(REGEX MATCHALL "#[ \t]*include[ \t]+[\"<][^\">]+[\">]" includes "${text}")
   foreach(include IN LISTS includes)
     string(REGEX REPLACE ".*[\"<]([^\">]+)[\">]" "\\1" path "${include}")
-    if(path MATCHES "^(cuda|nvml)[A-Za-z_]*\\.h$")
+    # A list (.def) has no rank: the simulated GPU, which depends on no layer, has that of entry points from driver.
+    if(path MATCHES "(^|/)\\.\\.?/" AND NOT path MATCHES "\\.def$")
+      message(FATAL_ERROR "layer '${layer}': ${source} includes \"${path}\"; includes are relative to src")
+    elseif(path MATCHES "^(cuda|nvml)[A-Za-z_]*\\.h$")
       if(NOT names_cuda)
         message(FATAL_ERROR "layer '${layer}': ${source} includes <${path}>; only driver, books, work, shim and sim may")
       endif()
