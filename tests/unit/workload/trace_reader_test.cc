@@ -163,12 +163,16 @@ TEST_F(TraceFileTest, WhatIsNoFileIsAnError) {
   EXPECT_FALSE(ReadTraceFile(std::string("a\0b", 3)).ok());
 }
 
-// Real profiles are no part of the project; point GPUSHARE_TRACES at a folder of them.
+// Real profiles are no part of the project: those of the build's GPUSHARE_TRACE_DIR, or of the folder that
+// GPUSHARE_TRACES names.
 TEST(TraceReaderTest, ReadsRealProfiles) {
-  const auto folder = base::GetEnv("GPUSHARE_TRACES");
-  if (!folder) GTEST_SKIP() << "GPUSHARE_TRACES names no folder of kernel traces";
+  const auto named = base::GetEnv("GPUSHARE_TRACES");
+  const std::string folder = named.value_or(GPUSHARE_TRACE_DIR);
+  if (!named && !std::filesystem::is_directory(folder)) {
+    GTEST_SKIP() << "no kernel traces at " << folder << "; GPUSHARE_TRACES names a folder of them";
+  }
   int files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(*folder)) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     if (entry.path().extension() != ".csv") continue;
     ++files;
     const auto trace = ReadTraceFile(entry.path().string());
