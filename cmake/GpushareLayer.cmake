@@ -48,6 +48,9 @@ function(gpushare_layer)
   set_target_properties(gpushare_${ARG_NAME} PROPERTIES
     POSITION_INDEPENDENT_CODE ON
     GPUSHARE_LAYERS "${ARG_LAYERS}")
+  # libgpushare.so has its thread-local variables in the loader's static storage in any case, for some of libstdc++'s
+  # and Abseil's are compiled so; a call into the loader for each of ours would double what a launch costs.
+  target_compile_options(gpushare_${ARG_NAME} PRIVATE -ftls-model=initial-exec)
   if(GPUSHARE_TIDY)
     set_target_properties(gpushare_${ARG_NAME} PROPERTIES CXX_CLANG_TIDY "${GPUSHARE_CLANG_TIDY}")
   endif()
