@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The way of a launch through the gate: by credit in hand, else by asking for a grant.
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "gate/state.h"
@@ -12,41 +11,19 @@ namespace {
 // A long graph is measured with the device to itself until its cost is settled, and every so often after.
 constexpr uint32_t kGraphsPerCalibration = 16;
 
-// Signed, since that is one instruction. Costs are at least 100 ns, factors at least 0.01.
-uint64_t ToNs(float ns) { return static_cast<uint64_t>(static_cast<int64_t>(ns)); }
-
-// Spends credit on a launch and numbers it; nothing when there is not so much.
-[[gnu::always_inline]] inline std::optional<uint32_t> Pay(TenantState& tenant, StreamGate& stream,
-                                                          uint64_t key, uint64_t context,
-                                                          meter::CostModel::Settled cost,
-                                                          bool graph) {
-  const float factor = tenant.page.charge_factor.load(std::memory_order_relaxed);
-  uint32_t launch;
-  if (!tenant.page.Spend(ToNs(cost.cost_ns * factor), &launch)) return std::nullopt;
-  tenant.ring->Put({launch, stream.index, cost.entry, false, graph});
-  stream.context.store(meter::CostModel::Next(context, key), std::memory_order_relaxed);
-  return launch;
-}
-
 }  // namespace
 
-// Admit() does what nearly every launch needs without a call or a saved register, since the atomic operation
-// waits for the stores before it, and leaves the rest to the others.
+const Lane& Gate::LaneOf(const StreamGate& stream) { return stream.lane; }
 
 Admission Gate::Admit(StreamGate& stream, const Work& work, Time deadline) {
-  const uint64_t context = stream.context.load(std::memory_order_relaxed);
-  const meter::CostModel::Settled cost = state_->costs->FindSettled(work.key, context);
-  if (cost.cost_ns == 0 || work.kind != Work::Kind::kKernel) [[unlikely]] {
+  uint32_t launch;
+  if (work.kind != Work::Kind::kKernel || !stream.lane.Take(work.key, &launch)) [[unlikely]] {
     return AdmitUncommon(stream, work, deadline);
   }
-  const std::optional<uint32_t> launch =
-      Pay(*state_, stream, work.key, context, cost, /*graph=*/false);
-  if (!launch.has_value()) [[unlikely]]
-    return AdmitSlow(stream, work, deadline);
-  return {&stream, *launch, Verdict::kAdmitted, false, false};
+  return {&stream, launch, Verdict::kAdmitted, false, false};
 }
 
-// Graphs, and kernels whose cost is not at its first place in the table, or not settled.
+// Graphs, and kernels whose cost is not at its first place in the table, or not settled, or more than there is credit.
 Admission Gate::AdmitUncommon(StreamGate& stream, const Work& work, Time deadline) {
   const uint64_t context = stream.context.load(std::memory_order_relaxed);
   const meter::CostModel::Prediction cost =
@@ -56,9 +33,10 @@ Admission Gate::AdmitUncommon(StreamGate& stream, const Work& work, Time deadlin
       work.kind == Work::Kind::kCooperative ||
       (graph && !meter::CostModel::InParts(work.parts) && cost.cost_ns >= kLongGraphNs);
   if (cost.known && cost.settled && !wants_device) {
-    const std::optional<uint32_t> launch =
-        Pay(*state_, stream, work.key, context, {cost.entry, cost.cost_ns}, graph);
-    if (launch.has_value()) return {&stream, *launch, Verdict::kAdmitted, false, false};
+    uint32_t launch;
+    if (stream.lane.Pay(work.key, context, {cost.entry, cost.cost_ns}, graph, &launch)) {
+      return {&stream, launch, Verdict::kAdmitted, false, false};
+    }
   }
   return AdmitSlow(stream, work, deadline);
 }
@@ -71,13 +49,12 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, Time deadline) {
   const meter::CostModel::Prediction cost =
       tenant.costs->Predict(work.key, context, work.footprint, work.like, work.parts);
   const bool exclusive = engine.WantsDevice(stream, work, cost);
-  const GrantRequest request = {
-      .charge = ToNs(cost.cost_ns * tenant.page.charge_factor.load(std::memory_order_relaxed)),
-      .own_grant = !cost.known || exclusive,
-      .exclusive = exclusive,
-      .cost_known = cost.known,
-      .deadline = deadline,
-      .longest_hold = work.longest_hold};
+  const GrantRequest request = {.charge = tenant.page.ChargeOf(cost.cost_ns),
+                                .own_grant = !cost.known || exclusive,
+                                .exclusive = exclusive,
+                                .cost_known = cost.known,
+                                .deadline = deadline,
+                                .longest_hold = work.longest_hold};
 
   // What the spent grant launched gets its marker here, where the host stops anyway.
   engine.CloseOpen(tenant, nullptr);
@@ -103,6 +80,10 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, Time deadline) {
   stream.context.store(meter::CostModel::Next(context, work.key), std::memory_order_relaxed);
   // What passed at the bound of holds is measured by itself.
   return {&stream, launch, Verdict::kAdmitted, true, exclusive || !cost.known || passed};
+}
+
+void Gate::Refused(StreamGate& stream, uint32_t launch) {
+  CompleteSlow({&stream, launch}, /*submitted=*/false);
 }
 
 void Gate::CompleteSlow(const Admission& admission, bool submitted) {

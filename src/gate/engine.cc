@@ -219,6 +219,11 @@ absl::StatusOr<StreamGate*> Gate::AddStream(driver::Stream handle, const StreamP
   stream->thread = place.by_thread ? ThisThread() : nullptr;
   stream->held_up_since = kNever;
   stream->context.store(0, std::memory_order_relaxed);
+  stream->lane = {.page = &tenant.page,
+                  .ring = tenant.ring.get(),
+                  .costs = tenant.costs.get(),
+                  .context = &stream->context,
+                  .record = LaunchRecord{.launch = 0, .stream = stream->index, .entry = 0}.Pack()};
   stream->unmarked = 0;
   stream->unmarked_ns = 0;
   stream->unmarked_lease = stream->unmarked_passed = false;

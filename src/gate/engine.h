@@ -43,6 +43,7 @@ class Engine;
 class Gate;
 class
     StreamGate;  // one stream of one tenant, as the gate sees it; owned by its Gate, address stable
+struct Lane;
 struct TenantState;
 
 inline constexpr Nanos kNoBound = Nanos::max();
@@ -64,14 +65,16 @@ struct Work {
   // Others may be waiting for it: held so long it passes, and is charged. Suspended tenants' work does not.
   Nanos longest_hold = kNoBound;
 };
-// Three multiplications that do not wait for one another: it stands on the launch path.
+// Multiplications that do not wait for one another: it stands on the launch path. Nor is anything shifted by half a word:
+// gcc reads what lies on the stack as a whole one then, which waits for the store of the half.
 inline uint64_t KernelKey(const void* function, const driver::LaunchShape& shape) {
   const uint64_t grid =
       uint64_t{shape.grid.x} ^ uint64_t { shape.grid.y } << 24 ^ uint64_t { shape.grid.z } << 44;
-  const uint64_t block = uint64_t{shape.block.x} ^ uint64_t { shape.block.y } << 11 ^
-                         uint64_t { shape.block.z } << 22 ^ uint64_t { shape.shared_bytes } << 32;
+  const uint64_t block =
+      uint64_t{shape.block.x} ^ uint64_t { shape.block.y } << 11 ^ uint64_t { shape.block.z } << 22;
   return reinterpret_cast<uintptr_t>(function) * 0x9e3779b97f4a7c15u ^
-         (grid + 1) * 0xbf58476d1ce4e5b9u ^ (block + 1) * 0x94d049bb133111ebu;
+         (grid + 1) * 0xbf58476d1ce4e5b9u ^ (block + 1) * 0x94d049bb133111ebu ^
+         shape.shared_bytes * 0xd6e8feb86659fd93u;
 }
 
 enum class Verdict : uint8_t {
@@ -168,11 +171,15 @@ class Gate {
   // Waits until the tenant may submit `work` on `stream`. Tenants of high priority wait only for an own
   // cap, and while they are suspended.
   Admission Admit(StreamGate& stream, const Work& work, Time deadline = kNever);
+  // The same for nearly every kernel, without a call: lane.h.
+  static const Lane& LaneOf(const StreamGate& stream);
   // Must follow every admitted Admission, after the driver's call. `submitted` false: the driver
   // refused, the charge is taken back.
   void Complete(const Admission& admission, bool submitted) {
     if (!submitted || admission.timed) CompleteSlow(admission, submitted);
   }
+  // Of a launch that was paid for by Lane::Take().
+  void Refused(StreamGate& stream, uint32_t launch);
 
   // A marker closes what is open on `stream` (all streams when null) because the host is about to wait
   // for the device; unspent credit goes back. Call before every synchronising driver call.

@@ -15,6 +15,7 @@
 #include "absl/functional/function_ref.h"
 #include "base/sync.h"
 #include "gate/engine.h"
+#include "gate/lane.h"
 #include "gate/tenant_page.h"
 #include "meter/cost_model.h"
 #include "meter/markers.h"
@@ -64,9 +65,9 @@ class StreamGate {
   StreamPlace place;
   const void* thread = nullptr;  // the only one that can mark it; null: any
   uint32_t index = 0;
-  // The keys of the last two launches, as the context of the next prediction. A race between threads
-  // that launch on the same stream costs a prediction, nothing else.
+  // The keys of its last launches, as the context of the next prediction.
   std::atomic<uint64_t> context{0};
+  Lane lane;  // constant while it is live
 
   // Under the engine's lock.
   bool live = false;     // it has a place in the replay

@@ -64,6 +64,12 @@ struct TenantPage {
   static uint64_t CreditOf(uint64_t word) { return word & kCreditMask; }
   static uint32_t LaunchOf(uint64_t word) { return static_cast<uint32_t>(word >> kCreditBits); }
 
+  // What a command of that cost is charged, in ns. Signed on the way, since that is one instruction: costs are at least
+  // 100 ns, factors at least 0.01.
+  uint64_t ChargeOf(float cost_ns) const {
+    const float charge = cost_ns * charge_factor.load(std::memory_order_relaxed);
+    return static_cast<uint64_t>(static_cast<int64_t>(charge));
+  }
   // Spends `ns` if there is so much, and says which launch this is.
   bool Spend(uint64_t ns, uint32_t* launch) {
     uint64_t word = credit.load(std::memory_order_relaxed);
@@ -98,8 +104,9 @@ struct LaunchRing {
   const std::atomic<uint64_t>& At(uint32_t launch) const {
     return records[launch & (kRecords - 1)];
   }
-  void Put(const LaunchRecord& record) {
-    At(record.launch).store(record.Pack(), std::memory_order_release);
+  void Put(const LaunchRecord& record) { Put(record.launch, record.Pack()); }
+  void Put(uint32_t launch, uint64_t record) {
+    At(launch).store(record, std::memory_order_release);
   }
 };
 

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The way of nearly every launch through the gate: a kernel whose cost is settled, paid from credit in hand.
+//
+//   const Lane lane = gate->LaneOf(stream);                 // once
+//   uint32_t launch;
+//   if (lane.Take(KernelKey(function, shape), &launch)) {
+//     if (driver->Launch(...) != driver::Result::kSuccess) gate->Complete({&stream, launch}, false);
+//   } else {
+//     ... gate->Admit(stream, work) ...
+//   }
+//
+// What it touches of the tenant and of the stream, so that it needs neither a call nor a lock. The atomic operation that
+// spends the credit waits for all stores before it, so there is to be none that is not needed.
+//
+// Threading: thread-safe. It stays good until the stream is removed.
+#ifndef GPUSHARE_GATE_LANE_H_
+#define GPUSHARE_GATE_LANE_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "gate/tenant_page.h"
+#include "meter/cost_model.h"
+
+namespace gpushare::gate {
+
+struct Lane {
+  TenantPage* page = nullptr;  // null: there is no such way, see Gate::Admit()
+  LaunchRing* ring = nullptr;
+  const meter::CostModel* costs = nullptr;
+  // The keys of the stream's last launches. A race between threads that launch on the same stream costs a
+  // prediction, nothing else.
+  std::atomic<uint64_t>* context = nullptr;
+  uint64_t record = 0;  // a LaunchRecord in which only the stream stands
+
+  // Pays for a launch of the kernel and numbers it. False, and nothing has happened: its cost is not settled, or there is
+  // not so much credit.
+  [[gnu::always_inline]] bool Take(uint64_t key, uint32_t* launch) const {
+    const uint64_t before = context->load(std::memory_order_relaxed);
+    const meter::CostModel::Settled cost = costs->FindSettled(key, before);
+    if (cost.cost_ns == 0) [[unlikely]]
+      return false;
+    return Pay(key, before, cost, /*graph=*/false, launch);
+  }
+
+  // Spends credit on a launch of so settled a cost and numbers it. False: there is not so much.
+  [[gnu::always_inline]] bool Pay(uint64_t key, uint64_t before, meter::CostModel::Settled cost,
+                                  bool graph, uint32_t* launch) const {
+    if (!page->Spend(page->ChargeOf(cost.cost_ns), launch)) [[unlikely]]
+      return false;
+    const LaunchRecord more = {.launch = *launch, .stream = 0, .entry = cost.entry, .graph = graph};
+    ring->Put(*launch, record | more.Pack());
+    context->store(meter::CostModel::Next(before, key), std::memory_order_relaxed);
+    return true;
+  }
+};
+
+}  // namespace gpushare::gate
+
+#endif  // GPUSHARE_GATE_LANE_H_
