@@ -17,7 +17,7 @@
 
 namespace gpushare::shim {
 
-std::atomic<Process*> Process::process{nullptr};
+std::atomic<Process*> Process::process{nullptr}, Process::working{nullptr};
 std::atomic<bool> Process::forked{false};
 
 absl::Status Process::Attach(const gpushare_shim_driver& driver) {
@@ -38,8 +38,12 @@ absl::Status Process::Attach(const gpushare_shim_driver& driver) {
     return {.gate = &share->gate()};
   };
   made->since_ = made->Now();
-  process.store(made.release(), std::memory_order_release);
-  pthread_atfork(nullptr, nullptr, [] { forked.store(true, std::memory_order_relaxed); });
+  process.store(made.get(), std::memory_order_release);
+  working.store(made.release(), std::memory_order_release);
+  pthread_atfork(nullptr, nullptr, [] {
+    forked.store(true, std::memory_order_relaxed);
+    working.store(nullptr, std::memory_order_relaxed);
+  });
   return absl::OkStatus();
 }
 

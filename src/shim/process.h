@@ -43,7 +43,7 @@ class Process {
   // After Attach().
   static Process& Get() { return *process.load(std::memory_order_acquire); }
   // Null before Attach(), and in a forked child: no driver works there, nor do its threads and locks.
-  static Process* Find() { return Forked() ? nullptr : process.load(std::memory_order_acquire); }
+  static Process* Find() { return working.load(std::memory_order_acquire); }
 
   const driver::Table& driver() const { return *driver_; }
   books::Books& books() { return *books_; }
@@ -114,7 +114,7 @@ class Process {
     return seen;
   }
 
-  static std::atomic<Process*> process;
+  static std::atomic<Process*> process, working;
   static std::atomic<bool> forked;
 
   BrokerShares broker_;

@@ -13,6 +13,36 @@ namespace {
 
 using work::Calls;
 
+template <bool kPerThread>
+[[gnu::noinline]] CUresult LaunchKernelUncommon(CUfunction function, unsigned grid_x,
+                                                unsigned grid_y, unsigned grid_z, unsigned block_x,
+                                                unsigned block_y, unsigned block_z,
+                                                unsigned shared_bytes, CUstream stream,
+                                                void** params, void** extra) {
+  using Uncommon = Gated<&Calls::LaunchKernel>;
+  constexpr auto kCall = kPerThread ? &Uncommon::PerThread : &Uncommon::Legacy;
+  return kCall(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream,
+               params, extra);
+}
+
+// Programs that launch small kernels feel every nanosecond of it. What is not said here Gated does.
+template <bool kPerThread>
+CUresult LaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                      unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                      CUstream stream, void** params, void** extra) {
+  CUresult result;
+  Process* const process = Process::Find();
+  if (process != nullptr &&
+      process->calls().LaunchKernelAtOnce(
+          process->payer(), function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+          shared_bytes, kPerThread ? PerThread(stream) : stream, params, extra, &result))
+      [[likely]] {
+    return result;
+  }
+  return LaunchKernelUncommon<kPerThread>(function, grid_x, grid_y, grid_z, block_x, block_y,
+                                          block_z, shared_bytes, stream, params, extra);
+}
+
 template <auto kCall>
 void AddGated(Hooks* hooks, const char* name) {
   Add(hooks, name, &Gated<kCall>::Legacy);
@@ -20,6 +50,12 @@ void AddGated(Hooks* hooks, const char* name) {
     const driver::Symbol* variant = driver::FindSymbol(std::string(name) + suffix);
     if (variant != nullptr) Add(hooks, variant->name.data(), &Gated<kCall>::PerThread);
   }
+}
+
+template <>
+void AddGated<&Calls::LaunchKernel>(Hooks* hooks, const char* name) {
+  Add(hooks, name, &LaunchKernel<false>);
+  Add(hooks, "cuLaunchKernel_ptsz", &LaunchKernel<true>);
 }
 
 }  // namespace

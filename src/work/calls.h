@@ -34,6 +34,7 @@
 #include "gate/engine.h"
 #include "gate/footprint.h"
 #include "gate/work_keys.h"
+#include "work/outermost.h"
 #include "work/payer.h"
 #include "work/streams.h"
 
@@ -53,6 +54,12 @@ class Calls {
   CUresult LaunchKernel(const Payer& payer, CUfunction function, unsigned grid_x, unsigned grid_y,
                         unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
                         unsigned shared_bytes, CUstream stream, void** params, void** extra);
+  // The way of nearly every launch, which is short enough to stand where it is called: the kernel's cost is settled and
+  // there is credit for it. False, and nothing has happened: by LaunchKernel().
+  bool LaunchKernelAtOnce(const Payer& payer, CUfunction function, unsigned grid_x, unsigned grid_y,
+                          unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
+                          unsigned shared_bytes, CUstream stream, void** params, void** extra,
+                          CUresult* result);
   CUresult LaunchKernelEx(const Payer& payer, const CUlaunchConfig* config, CUfunction function,
                           void** params, void** extra);
   CUresult LaunchCooperativeKernel(const Payer& payer, CUfunction function, unsigned grid_x,
@@ -212,6 +219,14 @@ class Calls {
   }
 
  private:
+  // False, and nothing has happened: by Submit().
+  template <typename Call>
+  bool AtOnce(const Payer& payer, CUstream handle, uint64_t key, const Call& call,
+              CUresult* result);
+  CUresult LaunchKernelHeld(const Payer& payer, CUfunction function, unsigned grid_x,
+                            unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
+                            unsigned block_z, unsigned shared_bytes, CUstream stream, void** params,
+                            void** extra);
   template <typename Call>
   CUresult Submit(const Payer& payer, CUstream handle, gate::Work work, const Call& call);
   template <typename Call>
@@ -283,6 +298,40 @@ class Calls {
   std::array<std::atomic<uint32_t>, 1024> graph_versions_{};
   gate::GraphParts graph_parts_;
 };
+
+template <typename Call>
+[[gnu::always_inline]] inline bool Calls::AtOnce(const Payer& payer, CUstream handle, uint64_t key,
+                                                 const Call& call, CUresult* result) {
+  if (Outermost::Inside()) [[unlikely]]
+    return false;
+  const Streams::Known* const known = streams_.FindKnown(payer, handle);
+  uint32_t launch;
+  if (known == nullptr || !known->lane.Take(key, &launch)) [[unlikely]]
+    return false;
+  // The driver's call may come back here, and leave something else there.
+  gate::Gate* const gate = known->gate;
+  gate::StreamGate* const stream = known->stream;
+  {
+    const Outermost outermost(std::false_type{});
+    *result = call();
+  }
+  if (*result != CUDA_SUCCESS) [[unlikely]]
+    gate->Refused(*stream, launch);
+  return true;
+}
+
+[[gnu::always_inline]] inline bool Calls::LaunchKernelAtOnce(
+    const Payer& payer, CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+    unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream,
+    void** params, void** extra, CUresult* result) {
+  const uint64_t key = gate::KernelKey(
+      function, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes});
+  const auto call = [&]() __attribute__((always_inline)) {
+    return driver_.LaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+                                shared_bytes, stream, params, extra);
+  };
+  return AtOnce(payer, stream, key, call, result);
+}
 
 }  // namespace gpushare::work
 

@@ -54,6 +54,21 @@ CUresult Calls::LaunchKernel(const Payer& payer, CUfunction function, unsigned g
                              unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
                              unsigned block_z, unsigned shared_bytes, CUstream stream,
                              void** params, void** extra) {
+  CUresult result;
+  if (LaunchKernelAtOnce(payer, function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+                         shared_bytes, stream, params, extra, &result)) [[likely]] {
+    return result;
+  }
+  return LaunchKernelHeld(payer, function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+                          shared_bytes, stream, params, extra);
+}
+
+[[gnu::noinline]] CUresult Calls::LaunchKernelHeld(const Payer& payer, CUfunction function,
+                                                   unsigned grid_x, unsigned grid_y,
+                                                   unsigned grid_z, unsigned block_x,
+                                                   unsigned block_y, unsigned block_z,
+                                                   unsigned shared_bytes, CUstream stream,
+                                                   void** params, void** extra) {
   const driver::LaunchShape shape = {
       {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes};
   return Submit(payer, stream, KernelWork(function, shape, /*cooperative=*/false), [&] {
@@ -76,6 +91,11 @@ CUresult Calls::LaunchKernelEx(const Payer& payer, const CUlaunchConfig* config,
   const driver::LaunchShape shape = {{config->gridDimX, config->gridDimY, config->gridDimZ},
                                      {config->blockDimX, config->blockDimY, config->blockDimZ},
                                      config->sharedMemBytes};
+  CUresult result;
+  if (!cooperative &&
+      AtOnce(payer, config->hStream, gate::KernelKey(function, shape), call, &result)) {
+    return result;
+  }
   return Submit(payer, config->hStream, KernelWork(function, shape, cooperative), call);
 }
 

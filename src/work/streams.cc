@@ -74,7 +74,10 @@ struct Streams::Shared {
 };
 
 Streams::Streams(const driver::Driver& driver) : driver_(driver.table()), clock_(driver.clock()) {
-  NewEpoch();
+  {
+    const base::MutexLock lock(&mutex_);
+    NewEpoch();
+  }
   Registry& all = AllStreams();
   const base::MutexLock lock(&all.mutex);
   all.alive.insert(this);
@@ -92,6 +95,14 @@ Streams::~Streams() {
 
 void Streams::NewEpoch() {
   epoch_.store(next_epoch.fetch_add(1, std::memory_order_relaxed), std::memory_order_release);
+  Publish();
+}
+
+void Streams::Publish() {
+  captures_.store(static_cast<uint32_t>(capturing_.size()));
+  constexpr uint64_t kOfNoEntry = ~uint64_t{0};
+  known_epoch_.store(capturing_.empty() ? epoch_.load(std::memory_order_relaxed) : kOfNoEntry,
+                     std::memory_order_release);
 }
 
 Streams::Adopted Streams::FindSlow(const Payer& payer, CUstream handle, CUcontext current) {
@@ -134,7 +145,17 @@ Streams::Adopted Streams::FindSlow(const Payer& payer, CUstream handle, CUcontex
       entry.adopted.gate->RemoveStream(entry.adopted.stream);
     }
   }
-  SlotOf(handle) = {epoch, handle, payer.gates, current, adopted};
+  if (Here() == nullptr) MakeHere();
+  Here()->seen.Put({epoch, handle, payer.gates, current, adopted});
+  if (adopted.gate != nullptr && adopted.shared == nullptr) {
+    Here()->known.Put({.epoch = epoch,
+                       .handle = handle,
+                       .gates = payer.gates,
+                       .lane = gate::Gate::LaneOf(*adopted.stream),
+                       .gate = adopted.gate,
+                       .stream = adopted.stream,
+                       .context = current});
+  }
   return adopted;
 }
 
@@ -293,7 +314,7 @@ Streams::Captured Streams::CaptureOf(CUstream handle) const {
 template <typename Which>
 void Streams::EndCaptures(const Which& which) {
   std::erase_if(capturing_, which);
-  captures_.store(static_cast<uint32_t>(capturing_.size()));
+  Publish();
 }
 
 void Streams::CaptureBegan(CUstream handle) {
@@ -301,7 +322,7 @@ void Streams::CaptureBegan(CUstream handle) {
   if (captured.thread != nullptr) ThreadEnd::Expect(this);
   const base::MutexLock lock(&mutex_);
   capturing_.insert(captured);
-  captures_.store(static_cast<uint32_t>(capturing_.size()));
+  Publish();
 }
 
 void Streams::CaptureMayHaveEnded(CUstream handle) {

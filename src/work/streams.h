@@ -18,7 +18,6 @@
 #include <cuda.h>
 #include <sys/types.h>
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -34,7 +33,9 @@
 #include "driver/driver.h"
 #include "driver/table.h"
 #include "gate/engine.h"
+#include "gate/lane.h"
 #include "work/payer.h"
+#include "work/recent.h"
 
 namespace gpushare::work {
 
@@ -58,14 +59,33 @@ class Streams {
   Adopted Find(const Payer& payer, CUstream handle) {
     CUcontext context = nullptr;
     if (IsSpecial(handle) && driver_.CtxGetCurrent(&context) != CUDA_SUCCESS) return {};
-    const Seen& seen = SlotOf(handle);
-    // Of no two objects, nor two states of one, are epochs the same.
-    if (seen.epoch == epoch_.load(std::memory_order_acquire) && seen.handle == handle &&
-        seen.gates == payer.gates && seen.context == context && !GateCame(payer, seen.adopted))
-        [[likely]] {
-      return seen.adopted;
-    }
+    const Seen* const seen = FindSeen(payer, handle, context);
+    if (seen != nullptr && !GateCame(payer, seen->adopted)) [[likely]]
+      return seen->adopted;
     return FindSlow(payer, handle, context);
+  }
+
+  // The same for launches, which nearly all go where this thread launched before: what they need there and no more.
+  // Null: not found so easily, or there is more to be done than Lane::Take(): see Find() and Turn().
+  struct alignas(64) Known {
+    uint64_t epoch = 0;
+    CUstream handle = nullptr;
+    const Gates* gates = nullptr;
+    gate::Lane lane;
+    gate::Gate* gate = nullptr;
+    gate::StreamGate* stream = nullptr;
+    CUcontext context = nullptr;  // of special handles
+  };
+  [[gnu::always_inline]] const Known* FindKnown(const Payer& payer, CUstream handle) const {
+    SeenByThread* const here = Here();
+    if (here == nullptr) [[unlikely]]
+      return nullptr;
+    const Known& known = here->known.Find(handle);
+    if (known.epoch != known_epoch_.load(std::memory_order_acquire) || known.handle != handle ||
+        known.gates != payer.gates) [[unlikely]] {
+      return nullptr;
+    }
+    return IsSpecial(handle) && !IsCurrent(known.context) ? nullptr : &known;
   }
 
   // Work is about to go where another identity's went last: markers tell theirs apart.
@@ -123,10 +143,10 @@ class Streams {
     CUcontext context = nullptr;
     Adopted adopted;
   };
-  static constexpr size_t kSeen = 4;
   // A thread's own. Behind one pointer: the loader has little room for thread-local storage of a library that comes late.
   struct SeenByThread {
-    std::array<Seen, kSeen> seen{};
+    Recent<Known> known;
+    Recent<Seen> seen;
     std::set<Streams*> used;  // which have a stream of the thread's own
     pid_t process = 0;
   };
@@ -135,11 +155,21 @@ class Streams {
     return here;
   }
   static SeenByThread* MakeHere();
-  static Seen& SlotOf(CUstream handle) {
-    SeenByThread* here = Here();
+  bool IsCurrent(CUcontext context) const {
+    CUcontext current = nullptr;
+    return driver_.CtxGetCurrent(&current) == CUDA_SUCCESS && current == context;
+  }
+  const Seen* FindSeen(const Payer& payer, CUstream handle, CUcontext context) const {
+    SeenByThread* const here = Here();
     if (here == nullptr) [[unlikely]]
-      here = MakeHere();
-    return here->seen[(reinterpret_cast<uintptr_t>(handle) * 0x9e3779b97f4a7c15u) >> 62];
+      return nullptr;
+    const Seen& seen = here->seen.Find(handle);
+    // Of no two objects, nor two states of one, are epochs the same.
+    if (seen.epoch == epoch_.load(std::memory_order_acquire) && seen.handle == handle &&
+        seen.gates == payer.gates && seen.context == context) [[likely]] {
+      return &seen;
+    }
+    return nullptr;
   }
 
   // A stream that was not held: its identity has a gate by now.
@@ -159,11 +189,13 @@ class Streams {
   template <typename Which>
   void EndCaptures(const Which& which) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   class ThreadEnd;  // forgets a thread's streams when it ends
-  void NewEpoch();
+  void NewEpoch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const driver::Table& driver_;
   base::Clock& clock_;
   std::atomic<uint64_t> epoch_;
+  std::atomic<uint64_t> known_epoch_;  // the same, but while something captures that of no entry
   std::atomic<uint32_t> captures_{0};
   std::atomic<int> ending_threads_{0};
   mutable base::Mutex mutex_;

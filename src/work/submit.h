@@ -3,28 +3,10 @@
 #ifndef GPUSHARE_WORK_SUBMIT_H_
 #define GPUSHARE_WORK_SUBMIT_H_
 
-#include <utility>
-
 #include "work/calls.h"
+#include "work/outermost.h"
 
 namespace gpushare::work {
-
-// The driver may make one of its calls out of another: only the outermost is charged.
-class Outermost {
- public:
-  Outermost() : was_(std::exchange(inside(), true)) {}
-  ~Outermost() { inside() = was_; }
-  Outermost(const Outermost&) = delete;
-  Outermost& operator=(const Outermost&) = delete;
-  static bool Inside() { return inside(); }
-
- private:
-  static bool& inside() {
-    static thread_local constinit bool inside = false;
-    return inside;
-  }
-  const bool was_;
-};
 
 // Holds `call` until it is the payer's turn on the stream's device, and charges it unless the driver refuses.
 // What is captured is neither held nor charged.

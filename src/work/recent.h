@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// The few streams that a thread used last, by handle: each stands in one of two neighbouring places.
+//
+//   Recent<Entry> recent;                      // an Entry has a `handle`, and an `epoch` that is not 0
+//   recent.Put({.epoch = epoch, .handle = handle, ...});
+//   const Entry& entry = recent.Find(handle);  // of that handle, or any other
+//
+// What was put last is found until more is put; what stands under another epoch makes room first. One thread's.
+#ifndef GPUSHARE_WORK_RECENT_H_
+#define GPUSHARE_WORK_RECENT_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace gpushare::work {
+
+template <typename Entry>
+class Recent {
+ public:
+  using Handle = decltype(Entry::handle);
+  static constexpr size_t kPlaces = 16;
+
+  Recent() {
+    for (Entry& entry : entries_) entry.handle = Nobody();
+  }
+
+  [[gnu::always_inline]] const Entry& Find(Handle handle) const {
+    const size_t place = PlaceOf(handle);
+    const Entry& first = entries_[place];
+    return first.handle == handle ? first : entries_[place ^ 1];
+  }
+
+  void Put(const Entry& entry) {
+    const size_t place = PlaceOf(entry.handle);
+    Entry &first = entries_[place], &second = entries_[place ^ 1];
+    const bool first_is_others = first.handle != entry.handle && first.epoch == entry.epoch;
+    (second.handle == entry.handle || first_is_others ? second : first) = entry;
+  }
+
+ private:
+  // The null handle is somebody's.
+  static Handle Nobody() { return reinterpret_cast<Handle>(~uintptr_t{0}); }
+  static size_t PlaceOf(Handle handle) {
+    static_assert(kPlaces == 16);
+    return (reinterpret_cast<uintptr_t>(handle) * 0x9e3779b97f4a7c15u) >> 60;
+  }
+
+  std::array<Entry, kPlaces> entries_{};
+};
+
+}  // namespace gpushare::work
+
+#endif  // GPUSHARE_WORK_RECENT_H_

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a thread has seen of a stream is not taken for what is there by now, and nothing is charged but what was launched.
+#include <atomic>
+#include <map>
+#include <random>
+
+#include "tests/contract/work_bed.h"
+#include "work/recent.h"
+
+namespace gpushare::work {
+namespace {
+
+// ---- The places ----
+
+struct Numbered {
+  uint64_t epoch = 0;
+  CUstream handle = nullptr;
+  int number = 0;
+};
+
+CUstream HandleOf(uint64_t number) { return reinterpret_cast<CUstream>(number); }
+
+TEST(RecentTest, WhatWasPutLastIsFoundAndNothingOlder) {
+  std::mt19937_64 random(1);
+  Recent<Numbered> recent;
+  std::map<CUstream, int> last;
+  uint64_t epoch = 1;
+  for (int i = 1; i < 20000; ++i) {
+    if (random() % 50 == 0) ++epoch;
+    const CUstream handle = HandleOf(random() % 40 * 8);
+    last[handle] = i;
+    recent.Put({epoch, handle, i});
+    EXPECT_EQ(recent.Find(handle).number, i);
+    const CUstream other = HandleOf(random() % 40 * 8);
+    const Numbered& found = recent.Find(other);
+    if (found.handle == other) {
+      EXPECT_EQ(found.number, last[other]);
+    }
+  }
+}
+
+TEST(RecentTest, NeighboursMakeRoomForEachOtherAndWhatHasChangedMakesItFirst) {
+  // Of two handles of one place each is found, the null one among them, for which what is empty is not taken.
+  for (uint64_t a = 0; a < 64; ++a) {
+    for (uint64_t b = a + 1; b < 64; ++b) {
+      Recent<Numbered> recent;
+      recent.Put({5, HandleOf(a * 16), 1});
+      recent.Put({5, HandleOf(b * 16), 2});
+      EXPECT_EQ(recent.Find(HandleOf(a * 16)).number, 1);
+      EXPECT_EQ(recent.Find(HandleOf(b * 16)).number, 2);
+      recent.Put({6, HandleOf(b * 16), 3});
+      recent.Put({6, HandleOf(a * 16), 4});
+      EXPECT_EQ(recent.Find(HandleOf(a * 16)).number, 4);
+      EXPECT_EQ(recent.Find(HandleOf(b * 16)).number, 3);
+    }
+  }
+}
+
+// ---- One at a time ----
+
+class KnownTest : public WorkTest {
+ protected:
+  bool AtOnce(const Tenant& tenant, Nanos cost, CUstream stream, CUresult* result) {
+    uint64_t ns = static_cast<uint64_t>(cost.count());
+    void* params[] = {&ns};
+    return calls_->LaunchKernelAtOnce(tenant.payer(), spin_, 100, 1, 1, 1024, 1, 1, 0, stream,
+                                      params, nullptr, result);
+  }
+  // Until what the kernel costs is settled, wherever it stands among others of its kind.
+  void Settle(const Tenant& tenant, CUstream stream) {
+    for (int i = 0; i < 50; ++i) {
+      ASSERT_CU(Spin(tenant, Micros(10), stream));
+      ASSERT_CU(calls_->CtxSynchronize(tenant.payer()));
+    }
+    Rest();
+  }
+  CUcontext MakeContext() {
+    auto* const create = reinterpret_cast<CUresult (*)(CUcontext*, unsigned, CUdevice)>(
+        driver_->Symbol("cuCtxCreate_v2"));
+    CUcontext made = nullptr;
+    EXPECT_CU(create(&made, 0, 0));
+    return made;
+  }
+  void BeginCapture(CUstream stream) {
+    ASSERT_CU(calls_->StreamBeginCapture(
+        stream, [&] { return cu_->StreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED); }));
+  }
+  void EndCapture(CUstream stream) {
+    CUgraph graph = nullptr;
+    ASSERT_CU(calls_->StreamEndCapture(stream, &graph));
+    ASSERT_CU(cu_->GraphDestroy(graph));
+  }
+};
+
+TEST_F(KnownTest, NearlyEveryLaunchIsPaidForAtOnce) {
+  const Tenant& t = Weighing(1);
+  const CUstream several[] = {t.stream, NewStream(t), nullptr, CU_STREAM_PER_THREAD, NewStream(t)};
+  sim_->set_account(nullptr, t.account);
+  for (const CUstream stream : several) ASSERT_NO_FATAL_FAILURE(Settle(t, stream));
+  const uint64_t asked = CallsOf("cuCtxGetCurrent"), before = t.gate->stats().launches;
+  int at_once = 0;
+  for (int i = 0; i < 1000; ++i) {
+    CUresult result = CUDA_SUCCESS;
+    const CUstream stream = several[i % 5];
+    if (AtOnce(t, Micros(10), stream, &result)) {
+      ++at_once;
+    } else {
+      result = Spin(t, Micros(10), stream);
+    }
+    ASSERT_CU(result);
+  }
+  // All but the first of each grant.
+  EXPECT_GT(at_once, 800);
+  // Of a default stream the driver is asked whose it is, once a launch; of the others nothing.
+  EXPECT_GE(CallsOf("cuCtxGetCurrent") - asked, 400u);
+  EXPECT_LE(CallsOf("cuCtxGetCurrent") - asked,
+            400u + 2 * (1000u - static_cast<unsigned>(at_once)));
+  EXPECT_EQ(t.gate->stats().launches - before, 1000u);
+}
+
+TEST_F(KnownTest, WhatTheDriverRefusesAtOnceIsGivenBack) {
+  const Tenant& t = Weighing(1);
+  Settle(t, t.stream);
+  const uint64_t before = t.gate->stats().launches;
+  const double measured = MeasuredMs(t);
+  ASSERT_CU(Spin(t, Micros(10)));  // there is credit now
+  char error[128];
+  ASSERT_EQ(sim_->inject("error call=cuLaunchKernel code=701", error, sizeof error), 0) << error;
+  int at_once = 0;
+  for (int i = 0; i < 200; ++i) {
+    CUresult result = CUDA_SUCCESS;
+    if (AtOnce(t, Micros(10), t.stream, &result)) {
+      ++at_once;
+      EXPECT_EQ(result, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+    } else {
+      EXPECT_EQ(Spin(t, Micros(10)), CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+    }
+  }
+  ASSERT_EQ(sim_->inject("clear", error, sizeof error), 0) << error;
+  EXPECT_GT(at_once, 0);
+  ASSERT_CU(calls_->CtxSynchronize(t.payer()));
+  Rest();
+  EXPECT_EQ(t.gate->stats().launches - before, 1u);
+  EXPECT_NEAR(MeasuredMs(t) - measured, 0.010, 0.002);
+  EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
+}
+
+TEST_F(KnownTest, ACaptureThatBeginsOnAnotherThreadIsSeen) {
+  const Tenant& t = Weighing(1);
+  Settle(t, t.stream);
+  const auto ran = [&] { return Truth(t.account).kernels; };
+  const uint64_t before = t.gate->stats().launches, kernels = ran();
+  ASSERT_CU(Spin(t, Micros(10)));
+  Thread([&] { BeginCapture(t.stream); })->Join();
+  CUresult result = CUDA_SUCCESS;
+  EXPECT_FALSE(AtOnce(t, Micros(10), t.stream, &result));
+  for (int i = 0; i < 20; ++i) ASSERT_CU(Spin(t, Micros(10)));
+  Thread([&] { EndCapture(t.stream); })->Join();
+  ASSERT_CU(Spin(t, Micros(10)));
+  ASSERT_CU(calls_->CtxSynchronize(t.payer()));
+  EXPECT_EQ(ran() - kernels, 2u);
+  EXPECT_EQ(t.gate->stats().launches - before, 2u);
+}
+
+class TwoDevicesTest : public KnownTest {
+ protected:
+  std::string config() const override { return "sms=100,devices=2,overlap=serial,clock=virtual"; }
+};
+
+// Whoever has a share of the one device and is not held on the other, where nothing is charged.
+TEST_F(TwoDevicesTest, ADefaultStreamIsThatOfTheContextThatIsCurrentNow) {
+  const Tenant& t = Weighing(1);
+  CUcontext there = nullptr, popped = nullptr;
+  CUmodule module = nullptr;
+  CUfunction spin = nullptr;
+  ASSERT_CU(cu_->DevicePrimaryCtxRetain(&there, 1));
+  ASSERT_CU(cu_->CtxPushCurrent(there));
+  ASSERT_CU(cu_->ModuleLoadData(&module, kPtx));
+  ASSERT_CU(cu_->ModuleGetFunction(&spin, module, "spin"));
+  ASSERT_CU(cu_->CtxPopCurrent(&popped));
+  sim_->set_account(nullptr, t.account);
+  for (const CUstream stream : {CUstream{nullptr}, CU_STREAM_PER_THREAD}) {
+    const uint64_t before = t.gate->stats().launches;
+    for (int i = 0; i < 200; ++i) {
+      for (int k = 0; k < 3; ++k) ASSERT_CU(Spin(t, Micros(20), stream));
+      ASSERT_CU(cu_->CtxPushCurrent(there));  // nobody hears of it but the driver
+      CUresult result = CUDA_SUCCESS;
+      EXPECT_FALSE(AtOnce(t, Micros(20), stream, &result));
+      std::swap(spin, spin_);
+      for (int k = 0; k < 2; ++k) ASSERT_CU(Spin(t, Micros(20), stream));
+      std::swap(spin, spin_);
+      ASSERT_CU(cu_->CtxPopCurrent(&popped));
+    }
+    ASSERT_CU(calls_->CtxSynchronize(t.payer()));
+    EXPECT_EQ(t.gate->stats().launches - before, 600u);
+  }
+  EXPECT_EQ(t.gate->stats().markers_failed, 0u);
+  calls_->ThreadEnds();
+  ASSERT_CU(cu_->DevicePrimaryCtxRelease(1));
+}
+
+// The module is gone, and its function's address is another's, which takes longer.
+TEST_F(KnownTest, AFunctionThatComesBackAsAnotherIsMeasuredAnew) {
+  const Tenant& t = Add({.limits = {.cap = 0.5}});
+  const auto launch = [&](Nanos cost) {
+    uint64_t ns = static_cast<uint64_t>(cost.count());
+    void* params[] = {&ns};
+    return calls_->LaunchKernel(t.payer(), spin_, 100, 1, 1, 1024, 1, 1, 0, t.stream, params,
+                                nullptr);
+  };
+  for (int i = 0; i < 400; ++i) ASSERT_CU(launch(Micros(20)));
+  ASSERT_CU(calls_->CtxSynchronize(t.payer()));
+  Rest(Millis(50));
+  const double used = UsedMs(t.account), measured = MeasuredMs(t);
+  calls_->ModuleEnds();
+  const Time began = clock().Now();
+  for (int i = 0; i < 400; ++i) ASSERT_CU(launch(Micros(500)));
+  ASSERT_CU(calls_->CtxSynchronize(t.payer()));
+  // 200 ms at a half, less what is saved up and what is let through while it is taken for the former.
+  EXPECT_NEAR(Ms(clock().Now() - began), 400, 30);
+  Rest();
+  EXPECT_NEAR(MeasuredMs(t) - measured, UsedMs(t.account) - used, 0.03 * 200);
+}
+
+// ---- All at once ----
+
+// Threads that launch, each in turn, wherever they may, while streams and contexts come and go and captures begin and
+// end on any of them. A launch is charged to who pays if the driver took it and did not capture it, and else to nobody.
+class RandomTest : public KnownTest, public ::testing::WithParamInterface<int> {
+ protected:
+  static constexpr int kThreads = 3, kSteps = 600;
+
+  struct Stream {
+    CUstream handle;
+    CUcontext context;
+    bool gone = false, captures = false;
+  };
+
+  size_t Any(size_t count) { return random_() % count; }
+  // The thread that calls has some context current.
+  void Step() {
+    switch (Any(16)) {
+      case 0: {
+        CUcontext context = nullptr;
+        ASSERT_CU(cu_->CtxGetCurrent(&context));
+        streams_.push_back({NewStream(*tenants_[0]), context});
+        return;
+      }
+      case 1: {
+        Stream& stream = streams_[Any(streams_.size())];
+        if (stream.gone || stream.captures) return;
+        ASSERT_CU(calls_->StreamDestroy(stream.handle));
+        stream.gone = true;
+        return;
+      }
+      case 2: {
+        Stream& stream = streams_[Any(streams_.size())];
+        if (stream.gone) return;
+        stream.captures ? EndCapture(stream.handle) : BeginCapture(stream.handle);
+        stream.captures = !stream.captures;
+        return;
+      }
+      case 3: {
+        CUcontext popped = nullptr;
+        ASSERT_CU(cu_->CtxPopCurrent(&popped));
+        ASSERT_CU(cu_->CtxPushCurrent(contexts_[Any(contexts_.size())]));
+        return;
+      }
+      case 4:
+        return calls_->ModuleEnds();
+      default:
+        return Launch();
+    }
+  }
+  void Launch() {
+    const size_t payer = Any(tenants_.size());
+    const Nanos cost = Micros(5) * static_cast<int64_t>(1 + Any(3));
+    CUcontext context = nullptr;
+    ASSERT_CU(cu_->CtxGetCurrent(&context));
+    spin_ = functions_[context];
+    const size_t pick = Any(streams_.size() + 3);
+    if (pick >= streams_.size()) {
+      const CUstream defaults[] = {nullptr, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
+      ASSERT_CU(Spin(*tenants_[payer], cost, defaults[pick - streams_.size()]));
+      ++launched_[payer];
+      return;
+    }
+    const Stream& stream = streams_[pick];
+    if (!stream.gone) spin_ = functions_[stream.context];
+    const CUresult result = Spin(*tenants_[payer], cost, stream.handle);
+    if (stream.gone) {
+      EXPECT_NE(result, CUDA_SUCCESS);
+      return;
+    }
+    // On a stream of another context than is current the driver may refuse.
+    if (result == CUDA_SUCCESS && !stream.captures) ++launched_[payer];
+  }
+  void Check() {
+    for (size_t i = 0; i < tenants_.size(); ++i) {
+      ASSERT_EQ(tenants_[i]->gate->stats().launches, launched_[i]) << "of tenant " << i;
+    }
+  }
+
+  std::mt19937_64 random_;
+  std::vector<Stream> streams_;
+  std::vector<CUcontext> contexts_;
+  std::map<CUcontext, CUfunction> functions_;
+  uint64_t launched_[2] = {};
+};
+
+TEST_P(RandomTest, EachLaunchIsChargedToWhoPaysAndToNobodyElse) {
+  random_.seed(static_cast<uint64_t>(GetParam()));
+  Weighing(1);
+  Weighing(1);
+  contexts_.push_back(context_);
+  functions_[context_] = spin_;
+  const CUcontext other = MakeContext();
+  CUmodule module = nullptr;
+  ASSERT_CU(cu_->ModuleLoadData(&module, kPtx));
+  ASSERT_CU(cu_->ModuleGetFunction(&functions_[other], module, "spin"));
+  contexts_.push_back(other);
+  CUcontext popped = nullptr;
+  ASSERT_CU(cu_->CtxPopCurrent(&popped));
+  streams_.push_back({tenants_[0]->stream, context_});
+  streams_.push_back({tenants_[1]->stream, context_});
+
+  std::atomic<int> turn{-1};  // whose step it is; -1: this thread's
+  std::atomic<bool> over{false};
+  std::vector<std::unique_ptr<base::ClockThread>> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.push_back(Thread([&, i] {
+      while (!over) {
+        if (turn != i) {
+          clock().SleepUntil(In(Micros(2)));
+          continue;
+        }
+        Step();
+        turn = -1;
+      }
+      calls_->ThreadEnds();  // while it is one of the clock's
+    }));
+  }
+  for (int step = 0; step < kSteps && !HasFailure(); ++step) {
+    turn = static_cast<int>(Any(kThreads));
+    while (turn >= 0) clock().SleepUntil(In(Micros(2)));
+    if (step % 20 == 0) Check();
+  }
+  over = true;
+  for (const auto& thread : threads) thread->Join();
+  for (Stream& stream : streams_) {
+    if (stream.captures) EndCapture(stream.handle);
+  }
+  for (const CUcontext context : contexts_) {
+    ASSERT_CU(cu_->CtxPushCurrent(context));
+    ASSERT_CU(calls_->CtxSynchronize(tenants_[0]->payer()));
+    ASSERT_CU(calls_->CtxSynchronize(tenants_[1]->payer()));
+    ASSERT_CU(cu_->CtxPopCurrent(&popped));
+  }
+  Rest();
+  Check();
+  EXPECT_GT(launched_[0] + launched_[1], kSteps / 4u);
+  for (const auto& tenant : tenants_) {
+    EXPECT_EQ(tenant->gate->view().outstanding, Nanos(0));
+    EXPECT_EQ(tenant->gate->stats().markers_failed, 0u) << tenant->gate->stats().driver_error;
+  }
+  calls_->ContextEnds(other);
+  ASSERT_CU(cu_->CtxDestroy(other));
+}
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomTest, ::testing::Range(1, 9));
+
+}  // namespace
+}  // namespace gpushare::work
