@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What calls of the driver cost a program that knows nothing of what it runs under: nanoseconds a call, a line each
-// as "name value", the fastest of several rounds.
+// as "name value direct", the fastest of several rounds.
 //
 //   calls [rounds]                                  on whatever driver libcuda.so.1 is
 //
+// `direct` is the same past everything that may stand before the driver, measured in turns with the other: of the
+// simulated GPU, which GPUSHARE_SIMULATED names by a path that is not the driver's. Without that it is the value again.
 // bench/shim/overhead.py runs it bare and preloaded, in turns.
 #include <cuda.h>
 #include <dlfcn.h>
@@ -21,15 +23,40 @@
     }                                                  \
   } while (0)
 
-static const char kPtx[] =
-    ".version 7.0\n.target sm_70\n.address_size 64\n"
-    "//gpushare.sim cost=1us blocks_per_sm=1\n"
-    ".visible .entry short_one() { ret; }\n";
+#define KERNEL(name) ".visible .entry " name "() { ret; }\n"
+#define COST "//gpushare.sim cost=1us blocks_per_sm=1\n"
+static const char kPtx[] = ".version 7.0\n.target sm_70\n.address_size 64\n"  //
+    COST KERNEL("short_0") COST KERNEL("short_1") COST KERNEL("short_2") COST KERNEL("short_3");
 
-enum { kCalls = 20000, kBatch = 10, kInFlight = 200, kLive = 100000 };
+enum { kCalls = 20000, kBatch = 10, kInFlight = 200, kLive = 100000, kFew = 4 };
 
-static CUfunction function;
-static CUstream stream;
+typedef CUresult Launch(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                        unsigned, CUstream, void**, void**);
+Launch cuLaunchKernel_ptsz;
+
+// The calls that are measured, with streams that were made by the same way.
+typedef struct Driver {
+  CUresult (*get_version)(int*);
+  CUresult (*mem_get_info)(size_t*, size_t*);
+  CUresult (*mem_alloc)(CUdeviceptr*, size_t);
+  CUresult (*mem_free)(CUdeviceptr);
+  CUresult (*create_stream)(CUstream*, unsigned);
+  CUresult (*get_proc_address)(const char*, void**, int, cuuint64_t,
+                               CUdriverProcAddressQueryResult*);
+  Launch *launch, *launch_ptsz;
+  CUstream streams[kFew];
+} Driver;
+
+static Driver linked = {.get_version = cuDriverGetVersion,
+                        .mem_get_info = cuMemGetInfo,
+                        .mem_alloc = cuMemAlloc,
+                        .mem_free = cuMemFree,
+                        .create_stream = cuStreamCreate,
+                        .get_proc_address = cuGetProcAddress,
+                        .launch = cuLaunchKernel,
+                        .launch_ptsz = cuLaunchKernel_ptsz};
+static Driver direct;
+static CUfunction functions[kFew];
 static CUdeviceptr* live;
 
 static double Now(void) {
@@ -38,79 +65,133 @@ static double Now(void) {
   return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
 }
 
-// Each: `kCalls` calls; what they take that is no part of the call is outside of the time.
-static double PassedOn(void) {
+// Each: what `kCalls` calls take, by either way; what they take that is no part of the call is outside of the time.
+typedef struct Took {
+  double linked, direct;
+} Took;
+#define BOTH(measure) ((Took){measure(&linked), measure(&direct)})
+
+static double GetVersions(const Driver* driver) {
   int value = 0;
   const double begin = Now();
-  for (int i = 0; i < kCalls; ++i) OK(cuDriverGetVersion(&value));
+  for (int i = 0; i < kCalls; ++i) OK(driver->get_version(&value));
   return Now() - begin;
 }
-static double MemGetInfo(void) {
+static Took PassedOn(void) { return BOTH(GetVersions); }
+
+static double MemGetInfos(const Driver* driver) {
   size_t free_bytes = 0, total = 0;
   const double begin = Now();
-  for (int i = 0; i < kCalls; ++i) OK(cuMemGetInfo(&free_bytes, &total));
+  for (int i = 0; i < kCalls; ++i) OK(driver->mem_get_info(&free_bytes, &total));
   return Now() - begin;
 }
-static double AllocFree(void) {
+static Took MemGetInfo(void) { return BOTH(MemGetInfos); }
+
+static double AllocsAndFrees(const Driver* driver) {
   const double begin = Now();
   for (int i = 0; i < kCalls; ++i) {
     CUdeviceptr pointer = 0;
-    OK(cuMemAlloc(&pointer, 4096));
-    OK(cuMemFree(pointer));
+    OK(driver->mem_alloc(&pointer, 4096));
+    OK(driver->mem_free(pointer));
   }
   return Now() - begin;
 }
-static double AllocFreeManyLive(void) {
-  for (int i = 0; i < kLive; ++i) OK(cuMemAlloc(&live[i], 512));
-  const double took = AllocFree();
-  for (int i = 0; i < kLive; ++i) OK(cuMemFree(live[i]));
+static Took AllocFree(void) { return BOTH(AllocsAndFrees); }
+static double WithManyLive(const Driver* driver) {
+  for (int i = 0; i < kLive; ++i) OK(driver->mem_alloc(&live[i], 512));
+  const double took = AllocsAndFrees(driver);
+  for (int i = 0; i < kLive; ++i) OK(driver->mem_free(live[i]));
   return took;
 }
+static Took AllocFreeManyLive(void) { return BOTH(WithManyLive); }
+
 static int Ascending(const void* a, const void* b) {
   const double x = *(const double*)a, y = *(const double*)b;
   return (x > y) - (x < y);
 }
+static double Median(double* took, int count) {
+  qsort(took, (size_t)count, sizeof(took[0]), &Ascending);
+  return took[count / 2];
+}
+
+// How a program launches: on one of its streams, or a default one, the same kernel again or several in turn.
+typedef enum Where { kOwn, kLegacy, kPerThread } Where;
+static double LaunchBatch(const Driver* driver, Where where, int streams, int kernels) {
+  Launch* const launch = where == kPerThread ? driver->launch_ptsz : driver->launch;
+  const double begin = Now();
+  for (int k = 0; k < kBatch; ++k) {
+    OK(launch(functions[k & (kernels - 1)], 1, 1, 1, 32, 1, 1, 0,
+              where == kOwn ? driver->streams[k & (streams - 1)] : NULL, NULL, NULL));
+  }
+  return Now() - begin;
+}
 // By the median of short batches: in some the gate asks for the next grant. The kernels are so short that no cap is
 // met.
-static double Launch(void) {
-  double took[kCalls / kBatch];
+static Took Launches(Where where, int streams, int kernels) {
+  static double took[2][kCalls / kBatch];
   for (int i = 0; i < kCalls / kBatch; ++i) {
-    const double begin = Now();
-    for (int k = 0; k < kBatch; ++k) {
-      OK(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, NULL, NULL));
-    }
-    took[i] = Now() - begin;
-    if (i % (kInFlight / kBatch) == 0) OK(cuStreamSynchronize(stream));
+    took[0][i] = LaunchBatch(&linked, where, streams, kernels);
+    took[1][i] = LaunchBatch(&direct, where, streams, kernels);
+    if (i % (kInFlight / kBatch) == 0) OK(cuCtxSynchronize());
   }
-  qsort(took, kCalls / kBatch, sizeof(took[0]), &Ascending);
-  return took[kCalls / kBatch / 2] * (kCalls / kBatch);
+  const int batches = kCalls / kBatch;
+  return (Took){Median(took[0], batches) * batches, Median(took[1], batches) * batches};
 }
-static double GetProcAddress(void) {
+static Took LaunchOwn(void) { return Launches(kOwn, 1, 1); }
+static Took LaunchKernels(void) { return Launches(kOwn, 1, kFew); }
+static Took LaunchStreams(void) { return Launches(kOwn, kFew, 1); }
+static Took LaunchLegacy(void) { return Launches(kLegacy, 1, 1); }
+static Took LaunchPerThread(void) { return Launches(kPerThread, 1, 1); }
+
+static double GetProcAddresses(const Driver* driver) {
   void* found = NULL;
   CUdriverProcAddressQueryResult status;
   const double begin = Now();
   for (int i = 0; i < kCalls; ++i) {
-    OK(cuGetProcAddress("cuLaunchKernel", &found, 12000, CU_GET_PROC_ADDRESS_DEFAULT, &status));
+    OK(driver->get_proc_address("cuLaunchKernel", &found, 12000, CU_GET_PROC_ADDRESS_DEFAULT,
+                                &status));
   }
   return Now() - begin;
 }
+static Took GetProcAddress(void) { return BOTH(GetProcAddresses); }
 
 static const struct {
   const char* name;
-  double (*run)(void);
-} kFigures[] = {{"passed_on", PassedOn},   {"mem_get_info", MemGetInfo},
-                {"alloc_free", AllocFree}, {"alloc_free_100k_live", AllocFreeManyLive},
-                {"launch", Launch},        {"get_proc_address", GetProcAddress}};
+  Took (*run)(void);
+} kFigures[] = {{"passed_on", PassedOn},
+                {"mem_get_info", MemGetInfo},
+                {"alloc_free", AllocFree},
+                {"alloc_free_100k_live", AllocFreeManyLive},
+                {"launch", LaunchOwn},
+                {"launch_4_kernels", LaunchKernels},
+                {"launch_4_streams", LaunchStreams},
+                {"launch_legacy", LaunchLegacy},
+                {"launch_per_thread", LaunchPerThread},
+                {"get_proc_address", GetProcAddress}};
 enum { kCount = sizeof(kFigures) / sizeof(kFigures[0]) };
 
-// On the simulated GPU's virtual clock a thread that is registered calls without a hand-over: GPUSHARE_SIMULATED
-// names the simulated driver by a path that is not the driver's.
-static void Register(void) {
+static void* Find(void* handle, const char* name) {
+  void* const found = dlsym(handle, name);
+  if (found != NULL) return found;
+  fprintf(stderr, "the simulated driver has no %s\n", name);
+  exit(1);
+}
+
+// On the simulated GPU's virtual clock a thread that is registered calls without a hand-over.
+static void FindSimulated(void) {
   const char* const path = getenv("GPUSHARE_SIMULATED");
   void* const handle = path != NULL ? dlopen(path, RTLD_NOW) : NULL;
-  int (*const enter)(const char*) =
-      handle != NULL ? (int (*)(const char*))dlsym(handle, "gpushare_sim_thread_enter") : NULL;
-  if (enter != NULL) enter("calls");
+  direct = linked;
+  if (handle == NULL) return;
+  ((int (*)(const char*))Find(handle, "gpushare_sim_thread_enter"))("calls");
+  *(void**)&direct.get_version = Find(handle, "cuDriverGetVersion");
+  *(void**)&direct.mem_get_info = Find(handle, "cuMemGetInfo_v2");
+  *(void**)&direct.mem_alloc = Find(handle, "cuMemAlloc_v2");
+  *(void**)&direct.mem_free = Find(handle, "cuMemFree_v2");
+  *(void**)&direct.create_stream = Find(handle, "cuStreamCreate");
+  *(void**)&direct.get_proc_address = Find(handle, "cuGetProcAddress_v2");
+  *(void**)&direct.launch = Find(handle, "cuLaunchKernel");
+  *(void**)&direct.launch_ptsz = Find(handle, "cuLaunchKernel_ptsz");
 }
 
 int main(int argc, char** argv) {
@@ -118,20 +199,25 @@ int main(int argc, char** argv) {
   CUcontext context;
   CUmodule module;
   live = malloc(kLive * sizeof(*live));
-  Register();
+  FindSimulated();
   OK(cuInit(0));
   OK(cuDevicePrimaryCtxRetain(&context, 0));
   OK(cuCtxSetCurrent(context));
   OK(cuModuleLoadData(&module, kPtx));
-  OK(cuModuleGetFunction(&function, module, "short_one"));
-  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  for (int i = 0; i < kFew; ++i) {
+    const char name[] = {'s', 'h', 'o', 'r', 't', '_', (char)('0' + i), '\0'};
+    OK(cuModuleGetFunction(&functions[i], module, name));
+    OK(linked.create_stream(&linked.streams[i], CU_STREAM_NON_BLOCKING));
+    OK(direct.create_stream(&direct.streams[i], CU_STREAM_NON_BLOCKING));
+  }
   for (int i = 0; i < kCount; ++i) {
-    double best = kFigures[i].run();  // the first warms up
+    Took best = kFigures[i].run();  // the first warms up
     for (int k = 0; k < rounds; ++k) {
-      const double took = kFigures[i].run();
-      if (k == 0 || took < best) best = took;
+      const Took took = kFigures[i].run();
+      if (k == 0 || took.linked < best.linked) best.linked = took.linked;
+      if (k == 0 || took.direct < best.direct) best.direct = took.direct;
     }
-    printf("%s %.2f\n", kFigures[i].name, best / kCalls);
+    printf("%s %.2f %.2f\n", kFigures[i].name, best.linked / kCalls, best.direct / kCalls);
   }
   free(live);
   return 0;
