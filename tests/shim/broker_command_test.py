@@ -38,6 +38,63 @@ class Brokers(Programs):
             pass
 
 
+class Kubernetes(Brokers):
+    """The manifests of share/kubernetes: what they and HAMi's device plugin put into a container is the share it has."""
+
+    SHARE = os.path.join(HERE, "..", "..", "share")
+    config = "unlisted: true\n"
+
+    def read(self, name):
+        try:
+            import yaml
+        except ImportError:
+            self.skipTest("scripts/setup has not installed PyYAML")
+        with open(os.path.join(self.SHARE, "kubernetes", name)) as file:
+            return list(yaml.safe_load_all(file))
+
+    def test_the_brokers_configuration_and_image(self):
+        config, daemons = self.read("broker.yaml")
+        written = config["data"]["broker.yaml"]
+        file = os.path.join(self.folder.name, "broker.yaml")
+        with open(file, "w") as out:
+            out.write(written)
+        checked = self.broker.command("broker", "--check", "--config", file)
+        self.assertEqual((checked.returncode, checked.stderr), (0, ""))
+        self.assertIn(self.config.strip(), written)
+        pod = daemons["spec"]["template"]["spec"]
+        with open(os.path.join(self.SHARE, "container", "Containerfile")) as image:
+            copied = next(line for line in image if line.startswith("COPY ")).split()[2]
+        self.assertEqual(pod["initContainers"][0]["command"][2], copied + "/.")
+        self.assertEqual(pod["containers"][0]["args"], ["--config", "/etc/gpushare/broker.yaml"])
+
+    def test_a_pod_that_hami_has_placed(self):
+        (pod,) = self.read("pod-hami.yaml")
+        (container,) = pod["spec"]["containers"]
+        set_here = {entry["name"]: entry.get("value") for entry in container["env"]}
+        limits = container["resources"]["limits"]
+        # As HAMi's device plugin sets them.
+        variables = {"CUDA_DEVICE_MEMORY_LIMIT_0": f"{limits['nvidia.com/gpumem']}m",
+                     "CUDA_DEVICE_SM_LIMIT": str(limits["nvidia.com/gpucores"]),
+                     "CUDA_DEVICE_MEMORY_SHARED_CACHE": "/usr/local/vgpu/cache",
+                     "CUDA_DISABLE_CONTROL": set_here["CUDA_DISABLE_CONTROL"]}
+        self.assertTrue(os.environ["GPUSHARE_PRELOAD"].endswith(set_here["LD_PRELOAD"].split("/opt/gpushare", 1)[1]))
+        first, second = self.program("a-uid", **variables), self.program("a-uid", **variables)
+        self.assertEqual((first("total()"), first("alloc(8000)"), first("alloc(300)")), (8192, 0, 2))
+        self.assertEqual(second("alloc(300)"), 2)  # of one pod: they have it in common
+        (share,) = self.broker.list()["shares"]
+        self.assertEqual((share["tenant"], share["memory_limit"], share["cap"]), ("a-uid", 8192 * MIB, 0.5))
+        # 8 GiB are not left: it does not run without its limit.
+        self.assertNotEqual(self.initializes(GPUSHARE_TENANT="another-uid", **variables), "0\n")
+
+    def test_a_device_that_the_specification_has(self):
+        (pod,) = self.read("pod-cdi.yaml")
+        import yaml
+        (named,) = pod["metadata"]["annotations"].values()
+        shares = [name for name in yaml.safe_load(named) if name.startswith("gpushare.dev/")]
+        made = json.loads(self.broker.command("cdi", "generate", "--fractions", "4").stdout)
+        self.assertIn(shares[0], [f"{made['kind']}={device['name']}" for device in made["devices"]])
+
+
 class Unlisted(Brokers):
     config = "unlisted: true\n"
 
