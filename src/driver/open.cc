@@ -61,7 +61,7 @@ absl::Status Configure(void* handle, const std::string& text) {
   }
   char error[512] = "";
   if (configure(text.c_str(), error, sizeof(error)) == 0) return absl::OkStatus();
-  const std::string what = error;
+  const std::string what = Printable(error, sizeof(error));  // it quotes what was given
   const bool environment = absl::StartsWith(what, "GPUSHARE_SIM:");
   return absl::InvalidArgumentError(absl::StrCat(
       "simulated GPU: ", environment ? "" : absl::StrCat("configuration ", Quoted(text), ": "),

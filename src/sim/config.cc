@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/config.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -68,6 +69,11 @@ bool IsName(std::string_view text) {
          (text.empty() || text.front() != '.');
 }
 
+// Of a device, as drivers name theirs: whoever asks with a short buffer gets the beginning of it.
+bool IsPrintableAscii(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
+}
+
 // True when the key is known; `*ok` says whether its value is.
 bool Set(std::string_view key, std::string_view value, Config& c, bool* ok) {
   *ok = true;
@@ -77,7 +83,7 @@ bool Set(std::string_view key, std::string_view value, Config& c, bool* ok) {
   } else if (key == "pin") {
     *ok = ParseInt(value, 0, 1, &c.pin);
   } else if (key == "name") {
-    *ok = !value.empty();
+    *ok = !value.empty() && IsPrintableAscii(value);
     c.name = std::string(value);
   } else if (key == "devices") {
     *ok = ParseInt(value, 1, 64, &c.devices);
@@ -162,7 +168,7 @@ const char* Allowed(std::string_view key) {
     const char* allowed;
   } kAllowed[] = {{"clock", "virtual or wall"},
                   {"pin", "0 or 1"},
-                  {"name", "text of one character or more"},
+                  {"name", "one printable ASCII character or more"},
                   {"devices", "1 to 64"},
                   {"sms", "1 to 4096"},
                   {"memory", "1MiB to 4096GiB, in B, KiB, MiB or GiB"},

@@ -46,6 +46,9 @@ TEST_F(ConfigTest, BadTextIsRefusedAndNamed) {
                            "devices=1000",
                            "queue_depth=0",
                            "name=",
+                           "name=a\xff",
+                           "name=a\x1b[31m",
+                           "name=\xc3\xa9",
                            "seed=-4",
                            "=4",
                            "sms=\xff\xfe"}) {

@@ -11,7 +11,7 @@
  * ns/us/ms/s, sizes B/KiB/MiB/GiB, rates GB/s (10^9 bytes). Keys and defaults:
  *
  *   clock=virtual        wall | virtual
- *   name=Simulated H200  any text without comma
+ *   name=Simulated H200  printable ASCII without comma
  *   devices=1            number of GPUs
  *   sms=132  memory=141GiB  compute_capability=9.0  max_threads_per_sm=2048  shared_per_sm=228KiB
  *   overlap=footprint    footprint: kernels share the device by SM footprint; serial: one at a time

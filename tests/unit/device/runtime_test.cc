@@ -47,6 +47,13 @@ TEST(Runtime, ABrokenSimulationInTheEnvironmentIsNamed) {
               HasSubstr("simulated GPU: GPUSHARE_SIM: unknown key 'memry'"));
 }
 
+TEST(Runtime, ASimulationThatIsNoTextIsShownAsText) {
+  const auto runtime = Runtime::Create({.driver = "sim", .simulation = "name=\xff"});
+  EXPECT_EQ(runtime.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(runtime.status().message()),
+              HasSubstr("bad value '\\xff' of 'name'; allowed: one printable ASCII character"));
+}
+
 TEST_F(RuntimeTest, AReserveOverTheMemoryIsRefusedWhereThatIsKnown) {
   const Runtime other = Must(Runtime::Create({.driver = "sim", .memory_reserve = GiB(9)}));
   const auto gpu = Gpu::Open(other, "0");
