@@ -27,15 +27,16 @@ constexpr uint64_t kPiece = uint64_t{4} << 20;
 
 std::atomic<uint64_t> next_stream{1};
 
+std::string Sides(const driver::Dim3& d) { return absl::StrCat(d.x, " x ", d.y, " x ", d.z); }
+
 // With the shape, when it is what the driver objects to.
-absl::Status LaunchRefused(driver::Result result, const char* name,
+absl::Status LaunchRefused(const absl::Status& refused, driver::Result result,
                            const driver::LaunchShape& shape) {
-  absl::Status refused = driver::ToStatus(result, name);
   if (result != driver::Result::kInvalidValue) return refused;
   absl::Status told(refused.code(),
-                    absl::StrCat(refused.message(), ": a block of ", shape.block.x, " x ",
-                                 shape.block.y, " x ", shape.block.z, " threads with ",
-                                 shape.shared_bytes, " bytes of dynamic shared memory given"));
+                    absl::StrCat(refused.message(), ": a grid of ", Sides(shape.grid),
+                                 " blocks of ", Sides(shape.block), " threads with ",
+                                 shape.shared_bytes, " bytes of dynamic shared memory each given"));
   refused.ForEachPayload(
       [&told](absl::string_view url, const absl::Cord& payload) { told.SetPayload(url, payload); });
   return told;
@@ -240,15 +241,18 @@ absl::Status Stream::Launch(driver::Function function, const driver::LaunchShape
     const driver::Result result =
         InContext([&] { return gpu_.FindFootprint(function, shape, work.key, &work.footprint); });
     // That another call of the driver found it out first is nothing to the caller.
-    if (result != driver::Result::kSuccess) return LaunchRefused(result, name, shape);
+    if (result != driver::Result::kSuccess) {
+      return LaunchRefused(driver::ToStatus(result, name), result, shape);
+    }
   }
   work.footprint *= sms_ratio_;
-  if (cooperative) {
-    return Submit(work, timeout_ns, name,
-                  [&] { return driver.LaunchCooperative(function, shape, native_, params); });
-  }
-  return Submit(work, timeout_ns, name,
-                [&] { return driver.Launch(function, shape, native_, params); });
+  driver::Result result = driver::Result::kSuccess;
+  const absl::Status launched = Submit(work, timeout_ns, name, [&] {
+    result = cooperative ? driver.LaunchCooperative(function, shape, native_, params)
+                         : driver.Launch(function, shape, native_, params);
+    return result;
+  });
+  return result == driver::Result::kSuccess ? launched : LaunchRefused(launched, result, shape);
 }
 
 absl::Status Stream::LaunchGraph(driver::GraphExec graph, int64_t timeout_ns) {

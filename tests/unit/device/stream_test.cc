@@ -159,6 +159,25 @@ TEST_F(StreamTest, AnImpossibleBlockIsTheLaunchsOwnError) {
   }
 }
 
+TEST_F(StreamTest, AnImpossibleGridIsToldAsItWasGiven) {
+  const VirtualDevice device = MakeDevice("a", "");
+  const Stream stream = Must(Stream::Create(device));
+  ASSERT_OK(
+      stream.Launch(spin_, Whole(), uint64_t{1}));  // its footprint is not the first to object
+  const struct {
+    uint32_t x, y;
+    const char* told;
+  } cases[] = {{0, 1, "a grid of 0 x 1 x 1 blocks of 32 x 1 x 1 threads with 0 bytes"},
+               {1u << 31, 1, "a grid of 2147483648 x 1 x 1 blocks"},
+               {1, 65536, "a grid of 1 x 65536 x 1 blocks"}};
+  for (const auto& [x, y, told] : cases) {
+    const absl::Status status = stream.Launch(spin_, {.grid = {x, y}, .block = {32}}, uint64_t{1});
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(told));
+    EXPECT_EQ(ErrorDetail::Of(status)->driver_result, 1);
+  }
+}
+
 TEST_F(StreamTest, LimitedCopiesKeepToTheirBandwidth) {
   const VirtualDevice device = MakeDevice("a", "memory=1GiB,h2d=1GB/s");
   const Allocator allocator = Must(Allocator::Create(device));
