@@ -3,6 +3,7 @@
 """gpushare.ray for longer: actors that are killed again and again and restart, tasks one after the other, placement
 groups, a second driver. After each step the broker's sums hold."""
 
+import importlib
 import os
 import random
 import signal
@@ -10,13 +11,10 @@ import subprocess
 import sys
 import unittest
 
-try:
-    import ray
-except ImportError:
-    print("skipped: Ray is not installed; scripts/setup installs it")
-    sys.exit(77)
+import needed  # noqa: F401: or the test is skipped
 
 import gpushare.ray
+import ray
 from cluster import GIB, Cluster, say, until
 from work import Gpu
 
@@ -94,6 +92,25 @@ class Churn(unittest.TestCase):
         # Which entry points there are, cuda.bindings asks a driver that answers nothing.
         with self.assertRaisesRegex(ray.exceptions.RayActorError, "function cuInit is not found"):
             ray.get(unknown.pid.remote())
+
+    def test_what_uses_the_gpu_when_it_is_imported(self):
+        """It has the share that was declared, without the name, and the constructor finds the driver ready."""
+
+        class Imports:
+            def __reduce__(self):
+                return importlib.import_module, ("early",)
+
+        class Early(Gpu):
+            early = Imports()  # in the worker, where the class is read, the module
+
+            def then(self):
+                return self.early.TOTAL
+
+        actor = gpushare.ray.remote(num_gpus=0.25, num_cpus=0, resources={"a": 1})(Early).remote()
+        total, pid = ray.get([actor.then.remote(), actor.pid.remote()])
+        self.assertEqual(total, 4 * GIB)
+        self.assertRegex(cluster["a"].shares()[pid]["tenant"], r"^process-\d+$")
+        ray.kill(actor)
 
     def test_a_second_cluster_on_the_same_node(self):
         """It believes the GPU its own; the broker does not."""

@@ -25,7 +25,7 @@ class Node:
             file.write(CONFIG)
         self.environment = {
             "GPUSHARE_BROKER": self.socket, "GPUSHARE_DRIVER": "sim", "GPUSHARE_MEMORY_RESERVE": "0B",
-            "GPUSHARE_SIM": f"memory={memory},devices={gpus},clock=wall,shared={os.path.basename(folder)}-{name}"}
+            "GPUSHARE_SIM": f"memory={memory},devices={gpus},clock=wall,teardown=0ns,shared={os.path.basename(folder)}-{name}"}
         self.broker = subprocess.Popen(
             [COMMAND, "broker", "--config", config, "--socket", self.socket, "--gpu", "sim", "--log-format", "json"],
             env={**os.environ, **self.environment}, stderr=subprocess.PIPE, text=True)

@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A module that uses the GPU when it is imported, before any constructor runs."""
+
+import program
+
+program.context()
+TOTAL = int(program.d.cuMemGetInfo()[2])
