@@ -329,13 +329,17 @@ def _enter(terms: _Terms, name: str) -> None:
         raise FailedPreconditionError(f"{name}: this worker was not started under gpushare: is {terms.preload} on its "
                                       "node? GPUSHARE_PRELOAD_DIR names the folder that it is in on every one",
                                       code="FAILED_PRECONDITION")
-    broker = os.environ.get("GPUSHARE_BROKER", "/")
-    broker = _SOCKET if broker == "/" else broker.replace("//", "/", 1)  # see _runtime_env()
+    broker = _socket(os.environ.get("GPUSHARE_BROKER", ""))
     number = context.get_actor_id() or context.get_task_id()
     tenant = f"{name.encode()[:30].decode(errors='ignore')}-{number[:32]}"
     os.environ.update(GPUSHARE_BROKER=broker, GPUSHARE_TENANT=tenant, GPUSHARE_SPEC=spec)
     _wait(Share(tenant, spec, broker), terms.wait)
     _share = Share(tenant, spec, broker)
+
+
+def _socket(given: str) -> str:
+    """What _runtime_env() has made of the node's own: behind one '/' more, which alone is left where it has none."""
+    return "/" + given.lstrip("/") if given.strip("/") else _SOCKET
 
 
 def _wait(wanted: Share, seconds: float) -> None:

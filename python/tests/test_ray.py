@@ -133,6 +133,14 @@ def test_the_class_stays_what_it_is():
     assert issubclass(made, Plain) and inspect.signature(made.__init__) == inspect.signature(Plain.__init__)
 
 
+@pytest.mark.parametrize(("given", "socket"), [
+    ("/", "/run/gpushare/broker.sock"), ("", "/run/gpushare/broker.sock"), ("//run/b.sock", "/run/b.sock"),
+    ("/run/b.sock", "/run/b.sock"),
+])
+def test_where_a_worker_looks_for_its_broker(given, socket):
+    assert gpushare.ray._socket(given) == socket
+
+
 def test_shares_travel():
     share = gpushare.ray.Share("a", "memory=25%", "/run/b.sock")
     assert pickle.loads(pickle.dumps(share)) == share
