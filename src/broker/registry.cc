@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,10 +11,6 @@
 
 namespace gpushare::broker {
 namespace {
-
-constexpr double kRounding = 1e-9;
-// Of one process: a month, so that sums stay within their type.
-constexpr int64_t kMostThrottled = int64_t{30} * 86'400 * 1'000'000'000;
 
 bool May(const TenantConfig& tenant, const Registry::Credentials& who) {
   if (tenant.uids.empty() && tenant.gids.empty()) return true;
@@ -42,90 +37,6 @@ Registry::Registry(const std::vector<GpuInfo>& gpus) : knows_gpus_(!gpus.empty()
     gpu->info = info;
     gpus_[info.uuid] = std::move(gpu);
   }
-}
-
-// ---- Configuration
-
-uint64_t Registry::CapacityOf(const GpuInfo& gpu, const Config& config) {
-  auto at = config.reserve.find(gpu.uuid);
-  if (at == config.reserve.end()) at = config.reserve.find("*");
-  uint64_t reserve = gpu.reserve;
-  if (at != config.reserve.end()) {
-    const absl::StatusOr<uint64_t> bytes = spec::ParseMemory(at->second);
-    if (bytes.ok()) reserve = *bytes;
-  }
-  return gpu.memory - std::min(reserve, gpu.memory);
-}
-
-absl::StatusOr<gpushare_spec> Registry::SpecOn(const TenantConfig& config,
-                                               const std::string& uuid) const {
-  GPUSHARE_ASSIGN_OR_RETURN(gpushare_spec spec, spec::ParseSpec(config.spec));
-  if (const auto at = config.on.find(uuid); at != config.on.end()) {
-    GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec change, spec::ParseSpec(at->second));
-    spec = spec::MergeSpec(spec, change);
-  }
-  GPUSHARE_RETURN_IF_ERROR(spec::ValidateSpec(spec));
-  return spec;
-}
-
-absl::Status Registry::Apply(const Config& config, Time now, Changed& changed) {
-  // First whether it can be: on each GPU everything together, with what those have that are not listed and have
-  // processes, which keep it until they end.
-  std::set<std::string> listed;
-  for (const TenantConfig& tenant : config.tenants) listed.insert(tenant.name);
-  std::vector<Checked> changes;
-  for (const auto& [uuid, gpu] : gpus_) {
-    const uint64_t capacity = CapacityOf(gpu->info, config);
-    uint64_t promised = 0;
-    double guaranteed = 0;
-    for (const auto& [name, share] : gpu->shares) {
-      if (listed.count(name) != 0 || share->tenant->sessions == 0) continue;
-      promised += share->limits.memory.value_or(0);
-      guaranteed += share->limits.compute.guarantee;
-    }
-    for (const TenantConfig& tenant : config.tenants) {
-      GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec spec, SpecOn(tenant, uuid));
-      GPUSHARE_ASSIGN_OR_RETURN(const spec::Limits limits,
-                                spec::ResolveSpec(spec, GPUSHARE_PRIORITY_UNSET, capacity));
-      promised += limits.memory.value_or(0);
-      guaranteed += limits.compute.guarantee;
-      if (promised > capacity || guaranteed > 1 + kRounding) {
-        return absl::ResourceExhaustedError(absl::StrCat(
-            "tenant '", tenant.name, "': with those before it, GPU ", uuid, " has ",
-            spec::ReadableBytes(promised), " promised of ", spec::ReadableBytes(capacity), ", and ",
-            spec::FormatShare(guaranteed), " of its time guaranteed of 100%"));
-      }
-      const auto at = gpu->shares.find(tenant.name);
-      if (at == gpu->shares.end()) continue;
-      GPUSHARE_RETURN_IF_ERROR(CheckQuota(*at->second, limits));
-      changes.push_back({at->second.get(), spec, limits});
-    }
-  }
-  // From here on nothing fails.
-  config_ = config;
-  for (const auto& [uuid, gpu] : gpus_) gpu->capacity = CapacityOf(gpu->info, config);
-  for (const TenantConfig& entry : config.tenants) {
-    std::unique_ptr<Tenant>& tenant = tenants_[entry.name];
-    if (tenant == nullptr) tenant = std::make_unique<Tenant>();
-    tenant->name = entry.name;
-    tenant->config = entry;
-    tenant->listed = true;
-  }
-  std::vector<Tenant*> gone;
-  for (const auto& [name, tenant] : tenants_) {
-    if (!tenant->listed || listed.count(name) != 0) continue;
-    tenant->listed = false;  // its processes keep what they have until they end
-    gone.push_back(tenant.get());
-  }
-  for (Tenant* tenant : gone) Sweep(*tenant, now, changed);
-  for (const Checked& each : changes) Assign(each, now, changed);
-  for (const auto& [uuid, gpu] : gpus_) {
-    gpu->unpromised.SetLimit(gpu->capacity - std::min(gpu->promised, gpu->capacity), changed);
-    for (const TenantConfig& entry : config.tenants) {
-      GPUSHARE_RETURN_IF_ERROR(ShareOf(*tenants_.at(entry.name), *gpu, now, changed).status());
-    }
-  }
-  return absl::OkStatus();
 }
 
 // ---- Who
@@ -340,7 +251,7 @@ void Registry::End(Session& session, Time now, Changed& changed) {
     share.launches += usage.launches.load(kRelaxed);
     share.waits += usage.waits.load(kRelaxed);
     share.denied += usage.allocations_denied.load(kRelaxed);
-    share.throttled_ns += std::clamp<int64_t>(usage.throttled_ns.load(kRelaxed), 0, kMostThrottled);
+    share.throttled_ns += ThrottledOf(usage).count();
     BookOf(share).Leave(place.memory);
     share.gpu->time.Leave(std::exchange(place.time, nullptr), now, changed);
     changed.Forget(*place.seat);
@@ -436,92 +347,6 @@ absl::Status Registry::Drain(const std::string& tenant, bool draining, Changed& 
     gpu->unpromised.SetDraining(draining_, changed);
   }
   return absl::OkStatus();
-}
-
-// ---- Figures
-
-Snapshot Registry::TakeSnapshot(Time now) const {
-  Snapshot snapshot;
-  snapshot.at = now;
-  std::map<const Share*, size_t> place_of;
-  for (const auto& [uuid, gpu] : gpus_) {
-    snapshot.gpus.push_back({.uuid = uuid,
-                             .memory = gpu->capacity,
-                             .memory_promised = gpu->promised,
-                             .guaranteed = gpu->guaranteed});
-    for (const auto& [name, share] : gpu->shares) {
-      place_of[share.get()] = snapshot.shares.size();
-      broker::Share& shown = snapshot.shares.emplace_back();
-      shown.gpu = uuid;
-      shown.tenant = name;
-      shown.spec = spec::FormatSpec(share->spec);
-      shown.labels = share->tenant->config.labels;
-      shown.suspended = share->tenant->suspended;
-      shown.draining = share->tenant->draining;
-      if (share->quota != nullptr) shown.memory_limit = share->quota->limit();
-      shown.guarantee = share->limits.compute.guarantee;
-      shown.weight = share->limits.compute.weight;
-      shown.cap = share->limits.compute.cap;
-      shown.time_used = Nanos(share->time->used_ns);
-      shown.launches = share->launches;
-      shown.waits = share->waits;
-      shown.allocations_denied = share->denied;
-      shown.throttled = Nanos(share->throttled_ns);
-      shown.memory_peak = share->peak;
-    }
-  }
-  for (const Session& session : sessions_) {
-    for (const Place& place : session.places) {
-      broker::Share& shown = snapshot.shares[place_of.at(place.share)];
-      ProcessShare& process = shown.processes.emplace_back();
-      process.session = session.id;
-      process.pid = session.who.pid;
-      process.uid = session.who.uid;
-      process.gid = session.who.gid;
-      process.program = session.program;
-      process.memory_used = MemoryBook::Used(*place.memory);
-      process.memory_granted = place.memory->granted;
-      process.gone = session.ended;
-      shown.memory_used += process.memory_used;
-      shown.memory_granted += process.memory_granted;
-      if (place.time != nullptr) process.time_used = Nanos(place.time->used_ns);
-      if (place.seat == nullptr) continue;
-      const ipc::UsagePage& usage = *place.seat->usage;
-      shown.launches += usage.launches.load(kRelaxed);
-      shown.waits += usage.waits.load(kRelaxed);
-      shown.allocations_denied += usage.allocations_denied.load(kRelaxed);
-      shown.throttled +=
-          Nanos(std::clamp<int64_t>(usage.throttled_ns.load(kRelaxed), 0, kMostThrottled));
-    }
-  }
-  for (broker::Share& shown : snapshot.shares) {
-    if (shown.memory_limit == UINT64_MAX) shown.memory_peak = shown.memory_used;  // none is kept
-  }
-  for (const Session& session : sessions_) snapshot.sessions += session.ended ? 0 : 1;
-  snapshot.sessions_ever = sessions_ever_;
-  snapshot.refused = refused_;
-  return snapshot;
-}
-
-const char* Registry::CheckInvariants() const {
-  for (const auto& [uuid, gpu] : gpus_) {
-    uint64_t promised = 0;
-    for (const auto& [name, share] : gpu->shares) {
-      promised += share->limits.memory.value_or(0);
-      if (share->quota == nullptr) continue;
-      if (const char* broken = share->quota->CheckInvariants()) return broken;
-    }
-    if (promised != gpu->promised) return "the promises of a GPU do not add up";
-    if (promised > gpu->capacity) return "more memory is promised than there is";
-    if (const char* broken = gpu->unpromised.CheckInvariants()) return broken;
-    if (const char* broken = gpu->time.CheckInvariants()) return broken;
-  }
-  std::map<const Tenant*, int> sessions;
-  for (const Session& session : sessions_) ++sessions[session.tenant];
-  for (const auto& [name, tenant] : tenants_) {
-    if (sessions[tenant.get()] != tenant->sessions) return "a tenant's sessions do not add up";
-  }
-  return nullptr;
 }
 
 }  // namespace gpushare::broker

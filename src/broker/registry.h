@@ -17,6 +17,7 @@
 #ifndef GPUSHARE_BROKER_REGISTRY_H_
 #define GPUSHARE_BROKER_REGISTRY_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -129,6 +130,13 @@ class Registry {
   const char* CheckInvariants() const;  // null: they hold
 
  private:
+  static constexpr double kRounding = 1e-9;  // of sums of guarantees
+  // As a process says, a month at most, so that sums stay within their type.
+  static Nanos ThrottledOf(const ipc::UsagePage& usage) {
+    constexpr int64_t kMost = int64_t{30} * 86'400 * 1'000'000'000;
+    return Nanos(std::clamp<int64_t>(usage.throttled_ns.load(kRelaxed), 0, kMost));
+  }
+
   absl::StatusOr<Tenant*> TenantFor(const Credentials& who, const ipc::Hello& hello);
   absl::StatusOr<Gpu*> FindGpu(const ipc::OpenGpu& open, Changed& changed);
   absl::StatusOr<gpushare_spec> SpecOn(const TenantConfig& config, const std::string& uuid) const;

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the registry says of itself: its figures, and whether they add up.
+#include <algorithm>
+#include <map>
+
+#include "broker/registry.h"
+#include "spec/text.h"
+
+namespace gpushare::broker {
+
+Snapshot Registry::TakeSnapshot(Time now) const {
+  Snapshot snapshot;
+  snapshot.at = now;
+  std::map<const Share*, size_t> place_of;
+  for (const auto& [uuid, gpu] : gpus_) {
+    snapshot.gpus.push_back({.uuid = uuid,
+                             .memory = gpu->capacity,
+                             .memory_promised = gpu->promised,
+                             .guaranteed = gpu->guaranteed});
+    for (const auto& [name, share] : gpu->shares) {
+      place_of[share.get()] = snapshot.shares.size();
+      broker::Share& shown = snapshot.shares.emplace_back();
+      shown.gpu = uuid;
+      shown.tenant = name;
+      shown.spec = spec::FormatSpec(share->spec);
+      shown.labels = share->tenant->config.labels;
+      shown.suspended = share->tenant->suspended;
+      shown.draining = share->tenant->draining;
+      if (share->quota != nullptr) shown.memory_limit = share->quota->limit();
+      shown.guarantee = share->limits.compute.guarantee;
+      shown.weight = share->limits.compute.weight;
+      shown.cap = share->limits.compute.cap;
+      shown.time_used = Nanos(share->time->used_ns);
+      shown.launches = share->launches;
+      shown.waits = share->waits;
+      shown.allocations_denied = share->denied;
+      shown.throttled = Nanos(share->throttled_ns);
+      shown.memory_peak = share->peak;
+    }
+  }
+  for (const Session& session : sessions_) {
+    for (const Place& place : session.places) {
+      broker::Share& shown = snapshot.shares[place_of.at(place.share)];
+      ProcessShare& process = shown.processes.emplace_back();
+      process.session = session.id;
+      process.pid = session.who.pid;
+      process.uid = session.who.uid;
+      process.gid = session.who.gid;
+      process.program = session.program;
+      process.memory_used = MemoryBook::Used(*place.memory);
+      process.memory_granted = place.memory->granted;
+      process.gone = session.ended;
+      shown.memory_used += process.memory_used;
+      shown.memory_granted += process.memory_granted;
+      if (place.time != nullptr) process.time_used = Nanos(place.time->used_ns);
+      if (place.seat == nullptr) continue;
+      const ipc::UsagePage& usage = *place.seat->usage;
+      shown.launches += usage.launches.load(kRelaxed);
+      shown.waits += usage.waits.load(kRelaxed);
+      shown.allocations_denied += usage.allocations_denied.load(kRelaxed);
+      shown.throttled += ThrottledOf(usage);
+    }
+  }
+  for (broker::Share& shown : snapshot.shares) {
+    if (shown.memory_limit == UINT64_MAX) shown.memory_peak = shown.memory_used;  // none is kept
+  }
+  for (const Session& session : sessions_) snapshot.sessions += session.ended ? 0 : 1;
+  snapshot.sessions_ever = sessions_ever_;
+  snapshot.refused = refused_;
+  return snapshot;
+}
+
+const char* Registry::CheckInvariants() const {
+  for (const auto& [uuid, gpu] : gpus_) {
+    uint64_t promised = 0;
+    for (const auto& [name, share] : gpu->shares) {
+      promised += share->limits.memory.value_or(0);
+      if (share->quota == nullptr) continue;
+      if (const char* broken = share->quota->CheckInvariants()) return broken;
+    }
+    if (promised != gpu->promised) return "the promises of a GPU do not add up";
+    if (promised > gpu->capacity) return "more memory is promised than there is";
+    if (const char* broken = gpu->unpromised.CheckInvariants()) return broken;
+    if (const char* broken = gpu->time.CheckInvariants()) return broken;
+  }
+  std::map<const Tenant*, int> sessions;
+  for (const Session& session : sessions_) ++sessions[session.tenant];
+  for (const auto& [name, tenant] : tenants_) {
+    if (sessions[tenant.get()] != tenant->sessions) return "a tenant's sessions do not add up";
+  }
+  return nullptr;
+}
+
+}  // namespace gpushare::broker
