@@ -22,10 +22,10 @@ uint64_t MemoryBook::Used(const Member& member) {
                      : std::min(member.seat->usage->memory_charged.load(kRelaxed), member.granted);
 }
 
-MemoryBook::Member* MemoryBook::Join(Seat& seat, Changed& changed) {
-  Member& member = members_.emplace_back(Member{.seat = &seat});
+MemoryBook::Member* MemoryBook::Join(Seat& seat, Changed& changed, bool draining) {
+  Member& member = members_.emplace_back(Member{.seat = &seat, .draining = draining});
   // Numbers may start anywhere: only a request made from now on is one.
-  if (members_.size() == 1 && !draining_) Grant(member, free(), changed);
+  if (members_.size() == 1 && !draining) Grant(member, free(), changed);
   Publish(changed);
   return &member;
 }
@@ -47,8 +47,8 @@ void MemoryBook::SetLimit(uint64_t limit, Changed& changed) {
   Publish(changed);
 }
 
-void MemoryBook::SetDraining(bool draining, Changed& changed) {
-  draining_ = draining;
+void MemoryBook::SetDraining(Member* member, bool draining, Changed& changed) {
+  member->draining = draining;
   Publish(changed);
 }
 
@@ -116,7 +116,7 @@ bool MemoryBook::Serve(Time now, Changed& changed) {
       (!member.deaf || usage.memory_recalled.load(std::memory_order_acquire) == member.recall)) {
     return false;
   }
-  if (wanted > member.granted && wanted <= limit_ && !draining_ && !member.recalled) {
+  if (wanted > member.granted && wanted <= limit_ && !member.draining && !member.recalled) {
     const uint64_t more = wanted - member.granted;
     if (more > free()) {
       const auto hope = [&] {
@@ -159,7 +159,7 @@ void MemoryBook::Publish(Changed& changed) {
     limits.memory_others.store(used - Used(member), kRelaxed);
     if (Put(limits.memory_limit, limit_)) changed.Add(*member.seat);
     SetFlags(*member.seat, ipc::LimitsPage::kDraining,
-             draining_ ? uint32_t{ipc::LimitsPage::kDraining} : 0u, changed);
+             member.draining ? uint32_t{ipc::LimitsPage::kDraining} : 0u, changed);
   }
 }
 

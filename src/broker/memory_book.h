@@ -37,6 +37,7 @@ class MemoryBook {
     Seat* seat = nullptr;
     uint64_t granted = 0;
     bool gone = false;          // its process has ended, its memory is not free yet
+    bool draining = false;      // it gets no more
     bool queued = false;        // its request waits
     Time front_since = kNever;  // it is the first of those that ask
     bool asked_all = false;     // all others have been asked for what it lacks
@@ -49,13 +50,13 @@ class MemoryBook {
   explicit MemoryBook(uint64_t limit) : MemoryBook(limit, Options()) {}
   MemoryBook(uint64_t limit, const Options& options) : options_(options), limit_(limit) {}
 
-  Member* Join(Seat& seat, Changed& changed);
+  Member* Join(Seat& seat, Changed& changed, bool draining = false);
   void Leave(Member* member);
   void Free(Member* member, Changed& changed);
 
   // Lowered, nothing is taken away: members are asked for what they do not use, and nobody gets more until it fits.
   void SetLimit(uint64_t limit, Changed& changed);
-  void SetDraining(bool draining, Changed& changed);
+  void SetDraining(Member* member, bool draining, Changed& changed);
 
   Time Look(Time now, Changed& changed);
 
@@ -79,8 +80,7 @@ class MemoryBook {
 
   const Options options_;
   uint64_t limit_;
-  uint64_t granted_ = 0;  // to all
-  bool draining_ = false;
+  uint64_t granted_ = 0;       // to all
   Time over_again_{};          // while more is granted than the limit, members are asked again then
   std::list<Member> members_;  // those that are gone included
   std::deque<Member*> queue_;  // who asks, in order

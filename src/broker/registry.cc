@@ -161,7 +161,6 @@ absl::StatusOr<Registry::Share*> Registry::ShareOf(Tenant& tenant, Gpu& gpu, Tim
   GPUSHARE_RETURN_IF_ERROR(Admit(gpu, tenant.name, share->limits, nullptr));
   if (share->limits.memory) {
     share->quota = std::make_unique<MemoryBook>(*share->limits.memory);
-    share->quota->SetDraining(tenant.draining, changed);
     gpu.promised += *share->limits.memory;
   }
   gpu.guaranteed += share->limits.compute.guarantee;
@@ -196,7 +195,6 @@ void Registry::Assign(const Checked& change, Time now, Changed& changed) {
   share.limits = limits;
   if (share.quota != nullptr) {
     share.quota->SetLimit(*limits.memory, changed);
-    share.quota->SetDraining(share.tenant->draining, changed);
   }
   gpu.unpromised.SetLimit(gpu.capacity - std::min(gpu.promised, gpu.capacity), changed);
   gpu.time.Update(share.time, limits.compute, now, changed);
@@ -237,7 +235,7 @@ absl::StatusOr<std::string> Registry::Open(Session& session, const ipc::OpenGpu&
   }
   GPUSHARE_ASSIGN_OR_RETURN(Share* const share, ShareOf(*session.tenant, *gpu, now, changed));
   Place place{.share = share, .seat = &seat};
-  place.memory = BookOf(*share).Join(seat, changed);
+  place.memory = BookOf(*share).Join(seat, changed, session.tenant->draining);
   place.time = gpu->time.Join(share->time, seat, now, changed);
   session.places.push_back(place);
   return spec::FormatSpec(ForProcess(*share, BookOf(*share).limit()));
@@ -340,11 +338,11 @@ absl::Status Registry::Drain(const std::string& tenant, bool draining, Changed& 
   for (const auto& [name, there] : tenants_) {
     if (tenant.empty() || name == tenant) there->draining = draining;
   }
-  for (const auto& [uuid, gpu] : gpus_) {
-    for (const auto& [name, share] : gpu->shares) {
-      if (share->quota != nullptr) share->quota->SetDraining(share->tenant->draining, changed);
+  for (Session& session : sessions_) {
+    for (Place& place : session.places) {
+      if (session.ended) continue;
+      BookOf(*place.share).SetDraining(place.memory, session.tenant->draining, changed);
     }
-    gpu->unpromised.SetDraining(draining_, changed);
   }
   return absl::OkStatus();
 }

@@ -399,6 +399,43 @@ TEST_F(ServiceTest, TheOperatorChangesLimitsOfARunningTenant) {
   EXPECT_EQ(peer->limits->memory_limit.load(), 6 * kGiB);
 }
 
+// Tenants without a quota have what quotas leave in common: one that is drained gets no more of it, the others do.
+TEST_F(ServiceTest, OneWithoutAQuotaIsDrainedAndNoOther) {
+  Config config;
+  config.tenants = {Tenant("a", "compute=50%"), Tenant("b", "compute=50%")};
+  Start(config);
+  auto a = Connect(), b = Connect(), operates = Connect();
+  ASSERT_TRUE(a->Register("a").ok());
+  ASSERT_TRUE(a->Open().ok());
+  ASSERT_TRUE(b->Register("b").ok());
+  ASSERT_TRUE(b->Open().ok());
+  a->usage->memory_charged = kGiB;
+  std::atomic<bool> enough{false};
+  // Gives back what it does not use, as a process does.
+  std::thread gives([&] {
+    while (!enough) {
+      const uint32_t recall = a->limits->memory_recall.load();
+      if (recall != a->usage->memory_recalled.load()) {
+        a->usage->memory_kept = std::max(kGiB, a->limits->memory_recall_to.load());
+        a->usage->memory_recalled = recall;
+        a->bell->Ring();
+      }
+      base::RealClock().SleepUntil(base::RealClock().Now() + Millis(1));
+    }
+  });
+  EXPECT_GE(b->Ask(8 * kGiB), 8 * kGiB);
+  ASSERT_TRUE(operates->Call(ipc::Change{"drain", "a", "", ""}).ok());
+  const uint64_t before = a->limits->memory_granted.load();
+  EXPECT_TRUE((a->limits->flags.load() & ipc::LimitsPage::kDraining) != 0);
+  EXPECT_EQ(a->Ask(before + 2 * kGiB), before);
+  EXPECT_FALSE((b->limits->flags.load() & ipc::LimitsPage::kDraining) != 0);
+  EXPECT_GE(b->Ask(10 * kGiB), 10 * kGiB);
+  ASSERT_TRUE(operates->Call(ipc::Change{"undrain", "a", "", ""}).ok());
+  EXPECT_TRUE((a->limits->flags.load() & ipc::LimitsPage::kDraining) == 0);
+  enough = true;
+  gives.join();
+}
+
 TEST_F(ServiceTest, ALaterConfigurationCountsAtOnceOrNotAtAll) {
   Start(TwoTenants());
   auto peer = Connect();
