@@ -3,10 +3,10 @@
 //
 //   BM_LaunchKernel/way:0   the simulated driver's launch call alone
 //   BM_LaunchKernel/way:1   behind the gate, for a stream that is known: what gate_bench measures
-//   BM_LaunchKernel/way:2   through work::Calls: the stream is found by its handle (the difference to 1 is the
-//                           look-up, with the shape's key and footprint)
+//   BM_LaunchKernel/way:2   through work::Calls: the stream is found by its handle (the difference to 1 is that
+//                           look-up)
 //   BM_LaunchKernel/way:3   the same on the legacy stream, of which the driver is asked whose it is
-//   BM_LaunchKernel/way:4   the same on 8 streams in turn, which is more than a thread remembers
+//   BM_LaunchKernel/way:4   the same on 32 streams in turn, which is more than a thread remembers
 //
 // median_ns is of blocks of launches; Time has grants, markers and the reconciler in it. The launches go to a
 // simulated device that takes no time, on the wall clock, so that nothing waits.
@@ -25,7 +25,7 @@
 namespace gpushare {
 namespace {
 
-constexpr int kStreams = 8;
+constexpr int kStreams = 32;
 
 struct Bed : LaunchBed {
   driver::Stream streams[kStreams] = {};
