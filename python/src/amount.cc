@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "amount.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <string_view>
 
 #include "errors.h"
@@ -31,19 +33,32 @@ double AsDouble(py::handle value) {
 }
 
 // One key of a spec, by the library's own parser, so that the units are the same everywhere.
-gpushare_spec Parse(const char* key, const std::string& text, const char* field) {
+std::optional<gpushare_spec> TryParse(const char* key, const std::string& text, std::string* why) {
   gpushare_spec spec = {};
   spec.struct_size = sizeof(spec);
-  const std::string whole = std::string(key) + "=" + text;
-  if (text.find_first_of(",=") == std::string::npos &&
-      gpushare_spec_parse(whole.data(), whole.size(), &spec) == GPUSHARE_OK) {
-    return spec;
+  if (text.find_first_of(",=") != std::string::npos) {
+    *why = "not one amount";
+    return std::nullopt;
   }
-  std::string why =
-      text.find_first_of(",=") == std::string::npos ? gpushare_last_message() : "not one amount";
+  const std::string whole = std::string(key) + "=" + text;
+  if (gpushare_spec_parse(whole.data(), whole.size(), &spec) == GPUSHARE_OK) return spec;
+  *why = gpushare_last_message();
+  return std::nullopt;
+}
+
+gpushare_spec Parse(const char* key, const std::string& text, const char* field) {
+  std::string why;
+  if (const std::optional<gpushare_spec> spec = TryParse(key, text, &why)) return *spec;
   const std::string prefix = std::string(key) + ": ";
   if (why.starts_with(prefix)) why.erase(0, prefix.size());
   ThrowInvalid(std::string(field) + ": " + why);
+}
+
+// A number of any length, for a message.
+std::string Shown(const py::object& whole) {
+  const auto bits = py::cast<uint64_t>(whole.attr("bit_length")());
+  if (bits > 128) return "a number of " + std::to_string(bits) + " bits";
+  return std::string(py::str(whole));
 }
 
 int64_t ParseDuration(std::string_view text, const char* field) {
@@ -74,17 +89,18 @@ int64_t ParseDuration(std::string_view text, const char* field) {
 
 bool IsWhole(py::handle value) { return !PyBool_Check(value.ptr()) && PyIndex_Check(value.ptr()); }
 
-uint64_t WholeFrom(py::handle value, const char* field) {
+uint64_t WholeFrom(py::handle value, const char* field, uint64_t most, const char* allowed) {
   if (!IsWhole(value)) ThrowType(field, value, "int");
   const py::object whole = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
   if (!whole) throw py::error_already_set();
   const uint64_t n = PyLong_AsUnsignedLongLong(whole.ptr());
-  if (n == UINT64_MAX && PyErr_Occurred()) {
-    PyErr_Clear();
-    ThrowInvalid(std::string(field) + ": " + std::string(py::str(whole)) +
-                 " given, 0 to 2^64-1 allowed");
-  }
-  return n;
+  const bool none = n == UINT64_MAX && PyErr_Occurred() != nullptr;
+  PyErr_Clear();
+  if (!none && n <= most) return n;
+  const std::string range =
+      "0 to " + (most == UINT64_MAX ? std::string("2^64-1") : std::to_string(most));
+  ThrowInvalid(std::string(field) + ": " + Shown(whole) + " given, " +
+               (allowed != nullptr ? allowed : range) + " allowed");
 }
 
 std::string TextFrom(py::handle value, const char* field) {
@@ -108,15 +124,21 @@ double NumberFrom(py::handle value, const char* field) {
   return AsDouble(value);
 }
 
-uint64_t SizeFrom(py::handle value, const char* field) {
+uint64_t SizeFrom(py::handle value, const char* field, const char* allowed) {
   if (PyUnicode_Check(value.ptr())) {
     const std::string text = TextFrom(value, field);
-    const gpushare_spec spec = Parse("memory", text, field);
-    if (spec.set & GPUSHARE_SPEC_MEMORY) return spec.memory;
-    ThrowInvalid(std::string(field) + ": '" + text + "' given; " + kSizes + " wanted");
+    std::string why;
+    const std::optional<gpushare_spec> spec = TryParse("memory", text, &why);
+    if (spec && (spec->set & GPUSHARE_SPEC_MEMORY)) return spec->memory;
+    if (spec) why = "'" + text + "': a part of a device has no size here";
+    // What a spec allows beside sizes is nothing to this field.
+    const std::string prefix = "spec field 'memory': ";
+    if (why.starts_with(prefix)) why.erase(0, prefix.size());
+    why.erase(std::min(why.size(), why.find("; allowed: ")));
+    ThrowInvalid(std::string(field) + ": " + why + "; " + kSizes + " wanted");
   }
   if (!IsWhole(value)) ThrowType(field, value, kSizes);
-  return WholeFrom(value, field);
+  return WholeFrom(value, field, UINT64_MAX, allowed);
 }
 
 double ShareFrom(py::handle value, const char* field) {

@@ -11,7 +11,8 @@
 namespace gpushare::python {
 
 // Bytes: int, or text such as "8 GB", "8GiB", "512MiB".
-uint64_t SizeFrom(pybind11::handle value, const char* field);
+// `allowed` is what the message says of a number that is none.
+uint64_t SizeFrom(pybind11::handle value, const char* field, const char* allowed = "0 or more");
 // Parts of 1: a number, or text such as "30%".
 double ShareFrom(pybind11::handle value, const char* field);
 // Nanoseconds: a number of seconds, a datetime.timedelta, or text such as "20ms".
@@ -23,9 +24,11 @@ double NumberFrom(pybind11::handle value, const char* field);
 // UTF-8 without a zero byte.
 std::string TextFrom(pybind11::handle value, const char* field);
 
-// A whole number from 0, through __index__, so that numpy's integers count; bool does not.
+// A whole number from 0 to `most`, through __index__, so that numpy's integers count; bool does not. `allowed`: as above;
+// null for the range itself.
 bool IsWhole(pybind11::handle value);
-uint64_t WholeFrom(pybind11::handle value, const char* field);
+uint64_t WholeFrom(pybind11::handle value, const char* field, uint64_t most = UINT64_MAX,
+                   const char* allowed = nullptr);
 
 }  // namespace gpushare::python
 

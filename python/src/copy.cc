@@ -119,8 +119,7 @@ void OnDevice(Stream& self, const py::object& to, const py::object& from, const 
 
 void Fill(Stream& self, const py::object& to, const py::object& value, const py::object& nbytes) {
   const DeviceMemory device = DeviceMemoryFrom(to, "to");
-  const uint64_t byte = WholeFrom(value, "value");
-  if (byte > 255) ThrowInvalid("value: " + std::to_string(byte) + " given, 0 to 255 allowed");
+  const uint64_t byte = WholeFrom(value, "value", 255);
   if (nbytes.is_none() && device.bytes == UINT64_MAX) {
     ThrowInvalid("nbytes: wanted, since 'to' does not tell its size");
   }

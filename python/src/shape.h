@@ -20,9 +20,7 @@ inline uint32_t ExtentFrom(pybind11::handle value, const char* field) {
     if (n >= 0 && n <= static_cast<long>(UINT32_MAX)) return static_cast<uint32_t>(n);
     PyErr_Clear();
   }
-  const uint64_t n = WholeFrom(value, field);
-  if (n > UINT32_MAX) ThrowInvalid(std::string(field) + ": an extent is over 2^32-1");
-  return static_cast<uint32_t>(n);
+  return static_cast<uint32_t>(WholeFrom(value, field, UINT32_MAX, "extents of 0 to 2^32-1"));
 }
 
 inline void ExtentsFrom(pybind11::handle value, const char* field, uint32_t (&extents)[3]) {

@@ -204,7 +204,8 @@ void BindVirtualDevice(py::module_& m) {
           "alloc",
           [](const std::shared_ptr<VirtualDevice>& self, const py::object& nbytes,
              const py::object& timeout) {
-            return self->DefaultAllocator()->Allocate(SizeFrom(nbytes, "nbytes"), timeout);
+            return self->DefaultAllocator()->Allocate(SizeFrom(nbytes, "nbytes", "1 or more"),
+                                                      timeout);
           },
           py::arg("nbytes"), py::kw_only(), py::arg("timeout") = 0,
           "alloc(self, nbytes, *, timeout=0)\n--\n\n"

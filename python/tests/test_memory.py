@@ -53,6 +53,27 @@ def test_wrong_sizes_are_value_errors(device, wrong):
         device.alloc(wrong)
 
 
+@pytest.mark.parametrize("call, told", [
+    (lambda device: device.alloc(-1), r"^nbytes: -1 given, 1 or more allowed$"),
+    (lambda device: device.alloc(10**400), r"^nbytes: a number of 1329 bits given, 1 or more allowed$"),
+    (lambda device: device.alloc(""), r"^nbytes: ''[^;]*; bytes as int, or text such as '8 GB', '8GiB' or '512MiB' wanted$"),
+    (lambda device: device.alloc("x"), r"^nbytes: 'x': [^;]*; bytes as int, or text [^;]* wanted$"),
+    (lambda device: device.alloc("1e99GiB"), r"^nbytes: '1e99GiB': .*; bytes as int, or text [^;]* wanted$"),
+    (lambda device: device.alloc("50%"), r"^nbytes: '50%': a part of a device has no size here; bytes as int, "),
+    (lambda device: gpushare.Gpu(device.gpu.runtime, -1), r"^name: -1 given, an ordinal of 0 or more allowed$"),
+])
+def test_a_wrong_size_is_told_what_the_field_takes(device, call, told):
+    with pytest.raises(ValueError, match=told):
+        call(device)
+
+
+def test_a_fill_is_of_bytes(device):
+    with device.stream() as stream, device.alloc(16) as buffer:
+        for wrong in (-1, 256, 10**30):
+            with pytest.raises(ValueError, match=f"^value: {wrong} given, 0 to 255 allowed$"):
+                stream.fill(buffer, wrong)
+
+
 def test_waiting_for_room(gpu):
     with gpu.virtual_device("a", memory="1GiB") as device:
         keep = device.alloc("1GiB")
