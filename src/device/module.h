@@ -6,11 +6,15 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "device/gpu.h"
 #include "device/virtual_device.h"
 #include "spec/text.h"
@@ -27,9 +31,10 @@ class Module {
     const std::shared_ptr<Module> module(new Module(std::move(gpu), std::move(device)));
     const ContextScope current(module->site());
     GPUSHARE_RETURN_IF_ERROR(current.status());
-    GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(
-        module->gpu_->driver().LoadModule(&module->native_, image), "cuModuleLoadData"));
-    return module;
+    std::string log;
+    const driver::Result result = module->gpu_->driver().LoadModule(&module->native_, image, &log);
+    if (result == driver::Result::kSuccess) return module;
+    return Refused(driver::ToStatus(result, "cuModuleLoadData"), log);
   }
   ~Module() {
     if (native_ == nullptr) return;
@@ -51,6 +56,18 @@ class Module {
   }
 
  private:
+  // With what the driver's compiler says, on one line.
+  static absl::Status Refused(const absl::Status& status, const std::string& log) {
+    const std::vector<std::string> lines = absl::StrSplit(log, '\n', absl::SkipWhitespace());
+    if (lines.empty()) return status;
+    absl::Status told(status.code(), absl::StrCat(status.message(), ": ",
+                                                  Printable(absl::StrJoin(lines, "; "), 1000)));
+    status.ForEachPayload([&told](absl::string_view url, const absl::Cord& payload) {
+      told.SetPayload(url, payload);
+    });
+    return told;
+  }
+
   Module(std::shared_ptr<Gpu> gpu, std::shared_ptr<VirtualDevice> device)
       : gpu_(std::move(gpu)), device_(std::move(device)) {}
   const Site& site() const { return device_ != nullptr ? device_->site() : gpu_->site(); }

@@ -271,8 +271,15 @@ Result Driver::ExchangeThreadCaptureMode(int* mode) const {
 
 // -- Code --
 
-Result Driver::LoadModule(Module* module, const void* image) const {
-  return Code(state_->table.ModuleLoadData(module, image));
+Result Driver::LoadModule(Module* module, const void* image, std::string* log) const {
+  if (log == nullptr) return Code(state_->table.ModuleLoadData(module, image));
+  char text[2048] = "";
+  CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+  void* values[] = {text, reinterpret_cast<void*>(uintptr_t{sizeof(text)})};
+  const CUresult result = state_->table.ModuleLoadDataEx(module, image, 2, options, values);
+  if (result == CUDA_ERROR_NOT_SUPPORTED) return LoadModule(module, image);
+  log->assign(text, strnlen(text, sizeof(text)));
+  return Code(result);
 }
 Result Driver::UnloadModule(Module module) const {
   return Code(state_->table.ModuleUnload(module));

@@ -182,7 +182,8 @@ class Driver {
   Result ExchangeThreadCaptureMode(int* mode) const;
 
   // -- Code --
-  Result LoadModule(Module* module, const void* image) const;
+  // `log`, when not null, gets what the driver says of an image that it does not take; "" when it says nothing.
+  Result LoadModule(Module* module, const void* image, std::string* log = nullptr) const;
   Result UnloadModule(Module module) const;
   Result GetFunction(Function* function, Module module, const char* name) const;
   Result BlocksPerSm(int* blocks, Function function, int threads, size_t shared_bytes) const;

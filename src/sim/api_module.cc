@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Modules and functions.
+#include <algorithm>
 #include <cctype>
 #include <cstdio>
 #include <cstring>
@@ -80,6 +81,30 @@ CUresult Load(const ThreadContext& thread, CUmodule* handle, const void* image) 
   result = LoadModule(context, image, &module);
   if (result == CUDA_SUCCESS) *handle = reinterpret_cast<CUmodule>(module->handle);
   return result;
+}
+
+// What the options hold of `text`: its buffer is written, empty too, since a caller may print it; its size becomes what
+// was written.
+void WriteLog(const std::string& text, CUjit_option buffer, CUjit_option size, unsigned count,
+              const CUjit_option* options, void** values) {
+  char* log = nullptr;
+  void** written = nullptr;
+  for (unsigned i = 0; i < count; ++i) {
+    if (options[i] == buffer) log = static_cast<char*>(values[i]);
+    if (options[i] == size) written = &values[i];
+  }
+  if (written == nullptr) {  // of a buffer whose size nobody gave
+    if (log != nullptr) *log = 0;
+    return;
+  }
+  // The value itself holds the size, of which the driver takes 32 bits.
+  const auto most = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(*written));
+  const size_t length = log == nullptr || most == 0 ? 0 : std::min<size_t>(text.size(), most - 1);
+  if (log != nullptr && most > 0) {
+    std::memcpy(log, text.data(), length);
+    log[length] = 0;
+  }
+  *written = reinterpret_cast<void*>(length);
 }
 
 CUresult GetGlobal(CUdeviceptr* address, size_t* bytes, CUmodule handle, const char* name) {
@@ -182,17 +207,16 @@ SIM_API(cuModuleLoadDataEx)
 (CUmodule* module, const void* image, unsigned count, CUjit_option* options, void** values) {
   SIM_ENTER(cuModuleLoadDataEx, kCall);
   if (count > 0 && (options == nullptr || values == nullptr)) return CUDA_ERROR_INVALID_VALUE;
-  // Empty logs: a caller that passed buffers may print them.
-  for (unsigned i = 0; i < count; ++i) {
-    if (options[i] == CU_JIT_INFO_LOG_BUFFER || options[i] == CU_JIT_ERROR_LOG_BUFFER) {
-      if (values[i] != nullptr) *static_cast<char*>(values[i]) = 0;
-    }
-    if (options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES ||
-        options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) {
-      values[i] = nullptr;
-    }
+  const CUresult result = Load(scope.thread(), module, image);
+  std::string wrong;
+  if (result == CUDA_ERROR_INVALID_PTX) {
+    PtxModule none;
+    wrong = "ptx input, " + ParsePtx(static_cast<const char*>(image), &none);
   }
-  return Load(scope.thread(), module, image);
+  WriteLog("", CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, count, options, values);
+  WriteLog(wrong, CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, count, options,
+           values);
+  return result;
 }
 
 SIM_API(cuModuleLoadFatBinary)(CUmodule* module, const void* image) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Modules: what of PTX is read, and what is refused.
 #include <cstdio>
+#include <cstring>
 #include <fstream>
+#include <utility>
 
 #include "tests/sim/sim_test.h"
 
@@ -68,6 +70,35 @@ TEST_F(ModuleTest, EveryPrefixOfAModuleIsAnsweredWithoutACrash) {
                 (result == CUDA_ERROR_INVALID_IMAGE && length == 0))
         << length;
   }
+}
+
+TEST_F(ModuleTest, TheErrorLogSaysWhatIsWrongAndWhere) {
+  CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+                            CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES};
+  char error[256], info[16];
+  const auto load = [&](const char* text, uintptr_t room) {
+    std::memset(error, 'x', sizeof(error));
+    std::memset(info, 'x', sizeof(info));
+    void* values[] = {error, reinterpret_cast<void*>(room), info,
+                      reinterpret_cast<void*>(uintptr_t{sizeof(info)})};
+    CUmodule module;
+    const CUresult result = cuModuleLoadDataEx(&module, text, 4, options, values);
+    return std::pair(result, reinterpret_cast<uintptr_t>(values[1]));
+  };
+  const char* const broken = ".version 7.5\n.target gfx90a\n";
+  const auto [result, written] = load(broken, sizeof(error));
+  EXPECT_EQ(result, CUDA_ERROR_INVALID_PTX);
+  EXPECT_NE(std::string(error).find("line 2"), std::string::npos) << error;
+  EXPECT_EQ(written, std::strlen(error));
+  EXPECT_STREQ(info, "");
+  // A short buffer gets the beginning, and not a byte more.
+  EXPECT_EQ(load(broken, 5).second, 4u);
+  EXPECT_STREQ(error, "ptx ");
+  EXPECT_EQ(error[5], 'x');
+  EXPECT_EQ(load(broken, 0).second, 0u);
+  EXPECT_EQ(error[0], 'x');
+  EXPECT_EQ(load(kPtx, sizeof(error)), std::pair(CUDA_SUCCESS, uintptr_t{0}));
+  EXPECT_STREQ(error, "");
 }
 
 TEST_F(ModuleTest, OtherImagesAreToldApart) {

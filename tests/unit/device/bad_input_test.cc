@@ -330,6 +330,11 @@ TEST_F(BadInputTest, BrokenCode) {
     const auto module = Module::Load(*gpu_, image);
     EXPECT_EQ(module.status().code(), absl::StatusCode::kInvalidArgument) << image;
   }
+  // With what the driver's compiler says of it, and where.
+  const absl::Status cut = Module::Load(*gpu_, ".version 7.0\n.target sm_70\n.entry {").status();
+  EXPECT_THAT(std::string(cut.message()),
+              ::testing::AllOf(HasSubstr("CUDA_ERROR_INVALID_PTX"), HasSubstr("line 3")));
+  EXPECT_EQ(ErrorDetail::Of(cut)->driver_result, 218);
   gpushare_module module = nullptr;
   EXPECT_EQ(gpushare_module_load(gpu_->handle(), nullptr, &module), GPUSHARE_INVALID_ARGUMENT);
   const auto missing = module_->GetFunction("no_such_kernel");
