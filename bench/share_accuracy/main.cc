@@ -167,6 +167,8 @@ int Main(int argc, char** argv) {
   }
   while (running > 0) reap();
   if (list) return 0;
+  if (done == 0)
+    std::fprintf(stderr, "share_accuracy: no case has '%s' in its name\n", filter.c_str());
   std::printf("share_accuracy: %d passed, %d failed\n", done - failed, failed);
   return failed == 0 && done > 0 ? 0 : 1;
 }

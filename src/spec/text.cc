@@ -233,7 +233,9 @@ std::string FormatShare(double share) {
 
 absl::StatusOr<double> ParseNumber(std::string_view text) {
   GPUSHARE_ASSIGN_OR_RETURN(const Amount amount, Split(text));
-  if (!amount.unit.empty()) return absl::InvalidArgumentError("it is not a number");
+  if (!amount.unit.empty()) {
+    return absl::InvalidArgumentError("it is not a number such as 2.5 (an exponent is not taken)");
+  }
   return ToDouble(amount, "");
 }
 

@@ -28,6 +28,15 @@ TEST(Text, BytesRefuseWhatIsNotAWholeNumber) {
   }
 }
 
+TEST(Text, ANumberIsWrittenOut) {
+  EXPECT_EQ(*ParseNumber("2.5"), 2.5);
+  const auto exponent = ParseNumber("1e3");
+  ASSERT_FALSE(exponent.ok());
+  EXPECT_NE(std::string(exponent.status().message()).find("an exponent is not taken"),
+            std::string::npos)
+      << exponent.status();
+}
+
 TEST(Text, MemoryWithoutItsUnitIsNotAFewBytes) {
   const auto forgotten = ParseMemory("50");
   ASSERT_FALSE(forgotten.ok());
