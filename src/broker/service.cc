@@ -147,9 +147,9 @@ absl::Status Service::Run() {
   for (;;) {
     if (stopping_.load(std::memory_order_acquire)) return absl::OkStatus();
     const int fds[] = {poller_.get()};
-    ipc::AwaitReadable(fds, clock_, next);
     epoll_event events[kEvents];
-    const int count = epoll_wait(poller_.get(), events, kEvents, 0);
+    const bool called = ipc::AwaitReadable(fds, clock_, next);
+    const int count = called ? epoll_wait(poller_.get(), events, kEvents, 0) : 0;
     if (count < 0 && errno != EINTR) return absl::ErrnoToStatus(errno, "broker: epoll_wait");
 
     base::MutexLock lock(&mutex_);
