@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "tests/unit/ipc/child.h"
 
@@ -110,7 +111,8 @@ TEST(Page, OfAnotherVersionIsRefused) {
   base::UniqueFd fd = Memory(kPageBytes, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   const uint32_t begin[] = {kUsageMagic, kPageVersion + 1};
   ASSERT_EQ(pwrite(fd.get(), begin, sizeof(begin), 0), static_cast<ssize_t>(sizeof(begin)));
-  EXPECT_EQ(MapUsage(fd.get()).status().message(), "a page of version 2; this is 1");
+  EXPECT_EQ(MapUsage(fd.get()).status().message(),
+            absl::StrCat("a page of version ", kPageVersion + 1, "; this is ", kPageVersion));
 }
 
 TEST(Page, AForkedChildDoesNotHaveIt) {

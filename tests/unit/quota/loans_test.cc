@@ -351,7 +351,8 @@ TEST(LoansThreads, NoByteIsHeldTwiceWhileGuaranteesMove) {
   for (Account* account : {rest.get(), a.get(), a.get(), b.get(), c.get()}) {
     threads.emplace_back([&, account, seed = threads.size()] {
       std::mt19937 random(static_cast<unsigned>(seed));
-      for (int i = 0; i < 500; ++i) {
+      // As long as it takes the other thread to come to it.
+      for (int i = 0; i < 500 || moved <= 10; ++i) {
         const uint64_t bytes = 1 + random() % 700;
         if (!account->TryReserve(bytes)) continue;
         if (held.fetch_add(bytes) + bytes > kDevice) ++above;
