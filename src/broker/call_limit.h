@@ -16,18 +16,19 @@ class CallLimit {
   static constexpr int kBurst = 64;
   static constexpr Nanos kEvery = Micros(500);  // one call comes back
 
-  // One call has come. kNever: the next may come at any time; else: not before then.
-  Time Take(Time now) {
-    const auto back = (now - since_) / kEvery;
+  // One call has come. kNever: the next may come at any time; else: not before then, when two have come back, for whoever
+  // is heard again may be called by that alone.
+  Time Take(Time now, Nanos every = kEvery) {
+    const auto back = (now - since_) / every;
     if (back >= kBurst - left_) {
       left_ = kBurst;
       since_ = now;
     } else if (back > 0) {
       left_ += static_cast<int>(back);
-      since_ += back * kEvery;
+      since_ += back * every;
     }
     left_ = std::max(0, left_ - 1);
-    return left_ > 0 ? kNever : since_ + kEvery;
+    return left_ > 0 ? kNever : since_ + 2 * every;
   }
 
  private:

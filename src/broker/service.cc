@@ -17,10 +17,11 @@
 namespace gpushare::broker {
 namespace {
 
-constexpr int kEvents = 64;             // taken from the poller at once
-constexpr int kPacketsAtOnce = 16;      // read from one connection before it is others' turn
-constexpr size_t kMostGpus = 64;        // opened by one process
-constexpr int kSleepers = 8;            // of a process on its word: two, if it means well
+constexpr int kEvents = 64;         // taken from the poller at once
+constexpr int kPacketsAtOnce = 16;  // read from one connection before it is others' turn
+constexpr size_t kMostGpus = 64;    // opened by one process
+constexpr Nanos kOfHighPriority = Micros(100);  // so often it may call
+constexpr int kSleepers = 8;                    // of a process on its word: two, if it means well
 constexpr Nanos kNoRoom = Millis(100);  // nobody is accepted so long when no descriptor is left
 
 absl::Status Refused(const char* what) { return absl::InvalidArgumentError(what); }
@@ -214,11 +215,17 @@ void Service::OnEvent(Watched& watched, uint32_t events, Time now) {
 
 // Who calls without end is heard now and then; what its pages say is looked at with everybody's.
 void Service::CountCall(int fd, Watched& watched, Time now) {
-  const Time again = watched.limit.Take(now);
+  // One of high priority calls whenever it begins or ends to be busy, and others stand still for it.
+  const bool bypasses =
+      watched.seat != nullptr &&
+      (watched.seat->seat.limits->flags.load(kRelaxed) & ipc::LimitsPage::kBypass) != 0;
+  const Time again = watched.limit.Take(now, bypasses ? kOfHighPriority : CallLimit::kEvery);
   if (again == kNever || watched.deaf_until != kNever) return;
   watched.deaf_until = again;
   ++deaf_;
-  Rewatch(fd, watched, watched.kind == Watched::kConnection ? watched.connection->Events() : 0);
+  // Edges: an eventfd that has overflowed is an error, which cannot be left out.
+  Rewatch(fd, watched,
+          watched.kind == Watched::kConnection ? watched.connection->Events() : uint32_t{EPOLLET});
 }
 
 Time Service::HearAgain(Time now) {

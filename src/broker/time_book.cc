@@ -168,7 +168,8 @@ void TimeBook::Foresee(Time now) {
     const int64_t in_flight =
         std::clamp<int64_t>(usage.time_in_flight_ns.load(kRelaxed), 0, member.charged_ns);
     const int64_t ends = usage.time_ends_ns.load(kRelaxed);
-    // What has not ended when it was predicted to may take any time.
+    // What has not ended when it was predicted to may take any time, and so may what is always about to end.
+    if (in_flight > 0 && now > member.until + options_.believed) return;
     if (in_flight > 0 && (ends < at - options_.overlap.count() || ends > at + kMostStep)) {
       return;
     }
@@ -201,8 +202,8 @@ void TimeBook::Read(Member& member, Time now, Changed& changed) {
   }
   const auto wants = [&] {
     const int64_t wanted = usage.time_wanted_ns.load();
-    // Who has asked stays in line: it may not say so again.
-    return wanted > 0 &&
+    // Who has asked stays in line: it may not say so again. Grants are not hoarded.
+    return wanted > 0 && member.charged_ns < options_.most_charged * options_.quantum.count() &&
            (member.waiting || left <= 0 || left < std::max(std::min(wanted, grant), grant / 2));
   };
   SetWaiting(member, wants());
@@ -231,8 +232,10 @@ void TimeBook::Lapse(Member& member, Time now) {
   if (member.charged_ns == 0 || now < member.until + options_.overlap) return;
   const int64_t in_flight = std::clamp<int64_t>(
       member.seat->usage->time_in_flight_ns.load(kRelaxed), 0, member.charged_ns);
-  if (Nanos(in_flight) >= options_.overlap) return;  // the device is busy with it
-  KeepCharged(member, in_flight, now);
+  // What never ends, or by a nanosecond at a time, is not waited for.
+  const bool waited_for = now < member.until + options_.waited_for;
+  if (waited_for && Nanos(in_flight) >= options_.overlap) return;  // the device is busy with it
+  KeepCharged(member, waited_for ? in_flight : 0, now);
 }
 
 // ---- What is granted
@@ -291,6 +294,7 @@ Time TimeBook::Look(Time now, Changed& changed) {
              closed ? uint32_t{ipc::LimitsPage::kClosed} : 0u, changed);
     waits |= closed;
   }
+  next = std::max(next, now + options_.overlap / 2);  // whatever pages say
   if (!waits) return next;
   // The clock says when a grant is nearly used up. Where what it says has not come true, the pages will tell.
   return next - now <= options_.quantum ? next : now + options_.look;

@@ -33,6 +33,10 @@ class TimeBook {
     Nanos quantum = Millis(4);   // a grant
     Nanos overlap = Micros(20);  // the next is given when so much of the last is left
     Nanos look = Micros(250);    // while somebody waits, pages are read so often
+    int most_charged = 4;        // grants that a process may have had and not reported as used
+    // After the time in which a grant should have been used: so long what its process predicts is believed, and so long
+    // what it says is in flight is waited for.
+    Nanos believed = Millis(50), waited_for = Seconds(1);
   };
   struct Tenant;
   struct Member {

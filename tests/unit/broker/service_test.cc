@@ -350,8 +350,16 @@ TEST_F(ServiceTest, WhoRingsWithoutEndIsHeardNowAndThen) {
   // For the one at most its calls, and each time once more to hear it again; for the other those it made.
   EXPECT_LE(looked, static_cast<uint64_t>(CallLimit::kBurst + 2 * (took / CallLimit::kEvery)) +
                         2 * 200 + 10);
-  // It is heard, all the same.
+  // It is heard, all the same, and when it has stopped nobody calls.
   EXPECT_GE(hostile->Ask(2 * kGiB), 2 * kGiB);
+  base::Clock& clock = base::RealClock();
+  uint64_t last = 0, quiet = service_->looks();
+  for (int i = 0; i < 100 && last != quiet; ++i) {
+    last = quiet;
+    clock.SleepUntil(clock.Now() + Millis(50));
+    quiet = service_->looks();
+  }
+  EXPECT_EQ(last, quiet);
 }
 
 // One that comes back, as after a broken conversation, is the same process: what its former sessions had it has again.

@@ -227,6 +227,45 @@ TEST(TimeBook, WhatIsOverdueIsWaitedFor) {
   EXPECT_EQ(b.pages.time_left(), 4'000'000);
 }
 
+// What is always about to end, and what ends by a nanosecond at a time, is not waited for for ever.
+TEST(TimeBook, WhatNeverEndsHoldsNobodyUpForEver) {
+  for (const bool trickles : {false, true}) {
+    Bench bench;
+    auto& liar = bench.Start(bench.Tenant({}));
+    auto& honest = bench.Start(bench.Tenant({}));
+    liar.gone = true;  // the bench leaves its page alone
+    liar.pages.usage.time_wanted_ns = 1;
+    bench.book.Look(bench.now, bench.changed);
+    ASSERT_GT(liar.pages.time_left(), 0);
+    liar.pages.usage.time_in_flight_ns = INT64_MAX;
+    const Time begin = bench.now;
+    while (honest.ran_ns == 0 && bench.now < begin + Seconds(10)) {
+      liar.pages.usage.time_ends_ns = (bench.now + Micros(300)).time_since_epoch().count();
+      if (trickles) ++liar.pages.usage.time_used_ns;
+      bench.Run(Micros(200));
+    }
+    EXPECT_LT(bench.now - begin, trickles ? Millis(1100) : Millis(200)) << trickles;
+  }
+}
+
+TEST(TimeBook, GrantsAreNotHoarded) {
+  Bench bench;
+  auto& liar = bench.Start(bench.Tenant({}));
+  liar.gone = true;
+  liar.pages.usage.time_wanted_ns = 1;
+  liar.pages.usage.time_in_flight_ns = INT64_MAX;
+  for (int i = 0; i < 2000; ++i) {
+    liar.pages.usage.time_ends_ns = bench.now.time_since_epoch().count();
+    bench.Run(Millis(1));
+  }
+  // Of 2 s, what lapses after a second included.
+  EXPECT_LE(liar.pages.limits.time_granted_ns.load(), 2 * 16'000'000 + 4'000'000);
+  auto& honest = bench.Start(bench.Tenant({}));
+  liar.pages.usage.time_in_flight_ns = 0;
+  bench.Run(Millis(100));
+  EXPECT_GE(bench.Part(honest, Millis(100)), 0.5);
+}
+
 // Whatever stands there.
 TEST(TimeBook, NonsenseAboutTheEndHurtsNobodyElse) {
   std::mt19937_64 random(7);
