@@ -193,9 +193,7 @@ void Registry::Assign(const Checked& change, Time now, Changed& changed) {
   gpu.guaranteed += limits.compute.guarantee - share.limits.compute.guarantee;
   share.spec = change.spec;
   share.limits = limits;
-  if (share.quota != nullptr) {
-    share.quota->SetLimit(*limits.memory, changed);
-  }
+  if (share.quota != nullptr) share.quota->SetLimit(*limits.memory, changed);
   gpu.unpromised.SetLimit(gpu.capacity - std::min(gpu.promised, gpu.capacity), changed);
   gpu.time.Update(share.time, limits.compute, now, changed);
 }

@@ -36,6 +36,12 @@ int64_t Step(const std::atomic<int64_t>& counter, int64_t before) {
   return now <= before || before >= kMostCounted ? 0 : std::min(now - before, kMostStep);
 }
 
+// Of what is charged to it, what it says is in flight.
+int64_t ChargedInFlight(const TimeBook::Member& member) {
+  return std::clamp<int64_t>(member.seat->usage->time_in_flight_ns.load(kRelaxed), 0,
+                             member.charged_ns);
+}
+
 }  // namespace
 
 TimeBook::TimeBook(const Options& options)
@@ -111,8 +117,7 @@ void TimeBook::Leave(Member* member, Time now, Changed& changed) {
   // What it used since the last look.
   Bypasses(tenant) ? ReadBypass(*member, now) : Read(*member, now, changed);
   // What it has in flight runs to its end.
-  const int64_t in_flight = std::clamp<int64_t>(
-      member->seat->usage->time_in_flight_ns.load(kRelaxed), 0, member->charged_ns);
+  const int64_t in_flight = ChargedInFlight(*member);
   arbiter_.Settle(tenant.id, member->phase, Nanos(in_flight), Nanos(in_flight), 0, now);
   arbiter_.Return(tenant.id, member->phase, Nanos(member->charged_ns - in_flight), now);
   tenant.used_ns += in_flight;
@@ -164,10 +169,8 @@ void TimeBook::Foresee(Time now) {
   int64_t left = 0;
   for (const Member& member : members_) {
     if (Bypasses(*member.tenant) || member.charged_ns == 0) continue;
-    const ipc::UsagePage& usage = *member.seat->usage;
-    const int64_t in_flight =
-        std::clamp<int64_t>(usage.time_in_flight_ns.load(kRelaxed), 0, member.charged_ns);
-    const int64_t ends = usage.time_ends_ns.load(kRelaxed);
+    const int64_t in_flight = ChargedInFlight(member);
+    const int64_t ends = member.seat->usage->time_ends_ns.load(kRelaxed);
     // What has not ended when it was predicted to may take any time, and so may what is always about to end.
     if (in_flight > 0 && now > member.until + options_.believed) return;
     if (in_flight > 0 && (ends < at - options_.overlap.count() || ends > at + kMostStep)) {
@@ -230,8 +233,7 @@ void TimeBook::ReadBypass(Member& member, Time now) {
 
 void TimeBook::Lapse(Member& member, Time now) {
   if (member.charged_ns == 0 || now < member.until + options_.overlap) return;
-  const int64_t in_flight = std::clamp<int64_t>(
-      member.seat->usage->time_in_flight_ns.load(kRelaxed), 0, member.charged_ns);
+  const int64_t in_flight = ChargedInFlight(member);
   // What never ends, or by a nanosecond at a time, is not waited for.
   const bool waited_for = now < member.until + options_.waited_for;
   if (waited_for && Nanos(in_flight) >= options_.overlap) return;  // the device is busy with it

@@ -69,6 +69,7 @@ class Bench {
       ASSERT_STREQ(book.CheckInvariants(), nullptr);
     }
   }
+  Time Look() { return book.Look(now, changed); }
   double Part(const Process& process, Nanos of) const {
     return static_cast<double>(process.ran_ns) / static_cast<double>(of.count());
   }
@@ -163,7 +164,7 @@ TEST(TimeBook, WhatIsNeitherUsedNorReturnedLapses) {
   auto& a = bench.Start(bench.Tenant({}));
   auto& b = bench.Start(bench.Tenant({}));
   a.pages.usage.time_wanted_ns = 1000;
-  bench.book.Look(bench.now, bench.changed);
+  bench.Look();
   ASSERT_GT(a.pages.time_left(), 0);
   a.gone = true;  // stopped: its pages stay as they are
   bench.Run(Seconds(1));
@@ -176,12 +177,11 @@ TEST(TimeBook, TheNextGrantComesWhenTheLastCommandThatFitsIsDone) {
   Bench bench;
   auto& a = bench.Start(bench.Tenant({}));
   auto& b = bench.Start(bench.Tenant({}));
-  const auto look = [&] { return bench.book.Look(bench.now, bench.changed); };
   a.pages.usage.time_wanted_ns = 1'500'000;
-  look();
+  bench.Look();
   ASSERT_EQ(a.pages.time_left(), 4'000'000);
   b.pages.usage.time_wanted_ns = 100'000;
-  look();
+  bench.Look();
   ASSERT_EQ(b.pages.time_left(), 0);
   // Two commands of 1.5 ms, and 1 ms is left: the first is done, the other ends in 1.4 ms.
   bench.now += Micros(1600);
@@ -189,12 +189,12 @@ TEST(TimeBook, TheNextGrantComesWhenTheLastCommandThatFitsIsDone) {
   a.pages.usage.time_used_ns = 1'500'000;
   a.pages.usage.time_in_flight_ns = 1'500'000;
   a.pages.usage.time_ends_ns = ends.time_since_epoch().count();
-  const Time next = look();
+  const Time next = bench.Look();
   EXPECT_EQ(b.pages.time_left(), 0);
   EXPECT_GE(next, ends - Micros(30));
   EXPECT_LE(next, ends);
   bench.now = next;
-  look();
+  bench.Look();
   EXPECT_EQ(b.pages.time_left(), 4'000'000);
   EXPECT_EQ(bench.book.CheckInvariants(), nullptr);
   // What is left is still its own.
@@ -206,9 +206,8 @@ TEST(TimeBook, WhatIsOverdueIsWaitedFor) {
   Bench bench;
   auto& a = bench.Start(bench.Tenant({}));
   auto& b = bench.Start(bench.Tenant({}));
-  const auto look = [&] { return bench.book.Look(bench.now, bench.changed); };
   a.pages.usage.time_wanted_ns = 3'000'000;
-  look();
+  bench.Look();
   b.pages.usage.time_wanted_ns = 100'000;
   a.pages.usage.time_in_flight_ns = 3'000'000;
   a.pages.usage.time_ends_ns = (bench.now + Millis(3)).time_since_epoch().count();
@@ -217,13 +216,13 @@ TEST(TimeBook, WhatIsOverdueIsWaitedFor) {
     if (bench.now >= Time(Seconds(1)) + Micros(2900) &&
         bench.now <= Time(Seconds(1)) + Micros(3020))
       continue;  // when it might have been
-    look();
+    bench.Look();
     ASSERT_EQ(b.pages.time_left(), 0) << i;
   }
   // It is done.
   a.pages.usage.time_in_flight_ns = 0;
   a.pages.usage.time_used_ns = 10'000'000;
-  look();
+  bench.Look();
   EXPECT_EQ(b.pages.time_left(), 4'000'000);
 }
 
@@ -235,7 +234,7 @@ TEST(TimeBook, WhatNeverEndsHoldsNobodyUpForEver) {
     auto& honest = bench.Start(bench.Tenant({}));
     liar.gone = true;  // the bench leaves its page alone
     liar.pages.usage.time_wanted_ns = 1;
-    bench.book.Look(bench.now, bench.changed);
+    bench.Look();
     ASSERT_GT(liar.pages.time_left(), 0);
     liar.pages.usage.time_in_flight_ns = INT64_MAX;
     const Time begin = bench.now;
@@ -387,7 +386,7 @@ TEST(TimeBook, NonsenseInAPageBreaksNothing) {
         break;
     }
     bench.now += Micros(50);
-    bench.book.Look(bench.now, bench.changed);
+    bench.Look();
     ASSERT_STREQ(bench.book.CheckInvariants(), nullptr) << i;
   }
   a.gone = true;
