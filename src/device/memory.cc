@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/status_payloads.h"
 #include "device/driver_pool.h"
 #include "device/last_error.h"
 #include "device/memory_pool.h"
@@ -85,9 +86,7 @@ absl::Status VirtualDevice::DeviceFull(uint64_t bytes, driver::Result result,
                    " free of ", spec::ReadableBytes(total), " on GPU ", raw_gpu_->ordinal(),
                    "; memory is used outside gpushare, or the runtime's memory "
                    "reserve is too small"));
-  driver_status.ForEachPayload([&status](absl::string_view url, const absl::Cord& payload) {
-    status.SetPayload(url, payload);
-  });
+  status = base::WithPayloadsOf(std::move(status), driver_status);
   return WithDetail(std::move(status), {.tenant = tenant_->name(),
                                         .limit = "device",
                                         .asked = bytes,
@@ -394,14 +393,12 @@ absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr poin
   const driver::Result freed = FreeOnDevice(gpu, caller, pointer);
   const absl::Status status = driver::ToStatus(freed, "cuMemFree");
   if (status.ok()) return status;
-  absl::Status told(
+  const absl::Status told(
       status.code(),
       absl::StrCat(status.message(),
                    "; gpushare knows no allocation at this pointer: it was freed before, "
                    "or is not the start of one"));
-  status.ForEachPayload(
-      [&told](absl::string_view url, const absl::Cord& payload) { told.SetPayload(url, payload); });
-  return told;
+  return base::WithPayloadsOf(told, status);
 }
 
 }  // namespace gpushare::device

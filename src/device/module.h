@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
+#include "base/status_payloads.h"
 #include "base/text.h"
 #include "device/gpu.h"
 #include "device/virtual_device.h"
@@ -60,12 +61,10 @@ class Module {
   static absl::Status Refused(const absl::Status& status, const std::string& log) {
     const std::vector<std::string> lines = absl::StrSplit(log, '\n', absl::SkipWhitespace());
     if (lines.empty()) return status;
-    absl::Status told(status.code(), absl::StrCat(status.message(), ": ",
-                                                  Printable(absl::StrJoin(lines, "; "), 1000)));
-    status.ForEachPayload([&told](absl::string_view url, const absl::Cord& payload) {
-      told.SetPayload(url, payload);
-    });
-    return told;
+    const absl::Status told(
+        status.code(),
+        absl::StrCat(status.message(), ": ", Printable(absl::StrJoin(lines, "; "), 1000)));
+    return base::WithPayloadsOf(told, status);
   }
 
   Module(std::shared_ptr<Gpu> gpu, std::shared_ptr<VirtualDevice> device)

@@ -11,6 +11,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/status_payloads.h"
 #include "device/gpu.h"
 #include "device/last_error.h"
 #include "device/tenant.h"
@@ -154,10 +155,7 @@ absl::StatusOr<Placed> Place(const std::vector<std::shared_ptr<Gpu>>& gpus,
     return WithDetail(std::move(refused), WhatIsShort(*tenant, full));
   }
   // There was no room a moment ago, or too many virtual devices.
-  last.ForEachPayload([&refused](absl::string_view url, const absl::Cord& payload) {
-    refused.SetPayload(url, payload);
-  });
-  return refused;
+  return base::WithPayloadsOf(std::move(refused), last);
 }
 
 }  // namespace gpushare::device

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/status_payloads.h"
 #include "device/memory_pool.h"
 #include "device/relaxed_capture.h"
 #include "device/stream_end.h"
@@ -33,13 +34,12 @@ std::string Sides(const driver::Dim3& d) { return absl::StrCat(d.x, " x ", d.y, 
 absl::Status LaunchRefused(const absl::Status& refused, driver::Result result,
                            const driver::LaunchShape& shape) {
   if (result != driver::Result::kInvalidValue) return refused;
-  absl::Status told(refused.code(),
-                    absl::StrCat(refused.message(), ": a grid of ", Sides(shape.grid),
-                                 " blocks of ", Sides(shape.block), " threads with ",
-                                 shape.shared_bytes, " bytes of dynamic shared memory each given"));
-  refused.ForEachPayload(
-      [&told](absl::string_view url, const absl::Cord& payload) { told.SetPayload(url, payload); });
-  return told;
+  const absl::Status told(
+      refused.code(),
+      absl::StrCat(refused.message(), ": a grid of ", Sides(shape.grid), " blocks of ",
+                   Sides(shape.block), " threads with ", shape.shared_bytes,
+                   " bytes of dynamic shared memory each given"));
+  return base::WithPayloadsOf(told, refused);
 }
 
 }  // namespace

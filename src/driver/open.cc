@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/status_payloads.h"
 #include "base/text.h"
 #include "driver/driver.h"
 #include "driver/locate.h"
@@ -19,15 +20,12 @@ namespace {
 
 // With what the driver itself answered, if it did.
 absl::Status NoDriver(const DriverFile& file, const absl::Status& why) {
-  absl::Status status = absl::UnavailableError(
+  const absl::Status status = absl::UnavailableError(
       file.simulated
           ? absl::StrCat("the simulated GPU at '", file.path, "' cannot be used: ", why.message())
           : absl::StrCat("no usable NVIDIA driver at '", file.path, "': ", why.message(), "; ",
                          kSimulatedGpuHint));
-  why.ForEachPayload([&status](absl::string_view url, const absl::Cord& payload) {
-    status.SetPayload(url, payload);
-  });
-  return status;
+  return base::WithPayloadsOf(status, why);
 }
 
 // 0 when the driver is a real one.

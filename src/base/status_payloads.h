@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// A status that says more than another, and still carries what that one has for programs, such as the driver's answer.
+#ifndef GPUSHARE_BASE_STATUS_PAYLOADS_H_
+#define GPUSHARE_BASE_STATUS_PAYLOADS_H_
+
+#include "absl/status/status.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/string_view.h"
+
+namespace gpushare::base {
+
+inline absl::Status WithPayloadsOf(absl::Status told, const absl::Status& of) {
+  of.ForEachPayload(
+      [&told](absl::string_view url, const absl::Cord& payload) { told.SetPayload(url, payload); });
+  return told;
+}
+
+}  // namespace gpushare::base
+
+#endif  // GPUSHARE_BASE_STATUS_PAYLOADS_H_
