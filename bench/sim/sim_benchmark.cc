@@ -5,6 +5,7 @@
 #include <cuda.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -80,6 +81,29 @@ void BM_SimLaunchIdleStream(benchmark::State& bench) {
   }
 }
 BENCHMARK(BM_SimLaunchIdleStream);
+
+// The call alone: no kernel begins or ends meanwhile, the stream is busy and has room.
+void BM_SimLaunchQueued(benchmark::State& bench) {
+  constexpr int kBlock = 512;
+  Fixture fixture("");
+  const CUstream stream = Fixture::NewStream();
+  uint64_t ns = 1'000'000'000;
+  void* parameters[] = {&ns};
+  for (auto _ : bench) {
+    ns = 1'000'000'000;  // the first one holds up those behind it
+    cuLaunchKernel(fixture.spin, 132, 1, 1, 128, 1, 1, 0, stream, parameters, nullptr);
+    ns = 500;
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < kBlock; ++i) {
+      benchmark::DoNotOptimize(
+          cuLaunchKernel(fixture.spin, 132, 1, 1, 128, 1, 1, 0, stream, parameters, nullptr));
+    }
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    bench.SetIterationTime(took.count() / kBlock);
+    Check(cuStreamSynchronize(stream), "cuStreamSynchronize");
+  }
+}
+BENCHMARK(BM_SimLaunchQueued)->UseManualTime()->Iterations(4000);
 
 void BM_SimEventQuery(benchmark::State& bench) {
   Fixture fixture("");

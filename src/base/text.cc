@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/text.h"
 
+#include <algorithm>
 #include <cstdio>
 
 namespace gpushare {
@@ -49,6 +50,10 @@ bool IsUtf8(std::string_view text) {
     text.remove_prefix(length);
   }
   return true;
+}
+
+bool HasZeroByte(std::string_view text) {
+  return std::any_of(text.begin(), text.end(), [](char each) { return each == '\0'; });
 }
 
 std::string Printable(std::string_view text, size_t most) {

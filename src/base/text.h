@@ -17,6 +17,9 @@ size_t Utf8Length(std::string_view text);
 
 bool IsUtf8(std::string_view text);
 
+// What a C function would take for the end of it.
+bool HasZeroByte(std::string_view text);
+
 // At most `most` bytes of `text`, then "...", without what would garble a terminal: control characters,
 // those that turn the direction of writing, and bytes that are no UTF-8 come as \xNN.
 std::string Printable(std::string_view text, size_t most);

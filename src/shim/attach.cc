@@ -7,8 +7,8 @@
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "base/time.h"
+#include "device/broker_share.h"
 #include "shim/attach_abi.h"
-#include "shim/broker.h"
 #include "shim/hook.h"
 #include "shim/process.h"
 
@@ -67,6 +67,7 @@ void* FindHook(const char* name) {
 int gpushare_shim_attach(const gpushare_shim_driver* driver, const gpushare_shim_hook** hooks,
                          size_t* count) {
   using namespace gpushare::shim;
+  if (driver == nullptr || hooks == nullptr || count == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (driver->version != GPUSHARE_SHIM_ABI_VERSION) return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
   // Some programs ask for hundreds of entry points one after the other, each of which comes here until one is answered:
   // the broker is not asked again for every one.
@@ -81,7 +82,7 @@ int gpushare_shim_attach(const gpushare_shim_driver* driver, const gpushare_shim
     if (attached.ok()) {
       *hooks = AllHooks().data();
       *count = AllHooks().size();
-    } else if (BrokerShares::Wanted()) {
+    } else if (!gpushare::device::BrokerOptions::OfEnvironment().socket.empty()) {
       refused_with.store(CodeOf(attached), std::memory_order_relaxed);
       refused_until.store((clock.Now() + gpushare::Millis(500)).time_since_epoch().count(),
                           std::memory_order_release);

@@ -8,8 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/env.h"
 #include "base/limit_variables.h"
-#include "base/status_macros.h"
-#include "spec/spec.h"
+#include "device/process_spec.h"
 
 namespace gpushare::shim {
 namespace {
@@ -18,25 +17,11 @@ constexpr char kSpec[] = "GPUSHARE_SPEC";
 
 }  // namespace
 
-absl::StatusOr<gpushare_spec> ParseProcessSpec(const std::string& text) {
-  GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec spec, spec::ParseSpec(text));
-  GPUSHARE_RETURN_IF_ERROR(spec::ValidateSpec(spec));
-  // The program makes its contexts itself.
-  if ((spec.set & GPUSHARE_SPEC_ISOLATION) && spec.isolation != GPUSHARE_ISOLATION_SHARED) {
-    return absl::InvalidArgumentError("isolation: 'shared' only");
-  }
-  return spec;
-}
-
-std::string TextOfEnvironment(int ordinal) {
-  return base::AddLimits(base::GetEnv(kSpec).value_or(""), base::FindLimits(ordinal));
-}
-
 absl::StatusOr<device::Runtime::Share> ShareOfEnvironment(int ordinal) {
   const std::string own = base::GetEnv(kSpec).value_or("");
   std::vector<base::Limit> used;
   const std::string text = base::AddLimits(own, base::FindLimits(ordinal), &used);
-  const absl::StatusOr<gpushare_spec> spec = ParseProcessSpec(text);
+  const absl::StatusOr<gpushare_spec> spec = device::ParseProcessSpec(text);
   if (!spec.ok()) {
     std::string from = own.empty() ? "" : kSpec;
     for (const base::Limit& limit : used) {

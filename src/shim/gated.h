@@ -11,6 +11,7 @@
 #define GPUSHARE_SHIM_GATED_H_
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <string_view>
 #include <tuple>
@@ -101,14 +102,21 @@ struct Name {
   char text[n];
 };
 
-// The driver's function of that name, looked up once.
+// The driver's function of that name, looked up once. Without a guard: who looks it up takes the loader's lock, and
+// whoever holds that may want it too.
 template <Name kName, typename Function>
 struct Driver;
 template <Name kName, typename... A>
 struct Driver<kName, CUresult(A...)> {
   static CUresult Call(A... a) {
-    static const auto real = reinterpret_cast<CUresult (*)(A...)>(Process::Get().Real(kName.text));
-    return real != nullptr ? real(a...) : CUDA_ERROR_NOT_SUPPORTED;
+    static constinit std::atomic<void*> found{nullptr};
+    void* real = found.load(std::memory_order_acquire);
+    if (real == nullptr) [[unlikely]] {
+      real = Process::Get().Real(kName.text);
+      found.store(real, std::memory_order_release);
+    }
+    return real != nullptr ? reinterpret_cast<CUresult (*)(A...)>(real)(a...)
+                           : CUDA_ERROR_NOT_SUPPORTED;
   }
 };
 

@@ -80,6 +80,7 @@ const Hooks& AllHooks() {
 int gpushare_shim_attach_nvml(const gpushare_shim_driver* library, const gpushare_shim_hook** hooks,
                               size_t* count) {
   using namespace gpushare::shim::nvml;
+  if (library == nullptr || hooks == nullptr || count == nullptr) return kUnknown;
   if (library->version != GPUSHARE_SHIM_ABI_VERSION) return kUnknown;
   return Guarded([&] {
     UseLibrary(library->handle);

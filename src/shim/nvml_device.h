@@ -13,10 +13,12 @@
 #include <optional>
 
 #include "device/virtual_device.h"
+#include "driver/nvml_types.h"
 #include "shim/hook.h"
-#include "shim/nvml_types.h"
 
 namespace gpushare::shim::nvml {
+
+using namespace gpushare::nvml;  // NOLINT: its declarations are what all of this is about
 
 struct Found {
   // Whether the process has a share of it. If not, what NVML says stands.

@@ -15,15 +15,16 @@
 #include <string_view>
 
 #include "driver/symbols.h"
+#include "shim/gated.h"
 #include "shim/hook.h"
 #include "shim/process.h"
 
 namespace gpushare::shim {
 namespace {
 
-using FunctionV2 = CUresult (*)(const char*, void**, int, cuuint64_t,
-                                CUdriverProcAddressQueryResult*);
-using FunctionV1 = CUresult (*)(const char*, void**, int, cuuint64_t);
+using RealV2 = Driver<"cuGetProcAddress_v2", CUresult(const char*, void**, int, cuuint64_t,
+                                                      CUdriverProcAddressQueryResult*)>;
+using RealV1 = Driver<"cuGetProcAddress", CUresult(const char*, void**, int, cuuint64_t)>;
 
 // Answers that were found, by what was asked. An entry stays as it is for as long as the process; whoever finds its
 // place taken by another is asked for anew each time.
@@ -107,15 +108,13 @@ CUresult GetProcAddressV2(const char* name, void** function, int version, cuuint
       if (status != nullptr) *status = CU_GET_PROC_ADDRESS_SUCCESS;
       return CUDA_SUCCESS;
     }
-    static const auto real =
-        reinterpret_cast<FunctionV2>(Process::Get().Real("cuGetProcAddress_v2"));
     CUdriverProcAddressQueryResult ignored;
     bool first = true, too_new = false;
     const CUresult result =
         Answer(name, function, version, flags, &too_new, [&](void** found, int asked) {
           CUdriverProcAddressQueryResult* const told = first ? status : &ignored;
           first = false;
-          return real(name, found, asked, flags, told);
+          return RealV2::Call(name, found, asked, flags, told);
         });
     if (too_new && status != nullptr) *status = CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
     if (asks && result == CUDA_SUCCESS && *function != nullptr) {
@@ -127,10 +126,9 @@ CUresult GetProcAddressV2(const char* name, void** function, int version, cuuint
 
 CUresult GetProcAddressV1(const char* name, void** function, int version, cuuint64_t flags) {
   return Guarded([&] {
-    static const auto real = reinterpret_cast<FunctionV1>(Process::Get().Real("cuGetProcAddress"));
     bool too_new = false;
     return Answer(name, function, version, flags, &too_new,
-                  [&](void** found, int asked) { return real(name, found, asked, flags); });
+                  [&](void** found, int asked) { return RealV1::Call(name, found, asked, flags); });
   });
 }
 

@@ -11,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "books/relaxed.h"
+#include "device/broker_share.h"
 #include "device/gpu.h"
-#include "shim/broker.h"
 #include "shim/environment.h"
 
 namespace gpushare::shim {
@@ -23,12 +23,16 @@ std::atomic<bool> Process::forked{false};
 absl::Status Process::Attach(const gpushare_shim_driver& driver) {
   if (process.load(std::memory_order_acquire) != nullptr) return absl::OkStatus();
   std::unique_ptr<Process> made(new Process);
-  const auto share_on = [&](const device::Runtime& runtime, int ordinal) {
-    return BrokerShares::Wanted() ? made->broker_.ShareOn(runtime, ordinal)
-                                  : ShareOfEnvironment(ordinal);
-  };
-  GPUSHARE_ASSIGN_OR_RETURN(made->runtime_,
-                            device::Runtime::CreateOfProcess(driver.handle, driver.path, share_on));
+  const device::BrokerOptions broker = device::BrokerOptions::OfEnvironment();
+  absl::StatusOr<std::shared_ptr<device::Runtime>> runtime = device::Runtime::CreateOfProcess(
+      driver.handle, driver.path, broker,
+      [](const device::Runtime&, int ordinal) { return ShareOfEnvironment(ordinal); });
+  // Nothing runs without its limits, and a program is to hear that it cannot run, not that there is no GPU.
+  const bool refused = absl::IsUnavailable(runtime.status()) || absl::IsNotFound(runtime.status());
+  if (refused && !broker.socket.empty()) {
+    return absl::FailedPreconditionError(runtime.status().message());
+  }
+  GPUSHARE_ASSIGN_OR_RETURN(made->runtime_, std::move(runtime));
   made->driver_ = &made->runtime_->driver().table();
   made->books_ = std::make_unique<books::Books>(made->driver());
   made->calls_ = std::make_unique<work::Calls>(made->runtime_->driver());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program that knows nothing of gpushare, as a tenant.
 //
-// Its share of each GPU is what the environment says (environment.h), or the broker that it names (broker.h). A program that is linked with the SDK as well has
+// Its share of each GPU is what the environment says (environment.h), or the broker that it names (device/broker_share.h). A program that is linked with the SDK as well has
 // the same engine, and what it creates there is beside the share of the process.
 //
 // Threading: thread-safe. It is made once and stays until the process ends.
@@ -31,7 +31,6 @@
 #include "driver/table.h"
 #include "gpushare/c/gpushare.h"
 #include "shim/attach_abi.h"
-#include "shim/broker.h"
 #include "work/calls.h"
 
 namespace gpushare::shim {
@@ -117,7 +116,6 @@ class Process {
   static std::atomic<Process*> process, working;
   static std::atomic<bool> forked;
 
-  BrokerShares broker_;
   std::shared_ptr<device::Runtime> runtime_;
   const driver::Table* driver_ = nullptr;
   std::unique_ptr<books::Books> books_;

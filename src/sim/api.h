@@ -142,11 +142,14 @@ CUresult ReleasePrimary(CUdevice device);
 void DestroyContext(Context* context);
 
 // A kernel by its handle, which may be that of a function or of a library's kernel.
-inline const Function* FindFunction(CUfunction handle, Context*) {
-  return state().functions.Find(handle);
+const Function* FindKernelFunction(CUfunction handle, Context* context);
+inline const Function* FindFunction(CUfunction handle, Context* context) {
+  const Function* const function = state().functions.Find(handle);
+  return function != nullptr ? function : FindKernelFunction(handle, context);
 }
-CUresult LoadModule(Context* context, const void* image, Module** module);
 void DestroyModule(Module* module);
+// `module` of the library's is about to go.
+void ForgetModule(Library* library, const Module* module);
 
 }  // namespace gpushare::sim
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Managed memory: allocation, prefetching, advice and what is known of a range.
+// Managed memory: allocation, advice and what is known of a range.
 #include <cstring>
 
 #include "sim/api.h"
 #include "sim/capture.h"
+#include "sim/place.h"
 
 namespace gpushare::sim {
 namespace {
@@ -26,77 +27,9 @@ CUresult Allocate(const ThreadContext& thread, CUdeviceptr* pointer, size_t byte
   return CUDA_SUCCESS;
 }
 
-// The managed memory that holds the whole range, else null.
-ManagedRange* FindRange(CUdeviceptr pointer, size_t bytes) {
-  ManagedRange* const range = state().managed.Find(pointer);
-  if (range == nullptr || bytes == 0) return nullptr;
-  return bytes <= range->block->size - (pointer - range->block->address) ? range : nullptr;
-}
-
-CUresult CheckPlace(const CUmemLocation& location, ManagedPlace* place) {
-  switch (location.type) {
-    case CU_MEM_LOCATION_TYPE_DEVICE:
-      *place = {CU_MEM_LOCATION_TYPE_DEVICE, location.id};
-      return FindDevice(location.id) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
-    case CU_MEM_LOCATION_TYPE_HOST:
-      *place = {CU_MEM_LOCATION_TYPE_HOST, 0};
-      return CUDA_SUCCESS;
-    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
-      // The simulated machine has one node.
-      *place = {CU_MEM_LOCATION_TYPE_HOST_NUMA, 0};
-      return location.id == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
-      *place = {CU_MEM_LOCATION_TYPE_HOST_NUMA, 0};
-      return CUDA_SUCCESS;
-    default:
-      return CUDA_ERROR_INVALID_VALUE;
-  }
-}
-
-// What the older forms say with one number.
-CUmemLocation Location(CUdevice device) {
-  CUmemLocation location{CU_MEM_LOCATION_TYPE_DEVICE, device};
-  if (device == CU_DEVICE_CPU) location = {CU_MEM_LOCATION_TYPE_HOST, 0};
-  return location;
-}
-
-CUresult Prefetch(CUdeviceptr pointer, size_t bytes, const CUmemLocation& location, unsigned flags,
-                  CUstream stream_handle, NullStream null) {
-  ManagedPlace place;
-  CUresult result = CheckPlace(location, &place);
-  if (result != CUDA_SUCCESS) return result;
-  if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
-  Stream* stream;
-  result = FindStream(stream_handle, null, &stream);
-  if (result != CUDA_SUCCESS) return result;
-  result = CheckSubmit(stream);
-  if (result == CUDA_SUCCESS) result = RefuseCapture(stream);
-  if (result != CUDA_SUCCESS) return result;
-  if (FindRange(pointer, bytes) == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  result = WaitForSpace(&stream);
-  if (result != CUDA_SUCCESS) return result;
-  // Looked up again: others had their turn.
-  ManagedRange* const range = FindRange(pointer, bytes);
-  if (range == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const uint64_t offset = pointer - range->block->address;
-  range->ForPages(offset, bytes,
-                  [&](ManagedPages& pages, uint64_t, uint64_t) { pages.prefetched = place; });
-  const bool to_device = place.type == CU_MEM_LOCATION_TYPE_DEVICE;
-  Device* const device = to_device ? FindDevice(place.id) : nullptr;
-  Command* const command = NewCommand(stream, CommandType::kPrefetch);
-  command->prefetch = {
-      .direction = to_device ? CopyDirection::kHostToDevice : CopyDirection::kDeviceToHost,
-      .device = to_device ? place.id : -1,
-      .address = pointer,
-      .bytes = bytes,
-      .missing = ManagedMemory::Missing(range, offset, bytes, device)};
-  Submit(stream, command);
-  return CUDA_SUCCESS;
-}
-
 CUresult Advise(CUdeviceptr pointer, size_t bytes, CUmem_advise advice,
                 const CUmemLocation& location) {
-  ManagedRange* const range = FindRange(pointer, bytes);
+  ManagedRange* const range = state().managed.Find(pointer, bytes);
   if (range == nullptr) return CUDA_ERROR_INVALID_VALUE;
   ManagedPlace place;
   switch (advice) {
@@ -107,7 +40,7 @@ CUresult Advise(CUdeviceptr pointer, size_t bytes, CUmem_advise advice,
     case CU_MEM_ADVISE_SET_PREFERRED_LOCATION:
     case CU_MEM_ADVISE_SET_ACCESSED_BY:
     case CU_MEM_ADVISE_UNSET_ACCESSED_BY: {
-      const CUresult result = CheckPlace(location, &place);
+      const CUresult result = ReadPlace(location, &place);
       if (result != CUDA_SUCCESS) return result;
       if (advice != CU_MEM_ADVISE_SET_PREFERRED_LOCATION &&
           place.type == CU_MEM_LOCATION_TYPE_HOST_NUMA) {
@@ -171,7 +104,7 @@ int DeviceNumber(const ManagedPlace& place) {
 
 CUresult RangeAttribute(void* data, size_t size, CUmem_range_attribute attribute,
                         CUdeviceptr pointer, size_t bytes) {
-  ManagedRange* const range = FindRange(pointer, bytes);
+  ManagedRange* const range = state().managed.Find(pointer, bytes);
   if (data == nullptr || range == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const ManagedPages pages = Common(range, pointer - range->block->address, bytes);
   int value;
@@ -248,30 +181,19 @@ using namespace gpushare::sim;  // NOLINT: the entry points are global names
 
 // Not declared by every header under these names.
 extern "C" CUresult CUDAAPI cuMemAdvise_v2(CUdeviceptr, size_t, CUmem_advise, CUmemLocation);
-extern "C" CUresult CUDAAPI cuMemPrefetchAsync_v2(CUdeviceptr, size_t, CUmemLocation, unsigned,
-                                                  CUstream);
-extern "C" CUresult CUDAAPI cuMemPrefetchAsync_v2_ptsz(CUdeviceptr, size_t, CUmemLocation, unsigned,
-                                                       CUstream);
 
 SIM_API(cuMemAllocManaged)(CUdeviceptr* pointer, size_t bytes, unsigned flags) {
   SIM_ENTER(cuMemAllocManaged, kCall);
   return Allocate(scope.thread(), pointer, bytes, flags);
 }
 
-SIM_STREAM_API(cuMemPrefetchAsync, _ptsz, kCall,
-               (CUdeviceptr pointer, size_t bytes, CUdevice device, CUstream stream),
-               Prefetch(pointer, bytes, Location(device), 0, stream, null));
-SIM_STREAM_API(cuMemPrefetchAsync_v2, _ptsz, kCall,
-               (CUdeviceptr pointer, size_t bytes, CUmemLocation location, unsigned flags,
-                CUstream stream),
-               Prefetch(pointer, bytes, location, flags, stream, null));
 SIM_STREAM_API(cuStreamAttachMemAsync, _ptsz, kCall,
                (CUstream stream, CUdeviceptr pointer, size_t bytes, unsigned flags),
                Attach(stream, pointer, bytes, flags, null));
 
 SIM_API(cuMemAdvise)(CUdeviceptr pointer, size_t bytes, CUmem_advise advice, CUdevice device) {
   SIM_ENTER(cuMemAdvise, kCall);
-  return Advise(pointer, bytes, advice, Location(device));
+  return Advise(pointer, bytes, advice, LocationOf(device));
 }
 SIM_API(cuMemAdvise_v2)
 (CUdeviceptr pointer, size_t bytes, CUmem_advise advice, CUmemLocation location) {

@@ -89,7 +89,7 @@ CUresult PointerAttribute(void* data, CUpointer_attribute attribute, uint64_t po
   switch (static_cast<int>(attribute)) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
       // Virtual memory management belongs to none.
-      return Store(data, context == nullptr ? nullptr : HandleOf(context));
+      return Store<void*>(data, context == nullptr ? nullptr : HandleOf(context));
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       return Store<unsigned>(data,
                              known.host == nullptr ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST);

@@ -206,7 +206,7 @@ CUresult EndCapture(const ThreadContext& thread, Stream* stream, CUgraph* graph)
     return result;
   }
   *graph = reinterpret_cast<CUgraph>(ended->graph->handle);
-  ended->graph.release();
+  static_cast<void>(ended->graph.release());  // its handle owns it
   return CUDA_SUCCESS;
 }
 

@@ -75,6 +75,8 @@ struct Thread {
   bool pinned = false;
   uint64_t announced = 0;
   char name[48] = "";
+
+  void SetState(ThreadState now) { state.store(now, std::memory_order_relaxed); }
 };
 
 class Clock {
@@ -242,6 +244,9 @@ class Clock {
   uint64_t watchdog_ns_ = 0;
   bool watchdog_running_ = false;
 };
+
+// Of the machine's clock, in nanoseconds.
+uint64_t MonotonicNow();
 
 // A thread of the simulator's own, without signals. False: the machine has none.
 bool StartThread(void* (*body)(void*), void* argument);

@@ -11,6 +11,7 @@
 
 #include "gpushare/testing/sim.h"
 #include "sim/api.h"
+#include "sim/library.h"
 #include "sim/shared_device.h"
 
 using namespace gpushare::sim;  // NOLINT: the entry points are global names
@@ -88,6 +89,7 @@ GPUSHARE_SIM_CONTROL int gpushare_sim_reset(void) {
   if (s.clock.registered() > own) return -1;
   for (const auto& device : s.devices) device->memory.ForgetPark();
   for (Context* context : s.contexts.All()) DestroyContext(context);
+  for (Library* library : s.libraries.All()) DestroyLibrary(library);
   for (ResourceDescriptor* descriptor : s.resource_descriptors.All()) delete descriptor;
   s.resource_descriptors = {};
   s.orphans.clear();

@@ -104,7 +104,9 @@ void Prefetch(const Command& command) {
       work.device < 0 ? nullptr : s.devices[static_cast<size_t>(work.device)].get();
   const uint64_t moved =
       ManagedMemory::Migrate(range, work.address - range->block->address, work.bytes, device);
-  (device == nullptr ? command.account->d2h_bytes : command.account->h2d_bytes) += moved;
+  // What was discarded changed its place and went over no link.
+  (device == nullptr ? command.account->d2h_bytes : command.account->h2d_bytes) +=
+      std::min(moved, work.missing);
 }
 
 }  // namespace

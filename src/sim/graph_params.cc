@@ -30,7 +30,9 @@ CUresult FillKernelNode(GraphNode* node, const CUDA_KERNEL_NODE_PARAMS_v2* param
   Context* context;
   const CUresult result = CurrentContext(&context);
   if (result != CUDA_SUCCESS) return result;
-  const Function* const function = FindFunction(parameters->func, context);
+  const CUfunction of_library = reinterpret_cast<CUfunction>(parameters->kern);
+  const Function* const function =
+      FindFunction(parameters->func != nullptr ? parameters->func : of_library, context);
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const GreenContext* const green = CurrentGreen(*CurrentThread());
   const bool is_new = node->function == nullptr;  // its context never changes

@@ -14,6 +14,17 @@ std::array<uint8_t, 16> UuidOf(int ordinal) {
   return uuid;
 }
 
+std::string UuidText(const uint8_t* uuid) {
+  std::string text = "GPU-";
+  for (size_t i = 0; i < 16; ++i) {
+    char digits[3];
+    std::snprintf(digits, sizeof(digits), "%02x", uuid[i]);
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += digits;
+  }
+  return text;
+}
+
 gpushare_sim_device_info IdleInfo(const Config& config, int ordinal) {
   gpushare_sim_device_info info{};
   std::snprintf(info.name, sizeof(info.name), "%s", config.name.c_str());

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 
 #include "gpushare/testing/sim.h"
 #include "sim/config.h"
@@ -14,6 +15,8 @@ namespace gpushare::sim {
 inline constexpr int kDriverVersion = 13000;  // of CUDA, as cuDriverGetVersion() gives it
 
 std::array<uint8_t, 16> UuidOf(int ordinal);
+// As NVML writes it and CUDA_VISIBLE_DEVICES takes it: "GPU-" and 8-4-4-4-12 digits.
+std::string UuidText(const uint8_t* uuid);  // 16 bytes
 // All are device 0 of a bus of their own in domain 0.
 inline uint32_t PciBusOf(int ordinal) { return static_cast<uint32_t>(ordinal) + 1; }
 

@@ -79,11 +79,17 @@ ManagedRange* ManagedMemory::Find(uint64_t address) {
   return address - at->first < range.block->size ? &range : nullptr;
 }
 
+ManagedRange* ManagedMemory::Find(uint64_t address, uint64_t bytes) {
+  ManagedRange* const range = Find(address);
+  if (range == nullptr || bytes == 0) return nullptr;
+  return bytes <= range->block->size - (address - range->block->address) ? range : nullptr;
+}
+
 uint64_t ManagedMemory::Missing(ManagedRange* range, uint64_t offset, uint64_t bytes,
                                 const Device* to) {
   uint64_t missing = 0;
   range->ForPages(offset, bytes, [&](const ManagedPages& pages, uint64_t from, uint64_t length) {
-    if (pages.device != to) missing += Charged(*range, from, length);
+    if (pages.device != to && !pages.discarded) missing += Charged(*range, from, length);
   });
   return missing;
 }

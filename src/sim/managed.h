@@ -32,6 +32,7 @@ struct ManagedPages {
   bool read_mostly = false;
   uint64_t accessed_by = 0;  // by the device of that bit
   bool accessed_by_host = false;
+  bool discarded = false;  // since the last prefetch: its bytes need not move
   ManagedPlace preferred, prefetched;
   bool operator==(const ManagedPages&) const = default;
 };
@@ -61,11 +62,13 @@ class ManagedMemory {
 
   // The live range that holds the address, else null.
   ManagedRange* Find(uint64_t address);
+  // The same when it holds all of [address, address + bytes), which is not empty.
+  ManagedRange* Find(uint64_t address, uint64_t bytes);
   // An address of managed memory, live or not.
   bool InRange(uint64_t address) const { return arena_ != nullptr && arena_->InRange(address); }
   uint8_t* Bytes(uint64_t address) const { return arena_->Bytes(address); }
 
-  // How much of the range is not there yet.
+  // How much of the range is not there yet. What was discarded is not waited for.
   static uint64_t Missing(ManagedRange* range, uint64_t offset, uint64_t bytes, const Device* to);
   // Moves it (null: to the host), as far as the device has room; the bytes that moved.
   static uint64_t Migrate(ManagedRange* range, uint64_t offset, uint64_t bytes, Device* to);

@@ -42,7 +42,8 @@ int PlanKernel(const Function& function, const Config& config, const LaunchShape
   const uint32_t threads = shape.block_x * shape.block_y * shape.block_z;
   if (threads > kMaxBlockThreads) return kInvalidValue;
   if (threads > function.entry.max_threads) return kOutOfResources;
-  if (shape.shared_bytes > static_cast<uint32_t>(function.max_dynamic_shared)) return kInvalidValue;
+  if (shape.shared_bytes > static_cast<uint32_t>(function.settings.max_dynamic_shared))
+    return kInvalidValue;
   const PtxEntry& entry = function.entry;
   if (!entry.parameters.empty() && parameters == nullptr && packed == nullptr) return kInvalidValue;
 

@@ -15,6 +15,8 @@
 namespace gpushare::sim {
 
 struct Context;
+struct Kernel;
+struct Library;
 struct Module;
 
 struct KernelParameter {
@@ -43,21 +45,27 @@ struct PtxGlobal {
   uint64_t bytes = 0;
 };
 
-struct PtxModule {
-  int version = 0;  // 75 is 7.5
+// Of PTX or of a cubin.
+struct DeviceModule {
+  int version = 0;  // of PTX: 75 is 7.5
   std::vector<PtxEntry> entries;
   std::vector<PtxGlobal> globals;
 };
 
 // Empty when `text` is a module, else what is wrong with it and in which line.
-std::string ParsePtx(std::string_view text, PtxModule* module);
+std::string ParsePtx(std::string_view text, DeviceModule* module);
+
+// What a program may change of a function.
+struct FunctionSettings {
+  int max_dynamic_shared = 48 << 10;
+  int carveout = -1;
+};
 
 struct Function {
   uint64_t handle = 0;
   Module* module = nullptr;
   PtxEntry entry;
-  int max_dynamic_shared = 48 << 10;
-  int carveout = -1;
+  FunctionSettings settings;
   int ptx_version = 0;
 
   // The last answer of BlocksPerSm, and what the faults say of this kernel.
@@ -76,6 +84,7 @@ struct Global {
 struct Module {
   uint64_t handle = 0;
   Context* context = nullptr;
+  Library* library = nullptr;  // that it is of; null: it was loaded by itself
   std::vector<std::unique_ptr<Function>> functions;
   std::vector<Global> globals;
 };

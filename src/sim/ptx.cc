@@ -14,7 +14,7 @@ constexpr std::string_view kCostMark = "gpushare.sim";
 
 class PtxReader {
  public:
-  PtxReader(std::string_view text, PtxModule* module) : text_(text), module_(module) {}
+  PtxReader(std::string_view text, DeviceModule* module) : text_(text), module_(module) {}
 
   std::string Read() {
     if (!Next() || token_ != ".version") return Fail("expected .version first");
@@ -351,7 +351,7 @@ class PtxReader {
   }
 
   const std::string_view text_;
-  PtxModule* const module_;
+  DeviceModule* const module_;
   size_t at_ = 0;
   int line_ = 1;
   uint32_t vector_ = 1;
@@ -363,7 +363,7 @@ class PtxReader {
 
 }  // namespace
 
-std::string ParsePtx(std::string_view text, PtxModule* module) {
+std::string ParsePtx(std::string_view text, DeviceModule* module) {
   return PtxReader(text, module).Read();
 }
 

@@ -2,13 +2,18 @@
 #include "sim/shared_device.h"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 
 namespace gpushare::sim {
 namespace {
+
+constexpr long kLookForDeaths = 5'000'000;  // ns
 
 SharedSettings SettingsOf(const Config& config) {
   return {.memory = config.memory,
@@ -105,7 +110,35 @@ std::string SharedDevice::Enter(const Config& config) {
   }
   place.incarnation = incarnation_ = ++segment_->incarnations;
   joined_ = true;
+  // What is free at once needs no beginning.
+  if (settings_.virtual_clock == 0 && settings_.teardown > 0) WatchForDeaths();
   return std::string();
+}
+
+void SharedDevice::WatchForDeaths() {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are the program's threads'
+  pthread_attr_t detached;
+  pthread_attr_init(&detached);
+  pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+  pthread_t thread;
+  // Without it, as where no thread is left, a teardown begins when somebody looks.
+  pthread_create(
+      &thread, &detached,
+      [](void* device) -> void* {
+        auto* const self = static_cast<SharedDevice*>(device);
+        const timespec pause = {.tv_sec = 0, .tv_nsec = kLookForDeaths};
+        while (self->joined()) {
+          nanosleep(&pause, nullptr);
+          const Locked locked(*self);
+          if (self->joined_) self->Sweep();
+        }
+        return nullptr;
+      },
+      this);
+  pthread_attr_destroy(&detached);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void SharedDevice::Leave() {

@@ -2,7 +2,8 @@
 // Simulated GPUs of several processes: who they are, and what of each one's memory each holds.
 //
 // Each process keeps its own model of its contexts, streams and kernels; here is only what they have in
-// common. Any thread may call; a process that dies is declared over by whoever notices.
+// common. Any thread may call; a process that dies is declared over by whoever notices. On the machine's clock each has a
+// thread that looks for that.
 #ifndef GPUSHARE_SIM_SHARED_DEVICE_H_
 #define GPUSHARE_SIM_SHARED_DEVICE_H_
 
@@ -87,6 +88,8 @@ class SharedDevice {
   explicit SharedDevice(const Clock& clock) : clock_(clock) {}
   void Initialize();
   std::string Enter(const Config& config);
+  // On the machine's clock a teardown begins with the death, also when nobody asks for memory: some process notices.
+  void WatchForDeaths();
   ProcessPlace& own() { return segment_->places[place_]; }
 
   // With the lock held.

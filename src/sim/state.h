@@ -80,6 +80,8 @@ struct State {
   HandleTable<Event, HandleTag::kEvent> events;
   HandleTable<Module, HandleTag::kModule> modules;
   HandleTable<Function, HandleTag::kFunction> functions;
+  HandleTable<Library, HandleTag::kLibrary> libraries;
+  HandleTable<Kernel, HandleTag::kKernel> kernels;
   HandleTable<Graph, HandleTag::kGraph> graphs;
   HandleTable<GraphNode, HandleTag::kGraphNode> nodes;
   HandleTable<GraphExec, HandleTag::kGraphExec> graph_execs;

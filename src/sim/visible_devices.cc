@@ -4,25 +4,12 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <cstdio>
 #include <string>
 
 #include "sim/identity.h"
 
 namespace gpushare::sim {
 namespace {
-
-std::string UuidTextOf(int number) {
-  const auto uuid = UuidOf(number);
-  std::string text = "GPU-";
-  for (size_t i = 0; i < uuid.size(); ++i) {
-    char digits[3];
-    std::snprintf(digits, sizeof(digits), "%02x", uuid[i]);
-    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    text += digits;
-  }
-  return text;
-}
 
 std::string_view Trimmed(std::string_view text) {
   const size_t begin = text.find_first_not_of(" \t");
@@ -42,7 +29,7 @@ int Named(std::string_view entry, int count) {
   };
   int found = -1;
   for (int i = 0; i < count && entry.size() > 4; ++i) {
-    const std::string uuid = UuidTextOf(i);
+    const std::string uuid = UuidText(UuidOf(i).data());
     if (entry.size() > uuid.size()) continue;
     if (!std::equal(entry.begin(), entry.end(), uuid.begin(), same)) continue;
     if (found >= 0) return -1;  // it does not tell them apart

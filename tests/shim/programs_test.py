@@ -161,8 +161,7 @@ print(400 / elapsed(work), launches())
 @unittest.skipUnless(installed("numba_cuda") and loads("nvvm") and loads("nvrtc"),
                      "numba-cuda, NVVM or NVRTC is not installed; scripts/setup does")
 class Numba(Compiled):
-    """Numba's compiler, arrays, streams and events. What it compiled goes through cuModuleLoadData: its own loader asks for
-    libraries and cubins, which the simulated GPU does not have."""
+    """Numba's compiler, arrays, streams and events, with its own loader and with what it compiled to PTX."""
 
     COMPILE = """
 from program import *
@@ -191,6 +190,70 @@ for stream in streams: stream.synchronize()
 end.record()
 end.synchronize()
 print(400 / begin.elapsed_time(end), launches())
+""", 400, caps=(0.25,))
+
+
+    # As people write it: what is loaded is a library, from a cubin that nvJitLink made, and what is launched its kernel.
+    OWN = """
+import math
+import numpy
+from numba import cuda
+from program import launches
+@cuda.jit
+def grow(x):
+    i = cuda.grid(1)
+    if i < x.size:
+        x[i] = math.sqrt(x[i]) * 2
+BLOCKS = 2 * 132 * 200
+x = cuda.to_device(numpy.ones(1 << 20, numpy.float32))
+"""
+
+    @unittest.skipUnless(loads("nvJitLink"), "nvJitLink is not installed; scripts/setup does")
+    def test_its_own_loader_is_limited(self):
+        self.assert_capped(self.OWN + """
+streams = [cuda.stream() for _ in range(2)]
+begin, end = cuda.event(), cuda.event()
+begin.record()
+for i in range(400): grow[BLOCKS, 1024, streams[i % 2]](x)
+for stream in streams: stream.synchronize()
+end.record()
+end.synchronize()
+print(400 / begin.elapsed_time(end), launches())
+""", 400)
+
+    @unittest.skipUnless(loads("nvJitLink"), "nvJitLink is not installed; scripts/setup does")
+    def test_its_own_programs_memory_is_limited(self):
+        done = python(self.OWN + """
+grow[1, 1024](x)
+cuda.synchronize()
+free, total = cuda.current_context().get_memory_info()
+try:
+    cuda.device_array(16 << 20, numpy.float32)
+except Exception as error:
+    print(total >> 20, free < total, "OUT_OF_MEMORY" in str(error))
+""", "--memory", "48MiB")
+        self.assertEqual((done.returncode, done.stdout), (0, "48 True True\n"), done)
+
+
+@unittest.skipUnless(installed("cuda.core") and loads("nvrtc"), "cuda.core or NVRTC is not installed; scripts/setup does")
+class CudaCore(Compiled):
+    """What its Program compiles to a cubin is loaded as a library, and its kernel launched by its own handle."""
+
+    def test_kernels_are_limited(self):
+        self.assert_capped("""
+import numpy
+from cuda.core import Device, LaunchConfig, Program, ProgramOptions, launch
+from program import elapsed, launches
+device = Device(0)
+device.set_current()
+stream = device.create_stream()
+source = 'extern "C" __global__ void twice(float* x, int n) { int i = threadIdx.x; if (i < n) x[i] *= 2; }'
+kernel = Program(source, "c++", ProgramOptions(arch="sm_90")).compile("cubin").get_kernel("twice")
+memory = device.allocate(4096, stream=stream)
+config = LaunchConfig(grid=2 * 132 * 200, block=1024)
+def work():
+    for _ in range(400): launch(stream, config, kernel, memory.handle, numpy.int32(1024))
+print(400 / elapsed(work, stream.handle), launches())
 """, 400, caps=(0.25,))
 
 

@@ -105,7 +105,8 @@ TEST_F(ModuleTest, OtherImagesAreToldApart) {
   EXPECT_EQ(Load(""), CUDA_ERROR_INVALID_IMAGE);
   EXPECT_EQ(Load("\x01\x02\x03\x04"), CUDA_ERROR_INVALID_IMAGE);
   EXPECT_EQ(Load("\x7f"
-                 "ELF...."),
+                 "ELF" +
+                 std::string(60, '.')),
             CUDA_ERROR_NO_BINARY_FOR_GPU);
   EXPECT_EQ(Load("\x50\xed\x55\xba...."), CUDA_ERROR_NO_BINARY_FOR_GPU);
   CUmodule module;

@@ -159,7 +159,7 @@ TEST_F(NvmlTest, AProcessIsListedWhileItHasAContext) {
   unsigned count = 0;
   EXPECT_EQ(nvmlDeviceGetComputeRunningProcesses_v3(device, &count, nullptr), kInsufficientSize);
   ASSERT_EQ(count, 1u);
-  Process process{};
+  ProcessV2 process{};
   ASSERT_EQ(nvmlDeviceGetComputeRunningProcesses_v3(device, &count, &process), kSuccess);
   EXPECT_EQ(process.pid, static_cast<uint32_t>(getpid()));
   EXPECT_EQ(process.used_memory, gpushare_sim_memory_used(0));

@@ -211,6 +211,14 @@ struct Child {
                     processes[i].freed_at_ns == UINT64_MAX ? "" : "!");
       }
       std::printf("\n");
+    } else if (is("seen")) {  // by management
+      gpushare_sim_device_info info{};
+      gpushare_sim_process processes[80];
+      const int count = gpushare_sim_device_processes(static_cast<int>(a), processes, 80);
+      gpushare_sim_get_device_info(static_cast<int>(a), &info);
+      uint64_t sum = 0;
+      for (int i = 0; i < count; ++i) sum += processes[i].memory_used;
+      std::printf("%d %" PRIu64 " %" PRIu64 "\n", count, sum, info.memory_used);
     } else if (is("check")) {
       char error[256] = "ok";
       gpushare_sim_check_shared(error, sizeof(error));

@@ -21,6 +21,7 @@ TEST_F(ProcessMemoryTest, WhatOneHoldsTheOtherCannotHave) {
   EXPECT_EQ("0", b.Ask("alloc " + MiB(424)));
   EXPECT_EQ("0", a.Ask("left"));
   EXPECT_EQ("2 0:" + MiB(600) + " 1:" + MiB(424), a.Ask("processes"));
+  EXPECT_EQ("2 " + MiB(1024) + " " + MiB(1024), a.Ask("seen"));
   EXPECT_EQ("0", a.Ask("free"));
   EXPECT_EQ(MiB(600), b.Ask("left"));
   EXPECT_EQ("ok", b.Ask("check"));
@@ -35,7 +36,20 @@ TEST_F(ProcessMemoryTest, ADeadProcessKeepsItsMemoryUntilTheTeardown) {
   EXPECT_EQ(MiB(424), b.Ask("left"));
   EXPECT_EQ("2", b.Ask("alloc " + MiB(425)));
   EXPECT_EQ("2 1:0 -1:" + MiB(600) + "!", b.Ask("processes"));
+  EXPECT_EQ("1 0 " + MiB(600), b.Ask("seen"));
   EXPECT_EQ("ok", b.Ask("check"));
+}
+
+// From its death on, and not from when somebody wants it.
+TEST_F(ProcessMemoryTest, ATeardownBeginsWithTheDeathAlthoughNobodyLooks) {
+  const std::string config = Config("clock=wall,teardown=100ms");
+  Child a(config), b(config);
+  ASSERT_EQ("0", a.Ask("begin"));
+  ASSERT_EQ("0", b.Ask("begin"));
+  ASSERT_EQ("0", a.Ask("alloc " + MiB(600)));
+  a.Kill();
+  poll(nullptr, 0, 1000);  // ms of the machine's clock, as the teardown's
+  EXPECT_EQ("0", b.Ask("alloc " + MiB(1024)));
 }
 
 TEST_F(ProcessMemoryTest, MemoryOfTheDeadIsFreeAfterTheTeardown) {

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The first call of the driver: opens the real one, attaches the engine, and fills the slots.
 //
-// Until all is in place every slot leads here, but for those that tell of the driver itself. The thread that attaches gets the real function meanwhile,
-// since what it opens may call the driver; the others wait for it. After that nobody comes here again.
+// Until all is in place every slot leads here, but for those that tell of the driver itself. The thread that attaches gets
+// the real function meanwhile, since what it opens may call the driver; the others wait for it (first_call.h). After that
+// nobody comes here again.
 //
 // What cannot be limited is not let through: where the engine cannot be had, the entry points that it would
 // have hooked answer an error. GPUSHARE_DISABLE=1 is the switch that takes gpushare out of a process.
-#include <pthread.h>
 #include <string.h>
 
+#include "shim/preload/first_call.h"
 #include "shim/preload/preload.h"
 
 extern "C" {
@@ -34,26 +35,16 @@ int Answer() {
   return kResult;
 }
 
-pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-pthread_once_t once = PTHREAD_ONCE_INIT;
-int attaching = 0;   // by `attacher`
-pthread_t attacher;  // valid while `attaching`
 void* real[PRELOAD_ENTRY_COUNT];
 void* driver = nullptr;
 char driver_path[4096];
 bool looked_for_driver = false;
-bool attached = false;
-
-void AfterForkInChild() {
-  // The thread that held it is not here; what it had begun is begun anew.
-  mutex = PTHREAD_MUTEX_INITIALIZER;
-  __atomic_store_n(&attaching, 0, __ATOMIC_RELAXED);
-}
-void WatchForks() { pthread_atfork(nullptr, nullptr, &AfterForkInChild); }
+int in_place = 0;      // no slot leads here any more
+int wants_engine = 0;  // somebody has called what needs a tenant
 
 void FindReal() {
   if (looked_for_driver) return;
-  driver = OpenRealDriver(driver_path, sizeof(driver_path));
+  __atomic_store_n(&driver, OpenRealDriver(driver_path, sizeof(driver_path)), __ATOMIC_RELEASE);
   for (size_t i = 0; i < PRELOAD_ENTRY_COUNT; ++i) {
     void* found = driver == nullptr ? nullptr : dlsym(driver, kEntryPoints[i].name);
     // The driver is older than the name: what it says of names that it does not know.
@@ -82,7 +73,7 @@ int Attach() {
     }
   }
   for (size_t i = 0; i < PRELOAD_ENTRY_COUNT; ++i) SetSlot(i, targets[i]);
-  attached = true;
+  __atomic_store_n(&in_place, 1, __ATOMIC_RELEASE);
   return 0;
 }
 
@@ -97,45 +88,37 @@ bool NeedsNoTenant(const char* name) {
          strcmp(name, "cuGetErrorString") == 0;
 }
 
-void* Resolve(size_t index) {
+}  // namespace
+
+void SetUp() {
   FindReal();
+  if (__atomic_load_n(&in_place, __ATOMIC_RELAXED) != 0) return;
   if (driver == nullptr || IsDisabled()) {
     for (size_t i = 0; i < PRELOAD_ENTRY_COUNT; ++i) SetSlot(i, real[i]);
-    return real[index];
+    __atomic_store_n(&in_place, 1, __ATOMIC_RELEASE);
+  } else if (__atomic_load_n(&wants_engine, __ATOMIC_RELAXED) != 0) {
+    // The next call tries again: what is in the way (a driver not ready) may be gone by then.
+    const int result = Attach();
+    if (result != 0) __atomic_store_n(&refusal, result, __ATOMIC_RELAXED);
   }
-  if (NeedsNoTenant(kEntryPoints[index].name)) {
-    SetSlot(index, real[index]);
-    return real[index];
-  }
-  const int result = Attach();
-  if (result == 0) return gpushare_preload_slots[index];
-  // The next call tries again: what was in the way (a driver not ready) may be gone by then.
-  __atomic_store_n(&refusal, result, __ATOMIC_RELAXED);
-  const bool passes =
-      kEntryPoints[index].hooked == 0 && strcmp(kEntryPoints[index].name, "cuInit") != 0;
-  return passes ? real[index] : reinterpret_cast<void*>(&Refuse);
 }
 
-}  // namespace
 }  // namespace gpushare::preload
 
 void* gpushare_preload_resolve(size_t index) {
   using namespace gpushare::preload;
-  pthread_once(&once, &WatchForks);
-  if (__atomic_load_n(&attaching, __ATOMIC_ACQUIRE) != 0 &&
-      pthread_equal(attacher, pthread_self()) != 0) {
+  if (IsSettingUp()) return real[index];
+  const EntryPoint& entry = kEntryPoints[index];
+  const bool needs_tenant = !NeedsNoTenant(entry.name);
+  if (needs_tenant) __atomic_store_n(&wants_engine, 1, __ATOMIC_RELAXED);
+  DoSetUp();
+  if (__atomic_load_n(&in_place, __ATOMIC_ACQUIRE) != 0) return gpushare_preload_slots[index];
+  if (!needs_tenant) {
+    SetSlot(index, real[index]);
     return real[index];
   }
-  pthread_mutex_lock(&mutex);
-  void* target = gpushare_preload_slots[index];
-  if (!attached) {
-    attacher = pthread_self();
-    __atomic_store_n(&attaching, 1, __ATOMIC_RELEASE);
-    target = Resolve(index);
-    __atomic_store_n(&attaching, 0, __ATOMIC_RELEASE);
-  }
-  pthread_mutex_unlock(&mutex);
-  return target;
+  const bool passes = entry.hooked == 0 && strcmp(entry.name, "cuInit") != 0;
+  return passes ? real[index] : reinterpret_cast<void*>(&Refuse);
 }
 
 unsigned gpushare_preload_version() { return GPUSHARE_SHIM_ABI_VERSION; }

@@ -1,26 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Devices: finding them, who they are, what is used of them.
-#include <array>
 #include <cstdio>
-#include <cstring>
-#include <string_view>
 
+#include "sim/identity.h"
 #include "sim/nvml/entry.h"
 #include "sim/nvml/source.h"
 
 namespace gpushare::sim::nvml {
 namespace {
-
-// As nvmlDeviceGetUUID() gives it: "GPU-" and 8-4-4-4-12 digits.
-std::array<char, 41> UuidText(const gpushare_sim_device_info& info) {
-  std::array<char, 41> text{};
-  char* at = text.data() + std::snprintf(text.data(), text.size(), "GPU-");
-  for (size_t i = 0; i < sizeof(info.uuid); ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) *at++ = '-';
-    at += std::snprintf(at, 3, "%02x", info.uuid[i]);
-  }
-  return text;
-}
 
 // The first device that `is` says yes to.
 template <typename Predicate>
@@ -82,7 +69,7 @@ NVML_ALIAS(nvmlDeviceGetHandleByIndex, nvmlDeviceGetHandleByIndex_v2);
 NVML_API Return nvmlDeviceGetHandleByUUID(const char* uuid, Handle* handle) {
   if (Initialized() && uuid == nullptr) return kInvalidArgument;
   return FindBy(handle, [&](const gpushare_sim_device_info& info) {
-    return std::string_view(uuid) == UuidText(info).data();
+    return gpushare::sim::UuidText(info.uuid) == uuid;
   });
 }
 
@@ -119,8 +106,9 @@ NVML_API Return nvmlDeviceGetName(Handle handle, char* name, unsigned size) {
 }
 
 NVML_API Return nvmlDeviceGetUUID(Handle handle, char* uuid, unsigned size) {
-  return Tell(handle, uuid,
-              [&](const auto& info) { return Give(UuidText(info).data(), uuid, size); });
+  return Tell(handle, uuid, [&](const auto& info) {
+    return Give(gpushare::sim::UuidText(info.uuid).c_str(), uuid, size);
+  });
 }
 
 NVML_API Return nvmlDeviceGetPciInfo_v3(Handle handle, PciInfo* pci) {

@@ -1,66 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of NVML that the simulated management library answers. Declared here since NVIDIA's header
-// comes with neither of the packages that carry the CUDA headers; names, values and layouts are those of
-// its C interface.
+// The part of NVML that the simulated management library answers.
 #ifndef GPUSHARE_SIM_NVML_NVML_H_
 #define GPUSHARE_SIM_NVML_NVML_H_
 
 #include <cstdint>
 
+#include "driver/nvml_types.h"
+
 namespace gpushare::sim::nvml {
 
-enum Return : int {
-  kSuccess = 0,
-  kUninitialized = 1,
-  kInvalidArgument = 2,
-  kNotSupported = 3,
-  kNotFound = 6,
-  kInsufficientSize = 7,
-  kArgumentVersionMismatch = 25,
-  kUnknown = 999,
-};
+using namespace gpushare::nvml;  // NOLINT: its declarations are what all of this is about
 
 // Opaque: a tag and the index, never an address.
 using Handle = struct HandleOfDevice*;
-
-struct Memory {
-  uint64_t total, free, used;
-};
-
-struct MemoryV2 {
-  uint32_t version;  // kMemoryV2, by the caller
-  uint64_t total, reserved, free, used;
-};
-static_assert(sizeof(MemoryV2) == 40);
-inline constexpr uint32_t kMemoryV2 = sizeof(MemoryV2) | 2u << 24;
-
-struct Utilization {
-  uint32_t gpu, memory;  // percent
-};
-
-struct PciInfoV2 {
-  char bus_id[16];
-  uint32_t domain, bus, device, device_id, subsystem_id;
-  uint32_t reserved[4];
-};
-struct PciInfo {
-  char bus_id_legacy[16];
-  uint32_t domain, bus, device, device_id, subsystem_id;
-  char bus_id[32];
-};
-static_assert(sizeof(PciInfoV2) == 52 && sizeof(PciInfo) == 68);
-
-struct ProcessV1 {
-  uint32_t pid;
-  uint64_t used_memory;
-};
-struct Process {
-  uint32_t pid;
-  uint64_t used_memory;
-  uint32_t gpu_instance, compute_instance;  // kNoInstance without MIG
-};
-static_assert(sizeof(ProcessV1) == 16 && sizeof(Process) == 24);
-inline constexpr uint32_t kNoInstance = UINT32_MAX;
 
 }  // namespace gpushare::sim::nvml
 
@@ -112,11 +64,11 @@ decltype(nvmlDeviceGetHandleByPciBusId_v2) nvmlDeviceGetHandleByPciBusId;
 decltype(nvmlDeviceGetIndex) nvmlDeviceGetMinorNumber;
 decltype(nvmlDeviceGetPciInfo_v2) nvmlDeviceGetPciInfo;
 gpushare::sim::nvml::Return nvmlDeviceGetComputeRunningProcesses_v3(
-    gpushare::sim::nvml::Handle handle, unsigned* count, gpushare::sim::nvml::Process* list);
+    gpushare::sim::nvml::Handle handle, unsigned* count, gpushare::sim::nvml::ProcessV2* list);
 gpushare::sim::nvml::Return nvmlDeviceGetComputeRunningProcesses(
     gpushare::sim::nvml::Handle handle, unsigned* count, gpushare::sim::nvml::ProcessV1* list);
 gpushare::sim::nvml::Return nvmlDeviceGetGraphicsRunningProcesses_v3(
-    gpushare::sim::nvml::Handle handle, unsigned* count, gpushare::sim::nvml::Process* list);
+    gpushare::sim::nvml::Handle handle, unsigned* count, gpushare::sim::nvml::ProcessV2* list);
 gpushare::sim::nvml::Return nvmlDeviceGetGraphicsRunningProcesses(
     gpushare::sim::nvml::Handle handle, unsigned* count, gpushare::sim::nvml::ProcessV1* list);
 decltype(nvmlDeviceGetComputeRunningProcesses_v3) nvmlDeviceGetComputeRunningProcesses_v2;

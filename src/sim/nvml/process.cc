@@ -11,7 +11,7 @@ namespace {
 void Put(const gpushare_sim_process& process, ProcessV1* to) {
   *to = {process.pid, process.memory_used};
 }
-void Put(const gpushare_sim_process& process, Process* to) {
+void Put(const gpushare_sim_process& process, ProcessV2* to) {
   *to = {process.pid, process.memory_used, kNoInstance, kNoInstance};
 }
 
@@ -46,7 +46,7 @@ Return ListCompute(Handle handle, unsigned* count, Entry* list) {
 using namespace gpushare::sim::nvml;  // NOLINT: the entry points are global names
 
 NVML_API Return nvmlDeviceGetComputeRunningProcesses_v3(Handle handle, unsigned* count,
-                                                        Process* list) {
+                                                        ProcessV2* list) {
   return ListCompute(handle, count, list);
 }
 NVML_ALIAS(nvmlDeviceGetComputeRunningProcesses_v2, nvmlDeviceGetComputeRunningProcesses_v3);
@@ -58,7 +58,7 @@ NVML_API Return nvmlDeviceGetComputeRunningProcesses(Handle handle, unsigned* co
 
 // Nothing draws on a simulated GPU, and nothing goes through a service that shares it.
 NVML_API Return nvmlDeviceGetGraphicsRunningProcesses_v3(Handle handle, unsigned* count,
-                                                         Process* list) {
+                                                         ProcessV2* list) {
   return List(handle, {}, count, list);
 }
 NVML_ALIAS(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlDeviceGetGraphicsRunningProcesses_v3);

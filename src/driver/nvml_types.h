@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of NVML that the hooks see. Declared here since NVIDIA's header comes with neither of the packages that carry
-// the CUDA headers; names, values and layouts are those of its C interface.
-#ifndef GPUSHARE_SHIM_NVML_TYPES_H_
-#define GPUSHARE_SHIM_NVML_TYPES_H_
+// The part of NVML's C interface that the hooks, the broker and the simulated management library use, beside nvml.def.
+// Declared here since NVIDIA's header comes with neither of the packages that carry the CUDA headers; names, values and
+// layouts are those of that. Nothing but declarations: the simulated GPU shares no code with what it stands in for.
+#ifndef GPUSHARE_DRIVER_NVML_TYPES_H_
+#define GPUSHARE_DRIVER_NVML_TYPES_H_
 
 #include <cstdint>
 
-namespace gpushare::shim::nvml {
+namespace gpushare::nvml {
 
 enum Return : int {
   kSuccess = 0,
+  kUninitialized = 1,
   kInvalidArgument = 2,
   kNotSupported = 3,
   kNotFound = 6,
@@ -37,6 +39,18 @@ struct Utilization {
   uint32_t gpu, memory;  // percent
 };
 
+struct PciInfoV2 {
+  char bus_id[16];
+  uint32_t domain, bus, device, device_id, subsystem_id;
+  uint32_t reserved[4];
+};
+struct PciInfo {
+  char bus_id_legacy[16];
+  uint32_t domain, bus, device, device_id, subsystem_id;
+  char bus_id[32];
+};
+static_assert(sizeof(PciInfoV2) == 52 && sizeof(PciInfo) == 68);
+
 struct ProcessV1 {
   uint32_t pid;
   uint64_t used_memory;
@@ -49,6 +63,7 @@ struct ProcessV2 {
 };
 static_assert(sizeof(ProcessV1) == 16 && sizeof(ProcessV2) == 24);
 inline constexpr uint32_t kNoInstance = UINT32_MAX;
+inline constexpr uint64_t kNoFigure = UINT64_MAX;  // of memory that the driver does not tell
 
 struct ProcessDetail {
   uint32_t pid;
@@ -81,6 +96,6 @@ struct ProcessSamples {
 static_assert(sizeof(ProcessSample) == 32 && sizeof(ProcessSampleInfo) == 40 &&
               sizeof(ProcessSamples) == 24);
 
-}  // namespace gpushare::shim::nvml
+}  // namespace gpushare::nvml
 
-#endif  // GPUSHARE_SHIM_NVML_TYPES_H_
+#endif  // GPUSHARE_DRIVER_NVML_TYPES_H_

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/preload/first_call.h"
+
+#include <pthread.h>
+
+#include "shim/preload/preload.h"
+
+#define GPUSHARE_TEXT_OF(name) #name
+#define GPUSHARE_TEXT(name) GPUSHARE_TEXT_OF(name)
+
+namespace gpushare::preload {
+namespace {
+
+pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+pthread_once_t once = PTHREAD_ONCE_INIT;
+int setting_up = 0;  // by `who`
+pthread_t who;       // valid while `setting_up`
+
+void AfterForkInChild() {
+  // The thread that held it is not here; what it had begun is begun anew.
+  mutex = PTHREAD_MUTEX_INITIALIZER;
+  __atomic_store_n(&setting_up, 0, __ATOMIC_RELAXED);
+}
+void WatchForks() { pthread_atfork(nullptr, nullptr, &AfterForkInChild); }
+
+void SetUpAlone() {
+  pthread_mutex_lock(&mutex);
+  who = pthread_self();
+  __atomic_store_n(&setting_up, 1, __ATOMIC_RELEASE);
+  SetUp();
+  __atomic_store_n(&setting_up, 0, __ATOMIC_RELEASE);
+  pthread_mutex_unlock(&mutex);
+}
+
+}  // namespace
+
+bool IsSettingUp() {
+  return __atomic_load_n(&setting_up, __ATOMIC_ACQUIRE) != 0 &&
+         pthread_equal(who, pthread_self()) != 0;
+}
+
+void DoSetUp() {
+  pthread_once(&once, &WatchForks);
+  // Found, it has been done.
+  if (dlsym(RTLD_DEFAULT, GPUSHARE_TEXT(PRELOAD_FIRST_CALL)) == nullptr) SetUpAlone();
+}
+
+}  // namespace gpushare::preload
+
+extern "C" {
+
+static void Done() {}
+static void (*SetUpAndGiveDone())() {
+  if (!gpushare::preload::IsSettingUp()) gpushare::preload::SetUpAlone();
+  return &Done;
+}
+// Never called: looking it up is what does it.
+__attribute__((visibility("default"), ifunc("SetUpAndGiveDone"))) void PRELOAD_FIRST_CALL();
+
+}  // extern "C"
