@@ -39,6 +39,9 @@ Traces SyntheticTraces() {
   traces["14us x8"] = Synthetic("14us", {3, 5, 8, 10, 15, 25, 40, 6}, 8, 160);
   traces["1ms x1"] = Synthetic("1ms", {800, 1200, 1500, 600}, 1, 160);
   traces["mid x1"] = Synthetic("mid", {40, 120, 80, 300, 60, 200}, 1, 160);
+  traces["mixed short"] = Synthetic("mixed_short", {5, 10, 20, 40, 80, 15, 30, 60}, 2, 80);
+  traces["uneven"] = Synthetic("uneven", {5, 10, 20, 40, 80, 15, 30, 60}, 1, 80);
+  traces["mixed long"] = Synthetic("mixed_long", {40, 120, 80, 300, 60, 200}, 1, 80);
   traces["150ms"] = Synthetic("150ms", {150000}, 1, 160);
   traces["10ms"] = Synthetic("10ms", {10000, 9000}, 4, 160);
   traces["1block"] = Synthetic("1block", {50, 100, 200, 250}, 16, 1);
@@ -95,8 +98,33 @@ std::vector<Case> Cases(const Traces& t, bool real) {
     spec.tenants[1].mode = Mode::kGraph;
     cases.push_back(Shares("graphs 25 beside launches 75", spec, graphs(4.1)));
   }
+  {
+    CaseSpec spec = serial({{"14us", 75}, {"mid x1", 25}});
+    spec.tenants[1].mode = Mode::kGraph;
+    cases.push_back(Shares("graphs 25 of 0.8 ms beside launches 75", spec, graphs(0.8)));
+    spec = serial({{"1ms", 75}, {"mid x1", 25}});
+    spec.tenants[1].mode = Mode::kGraph;
+    cases.push_back(Shares("graphs 25 of 0.8 ms beside launches of 1ms", spec, graphs(0.8)));
+    spec = serial({{"mid", 75}, {"uneven", 25}});
+    spec.tenants[1].mode = Mode::kGraph;
+    cases.push_back(Shares("graphs 25 of 0.3 ms beside launches 75", spec, {}));
+    spec = serial({{"mid", 25}, {"14us x8", 75}});
+    spec.tenants[1].mode = Mode::kGraph;
+    cases.push_back(Shares("graphs 75 of 0.9 ms beside launches 25", spec, graphs(0.9)));
+  }
   cases.push_back(Shares("graphs 75:25, 7 ms and 33 ms",
                          Mix(t, {{"14us", 75}, {"1ms", 25}}, Mode::kGraph, false), graphs(33)));
+  // Copies and sets within the device run beside others' kernels and are paid for like kernels; a cooperative
+  // launch drains the device.
+  cases.push_back(Shares("all kinds of commands 75:25",
+                         serial({{"mixed short", 75}, {"mixed long", 25}}, Mode::kMixed), {}));
+  cases.push_back(Shares("all kinds of commands 25:75",
+                         serial({{"mixed short", 25}, {"mixed long", 75}}, Mode::kMixed), {}));
+  {
+    CaseSpec spec = serial({{"mixed short", 50}, {"mixed long", 30}, {"mid", 20}}, Mode::kMixed);
+    spec.tenants[2].mode = Mode::kBacklog;
+    cases.push_back(Shares("all kinds of commands 50:30 beside kernels 20", spec, {}));
+  }
   cases.push_back(LongCommands("kernels of 150 ms, 50:50 with 14us",
                                serial({{"150ms", 50}, {"14us", 50}}), 0.15));
   {
@@ -145,11 +173,14 @@ std::vector<Case> Cases(const Traces& t, bool real) {
   cases.push_back(Cap("cap 10ms kernels", tenant("10ms", Mode::kBacklog), false));
   cases.push_back(Cap("cap 1-block kernels", tenant("1block", Mode::kBacklog), false));
   cases.push_back(Cap("cap graphs", tenant("mid", Mode::kGraph), false));
+  cases.push_back(Cap("cap all kinds of commands", tenant("mixed long", Mode::kMixed), false));
   cases.push_back(Cap("cap sync per launch", tenant("mid", Mode::kSyncEach), true));
   cases.push_back(Online("online 20 % beside 1ms", t.at("request"), t.at("1ms"), 0.2, false));
   cases.push_back(Online("online 50 % beside mid", t.at("request"), t.at("mid"), 0.5, false));
   cases.push_back(
       Online("online 20 % beside wide, overlap", t.at("request"), t.at("wide"), 0.2, true));
+  cases.push_back(Online("online 20 % beside all kinds of commands", t.at("request"),
+                         t.at("mixed long"), 0.2, false, Mode::kMixed));
   // Nothing of the time between two requests is the job's while the gate is closed for their sake.
   cases.push_back(
       Online("online 20 % beside mid, requests of 0.5 ms", t.at("0.5ms"), t.at("mid"), 0.2, false));

@@ -65,8 +65,10 @@ std::vector<double> Wanted(const CaseSpec& spec) {
 // Device time of the longest thing that cannot be interrupted.
 double LongestSeconds(const TenantSpec& tenant) {
   const workload::TraceSummary summary = workload::Summarize(*tenant.trace);
-  return 1e-9 * static_cast<double>(
-                    (tenant.mode == Mode::kGraph ? summary.total : summary.longest).count());
+  return 1e-9 * static_cast<double>((tenant.mode == Mode::kGraph || tenant.mode == Mode::kMixed
+                                         ? summary.total
+                                         : summary.longest)
+                                        .count());
 }
 
 }  // namespace
@@ -118,7 +120,8 @@ Case Cap(std::string name, TenantSpec tenant, bool launch_bound) {
           }};
 }
 
-Case Online(std::string name, Trace service, Trace training, double load, bool overlap) {
+Case Online(std::string name, Trace service, Trace training, double load, bool overlap,
+            Mode training_mode) {
   return {
       std::move(name), [=](driver::Driver& driver) -> absl::StatusOr<std::vector<Row>> {
         CaseSpec spec;
@@ -137,11 +140,12 @@ Case Online(std::string name, Trace service, Trace training, double load, bool o
         TenantSpec batch;
         batch.name = "batch";
         batch.trace = training;
+        batch.mode = training_mode;
         batch.options.limits.band = sched::Band::kLow;
         spec.tenants.push_back(batch);
         absl::StatusOr<CaseResult> shared = Play(driver, spec);
         if (!shared.ok()) return shared.status();
-        const double longest = static_cast<double>(workload::Summarize(*training).longest.count());
+        const double longest = 1e9 * LongestSeconds(batch);
         const double p99_alone = Quantile(alone->tenants[0].latency_ns, 0.99);
         const double p99 = Quantile(shared->tenants[0].latency_ns, 0.99);
         const size_t first = static_cast<size_t>(spec.warm_up / kSampleSeconds);

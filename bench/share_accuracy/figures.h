@@ -50,7 +50,8 @@ Case Shares(std::string name, CaseSpec spec, SharesBars bars);
 Case Cap(std::string name, TenantSpec tenant, bool launch_bound);
 
 // Requests beside a training job that gets what is left: latency, and what the job gets of the rest.
-Case Online(std::string name, Trace service, Trace training, double load, bool overlap);
+Case Online(std::string name, Trace service, Trace training, double load, bool overlap,
+            Mode training_mode = Mode::kBacklog);
 
 // Durations of the first tenant change by `first` half way, those of the others by `others`: the worst 1 s
 // window through the change and from 1 s after it.

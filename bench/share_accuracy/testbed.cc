@@ -19,6 +19,8 @@ namespace {
 using driver::Driver;
 using driver::Result;
 
+constexpr size_t kCopied = 16 << 10;
+
 struct Player {
   const TenantSpec& spec;
   const CaseSpec& run;
@@ -37,6 +39,9 @@ struct Player {
   std::vector<driver::Function> functions{};
   driver::GraphExec graph = nullptr;
   std::mt19937_64 random{};
+  driver::DevicePtr buffer = 0;  // kMixed
+  std::vector<char> host{};      // what it copies
+  uint64_t iterations = 0, commands = 0;
 
   base::Clock& clock() { return driver.clock(); }
   bool Done() { return stop.load() || clock().Now() >= end; }
@@ -63,7 +68,11 @@ struct Player {
     if (gate != nullptr) {
       GPUSHARE_ASSIGN_OR_RETURN(stream_gate, gate->AddStream(stream));
     }
-    if (spec.mode == Mode::kGraph) {
+    if (spec.mode == Mode::kMixed) {
+      host.resize(kCopied);
+      GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(driver.MemAlloc(&buffer, 2 * kCopied), "MemAlloc"));
+    }
+    if (spec.mode == Mode::kGraph || spec.mode == Mode::kMixed) {
       GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(driver.BeginCapture(stream), "BeginCapture"));
       for (const workload::TraceKernel& kernel : spec.trace->kernels()) Submit(kernel, false);
       driver::Graph captured = nullptr;
@@ -73,6 +82,58 @@ struct Player {
           driver::ToStatus(driver.Instantiate(&graph, captured), "Instantiate"));
     }
     return absl::OkStatus();
+  }
+
+  // Behind the gate, unless there is none.
+  template <typename F>
+  void Put(const gate::Work& work, F&& call) {
+    gate::Admission admission;
+    if (gate != nullptr) {
+      admission = gate->Admit(*stream_gate, work);
+      if (admission.verdict != gate::Verdict::kAdmitted) return;
+    }
+    const Result r = call();
+    if (gate != nullptr) gate->Complete(admission, r == Result::kSuccess);
+    if (r != Result::kSuccess && status.ok()) status = driver::ToStatus(r, "a command");
+  }
+
+  void Graph() {
+    gate::Work work{reinterpret_cast<uintptr_t>(graph), gate::Work::Kind::kGraph, 1.0f};
+    work.parts = static_cast<uint32_t>(spec.trace->kernels().size());
+    Put(work, [&] { return driver.LaunchGraph(graph, stream); });
+  }
+
+  void Mixed() {
+    constexpr int kEach = 8;
+    if (++iterations % 4 == 0) {
+      Graph();
+      return;
+    }
+    for (const workload::TraceKernel& kernel : spec.trace->kernels()) {
+      if (++commands % kEach == 0) {
+        // From the host it is a matter of bytes, which nobody limits here; the others are the device's.
+        const Result r = driver.CopyHtoDAsync(buffer, host.data(), kCopied, stream);
+        if (r != Result::kSuccess && status.ok()) status = driver::ToStatus(r, "a copy");
+        Put({1, gate::Work::Kind::kKernel, 0},
+            [&] { return driver.CopyDtoDAsync(buffer + kCopied, buffer, kCopied, stream); });
+        Put({2, gate::Work::Kind::kKernel, 0},
+            [&] { return driver.SetD8Async(buffer, 0, kCopied, stream); });
+      }
+      const bool cooperative =
+          iterations % (8 * kEach) == 1 && &kernel == &spec.trace->kernels().front();
+      if (cooperative) {
+        workload::SpinLaunch launch = workload::SpinLaunchOf(kernel, {.sms = run.sms});
+        void* params[] = {&launch.duration_ns, &launch.block_ns};
+        const driver::LaunchShape shape{
+            {launch.grid, 1, 1}, {launch.block, 1, 1}, launch.shared_bytes};
+        Put({3, gate::Work::Kind::kCooperative, 1}, [&] {
+          return driver.LaunchCooperative(functions[launch.entry], shape, stream, params);
+        });
+      } else {
+        Submit(kernel, gate != nullptr);
+      }
+      if (stop.load(std::memory_order_relaxed)) return;
+    }
   }
 
   void Submit(const workload::TraceKernel& kernel, bool gated) {
@@ -108,13 +169,11 @@ struct Player {
 
   void Iterate() {
     if (spec.mode == Mode::kGraph) {
-      gate::Admission admission;
-      if (gate != nullptr) {
-        admission = gate->Admit(
-            *stream_gate, {reinterpret_cast<uintptr_t>(graph), gate::Work::Kind::kGraph, 1.0f});
-      }
-      const Result r = driver.LaunchGraph(graph, stream);
-      if (gate != nullptr) gate->Complete(admission, r == Result::kSuccess);
+      Graph();
+      return;
+    }
+    if (spec.mode == Mode::kMixed) {
+      Mixed();
       return;
     }
     const bool leased = spec.mode == Mode::kLease || spec.mode == Mode::kLeaseSync ||
@@ -175,6 +234,7 @@ struct Player {
     }
     driver.SynchronizeStream(stream);
     if (gate != nullptr) gate->RemoveStream(stream_gate);
+    if (buffer != 0) driver.MemFree(buffer);
     driver.PopContext();
   }
 };

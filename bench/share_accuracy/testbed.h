@@ -26,6 +26,9 @@ enum class Mode {
   kLease,  // each iteration under a lease that is released at once, its launches unseen by the gate
   kLeaseSync,       // the same, synchronised before the release
   kLeaseExclusive,  // the same with an exclusive lease
+  // Backlogged, of everything: each fourth iteration is one graph launch, in the others each eighth kernel has
+  // a copy from the host, one within the device and a set around it, and each 64th of them a cooperative launch.
+  kMixed,
 };
 
 struct TenantSpec {

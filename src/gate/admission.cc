@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The way of a launch through the gate: by credit in hand, else by asking for a grant.
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "gate/state.h"
@@ -9,7 +10,12 @@ namespace gpushare::gate {
 namespace {
 
 // A long graph is measured with the device to itself until its cost is settled, and every so often after.
-constexpr uint32_t kGraphsPerCalibration = 16;
+constexpr uint32_t kGraphsPerCalibration = 32;
+
+bool IsLongGraph(const Work& work, const meter::CostModel::Prediction& cost) {
+  return work.kind == Work::Kind::kGraph && work.parts != 1 &&
+         (!cost.known || cost.cost_ns >= kLongGraphNs);
+}
 
 }  // namespace
 
@@ -29,26 +35,27 @@ Admission Gate::AdmitUncommon(StreamGate& stream, const Work& work, Time deadlin
   const meter::CostModel::Prediction cost =
       state_->costs->Predict(work.key, context, work.footprint, work.like, work.parts);
   const bool graph = work.kind == Work::Kind::kGraph;
-  const bool wants_device =
-      work.kind == Work::Kind::kCooperative ||
-      (graph && !meter::CostModel::InParts(work.parts) && cost.cost_ns >= kLongGraphNs);
-  if (cost.known && cost.settled && !wants_device) {
+  const bool calibrates =
+      IsLongGraph(work, cost) &&
+      (!cost.settled ||
+       stream.long_graphs.fetch_add(1, std::memory_order_relaxed) % kGraphsPerCalibration == 0);
+  if (cost.known && cost.settled && !calibrates && work.kind != Work::Kind::kCooperative) {
     uint32_t launch;
     if (stream.lane.Pay(work.key, context, {cost.entry, cost.cost_ns}, graph, &launch)) {
       return {&stream, launch, Verdict::kAdmitted, false, false};
     }
   }
-  return AdmitSlow(stream, work, deadline);
+  return AdmitSlow(stream, work, calibrates, deadline);
 }
 
-Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, Time deadline) {
+Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, bool calibrates, Time deadline) {
   TenantState& tenant = *state_;
   Engine::Impl& engine = tenant.engine;
   const uint64_t context = stream.context.load(std::memory_order_relaxed);
   // One prediction for the whole wait: the grant is asked for and spent by the same figure.
   const meter::CostModel::Prediction cost =
       tenant.costs->Predict(work.key, context, work.footprint, work.like, work.parts);
-  const bool exclusive = engine.WantsDevice(stream, work, cost);
+  const bool exclusive = engine.WantsDevice(stream, work, cost, calibrates);
   const GrantRequest request = {.charge = tenant.page.ChargeOf(cost.cost_ns),
                                 .own_grant = !cost.known || exclusive,
                                 .exclusive = exclusive,
@@ -83,7 +90,11 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, Time deadline) {
 }
 
 void Gate::Refused(StreamGate& stream, uint32_t launch) {
-  CompleteSlow({&stream, launch}, /*submitted=*/false);
+  try {
+    CompleteSlow({&stream, launch}, /*submitted=*/false);
+  } catch (const std::bad_alloc&) {
+    // No memory for the marker that was to show that it took no time: the stream's next one does.
+  }
 }
 
 void Gate::CompleteSlow(const Admission& admission, bool submitted) {
@@ -116,17 +127,12 @@ void Gate::CompleteSlow(const Admission& admission, bool submitted) {
 // Cooperative launches need the device drained. The kernels of a long graph alternate with those of others
 // in an order that no marker shows, so its cost is learnt while it is alone, and taken for true otherwise.
 bool Engine::Impl::WantsDevice(StreamGate& stream, const Work& work,
-                               const meter::CostModel::Prediction& cost) {
+                               const meter::CostModel::Prediction& cost, bool calibrates) {
   if (work.kind == Work::Kind::kCooperative) return true;
-  const bool long_graph = work.kind == Work::Kind::kGraph &&
-                          !meter::CostModel::InParts(work.parts) &&
-                          (!cost.known || cost.cost_ns >= kLongGraphNs);
-  if (cost.settled && !long_graph) return false;
+  if (cost.settled && !calibrates) return false;
   const Section section(*this);
   if (arbiter.tenants() <= 1) return false;
-  if (long_graph && (!cost.settled || stream.long_graphs++ % kGraphsPerCalibration == 0))
-    return true;
-  if (cost.settled) return false;
+  if (calibrates) return true;
   // Nothing can be measured beside a lease or a graph.
   const meter::Replay::OpaqueWork opaque = replay.FindOpaque(stream.tenant->id);
   return opaque.others && !opaque.own;  // with a lease of its own it would wait for itself

@@ -8,6 +8,15 @@
 #include "gate/state.h"
 
 namespace gpushare::gate {
+namespace {
+
+void Add(const GateStats& stats, Engine::Totals& totals) {
+  totals.launches += stats.launches;
+  totals.waits += stats.waits;
+  totals.throttled += stats.throttled;
+}
+
+}  // namespace
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
@@ -94,6 +103,7 @@ void Engine::RemoveTenant(Gate* gate) {
       stream->live = stream->leaving = false;
     }
     engine.arbiter.Remove(tenant.id, now);
+    Add(tenant.stats, engine.of_removed);
     // The reconciler may hold copies of this tenant's markers until it comes round.
     engine.removed_tenants.push_back(std::move(engine.tenants[tenant.id]));
     engine.RunArbiter(now, nullptr);
@@ -101,11 +111,28 @@ void Engine::RemoveTenant(Gate* gate) {
   engine.Poke();
 }
 
+Engine::Totals Engine::totals() const {
+  const Time now = impl_->clock.Now();
+  const Section section(*impl_);
+  Totals totals = impl_->of_removed;
+  for (const auto& tenant : impl_->tenants) {
+    if (tenant == nullptr) continue;
+    impl_->SyncLaunches(*tenant, now);
+    Add(tenant->stats, totals);
+  }
+  return totals;
+}
+
 void Engine::Supplied() {
   const Time now = impl_->clock.Now();
   const Section section(*impl_);
   impl_->RunArbiter(now, nullptr);
   impl_->LookBy(impl_->NextPoll(now));
+  for (const auto& tenant : impl_->tenants) {
+    if (tenant != nullptr && tenant->copies_waiting > 0 && !tenant->copy_supplies.empty()) {
+      impl_->Wake(*tenant);
+    }
+  }
 }
 
 absl::Status Engine::health() const {

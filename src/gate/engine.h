@@ -32,6 +32,7 @@
 #include "base/clock.h"
 #include "base/time.h"
 #include "driver/driver.h"
+#include "gate/copy_supply.h"
 #include "gate/recorder.h"
 #include "gate/supply.h"
 #include "gate/watchdog.h"
@@ -90,8 +91,6 @@ struct Admission {
   bool timed = false;  // it came by the slow path: Complete() reads the clock
   bool close = false;  // exclusive or of unknown cost: Complete() marks its end
 };
-
-enum class CopyDirection : uint8_t { kHostToDevice, kDeviceToHost };
 
 // Waits at the gate by length: bucket i counts waits in [2^i, 2^(i+1)) us, the first also shorter ones.
 inline constexpr int kWaitBuckets = 24;
@@ -178,7 +177,7 @@ class Gate {
   void Complete(const Admission& admission, bool submitted) {
     if (!submitted || admission.timed) CompleteSlow(admission, submitted);
   }
-  // Of a launch that was paid for by Lane::Take().
+  // Of a launch that was paid for by Lane::Take(). Throws nothing for want of memory: a program in C stands there.
   void Refused(StreamGate& stream, uint32_t launch);
 
   // A marker closes what is open on `stream` (all streams when null) because the host is about to wait
@@ -203,6 +202,9 @@ class Gate {
   // The driver refused a copy that was admitted: its bytes are taken back.
   void CopyRefused(CopyDirection direction, uint64_t bytes);
   bool LimitsCopies(CopyDirection direction) const;
+  // From now on copies are limited by what comes from there as well, which several gates may have in common. What it
+  // replaces is kept until the end.
+  void SetCopySupply(std::shared_ptr<CopySupply> supply);
 
   // Streams that are being captured must not be marked: the gate asks the driver before each marker.
   absl::StatusOr<StreamGate*> AddStream(driver::Stream stream, const StreamPlace& place = {});
@@ -236,7 +238,7 @@ class Gate {
   friend class Engine;
   explicit Gate(TenantState* state) : state_(state) {}
   Admission AdmitUncommon(StreamGate& stream, const Work& work, Time deadline);
-  Admission AdmitSlow(StreamGate& stream, const Work& work, Time deadline);
+  Admission AdmitSlow(StreamGate& stream, const Work& work, bool calibrates, Time deadline);
   void CompleteSlow(const Admission& admission, bool submitted);
   void MarkBehindStall(StreamGate* stream, bool waits_for_host);
 
@@ -261,7 +263,14 @@ class Engine {
   // What the driver answered to a marker when the engine's context was lost; OK as long as it is not.
   absl::Status health() const;
 
-  // The supply has changed its mind: those who wait are looked at again.
+  // Of all tenants, those that are gone as well.
+  struct Totals {
+    uint64_t launches = 0, waits = 0;
+    Nanos throttled{0};
+  };
+  Totals totals() const;
+
+  // The supply of time, or one of bytes, has changed its mind: those who wait are looked at again.
   void Supplied();
 
   // Has `watchdog` told of what happens from now on; null: nobody. False: another one is.

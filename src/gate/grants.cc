@@ -2,6 +2,7 @@
 // Grants: credit given to a tenant and taken back, what its launches spent of it, waiting for more.
 #include <algorithm>
 #include <bit>
+#include <new>
 #include <utility>
 
 #include "gate/state.h"
@@ -103,15 +104,24 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now, Time until) {
       SettleAsPredicted(tenant, tenant.phase, charge, 0, record.unknown ? 1 : 0, now);
       continue;
     }
-    const uint32_t parts = tenant.costs->parts(record.entry);
-    const bool opaque = record.graph && parts == 0 && !record.exclusive && cost >= kLongGraphNs;
+    const uint32_t known_parts = tenant.costs->parts(record.entry);
+    const bool long_graph = record.graph && known_parts != 1 && cost >= kLongGraphNs;
+    const uint32_t parts = long_graph ? 0 : known_parts;
+    // While it is the only tenant nothing of anybody's can come between its commands: a graph is measured as kernels are.
+    const bool opaque = long_graph && !record.exclusive && arbiter.tenants() > 1;
     const float footprint = tenant.costs->footprint(record.entry);
     const uint32_t commands = std::max(parts, 1u);
-    for (uint32_t part = 0; part < commands; ++part) {
-      replay.Append(stream.replay,
-                    {record.entry, cost / static_cast<float>(commands), footprint, opaque,
-                     footprint <= 0, commands},
-                    DeviceTime(first + pace * static_cast<int64_t>(i)));
+    try {
+      for (uint32_t part = 0; part < commands; ++part) {
+        replay.Append(stream.replay,
+                      {record.entry, cost / static_cast<float>(commands), footprint, opaque,
+                       footprint <= 0, commands},
+                      DeviceTime(first + pace * static_cast<int64_t>(i)));
+      }
+    } catch (const std::bad_alloc&) {
+      // What cannot be measured is settled as predicted.
+      SettleAsPredicted(tenant, tenant.phase, charge, 0, record.unknown ? 1 : 0, now);
+      continue;
     }
     if (record.unknown) ++stream.unmarked_unknown;
     stream.unmarked_passed |= passed;

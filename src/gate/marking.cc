@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Markers: which launches an event closes, who records it, what happens when none can be recorded.
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "driver/errors.h"
@@ -49,7 +50,12 @@ void Engine::Impl::CloseOpen(TenantState& tenant, StreamGate* only) {
   }
   if (count == 0) return;
   for (int i = 0; i < count; ++i) {
-    todo[i].event = RecordMarker(*todo[i].stream, &todo[i].recorded);
+    try {
+      RecordMarker(todo[i]);
+    } catch (const std::bad_alloc&) {
+      // There is none: what has no marker is settled as predicted, and nobody waits for it.
+      todo[i].event = nullptr;
+    }
   }
   const Time now = clock.Now();
   const Section section(*this);
@@ -57,15 +63,25 @@ void Engine::Impl::CloseOpen(TenantState& tenant, StreamGate* only) {
   LookBy(NextPoll(now));
 }
 
-// Hands a marker whose boundary is drawn to the reconciler. Without an event, or when its stream was
+// False: there is no memory for it.
+bool Engine::Impl::KeepMarker(StreamGate& stream, const Marker& marker) {
+  try {
+    if (stream.markers.empty()) marked_streams.push_back(&stream);
+    stream.markers.push_back(marker);
+    return true;
+  } catch (const std::bad_alloc&) {
+    if (stream.markers.empty()) std::erase(marked_streams, &stream);
+    return false;
+  }
+}
+
+// Hands a marker whose boundary is drawn to the reconciler. Without an event or memory for it, or when its stream was
 // removed meanwhile, it is settled as predicted.
 void Engine::Impl::AddMarker(const Marker& marker, Time now) {
   StreamGate& stream = *marker.stream;
   TenantState& tenant = *stream.tenant;
   stream.marking = false;
-  if (stream.live && marker.event != nullptr) {
-    if (stream.markers.empty()) marked_streams.push_back(&stream);
-    stream.markers.push_back(marker);
+  if (stream.live && marker.event != nullptr && KeepMarker(stream, marker)) {
     ++stream.markers_pending;
     ++tenant.stats.markers;
     return;
@@ -83,13 +99,13 @@ void Engine::Impl::SettleAsPredicted(TenantState& tenant, sched::Phase phase, in
   UnknownDone(tenant, unknown);
 }
 
-driver::Event Engine::Impl::RecordMarker(StreamGate& stream, Time* submitted) {
+void Engine::Impl::RecordMarker(Marker& marker) {
+  StreamGate& stream = *marker.stream;
   // Whatever context the caller has current.
   const bool push = stream.place.by_context;
-  if (push && driver.PushContext(ContextOf(stream)) != driver::Result::kSuccess) return nullptr;
-  const driver::Event event = RecordMarkerHere(stream, submitted);
+  if (push && driver.PushContext(ContextOf(stream)) != driver::Result::kSuccess) return;
+  marker.event = RecordMarkerHere(stream, marker);
   if (push) driver.PopContext();
-  return event;
 }
 
 bool Engine::Impl::MayCapture(const StreamGate& stream) {
@@ -102,7 +118,7 @@ bool Engine::Impl::MayCapture(const StreamGate& stream) {
                                            : asked != driver::Result::kNotSupported;
 }
 
-driver::Event Engine::Impl::RecordMarkerHere(StreamGate& stream, Time* submitted) {
+driver::Event Engine::Impl::RecordMarkerHere(StreamGate& stream, Marker& marker) {
   driver::Driver::Capture capture = driver::Driver::Capture::kNone;
   const driver::Result asked = driver.StreamCapture(stream.handle, &capture);
   if (asked != driver::Result::kSuccess && asked != driver::Result::kNotSupported) {
@@ -115,8 +131,9 @@ driver::Event Engine::Impl::RecordMarkerHere(StreamGate& stream, Time* submitted
     Report(*stream.tenant, driver::ToStatus(taken, "cuEventCreate"));
     return nullptr;
   }
+  marker.recording = clock.Now();
   const driver::Result result = driver.RecordEvent(event, stream.handle);
-  *submitted = clock.Now();
+  marker.recorded = clock.Now();
   if (result == driver::Result::kSuccess) return event;
   // One that died with its context is not worth keeping.
   if (result != driver::Result::kInvalidHandle) stream.events->Give(event);
@@ -193,7 +210,7 @@ void Engine::Impl::UnknownDone(TenantState& tenant, int commands) {
 }
 
 void Engine::Impl::MarkStart(Marker marker) {
-  marker.event = RecordMarker(*marker.stream, &marker.recorded);
+  RecordMarker(marker);
   const Time now = clock.Now();
   const Section section(*this);
   AddMarker(marker, now);

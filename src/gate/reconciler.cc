@@ -73,6 +73,11 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   // The marker began when what is before it ended, unless it found the stream idle.
   const Nanos ended = stamp - marker_cost;
   const Nanos began_after = std::exchange(stream.recorded_until, stamp);
+  // No marker begins before it is submitted. An offset that was measured while another process had the device is too small
+  // by that wait, and then every marker seems to have found its stream idle.
+  if (!marker.failed) {
+    submit_offset = std::max(submit_offset, marker.recording.time_since_epoch() - ended);
+  }
   const bool late = marker.failed || ended <= DeviceTime(marker.recorded) + kLateMarker;
   const meter::Replay::Batch batch =
       replay.Complete(stream.replay, ended, stamp, late && marker.commands > 0);
@@ -255,7 +260,7 @@ int Engine::Impl::CloseSilent(TenantState& tenant, Time now, std::vector<Marker>
 
 void Engine::Impl::RecordSilent(std::vector<Marker>& silent) {
   for (Marker& marker : silent) {
-    marker.event = RecordMarker(*marker.stream, &marker.recorded);
+    RecordMarker(marker);
     // The program's threads do not stand still. Where a capture began meanwhile the event may be in it, and to ask when
     // it completes would invalidate the capture.
     if (marker.event == nullptr || !MayCapture(*marker.stream)) continue;

@@ -46,7 +46,8 @@ struct Marker {
   int unknown = 0;  // commands whose cost was a guess
   int64_t charged_ns = 0;
   sched::Phase phase = sched::Phase::kWeight;
-  Time recorded{};              // host time at which it was submitted
+  Time recording{};             // host time just before it was submitted
+  Time recorded{};              // and just after
   int64_t accrued_ns = 0;       // charged already, because it is overdue
   bool lease = false;           // it closes a lease
   bool passed = false;          // of a command that passed at the bound of holds
@@ -67,7 +68,8 @@ class StreamGate {
   uint32_t index = 0;
   // The keys of its last launches, as the context of the next prediction.
   std::atomic<uint64_t> context{0};
-  Lane lane;  // constant while it is live
+  Lane lane;                             // constant while it is live
+  std::atomic<uint32_t> long_graphs{0};  // launched
 
   // Under the engine's lock.
   bool live = false;     // it has a place in the replay
@@ -79,7 +81,6 @@ class StreamGate {
   bool unmarked_lease = false;   // a lease was released behind the last marker
   bool unmarked_passed = false;  // a command that passed at the bound of holds is behind it
   std::deque<Marker> markers;    // recorded, not seen completed, in the order of the stream
-  uint32_t long_graphs = 0;      // launched while others contended
   int markers_pending = 0;       // these, and those seen completed that are not settled
   bool marking = false;          // some thread is recording an event here
   Time held_up_since =
@@ -92,6 +93,18 @@ struct CopyLimit {
   double bytes_per_s = 0;  // 0: none
   double tokens = 0;
   Time at{};
+  // Where a supply limits them as well: what of it is left.
+  bool supplied = false;
+  double supplied_tokens = 0;
+
+  bool limited() const { return supplied || bytes_per_s > 0; }
+  bool open() const {
+    return (!supplied || supplied_tokens > 0) && (bytes_per_s <= 0 || tokens > 0);
+  }
+  void Take(double bytes) {  // what was taken in vain is given back by less than 0
+    if (supplied) supplied_tokens -= bytes;
+    if (bytes_per_s > 0) tokens -= bytes;
+  }
 };
 
 // What a thread at the gate asks for.
@@ -147,6 +160,13 @@ struct TenantState {
   bool passing = false;        // it is not in the books yet
   std::array<CopyLimit, 2> copies;
   std::array<std::atomic<bool>, 2> limits_copies{};
+  std::atomic<CopySupply*> copy_supply{nullptr};  // the last of these; null: by its own rates alone
+  std::vector<std::shared_ptr<CopySupply>> copy_supplies;
+  int copies_waiting = 0;
+  // What has come since the last look. Whether there is a limit.
+  bool AdvanceCopies(CopyDirection direction, Time now);
+  // When to look whether a copy may begin for which there are no tokens.
+  Time CopiesAt(CopyDirection direction, Time now);
   GateStats stats;
 };
 
@@ -199,6 +219,7 @@ struct Engine::Impl {
   uint64_t next_lease ABSL_GUARDED_BY(mu) = 1;
   uint64_t next_marker ABSL_GUARDED_BY(mu) = 1;
   std::vector<std::unique_ptr<TenantState>> removed_tenants ABSL_GUARDED_BY(mu);
+  Totals of_removed ABSL_GUARDED_BY(mu);
   std::vector<LaunchRecord> scratch ABSL_GUARDED_BY(mu);
   std::vector<sched::Grant> grants ABSL_GUARDED_BY(mu);  // scratch
   Time next_run ABSL_GUARDED_BY(mu) = kNever;            // the arbiter's
@@ -283,8 +304,9 @@ struct Engine::Impl {
   void CloseOpen(TenantState& tenant, StreamGate* only) ABSL_LOCKS_EXCLUDED(mu);
   // An event on `stream`, or null: it is being captured (a record would join or break the capture), or
   // the driver refuses, which is reported. Calls the driver.
-  driver::Event RecordMarker(StreamGate& stream, Time* submitted) ABSL_LOCKS_EXCLUDED(mu);
-  driver::Event RecordMarkerHere(StreamGate& stream, Time* submitted) ABSL_LOCKS_EXCLUDED(mu);
+  // Its event, null where none could be recorded, and when that was.
+  void RecordMarker(Marker& marker) ABSL_LOCKS_EXCLUDED(mu);
+  driver::Event RecordMarkerHere(StreamGate& stream, Marker& marker) ABSL_LOCKS_EXCLUDED(mu);
   // Is it captured, or does the driver not say? Calls the driver.
   bool MayCapture(const StreamGate& stream) ABSL_LOCKS_EXCLUDED(mu);
   driver::Context ContextOf(const StreamGate& stream) const {
@@ -301,13 +323,14 @@ struct Engine::Impl {
   void UnknownDone(TenantState& tenant, int commands) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Records the start marker of an idle stream; its boundary is drawn. Calls the driver.
   void MarkStart(Marker marker) ABSL_LOCKS_EXCLUDED(mu);
+  bool KeepMarker(StreamGate& stream, const Marker& marker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void AddMarker(const Marker& marker, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void SettleAsPredicted(TenantState& tenant, sched::Phase phase, int64_t charged_ns, int commands,
                          int unknown, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
   // admission.cc
-  bool WantsDevice(StreamGate& stream, const Work& work, const meter::CostModel::Prediction& cost)
-      ABSL_LOCKS_EXCLUDED(mu);
+  bool WantsDevice(StreamGate& stream, const Work& work, const meter::CostModel::Prediction& cost,
+                   bool calibrates) ABSL_LOCKS_EXCLUDED(mu);
 
   // recording.cc; called only while the recorder is on.
   void RecordWait(const TenantState& tenant, const GrantRequest& request, Time began, Time ended,

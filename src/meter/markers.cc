@@ -30,6 +30,8 @@ driver::Result EventPool::Take(driver::Event* event) {
       free_.pop_back();
       return driver::Result::kSuccess;
     }
+    // Room for all that there are: to give one back takes no memory.
+    if (free_.capacity() < ++made_) free_.reserve(2 * made_);
   }
   // An event is of the context that is current, and can be recorded on streams of that one only.
   driver::Result result = driver_.PushContext(context_);

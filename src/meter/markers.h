@@ -41,6 +41,7 @@ class EventPool {
   const driver::Context context_;
   base::Mutex mu_;
   bool gone_ ABSL_GUARDED_BY(mu_) = false;
+  size_t made_ ABSL_GUARDED_BY(mu_) = 0;  // that were asked for, at most; not more are ever free
   std::vector<driver::Event> free_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -28,6 +28,7 @@ Replay::StreamId Replay::AddStream(uint32_t tenant, int priority) {
   if (free_streams_.empty()) {
     id = static_cast<StreamId>(streams_.size());
     streams_.emplace_back();
+    live_.reserve(streams_.size());  // what is appended later throws before it changes anything
   } else {
     id = free_streams_.back();
     free_streams_.pop_back();
@@ -58,17 +59,18 @@ void Replay::RemoveStream(StreamId id) {
 
 void Replay::Append(StreamId id, const Command& command, Nanos not_before) {
   Stream& stream = streams_[id];
-  if (stream.items.empty()) {
-    live_.push_back(id);
-    stream.ready = std::max(stream.ready, now_);
-  }
+  const bool first = stream.items.empty();
   stream.items.push_back({command, static_cast<double>(not_before.count()), false, false});
+  if (!first) return;
+  live_.push_back(id);
+  stream.ready = std::max(stream.ready, now_);
 }
 
 void Replay::Boundary(StreamId id) {
   Stream& stream = streams_[id];
-  if (stream.items.empty()) live_.push_back(id);
+  const bool first = stream.items.empty();
   stream.items.push_back({{}, 0, true, false});
+  if (first) live_.push_back(id);
   ++stream.boundaries;
 }
 
@@ -467,6 +469,18 @@ Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, bool late) {
   batch.learnable = stream.beside_opaque ? false
                     : late               ? outlasted && group_predicted > 0
                                          : stream.group_predicted_ns > kLearnable * group_predicted;
+  const bool opaque = std::any_of(stream.done.begin(), stream.done.end(),
+                                  [](const Command& c) { return c.opaque; });
+  if (late && group_predicted > 0 && stream.group_ns == 0 && !stream.beside_opaque && !opaque) {
+    // It ended before the model let it begin: host and device do not agree on when it was launched. It took no longer
+    // than since the last marker, and nothing is known beyond that.
+    const double most = std::max(0.0, static_cast<double>(at.count()) - stream.marked);
+    const double taken = std::min(batch.predicted_ns, most);
+    batch.used_ns += taken;
+    batch.ratio = taken / batch.predicted_ns;
+    batch.learnable = batch.ratio > 0 && batch.ratio < 1;
+  }
+  stream.marked = static_cast<double>(after.count());
   batch.alone = stream.shared_ns <= kAlone * stream.resident_ns;
   batch.commands.swap(stream.done);
   stream.used_ns = stream.shared_ns = stream.resident_ns = 0;

@@ -110,6 +110,7 @@ class Replay {
     int running = 0;  // groups placed and not ended
     double unit_ns = 0;
     double ready = 0;
+    double marked = 0;    // the last marker's end
     int held = 0;         // SMs
     bool pinned = false;  // ended in the model, its marker not stamped: goes on holding its SMs
     bool beside_opaque = false;  // the batch in progress ran beside opaque work: it teaches nothing

@@ -34,12 +34,28 @@ class AddressTable {
     ++count_;
   }
 
+  // Where the address is, for RemoveAt(); good until something is added or removed. The block is null where it is
+  // not here.
+  struct Place {
+    size_t slot;
+    Block* block;
+  };
+  Place Look(uint64_t address) const {
+    for (size_t at = Home(address);; at = (at + 1) & mask()) {
+      if (slots_[at].address == address || slots_[at].block == nullptr)
+        return {at, slots_[at].block};
+    }
+  }
+
   // Of an address that is here.
   void Remove(uint64_t address) {
     size_t hole = Home(address);
     while (slots_[hole].address != address || slots_[hole].block == nullptr) {
       hole = (hole + 1) & mask();
     }
+    RemoveAt(hole);
+  }
+  void RemoveAt(size_t hole) {
     for (size_t at = (hole + 1) & mask(); slots_[at].block != nullptr; at = (at + 1) & mask()) {
       // It may move if its home does not lie between the hole and it.
       if (((at - Home(slots_[at].address)) & mask()) >= ((at - hole) & mask())) {

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "pool/owner.h"
-
 namespace gpushare::pool {
 namespace {
 
@@ -29,8 +27,7 @@ Suballocator::~Suballocator() = default;
 
 // ---- Allocation ----
 
-Owner* Suballocator::OwnerOf(StreamId stream) {
-  if (latest_->stream == stream) return latest_;
+Owner* Suballocator::FindOwner(StreamId stream) {
   const auto at = owners_.find(stream);
   if (at != owners_.end()) return latest_ = at->second.get();
   auto owner = std::make_unique<Owner>(stream, quick_granules_);
@@ -122,7 +119,8 @@ uint64_t Suballocator::GoLive(Block* block, StreamId stream) {
 // ---- Free ----
 
 bool Suballocator::Free(uint64_t pointer, StreamId stream) {
-  Block* const block = blocks_.Find(pointer);
+  const AddressTable::Place place = blocks_.Look(pointer);
+  Block* const block = place.block;
   if (block == nullptr || block->state != Block::State::kLive) return false;
   Owner* owner = nobody_;
   if (stream == kItsOwn && block->stream >= kFirstForeign) {
@@ -152,7 +150,7 @@ bool Suballocator::Free(uint64_t pointer, StreamId stream) {
       return true;
     }
   }
-  blocks_.Remove(pointer);
+  blocks_.RemoveAt(place.slot);
   Merge(block);
   return true;
 }
@@ -354,19 +352,9 @@ SuballocatorStats Suballocator::stats() const {
 
 // ---- Blocks ----
 
-Block* Suballocator::NewBlock() {
-  if (spare_ == nullptr) {
-    chunks_.push_back(std::make_unique<Block[]>(kChunkBlocks));
-    for (size_t i = 0; i < kChunkBlocks; ++i) DeleteBlock(&chunks_.back()[i]);
-  }
-  Block* const block = spare_;
-  spare_ = block->next;
-  return block;
-}
-
-void Suballocator::DeleteBlock(Block* block) {
-  block->next = spare_;
-  spare_ = block;
+void Suballocator::AddChunk() {
+  chunks_.push_back(std::make_unique<Block[]>(kChunkBlocks));
+  for (size_t i = 0; i < kChunkBlocks; ++i) DeleteBlock(&chunks_.back()[i]);
 }
 
 }  // namespace gpushare::pool

@@ -42,6 +42,7 @@
 #include "pool/address_table.h"
 #include "pool/block.h"
 #include "pool/free_lists.h"
+#include "pool/owner.h"
 
 namespace gpushare::pool {
 
@@ -137,7 +138,10 @@ class Suballocator {
   absl::Status CheckInvariants() const;
 
  private:
-  Owner* OwnerOf(StreamId stream);
+  Owner* OwnerOf(StreamId stream) {
+    return latest_->stream == stream ? latest_ : FindOwner(stream);
+  }
+  Owner* FindOwner(StreamId stream);
   std::vector<Range> TakeIdle(uint64_t enough, bool small, bool large);
   Block* Find(Owner* owner, uint64_t granules, bool large);
   uint64_t HandOut(Block* block, uint64_t granules, StreamId stream);
@@ -146,8 +150,17 @@ class Suballocator {
   bool MergeSetApart(Owner* owner);
   void Drop(Segment* segment);
 
-  Block* NewBlock();
-  void DeleteBlock(Block* block);
+  Block* NewBlock() {
+    if (spare_ == nullptr) AddChunk();
+    Block* const block = spare_;
+    spare_ = block->next;
+    return block;
+  }
+  void DeleteBlock(Block* block) {
+    block->next = spare_;
+    spare_ = block;
+  }
+  void AddChunk();
 
   const SuballocatorOptions options_;
   const uint64_t quick_granules_, small_granules_;

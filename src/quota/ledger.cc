@@ -87,7 +87,7 @@ Grant Account::ReserveBefore(uint64_t bytes, base::Clock& clock, Time deadline,
                              const std::shared_ptr<Ticket>& ticket,
                              absl::FunctionRef<Time()> look) {
   Grant grant;
-  const bool possible = bytes <= most() && (parent_ == nullptr || bytes <= parent_->limit());
+  const bool possible = bytes <= most();
   if (possible) {
     grant.granted = line().Charge(*this, bytes, clock, deadline, ticket, look);
   }

@@ -38,6 +38,7 @@
 #ifndef GPUSHARE_QUOTA_LEDGER_H_
 #define GPUSHARE_QUOTA_LEDGER_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -136,14 +137,21 @@ class Account {
 
   // Of a share that several processes have in common: where more of it comes from. Before the account is used.
   void SetSource(std::shared_ptr<Source> source) { source_ = std::move(source); }
-  const std::shared_ptr<Source>& source() const { return source_; }
+  // Its own, or its parent's.
+  const std::shared_ptr<Source>& source() const {
+    return parent_ != nullptr ? parent_->source_ : source_;
+  }
   // Asks the source for so much that `bytes` fit. Whether it raised the limit; without a source: no. May wait, as the
   // source does.
   bool Grow(uint64_t bytes, Time deadline = kNever) {
+    if (parent_ != nullptr) return parent_->Grow(bytes, deadline);
     return source_ != nullptr && source_->GetRoom(*this, bytes, deadline);
   }
   // What may be held at most, and what is left of that: the source's, where there is one.
-  uint64_t most() const { return source_ != nullptr ? source_->Limit() : limit(); }
+  uint64_t most() const {
+    if (parent_ != nullptr) return std::min(limit(), parent_->most());
+    return source_ != nullptr ? source_->Limit() : limit();
+  }
 
   void SetLimit(uint64_t limit);  // of one in a LoanBook that borrows, or comes and goes: see there
   uint64_t limit() const { return limit_.load(std::memory_order_relaxed); }

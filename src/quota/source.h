@@ -24,6 +24,23 @@ class Source {
   virtual uint64_t Left() const = 0;
 };
 
+// Who spends what a source gives: an account, or several that have one limit in common.
+class Holder {
+ public:
+  virtual ~Holder() = default;
+
+  // What is charged or promised; of what was charged before a limit was lowered nothing is missing afterwards, and
+  // nothing is granted that would go beyond it.
+  virtual uint64_t Charged() const = 0;
+  virtual void SetLimit(uint64_t limit) = 0;
+  // For those who look at figures.
+  struct Figures {
+    uint64_t charged = 0, peak = 0, denied = 0;
+    bool operator==(const Figures&) const = default;
+  };
+  virtual Figures figures() const = 0;
+};
+
 }  // namespace gpushare::quota
 
 #endif  // GPUSHARE_QUOTA_SOURCE_H_

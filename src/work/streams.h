@@ -121,7 +121,8 @@ class Streams {
     CUcontext context;   // of special handles
     const void* thread;  // of the per-thread stream
     const Gates* gates;
-    auto operator<=>(const Key&) const = default;
+    auto operator<=>(const Key&) const =
+        default;  // NOLINT(modernize-use-nullptr): of what is generated
   };
   struct Entry {
     Adopted adopted;
@@ -133,7 +134,7 @@ class Streams {
     CUstream handle;
     CUcontext context;
     const void* thread;
-    auto operator<=>(const Captured&) const = default;
+    auto operator<=>(const Captured&) const = default;  // NOLINT(modernize-use-nullptr)
   };
   // What this thread found last.
   struct Seen {

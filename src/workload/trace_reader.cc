@@ -134,7 +134,7 @@ absl::StatusOr<KernelTrace> ParseTrace(std::string_view text, const std::string&
 }
 
 absl::StatusOr<KernelTrace> ReadTraceFile(const std::string& path) {
-  if (path.find('\0') != std::string::npos) {
+  if (HasZeroByte(path)) {
     return absl::InvalidArgumentError("the path of a trace file holds a NUL byte");
   }
   const auto close = [](std::FILE* file) { std::fclose(file); };

@@ -369,6 +369,36 @@ TEST_F(OverQuotaTest, WaitsForAFree) {
   EXPECT_NEAR(absl::ToDoubleMilliseconds(got - begin), 100, 5);
 }
 
+// Of every strategy: who waits is called off, at once as it were, keeps nobody back, and the next may wait again.
+TEST_F(OverQuotaTest, AWaitIsCancelled) {
+  for (const AllocationStrategy strategy : {AllocationStrategy::kDirect, AllocationStrategy::kPool,
+                                            AllocationStrategy::kSuballocating}) {
+    const VirtualDevice device = MakeDevice("a", "memory=128MiB");
+    const Allocator allocator =
+        Must(Allocator::Create(device, {.strategy = strategy,
+                                        .over_quota = OverQuota::kWait,
+                                        .timeout = absl::InfiniteDuration()}));
+    Allocation held = Must(allocator.Allocate(MiB(96)));
+    absl::Duration ended;
+    Thread waiter = Must(runtime_->StartThread("waiter", [&] {
+      EXPECT_EQ(allocator.Allocate(MiB(64)).status().code(), absl::StatusCode::kCancelled);
+      ended = runtime_->Now();
+    }));
+    runtime_->SleepFor(absl::Milliseconds(100));
+    const absl::Duration cancelled = runtime_->Now();
+    EXPECT_OK(allocator.CancelWaits());
+    waiter.Join();
+    EXPECT_LE(ended - cancelled, absl::Milliseconds(2));
+    EXPECT_EQ(Must(device.stats()).memory.denied, 0u);
+    // Nothing of it is left behind: a later one waits, and is served.
+    Thread later = Must(
+        runtime_->StartThread("later", [&] { EXPECT_OK(allocator.Allocate(MiB(64)).status()); }));
+    runtime_->SleepFor(absl::Milliseconds(100));
+    EXPECT_OK(held.Free());
+    later.Join();
+  }
+}
+
 TEST_F(OverQuotaTest, WaitsForAResizeAndUntilItsDeadline) {
   const VirtualDevice device = MakeDevice("a", "memory=64MiB");
   const Allocator allocator = Must(

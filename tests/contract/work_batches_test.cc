@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kBytes = 64 << 10;
 
-// A driver that has these calls, which do nothing but answer.
+// The simulated driver has no decompression: here it does nothing but answer.
 class BatchTest : public WorkTest {
  protected:
   void SetUp() override {
@@ -23,7 +23,6 @@ class BatchTest : public WorkTest {
     before_ = *table_;
     answer = CUDA_SUCCESS;
     called = 0;
-    table_->MemPrefetchBatchAsync = [](auto...) { return ++called, answer; };
     table_->MemBatchDecompressAsync = [](auto...) { return ++called, answer; };
     ASSERT_CU(cu_->MemAlloc(&a_, 1 << 20));
     ASSERT_CU(cu_->MemAlloc(&b_, 1 << 20));
@@ -87,33 +86,39 @@ TEST_F(BatchTest, ABatchOfBoxesIsChargedByWhereTheirEndsAre) {
 
 TEST_F(BatchTest, ABatchOfPrefetchesIsChargedByWhereEachGoes) {
   const Tenant& t = Add({.limits = {}, .h2d_bytes_per_s = 1e9});
-  CUdeviceptr pointers[] = {a_, a_ + kBytes, b_, b_ + kBytes};
+  constexpr size_t kLast = 20'000'000;
+  CUdeviceptr managed = 0;
+  ASSERT_CU(cu_->MemAllocManaged(&managed, kLast + (1 << 20), CU_MEM_ATTACH_GLOBAL));
+  CUdeviceptr pointers[] = {managed, managed + kBytes, managed + 2 * kBytes, managed + (1 << 20)};
   size_t sizes[] = {1000, 200, 30, 4};
   CUmemLocation to[2] = {};
   to[0].type = CU_MEM_LOCATION_TYPE_HOST;
   to[1].type = CU_MEM_LOCATION_TYPE_DEVICE;
   size_t first_of[] = {0, 3};  // the last one goes to the device
-  const auto prefetch = [&](size_t count) {
-    return calls_->MemPrefetchBatchAsync(t.payer(), pointers, sizes, count, to, first_of, 2, 0,
+  const auto prefetch = [&] {
+    return calls_->MemPrefetchBatchAsync(t.payer(), pointers, sizes, 4, to, first_of, 2, 0,
                                          t.stream);
   };
-  ASSERT_CU(prefetch(4));
-  EXPECT_EQ(called, 1);
+  ASSERT_CU(prefetch());
+  ASSERT_CU(cu_->CtxSynchronize());
   EXPECT_EQ(t.gate->stats().copy_bytes[0], 4u);
   EXPECT_EQ(t.gate->stats().copy_bytes[1], 1230u);
-  answer = CUDA_ERROR_INVALID_VALUE;
-  EXPECT_EQ(prefetch(4), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(Truth(t.account).d2h_bytes, 3 * size_t{4096});  // whole pages
+  // What the driver refuses costs nothing.
+  sizes[0] = 0;
+  EXPECT_EQ(prefetch(), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(t.gate->stats().copy_bytes[0], 4u);
   EXPECT_EQ(t.gate->stats().copy_bytes[1], 1230u);
   // The limit of its direction holds: 100 MB at 1 GB/s, of which 10 MB are saved up and the last is a debt.
-  answer = CUDA_SUCCESS;
-  sizes[3] = 20'000'000;
+  sizes[0] = 1000;
+  sizes[3] = kLast;
   const Time began = clock().Now();
-  for (int i = 0; i < 5; ++i) ASSERT_CU(prefetch(4));
+  for (int i = 0; i < 5; ++i) ASSERT_CU(prefetch());
   EXPECT_NEAR(Ms(clock().Now() - began), 70, 12);
   // Nothing is read that is not there.
-  EXPECT_CU(
-      calls_->MemPrefetchBatchAsync(t.payer(), pointers, nullptr, 4, to, first_of, 2, 0, t.stream));
+  EXPECT_EQ(
+      calls_->MemPrefetchBatchAsync(t.payer(), pointers, nullptr, 4, to, first_of, 2, 0, t.stream),
+      CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST_F(BatchTest, ABatchOfDecompressionsIsOneCommand) {
@@ -147,19 +152,6 @@ class MultiDeviceTest : public BatchTest {
     auto engine = gate::Engine::Create(*driver_, other_, options());
     ASSERT_TRUE(engine.ok()) << engine.status();
     second_ = *std::move(engine);
-    // As the driver does it: one kernel on each.
-    launch_one = table_->LaunchCooperativeKernel;
-    table_->LaunchCooperativeKernelMultiDevice = [](CUDA_LAUNCH_PARAMS* launches, unsigned count,
-                                                    unsigned) {
-      if (answer != CUDA_SUCCESS) return answer;
-      for (unsigned i = 0; i < count; ++i) {
-        const CUDA_LAUNCH_PARAMS& one = launches[i];
-        const CUresult result = launch_one(one.function, one.gridDimX, 1, 1, one.blockDimX, 1, 1, 0,
-                                           one.hStream, one.kernelParams);
-        if (result != CUDA_SUCCESS) return result;
-      }
-      return CUDA_SUCCESS;
-    };
   }
   void TearDown() override {
     for (const auto& tenant : tenants_) {
@@ -185,12 +177,12 @@ class MultiDeviceTest : public BatchTest {
     return tenant;
   }
   // A kernel that fills each device for so long; `turned`: the second device's first.
-  CUresult Launch(const Tenant& tenant, Nanos cost, bool turned = false) {
+  CUresult Launch(const Tenant& tenant, Nanos cost, bool turned = false, unsigned grid = 100) {
     uint64_t ns = static_cast<uint64_t>(cost.count());
     void* params[] = {&ns};
     CUDA_LAUNCH_PARAMS both[2] = {};
     for (CUDA_LAUNCH_PARAMS& one : both) {
-      one.gridDimX = 100;
+      one.gridDimX = grid;
       one.gridDimY = one.gridDimZ = one.blockDimY = one.blockDimZ = 1;
       one.blockDimX = 1024;
       one.kernelParams = params;
@@ -202,7 +194,6 @@ class MultiDeviceTest : public BatchTest {
     return calls_->LaunchCooperativeKernelMultiDevice(tenant.payer(), both, 2, 0);
   }
 
-  static inline decltype(driver::Table::LaunchCooperativeKernel) launch_one = nullptr;
   CUcontext other_ = nullptr;
   CUfunction other_spin_ = nullptr;
   std::map<const Tenant*, CUstream> streams_;  // on the second device
@@ -223,8 +214,7 @@ TEST_F(MultiDeviceTest, EachDeviceIsChargedOnce) {
 
 TEST_F(MultiDeviceTest, WhatTheDriverRefusesCostsNothing) {
   const Tenant& t = AddOnBoth({}, {});
-  answer = CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
-  EXPECT_EQ(Launch(t, Millis(1)), CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+  EXPECT_EQ(Launch(t, Millis(1), false, 100'000), CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
   EXPECT_EQ(t.gate->stats().launches + There(t)->stats().launches, 0u);
 }
 

@@ -2,8 +2,10 @@
 // What a thread has seen of a stream is not taken for what is there by now, and nothing is charged but what was launched.
 #include <atomic>
 #include <map>
+#include <optional>
 #include <random>
 
+#include "tests/contract/failing_memory.h"
 #include "tests/contract/work_bed.h"
 #include "work/recent.h"
 
@@ -142,6 +144,57 @@ TEST_F(KnownTest, WhatTheDriverRefusesAtOnceIsGivenBack) {
   Rest();
   EXPECT_EQ(t.gate->stats().launches - before, 1u);
   EXPECT_NEAR(MeasuredMs(t) - measured, 0.010, 0.002);
+  EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
+}
+
+// A driver that refuses each launch when the books have seen it, and leaves no memory to its caller.
+struct Refuses {
+  explicit Refuses(const driver::Table& driver, gate::Gate* whose)
+      : table(const_cast<driver::Table&>(driver)), real(table.LaunchKernel) {
+    gate = whose;
+    table.LaunchKernel = [](CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                            unsigned, CUstream, void**, void**) {
+      gate->stats();
+      failing.emplace();
+      return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+    };
+  }
+  ~Refuses() { table.LaunchKernel = real; }
+
+  driver::Table& table;
+  const decltype(driver::Table::LaunchKernel) real;
+  static inline gate::Gate* gate = nullptr;
+  static inline std::optional<FailingMemory> failing;
+};
+
+// Who calls is written in C, and a launch that is refused is to be the driver's answer whatever is left of memory.
+TEST_F(KnownTest, WhatTheDriverRefusesAtOnceThrowsNothingWhereNoMemoryIsLeft) {
+  const Tenant& t = Weighing(1);
+  Settle(t, t.stream);
+  const int before = FailingMemory::failed();
+  int at_once = 0;
+  for (int i = 0; i < 300; ++i) {
+    ASSERT_CU(Spin(t, Micros(10)));  // there is credit now
+    const Refuses refuses(*cu_, t.gate);
+    CUresult result = CUDA_SUCCESS;
+    EXPECT_NO_THROW(at_once += AtOnce(t, Micros(10), t.stream, &result) ? 1 : 0);
+    Refuses::failing.reset();
+    if (result != CUDA_SUCCESS) {
+      EXPECT_EQ(result, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+    }
+  }
+  EXPECT_GT(at_once, 100);
+  EXPECT_GT(FailingMemory::failed(), before);  // it was such a place
+  // The books are right again with what follows.
+  ASSERT_CU(calls_->CtxSynchronize(t.payer()));
+  Rest();
+  const uint64_t launches = t.gate->stats().launches;
+  const double measured = MeasuredMs(t);
+  for (int i = 0; i < 100; ++i) ASSERT_CU(Spin(t, Micros(10)));
+  ASSERT_CU(calls_->CtxSynchronize(t.payer()));
+  Rest();
+  EXPECT_EQ(t.gate->stats().launches - launches, 100u);
+  EXPECT_NEAR(MeasuredMs(t) - measured, 1, 0.1);
   EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
 }
 

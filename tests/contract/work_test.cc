@@ -48,6 +48,45 @@ TEST_F(KernelTest, EachFormIsChargedOnceAndWhatItTook) {
   EXPECT_NEAR(MeasuredMs(t), UsedMs(t.account), 0.02 * UsedMs(t.account));
 }
 
+// A library's kernel has no context: its handle stands for the function of the current one.
+TEST_F(KernelTest, ALibrarysKernelIsChargedByItsHandleAsAFunctionIs) {
+  const auto symbol = [&]<typename F>(const char* name, F**) {
+    return reinterpret_cast<F*>(driver_->Symbol(name));
+  };
+  const auto load =
+      symbol("cuLibraryLoadData", static_cast<decltype(cuLibraryLoadData)**>(nullptr));
+  const auto get =
+      symbol("cuLibraryGetKernel", static_cast<decltype(cuLibraryGetKernel)**>(nullptr));
+  const auto unload = symbol("cuLibraryUnload", static_cast<decltype(cuLibraryUnload)**>(nullptr));
+  CUlibrary library = nullptr;
+  CUkernel kernel = nullptr;
+  ASSERT_CU(load(&library, kPtx, nullptr, nullptr, 0, nullptr, nullptr, 0));
+  ASSERT_CU(get(&kernel, library, "spin"));
+  const auto function = reinterpret_cast<CUfunction>(kernel);
+  const Tenant& t = Add({.limits = {.cap = 0.25}});
+  uint64_t ns = 200'000;
+  void* params[] = {&ns};
+  const Time begin = clock().Now();
+  // On half of the device: what it takes is known by the handle.
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_CU(calls_->LaunchKernel(t.payer(), function, 50, 1, 1, 1024, 1, 1, 0, t.stream, params,
+                                   nullptr));
+  }
+  ASSERT_CU(cu_->StreamSynchronize(t.stream));
+  const double took = Ms(clock().Now() - begin);
+  Rest();
+  EXPECT_EQ(t.gate->stats().launches, 200u);
+  EXPECT_NEAR(MeasuredMs(t), UsedMs(t.account), 0.02 * UsedMs(t.account));
+  EXPECT_NEAR(UsedMs(t.account) / took, 0.25, 0.04);  // 5 ms of 160 are saved up
+  calls_->ModuleEnds();
+  ASSERT_CU(unload(library));
+  EXPECT_EQ(
+      calls_->LaunchKernel(t.payer(), function, 50, 1, 1, 1024, 1, 1, 0, t.stream, params, nullptr),
+      CUDA_ERROR_INVALID_HANDLE);
+  Rest();
+  EXPECT_EQ(t.gate->stats().launches, 200u);
+}
+
 TEST_F(KernelTest, WhatTheDriverRefusesIsItsOwnAnswerAndCostsNothing) {
   const Tenant& t = Weighing(1);
   const auto launch = [&](CUfunction function, unsigned grid, unsigned block, CUstream stream) {

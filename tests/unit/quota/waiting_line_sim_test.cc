@@ -14,20 +14,39 @@ namespace {
 
 class VirtualWait : public ::testing::Test {
  protected:
-  void SetUp() override {
-    auto driver = driver::Driver::Open({.path = "sim", .simulation = "clock=virtual"});
+  void SetUp() override { Start("clock=virtual"); }
+  void TearDown() override { Stop(); }
+
+  void Start(const std::string& simulation) {
+    auto driver = driver::Driver::Open({.path = "sim", .simulation = simulation});
     ASSERT_TRUE(driver.ok()) << driver.status();
     driver_ = *std::move(driver);
     const auto enter = reinterpret_cast<decltype(&gpushare_sim_thread_enter)>(
         driver_->Symbol("gpushare_sim_thread_enter"));
     ASSERT_EQ(enter("test"), 0);
   }
-  void TearDown() override {
+  void Stop() {
     reinterpret_cast<decltype(&gpushare_sim_thread_leave)>(
         driver_->Symbol("gpushare_sim_thread_leave"))();
     EXPECT_EQ(
         reinterpret_cast<decltype(&gpushare_sim_reset)>(driver_->Symbol("gpushare_sim_reset"))(),
         0);
+  }
+  // How long after a release a waiter that has slept for so long goes on.
+  Nanos ServedAfter(Nanos asleep) {
+    auto account = *Account::Create(100);
+    EXPECT_TRUE(account->Reserve(100));
+    Time served{};
+    const auto waiter = clock().StartThread("waiter", [&] {
+      EXPECT_TRUE(account->ReserveBefore(30, clock(), kNever));
+      served = clock().Now();
+    });
+    clock().SleepUntil(clock().Now() + asleep);
+    EXPECT_EQ(account->Usage().waiting, 1u);
+    const Time freed = clock().Now();
+    account->Cancel(100);
+    waiter->Join();
+    return served - freed;
   }
   base::Clock& clock() { return driver_->clock(); }
 
@@ -41,6 +60,16 @@ TEST_F(VirtualWait, EndsAtTheDeadline) {
   EXPECT_FALSE(account->ReserveBefore(50, clock(), deadline));
   EXPECT_GE(clock().Now(), deadline);
   EXPECT_LT(clock().Now(), deadline + Millis(1));
+}
+
+// What is left between the two is what the machine takes to wake a thread: 20 us of one that sleeps, as declared.
+TEST_F(VirtualWait, IsServedWhenMemoryIsFree) {
+  EXPECT_LE(ServedAfter(Micros(10)), Micros(20));
+  EXPECT_LE(ServedAfter(Millis(50)), Micros(20));
+  Stop();
+  Start("clock=virtual,wake_spin=0,wake_sleep=0");
+  EXPECT_EQ(ServedAfter(Micros(10)), Nanos(0));
+  EXPECT_EQ(ServedAfter(Millis(50)), Nanos(0));
 }
 
 // Four threads of different sizes share an account that holds the largest only: everybody is served,

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/contract/failing_memory.h"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+
+namespace {
+thread_local bool fails = false;
+std::atomic<int> failures{0};
+}  // namespace
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored \
+    "-Wmismatched-new-delete"  // both are replaced here, gcc sees only one
+#endif
+void* operator new(size_t size) {
+  if (fails) {
+    failures.fetch_add(1);
+    throw std::bad_alloc();
+  }
+  if (void* p = std::malloc(size)) return p;
+  throw std::bad_alloc();
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, size_t) noexcept;  // clang does not declare it
+void operator delete(void* p, size_t) noexcept { std::free(p); }
+
+namespace gpushare::work {
+
+FailingMemory::FailingMemory() { fails = true; }
+FailingMemory::~FailingMemory() { fails = false; }
+int FailingMemory::failed() { return failures.load(); }
+
+}  // namespace gpushare::work
