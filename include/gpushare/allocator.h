@@ -257,6 +257,12 @@ class Allocator {
     return internal::ToStatus(gpushare_free_native(handle(), pointer.value(), native));
   }
 
+  // Who waits for memory in this allocator now is answered Cancelled within a millisecond, unless it is served
+  // meanwhile. Who comes later waits. From any thread.
+  absl::Status CancelWaits() const {
+    return internal::ToStatus(gpushare_allocator_cancel_waits(handle()));
+  }
+
   // -- Of a pool; FailedPrecondition for an allocator without one --
 
   // Gives segments in which nothing lives back to the driver and to the quota, until they are `size`

@@ -7,7 +7,7 @@
 //   std::cout << runtime->info()->driver_path << "\n";
 //   absl::StatusOr<Gpu> gpu = Gpu::Open(*runtime, "0");
 //
-// Errors: Unavailable without a driver. Threading: everything is thread-safe; moving and destroying
+// Errors: Unavailable without a driver, or without a broker that is asked for. Threading: everything is thread-safe; moving and destroying
 // are not. Destroying it while GPUs or tenants live is allowed: they keep what they need.
 #ifndef GPUSHARE_RUNTIME_H_
 #define GPUSHARE_RUNTIME_H_
@@ -38,6 +38,13 @@ struct RuntimeOptions {
   // Device memory of each GPU that is never promised: contexts, modules, libraries. Not given: the
   // larger of 256 MiB and 1 % of the device's memory, GPUSHARE_MEMORY_RESERVE when set.
   std::optional<Bytes> memory_reserve = std::nullopt;
+  // Socket of the node's broker, which divides each GPU among this process and others: what the
+  // runtime's virtual devices have together is what this process's tenant is granted there. Not
+  // given: GPUSHARE_BROKER, when set; empty or "none": none, whatever the environment says.
+  std::optional<std::string> broker = std::nullopt;
+  // Which tenant this process is to the broker (GPUSHARE_TENANT), and the share that it asks for where
+  // the broker lets its tenants ask (GPUSHARE_SPEC).
+  std::optional<std::string> broker_tenant = std::nullopt, broker_spec = std::nullopt;
 };
 
 struct RuntimeInfo {
@@ -45,6 +52,7 @@ struct RuntimeInfo {
   int driver_version = 0;  // 13000 is CUDA 13.0
   bool simulated = false;
   std::string driver_path;
+  std::string broker_tenant;  // who this process is to its broker; empty: there is none
 };
 
 // A thread of the runtime's clock. Joins when destroyed.
@@ -78,6 +86,9 @@ class Runtime {
   static absl::StatusOr<Runtime> Create(const RuntimeOptions& options = {}) {
     absl::Status text = internal::CheckText("driver", options.driver);
     text.Update(internal::CheckText("simulation", options.simulation));
+    text.Update(internal::CheckText("broker", options.broker.value_or("")));
+    text.Update(internal::CheckText("broker_tenant", options.broker_tenant.value_or("")));
+    text.Update(internal::CheckText("broker_spec", options.broker_spec.value_or("")));
     if (!text.ok()) return text;
     gpushare_runtime_options c = {};
     c.struct_size = sizeof(c);
@@ -87,6 +98,9 @@ class Runtime {
       c.memory_reserve = options.memory_reserve->count();
       c.no_memory_reserve = c.memory_reserve == 0;
     }
+    if (options.broker) c.broker = options.broker->c_str();
+    if (options.broker_tenant) c.broker_tenant = options.broker_tenant->c_str();
+    if (options.broker_spec) c.broker_spec = options.broker_spec->c_str();
     gpushare_runtime runtime = nullptr;
     const gpushare_status code = gpushare_runtime_create(&c, &runtime);
     if (code != GPUSHARE_OK) return internal::ToStatus(code);
@@ -98,7 +112,8 @@ class Runtime {
     c.struct_size = sizeof(c);
     const gpushare_status code = gpushare_runtime_get_info(handle_.get(), &c);
     if (code != GPUSHARE_OK) return internal::ToStatus(code);
-    return RuntimeInfo{c.gpu_count, c.driver_version, c.simulated != 0, c.driver_path};
+    return RuntimeInfo{c.gpu_count, c.driver_version, c.simulated != 0, c.driver_path,
+                       c.broker_tenant};
   }
 
   // The time of the clock on which deadlines and statistics run, since an epoch of its own: the

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`async with lease:`.
+"""`async with lease:` and `async with gang:`.
 
 A wait at the gate blocks a thread, and the event loop's must not be. So each virtual device has one thread
-that acquires for all coroutines, one after the other, as they came. It ends when nobody has asked for a
-while. Such leases belong to no thread: coroutines of several tenants share the loop's.
+that acquires for all coroutines, one after the other, as they came; so has each gang. It ends when nobody has
+asked for a while. Such leases belong to no thread: coroutines of several tenants share the loop's.
 """
 
 from __future__ import annotations
@@ -14,21 +14,23 @@ import os
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
+from . import _core
 from ._errors import DeadlineExceededError
 
-if TYPE_CHECKING:
-    from . import _core
+_Permit = TypeVar("_Permit", _core.Lease, _core.Gang)
 
 _SLICE_NS = 50_000_000  # after which a request that was cancelled meanwhile is dropped
+_GANG_SLICE_NS = 1_000_000_000  # longer: a gang gives back what it has and begins anew
 _IDLE_SECONDS = 5.0
 
 
 class _Request:
-    def __init__(self, lease: _core.Lease, loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
+    def __init__(self, lease: _core.Lease | _core.Gang, loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
         self.lease, self.loop, self.future = lease, loop, future
         timeout_ns = lease._timeout_ns
+        self.slice_ns = _GANG_SLICE_NS if isinstance(lease, _core.Gang) else _SLICE_NS
         self.deadline = None if timeout_ns is None else time.monotonic_ns() + timeout_ns
 
     def serve(self) -> None:
@@ -36,9 +38,9 @@ class _Request:
         try:
             acquired = False
             while not acquired and not self.future.cancelled():
-                left = _SLICE_NS if self.deadline is None else max(0, self.deadline - time.monotonic_ns())
-                acquired = self.lease._try_acquire(min(left, _SLICE_NS), True)
-                if not acquired and left <= _SLICE_NS and self.deadline is not None:
+                left = self.slice_ns if self.deadline is None else max(0, self.deadline - time.monotonic_ns())
+                acquired = self.lease._try_acquire(min(left, self.slice_ns), True)
+                if not acquired and left <= self.slice_ns and self.deadline is not None:
                     raise DeadlineExceededError("no lease before the timeout", code="DEADLINE_EXCEEDED")
             self._tell(None)
         except BaseException as error:  # whatever it is belongs to the coroutine
@@ -64,7 +66,7 @@ class _Request:
 
 
 class _Line:
-    """The requests of one virtual device."""
+    """The requests of one virtual device, or of one gang."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -91,7 +93,7 @@ class _Line:
             del request
 
 
-_lines: weakref.WeakKeyDictionary[_core.VirtualDevice, _Line] = weakref.WeakKeyDictionary()
+_lines: weakref.WeakKeyDictionary[_core.VirtualDevice | _core.Gang, _Line] = weakref.WeakKeyDictionary()
 _lines_lock = threading.Lock()
 
 
@@ -104,11 +106,11 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 
-async def enter(lease: _core.Lease) -> _core.Lease:
+async def enter(lease: _Permit) -> _Permit:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
     with _lines_lock:
-        line = _lines.setdefault(lease.virtual_device, _Line())
+        line = _lines.setdefault(lease if isinstance(lease, _core.Gang) else lease.virtual_device, _Line())
     line.join(_Request(lease, loop, future))
     try:
         await future
@@ -120,5 +122,5 @@ async def enter(lease: _core.Lease) -> _core.Lease:
     return lease
 
 
-async def leave(lease: _core.Lease) -> None:
+async def leave(lease: _core.Lease | _core.Gang) -> None:
     lease.release()

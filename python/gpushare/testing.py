@@ -57,7 +57,7 @@ def simulated_gpu(*, clock: str = "wall", memory_reserve: int | str = 0, ordinal
         UnavailableError (ConnectionError): the simulated driver is not installed.
     """
     configuration = _configuration({"clock": clock, **options})
-    runtime = Runtime("sim", simulation=configuration, memory_reserve=memory_reserve)
+    runtime = Runtime("sim", simulation=configuration, memory_reserve=memory_reserve, broker="none")
     simulation = Simulation(runtime)
     virtual = simulation.virtual
     try:

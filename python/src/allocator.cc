@@ -245,6 +245,14 @@ void BindAllocator(py::module_& m) {
           py::arg("stream") = py::none(), py::arg("timeout") = 0,
           "empty(self, shape, dtype=\"float32\", *, stream=None, timeout=0)\n--\n\n"
           "As VirtualDevice.empty().")
+      .def(
+          "cancel_waits",
+          [](const Allocator& self) {
+            const AllocatorHandle::Use_ use = self.handle.Use();
+            Check(Unlocked([&] { return gpushare_allocator_cancel_waits(use->get()); }));
+          },
+          "cancel_waits(self)\n--\n\nWho waits for memory in it now gets a CancelledError within a "
+          "millisecond, unless it is served\nmeanwhile. From any thread.")
       .def("trim", &Allocator::Trim, py::arg("nbytes") = py::none(),
            "trim(self, nbytes=None)\n--\n\nGives idle memory of the pool back to the quota, until "
            "it is `nbytes` (default: all).\n\n"

@@ -36,12 +36,17 @@ struct Gang : Object {
 
   void Close() override { handle.Close(); }
   void Acquire();
+  // Without the interpreter's attention meanwhile; false when the time passed.
+  bool Try(int64_t timeout_ns, bool any_thread);
   void Release();
+
+ private:
+  void Begin();  // throws while it is held or being acquired
 };
 
-// One try to acquire. Signals may end the wait for it, not the try itself: what it gets then is released.
-struct Try {
-  explicit Try(const Gang& gang) : options(gang.options) {
+// One attempt to acquire. Signals may end the wait for it, not the attempt itself: what it gets then is released.
+struct Attempt {
+  explicit Attempt(const Gang& gang) : options(gang.options) {
     for (const Gang::Member& member : gang.members) {
       devices.push_back(member.device->handle.Use());
       std::vector<gpushare_stream>& native = streams.emplace_back();
@@ -53,11 +58,11 @@ struct Try {
           {sizeof(gpushare_gang_member), 0, devices.back()->get(), native.data(), native.size()});
     }
   }
-  ~Try() {
+  ~Attempt() {
     if (got != nullptr) static_cast<void>(ReleaseGang(got));
   }
-  Try(const Try&) = delete;
-  Try& operator=(const Try&) = delete;
+  Attempt(const Attempt&) = delete;
+  Attempt& operator=(const Attempt&) = delete;
 
   std::vector<Owned<gpushare_vdev, gpushare_vdev_destroy>::Use_> devices;
   std::vector<StreamHandle::Use_> uses;
@@ -71,7 +76,7 @@ struct Try {
   gpushare_status Acquire();
 };
 
-gpushare_status Try::Acquire() {
+gpushare_status Attempt::Acquire() {
   constexpr int64_t kLongSliceNs = 1'000'000'000;
   gpushare_lease_options asked = options;
   for (int64_t left = options.timeout_ns;; left -= left == GPUSHARE_FOREVER ? 0 : kLongSliceNs) {
@@ -82,12 +87,33 @@ gpushare_status Try::Acquire() {
   }
 }
 
-void Gang::Acquire() {
+void Gang::Begin() {
   if (acquiring || !handle.closed()) {
     Throw("FailedPreconditionError",
           "this gang is held or being acquired already; make another one with Gang()");
   }
-  const auto attempt = std::make_shared<Try>(*this);
+}
+
+bool Gang::Try(int64_t timeout_ns, bool) {
+  Begin();
+  Attempt attempt(*this);
+  gpushare_lease_options asked = attempt.options;
+  asked.timeout_ns = timeout_ns;
+  acquiring = true;
+  const gpushare_status code = Unlocked([&] {
+    return gpushare_gang_acquire(attempt.members.data(), attempt.members.size(), &asked,
+                                 &attempt.got);
+  });
+  acquiring = false;
+  if (code == GPUSHARE_DEADLINE_EXCEEDED) return false;
+  Check(code);
+  handle.Reset(std::exchange(attempt.got, nullptr));
+  return true;
+}
+
+void Gang::Acquire() {
+  Begin();
+  const auto attempt = std::make_shared<Attempt>(*this);
   acquiring = true;
   try {
     RunInterruptibly([attempt] { return attempt->Acquire(); });
@@ -156,7 +182,8 @@ void BindGang(py::module_& m) {
       m, "Gang",
       "Gang(members, *, hint=1e-4, maximum=1.0, exclusive=False, timeout=None)\n--\n\n"
       "Leases on several GPUs, all or none, for work of which each part waits for the others: "
-      "``with gang:``.\nAcquired in the order of the GPUs' UUIDs, so that gangs cannot wait for "
+      "``with gang:``, or\n``async with gang:``. Acquired in the order of the GPUs' UUIDs, so that "
+      "gangs cannot wait for "
       "each other in a circle. While an\nexclusive member waits for the others it keeps its GPU, "
       "and is charged for it. Can be used again and\nagain, by one user at a time; belongs to no "
       "thread.\n\n"
@@ -186,6 +213,25 @@ void BindGang(py::module_& m) {
       .def(
           "__exit__", [](Gang& self, const py::args&) { self.Release(); },
           "__exit__(self, *args)\n--\n\nrelease().")
+      .def(
+          "__aenter__",
+          [](const py::object& self) {
+            return py::module_::import("gpushare._async").attr("enter")(self);
+          },
+          "__aenter__(self)\n--\n\nacquire() for coroutines.")
+      .def(
+          "__aexit__",
+          [](const py::object& self, const py::args&) {
+            return py::module_::import("gpushare._async").attr("leave")(self);
+          },
+          "__aexit__(self, *args)\n--\n\nrelease() for coroutines.")
+      .def("_try_acquire", &Gang::Try, py::arg("timeout_ns"), py::arg("any_thread"),
+           "_try_acquire(self, timeout_ns, any_thread)\n--\n\n")
+      .def_property_readonly("_timeout_ns",
+                             [](const Gang& self) -> py::object {
+                               if (self.options.timeout_ns == GPUSHARE_FOREVER) return py::none();
+                               return py::int_(self.options.timeout_ns);
+                             })
       .def_property_readonly(
           "held", [](const Gang& self) { return !self.handle.closed(); }, "Whether it is held now.")
       .def_property_readonly(

@@ -3,6 +3,7 @@
 
 #include "amount.h"
 #include "shape.h"
+#include "virtual_device.h"
 
 namespace gpushare::python {
 namespace py = pybind11;
@@ -46,6 +47,23 @@ std::shared_ptr<Kernel> FindKernel(const Module& module, const py::object& name)
   return kernel;
 }
 
+template <typename Call>
+std::shared_ptr<Module> Load(const std::shared_ptr<Gpu>& gpu, const py::object& image,
+                             const Call& load) {
+  if (!PyUnicode_Check(image.ptr()) && !PyBytes_Check(image.ptr())) {
+    ThrowType("image", image, "PTX as str or bytes, or a cubin or fatbin as bytes");
+  }
+  const auto text = PyUnicode_Check(image.ptr())
+                        ? TextFrom(image, "image")
+                        : py::cast<std::string>(image);  // ends with a zero
+  gpushare_module handle = nullptr;
+  Check(Unlocked([&] { return load(text.c_str(), &handle); }));
+  auto module = Born<Module>(gpu->family);
+  module->handle.Reset(handle);
+  module->gpu = gpu;
+  return module;
+}
+
 }  // namespace
 
 CUfunc_st* Kernel::Use() const {
@@ -55,24 +73,24 @@ CUfunc_st* Kernel::Use() const {
 }
 
 std::shared_ptr<Module> LoadModule(const std::shared_ptr<Gpu>& gpu, const py::object& image) {
-  if (!PyUnicode_Check(image.ptr()) && !PyBytes_Check(image.ptr())) {
-    ThrowType("image", image, "PTX as str or bytes, or a cubin or fatbin as bytes");
-  }
-  const auto text = PyUnicode_Check(image.ptr())
-                        ? TextFrom(image, "image")
-                        : py::cast<std::string>(image);  // ends with a zero
   const auto use = gpu->handle.Use();
-  gpushare_module handle = nullptr;
-  Check(Unlocked([&] { return gpushare_module_load(use->get(), text.c_str(), &handle); }));
-  auto module = Born<Module>(gpu->family);
-  module->handle.Reset(handle);
-  module->gpu = gpu;
-  return module;
+  return Load(gpu, image, [&](const void* code, gpushare_module* module) {
+    return gpushare_module_load(use->get(), code, module);
+  });
+}
+
+std::shared_ptr<Module> LoadModuleOn(const VirtualDevice& device, const py::object& image) {
+  const auto use = device.handle.Use();
+  return Load(device.gpu, image, [&](const void* code, gpushare_module* module) {
+    return gpushare_module_load_on(use->get(), code, module);
+  });
 }
 
 void BindKernel(py::module_& m) {
   auto cls = py::class_<Module, std::shared_ptr<Module>>(
-      m, "Module", "Code on a GPU; made by Gpu.load(). ``module[\"saxpy\"]`` is a Kernel.");
+      m, "Module",
+      "Code on a GPU; made by Gpu.load() or VirtualDevice.load(). ``module[\"saxpy\"]`` is a "
+      "Kernel.");
   cls.def("kernel", &FindKernel, py::arg("name"),
           "kernel(self, name)\n--\n\nA kernel by its name in the image. Raises NotFoundError "
           "(LookupError).")

@@ -42,10 +42,13 @@ struct Kernel final : Object {
   CUfunc_st* Use() const;  // throws when it is closed or inherited by a fork
 };
 
-std::shared_ptr<Module> LoadModule(const std::shared_ptr<Gpu>& gpu, const pybind11::object& image);
-
 class Memory;
 struct Stream;
+struct VirtualDevice;
+
+std::shared_ptr<Module> LoadModule(const std::shared_ptr<Gpu>& gpu, const pybind11::object& image);
+// In the device's context, which with isolation `context` is its own.
+std::shared_ptr<Module> LoadModuleOn(const VirtualDevice& device, const pybind11::object& image);
 
 // A launch's arguments, packed as the kernel declares them.
 class Arguments {

@@ -30,17 +30,21 @@ std::string OptionalText(py::handle value, const char* field) {
   return value.is_none() ? std::string() : TextFrom(value, field);
 }
 
+std::string PathFrom(const py::object& value, const char* field) {
+  return py::hasattr(value, "__fspath__") ? TextFrom(value.attr("__fspath__")(), field)
+                                          : OptionalText(value, field);
+}
+
 std::shared_ptr<Runtime> Create(const py::object& driver, const py::object& simulation,
-                                const py::object& memory_reserve) {
+                                const py::object& memory_reserve, const py::object& broker,
+                                const py::object& broker_tenant, const py::object& broker_spec) {
   const uint32_t used = used_generation.load();
   if (used != UINT32_MAX && used != ForkGeneration()) {
     Throw("ForkedError",
           "this process was forked from one that uses gpushare, and CUDA does not survive fork(): "
           "start processes with multiprocessing's 'spawn' or 'forkserver' method");
   }
-  const std::string path = py::hasattr(driver, "__fspath__")
-                               ? TextFrom(driver.attr("__fspath__")(), "driver")
-                               : OptionalText(driver, "driver");
+  const std::string path = PathFrom(driver, "driver");
   const std::string text = OptionalText(simulation, "simulation");
   gpushare_runtime_options options = {};
   options.struct_size = sizeof(options);
@@ -50,6 +54,13 @@ std::shared_ptr<Runtime> Create(const py::object& driver, const py::object& simu
     options.memory_reserve = SizeFrom(memory_reserve, "memory_reserve");
     options.no_memory_reserve = options.memory_reserve == 0;
   }
+  const std::string socket = PathFrom(broker, "broker");
+  const std::string tenant = OptionalText(broker_tenant, "broker_tenant");
+  const std::string spec =
+      broker_spec.is_none() ? std::string() : py::cast<std::string>(py::str(broker_spec));
+  if (!broker.is_none()) options.broker = socket.c_str();
+  if (!broker_tenant.is_none()) options.broker_tenant = tenant.c_str();
+  if (!broker_spec.is_none()) options.broker_spec = spec.c_str();
   gpushare_runtime handle = nullptr;
   const gpushare_status code = Unlocked([&] { return gpushare_runtime_create(&options, &handle); });
   if (code == GPUSHARE_INVALID_ARGUMENT) {
@@ -120,7 +131,8 @@ void BindRuntime(py::module_& m) {
   });
   auto cls = py::class_<Runtime, std::shared_ptr<Runtime>>(
       m, "Runtime",
-      "Runtime(driver=None, *, simulation=None, memory_reserve=None)\n--\n\n"
+      "Runtime(driver=None, *, simulation=None, memory_reserve=None, broker=None, "
+      "broker_tenant=None, broker_spec=None)\n--\n\n"
       "The driver, its GPUs and its clock. One a process is the rule.\n\n"
       "Args:\n"
       "    driver: path or name of the driver, or \"sim\" for the simulated GPU. None: the "
@@ -128,18 +140,31 @@ void BindRuntime(py::module_& m) {
       "    simulation: configuration of the simulated GPU, e.g. \"memory=16GiB,clock=wall\"; "
       "docs/simulator.md.\n"
       "    memory_reserve: device memory of each GPU that is never promised to a tenant: bytes "
-      "(int) or\n        text. None: the larger of 256 MiB and 1 %.\n\n"
+      "(int) or\n        text. None: the larger of 256 MiB and 1 %.\n"
+      "    broker: socket of the node's broker, which divides each GPU among this process and "
+      "others; what\n        the virtual devices of this runtime have together is what this "
+      "process's tenant is granted\n        there. None: GPUSHARE_BROKER, when set; \"none\": "
+      "none, whatever the environment says.\n"
+      "    broker_tenant: which tenant this process is to the broker. None: GPUSHARE_TENANT.\n"
+      "    broker_spec: the share that it asks for, where the broker lets its tenants ask. None: "
+      "GPUSHARE_SPEC.\n\n"
       "Closing it while GPUs or tenants live is allowed: they keep what they need.\n\n"
       "Raises:\n"
       "    FailedPreconditionError (RuntimeError): `simulation` given, and the simulated GPU is in "
       "use already.\n"
       "    UnavailableError (ConnectionError): no driver; the message says how to get the "
       "simulated "
-      "GPU.\n"
+      "GPU.\n        Or a broker that is asked for is not there.\n"
+      "    NotFoundError (LookupError), PermissionDeniedError (PermissionError): the broker knows "
+      "no "
+      "such\n        tenant, or not for this user.\n"
       "    ForkedError (RuntimeError): the process was forked from one that uses gpushare.");
   cls.def(py::init(&Create), py::arg("driver") = py::none(), py::kw_only(),
           py::arg("simulation") = py::none(), py::arg("memory_reserve") = py::none(),
-          "__init__(self, driver=None, *, simulation=None, memory_reserve=None)\n--\n\n");
+          py::arg("broker") = py::none(), py::arg("broker_tenant") = py::none(),
+          py::arg("broker_spec") = py::none(),
+          "__init__(self, driver=None, *, simulation=None, memory_reserve=None, broker=None, "
+          "broker_tenant=None, broker_spec=None)\n--\n\n");
   AddLifetime(cls,
               "close(self)\n--\n\nGives up this hold on the driver; GPUs and tenants live on.");
   cls.def(
@@ -149,6 +174,10 @@ void BindRuntime(py::module_& m) {
       .def_property_readonly(
           "gpu_count", [](const Runtime& self) { return Info(self).gpu_count; },
           "How many GPUs the driver has.")
+      .def_property_readonly(
+          "broker_tenant",
+          [](const Runtime& self) { return std::string(Info(self).broker_tenant); },
+          "Which tenant this process is to its broker; \"\": there is none.")
       .def_property_readonly(
           "driver_path", [](const Runtime& self) { return std::string(Info(self).driver_path); },
           "The driver that was loaded.")

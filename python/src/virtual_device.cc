@@ -5,6 +5,7 @@
 #include "amount.h"
 #include "buffer.h"
 #include "call.h"
+#include "kernel.h"
 #include "lease.h"
 #include "snapshot.h"
 #include "spec.h"
@@ -255,6 +256,14 @@ void BindVirtualDevice(py::module_& m) {
           py::arg("adopt") = py::none(),
           "stream(self, adopt=None)\n--\n\nStream(self, adopt): a new stream, or one of somebody "
           "else.")
+      .def(
+          "load",
+          [](const VirtualDevice& self, const py::object& image) {
+            return LoadModuleOn(self, image);
+          },
+          py::arg("image"),
+          "load(self, image)\n--\n\nGpu.load() in this virtual device's context: with isolation "
+          "\"context\" its streams take no other kernels.")
       .def(
           "lease",
           [](const std::shared_ptr<VirtualDevice>& self, const py::kwargs& options) {

@@ -223,3 +223,24 @@ def test_a_host_function_in_a_graph_runs_at_every_launch():
             stream.launch_graph(graph)
         stream.synchronize()
         assert len(runs) == 3
+
+
+def test_a_wait_is_called_off():
+    with gpushare.simulated_gpu(memory="8GiB", clock="wall") as gpu:
+        allocator = gpu.virtual_device("waits", memory="64 MiB").allocator(strategy="direct")
+        held = allocator.alloc("60 MiB")
+        ends = []
+
+        def wait():
+            try:
+                ends.append(allocator.alloc("32 MiB", timeout=60))
+            except gpushare.GpuShareError as error:
+                ends.append(error)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        while thread.is_alive():  # it may not have come to wait yet
+            allocator.cancel_waits()
+            thread.join(0.001)
+        assert isinstance(ends[0], gpushare.CancelledError)
+        held.close()

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Placement on and gangs over several GPUs."""
 
+import asyncio
+
 import gpushare
 import pytest
 
@@ -71,6 +73,56 @@ def test_a_gang_is_held_within_the_block(gpus):
         pass
     with pytest.raises(gpushare.FailedPreconditionError, match="not held"):
         gang.release()
+
+
+@pytest.fixture
+def two_gpus():
+    """On the machine's clock: an event loop's threads are none that the virtual one knows."""
+    with gpushare.simulated_gpu(clock="wall", devices=2) as gpu:
+        yield [gpu, gpushare.Gpu(gpu.runtime, 1)]
+
+
+def test_coroutines_hold_gangs_in_turn(two_gpus):
+    devices = [[gpu.virtual_device("%s%d" % (name, gpu.ordinal)) for gpu in two_gpus] for name in "ab"]
+    inside, served = [], 0
+
+    async def work(name, pair):
+        nonlocal served
+        async with gpushare.Gang(pair, exclusive=True) as gang:
+            assert gang.held
+            inside.append(name)
+            assert set(inside) == {name}  # a tenant's own may be held together, another's not
+            await asyncio.sleep(0)
+            inside.remove(name)
+            served += 1
+        assert not gang.held
+
+    async def main():
+        await asyncio.gather(
+            *(work(name, pair if i % 2 else pair[::-1]) for i in range(10) for name, pair in enumerate(devices))
+        )
+
+    asyncio.run(main())
+    assert served == 20
+
+
+def test_a_coroutine_that_gives_up_leaves_no_gang_behind(two_gpus):
+    mine = [gpu.virtual_device("a%d" % gpu.ordinal) for gpu in two_gpus]
+    other = two_gpus[1].virtual_device("b")
+
+    async def main():
+        with other.lease(exclusive=True, maximum=60):
+            with pytest.raises(TimeoutError):
+                async with gpushare.Gang(mine, exclusive=True, timeout="5ms"):
+                    pass
+            waiting = gpushare.Gang(mine, exclusive=True)
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(waiting.__aenter__(), 0.02)
+
+    asyncio.run(main())
+    for gpu in two_gpus:  # what it got in the end was given back
+        with gpu.virtual_device("c%d" % gpu.ordinal).lease(exclusive=True, timeout=20):
+            pass
 
 
 def test_all_or_none(gpus):

@@ -217,3 +217,15 @@ def test_faults_reach_python(gpu, device, stream, spin):
     with pytest.raises(gpushare.AbortedError) as caught:
         stream.synchronize()
     assert caught.value.driver_result == 700
+
+
+def test_a_device_with_its_own_context_takes_kernels_of_its_own(virtual_gpu, ptx):
+    device = virtual_gpu.virtual_device("apart", isolation="context")
+    stream = device.stream()
+    with pytest.raises(gpushare.NotFoundError, match="INVALID_HANDLE"):
+        stream.launch(virtual_gpu.load(ptx)["spin"], 1, 32, 1000)
+    with device.load(ptx) as module:
+        stream.launch(module["spin"], 1, 32, 1000)
+        stream.synchronize()
+    with pytest.raises(TypeError, match="image"):
+        device.load(3)

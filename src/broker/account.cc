@@ -10,6 +10,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 
 namespace gpushare::broker {
 namespace {
@@ -28,7 +29,7 @@ absl::StatusOr<uint32_t> Find(const std::string& name, const char* what,
     if (absl::SimpleAtoi(name, &value) && value != UINT32_MAX) return value;
     return absl::InvalidArgumentError("allowed: 0 to 4294967294");
   }
-  const bool is_text = name.find('\0') == std::string::npos;
+  const bool is_text = !HasZeroByte(name);
   for (size_t size = 1024; is_text && size <= kMostRecord; size *= 4) {
     std::vector<char> text(size);
     Record record;

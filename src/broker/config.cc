@@ -2,11 +2,8 @@
 #include "broker/config.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <set>
 #include <utility>
@@ -14,17 +11,19 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "base/unique_fd.h"
 #include "broker/account.h"
-#include "broker/yaml_reader.h"
 #include "spec/spec.h"
 #include "spec/text.h"
+#include "yaml/reader.h"
 
 namespace gpushare::broker {
 namespace {
 
+using YamlNode = yaml::Node;
+using YamlReader = yaml::Reader;
 using Kind = YamlNode::Kind;
 
 constexpr size_t kMostTenants = 10'000;
@@ -139,6 +138,42 @@ absl::Status ReadReserve(const YamlReader& in, const YamlNode& map, const std::s
       });
 }
 
+// "off", or a time as in 10s.
+absl::Status ReadInterval(const YamlReader& in, const YamlNode& value, const std::string& place,
+                          Nanos* interval) {
+  std::string text;
+  GPUSHARE_RETURN_IF_ERROR(in.Text(value, place, "a time, as in 10s", &text));
+  absl::Duration parsed;
+  if (text == "off") {
+    *interval = Nanos(0);
+  } else if (absl::ParseDuration(text, &parsed) && parsed >= absl::Milliseconds(100) &&
+             parsed <= absl::Hours(24)) {
+    *interval = absl::ToChronoNanoseconds(parsed);
+  } else {
+    return in.Wrong(value, place, "allowed: 100ms to 24h, as in 10s, or off");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadAudit(const YamlReader& in, const YamlNode& map, const std::string& place,
+                       Config* config) {
+  return in.Keys(map, place,
+                 {{"interval",
+                   [&](const YamlNode& value, const std::string& below) {
+                     return ReadInterval(in, value, below, &config->audit_interval);
+                   }},
+                  {"allowance", [&](const YamlNode& value, const std::string& below) {
+                     std::string text;
+                     GPUSHARE_RETURN_IF_ERROR(in.Text(value, below, "a size, as in 1GiB", &text));
+                     const absl::StatusOr<uint64_t> bytes = spec::ParseMemory(text);
+                     if (bytes.ok()) config->audit_allowance = *bytes;
+                     return bytes.ok() ? absl::OkStatus()
+                                       : in.Wrong(value, below,
+                                                  absl::StrCat(bytes.status().message(),
+                                                               "; allowed: a size, as in 1GiB"));
+                   }}});
+}
+
 // What a tenant is promised of a GPU, as far as that is known without the GPU.
 struct Promise {
   double guarantee = 0;
@@ -226,6 +261,10 @@ class ConfigReader {
          {"reserve",
           [this](const YamlNode& value, const std::string& place) {
             return ReadReserve(in_, value, place, &config_.reserve);
+          }},
+         {"audit",
+          [this](const YamlNode& value, const std::string& place) {
+            return ReadAudit(in_, value, place, &config_);
           }},
          {"tenants", [this](const YamlNode& value, const std::string& place) {
             return ReadTenants(value, place);
@@ -316,29 +355,12 @@ class ConfigReader {
 }  // namespace
 
 absl::StatusOr<Config> ParseConfig(std::string_view yaml, std::string_view file) {
-  GPUSHARE_ASSIGN_OR_RETURN(const YamlNode document, ReadYaml(yaml, file));
+  GPUSHARE_ASSIGN_OR_RETURN(const YamlNode document, yaml::Parse(yaml, file));
   return ConfigReader(file).Read(document);
 }
 
 absl::StatusOr<Config> LoadConfig(const std::string& path) {
-  // Not to wait for the writer of a pipe.
-  const base::UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file) return absl::ErrnoToStatus(errno, path);
-  struct stat status;
-  if (fstat(file.get(), &status) != 0) return absl::ErrnoToStatus(errno, path);
-  if (!S_ISREG(status.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": it is not a file"));
-  }
-  std::string text;
-  std::vector<char> part(65536);
-  // One byte too many is enough to be refused.
-  while (text.size() <= kMostYaml) {
-    const ssize_t length = read(file.get(), part.data(), part.size());
-    if (length < 0 && errno == EINTR) continue;
-    if (length < 0) return absl::ErrnoToStatus(errno, path);
-    if (length == 0) break;
-    text.append(part.data(), static_cast<size_t>(length));
-  }
+  GPUSHARE_ASSIGN_OR_RETURN(const std::string text, yaml::ReadFile(path));
   return ParseConfig(text, path);
 }
 
@@ -346,7 +368,7 @@ absl::Status CheckSocketPath(std::string_view path) {
   constexpr size_t kMostPath = 4095, kMostName = 80;  // the latter is ipc::Listener's
   const size_t name = path.size() - (path.rfind('/') + 1);
   if (!path.empty() && path.front() == '/' && name > 0 && name <= kMostName &&
-      path.size() <= kMostPath && path.find('\0') == std::string_view::npos) {
+      path.size() <= kMostPath && !HasZeroByte(path)) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
@@ -363,7 +385,7 @@ absl::StatusOr<std::string> ParseAddress(std::string_view text) {
   in6_addr v6;
   const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
   const bool is_host =
-      host.find('\0') == std::string::npos &&
+      !HasZeroByte(host) &&
       (bracketed ? inet_pton(AF_INET6, host.substr(1, host.size() - 2).c_str(), &v6) == 1
                  : inet_pton(AF_INET, host.c_str(), &v4) == 1);
   uint32_t port = 0;

@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/time.h"
 
 namespace gpushare::broker {
 
@@ -37,6 +38,10 @@ struct Config {
   bool unlisted = false;
   std::map<std::string, std::string>
       reserve;  // by UUID, or "*": memory that is never promised, as in 512MiB
+  // How often what processes say is held against what the driver says; 0: never. And how many bytes a process may have
+  // by the driver's count beyond that: its context and libraries.
+  Nanos audit_interval = Seconds(10);
+  uint64_t audit_allowance = uint64_t{1} << 30;
   bool operator==(const Config&) const = default;
 };
 

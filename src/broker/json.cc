@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "broker/json.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -27,7 +29,19 @@ void VisitProcess(Process& process, Visit visit) {
   visit("memory_granted", process.memory_granted);
   visit("time_used_ns", process.time_used);
   visit("gone", process.gone);
+  visit("memory_by_driver", process.memory_by_driver);
+  visit("audit", process.audit);
 }
+
+template <typename Process, typename Visit>
+void VisitStranger(Process& stranger, Visit visit) {
+  visit("pid", stranger.pid);
+  visit("program", stranger.program);
+  visit("memory_by_driver", stranger.memory_by_driver);
+}
+
+// In the order of AuditResult.
+constexpr const char* kAuditResults[] = {"", "understates", "over_grant", "stranger"};
 
 template <typename Share, typename Visit>
 void VisitShare(Share& share, Visit visit) {
@@ -58,6 +72,8 @@ void VisitGpu(Gpu& gpu, Visit visit) {
   visit("memory", gpu.memory);
   visit("memory_promised", gpu.memory_promised);
   visit("guaranteed", gpu.guaranteed);
+  visit("draining", gpu.draining);
+  visit("strangers", gpu.strangers);
 }
 
 template <typename State, typename Visit>
@@ -66,6 +82,7 @@ void VisitSnapshot(State& snapshot, Visit visit) {
   visit("sessions", snapshot.sessions);
   visit("sessions_ever", snapshot.sessions_ever);
   visit("refused", snapshot.refused);
+  visit("audits", snapshot.audits);
   visit("gpus", snapshot.gpus);
   visit("shares", snapshot.shares);
 }
@@ -104,6 +121,12 @@ class Writer {
   void Write(const std::map<std::string, std::string>& labels) {
     out_.BeginObject();
     for (const auto& [name, value] : labels) out_.Key(name).String(value);
+    out_.EndObject();
+  }
+  void Write(AuditResult result) { out_.String(kAuditResults[static_cast<size_t>(result)]); }
+  void Write(const Stranger& stranger) {
+    out_.BeginObject();
+    VisitStranger(stranger, [this](const char* key, const auto& value) { (*this)(key, value); });
     out_.EndObject();
   }
   void Write(const ProcessShare& process) {
@@ -199,6 +222,16 @@ class Reader {
   void Read(const char* key, const json& in, std::map<std::string, std::string>& labels) {
     if (!in.is_object()) return Wrong(key);
     for (const auto& [name, value] : in.items()) Read(key, value, labels[name]);
+  }
+  void Read(const char* key, const json& in, AuditResult& result) {
+    std::string text;
+    Read(key, in, text);
+    const auto* const at = std::find(std::begin(kAuditResults), std::end(kAuditResults), text);
+    if (at == std::end(kAuditResults)) return Wrong(key);
+    result = static_cast<AuditResult>(at - kAuditResults);
+  }
+  void Read(const char* key, const json& in, Stranger& stranger) {
+    in.is_object() ? VisitStranger(stranger, From(in)) : Wrong(key);
   }
   void Read(const char* key, const json& in, ProcessShare& process) {
     in.is_object() ? VisitProcess(process, From(in)) : Wrong(key);

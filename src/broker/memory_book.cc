@@ -31,6 +31,12 @@ MemoryBook::Member* MemoryBook::Join(Seat& seat, Changed& changed, bool draining
 }
 
 void MemoryBook::Leave(Member* member) {
+  const ipc::UsagePage& usage = *member->seat->usage;
+  if (usage.ended.load(std::memory_order_acquire) != 0) {
+    const uint64_t left = std::min(usage.memory_left.load(kRelaxed), member->granted);
+    granted_ -= member->granted - left;
+    member->granted = left;
+  }
   member->gone = true;
   member->recalled = false;
   if (std::exchange(member->queued, false)) std::erase(queue_, member);

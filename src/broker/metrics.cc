@@ -103,6 +103,24 @@ void AddCompute(const Share& share, const Labels& labels, Families* out) {
                static_cast<double>(share.waits));
 }
 
+void AddAudit(const Share& share, const Labels& labels, Families* out) {
+  double held = 0;
+  int findings = 0;
+  for (const ProcessShare& process : share.processes) {
+    if (process.memory_by_driver != UINT64_MAX) {
+      held += static_cast<double>(process.memory_by_driver);
+    }
+    if (process.audit != AuditResult::kNone) ++findings;
+  }
+  out->Gauge("gpushare_memory_by_driver_bytes",
+             "Device memory that the tenant's processes hold by the driver's count, contexts "
+             "included.",
+             labels, held);
+  out->Gauge("gpushare_audit_findings",
+             "The tenant's processes that hold more than they say, or than they were granted.",
+             labels, findings);
+}
+
 std::vector<MetricFamily> Collected(const Snapshot& snapshot) {
   Families out;
   out.Gauge("gpushare_build_info", "1, with the broker's version as a label.",
@@ -113,6 +131,9 @@ std::vector<MetricFamily> Collected(const Snapshot& snapshot) {
               static_cast<double>(snapshot.sessions_ever));
   out.Counter("gpushare_broker_refused_total", "Processes that were refused.", {},
               static_cast<double>(snapshot.refused));
+  out.Counter("gpushare_audits_total",
+              "How often what processes say was held against the driver's count.", {},
+              static_cast<double>(snapshot.audits));
   for (const GpuState& gpu : snapshot.gpus) {
     const Labels labels = {{"device_uuid", gpu.uuid}};
     out.Gauge("gpushare_device_memory_bytes", "Device memory that may be promised.", labels,
@@ -121,11 +142,21 @@ std::vector<MetricFamily> Collected(const Snapshot& snapshot) {
               static_cast<double>(gpu.memory_promised));
     out.Gauge("gpushare_device_guaranteed_ratio", "Guarantees of all tenants, 0 to 1.", labels,
               gpu.guaranteed);
+    if (snapshot.audits == 0) continue;
+    double held = 0;
+    for (const Stranger& stranger : gpu.strangers) {
+      held += static_cast<double>(stranger.memory_by_driver);
+    }
+    out.Gauge("gpushare_device_strangers", "Processes on the GPU that are no tenant's.", labels,
+              static_cast<double>(gpu.strangers.size()));
+    out.Gauge("gpushare_device_strangers_memory_bytes",
+              "Device memory that these hold, by the driver's count.", labels, held);
   }
   for (const Share& share : snapshot.shares) {
     const Labels labels = LabelsOf(share);
     AddMemory(share, labels, &out);
     AddCompute(share, labels, &out);
+    if (snapshot.audits > 0) AddAudit(share, labels, &out);
     uint64_t processes = 0;
     for (const ProcessShare& process : share.processes) processes += process.gone ? 0 : 1;
     out.Gauge("gpushare_tenant_processes", "The tenant's processes.", labels,

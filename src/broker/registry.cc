@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "spec/text.h"
 
@@ -167,6 +169,7 @@ absl::StatusOr<Registry::Share*> Registry::ShareOf(Tenant& tenant, Gpu& gpu, Tim
   gpu.unpromised.SetLimit(gpu.capacity - std::min(gpu.promised, gpu.capacity), changed);
   share->time = gpu.time.AddTenant(share->limits.compute, now);
   gpu.time.Suspend(share->time, tenant.suspended, now, changed);
+  share->copies.SetLimits(share->limits, now, changed);
   return (gpu.shares[tenant.name] = std::move(share)).get();
 }
 
@@ -196,6 +199,7 @@ void Registry::Assign(const Checked& change, Time now, Changed& changed) {
   if (share.quota != nullptr) share.quota->SetLimit(*limits.memory, changed);
   gpu.unpromised.SetLimit(gpu.capacity - std::min(gpu.promised, gpu.capacity), changed);
   gpu.time.Update(share.time, limits.compute, now, changed);
+  share.copies.SetLimits(limits, now, changed);
 }
 
 void Registry::Remove(Share& share, Time now, Changed& changed) {
@@ -225,6 +229,9 @@ void Registry::Sweep(Tenant& tenant, Time now, Changed& changed) {
 absl::StatusOr<std::string> Registry::Open(Session& session, const ipc::OpenGpu& open, Seat& seat,
                                            Time now, Changed& changed) {
   GPUSHARE_ASSIGN_OR_RETURN(Gpu* const gpu, FindGpu(open, changed));
+  if (gpu->draining) {
+    return absl::UnavailableError(absl::StrCat("GPU ", open.uuid, " is being drained"));
+  }
   const bool there = std::any_of(session.places.begin(), session.places.end(),
                                  [gpu](const Place& place) { return place.share->gpu == gpu; });
   if (there) {
@@ -235,6 +242,7 @@ absl::StatusOr<std::string> Registry::Open(Session& session, const ipc::OpenGpu&
   Place place{.share = share, .seat = &seat};
   place.memory = BookOf(*share).Join(seat, changed, session.tenant->draining);
   place.time = gpu->time.Join(share->time, seat, now, changed);
+  place.copies = share->copies.Join(seat, changed);
   session.places.push_back(place);
   return spec::FormatSpec(ForProcess(*share, BookOf(*share).limit()));
 }
@@ -250,9 +258,15 @@ void Registry::End(Session& session, Time now, Changed& changed) {
     share.throttled_ns += ThrottledOf(usage).count();
     BookOf(share).Leave(place.memory);
     share.gpu->time.Leave(std::exchange(place.time, nullptr), now, changed);
+    share.copies.Leave(std::exchange(place.copies, nullptr), changed);
     changed.Forget(*place.seat);
     place.seat = nullptr;
   }
+}
+
+bool Registry::HoldsNothing(const Session& session) {
+  return std::all_of(session.places.begin(), session.places.end(),
+                     [](const Place& place) { return place.memory->granted == 0; });
 }
 
 void Registry::Free(Session* session, Time now, Changed& changed) {
@@ -268,6 +282,7 @@ Time Registry::Look(Time now, Changed& changed) {
   Time next = kNever;
   for (const auto& [uuid, gpu] : gpus_) {
     for (const auto& [name, share] : gpu->shares) {
+      next = std::min(next, share->copies.Look(now, changed));
       if (share->quota == nullptr) continue;
       next = std::min(next, share->quota->Look(now, changed));
       uint64_t used = 0;
@@ -285,13 +300,14 @@ Time Registry::Look(Time now, Changed& changed) {
 
 // ---- The operator
 
-absl::Status Registry::Set(const std::string& tenant, const std::string& gpu,
-                           const std::string& change, Time now, Changed& changed) {
+absl::StatusOr<std::string> Registry::Set(const std::string& tenant, const std::string& gpu,
+                                          const std::string& change, Time now, Changed& changed) {
   const auto at = tenants_.find(tenant);
   if (at == tenants_.end()) return absl::NotFoundError(absl::StrCat("no tenant '", tenant, "'"));
   GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec keys, spec::ParseSpec(change));
   // On all or on none.
   std::vector<Checked> changes;
+  std::set<std::string> ended;
   for (const auto& [uuid, there] : gpus_) {
     if (!gpu.empty() && gpu != uuid) continue;
     const auto share = there->shares.find(tenant);
@@ -303,13 +319,15 @@ absl::Status Registry::Set(const std::string& tenant, const std::string& gpu,
     GPUSHARE_RETURN_IF_ERROR(Admit(*there, tenant, limits, share->second.get()));
     GPUSHARE_RETURN_IF_ERROR(CheckQuota(*share->second, limits));
     changes.push_back({share->second.get(), merged, limits});
+    ended.insert(spec::EndedBy(share->second->spec, keys));
   }
   if (changes.empty()) {
     return absl::NotFoundError(absl::StrCat("tenant '", tenant, "' has no share of ",
                                             gpu.empty() ? "any GPU" : "GPU " + gpu));
   }
   for (const Checked& each : changes) Assign(each, now, changed);
-  return absl::OkStatus();
+  ended.erase("");
+  return absl::StrJoin(ended, "; ");
 }
 
 absl::Status Registry::Suspend(const std::string& tenant, bool suspended, Time now,
@@ -324,7 +342,18 @@ absl::Status Registry::Suspend(const std::string& tenant, bool suspended, Time n
   return absl::OkStatus();
 }
 
-absl::Status Registry::Drain(const std::string& tenant, bool draining, Changed& changed) {
+absl::Status Registry::Drain(const std::string& tenant, const std::string& gpu, bool draining,
+                             Changed& changed) {
+  if (!tenant.empty() && !gpu.empty()) {
+    return absl::InvalidArgumentError("a tenant and a GPU are named: one of them can be drained");
+  }
+  if (!gpu.empty()) {
+    const auto at = gpus_.find(gpu);
+    if (at == gpus_.end()) return absl::NotFoundError(absl::StrCat("no GPU ", gpu));
+    at->second->draining = draining;
+    for (Session& session : sessions_) TellOfDraining(session, changed);
+    return absl::OkStatus();
+  }
   if (!tenant.empty() && tenants_.find(tenant) == tenants_.end()) {
     return absl::NotFoundError(absl::StrCat("no tenant '", tenant, "'"));
   }
@@ -336,13 +365,16 @@ absl::Status Registry::Drain(const std::string& tenant, bool draining, Changed& 
   for (const auto& [name, there] : tenants_) {
     if (tenant.empty() || name == tenant) there->draining = draining;
   }
-  for (Session& session : sessions_) {
-    for (Place& place : session.places) {
-      if (session.ended) continue;
-      BookOf(*place.share).SetDraining(place.memory, session.tenant->draining, changed);
-    }
-  }
+  for (Session& session : sessions_) TellOfDraining(session, changed);
   return absl::OkStatus();
+}
+
+void Registry::TellOfDraining(Session& session, Changed& changed) {
+  if (session.ended) return;
+  for (Place& place : session.places) {
+    const bool draining = session.tenant->draining || place.share->gpu->draining;
+    BookOf(*place.share).SetDraining(place.memory, draining, changed);
+  }
 }
 
 }  // namespace gpushare::broker

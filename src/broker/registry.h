@@ -29,7 +29,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/time.h"
+#include "broker/audit.h"
 #include "broker/config.h"
+#include "broker/copy_book.h"
 #include "broker/memory_book.h"
 #include "broker/seat.h"
 #include "broker/snapshot.h"
@@ -60,7 +62,8 @@ class Registry {
     Share* share = nullptr;
     Seat* seat = nullptr;  // null: its process is gone
     MemoryBook::Member* memory = nullptr;
-    TimeBook::Member* time = nullptr;  // null: its session has ended
+    TimeBook::Member* time = nullptr;    // null: its session has ended
+    CopyBook::Member* copies = nullptr;  // the same
   };
   struct Tenant {
     std::string name;
@@ -86,6 +89,7 @@ class Registry {
     spec::Limits limits;
     std::unique_ptr<MemoryBook> quota;  // null: it has a part in what quotas leave
     TimeBook::Tenant* time = nullptr;
+    CopyBook copies;
     uint64_t peak = 0;
     // Of processes that are gone.
     uint64_t launches = 0, waits = 0, denied = 0;
@@ -96,6 +100,7 @@ class Registry {
     uint64_t capacity = 0;  // memory less the reserve
     uint64_t promised = 0;
     double guaranteed = 0;
+    bool draining = false;
     MemoryBook unpromised{0};
     TimeBook time;
     std::map<std::string, std::unique_ptr<Share>> shares;  // by tenant
@@ -113,23 +118,33 @@ class Registry {
   absl::StatusOr<std::string> Open(Session& session, const ipc::OpenGpu& open, Seat& seat, Time now,
                                    Changed& changed);
   void End(Session& session, Time now, Changed& changed);
+  // Of one that has ended: no memory of it is waited for.
+  static bool HoldsNothing(const Session& session);
   void Free(Session* session, Time now, Changed& changed);
 
   Time Look(Time now, Changed& changed);
 
   // Of a running tenant; `gpu` empty: on all. `change`: the keys to change. NotFound, InvalidArgument, ResourceExhausted.
-  absl::Status Set(const std::string& tenant, const std::string& gpu, const std::string& change,
-                   Time now, Changed& changed);
+  // Answers with the keys that a new policy has ended, "" for none: "cap=80%".
+  absl::StatusOr<std::string> Set(const std::string& tenant, const std::string& gpu,
+                                  const std::string& change, Time now, Changed& changed);
   absl::Status Suspend(const std::string& tenant, bool suspended, Time now, Changed& changed);
-  // No process registers, and no memory is granted, from now on. `tenant` empty: all.
-  absl::Status Drain(const std::string& tenant, bool draining, Changed& changed);
+  // No process registers (or opens the GPU), and no memory is granted, from now on: of one tenant, on one GPU, or of
+  // all where neither is named.
+  absl::Status Drain(const std::string& tenant, const std::string& gpu, bool draining,
+                     Changed& changed);
 
   Snapshot TakeSnapshot(Time now) const;
+  // What processes that have not ended say they hold, and were granted.
+  Claims TakeClaims() const;
+  std::vector<std::string> gpus() const;  // UUIDs
+  const Config& config() const { return config_; }
   void CountRefused() { ++refused_; }
   const std::list<Session>& sessions() const { return sessions_; }
   const char* CheckInvariants() const;  // null: they hold
 
  private:
+  void TellOfDraining(Session& session, Changed& changed);
   static constexpr double kRounding = 1e-9;  // of sums of guarantees
   // As a process says, a month at most, so that sums stay within their type.
   static Nanos ThrottledOf(const ipc::UsagePage& usage) {

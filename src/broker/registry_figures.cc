@@ -16,7 +16,8 @@ Snapshot Registry::TakeSnapshot(Time now) const {
     snapshot.gpus.push_back({.uuid = uuid,
                              .memory = gpu->capacity,
                              .memory_promised = gpu->promised,
-                             .guaranteed = gpu->guaranteed});
+                             .guaranteed = gpu->guaranteed,
+                             .draining = gpu->draining});
     for (const auto& [name, share] : gpu->shares) {
       place_of[share.get()] = snapshot.shares.size();
       broker::Share& shown = snapshot.shares.emplace_back();
@@ -25,7 +26,7 @@ Snapshot Registry::TakeSnapshot(Time now) const {
       shown.spec = spec::FormatSpec(share->spec);
       shown.labels = share->tenant->config.labels;
       shown.suspended = share->tenant->suspended;
-      shown.draining = share->tenant->draining;
+      shown.draining = share->tenant->draining || gpu->draining;
       if (share->quota != nullptr) shown.memory_limit = share->quota->limit();
       shown.guarantee = share->limits.compute.guarantee;
       shown.weight = share->limits.compute.weight;
@@ -68,6 +69,29 @@ Snapshot Registry::TakeSnapshot(Time now) const {
   snapshot.sessions_ever = sessions_ever_;
   snapshot.refused = refused_;
   return snapshot;
+}
+
+Claims Registry::TakeClaims() const {
+  Claims claims;
+  for (const Session& session : sessions_) {
+    if (session.who.pid == 0) continue;
+    for (const Place& place : session.places) {
+      Claim& claim = claims[{place.share->gpu->info.uuid, session.who.pid}];
+      claim.granted += place.memory->granted;
+      // As it stands there: whether that can be is the audit's question.
+      const uint64_t says = place.seat == nullptr
+                                ? place.memory->granted
+                                : place.seat->usage->memory_charged.load(kRelaxed);
+      claim.says = says > UINT64_MAX - claim.says ? UINT64_MAX : claim.says + says;
+    }
+  }
+  return claims;
+}
+
+std::vector<std::string> Registry::gpus() const {
+  std::vector<std::string> uuids;
+  for (const auto& [uuid, gpu] : gpus_) uuids.push_back(uuid);
+  return uuids;
 }
 
 const char* Registry::CheckInvariants() const {

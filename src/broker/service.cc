@@ -121,7 +121,13 @@ absl::Status Service::Apply(const Config& config) {
 
 Snapshot Service::TakeSnapshot() {
   base::MutexLock lock(&mutex_);
-  return registry_.TakeSnapshot(clock_.Now());
+  return Figures();
+}
+
+Snapshot Service::Figures() {
+  Snapshot snapshot = registry_.TakeSnapshot(clock_.Now());
+  audit_.report().AddTo(&snapshot);
+  return snapshot;
 }
 
 const char* Service::CheckInvariants() {
@@ -232,6 +238,7 @@ Time Service::HearAgain(Time now) {
   Time next = kNever;
   if (deaf_ == 0) return next;
   const auto is_due = [&](Watched& watched) {
+    mutex_.AssertHeld();
     if (watched.deaf_until == kNever) return false;
     if (now < watched.deaf_until) {
       next = std::min(next, watched.deaf_until);
@@ -406,7 +413,7 @@ absl::Status Service::MayOperate(const Connection& connection) const {
 absl::StatusOr<std::string> Service::OnQuery(const Connection& connection,
                                              const ipc::Query& query) {
   GPUSHARE_RETURN_IF_ERROR(MayOperate(connection));
-  const Snapshot snapshot = registry_.TakeSnapshot(clock_.Now());
+  const Snapshot snapshot = Figures();
   if (options_.answer) return options_.answer(query.what, snapshot);
   return absl::InvalidArgumentError(absl::StrCat("nothing is known of '", query.what, "'"));
 }
@@ -416,12 +423,16 @@ absl::StatusOr<std::string> Service::OnChange(const Connection& connection,
   GPUSHARE_RETURN_IF_ERROR(MayOperate(connection));
   const Time now = clock_.Now();
   absl::Status done;
+  std::string ended;
   if (change.what == "set") {
-    done = registry_.Set(change.tenant, change.gpu, change.spec, now, changed_);
+    absl::StatusOr<std::string> set =
+        registry_.Set(change.tenant, change.gpu, change.spec, now, changed_);
+    done = set.status();
+    if (set.ok()) ended = *std::move(set);
   } else if (change.what == "suspend" || change.what == "resume") {
     done = registry_.Suspend(change.tenant, change.what == "suspend", now, changed_);
   } else if (change.what == "drain" || change.what == "undrain") {
-    done = registry_.Drain(change.tenant, change.what == "drain", changed_);
+    done = registry_.Drain(change.tenant, change.gpu, change.what == "drain", changed_);
   } else if (change.what == "evict") {
     bool any = false;
     for (const auto& [id, other] : connections_) {
@@ -447,9 +458,11 @@ absl::StatusOr<std::string> Service::OnChange(const Connection& connection,
   Say("change", {{"what", change.what},
                  {"tenant", change.tenant},
                  {"uid", absl::StrCat(connection.peer.uid)},
-                 {"result", done.ok() ? "ok" : Text(done)}});
+                 {"result", !done.ok()      ? Text(done)
+                            : ended.empty() ? "ok"
+                                            : absl::StrCat("ok, its policy has ended ", ended)}});
   GPUSHARE_RETURN_IF_ERROR(done);
-  return "";
+  return ended;
 }
 
 void Service::Answer(Connection& connection, std::string_view text) {
@@ -483,6 +496,7 @@ void Service::Drop(Connection& connection, std::string_view why) {
   const Time now = clock_.Now();
   if (connection.session != nullptr) {
     registry_.End(*connection.session, now, changed_);
+    if (Registry::HoldsNothing(*connection.session)) connection.process_ended = true;
     Say("ended", {{"session", absl::StrCat(connection.session->id)},
                   {"tenant", connection.session->tenant->name},
                   {"pid", absl::StrCat(connection.peer.pid)},
@@ -491,6 +505,7 @@ void Service::Drop(Connection& connection, std::string_view why) {
   ++ended_;
   if (!connection.spoke) --silent_;
   const auto forget = [&](Watched& watched) {
+    mutex_.AssertHeld();
     if (std::exchange(watched.deaf_until, kNever) != kNever) --deaf_;
   };
   forget(connection.watched);

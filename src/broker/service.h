@@ -31,6 +31,7 @@
 #include "base/sync.h"
 #include "base/time.h"
 #include "base/unique_fd.h"
+#include "broker/audit.h"
 #include "broker/call_limit.h"
 #include "broker/config.h"
 #include "broker/registry.h"
@@ -79,6 +80,24 @@ class Service {
 
   absl::Status Apply(const Config& config) ABSL_LOCKS_EXCLUDED(mutex_);
   Snapshot TakeSnapshot() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // ---- For an audit (auditor.h).
+  struct AuditSettings {
+    Nanos interval{0};  // 0: there is none
+    uint64_t allowance = 0;
+  };
+  AuditSettings audit_settings() ABSL_LOCKS_EXCLUDED(mutex_);
+  struct AuditSubjects {
+    std::vector<std::string> gpus;  // UUIDs
+    Claims claims;
+  };
+  AuditSubjects TakeAuditSubjects() ABSL_LOCKS_EXCLUDED(mutex_);
+  // What it came to: into the figures, and what has changed into the log.
+  void TakeAudit(Findings found) ABSL_LOCKS_EXCLUDED(mutex_);
+  void SayAuditFailed(const absl::Status& why) const {
+    Say("audit_failed", {{"why", std::string(why.message())}});
+  }
+
   const char* CheckInvariants() ABSL_LOCKS_EXCLUDED(mutex_);                 // null: they hold
   uint64_t looks() const { return looks_.load(std::memory_order_relaxed); }  // at the books so far
 
@@ -115,6 +134,7 @@ class Service {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::string> OnChange(const Connection& connection, const ipc::Change& change)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Snapshot Figures() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status MayOperate(const Connection& connection) const;
   // Queues the parts of an answer; Flush() sends as much as the peer takes.
   void Answer(Connection& connection, std::string_view text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -137,6 +157,7 @@ class Service {
 
   base::Mutex mutex_;
   Registry registry_ ABSL_GUARDED_BY(mutex_);
+  AuditLog audit_ ABSL_GUARDED_BY(mutex_);
   Changed changed_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, std::unique_ptr<Connection>> connections_ ABSL_GUARDED_BY(mutex_);
   // Of these, so that a look need not go over all.

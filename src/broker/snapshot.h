@@ -12,6 +12,14 @@
 
 namespace gpushare::broker {
 
+// What the audit found of a process on a GPU (audit.h).
+enum class AuditResult : uint32_t {
+  kNone,         // nothing
+  kUnderstates,  // it holds more than it says
+  kOverGrant,    // it holds more than it was granted
+  kStranger,     // it is no tenant's
+};
+
 // A process's part in a tenant's share of one GPU.
 struct ProcessShare {
   uint64_t session = 0;
@@ -21,6 +29,16 @@ struct ProcessShare {
   uint64_t memory_used = 0, memory_granted = 0;
   Nanos time_used{0};
   bool gone = false;  // it has ended, and its memory is not free yet
+  // By the driver's count, at the latest audit; UINT64_MAX: the driver does not say.
+  uint64_t memory_by_driver = UINT64_MAX;
+  AuditResult audit = AuditResult::kNone;
+};
+
+// A process on a GPU that is no tenant's.
+struct Stranger {
+  int32_t pid = 0;
+  std::string program;  // empty: it cannot be seen
+  uint64_t memory_by_driver = 0;
 };
 
 // A tenant's share of one GPU.
@@ -45,6 +63,8 @@ struct GpuState {
   uint64_t memory = 0;           // that may be promised
   uint64_t memory_promised = 0;  // quotas
   double guaranteed = 0;         // sum of guarantees
+  bool draining = false;         // no process may open it
+  std::vector<Stranger> strangers = {};
 };
 
 struct Snapshot {
@@ -52,6 +72,7 @@ struct Snapshot {
   std::vector<GpuState> gpus;
   std::vector<Share> shares;  // by GPU, then by tenant's name
   uint64_t sessions = 0, sessions_ever = 0, refused = 0;
+  uint64_t audits = 0;  // so far; 0: nothing is audited
 };
 
 }  // namespace gpushare::broker

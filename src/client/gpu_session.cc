@@ -2,7 +2,9 @@
 #include "client/gpu_session.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <mutex>
+#include <new>
 #include <utility>
 
 #include "base/clock_lock.h"
@@ -18,6 +20,13 @@ constexpr int kEverybody = INT32_MAX;
 
 using quota::Minus;
 
+// The pages stay mapped for good. Takes no memory: there may be none in a child.
+void Keep(std::shared_ptr<const Pages> pages) {
+  using Owner = std::shared_ptr<const Pages>;
+  alignas(Owner) std::byte never_destroyed[sizeof(Owner)];
+  static_cast<void>(new (never_destroyed) Owner(std::move(pages)));
+}
+
 }  // namespace
 
 GpuSession::GpuSession(base::Clock& clock, std::shared_ptr<const ForkMark> fork_mark,
@@ -29,13 +38,15 @@ GpuSession::GpuSession(base::Clock& clock, std::shared_ptr<const ForkMark> fork_
       pages_(std::move(pages)),
       granted_(pages_->limits->memory_granted.load()),
       looked_at_(pages_),
-      wake_seen_(pages_->limits->wake.load() - 1) {}
+      wake_seen_(pages_->limits->wake.load() - 1) {
+  ReadWhetherCopiesAreLimited(*pages_->limits);
+}
 
 GpuSession::~GpuSession() {
   if (!fork_mark_->InChild()) return;
   // Where the pages were in its parent, a child may have something else.
-  static_cast<void>(new std::shared_ptr<const Pages>(std::move(pages_)));
-  static_cast<void>(new std::shared_ptr<const Pages>(std::move(looked_at_)));
+  Keep(std::move(pages_));
+  Keep(std::move(looked_at_));
 }
 
 TimeShare::Limits GpuSession::ReadLimits(const ipc::LimitsPage& page) {
@@ -49,6 +60,18 @@ TimeShare::Limits GpuSession::ReadLimits(const ipc::LimitsPage& page) {
           .guarantee_ppm = page.guarantee_ppm.load(std::memory_order_relaxed)};
 }
 
+CopyShare::Limits GpuSession::ReadCopies(const ipc::LimitsPage& page, size_t way) {
+  return {.granted = page.copy_granted[way].load(std::memory_order_acquire),
+          .rate = page.copy_rate[way].load(std::memory_order_relaxed)};
+}
+
+void GpuSession::ReadWhetherCopiesAreLimited(const ipc::LimitsPage& page) {
+  for (size_t way = 0; way < copies_limited_.size(); ++way) {
+    copies_limited_[way].store(page.copy_rate[way].load(std::memory_order_relaxed) > 0,
+                               std::memory_order_relaxed);
+  }
+}
+
 std::shared_ptr<const Pages> GpuSession::pages() const {
   const std::lock_guard lock(lock_);
   return pages_;
@@ -56,13 +79,15 @@ std::shared_ptr<const Pages> GpuSession::pages() const {
 
 // ---- Time.
 
-gate::Supply::Answer GpuSession::Tell(const Report& report, Time now) {
+gate::Supply::Answer GpuSession::Tell(const Report& of_engine, Time now) {
   if (fork_mark_->InChild()) return {.open = false};
   std::shared_ptr<const Pages> at;
   TimeShare::Told told;
   {
     const std::lock_guard lock(lock_);
     at = pages_;
+    Report report = of_engine;
+    told_ = report.charged += before_;
     told = time_.Tell(ReadLimits(*at->limits), report, now);
     ipc::UsagePage& usage = *at->usage;
     usage.time_used_ns.store(told.used.count(), std::memory_order_relaxed);
@@ -75,6 +100,59 @@ gate::Supply::Answer GpuSession::Tell(const Report& report, Time now) {
   }
   if (told.ring) at->bell.Ring();
   return told.answer;
+}
+
+void GpuSession::Enter() {
+  while (in_use_.exchange(1) != 0) clock_.Wait(in_use_, 1, kNever, Nanos(0));
+}
+
+void GpuSession::Leave() {
+  in_use_.store(0);
+  clock_.Wake(in_use_, kEverybody);
+}
+
+// What is idle so long is given back.
+void GpuSession::EngineEnds() {
+  const Time now = clock_.Now();
+  Report last;
+  {
+    const std::lock_guard lock(lock_);
+    last.charged = told_ - before_;
+  }
+  Tell(last, now);
+  Tell(last, After(now, TimeShare::kIdle));
+  const std::lock_guard lock(lock_);
+  before_ = told_;
+}
+
+// ---- Copies.
+
+uint64_t GpuSession::TakeCopyBytes(gate::CopyDirection direction, Time now) {
+  if (fork_mark_->InChild()) return CopyShare::kMost;  // the driver does nothing there
+  const auto way = static_cast<size_t>(direction);
+  const std::lock_guard lock(lock_);
+  return copies_[way].Take(ReadCopies(*pages_->limits, way), now);
+}
+
+Time GpuSession::WantCopyBytes(gate::CopyDirection direction, uint64_t bytes, Time now) {
+  if (fork_mark_->InChild()) return kNever;
+  const auto way = static_cast<size_t>(direction);
+  std::shared_ptr<const Pages> at;
+  bool ring;
+  Time look_by;
+  {
+    const std::lock_guard lock(lock_);
+    at = pages_;
+    // Another gate may wait for more.
+    std::atomic<uint64_t>& place = at->usage->copy_wanted[way];
+    const uint64_t before = place.load();
+    const uint64_t wanted = std::max(copies_[way].Want(bytes), before);
+    place.store(wanted);
+    ring = before < wanted && !lost_;
+    look_by = copies_[way].LookBy(ReadCopies(*at->limits, way), bytes, now);
+  }
+  if (ring) at->bell.Ring();
+  return look_by;
 }
 
 void GpuSession::SetOnTime(std::function<void()> on_time) {
@@ -100,30 +178,47 @@ uint64_t GpuSession::Limit() const {
 
 uint64_t GpuSession::Left() const {
   if (fork_mark_->InChild()) return 0;
-  const quota::Account* const account = account_.load();
-  const uint64_t charged = account == nullptr ? 0 : account->charged();
+  const uint64_t charged = ChargedNow();
   const std::lock_guard lock(lock_);
   const uint64_t limit = pages_->limits->memory_limit.load();
   if (lost_ || limit == quota::kUnlimited) return Minus(std::min(limit, granted_), charged);
   return Minus(Minus(limit, pages_->limits->memory_others.load()), charged);
 }
 
-void GpuSession::SetAccount(quota::Account* account) {
+void GpuSession::SetHolder(quota::Holder* holder, uint64_t left) {
   const base::ClockLock limiting(clock_, limiting_);
-  account_.store(account);
-  if (account == nullptr) return;
+  holder_.store(holder);
+  left_.fetch_add(left);
+  if (holder == nullptr) return;
   uint64_t granted;
   {
     const std::lock_guard lock(lock_);
     granted = granted_;
   }
-  account->SetLimit(granted);
+  Limit(granted);
+}
+
+uint64_t GpuSession::ChargedNow() const {
+  const quota::Holder* const holder = holder_.load();
+  return left_.load() + (holder == nullptr ? 0 : holder->Charged());
+}
+
+void GpuSession::Limit(uint64_t granted) {
+  if (quota::Holder* const holder = holder_.load()) holder->SetLimit(Minus(granted, left_.load()));
 }
 
 uint64_t GpuSession::Charged() {
   const base::ClockLock limiting(clock_, limiting_);
-  const quota::Account* const account = account_.load();
-  return account == nullptr ? 0 : account->charged();
+  return ChargedNow();
+}
+
+void GpuSession::GiveAllBack() {
+  const uint64_t left = Charged();
+  const std::lock_guard lock(lock_);
+  ipc::UsagePage& usage = *pages_->usage;
+  usage.memory_charged.store(left, std::memory_order_relaxed);
+  usage.memory_left.store(left, std::memory_order_relaxed);
+  usage.ended.store(1, std::memory_order_release);
 }
 
 // In pieces, so that small allocations do not each ask for themselves.
@@ -144,7 +239,7 @@ bool GpuSession::GetRoom(quota::Account& account, uint64_t bytes, Time deadline)
     if (has_room()) return true;  // what another thread has asked for may be enough
     const std::shared_ptr<const Pages> at = pages();
     if ((at->limits->flags.load() & ipc::LimitsPage::kDraining) != 0) return false;
-    const uint64_t limit = at->limits->memory_limit.load(), charged = account.charged();
+    const uint64_t limit = at->limits->memory_limit.load(), charged = Charged();
     if (bytes > Minus(limit, charged)) return false;
     const uint64_t needed = charged + bytes, chunks = InChunks(needed, limit);
     // The broker may have had no more than what is needed.
@@ -196,7 +291,7 @@ void GpuSession::TakeAnswer() {
     taken_ = asked_;
     granted = granted_ = limits.memory_granted.load();
   }
-  if (quota::Account* const account = account_.load()) account->SetLimit(granted);
+  Limit(granted);
 }
 
 // Whatever was agreed, the page's word is the most that may be held.
@@ -209,12 +304,11 @@ void GpuSession::LowerToPage() {
     if (lost_ || granted >= granted_) return;
     granted_ = granted;
   }
-  if (quota::Account* const account = account_.load()) account->SetLimit(granted);
+  Limit(granted);
 }
 
 void GpuSession::AnswerRecall() {
   const base::ClockLock limiting(clock_, limiting_);
-  quota::Account* const account = account_.load();
   std::shared_ptr<const Pages> at;
   uint32_t recall;
   uint64_t granted, kept;
@@ -227,21 +321,18 @@ void GpuSession::AnswerRecall() {
     granted = granted_;
     kept = at->limits->memory_recall_to.load();
   }
-  if (account != nullptr) kept = std::max(kept, account->charged());
-  kept = std::min(kept, granted);
-  if (account != nullptr && kept < granted) {
-    account->SetLimit(kept);
+  kept = std::min(std::max(kept, ChargedNow()), granted);
+  if (kept < granted) {
+    Limit(kept);
     // What was reserved at the last moment stays: nothing is after that.
-    const uint64_t charged = account->charged();
-    if (charged > kept) account->SetLimit(kept = std::min(charged, granted));
+    const uint64_t charged = ChargedNow();
+    if (charged > kept) Limit(kept = std::min(charged, granted));
   }
   {
     const std::lock_guard lock(lock_);
     if (pages_ != at) return;
     granted_ = kept;
-    if (account != nullptr) {
-      at->usage->memory_charged.store(account->charged(), std::memory_order_relaxed);
-    }
+    at->usage->memory_charged.store(ChargedNow(), std::memory_order_relaxed);
     at->usage->memory_kept.store(kept, std::memory_order_relaxed);
     at->usage->memory_recalled.store(recall, std::memory_order_release);
     // An answer that the broker gives without having seen this is not taken: the request has another number now.
@@ -264,19 +355,15 @@ bool GpuSession::Publish() {
   }
   {
     const base::ClockLock limiting(clock_, limiting_);
-    if (const quota::Account* const account = account_.load()) {
-      const quota::AccountUsage usage = account->Usage();
-      now.charged = account->charged();
-      now.peak = usage.peak;
-      now.denied = usage.denied;
-    }
+    if (const quota::Holder* const holder = holder_.load()) now.memory = holder->figures();
+    now.memory.charged += left_.load();
   }
   const std::lock_guard lock(lock_);
   // Also what has not changed: the page may be a new one.
   ipc::UsagePage& usage = *pages_->usage;
-  usage.memory_charged.store(now.charged, std::memory_order_relaxed);
-  usage.memory_peak.store(now.peak, std::memory_order_relaxed);
-  usage.allocations_denied.store(now.denied, std::memory_order_relaxed);
+  usage.memory_charged.store(now.memory.charged, std::memory_order_relaxed);
+  usage.memory_peak.store(now.memory.peak, std::memory_order_relaxed);
+  usage.allocations_denied.store(now.memory.denied, std::memory_order_relaxed);
   usage.launches.store(now.figures.launches, std::memory_order_relaxed);
   usage.waits.store(now.figures.waits, std::memory_order_relaxed);
   usage.throttled_ns.store(now.figures.throttled.count(), std::memory_order_relaxed);
@@ -295,7 +382,15 @@ Time GpuSession::Look(Time now) {
   if (!lost) {
     TimeShare::Limits limits = ReadLimits(*looked_at_->limits);
     limits.in_line = false;  // nothing can be handed out for it
-    if (std::exchange(seen_, limits) != limits) CallOnTime();
+    std::array<uint64_t, 4> copies;
+    for (size_t way = 0; way < copies_.size(); ++way) {
+      const CopyShare::Limits now_there = ReadCopies(*looked_at_->limits, way);
+      copies[2 * way] = now_there.granted;
+      copies[2 * way + 1] = now_there.rate;
+    }
+    ReadWhetherCopiesAreLimited(*looked_at_->limits);
+    const bool more_copies = std::exchange(copies_seen_, copies) != copies;
+    if (std::exchange(seen_, limits) != limits || more_copies) CallOnTime();
     TakeAnswer();
     AnswerRecall();
     LowerToPage();
@@ -324,6 +419,7 @@ void GpuSession::Lose(bool goes_on) {
     const std::lock_guard lock(lock_);
     lost_ = true;
     time_.Lose(ReadLimits(*pages_->limits), goes_on, now);
+    for (CopyShare& way : copies_) way.Lose(goes_on, now);
   }
   Nudge();
   CallOnTime();
@@ -336,6 +432,8 @@ void GpuSession::Resume(std::shared_ptr<const Pages> pages) {
     std::swap(pages_, before);
     lost_ = false;
     time_.Begin();
+    for (CopyShare& way : copies_) way.Begin();
+    ReadWhetherCopiesAreLimited(*pages_->limits);
     asked_ = taken_ = recall_seen_ = 0;
   }
   // Who sleeps on the old page looks at the new one.

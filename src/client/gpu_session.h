@@ -8,10 +8,11 @@
 //   options.supply = gpu;                                  // gate::EngineOptions
 //   gpu->SetOnTime([engine] { engine->Supplied(); });
 //   account->SetSource(gpu);
-//   gpu->SetAccount(account);
+//   gate->SetCopySupply(gpu);
+//   gpu->SetHolder(&holder);                               // of that account, or of several
 //
 // Locks: lock_ is for what is read from the pages and written to them, and nothing is called with it; limiting_ for
-// changes of the account's limit; asking_ for the one conversation about memory, which waits for the broker. They are
+// changes of the holder's limit; asking_ for the one conversation about memory, which waits for the broker. They are
 // taken in the order asking_, limiting_, lock_.
 //
 // In a forked child every call answers no.
@@ -20,6 +21,7 @@
 #ifndef GPUSHARE_CLIENT_GPU_SESSION_H_
 #define GPUSHARE_CLIENT_GPU_SESSION_H_
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -28,8 +30,10 @@
 
 #include "base/clock.h"
 #include "base/time.h"
+#include "client/copy_share.h"
 #include "client/fork_mark.h"
 #include "client/time_share.h"
+#include "gate/copy_supply.h"
 #include "gate/supply.h"
 #include "ipc/doorbell.h"
 #include "ipc/page.h"
@@ -46,7 +50,7 @@ struct Pages {
   ipc::Doorbell bell;
 };
 
-class GpuSession final : public gate::Supply, public quota::Source {
+class GpuSession final : public gate::Supply, public gate::CopySupply, public quota::Source {
  public:
   // How long an answer about memory may take.
   static constexpr Nanos kLongestAnswer = Millis(500);
@@ -64,14 +68,27 @@ class GpuSession final : public gate::Supply, public quota::Source {
   const std::string& spec() const { return spec_; }
 
   Answer Tell(const Report& report, Time now) override;
+  // One user of it at a time: the next waits until the last has left.
+  void Enter();
+  void Leave();
+
+  // The engine that told is gone, and what it had not used is given back. Another may come, and count from 0.
+  void EngineEnds();
+
+  bool LimitsCopies(gate::CopyDirection direction) const override {
+    return copies_limited_[static_cast<size_t>(direction)].load(std::memory_order_relaxed);
+  }
+  uint64_t TakeCopyBytes(gate::CopyDirection direction, Time now) override;
+  Time WantCopyBytes(gate::CopyDirection direction, uint64_t bytes, Time now) override;
 
   // A deadline that has passed: it asks, and does not wait; the answer raises the limit when it comes.
   bool GetRoom(quota::Account& account, uint64_t bytes, Time deadline) override;
   uint64_t Limit() const override;
   uint64_t Left() const override;
 
-  // The account that the memory is charged to, which gets the limit that is granted; null before its end.
-  void SetAccount(quota::Account* account);
+  // Who the memory is charged to, and gets the limit that is granted; null before its end. `left`: of what it held, what
+  // nobody will free before the process ends, and is charged as long.
+  void SetHolder(quota::Holder* holder, uint64_t left = 0);
   // Called without a lock when there may be more time than before, or less. When this returns, what it replaces runs no
   // more.
   void SetOnTime(std::function<void()> on_time);
@@ -88,6 +105,8 @@ class GpuSession final : public gate::Supply, public quota::Source {
   // Until the broker has changed something, or Nudge(), or `deadline`.
   void Await(Time deadline);
   void Nudge();
+  // The session ends by itself, after the holder: says what is left to be waited for, so that the rest need not be.
+  void GiveAllBack();
   // The broker has gone, and the process goes on at its guarantee or not at all. It is there again: asks it for what is
   // charged now.
   void Lose(bool goes_on);
@@ -96,7 +115,12 @@ class GpuSession final : public gate::Supply, public quota::Source {
  private:
   // Of the page, as read once.
   static TimeShare::Limits ReadLimits(const ipc::LimitsPage& page);
+  static CopyShare::Limits ReadCopies(const ipc::LimitsPage& page, size_t way);
+  void ReadWhetherCopiesAreLimited(const ipc::LimitsPage& page);
   std::shared_ptr<const Pages> pages() const;
+  // With limiting_.
+  uint64_t ChargedNow() const;
+  void Limit(uint64_t granted);
   uint64_t Charged();
   uint64_t InChunks(uint64_t needed, uint64_t limit) const;
   bool Ask(uint64_t charged, uint64_t wanted, Time until);
@@ -114,25 +138,31 @@ class GpuSession final : public gate::Supply, public quota::Source {
   mutable quota::SpinLock lock_;
   std::shared_ptr<const Pages> pages_;
   TimeShare time_;
+  std::array<CopyShare, 2> copies_;  // to the device, from it
+  Nanos told_{0}, before_{0};        // charged in all; of it, by engines that are gone
   bool lost_ = false;
   uint32_t asked_ = 0, taken_ = 0;  // numbers of the latest request, and of the latest answer
   uint64_t wanted_ = 0;             // what that request asks for
-  uint64_t granted_ = 0;            // what the account's limit was set to last
+  uint64_t granted_ = 0;            // what the holder's limit was set to last
   uint32_t recall_seen_ = 0;        // number of the latest wish that was answered
 
   std::atomic<uint32_t> asking_{0}, limiting_{0}, calling_{0};  // ClockLocks'
-  std::atomic<quota::Account*> account_{nullptr};               // changes with limiting_
-  std::function<void()> on_time_;                               // with calling_
+  std::atomic<uint32_t> in_use_{0};
+  std::atomic<quota::Holder*> holder_{nullptr};  // changes with limiting_
+  std::atomic<uint64_t> left_{0};                // of holders that are gone; with limiting_
+  std::function<void()> on_time_;                // with calling_
   std::function<Figures()> figures_;
+  std::array<std::atomic<bool>, 2> copies_limited_{};
 
   // The service thread's own.
   TimeShare::Limits seen_;
+  std::array<uint64_t, 4> copies_seen_{};  // granted and rate, of each direction
   std::shared_ptr<const Pages> looked_at_;
   uint32_t wake_seen_ = 0;
   Time publish_at_{};
   Nanos tick_ = kPublishEvery;
   struct Published {
-    uint64_t charged = 0, peak = 0, denied = 0;
+    quota::Holder::Figures memory;
     Figures figures;
     bool operator==(const Published&) const = default;
   };

@@ -69,7 +69,9 @@ Session::~Session() {
   if (thread_ != nullptr) thread_->Join();
   for (Gpu& gpu : gpus_) gpu.session->Lose(/*goes_on=*/false);
   for (Gpu& gpu : gpus_) gpu.thread->Join();
-  if (connection_) KeepInChildren(connection_.get());
+  if (!connection_) return;
+  for (Gpu& gpu : gpus_) gpu.session->GiveAllBack();
+  KeepInChildren(connection_.get());
 }
 
 // The broker's answer to `question`; a refusal is an error.

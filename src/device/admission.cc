@@ -28,20 +28,22 @@ absl::Status Admission::Check(const std::string& tenant, uint64_t id, const Prom
   }
   if (promise.guarantee > 0 && guarantees + promise.guarantee > 1 + kRounding) {
     const double left = std::max(0.0, 1 - guarantees);
-    return WithDetail(
-        absl::ResourceExhaustedError(absl::StrCat(
-            "tenant ", Quoted(tenant), ": a guarantee of ", Percentage(promise.guarantee),
-            " asked, ", Percentage(left), " left of the device (", Percentage(guarantees),
-            " promised to ", promises_.size() - promises_.count(id),
-            " other virtual devices); ask for less ('compute' or 'guarantee'), or shrink another")),
-        {.tenant = tenant,
-         .limit = "guarantee",
-         .asked = PartsPerMillion(promise.guarantee),
-         .left = PartsPerMillion(left),
-         .total = PartsPerMillion(1)});
+    const size_t others = promises_.size() - promises_.count(id);
+    return WithDetail(absl::ResourceExhaustedError(absl::StrCat(
+                          "tenant ", Quoted(tenant), ": a guarantee of ",
+                          Percentage(promise.guarantee), " asked, ", Percentage(left),
+                          " left of the device (", Percentage(guarantees), " promised to ", others,
+                          others == 1 ? " other virtual device" : " other virtual devices",
+                          "); ask for less ('compute' or 'guarantee'), or shrink another")),
+                      {.tenant = tenant,
+                       .limit = "guarantee",
+                       .asked = PartsPerMillion(promise.guarantee),
+                       .left = PartsPerMillion(left),
+                       .total = PartsPerMillion(1)});
   }
   if (promise.memory.has_value()) {
-    const uint64_t given = std::min(capacity_, memory + std::min(held, capacity_));
+    const uint64_t given =
+        std::min(capacity_, std::min(memory, capacity_) + std::min(held, capacity_));
     if (*promise.memory > capacity_ - given) {
       return WithDetail(
           absl::ResourceExhaustedError(absl::StrCat(

@@ -45,7 +45,8 @@ class Admission {
   void Remove(uint64_t id);
 
   uint64_t capacity() const { return capacity_; }
-  uint64_t memory() const { return memory_; }  // sum of the quotas
+  void SetCapacity(uint64_t capacity) { capacity_ = capacity; }  // what was promised stays
+  uint64_t memory() const { return memory_; }                    // sum of the quotas
   double guarantees() const { return static_cast<double>(guarantees_) * kGuaranteeUnit; }
 
  private:
@@ -53,7 +54,7 @@ class Admission {
   static constexpr double kGuaranteeUnit = 1e-12;
   static int64_t Units(double guarantee);
 
-  const uint64_t capacity_;
+  uint64_t capacity_;
   uint64_t last_id_ = 0;
   std::unordered_map<uint64_t, Promise> promises_;
   uint64_t memory_ = 0;

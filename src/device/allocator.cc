@@ -115,6 +115,8 @@ absl::StatusOr<driver::DevicePtr> Allocator::Allocate(const Request& asked) cons
                                                   : options_.over_quota == GPUSHARE_OVER_QUOTA_WAIT;
   VirtualDevice::Request request;
   request.bytes = asked.bytes;
+  request.calls_off = &calls_off_;
+  request.calls_off_before = calls_off_.load();
   if (waits) {
     const int64_t timeout_ns = asked.timeout_ns.value_or(options_.timeout_ns);
     if (timeout_ns != GPUSHARE_FOREVER) {

@@ -40,6 +40,8 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   static constexpr uint64_t kAlignment = 256;
   absl::StatusOr<driver::DevicePtr> Allocate(const Request& request) const;
   absl::Status Free(driver::DevicePtr pointer, const MemoryOrder& order) const;
+  // Those who wait in Allocate() are answered Cancelled.
+  void CallOffWaits() { calls_off_.fetch_add(1); }
 
   // The order of a stream by its native handle, that of a foreign one among them. `keeps` is for as long as the
   // order is used.
@@ -59,6 +61,7 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
 
   const std::shared_ptr<VirtualDevice> device_;
   const gpushare_allocator_options options_;
+  std::atomic<uint64_t> calls_off_{0};
   // Of those strategies; none: each allocation is one of the driver's.
   std::shared_ptr<MemoryPool> pool_;
   std::shared_ptr<DriverPool> driver_pool_;

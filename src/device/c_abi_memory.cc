@@ -111,6 +111,14 @@ gpushare_status gpushare_allocator_trim(gpushare_allocator allocator, uint64_t b
   });
 }
 
+gpushare_status gpushare_allocator_cancel_waits(gpushare_allocator allocator) {
+  return Guard([&]() -> absl::Status {
+    GPUSHARE_BORROW(of, allocator);
+    of->CallOffWaits();
+    return absl::OkStatus();
+  });
+}
+
 gpushare_status gpushare_allocator_get_stats(gpushare_allocator allocator,
                                              gpushare_allocator_stats* stats) {
   return Guard([&]() -> absl::Status {

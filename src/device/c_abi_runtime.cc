@@ -45,6 +45,7 @@ gpushare_status gpushare_runtime_get_info(gpushare_runtime runtime, gpushare_run
     out.driver_version = owner->driver().version();
     out.simulated = owner->driver().simulated() ? 1 : 0;
     std::strncpy(out.driver_path, owner->driver().path().c_str(), sizeof(out.driver_path) - 1);
+    std::strncpy(out.broker_tenant, owner->broker_tenant().c_str(), sizeof(out.broker_tenant) - 1);
     return WriteStruct(info, out, "info");
   });
 }

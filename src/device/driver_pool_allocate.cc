@@ -41,8 +41,8 @@ DriverPool::Tried DriverPool::Try(const VirtualDevice::Request& request, StreamO
   const driver::Driver& driver = gpu_.driver();
   quota::Account& account = device_.account();
   const uint64_t bytes = request.bytes;
-  if (natives_.back().most != 0 && account.limit() > natives_.back().most) {
-    static_cast<void>(AddNative(account.limit()));  // else it stays as it is
+  if (natives_.back().most != 0 && account.most() > natives_.back().most) {
+    static_cast<void>(AddNative(account.most()));  // else it stays as it is
   }
   Tried tried;
   const auto fail = [&](absl::Status status) {

@@ -33,6 +33,7 @@ absl::StatusOr<driver::DevicePtr> DriverPool::Wait(const VirtualDevice::Request&
     // Keeps the place in the quota's line. What is unused goes to whoever is first there; what lies in a
     // part of the pool that cannot go back, to the first here.
     const auto look = [&] {
+      if (request.CalledOff()) account.CallAway(ticket, gpu_.clock());
       bool first;
       {
         const base::MutexLock lock(&mutex_);
@@ -63,11 +64,11 @@ absl::StatusOr<driver::DevicePtr> DriverPool::Wait(const VirtualDevice::Request&
       return found.pointer;
     }
     if (!grant) {
-      account.CountDenied();
+      if (!request.CalledOff()) account.CountDenied();
       VirtualDevice::Request late = request;
       uint64_t left = 0, total = 0;
       device_.Memory(&left, &total);
-      late.wait = needs <= total;  // else it was not waited for
+      late.wait = needs <= total || request.CalledOff();  // else it was not waited for
       return device_.Refuse(late, grant.left, needs);
     }
     const Tried tried = Locked([&] { return Try(request, order, needs); });

@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "device/driver_pool.h"
 #include "device/identity.h"
+#include "device/last_error.h"
 #include "device/memory_pool.h"
 #include "device/runtime.h"
 #include "device/scheduler.h"
@@ -46,7 +47,11 @@ absl::Status Gpu::Start(const gpushare_scheduler_options* scheduler) {
   if (scheduler != nullptr) GPUSHARE_RETURN_IF_ERROR(ApplyScheduler(*scheduler, &options));
   scheduler_ = SchedulerInForce(options);
   engine_options_ = options;  // of partitions as well
-  options.supply = runtime_->SupplyOf(ordinal_);
+  GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<client::GpuSession> session,
+                            runtime_->SessionOn(ordinal_, info_));
+  if (session != nullptr) session->Enter();  // after the one that was here before
+  session_ = std::move(session);
+  options.supply = session_;
   partitions_ = std::make_unique<Partitions>(driver_, ordinal_, options.sm_count);
 
   // Limits that others have set on this process bound what can be promised.
@@ -57,22 +62,45 @@ absl::Status Gpu::Start(const gpushare_scheduler_options* scheduler) {
   }
   GPUSHARE_ASSIGN_OR_RETURN(const uint64_t reserve, runtime_->ReserveOf(ordinal_, memory));
   capacity_ = memory - reserve;
-  GPUSHARE_ASSIGN_OR_RETURN(unpromised_, quota::Account::Create(capacity_, std::nullopt, loans_));
-  loans_.Join(*unpromised_);
-  {
-    base::MutexLock lock(&mutex_);
-    books_.emplace(capacity_);
-  }
+  GPUSHARE_RETURN_IF_ERROR(StartBooks());
   GPUSHARE_ASSIGN_OR_RETURN(site_.context, driver_.RetainPrimaryContext(ordinal_));
   const ContextScope current(*this);
   GPUSHARE_RETURN_IF_ERROR(current.status());
   // The engine keeps the driver, not more than calls it.
   GPUSHARE_ASSIGN_OR_RETURN(
       engine_, gate::Engine::Create(const_cast<driver::Driver&>(driver_), site_.context, options));
+  if (session_ != nullptr) {
+    session_->SetFigures([engine = engine_.get()] {
+      const gate::Engine::Totals all = engine->totals();
+      return client::GpuSession::Figures{
+          .launches = all.launches, .waits = all.waits, .throttled = all.throttled};
+    });
+    session_->SetOnTime([engine = engine_.get()] { engine->Supplied(); });
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Gpu::StartBooks() {
+  GPUSHARE_ASSIGN_OR_RETURN(unpromised_, quota::Account::Create(capacity_, std::nullopt, loans_));
+  loans_.Join(*unpromised_);
+  {
+    base::MutexLock lock(&mutex_);
+    books_.emplace(capacity_);
+    limit_ = capacity_;
+  }
+  if (session_ == nullptr) return absl::OkStatus();
+  unpromised_->SetSource(
+      std::shared_ptr<quota::Source>(std::shared_ptr<void>(), static_cast<quota::Source*>(this)));
+  session_->SetHolder(this);
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<gate::Engine>> Gpu::NewEngine(int sm_count) {
+  if (session_ != nullptr) {
+    return absl::UnimplementedError(
+        "isolation 'green': where a broker has the GPU's time, a process cannot divide its SMs; "
+        "leave 'isolation' out, or use 'context'");
+  }
   gate::EngineOptions options = engine_options_;
   options.sm_count = sm_count;
   GPUSHARE_ASSIGN_OR_RETURN(
@@ -120,15 +148,21 @@ bool Gpu::Watch(const std::shared_ptr<gate::Watchdog>& watchdog) {
 absl::Status Gpu::TakeCloseReport() { return std::exchange(close_report, absl::OkStatus()); }
 
 Gpu::~Gpu() {
+  if (session_ != nullptr) {
+    session_->SetOnTime(nullptr);
+    session_->SetFigures(nullptr);
+  }
+  const bool told = engine_ != nullptr;
   engine_.reset();
+  if (session_ != nullptr && told) session_->EngineEnds();
   bool abandoned = false;
+  uint64_t bytes_left = 0;
   if (context() != nullptr) {
     const ContextScope current(*this);
     // To free memory and to give up the context may wait in the driver for work that never ends.
     const std::string running = unfinished_.Await(
         clock(), clock().Now() + Nanos(static_cast<int64_t>(GPUSHARE_CLOSE_GRACE_NS)));
     abandoned = !running.empty();
-    uint64_t bytes_left = 0;
     std::set<std::shared_ptr<MemoryPool>> pools;
     {
       base::MutexLock lock(&mutex_);
@@ -166,6 +200,10 @@ Gpu::~Gpu() {
                        spec::ReadableBytes(bytes_left),
                        " that nobody freed are left to the driver until the process ends"));
     }
+  }
+  if (session_ != nullptr) {
+    session_->SetHolder(nullptr, bytes_left);
+    session_->Leave();
   }
   for (std::atomic<Chunk*>& chunk : slots_) delete[] chunk.load();
   ContextScope::Forget(site_);
@@ -368,7 +406,7 @@ uint64_t Gpu::HeldByQuotas() {
   uint64_t held = 0;
   for (const VirtualDevice* device : retired_) {
     const quota::Account& account = device->account();
-    if (account.parent() == nullptr) held += loans_.WithoutLoan(account);
+    if (device->has_quota()) held += loans_.WithoutLoan(account);
   }
   // Of a quota that was shrunk below use, what is above it.
   for (auto at = over_quota_.begin(); at != over_quota_.end();) {
@@ -387,32 +425,42 @@ uint64_t Gpu::HeldWithoutQuota() { return unpromised_->own() + HeldByQuotas(); }
 
 void Gpu::UpdateUnpromised() {
   const uint64_t others = books_->memory() + HeldByQuotas();
-  unpromised_->SetLimit(capacity_ - std::min(capacity_, others));
+  if (session_ != nullptr) books_->SetCapacity(capacity());
+  unpromised_->SetLimit(quota::Minus(limit_, others));
+  apart_.store(others);
 }
 
 absl::StatusOr<Gpu::Seat> Gpu::Admit(VirtualDevice* device, const spec::Limits& limits) {
   TrimUnusedPools();
-  base::MutexLock lock(&mutex_);
   const Tenant& tenant = device->tenant();
-  if (seated_.count(&tenant) != 0) {
-    return absl::AlreadyExistsError(absl::StrCat("tenant ", Quoted(tenant.name()),
-                                                 " has a virtual device on GPU ", ordinal_,
-                                                 " already; resize that one"));
-  }
   const Admission::Promise promise{limits.memory, limits.compute.guarantee};
-  quota::Account& account = device->account();
   // What nobody is promised others take meanwhile, without the lock.
-  do {
-    UpdateUnpromised();
-    GPUSHARE_RETURN_IF_ERROR(books_->Check(tenant.name(), 0, promise, HeldWithoutQuota()));
-  } while (account.parent() == nullptr && !loans_.Join(account, *unpromised_));
+  for (;;) {
+    {
+      base::MutexLock lock(&mutex_);
+      if (seated_.count(&tenant) != 0) {
+        return absl::AlreadyExistsError(absl::StrCat("tenant ", Quoted(tenant.name()),
+                                                     " has a virtual device on GPU ", ordinal_,
+                                                     " already; resize that one"));
+      }
+      UpdateUnpromised();
+      GPUSHARE_RETURN_IF_ERROR(books_->Check(tenant.name(), 0, promise, HeldWithoutQuota()));
+      if (!device->has_quota() || loans_.Join(device->account(), *unpromised_)) {
+        return TakeSeat(device, promise);
+      }
+    }
+    GPUSHARE_RETURN_IF_ERROR(AskFor(tenant, *promise.memory));
+  }
+}
+
+absl::StatusOr<Gpu::Seat> Gpu::TakeSeat(VirtualDevice* device, const Admission::Promise& promise) {
   Seat seat;
   if (!free_slots_.empty()) {
     seat.slot = free_slots_.back();
     free_slots_.pop_back();
   } else {
     if (slots_used_ >> kChunkBits >= slots_.size()) {
-      if (account.parent() == nullptr) loans_.Retire(account, *unpromised_);
+      if (device->has_quota()) loans_.Retire(device->account(), *unpromised_);
       UpdateUnpromised();
       return absl::ResourceExhaustedError("there are too many virtual devices on this GPU");
     }
@@ -426,36 +474,64 @@ absl::StatusOr<Gpu::Seat> Gpu::Admit(VirtualDevice* device, const spec::Limits& 
   slots_[seat.slot >> kChunkBits].load(std::memory_order_relaxed)[seat.slot & kChunkMask].store(
       device, std::memory_order_release);
   seat.promise = books_->Add(promise);
-  seated_[&tenant] = device;
+  seated_[&device->tenant()] = device;
+  if (session_ != nullptr) UpdateUnpromised();
   return seat;
 }
 
 absl::Status Gpu::Change(VirtualDevice* device, const spec::Limits& limits) {
   TrimUnusedPools();
-  base::MutexLock lock(&mutex_);
   const Admission::Promise promise{limits.memory, limits.compute.guarantee};
   quota::Account& account = device->account();
   const uint64_t most = limits.memory_cap.value_or(limits.memory.value_or(0));
-  do {
-    UpdateUnpromised();
-    // What it holds above its old quota is about to be covered by the new one.
-    uint64_t held = HeldWithoutQuota();
-    if (account.parent() == nullptr) held -= std::min(held, loans_.Over(account));
+  for (;;) {
+    {
+      base::MutexLock lock(&mutex_);
+      UpdateUnpromised();
+      // What it holds above its old quota is about to be covered by the new one.
+      uint64_t held = HeldWithoutQuota();
+      if (device->has_quota()) held -= std::min(held, loans_.Over(account));
+      GPUSHARE_RETURN_IF_ERROR(
+          books_->Check(device->tenant().name(), device->seat_.promise, promise, held));
+      if (!limits.memory.has_value() ||
+          loans_.SetLimits(account, *limits.memory, most, *unpromised_)) {
+        books_->Replace(device->seat_.promise, promise);
+        if (limits.memory.has_value() && loans_.Over(account) != 0) over_quota_.insert(device);
+        if (session_ != nullptr) UpdateUnpromised();
+        return absl::OkStatus();
+      }
+    }
     GPUSHARE_RETURN_IF_ERROR(
-        books_->Check(device->tenant().name(), device->seat_.promise, promise, held));
-  } while (limits.memory.has_value() &&
-           !loans_.SetLimits(account, *limits.memory, most, *unpromised_));
-  books_->Replace(device->seat_.promise, promise);
-  if (limits.memory.has_value() && loans_.Over(account) != 0) over_quota_.insert(device);
-  return absl::OkStatus();
+        AskFor(device->tenant(), quota::Minus(*limits.memory, account.guarantee())));
+  }
+}
+
+// What the quotas leave of the limit must have room for it.
+absl::Status Gpu::AskFor(const Tenant& tenant, uint64_t bytes) {
+  if (session_ == nullptr || unpromised_->Grow(bytes)) return absl::OkStatus();
+  const uint64_t left = Left();
+  return WithDetail(absl::ResourceExhaustedError(absl::StrCat(
+                        "tenant ", Quoted(tenant.name()), ": ", spec::ReadableBytes(bytes),
+                        " of memory asked, and the broker has ", spec::ReadableBytes(left),
+                        " left of this process's share of ", spec::ReadableBytes(capacity()),
+                        " of GPU ", ordinal_,
+                        ", or does not answer; ask for less ('memory'), or have the tenant's other "
+                        "processes free some")),
+                    {.tenant = tenant.name(),
+                     .limit = "memory",
+                     .asked = bytes,
+                     .left = left,
+                     .total = capacity()});
 }
 
 Room Gpu::room() {
   TrimUnusedPools();
   base::MutexLock lock(&mutex_);
   const uint64_t given = books_->memory() + HeldWithoutQuota();
-  return {.memory_total = capacity_,
-          .memory_left = capacity_ - std::min(capacity_, given),
+  uint64_t left = quota::Minus(capacity(), given);
+  if (session_ != nullptr) left = std::min(left, session_->Left());
+  return {.memory_total = capacity(),
+          .memory_left = left,
           .guarantee_left = std::max(0.0, 1 - books_->guarantees()),
           .devices = seated_.size()};
 }
@@ -466,7 +542,7 @@ void Gpu::Return(VirtualDevice* device) {
   seated_.erase(&device->tenant());
   over_quota_.erase(device);
   retired_.insert(device);
-  if (device->account().parent() == nullptr) loans_.Retire(device->account(), *unpromised_);
+  if (device->has_quota()) loans_.Retire(device->account(), *unpromised_);
   devices_.erase(device->seat_.promise);
   // Its streams are unbound already, since they keep it.
   std::erase_if(contexts_, [](const auto& entry) { return entry.second.expired(); });
@@ -479,6 +555,7 @@ void Gpu::Forget(VirtualDevice* device) {
   slots_[slot >> kChunkBits].load(std::memory_order_relaxed)[slot & kChunkMask].store(
       nullptr, std::memory_order_release);
   retired_.erase(device);
+  if (&device->account() != unpromised_.get()) denied_before_ += device->account().Usage().denied;
   free_slots_.push_back(slot);
   UpdateUnpromised();
 }
@@ -505,6 +582,46 @@ uint64_t Gpu::PromisedMemory() const {
 double Gpu::PromisedGuarantees() const {
   base::MutexLock lock(&mutex_);
   return books_->guarantees();
+}
+
+// ---- Memory from a broker ----
+
+uint64_t Gpu::capacity() const {
+  return session_ == nullptr ? capacity_ : std::min(capacity_, session_->Limit());
+}
+
+bool Gpu::GetRoom(quota::Account& account, uint64_t bytes, Time deadline) {
+  return session_->GetRoom(account, bytes, deadline);
+}
+
+uint64_t Gpu::Limit() const { return quota::Minus(capacity(), apart_.load()); }
+
+uint64_t Gpu::Left() const { return std::min(Limit(), session_->Left()); }
+
+// It grows before apart_ does, and shrinks after; whoever asks has lowered the limit before, with the lock.
+uint64_t Gpu::Charged() const { return apart_.load() + unpromised_->charged(); }
+
+void Gpu::SetLimit(uint64_t limit) {
+  base::MutexLock lock(&mutex_);
+  limit_ = std::min(limit, capacity_);
+  UpdateUnpromised();
+}
+
+quota::Holder::Figures Gpu::figures() const {
+  quota::Holder::Figures all{
+      .charged = Charged(), .peak = 0, .denied = unpromised_->Usage().denied};
+  uint64_t most = std::max(most_charged_.load(), unpromised_->Usage().peak);
+  most = std::max(most, all.charged);
+  most_charged_.store(most);
+  all.peak = most;
+  base::MutexLock lock(&mutex_);
+  all.denied += denied_before_;
+  const auto count = [&](const VirtualDevice* device) {
+    if (&device->account() != unpromised_.get()) all.denied += device->account().Usage().denied;
+  };
+  for (const auto& [tenant, device] : seated_) count(device);
+  for (const VirtualDevice* device : retired_) count(device);
+  return all;
 }
 
 // ---- Memory of several tenants ----
@@ -538,7 +655,7 @@ void Gpu::Recall(const VirtualDevice& owner, absl::FunctionRef<uint64_t()> lacks
 void Gpu::TrimUnpromised(const VirtualDevice& but, uint64_t bytes) {
   TrimUnusedPools();
   for (const std::shared_ptr<VirtualDevice>& device : Devices()) {
-    if (device.get() == &but || device->account().parent() == nullptr) continue;
+    if (device.get() == &but || device->has_quota()) continue;
     const uint64_t room = unpromised_->Room();
     if (room >= bytes) return;
     device->TrimPools(bytes - room);

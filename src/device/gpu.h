@@ -5,6 +5,9 @@
 // All that is opened of a GPU in one runtime is this one object. Virtual devices hold it; it knows
 // them weakly.
 //
+// Where a broker has the GPU's time and memory, all of this process's virtual devices together spend what its session
+// is granted: the quotas that they are promised come out of the grant when they are made, the rest as it is used.
+//
 // Locks: mutex_ guards the books. It is never held across a call of the driver or a wait.
 #ifndef GPUSHARE_DEVICE_GPU_H_
 #define GPUSHARE_DEVICE_GPU_H_
@@ -24,6 +27,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/sync.h"
+#include "client/gpu_session.h"
 #include "device/admission.h"
 #include "device/context_scope.h"
 #include "device/partition.h"
@@ -38,6 +42,7 @@
 #include "quota/ledger.h"
 #include "quota/loans.h"
 #include "quota/pointer_table.h"
+#include "quota/source.h"
 #include "spec/spec.h"
 
 namespace gpushare::device {
@@ -49,13 +54,13 @@ class Stream;
 class Tenant;
 class VirtualDevice;
 
-class Gpu {
+class Gpu final : private quota::Source, private quota::Holder {
  public:
   static absl::StatusOr<std::shared_ptr<Gpu>> Open(std::shared_ptr<Runtime> runtime, int ordinal,
                                                    const gpushare_scheduler_options* scheduler);
   // Waits a while for what still runs of streams that are gone, then frees what tenants have left
   // allocated. What does not end keeps its context and that memory; TakeCloseReport() tells.
-  ~Gpu();
+  ~Gpu() override;
   // What the last GPU that this thread was the last to need left behind; OK when nothing. Once.
   static absl::Status TakeCloseReport();
 
@@ -81,7 +86,8 @@ class Gpu {
   const gpushare_scheduler_options& scheduler() const { return scheduler_; }
   // InvalidArgument unless what `options` gives is what is in force.
   absl::Status CheckSame(const gpushare_scheduler_options& options) const;
-  uint64_t capacity() const { return capacity_; }  // memory less the reserve
+  // Memory less the reserve; with a broker what its share is, if that is less.
+  uint64_t capacity() const;
 
   // Part of the SMs that a launch can hold. InvalidArgument for an impossible shape.
   driver::Result FindFootprint(driver::Function function, const driver::LaunchShape& shape,
@@ -115,8 +121,11 @@ class Gpu {
         std::memory_order_acquire);
   }
 
-  // Memory without a quota is charged to this account as well: what the quotas of others leave.
+  // Memory without a quota is charged to this account as well: what the quotas of others leave, and with a broker as
+  // much of that as was granted.
   quota::Account& unpromised() { return *unpromised_; }
+  // With the broker; null: there is none.
+  const std::shared_ptr<client::GpuSession>& session() const { return session_; }
   // What tenants leave unused of their quotas is lent to those that may borrow.
   quota::LoanBook& loans() { return loans_; }
   // Of what `owner` has lent, as much comes back as it lacks: from the least important borrower first; idle memory of
@@ -164,6 +173,19 @@ class Gpu {
 
   Gpu(std::shared_ptr<Runtime> runtime, int ordinal);
   absl::Status Start(const gpushare_scheduler_options* scheduler);
+  absl::Status StartBooks();
+  // Where unpromised() has its memory from, with a broker.
+  bool GetRoom(quota::Account& account, uint64_t bytes, Time deadline) override;
+  uint64_t Limit() const override;
+  uint64_t Left() const override;
+  // What all of the GPU's virtual devices have of it.
+  uint64_t Charged() const override;
+  void SetLimit(uint64_t limit) override;
+  quota::Holder::Figures figures() const override;
+  // What a promise takes that the broker has not granted yet. ResourceExhausted: nor does it.
+  absl::Status AskFor(const Tenant& tenant, uint64_t bytes);
+  absl::StatusOr<Seat> TakeSeat(VirtualDevice* device, const Admission::Promise& promise)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint64_t HeldByQuotas() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint64_t HeldWithoutQuota() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<std::shared_ptr<gate::Engine>> Engines() const;
@@ -183,16 +205,23 @@ class Gpu {
   const std::shared_ptr<gate::Recorder> recorder_ = std::make_shared<gate::Recorder>();
   std::unique_ptr<gate::Engine> engine_;
   uint64_t capacity_ = 0;
+  std::shared_ptr<client::GpuSession> session_;
   quota::PointerTable pointers_;
   gate::FootprintCache footprints_;
   gate::GraphParts graph_parts_;
   quota::LoanBook loans_;  // outlives the accounts
   std::unique_ptr<quota::Account> unpromised_;
+  std::atomic<uint64_t> apart_{
+      0};  // promised, and held beyond a quota: of the limit, what is not unpromised_'s
+  mutable std::atomic<uint64_t> most_charged_{0};
   std::atomic<int> captures_{0};
   Unfinished unfinished_;
 
   mutable base::Mutex mutex_;
   std::optional<Admission> books_ ABSL_GUARDED_BY(mutex_);
+  uint64_t limit_ ABSL_GUARDED_BY(mutex_) =
+      0;  // of all together: capacity_, or what the broker has granted
+  uint64_t denied_before_ ABSL_GUARDED_BY(mutex_) = 0;  // to devices that are gone
   std::map<uint64_t, std::weak_ptr<VirtualDevice>> devices_ ABSL_GUARDED_BY(mutex_);  // by promise
   // Every virtual device that memory may be charged to, also those that are gone but for their
   // memory. Read without the lock, by whoever holds a reason for the device to exist.

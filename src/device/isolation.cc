@@ -76,6 +76,7 @@ absl::Status VirtualDevice::StartGate(const gate::TenantOptions& options) {
   gate::Engine& engine = own_engine_ != nullptr ? *own_engine_ : raw_gpu_->engine();
   GPUSHARE_ASSIGN_OR_RETURN(
       gate_, engine.AddTenant(tenant_->name(), InnerLimits(options), site().context));
+  if (raw_gpu_->session() != nullptr) gate_->SetCopySupply(raw_gpu_->session());
   return absl::OkStatus();
 }
 
@@ -140,7 +141,7 @@ void VirtualDevice::EndContext() {
     if (pool == nullptr) continue;
     for (const uint64_t bytes : pool->Forget()) gone.push_back(bytes);
   }
-  for (const auto& [pointer, allocation] : raw_gpu_->pointers().TakeAllOf(account_.get())) {
+  for (const auto& [pointer, allocation] : raw_gpu_->pointers().TakeAllOf(account_)) {
     gone.push_back(allocation.bytes);
   }
   ContextScope::Forget(own_site_);

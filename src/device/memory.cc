@@ -159,6 +159,11 @@ quota::Demand VirtualDevice::MakeRoom(uint64_t bytes, Asked* asked) {
   } else if (promised) {
     RecallFor(bytes, asked);
   }
+  // Who waits asks again from time to time, and does not wait for each answer.
+  const quota::Account& all = account.parent() != nullptr ? *account.parent() : account;
+  if (all.source() != nullptr && all.Room() < bytes) {
+    account.Grow(bytes, asked != nullptr && asked->waits ? gpu_->clock().Now() : kNever);
+  }
   return demand;
 }
 
@@ -210,30 +215,32 @@ absl::StatusOr<driver::DevicePtr> VirtualDevice::Take(const Request& request) {
   Asked asked{.waits = request.wait};
   if (!request.wait) {
     const quota::Demand demand = MakeRoom(bytes, &asked);
-    quota::Grant grant = account_->TryReserve(bytes);
-    if (!grant && account_->Grow(bytes)) grant = account_->TryReserve(bytes);
+    const quota::Grant grant = account_->TryReserve(bytes);
     if (!grant) account_->CountDenied();
     return grant ? TakeReserved(bytes) : Refuse(request, grant.left);
   }
   // What is freed in the driver's pool comes through its stream without a word, and what others had borrowed too.
+  const auto ticket = std::make_shared<quota::Ticket>();
   const auto look = [&] {
-    account_->Grow(bytes, gpu_->clock().Now());
+    if (request.CalledOff()) static_cast<void>(account_->CallAway(ticket, gpu_->clock()));
     if (const std::shared_ptr<DriverPool> pool = driver_pool()) pool->Trim(UINT64_MAX);
     static_cast<void>(MakeRoom(bytes, &asked));
     account_->Poll();
     return gpu_->clock().Now() + kPoolLook;
   };
-  // Of a share that is had in common others may have what is missing; one that is over it as such is refused there.
-  if (account_->limit() < bytes) account_->Grow(bytes, request.deadline);
-  const quota::Grant grant = account_->ReserveBefore(bytes, gpu_->clock(), request.deadline,
-                                                     std::make_shared<quota::Ticket>(), look);
+  const quota::Grant grant =
+      account_->ReserveBefore(bytes, gpu_->clock(), request.deadline, ticket, look);
   if (grant) return TakeReserved(bytes);
-  account_->CountDenied();
+  if (!request.CalledOff()) account_->CountDenied();
   return Refuse(request, grant.left);
 }
 
 absl::Status VirtualDevice::Refuse(const Request& request, uint64_t left, uint64_t growth) {
   const uint64_t bytes = request.bytes;
+  if (request.CalledOff()) {
+    return absl::CancelledError(absl::StrCat("tenant ", Quoted(tenant_->name()), ": the wait for ",
+                                             spec::ReadableBytes(bytes), " was called off"));
+  }
   denied_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   RecordDenied(bytes, left, 0);
   uint64_t free_bytes = 0, total = 0;
@@ -273,7 +280,7 @@ absl::StatusOr<driver::DevicePtr> VirtualDevice::TakeReserved(uint64_t bytes) {
 absl::StatusOr<driver::DevicePtr> VirtualDevice::Allocate(const Request& request) {
   GPUSHARE_ASSIGN_OR_RETURN(const driver::DevicePtr pointer, Take(request));
   quota::Allocation replaced;
-  const quota::Allocation entry{request.bytes, account_.get(), quota::Kind::kDirect, seat_.slot};
+  const quota::Allocation entry{request.bytes, account_, quota::Kind::kDirect, seat_.slot};
   switch (gpu_->pointers().Insert(pointer, entry, &replaced)) {
     case quota::PointerTable::InsertResult::kInserted:
       break;
@@ -341,8 +348,7 @@ absl::Status FreeTaken(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr pointe
 
 absl::Status VirtualDevice::Give(driver::DevicePtr pointer, uint64_t bytes, bool waits) {
   return FreeTaken(*raw_gpu_, waits ? this : nullptr, pointer,
-                   {bytes, account_.get(), quota::Kind::kDirect, seat_.slot},
-                   ContextScope::Mode::kAsk);
+                   {bytes, account_, quota::Kind::kDirect, seat_.slot}, ContextScope::Mode::kAsk);
 }
 
 void VirtualDevice::Credit(uint64_t bytes) {

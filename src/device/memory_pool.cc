@@ -167,7 +167,8 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Wait(const VirtualDevice::Request&
   const auto look = [&] {
     uint64_t free_bytes = 0, total = 0;
     device_.Memory(&free_bytes, &total);
-    if (least.bytes > total) {  // the quota was made smaller
+    if (least.bytes > total ||
+        request.CalledOff()) {  // the quota was made smaller, or nobody wants it
       static_cast<void>(device_.account().CallAway(waiter->ticket, gpu_.clock()));
     } else {
       static_cast<void>(device_.MakeRoom(least.bytes, &asked));
@@ -198,7 +199,7 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Wait(const VirtualDevice::Request&
   } else if (!charged) {
     VirtualDevice::Request late = request;
     late.bytes = least.bytes;
-    device_.account().CountDenied();
+    if (!request.CalledOff()) device_.account().CountDenied();
     answer = device_.Refuse(late, grant.left);
   } else {
     const absl::StatusOr<driver::DevicePtr> base = device_.TakeReserved(least.bytes);

@@ -96,6 +96,7 @@ absl::StatusOr<std::shared_ptr<Partition>> Partitions::Make(const std::string& t
     for (const size_t step : taken) ++uses_[step];
   }
   std::vector<driver::Driver::SmStep> resources;
+  resources.reserve(taken.size());
   for (const size_t step : taken) resources.push_back(steps_[step]);
   // From here on it gives its steps back.
   const std::shared_ptr<Partition> made(new Partition(*this, std::move(taken)));

@@ -41,6 +41,15 @@ absl::StatusOr<std::optional<uint64_t>> ReserveFrom(const gpushare_runtime_optio
   return std::optional<uint64_t>(*bytes);
 }
 
+BrokerOptions BrokerFrom(const gpushare_runtime_options& options) {
+  BrokerOptions broker = BrokerOptions::OfEnvironment();
+  if (options.broker != nullptr) broker.socket = options.broker;
+  if (options.broker_tenant != nullptr) broker.tenant = options.broker_tenant;
+  if (options.broker_spec != nullptr) broker.spec = options.broker_spec;
+  if (broker.socket == "none") broker.socket.clear();
+  return broker;
+}
+
 // Of a preloaded program; null in others. It is never taken away.
 std::atomic<const std::shared_ptr<Runtime>*>& OfProcess() {
   static std::atomic<const std::shared_ptr<Runtime>*> runtime{nullptr};
@@ -75,19 +84,28 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Create(const gpushare_runtime_
   driver::OpenOptions open;
   if (options.driver != nullptr) open.path = options.driver;
   if (options.simulation != nullptr) open.simulation = options.simulation;
-  return Open(options, open);
+  GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<Runtime> runtime, Open(options, open));
+  BrokerOptions broker = BrokerFrom(options);
+  if (broker.socket.empty()) return runtime;
+  runtime->broker_ = std::make_unique<BrokerShares>(std::move(broker));
+  GPUSHARE_RETURN_IF_ERROR(runtime->broker_->Connect(runtime->clock()));
+  return runtime;
 }
 
 absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOfProcess(void* driver_handle,
                                                                   const char* driver_path,
+                                                                  BrokerOptions broker,
                                                                   const ShareOn& share_on) {
   driver::OpenOptions open;
   open.handle = driver_handle;
   open.path = driver_path;
   GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<Runtime> runtime, Open({}, open));
   runtime->of_process_ = true;
+  if (!broker.socket.empty()) runtime->broker_ = std::make_unique<BrokerShares>(std::move(broker));
   for (int ordinal = 0; ordinal < runtime->gpu_count_; ++ordinal) {
-    GPUSHARE_ASSIGN_OR_RETURN(Share share, share_on(*runtime, ordinal));
+    GPUSHARE_ASSIGN_OR_RETURN(Share share, runtime->broker_ != nullptr
+                                               ? runtime->ShareOfBroker(ordinal)
+                                               : share_on(*runtime, ordinal));
     GPUSHARE_ASSIGN_OR_RETURN(const driver::Driver::DeviceInfo info,
                               runtime->driver_->Describe(ordinal));
     GPUSHARE_ASSIGN_OR_RETURN(const uint64_t reserve,
@@ -100,6 +118,23 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOfProcess(void* driver_h
   return runtime;
 }
 
+absl::StatusOr<Runtime::Share> Runtime::ShareOfBroker(int ordinal) {
+  GPUSHARE_ASSIGN_OR_RETURN(const driver::Driver::DeviceInfo info, driver_->Describe(ordinal));
+  GPUSHARE_ASSIGN_OR_RETURN(const uint64_t reserve, ReserveOf(ordinal, info.total_memory));
+  GPUSHARE_ASSIGN_OR_RETURN(const BrokerShares::Share share,
+                            broker_->ShareOn(clock(), info, info.total_memory - reserve));
+  return Share{.spec = share.spec, .at_most = true};
+}
+
+absl::StatusOr<std::shared_ptr<client::GpuSession>> Runtime::SessionOn(
+    int ordinal, const driver::Driver::DeviceInfo& info) {
+  if (broker_ == nullptr) return nullptr;
+  GPUSHARE_ASSIGN_OR_RETURN(const uint64_t reserve, ReserveOf(ordinal, info.total_memory));
+  GPUSHARE_ASSIGN_OR_RETURN(const BrokerShares::Share share,
+                            broker_->ShareOn(clock(), info, info.total_memory - reserve));
+  return share.session;
+}
+
 absl::Status Runtime::CheckSame(const gpushare_runtime_options& options) const {
   const std::string asked = options.driver != nullptr ? options.driver : "";
   const bool same_driver =
@@ -110,6 +145,14 @@ absl::Status Runtime::CheckSame(const gpushare_runtime_options& options) const {
         driver_->path(),
         "': leave 'driver' and 'simulation' out, or set GPUSHARE_DRIVER and "
         "GPUSHARE_SIM before the process starts"));
+  }
+  const BrokerOptions share = BrokerOptions::OfEnvironment(), wanted = BrokerFrom(options);
+  if ((!wanted.socket.empty() && wanted.socket != share.socket) || wanted.tenant != share.tenant ||
+      wanted.spec != share.spec) {
+    return absl::FailedPreconditionError(
+        "this process runs under gpushare's preloaded library, whose share is the environment's: "
+        "leave the fields of the broker out, or set GPUSHARE_BROKER, GPUSHARE_TENANT and "
+        "GPUSHARE_SPEC before the process starts");
   }
   return absl::OkStatus();
 }
@@ -290,13 +333,13 @@ absl::StatusOr<std::shared_ptr<VirtualDevice>> Runtime::DefaultDevice(Gpu& gpu) 
   }
   // The program may have given the default tenant a device itself.
   if (std::shared_ptr<VirtualDevice> own = default_tenant_->DeviceOn(&gpu)) return own;
-  GPUSHARE_ASSIGN_OR_RETURN(
-      std::shared_ptr<VirtualDevice> device,
-      VirtualDevice::Create(std::move(owner), default_tenant_, DefaultSpec(gpu.ordinal())));
-  if (!shares_.empty()) {
-    const Share& share = shares_[static_cast<size_t>(gpu.ordinal())];
-    if (share.made) share.made(*device);
+  gpushare_spec spec = DefaultSpec(gpu.ordinal());
+  // What the broker's share holds in all is the GPU's books', and what it may copy each gate's.
+  if (broker_ != nullptr) {
+    spec.set &= ~uint32_t{GPUSHARE_SPEC_MEMORY | GPUSHARE_SPEC_H2D | GPUSHARE_SPEC_D2H};
   }
+  GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<VirtualDevice> device,
+                            VirtualDevice::Create(std::move(owner), default_tenant_, spec));
   base::MutexLock lock(&mutex_);
   if (!closed_) default_devices_[gpu.ordinal()] = device;
   return device;

@@ -21,8 +21,8 @@
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "base/sync.h"
+#include "device/broker_share.h"
 #include "driver/driver.h"
-#include "gate/supply.h"
 #include "gpushare/c/gpushare.h"
 
 namespace gpushare::device {
@@ -37,19 +37,16 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   // In a process whose program was preloaded this is CreateOfProcess()'s. FailedPrecondition: other options.
   static absl::StatusOr<std::shared_ptr<Runtime>> Create(const gpushare_runtime_options& options);
   // The runtime of a program that knows nothing of gpushare, on a driver that is open already; it stays until
-  // the process ends. `share_on` says what the default tenant gets on each GPU, of a runtime that has a driver and
-  // nothing else yet. InvalidArgument: more than that has.
+  // the process ends. The broker says what the default tenant gets on each GPU, else `share_on` does, of a runtime that
+  // has a driver and nothing else yet. InvalidArgument: more than that has.
   struct Share {
     gpushare_spec spec;
     bool at_most = false;  // its memory is cut to what the GPU can promise
-    // Where its device time comes from; null: it is all there is.
-    std::shared_ptr<gate::Supply> supply = nullptr;
-    // Told of the share's device once it is made, before anything is charged to it; may be empty.
-    std::function<void(VirtualDevice&)> made = nullptr;
   };
   using ShareOn = std::function<absl::StatusOr<Share>(const Runtime& runtime, int ordinal)>;
   static absl::StatusOr<std::shared_ptr<Runtime>> CreateOfProcess(void* driver_handle,
                                                                   const char* driver_path,
+                                                                  BrokerOptions broker,
                                                                   const ShareOn& share_on);
   // The quota that such a share comes to on a GPU with `total` memory that is not open, as DefaultMemory() has it for
   // one that is; nothing: none.
@@ -79,10 +76,13 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   std::shared_ptr<Tenant> default_tenant() const { return default_tenant_; }
   // Whether `tenant` is of this runtime, and not of another that has the same names.
   bool Has(const Tenant& tenant) const;
-  // Of the GPU's engine; null: none.
-  std::shared_ptr<gate::Supply> SupplyOf(int ordinal) const {
-    return shares_.empty() ? nullptr : shares_[static_cast<size_t>(ordinal)].supply;
-  }
+  // Of a program that knows nothing of gpushare.
+  bool of_process() const { return of_process_; }
+  // Who this process is to its broker; empty: there is none.
+  std::string broker_tenant() const { return broker_ == nullptr ? "" : broker_->tenant(); }
+  // What it has of a GPU there; null: there is none.
+  absl::StatusOr<std::shared_ptr<client::GpuSession>> SessionOn(
+      int ordinal, const driver::Driver::DeviceInfo& info);
   // The default tenant's device on `gpu`, made on first use. FailedPrecondition after Close().
   absl::StatusOr<std::shared_ptr<VirtualDevice>> DefaultDevice(Gpu& gpu);
   // The quota that it has or will have on GPU `ordinal`, which need not be open; nothing: none.
@@ -96,6 +96,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   const gpushare_spec& DefaultSpec(int ordinal) const {
     return shares_.empty() ? default_spec_ : shares_[static_cast<size_t>(ordinal)].spec;
   }
+  absl::StatusOr<Share> ShareOfBroker(int ordinal);
   static absl::StatusOr<std::shared_ptr<Runtime>> Open(const gpushare_runtime_options& options,
                                                        const driver::OpenOptions& driver);
   // Whether `options` say nothing else than what this runtime of the process is.
@@ -107,6 +108,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   const char* reserve_source_ = "";  // which setting gave it
   std::shared_ptr<Tenant> default_tenant_;
   gpushare_spec default_spec_ = {};
+  std::unique_ptr<BrokerShares> broker_;  // null: there is none
   std::vector<Share> shares_;  // of the process, by ordinal; empty: the spec above on all
   bool of_process_ = false;
 

@@ -11,6 +11,7 @@
 #include "device/relaxed_capture.h"
 #include "device/stream_end.h"
 #include "device/stream_order.h"
+#include "gate/lane.h"
 #include "gate/work_keys.h"
 #include "gpushare/c/gpushare.h"
 #include "spec/text.h"
@@ -95,6 +96,7 @@ absl::Status Stream::Attach() {
   GPUSHARE_RETURN_IF_ERROR(gpu_.BindStream(native_, weak_from_this()));
   bound_ = true;
   GPUSHARE_ASSIGN_OR_RETURN(stream_gate_, device_->gate().AddStream(native_));
+  lane_ = &gate::Gate::LaneOf(*stream_gate_);
   return absl::OkStatus();
 }
 
@@ -221,7 +223,10 @@ absl::Status Stream::Submit(const gate::Work& work, int64_t timeout_ns, const ch
   const ContextScope current(device_->site(),
                              ContextScope::Mode::kTrust);  // the gate may record an event
   if (!current.ok()) return current.status();
-  const gate::Admission admission = gate.Admit(*stream_gate_, work, Deadline(timeout_ns));
+  gate::Admission admission = {.stream = stream_gate_};
+  if (work.kind != gate::Work::Kind::kKernel || !lane_->Take(work.key, &admission.launch)) {
+    admission = gate.Admit(*stream_gate_, work, Deadline(timeout_ns));
+  }
   if (admission.verdict != gate::Verdict::kAdmitted) return Refused(admission.verdict);
   device_->SetBusy();
   const driver::Result result = InContext(call);

@@ -105,6 +105,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   driver::Stream native_ = nullptr;
   std::shared_ptr<StreamOrder> order_;
   gate::StreamGate* stream_gate_ = nullptr;
+  const gate::Lane* lane_ = nullptr;  // its
   bool bound_ = false;
   std::atomic<int> leases_{0};
   std::atomic<bool> exposed_{false};

@@ -45,23 +45,28 @@ absl::Status VirtualDevice::Start(const gpushare_spec& spec) {
   GPUSHARE_ASSIGN_OR_RETURN(const spec::Limits limits, Resolve(spec));
   if (limits.memory.has_value()) {
     GPUSHARE_ASSIGN_OR_RETURN(
-        account_, quota::Account::Create(*limits.memory, limits.memory_cap, gpu_->loans()));
-  } else {
-    GPUSHARE_ASSIGN_OR_RETURN(account_,
+        own_account_, quota::Account::Create(*limits.memory, limits.memory_cap, gpu_->loans()));
+  } else if (!SpendsAll()) {
+    GPUSHARE_ASSIGN_OR_RETURN(own_account_,
                               quota::Account::Create(quota::kUnlimited, &gpu_->unpromised()));
   }
+  account_ = own_account_ != nullptr ? own_account_.get() : &gpu_->unpromised();
   {
     base::MutexLock lock(&mutex_);
     spec_ = spec;
     limits_ = limits;
   }
   band_ = limits.compute.band;
-  copy_limited_[0] = limits.h2d_bytes_per_s > 0;
-  copy_limited_[1] = limits.d2h_bytes_per_s > 0;
   GPUSHARE_ASSIGN_OR_RETURN(seat_, gpu_->Admit(this, limits));
   seated_ = true;
   GPUSHARE_RETURN_IF_ERROR(StartIsolation(limits));
   return StartGate(GateOptions(limits));
+}
+
+// A program that knows nothing of gpushare has one virtual device, and no second account to charge.
+bool VirtualDevice::SpendsAll() const {
+  const Runtime& runtime = *gpu_->runtime();
+  return gpu_->session() != nullptr && runtime.of_process() && tenant_ == runtime.default_tenant();
 }
 
 void VirtualDevice::Retire() {
@@ -97,6 +102,12 @@ absl::Status VirtualDevice::Resize(const gpushare_spec& change) {
     if (version_ != seen) continue;  // another thread was faster
     gpushare_spec spec = spec::MergeSpec(spec_, change);
     GPUSHARE_ASSIGN_OR_RETURN(const spec::Limits limits, Resolve(spec));
+    if (limits.memory.has_value() && SpendsAll()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("tenant ", Quoted(tenant_->name()),
+                       ": spec field 'memory': the broker says what this process may hold; an "
+                       "operator changes it with 'gpushare set'"));
+    }
     if (limits.memory.has_value() != limits_.memory.has_value()) {
       return absl::FailedPreconditionError(
           absl::StrCat("tenant ", Quoted(tenant_->name()),
@@ -129,8 +140,6 @@ absl::Status VirtualDevice::Resize(const gpushare_spec& change) {
       options = GateOptions(limits_);
     }
     band_ = options.limits.band;
-    copy_limited_[0] = options.h2d_bytes_per_s > 0;
-    copy_limited_[1] = options.d2h_bytes_per_s > 0;
     gate_->Update(InnerLimits(options));
     base::MutexLock lock(&mutex_);
     if (version == version_) return absl::OkStatus();

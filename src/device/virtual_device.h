@@ -59,14 +59,14 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   // Streams that are gone, with work that goes on.
   Unfinished& unfinished() { return has_context_ ? own_unfinished_ : raw_gpu_->unfinished(); }
   quota::Account& account() const { return *account_; }
+  // Whether that is of a quota of its own, and not of what the quotas leave.
+  bool has_quota() const { return own_account_ != nullptr && own_account_->parent() == nullptr; }
 
   absl::Status Resize(const gpushare_spec& change);
   gpushare_spec spec() const;
   sched::Band band() const { return band_.load(std::memory_order_relaxed); }
   // Whether copies in a direction are limited.
-  bool limits_copies(gate::CopyDirection direction) const {
-    return copy_limited_[static_cast<size_t>(direction)].load(std::memory_order_relaxed);
-  }
+  bool limits_copies(gate::CopyDirection direction) const { return gate_->LimitsCopies(direction); }
 
   // Whether something was launched since the last drain: only then is there anything to tell the gate
   // before a call that waits for the device.
@@ -94,6 +94,12 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
     uint64_t bytes = 0;
     bool wait = false;
     Time deadline = kNever;
+    // How often those who wait have been called off, and what it said when this request came.
+    const std::atomic<uint64_t>* calls_off = nullptr;
+    uint64_t calls_off_before = 0;
+    bool CalledOff() const {
+      return wait && calls_off != nullptr && calls_off->load() != calls_off_before;
+    }
   };
   absl::StatusOr<driver::DevicePtr> Allocate(const Request& request);
   // The same for who keeps books of its own: FreePointer() does not know what it takes. Each piece is a
@@ -158,6 +164,7 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   VirtualDevice(std::shared_ptr<Gpu> gpu, std::shared_ptr<Tenant> tenant);
   ~VirtualDevice() = default;
   absl::Status Start(const gpushare_spec& spec);
+  bool SpendsAll() const;
   // isolation.cc: what the spec's isolation takes, and what it leaves of the compute limits.
   absl::StatusOr<spec::Limits> Resolve(const gpushare_spec& spec) const;
   absl::Status StartIsolation(const spec::Limits& limits);
@@ -176,7 +183,8 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   std::shared_ptr<Gpu> gpu_;
   Gpu* const raw_gpu_;
   const std::shared_ptr<Tenant> tenant_;
-  std::unique_ptr<quota::Account> account_;
+  std::unique_ptr<quota::Account> own_account_;
+  quota::Account* account_ = nullptr;              // that, or the GPU's
   int32_t isolation_ = GPUSHARE_ISOLATION_SHARED;  // from Start() on
   bool has_context_ = false;                       // own_site_ is its own; for good
   Site own_site_;
@@ -190,7 +198,6 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   std::atomic<uint64_t> holds_{1};  // the shared_ptrs together, and each live allocation
   std::atomic<uint64_t> denied_bytes_{0};
   std::atomic<sched::Band> band_{sched::Band::kNormal};
-  std::array<std::atomic<bool>, 2> copy_limited_{};
   std::atomic<bool> suspended_{false};
   std::atomic<bool> busy_{false};
 

@@ -19,7 +19,7 @@ constexpr size_t kMostFile = 80;
 }  // namespace
 
 absl::StatusOr<Address> Address::Of(const std::string& path) {
-  if (path.empty() || path.find('\0') != std::string::npos) {
+  if (path.empty() || HasZeroByte(path)) {
     return absl::InvalidArgumentError("a socket's path is empty or has a NUL in it");
   }
   Address address;

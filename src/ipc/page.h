@@ -29,7 +29,7 @@ namespace gpushare::ipc {
 
 inline constexpr uint32_t kLimitsMagic = 0x6c737067;  // "gpsl"
 inline constexpr uint32_t kUsageMagic = 0x75737067;   // "gpsu"
-inline constexpr uint32_t kPageVersion = 2;
+inline constexpr uint32_t kPageVersion = 3;
 
 // What the process is granted of one GPU.
 struct LimitsPage {
@@ -64,6 +64,11 @@ struct LimitsPage {
   // Of the tenant, for what programs see.
   std::atomic<uint64_t> memory_limit{0};   // UINT64_MAX: none
   std::atomic<uint64_t> memory_others{0};  // held by its other processes
+
+  // Copies to the device and from it: bytes granted so far, in all.
+  alignas(64) std::atomic<uint64_t> copy_granted[2] = {};
+  // Bytes a second that it may copy when there is no broker, its part of the tenant's limit; 0: copies have no limit.
+  std::atomic<uint64_t> copy_rate[2] = {};
 };
 
 // What the process says of itself.
@@ -87,6 +92,13 @@ struct UsagePage {
   std::atomic<uint32_t> memory_recalled{0};  // LimitsPage::memory_recall that was answered last
   std::atomic<uint64_t> memory_kept{0};      // what it has lowered its grant to then
   std::atomic<uint64_t> memory_charged{0}, memory_peak{0}, allocations_denied{0};
+  // Of a session that ends while its process lives on: not 0 when it ended by itself, and then all that the process still
+  // holds is `memory_left`. Pages of before have it as 0.
+  std::atomic<uint32_t> ended{0};
+  std::atomic<uint64_t> memory_left{0};
+
+  // Copies: what the process would like to have been granted, in all. No more than was granted: nothing waits.
+  alignas(64) std::atomic<uint64_t> copy_wanted[2] = {};
 };
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free &&

@@ -105,7 +105,9 @@ absl::Status CheckShare(Key key, double share, double least) {
   const char* why = share > 1   ? "it is over 100 %"
                     : share < 0 ? "it is negative"
                                 : "it is too small";
-  return Bad(key, FormatShare(share), std::isnan(share) ? "it is not a number" : why);
+  const bool has_many_digits = share > 1e6;
+  return Bad(key, has_many_digits ? absl::StrCat(100 * share, "%") : FormatShare(share),
+             std::isnan(share) ? "it is not a number" : why);
 }
 
 // Of the two bits of a key the lower is for bytes.
@@ -510,6 +512,16 @@ gpushare_spec MergeSpec(const gpushare_spec& base, const gpushare_spec& change) 
   if (set & GPUSHARE_SPEC_OVERSUBSCRIPTION) merged.oversubscription = change.oversubscription;
   if (set & GPUSHARE_SPEC_POLICY) std::memcpy(merged.policy, change.policy, sizeof(merged.policy));
   return merged;
+}
+
+std::string EndedBy(const gpushare_spec& base, const gpushare_spec& change) {
+  gpushare_spec ended = base;
+  ended.set &= ~MergeSpec(base, change).set & ~change.set;
+  // These stand for one another.
+  for (const uint32_t same : {kMemoryBits, kMemoryCapBits}) {
+    if (change.set & same) ended.set &= ~same;
+  }
+  return ended.set == 0 ? "" : FormatSpec(ended);
 }
 
 absl::StatusOr<Limits> ResolveSpec(const gpushare_spec& spec, gpushare_priority priority,

@@ -30,6 +30,8 @@ absl::Status ValidateSpec(const gpushare_spec& spec);
 absl::Status ValidateTenantName(std::string_view name);
 // `base` with what `change` sets, less the keys that a new policy contradicts.
 gpushare_spec MergeSpec(const gpushare_spec& base, const gpushare_spec& change);
+// Those keys: of `base`, with their values, what `change` ends without naming it. "": nothing.
+std::string EndedBy(const gpushare_spec& base, const gpushare_spec& change);
 
 // A spec on a GPU: what the ledger, the gate and admission are told.
 struct Limits {

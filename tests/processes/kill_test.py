@@ -99,7 +99,8 @@ class Kills(unittest.TestCase):
         self.eventually(lambda: not self.share("dies")["processes"])
         share = self.share("dies")
         self.assertEqual((share["memory_granted"], share["memory_used"]), (0, 0))
-        self.eventually(lambda: self.descriptors() == before)
+        # Before, the connection of a `list` may have been one of them that is gone by now.
+        self.eventually(lambda: self.descriptors() <= before)
         self.assert_goes_on(stays)
         # What those that are gone had is there for the next, all of it.
         last = self.start_victim("dies")

@@ -48,7 +48,7 @@ extern "C" {
 
 /* Grows with every addition; a program built for n runs with every library that answers n or more.
  * */
-#define GPUSHARE_ABI_VERSION 2
+#define GPUSHARE_ABI_VERSION 3
 
 #define GPUSHARE_FOREVER INT64_MAX
 
@@ -141,10 +141,21 @@ typedef struct gpushare_runtime_options {
   uint64_t memory_reserve;
   int32_t no_memory_reserve; /* not 0: the reserve is 0 bytes */
   int32_t reserved2;
+  /* Socket of the node's broker, which divides each GPU among this process and others
+   * (docs/processes.md): the runtime's virtual devices together have what this process's tenant is
+   * granted there. Null: the environment's GPUSHARE_BROKER, when set. "" or "none": none, whatever
+   * the environment says. */
+  const char* broker;
+  /* Which tenant this process is to the broker. Null: GPUSHARE_TENANT, else who its user is. */
+  const char* broker_tenant;
+  /* The share that it asks for, where the broker lets its tenants ask. Null: GPUSHARE_SPEC. */
+  const char* broker_spec;
 } gpushare_runtime_options;
 
 /* Loads the driver. One runtime a process is the rule; tests may have several, one after the other
- * on the simulated GPU. UNAVAILABLE: no driver; the message says how to get the simulated GPU. */
+ * on the simulated GPU. UNAVAILABLE: no driver, and the message says how to get the simulated GPU; or
+ * a broker that is asked for is not there, or does not answer. What the broker refuses comes with its
+ * own code (NOT_FOUND: it has no such tenant; PERMISSION_DENIED: not for this user). */
 GPUSHARE_API gpushare_status gpushare_runtime_create(const gpushare_runtime_options* options,
                                                      gpushare_runtime* runtime);
 GPUSHARE_API gpushare_status gpushare_runtime_destroy(gpushare_runtime runtime);
@@ -155,6 +166,7 @@ typedef struct gpushare_runtime_info {
   int32_t driver_version; /* 13000 is CUDA 13.0 */
   int32_t simulated;
   char driver_path[256];
+  char broker_tenant[128]; /* who this process is to its broker; empty: there is none */
 } gpushare_runtime_info;
 GPUSHARE_API gpushare_status gpushare_runtime_get_info(gpushare_runtime runtime,
                                                        gpushare_runtime_info* info);
@@ -557,7 +569,7 @@ GPUSHARE_API gpushare_status gpushare_allocator_destroy(gpushare_allocator alloc
 
 /* Charges the quota (direct: to the byte), then allocates. INVALID_ARGUMENT: 0 bytes. RESOURCE_EXHAUSTED:
  * over the quota (detail.limit "memory"), or the device itself is full (driver_result 2).
- * DEADLINE_EXCEEDED: WAIT timed out. */
+ * DEADLINE_EXCEEDED: WAIT timed out. CANCELLED: gpushare_allocator_cancel_waits() ended the wait. */
 GPUSHARE_API gpushare_status gpushare_alloc(gpushare_allocator allocator, uint64_t bytes,
                                             gpushare_device_ptr* pointer);
 /* Frees `pointer` and credits the virtual device that allocated it, whoever frees. One that
@@ -614,6 +626,9 @@ GPUSHARE_API gpushare_status gpushare_free_native(gpushare_allocator allocator,
  * not use, until they are `bytes` together (UINT64_MAX: all). May wait for the device, as freeing does.
  * FAILED_PRECONDITION: the allocator keeps no pool. */
 GPUSHARE_API gpushare_status gpushare_allocator_trim(gpushare_allocator allocator, uint64_t bytes);
+/* From any thread: who waits for memory in this allocator now (WAIT, or a timeout) is answered CANCELLED within a
+ * millisecond, unless it is served meanwhile. Who comes later waits. */
+GPUSHARE_API gpushare_status gpushare_allocator_cancel_waits(gpushare_allocator allocator);
 
 typedef struct gpushare_allocator_stats {
   uint32_t struct_size;

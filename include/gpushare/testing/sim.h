@@ -7,8 +7,8 @@
  * exported from the simulated libcuda.so.1 as `gpushare_sim_<name>`.
  *
  * Configuration (text form): comma- or newline-separated `key=value`; also read from the environment
- * variable GPUSHARE_SIM, over which gpushare_sim_configure() wins key by key. Durations take
- * ns/us/ms/s, sizes B/KiB/MiB/GiB, rates GB/s (10^9 bytes). Keys and defaults:
+ * variable GPUSHARE_SIM, over which gpushare_sim_configure() wins key by key; of a key given twice the
+ * last counts. Durations take ns/us/ms/s, sizes B/KiB/MiB/GiB, rates GB/s (10^9 bytes). Keys and defaults:
  *
  *   clock=virtual        wall | virtual
  *   name=Simulated H200  printable ASCII without comma
@@ -56,7 +56,7 @@
  *   //gpushare.sim cost=param:0            duration in ns is the kernel's parameter 0 (.u64)
  *   //gpushare.sim cost=10us/wave          per wave of ceil(footprint / SMs)
  *
- * Without a declaration a kernel costs 5 us per wave. `cost` is the duration when the kernel has the
+ * Without a declaration, as in every cubin, a kernel costs 5 us per wave. `cost` is the duration when the kernel has the
  * device alone. Footprint in SMs = ceil(blocks / blocks_per_sm); blocks_per_sm defaults to what
  * threads and shared memory per SM allow. A footprint larger than the device runs in waves.
  *

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "broker/yaml.h"
+#include "yaml/document.h"
 
 namespace gpushare::broker {
 namespace {
@@ -37,6 +37,7 @@ TEST(BrokerConfig, HasEveryKey) {
 socket: /run/gpushare/other.sock
 metrics: 9411
 unlisted: true
+audit: {interval: 1m, allowance: 2GiB}
 reserve:
   "*": 512MiB
   )",
@@ -62,6 +63,8 @@ tenants:
   EXPECT_EQ(config->socket, "/run/gpushare/other.sock");
   EXPECT_EQ(config->metrics, "127.0.0.1:9411");
   EXPECT_TRUE(config->unlisted);
+  EXPECT_EQ(config->audit_interval, Seconds(60));
+  EXPECT_EQ(config->audit_allowance, uint64_t{2} << 30);
   EXPECT_THAT(config->reserve, ElementsAre(Pair("*", "512MiB"), Pair(kGpu, "0B")));
   ASSERT_EQ(config->tenants.size(), 2u);
   const TenantConfig& online = config->tenants[0];
@@ -85,7 +88,7 @@ TEST(BrokerConfig, MayBeEmpty) {
 TEST(BrokerConfig, NamesLineKeyGivenAndAllowed) {
   EXPECT_EQ(Refused("unlisted: true\ntenant: []\n"),
             "broker.yaml:2: there is no key 'tenant'; allowed: socket, metrics, unlisted, reserve, "
-            "tenants");
+            "audit, tenants");
   EXPECT_EQ(Refused("tenants:\n- name: a\n  sepc: memory=1GiB\n"),
             "broker.yaml:3: tenants[0]: there is no key 'sepc'; allowed: name, spec, on, users, "
             "groups, labels");
@@ -132,6 +135,12 @@ TEST(BrokerConfig, RefusesNamesThatAreNone) {
   EXPECT_THAT(Refused("tenants: [{name: a, on: {all: 'cap=5%'}}]"), HasSubstr("a GPU by its UUID"));
   EXPECT_THAT(Refused("reserve: {H200: 1GiB}"), HasSubstr("a GPU by its UUID"));
   EXPECT_THAT(Refused("reserve: {'*': lots}"), HasSubstr("allowed: a size"));
+  for (const char* interval : {"10", "1ms", "25h", "-1s", "inf", "never"}) {
+    EXPECT_THAT(Refused(absl::StrCat("audit: {interval: ", interval, "}")),
+                HasSubstr("audit.interval: '"))
+        << interval;
+  }
+  EXPECT_THAT(Refused("audit: {allowance: lots}"), HasSubstr("allowed: a size, as in 1GiB"));
   for (const char* label : {"9a", "a-b", "__a", "tenant", "device_uuid", "''"}) {
     EXPECT_THAT(Refused(absl::StrCat("tenants: [{name: a, labels: {", label, ": b}}]")),
                 HasSubstr("a label of a metric"))
@@ -186,10 +195,10 @@ TEST(BrokerConfig, RefusesWhatIsNoYamlOrTooMuchOfIt) {
   EXPECT_THAT(Refused(std::string("a\0b", 3)), HasSubstr("zero byte"));
   EXPECT_THAT(Refused("unlisted: true\n---\nunlisted: true\n"), HasSubstr("a second document"));
   EXPECT_THAT(Refused("tenants: !!seq []"), HasSubstr("tags are not allowed"));
-  EXPECT_THAT(Refused(std::string(kMostYaml + 1, '#')), HasSubstr("bytes given, at most"));
+  EXPECT_THAT(Refused(std::string(yaml::kMostBytes + 1, '#')), HasSubstr("bytes given, at most"));
   EXPECT_THAT(Refused(std::string(100, '[')), HasSubstr("deep"));
   std::string many = "tenants: [";
-  for (size_t i = 0; i <= kMostYamlNodes; ++i) many += "a,";
+  for (size_t i = 0; i <= yaml::kMostNodes; ++i) many += "a,";
   EXPECT_THAT(Refused(many + "]"), HasSubstr("values"));
 }
 

@@ -37,6 +37,23 @@ TEST(BrokerJson, GivesTheSameSnapshotBack) {
   EXPECT_EQ(again->gpus[0].memory, uint64_t{140} << 30);
 }
 
+TEST(BrokerJson, GivesWhatAnAuditFoundBack) {
+  Snapshot snapshot = TwoTenants();
+  snapshot.audits = 9;
+  snapshot.shares[0].processes[0].audit = AuditResult::kOverGrant;
+  snapshot.shares[0].processes[0].memory_by_driver = 5000;
+  snapshot.gpus[0].strangers = {{.pid = 77, .program = "game", .memory_by_driver = 600}};
+  const std::string text = ToJson(snapshot);
+  const auto again = SnapshotFromJson(text);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(ToJson(*again), text);
+  EXPECT_EQ(again->shares[0].processes[0].audit, AuditResult::kOverGrant);
+  EXPECT_EQ(again->gpus[0].strangers.at(0).memory_by_driver, 600u);
+  const nlohmann::json json = nlohmann::json::parse(text);
+  EXPECT_EQ(json["shares"][0]["processes"][0]["audit"], "over_grant");
+  EXPECT_TRUE(json["shares"][0]["processes"][1]["memory_by_driver"].is_null());
+}
+
 TEST(BrokerJson, IsJsonWithUnitsInItsKeys) {
   Snapshot snapshot = TwoTenants();
   snapshot.shares[0].processes[0].program = "serve\xff";
@@ -58,7 +75,9 @@ TEST(BrokerJson, RefusesWhatIsNone) {
        {"", "{", "[]", "7", R"({"sessions": -1})", R"({"sessions": "3"})", R"({"shares": {}})",
         R"({"shares": [7]})", R"({"shares": [{"tenant": null}]})",
         R"({"shares": [{"labels": {"a": 1}}]})",
-        R"({"shares": [{"processes": [{"pid": 2147483648}]}]})", R"({"at_ns": 1e300})"}) {
+        R"({"shares": [{"processes": [{"pid": 2147483648}]}]})",
+        R"({"shares": [{"processes": [{"audit": "perhaps"}]}]})",
+        R"({"gpus": [{"strangers": [1]}]})", R"({"at_ns": 1e300})"}) {
     EXPECT_EQ(SnapshotFromJson(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
   }
   EXPECT_THAT(std::string(SnapshotFromJson(R"({"gpus": [{"uuid": 1}]})").status().message()),

@@ -39,6 +39,23 @@ std::string ValueOf(const std::string& text, const std::string& series) {
   return text.substr(begin, text.find('\n', begin) - begin);
 }
 
+TEST(BrokerMetrics, HasWhatAnAuditFound) {
+  Snapshot snapshot = TwoTenants();
+  EXPECT_THAT(ToPrometheus(snapshot), Not(HasSubstr("gpushare_audit_findings")));
+  snapshot.audits = 9;
+  snapshot.shares[0].processes[0].audit = AuditResult::kUnderstates;
+  snapshot.shares[0].processes[0].memory_by_driver = 5000;
+  snapshot.shares[0].processes[1].memory_by_driver = 700;
+  snapshot.gpus[0].strangers = {{.pid = 77, .program = "game", .memory_by_driver = 600}};
+  const std::string text = ToPrometheus(snapshot);
+  const std::string gpu = absl::StrCat("{device_uuid=\"", kGpuOfTwo, "\"}");
+  EXPECT_EQ(ValueOf(text, "gpushare_audits_total"), "9");
+  EXPECT_EQ(ValueOf(text, std::string("gpushare_audit_findings") + kOnline), "1");
+  EXPECT_EQ(ValueOf(text, std::string("gpushare_memory_by_driver_bytes") + kOnline), "5700");
+  EXPECT_EQ(ValueOf(text, "gpushare_device_strangers" + gpu), "1");
+  EXPECT_EQ(ValueOf(text, "gpushare_device_strangers_memory_bytes" + gpu), "600");
+}
+
 TEST(BrokerMetrics, HasEveryFigureOfAShare) {
   const std::string text = ToPrometheus(TwoTenants());
   const std::map<std::string, std::string> expected = {
@@ -118,19 +135,25 @@ std::set<std::string> Named(const std::string& text) {
   return names;
 }
 
+Snapshot Audited() {
+  Snapshot snapshot = TwoTenants();
+  snapshot.audits = 1;
+  return snapshot;
+}
+
 TEST(BrokerMetrics, AreThoseOfTheDocumentation) {
   const std::string page = Source("docs/broker.md");
   const size_t begin = page.find("\n## Metrics\n");
   ASSERT_NE(begin, std::string::npos);
   EXPECT_EQ(Named(page.substr(begin, page.find("\n## ", begin + 1) - begin)),
-            Named(ToPrometheus(TwoTenants())));
+            Named(ToPrometheus(Audited())));
 }
 
 TEST(BrokerMetrics, AreThoseOfTheDashboard) {
   const auto dashboard =
       nlohmann::json::parse(Source("share/grafana/gpushare.json"), nullptr, false);
   ASSERT_FALSE(dashboard.is_discarded());
-  const std::set<std::string> there = Named(ToPrometheus(TwoTenants()));
+  const std::set<std::string> there = Named(ToPrometheus(Audited()));
   size_t targets = 0;
   for (const auto& panel : dashboard["panels"]) {
     for (const auto& target : panel["targets"]) {

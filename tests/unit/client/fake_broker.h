@@ -70,6 +70,21 @@ class PlayedClock final : public base::Clock {
   }
 };
 
+// One account has it all.
+class HolderOfOne final : public quota::Holder {
+ public:
+  explicit HolderOfOne(quota::Account& account) : account_(account) {}
+  uint64_t Charged() const override { return account_.charged(); }
+  void SetLimit(uint64_t limit) override { account_.SetLimit(limit); }
+  Figures figures() const override {
+    const quota::AccountUsage usage = account_.Usage();
+    return {.charged = account_.charged(), .peak = usage.peak, .denied = usage.denied};
+  }
+
+ private:
+  quota::Account& account_;
+};
+
 // A session that a test serves itself.
 class GpuSessionTest : public ::testing::Test {
  protected:
@@ -81,10 +96,11 @@ class GpuSessionTest : public ::testing::Test {
     gpu = std::make_shared<GpuSession>(clock, std::make_shared<const ForkMark>(*ForkMark::Create()),
                                        kDevice, broker.ForProcess(), "memory=1GiB");
     account = *quota::Account::Create(quota::kUnlimited);
-    gpu->SetAccount(account.get());
+    holder = std::make_unique<HolderOfOne>(*account);
+    gpu->SetHolder(holder.get());
   }
   ~GpuSessionTest() override {
-    gpu->SetAccount(nullptr);
+    gpu->SetHolder(nullptr);
     EXPECT_TRUE(account->CheckInvariants().ok());
   }
 
@@ -110,6 +126,7 @@ class GpuSessionTest : public ::testing::Test {
   PlayedClock clock;
   std::shared_ptr<GpuSession> gpu;
   std::unique_ptr<quota::Account> account;
+  std::unique_ptr<HolderOfOne> holder;
   int answers = 0;
 };
 

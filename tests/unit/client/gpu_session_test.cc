@@ -101,6 +101,7 @@ TEST_F(GpuSessionTest, NonsenseOnThePagesIsSurvived) {
     page.memory_recall_to = any();
     page.memory_limit = any();
     page.memory_others = any();
+    for (int way : {0, 1}) page.copy_granted[way] = any(), page.copy_rate[way] = any();
     page.wake = static_cast<uint32_t>(any());
   };
   clock.others = scribble;
@@ -111,6 +112,11 @@ TEST_F(GpuSessionTest, NonsenseOnThePagesIsSurvived) {
     gpu->GetRoom(*account, any(), random() % 2 == 0 ? kNever : clock.now);
     gpu->Look(clock.now);
     gpu->Left();
+    for (const auto way :
+         {gate::CopyDirection::kHostToDevice, gate::CopyDirection::kDeviceToHost}) {
+      gpu->TakeCopyBytes(way, clock.now);
+      gpu->WantCopyBytes(way, any(), clock.now);
+    }
     if (i % 100 == 50) gpu->Lose(i % 200 == 50);
     if (i % 100 == 99) gpu->Resume(broker.ForProcess());
   }

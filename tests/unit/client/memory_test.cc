@@ -15,7 +15,8 @@ TEST_F(MemoryTest, BeginsWithWhatTheBrokerGaveAtOnce) {
   const GpuSession other(clock, std::make_shared<const ForkMark>(*ForkMark::Create()), kDevice,
                          broker.ForProcess(), "");
   const auto held = *quota::Account::Create(0);
-  const_cast<GpuSession&>(other).SetAccount(held.get());
+  HolderOfOne of_held(*held);
+  const_cast<GpuSession&>(other).SetHolder(&of_held);
   EXPECT_EQ(held->limit(), 5u);
 }
 

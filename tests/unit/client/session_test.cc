@@ -211,7 +211,8 @@ TEST_F(SessionTest, ANewBrokerGetsToKnowWhatTheOldOneKnew) {
       told.fetch_add(1);
       clock().Wake(told, 1);
     });
-    (*gpu)->SetAccount(account.get());
+    HolderOfOne holder(*account);
+    (*gpu)->SetHolder(&holder);
     ASSERT_TRUE((*gpu)->GetRoom(*account, kGiB / 4, kNever));
     EXPECT_TRUE(account->Reserve(kGiB / 4));
     held.set_value();
@@ -222,7 +223,7 @@ TEST_F(SessionTest, ANewBrokerGetsToKnowWhatTheOldOneKnew) {
       clock().Wait(told, seen, clock().Now() + Millis(1), Nanos(0));
     }
     (*gpu)->SetOnTime(nullptr);
-    (*gpu)->SetAccount(nullptr);
+    (*gpu)->SetHolder(nullptr);
   }
   account->Cancel(kGiB / 4);
   broker.join();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "broker/yaml_reader.h"
+#include "yaml/reader.h"
 
 #include <set>
 
@@ -8,12 +8,12 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 
-namespace gpushare::broker {
+namespace gpushare::yaml {
 namespace {
 
-using Kind = YamlNode::Kind;
+using Kind = Node::Kind;
 
-std::string Given(const YamlNode& node) {
+std::string Given(const Node& node) {
   switch (node.kind) {
     case Kind::kNothing:
       return "nothing";
@@ -29,23 +29,23 @@ std::string Given(const YamlNode& node) {
 
 }  // namespace
 
-absl::Status YamlReader::Error(int line, const std::string& place, const std::string& why) const {
+absl::Status Reader::Error(int line, const std::string& place, const std::string& why) const {
   return absl::InvalidArgumentError(
       absl::StrCat(Printable(file_, 256), ":", line, ": ", place, place.empty() ? "" : ": ", why));
 }
 
-absl::Status YamlReader::Wrong(const YamlNode& value, const std::string& place,
-                               const std::string& allowed) const {
+absl::Status Reader::Wrong(const Node& value, const std::string& place,
+                           const std::string& allowed) const {
   return Error(value.line, place, absl::StrCat(Given(value), " given; ", allowed));
 }
 
-absl::Status YamlReader::At(const YamlNode& value, const std::string& place,
-                            const absl::Status& status) const {
+absl::Status Reader::At(const Node& value, const std::string& place,
+                        const absl::Status& status) const {
   return status.ok() ? status : Wrong(value, place, std::string(status.message()));
 }
 
-absl::Status YamlReader::Text(const YamlNode& value, const std::string& place, const char* what,
-                              std::string* out) const {
+absl::Status Reader::Text(const Node& value, const std::string& place, const char* what,
+                          std::string* out) const {
   if (value.kind != Kind::kText || value.text.empty()) {
     return Wrong(value, place, absl::StrCat("allowed: ", what));
   }
@@ -53,7 +53,7 @@ absl::Status YamlReader::Text(const YamlNode& value, const std::string& place, c
   return absl::OkStatus();
 }
 
-absl::Status YamlReader::Bool(const YamlNode& value, const std::string& place, bool* out) const {
+absl::Status Reader::Bool(const Node& value, const std::string& place, bool* out) const {
   *out = value.text == "true";
   if (value.kind == Kind::kText && !value.quoted && (*out || value.text == "false")) {
     return absl::OkStatus();
@@ -61,13 +61,13 @@ absl::Status YamlReader::Bool(const YamlNode& value, const std::string& place, b
   return Wrong(value, place, "allowed: true or false");
 }
 
-absl::Status YamlReader::Entries(const YamlNode& map, const std::string& place,
-                                 const std::string& what, const TakeEntry& take) const {
+absl::Status Reader::Entries(const Node& map, const std::string& place, const std::string& what,
+                             const TakeEntry& take) const {
   if (map.kind == Kind::kNothing) return absl::OkStatus();
   if (map.kind != Kind::kMap) return Wrong(map, place, absl::StrCat("allowed: ", what));
   std::set<std::string_view> seen;
   for (size_t i = 0; i < map.keys.size(); ++i) {
-    const YamlNode& key = map.keys[i];
+    const Node& key = map.keys[i];
     if (key.kind != Kind::kText) return Wrong(key, place, "allowed as a key: text");
     const std::string below =
         absl::StrCat(place, place.empty() ? "" : ".", Printable(key.text, 64));
@@ -77,12 +77,12 @@ absl::Status YamlReader::Entries(const YamlNode& map, const std::string& place,
   return absl::OkStatus();
 }
 
-absl::Status YamlReader::Keys(const YamlNode& map, const std::string& place,
-                              const std::vector<Rule>& rules) const {
+absl::Status Reader::Keys(const Node& map, const std::string& place,
+                          const std::vector<Rule>& rules) const {
   const std::string names = absl::StrJoin(
       rules, ", ", [](std::string* out, const Rule& rule) { absl::StrAppend(out, rule.key); });
   return Entries(map, place, absl::StrCat("the keys ", names),
-                 [&](const YamlNode& key, const YamlNode& value, const std::string& below) {
+                 [&](const Node& key, const Node& value, const std::string& below) {
                    for (const Rule& rule : rules) {
                      if (key.text == rule.key) return rule.take(value, below);
                    }
@@ -92,8 +92,8 @@ absl::Status YamlReader::Keys(const YamlNode& map, const std::string& place,
                  });
 }
 
-absl::Status YamlReader::List(const YamlNode& list, const std::string& place,
-                              const std::string& what, const Take& take) const {
+absl::Status Reader::List(const Node& list, const std::string& place, const std::string& what,
+                          const Take& take) const {
   if (list.kind == Kind::kNothing) return absl::OkStatus();
   if (list.kind != Kind::kList) return Wrong(list, place, absl::StrCat("allowed: ", what));
   for (size_t i = 0; i < list.values.size(); ++i) {
@@ -102,4 +102,4 @@ absl::Status YamlReader::List(const YamlNode& list, const std::string& place,
   return absl::OkStatus();
 }
 
-}  // namespace gpushare::broker
+}  // namespace gpushare::yaml

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "broker/yaml.h"
+#include "yaml/document.h"
 
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
 
-namespace gpushare::broker {
+namespace gpushare::yaml {
 namespace {
 
 // Thrown through the parser, which has no other way to be stopped.
@@ -29,93 +29,93 @@ class TreeBuilder : public YAML::EventHandler {
   void OnDocumentEnd() override {}
 
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
-    Add(Made(YamlNode::Kind::kNothing, mark, "", anchor));
+    Add(Made(Node::Kind::kNothing, mark, "", anchor));
   }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t /*anchor*/) override {
     throw Refused{LineOf(mark), "aliases (*name) are not allowed; write the value again"};
   }
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
-    YamlNode node = Made(YamlNode::Kind::kText, mark, tag, anchor);
+    Node node = Made(Node::Kind::kText, mark, tag, anchor);
     node.text = value;
     node.quoted = tag == "!";
     Add(std::move(node));
   }
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                        YAML::EmitterStyle::value /*style*/) override {
-    Open(Made(YamlNode::Kind::kList, mark, tag, anchor));
+    Open(Made(Node::Kind::kList, mark, tag, anchor));
   }
   void OnSequenceEnd() override { Close(); }
   void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                   YAML::EmitterStyle::value /*style*/) override {
-    Open(Made(YamlNode::Kind::kMap, mark, tag, anchor));
+    Open(Made(Node::Kind::kMap, mark, tag, anchor));
   }
   void OnMapEnd() override { Close(); }
 
-  YamlNode Take() { return std::move(root_); }
+  Node Take() { return std::move(root_); }
 
  private:
-  YamlNode Made(YamlNode::Kind kind, const YAML::Mark& mark, const std::string& tag,
-                YAML::anchor_t anchor) {
+  Node Made(Node::Kind kind, const YAML::Mark& mark, const std::string& tag,
+            YAML::anchor_t anchor) {
     const int line = LineOf(mark);
     if (anchor != 0) throw Refused{line, "anchors (&name) are not allowed"};
     if (!tag.empty() && tag != "?" && tag != "!") {
       throw Refused{line, absl::StrCat("tags are not allowed: ", Quoted(tag), " given")};
     }
-    if (++nodes_ > kMostYamlNodes) {
-      throw Refused{line, absl::StrCat("more than ", kMostYamlNodes, " values")};
+    if (++nodes_ > kMostNodes) {
+      throw Refused{line, absl::StrCat("more than ", kMostNodes, " values")};
     }
-    YamlNode node;
+    Node node;
     node.kind = kind;
     node.line = line;
     return node;
   }
-  void Open(YamlNode node) {
-    if (open_.size() >= kMostYamlDepth) {
-      throw Refused{node.line, absl::StrCat("nested more than ", kMostYamlDepth, " deep")};
+  void Open(Node node) {
+    if (open_.size() >= kMostDepth) {
+      throw Refused{node.line, absl::StrCat("nested more than ", kMostDepth, " deep")};
     }
     open_.push_back(std::move(node));
   }
   void Close() {
-    YamlNode node = std::move(open_.back());
+    Node node = std::move(open_.back());
     open_.pop_back();
     Add(std::move(node));
   }
-  void Add(YamlNode node) {
+  void Add(Node node) {
     if (open_.empty()) {
       root_ = std::move(node);
       return;
     }
-    YamlNode& parent = open_.back();
+    Node& parent = open_.back();
     const bool is_key =
-        parent.kind == YamlNode::Kind::kMap && parent.keys.size() == parent.values.size();
+        parent.kind == Node::Kind::kMap && parent.keys.size() == parent.values.size();
     (is_key ? parent.keys : parent.values).push_back(std::move(node));
   }
 
-  YamlNode root_;
-  std::vector<YamlNode> open_;
+  Node root_;
+  std::vector<Node> open_;
   size_t nodes_ = 0;
 };
 
 }  // namespace
 
-absl::StatusOr<YamlNode> ReadYaml(std::string_view text, std::string_view file) {
+absl::StatusOr<Node> Parse(std::string_view text, std::string_view file) {
   const auto wrong = [file](int line, std::string_view why) {
     return absl::InvalidArgumentError(
         absl::StrCat(Printable(file, 256), ":", line, ": ", Printable(why, 512)));
   };
-  if (text.size() > kMostYaml) {
-    return wrong(1, absl::StrCat(text.size(), " bytes given, at most ", kMostYaml, " allowed"));
+  if (text.size() > kMostBytes) {
+    return wrong(1, absl::StrCat(text.size(), " bytes given, at most ", kMostBytes, " allowed"));
   }
   if (!IsUtf8(text)) return wrong(1, "the text is not valid UTF-8");
   // The parser would take zeros for another encoding.
-  if (text.find('\0') != std::string_view::npos) return wrong(1, "the text has a zero byte");
+  if (HasZeroByte(text)) return wrong(1, "the text has a zero byte");
   try {
     std::istringstream stream{std::string(text)};
     YAML::Parser parser(stream);
     TreeBuilder tree;
-    if (!parser.HandleNextDocument(tree)) return YamlNode();
-    YamlNode document = tree.Take();
+    if (!parser.HandleNextDocument(tree)) return Node();
+    Node document = tree.Take();
     TreeBuilder more;
     if (parser.HandleNextDocument(more)) {
       return wrong(more.Take().line, "a second document begins; one is allowed");
@@ -128,4 +128,4 @@ absl::StatusOr<YamlNode> ReadYaml(std::string_view text, std::string_view file) 
   }
 }
 
-}  // namespace gpushare::broker
+}  // namespace gpushare::yaml

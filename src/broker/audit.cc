@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "broker/audit.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace gpushare::broker {
+namespace {
+
+bool Exceeds(uint64_t counted, uint64_t claimed, uint64_t allowance) {
+  return counted > claimed && counted - claimed > allowance;
+}
+
+}  // namespace
+
+void Audit::Add(const Claims& before, const Counts& counted, const Claims& after) {
+  ++looks_;
+  for (const auto& [process, bytes] : counted) {
+    if (bytes == 0) continue;
+    Seen& seen = seen_[process];
+    seen.least = std::min(seen.least, bytes);
+    seen.latest = bytes;
+    ++seen.looks;
+  }
+  for (const Claims* claims : {&before, &after}) {
+    for (const auto& [process, claim] : *claims) {
+      const auto at = seen_.find(process);
+      if (at == seen_.end()) continue;
+      Seen& seen = at->second;
+      seen.claimed = true;
+      seen.most.says = std::max(seen.most.says, claim.says);
+      seen.most.granted = std::max(seen.most.granted, claim.granted);
+    }
+  }
+}
+
+AuditResult Audit::Judge(const Seen& seen) const {
+  if (seen.looks < looks_) return AuditResult::kNone;  // it was not there all the time
+  if (!seen.claimed) return AuditResult::kStranger;
+  if (Exceeds(seen.least, seen.most.granted, allowance_)) return AuditResult::kOverGrant;
+  if (Exceeds(seen.least, seen.most.says, allowance_)) return AuditResult::kUnderstates;
+  return AuditResult::kNone;
+}
+
+bool Audit::Suspects() const {
+  return std::any_of(seen_.begin(), seen_.end(), [this](const auto& entry) {
+    return entry.second.claimed && Judge(entry.second) != AuditResult::kNone;
+  });
+}
+
+Findings Audit::Result() const {
+  Findings findings;
+  for (const auto& [process, seen] : seen_) {
+    findings[process] = {
+        .what = Judge(seen), .counted = seen.latest, .claim = seen.most, .program = {}};
+  }
+  return findings;
+}
+
+const AuditReport& AuditLog::Take(Findings found) {
+  const Findings reported = std::exchange(report_.processes, {});
+  report_.news.clear();
+  ++report_.audits;
+  std::map<OnGpu, AuditResult> now;
+  for (auto& [process, finding] : found) {
+    now[process] = finding.what;
+    const auto before = before_.find(process);
+    if (before == before_.end() || before->second != finding.what) {
+      finding.what = AuditResult::kNone;
+    }
+    const auto known = reported.find(process);
+    const AuditResult was = known == reported.end() ? AuditResult::kNone : known->second.what;
+    if (finding.what != was) report_.news[process] = finding;
+  }
+  for (const auto& [process, finding] : reported) {
+    if (finding.what == AuditResult::kNone || now.count(process) > 0) continue;
+    report_.news[process] = {.what = AuditResult::kNone, .counted = 0, .claim = {}, .program = {}};
+  }
+  before_ = std::move(now);
+  report_.processes = std::move(found);
+  return report_;
+}
+
+void AuditReport::AddTo(Snapshot* snapshot) const {
+  snapshot->audits = audits;
+  for (Share& share : snapshot->shares) {
+    for (ProcessShare& process : share.processes) {
+      const auto at = processes.find({share.gpu, process.pid});
+      if (at == processes.end() || process.gone || process.pid == 0) continue;
+      process.memory_by_driver = at->second.counted;
+      if (at->second.what != AuditResult::kStranger) process.audit = at->second.what;
+    }
+  }
+  for (GpuState& gpu : snapshot->gpus) {
+    for (auto at = processes.lower_bound({gpu.uuid, INT32_MIN});
+         at != processes.end() && at->first.gpu == gpu.uuid; ++at) {
+      if (at->second.what != AuditResult::kStranger) continue;
+      gpu.strangers.push_back({.pid = at->first.pid,
+                               .program = at->second.program,
+                               .memory_by_driver = at->second.counted});
+    }
+  }
+}
+
+}  // namespace gpushare::broker

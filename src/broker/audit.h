@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// What processes say they hold of a GPU, against what the driver says.
+//
+// A process's pages can say anything, and one that calls the driver past gpushare says nothing of it. The driver counts
+// by process as well, so that both are found:
+//
+//   Audit audit(allowance);
+//   audit.Add(before, counted, after);           // once; and again for as long as there are Suspects()
+//   const AuditReport& report = log.Take(audit.Findings(), now);
+//
+// The driver's figure has what gpushare does not charge, above all the process's context: `allowance` is for that. The
+// two figures are not of one instant. So a finding has to hold between the most that was said and the least that was
+// counted in a number of looks, and again at the next audit: a process that allocates and frees is not one that lies.
+//
+// Pure: figures and time are arguments.
+#ifndef GPUSHARE_BROKER_AUDIT_H_
+#define GPUSHARE_BROKER_AUDIT_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "base/time.h"
+#include "broker/snapshot.h"
+
+namespace gpushare::broker {
+
+// A process on a GPU.
+struct OnGpu {
+  std::string gpu;  // UUID
+  int32_t pid = 0;
+  bool operator<(const OnGpu& other) const {
+    return std::tie(gpu, pid) < std::tie(other.gpu, other.pid);
+  }
+};
+
+// By its pages. Of several sessions of one process the sum.
+struct Claim {
+  uint64_t says = 0, granted = 0;
+};
+using Claims = std::map<OnGpu, Claim>;
+using Counts = std::map<OnGpu, uint64_t>;  // by the driver, bytes
+
+struct Finding {
+  AuditResult what = AuditResult::kNone;
+  uint64_t counted = 0;
+  Claim claim;
+  std::string program;  // of one that is no tenant's, where it can be seen
+};
+using Findings = std::map<OnGpu, Finding>;
+
+// One audit.
+class Audit {
+ public:
+  explicit Audit(uint64_t allowance) : allowance_(allowance) {}
+
+  // `before` and `after` the driver counted.
+  void Add(const Claims& before, const Counts& counted, const Claims& after);
+  // Processes that have a claim which what was added does not bear out. More looks may clear them.
+  bool Suspects() const;
+  // Everything that was counted, with what came of it.
+  Findings Result() const;
+
+ private:
+  struct Seen {
+    uint64_t least = UINT64_MAX, latest = 0;
+    int looks = 0;
+    Claim most;
+    bool claimed = false;
+  };
+  AuditResult Judge(const Seen& seen) const;
+
+  const uint64_t allowance_;
+  int looks_ = 0;
+  std::map<OnGpu, Seen> seen_;
+};
+
+// What is known after the latest audit.
+struct AuditReport {
+  uint64_t audits = 0;
+  Findings processes;             // what does not hold at two audits after one another is kNone
+  std::map<OnGpu, Finding> news;  // what of that was not so before; kNone: what is over
+
+  // Into the figures that it belongs to.
+  void AddTo(Snapshot* snapshot) const;
+};
+
+// Audits one after another.
+class AuditLog {
+ public:
+  const AuditReport& Take(Findings found);
+  const AuditReport& report() const { return report_; }
+
+ private:
+  std::map<OnGpu, AuditResult> before_;  // what the latest audit found
+  AuditReport report_;
+};
+
+}  // namespace gpushare::broker
+
+#endif  // GPUSHARE_BROKER_AUDIT_H_

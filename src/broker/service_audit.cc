@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an audit asks of the service and gives it.
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "broker/service.h"
+
+namespace gpushare::broker {
+namespace {
+
+const char* NameOf(AuditResult what) {
+  switch (what) {
+    case AuditResult::kUnderstates:
+      return "holds more than it says";
+    case AuditResult::kOverGrant:
+      return "holds more than it was granted";
+    case AuditResult::kStranger:
+    case AuditResult::kNone:
+      break;
+  }
+  return "";
+}
+
+}  // namespace
+
+Service::AuditSettings Service::audit_settings() {
+  base::MutexLock lock(&mutex_);
+  const Config& config = registry_.config();
+  return {config.audit_interval, config.audit_allowance};
+}
+
+Service::AuditSubjects Service::TakeAuditSubjects() {
+  base::MutexLock lock(&mutex_);
+  return {registry_.gpus(), registry_.TakeClaims()};
+}
+
+void Service::TakeAudit(Findings found) {
+  base::MutexLock lock(&mutex_);
+  std::map<int32_t, const Registry::Session*> sessions;
+  for (const Registry::Session& session : registry_.sessions()) {
+    if (!session.ended) sessions[session.who.pid] = &session;
+  }
+  for (const auto& [process, finding] : audit_.Take(std::move(found)).news) {
+    std::vector<std::pair<std::string, std::string>> fields = {{"pid", absl::StrCat(process.pid)},
+                                                               {"gpu", process.gpu}};
+    const auto at = sessions.find(process.pid);
+    const bool known = at != sessions.end();
+    if (known) {
+      fields.emplace_back("session", absl::StrCat(at->second->id));
+      fields.emplace_back("tenant", at->second->tenant->name);
+    }
+    const std::string& program = known ? at->second->program : finding.program;
+    if (!program.empty()) fields.emplace_back("program", program);
+    const bool over = finding.what == AuditResult::kNone;
+    if (!over) fields.emplace_back("by_driver", absl::StrCat(finding.counted));
+    if (!over && finding.what != AuditResult::kStranger) {
+      fields.emplace_back("says", absl::StrCat(finding.claim.says));
+      fields.emplace_back("granted", absl::StrCat(finding.claim.granted));
+      fields.emplace_back("why", NameOf(finding.what));
+    }
+    Say(over                                     ? "audit_cleared"
+        : finding.what == AuditResult::kStranger ? "stranger"
+                                                 : "audit_finding",
+        fields);
+  }
+}
+
+}  // namespace gpushare::broker

@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that use the SDK beside unmodified ones, on one simulated GPU, its one clock and a broker's one set of books."""
+
+import sys
+import unittest
+
+from together import Together, preloaded_sdk, sdk
+
+MIB = 1 << 20
+
+
+class Sdk(Together):
+    def divided(self, tenants, want, busy, delta=0.01):
+        got = self.together(tenants)
+        flat = [part for each in got for part in (each if isinstance(each, list) else [each])]
+        for part, share in zip(flat, want, strict=True):
+            self.assertAlmostEqual(part / sum(flat), share, delta=delta)
+        self.assertGreater(sum(flat), busy * 1000)
+
+    # Over a second: within 1 pp, as between processes of one kind. Each has run its kernels alone before.
+    def test_the_device_is_divided_between_a_program_with_the_sdk_and_an_unmodified_one(self):
+        self.divided([("weight=3", sdk("""
+            device = gpu.virtual_device("a")
+            work(device, 1, end=20)
+            print(json.dumps(work(device, 1, start=60, end=1060)))
+            """)), ("weight=1", """
+            work(0.1, start=30, end=50)
+            print(json.dumps(work(0.1, start=60, end=1060)))
+            """)], [0.75, 0.25], busy=0.95)
+
+    def test_its_virtual_devices_divide_what_it_is_granted(self):
+        self.divided([("weight=1", sdk("""
+            one, other = gpu.virtual_device("one", weight=3), gpu.virtual_device("other", weight=1)
+            for device in (one, other): work(device, 0.2, end=10)
+            print(json.dumps(at_once(lambda: work(one, 0.2, start=60, end=1060),
+                                     lambda: work(other, 0.2, start=60, end=1060))))
+            """)), ("weight=1", """
+            work(0.5, start=30, end=50)
+            print(json.dumps(work(0.5, start=60, end=1060)))
+            """)], [0.375, 0.125, 0.5], busy=0.95)
+
+    def test_a_cap_of_its_tenant_bounds_all_of_its_virtual_devices(self):
+        ((one, other),) = self.together([("cap=25%", sdk("""
+            one, other = gpu.virtual_device("one"), gpu.virtual_device("other")
+            print(json.dumps(at_once(lambda: work(one, 0.5), lambda: work(other, 0.5))))
+            """))])
+        self.assertAlmostEqual((one + other) / 200, 0.25, delta=0.03)  # 5 ms of it were saved up
+        self.assertAlmostEqual(one, other, delta=2)
+
+    # To the byte, whoever comes first: a quota is taken when it is promised, the rest as it is used.
+    def test_memory_of_a_tenant_with_both_kinds_of_processes(self):
+        code = """
+        quota = gpu.virtual_device("quota", memory="512MiB")
+        rest = gpu.virtual_device("rest")
+        until(10)
+        held = fill(rest)
+        until(30)
+        promised = fill(quota)
+        print(json.dumps([len(held), len(promised), rest.memory, quota.memory, gpu.room["memory_total"]]))
+        until(50)
+        """
+        others = """
+        until(20)
+        pieces = fill()
+        print(json.dumps([len(pieces), ok(d.cuMemGetInfo()[:1] + (list(d.cuMemGetInfo()[1:]),))]))
+        until(50)
+        """
+        mine, (pieces, seen) = self.together([("memory=1GiB", sdk(code)), ("", others)], of=[0, 0])
+        held, promised, rest, quota, total = mine
+        self.assertEqual(promised, 8)  # its quota was its own all the time
+        self.assertEqual(quota, [0, 512 * MIB])
+        self.assertEqual(held + pieces, 8)  # the rest whose came first
+        self.assertEqual(held, 8)
+        self.assertEqual(rest, [0, 512 * MIB])
+        self.assertEqual(seen, [0, 1024 * MIB])
+        self.assertEqual(total, 1024 * MIB)
+
+    def test_a_quota_that_the_tenants_others_have_used_up_is_refused(self):
+        code = """
+        until(20)
+        try:
+            gpu.virtual_device("late", memory="512MiB")
+            said = "made"
+        except gpushare.ResourceExhaustedError as error:
+            said = str(error)
+        fits = gpu.virtual_device("fits", memory="256MiB").memory
+        until(40)
+        grown = []
+        device = gpu.virtual_device("grows", memory="64MiB")
+        device.resize(memory="128MiB")
+        grown.append(device.memory)
+        try: device.resize(memory="1GiB")
+        except gpushare.ResourceExhaustedError as error: grown.append(str(error)[:60])
+        device.close()
+        again = gpu.virtual_device("again", memory="768MiB").memory
+        print(json.dumps([said, fits, grown, again]))
+        """
+        others = """
+        pieces = [ok(d.cuMemAlloc(256 << 20)) for _ in range(3)]
+        until(30)
+        for piece in pieces[1:]: ok(d.cuMemFree(piece))
+        until(60)
+        ok(d.cuMemFree(pieces[0]))
+        print(json.dumps(0))
+        """
+        (said, fits, grown, again), _ = self.together([("memory=1GiB", sdk(code)), ("", others)], of=[0, 0])
+        self.assertIn("512 MiB of memory asked, and the broker has 256 MiB left", said)
+        self.assertEqual(fits, [256 * MIB, 256 * MIB])
+        self.assertEqual(grown[0], [128 * MIB, 128 * MIB])
+        self.assertIn("asked", grown[1])
+        self.assertEqual(again, [768 * MIB, 768 * MIB])
+
+    # What a closed runtime had is the others', although its process lives on.
+    def test_the_end_of_a_runtime_gives_all_back(self):
+        code = """
+        held = fill(gpu.virtual_device("a"))
+        until(20)
+        runtime.close_all()
+        until(60)
+        runtime = gpushare.Runtime()
+        gpu = gpushare.Gpu(runtime)
+        spin = gpu.load(PTX)["spin"]
+        device = gpu.virtual_device("b")
+        print(json.dumps([len(held), len(fill(device, 8)), work(device, 0.5, start=80, end=90)]))
+        """
+        others = """
+        until(30)
+        pieces = fill()
+        for piece in pieces: ok(d.cuMemFree(piece))
+        until(50)
+        print(json.dumps(len(pieces)))
+        until(100)
+        """
+        (held, later, worked), between = self.together([("memory=1GiB", sdk(code)), ("", others)], of=[0, 0])
+        self.assertEqual((held, between, later), (16, 16, 8))
+        self.assertGreaterEqual(worked, 9)
+
+    def test_no_part_of_its_share_is_outside_it(self):
+        said = self.together([("memory=1GiB,h2d=1GB/s", sdk("""
+            said = [runtime.broker_tenant]
+            for ask in (lambda: gpu.virtual_device("g", isolation="green", compute=0.5),
+                        lambda: gpu.virtual_device("m", memory="2GiB")):
+                try: said.append(ask() and "made")
+                except Exception as error: said.append(f"{type(error).__name__}: {error}")
+            half = gpu.virtual_device("h", memory="50%")
+            said.append(half.memory)
+            # Copies are held to the tenant's limit.
+            stream, buffer = half.stream(), half.alloc("100MiB")
+            data = bytes(100 << 20)
+            begin = now()
+            for _ in range(2): stream.copy_to_device(buffer, data)
+            stream.synchronize()
+            said.append(now() - begin)
+            print(json.dumps(said))
+            """))])[0]
+        self.assertEqual(said[0], "t0")
+        self.assertIn("UnimplementedError", said[1])
+        self.assertIn("1 GiB left of 1 GiB", said[2])
+        self.assertEqual(said[3], [512 * MIB, 512 * MIB])
+        self.assertGreater(said[4], 190)
+
+    # A program that is preloaded as well has one engine, and what it makes is of the same share.
+    def test_preloaded_it_has_one_share(self):
+        code = """
+        made = gpu.virtual_device("a", memory="512MiB")
+        from cuda.bindings import driver as d
+        pieces = 0
+        d.cuInit(0); d.cuCtxSetCurrent(d.cuDevicePrimaryCtxRetain(0)[1])
+        while int(d.cuMemAlloc(64 << 20)[0]) == 0: pieces += 1
+        print(json.dumps([pieces, len(fill(made)), list(d.cuMemGetInfo())[1:]]))
+        """
+        ((pieces, made, seen),) = self.together([("memory=1GiB", preloaded_sdk(code))])
+        self.assertEqual((pieces, made, seen), (8, 8, [0, 512 * MIB]))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv)

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "broker/audit.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <random>
+
+namespace gpushare::broker {
+namespace {
+
+constexpr uint64_t kAuditMiB = 1 << 20, kAllowance = 512 * kAuditMiB;
+const OnGpu kOne{"GPU-1", 100}, kTwo{"GPU-1", 200}, kElsewhere{"GPU-2", 100};
+
+// In MiB.
+Claims Says(uint64_t says, uint64_t granted = 8192) {
+  return {{kOne, {says * kAuditMiB, granted * kAuditMiB}}};
+}
+AuditResult ResultOf(const Audit& audit, const OnGpu& process = kOne) {
+  const Findings findings = audit.Result();
+  const auto at = findings.find(process);
+  return at == findings.end() ? AuditResult::kNone : at->second.what;
+}
+AuditResult ResultOf(const Claims& claims, uint64_t counted) {
+  Audit audit(kAllowance);
+  audit.Add(claims, {{kOne, counted * kAuditMiB}}, claims);
+  return ResultOf(audit);
+}
+
+TEST(Audit, HoldsWhatIsSaidAgainstWhatIsCounted) {
+  EXPECT_EQ(ResultOf(Says(1000), 1512), AuditResult::kNone);
+  EXPECT_EQ(ResultOf(Says(1000), 1513), AuditResult::kUnderstates);
+  EXPECT_EQ(ResultOf(Says(1000), 0), AuditResult::kNone);
+  // Whatever it says, what it was granted is known.
+  EXPECT_EQ(ResultOf(Says(9000, 4096), 4096 + 513), AuditResult::kOverGrant);
+  EXPECT_EQ(ResultOf(Says(9000, 4096), 4096 + 512), AuditResult::kNone);
+  EXPECT_EQ(ResultOf({}, 1), AuditResult::kStranger);
+  // Sums of nonsense do not wrap.
+  EXPECT_EQ(ResultOf({{kOne, {UINT64_MAX, UINT64_MAX}}}, 9000), AuditResult::kNone);
+}
+
+TEST(Audit, IsOfAProcessOnAGpu) {
+  Audit audit(kAllowance);
+  audit.Add(Says(0), {{kOne, 1}, {kTwo, 1}, {kElsewhere, 1}}, Says(0));
+  EXPECT_EQ(ResultOf(audit), AuditResult::kNone);
+  EXPECT_EQ(ResultOf(audit, kTwo), AuditResult::kStranger);
+  EXPECT_EQ(ResultOf(audit, kElsewhere), AuditResult::kStranger);
+}
+
+TEST(Audit, MoreLooksClearWhoeverWasOnlySeenAtTheWrongMoment) {
+  Audit audit(kAllowance);
+  audit.Add(Says(0), {{kOne, 2000 * kAuditMiB}}, Says(0));
+  EXPECT_TRUE(audit.Suspects());
+  audit.Add(Says(0), {{kOne, 2000 * kAuditMiB}}, Says(2000));
+  EXPECT_FALSE(audit.Suspects());
+  EXPECT_EQ(ResultOf(audit), AuditResult::kNone);
+  // One that has gone in between, or come, says nothing of what it holds.
+  Audit gone(kAllowance);
+  gone.Add(Says(0), {{kOne, 2000 * kAuditMiB}}, Says(0));
+  gone.Add(Says(0), {}, {});
+  EXPECT_FALSE(gone.Suspects());
+  EXPECT_EQ(ResultOf(gone), AuditResult::kNone);
+}
+
+// What a process holds changes all the time, and its page is up to 160 ms behind. Looks are 10 ms apart.
+TEST(Audit, NeverFindsOneThatAllocatesBusilyAndSaysSo) {
+  std::mt19937_64 random(7);
+  const auto below = [&](uint64_t n) { return random() % n; };
+  for (int round = 0; round < 2000; ++round) {
+    // The history of a second, in ms: for how long it holds what.
+    uint64_t held[1000], said[1000];
+    const uint64_t longest = uint64_t{1} << below(9), most = 4096 + below(4096);
+    for (size_t at = 0; at < 1000;) {
+      const uint64_t now = below(3) == 0 ? 0 : below(most);
+      for (uint64_t end = at + 1 + below(longest); at < std::min<uint64_t>(end, 1000); ++at) {
+        held[at] = now;
+      }
+    }
+    uint64_t says = held[0];
+    for (size_t at = 0, publish = 0; at < 1000; ++at) {
+      if (at >= publish) {
+        says = held[at];
+        publish = at + 20 + below(141);
+      }
+      said[at] = says;
+    }
+    Audit audit(kAllowance);
+    size_t at = below(500);
+    for (int look = 0; look < 24 && (look == 0 || audit.Suspects()); ++look, at += 10) {
+      audit.Add(Says(said[at]), {{kOne, (held[at + 1] + 300) * kAuditMiB}}, Says(said[at + 2]));
+    }
+    ASSERT_EQ(ResultOf(audit), AuditResult::kNone) << "round " << round;
+  }
+}
+
+Findings Found(AuditResult what, const OnGpu& process = kOne) {
+  return {{process, {.what = what, .counted = 5, .claim = {}, .program = {}}}};
+}
+
+TEST(AuditLog, ReportsWhatHoldsTwice) {
+  AuditLog log;
+  EXPECT_TRUE(log.Take(Found(AuditResult::kUnderstates)).news.empty());
+  EXPECT_EQ(log.report().processes.at(kOne).what, AuditResult::kNone);
+  ASSERT_EQ(log.Take(Found(AuditResult::kUnderstates)).news.size(), 1u);
+  EXPECT_EQ(log.report().processes.at(kOne).what, AuditResult::kUnderstates);
+  EXPECT_TRUE(log.Take(Found(AuditResult::kUnderstates)).news.empty());  // it is known
+  const AuditReport& over = log.Take(Found(AuditResult::kNone));
+  ASSERT_EQ(over.news.size(), 1u);
+  EXPECT_EQ(over.news.at(kOne).what, AuditResult::kNone);
+  EXPECT_EQ(over.audits, 4u);
+}
+
+TEST(AuditLog, WhoIsGoneIsNews) {
+  AuditLog log;
+  log.Take(Found(AuditResult::kStranger));
+  EXPECT_EQ(log.Take(Found(AuditResult::kStranger)).news.at(kOne).what, AuditResult::kStranger);
+  EXPECT_EQ(log.Take({}).news.at(kOne).what, AuditResult::kNone);
+  EXPECT_TRUE(log.Take({}).news.empty());
+}
+
+TEST(AuditLog, GoesIntoTheFiguresOfTheProcessesItIsOf) {
+  Snapshot snapshot;
+  snapshot.gpus = {{.uuid = "GPU-1"}, {.uuid = "GPU-2"}};
+  snapshot.shares.resize(2);
+  for (size_t i = 0; i < 2; ++i) {
+    snapshot.shares[i].gpu = snapshot.gpus[i].uuid;
+    snapshot.shares[i].processes.resize(2);
+    snapshot.shares[i].processes[0].pid = 100;
+    snapshot.shares[i].processes[1].pid = 300;
+  }
+  AuditLog log;
+  for (int i = 0; i < 2; ++i) {
+    Findings found = Found(AuditResult::kOverGrant);
+    found[kTwo] = {.what = AuditResult::kStranger, .counted = 7, .claim = {}, .program = "game"};
+    log.Take(std::move(found));
+  }
+  log.report().AddTo(&snapshot);
+  EXPECT_EQ(snapshot.audits, 2u);
+  const auto& processes = snapshot.shares[0].processes;
+  EXPECT_EQ(processes[0].audit, AuditResult::kOverGrant);
+  EXPECT_EQ(processes[0].memory_by_driver, 5u);
+  EXPECT_EQ(processes[1].memory_by_driver, UINT64_MAX);
+  EXPECT_EQ(snapshot.shares[1].processes[0].audit, AuditResult::kNone);
+  ASSERT_EQ(snapshot.gpus[0].strangers.size(), 1u);
+  EXPECT_EQ(snapshot.gpus[0].strangers[0].pid, 200);
+  EXPECT_EQ(snapshot.gpus[0].strangers[0].program, "game");
+  EXPECT_TRUE(snapshot.gpus[1].strangers.empty());
+}
+
+}  // namespace
+}  // namespace gpushare::broker
