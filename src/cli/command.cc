@@ -7,6 +7,7 @@
 #include <functional>
 #include <string>
 
+#include "cli/bench/commands.h"
 #include "cli/broker/commands.h"
 #include "cli/completion.h"
 #include "cli/demo/demo.h"
@@ -53,6 +54,7 @@ ExitCode RunCommand(int argc, char** argv) {
 
   std::function<ExitCode()> chosen;
   AddBrokerCommands(&app, &chosen);
+  AddBenchCommands(&app, &chosen);
 
   CLI::App* const policies =
       app.add_subcommand("policies", "the names of all policies, one a line");

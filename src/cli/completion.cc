@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -31,7 +32,7 @@ struct CommandWords {
 
 // "real|sim|auto" are three; a name of a kind, as in SECONDS, is none.
 std::vector<std::string> ChoicesOf(const std::string& type) {
-  if (type.find('|') == std::string::npos || type.find(' ') != std::string::npos) return {};
+  if (!absl::StrContains(type, '|') || absl::StrContains(type, ' ')) return {};
   return absl::StrSplit(type, '|');
 }
 

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -80,6 +81,17 @@ void AddSurroundings(const GpuProbe& probe, int ordinal, std::vector<Finding>* f
   limit(probe.dmem_limit, "the cgroup's dmem.max");
 }
 
+void AddGpu(absl::StatusOr<OpenedGpu> opened, int ordinal, std::vector<Finding>* findings) {
+  const std::string gpu = absl::StrCat("GPU ", ordinal);
+  if (!opened.ok()) {
+    findings->push_back({gpu, std::string(opened.status().message()), true});
+    return;
+  }
+  findings->push_back({gpu, absl::StrCat(opened->probe.name, ", ", opened->probe.uuid)});
+  AddSurroundings(opened->probe, ordinal, findings);
+  AddShare(*opened, ordinal, findings);
+}
+
 // What a program would be told by NVML, through `object`, which stands in for it.
 void AddNvml(const Finding& object, bool simulated, std::vector<Finding>* findings) {
   if (object.wrong) return;
@@ -130,18 +142,9 @@ ExitCode RunDoctor(GpuKind kind, bool json) {
       findings.push_back({"driver", absl::StrCat("simulated, because ", first->note)});
       kind = GpuKind::kSimulated;  // the others too
     }
-    for (int ordinal = 0; ordinal < count; ++ordinal) {
-      absl::StatusOr<OpenedGpu> other =
-          ordinal == 0 ? *std::move(first) : OpenGpu(kind, absl::StrCat(ordinal));
-      if (!other.ok()) {
-        findings.push_back(
-            {absl::StrCat("GPU ", ordinal), std::string(other.status().message()), true});
-        continue;
-      }
-      findings.push_back({absl::StrCat("GPU ", ordinal),
-                          absl::StrCat(other->probe.name, ", ", other->probe.uuid)});
-      AddSurroundings(other->probe, ordinal, &findings);
-      AddShare(*other, ordinal, &findings);
+    AddGpu(std::move(first), 0, &findings);
+    for (int ordinal = 1; ordinal < count; ++ordinal) {
+      AddGpu(OpenGpu(kind, absl::StrCat(ordinal)), ordinal, &findings);
     }
   } else {
     findings.push_back({"driver", std::string(first.status().message()), true});

@@ -16,7 +16,8 @@ namespace gpushare::cli {
 namespace {
 
 absl::StatusOr<OpenedGpu> Open(const std::string& driver, const std::string& name) {
-  GPUSHARE_ASSIGN_OR_RETURN(Runtime runtime, Runtime::Create({.driver = driver}));
+  // Looked at as it is, whoever shares it.
+  GPUSHARE_ASSIGN_OR_RETURN(Runtime runtime, Runtime::Create({.driver = driver, .broker = "none"}));
   GPUSHARE_ASSIGN_OR_RETURN(const RuntimeInfo info, runtime.info());
   GPUSHARE_ASSIGN_OR_RETURN(GpuProbe probe, Gpu::Probe(runtime, name));
   // Of a GPU that is not there, the reason says which was asked for.

@@ -33,6 +33,7 @@ ExitCode FinishStdout(const char* command) {
 }
 
 ExitCode CheckWritable(const char* command, const std::string& path) {
+  if (path == kStdout) return kExitOk;
   struct stat there;
   if (stat(path.c_str(), &there) == 0) {
     if (S_ISDIR(there.st_mode)) return CannotWrite(command, path.c_str(), EISDIR);
@@ -47,6 +48,10 @@ ExitCode CheckWritable(const char* command, const std::string& path) {
 }
 
 ExitCode WriteFile(const char* command, const std::string& path, const std::string& text) {
+  if (path == kStdout) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    return FinishStdout(command);
+  }
   std::FILE* const file = std::fopen(path.c_str(), "wb");
   if (file == nullptr) return CannotWrite(command, path.c_str(), errno);
   int error = std::fwrite(text.data(), 1, text.size(), file) == text.size() ? 0 : errno;

@@ -24,6 +24,9 @@ ExitCode Fail(const char* command, ExitCode code, const absl::Status& status);
 // Flushes standard output; a full disk shows there, or in a write before.
 ExitCode FinishStdout(const char* command);
 
+// The name of a file that stands for standard output.
+inline constexpr char kStdout[] = "-";
+
 // Whether `path` could be written, as far as can be told without touching it: a typing error should not
 // show after the work is done.
 ExitCode CheckWritable(const char* command, const std::string& path);

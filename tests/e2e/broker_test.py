@@ -275,6 +275,35 @@ class Changes(unittest.TestCase):
             with Process(running.path, "online").open():
                 pass
 
+    def test_one_gpu_is_drained_and_no_other(self):
+        with broker() as running, Process(running.path, "online", "serve").open() as there:
+            late = running.command("drain", "--gpu", GPU, "--timeout", "0.3")
+            self.assertEqual(late.returncode, STATUS_TIMEOUT)
+            self.assertRegex(late.stderr, r"  online: %d \(serve\), 0 B on %s\n" % (os.getpid(), GPU))
+            self.assertIn("`gpushare drain --gpu %s --undo`" % GPU, late.stderr)
+            self.assertTrue(running.share("online")["draining"])
+            self.assertIn(", draining", running.command("list").stdout)
+            there.open(OTHER_GPU)  # who registers may have another
+            with self.assertRaisesRegex(Refused, "is being drained"):
+                Process(running.path, "batch").open()
+            both = running.command("drain", "online", "--gpu", GPU)
+            self.assertEqual(both.returncode, STATUS_USAGE, both.stderr)
+            unknown = running.command("drain", "--gpu", "GPU-none", "--timeout", "0")
+            self.assertIn("no GPU GPU-none", unknown.stderr)
+            self.assertEqual(running.command("drain", "--gpu", GPU, "--undo").returncode, 0)
+            self.assertFalse(running.share("online")["draining"])
+            with Process(running.path, "batch").open():
+                pass
+
+    def test_a_new_policy_says_what_it_ends(self):
+        with broker() as running, Process(running.path, "online").open():
+            self.assertEqual(running.command("set", "online", "weight=2").stderr, "")
+            ended = running.command("set", "online", "policy=best-effort")
+            self.assertEqual(ended.returncode, 0)
+            self.assertIn("contradicts what was set before and has ended it: compute=50%\n", ended.stderr)
+            self.assertNotIn("compute", running.share("online")["spec"])
+            self.assertEqual(running.command("set", "online", "policy=best-effort").stderr, "")
+
     def test_drain_ends_when_all_have_left(self):
         with broker() as running:
             code = ("import sys; sys.path.insert(0, %r); import broker_process as b\n"

@@ -200,10 +200,9 @@ class DemoOptions(unittest.TestCase):
         self.assertEqual(self.on_terminal(80, "dumb"), "")
 
     def test_fixed_share_is_a_ceiling(self):
-        path = pathlib.Path(self.folder.name, "out.json")
-        result = demo("--policy", "fixed-share", "--json", str(path))
+        result = demo("--policy", "fixed-share", "--json", "-")
         self.assertEqual(result.returncode, 0, result.stderr)
-        tenants = {tenant["name"]: tenant for tenant in json.loads(path.read_text())["tenants"]}
+        tenants = {tenant["name"]: tenant for tenant in json.loads(result.stdout)["tenants"]}
         for phase in range(3):  # also while the other is away
             self.assertLess(tenants["train-b"]["got"][phase], 0.325)
         self.assertGreater(tenants["batch"]["got"][1], 0.35)

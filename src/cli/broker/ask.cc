@@ -53,7 +53,9 @@ absl::StatusOr<broker::Snapshot> BrokerConnection::List() {
   return broker::SnapshotFromJson(text);
 }
 
-absl::Status BrokerConnection::Change(const ipc::Change& change) { return Answer(change).status(); }
+absl::StatusOr<std::string> BrokerConnection::Change(const ipc::Change& change) {
+  return Answer(change);
+}
 
 absl::Status BrokerConnection::Register(const ipc::Hello& hello) { return Answer(hello).status(); }
 

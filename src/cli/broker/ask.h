@@ -27,7 +27,8 @@ class BrokerConnection {
 
   absl::StatusOr<std::string> Ask(const std::string& what);
   absl::StatusOr<broker::Snapshot> List();
-  absl::Status Change(const ipc::Change& change);
+  // What it has to say of it; mostly nothing. Of "set": the keys that a new policy has ended.
+  absl::StatusOr<std::string> Change(const ipc::Change& change);
   // Whether a process like this may register; it has, until the connection ends.
   absl::Status Register(const ipc::Hello& hello);
   // After that: whether its tenant gets its share of this GPU. It has, until this process ends.

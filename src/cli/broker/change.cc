@@ -50,8 +50,13 @@ ExitCode RunChange(const ChangeOptions& options) {
   }
   absl::StatusOr<BrokerConnection> broker = BrokerConnection::To(options.socket);
   if (!broker.ok()) return FailOfBroker(command, broker.status());
-  if (const absl::Status done = broker->Change(options.change); !done.ok()) {
-    return FailOfBroker(command, done);
+  const absl::StatusOr<std::string> ended = broker->Change(options.change);
+  if (!ended.ok()) return FailOfBroker(command, ended.status());
+  if (!ended->empty()) {
+    std::fprintf(
+        stderr,
+        "gpushare %s: the new policy contradicts what was set before and has ended it: %s\n",
+        command, Printable(*ended, 4096).c_str());
   }
   const absl::StatusOr<broker::Snapshot> snapshot = broker->List();
   if (!snapshot.ok()) return FailOfBroker(command, snapshot.status());
@@ -64,10 +69,12 @@ ExitCode RunChange(const ChangeOptions& options) {
   return FinishStdout(command);
 }
 
-std::vector<std::string> Holders(const broker::Snapshot& snapshot, const std::string& tenant) {
+std::vector<std::string> Holders(const broker::Snapshot& snapshot, const std::string& tenant,
+                                 const std::string& gpu) {
   std::vector<std::string> holders;
   for (const broker::Share& share : snapshot.shares) {
     if (!tenant.empty() && share.tenant != tenant) continue;
+    if (!gpu.empty() && share.gpu != gpu) continue;
     for (const broker::ProcessShare& process : share.processes) {
       holders.push_back(absl::StrCat(NameCell(share.tenant), ": ", PidCell(process), " (",
                                      process.gone ? StateCell(process) : NameCell(process.program),
@@ -82,8 +89,8 @@ ExitCode RunDrain(const DrainOptions& options) {
   constexpr Nanos kBetween = Millis(200);
   absl::StatusOr<BrokerConnection> broker = BrokerConnection::To(options.socket);
   if (!broker.ok()) return FailOfBroker("drain", broker.status());
-  const ipc::Change change{options.undo ? "undrain" : "drain", options.tenant, "", ""};
-  if (const absl::Status done = broker->Change(change); !done.ok()) {
+  const ipc::Change change{options.undo ? "undrain" : "drain", options.tenant, options.gpu, ""};
+  if (const absl::Status done = broker->Change(change).status(); !done.ok()) {
     return FailOfBroker("drain", done);
   }
   if (options.undo) return kExitOk;
@@ -92,7 +99,7 @@ ExitCode RunDrain(const DrainOptions& options) {
   for (;;) {
     const absl::StatusOr<broker::Snapshot> snapshot = broker->List();
     if (!snapshot.ok()) return FailOfBroker("drain", snapshot.status());
-    const std::vector<std::string> holders = Holders(*snapshot, options.tenant);
+    const std::vector<std::string> holders = Holders(*snapshot, options.tenant, options.gpu);
     const Time now = clock.Now();
     if (!holders.empty() && now < until) {
       clock.SleepUntil(std::min(until, now + kBetween));
@@ -106,6 +113,7 @@ ExitCode RunDrain(const DrainOptions& options) {
                     "still there after ", options.timeout, " s:\n  ",
                     absl::StrJoin(holders, "\n  "), "\nit stays in force; `gpushare drain ",
                     options.tenant.empty() ? "" : absl::StrCat(options.tenant, " "),
+                    options.gpu.empty() ? "" : absl::StrCat("--gpu ", options.gpu, " "),
                     "--undo` takes it back, `gpushare evict` ends a tenant's sessions")));
   }
 }

@@ -24,6 +24,7 @@ ExitCode RunChange(const ChangeOptions& options);
 struct DrainOptions {
   std::string socket;
   std::string tenant;   // empty: all
+  std::string gpu;      // by its UUID; empty: all
   double timeout = 60;  // seconds; 0: it is asked for, and nothing is waited for
   bool undo = false;
   bool json = false;
@@ -33,8 +34,10 @@ struct DrainOptions {
 // named, and it stays in force.
 ExitCode RunDrain(const DrainOptions& options);
 
-// Who still holds something of `tenant` (empty: of any), as in "online: 4242 (serve), 2 GiB on GPU-...".
-std::vector<std::string> Holders(const broker::Snapshot& snapshot, const std::string& tenant);
+// Who still holds something of `tenant` (empty: of any) on `gpu` (empty: any), as in "online: 4242 (serve), 2 GiB on
+// GPU-...".
+std::vector<std::string> Holders(const broker::Snapshot& snapshot, const std::string& tenant,
+                                 const std::string& gpu = "");
 
 }  // namespace gpushare::cli
 

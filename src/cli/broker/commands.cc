@@ -100,8 +100,12 @@ void AddDrain(CLI::App* app, Chosen* chosen) {
   CLI::App* const drain =
       Add(app, "drain", "no new process and no new memory, and waits until those there have left",
           options, chosen, &RunDrain);
-  drain->add_option("tenant", options->tenant, "of this tenant; without it, of all")
-      ->type_name("TENANT");
+  CLI::Option* const tenant =
+      drain->add_option("tenant", options->tenant, "of this tenant; without it, of all");
+  tenant->type_name("TENANT");
+  drain->add_option("--gpu", options->gpu, "of all tenants on this GPU alone, by its UUID")
+      ->type_name("UUID")
+      ->excludes(tenant);
   drain
       ->add_option("--timeout", options->timeout,
                    "seconds to wait, 0 to 86400; status 7 after that")

@@ -21,10 +21,12 @@
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/status_macros.h"
+#include "broker/auditor.h"
 #include "broker/config.h"
 #include "broker/host.h"
 #include "broker/json.h"
 #include "broker/metrics.h"
+#include "broker/nvml.h"
 #include "broker/service.h"
 #include "cli/broker/ask.h"
 #include "cli/output.h"
@@ -76,14 +78,33 @@ absl::StatusOr<std::optional<broker::Host>> HostOf(GpuSource gpus, const EventLo
 void Say(const EventLog& log, std::string_view event,
          const std::vector<std::pair<std::string, std::string>>& given) {
   std::vector<LogField> fields;
-  bool bad = event == "refused";
+  bool bad = event == "refused" || event == "audit_finding" || event == "audit_failed" ||
+             event == "stranger";
   for (const auto& [name, value] : given) {
     bad = bad || (name == "result" && value != "ok");
     LogField& field = fields.emplace_back(name, value);
-    field.is_number = (name == "pid" || name == "uid" || name == "session") && !value.empty() &&
-                      value.find_first_not_of("0123456789") == std::string::npos;
+    field.is_number = (name == "pid" || name == "uid" || name == "session" || name == "says" ||
+                       name == "granted" || name == "by_driver") &&
+                      !value.empty() && value.find_first_not_of("0123456789") == std::string::npos;
   }
   log.Write(bad ? LogLevel::kWarning : LogLevel::kInfo, event, fields);
+}
+
+// Nothing, where there is no NVML to ask.
+std::unique_ptr<broker::Auditor> AuditorOf(broker::Service& service,
+                                           const std::optional<broker::Host>& host,
+                                           const EventLog& log) {
+  if (!host.has_value()) return nullptr;
+  absl::StatusOr<std::unique_ptr<broker::Nvml>> nvml = broker::Nvml::Open(host->driver->path());
+  if (!nvml.ok()) {
+    log.Warning("audit_failed", {{"why", std::string(nvml.status().message())}});
+    return nullptr;
+  }
+  return std::make_unique<broker::Auditor>(
+      service,
+      [nvml = std::shared_ptr<broker::Nvml>(*std::move(nvml))](
+          const std::vector<std::string>& uuids) { return nvml->Count(uuids); },
+      host->clock());
 }
 
 void Reload(const DaemonOptions& options, const EventLog& log, broker::Service& service) {
@@ -124,7 +145,7 @@ class Signals {
   void End() {
     if (!thread_.joinable()) return;
     ended_ = true;
-    pthread_kill(thread_.native_handle(), SIGTERM);
+    pthread_kill(thread_.native_handle(), SIGHUP);
     thread_.join();
   }
 
@@ -176,9 +197,11 @@ absl::Status Serve(const DaemonOptions& options, const Config& config, const std
                        {"tenants", uint64_t{config.tenants.size()}},
                        {"gpus", uint64_t{host.has_value() ? host->gpus.size() : 0}},
                        {"pid", int64_t{getpid()}}});
+  std::unique_ptr<broker::Auditor> auditor = AuditorOf(*service, host, log);
   absl::Status ended;
   // A simulated GPU's clock knows its threads.
   clock.StartService("broker", [&] { ended = service->Run(); })->Join();
+  auditor.reset();
   signals.End();
   return ended;
 }

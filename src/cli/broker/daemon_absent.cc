@@ -10,8 +10,8 @@ namespace {
 
 absl::Status Absent() {
   return absl::UnimplementedError(
-      "this gpushare was built without the broker, as Python wheels are; install gpushare itself "
-      "(GPUSHARE_BUILD_BROKER=ON)");
+      "this gpushare was built without the broker; build it where yaml-cpp and prometheus-cpp are "
+      "installed (GPUSHARE_BUILD_BROKER=ON)");
 }
 
 }  // namespace

@@ -44,7 +44,11 @@ std::string StateCell(const broker::Share& share) {
 }
 
 std::string StateCell(const broker::ProcessShare& process) {
-  return process.gone ? "gone, its memory is not free yet" : "";
+  if (process.gone) return "gone, its memory is not free yet";
+  if (process.audit == broker::AuditResult::kNone) return "";
+  return absl::StrCat("holds more than it ",
+                      process.audit == broker::AuditResult::kOverGrant ? "was granted" : "says",
+                      ": ", MemoryCell(process.memory_by_driver));
 }
 
 std::string NameCell(const std::string& name) { return Printable(name, 63); }
@@ -56,7 +60,7 @@ std::string PidCell(const broker::ProcessShare& process) {
 std::string GpuLine(const broker::GpuState& gpu) {
   return absl::StrCat(NameCell(gpu.uuid), ": ", MemoryCell(gpu.memory_promised), " of ",
                       MemoryCell(gpu.memory), " promised, ", ShareCell(gpu.guaranteed),
-                      " guaranteed");
+                      " guaranteed", gpu.draining ? ", draining" : "");
 }
 
 }  // namespace gpushare::cli

@@ -48,6 +48,12 @@ std::string ListText(const broker::Snapshot& snapshot, const std::string& tenant
                       NameCell(process.program), StateCell(process)});
       }
     }
+    for (const broker::Stranger& stranger : gpu.strangers) {
+      if (!tenant.empty()) break;
+      any = true;
+      table.AddRow({"(none)", absl::StrCat(stranger.pid), MemoryCell(stranger.memory_by_driver), "",
+                    "", "", NameCell(stranger.program), "no tenant's"});
+    }
     if (!any && !tenant.empty()) continue;
     absl::StrAppend(&text, text.empty() ? "" : "\n", GpuLine(gpu), "\n",
                     any ? table.ToString() : "");

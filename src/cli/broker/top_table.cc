@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/broker/top_table.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <map>
 #include <optional>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "base/json_writer.h"
@@ -44,9 +47,26 @@ double PerSecond(double amount, Nanos time) {
 class Interval {
  public:
   Interval(const Snapshot* before, const Snapshot& now)
-      : before_(before), length_(before == nullptr ? Nanos(0) : now.at - before->at) {}
+      : before_(before), length_(before == nullptr ? Nanos(0) : now.at - before->at) {
+    for (const Share& share : now.shares) {
+      double processes = 0;
+      for (const ProcessShare& process : share.processes) {
+        processes += Measured(share, process).value_or(0);
+      }
+      const Share* const then = Then(share);
+      const bool counts = then != nullptr && share.time_used >= then->time_used;
+      all_[share.gpu] += std::max(counts ? Used(share.time_used - then->time_used) : 0, processes);
+    }
+  }
 
   Nanos length() const { return length_; }
+
+  // Where the slices of two processes overlap each measures the other's as its own, and what one says late counts in the
+  // next interval: what adds up to more than the device's time is made that.
+  double OfDevice(const std::string& gpu, double part) const {
+    const auto at = all_.find(gpu);
+    return at == all_.end() || at->second <= 1 ? part : part / at->second;
+  }
 
   std::optional<Rates> Of(const Share& now) const {
     const Share* const then = Then(now);
@@ -55,26 +75,34 @@ class Interval {
       return std::nullopt;
     }
     return Rates{
-        PerSecond(static_cast<double>((now.time_used - then->time_used).count()) / 1e9, length_),
+        OfDevice(now.gpu, Used(now.time_used - then->time_used)),
         PerSecond(static_cast<double>((now.throttled - then->throttled).count()) / 1e9, length_),
         PerSecond(static_cast<double>(now.launches - then->launches), length_),
         PerSecond(static_cast<double>(now.waits - then->waits), length_)};
   }
   // Its part of the device's time.
   std::optional<double> Of(const Share& share, const ProcessShare& now) const {
-    const Share* const share_then = Then(share);
-    const ProcessShare* const then = share_then == nullptr ? nullptr : Find(*share_then, now);
-    if (then == nullptr || now.time_used < then->time_used) return std::nullopt;
-    return PerSecond(static_cast<double>((now.time_used - then->time_used).count()) / 1e9, length_);
+    const std::optional<double> part = Measured(share, now);
+    return part.has_value() ? std::optional(OfDevice(share.gpu, *part)) : std::nullopt;
   }
 
  private:
+  double Used(Nanos time) const {
+    return PerSecond(static_cast<double>(time.count()) / 1e9, length_);
+  }
+  std::optional<double> Measured(const Share& share, const ProcessShare& now) const {
+    const Share* const share_then = Then(share);
+    const ProcessShare* const then = share_then == nullptr ? nullptr : Find(*share_then, now);
+    if (then == nullptr || now.time_used < then->time_used) return std::nullopt;
+    return Used(now.time_used - then->time_used);
+  }
   const Share* Then(const Share& share) const {
     return before_ == nullptr || length_ <= Nanos(0) ? nullptr : Find(*before_, share);
   }
 
   const Snapshot* const before_;
   const Nanos length_;
+  std::map<std::string, double> all_;  // by GPU: what its processes say together
 };
 
 std::string Rate(double per_second) {

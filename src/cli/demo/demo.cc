@@ -92,7 +92,7 @@ ExitCode RunDemo(const DemoOptions& options) {
 
   const DemoReport report =
       MakeReport({opened->probe.name, opened->simulated, options, *scenario, *alone, *shared});
-  std::fputs(ReportText(report).c_str(), stdout);
+  if (options.json_path != kStdout) std::fputs(ReportText(report).c_str(), stdout);
   // What cannot be written does not keep the others from it.
   ExitCode code = FinishStdout("demo");
   if (!options.json_path.empty()) {

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "cli/gpu_option.h"
+#include "cli/output.h"
 #include "gpushare/spec.h"
 
 namespace gpushare::cli {
@@ -68,18 +69,26 @@ void AddDemoOptions(CLI::App* app, DemoOptions* options) {
         return path.empty() ? "the name of a file is wanted, an empty one was given" : "";
       },
       "");
-  app->add_option("--json", options->json_path, "write all figures there")
+  const CLI::Validator in_file(
+      [](const std::string& path) -> std::string {
+        return path == kStdout ? "'-' given, a file is wanted" : "";
+      },
+      "");
+  app->add_option("--json", options->json_path,
+                  "write all figures there; '-': on standard output, instead of the table")
       ->type_name("OUT")
       ->check(named);
   app->add_option("--plot", options->plot_path, "write the plot of shares over time there, as SVG")
       ->type_name("OUT")
-      ->check(named);
+      ->check(named)
+      ->check(in_file);
   app->add_option(
          "--trace-out", options->trace_path,
          "write what happened at the gate and on the device there, for ui.perfetto.dev: the "
          "latest 262144 events of the run of all four")
       ->type_name("OUT")
-      ->check(named);
+      ->check(named)
+      ->check(in_file);
   app->add_flag("--progress", options->progress, "show progress also when stderr is no terminal");
   app->add_flag("--quiet", options->quiet, "show no progress and no notes");
 }

@@ -11,28 +11,31 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/env.h"
+#include "base/status_macros.h"
 
 namespace gpushare::cli {
 
-// <prefix>/bin/gpushare has it in <prefix>/<libdir>/gpushare/preload.
-absl::StatusOr<std::string> FindPreloadObject(const char* file) {
-  const std::optional<std::string> asked = base::GetEnv("GPUSHARE_PRELOAD_DIR");
-  std::vector<std::string> places;
-  if (asked.has_value()) {
-    places.push_back(*asked);
-  } else {
-    char exe[4096];
-    const ssize_t length = readlink("/proc/self/exe", exe, sizeof(exe));
-    if (length <= 0 || static_cast<size_t>(length) == sizeof(exe)) {
-      return absl::UnavailableError("/proc/self/exe cannot be read");
-    }
-    const std::string path(exe, static_cast<size_t>(length));
-    const std::string folder = path.substr(0, path.rfind('/'));
-#ifdef GPUSHARE_LIBDIR
-    places.push_back(folder + "/../" GPUSHARE_LIBDIR "/gpushare/preload");
-#endif
-    places.push_back(folder + "/../lib/gpushare/preload");
+namespace {
+
+// <prefix>/bin/gpushare has it in <prefix>/<libdir>/gpushare/<folder>.
+absl::StatusOr<std::vector<std::string>> PlacesOf(const std::string& folder) {
+  char exe[4096];
+  const ssize_t length = readlink("/proc/self/exe", exe, sizeof(exe));
+  if (length <= 0 || static_cast<size_t>(length) == sizeof(exe)) {
+    return absl::UnavailableError("/proc/self/exe cannot be read");
   }
+  const std::string path(exe, static_cast<size_t>(length));
+  const std::string mine = path.substr(0, path.rfind('/'));
+  std::vector<std::string> places;
+#ifdef GPUSHARE_LIBDIR
+  places.push_back(absl::StrCat(mine, "/../" GPUSHARE_LIBDIR "/gpushare/", folder));
+#endif
+  places.push_back(absl::StrCat(mine, "/../lib/gpushare/", folder));
+  return places;
+}
+
+absl::StatusOr<std::string> FirstThere(const std::vector<std::string>& places,
+                                       const std::string& file, const std::string& what) {
   std::string looked;
   for (const std::string& place : places) {
     const std::string path = absl::StrCat(place, "/", file);
@@ -40,8 +43,26 @@ absl::StatusOr<std::string> FindPreloadObject(const char* file) {
     if (realpath(path.c_str(), real) != nullptr) return std::string(real);
     absl::StrAppend(&looked, looked.empty() ? "" : ", ", path);
   }
-  return absl::UnavailableError(absl::StrCat("the preloaded library was not found; looked at ",
-                                             looked, "; GPUSHARE_PRELOAD_DIR names its folder"));
+  return absl::UnavailableError(absl::StrCat(what, " was not found; looked at ", looked));
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> FindInstalled(const std::string& folder, const std::string& file) {
+  GPUSHARE_ASSIGN_OR_RETURN(const std::vector<std::string> places, PlacesOf(folder));
+  return FirstThere(places, file, file);
+}
+
+absl::StatusOr<std::string> FindPreloadObject(const char* file) {
+  const std::optional<std::string> asked = base::GetEnv("GPUSHARE_PRELOAD_DIR");
+  std::vector<std::string> places = {asked.value_or("")};
+  if (!asked.has_value()) {
+    GPUSHARE_ASSIGN_OR_RETURN(places, PlacesOf("preload"));
+  }
+  const absl::StatusOr<std::string> found = FirstThere(places, file, "the preloaded library");
+  if (found.ok()) return found;
+  return absl::UnavailableError(
+      absl::StrCat(found.status().message(), "; GPUSHARE_PRELOAD_DIR names its folder"));
 }
 
 }  // namespace gpushare::cli

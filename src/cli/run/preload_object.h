@@ -13,6 +13,9 @@ namespace gpushare::cli {
 // in GPUSHARE_PRELOAD_DIR. Unavailable: it is not there; the message says where it was looked for.
 absl::StatusOr<std::string> FindPreloadObject(const char* file);
 
+// The path of what is installed in <libdir>/gpushare/`folder`, beside this command. Unavailable as above.
+absl::StatusOr<std::string> FindInstalled(const std::string& folder, const std::string& file);
+
 }  // namespace gpushare::cli
 
 #endif  // GPUSHARE_CLI_RUN_PRELOAD_OBJECT_H_

@@ -5,11 +5,21 @@
 
 #include <cmath>
 #include <string>
+#include <string_view>
 
 #include "base/range.h"
 
 namespace gpushare {
 namespace {
+
+TEST(Text, ZeroBytes) {
+  using namespace std::string_view_literals;
+  EXPECT_FALSE(HasZeroByte(""));
+  EXPECT_FALSE(HasZeroByte(std::string_view()));
+  EXPECT_FALSE(HasZeroByte("/run/broker.sock"));
+  EXPECT_TRUE(HasZeroByte("/run\0"sv));
+  EXPECT_TRUE(HasZeroByte("\0run"sv));
+}
 
 TEST(Text, Utf8) {
   EXPECT_TRUE(IsUtf8(""));

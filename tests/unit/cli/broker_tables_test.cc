@@ -41,6 +41,19 @@ TEST(BrokerList, ShowsTenantsAndTheirProcesses) {
   EXPECT_EQ(ListText(snapshot, "nobody"), "no process has opened a GPU yet\n");
 }
 
+TEST(BrokerList, ShowsWhatTheAuditFound) {
+  Snapshot snapshot = TwoTenants();
+  snapshot.shares[0].processes[0].audit = broker::AuditResult::kUnderstates;
+  snapshot.shares[0].processes[0].memory_by_driver = uint64_t{5} << 30;
+  snapshot.gpus[0].strangers = {{.pid = 77, .program = "game\x1b", .memory_by_driver = 1 << 30}};
+  const std::string text = ListText(snapshot);
+  EXPECT_THAT(text,
+              HasSubstr("serve                                  holds more than it says: 5 GiB\n"));
+  EXPECT_THAT(text, HasSubstr("\n(none)    77   1 GiB"));
+  EXPECT_THAT(text, HasSubstr("game\\x1b                               no tenant's\n"));
+  EXPECT_THAT(ListText(snapshot, "online"), Not(HasSubstr("game")));  // it is of no tenant
+}
+
 TEST(BrokerTop, ShowsRatesOfTheInterval) {
   const Snapshot before = TwoTenants();
   Snapshot now = before;
@@ -66,6 +79,29 @@ TEST(BrokerTop, ShowsRatesOfTheInterval) {
   EXPECT_EQ(json["shares"][0]["launches_per_s"], 2000);
   EXPECT_NEAR(json["shares"][0]["processes"][0]["got"], 0.4, 1e-9);
   EXPECT_EQ(TopJson(&before, now).find('\n'), TopJson(&before, now).size() - 1);
+}
+
+// Processes whose slices overlap each measure the other's as their own.
+TEST(BrokerTop, NobodyGetsMoreThanThereIs) {
+  const Snapshot before = TwoTenants();
+  Snapshot now = before;
+  now.at += Seconds(1);
+  now.shares[0].time_used += Millis(900);
+  now.shares[0].processes[0].time_used += Millis(900);
+  now.shares[1].time_used += Millis(600);
+  nlohmann::json json = nlohmann::json::parse(TopJson(&before, now));
+  EXPECT_NEAR(json["shares"][0]["got"], 0.6, 1e-9);
+  EXPECT_NEAR(json["shares"][0]["processes"][0]["got"], 0.6, 1e-9);
+  EXPECT_NEAR(json["shares"][1]["got"], 0.4, 1e-9);
+  EXPECT_THAT(TopText(&before, now), HasSubstr(" 60.0 %"));
+  // One that is alone, and what it says of a process late.
+  now.shares[1].time_used = before.shares[1].time_used;
+  now.shares[0].time_used = before.shares[0].time_used + Millis(1010);
+  now.shares[0].processes[0].time_used = before.shares[0].processes[0].time_used + Millis(1200);
+  json = nlohmann::json::parse(TopJson(&before, now));
+  EXPECT_NEAR(json["shares"][0]["got"], 1010.0 / 1200, 1e-9);
+  EXPECT_EQ(json["shares"][0]["processes"][0]["got"], 1);
+  EXPECT_THAT(TopText(&before, now), Not(HasSubstr("120.0 %")));
 }
 
 // Nothing is made up where there is nothing to compare with.

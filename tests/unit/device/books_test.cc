@@ -28,6 +28,9 @@ TEST(Admission, GuaranteesNeverExceedTheDevice) {
   for (int i = 0; i < 10; ++i) {
     ASSERT_TRUE(books.Check("t", 0, {.guarantee = 0.1}, 0).ok()) << i;
     books.Add({.guarantee = 0.1});
+    if (i > 0) continue;
+    EXPECT_THAT(std::string(books.Check("late", 0, {.guarantee = 1}, 0).message()),
+                HasSubstr("10% promised to 1 other virtual device)"));
   }
   const absl::Status refused = books.Check("late", 0, {.guarantee = 0.01}, 0);
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);

@@ -93,6 +93,8 @@ TEST(Spec, WhatIsNotOfferedYetIsUnimplementedByName) {
 
 TEST(Spec, ValidateCatchesWhatTextCannotSay) {
   VirtualDeviceSpec spec;
+  spec.compute = Share::Fraction(1e300);
+  EXPECT_THAT(std::string(spec.Validate().message()), HasSubstr("'compute': 1e+302%: it is over"));
   spec.compute = Share::Fraction(0.0 / 0.0 * 1);
   EXPECT_EQ(spec.Validate().code(), absl::StatusCode::kInvalidArgument);
   spec = {};

@@ -177,6 +177,82 @@ TEST_F(EngineTest, CopiesKeepToTheirRate) {
   Drop(t);
 }
 
+// Whose bytes the test gives.
+class GivenBytes final : public CopySupply {
+ public:
+  bool LimitsCopies(CopyDirection direction) const override {
+    return direction == CopyDirection::kHostToDevice && limits;
+  }
+  uint64_t TakeCopyBytes(CopyDirection, Time) override { return bytes.exchange(0); }
+  Time WantCopyBytes(CopyDirection, uint64_t missing, Time) override {
+    wanted = missing;
+    return kNever;
+  }
+  std::atomic<bool> limits{true};
+  std::atomic<uint64_t> bytes{0}, wanted{0};
+};
+
+TEST_F(EngineTest, CopiesKeepToWhatComesFromOutside) {
+  TenantOptions options;
+  options.h2d_bytes_per_s = 1e15;  // never the tighter
+  Tenant t = Make(options);
+  const auto given = std::make_shared<GivenBytes>();
+  t.gate->SetCopySupply(given);
+  EXPECT_TRUE(t.gate->LimitsCopies(CopyDirection::kHostToDevice));
+  EXPECT_FALSE(t.gate->LimitsCopies(CopyDirection::kDeviceToHost));
+  EXPECT_EQ(t.gate->AdmitCopy(CopyDirection::kHostToDevice, 100, clock().Now() + Micros(10)),
+            Verdict::kDeadline);
+  EXPECT_EQ(given->wanted, 1u);
+  given->bytes = 40;
+  EXPECT_EQ(t.gate->AdmitCopy(CopyDirection::kHostToDevice, 100), Verdict::kAdmitted);
+  EXPECT_EQ(t.gate->AdmitCopy(CopyDirection::kHostToDevice, 100, clock().Now()),
+            Verdict::kDeadline);
+  EXPECT_EQ(given->wanted, 61u);  // the debt, and something
+  // Who waits is woken when it comes.
+  const Time begin = clock().Now();
+  auto giver = clock().StartThread("giver", [&] {
+    clock().SleepUntil(begin + Millis(3));
+    given->bytes = 61;
+    engine_->Supplied();
+  });
+  EXPECT_EQ(t.gate->AdmitCopy(CopyDirection::kHostToDevice, 100), Verdict::kAdmitted);
+  EXPECT_NEAR(static_cast<double>((clock().Now() - begin).count()), 3e6, 1e5);
+  giver->Join();
+  // One that the driver refused is given back, and one that passes at its bound is charged.
+  t.gate->CopyRefused(CopyDirection::kHostToDevice, 100);
+  EXPECT_EQ(t.gate->AdmitCopy(CopyDirection::kHostToDevice, 100, clock().Now()),
+            Verdict::kAdmitted);
+  EXPECT_EQ(t.gate->AdmitCopy(CopyDirection::kHostToDevice, 1000, kNever, Micros(50)),
+            Verdict::kAdmitted);
+  EXPECT_EQ(t.gate->AdmitCopy(CopyDirection::kHostToDevice, 1, clock().Now()), Verdict::kDeadline);
+  EXPECT_EQ(given->wanted, 1100u);
+  // Without a limit there is no debt either, also later.
+  given->limits = false;
+  EXPECT_EQ(t.gate->AdmitCopy(CopyDirection::kHostToDevice, 1 << 30, clock().Now()),
+            Verdict::kAdmitted);
+  given->limits = true;
+  given->bytes = 1;
+  EXPECT_EQ(t.gate->AdmitCopy(CopyDirection::kHostToDevice, 1, clock().Now()), Verdict::kAdmitted);
+  Drop(t);
+}
+
+TEST_F(EngineTest, CopiesKeepToTheirOwnRateBesideWhatComesFromOutside) {
+  TenantOptions options;
+  options.h2d_bytes_per_s = 1e6;
+  Tenant t = Make(options);
+  const auto given = std::make_shared<GivenBytes>();
+  t.gate->SetCopySupply(given);
+  given->bytes = 1'000'000;
+  clock().SleepUntil(clock().Now() + Millis(1));
+  EXPECT_EQ(t.gate->AdmitCopy(CopyDirection::kHostToDevice, 11'000), Verdict::kAdmitted);
+  const Time begin = clock().Now();
+  EXPECT_EQ(t.gate->AdmitCopy(CopyDirection::kHostToDevice, 1), Verdict::kAdmitted);
+  EXPECT_NEAR(static_cast<double>((clock().Now() - begin).count()), 10e6, 1e5);  // its debt
+  given->limits = false;
+  EXPECT_TRUE(t.gate->LimitsCopies(CopyDirection::kHostToDevice));
+  Drop(t);
+}
+
 TEST_F(EngineTest, HighPriorityTakesOpenGrantsBack) {
   TenantOptions high;
   high.limits.band = sched::Band::kHigh;

@@ -181,6 +181,26 @@ TEST(Replay, ALateMarkerBoundsTheCostFromAbove) {
   EXPECT_FALSE(replay.Complete(a, Us(100), Us(100), /*late=*/true).learnable);
 }
 
+// The clocks of host and device may be taken to be further apart than they are: then all that is launched seems to have
+// ended before. It is charged, and no more is learnt than that it took no longer than since the last marker.
+TEST(Replay, WhatEndedBeforeItWasLaunchedIsChargedAllTheSame) {
+  Replay replay(100);
+  const auto a = replay.AddStream(0, 0);
+  replay.Boundary(a);
+  replay.Complete(a, Us(10), Us(11), /*late=*/true);
+  replay.Append(a, Kernel(2, 1), Us(500));
+  replay.Boundary(a);
+  Replay::Batch batch = replay.Complete(a, Us(20), Us(21), /*late=*/true);
+  EXPECT_NEAR(batch.used_ns, 2000, 1);
+  EXPECT_FALSE(batch.learnable);
+  replay.Append(a, Kernel(40, 1), Us(500));
+  replay.Boundary(a);
+  batch = replay.Complete(a, Us(29), Us(30), /*late=*/true);
+  EXPECT_NEAR(batch.used_ns, 8000, 1);
+  EXPECT_TRUE(batch.learnable);
+  EXPECT_NEAR(batch.ratio, 8.0 / 40, 1e-6);
+}
+
 TEST(Replay, OpaqueWorkHasWhatKnownWorkLeavesIt) {
   Replay replay(100);
   const auto a = replay.AddStream(0, 0), lease = replay.AddStream(1, 0);

@@ -11,9 +11,9 @@
 #include <thread>
 #include <vector>
 
+#include "driver/nvml_types.h"
 #include "gtest/gtest.h"
 #include "shim/attach_abi.h"
-#include "shim/nvml_types.h"
 
 namespace gpushare::shim {
 namespace {
@@ -72,6 +72,16 @@ TEST_F(NvmlHooks, AreOfThisVersionOnly) {
   const gpushare_shim_hook* hooks = nullptr;
   size_t count = 0;
   EXPECT_NE(gpushare_shim_attach_nvml(&other, &hooks, &count), 0);
+}
+
+TEST_F(NvmlHooks, AreRefusedToWhoPassesNothing) {
+  const gpushare_shim_driver driver = {GPUSHARE_SHIM_ABI_VERSION, 0, nullptr, ""};
+  const gpushare_shim_hook* hooks = nullptr;
+  size_t count = 0;
+  EXPECT_NE(gpushare_shim_attach_nvml(nullptr, &hooks, &count), 0);
+  EXPECT_NE(gpushare_shim_attach_nvml(&driver, nullptr, &count), 0);
+  EXPECT_NE(gpushare_shim_attach_nvml(&driver, &hooks, nullptr), 0);
+  EXPECT_NE(gpushare_shim_attach(nullptr, &hooks, &count), 0);
 }
 
 TEST_F(NvmlHooks, ShowTheQuota) {

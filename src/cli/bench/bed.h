@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `gpushare bench` runs on, and how it is described in results.
+#ifndef GPUSHARE_CLI_BENCH_BED_H_
+#define GPUSHARE_CLI_BENCH_BED_H_
+
+#include "absl/status/statusor.h"
+#include "harness/results.h"
+#include "harness/run.h"
+
+namespace gpushare::cli {
+
+// The simulated GPU and the programs beside this command. Unavailable: they are not there; where they were looked for.
+absl::StatusOr<harness::Bed> FindBed();
+
+harness::Circumstances DescribeCircumstances();
+
+}  // namespace gpushare::cli
+
+#endif  // GPUSHARE_CLI_BENCH_BED_H_

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/bench/commands.h"
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "cli/bench/run.h"
+#include "cli/bench/table.h"
+#include "cli/output.h"
+#include "harness/method.h"
+
+namespace gpushare::cli {
+
+void AddBenchCommands(CLI::App* app, std::function<ExitCode()>* chosen) {
+  CLI::App* const bench = app->add_subcommand(
+      "bench", "does a way to share a GPU do what it is asked for? scenarios, side by side");
+  bench->require_subcommand(1);
+
+  const auto options = std::make_shared<BenchOptions>();
+  CLI::App* const run = bench->add_subcommand("run", "runs scenarios by each method in turns");
+  run->add_option("scenarios", options->scenarios, "YAML files")->required()->type_name("FILE...");
+  run->add_option("--method", options->methods,
+                  "native, time-slicing, gpushare, gpushare-preload, or "
+                  "NAME=LIBRARY[,VARIABLE=VALUE]...; may be given several times")
+      ->type_name("METHOD")
+      ->allow_extra_args(false);
+  run->add_option("--repetitions", options->repetitions, "of each case by each method, 1 to 100")
+      ->check(CLI::Range(1, 100).description(""))
+      ->type_name("N")
+      ->capture_default_str();
+  run->add_option("--seed", options->seed,
+                  "of the order, of requests and of the simulated GPU's noise")
+      ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 62).description(""))
+      ->type_name("N")
+      ->capture_default_str();
+  run->add_option("--limit", options->limit_s, "seconds after which a run has hung, 1 to 3600")
+      ->check(CLI::Range(1, 3600).description(""))
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  run->add_option(
+         "--out", options->out,
+         "write each result there, as JSON Lines; '-': on standard output, instead of the table")
+      ->type_name("FILE");
+  run->add_flag("--quiet", options->quiet, "show no progress");
+  run->callback([=] { *chosen = [=] { return RunBench(*options); }; });
+
+  const auto file = std::make_shared<std::string>();
+  CLI::App* const show =
+      bench->add_subcommand("show", "results as a table: medians and how sure they are");
+  show->add_option("results", *file, "what `bench run --out` wrote")->required()->type_name("FILE");
+  show->callback([=] { *chosen = [=] { return ShowResults(*file); }; });
+
+  const auto two = std::make_shared<std::pair<std::string, std::string>>();
+  CLI::App* const compare = bench->add_subcommand(
+      "compare", "what is different in the second beyond what repetitions differ by");
+  compare->add_option("before", two->first, "results")->required()->type_name("FILE");
+  compare->add_option("after", two->second, "results")->required()->type_name("FILE");
+  compare->callback([=] { *chosen = [=] { return CompareResults(two->first, two->second); }; });
+
+  CLI::App* const methods =
+      bench->add_subcommand("methods", "the names of all methods, one a line");
+  methods->callback([=] {
+    *chosen = [] {
+      for (const std::string& name : harness::MethodNames()) std::puts(name.c_str());
+      return FinishStdout("bench methods");
+    };
+  });
+}
+
+}  // namespace gpushare::cli

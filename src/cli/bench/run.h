@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// `gpushare bench run`.
+#ifndef GPUSHARE_CLI_BENCH_RUN_H_
+#define GPUSHARE_CLI_BENCH_RUN_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli/exit_code.h"
+
+namespace gpushare::cli {
+
+struct BenchOptions {
+  std::vector<std::string> scenarios;
+  std::vector<std::string> methods;  // none: native and gpushare
+  int repetitions = 3;
+  uint64_t seed = 1;
+  int limit_s = 120;
+  std::string out;  // empty: nowhere
+  bool quiet = false;
+};
+
+// kExitFailed: a run failed, the others went on.
+ExitCode RunBench(const BenchOptions& options);
+
+}  // namespace gpushare::cli
+
+#endif  // GPUSHARE_CLI_BENCH_RUN_H_

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/bench/table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "cli/output.h"
+#include "cli/text_table.h"
+#include "harness/compare.h"
+#include "harness/method.h"
+#include "harness/statistics.h"
+
+namespace gpushare::cli {
+namespace {
+
+using harness::Result;
+
+// In the order in which they are met first.
+template <typename Value>
+class Ordered {
+ public:
+  Value& operator[](const std::string& key) {
+    const auto [at, is_new] = places_.emplace(key, entries_.size());
+    if (is_new) entries_.emplace_back(key, Value());
+    return entries_[at->second].second;
+  }
+  const std::vector<std::pair<std::string, Value>>& entries() const { return entries_; }
+
+ private:
+  std::map<std::string, size_t> places_;
+  std::vector<std::pair<std::string, Value>> entries_;
+};
+
+std::string Number(double value) {
+  char text[32];
+  const int digits = std::fabs(value) >= 100 ? 0 : std::fabs(value) >= 10 ? 1 : 2;
+  std::snprintf(text, sizeof(text), "%.*f", digits, value);
+  return text;
+}
+
+struct Row {
+  std::string unit;
+  std::map<std::string, std::vector<double>> by_method;
+};
+struct CaseTable {
+  Ordered<Row> rows;
+  Ordered<std::string> notes;  // by method: why it has no figures
+};
+
+std::string Text(const harness::Median& median) {
+  if (median.low == median.high) return Number(median.value);
+  return absl::StrCat(Number(median.value), " [", Number(median.low), ", ", Number(median.high),
+                      "]");
+}
+
+std::string Cell(const Row& row, const std::string& method) {
+  const auto found = row.by_method.find(method);
+  return found == row.by_method.end() ? "-" : Text(harness::MedianOf(found->second));
+}
+
+absl::StatusOr<harness::Results> ReadResults(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) return absl::NotFoundError(absl::StrCat(file, ": it cannot be read"));
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  return harness::ParseResults(text, file);
+}
+
+}  // namespace
+
+std::string ResultsText(const harness::Results& results) {
+  Ordered<bool> methods;
+  Ordered<CaseTable> cases;
+  // Ours in the same order always: those of the results were shuffled.
+  for (const std::string& name : harness::MethodNames()) {
+    const auto is_it = [&name](const Result& run) { return run.method == name; };
+    if (std::any_of(results.runs.begin(), results.runs.end(), is_it)) methods[name] = true;
+  }
+  for (const Result& run : results.runs) {
+    methods[run.method] = true;
+    CaseTable& table = cases[absl::StrCat(run.scenario, ": ", run.one_case)];
+    if (!run.not_supported.empty()) table.notes[run.method] = "not supported: " + run.not_supported;
+    if (!run.error.empty()) table.notes[run.method] = "failed: " + run.error;
+    for (const harness::Figure& figure : run.figures) {
+      Row& row = table.rows[figure.name];
+      row.unit = figure.unit;
+      row.by_method[run.method].push_back(figure.value);
+    }
+  }
+  std::string text;
+  for (const auto& [name, one] : cases.entries()) {
+    absl::StrAppend(&text, text.empty() ? "" : "\n", name, "\n");
+    std::vector<TextColumn> columns = {{"figure"}, {"unit"}};
+    for (const auto& [method, there] : methods.entries())
+      columns.push_back({method, Align::kRight});
+    TextTable table(columns);
+    for (const auto& [figure, row] : one.rows.entries()) {
+      std::vector<std::string> cells = {figure, row.unit};
+      for (const auto& [method, there] : methods.entries()) cells.push_back(Cell(row, method));
+      table.AddRow(std::move(cells));
+    }
+    if (!one.rows.entries().empty()) text += table.ToString();
+    for (const auto& [method, note] : one.notes.entries())
+      absl::StrAppend(&text, method, " ", note, "\n");
+  }
+  return text;
+}
+
+ExitCode ShowResults(const std::string& file) {
+  const absl::StatusOr<harness::Results> results = ReadResults(file);
+  if (!results.ok()) return Fail("bench show", kExitUsage, results.status());
+  std::fputs(ResultsText(*results).c_str(), stdout);
+  return FinishStdout("bench show");
+}
+
+ExitCode CompareResults(const std::string& before, const std::string& after) {
+  const absl::StatusOr<harness::Results> first = ReadResults(before), second = ReadResults(after);
+  for (const auto* each : {&first, &second}) {
+    if (!each->ok()) return Fail("bench compare", kExitUsage, each->status());
+  }
+  TextTable table({{"scenario: case"},
+                   {"method"},
+                   {"figure"},
+                   {"unit"},
+                   {"before", Align::kRight},
+                   {"after", Align::kRight},
+                   {"verdict"}});
+  bool worse = false;
+  for (const harness::Comparison& each : harness::Compare(*first, *second)) {
+    worse = worse || each.verdict == harness::Verdict::kWorse;
+    table.AddRow({absl::StrCat(each.scenario, ": ", each.one_case), each.method, each.figure,
+                  each.unit, Text(each.before), Text(each.after),
+                  harness::VerdictName(each.verdict)});
+  }
+  std::fputs(table.ToString().c_str(), stdout);
+  const ExitCode code = FinishStdout("bench compare");
+  return code == kExitOk && worse ? kExitFailed : code;
+}
+
+}  // namespace gpushare::cli

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// A way to share the GPU, as the harness knows it: how its tenants' processes are started, and how each is told what it may
+// have.
+//
+//   GPUSHARE_ASSIGN_OR_RETURN(const Method method, FindMethod("gpushare"));
+//   if (const std::string why = WhyNot(method, one_case); !why.empty()) ... a row "not supported" ...
+#ifndef GPUSHARE_HARNESS_METHOD_H_
+#define GPUSHARE_HARNESS_METHOD_H_
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "harness/scenario.h"
+
+namespace gpushare::harness {
+
+struct Method {
+  enum class Kind : uint8_t {
+    kNative,       // one program, a stream a tenant, nobody limits
+    kTimeSlicing,  // a program a tenant; the GPU gives them turns
+    kInProcess,    // one program that is linked with gpushare, a virtual device a tenant
+    kPreloaded,    // a program a tenant, none of which knows of gpushare
+    kLibrary,      // the same with somebody else's library
+  };
+  std::string name;
+  Kind kind = Kind::kNative;
+  std::string library = {};  // kLibrary: its path
+  // kLibrary: the environment of each tenant's program. In a value %SHARE%, %CAP% stand for percentages, 100 where
+  // nothing was asked for.
+  std::vector<std::pair<std::string, std::string>> environment = {};
+};
+
+// "native", "time-slicing", "gpushare", "gpushare-preload"; or NAME=LIBRARY[,VARIABLE=VALUE]...
+absl::StatusOr<Method> FindMethod(std::string_view text);
+std::vector<std::string> MethodNames();
+
+// One program each, or all in one.
+bool HasProcesses(const Method& method);
+
+// What of the case this method has no word for; empty: nothing. Native and time slicing are told nothing and run all
+// the same: they are what others are compared with.
+std::string WhyNot(const Method& method, const Case& one);
+
+// The spec of a tenant's virtual device.
+std::string SpecOf(const Ask& ask);
+// The environment of a tenant's program.
+std::vector<std::pair<std::string, std::string>> EnvironmentOf(const Method& method,
+                                                               const Ask& ask);
+
+}  // namespace gpushare::harness
+
+#endif  // GPUSHARE_HARNESS_METHOD_H_

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "harness/results.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "base/text.h"
+
+namespace gpushare::harness {
+namespace {
+
+using nlohmann::ordered_json;
+using Better = Figure::Better;
+
+const char* NameOf(Better better) {
+  switch (better) {
+    case Better::kNeither:
+      return "-";
+    case Better::kLower:
+      return "lower";
+    case Better::kHigher:
+      return "higher";
+  }
+  return "-";
+}
+
+Better BetterOf(const std::string& name) {
+  if (name == "lower") return Better::kLower;
+  return name == "higher" ? Better::kHigher : Better::kNeither;
+}
+
+std::string Line(const ordered_json& json) {
+  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+Circumstances ReadCircumstances(const ordered_json& from) {
+  Circumstances read;
+  from.at("gpushare").get_to(read.version);
+  from.at("gpu").get_to(read.gpu);
+  from.at("machine").get_to(read.machine);
+  from.at("begun").get_to(read.begun);
+  return read;
+}
+
+Result ReadResult(const ordered_json& from) {
+  Result read;
+  from.at("scenario").get_to(read.scenario);
+  from.at("case").get_to(read.one_case);
+  from.at("method").get_to(read.method);
+  from.at("repetition").get_to(read.repetition);
+  read.not_supported = from.value("not_supported", "");
+  read.error = from.value("error", "");
+  if (!from.contains("figures")) return read;
+  for (const ordered_json& each : from.at("figures")) {
+    read.figures.push_back({each.at("name").get<std::string>(), each.at("unit").get<std::string>(),
+                            each.at("value").get<double>(),
+                            BetterOf(each.at("better").get<std::string>())});
+  }
+  return read;
+}
+
+}  // namespace
+
+std::string FormatCircumstances(const Circumstances& circumstances) {
+  return Line({{"gpushare_bench", kResultsVersion},
+               {"gpushare", circumstances.version},
+               {"gpu", circumstances.gpu},
+               {"machine", circumstances.machine},
+               {"begun", circumstances.begun}});
+}
+
+std::string FormatResult(const Result& result) {
+  ordered_json json = {{"scenario", result.scenario},
+                       {"case", result.one_case},
+                       {"method", result.method},
+                       {"repetition", result.repetition}};
+  if (!result.not_supported.empty()) json["not_supported"] = result.not_supported;
+  if (!result.error.empty()) json["error"] = result.error;
+  if (!result.figures.empty()) {
+    ordered_json& figures = json["figures"] = ordered_json::array();
+    for (const Figure& each : result.figures) {
+      figures.push_back({{"name", each.name},
+                         {"unit", each.unit},
+                         {"value", each.value},
+                         {"better", NameOf(each.better)}});
+    }
+  }
+  return Line(json);
+}
+
+absl::StatusOr<Results> ParseResults(std::string_view text, const std::string& file) {
+  Results results;
+  int line = 0;
+  while (!text.empty()) {
+    const size_t end = text.find('\n');
+    if (end == std::string_view::npos) break;
+    const std::string_view one = text.substr(0, end);
+    text.remove_prefix(end + 1);
+    ++line;
+    const auto wrong = [&](std::string_view why) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(Printable(file, 256), ":", line, ": ", Printable(why, 256)));
+    };
+    try {
+      const ordered_json json = ordered_json::parse(one);
+      if (line > 1) {
+        results.runs.push_back(ReadResult(json));
+        continue;
+      }
+      const int version = json.value("gpushare_bench", 0);
+      if (version != kResultsVersion) {
+        return wrong(absl::StrCat("results of version ", version, " given, ", kResultsVersion,
+                                  " is what this gpushare reads"));
+      }
+      results.circumstances = ReadCircumstances(json);
+    } catch (const ordered_json::exception& error) {
+      return wrong(error.what());
+    }
+  }
+  if (line == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(Printable(file, 256), ": it has no results"));
+  }
+  return results;
+}
+
+}  // namespace gpushare::harness

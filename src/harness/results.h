@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Results of runs: JSON Lines, one run a line, behind a line that says where they were made.
+//
+//   {"gpushare_bench":1,"gpushare":"0.1.0","gpu":"simulated","machine":"...","begun":"2026-11-22T21:00:00Z"}
+//   {"scenario":"share","case":"two","method":"native","repetition":0,"figures":[{"name":"a.share","unit":"%","value":75.1,"better":"-"}]}
+//   {"scenario":"share","case":"two","method":"other","repetition":0,"not_supported":"no share"}
+//   {"scenario":"share","case":"two","method":"other","repetition":1,"error":"it had not ended after 120 s"}
+//
+// Each line is written at once, so that what was measured is kept whatever comes after it.
+#ifndef GPUSHARE_HARNESS_RESULTS_H_
+#define GPUSHARE_HARNESS_RESULTS_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "harness/figures.h"
+
+namespace gpushare::harness {
+
+inline constexpr int kResultsVersion = 1;
+
+struct Circumstances {
+  std::string version;  // of gpushare
+  std::string gpu;      // "simulated" or its name and driver
+  std::string machine;  // processor and kernel
+  std::string begun;    // RFC 3339, UTC
+  bool operator==(const Circumstances&) const = default;
+};
+
+struct Result {
+  std::string scenario = {}, one_case = {}, method = {};
+  int repetition = 0;
+  std::string not_supported = {};  // what the method has no word for
+  std::string error = {};
+  std::vector<Figure> figures = {};  // empty where one of the two is not
+};
+
+struct Results {
+  Circumstances circumstances;
+  std::vector<Result> runs;
+};
+
+std::string FormatCircumstances(const Circumstances& circumstances);  // with its newline
+std::string FormatResult(const Result& result);                       // with its newline
+
+// InvalidArgument: FILE:LINE and what is wrong; results of another version among it. A last line without its newline was
+// being written when the disk was full or the harness was ended, and is left out.
+absl::StatusOr<Results> ParseResults(std::string_view text, const std::string& file);
+
+}  // namespace gpushare::harness
+
+#endif  // GPUSHARE_HARNESS_RESULTS_H_

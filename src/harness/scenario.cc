@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "harness/scenario.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "harness/values.h"
+#include "harness/work.h"
+#include "yaml/reader.h"
+
+namespace gpushare::harness {
+namespace {
+
+using yaml::Node;
+using Place = const std::string&;
+
+constexpr char kQuestions[] = "share|cap|latency";
+constexpr char kModes[] = "backlog|sync|requests";  // in the order of player::PlayMode
+
+// For files, columns and environment variables.
+bool IsName(std::string_view text) {
+  if (text.empty() || text.size() > 64) return false;
+  for (const char c : text) {
+    if (!(c >= 'a' && c <= 'z') && !(c >= '0' && c <= '9') && c != '-') return false;
+  }
+  return true;
+}
+
+absl::Status ReadName(const yaml::Reader& in, const Node& value, Place place, std::string* out) {
+  if (value.kind == Node::Kind::kText && IsName(value.text)) {
+    *out = value.text;
+    return absl::OkStatus();
+  }
+  return in.Wrong(value, place, "allowed: 1 to 64 of a-z, 0-9 and '-'");
+}
+
+class ScenarioReader {
+ public:
+  ScenarioReader(const std::string& file, Scenario* scenario)
+      : in_(file), folder_(file.substr(0, file.rfind('/') + 1)), scenario_(*scenario) {}
+
+  absl::Status Read(const Node& document) {
+    const auto time = [this](Nanos least, Nanos most, Nanos* out) {
+      return [=, this](const Node& value, Place place) {
+        return ReadTime(in_, value, place, least, most, out);
+      };
+    };
+    bool has_question = false;
+    const absl::Status keys = in_.Keys(
+        document, "",
+        {{"about", [&](const Node& value,
+                       Place place) { return in_.Text(value, place, "text", &scenario_.about); }},
+         {"question",
+          [&](const Node& value, Place place) {
+            size_t which = 0;
+            GPUSHARE_RETURN_IF_ERROR(ReadWord(in_, value, place, kQuestions, &which));
+            scenario_.question = static_cast<Question>(which);
+            has_question = true;
+            return absl::OkStatus();
+          }},
+         {"length", time(Millis(10), kLongestRun, &scenario_.length)},
+         {"warm_up", time(Nanos(0), kLongestRun, &scenario_.warm_up)},
+         {"window", time(Millis(10), kLongestRun, &scenario_.window)},
+         {"cases", [&](const Node& value, Place place) {
+            return in_.List(value, place, "a list of cases",
+                            [&](const Node& each, Place below) { return ReadCase(each, below); });
+          }}});
+    if (!keys.ok()) return keys;
+    if (!has_question) return in_.Error(document.line, "question", "it is missing");
+    if (scenario_.cases.empty()) return in_.Error(document.line, "cases", "at least one is wanted");
+    if (scenario_.warm_up + scenario_.window > scenario_.length) {
+      return in_.Error(document.line, "length", "it has no window after the warm-up");
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status ReadCase(const Node& map, Place place) {
+    if (scenario_.cases.size() == kMostCases) {
+      return in_.Error(map.line, place, absl::StrCat("at most ", kMostCases, " are allowed"));
+    }
+    Case one;
+    const absl::Status keys = in_.Keys(
+        map, place,
+        {{"name",
+          [&](const Node& value, Place below) { return ReadName(in_, value, below, &one.name); }},
+         {"gpu",
+          [&](const Node& value, Place below) {
+            return in_.Text(value, below, "settings of the simulated GPU", &one.gpu);
+          }},
+         {"tenants", [&](const Node& value, Place below) {
+            return in_.List(value, below, "a list of tenants", [&](const Node& each, Place under) {
+              return ReadTenant(each, under, &one);
+            });
+          }}});
+    if (!keys.ok()) return keys;
+    if (one.name.empty()) return in_.Error(map.line, place, "'name' is missing");
+    if (!names_.insert(one.name).second) {
+      return in_.Error(map.line, place, absl::StrCat("there is a case '", one.name, "' already"));
+    }
+    if (one.tenants.empty()) return in_.Error(map.line, place, "'tenants' is missing");
+    GPUSHARE_RETURN_IF_ERROR(CheckAsks(map, place, one));
+    scenario_.cases.push_back(std::move(one));
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadTenant(const Node& map, Place place, Case* of) {
+    if (of->tenants.size() == kMostTenants) {
+      return in_.Error(map.line, place, absl::StrCat("at most ", kMostTenants, " are allowed"));
+    }
+    Tenant tenant;
+    const auto part = [this](std::optional<double>* out) {
+      return [this, out](const Node& value, Place below) {
+        double read = 0;
+        GPUSHARE_RETURN_IF_ERROR(ReadPart(in_, value, below, &read));
+        *out = read;
+        return absl::OkStatus();
+      };
+    };
+    bool high = false;
+    const absl::Status keys = in_.Keys(
+        map, place,
+        {{"name", [&](const Node& value,
+                      Place below) { return ReadName(in_, value, below, &tenant.name); }},
+         {"share", part(&tenant.ask.share)},
+         {"cap", part(&tenant.ask.cap)},
+         {"priority",
+          [&](const Node& value, Place below) {
+            size_t which = 0;
+            GPUSHARE_RETURN_IF_ERROR(ReadWord(in_, value, below, "normal|high", &which));
+            high = which == 1;
+            return absl::OkStatus();
+          }},
+         {"work", [&](const Node& value,
+                      Place below) { return ReadWork(in_, value, below, folder_, &tenant.work); }},
+         {"mode",
+          [&](const Node& value, Place below) {
+            size_t which = 0;
+            GPUSHARE_RETURN_IF_ERROR(ReadWord(in_, value, below, kModes, &which));
+            tenant.mode = static_cast<player::PlayMode>(which);
+            return absl::OkStatus();
+          }},
+         {"load", [&](const Node& value, Place below) {
+            return ReadPart(in_, value, below, &tenant.load);
+          }}});
+    if (!keys.ok()) return keys;
+    tenant.ask.high_priority = high;
+    if (tenant.name.empty()) return in_.Error(map.line, place, "'name' is missing");
+    for (const Tenant& other : of->tenants) {
+      if (other.name != tenant.name) continue;
+      return in_.Error(map.line, place,
+                       absl::StrCat("there is a tenant '", tenant.name, "' already"));
+    }
+    if (tenant.work.empty()) return in_.Error(map.line, place, "'work' is missing");
+    const bool requests = tenant.mode == player::PlayMode::kOpenLoop;
+    if (requests != (tenant.load > 0)) {
+      return in_.Error(map.line, place, "'load' is of the mode 'requests', which needs it");
+    }
+    of->tenants.push_back(std::move(tenant));
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckAsks(const Node& map, Place place, const Case& one) const {
+    double shares = 0;
+    bool requests = false;
+    for (const Tenant& tenant : one.tenants) {
+      requests = requests || tenant.mode == player::PlayMode::kOpenLoop;
+      if (scenario_.question == Question::kShare && !tenant.ask.share.has_value()) {
+        return in_.Error(map.line, place, "each tenant needs 'share' for the question 'share'");
+      }
+      if (scenario_.question == Question::kCap && !tenant.ask.cap.has_value()) {
+        return in_.Error(map.line, place, "each tenant needs 'cap' for the question 'cap'");
+      }
+      shares += tenant.ask.share.value_or(0);
+    }
+    if (shares > 1 + 1e-9) {
+      return in_.Error(map.line, place, "the shares of its tenants are more than 100%");
+    }
+    if (scenario_.question == Question::kLatency && !requests) {
+      return in_.Error(map.line, place,
+                       "one tenant has the mode 'requests' for the question 'latency'");
+    }
+    return absl::OkStatus();
+  }
+
+  const yaml::Reader in_;
+  const std::string folder_;
+  Scenario& scenario_;
+  std::set<std::string> names_;
+};
+
+}  // namespace
+
+const char* QuestionName(Question question) {
+  switch (question) {
+    case Question::kShare:
+      return "share";
+    case Question::kCap:
+      return "cap";
+    case Question::kLatency:
+      return "latency";
+  }
+  return "";
+}
+
+absl::StatusOr<Scenario> ParseScenario(std::string_view text, const std::string& file) {
+  GPUSHARE_ASSIGN_OR_RETURN(const Node document, yaml::Parse(text, file));
+  Scenario scenario;
+  GPUSHARE_RETURN_IF_ERROR(ScenarioReader(file, &scenario).Read(document));
+  const size_t slash = file.rfind('/');
+  scenario.name = file.substr(slash == std::string::npos ? 0 : slash + 1);
+  scenario.name.resize(std::min(scenario.name.size(), scenario.name.rfind('.')));
+  return scenario;
+}
+
+absl::StatusOr<Scenario> LoadScenario(const std::string& file) {
+  GPUSHARE_ASSIGN_OR_RETURN(const std::string text, yaml::ReadFile(file));
+  return ParseScenario(text, file);
+}
+
+}  // namespace gpushare::harness

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is to be measured, whatever shares the GPU: tenants, what they run, what they ask for.
+//
+//   GPUSHARE_ASSIGN_OR_RETURN(const Scenario scenario, LoadScenario("bench/scenarios/share.yaml"));
+//
+// The text is YAML; docs/benchmarks.md has its keys. InvalidArgument: FILE:LINE: PLACE: what was given and what is allowed.
+#ifndef GPUSHARE_HARNESS_SCENARIO_H_
+#define GPUSHARE_HARNESS_SCENARIO_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/time.h"
+#include "player/player.h"
+#include "workload/trace.h"
+
+namespace gpushare::harness {
+
+inline constexpr size_t kMostTenants = 32;
+inline constexpr size_t kMostCases = 100;
+inline constexpr Nanos kLongestRun = Seconds(600);
+
+// Which question a scenario asks, and so which figures it gives.
+enum class Question : uint8_t {
+  kShare,    // asked against got, in every window
+  kCap,      // the same of tenants that may have no more, whatever is free
+  kLatency,  // of requests, alone and beside others' work
+};
+const char* QuestionName(Question question);
+
+// What a tenant asks for. Each method says it in its own words (method.h), or that it has none.
+struct Ask {
+  std::optional<double> share = std::nullopt;  // of the device's time while all want it, (0, 1]
+  std::optional<double> cap = std::nullopt;    // never more, (0, 1]
+  bool high_priority = false;
+};
+
+struct Tenant {
+  std::string name;
+  Ask ask;
+  workload::KernelTrace work;
+  player::PlayMode mode = player::PlayMode::kBacklog;
+  double load = 0;  // kOpenLoop: device time of the requests that come ÷ time
+};
+
+struct Case {
+  std::string name;
+  std::string gpu;  // what of the simulated GPU is not as it is by default (gpushare/testing/sim.h)
+  std::vector<Tenant> tenants;
+};
+
+struct Scenario {
+  std::string name;   // of the file, without its extension
+  std::string about;  // for people
+  Question question = Question::kShare;
+  Nanos length = Seconds(4), warm_up = Seconds(1), window = Seconds(1);
+  std::vector<Case> cases;
+};
+
+// `file` names the text in errors; traces are looked for relative to its folder.
+absl::StatusOr<Scenario> ParseScenario(std::string_view text, const std::string& file);
+absl::StatusOr<Scenario> LoadScenario(const std::string& file);
+
+}  // namespace gpushare::harness
+
+#endif  // GPUSHARE_HARNESS_SCENARIO_H_

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// A broker that goes by the simulated GPU's clock, so that what it gives whom is the same in every run:
+//
+//   GPUSHARE_SIM=shared=NAME,processes=3,place=0 broker SOCKET TENANT SPEC [TENANT SPEC]...
+//
+// It ends when the last of its processes has.
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "broker/host.h"
+#include "broker/service.h"
+#include "ipc/socket.h"
+
+int main(int argc, char** argv) {
+  using namespace gpushare;
+  if (argc < 4 || argc % 2 != 0) return 2;
+  // Before the GPU, which waits until all of its processes are there: none of them is refused.
+  absl::StatusOr<ipc::Listener> listener = ipc::Listener::At(argv[1], 0600);
+  if (!listener.ok()) {
+    std::fprintf(stderr, "%s\n", listener.status().ToString().c_str());
+    return 1;
+  }
+  absl::StatusOr<broker::Host> host = broker::OpenHost("sim");
+  if (!host.ok()) {
+    std::fprintf(stderr, "%s\n", host.status().ToString().c_str());
+    return 1;
+  }
+  broker::Config config;
+  for (int i = 2; i + 1 < argc; i += 2) {
+    config.tenants.emplace_back();
+    config.tenants.back().name = argv[i];
+    config.tenants.back().spec = argv[i + 1];
+  }
+  broker::ServiceOptions options;
+  options.listener = std::make_unique<ipc::Listener>(*std::move(listener));
+  options.gpus = host->gpus;
+  options.clock = &host->clock();
+  options.until_unused = true;
+  absl::StatusOr<std::unique_ptr<broker::Service>> service =
+      broker::Service::Create(config, std::move(options));
+  absl::Status ended = service.status();
+  if (service.ok()) {
+    host->clock().StartThread("broker", [&] { ended = (*service)->Run(); })->Join();
+  }
+  if (ended.ok()) return 0;
+  std::fprintf(stderr, "%s\n", ended.ToString().c_str());
+  return 1;
+}

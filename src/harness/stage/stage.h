@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where tenants play, and what their programs have in common.
+//
+//   int main(int argc, char** argv) { return RunStage(argc, argv, OpenNativeStage); }
+//
+// One program plays on the driver as any program does, the other on virtual devices. Which limiter is about is not
+// theirs to know.
+#ifndef GPUSHARE_HARNESS_STAGE_STAGE_H_
+#define GPUSHARE_HARNESS_STAGE_STAGE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "harness/plan.h"
+#include "harness/stage/witness.h"
+#include "player/port.h"
+#include "player/program.h"
+#include "workload/trace.h"
+
+namespace gpushare::harness {
+
+// One tenant's place: its stream and its kernels there.
+class Seat {
+ public:
+  virtual ~Seat() = default;
+  virtual player::Port& port() = 0;
+  virtual const player::Program& program() const = 0;
+  virtual CUstream_st* stream() const = 0;
+};
+
+class Stage {
+ public:
+  virtual ~Stage() = default;
+  virtual absl::StatusOr<std::unique_ptr<Seat>> Sit(const TenantPlan& plan,
+                                                    const workload::KernelTrace& trace) = 0;
+};
+
+// The first use of the GPU is within; the clock and the witness outlive the stage.
+using OpenStage = std::function<absl::StatusOr<std::unique_ptr<Stage>>(base::Clock& clock)>;
+
+// Plays the plan in the file argv[1] and writes what came of it. The process's exit status: 0 when the answer is written,
+// whatever it is.
+int RunStage(int argc, char** argv, const OpenStage& open);
+
+}  // namespace gpushare::harness
+
+#endif  // GPUSHARE_HARNESS_STAGE_STAGE_H_

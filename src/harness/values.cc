@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "harness/values.h"
+
+#include <charconv>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "base/status_macros.h"
+#include "spec/text.h"
+
+namespace gpushare::harness {
+
+absl::Status ReadTime(const yaml::Reader& in, const yaml::Node& value, const std::string& place,
+                      Nanos least, Nanos most, Nanos* out) {
+  const std::string allowed =
+      absl::StrCat(spec::FormatDuration(least), " to ", spec::FormatDuration(most));
+  std::string text;
+  GPUSHARE_RETURN_IF_ERROR(in.Text(value, place, allowed.c_str(), &text));
+  const absl::StatusOr<Nanos> time = spec::ParseDuration(text);
+  if (time.ok() && *time >= least && *time <= most) {
+    *out = *time;
+    return absl::OkStatus();
+  }
+  return in.Wrong(value, place, absl::StrCat("allowed: ", allowed));
+}
+
+absl::Status ReadPart(const yaml::Reader& in, const yaml::Node& value, const std::string& place,
+                      double* out) {
+  constexpr char kAllowed[] = "0.01% to 100%";
+  std::string text;
+  GPUSHARE_RETURN_IF_ERROR(in.Text(value, place, kAllowed, &text));
+  const absl::StatusOr<double> part = spec::ParseShare(text);
+  if (part.ok() && *part >= 1e-4 && *part <= 1) {
+    *out = *part;
+    return absl::OkStatus();
+  }
+  return in.Wrong(value, place, absl::StrCat("allowed: ", kAllowed));
+}
+
+absl::Status ReadCount(const yaml::Reader& in, const yaml::Node& value, const std::string& place,
+                       int64_t least, int64_t most, int64_t* out) {
+  const std::string allowed = absl::StrCat(least, " to ", most);
+  std::string text;
+  GPUSHARE_RETURN_IF_ERROR(in.Text(value, place, allowed.c_str(), &text));
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc() && end == text.data() + text.size() && number >= least &&
+      number <= most) {
+    *out = number;
+    return absl::OkStatus();
+  }
+  return in.Wrong(value, place, absl::StrCat("allowed: ", allowed));
+}
+
+absl::Status ReadWord(const yaml::Reader& in, const yaml::Node& value, const std::string& place,
+                      const char* words, size_t* out) {
+  const std::vector<std::string> known = absl::StrSplit(words, '|');
+  for (size_t i = 0; i < known.size(); ++i) {
+    if (value.kind != yaml::Node::Kind::kText || value.text != known[i]) continue;
+    *out = i;
+    return absl::OkStatus();
+  }
+  return in.Wrong(value, place, absl::StrCat("allowed: ", absl::StrJoin(known, ", ")));
+}
+
+}  // namespace gpushare::harness

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Amounts in a scenario's YAML, each with its range.
+#ifndef GPUSHARE_HARNESS_VALUES_H_
+#define GPUSHARE_HARNESS_VALUES_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "base/time.h"
+#include "yaml/reader.h"
+
+namespace gpushare::harness {
+
+// A time from `least` to `most`, as in 500us.
+absl::Status ReadTime(const yaml::Reader& in, const yaml::Node& value, const std::string& place,
+                      Nanos least, Nanos most, Nanos* out);
+// A part from 0.01 % to 100 %, as in 75%.
+absl::Status ReadPart(const yaml::Reader& in, const yaml::Node& value, const std::string& place,
+                      double* out);
+// A whole number from `least` to `most`.
+absl::Status ReadCount(const yaml::Reader& in, const yaml::Node& value, const std::string& place,
+                       int64_t least, int64_t most, int64_t* out);
+// A word of `words`, which are separated by '|' and are numbered from 0.
+absl::Status ReadWord(const yaml::Reader& in, const yaml::Node& value, const std::string& place,
+                      const char* words, size_t* out);
+
+}  // namespace gpushare::harness
+
+#endif  // GPUSHARE_HARNESS_VALUES_H_

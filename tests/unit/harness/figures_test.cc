@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "harness/figures.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "harness/run.h"
+
+namespace gpushare::harness {
+namespace {
+
+// A tenant that has `part` of each sample, from sample `changes` on `later`.
+TenantOutcome Uses(const std::string& name, size_t samples, double part, size_t changes = SIZE_MAX,
+                   double later = 0) {
+  TenantOutcome tenant;
+  tenant.name = name;
+  double used = 0;
+  for (size_t i = 0; i <= samples; ++i) {
+    tenant.used_ns.push_back(static_cast<int64_t>(used));
+    used += (i < changes ? part : later) * static_cast<double>(kSample.count());
+  }
+  return tenant;
+}
+
+std::map<std::string, double> Figures(const Scenario& scenario, const Outcome& outcome,
+                                      const Outcome& alone = {}) {
+  std::map<std::string, double> figures;
+  for (const Figure& each : FiguresOf(scenario, scenario.cases[0], outcome, alone)) {
+    figures[each.name] = each.value;
+  }
+  return figures;
+}
+
+Scenario Of(Question question, std::vector<Tenant> tenants) {
+  Scenario scenario;
+  scenario.question = question;
+  scenario.length = Seconds(4);
+  scenario.warm_up = Seconds(1);
+  scenario.window = Seconds(1);
+  scenario.cases.push_back({"case", "", std::move(tenants)});
+  return scenario;
+}
+
+TEST(Figures, OfShares) {
+  Tenant a, b;
+  a.ask.share = 0.75;
+  b.ask.share = 0.25;
+  const Scenario scenario = Of(Question::kShare, {a, b});
+  auto figures = Figures(scenario, {"", {Uses("a", 400, 0.6), Uses("b", 400, 0.2)}});
+  EXPECT_NEAR(figures["a.share"], 75, 1e-6);
+  EXPECT_NEAR(figures["worst_error"], 0, 1e-6);
+  EXPECT_NEAR(figures["busy"], 80, 1e-6);
+  // In the last second b has nothing.
+  figures = Figures(scenario, {"", {Uses("a", 400, 0.6), Uses("b", 400, 0.2, 300, 0)}});
+  EXPECT_NEAR(figures["worst_error"], 25, 1e-6);
+  // What was before the warm-up's end is no part of it.
+  figures = Figures(scenario, {"", {Uses("a", 400, 0, 100, 0.75), Uses("b", 400, 0.25)}});
+  EXPECT_NEAR(figures["worst_error"], 0, 1e-6);
+}
+
+TEST(Figures, OfCaps) {
+  Tenant a;
+  a.ask.cap = 0.3;
+  const Scenario scenario = Of(Question::kCap, {a});
+  auto figures = Figures(scenario, {"", {Uses("a", 400, 0.3)}});
+  EXPECT_NEAR(figures["a.share"], 30, 1e-6);
+  EXPECT_NEAR(figures["worst_over"], 0, 1e-6);
+  // A half second of all of it: half the window.
+  figures = Figures(scenario, {"", {Uses("a", 400, 0.3, 350, 1)}});
+  EXPECT_NEAR(figures["worst_over"], 35, 1e-6);
+}
+
+TEST(Figures, OfLatencies) {
+  Tenant service, job;
+  service.mode = player::PlayMode::kOpenLoop;
+  const Scenario scenario = Of(Question::kLatency, {service, job});
+  TenantOutcome online = Uses("online", 400, 0.2), by_itself = Uses("online", 400, 0.2);
+  for (int i = 0; i < 200; ++i) {
+    const Nanos arrival = Millis(20 * i);
+    // Before the warm-up's end they are slow, and do not count.
+    online.requests.push_back({arrival, arrival < Seconds(1) ? Seconds(1) : Micros(200 + i)});
+    by_itself.requests.push_back({arrival, Micros(100)});
+  }
+  auto figures = Figures(scenario, {"", {online, Uses("job", 400, 0.5)}}, {"", {by_itself}});
+  EXPECT_EQ(figures["online.p50"], 324);
+  EXPECT_EQ(figures["online.p999"], 399);
+  EXPECT_NEAR(figures["online.p99_ratio"], 3.98, 1e-9);
+  EXPECT_NEAR(figures["job.share"], 50, 1e-6);
+}
+
+TEST(Figures, OfARunThatEndedAtOnceThereAreNone) {
+  Tenant a;
+  a.ask.cap = 0.3;
+  EXPECT_TRUE(Figures(Of(Question::kCap, {a}), {"", {Uses("a", 0, 1)}}).empty());
+  EXPECT_TRUE(Figures(Of(Question::kCap, {a}), {}).empty());
+}
+
+}  // namespace
+}  // namespace gpushare::harness

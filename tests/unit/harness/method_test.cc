@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "harness/method.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace gpushare::harness {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Method, IsFoundByItsName) {
+  for (const std::string& name : MethodNames()) {
+    const auto method = FindMethod(name);
+    ASSERT_TRUE(method.ok()) << name;
+    EXPECT_EQ(method->name, name);
+  }
+  EXPECT_THAT(std::string(FindMethod("turbo").status().message()),
+              HasSubstr("no method is called 'turbo'; allowed: native, time-slicing, "));
+}
+
+TEST(Method, ALibraryIsToldInItsOwnWords) {
+  const auto method = FindMethod("other=/opt/libother.so,CORES=%CAP%,FIXED=1");
+  ASSERT_TRUE(method.ok()) << method.status();
+  EXPECT_EQ(method->library, "/opt/libother.so");
+  EXPECT_TRUE(HasProcesses(*method));
+  const auto environment = EnvironmentOf(*method, {.cap = 0.3});
+  ASSERT_EQ(environment.size(), 2u);
+  EXPECT_EQ(environment[0], std::make_pair(std::string("CORES"), std::string("30")));
+  EXPECT_EQ(environment[1].second, "1");
+  EXPECT_EQ(EnvironmentOf(*method, {})[0].second, "100");
+
+  Case one;
+  one.tenants.emplace_back().ask.cap = 0.3;
+  EXPECT_EQ(WhyNot(*method, one), "");
+  one.tenants[0].ask.share = 0.5;
+  EXPECT_EQ(WhyNot(*method, one), "no share");
+  one.tenants[0].ask = {.high_priority = true};
+  EXPECT_EQ(WhyNot(*method, one), "no priority");
+
+  EXPECT_FALSE(FindMethod("other=/opt/libother.so,=5").ok());
+  EXPECT_FALSE(FindMethod("=/opt/libother.so").ok());
+  EXPECT_FALSE(FindMethod("other=").ok());
+}
+
+TEST(Method, AVirtualDevicesSpec) {
+  EXPECT_EQ(SpecOf({.share = 0.75}), "weight=75");
+  EXPECT_EQ(SpecOf({.cap = 0.3, .high_priority = true}), "cap=30%,priority=high");
+  EXPECT_EQ(SpecOf({}), "");
+}
+
+}  // namespace
+}  // namespace gpushare::harness

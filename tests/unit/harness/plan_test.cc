@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "harness/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "harness/start.h"
+
+namespace gpushare::harness {
+namespace {
+
+TEST(Plan, RoundTrips) {
+  Plan plan;
+  plan.barrier = "/tmp/x/start";
+  plan.parties = 3;
+  plan.simulated = "/tmp/x/simulated.so";
+  plan.outcome = "/tmp/x/outcome";
+  plan.length = Seconds(4);
+  plan.sample = Millis(10);
+  plan.tenants.push_back({"a", "a.csv", "weight=3", player::PlayMode::kOpenLoop, true, {Nanos(5)}});
+  const auto read = ParsePlan(FormatPlan(plan));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->parties, 3u);
+  EXPECT_EQ(read->length, Seconds(4));
+  ASSERT_EQ(read->tenants.size(), 1u);
+  EXPECT_EQ(read->tenants[0].mode, player::PlayMode::kOpenLoop);
+  EXPECT_TRUE(read->tenants[0].high_priority);
+  EXPECT_EQ(read->tenants[0].arrivals, std::vector<Nanos>{Nanos(5)});
+  for (const char* text : {"", "{", "[]", "{}", "{\"barrier\":5}"}) {
+    EXPECT_EQ(ParsePlan(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_EQ(ParseOutcome(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+}
+
+TEST(Plan, OutcomesRoundTrip) {
+  const Outcome outcome = {"", {{"a", {0, 5, 9}, {{Nanos(1), Nanos(2)}}, 7}}};
+  const auto read = ParseOutcome(FormatOutcome(outcome));
+  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_EQ(read->tenants.size(), 1u);
+  EXPECT_EQ(read->tenants[0].used_ns, (std::vector<int64_t>{0, 5, 9}));
+  ASSERT_EQ(read->tenants[0].requests.size(), 1u);
+  EXPECT_EQ(read->tenants[0].requests[0].latency, Nanos(2));
+  EXPECT_EQ(read->tenants[0].launches, 7u);
+}
+
+TEST(StartLine, AllBeginWhenTheLastIsReady) {
+  const std::string path = ::testing::TempDir() + "/start-line";
+  std::filesystem::remove(path);
+  ASSERT_TRUE(StartLine::Make(path).ok());
+  EXPECT_FALSE(StartLine::Make(path).ok());  // somebody's already
+  auto a = StartLine::Open(path), b = StartLine::Open(path);
+  ASSERT_TRUE(a.ok() && b.ok());
+  a->Ready(Time(Seconds(2)));
+  EXPECT_FALSE(a->begins(2).has_value());
+  b->Ready(Time(Seconds(1)));
+  EXPECT_EQ(a->begins(2), Time(Seconds(2)) + StartLine::kAfterTheLast);
+  EXPECT_EQ(b->begins(2), a->begins(2));
+  std::filesystem::remove(path);
+}
+
+}  // namespace
+}  // namespace gpushare::harness

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "harness/scenario.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace gpushare::harness {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kGood[] = R"(about: words
+question: share
+length: 2s
+warm_up: 500ms
+window: 1s
+cases:
+  - name: two
+    gpu: noise=0.03
+    tenants:
+      - {name: a, share: 75%, work: {kernels: 3us 5us, repeat: 4, sms: 160}}
+      - {name: b, share: 25%, work: {model: resnet50, batch: 4, pass: training}, mode: sync}
+)";
+
+std::string Refused(const std::string& text) {
+  const auto scenario = ParseScenario(text, "s.yaml");
+  EXPECT_EQ(scenario.status().code(), absl::StatusCode::kInvalidArgument) << text;
+  return std::string(scenario.status().message());
+}
+
+// kGood with one part replaced.
+std::string With(const std::string& part, const std::string& by) {
+  std::string text = kGood;
+  const size_t at = text.find(part);
+  EXPECT_NE(at, std::string::npos) << part;
+  return text.replace(at, part.size(), by);
+}
+
+TEST(Scenario, IsReadWhole) {
+  const auto scenario = ParseScenario(kGood, "folder/two-tenants.yaml");
+  ASSERT_TRUE(scenario.ok()) << scenario.status();
+  EXPECT_EQ(scenario->name, "two-tenants");
+  EXPECT_EQ(scenario->about, "words");
+  EXPECT_EQ(scenario->question, Question::kShare);
+  EXPECT_EQ(scenario->length, Seconds(2));
+  EXPECT_EQ(scenario->warm_up, Millis(500));
+  ASSERT_EQ(scenario->cases.size(), 1u);
+  const Case& one = scenario->cases[0];
+  EXPECT_EQ(one.gpu, "noise=0.03");
+  ASSERT_EQ(one.tenants.size(), 2u);
+  EXPECT_EQ(one.tenants[0].ask.share, 0.75);
+  EXPECT_EQ(one.tenants[0].work.kernels().size(), 8u);
+  EXPECT_EQ(workload::Summarize(one.tenants[0].work).total, Micros(32));
+  EXPECT_EQ(one.tenants[0].work.kernels()[0].sms, 160);
+  EXPECT_EQ(one.tenants[1].mode, player::PlayMode::kSyncPerIteration);
+  EXPECT_GT(one.tenants[1].work.kernels().size(), 100u);
+}
+
+TEST(Scenario, SaysWhereWhatIsWrongStands) {
+  EXPECT_EQ(Refused(With("question: share", "question: speed")),
+            "s.yaml:2: question: 'speed' given; allowed: share, cap, latency");
+  EXPECT_EQ(Refused(With("length: 2s", "length: 2h")),
+            "s.yaml:3: length: '2h' given; allowed: 10ms to 600s");
+  EXPECT_EQ(Refused(With("share: 75%", "share: 101%")),
+            "s.yaml:10: cases[0].tenants[0].share: '101%' given; allowed: 0.01% to 100%");
+  EXPECT_THAT(Refused(With("share: 75%", "shares: 75%")), HasSubstr("there is no key 'shares'"));
+  EXPECT_THAT(Refused(With("3us 5us", "3us 5")), HasSubstr("1 to 1000 times of 1us to 1s"));
+  EXPECT_THAT(Refused(With("sms: 160", "sms: 5000")),
+              HasSubstr("'5000' given; allowed: 1 to 4096"));
+  EXPECT_THAT(Refused(With("name: b", "name: a")), HasSubstr("there is a tenant 'a' already"));
+  EXPECT_THAT(Refused(With("name: two", "name: two/three")), HasSubstr("a-z, 0-9 and '-'"));
+  EXPECT_THAT(Refused(With("mode: sync", "load: 20%")), HasSubstr("'load' is of the mode"));
+  EXPECT_THAT(Refused(With("mode: sync", "mode: requests")), HasSubstr("'load' is of the mode"));
+  EXPECT_THAT(Refused(With("pass: training", "repeat: 2")), HasSubstr("are of 'kernels'"));
+  EXPECT_THAT(Refused(With("model: resnet50", "trace: /nowhere.csv")), HasSubstr("are of 'model'"));
+  EXPECT_THAT(Refused(With("{model: resnet50, batch: 4, pass: training}", "{trace: /nowhere.csv}")),
+              HasSubstr("/nowhere.csv"));
+  EXPECT_THAT(Refused(With("work: {kernels: 3us 5us, repeat: 4, sms: 160}", "work: {}")),
+              HasSubstr("one of kernels, trace and model"));
+}
+
+TEST(Scenario, WhatIsAskedFitsTheQuestion) {
+  EXPECT_THAT(Refused(With("share: 25%", "share: 26%")), HasSubstr("more than 100%"));
+  EXPECT_THAT(Refused(With("share: 25%, ", "")), HasSubstr("each tenant needs 'share'"));
+  EXPECT_THAT(Refused(With("question: share", "question: cap")),
+              HasSubstr("each tenant needs 'cap'"));
+  EXPECT_THAT(Refused(With("question: share", "question: latency")), HasSubstr("'requests'"));
+  EXPECT_THAT(Refused(With("warm_up: 500ms", "warm_up: 1500ms")), HasSubstr("no window after"));
+  EXPECT_THAT(Refused(With("question: share\n", "")), HasSubstr("question: it is missing"));
+  EXPECT_THAT(Refused("question: share\n"), HasSubstr("at least one is wanted"));
+}
+
+TEST(Scenario, ThoseOfTheProjectAreGood) {
+  const char* const source = std::getenv("GPUSHARE_SOURCE");
+  ASSERT_NE(source, nullptr);
+  int count = 0;
+  for (const auto& each :
+       std::filesystem::directory_iterator(absl::StrCat(source, "/bench/scenarios"))) {
+    const auto scenario = LoadScenario(each.path().string());
+    EXPECT_TRUE(scenario.ok()) << scenario.status();
+    ++count;
+  }
+  EXPECT_GE(count, 3);
+  EXPECT_EQ(LoadScenario("/nowhere.yaml").status().code(), absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace gpushare::harness
