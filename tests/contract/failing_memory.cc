@@ -23,6 +23,12 @@ void* operator new(size_t size) {
   if (void* p = std::malloc(size)) return p;
   throw std::bad_alloc();
 }
+// The one that throws nothing is replaced as well: a sanitizer has its own, whose memory free() does not take.
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  if (!fails) return std::malloc(size);
+  failures.fetch_add(1);
+  return nullptr;
+}
 void operator delete(void* p) noexcept { std::free(p); }
 void operator delete(void* p, size_t) noexcept;  // clang does not declare it
 void operator delete(void* p, size_t) noexcept { std::free(p); }

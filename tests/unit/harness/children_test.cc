@@ -3,9 +3,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <string>
+
+#include "absl/strings/str_cat.h"
 
 namespace gpushare::harness {
 namespace {
@@ -19,7 +22,8 @@ class ChildrenTest : public ::testing::Test {
   Program Shell(const std::string& script) const {
     return {"the shell", {"/bin/sh", "-c", script}, {{"WORD", "blue"}}, log_};
   }
-  const std::string log_ = ::testing::TempDir() + "/children-log";
+  // Tests run beside each other.
+  const std::string log_ = absl::StrCat(::testing::TempDir(), "/children-log-", getpid());
 };
 
 TEST_F(ChildrenTest, GetTheirEnvironment) {
