@@ -117,8 +117,10 @@ void Gate::CompleteSlow(const Admission& admission, bool submitted) {
     std::atomic<uint64_t>& place = state_->ring->At(admission.launch);
     LaunchRecord record = LaunchRecord::Unpack(place.load(std::memory_order_acquire));
     record.refused = true;
-    if (!seen && record.launch == admission.launch) {
-      place.store(record.Pack(), std::memory_order_release);
+    const bool there = record.launch == admission.launch;
+    if (!seen && there) place.store(record.Pack(), std::memory_order_release);
+    if (seen && there && admission.stream->live) {
+      engine.replay.Refuse(admission.stream->replay, record.entry);
     }
   }
   if (seen) engine.CloseOpen(*state_, admission.stream);

@@ -74,13 +74,17 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   const Nanos ended = stamp - marker_cost;
   const Nanos began_after = std::exchange(stream.recorded_until, stamp);
   // No marker begins before it is submitted. An offset that was measured while another process had the device is too small
-  // by that wait, and then every marker seems to have found its stream idle.
+  // by that wait, and then every marker seems to have found its stream idle. What a launch takes varies by less.
   if (!marker.failed) {
-    submit_offset = std::max(submit_offset, marker.recording.time_since_epoch() - ended);
+    submit_offset =
+        std::max(submit_offset, marker.recording.time_since_epoch() - ended - kLateMarker);
   }
   const bool late = marker.failed || ended <= DeviceTime(marker.recorded) + kLateMarker;
-  const meter::Replay::Batch batch =
-      replay.Complete(stream.replay, ended, stamp, late && marker.commands > 0);
+  using End = meter::Replay::End;
+  const End end = marker.failed                 ? End::kUnknown
+                  : late && marker.commands > 0 ? End::kBefore
+                                                : End::kStamped;
+  const meter::Replay::Batch batch = replay.Complete(stream.replay, ended, stamp, end);
   // After a silence a marker that found its stream idle says nothing of a batch of which nobody knows when it was
   // launched, nor whether it was yet: a thread may stand between the gate and the driver.
   if (marker.failed || (late && marker.after_silence)) {
@@ -112,6 +116,7 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
            ++n, ++i) {
         cost += batch.commands[i].cost_ns;
       }
+      if (cost <= 0) continue;  // the driver refused it
       const double share = static_cast<double>(cost) / std::max(batch.predicted_ns, 1.0);
       tenant.costs->Learn(command.entry, cost, static_cast<float>(batch.ratio),
                           static_cast<float>(share), batch.alone);
@@ -132,7 +137,7 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
     RecordSettled(marker, began_after, ended, measured - Nanos(marker.accrued_ns));
   }
 
-  if (marker.lease || graphs) return;
+  if (marker.lease || graphs || batch.guessed) return;
   // Charge by what the tenant's commands lately took of the device, not by what they take alone.
   const double factor = batch.used_ns / std::max(batch.predicted_ns * batch.ratio, 1.0);
   const float old = tenant.page.charge_factor.load(std::memory_order_relaxed);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/status_macros.h"
 
@@ -111,7 +112,10 @@ absl::Status TimeLine::Calibrate(driver::Stream stream) {
   return absl::OkStatus();
 }
 
-TimeLine::~TimeLine() { pool_.Give(base_); }
+TimeLine::~TimeLine() {
+  pool_.Give(base_);
+  if (next_base_ != nullptr) pool_.Give(next_base_);
+}
 
 bool TimeLine::Stands() const { return driver_.QueryEvent(base_) == driver::Result::kSuccess; }
 
@@ -120,23 +124,55 @@ void TimeLine::ShiftTo(Nanos submit_offset) {
   submit_offset_ = submit_offset;
 }
 
+Nanos TimeLine::After(float ms) const {
+  return base_stamp_ + Nanos(std::llround(static_cast<double>(ms) * 1e6));
+}
+
+// On a stream of its own, so that it waits for nobody, and this thread neither.
+void TimeLine::RecordNextBase() {
+  driver::Stream stream = nullptr;
+  if (driver_.CreateStream(&stream, 0) != driver::Result::kSuccess) return;
+  if (pool_.Take(&next_base_) != driver::Result::kSuccess) {
+    next_base_ = nullptr;
+  } else if (driver_.RecordEvent(next_base_, stream) != driver::Result::kSuccess) {
+    pool_.Give(std::exchange(next_base_, nullptr));
+  }
+  driver_.DestroyStream(stream);
+}
+
+void TimeLine::TakeNextBase() {
+  const driver::Result result = driver_.QueryEvent(next_base_);
+  if (result == driver::Result::kNotReady) return;
+  driver::Event next = std::exchange(next_base_, nullptr);
+  float ms = 0;
+  if (result != driver::Result::kSuccess ||
+      driver_.ElapsedMs(&ms, base_, next) != driver::Result::kSuccess) {
+    pool_.Give(next);
+    return;
+  }
+  base_stamp_ = After(ms);
+  pool_.Give(std::exchange(base_, next));
+}
+
 absl::StatusOr<Nanos> TimeLine::Stamp(driver::Event event, EventPool* of) {
   const bool foreign = of != nullptr && of != &pool_;
   EventPool& home = foreign ? *of : pool_;
+  if (next_base_ != nullptr) TakeNextBase();
   float ms = 0;
   const driver::Result result = driver_.ElapsedMs(&ms, base_, event);
   if (result != driver::Result::kSuccess) {
     home.Give(event);
     return driver::ToStatus(result, "cuEventElapsedTime");
   }
-  const Nanos stamp = base_stamp_ + Nanos(std::llround(static_cast<double>(ms) * 1e6));
-  if (stamp - base_stamp_ >= kRebase && !foreign) {
+  const Nanos stamp = After(ms);
+  if (stamp - base_stamp_ < kRebase || foreign) {
+    home.Give(event);
+  } else {
     pool_.Give(base_);
     base_ = event;
     base_stamp_ = stamp;
-  } else {
-    home.Give(event);
   }
+  if (stamp - base_stamp_ >= kRebase && next_base_ == nullptr) RecordNextBase();
   return stamp;
 }
 

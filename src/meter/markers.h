@@ -54,7 +54,7 @@ class TimeLine {
 
   // The stamp of a completed event, or nothing when the driver refuses (the context is gone).
   // Takes the event: it goes back to the pool, now or when it has served as a base. One `of` another pool goes
-  // back to that, and is no base: its context may end.
+  // back to that, and is no base: its context may end. Where there are no others a base is recorded for itself.
   absl::StatusOr<Nanos> Stamp(driver::Event event, EventPool* of = nullptr);
 
   // Does the driver still know its events?
@@ -72,10 +72,14 @@ class TimeLine {
   TimeLine(driver::Driver& driver, EventPool& pool, driver::Event base)
       : driver_(driver), pool_(pool), base_(base) {}
   absl::Status Calibrate(driver::Stream stream);
+  Nanos After(float ms) const;
+  void RecordNextBase();
+  void TakeNextBase();
 
   driver::Driver& driver_;
   EventPool& pool_;
   driver::Event base_;
+  driver::Event next_base_ = nullptr;  // recorded, not seen completed
   Nanos base_stamp_{0};
   Nanos marker_cost_{0}, submit_offset_{0};
 };

@@ -14,9 +14,10 @@ constexpr double kNeverNs = std::numeric_limits<double>::infinity();
 constexpr double kAlone = 0.15;
 // Below this part of a batch's predicted work seen in the model its ratio says nothing.
 constexpr double kLearnable = 0.3;
-// A batch completes although the model has run at most this part of it, while another stream's batch has
-// been pinned for this many times what it was predicted to take: the model has the two in the wrong order.
+// Of a batch of which the model has run at most this part, and could have run no more, it has seen nothing.
 constexpr double kUnseen = 0.25;
+// If meanwhile another stream's batch has been pinned for this many times what it was predicted to take, the model has
+// the two in the wrong order.
 constexpr double kOverdue = 3;
 
 }  // namespace
@@ -38,7 +39,8 @@ Replay::StreamId Replay::AddStream(uint32_t tenant, int priority) {
   stream.live = true;
   stream.tenant = tenant;
   stream.priority = priority;
-  stream.ready = now_;
+  stream.ready = stream.marked = now_;
+  stream.unclaimed = unclaimed_ns_;
   return id;
 }
 
@@ -64,6 +66,26 @@ void Replay::Append(StreamId id, const Command& command, Nanos not_before) {
   if (!first) return;
   live_.push_back(id);
   stream.ready = std::max(stream.ready, now_);
+}
+
+void Replay::Refuse(StreamId id, uint32_t entry) {
+  Stream& stream = streams_[id];
+  uint32_t parts = 0;  // of it that are still to be found
+  const auto refuse = [&](Command& command) {
+    if (command.entry != entry) return;
+    if (parts == 0) parts = command.parts;
+    command.cost_ns = 0;
+    --parts;
+  };
+  for (auto item = stream.items.rbegin(); item != stream.items.rend(); ++item) {
+    if (item->boundary) continue;
+    refuse(item->command);
+    if (parts == 0 && item->command.entry == entry) return;
+  }
+  for (auto command = stream.done.rbegin(); command != stream.done.rend(); ++command) {
+    refuse(*command);
+    if (parts == 0 && command->entry == entry) return;
+  }
 }
 
 void Replay::Boundary(StreamId id) {
@@ -125,10 +147,14 @@ void Replay::PlaceMemory() {
   running_.push_back({now_ + best->unit_ns, best_id, 0});
 }
 
-void Replay::AccumulateMemory(double dt) {
+// Whether any ran.
+bool Replay::AccumulateMemory(double dt) {
+  bool any = false;
   for (StreamId id : live_) {
     Stream& s = streams_[id];
-    if (!AtMemory(s) || !s.started || s.items.front().abandoned) continue;
+    if (!AtMemory(s) || !s.started) continue;
+    any = true;
+    if (s.items.front().abandoned) continue;
     s.used_ns += dt;
     s.group_ns += dt;
     s.resident_ns += dt;
@@ -137,6 +163,7 @@ void Replay::AccumulateMemory(double dt) {
       s.pinned_group_ns += dt;
     }
   }
+  return any;
 }
 
 void Replay::Place() {
@@ -243,7 +270,7 @@ void Replay::AccumulateBesideOpaque(double dt, double weight) {
 
 void Replay::Accumulate(double dt) {
   if (dt <= 0) return;
-  AccumulateMemory(dt);
+  const bool memory = AccumulateMemory(dt);
   if (const double weight = OpaqueWeight(); weight > 0) {
     AccumulateBesideOpaque(dt, weight);
     return;
@@ -255,8 +282,9 @@ void Replay::Accumulate(double dt) {
       const Stream& s = streams_[id];
       if (!s.pinned || !s.beside_opaque || !streams_[s.opaque].live) continue;
       streams_[s.opaque].owed_ns += dt;
-      break;
+      return;
     }
+    if (!memory) unclaimed_ns_ += dt;
     return;
   }
   uint32_t tenant = 0;
@@ -285,6 +313,9 @@ void Replay::Accumulate(double dt) {
 }
 
 void Replay::PopCommand(Stream& stream) {
+  if (stream.done.empty()) {
+    stream.launched = std::max(stream.ready, stream.items.front().not_before);
+  }
   if (!stream.items.front().abandoned) stream.done.push_back(stream.items.front().command);
   stream.items.pop_front();
   stream.started = false;
@@ -302,8 +333,8 @@ void Replay::EndGroups(size_t index) {
     // several waves would be learnt too short, and those that wait for it too long.
     const Command& command = stream.items.front().command;
     stream.waiting = command.memory ? 0 : std::max(Width(command) - stream.held, 0);
-    stream.pinned_fill =
-        GroupTime(command) / (static_cast<double>(command.cost_ns) * Width(command));
+    const double full = static_cast<double>(command.cost_ns) * Width(command);
+    stream.pinned_fill = full > 0 ? GroupTime(command) / full : 1;  // 0: it was refused
     running_[index].end = kNeverNs;
     return;
   }
@@ -431,7 +462,22 @@ Nanos Replay::Overrun(StreamId id) const {
   return Nanos(static_cast<int64_t>(std::max(0.0, stream.used_ns - predicted)));
 }
 
-Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, bool late) {
+// It ended when the model had hardly let it begin, and not because others had the device: host and device do not agree
+// on when it was launched. It took no longer than since the last marker, of time that nobody else is charged for, and
+// nothing is known beyond that.
+void Replay::ChargeUnseen(Stream& stream, double at, Batch& batch) {
+  const double most = std::max(0.0, at - stream.marked);
+  const double free = std::clamp(unclaimed_ns_ - stream.unclaimed, 0.0, most);
+  const double more = std::min(std::max(0.0, batch.predicted_ns - batch.used_ns), free);
+  batch.used_ns += more;
+  unclaimed_ns_ -= more;
+  batch.guessed = true;
+  batch.ratio = std::min(1.0, most / batch.predicted_ns);
+  batch.learnable = batch.ratio > 0 && batch.ratio < 1;
+}
+
+Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, End end) {
+  const bool late = end != End::kStamped;
   Advance(static_cast<double>(at.count()));
   Stream& stream = streams_[id];
   if (!late) TakeOver(stream);
@@ -444,7 +490,7 @@ Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, bool late) {
     stream.items.pop_front();
     --stream.boundaries;
   }
-  stream.ready = std::max(now_, static_cast<double>(after.count()));
+  stream.ready = end == End::kUnknown ? now_ : std::max(now_, static_cast<double>(after.count()));
   // The model lets known work run at once and opaque work wait; on the device it was, in part, the other
   // way round. What is left until the marker was the opaque work's, which may have ended meanwhile.
   if (stream.beside_opaque && streams_[stream.opaque].live) {
@@ -471,17 +517,15 @@ Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, bool late) {
                                          : stream.group_predicted_ns > kLearnable * group_predicted;
   const bool opaque = std::any_of(stream.done.begin(), stream.done.end(),
                                   [](const Command& c) { return c.opaque; });
-  if (late && group_predicted > 0 && stream.group_ns == 0 && !stream.beside_opaque && !opaque) {
-    // It ended before the model let it begin: host and device do not agree on when it was launched. It took no longer
-    // than since the last marker, and nothing is known beyond that.
-    const double most = std::max(0.0, static_cast<double>(at.count()) - stream.marked);
-    const double taken = std::min(batch.predicted_ns, most);
-    batch.used_ns += taken;
-    batch.ratio = taken / batch.predicted_ns;
-    batch.learnable = batch.ratio > 0 && batch.ratio < 1;
+  if (end == End::kBefore && group_predicted > 0 && !stream.beside_opaque && !opaque &&
+      now_ - stream.launched < kUnseen * batch.predicted_ns) {
+    ChargeUnseen(stream, static_cast<double>(at.count()), batch);
   }
-  stream.marked = static_cast<double>(after.count());
-  batch.alone = stream.shared_ns <= kAlone * stream.resident_ns;
+  if (end != End::kUnknown) {
+    stream.marked = static_cast<double>(after.count());
+    stream.unclaimed = unclaimed_ns_;
+  }
+  batch.alone = !batch.guessed && stream.shared_ns <= kAlone * stream.resident_ns;
   batch.commands.swap(stream.done);
   stream.used_ns = stream.shared_ns = stream.resident_ns = 0;
   stream.group_ns = stream.group_predicted_ns = 0;

@@ -52,6 +52,8 @@ class Replay {
 
   // A command was handed to the device, not before `not_before` (device time).
   void Append(StreamId stream, const Command& command, Nanos not_before);
+  // The driver refused the last command of `entry` on the stream: it takes no time.
+  void Refuse(StreamId stream, uint32_t entry);
   // A marker was recorded behind what was appended. A batch may be empty: that is a start marker.
   void Boundary(StreamId stream);
   // What was appended since the last boundary will never have a marker; it ends by prediction.
@@ -66,14 +68,19 @@ class Replay {
     double ratio = 1;         // alone duration observed ÷ predicted
     bool alone = false;       // nobody else was resident for most of it
     bool learnable = false;   // the ratio means something
+    bool guessed = false;     // charged by prediction, since the model saw next to nothing of it
     std::vector<Command> commands;
   };
+  enum class End {
+    kStamped,  // the marker began when the batch ended
+    kBefore,  // it found its stream idle: the batch ended at some time before, which the model tells
+    kUnknown,  // the driver does not say when: by now it is over
+  };
   // The oldest boundary of `stream` that was not completed ended at `at`, and what follows it on the
-  // stream starts not before `after` (the marker itself takes time in between). `late`: the marker found
-  // its stream idle, so the batch ended at some time before, and its end is taken from the model. Calls
-  // come in the order of stamps; an earlier one counts as simultaneous with the last.
-  Batch Complete(StreamId stream, Nanos at, Nanos after, bool late);
-  Batch Complete(StreamId stream, Nanos at) { return Complete(stream, at, at, false); }
+  // stream starts not before `after` (the marker itself takes time in between). Calls come in the order of
+  // stamps; an earlier one counts as simultaneous with the last.
+  Batch Complete(StreamId stream, Nanos at, Nanos after, End end);
+  Batch Complete(StreamId stream, Nanos at) { return Complete(stream, at, at, End::kStamped); }
 
   // Device time that the oldest batch of `stream` has used up to `now`, though its marker is not stamped.
   // No stamp before `now` may come after: for work that is long overdue.
@@ -110,9 +117,11 @@ class Replay {
     int running = 0;  // groups placed and not ended
     double unit_ns = 0;
     double ready = 0;
-    double marked = 0;    // the last marker's end
-    int held = 0;         // SMs
-    bool pinned = false;  // ended in the model, its marker not stamped: goes on holding its SMs
+    double marked = 0;     // the last marker's end
+    double unclaimed = 0;  // unclaimed_ns_ as it was then
+    double launched = 0;   // from when on the batch in progress could run, once a command of it has
+    int held = 0;          // SMs
+    bool pinned = false;   // ended in the model, its marker not stamped: goes on holding its SMs
     bool beside_opaque = false;  // the batch in progress ran beside opaque work: it teaches nothing
     StreamId opaque = 0;         // if so, whose that was
     double owed_ns =
@@ -135,7 +144,7 @@ class Replay {
   void Advance(double to);
   void Place();
   void PlaceMemory();
-  void AccumulateMemory(double dt);
+  bool AccumulateMemory(double dt);
   void Accumulate(double dt);
   void AccumulateBesideOpaque(double dt, double weight);
   double OpaqueWeight() const;
@@ -148,9 +157,11 @@ class Replay {
   double GroupTime(const Command& command) const;
   void TakeOver(Stream& stream);
   void Finish(Stream& stream, StreamId id);
+  void ChargeUnseen(Stream& stream, double at, Batch& batch);
 
   int sm_count_, free_;
   double now_ = 0;
+  double unclaimed_ns_ = 0;  // time that nobody has been charged for
   std::vector<Stream> streams_;
   std::vector<StreamId> free_streams_;  // those that are not live
   std::vector<StreamId> live_;          // streams with items

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
 #include <vector>
 
@@ -173,12 +174,12 @@ TEST(Replay, ALateMarkerBoundsTheCostFromAbove) {
   const auto a = replay.AddStream(0, 0);
   for (int i = 0; i < 10; ++i) replay.Append(a, Kernel(10, 1), Nanos(0));
   replay.Boundary(a);
-  const Replay::Batch batch = replay.Complete(a, Us(20), Us(20), /*late=*/true);
+  const Replay::Batch batch = replay.Complete(a, Us(20), Us(20), Replay::End::kBefore);
   EXPECT_TRUE(batch.learnable);
   EXPECT_NEAR(batch.ratio, 0.2, 0.01);
   replay.Append(a, Kernel(10, 1), Us(20));
   replay.Boundary(a);
-  EXPECT_FALSE(replay.Complete(a, Us(100), Us(100), /*late=*/true).learnable);
+  EXPECT_FALSE(replay.Complete(a, Us(100), Us(100), Replay::End::kBefore).learnable);
 }
 
 // The clocks of host and device may be taken to be further apart than they are: then all that is launched seems to have
@@ -187,18 +188,118 @@ TEST(Replay, WhatEndedBeforeItWasLaunchedIsChargedAllTheSame) {
   Replay replay(100);
   const auto a = replay.AddStream(0, 0);
   replay.Boundary(a);
-  replay.Complete(a, Us(10), Us(11), /*late=*/true);
+  replay.Complete(a, Us(10), Us(11), Replay::End::kBefore);
   replay.Append(a, Kernel(2, 1), Us(500));
   replay.Boundary(a);
-  Replay::Batch batch = replay.Complete(a, Us(20), Us(21), /*late=*/true);
+  Replay::Batch batch = replay.Complete(a, Us(20), Us(21), Replay::End::kBefore);
   EXPECT_NEAR(batch.used_ns, 2000, 1);
   EXPECT_FALSE(batch.learnable);
   replay.Append(a, Kernel(40, 1), Us(500));
   replay.Boundary(a);
-  batch = replay.Complete(a, Us(29), Us(30), /*late=*/true);
+  batch = replay.Complete(a, Us(29), Us(30), Replay::End::kBefore);
   EXPECT_NEAR(batch.used_ns, 8000, 1);
   EXPECT_TRUE(batch.learnable);
   EXPECT_NEAR(batch.ratio, 8.0 / 40, 1e-6);
+}
+
+// The same where the model let it begin a moment before its marker.
+TEST(Replay, WhatTheModelHardlySawIsChargedByPrediction) {
+  for (const Nanos seen : {Nanos(0), Nanos(1), Nanos(300)}) {
+    SCOPED_TRACE(seen.count());
+    Replay replay(100);
+    const auto a = replay.AddStream(0, 0);
+    replay.Boundary(a);
+    replay.Complete(a, Us(10), Us(11), Replay::End::kBefore);
+    for (int i = 0; i < 4; ++i) replay.Append(a, Kernel(2, 1), Us(40) - seen);
+    replay.Boundary(a);
+    const Replay::Batch batch = replay.Complete(a, Us(40), Us(41), Replay::End::kBefore);
+    EXPECT_NEAR(batch.used_ns, 8000, 1);
+    EXPECT_TRUE(batch.guessed);
+    EXPECT_FALSE(batch.learnable);  // 29 us since the last marker say nothing of 8
+    EXPECT_FALSE(batch.alone);
+  }
+}
+
+// What the driver refused ended before it was launched too, and took no time.
+TEST(Replay, WhatWasRefusedIsNotCharged) {
+  Replay replay(100);
+  const auto a = replay.AddStream(0, 0);
+  Replay::Command graph = Kernel(10, 1);
+  graph.entry = 3;
+  graph.parts = 2;
+  for (int i = 0; i < 4; ++i) replay.Append(a, graph, Us(500));
+  replay.Append(a, Kernel(7, 1), Us(500));
+  replay.Refuse(a, 3);  // the second of the two
+  replay.Boundary(a);
+  Replay::Batch batch = replay.Complete(a, Us(100), Us(100), Replay::End::kBefore);
+  EXPECT_NEAR(batch.used_ns, 27'000, 1);
+  // One of which the model has run a part.
+  replay.Append(a, graph, Us(100));
+  replay.Append(a, graph, Us(100));
+  replay.Boundary(a);
+  replay.UsedSoFar(a, Us(111));
+  replay.Refuse(a, 3);
+  batch = replay.Complete(a, Us(111), Us(111), Replay::End::kBefore);
+  EXPECT_EQ(batch.predicted_ns, 0);
+  EXPECT_FALSE(batch.guessed);
+  // One whose marker is late.
+  replay.Append(a, Kernel(10, 1), Us(111));
+  replay.Refuse(a, 0);
+  replay.Boundary(a);
+  batch = replay.Complete(a, Us(150));
+  EXPECT_EQ(batch.predicted_ns, 0);
+  EXPECT_NEAR(batch.used_ns, 39'000, 1);
+  EXPECT_TRUE(std::isfinite(batch.ratio));
+}
+
+// What others have been charged for is not charged again.
+TEST(Replay, WhatItDidNotSeeIsChargedOnlyForTimeThatNobodyElseHad) {
+  Replay replay(100);
+  const auto a = replay.AddStream(0, 0), b = replay.AddStream(1, 0);
+  replay.Append(b, Kernel(94, 1), Nanos(0));
+  replay.Boundary(b);
+  replay.Append(a, Kernel(20, 1), Us(500));
+  replay.Boundary(a);
+  EXPECT_NEAR(replay.Complete(b, Us(94)).used_ns, 94'000, 1);
+  EXPECT_NEAR(replay.Complete(a, Us(100), Us(100), Replay::End::kBefore).used_ns, 6000, 1);
+}
+
+// It stood behind another's work in the model for longer than it takes: that is no sign of a wrong launch time.
+TEST(Replay, WhatStoodBehindOthersIsNotGuessed) {
+  Replay replay(100);
+  const auto a = replay.AddStream(0, 0), b = replay.AddStream(1, 0);
+  replay.Append(b, Kernel(100, 1), Nanos(0));
+  replay.Boundary(b);
+  replay.Append(a, Kernel(20, 1), Us(10));
+  replay.Boundary(a);
+  const Replay::Batch batch = replay.Complete(a, Us(60), Us(60), Replay::End::kBefore);
+  EXPECT_FALSE(batch.guessed);
+  EXPECT_EQ(batch.used_ns, 0);
+}
+
+TEST(Replay, AStreamThatComesLaterIsNotTakenToHaveRunBefore) {
+  Replay replay(100);
+  const auto a = replay.AddStream(0, 0);
+  replay.Boundary(a);
+  replay.Complete(a, Us(100));
+  const auto b = replay.AddStream(1, 0);
+  replay.Append(b, Kernel(50, 1), Us(900));
+  replay.Boundary(b);
+  EXPECT_NEAR(replay.Complete(b, Us(110), Us(111), Replay::End::kBefore).used_ns, 10'000, 1);
+}
+
+// A marker of which the driver does not say when it completed is none that a later batch was behind.
+TEST(Replay, AMarkerWithoutAStampBoundsNothing) {
+  Replay replay(100);
+  const auto a = replay.AddStream(0, 0);
+  replay.Boundary(a);
+  replay.Complete(a, Us(10));
+  replay.Boundary(a);
+  replay.Complete(a, Us(38), Us(90), Replay::End::kUnknown);
+  replay.Append(a, Kernel(20, 1), Us(500));
+  replay.Boundary(a);
+  const Replay::Batch batch = replay.Complete(a, Us(40), Us(41), Replay::End::kBefore);
+  EXPECT_NEAR(batch.used_ns, 20'000, 1);
 }
 
 TEST(Replay, OpaqueWorkHasWhatKnownWorkLeavesIt) {
@@ -308,7 +409,10 @@ TEST(Replay, PropertyChargesNeverExceedElapsedTime) {
         default:
           if (open[i] == 0) break;
           now += Us(pick(0, 200));
-          charged += replay.Complete(streams[i], now).used_ns;
+          charged += replay
+                         .Complete(streams[i], now, now + Nanos(pick(0, 1000)),
+                                   pick(0, 2) == 0 ? Replay::End::kBefore : Replay::End::kStamped)
+                         .used_ns;
           --open[i];
       }
       ASSERT_EQ(replay.pending(streams[i]), open[i]);
