@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "harness/results.h"
 
+#include <exception>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
+#include "harness/course_json.h"
 
 namespace gpushare::harness {
 namespace {
@@ -39,6 +41,9 @@ Circumstances ReadCircumstances(const ordered_json& from) {
   from.at("gpu").get_to(read.gpu);
   from.at("machine").get_to(read.machine);
   from.at("begun").get_to(read.begun);
+  read.driver = from.value("driver", "");
+  read.commit = from.value("commit", "");
+  read.seed = from.value("seed", uint64_t{0});
   return read;
 }
 
@@ -50,6 +55,7 @@ Result ReadResult(const ordered_json& from) {
   from.at("repetition").get_to(read.repetition);
   read.not_supported = from.value("not_supported", "");
   read.error = from.value("error", "");
+  if (from.contains("course")) read.course = ReadCourse(from.at("course"));
   if (!from.contains("figures")) return read;
   for (const ordered_json& each : from.at("figures")) {
     read.figures.push_back({each.at("name").get<std::string>(), each.at("unit").get<std::string>(),
@@ -62,11 +68,15 @@ Result ReadResult(const ordered_json& from) {
 }  // namespace
 
 std::string FormatCircumstances(const Circumstances& circumstances) {
-  return Line({{"gpushare_bench", kResultsVersion},
-               {"gpushare", circumstances.version},
-               {"gpu", circumstances.gpu},
-               {"machine", circumstances.machine},
-               {"begun", circumstances.begun}});
+  ordered_json json = {{"gpushare_bench", kResultsVersion},
+                       {"gpushare", circumstances.version},
+                       {"gpu", circumstances.gpu},
+                       {"machine", circumstances.machine},
+                       {"begun", circumstances.begun}};
+  if (!circumstances.driver.empty()) json["driver"] = circumstances.driver;
+  if (!circumstances.commit.empty()) json["commit"] = circumstances.commit;
+  json["seed"] = circumstances.seed;
+  return Line(json);
 }
 
 std::string FormatResult(const Result& result) {
@@ -85,6 +95,7 @@ std::string FormatResult(const Result& result) {
                          {"better", NameOf(each.better)}});
     }
   }
+  if (!result.course.question.empty()) json["course"] = CourseJson(result.course);
   return Line(json);
 }
 
@@ -113,7 +124,7 @@ absl::StatusOr<Results> ParseResults(std::string_view text, const std::string& f
                                   " is what this gpushare reads"));
       }
       results.circumstances = ReadCircumstances(json);
-    } catch (const ordered_json::exception& error) {
+    } catch (const std::exception& error) {
       return wrong(error.what());
     }
   }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Results of runs: JSON Lines, one run a line, behind a line that says where they were made.
 //
-//   {"gpushare_bench":1,"gpushare":"0.1.0","gpu":"simulated","machine":"...","begun":"2026-11-22T21:00:00Z"}
-//   {"scenario":"share","case":"two","method":"native","repetition":0,"figures":[{"name":"a.share","unit":"%","value":75.1,"better":"-"}]}
+//   {"gpushare_bench":1,"gpushare":"0.1.0","gpu":"simulated","machine":"...","begun":"2026-11-22T21:00:00Z","seed":1}
+//   {"scenario":"share","case":"two","method":"native","repetition":0,"figures":[{"name":"a.share","unit":"%","value":75.1,"better":"-"}],"course":{...}}
 //   {"scenario":"share","case":"two","method":"other","repetition":0,"not_supported":"no share"}
 //   {"scenario":"share","case":"two","method":"other","repetition":1,"error":"it had not ended after 120 s"}
 //
-// Each line is written at once, so that what was measured is kept whatever comes after it.
+// What a course is: course_json.h. Each line is written at once, so that what was measured is kept whatever comes after it.
 #ifndef GPUSHARE_HARNESS_RESULTS_H_
 #define GPUSHARE_HARNESS_RESULTS_H_
 
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "harness/course.h"
 #include "harness/figures.h"
 
 namespace gpushare::harness {
@@ -23,10 +24,13 @@ namespace gpushare::harness {
 inline constexpr int kResultsVersion = 1;
 
 struct Circumstances {
-  std::string version;  // of gpushare
-  std::string gpu;      // "simulated" or its name and driver
-  std::string machine;  // processor and kernel
-  std::string begun;    // RFC 3339, UTC
+  std::string version;      // of gpushare
+  std::string gpu;          // "simulated" or its name and driver
+  std::string machine;      // processor and kernel
+  std::string begun;        // RFC 3339, UTC
+  std::string driver = {};  // of the GPU; empty: the simulated GPU has none
+  std::string commit = {};  // of gpushare's sources; empty: nobody said
+  uint64_t seed = 0;
   bool operator==(const Circumstances&) const = default;
 };
 
@@ -36,6 +40,7 @@ struct Result {
   std::string not_supported = {};  // what the method has no word for
   std::string error = {};
   std::vector<Figure> figures = {};  // empty where one of the two is not
+  Course course = {};                // of results before there were courses: nothing
 };
 
 struct Results {

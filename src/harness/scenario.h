@@ -37,6 +37,7 @@ struct Ask {
   std::optional<double> share = std::nullopt;  // of the device's time while all want it, (0, 1]
   std::optional<double> cap = std::nullopt;    // never more, (0, 1]
   bool high_priority = false;
+  bool operator==(const Ask&) const = default;
 };
 
 struct Tenant {

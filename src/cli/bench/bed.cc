@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/env.h"
 #include "base/status_macros.h"
 #include "cli/open_gpu.h"
 #include "cli/run/preload_object.h"
@@ -44,7 +45,8 @@ harness::Circumstances DescribeCircumstances() {
   return {.version = gpushare_version(),
           .gpu = "simulated",
           .machine = absl::StrCat(Processor(), ", ", system.sysname, " ", system.release),
-          .begun = absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone())};
+          .begun = absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone()),
+          .commit = base::GetEnv("GPUSHARE_COMMIT").value_or("")};
 }
 
 }  // namespace gpushare::cli

@@ -15,6 +15,7 @@
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/progress_bar.h"
+#include "harness/course.h"
 #include "harness/figures.h"
 #include "harness/method.h"
 #include "harness/results.h"
@@ -57,8 +58,8 @@ std::vector<Turn> Turns(const std::vector<Scenario>& scenarios, const std::vecto
   return turns;
 }
 
-absl::StatusOr<std::vector<harness::Figure>> Measure(const harness::Bed& bed, const Turn& turn,
-                                                     uint64_t seed) {
+// The figures and the course of the result.
+absl::Status Measure(const harness::Bed& bed, const Turn& turn, uint64_t seed, Result* result) {
   // The same requests and the same noise for every method.
   const harness::RunOptions options = {.seed = seed + static_cast<uint64_t>(turn.repetition)};
   Outcome alone;
@@ -69,7 +70,9 @@ absl::StatusOr<std::vector<harness::Figure>> Measure(const harness::Bed& bed, co
   }
   GPUSHARE_ASSIGN_OR_RETURN(const Outcome outcome,
                             harness::Run(bed, *turn.scenario, *turn.one, *turn.method, options));
-  return harness::FiguresOf(*turn.scenario, *turn.one, outcome, alone);
+  result->figures = harness::FiguresOf(*turn.scenario, *turn.one, outcome, alone);
+  result->course = harness::CourseOf(*turn.scenario, *turn.one, outcome, alone);
+  return absl::OkStatus();
 }
 
 Result Take(const harness::Bed& bed, const Turn& turn, uint64_t seed) {
@@ -78,13 +81,11 @@ Result Take(const harness::Bed& bed, const Turn& turn, uint64_t seed) {
   result.one_case = turn.one->name;
   result.method = turn.method->name;
   result.repetition = turn.repetition;
+  result.course = harness::CourseOf(*turn.scenario, *turn.one);
   result.not_supported = harness::WhyNot(*turn.method, *turn.one);
   if (!result.not_supported.empty()) return result;
-  absl::StatusOr<std::vector<harness::Figure>> figures = Measure(bed, turn, seed);
-  if (figures.ok()) {
-    result.figures = *std::move(figures);
-  } else {
-    result.error = std::string(figures.status().message());
+  if (const absl::Status status = Measure(bed, turn, seed, &result); !status.ok()) {
+    result.error = std::string(status.message());
   }
   return result;
 }
@@ -139,6 +140,7 @@ ExitCode RunBench(const BenchOptions& options) {
   Sink sink(options.out);
   harness::Results results;
   results.circumstances = DescribeCircumstances();
+  results.circumstances.seed = options.seed;
   bool written = sink.Put(FormatCircumstances(results.circumstances));
 
   EndOnInterrupt("bench");

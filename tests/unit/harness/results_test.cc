@@ -11,10 +11,22 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const Circumstances kHere = {"0.1.0", "simulated", "a processor", "2026-01-01T00:00:00Z"};
+const Circumstances kHere = {
+    "0.1.0", "simulated", "a processor", "2026-01-01T00:00:00Z", "580.1", "abcdef", 7};
 
 TEST(Results, RoundTrip) {
   Result run = {.scenario = "share", .one_case = "two", .method = "native", .repetition = 2};
+  run.course = {
+      .question = "latency", .window = Millis(100), .begins = Seconds(1), .step = Millis(20)};
+  run.course.tenants.push_back(
+      {.name = "a", .ask = {.share = 0.75}, .low = {75.25, 1}, .high = {75.25, 1}});
+  run.course.tenants.push_back({.name = "b",
+                                .ask = {.cap = 0.5, .high_priority = true},
+                                .low = {1, 2},
+                                .high = {2, 3},
+                                .requests = 7,
+                                .latency_us = {10, 12.5, 99},
+                                .alone_us = {5, 6}});
   run.figures = {{"a.share", "%", 75.25, Figure::Better::kNeither},
                  {"worst_error", "pp", 0.5, Figure::Better::kLower},
                  {"busy", "%", 99, Figure::Better::kHigher}};
@@ -31,6 +43,7 @@ TEST(Results, RoundTrip) {
   EXPECT_EQ(read->circumstances, kHere);
   ASSERT_EQ(read->runs.size(), 3u);
   EXPECT_EQ(read->runs[0].repetition, 2);
+  EXPECT_EQ(read->runs[0].course, run.course);
   ASSERT_EQ(read->runs[0].figures.size(), 3u);
   EXPECT_EQ(read->runs[0].figures[0].value, 75.25);
   EXPECT_EQ(read->runs[0].figures[1].better, Figure::Better::kLower);
@@ -57,6 +70,35 @@ TEST(Results, SaysWhereWhatIsWrongStands) {
   EXPECT_THAT(refused("[]\n"), HasSubstr("r.jsonl:1: "));
   EXPECT_THAT(refused(FormatCircumstances(kHere) + "nonsense\n"), HasSubstr("r.jsonl:2: "));
   EXPECT_THAT(refused(FormatCircumstances(kHere) + "{\"scenario\":5}\n"), HasSubstr("r.jsonl:2: "));
+}
+
+TEST(Results, RefusesACourseThatIsMoreThanACourseMayBe) {
+  Result run = {.scenario = "share", .one_case = "two", .method = "native"};
+  run.course = {.question = "share", .window = Millis(100)};
+  const auto status = [&](const TenantCourse& tenant) {
+    run.course.tenants = {tenant};
+    return ParseResults(FormatCircumstances(kHere) + FormatResult(run), "r.jsonl").status();
+  };
+  EXPECT_TRUE(status({.low = {1}, .high = {2}}).ok());
+  EXPECT_THAT(std::string(status({.low = {1}, .high = {1, 2}}).message()),
+              HasSubstr("r.jsonl:2: 'low' and 'high'"));
+  const std::vector<double> many(kMostCourseSteps + 1, 50.0);
+  EXPECT_THAT(std::string(status({.low = many, .high = many}).message()),
+              HasSubstr("longer than it may be"));
+  EXPECT_THAT(std::string(status({.latency_us = many}).message()),
+              HasSubstr("longer than it may be"));
+  run.course.window = kLongestRun + kLongestRun;
+  EXPECT_THAT(std::string(status({}).message()), HasSubstr("out of range"));
+}
+
+TEST(Results, OfBeforeThereWereCourses) {
+  const auto read = ParseResults(
+      "{\"gpushare_bench\":1,\"gpushare\":\"0.1.0\",\"gpu\":\"simulated\",\"machine\":\"m\","
+      "\"begun\":\"b\"}\n"
+      "{\"scenario\":\"s\",\"case\":\"c\",\"method\":\"m\",\"repetition\":0}\n",
+      "r.jsonl");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->runs[0].course, Course());
 }
 
 }  // namespace
