@@ -25,6 +25,12 @@ class Processes(Together):
             self.assertAlmostEqual(part / sum(got), want, delta=0.01)
         self.assertGreater(sum(got), 950)
 
+    def test_kernels_that_neither_has_run_before(self):
+        # One begins while the other's first are measured.
+        a, b = self.together([("", "print(json.dumps(work(0.5, end=150)))"),
+                              ("", "print(json.dumps(work(0.5, start=0.5, end=150)))")])
+        self.assertAlmostEqual(a / (a + b), 0.5, delta=0.015)
+
     def test_a_cap_alone(self):
         (a,) = self.together([("cap=25%", "print(json.dumps(work(0.5)))")])
         self.assertAlmostEqual(a / 200, 0.25, delta=0.03)  # 5 ms of it were saved up
