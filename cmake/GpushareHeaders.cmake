@@ -26,6 +26,7 @@ function(gpushare_check_headers folder)
   target_compile_features(gpushare_header_check PRIVATE cxx_std_20 c_std_11)
   get_target_property(warnings gpushare_options INTERFACE_COMPILE_OPTIONS)
   target_compile_options(gpushare_header_check PRIVATE ${warnings}
+    -O0 -g0  # nothing of it is run
     $<$<COMPILE_LANGUAGE:C>:-Wpedantic> $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes>)
   target_link_libraries(gpushare_header_check PRIVATE
     absl::status absl::statusor absl::cord absl::time absl::span)

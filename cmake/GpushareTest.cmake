@@ -13,6 +13,10 @@
 # Labels, one per folder of tests/: unit contract sim e2e stress fuzz package lint gpu bench-smoke.
 include(GoogleTest)
 
+# For the environment of tests in Python: modules are compiled once, and nothing is left beside the sources. What uv
+# installs is not compiled, and each start of a program that imports Numba or Ray would do it again.
+set(GPUSHARE_PYTHON_CACHE "PYTHONDONTWRITEBYTECODE=" "PYTHONPYCACHEPREFIX=${PROJECT_BINARY_DIR}/pycache")
+
 function(gpushare_test name)
   cmake_parse_arguments(ARG "REDUCED;TIMES_CALLS" "LABEL;TIMEOUT;SHARDS" "SOURCES;LAYERS;LIBRARIES;ENV;APART" ${ARGN})
   if(ARG_UNPARSED_ARGUMENTS)
