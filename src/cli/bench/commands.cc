@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "cli/bench/report.h"
 #include "cli/bench/run.h"
 #include "cli/bench/table.h"
 #include "cli/output.h"
@@ -58,6 +59,22 @@ void AddBenchCommands(CLI::App* app, std::function<ExitCode()>* chosen) {
   compare->add_option("before", two->first, "results")->required()->type_name("FILE");
   compare->add_option("after", two->second, "results")->required()->type_name("FILE");
   compare->callback([=] { *chosen = [=] { return CompareResults(two->first, two->second); }; });
+
+  const auto wanted = std::make_shared<ReportOptions>();
+  CLI::App* const report = bench->add_subcommand(
+      "report",
+      "results as a page with plots, as Markdown and as CSV; without an option Markdown on "
+      "standard output");
+  report->add_option("results", wanted->results, "what `bench run --out` wrote")
+      ->required()
+      ->type_name("FILE...");
+  report
+      ->add_option("--html", wanted->html, "one page that needs nothing else; '-': standard output")
+      ->type_name("FILE");
+  report->add_option("--markdown", wanted->markdown, "the tables and what they come to")
+      ->type_name("FILE");
+  report->add_option("--csv", wanted->csv, "every figure of every run")->type_name("FILE");
+  report->callback([=] { *chosen = [=] { return WriteReport(*wanted); }; });
 
   CLI::App* const methods =
       bench->add_subcommand("methods", "the names of all methods, one a line");

@@ -4,13 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "cli/bench/read_results.h"
 #include "cli/output.h"
 #include "cli/text_table.h"
 #include "harness/compare.h"
@@ -63,13 +62,6 @@ std::string Text(const harness::Median& median) {
 std::string Cell(const Row& row, const std::string& method) {
   const auto found = row.by_method.find(method);
   return found == row.by_method.end() ? "-" : Text(harness::MedianOf(found->second));
-}
-
-absl::StatusOr<harness::Results> ReadResults(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) return absl::NotFoundError(absl::StrCat(file, ": it cannot be read"));
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  return harness::ParseResults(text, file);
 }
 
 }  // namespace

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/bench/read_results.h"
+
+#include <fstream>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "base/text.h"
+
+namespace gpushare::cli {
+
+absl::StatusOr<harness::Results> ReadResults(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) return absl::NotFoundError(absl::StrCat(Printable(file, 256), ": it cannot be read"));
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  return harness::ParseResults(text, file);
+}
+
+}  // namespace gpushare::cli

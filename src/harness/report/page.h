@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// A report as one HTML page: no script, nothing that is loaded from elsewhere, its plots drawn within it.
+#ifndef GPUSHARE_HARNESS_REPORT_PAGE_H_
+#define GPUSHARE_HARNESS_REPORT_PAGE_H_
+
+#include <string>
+
+#include "harness/report/model.h"
+
+namespace gpushare::harness::report {
+
+std::string PageOf(const Report& report);
+
+// The page's CSS, in a source of its own.
+extern const char kPageStyle[];
+
+}  // namespace gpushare::harness::report
+
+#endif  // GPUSHARE_HARNESS_REPORT_PAGE_H_

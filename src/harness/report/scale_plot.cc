@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "harness/report/plots.h"
+#include "harness/report/svg.h"
+#include "harness/report/words.h"
+
+namespace gpushare::harness::report {
+namespace {
+
+struct ScalePoint {
+  double tenants;
+  Median median;
+};
+using ScaleLines = std::map<size_t, std::vector<ScalePoint>>;  // by method
+
+ScaleLines LinesOf(const ScenarioReport& scenario, const std::string& figure) {
+  ScaleLines lines;
+  for (const CaseReport& one : scenario.cases) {
+    const Row* const row = FindRow(one, figure);
+    if (row == nullptr || one.tenants.empty()) continue;
+    for (const auto& [method, median] : row->by_method) {
+      lines[method].push_back({static_cast<double>(one.tenants.size()), median});
+    }
+  }
+  for (auto& [method, points] : lines) {
+    std::stable_sort(points.begin(), points.end(), [](const ScalePoint& a, const ScalePoint& b) {
+      return a.tenants < b.tenants;
+    });
+  }
+  return lines;
+}
+
+Plot ScalePlot(const Report& report, const Row& row, const std::vector<double>& numbers,
+               const ScaleLines& lines) {
+  double least = 0, most = 0;
+  for (const auto& [method, points] : lines) {
+    for (const ScalePoint& point : points) {
+      least = std::min(least, point.median.low);
+      most = std::max(most, point.median.high);
+    }
+  }
+  const Field field(lines.size());
+  const Axis x = Axis::Doubling(numbers, Field::kLeft, Field::kRight);
+  const Axis y = Axis::Linear(least, most, field.bottom(), Field::kTop);
+  Svg svg(field.height(), absl::StrCat(TitleOf(row), " by the number of tenants"));
+  field.DrawAxes(&svg, x, y, "tenants", UnitName(row.unit));
+  std::vector<Field::Name> names;
+  for (const auto& [method, points] : lines) {
+    std::vector<Point> line;
+    for (const ScalePoint& point : points) {
+      line.push_back({x.At(point.tenants), y.At(point.median.value)});
+      svg.Line(line.back().x, y.At(point.median.low), line.back().x, y.At(point.median.high),
+               "whisker");
+      svg.Mark(line.back().x, line.back().y, method, ColourOf(method),
+               absl::StrCat(report.methods[method], ", ", point.tenants,
+                            " tenants: ", Interval(point.median), " ", UnitName(row.unit)));
+    }
+    svg.Curve(line, StyleOf(method));
+    names.push_back({line.back().y, report.methods[method], method});
+  }
+  field.DrawNames(&svg, std::move(names));
+  return {absl::StrCat(TitleOf(row), " by the number of tenants"), std::move(svg).Take()};
+}
+
+}  // namespace
+
+std::vector<Plot> ScalePlots(const Report& report, const ScenarioReport& scenario) {
+  std::set<double> different;
+  std::map<std::string, size_t> cases_with;  // by figure
+  for (const CaseReport& one : scenario.cases) {
+    if (one.tenants.empty()) continue;
+    different.insert(static_cast<double>(one.tenants.size()));
+    for (const Row& row : one.rows) ++cases_with[row.name];
+  }
+  if (different.size() < 3) return {};
+  const std::vector<double> numbers(different.begin(), different.end());
+  std::vector<Plot> plots;
+  for (const Row& row : scenario.cases.front().rows) {
+    if (cases_with[row.name] < 3) continue;
+    plots.push_back(ScalePlot(report, row, numbers, LinesOf(scenario, row.name)));
+  }
+  return plots;
+}
+
+}  // namespace gpushare::harness::report

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "harness/report/words.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/text.h"
+
+namespace gpushare::harness::report {
+namespace {
+
+constexpr size_t kLongestText = 1000;
+
+std::string WithDigits(double value, int digits) {
+  char text[400];  // the greatest double has 309 digits
+  std::snprintf(text, sizeof(text), "%.*f", digits, value);
+  return text;
+}
+
+}  // namespace
+
+std::string Markup(std::string_view text) {
+  std::string safe;
+  for (const char c : Printable(text, kLongestText)) {
+    switch (c) {
+      case '&':
+        safe += "&amp;";
+        break;
+      case '<':
+        safe += "&lt;";
+        break;
+      case '>':
+        safe += "&gt;";
+        break;
+      case '"':
+        safe += "&quot;";
+        break;
+      case '\'':
+        safe += "&#39;";
+        break;
+      default:
+        safe += c;
+    }
+  }
+  return safe;
+}
+
+std::string Elided(std::string_view text, size_t most) {
+  const std::string printable = Printable(text, kLongestText);
+  std::vector<std::string_view> characters;
+  for (std::string_view rest = printable; !rest.empty();) {
+    const size_t length = std::max<size_t>(Utf8Length(rest), 1);
+    characters.push_back(rest.substr(0, length));
+    rest.remove_prefix(length);
+  }
+  if (characters.size() <= most || most < 3) return printable;
+  std::string elided;
+  const size_t head = most / 2, tail = most - head - 1;
+  for (size_t i = 0; i < head; ++i) elided += characters[i];
+  elided += "\u2026";
+  for (size_t i = characters.size() - tail; i < characters.size(); ++i) elided += characters[i];
+  return elided;
+}
+
+std::string Number(double value) {
+  if (!std::isfinite(value)) return "-";
+  const double size = std::fabs(value);
+  if (size >= 1e9) return absl::StrCat(value);
+  return WithDigits(value, size >= 100 ? 0 : size >= 10 ? 1 : 2);
+}
+
+std::string Interval(const Median& median) {
+  const std::string value = Number(median.value), low = Number(median.low),
+                    high = Number(median.high);
+  if (low == value && high == value) return value;
+  return absl::StrCat(value, " [", low, ", ", high, "]");
+}
+
+std::string Count(size_t number, const std::string& what) {
+  return absl::StrCat(number, " ", what, number == 1 ? "" : "s");
+}
+
+std::string UnitName(const std::string& unit) { return unit == "us" ? "µs" : unit; }
+
+std::string Latency(double us) {
+  if (!std::isfinite(us)) return "-";
+  if (us >= 1e6) return absl::StrCat(us / 1e6, " s");
+  if (us >= 1e3) return absl::StrCat(us / 1e3, " ms");
+  return absl::StrCat(us, " µs");
+}
+
+}  // namespace gpushare::harness::report
