@@ -15,6 +15,7 @@ pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 pthread_once_t once = PTHREAD_ONCE_INIT;
 int setting_up = 0;  // by `who`
 pthread_t who;       // valid while `setting_up`
+int did = 0;         // some thread has been through it
 
 void AfterForkInChild() {
   // The thread that held it is not here; what it had begun is begun anew.
@@ -28,6 +29,7 @@ void SetUpAlone() {
   who = pthread_self();
   __atomic_store_n(&setting_up, 1, __ATOMIC_RELEASE);
   SetUp();
+  __atomic_store_n(&did, 1, __ATOMIC_RELEASE);
   __atomic_store_n(&setting_up, 0, __ATOMIC_RELEASE);
   pthread_mutex_unlock(&mutex);
 }
@@ -41,8 +43,9 @@ bool IsSettingUp() {
 
 void DoSetUp() {
   pthread_once(&once, &WatchForks);
-  // Found, it has been done.
-  if (dlsym(RTLD_DEFAULT, GPUSHARE_TEXT(PRELOAD_FIRST_CALL)) == nullptr) SetUpAlone();
+  // Found, it has been done: here, or, where this object is loaded twice, in the other one.
+  const void* const found = dlsym(RTLD_DEFAULT, GPUSHARE_TEXT(PRELOAD_FIRST_CALL));
+  if (found == nullptr || __atomic_load_n(&did, __ATOMIC_ACQUIRE) == 0) SetUpAlone();
 }
 
 }  // namespace gpushare::preload
