@@ -13,6 +13,7 @@
 #include "sim/api.h"
 #include "sim/library.h"
 #include "sim/shared_device.h"
+#include "sim/shared_file.h"
 
 using namespace gpushare::sim;  // NOLINT: the entry points are global names
 
@@ -79,6 +80,17 @@ GPUSHARE_SIM_CONTROL int gpushare_sim_configure(const char* text, char* error, s
   s.configured = false;
   message = EnsureConfigured();
   return Answer(message, error, error_size);
+}
+
+GPUSHARE_SIM_CONTROL int gpushare_sim_check(const char* text, char* error, size_t error_size) {
+  Config parsed;
+  return Answer(text == nullptr ? "no text" : ParseConfig(text, &parsed), error, error_size);
+}
+
+GPUSHARE_SIM_CONTROL int gpushare_sim_forget_shared(const char* name) {
+  Config named;
+  if (name == nullptr || !ParseConfig(std::string("shared=") + name, &named).empty()) return -1;
+  return !named.shared.empty() && SharedFile::RemoveUnused(named.shared) ? 0 : -1;
 }
 
 GPUSHARE_SIM_CONTROL int gpushare_sim_reset(void) {

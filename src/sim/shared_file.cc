@@ -129,4 +129,16 @@ void SharedFile::Remove() {
   if (stat(path_.c_str(), &named) == 0 && Is(named)) unlink(path_.c_str());
 }
 
+bool SharedFile::RemoveUnused(const std::string& name) {
+  std::string error;
+  const std::string folder = Folder(&error);
+  if (!error.empty() || access((folder + "/" + name).c_str(), F_OK) != 0) return false;
+  SharedFile file;
+  if (!file.OpenLocked(name).empty()) return false;
+  const bool unused = !file.IsClaimed(0, kClaims);
+  if (unused) file.Remove();
+  file.Unlock();
+  return unused;
+}
+
 }  // namespace gpushare::sim

@@ -51,6 +51,8 @@ class SharedFile {
 
   // Nobody finds it any more. With the lock held.
   void Remove();
+  // What killed processes left. False: a process has it, or it is not there.
+  static bool RemoveUnused(const std::string& name);
 
  private:
   bool LockBytes(uint64_t from, uint64_t count, short type, bool wait) const;

@@ -77,6 +77,26 @@ TEST_F(ConfigTest, ARefusalNamesTheFieldTheValueAndWhatIsAllowed) {
   for (const auto& [text, told] : cases) EXPECT_EQ(Refused(text), told);
 }
 
+TEST_F(ConfigTest, IsCheckedWithoutBeingSet) {
+  char error[256] = "";
+  EXPECT_EQ(-1, gpushare_sim_check("sms=0", error, sizeof(error)));
+  EXPECT_STREQ(error, "bad value '0' of 'sms'; allowed: 1 to 4096");
+  EXPECT_EQ(-1, gpushare_sim_check(nullptr, nullptr, 0));
+  EXPECT_EQ(0, gpushare_sim_check("sms=12", nullptr, 0));
+  ASSERT_CU(cuInit(0));
+  int sms = 0;
+  EXPECT_CU(cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0));
+  EXPECT_EQ(sms, 132);
+  EXPECT_EQ(0, gpushare_sim_check("sms=13", nullptr, 0));  // at any time
+}
+
+TEST_F(ConfigTest, WhatNobodySharedIsNotForgotten) {
+  for (const char* name : {"", "never-shared", "../up", "a,sms=1"}) {
+    EXPECT_EQ(-1, gpushare_sim_forget_shared(name)) << name;
+  }
+  EXPECT_EQ(-1, gpushare_sim_forget_shared(nullptr));
+}
+
 TEST_F(ConfigTest, UnitsAndSeparatorsAreUnderstood) {
   EXPECT_EQ(0,
             gpushare_sim_configure(" sms = 10 ,, memory=1.5GiB\nlaunch_host=0.5us\n", nullptr, 0));

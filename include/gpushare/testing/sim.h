@@ -88,6 +88,13 @@ uint32_t gpushare_sim_abi_version(void);
  * without gpushare_sim_reset(). */
 int gpushare_sim_configure(const char* text, char* error, size_t error_size);
 
+/* Whether gpushare_sim_configure() would take the text, without setting anything; 0, or -1 with a message. */
+int gpushare_sim_check(const char* text, char* error, size_t error_size);
+
+/* Processes that are killed leave the file of the GPUs that they shared as `name`: removes it, unless a process has
+ * them still. 0, or -1: one has, or there is no such file. */
+int gpushare_sim_forget_shared(const char* name);
+
 /* Destroys every context and returns to the state before cuInit(): no faults, no call counts, no
  * configuration but the environment's. The caller is the only thread in the driver. The virtual clock
  * goes on from where it was. 0, or -1 while other threads are registered. */
