@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 
 namespace gpushare::cli {
@@ -11,6 +12,8 @@ namespace {
 
 const char* interrupted = "";
 bool on_terminal = false;
+std::atomic<int> told{0};
+static_assert(std::atomic<int>::is_always_lock_free);  // a handler sets it
 
 void Say(const char* text) {
   // Nothing can be done about an error here.
@@ -27,16 +30,42 @@ void EndNow(int signal) {
   raise(signal);
 }
 
+void Tell(int signal) { told.store(signal); }
+
+void Handle(int signal, void (*handler)(int)) {
+  struct sigaction action = {};
+  action.sa_handler = handler;
+  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_NODEFER);
+  sigemptyset(&action.sa_mask);
+  sigaction(signal, &action, nullptr);
+}
+
 }  // namespace
 
 void EndOnInterrupt(const char* command) {
   interrupted = command;
   on_terminal = isatty(STDERR_FILENO) != 0;
-  struct sigaction action = {};
-  action.sa_handler = &EndNow;
-  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_NODEFER);
-  sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, nullptr);
+  Handle(SIGINT, &EndNow);
+}
+
+const std::atomic<int>& TellInterrupts() {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before = {};
+    sigaction(signal, nullptr, &before);
+    if (signal == SIGHUP && before.sa_handler == SIG_IGN) continue;  // nohup
+    Handle(signal, &Tell);
+  }
+  return told;
+}
+
+void EndBySignal(const char* command, int signal) {
+  std::fflush(nullptr);
+  Say("gpushare ");
+  Say(command);
+  Say(": interrupted\n");
+  Handle(signal, SIG_DFL);
+  raise(signal);
+  _exit(128 + signal);  // it was blocked
 }
 
 }  // namespace gpushare::cli

@@ -9,30 +9,21 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <cstring>
 #include <fstream>
 #include <iterator>
-#include <map>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "base/text.h"
-
-extern char** environ;
+#include "harness/orphans.h"
 
 namespace gpushare::harness {
 namespace {
 
 constexpr auto kLookEvery = std::chrono::milliseconds(2);
 
-std::vector<std::string> Environment(const std::vector<std::pair<std::string, std::string>>& over) {
-  std::map<std::string, std::string> variables;
-  for (char** each = environ; *each != nullptr; ++each) {
-    const char* const equals = std::strchr(*each, '=');
-    if (equals != nullptr)
-      variables[std::string(*each, static_cast<size_t>(equals - *each))] = equals + 1;
-  }
-  for (const auto& [name, value] : over) variables[name] = value;
+std::vector<std::string> Lines(const Variables& variables) {
   std::vector<std::string> lines;
   for (const auto& [name, value] : variables) lines.push_back(absl::StrCat(name, "=", value));
   return lines;
@@ -61,8 +52,7 @@ std::string HowItEnded(int status) {
 }  // namespace
 
 absl::Status Children::Start(const Program& program) {
-  std::vector<std::string> arguments = program.command,
-                           variables = Environment(program.environment);
+  std::vector<std::string> arguments = program.command, variables = Lines(program.environment);
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
   posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
@@ -83,34 +73,55 @@ absl::Status Children::Start(const Program& program) {
   return absl::OkStatus();
 }
 
-absl::Status Children::Wait(Nanos limit) {
+absl::Status Children::Look(bool may_end, bool* all) {
+  *all = true;
+  for (Child& child : children_) {
+    if (child.ended) continue;
+    // Its number is nobody else's until it is waited for, and neither is its group's.
+    siginfo_t how = {};
+    if (waitid(P_PID, static_cast<id_t>(child.pid), &how, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+        how.si_pid == 0) {
+      *all = false;
+      continue;
+    }
+    kill(-child.pid, SIGKILL);
+    int status = 0;
+    const pid_t waited = waitpid(child.pid, &status, 0);
+    child.ended = true;
+    if (waited == child.pid && status == 0 && may_end) continue;
+    const absl::Status failed = absl::InternalError(
+        absl::StrCat(child.name, " ", HowItEnded(status), ": ", EndOf(child.log)));
+    End();
+    return failed;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Children::WaitFor(const std::function<bool()>* there, Nanos limit) {
   const auto until = std::chrono::steady_clock::now() + limit;
   for (;;) {
-    bool all = true;
-    for (Child& child : children_) {
-      if (child.ended) continue;
-      int status = 0;
-      const pid_t ended = waitpid(child.pid, &status, WNOHANG);
-      if (ended == 0 || (ended < 0 && errno == EINTR)) {
-        all = false;
-        continue;
-      }
-      child.ended = true;
-      if (ended == child.pid && status == 0) continue;
-      const absl::Status failed = absl::InternalError(
-          absl::StrCat(child.name, " ", HowItEnded(status), ": ", EndOf(child.log)));
+    if (there != nullptr && (*there)()) return absl::OkStatus();
+    bool all = false;
+    GPUSHARE_RETURN_IF_ERROR(Look(/*may_end=*/there == nullptr, &all));
+    if (all && there == nullptr) return absl::OkStatus();
+    if (interrupted_ != nullptr && interrupted_->load() != 0) {
       End();
-      return failed;
+      return absl::CancelledError("it was interrupted");
     }
-    if (all) return absl::OkStatus();
     if (std::chrono::steady_clock::now() >= until) {
       End();
       return absl::DeadlineExceededError(
-          absl::StrCat("it had not ended after ",
+          absl::StrCat("it had not ", there == nullptr ? "ended" : "begun", " after ",
                        std::chrono::duration_cast<std::chrono::seconds>(limit).count(), " s"));
     }
     std::this_thread::sleep_for(kLookEvery);
   }
+}
+
+absl::Status Children::Wait(Nanos limit) { return WaitFor(nullptr, limit); }
+
+absl::Status Children::WaitUntil(const std::function<bool()>& there, Nanos limit) {
+  return WaitFor(&there, limit);
 }
 
 void Children::End() {
@@ -123,6 +134,9 @@ void Children::End() {
   }
 }
 
-Children::~Children() { End(); }
+Children::~Children() {
+  End();
+  EndOrphans();
+}
 
 }  // namespace gpushare::harness

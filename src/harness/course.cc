@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "harness/run.h"
+#include "harness/latencies.h"
 
 namespace gpushare::harness {
 namespace {
@@ -50,15 +50,12 @@ void FillShares(const Scenario& scenario, const Outcome& outcome, Course* course
   }
 }
 
-std::vector<double> QuantilesOf(const Outcome& outcome, const std::string& name, Nanos warm_up,
-                                uint64_t* requests) {
+std::vector<double> QuantilesOf(const Scenario& scenario, const Outcome& outcome,
+                                const std::string& name, uint64_t* requests) {
   std::vector<double> sorted;
   for (const TenantOutcome& tenant : outcome.tenants) {
     if (tenant.name != name) continue;
-    for (const player::Request& request : tenant.requests) {
-      if (request.arrival < warm_up) continue;
-      sorted.push_back(Rounded(static_cast<double>(request.latency.count()) / 1e3, 10));
-    }
+    for (const double us : LatenciesOf(scenario, tenant).us) sorted.push_back(Rounded(us, 10));
   }
   std::sort(sorted.begin(), sorted.end());
   if (requests != nullptr) *requests = sorted.size();
@@ -99,8 +96,8 @@ Course CourseOf(const Scenario& scenario, const Case& one, const Outcome& outcom
   Course course = CourseOf(scenario, one);
   FillShares(scenario, outcome, &course);
   for (TenantCourse& tenant : course.tenants) {
-    tenant.latency_us = QuantilesOf(outcome, tenant.name, scenario.warm_up, &tenant.requests);
-    tenant.alone_us = QuantilesOf(alone, tenant.name, scenario.warm_up, nullptr);
+    tenant.latency_us = QuantilesOf(scenario, outcome, tenant.name, &tenant.requests);
+    tenant.alone_us = QuantilesOf(scenario, alone, tenant.name, nullptr);
   }
   return course;
 }

@@ -26,7 +26,7 @@ struct TenantCourse {
   // % in the windows that begin within each step: the least and the most. Of windows that begin every sample they are
   // the same.
   std::vector<double> low = {}, high = {};
-  uint64_t requests = 0;  // after the warm-up
+  uint64_t requests = 0;  // after the warm-up; those that were not served count as latencies.h says
   // us, at CourseQuantile(0), (1), ...; the last is the greatest.
   std::vector<double> latency_us = {};
   std::vector<double> alone_us = {};  // the same of the requests alone

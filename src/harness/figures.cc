@@ -3,9 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
-#include "harness/run.h"
+#include "harness/latencies.h"
 #include "harness/statistics.h"
 
 namespace gpushare::harness {
@@ -22,6 +23,42 @@ struct Span {
 double Used(const TenantOutcome& tenant, Span span) {
   return static_cast<double>(tenant.used_ns[span.last] - tenant.used_ns[span.first]);
 }
+
+// Whether the tenant had work throughout, sample by sample.
+class Work {
+ public:
+  Work(const Tenant& tenant, const TenantOutcome& outcome, size_t samples)
+      : without_(samples + 1, 0) {
+    if (tenant.mode != player::PlayMode::kOpenLoop) return;  // it always wants more
+    std::vector<bool> works(samples, false);
+    Nanos from{0}, until{0};
+    const auto mark = [&] {
+      const auto first = static_cast<size_t>((from + kSample - Nanos(1)) / kSample);
+      const auto end = static_cast<size_t>(until / kSample);
+      for (size_t i = first; i < std::min(end, samples); ++i) works[i] = true;
+    };
+    for (const player::Request& request : outcome.requests) {
+      if (request.arrival > until) {
+        mark();
+        from = request.arrival;
+      }
+      until = std::max(until, request.arrival + request.latency);
+    }
+    if (!outcome.unserved.empty()) {
+      if (outcome.unserved.front() > until) {
+        mark();
+        from = outcome.unserved.front();
+      }
+      until = kLongestRun;
+    }
+    mark();
+    for (size_t i = 0; i < samples; ++i) without_[i + 1] = without_[i] + (works[i] ? 0 : 1);
+  }
+  bool In(Span span) const { return without_[span.last] == without_[span.first]; }
+
+ private:
+  std::vector<size_t> without_;  // how many of the first i samples
+};
 
 double UsedByAll(const Outcome& outcome, Span span) {
   double sum = 0;
@@ -41,6 +78,9 @@ class Calculation {
     measured_ = {static_cast<size_t>(scenario.warm_up / kSample),
                  samples == SIZE_MAX ? 0 : samples - std::min<size_t>(samples, 1)};
     measured_.first = std::min(measured_.first, measured_.last);
+    for (size_t i = 0; i < outcome.tenants.size(); ++i) {
+      work_.emplace_back(one.tenants[i], outcome.tenants[i], measured_.last);
+    }
   }
 
   std::vector<Figure> Do() {
@@ -60,7 +100,8 @@ class Calculation {
   }
 
  private:
-  void Add(std::string name, const char* unit, double value, Better better = Better::kNeither) {
+  void Add(std::string name, const char* unit, std::optional<double> value,
+           Better better = Better::kNeither) {
     figures_.push_back({std::move(name), unit, value, better});
   }
 
@@ -72,45 +113,49 @@ class Calculation {
     }
   }
 
+  bool AllWork(Span span) const {
+    return std::all_of(work_.begin(), work_.end(), [&](const Work& each) { return each.In(span); });
+  }
+
+  static std::optional<double> Percent(const std::optional<double>& part) {
+    return part.has_value() ? std::optional<double>(100 * *part) : std::nullopt;
+  }
+
   void Shares() {
     const double all = UsedByAll(outcome_, measured_);
-    double worst = 0;
+    std::optional<double> worst;
     for (size_t i = 0; i < outcome_.tenants.size(); ++i) {
       const TenantOutcome& tenant = outcome_.tenants[i];
-      Add(tenant.name + ".share", "%", all > 0 ? 100 * Used(tenant, measured_) / all : 0);
+      std::optional<double> share;
+      if (all > 0) share = 100 * Used(tenant, measured_) / all;
+      Add(tenant.name + ".share", "%", share);
       const double asked = case_.tenants[i].ask.share.value_or(0);
       EachWindow([&](Span window) {
         const double used = UsedByAll(outcome_, window);
-        if (used > 0) worst = std::max(worst, std::fabs(Used(tenant, window) / used - asked));
+        if (used <= 0 || !work_[i].In(window)) return;
+        const double over = Used(tenant, window) / used - asked;
+        const double error = AllWork(window) ? std::fabs(over) : std::max(0.0, -over);
+        worst = std::max(worst.value_or(0), error);
       });
     }
-    Add("worst_error", "pp", 100 * worst, Better::kLower);
+    Add("worst_error", "pp", Percent(worst), Better::kLower);
     Add("busy", "%", 100 * all / measured_.ns(), Better::kHigher);
   }
 
   void Caps() {
-    double over = 0, under = 0;
+    std::optional<double> over, under;
     for (size_t i = 0; i < outcome_.tenants.size(); ++i) {
       const TenantOutcome& tenant = outcome_.tenants[i];
       Add(tenant.name + ".share", "%", 100 * Used(tenant, measured_) / measured_.ns());
       const double cap = case_.tenants[i].ask.cap.value_or(1);
       EachWindow([&](Span window) {
         const double had = Used(tenant, window) / window.ns();
-        over = std::max(over, had - cap);
-        under = std::max(under, cap - had);
+        over = std::max(over.value_or(0), had - cap);
+        if (work_[i].In(window)) under = std::max(under.value_or(0), cap - had);
       });
     }
-    Add("worst_over", "pp", 100 * over, Better::kLower);
-    Add("worst_under", "pp", 100 * under, Better::kLower);
-  }
-
-  std::vector<double> LatenciesOf(const TenantOutcome& tenant) const {
-    std::vector<double> latencies;
-    for (const player::Request& request : tenant.requests) {
-      if (request.arrival < scenario_.warm_up) continue;
-      latencies.push_back(static_cast<double>(request.latency.count()) / 1e3);
-    }
-    return latencies;
+    Add("worst_over", "pp", Percent(over), Better::kLower);
+    Add("worst_under", "pp", Percent(under), Better::kLower);
   }
 
   void Latencies() {
@@ -121,16 +166,23 @@ class Calculation {
             Better::kHigher);
         continue;
       }
-      const std::vector<double> latencies = LatenciesOf(tenant);
+      const auto [latencies, served] = LatenciesOf(scenario_, tenant);
       constexpr std::pair<const char*, double> kQuantiles[] = {
           {".p50", 0.5}, {".p95", 0.95}, {".p99", 0.99}, {".p999", 0.999}};
       for (const auto& [name, q] : kQuantiles) {
         Add(tenant.name + name, "us", Quantile(latencies, q), Better::kLower);
       }
+      std::optional<double> part;
+      if (!latencies.empty()) {
+        part = 100 * static_cast<double>(served) / static_cast<double>(latencies.size());
+      }
+      Add(tenant.name + ".served", "%", part, Better::kHigher);
       for (const TenantOutcome& by_itself : alone_.tenants) {
-        const double p99 = Quantile(LatenciesOf(by_itself), 0.99);
-        if (by_itself.name != tenant.name || p99 == 0) continue;
-        Add(tenant.name + ".p99_ratio", "x", Quantile(latencies, 0.99) / p99, Better::kLower);
+        if (by_itself.name != tenant.name) continue;
+        const std::optional<double> p99 = Quantile(LatenciesOf(scenario_, by_itself).us, 0.99);
+        std::optional<double> ratio;
+        if (p99.value_or(0) > 0 && !latencies.empty()) ratio = *Quantile(latencies, 0.99) / *p99;
+        Add(tenant.name + ".p99_ratio", "x", ratio, Better::kLower);
       }
     }
   }
@@ -140,6 +192,7 @@ class Calculation {
   const Outcome& outcome_;
   const Outcome& alone_;
   Span measured_{};
+  std::vector<Work> work_;  // by tenant
   std::vector<Figure> figures_;
 };
 

@@ -6,6 +6,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/status_macros.h"
 #include "base/text.h"
 #include "spec/text.h"
 
@@ -19,9 +21,14 @@ constexpr std::pair<const char*, Kind> kMethods[] = {{"native", Kind::kNative},
                                                      {"gpushare", Kind::kInProcess},
                                                      {"gpushare-preload", Kind::kPreloaded}};
 
+// As exact as it was asked for: a half of a percent that becomes 0 is no limit at all to some.
 std::string Percent(const std::optional<double>& part) {
-  return absl::StrCat(static_cast<int>(100 * part.value_or(1) + 0.5));
+  return std::string(absl::StripSuffix(spec::FormatShare(part.value_or(1)), "%"));
 }
+
+// What a run sets itself.
+constexpr const char* kOurs[] = {"LD_PRELOAD", "LD_LIBRARY_PATH", "GPUSHARE_DRIVER", "GPUSHARE_SIM",
+                                 "GPUSHARE_SIM_DRIVER"};
 
 bool Says(const Method& method, const char* what) {
   for (const auto& [variable, value] : method.environment) {
@@ -50,6 +57,11 @@ absl::StatusOr<Method> FindMethod(std::string_view text) {
         "no method is called ", Quoted(text), "; allowed: ", absl::StrJoin(MethodNames(), ", "),
         ", or NAME=LIBRARY[,VARIABLE=VALUE]..."));
   }
+  for (const std::string& name : MethodNames()) {
+    if (library.first != name) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(Quoted(text), ": ", name, " is a method already; a library has another name"));
+  }
   Method method = {library.first, Kind::kLibrary, library.second};
   for (size_t i = 1; i < parts.size(); ++i) {
     const std::pair<std::string, std::string> variable =
@@ -59,9 +71,29 @@ absl::StatusOr<Method> FindMethod(std::string_view text) {
                                                      Quoted(parts[i]),
                                                      " given, VARIABLE=VALUE allowed"));
     }
+    for (const char* const ours : kOurs) {
+      if (variable.first != ours) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("method ", Quoted(method.name), ": ", ours, " is set by the harness"));
+    }
     method.environment.push_back(variable);
   }
   return method;
+}
+
+absl::StatusOr<std::vector<Method>> FindMethods(const std::vector<std::string>& texts) {
+  std::vector<Method> methods;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    GPUSHARE_ASSIGN_OR_RETURN(Method method, FindMethod(texts[i]));
+    for (size_t other = 0; other < i; ++other) {
+      if (methods[other].name != method.name) continue;
+      return absl::InvalidArgumentError(absl::StrCat("the method ", Quoted(method.name),
+                                                     " is given twice: ", Quoted(texts[other]),
+                                                     " and ", Quoted(texts[i])));
+    }
+    methods.push_back(std::move(method));
+  }
+  return methods;
 }
 
 bool HasProcesses(const Method& method) {
@@ -81,8 +113,7 @@ std::string WhyNot(const Method& method, const Case& one) {
 std::string SpecOf(const Ask& ask) {
   std::vector<std::string> parts;
   // Shares are of all that is wanted, which is what a weight is.
-  if (ask.share.has_value())
-    parts.push_back(absl::StrCat("weight=", spec::FormatNumber(100 * *ask.share)));
+  if (ask.share.has_value()) parts.push_back(absl::StrCat("weight=", Percent(ask.share)));
   if (ask.cap.has_value()) parts.push_back(absl::StrCat("cap=", spec::FormatShare(*ask.cap)));
   if (ask.high_priority) parts.emplace_back("priority=high");
   return absl::StrJoin(parts, ",");

@@ -28,13 +28,15 @@ struct Method {
   std::string name;
   Kind kind = Kind::kNative;
   std::string library = {};  // kLibrary: its path
-  // kLibrary: the environment of each tenant's program. In a value %SHARE%, %CAP% stand for percentages, 100 where
-  // nothing was asked for.
+  // kLibrary: the environment of each tenant's program, beside what a run has (environment.h). In a value %SHARE%, %CAP%
+  // stand for percentages as they were asked for, 12.5 among them, 100 where nothing was.
   std::vector<std::pair<std::string, std::string>> environment = {};
 };
 
 // "native", "time-slicing", "gpushare", "gpushare-preload"; or NAME=LIBRARY[,VARIABLE=VALUE]...
 absl::StatusOr<Method> FindMethod(std::string_view text);
+// Several, no two of one name: results know them by it.
+absl::StatusOr<std::vector<Method>> FindMethods(const std::vector<std::string>& texts);
 std::vector<std::string> MethodNames();
 
 // One program each, or all in one.

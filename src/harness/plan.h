@@ -37,6 +37,7 @@ struct TenantOutcome {
   std::vector<int64_t>
       used_ns;  // device time since the start by the witness, at each sample from 0 on
   std::vector<player::Request> requests;
+  std::vector<Nanos> unserved = {};  // arrivals; the harness knows them, a stage does not tell
   uint64_t launches = 0;
 };
 

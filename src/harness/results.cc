@@ -58,8 +58,9 @@ Result ReadResult(const ordered_json& from) {
   if (from.contains("course")) read.course = ReadCourse(from.at("course"));
   if (!from.contains("figures")) return read;
   for (const ordered_json& each : from.at("figures")) {
+    const ordered_json& value = each.at("value");
     read.figures.push_back({each.at("name").get<std::string>(), each.at("unit").get<std::string>(),
-                            each.at("value").get<double>(),
+                            value.is_null() ? std::nullopt : std::optional(value.get<double>()),
                             BetterOf(each.at("better").get<std::string>())});
   }
   return read;
@@ -91,7 +92,7 @@ std::string FormatResult(const Result& result) {
     for (const Figure& each : result.figures) {
       figures.push_back({{"name", each.name},
                          {"unit", each.unit},
-                         {"value", each.value},
+                         {"value", each.value.has_value() ? ordered_json(*each.value) : nullptr},
                          {"better", NameOf(each.better)}});
     }
   }

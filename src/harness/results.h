@@ -6,7 +6,9 @@
 //   {"scenario":"share","case":"two","method":"other","repetition":0,"not_supported":"no share"}
 //   {"scenario":"share","case":"two","method":"other","repetition":1,"error":"it had not ended after 120 s"}
 //
-// What a course is: course_json.h. Each line is written at once, so that what was measured is kept whatever comes after it.
+// What a course is: course_json.h. Of what there was no sample, the value is null.
+//
+// Each line is written at once, so that what was measured is kept whatever comes after it.
 #ifndef GPUSHARE_HARNESS_RESULTS_H_
 #define GPUSHARE_HARNESS_RESULTS_H_
 

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "harness/run.h"
 
-#include <stdlib.h>
+#include <unistd.h>
 
-#include <cerrno>
-#include <chrono>
+#include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
 #include <random>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "harness/children.h"
+#include "harness/environment.h"
+#include "harness/folder.h"
 #include "harness/start.h"
 #include "workload/arrivals.h"
 
@@ -26,26 +27,6 @@ namespace {
 using Kind = Method::Kind;
 namespace fs = std::filesystem;
 
-// Files of one run, gone with it.
-class Folder {
- public:
-  static absl::StatusOr<std::unique_ptr<Folder>> Make() {
-    std::string path = absl::StrCat(fs::temp_directory_path().string(), "/gpushare-bench-XXXXXX");
-    if (mkdtemp(path.data()) == nullptr) return absl::ErrnoToStatus(errno, path);
-    return std::unique_ptr<Folder>(new Folder(std::move(path)));
-  }
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  std::string operator/(const std::string& name) const { return absl::StrCat(path_, "/", name); }
-  std::string name() const { return fs::path(path_).filename().string(); }
-
- private:
-  explicit Folder(std::string path) : path_(std::move(path)) {}
-  const std::string path_;
-};
-
 absl::Status WriteText(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
   file << text;
@@ -54,6 +35,9 @@ absl::Status WriteText(const std::string& path, const std::string& text) {
                      : absl::UnavailableError(
                            absl::StrCat(path, ": the disk is full, or it cannot be written"));
 }
+
+// The first argument of each program: it ends when this process does.
+std::string ThisProcess() { return absl::StrCat(getpid()); }
 
 class OneRun {
  public:
@@ -75,7 +59,7 @@ class OneRun {
     GPUSHARE_RETURN_IF_ERROR(MakePlans());
     const bool broker = method_.kind == Kind::kPreloaded;
     places_ = plans_.size() + (broker ? 1 : 0);
-    Children children;
+    Children children(bed_.interrupted);
     if (broker) GPUSHARE_RETURN_IF_ERROR(StartBroker(&children));
     for (size_t i = 0; i < plans_.size(); ++i) {
       GPUSHARE_RETURN_IF_ERROR(WriteText(PlanPath(i), FormatPlan(plans_[i])));
@@ -91,9 +75,16 @@ class OneRun {
   absl::Status MakePlans() {
     const bool apart = HasProcesses(method_);
     std::mt19937_64 random(options_.seed);
-    for (const Tenant& tenant : case_.tenants) {
-      const bool serves = tenant.mode == player::PlayMode::kOpenLoop;
-      if (options_.requests_alone && !serves) continue;
+    for (size_t i = 0; i < case_.tenants.size(); ++i) {
+      const Tenant& tenant = case_.tenants[i];
+      std::vector<Nanos> arrivals;
+      if (tenant.mode == player::PlayMode::kOpenLoop) {
+        const Nanos one_pass = workload::Summarize(tenant.work).total;
+        arrivals = workload::PoissonArrivals(
+            tenant.load * 1e9 / static_cast<double>(one_pass.count()), scenario_.length, random);
+      }
+      // Here: the requests of the others take their part of the random numbers.
+      if (options_.only.value_or(i) != i) continue;
       if (plans_.empty() || apart) {
         Plan& plan = plans_.emplace_back();
         plan.barrier = folder_ / "start";
@@ -109,11 +100,7 @@ class OneRun {
       part.spec = SpecOf(tenant.ask);
       part.mode = tenant.mode;
       part.high_priority = tenant.ask.high_priority;
-      if (serves) {
-        const Nanos one_pass = workload::Summarize(tenant.work).total;
-        part.arrivals = workload::PoissonArrivals(
-            tenant.load * 1e9 / static_cast<double>(one_pass.count()), scenario_.length, random);
-      }
+      part.arrivals = std::move(arrivals);
       GPUSHARE_RETURN_IF_ERROR(WriteText(part.trace, workload::FormatTrace(tenant.work)));
       plans_.back().tenants.push_back(std::move(part));
     }
@@ -122,21 +109,24 @@ class OneRun {
   }
 
   // What all of a run's programs have in common, and which of them this is.
-  std::vector<std::pair<std::string, std::string>> EnvironmentAt(size_t place) const {
+  Variables EnvironmentAt(size_t place) const {
     std::string simulated = absl::StrCat("seed=", options_.seed, ",", case_.gpu);
     if (places_ > 1) {
       absl::StrAppend(&simulated, ",shared=", folder_.name(), ",processes=", places_,
                       ",place=", place);
     }
-    return {{"GPUSHARE_DRIVER", "sim"},
-            {"GPUSHARE_SIM", simulated},
-            {"LD_LIBRARY_PATH", fs::path(bed_.simulated).parent_path().string()}};
+    Variables variables = WithoutThoseOfSharing(environ);
+    variables["GPUSHARE_DRIVER"] = "sim";
+    variables["GPUSHARE_SIM_DRIVER"] = bed_.simulated;
+    variables["GPUSHARE_SIM"] = simulated;
+    variables["LD_LIBRARY_PATH"] = bed_.simulated.substr(0, bed_.simulated.rfind('/'));
+    return variables;
   }
 
   absl::Status StartBroker(Children* children) {
     const std::string socket = folder_ / "broker.sock";
     Program broker = {"the broker",
-                      {bed_.programs + "/broker", socket},
+                      {bed_.programs + "/broker", ThisProcess(), socket},
                       EnvironmentAt(0),
                       folder_ / "broker.log"};
     for (const Plan& plan : plans_) {
@@ -144,14 +134,7 @@ class OneRun {
       broker.command.push_back(plan.tenants.front().spec);
     }
     GPUSHARE_RETURN_IF_ERROR(children->Start(broker));
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (!fs::exists(socket)) {
-      if (std::chrono::steady_clock::now() > until) {
-        return absl::DeadlineExceededError("the broker did not listen within 20 s");
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return absl::OkStatus();
+    return children->WaitUntil([&] { return access(socket.c_str(), F_OK) == 0; }, bed_.limit);
   }
 
   Program ProgramOf(size_t i) const {
@@ -161,18 +144,18 @@ class OneRun {
                                          : "the program of all tenants";
     program.command = {
         bed_.programs + (method_.kind == Kind::kInProcess ? "/virtual_devices" : "/native"),
-        PlanPath(i)};
+        ThisProcess(), PlanPath(i)};
     program.environment = EnvironmentAt(i + (broker ? 1 : 0));
     program.log = folder_ / absl::StrCat("log-", i);
     if (broker) {
-      program.environment.emplace_back("LD_PRELOAD", bed_.preload);
-      program.environment.emplace_back("GPUSHARE_BROKER", folder_ / "broker.sock");
-      program.environment.emplace_back("GPUSHARE_TENANT", plans_[i].tenants.front().name);
+      program.environment["LD_PRELOAD"] = bed_.preload;
+      program.environment["GPUSHARE_BROKER"] = folder_ / "broker.sock";
+      program.environment["GPUSHARE_TENANT"] = plans_[i].tenants.front().name;
     } else if (method_.kind == Kind::kLibrary) {
-      for (auto& variable : EnvironmentOf(method_, asks_[i])) {
-        program.environment.push_back(std::move(variable));
+      for (auto& [variable, value] : EnvironmentOf(method_, asks_[i])) {
+        program.environment[variable] = std::move(value);
       }
-      program.environment.emplace_back("LD_PRELOAD", method_.library);
+      program.environment["LD_PRELOAD"] = method_.library;
     }
     return program;
   }
@@ -184,7 +167,14 @@ class OneRun {
       const std::string text{std::istreambuf_iterator<char>(file), {}};
       GPUSHARE_ASSIGN_OR_RETURN(Outcome outcome, ParseOutcome(text));
       if (!outcome.error.empty()) return absl::InternalError(outcome.error);
-      for (TenantOutcome& tenant : outcome.tenants) all.tenants.push_back(std::move(tenant));
+      for (size_t i = 0; i < std::min(outcome.tenants.size(), plan.tenants.size()); ++i) {
+        TenantOutcome& tenant = all.tenants.emplace_back(std::move(outcome.tenants[i]));
+        // They are served in the order in which they come.
+        const std::vector<Nanos>& arrivals = plan.tenants[i].arrivals;
+        const size_t served = std::min(tenant.requests.size(), arrivals.size());
+        tenant.unserved.assign(arrivals.begin() + static_cast<std::ptrdiff_t>(served),
+                               arrivals.end());
+      }
     }
     return all;
   }
@@ -204,8 +194,11 @@ class OneRun {
 
 absl::StatusOr<Outcome> Run(const Bed& bed, const Scenario& scenario, const Case& one,
                             const Method& method, const RunOptions& options) {
-  GPUSHARE_ASSIGN_OR_RETURN(const std::unique_ptr<Folder> folder, Folder::Make());
-  return OneRun(bed, scenario, one, method, options, *folder).Do();
+  GPUSHARE_ASSIGN_OR_RETURN(const std::unique_ptr<Folder> folder, Folder::Make(bed.temporary));
+  absl::StatusOr<Outcome> outcome = OneRun(bed, scenario, one, method, options, *folder).Do();
+  // Programs that end by themselves leave nothing of the GPU that they shared.
+  if (!outcome.ok()) bed.gpu.Forget(folder->name());
+  return outcome;
 }
 
 }  // namespace gpushare::harness

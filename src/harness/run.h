@@ -5,33 +5,40 @@
 #ifndef GPUSHARE_HARNESS_RUN_H_
 #define GPUSHARE_HARNESS_RUN_H_
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "harness/method.h"
 #include "harness/plan.h"
 #include "harness/scenario.h"
+#include "harness/simulated.h"
 
 namespace gpushare::harness {
-
-inline constexpr Nanos kSample = Millis(10);
 
 // Where the parts lie that a run needs.
 struct Bed {
   std::string programs;        // the folder of those of stage/
   std::string preload;         // libgpushare_preload.so
   std::string simulated;       // the simulated libcuda.so.1
+  Simulated gpu;               // the same, as the harness asks it
+  std::string temporary;       // a folder in which each run has one of its own (folder.h)
   Nanos limit = Seconds(120);  // of the machine's time
+  // Runs end when it is not 0 any more: a signal's number, set by its handler.
+  const std::atomic<int>* interrupted = nullptr;
 };
 
 struct RunOptions {
-  uint64_t seed = 1;            // of requests and of the simulated GPU's noise
-  bool requests_alone = false;  // only the tenants that serve requests
+  uint64_t seed = 1;  // of requests and of the simulated GPU's noise
+  std::optional<size_t> only =
+      std::nullopt;  // of the case's tenants this one alone, with the same requests
 };
 
 // The tenants' outcomes in the case's order. Errors: DeadlineExceeded (the method hung), Internal (a program failed, with
-// what it said); what else was started has ended by then.
+// what it said), Cancelled (interrupted). Whatever was started has ended by then, and its files are gone.
 absl::StatusOr<Outcome> Run(const Bed& bed, const Scenario& scenario, const Case& one,
                             const Method& method, const RunOptions& options);
 

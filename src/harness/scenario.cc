@@ -2,13 +2,16 @@
 #include "harness/scenario.h"
 
 #include <algorithm>
-#include <set>
+#include <cmath>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "harness/values.h"
 #include "harness/work.h"
+#include "spec/text.h"
 #include "yaml/reader.h"
 
 namespace gpushare::harness {
@@ -39,13 +42,16 @@ absl::Status ReadName(const yaml::Reader& in, const Node& value, Place place, st
 
 class ScenarioReader {
  public:
-  ScenarioReader(const std::string& file, Scenario* scenario)
-      : in_(file), folder_(file.substr(0, file.rfind('/') + 1)), scenario_(*scenario) {}
+  ScenarioReader(const std::string& file, const CheckGpu& check_gpu, Scenario* scenario)
+      : in_(file),
+        folder_(file.substr(0, file.rfind('/') + 1)),
+        scenario_(*scenario),
+        check_gpu_(check_gpu) {}
 
   absl::Status Read(const Node& document) {
     const auto time = [this](Nanos least, Nanos most, Nanos* out) {
       return [=, this](const Node& value, Place place) {
-        return ReadTime(in_, value, place, least, most, out);
+        return ReadTime(in_, value, place, least, most, kSample, out);
       };
     };
     bool has_question = false;
@@ -74,6 +80,9 @@ class ScenarioReader {
     if (scenario_.warm_up + scenario_.window > scenario_.length) {
       return in_.Error(document.line, "length", "it has no window after the warm-up");
     }
+    for (size_t i = 0; i < scenario_.cases.size(); ++i) {
+      GPUSHARE_RETURN_IF_ERROR(CheckCase(scenario_.cases[i], absl::StrCat("cases[", i, "]")));
+    }
     return absl::OkStatus();
   }
 
@@ -89,7 +98,9 @@ class ScenarioReader {
           [&](const Node& value, Place below) { return ReadName(in_, value, below, &one.name); }},
          {"gpu",
           [&](const Node& value, Place below) {
-            return in_.Text(value, below, "settings of the simulated GPU", &one.gpu);
+            GPUSHARE_RETURN_IF_ERROR(
+                in_.Text(value, below, "settings of the simulated GPU", &one.gpu));
+            return check_gpu_ ? in_.At(value, below, check_gpu_(one.gpu)) : absl::OkStatus();
           }},
          {"tenants", [&](const Node& value, Place below) {
             return in_.List(value, below, "a list of tenants", [&](const Node& each, Place under) {
@@ -98,11 +109,9 @@ class ScenarioReader {
           }}});
     if (!keys.ok()) return keys;
     if (one.name.empty()) return in_.Error(map.line, place, "'name' is missing");
-    if (!names_.insert(one.name).second) {
-      return in_.Error(map.line, place, absl::StrCat("there is a case '", one.name, "' already"));
-    }
+    GPUSHARE_RETURN_IF_ERROR(CheckNew(map.line, place, "case", one.name, &case_lines_));
     if (one.tenants.empty()) return in_.Error(map.line, place, "'tenants' is missing");
-    GPUSHARE_RETURN_IF_ERROR(CheckAsks(map, place, one));
+    tenant_lines_.clear();
     scenario_.cases.push_back(std::move(one));
     return absl::OkStatus();
   }
@@ -149,11 +158,7 @@ class ScenarioReader {
     if (!keys.ok()) return keys;
     tenant.ask.high_priority = high;
     if (tenant.name.empty()) return in_.Error(map.line, place, "'name' is missing");
-    for (const Tenant& other : of->tenants) {
-      if (other.name != tenant.name) continue;
-      return in_.Error(map.line, place,
-                       absl::StrCat("there is a tenant '", tenant.name, "' already"));
-    }
+    GPUSHARE_RETURN_IF_ERROR(CheckNew(map.line, place, "tenant", tenant.name, &tenant_lines_));
     if (tenant.work.empty()) return in_.Error(map.line, place, "'work' is missing");
     const bool requests = tenant.mode == player::PlayMode::kOpenLoop;
     if (requests != (tenant.load > 0)) {
@@ -163,24 +168,51 @@ class ScenarioReader {
     return absl::OkStatus();
   }
 
-  absl::Status CheckAsks(const Node& map, Place place, const Case& one) const {
-    double shares = 0;
+  // `lines`: of those that were met before.
+  absl::Status CheckNew(int line, Place place, const char* what, const std::string& name,
+                        std::map<std::string, int>* lines) const {
+    const auto [known, is_new] = lines->emplace(name, line);
+    if (is_new) return absl::OkStatus();
+    return in_.Error(
+        line, place,
+        absl::StrCat("there is a ", what, " '", name, "' already, in line ", known->second));
+  }
+
+  // What depends on other keys, wherever these stand.
+  absl::Status CheckCase(const Case& one, Place place) const {
+    const int line = case_lines_.at(one.name);
+    double shares = 0, expected = 0;
     bool requests = false;
     for (const Tenant& tenant : one.tenants) {
       requests = requests || tenant.mode == player::PlayMode::kOpenLoop;
+      expected += tenant.load * static_cast<double>(scenario_.length.count()) /
+                  static_cast<double>(workload::Summarize(tenant.work).total.count());
       if (scenario_.question == Question::kShare && !tenant.ask.share.has_value()) {
-        return in_.Error(map.line, place, "each tenant needs 'share' for the question 'share'");
+        return in_.Error(line, place, "each tenant needs 'share' for the question 'share'");
       }
       if (scenario_.question == Question::kCap && !tenant.ask.cap.has_value()) {
-        return in_.Error(map.line, place, "each tenant needs 'cap' for the question 'cap'");
+        return in_.Error(line, place, "each tenant needs 'cap' for the question 'cap'");
       }
       shares += tenant.ask.share.value_or(0);
     }
-    if (shares > 1 + 1e-9) {
-      return in_.Error(map.line, place, "the shares of its tenants are more than 100%");
+    // What they get always adds up to all that is used: of less nobody could say who has too much. A third has no end.
+    const bool all = scenario_.question == Question::kShare;
+    if (shares > 1.001 || (all && shares < 0.999)) {
+      return in_.Error(line, place,
+                       absl::StrCat("the shares of its tenants add up to ",
+                                    spec::FormatShare(std::round(shares * 1e5) / 1e5), "; ",
+                                    all ? "" : "at most ", "100% is wanted"));
+    }
+    if (expected > kMostRequests) {
+      return in_.Error(line, place,
+                       absl::StrCat("some ", static_cast<int64_t>(expected), " requests in ",
+                                    spec::FormatDuration(scenario_.length), "; at most ",
+                                    static_cast<int64_t>(kMostRequests),
+                                    " are allowed: less 'load', longer 'work' or a shorter "
+                                    "'length'"));
     }
     if (scenario_.question == Question::kLatency && !requests) {
-      return in_.Error(map.line, place,
+      return in_.Error(line, place,
                        "one tenant has the mode 'requests' for the question 'latency'");
     }
     return absl::OkStatus();
@@ -189,7 +221,8 @@ class ScenarioReader {
   const yaml::Reader in_;
   const std::string folder_;
   Scenario& scenario_;
-  std::set<std::string> names_;
+  const CheckGpu& check_gpu_;
+  std::map<std::string, int> case_lines_, tenant_lines_;  // by name; of the case that is read
 };
 
 }  // namespace
@@ -206,19 +239,37 @@ const char* QuestionName(Question question) {
   return "";
 }
 
-absl::StatusOr<Scenario> ParseScenario(std::string_view text, const std::string& file) {
+absl::StatusOr<Scenario> ParseScenario(std::string_view text, const std::string& file,
+                                       const CheckGpu& check_gpu) {
   GPUSHARE_ASSIGN_OR_RETURN(const Node document, yaml::Parse(text, file));
   Scenario scenario;
-  GPUSHARE_RETURN_IF_ERROR(ScenarioReader(file, &scenario).Read(document));
+  GPUSHARE_RETURN_IF_ERROR(ScenarioReader(file, check_gpu, &scenario).Read(document));
   const size_t slash = file.rfind('/');
   scenario.name = file.substr(slash == std::string::npos ? 0 : slash + 1);
   scenario.name.resize(std::min(scenario.name.size(), scenario.name.rfind('.')));
   return scenario;
 }
 
-absl::StatusOr<Scenario> LoadScenario(const std::string& file) {
+absl::StatusOr<Scenario> LoadScenario(const std::string& file, const CheckGpu& check_gpu) {
   GPUSHARE_ASSIGN_OR_RETURN(const std::string text, yaml::ReadFile(file));
-  return ParseScenario(text, file);
+  return ParseScenario(text, file, check_gpu);
+}
+
+absl::StatusOr<std::vector<Scenario>> LoadScenarios(const std::vector<std::string>& files,
+                                                    const CheckGpu& check_gpu) {
+  std::vector<Scenario> scenarios;
+  std::map<std::string, std::string> known;
+  for (const std::string& file : files) {
+    GPUSHARE_ASSIGN_OR_RETURN(Scenario scenario, LoadScenario(file, check_gpu));
+    const auto [other, is_new] = known.emplace(scenario.name, file);
+    if (!is_new) {
+      return absl::InvalidArgumentError(absl::StrCat(Printable(file, 256), ": there is a scenario ",
+                                                     Quoted(scenario.name),
+                                                     " already: ", Printable(other->second, 256)));
+    }
+    scenarios.push_back(std::move(scenario));
+  }
+  return scenarios;
 }
 
 }  // namespace gpushare::harness

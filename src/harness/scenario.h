@@ -8,6 +8,7 @@
 #define GPUSHARE_HARNESS_SCENARIO_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,6 +24,9 @@ namespace gpushare::harness {
 inline constexpr size_t kMostTenants = 32;
 inline constexpr size_t kMostCases = 100;
 inline constexpr Nanos kLongestRun = Seconds(600);
+inline constexpr Nanos kSample =
+    Millis(10);  // what tenants have had is asked so often; times are multiples of it
+inline constexpr double kMostRequests = 1e6;  // of all tenants of a case together, as expected
 
 // Which question a scenario asks, and so which figures it gives.
 enum class Question : uint8_t {
@@ -62,9 +66,16 @@ struct Scenario {
   std::vector<Case> cases;
 };
 
+// Whether settings of the simulated GPU are good. Without one they are found wrong in the run.
+using CheckGpu = std::function<absl::Status(const std::string& settings)>;
+
 // `file` names the text in errors; traces are looked for relative to its folder.
-absl::StatusOr<Scenario> ParseScenario(std::string_view text, const std::string& file);
-absl::StatusOr<Scenario> LoadScenario(const std::string& file);
+absl::StatusOr<Scenario> ParseScenario(std::string_view text, const std::string& file,
+                                       const CheckGpu& check_gpu = nullptr);
+absl::StatusOr<Scenario> LoadScenario(const std::string& file, const CheckGpu& check_gpu = nullptr);
+// Several, no two of one name: results know them by it.
+absl::StatusOr<std::vector<Scenario>> LoadScenarios(const std::vector<std::string>& files,
+                                                    const CheckGpu& check_gpu = nullptr);
 
 }  // namespace gpushare::harness
 

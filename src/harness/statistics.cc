@@ -8,15 +8,25 @@
 namespace gpushare::harness {
 namespace {
 
-// How probable it is that at most k of n values lie below the median.
-double AtMost(size_t k, size_t n) {
-  double term = std::pow(0.5, static_cast<double>(n)), sum = term;
-  for (size_t i = 1; i <= k; ++i) {
-    term *= static_cast<double>(n - i + 1) / static_cast<double>(i);
-    sum += term;
+// How probable it is that at most k of n values lie below the median, for one k after the other.
+class AtMost {
+ public:
+  explicit AtMost(size_t n) : n_(n), log_term_(-std::log(2.0) * static_cast<double>(n)) {
+    probability_ = std::exp(log_term_);
   }
-  return sum;
-}
+  double probability() const { return probability_; }
+  void Next() {
+    // In logarithms: 0.5 to the power of more than a thousand is no double any more.
+    log_term_ += std::log(static_cast<double>(n_ - k_) / static_cast<double>(k_ + 1));
+    ++k_;
+    probability_ += std::exp(log_term_);
+  }
+
+ private:
+  size_t n_;
+  size_t k_ = 0;
+  double log_term_, probability_;
+};
 
 }  // namespace
 
@@ -25,17 +35,22 @@ Median MedianOf(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const size_t n = values.size();
   Median median;
+  median.n = n;
   median.value = n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
   size_t k = 0;  // as many are left out at each end
-  while (2 * (k + 1) < n && 1 - 2 * AtMost(k + 1, n) >= 0.95) ++k;
+  AtMost here(n), next(n);
+  for (next.Next(); 2 * (k + 1) < n && 1 - 2 * next.probability() >= 0.95; ++k) {
+    here = next;
+    next.Next();
+  }
   median.low = values[k];
   median.high = values[n - 1 - k];
-  median.confidence = std::max(0.0, 1 - 2 * AtMost(k, n));
+  median.confidence = std::max(0.0, 1 - 2 * here.probability());
   return median;
 }
 
-double Quantile(std::vector<double> values, double q) {
-  if (values.empty()) return 0;
+std::optional<double> Quantile(std::vector<double> values, double q) {
+  if (values.empty()) return std::nullopt;
   const double rank = std::ceil(std::clamp(q, 0.0, 1.0) * static_cast<double>(values.size()));
   const auto at = static_cast<std::ptrdiff_t>(std::max(1.0, rank)) - 1;
   std::nth_element(values.begin(), values.begin() + at, values.end());

@@ -3,6 +3,8 @@
 #ifndef GPUSHARE_HARNESS_STATISTICS_H_
 #define GPUSHARE_HARNESS_STATISTICS_H_
 
+#include <cstddef>
+#include <optional>
 #include <vector>
 
 namespace gpushare::harness {
@@ -12,11 +14,12 @@ namespace gpushare::harness {
 // than six values the least and the greatest, of which that is not so sure: `confidence` says how sure.
 struct Median {
   double value = 0, low = 0, high = 0, confidence = 0;
+  size_t n = 0;  // of how many values
 };
 Median MedianOf(std::vector<double> values);  // none: all 0
 
-// The least value that at least a part q of them do not exceed; 0 of none.
-double Quantile(std::vector<double> values, double q);
+// The least value that at least a part q of them do not exceed; of none there is none.
+std::optional<double> Quantile(std::vector<double> values, double q);
 
 }  // namespace gpushare::harness
 

@@ -13,13 +13,14 @@
 namespace gpushare::harness {
 
 absl::Status ReadTime(const yaml::Reader& in, const yaml::Node& value, const std::string& place,
-                      Nanos least, Nanos most, Nanos* out) {
+                      Nanos least, Nanos most, Nanos step, Nanos* out) {
   const std::string allowed =
-      absl::StrCat(spec::FormatDuration(least), " to ", spec::FormatDuration(most));
+      absl::StrCat(spec::FormatDuration(least), " to ", spec::FormatDuration(most), " in steps of ",
+                   spec::FormatDuration(step));
   std::string text;
   GPUSHARE_RETURN_IF_ERROR(in.Text(value, place, allowed.c_str(), &text));
   const absl::StatusOr<Nanos> time = spec::ParseDuration(text);
-  if (time.ok() && *time >= least && *time <= most) {
+  if (time.ok() && *time >= least && *time <= most && *time % step == Nanos(0)) {
     *out = *time;
     return absl::OkStatus();
   }

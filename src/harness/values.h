@@ -12,9 +12,9 @@
 
 namespace gpushare::harness {
 
-// A time from `least` to `most`, as in 500us.
+// A time from `least` to `most` in multiples of `step`, as in 500ms.
 absl::Status ReadTime(const yaml::Reader& in, const yaml::Node& value, const std::string& place,
-                      Nanos least, Nanos most, Nanos* out);
+                      Nanos least, Nanos most, Nanos step, Nanos* out);
 // A part from 0.01 % to 100 %, as in 75%.
 absl::Status ReadPart(const yaml::Reader& in, const yaml::Node& value, const std::string& place,
                       double* out);

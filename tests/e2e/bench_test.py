@@ -5,9 +5,12 @@
 import json
 import os
 import pathlib
+import signal
+import statistics
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 COMMAND = os.environ["GPUSHARE_COMMAND"]
@@ -23,15 +26,51 @@ cases:
 """
 SHARE = """
 question: share
-length: 700ms
-warm_up: 200ms
-window: 500ms
+length: 400ms
+warm_up: 100ms
+window: 300ms
 cases:
   - name: two
     tenants:
       - {name: a, share: 75%, work: {kernels: 100us, repeat: 4}}
       - {name: b, share: 25%, work: {kernels: 500us, repeat: 4}}
 """
+
+LATENCY = """
+question: latency
+length: 500ms
+warm_up: 100ms
+window: 100ms
+cases:
+  - name: both
+    tenants:
+      - {name: a, mode: requests, load: 20%, work: {kernels: 100us, repeat: 4}}
+      - {name: b, mode: requests, load: 20%, work: {kernels: 100us, repeat: 4}}
+  - name: starved
+    tenants:
+      - {name: a, mode: requests, load: 90%, work: {kernels: 400us, sms: 132}}
+      - {name: job, work: {kernels: 1000us, sms: 132}}
+"""
+
+
+def programs(folder):
+    """Processes that know of the folder."""
+    found = []
+    for each in pathlib.Path("/proc").iterdir():
+        try:
+            if each.name.isdigit() and folder.encode() in (each / "cmdline").read_bytes():
+                found.append(int(each.name))
+        except OSError:  # it has ended
+            pass
+    return found
+
+
+def until(condition):
+    """Waits for what other processes do; its answer, false after a minute."""
+    end = time.monotonic() + 60
+    while not (answer := condition()) and time.monotonic() < end:
+        time.sleep(0.01)
+    return answer
 
 
 class Bench(unittest.TestCase):
@@ -49,14 +88,23 @@ class Bench(unittest.TestCase):
         return subprocess.run([COMMAND, "bench", *arguments], capture_output=True, text=True, timeout=200,
                               env={**os.environ, "TMPDIR": self.folder.name, **more})
 
-    def figures(self, *arguments):
+    def figures(self, *arguments, **more):
         """By case, method and figure, of the first repetition."""
-        result = self.bench("run", *arguments, "--repetitions", "1", "--out", "-")
+        result = self.bench("run", *arguments, "--repetitions", "1", "--out", "-", **more)
         self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
         lines = [json.loads(line) for line in result.stdout.splitlines()]
         self.assertEqual(lines[0]["gpushare_bench"], 1)
         return {(run["case"], run["method"], figure["name"]): figure["value"]
                 for run in lines[1:] for figure in run["figures"]}
+
+    def values(self, out):
+        """Of the file's figures, over its runs."""
+        values = {}
+        for run in map(json.loads, pathlib.Path(out).read_text().splitlines()[1:]):
+            for figure in run["figures"]:
+                key = run["scenario"], run["case"], run["method"], figure["name"]
+                values.setdefault(key, []).append(figure["value"])
+        return values
 
     def test_a_cap_holds_with_gpushare_alone(self):
         got = self.figures(self.path("cap.yaml", CAP), "--method", "native", "--method", "gpushare")
@@ -76,7 +124,8 @@ class Bench(unittest.TestCase):
         # The first of them keeps the device busy for half of the time that it has it, and so gets less than it asks for:
         # not more, as where its kernels all seem to have ended before they were launched.
         got = self.figures(self.path("share.yaml", SHARE.replace("75%", "50%").replace("25%", "50%")
-                                     .replace("kernels: 100us", "kernels: 1us 2us 1us 3us")),
+                                     .replace("kernels: 100us", "kernels: 1us 2us 1us 3us").replace("400ms", "200ms")
+                                     .replace("300ms", "100ms")),
                            "--method", "gpushare", "--method", "gpushare-preload")
         self.assertAlmostEqual(got["two", "gpushare", "a.share"], 50, delta=2)
         self.assertGreater(got["two", "gpushare-preload", "a.share"], 30)
@@ -94,12 +143,105 @@ class Bench(unittest.TestCase):
         for out, cap in ((before, "30%"), (after, "40%")):  # native exceeds both, the higher one by less
             scenario = self.path("cap.yaml", CAP.replace("30%", cap))
             self.bench("run", scenario, "--method", "native", "--repetitions", "3", "--out", out)
+        new = self.bench("run", scenario, "--method", "native", "--out", after)
+        self.assertEqual((new.returncode, "--force" in new.stderr), (5, True), new.stderr)
+        anew = self.bench("run", scenario, "--method", "native", "--repetitions", "3", "--out", after, "--force")
+        self.assertEqual(anew.returncode, 0, anew.stderr)
         same = self.bench("compare", before, before)
         self.assertEqual((same.returncode, same.stdout.count("same")), (0, 3), same.stdout)
         better = self.bench("compare", before, after)
         self.assertEqual((better.returncode, better.stdout.count("better")), (0, 1), better.stdout)
         worse = self.bench("compare", after, before)
         self.assertEqual((worse.returncode, worse.stdout.count("worse")), (1, 1), worse.stdout)
+
+    def test_what_one_of_two_results_lacks_is_told(self):
+        both, one = self.path("both.jsonl"), self.path("one.jsonl")
+        scenario = self.path("cap.yaml", CAP)
+        self.bench("run", scenario, "--method", "native", "--method", "gpushare", "--repetitions", "1", "--out", both)
+        self.bench("run", scenario, "--method", "native", "--repetitions", "1", "--out", one)
+        lacks = self.bench("compare", both, one)
+        self.assertEqual(lacks.returncode, 1, lacks.stdout)
+        self.assertRegex(lacks.stdout, r"gpushare +runs +1 +not there +missing")
+        more = self.bench("compare", one, both)
+        self.assertEqual(more.returncode, 0, more.stdout)
+        self.assertRegex(more.stdout, r"gpushare +runs +not there +1 +new")
+
+    def test_the_same_twice_differs_by_less_than_its_interval(self):
+        # Other noise and other requests each time.
+        files = [self.path(f"{seed}.jsonl") for seed in (1, 1000)]
+        noisy = SHARE.replace("name: two", "name: two\n    gpu: noise=0.1")
+        requests = LATENCY[:LATENCY.index("  - name: starved")].replace("500ms", "300ms")
+        for seed, out in zip((1, 1000), files):
+            result = self.bench("run", self.path("share.yaml", noisy), self.path("latency.yaml", requests), "--seed",
+                                str(seed), "--method", "native", "--method", "gpushare", "--repetitions", "5", "--out", out)
+            self.assertEqual(result.returncode, 0, result.stdout)
+        compared = self.bench("compare", *files)
+        self.assertEqual(compared.returncode, 0, compared.stdout)
+        verdicts = [line.split()[-1] for line in compared.stdout.splitlines()[2:]]
+        self.assertEqual(verdicts, ["same"] * 32, compared.stdout)
+        first, second = (self.values(out) for out in files)
+        for figure, values in first.items():
+            difference = abs(statistics.median(values) - statistics.median(second[figure]))
+            widths = [max(each) - min(each) for each in (values, second[figure])]
+            self.assertLessEqual(difference, max(widths), figure)
+
+    def test_requests_alone_and_starved(self):
+        got = self.figures(self.path("latency.yaml", LATENCY), "--method", "native", "--method", "time-slicing")
+        for method in ("native", "time-slicing"):
+            self.assertGreaterEqual(got["both", method, "a.p99_ratio"], 1)
+            self.assertGreaterEqual(got["both", method, "b.p99_ratio"], 1)
+            self.assertGreater(got["both", method, "a.served"], 95)
+        # At most half of the time is theirs, for nine tenths of work.
+        self.assertLess(got["starved", "time-slicing", "a.served"], 70)
+        self.assertGreater(got["starved", "time-slicing", "a.p50"], 50e3)
+        self.assertGreater(got["starved", "time-slicing", "a.p99_ratio"], 3)
+
+    def test_the_callers_environment_has_no_say(self):
+        got = self.figures(self.path("cap.yaml", CAP), "--method", "native", "--method", "gpushare-preload",
+                           CUDA_VISIBLE_DEVICES="", CUDA_DEVICE_SM_LIMIT="10", GPUSHARE_SIM="sms=1",
+                           GPUSHARE_SPEC="compute=5%", GPUSHARE_BROKER="/nowhere/broker.sock")
+        self.assertGreater(got["one", "native", "capped.share"], 95)
+        self.assertAlmostEqual(got["one", "gpushare-preload", "capped.share"], 30, delta=2)
+
+    def start(self, *arguments):
+        """A run that does not end by itself, once its programs have begun."""
+        scenario = self.path("share.yaml", SHARE.replace("400ms", "600s"))
+        running = subprocess.Popen([COMMAND, "bench", "run", scenario, "--method", "gpushare-preload", *arguments],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                   env={**os.environ, "TMPDIR": self.folder.name})
+        self.addCleanup(running.stderr.close)
+        self.assertTrue(until(lambda: len(programs(self.folder.name + "/gpushare-bench-")) == 3))  # with the broker
+        return running
+
+    def test_interrupted_it_leaves_nothing(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(number):
+                running = self.start("--out", self.path("out.jsonl"), "--force")
+                shared = [each.name for each in pathlib.Path(self.folder.name).glob("gpushare-bench-*")]
+                running.send_signal(number)
+                said = running.stderr.read()
+                self.assertEqual((running.wait(), said), (-number, "gpushare bench: interrupted\n"))
+                self.assertEqual(programs(self.folder.name + "/gpushare-bench-"), [])
+                self.assertEqual(sorted(os.listdir(self.folder.name)), ["out.jsonl", "share.yaml"])
+                self.assertEqual(self.bench("show", self.path("out.jsonl")).returncode, 0)
+                self.assertEqual([path for name in shared for place in ("/dev/shm", "/tmp")
+                                  for path in pathlib.Path(place, f"gpushare-sim-{os.geteuid()}").glob(name)], [])
+
+    def test_killed_its_programs_end_with_it(self):
+        running = self.start()
+        running.kill()
+        running.wait()
+        self.assertTrue(until(lambda: programs(self.folder.name + "/gpushare-bench-") == []))
+
+    def test_what_others_wrote_is_shown_without_garbling_the_terminal(self):
+        out = self.path("out.jsonl")
+        self.bench("run", self.path("cap.yaml", CAP), "--method", "native", "--repetitions", "1", "--out", out)
+        text = pathlib.Path(out).read_text().replace("capped.share", "\\u001b[31mred").replace('"native"', '"\\u001b[2J"')
+        bad = self.path("bad.jsonl", text)
+        for arguments in (("show", bad), ("compare", bad, bad)):
+            shown = self.bench(*arguments).stdout
+            self.assertIn("\\x1b[31mred", shown)
+            self.assertNotIn("\x1b", shown)
 
     def test_what_a_library_has_no_word_for_and_one_that_is_not_there(self):
         out = self.path("out.jsonl")
@@ -124,12 +266,23 @@ class Bench(unittest.TestCase):
                 (["run", self.path("nothing.yaml")], 2, "nothing.yaml"),
                 (["run", self.path("cap.yaml", CAP), "--method", "turbo"], 2, "no method is called 'turbo'"),
                 (["run", self.path("cap.yaml", CAP), "--repetitions", "0"], 2, "--repetitions"),
+                (["run", self.path("cap.yaml", CAP), "--repetitions", "100000"], 2, "--repetitions"),
+                (["run", self.path("cap.yaml", CAP), self.path("cap.yaml")], 2, "there is a scenario 'cap' already"),
+                (["run", self.path("cap.yaml"), "--method", "native", "--method", "native"], 2, "is given twice"),
+                (["run", self.path("gpu.yaml", CAP.replace("name: one", "name: one\n    gpu: noize=1"))], 2,
+                 "gpu.yaml:8: cases[0].gpu: 'noize=1' given; unknown key 'noize'"),
+                (["run", self.path("shared.yaml", CAP.replace("name: one", "name: one\n    gpu: 'sms=8, shared=x'"))], 2,
+                 "'shared' differs from run to run"),
                 (["run", self.path("cap.yaml", CAP), "--out", "/nowhere/out"], 5, "/nowhere/out"),
                 (["show", bad], 2, "bad.yaml:1"),
                 (["show", self.path("nothing.jsonl")], 2, "nothing.jsonl")):
             result = self.bench(*arguments)
             self.assertEqual(result.returncode, status, (arguments, result.stderr))
             self.assertIn(word, result.stderr)
+        for folder in (self.path("nowhere"), os.fsencode(self.path("")) + b"\xff"):
+            result = self.bench("run", self.path("cap.yaml"), TMPDIR=folder)
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn("TMPDIR names another", result.stderr)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@
 #include "cli/open_gpu.h"
 #include "cli/run/preload_object.h"
 #include "gpushare/c/gpushare.h"
+#include "harness/folder.h"
 
 namespace gpushare::cli {
 namespace {
@@ -36,6 +37,8 @@ absl::StatusOr<harness::Bed> FindBed() {
   GPUSHARE_ASSIGN_OR_RETURN(const std::string native, FindInstalled("bench", "native"));
   bed.programs = native.substr(0, native.rfind('/'));
   GPUSHARE_ASSIGN_OR_RETURN(bed.simulated, FindInstalled("sim", "libcuda.so.1"));
+  GPUSHARE_ASSIGN_OR_RETURN(bed.gpu, harness::Simulated::Load(bed.simulated));
+  GPUSHARE_ASSIGN_OR_RETURN(bed.temporary, harness::TemporaryFolder());
   return bed;
 }
 

@@ -10,6 +10,7 @@
 namespace gpushare::cli {
 
 // The simulated GPU and the programs beside this command. Unavailable: they are not there; where they were looked for.
+// InvalidArgument: there is no folder for a run's files.
 absl::StatusOr<harness::Bed> FindBed();
 
 harness::Circumstances DescribeCircumstances();

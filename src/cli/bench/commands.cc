@@ -44,6 +44,7 @@ void AddBenchCommands(CLI::App* app, std::function<ExitCode()>* chosen) {
          "--out", options->out,
          "write each result there, as JSON Lines; '-': on standard output, instead of the table")
       ->type_name("FILE");
+  run->add_flag("--force", options->force, "write --out anew where it is there already");
   run->add_flag("--quiet", options->quiet, "show no progress");
   run->callback([=] { *chosen = [=] { return RunBench(*options); }; });
 

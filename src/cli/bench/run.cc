@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/bench/run.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <random>
 #include <utility>
@@ -10,14 +13,18 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "cli/bench/bed.h"
 #include "cli/bench/table.h"
 #include "cli/interrupt.h"
+#include "cli/open_gpu.h"
 #include "cli/output.h"
 #include "cli/progress_bar.h"
+#include "harness/alone.h"
 #include "harness/course.h"
 #include "harness/figures.h"
 #include "harness/method.h"
+#include "harness/orphans.h"
 #include "harness/results.h"
 #include "harness/run.h"
 #include "harness/scenario.h"
@@ -58,37 +65,55 @@ std::vector<Turn> Turns(const std::vector<Scenario>& scenarios, const std::vecto
   return turns;
 }
 
-// The figures and the course of the result.
-absl::Status Measure(const harness::Bed& bed, const Turn& turn, uint64_t seed, Result* result) {
-  // The same requests and the same noise for every method.
-  const harness::RunOptions options = {.seed = seed + static_cast<uint64_t>(turn.repetition)};
-  Outcome alone;
-  if (turn.scenario->question == harness::Question::kLatency) {
-    const Method native = {"native", Method::Kind::kNative};
-    GPUSHARE_ASSIGN_OR_RETURN(alone, harness::Run(bed, *turn.scenario, *turn.one, native,
-                                                  {.seed = options.seed, .requests_alone = true}));
-  }
-  GPUSHARE_ASSIGN_OR_RETURN(const Outcome outcome,
-                            harness::Run(bed, *turn.scenario, *turn.one, *turn.method, options));
-  result->figures = harness::FiguresOf(*turn.scenario, *turn.one, outcome, alone);
-  result->course = harness::CourseOf(*turn.scenario, *turn.one, outcome, alone);
-  return absl::OkStatus();
-}
+class Measurement {
+ public:
+  Measurement(const harness::Bed& bed, uint64_t seed)
+      : bed_(bed),
+        seed_(seed),
+        alone_([this](const Scenario& scenario, const Case& one, const harness::RunOptions& how) {
+          return harness::Run(bed_, scenario, one, {"native", Method::Kind::kNative}, how);
+        }) {}
 
-Result Take(const harness::Bed& bed, const Turn& turn, uint64_t seed) {
-  Result result;
-  result.scenario = turn.scenario->name;
-  result.one_case = turn.one->name;
-  result.method = turn.method->name;
-  result.repetition = turn.repetition;
-  result.course = harness::CourseOf(*turn.scenario, *turn.one);
-  result.not_supported = harness::WhyNot(*turn.method, *turn.one);
-  if (!result.not_supported.empty()) return result;
-  if (const absl::Status status = Measure(bed, turn, seed, &result); !status.ok()) {
-    result.error = std::string(status.message());
+  // Cancelled: interrupted. What else went wrong is a result.
+  absl::StatusOr<Result> Take(const Turn& turn) {
+    Result result;
+    result.scenario = turn.scenario->name;
+    result.one_case = turn.one->name;
+    result.method = turn.method->name;
+    result.repetition = turn.repetition;
+    result.course = harness::CourseOf(*turn.scenario, *turn.one);
+    result.not_supported = harness::WhyNot(*turn.method, *turn.one);
+    if (!result.not_supported.empty()) return result;
+    const absl::Status measured = Measure(turn, &result);
+    if (absl::IsCancelled(measured)) return measured;
+    if (!measured.ok()) result.error = std::string(measured.message());
+    return result;
   }
-  return result;
-}
+
+ private:
+  // The figures and the course of the result.
+  absl::Status Measure(const Turn& turn, Result* result) {
+    // The same requests and the same noise for every method.
+    const uint64_t seed = seed_ + static_cast<uint64_t>(turn.repetition);
+    const Outcome nobody;
+    const Outcome* alone = &nobody;
+    if (turn.scenario->question == harness::Question::kLatency) {
+      const absl::StatusOr<Outcome>& played = alone_.Of(*turn.scenario, *turn.one, seed);
+      if (!played.ok()) return played.status();
+      alone = &*played;
+    }
+    GPUSHARE_ASSIGN_OR_RETURN(const Outcome outcome, harness::Run(bed_, *turn.scenario, *turn.one,
+                                                                  *turn.method, {.seed = seed}));
+    result->figures = harness::FiguresOf(*turn.scenario, *turn.one, outcome, *alone);
+    if (result->figures.empty()) return absl::InternalError("it ended before its warm-up had");
+    result->course = harness::CourseOf(*turn.scenario, *turn.one, outcome, *alone);
+    return absl::OkStatus();
+  }
+
+  const harness::Bed& bed_;
+  const uint64_t seed_;
+  harness::Alone alone_;
+};
 
 // Where results go, line by line.
 class Sink {
@@ -114,28 +139,33 @@ class Sink {
   std::FILE* const file_;
 };
 
+// Whether results would be lost by writing there.
+absl::Status CheckNew(const BenchOptions& options) {
+  struct stat there;
+  if (options.force || stat(options.out.c_str(), &there) != 0) return absl::OkStatus();
+  if (!S_ISREG(there.st_mode) || there.st_size == 0) return absl::OkStatus();
+  return absl::AlreadyExistsError(
+      absl::StrCat(Quoted(options.out), " is there already; --force writes it anew"));
+}
+
 }  // namespace
 
 ExitCode RunBench(const BenchOptions& options) {
-  std::vector<Scenario> scenarios;
-  for (const std::string& file : options.scenarios) {
-    absl::StatusOr<Scenario> scenario = harness::LoadScenario(file);
-    if (!scenario.ok()) return Fail("bench", kExitUsage, scenario.status());
-    scenarios.push_back(*std::move(scenario));
-  }
+  absl::StatusOr<harness::Bed> bed = FindBed();
+  if (!bed.ok()) return Fail("bench", ExitCodeOf(bed.status()), bed.status());
+  const absl::StatusOr<std::vector<Scenario>> scenarios = harness::LoadScenarios(
+      options.scenarios, [&](const std::string& settings) { return bed->gpu.Check(settings); });
+  if (!scenarios.ok()) return Fail("bench", kExitUsage, scenarios.status());
   std::vector<std::string> names = options.methods;
   if (names.empty()) names = {"native", "gpushare"};
-  std::vector<Method> methods;
-  for (const std::string& name : names) {
-    absl::StatusOr<Method> method = harness::FindMethod(name);
-    if (!method.ok()) return Fail("bench", kExitUsage, method.status());
-    methods.push_back(*std::move(method));
-  }
-  absl::StatusOr<harness::Bed> bed = FindBed();
-  if (!bed.ok()) return Fail("bench", kExitNoGpu, bed.status());
+  const absl::StatusOr<std::vector<Method>> methods = harness::FindMethods(names);
+  if (!methods.ok()) return Fail("bench", kExitUsage, methods.status());
   bed->limit = Seconds(options.limit_s);
   if (!options.out.empty()) {
     if (const ExitCode code = CheckWritable("bench", options.out); code != kExitOk) return code;
+    if (const absl::Status is_new = CheckNew(options); !is_new.ok()) {
+      return Fail("bench", kExitOutput, is_new);
+    }
   }
   Sink sink(options.out);
   harness::Results results;
@@ -143,22 +173,28 @@ ExitCode RunBench(const BenchOptions& options) {
   results.circumstances.seed = options.seed;
   bool written = sink.Put(FormatCircumstances(results.circumstances));
 
-  EndOnInterrupt("bench");
+  const std::atomic<int>& interrupted = TellInterrupts();
+  bed->interrupted = &interrupted;
+  harness::AdoptOrphans();
   ProgressBar bar(stderr,
                   options.quiet ? ProgressBar::Shown::kNever : ProgressBar::Shown::kOnTerminal);
-  const std::vector<Turn> turns = Turns(scenarios, methods, options.repetitions, options.seed);
+  const std::vector<Turn> turns = Turns(*scenarios, *methods, options.repetitions, options.seed);
+  Measurement measurement(*bed, options.seed);
   bool failed = false;
-  for (size_t i = 0; i < turns.size(); ++i) {
+  for (size_t i = 0; i < turns.size() && interrupted == 0; ++i) {
     const Turn& turn = turns[i];
     bar.Update(static_cast<double>(i) / static_cast<double>(turns.size()),
                absl::StrCat(turn.scenario->name, " ", turn.one->name, ", ", turn.method->name));
-    results.runs.push_back(Take(*bed, turn, options.seed));
-    failed = failed || !results.runs.back().error.empty();
-    written = sink.Put(FormatResult(results.runs.back())) && written;
+    absl::StatusOr<Result> result = measurement.Take(turn);
+    if (!result.ok()) break;
+    failed = failed || !result->error.empty();
+    written = sink.Put(FormatResult(*result)) && written;
+    results.runs.push_back(*std::move(result));
   }
   bar.Clear();
   if (options.out != kStdout) std::fputs(ResultsText(results).c_str(), stdout);
   const ExitCode code = FinishStdout("bench");
+  if (interrupted != 0) EndBySignal("bench", interrupted);
   if (!written) {
     return Fail(
         "bench", kExitOutput,

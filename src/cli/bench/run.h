@@ -17,11 +17,13 @@ struct BenchOptions {
   int repetitions = 3;
   uint64_t seed = 1;
   int limit_s = 120;
-  std::string out;  // empty: nowhere
+  std::string out;     // empty: nowhere
+  bool force = false;  // `out` may be there already, and is written anew
   bool quiet = false;
 };
 
-// kExitFailed: a run failed, the others went on.
+// kExitFailed: a run failed, the others went on. Does not return when it is interrupted: what it started has ended by then,
+// and what was measured is written.
 ExitCode RunBench(const BenchOptions& options);
 
 }  // namespace gpushare::cli

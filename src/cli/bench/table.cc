@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "cli/bench/read_results.h"
 #include "cli/output.h"
 #include "cli/text_table.h"
@@ -46,12 +47,16 @@ std::string Number(double value) {
 
 struct Row {
   std::string unit;
-  std::map<std::string, std::vector<double>> by_method;
+  std::map<std::string, std::vector<double>> by_method;  // empty: no samples
 };
 struct CaseTable {
+  std::map<std::string, int> repetitions;  // by method: runs that have figures
   Ordered<Row> rows;
   Ordered<std::string> notes;  // by method: why it has no figures
 };
+
+// Of a file, which anybody may have written.
+std::string Shown(const std::string& text) { return Printable(text, 500); }
 
 std::string Text(const harness::Median& median) {
   if (median.low == median.high) return Number(median.value);
@@ -61,7 +66,13 @@ std::string Text(const harness::Median& median) {
 
 std::string Cell(const Row& row, const std::string& method) {
   const auto found = row.by_method.find(method);
-  return found == row.by_method.end() ? "-" : Text(harness::MedianOf(found->second));
+  if (found == row.by_method.end()) return "-";
+  return found->second.empty() ? "no samples" : Text(harness::MedianOf(found->second));
+}
+
+std::string Text(const harness::Comparison::Side& side) {
+  if (!side.why.empty()) return Shown(side.why);
+  return absl::StrCat(Text(side.median), ", n = ", side.median.n);
 }
 
 }  // namespace
@@ -79,27 +90,34 @@ std::string ResultsText(const harness::Results& results) {
     CaseTable& table = cases[absl::StrCat(run.scenario, ": ", run.one_case)];
     if (!run.not_supported.empty()) table.notes[run.method] = "not supported: " + run.not_supported;
     if (!run.error.empty()) table.notes[run.method] = "failed: " + run.error;
+    if (!run.figures.empty()) ++table.repetitions[run.method];
     for (const harness::Figure& figure : run.figures) {
       Row& row = table.rows[figure.name];
       row.unit = figure.unit;
-      row.by_method[run.method].push_back(figure.value);
+      std::vector<double>& values = row.by_method[run.method];
+      if (figure.value.has_value()) values.push_back(*figure.value);
     }
   }
   std::string text;
   for (const auto& [name, one] : cases.entries()) {
-    absl::StrAppend(&text, text.empty() ? "" : "\n", name, "\n");
+    absl::StrAppend(&text, text.empty() ? "" : "\n", Shown(name), "\n");
     std::vector<TextColumn> columns = {{"figure"}, {"unit"}};
-    for (const auto& [method, there] : methods.entries())
-      columns.push_back({method, Align::kRight});
+    std::vector<std::string> counts = {"n", ""};
+    for (const auto& [method, there] : methods.entries()) {
+      columns.push_back({Shown(method), Align::kRight});
+      const auto count = one.repetitions.find(method);
+      counts.push_back(count == one.repetitions.end() ? "-" : absl::StrCat(count->second));
+    }
     TextTable table(columns);
+    table.AddRow(std::move(counts));
     for (const auto& [figure, row] : one.rows.entries()) {
-      std::vector<std::string> cells = {figure, row.unit};
+      std::vector<std::string> cells = {Shown(figure), Shown(row.unit)};
       for (const auto& [method, there] : methods.entries()) cells.push_back(Cell(row, method));
       table.AddRow(std::move(cells));
     }
     if (!one.rows.entries().empty()) text += table.ToString();
     for (const auto& [method, note] : one.notes.entries())
-      absl::StrAppend(&text, method, " ", note, "\n");
+      absl::StrAppend(&text, Shown(method), " ", Shown(note), "\n");
   }
   return text;
 }
@@ -125,9 +143,9 @@ ExitCode CompareResults(const std::string& before, const std::string& after) {
                    {"verdict"}});
   bool worse = false;
   for (const harness::Comparison& each : harness::Compare(*first, *second)) {
-    worse = worse || each.verdict == harness::Verdict::kWorse;
-    table.AddRow({absl::StrCat(each.scenario, ": ", each.one_case), each.method, each.figure,
-                  each.unit, Text(each.before), Text(each.after),
+    worse = worse || harness::IsWorse(each.verdict);
+    table.AddRow({Shown(absl::StrCat(each.scenario, ": ", each.one_case)), Shown(each.method),
+                  Shown(each.figure), Shown(each.unit), Text(each.before), Text(each.after),
                   harness::VerdictName(each.verdict)});
   }
   std::fputs(table.ToString().c_str(), stdout);

@@ -10,14 +10,14 @@
 
 namespace gpushare::cli {
 
-// A table for each case: a row a figure, a column a method; medians over the repetitions, with the interval in which they
-// lie behind them where there are several.
+// A table for each case: a row a figure, a column a method; how many runs have figures (n), medians over them, with the
+// interval in which these lie behind them where it is one.
 std::string ResultsText(const harness::Results& results);
 
 // `gpushare bench show`.
 ExitCode ShowResults(const std::string& file);
 
-// `gpushare bench compare`: kExitFailed where a figure became worse.
+// `gpushare bench compare`: kExitFailed where a figure became worse or is missing.
 ExitCode CompareResults(const std::string& before, const std::string& after);
 
 }  // namespace gpushare::cli

@@ -71,7 +71,7 @@ std::optional<Plot> OverheadPlot(const Report& report, const CaseReport& one) {
     if (&median == native) continue;
     const auto lost = [&](double value) { return 100 * (native->value - value) / native->value; };
     row.by_method[method] = {lost(median.value), lost(median.high), lost(median.low),
-                             median.confidence};
+                             median.confidence, median.n};
   }
   return BarPlot(report, one, row, compared_with);
 }
@@ -81,7 +81,7 @@ std::optional<Plot> OverheadPlot(const Report& report, const CaseReport& one) {
 std::vector<Plot> BarPlots(const Report& report, const CaseReport& one) {
   std::vector<Plot> plots;
   for (const Row& row : one.rows) {
-    if (row.better == Figure::Better::kNeither) continue;
+    if (row.better == Figure::Better::kNeither || row.by_method.empty()) continue;
     plots.push_back(BarPlot(report, one, row));
   }
   if (std::optional<Plot> overhead = OverheadPlot(report, one); overhead.has_value()) {

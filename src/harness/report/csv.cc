@@ -62,7 +62,8 @@ std::string CsvOf(const Report& report) {
       }
       for (const Figure& figure : run.figures) {
         absl::StrAppend(&csv, which, ",good,", Cell(figure.name), ",", Cell(figure.unit), ",",
-                        Exact(figure.value), ",", BetterName(figure.better), ",\r\n");
+                        figure.value.has_value() ? Exact(*figure.value) : "", ",",
+                        BetterName(figure.better), ",\r\n");
       }
     }
   }

@@ -104,7 +104,8 @@ class Builder {
     for (const Figure& figure : run.figures) {
       const auto row_at = growing.row_at.emplace(figure.name, one.rows.size());
       if (row_at.second) one.rows.push_back({figure.name, figure.unit, figure.better});
-      growing.values[{row_at.first->second, method}].push_back(figure.value);
+      if (!figure.value.has_value()) continue;  // the row says that there is none
+      growing.values[{row_at.first->second, method}].push_back(*figure.value);
     }
   }
 
@@ -174,6 +175,7 @@ std::string TitleOf(const Row& row) {
       {"p95", "95th percentile of latencies"},
       {"p99", "99th percentile of latencies"},
       {"p999", "99.9th percentile of latencies"},
+      {"served", "requests served"},
       {"p99_ratio", "99th percentile of latencies ÷ that alone"}};
   for (const auto& [name, title] : kWhole) {
     if (row.name == name) return title;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A broker that goes by the simulated GPU's clock, so that what it gives whom is the same in every run:
 //
-//   GPUSHARE_SIM=shared=NAME,processes=3,place=0 broker SOCKET TENANT SPEC [TENANT SPEC]...
+//   GPUSHARE_SIM=shared=NAME,processes=3,place=0 broker PARENT SOCKET TENANT SPEC [TENANT SPEC]...
 //
-// It ends when the last of its processes has.
+// It ends when the last of its processes has, or its parent, the process of that number.
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -11,13 +11,14 @@
 
 #include "broker/host.h"
 #include "broker/service.h"
+#include "harness/stage/parent.h"
 #include "ipc/socket.h"
 
 int main(int argc, char** argv) {
   using namespace gpushare;
-  if (argc < 4 || argc % 2 != 0) return 2;
+  if (argc < 5 || argc % 2 == 0 || !harness::EndWithParent(argv[1])) return 2;
   // Before the GPU, which waits until all of its processes are there: none of them is refused.
-  absl::StatusOr<ipc::Listener> listener = ipc::Listener::At(argv[1], 0600);
+  absl::StatusOr<ipc::Listener> listener = ipc::Listener::At(argv[2], 0600);
   if (!listener.ok()) {
     std::fprintf(stderr, "%s\n", listener.status().ToString().c_str());
     return 1;
@@ -28,7 +29,7 @@ int main(int argc, char** argv) {
     return 1;
   }
   broker::Config config;
-  for (int i = 2; i + 1 < argc; i += 2) {
+  for (int i = 3; i + 1 < argc; i += 2) {
     config.tenants.emplace_back();
     config.tenants.back().name = argv[i];
     config.tenants.back().spec = argv[i + 1];

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/status_macros.h"
+#include "harness/stage/parent.h"
 #include "harness/start.h"
 
 namespace gpushare::harness {
@@ -105,11 +106,11 @@ absl::StatusOr<Outcome> PlayPlan(const Plan& plan, const OpenStage& open) {
 }  // namespace
 
 int RunStage(int argc, char** argv, const OpenStage& open) {
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: %s PLAN (this is part of `gpushare bench`)\n", argv[0]);
+  if (argc != 3 || !EndWithParent(argv[1])) {
+    std::fprintf(stderr, "usage: %s PARENT PLAN (this is part of `gpushare bench`)\n", argv[0]);
     return 2;
   }
-  std::ifstream file(argv[1], std::ios::binary);
+  std::ifstream file(argv[2], std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const absl::StatusOr<Plan> plan = ParsePlan(text);
   if (!plan.ok()) {

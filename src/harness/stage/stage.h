@@ -41,8 +41,8 @@ class Stage {
 // The first use of the GPU is within; the clock and the witness outlive the stage.
 using OpenStage = std::function<absl::StatusOr<std::unique_ptr<Stage>>(base::Clock& clock)>;
 
-// Plays the plan in the file argv[1] and writes what came of it. The process's exit status: 0 when the answer is written,
-// whatever it is.
+// Plays the plan in the file argv[2] and writes what came of it; ends with the process of the number argv[1]. The process's
+// exit status: 0 when the answer is written, whatever it is.
 int RunStage(int argc, char** argv, const OpenStage& open);
 
 }  // namespace gpushare::harness

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "harness/children.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/unique_fd.h"
 
 namespace gpushare::harness {
 namespace {
@@ -20,15 +26,20 @@ class ChildrenTest : public ::testing::Test {
   ChildrenTest() { std::filesystem::remove(log_); }
   ~ChildrenTest() override { std::filesystem::remove(log_); }
   Program Shell(const std::string& script) const {
-    return {"the shell", {"/bin/sh", "-c", script}, {{"WORD", "blue"}}, log_};
+    return {"the shell",
+            {"/bin/sh", "-c", script},
+            {{"WORD", "blue"}, {"PATH", "/usr/bin:/bin"}},
+            log_};
   }
   // Tests run beside each other.
   const std::string log_ = absl::StrCat(::testing::TempDir(), "/children-log-", getpid());
 };
 
-TEST_F(ChildrenTest, GetTheirEnvironment) {
+TEST_F(ChildrenTest, GetTheirEnvironmentAndNoOther) {
+  setenv("GPUSHARE_OF_THE_CALLER", "1", 1);
   Children children;
-  ASSERT_TRUE(children.Start(Shell("test \"$WORD\" = blue && test -n \"$PATH\"")).ok());
+  ASSERT_TRUE(
+      children.Start(Shell("test \"$WORD\" = blue && test -z \"$GPUSHARE_OF_THE_CALLER\"")).ok());
   EXPECT_TRUE(children.Wait(Seconds(60)).ok());
 }
 
@@ -52,6 +63,42 @@ TEST_F(ChildrenTest, OneThatHangsIsEnded) {
   Children children;
   ASSERT_TRUE(children.Start(Shell("while :; do sleep 1000; done")).ok());
   EXPECT_EQ(children.Wait(Millis(50)).code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(ChildrenTest, AreEndedWhenTheWaitIsInterrupted) {
+  std::atomic<int> interrupted{0};
+  Children children(&interrupted);
+  ASSERT_TRUE(children.Start(Shell("kill -STOP $$")).ok());
+  const auto interrupts = [&] {
+    interrupted = 2;
+    return false;
+  };
+  EXPECT_TRUE(absl::IsCancelled(children.WaitUntil(interrupts, Seconds(60))));
+  EXPECT_TRUE(children.Wait(Seconds(60)).ok());  // none is left
+}
+
+TEST_F(ChildrenTest, OneThatEndsBeforeItHasBegunIsNotWaitedFor) {
+  for (const char* script : {"echo no socket; exit 1", "echo no socket"}) {
+    Children children;
+    ASSERT_TRUE(children.Start(Shell(script)).ok());
+    const absl::Status status = children.WaitUntil([] { return false; }, Seconds(600));
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("no socket"));
+  }
+}
+
+TEST_F(ChildrenTest, WhatTheyStartEndsWithThemThoughTheyEndWell) {
+  const std::string pipe = ::testing::TempDir() + "/children-pipe";
+  std::filesystem::remove(pipe);
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const base::UniqueFd reader(open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  Children children;
+  ASSERT_TRUE(children.Start(Shell("exec 9>" + pipe + "; sleep 1000 & exit 0")).ok());
+  EXPECT_TRUE(children.Wait(Seconds(60)).ok());
+  // Its end of the pipe closes when the sleeper is gone, which is no child of ours.
+  pollfd closed = {reader.get(), POLLIN, 0};
+  EXPECT_EQ(poll(&closed, 1, 60'000), 1);
+  std::filesystem::remove(pipe);
 }
 
 TEST_F(ChildrenTest, WhatIsNotThereCannotBeStarted) {

@@ -7,8 +7,6 @@
 #include <string>
 #include <utility>
 
-#include "harness/run.h"
-
 namespace gpushare::harness {
 namespace {
 
@@ -29,7 +27,7 @@ std::map<std::string, double> Figures(const Scenario& scenario, const Outcome& o
                                       const Outcome& alone = {}) {
   std::map<std::string, double> figures;
   for (const Figure& each : FiguresOf(scenario, scenario.cases[0], outcome, alone)) {
-    figures[each.name] = each.value;
+    if (each.value.has_value()) figures[each.name] = *each.value;
   }
   return figures;
 }
@@ -89,6 +87,76 @@ TEST(Figures, OfLatencies) {
   EXPECT_EQ(figures["online.p999"], 399);
   EXPECT_NEAR(figures["online.p99_ratio"], 3.98, 1e-9);
   EXPECT_NEAR(figures["job.share"], 50, 1e-6);
+}
+
+TEST(Figures, ARequestThatWasNotServedTookUntilTheEnd) {
+  Tenant service;
+  service.mode = player::PlayMode::kOpenLoop;
+  const Scenario scenario = Of(Question::kLatency, {service});
+  TenantOutcome online = Uses("online", 400, 0.1);
+  // Served from the warm-up's end to 2 s at 100 us each, then starved.
+  for (int i = 0; i < 100; ++i) online.requests.push_back({Millis(1000 + 10 * i), Micros(100)});
+  for (int i = 0; i < 200; ++i) online.unserved.push_back(Millis(2000 + 10 * i));
+  online.unserved.insert(online.unserved.begin(), Millis(500));  // before the warm-up's end
+  auto figures = Figures(scenario, {"", {online}});
+  EXPECT_NEAR(figures["online.served"], 100.0 / 3, 1e-6);
+  EXPECT_NEAR(figures["online.p999"], 2e6, 1e-6);  // the first of them
+  EXPECT_NEAR(figures["online.p50"], 500e3, 11e3);
+  // Starved altogether is not the best there is.
+  online.requests.clear();
+  figures = Figures(scenario, {"", {online}});
+  EXPECT_EQ(figures["online.served"], 0);
+  EXPECT_GT(figures["online.p50"], 0.9e6);
+}
+
+TEST(Figures, WithoutRequestsTheirLatencyHasNoSamples) {
+  Tenant service;
+  service.mode = player::PlayMode::kOpenLoop;
+  const Scenario scenario = Of(Question::kLatency, {service});
+  const TenantOutcome online = Uses("online", 400, 0);
+  for (const Figure& each :
+       FiguresOf(scenario, scenario.cases[0], {"", {online}}, {"", {online}})) {
+    EXPECT_FALSE(each.value.has_value()) << each.name;
+  }
+}
+
+TEST(Figures, AWindowCountsForATenantWhereItHadWork) {
+  Tenant service, job;
+  service.mode = player::PlayMode::kOpenLoop;
+  service.ask.share = 0.5;
+  job.ask.share = 0.5;
+  const Scenario scenario = Of(Question::kShare, {service, job});
+  // It works from 1 s to 2.5 s, and has what it asked for; then it is idle and the job has all.
+  TenantOutcome online = Uses("online", 400, 0.5, 250, 0);
+  online.requests = {{Millis(900), Millis(700)}, {Millis(1500), Millis(1000)}};
+  auto figures = Figures(scenario, {"", {online, Uses("job", 400, 0.5, 250, 1)}});
+  EXPECT_NEAR(figures["worst_error"], 0, 1e-6);
+  // What the job is short of is an error though the other has work for a part of the time only.
+  figures = Figures(scenario,
+                    {"", {Uses("online", 400, 0.5, 250, 0.7), Uses("job", 400, 0.5, 250, 0.3)}});
+  EXPECT_NEAR(figures["worst_error"], 20, 1e-6);
+  // And where it waits for its requests, it is starved.
+  online.requests[1].latency = Millis(2500);
+  figures = Figures(scenario, {"", {online, Uses("job", 400, 0.5, 250, 1)}});
+  EXPECT_NEAR(figures["worst_error"], 50, 1e-6);
+  online.requests.resize(1);
+  online.unserved = {Millis(1500)};
+  figures = Figures(scenario, {"", {online, Uses("job", 400, 0.5, 250, 1)}});
+  EXPECT_NEAR(figures["worst_error"], 50, 1e-6);
+}
+
+TEST(Figures, ACapIsNoOnesDueWithoutWork) {
+  Tenant a;
+  a.ask.cap = 0.3;
+  a.mode = player::PlayMode::kOpenLoop;
+  const Scenario scenario = Of(Question::kCap, {a});
+  TenantOutcome idle = Uses("a", 400, 0.05);
+  auto figures = Figures(scenario, {"", {idle}});
+  EXPECT_EQ(figures.count("worst_under"), 0u);  // no samples
+  EXPECT_EQ(figures["worst_over"], 0);
+  idle.unserved = {Nanos(0)};
+  figures = Figures(scenario, {"", {idle}});
+  EXPECT_NEAR(figures["worst_under"], 25, 1e-6);
 }
 
 TEST(Figures, OfARunThatEndedAtOnceThereAreNone) {

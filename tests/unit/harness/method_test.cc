@@ -43,10 +43,31 @@ TEST(Method, ALibraryIsToldInItsOwnWords) {
   EXPECT_FALSE(FindMethod("other=/opt/libother.so,=5").ok());
   EXPECT_FALSE(FindMethod("=/opt/libother.so").ok());
   EXPECT_FALSE(FindMethod("other=").ok());
+  EXPECT_THAT(std::string(FindMethod("native=/opt/libother.so").status().message()),
+              HasSubstr("native is a method already"));
+  EXPECT_THAT(std::string(FindMethod("other=/l.so,LD_PRELOAD=/m.so").status().message()),
+              HasSubstr("LD_PRELOAD is set by the harness"));
+}
+
+TEST(Method, PercentagesAreToldAsTheyWereAskedFor) {
+  const auto method = FindMethod("other=/opt/libother.so,CORES=%CAP%,PART=%SHARE%");
+  ASSERT_TRUE(method.ok()) << method.status();
+  const auto told = EnvironmentOf(*method, {.share = 0.07, .cap = 0.004});
+  EXPECT_EQ(told[0].second, "0.4");
+  EXPECT_EQ(told[1].second, "7");
+  EXPECT_EQ(EnvironmentOf(*method, {.cap = 0.125})[0].second, "12.5");
+}
+
+TEST(Method, OneNameIsGivenOnce) {
+  EXPECT_EQ(FindMethods({"native", "a=/l.so"})->size(), 2u);
+  EXPECT_EQ(std::string(FindMethods({"a=/l.so", "native", "a=/m.so"}).status().message()),
+            "the method 'a' is given twice: 'a=/l.so' and 'a=/m.so'");
+  EXPECT_FALSE(FindMethods({"native", "native"}).ok());
 }
 
 TEST(Method, AVirtualDevicesSpec) {
   EXPECT_EQ(SpecOf({.share = 0.75}), "weight=75");
+  EXPECT_EQ(SpecOf({.share = 0.07, .cap = 0.0001}), "weight=7,cap=0.01%");
   EXPECT_EQ(SpecOf({.cap = 0.3, .high_priority = true}), "cap=30%,priority=high");
   EXPECT_EQ(SpecOf({}), "");
 }

@@ -35,7 +35,7 @@ TEST(Plan, RoundTrips) {
 }
 
 TEST(Plan, OutcomesRoundTrip) {
-  const Outcome outcome = {"", {{"a", {0, 5, 9}, {{Nanos(1), Nanos(2)}}, 7}}};
+  const Outcome outcome = {"", {{"a", {0, 5, 9}, {{Nanos(1), Nanos(2)}}, {}, 7}}};
   const auto read = ParseOutcome(FormatOutcome(outcome));
   ASSERT_TRUE(read.ok()) << read.status();
   ASSERT_EQ(read->tenants.size(), 1u);

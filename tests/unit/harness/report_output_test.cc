@@ -92,6 +92,14 @@ TEST(ReportCsv, ALineForEachFigureAndForWhatHasNone) {
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 1 + 4 + 1);
 }
 
+TEST(ReportOutput, OfAFigureWithoutSamplesThereIsNoValue) {
+  Result run = ShareRun("gpushare", 0, 74, 70);
+  run.figures[2].value = std::nullopt;
+  const std::vector<Given> given = {GivenRuns({run})};
+  EXPECT_THAT(CsvOf(ReportOf(given)), HasSubstr(",good,worst_error,pp,,lower,\r\n"));
+  EXPECT_THAT(MarkdownOf(ReportOf(given)), HasSubstr(" | pp | no figure |\n"));
+}
+
 TEST(ReportCsv, NoFormulas) {
   const std::vector<Given> given = {Hostile()};
   EXPECT_THAT(CsvOf(ReportOf(given)), HasSubstr(",'=cmd|"));

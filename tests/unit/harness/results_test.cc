@@ -29,7 +29,8 @@ TEST(Results, RoundTrip) {
                                 .alone_us = {5, 6}});
   run.figures = {{"a.share", "%", 75.25, Figure::Better::kNeither},
                  {"worst_error", "pp", 0.5, Figure::Better::kLower},
-                 {"busy", "%", 99, Figure::Better::kHigher}};
+                 {"busy", "%", 99, Figure::Better::kHigher},
+                 {"p50", "us", std::nullopt, Figure::Better::kLower}};
   Result failed = run;
   failed.figures.clear();
   failed.error = "it \"hung\"\n";
@@ -44,7 +45,8 @@ TEST(Results, RoundTrip) {
   ASSERT_EQ(read->runs.size(), 3u);
   EXPECT_EQ(read->runs[0].repetition, 2);
   EXPECT_EQ(read->runs[0].course, run.course);
-  ASSERT_EQ(read->runs[0].figures.size(), 3u);
+  ASSERT_EQ(read->runs[0].figures.size(), 4u);
+  EXPECT_FALSE(read->runs[0].figures[3].value.has_value());
   EXPECT_EQ(read->runs[0].figures[0].value, 75.25);
   EXPECT_EQ(read->runs[0].figures[1].better, Figure::Better::kLower);
   EXPECT_EQ(read->runs[1].error, "it \"hung\"\n");

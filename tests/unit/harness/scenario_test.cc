@@ -66,14 +66,16 @@ TEST(Scenario, SaysWhereWhatIsWrongStands) {
   EXPECT_EQ(Refused(With("question: share", "question: speed")),
             "s.yaml:2: question: 'speed' given; allowed: share, cap, latency");
   EXPECT_EQ(Refused(With("length: 2s", "length: 2h")),
-            "s.yaml:3: length: '2h' given; allowed: 10ms to 600s");
+            "s.yaml:3: length: '2h' given; allowed: 10ms to 600s in steps of 10ms");
   EXPECT_EQ(Refused(With("share: 75%", "share: 101%")),
             "s.yaml:10: cases[0].tenants[0].share: '101%' given; allowed: 0.01% to 100%");
   EXPECT_THAT(Refused(With("share: 75%", "shares: 75%")), HasSubstr("there is no key 'shares'"));
   EXPECT_THAT(Refused(With("3us 5us", "3us 5")), HasSubstr("1 to 1000 times of 1us to 1s"));
   EXPECT_THAT(Refused(With("sms: 160", "sms: 5000")),
               HasSubstr("'5000' given; allowed: 1 to 4096"));
-  EXPECT_THAT(Refused(With("name: b", "name: a")), HasSubstr("there is a tenant 'a' already"));
+  EXPECT_THAT(
+      Refused(With("name: b", "name: a")),
+      HasSubstr("s.yaml:11: cases[0].tenants[1]: there is a tenant 'a' already, in line 10"));
   EXPECT_THAT(Refused(With("name: two", "name: two/three")), HasSubstr("a-z, 0-9 and '-'"));
   EXPECT_THAT(Refused(With("mode: sync", "load: 20%")), HasSubstr("'load' is of the mode"));
   EXPECT_THAT(Refused(With("mode: sync", "mode: requests")), HasSubstr("'load' is of the mode"));
@@ -86,7 +88,10 @@ TEST(Scenario, SaysWhereWhatIsWrongStands) {
 }
 
 TEST(Scenario, WhatIsAskedFitsTheQuestion) {
-  EXPECT_THAT(Refused(With("share: 25%", "share: 26%")), HasSubstr("more than 100%"));
+  EXPECT_EQ(Refused(With("share: 25%", "share: 26%")),
+            "s.yaml:7: cases[0]: the shares of its tenants add up to 101%; 100% is wanted");
+  EXPECT_THAT(Refused(With("share: 25%", "share: 24%")),
+              HasSubstr("add up to 99%; 100% is wanted"));
   EXPECT_THAT(Refused(With("share: 25%, ", "")), HasSubstr("each tenant needs 'share'"));
   EXPECT_THAT(Refused(With("question: share", "question: cap")),
               HasSubstr("each tenant needs 'cap'"));
@@ -94,6 +99,73 @@ TEST(Scenario, WhatIsAskedFitsTheQuestion) {
   EXPECT_THAT(Refused(With("warm_up: 500ms", "warm_up: 1500ms")), HasSubstr("no window after"));
   EXPECT_THAT(Refused(With("question: share\n", "")), HasSubstr("question: it is missing"));
   EXPECT_THAT(Refused("question: share\n"), HasSubstr("at least one is wanted"));
+}
+
+TEST(Scenario, SharesOfThirdsAddUp) {
+  const std::string text = With("share: 75%", "share: 33.33%");
+  std::string thirds = text;
+  thirds.replace(thirds.find("share: 25%"), 10, "share: 66.67%");
+  EXPECT_TRUE(ParseScenario(thirds, "s.yaml").ok());
+}
+
+TEST(Scenario, CapsAreParts) {
+  const std::string cap = With("question: share", "question: cap");
+  const auto with = [&](const std::string& part) {
+    std::string text = cap;
+    for (const char* share : {"share: 75%", "share: 25%"}) {
+      text.replace(text.find(share), 10, "cap: " + part);
+    }
+    return text;
+  };
+  EXPECT_TRUE(ParseScenario(with("100%"), "s.yaml").ok());  // of both: they are no shares
+  for (const char* part : {"0%", "-1%", "100.1%", "nan%"}) {
+    EXPECT_THAT(Refused(with(part)), HasSubstr("tenants[0].cap: ")) << part;
+  }
+}
+
+TEST(Scenario, TimesAreMultiplesOfASample) {
+  EXPECT_EQ(Refused(With("warm_up: 500ms", "warm_up: 505ms")),
+            "s.yaml:4: warm_up: '505ms' given; allowed: 0s to 600s in steps of 10ms");
+  EXPECT_THAT(Refused(With("window: 1s", "window: 1005ms")), HasSubstr("in steps of 10ms"));
+  EXPECT_THAT(Refused(With("length: 2s", "length: 2001ms")), HasSubstr("in steps of 10ms"));
+}
+
+TEST(Scenario, CasesHaveDifferentNames) {
+  const std::string text = kGood;
+  EXPECT_THAT(Refused(text + text.substr(text.find("  - name: two"))),
+              HasSubstr("s.yaml:12: cases[1]: there is a case 'two' already, in line 7"));
+}
+
+TEST(Scenario, RequestsAreNotCountless) {
+  const std::string text = R"(question: latency
+length: 600s
+cases:
+  - name: one
+    tenants: [{name: a, mode: requests, load: 100%, work: {kernels: 1us}}]
+)";
+  EXPECT_EQ(
+      Refused(text),
+      "s.yaml:4: cases[0]: some 600000000 requests in 600s; at most 1000000 are allowed: less "
+      "'load', longer 'work' or a shorter 'length'");
+}
+
+TEST(Scenario, SettingsOfTheGpuAreChecked) {
+  const CheckGpu check = [](const std::string& settings) {
+    return settings == "noise=0.03" ? absl::OkStatus() : absl::InvalidArgumentError("no such key");
+  };
+  EXPECT_TRUE(ParseScenario(kGood, "s.yaml", check).ok());
+  EXPECT_EQ(
+      std::string(ParseScenario(With("noise=0.03", "noize=1"), "s.yaml", check).status().message()),
+      "s.yaml:8: cases[0].gpu: 'noize=1' given; no such key");
+}
+
+TEST(Scenario, TwoOfOneNameAreRefused) {
+  const std::string share =
+      absl::StrCat(std::getenv("GPUSHARE_SOURCE"), "/bench/scenarios/share.yaml");
+  EXPECT_TRUE(LoadScenarios({share}).ok());
+  const auto twice = LoadScenarios({share, share});
+  EXPECT_THAT(std::string(twice.status().message()),
+              HasSubstr("share.yaml: there is a scenario 'share' already: "));
 }
 
 TEST(Scenario, ThoseOfTheProjectAreGood) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -36,6 +37,17 @@ TEST(Statistics, IntervalsAreThoseOfTheBinomialDistribution) {
   EXPECT_EQ(interval(20).low, 6);
   EXPECT_EQ(interval(20).high, 15);
   EXPECT_NEAR(interval(20).confidence, 0.9586, 1e-4);
+  EXPECT_EQ(interval(20).n, 20u);
+}
+
+// Half to the power of so many is no double any more. By the normal distribution n/2 - 1.96 sqrt(n)/2 are left out.
+TEST(Statistics, OfThousandsOfValuesToo) {
+  std::vector<double> values;
+  for (int i = 1; i <= 10'000; ++i) values.push_back(i);
+  const Median median = MedianOf(values);
+  EXPECT_NEAR(median.low, 5000 - 98, 2);
+  EXPECT_NEAR(median.high, 5001 + 98, 2);
+  EXPECT_NEAR(median.confidence, 0.95, 0.002);
 }
 
 TEST(Statistics, TheMedianLiesWithinAsOftenAsIsSaid) {
@@ -58,7 +70,7 @@ TEST(Statistics, TheMedianLiesWithinAsOftenAsIsSaid) {
 }
 
 TEST(Statistics, Quantiles) {
-  EXPECT_EQ(Quantile({}, 0.5), 0);
+  EXPECT_EQ(Quantile({}, 0.5), std::nullopt);
   EXPECT_EQ(Quantile({3, 1, 2}, 0.5), 2);
   EXPECT_EQ(Quantile({3, 1, 2}, 0), 1);
   EXPECT_EQ(Quantile({3, 1, 2}, 0.99), 3);

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// What requests take on a device that nobody else uses: what the latency question compares with.
+//
+//   Alone alone([&](const Scenario& scenario, const Case& one, const RunOptions& options) {
+//     return Run(bed, scenario, one, {"native", Method::Kind::kNative}, options);
+//   });
+//   GPUSHARE_ASSIGN_OR_RETURN(const Outcome outcome, alone.Of(scenario, scenario.cases[0], seed));
+#ifndef GPUSHARE_HARNESS_ALONE_H_
+#define GPUSHARE_HARNESS_ALONE_H_
+
+#include <cstdint>
+#include <functional>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "harness/run.h"
+
+namespace gpushare::harness {
+
+class Alone {
+ public:
+  using Play = std::function<absl::StatusOr<Outcome>(const Scenario& scenario, const Case& one,
+                                                     const RunOptions& options)>;
+  explicit Alone(Play play) : play_(std::move(play)) {}
+
+  // Of each tenant of the case that serves requests, in a run without any other. It is played once, however many methods
+  // are compared with it: of the case and the seed that were asked for last the answer is kept, an error too. Valid until
+  // the next call.
+  const absl::StatusOr<Outcome>& Of(const Scenario& scenario, const Case& one, uint64_t seed);
+
+ private:
+  absl::StatusOr<Outcome> PlayEach(const Scenario& scenario, const Case& one, uint64_t seed) const;
+
+  const Play play_;
+  const Case* case_ = nullptr;  // of what is kept
+  uint64_t seed_ = 0;
+  absl::StatusOr<Outcome> kept_ = Outcome();
+};
+
+}  // namespace gpushare::harness
+
+#endif  // GPUSHARE_HARNESS_ALONE_H_

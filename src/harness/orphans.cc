@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "harness/orphans.h"
+
+#include <dirent.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace gpushare::harness {
+namespace {
+
+bool HasChildren() {
+  siginfo_t ignored;
+  return waitid(P_ALL, 0, &ignored, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+// 0 where there is none any more.
+pid_t ParentOf(pid_t process) {
+  std::ifstream file(absl::StrCat("/proc/", process, "/stat"));
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  // "7 (name) S 1 ...": a name may have brackets and blanks.
+  const size_t name_end = text.rfind(") ");
+  if (name_end == std::string::npos || name_end + 4 > text.size()) return 0;
+  return static_cast<pid_t>(std::strtol(text.c_str() + name_end + 4, nullptr, 10));
+}
+
+std::vector<pid_t> ChildrenOfThisProcess() {
+  std::vector<pid_t> children;
+  const std::unique_ptr<DIR, int (*)(DIR*)> all(opendir("/proc"), &closedir);
+  if (all == nullptr) return children;
+  while (const dirent* const entry = readdir(all.get())) {
+    pid_t process = 0;
+    const char* const end = entry->d_name + std::strlen(entry->d_name);
+    const auto read = std::from_chars(entry->d_name, end, process);
+    if (read.ec != std::errc() || read.ptr != end) continue;
+    if (ParentOf(process) == getpid()) children.push_back(process);
+  }
+  return children;
+}
+
+}  // namespace
+
+void AdoptOrphans() {
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  // Whoever started this process may have left it ignored: then children's ends are not told.
+  signal(SIGCHLD, SIG_DFL);
+}
+
+void EndOrphans() {
+  int adopts = 0;
+  if (prctl(PR_GET_CHILD_SUBREAPER, &adopts) != 0 || adopts == 0) return;
+  // Whose parent is ended comes here next. One that starts others faster than this is not followed for ever.
+  for (int round = 0; round < 100 && HasChildren(); ++round) {
+    for (const pid_t child : ChildrenOfThisProcess()) {
+      kill(child, SIGKILL);
+      while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+      }
+    }
+  }
+}
+
+}  // namespace gpushare::harness

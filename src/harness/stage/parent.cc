@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "harness/stage/parent.h"
+
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <csignal>
+#include <cstring>
+
+namespace gpushare::harness {
+
+bool EndWithParent(const char* number) {
+  pid_t parent = 0;
+  std::from_chars(number, number + std::strlen(number), parent);
+  // In this order: a parent that ends in between is another one by then.
+  return prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent;
+}
+
+}  // namespace gpushare::harness
