@@ -5,6 +5,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import statistics
 import subprocess
@@ -12,6 +13,7 @@ import sys
 import tempfile
 import time
 import unittest
+import xml.etree.ElementTree
 
 COMMAND = os.environ["GPUSHARE_COMMAND"]
 
@@ -154,6 +156,25 @@ class Bench(unittest.TestCase):
         worse = self.bench("compare", after, before)
         self.assertEqual((worse.returncode, worse.stdout.count("worse")), (1, 1), worse.stdout)
 
+    def test_a_report(self):
+        out, page, csv = self.path("out.jsonl"), self.path("report.html"), self.path("report.csv")
+        self.bench("run", self.path("cap.yaml", CAP), "--method", "native", "--method", "gpushare", "--method",
+                   "mute=/nowhere/libmute.so", "--repetitions", "1", "--out", out, GPUSHARE_COMMIT="abcdef")
+        result = self.bench("report", out, "--html", page, "--csv", csv)
+        self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "", ""))
+        html = pathlib.Path(page).read_text()
+        for word in ("abcdef", "no cap", "shares in windows of 100ms", "</html>"):
+            self.assertIn(word, html)
+        drawings = re.findall("<svg.*?</svg>", html, re.DOTALL)
+        # Asked against got, two methods' shares, worst_over and worst_under.
+        self.assertEqual(len([xml.etree.ElementTree.fromstring(each) for each in drawings]), 5)
+        self.assertEqual(pathlib.Path(csv).read_text().count("\n"), 1 + 2 * 3 + 1)
+        # Of two files, and on standard output.
+        result = self.bench("report", out, out)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("**gpushare \\(2\\)**", result.stdout)
+        self.assertEqual(self.bench("report", out, "--html", "-").stdout, html)
+
     def test_what_one_of_two_results_lacks_is_told(self):
         both, one = self.path("both.jsonl"), self.path("one.jsonl")
         scenario = self.path("cap.yaml", CAP)
@@ -275,7 +296,11 @@ class Bench(unittest.TestCase):
                  "'shared' differs from run to run"),
                 (["run", self.path("cap.yaml", CAP), "--out", "/nowhere/out"], 5, "/nowhere/out"),
                 (["show", bad], 2, "bad.yaml:1"),
-                (["show", self.path("nothing.jsonl")], 2, "nothing.jsonl")):
+                (["show", self.path("nothing.jsonl")], 2, "nothing.jsonl"),
+                (["report"], 2, "results"),
+                (["report", bad], 2, "bad.yaml:1"),
+                (["report", self.path("empty.jsonl", ""), "--html", self.path("page")], 2, "no results"),
+                (["report", self.path("nothing.jsonl"), "--html", self.path("page")], 2, "nothing.jsonl")):
             result = self.bench(*arguments)
             self.assertEqual(result.returncode, status, (arguments, result.stderr))
             self.assertIn(word, result.stderr)

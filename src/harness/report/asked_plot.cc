@@ -12,12 +12,12 @@ namespace {
 using Anchor = Svg::Anchor;
 
 constexpr double kAskedLeft = 112, kAskedRight = kPlotWidth - 46, kAskedRow = 17;
-constexpr size_t kAskedName = 16;
+constexpr double kAskedHead = 0.8 * kPlotWidth;  // bold text is wider
 
 void DrawAsked(const Report& report, const CaseReport& one, const std::string& tenant,
                const Part& part, double y, const Axis& x, Svg* svg) {
   svg->Text(kAskedLeft - 8, y + 4, Anchor::kEnd, report.methods[part.method],
-            absl::StrCat("name ", ColourOf(part.method)), kAskedName);
+            absl::StrCat("name ", ColourOf(part.method)), kAskedLeft - 8);
   const Row* const row = FindRow(one, ShareFigure(tenant));
   const auto got = row == nullptr ? std::map<size_t, Median>::const_iterator()
                                   : row->by_method.find(part.method);
@@ -61,7 +61,7 @@ std::vector<Plot> AskedPlots(const Report& report, const CaseReport& one) {
   }
   double y = kAskedRow / 2 + 2;
   for (const std::string& tenant : tenants) {
-    svg.Text(2, y + 4, Anchor::kStart, tenant, "head", 50);
+    svg.Text(2, y + 4, Anchor::kStart, tenant, "head", kAskedHead);
     for (const Part& part : one.parts) {
       y += kAskedRow;
       DrawAsked(report, one, tenant, part, y, x, &svg);

@@ -13,7 +13,6 @@ namespace {
 using Anchor = Svg::Anchor;
 
 constexpr double kBarsLeft = 112, kBarsRight = kPlotWidth - 56, kBarsRow = 19;
-constexpr size_t kBarsName = 16;
 
 // `compared_with`: the method that the figure is relative to, and so has none itself.
 Plot BarPlot(const Report& report, const CaseReport& one, const Row& row,
@@ -34,7 +33,7 @@ Plot BarPlot(const Report& report, const CaseReport& one, const Row& row,
   double y = 2 + kBarsRow / 2;
   for (const Part& part : one.parts) {
     svg.Text(kBarsLeft - 8, y + 4, Anchor::kEnd, report.methods[part.method],
-             absl::StrCat("name ", ColourOf(part.method)), kBarsName);
+             absl::StrCat("name ", ColourOf(part.method)), kBarsLeft - 8);
     const auto found = row.by_method.find(part.method);
     if (found == row.by_method.end()) {
       svg.Text(kBarsLeft + 6, y + 4, Anchor::kStart,

@@ -164,9 +164,9 @@ double FarthestFromAsked(const Course& course) {
 
 std::string TitleOf(const Row& row) {
   constexpr std::pair<const char*, const char*> kWhole[] = {
-      {"worst_error", "worst window: off what was asked for by"},
-      {"worst_over", "worst window: above a cap by"},
-      {"worst_under", "worst window: below a cap by"},
+      {"worst_error", "worst window: distance from what was asked for"},
+      {"worst_over", "worst window: above a cap"},
+      {"worst_under", "worst window: below a cap"},
       {"busy", "time in which the device is busy"},
       {"overhead", "device time that native uses and this leaves unused"}};
   constexpr std::pair<const char*, const char*> kOfTenants[] = {

@@ -101,11 +101,13 @@ class PageWriter {
   void WriteCase(const CaseReport& one) {
     Put("<section class=\"case\">\n<h3>", Markup(one.name), "</h3>\n");
     WriteFigures(one);
-    std::vector<Plot> plots;
-    for (const auto& draw : {AskedPlots, SharePlots, LatencyPlots, BarPlots}) {
+    // Bars are lower than the others: rows of their own leave no holes.
+    std::vector<Plot> plots = AskedPlots(report_, one);
+    for (const auto& draw : {SharePlots, LatencyPlots}) {
       for (Plot& plot : draw(report_, one)) plots.push_back(std::move(plot));
     }
     WritePlots(plots);
+    WritePlots(BarPlots(report_, one));
     Put("</section>\n");
   }
 
@@ -120,9 +122,8 @@ class PageWriter {
     }
     Put("</tr></thead>\n<tbody>\n");
     for (const Row& row : one.rows) {
-      Put("<tr><th scope=\"row\">", Markup(TitleOf(row)));
-      if (TitleOf(row) != row.name) Put(" <code>", Markup(row.name), "</code>");
-      Put("</th><td>", Markup(UnitName(row.unit)), "</td>");
+      Put("<tr><th scope=\"row\" title=\"", Markup(row.name), "\">", Markup(TitleOf(row)),
+          "</th><td>", Markup(UnitName(row.unit)), "</td>");
       for (const Part& part : one.parts) {
         const auto found = row.by_method.find(part.method);
         if (found != row.by_method.end()) {

@@ -45,7 +45,8 @@ td.n { font-variant-numeric: tabular-nums; white-space: nowrap; }
 tbody th { font-weight: normal; min-width: 11rem; }
 td.none { color: var(--faint); font-style: italic; white-space: normal; }
 .case { content-visibility: auto; contain-intrinsic-size: auto 1500px; }
-.plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 330px), 1fr)); gap: 16px 24px; }
+.plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 330px), 1fr)); gap: 16px 24px;
+         margin: 0 0 20px; }
 figure { margin: 0; min-width: 0; }
 figcaption { font-size: .875rem; line-height: 1.35; margin: 0 0 6px; }
 svg { display: block; width: 100%; max-width: 480px; height: auto; }

@@ -26,6 +26,8 @@ ScaleLines LinesOf(const ScenarioReport& scenario, const std::string& figure) {
       lines[method].push_back({static_cast<double>(one.tenants.size()), median});
     }
   }
+  // One point is no curve.
+  std::erase_if(lines, [](const auto& line) { return line.second.size() < 2; });
   for (auto& [method, points] : lines) {
     std::stable_sort(points.begin(), points.end(), [](const ScalePoint& a, const ScalePoint& b) {
       return a.tenants < b.tenants;
@@ -69,19 +71,16 @@ Plot ScalePlot(const Report& report, const Row& row, const std::vector<double>& 
 }  // namespace
 
 std::vector<Plot> ScalePlots(const Report& report, const ScenarioReport& scenario) {
-  std::set<double> different;
-  std::map<std::string, size_t> cases_with;  // by figure
+  std::set<double> numbers;
   for (const CaseReport& one : scenario.cases) {
-    if (one.tenants.empty()) continue;
-    different.insert(static_cast<double>(one.tenants.size()));
-    for (const Row& row : one.rows) ++cases_with[row.name];
+    if (!numbers.insert(static_cast<double>(one.tenants.size())).second) return {};
   }
-  if (different.size() < 3) return {};
-  const std::vector<double> numbers(different.begin(), different.end());
+  if (numbers.size() < 3) return {};
   std::vector<Plot> plots;
   for (const Row& row : scenario.cases.front().rows) {
-    if (cases_with[row.name] < 3) continue;
-    plots.push_back(ScalePlot(report, row, numbers, LinesOf(scenario, row.name)));
+    const ScaleLines lines = LinesOf(scenario, row.name);
+    if (lines.empty()) continue;
+    plots.push_back(ScalePlot(report, row, {numbers.begin(), numbers.end()}, lines));
   }
   return plots;
 }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kColours = 5, kDashes = 4;
 constexpr double kColumn = 0.5;  // as wide as a pixel on a good screen
-constexpr size_t kNameLength = 12;
+constexpr double kTextSize = 11;
 
 // With one digit behind the point, which is a tenth of a pixel: half of what a page with many plots holds are these.
 void AppendTenths(std::string* out, double value) {
@@ -93,8 +93,8 @@ void Svg::Mark(double x, double y, size_t shape, const std::string& style, std::
 }
 
 void Svg::Text(double x, double y, Anchor anchor, std::string_view text, const std::string& style,
-               size_t most) {
-  const std::string shown = Elided(text, most);
+               double room) {
+  const std::string shown = Elided(text, room / kTextSize);
   out_ += "<text";
   if (!style.empty()) absl::StrAppend(&out_, " class=\"", style, "\"");
   if (anchor != Anchor::kStart) {
@@ -145,8 +145,9 @@ void Field::DrawNames(Svg* svg, std::vector<Name> names) const {
   }
   for (const Name& name : names) {
     svg->Line(kRight + 4, name.y, kRight + 20, name.y, absl::StrCat("line ", StyleOf(name.style)));
-    svg->Text(kRight + 24, name.y + 4, Svg::Anchor::kStart, name.text,
-              absl::StrCat("name ", ColourOf(name.style)), kNameLength);
+    constexpr double kAt = kRight + 24;
+    svg->Text(kAt, name.y + 4, Svg::Anchor::kStart, name.text,
+              absl::StrCat("name ", ColourOf(name.style)), kPlotWidth - kAt);
   }
 }
 

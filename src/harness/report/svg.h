@@ -35,9 +35,9 @@ class Svg {
   void Box(double x, double y, double width, double height, const std::string& style);
   // One of four shapes, with what it stands for as its tooltip.
   void Mark(double x, double y, size_t shape, const std::string& style, std::string_view about);
-  // Longer text than `most` characters is elided, and whole in its tooltip.
+  // Text that is wider than `room` is elided, and whole in its tooltip.
   void Text(double x, double y, Anchor anchor, std::string_view text, const std::string& style = "",
-            size_t most = 200);
+            double room = kPlotWidth);
 
   std::string Take() &&;
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
 
@@ -18,6 +19,18 @@ std::string WithDigits(double value, int digits) {
   char text[400];  // the greatest double has 309 digits
   std::snprintf(text, sizeof(text), "%.*f", digits, value);
   return text;
+}
+
+// As wide as DejaVu Sans has it, which is wider than most; of what is not ASCII as wide as characters are.
+double EmsOf(std::string_view character) {
+  if (character.size() > 2) return 1;
+  if (character.size() == 2) return 0.7;
+  const char c = character.front();
+  if (absl::StrContains("iljI.,:;'|! ", c)) return 0.4;
+  if (absl::StrContains("mwMW@%", c)) return 1;
+  if (absl::StrContains("rtf-", c)) return 0.42;
+  if (absl::StrContains("scz", c)) return 0.55;
+  return c >= 'A' && c <= 'Z' ? 0.79 : 0.64;
 }
 
 }  // namespace
@@ -48,17 +61,25 @@ std::string Markup(std::string_view text) {
   return safe;
 }
 
-std::string Elided(std::string_view text, size_t most) {
+std::string Elided(std::string_view text, double ems) {
   const std::string printable = Printable(text, kLongestText);
   std::vector<std::string_view> characters;
+  double width = 0;
   for (std::string_view rest = printable; !rest.empty();) {
-    const size_t length = std::max<size_t>(Utf8Length(rest), 1);
-    characters.push_back(rest.substr(0, length));
-    rest.remove_prefix(length);
+    characters.push_back(rest.substr(0, std::max<size_t>(Utf8Length(rest), 1)));
+    width += EmsOf(characters.back());
+    rest.remove_prefix(characters.back().size());
   }
-  if (characters.size() <= most || most < 3) return printable;
+  if (width <= ems) return printable;
+  // From both ends in turns, as long as there is room beside the ellipsis.
+  size_t head = 0, tail = 0;
+  for (double left = ems - 1; head + tail < characters.size();) {
+    const bool from_head = head <= tail;
+    left -= EmsOf(from_head ? characters[head] : characters[characters.size() - 1 - tail]);
+    if (left < 0) break;
+    ++(from_head ? head : tail);
+  }
   std::string elided;
-  const size_t head = most / 2, tail = most - head - 1;
   for (size_t i = 0; i < head; ++i) elided += characters[i];
   elided += "\u2026";
   for (size_t i = characters.size() - tail; i < characters.size(); ++i) elided += characters[i];

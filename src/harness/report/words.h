@@ -16,8 +16,9 @@ namespace gpushare::harness::report {
 // what is longer than any name is cut.
 std::string Markup(std::string_view text);
 
-// At most `most` characters: a name's beginning and end, an ellipsis between them.
-std::string Elided(std::string_view text, size_t most);
+// A name's beginning and end, an ellipsis between them, where all of it would be wider than `ems` in the wider of the fonts
+// that a page may have.
+std::string Elided(std::string_view text, double ems);
 
 // Three digits, or all before the point. "-" of what is no number.
 std::string Number(double value);

@@ -115,8 +115,10 @@ TEST(ReportWords, Numbers) {
 
 TEST(ReportWords, ElidedKeepsBothEnds) {
   EXPECT_EQ(Elided("short", 8), "short");
-  EXPECT_EQ(Elided("a-long-name-1", 8), "a-lo\u2026e-1");
-  EXPECT_EQ(Elided("µµµµµµµµµ", 5), "µµ\u2026µµ");
+  EXPECT_EQ(Elided("gpushare-preload", 9.4), "gpushare-preload");
+  EXPECT_EQ(Elided("a-long-name-1", 5), "a-lo\u2026e-1");
+  EXPECT_EQ(Elided("µµµµµµµµµ", 4), "µµ\u2026µµ");
+  EXPECT_EQ(Elided("WWWWWWWWWW", 5), "WW\u2026WW");
 }
 
 }  // namespace
