@@ -125,8 +125,8 @@ class Stream {
   absl::Status LaunchRaw(CUfunc_st* function, const LaunchShape& shape, void** params,
                          absl::Duration timeout = absl::InfiniteDuration()) const {
     const gpushare_shape c = internal::ToC(shape);
-    return internal::ToStatus(gpushare_stream_launch(handle_.get(), function, &c, params,
-                                                     absl::ToInt64Nanoseconds(timeout)));
+    return internal::ToStatus(
+        gpushare_stream_launch(handle_.get(), function, &c, params, TimeoutNs(timeout)));
   }
   // All blocks resident at once; has the device to itself.
   template <typename... Arguments>
@@ -142,7 +142,7 @@ class Stream {
   absl::Status LaunchGraph(CUgraphExec_st* graph,
                            absl::Duration timeout = absl::InfiniteDuration()) const {
     return internal::ToStatus(
-        gpushare_stream_launch_graph(handle_.get(), graph, absl::ToInt64Nanoseconds(timeout)));
+        gpushare_stream_launch_graph(handle_.get(), graph, TimeoutNs(timeout)));
   }
   absl::Status LaunchGraph(const Graph& graph) const { return LaunchGraph(graph.native()); }
   // Calls `function` on a thread of the driver's when the stream comes to it; what follows waits for its end.
@@ -221,6 +221,11 @@ class Stream {
 
  private:
   explicit Stream(gpushare_stream handle) : handle_(handle) {}
+  // Most launches wait for ever; to divide a duration takes longer than to admit one.
+  static int64_t TimeoutNs(absl::Duration timeout) {
+    return timeout == absl::InfiniteDuration() ? GPUSHARE_FOREVER
+                                               : absl::ToInt64Nanoseconds(timeout);
+  }
   internal::Handle<gpushare_stream, gpushare_stream_destroy> handle_;
 };
 

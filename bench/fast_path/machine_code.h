@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// As much of x86-64's encoding as it takes to see what one instruction is.
+#ifndef GPUSHARE_BENCH_FAST_PATH_MACHINE_CODE_H_
+#define GPUSHARE_BENCH_FAST_PATH_MACHINE_CODE_H_
+
+#include <array>
+#include <cstdint>
+
+namespace gpushare::fast_path {
+
+enum class Instruction { kPlain, kAtomic, kSyscall, kBreakpoint };
+// `bytes`: the first of it, and whatever follows.
+Instruction Decode(const std::array<uint8_t, 16>& bytes);
+
+}  // namespace gpushare::fast_path
+
+#endif  // GPUSHARE_BENCH_FAST_PATH_MACHINE_CODE_H_
