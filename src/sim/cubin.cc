@@ -62,7 +62,9 @@ class Image {
 template <typename T>
 std::vector<T> Elements(const std::string& bytes) {
   std::vector<T> elements(bytes.size() / sizeof(T));
-  std::memcpy(elements.data(), bytes.data(), elements.size() * sizeof(T));
+  if (!elements.empty()) {
+    std::memcpy(elements.data(), bytes.data(), elements.size() * sizeof(T));
+  }
   return elements;
 }
 
