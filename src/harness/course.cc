@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "harness/latencies.h"
+#include "harness/windows.h"
 
 namespace gpushare::harness {
 namespace {
@@ -12,42 +14,37 @@ namespace {
 // As many digits as a plot shows.
 double Rounded(double value, double per_one) { return std::round(value * per_one) / per_one; }
 
-// Of the samples `first` and `last`.
-double UsedBetween(const TenantOutcome& tenant, size_t first, size_t last) {
-  return static_cast<double>(tenant.used_ns[last] - tenant.used_ns[first]);
+void Widen(double share, std::optional<double>* least, std::optional<double>* most) {
+  if (least != nullptr) *least = std::min(least->value_or(share), share);
+  if (most != nullptr) *most = std::max(most->value_or(share), share);
 }
 
-void FillShares(const Scenario& scenario, const Outcome& outcome, Course* course) {
-  size_t samples = SIZE_MAX;
-  for (const TenantOutcome& tenant : outcome.tenants) {
-    samples = std::min(samples, tenant.used_ns.size());
-  }
-  const auto begin = static_cast<size_t>(scenario.warm_up / kSample);
-  const auto length = static_cast<size_t>(scenario.window / kSample);
-  if (outcome.tenants.empty() || samples < begin + length + 1) return;
-  const size_t windows = samples - begin - length;
-  const size_t each = (windows + kMostCourseSteps - 1) / kMostCourseSteps;
+void FillShares(const Scenario& scenario, const Case& one, const Outcome& outcome, Course* course) {
+  const Windows windows(scenario, one, outcome);
+  if (windows.count() == 0) return;
+  const size_t each = (windows.count() + kMostCourseSteps - 1) / kMostCourseSteps;
   course->step = static_cast<int64_t>(each) * kSample;
-  for (size_t w = 0; w < windows; ++w) {
-    const size_t first = begin + w, last = first + length;
-    double all = static_cast<double>(scenario.window.count());
-    if (course->of_used) {
-      all = 0;
-      for (const TenantOutcome& tenant : outcome.tenants) all += UsedBetween(tenant, first, last);
-    }
-    for (size_t i = 0; i < std::min(outcome.tenants.size(), course->tenants.size()); ++i) {
+  size_t number = 0;
+  windows.Each([&](Span window) {
+    const bool begins_a_step = number++ % each == 0;
+    const double all = course->of_used ? UsedByAll(outcome, window) : window.ns();
+    for (size_t i = 0; i < outcome.tenants.size(); ++i) {
       TenantCourse& to = course->tenants[i];
-      const double used = UsedBetween(outcome.tenants[i], first, last);
+      const double used = Used(outcome.tenants[i], window);
       const double share = Rounded(all > 0 ? 100 * used / all : 0, 100);
-      if (w % each == 0) {
+      if (begins_a_step) {
         to.low.push_back(share);
         to.high.push_back(share);
       } else {
         to.low.back() = std::min(to.low.back(), share);
         to.high.back() = std::max(to.high.back(), share);
       }
+      // As the figures have it: a cap is one whether there is work or not.
+      const bool had_work = windows.HadWork(i, window) && all > 0;
+      const bool may_be_too_much = course->of_used ? had_work && windows.AllHadWork(window) : true;
+      Widen(share, had_work ? &to.least : nullptr, may_be_too_much ? &to.most : nullptr);
     }
-  }
+  });
 }
 
 std::vector<double> QuantilesOf(const Scenario& scenario, const Outcome& outcome,
@@ -94,7 +91,7 @@ Course CourseOf(const Scenario& scenario, const Case& one) {
 Course CourseOf(const Scenario& scenario, const Case& one, const Outcome& outcome,
                 const Outcome& alone) {
   Course course = CourseOf(scenario, one);
-  FillShares(scenario, outcome, &course);
+  FillShares(scenario, one, outcome, &course);
   for (TenantCourse& tenant : course.tenants) {
     tenant.latency_us = QuantilesOf(scenario, outcome, tenant.name, &tenant.requests);
     tenant.alone_us = QuantilesOf(scenario, alone, tenant.name, nullptr);

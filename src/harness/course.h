@@ -8,6 +8,7 @@
 #define GPUSHARE_HARNESS_COURSE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,9 @@ struct TenantCourse {
   // % in the windows that begin within each step: the least and the most. Of windows that begin every sample they are
   // the same.
   std::vector<double> low = {}, high = {};
+  // % of the windows that count for it (figures.h): the least of those in which it had work, and the most of those in which
+  // to have more than it asked for is an error.
+  std::optional<double> least = std::nullopt, most = std::nullopt;
   uint64_t requests = 0;  // after the warm-up; those that were not served count as latencies.h says
   // us, at CourseQuantile(0), (1), ...; the last is the greatest.
   std::vector<double> latency_us = {};

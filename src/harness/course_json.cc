@@ -28,10 +28,16 @@ std::vector<double> ReadList(const ordered_json& from, const char* key, size_t m
   return list.get<std::vector<double>>();
 }
 
+std::optional<double> ReadNumber(const ordered_json& from, const char* key) {
+  if (!from.contains(key)) return std::nullopt;
+  return from.at(key).get<double>();
+}
+
 // In JSON a part is a percentage, as it is in a scenario.
 std::optional<double> ReadPercent(const ordered_json& from, const char* key) {
-  if (!from.contains(key)) return std::nullopt;
-  return from.at(key).get<double>() / 100;
+  const std::optional<double> percent = ReadNumber(from, key);
+  if (!percent.has_value()) return std::nullopt;
+  return *percent / 100;
 }
 
 TenantCourse ReadTenant(const ordered_json& from) {
@@ -48,6 +54,8 @@ TenantCourse ReadTenant(const ordered_json& from) {
   }
   if (tenant.low.size() != tenant.high.size())
     throw std::invalid_argument("'low' and 'high' have different lengths");
+  tenant.least = ReadNumber(from, "least");
+  tenant.most = ReadNumber(from, "most");
   tenant.requests = from.value("requests", uint64_t{0});
   tenant.latency_us = ReadList(from, "latency_us", kMostCourseQuantiles);
   tenant.alone_us = ReadList(from, "alone_us", kMostCourseQuantiles);
@@ -74,6 +82,8 @@ ordered_json CourseJson(const Course& course) {
       to["low"] = each.low;
       to["high"] = each.high;
     }
+    if (each.least.has_value()) to["least"] = *each.least;
+    if (each.most.has_value()) to["most"] = *each.most;
     if (each.requests > 0) to["requests"] = each.requests;
     if (!each.latency_us.empty()) to["latency_us"] = each.latency_us;
     if (!each.alone_us.empty()) to["alone_us"] = each.alone_us;

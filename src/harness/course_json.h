@@ -2,7 +2,7 @@
 // A course as it stands in a line of results (results.h).
 //
 //   {"question":"share","of":"used","window_ms":1000,"begins_ms":1000,"step_ms":10,
-//    "tenants":[{"name":"a","share":75,"windows":[75.1,74.9]},
+//    "tenants":[{"name":"a","share":75,"windows":[75.1,74.9],"least":74.9,"most":75.1},
 //               {"name":"b","priority":"high","low":[20,21],"high":[30,29],"requests":512,"latency_us":[...],"alone_us":[...]}]}
 #ifndef GPUSHARE_HARNESS_COURSE_JSON_H_
 #define GPUSHARE_HARNESS_COURSE_JSON_H_

@@ -8,80 +8,23 @@
 
 #include "harness/latencies.h"
 #include "harness/statistics.h"
+#include "harness/windows.h"
 
 namespace gpushare::harness {
 namespace {
 
 using Better = Figure::Better;
 
-// Of samples, which begin with the time 0.
-struct Span {
-  size_t first, last;
-  double ns() const { return static_cast<double>((last - first) * kSample.count()); }
-};
-
-double Used(const TenantOutcome& tenant, Span span) {
-  return static_cast<double>(tenant.used_ns[span.last] - tenant.used_ns[span.first]);
-}
-
-// Whether the tenant had work throughout, sample by sample.
-class Work {
- public:
-  Work(const Tenant& tenant, const TenantOutcome& outcome, size_t samples)
-      : without_(samples + 1, 0) {
-    if (tenant.mode != player::PlayMode::kOpenLoop) return;  // it always wants more
-    std::vector<bool> works(samples, false);
-    Nanos from{0}, until{0};
-    const auto mark = [&] {
-      const auto first = static_cast<size_t>((from + kSample - Nanos(1)) / kSample);
-      const auto end = static_cast<size_t>(until / kSample);
-      for (size_t i = first; i < std::min(end, samples); ++i) works[i] = true;
-    };
-    for (const player::Request& request : outcome.requests) {
-      if (request.arrival > until) {
-        mark();
-        from = request.arrival;
-      }
-      until = std::max(until, request.arrival + request.latency);
-    }
-    if (!outcome.unserved.empty()) {
-      if (outcome.unserved.front() > until) {
-        mark();
-        from = outcome.unserved.front();
-      }
-      until = kLongestRun;
-    }
-    mark();
-    for (size_t i = 0; i < samples; ++i) without_[i + 1] = without_[i] + (works[i] ? 0 : 1);
-  }
-  bool In(Span span) const { return without_[span.last] == without_[span.first]; }
-
- private:
-  std::vector<size_t> without_;  // how many of the first i samples
-};
-
-double UsedByAll(const Outcome& outcome, Span span) {
-  double sum = 0;
-  for (const TenantOutcome& tenant : outcome.tenants) sum += Used(tenant, span);
-  return sum;
-}
-
 class Calculation {
  public:
   Calculation(const Scenario& scenario, const Case& one, const Outcome& outcome,
               const Outcome& alone)
-      : scenario_(scenario), case_(one), outcome_(outcome), alone_(alone) {
-    size_t samples = SIZE_MAX;
-    for (const TenantOutcome& tenant : outcome.tenants) {
-      samples = std::min(samples, tenant.used_ns.size());
-    }
-    measured_ = {static_cast<size_t>(scenario.warm_up / kSample),
-                 samples == SIZE_MAX ? 0 : samples - std::min<size_t>(samples, 1)};
-    measured_.first = std::min(measured_.first, measured_.last);
-    for (size_t i = 0; i < outcome.tenants.size(); ++i) {
-      work_.emplace_back(one.tenants[i], outcome.tenants[i], measured_.last);
-    }
-  }
+      : scenario_(scenario),
+        case_(one),
+        outcome_(outcome),
+        alone_(alone),
+        windows_(scenario, one, outcome),
+        measured_(windows_.measured()) {}
 
   std::vector<Figure> Do() {
     if (measured_.first == measured_.last) return {};
@@ -105,18 +48,6 @@ class Calculation {
     figures_.push_back({std::move(name), unit, value, better});
   }
 
-  template <typename Body>
-  void EachWindow(const Body& body) const {
-    const auto length = static_cast<size_t>(scenario_.window / kSample);
-    for (size_t first = measured_.first; first + length <= measured_.last; ++first) {
-      body(Span{first, first + length});
-    }
-  }
-
-  bool AllWork(Span span) const {
-    return std::all_of(work_.begin(), work_.end(), [&](const Work& each) { return each.In(span); });
-  }
-
   static std::optional<double> Percent(const std::optional<double>& part) {
     return part.has_value() ? std::optional<double>(100 * *part) : std::nullopt;
   }
@@ -130,11 +61,11 @@ class Calculation {
       if (all > 0) share = 100 * Used(tenant, measured_) / all;
       Add(tenant.name + ".share", "%", share);
       const double asked = case_.tenants[i].ask.share.value_or(0);
-      EachWindow([&](Span window) {
+      windows_.Each([&](Span window) {
         const double used = UsedByAll(outcome_, window);
-        if (used <= 0 || !work_[i].In(window)) return;
+        if (used <= 0 || !windows_.HadWork(i, window)) return;
         const double over = Used(tenant, window) / used - asked;
-        const double error = AllWork(window) ? std::fabs(over) : std::max(0.0, -over);
+        const double error = windows_.AllHadWork(window) ? std::fabs(over) : std::max(0.0, -over);
         worst = std::max(worst.value_or(0), error);
       });
     }
@@ -148,10 +79,10 @@ class Calculation {
       const TenantOutcome& tenant = outcome_.tenants[i];
       Add(tenant.name + ".share", "%", 100 * Used(tenant, measured_) / measured_.ns());
       const double cap = case_.tenants[i].ask.cap.value_or(1);
-      EachWindow([&](Span window) {
+      windows_.Each([&](Span window) {
         const double had = Used(tenant, window) / window.ns();
         over = std::max(over.value_or(0), had - cap);
-        if (work_[i].In(window)) under = std::max(under.value_or(0), cap - had);
+        if (windows_.HadWork(i, window)) under = std::max(under.value_or(0), cap - had);
       });
     }
     Add("worst_over", "pp", Percent(over), Better::kLower);
@@ -191,8 +122,8 @@ class Calculation {
   const Case& case_;
   const Outcome& outcome_;
   const Outcome& alone_;
-  Span measured_{};
-  std::vector<Work> work_;  // by tenant
+  const Windows windows_;
+  const Span measured_;
   std::vector<Figure> figures_;
 };
 

@@ -33,7 +33,8 @@ def head():
 def windows(noise, base, count, spread):
     """The least and the most of each step."""
     low = [round(max(0, base + noise.gauss(0, spread)), 2) for _ in range(count)]
-    return {"low": low, "high": [round(min(100, each + abs(noise.gauss(0, spread))), 2) for each in low]}
+    high = [round(min(100, each + abs(noise.gauss(0, spread))), 2) for each in low]
+    return {"low": low, "high": high, "least": min(low), "most": max(high)}
 
 
 def latencies(noise, base):

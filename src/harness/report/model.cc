@@ -150,12 +150,10 @@ double FarthestFromAsked(const Course& course) {
   double farthest = -1;
   for (const TenantCourse& tenant : course.tenants) {
     const std::optional<double> asked = AskedOf(course, tenant);
-    for (size_t i = 0; i < tenant.low.size(); ++i) {
-      farthest = std::max(farthest, 0.0);
-      if (!asked.has_value()) break;
-      farthest = std::max(
-          {farthest, std::fabs(tenant.low[i] - *asked), std::fabs(tenant.high[i] - *asked)});
-    }
+    if (!tenant.low.empty()) farthest = std::max(farthest, 0.0);
+    if (!asked.has_value()) continue;
+    if (tenant.least.has_value()) farthest = std::max(farthest, *asked - *tenant.least);
+    if (tenant.most.has_value()) farthest = std::max(farthest, *tenant.most - *asked);
   }
   return farthest;
 }
@@ -250,10 +248,12 @@ std::optional<Range> WindowsOf(const Part& part, const std::string& tenant) {
   std::optional<Range> range;
   for (const Course* course : part.courses) {
     const TenantCourse* const of = FindTenant(*course, tenant);
-    for (size_t i = 0; of != nullptr && i < of->low.size(); ++i) {
-      if (!range.has_value()) range = Range{of->low[i], of->high[i]};
-      range->low = std::min(range->low, of->low[i]);
-      range->high = std::max(range->high, of->high[i]);
+    if (of == nullptr) continue;
+    for (const std::optional<double>& value : {of->least, of->most}) {
+      if (!value.has_value()) continue;
+      if (!range.has_value()) range = Range{*value, *value};
+      range->low = std::min(range->low, *value);
+      range->high = std::max(range->high, *value);
     }
   }
   return range;

@@ -77,10 +77,10 @@ const TenantCourse* FindTenant(const Course& course, const std::string& name);
 // What a tenant asked for, as a percentage of what its course counts: its share, or its cap.
 std::optional<double> AskedOf(const Course& course, const TenantCourse& tenant);
 std::optional<double> AskedOf(const Part& part, const std::string& tenant);
-// The run that was furthest in any window from what was asked for; without an ask the first. Null: none has windows.
+// The run that was furthest in any window that counts from what was asked for; without an ask the first. Null: none has windows.
 const Course* WorstCourse(const Part& part);
 
-// The least and the most that a tenant had in any window, in any run; nothing without windows.
+// The least and the most that a tenant had in any window that counts for it, in any run; nothing without one.
 struct Range {
   double low = 0, high = 0;
 };

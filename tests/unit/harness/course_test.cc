@@ -70,6 +70,32 @@ TEST(Course, OfALongRunIsBoundedAndKeepsTheWorstWindow) {
   EXPECT_EQ(*std::max_element(a.high.begin(), a.high.end()), 50);
 }
 
+TEST(Course, SaysWhichWindowsCount) {
+  // b serves requests: in the first second after the warm-up it has one throughout, then none.
+  Scenario scenario = CourseScenario(Question::kShare, Seconds(4));
+  scenario.cases[0].tenants[1].mode = player::PlayMode::kOpenLoop;
+  Outcome outcome = CourseOutcome(Seconds(4), 0.75, SIZE_MAX);
+  outcome.tenants[1].requests.push_back({Millis(500), Seconds(2)});
+  for (size_t i = 251; i <= 400; ++i)
+    outcome.tenants[1].used_ns[i] = outcome.tenants[1].used_ns[250];
+  const Course course = CourseOf(scenario, scenario.cases[0], outcome, {});
+  const TenantCourse& a = course.tenants[0];
+  const TenantCourse& b = course.tenants[1];
+  EXPECT_EQ(a.high.back(), 100);  // drawn
+  EXPECT_EQ(a.least, 75);
+  EXPECT_EQ(a.most, 75);  // but no error: b had no work
+  EXPECT_EQ(b.low.back(), 0);
+  EXPECT_EQ(b.least, 25);
+  EXPECT_EQ(b.most, 25);
+  // Above a cap is above it in any case, below it only with work.
+  scenario.question = Question::kCap;
+  const Course cap = CourseOf(scenario, scenario.cases[0], outcome, {});
+  EXPECT_EQ(cap.tenants[1].least, 25);
+  EXPECT_EQ(cap.tenants[1].most, 25);
+  scenario.cases[0].tenants[1].mode = player::PlayMode::kBacklog;
+  EXPECT_EQ(CourseOf(scenario, scenario.cases[0], outcome, {}).tenants[1].least, 0);
+}
+
 TEST(Course, OfLatenciesHasAsManyNinesAsThereAreRequests) {
   const Scenario scenario = CourseScenario(Question::kLatency, Seconds(4));
   Outcome outcome = CourseOutcome(Seconds(4), 0.5, SIZE_MAX);

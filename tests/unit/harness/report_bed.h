@@ -3,6 +3,7 @@
 #ifndef GPUSHARE_TESTS_UNIT_HARNESS_REPORT_BED_H_
 #define GPUSHARE_TESTS_UNIT_HARNESS_REPORT_BED_H_
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,12 +29,18 @@ inline Result ShareRun(const std::string& method, int repetition, double got, do
                 .window = Millis(100),
                 .begins = Seconds(1),
                 .step = Millis(10)};
-  run.course.tenants = {
-      {.name = "a", .ask = {.share = 0.75}, .low = {got, worst}, .high = {got, worst}},
-      {.name = "b",
-       .ask = {.share = 0.25},
-       .low = {100 - got, 100 - worst},
-       .high = {100 - got, 100 - worst}}};
+  run.course.tenants = {{.name = "a",
+                         .ask = {.share = 0.75},
+                         .low = {got, worst},
+                         .high = {got, worst},
+                         .least = std::min(got, worst),
+                         .most = std::max(got, worst)},
+                        {.name = "b",
+                         .ask = {.share = 0.25},
+                         .low = {100 - got, 100 - worst},
+                         .high = {100 - got, 100 - worst},
+                         .least = 100 - std::max(got, worst),
+                         .most = 100 - std::min(got, worst)}};
   run.figures = {{"a.share", "%", got, Figure::Better::kNeither},
                  {"b.share", "%", 100 - got, Figure::Better::kNeither},
                  {"worst_error", "pp", 75 - worst, Figure::Better::kLower},
@@ -44,7 +51,9 @@ inline Result ShareRun(const std::string& method, int repetition, double got, do
 // The same run that gave nothing.
 inline Result WithoutFigures(Result run) {
   run.figures.clear();
-  for (TenantCourse& tenant : run.course.tenants) tenant.low = tenant.high = {};
+  for (TenantCourse& tenant : run.course.tenants) {
+    tenant = {.name = tenant.name, .ask = tenant.ask};
+  }
   return run;
 }
 

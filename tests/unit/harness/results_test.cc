@@ -18,8 +18,12 @@ TEST(Results, RoundTrip) {
   Result run = {.scenario = "share", .one_case = "two", .method = "native", .repetition = 2};
   run.course = {
       .question = "latency", .window = Millis(100), .begins = Seconds(1), .step = Millis(20)};
-  run.course.tenants.push_back(
-      {.name = "a", .ask = {.share = 0.75}, .low = {75.25, 1}, .high = {75.25, 1}});
+  run.course.tenants.push_back({.name = "a",
+                                .ask = {.share = 0.75},
+                                .low = {75.25, 1},
+                                .high = {75.25, 1},
+                                .least = 1.5,
+                                .most = 75.25});
   run.course.tenants.push_back({.name = "b",
                                 .ask = {.cap = 0.5, .high_priority = true},
                                 .low = {1, 2},
