@@ -30,9 +30,10 @@ MemoryBook::Member* MemoryBook::Join(Seat& seat, Changed& changed, bool draining
   return &member;
 }
 
-void MemoryBook::Leave(Member* member) {
+bool MemoryBook::Leave(Member* member) {
   const ipc::UsagePage& usage = *member->seat->usage;
-  if (usage.ended.load(std::memory_order_acquire) != 0) {
+  const bool by_itself = usage.ended.load(std::memory_order_acquire) != 0;
+  if (by_itself) {
     const uint64_t left = std::min(usage.memory_left.load(kRelaxed), member->granted);
     granted_ -= member->granted - left;
     member->granted = left;
@@ -40,6 +41,7 @@ void MemoryBook::Leave(Member* member) {
   member->gone = true;
   member->recalled = false;
   if (std::exchange(member->queued, false)) std::erase(queue_, member);
+  return by_itself;
 }
 
 void MemoryBook::Free(Member* member, Changed& changed) {

@@ -51,8 +51,8 @@ class MemoryBook {
   MemoryBook(uint64_t limit, const Options& options) : options_(options), limit_(limit) {}
 
   Member* Join(Seat& seat, Changed& changed, bool draining = false);
-  // What it was granted stays taken, or, where it ended by itself, what it says that it has left.
-  void Leave(Member* member);
+  // What it was granted stays taken, or, where it ended by itself, what it says that it has left: then true.
+  bool Leave(Member* member);
   void Free(Member* member, Changed& changed);
 
   // Lowered, nothing is taken away: members are asked for what they do not use, and nobody gets more until it fits.

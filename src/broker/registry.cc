@@ -256,7 +256,7 @@ void Registry::End(Session& session, Time now, Changed& changed) {
     share.waits += usage.waits.load(kRelaxed);
     share.denied += usage.allocations_denied.load(kRelaxed);
     share.throttled_ns += ThrottledOf(usage).count();
-    BookOf(share).Leave(place.memory);
+    if (BookOf(share).Leave(place.memory)) session.ended_by_itself = true;
     share.gpu->time.Leave(std::exchange(place.time, nullptr), now, changed);
     share.copies.Leave(std::exchange(place.copies, nullptr), changed);
     changed.Forget(*place.seat);

@@ -78,7 +78,7 @@ class Registry {
     Credentials who;
     std::string program;
     Tenant* tenant = nullptr;
-    bool ended = false;
+    bool ended = false, ended_by_itself = false;
     std::list<Place> places;
   };
   // A tenant's share of a GPU.

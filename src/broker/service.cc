@@ -44,11 +44,13 @@ struct Service::Connection {
   ipc::Peer peer;
   Time since{};
   bool spoke = false;  // something that was understood
+  std::string asked;   // the tenant that it wanted to be
   Registry::Session* session = nullptr;
   std::list<SeatHolder> seats;
   std::deque<std::string> parts;  // of an answer, not sent yet
   bool wants_room = false;        // the poller tells when the peer takes more
   bool ended = false, process_ended = false;
+  bool lost = false;  // neither it nor the broker wanted its end: its process will register again
   Time free_at = kNever;
   Watched watched, process_watched;
 
@@ -348,8 +350,9 @@ absl::Status Service::OnHello(Connection& connection, const ipc::Hello& hello) {
   GPUSHARE_ASSIGN_OR_RETURN(
       connection.session,
       registry_.Register({connection.peer.pid, connection.peer.uid, connection.peer.gid}, hello));
+  connection.asked = hello.tenant;
   if (!options_.owner) used_ = true;
-  ForgetEndedOf(connection);
+  ForgetLostOf(connection);
   if (connection.peer.process) {
     Watch(connection.peer.process.get(), connection.process_watched).IgnoreError();
   }
@@ -363,12 +366,13 @@ absl::Status Service::OnHello(Connection& connection, const ipc::Hello& hello) {
   return ipc::Send(connection.fd.get(), packet);
 }
 
-// A process that registers again has what its former sessions had: these are not waited for.
-void Service::ForgetEndedOf(const Connection& connection) {
+// A process that has lost its connection registers again in the same words and asks for all that it holds: its former
+// session is not waited for. Of one that ended by itself or was evicted nobody asks for what it has left.
+void Service::ForgetLostOf(const Connection& connection) {
   for (const auto& [id, other] : connections_) {
     const bool same = connection.peer.pid != 0 && other->peer.pid == connection.peer.pid &&
-                      other->peer.uid == connection.peer.uid;
-    if (same && other->ended) other->process_ended = true;
+                      other->peer.uid == connection.peer.uid && other->asked == connection.asked;
+    if (same && other->lost) other->process_ended = true;
   }
 }
 
@@ -442,7 +446,7 @@ absl::StatusOr<std::string> Service::OnChange(const Connection& connection,
       const absl::StatusOr<std::string> packet = ipc::Encode(ipc::Refusal{
           static_cast<uint32_t>(absl::StatusCode::kAborted), "evicted by the operator"});
       if (packet.ok()) ipc::Send(other->fd.get(), *packet).IgnoreError();
-      Drop(*other, "evicted");
+      Drop(*other, "evicted", /*evicted=*/true);
     }
     if (!any) done = absl::NotFoundError(absl::StrCat("no process of '", change.tenant, "'"));
   } else if (change.what == "reload" && options_.reload) {
@@ -491,11 +495,12 @@ absl::Status Service::Flush(Connection& connection) {
 
 // ---- Ends
 
-void Service::Drop(Connection& connection, std::string_view why) {
+void Service::Drop(Connection& connection, std::string_view why, bool evicted) {
   if (std::exchange(connection.ended, true)) return;
   const Time now = clock_.Now();
   if (connection.session != nullptr) {
     registry_.End(*connection.session, now, changed_);
+    connection.lost = !evicted && !connection.session->ended_by_itself;
     if (Registry::HoldsNothing(*connection.session)) connection.process_ended = true;
     Say("ended", {{"session", absl::StrCat(connection.session->id)},
                   {"tenant", connection.session->tenant->name},

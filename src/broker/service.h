@@ -122,7 +122,7 @@ class Service {
   void CountCall(int fd, Watched& watched, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Time HearAgain(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Accept() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void ForgetEndedOf(const Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ForgetLostOf(const Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Read(Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Handle(Connection& connection, const ipc::Message& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -139,7 +139,9 @@ class Service {
   // Queues the parts of an answer; Flush() sends as much as the peer takes.
   void Answer(Connection& connection, std::string_view text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Flush(Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Drop(Connection& connection, std::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // `evicted`: its process does not come back by itself.
+  void Drop(Connection& connection, std::string_view why, bool evicted = false)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Time FreeEnded(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Time ExpireSilent(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeChanged() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

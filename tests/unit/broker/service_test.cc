@@ -378,6 +378,55 @@ TEST_F(ServiceTest, AProcessThatComesAgainAndAgainTakesNoMore) {
   }
 }
 
+// Another runtime of the process does not ask for what the last one has left to the driver.
+TEST_F(ServiceTest, WhatASessionThatEndedByItselfHasLeftStaysCharged) {
+  Start(TwoTenants());
+  auto first = Connect();
+  ASSERT_TRUE(first->Register("a").ok());
+  ASSERT_TRUE(first->Open().ok());
+  first->usage->memory_left = kGiB;
+  first->usage->ended = 1;
+  first.reset();
+  EXPECT_TRUE(Eventually([](const Snapshot& figures) { return figures.sessions == 0; }));
+  auto second = Connect();
+  ASSERT_TRUE(second->Register("a").ok());
+  ASSERT_TRUE(second->Open().ok());
+  EXPECT_EQ(second->Ask(4 * kGiB), 3 * kGiB);
+  EXPECT_EQ(second->limits->memory_others.load(), kGiB);
+}
+
+TEST_F(ServiceTest, WhatAnEvictedSessionHoldsStaysCharged) {
+  Start(TwoTenants());
+  auto first = Connect(), operates = Connect();
+  ASSERT_TRUE(first->Register("a").ok());
+  ASSERT_TRUE(first->Open().ok());
+  first->usage->memory_charged = 4 * kGiB;
+  ASSERT_TRUE(operates->Call(ipc::Change{"evict", "a", "", ""}).ok());
+  auto second = Connect();
+  ASSERT_TRUE(second->Register("a").ok());
+  ASSERT_TRUE(second->Open().ok());
+  EXPECT_EQ(second->Ask(kGiB), 0u);
+}
+
+// Who registers as another tenant does not come back for what it had as the first.
+TEST_F(ServiceTest, WhatALostSessionHoldsIsTakenOverByItsTenantAlone) {
+  Start(TwoTenants());
+  auto first = Connect();
+  ASSERT_TRUE(first->Register("a").ok());
+  ASSERT_TRUE(first->Open().ok());
+  first.reset();
+  EXPECT_TRUE(Eventually([](const Snapshot& figures) { return figures.sessions == 0; }));
+  const auto granted = [](const Snapshot& figures) { return figures.shares.at(0).memory_granted; };
+  auto other = Connect();
+  ASSERT_TRUE(other->Register("b").ok());
+  ASSERT_TRUE(other->Open().ok());
+  EXPECT_EQ(granted(service_->TakeSnapshot()), 4 * kGiB);
+  auto again = Connect();
+  ASSERT_TRUE(again->Register("a").ok());
+  ASSERT_TRUE(again->Open().ok());
+  EXPECT_GE(again->Ask(4 * kGiB), 4 * kGiB);
+}
+
 TEST_F(ServiceTest, ConnectionsHaveABound) {
   ServiceOptions options;
   options.most_connections = 8;
