@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstddef>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +15,7 @@ namespace {
 using Anchor = Svg::Anchor;
 
 constexpr double kAskedLeft = 112, kAskedRight = kPlotWidth - 46, kAskedRow = 17;
+constexpr size_t kAskedRows = 16;
 constexpr double kAskedHead = 0.8 * kPlotWidth;  // bold text is wider
 
 void DrawAsked(const Report& report, const CaseReport& one, const std::string& tenant,
@@ -38,26 +42,14 @@ void DrawAsked(const Report& report, const CaseReport& one, const std::string& t
   svg->Text(kPlotWidth - 2, y + 4, Anchor::kEnd, absl::StrCat(Number(got->second.value), " %"));
 }
 
-}  // namespace
-
-std::vector<Plot> AskedPlots(const Report& report, const CaseReport& one) {
-  std::vector<std::string> tenants;
-  for (const std::string& tenant : one.tenants) {
-    for (const Part& part : one.parts) {
-      if (!AskedOf(part, tenant).has_value()) continue;
-      tenants.push_back(tenant);
-      break;
-    }
-  }
-  if (tenants.empty()) return {};
+Plot AskedPlot(const Report& report, const CaseReport& one, std::span<const std::string> tenants) {
   const double block = kAskedRow * static_cast<double>(one.parts.size() + 1) + 4;
   const double bottom = block * static_cast<double>(tenants.size()) + 4;
   Svg svg(bottom + 22, absl::StrCat("what each tenant of ", one.name, " asked for and got"));
-  const Axis x = Axis::Linear(0, 100, kAskedLeft, kAskedRight);
+  const Axis x = Axis::Linear(0, GreatestShare(one), kAskedLeft, kAskedRight);
   for (const Axis::Tick& tick : x.ticks()) {
     svg.Line(x.At(tick.value), 4, x.At(tick.value), bottom, tick.value == 0 ? "axis" : "grid");
-    svg.Text(x.At(tick.value), bottom + 15, Anchor::kMiddle, absl::StrCat(tick.label, " %"),
-             "tick");
+    svg.Text(x.At(tick.value), bottom + 15, Anchor::kMiddle, absl::StrCat(tick.label, "%"), "tick");
   }
   double y = kAskedRow / 2 + 2;
   for (const std::string& tenant : tenants) {
@@ -69,9 +61,31 @@ std::vector<Plot> AskedPlots(const Report& report, const CaseReport& one) {
     y += kAskedRow + 4;
   }
   return {
-      {"Asked against got. Upright line: what was asked for; mark: what the tenant got over the "
-       "run; bar: from its least window to its greatest",
-       std::move(svg).Take()}};
+      "Asked against got. Upright line: what was asked for; mark: what the tenant got over the "
+      "run; bar: from its least window to its greatest",
+      std::move(svg).Take()};
+}
+
+}  // namespace
+
+std::vector<Plot> AskedPlots(const Report& report, const CaseReport& one) {
+  std::vector<std::string> tenants;
+  for (const std::string& tenant : one.tenants) {
+    for (const Part& part : one.parts) {
+      if (!AskedOf(part, tenant).has_value()) continue;
+      tenants.push_back(tenant);
+      break;
+    }
+  }
+  // Not much higher than other plots are, beside which they stand.
+  const size_t each = std::max<size_t>(kAskedRows / (one.parts.size() + 1), 1);
+  std::vector<Plot> plots;
+  for (size_t first = 0; first < tenants.size(); first += each) {
+    const std::span<const std::string> some(tenants.begin() + static_cast<std::ptrdiff_t>(first),
+                                            std::min(each, tenants.size() - first));
+    plots.push_back(AskedPlot(report, one, some));
+  }
+  return plots;
 }
 
 }  // namespace gpushare::harness::report

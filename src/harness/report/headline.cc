@@ -19,7 +19,7 @@ namespace {
 struct Worst {
   const CaseReport* one = nullptr;
   const Row* row = nullptr;
-  double value = 0;
+  Median median = {};
 };
 
 // `ends`: the figure's name, or its end where it is a tenant's.
@@ -29,8 +29,8 @@ Worst WorstOf(const ScenarioReport& scenario, size_t method, const std::string& 
     for (const Row& row : one.rows) {
       const auto found = row.by_method.find(method);
       if (!absl::EndsWith(row.name, ends) || found == row.by_method.end()) continue;
-      if (worst.row != nullptr && found->second.value <= worst.value) continue;
-      worst = {&one, &row, found->second.value};
+      if (worst.row != nullptr && found->second.value <= worst.median.value) continue;
+      worst = {&one, &row, found->second};
     }
   }
   return worst;
@@ -67,6 +67,7 @@ std::string FarthestTenant(const CaseReport& one, size_t method) {
     farthest = far;
     text = absl::StrCat(tenant, " asked for ", Number(*asked), " % and got ",
                         Number(median->second.value), " %, in the worst window ",
+                        part->good > 1 ? "of all runs " : "",
                         Number(below > above ? windows->low : windows->high), " %");
   }
   return text;
@@ -76,7 +77,7 @@ std::string OfShares(const ScenarioReport& scenario, size_t method) {
   const Worst worst = WorstOf(scenario, method, "worst_error");
   if (worst.row == nullptr) return "";
   const std::string tenant = FarthestTenant(*worst.one, method);
-  return absl::StrCat("In the worst window a tenant was ", Number(worst.value),
+  return absl::StrCat("In the worst window a tenant was ", Interval(worst.median),
                       " percentage points off what it asked for", InCase(scenario, worst), ". ",
                       tenant, tenant.empty() ? "" : ". ");
 }
@@ -86,15 +87,16 @@ std::string OfCaps(const ScenarioReport& scenario, size_t method) {
   const Worst under = WorstOf(scenario, method, "worst_under");
   if (over.row == nullptr || under.row == nullptr) return "";
   const std::string above =
-      over.value <= 0 ? "No window was above a cap"
-                      : absl::StrCat("In the worst window a tenant was ", Number(over.value),
-                                     " percentage points above its cap", InCase(scenario, over));
+      over.median.value <= 0
+          ? "No window was above a cap"
+          : absl::StrCat("In the worst window a tenant was ", Interval(over.median),
+                         " percentage points above its cap", InCase(scenario, over));
   const std::string below =
-      under.value <= 0
+      under.median.value <= 0
           ? "none below it"
-          : absl::StrCat(Number(under.value), " below it in another", InCase(scenario, under));
+          : absl::StrCat(Interval(under.median), " below it in another", InCase(scenario, under));
   const std::string tenant =
-      FarthestTenant(over.value >= under.value ? *over.one : *under.one, method);
+      FarthestTenant(over.median.value >= under.median.value ? *over.one : *under.one, method);
   return absl::StrCat(above, ", ", below, ". ", tenant, tenant.empty() ? "" : ". ");
 }
 
@@ -103,7 +105,7 @@ std::string OfLatencies(const ScenarioReport& scenario, size_t method) {
   if (worst.row == nullptr) return "";
   const std::string tenant = worst.row->name.substr(0, worst.row->name.rfind('.'));
   std::string text =
-      absl::StrCat("The 99th percentile of ", tenant, "'s requests was ", Number(worst.value),
+      absl::StrCat("The 99th percentile of ", tenant, "'s requests was ", Interval(worst.median),
                    " times what it is alone", InCase(scenario, worst), ". ");
   std::vector<std::string> beside;
   for (const Row& row : worst.one->rows) {

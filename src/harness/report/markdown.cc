@@ -18,7 +18,7 @@ std::string Plain(std::string_view text) {
       plain += "&amp;";
     } else if (c == '<') {
       plain += "&lt;";
-    } else if (absl::StrContains("\\`*_{}[]()>#|!~$@", c)) {
+    } else if (absl::StrContains("\\`*_[>#|~$@", c)) {
       absl::StrAppend(&plain, "\\", std::string(1, c));
     } else {
       plain += c;
@@ -56,7 +56,7 @@ void AppendCase(const Report& report, const CaseReport& one, std::string* to) {
     for (const Part& part : one.parts) {
       const auto found = row.by_method.find(part.method);
       const bool there = found != row.by_method.end();
-      absl::StrAppend(to, " ", there ? Plain(Interval(found->second)) : MissingOf(part), " |");
+      absl::StrAppend(to, " ", there ? Interval(found->second) : MissingOf(part), " |");
     }
     *to += "\n";
   }

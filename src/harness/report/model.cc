@@ -259,6 +259,22 @@ std::optional<Range> WindowsOf(const Part& part, const std::string& tenant) {
   return range;
 }
 
+double GreatestShare(const CaseReport& one) {
+  double greatest = 1;
+  for (const Part& part : one.parts) {
+    for (const Course* course : part.courses) {
+      for (const TenantCourse& tenant : course->tenants) {
+        greatest = std::max(greatest, AskedOf(*course, tenant).value_or(0));
+        for (const double share : tenant.high) greatest = std::max(greatest, share);
+      }
+    }
+    for (const std::string& tenant : one.tenants) {
+      greatest = std::max(greatest, AskedOf(part, tenant).value_or(0));
+    }
+  }
+  return std::min(greatest, 100.0);
+}
+
 std::string ShareFigure(const std::string& tenant) { return absl::StrCat(tenant, ".share"); }
 
 }  // namespace gpushare::harness::report

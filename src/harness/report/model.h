@@ -85,6 +85,8 @@ struct Range {
   double low = 0, high = 0;
 };
 std::optional<Range> WindowsOf(const Part& part, const std::string& tenant);
+// The greatest share that is drawn of a case: of what was asked for, and of any window.
+double GreatestShare(const CaseReport& one);
 // The tenant's share over all the time after the warm-up.
 std::string ShareFigure(const std::string& tenant);
 

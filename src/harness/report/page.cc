@@ -12,6 +12,8 @@
 namespace gpushare::harness::report {
 namespace {
 
+constexpr double kCellEms = 64;  // wider than any name that a scenario may have
+
 class PageWriter {
  public:
   explicit PageWriter(const Report& report) : report_(report) {}
@@ -118,12 +120,13 @@ class PageWriter {
         "\">\n<table>\n<thead><tr><th scope=\"col\">figure</th>"
         "<th scope=\"col\">unit</th>");
     for (const Part& part : one.parts) {
-      Put("<th scope=\"col\" class=\"n\">", Markup(report_.methods[part.method]), "</th>");
+      Put("<th scope=\"col\" class=\"n\">", Markup(Elided(report_.methods[part.method], kCellEms)),
+          "</th>");
     }
     Put("</tr></thead>\n<tbody>\n");
     for (const Row& row : one.rows) {
-      Put("<tr><th scope=\"row\" title=\"", Markup(row.name), "\">", Markup(TitleOf(row)),
-          "</th><td>", Markup(UnitName(row.unit)), "</td>");
+      Put("<tr><th scope=\"row\" title=\"", Markup(row.name), "\">",
+          Markup(Elided(TitleOf(row), kCellEms)), "</th><td>", Markup(UnitName(row.unit)), "</td>");
       for (const Part& part : one.parts) {
         const auto found = row.by_method.find(part.method);
         if (found != row.by_method.end()) {

@@ -42,7 +42,9 @@ th, td { padding: 4px 12px 4px 0; text-align: left; vertical-align: top; border-
          overflow-wrap: normal; }
 th.n, td.n { text-align: right; padding-left: 12px; }
 td.n { font-variant-numeric: tabular-nums; white-space: nowrap; }
-tbody th { font-weight: normal; min-width: 11rem; }
+thead th { min-width: 3.2rem; max-width: 14rem; overflow-wrap: anywhere; vertical-align: bottom; }
+thead th.n { min-width: 7rem; }
+tbody th { font-weight: normal; min-width: 8.5rem; max-width: 24rem; overflow-wrap: anywhere; }
 td.none { color: var(--faint); font-style: italic; white-space: normal; }
 .case { content-visibility: auto; contain-intrinsic-size: auto 1500px; }
 .plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 330px), 1fr)); gap: 16px 24px;

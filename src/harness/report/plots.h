@@ -24,7 +24,7 @@ std::vector<Plot> LatencyPlots(const Report& report, const CaseReport& one);
 // Bars by method: one for each figure that has a better direction, and the device time that each method leaves unused
 // of what native uses.
 std::vector<Plot> BarPlots(const Report& report, const CaseReport& one);
-// Figures by the number of tenants, of a scenario of three cases or more, each with another number of them.
+// Figures that have a better direction by the number of tenants, of a scenario of three cases or more, each with another number of them.
 std::vector<Plot> ScalePlots(const Report& report, const ScenarioReport& scenario);
 
 }  // namespace gpushare::harness::report

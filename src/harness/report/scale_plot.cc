@@ -78,6 +78,7 @@ std::vector<Plot> ScalePlots(const Report& report, const ScenarioReport& scenari
   if (numbers.size() < 3) return {};
   std::vector<Plot> plots;
   for (const Row& row : scenario.cases.front().rows) {
+    if (row.better == Figure::Better::kNeither) continue;
     const ScaleLines lines = LinesOf(scenario, row.name);
     if (lines.empty()) continue;
     plots.push_back(ScalePlot(report, row, {numbers.begin(), numbers.end()}, lines));

@@ -12,14 +12,15 @@ namespace {
 
 double SecondsOf(Nanos time) { return static_cast<double>(time.count()) / 1e9; }
 
-Plot SharePlot(const std::string& method, const Part& part, const Course& course) {
+// `most`: the greatest share that the axis has, the same for all methods.
+Plot SharePlot(const std::string& method, const Part& part, const Course& course, double most) {
   const Field field(course.tenants.size());
   size_t steps = 0;
   for (const TenantCourse& tenant : course.tenants) steps = std::max(steps, tenant.low.size());
   const double begins = SecondsOf(course.begins), step = SecondsOf(course.step);
   const Axis x =
       Axis::Within(begins, begins + step * static_cast<double>(steps), Field::kLeft, Field::kRight);
-  const Axis y = Axis::Linear(0, 100, field.bottom(), Field::kTop);
+  const Axis y = Axis::Linear(0, most, field.bottom(), Field::kTop);
   Svg svg(field.height(), absl::StrCat("shares over time by ", method));
   field.DrawAxes(&svg, x, y, "second at which the window begins",
                  course.of_used ? "% of what all used" : "% of the time");
@@ -67,7 +68,7 @@ std::vector<Plot> SharePlots(const Report& report, const CaseReport& one) {
   for (const Part& part : one.parts) {
     const Course* const course = WorstCourse(part);
     if (course == nullptr || !HasWindows(*course)) continue;
-    plots.push_back(SharePlot(report.methods[part.method], part, *course));
+    plots.push_back(SharePlot(report.methods[part.method], part, *course, GreatestShare(one)));
   }
   return plots;
 }

@@ -123,6 +123,31 @@ TEST(ReportPlots, WhatHasNoFigureSaysWhy) {
   EXPECT_TRUE(LatencyPlots(report, one).empty());
 }
 
+TEST(ReportPlots, ManyTenantsAreSeveralPlotsOnOneScale) {
+  Result run = ShareRun("gpushare", 0, 75, 75);
+  run.course.tenants.clear();
+  for (int i = 0; i < 20; ++i) {
+    run.course.tenants.push_back({.name = "t" + std::to_string(i),
+                                  .ask = {.share = 0.05},
+                                  .low = {5},
+                                  .high = {6},
+                                  .least = 5,
+                                  .most = 6});
+    run.figures.push_back({"t" + std::to_string(i) + ".share", "%", 5.5});
+  }
+  const std::vector<Given> given = {GivenRuns({run})};
+  const Report report = ReportOf(given);
+  const CaseReport& one = report.scenarios[0].cases[0];
+  const std::vector<Plot> asked = AskedPlots(report, one);
+  ASSERT_EQ(asked.size(), 3u);  // 8, 8 and 4 tenants
+  EXPECT_THAT(asked[0].svg, HasSubstr(">t7<"));
+  EXPECT_THAT(asked[1].svg, HasSubstr(">t8<"));
+  EXPECT_THAT(asked[2].svg, HasSubstr(">t19<"));
+  EXPECT_THAT(asked[2].svg, HasSubstr(">6%<"));
+  EXPECT_THAT(asked[2].svg, Not(HasSubstr(">100%<")));
+  EXPECT_THAT(SharePlots(report, one)[0].svg, HasSubstr(">6<"));
+}
+
 TEST(ReportPlots, OverheadIsAgainstNative) {
   Result native = ShareRun("native", 0, 40, 40);
   native.figures[3].value = 100;
