@@ -2,7 +2,9 @@
 #include "harness/children.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <spawn.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,7 +23,10 @@
 namespace gpushare::harness {
 namespace {
 
+// For what nobody tells of: whether something is there.
 constexpr auto kLookEvery = std::chrono::milliseconds(2);
+// A signal may come between a look at whether it has and the rest that it would end.
+constexpr auto kLongestRest = std::chrono::milliseconds(50);
 
 std::vector<std::string> Lines(const Variables& variables) {
   std::vector<std::string> lines;
@@ -69,7 +74,8 @@ absl::Status Children::Start(const Program& program) {
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&files);
   if (error != 0) return absl::ErrnoToStatus(error, arguments.front());
-  children_.push_back({program.name, program.log, pid});
+  children_.push_back({program.name, program.log, pid,
+                       base::UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)))});
   return absl::OkStatus();
 }
 
@@ -97,6 +103,16 @@ absl::Status Children::Look(bool may_end, bool* all) {
   return absl::OkStatus();
 }
 
+void Children::Rest() const {
+  std::vector<pollfd> ends;
+  for (const Child& child : children_) {
+    if (child.ended) continue;
+    if (!child.end) return std::this_thread::sleep_for(kLookEvery);
+    ends.push_back({child.end.get(), POLLIN, 0});
+  }
+  poll(ends.data(), ends.size(), static_cast<int>(kLongestRest.count()));
+}
+
 absl::Status Children::WaitFor(const std::function<bool()>* there, Nanos limit) {
   const auto until = std::chrono::steady_clock::now() + limit;
   for (;;) {
@@ -114,7 +130,11 @@ absl::Status Children::WaitFor(const std::function<bool()>* there, Nanos limit) 
           absl::StrCat("it had not ", there == nullptr ? "ended" : "begun", " after ",
                        std::chrono::duration_cast<std::chrono::seconds>(limit).count(), " s"));
     }
-    std::this_thread::sleep_for(kLookEvery);
+    if (there == nullptr) {
+      Rest();
+    } else {
+      std::this_thread::sleep_for(kLookEvery);
+    }
   }
 }
 

@@ -18,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "base/time.h"
+#include "base/unique_fd.h"
 #include "harness/environment.h"
 
 namespace gpushare::harness {
@@ -49,10 +50,12 @@ class Children {
   struct Child {
     std::string name, log;
     pid_t pid;
+    base::UniqueFd end = {};  // readable when it has ended; none where the kernel has no such thing
     bool ended = false;
   };
   // Ends the others where one has failed, or, unless `may_end`, has ended at all. `all`: all have ended.
   absl::Status Look(bool may_end, bool* all);
+  void Rest() const;  // a while, or until one of them ends
   absl::Status WaitFor(const std::function<bool()>* there, Nanos limit);
   void End();
 

@@ -232,27 +232,30 @@ class Bench(unittest.TestCase):
                                    env={**os.environ, "TMPDIR": self.folder.name})
         self.addCleanup(running.stderr.close)
         self.assertTrue(until(lambda: len(programs(self.folder.name + "/gpushare-bench-")) == 3))  # with the broker
+        # The simulated GPU that they share.
+        self.shared = [pathlib.Path(place, f"gpushare-sim-{os.geteuid()}", each.name) for place in ("/dev/shm", "/tmp")
+                       for each in pathlib.Path(self.folder.name).glob("gpushare-bench-*")]
         return running
 
     def test_interrupted_it_leaves_nothing(self):
         for number in (signal.SIGINT, signal.SIGTERM):
             with self.subTest(number):
                 running = self.start("--out", self.path("out.jsonl"), "--force")
-                shared = [each.name for each in pathlib.Path(self.folder.name).glob("gpushare-bench-*")]
                 running.send_signal(number)
                 said = running.stderr.read()
                 self.assertEqual((running.wait(), said), (-number, "gpushare bench: interrupted\n"))
                 self.assertEqual(programs(self.folder.name + "/gpushare-bench-"), [])
                 self.assertEqual(sorted(os.listdir(self.folder.name)), ["out.jsonl", "share.yaml"])
                 self.assertEqual(self.bench("show", self.path("out.jsonl")).returncode, 0)
-                self.assertEqual([path for name in shared for place in ("/dev/shm", "/tmp")
-                                  for path in pathlib.Path(place, f"gpushare-sim-{os.geteuid()}").glob(name)], [])
+                self.assertEqual([path for path in self.shared if path.exists()], [])
 
     def test_killed_its_programs_end_with_it(self):
         running = self.start()
         running.kill()
         running.wait()
         self.assertTrue(until(lambda: programs(self.folder.name + "/gpushare-bench-") == []))
+        for path in self.shared:  # nobody could
+            path.unlink(missing_ok=True)
 
     def test_what_others_wrote_is_shown_without_garbling_the_terminal(self):
         out = self.path("out.jsonl")
