@@ -57,7 +57,9 @@ std::string HowItEnded(int status) {
 }  // namespace
 
 absl::Status Children::Start(const Program& program) {
-  std::vector<std::string> arguments = program.command, variables = Lines(program.environment);
+  Variables environment = program.environment;
+  environment.insert(MarkOfThisProcess());
+  std::vector<std::string> arguments = program.command, variables = Lines(environment);
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
   posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);

@@ -26,7 +26,7 @@ namespace gpushare::harness {
 struct Program {
   std::string name;  // for messages
   std::vector<std::string> command;
-  Variables environment;  // all of it
+  Variables environment;  // all of it, but for the mark by which orphans are known
   std::string log;        // a file for what it writes to standard output and standard error
 };
 

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 namespace gpushare::harness {
 namespace {
@@ -38,7 +39,17 @@ pid_t ParentOf(pid_t process) {
   return static_cast<pid_t>(std::strtol(text.c_str() + name_end + 4, nullptr, 10));
 }
 
-std::vector<pid_t> ChildrenOfThisProcess() {
+bool HasMark(pid_t process) {
+  std::ifstream file(absl::StrCat("/proc/", process, "/environ"));
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto [name, value] = MarkOfThisProcess();
+  for (const absl::string_view line : absl::StrSplit(text, '\0')) {
+    if (line == absl::StrCat(name, "=", value)) return true;
+  }
+  return false;
+}
+
+std::vector<pid_t> Orphans() {
   std::vector<pid_t> children;
   const std::unique_ptr<DIR, int (*)(DIR*)> all(opendir("/proc"), &closedir);
   if (all == nullptr) return children;
@@ -47,12 +58,16 @@ std::vector<pid_t> ChildrenOfThisProcess() {
     const char* const end = entry->d_name + std::strlen(entry->d_name);
     const auto read = std::from_chars(entry->d_name, end, process);
     if (read.ec != std::errc() || read.ptr != end) continue;
-    if (ParentOf(process) == getpid()) children.push_back(process);
+    if (ParentOf(process) == getpid() && HasMark(process)) children.push_back(process);
   }
   return children;
 }
 
 }  // namespace
+
+std::pair<std::string, std::string> MarkOfThisProcess() {
+  return {"GPUSHARE_BENCH_RUN", absl::StrCat(getpid())};
+}
 
 void AdoptOrphans() {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -65,7 +80,11 @@ void EndOrphans() {
   if (prctl(PR_GET_CHILD_SUBREAPER, &adopts) != 0 || adopts == 0) return;
   // Whose parent is ended comes here next. One that starts others faster than this is not followed for ever.
   for (int round = 0; round < 100 && HasChildren(); ++round) {
-    for (const pid_t child : ChildrenOfThisProcess()) {
+    while (waitpid(-1, nullptr, WNOHANG) > 0) {  // those that have ended have no environment either
+    }
+    const std::vector<pid_t> orphans = Orphans();
+    if (orphans.empty()) return;
+    for (const pid_t child : orphans) {
       kill(child, SIGKILL);
       while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
       }

@@ -3,14 +3,20 @@
 #ifndef GPUSHARE_HARNESS_ORPHANS_H_
 #define GPUSHARE_HARNESS_ORPHANS_H_
 
+#include <string>
+#include <utility>
+
 namespace gpushare::harness {
 
-// From now on they become this process's children when those that started them end. Of the whole process: for one that
-// starts nothing but the harness's programs.
+// A variable that the harness's programs, and so what they start, have beside theirs.
+std::pair<std::string, std::string> MarkOfThisProcess();
+
+// From now on they become this process's children when those that started them end.
 void AdoptOrphans();
 
-// Ends all children of this process, and theirs, if it adopts orphans; else nothing. Those that it started itself have been
-// waited for.
+// Ends the children of this process that have its mark, and theirs, if it adopts orphans; else nothing. Those that it started
+// itself have been waited for. Others are left alone: a shell may have started some before it became this program, and to the
+// first process of a container come all that are left.
 void EndOrphans();
 
 }  // namespace gpushare::harness

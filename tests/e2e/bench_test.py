@@ -138,6 +138,7 @@ class Bench(unittest.TestCase):
         first = self.bench("run", self.path("cap.yaml", CAP), "--method", "gpushare", "--repetitions", "2", "--out", out)
         self.assertEqual(first.returncode, 0, first.stderr)
         self.assertIn("capped.share", first.stdout)
+        self.assertRegex(first.stdout, r"\nn +2\n")  # of how many runs
         self.assertEqual(self.bench("show", out).stdout, first.stdout)
 
     def test_two_results_are_compared(self):

@@ -88,7 +88,7 @@ TEST_F(ChildrenTest, OneThatEndsBeforeItHasBegunIsNotWaitedFor) {
 }
 
 TEST_F(ChildrenTest, WhatTheyStartEndsWithThemThoughTheyEndWell) {
-  const std::string pipe = ::testing::TempDir() + "/children-pipe";
+  const std::string pipe = absl::StrCat(::testing::TempDir(), "/children-pipe-", getpid());
   std::filesystem::remove(pipe);
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   const base::UniqueFd reader(open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
