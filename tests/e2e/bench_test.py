@@ -173,7 +173,7 @@ class Bench(unittest.TestCase):
         # Of two files, and on standard output.
         result = self.bench("report", out, out)
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("**gpushare \\(2\\)**", result.stdout)
+        self.assertIn("**gpushare (2)**", result.stdout)
         self.assertEqual(self.bench("report", out, "--html", "-").stdout, html)
 
     def test_what_one_of_two_results_lacks_is_told(self):
