@@ -20,6 +20,12 @@ constexpr int kEverybody = INT32_MAX;
 
 using quota::Minus;
 
+GpuSession::Figures Sum(const GpuSession::Figures& one, const GpuSession::Figures& other) {
+  return {.launches = one.launches + other.launches,
+          .waits = one.waits + other.waits,
+          .throttled = one.throttled + other.throttled};
+}
+
 // The pages stay mapped for good. Takes no memory: there may be none in a child.
 void Keep(std::shared_ptr<const Pages> pages) {
   using Owner = std::shared_ptr<const Pages>;
@@ -162,6 +168,7 @@ void GpuSession::SetOnTime(std::function<void()> on_time) {
 
 void GpuSession::SetFigures(std::function<Figures()> figures) {
   const base::ClockLock lock(clock_, calling_);
+  if (figures_) figures_before_ = Sum(figures_before_, figures_());
   figures_ = std::move(figures);
 }
 
@@ -187,6 +194,11 @@ uint64_t GpuSession::Left() const {
 
 void GpuSession::SetHolder(quota::Holder* holder, uint64_t left) {
   const base::ClockLock limiting(clock_, limiting_);
+  if (const quota::Holder* const before = holder_.load()) {
+    const quota::Holder::Figures last = before->figures();
+    memory_before_.denied += last.denied;
+    memory_before_.peak = std::max(memory_before_.peak, last.peak);
+  }
   holder_.store(holder);
   left_.fetch_add(left);
   if (holder == nullptr) return;
@@ -213,6 +225,7 @@ uint64_t GpuSession::Charged() {
 }
 
 void GpuSession::GiveAllBack() {
+  Publish();
   const uint64_t left = Charged();
   const std::lock_guard lock(lock_);
   ipc::UsagePage& usage = *pages_->usage;
@@ -346,27 +359,35 @@ void GpuSession::AnswerRecall() {
 
 // ---- The service thread.
 
-// Whether anything has changed.
-bool GpuSession::Publish() {
+// What all engines and holders have counted, those that are gone included.
+GpuSession::Published GpuSession::Count() {
   Published now;
   {
     const base::ClockLock calling(clock_, calling_);
-    if (figures_) now.figures = figures_();
+    now.figures = figures_ ? Sum(figures_before_, figures_()) : figures_before_;
   }
-  {
-    const base::ClockLock limiting(clock_, limiting_);
-    if (const quota::Holder* const holder = holder_.load()) now.memory = holder->figures();
-    now.memory.charged += left_.load();
-  }
+  const base::ClockLock limiting(clock_, limiting_);
+  if (const quota::Holder* const holder = holder_.load()) now.memory = holder->figures();
+  now.memory.charged += left_.load();
+  now.memory.denied += memory_before_.denied;
+  now.memory.peak = std::max(now.memory.peak, memory_before_.peak);
+  return now;
+}
+
+// Whether anything has changed.
+bool GpuSession::Publish() {
+  const Published now = Count();
   const std::lock_guard lock(lock_);
   // Also what has not changed: the page may be a new one.
   ipc::UsagePage& usage = *pages_->usage;
   usage.memory_charged.store(now.memory.charged, std::memory_order_relaxed);
   usage.memory_peak.store(now.memory.peak, std::memory_order_relaxed);
-  usage.allocations_denied.store(now.memory.denied, std::memory_order_relaxed);
-  usage.launches.store(now.figures.launches, std::memory_order_relaxed);
-  usage.waits.store(now.figures.waits, std::memory_order_relaxed);
-  usage.throttled_ns.store(now.figures.throttled.count(), std::memory_order_relaxed);
+  const Figures &all = now.figures, &before = before_session_.figures;
+  usage.allocations_denied.store(Minus(now.memory.denied, before_session_.memory.denied),
+                                 std::memory_order_relaxed);
+  usage.launches.store(Minus(all.launches, before.launches), std::memory_order_relaxed);
+  usage.waits.store(Minus(all.waits, before.waits), std::memory_order_relaxed);
+  usage.throttled_ns.store((all.throttled - before.throttled).count(), std::memory_order_relaxed);
   return std::exchange(published_, now) != now;
 }
 
@@ -417,7 +438,7 @@ void GpuSession::Lose(bool goes_on) {
   TakeAnswer();  // what it has said before counts
   {
     const std::lock_guard lock(lock_);
-    lost_ = true;
+    if (!std::exchange(lost_, true)) at_loss_ = published_;
     time_.Lose(ReadLimits(*pages_->limits), goes_on, now);
     for (CopyShare& way : copies_) way.Lose(goes_on, now);
   }
@@ -431,6 +452,7 @@ void GpuSession::Resume(std::shared_ptr<const Pages> pages) {
     const std::lock_guard lock(lock_);
     std::swap(pages_, before);
     lost_ = false;
+    before_session_ = at_loss_;
     time_.Begin();
     for (CopyShare& way : copies_) way.Begin();
     ReadWhetherCopiesAreLimited(*pages_->limits);

@@ -87,12 +87,13 @@ class GpuSession final : public gate::Supply, public gate::CopySupply, public qu
   uint64_t Left() const override;
 
   // Who the memory is charged to, and gets the limit that is granted; null before its end. `left`: of what it held, what
-  // nobody will free before the process ends, and is charged as long.
+  // nobody will free before the process ends, and is charged as long. What it has counted stays counted.
   void SetHolder(quota::Holder* holder, uint64_t left = 0);
   // Called without a lock when there may be more time than before, or less. When this returns, what it replaces runs no
   // more.
   void SetOnTime(std::function<void()> on_time);
-  // What the gates have counted, for those who look at the broker's figures.
+  // What the gates have counted, for those who look at the broker's figures. It is asked once more before it is replaced,
+  // and what it has counted stays counted.
   struct Figures {
     uint64_t launches = 0, waits = 0;
     Nanos throttled{0};
@@ -166,7 +167,11 @@ class GpuSession final : public gate::Supply, public gate::CopySupply, public qu
     Figures figures;
     bool operator==(const Published&) const = default;
   };
-  Published published_;
+  Published Count();
+  Published published_;                 // with lock_
+  Published at_loss_, before_session_;  // of what is counted: what the last broker knows, and what this one does not count
+  Figures figures_before_;              // of engines that are gone; with calling_
+  quota::Holder::Figures memory_before_;  // of holders that are gone; with limiting_
 };
 
 }  // namespace gpushare::client

@@ -86,6 +86,24 @@ TEST_F(LossTest, ToTheNextBrokerItSaysWhatItHolds) {
   EXPECT_EQ(account->limit(), 10 * kMiB);
 }
 
+// What the last broker has seen it has counted, where it is the same one above all.
+TEST_F(LossTest, TheNextBrokerIsToldWhatTheLastHasNotSeen) {
+  Has(UINT64_MAX);
+  uint64_t launches = 5;
+  gpu->SetFigures([&] { return GpuSession::Figures{.launches = launches}; });
+  gpu->Look(clock.now);
+  EXPECT_EQ(broker.used().launches.load(), 5u);
+  gpu->Lose(/*goes_on=*/true);
+  launches = 7;
+  gpu->Look(clock.now += Seconds(1));
+  const BrokerPages next;
+  gpu->Resume(next.ForProcess());
+  launches = 8;
+  gpu->Look(clock.now += Seconds(1));
+  EXPECT_EQ(next.used().launches.load(), 3u);
+  gpu->SetFigures(nullptr);
+}
+
 TEST_F(LossTest, TheNextBrokerMayGrantLessThanIsHeld) {
   Has(UINT64_MAX);
   ASSERT_TRUE(Allocate(10 * kMiB));

@@ -212,5 +212,38 @@ TEST_F(MemoryTest, TheBrokerSeesWhatIsCharged) {
   EXPECT_EQ(pause, Millis(160));
 }
 
+// A GPU that is closed and opened again counts on; a session that ends has said all.
+TEST_F(MemoryTest, WhatWasCountedBeforeAGpuWasClosedStaysCounted) {
+  Has(UINT64_MAX);
+  const auto counted = [](uint64_t launches) {
+    return [launches] {
+      return GpuSession::Figures{
+          .launches = launches, .waits = launches / 2, .throttled = Micros(static_cast<int64_t>(launches))};
+    };
+  };
+  const auto said = [&] { return broker.used().launches.load(); };
+  gpu->SetFigures(counted(8));
+  EXPECT_FALSE(account->Reserve(UINT64_MAX));
+  gpu->Look(clock.now);
+  gpu->SetFigures(nullptr);
+  gpu->SetHolder(nullptr);
+  gpu->Look(clock.now += Seconds(1));
+  EXPECT_EQ(said(), 8u);
+  EXPECT_EQ(broker.used().allocations_denied.load(), 1u);
+  const auto next = *quota::Account::Create(0);
+  HolderOfOne of_next(*next);
+  gpu->SetHolder(&of_next);
+  gpu->SetFigures(counted(6));
+  EXPECT_FALSE(next->Reserve(1));
+  EXPECT_FALSE(next->Reserve(1));
+  gpu->SetFigures(nullptr);  // is gone before it was looked at
+  gpu->SetHolder(nullptr);
+  gpu->GiveAllBack();
+  EXPECT_EQ(said(), 14u);
+  EXPECT_EQ(broker.used().waits.load(), 7u);
+  EXPECT_EQ(broker.used().throttled_ns.load(), 14'000);
+  EXPECT_EQ(broker.used().allocations_denied.load(), 3u);
+}
+
 }  // namespace
 }  // namespace gpushare::client
