@@ -248,7 +248,8 @@ bool GpuSession::GetRoom(quota::Account& account, uint64_t bytes, Time deadline)
   const base::ClockLock asking(clock_, asking_, until);
   if (!asking) return false;
   const auto has_room = [&] { return Minus(account.limit(), account.charged()) >= bytes; };
-  for (const bool in_chunks : {true, false}) {
+  bool in_chunks = true, again = true;
+  for (;;) {
     if (has_room()) return true;  // what another thread has asked for may be enough
     const std::shared_ptr<const Pages> at = pages();
     if ((at->limits->flags.load() & ipc::LimitsPage::kDraining) != 0) return false;
@@ -257,9 +258,12 @@ bool GpuSession::GetRoom(quota::Account& account, uint64_t bytes, Time deadline)
     const uint64_t needed = charged + bytes, chunks = InChunks(needed, limit);
     // The broker may have had no more than what is needed.
     if (!in_chunks && chunks == needed) return false;
-    if (!Ask(charged, in_chunks ? chunks : needed, until)) return false;
+    if (Ask(charged, in_chunks ? chunks : needed, until)) {
+      if (!std::exchange(in_chunks, false)) return has_room();
+    } else if (pages() == at || clock_.Now() >= until || !std::exchange(again, false)) {
+      return false;  // else it asks the broker that there is now
+    }
   }
-  return has_room();
 }
 
 // With asking_. Whether it was answered by `until`; if it is later, Look() takes the answer.

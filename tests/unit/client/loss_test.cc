@@ -104,6 +104,24 @@ TEST_F(LossTest, TheNextBrokerIsToldWhatTheLastHasNotSeen) {
   gpu->SetFigures(nullptr);
 }
 
+// Whose request the last broker took with it asks the next, in the time that is left.
+TEST_F(LossTest, WhoAskedTheLastBrokerAsksTheNext) {
+  const BrokerPages next;
+  next.said().memory_limit = 1024 * kMiB;
+  bool met = false;
+  clock.others = [&] {
+    if (next.rung()) next.Answer(next.used().memory_wanted.load());
+    if (!broker.rung() || std::exchange(met, true)) return;
+    const Time now = clock.now;
+    gpu->Lose(/*goes_on=*/true);
+    gpu->Resume(next.ForProcess());
+    clock.now = now;  // all at once
+    broker.Wake();
+  };
+  EXPECT_TRUE(Allocate(10 * kMiB));
+  EXPECT_EQ(account->limit(), 16 * kMiB);
+}
+
 TEST_F(LossTest, TheNextBrokerMayGrantLessThanIsHeld) {
   Has(UINT64_MAX);
   ASSERT_TRUE(Allocate(10 * kMiB));
