@@ -168,9 +168,10 @@ class GpuSession final : public gate::Supply, public gate::CopySupply, public qu
     bool operator==(const Published&) const = default;
   };
   Published Count();
-  Published published_;                 // with lock_
-  Published at_loss_, before_session_;  // of what is counted: what the last broker knows, and what this one does not count
-  Figures figures_before_;              // of engines that are gone; with calling_
+  Published published_;  // with lock_
+  Published at_loss_,
+      before_session_;  // of what is counted: what the last broker knows, and what this one does not count
+  Figures figures_before_;                // of engines that are gone; with calling_
   quota::Holder::Figures memory_before_;  // of holders that are gone; with limiting_
 };
 

@@ -2,6 +2,7 @@
 #include "client/session.h"
 
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +23,10 @@ namespace {
 
 // How often a clock that nobody wakes looks whether the broker is there.
 constexpr Nanos kLookAtConnection = Millis(1);
+
+bool SaysEvicted(const ipc::Refusal& refusal) {
+  return refusal.code == static_cast<uint32_t>(absl::StatusCode::kAborted);
+}
 
 absl::Status Unexpected(const char* answer_to) {
   return absl::InternalError(
@@ -71,7 +76,14 @@ Session::~Session() {
   for (Gpu& gpu : gpus_) gpu.thread->Join();
   if (!connection_) return;
   for (Gpu& gpu : gpus_) gpu.session->GiveAllBack();
+  EndConnection();
+}
+
+// Also where a child has it that was made without a word to anybody: closed here, it would not have ended.
+void Session::EndConnection() {
+  shutdown(connection_.get(), SHUT_RDWR);
   KeepInChildren(connection_.get());
+  connection_.Reset();
 }
 
 // The broker's answer to `question`; a refusal is an error.
@@ -97,6 +109,7 @@ absl::StatusOr<ipc::Message> Session::Exchange(int fd, const ipc::Message& quest
     }
     GPUSHARE_ASSIGN_OR_RETURN(ipc::Message answer, ipc::Decode(received.packet));
     if (const auto* const refusal = std::get_if<ipc::Refusal>(&answer)) {
+      if (SaysEvicted(*refusal)) evicted_.store(true);  // the question crossed it
       return ipc::FromRefusal(*refusal);
     }
     if (fds != nullptr) *fds = std::move(received.fds);
@@ -167,8 +180,8 @@ void Session::Run() {
       Pause(kLookAtConnection);
     }
     if (stopping() || !BrokerIsGone()) continue;
+    if (!evicted_) FindBroker();
     if (evicted_) return;
-    FindBroker();
   }
 }
 
@@ -179,24 +192,24 @@ bool Session::BrokerIsGone() {
   if (received.ok() && received->what == ipc::Received::kPacket) {
     const absl::StatusOr<ipc::Message> message = ipc::Decode(received->packet);
     const auto* refusal = message.ok() ? std::get_if<ipc::Refusal>(&*message) : nullptr;
-    if (refusal != nullptr && refusal->code == static_cast<uint32_t>(absl::StatusCode::kAborted)) {
-      evicted_ = true;
-    }
+    if (refusal != nullptr && SaysEvicted(*refusal)) evicted_.store(true);
   }
   if (received.ok() && received->what != ipc::Received::kEnd) return false;
-  KeepInChildren(connection_.get());
-  connection_.Reset();
+  EndConnection();
   for (const Gpu& gpu : gpus_) gpu.session->Lose(options_.open_on_loss && !evicted_);
   return true;
 }
 
 void Session::FindBroker() {
   Nanos pause = options_.first_retry;
-  while (!stopping()) {
+  while (!stopping() && !evicted_) {
     Pause(pause);
-    if (!stopping() && TryAgain()) return;
+    if (stopping() || TryAgain()) return;
     pause = std::min(2 * pause, options_.longest_retry);
   }
+  if (!evicted_) return;
+  const base::ClockLock talking(clock_, talking_);
+  for (const Gpu& gpu : gpus_) gpu.session->Lose(/*goes_on=*/false);
 }
 
 bool Session::TryAgain() {

@@ -78,6 +78,7 @@ class Session {
   void FindBroker();
   bool TryAgain();
   void Serve(GpuSession& gpu);
+  void EndConnection();
   void Pause(Nanos time);
   bool stopping() const { return stopping_.load() != 0; }
 
@@ -92,7 +93,7 @@ class Session {
   base::UniqueFd connection_;
   std::vector<Gpu> gpus_;
 
-  bool evicted_ = false;  // the connection's thread alone
+  std::atomic<bool> evicted_{false};  // by any answer
   std::atomic<uint32_t> stopping_{0};
   base::UniqueFd stop_;  // readable when it is
   std::unique_ptr<base::ClockThread> thread_;

@@ -217,8 +217,9 @@ TEST_F(MemoryTest, WhatWasCountedBeforeAGpuWasClosedStaysCounted) {
   Has(UINT64_MAX);
   const auto counted = [](uint64_t launches) {
     return [launches] {
-      return GpuSession::Figures{
-          .launches = launches, .waits = launches / 2, .throttled = Micros(static_cast<int64_t>(launches))};
+      return GpuSession::Figures{.launches = launches,
+                                 .waits = launches / 2,
+                                 .throttled = Micros(static_cast<int64_t>(launches))};
     };
   };
   const auto said = [&] { return broker.used().launches.load(); };

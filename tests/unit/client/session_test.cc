@@ -3,6 +3,8 @@
 #include "client/session.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
@@ -252,6 +254,57 @@ TEST_F(SessionTest, AChildDoesNotHoldItsParentsConnection) {
   EXPECT_TRUE(AtItsEnd(fd.get()));  // while the child lives
   hold.Reset();
   EXPECT_TRUE(child.Wait());
+}
+
+// As a child has it that was made by a call of which nobody is told.
+TEST_F(SessionTest, ItsEndIsSeenAlthoughAnotherHoldsItsConnection) {
+  const BrokerPages pages;
+  base::UniqueFd fd, held;
+  std::thread broker([&] { fd = Welcome(pages); });
+  auto session = Connect();
+  ASSERT_TRUE(session.ok());
+  ASSERT_TRUE((*session)->OpenGpu("GPU-1", kGiB, 132).ok());
+  broker.join();
+  for (int each = 0; each < 1024 && !held; ++each) {
+    sockaddr_un peer = {};
+    socklen_t length = sizeof peer;
+    if (getpeername(each, reinterpret_cast<sockaddr*>(&peer), &length) != 0) continue;
+    if (peer.sun_path == path()) held = Duplicate(each);
+  }
+  ASSERT_TRUE(held);
+  session->reset();
+  const auto got = ipc::ReceiveBefore(fd.get(), clock(), clock().Now() + Seconds(5));
+  EXPECT_TRUE(got.ok() && got->what == ipc::Received::kEnd);
+}
+
+// The answer to a question that the operator's word has crossed is that word.
+TEST_F(SessionTest, WhoIsEvictedWhileItAsksStaysEvicted) {
+  const BrokerPages pages;
+  pages.said().memory_limit = kGiB;
+  pages.said().guarantee_ppm = 500'000;
+  std::thread broker([&] {
+    const base::UniqueFd fd = Welcome(pages);
+    Next(fd.get());
+    Say(fd.get(), ipc::Refusal{.code = static_cast<uint32_t>(Code::kAborted), .message = "no"});
+  });
+  const auto session = Connect();
+  ASSERT_TRUE(session.ok());
+  const auto gpu = (*session)->OpenGpu("GPU-1", kGiB, 132);
+  ASSERT_TRUE(gpu.ok());
+  EXPECT_EQ((*session)->OpenGpu("GPU-2", kGiB, 132).status().code(), Code::kAborted);
+  broker.join();
+  std::atomic<uint32_t> told{0};
+  (*gpu)->SetOnTime([&] {
+    told.fetch_add(1);
+    clock().Wake(told, 1);
+  });
+  while ((*gpu)->Left() != 0) {  // until it is lost
+    const uint32_t seen = told.load();
+    clock().Wait(told, seen, clock().Now() + Millis(1), Nanos(0));
+  }
+  (*gpu)->SetOnTime(nullptr);
+  // Without a broker it would go on at its guarantee.
+  EXPECT_FALSE((*gpu)->Tell({.wanted = Micros(1)}, After(clock().Now(), Seconds(1))).open);
 }
 
 }  // namespace
