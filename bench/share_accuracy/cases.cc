@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "workload/models.h"
 
 namespace gpushare::bench {
 namespace {
@@ -52,6 +53,19 @@ Traces SyntheticTraces() {
   traces["half"] = Synthetic("half", {100, 250, 150}, 16, 44);
   traces["wide"] = Synthetic("wide", {200, 400, 120}, 16, 200);
   return traces;
+}
+
+absl::Status AddModels(Traces* traces) {
+  using workload::Pass;
+  GPUSHARE_ASSIGN_OR_RETURN(const workload::GpuRates rates, workload::RatesOf("h200"));
+  const auto add = [&](const char* name, absl::StatusOr<workload::ModelTrace> model) {
+    if (!model.ok()) return model.status();
+    (*traces)[name] = std::make_shared<workload::KernelTrace>(std::move(model->trace));
+    return absl::OkStatus();
+  };
+  GPUSHARE_RETURN_IF_ERROR(
+      add("resnet50 training", workload::Resnet50({.pass = Pass::kTraining, .batch = 32}, rates)));
+  return add("resnet50 inference", workload::Resnet50({.batch = 4}, rates));
 }
 
 absl::Status AddRealTraces(const std::string& folder, Traces* traces) {
@@ -189,6 +203,11 @@ std::vector<Case> Cases(const Traces& t, bool real) {
   cases.push_back(Mispredicted("mispredicted x3", changing, 3, 1));
   cases.push_back(Mispredicted("clocks fall by 25 %", changing, 1.33, 1.33));
   cases.push_back(Demonstration("the four tenants of the demonstration"));
+  // Of kernels of 3 and of 12 us, which share the device in part.
+  cases.push_back(
+      Shares("overlap 70:30 resnet50 training/inference",
+             Mix(t, {{"resnet50 training", 70}, {"resnet50 inference", 30}}, Mode::kBacklog, true),
+             {.error_1s = 2.5, .work = 85}));
   if (!real) return cases;
 
   const std::vector<std::pair<const char*, std::vector<Part>>> mixes = {

@@ -15,6 +15,8 @@ using Traces = std::map<std::string, Trace>;
 
 // By name: kernels of about so long, on how many SMs.
 Traces SyntheticTraces();
+// Adds those of the networks that src/workload builds.
+absl::Status AddModels(Traces* traces);
 // Adds those of real networks from `folder`; an error when one is missing.
 absl::Status AddRealTraces(const std::string& folder, Traces* traces);
 

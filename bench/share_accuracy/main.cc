@@ -34,6 +34,10 @@ constexpr Shortfall kShortfalls[] = {
     {"the four tenants of the demonstration", "device busy, % of ungated", 96},
     // Graphs that short are replayed in equal parts, and these are not equal.
     {"graphs 25 of 0.3 ms beside launches 75", "share error, 1 s windows, pp", 2.3},
+    // Streams take turns kernel by kernel, and an order that is off by one turn at the end of a batch charges the shorter
+    // kernels' tenant for the longer one.
+    {"overlap 70:30 resnet50 training/inference", "share error, 1 s windows, pp", 5},
+    {"overlap 70:30 resnet50 training/inference", "share error, 100 ms windows, pp", 6},
     // The device is drained for a cooperative launch, some 85 us each, and for each 32nd launch of a long graph.
     {"all kinds of commands 75:25", "device busy, % of ungated", 98.5},
     {"all kinds of commands 25:75", "device busy, % of ungated", 98.5},
@@ -143,6 +147,10 @@ int Main(int argc, char** argv) {
     }
   }
   Traces traces = SyntheticTraces();
+  if (const absl::Status added = AddModels(&traces); !added.ok()) {
+    std::printf("%s\n", added.ToString().c_str());
+    return 1;
+  }
   bool real = !folder.empty();
   if (real) {
     const absl::Status added = AddRealTraces(folder, &traces);
