@@ -34,9 +34,10 @@ absl::Status NvmlStatus(int code, const char* name) {
 // Those of one kind. A kind that the driver does not know has none.
 absl::StatusOr<std::vector<nvml::ProcessV2>> ListProcesses(void* library, void* device,
                                                            const std::string& kind) {
-  const std::string newest = absl::StrCat("nvmlDeviceGet", kind, "RunningProcesses_v3");
-  const std::string older = absl::StrCat("nvmlDeviceGet", kind, "RunningProcesses_v2");
-  const char* name = dlsym(library, newest.c_str()) != nullptr ? newest.c_str() : older.c_str();
+  // The same struct, but drivers 535.43 to 535.86 fill in a longer one for _v3.
+  const std::string v2 = absl::StrCat("nvmlDeviceGet", kind, "RunningProcesses_v2");
+  const std::string v3 = absl::StrCat("nvmlDeviceGet", kind, "RunningProcesses_v3");
+  const char* name = dlsym(library, v2.c_str()) != nullptr ? v2.c_str() : v3.c_str();
   std::vector<nvml::ProcessV2> list(64);
   for (;;) {
     auto count = static_cast<unsigned>(list.size());
