@@ -160,11 +160,12 @@ bool MemoryBook::Serve(Time now, Changed& changed) {
 // What the members see of the quota.
 void MemoryBook::Publish(Changed& changed) {
   uint64_t used = 0;
-  for (const Member& member : members_) used += Used(member);
+  // Once: what a member says may be another figure at the next look.
+  for (Member& member : members_) used += member.published_used = Used(member);
   for (Member& member : members_) {
     if (member.gone) continue;
     ipc::LimitsPage& limits = *member.seat->limits;
-    limits.memory_others.store(used - Used(member), kRelaxed);
+    limits.memory_others.store(used - member.published_used, kRelaxed);
     if (Put(limits.memory_limit, limit_)) changed.Add(*member.seat);
     SetFlags(*member.seat, ipc::LimitsPage::kDraining,
              member.draining ? uint32_t{ipc::LimitsPage::kDraining} : 0u, changed);

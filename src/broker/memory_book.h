@@ -36,13 +36,14 @@ class MemoryBook {
   struct Member {
     Seat* seat = nullptr;
     uint64_t granted = 0;
-    bool gone = false;          // its process has ended, its memory is not free yet
-    bool draining = false;      // it gets no more
-    bool queued = false;        // its request waits
-    Time front_since = kNever;  // it is the first of those that ask
-    bool asked_all = false;     // all others have been asked for what it lacks
-    bool recalled = false;      // asked to give back, and has not answered
-    bool deaf = false;          // nor did it in time
+    uint64_t published_used = 0;  // what it said when the others were told last
+    bool gone = false;            // its process has ended, its memory is not free yet
+    bool draining = false;        // it gets no more
+    bool queued = false;          // its request waits
+    Time front_since = kNever;    // it is the first of those that ask
+    bool asked_all = false;       // all others have been asked for what it lacks
+    bool recalled = false;        // asked to give back, and has not answered
+    bool deaf = false;            // nor did it in time
     Time recalled_at{};
     uint32_t recall = 0;  // number of the latest
   };

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <memory>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "tests/unit/broker/pages.h"
@@ -150,6 +152,31 @@ TEST(MemoryBook, AnAnswerThatGivesNothingBackIsNotAskedForWithoutEnd) {
   }
   EXPECT_TRUE(second.answered());
   EXPECT_LE(looks, 42) << "200 ms";
+}
+
+// A page changes while it is looked at.
+TEST(MemoryBook, WhatTheOthersHoldIsOneFigureOfEach) {
+  Changed changed;
+  MemoryBook book(64 * kMiB);
+  std::vector<std::unique_ptr<Pages>> pages;
+  for (int i = 0; i < 64; ++i) {
+    pages.push_back(std::make_unique<Pages>());
+    book.Join(pages.back()->seat, changed);
+  }
+  Pages& first = *pages.front();
+  std::atomic<bool> stop{false};
+  std::atomic<uint64_t> times{0};
+  std::thread changes([&] {
+    for (; !stop; ++times) first.usage.memory_charged = times % 2 * 10 * kMiB;
+  });
+  uint64_t most = 0;
+  for (int i = 0; i < 20'000 || times < 100'000; ++i) {
+    book.Look(Time(Nanos(i + 1)), changed);
+    most = std::max(most, first.limits.memory_others.load());
+  }
+  stop = true;
+  changes.join();
+  EXPECT_EQ(most, 0u) << "the others hold nothing";
 }
 
 // Whatever the processes write, the grants never exceed the quota, every request is answered in time, and requests
