@@ -60,17 +60,19 @@ Findings Audit::Result() const {
 const AuditReport& AuditLog::Take(Findings found) {
   const Findings reported = std::exchange(report_.processes, {});
   report_.news.clear();
+  report_.known = true;
   ++report_.audits;
   std::map<OnGpu, AuditResult> now;
   for (auto& [process, finding] : found) {
     now[process] = finding.what;
     const auto before = before_.find(process);
-    if (before == before_.end() || before->second != finding.what) {
+    if (before == before_.end() || before->second == AuditResult::kNone) {
       finding.what = AuditResult::kNone;
     }
     const auto known = reported.find(process);
     const AuditResult was = known == reported.end() ? AuditResult::kNone : known->second.what;
-    if (finding.what != was) report_.news[process] = finding;
+    const bool holds = finding.what != AuditResult::kNone;
+    if (holds != (was != AuditResult::kNone)) report_.news[process] = finding;
   }
   for (const auto& [process, finding] : reported) {
     if (finding.what == AuditResult::kNone || now.count(process) > 0) continue;
@@ -81,8 +83,14 @@ const AuditReport& AuditLog::Take(Findings found) {
   return report_;
 }
 
+void AuditLog::Forget() {
+  before_.clear();
+  report_ = {.audits = report_.audits, .known = false, .processes = {}, .news = {}};
+}
+
 void AuditReport::AddTo(Snapshot* snapshot) const {
   snapshot->audits = audits;
+  snapshot->audited = known;
   for (Share& share : snapshot->shares) {
     for (ProcessShare& process : share.processes) {
       const auto at = processes.find({share.gpu, process.pid});

@@ -80,8 +80,10 @@ class Audit {
 // What is known after the latest audit.
 struct AuditReport {
   uint64_t audits = 0;
-  Findings processes;             // what does not hold at two audits after one another is kNone
-  std::map<OnGpu, Finding> news;  // what of that was not so before; kNone: what is over
+  bool known = false;  // whether the latest one came to anything
+  Findings processes;  // what is found at one audit, and at the one before nothing, is kNone
+  std::map<OnGpu, Finding>
+      news;  // who of them was not found before, whatever for; kNone: what is over
 
   // Into the figures that it belongs to.
   void AddTo(Snapshot* snapshot) const;
@@ -91,6 +93,8 @@ struct AuditReport {
 class AuditLog {
  public:
   const AuditReport& Take(Findings found);
+  // There is no audit, or it failed: what was found is old.
+  void Forget();
   const AuditReport& report() const { return report_; }
 
  private:

@@ -2,8 +2,10 @@
 #include "broker/auditor.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,15 +24,22 @@ std::string FirstLine(const std::string& path) {
 
 std::string ProgramOf(int32_t pid) { return FirstLine(absl::StrCat("/proc/", pid, "/comm")); }
 
-// By a signal or a debugger: what it says is as old as that.
-bool IsStopped(int32_t pid) {
-  const std::string stat = FirstLine(absl::StrCat("/proc/", pid, "/stat"));
-  const size_t at = stat.rfind(") ");  // a name may have parentheses of its own
-  return at != std::string::npos && at + 2 < stat.size() &&
-         (stat[at + 2] == 'T' || stat[at + 2] == 't');
-}
-
 }  // namespace
+
+bool IsStopped(const std::string& process) {
+  bool any = false;
+  std::error_code none;
+  for (std::filesystem::directory_iterator at(process + "/task", none), end; !none && at != end;
+       at.increment(none)) {
+    const std::string stat = FirstLine((at->path() / "stat").string());
+    const size_t name = stat.rfind(") ");  // it may have parentheses of its own
+    const char state = name == std::string::npos || name + 2 >= stat.size() ? '?' : stat[name + 2];
+    if (state == 'Z' || state == 'X') continue;  // it has ended
+    if (state != 'T' && state != 't') return false;
+    any = true;
+  }
+  return any && !none;
+}
 
 Auditor::Auditor(Service& service, CountProcesses count, base::Clock& clock)
     : service_(service), count_(std::move(count)), clock_(clock) {
@@ -57,6 +66,7 @@ void Auditor::Run() {
   Time latest = clock_.Now();
   for (;;) {
     const Service::AuditSettings settings = service_.audit_settings();
+    if (settings.interval == Nanos(0)) service_.ForgetAudit();
     const Time due = settings.interval > Nanos(0) ? After(latest, settings.interval) : kNever;
     const Time now = clock_.Now();
     if (now < due) {
@@ -79,6 +89,7 @@ bool Auditor::Once(uint64_t allowance) {
     const absl::StatusOr<Counts> counts = count_(before.gpus);
     if (!counts.ok()) {
       if (!fails_) service_.SayAuditFailed(counts.status());
+      service_.ForgetAudit();
       return false;
     }
     audit.Add(before.claims, *counts, service_.TakeAuditSubjects().claims);
@@ -87,7 +98,8 @@ bool Auditor::Once(uint64_t allowance) {
   Findings found = audit.Result();
   for (auto& [process, finding] : found) {
     if (finding.what == AuditResult::kStranger) finding.program = ProgramOf(process.pid);
-    if (finding.what == AuditResult::kUnderstates && IsStopped(process.pid)) {
+    if (finding.what == AuditResult::kUnderstates &&
+        IsStopped(absl::StrCat("/proc/", process.pid))) {
       finding.what = AuditResult::kNone;
     }
   }

@@ -25,6 +25,9 @@ namespace gpushare::broker {
 // What the driver counts of these GPUs.
 using CountProcesses = std::function<absl::StatusOr<Counts>(const std::vector<std::string>& uuids)>;
 
+// Every thread of a process, by a signal or a debugger: what it says is as old as that. `process`: its folder in /proc.
+bool IsStopped(const std::string& process);
+
 class Auditor {
  public:
   // A process publishes what it holds 160 ms after a change at the latest: a look at suspects takes longer than that.

@@ -83,6 +83,7 @@ void VisitSnapshot(State& snapshot, Visit visit) {
   visit("sessions_ever", snapshot.sessions_ever);
   visit("refused", snapshot.refused);
   visit("audits", snapshot.audits);
+  visit("audited", snapshot.audited);
   visit("gpus", snapshot.gpus);
   visit("shares", snapshot.shares);
 }

@@ -8,6 +8,7 @@
 
 #include <exception>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -106,10 +107,10 @@ void AddCompute(const Share& share, const Labels& labels, Families* out) {
 void AddAudit(const Share& share, const Labels& labels, Families* out) {
   double held = 0;
   int findings = 0;
+  std::set<int32_t> counted;  // by the driver once, however many sessions they have
   for (const ProcessShare& process : share.processes) {
-    if (process.memory_by_driver != UINT64_MAX) {
-      held += static_cast<double>(process.memory_by_driver);
-    }
+    if (process.memory_by_driver == UINT64_MAX || !counted.insert(process.pid).second) continue;
+    held += static_cast<double>(process.memory_by_driver);
     if (process.audit != AuditResult::kNone) ++findings;
   }
   out->Gauge("gpushare_memory_by_driver_bytes",
@@ -142,7 +143,7 @@ std::vector<MetricFamily> Collected(const Snapshot& snapshot) {
               static_cast<double>(gpu.memory_promised));
     out.Gauge("gpushare_device_guaranteed_ratio", "Guarantees of all tenants, 0 to 1.", labels,
               gpu.guaranteed);
-    if (snapshot.audits == 0) continue;
+    if (!snapshot.audited) continue;
     double held = 0;
     for (const Stranger& stranger : gpu.strangers) {
       held += static_cast<double>(stranger.memory_by_driver);
@@ -156,7 +157,7 @@ std::vector<MetricFamily> Collected(const Snapshot& snapshot) {
     const Labels labels = LabelsOf(share);
     AddMemory(share, labels, &out);
     AddCompute(share, labels, &out);
-    if (snapshot.audits > 0) AddAudit(share, labels, &out);
+    if (snapshot.audited) AddAudit(share, labels, &out);
     uint64_t processes = 0;
     for (const ProcessShare& process : share.processes) processes += process.gone ? 0 : 1;
     out.Gauge("gpushare_tenant_processes", "The tenant's processes.", labels,

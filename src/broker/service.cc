@@ -322,7 +322,9 @@ absl::Status Service::Handle(Connection& connection, const ipc::Message& message
   if (const auto* hello = std::get_if<ipc::Hello>(&message)) {
     refused = OnHello(connection, *hello);
   } else if (const auto* open = std::get_if<ipc::OpenGpu>(&message)) {
-    refused = OnOpenGpu(connection, *open);
+    const absl::StatusOr<std::string> spec = OnOpenGpu(connection, *open);
+    if (spec.ok()) return GiveSeat(connection, {open->uuid, *spec});
+    refused = spec.status();
   } else {
     absl::StatusOr<std::string> text = Refused("only the broker says that");
     if (!connection.parts.empty()) return Refused("asked again before the answer was taken");
@@ -376,7 +378,7 @@ void Service::ForgetLostOf(const Connection& connection) {
   }
 }
 
-absl::Status Service::OnOpenGpu(Connection& connection, const ipc::OpenGpu& open) {
+absl::StatusOr<std::string> Service::OnOpenGpu(Connection& connection, const ipc::OpenGpu& open) {
   if (connection.session == nullptr) return Refused("this connection has not registered");
   if (connection.seats.size() >= kMostGpus) return Refused("64 GPUs are open at most");
   GPUSHARE_ASSIGN_OR_RETURN(ipc::NewPage<ipc::LimitsPage> limits, ipc::NewLimitsPage());
@@ -389,14 +391,15 @@ absl::Status Service::OnOpenGpu(Connection& connection, const ipc::OpenGpu& open
   const Time now = clock_.Now();
   absl::StatusOr<std::string> spec =
       registry_.Open(*connection.session, open, holder.seat, now, changed_);
-  if (!spec.ok()) {
-    connection.seats.pop_back();
-    return spec.status();
-  }
+  if (!spec.ok()) connection.seats.pop_back();
+  return spec;
+}
+
+absl::Status Service::GiveSeat(Connection& connection, const ipc::GpuOpened& opened) {
+  SeatHolder& holder = connection.seats.back();
   // Never read: its other end is a stranger's, who may have it block.
   GPUSHARE_RETURN_IF_ERROR(Watch(holder.bell.fd(), holder.watched, /*edge=*/true));
-  GPUSHARE_ASSIGN_OR_RETURN(const std::string packet,
-                            ipc::Encode(ipc::GpuOpened{open.uuid, *std::move(spec)}));
+  GPUSHARE_ASSIGN_OR_RETURN(const std::string packet, ipc::Encode(opened));
   const int fds[] = {holder.limits.fd.get(), holder.usage.fd.get(), holder.bell.fd()};
   const absl::Status sent = ipc::Send(connection.fd.get(), packet, fds);
   // The process has them now; the mappings are enough here.

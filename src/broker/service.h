@@ -94,6 +94,8 @@ class Service {
   AuditSubjects TakeAuditSubjects() ABSL_LOCKS_EXCLUDED(mutex_);
   // What it came to: into the figures, and what has changed into the log.
   void TakeAudit(Findings found) ABSL_LOCKS_EXCLUDED(mutex_);
+  // There is none any more, or it failed: what the last one found is not shown.
+  void ForgetAudit() ABSL_LOCKS_EXCLUDED(mutex_);
   void SayAuditFailed(const absl::Status& why) const {
     Say("audit_failed", {{"why", std::string(why.message())}});
   }
@@ -128,7 +130,10 @@ class Service {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status OnHello(Connection& connection, const ipc::Hello& hello)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status OnOpenGpu(Connection& connection, const ipc::OpenGpu& open)
+  // Its share; the place is the connection's latest, and has to reach the process.
+  absl::StatusOr<std::string> OnOpenGpu(Connection& connection, const ipc::OpenGpu& open)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status GiveSeat(Connection& connection, const ipc::GpuOpened& opened)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::string> OnQuery(const Connection& connection, const ipc::Query& query)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -35,6 +35,11 @@ Service::AuditSubjects Service::TakeAuditSubjects() {
   return {registry_.gpus(), registry_.TakeClaims()};
 }
 
+void Service::ForgetAudit() {
+  base::MutexLock lock(&mutex_);
+  audit_.Forget();
+}
+
 void Service::TakeAudit(Findings found) {
   base::MutexLock lock(&mutex_);
   std::map<int32_t, const Registry::Session*> sessions;

@@ -72,7 +72,8 @@ struct Snapshot {
   std::vector<GpuState> gpus;
   std::vector<Share> shares;  // by GPU, then by tenant's name
   uint64_t sessions = 0, sessions_ever = 0, refused = 0;
-  uint64_t audits = 0;  // so far; 0: nothing is audited
+  uint64_t audits = 0;   // so far
+  bool audited = false;  // whether the latest one came to anything: else nothing is known
 };
 
 }  // namespace gpushare::broker

@@ -2,10 +2,16 @@
 #include "broker/audit.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <random>
+#include <string>
+
+#include "broker/auditor.h"
 
 namespace gpushare::broker {
 namespace {
@@ -109,6 +115,59 @@ TEST(AuditLog, ReportsWhatHoldsTwice) {
   ASSERT_EQ(over.news.size(), 1u);
   EXPECT_EQ(over.news.at(kOne).what, AuditResult::kNone);
   EXPECT_EQ(over.audits, 4u);
+}
+
+// Whoever goes from one kind to another is found all the same, and told of once.
+TEST(AuditLog, ReportsWhatHoldsTwiceWhateverItIsCalled) {
+  AuditLog log;
+  size_t told = 0;
+  const AuditResult kinds[] = {AuditResult::kUnderstates, AuditResult::kOverGrant,
+                               AuditResult::kStranger};
+  for (size_t i = 0; i < 20; ++i) {
+    told += log.Take(Found(kinds[i % 3])).news.size();
+    EXPECT_EQ(log.report().processes.at(kOne).what, i == 0 ? AuditResult::kNone : kinds[i % 3]);
+  }
+  EXPECT_EQ(told, 1u);
+  EXPECT_EQ(log.Take(Found(AuditResult::kNone)).news.size(), 1u);
+  EXPECT_TRUE(log.Take(Found(AuditResult::kOverGrant)).news.empty());
+}
+
+TEST(AuditLog, WhatWasFoundIsForgottenWhereNothingIsAuditedAnyMore) {
+  AuditLog log;
+  for (int i = 0; i < 2; ++i) log.Take(Found(AuditResult::kStranger));
+  log.Forget();
+  Snapshot snapshot;
+  snapshot.gpus = {{.uuid = "GPU-1"}};
+  log.report().AddTo(&snapshot);
+  EXPECT_TRUE(snapshot.gpus[0].strangers.empty());
+  EXPECT_FALSE(snapshot.audited);
+  EXPECT_EQ(snapshot.audits, 2u);
+  EXPECT_TRUE(log.Take(Found(AuditResult::kStranger)).news.empty());
+  EXPECT_EQ(log.Take(Found(AuditResult::kStranger)).news.size(), 1u);
+}
+
+// The first thread of a process says nothing of the others.
+TEST(Auditor, AProcessIsStoppedWhenAllOfItsThreadsAre) {
+  const std::filesystem::path process =
+      std::filesystem::temp_directory_path() / ("gpushare-stopped-" + std::to_string(getpid()));
+  const auto with = [&](const std::string& states) {
+    for (size_t i = 0; i < states.size(); ++i) {
+      const std::filesystem::path task = process / "task" / std::to_string(100 + i);
+      std::filesystem::create_directories(task);
+      std::ofstream(task / "stat") << 100 + i << " (a) R (b) " << states[i] << " 1 2 3\n";
+    }
+    std::ofstream(process / "stat") << "100 (a) R (b) " << states[0] << " 1 2 3\n";
+    const bool stopped = IsStopped(process.string());
+    std::filesystem::remove_all(process);
+    return stopped;
+  };
+  EXPECT_TRUE(with("T"));
+  EXPECT_TRUE(with("TtT"));
+  EXPECT_TRUE(with("ZtT"));  // the first has ended
+  EXPECT_FALSE(with("tR"));
+  EXPECT_FALSE(with("TTS"));
+  EXPECT_FALSE(with("Z"));
+  EXPECT_FALSE(IsStopped(process.string()));
 }
 
 TEST(AuditLog, WhoIsGoneIsNews) {

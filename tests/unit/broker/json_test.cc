@@ -40,6 +40,7 @@ TEST(BrokerJson, GivesTheSameSnapshotBack) {
 TEST(BrokerJson, GivesWhatAnAuditFoundBack) {
   Snapshot snapshot = TwoTenants();
   snapshot.audits = 9;
+  snapshot.audited = true;
   snapshot.shares[0].processes[0].audit = AuditResult::kOverGrant;
   snapshot.shares[0].processes[0].memory_by_driver = 5000;
   snapshot.gpus[0].strangers = {{.pid = 77, .program = "game", .memory_by_driver = 600}};

@@ -43,6 +43,9 @@ TEST(BrokerMetrics, HasWhatAnAuditFound) {
   Snapshot snapshot = TwoTenants();
   EXPECT_THAT(ToPrometheus(snapshot), Not(HasSubstr("gpushare_audit_findings")));
   snapshot.audits = 9;
+  EXPECT_THAT(ToPrometheus(snapshot), Not(HasSubstr("gpushare_audit_findings")))
+      << "the latest failed";
+  snapshot.audited = true;
   snapshot.shares[0].processes[0].audit = AuditResult::kUnderstates;
   snapshot.shares[0].processes[0].memory_by_driver = 5000;
   snapshot.shares[0].processes[1].memory_by_driver = 700;
@@ -54,6 +57,19 @@ TEST(BrokerMetrics, HasWhatAnAuditFound) {
   EXPECT_EQ(ValueOf(text, std::string("gpushare_memory_by_driver_bytes") + kOnline), "5700");
   EXPECT_EQ(ValueOf(text, "gpushare_device_strangers" + gpu), "1");
   EXPECT_EQ(ValueOf(text, "gpushare_device_strangers_memory_bytes" + gpu), "600");
+}
+
+TEST(BrokerMetrics, CountAProcessOfTwoSessionsOnce) {
+  Snapshot snapshot = TwoTenants();
+  snapshot.audited = true;
+  for (ProcessShare& process : snapshot.shares[0].processes) {
+    process.pid = 4242;
+    process.audit = AuditResult::kUnderstates;
+    process.memory_by_driver = 5000;
+  }
+  const std::string text = ToPrometheus(snapshot);
+  EXPECT_EQ(ValueOf(text, std::string("gpushare_audit_findings") + kOnline), "1");
+  EXPECT_EQ(ValueOf(text, std::string("gpushare_memory_by_driver_bytes") + kOnline), "5000");
 }
 
 TEST(BrokerMetrics, HasEveryFigureOfAShare) {
@@ -138,6 +154,7 @@ std::set<std::string> Named(const std::string& text) {
 Snapshot Audited() {
   Snapshot snapshot = TwoTenants();
   snapshot.audits = 1;
+  snapshot.audited = true;
   return snapshot;
 }
 

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "broker/auditor.h"
 #include "ipc/doorbell.h"
 #include "ipc/message.h"
 #include "ipc/page.h"
@@ -425,6 +426,38 @@ TEST_F(ServiceTest, WhatALostSessionHoldsIsTakenOverByItsTenantAlone) {
   ASSERT_TRUE(again->Register("a").ok());
   ASSERT_TRUE(again->Open().ok());
   EXPECT_GE(again->Ask(4 * kGiB), 4 * kGiB);
+}
+
+TEST_F(ServiceTest, WhatAnAuditFoundIsNotShownWhenTheNextFails) {
+  Config config = TwoTenants();
+  config.audit_interval = Millis(5);
+  Start(config);
+  auto peer = Connect();
+  ASSERT_TRUE(peer->Register("a").ok());
+  ASSERT_TRUE(peer->Open().ok());
+  std::atomic<bool> fails{false};
+  Auditor auditor(
+      *service_,
+      [&](const std::vector<std::string>&) -> absl::StatusOr<Counts> {
+        if (fails) return absl::UnavailableError("no answer");
+        return Counts{{{kGpu, 1}, kGiB}, {{kGpu, getpid()}, kGiB}};
+      },
+      base::RealClock());
+  const auto stranger = [](const Snapshot& figures) {
+    return figures.audited && figures.gpus.at(0).strangers.size() == 1 &&
+           figures.shares.at(0).processes.at(0).memory_by_driver == kGiB;
+  };
+  EXPECT_TRUE(Eventually(stranger));
+  fails = true;
+  EXPECT_TRUE(Eventually([](const Snapshot& figures) {
+    return !figures.audited && figures.audits > 0 && figures.gpus.at(0).strangers.empty() &&
+           figures.shares.at(0).processes.at(0).memory_by_driver == UINT64_MAX;
+  }));
+  fails = false;
+  EXPECT_TRUE(Eventually(stranger));
+  config.audit_interval = Nanos(0);
+  ASSERT_TRUE(service_->Apply(config).ok());
+  EXPECT_TRUE(Eventually([](const Snapshot& figures) { return !figures.audited; }));
 }
 
 TEST_F(ServiceTest, ConnectionsHaveABound) {
