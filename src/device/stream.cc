@@ -328,7 +328,11 @@ absl::Status Stream::CopyAsync(Direction direction, void* host, driver::DevicePt
     const uint64_t n = !device_->limits_copies(way) || left <= 2 * kPiece ? left : kPiece;
     const gate::Verdict verdict = device_->gate().AdmitCopy(way, n);
     if (verdict != gate::Verdict::kAdmitted) return Refused(verdict);
-    GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(InContext([&] { return copy(done, n); }), name));
+    const driver::Result result = InContext([&] { return copy(done, n); });
+    if (result != driver::Result::kSuccess) {
+      device_->gate().CopyRefused(way, n);
+      return driver::ToStatus(result, name);
+    }
     done += n;
   }
   return absl::OkStatus();

@@ -201,6 +201,19 @@ TEST_F(StreamTest, LimitedCopiesKeepToTheirBandwidth) {
   EXPECT_EQ(Calls("cuMemcpyDtoHAsync_v2"), 1u);
 }
 
+TEST_F(StreamTest, ACopyThatTheDriverRefusesIsNotCharged) {
+  const VirtualDevice device = MakeDevice("a", "memory=1GiB,h2d=10MB/s");
+  const Allocator allocator = Must(Allocator::Create(device));
+  const Stream stream = Must(Stream::Create(device));
+  const std::vector<uint8_t> host(8 << 20);
+  const Allocation there = Must(allocator.Allocate(MiB(1)));
+  EXPECT_FALSE(stream.CopyToDevice(DevicePtr(0x1234567), host.data(), MiB(8)).ok());
+  EXPECT_EQ(Must(device.stats()).h2d.bytes, Bytes(0));
+  const absl::Duration begin = runtime_->Now();
+  ASSERT_OK(stream.CopyToDevice(there.pointer(), host.data(), Bytes(1000)));
+  EXPECT_LT(runtime_->Now() - begin, absl::Milliseconds(10));  // the debt would take 839
+}
+
 TEST_F(StreamTest, EventsOrderStreams) {
   const VirtualDevice device = MakeDevice("a", "");
   const Stream first = Must(Stream::Create(device)), second = Must(Stream::Create(device));
