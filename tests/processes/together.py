@@ -115,7 +115,7 @@ class Together(unittest.TestCase):
                 return {**common,
                         "GPUSHARE_SIM": f"memory=16GiB,shared={name},processes={len(tenants) + 1},place={place}{more}"}
 
-            command = [BROKER, socket]
+            command = [BROKER, str(os.getpid()), socket]
             of = of or list(range(len(tenants)))
             for tenant in sorted(set(of)):
                 command += [f"t{tenant}", tenants[of.index(tenant)][0]]
