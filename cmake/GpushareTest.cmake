@@ -76,7 +76,7 @@ function(_gpushare_use_test_headers name times_calls)
   endif()
   target_precompile_headers(${name} REUSE_FROM gpushare_test_headers)
   # gcc 12 warns of its own std::string there, which it would not show of a header of the system.
-  target_compile_options(${name} PRIVATE -fpch-preprocess -Wno-array-bounds -Wno-stringop-overflow)
+  target_compile_options(${name} PRIVATE -fpch-preprocess -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread)
 endfunction()
 
 # A process per case costs more than the case there. Reads the arguments of gpushare_test().
