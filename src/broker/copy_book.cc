@@ -33,7 +33,16 @@ CopyBook::Member* CopyBook::Join(Seat& seat, Changed& changed) {
   return &member;
 }
 
-void CopyBook::Leave(Member* member, Changed& changed) {
+void CopyBook::Leave(Member* member, Time now, Changed& changed) {
+  for (size_t i = 0; i < ways_.size(); ++i) {
+    Way& way = ways_[i];
+    if (way.rate == 0) continue;
+    const uint64_t used = member->seat->usage->copy_used[i].load(std::memory_order_acquire);
+    if (used <= member->granted[i]) continue;
+    const double most = way.bucket.rate() * static_cast<double>(kMostOwed.count());
+    way.bucket.Advance(now);
+    way.bucket.Take(std::min(static_cast<double>(used - member->granted[i]), most));
+  }
   members_.remove_if([member](const Member& other) { return &other == member; });
   Publish(changed);
 }
@@ -68,9 +77,9 @@ Time CopyBook::Serve(size_t i, Time now, Changed& changed) {
     if (way.bucket.level() <= 0) return way.bucket.PositiveAt();
     asks->granted[i] += turn;
     way.bucket.Take(static_cast<double>(turn));
-    asks->seat->limits->copy_granted[i].store(asks->granted[i], std::memory_order_release);
-    const bool enough =
-        asks->granted[i] >= asks->seat->usage->copy_wanted[i].load(std::memory_order_relaxed);
+    // In one order with what the process does, which says what it wants and looks at this then.
+    asks->seat->limits->copy_granted[i].store(asks->granted[i]);
+    const bool enough = asks->granted[i] >= asks->seat->usage->copy_wanted[i].load();
     if (enough) changed.Add(*asks->seat);
     members_.splice(members_.end(), members_, asks);
   }

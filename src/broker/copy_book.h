@@ -9,7 +9,7 @@
 //   book.SetLimits(limits, now, changed);
 //   CopyBook::Member* a = book.Join(seat, changed);
 //   Time next = book.Look(now, changed);               // reads who asks; look again by then
-//   book.Leave(a, changed);
+//   book.Leave(a, now, changed);
 //
 // Pure but for the pages: time is an argument, nothing blocks. One caller at a time.
 #ifndef GPUSHARE_BROKER_COPY_BOOK_H_
@@ -30,6 +30,7 @@ class CopyBook {
  public:
   static constexpr Nanos kTurn = Millis(2), kSavedUp = Millis(10);
   static constexpr uint64_t kLeastTurn = 64 << 10;  // of a slow limit
+  static constexpr Nanos kMostOwed = Seconds(10);   // that one leaves behind, whatever it says
   struct Member {
     Seat* seat = nullptr;
     std::array<uint64_t, 2> granted{};
@@ -37,7 +38,8 @@ class CopyBook {
 
   void SetLimits(const spec::Limits& limits, Time now, Changed& changed);
   Member* Join(Seat& seat, Changed& changed);
-  void Leave(Member* member, Changed& changed);
+  // What it has copied and was not granted its tenant owes: processes that each copy once do not pass the limit.
+  void Leave(Member* member, Time now, Changed& changed);
   Time Look(Time now, Changed& changed);
 
  private:

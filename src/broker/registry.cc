@@ -258,7 +258,7 @@ void Registry::End(Session& session, Time now, Changed& changed) {
     share.throttled_ns += ThrottledOf(usage).count();
     if (BookOf(share).Leave(place.memory)) session.ended_by_itself = true;
     share.gpu->time.Leave(std::exchange(place.time, nullptr), now, changed);
-    share.copies.Leave(std::exchange(place.copies, nullptr), changed);
+    share.copies.Leave(std::exchange(place.copies, nullptr), now, changed);
     changed.Forget(*place.seat);
     place.seat = nullptr;
   }

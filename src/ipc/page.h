@@ -99,6 +99,9 @@ struct UsagePage {
 
   // Copies: what the process would like to have been granted, in all. No more than was granted: nothing waits.
   alignas(64) std::atomic<uint64_t> copy_wanted[2] = {};
+  // What it has used of what was granted, in all; of more its tenant owes the rest when it ends. Pages of before have
+  // it as 0.
+  std::atomic<uint64_t> copy_used[2] = {};
 };
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free &&

@@ -100,7 +100,7 @@ TEST_F(CopyBookTest, PagesSayWhatAProcessMayCopyAlone) {
   EXPECT_EQ(pages[0].limits.copy_rate[1], 0u);
   book.Join(pages[1].seat, changed);
   EXPECT_EQ(pages[0].limits.copy_rate[0], 500'000'000u);
-  book.Leave(first, changed);
+  book.Leave(first, now, changed);
   EXPECT_EQ(pages[1].limits.copy_rate[0], 1'000'000'000u);
   // A limit that comes, goes, or changes while they run.
   book.SetLimits(ToDevice(0), now, changed);
@@ -115,6 +115,36 @@ TEST_F(CopyBookTest, PagesSayWhatAProcessMayCopyAlone) {
   pages[1].usage.copy_wanted[0] = CopyBook::kLeastTurn + 1;
   // That was 64 KiB of one byte a second.
   EXPECT_GT(book.Look(now + Seconds(3600), changed), now + Seconds(60'000));
+}
+
+TEST_F(CopyBookTest, WhatOneOwesItsTenantPaysWhenItEnds) {
+  book.Join(pages[1].seat, changed);
+  // Each copies once, which it may with the first byte, and ends.
+  double copied_once = 0;
+  for (const Time end = now + Seconds(1); now < end;) {
+    pages[0].limits.copy_granted[0] = pages[0].usage.copy_used[0] = 0;
+    pages[0].usage.copy_wanted[0] = 1;
+    CopyBook::Member* const one = book.Join(pages[0].seat, changed);
+    while (Granted(0) == 0) now = std::min(book.Look(now, changed), now + Micros(100));
+    pages[0].usage.copy_wanted[0] = 0;
+    pages[0].usage.copy_used[0] = 8 << 20;
+    copied_once += 8 << 20;
+    book.Leave(one, now, changed);
+  }
+  EXPECT_NEAR(copied_once / kRate, 1, 0.02);
+  // Whatever one says, not for ever; and what was not used is not given back, of which anything can be said.
+  pages[0].limits.copy_granted[0] = 0;
+  pages[0].usage.copy_used[0] = UINT64_MAX;
+  book.Leave(book.Join(pages[0].seat, changed), now, changed);
+  pages[1].usage.copy_wanted[0] = 1;
+  const Time again = book.Look(now, changed);
+  EXPECT_LT(again, now + CopyBook::kMostOwed + Millis(10));
+  now = again;
+  book.Look(now, changed);
+  EXPECT_EQ(Granted(1), kTurnBytes);
+  pages[1].usage.copy_used[0] = 0;
+  pages[1].usage.copy_wanted[0] = kTurnBytes + 1;
+  EXPECT_GT(book.Look(now, changed), now + Millis(1));
 }
 
 TEST_F(CopyBookTest, DirectionsAreApart) {
