@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a process may copy in one direction: what the broker grants it, and without a broker its part of the limit by the
-// clock, if it may go on then.
+// clock, if it may go on then. Whoever of the process copies, what is left and what is owed are one number.
 //
 // Pure: time is passed in, no I/O, no locks.
 #ifndef GPUSHARE_CLIENT_COPY_SHARE_H_
@@ -18,56 +18,91 @@ class CopyShare {
   // Without a broker no more is saved up than comes in this time.
   static constexpr Nanos kSavedUp = Millis(10);
   static constexpr Nanos kAskAgain = Millis(100);
-  static constexpr uint64_t kMost = uint64_t{1} << 60;  // that comes at once
+  static constexpr int64_t kLeastSavedUp = 64 << 10;  // bytes, of a slow limit
+  static constexpr int64_t kMost = int64_t{1} << 60;  // whatever comes
 
   // What the broker says, as it was read last. Any value is one.
   struct Limits {
     uint64_t granted = 0, rate = 0;
   };
 
-  // Bytes that have come since it was last called.
-  uint64_t Take(const Limits& limits, Time now) {
-    if (!lost_) {
-      const uint64_t more = limits.granted > taken_ ? limits.granted - taken_ : 0;
-      taken_ += more;
-      return std::min(more, kMost);
-    }
-    if (!goes_on_ || now <= flowed_until_) return 0;
-    const double time = static_cast<double>(std::min(now - flowed_until_, kSavedUp).count());
-    const double bytes = time * 1e-9 * static_cast<double>(limits.rate) + part_;
-    const auto more = static_cast<uint64_t>(std::min(bytes, static_cast<double>(kMost)));
-    part_ = bytes - static_cast<double>(more);
-    flowed_until_ = now;
-    return more;
+  // Takes what has come since the last look. Whether a copy may begin.
+  bool Look(const Limits& limits, Time now) {
+    const int64_t before = balance_;
+    balance_ = std::min(balance_ + Comes(limits, now), kMost);
+    // What came when nobody waited for it is not saved up without end.
+    if (!awaited_) balance_ = std::min(balance_, std::max(before, SavedUp(limits)));
+    return balance_ > 0;
   }
-  // What the page is to say when so many are missing.
-  uint64_t Want(uint64_t bytes) const {
-    return bytes > UINT64_MAX - taken_ ? UINT64_MAX : taken_ + bytes;
+  void Charge(int64_t bytes) { balance_ -= bytes; }
+  // Of what was granted, or more than that.
+  uint64_t used() const {
+    if (balance_ > 0) return taken_ - std::min(taken_, static_cast<uint64_t>(balance_));
+    const auto debt = static_cast<uint64_t>(-balance_);
+    return debt > UINT64_MAX - taken_ ? UINT64_MAX : taken_ + debt;
   }
-  // When to look whether they have come.
-  Time LookBy(const Limits& limits, uint64_t bytes, Time now) const {
+  // Somebody waits. What the page is to say.
+  uint64_t Await() {
+    awaited_ = true;
+    const uint64_t missing = balance_ > 0 ? 0 : static_cast<uint64_t>(1 - balance_);
+    return missing > UINT64_MAX - taken_ ? UINT64_MAX : taken_ + missing;
+  }
+  // And nobody any more.
+  void Unawait() { awaited_ = false; }
+  // When to look whether what is missing has come.
+  Time LookBy(const Limits& limits, Time now) const {
     if (!lost_) return After(now, kAskAgain);
     if (!goes_on_ || limits.rate == 0) return kNever;
-    const double takes = static_cast<double>(bytes) / static_cast<double>(limits.rate) * 1e9 + 1;
+    const double missing = static_cast<double>(1 - std::min<int64_t>(balance_, 0));
+    const double takes = missing / static_cast<double>(limits.rate) * 1e9 + 1;
     // Never longer than what is saved up, or some of it would be lost.
     return After(now, std::min(Nanos(static_cast<int64_t>(std::min(takes, 1e18))), kSavedUp));
   }
 
-  // The broker has gone. `goes_on`: by the clock.
-  void Lose(bool goes_on, Time now) {
+  // There is no limit: what is copied then is no debt, and nothing is saved up.
+  void Lift(const Limits& limits) {
+    balance_ = 0;
+    if (!lost_) taken_ = std::max(taken_, limits.granted);
+  }
+  // The broker has gone, and what it had granted counts. `goes_on`: by the clock.
+  void Lose(const Limits& limits, bool goes_on, Time now) {
+    Look(limits, now);
     lost_ = true;
     goes_on_ = goes_on;
     flowed_until_ = now;
     part_ = 0;
   }
-  // A new session, of whose grants none has been taken.
+  // A new session, of whose grants none has been taken. A debt stays one.
   void Begin() {
     lost_ = goes_on_ = false;
     taken_ = 0;
   }
 
  private:
-  uint64_t taken_ = 0;
+  int64_t Comes(const Limits& limits, Time now) {
+    if (!lost_) {
+      const uint64_t more = limits.granted > taken_ ? limits.granted - taken_ : 0;
+      taken_ += more;
+      return static_cast<int64_t>(std::min(more, static_cast<uint64_t>(kMost)));
+    }
+    if (!goes_on_ || now <= flowed_until_) return 0;
+    const double time = static_cast<double>(std::min(now - flowed_until_, kSavedUp).count());
+    const double bytes = time * 1e-9 * static_cast<double>(limits.rate) + part_;
+    const auto more = static_cast<int64_t>(std::min(bytes, static_cast<double>(kMost)));
+    part_ = bytes - static_cast<double>(more);
+    flowed_until_ = now;
+    return more;
+  }
+  static int64_t SavedUp(const Limits& limits) {
+    const double bytes =
+        static_cast<double>(limits.rate) * 1e-9 * static_cast<double>(kSavedUp.count());
+    return std::max(kLeastSavedUp,
+                    static_cast<int64_t>(std::min(bytes, static_cast<double>(kMost))));
+  }
+
+  int64_t balance_ = 0;  // that may be copied; less than 0: a debt
+  uint64_t taken_ = 0;   // of what was granted
+  bool awaited_ = false;
   bool lost_ = false, goes_on_ = false;
   Time flowed_until_{};
   double part_ = 0;  // of a byte

@@ -45,7 +45,7 @@ GpuSession::GpuSession(base::Clock& clock, std::shared_ptr<const ForkMark> fork_
       granted_(pages_->limits->memory_granted.load()),
       looked_at_(pages_),
       wake_seen_(pages_->limits->wake.load() - 1) {
-  ReadWhetherCopiesAreLimited(*pages_->limits);
+  ReadWhetherCopiesAreHeld(*pages_->limits);
 }
 
 GpuSession::~GpuSession() {
@@ -67,15 +67,20 @@ TimeShare::Limits GpuSession::ReadLimits(const ipc::LimitsPage& page) {
 }
 
 CopyShare::Limits GpuSession::ReadCopies(const ipc::LimitsPage& page, size_t way) {
-  return {.granted = page.copy_granted[way].load(std::memory_order_acquire),
+  return {.granted = page.copy_granted[way].load(),
           .rate = page.copy_rate[way].load(std::memory_order_relaxed)};
 }
 
-void GpuSession::ReadWhetherCopiesAreLimited(const ipc::LimitsPage& page) {
+bool GpuSession::ReadWhetherCopiesAreHeld(const ipc::LimitsPage& page) {
+  bool differs = false;
   for (size_t way = 0; way < copies_limited_.size(); ++way) {
-    copies_limited_[way].store(page.copy_rate[way].load(std::memory_order_relaxed) > 0,
-                               std::memory_order_relaxed);
+    const CopyShare::Limits limits = ReadCopies(page, way);
+    if (limits.rate == 0) copies_[way].Lift(limits);
+    SayWhatWasCopied(way);
+    differs |= copies_limited_[way].exchange(limits.rate > 0) != (limits.rate > 0);
   }
+  const bool suspended = ReadLimits(page).suspended;
+  return copies_suspended_.exchange(suspended) != suspended || differs;
 }
 
 std::shared_ptr<const Pages> GpuSession::pages() const {
@@ -133,14 +138,33 @@ void GpuSession::EngineEnds() {
 
 // ---- Copies.
 
-uint64_t GpuSession::TakeCopyBytes(gate::CopyDirection direction, Time now) {
-  if (fork_mark_->InChild()) return CopyShare::kMost;  // the driver does nothing there
+gate::CopyState GpuSession::Copies(gate::CopyDirection direction, Time now) {
+  if (fork_mark_->InChild()) return gate::CopyState::kUnlimited;  // the driver does nothing there
+  // As the service thread saw it last: it tells the engine of a change, the page does not.
+  if (copies_suspended_.load()) return gate::CopyState::kSuspended;
+  if (!LimitsCopies(direction)) return gate::CopyState::kUnlimited;
   const auto way = static_cast<size_t>(direction);
   const std::lock_guard lock(lock_);
-  return copies_[way].Take(ReadCopies(*pages_->limits, way), now);
+  const bool open = copies_[way].Look(ReadCopies(*pages_->limits, way), now);
+  SayWhatWasCopied(way);
+  return open ? gate::CopyState::kOpen : gate::CopyState::kUsedUp;
 }
 
-Time GpuSession::WantCopyBytes(gate::CopyDirection direction, uint64_t bytes, Time now) {
+// With lock_.
+void GpuSession::SayWhatWasCopied(size_t way) {
+  pages_->usage->copy_used[way].store(copies_[way].used(), std::memory_order_release);
+}
+
+void GpuSession::ChargeCopy(gate::CopyDirection direction, int64_t bytes) {
+  if (fork_mark_->InChild()) return;
+  const auto way = static_cast<size_t>(direction);
+  const std::lock_guard lock(lock_);
+  if (!LimitsCopies(direction)) return;
+  copies_[way].Charge(bytes);
+  SayWhatWasCopied(way);
+}
+
+Time GpuSession::AwaitCopies(gate::CopyDirection direction, Time now) {
   if (fork_mark_->InChild()) return kNever;
   const auto way = static_cast<size_t>(direction);
   std::shared_ptr<const Pages> at;
@@ -149,16 +173,22 @@ Time GpuSession::WantCopyBytes(gate::CopyDirection direction, uint64_t bytes, Ti
   {
     const std::lock_guard lock(lock_);
     at = pages_;
-    // Another gate may wait for more.
-    std::atomic<uint64_t>& place = at->usage->copy_wanted[way];
-    const uint64_t before = place.load();
-    const uint64_t wanted = std::max(copies_[way].Want(bytes), before);
-    place.store(wanted);
-    ring = before < wanted && !lost_;
-    look_by = copies_[way].LookBy(ReadCopies(*at->limits, way), bytes, now);
+    const uint64_t wanted = copies_[way].Await();
+    ring = at->usage->copy_wanted[way].exchange(wanted) < wanted && !lost_;
+    // The broker may have granted enough just before it saw that this is enough; then it does not say so.
+    const CopyShare::Limits limits = ReadCopies(*at->limits, way);
+    look_by = copies_[way].Look(limits, now) ? now : copies_[way].LookBy(limits, now);
   }
   if (ring) at->bell.Ring();
   return look_by;
+}
+
+void GpuSession::NobodyAwaitsCopies(gate::CopyDirection direction) {
+  if (fork_mark_->InChild()) return;
+  const auto way = static_cast<size_t>(direction);
+  const std::lock_guard lock(lock_);
+  copies_[way].Unawait();
+  pages_->usage->copy_wanted[way].store(0);
 }
 
 void GpuSession::SetOnTime(std::function<void()> on_time) {
@@ -397,11 +427,12 @@ bool GpuSession::Publish() {
 
 Time GpuSession::Look(Time now) {
   if (fork_mark_->InChild()) return kNever;
-  bool lost;
+  bool lost, for_good;
   {
     const std::lock_guard lock(lock_);
     looked_at_ = pages_;
     lost = lost_;
+    for_good = for_good_;
   }
   wake_seen_ = looked_at_->limits->wake.load(std::memory_order_acquire);
   if (!lost) {
@@ -413,9 +444,13 @@ Time GpuSession::Look(Time now) {
       copies[2 * way] = now_there.granted;
       copies[2 * way + 1] = now_there.rate;
     }
-    ReadWhetherCopiesAreLimited(*looked_at_->limits);
-    const bool more_copies = std::exchange(copies_seen_, copies) != copies;
-    if (std::exchange(seen_, limits) != limits || more_copies) CallOnTime();
+    bool changed = std::exchange(copies_seen_, copies) != copies;
+    changed |= std::exchange(seen_, limits) != limits;
+    {
+      const std::lock_guard lock(lock_);
+      if (pages_ == looked_at_) changed |= ReadWhetherCopiesAreHeld(*pages_->limits);
+    }
+    if (changed) CallOnTime();
     TakeAnswer();
     AnswerRecall();
     LowerToPage();
@@ -424,7 +459,7 @@ Time GpuSession::Look(Time now) {
     tick_ = Publish() ? kPublishEvery : std::min(2 * tick_, kLongestTick);
     publish_at_ = After(now, tick_);
   }
-  return lost ? std::min(publish_at_, After(now, kLookForBroker)) : publish_at_;
+  return lost && !for_good ? std::min(publish_at_, After(now, kLookForBroker)) : publish_at_;
 }
 
 void GpuSession::Await(Time deadline) {
@@ -437,14 +472,18 @@ void GpuSession::Nudge() {
   clock_.WakeShared(pages()->limits->wake, kEverybody);
 }
 
-void GpuSession::Lose(bool goes_on) {
+void GpuSession::Lose(bool goes_on, bool for_good) {
   const Time now = clock_.Now();
   TakeAnswer();  // what it has said before counts
   {
     const std::lock_guard lock(lock_);
     if (!std::exchange(lost_, true)) at_loss_ = published_;
+    for_good_ = for_good;
     time_.Lose(ReadLimits(*pages_->limits), goes_on, now);
-    for (CopyShare& way : copies_) way.Lose(goes_on, now);
+    for (size_t way = 0; way < copies_.size(); ++way) {
+      copies_[way].Lose(ReadCopies(*pages_->limits, way), goes_on, now);
+    }
+    ReadWhetherCopiesAreHeld(*pages_->limits);
   }
   Nudge();
   CallOnTime();
@@ -459,7 +498,7 @@ void GpuSession::Resume(std::shared_ptr<const Pages> pages) {
     before_session_ = at_loss_;
     time_.Begin();
     for (CopyShare& way : copies_) way.Begin();
-    ReadWhetherCopiesAreLimited(*pages_->limits);
+    ReadWhetherCopiesAreHeld(*pages_->limits);
     asked_ = taken_ = recall_seen_ = 0;
   }
   // Who sleeps on the old page looks at the new one.

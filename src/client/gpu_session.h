@@ -8,7 +8,7 @@
 //   options.supply = gpu;                                  // gate::EngineOptions
 //   gpu->SetOnTime([engine] { engine->Supplied(); });
 //   account->SetSource(gpu);
-//   gate->SetCopySupply(gpu);
+//   options.copy_supply = gpu;
 //   gpu->SetHolder(&holder);                               // of that account, or of several
 //
 // Locks: lock_ is for what is read from the pages and written to them, and nothing is called with it; limiting_ for
@@ -78,8 +78,10 @@ class GpuSession final : public gate::Supply, public gate::CopySupply, public qu
   bool LimitsCopies(gate::CopyDirection direction) const override {
     return copies_limited_[static_cast<size_t>(direction)].load(std::memory_order_relaxed);
   }
-  uint64_t TakeCopyBytes(gate::CopyDirection direction, Time now) override;
-  Time WantCopyBytes(gate::CopyDirection direction, uint64_t bytes, Time now) override;
+  gate::CopyState Copies(gate::CopyDirection direction, Time now) override;
+  void ChargeCopy(gate::CopyDirection direction, int64_t bytes) override;
+  Time AwaitCopies(gate::CopyDirection direction, Time now) override;
+  void NobodyAwaitsCopies(gate::CopyDirection direction) override;
 
   // A deadline that has passed: it asks, and does not wait; the answer raises the limit when it comes.
   bool GetRoom(quota::Account& account, uint64_t bytes, Time deadline) override;
@@ -108,16 +110,18 @@ class GpuSession final : public gate::Supply, public gate::CopySupply, public qu
   void Nudge();
   // The session ends by itself, after the holder: says what is left to be waited for, so that the rest need not be.
   void GiveAllBack();
-  // The broker has gone, and the process goes on at its guarantee or not at all. It is there again: asks it for what is
-  // charged now.
-  void Lose(bool goes_on);
+  // The broker has gone, and the process goes on at its guarantee or not at all; `for_good`: no other will be looked
+  // for. It is there again: asks it for what is charged now.
+  void Lose(bool goes_on, bool for_good = false);
   void Resume(std::shared_ptr<const Pages> pages);
 
  private:
   // Of the page, as read once.
   static TimeShare::Limits ReadLimits(const ipc::LimitsPage& page);
   static CopyShare::Limits ReadCopies(const ipc::LimitsPage& page, size_t way);
-  void ReadWhetherCopiesAreLimited(const ipc::LimitsPage& page);
+  // With lock_. Whether it differs from before.
+  bool ReadWhetherCopiesAreHeld(const ipc::LimitsPage& page);
+  void SayWhatWasCopied(size_t way);
   std::shared_ptr<const Pages> pages() const;
   // With limiting_.
   uint64_t ChargedNow() const;
@@ -141,7 +145,7 @@ class GpuSession final : public gate::Supply, public gate::CopySupply, public qu
   TimeShare time_;
   std::array<CopyShare, 2> copies_;  // to the device, from it
   Nanos told_{0}, before_{0};        // charged in all; of it, by engines that are gone
-  bool lost_ = false;
+  bool lost_ = false, for_good_ = false;
   uint32_t asked_ = 0, taken_ = 0;  // numbers of the latest request, and of the latest answer
   uint64_t wanted_ = 0;             // what that request asks for
   uint64_t granted_ = 0;            // what the holder's limit was set to last
@@ -153,7 +157,9 @@ class GpuSession final : public gate::Supply, public gate::CopySupply, public qu
   std::atomic<uint64_t> left_{0};                // of holders that are gone; with limiting_
   std::function<void()> on_time_;                // with calling_
   std::function<Figures()> figures_;
-  std::array<std::atomic<bool>, 2> copies_limited_{};
+  std::array<std::atomic<bool>, 2>
+      copies_limited_{};  // change with lock_, and the engine hears of it
+  std::atomic<bool> copies_suspended_{false};
 
   // The service thread's own.
   TimeShare::Limits seen_;

@@ -72,7 +72,7 @@ Session::~Session() {
   static_cast<void>(!write(stop_.get(), &once, sizeof(once)));
   clock_.Wake(stopping_, INT32_MAX);
   if (thread_ != nullptr) thread_->Join();
-  for (Gpu& gpu : gpus_) gpu.session->Lose(/*goes_on=*/false);
+  for (Gpu& gpu : gpus_) gpu.session->Lose(/*goes_on=*/false, /*for_good=*/true);
   for (Gpu& gpu : gpus_) gpu.thread->Join();
   if (!connection_) return;
   for (Gpu& gpu : gpus_) gpu.session->GiveAllBack();
@@ -196,7 +196,8 @@ bool Session::BrokerIsGone() {
   }
   if (received.ok() && received->what != ipc::Received::kEnd) return false;
   EndConnection();
-  for (const Gpu& gpu : gpus_) gpu.session->Lose(options_.open_on_loss && !evicted_);
+  const bool evicted = evicted_.load();
+  for (const Gpu& gpu : gpus_) gpu.session->Lose(options_.open_on_loss && !evicted, evicted);
   return true;
 }
 
@@ -209,7 +210,7 @@ void Session::FindBroker() {
   }
   if (!evicted_) return;
   const base::ClockLock talking(clock_, talking_);
-  for (const Gpu& gpu : gpus_) gpu.session->Lose(/*goes_on=*/false);
+  for (const Gpu& gpu : gpus_) gpu.session->Lose(/*goes_on=*/false, /*for_good=*/true);
 }
 
 bool Session::TryAgain() {

@@ -52,6 +52,7 @@ absl::Status Gpu::Start(const gpushare_scheduler_options* scheduler) {
   if (session != nullptr) session->Enter();  // after the one that was here before
   session_ = std::move(session);
   options.supply = session_;
+  options.copy_supply = session_;
   partitions_ = std::make_unique<Partitions>(driver_, ordinal_, options.sm_count);
 
   // Limits that others have set on this process bound what can be promised.

@@ -76,7 +76,6 @@ absl::Status VirtualDevice::StartGate(const gate::TenantOptions& options) {
   gate::Engine& engine = own_engine_ != nullptr ? *own_engine_ : raw_gpu_->engine();
   GPUSHARE_ASSIGN_OR_RETURN(
       gate_, engine.AddTenant(tenant_->name(), InnerLimits(options), site().context));
-  if (raw_gpu_->session() != nullptr) gate_->SetCopySupply(raw_gpu_->session());
   return absl::OkStatus();
 }
 

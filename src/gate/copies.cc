@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies: a token bucket a direction, apart from the arbiter.
+// Copies: a token bucket a direction, apart from the arbiter; and what comes from outside, for all tenants together.
 #include <algorithm>
+#include <utility>
 
 #include "gate/state.h"
 
@@ -10,52 +11,83 @@ namespace {
 // A hundredth of a second may be saved up; a copy larger than that leaves a debt behind.
 constexpr double kSavedUp = 0.01;
 constexpr double kLongestWait = 3600e9;  // ns: what a slow limit and a huge copy come to is no Time
+// No copy is larger, whatever its caller asks the driver for; sums of such do not overflow.
+constexpr uint64_t kLargestCopy = uint64_t{1} << 48;
 
 double SecondsBetween(Time from, Time to) {
   return static_cast<double>((to - from).count()) * 1e-9;
 }
 
+int64_t Signed(uint64_t bytes) { return static_cast<int64_t>(std::min(bytes, kLargestCopy)); }
+
 }  // namespace
 
+void CopyLimit::Advance(Time now) {
+  if (bytes_per_s <= 0) return;
+  tokens = std::min(tokens + SecondsBetween(at, now) * bytes_per_s, bytes_per_s * kSavedUp);
+  at = now;
+}
+
+Time CopyLimit::OpenAt(Time now) const {
+  const double wait_ns = std::min(-tokens / bytes_per_s * 1e9 + 1, kLongestWait);
+  return now + Nanos(static_cast<int64_t>(wait_ns));
+}
+
 bool Gate::LimitsCopies(CopyDirection direction) const {
-  const CopySupply* const supply = state_->copy_supply.load(std::memory_order_acquire);
+  const CopySupply* const supply = state_->engine.options.copy_supply.get();
   if (supply != nullptr && supply->LimitsCopies(direction)) return true;
   return state_->limits_copies[static_cast<size_t>(direction)].load(std::memory_order_relaxed);
 }
 
-void Gate::SetCopySupply(std::shared_ptr<CopySupply> supply) {
-  const Section section(state_->engine);
-  state_->copy_supply.store(supply.get(), std::memory_order_release);
-  state_->copy_supplies.push_back(std::move(supply));
-  state_->engine.Wake(*state_);
+Engine::Impl::CopyLook Engine::Impl::LookAtCopy(CopyLine::Waiter& copy, CopyDirection direction,
+                                                Time now) {
+  TenantState& tenant = *copy.tenant;
+  CopyLine& line = copy_lines[static_cast<size_t>(direction)];
+  CopyLimit& limit = tenant.copies[static_cast<size_t>(direction)];
+  CopySupply* const supply = options.copy_supply.get();
+  const CopyState state =
+      supply == nullptr ? CopyState::kUnlimited : supply->Copies(direction, now);
+  if (tenant.suspended || state == CopyState::kSuspended) {
+    LeaveCopyLine(copy, direction);
+    return {.suspended = true};
+  }
+  limit.Advance(now);
+  // Who waits for a limit of its own is in nobody's way.
+  if (!limit.open()) {
+    LeaveCopyLine(copy, direction);
+    return {.look_by = limit.OpenAt(now)};
+  }
+  if (state == CopyState::kUnlimited) {
+    LeaveCopyLine(copy, direction);
+    return {.open = true};
+  }
+  line.Join(&copy);
+  // Those behind are woken when they come first.
+  if (line.First() != &copy) return {};
+  if (state == CopyState::kOpen) return {.open = true};
+  copies_awaited[static_cast<size_t>(direction)] = true;
+  return {.look_by = supply->AwaitCopies(direction, now)};
 }
 
-bool TenantState::AdvanceCopies(CopyDirection direction, Time now) {
-  CopyLimit& limit = copies[static_cast<size_t>(direction)];
-  CopySupply* const supply = copy_supply.load(std::memory_order_relaxed);
-  limit.supplied = supply != nullptr && supply->LimitsCopies(direction);
-  if (limit.supplied) {
-    limit.supplied_tokens += static_cast<double>(supply->TakeCopyBytes(direction, now));
-  } else {
-    limit.supplied_tokens = 0;  // what was copied without a limit is no debt
-  }
-  if (limit.bytes_per_s > 0) {
-    limit.tokens = std::min(limit.tokens + SecondsBetween(limit.at, now) * limit.bytes_per_s,
-                            limit.bytes_per_s * kSavedUp);
-    limit.at = now;
-  }
-  return limit.limited();
+void Engine::Impl::LeaveCopyLine(CopyLine::Waiter& copy, CopyDirection direction) {
+  if (copy_lines[static_cast<size_t>(direction)].Leave(&copy)) CopyLineChanged(direction);
 }
 
-Time TenantState::CopiesAt(CopyDirection direction, Time now) {
-  const CopyLimit& limit = copies[static_cast<size_t>(direction)];
-  if (limit.supplied && limit.supplied_tokens <= 0) {
-    const double missing = std::min(1 - limit.supplied_tokens, 0x1p62);
-    return copy_supply.load(std::memory_order_relaxed)
-        ->WantCopyBytes(direction, static_cast<uint64_t>(missing), now);
+void Engine::Impl::CopyLineChanged(CopyDirection direction) {
+  const size_t d = static_cast<size_t>(direction);
+  if (const CopyLine::Waiter* const first = copy_lines[d].First()) {
+    Wake(*first->tenant);
+  } else if (std::exchange(copies_awaited[d], false)) {
+    options.copy_supply->NobodyAwaitsCopies(direction);
   }
-  const double wait_ns = std::min(-limit.tokens / limit.bytes_per_s * 1e9 + 1, kLongestWait);
-  return now + Nanos(static_cast<int64_t>(wait_ns));
+}
+
+void Engine::Impl::ChargeCopy(TenantState& tenant, CopyDirection direction, int64_t bytes) {
+  const size_t d = static_cast<size_t>(direction);
+  if (tenant.copies[d].bytes_per_s > 0) tenant.copies[d].tokens -= static_cast<double>(bytes);
+  if (options.copy_supply == nullptr) return;
+  options.copy_supply->ChargeCopy(direction, bytes);
+  copy_lines[d].Served(tenant.copy_turns[d], static_cast<double>(bytes));
 }
 
 Verdict Gate::AdmitCopy(CopyDirection direction, uint64_t bytes, Time deadline,
@@ -63,51 +95,58 @@ Verdict Gate::AdmitCopy(CopyDirection direction, uint64_t bytes, Time deadline,
   TenantState& tenant = *state_;
   Engine::Impl& engine = tenant.engine;
   const size_t d = static_cast<size_t>(direction);
+  CopyLine::Waiter copy{&tenant, &tenant.copy_turns[d]};
   Time now = engine.clock.Now();
   const Time began = now;
   const Time passes_at = longest_hold == kNoBound ? kNever : After(began, longest_hold);
-  for (;;) {
+  for (bool waited = false;; waited = true) {
     uint32_t seen = 0;
     Time until = deadline;
     {
       const Section section(engine);
-      if (tenant.removed) return Verdict::kSuspended;
-      CopyLimit& limit = tenant.copies[d];
+      if (waited) --tenant.copies_waiting;
       seen = tenant.page.wake.load(std::memory_order_acquire);
-      if (!tenant.suspended) {
-        const bool limited = tenant.AdvanceCopies(direction, now);
-        const bool passes = limited && now >= passes_at && !limit.open();
-        if (passes) ++tenant.stats.held_past_bound;
-        if (limit.open() || passes) {
-          limit.Take(static_cast<double>(bytes));
-          tenant.stats.copy_bytes[d] += bytes;
-          tenant.stats.copy_throttled[d] += now - began;
-          if (now > began && engine.recorder->on()) [[unlikely]] {
-            engine.RecordCopyWait(tenant, direction, bytes, began, now);
-          }
-          return Verdict::kAdmitted;
-        }
-        until = std::min({until, passes_at, tenant.CopiesAt(direction, now)});
+      if (tenant.removed) {
+        engine.LeaveCopyLine(copy, direction);
+        return Verdict::kSuspended;
       }
-      if (now >= deadline) return Verdict::kDeadline;
+      const Engine::Impl::CopyLook look = engine.LookAtCopy(copy, direction, now);
+      const bool passes = !look.open && !look.suspended && now >= passes_at;
+      if (look.open || passes) {
+        if (passes) ++tenant.stats.held_past_bound;
+        engine.ChargeCopy(tenant, direction, Signed(bytes));
+        engine.LeaveCopyLine(copy, direction);
+        tenant.stats.copy_bytes[d] += bytes;
+        tenant.stats.copy_throttled[d] += now - began;
+        if (now > began && engine.recorder->on()) [[unlikely]] {
+          engine.RecordCopyWait(tenant, direction, bytes, began, now);
+        }
+        return Verdict::kAdmitted;
+      }
+      if (now >= deadline) {
+        engine.LeaveCopyLine(copy, direction);
+        return Verdict::kDeadline;
+      }
+      if (!look.suspended) until = std::min({until, passes_at, look.look_by});
       ++tenant.copies_waiting;
     }
     engine.clock.Wait(tenant.page.wake, seen, until, Nanos(0));
     now = engine.clock.Now();
-    const Section section(engine);
-    --tenant.copies_waiting;
   }
 }
 
 void Gate::CopyRefused(CopyDirection direction, uint64_t bytes) {
   TenantState& tenant = *state_;
+  Engine::Impl& engine = tenant.engine;
   const size_t d = static_cast<size_t>(direction);
-  const Section section(tenant.engine);
-  if (tenant.AdvanceCopies(direction, tenant.engine.clock.Now())) {
-    tenant.copies[d].Take(-static_cast<double>(bytes));
-  }
+  const Time now = engine.clock.Now();
+  const Section section(engine);
+  tenant.copies[d].Advance(now);
+  engine.ChargeCopy(tenant, direction, -Signed(bytes));
   tenant.stats.copy_bytes[d] -= std::min(bytes, tenant.stats.copy_bytes[d]);
-  tenant.engine.Wake(tenant);  // who waits for the debt of it
+  // Who waits for the debt of it.
+  engine.Wake(tenant);
+  engine.CopyLineChanged(direction);
 }
 
 }  // namespace gpushare::gate

@@ -11,19 +11,32 @@ namespace gpushare::gate {
 
 enum class CopyDirection : uint8_t { kHostToDevice, kDeviceToHost };
 
+// Whether a copy may begin.
+enum class CopyState : uint8_t {
+  kUnlimited,
+  kOpen,
+  kUsedUp,     // nothing is left, or less: a debt
+  kSuspended,  // nor may one that has no limit
+};
+
+// All gates of an engine share what has come, and a debt is everybody's: it outlives the gate that made it, and the
+// engine.
 class CopySupply {
  public:
   virtual ~CopySupply() = default;
 
   // Whether there is a limit at all.
   virtual bool LimitsCopies(CopyDirection direction) const = 0;
-  // The two below under the engine's lock: they take no lock that is held across a call of the engine, do not wait, and
+  // Those below under the engine's lock: they take no lock that is held across a call of the engine, do not wait, and
   // do not call back.
-  // The bytes that have come since it was last asked.
-  virtual uint64_t TakeCopyBytes(CopyDirection direction, Time now) = 0;
-  // A copy waits until so many have come. When to look for them, at the latest; the engine hears of it before
+  virtual CopyState Copies(CopyDirection direction, Time now) = 0;
+  // So many bytes cross, however few were left; less than 0: they did not after all.
+  virtual void ChargeCopy(CopyDirection direction, int64_t bytes) = 0;
+  // Somebody waits until there is something again. When to look, at the latest; the engine hears of it before
   // (Engine::Supplied).
-  virtual Time WantCopyBytes(CopyDirection direction, uint64_t bytes, Time now) = 0;
+  virtual Time AwaitCopies(CopyDirection direction, Time now) = 0;
+  // And nobody any more.
+  virtual void NobodyAwaitsCopies(CopyDirection direction) = 0;
 };
 
 }  // namespace gpushare::gate

@@ -86,7 +86,7 @@ void Engine::RemoveTenant(Gate* gate) {
       const Section section(engine);
       const bool marking = std::any_of(tenant.streams.begin(), tenant.streams.end(),
                                        [](const auto& stream) { return stream->marking; });
-      if (tenant.waiting.empty() && !marking) break;
+      if (tenant.waiting.empty() && tenant.copies_waiting == 0 && !marking) break;
     }
     engine.clock.SleepUntil(engine.clock.Now() + Micros(20));
   }
@@ -129,9 +129,7 @@ void Engine::Supplied() {
   impl_->RunArbiter(now, nullptr);
   impl_->LookBy(impl_->NextPoll(now));
   for (const auto& tenant : impl_->tenants) {
-    if (tenant != nullptr && tenant->copies_waiting > 0 && !tenant->copy_supplies.empty()) {
-      impl_->Wake(*tenant);
-    }
+    if (tenant != nullptr && tenant->copies_waiting > 0) impl_->Wake(*tenant);
   }
 }
 
@@ -296,6 +294,7 @@ void Gate::Suspend() {
   engine.TakeCredit(tenant, now);
   engine.arbiter.Unblock(tenant.id, now);
   engine.RunArbiter(now, nullptr);
+  if (tenant.copies_waiting > 0) engine.Wake(tenant);  // they make room for others
 }
 
 void Gate::Resume() {

@@ -159,6 +159,8 @@ struct EngineOptions {
   int sm_count = 132;
   std::shared_ptr<Recorder> recorder;  // of what happens; null: none
   std::shared_ptr<Supply> supply;  // of the device time that may be handed out; null: all there is
+  // Of what all tenants together may copy, beside their own limits; null: by these alone.
+  std::shared_ptr<CopySupply> copy_supply;
 };
 
 class Gate {
@@ -202,9 +204,6 @@ class Gate {
   // The driver refused a copy that was admitted: its bytes are taken back.
   void CopyRefused(CopyDirection direction, uint64_t bytes);
   bool LimitsCopies(CopyDirection direction) const;
-  // From now on copies are limited by what comes from there as well, which several gates may have in common. What it
-  // replaces is kept until the end.
-  void SetCopySupply(std::shared_ptr<CopySupply> supply);
 
   // Streams that are being captured must not be marked: the gate asks the driver before each marker.
   absl::StatusOr<StreamGate*> AddStream(driver::Stream stream, const StreamPlace& place = {});

@@ -14,6 +14,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
 #include "base/sync.h"
+#include "gate/copy_line.h"
 #include "gate/engine.h"
 #include "gate/lane.h"
 #include "gate/tenant_page.h"
@@ -93,18 +94,10 @@ struct CopyLimit {
   double bytes_per_s = 0;  // 0: none
   double tokens = 0;
   Time at{};
-  // Where a supply limits them as well: what of it is left.
-  bool supplied = false;
-  double supplied_tokens = 0;
 
-  bool limited() const { return supplied || bytes_per_s > 0; }
-  bool open() const {
-    return (!supplied || supplied_tokens > 0) && (bytes_per_s <= 0 || tokens > 0);
-  }
-  void Take(double bytes) {  // what was taken in vain is given back by less than 0
-    if (supplied) supplied_tokens -= bytes;
-    if (bytes_per_s > 0) tokens -= bytes;
-  }
+  bool open() const { return bytes_per_s <= 0 || tokens > 0; }
+  void Advance(Time now);
+  Time OpenAt(Time now) const;  // of one that is not
 };
 
 // What a thread at the gate asks for.
@@ -160,13 +153,8 @@ struct TenantState {
   bool passing = false;        // it is not in the books yet
   std::array<CopyLimit, 2> copies;
   std::array<std::atomic<bool>, 2> limits_copies{};
-  std::atomic<CopySupply*> copy_supply{nullptr};  // the last of these; null: by its own rates alone
-  std::vector<std::shared_ptr<CopySupply>> copy_supplies;
+  std::array<CopyLine::Turn, 2> copy_turns;
   int copies_waiting = 0;
-  // What has come since the last look. Whether there is a limit.
-  bool AdvanceCopies(CopyDirection direction, Time now);
-  // When to look whether a copy may begin for which there are no tokens.
-  Time CopiesAt(CopyDirection direction, Time now);
   GateStats stats;
 };
 
@@ -221,8 +209,10 @@ struct Engine::Impl {
   std::vector<std::unique_ptr<TenantState>> removed_tenants ABSL_GUARDED_BY(mu);
   Totals of_removed ABSL_GUARDED_BY(mu);
   std::vector<LaunchRecord> scratch ABSL_GUARDED_BY(mu);
-  std::vector<sched::Grant> grants ABSL_GUARDED_BY(mu);  // scratch
-  Time next_run ABSL_GUARDED_BY(mu) = kNever;            // the arbiter's
+  std::vector<sched::Grant> grants ABSL_GUARDED_BY(mu);      // scratch
+  Time next_run ABSL_GUARDED_BY(mu) = kNever;                // the arbiter's
+  std::array<CopyLine, 2> copy_lines ABSL_GUARDED_BY(mu);    // for options.copy_supply
+  std::array<bool, 2> copies_awaited ABSL_GUARDED_BY(mu){};  // it was told so
   Time reconciler_wakes ABSL_GUARDED_BY(mu) = kNever;
   // Host time of a submission to an idle stream - device time at which it starts.
   Nanos submit_offset ABSL_GUARDED_BY(mu){0};
@@ -296,6 +286,21 @@ struct Engine::Impl {
   // lease.cc
   void OpenLease(const LeaseState& lease, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   Time ExclusiveUntil(const TenantState& tenant, Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+
+  // copies.cc
+  struct CopyLook {
+    bool open = false, suspended = false;
+    Time look_by = kNever;  // of one that waits; kNever: it is woken
+  };
+  // Whether it may begin now; keeps its place in the line or gives it up.
+  CopyLook LookAtCopy(CopyLine::Waiter& copy, CopyDirection direction, Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void LeaveCopyLine(CopyLine::Waiter& copy, CopyDirection direction)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Who is first now looks again.
+  void CopyLineChanged(CopyDirection direction) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void ChargeCopy(TenantState& tenant, CopyDirection direction, int64_t bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
   // marking.cc
   // A marker behind what `stream` has launched; its event is to be recorded, then AddMarker.

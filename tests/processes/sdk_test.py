@@ -160,6 +160,54 @@ class Sdk(Together):
         self.assertEqual(said[3], [512 * MIB, 512 * MIB])
         self.assertGreater(said[4], 190)
 
+    # Each copy begins when there is any byte left, and what it owes outlives its virtual device, and its runtime.
+    def test_no_copy_passes_the_limit_by_being_the_last(self):
+        code = sdk("""
+            data = bytes(8 << 20)
+            def copy():
+                device = gpu.virtual_device("once")
+                stream, buffer = device.stream(), device.alloc("8MiB")
+                stream.copy_to_device(buffer, data)
+                buffer.close(); stream.close(); device.close()
+            took = []
+            begin = now()
+            for _ in range(12): copy()
+            took.append(now() - begin)
+            begin = now()
+            for _ in range(12):
+                runtime.close_all()
+                runtime = gpushare.Runtime()
+                gpu = gpushare.Gpu(runtime)
+                copy()
+            took.append(now() - begin)
+            print(json.dumps(took))
+            """)
+        # The other keeps the broker.
+        (devices, runtimes), _ = self.together([("h2d=200MB/s", code), ("", "until(2000); print(0)")], of=[0, 0])
+        # 500 ms of the limit; what the first owes is paid by the second, the last's by nobody.
+        self.assertGreater(devices, 440)
+        self.assertLess(devices, 520)
+        self.assertGreater(runtimes, 440)
+
+    # Each waits for its copy, and then for a piece of each other.
+    def test_virtual_devices_that_copy_at_once_take_turns(self):
+        for sizes in ([1 << 20] * 3, [64 << 10, 4 << 20]):
+            (got,) = self.together([("h2d=200MB/s", sdk(f"""
+                def copy(device, size):
+                    stream, buffer, data = device.stream(), device.alloc(size), bytes(size)
+                    until(0)
+                    sent = 0
+                    while now() < START + 500:
+                        stream.copy_to_device(buffer, data)
+                        sent += size
+                    return sent / 1e6
+                devices = [(gpu.virtual_device(str(i)), size) for i, size in enumerate({sizes})]
+                print(json.dumps(at_once(*[lambda d=d, s=s: copy(d, s) for d, s in devices])))
+                """))])
+            self.assertAlmostEqual(sum(got) / 100, 1, delta=0.08)  # 10 ms that were saved up, and a piece of each
+            copies = [each * 1e6 / size for each, size in zip(got, sizes)]
+            self.assertLess(max(copies) - min(copies), 4)
+
     # A program that is preloaded as well has one engine, and what it makes is of the same share.
     def test_preloaded_it_has_one_share(self):
         code = """

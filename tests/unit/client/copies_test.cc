@@ -10,56 +10,106 @@
 namespace gpushare::client {
 namespace {
 
-constexpr auto kTo = gate::CopyDirection::kHostToDevice, kFrom = gate::CopyDirection::kDeviceToHost;
+using gate::CopyState;
 
-TEST(CopyShare, HandsOutWhatWasGrantedOnce) {
+constexpr auto kTo = gate::CopyDirection::kHostToDevice, kFrom = gate::CopyDirection::kDeviceToHost;
+constexpr uint64_t kRate = 1'000'000'000;
+
+TEST(CopyShare, WhatWasGrantedIsThereOnce) {
   CopyShare share;
-  EXPECT_EQ(share.Take({.granted = 100}, Time()), 100u);
-  EXPECT_EQ(share.Take({.granted = 100}, Time()), 0u);
-  EXPECT_EQ(share.Want(7), 107u);
-  EXPECT_EQ(share.Take({.granted = 50}, Time()), 0u);  // nonsense
-  EXPECT_EQ(share.Take({.granted = 130}, Time()), 30u);
-  EXPECT_LE(share.Take({.granted = UINT64_MAX}, Time()), CopyShare::kMost);
-  EXPECT_EQ(share.Want(7), UINT64_MAX);
+  EXPECT_FALSE(share.Look({.granted = 0, .rate = kRate}, Time()));
+  EXPECT_EQ(share.Await(), 1u);
+  EXPECT_TRUE(share.Look({.granted = 100, .rate = kRate}, Time()));
+  share.Charge(100);
+  EXPECT_FALSE(share.Look({.granted = 100, .rate = kRate}, Time()));
+  share.Charge(6);
+  EXPECT_EQ(share.Await(), 107u);                                    // the debt, and something
+  EXPECT_FALSE(share.Look({.granted = 50, .rate = kRate}, Time()));  // nonsense
+  EXPECT_FALSE(share.Look({.granted = 106, .rate = kRate}, Time()));
+  EXPECT_TRUE(share.Look({.granted = 107, .rate = kRate}, Time()));
+  share.Charge(1'000);
+  share.Charge(-1'000);
+  EXPECT_TRUE(share.Look({.granted = 107, .rate = kRate}, Time()));
+  // Whatever a broker says.
+  EXPECT_TRUE(share.Look({.granted = UINT64_MAX, .rate = kRate}, Time()));
+  share.Charge(CopyShare::kMost + 1);
+  EXPECT_EQ(share.Await(), UINT64_MAX);
+  // A new session owes what the last one did.
+  share.Lift({.granted = UINT64_MAX});
+  share.Charge(5);
   share.Begin();
-  EXPECT_EQ(share.Take({.granted = 20}, Time()), 20u);
+  EXPECT_FALSE(share.Look({.granted = 5, .rate = kRate}, Time()));
+  EXPECT_TRUE(share.Look({.granted = 6, .rate = kRate}, Time()));
+}
+
+TEST(CopyShare, WhatComesWhileNobodyWaitsIsBounded) {
+  CopyShare share;
+  share.Look({.granted = UINT64_MAX / 2, .rate = kRate}, Time());
+  share.Charge(10'000'000);  // 10 ms of the limit
+  EXPECT_FALSE(share.Look({.granted = UINT64_MAX / 2, .rate = kRate}, Time()));
+  // What was there is left alone, and what somebody waits for is not cut.
+  share.Await();
+  EXPECT_TRUE(share.Look({.granted = UINT64_MAX / 2 + 30'000'000, .rate = kRate}, Time()));
+  share.Unawait();
+  EXPECT_TRUE(share.Look({.granted = UINT64_MAX / 2 + 40'000'000, .rate = kRate}, Time()));
+  share.Charge(29'999'999);
+  EXPECT_TRUE(share.Look({.granted = UINT64_MAX / 2 + 40'000'000, .rate = kRate}, Time()));
+  share.Charge(1);
+  EXPECT_FALSE(share.Look({.granted = UINT64_MAX / 2 + 40'000'000, .rate = kRate}, Time()));
 }
 
 TEST(CopyShare, GoesOnByTheClockWithoutABroker) {
-  const CopyShare::Limits limits{.granted = 5, .rate = 1'000'000'000};
+  const CopyShare::Limits limits{.granted = 5, .rate = kRate};
   CopyShare share;
-  share.Lose(/*goes_on=*/true, Time(Seconds(1)));
-  EXPECT_EQ(share.Take(limits, Time(Seconds(1))), 0u);
-  EXPECT_EQ(share.LookBy(limits, 1000, Time(Seconds(1))), Time(Seconds(1) + Nanos(1001)));
-  uint64_t sum = 0;
+  const Time begin(Seconds(1));
+  share.Lose(limits, /*goes_on=*/true, begin);
+  share.Charge(5);  // the broker's last word counted
+  EXPECT_FALSE(share.Look(limits, begin));
+  share.Charge(999);
+  EXPECT_EQ(share.LookBy(limits, begin), begin + Nanos(1001));
+  share.Charge(-999);
+  int64_t sum = 0;
   for (int i = 1; i <= 1000; ++i) {
-    sum += share.Take(limits, Time(Seconds(1) + Nanos(i * 999'999)));
+    for (const Time now = begin + Nanos(i * 999'999); share.Look(limits, now); sum += 1000) {
+      share.Charge(1000);
+    }
   }
-  EXPECT_NEAR(static_cast<double>(sum), 1e9, 2e3);
+  EXPECT_NEAR(static_cast<double>(sum), 1e9, 4e3);
   // What was not taken in time is not saved up.
-  EXPECT_EQ(share.Take(limits, Time(Seconds(60))), 10'000'000u);
-  share.Lose(/*goes_on=*/false, Time(Seconds(60)));
-  EXPECT_EQ(share.Take(limits, Time(Seconds(70))), 0u);
-  EXPECT_EQ(share.LookBy(limits, 1, Time(Seconds(70))), kNever);
+  EXPECT_TRUE(share.Look(limits, Time(Seconds(60))));
+  share.Charge(10'001'000);
+  EXPECT_FALSE(share.Look(limits, Time(Seconds(60))));
+  share.Lose(limits, /*goes_on=*/false, Time(Seconds(60)));
+  EXPECT_FALSE(share.Look(limits, Time(Seconds(70))));
+  EXPECT_EQ(share.LookBy(limits, Time(Seconds(70))), kNever);
 }
 
-class CopiesTest : public GpuSessionTest {};
+class CopiesTest : public GpuSessionTest {
+ protected:
+  void Limits(uint64_t rate) {
+    broker.said().copy_rate[0] = rate;
+    broker.Wake();
+    gpu->Look(clock.now);
+  }
+  uint64_t wanted() const { return broker.used().copy_wanted[0]; }
+};
 
 TEST_F(CopiesTest, AsksOnceForWhatIsMissing) {
-  Has(UINT64_MAX);
   EXPECT_FALSE(gpu->LimitsCopies(kTo));
-  broker.said().copy_rate[0] = 1'000'000;
-  broker.Wake();
-  gpu->Look(clock.now);
+  EXPECT_EQ(gpu->Copies(kTo, clock.now), CopyState::kUnlimited);
+  gpu->ChargeCopy(kTo, 1000);  // no debt
+  Limits(1'000'000);
   EXPECT_TRUE(gpu->LimitsCopies(kTo));
   EXPECT_FALSE(gpu->LimitsCopies(kFrom));
   broker.rung();
-  EXPECT_EQ(gpu->TakeCopyBytes(kTo, clock.now), 0u);
-  gpu->WantCopyBytes(kTo, 10, clock.now);
+  EXPECT_EQ(gpu->Copies(kTo, clock.now), CopyState::kUsedUp);
+  EXPECT_EQ(gpu->Copies(kFrom, clock.now), CopyState::kUnlimited);
+  gpu->ChargeCopy(kTo, 9);
+  gpu->AwaitCopies(kTo, clock.now);
   EXPECT_TRUE(broker.rung());
-  gpu->WantCopyBytes(kTo, 10, clock.now);
+  gpu->AwaitCopies(kTo, clock.now);
   EXPECT_FALSE(broker.rung());
-  EXPECT_EQ(broker.used().copy_wanted[0], 10u);
+  EXPECT_EQ(wanted(), 10u);
   EXPECT_EQ(broker.used().copy_wanted[1], 0u);
   // The engine hears of what comes.
   int told = 0;
@@ -68,31 +118,80 @@ TEST_F(CopiesTest, AsksOnceForWhatIsMissing) {
   broker.Wake();
   gpu->Look(clock.now);
   EXPECT_EQ(told, 1);
-  EXPECT_EQ(gpu->TakeCopyBytes(kTo, clock.now), 4096u);
-  gpu->WantCopyBytes(kTo, 1, clock.now);
+  EXPECT_EQ(gpu->Copies(kTo, clock.now), CopyState::kOpen);
+  gpu->ChargeCopy(kTo, 4096);
+  gpu->AwaitCopies(kTo, clock.now);
   EXPECT_TRUE(broker.rung());
-  EXPECT_EQ(broker.used().copy_wanted[0], 4097u);
+  EXPECT_EQ(wanted(), 4106u);
+  EXPECT_EQ(broker.used().copy_used[0], 4105u);  // of which its tenant owes 9 if it ends now
+}
+
+TEST_F(CopiesTest, WantsLessWhenLessIsMissingAndNothingWhenNobodyWaits) {
+  Limits(1'000'000);
+  gpu->ChargeCopy(kTo, 999);
+  gpu->AwaitCopies(kTo, clock.now);
+  EXPECT_EQ(wanted(), 1000u);
+  gpu->ChargeCopy(kTo, -900);  // the driver refused it
+  gpu->AwaitCopies(kTo, clock.now);
+  EXPECT_EQ(wanted(), 100u);
+  gpu->NobodyAwaitsCopies(kTo);
+  EXPECT_EQ(wanted(), 0u);
+  broker.rung();
+  gpu->AwaitCopies(kTo, clock.now);
+  EXPECT_EQ(wanted(), 100u);
+  EXPECT_TRUE(broker.rung());
+  // What the broker grants while that is said is seen at once.
+  broker.said().copy_granted[0] = 100;
+  EXPECT_EQ(gpu->AwaitCopies(kTo, clock.now), clock.now);
+}
+
+TEST_F(CopiesTest, AreHeldWhileTheTenantIsSuspended) {
+  int told = 0;
+  gpu->SetOnTime([&] { ++told; });
+  broker.said().flags = ipc::LimitsPage::kSuspended;
+  broker.Wake();
+  gpu->Look(clock.now);
+  EXPECT_EQ(told, 1);
+  EXPECT_EQ(gpu->Copies(kTo, clock.now), CopyState::kSuspended);  // although they have no limit
+  EXPECT_EQ(gpu->Copies(kFrom, clock.now), CopyState::kSuspended);
+  broker.said().flags = 0;
+  broker.Wake();
+  gpu->Look(clock.now);
+  EXPECT_EQ(told, 2);
+  EXPECT_EQ(gpu->Copies(kTo, clock.now), CopyState::kUnlimited);
 }
 
 TEST_F(CopiesTest, ABrokersEndIsNotTheirs) {
-  broker.said().copy_rate[0] = 1'000'000;
-  Has(UINT64_MAX);
-  gpu->Look(clock.now);
-  gpu->WantCopyBytes(kTo, 1, clock.now);
+  Limits(1'000'000);
+  gpu->AwaitCopies(kTo, clock.now);
   int told = 0;
   gpu->SetOnTime([&] { ++told; });
   gpu->Lose(/*goes_on=*/true);
   EXPECT_EQ(told, 1);
   clock.now += Millis(5);
-  EXPECT_EQ(gpu->TakeCopyBytes(kTo, clock.now), 5000u);
-  BrokerPages next;
-  next.said().copy_granted[0] = 77;
+  EXPECT_EQ(gpu->Copies(kTo, clock.now), CopyState::kOpen);
+  gpu->ChargeCopy(kTo, 5002);
+  EXPECT_EQ(gpu->Copies(kTo, clock.now), CopyState::kUsedUp);
+  const BrokerPages next;
+  next.said().copy_rate[0] = 1'000'000;
   gpu->Resume(next.ForProcess());
-  EXPECT_FALSE(gpu->LimitsCopies(kTo));  // by the new one's word
-  EXPECT_EQ(gpu->TakeCopyBytes(kTo, clock.now), 77u);
-  gpu->WantCopyBytes(kTo, 3, clock.now);
-  EXPECT_EQ(next.used().copy_wanted[0], 80u);
+  EXPECT_TRUE(gpu->LimitsCopies(kTo));
+  gpu->AwaitCopies(kTo, clock.now);
+  EXPECT_EQ(next.used().copy_wanted[0], 3u);
   EXPECT_TRUE(next.rung());
+  next.said().copy_granted[0] = 3;
+  EXPECT_EQ(gpu->Copies(kTo, clock.now), CopyState::kOpen);
+}
+
+TEST_F(CopiesTest, NobodyLooksOftenForABrokerThatWillNotCome) {
+  Limits(1'000'000);
+  gpu->Lose(/*goes_on=*/false, /*for_good=*/true);
+  EXPECT_EQ(gpu->AwaitCopies(kTo, clock.now), kNever);
+  int looks = 0;
+  for (const Time end = clock.now + Seconds(10); clock.now < end; ++looks) {
+    clock.now = gpu->Look(clock.now);
+  }
+  EXPECT_LT(looks, 100);
 }
 
 }  // namespace

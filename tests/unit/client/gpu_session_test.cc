@@ -114,8 +114,10 @@ TEST_F(GpuSessionTest, NonsenseOnThePagesIsSurvived) {
     gpu->Left();
     for (const auto way :
          {gate::CopyDirection::kHostToDevice, gate::CopyDirection::kDeviceToHost}) {
-      gpu->TakeCopyBytes(way, clock.now);
-      gpu->WantCopyBytes(way, any(), clock.now);
+      gpu->Copies(way, clock.now);
+      gpu->ChargeCopy(way, static_cast<int64_t>(any() % (uint64_t{1} << 48)));
+      gpu->AwaitCopies(way, clock.now);
+      if (i % 3 == 0) gpu->NobodyAwaitsCopies(way);
     }
     if (i % 100 == 50) gpu->Lose(i % 200 == 50);
     if (i % 100 == 99) gpu->Resume(broker.ForProcess());

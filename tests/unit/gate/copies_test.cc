@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies by what comes from outside, which an engine's tenants have in common.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "tests/unit/gate/engine_test.h"
+
+namespace gpushare::gate {
+namespace {
+
+constexpr auto kTo = CopyDirection::kHostToDevice, kFrom = CopyDirection::kDeviceToHost;
+
+// Whose bytes the test gives, as long as somebody waits for them.
+class GivenBytes final : public CopySupply {
+ public:
+  bool LimitsCopies(CopyDirection direction) const override { return direction == kTo && limits; }
+  CopyState Copies(CopyDirection direction, Time) override {
+    if (suspended) return CopyState::kSuspended;
+    if (!LimitsCopies(direction)) return CopyState::kUnlimited;
+    return bytes > 0 ? CopyState::kOpen : CopyState::kUsedUp;
+  }
+  void ChargeCopy(CopyDirection direction, int64_t charged) override {
+    if (LimitsCopies(direction)) bytes -= charged;
+  }
+  Time AwaitCopies(CopyDirection, Time) override {
+    wanted = 1 - bytes;
+    return kNever;
+  }
+  void NobodyAwaitsCopies(CopyDirection) override { wanted = 0; }
+
+  std::atomic<bool> limits{true}, suspended{false};
+  std::atomic<int64_t> bytes{0}, wanted{0};
+};
+
+class SuppliedCopiesTest : public EngineTest {
+ protected:
+  void SetUp() override {
+    EngineTest::SetUp();
+    engine_.reset();
+    EngineOptions options;
+    options.sm_count = 100;
+    options.copy_supply = given;
+    engine_ = *Engine::Create(*driver_, context_, options);
+  }
+  Verdict Copy(const Tenant& t, uint64_t bytes, Nanos timeout = Nanos(0)) {
+    return t.gate->AdmitCopy(kTo, bytes, clock().Now() + timeout);
+  }
+  void Give(int64_t bytes) {
+    given->bytes += bytes;
+    engine_->Supplied();
+  }
+  // Gives so much in so many pieces, one each 100 us.
+  std::unique_ptr<base::ClockThread> StartGiving(int64_t piece, int pieces) {
+    return clock().StartThread("giver", [this, piece, pieces] {
+      for (int i = 0; i < pieces; ++i) {
+        clock().SleepUntil(clock().Now() + Micros(100));
+        Give(piece);
+      }
+    });
+  }
+  // Copies pieces of `size`, each when the one before has begun and `pause` has passed, to `end`. How much that was.
+  std::unique_ptr<base::ClockThread> StartCopying(const Tenant& t, uint64_t size, Time end,
+                                                  std::atomic<uint64_t>& sum,
+                                                  Nanos pause = Nanos(0)) {
+    return clock().StartThread("copies", [this, t, size, end, &sum, pause] {
+      while (t.gate->AdmitCopy(kTo, size, end) == Verdict::kAdmitted) {
+        sum += size;
+        if (pause > Nanos(0)) clock().SleepUntil(clock().Now() + pause);
+      }
+    });
+  }
+
+  const std::shared_ptr<GivenBytes> given = std::make_shared<GivenBytes>();
+};
+
+TEST_F(SuppliedCopiesTest, KeepToWhatComes) {
+  TenantOptions options;
+  options.h2d_bytes_per_s = 1e15;  // never the tighter
+  Tenant t = Make(options);
+  EXPECT_TRUE(t.gate->LimitsCopies(kTo));
+  EXPECT_FALSE(t.gate->LimitsCopies(kFrom));
+  EXPECT_EQ(Copy(t, 100, Micros(10)), Verdict::kDeadline);
+  given->bytes = 40;
+  EXPECT_EQ(Copy(t, 100), Verdict::kAdmitted);
+  EXPECT_EQ(Copy(t, 100), Verdict::kDeadline);
+  // Who waits is woken when it comes, and then nobody wants anything.
+  const Time begin = clock().Now();
+  auto giver = clock().StartThread("giver", [&] {
+    clock().SleepUntil(begin + Millis(3));
+    EXPECT_EQ(given->wanted, 61);  // the debt, and something
+    Give(61);
+  });
+  EXPECT_EQ(t.gate->AdmitCopy(kTo, 100), Verdict::kAdmitted);
+  EXPECT_NEAR(static_cast<double>((clock().Now() - begin).count()), 3e6, 1e5);
+  EXPECT_EQ(given->wanted, 0);
+  giver->Join();
+  // One that the driver refused is given back, and one that passes at its bound is charged.
+  t.gate->CopyRefused(kTo, 100);
+  EXPECT_EQ(Copy(t, 100), Verdict::kAdmitted);
+  EXPECT_EQ(t.gate->AdmitCopy(kTo, 1000, kNever, Micros(50)), Verdict::kAdmitted);
+  EXPECT_EQ(given->bytes, -1099);
+  EXPECT_EQ(given->wanted, 0);
+  // A copy that nobody can make is no credit when the driver has said so.
+  t.gate->AdmitCopy(kTo, UINT64_MAX, kNever, Nanos(1));
+  t.gate->CopyRefused(kTo, UINT64_MAX);
+  EXPECT_EQ(given->bytes, -1099);
+  given->limits = false;
+  EXPECT_EQ(Copy(t, 1 << 30), Verdict::kAdmitted);
+  Drop(t);
+}
+
+TEST_F(SuppliedCopiesTest, KeepToTheirOwnRateAsWell) {
+  TenantOptions options;
+  options.h2d_bytes_per_s = 1e6;
+  Tenant t = Make(options);
+  given->bytes = 1'000'000;
+  clock().SleepUntil(clock().Now() + Millis(1));
+  EXPECT_EQ(t.gate->AdmitCopy(kTo, 11'000), Verdict::kAdmitted);
+  const Time begin = clock().Now();
+  EXPECT_EQ(t.gate->AdmitCopy(kTo, 1), Verdict::kAdmitted);
+  EXPECT_NEAR(static_cast<double>((clock().Now() - begin).count()), 10e6, 1e5);  // its debt
+  given->limits = false;
+  EXPECT_TRUE(t.gate->LimitsCopies(kTo));
+  Drop(t);
+}
+
+TEST_F(SuppliedCopiesTest, ADebtOutlivesTheTenantThatMadeIt) {
+  Tenant t = Make({});
+  given->bytes = 1;
+  EXPECT_EQ(Copy(t, 1000), Verdict::kAdmitted);
+  Drop(t);
+  EXPECT_EQ(given->bytes, -999);
+  Tenant next = Make({});
+  Give(999);
+  EXPECT_EQ(Copy(next, 1), Verdict::kDeadline);
+  Give(1);
+  EXPECT_EQ(Copy(next, 1), Verdict::kAdmitted);
+  Drop(next);
+}
+
+TEST_F(SuppliedCopiesTest, TenantsGetTheSameWhateverTheirPieces) {
+  Tenant a = Make({}), b = Make({}), c = Make({});
+  const Time end = clock().Now() + Millis(100);
+  std::atomic<uint64_t> small{0}, large{0}, two{0};
+  std::vector<std::unique_ptr<base::ClockThread>> threads;
+  threads.push_back(StartCopying(a, 1'000, end, small));
+  threads.push_back(StartCopying(b, 64'000, end, large));
+  threads.push_back(StartCopying(c, 4'000, end, two));  // by two threads, which get no more
+  threads.push_back(StartCopying(c, 4'000, end, two));
+  threads.push_back(StartGiving(9'000, 1000));
+  for (auto& thread : threads) thread->Join();
+  const double sum = static_cast<double>(small + large + two);
+  EXPECT_NEAR(sum, 9e6, 1e5);
+  for (const std::atomic<uint64_t>* each : {&small, &large, &two}) {
+    EXPECT_NEAR(static_cast<double>(each->load()) / sum, 1.0 / 3, 0.01);
+  }
+  EXPECT_EQ(given->wanted, 0);
+  for (Tenant* each : {&a, &b, &c}) Drop(*each);
+}
+
+TEST_F(SuppliedCopiesTest, WhoComesBackAfterEachCopyWaitsForOnePieceOfAnother) {
+  Tenant a = Make({}), b = Make({});
+  const Time end = clock().Now() + Millis(100);
+  std::atomic<uint64_t> small{0}, large{0};
+  auto first = StartCopying(a, 1'000, end, small, Micros(10));
+  auto second = StartCopying(b, 64'000, end, large);
+  StartGiving(9'000, 1000)->Join();
+  first->Join();
+  second->Join();
+  EXPECT_GE(small / 1'000 + 1, large / 64'000);
+  EXPECT_GT(large / 64'000, 100u);
+  Drop(a);
+  Drop(b);
+}
+
+TEST_F(SuppliedCopiesTest, WhoWaitsForALimitOfItsOwnIsInNobodysWay) {
+  TenantOptions slow;
+  slow.h2d_bytes_per_s = 1e6;
+  Tenant a = Make(slow), b = Make({});
+  const Time end = clock().Now() + Millis(100);
+  std::atomic<uint64_t> own{0}, other{0};
+  auto first = StartCopying(a, 10'000, end, own), second = StartCopying(b, 10'000, end, other);
+  StartGiving(10'000, 1000)->Join();
+  first->Join();
+  second->Join();
+  EXPECT_NEAR(static_cast<double>(own), 1e5, 2e4);
+  EXPECT_NEAR(static_cast<double>(own + other), 1e7, 2e4);
+  Drop(a);
+  Drop(b);
+}
+
+TEST_F(SuppliedCopiesTest, NobodyWantsMoreWhenWhoWaitedHasGone) {
+  Tenant t = Make({}), suspended = Make({}), removed = Make({});
+  const Time begin = clock().Now();
+  auto body = [&](const Tenant& of, Verdict expected) {
+    return clock().StartThread("waits", [this, &of, expected] {
+      EXPECT_EQ(of.gate->AdmitCopy(kTo, 10, clock().Now() + Millis(9)), expected);
+    });
+  };
+  auto first = body(suspended, Verdict::kDeadline), second = body(removed, Verdict::kSuspended);
+  EXPECT_EQ(Copy(t, 10, Millis(1)), Verdict::kDeadline);
+  EXPECT_EQ(given->wanted, 1);  // the others still wait
+  suspended.gate->Suspend();
+  driver_->SynchronizeStream(removed.handle);
+  removed.gate->RemoveStream(removed.stream);
+  engine_->RemoveTenant(removed.gate);
+  driver_->DestroyStream(removed.handle);
+  clock().SleepUntil(begin + Millis(2));
+  EXPECT_EQ(given->wanted, 0);
+  // What comes now is for those that can use it.
+  given->bytes = 1;
+  EXPECT_EQ(Copy(t, 10), Verdict::kAdmitted);
+  first->Join();
+  second->Join();
+  // A limit that goes while somebody waits.
+  auto lifts = clock().StartThread("lifts", [&] {
+    clock().SleepUntil(clock().Now() + Millis(1));
+    EXPECT_GT(given->wanted, 0);
+    given->limits = false;
+    engine_->Supplied();
+  });
+  EXPECT_EQ(t.gate->AdmitCopy(kTo, 10), Verdict::kAdmitted);
+  EXPECT_EQ(given->wanted, 0);
+  lifts->Join();
+  suspended.gate->Resume();
+  Drop(t);
+  Drop(suspended);
+}
+
+TEST_F(SuppliedCopiesTest, NoneBeginsWhileTheSupplyIsSuspended) {
+  given->limits = false;
+  given->suspended = true;
+  Tenant t = Make({});
+  EXPECT_EQ(Copy(t, 1, Millis(1)), Verdict::kDeadline);
+  EXPECT_EQ(t.gate->AdmitCopy(kFrom, 1, clock().Now() + Millis(2), Millis(1)), Verdict::kDeadline);
+  const Time begin = clock().Now();
+  auto resumes = clock().StartThread("resumes", [&] {
+    clock().SleepUntil(begin + Millis(3));
+    given->suspended = false;
+    engine_->Supplied();
+  });
+  EXPECT_EQ(t.gate->AdmitCopy(kTo, 1), Verdict::kAdmitted);
+  EXPECT_NEAR(static_cast<double>((clock().Now() - begin).count()), 3e6, 1e5);
+  resumes->Join();
+  Drop(t);
+}
+
+}  // namespace
+}  // namespace gpushare::gate
