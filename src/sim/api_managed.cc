@@ -164,8 +164,7 @@ CUresult Attach(CUstream stream_handle, CUdeviceptr pointer, size_t bytes, unsig
       (flags == CU_MEM_ATTACH_SINGLE && stream->legacy)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  result = CheckSubmit(stream);
-  if (result == CUDA_SUCCESS) result = RefuseCapture(stream);
+  result = CheckSubmitUncaptured(stream);
   if (result != CUDA_SUCCESS) return result;
   result = WaitForSpace(&stream);
   if (result != CUDA_SUCCESS) return result;

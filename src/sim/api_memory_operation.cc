@@ -71,8 +71,7 @@ CUresult SubmitOperations(const std::vector<Operation>& operations, CUstream han
   Stream* stream;
   CUresult result = FindStream(handle, null, &stream);
   if (result != CUDA_SUCCESS) return result;
-  result = CheckSubmit(stream);
-  if (result == CUDA_SUCCESS) result = RefuseCapture(stream);
+  result = CheckSubmitUncaptured(stream);
   if (result != CUDA_SUCCESS) return result;
   for (const Operation& operation : operations) {
     if (operation.type == CommandType::kEmpty) continue;

@@ -59,8 +59,7 @@ CUresult PutAll(const std::vector<ManagedOperation>& operations, Verb verb, CUst
   Stream* stream;
   CUresult result = FindStream(handle, null, &stream);
   if (result != CUDA_SUCCESS) return result;
-  result = CheckSubmit(stream);
-  if (result == CUDA_SUCCESS) result = RefuseCapture(stream);
+  result = CheckSubmitUncaptured(stream);
   if (result != CUDA_SUCCESS) return result;
   for (const ManagedOperation& operation : operations) {
     if (state().managed.Find(operation.pointer, operation.bytes) == nullptr) {

@@ -47,6 +47,11 @@ inline CUresult RefuseCapture(Stream* stream) {
   Invalidate(stream->capture);
   return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
+// For work submitted to the stream that no node stands for.
+inline CUresult CheckSubmitUncaptured(Stream* stream) {
+  const CUresult result = CheckSubmit(stream);
+  return result == CUDA_SUCCESS ? RefuseCapture(stream) : result;
+}
 
 }  // namespace gpushare::sim
 
