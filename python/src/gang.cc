@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "amount.h"
+#include "async_with.h"
 #include "lease.h"
 #include "object.h"
 #include "wait.h"
@@ -178,7 +179,7 @@ std::shared_ptr<Gang> NewGang(const py::object& members, const py::kwargs& terms
 }  // namespace
 
 void BindGang(py::module_& m) {
-  py::class_<Gang, std::shared_ptr<Gang>>(
+  auto cls = py::class_<Gang, std::shared_ptr<Gang>>(
       m, "Gang",
       "Gang(members, *, hint=1e-4, maximum=1.0, exclusive=False, timeout=None)\n--\n\n"
       "Leases on several GPUs, all or none, for work of which each part waits for the others: "
@@ -191,10 +192,10 @@ void BindGang(py::module_& m) {
       "    members: virtual devices, one for each GPU, or pairs (virtual device, streams).\n"
       "    hint, maximum, exclusive: of each member, as in lease(); `maximum` counts from when the "
       "gang is whole.\n"
-      "    timeout: of acquiring them all; None for ever.")
-      .def(py::init(&NewGang), py::arg("members"),
-           "__init__(self, members, *, hint=1e-4, maximum=1.0, exclusive=False, timeout=None)\n"
-           "--\n\n")
+      "    timeout: of acquiring them all; None for ever.");
+  cls.def(py::init(&NewGang), py::arg("members"),
+          "__init__(self, members, *, hint=1e-4, maximum=1.0, exclusive=False, timeout=None)\n"
+          "--\n\n")
       .def("acquire", &Gang::Acquire,
            "acquire(self)\n--\n\nWaits for all; Ctrl-C ends the wait.\n\n"
            "Raises:\n"
@@ -213,25 +214,6 @@ void BindGang(py::module_& m) {
       .def(
           "__exit__", [](Gang& self, const py::args&) { self.Release(); },
           "__exit__(self, *args)\n--\n\nrelease().")
-      .def(
-          "__aenter__",
-          [](const py::object& self) {
-            return py::module_::import("gpushare._async").attr("enter")(self);
-          },
-          "__aenter__(self)\n--\n\nacquire() for coroutines.")
-      .def(
-          "__aexit__",
-          [](const py::object& self, const py::args&) {
-            return py::module_::import("gpushare._async").attr("leave")(self);
-          },
-          "__aexit__(self, *args)\n--\n\nrelease() for coroutines.")
-      .def("_try_acquire", &Gang::Try, py::arg("timeout_ns"), py::arg("any_thread"),
-           "_try_acquire(self, timeout_ns, any_thread)\n--\n\n")
-      .def_property_readonly("_timeout_ns",
-                             [](const Gang& self) -> py::object {
-                               if (self.options.timeout_ns == GPUSHARE_FOREVER) return py::none();
-                               return py::int_(self.options.timeout_ns);
-                             })
       .def_property_readonly(
           "held", [](const Gang& self) { return !self.handle.closed(); }, "Whether it is held now.")
       .def_property_readonly(
@@ -252,6 +234,7 @@ void BindGang(py::module_& m) {
         return "<gpushare.Gang of " + std::to_string(self.members.size()) + " GPUs" +
                (self.handle.closed() ? ">" : ", held>");
       });
+  DefineAsyncWith(cls);
 }
 
 }  // namespace gpushare::python

@@ -5,6 +5,7 @@
 #include <climits>
 
 #include "amount.h"
+#include "async_with.h"
 #include "gpu.h"
 #include "gpushare/testing/sim.h"
 #include "wait.h"
@@ -220,8 +221,6 @@ void BindLease(py::module_& m) {
            "    FailedPreconditionError (RuntimeError): it is held, or the thread holds another's.")
       .def("release", &Lease::Release,
            "release(self)\n--\n\nEnds the permit; from any thread, waits for nothing.")
-      .def("_try_acquire", &Lease::Try, py::arg("timeout_ns"), py::arg("any_thread"),
-           "_try_acquire(self, timeout_ns, any_thread)\n--\n\n")
       .def_property_readonly(
           "held", [](const Lease& self) { return !self.handle.closed(); },
           "Whether it is held now.")
@@ -234,27 +233,11 @@ void BindLease(py::module_& m) {
       .def_property_readonly(
           "virtual_device", [](const Lease& self) { return self.device; },
           "Whose turn it waits for.")
-      .def_property_readonly("_timeout_ns",
-                             [](const Lease& self) -> py::object {
-                               if (self.options.timeout_ns == GPUSHARE_FOREVER) return py::none();
-                               return py::int_(self.options.timeout_ns);
-                             })
-      .def(
-          "__aenter__",
-          [](const py::object& self) {
-            return py::module_::import("gpushare._async").attr("enter")(self);
-          },
-          "__aenter__(self)\n--\n\nacquire() for coroutines.")
-      .def(
-          "__aexit__",
-          [](const py::object& self, const py::args&) {
-            return py::module_::import("gpushare._async").attr("leave")(self);
-          },
-          "__aexit__(self, *args)\n--\n\nrelease() for coroutines.")
       .def("__repr__", [](const Lease& self) {
         return "<gpushare.Lease of '" + self.device->tenant_name +
                (self.handle.closed() ? "'>" : "', held>");
       });
+  DefineAsyncWith(cls);
   AddFastMethod(cls, &enter_method);
   AddFastMethod(cls, &exit_method);
 }
