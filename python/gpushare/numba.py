@@ -10,7 +10,8 @@
         kernel[64, 256, gpushare.numba.stream(stream)](a)
 
 It is an External Memory Manager plugin. A program that does not know gpushare is given a share by its environment:
-``NUMBA_CUDA_MEMORY_MANAGER=gpushare.numba GPUSHARE_SPEC="memory=8GiB"``, and ``GPUSHARE_TENANT`` for a name.
+``NUMBA_CUDA_MEMORY_MANAGER=gpushare.numba GPUSHARE_SPEC="memory=8GiB"``, and ``GPUSHARE_TENANT`` for a name. With a
+broker (``GPUSHARE_BROKER``) it is all that the broker gives the process.
 
 Within ``with gpushare.tenant_scope(tenant):`` arrays are charged to that tenant's virtual device. Freed arrays are
 given back when Numba empties its list of pending deallocations: at the latest when they are a fifth of the quota, or
@@ -69,11 +70,14 @@ class OutOfMemoryError(CudaAPIError, MemoryError):  # type: ignore[misc, unused-
 
 
 def _from_environment(ordinal: int) -> VirtualDevice:
-    spec = os.environ.get("GPUSHARE_SPEC", "")
+    runtime, spec = Runtime(), os.environ.get("GPUSHARE_SPEC", "")
+    tenant = os.environ.get("GPUSHARE_TENANT") or "numba"
+    if runtime.broker_tenant:  # what the spec asks for is the process's share already: all of that
+        return Gpu(runtime, ordinal).virtual_device(tenant)
     if not spec:
         raise RuntimeError(f"GPU {ordinal} has no virtual device for Numba's memory: call gpushare.numba.use(device), "
                            "or set GPUSHARE_SPEC, for instance to 'memory=8GiB'")
-    return Gpu(Runtime(), ordinal).virtual_device(os.environ.get("GPUSHARE_TENANT") or "numba", spec)
+    return Gpu(runtime, ordinal).virtual_device(tenant, spec)
 
 
 def _share(ordinal: int) -> VirtualDevice:

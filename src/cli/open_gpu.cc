@@ -16,8 +16,10 @@ namespace gpushare::cli {
 namespace {
 
 absl::StatusOr<OpenedGpu> Open(const std::string& driver, const std::string& name) {
-  // Looked at as it is, whoever shares it.
-  GPUSHARE_ASSIGN_OR_RETURN(Runtime runtime, Runtime::Create({.driver = driver, .broker = "none"}));
+  RuntimeOptions options{.driver = driver};
+  // Looked at as it is, whoever shares it; under the preloaded library there is no other than the share.
+  if (dlsym(RTLD_DEFAULT, "gpushare_preload_version") == nullptr) options.broker = "none";
+  GPUSHARE_ASSIGN_OR_RETURN(Runtime runtime, Runtime::Create(options));
   GPUSHARE_ASSIGN_OR_RETURN(const RuntimeInfo info, runtime.info());
   GPUSHARE_ASSIGN_OR_RETURN(GpuProbe probe, Gpu::Probe(runtime, name));
   // Of a GPU that is not there, the reason says which was asked for.

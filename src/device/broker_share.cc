@@ -40,7 +40,9 @@ absl::StatusOr<bool> GoesOnWithoutBroker() {
 }  // namespace
 
 BrokerOptions BrokerOptions::OfEnvironment() {
-  return {.socket = base::GetEnv(kBroker).value_or(""),
+  std::string socket = base::GetEnv(kBroker).value_or("");
+  if (socket == kNoBroker) socket.clear();
+  return {.socket = std::move(socket),
           .tenant = base::GetEnv(kTenant).value_or(""),
           .spec = TextOfEnvironment(0)};
 }

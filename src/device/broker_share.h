@@ -24,6 +24,8 @@
 namespace gpushare::device {
 
 struct BrokerOptions {
+  static constexpr char kNoBroker[] = "none";  // in place of a socket
+
   std::string socket;  // empty: there is none
   std::string tenant;
   std::string spec;

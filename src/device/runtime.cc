@@ -46,7 +46,7 @@ BrokerOptions BrokerFrom(const gpushare_runtime_options& options) {
   if (options.broker != nullptr) broker.socket = options.broker;
   if (options.broker_tenant != nullptr) broker.tenant = options.broker_tenant;
   if (options.broker_spec != nullptr) broker.spec = options.broker_spec;
-  if (broker.socket == "none") broker.socket.clear();
+  if (broker.socket == BrokerOptions::kNoBroker) broker.socket.clear();
   return broker;
 }
 
@@ -147,8 +147,7 @@ absl::Status Runtime::CheckSame(const gpushare_runtime_options& options) const {
         "GPUSHARE_SIM before the process starts"));
   }
   const BrokerOptions share = BrokerOptions::OfEnvironment(), wanted = BrokerFrom(options);
-  if ((!wanted.socket.empty() && wanted.socket != share.socket) || wanted.tenant != share.tenant ||
-      wanted.spec != share.spec) {
+  if (wanted.socket != share.socket || wanted.tenant != share.tenant || wanted.spec != share.spec) {
     return absl::FailedPreconditionError(
         "this process runs under gpushare's preloaded library, whose share is the environment's: "
         "leave the fields of the broker out, or set GPUSHARE_BROKER, GPUSHARE_TENANT and "

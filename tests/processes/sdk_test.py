@@ -221,6 +221,34 @@ class Sdk(Together):
         ((pieces, made, seen),) = self.together([("memory=1GiB", preloaded_sdk(code))])
         self.assertEqual((pieces, made, seen), (8, 8, [0, 512 * MIB]))
 
+    def test_preloaded_there_is_no_other_share(self):
+        code = """
+        told = {}
+        for broker in "none", "", "/nowhere/broker.sock":
+            try:
+                gpushare.Runtime(broker=broker)
+                told[broker] = "a runtime"
+            except gpushare.FailedPreconditionError as error:
+                told[broker] = "GPUSHARE_BROKER" in str(error)
+        gpushare.Runtime(broker=os.environ["GPUSHARE_BROKER"])  # which is its own
+        print(json.dumps(told))
+        """
+        (told,) = self.together([("memory=1GiB", preloaded_sdk(code))])
+        self.assertEqual(told, {"none": True, "": True, "/nowhere/broker.sock": True})
+
+    # What the environment asks for is what the broker gives; a part of that would be taken twice.
+    def test_numba_has_all_of_the_processs_share(self):
+        prologue, variables, code = sdk("""
+        ctypes.CDLL(runtime.driver_path)  # Numba loads what is there by its name
+        from numba import cuda
+        array = cuda.device_array(768 << 20, "uint8")
+        try: cuda.device_array(512 << 20, "uint8")
+        except MemoryError: print(json.dumps(list(cuda.current_context().get_memory_info())))
+        """)
+        variables |= {"NUMBA_CUDA_MEMORY_MANAGER": "gpushare.numba", "GPUSHARE_SPEC": "memory=50%"}
+        (seen,) = self.together([("memory=1GiB", (prologue, variables, code))])
+        self.assertEqual(seen, [256 * MIB, 1024 * MIB])
+
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv)
