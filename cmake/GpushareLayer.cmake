@@ -6,6 +6,7 @@
 #                  LAYERS base sched meter        # direct dependencies, all of lower rank
 #                  LIBRARIES absl::status
 #                  APART slow.cc                 # never compiled together with others
+#                  [COLD]                         # nothing that is timed waits for it: compiled sooner than run
 #                  [NAMES_CUDA])                  # may name cu* symbols and include <cuda.h>
 #
 # Declares the OBJECT library `gpushare_<name>` and fails the configure step when
@@ -15,7 +16,7 @@
 include("${CMAKE_CURRENT_LIST_DIR}/GpushareUnity.cmake")
 
 function(gpushare_layer)
-  cmake_parse_arguments(ARG "NAMES_CUDA" "NAME;RANK" "SOURCES;LAYERS;LIBRARIES;APART" ${ARGN})
+  cmake_parse_arguments(ARG "NAMES_CUDA;COLD" "NAME;RANK" "SOURCES;LAYERS;LIBRARIES;APART" ${ARGN})
   if(ARG_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "gpushare_layer(${ARG_NAME}): unknown arguments ${ARG_UNPARSED_ARGUMENTS}")
   endif()
@@ -51,6 +52,9 @@ function(gpushare_layer)
   # libgpushare.so has its thread-local variables in the loader's static storage in any case, for some of libstdc++'s
   # and Abseil's are compiled so; a call into the loader for each of ours would double what a launch costs.
   target_compile_options(gpushare_${ARG_NAME} PRIVATE -ftls-model=initial-exec)
+  if(ARG_COLD)
+    target_compile_options(gpushare_${ARG_NAME} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
+  endif()
   if(GPUSHARE_TIDY)
     set_target_properties(gpushare_${ARG_NAME} PROPERTIES CXX_CLANG_TIDY "${GPUSHARE_CLANG_TIDY}")
   endif()
