@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "harness/latencies.h"
+#include "harness/questions/question.h"
 #include "harness/windows.h"
 
 namespace gpushare::harness {
@@ -76,8 +77,8 @@ double CourseQuantile(size_t index) { return 1 - std::pow(10.0, -static_cast<dou
 
 Course CourseOf(const Scenario& scenario, const Case& one) {
   Course course;
-  course.question = QuestionName(scenario.question);
-  course.of_used = scenario.question == Question::kShare;
+  course.question = scenario.question->name;
+  course.of_used = scenario.question->of_used;
   course.window = scenario.window;
   course.begins = scenario.warm_up;
   for (const Tenant& tenant : one.tenants) {

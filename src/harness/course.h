@@ -38,7 +38,7 @@ struct TenantCourse {
 };
 
 struct Course {
-  std::string question = {};  // QuestionName()
+  std::string question = {};  // its name
   bool of_used = false;       // % of what all of them used; else of the time
   Nanos window{0};
   Nanos begins{0};  // the first window

@@ -20,23 +20,16 @@ struct Figure {
   Better better = Better::kNeither;
 };
 
-// By the question, all of the time after the warm-up:
-//   share    TENANT.share     % of what all of them used
-//            worst_error      pp; the largest difference from what was asked in any window
-//            busy             % of the time
-//   cap      TENANT.share     % of the time
-//            worst_over       pp; how much more than its cap any tenant had in any window
-//            worst_under      pp; how much less, though nothing but its cap held it
-//   latency  TENANT.p50 .p95 .p99 .p999   us, of each tenant that serves requests
-//            TENANT.served    % of the requests that came
-//            TENANT.p99_ratio the same ÷ that alone
-//            TENANT.share     % of the time, of the others
-// A window begins at each sample. It counts for a tenant (but for what is above a cap) where that had work all the time: one
-// that serves requests where some were waiting or being served throughout. Where another had none in between, what it left
-// is nobody's error: then only what is missing counts. A request that was not served when the run ended took at least until
-// then. `alone`: those that serve requests, each by itself (alone.h); others have none.
+// By the question (questions/), all of the time after the warm-up. A window begins at each sample. It counts for a tenant
+// (but for what is above a cap) where that had work all the time: one that serves requests where some were waiting or being
+// served throughout. Where another had none in between, what it left is nobody's error: then only what is missing counts. A
+// request that was not served when the run ended took at least until then. `alone`: those that serve requests, each by
+// itself (alone.h); others have none.
 std::vector<Figure> FiguresOf(const Scenario& scenario, const Case& one, const Outcome& outcome,
                               const Outcome& alone);
+
+// In %; of nothing nothing.
+std::optional<double> PercentOf(const std::optional<double>& part);
 
 }  // namespace gpushare::harness
 

@@ -7,8 +7,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "base/text.h"
+#include "harness/questions/question.h"
 #include "harness/values.h"
 #include "harness/work.h"
 #include "spec/text.h"
@@ -20,7 +22,6 @@ namespace {
 using yaml::Node;
 using Place = const std::string&;
 
-constexpr char kQuestions[] = "share|cap|latency";
 constexpr char kModes[] = "backlog|sync|requests";  // in the order of player::PlayMode
 
 // For files, columns and environment variables.
@@ -54,28 +55,29 @@ class ScenarioReader {
         return ReadTime(in_, value, place, least, most, kSample, out);
       };
     };
-    bool has_question = false;
-    const absl::Status keys = in_.Keys(
-        document, "",
-        {{"about", [&](const Node& value,
-                       Place place) { return in_.Text(value, place, "text", &scenario_.about); }},
-         {"question",
-          [&](const Node& value, Place place) {
-            size_t which = 0;
-            GPUSHARE_RETURN_IF_ERROR(ReadWord(in_, value, place, kQuestions, &which));
-            scenario_.question = static_cast<Question>(which);
-            has_question = true;
-            return absl::OkStatus();
-          }},
-         {"length", time(Millis(10), kLongestRun, &scenario_.length)},
-         {"warm_up", time(Nanos(0), kLongestRun, &scenario_.warm_up)},
-         {"window", time(Millis(10), kLongestRun, &scenario_.window)},
-         {"cases", [&](const Node& value, Place place) {
-            return in_.List(value, place, "a list of cases",
-                            [&](const Node& each, Place below) { return ReadCase(each, below); });
-          }}});
-    if (!keys.ok()) return keys;
-    if (!has_question) return in_.Error(document.line, "question", "it is missing");
+    // Before all others: which keys there are depends on it, wherever it stands.
+    for (size_t i = 0; i < document.keys.size(); ++i) {
+      if (document.keys[i].text != "question" || i >= document.values.size()) continue;
+      scenario_.question = FindQuestion(document.values[i].text);
+    }
+    std::vector<yaml::Reader::Rule> rules = {
+        {"about", [&](const Node& value,
+                      Place place) { return in_.Text(value, place, "text", &scenario_.about); }},
+        {"question",
+         [&](const Node& value, Place place) {
+           size_t which = 0;
+           return ReadWord(in_, value, place, Names().c_str(), &which);
+         }},
+        {"length", time(Millis(10), kLongestRun, &scenario_.length)},
+        {"warm_up", time(Nanos(0), kLongestRun, &scenario_.warm_up)},
+        {"window", time(Millis(10), kLongestRun, &scenario_.window)},
+        {"cases", [&](const Node& value, Place place) {
+           return in_.List(value, place, "a list of cases",
+                           [&](const Node& each, Place below) { return ReadCase(each, below); });
+         }}};
+    AddOwn(OwnKey::Of::kScenario, &scenario_.settings, &rules);
+    GPUSHARE_RETURN_IF_ERROR(in_.Keys(document, "", rules));
+    if (scenario_.question == nullptr) return in_.Error(document.line, "question", "it is missing");
     if (scenario_.cases.empty()) return in_.Error(document.line, "cases", "at least one is wanted");
     if (scenario_.warm_up + scenario_.window > scenario_.length) {
       return in_.Error(document.line, "length", "it has no window after the warm-up");
@@ -87,30 +89,51 @@ class ScenarioReader {
   }
 
  private:
+  static std::string Names() {
+    std::vector<std::string> names;
+    for (const Question* question : Questions()) names.emplace_back(question->name);
+    return absl::StrJoin(names, "|");
+  }
+
+  // The keys that the question alone has, with what they are where they are not given.
+  void AddOwn(OwnKey::Of of, Settings* settings, std::vector<yaml::Reader::Rule>* rules) const {
+    if (scenario_.question == nullptr) return;
+    for (const OwnKey& key : scenario_.question->keys) {
+      if (key.of != of) continue;
+      double* const out = &settings->emplace(key.name, key.otherwise).first->second;
+      rules->push_back({key.name, [this, &key, out](const Node& value, Place place) {
+                          return key.read(in_, value, place, out);
+                        }});
+    }
+  }
+
   absl::Status ReadCase(const Node& map, Place place) {
     if (scenario_.cases.size() == kMostCases) {
       return in_.Error(map.line, place, absl::StrCat("at most ", kMostCases, " are allowed"));
     }
     Case one;
-    const absl::Status keys = in_.Keys(
-        map, place,
-        {{"name",
-          [&](const Node& value, Place below) { return ReadName(in_, value, below, &one.name); }},
-         {"gpu",
-          [&](const Node& value, Place below) {
-            GPUSHARE_RETURN_IF_ERROR(
-                in_.Text(value, below, "settings of the simulated GPU", &one.gpu));
-            return check_gpu_ ? in_.At(value, below, check_gpu_(one.gpu)) : absl::OkStatus();
-          }},
-         {"tenants", [&](const Node& value, Place below) {
-            return in_.List(value, below, "a list of tenants", [&](const Node& each, Place under) {
-              return ReadTenant(each, under, &one);
-            });
-          }}});
-    if (!keys.ok()) return keys;
+    std::vector<yaml::Reader::Rule> rules = {
+        {"name",
+         [&](const Node& value, Place below) { return ReadName(in_, value, below, &one.name); }},
+        {"gpu",
+         [&](const Node& value, Place below) {
+           GPUSHARE_RETURN_IF_ERROR(
+               in_.Text(value, below, "settings of the simulated GPU", &one.gpu));
+           return check_gpu_ ? in_.At(value, below, check_gpu_(one.gpu)) : absl::OkStatus();
+         }},
+        {"tenants", [&](const Node& value, Place below) {
+           return in_.List(value, below, "a list of tenants", [&](const Node& each, Place under) {
+             return ReadTenant(each, under, &one);
+           });
+         }}};
+    AddOwn(OwnKey::Of::kCase, &one.settings, &rules);
+    GPUSHARE_RETURN_IF_ERROR(in_.Keys(map, place, rules));
     if (one.name.empty()) return in_.Error(map.line, place, "'name' is missing");
     GPUSHARE_RETURN_IF_ERROR(CheckNew(map.line, place, "case", one.name, &case_lines_));
-    if (one.tenants.empty()) return in_.Error(map.line, place, "'tenants' is missing");
+    const bool wants_tenants = scenario_.question == nullptr || scenario_.question->has_tenants;
+    if (one.tenants.empty() && wants_tenants) {
+      return in_.Error(map.line, place, "'tenants' is missing");
+    }
     tenant_lines_.clear();
     scenario_.cases.push_back(std::move(one));
     return absl::OkStatus();
@@ -181,27 +204,21 @@ class ScenarioReader {
   // What depends on other keys, wherever these stand.
   absl::Status CheckCase(const Case& one, Place place) const {
     const int line = case_lines_.at(one.name);
+    if (scenario_.question->check != nullptr) {
+      const std::string wrong = scenario_.question->check(scenario_, one);
+      if (!wrong.empty()) return in_.Error(line, place, wrong);
+    }
     double shares = 0, expected = 0;
-    bool requests = false;
     for (const Tenant& tenant : one.tenants) {
-      requests = requests || tenant.mode == player::PlayMode::kOpenLoop;
       expected += tenant.load * static_cast<double>(scenario_.length.count()) /
                   static_cast<double>(workload::Summarize(tenant.work).total.count());
-      if (scenario_.question == Question::kShare && !tenant.ask.share.has_value()) {
-        return in_.Error(line, place, "each tenant needs 'share' for the question 'share'");
-      }
-      if (scenario_.question == Question::kCap && !tenant.ask.cap.has_value()) {
-        return in_.Error(line, place, "each tenant needs 'cap' for the question 'cap'");
-      }
       shares += tenant.ask.share.value_or(0);
     }
-    // What they get always adds up to all that is used: of less nobody could say who has too much. A third has no end.
-    const bool all = scenario_.question == Question::kShare;
-    if (shares > 1.001 || (all && shares < 0.999)) {
+    if (shares > 1.001) {
       return in_.Error(line, place,
                        absl::StrCat("the shares of its tenants add up to ",
-                                    spec::FormatShare(std::round(shares * 1e5) / 1e5), "; ",
-                                    all ? "" : "at most ", "100% is wanted"));
+                                    spec::FormatShare(std::round(shares * 1e5) / 1e5),
+                                    "; at most 100% is wanted"));
     }
     if (expected > kMostRequests) {
       return in_.Error(line, place,
@@ -210,10 +227,6 @@ class ScenarioReader {
                                     static_cast<int64_t>(kMostRequests),
                                     " are allowed: less 'load', longer 'work' or a shorter "
                                     "'length'"));
-    }
-    if (scenario_.question == Question::kLatency && !requests) {
-      return in_.Error(line, place,
-                       "one tenant has the mode 'requests' for the question 'latency'");
     }
     return absl::OkStatus();
   }
@@ -226,18 +239,6 @@ class ScenarioReader {
 };
 
 }  // namespace
-
-const char* QuestionName(Question question) {
-  switch (question) {
-    case Question::kShare:
-      return "share";
-    case Question::kCap:
-      return "cap";
-    case Question::kLatency:
-      return "latency";
-  }
-  return "";
-}
 
 absl::StatusOr<Scenario> ParseScenario(std::string_view text, const std::string& file,
                                        const CheckGpu& check_gpu) {

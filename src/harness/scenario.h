@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -28,13 +29,10 @@ inline constexpr Nanos kSample =
     Millis(10);  // what tenants have had is asked so often; times are multiples of it
 inline constexpr double kMostRequests = 1e6;  // of all tenants of a case together, as expected
 
-// Which question a scenario asks, and so which figures it gives.
-enum class Question : uint8_t {
-  kShare,    // asked against got, in every window
-  kCap,      // the same of tenants that may have no more, whatever is free
-  kLatency,  // of requests, alone and beside others' work
-};
-const char* QuestionName(Question question);
+struct Question;  // what is asked, and so which figures there are (questions/question.h)
+
+// Values of the keys that a question alone has, by their names.
+using Settings = std::map<std::string, double>;
 
 // What a tenant asks for. Each method says it in its own words (method.h), or that it has none.
 struct Ask {
@@ -56,14 +54,16 @@ struct Case {
   std::string name;
   std::string gpu;  // what of the simulated GPU is not as it is by default (gpushare/testing/sim.h)
   std::vector<Tenant> tenants;
+  Settings settings = {};
 };
 
 struct Scenario {
   std::string name;   // of the file, without its extension
   std::string about;  // for people
-  Question question = Question::kShare;
+  const Question* question = nullptr;
   Nanos length = Seconds(4), warm_up = Seconds(1), window = Seconds(1);
   std::vector<Case> cases;
+  Settings settings = {};
 };
 
 // Whether settings of the simulated GPU are good. Without one they are found wrong in the run.

@@ -25,6 +25,7 @@
 #include "harness/figures.h"
 #include "harness/method.h"
 #include "harness/orphans.h"
+#include "harness/questions/question.h"
 #include "harness/results.h"
 #include "harness/run.h"
 #include "harness/scenario.h"
@@ -95,9 +96,15 @@ class Measurement {
   absl::Status Measure(const Turn& turn, Result* result) {
     // The same requests and the same noise for every method.
     const uint64_t seed = seed_ + static_cast<uint64_t>(turn.repetition);
+    const harness::Question& question = *turn.scenario->question;
+    if (question.measure != nullptr) {
+      GPUSHARE_ASSIGN_OR_RETURN(result->figures, question.measure(bed_, *turn.scenario, *turn.one,
+                                                                  *turn.method, {.seed = seed}));
+      return absl::OkStatus();
+    }
     const Outcome nobody;
     const Outcome* alone = &nobody;
-    if (turn.scenario->question == harness::Question::kLatency) {
+    if (question.with_alone) {
       const absl::StatusOr<Outcome>& played = alone_.Of(*turn.scenario, *turn.one, seed);
       if (!played.ok()) return played.status();
       alone = &*played;

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "harness/method.h"
+#include "harness/questions/question.h"
 #include "harness/report/words.h"
 
 namespace gpushare::harness::report {
@@ -161,29 +162,9 @@ double FarthestFromAsked(const Course& course) {
 }  // namespace
 
 std::string TitleOf(const Row& row) {
-  constexpr std::pair<const char*, const char*> kWhole[] = {
-      {"worst_error", "worst window: distance from what was asked for"},
-      {"worst_over", "worst window: above a cap"},
-      {"worst_under", "worst window: below a cap"},
-      {"busy", "time in which the device is busy"},
-      {"overhead", "device time that native uses and this leaves unused"}};
-  constexpr std::pair<const char*, const char*> kOfTenants[] = {
-      {"share", "share of the device"},
-      {"p50", "median of latencies"},
-      {"p95", "95th percentile of latencies"},
-      {"p99", "99th percentile of latencies"},
-      {"p999", "99.9th percentile of latencies"},
-      {"served", "requests served"},
-      {"p99_ratio", "99th percentile of latencies ÷ that alone"}};
-  for (const auto& [name, title] : kWhole) {
-    if (row.name == name) return title;
-  }
-  const size_t point = row.name.rfind('.');
-  for (const auto& [name, title] : kOfTenants) {
-    if (point == std::string::npos || row.name.substr(point + 1) != name) continue;
-    return absl::StrCat(row.name.substr(0, point), ": ", title);
-  }
-  return row.name;
+  if (row.name == "overhead") return "device time that native uses and this leaves unused";
+  std::string words = FigureWords(row.name);
+  return words.empty() ? row.name : words;
 }
 
 std::string StateOf(const Part& part) {
@@ -219,8 +200,9 @@ const TenantCourse* FindTenant(const Course& course, const std::string& name) {
 }
 
 std::optional<double> AskedOf(const Course& course, const TenantCourse& tenant) {
-  const bool cap = course.question == QuestionName(Question::kCap);
-  const std::optional<double>& asked = cap ? tenant.ask.cap : tenant.ask.share;
+  const Question* const question = FindQuestion(course.question);
+  const std::optional<double>& asked =
+      question == nullptr ? tenant.ask.share : tenant.ask.*question->asked;
   if (!asked.has_value()) return std::nullopt;
   return 100 * *asked;
 }

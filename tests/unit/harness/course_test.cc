@@ -5,14 +5,15 @@
 
 #include <algorithm>
 
+#include "harness/questions/question.h"
 #include "harness/run.h"
 
 namespace gpushare::harness {
 namespace {
 
-Scenario CourseScenario(Question question, Nanos length) {
+Scenario CourseScenario(const Question& question, Nanos length) {
   Scenario scenario;
-  scenario.question = question;
+  scenario.question = &question;
   scenario.length = length;
   scenario.warm_up = Seconds(1);
   scenario.window = Seconds(1);
@@ -41,7 +42,7 @@ Outcome CourseOutcome(Nanos length, double part, size_t without) {
 }
 
 TEST(Course, HasEveryWindowOfAShortRun) {
-  const Scenario scenario = CourseScenario(Question::kCap, Seconds(4));
+  const Scenario scenario = CourseScenario(CapQuestion(), Seconds(4));
   const Course course =
       CourseOf(scenario, scenario.cases[0], CourseOutcome(Seconds(4), 0.5, SIZE_MAX), {});
   EXPECT_EQ(course.question, "cap");
@@ -52,7 +53,7 @@ TEST(Course, HasEveryWindowOfAShortRun) {
   EXPECT_EQ(course.tenants[0].low.front(), 50);
   EXPECT_EQ(course.tenants[0].ask.share, 0.75);
   // Of what both used.
-  const Scenario shares = CourseScenario(Question::kShare, Seconds(4));
+  const Scenario shares = CourseScenario(ShareQuestion(), Seconds(4));
   const Course of_used =
       CourseOf(shares, shares.cases[0], CourseOutcome(Seconds(4), 0.5, SIZE_MAX), {});
   EXPECT_TRUE(of_used.of_used);
@@ -60,7 +61,7 @@ TEST(Course, HasEveryWindowOfAShortRun) {
 }
 
 TEST(Course, OfALongRunIsBoundedAndKeepsTheWorstWindow) {
-  const Scenario scenario = CourseScenario(Question::kCap, Seconds(600));
+  const Scenario scenario = CourseScenario(CapQuestion(), Seconds(600));
   const Course course =
       CourseOf(scenario, scenario.cases[0], CourseOutcome(Seconds(600), 0.5, 40000), {});
   const TenantCourse& a = course.tenants[0];
@@ -72,7 +73,7 @@ TEST(Course, OfALongRunIsBoundedAndKeepsTheWorstWindow) {
 
 TEST(Course, SaysWhichWindowsCount) {
   // b serves requests: in the first second after the warm-up it has one throughout, then none.
-  Scenario scenario = CourseScenario(Question::kShare, Seconds(4));
+  Scenario scenario = CourseScenario(ShareQuestion(), Seconds(4));
   scenario.cases[0].tenants[1].mode = player::PlayMode::kOpenLoop;
   Outcome outcome = CourseOutcome(Seconds(4), 0.75, SIZE_MAX);
   outcome.tenants[1].requests.push_back({Millis(500), Seconds(2)});
@@ -88,7 +89,7 @@ TEST(Course, SaysWhichWindowsCount) {
   EXPECT_EQ(b.least, 25);
   EXPECT_EQ(b.most, 25);
   // Above a cap is above it in any case, below it only with work.
-  scenario.question = Question::kCap;
+  scenario.question = &CapQuestion();
   const Course cap = CourseOf(scenario, scenario.cases[0], outcome, {});
   EXPECT_EQ(cap.tenants[1].least, 25);
   EXPECT_EQ(cap.tenants[1].most, 25);
@@ -97,7 +98,7 @@ TEST(Course, SaysWhichWindowsCount) {
 }
 
 TEST(Course, OfLatenciesHasAsManyNinesAsThereAreRequests) {
-  const Scenario scenario = CourseScenario(Question::kLatency, Seconds(4));
+  const Scenario scenario = CourseScenario(LatencyQuestion(), Seconds(4));
   Outcome outcome = CourseOutcome(Seconds(4), 0.5, SIZE_MAX);
   outcome.tenants[0].requests.push_back({Millis(500), Seconds(9)});  // in the warm-up
   for (int i = 1; i <= 1000; ++i) {
@@ -117,7 +118,7 @@ TEST(Course, OfLatenciesHasAsManyNinesAsThereAreRequests) {
 }
 
 TEST(Course, OfARunThatEndedBeforeTheFirstWindow) {
-  const Scenario scenario = CourseScenario(Question::kCap, Seconds(4));
+  const Scenario scenario = CourseScenario(CapQuestion(), Seconds(4));
   const Course course =
       CourseOf(scenario, scenario.cases[0], CourseOutcome(Millis(1500), 0.5, SIZE_MAX), {});
   EXPECT_TRUE(course.tenants[0].low.empty());

@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "harness/questions/question.h"
+
 namespace gpushare::harness {
 namespace {
 
@@ -32,9 +34,9 @@ std::map<std::string, double> Figures(const Scenario& scenario, const Outcome& o
   return figures;
 }
 
-Scenario Of(Question question, std::vector<Tenant> tenants) {
+Scenario Of(const Question& question, std::vector<Tenant> tenants) {
   Scenario scenario;
-  scenario.question = question;
+  scenario.question = &question;
   scenario.length = Seconds(4);
   scenario.warm_up = Seconds(1);
   scenario.window = Seconds(1);
@@ -46,7 +48,7 @@ TEST(Figures, OfShares) {
   Tenant a, b;
   a.ask.share = 0.75;
   b.ask.share = 0.25;
-  const Scenario scenario = Of(Question::kShare, {a, b});
+  const Scenario scenario = Of(ShareQuestion(), {a, b});
   auto figures = Figures(scenario, {"", {Uses("a", 400, 0.6), Uses("b", 400, 0.2)}});
   EXPECT_NEAR(figures["a.share"], 75, 1e-6);
   EXPECT_NEAR(figures["worst_error"], 0, 1e-6);
@@ -62,7 +64,7 @@ TEST(Figures, OfShares) {
 TEST(Figures, OfCaps) {
   Tenant a;
   a.ask.cap = 0.3;
-  const Scenario scenario = Of(Question::kCap, {a});
+  const Scenario scenario = Of(CapQuestion(), {a});
   auto figures = Figures(scenario, {"", {Uses("a", 400, 0.3)}});
   EXPECT_NEAR(figures["a.share"], 30, 1e-6);
   EXPECT_NEAR(figures["worst_over"], 0, 1e-6);
@@ -74,7 +76,7 @@ TEST(Figures, OfCaps) {
 TEST(Figures, OfLatencies) {
   Tenant service, job;
   service.mode = player::PlayMode::kOpenLoop;
-  const Scenario scenario = Of(Question::kLatency, {service, job});
+  const Scenario scenario = Of(LatencyQuestion(), {service, job});
   TenantOutcome online = Uses("online", 400, 0.2), by_itself = Uses("online", 400, 0.2);
   for (int i = 0; i < 200; ++i) {
     const Nanos arrival = Millis(20 * i);
@@ -92,7 +94,7 @@ TEST(Figures, OfLatencies) {
 TEST(Figures, ARequestThatWasNotServedTookUntilTheEnd) {
   Tenant service;
   service.mode = player::PlayMode::kOpenLoop;
-  const Scenario scenario = Of(Question::kLatency, {service});
+  const Scenario scenario = Of(LatencyQuestion(), {service});
   TenantOutcome online = Uses("online", 400, 0.1);
   // Served from the warm-up's end to 2 s at 100 us each, then starved.
   for (int i = 0; i < 100; ++i) online.requests.push_back({Millis(1000 + 10 * i), Micros(100)});
@@ -112,7 +114,7 @@ TEST(Figures, ARequestThatWasNotServedTookUntilTheEnd) {
 TEST(Figures, WithoutRequestsTheirLatencyHasNoSamples) {
   Tenant service;
   service.mode = player::PlayMode::kOpenLoop;
-  const Scenario scenario = Of(Question::kLatency, {service});
+  const Scenario scenario = Of(LatencyQuestion(), {service});
   const TenantOutcome online = Uses("online", 400, 0);
   for (const Figure& each :
        FiguresOf(scenario, scenario.cases[0], {"", {online}}, {"", {online}})) {
@@ -125,7 +127,7 @@ TEST(Figures, AWindowCountsForATenantWhereItHadWork) {
   service.mode = player::PlayMode::kOpenLoop;
   service.ask.share = 0.5;
   job.ask.share = 0.5;
-  const Scenario scenario = Of(Question::kShare, {service, job});
+  const Scenario scenario = Of(ShareQuestion(), {service, job});
   // It works from 1 s to 2.5 s, and has what it asked for; then it is idle and the job has all.
   TenantOutcome online = Uses("online", 400, 0.5, 250, 0);
   online.requests = {{Millis(900), Millis(700)}, {Millis(1500), Millis(1000)}};
@@ -149,7 +151,7 @@ TEST(Figures, ACapIsNoOnesDueWithoutWork) {
   Tenant a;
   a.ask.cap = 0.3;
   a.mode = player::PlayMode::kOpenLoop;
-  const Scenario scenario = Of(Question::kCap, {a});
+  const Scenario scenario = Of(CapQuestion(), {a});
   TenantOutcome idle = Uses("a", 400, 0.05);
   auto figures = Figures(scenario, {"", {idle}});
   EXPECT_EQ(figures.count("worst_under"), 0u);  // no samples
@@ -162,8 +164,8 @@ TEST(Figures, ACapIsNoOnesDueWithoutWork) {
 TEST(Figures, OfARunThatEndedAtOnceThereAreNone) {
   Tenant a;
   a.ask.cap = 0.3;
-  EXPECT_TRUE(Figures(Of(Question::kCap, {a}), {"", {Uses("a", 0, 1)}}).empty());
-  EXPECT_TRUE(Figures(Of(Question::kCap, {a}), {}).empty());
+  EXPECT_TRUE(Figures(Of(CapQuestion(), {a}), {"", {Uses("a", 0, 1)}}).empty());
+  EXPECT_TRUE(Figures(Of(CapQuestion(), {a}), {}).empty());
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "harness/questions/question.h"
 
 namespace gpushare::harness {
 namespace {
@@ -47,7 +48,7 @@ TEST(Scenario, IsReadWhole) {
   ASSERT_TRUE(scenario.ok()) << scenario.status();
   EXPECT_EQ(scenario->name, "two-tenants");
   EXPECT_EQ(scenario->about, "words");
-  EXPECT_EQ(scenario->question, Question::kShare);
+  EXPECT_EQ(scenario->question, &ShareQuestion());
   EXPECT_EQ(scenario->length, Seconds(2));
   EXPECT_EQ(scenario->warm_up, Millis(500));
   ASSERT_EQ(scenario->cases.size(), 1u);
