@@ -9,8 +9,11 @@
 #include <cerrno>
 #include <deque>
 #include <list>
+#include <optional>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
@@ -169,6 +172,7 @@ absl::Status Service::Run() {
     const Time free = FreeEnded(now);
     looks_.fetch_add(1, std::memory_order_relaxed);
     next = std::min(registry_.Look(now, changed_), free);
+    recorder_.Look(registry_, now);
     WakeChanged();
     next = std::min({next, ExpireSilent(now), HearAgain(now)});
     if (accepts_again_ <= now) {
@@ -420,9 +424,24 @@ absl::Status Service::MayOperate(const Connection& connection) const {
 absl::StatusOr<std::string> Service::OnQuery(const Connection& connection,
                                              const ipc::Query& query) {
   GPUSHARE_RETURN_IF_ERROR(MayOperate(connection));
+  if (query.what == "trace") {
+    Say("trace_begins",
+        {{"pid", absl::StrCat(connection.peer.pid)}, {"uid", absl::StrCat(connection.peer.uid)}});
+    return OnTrace("");
+  }
+  if (absl::StartsWith(query.what, "trace ")) return OnTrace(query.what.substr(6));
   const Snapshot snapshot = Figures();
   if (options_.answer) return options_.answer(query.what, snapshot);
   return absl::InvalidArgumentError(absl::StrCat("nothing is known of '", query.what, "'"));
+}
+
+// "trace": from now on; "trace 17": from the event of that number.
+absl::StatusOr<std::string> Service::OnTrace(const std::string& from) {
+  std::optional<uint64_t> number;
+  if (!from.empty() && !absl::SimpleAtoi(from, &number.emplace())) {
+    return Refused("'trace' and the number of an event are what can be asked");
+  }
+  return ToJson(recorder_.Take(registry_, clock_.Now(), number));
 }
 
 absl::StatusOr<std::string> Service::OnChange(const Connection& connection,

@@ -34,6 +34,7 @@
 #include "broker/audit.h"
 #include "broker/call_limit.h"
 #include "broker/config.h"
+#include "broker/recorder.h"
 #include "broker/registry.h"
 #include "broker/snapshot.h"
 #include "ipc/doorbell.h"
@@ -137,6 +138,8 @@ class Service {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::string> OnQuery(const Connection& connection, const ipc::Query& query)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<std::string> OnTrace(const std::string& from)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::string> OnChange(const Connection& connection, const ipc::Change& change)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Snapshot Figures() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -164,6 +167,7 @@ class Service {
 
   base::Mutex mutex_;
   Registry registry_ ABSL_GUARDED_BY(mutex_);
+  Recorder recorder_ ABSL_GUARDED_BY(mutex_);
   AuditLog audit_ ABSL_GUARDED_BY(mutex_);
   Changed changed_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, std::unique_ptr<Connection>> connections_ ABSL_GUARDED_BY(mutex_);

@@ -8,9 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/trace_json.h"
 #include "device/gpu.h"
 #include "device/runtime.h"
-#include "device/trace_json.h"
 #include "device/virtual_device.h"
 #include "spec/text.h"
 
@@ -121,7 +121,7 @@ absl::Status Trace::Write(const std::string& path) {
                                                    std::strerror(errno),
                                                    "; a file that can be written is wanted"));
   }
-  TraceJson json(started_);
+  base::TraceJson json(started_);
   {
     base::MutexLock lock(&mutex_);
     for (const Source& source : sources_) json.AddGpu(source.ordinal, source.name);

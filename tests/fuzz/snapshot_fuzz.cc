@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as the broker's answer: no crash, and what is accepted survives being written and read.
+// Any bytes as the broker's answer, to "list" and to "trace": no crash, and what is accepted survives being written and
+// read.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -8,6 +9,7 @@
 #include <string_view>
 
 #include "broker/json.h"
+#include "broker/recording.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);  // libFuzzer calls it
 
@@ -20,6 +22,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::abort();
   };
   const std::string_view text(reinterpret_cast<const char*>(data), size);
+  if (const auto recording = gpushare::broker::RecordingFromJson(text); recording.ok()) {
+    const auto again = gpushare::broker::RecordingFromJson(ToJson(*recording));
+    require(again.ok(), "a recording that was written is read");
+    require(ToJson(*again) == ToJson(*recording), "a recording comes back as it went");
+  }
   const auto snapshot = SnapshotFromJson(text);
   if (!snapshot.ok()) return 0;
   // Numbers come back with nine digits, so the second text is compared.

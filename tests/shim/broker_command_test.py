@@ -6,6 +6,8 @@ have. On the machine's clock; nothing here depends on how fast it goes."""
 import json
 import os
 import select
+import signal
+import subprocess
 import sys
 import unittest
 
@@ -177,6 +179,60 @@ class Commands(Brokers):
         self.assertEqual(self.share()["memory_used"], 0)
         self.command("drain", "online", "--undo")
         self.assertEqual(self.initializes(GPUSHARE_TENANT="online"), "0\n")
+
+    def trace(self, file, *options):
+        """`gpushare trace`, which records by now."""
+        process = subprocess.Popen([os.environ["GPUSHARE_COMMAND"], "trace", file, "--socket", self.broker.path, *options],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.wait, 30)
+        self.addCleanup(process.kill)
+        self.broker.until("trace_begins")
+        return process
+
+    def test_a_trace_has_grants_waits_and_memory(self):
+        first, second = self.program("online"), self.program("batch")
+        self.assertEqual(first("alloc(100)"), 0)  # before
+        file, other = os.path.join(self.folder.name, "trace.json"), os.path.join(self.folder.name, "batch.json")
+        trace = self.trace(file, "--json")
+        self.assertEqual(second("alloc(50)"), 0)
+        working = [program.process for program in (first, second)]
+        for process in working:
+            process.stdin.write("work(120, 1)\n")
+            process.stdin.flush()
+        self.assertEqual([process.stdout.readline() for process in working], ["120\n"] * 2)
+        self.assertEqual(first("alloc(2000)"), 2)
+        self.until(lambda: self.share()["allocations_denied"] >= 1)
+        self.assertIn("events of 1 tenants in 0.", self.command("trace", other, "--seconds", "0.1", "--tenant", "batch").stdout)
+        with open(other) as text:
+            self.assertNotIn("online", text.read())
+        trace.send_signal(signal.SIGINT)
+        out, error = trace.communicate(timeout=30)
+        self.assertEqual((trace.returncode, error), (0, ""))
+        told = json.loads(out)
+        self.assertEqual((told["file"], told["lost"], told["tenants"]), (file, 0, ["batch", "online"]))
+        with open(file) as text:
+            events = json.load(text)["traceEvents"]
+        threads = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+        of_kind = lambda kind: [event for event in events if event.get("cat") == kind]  # noqa: E731
+        for name, program, held in (("online", first, 100), ("batch", second, 50)):
+            known = f"{name} [{program.process.pid}]"
+            grants = [each["args"]["hint_ns"] for each in of_kind("lease") if threads[each["tid"]] == known + ": leases"]
+            self.assertGreaterEqual(sum(grants), 120_000_000, threads)
+            self.assertEqual([each["args"]["bytes"] for each in events if each["name"] == f"memory of {known}"][-1], held * MIB)
+        self.assertTrue(of_kind("wait"))  # both wanted the device
+        self.assertEqual([each["args"]["refusals"] for each in of_kind("denied")], [1])
+
+    def test_the_trace_of_a_broker_that_ends_is_written(self):
+        program = self.program("online")
+        self.assertEqual(program("alloc(100)"), 0)
+        file = os.path.join(self.folder.name, "trace.json")
+        trace = self.trace(file)
+        self.broker.signal(signal.SIGTERM)
+        out, error = trace.communicate(timeout=30)
+        self.assertEqual(trace.returncode, 6, error)
+        self.assertIn("of 1 tenants", out)
+        with open(file) as text:
+            self.assertIn(f"memory of online [{program.process.pid}]", text.read())
 
     def test_a_device_of_a_container_is_a_tenant(self):
         document = json.loads(self.command("cdi", "generate", "--tenant", "batch").stdout)

@@ -53,6 +53,13 @@ absl::StatusOr<broker::Snapshot> BrokerConnection::List() {
   return broker::SnapshotFromJson(text);
 }
 
+absl::StatusOr<broker::Recording> BrokerConnection::Trace(std::optional<uint64_t> from) {
+  GPUSHARE_ASSIGN_OR_RETURN(
+      const std::string text,
+      Ask(from.has_value() ? absl::StrCat("trace ", *from) : std::string("trace")));
+  return broker::RecordingFromJson(text);
+}
+
 absl::StatusOr<std::string> BrokerConnection::Change(const ipc::Change& change) {
   return Answer(change);
 }

@@ -6,12 +6,15 @@
 #ifndef GPUSHARE_CLI_BROKER_ASK_H_
 #define GPUSHARE_CLI_BROKER_ASK_H_
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/unique_fd.h"
+#include "broker/recording.h"
 #include "broker/snapshot.h"
 #include "cli/exit_code.h"
 #include "ipc/message.h"
@@ -27,6 +30,8 @@ class BrokerConnection {
 
   absl::StatusOr<std::string> Ask(const std::string& what);
   absl::StatusOr<broker::Snapshot> List();
+  // What happened since the recording that this continues; none: from now on.
+  absl::StatusOr<broker::Recording> Trace(std::optional<uint64_t> from = std::nullopt);
   // What it has to say of it; mostly nothing. Of "set": the keys that a new policy has ended.
   absl::StatusOr<std::string> Change(const ipc::Change& change);
   // Whether a process like this may register; it has, until the connection ends.

@@ -10,6 +10,7 @@
 #include "cli/broker/daemon.h"
 #include "cli/broker/list.h"
 #include "cli/broker/top.h"
+#include "cli/broker/trace.h"
 #include "cli/cdi/cdi.h"
 
 namespace gpushare::cli {
@@ -61,6 +62,27 @@ void AddTop(CLI::App* app, Chosen* chosen) {
       ->capture_default_str();
   top->add_flag("--once", options->once, "one table, and an end");
   top->add_flag("--json", options->json, "one line of JSON each");
+}
+
+void AddTrace(CLI::App* app, Chosen* chosen) {
+  const auto options = std::make_shared<TraceOptions>();
+  CLI::App* const trace =
+      Add(app, "trace", "records grants, waits and memory, as a file for Perfetto; until Ctrl-C",
+          options, chosen, &RunTrace);
+  trace->add_option("file", options->file, "to be written; '-' is standard output")
+      ->required()
+      ->type_name("FILE");
+  trace
+      ->add_option("--seconds", options->seconds,
+                   "to record, 0.1 to 3600; without it, until Ctrl-C")
+      ->check(CLI::Range(0.1, 3600.0).description(""))
+      ->type_name("SECONDS");
+  trace
+      ->add_option("--tenant", options->tenants, "of this tenant alone; may be given several times")
+      ->type_name("NAME")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  trace->add_flag("--json", options->json, "what was written, as JSON");
 }
 
 CLI::App* AddChange(CLI::App* app, const char* name, const char* description, bool of_tenant,
@@ -146,6 +168,7 @@ void AddBrokerCommands(CLI::App* app, Chosen* chosen) {
   AddDaemon(app, chosen);
   AddList(app, chosen);
   AddTop(app, chosen);
+  AddTrace(app, chosen);
   AddChanges(app, chosen);
   AddDrain(app, chosen);
   AddCdi(app, chosen);

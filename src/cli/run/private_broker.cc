@@ -51,7 +51,7 @@ void Serve(const std::string& folder, base::UniqueFd owner, base::UniqueFd ready
   options.answer = [](std::string_view what,
                       const broker::Snapshot& snapshot) -> absl::StatusOr<std::string> {
     if (what == "list") return broker::ToJson(snapshot);
-    return absl::InvalidArgumentError("a program's own broker knows 'list' alone");
+    return absl::InvalidArgumentError("a program's own broker knows 'list' and 'trace' alone");
   };
   absl::StatusOr<std::unique_ptr<broker::Service>> service =
       broker::Service::Create(config, std::move(options));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/trace_json.h"
+#include "base/trace_json.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "gpushare/version.h"
 
-namespace gpushare::device {
+namespace gpushare::base {
 namespace {
 
 // The kinds of a tenant's threads, in the order in which they are shown.
@@ -126,7 +126,10 @@ std::string Instant(const gpushare_trace_event& event, const Writer& writer) {
     case GPUSHARE_TRACE_DENIED:
       category = "denied";
       name = (event.flags & GPUSHARE_TRACE_DEVICE_FULL) != 0 ? "device full" : "over quota";
-      args = absl::StrCat(R"("asked":)", event.value, R"(,"left":)", event.other);
+      // Counted from outside, nobody has said of what size they were.
+      args = event.commands > 0
+                 ? absl::StrCat(R"("refusals":)", event.commands)
+                 : absl::StrCat(R"("asked":)", event.value, R"(,"left":)", event.other);
       break;
     case GPUSHARE_TRACE_SUSPEND:
       category = "suspend";
@@ -213,4 +216,4 @@ void TraceJson::Write(absl::FunctionRef<void(std::string_view text)> out) {
   writer.Raw("\n]}\n");
 }
 
-}  // namespace gpushare::device
+}  // namespace gpushare::base

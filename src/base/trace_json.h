@@ -9,8 +9,8 @@
 // A process is a GPU, a thread a tenant; a tenant has one for its device time, one for its leases, one
 // for its waits and one for its copies, and more of a kind when several overlap, since slices of one
 // thread may not. Times are microseconds since the trace began.
-#ifndef GPUSHARE_DEVICE_TRACE_JSON_H_
-#define GPUSHARE_DEVICE_TRACE_JSON_H_
+#ifndef GPUSHARE_BASE_TRACE_JSON_H_
+#define GPUSHARE_BASE_TRACE_JSON_H_
 
 #include <cstdint>
 #include <map>
@@ -22,7 +22,7 @@
 #include "base/time.h"
 #include "gpushare/c/gpushare.h"
 
-namespace gpushare::device {
+namespace gpushare::base {
 
 class TraceJson {
  public:
@@ -42,6 +42,6 @@ class TraceJson {
   std::vector<gpushare_trace_event> events_;
 };
 
-}  // namespace gpushare::device
+}  // namespace gpushare::base
 
-#endif  // GPUSHARE_DEVICE_TRACE_JSON_H_
+#endif  // GPUSHARE_BASE_TRACE_JSON_H_
