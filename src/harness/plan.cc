@@ -54,6 +54,7 @@ std::string FormatPlan(const Plan& plan) {
                {"outcome", plan.outcome},
                {"length", plan.length.count()},
                {"sample", plan.sample.count()},
+               {"fine", plan.fine.count()},
                {"tenants", std::move(tenants)}})
       .dump();
 }
@@ -67,6 +68,7 @@ absl::StatusOr<Plan> ParsePlan(std::string_view text) {
     from.at("outcome").get_to(plan.outcome);
     plan.length = Nanos(from.at("length").get<int64_t>());
     plan.sample = Nanos(from.at("sample").get<int64_t>());
+    plan.fine = Nanos(from.at("fine").get<int64_t>());
     for (const json& each : from.at("tenants")) {
       TenantPlan& tenant = plan.tenants.emplace_back();
       each.at("name").get_to(tenant.name);
@@ -90,6 +92,7 @@ std::string FormatOutcome(const Outcome& outcome) {
     }
     tenants.push_back({{"name", each.name},
                        {"used", each.used_ns},
+                       {"fine", each.fine_ns},
                        {"arrivals", arrivals},
                        {"latencies", latencies},
                        {"launches", each.launches}});
@@ -106,6 +109,7 @@ absl::StatusOr<Outcome> ParseOutcome(std::string_view text) {
       TenantOutcome& tenant = outcome.tenants.emplace_back();
       each.at("name").get_to(tenant.name);
       each.at("used").get_to(tenant.used_ns);
+      each.at("fine").get_to(tenant.fine_ns);
       each.at("launches").get_to(tenant.launches);
       const auto arrivals = each.at("arrivals").get<std::vector<int64_t>>();
       const auto latencies = each.at("latencies").get<std::vector<int64_t>>();

@@ -29,6 +29,7 @@ struct Plan {
   std::string simulated;  // the simulated driver under a name that no preloaded library knows
   std::string outcome;    // where the answer goes
   Nanos length{0}, sample{0};
+  Nanos fine{0};  // a part of `sample`; 0: nobody asks for more than that
   std::vector<TenantPlan> tenants;
 };
 
@@ -39,6 +40,8 @@ struct TenantOutcome {
   std::vector<player::Request> requests;
   std::vector<Nanos> unserved = {};  // arrivals; the harness knows them, a stage does not tell
   uint64_t launches = 0;
+  std::vector<int64_t> fine_ns =
+      {};  // as used_ns, at each `fine` of the plan; empty where that is 0
 };
 
 struct Outcome {

@@ -18,6 +18,7 @@
 #include "harness/children.h"
 #include "harness/environment.h"
 #include "harness/folder.h"
+#include "harness/questions/question.h"
 #include "harness/start.h"
 #include "workload/arrivals.h"
 
@@ -92,6 +93,7 @@ class OneRun {
         plan.outcome = folder_ / absl::StrCat("outcome-", plans_.size() - 1);
         plan.length = scenario_.length;
         plan.sample = kSample;
+        plan.fine = scenario_.question->fine;
         asks_.push_back(tenant.ask);
       }
       TenantPlan part;

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "harness/stretches.h"
+
 namespace gpushare::harness {
 namespace {
 
@@ -12,27 +14,11 @@ std::vector<size_t> WithoutWork(const Tenant& tenant, const TenantOutcome& outco
   std::vector<size_t> without(samples + 1, 0);
   if (tenant.mode != player::PlayMode::kOpenLoop) return without;  // it always wants more
   std::vector<bool> works(samples, false);
-  Nanos from{0}, until{0};
-  const auto mark = [&] {
-    const auto first = static_cast<size_t>((from + kSample - Nanos(1)) / kSample);
-    const auto end = static_cast<size_t>(until / kSample);
+  for (const Stretch& each : Serving(outcome, kLongestRun)) {
+    const auto first = static_cast<size_t>((each.from + kSample - Nanos(1)) / kSample);
+    const auto end = static_cast<size_t>(each.to / kSample);
     for (size_t i = first; i < std::min(end, samples); ++i) works[i] = true;
-  };
-  for (const player::Request& request : outcome.requests) {
-    if (request.arrival > until) {
-      mark();
-      from = request.arrival;
-    }
-    until = std::max(until, request.arrival + request.latency);
   }
-  if (!outcome.unserved.empty()) {
-    if (outcome.unserved.front() > until) {
-      mark();
-      from = outcome.unserved.front();
-    }
-    until = kLongestRun;
-  }
-  mark();
   for (size_t i = 0; i < samples; ++i) without[i + 1] = without[i] + (works[i] ? 0 : 1);
   return without;
 }

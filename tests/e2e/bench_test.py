@@ -54,6 +54,18 @@ cases:
       - {name: job, work: {kernels: 1000us, sms: 132}}
 """
 
+HARVEST = """
+question: harvest
+length: 500ms
+warm_up: 100ms
+window: 100ms
+cases:
+  - name: one
+    tenants:
+      - {name: online, priority: high, mode: requests, load: 20%, work: {kernels: 60us, repeat: 4, sms: 132}}
+      - {name: job, work: {kernels: 400us, repeat: 4, sms: 132}}
+"""
+
 
 def programs(folder):
     """Processes that know of the folder."""
@@ -217,6 +229,17 @@ class Bench(unittest.TestCase):
         self.assertLess(got["starved", "time-slicing", "a.served"], 70)
         self.assertGreater(got["starved", "time-slicing", "a.p50"], 50e3)
         self.assertGreater(got["starved", "time-slicing", "a.p99_ratio"], 3)
+
+    def test_what_best_effort_makes_of_the_time_left_over(self):
+        got = self.figures(self.path("harvest.yaml", HARVEST), "--method", "native", "--method", "gpushare")
+        harvest = {name: value for (_, method, name), value in got.items() if method == "gpushare"}
+        native = {name: value for (_, method, name), value in got.items() if method == "native"}
+        self.assertGreater(harvest["harvest"], 85)
+        self.assertGreater(native["harvest"], 95)
+        # Natively a request waits for a kernel of the job before each of its own.
+        self.assertLess(harvest["taken"], native["taken"])
+        self.assertLess(harvest["online.p99_ratio"], native["online.p99_ratio"])
+        self.assertLess(harvest["left_over"], 85)
 
     def test_the_callers_environment_has_no_say(self):
         got = self.figures(self.path("cap.yaml", CAP), "--method", "native", "--method", "gpushare-preload",

@@ -73,6 +73,9 @@ struct Question {
   bool of_used = false;  // shares are of what all tenants used; else of the time
   std::optional<double> Ask::*asked = &Ask::share;  // what those shares are held against
 
+  // How often what tenants have had is asked beside kSample, of which it is a part; 0: never. In Outcome's fine_ns.
+  Nanos fine{0};
+
   // Of a run with samples after the warm-up.
   void (*figures)(const Played& played, std::vector<Figure>* figures) = nullptr;
   std::vector<FigureTitle> titles = {};

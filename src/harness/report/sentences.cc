@@ -9,17 +9,31 @@
 
 namespace gpushare::harness::report {
 
-Worst WorstOf(const ScenarioReport& scenario, size_t method, const std::string& ends) {
+namespace {
+
+// `sign`: 1 for the greatest, -1 for the least.
+Worst ExtremeOf(const ScenarioReport& scenario, size_t method, const std::string& ends,
+                double sign) {
   Worst worst;
   for (const CaseReport& one : scenario.cases) {
     for (const Row& row : one.rows) {
       const auto found = row.by_method.find(method);
       if (!absl::EndsWith(row.name, ends) || found == row.by_method.end()) continue;
-      if (worst.row != nullptr && found->second.value <= worst.median.value) continue;
+      if (worst.row != nullptr && sign * found->second.value <= sign * worst.median.value) continue;
       worst = {&one, &row, found->second};
     }
   }
   return worst;
+}
+
+}  // namespace
+
+Worst WorstOf(const ScenarioReport& scenario, size_t method, const std::string& ends) {
+  return ExtremeOf(scenario, method, ends, 1);
+}
+
+Worst LeastOf(const ScenarioReport& scenario, size_t method, const std::string& ends) {
+  return ExtremeOf(scenario, method, ends, -1);
 }
 
 const Part* PartOf(const CaseReport& one, size_t method) {

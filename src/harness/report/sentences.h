@@ -19,6 +19,8 @@ struct Worst {
 };
 // `ends`: the figure's name, or its end where it is a tenant's.
 Worst WorstOf(const ScenarioReport& scenario, size_t method, const std::string& ends);
+// The same of a figure that is better where it is higher: its least median.
+Worst LeastOf(const ScenarioReport& scenario, size_t method, const std::string& ends);
 // " (worst in CASE)"; of a scenario with one case nothing.
 std::string InCase(const ScenarioReport& scenario, const Worst& worst);
 

@@ -75,10 +75,14 @@ class Performance {
   }
 
   void Sample(Time start) {
-    for (Nanos at{0}; at <= plan_.length; at += plan_.sample) {
+    const bool is_fine = plan_.fine > Nanos(0);
+    for (Nanos at{0}; at <= plan_.length; at += is_fine ? plan_.fine : plan_.sample) {
       clock_.SleepUntil(start + at);
       for (size_t i = 0; i < seats_.size(); ++i) {
-        outcome_.tenants[i].used_ns.push_back(witness_.Used(static_cast<uint32_t>(i + 1)));
+        TenantOutcome& tenant = outcome_.tenants[i];
+        const int64_t used = witness_.Used(static_cast<uint32_t>(i + 1));
+        if (at % plan_.sample == Nanos(0)) tenant.used_ns.push_back(used);
+        if (is_fine) tenant.fine_ns.push_back(used);
       }
     }
   }

@@ -19,11 +19,13 @@ TEST(Plan, RoundTrips) {
   plan.outcome = "/tmp/x/outcome";
   plan.length = Seconds(4);
   plan.sample = Millis(10);
+  plan.fine = Micros(100);
   plan.tenants.push_back({"a", "a.csv", "weight=3", player::PlayMode::kOpenLoop, true, {Nanos(5)}});
   const auto read = ParsePlan(FormatPlan(plan));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->parties, 3u);
   EXPECT_EQ(read->length, Seconds(4));
+  EXPECT_EQ(read->fine, Micros(100));
   ASSERT_EQ(read->tenants.size(), 1u);
   EXPECT_EQ(read->tenants[0].mode, player::PlayMode::kOpenLoop);
   EXPECT_TRUE(read->tenants[0].high_priority);
@@ -35,7 +37,7 @@ TEST(Plan, RoundTrips) {
 }
 
 TEST(Plan, OutcomesRoundTrip) {
-  const Outcome outcome = {"", {{"a", {0, 5, 9}, {{Nanos(1), Nanos(2)}}, {}, 7}}};
+  const Outcome outcome = {"", {{"a", {0, 5, 9}, {{Nanos(1), Nanos(2)}}, {}, 7, {0, 1}}}};
   const auto read = ParseOutcome(FormatOutcome(outcome));
   ASSERT_TRUE(read.ok()) << read.status();
   ASSERT_EQ(read->tenants.size(), 1u);
@@ -43,6 +45,7 @@ TEST(Plan, OutcomesRoundTrip) {
   ASSERT_EQ(read->tenants[0].requests.size(), 1u);
   EXPECT_EQ(read->tenants[0].requests[0].latency, Nanos(2));
   EXPECT_EQ(read->tenants[0].launches, 7u);
+  EXPECT_EQ(read->tenants[0].fine_ns, (std::vector<int64_t>{0, 1}));
 }
 
 TEST(StartLine, AllBeginWhenTheLastIsReady) {
