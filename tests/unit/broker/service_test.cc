@@ -155,6 +155,22 @@ TEST_F(ServiceTest, AProcessRegistersAndGetsItsShare) {
   EXPECT_EQ(figures.shares[0].processes.at(0).pid, getpid());
 }
 
+TEST_F(ServiceTest, AGpuThatCannotBeHandedOverEndsTheSession) {
+  Start(TwoTenants());
+  auto peer = Connect();
+  ASSERT_TRUE(peer->Register("a").ok());
+  shutdown(peer->fd.get(), SHUT_RD);  // the answer and its pages reach nobody
+  const auto packet = ipc::Encode(ipc::OpenGpu{.uuid = kGpu, .memory = 16 * kGiB, .sm_count = 132});
+  ASSERT_TRUE(packet.ok());
+  ASSERT_TRUE(ipc::Send(peer->fd.get(), *packet).ok());
+  EXPECT_TRUE(Eventually([](const Snapshot& figures) { return figures.sessions == 0; }));
+  // Nothing of its share is missing for those who come.
+  auto next = Connect();
+  ASSERT_TRUE(next->Register("a").ok());
+  ASSERT_TRUE(next->Open().ok());
+  EXPECT_EQ(next->Ask(4 * kGiB), 4 * kGiB);
+}
+
 TEST_F(ServiceTest, ProcessesOfATenantShareItsQuota) {
   Start(TwoTenants());
   auto one = Connect(), two = Connect();
