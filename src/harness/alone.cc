@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "harness/questions/question.h"
 
 namespace gpushare::harness {
 
@@ -19,7 +20,8 @@ absl::StatusOr<Outcome> Alone::PlayEach(const Scenario& scenario, const Case& on
                                         uint64_t seed) const {
   Outcome all;
   for (size_t i = 0; i < one.tenants.size(); ++i) {
-    if (one.tenants[i].mode != player::PlayMode::kOpenLoop) continue;
+    const bool serves = one.tenants[i].mode == player::PlayMode::kOpenLoop;
+    if (!serves && !scenario.question->each_alone) continue;
     absl::StatusOr<Outcome> outcome = play_(scenario, one, {.seed = seed, .only = i});
     if (!outcome.ok()) {
       return absl::Status(

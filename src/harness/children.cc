@@ -76,7 +76,7 @@ absl::Status Children::Start(const Program& program) {
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&files);
   if (error != 0) return absl::ErrnoToStatus(error, arguments.front());
-  children_.push_back({program.name, program.log, pid,
+  children_.push_back({program.name, program.log, pid, program.may_be_killed,
                        base::UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)))});
   return absl::OkStatus();
 }
@@ -96,7 +96,9 @@ absl::Status Children::Look(bool may_end, bool* all) {
     int status = 0;
     const pid_t waited = waitpid(child.pid, &status, 0);
     child.ended = true;
-    if (waited == child.pid && status == 0 && may_end) continue;
+    const bool well =
+        status == 0 || (child.may_be_killed && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    if (waited == child.pid && well && may_end) continue;
     const absl::Status failed = absl::InternalError(
         absl::StrCat(child.name, " ", HowItEnded(status), ": ", EndOf(child.log)));
     End();

@@ -26,8 +26,9 @@ namespace gpushare::harness {
 struct Program {
   std::string name;  // for messages
   std::vector<std::string> command;
-  Variables environment;  // all of it, but for the mark by which orphans are known
-  std::string log;        // a file for what it writes to standard output and standard error
+  Variables environment;       // all of it, but for the mark by which orphans are known
+  std::string log;             // a file for what it writes to standard output and standard error
+  bool may_be_killed = false;  // its end by SIGKILL is no failure: it does so itself
 };
 
 // Each is a process group of its own. What it starts is in that, and ends with it.
@@ -50,6 +51,7 @@ class Children {
   struct Child {
     std::string name, log;
     pid_t pid;
+    bool may_be_killed = false;
     base::UniqueFd end = {};  // readable when it has ended; none where the kernel has no such thing
     bool ended = false;
   };

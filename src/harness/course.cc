@@ -92,7 +92,7 @@ Course CourseOf(const Scenario& scenario, const Case& one) {
 Course CourseOf(const Scenario& scenario, const Case& one, const Outcome& outcome,
                 const Outcome& alone) {
   Course course = CourseOf(scenario, one);
-  FillShares(scenario, one, outcome, &course);
+  if (scenario.question->of_time) FillShares(scenario, one, outcome, &course);
   for (TenantCourse& tenant : course.tenants) {
     tenant.latency_us = QuantilesOf(scenario, outcome, tenant.name, &tenant.requests);
     tenant.alone_us = QuantilesOf(scenario, alone, tenant.name, nullptr);

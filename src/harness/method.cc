@@ -37,6 +37,22 @@ bool Says(const Method& method, const char* what) {
   return false;
 }
 
+// What of a case's programs cannot be: too many, or all in one where they are to be apart.
+std::string WhyNoPrograms(const Method& method, const Case& one) {
+  if (!HasProcesses(method)) return IsApart(one) ? "its tenants are one program" : "";
+  const size_t processes = one.tenants.size() + (method.kind == Kind::kPreloaded ? 1 : 0);
+  if (IsApart(one) || processes <= kMostProcesses) return "";
+  return absl::StrCat(processes, " processes; the simulated GPU has room for ", kMostProcesses);
+}
+
+// Families that the SDK has no calls for yet.
+bool AsksBeyondTheSdk(const Tenant& tenant) {
+  for (const MemoryFamily family : tenant.allocations.families) {
+    if (family == MemoryFamily::kManaged || family == MemoryFamily::kVirtual) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::vector<std::string> MethodNames() {
@@ -101,8 +117,13 @@ bool HasProcesses(const Method& method) {
 }
 
 std::string WhyNot(const Method& method, const Case& one) {
-  if (method.kind != Kind::kLibrary) return "";
+  if (std::string why = WhyNoPrograms(method, one); !why.empty()) return why;
   for (const Tenant& tenant : one.tenants) {
+    if (method.kind == Kind::kInProcess && AsksBeyondTheSdk(tenant)) {
+      return "no managed or virtual memory in the SDK";
+    }
+    if (method.kind != Kind::kLibrary) continue;
+    if (tenant.ask.memory.has_value() && !Says(method, "%MEMORY_")) return "no memory quota";
     if (tenant.ask.cap.has_value() && !Says(method, "%CAP%")) return "no cap";
     if (tenant.ask.share.has_value() && !Says(method, "%SHARE%")) return "no share";
     if (tenant.ask.high_priority) return "no priority";
@@ -116,6 +137,10 @@ std::string SpecOf(const Ask& ask) {
   if (ask.share.has_value()) parts.push_back(absl::StrCat("weight=", Percent(ask.share)));
   if (ask.cap.has_value()) parts.push_back(absl::StrCat("cap=", spec::FormatShare(*ask.cap)));
   if (ask.high_priority) parts.emplace_back("priority=high");
+  if (ask.memory.has_value()) {
+    parts.push_back(absl::StrCat("memory=", spec::FormatBytes(*ask.memory)));
+  }
+  if (ask.own_context) parts.emplace_back("isolation=context");
   return absl::StrJoin(parts, ",");
 }
 
@@ -123,8 +148,11 @@ std::vector<std::pair<std::string, std::string>> EnvironmentOf(const Method& met
                                                                const Ask& ask) {
   std::vector<std::pair<std::string, std::string>> environment = method.environment;
   for (auto& [variable, value] : environment) {
-    value =
-        absl::StrReplaceAll(value, {{"%SHARE%", Percent(ask.share)}, {"%CAP%", Percent(ask.cap)}});
+    const uint64_t memory = ask.memory.value_or(0);
+    value = absl::StrReplaceAll(value, {{"%SHARE%", Percent(ask.share)},
+                                        {"%CAP%", Percent(ask.cap)},
+                                        {"%MEMORY_MIB%", absl::StrCat(memory >> 20)},
+                                        {"%MEMORY_BYTES%", absl::StrCat(memory)}});
   }
   return environment;
 }

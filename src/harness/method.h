@@ -29,7 +29,8 @@ struct Method {
   Kind kind = Kind::kNative;
   std::string library = {};  // kLibrary: its path
   // kLibrary: the environment of each tenant's program, beside what a run has (environment.h). In a value %SHARE%, %CAP%
-  // stand for percentages as they were asked for, 12.5 among them, 100 where nothing was.
+  // stand for percentages as they were asked for, 12.5 among them, 100 where nothing was; %MEMORY_MIB%, %MEMORY_BYTES% for the
+  // quota of memory, 0 where there is none.
   std::vector<std::pair<std::string, std::string>> environment = {};
 };
 
@@ -38,6 +39,9 @@ absl::StatusOr<Method> FindMethod(std::string_view text);
 // Several, no two of one name: results know them by it.
 absl::StatusOr<std::vector<Method>> FindMethods(const std::vector<std::string>& texts);
 std::vector<std::string> MethodNames();
+
+// Processes that have a simulated GPU in common (docs/simulator.md), a broker among them.
+inline constexpr size_t kMostProcesses = 64;
 
 // One program each, or all in one.
 bool HasProcesses(const Method& method);

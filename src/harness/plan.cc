@@ -26,6 +26,63 @@ std::vector<Nanos> Times(const std::vector<int64_t>& counts) {
   return times;
 }
 
+json AllocationsJson(const Allocations& from) {
+  std::vector<int> families;
+  for (const MemoryFamily each : from.families) families.push_back(static_cast<int>(each));
+  return {{"sizes", from.sizes},
+          {"families", families},
+          {"keep", from.keep},
+          {"every", from.every.count()}};
+}
+
+Allocations ParseAllocations(const json& from) {
+  Allocations to;
+  from.at("sizes").get_to(to.sizes);
+  to.families.clear();
+  for (const int each : from.at("families").get<std::vector<int>>()) {
+    to.families.push_back(static_cast<MemoryFamily>(each));
+  }
+  from.at("keep").get_to(to.keep);
+  to.every = Nanos(from.at("every").get<int64_t>());
+  return to;
+}
+
+json FaultJson(const Fault& from) {
+  return {{"kind", static_cast<int>(from.kind)}, {"at", from.at.count()}, {"sms", from.sms}};
+}
+
+Fault ParseFault(const json& from) {
+  return {static_cast<Fault::Kind>(from.at("kind").get<int>()), Nanos(from.at("at").get<int64_t>()),
+          from.at("sms").get<int64_t>()};
+}
+
+// Each as [at, bytes, held, granted].
+json MemoryJson(const std::vector<MemoryRequest>& requests) {
+  json list = json::array();
+  for (const MemoryRequest& each : requests) {
+    list.push_back({each.at.count(), each.bytes, each.held, each.granted});
+  }
+  return list;
+}
+
+std::vector<MemoryRequest> ParseMemory(const json& from) {
+  std::vector<MemoryRequest> requests;
+  for (const json& each : from) {
+    requests.push_back({Nanos(each.at(0).get<int64_t>()), each.at(1).get<uint64_t>(),
+                        each.at(2).get<uint64_t>(), each.at(3).get<bool>()});
+  }
+  return requests;
+}
+
+json CallsJson(const std::vector<CallCost>& calls) {
+  json list = json::array();
+  for (const CallCost& each : calls) {
+    list.push_back(
+        {{"call", each.call}, {"ns", each.ns}, {"bare_ns", each.bare_ns}, {"ratio", each.ratio}});
+  }
+  return list;
+}
+
 // The library throws for what is missing or of another type.
 template <typename T, typename Body>
 absl::StatusOr<T> Parsed(std::string_view text, const char* what, const Body& body) {
@@ -44,9 +101,12 @@ std::string FormatPlan(const Plan& plan) {
     tenants.push_back({{"name", each.name},
                        {"trace", each.trace},
                        {"spec", each.spec},
+                       {"plays", each.plays},
                        {"mode", static_cast<int>(each.mode)},
                        {"high_priority", each.high_priority},
-                       {"arrivals", Counts(each.arrivals)}});
+                       {"arrivals", Counts(each.arrivals)},
+                       {"allocations", AllocationsJson(each.allocations)},
+                       {"fault", FaultJson(each.fault)}});
   }
   return json({{"barrier", plan.barrier},
                {"parties", plan.parties},
@@ -55,6 +115,8 @@ std::string FormatPlan(const Plan& plan) {
                {"length", plan.length.count()},
                {"sample", plan.sample.count()},
                {"fine", plan.fine.count()},
+               {"tolerant", plan.tolerant},
+               {"calls", plan.calls},
                {"tenants", std::move(tenants)}})
       .dump();
 }
@@ -69,14 +131,19 @@ absl::StatusOr<Plan> ParsePlan(std::string_view text) {
     plan.length = Nanos(from.at("length").get<int64_t>());
     plan.sample = Nanos(from.at("sample").get<int64_t>());
     plan.fine = Nanos(from.at("fine").get<int64_t>());
+    from.at("tolerant").get_to(plan.tolerant);
+    from.at("calls").get_to(plan.calls);
     for (const json& each : from.at("tenants")) {
       TenantPlan& tenant = plan.tenants.emplace_back();
       each.at("name").get_to(tenant.name);
       each.at("trace").get_to(tenant.trace);
       each.at("spec").get_to(tenant.spec);
+      each.at("plays").get_to(tenant.plays);
       tenant.mode = static_cast<player::PlayMode>(each.at("mode").get<int>());
       each.at("high_priority").get_to(tenant.high_priority);
       tenant.arrivals = Times(each.at("arrivals").get<std::vector<int64_t>>());
+      tenant.allocations = ParseAllocations(each.at("allocations"));
+      tenant.fault = ParseFault(each.at("fault"));
     }
     return plan;
   });
@@ -95,9 +162,18 @@ std::string FormatOutcome(const Outcome& outcome) {
                        {"fine", each.fine_ns},
                        {"arrivals", arrivals},
                        {"latencies", latencies},
-                       {"launches", each.launches}});
+                       {"launches", each.launches},
+                       {"memory", MemoryJson(each.memory)},
+                       {"most_bytes", each.most_bytes},
+                       {"error", each.error},
+                       {"broke_at", each.broke_at.value_or(Nanos(-1)).count()}});
   }
-  return json({{"error", outcome.error}, {"tenants", std::move(tenants)}})
+  return json({{"error", outcome.error},
+               {"tenants", std::move(tenants)},
+               {"calls", CallsJson(outcome.calls)},
+               {"setup_cpu", outcome.setup_cpu_ns},
+               {"play_cpu", outcome.play_cpu_ns},
+               {"ready", outcome.ready_ns}})
       .dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -105,12 +181,24 @@ absl::StatusOr<Outcome> ParseOutcome(std::string_view text) {
   return Parsed<Outcome>(text, "outcome", [](const json& from) {
     Outcome outcome;
     from.at("error").get_to(outcome.error);
+    for (const json& each : from.at("calls")) {
+      outcome.calls.push_back({each.at("call").get<std::string>(), each.at("ns").get<double>(),
+                               each.at("bare_ns").get<double>(), each.at("ratio").get<double>()});
+    }
+    from.at("setup_cpu").get_to(outcome.setup_cpu_ns);
+    from.at("play_cpu").get_to(outcome.play_cpu_ns);
+    from.at("ready").get_to(outcome.ready_ns);
     for (const json& each : from.at("tenants")) {
       TenantOutcome& tenant = outcome.tenants.emplace_back();
       each.at("name").get_to(tenant.name);
       each.at("used").get_to(tenant.used_ns);
       each.at("fine").get_to(tenant.fine_ns);
       each.at("launches").get_to(tenant.launches);
+      tenant.memory = ParseMemory(each.at("memory"));
+      each.at("most_bytes").get_to(tenant.most_bytes);
+      each.at("error").get_to(tenant.error);
+      const Nanos broke_at(each.at("broke_at").get<int64_t>());
+      if (broke_at >= Nanos(0)) tenant.broke_at = broke_at;
       const auto arrivals = each.at("arrivals").get<std::vector<int64_t>>();
       const auto latencies = each.at("latencies").get<std::vector<int64_t>>();
       for (size_t i = 0; i < std::min(arrivals.size(), latencies.size()); ++i) {

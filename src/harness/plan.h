@@ -4,12 +4,15 @@
 #define GPUSHARE_HARNESS_PLAN_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/time.h"
+#include "harness/allocations.h"
+#include "harness/fault.h"
 #include "player/player.h"
 
 namespace gpushare::harness {
@@ -18,9 +21,12 @@ struct TenantPlan {
   std::string name;
   std::string trace;  // the path of its kernels, as CSV
   std::string spec;   // of its virtual device; of the native stage nothing
+  bool plays = true;  // its kernels; else it asks for memory alone
   player::PlayMode mode = player::PlayMode::kBacklog;
   bool high_priority = false;        // its stream's; of the native stage alone
   std::vector<Nanos> arrivals = {};  // since the start
+  Allocations allocations = {};
+  Fault fault = {};
 };
 
 struct Plan {
@@ -30,6 +36,9 @@ struct Plan {
   std::string outcome;    // where the answer goes
   Nanos length{0}, sample{0};
   Nanos fine{0};  // a part of `sample`; 0: nobody asks for more than that
+  // A tenant that fails is an outcome of its own, and the others go on; at the end nobody is waited for.
+  bool tolerant = false;
+  bool calls = false;  // at the end, what calls cost the host
   std::vector<TenantPlan> tenants;
 };
 
@@ -42,11 +51,27 @@ struct TenantOutcome {
   uint64_t launches = 0;
   std::vector<int64_t> fine_ns =
       {};  // as used_ns, at each `fine` of the plan; empty where that is 0
+  std::vector<MemoryRequest> memory = {};
+  uint64_t most_bytes = 0;  // the most memory that it had, by the device's own account
+  std::string error = {};   // of a tolerant plan
+  std::optional<Nanos> broke_at = std::nullopt;  // since the start: when its fault came
+};
+
+// What a call costs the thread that makes it, in ns of processor time: medians of bursts of either in turns.
+struct CallCost {
+  std::string call;    // "launch"
+  double ns = 0;       // as the tenant makes it
+  double bare_ns = 0;  // of the driver's own, past whatever shares the GPU
+  double ratio = 0;    // of bursts beside one another
 };
 
 struct Outcome {
   std::string error;  // empty: it went well
   std::vector<TenantOutcome> tenants;
+  std::vector<CallCost> calls = {};
+  // Processor time of the program (of all programs together): until its tenants were there, and while they played.
+  int64_t setup_cpu_ns = 0, play_cpu_ns = 0;
+  std::vector<int64_t> ready_ns = {};  // by program, on the machine's clock: its tenants were there
 };
 
 std::string FormatPlan(const Plan& plan);

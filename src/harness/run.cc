@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/status_macros.h"
 #include "harness/children.h"
 #include "harness/environment.h"
@@ -40,6 +41,9 @@ absl::Status WriteText(const std::string& path, const std::string& text) {
 // The first argument of each program: it ends when this process does.
 std::string ThisProcess() { return absl::StrCat(getpid()); }
 
+// Whether its calls are measured in a run of their own: on a GPU that it shares with the broker each looks at that process.
+bool CallsAreApart(const Method& method) { return method.kind == Kind::kPreloaded; }
+
 class OneRun {
  public:
   OneRun(const Bed& bed, const Scenario& scenario, const Case& one, const Method& method,
@@ -49,7 +53,8 @@ class OneRun {
         case_(one),
         method_(method),
         options_(options),
-        folder_(folder) {}
+        folder_(folder),
+        apart_(options.apart || IsApart(one)) {}
 
   absl::StatusOr<Outcome> Do() {
     GPUSHARE_RETURN_IF_ERROR(StartLine::Make(folder_ / "start"));
@@ -59,7 +64,8 @@ class OneRun {
       return absl::UnavailableError(absl::StrCat(folder_ / "simulated.so", ": ", error.message()));
     GPUSHARE_RETURN_IF_ERROR(MakePlans());
     const bool broker = method_.kind == Kind::kPreloaded;
-    places_ = plans_.size() + (broker ? 1 : 0);
+    places_ = apart_ ? 1 : plans_.size() + (broker ? 1 : 0);
+    const Time begun = base::RealClock().Now();
     Children children(bed_.interrupted);
     if (broker) GPUSHARE_RETURN_IF_ERROR(StartBroker(&children));
     for (size_t i = 0; i < plans_.size(); ++i) {
@@ -67,7 +73,9 @@ class OneRun {
       GPUSHARE_RETURN_IF_ERROR(children.Start(ProgramOf(i)));
     }
     GPUSHARE_RETURN_IF_ERROR(children.Wait(bed_.limit));
-    return Collect();
+    GPUSHARE_ASSIGN_OR_RETURN(Outcome outcome, Collect());
+    for (int64_t& ready : outcome.ready_ns) ready -= begun.time_since_epoch().count();
+    return outcome;
   }
 
  private:
@@ -91,23 +99,41 @@ class OneRun {
         plan.barrier = folder_ / "start";
         plan.simulated = folder_ / "simulated.so";
         plan.outcome = folder_ / absl::StrCat("outcome-", plans_.size() - 1);
-        plan.length = scenario_.length;
+        plan.length = options_.apart ? kSample : scenario_.length;
         plan.sample = kSample;
         plan.fine = scenario_.question->fine;
+        plan.tolerant = scenario_.question->tolerant;
+        plan.calls = scenario_.question->calls && (options_.apart || !CallsAreApart(method_));
         asks_.push_back(tenant.ask);
       }
       TenantPlan part;
       part.name = tenant.name;
-      part.trace = folder_ / absl::StrCat(tenant.name, ".csv");
-      part.spec = SpecOf(tenant.ask);
+      part.trace = folder_ / absl::StrCat("work-", tenant.group, ".csv");
+      part.plays = !tenant.work.empty();
+      Ask ask = tenant.ask;
+      if (apart) ask.own_context = false;  // it has that already
+      part.spec = SpecOf(ask);
       part.mode = tenant.mode;
       part.high_priority = tenant.ask.high_priority;
       part.arrivals = std::move(arrivals);
-      GPUSHARE_RETURN_IF_ERROR(WriteText(part.trace, workload::FormatTrace(tenant.work)));
+      part.allocations = tenant.allocations;
+      part.fault = tenant.fault;
+      const bool is_written = i > 0 && case_.tenants[i - 1].group == tenant.group;
+      if (!is_written || options_.only.has_value()) {
+        GPUSHARE_RETURN_IF_ERROR(WriteText(part.trace, workload::FormatTrace(WorkOf(tenant))));
+      }
       plans_.back().tenants.push_back(std::move(part));
     }
     for (Plan& plan : plans_) plan.parties = static_cast<uint32_t>(plans_.size());
     return absl::OkStatus();
+  }
+
+  // Who launches nothing has a kernel all the same, which is not launched.
+  static workload::KernelTrace WorkOf(const Tenant& tenant) {
+    if (!tenant.work.empty()) return tenant.work;
+    workload::KernelTrace none("none");
+    none.Add("none", workload::Bound::kUnknown, 1, Micros(1));
+    return none;
   }
 
   // What all of a run's programs have in common, and which of them this is.
@@ -116,6 +142,8 @@ class OneRun {
     if (places_ > 1) {
       absl::StrAppend(&simulated, ",shared=", folder_.name(), ",processes=", places_,
                       ",place=", place);
+    } else if (apart_) {
+      absl::StrAppend(&simulated, ",clock=wall");
     }
     Variables variables = WithoutThoseOfSharing(environ);
     variables["GPUSHARE_DRIVER"] = "sim";
@@ -149,6 +177,7 @@ class OneRun {
         ThisProcess(), PlanPath(i)};
     program.environment = EnvironmentAt(i + (broker ? 1 : 0));
     program.log = folder_ / absl::StrCat("log-", i);
+    program.may_be_killed = ProgramIsKilled(plans_[i]);
     if (broker) {
       program.environment["LD_PRELOAD"] = bed_.preload;
       program.environment["GPUSHARE_BROKER"] = folder_ / "broker.sock";
@@ -168,9 +197,25 @@ class OneRun {
       std::ifstream file(plan.outcome, std::ios::binary);
       const std::string text{std::istreambuf_iterator<char>(file), {}};
       GPUSHARE_ASSIGN_OR_RETURN(Outcome outcome, ParseOutcome(text));
-      if (!outcome.error.empty()) return absl::InternalError(outcome.error);
+      if (!outcome.error.empty() && !plan.tolerant) return absl::InternalError(outcome.error);
+      all.setup_cpu_ns += outcome.setup_cpu_ns;
+      all.play_cpu_ns += outcome.play_cpu_ns;
+      all.ready_ns.insert(all.ready_ns.end(), outcome.ready_ns.begin(), outcome.ready_ns.end());
+      all.calls.insert(all.calls.end(), outcome.calls.begin(), outcome.calls.end());
+      // Of a program that could not even begin.
+      if (!outcome.error.empty()) {
+        outcome.tenants.resize(plan.tenants.size());
+        for (size_t i = 0; i < plan.tenants.size(); ++i) {
+          outcome.tenants[i].name = plan.tenants[i].name;
+          outcome.tenants[i].error = outcome.error;
+        }
+      }
       for (size_t i = 0; i < std::min(outcome.tenants.size(), plan.tenants.size()); ++i) {
         TenantOutcome& tenant = all.tenants.emplace_back(std::move(outcome.tenants[i]));
+        if (plan.tolerant) KeepAsItWas(plan, &tenant.used_ns);
+        if (ProgramIsKilled(plan) && plan.tenants[i].fault.kind != Fault::Kind::kKilled) {
+          tenant.error = "its process was killed";
+        }
         // They are served in the order in which they come.
         const std::vector<Nanos>& arrivals = plan.tenants[i].arrivals;
         const size_t served = std::min(tenant.requests.size(), arrivals.size());
@@ -179,6 +224,18 @@ class OneRun {
       }
     }
     return all;
+  }
+
+  static bool ProgramIsKilled(const Plan& plan) {
+    return std::any_of(plan.tenants.begin(), plan.tenants.end(), [](const TenantPlan& each) {
+      return each.fault.kind == Fault::Kind::kKilled;
+    });
+  }
+
+  // Who has ended has used no more since.
+  static void KeepAsItWas(const Plan& plan, std::vector<int64_t>* used_ns) {
+    const auto samples = static_cast<size_t>(plan.length / plan.sample) + 1;
+    used_ns->resize(samples, used_ns->empty() ? 0 : used_ns->back());
   }
 
   const Bed& bed_;
@@ -190,16 +247,29 @@ class OneRun {
   std::vector<Plan> plans_;
   std::vector<Ask> asks_;  // of each plan's first tenant
   size_t places_ = 1;
+  const bool apart_;
 };
+
+absl::StatusOr<Outcome> RunOnce(const Bed& bed, const Scenario& scenario, const Case& one,
+                                const Method& method, const RunOptions& options) {
+  GPUSHARE_ASSIGN_OR_RETURN(const std::unique_ptr<Folder> folder, Folder::Make(bed.temporary));
+  absl::StatusOr<Outcome> outcome = OneRun(bed, scenario, one, method, options, *folder).Do();
+  // Programs that end by themselves leave nothing of the GPU that they shared.
+  const bool ends_by_itself = !scenario.question->tolerant;
+  if (!outcome.ok() || !ends_by_itself) bed.gpu.Forget(folder->name());
+  return outcome;
+}
 
 }  // namespace
 
 absl::StatusOr<Outcome> Run(const Bed& bed, const Scenario& scenario, const Case& one,
                             const Method& method, const RunOptions& options) {
-  GPUSHARE_ASSIGN_OR_RETURN(const std::unique_ptr<Folder> folder, Folder::Make(bed.temporary));
-  absl::StatusOr<Outcome> outcome = OneRun(bed, scenario, one, method, options, *folder).Do();
-  // Programs that end by themselves leave nothing of the GPU that they shared.
-  if (!outcome.ok()) bed.gpu.Forget(folder->name());
+  GPUSHARE_ASSIGN_OR_RETURN(Outcome outcome, RunOnce(bed, scenario, one, method, options));
+  if (!scenario.question->calls || !CallsAreApart(method) || options.apart) return outcome;
+  RunOptions apart = options;
+  apart.apart = true;
+  GPUSHARE_ASSIGN_OR_RETURN(Outcome calls, RunOnce(bed, scenario, one, method, apart));
+  outcome.calls = std::move(calls.calls);
   return outcome;
 }
 

@@ -35,6 +35,8 @@ struct RunOptions {
   uint64_t seed = 1;  // of requests and of the simulated GPU's noise
   std::optional<size_t> only =
       std::nullopt;  // of the case's tenants this one alone, with the same requests
+  bool apart =
+      false;  // each program has a GPU of its own, on the machine's clock, and plays for a moment
 };
 
 // The tenants' outcomes in the case's order. Errors: DeadlineExceeded (the method hung), Internal (a program failed, with

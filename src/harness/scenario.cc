@@ -140,10 +140,13 @@ class ScenarioReader {
   }
 
   absl::Status ReadTenant(const Node& map, Place place, Case* of) {
-    if (of->tenants.size() == kMostTenants) {
-      return in_.Error(map.line, place, absl::StrCat("at most ", kMostTenants, " are allowed"));
+    const size_t most =
+        scenario_.question == nullptr ? kMostTenants : scenario_.question->most_tenants;
+    if (of->tenants.size() >= most) {
+      return in_.Error(map.line, place, absl::StrCat("at most ", most, " are allowed"));
     }
     Tenant tenant;
+    int64_t count = 0;  // not given: one that has the entry's name
     const auto part = [this](std::optional<double>* out) {
       return [this, out](const Node& value, Place below) {
         double read = 0;
@@ -153,41 +156,101 @@ class ScenarioReader {
       };
     };
     bool high = false;
-    const absl::Status keys = in_.Keys(
-        map, place,
-        {{"name", [&](const Node& value,
-                      Place below) { return ReadName(in_, value, below, &tenant.name); }},
-         {"share", part(&tenant.ask.share)},
-         {"cap", part(&tenant.ask.cap)},
-         {"priority",
-          [&](const Node& value, Place below) {
-            size_t which = 0;
-            GPUSHARE_RETURN_IF_ERROR(ReadWord(in_, value, below, "normal|high", &which));
-            high = which == 1;
-            return absl::OkStatus();
-          }},
-         {"work", [&](const Node& value,
-                      Place below) { return ReadWork(in_, value, below, folder_, &tenant.work); }},
-         {"mode",
-          [&](const Node& value, Place below) {
-            size_t which = 0;
-            GPUSHARE_RETURN_IF_ERROR(ReadWord(in_, value, below, kModes, &which));
-            tenant.mode = static_cast<player::PlayMode>(which);
-            return absl::OkStatus();
-          }},
-         {"load", [&](const Node& value, Place below) {
-            return ReadPart(in_, value, below, &tenant.load);
-          }}});
-    if (!keys.ok()) return keys;
+    std::vector<yaml::Reader::Rule> rules = {
+        {"name",
+         [&](const Node& value, Place below) { return ReadName(in_, value, below, &tenant.name); }},
+        {"share", part(&tenant.ask.share)},
+        {"cap", part(&tenant.ask.cap)},
+        {"priority",
+         [&](const Node& value, Place below) {
+           size_t which = 0;
+           GPUSHARE_RETURN_IF_ERROR(ReadWord(in_, value, below, "normal|high", &which));
+           high = which == 1;
+           return absl::OkStatus();
+         }},
+        {"work", [&](const Node& value,
+                     Place below) { return ReadWork(in_, value, below, folder_, &tenant.work); }},
+        {"mode",
+         [&](const Node& value, Place below) {
+           size_t which = 0;
+           GPUSHARE_RETURN_IF_ERROR(ReadWord(in_, value, below, kModes, &which));
+           tenant.mode = static_cast<player::PlayMode>(which);
+           return absl::OkStatus();
+         }},
+        {"load", [&](const Node& value, Place below) {
+           return ReadPart(in_, value, below, &tenant.load);
+         }}};
+    const std::vector<yaml::Reader::Rule> of_some = {
+        {"memory",
+         [&](const Node& value, Place below) {
+           return ReadMemory(in_, value, below, &tenant.ask.memory.emplace());
+         }},
+        {"allocate",
+         [&](const Node& value, Place below) {
+           return ReadAllocations(in_, value, below, &tenant.allocations);
+         }},
+        {"fault",
+         [&](const Node& value, Place below) {
+           return ReadFault(in_, value, below, kSample, &tenant.fault);
+         }},
+        {"isolation",
+         [&](const Node& value, Place below) {
+           size_t which = 0;
+           GPUSHARE_RETURN_IF_ERROR(ReadWord(in_, value, below, "shared|context", &which));
+           tenant.ask.own_context = which == 1;
+           return absl::OkStatus();
+         }},
+        {"count", [&](const Node& value, Place below) {
+           return ReadCount(in_, value, below, 1, static_cast<int64_t>(most), &count);
+         }}};
+    for (const yaml::Reader::Rule& rule : of_some) {
+      if (HasTenantKey(rule.key)) rules.push_back(rule);
+    }
+    GPUSHARE_RETURN_IF_ERROR(in_.Keys(map, place, rules));
     tenant.ask.high_priority = high;
     if (tenant.name.empty()) return in_.Error(map.line, place, "'name' is missing");
     GPUSHARE_RETURN_IF_ERROR(CheckNew(map.line, place, "tenant", tenant.name, &tenant_lines_));
-    if (tenant.work.empty()) return in_.Error(map.line, place, "'work' is missing");
+    if (tenant.work.empty() && tenant.allocations.empty()) {
+      return in_.Error(
+          map.line, place,
+          HasTenantKey("allocate") ? "'work' or 'allocate' is missing" : "'work' is missing");
+    }
     const bool requests = tenant.mode == player::PlayMode::kOpenLoop;
     if (requests != (tenant.load > 0)) {
       return in_.Error(map.line, place, "'load' is of the mode 'requests', which needs it");
     }
-    of->tenants.push_back(std::move(tenant));
+    return AddTenants(map, place, std::move(tenant), count, most, of);
+  }
+
+  bool HasTenantKey(std::string_view key) const {
+    if (scenario_.question == nullptr) return false;
+    const std::vector<std::string_view>& keys = scenario_.question->tenant_keys;
+    return std::find(keys.begin(), keys.end(), key) != keys.end();
+  }
+
+  // As many as it counts, each with its part of the share.
+  absl::Status AddTenants(const Node& map, Place place, Tenant tenant, int64_t count, size_t most,
+                          Case* of) const {
+    tenant.group = of->tenants.empty() ? 0 : of->tenants.back().group + 1;
+    if (count == 0) {
+      of->tenants.push_back(std::move(tenant));
+      return absl::OkStatus();
+    }
+    if (of->tenants.size() + static_cast<size_t>(count) > most) {
+      return in_.Error(map.line, place, absl::StrCat("at most ", most, " tenants are allowed"));
+    }
+    const auto kernels = static_cast<int64_t>(tenant.work.kernels().size());
+    if (kernels * count > kMostKernels) {
+      return in_.Error(map.line, place,
+                       absl::StrCat("at most ", kMostKernels,
+                                    " kernels of all tenants together: "
+                                    "less 'count' or less 'work'"));
+    }
+    if (tenant.ask.share.has_value()) *tenant.ask.share /= static_cast<double>(count);
+    for (int64_t i = 1; i <= count; ++i) {
+      of->tenants.push_back(tenant);
+      of->tenants.back().name = absl::StrCat(tenant.name, "-", i);
+    }
     return absl::OkStatus();
   }
 
@@ -210,8 +273,10 @@ class ScenarioReader {
     }
     double shares = 0, expected = 0;
     for (const Tenant& tenant : one.tenants) {
-      expected += tenant.load * static_cast<double>(scenario_.length.count()) /
-                  static_cast<double>(workload::Summarize(tenant.work).total.count());
+      if (tenant.load > 0) {
+        expected += tenant.load * static_cast<double>(scenario_.length.count()) /
+                    static_cast<double>(workload::Summarize(tenant.work).total.count());
+      }
       shares += tenant.ask.share.value_or(0);
     }
     if (shares > 1.001) {
@@ -239,6 +304,11 @@ class ScenarioReader {
 };
 
 }  // namespace
+
+bool IsApart(const Case& one) {
+  const auto apart = one.settings.find("apart");
+  return apart != one.settings.end() && apart->second != 0;
+}
 
 absl::StatusOr<Scenario> ParseScenario(std::string_view text, const std::string& file,
                                        const CheckGpu& check_gpu) {

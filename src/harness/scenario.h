@@ -17,12 +17,15 @@
 
 #include "absl/status/statusor.h"
 #include "base/time.h"
+#include "harness/allocations.h"
+#include "harness/fault.h"
 #include "player/player.h"
 #include "workload/trace.h"
 
 namespace gpushare::harness {
 
-inline constexpr size_t kMostTenants = 32;
+inline constexpr size_t kMostTenants = 32;           // but for questions that say otherwise
+inline constexpr int64_t kMostKernels = 10'000'000;  // of all tenants of a case
 inline constexpr size_t kMostCases = 100;
 inline constexpr Nanos kLongestRun = Seconds(600);
 inline constexpr Nanos kSample =
@@ -39,6 +42,8 @@ struct Ask {
   std::optional<double> share = std::nullopt;  // of the device's time while all want it, (0, 1]
   std::optional<double> cap = std::nullopt;    // never more, (0, 1]
   bool high_priority = false;
+  std::optional<uint64_t> memory = std::nullopt;  // bytes of the device's, never more
+  bool own_context = false;  // where its program is others' too: a fault of its own
   bool operator==(const Ask&) const = default;
 };
 
@@ -47,7 +52,10 @@ struct Tenant {
   Ask ask;
   workload::KernelTrace work;
   player::PlayMode mode = player::PlayMode::kBacklog;
-  double load = 0;  // kOpenLoop: device time of the requests that come ÷ time
+  double load = 0;               // kOpenLoop: device time of the requests that come ÷ time
+  Allocations allocations = {};  // with these it needs no work
+  Fault fault = {};
+  size_t group = 0;  // those that were made of one entry with a count have one
 };
 
 struct Case {
@@ -56,6 +64,8 @@ struct Case {
   std::vector<Tenant> tenants;
   Settings settings = {};
 };
+// Whether each program of the case has a simulated GPU of its own, on the machine's clock: what starting takes is asked.
+bool IsApart(const Case& one);
 
 struct Scenario {
   std::string name;   // of the file, without its extension

@@ -24,7 +24,10 @@ namespace gpushare::harness {
 class StartLine {
  public:
   static constexpr Nanos kAfterTheLast = Millis(20);
-  static constexpr Nanos kLookEvery = Millis(1);
+  // How often one of so many looks whether all are ready: hundreds that did so every millisecond would hold each other up.
+  static constexpr Nanos LookEvery(uint32_t parties) {
+    return parties <= 64 ? Millis(1) : Millis(50);
+  }
 
   // The file as it is to be before anybody opens it.
   static absl::Status Make(const std::string& path);

@@ -40,6 +40,19 @@ absl::Status ReadPart(const yaml::Reader& in, const yaml::Node& value, const std
   return in.Wrong(value, place, absl::StrCat("allowed: ", kAllowed));
 }
 
+absl::Status ReadMemory(const yaml::Reader& in, const yaml::Node& value, const std::string& place,
+                        uint64_t* out) {
+  constexpr char kAllowed[] = "1MiB to 1024TiB";
+  std::string text;
+  GPUSHARE_RETURN_IF_ERROR(in.Text(value, place, kAllowed, &text));
+  const absl::StatusOr<uint64_t> bytes = spec::ParseMemory(text);
+  if (bytes.ok() && *bytes >= uint64_t{1} << 20 && *bytes <= uint64_t{1} << 50) {
+    *out = *bytes;
+    return absl::OkStatus();
+  }
+  return in.Wrong(value, place, absl::StrCat("allowed: ", kAllowed));
+}
+
 absl::Status ReadCount(const yaml::Reader& in, const yaml::Node& value, const std::string& place,
                        int64_t least, int64_t most, int64_t* out) {
   const std::string allowed = absl::StrCat(least, " to ", most);

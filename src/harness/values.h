@@ -18,6 +18,9 @@ absl::Status ReadTime(const yaml::Reader& in, const yaml::Node& value, const std
 // A part from 0.01 % to 100 %, as in 75%.
 absl::Status ReadPart(const yaml::Reader& in, const yaml::Node& value, const std::string& place,
                       double* out);
+// Device memory with its unit, from 1 MiB to 1 PiB, as in 256MiB.
+absl::Status ReadMemory(const yaml::Reader& in, const yaml::Node& value, const std::string& place,
+                        uint64_t* out);
 // A whole number from `least` to `most`.
 absl::Status ReadCount(const yaml::Reader& in, const yaml::Node& value, const std::string& place,
                        int64_t least, int64_t most, int64_t* out);

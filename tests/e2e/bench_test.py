@@ -38,6 +38,40 @@ cases:
       - {name: b, share: 25%, work: {kernels: 500us, repeat: 4}}
 """
 
+MEMORY = """
+question: memory
+length: 100ms
+warm_up: 0s
+window: 100ms
+cases:
+  - name: both
+    gpu: memory=8GiB
+    tenants:
+      - {name: greedy, memory: 2GiB, allocate: {sizes: 512MiB 256MiB, from: malloc async, keep: 64, every: 2ms}}
+      - {name: fitting, memory: 4GiB, allocate: {sizes: 512MiB 2GiB 1GiB, keep: 2, every: 5ms}}
+"""
+OVERHEAD = """
+question: overhead
+length: 100ms
+warm_up: 20ms
+window: 20ms
+cases:
+  - name: one
+    tenants: [{name: alone, work: {kernels: 20us 30us, repeat: 4}}]
+"""
+FAULTS = """
+question: faults
+length: 300ms
+warm_up: 50ms
+window: 50ms
+cases:
+  - name: one
+    gpu: memory=8GiB
+    tenants:
+      - {name: breaks, memory: 2GiB, work: {kernels: 60us, repeat: 4}, mode: sync, fault: {FAULT, at: 150ms}}
+      - {name: other, memory: 4GiB, work: {kernels: 200us, repeat: 4}, mode: sync, allocate: {sizes: 512MiB 2GiB 1GiB, keep: 2, every: 7ms}}
+"""
+
 LATENCY = """
 question: latency
 length: 500ms
@@ -218,6 +252,60 @@ class Bench(unittest.TestCase):
             difference = abs(statistics.median(values) - statistics.median(second[figure]))
             widths = [max(each) - min(each) for each in (values, second[figure])]
             self.assertLessEqual(difference, max(widths), figure)
+
+    def test_memory_within_quotas_and_without(self):
+        got = self.figures(self.path("memory.yaml", MEMORY), *(
+            word for name in ("native", "gpushare", "gpushare-preload") for word in ("--method", name)))
+        for method in ("gpushare", "gpushare-preload"):
+            self.assertEqual([got["both", method, figure] for figure in (
+                "greedy.granted", "greedy.refused", "greedy.most_over", "fitting.granted", "fitting.most_over", "hurt")],
+                [100, 100, 0, 100, 0, 0], method)
+        self.assertGreater(got["both", "native", "greedy.most_over"], 1000)
+        self.assertGreater(got["both", "native", "hurt"], 0)
+
+    def test_what_a_tenant_alone_costs(self):
+        got = self.figures(self.path("overhead.yaml", OVERHEAD), "--method", "native", "--method", "gpushare", "--method",
+                           "gpushare-preload")
+        self.assertEqual(got["one", "native", "throughput"], 100)
+        for method in ("gpushare", "gpushare-preload"):
+            self.assertGreater(got["one", method, "throughput"], 90)
+            for call in ("launch", "graph_launch", "alloc_free"):  # how much is the machine's matter
+                self.assertGreater(got["one", method, call + ".host_ratio"], 0)
+                self.assertGreater(got["one", method, call + ".host_ns"], 0)
+
+    def faults(self, fault, *methods):
+        words = [word for name in methods for word in ("--method", name)]
+        got = self.figures(self.path("faults.yaml", FAULTS.replace("FAULT", fault)), *words)
+        return lambda method, figure: got["one", method, figure]
+
+    def test_who_is_in_the_same_process_is_hurt_by_a_fault(self):
+        # As docs/isolation.md says.
+        for fault in ("kind: illegal-address", "kind: killed"):
+            got = self.faults(fault, "native", "gpushare", "gpushare-preload")
+            for method in ("native", "gpushare"):
+                self.assertEqual((got(method, "failed"), got(method, "other.after")), (1, 0), fault)
+            self.assertEqual((got("gpushare-preload", "failed"), got("gpushare-preload", "other.recovery")), (0, 0), fault)
+            self.assertGreater(got("gpushare-preload", "other.after"), 80)
+
+    def test_a_context_of_its_own_keeps_a_fault_to_itself(self):
+        got = self.faults("kind: illegal-address", "gpushare")
+        self.assertEqual(got("gpushare", "failed"), 1)
+        apart = FAULTS.replace("name: breaks,", "name: breaks, isolation: context,")
+        figures = self.figures(self.path("apart.yaml", apart.replace("FAULT", "kind: illegal-address")), "--method", "gpushare")
+        self.assertEqual((figures["one", "gpushare", "failed"], figures["one", "gpushare", "other.recovery"]), (0, 0))
+
+    def test_a_kernel_that_never_ends(self):
+        got = self.faults("kind: endless-kernel, sms: 132", "native", "time-slicing", "gpushare")
+        for method in ("native", "gpushare"):
+            self.assertEqual((got(method, "failed"), got(method, "other.after")), (0, 0))
+        self.assertGreater(got("time-slicing", "other.after"), 20)
+
+    def test_one_that_takes_all_memory(self):
+        got = self.faults("kind: all-memory", "native", "gpushare", "gpushare-preload")
+        self.assertGreater(got("native", "other.denied"), 0)
+        for method in ("gpushare", "gpushare-preload"):
+            self.assertEqual((got(method, "other.denied"), got(method, "failed")), (0, 0))
+        self.assertEqual([name for name in os.listdir(self.folder.name) if "gpushare-bench-" in name], [])
 
     def test_requests_alone_and_starved(self):
         got = self.figures(self.path("latency.yaml", LATENCY), "--method", "native", "--method", "time-slicing")

@@ -104,7 +104,7 @@ class Measurement {
     }
     const Outcome nobody;
     const Outcome* alone = &nobody;
-    if (question.with_alone) {
+    if (question.with_alone || question.each_alone) {
       const absl::StatusOr<Outcome>& played = alone_.Of(*turn.scenario, *turn.one, seed);
       if (!played.ok()) return played.status();
       alone = &*played;

@@ -10,7 +10,8 @@
 
 namespace gpushare::cli {
 
-absl::StatusOr<LoadedProgram> LoadProgram(const Gpu& gpu, const workload::KernelTrace& trace) {
+absl::StatusOr<LoadedProgram> LoadProgram(const Gpu& gpu, const workload::KernelTrace& trace,
+                                          const VirtualDevice* of) {
   // Dynamic shared memory that a function may use without being allowed it first.
   constexpr unsigned kSharedWithoutAsking = 48u << 10;
 
@@ -20,7 +21,8 @@ absl::StatusOr<LoadedProgram> LoadProgram(const Gpu& gpu, const workload::Kernel
   device.shared_per_sm = workload::SharedPerSm(probe.compute_major, probe.compute_minor);
 
   GPUSHARE_ASSIGN_OR_RETURN(const workload::SpinModule spin, workload::MakeSpinModule(trace));
-  GPUSHARE_ASSIGN_OR_RETURN(Module module, Module::Load(gpu, spin.ptx));
+  GPUSHARE_ASSIGN_OR_RETURN(
+      Module module, of == nullptr ? Module::Load(gpu, spin.ptx) : Module::Load(*of, spin.ptx));
   std::vector<CUfunc_st*> functions;
   for (const std::string& entry : spin.entries) {
     GPUSHARE_ASSIGN_OR_RETURN(const Function function, module.GetFunction(entry));

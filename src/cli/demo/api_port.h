@@ -28,7 +28,9 @@ struct LoadedProgram {
   Module module;
   player::Program program;
 };
-absl::StatusOr<LoadedProgram> LoadProgram(const Gpu& gpu, const workload::KernelTrace& trace);
+// `of`: in its context, where it has one of its own; else in the GPU's.
+absl::StatusOr<LoadedProgram> LoadProgram(const Gpu& gpu, const workload::KernelTrace& trace,
+                                          const VirtualDevice* of = nullptr);
 
 class ApiPort final : public player::Port {
  public:

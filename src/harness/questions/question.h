@@ -64,13 +64,20 @@ struct Question {
   const char* asks;  // in a report; %WINDOW% stands for the scenario's window
 
   std::vector<OwnKey> keys = {};
+  // Of the keys of tenants those that only some questions have: memory, allocate, fault, isolation, count.
+  std::vector<std::string_view> tenant_keys = {};
   bool has_tenants = true;  // false: its cases may have none
+  size_t most_tenants = kMostTenants;
   // What is wrong with a case beside what is with any; empty: nothing.
   std::string (*check)(const Scenario& scenario, const Case& one) = nullptr;
 
   bool with_alone =
-      false;             // each tenant that serves requests is played by itself as well (alone.h)
-  bool of_used = false;  // shares are of what all tenants used; else of the time
+      false;  // each tenant that serves requests is played by itself as well (alone.h)
+  bool each_alone = false;  // the same of every tenant
+  bool tolerant = false;    // one that fails is what is asked about: the others go on
+  bool calls = false;       // what calls cost the host is measured
+  bool of_time = true;      // what tenants had of the device's time is shown
+  bool of_used = false;     // shares are of what all tenants used; else of the time
   std::optional<double> Ask::*asked = &Ask::share;  // what those shares are held against
 
   // How often what tenants have had is asked beside kSample, of which it is a part; 0: never. In Outcome's fine_ns.

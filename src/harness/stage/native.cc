@@ -9,6 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "harness/stage/driver_calls.h"
+#include "harness/stage/native_memory.h"
 #include "harness/stage/stage.h"
 #include "workload/spin.h"
 
@@ -25,21 +27,47 @@ absl::Status Check(CUresult result, const char* call) {
 class NativeSeat final : public Seat, player::Port {
  public:
   NativeSeat(base::Clock& clock, CUcontext context, CUmodule module, CUstream stream,
-             player::Program program)
+             CUstream memory_stream, player::Program program)
       : clock_(clock),
         context_(context),
         module_(module),
         stream_(stream),
-        program_(std::move(program)) {}
+        program_(std::move(program)),
+        memory_stream_(memory_stream),
+        memory_(context, memory_stream) {}
   ~NativeSeat() override {
     cuCtxSetCurrent(context_);
     cuStreamDestroy(stream_);
+    cuStreamDestroy(memory_stream_);
     cuModuleUnload(module_);
   }
 
   player::Port& port() override { return *this; }
   const player::Program& program() const override { return program_; }
   CUstream stream() const override { return stream_; }
+  absl::StatusOr<uint64_t> Allocate(MemoryFamily family, uint64_t bytes) override {
+    return memory_.Allocate(family, bytes);
+  }
+  absl::Status Free(MemoryFamily family, uint64_t pointer, uint64_t bytes) override {
+    return memory_.Free(family, pointer, bytes);
+  }
+  absl::StatusOr<std::unique_ptr<Calls>> MakeCalls() override {
+    // As the loader has found them: a preloaded library's, where there is one.
+    const DriverTable linked = {
+        .retain = &cuDevicePrimaryCtxRetain,
+        .set_current = &cuCtxSetCurrent,
+        .create_stream = &cuStreamCreate,
+        .synchronize = &cuStreamSynchronize,
+        .launch = &cuLaunchKernel,
+        .allocate = &cuMemAlloc,
+        .free = &cuMemFree,
+        .begin_capture = &cuStreamBeginCapture,
+        .end_capture = &cuStreamEndCapture,
+        .instantiate = &cuGraphInstantiateWithFlags,
+        .launch_graph = &cuGraphLaunch,
+    };
+    return MakeDriverCalls(linked, program_.steps.front());
+  }
 
  private:
   absl::Status Launch(const player::Step& step) override {
@@ -68,6 +96,8 @@ class NativeSeat final : public Seat, player::Port {
   const CUmodule module_;
   const CUstream stream_;
   const player::Program program_;
+  const CUstream memory_stream_;  // what was launched is not waited for
+  NativeMemory memory_;
   bool entered_ = false;
 };
 
@@ -120,7 +150,11 @@ class NativeStage final : public Stage {
         Check(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING,
                                          plan.high_priority ? greatest : least),
               "cuStreamCreateWithPriority"));
-    return std::make_unique<NativeSeat>(clock_, context_, module, stream, std::move(program));
+    CUstream memory_stream = nullptr;
+    GPUSHARE_RETURN_IF_ERROR(
+        Check(cuStreamCreate(&memory_stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate"));
+    return std::make_unique<NativeSeat>(clock_, context_, module, stream, memory_stream,
+                                        std::move(program));
   }
 
  private:

@@ -1,101 +1,257 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "harness/stage/stage.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <cstdio>
+#include <ctime>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/status_macros.h"
+#include "base/sync.h"
+#include "harness/stage/driver_calls.h"
 #include "harness/stage/parent.h"
 #include "harness/start.h"
+#include "workload/spin.h"
 
 namespace gpushare::harness {
 namespace {
 
+// Of this process, in ns.
+int64_t ProcessorTime() {
+  timespec now = {};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+// Whole or not at all: the harness may look at any time.
+bool Write(const Plan& plan, const Outcome& outcome) {
+  const std::string part = plan.outcome + ".part";
+  std::ofstream out(part, std::ios::binary);
+  out << FormatOutcome(outcome);
+  out.close();
+  return out.good() && std::rename(part.c_str(), plan.outcome.c_str()) == 0;
+}
+
+// A tenant as it plays: what it does of its own accord, and the kernel that breaks.
+struct Part {
+  std::unique_ptr<Seat> seat;
+  player::Program program;
+  player::Step faulty = {};
+  std::string faulty_name = {};
+  player::PlayResult result = {};
+  absl::Status status = absl::OkStatus();
+};
+
 class Performance {
  public:
   Performance(const Plan& plan, const OpenStage& open, Witness& witness)
-      : plan_(plan), open_(open), witness_(witness), clock_(witness.clock()) {}
+      : plan_(plan),
+        open_(open),
+        witness_(witness),
+        clock_(witness.clock()),
+        asking_(clock_, [this] { return witness_.MemoryUsed(); }) {}
 
   // On a thread of the clock.
   absl::Status Conduct() {
     GPUSHARE_ASSIGN_OR_RETURN(const std::unique_ptr<Stage> stage, open_(clock_));
-    for (const TenantPlan& plan : plan_.tenants) {
-      GPUSHARE_ASSIGN_OR_RETURN(const workload::KernelTrace trace,
-                                workload::ReadTraceFile(plan.trace));
-      GPUSHARE_ASSIGN_OR_RETURN(std::unique_ptr<Seat> seat, stage->Sit(plan, trace));
-      seats_.push_back(std::move(seat));
-      outcome_.tenants.emplace_back().name = plan.name;
-      witness_.Follow(seats_.back()->stream(), static_cast<uint32_t>(seats_.size()));
-    }
+    parts_.reserve(plan_.tenants.size());
+    for (const TenantPlan& plan : plan_.tenants) GPUSHARE_RETURN_IF_ERROR(Sit(*stage, plan));
+    outcome_.setup_cpu_ns = ProcessorTime();
     GPUSHARE_ASSIGN_OR_RETURN(const Time start, AwaitStart());
     std::vector<std::unique_ptr<base::ClockThread>> threads;
-    results_.resize(seats_.size());
-    statuses_.resize(seats_.size());
-    for (size_t i = 0; i < seats_.size(); ++i) {
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      if (!plan_.tenants[i].plays) continue;
       threads.push_back(clock_.StartThread(plan_.tenants[i].name, [=, this] { Play(i, start); }));
     }
+    if (!asking_.nobody_asks()) {
+      threads.push_back(
+          clock_.StartThread("asking", [=, this] { asking_.Play(start, start + plan_.length); }));
+    }
     Sample(start);
+    if (plan_.tolerant) {
+      // Whoever waits for work that never ends is not waited for.
+      _exit(Write(plan_, WhatCame()) ? 0 : 1);
+    }
     stop_.store(true);
     for (auto& thread : threads) thread->Join();
-    for (size_t i = 0; i < seats_.size(); ++i) {
-      GPUSHARE_RETURN_IF_ERROR(statuses_[i]);
-      outcome_.tenants[i].requests = std::move(results_[i].requests);
-      outcome_.tenants[i].launches = results_[i].launches;
+    outcome_.play_cpu_ns = ProcessorTime() - outcome_.setup_cpu_ns;
+    for (const Part& part : parts_) GPUSHARE_RETURN_IF_ERROR(part.status);
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      GPUSHARE_RETURN_IF_ERROR(asking_.Take(i).status);
+      outcome_.tenants[i].requests = std::move(parts_[i].result.requests);
+      outcome_.tenants[i].launches = parts_[i].result.launches;
     }
-    seats_.clear();
+    outcome_ = WhatCame();
+    if (plan_.calls) GPUSHARE_RETURN_IF_ERROR(MeasureThem());
+    parts_.clear();
     return absl::OkStatus();
   }
 
   Outcome TakeOutcome() { return std::move(outcome_); }
 
  private:
+  absl::Status Sit(Stage& stage, const TenantPlan& plan) {
+    const auto [known, is_new] = traces_.try_emplace(plan.trace, "");
+    if (is_new) {
+      GPUSHARE_ASSIGN_OR_RETURN(known->second, workload::ReadTraceFile(plan.trace));
+    }
+    workload::KernelTrace trace = known->second;
+    const Fault::Kind kind = plan.fault.kind;
+    const bool by_kernel =
+        kind == Fault::Kind::kIllegalAddress || kind == Fault::Kind::kEndlessKernel;
+    if (by_kernel) {
+      trace.Add("faulty", workload::Bound::kUnknown, std::max<int64_t>(plan.fault.sms, 1),
+                Micros(10));
+    }
+    Part& part = parts_.emplace_back();
+    GPUSHARE_ASSIGN_OR_RETURN(part.seat, stage.Sit(plan, trace));
+    part.program = part.seat->program();
+    if (by_kernel) {
+      GPUSHARE_ASSIGN_OR_RETURN(const workload::SpinModule spin, workload::MakeSpinModule(trace));
+      part.faulty_name = spin.entries.back();
+      part.faulty = part.program.steps.back();
+      part.program.steps.pop_back();
+    }
+    outcome_.tenants.emplace_back().name = plan.name;
+    witness_.Follow(part.seat->stream(), static_cast<uint32_t>(parts_.size()));
+    asking_.Add(part.seat.get(), plan.allocations);
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<Time> AwaitStart() {
     GPUSHARE_ASSIGN_OR_RETURN(StartLine line, StartLine::Open(plan_.barrier));
+    outcome_.ready_ns.push_back(base::RealClock().Now().time_since_epoch().count());
     line.Ready(clock_.Now());
+    const Nanos look_every = StartLine::LookEvery(plan_.parties);
     for (;;) {
       const std::optional<Time> start = line.begins(plan_.parties);
       if (start.has_value()) return *start;
-      clock_.SleepUntil(clock_.Now() + StartLine::kLookEvery);
+      clock_.SleepUntil(clock_.Now() + look_every);
     }
   }
 
   void Play(size_t i, Time start) {
+    Part& part = parts_[i];
+    const Fault& fault = plan_.tenants[i].fault;
+    const bool breaks = fault.kind != Fault::Kind::kNone;
     player::PlayOptions options;
     options.mode = plan_.tenants[i].mode;
     options.start = start;
-    options.end = start + plan_.length;
+    options.end = start + (breaks ? fault.at : plan_.length);
     options.arrivals = plan_.tenants[i].arrivals;
     options.stop = &stop_;
-    statuses_[i] = player::Play(seats_[i]->program(), options, seats_[i]->port(), &results_[i]);
+    absl::Status played = player::Play(part.program, options, part.seat->port(), &part.result);
+    if (played.ok() && breaks) played = Break(i, start);
+    if (played.ok() && fault.kind == Fault::Kind::kAllMemory) {
+      options.end = start + plan_.length;
+      played = player::Play(part.program, options, part.seat->port(), &part.result);
+    }
+    if (plan_.tolerant) {
+      const base::MutexLock lock(&mutex_);
+      outcome_.tenants[i].error = std::string(played.message());
+    } else {
+      part.status = played;
+    }
+  }
+
+  absl::Status Break(size_t i, Time start) {
+    const Fault& fault = plan_.tenants[i].fault;
+    Part& part = parts_[i];
+    {
+      const base::MutexLock lock(&mutex_);
+      outcome_.tenants[i].broke_at = clock_.Now() - start;
+    }
+    switch (fault.kind) {
+      case Fault::Kind::kNone:
+        break;
+      case Fault::Kind::kIllegalAddress:
+        GPUSHARE_RETURN_IF_ERROR(witness_.MakeFaulty(part.faulty_name, /*endless=*/false));
+        GPUSHARE_RETURN_IF_ERROR(part.seat->port().Launch(part.faulty));
+        return part.seat->port().Synchronize();
+      case Fault::Kind::kEndlessKernel:
+        GPUSHARE_RETURN_IF_ERROR(witness_.MakeFaulty(part.faulty_name, /*endless=*/true));
+        return part.seat->port().Launch(part.faulty);
+      case Fault::Kind::kKilled:
+        // What has come until now: there is no later.
+        Write(plan_, WhatCame());
+        kill(getpid(), SIGKILL);
+        break;
+      case Fault::Kind::kAllMemory:
+        return TakeAllMemory(*part.seat);
+    }
+    return absl::OkStatus();
+  }
+
+  static absl::Status TakeAllMemory(Seat& seat) {
+    constexpr uint64_t kMost = uint64_t{1} << 30, kLeast = uint64_t{1} << 20;
+    for (uint64_t piece = kMost; piece >= kLeast;) {
+      const absl::StatusOr<uint64_t> taken = seat.Allocate(MemoryFamily::kMalloc, piece);
+      if (taken.ok()) continue;
+      if (!absl::IsResourceExhausted(taken.status())) return taken.status();
+      piece /= 2;
+    }
+    return absl::OkStatus();
   }
 
   void Sample(Time start) {
     const bool is_fine = plan_.fine > Nanos(0);
     for (Nanos at{0}; at <= plan_.length; at += is_fine ? plan_.fine : plan_.sample) {
       clock_.SleepUntil(start + at);
-      for (size_t i = 0; i < seats_.size(); ++i) {
-        TenantOutcome& tenant = outcome_.tenants[i];
+      for (size_t i = 0; i < parts_.size(); ++i) {
         const int64_t used = witness_.Used(static_cast<uint32_t>(i + 1));
+        const base::MutexLock lock(&mutex_);
+        TenantOutcome& tenant = outcome_.tenants[i];
         if (at % plan_.sample == Nanos(0)) tenant.used_ns.push_back(used);
         if (is_fine) tenant.fine_ns.push_back(used);
       }
     }
   }
 
+  Outcome WhatCame() {
+    Outcome outcome;
+    {
+      const base::MutexLock lock(&mutex_);
+      outcome = outcome_;
+    }
+    for (size_t i = 0; i < outcome.tenants.size(); ++i) {
+      TenantOutcome& tenant = outcome.tenants[i];
+      Asking::Record record = asking_.Take(i);
+      tenant.memory = std::move(record.requests);
+      tenant.most_bytes = record.most_bytes;
+      if (tenant.error.empty()) tenant.error = std::string(record.status.message());
+    }
+    return outcome;
+  }
+
+  absl::Status MeasureThem() {
+    GPUSHARE_ASSIGN_OR_RETURN(const DriverTable driver, DriverTableOf(witness_.library()));
+    const Part& part = parts_.front();
+    GPUSHARE_ASSIGN_OR_RETURN(const std::unique_ptr<Calls> mine, part.seat->MakeCalls());
+    GPUSHARE_ASSIGN_OR_RETURN(const std::unique_ptr<Calls> bare,
+                              MakeDriverCalls(driver, part.program.steps.front()));
+    GPUSHARE_ASSIGN_OR_RETURN(outcome_.calls, MeasureCalls(*mine, *bare));
+    return absl::OkStatus();
+  }
+
   const Plan& plan_;
   const OpenStage& open_;
   Witness& witness_;
   base::Clock& clock_;
-  std::vector<std::unique_ptr<Seat>> seats_;
-  std::vector<player::PlayResult> results_;
-  std::vector<absl::Status> statuses_;
+  std::map<std::string, workload::KernelTrace> traces_;  // by path: tenants of a group have one
+  std::vector<Part> parts_;
+  Asking asking_;
   std::atomic<bool> stop_{false};
-  Outcome outcome_;
+  base::Mutex mutex_;  // never held across a call of the driver
+  Outcome outcome_;    // `tenants` under the mutex while they play
 };
 
 absl::StatusOr<Outcome> PlayPlan(const Plan& plan, const OpenStage& open) {
@@ -122,13 +278,9 @@ int RunStage(int argc, char** argv, const OpenStage& open) {
     return 2;
   }
   absl::StatusOr<Outcome> outcome = PlayPlan(*plan, open);
-  if (!outcome.ok()) outcome = Outcome{std::string(outcome.status().message()), {}};
-  // Whole or not at all: the harness may look at any time.
-  const std::string part = plan->outcome + ".part";
-  std::ofstream out(part, std::ios::binary);
-  out << FormatOutcome(*outcome);
-  out.close();
-  return out.good() && std::rename(part.c_str(), plan->outcome.c_str()) == 0 ? 0 : 1;
+  if (!outcome.ok())
+    outcome = Outcome{.error = std::string(outcome.status().message()), .tenants = {}};
+  return Write(*plan, *outcome) ? 0 : 1;
 }
 
 }  // namespace gpushare::harness

@@ -15,6 +15,8 @@
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "harness/plan.h"
+#include "harness/stage/asking.h"
+#include "harness/stage/calls.h"
 #include "harness/stage/witness.h"
 #include "player/port.h"
 #include "player/program.h"
@@ -22,13 +24,14 @@
 
 namespace gpushare::harness {
 
-// One tenant's place: its stream and its kernels there.
-class Seat {
+// One tenant's place: its stream and its kernels there, and its memory.
+class Seat : public Memory {
  public:
-  virtual ~Seat() = default;
   virtual player::Port& port() = 0;
   virtual const player::Program& program() const = 0;
   virtual CUstream_st* stream() const = 0;
+  // Its calls, as its program makes them; by the thread that asks for them.
+  virtual absl::StatusOr<std::unique_ptr<Calls>> MakeCalls() = 0;
 };
 
 class Stage {
@@ -42,7 +45,7 @@ class Stage {
 using OpenStage = std::function<absl::StatusOr<std::unique_ptr<Stage>>(base::Clock& clock)>;
 
 // Plays the plan in the file argv[2] and writes what came of it; ends with the process of the number argv[1]. The process's
-// exit status: 0 when the answer is written, whatever it is.
+// exit status: 0 when the answer is written, whatever it is. Of a tolerant plan it does not return.
 int RunStage(int argc, char** argv, const OpenStage& open);
 
 }  // namespace gpushare::harness

@@ -20,7 +20,12 @@ absl::StatusOr<std::unique_ptr<Witness>> Witness::Open(const std::string& path) 
       reinterpret_cast<decltype(set_account_)>(dlsym(library, "gpushare_sim_set_account"));
   witness->account_truth_ =
       reinterpret_cast<decltype(account_truth_)>(dlsym(library, "gpushare_sim_account_truth"));
-  if (witness->set_account_ == nullptr || witness->account_truth_ == nullptr) {
+  witness->memory_used_ =
+      reinterpret_cast<decltype(memory_used_)>(dlsym(library, "gpushare_sim_memory_used"));
+  witness->inject_ = reinterpret_cast<decltype(inject_)>(dlsym(library, "gpushare_sim_inject"));
+  witness->library_ = library;
+  if (witness->set_account_ == nullptr || witness->account_truth_ == nullptr ||
+      witness->memory_used_ == nullptr || witness->inject_ == nullptr) {
     return absl::InternalError(absl::StrCat(path, " is not the simulated driver"));
   }
   GPUSHARE_ASSIGN_OR_RETURN(std::unique_ptr<driver::SimClock> clock,
@@ -33,6 +38,13 @@ absl::StatusOr<std::unique_ptr<Witness>> Witness::Open(const std::string& path) 
 int64_t Witness::Used(uint32_t account) const {
   gpushare_sim_truth truth = {};
   return account_truth_(0, account, &truth) == 0 ? std::llround(truth.used_ns) : 0;
+}
+
+absl::Status Witness::MakeFaulty(const std::string& kernel, bool endless) const {
+  char why[256] = "";
+  const std::string fault = absl::StrCat(endless ? "hang" : "illegal_address", " kernel=", kernel);
+  if (inject_(fault.c_str(), why, sizeof(why)) == 0) return absl::OkStatus();
+  return absl::InternalError(why);
 }
 
 }  // namespace gpushare::harness

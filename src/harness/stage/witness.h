@@ -24,6 +24,12 @@ class Witness {
   void Follow(CUstream_st* stream, uint32_t account) const { set_account_(stream, account); }
   // Device time of the account until now, in ns.
   int64_t Used(uint32_t account) const;
+  // What this process has of the device's memory, in bytes.
+  uint64_t MemoryUsed() const { return memory_used_(0); }
+  // From here on a kernel of that name breaks when it ends, or never does: the simulated GPU runs none.
+  absl::Status MakeFaulty(const std::string& kernel, bool endless) const;
+  // The driver itself, past what stands in for it.
+  void* library() const { return library_; }
 
  private:
   Witness() = default;
@@ -31,6 +37,9 @@ class Witness {
   base::Clock* clock_ = nullptr;
   decltype(&gpushare_sim_set_account) set_account_ = nullptr;
   decltype(&gpushare_sim_account_truth) account_truth_ = nullptr;
+  decltype(&gpushare_sim_memory_used) memory_used_ = nullptr;
+  decltype(&gpushare_sim_inject) inject_ = nullptr;
+  void* library_ = nullptr;
 };
 
 }  // namespace gpushare::harness

@@ -6,12 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "harness/questions/question.h"
+
 namespace gpushare::harness {
 namespace {
 
 class AloneTest : public ::testing::Test {
  protected:
   AloneTest() {
+    scenario_.question = &LatencyQuestion();
     for (const char* name : {"a", "job", "b"}) one_.tenants.emplace_back().name = name;
     one_.tenants[0].mode = one_.tenants[2].mode = player::PlayMode::kOpenLoop;
   }
@@ -54,6 +57,12 @@ TEST_F(AloneTest, AnErrorIsKeptButNotAnInterruption) {
   EXPECT_TRUE(absl::IsCancelled(alone_.Of(scenario_, one_, 8).status()));
   answer_ = absl::OkStatus();
   EXPECT_TRUE(alone_.Of(scenario_, one_, 8).ok());
+}
+
+TEST_F(AloneTest, ATenantThatServesNothingPlaysWhereTheQuestionSaysSo) {
+  scenario_.question = &OverheadQuestion();
+  ASSERT_TRUE(alone_.Of(scenario_, one_, 7).ok());
+  EXPECT_EQ(played_, (std::vector<std::string>{"a 7", "job 7", "b 7"}));
 }
 
 }  // namespace

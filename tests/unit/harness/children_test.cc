@@ -43,6 +43,22 @@ TEST_F(ChildrenTest, GetTheirEnvironmentAndNoOther) {
   EXPECT_TRUE(children.Wait(Seconds(60)).ok());
 }
 
+TEST_F(ChildrenTest, OneThatKillsItselfHasNotFailedWhereItMay) {
+  for (const bool may : {false, true}) {
+    Children children;
+    Program kills_itself = Shell("kill -9 $$");
+    kills_itself.may_be_killed = may;
+    ASSERT_TRUE(children.Start(kills_itself).ok());
+    EXPECT_EQ(children.Wait(Seconds(60)).ok(), may);
+  }
+  // Another end is a failure as ever.
+  Children children;
+  Program fails = Shell("exit 9");
+  fails.may_be_killed = true;
+  ASSERT_TRUE(children.Start(fails).ok());
+  EXPECT_FALSE(children.Wait(Seconds(60)).ok());
+}
+
 TEST_F(ChildrenTest, OneThatFailsEndsTheOthers) {
   Children children;
   ASSERT_TRUE(children.Start(Shell("while :; do sleep 1000; done")).ok());

@@ -49,6 +49,36 @@ TEST(Method, ALibraryIsToldInItsOwnWords) {
               HasSubstr("LD_PRELOAD is set by the harness"));
 }
 
+TEST(Method, MemoryIsToldInTheUnitsOfEach) {
+  const auto method = FindMethod("other=/opt/libother.so,LIMIT=%MEMORY_MIB%m,BYTES=%MEMORY_BYTES%");
+  ASSERT_TRUE(method.ok()) << method.status();
+  const Ask ask = {.memory = uint64_t{3} << 30};
+  const auto told = EnvironmentOf(*method, ask);
+  EXPECT_EQ(told[0].second, "3072m");
+  EXPECT_EQ(told[1].second, "3221225472");
+  EXPECT_EQ(EnvironmentOf(*method, {})[0].second, "0m");
+  EXPECT_EQ(SpecOf(ask), "memory=3GiB");
+  EXPECT_EQ(SpecOf({.own_context = true}), "isolation=context");
+
+  Case one;
+  one.tenants.emplace_back().ask = ask;
+  EXPECT_EQ(WhyNot(*method, one), "");
+  EXPECT_EQ(WhyNot(*FindMethod("other=/opt/libother.so,CORES=%CAP%"), one), "no memory quota");
+}
+
+TEST(Method, WhatCannotBeIsNotSupported) {
+  Case one;
+  one.tenants.emplace_back().allocations = {.sizes = {1}, .families = {MemoryFamily::kVirtual}};
+  EXPECT_EQ(WhyNot(*FindMethod("gpushare"), one), "no managed or virtual memory in the SDK");
+  EXPECT_EQ(WhyNot(*FindMethod("gpushare-preload"), one), "");
+  one.tenants[0].allocations = {};
+  one.tenants.resize(64);
+  EXPECT_EQ(WhyNot(*FindMethod("time-slicing"), one), "");
+  EXPECT_EQ(WhyNot(*FindMethod("gpushare-preload"), one),
+            "65 processes; the simulated GPU has room for 64");
+  EXPECT_EQ(WhyNot(*FindMethod("gpushare"), one), "");
+}
+
 TEST(Method, PercentagesAreToldAsTheyWereAskedFor) {
   const auto method = FindMethod("other=/opt/libother.so,CORES=%CAP%,PART=%SHARE%");
   ASSERT_TRUE(method.ok()) << method.status();

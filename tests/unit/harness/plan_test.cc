@@ -20,7 +20,16 @@ TEST(Plan, RoundTrips) {
   plan.length = Seconds(4);
   plan.sample = Millis(10);
   plan.fine = Micros(100);
-  plan.tenants.push_back({"a", "a.csv", "weight=3", player::PlayMode::kOpenLoop, true, {Nanos(5)}});
+  plan.tolerant = true;
+  plan.tenants.push_back({.name = "a",
+                          .trace = "a.csv",
+                          .spec = "weight=3",
+                          .plays = false,
+                          .mode = player::PlayMode::kOpenLoop,
+                          .high_priority = true,
+                          .arrivals = {Nanos(5)},
+                          .allocations = {{1, 2}, {MemoryFamily::kVirtual}, 3, Millis(4)},
+                          .fault = {Fault::Kind::kEndlessKernel, Millis(7), 66}});
   const auto read = ParsePlan(FormatPlan(plan));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->parties, 3u);
@@ -29,6 +38,11 @@ TEST(Plan, RoundTrips) {
   ASSERT_EQ(read->tenants.size(), 1u);
   EXPECT_EQ(read->tenants[0].mode, player::PlayMode::kOpenLoop);
   EXPECT_TRUE(read->tenants[0].high_priority);
+  EXPECT_TRUE(read->tolerant);
+  EXPECT_FALSE(read->calls);
+  EXPECT_FALSE(read->tenants[0].plays);
+  EXPECT_EQ(read->tenants[0].allocations, plan.tenants[0].allocations);
+  EXPECT_EQ(read->tenants[0].fault, plan.tenants[0].fault);
   EXPECT_EQ(read->tenants[0].arrivals, std::vector<Nanos>{Nanos(5)});
   for (const char* text : {"", "{", "[]", "{}", "{\"barrier\":5}"}) {
     EXPECT_EQ(ParsePlan(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
@@ -37,7 +51,15 @@ TEST(Plan, RoundTrips) {
 }
 
 TEST(Plan, OutcomesRoundTrip) {
-  const Outcome outcome = {"", {{"a", {0, 5, 9}, {{Nanos(1), Nanos(2)}}, {}, 7, {0, 1}}}};
+  Outcome outcome = {"", {{"a", {0, 5, 9}, {{Nanos(1), Nanos(2)}}, {}, 7, {0, 1}}}};
+  outcome.tenants[0].memory = {{Nanos(3), 256, 128, true}};
+  outcome.tenants[0].most_bytes = 384;
+  outcome.tenants[0].error = "lost";
+  outcome.tenants[0].broke_at = Nanos(5);
+  outcome.calls = {{"launch", 150, 100, 1.5}};
+  outcome.setup_cpu_ns = 11;
+  outcome.play_cpu_ns = 12;
+  outcome.ready_ns = {13};
   const auto read = ParseOutcome(FormatOutcome(outcome));
   ASSERT_TRUE(read.ok()) << read.status();
   ASSERT_EQ(read->tenants.size(), 1u);
@@ -46,6 +68,17 @@ TEST(Plan, OutcomesRoundTrip) {
   EXPECT_EQ(read->tenants[0].requests[0].latency, Nanos(2));
   EXPECT_EQ(read->tenants[0].launches, 7u);
   EXPECT_EQ(read->tenants[0].fine_ns, (std::vector<int64_t>{0, 1}));
+  ASSERT_EQ(read->tenants[0].memory.size(), 1u);
+  EXPECT_EQ(read->tenants[0].memory[0].held, 128u);
+  EXPECT_TRUE(read->tenants[0].memory[0].granted);
+  EXPECT_EQ(read->tenants[0].most_bytes, 384u);
+  EXPECT_EQ(read->tenants[0].error, "lost");
+  EXPECT_EQ(read->tenants[0].broke_at, Nanos(5));
+  ASSERT_EQ(read->calls.size(), 1u);
+  EXPECT_EQ(read->calls[0].call, "launch");
+  EXPECT_EQ(read->calls[0].ratio, 1.5);
+  EXPECT_EQ(read->setup_cpu_ns + read->play_cpu_ns, 23);
+  EXPECT_EQ(read->ready_ns, std::vector<int64_t>{13});
 }
 
 TEST(StartLine, AllBeginWhenTheLastIsReady) {

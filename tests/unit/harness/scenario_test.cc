@@ -102,6 +102,93 @@ TEST(Scenario, WhatIsAskedFitsTheQuestion) {
   EXPECT_THAT(Refused("question: share\n"), HasSubstr("at least one is wanted"));
 }
 
+constexpr char kMemory[] = R"(question: memory
+length: 1s
+warm_up: 0s
+window: 100ms
+cases:
+  - name: one
+    tenants:
+      - {name: a, memory: 2GiB, allocate: {sizes: 1GiB 1536MiB, from: malloc async, keep: 3, every: 5ms}}
+)";
+constexpr char kFaults[] = R"(question: faults
+length: 1s
+warm_up: 100ms
+window: 100ms
+cases:
+  - name: one
+    tenants:
+      - {name: a, isolation: context, work: {kernels: 3us}, mode: sync, fault: {kind: endless-kernel, at: 500ms, sms: 66}}
+      - {name: b, work: {kernels: 3us}}
+)";
+
+std::string Replaced(std::string text, const std::string& part, const std::string& by) {
+  const size_t at = text.find(part);
+  EXPECT_NE(at, std::string::npos) << part;
+  return text.replace(at, part.size(), by);
+}
+
+TEST(Scenario, MemoryIsAskedForInAPattern) {
+  const auto scenario = ParseScenario(kMemory, "s.yaml");
+  ASSERT_TRUE(scenario.ok()) << scenario.status();
+  const Tenant& a = scenario->cases[0].tenants[0];
+  EXPECT_EQ(a.ask.memory, uint64_t{2} << 30);
+  EXPECT_EQ(a.allocations, (Allocations{{uint64_t{1} << 30, uint64_t{3} << 29},
+                                        {MemoryFamily::kMalloc, MemoryFamily::kAsync},
+                                        3,
+                                        Millis(5)}));
+  EXPECT_TRUE(a.work.empty());
+  const auto refused = [](const char* part, const char* by) {
+    return Refused(Replaced(kMemory, part, by));
+  };
+  EXPECT_EQ(refused("1GiB 1536MiB", "1GiB 7"),
+            "s.yaml:8: cases[0].tenants[0].allocate.sizes: '7' given; allowed: 1MiB to 1024TiB");
+  EXPECT_THAT(refused("malloc async", "malloc sbrk"),
+              HasSubstr("'sbrk' given; allowed: malloc, async, managed, virtual"));
+  EXPECT_THAT(refused("keep: 3", "keep: 0"), HasSubstr("'0' given; allowed: 1 to 10000"));
+  EXPECT_THAT(refused("every: 5ms", "every: 5us"), HasSubstr("allowed: 1ms to 600s"));
+  EXPECT_THAT(refused("sizes: 1GiB 1536MiB, ", ""), HasSubstr("'sizes' is missing"));
+  EXPECT_THAT(refused("memory: 2GiB, ", ""), HasSubstr("needs 'memory' and 'allocate'"));
+  EXPECT_THAT(refused("memory: 2GiB", "memory: 0.5"), HasSubstr("allowed: 1MiB to 1024TiB"));
+  EXPECT_THAT(refused("name: a, ", "name: a, fault: {kind: killed, at: 1s}, "),
+              HasSubstr("there is no key 'fault'"));
+  // Of a question that has no such keys.
+  EXPECT_THAT(Refused(With("share: 75%", "memory: 1GiB, share: 75%")),
+              HasSubstr("there is no key 'memory'"));
+}
+
+TEST(Scenario, OneTenantBreaks) {
+  const auto scenario = ParseScenario(kFaults, "s.yaml");
+  ASSERT_TRUE(scenario.ok()) << scenario.status();
+  const Tenant& a = scenario->cases[0].tenants[0];
+  EXPECT_EQ(a.fault, (Fault{Fault::Kind::kEndlessKernel, Millis(500), 66}));
+  EXPECT_TRUE(a.ask.own_context);
+  const auto refused = [](const char* part, const char* by) {
+    return Refused(Replaced(kFaults, part, by));
+  };
+  EXPECT_EQ(refused("kind: endless-kernel", "kind: flood"),
+            "s.yaml:8: cases[0].tenants[0].fault.kind: 'flood' given; allowed: illegal-address, "
+            "killed, endless-kernel, all-memory");
+  EXPECT_THAT(refused(", sms: 66", ""), HasSubstr("'sms' is of the kind 'endless-kernel'"));
+  EXPECT_THAT(refused("endless-kernel", "killed"), HasSubstr("'sms' is of the kind"));
+  EXPECT_THAT(refused("at: 500ms, ", ""), HasSubstr("'at' is missing"));
+  EXPECT_THAT(refused("kind: endless-kernel, ", ""), HasSubstr("'kind' is missing"));
+  EXPECT_THAT(refused("at: 500ms", "at: 150ms"), HasSubstr("a window is wanted between"));
+  EXPECT_THAT(refused("at: 500ms", "at: 950ms"), HasSubstr("a window is wanted between"));
+  EXPECT_THAT(refused("isolation: context", "isolation: green"),
+              HasSubstr("allowed: shared, context"));
+  EXPECT_THAT(refused("fault: {kind: endless-kernel, at: 500ms, sms: 66}", "priority: high"),
+              HasSubstr("one tenant has 'fault'"));
+  EXPECT_THAT(refused("mode: sync", "mode: requests, load: 5%"), HasSubstr("'backlog' or 'sync'"));
+}
+
+TEST(Scenario, OverheadIsOfOneTenant) {
+  const std::string two =
+      Replaced(Replaced(With("question: share", "question: overhead"), "share: 75%, ", ""),
+               "share: 25%, ", "");
+  EXPECT_THAT(Refused(two), HasSubstr("one tenant is wanted for the question 'overhead'"));
+}
+
 TEST(Scenario, SharesOfThirdsAddUp) {
   const std::string text = With("share: 75%", "share: 33.33%");
   std::string thirds = text;

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the others have of a tenant that breaks:
+//   TENANT.before    % of the time that it had, from the warm-up's end to the fault
+//   TENANT.after     % of the time that it has had since
+//   TENANT.recovery  ms from the fault until it had its own in every window from then on; else until the end. Its own is
+//                    what it had before, or what it asked for if that is less
+//   TENANT.denied    requests for memory that fitted into its quota and were refused since
+//   failed           how many of the others ended with an error
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "harness/questions/question.h"
+#include "harness/report/sentences.h"
+
+namespace gpushare::harness {
+namespace {
+
+// Of its own; less is for what windows differ by.
+constexpr double kEnough = 0.8;
+
+bool Breaks(const Tenant& tenant) { return tenant.fault.kind != Fault::Kind::kNone; }
+
+std::string CheckFaults(const Scenario& scenario, const Case& one) {
+  const auto breaking = std::count_if(one.tenants.begin(), one.tenants.end(), Breaks);
+  if (breaking != 1 || one.tenants.size() < 2) {
+    return "one tenant has 'fault' for the question 'faults', and there are others";
+  }
+  for (const Tenant& tenant : one.tenants) {
+    if (tenant.work.empty()) return "each tenant needs 'work' for the question 'faults'";
+    if (!tenant.allocations.empty() && !tenant.ask.memory.has_value()) {
+      return "who has 'allocate' needs 'memory'";
+    }
+    if (!Breaks(tenant)) continue;
+    if (tenant.mode == player::PlayMode::kOpenLoop) {
+      return "who has 'fault' needs the mode 'backlog' or 'sync'";
+    }
+    if (tenant.fault.at < scenario.warm_up + scenario.window ||
+        tenant.fault.at + scenario.window > scenario.length) {
+      return "a window is wanted between the warm-up and the fault, and one after it";
+    }
+  }
+  return "";
+}
+
+// In ms. Samples are the scenario's; the fault came in the one before `fault`.
+double RecoveryMs(const Played& played, const TenantOutcome& tenant, size_t fault, double own) {
+  const Span measured = played.windows.measured();
+  const auto length = static_cast<size_t>(played.scenario.window / kSample);
+  size_t recovered = fault;
+  for (size_t first = fault; first + length <= measured.last; ++first) {
+    const Span window = {first, first + length};
+    if (Used(tenant, window) / window.ns() < kEnough * own) recovered = first + 1;
+  }
+  if (recovered + length > measured.last) recovered = measured.last;
+  return static_cast<double>((recovered - fault) * kSample.count()) / 1e6;
+}
+
+void FiguresOfOther(const Played& played, size_t i, Nanos broke_at, std::vector<Figure>* figures) {
+  const TenantOutcome& tenant = played.outcome.tenants[i];
+  const Span measured = played.windows.measured();
+  const auto fault = std::clamp(static_cast<size_t>((broke_at + kSample - Nanos(1)) / kSample),
+                                measured.first, measured.last);
+  const Span until = {measured.first, fault == measured.first ? fault : fault - 1};
+  const Span since = {fault, measured.last};
+  const auto part = [&](Span span) {
+    return span.first == span.last ? 0 : Used(tenant, span) / span.ns();
+  };
+  const double before = part(until);
+  figures->push_back({tenant.name + ".before", "%", 100 * before});
+  figures->push_back({tenant.name + ".after", "%", 100 * part(since), Figure::Better::kHigher});
+  const double own = std::min(before, played.one.tenants[i].ask.share.value_or(1));
+  figures->push_back({tenant.name + ".recovery", "ms", RecoveryMs(played, tenant, fault, own),
+                      Figure::Better::kLower});
+  if (played.one.tenants[i].allocations.empty()) return;
+  const auto denied =
+      std::count_if(tenant.memory.begin(), tenant.memory.end(), [&](const MemoryRequest& request) {
+        return request.at >= broke_at && !request.granted &&
+               FitsInto(played.one.tenants[i].ask.memory.value_or(0), request);
+      });
+  figures->push_back(
+      {tenant.name + ".denied", "", static_cast<double>(denied), Figure::Better::kLower});
+}
+
+void FaultFigures(const Played& played, std::vector<Figure>* figures) {
+  std::optional<Nanos> broke_at;
+  for (const TenantOutcome& tenant : played.outcome.tenants) {
+    if (tenant.broke_at.has_value()) broke_at = tenant.broke_at;
+  }
+  size_t failed = 0;
+  for (size_t i = 0; i < played.outcome.tenants.size(); ++i) {
+    if (Breaks(played.one.tenants[i])) continue;
+    failed += played.outcome.tenants[i].error.empty() ? 0u : 1u;
+    if (broke_at.has_value()) FiguresOfOther(played, i, *broke_at, figures);
+  }
+  // Who is to break and never came to it says nothing of the others.
+  figures->push_back(
+      {"failed", "",
+       broke_at.has_value() ? std::optional<double>(static_cast<double>(failed)) : std::nullopt,
+       Figure::Better::kLower});
+}
+
+std::string TellFaults(const report::ScenarioReport& scenario, size_t method) {
+  const report::Worst failed = report::WorstOf(scenario, method, "failed");
+  const report::Worst slowest = report::WorstOf(scenario, method, ".recovery");
+  if (failed.row == nullptr || slowest.row == nullptr) return "";
+  const std::string others =
+      failed.median.value <= 0
+          ? "No other tenant failed"
+          : absl::StrCat(report::Interval(failed.median), " other tenants failed",
+                         report::InCase(scenario, failed));
+  if (slowest.median.value <= 0) {
+    return absl::StrCat(others, ", and all kept what is theirs. ");
+  }
+  return absl::StrCat(others, "; who waited longest had its own again after ",
+                      report::Interval(slowest.median), " ms", report::InCase(scenario, slowest),
+                      ". ");
+}
+
+}  // namespace
+
+const Question& FaultsQuestion() {
+  static const Question question = {
+      .name = "faults",
+      .asks = "What do the others have of a tenant that breaks, in windows of %WINDOW%?",
+      .tenant_keys = {"memory", "allocate", "fault", "isolation"},
+      .check = CheckFaults,
+      .tolerant = true,
+      .figures = FaultFigures,
+      .titles = {{".before", "share of the time before the fault"},
+                 {".after", "share of the time after the fault"},
+                 {".recovery", "from the fault until it had its own again"},
+                 {".denied", "requests within its quota that were refused since the fault"},
+                 {"failed", "others that ended with an error"}},
+      .told = TellFaults};
+  return question;
+}
+
+}  // namespace gpushare::harness

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// The questions memory, overhead and faults, on outcomes that are made up.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "harness/figures.h"
+#include "harness/questions/question.h"
+
+namespace gpushare::harness {
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+
+using ByName = std::map<std::string, std::optional<double>>;
+
+ByName Figures(const Scenario& scenario, const Outcome& outcome, const Outcome& alone = {}) {
+  ByName figures;
+  for (const Figure& each : FiguresOf(scenario, scenario.cases[0], outcome, alone)) {
+    figures[each.name] = each.value;
+  }
+  return figures;
+}
+
+Scenario Of(const Question& question, std::vector<Tenant> tenants) {
+  Scenario scenario;
+  scenario.question = &question;
+  scenario.length = Seconds(1);
+  scenario.warm_up = Millis(100);
+  scenario.window = Millis(100);
+  scenario.cases.push_back({"case", "", std::move(tenants)});
+  return scenario;
+}
+
+// Has `part` of each of 100 samples, from sample `changes` on `later`.
+TenantOutcome Uses(const std::string& name, double part, size_t changes = SIZE_MAX,
+                   double later = 0) {
+  TenantOutcome tenant;
+  tenant.name = name;
+  double used = 0;
+  for (size_t i = 0; i <= 100; ++i) {
+    tenant.used_ns.push_back(static_cast<int64_t>(used));
+    used += (i < changes ? part : later) * static_cast<double>(kSample.count());
+  }
+  return tenant;
+}
+
+Tenant WithQuota(uint64_t mib) {
+  Tenant tenant;
+  tenant.ask.memory = mib * kMiB;
+  tenant.allocations.sizes = {kMiB};
+  return tenant;
+}
+
+TEST(MemoryFigures, WhatFitsIsGrantedAndWhatExceedsIsRefused) {
+  TenantOutcome a = Uses("a", 0), b = Uses("b", 0);
+  a.memory = {{Millis(1), 60 * kMiB, 0, true},           // fits
+              {Millis(2), 40 * kMiB, 60 * kMiB, true},   // to the byte
+              {Millis(3), 1, 100 * kMiB, false},         // a byte too many
+              {Millis(4), 50 * kMiB, 60 * kMiB, true}};  // granted though it exceeds
+  a.most_bytes = 110 * kMiB;
+  b.memory = {{Millis(1), 100 * kMiB, 0, false}, {Millis(2), 100 * kMiB, 0, true}};
+  b.most_bytes = 99 * kMiB;
+  ByName figures = Figures(Of(MemoryQuestion(), {WithQuota(100), WithQuota(100)}), {"", {a, b}});
+  EXPECT_EQ(figures["a.granted"], 100);
+  EXPECT_EQ(figures["a.refused"], 50);
+  EXPECT_EQ(figures["a.most_over"], 10);
+  EXPECT_EQ(figures["b.granted"], 50);
+  EXPECT_EQ(figures.at("b.refused"), std::nullopt);  // nothing exceeded: no sample
+  EXPECT_EQ(figures["b.most_over"], 0);
+  EXPECT_EQ(figures["hurt"], 1);
+}
+
+TEST(MemoryFigures, NoSumOverflows) {
+  EXPECT_FALSE(FitsInto(10, {Nanos(0), UINT64_MAX, 5, false}));
+  EXPECT_FALSE(FitsInto(10, {Nanos(0), 1, 11, false}));
+  EXPECT_TRUE(FitsInto(10, {Nanos(0), 10, 0, true}));
+}
+
+TEST(OverheadFigures, AreHeldAgainstTheSameNatively) {
+  const Scenario scenario = Of(OverheadQuestion(), {Tenant()});
+  Outcome outcome = {.error = "", .tenants = {Uses("a", 0.72)}};
+  outcome.calls = {{"launch", 150, 100, 1.5}};
+  ByName figures = Figures(scenario, outcome, {"", {Uses("a", 0.9)}});
+  EXPECT_NEAR(*figures["throughput"], 80, 1e-6);
+  EXPECT_NEAR(*figures["busy"], 72, 1e-6);
+  EXPECT_EQ(figures["launch.host_ratio"], 1.5);
+  EXPECT_EQ(figures["launch.host_ns"], 150);
+  // Without a run to hold it against there is nothing to say.
+  EXPECT_EQ(Figures(scenario, outcome).at("throughput"), std::nullopt);
+}
+
+TEST(FaultFigures, OfOneThatIsNotHurtAndOneThatRecovers) {
+  Tenant breaks, a, b;
+  breaks.fault = {Fault::Kind::kKilled, Millis(500)};
+  a.ask.share = 0.4;
+  const Scenario scenario = Of(FaultsQuestion(), {breaks, a, b});
+  TenantOutcome broken = Uses("broken", 0.3, 50, 0);
+  broken.broke_at = Millis(495);  // and the samples from 500 ms on are after it
+  // a has more before than it asked for: what it asked for is its own. b has nothing for 200 ms.
+  TenantOutcome none_for_a_while = Uses("b", 0.2, 50, 0);
+  for (size_t i = 71; i <= 100; ++i) {
+    none_for_a_while.used_ns[i] = none_for_a_while.used_ns[70] + int64_t(i - 70) * 2'100'000;
+  }
+  ByName figures = Figures(scenario, {"", {broken, Uses("a", 0.5, 50, 0.4), none_for_a_while}});
+  EXPECT_NEAR(*figures["a.before"], 50, 1e-6);
+  EXPECT_NEAR(*figures["a.after"], 40, 1e-6);
+  EXPECT_EQ(figures["a.recovery"], 0);
+  EXPECT_NEAR(*figures["b.before"], 20, 1e-6);
+  // The first window in which it has four fifths of its own begins 180 ms after the fault.
+  EXPECT_NEAR(*figures["b.recovery"], 180, 1e-6);
+  EXPECT_EQ(figures["failed"], 0);
+  EXPECT_EQ(figures.count("broken.before"), 0u);
+}
+
+TEST(FaultFigures, OfOthersThatFailed) {
+  Tenant breaks, a = WithQuota(100);
+  breaks.fault = {Fault::Kind::kIllegalAddress, Millis(500)};
+  const Scenario scenario = Of(FaultsQuestion(), {breaks, a});
+  TenantOutcome broken = Uses("broken", 0.3), failed = Uses("a", 0.5, 50, 0);
+  broken.broke_at = Millis(500);
+  failed.error = "CUDA_ERROR_ILLEGAL_ADDRESS";
+  failed.memory = {{Millis(400), kMiB, 0, false},         // before the fault
+                   {Millis(600), kMiB, 0, false},         // fitted
+                   {Millis(700), 200 * kMiB, 0, false}};  // did not
+  ByName figures = Figures(scenario, {"", {broken, failed}});
+  EXPECT_EQ(figures["failed"], 1);
+  EXPECT_EQ(figures["a.denied"], 1);
+  EXPECT_EQ(figures["a.recovery"], 500);  // until the end
+  // A fault that never came says nothing of the others.
+  broken.broke_at.reset();
+  figures = Figures(scenario, {"", {broken, failed}});
+  EXPECT_EQ(figures.at("failed"), std::nullopt);
+  EXPECT_EQ(figures.count("a.recovery"), 0u);
+}
+
+}  // namespace
+}  // namespace gpushare::harness
