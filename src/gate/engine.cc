@@ -64,6 +64,11 @@ absl::StatusOr<Gate*> Engine::AddTenant(std::string name, const TenantOptions& o
   tenant->gate.reset(new Gate(tenant.get()));
   Gate* const gate = tenant->gate.get();
   const Section section(*impl_);
+  // What is put there while somebody launches takes no memory.
+  const size_t most = impl_->tenants.size() + 1;
+  impl_->tenants.reserve(most);
+  impl_->grants.reserve(most);
+  impl_->open_tenants.reserve(most);
   tenant->id = impl_->arbiter.Add(options.limits, now);
   if (tenant->id >= impl_->tenants.size()) impl_->tenants.resize(tenant->id + 1);
   impl_->tenants[tenant->id] = std::move(tenant);
@@ -170,6 +175,7 @@ void Engine::Impl::OpenBooks(TenantState& tenant) {
   auto costs = std::make_unique<meter::CostModel>(options.default_cost);
   const Section section(*this);
   if (tenant.ring != nullptr) return;  // another thread was first
+  scratch.reserve(LaunchRing::kRecords);
   tenant.ring = std::move(ring);
   tenant.costs = std::move(costs);
 }

@@ -2,6 +2,7 @@
 // Grants: credit given to a tenant and taken back, what its launches spent of it, waiting for more.
 #include <algorithm>
 #include <bit>
+#include <exception>
 #include <new>
 #include <utility>
 
@@ -39,7 +40,11 @@ void Engine::Impl::Poke() {
 
 void Engine::Impl::Wake(TenantState& tenant) {
   tenant.page.wake.fetch_add(1, std::memory_order_release);
-  to_wake.push_back(&tenant.page.wake);
+  try {
+    to_wake.push_back(&tenant.page.wake);
+  } catch (const std::bad_alloc&) {
+    clock.Wake(tenant.page.wake, 1 << 20);  // under the lock, which they will wait for
+  }
 }
 
 // Reads what the launch path wrote since the last time into `scratch`.
@@ -139,8 +144,8 @@ void Engine::Impl::GiveCredit(TenantState& tenant, Nanos amount, sched::Phase ph
   tenant.last_word = tenant.page.credit.load(std::memory_order_relaxed);
   LookBy(now + kSilence);  // nobody else may come to see what became of it
   if (!tenant.open) {
+    open_tenants.push_back(&tenant);  // there is room: AddTenant()
     tenant.open = true;
-    open_tenants.push_back(&tenant);
   }
 }
 
@@ -220,10 +225,57 @@ bool Engine::Impl::MayAsk(const TenantState& tenant, bool cost_known, Time now) 
   return StandsForHost(tenant, now);
 }
 
+// Where the host has no memory left in the midst of it, whoever asks leaves the line and gets back what it has paid:
+// the tenant's other threads go on.
+class Engine::Impl::LineGuard {
+ public:
+  LineGuard(Impl& engine, TenantState& tenant, const GrantRequest& request, const bool* counted,
+            const bool* paid, const uint32_t* launch)
+      : engine_(engine),
+        tenant_(tenant),
+        request_(request),
+        counted_(*counted),
+        paid_(*paid),
+        launch_(*launch) {}
+  LineGuard(const LineGuard&) = delete;
+  LineGuard& operator=(const LineGuard&) = delete;
+  ~LineGuard() {
+    if (std::uncaught_exceptions() == exceptions_) return;
+    engine_.mu.AssertHeld();
+    const Time now = engine_.clock.Now();
+    if (paid_) {
+      // Its number is taken, and stands for nothing.
+      tenant_.ring->Put({launch_, 0, LaunchRecord::kNoEntry, false, false});
+      tenant_.given_ns -= static_cast<int64_t>(request_.charge);
+      tenant_.passing = tenant_.passing && tenant_.passed_launch != launch_;
+      engine_.arbiter.Return(tenant_.id, tenant_.phase,
+                             Nanos(static_cast<int64_t>(request_.charge)), now);
+      engine_.UnknownDone(tenant_, request_.cost_known ? 0 : 1);
+    }
+    if (counted_) {
+      const bool first = tenant_.waiting.front() == &request_;
+      std::erase(tenant_.waiting, &request_);
+      if (first && !tenant_.removed) engine_.arbiter.Unblock(tenant_.id, now);
+      if (first && !tenant_.waiting.empty()) engine_.Wake(tenant_);
+    }
+    engine_.LookBy(now);  // who else may go on is the reconciler's to find
+  }
+
+ private:
+  Impl& engine_;
+  TenantState& tenant_;
+  const GrantRequest& request_;
+  const bool& counted_;
+  const bool& paid_;
+  const uint32_t& launch_;
+  const int exceptions_ = std::uncaught_exceptions();
+};
+
 Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& request,
                                    absl::FunctionRef<void(uint32_t launch, Time now)> spent) {
   enum class Next { kLeave, kRetry, kWait };
   Verdict verdict = Verdict::kAdmitted;
+  bool paid = false;
   bool asked = false, counted = false, passed = false, for_others = false, might_ask = false;
   Time now = clock.Now(), wait_began = kNever;
   const Time began = now;
@@ -234,6 +286,7 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
     Time until = request.deadline;
     {
       const Section section(*this);
+      const LineGuard guard(*this, tenant, request, &counted, &paid, &launch);
       if (counted && tenant.waiting.front() == &request) {
         const Bounds bounds = BoundsOf(tenant, request, began, now);
         if (now >= std::min(bounds.own, bounds.others)) {
@@ -256,6 +309,7 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
       } else if ((passed ||
                   ((asked || !request.own_grant) && MayAsk(tenant, request.cost_known, now))) &&
                  tenant.page.Spend(request.charge, &launch)) {
+        paid = true;
         if (!request.cost_known) ++tenant.unknown_in_flight;
         if (for_others) {
           tenant.passed_launch = launch;
@@ -271,6 +325,7 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
           }
         }
         spent(launch, now);
+        paid = false;
       } else if (now >= request.deadline && counted) {  // even without time to wait it asks once
         verdict = Verdict::kDeadline;
         next = Next::kLeave;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Leases: permits for code that launches on its own.
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "gate/state.h"
@@ -26,10 +27,37 @@ void Engine::Impl::OpenLease(const LeaseState& lease, Time now) {
   for (StreamGate* stream : request.streams) {
     const bool idle = stream->markers_pending == 0 && stream->unmarked == 0;
     if (idle) stream->recorded_until = DeviceTime(now);  // what comes did not begin before
-    replay.Append(stream->replay, {meter::CostModel::kCatchAll, cost, 1, /*opaque=*/true},
-                  DeviceTime(now));
+    try {
+      replay.Append(stream->replay, {meter::CostModel::kCatchAll, cost, 1, /*opaque=*/true},
+                    DeviceTime(now));
+    } catch (const std::bad_alloc&) {
+      // What is launched there is then charged to nobody else, and the lease by its hint.
+    }
   }
 }
+
+namespace {
+
+// Room for one lease more, from here on.
+class LeaseRoom {
+ public:
+  explicit LeaseRoom(Engine::Impl& engine) : engine_(engine) {
+    const Section section(engine_);
+    engine_.leases.reserve(engine_.leases.size() + engine_.leases_asked + 1);
+    ++engine_.leases_asked;
+  }
+  ~LeaseRoom() {
+    const Section section(engine_);
+    --engine_.leases_asked;
+  }
+  LeaseRoom(const LeaseRoom&) = delete;
+  LeaseRoom& operator=(const LeaseRoom&) = delete;
+
+ private:
+  Engine::Impl& engine_;
+};
+
+}  // namespace
 
 absl::StatusOr<uint64_t> Gate::AcquireLease(const LeaseRequest& request) {
   TenantState& tenant = *state_;
@@ -47,12 +75,17 @@ absl::StatusOr<uint64_t> Gate::AcquireLease(const LeaseRequest& request) {
                               .lease = true,
                               .deadline = request.deadline};
   uint64_t id = 0;
+  // Whatever takes memory is done before the grant is spent.
+  LeaseState lease = {0, &tenant, request, request.hint.count(), {}, {}};
+  const LeaseRoom room(engine);
   const Verdict verdict = engine.WaitForGrant(tenant, grant, [&](uint32_t launch, Time now) {
     engine.mu.AssertHeld();
     tenant.ring->Put({launch, 0, LaunchRecord::kNoEntry, false, false});
     tenant.accounted_ns += request.hint.count();
-    id = engine.next_lease++;
-    engine.leases.push_back({id, &tenant, request, request.hint.count(), tenant.phase, now});
+    id = lease.id = engine.next_lease++;
+    lease.phase = tenant.phase;
+    lease.acquired = now;
+    engine.leases.push_back(std::move(lease));
     if (request.exclusive) {
       engine.arbiter.HoldExclusive(tenant.id, engine.ExclusiveUntil(tenant, now));
     }

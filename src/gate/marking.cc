@@ -49,14 +49,7 @@ void Engine::Impl::CloseOpen(TenantState& tenant, StreamGate* only) {
     }
   }
   if (count == 0) return;
-  for (int i = 0; i < count; ++i) {
-    try {
-      RecordMarker(todo[i]);
-    } catch (const std::bad_alloc&) {
-      // There is none: what has no marker is settled as predicted, and nobody waits for it.
-      todo[i].event = nullptr;
-    }
-  }
+  for (int i = 0; i < count; ++i) RecordMarker(todo[i]);
   const Time now = clock.Now();
   const Section section(*this);
   for (int i = 0; i < count; ++i) AddMarker(todo[i], now);
@@ -122,14 +115,19 @@ driver::Event Engine::Impl::RecordMarkerHere(StreamGate& stream, Marker& marker)
   driver::Driver::Capture capture = driver::Driver::Capture::kNone;
   const driver::Result asked = driver.StreamCapture(stream.handle, &capture);
   if (asked != driver::Result::kSuccess && asked != driver::Result::kNotSupported) {
-    Report(*stream.tenant, driver::ToStatus(asked, "cuStreamIsCapturing"));
+    Refused(*stream.tenant, asked, "cuStreamIsCapturing");
     return nullptr;
   }
   if (capture != driver::Driver::Capture::kNone) return nullptr;
   driver::Event event = nullptr;
-  if (const driver::Result taken = stream.events->Take(&event); taken != driver::Result::kSuccess) {
-    Report(*stream.tenant, driver::ToStatus(taken, "cuEventCreate"));
-    return nullptr;
+  try {
+    const driver::Result taken = stream.events->Take(&event);
+    if (taken != driver::Result::kSuccess) {
+      Refused(*stream.tenant, taken, "cuEventCreate");
+      return nullptr;
+    }
+  } catch (const std::bad_alloc&) {
+    return nullptr;  // what has no marker is settled as predicted, and nobody waits for it
   }
   marker.recording = clock.Now();
   const driver::Result result = driver.RecordEvent(event, stream.handle);
@@ -137,8 +135,24 @@ driver::Event Engine::Impl::RecordMarkerHere(StreamGate& stream, Marker& marker)
   if (result == driver::Result::kSuccess) return event;
   // One that died with its context is not worth keeping.
   if (result != driver::Result::kInvalidHandle) stream.events->Give(event);
-  Report(*stream.tenant, driver::ToStatus(result, "cuEventRecord"));
+  Refused(*stream.tenant, result, "cuEventRecord");
   return nullptr;
+}
+
+void Engine::Impl::Refused(TenantState& tenant, driver::Result refused, const char* call) noexcept {
+  try {
+    Report(tenant, driver::ToStatus(refused, call));
+  } catch (const std::bad_alloc&) {
+    events_suspect = true;  // it will be seen again
+  }
+}
+
+void Engine::Impl::Note(Incident incident, const TenantState& tenant) noexcept {
+  try {
+    incident.tenant = tenant.name;
+    incidents.push_back(std::move(incident));
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 void Engine::Impl::Report(TenantState& tenant, const absl::Status& refused) {
@@ -169,10 +183,11 @@ void Engine::Impl::Report(TenantState& tenant, const absl::Status& refused) {
     });
     const bool in_flight = stream != suspect->streams.end();
     if (!in_flight && !holds_lease && suspect.get() != &tenant) continue;
-    incidents.push_back({.kind = Incident::Kind::kFault,
-                         .tenant = suspect->name,
-                         .stream = in_flight ? (*stream)->handle : nullptr,
-                         .result = driver::FromStatus(refused)});
+    Note({.kind = Incident::Kind::kFault,
+          .tenant = {},
+          .stream = in_flight ? (*stream)->handle : nullptr,
+          .result = driver::FromStatus(refused)},
+         *suspect);
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The reconciler: sees markers complete, turns them into device time, corrects the tenants.
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "gate/state.h"
@@ -29,19 +30,26 @@ constexpr int kFastestDrift = 10'000;
 
 // One pass over the first marker of each stream. True when one had completed: others may have before it
 // that were asked too early, so the caller asks again before it sorts by stamp.
-bool Engine::Impl::QueryMarkers(std::vector<Marker>& completed) {
-  std::vector<Marker> first;
+bool Engine::Impl::QueryMarkers(Round& round) {
+  round.first.clear();
   {
     const Section section(*this);
-    first.reserve(marked_streams.size());
-    for (const StreamGate* stream : marked_streams) first.push_back(stream->markers.front());
+    const size_t most = marked_streams.size();
+    try {
+      round.first.reserve(most);
+      round.completed.reserve(round.completed.size() + most);
+      round.stamped.reserve(round.completed.size() + most);
+    } catch (const std::bad_alloc&) {
+      return false;  // they are asked the next time
+    }
+    for (const StreamGate* stream : marked_streams) round.first.push_back(stream->markers.front());
   }
   bool any = false;
-  for (Marker& marker : first) {
+  for (Marker& marker : round.first) {
     const driver::Result result = driver.QueryEvent(marker.event);
     if (result == driver::Result::kNotReady) continue;
     if (result != driver::Result::kSuccess) {
-      Report(*marker.stream->tenant, driver::ToStatus(result, "cuEventQuery"));
+      Refused(*marker.stream->tenant, result, "cuEventQuery");
     }
     const Section section(*this);
     StreamGate& stream = *marker.stream;
@@ -49,7 +57,7 @@ bool Engine::Impl::QueryMarkers(std::vector<Marker>& completed) {
     stream.markers.pop_front();
     if (stream.markers.empty()) std::erase(marked_streams, &stream);
     marker.failed = result != driver::Result::kSuccess;
-    completed.push_back(marker);
+    round.completed.push_back(marker);
     any = true;
   }
   return any;
@@ -156,11 +164,12 @@ void Engine::Impl::WatchOver(const StreamGate& stream, Marker& marker) {
   const Nanos late = replay.Overrun(stream.replay);
   if (late < watchdog->limit()) return;
   marker.told = true;
-  incidents.push_back({.kind = Incident::Kind::kStuck,
-                       .tenant = stream.tenant->name,
-                       .late = late,
-                       .lease = marker.lease,
-                       .stream = stream.handle});
+  Note({.kind = Incident::Kind::kStuck,
+        .tenant = {},
+        .late = late,
+        .lease = marker.lease,
+        .stream = stream.handle},
+       *stream.tenant);
 }
 
 // Whoever holds a lease may wait for its work, and so never come to release it.
@@ -176,11 +185,12 @@ Time Engine::Impl::WatchLeases(Time now) {
       continue;
     }
     lease.told = true;
-    incidents.push_back({.kind = Incident::Kind::kStuck,
-                         .tenant = lease.tenant->name,
-                         .late = now - lease.acquired - request.maximum,
-                         .lease = true,
-                         .stream = request.streams.empty() ? nullptr : request.streams[0]->handle});
+    Note({.kind = Incident::Kind::kStuck,
+          .tenant = {},
+          .late = now - lease.acquired - request.maximum,
+          .lease = true,
+          .stream = request.streams.empty() ? nullptr : request.streams[0]->handle},
+         *lease.tenant);
   }
   return next;
 }
@@ -256,6 +266,12 @@ int Engine::Impl::CloseSilent(TenantState& tenant, Time now, std::vector<Marker>
       SettleUnmarked(tenant, *stream, now);
       continue;
     }
+    try {
+      silent.reserve(silent.size() + 1);
+    } catch (const std::bad_alloc&) {
+      left += stream->unmarked;  // the next time
+      continue;
+    }
     silent.push_back(NewMarker(*stream));
     silent.back().after_silence = true;
     arbiter.Launched(tenant.id, silent.back().commands, now);
@@ -299,9 +315,8 @@ absl::StatusOr<Nanos> Engine::Impl::StampOf(const Marker& marker) {
 void Engine::Impl::Reconcile() {
   driver.PushContext(context);
   driver.RelaxThreadCaptureMode();
-  std::vector<Marker> completed;
-  std::vector<std::pair<Nanos, Marker>> stamped;
-  std::vector<Marker> silent;
+  Round round;
+  auto& [first, completed, stamped, silent] = round;
   for (;;) {
     // Before it is asked whether to stop: a poke that comes after that must end the wait below.
     const uint32_t seen = poke.load(std::memory_order_acquire);
@@ -317,7 +332,7 @@ void Engine::Impl::Reconcile() {
       gone.swap(removed_tenants);
     }
     completed.clear();
-    while (QueryMarkers(completed)) {
+    while (QueryMarkers(round)) {
     }
     stamped.clear();
     for (Marker& marker : completed) {
@@ -327,7 +342,11 @@ void Engine::Impl::Reconcile() {
         marker.failed = true;
         // The time line is of the engine's context: when that is lost, others are not.
         TenantState& tenant = *marker.stream->tenant;
-        if (tenant.own_context == nullptr) Report(tenant, stamp.status());
+        try {
+          if (tenant.own_context == nullptr) Report(tenant, stamp.status());
+        } catch (const std::bad_alloc&) {
+          // It is settled as predicted all the same.
+        }
       }
       // Behind all others, at a time that the replay can be advanced to.
       stamped.emplace_back(marker.failed ? Nanos::max() : *stamp, marker);
@@ -364,7 +383,13 @@ void Engine::Impl::Reconcile() {
       dog = watchdog;
       seen_incidents.swap(incidents);
     }
-    if (dog != nullptr) dog->Tell(std::move(seen_incidents));
+    if (dog != nullptr) {
+      try {
+        dog->Tell(std::move(seen_incidents));
+      } catch (const std::bad_alloc&) {
+        // Nobody is told; the host has other troubles.
+      }
+    }
     if (!silent.empty()) {
       RecordSilent(silent);
       silent.clear();

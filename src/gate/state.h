@@ -204,6 +204,7 @@ struct Engine::Impl {
   std::vector<TenantState*> open_tenants ABSL_GUARDED_BY(mu);   // with credit or unmarked work
   std::vector<StreamGate*> marked_streams ABSL_GUARDED_BY(mu);  // those with markers
   std::vector<LeaseState> leases ABSL_GUARDED_BY(mu);
+  size_t leases_asked ABSL_GUARDED_BY(mu) = 0;  // there is room for these as well
   uint64_t next_lease ABSL_GUARDED_BY(mu) = 1;
   uint64_t next_marker ABSL_GUARDED_BY(mu) = 1;
   std::vector<std::unique_ptr<TenantState>> removed_tenants ABSL_GUARDED_BY(mu);
@@ -266,7 +267,9 @@ struct Engine::Impl {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Whether a stream of its own has waited for the host, or for a value, for long.
   bool StandsForHost(const TenantState& tenant, Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // Waits until the tenant has credit for `request`, and spends it; `spent` is called under the lock.
+  class LineGuard;
+  // Waits until the tenant has credit for `request`, and spends it; `spent` is called under the lock. bad_alloc: as if it
+  // had not been called.
   Verdict WaitForGrant(TenantState& tenant, const GrantRequest& request,
                        absl::FunctionRef<void(uint32_t launch, Time now)> spent)
       ABSL_LOCKS_EXCLUDED(mu);
@@ -317,8 +320,13 @@ struct Engine::Impl {
   driver::Context ContextOf(const StreamGate& stream) const {
     return stream.place.context != nullptr ? stream.place.context : context;
   }
-  // The driver refused a marker of the tenant's: its work is settled as predicted.
+  // The driver refused a marker of the tenant's, in this call: its work is settled as predicted.
+  void Refused(TenantState& tenant, driver::Result refused, const char* call) noexcept
+      ABSL_LOCKS_EXCLUDED(mu);
   void Report(TenantState& tenant, const absl::Status& refused) ABSL_LOCKS_EXCLUDED(mu);
+  // For the watchdog; where there is no memory for it, it is not told.
+  void Note(Incident incident, const TenantState& tenant) noexcept
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // What the stream launched since its last marker gets none: settled as predicted.
   void SettleUnmarked(TenantState& tenant, StreamGate& stream, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
@@ -356,7 +364,13 @@ struct Engine::Impl {
 
   // reconciler.cc
   void Reconcile();
-  bool QueryMarkers(std::vector<Marker>& completed) ABSL_LOCKS_EXCLUDED(mu);
+  // Markers that were seen completed, and those with their stamps.
+  struct Round {
+    std::vector<Marker> first, completed;
+    std::vector<std::pair<Nanos, Marker>> stamped;
+    std::vector<Marker> silent;  // to be recorded
+  };
+  bool QueryMarkers(Round& round) ABSL_LOCKS_EXCLUDED(mu);
   // Takes its event.
   absl::StatusOr<Nanos> StampOf(const Marker& marker) ABSL_LOCKS_EXCLUDED(mu);
   void Settle(const Marker& marker, Nanos stamp, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);

@@ -7,7 +7,8 @@
 #include <new>
 
 namespace {
-thread_local bool fails = false;
+thread_local bool fails_all = false;
+thread_local int fails_in = 0;
 std::atomic<int> failures{0};
 }  // namespace
 
@@ -15,8 +16,12 @@ std::atomic<int> failures{0};
 #pragma GCC diagnostic ignored \
     "-Wmismatched-new-delete"  // both are replaced here, gcc sees only one
 #endif
+namespace {
+bool Fails() { return fails_all || (fails_in > 0 && --fails_in == 0); }
+}  // namespace
+
 void* operator new(size_t size) {
-  if (fails) {
+  if (Fails()) {
     failures.fetch_add(1);
     throw std::bad_alloc();
   }
@@ -25,7 +30,7 @@ void* operator new(size_t size) {
 }
 // The one that throws nothing is replaced as well: a sanitizer has its own, whose memory free() does not take.
 void* operator new(size_t size, const std::nothrow_t&) noexcept {
-  if (!fails) return std::malloc(size);
+  if (!Fails()) return std::malloc(size);
   failures.fetch_add(1);
   return nullptr;
 }
@@ -35,8 +40,14 @@ void operator delete(void* p, size_t) noexcept { std::free(p); }
 
 namespace gpushare::work {
 
-FailingMemory::FailingMemory() { fails = true; }
-FailingMemory::~FailingMemory() { fails = false; }
+FailingMemory::FailingMemory(int nth) {
+  fails_all = nth == 0;
+  fails_in = nth;
+}
+FailingMemory::~FailingMemory() {
+  fails_all = false;
+  fails_in = 0;
+}
 int FailingMemory::failed() { return failures.load(); }
 
 }  // namespace gpushare::work

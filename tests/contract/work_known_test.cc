@@ -2,6 +2,8 @@
 // What a thread has seen of a stream is not taken for what is there by now, and nothing is charged but what was launched.
 #include <atomic>
 #include <map>
+#include <memory>
+#include <new>
 #include <optional>
 #include <random>
 
@@ -195,6 +197,70 @@ TEST_F(KnownTest, WhatTheDriverRefusesAtOnceThrowsNothingWhereNoMemoryIsLeft) {
   Rest();
   EXPECT_EQ(t.gate->stats().launches - launches, 100u);
   EXPECT_NEAR(MeasuredMs(t) - measured, 1, 0.1);
+  EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
+}
+
+// What asks for a grant and finds no memory in the midst of it leaves the line, and takes nothing along.
+TEST_F(KnownTest, WhereverMemoryEndsALaunchTheOthersGoOn) {
+  int missed = 0;
+  for (int nth = 1; nth <= 24; ++nth) {
+    // An engine that has room for nothing yet.
+    TearDown();
+    SetUp();
+    const Tenant& t = Weighing(1);
+    Weighing(1);
+    const int before = FailingMemory::failed();
+    bool threw = false;
+    CUresult result = CUDA_SUCCESS;
+    try {
+      const FailingMemory failing(nth);
+      result = Spin(t, Micros(20));
+    } catch (const std::bad_alloc&) {
+      threw = true;
+    }
+    if (threw || result != CUDA_SUCCESS) {
+      ++missed;
+      EXPECT_GT(FailingMemory::failed(), before);
+    }
+    const std::unique_ptr<base::ClockThread> next = Thread([&] {
+      gate::StreamGate* const stream = *t.gate->AddStream(NewStream(t));
+      const gate::Admission admission =
+          t.gate->Admit(*stream, {.key = 1}, clock().Now() + Seconds(1));
+      EXPECT_EQ(admission.verdict, gate::Verdict::kAdmitted) << nth;
+      if (admission.verdict == gate::Verdict::kAdmitted) t.gate->Complete(admission, false);
+    });
+    next->Join();
+    ASSERT_CU(Spin(t, Micros(20)));
+    ASSERT_CU(calls_->CtxSynchronize(t.payer()));
+    Rest();
+    EXPECT_EQ(t.gate->view().outstanding, Nanos(0)) << nth;
+  }
+  EXPECT_GT(missed, 0);
+}
+
+TEST_F(KnownTest, WhereverMemoryEndsALeaseTheOthersGoOn) {
+  const Tenant& t = Weighing(1);
+  gate::StreamGate* const stream = *t.gate->AddStream(NewStream(t));
+  int missed = 0;
+  for (int nth = 1; nth <= 20; ++nth) {
+    absl::StatusOr<uint64_t> lease = absl::UnavailableError("");
+    try {
+      const FailingMemory failing(nth);
+      lease = t.gate->AcquireLease({.hint = Micros(50), .streams = {stream}});
+    } catch (const std::bad_alloc&) {
+      ++missed;
+    }
+    if (lease.ok()) t.gate->ReleaseLease(*lease);
+    std::unique_ptr<base::ClockThread> next = Thread([&] {
+      const absl::StatusOr<uint64_t> mine =
+          t.gate->AcquireLease({.hint = Micros(50), .streams = {stream}});
+      ASSERT_TRUE(mine.ok()) << mine.status();
+      t.gate->ReleaseLease(*mine);
+    });
+    next->Join();
+  }
+  EXPECT_GT(missed, 1);
+  Rest();
   EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
 }
 
