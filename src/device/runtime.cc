@@ -111,7 +111,7 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOfProcess(void* driver_h
     GPUSHARE_ASSIGN_OR_RETURN(const uint64_t reserve,
                               runtime->ReserveOf(ordinal, info.total_memory));
     share.spec = WithinReach(share, info.total_memory - reserve);
-    runtime->shares_.push_back(std::move(share));
+    runtime->shares_.push_back(share);
     GPUSHARE_RETURN_IF_ERROR(runtime->DefaultMemory(ordinal).status());
   }
   OfProcess().store(new std::shared_ptr<Runtime>(runtime), std::memory_order_release);
