@@ -83,6 +83,24 @@ json CallsJson(const std::vector<CallCost>& calls) {
   return list;
 }
 
+// From and to in turns.
+std::vector<int64_t> Ends(const std::vector<player::Absence>& absences) {
+  std::vector<int64_t> ends;
+  for (const player::Absence& each : absences) {
+    ends.push_back(each.from.count());
+    ends.push_back(each.to.count());
+  }
+  return ends;
+}
+
+std::vector<player::Absence> AbsencesBetween(const std::vector<int64_t>& ends) {
+  std::vector<player::Absence> absences;
+  for (size_t i = 0; i + 1 < ends.size(); i += 2) {
+    absences.push_back({Nanos(ends[i]), Nanos(ends[i + 1])});
+  }
+  return absences;
+}
+
 // The library throws for what is missing or of another type.
 template <typename T, typename Body>
 absl::StatusOr<T> Parsed(std::string_view text, const char* what, const Body& body) {
@@ -106,7 +124,8 @@ std::string FormatPlan(const Plan& plan) {
                        {"high_priority", each.high_priority},
                        {"arrivals", Counts(each.arrivals)},
                        {"allocations", AllocationsJson(each.allocations)},
-                       {"fault", FaultJson(each.fault)}});
+                       {"fault", FaultJson(each.fault)},
+                       {"absences", Ends(each.absences)}});
   }
   return json({{"barrier", plan.barrier},
                {"parties", plan.parties},
@@ -144,6 +163,7 @@ absl::StatusOr<Plan> ParsePlan(std::string_view text) {
       tenant.arrivals = Times(each.at("arrivals").get<std::vector<int64_t>>());
       tenant.allocations = ParseAllocations(each.at("allocations"));
       tenant.fault = ParseFault(each.at("fault"));
+      tenant.absences = AbsencesBetween(each.at("absences").get<std::vector<int64_t>>());
     }
     return plan;
   });
@@ -160,6 +180,7 @@ std::string FormatOutcome(const Outcome& outcome) {
     tenants.push_back({{"name", each.name},
                        {"used", each.used_ns},
                        {"fine", each.fine_ns},
+                       {"away", Ends(each.away)},
                        {"arrivals", arrivals},
                        {"latencies", latencies},
                        {"launches", each.launches},
@@ -193,6 +214,7 @@ absl::StatusOr<Outcome> ParseOutcome(std::string_view text) {
       each.at("name").get_to(tenant.name);
       each.at("used").get_to(tenant.used_ns);
       each.at("fine").get_to(tenant.fine_ns);
+      tenant.away = AbsencesBetween(each.at("away").get<std::vector<int64_t>>());
       each.at("launches").get_to(tenant.launches);
       tenant.memory = ParseMemory(each.at("memory"));
       each.at("most_bytes").get_to(tenant.most_bytes);

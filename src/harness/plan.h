@@ -25,6 +25,7 @@ struct TenantPlan {
   player::PlayMode mode = player::PlayMode::kBacklog;
   bool high_priority = false;        // its stream's; of the native stage alone
   std::vector<Nanos> arrivals = {};  // since the start
+  std::vector<player::Absence> absences = {};
   Allocations allocations = {};
   Fault fault = {};
 };
@@ -51,6 +52,8 @@ struct TenantOutcome {
   uint64_t launches = 0;
   std::vector<int64_t> fine_ns =
       {};  // as used_ns, at each `fine` of the plan; empty where that is 0
+  // Its absences as they were: each begins when what it had launched has ended.
+  std::vector<player::Absence> away = {};
   std::vector<MemoryRequest> memory = {};
   uint64_t most_bytes = 0;  // the most memory that it had, by the device's own account
   std::string error = {};   // of a tolerant plan

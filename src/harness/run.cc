@@ -21,7 +21,7 @@
 #include "harness/folder.h"
 #include "harness/questions/question.h"
 #include "harness/start.h"
-#include "workload/arrivals.h"
+#include "harness/timing.h"
 
 namespace gpushare::harness {
 namespace {
@@ -86,12 +86,7 @@ class OneRun {
     std::mt19937_64 random(options_.seed);
     for (size_t i = 0; i < case_.tenants.size(); ++i) {
       const Tenant& tenant = case_.tenants[i];
-      std::vector<Nanos> arrivals;
-      if (tenant.mode == player::PlayMode::kOpenLoop) {
-        const Nanos one_pass = workload::Summarize(tenant.work).total;
-        arrivals = workload::PoissonArrivals(
-            tenant.load * 1e9 / static_cast<double>(one_pass.count()), scenario_.length, random);
-      }
+      std::vector<Nanos> arrivals = ArrivalsOf(tenant, scenario_.length, random);
       // Here: the requests of the others take their part of the random numbers.
       if (options_.only.value_or(i) != i) continue;
       if (plans_.empty() || apart) {
@@ -116,6 +111,7 @@ class OneRun {
       part.mode = tenant.mode;
       part.high_priority = tenant.ask.high_priority;
       part.arrivals = std::move(arrivals);
+      part.absences = AbsencesOf(tenant, scenario_.length);
       part.allocations = tenant.allocations;
       part.fault = tenant.fault;
       const bool is_written = i > 0 && case_.tenants[i - 1].group == tenant.group;

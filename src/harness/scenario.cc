@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "harness/questions/question.h"
+#include "harness/timing.h"
 #include "harness/values.h"
 #include "harness/work.h"
 #include "spec/text.h"
@@ -21,8 +22,6 @@ namespace {
 
 using yaml::Node;
 using Place = const std::string&;
-
-constexpr char kModes[] = "backlog|sync|requests";  // in the order of player::PlayMode
 
 // For files, columns and environment variables.
 bool IsName(std::string_view text) {
@@ -168,17 +167,8 @@ class ScenarioReader {
            high = which == 1;
            return absl::OkStatus();
          }},
-        {"work", [&](const Node& value,
-                     Place below) { return ReadWork(in_, value, below, folder_, &tenant.work); }},
-        {"mode",
-         [&](const Node& value, Place below) {
-           size_t which = 0;
-           GPUSHARE_RETURN_IF_ERROR(ReadWord(in_, value, below, kModes, &which));
-           tenant.mode = static_cast<player::PlayMode>(which);
-           return absl::OkStatus();
-         }},
-        {"load", [&](const Node& value, Place below) {
-           return ReadPart(in_, value, below, &tenant.load);
+        {"work", [&](const Node& value, Place below) {
+           return ReadWork(in_, value, below, folder_, &tenant.work);
          }}};
     const std::vector<yaml::Reader::Rule> of_some = {
         {"memory",
@@ -206,6 +196,7 @@ class ScenarioReader {
     for (const yaml::Reader::Rule& rule : of_some) {
       if (HasTenantKey(rule.key)) rules.push_back(rule);
     }
+    for (yaml::Reader::Rule& rule : TimingRules(in_, &tenant)) rules.push_back(std::move(rule));
     GPUSHARE_RETURN_IF_ERROR(in_.Keys(map, place, rules));
     tenant.ask.high_priority = high;
     if (tenant.name.empty()) return in_.Error(map.line, place, "'name' is missing");
@@ -215,9 +206,8 @@ class ScenarioReader {
           map.line, place,
           HasTenantKey("allocate") ? "'work' or 'allocate' is missing" : "'work' is missing");
     }
-    const bool requests = tenant.mode == player::PlayMode::kOpenLoop;
-    if (requests != (tenant.load > 0)) {
-      return in_.Error(map.line, place, "'load' is of the mode 'requests', which needs it");
+    if (const std::string wrong = CheckTiming(tenant); !wrong.empty()) {
+      return in_.Error(map.line, place, wrong);
     }
     return AddTenants(map, place, std::move(tenant), count, most, of);
   }
@@ -273,9 +263,11 @@ class ScenarioReader {
     }
     double shares = 0, expected = 0;
     for (const Tenant& tenant : one.tenants) {
-      if (tenant.load > 0) {
-        expected += tenant.load * static_cast<double>(scenario_.length.count()) /
-                    static_cast<double>(workload::Summarize(tenant.work).total.count());
+      if (const std::string wrong = CheckTiming(tenant, scenario_.length); !wrong.empty()) {
+        return in_.Error(line, place, wrong);
+      }
+      if (tenant.mode == player::PlayMode::kOpenLoop) {
+        expected += RequestsPerSecond(tenant) * static_cast<double>(scenario_.length.count()) / 1e9;
       }
       shares += tenant.ask.share.value_or(0);
     }
@@ -290,8 +282,8 @@ class ScenarioReader {
                        absl::StrCat("some ", static_cast<int64_t>(expected), " requests in ",
                                     spec::FormatDuration(scenario_.length), "; at most ",
                                     static_cast<int64_t>(kMostRequests),
-                                    " are allowed: less 'load', longer 'work' or a shorter "
-                                    "'length'"));
+                                    " are allowed: less 'load' or 'rate', longer 'work' or a "
+                                    "shorter 'length'"));
     }
     return absl::OkStatus();
   }

@@ -19,6 +19,7 @@
 #include "base/time.h"
 #include "harness/allocations.h"
 #include "harness/fault.h"
+#include "harness/stretch.h"
 #include "player/player.h"
 #include "workload/trace.h"
 
@@ -52,8 +53,12 @@ struct Tenant {
   Ask ask;
   workload::KernelTrace work;
   player::PlayMode mode = player::PlayMode::kBacklog;
-  double load = 0;               // kOpenLoop: device time of the requests that come ÷ time
-  Allocations allocations = {};  // with these it needs no work
+  // Of requests: device time of those that come ÷ time, or how many come a second; one of the two.
+  double load = 0, rate = 0;
+  enum class Arrivals : uint8_t { kPoisson, kUniform };
+  Arrivals arrivals = Arrivals::kPoisson;
+  std::vector<Stretch> active = {};  // it has work then alone; none: throughout
+  Allocations allocations = {};      // with these it needs no work
   Fault fault = {};
   size_t group = 0;  // those that were made of one entry with a count have one
 };

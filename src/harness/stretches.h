@@ -10,13 +10,9 @@
 
 #include "base/time.h"
 #include "harness/plan.h"
+#include "harness/stretch.h"
 
 namespace gpushare::harness {
-
-// Since the start. Several are ascending and have no time in common, where nothing else is said.
-struct Stretch {
-  Nanos from, to;
-};
 
 // In which a tenant's requests were waiting or being served; those that were not served were until `end`.
 std::vector<Stretch> Serving(const TenantOutcome& tenant, Nanos end);

@@ -2,8 +2,11 @@
 #include "harness/values.h"
 
 #include <charconv>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -51,6 +54,43 @@ absl::Status ReadMemory(const yaml::Reader& in, const yaml::Node& value, const s
     return absl::OkStatus();
   }
   return in.Wrong(value, place, absl::StrCat("allowed: ", kAllowed));
+}
+
+absl::Status ReadRate(const yaml::Reader& in, const yaml::Node& value, const std::string& place,
+                      double* out) {
+  constexpr char kAllowed[] = "0.01/s to 1000000/s";
+  std::string text;
+  GPUSHARE_RETURN_IF_ERROR(in.Text(value, place, kAllowed, &text));
+  const absl::StatusOr<double> rate =
+      spec::ParseNumber(std::string_view(text).substr(0, text.rfind("/s")));
+  if (absl::EndsWith(text, "/s") && rate.ok() && *rate >= 0.01 && *rate <= 1e6) {
+    *out = *rate;
+    return absl::OkStatus();
+  }
+  return in.Wrong(value, place, absl::StrCat("allowed: ", kAllowed));
+}
+
+absl::Status ReadStretches(const yaml::Reader& in, const yaml::Node& value,
+                           const std::string& place, Nanos step, std::vector<Stretch>* out) {
+  const std::string allowed =
+      absl::StrCat("1 to 1000 parts of the time, each after the one before, in steps of ",
+                   spec::FormatDuration(step), ", as in 0s-1s 2s-4s");
+  std::string text;
+  GPUSHARE_RETURN_IF_ERROR(in.Text(value, place, allowed.c_str(), &text));
+  out->clear();
+  for (const absl::string_view word : absl::StrSplit(text, ' ', absl::SkipWhitespace())) {
+    const std::pair<std::string, std::string> ends = absl::StrSplit(word, absl::MaxSplits('-', 1));
+    const absl::StatusOr<Nanos> from = spec::ParseDuration(ends.first),
+                                to = spec::ParseDuration(ends.second);
+    const Nanos before = out->empty() ? Nanos(-1) : out->back().to;
+    if (!from.ok() || !to.ok() || *from <= before || *to <= *from || *from % step != Nanos(0) ||
+        *to % step != Nanos(0) || out->size() == 1000) {
+      return in.Wrong(value, place, absl::StrCat("allowed: ", allowed));
+    }
+    out->push_back({*from, *to});
+  }
+  if (!out->empty()) return absl::OkStatus();
+  return in.Wrong(value, place, absl::StrCat("allowed: ", allowed));
 }
 
 absl::Status ReadCount(const yaml::Reader& in, const yaml::Node& value, const std::string& place,

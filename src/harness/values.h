@@ -5,9 +5,11 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "base/time.h"
+#include "harness/stretch.h"
 #include "yaml/reader.h"
 
 namespace gpushare::harness {
@@ -21,6 +23,12 @@ absl::Status ReadPart(const yaml::Reader& in, const yaml::Node& value, const std
 // Device memory with its unit, from 1 MiB to 1 PiB, as in 256MiB.
 absl::Status ReadMemory(const yaml::Reader& in, const yaml::Node& value, const std::string& place,
                         uint64_t* out);
+// So many a second, from 0.01/s to 1000000/s.
+absl::Status ReadRate(const yaml::Reader& in, const yaml::Node& value, const std::string& place,
+                      double* out);
+// 1 to 1000 parts of the time in multiples of `step`, as in 0s-1s 2s-4s.
+absl::Status ReadStretches(const yaml::Reader& in, const yaml::Node& value,
+                           const std::string& place, Nanos step, std::vector<Stretch>* out);
 // A whole number from `least` to `most`.
 absl::Status ReadCount(const yaml::Reader& in, const yaml::Node& value, const std::string& place,
                        int64_t least, int64_t most, int64_t* out);

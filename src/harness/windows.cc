@@ -12,9 +12,10 @@ namespace {
 std::vector<size_t> WithoutWork(const Tenant& tenant, const TenantOutcome& outcome,
                                 size_t samples) {
   std::vector<size_t> without(samples + 1, 0);
-  if (tenant.mode != player::PlayMode::kOpenLoop) return without;  // it always wants more
+  const bool requests = tenant.mode == player::PlayMode::kOpenLoop;
+  if (!requests && tenant.active.empty()) return without;  // it always wants more
   std::vector<bool> works(samples, false);
-  for (const Stretch& each : Serving(outcome, kLongestRun)) {
+  for (const Stretch& each : requests ? Serving(outcome, kLongestRun) : tenant.active) {
     const auto first = static_cast<size_t>((each.from + kSample - Nanos(1)) / kSample);
     const auto end = static_cast<size_t>(each.to / kSample);
     for (size_t i = first; i < std::min(end, samples); ++i) works[i] = true;

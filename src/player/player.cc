@@ -55,8 +55,12 @@ class Run {
       if (next_absence < options_.absences.size() &&
           port_.Now() >= options_.start + options_.absences[next_absence].from) {
         GPUSHARE_RETURN_IF_ERROR(port_.Synchronize());
-        port_.SleepUntil(
-            std::min(options_.start + options_.absences[next_absence++].to, options_.end));
+        const Time until =
+            std::min(options_.start + options_.absences[next_absence++].to, options_.end);
+        if (const Time from = port_.Now(); from < until) {
+          result_.absences.push_back({from - options_.start, until - options_.start});
+        }
+        port_.SleepUntil(until);
         continue;
       }
       bool complete = true;

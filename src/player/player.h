@@ -55,6 +55,8 @@ struct PlayResult {
   uint64_t launches = 0;
   Nanos work{0};  // alone durations of what was launched
   std::vector<Request> requests;
+  // As they were: each begins when the work before it has ended, and is not there where that was after its end.
+  std::vector<Absence> absences;
 };
 
 // An error is the port's; what had been done until then is in `result`.

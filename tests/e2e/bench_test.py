@@ -99,6 +99,17 @@ cases:
       - {name: online, priority: high, mode: requests, load: 20%, work: {kernels: 60us, repeat: 4, sms: 132}}
       - {name: job, work: {kernels: 400us, repeat: 4, sms: 132}}
 """
+RECLAIM = """
+question: reclaim
+length: 600ms
+warm_up: 100ms
+window: 20ms
+cases:
+  - name: one
+    tenants:
+      - {name: returns, share: 70%, mode: sync, active: 0s-100ms 200ms-300ms 400ms-500ms, work: {kernels: 100us, repeat: 4}}
+      - {name: stays, share: 30%, work: {kernels: 400us, repeat: 4}}
+"""
 
 
 def programs(folder):
@@ -328,6 +339,16 @@ class Bench(unittest.TestCase):
         self.assertLess(harvest["taken"], native["taken"])
         self.assertLess(harvest["online.p99_ratio"], native["online.p99_ratio"])
         self.assertLess(harvest["left_over"], 85)
+
+    def test_a_tenant_that_comes_back_has_its_share_again(self):
+        got = self.figures(self.path("reclaim.yaml", RECLAIM), "--method", "native", "--method", "gpushare")
+        self.assertEqual(got["one", "gpushare", "returns.reclaimed"], 100)
+        self.assertLess(got["one", "gpushare", "returns.reclaim_worst"], 5)
+        self.assertLess(got["one", "gpushare", "returns.behind"], 2)
+        self.assertGreater(got["one", "gpushare", "busy_away"], 95)
+        # Natively each has as much as it launches: the other one's kernels are four times as long.
+        self.assertEqual(got["one", "native", "returns.reclaimed"], 0)
+        self.assertEqual(got["one", "native", "returns.reclaim"], 100)
 
     def test_the_callers_environment_has_no_say(self):
         got = self.figures(self.path("cap.yaml", CAP), "--method", "native", "--method", "gpushare-preload",

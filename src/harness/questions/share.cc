@@ -9,23 +9,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "harness/questions/question.h"
+#include "harness/questions/shares.h"
 #include "harness/report/sentences.h"
-#include "spec/text.h"
 
 namespace gpushare::harness {
 namespace {
-
-std::string CheckShares(const Scenario&, const Case& one) {
-  double shares = 0;
-  for (const Tenant& tenant : one.tenants) {
-    if (!tenant.ask.share.has_value()) return "each tenant needs 'share' for the question 'share'";
-    shares += *tenant.ask.share;
-  }
-  // What they get always adds up to all that is used: of less nobody could say who has too much. A third has no end.
-  if (std::fabs(shares - 1) <= 0.001) return "";
-  return absl::StrCat("the shares of its tenants add up to ",
-                      spec::FormatShare(std::round(shares * 1e5) / 1e5), "; 100% is wanted");
-}
 
 void ShareFigures(const Played& played, std::vector<Figure>* figures) {
   const Case& one = played.one;
@@ -67,7 +55,7 @@ const Question& ShareQuestion() {
   static const Question question = {
       .name = "share",
       .asks = "Does each tenant get the share that it asks for, in every window of %WINDOW%?",
-      .check = CheckShares,
+      .check = [](const Scenario&, const Case& one) { return CheckShares(one, "share"); },
       .of_used = true,
       .figures = ShareFigures,
       .titles = {{".share", "share of the device"},

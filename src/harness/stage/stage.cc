@@ -88,6 +88,7 @@ class Performance {
     for (size_t i = 0; i < parts_.size(); ++i) {
       GPUSHARE_RETURN_IF_ERROR(asking_.Take(i).status);
       outcome_.tenants[i].requests = std::move(parts_[i].result.requests);
+      outcome_.tenants[i].away = std::move(parts_[i].result.absences);
       outcome_.tenants[i].launches = parts_[i].result.launches;
     }
     outcome_ = WhatCame();
@@ -148,6 +149,7 @@ class Performance {
     options.start = start;
     options.end = start + (breaks ? fault.at : plan_.length);
     options.arrivals = plan_.tenants[i].arrivals;
+    options.absences = plan_.tenants[i].absences;
     options.stop = &stop_;
     absl::Status played = player::Play(part.program, options, part.seat->port(), &part.result);
     if (played.ok() && breaks) played = Break(i, start);

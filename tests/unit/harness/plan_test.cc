@@ -28,6 +28,7 @@ TEST(Plan, RoundTrips) {
                           .mode = player::PlayMode::kOpenLoop,
                           .high_priority = true,
                           .arrivals = {Nanos(5)},
+                          .absences = {{Nanos(7), Nanos(9)}},
                           .allocations = {{1, 2}, {MemoryFamily::kVirtual}, 3, Millis(4)},
                           .fault = {Fault::Kind::kEndlessKernel, Millis(7), 66}});
   const auto read = ParsePlan(FormatPlan(plan));
@@ -44,6 +45,9 @@ TEST(Plan, RoundTrips) {
   EXPECT_EQ(read->tenants[0].allocations, plan.tenants[0].allocations);
   EXPECT_EQ(read->tenants[0].fault, plan.tenants[0].fault);
   EXPECT_EQ(read->tenants[0].arrivals, std::vector<Nanos>{Nanos(5)});
+  ASSERT_EQ(read->tenants[0].absences.size(), 1u);
+  EXPECT_EQ(read->tenants[0].absences[0].from, Nanos(7));
+  EXPECT_EQ(read->tenants[0].absences[0].to, Nanos(9));
   for (const char* text : {"", "{", "[]", "{}", "{\"barrier\":5}"}) {
     EXPECT_EQ(ParsePlan(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_EQ(ParseOutcome(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
@@ -52,6 +56,7 @@ TEST(Plan, RoundTrips) {
 
 TEST(Plan, OutcomesRoundTrip) {
   Outcome outcome = {"", {{"a", {0, 5, 9}, {{Nanos(1), Nanos(2)}}, {}, 7, {0, 1}}}};
+  outcome.tenants[0].away = {{Nanos(3), Nanos(4)}};
   outcome.tenants[0].memory = {{Nanos(3), 256, 128, true}};
   outcome.tenants[0].most_bytes = 384;
   outcome.tenants[0].error = "lost";
@@ -67,6 +72,8 @@ TEST(Plan, OutcomesRoundTrip) {
   ASSERT_EQ(read->tenants[0].requests.size(), 1u);
   EXPECT_EQ(read->tenants[0].requests[0].latency, Nanos(2));
   EXPECT_EQ(read->tenants[0].launches, 7u);
+  ASSERT_EQ(read->tenants[0].away.size(), 1u);
+  EXPECT_EQ(read->tenants[0].away[0].to, Nanos(4));
   EXPECT_EQ(read->tenants[0].fine_ns, (std::vector<int64_t>{0, 1}));
   ASSERT_EQ(read->tenants[0].memory.size(), 1u);
   EXPECT_EQ(read->tenants[0].memory[0].held, 128u);

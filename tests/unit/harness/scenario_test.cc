@@ -78,8 +78,10 @@ TEST(Scenario, SaysWhereWhatIsWrongStands) {
       Refused(With("name: b", "name: a")),
       HasSubstr("s.yaml:11: cases[0].tenants[1]: there is a tenant 'a' already, in line 10"));
   EXPECT_THAT(Refused(With("name: two", "name: two/three")), HasSubstr("a-z, 0-9 and '-'"));
-  EXPECT_THAT(Refused(With("mode: sync", "load: 20%")), HasSubstr("'load' is of the mode"));
-  EXPECT_THAT(Refused(With("mode: sync", "mode: requests")), HasSubstr("'load' is of the mode"));
+  EXPECT_THAT(Refused(With("mode: sync", "load: 20%")),
+              HasSubstr("'load' and 'rate' are of the mode 'requests'"));
+  EXPECT_THAT(Refused(With("mode: sync", "mode: requests")),
+              HasSubstr("the mode 'requests' needs either 'load' or 'rate'"));
   EXPECT_THAT(Refused(With("pass: training", "repeat: 2")), HasSubstr("are of 'kernels'"));
   EXPECT_THAT(Refused(With("model: resnet50", "trace: /nowhere.csv")), HasSubstr("are of 'model'"));
   EXPECT_THAT(Refused(With("{model: resnet50, batch: 4, pass: training}", "{trace: /nowhere.csv}")),
@@ -234,7 +236,7 @@ cases:
   EXPECT_EQ(
       Refused(text),
       "s.yaml:4: cases[0]: some 600000000 requests in 600s; at most 1000000 are allowed: less "
-      "'load', longer 'work' or a shorter 'length'");
+      "'load' or 'rate', longer 'work' or a shorter 'length'");
 }
 
 TEST(Scenario, SettingsOfTheGpuAreChecked) {

@@ -112,6 +112,22 @@ TEST(PlayerTest, AbsenceIsIdle) {
     EXPECT_FALSE(start > At(Millis(5) + Micros(151)) && start < At(Millis(7)));
   }
   EXPECT_NEAR(static_cast<double>(result.passes), 8000.0 / 151, 2);
+  // As it was: from the end of that pass.
+  ASSERT_EQ(result.absences.size(), 1u);
+  EXPECT_GE(result.absences[0].from, Millis(3));
+  EXPECT_LE(result.absences[0].from, Millis(3) + Micros(151));
+  EXPECT_EQ(result.absences[0].to, Millis(5));
+}
+
+TEST(PlayerTest, AbsenceShorterThanTheWorkBeforeItIsNone) {
+  FakePort port;
+  PlayResult result;
+  const PlayOptions options = {.mode = PlayMode::kSyncPerIteration,
+                               .end = At(Millis(2)),
+                               .absences = {{Micros(10), Micros(20)}, {Millis(1), Millis(3)}}};
+  ASSERT_TRUE(Play(Sample(), options, port, &result).ok());
+  ASSERT_EQ(result.absences.size(), 1u);
+  EXPECT_EQ(result.absences[0].to, Millis(2)) << "the end of all";
 }
 
 TEST(PlayerTest, AbsenceBeyondTheEndEndsThere) {

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "harness/timing.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace gpushare::harness {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Of a scenario with one tenant that has these keys.
+absl::StatusOr<Tenant> TenantWith(const std::string& keys) {
+  const auto scenario =
+      ParseScenario(absl::StrCat("question: cap\nlength: 2s\ncases:\n- name: one\n  tenants:\n"
+                                 "  - {name: a, cap: 50%, work: {kernels: 1ms}, ",
+                                 keys, "}\n"),
+                    "s.yaml");
+  if (!scenario.ok()) return scenario.status();
+  return scenario->cases[0].tenants[0];
+}
+
+std::string WhyNot(const std::string& keys) {
+  return std::string(TenantWith(keys).status().message());
+}
+
+TEST(Timing, RequestsComeByLoadOrByRate) {
+  const auto by_load = TenantWith("mode: requests, load: 20%");
+  ASSERT_TRUE(by_load.ok()) << by_load.status();
+  EXPECT_DOUBLE_EQ(RequestsPerSecond(*by_load), 200);
+  const auto by_rate = TenantWith("mode: requests, rate: 12.5/s");
+  ASSERT_TRUE(by_rate.ok()) << by_rate.status();
+  EXPECT_DOUBLE_EQ(RequestsPerSecond(*by_rate), 12.5);
+  EXPECT_THAT(WhyNot("mode: requests, rate: 1/s, load: 1%"), HasSubstr("either 'load' or 'rate'"));
+  EXPECT_THAT(WhyNot("rate: 1/s"), HasSubstr("are of the mode 'requests'"));
+  EXPECT_THAT(WhyNot("arrivals: uniform"), HasSubstr("'arrivals' is of the mode 'requests'"));
+  for (const char* rate : {"10", "0/s", "2000000/s", "/s", "1/s/s", "nan/s", "10/m"}) {
+    EXPECT_THAT(WhyNot(absl::StrCat("mode: requests, rate: ", rate)),
+                HasSubstr("s.yaml:6: cases[0].tenants[0].rate: "))
+        << rate;
+  }
+}
+
+TEST(Timing, UniformArrivalsAreAsFarApartAsTheirRateSays) {
+  const auto tenant = TenantWith("mode: requests, rate: 100/s, arrivals: uniform");
+  ASSERT_TRUE(tenant.ok()) << tenant.status();
+  std::mt19937_64 random(7);
+  const std::vector<Nanos> first = ArrivalsOf(*tenant, Seconds(2), random);
+  const std::vector<Nanos> second = ArrivalsOf(*tenant, Seconds(2), random);
+  ASSERT_EQ(first.size(), 200u);
+  for (size_t i = 1; i < first.size(); ++i) {
+    EXPECT_NEAR(static_cast<double>((first[i] - first[i - 1]).count()), 1e7, 1);
+  }
+  EXPECT_LT(first[0], Millis(10));
+  EXPECT_NE(first[0], second[0]);  // two clients of one rate do not ask at once
+  std::mt19937_64 again(7);
+  EXPECT_EQ(ArrivalsOf(*tenant, Seconds(2), again), first);
+}
+
+TEST(Timing, OutsideOfItsActiveTimesATenantHasNoWork) {
+  const auto loop = TenantWith("mode: sync, active: 0s-500ms 1s-1990ms");
+  ASSERT_TRUE(loop.ok()) << loop.status();
+  const std::vector<player::Absence> absences = AbsencesOf(*loop, Seconds(2));
+  ASSERT_EQ(absences.size(), 2u);
+  EXPECT_EQ(absences[0].from, Millis(500));
+  EXPECT_EQ(absences[0].to, Seconds(1));
+  EXPECT_EQ(absences[1].from, Millis(1990));
+  const auto service = TenantWith("mode: requests, rate: 1000/s, active: 500ms-1s");
+  ASSERT_TRUE(service.ok()) << service.status();
+  std::mt19937_64 random(1);
+  const std::vector<Nanos> arrivals = ArrivalsOf(*service, Seconds(2), random);
+  EXPECT_NEAR(static_cast<double>(arrivals.size()), 500, 100);
+  EXPECT_GE(arrivals.front(), Millis(500));
+  EXPECT_LT(arrivals.back(), Seconds(1));
+  EXPECT_TRUE(AbsencesOf(*service, Seconds(2)).empty());
+}
+
+TEST(Timing, ActiveTimesAreAscending) {
+  for (const char* active : {"0s", "0s-0s", "1s-500ms", "0s-1s 1s-2s", "0s-1s 500ms-2s", "0s-5ms",
+                             "-1s", "1s-", "'0s-1s,1500ms-2s'", "' '"}) {
+    EXPECT_THAT(WhyNot(absl::StrCat("active: ", active)), HasSubstr("cases[0].tenants[0].active: "))
+        << active;
+  }
+  EXPECT_THAT(WhyNot("active: 1s-3s"),
+              HasSubstr("'a' is active until 3s, after the end of the run"));
+}
+
+}  // namespace
+}  // namespace gpushare::harness
