@@ -42,11 +42,13 @@ absl::Status ReadName(const yaml::Reader& in, const Node& value, Place place, st
 
 class ScenarioReader {
  public:
-  ScenarioReader(const std::string& file, const CheckGpu& check_gpu, Scenario* scenario)
+  ScenarioReader(const std::string& file, const CheckGpu& check_gpu, Length length,
+                 Scenario* scenario)
       : in_(file),
         folder_(file.substr(0, file.rfind('/') + 1)),
         scenario_(*scenario),
-        check_gpu_(check_gpu) {}
+        check_gpu_(check_gpu),
+        length_(length) {}
 
   absl::Status Read(const Node& document) {
     const auto time = [this](Nanos least, Nanos most, Nanos* out) {
@@ -70,6 +72,7 @@ class ScenarioReader {
         {"length", time(Millis(10), kLongestRun, &scenario_.length)},
         {"warm_up", time(Nanos(0), kLongestRun, &scenario_.warm_up)},
         {"window", time(Millis(10), kLongestRun, &scenario_.window)},
+        {"short", [&](const Node& value, Place place) { return ReadShort(value, place); }},
         {"cases", [&](const Node& value, Place place) {
            return in_.List(value, place, "a list of cases",
                            [&](const Node& each, Place below) { return ReadCase(each, below); });
@@ -78,8 +81,66 @@ class ScenarioReader {
     GPUSHARE_RETURN_IF_ERROR(in_.Keys(document, "", rules));
     if (scenario_.question == nullptr) return in_.Error(document.line, "question", "it is missing");
     if (scenario_.cases.empty()) return in_.Error(document.line, "cases", "at least one is wanted");
+    GPUSHARE_RETURN_IF_ERROR(CheckWhole(document.line, "length"));
+    // The other one is as good, whichever is asked for.
+    Scenario shorter = scenario_;
+    GPUSHARE_RETURN_IF_ERROR(Shorten(&shorter));
+    std::swap(scenario_, shorter);
+    GPUSHARE_RETURN_IF_ERROR(CheckWhole(short_.line, "short"));
+    if (length_ == Length::kFull) std::swap(scenario_, shorter);
+    return absl::OkStatus();
+  }
+
+ private:
+  // What of a scenario is otherwise when it is taken short.
+  struct Short {
+    int line = 1;
+    std::optional<Nanos> length, warm_up, window;
+    std::vector<std::string> cases;  // none: all
+  };
+
+  absl::Status ReadShort(const Node& map, Place place) {
+    short_.line = map.line;
+    const auto time = [this](Nanos least, std::optional<Nanos>* out) {
+      return [this, least, out](const Node& value, Place below) {
+        return ReadTime(in_, value, below, least, kLongestRun, kSample, &out->emplace());
+      };
+    };
+    return in_.Keys(map, place,
+                    {{"length", time(Millis(10), &short_.length)},
+                     {"warm_up", time(Nanos(0), &short_.warm_up)},
+                     {"window", time(Millis(10), &short_.window)},
+                     {"cases", [&](const Node& value, Place below) {
+                        return in_.List(value, below, "a list of names of cases",
+                                        [&](const Node& each, Place under) {
+                                          return ReadName(in_, each, under,
+                                                          &short_.cases.emplace_back());
+                                        });
+                      }}});
+  }
+
+  absl::Status Shorten(Scenario* scenario) const {
+    scenario->length = short_.length.value_or(scenario->length);
+    scenario->warm_up = short_.warm_up.value_or(scenario->warm_up);
+    scenario->window = short_.window.value_or(scenario->window);
+    if (short_.cases.empty()) return absl::OkStatus();
+    std::vector<Case> cases;
+    for (const std::string& name : short_.cases) {
+      const auto is_it = [&](const Case& one) { return one.name == name; };
+      const auto found = std::find_if(scenario_.cases.begin(), scenario_.cases.end(), is_it);
+      if (found == scenario_.cases.end() || std::any_of(cases.begin(), cases.end(), is_it)) {
+        return in_.Error(short_.line, "short.cases",
+                         absl::StrCat("'", name, "' given; allowed: names of cases, each once"));
+      }
+      cases.push_back(*found);
+    }
+    scenario->cases = std::move(cases);
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckWhole(int line, Place place) const {
     if (scenario_.warm_up + scenario_.window > scenario_.length) {
-      return in_.Error(document.line, "length", "it has no window after the warm-up");
+      return in_.Error(line, place, "it has no window after the warm-up");
     }
     for (size_t i = 0; i < scenario_.cases.size(); ++i) {
       GPUSHARE_RETURN_IF_ERROR(CheckCase(scenario_.cases[i], absl::StrCat("cases[", i, "]")));
@@ -87,7 +148,6 @@ class ScenarioReader {
     return absl::OkStatus();
   }
 
- private:
   static std::string Names() {
     std::vector<std::string> names;
     for (const Question* question : Questions()) names.emplace_back(question->name);
@@ -292,6 +352,8 @@ class ScenarioReader {
   const std::string folder_;
   Scenario& scenario_;
   const CheckGpu& check_gpu_;
+  const Length length_;
+  Short short_;
   std::map<std::string, int> case_lines_, tenant_lines_;  // by name; of the case that is read
 };
 
@@ -303,27 +365,28 @@ bool IsApart(const Case& one) {
 }
 
 absl::StatusOr<Scenario> ParseScenario(std::string_view text, const std::string& file,
-                                       const CheckGpu& check_gpu) {
+                                       const CheckGpu& check_gpu, Length length) {
   GPUSHARE_ASSIGN_OR_RETURN(const Node document, yaml::Parse(text, file));
   Scenario scenario;
-  GPUSHARE_RETURN_IF_ERROR(ScenarioReader(file, check_gpu, &scenario).Read(document));
+  GPUSHARE_RETURN_IF_ERROR(ScenarioReader(file, check_gpu, length, &scenario).Read(document));
   const size_t slash = file.rfind('/');
   scenario.name = file.substr(slash == std::string::npos ? 0 : slash + 1);
   scenario.name.resize(std::min(scenario.name.size(), scenario.name.rfind('.')));
   return scenario;
 }
 
-absl::StatusOr<Scenario> LoadScenario(const std::string& file, const CheckGpu& check_gpu) {
+absl::StatusOr<Scenario> LoadScenario(const std::string& file, const CheckGpu& check_gpu,
+                                      Length length) {
   GPUSHARE_ASSIGN_OR_RETURN(const std::string text, yaml::ReadFile(file));
-  return ParseScenario(text, file, check_gpu);
+  return ParseScenario(text, file, check_gpu, length);
 }
 
 absl::StatusOr<std::vector<Scenario>> LoadScenarios(const std::vector<std::string>& files,
-                                                    const CheckGpu& check_gpu) {
+                                                    const CheckGpu& check_gpu, Length length) {
   std::vector<Scenario> scenarios;
   std::map<std::string, std::string> known;
   for (const std::string& file : files) {
-    GPUSHARE_ASSIGN_OR_RETURN(Scenario scenario, LoadScenario(file, check_gpu));
+    GPUSHARE_ASSIGN_OR_RETURN(Scenario scenario, LoadScenario(file, check_gpu, length));
     const auto [other, is_new] = known.emplace(scenario.name, file);
     if (!is_new) {
       return absl::InvalidArgumentError(absl::StrCat(Printable(file, 256), ": there is a scenario ",

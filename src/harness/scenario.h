@@ -81,16 +81,22 @@ struct Scenario {
   Settings settings = {};
 };
 
+// How a scenario is taken: as it is, or as its `short:` has it, which is for a look at everything.
+enum class Length : uint8_t { kFull, kShort };
+
 // Whether settings of the simulated GPU are good. Without one they are found wrong in the run.
 using CheckGpu = std::function<absl::Status(const std::string& settings)>;
 
 // `file` names the text in errors; traces are looked for relative to its folder.
 absl::StatusOr<Scenario> ParseScenario(std::string_view text, const std::string& file,
-                                       const CheckGpu& check_gpu = nullptr);
-absl::StatusOr<Scenario> LoadScenario(const std::string& file, const CheckGpu& check_gpu = nullptr);
+                                       const CheckGpu& check_gpu = nullptr,
+                                       Length length = Length::kFull);
+absl::StatusOr<Scenario> LoadScenario(const std::string& file, const CheckGpu& check_gpu = nullptr,
+                                      Length length = Length::kFull);
 // Several, no two of one name: results know them by it.
 absl::StatusOr<std::vector<Scenario>> LoadScenarios(const std::vector<std::string>& files,
-                                                    const CheckGpu& check_gpu = nullptr);
+                                                    const CheckGpu& check_gpu = nullptr,
+                                                    Length length = Length::kFull);
 
 }  // namespace gpushare::harness
 

@@ -415,6 +415,29 @@ class Bench(unittest.TestCase):
         self.assertEqual(result.returncode, 1)
         self.assertIn("native failed: it had not ended after 1 s", result.stdout)
 
+    def test_all_that_comes_with_gpushare(self):
+        names = self.bench("scenarios").stdout.split()
+        self.assertIn("share", names)
+        result = self.bench("all", "--gpu", "sim", "--method", "native", "--out", self.path("all.jsonl"), "--html",
+                            self.path("all.html"), "--quiet")
+        self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
+        for name in names:
+            self.assertRegex(result.stdout, f"(?m)^{name}: .*\n  native: ")
+        runs = [json.loads(line) for line in pathlib.Path(self.path("all.jsonl")).read_text().splitlines()[1:]]
+        self.assertEqual(sorted({run["scenario"] for run in runs}), names)
+        self.assertEqual([run for run in runs if "error" in run], [])
+        self.assertIn("</html>", pathlib.Path(self.path("all.html")).read_text())
+        # What is there is not lost.
+        again = self.bench("all", "--method", "native", "--out", self.path("new.jsonl"), "--html", self.path("all.html"))
+        self.assertEqual((again.returncode, "--force" in again.stderr), (5, True), again.stderr)
+        self.assertFalse(pathlib.Path(self.path("new.jsonl")).exists())
+
+    def test_a_scenario_by_its_name_and_short(self):
+        result = self.bench("run", "cap", "--short", "--method", "native", "--repetitions", "1")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("cap: ten", result.stdout)
+        self.assertNotIn("cap: thirty", result.stdout)
+
     def test_bad_input(self):
         bad = self.path("bad.yaml", CAP.replace("cap: 30%", "cap: 130%"))
         for arguments, status, word in (
@@ -422,6 +445,11 @@ class Bench(unittest.TestCase):
                 (["run"], 2, "scenarios"),
                 (["run", bad], 2, "cases[0].tenants[0].cap: '130%' given; allowed: 0.01% to 100%"),
                 (["run", self.path("nothing.yaml")], 2, "nothing.yaml"),
+                (["run", "speed"], 2, "there is no file and no scenario 'speed'; scenarios: cap, "),
+                (["run", "cap", "--gpu", "real"], 2, "--gpu"),
+                (["all", "--gpu", "real"], 2, "--gpu"),
+                (["all", "--out", "/nowhere/out"], 5, "/nowhere/out"),
+                (["all", "--out", self.path("o"), "--html", "/nowhere/page"], 5, "/nowhere/page"),
                 (["run", self.path("cap.yaml", CAP), "--method", "turbo"], 2, "no method is called 'turbo'"),
                 (["run", self.path("cap.yaml", CAP), "--repetitions", "0"], 2, "--repetitions"),
                 (["run", self.path("cap.yaml", CAP), "--repetitions", "100000"], 2, "--repetitions"),

@@ -5,23 +5,24 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "cli/bench/report.h"
 #include "cli/bench/run.h"
+#include "cli/bench/scenarios.h"
 #include "cli/bench/table.h"
 #include "cli/output.h"
 #include "harness/method.h"
 
 namespace gpushare::cli {
+namespace {
 
-void AddBenchCommands(CLI::App* app, std::function<ExitCode()>* chosen) {
-  CLI::App* const bench = app->add_subcommand(
-      "bench", "does a way to share a GPU do what it is asked for? scenarios, side by side");
-  bench->require_subcommand(1);
-
-  const auto options = std::make_shared<BenchOptions>();
-  CLI::App* const run = bench->add_subcommand("run", "runs scenarios by each method in turns");
-  run->add_option("scenarios", options->scenarios, "YAML files")->required()->type_name("FILE...");
+// What `run` and `all` have in common; what is in `options` is what they do without.
+void AddRunOptions(CLI::App* run, BenchOptions* options) {
+  run->add_option("--gpu", options->gpu, "sim: on the simulated GPU, which is all there is yet")
+      ->check(CLI::IsMember({"sim"}).description(""))
+      ->type_name("GPU")
+      ->capture_default_str();
   run->add_option("--method", options->methods,
                   "native, time-slicing, gpushare, gpushare-preload, or "
                   "NAME=LIBRARY[,VARIABLE=VALUE]...; may be given several times")
@@ -43,10 +44,55 @@ void AddBenchCommands(CLI::App* app, std::function<ExitCode()>* chosen) {
   run->add_option(
          "--out", options->out,
          "write each result there, as JSON Lines; '-': on standard output, instead of the table")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->capture_default_str();
   run->add_flag("--force", options->force, "write --out anew where it is there already");
   run->add_flag("--quiet", options->quiet, "show no progress");
+}
+
+ExitCode ListScenarios() {
+  const absl::StatusOr<std::vector<std::string>> names = ScenarioNames();
+  if (!names.ok()) return Fail("bench scenarios", kExitNoGpu, names.status());
+  for (const std::string& name : *names) std::puts(name.c_str());
+  return FinishStdout("bench scenarios");
+}
+
+}  // namespace
+
+void AddBenchCommands(CLI::App* app, std::function<ExitCode()>* chosen) {
+  CLI::App* const bench = app->add_subcommand(
+      "bench", "does a way to share a GPU do what it is asked for? scenarios, side by side");
+  bench->require_subcommand(1);
+
+  const auto options = std::make_shared<BenchOptions>();
+  CLI::App* const run = bench->add_subcommand("run", "runs scenarios by each method in turns");
+  run->add_option("scenarios", options->scenarios, "YAML files, or names of `bench scenarios`")
+      ->required()
+      ->type_name("FILE...");
+  run->add_flag("--short", options->as_short, "as their `short:` has them, for a look");
+  AddRunOptions(run, options.get());
   run->callback([=] { *chosen = [=] { return RunBench(*options); }; });
+
+  const auto everything = std::make_shared<BenchOptions>();
+  everything->repetitions = 1;
+  everything->out = "gpushare-bench.jsonl";
+  everything->html = "gpushare-bench.html";
+  CLI::App* const all = bench->add_subcommand(
+      "all", "every scenario that comes with gpushare, short, by every method");
+  const auto full = std::make_shared<bool>(false);
+  all->add_flag("--full", *full, "not short");
+  AddRunOptions(all, everything.get());
+  all->add_option("--html", everything->html, "a report of it, one page")
+      ->type_name("FILE")
+      ->capture_default_str();
+  all->callback([=] {
+    everything->as_short = !*full;
+    *chosen = [=] { return RunAllBenches(*everything); };
+  });
+
+  CLI::App* const scenarios =
+      bench->add_subcommand("scenarios", "the names of those that come with gpushare, one a line");
+  scenarios->callback([=] { *chosen = [] { return ListScenarios(); }; });
 
   const auto file = std::make_shared<std::string>();
   CLI::App* const show =

@@ -12,9 +12,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "cli/bench/bed.h"
+#include "cli/bench/scenarios.h"
+#include "cli/bench/summary.h"
 #include "cli/bench/table.h"
 #include "cli/interrupt.h"
 #include "cli/open_gpu.h"
@@ -26,6 +30,8 @@
 #include "harness/method.h"
 #include "harness/orphans.h"
 #include "harness/questions/question.h"
+#include "harness/report/model.h"
+#include "harness/report/page.h"
 #include "harness/results.h"
 #include "harness/run.h"
 #include "harness/scenario.h"
@@ -146,22 +152,43 @@ class Sink {
   std::FILE* const file_;
 };
 
+std::string PageOfResults(const std::string& file, const harness::Results& results) {
+  const std::vector<harness::report::Given> given = {{file, results}};
+  return harness::report::PageOf(harness::report::ReportOf(given));
+}
+
 // Whether results would be lost by writing there.
-absl::Status CheckNew(const BenchOptions& options) {
+absl::Status CheckNew(const std::string& path, bool force) {
   struct stat there;
-  if (options.force || stat(options.out.c_str(), &there) != 0) return absl::OkStatus();
+  if (path.empty() || force || stat(path.c_str(), &there) != 0) return absl::OkStatus();
   if (!S_ISREG(there.st_mode) || there.st_size == 0) return absl::OkStatus();
   return absl::AlreadyExistsError(
-      absl::StrCat(Quoted(options.out), " is there already; --force writes it anew"));
+      absl::StrCat(Quoted(path), " is there already; --force writes it anew"));
 }
 
 }  // namespace
 
+ExitCode RunAllBenches(BenchOptions options) {
+  const absl::StatusOr<std::vector<std::string>> names = ScenarioNames();
+  if (!names.ok()) return Fail("bench", ExitCodeOf(names.status()), names.status());
+  options.scenarios = *names;
+  options.sentences = true;
+  if (options.methods.empty()) options.methods = harness::MethodNames();
+  return RunBench(options);
+}
+
 ExitCode RunBench(const BenchOptions& options) {
   absl::StatusOr<harness::Bed> bed = FindBed();
   if (!bed.ok()) return Fail("bench", ExitCodeOf(bed.status()), bed.status());
+  std::vector<std::string> files;
+  for (const std::string& each : options.scenarios) {
+    absl::StatusOr<std::string> file = FindScenario(each);
+    if (!file.ok()) return Fail("bench", kExitUsage, file.status());
+    files.push_back(*std::move(file));
+  }
   const absl::StatusOr<std::vector<Scenario>> scenarios = harness::LoadScenarios(
-      options.scenarios, [&](const std::string& settings) { return bed->gpu.Check(settings); });
+      files, [&](const std::string& settings) { return bed->gpu.Check(settings); },
+      options.as_short ? harness::Length::kShort : harness::Length::kFull);
   if (!scenarios.ok()) return Fail("bench", kExitUsage, scenarios.status());
   std::vector<std::string> names = options.methods;
   if (names.empty()) names = {"native", "gpushare"};
@@ -170,9 +197,14 @@ ExitCode RunBench(const BenchOptions& options) {
   bed->limit = Seconds(options.limit_s);
   if (!options.out.empty()) {
     if (const ExitCode code = CheckWritable("bench", options.out); code != kExitOk) return code;
-    if (const absl::Status is_new = CheckNew(options); !is_new.ok()) {
+  }
+  for (const std::string& path : {options.out, options.html}) {
+    if (const absl::Status is_new = CheckNew(path, options.force); !is_new.ok()) {
       return Fail("bench", kExitOutput, is_new);
     }
+  }
+  if (!options.html.empty()) {
+    if (const ExitCode code = CheckWritable("bench", options.html); code != kExitOk) return code;
   }
   Sink sink(options.out);
   harness::Results results;
@@ -180,6 +212,7 @@ ExitCode RunBench(const BenchOptions& options) {
   results.circumstances.seed = options.seed;
   bool written = sink.Put(FormatCircumstances(results.circumstances));
 
+  const absl::Time begun = absl::Now();
   const std::atomic<int>& interrupted = TellInterrupts();
   bed->interrupted = &interrupted;
   harness::AdoptOrphans();
@@ -199,8 +232,19 @@ ExitCode RunBench(const BenchOptions& options) {
     results.runs.push_back(*std::move(result));
   }
   bar.Clear();
-  if (options.out != kStdout) std::fputs(ResultsText(results).c_str(), stdout);
-  const ExitCode code = FinishStdout("bench");
+  if (options.out != kStdout) {
+    const std::string text = options.sentences ? SummaryText(results) : ResultsText(results);
+    std::fputs(text.c_str(), stdout);
+  }
+  if (options.sentences) {
+    std::printf("\nResults: %s%s%s; %.0f s\n", options.out.c_str(),
+                options.html.empty() ? "" : ", report: ", options.html.c_str(),
+                absl::ToDoubleSeconds(absl::Now() - begun));
+  }
+  ExitCode code = FinishStdout("bench");
+  if (!options.html.empty() && code == kExitOk) {
+    code = WriteFile("bench", options.html, PageOfResults(options.out, results));
+  }
   if (interrupted != 0) EndBySignal("bench", interrupted);
   if (!written) {
     return Fail(

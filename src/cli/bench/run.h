@@ -12,19 +12,26 @@
 namespace gpushare::cli {
 
 struct BenchOptions {
-  std::vector<std::string> scenarios;
-  std::vector<std::string> methods;  // none: native and gpushare
+  std::vector<std::string> scenarios;  // files, or names (scenarios.h)
+  std::vector<std::string> methods;    // none: native and gpushare
+  bool as_short = false;               // as their `short:` has them
+  std::string gpu = "sim";             // nothing else yet
   int repetitions = 3;
   uint64_t seed = 1;
   int limit_s = 120;
   std::string out;     // empty: nowhere
   bool force = false;  // `out` may be there already, and is written anew
   bool quiet = false;
+  std::string html;        // a report, empty: none
+  bool sentences = false;  // what came of it, in place of the tables
 };
 
 // kExitFailed: a run failed, the others went on. Does not return when it is interrupted: what it started has ended by then,
 // and what was measured is written.
 ExitCode RunBench(const BenchOptions& options);
+
+// `gpushare bench all`: every scenario that comes with gpushare, by all of its methods unless some are named.
+ExitCode RunAllBenches(BenchOptions options);
 
 }  // namespace gpushare::cli
 

@@ -17,15 +17,20 @@ namespace gpushare::cli {
 
 namespace {
 
-// <prefix>/bin/gpushare has it in <prefix>/<libdir>/gpushare/<folder>.
-absl::StatusOr<std::vector<std::string>> PlacesOf(const std::string& folder) {
+// The folder of this command.
+absl::StatusOr<std::string> OwnFolder() {
   char exe[4096];
   const ssize_t length = readlink("/proc/self/exe", exe, sizeof(exe));
   if (length <= 0 || static_cast<size_t>(length) == sizeof(exe)) {
     return absl::UnavailableError("/proc/self/exe cannot be read");
   }
   const std::string path(exe, static_cast<size_t>(length));
-  const std::string mine = path.substr(0, path.rfind('/'));
+  return path.substr(0, path.rfind('/'));
+}
+
+// <prefix>/bin/gpushare has it in <prefix>/<libdir>/gpushare/<folder>.
+absl::StatusOr<std::vector<std::string>> PlacesOf(const std::string& folder) {
+  GPUSHARE_ASSIGN_OR_RETURN(const std::string mine, OwnFolder());
   std::vector<std::string> places;
 #ifdef GPUSHARE_LIBDIR
   places.push_back(absl::StrCat(mine, "/../" GPUSHARE_LIBDIR "/gpushare/", folder));
@@ -51,6 +56,16 @@ absl::StatusOr<std::string> FirstThere(const std::vector<std::string>& places,
 absl::StatusOr<std::string> FindInstalled(const std::string& folder, const std::string& file) {
   GPUSHARE_ASSIGN_OR_RETURN(const std::vector<std::string> places, PlacesOf(folder));
   return FirstThere(places, file, file);
+}
+
+absl::StatusOr<std::string> FindData(const std::string& folder) {
+  GPUSHARE_ASSIGN_OR_RETURN(const std::string mine, OwnFolder());
+  std::vector<std::string> places;
+#ifdef GPUSHARE_DATADIR
+  places.push_back(absl::StrCat(mine, "/../" GPUSHARE_DATADIR "/gpushare"));
+#endif
+  places.push_back(absl::StrCat(mine, "/../share/gpushare"));
+  return FirstThere(places, folder, folder);
 }
 
 absl::StatusOr<std::string> FindPreloadObject(const char* file) {

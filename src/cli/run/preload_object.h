@@ -16,6 +16,9 @@ absl::StatusOr<std::string> FindPreloadObject(const char* file);
 // The path of what is installed in <libdir>/gpushare/`folder`, beside this command. Unavailable as above.
 absl::StatusOr<std::string> FindInstalled(const std::string& folder, const std::string& file);
 
+// The path of a folder of <datadir>/gpushare, beside this command. Unavailable as above.
+absl::StatusOr<std::string> FindData(const std::string& folder);
+
 }  // namespace gpushare::cli
 
 #endif  // GPUSHARE_CLI_RUN_PRELOAD_OBJECT_H_

@@ -57,7 +57,7 @@ std::vector<Headline> HeadlinesOf(const Report& report, const ScenarioReport& sc
       sentence = question->told(scenario, method);
     sentence += OfTheRest(scenario, method);
     while (!sentence.empty() && sentence.back() == ' ') sentence.pop_back();
-    if (sentence.empty()) sentence = "See the figures below.";
+    if (sentence.empty()) sentence = "See the figures.";
     headlines.push_back({method, std::move(sentence)});
   }
   return headlines;

@@ -91,7 +91,7 @@ TEST(ReportHeadline, OfResultsThatHaveNoCourses) {
   const std::vector<Given> given = {GivenRuns({run})};
   const Report report = ReportOf(given);
   EXPECT_EQ(QuestionOf(report.scenarios[0]), "");
-  EXPECT_EQ(HeadlinesOf(report, report.scenarios[0])[0].sentence, "See the figures below.");
+  EXPECT_EQ(HeadlinesOf(report, report.scenarios[0])[0].sentence, "See the figures.");
 }
 
 TEST(ReportWords, MarkupIsHarmless) {

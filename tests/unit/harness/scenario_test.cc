@@ -104,6 +104,38 @@ TEST(Scenario, WhatIsAskedFitsTheQuestion) {
   EXPECT_THAT(Refused("question: share\n"), HasSubstr("at least one is wanted"));
 }
 
+TEST(Scenario, IsTakenShort) {
+  const std::string text =
+      With("cases:\n",
+           "short: {length: 300ms, warm_up: 100ms, window: 200ms, cases: [other]}\ncases:\n") +
+      "  - {name: other, tenants: [{name: a, share: 100%, work: {kernels: 3us}}]}\n";
+  const auto full = ParseScenario(text, "s.yaml");
+  ASSERT_TRUE(full.ok()) << full.status();
+  EXPECT_EQ(full->length, Seconds(2));
+  EXPECT_EQ(full->cases.size(), 2u);
+  const auto taken = ParseScenario(text, "s.yaml", nullptr, Length::kShort);
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  EXPECT_EQ(taken->length, Millis(300));
+  EXPECT_EQ(taken->warm_up, Millis(100));
+  EXPECT_EQ(taken->window, Millis(200));
+  ASSERT_EQ(taken->cases.size(), 1u);
+  EXPECT_EQ(taken->cases[0].name, "other");
+  // Without any it is as it is.
+  const auto without = ParseScenario(kGood, "s.yaml", nullptr, Length::kShort);
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_EQ(without->length, Seconds(2));
+
+  const auto refused = [](const char* by) {
+    return Refused(With("cases:\n", std::string(by) + "\ncases:\n"));
+  };
+  EXPECT_EQ(refused("short: {length: 400ms}"),
+            "s.yaml:6: short: it has no window after the warm-up");
+  EXPECT_EQ(refused("short: {cases: [three]}"),
+            "s.yaml:6: short.cases: 'three' given; allowed: names of cases, each once");
+  EXPECT_THAT(refused("short: {cases: [two, two]}"), HasSubstr("each once"));
+  EXPECT_THAT(refused("short: {repeat: 2}"), HasSubstr("there is no key 'repeat'"));
+}
+
 constexpr char kMemory[] = R"(question: memory
 length: 1s
 warm_up: 0s
