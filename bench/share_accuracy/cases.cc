@@ -18,6 +18,7 @@ struct Part {
 CaseSpec Mix(const Traces& traces, const std::vector<Part>& parts, Mode mode, bool overlap) {
   CaseSpec spec;
   spec.seconds = settings.seconds;
+  spec.seed = settings.seed;
   spec.overlap = overlap;
   for (const Part& part : parts) {
     TenantSpec tenant;
@@ -235,7 +236,7 @@ std::vector<Case> Cases(const Traces& t, bool real) {
   }
   for (const char* trace :
        {"resnet50_b32_training", "bert_b2_inference", "transformer_xl_b8_training"}) {
-    cases.push_back(Cap(std::string("real cap ") + trace, tenant(trace, Mode::kBacklog), true));
+    cases.push_back(Cap(std::string("real cap ") + trace, tenant(trace, Mode::kBacklog), false));
   }
   for (double load : {0.2, 0.5}) {
     for (const char* trace : {"transformer_xl_b8_training", "mobilenetv2_b64_training"}) {

@@ -106,6 +106,7 @@ Case Cap(std::string name, TenantSpec tenant, bool launch_bound) {
             for (double cap : {0.1, 0.3, 0.5, 0.8}) {
               CaseSpec spec;
               spec.seconds = settings.seconds;
+              spec.seed = settings.seed;
               spec.tenants = {tenant};
               spec.tenants[0].options.limits.cap = cap;
               absl::StatusOr<CaseResult> result = Play(driver, spec);
@@ -126,6 +127,7 @@ Case Online(std::string name, Trace service, Trace training, double load, bool o
       std::move(name), [=](driver::Driver& driver) -> absl::StatusOr<std::vector<Row>> {
         CaseSpec spec;
         spec.seconds = 2 + 2 * settings.seconds;
+        spec.seed = settings.seed;
         spec.overlap = overlap;
         TenantSpec online;
         online.name = "online";
@@ -215,6 +217,7 @@ absl::StatusOr<CaseSpec> DemoTenants() {
   spec.overlap = true;
   spec.sms = rates.sms;
   spec.seconds = settings.seconds;
+  spec.seed = settings.seed;
   const auto add = [&spec](const char* name, workload::ModelTrace& model, Mode mode) -> auto& {
     TenantSpec tenant;
     tenant.name = name;

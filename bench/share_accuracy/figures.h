@@ -30,6 +30,7 @@ struct Case {
 // What the command line says; set before a case runs.
 struct Settings {
   double seconds = 6;
+  uint64_t seed = 7;
   gate::EngineOptions engine;
   bool verbose = false;
   size_t windows = 0;  // with verbose: shares in each window of so many samples

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happened: every counter of every virtual device at one instant.
+// What happened: every counter of every virtual device. Those of one device belong together; devices are read one
+// after the other, some microseconds apart.
 //
 //   absl::StatusOr<Snapshot> before = Snapshot::Take(*runtime);
 //   ...

@@ -69,7 +69,9 @@ class VirtualDevice {
   }
 
   // Changes what `spec` gives and keeps the rest. Memory below what is in use: nothing is taken
-  // away; allocations are refused until use has fallen below the new limit.
+  // away; allocations are refused until use has fallen below the new limit. Another priority counts
+  // at once for who waits for whom; the CUDA priority of streams that there are already stays what
+  // it was made with, since the driver cannot change it.
   absl::Status Resize(const VirtualDeviceSpec& spec) const {
     const gpushare_spec c = internal::ToC(spec);
     return internal::ToStatus(gpushare_vdev_resize(handle_.get(), &c));
@@ -87,8 +89,6 @@ class VirtualDevice {
     return internal::FromC(c);
   }
 
-  // Holds launches, leases and limited copies until Resume(); what the device has been given runs
-  // on.
   // The CUcontext in which streams are made that Stream::Bind() takes: see gpushare_vdev_context(). Null when the
   // virtual device is closed.
   CUctx_st* native_context() const {
@@ -97,6 +97,8 @@ class VirtualDevice {
     return context;
   }
 
+  // Holds launches, leases and limited copies until Resume(); what the device has been given runs
+  // on.
   absl::Status Suspend() const { return internal::ToStatus(gpushare_vdev_suspend(handle_.get())); }
   absl::Status Resume() const { return internal::ToStatus(gpushare_vdev_resume(handle_.get())); }
 

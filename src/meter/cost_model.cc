@@ -68,9 +68,9 @@ float CostModel::FindBase(uint64_t key) const {
   const uint64_t id = Mix(~key);
   for (uint32_t probe = 0; probe < kProbes; ++probe) {
     const Entry& entry = entries_[(Slot(id) + probe) & (kEntries - 1)];
-    const uint64_t seen = entry.id.load(std::memory_order_acquire);
-    if (seen == id) return std::fabs(entry.cost_ns.load(std::memory_order_relaxed));
-    if (seen == 0) break;
+    // An empty place says nothing of those behind it: sweeps empty some, and the first of the table always is.
+    if (entry.id.load(std::memory_order_acquire) != id) continue;
+    return std::fabs(entry.cost_ns.load(std::memory_order_relaxed));
   }
   return 0;
 }

@@ -101,10 +101,12 @@ absl::Status TimeLine::Calibrate(driver::Stream stream) {
       pool_.Give(second);
       return status;
     }
-    GPUSHARE_ASSIGN_OR_RETURN(const Nanos began, Stamp(first));
-    GPUSHARE_ASSIGN_OR_RETURN(const Nanos ended, Stamp(second));
-    costs.push_back(ended - began);
-    offsets.push_back(submitted.time_since_epoch() - began);
+    // Each gives its event back, whatever the other says.
+    const absl::StatusOr<Nanos> began = Stamp(first), ended = Stamp(second);
+    if (!began.ok()) return began.status();
+    if (!ended.ok()) return ended.status();
+    costs.push_back(*ended - *began);
+    offsets.push_back(submitted.time_since_epoch() - *began);
   }
   std::nth_element(offsets.begin(), offsets.begin() + kRounds / 2, offsets.end());
   marker_cost_ = *std::min_element(costs.begin(), costs.end());

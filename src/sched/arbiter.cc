@@ -616,6 +616,7 @@ void Arbiter::Return(TenantId tenant, Phase phase, Nanos unused, Time now) {
     s.Tag(tenant, phase, -Ns(unused));
     t.charged -= unused;
     s.charged -= unused;
+    if (t.on_floor) s.band(t).floor_tokens += Ns(unused);
     s.DropOutstanding(t, unused, /*unused=*/true);
   }
   s.File(tenant);

@@ -50,7 +50,15 @@ bool ParseSize(std::string_view text, uint64_t* bytes) {
 
 bool ParseRate(std::string_view text, double* bytes_per_ns) {
   std::string_view unit;
-  return SplitNumber(text, bytes_per_ns, &unit) && unit == "GB/s" && *bytes_per_ns > 0;
+  // Of less a copy's time leaves the clock's range.
+  return SplitNumber(text, bytes_per_ns, &unit) && unit == "GB/s" && *bytes_per_ns >= 1e-6 &&
+         *bytes_per_ns <= 1e6;
+}
+
+// What a call takes is added up.
+bool ParseTime(std::string_view text, uint64_t* ns) {
+  constexpr uint64_t kHour = 3'600'000'000'000;
+  return ParseDuration(text, ns) && *ns <= kHour;
 }
 
 template <typename T>
@@ -114,34 +122,34 @@ bool Set(std::string_view key, std::string_view value, Config& c, bool* ok) {
   } else if (key == "seed") {
     *ok = ParseUnsigned(value, &c.seed);
   } else if (key == "launch_host") {
-    *ok = ParseDuration(value, &c.launch_host);
+    *ok = ParseTime(value, &c.launch_host);
   } else if (key == "call_host") {
-    *ok = ParseDuration(value, &c.call_host);
+    *ok = ParseTime(value, &c.call_host);
   } else if (key == "query_host") {
-    *ok = ParseDuration(value, &c.query_host);
+    *ok = ParseTime(value, &c.query_host);
   } else if (key == "record_host") {
-    *ok = ParseDuration(value, &c.record_host);
+    *ok = ParseTime(value, &c.record_host);
   } else if (key == "record_device") {
-    *ok = ParseDuration(value, &c.record_device);
+    *ok = ParseTime(value, &c.record_device);
   } else if (key == "launch_latency") {
-    *ok = ParseDuration(value, &c.launch_latency);
+    *ok = ParseTime(value, &c.launch_latency);
   } else if (key == "first_launch_host") {
-    *ok = ParseDuration(value, &c.first_launch_host);
+    *ok = ParseTime(value, &c.first_launch_host);
   } else if (key == "first_launch_device") {
-    *ok = ParseDuration(value, &c.first_launch_device);
+    *ok = ParseTime(value, &c.first_launch_device);
   } else if (key == "sync_return") {
-    *ok = ParseDuration(value, &c.sync_return);
+    *ok = ParseTime(value, &c.sync_return);
   } else if (key == "wake_spin") {
-    *ok = ParseDuration(value, &c.wake_spin);
+    *ok = ParseTime(value, &c.wake_spin);
   } else if (key == "wake_sleep") {
-    *ok = ParseDuration(value, &c.wake_sleep);
+    *ok = ParseTime(value, &c.wake_sleep);
   } else if (key == "queue_depth") {
     *ok = ParseInt(value, 1, 1 << 24, &c.queue_depth);
   } else if (key == "pool_granule") {
     *ok = ParseSize(value, &c.pool_granule) && c.pool_granule >= (64 << 10) &&
           c.pool_granule <= (4ull << 30) && c.pool_granule % 4096 == 0;
   } else if (key == "watchdog") {
-    *ok = ParseDuration(value, &c.watchdog);
+    *ok = ParseTime(value, &c.watchdog);
   } else if (key == "shared") {
     *ok = IsName(value);
     c.shared = std::string(value);
@@ -150,11 +158,11 @@ bool Set(std::string_view key, std::string_view value, Config& c, bool* ok) {
   } else if (key == "processes") {
     *ok = ParseInt(value, 1, 64, &c.processes);
   } else if (key == "teardown") {
-    *ok = ParseDuration(value, &c.teardown);
+    *ok = ParseTime(value, &c.teardown);
   } else if (key == "slice") {
-    *ok = ParseDuration(value, &c.slice) && c.slice > 0;
+    *ok = ParseTime(value, &c.slice) && c.slice > 0;
   } else if (key == "slice_switch") {
-    *ok = ParseDuration(value, &c.slice_switch);
+    *ok = ParseTime(value, &c.slice_switch);
   } else {
     return false;
   }
@@ -176,21 +184,21 @@ const char* Allowed(std::string_view key) {
                   {"max_threads_per_sm", "32 to 1048576"},
                   {"shared_per_sm", "0B to 1GiB, in B, KiB, MiB or GiB"},
                   {"overlap", "footprint or serial"},
-                  {"h2d", "above 0GB/s, in GB/s"},
-                  {"d2h", "above 0GB/s, in GB/s"},
-                  {"d2d", "above 0GB/s, in GB/s"},
+                  {"h2d", "0.000001GB/s to 1000000GB/s"},
+                  {"d2h", "0.000001GB/s to 1000000GB/s"},
+                  {"d2d", "0.000001GB/s to 1000000GB/s"},
                   {"noise", "0 to 10"},
                   {"seed", "0 to 18446744073709551615"},
                   {"queue_depth", "1 to 16777216"},
                   {"shared", "up to 64 letters, digits, '-', '_' and '.', the first no '.'"},
                   {"place", "0 to 63"},
                   {"processes", "1 to 64"},
-                  {"slice", "above 0, in ns, us, ms or s"},
+                  {"slice", "above 0 to 3600s, in ns, us, ms or s"},
                   {"pool_granule", "64KiB to 4GiB in steps of 4KiB, in B, KiB, MiB or GiB"}};
   for (const auto& [known, allowed] : kAllowed) {
     if (known == key) return allowed;
   }
-  return "0 to 1000000000s, in ns, us, ms or s";  // the others are durations
+  return "0 to 3600s, in ns, us, ms or s";  // the others are durations
 }
 
 }  // namespace

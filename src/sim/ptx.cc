@@ -162,9 +162,10 @@ class PtxReader {
         vector_ = token_ == ".v2" ? 2 : 4;
       } else if (std::optional<uint32_t> parsed = SizeOfType(token_)) {
         size = parsed;
+      } else if (token_ == ".texref" || token_ == ".samplerref" || token_ == ".surfref") {
+        size = 8;  // a handle
       } else if (token_ != ".ptr" && token_ != ".global" && token_ != ".const" &&
-                 token_ != ".shared" && token_ != ".local" && token_ != ".texref" &&
-                 token_ != ".samplerref" && token_ != ".surfref" && token_ != ".attribute") {
+                 token_ != ".shared" && token_ != ".local" && token_ != ".attribute") {
         Fail("unknown type '" + std::string(token_) + "'");
         return false;
       }

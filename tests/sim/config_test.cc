@@ -33,6 +33,8 @@ TEST_F(ConfigTest, BadTextIsRefusedAndNamed) {
                            "memory=-1GiB",
                            "memory=nan",
                            "h2d=0GB/s",
+                           "h2d=1e-13GB/s",
+                           "call_host=1000000000s",
                            "h2d=5",
                            "h2d=inf GB/s",
                            "launch_host=3",
@@ -68,10 +70,9 @@ TEST_F(ConfigTest, ARefusalNamesTheFieldTheValueAndWhatIsAllowed) {
       {"sms=0", "bad value '0' of 'sms'; allowed: 1 to 4096"},
       {"memory=1kB",
        "bad value '1kB' of 'memory'; allowed: 1MiB to 4096GiB, in B, KiB, MiB or GiB"},
-      {"h2d=5", "bad value '5' of 'h2d'; allowed: above 0GB/s, in GB/s"},
+      {"h2d=5", "bad value '5' of 'h2d'; allowed: 0.000001GB/s to 1000000GB/s"},
       {"overlap=maybe", "bad value 'maybe' of 'overlap'; allowed: footprint or serial"},
-      {"wake_spin=3",
-       "bad value '3' of 'wake_spin'; allowed: 0 to 1000000000s, in ns, us, ms or s"},
+      {"wake_spin=3", "bad value '3' of 'wake_spin'; allowed: 0 to 3600s, in ns, us, ms or s"},
       {"devices=65", "bad value '65' of 'devices'; allowed: 1 to 64"},
   };
   for (const auto& [text, told] : cases) EXPECT_EQ(Refused(text), told);

@@ -115,6 +115,19 @@ TEST_F(ModuleTest, OtherImagesAreToldApart) {
   EXPECT_EQ(cuModuleLoad(&module, "/no/such/file"), CUDA_ERROR_FILE_NOT_FOUND);
 }
 
+TEST_F(ModuleTest, ReferencesToTexturesAreHandles) {
+  CUmodule module = nullptr;
+  const std::string text = WithHead(R"(
+.global .texref picture;
+.global .samplerref how;
+.global .surfref[2];
+)");
+  EXPECT_EQ(cuModuleLoadData(&module, text.c_str()), CUDA_ERROR_INVALID_PTX);  // without a name
+  const std::string named = WithHead(".global .texref picture;\n.global .surfref target[2];\n");
+  ASSERT_EQ(cuModuleLoadData(&module, named.c_str()), CUDA_SUCCESS);
+  EXPECT_EQ(cuModuleUnload(module), CUDA_SUCCESS);
+}
+
 TEST_F(ModuleTest, CostLinesSayWhatAKernelCosts) {
   const std::string text = WithHead(R"(
 // an ordinary comment

@@ -175,6 +175,23 @@ TEST_F(VirtualDeviceTest, TheTenantsPriorityCountsWhereTheSpecGivesNone) {
   EXPECT_EQ(Must(device.stats()).priority, Priority::kNormal);
 }
 
+// The driver cannot change a stream's: those that there are keep theirs.
+TEST_F(VirtualDeviceTest, ANewPriorityIsThatOfStreamsMadeFromThenOn) {
+  const VirtualDevice device = MakeDevice("a", "memory=1GiB");
+  auto* const priority_of = runtime_->Symbol<int(CUstream_st*, int*)>("cuStreamGetPriority");
+  const auto priority = [&](const Stream& stream) {
+    int of = 0;
+    EXPECT_EQ(priority_of(Must(stream.native()), &of), 0);
+    return of;
+  };
+  const Stream before = Must(Stream::Create(device));
+  EXPECT_OK(device.Resize("priority=high"));
+  const Stream after = Must(Stream::Create(device));
+  EXPECT_LT(priority(after), priority(before));
+  EXPECT_OK(device.Resize("priority=low"));
+  EXPECT_EQ(priority(Must(Stream::Create(device))), priority(before));
+}
+
 TEST_F(VirtualDeviceTest, ManyComeAndGo) {
   for (int i = 0; i < 300; ++i) {
     const VirtualDevice device = MakeDevice("t" + std::to_string(i), "memory=7GiB,compute=100%");

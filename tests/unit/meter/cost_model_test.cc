@@ -174,6 +174,19 @@ TEST(CostModel, ManyThreadsPredictTheSameKeysIntoTheSameEntries) {
   for (int i = 1; i < 4; ++i) EXPECT_EQ(entries[0], entries[static_cast<size_t>(i)]);
 }
 
+// Whatever place of the table it is at: the first is always empty.
+TEST(CostModel, WhatAnotherIsLikeIsFoundAnywhere) {
+  constexpr uint64_t kKeys = CostModel::kEntries / 8;
+  for (uint64_t from = 1; from < 4 * CostModel::kEntries; from += kKeys) {
+    auto model = std::make_unique<CostModel>(Micros(20));
+    for (uint64_t key = from; key < from + kKeys; ++key) {
+      const CostModel::Prediction old = model->Predict(key, 0, 1);
+      model->Learn(old.entry, old.cost_ns, 100e3f / old.cost_ns, 1, true);
+      ASSERT_TRUE(model->Predict(key + (1ull << 40), 0, 1, /*like=*/key).known) << key;
+    }
+  }
+}
+
 TEST(CostModel, AKeyThatIsLikeAnotherCostsAsMuchUntilItIsMeasured) {
   auto model = std::make_unique<CostModel>(Micros(20));
   for (int i = 0; i < 4; ++i) {

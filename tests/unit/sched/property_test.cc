@@ -228,7 +228,7 @@ TEST(Property, RandomCallsKeepTheInvariants) {
       const size_t who = static_cast<size_t>(source.Int(0, static_cast<int>(ids.size()) - 1));
       const TenantId id = ids[who];
       const Phase phase = source.Chance(0.5) ? Phase::kWeight : Phase::kGuarantee;
-      switch (source.Int(0, 12)) {
+      switch (source.Int(0, 17)) {
         case 0:
         case 1:
         case 2:
@@ -265,6 +265,21 @@ TEST(Property, RandomCallsKeepTheInvariants) {
           } else {
             arbiter.Update(id, limits(), t);
           }
+          break;
+        case 13:
+          arbiter.HoldUp(id, t);
+          break;
+        case 14:
+          arbiter.Resume(id, t);
+          break;
+        case 15:
+          arbiter.Foresee(t + amount * source.Int(-1, 2), t);
+          break;
+        case 16:
+          arbiter.HoldExclusive(id, source.Chance(0.1) ? kNever : t + amount);
+          break;
+        case 17:
+          arbiter.SetGrant(id, amount * source.Int(-1, 1));
           break;
       }
       ASSERT_STREQ(arbiter.CheckInvariants(), "") << "step " << step;
