@@ -2,6 +2,7 @@
 #include "broker/recorder.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace gpushare::broker {
 
@@ -178,8 +179,7 @@ void Recorder::Open(std::optional<RecordedEvent>& slot, const Seen& seen, Kind k
 void Recorder::Close(std::optional<RecordedEvent>& slot, Time now) {
   if (!slot.has_value()) return;
   slot->end = now;
-  Add(*std::move(slot));
-  slot.reset();
+  Add(*std::exchange(slot, std::nullopt));
 }
 
 void Recorder::CloseAll(Seen& seen, Time now) {

@@ -30,12 +30,14 @@ constexpr auto kLongestRest = std::chrono::milliseconds(50);
 
 std::vector<std::string> Lines(const Variables& variables) {
   std::vector<std::string> lines;
+  lines.reserve(variables.size());
   for (const auto& [name, value] : variables) lines.push_back(absl::StrCat(name, "=", value));
   return lines;
 }
 
 std::vector<char*> Pointers(std::vector<std::string>& texts) {
   std::vector<char*> pointers;
+  pointers.reserve(texts.size() + 1);
   for (std::string& text : texts) pointers.push_back(text.data());
   pointers.push_back(nullptr);
   return pointers;

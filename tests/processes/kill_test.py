@@ -110,6 +110,7 @@ class Kills(unittest.TestCase):
         self.eventually(lambda: len(self.share("stays")["processes"]) == 2)
         broker = Asks(self.socket)
         self.addCleanup(broker.socket.close)
+        broker.share("stays")  # it is connected
         before = self.descriptors()
         chance = random.Random(1)
         recovered = []

@@ -96,7 +96,11 @@ Axis Axis::Nines(double most, double from, double to) {
   std::string label = "90";
   for (int i = 1; i <= std::floor(nines + 1e-9); ++i) {
     axis.ticks_.push_back({1 - std::pow(10, -i), label + "%"});
-    label = i == 1 ? "99" : i == 2 ? "99.9" : label + "9";
+    if (i <= 2) {
+      label = i == 1 ? "99" : "99.9";
+    } else {
+      label += "9";
+    }
   }
   return axis;
 }

@@ -25,6 +25,7 @@ Distribution Summed(std::string name, size_t style,
   for (const auto* run : runs) common = std::min(common, run->empty() ? 0 : run->size() - 1);
   for (size_t i = 0; i < common; ++i) {
     std::vector<double> values;
+    values.reserve(runs.size());
     for (const auto* run : runs) values.push_back((*run)[i]);
     sum.middle.push_back(MedianOf(values).value);
     sum.low.push_back(*std::min_element(values.begin(), values.end()));

@@ -53,7 +53,8 @@ void DoSetUp() {
 extern "C" {
 
 static void Done() {}
-static void (*SetUpAndGiveDone())() {
+// Used by name, which clang does not see.
+__attribute__((used)) static void (*SetUpAndGiveDone())() {
   if (!gpushare::preload::IsSettingUp()) gpushare::preload::SetUpAlone();
   return &Done;
 }
