@@ -20,7 +20,7 @@ absl::StatusOr<Outcome> Alone::PlayEach(const Scenario& scenario, const Case& on
                                         uint64_t seed) const {
   Outcome all;
   for (size_t i = 0; i < one.tenants.size(); ++i) {
-    const bool serves = one.tenants[i].mode == player::PlayMode::kOpenLoop;
+    const bool serves = ServesRequests(one.tenants[i]);
     if (!serves && !scenario.question->each_alone) continue;
     absl::StatusOr<Outcome> outcome = play_(scenario, one, {.seed = seed, .only = i});
     if (!outcome.ok()) {

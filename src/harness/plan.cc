@@ -101,6 +101,23 @@ std::vector<player::Absence> AbsencesBetween(const std::vector<int64_t>& ends) {
   return absences;
 }
 
+json BatchesJson(const std::vector<player::BatchPass>& batches) {
+  json list = json::array();
+  for (const player::BatchPass& each : batches) {
+    list.push_back({each.most, each.first_step, each.steps});
+  }
+  return list;
+}
+
+std::vector<player::BatchPass> ParseBatches(const json& from) {
+  std::vector<player::BatchPass> batches;
+  for (const json& each : from) {
+    batches.push_back(
+        {each.at(0).get<size_t>(), each.at(1).get<size_t>(), each.at(2).get<size_t>()});
+  }
+  return batches;
+}
+
 // The library throws for what is missing or of another type.
 template <typename T, typename Body>
 absl::StatusOr<T> Parsed(std::string_view text, const char* what, const Body& body) {
@@ -125,6 +142,8 @@ std::string FormatPlan(const Plan& plan) {
                        {"arrivals", Counts(each.arrivals)},
                        {"allocations", AllocationsJson(each.allocations)},
                        {"fault", FaultJson(each.fault)},
+                       {"batches", BatchesJson(each.batches)},
+                       {"batch_wait", each.batch_wait.count()},
                        {"absences", Ends(each.absences)}});
   }
   return json({{"barrier", plan.barrier},
@@ -163,6 +182,8 @@ absl::StatusOr<Plan> ParsePlan(std::string_view text) {
       tenant.arrivals = Times(each.at("arrivals").get<std::vector<int64_t>>());
       tenant.allocations = ParseAllocations(each.at("allocations"));
       tenant.fault = ParseFault(each.at("fault"));
+      tenant.batches = ParseBatches(each.at("batches"));
+      tenant.batch_wait = Nanos(each.at("batch_wait").get<int64_t>());
       tenant.absences = AbsencesBetween(each.at("absences").get<std::vector<int64_t>>());
     }
     return plan;

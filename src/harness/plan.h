@@ -26,6 +26,8 @@ struct TenantPlan {
   bool high_priority = false;        // its stream's; of the native stage alone
   std::vector<Nanos> arrivals = {};  // since the start
   std::vector<player::Absence> absences = {};
+  std::vector<player::BatchPass> batches = {};
+  Nanos batch_wait{0};
   Allocations allocations = {};
   Fault fault = {};
 };

@@ -112,6 +112,8 @@ class OneRun {
       part.high_priority = tenant.ask.high_priority;
       part.arrivals = std::move(arrivals);
       part.absences = AbsencesOf(tenant, scenario_.length);
+      part.batches = tenant.batches;
+      part.batch_wait = tenant.wait;
       part.allocations = tenant.allocations;
       part.fault = tenant.fault;
       const bool is_written = i > 0 && case_.tenants[i - 1].group == tenant.group;

@@ -215,6 +215,7 @@ class ScenarioReader {
       };
     };
     bool high = false;
+    workload::KernelTrace batched;
     std::vector<yaml::Reader::Rule> rules = {
         {"name",
          [&](const Node& value, Place below) { return ReadName(in_, value, below, &tenant.name); }},
@@ -227,8 +228,10 @@ class ScenarioReader {
            high = which == 1;
            return absl::OkStatus();
          }},
-        {"work", [&](const Node& value, Place below) {
-           return ReadWork(in_, value, below, folder_, &tenant.work);
+        {"work", [&](const Node& value,
+                     Place below) { return ReadWork(in_, value, below, folder_, &tenant.work); }},
+        {"batches", [&](const Node& value, Place below) {
+           return ReadBatches(in_, value, below, folder_, &batched, &tenant.batches);
          }}};
     const std::vector<yaml::Reader::Rule> of_some = {
         {"memory",
@@ -261,6 +264,12 @@ class ScenarioReader {
     tenant.ask.high_priority = high;
     if (tenant.name.empty()) return in_.Error(map.line, place, "'name' is missing");
     GPUSHARE_RETURN_IF_ERROR(CheckNew(map.line, place, "tenant", tenant.name, &tenant_lines_));
+    if (!tenant.batches.empty()) {
+      if (!tenant.work.empty()) {
+        return in_.Error(map.line, place, "either 'work' or 'batches', which have work each");
+      }
+      tenant.work = std::move(batched);
+    }
     if (tenant.work.empty() && tenant.allocations.empty()) {
       return in_.Error(
           map.line, place,
@@ -326,7 +335,7 @@ class ScenarioReader {
       if (const std::string wrong = CheckTiming(tenant, scenario_.length); !wrong.empty()) {
         return in_.Error(line, place, wrong);
       }
-      if (tenant.mode == player::PlayMode::kOpenLoop) {
+      if (ServesRequests(tenant)) {
         expected += RequestsPerSecond(tenant) * static_cast<double>(scenario_.length.count()) / 1e9;
       }
       shares += tenant.ask.share.value_or(0);
@@ -358,6 +367,10 @@ class ScenarioReader {
 };
 
 }  // namespace
+
+bool ServesRequests(const Tenant& tenant) {
+  return tenant.mode == player::PlayMode::kOpenLoop || tenant.mode == player::PlayMode::kBatches;
+}
 
 bool IsApart(const Case& one) {
   const auto apart = one.settings.find("apart");

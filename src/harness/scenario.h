@@ -58,10 +58,17 @@ struct Tenant {
   enum class Arrivals : uint8_t { kPoisson, kUniform };
   Arrivals arrivals = Arrivals::kPoisson;
   std::vector<Stretch> active = {};  // it has work then alone; none: throughout
-  Allocations allocations = {};      // with these it needs no work
+  // kBatches: parts of `work`, by the number of requests; how long a request waits for others.
+  std::vector<player::BatchPass> batches = {};
+  Nanos wait{0};
+  Nanos goal{0};                 // within which a request is to be answered; 0: nobody says
+  Allocations allocations = {};  // with these it needs no work
   Fault fault = {};
   size_t group = 0;  // those that were made of one entry with a count have one
 };
+
+// One at a time or in batches.
+bool ServesRequests(const Tenant& tenant);
 
 struct Case {
   std::string name;

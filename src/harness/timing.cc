@@ -16,8 +16,8 @@ namespace {
 
 using yaml::Node;
 
-constexpr char kModes[] = "backlog|sync|requests";  // in the order of player::PlayMode
-constexpr char kArrivals[] = "poisson|uniform";     // in the order of Tenant::Arrivals
+constexpr char kModes[] = "backlog|sync|requests|batches";  // in the order of player::PlayMode
+constexpr char kArrivals[] = "poisson|uniform";             // in the order of Tenant::Arrivals
 
 template <typename Enum>
 yaml::Reader::Take Word(const yaml::Reader& in, const char* words, Enum* out) {
@@ -55,22 +55,36 @@ std::vector<yaml::Reader::Rule> TimingRules(const yaml::Reader& in, Tenant* tena
              return ReadRate(in, value, place, &tenant->rate);
            }},
           {"arrivals", Word(in, kArrivals, &tenant->arrivals)},
+          {"wait",
+           [&in, tenant](const Node& value, const std::string& place) {
+             return ReadTime(in, value, place, Nanos(0), Seconds(10), Micros(1), &tenant->wait);
+           }},
+          {"goal",
+           [&in, tenant](const Node& value, const std::string& place) {
+             return ReadTime(in, value, place, Micros(1), Seconds(60), Micros(1), &tenant->goal);
+           }},
           {"active", [&in, tenant](const Node& value, const std::string& place) {
              return ReadStretches(in, value, place, kSample, &tenant->active);
            }}};
 }
 
 std::string CheckTiming(const Tenant& tenant) {
-  const bool requests = tenant.mode == player::PlayMode::kOpenLoop;
-  if (requests && tenant.work.empty()) return "the mode 'requests' needs 'work'";
-  if (requests && (tenant.load > 0) == (tenant.rate > 0)) {
-    return "the mode 'requests' needs either 'load' or 'rate'";
+  const bool batches = tenant.mode == player::PlayMode::kBatches;
+  if (batches != !tenant.batches.empty()) {
+    return "'batches' are of the mode 'batches', which needs them";
   }
-  if (!requests && (tenant.load > 0 || tenant.rate > 0)) {
-    return "'load' and 'rate' are of the mode 'requests'";
+  if (!batches && tenant.wait > Nanos(0)) return "'wait' is of the mode 'batches'";
+  const char* const mode = batches ? "batches" : "requests";
+  if (ServesRequests(tenant)) {
+    if (tenant.work.empty()) return absl::StrCat("the mode '", mode, "' needs 'work'");
+    if ((tenant.load > 0) != (tenant.rate > 0)) return "";
+    return absl::StrCat("the mode '", mode, "' needs either 'load' or 'rate'");
   }
-  if (!requests && tenant.arrivals != Tenant::Arrivals::kPoisson) {
-    return "'arrivals' is of the mode 'requests'";
+  if (tenant.load > 0 || tenant.rate > 0) {
+    return "'load' and 'rate' are of the modes 'requests' and 'batches'";
+  }
+  if (tenant.arrivals != Tenant::Arrivals::kPoisson || tenant.goal > Nanos(0)) {
+    return "'arrivals' and 'goal' are of the modes 'requests' and 'batches'";
   }
   return "";
 }
@@ -83,11 +97,21 @@ std::string CheckTiming(const Tenant& tenant, Nanos length) {
 
 double RequestsPerSecond(const Tenant& tenant) {
   if (tenant.rate > 0) return tenant.rate;
+  if (!tenant.batches.empty()) {
+    // As if all batches were full.
+    const player::BatchPass& greatest = tenant.batches.back();
+    Nanos pass{0};
+    for (size_t i = 0; i < greatest.steps; ++i) {
+      pass += tenant.work.kernels()[greatest.first_step + i].duration;
+    }
+    return tenant.load * static_cast<double>(greatest.most) * 1e9 /
+           static_cast<double>(pass.count());
+  }
   return tenant.load * 1e9 / static_cast<double>(workload::Summarize(tenant.work).total.count());
 }
 
 std::vector<Nanos> ArrivalsOf(const Tenant& tenant, Nanos length, std::mt19937_64& random) {
-  if (tenant.mode != player::PlayMode::kOpenLoop) return {};
+  if (!ServesRequests(tenant)) return {};
   const double per_second = RequestsPerSecond(tenant);
   std::vector<Nanos> arrivals = tenant.arrivals == Tenant::Arrivals::kUniform
                                     ? UniformArrivals(per_second, length, random)
@@ -102,7 +126,7 @@ std::vector<Nanos> ArrivalsOf(const Tenant& tenant, Nanos length, std::mt19937_6
 
 std::vector<player::Absence> AbsencesOf(const Tenant& tenant, Nanos length) {
   std::vector<player::Absence> absences;
-  if (tenant.active.empty() || tenant.mode == player::PlayMode::kOpenLoop) return absences;
+  if (tenant.active.empty() || ServesRequests(tenant)) return absences;
   for (const Stretch& each : Between(tenant.active, {Nanos(0), length})) {
     absences.push_back({each.from, each.to});
   }

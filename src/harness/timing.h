@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a tenant of a scenario has work: its keys `mode`, `load`, `rate`, `arrivals` and `active`, and what comes of them.
+// When a tenant of a scenario has work: its keys `mode`, `load`, `rate`, `arrivals`, `active`, `wait` and `goal`, and what
+// comes of them.
 //
 //   for (yaml::Reader::Rule& rule : TimingRules(in, &tenant)) rules.push_back(std::move(rule));
 //   ...

@@ -12,13 +12,15 @@ namespace {
 std::vector<size_t> WithoutWork(const Tenant& tenant, const TenantOutcome& outcome,
                                 size_t samples) {
   std::vector<size_t> without(samples + 1, 0);
-  const bool requests = tenant.mode == player::PlayMode::kOpenLoop;
+  const bool requests = ServesRequests(tenant);
   if (!requests && tenant.active.empty()) return without;  // it always wants more
+  // Whether a server that waits for more wants the device is its own affair: it is held against nobody.
+  const bool waits = tenant.mode == player::PlayMode::kBatches;
   std::vector<bool> works(samples, false);
   for (const Stretch& each : requests ? Serving(outcome, kLongestRun) : tenant.active) {
     const auto first = static_cast<size_t>((each.from + kSample - Nanos(1)) / kSample);
     const auto end = static_cast<size_t>(each.to / kSample);
-    for (size_t i = first; i < std::min(end, samples); ++i) works[i] = true;
+    for (size_t i = first; i < std::min(end, samples); ++i) works[i] = !waits;
   }
   for (size_t i = 0; i < samples; ++i) without[i + 1] = without[i] + (works[i] ? 0 : 1);
   return without;

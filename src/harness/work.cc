@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "harness/work.h"
 
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -128,6 +129,40 @@ absl::Status ReadWork(const yaml::Reader& in, const Node& map, const std::string
   for (int64_t pass = 0; pass < given.repeat; ++pass) {
     for (size_t i = 0; i < given.kernels.size(); ++i) {
       work->Add(absl::StrCat("kernel_", i), workload::Bound::kUnknown, given.sms, given.kernels[i]);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadBatches(const yaml::Reader& in, const Node& map, const std::string& place,
+                         const std::string& folder, workload::KernelTrace* work,
+                         std::vector<player::BatchPass>* batches) {
+  constexpr size_t kMostSizes = 64;
+  std::map<int64_t, workload::KernelTrace> by_size;
+  size_t kernels = 0;
+  const absl::Status entries = in.Entries(
+      map, place, "numbers of requests, each with its work",
+      [&](const Node& key, const Node& value, const std::string& below) {
+        int64_t size = 0;
+        GPUSHARE_RETURN_IF_ERROR(ReadCount(in, key, below, 1, 4096, &size));
+        if (by_size.contains(size)) return in.Error(key.line, below, "it is given twice");
+        if (by_size.size() == kMostSizes) {
+          return in.Error(key.line, place, absl::StrCat("at most ", kMostSizes, " are allowed"));
+        }
+        workload::KernelTrace& one = by_size[size];
+        GPUSHARE_RETURN_IF_ERROR(ReadWork(in, value, below, folder, &one));
+        kernels += one.kernels().size();
+        if (kernels <= static_cast<size_t>(workload::kMaxTraceKernels)) return absl::OkStatus();
+        return in.Error(key.line, place,
+                        absl::StrCat("at most ", workload::kMaxTraceKernels, " kernels in all"));
+      });
+  if (!entries.ok()) return entries;
+  if (by_size.empty()) return in.Error(map.line, place, "at least one is wanted");
+  *work = workload::KernelTrace("batches");
+  for (const auto& [size, one] : by_size) {
+    batches->push_back({static_cast<size_t>(size), work->kernels().size(), one.kernels().size()});
+    for (const workload::TraceKernel& kernel : one.kernels()) {
+      work->Add(one.name_of(kernel), kernel.bound, kernel.sms, kernel.duration);
     }
   }
   return absl::OkStatus();

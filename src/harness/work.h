@@ -4,8 +4,10 @@
 #define GPUSHARE_HARNESS_WORK_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "player/player.h"
 #include "workload/trace.h"
 #include "yaml/reader.h"
 
@@ -17,6 +19,12 @@ namespace gpushare::harness {
 //   {model: resnet50, batch: 4, pass: training}        docs/workloads.md has the models
 absl::Status ReadWork(const yaml::Reader& in, const yaml::Node& map, const std::string& place,
                       const std::string& folder, workload::KernelTrace* work);
+
+// Work by how many requests it is for, as {1: {model: resnet50}, 8: {model: resnet50, batch: 8}}: all of it one after the
+// other in `work`, and which part is whose, by ascending number.
+absl::Status ReadBatches(const yaml::Reader& in, const yaml::Node& map, const std::string& place,
+                         const std::string& folder, workload::KernelTrace* work,
+                         std::vector<player::BatchPass>* batches);
 
 }  // namespace gpushare::harness
 

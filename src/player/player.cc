@@ -16,7 +16,16 @@ class Run {
 
   absl::Status Play() {
     port_.SleepUntil(options_.start);
-    return options_.mode == PlayMode::kOpenLoop ? Serve() : Loop();
+    switch (options_.mode) {
+      case PlayMode::kOpenLoop:
+        return Serve();
+      case PlayMode::kBatches:
+        return ServeBatches();
+      case PlayMode::kBacklog:
+      case PlayMode::kSyncPerIteration:
+        break;
+    }
+    return Loop();
   }
 
  private:
@@ -45,6 +54,42 @@ class Run {
       GPUSHARE_RETURN_IF_ERROR(port_.Synchronize());
       result_.requests.push_back({arrival, port_.Now() - at});
       GPUSHARE_RETURN_IF_ERROR(EndPass());
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ServeBatches() {
+    const std::vector<Nanos>& arrivals = options_.arrivals;
+    const size_t most = options_.batches.back().most;
+    for (size_t next = 0; next < arrivals.size();) {
+      const Time oldest = options_.start + arrivals[next];
+      if (oldest >= options_.end || Stopped()) break;
+      const size_t last = next + most - 1;
+      const Time full = last < arrivals.size() ? options_.start + arrivals[last] : kNever;
+      port_.SleepUntil(std::min(full, oldest + options_.batch_wait));
+      const Time now = port_.Now();
+      if (now >= options_.end) break;
+      size_t end = next;
+      while (end < arrivals.size() && end <= last && options_.start + arrivals[end] <= now) ++end;
+      GPUSHARE_RETURN_IF_ERROR(LaunchBatch(end - next));
+      GPUSHARE_RETURN_IF_ERROR(port_.Synchronize());
+      for (; next < end; ++next) {
+        const Time arrival = options_.start + arrivals[next];
+        result_.requests.push_back({arrivals[next], port_.Now() - arrival});
+      }
+      GPUSHARE_RETURN_IF_ERROR(EndPass());
+    }
+    return absl::OkStatus();
+  }
+
+  // By the least pass that has room for so many.
+  absl::Status LaunchBatch(size_t requests) {
+    for (const BatchPass& pass : options_.batches) {
+      if (pass.most < requests) continue;
+      for (size_t i = 0; i < pass.steps; ++i) {
+        GPUSHARE_RETURN_IF_ERROR(Launch(program_.steps[pass.first_step + i]));
+      }
+      break;
     }
     return absl::OkStatus();
   }
@@ -91,6 +136,16 @@ class Run {
 absl::Status Play(const Program& program, const PlayOptions& options, Port& port,
                   PlayResult* result) {
   if (program.steps.empty()) return absl::InvalidArgumentError("the program has no kernels");
+  if (options.mode == PlayMode::kBatches) {
+    if (options.batches.empty()) return absl::InvalidArgumentError("there are no batches");
+    for (const BatchPass& pass : options.batches) {
+      if (pass.most > 0 && pass.first_step <= program.steps.size() &&
+          pass.steps <= program.steps.size() - pass.first_step) {
+        continue;
+      }
+      return absl::InvalidArgumentError("a batch has kernels that the program has not");
+    }
+  }
   return Run(program, options, port, result).Play();
 }
 

@@ -27,6 +27,7 @@ enum class PlayMode : uint8_t {
   kBacklog,           // launches as fast as it is let; the driver's queue is the only bound
   kSyncPerIteration,  // waits for the device after each pass, as a training loop that reads its loss
   kOpenLoop,          // a pass for each arrival, in order; latency counts from the arrival
+  kBatches,           // the same, with a pass for several arrivals: a server that batches requests
 };
 
 // A time in which the tenant has nothing to do; it finishes the pass it is in.
@@ -34,12 +35,21 @@ struct Absence {
   Nanos from, to;  // since start
 };
 
+// The pass for up to so many arrivals: a part of the program's steps.
+struct BatchPass {
+  size_t most = 1;
+  size_t first_step = 0, steps = 0;
+};
+
 struct PlayOptions {
   PlayMode mode = PlayMode::kBacklog;
   Time start{};       // sleeps until then
   Time end = kNever;  // begins no pass from here on; kernels of a backlog stop here too
-  std::vector<Nanos> arrivals = {};    // kOpenLoop: since start, ascending
-  std::vector<Absence> absences = {};  // not kOpenLoop; ascending, disjoint
+  std::vector<Nanos> arrivals = {};     // kOpenLoop, kBatches: since start, ascending
+  std::vector<Absence> absences = {};   // kBacklog, kSyncPerIteration; ascending, disjoint
+  std::vector<BatchPass> batches = {};  // kBatches: by ascending `most`
+  Nanos batch_wait{
+      0};  // kBatches: how long the oldest that waits does so for more, up to the greatest batch
   // Called after each pass, on the playing thread: what the program does beside launching.
   std::function<absl::Status()> after_pass = nullptr;
   const std::atomic<bool>* stop = nullptr;  // ends early when set (another tenant failed)

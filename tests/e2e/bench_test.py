@@ -110,6 +110,25 @@ cases:
       - {name: returns, share: 70%, mode: sync, active: 0s-100ms 200ms-300ms 400ms-500ms, work: {kernels: 100us, repeat: 4}}
       - {name: stays, share: 30%, work: {kernels: 400us, repeat: 4}}
 """
+SERVING = """
+question: serving
+length: 500ms
+warm_up: 100ms
+window: 100ms
+cases:
+  - name: one
+    tenants:
+      - name: server
+        priority: high
+        mode: batches
+        load: 70%
+        wait: 1ms
+        goal: 5ms
+        batches:
+          1: {kernels: 15us, repeat: 16, sms: 132}
+          8: {kernels: 25us, repeat: 16, sms: 132}
+      - {name: job, work: {kernels: 800us, repeat: 4, sms: 160}}
+"""
 
 
 def programs(folder):
@@ -349,6 +368,17 @@ class Bench(unittest.TestCase):
         # Natively each has as much as it launches: the other one's kernels are four times as long.
         self.assertEqual(got["one", "native", "returns.reclaimed"], 0)
         self.assertEqual(got["one", "native", "returns.reclaim"], 100)
+
+    def test_a_server_that_batches(self):
+        got = self.figures(self.path("serving.yaml", SERVING), "--method", "native", "--method", "gpushare")
+        # Natively a kernel of the job comes in between those of a batch, and so the queue grows.
+        self.assertGreater(got["one", "native", "server.batch"], 7.9)
+        self.assertLess(got["one", "native", "server.served"], 60)
+        self.assertEqual(got["one", "native", "server.goodput"], 0)
+        self.assertGreater(got["one", "gpushare", "server.batch"], 6)
+        self.assertGreater(got["one", "gpushare", "server.served"], 95)
+        self.assertGreater(got["one", "gpushare", "server.goodput_ratio"], 0.9)
+        self.assertLess(got["one", "gpushare", "server.p99_ratio"], got["one", "native", "server.p99_ratio"])
 
     def test_the_callers_environment_has_no_say(self):
         got = self.figures(self.path("cap.yaml", CAP), "--method", "native", "--method", "gpushare-preload",

@@ -32,7 +32,7 @@ std::string CheckFaults(const Scenario& scenario, const Case& one) {
       return "who has 'allocate' needs 'memory'";
     }
     if (!Breaks(tenant)) continue;
-    if (tenant.mode == player::PlayMode::kOpenLoop) {
+    if (ServesRequests(tenant)) {
       return "who has 'fault' needs the mode 'backlog' or 'sync'";
     }
     if (tenant.fault.at < scenario.warm_up + scenario.window ||

@@ -16,7 +16,7 @@ namespace {
 
 std::string CheckOverhead(const Scenario&, const Case& one) {
   if (one.tenants.size() != 1) return "one tenant is wanted for the question 'overhead'";
-  if (one.tenants.front().mode == player::PlayMode::kOpenLoop) {
+  if (ServesRequests(one.tenants.front())) {
     return "the mode 'backlog' or 'sync' is wanted for the question 'overhead'";
   }
   return "";

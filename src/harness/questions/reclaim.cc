@@ -31,7 +31,7 @@ constexpr Nanos kReclaimFine = Micros(100);
 // When a tenant comes back after the warm-up, until it goes again or the run ends.
 std::vector<Stretch> StaysOf(const Scenario& scenario, const Tenant& tenant) {
   std::vector<Stretch> stays;
-  if (tenant.mode == player::PlayMode::kOpenLoop) return stays;
+  if (ServesRequests(tenant)) return stays;
   for (const Stretch& each : tenant.active) {
     if (each.from > Nanos(0) && each.from >= scenario.warm_up) stays.push_back(each);
   }

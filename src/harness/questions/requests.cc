@@ -12,8 +12,6 @@ namespace gpushare::harness {
 
 using Better = Figure::Better;
 
-bool ServesRequests(const Tenant& tenant) { return tenant.mode == player::PlayMode::kOpenLoop; }
-
 void AddQuantiles(const Played& played, size_t tenant, const std::vector<NamedQuantile>& quantiles,
                   std::vector<Figure>* figures) {
   const TenantOutcome& outcome = played.outcome.tenants[tenant];
@@ -33,15 +31,18 @@ void AddServed(const Played& played, size_t tenant, std::vector<Figure>* figures
   figures->push_back({outcome.name + ".served", "%", part, Better::kHigher});
 }
 
-void AddRatioToAlone(const Played& played, size_t tenant, std::vector<Figure>* figures) {
+void AddRatioToAlone(const Played& played, size_t tenant, std::vector<Figure>* figures,
+                     const NamedQuantile& quantile) {
   const TenantOutcome& outcome = played.outcome.tenants[tenant];
   for (const TenantOutcome& by_itself : played.alone.tenants) {
     if (by_itself.name != outcome.name) continue;
-    const std::optional<double> alone = Quantile(LatenciesOf(played.scenario, by_itself).us, 0.99);
-    const std::optional<double> here = Quantile(LatenciesOf(played.scenario, outcome).us, 0.99);
+    const std::optional<double> alone =
+        Quantile(LatenciesOf(played.scenario, by_itself).us, quantile.second);
+    const std::optional<double> here =
+        Quantile(LatenciesOf(played.scenario, outcome).us, quantile.second);
     std::optional<double> ratio;
     if (alone.value_or(0) > 0 && here.has_value()) ratio = *here / *alone;
-    figures->push_back({outcome.name + ".p99_ratio", "x", ratio, Better::kLower});
+    figures->push_back({outcome.name + quantile.first, "x", ratio, Better::kLower});
   }
 }
 

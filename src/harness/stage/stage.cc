@@ -150,6 +150,8 @@ class Performance {
     options.end = start + (breaks ? fault.at : plan_.length);
     options.arrivals = plan_.tenants[i].arrivals;
     options.absences = plan_.tenants[i].absences;
+    options.batches = plan_.tenants[i].batches;
+    options.batch_wait = plan_.tenants[i].batch_wait;
     options.stop = &stop_;
     absl::Status played = player::Play(part.program, options, part.seat->port(), &part.result);
     if (played.ok() && breaks) played = Break(i, start);

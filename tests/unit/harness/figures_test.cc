@@ -161,6 +161,32 @@ TEST(Figures, ACapIsNoOnesDueWithoutWork) {
   EXPECT_NEAR(figures["worst_under"], 25, 1e-6);
 }
 
+TEST(Figures, AServerThatMayWaitForMoreIsHeldAgainstNobody) {
+  Tenant server, job;
+  server.mode = player::PlayMode::kBatches;
+  server.ask.share = 0.5;
+  job.ask.share = 0.5;
+  const Scenario scenario = Of(ShareQuestion(), {server, job});
+  TenantOutcome online = Uses("online", 400, 0.2);
+  online.unserved = {Nanos(0)};
+  auto figures = Figures(scenario, {"", {online, Uses("job", 400, 0.8)}});
+  EXPECT_EQ(figures["worst_error"], 0);
+}
+
+TEST(Figures, WhoIsAwayHasNoWork) {
+  Tenant away, job;
+  away.ask.share = 0.5;
+  away.active = {{Seconds(0), Millis(2500)}};
+  job.ask.share = 0.5;
+  const Scenario scenario = Of(ShareQuestion(), {away, job});
+  auto figures =
+      Figures(scenario, {"", {Uses("away", 400, 0.5, 250, 0), Uses("job", 400, 0.5, 250, 1)}});
+  EXPECT_NEAR(figures["worst_error"], 0, 1e-6);
+  figures =
+      Figures(scenario, {"", {Uses("away", 400, 0.5, 200, 0), Uses("job", 400, 0.5, 200, 1)}});
+  EXPECT_NEAR(figures["worst_error"], 25, 1e-6);  // half of the window from 1.5 s on
+}
+
 TEST(Figures, OfARunThatEndedAtOnceThereAreNone) {
   Tenant a;
   a.ask.cap = 0.3;

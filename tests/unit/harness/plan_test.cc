@@ -29,6 +29,8 @@ TEST(Plan, RoundTrips) {
                           .high_priority = true,
                           .arrivals = {Nanos(5)},
                           .absences = {{Nanos(7), Nanos(9)}},
+                          .batches = {{8, 1, 2}},
+                          .batch_wait = Micros(3),
                           .allocations = {{1, 2}, {MemoryFamily::kVirtual}, 3, Millis(4)},
                           .fault = {Fault::Kind::kEndlessKernel, Millis(7), 66}});
   const auto read = ParsePlan(FormatPlan(plan));
@@ -45,6 +47,11 @@ TEST(Plan, RoundTrips) {
   EXPECT_EQ(read->tenants[0].allocations, plan.tenants[0].allocations);
   EXPECT_EQ(read->tenants[0].fault, plan.tenants[0].fault);
   EXPECT_EQ(read->tenants[0].arrivals, std::vector<Nanos>{Nanos(5)});
+  ASSERT_EQ(read->tenants[0].batches.size(), 1u);
+  EXPECT_EQ(read->tenants[0].batches[0].most, 8u);
+  EXPECT_EQ(read->tenants[0].batches[0].first_step, 1u);
+  EXPECT_EQ(read->tenants[0].batches[0].steps, 2u);
+  EXPECT_EQ(read->tenants[0].batch_wait, Micros(3));
   ASSERT_EQ(read->tenants[0].absences.size(), 1u);
   EXPECT_EQ(read->tenants[0].absences[0].from, Nanos(7));
   EXPECT_EQ(read->tenants[0].absences[0].to, Nanos(9));

@@ -79,7 +79,7 @@ TEST(Scenario, SaysWhereWhatIsWrongStands) {
       HasSubstr("s.yaml:11: cases[0].tenants[1]: there is a tenant 'a' already, in line 10"));
   EXPECT_THAT(Refused(With("name: two", "name: two/three")), HasSubstr("a-z, 0-9 and '-'"));
   EXPECT_THAT(Refused(With("mode: sync", "load: 20%")),
-              HasSubstr("'load' and 'rate' are of the mode 'requests'"));
+              HasSubstr("'load' and 'rate' are of the modes 'requests' and 'batches'"));
   EXPECT_THAT(Refused(With("mode: sync", "mode: requests")),
               HasSubstr("the mode 'requests' needs either 'load' or 'rate'"));
   EXPECT_THAT(Refused(With("pass: training", "repeat: 2")), HasSubstr("are of 'kernels'"));

@@ -37,8 +37,8 @@ TEST(Timing, RequestsComeByLoadOrByRate) {
   ASSERT_TRUE(by_rate.ok()) << by_rate.status();
   EXPECT_DOUBLE_EQ(RequestsPerSecond(*by_rate), 12.5);
   EXPECT_THAT(WhyNot("mode: requests, rate: 1/s, load: 1%"), HasSubstr("either 'load' or 'rate'"));
-  EXPECT_THAT(WhyNot("rate: 1/s"), HasSubstr("are of the mode 'requests'"));
-  EXPECT_THAT(WhyNot("arrivals: uniform"), HasSubstr("'arrivals' is of the mode 'requests'"));
+  EXPECT_THAT(WhyNot("rate: 1/s"), HasSubstr("are of the modes 'requests' and 'batches'"));
+  EXPECT_THAT(WhyNot("arrivals: uniform"), HasSubstr("'arrivals' and 'goal' are of the modes"));
   for (const char* rate : {"10", "0/s", "2000000/s", "/s", "1/s/s", "nan/s", "10/m"}) {
     EXPECT_THAT(WhyNot(absl::StrCat("mode: requests, rate: ", rate)),
                 HasSubstr("s.yaml:6: cases[0].tenants[0].rate: "))

@@ -99,6 +99,73 @@ TEST(PlayerTest, RequestsQueueInOrderOfArrival) {
   EXPECT_EQ(result.requests[2].latency, Micros(151));
 }
 
+// A pass of one kernel of 100 us for one request, and of one of 250 us for up to three.
+Program Batched() {
+  workload::KernelTrace trace("batched");
+  trace.Add("one", workload::Bound::kUnknown, 10, Micros(100));
+  trace.Add("three", workload::Bound::kUnknown, 10, Micros(250));
+  return MakeProgram(trace, {.sms = 100}, {nullptr, nullptr});
+}
+
+PlayOptions InBatches(std::vector<Nanos> arrivals, Nanos wait) {
+  return {.mode = PlayMode::kBatches,
+          .start = At(Millis(1)),
+          .end = At(Millis(9)),
+          .arrivals = std::move(arrivals),
+          .batches = {{.most = 1, .first_step = 0, .steps = 1},
+                      {.most = 3, .first_step = 1, .steps = 1}},
+          .batch_wait = wait};
+}
+
+std::vector<Nanos> LatenciesIn(const PlayResult& result) {
+  std::vector<Nanos> latencies;
+  for (const Request& request : result.requests) latencies.push_back(request.latency);
+  return latencies;
+}
+
+TEST(PlayerTest, ABatchWaitsUntilItIsFullOrItsOldestHasWaited) {
+  FakePort port;
+  PlayResult result;
+  // Three that fill a batch; two that do not until the oldest has waited; one alone.
+  const PlayOptions options = InBatches(
+      {Nanos(0), Micros(100), Micros(200), Millis(2), Micros(2100), Millis(5)}, Micros(500));
+  ASSERT_TRUE(Play(Batched(), options, port, &result).ok());
+  // 1 us for the launch, 250 or 100 us for the kernel.
+  EXPECT_EQ(LatenciesIn(result), (std::vector<Nanos>{Micros(451), Micros(351), Micros(251),
+                                                     Micros(751), Micros(651), Micros(601)}));
+  EXPECT_EQ(result.passes, 3u);
+  EXPECT_EQ(result.launches, 3u);
+}
+
+TEST(PlayerTest, WhatCameWhileABatchWasServedIsTheNextOne) {
+  FakePort port;
+  PlayResult result;
+  const PlayOptions options =
+      InBatches({Nanos(0), Micros(10), Micros(20), Micros(30), Micros(40)}, Nanos(0));
+  ASSERT_TRUE(Play(Batched(), options, port, &result).ok());
+  // The first is served at once; then three, though the fourth waits as well.
+  EXPECT_EQ(LatenciesIn(result),
+            (std::vector<Nanos>{Micros(101), Micros(342), Micros(332), Micros(322), Micros(413)}));
+  EXPECT_EQ(result.passes, 3u);
+}
+
+TEST(PlayerTest, ABatchThatIsNotFullAtTheEndIsNotBegun) {
+  FakePort port;
+  PlayResult result;
+  ASSERT_TRUE(Play(Batched(), InBatches({Micros(7900)}, Millis(1)), port, &result).ok());
+  EXPECT_TRUE(result.requests.empty());
+}
+
+TEST(PlayerTest, BatchesAreOfTheProgram) {
+  FakePort port;
+  PlayResult result;
+  PlayOptions options = InBatches({Nanos(0)}, Nanos(0));
+  options.batches[1].steps = 2;
+  EXPECT_EQ(Play(Batched(), options, port, &result).code(), absl::StatusCode::kInvalidArgument);
+  options.batches.clear();
+  EXPECT_EQ(Play(Batched(), options, port, &result).code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(PlayerTest, AbsenceIsIdle) {
   FakePort port;
   PlayResult result;
