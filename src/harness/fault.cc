@@ -9,23 +9,23 @@ namespace gpushare::harness {
 absl::Status ReadFault(const yaml::Reader& in, const yaml::Node& map, const std::string& place,
                        Nanos step, Fault* out) {
   using yaml::Node;
-  using Place = const std::string&;
+  using Where = const std::string&;
   Fault read;
   bool has_sms = false;
   const absl::Status keys =
       in.Keys(map, place,
               {{"kind",
-                [&](const Node& value, Place below) {
+                [&](const Node& value, Where below) {
                   size_t which = 0;
                   GPUSHARE_RETURN_IF_ERROR(ReadWord(in, value, below, kFaultKinds, &which));
                   read.kind = static_cast<Fault::Kind>(which + 1);
                   return absl::OkStatus();
                 }},
                {"at",
-                [&](const Node& value, Place below) {
+                [&](const Node& value, Where below) {
                   return ReadTime(in, value, below, step, Seconds(600), step, &read.at);
                 }},
-               {"sms", [&](const Node& value, Place below) {
+               {"sms", [&](const Node& value, Where below) {
                   has_sms = true;
                   return ReadCount(in, value, below, 1, 4096, &read.sms);
                 }}});
