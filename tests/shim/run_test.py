@@ -276,6 +276,19 @@ class Programs(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done)
         self.assertEqual([line.split()[1:] for line in done.stdout.splitlines()], [["2", "True", "2", "True"]] * 6, done)
 
+    def test_a_program_without_a_share_is_told_so_by_the_driver(self):
+        # cuda-python asks for all entry points by cuGetProcAddress before it calls the first.
+        ask = """
+            from cuda.bindings import driver as d
+            print(int(d.cuInit(0)[0]), int(d.cuMemAlloc(1 << 20)[0]))
+        """
+        for variables, why in (({"GPUSHARE_SPEC": "memory=8Gib"}, 1), ({"GPUSHARE_BROKER": "/nowhere"}, 802),
+                               ({"CUDA_VISIBLE_DEVICES": "3"}, 100), ({"GPUSHARE_DRIVER": "/nowhere.so"}, 100)):
+            done = subprocess.run([PYTHON, "-c", textwrap.dedent(ask)], capture_output=True, text=True, timeout=60, check=False,
+                                  env={**os.environ, "GPUSHARE_DRIVER": "sim", "LD_PRELOAD": os.environ["GPUSHARE_PRELOAD"],
+                                       **variables})
+            self.assertEqual((done.returncode, done.stdout.split()[:2], done.stderr), (0, [str(why)] * 2, ""), variables)
+
     def test_numba(self):
         done = python("""
             import numpy

@@ -7,6 +7,7 @@
 //
 // What cannot be limited is not let through: where the engine cannot be had, the entry points that it would
 // have hooked answer an error. GPUSHARE_DISABLE=1 is the switch that takes gpushare out of a process.
+#include <stdint.h>
 #include <string.h>
 
 #include "shim/preload/first_call.h"
@@ -26,6 +27,7 @@ namespace gpushare::preload {
 namespace {
 
 // CUresults, which need no header.
+constexpr int kInvalidValue = 1;
 constexpr int kNoDevice = 100;
 constexpr int kNotFound = 500;
 constexpr int kSystemNotReady = 802;
@@ -81,6 +83,78 @@ int Attach() {
 int refusal = kSystemNotReady;
 int Refuse() { return __atomic_load_n(&refusal, __ATOMIC_RELAXED); }
 
+// ---- Where there is no share, or no driver, programs that ask for entry points by cuGetProcAddress still find those that
+// tell them so.
+
+constexpr int kFound = 0, kNoSuchSymbol = 1;  // CUdriverProcAddressQueryResult
+using GetProcAddress = int (*)(const char*, void**, int, uint64_t, int*);
+
+// Our own entry point, which asks for a share again when it is called.
+void* OwnEntryPoint(size_t index) {
+  FindNextLoader();
+  if (gpushare_preload_next_dlopen == nullptr) return nullptr;
+  void* const self = gpushare_preload_next_dlopen(OwnPath(), RTLD_NOW | RTLD_NOLOAD);
+  return self == nullptr ? nullptr : dlsym(self, kEntryPoints[index].name);
+}
+
+// The entry point of that name, of whatever version; PRELOAD_ENTRY_COUNT: there is none.
+size_t FindAnyVersion(const char* name) {
+  constexpr const char* kVersions[] = {"", "_v2", "_v3", "_v4"};
+  for (const char* version : kVersions) {
+    char versioned[128];
+    const size_t length = strlen(name);
+    if (length + sizeof("_v4") > sizeof(versioned)) break;
+    memcpy(versioned, name, length);
+    strcpy(versioned + length, version);
+    if (const size_t at = FindEntryPoint(versioned); at != PRELOAD_ENTRY_COUNT) return at;
+  }
+  return PRELOAD_ENTRY_COUNT;
+}
+
+bool Passes(const EntryPoint& entry) {
+  return entry.hooked == 0 && strcmp(entry.name, "cuInit") != 0;
+}
+
+int GetProcAddressOfRefused(const char* name, void** function, int version, uint64_t flags,
+                            int* status) {
+  int ignored = 0;
+  if (status == nullptr) status = &ignored;
+  if (name == nullptr || function == nullptr) return kInvalidValue;
+  if (driver == nullptr) {
+    const size_t at = FindAnyVersion(name);
+    *function = at == PRELOAD_ENTRY_COUNT ? nullptr : OwnEntryPoint(at);
+    *status = *function == nullptr ? kNoSuchSymbol : kFound;
+    return *function == nullptr ? kNotFound : 0;
+  }
+  const auto ask = reinterpret_cast<GetProcAddress>(real[FindEntryPoint("cuGetProcAddress_v2")]);
+  const int result = ask(name, function, version, flags, status);
+  if (result != 0 || *function == nullptr) return result;
+  for (size_t i = 0; i < PRELOAD_ENTRY_COUNT; ++i) {
+    if (real[i] != *function) continue;
+    if (!Passes(kEntryPoints[i])) *function = OwnEntryPoint(i);
+    return result;
+  }
+  // One that the driver does not give to those who look it up by name.
+  const size_t at = FindAnyVersion(name);
+  if (at == PRELOAD_ENTRY_COUNT || Passes(kEntryPoints[at])) return result;
+  *function = reinterpret_cast<void*>(&Refuse);
+  return result;
+}
+int OldGetProcAddressOfRefused(const char* name, void** function, int version, uint64_t flags) {
+  return GetProcAddressOfRefused(name, function, version, flags, nullptr);
+}
+
+// Null: it is not one that tells of others.
+void* Teller(const char* name) {
+  if (strcmp(name, "cuGetProcAddress_v2") == 0) {
+    return reinterpret_cast<void*>(&GetProcAddressOfRefused);
+  }
+  if (strcmp(name, "cuGetProcAddress") == 0) {
+    return reinterpret_cast<void*>(&OldGetProcAddressOfRefused);
+  }
+  return nullptr;
+}
+
 // What a driver answers that was never initialised: a program that asks for its version alone, itself or through NVML,
 // may fork afterwards, or be a monitor that is to stay without a context.
 bool NeedsNoTenant(const char* name) {
@@ -94,7 +168,10 @@ void SetUp() {
   FindReal();
   if (__atomic_load_n(&in_place, __ATOMIC_RELAXED) != 0) return;
   if (driver == nullptr || IsDisabled()) {
-    for (size_t i = 0; i < PRELOAD_ENTRY_COUNT; ++i) SetSlot(i, real[i]);
+    for (size_t i = 0; i < PRELOAD_ENTRY_COUNT; ++i) {
+      void* const tells = driver == nullptr ? Teller(kEntryPoints[i].name) : nullptr;
+      SetSlot(i, tells != nullptr ? tells : real[i]);
+    }
     __atomic_store_n(&in_place, 1, __ATOMIC_RELEASE);
   } else if (__atomic_load_n(&wants_engine, __ATOMIC_RELAXED) != 0) {
     // The next call tries again: what is in the way (a driver not ready) may be gone by then.
@@ -117,8 +194,9 @@ void* gpushare_preload_resolve(size_t index) {
     SetSlot(index, real[index]);
     return real[index];
   }
-  const bool passes = entry.hooked == 0 && strcmp(entry.name, "cuInit") != 0;
-  return passes ? real[index] : reinterpret_cast<void*>(&Refuse);
+  if (Passes(entry)) return real[index];
+  void* const tells = Teller(entry.name);
+  return tells != nullptr ? tells : reinterpret_cast<void*>(&Refuse);
 }
 
 unsigned gpushare_preload_version() { return GPUSHARE_SHIM_ABI_VERSION; }
