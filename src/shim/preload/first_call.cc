@@ -53,12 +53,13 @@ void DoSetUp() {
 extern "C" {
 
 static void Done() {}
-// Used by name, which clang does not see.
-__attribute__((used)) static void (*SetUpAndGiveDone())() {
+// Not static: clang would not find it by its name.
+__attribute__((visibility("hidden"))) void (*gpushare_preload_set_up())();
+void (*gpushare_preload_set_up())() {
   if (!gpushare::preload::IsSettingUp()) gpushare::preload::SetUpAlone();
   return &Done;
 }
 // Never called: looking it up is what does it.
-__attribute__((visibility("default"), ifunc("SetUpAndGiveDone"))) void PRELOAD_FIRST_CALL();
+__attribute__((visibility("default"), ifunc("gpushare_preload_set_up"))) void PRELOAD_FIRST_CALL();
 
 }  // extern "C"
