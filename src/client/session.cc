@@ -118,7 +118,12 @@ absl::StatusOr<ipc::Message> Session::Exchange(int fd, const ipc::Message& quest
 }
 
 absl::StatusOr<base::UniqueFd> Session::Dial() {
-  GPUSHARE_ASSIGN_OR_RETURN(base::UniqueFd fd, ipc::Connect(path_));
+  absl::StatusOr<base::UniqueFd> connected = ipc::Connect(path_);
+  if (!connected.ok()) {
+    return absl::Status(connected.status().code(),
+                        absl::StrCat(connected.status().message(), " (GPUSHARE_BROKER)"));
+  }
+  base::UniqueFd fd = *std::move(connected);
   GPUSHARE_ASSIGN_OR_RETURN(const ipc::Message answer, Exchange(fd.get(), hello_, nullptr));
   const auto* const welcome = std::get_if<ipc::Welcome>(&answer);
   if (welcome == nullptr) return Unexpected("Hello");

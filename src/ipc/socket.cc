@@ -73,14 +73,13 @@ absl::StatusOr<base::UniqueFd> Connect(const std::string& path) {
   switch (errno) {
     case EACCES:
     case EPERM:
-      return absl::PermissionDeniedError(
-          absl::StrCat("no broker for this user at ", Quoted(path), " (GPUSHARE_BROKER)"));
+      return absl::PermissionDeniedError(absl::StrCat("no broker for this user at ", Quoted(path)));
     case EAGAIN:
       return absl::UnavailableError(
           absl::StrCat("too many wait for the broker at ", Quoted(path), " already"));
     default:
-      return absl::UnavailableError(absl::StrCat("no broker at ", Quoted(path), ": ",
-                                                 std::strerror(errno), " (GPUSHARE_BROKER)"));
+      return absl::UnavailableError(
+          absl::StrCat("no broker at ", Quoted(path), ": ", std::strerror(errno)));
   }
 }
 

@@ -21,7 +21,7 @@ tenants:
   - {name: online, spec: "memory=8GiB,compute=50%,priority=high", labels: {team: search}}
   - {name: batch, spec: "memory=4GiB,policy=best-effort"}
 """
-STATUS_USAGE, STATUS_NO_BROKER, STATUS_TIMEOUT = 2, 6, 7
+STATUS_REFUSED, STATUS_USAGE, STATUS_NO_GPU, STATUS_NO_BROKER, STATUS_TIMEOUT = 1, 2, 3, 6, 7
 
 
 def run(*arguments, **options):
@@ -73,6 +73,12 @@ class Daemon(unittest.TestCase):
             self.assertRegex(bad.stderr, r"broker.yaml:3: tenants\[0\].spec: spec field 'compute'.*allowed")
             self.assertEqual(run("broker", "--config", "/nonexistent/broker.yaml").returncode, STATUS_USAGE)
 
+    def test_without_the_gpu_that_it_is_to_have(self):
+        result = run("broker", "--gpu", "real", "--socket", "/nonexistent/broker.sock",
+                     env={**os.environ, "GPUSHARE_DRIVER": "/nonexistent/libcuda.so.1"})
+        self.assertEqual(result.returncode, STATUS_NO_GPU)
+        self.assertRegex(result.stderr, "event=failed .*/nonexistent/libcuda.so.1")
+
     def test_options_that_are_wrong(self):
         for options in (["--metrics", "localhost"], ["--log", "loud"], ["--socket-mode", "999"], ["--gpu", "x"]):
             result = run("broker", *options)
@@ -89,7 +95,7 @@ class Daemon(unittest.TestCase):
             running.signal(signal.SIGHUP)
             self.assertIn("broker.yaml:3: tenants[0].spec", running.until("reload_refused")["why"])
             self.assertEqual(running.share("online")["memory_limit"], 9 * GIB)
-            self.assertEqual(running.command("reload").returncode, STATUS_USAGE)
+            self.assertEqual(running.command("reload").returncode, STATUS_REFUSED)
             running.configure(TWO)
             self.assertEqual(running.command("reload").returncode, 0)
             self.assertEqual(running.share("online")["memory_limit"], 8 * GIB)
@@ -154,6 +160,9 @@ class Lists(unittest.TestCase):
     def test_the_socket_by_its_variable(self):
         result = run("list", env={**os.environ, "GPUSHARE_BROKER": "/nonexistent/by-variable"})
         self.assertIn("/nonexistent/by-variable", result.stderr)
+        none = run("list", env={**os.environ, "GPUSHARE_BROKER": "none"})  # as if it were not set
+        self.assertNotIn("'none'", none.stdout + none.stderr)
+        self.assertNotIn("(GPUSHARE_BROKER)", none.stderr)
 
 
 class Top(unittest.TestCase):
@@ -241,8 +250,8 @@ class Changes(unittest.TestCase):
         with broker() as running, Process(running.path, "online").open():
             for arguments, status, why in ((["online", "memory=lots"], STATUS_USAGE, "spec field 'memory'"),
                                            (["online", ""], STATUS_USAGE, "it is empty"),
-                                           (["nobody", "cap=5%"], STATUS_USAGE, "nobody"),
-                                           (["online", "memory=8TiB"], 1, "not promised")):
+                                           (["nobody", "cap=5%"], STATUS_REFUSED, "nobody"),
+                                           (["online", "memory=8TiB"], STATUS_REFUSED, "not promised")):
                 result = running.command("set", *arguments)
                 self.assertEqual(result.returncode, status, result)
                 self.assertIn(why, result.stderr)
@@ -260,7 +269,7 @@ class Changes(unittest.TestCase):
             self.assertEqual(running.command("evict", "online").returncode, 0)
             self.assertIn(b"evicted", process.socket.recv(4096))  # so that it does not come again
             self.assertEqual(process.socket.recv(16), b"")
-            self.assertEqual(running.command("evict", "online").returncode, STATUS_USAGE)
+            self.assertEqual(running.command("evict", "online").returncode, STATUS_REFUSED)
 
     def test_drain_waits_and_names_who_is_there(self):
         with broker() as running, Process(running.path, "online", "serve").open():

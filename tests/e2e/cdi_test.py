@@ -99,10 +99,24 @@ class Cdi(unittest.TestCase):
             config.flush()
             document = self.made("--config", config.name, "--tenant", "online")
             self.assertEqual([device["name"] for device in document["devices"]], ["online", "b.2"])
+            self.assertIn("GPUSHARE_BROKER=/run/gpushare/broker.sock", document["containerEdits"]["env"])
             config.write("tenants: []\n")
             config.flush()
             self.assertEqual(generate("--config", config.name).returncode, 2)
         self.assertEqual(generate("--config", "/nonexistent").returncode, 2)
+
+    def test_the_socket_of_a_configuration(self):
+        def edits(*options, **variables):
+            edits = self.made("--config", config.name, *options, environment=variables)["containerEdits"]
+            return edits["env"][0], edits["mounts"][-1]["hostPath"]
+
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as config:
+            config.write("socket: /srv/g/a.sock\ntenants: [{name: online}]\n")
+            config.flush()
+            self.assertEqual(edits(GPUSHARE_BROKER="/other/b.sock"), ("GPUSHARE_BROKER=/srv/g/a.sock", "/srv/g"))
+            self.assertEqual(edits("--socket", "/run/c.sock"), ("GPUSHARE_BROKER=/run/c.sock", "/run"))
+        relative = generate("--tenant", "a", environment={"GPUSHARE_BROKER": "b.sock"})
+        self.assertEqual((relative.returncode, "'b.sock' given; an absolute path" in relative.stderr), (2, True), relative)
 
     def test_fractions_fit_together(self):
         for count in 1, 3, 7, 100:

@@ -12,7 +12,7 @@ import sys
 import unittest
 
 from broker_programs import Programs
-from command import HERE, python
+from command import HERE, python, run
 
 sys.path.insert(0, os.path.join(HERE, "..", "e2e"))
 from broker_process import Broker  # noqa: E402
@@ -113,6 +113,9 @@ class Unlisted(Brokers):
             self.assertEqual((status, out), (1, ""))
             self.assertIn(why, error)
         self.assertEqual(runs("--compute", "40%"), (0, "it ran\n", ""))
+        # The option of this command, and nothing of a variable that is not set.
+        self.assertRegex(run("--broker", "/nowhere", "--", "true").stderr,
+                         r"^gpushare run: no broker at '/nowhere': [^(]*; start one with .*, or name another by --broker\n")
         # Asking leaves nothing behind.
         self.until(lambda: len(self.broker.list()["shares"]) == 1)
         program.end()
@@ -174,6 +177,8 @@ class Commands(Brokers):
         late = self.command("drain", "online", "--timeout", "0.2", status=7)
         self.assertIn("online: %d (" % program.process.pid, late.stderr)
         self.assertEqual(self.initializes(GPUSHARE_TENANT="online"), "802\n")
+        refused = run("--tenant", "online", "--", "true", env=self.environment)
+        self.assertEqual((refused.returncode, refused.stderr), (1, "gpushare run: tenant 'online' is being drained\n"))
         program.end()
         self.command("drain", "online")
         self.assertEqual(self.share()["memory_used"], 0)

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "broker/json.h"
@@ -17,31 +18,31 @@ namespace {
 constexpr Nanos kPatience = Seconds(10);
 constexpr size_t kMostAnswer = 256 << 20;
 
-absl::Status WithAdvice(const absl::Status& status) {
+absl::Status WithAdvice(const absl::Status& status, const char* named_by) {
   if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) return status;
   return absl::UnavailableError(
       absl::StrCat(Printable(std::string(status.message()), 1024),
-                   "; start one with `gpushare broker`, or name another by --socket"));
-}
-
-absl::Status StatusOf(const ipc::Refusal& refusal) {
-  const bool known = refusal.code > 0 && refusal.code <= 16;
-  return absl::Status(
-      known ? static_cast<absl::StatusCode>(refusal.code) : absl::StatusCode::kUnknown,
-      Printable(refusal.message, ipc::kMostText));
+                   "; start one with `gpushare broker`, or name another by ", named_by));
 }
 
 }  // namespace
 
-absl::StatusOr<BrokerConnection> BrokerConnection::To(const std::string& socket) {
+std::string SocketOfEnvironment() {
+  const std::string named = base::GetEnv("GPUSHARE_BROKER").value_or("none");
+  return named == "none" ? kDefaultSocket : named;
+}
+
+absl::StatusOr<BrokerConnection> BrokerConnection::To(const std::string& socket,
+                                                      const char* named_by) {
   absl::StatusOr<base::UniqueFd> fd = ipc::Connect(socket);
-  if (!fd.ok()) return WithAdvice(fd.status());
-  return BrokerConnection(socket, *std::move(fd));
+  if (!fd.ok()) return WithAdvice(fd.status(), named_by);
+  return BrokerConnection(socket, named_by, *std::move(fd));
 }
 
 absl::Status BrokerConnection::NoAnswer(const absl::Status& why) const {
-  return WithAdvice(absl::UnavailableError(
-      absl::StrCat("the broker at '", socket_, "' does not answer: ", why.message())));
+  return WithAdvice(absl::UnavailableError(absl::StrCat("the broker at '", socket_,
+                                                        "' does not answer: ", why.message())),
+                    named_by_);
 }
 
 absl::StatusOr<std::string> BrokerConnection::Ask(const std::string& what) {
@@ -81,7 +82,9 @@ absl::StatusOr<std::string> BrokerConnection::Answer(const ipc::Message& questio
       return NoAnswer(absl::UnavailableError("it ended the connection"));
     }
     GPUSHARE_ASSIGN_OR_RETURN(const ipc::Message message, ipc::Decode(got->packet));
-    if (const auto* refusal = std::get_if<ipc::Refusal>(&message)) return StatusOf(*refusal);
+    if (const auto* refusal = std::get_if<ipc::Refusal>(&message)) {
+      return absl::FailedPreconditionError(Printable(refusal->message, ipc::kMostText));
+    }
     if (std::holds_alternative<ipc::Welcome>(message)) return text;
     if (std::holds_alternative<ipc::GpuOpened>(message)) return text;
     const auto* part = std::get_if<ipc::Part>(&message);
@@ -98,7 +101,6 @@ ExitCode FailOfBroker(const char* command, const absl::Status& status) {
     case absl::StatusCode::kUnavailable:
       return Fail(command, kExitNoBroker, status);
     case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kNotFound:
       return Fail(command, kExitUsage, status);
     default:
       return Fail(command, kExitFailed, status);

@@ -22,11 +22,16 @@
 namespace gpushare::cli {
 
 inline constexpr char kDefaultSocket[] = "/run/gpushare/broker.sock";
+// GPUSHARE_BROKER's, else that.
+std::string SocketOfEnvironment();
 
-// Errors are what the broker refused with, or Unavailable: there is none, or it does not answer, and how to get one.
+// Errors: Unavailable: there is no broker, or it does not answer, and how to get one. FailedPrecondition, whatever the
+// broker itself calls it: it has refused, and why.
 class BrokerConnection {
  public:
-  static absl::StatusOr<BrokerConnection> To(const std::string& socket);
+  // `named_by`: the option or variable that said which.
+  static absl::StatusOr<BrokerConnection> To(const std::string& socket,
+                                             const char* named_by = "--socket");
 
   absl::StatusOr<std::string> Ask(const std::string& what);
   absl::StatusOr<broker::Snapshot> List();
@@ -40,12 +45,13 @@ class BrokerConnection {
   absl::Status Open(const ipc::OpenGpu& open);
 
  private:
-  BrokerConnection(std::string socket, base::UniqueFd fd)
-      : socket_(std::move(socket)), fd_(std::move(fd)) {}
+  BrokerConnection(std::string socket, const char* named_by, base::UniqueFd fd)
+      : socket_(std::move(socket)), named_by_(named_by), fd_(std::move(fd)) {}
   absl::StatusOr<std::string> Answer(const ipc::Message& question);
   absl::Status NoAnswer(const absl::Status& why) const;
 
   std::string socket_;
+  const char* named_by_;
   base::UniqueFd fd_;
 };
 

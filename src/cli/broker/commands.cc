@@ -19,9 +19,8 @@ namespace {
 using Chosen = std::function<ExitCode()>;
 
 void AddSocket(CLI::App* app, std::string* socket) {
-  *socket = kDefaultSocket;
-  app->add_option("--socket", *socket, "where the broker listens")
-      ->envname("GPUSHARE_BROKER")
+  *socket = SocketOfEnvironment();
+  app->add_option("--socket", *socket, "where the broker listens; GPUSHARE_BROKER says it too")
       ->type_name("PATH")
       ->capture_default_str();
 }
@@ -142,8 +141,12 @@ void AddCdi(CLI::App* app, Chosen* chosen) {
   CLI::App* const cdi = app->add_subcommand("cdi", "tenants as devices of container engines");
   cdi->require_subcommand(1);
   const auto options = std::make_shared<CdiOptions>();
-  CLI::App* const generate =
-      Add(cdi, "generate", "a CDI specification, as JSON", options, chosen, &RunCdiGenerate);
+  CLI::App* const generate = cdi->add_subcommand("generate", "a CDI specification, as JSON");
+  generate->callback([=] { *chosen = [=] { return RunCdiGenerate(*options); }; });
+  generate
+      ->add_option("--socket", options->socket,
+                   "where the broker listens; else the configuration says it, or GPUSHARE_BROKER")
+      ->type_name("PATH");
   generate->add_option("--config", options->config, "the broker's configuration: its tenants")
       ->type_name("FILE");
   generate->add_option("--tenant", options->tenants, "a tenant; may be given several times")

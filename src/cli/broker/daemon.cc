@@ -19,7 +19,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
-#include "base/env.h"
 #include "base/status_macros.h"
 #include "broker/auditor.h"
 #include "broker/config.h"
@@ -43,7 +42,7 @@ using broker::LogLevel;
 std::string SocketOf(const DaemonOptions& options, const Config& config) {
   if (!options.socket.empty()) return options.socket;
   if (!config.socket.empty()) return config.socket;
-  return base::GetEnv("GPUSHARE_BROKER").value_or(kDefaultSocket);
+  return SocketOfEnvironment();
 }
 
 absl::StatusOr<Config> ConfigOf(const DaemonOptions& options) {
@@ -155,11 +154,10 @@ class Signals {
   std::thread thread_;
 };
 
-absl::Status Serve(const DaemonOptions& options, const Config& config, const std::string& socket,
-                   const std::string& metrics, const EventLog& log) {
-  Signals signals;
+absl::Status Serve(const DaemonOptions& options, const Config& config, const std::string& metrics,
+                   const std::optional<broker::Host>& host, const EventLog& log, Signals& signals) {
+  const std::string socket = SocketOf(options, config);
   MakeFolderOf(socket);
-  GPUSHARE_ASSIGN_OR_RETURN(const std::optional<broker::Host> host, HostOf(options.gpus, log));
   base::Clock& clock = host.has_value() ? host->clock() : base::RealClock();
   broker::ServiceOptions service_options;
   service_options.clock = &clock;
@@ -208,11 +206,13 @@ absl::Status Serve(const DaemonOptions& options, const Config& config, const std
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::string>> ConfiguredTenants(const std::string& path) {
+absl::StatusOr<Configured> ReadConfigured(const std::string& path) {
   GPUSHARE_ASSIGN_OR_RETURN(const Config config, broker::LoadConfig(path));
-  std::vector<std::string> names;
-  for (const broker::TenantConfig& tenant : config.tenants) names.push_back(tenant.name);
-  return names;
+  Configured configured{.socket = config.socket, .tenants = {}};
+  for (const broker::TenantConfig& tenant : config.tenants) {
+    configured.tenants.push_back(tenant.name);
+  }
+  return configured;
 }
 
 ExitCode RunDaemon(const DaemonOptions& options) {
@@ -228,11 +228,15 @@ ExitCode RunDaemon(const DaemonOptions& options) {
   }
   const EventLog log(
       {.level = options.level, .format = options.format, .sink = {}, .wall_clock = {}});
-  const absl::Status ended = Serve(options, *config, SocketOf(options, *config), *metrics, log);
-  if (!ended.ok()) {
-    log.Error("failed", {{"why", std::string(ended.message())}});
-    return kExitFailed;
-  }
+  const auto failed = [&log](ExitCode code, const absl::Status& status) {
+    log.Error("failed", {{"why", std::string(status.message())}});
+    return code;
+  };
+  Signals signals;  // before the driver makes threads
+  const absl::StatusOr<std::optional<broker::Host>> host = HostOf(options.gpus, log);
+  if (!host.ok()) return failed(kExitNoGpu, host.status());
+  const absl::Status ended = Serve(options, *config, *metrics, *host, log, signals);
+  if (!ended.ok()) return failed(kExitFailed, ended);
   log.Info("stopped");
   return kExitOk;
 }

@@ -39,8 +39,12 @@ struct DaemonOptions {
   broker::LogFormat format = broker::LogFormat::kLogfmt;
 };
 
-// The tenants that a configuration lists, by name.
-absl::StatusOr<std::vector<std::string>> ConfiguredTenants(const std::string& config);
+// What a configuration says of its socket (empty: nothing), and the tenants that it lists, by name.
+struct Configured {
+  std::string socket;
+  std::vector<std::string> tenants;
+};
+absl::StatusOr<Configured> ReadConfigured(const std::string& config);
 
 void AddDaemon(CLI::App* app, std::function<ExitCode()>* chosen);
 ExitCode RunDaemon(const DaemonOptions& options);

@@ -20,8 +20,6 @@ ExitCode RunDaemon(const DaemonOptions& /*options*/) {
   return Fail("broker", kExitFailed, Absent());
 }
 
-absl::StatusOr<std::vector<std::string>> ConfiguredTenants(const std::string& /*config*/) {
-  return Absent();
-}
+absl::StatusOr<Configured> ReadConfigured(const std::string& /*config*/) { return Absent(); }
 
 }  // namespace gpushare::cli

@@ -14,6 +14,7 @@
 #include "base/json_writer.h"
 #include "base/status_macros.h"
 #include "base/text.h"
+#include "cli/broker/ask.h"
 #include "cli/broker/daemon.h"
 #include "cli/output.h"
 #include "cli/run/preload_object.h"
@@ -90,21 +91,25 @@ void Environment(const std::vector<std::pair<std::string, std::string>>& environ
 
 absl::StatusOr<CdiSpec> Made(const CdiOptions& options) {
   std::vector<std::string> tenants = options.tenants;
+  std::string socket = options.socket;
   if (!options.config.empty()) {
-    GPUSHARE_ASSIGN_OR_RETURN(const std::vector<std::string> listed,
-                              ConfiguredTenants(options.config));
-    tenants.insert(tenants.begin(), listed.begin(), listed.end());
+    GPUSHARE_ASSIGN_OR_RETURN(const Configured listed, ReadConfigured(options.config));
+    tenants.insert(tenants.begin(), listed.tenants.begin(), listed.tenants.end());
+    if (socket.empty()) socket = listed.socket;
   }
+  if (socket.empty()) socket = SocketOfEnvironment();
   CdiSpec spec;
   GPUSHARE_ASSIGN_OR_RETURN(spec.devices, CdiDevices(tenants, options.fractions));
-  if (options.socket.empty() || options.socket[0] != '/') {
-    return absl::InvalidArgumentError("--socket: an absolute path is needed, for containers");
+  if (socket[0] != '/') {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the broker's socket: ", Quoted(socket),
+                     " given; an absolute path is needed, for containers (--socket)"));
   }
   GPUSHARE_ASSIGN_OR_RETURN(spec.mounts, Libraries());
   // Its folder: a broker that begins anew makes another socket there.
-  spec.mounts.push_back({FolderOf(options.socket), FolderOf(options.socket)});
+  spec.mounts.push_back({FolderOf(socket), FolderOf(socket)});
   spec.nodes = NodesIn(options.dev);
-  spec.environment = {{"GPUSHARE_BROKER", options.socket},
+  spec.environment = {{"GPUSHARE_BROKER", socket},
                       {"LD_PRELOAD", absl::StrCat(kInContainer, "/gpushare/preload/", kPreload)}};
   return spec;
 }

@@ -19,7 +19,7 @@ struct CdiOptions {
   std::string config;                // of the broker: its tenants
   std::vector<std::string> tenants;  // these too
   int fractions = 0;                 // and so many equal parts of a GPU
-  std::string socket;
+  std::string socket;  // empty: the configuration's, else GPUSHARE_BROKER, else kDefaultSocket
   std::string dev = "/dev";
   std::string output;  // empty: standard output
 };

@@ -136,7 +136,7 @@ absl::Status TryAt(const std::string& broker, const ipc::Hello& hello, const ipc
   const pid_t child = fork();
   if (child < 0) return absl::ErrnoToStatus(errno, "fork");
   if (child == 0) {
-    absl::StatusOr<BrokerConnection> connection = BrokerConnection::To(broker);
+    absl::StatusOr<BrokerConnection> connection = BrokerConnection::To(broker, "--broker");
     absl::Status given = connection.status();
     if (given.ok()) given = connection->Register(hello);
     if (given.ok()) given = connection->Open(open);
