@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/env.h"
+#include "base/text.h"
 
 namespace gpushare::base {
 namespace {
@@ -57,6 +58,11 @@ std::optional<Value> Of(const Get& get, const std::string& name, int ordinal) {
   return std::nullopt;
 }
 
+std::optional<Value> OfAll(const Get& get, const std::string& name) {
+  if (std::optional<std::string> text = get(name)) return Value{name, *std::move(text)};
+  return std::nullopt;
+}
+
 struct Family {
   std::string_view limit;                     // the key that is filled in
   std::array<std::string_view, 6> spec_keys;  // one of them in a spec: it has said so itself
@@ -84,25 +90,31 @@ bool Says(std::string_view spec, std::string_view key) {
 
 std::vector<Limit> FindLimits(int ordinal, const Get& get) {
   std::vector<Limit> found;
-  const auto add = [&](const char* key, const std::string& variable,
-                       std::optional<std::string> value) {
-    if (value.has_value()) found.push_back({key, *std::move(value), variable});
+  const auto add = [&](const char* key, const Value& from, std::optional<std::string> value,
+                       const char* allowed) {
+    if (!value.has_value()) return;
+    found.push_back({key, *std::move(value), from.variable, from.text, allowed});
   };
-  if (const auto text = get("NVIDIA_GPU_MEMORY_LIMIT")) {
-    add("memory", "NVIDIA_GPU_MEMORY_LIMIT", InUnits(*text, "MiB"));
+  if (const auto mib = OfAll(get, "NVIDIA_GPU_MEMORY_LIMIT")) {
+    add("memory", *mib, InUnits(mib->text, "MiB"), "a number of MiB, as in 4096");
   } else if (const auto limit = Of(get, "CUDA_DEVICE_MEMORY_LIMIT", ordinal)) {
-    add("memory", limit->variable, WithSuffix(limit->text));
-  } else if (const auto gib = get("ALIYUN_COM_GPU_MEM_CONTAINER")) {
-    add("memory", "ALIYUN_COM_GPU_MEM_CONTAINER", InUnits(*gib, "GiB"));
+    add("memory", *limit, WithSuffix(limit->text), "as in 1g, 1024m or 1048576k, or bytes");
+  } else if (const auto gib = OfAll(get, "ALIYUN_COM_GPU_MEM_CONTAINER")) {
+    add("memory", *gib, InUnits(gib->text, "GiB"), "a number of GiB, as in 3");
   }
   const bool held = Lower(get("GPU_CORE_UTILIZATION_POLICY").value_or("")) != "disable";
   if (const auto limit = Of(get, "CUDA_DEVICE_SM_LIMIT", ordinal); held && limit.has_value()) {
     const std::optional<uint64_t> percent = Number(limit->text);
     // NOLINTNEXTLINE(misc-redundant-expression): clang-tidy 14 takes comparisons of an optional for one another
-    if (percent != 0 && percent != 100) add("cap", limit->variable, limit->text + "%");
+    if (percent != 0 && percent != 100) add("cap", *limit, limit->text + "%", "percent, 0 to 100");
   }
-  if (const auto text = get("CUDA_TASK_PRIORITY")) {
-    add("priority", "CUDA_TASK_PRIORITY", *text == "0" ? "high" : *text == "1" ? "low" : *text);
+  if (const auto priority = OfAll(get, "CUDA_TASK_PRIORITY")) {
+    const std::string& text = priority->text;
+    add("priority", *priority,
+        text == "0"   ? "high"
+        : text == "1" ? "low"
+                      : text,
+        "0, which is high, or 1, low");
   }
   return found;
 }
@@ -126,6 +138,15 @@ std::string AddLimits(const std::string& spec, const std::vector<Limit>& limits,
     if (used != nullptr) used->push_back(limit);
   }
   return text;
+}
+
+std::string WrongLimit(const std::vector<Limit>& limits,
+                       const std::function<bool(const std::string& spec)>& is_spec) {
+  for (const Limit& limit : limits) {
+    if (is_spec(limit.key + "=" + limit.value)) continue;
+    return limit.variable + ": " + Quoted(limit.text) + " given; allowed: " + limit.allowed;
+  }
+  return "";
 }
 
 }  // namespace gpushare::base

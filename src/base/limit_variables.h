@@ -20,6 +20,8 @@ struct Limit {
   std::string key;       // of a spec: memory, cap, priority
   std::string value;     // as a spec has it
   std::string variable;  // that won
+  std::string text;      // what it has
+  std::string allowed;   // what it may have
 };
 
 // For GPU `ordinal`, of those that the program sees. `get` is the environment.
@@ -31,6 +33,11 @@ std::vector<Limit> FindLimits(int ordinal);
 // memory, compute where it has none of compute, and the priority. `used`, unless null: those of them.
 std::string AddLimits(const std::string& spec, const std::vector<Limit>& limits,
                       std::vector<Limit>* used = nullptr);
+
+// What is wrong with the first of them that is no spec by itself, in the words of its variable; "" for none. `is_spec`
+// tells, of "memory=bogusMiB".
+std::string WrongLimit(const std::vector<Limit>& limits,
+                       const std::function<bool(const std::string& spec)>& is_spec);
 
 }  // namespace gpushare::base
 

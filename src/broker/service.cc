@@ -16,6 +16,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "broker/json.h"
 
 namespace gpushare::broker {
 namespace {
@@ -423,6 +424,7 @@ absl::Status Service::MayOperate(const Connection& connection) const {
 
 absl::StatusOr<std::string> Service::OnQuery(const Connection& connection,
                                              const ipc::Query& query) {
+  if (query.what == "own") return OnOwn(connection);
   GPUSHARE_RETURN_IF_ERROR(MayOperate(connection));
   if (query.what == "trace") {
     Say("trace_begins",
@@ -433,6 +435,18 @@ absl::StatusOr<std::string> Service::OnQuery(const Connection& connection,
   const Snapshot snapshot = Figures();
   if (options_.answer) return options_.answer(query.what, snapshot);
   return absl::InvalidArgumentError(absl::StrCat("nothing is known of '", query.what, "'"));
+}
+
+// Which limits it has anybody may know. What others hold is for the operator.
+absl::StatusOr<std::string> Service::OnOwn(const Connection& connection) {
+  if (connection.session == nullptr) return Refused("this connection has not registered");
+  Snapshot own;
+  for (Share& share : Figures().shares) {
+    if (share.tenant != connection.session->tenant->name) continue;
+    share.processes.clear();
+    own.shares.push_back(std::move(share));
+  }
+  return ToJson(own);
 }
 
 // "trace": from now on; "trace 17": from the event of that number.

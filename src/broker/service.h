@@ -138,6 +138,8 @@ class Service {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::string> OnQuery(const Connection& connection, const ipc::Query& query)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<std::string> OnOwn(const Connection& connection)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::string> OnTrace(const std::string& from)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::string> OnChange(const Connection& connection, const ipc::Change& change)

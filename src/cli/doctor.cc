@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/doctor.h"
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
@@ -12,10 +13,14 @@
 #include "base/env.h"
 #include "base/json_writer.h"
 #include "base/limit_variables.h"
+#include "base/text.h"
+#include "cli/broker/figures.h"
+#include "cli/broker/try_share.h"
 #include "cli/nvml_view.h"
 #include "cli/output.h"
 #include "cli/run/preload_object.h"
 #include "cli/text_table.h"
+#include "gpushare/placement.h"
 #include "gpushare/spec.h"
 #include "gpushare/virtual_device.h"
 
@@ -27,7 +32,7 @@ struct Finding {
   bool wrong = false;
 };
 
-constexpr char kSpec[] = "GPUSHARE_SPEC";
+constexpr char kSpec[] = "GPUSHARE_SPEC", kBroker[] = "GPUSHARE_BROKER";
 
 Finding Disabled() {
   const std::string value = base::GetEnv("GPUSHARE_DISABLE").value_or("0");
@@ -41,38 +46,120 @@ Finding Object(const char* file) {
   return {file, std::string(path.status().message()), true};
 }
 
-// Which limits a program gets on a GPU, and which variable says so.
+// A GPU that was opened, and what of it a broker is told.
+struct Seen {
+  int ordinal = 0;
+  ipc::OpenGpu gpu;
+};
+
+// What the environment asks for on a GPU.
+struct Asked {
+  std::string own;                  // GPUSHARE_SPEC
+  std::vector<base::Limit> others;  // by the names of others
+  std::vector<base::Limit> used;    // those of them that count
+  std::string text;                 // all of it
+};
+
+Asked AskedOn(int ordinal) {
+  Asked asked{base::GetEnv(kSpec).value_or(""), base::FindLimits(ordinal), {}, ""};
+  asked.text = base::AddLimits(asked.own, asked.others, &asked.used);
+  return asked;
+}
+
+// Why a program would be refused for what is asked; whatever the GPU has.
+absl::Status Check(const Asked& asked) {
+  const auto check = [](const std::string& text) {
+    const absl::StatusOr<VirtualDeviceSpec> spec = VirtualDeviceSpec::Parse(text);
+    return spec.ok() ? spec->Validate() : spec.status();
+  };
+  const std::string wrong =
+      base::WrongLimit(asked.used, [&](const std::string& each) { return check(each).ok(); });
+  if (!wrong.empty()) return absl::InvalidArgumentError(wrong);
+  const absl::Status valid = check(asked.text);
+  if (valid.ok() || asked.own.empty()) return valid;
+  return absl::Status(valid.code(), absl::StrCat(kSpec, ": ", valid.message()));
+}
+
+// Which limits are asked for, by which variable. `cut_to`: what others' limits of memory are cut to.
+void AddAsked(const Asked& asked, const std::string& gpu, Bytes cut_to, bool broker_overrides,
+              std::vector<Finding>* findings) {
+  const char* const end = broker_overrides ? ", which the broker's overrides" : "";
+  if (!asked.own.empty())
+    findings->push_back({gpu, absl::StrCat(asked.own, " (", kSpec, ")", end)});
+  for (const base::Limit& limit : asked.others) {
+    bool counts = false;
+    for (const base::Limit& each : asked.used) counts = counts || each.variable == limit.variable;
+    std::string more = counts ? end : absl::StrCat(", which ", kSpec, " overrides");
+    const auto spec = VirtualDeviceSpec::Parse(absl::StrCat(limit.key, "=", limit.value));
+    if (more.empty() && spec.ok() && spec->memory.value_or(Bytes(0)) > cut_to) {
+      more = absl::StrCat(", cut to ", cut_to.count() >> 20, " MiB, which the GPU can promise");
+    }
+    findings->push_back(
+        {gpu, absl::StrCat(limit.key, "=", limit.value, " (", limit.variable, ")", more)});
+  }
+}
+
+// Which limits a program gets on a GPU without a broker.
 void AddShare(OpenedGpu& opened, int ordinal, std::vector<Finding>* findings) {
   const std::string gpu = absl::StrCat("GPU ", ordinal);
-  const std::string own = base::GetEnv(kSpec).value_or("");
-  std::vector<base::Limit> used;
-  const std::vector<base::Limit> others = base::FindLimits(ordinal);
-  const std::string text = base::AddLimits(own, others, &used);
-  if (!own.empty()) findings->push_back({gpu, absl::StrCat(own, " (", kSpec, ")")});
-  for (const base::Limit& limit : others) {
-    bool counts = false;
-    for (const base::Limit& each : used) counts = counts || each.variable == limit.variable;
-    findings->push_back(
-        {gpu, absl::StrCat(limit.key, "=", limit.value, " (", limit.variable, ")",
-                           counts ? "" : absl::StrCat(", which ", kSpec, " overrides"))});
-  }
-  if (text.empty()) findings->push_back({gpu, "no limit is set: `gpushare run` sets one"});
-  const absl::StatusOr<VirtualDeviceSpec> spec = VirtualDeviceSpec::Parse(text);
-  absl::Status valid = spec.ok() ? spec->Validate() : spec.status();
-  if (valid.ok() && used.empty()) {
+  const Asked asked = AskedOn(ordinal);
+  const absl::StatusOr<Room> room = RoomOf(opened.gpu);
+  AddAsked(asked, gpu, room.ok() ? room->memory_left : opened.probe.memory_total, false, findings);
+  if (asked.text.empty()) findings->push_back({gpu, "no limit is set: `gpushare run` sets one"});
+  absl::Status valid = Check(asked);
+  if (valid.ok() && asked.used.empty()) {
     // Others' memory limits are cut to what the GPU can promise; our own has to fit.
-    const absl::StatusOr<Tenant> tenant =
-        Tenant::Create(opened.runtime, {.name = absl::StrCat("doctor-", ordinal)});
+    const absl::StatusOr<VirtualDeviceSpec> spec = VirtualDeviceSpec::Parse(asked.text);
+    const absl::StatusOr<Tenant> tenant = Tenant::Create(opened.runtime, {.name = "program"});
     valid =
         tenant.ok() ? VirtualDevice::Create(opened.gpu, *tenant, *spec).status() : tenant.status();
   }
   if (!valid.ok()) findings->push_back({gpu, std::string(valid.message()), true});
 }
 
+// Whom a program would be to its broker, and its limits on each GPU. A program opens all of them at its first call.
+void AddBroker(const std::string& socket, const std::vector<Seen>& gpus,
+               std::vector<Finding>* findings) {
+  const Asked asked = AskedOn(0);
+  std::vector<ipc::OpenGpu> opens;
+  opens.reserve(gpus.size());
+  for (const Seen& each : gpus) opens.push_back(each.gpu);
+  const absl::Status valid = Check(asked);
+  const absl::StatusOr<std::vector<broker::Share>> shares =
+      !valid.ok() ? valid
+                  : TryShare(socket, kBroker,
+                             {.tenant = base::GetEnv("GPUSHARE_TENANT").value_or(""),
+                              .program = "gpushare doctor",
+                              .spec = asked.text},
+                             opens);
+  if (!shares.ok()) {
+    findings->push_back(
+        {"broker", absl::StrCat(shares.status().message(), ": no program begins here"), true});
+    return;
+  }
+  const std::string at = absl::StrCat(Quoted(socket), " (", kBroker, ")");
+  findings->push_back(
+      {"broker",
+       shares->empty() ? at : absl::StrCat(at, ", as tenant ", Quoted(shares->front().tenant))});
+  for (const Seen& each : gpus) {
+    const broker::Share* const share = ShareOn(*shares, each.gpu.uuid);
+    if (share == nullptr) continue;
+    const std::string gpu = absl::StrCat("GPU ", each.ordinal);
+    AddAsked(asked, gpu, Bytes(UINT64_MAX), !Counts(asked.text, *share), findings);
+    findings->push_back({gpu, absl::StrCat(share->spec.empty() ? "no limit" : NameCell(share->spec),
+                                           " (the broker's share of the tenant)",
+                                           share->suspended ? ", suspended" : "")});
+  }
+}
+
 void AddSurroundings(const GpuProbe& probe, int ordinal, std::vector<Finding>* findings) {
   const std::string gpu = absl::StrCat("GPU ", ordinal);
   if (probe.mig) findings->push_back({gpu, "a MIG instance"});
   if (probe.mps) findings->push_back({gpu, "an MPS server listens"});
+  if (probe.mps_percentage > 0) {
+    findings->push_back({gpu, absl::StrCat("at most ", probe.mps_percentage,
+                                           " % of the SMs, by CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")});
+  }
   const auto limit = [&](Bytes bytes, const char* by) {
     if (bytes.count() == 0) return;
     findings->push_back({gpu, absl::StrCat("at most ", bytes.count() >> 20, " MiB, by ", by)});
@@ -81,7 +168,9 @@ void AddSurroundings(const GpuProbe& probe, int ordinal, std::vector<Finding>* f
   limit(probe.dmem_limit, "the cgroup's dmem.max");
 }
 
-void AddGpu(absl::StatusOr<OpenedGpu> opened, int ordinal, std::vector<Finding>* findings) {
+// `under_broker`: it has the limits. Those that were opened go to `seen`.
+void AddGpu(absl::StatusOr<OpenedGpu> opened, int ordinal, bool under_broker,
+            std::vector<Seen>* seen, std::vector<Finding>* findings) {
   const std::string gpu = absl::StrCat("GPU ", ordinal);
   if (!opened.ok()) {
     findings->push_back({gpu, std::string(opened.status().message()), true});
@@ -89,11 +178,21 @@ void AddGpu(absl::StatusOr<OpenedGpu> opened, int ordinal, std::vector<Finding>*
   }
   findings->push_back({gpu, absl::StrCat(opened->probe.name, ", ", opened->probe.uuid)});
   AddSurroundings(opened->probe, ordinal, findings);
-  AddShare(*opened, ordinal, findings);
+  if (!under_broker) return AddShare(*opened, ordinal, findings);
+  const absl::StatusOr<Room> room = RoomOf(opened->gpu);
+  if (!room.ok()) {
+    findings->push_back({gpu, std::string(room.status().message()), true});
+    return;
+  }
+  seen->push_back({ordinal,
+                   {.uuid = opened->probe.uuid,
+                    .memory = room->memory_left.count(),
+                    .sm_count = static_cast<uint32_t>(opened->probe.sm_count)}});
 }
 
 // What a program would be told by NVML, through `object`, which stands in for it.
-void AddNvml(const Finding& object, bool simulated, std::vector<Finding>* findings) {
+void AddNvml(const Finding& object, bool simulated, bool under_broker,
+             std::vector<Finding>* findings) {
   if (object.wrong) return;
   // As `gpushare run` has it.
   if (simulated && !base::GetEnv("GPUSHARE_DRIVER").has_value())
@@ -110,7 +209,8 @@ void AddNvml(const Finding& object, bool simulated, std::vector<Finding>* findin
   findings->push_back({"NVML", view->library});
   for (const NvmlView::Gpu& gpu : view->gpus) {
     findings->push_back(
-        {"NVML", absl::StrCat("shows ", gpu.memory.count() >> 20, " MiB of ", gpu.uuid)});
+        {"NVML", absl::StrCat("shows ", gpu.memory.count() >> 20, " MiB of ", gpu.uuid,
+                              under_broker ? " until the program calls the driver" : "")});
   }
 }
 
@@ -128,10 +228,13 @@ std::string Json(const std::vector<Finding>& findings) {
 
 ExitCode RunDoctor(GpuKind kind, bool json) {
   std::vector<Finding> findings;
+  const std::string broker = base::GetEnv(kBroker).value_or("none");
+  const bool under_broker = broker != "none";
+  std::vector<Seen> seen;
   absl::StatusOr<OpenedGpu> first = OpenGpu(kind, "0");
-  bool simulated = false;
-  if (first.ok()) {
-    simulated = first->simulated;
+  const bool there = first.ok();
+  const bool simulated = there && first->simulated;
+  if (there) {
     const auto info = first->runtime.info();
     const int count = info.ok() ? info->gpu_count : 1;
     if (info.ok()) {
@@ -142,16 +245,23 @@ ExitCode RunDoctor(GpuKind kind, bool json) {
       findings.push_back({"driver", absl::StrCat("simulated, because ", first->note)});
       kind = GpuKind::kSimulated;  // the others too
     }
-    AddGpu(std::move(first), 0, &findings);
+    AddGpu(std::move(first), 0, under_broker, &seen, &findings);
     for (int ordinal = 1; ordinal < count; ++ordinal) {
-      AddGpu(OpenGpu(kind, absl::StrCat(ordinal)), ordinal, &findings);
+      AddGpu(OpenGpu(kind, absl::StrCat(ordinal)), ordinal, under_broker, &seen, &findings);
     }
   } else {
     findings.push_back({"driver", std::string(first.status().message()), true});
   }
+  if (under_broker) {
+    AddBroker(broker, seen, &findings);
+  } else {
+    findings.push_back(
+        {"broker", absl::StrCat("none (", kBroker, "): each process has its limits by itself")});
+  }
   findings.push_back(Object("libgpushare_preload.so"));
   findings.push_back(Object("libgpushare_preload_nvml.so"));
-  AddNvml(findings.back(), simulated, &findings);
+  // Which NVML would be asked is not known where it is not known which driver.
+  if (there) AddNvml(findings.back(), simulated, under_broker, &findings);
   findings.push_back(Object("libgpushare_audit.so"));
   findings.push_back(Disabled());
 

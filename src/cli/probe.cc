@@ -38,6 +38,8 @@ ExitCode RunProbe(GpuKind kind, const std::string& name) {
   table.AddRow({"memory", Gibibytes(gpu.memory_total) + ", free " + Gibibytes(gpu.memory_free)});
   table.AddRow({"MIG instance", gpu.mig ? "yes" : "no"});
   table.AddRow({"MPS", gpu.mps ? "yes" : "no"});
+  table.AddRow({"MPS active threads",
+                gpu.mps_percentage > 0 ? std::to_string(gpu.mps_percentage) + " %" : "no limit"});
   table.AddRow({"MPS memory limit", LimitOrNone(gpu.mps_memory_limit)});
   table.AddRow({"cgroup dmem limit", LimitOrNone(gpu.dmem_limit)});
   if (const auto info = opened->runtime.info(); info.ok()) {

@@ -43,7 +43,7 @@ std::string TextTable::ToString() const {
   for (size_t i = 0; i < columns_.size(); ++i) {
     const std::string gap = i == 0 ? "" : "  ";
     titles += gap + pad(columns_[i].title, i);
-    rule += gap + std::string(widths[i], '-');
+    rule += gap + std::string(widths[i], columns_[i].title.empty() ? ' ' : '-');
   }
   AppendLine(titles, &text);
   AppendLine(rule, &text);

@@ -71,7 +71,7 @@ struct Refusal {
   std::string message;
   bool operator==(const Refusal&) const = default;
 };
-// What is wanted: "list", "metrics", "trace".
+// What is wanted: "list", "metrics", "trace"; of who has registered, "own": the limits of its tenant.
 struct Query {
   std::string what;
   bool operator==(const Query&) const = default;

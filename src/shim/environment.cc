@@ -23,6 +23,9 @@ absl::StatusOr<device::Runtime::Share> ShareOfEnvironment(int ordinal) {
   const std::string text = base::AddLimits(own, base::FindLimits(ordinal), &used);
   const absl::StatusOr<gpushare_spec> spec = device::ParseProcessSpec(text);
   if (!spec.ok()) {
+    const std::string wrong = base::WrongLimit(
+        used, [](const std::string& each) { return device::ParseProcessSpec(each).ok(); });
+    if (!wrong.empty()) return absl::InvalidArgumentError(wrong);
     std::string from = own.empty() ? "" : kSpec;
     for (const base::Limit& limit : used) {
       absl::StrAppend(&from, from.empty() ? "" : ", ", limit.variable);

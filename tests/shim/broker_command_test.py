@@ -149,6 +149,39 @@ class Commands(Brokers):
         top = json.loads(self.command("top", "--json", "--once", "--interval", "0.1").stdout)
         self.assertEqual({each["tenant"] for each in top["shares"]}, {"online", "batch"})
 
+    def test_options_that_do_not_count_are_said(self):
+        program = "import program as p; p.context(); print(int(p.d.cuMemGetInfo()[2]) >> 20)"
+        done = python(program, "--tenant", "online", "--memory", "512MiB", "--cap", "10%", env=self.environment)
+        self.assertEqual((done.returncode, done.stdout), (0, "1024\n"), done)
+        self.assertEqual(done.stderr, "gpushare run: memory=512MiB,cap=10% is not what counts: tenant 'online' has the broker's, "
+                         "memory=1GiB,compute=50%\n")
+        for options in ((), ("--memory", "1GiB", "--compute", "50%")):
+            self.assertEqual(run("--tenant", "online", *options, "--", "true", env=self.environment).stderr, "")
+
+    def doctor(self, **variables):
+        done = subprocess.run([os.environ["GPUSHARE_COMMAND"], "doctor", "--gpu", "sim", "--json"], capture_output=True,
+                              text=True, timeout=60, env={**self.environment, **variables})
+        return done.returncode, [(each["subject"], each["found"], each["ok"]) for each in json.loads(done.stdout)]
+
+    def test_doctor_shows_what_the_broker_gives(self):
+        status, findings = self.doctor(GPUSHARE_TENANT="batch", GPUSHARE_SPEC="memory=512MiB")
+        self.assertEqual(status, 0, findings)
+        self.assertIn(("broker", f"'{self.broker.path}' (GPUSHARE_BROKER), as tenant 'batch'", True), findings)
+        self.assertIn(("GPU 0", "memory=1GiB (the broker's share of the tenant)", True), findings)
+        self.assertIn(("GPU 0", "memory=512MiB (GPUSHARE_SPEC), which the broker's overrides", True), findings)
+        self.assertFalse(any("no limit is set" in found for _, found, _ in findings), findings)
+        self.until(lambda: not any(share["processes"] for share in self.broker.list()["shares"]))  # it is gone again
+
+    def test_doctor_shows_what_the_broker_refuses(self):
+        status, findings = self.doctor(GPUSHARE_TENANT="nobody")
+        (said,) = [found for subject, found, ok in findings if subject == "broker" and not ok]
+        self.assertEqual((status, "no tenant 'nobody'" in said), (1, True), findings)
+        self.broker.process.kill()
+        self.broker.process.wait()
+        status, findings = self.doctor(GPUSHARE_TENANT="online")
+        (said,) = [found for subject, found, ok in findings if not ok]
+        self.assertEqual((status, f"no broker at '{self.broker.path}'" in said), (1, True), findings)
+
     def test_a_quota_changes_while_programs_run(self):
         program = self.program("online")
         self.assertEqual(program("alloc(600)"), 0)

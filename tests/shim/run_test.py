@@ -76,6 +76,35 @@ class Doctor(unittest.TestCase):
         self.assertIn("memory=1GiB (CUDA_DEVICE_MEMORY_LIMIT), which GPUSHARE_SPEC overrides", said)
         self.assertIn("cap=50% (CUDA_DEVICE_SM_LIMIT)", said)
 
+    def test_what_a_limit_is_cut_to(self):
+        _, findings = self.ask(NVIDIA_GPU_MEMORY_LIMIT="409600")
+        said = [found for subject, found, _ in findings if subject == "GPU 0"]
+        self.assertIn("memory=409600MiB (NVIDIA_GPU_MEMORY_LIMIT), cut to 16128 MiB, which the GPU can promise", said)
+
+    def test_limits_of_others_that_are_wrong(self):
+        for name, value, allowed in (("CUDA_TASK_PRIORITY", "7", "0, which is high, or 1, low"),
+                                     ("CUDA_DEVICE_MEMORY_LIMIT", "bogus", "as in 1g, 1024m or 1048576k, or bytes")):
+            why = f"{name}: '{value}' given; allowed: {allowed}"
+            _, findings = self.ask(**{name: value})
+            self.assertIn(("GPU 0", why, False), findings)
+            done = run("--", "true", env={**os.environ, name: value})
+            self.assertEqual((done.returncode, done.stderr), (2, f"gpushare run: {why}\n"))
+        _, findings = self.ask(GPUSHARE_SPEC="memory=x")
+        self.assertTrue(any(found.startswith("GPUSHARE_SPEC: ") and not ok for _, found, ok in findings), findings)
+
+    def test_nothing_is_said_of_nvml_where_no_gpu_was_opened(self):
+        for variables in {"GPUSHARE_MEMORY_RESERVE": "900GiB"}, {"GPUSHARE_SIM": "memory=foo"}:
+            _, findings = self.ask(**variables)
+            self.assertEqual([subject for subject, _, ok in findings if not ok], ["driver"], findings)
+            self.assertNotIn("NVML", [subject for subject, _, _ in findings])
+
+    def test_what_mps_allows(self):
+        _, findings = self.ask(CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="50")
+        self.assertIn(("GPU 0", "at most 50 % of the SMs, by CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", True), findings)
+        probe = subprocess.run([COMMAND, "probe", "--gpu", "sim"], capture_output=True, text=True, timeout=60,
+                               env={**os.environ, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50"})
+        self.assertRegex(probe.stdout, r"\nMPS active threads +50 %\n")
+
     def test_what_nvml_would_show(self):
         for shown, variables in ((16384, {}), (2048, {"GPUSHARE_SPEC": "memory=2GiB"}), (1024, {"CUDA_DEVICE_MEMORY_LIMIT": "1g"})):
             _, findings = self.ask(**variables)

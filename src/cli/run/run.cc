@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run/run.h"
 
-#include <fcntl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -13,14 +11,14 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/env.h"
 #include "base/limit_variables.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "base/unique_fd.h"
 #include "cli/broker/ask.h"
+#include "cli/broker/figures.h"
+#include "cli/broker/try_share.h"
 #include "cli/gpu_option.h"
 #include "cli/output.h"
 #include "cli/run/preload_object.h"
@@ -53,6 +51,11 @@ absl::Status TryOn(OpenedGpu& opened, const std::string& spec, const std::string
   return VirtualDevice::Create(opened.gpu, *tenant, *parsed).status();
 }
 
+bool IsSpec(const std::string& text) {
+  const absl::StatusOr<VirtualDeviceSpec> spec = VirtualDeviceSpec::Parse(text);
+  return spec.ok() && spec->Validate().ok();
+}
+
 // What the share leaves open, others' variables say.
 absl::Status CheckLimits(const std::string& spec) {
   std::vector<base::Limit> used;
@@ -60,6 +63,9 @@ absl::Status CheckLimits(const std::string& spec) {
       VirtualDeviceSpec::Parse(base::AddLimits(spec, base::FindLimits(0), &used));
   const absl::Status status = all.ok() ? all->Validate() : all.status();
   if (status.ok()) return status;
+  if (const std::string wrong = base::WrongLimit(used, IsSpec); !wrong.empty()) {
+    return absl::InvalidArgumentError(wrong);
+  }
   std::string names;
   for (const base::Limit& limit : used) {
     absl::StrAppend(&names, names.empty() ? "" : ", ", limit.variable);
@@ -127,38 +133,14 @@ absl::StatusOr<std::string> SpecOf(const RunOptions& options) {
 
 namespace {
 
-// Whether the broker has such a share to give of the GPU that was looked at. What a process has opened it keeps until it
-// ends, and this one becomes the program: it is asked by a child.
-absl::Status TryAt(const std::string& broker, const ipc::Hello& hello, const ipc::OpenGpu& open) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return absl::ErrnoToStatus(errno, "pipe2");
-  base::UniqueFd answer(ends[0]), says(ends[1]);
-  const pid_t child = fork();
-  if (child < 0) return absl::ErrnoToStatus(errno, "fork");
-  if (child == 0) {
-    absl::StatusOr<BrokerConnection> connection = BrokerConnection::To(broker, "--broker");
-    absl::Status given = connection.status();
-    if (given.ok()) given = connection->Register(hello);
-    if (given.ok()) given = connection->Open(open);
-    const std::string text =
-        absl::StrCat(static_cast<int>(given.code()), " ", given.message().substr(0, 2048));
-    _exit(write(says.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : 1);
-  }
-  says.Reset();
-  std::string text;
-  char piece[1024];
-  for (ssize_t got; (got = read(answer.get(), piece, sizeof piece)) != 0;) {
-    if (got > 0) text.append(piece, static_cast<size_t>(got));
-    if (got < 0 && errno != EINTR) break;
-  }
-  while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
-  }
-  int code = 0;
-  const size_t blank = text.find(' ');
-  if (!absl::SimpleAtoi(text.substr(0, blank), &code)) {
-    return absl::UnavailableError("whether the broker has such a share is not known: asking ended");
-  }
-  return absl::Status(static_cast<absl::StatusCode>(code), text.substr(blank + 1));
+// A share that was asked for and is not what the program gets.
+void SayWhatCounts(const std::string& asked, const std::vector<broker::Share>& shares,
+                   const std::string& gpu) {
+  const broker::Share* const share = ShareOn(shares, gpu);
+  if (asked.empty() || share == nullptr || Counts(asked, *share)) return;
+  std::fprintf(stderr, "gpushare run: %s is not what counts: tenant '%s' has the broker's, %s\n",
+               Printable(asked, 1024).c_str(), NameCell(share->tenant).c_str(),
+               share->spec.empty() ? "which limits nothing" : Printable(share->spec, 1024).c_str());
 }
 
 // What the program's processes are told of a broker.
@@ -183,12 +165,13 @@ absl::Status SetBroker(const RunOptions& options, const std::string& spec, bool 
     }
   } else {
     // What it would be refused for is said here: a preloaded library has no one to tell.
-    GPUSHARE_RETURN_IF_ERROR(
-        TryAt(broker,
-              {.tenant = tenant.empty() ? base::GetEnv("GPUSHARE_TENANT").value_or("") : tenant,
-               .program = Printable(program, 256),
-               .spec = spec},
-              gpu));
+    const ipc::Hello hello{
+        .tenant = tenant.empty() ? base::GetEnv("GPUSHARE_TENANT").value_or("") : tenant,
+        .program = Printable(program, 256),
+        .spec = base::AddLimits(spec, base::FindLimits(0))};
+    GPUSHARE_ASSIGN_OR_RETURN(const std::vector<broker::Share> shares,
+                              TryShare(broker, "--broker", hello, {gpu}));
+    SayWhatCounts(hello.spec, shares, gpu.uuid);
   }
   setenv("GPUSHARE_BROKER", broker.c_str(), 1);
   if (!tenant.empty()) setenv("GPUSHARE_TENANT", tenant.c_str(), 1);

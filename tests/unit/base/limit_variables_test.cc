@@ -32,6 +32,32 @@ TEST(LimitVariables, EachInItsOwnUnits) {
   EXPECT_EQ(Of({{"CUDA_TASK_PRIORITY", "1"}}), "priority=low");
 }
 
+TEST(LimitVariables, WhatIsWrongIsSaidInTheirWords) {
+  const auto wrong = [](const Variables& variables) {
+    return WrongLimit(FindLimits(0,
+                                 [&](const std::string& name) {
+                                   const auto at = variables.find(name);
+                                   return at == variables.end() ? std::nullopt
+                                                                : std::optional(at->second);
+                                 }),
+                      [](const std::string& spec) {
+                        return spec == "memory=1GiB" || spec == "cap=50%" || spec == "priority=low";
+                      });
+  };
+  EXPECT_EQ(wrong({}), "");
+  EXPECT_EQ(wrong({{"CUDA_DEVICE_MEMORY_LIMIT", "1g"},
+                   {"CUDA_DEVICE_SM_LIMIT", "50"},
+                   {"CUDA_TASK_PRIORITY", "1"}}),
+            "");
+  EXPECT_EQ(wrong({{"CUDA_DEVICE_MEMORY_LIMIT", "1g"}, {"CUDA_TASK_PRIORITY", "7"}}),
+            "CUDA_TASK_PRIORITY: '7' given; allowed: 0, which is high, or 1, low");
+  EXPECT_EQ(
+      wrong({{"CUDA_DEVICE_MEMORY_LIMIT_0", "bogus"}}),
+      "CUDA_DEVICE_MEMORY_LIMIT_0: 'bogus' given; allowed: as in 1g, 1024m or 1048576k, or bytes");
+  EXPECT_EQ(wrong({{"CUDA_DEVICE_SM_LIMIT", "150"}}),
+            "CUDA_DEVICE_SM_LIMIT: '150' given; allowed: percent, 0 to 100");
+}
+
 TEST(LimitVariables, TheOneForAGpuGoesBeforeTheOneForAll) {
   const Variables both = {{"CUDA_DEVICE_MEMORY_LIMIT", "1g"},
                           {"CUDA_DEVICE_MEMORY_LIMIT_1", "2g"},

@@ -21,6 +21,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "broker/auditor.h"
+#include "broker/json.h"
 #include "ipc/doorbell.h"
 #include "ipc/message.h"
 #include "ipc/page.h"
@@ -169,6 +170,22 @@ TEST_F(ServiceTest, AGpuThatCannotBeHandedOverEndsTheSession) {
   ASSERT_TRUE(next->Register("a").ok());
   ASSERT_TRUE(next->Open().ok());
   EXPECT_EQ(next->Ask(4 * kGiB), 4 * kGiB);
+}
+
+TEST_F(ServiceTest, WhoHasRegisteredIsToldItsOwnLimits) {
+  Start(TwoTenants());
+  const auto first = Connect(), other = Connect();
+  EXPECT_TRUE(std::holds_alternative<ipc::Refusal>(*first->Call(ipc::Query{"own"})));
+  ASSERT_TRUE(first->Register("a").ok() && first->Open().ok());
+  ASSERT_TRUE(other->Register("b").ok() && other->Open().ok());
+  const auto answer = first->Call(ipc::Query{"own"});
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  const auto own = SnapshotFromJson(std::get<ipc::Part>(*answer).text);
+  ASSERT_TRUE(own.ok()) << own.status();
+  ASSERT_EQ(own->shares.size(), 1u);
+  EXPECT_EQ(own->shares[0].tenant, "a");
+  EXPECT_EQ(own->shares[0].spec, "memory=4GiB,compute=50%");
+  EXPECT_TRUE(own->shares[0].processes.empty() && own->gpus.empty());
 }
 
 TEST_F(ServiceTest, ProcessesOfATenantShareItsQuota) {

@@ -17,6 +17,13 @@ TEST(TextTableTest, ColumnsAreAsWideAsTheirWidestCell) {
             "a          5 %\n");
 }
 
+TEST(TextTableTest, NoRuleUnderNoTitle) {
+  TextTable table({{""}, {"what"}});
+  table.AddRow({"!", "broker"});
+  table.AddRow({"", "GPU"});
+  EXPECT_EQ(table.ToString(), "   what\n   ------\n!  broker\n   GPU\n");
+}
+
 TEST(TextTableTest, WidthsCountCodePoints) {
   TextTable table({{"a"}, {"b"}});
   table.AddRow({"\xc2\xb5s", "1"});
