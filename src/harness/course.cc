@@ -81,6 +81,10 @@ Course CourseOf(const Scenario& scenario, const Case& one) {
   course.of_used = scenario.question->of_used;
   course.window = scenario.window;
   course.begins = scenario.warm_up;
+  if (one.tenants.size() > kMostTenants) {
+    course.unnamed = one.tenants.size();
+    return course;
+  }
   for (const Tenant& tenant : one.tenants) {
     TenantCourse& to = course.tenants.emplace_back();
     to.name = tenant.name;

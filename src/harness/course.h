@@ -44,6 +44,7 @@ struct Course {
   Nanos begins{0};  // the first window
   Nanos step{0};    // from one place in low and high to the next
   std::vector<TenantCourse> tenants = {};
+  size_t unnamed = 0;  // tenants: more than kMostTenants are not told of each by itself
   bool operator==(const Course&) const = default;
 };
 

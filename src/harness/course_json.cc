@@ -70,6 +70,7 @@ ordered_json CourseJson(const Course& course) {
                        {"window_ms", Ms(course.window)},
                        {"begins_ms", Ms(course.begins)},
                        {"step_ms", Ms(course.step)}};
+  if (course.unnamed > 0) json["unnamed"] = course.unnamed;
   ordered_json& tenants = json["tenants"] = ordered_json::array();
   for (const TenantCourse& each : course.tenants) {
     ordered_json& to = tenants.emplace_back(ordered_json{{"name", each.name}});
@@ -102,6 +103,7 @@ Course ReadCourse(const ordered_json& from) {
   if (!tenants.is_array() || tenants.size() > kMostTenants)
     throw std::invalid_argument("a course has too many tenants");
   for (const ordered_json& each : tenants) course.tenants.push_back(ReadTenant(each));
+  course.unnamed = from.value("unnamed", size_t{0});
   return course;
 }
 

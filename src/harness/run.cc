@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <system_error>
 #include <utility>
@@ -94,8 +95,8 @@ class OneRun {
         plan.barrier = folder_ / "start";
         plan.simulated = folder_ / "simulated.so";
         plan.outcome = folder_ / absl::StrCat("outcome-", plans_.size() - 1);
-        plan.length = options_.apart ? kSample : scenario_.length;
-        plan.sample = kSample;
+        plan.length = apart_ ? kSample : scenario_.length;
+        plan.sample = SampleEvery();
         plan.fine = scenario_.question->fine;
         plan.tolerant = scenario_.question->tolerant;
         plan.calls = scenario_.question->calls && (options_.apart || !CallsAreApart(method_));
@@ -162,7 +163,8 @@ class OneRun {
       broker.command.push_back(plan.tenants.front().spec);
     }
     GPUSHARE_RETURN_IF_ERROR(children->Start(broker));
-    return children->WaitUntil([&] { return access(socket.c_str(), F_OK) == 0; }, bed_.limit);
+    const std::string ready = socket + ".ready";
+    return children->WaitUntil([&] { return access(ready.c_str(), F_OK) == 0; }, bed_.limit);
   }
 
   Program ProgramOf(size_t i) const {
@@ -210,7 +212,8 @@ class OneRun {
       }
       for (size_t i = 0; i < std::min(outcome.tenants.size(), plan.tenants.size()); ++i) {
         TenantOutcome& tenant = all.tenants.emplace_back(std::move(outcome.tenants[i]));
-        if (plan.tolerant) KeepAsItWas(plan, &tenant.used_ns);
+        // Who has ended has used no more since.
+        if (plan.tolerant || scenario_.question->sparse) MakeWhole(&tenant.used_ns);
         if (ProgramIsKilled(plan) && plan.tenants[i].fault.kind != Fault::Kind::kKilled) {
           tenant.error = "its process was killed";
         }
@@ -224,16 +227,26 @@ class OneRun {
     return all;
   }
 
+  Nanos SampleEvery() const {
+    if (!scenario_.question->sparse || apart_) return kSample;
+    return Nanos(std::gcd(scenario_.warm_up.count(), scenario_.length.count()));
+  }
+
+  // Samples as often as everybody has them, of a run of full length.
+  void MakeWhole(std::vector<int64_t>* used_ns) const {
+    const auto each = static_cast<size_t>(SampleEvery() / kSample);
+    const auto samples = static_cast<size_t>(scenario_.length / kSample) + 1;
+    std::vector<int64_t> whole(samples, 0);
+    for (size_t i = 0; i < samples && !used_ns->empty(); ++i) {
+      whole[i] = (*used_ns)[std::min(i / each, used_ns->size() - 1)];
+    }
+    *used_ns = std::move(whole);
+  }
+
   static bool ProgramIsKilled(const Plan& plan) {
     return std::any_of(plan.tenants.begin(), plan.tenants.end(), [](const TenantPlan& each) {
       return each.fault.kind == Fault::Kind::kKilled;
     });
-  }
-
-  // Who has ended has used no more since.
-  static void KeepAsItWas(const Plan& plan, std::vector<int64_t>* used_ns) {
-    const auto samples = static_cast<size_t>(plan.length / plan.sample) + 1;
-    used_ns->resize(samples, used_ns->empty() ? 0 : used_ns->back());
   }
 
   const Bed& bed_;

@@ -25,7 +25,8 @@
 
 namespace gpushare::harness {
 
-inline constexpr size_t kMostTenants = 32;           // but for questions that say otherwise
+inline constexpr size_t kMostTenants = 32;  // but for questions that say otherwise
+inline constexpr size_t kMostApart = 500;   // processes of a case that have nothing in common
 inline constexpr int64_t kMostKernels = 10'000'000;  // of all tenants of a case
 inline constexpr size_t kMostCases = 100;
 inline constexpr Nanos kLongestRun = Seconds(600);

@@ -59,6 +59,18 @@ cases:
   - name: one
     tenants: [{name: alone, work: {kernels: 20us 30us, repeat: 4}}]
 """
+SCALE = """
+question: scale
+length: 200ms
+warm_up: 50ms
+window: 50ms
+cases:
+  - name: many
+    tenants:
+      - {name: few, count: 20, share: 50%, mode: sync, work: {kernels: 10us 20us}}
+      - {name: many, count: 80, share: 50%, mode: sync, work: {kernels: 10us 20us}}
+  - {name: processes, apart: true, tenants: [{name: process, count: 12, work: {kernels: 10us}}]}
+"""
 FAULTS = """
 question: faults
 length: 300ms
@@ -302,6 +314,26 @@ class Bench(unittest.TestCase):
             for call in ("launch", "graph_launch", "alloc_free"):  # how much is the machine's matter
                 self.assertGreater(got["one", method, call + ".host_ratio"], 0)
                 self.assertGreater(got["one", method, call + ".host_ns"], 0)
+
+    def test_many_tenants_and_processes(self):
+        out = self.path("scale.jsonl")
+        result = self.bench("run", self.path("scale.yaml", SCALE), *(
+            word for name in ("native", "gpushare", "gpushare-preload") for word in ("--method", name)),
+            "--repetitions", "1", "--out", out)
+        self.assertEqual(result.returncode, 0, result.stderr + result.stdout)
+        runs = {(run["case"], run["method"]): run
+                for run in map(json.loads, pathlib.Path(out).read_text().splitlines()[1:])}
+        figures = {key: {each["name"]: each["value"] for each in run.get("figures", [])} for key, run in runs.items()}
+        self.assertAlmostEqual(figures["many", "gpushare"]["few.share"], 50, delta=2)
+        self.assertAlmostEqual(figures["many", "native"]["few.share"], 20, delta=2)
+        self.assertGreater(figures["many", "gpushare"]["launch"], 0)
+        self.assertEqual(runs["many", "gpushare-preload"]["not_supported"],
+                         "101 processes; the simulated GPU has room for 64")
+        self.assertEqual(runs["many", "gpushare"]["course"]["unnamed"], 100)
+        ready = figures["processes", "gpushare-preload"]
+        self.assertGreaterEqual(ready["ready_last"], ready["ready_p50"])
+        self.assertEqual(runs["processes", "gpushare"]["not_supported"], "its tenants are one program")
+        self.assertEqual(self.bench("report", out, "--html", self.path("scale.html")).returncode, 0)
 
     def faults(self, fault, *methods):
         words = [word for name in methods for word in ("--method", name)]

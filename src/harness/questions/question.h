@@ -83,6 +83,10 @@ struct Question {
   // How often what tenants have had is asked beside kSample, of which it is a part; 0: never. In Outcome's fine_ns.
   Nanos fine{0};
 
+  // Whether it is asked at the warm-up's end and the run's alone, and held to be the same in between: of thousands of
+  // tenants, asking more often would be most of what a run does.
+  bool sparse = false;
+
   // Of a run with samples after the warm-up.
   void (*figures)(const Played& played, std::vector<Figure>* figures) = nullptr;
   std::vector<FigureTitle> titles = {};

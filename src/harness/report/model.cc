@@ -117,6 +117,7 @@ class Builder {
       scenario->window = run.course.window;
     }
     if (part->asked == nullptr) part->asked = &run.course;
+    one->count = std::max(one->count, run.course.unnamed + run.course.tenants.size());
     for (const TenantCourse& tenant : run.course.tenants) {
       std::vector<std::string>& names = one->tenants;
       if (std::count(names.begin(), names.end(), tenant.name) == 0) names.push_back(tenant.name);

@@ -50,7 +50,9 @@ std::string MissingOf(const Part& part);
 
 struct CaseReport {
   std::string name;
-  std::vector<std::string> tenants = {};  // none of results without courses
+  std::vector<std::string> tenants =
+      {};            // none of results without courses, nor of more than are told of each by itself
+  size_t count = 0;  // of all tenants
   std::vector<Row> rows = {};
   std::vector<Part> parts = {};  // in the methods' order
 };

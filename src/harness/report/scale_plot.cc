@@ -21,9 +21,9 @@ ScaleLines LinesOf(const ScenarioReport& scenario, const std::string& figure) {
   ScaleLines lines;
   for (const CaseReport& one : scenario.cases) {
     const Row* const row = FindRow(one, figure);
-    if (row == nullptr || one.tenants.empty()) continue;
+    if (row == nullptr || one.count == 0) continue;
     for (const auto& [method, median] : row->by_method) {
-      lines[method].push_back({static_cast<double>(one.tenants.size()), median});
+      lines[method].push_back({static_cast<double>(one.count), median});
     }
   }
   // One point is no curve.
@@ -73,7 +73,7 @@ Plot ScalePlot(const Report& report, const Row& row, const std::vector<double>& 
 std::vector<Plot> ScalePlots(const Report& report, const ScenarioReport& scenario) {
   std::set<double> numbers;
   for (const CaseReport& one : scenario.cases) {
-    if (!numbers.insert(static_cast<double>(one.tenants.size())).second) return {};
+    if (!numbers.insert(static_cast<double>(one.count)).second) return {};
   }
   if (numbers.size() < 3) return {};
   std::vector<Plot> plots;

@@ -3,8 +3,9 @@
 //
 //   GPUSHARE_SIM=shared=NAME,processes=3,place=0 broker PARENT SOCKET TENANT SPEC [TENANT SPEC]...
 //
-// It ends when the last of its processes has, or its parent, the process of that number.
+// SOCKET.ready is there when it answers. It ends when the last of its processes has, or its parent, the process of that number.
 #include <cstdio>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -23,6 +24,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", listener.status().ToString().c_str());
     return 1;
   }
+  // The socket's file is there a moment before anybody is answered on it.
+  std::ofstream(std::string(argv[2]) + ".ready").put('1');
   absl::StatusOr<broker::Host> host = broker::OpenHost("sim");
   if (!host.ok()) {
     std::fprintf(stderr, "%s\n", host.status().ToString().c_str());

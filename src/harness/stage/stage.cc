@@ -282,6 +282,11 @@ int RunStage(int argc, char** argv, const OpenStage& open) {
     return 2;
   }
   absl::StatusOr<Outcome> outcome = PlayPlan(*plan, open);
+  if (!outcome.ok() && !plan->tolerant) {
+    // Told at once: those that begin together would wait for this one.
+    std::fprintf(stderr, "%s\n", std::string(outcome.status().message()).c_str());
+    return 1;
+  }
   if (!outcome.ok())
     outcome = Outcome{.error = std::string(outcome.status().message()), .tenants = {}};
   return Write(*plan, *outcome) ? 0 : 1;

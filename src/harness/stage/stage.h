@@ -45,7 +45,7 @@ class Stage {
 using OpenStage = std::function<absl::StatusOr<std::unique_ptr<Stage>>(base::Clock& clock)>;
 
 // Plays the plan in the file argv[2] and writes what came of it; ends with the process of the number argv[1]. The process's
-// exit status: 0 when the answer is written, whatever it is. Of a tolerant plan it does not return.
+// exit status: 0 when the answer is written. What went wrong is on standard error; of a tolerant plan it is an answer too.
 int RunStage(int argc, char** argv, const OpenStage& open);
 
 }  // namespace gpushare::harness

@@ -125,5 +125,17 @@ TEST(Course, OfARunThatEndedBeforeTheFirstWindow) {
   EXPECT_EQ(course.tenants[0].name, "a");
 }
 
+TEST(Course, OfMoreTenantsThanAreNamedTellsHowMany) {
+  Scenario scenario;
+  scenario.question = &ScaleQuestion();
+  Case one;
+  one.tenants.resize(kMostTenants + 1);
+  EXPECT_EQ(CourseOf(scenario, one).unnamed, kMostTenants + 1);
+  EXPECT_TRUE(CourseOf(scenario, one).tenants.empty());
+  one.tenants.resize(kMostTenants);
+  EXPECT_EQ(CourseOf(scenario, one).unnamed, 0u);
+  EXPECT_EQ(CourseOf(scenario, one).tenants.size(), kMostTenants);
+}
+
 }  // namespace
 }  // namespace gpushare::harness

@@ -35,6 +35,7 @@ TEST(Results, RoundTrip) {
                  {"worst_error", "pp", 0.5, Figure::Better::kLower},
                  {"busy", "%", 99, Figure::Better::kHigher},
                  {"p50", "us", std::nullopt, Figure::Better::kLower}};
+  run.course.unnamed = 100;
   Result failed = run;
   failed.figures.clear();
   failed.error = "it \"hung\"\n";

@@ -216,6 +216,52 @@ TEST(Scenario, OneTenantBreaks) {
   EXPECT_THAT(refused("mode: sync", "mode: requests, load: 5%"), HasSubstr("'backlog' or 'sync'"));
 }
 
+constexpr char kScale[] = R"(question: scale
+length: 1s
+warm_up: 100ms
+window: 100ms
+cases:
+  - name: one
+    tenants:
+      - {name: few, count: 2, share: 50%, mode: sync, work: {kernels: 3us}}
+      - {name: one, share: 50%, work: {kernels: 3us}}
+  - name: two
+    apart: true
+    tenants: [{name: process, count: 500, work: {kernels: 3us}}]
+)";
+
+TEST(Scenario, AnEntryMayStandForMany) {
+  const auto scenario = ParseScenario(kScale, "s.yaml");
+  ASSERT_TRUE(scenario.ok()) << scenario.status();
+  const std::vector<Tenant>& tenants = scenario->cases[0].tenants;
+  ASSERT_EQ(tenants.size(), 3u);
+  EXPECT_EQ(tenants[0].name, "few-1");
+  EXPECT_EQ(tenants[1].name, "few-2");
+  EXPECT_EQ(tenants[1].ask.share, 0.25);
+  EXPECT_EQ(tenants[1].group, tenants[0].group);
+  EXPECT_EQ(tenants[2].name, "one");
+  EXPECT_NE(tenants[2].group, tenants[0].group);
+  EXPECT_FALSE(IsApart(scenario->cases[0]));
+  EXPECT_TRUE(IsApart(scenario->cases[1]));
+  EXPECT_EQ(scenario->cases[1].tenants.size(), 500u);
+  const auto refused = [](const char* part, const char* by) {
+    return Refused(Replaced(kScale, part, by));
+  };
+  EXPECT_EQ(refused("count: 2", "count: 10001"),
+            "s.yaml:8: cases[0].tenants[0].count: '10001' given; allowed: 1 to 10000");
+  EXPECT_THAT(refused("name: one, share", "name: one, count: 9999, share"),
+              HasSubstr("at most 10000 tenants are allowed"));
+  EXPECT_THAT(
+      refused("count: 500", "count: 501"),
+      HasSubstr("s.yaml:10: cases[1]: at most 500 tenants are allowed where they are apart"));
+  EXPECT_THAT(refused("apart: true", "apart: maybe"), HasSubstr("s.yaml:11: cases[1].apart"));
+  EXPECT_THAT(refused("apart: true", "apart: false"), HasSubstr("each tenant needs 'share'"));
+  EXPECT_THAT(refused("mode: sync", "mode: requests, load: 5%"), HasSubstr("'backlog' or 'sync'"));
+  EXPECT_THAT(refused("count: 2, share: 50%, mode: sync, work: {kernels: 3us}",
+                      "count: 9000, share: 50%, work: {kernels: 3us, repeat: 10000}"),
+              HasSubstr("at most 10000000 kernels of all tenants together"));
+}
+
 TEST(Scenario, OverheadIsOfOneTenant) {
   const std::string two =
       Replaced(Replaced(With("question: share", "question: overhead"), "share: 75%, ", ""),

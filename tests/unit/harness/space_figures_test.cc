@@ -138,5 +138,42 @@ TEST(FaultFigures, OfOthersThatFailed) {
   EXPECT_EQ(figures.count("a.recovery"), 0u);
 }
 
+TEST(ScaleFigures, OfTheWorstTenantAndOfGroups) {
+  Tenant a, b, c;
+  a.name = "few-1";
+  b.name = "many-1";
+  c.name = "many-2";
+  a.ask.share = 0.5;
+  b.ask.share = c.ask.share = 0.25;
+  b.group = c.group = 1;
+  const Scenario scenario = Of(ScaleQuestion(), {a, b, c});
+  Outcome outcome = {"", {Uses("few-1", 0.4), Uses("many-1", 0.3), Uses("many-2", 0.1)}};
+  for (TenantOutcome& each : outcome.tenants) each.launches = 100;
+  outcome.play_cpu_ns = 600'000;
+  outcome.setup_cpu_ns = 3'000'000;
+  ByName figures = Figures(scenario, outcome);
+  EXPECT_NEAR(*figures["few.share"], 50, 1e-6);
+  EXPECT_NEAR(*figures["many.share"], 50, 1e-6);
+  EXPECT_NEAR(*figures["worst_off"], 50, 1e-6);  // 12.5 % in place of 25 %
+  EXPECT_NEAR(*figures["busy"], 80, 1e-6);
+  EXPECT_NEAR(*figures["launch"], 2, 1e-9);
+  EXPECT_NEAR(*figures["setup"], 1000, 1e-9);
+  // Nobody had anything: there is nothing to divide by.
+  figures = Figures(scenario, {"", {Uses("few-1", 0), Uses("many-1", 0), Uses("many-2", 0)}});
+  EXPECT_EQ(figures.at("worst_off"), std::nullopt);
+  EXPECT_EQ(figures.at("launch"), std::nullopt);
+}
+
+TEST(ScaleFigures, OfProcessesApart) {
+  Scenario scenario = Of(ScaleQuestion(), {Tenant(), Tenant(), Tenant()});
+  scenario.cases[0].settings["apart"] = 1;
+  Outcome outcome = {"", {Uses("a", 0), Uses("b", 0), Uses("c", 0)}};
+  outcome.ready_ns = {30'000'000, 10'000'000, 20'000'000};
+  ByName figures = Figures(scenario, outcome);
+  EXPECT_EQ(figures["ready_p50"], 20);
+  EXPECT_EQ(figures["ready_last"], 30);
+  EXPECT_EQ(figures.size(), 2u);
+}
+
 }  // namespace
 }  // namespace gpushare::harness
