@@ -178,7 +178,7 @@ absl::Status ReadAudit(const YamlReader& in, const YamlNode& map, const std::str
 struct Promise {
   double guarantee = 0;
   double memory = 0;  // quotas that are a part of it
-  int line = 1;       // of who was promised last
+  int line = 1;
 };
 
 absl::StatusOr<Promise> PromiseOf(const std::string& text, const std::string& change, int line) {
@@ -195,14 +195,18 @@ absl::StatusOr<Promise> PromiseOf(const std::string& text, const std::string& ch
 // What all tenants are promised, of each GPU that is named and of any other.
 class Promises {
  public:
-  void Add(const Promise& promise) { Add(&everywhere_, promise, Promise()); }
-  // Of this GPU a tenant is promised `promise` and not `instead_of`.
-  void Add(const std::string& gpu, const Promise& promise, const Promise& instead_of) {
-    Add(&on_[gpu], promise, instead_of);
+  void Add(const std::string& tenant, const Promise& promise) {
+    Add(&everywhere_, promise, Promise());
+    made_.push_back({tenant, promise, {}});
+  }
+  // Of this GPU the tenant that was added last is promised `promise` instead.
+  void Instead(const std::string& gpu, const Promise& promise) {
+    Add(&on_[gpu], promise, made_.back().everywhere);
+    made_.back().on[gpu] = promise;
   }
 
   absl::Status Check(const YamlReader& in) const {
-    GPUSHARE_RETURN_IF_ERROR(Check(in, everywhere_, "a GPU"));
+    GPUSHARE_RETURN_IF_ERROR(Check(in, everywhere_, ""));
     for (const auto& [gpu, more] : on_) {
       Promise sum = everywhere_;
       Add(&sum, more, Promise());
@@ -212,26 +216,48 @@ class Promises {
   }
 
  private:
+  struct Made {
+    std::string tenant;
+    Promise everywhere;
+    std::map<std::string, Promise> on;
+  };
+  static constexpr double kAll = 1 + 1e-6;  // ten times 10 % is a little more than 1
+
   static void Add(Promise* sum, const Promise& promise, const Promise& instead_of) {
     sum->guarantee += promise.guarantee - instead_of.guarantee;
     sum->memory += promise.memory - instead_of.memory;
-    if (promise.guarantee + promise.memory > 0) sum->line = std::max(sum->line, promise.line);
   }
-  static absl::Status Check(const YamlReader& in, const Promise& sum, const std::string& gpu) {
-    const std::pair<const char*, double> parts[] = {{"guarantees", sum.guarantee},
-                                                    {"memory quotas", sum.memory}};
-    for (const auto& [what, share] : parts) {
-      if (share <= 1 + 1e-6) continue;  // ten times 10 % is a little more than 1
-      return in.Error(sum.line, "tenants",
-                      absl::StrCat("with this one, ", what, " are ",
-                                   spec::FormatShare(std::round(share * 1e6) / 1e6), " of ", gpu,
-                                   "; allowed: up to 100% for all tenants together"));
-    }
+  // `gpu` empty: of any.
+  absl::Status Check(const YamlReader& in, const Promise& sum, const std::string& gpu) const {
+    if (sum.guarantee > kAll) return TooMuch(in, "guarantees", &Promise::guarantee, gpu);
+    if (sum.memory > kAll) return TooMuch(in, "memory quotas", &Promise::memory, gpu);
     return absl::OkStatus();
+  }
+  // Names the first tenant for which nothing is left.
+  absl::Status TooMuch(const YamlReader& in, const char* what, double Promise::*part,
+                       const std::string& gpu) const {
+    double sum = 0;
+    const Made* with = nullptr;
+    int line = 1;
+    for (const Made& made : made_) {
+      const auto there = made.on.find(gpu);
+      const Promise& promise = there == made.on.end() ? made.everywhere : there->second;
+      if (promise.*part <= 0) continue;
+      sum += promise.*part;
+      with = &made;
+      line = promise.line;
+      if (sum > kAll) break;
+    }
+    return in.Error(line, "tenants",
+                    absl::StrCat("with ", Quoted(with == nullptr ? "" : with->tenant), " ", what,
+                                 " are ", spec::FormatShare(std::round(sum * 1e6) / 1e6), " of ",
+                                 gpu.empty() ? "a GPU" : gpu,
+                                 "; allowed: up to 100% for all tenants together"));
   }
 
   Promise everywhere_;
   std::map<std::string, Promise> on_;  // beside `everywhere_`
+  std::vector<Made> made_;
 };
 
 // Reads one document.
@@ -330,7 +356,7 @@ class ConfigReader {
                        absl::StrCat("there is a tenant ", Quoted(tenant.name), " already"));
     }
     GPUSHARE_ASSIGN_OR_RETURN(const Promise promise, PromiseOf(tenant.spec, "", map.line));
-    promises_.Add(promise);
+    promises_.Add(tenant.name, promise);
     // What is said for a GPU must be valid with what it leaves.
     for (size_t i = 0; specs != nullptr && i < specs->keys.size(); ++i) {
       const std::string& gpu = specs->keys[i].text;
@@ -340,7 +366,7 @@ class ConfigReader {
         return in_.Error(specs->keys[i].line, absl::StrCat(place, ".on.", gpu),
                          absl::StrCat(there.status().message(), " (with 'spec' beneath)"));
       }
-      promises_.Add(gpu, *there, promise);
+      promises_.Instead(gpu, *there);
     }
     config_.tenants.push_back(std::move(tenant));
     return absl::OkStatus();

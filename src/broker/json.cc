@@ -29,6 +29,7 @@ void VisitProcess(Process& process, Visit visit) {
   visit("memory_granted", process.memory_granted);
   visit("time_used_ns", process.time_used);
   visit("gone", process.gone);
+  visit("evicted", process.evicted);
   visit("memory_by_driver", process.memory_by_driver);
   visit("audit", process.audit);
 }

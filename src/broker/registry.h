@@ -79,6 +79,7 @@ class Registry {
     std::string program;
     Tenant* tenant = nullptr;
     bool ended = false, ended_by_itself = false;
+    bool evicted = false;  // ended by an operator
     std::list<Place> places;
   };
   // A tenant's share of a GPU.

@@ -51,6 +51,7 @@ Snapshot Registry::TakeSnapshot(Time now) const {
       process.memory_used = MemoryBook::Used(*place.memory);
       process.memory_granted = place.memory->granted;
       process.gone = session.ended;
+      process.evicted = session.evicted;
       shown.memory_used += process.memory_used;
       shown.memory_granted += process.memory_granted;
       if (place.time != nullptr) process.time_used = Nanos(place.time->used_ns);

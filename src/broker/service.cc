@@ -535,6 +535,7 @@ void Service::Drop(Connection& connection, std::string_view why, bool evicted) {
   if (std::exchange(connection.ended, true)) return;
   const Time now = clock_.Now();
   if (connection.session != nullptr) {
+    connection.session->evicted = evicted;
     registry_.End(*connection.session, now, changed_);
     connection.lost = !evicted && !connection.session->ended_by_itself;
     if (Registry::HoldsNothing(*connection.session)) connection.process_ended = true;

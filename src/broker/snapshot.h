@@ -28,7 +28,8 @@ struct ProcessShare {
   std::string program;
   uint64_t memory_used = 0, memory_granted = 0;
   Nanos time_used{0};
-  bool gone = false;  // it has ended, and its memory is not free yet
+  bool gone = false;     // its session has ended, and its memory is not free yet
+  bool evicted = false;  // gone because an operator ended its session; it may live on
   // By the driver's count, at the latest audit; UINT64_MAX: the driver does not say.
   uint64_t memory_by_driver = UINT64_MAX;
   AuditResult audit = AuditResult::kNone;

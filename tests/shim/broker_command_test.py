@@ -218,6 +218,15 @@ class Commands(Brokers):
         self.command("drain", "online", "--undo")
         self.assertEqual(self.initializes(GPUSHARE_TENANT="online"), "0\n")
 
+    def test_an_evicted_program_that_lives_on_is_not_called_gone(self):
+        program = self.program("online")
+        self.assertEqual(program("alloc(100)"), 0)
+        self.assertIn(" evicted, its memory is not free yet\n", self.command("evict", "online").stdout)
+        (process,) = self.share()["processes"]
+        self.assertEqual((process["gone"], process["evicted"], process["memory_used"]), (True, True, 1024 * MIB))
+        program.end()
+        self.until(lambda: not self.share()["processes"])
+
     def trace(self, file, *options):
         """`gpushare trace`, which records by now."""
         process = subprocess.Popen([os.environ["GPUSHARE_COMMAND"], "trace", file, "--socket", self.broker.path, *options],

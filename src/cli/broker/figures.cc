@@ -8,6 +8,11 @@
 #include "spec/text.h"
 
 namespace gpushare::cli {
+namespace {
+
+constexpr char kNotFree[] = ", its memory is not free yet";
+
+}  // namespace
 
 std::string MemoryCell(uint64_t bytes) {
   return bytes == UINT64_MAX ? "-" : spec::ReadableBytes(bytes);
@@ -44,7 +49,7 @@ std::string StateCell(const broker::Share& share) {
 }
 
 std::string StateCell(const broker::ProcessShare& process) {
-  if (process.gone) return "gone, its memory is not free yet";
+  if (process.gone) return absl::StrCat(process.evicted ? "evicted" : "gone", kNotFree);
   if (process.audit == broker::AuditResult::kNone) return "";
   return absl::StrCat("holds more than it ",
                       process.audit == broker::AuditResult::kOverGrant ? "was granted" : "says",

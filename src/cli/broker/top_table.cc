@@ -132,7 +132,7 @@ std::string TopText(const Snapshot* before, const Snapshot& now) {
                      {"throttled", Align::kRight},
                      {"waits", Align::kRight},
                      {"launches", Align::kRight},
-                     {""}});
+                     {"state, program"}});
     for (const Share& share : now.shares) {
       if (share.gpu != gpu.uuid) continue;
       const std::optional<Rates> rates = interval.Of(share);
@@ -179,7 +179,7 @@ std::string TopJson(const Snapshot* before, const Snapshot& now) {
       out.Key("pid").Integer(process.pid).Key("program").String(process.program);
       out.Key("memory_used").Integer(static_cast<int64_t>(process.memory_used)).Key("got");
       got.has_value() ? out.Number(*got) : out.Null();
-      out.Key("gone").Bool(process.gone).EndObject();
+      out.Key("gone").Bool(process.gone).Key("evicted").Bool(process.evicted).EndObject();
     }
     out.EndArray().EndObject();
   }

@@ -167,19 +167,25 @@ TEST(BrokerConfig, PromisesNoMoreThanAGpu) {
   std::string ten = "tenants:\n";
   for (int i = 0; i < 10; ++i) absl::StrAppend(&ten, "- {name: t", i, ", spec: compute=10%}\n");
   EXPECT_TRUE(ParseConfig(ten, "x").ok());
-  EXPECT_EQ(
-      Refused("tenants:\n- {name: a, spec: compute=60%}\n- {name: b, spec: compute=50%}\n"
-              "- {name: c}\n"),
-      "broker.yaml:3: tenants: with this one, guarantees are 110% of a GPU; allowed: up to 100% "
-      "for all tenants together");
+  EXPECT_EQ(Refused("tenants:\n- {name: a, spec: compute=60%}\n- {name: b, spec: compute=50%}\n"
+                    "- {name: c}\n"),
+            "broker.yaml:3: tenants: with 'b' guarantees are 110% of a GPU; allowed: up to 100% "
+            "for all tenants together");
   EXPECT_THAT(Refused("tenants: [{name: a, spec: memory=60%}, {name: b, spec: memory=50%}]"),
               HasSubstr("memory quotas are 110% of a GPU"));
+  // Whoever else is promised something that fits.
+  EXPECT_THAT(Refused("tenants:\n- {name: a, spec: compute=50%}\n- {name: b, spec: compute=70%}\n"
+                      "- {name: c, spec: memory=10%}\n- {name: d, spec: compute=5%}\n"),
+              HasSubstr("broker.yaml:3: tenants: with 'b' guarantees are 120% of a GPU"));
+  EXPECT_THAT(Refused("tenants:\n- {name: a, spec: compute=50%}\n- {name: b, spec: memory=70%}\n"
+                      "- {name: c, spec: memory=40%}\n- {name: d, spec: compute=10%}\n"),
+              HasSubstr("broker.yaml:4: tenants: with 'c' memory quotas are 110% of a GPU"));
   // Of one GPU alone.
-  EXPECT_THAT(Refused(absl::StrCat("tenants:\n- {name: a, spec: compute=40%}\n- name: b\n"
-                                   "  spec: compute=50%\n  on:\n    ",
-                                   kGpu, ": compute=70%\n")),
-              HasSubstr(absl::StrCat(
-                  "broker.yaml:6: tenants: with this one, guarantees are 110% of ", kGpu)));
+  EXPECT_THAT(
+      Refused(absl::StrCat("tenants:\n- {name: a, spec: compute=40%}\n- name: b\n"
+                           "  spec: compute=50%\n  on:\n    ",
+                           kGpu, ": compute=70%\n")),
+      HasSubstr(absl::StrCat("broker.yaml:6: tenants: with 'b' guarantees are 110% of ", kGpu)));
 }
 
 TEST(BrokerConfig, WhatAGpuChangesIsValidWithTheRest) {

@@ -37,6 +37,8 @@ TEST(BrokerList, ShowsTenantsAndTheirProcesses) {
       "memory is not free yet\n"
       "batch            0 B      -    0 B      0.0 s                                         "
       "suspended\n");
+  snapshot.shares[0].processes[1].evicted = true;
+  EXPECT_THAT(ListText(snapshot), HasSubstr("  evicted, its memory is not free yet\n"));
   EXPECT_THAT(ListText(snapshot, "batch"), Not(HasSubstr("online")));
   EXPECT_EQ(ListText(snapshot, "nobody"), "no process has opened a GPU yet\n");
 }
