@@ -38,9 +38,11 @@ Recording Recorder::Take(const Registry& registry, Time now, std::optional<uint6
   // What was numbered before a pause of recording is gone as well.
   const uint64_t wanted = std::min(from.value_or(begins ? first : next_), next_);
   recording.lost = wanted < first ? first - wanted : 0;
-  recording.events.assign(
-      events_.begin() + static_cast<std::ptrdiff_t>(std::max(wanted, first) - first),
-      events_.end());
+  const size_t begin = std::max(wanted, first) - first;
+  const size_t end = std::min(events_.size(), begin + kMostAtOnce);
+  recording.events.assign(events_.begin() + static_cast<std::ptrdiff_t>(begin),
+                          events_.begin() + static_cast<std::ptrdiff_t>(end));
+  recording.next = first + end;
   for (const auto& [key, seen] : seen_) {
     for (const auto* slot : {&seen.lease, &seen.wait, &seen.device}) {
       if (!slot->has_value()) continue;
@@ -131,7 +133,8 @@ void Recorder::LookAtTime(const TimeBook::Member& member, Seen& seen, Time now) 
 void Recorder::LookAtMemory(const Registry::Place& place, Seen& seen, Time now) {
   const uint64_t memory = MemoryBook::Used(*place.memory);
   const uint64_t granted = place.memory->granted;
-  if (memory != seen.memory || granted != seen.memory_granted) {
+  const bool is_first = seen.memory == UINT64_MAX;
+  if ((memory != seen.memory || granted != seen.memory_granted) && (is_first || MayTell(now))) {
     seen.memory = memory;
     seen.memory_granted = granted;
     Instant(seen, Kind::kMemory, static_cast<int64_t>(memory), granted, now);
@@ -139,6 +142,7 @@ void Recorder::LookAtMemory(const Registry::Place& place, Seen& seen, Time now) 
   if (place.seat == nullptr) return;
   const uint64_t denied = place.seat->usage->allocations_denied.load(kRelaxed);
   if (denied > seen.denied) {
+    if (!MayTell(now)) return;  // with those that follow
     const uint64_t more = std::min<uint64_t>(denied - seen.denied, UINT32_MAX);
     Instant(seen, Kind::kDenied, static_cast<int64_t>(more), 0, now);
   }
@@ -195,6 +199,14 @@ void Recorder::Instant(const Seen& seen, Kind kind, int64_t value, uint64_t othe
   event.value = value;
   event.other = other;
   Add(std::move(event));
+}
+
+bool Recorder::MayTell(Time now) {
+  if (now >= milli_ + Millis(1)) {
+    milli_ = now;
+    told_ = 0;
+  }
+  return told_++ < kMostEachMilli;
 }
 
 void Recorder::Add(RecordedEvent event) {

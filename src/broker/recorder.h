@@ -32,6 +32,10 @@ namespace gpushare::broker {
 class Recorder {
  public:
   static constexpr Nanos kGoesOn = Seconds(10);  // after the latest question
+  static constexpr size_t kMostAtOnce = 4096;    // events of a recording: who wants more asks again
+  // Of memory and refusals, of all processes together: pages change as often as their owners like, and others' events
+  // are to stay.
+  static constexpr int kMostEachMilli = 20;
 
   explicit Recorder(size_t capacity = size_t{1} << 16) : capacity_(capacity) {}
 
@@ -58,6 +62,7 @@ class Recorder {
   void Close(std::optional<RecordedEvent>& slot, Time now);
   void CloseAll(Seen& seen, Time now);
   void Instant(const Seen& seen, RecordedEvent::Kind kind, int64_t value, uint64_t other, Time now);
+  bool MayTell(Time now);
   void Add(RecordedEvent event);
   void Forget();
 
@@ -65,6 +70,8 @@ class Recorder {
   bool on_ = false;
   Time until_{};
   uint64_t next_ = 0, look_ = 0;
+  Time milli_{};                      // since then
+  int told_ = 0;                      // so many of memory and refusals were told
   std::deque<RecordedEvent> events_;  // the last of them has the number next_ - 1
   std::map<std::pair<uint64_t, const Registry::Place*>, Seen> seen_;  // by session
   std::set<std::pair<std::string, std::string>> suspended_;           // GPUs and tenants

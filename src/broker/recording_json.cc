@@ -29,8 +29,8 @@ void WriteEvents(const char* key, const std::vector<RecordedEvent>& events, base
     out->Key("pid").Integer(event.pid);
     out->Key("session").Integer(static_cast<int64_t>(event.session));
     out->Key("begin_ns").Integer(Count(event.begin)).Key("end_ns").Integer(Count(event.end));
-    out->Key("value").Integer(event.value);
-    out->Key("other").Integer(static_cast<int64_t>(event.other));
+    out->Key("value").Integer(std::max<int64_t>(event.value, 0));
+    out->Key("other").Integer(static_cast<int64_t>(std::min<uint64_t>(event.other, INT64_MAX)));
     out->EndObject();
   }
   out->EndArray();

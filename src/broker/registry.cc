@@ -14,6 +14,10 @@
 namespace gpushare::broker {
 namespace {
 
+// Where the broker does not know the GPUs itself, of what processes say.
+constexpr size_t kMostNamedGpus = 64, kMostUuid = 64;
+constexpr uint64_t kMostMemory = uint64_t{1} << 50;
+
 bool May(const TenantConfig& tenant, const Registry::Credentials& who) {
   if (tenant.uids.empty() && tenant.gids.empty()) return true;
   const auto in = [](const std::vector<uint32_t>& list, uint32_t id) {
@@ -116,8 +120,14 @@ absl::StatusOr<Registry::Gpu*> Registry::FindGpu(const ipc::OpenGpu& open, Chang
     return absl::NotFoundError(
         absl::StrCat("the broker has no GPU ", open.uuid, "; it has", there));
   }
-  if (open.uuid.empty() || open.memory == 0 || gpus_.size() >= 64) {
-    return absl::InvalidArgumentError("GPU: a UUID and a memory above 0 are wanted, of 64 at most");
+  if (gpus_.size() >= kMostNamedGpus) {
+    std::erase_if(gpus_, [](const auto& gpu) { return gpu.second->shares.empty(); });
+  }
+  if (open.uuid.empty() || open.uuid.size() > kMostUuid || open.memory == 0 ||
+      open.memory > kMostMemory || gpus_.size() >= kMostNamedGpus) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "GPU: a UUID of at most ", kMostUuid, " bytes and a memory above 0, up to ",
+        spec::ReadableBytes(kMostMemory), ", are wanted, of ", kMostNamedGpus, " at most"));
   }
   auto gpu = std::make_unique<Gpu>();
   gpu->info = {

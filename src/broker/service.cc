@@ -26,6 +26,7 @@ constexpr int kPacketsAtOnce = 16;  // read from one connection before it is oth
 constexpr size_t kMostGpus = 64;    // opened by one process
 constexpr Nanos kOfHighPriority = Micros(100);  // so often it may call
 constexpr int kSleepers = 8;                    // of a process on its word: two, if it means well
+constexpr size_t kMostUnread = 64 << 20;
 constexpr Nanos kNoRoom = Millis(100);  // nobody is accepted so long when no descriptor is left
 
 absl::Status Refused(const char* what) { return absl::InvalidArgumentError(what); }
@@ -426,6 +427,10 @@ absl::StatusOr<std::string> Service::OnQuery(const Connection& connection,
                                              const ipc::Query& query) {
   if (query.what == "own") return OnOwn(connection);
   GPUSHARE_RETURN_IF_ERROR(MayOperate(connection));
+  if (unread_ > kMostUnread) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the broker's answers are not read: ", unread_, " bytes of them wait"));
+  }
   if (query.what == "trace") {
     Say("trace_begins",
         {{"pid", absl::StrCat(connection.peer.pid)}, {"uid", absl::StrCat(connection.peer.uid)}});
@@ -511,7 +516,10 @@ void Service::Answer(Connection& connection, std::string_view text) {
     text.remove_prefix(piece.size());
     const absl::StatusOr<std::string> packet =
         ipc::Encode(ipc::Part{text.empty() ? 0u : 1u, std::string(piece)});
-    if (packet.ok()) connection.parts.push_back(*packet);
+    if (packet.ok()) {
+      unread_ += packet->size();
+      connection.parts.push_back(*packet);
+    }
   } while (!text.empty());
 }
 
@@ -520,6 +528,7 @@ absl::Status Service::Flush(Connection& connection) {
     const absl::Status sent = ipc::Send(connection.fd.get(), connection.parts.front());
     if (absl::IsResourceExhausted(sent)) break;
     GPUSHARE_RETURN_IF_ERROR(sent);
+    unread_ -= connection.parts.front().size();
     connection.parts.pop_front();
   }
   const bool wants_room = !connection.parts.empty();
@@ -557,6 +566,7 @@ void Service::Drop(Connection& connection, std::string_view why, bool evicted) {
   }
   Unwatch(connection.fd.get());
   connection.fd.Reset();
+  for (const std::string& part : connection.parts) unread_ -= part.size();
   connection.parts.clear();
   if (!connection.peer.process) connection.process_ended = true;  // nothing will be heard of it
 }

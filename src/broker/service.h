@@ -174,6 +174,7 @@ class Service {
   Changed changed_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, std::unique_ptr<Connection>> connections_ ABSL_GUARDED_BY(mutex_);
   // Of these, so that a look need not go over all.
+  size_t unread_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes of answers that nobody has taken yet
   size_t ended_ ABSL_GUARDED_BY(mutex_) = 0, silent_ ABSL_GUARDED_BY(mutex_) = 0,
                 deaf_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t next_connection_ ABSL_GUARDED_BY(mutex_) = 1;

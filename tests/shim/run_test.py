@@ -218,6 +218,22 @@ class Host(unittest.TestCase):
         self.assertEqual((done.stdout, done.stderr), ("100\n", ""), done)
 
 
+class Closed(unittest.TestCase):
+    def test_a_standard_descriptor_that_is_closed(self):
+        for closed in ("<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-"):
+            for broker in ("private", "none"):
+                done = subprocess.run(["bash", "-c", f'"$0" run --gpu sim --memory 1GiB --broker {broker} -- true {closed}', COMMAND],
+                                      timeout=60, check=False)
+                self.assertEqual(done.returncode, 0, (closed, broker))
+        done = subprocess.run(["bash", "-c", '"$0" policies >&-', COMMAND], stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        self.assertEqual((done.returncode, "standard output" in done.stderr), (5, True), done)
+        # The program has them as they were.
+        program = "import os, sys; sys.exit(sum(1 << fd for fd in range(3) if os.path.exists('/proc/self/fd/%d' % fd)))"
+        done = subprocess.run(["bash", "-c", '"$0" run --gpu sim -- "$1" -c "$2" <&-', COMMAND, PYTHON, program], timeout=60, check=False)
+        bare = subprocess.run(["bash", "-c", '"$1" -c "$2" <&-', COMMAND, PYTHON, program], timeout=60, check=False)
+        self.assertEqual(done.returncode, bare.returncode)
+
+
 class Programs(unittest.TestCase):
     def test_cuda_bindings(self):
         done = python("""

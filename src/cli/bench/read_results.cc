@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/bench/read_results.h"
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
@@ -10,6 +12,10 @@
 namespace gpushare::cli {
 
 absl::StatusOr<harness::Results> ReadResults(const std::string& file) {
+  std::error_code there;
+  if (std::filesystem::exists(file, there) && !std::filesystem::is_regular_file(file, there)) {
+    return absl::InvalidArgumentError(absl::StrCat(Printable(file, 256), ": it is not a file"));
+  }
   std::ifstream in(file, std::ios::binary);
   if (!in) return absl::NotFoundError(absl::StrCat(Printable(file, 256), ": it cannot be read"));
   const std::string text{std::istreambuf_iterator<char>(in), {}};

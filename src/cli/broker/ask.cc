@@ -71,13 +71,15 @@ absl::Status BrokerConnection::Open(const ipc::OpenGpu& open) { return Answer(op
 
 absl::StatusOr<std::string> BrokerConnection::Answer(const ipc::Message& question) {
   GPUSHARE_ASSIGN_OR_RETURN(const std::string packet, ipc::Encode(question));
-  if (const absl::Status sent = ipc::Send(fd_.get(), packet); !sent.ok()) return NoAnswer(sent);
+  // Where it has closed the connection its reason may be here already.
+  const absl::Status sent = ipc::Send(fd_.get(), packet);
   base::Clock& clock = base::RealClock();
   const Time until = clock.Now() + kPatience;
   std::string text;
   for (;;) {
-    absl::StatusOr<ipc::Received> got = ipc::ReceiveBefore(fd_.get(), clock, until);
-    if (!got.ok()) return NoAnswer(got.status());
+    absl::StatusOr<ipc::Received> got =
+        ipc::ReceiveBefore(fd_.get(), clock, sent.ok() ? until : clock.Now());
+    if (!got.ok()) return NoAnswer(sent.ok() ? got.status() : sent);
     if (got->what != ipc::Received::kPacket) {
       return NoAnswer(absl::UnavailableError("it ended the connection"));
     }

@@ -5,6 +5,8 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "cli/broker/ask.h"
 #include "cli/broker/change.h"
 #include "cli/broker/daemon.h"
@@ -23,6 +25,19 @@ void AddSocket(CLI::App* app, std::string* socket) {
   app->add_option("--socket", *socket, "where the broker listens; GPUSHARE_BROKER says it too")
       ->type_name("PATH")
       ->capture_default_str();
+}
+
+// As CLI::Range, which lets what is no number pass.
+CLI::Validator Within(double least, double most) {
+  return CLI::Validator(
+      [=](const std::string& text) {
+        double value = 0;
+        if (CLI::detail::lexical_cast(text, value) && value >= least && value <= most) {
+          return std::string();
+        }
+        return absl::StrCat(Quoted(text), " given; allowed: ", least, " to ", most);
+      },
+      "");
 }
 
 // A subcommand whose options live as long as what is chosen.
@@ -56,7 +71,7 @@ void AddTop(CLI::App* app, Chosen* chosen) {
   CLI::App* const top =
       Add(app, "top", "what every tenant does now, until Ctrl-C", options, chosen, &RunTop);
   top->add_option("--interval", options->interval, "seconds between two tables, 0.1 to 3600")
-      ->check(CLI::Range(0.1, 3600.0).description(""))
+      ->check(Within(0.1, 3600))
       ->type_name("SECONDS")
       ->capture_default_str();
   top->add_flag("--once", options->once, "one table, and an end");
@@ -74,7 +89,7 @@ void AddTrace(CLI::App* app, Chosen* chosen) {
   trace
       ->add_option("--seconds", options->seconds,
                    "to record, 0.1 to 3600; without it, until Ctrl-C")
-      ->check(CLI::Range(0.1, 3600.0).description(""))
+      ->check(Within(0.1, 3600))
       ->type_name("SECONDS");
   trace
       ->add_option("--tenant", options->tenants, "of this tenant alone; may be given several times")
@@ -130,7 +145,7 @@ void AddDrain(CLI::App* app, Chosen* chosen) {
   drain
       ->add_option("--timeout", options->timeout,
                    "seconds to wait, 0 to 86400; status 7 after that")
-      ->check(CLI::Range(0.0, 86400.0).description(""))
+      ->check(Within(0, 86400))
       ->type_name("SECONDS")
       ->capture_default_str();
   drain->add_flag("--undo", options->undo, "takes it back");

@@ -16,6 +16,7 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "base/trace_json.h"
+#include "broker/recorder.h"
 #include "cli/broker/ask.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
@@ -141,11 +142,12 @@ absl::Status Record(const TraceOptions& options, BrokerConnection& broker, Tape*
   GPUSHARE_ASSIGN_OR_RETURN(Recording recording, broker.Trace());
   for (;;) {
     const uint64_t next = recording.next;
+    const bool more = recording.events.size() >= broker::Recorder::kMostAtOnce;
     tape->Add(std::move(recording));
     const bool over = interrupted != 0 || clock.Now() >= until || tape->full();
-    if (over) return absl::OkStatus();
+    if (over && !more) return absl::OkStatus();
     const Time asks = std::min(clock.Now() + kAsksEvery, until);
-    while (interrupted == 0 && clock.Now() < asks) {
+    while (!more && interrupted == 0 && clock.Now() < asks) {
       clock.SleepUntil(std::min(clock.Now() + kLooksEvery, asks));
     }
     GPUSHARE_ASSIGN_OR_RETURN(recording, broker.Trace(next));

@@ -84,8 +84,9 @@ absl::StatusOr<std::string> StartPrivateBroker() {
   if (child == 0) {
     // Its child is nobody's here: the program would find a child that it did not start.
     if (fork() == 0) {
-      // Where nothing is closed behind our back.
-      base::UniqueFd kept_ready(dup2(write_end.get(), 4)), kept_owner(dup2(owner.get(), 3));
+      // Where nothing is closed behind our back; by way of others, since each may lie where the other is to go.
+      const int ready = fcntl(write_end.get(), F_DUPFD, 5), pidfd = fcntl(owner.get(), F_DUPFD, 5);
+      base::UniqueFd kept_ready(dup2(ready, 4)), kept_owner(dup2(pidfd, 3));
       write_end.Release(), owner.Release(), read_end.Release();
       setsid();
       if (chdir("/") == 0) {

@@ -214,6 +214,50 @@ TEST_F(RecorderTest, WhoAsksGoesOnFromWhereItWas) {
   EXPECT_EQ(other.next, second.next);
 }
 
+// Whoever changes its figures all the time does not push others' events out.
+TEST_F(RecorderTest, MemoryIsToldSoOftenAndAtLastAsItIs) {
+  Process& process = Start("a", "memory=1GiB", 7);
+  uint64_t from = Take().next;
+  for (uint64_t i = 1; i <= 1000; ++i) {
+    process.pages.usage.memory_charged = i;
+    process.pages.usage.allocations_denied = i;
+    Look(Micros(1));
+  }
+  Recording recording = Take(from);
+  const size_t told = recording.events.size();
+  EXPECT_LE(told, size_t{2 * Recorder::kMostEachMilli});
+  EXPECT_GE(told, size_t{Recorder::kMostEachMilli});
+  int64_t denied = 0;
+  Look(Millis(1));
+  recording = Take(from);
+  EXPECT_EQ(Of(recording.events, RecordedEvent::Kind::kMemory).back().value, 1000);
+  for (const RecordedEvent& event : Of(recording.events, RecordedEvent::Kind::kDenied)) {
+    denied += event.value;
+  }
+  EXPECT_EQ(denied, 1000);
+}
+
+TEST_F(RecorderTest, ManyEventsComeInPieces) {
+  Recorder recorder;
+  Process& process = Start("a", "memory=1GiB", 7);
+  uint64_t next = recorder.Take(registry_, now_).next;
+  constexpr uint64_t kEvents = 3 * Recorder::kMostAtOnce / 2;
+  for (uint64_t i = 1; i <= kEvents; ++i) {
+    process.pages.usage.memory_charged = i;
+    now_ += Millis(1);
+    recorder.Take(registry_, now_, next);  // it goes on
+    recorder.Look(registry_, now_);
+  }
+  size_t total = 0;
+  for (int i = 0; i < 2; ++i) {
+    const Recording recording = recorder.Take(registry_, now_, next);
+    EXPECT_LE(recording.events.size(), Recorder::kMostAtOnce);
+    total += recording.events.size();
+    next = recording.next;
+  }
+  EXPECT_EQ(total, kEvents);
+}
+
 TEST_F(RecorderTest, TheOldestAreLostAndCounted) {
   Process& process = Start("a", "memory=1GiB", 7);
   const uint64_t from = Take().next;

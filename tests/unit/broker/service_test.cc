@@ -188,6 +188,31 @@ TEST_F(ServiceTest, WhoHasRegisteredIsToldItsOwnLimits) {
   EXPECT_TRUE(own->shares[0].processes.empty() && own->gpus.empty());
 }
 
+TEST_F(ServiceTest, WhatCanBeNoGpuIsNone) {
+  Config config;
+  config.unlisted = true;
+  Start(config);
+  auto peer = Connect();
+  ASSERT_TRUE(peer->Register("a").ok());
+  const auto open = [&](const std::string& uuid, uint64_t memory) {
+    return peer->Call(ipc::OpenGpu{.uuid = uuid, .memory = memory, .sm_count = 132});
+  };
+  EXPECT_TRUE(std::holds_alternative<ipc::Refusal>(*open(kGpu, uint64_t{1} << 63)));
+  EXPECT_TRUE(std::holds_alternative<ipc::Refusal>(*open(std::string(65, 'x'), kGiB)));
+  // Those that nobody has any more make room.
+  for (int i = 0; i < 100; ++i) {
+    auto other = Connect();
+    ASSERT_TRUE(other->Register(absl::StrCat("t", i)).ok());
+    std::vector<base::UniqueFd> fds;
+    const auto answer = other->Call(
+        ipc::OpenGpu{.uuid = absl::StrCat("GPU-", i), .memory = kGiB, .sm_count = 1}, &fds);
+    ASSERT_TRUE(answer.ok() && std::holds_alternative<ipc::GpuOpened>(*answer)) << i;
+    (*ipc::MapUsage(fds[1].get()))->ended = 1;  // it holds nothing any more
+    other.reset();
+    ASSERT_TRUE(Eventually([](const Snapshot& now) { return now.sessions == 1; }));
+  }
+}
+
 TEST_F(ServiceTest, ProcessesOfATenantShareItsQuota) {
   Start(TwoTenants());
   auto one = Connect(), two = Connect();
