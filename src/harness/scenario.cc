@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "harness/questions/question.h"
+#include "harness/stretches.h"
 #include "harness/timing.h"
 #include "harness/values.h"
 #include "harness/work.h"
@@ -123,6 +124,21 @@ class ScenarioReader {
     scenario->length = short_.length.value_or(scenario->length);
     scenario->warm_up = short_.warm_up.value_or(scenario->warm_up);
     scenario->window = short_.window.value_or(scenario->window);
+    GPUSHARE_RETURN_IF_ERROR(ShortenCases(scenario));
+    for (Case& one : scenario->cases) {
+      for (Tenant& tenant : one.tenants) {
+        if (tenant.active.empty()) continue;
+        tenant.active = Within(tenant.active, {Nanos(0), scenario->length});
+        if (!tenant.active.empty()) continue;
+        return in_.Error(
+            short_.line, "short.length",
+            absl::StrCat("'", tenant.name, "' of '", one.name, "' is not active within it"));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ShortenCases(Scenario* scenario) const {
     if (short_.cases.empty()) return absl::OkStatus();
     std::vector<Case> cases;
     for (const std::string& name : short_.cases) {

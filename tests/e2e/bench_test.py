@@ -495,7 +495,10 @@ class Bench(unittest.TestCase):
         self.assertFalse(pathlib.Path(self.path("new.jsonl")).exists())
 
     def test_a_scenario_by_its_name_and_short(self):
-        result = self.bench("run", "cap", "--short", "--method", "native", "--repetitions", "1")
+        # Whatever the folder has in which the command is run.
+        os.mkdir(self.path("cap"))
+        result = subprocess.run([COMMAND, "bench", "run", "cap", "--short", "--method", "native", "--repetitions", "1"],
+                                capture_output=True, text=True, timeout=200, cwd=self.folder.name)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("cap: ten", result.stdout)
         self.assertNotIn("cap: thirty", result.stdout)

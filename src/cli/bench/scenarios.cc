@@ -36,12 +36,13 @@ absl::StatusOr<std::vector<std::string>> ScenarioNames() {
 }
 
 absl::StatusOr<std::string> FindScenario(const std::string& file_or_name) {
-  if (absl::StrContains(file_or_name, '/') || absl::EndsWith(file_or_name, kEnding) ||
-      access(file_or_name.c_str(), F_OK) == 0) {
+  if (absl::StrContains(file_or_name, '/') || absl::EndsWith(file_or_name, kEnding)) {
     return file_or_name;
   }
+  // A name is one wherever the command is run: a folder may be called so.
   GPUSHARE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ScenarioNames());
   if (!std::binary_search(names.begin(), names.end(), file_or_name)) {
+    if (access(file_or_name.c_str(), F_OK) == 0) return file_or_name;
     return absl::NotFoundError(absl::StrCat("there is no file and no scenario ",
                                             Quoted(file_or_name),
                                             "; scenarios: ", absl::StrJoin(names, ", ")));

@@ -15,7 +15,8 @@ namespace gpushare::cli {
 // Their names, sorted. Unavailable: they are not beside this command; where they were looked for.
 absl::StatusOr<std::vector<std::string>> ScenarioNames();
 
-// A file: what is a path, or there, is taken as it is; else it is a name. NotFound: it is neither; which names there are.
+// The file of what is a path, has the ending of one, is a name or, if nothing is called that, is there. NotFound: it is none
+// of these; which names there are.
 absl::StatusOr<std::string> FindScenario(const std::string& file_or_name);
 
 }  // namespace gpushare::cli

@@ -67,7 +67,11 @@ void HarvestFigures(const Played& played, std::vector<Figure>* figures) {
 
 std::string TellHarvest(const report::ScenarioReport& scenario, size_t method) {
   const report::Worst least = report::LeastOf(scenario, method, "harvest");
-  if (least.row == nullptr) return "";
+  if (least.row == nullptr) {
+    const bool none = report::LeastOf(scenario, method, "left_over").row != nullptr;
+    return absl::StrCat(none ? "Requests left no time over. " : "",
+                        TellWorstRatio(scenario, method));
+  }
   return absl::StrCat("Best effort had ", report::Interval(least.median),
                       " % of the time that requests left over", report::InCase(scenario, least),
                       ". ", TellWorstRatio(scenario, method));

@@ -142,7 +142,14 @@ std::string TellReclaim(const report::ScenarioReport& scenario, size_t method) {
   const std::string tenant = worst.row->name.substr(0, worst.row->name.rfind('.'));
   std::string text =
       absl::StrCat(tenant, " had its share at the latest ", report::Interval(worst.median),
-                   " ms after its return", report::InCase(scenario, worst), ". ");
+                   " ms after its return", report::InCase(scenario, worst));
+  const report::Worst behind = report::WorstOf(scenario, method, ".behind");
+  if (behind.row != nullptr) {
+    absl::StrAppend(&text, "; ", behind.row->name.substr(0, behind.row->name.rfind('.')),
+                    " was at most ", report::Interval(behind.median),
+                    " ms of device time behind it", report::InCase(scenario, behind));
+  }
+  text += ". ";
   if (reached.row != nullptr && reached.median.value < 100) {
     text = absl::StrCat(reached.row->name.substr(0, reached.row->name.rfind('.')),
                         " had its share again after ", report::Interval(reached.median),

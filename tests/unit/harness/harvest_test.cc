@@ -3,10 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "harness/figures.h"
 #include "harness/questions/question.h"
+#include "harness/report/headline.h"
 
 namespace gpushare::harness {
 namespace {
@@ -89,6 +93,19 @@ TEST(Harvest, OfNoTimeThereIsNone) {
   figures = HarvestOf(*scenario, {"", {online, job}});
   EXPECT_NEAR(figures["harvest"], 100, 1e-9);
   EXPECT_EQ(figures.count("taken"), 0u);
+}
+
+TEST(Harvest, IsToldWhereNoTimeIsLeftOver) {
+  Result run = {.scenario = "s", .one_case = "c", .method = "native"};
+  run.course.question = "harvest";
+  run.figures = {
+      {"left_over", "%", 0.0}, {"harvest", "%", std::nullopt}, {"online.p99_ratio", "x", 50.0}};
+  std::vector<report::Given> given(1);
+  given[0].results.runs = {run};
+  const report::Report made = report::ReportOf(given);
+  EXPECT_EQ(report::HeadlinesOf(made, made.scenarios[0])[0].sentence,
+            "Requests left no time over. The 99th percentile of online's requests was 50.0 times "
+            "what it is alone.");
 }
 
 TEST(Harvest, IsAskedOfAServiceAndOfOthers) {

@@ -6,9 +6,11 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "harness/figures.h"
 #include "harness/questions/question.h"
+#include "harness/report/headline.h"
 
 namespace gpushare::harness {
 namespace {
@@ -89,6 +91,30 @@ TEST(Reclaim, WhatIsNeverReachedTookAllTheTimeThatItWasThere) {
   EXPECT_EQ(figures.count("back.reclaim"), 0u);
   EXPECT_EQ(figures.count("busy_away"), 0u);
   EXPECT_GT(figures["busy"], 90);
+}
+
+TEST(Reclaim, IsToldWithHowFarATenantWasBehind) {
+  Result run = {.scenario = "s", .one_case = "c", .method = "native"};
+  run.course.question = "reclaim";
+  run.figures = {{"back.reclaim_worst", "ms", 0.0, Figure::Better::kLower},
+                 {"back.reclaimed", "%", 100.0, Figure::Better::kHigher},
+                 {"back.behind", "ms", 0.5, Figure::Better::kLower},
+                 {"busy_away", "%", 99.0, Figure::Better::kHigher}};
+  const auto told = [&run] {
+    std::vector<report::Given> given(1);
+    given[0].results.runs = {run};
+    const report::Report made = report::ReportOf(given);
+    return report::HeadlinesOf(made, made.scenarios[0])[0].sentence;
+  };
+  EXPECT_EQ(
+      told(),
+      "back had its share at the latest 0.00 ms after its return; back was at most 0.50 ms of "
+      "device time behind it. While a tenant was away, the device was busy for 99.0 % of the "
+      "time.");
+  run.figures[1].value = 50;
+  EXPECT_EQ(told(),
+            "back had its share again after 50.0 % of its returns. While a tenant was away, the "
+            "device was busy for 99.0 % of the time.");
 }
 
 TEST(Reclaim, IsAskedOfTenantsThatComeBack) {

@@ -80,6 +80,27 @@ TEST(Timing, OutsideOfItsActiveTimesATenantHasNoWork) {
   EXPECT_TRUE(AbsencesOf(*service, Seconds(2)).empty());
 }
 
+TEST(Timing, TakenShortTheyEndWithTheRun) {
+  constexpr char kText[] = R"(question: cap
+length: 2s
+warm_up: 100ms
+window: 100ms
+short: {length: 1s}
+cases:
+- name: one
+  tenants:
+  - {name: a, cap: 50%, work: {kernels: 1ms}, active: 0s-500ms 800ms-1200ms 1500ms-2s}
+)";
+  const auto shorter = ParseScenario(kText, "s.yaml", nullptr, Length::kShort);
+  ASSERT_TRUE(shorter.ok()) << shorter.status();
+  EXPECT_EQ(shorter->cases[0].tenants[0].active,
+            (std::vector<Stretch>{{Nanos(0), Millis(500)}, {Millis(800), Seconds(1)}}));
+  std::string late = kText;
+  late.replace(late.find("0s-500ms 800ms-1200ms "), 22, "");
+  EXPECT_THAT(std::string(ParseScenario(late, "s.yaml").status().message()),
+              HasSubstr("s.yaml:5: short.length: 'a' of 'one' is not active within it"));
+}
+
 TEST(Timing, ActiveTimesAreAscending) {
   for (const char* active : {"0s", "0s-0s", "1s-500ms", "0s-1s 1s-2s", "0s-1s 500ms-2s", "0s-5ms",
                              "-1s", "1s-", "'0s-1s,1500ms-2s'", "' '"}) {
