@@ -326,7 +326,25 @@ class Changes(unittest.TestCase):
             self.assertIsNone(drain.poll())
             child.communicate()
             out, _ = drain.communicate(timeout=30)
-            self.assertEqual((drain.returncode, json.loads(out)), (0, {"drained": True, "holders": []}))
+            self.assertEqual((drain.returncode, json.loads(out)), (0, {"draining": True, "drained": True, "holders": []}))
+
+    def test_drain_without_waiting_and_as_json(self):
+        def drain(*options):
+            result = running.command("drain", "online", "--timeout", "0", *options)
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+            return result.stdout
+
+        with broker() as running:
+            self.assertEqual(drain(), "")  # nobody is there
+            drain("--undo")
+            with Process(running.path, "online", "serve").open():
+                self.assertEqual(drain(), "draining; still there:\n  online: %d (serve), 0 B on %s\n" % (os.getpid(), GPU))
+                holder = {"tenant": "online", "gpu": GPU, "pid": os.getpid(), "program": "serve", "memory_used": 0,
+                          "gone": False, "evicted": False}
+                self.assertEqual(json.loads(drain("--json")), {"draining": True, "drained": False, "holders": [holder]})
+                self.assertEqual(json.loads(drain("--undo", "--json")),
+                                 {"draining": False, "drained": False, "holders": [holder]})
+                self.assertEqual(drain("--undo"), "")
 
 
 class Metrics(unittest.TestCase):

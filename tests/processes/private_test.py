@@ -46,6 +46,16 @@ sys.exit(7)
 
 
 class Private(unittest.TestCase):
+    def test_the_simulated_gpu_has_the_brokers_clock(self):
+        for broker, given, got in (("private", "memory=16GiB", "memory=16GiB,clock=wall"),
+                                   ("private", "clock=virtual", "clock=virtual"),
+                                   ("private", "shared=a,memory=16GiB", "shared=a,memory=16GiB"),
+                                   ("none", "memory=16GiB", "memory=16GiB")):
+            done = subprocess.run([COMMAND, "run", "--gpu", "sim", "--broker", broker, "--", "sh", "-c", "echo $GPUSHARE_SIM"],
+                                  env={**os.environ, "GPUSHARE_DRIVER": "sim", "GPUSHARE_SIM": given},
+                                  capture_output=True, text=True, timeout=60)
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, got + "\n", ""))
+
     def test_one_share_for_all_processes(self):
         with tempfile.TemporaryDirectory(prefix="gpushare-private-") as folder:
             environment = {**os.environ, "GPUSHARE_DRIVER": "sim", "CHILD": CHILD, "XDG_RUNTIME_DIR": folder,

@@ -252,6 +252,8 @@ class Commands(Brokers):
         self.assertIn("events of 1 tenants in 0.", self.command("trace", other, "--seconds", "0.1", "--tenant", "batch").stdout)
         with open(other) as text:
             self.assertNotIn("online", text.read())
+        nobody = self.command("trace", other, "--seconds", "0.1", "--tenant", "nobody")
+        self.assertEqual(nobody.stderr, "gpushare trace: nothing was seen of tenant 'nobody'\n")
         trace.send_signal(signal.SIGINT)
         out, error = trace.communicate(timeout=30)
         self.assertEqual((trace.returncode, error), (0, ""))

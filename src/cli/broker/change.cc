@@ -34,11 +34,15 @@ absl::Status Check(const ipc::Change& change) {
   return absl::InvalidArgumentError("spec: it is empty; name the keys to change, as in cap=50%");
 }
 
-std::string DrainJson(bool done, const std::vector<std::string>& holders) {
-  base::JsonWriter out;
-  out.BeginObject().Key("drained").Bool(done).Key("holders").BeginArray();
-  for (const std::string& holder : holders) out.String(holder);
-  return out.EndArray().EndObject().text() + "\n";
+// Those of a tenant (empty: of any) on a GPU (empty: any).
+template <typename Take>
+void EachHolder(const broker::Snapshot& snapshot, const std::string& tenant, const std::string& gpu,
+                Take take) {
+  for (const broker::Share& share : snapshot.shares) {
+    if (!tenant.empty() && share.tenant != tenant) continue;
+    if (!gpu.empty() && share.gpu != gpu) continue;
+    for (const broker::ProcessShare& process : share.processes) take(share, process);
+  }
 }
 
 }  // namespace
@@ -72,17 +76,28 @@ ExitCode RunChange(const ChangeOptions& options) {
 std::vector<std::string> Holders(const broker::Snapshot& snapshot, const std::string& tenant,
                                  const std::string& gpu) {
   std::vector<std::string> holders;
-  for (const broker::Share& share : snapshot.shares) {
-    if (!tenant.empty() && share.tenant != tenant) continue;
-    if (!gpu.empty() && share.gpu != gpu) continue;
-    for (const broker::ProcessShare& process : share.processes) {
-      holders.push_back(absl::StrCat(NameCell(share.tenant), ": ", PidCell(process), " (",
-                                     process.gone ? StateCell(process) : NameCell(process.program),
-                                     "), ", MemoryCell(process.memory_used), " on ",
-                                     NameCell(share.gpu)));
-    }
-  }
+  EachHolder(snapshot, tenant, gpu, [&](const auto& share, const auto& process) {
+    holders.push_back(absl::StrCat(NameCell(share.tenant), ": ", PidCell(process), " (",
+                                   process.gone ? StateCell(process) : NameCell(process.program),
+                                   "), ", MemoryCell(process.memory_used), " on ",
+                                   NameCell(share.gpu)));
+  });
   return holders;
+}
+
+std::string DrainJson(const DrainOptions& options, const broker::Snapshot& snapshot) {
+  base::JsonWriter out;
+  bool any = false;
+  out.BeginObject().Key("draining").Bool(!options.undo).Key("holders").BeginArray();
+  EachHolder(snapshot, options.tenant, options.gpu, [&](const auto& share, const auto& process) {
+    any = true;
+    out.BeginObject().Key("tenant").String(share.tenant).Key("gpu").String(share.gpu);
+    out.Key("pid").Integer(process.pid).Key("program").String(process.program);
+    out.Key("memory_used").Integer(static_cast<int64_t>(process.memory_used));
+    out.Key("gone").Bool(process.gone).Key("evicted").Bool(process.evicted).EndObject();
+  });
+  out.EndArray().Key("drained").Bool(!options.undo && !any);
+  return out.EndObject().text() + "\n";
 }
 
 ExitCode RunDrain(const DrainOptions& options) {
@@ -93,7 +108,7 @@ ExitCode RunDrain(const DrainOptions& options) {
   if (const absl::Status done = broker->Change(change).status(); !done.ok()) {
     return FailOfBroker("drain", done);
   }
-  if (options.undo) return kExitOk;
+  if (options.undo && !options.json) return kExitOk;
   base::Clock& clock = base::RealClock();
   const Time until = clock.Now() + Nanos(static_cast<int64_t>(options.timeout * 1e9));
   for (;;) {
@@ -101,13 +116,18 @@ ExitCode RunDrain(const DrainOptions& options) {
     if (!snapshot.ok()) return FailOfBroker("drain", snapshot.status());
     const std::vector<std::string> holders = Holders(*snapshot, options.tenant, options.gpu);
     const Time now = clock.Now();
-    if (!holders.empty() && now < until) {
+    if (!options.undo && !holders.empty() && now < until) {
       clock.SleepUntil(std::min(until, now + kBetween));
       continue;
     }
-    if (options.json) std::fputs(DrainJson(holders.empty(), holders).c_str(), stdout);
+    const bool waited = options.timeout > 0 && !options.undo;
+    if (options.json) {
+      std::fputs(DrainJson(options, *snapshot).c_str(), stdout);
+    } else if (!waited && !holders.empty()) {
+      std::printf("draining; still there:\n  %s\n", absl::StrJoin(holders, "\n  ").c_str());
+    }
     const ExitCode written = FinishStdout("drain");
-    if (holders.empty() || options.timeout == 0 || written != kExitOk) return written;
+    if (holders.empty() || !waited || written != kExitOk) return written;
     return Fail("drain", kExitTimeout,
                 absl::DeadlineExceededError(absl::StrCat(
                     "still there after ", options.timeout, " s:\n  ",

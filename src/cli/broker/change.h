@@ -34,6 +34,9 @@ struct DrainOptions {
 // named, and it stays in force.
 ExitCode RunDrain(const DrainOptions& options);
 
+// As one object: whether it is being drained, who is there, and whether nobody is.
+std::string DrainJson(const DrainOptions& options, const broker::Snapshot& snapshot);
+
 // Who still holds something of `tenant` (empty: of any) on `gpu` (empty: any), as in "online: 4242 (serve), 2 GiB on
 // GPU-...".
 std::vector<std::string> Holders(const broker::Snapshot& snapshot, const std::string& tenant,

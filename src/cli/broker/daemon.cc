@@ -28,6 +28,7 @@
 #include "broker/nvml.h"
 #include "broker/service.h"
 #include "cli/broker/ask.h"
+#include "cli/broker_clock.h"
 #include "cli/output.h"
 #include "gpushare/version.h"
 
@@ -66,6 +67,7 @@ void MakeFolderOf(const std::string& socket) {
 // Nothing: processes will say which GPUs there are.
 absl::StatusOr<std::optional<broker::Host>> HostOf(GpuSource gpus, const EventLog& log) {
   if (gpus == GpuSource::kNone) return std::nullopt;
+  SetClockBesideABroker();
   absl::StatusOr<broker::Host> host = broker::OpenHost(gpus == GpuSource::kSimulated ? "sim" : "");
   if (host.ok()) return std::optional(*std::move(host));
   if (gpus != GpuSource::kAuto) return host.status();

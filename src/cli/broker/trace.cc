@@ -184,6 +184,11 @@ ExitCode RunTrace(const TraceOptions& options) {
   if (const ExitCode code = WriteFile("trace", options.file, tape.ToFile()); code != kExitOk) {
     return code;
   }
+  for (const std::string& tenant : options.tenants) {
+    if (tape.tenants().contains(tenant)) continue;
+    std::fprintf(stderr, "gpushare trace: nothing was seen of tenant '%s'\n",
+                 Printable(tenant, 63).c_str());
+  }
   if (options.file != kStdout) {
     std::fputs(Summary(options, tape).c_str(), stdout);
     if (const ExitCode code = FinishStdout("trace"); code != kExitOk) return code;

@@ -19,6 +19,7 @@
 #include "cli/broker/ask.h"
 #include "cli/broker/figures.h"
 #include "cli/broker/try_share.h"
+#include "cli/broker_clock.h"
 #include "cli/gpu_option.h"
 #include "cli/output.h"
 #include "cli/run/preload_object.h"
@@ -173,6 +174,7 @@ absl::Status SetBroker(const RunOptions& options, const std::string& spec, bool 
                               TryShare(broker, "--broker", hello, {gpu}));
     SayWhatCounts(hello.spec, shares, gpu.uuid);
   }
+  if (simulated) SetClockBesideABroker();
   setenv("GPUSHARE_BROKER", broker.c_str(), 1);
   if (!tenant.empty()) setenv("GPUSHARE_TENANT", tenant.c_str(), 1);
   return absl::OkStatus();
