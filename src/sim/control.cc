@@ -185,6 +185,12 @@ GPUSHARE_SIM_CONTROL int gpushare_sim_thread_enter_announced(uint64_t announced)
 
 GPUSHARE_SIM_CONTROL int gpushare_sim_thread_withdraw(uint64_t announced) {
   Clock& clock = ReadyClock();
+  if (clock.is_virtual() && !CurrentThread()->clock->registered) {
+    // The turn may be given to the one that does not come, and nobody else would get it: it is taken in its place, and
+    // handed on.
+    if (gpushare_sim_thread_enter_announced(announced) != 0) return -1;
+    return gpushare_sim_thread_leave();
+  }
   const ControlScope scope;
   Thread* const thread = clock.FindAnnounced(announced);
   if (thread == nullptr) return -1;

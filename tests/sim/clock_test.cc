@@ -211,6 +211,17 @@ TEST_F(ClockTest, AnAnnouncedThreadThatCouldNotBeStartedIsNotWaitedFor) {
   EXPECT_EQ(0, gpushare_sim_thread_withdraw(number));
   EXPECT_EQ(-1, gpushare_sim_thread_withdraw(number));
   EXPECT_EQ(-1, gpushare_sim_thread_withdraw(0));
+  // Of a thread that is not the clock's, which does not keep the turn: it may be with the one that does not come.
+  std::thread other([] {
+    for (int i = 0; i < 3; ++i) {
+      const uint64_t another = gpushare_sim_thread_announce("never comes");
+      EXPECT_EQ(0, gpushare_sim_thread_withdraw(another));
+      EXPECT_EQ(-1, gpushare_sim_thread_withdraw(another));
+    }
+  });
+  gpushare_sim_external_begin();
+  other.join();
+  gpushare_sim_external_end();
   const uint64_t start = Now();
   gpushare_sim_spend(1'000'000);  // would stand still
   EXPECT_EQ(Now() - start, 1'000'000u);

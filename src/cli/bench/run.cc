@@ -63,6 +63,7 @@ std::vector<Turn> Turns(const std::vector<Scenario>& scenarios, const std::vecto
     for (const Scenario& scenario : scenarios) {
       for (const Case& one : scenario.cases) {
         std::vector<const Method*> order;
+        order.reserve(methods.size());
         for (const Method& method : methods) order.push_back(&method);
         for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random() % i]);
         for (const Method* method : order) turns.push_back({&scenario, &one, method, repetition});
