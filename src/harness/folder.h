@@ -22,6 +22,7 @@ class Folder {
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
 
+  const std::string& path() const { return path_; }
   std::string operator/(const std::string& file) const { return path_ + "/" + file; }
   std::string name() const { return path_.substr(path_.rfind('/') + 1); }
 

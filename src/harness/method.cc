@@ -144,15 +144,18 @@ std::string SpecOf(const Ask& ask) {
   return absl::StrJoin(parts, ",");
 }
 
-std::vector<std::pair<std::string, std::string>> EnvironmentOf(const Method& method,
-                                                               const Ask& ask) {
+std::vector<std::pair<std::string, std::string>> EnvironmentOf(const Method& method, const Ask& ask,
+                                                               const std::string& tenant,
+                                                               const std::string& folder) {
   std::vector<std::pair<std::string, std::string>> environment = method.environment;
   for (auto& [variable, value] : environment) {
     const uint64_t memory = ask.memory.value_or(0);
     value = absl::StrReplaceAll(value, {{"%SHARE%", Percent(ask.share)},
                                         {"%CAP%", Percent(ask.cap)},
                                         {"%MEMORY_MIB%", absl::StrCat(memory >> 20)},
-                                        {"%MEMORY_BYTES%", absl::StrCat(memory)}});
+                                        {"%MEMORY_BYTES%", absl::StrCat(memory)},
+                                        {"%TENANT%", tenant},
+                                        {"%FOLDER%", folder}});
   }
   return environment;
 }

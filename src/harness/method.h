@@ -30,7 +30,7 @@ struct Method {
   std::string library = {};  // kLibrary: its path
   // kLibrary: the environment of each tenant's program, beside what a run has (environment.h). In a value %SHARE%, %CAP%
   // stand for percentages as they were asked for, 12.5 among them, 100 where nothing was; %MEMORY_MIB%, %MEMORY_BYTES% for the
-  // quota of memory, 0 where there is none.
+  // quota of memory, 0 where there is none; %TENANT% for its name and %FOLDER% for a folder that goes with the run.
   std::vector<std::pair<std::string, std::string>> environment = {};
 };
 
@@ -52,9 +52,10 @@ std::string WhyNot(const Method& method, const Case& one);
 
 // The spec of a tenant's virtual device.
 std::string SpecOf(const Ask& ask);
-// The environment of a tenant's program.
-std::vector<std::pair<std::string, std::string>> EnvironmentOf(const Method& method,
-                                                               const Ask& ask);
+// The environment of a tenant's program. `folder`: of the run's files, which goes with it.
+std::vector<std::pair<std::string, std::string>> EnvironmentOf(const Method& method, const Ask& ask,
+                                                               const std::string& tenant = "",
+                                                               const std::string& folder = "");
 
 }  // namespace gpushare::harness
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
@@ -17,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "harness/children.h"
 #include "harness/environment.h"
 #include "harness/folder.h"
@@ -58,6 +60,7 @@ class OneRun {
         apart_(options.apart || IsApart(one)) {}
 
   absl::StatusOr<Outcome> Do() {
+    GPUSHARE_RETURN_IF_ERROR(CheckLibrary());
     GPUSHARE_RETURN_IF_ERROR(StartLine::Make(folder_ / "start"));
     std::error_code error;
     fs::create_symlink(bed_.simulated, folder_ / "simulated.so", error);
@@ -74,12 +77,33 @@ class OneRun {
       GPUSHARE_RETURN_IF_ERROR(children.Start(ProgramOf(i)));
     }
     GPUSHARE_RETURN_IF_ERROR(children.Wait(bed_.limit));
+    GPUSHARE_RETURN_IF_ERROR(CheckPreloaded());
     GPUSHARE_ASSIGN_OR_RETURN(Outcome outcome, Collect());
     for (int64_t& ready : outcome.ready_ns) ready -= begun.time_since_epoch().count();
     return outcome;
   }
 
  private:
+  // The loader says so, goes on without it, and what is measured then is nobody's.
+  absl::Status CheckLibrary() const {
+    if (method_.kind != Kind::kLibrary || access(method_.library.c_str(), R_OK) == 0) {
+      return absl::OkStatus();
+    }
+    return absl::ErrnoToStatus(errno, method_.library);
+  }
+  absl::Status CheckPreloaded() const {
+    if (method_.kind != Kind::kLibrary) return absl::OkStatus();
+    for (size_t i = 0; i < plans_.size(); ++i) {
+      std::ifstream log(LogPath(i));
+      for (std::string line; std::getline(log, line);) {
+        if (line.find("cannot be preloaded") == std::string::npos) continue;
+        return absl::FailedPreconditionError(Printable(line, 400));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  std::string LogPath(size_t i) const { return folder_ / absl::StrCat("log-", i); }
   std::string PlanPath(size_t i) const { return folder_ / absl::StrCat("plan-", i); }
 
   absl::Status MakePlans() {
@@ -176,14 +200,15 @@ class OneRun {
         bed_.programs + (method_.kind == Kind::kInProcess ? "/virtual_devices" : "/native"),
         ThisProcess(), PlanPath(i)};
     program.environment = EnvironmentAt(i + (broker ? 1 : 0));
-    program.log = folder_ / absl::StrCat("log-", i);
+    program.log = LogPath(i);
     program.may_be_killed = ProgramIsKilled(plans_[i]);
     if (broker) {
       program.environment["LD_PRELOAD"] = bed_.preload;
       program.environment["GPUSHARE_BROKER"] = folder_ / "broker.sock";
       program.environment["GPUSHARE_TENANT"] = plans_[i].tenants.front().name;
     } else if (method_.kind == Kind::kLibrary) {
-      for (auto& [variable, value] : EnvironmentOf(method_, asks_[i])) {
+      for (auto& [variable, value] :
+           EnvironmentOf(method_, asks_[i], plans_[i].tenants.front().name, folder_.path())) {
         program.environment[variable] = std::move(value);
       }
       program.environment["LD_PRELOAD"] = method_.library;

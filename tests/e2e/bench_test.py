@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import statistics
 import subprocess
@@ -476,6 +477,64 @@ class Bench(unittest.TestCase):
         result = self.bench("run", scenario, "--method", "native", "--repetitions", "1", "--limit", "1")
         self.assertEqual(result.returncode, 1)
         self.assertIn("native failed: it had not ended after 1 s", result.stdout)
+
+    def library(self, source):
+        """A library to preload, of that C."""
+        compiler = shutil.which("cc") or shutil.which("gcc")
+        if compiler is None:
+            self.skipTest("no C compiler")
+        library = self.path("libother.so")
+        subprocess.run([compiler, "-shared", "-fPIC", "-x", "c", "-o", library, "-"], input=source, text=True, check=True)
+        return library
+
+    def test_one_that_crashes_or_is_not_there_does_not_keep_the_others(self):
+        crashes = self.library("#include <stdlib.h>\n__attribute__((constructor)) static void go(void) "
+                               "{ if (getenv(\"CRASH\")) abort(); }")
+        out = self.path("out.jsonl")
+        result = self.bench("run", self.path("cap.yaml", CAP), "--method", f"crashes={crashes},CRASH=%CAP%", "--method",
+                            "gpushare", "--repetitions", "1", "--out", out)
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertIn("crashes failed: tenant capped was ended by signal 6", result.stdout)
+        runs = {run["method"]: run for run in map(json.loads, pathlib.Path(out).read_text().splitlines()[1:])}
+        self.assertIn("signal 6", runs["crashes"]["error"])
+        self.assertTrue(runs["gpushare"]["figures"])
+
+    def test_a_library_is_told_who_its_tenant_is_and_where_its_files_may_be(self):
+        writes = self.library("#include <stdio.h>\n#include <stdlib.h>\n__attribute__((constructor)) static void go(void) "
+                              "{ FILE* f = fopen(getenv(\"STATE\"), \"w\"); if (!f || fclose(f)) abort(); }")
+        result = self.bench("run", self.path("share.yaml", SHARE), "--method",
+                            f"other={writes},STATE=%FOLDER%/%TENANT%-%SHARE%.state", "--repetitions", "1")
+        self.assertEqual(result.returncode, 0, result.stdout)
+        self.assertEqual(sorted(os.listdir(self.folder.name)), ["libother.so", "share.yaml"])
+
+    def test_a_library_that_is_not_there(self):
+        # The loader goes on without it: what native does must not stand there as what that library does.
+        for library, why in (("/nowhere/libother.so", "/nowhere/libother.so: No such file or directory"),
+                             (self.path("text.so", "no library"), "cannot be preloaded")):
+            result = self.bench("run", self.path("cap.yaml", CAP), "--method", f"other={library},LIMIT=%CAP%", "--method",
+                                "gpushare", "--repetitions", "1")
+            self.assertEqual(result.returncode, 1, result.stdout)
+            self.assertRegex(result.stdout, f"other failed: .*{why}")
+            self.assertIn("capped.share", result.stdout)
+
+    def test_a_full_disk(self):
+        result = self.bench("run", self.path("cap.yaml", CAP), "--method", "native", "--repetitions", "1", "--out", "/dev/full")
+        self.assertEqual(result.returncode, 5, result.stderr)
+        self.assertIn("not all results could be written", result.stderr)
+        self.assertIn("capped.share", result.stdout)  # what was measured is shown all the same
+
+    def test_results_of_another_version(self):
+        out = self.path("out.jsonl")
+        self.bench("run", self.path("cap.yaml", CAP), "--method", "native", "--repetitions", "1", "--out", out)
+        text = pathlib.Path(out).read_text()
+        other = self.path("other.jsonl", text.replace('"gpushare_bench":1', '"gpushare_bench":2'))
+        for arguments in (("show", other), ("compare", out, other), ("report", other)):
+            result = self.bench(*arguments)
+            self.assertEqual(result.returncode, 2, arguments)
+            self.assertIn("other.jsonl:1: results of version 2 given, 1 is what this gpushare reads", result.stderr)
+        # One that was being written when the disk was full.
+        cut = self.path("cut.jsonl", text + text.splitlines()[-1][:40])
+        self.assertEqual(self.bench("show", cut).stdout, self.bench("show", out).stdout)
 
     def test_all_that_comes_with_gpushare(self):
         names = self.bench("scenarios").stdout.split()

@@ -49,6 +49,12 @@ TEST(Method, ALibraryIsToldInItsOwnWords) {
               HasSubstr("LD_PRELOAD is set by the harness"));
 }
 
+TEST(Method, WhatEachTenantHasForItselfIsNamed) {
+  const auto method = FindMethod("other=/opt/libother.so,STATE=%FOLDER%/%TENANT%.state");
+  ASSERT_TRUE(method.ok()) << method.status();
+  EXPECT_EQ(EnvironmentOf(*method, {}, "a", "/tmp/run")[0].second, "/tmp/run/a.state");
+}
+
 TEST(Method, MemoryIsToldInTheUnitsOfEach) {
   const auto method = FindMethod("other=/opt/libother.so,LIMIT=%MEMORY_MIB%m,BYTES=%MEMORY_BYTES%");
   ASSERT_TRUE(method.ok()) << method.status();
