@@ -5,7 +5,7 @@
 //       {{&*device_on_0, {&*stream_on_0}}, {&*device_on_1, {&*stream_on_1}}}, {.exclusive = true});
 //   if (!gang.ok()) return gang.status();
 //   AllReduce(stream_on_0->native().value(), stream_on_1->native().value());
-//   gang->Release();   // or the end of the scope
+//   gang->Release().IgnoreError();   // or the end of the scope
 //
 // For work of which each part waits for the others, as collective kernels do: without it two tenants may
 // each get one GPU and wait for ever for the other's. Members are acquired in the order of the GPUs' UUIDs,

@@ -5,7 +5,7 @@
 //       Lease::Acquire(*device, {.hint = absl::Milliseconds(2), .streams = {&*stream}});
 //   if (!lease.ok()) return lease.status();
 //   model->Execute(stream->native().value());   // whatever it launches there is covered
-//   lease->Release();                           // or the end of the scope
+//   lease->Release().IgnoreError();             // or the end of the scope
 //
 // While it is held others' kernels may run between the lease's, unless it is exclusive; it is charged
 // what their known commands leave it of the device's time (docs/meter.md).

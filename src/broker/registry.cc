@@ -61,7 +61,7 @@ absl::StatusOr<Registry::Tenant*> Registry::TenantFor(const Credentials& who,
     }
     if (found > 1) {
       return absl::InvalidArgumentError(
-          absl::StrCat("user ", who.uid, " may be ", found,
+          absl::StrCat("user ", who.uid, " may be any of ", found,
                        " tenants of the configuration: say which with GPUSHARE_TENANT"));
     }
     if (found == 0 && !config_.unlisted) {

@@ -312,7 +312,7 @@ void Service::Read(Connection& connection) {
     absl::StatusOr<ipc::Received> got = ipc::Receive(connection.fd.get());
     if (!got.ok()) return Drop(connection, Text(got.status()));
     if (got->what == ipc::Received::kNothing) return;
-    if (got->what == ipc::Received::kEnd) return Drop(connection, "");
+    if (got->what == ipc::Received::kEnd) return Drop(connection, "its connection was closed");
     got->fds.clear();  // nobody sends the broker descriptors; before it answers, these are closed
     const absl::StatusOr<ipc::Message> message = ipc::Decode(got->packet);
     if (!message.ok()) return Drop(connection, Text(message.status()));
@@ -418,9 +418,10 @@ absl::Status Service::GiveSeat(Connection& connection, const ipc::GpuOpened& ope
 
 absl::Status Service::MayOperate(const Connection& connection) const {
   if (connection.peer.uid == 0 || connection.peer.uid == geteuid()) return absl::OkStatus();
-  return absl::PermissionDeniedError(absl::StrCat("user ", connection.peer.uid,
-                                                  " does not operate this broker: user ", geteuid(),
-                                                  " does, and root"));
+  return absl::PermissionDeniedError(
+      absl::StrCat("user ", connection.peer.uid, " does not operate this broker: ",
+                   geteuid() == 0 ? "" : absl::StrCat("user ", geteuid(), " does, and "),
+                   geteuid() == 0 ? "root does" : "root"));
 }
 
 absl::StatusOr<std::string> Service::OnQuery(const Connection& connection,
@@ -502,6 +503,7 @@ absl::StatusOr<std::string> Service::OnChange(const Connection& connection,
   }
   Say("change", {{"what", change.what},
                  {"tenant", change.tenant},
+                 {"gpu", change.gpu},
                  {"uid", absl::StrCat(connection.peer.uid)},
                  {"result", !done.ok()      ? Text(done)
                             : ended.empty() ? "ok"

@@ -25,6 +25,12 @@ namespace gpushare::cli {
 ExitCode RunCommand(int argc, char** argv) {
   CLI::App app("gpushare: share one GPU among many tenants, with limits that hold", "gpushare");
   app.require_subcommand(0, 1);  // that there is one is checked below, after what else is wrong
+  // As what commands say themselves: "gpushare run: ...".
+  app.failure_message([](const CLI::App* whole, const CLI::Error& error) {
+    std::string name = "gpushare";
+    for (const CLI::App* each : whole->get_subcommands()) name += " " + each->get_name();
+    return name + ": " + CLI::FailureMessage::simple(whole, error);
+  });
   app.set_version_flag("--version", std::string("gpushare ") + gpushare_version());
 
   DemoOptions demo_options;

@@ -106,7 +106,10 @@ class Daemon(unittest.TestCase):
                 said = running.until("registered")
                 self.assertEqual((said["tenant"], said["pid"], said["level"]), ("online", os.getpid(), "info"))
                 self.assertEqual(said["program"], "a\nlevel=error")
-            self.assertEqual(running.until("ended")["tenant"], "online")
+            ended = running.until("ended")
+            self.assertEqual((ended["tenant"], ended["why"]), ("online", "its connection was closed"))
+            running.command("drain", "--gpu", OTHER_GPU, "--timeout", "0")
+            self.assertEqual(running.until("change")["gpu"], OTHER_GPU)
             with self.assertRaises(Refused):
                 Process(running.path, "nobody")
             self.assertEqual(running.until("refused")["level"], "warning")

@@ -34,6 +34,7 @@ class Status(unittest.TestCase):
             with self.subTest(options=options):
                 done = run(*options, *(["--", "echo", "ran"] if words != "required" else []))
                 self.assertEqual((done.returncode, done.stdout), (2, ""), done)
+                self.assertRegex(done.stderr, "^gpushare run: ")
                 self.assertIn(words, done.stderr)
 
     def test_the_share_is_put_together(self):
