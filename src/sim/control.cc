@@ -90,7 +90,9 @@ GPUSHARE_SIM_CONTROL int gpushare_sim_check(const char* text, char* error, size_
 GPUSHARE_SIM_CONTROL int gpushare_sim_forget_shared(const char* name) {
   Config named;
   if (name == nullptr || !ParseConfig(std::string("shared=") + name, &named).empty()) return -1;
-  return !named.shared.empty() && SharedFile::RemoveUnused(named.shared) ? 0 : -1;
+  // A name alone, not what a configuration would make of it.
+  if (named.shared.empty() || named.shared != name) return -1;
+  return SharedFile::RemoveUnused(named.shared) ? 0 : -1;
 }
 
 GPUSHARE_SIM_CONTROL int gpushare_sim_reset(void) {

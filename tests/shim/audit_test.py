@@ -116,9 +116,11 @@ class Audit(Programs):
                 # Changes of everything that there is, faster than a page says it.
                 self.assertEqual(each("sum(alloc(m) or free(m) for _ in range(50) for m in (%d, 7, 200))" % most), 0)
             audits = self.broker.list()["audits"]
-        processes = self.broker.share("honest", self.gpu)["processes"]
-        self.assertEqual([process["audit"] for process in processes], ["", "", ""])
-        self.assertGreaterEqual(max(process["memory_by_driver"] or 0 for process in processes), 3000 * MIB)
+        held = 0
+        while held < 3000 * MIB:  # an audit that came to nothing shows nothing
+            processes = self.broker.share("honest", self.gpu)["processes"]
+            self.assertEqual([process["audit"] for process in processes], ["", "", ""])
+            held = max(process["memory_by_driver"] or 0 for process in processes)
         for each in programs:
             each.end()
         self.broker.until("ended")
