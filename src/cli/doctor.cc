@@ -32,7 +32,8 @@ struct Finding {
   bool wrong = false;
 };
 
-constexpr char kSpec[] = "GPUSHARE_SPEC", kBroker[] = "GPUSHARE_BROKER";
+constexpr char kSpec[] = "GPUSHARE_SPEC", kBroker[] = "GPUSHARE_BROKER",
+               kOnLoss[] = "GPUSHARE_ON_BROKER_LOSS";
 
 Finding Disabled() {
   const std::string value = base::GetEnv("GPUSHARE_DISABLE").value_or("0");
@@ -136,6 +137,13 @@ void AddBroker(const std::string& socket, const std::vector<Seen>& gpus,
     findings->push_back(
         {"broker", absl::StrCat(shares.status().message(), ": no program begins here"), true});
     return;
+  }
+  const std::string on_loss = base::GetEnv(kOnLoss).value_or("open");
+  if (on_loss != "open" && on_loss != "closed") {
+    findings->push_back({"broker",
+                         absl::StrCat(kOnLoss, ": ", Quoted(on_loss),
+                                      " given; allowed: open, closed: no program begins here"),
+                         true});
   }
   const std::string at = absl::StrCat(Quoted(socket), " (", kBroker, ")");
   findings->push_back(

@@ -584,7 +584,7 @@ class Bench(unittest.TestCase):
                 (["run", self.path("shared.yaml", CAP.replace("name: one", "name: one\n    gpu: 'sms=8, shared=x'"))], 2,
                  "'shared' differs from run to run"),
                 (["run", self.path("cap.yaml", CAP), "--out", "/nowhere/out"], 5, "/nowhere/out"),
-                (["show", bad], 2, "bad.yaml:1"),
+                (["show", bad], 2, "bad.yaml:1: it is not what `gpushare bench run --out` writes"),
                 (["show", self.path("nothing.jsonl")], 2, "nothing.jsonl"),
                 (["report"], 2, "results"),
                 (["report", bad], 2, "bad.yaml:1"),

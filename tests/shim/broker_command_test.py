@@ -173,6 +173,9 @@ class Commands(Brokers):
         self.until(lambda: not any(share["processes"] for share in self.broker.list()["shares"]))  # it is gone again
 
     def test_doctor_shows_what_the_broker_refuses(self):
+        status, findings = self.doctor(GPUSHARE_TENANT="online", GPUSHARE_ON_BROKER_LOSS="perhaps")
+        (said,) = [found for _, found, ok in findings if not ok]
+        self.assertEqual((status, "GPUSHARE_ON_BROKER_LOSS: 'perhaps' given; allowed: open, closed" in said), (1, True))
         status, findings = self.doctor(GPUSHARE_TENANT="nobody")
         (said,) = [found for subject, found, ok in findings if subject == "broker" and not ok]
         self.assertEqual((status, "no tenant 'nobody'" in said), (1, True), findings)

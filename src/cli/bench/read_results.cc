@@ -19,6 +19,11 @@ absl::StatusOr<harness::Results> ReadResults(const std::string& file) {
   std::ifstream in(file, std::ios::binary);
   if (!in) return absl::NotFoundError(absl::StrCat(Printable(file, 256), ": it cannot be read"));
   const std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (!text.empty() && text.front() != '{') {
+    return absl::InvalidArgumentError(
+        absl::StrCat(Printable(file, 256),
+                     ":1: it is not what `gpushare bench run --out` writes; scenarios are run"));
+  }
   return harness::ParseResults(text, file);
 }
 
