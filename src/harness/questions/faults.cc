@@ -46,13 +46,15 @@ std::string CheckFaults(const Scenario& scenario, const Case& one) {
 // In ms. Samples are the scenario's; the fault came in the one before `fault`.
 double RecoveryMs(const Played& played, const TenantOutcome& tenant, size_t fault, double own) {
   const Span measured = played.windows.measured();
-  const auto length = static_cast<size_t>(played.scenario.window / kSample);
+  // The fault comes somewhat after it is due: of a run that ends a window after that, what is left is one.
+  const auto length =
+      std::min(static_cast<size_t>(played.scenario.window / kSample), measured.last - fault);
   size_t recovered = fault;
-  for (size_t first = fault; first + length <= measured.last; ++first) {
+  for (size_t first = fault; length > 0 && first + length <= measured.last; ++first) {
     const Span window = {first, first + length};
     if (Used(tenant, window) / window.ns() < kEnough * own) recovered = first + 1;
   }
-  if (recovered + length > measured.last) recovered = measured.last;
+  if (recovered > fault && recovered + length > measured.last) recovered = measured.last;
   return static_cast<double>((recovered - fault) * kSample.count()) / 1e6;
 }
 

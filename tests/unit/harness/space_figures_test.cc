@@ -117,6 +117,18 @@ TEST(FaultFigures, OfOneThatIsNotHurtAndOneThatRecovers) {
   EXPECT_EQ(figures.count("broken.before"), 0u);
 }
 
+TEST(FaultFigures, OfAFaultThatLeavesLessThanAWindow) {
+  Tenant breaks, a;
+  breaks.fault = {Fault::Kind::kKilled, Millis(900)};
+  const Scenario scenario = Of(FaultsQuestion(), {breaks, a});
+  TenantOutcome broken = Uses("broken", 0.3);
+  broken.broke_at = Millis(905);
+  ByName figures = Figures(scenario, {"", {broken, Uses("a", 0.5)}});
+  EXPECT_EQ(figures["a.recovery"], 0);
+  figures = Figures(scenario, {"", {broken, Uses("a", 0.5, 90, 0.1)}});
+  EXPECT_EQ(figures["a.recovery"], 90);
+}
+
 TEST(FaultFigures, OfOthersThatFailed) {
   Tenant breaks, a = WithQuota(100);
   breaks.fault = {Fault::Kind::kIllegalAddress, Millis(500)};
