@@ -25,7 +25,7 @@ class Bytes {
 
   constexpr uint64_t count() const { return count_; }
 
-  friend constexpr auto operator<=>(Bytes, Bytes) = default;
+  friend constexpr auto operator<=>(Bytes, Bytes) = default;  // NOLINT(modernize-use-nullptr)
   friend constexpr Bytes operator+(Bytes a, Bytes b) { return Bytes(a.count_ + b.count_); }
   friend constexpr Bytes operator-(Bytes a, Bytes b) { return Bytes(a.count_ - b.count_); }
   friend constexpr Bytes operator*(Bytes a, uint64_t n) { return Bytes(a.count_ * n); }

@@ -15,6 +15,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
@@ -96,7 +97,7 @@ class OneRun {
     for (size_t i = 0; i < plans_.size(); ++i) {
       std::ifstream log(LogPath(i));
       for (std::string line; std::getline(log, line);) {
-        if (line.find("cannot be preloaded") == std::string::npos) continue;
+        if (!absl::StrContains(line, "cannot be preloaded")) continue;
         return absl::FailedPreconditionError(Printable(line, 400));
       }
     }
