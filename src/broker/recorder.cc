@@ -54,11 +54,8 @@ Recording Recorder::Take(const Registry& registry, Time now, std::optional<uint6
   if (!begins && !from.has_value()) {
     for (const auto& [key, seen] : seen_) {
       if (seen.memory == UINT64_MAX) continue;
-      RecordedEvent& held = recording.events.emplace_back(seen.who);
-      held.kind = Kind::kMemory;
-      held.begin = held.end = now;
-      held.value = static_cast<int64_t>(seen.memory);
-      held.other = seen.memory_granted;
+      recording.events.push_back(
+          seen.EventOf(Kind::kMemory, static_cast<int64_t>(seen.memory), seen.memory_granted, now));
     }
   }
   return recording;
@@ -172,12 +169,18 @@ void Recorder::LookAtTenants(const Registry& registry, Time now) {
   suspended_ = std::move(suspended);
 }
 
+RecordedEvent Recorder::Seen::EventOf(Kind kind, int64_t value, uint64_t other, Time at) const {
+  RecordedEvent event = who;
+  event.kind = kind;
+  event.begin = event.end = at;
+  event.value = value;
+  event.other = other;
+  return event;
+}
+
 void Recorder::Open(std::optional<RecordedEvent>& slot, const Seen& seen, Kind kind, int64_t value,
                     Time now) {
-  slot = seen.who;
-  slot->kind = kind;
-  slot->begin = slot->end = now;
-  slot->value = value;
+  slot = seen.EventOf(kind, value, 0, now);
 }
 
 void Recorder::Close(std::optional<RecordedEvent>& slot, Time now) {
@@ -193,12 +196,7 @@ void Recorder::CloseAll(Seen& seen, Time now) {
 }
 
 void Recorder::Instant(const Seen& seen, Kind kind, int64_t value, uint64_t other, Time now) {
-  RecordedEvent event = seen.who;
-  event.kind = kind;
-  event.begin = event.end = now;
-  event.value = value;
-  event.other = other;
-  Add(std::move(event));
+  Add(seen.EventOf(kind, value, other, now));
 }
 
 bool Recorder::MayTell(Time now) {

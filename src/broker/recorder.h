@@ -51,6 +51,8 @@ class Recorder {
     uint64_t memory = UINT64_MAX, memory_granted = 0, denied = 0;
     std::optional<RecordedEvent> lease, wait, device;  // under way
     uint64_t look = 0;                                 // the latest in which it was there
+
+    RecordedEvent EventOf(RecordedEvent::Kind kind, int64_t value, uint64_t other, Time at) const;
   };
 
   void LookAt(const Registry::Session& session, const Registry::Place& place, Time now);

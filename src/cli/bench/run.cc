@@ -104,11 +104,6 @@ class Measurement {
     // The same requests and the same noise for every method.
     const uint64_t seed = seed_ + static_cast<uint64_t>(turn.repetition);
     const harness::Question& question = *turn.scenario->question;
-    if (question.measure != nullptr) {
-      GPUSHARE_ASSIGN_OR_RETURN(result->figures, question.measure(bed_, *turn.scenario, *turn.one,
-                                                                  *turn.method, {.seed = seed}));
-      return absl::OkStatus();
-    }
     const Outcome nobody;
     const Outcome* alone = &nobody;
     if (question.with_alone || question.each_alone) {

@@ -46,8 +46,7 @@ void HarvestFigures(const Played& played, std::vector<Figure>* figures) {
   double harvested = 0, taken = 0;
   for (size_t i = 0; i < tenants.size(); ++i) {
     if (ServesRequests(played.one.tenants[i])) continue;
-    figures->push_back({tenants[i].name + ".share", "%",
-                        100 * Used(tenants[i], measured) / measured.ns(), Better::kHigher});
+    AddShareOfTime(played, i, figures);
     harvested += UsedIn(tenants[i], kHarvestFine, left_over);
     taken += UsedIn(tenants[i], kHarvestFine, serving);
   }

@@ -22,12 +22,9 @@ std::string CheckRequests(const Scenario&, const Case& one) {
 }
 
 void LatencyFigures(const Played& played, std::vector<Figure>* figures) {
-  const Span measured = played.windows.measured();
   for (size_t i = 0; i < played.outcome.tenants.size(); ++i) {
-    const TenantOutcome& tenant = played.outcome.tenants[i];
     if (!ServesRequests(played.one.tenants[i])) {
-      figures->push_back({tenant.name + ".share", "%", 100 * Used(tenant, measured) / measured.ns(),
-                          Figure::Better::kHigher});
+      AddShareOfTime(played, i, figures);
       continue;
     }
     AddQuantiles(played, i, {{".p50", 0.5}, {".p95", 0.95}, {".p99", 0.99}, {".p999", 0.999}},

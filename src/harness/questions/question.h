@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "harness/figures.h"
 #include "harness/plan.h"
 #include "harness/scenario.h"
@@ -27,9 +26,6 @@ namespace gpushare::harness {
 namespace report {
 struct ScenarioReport;
 }  // namespace report
-struct Bed;
-struct Method;
-struct RunOptions;
 
 // A key of a scenario, or of its cases, that one question has beside those that all have. Its value is a number of
 // Settings: what a unit is, `read` decides, which also says what is allowed.
@@ -92,12 +88,6 @@ struct Question {
   std::vector<FigureTitle> titles = {};
   // What a method came to over all cases, in sentences that each end in ". "; empty: nothing is to be said.
   std::string (*told)(const report::ScenarioReport& scenario, size_t method) = nullptr;
-
-  // In place of a run by the programs of stage/ and its figures, where that is not how this is measured. Errors as Run()
-  // has them (run.h).
-  absl::StatusOr<std::vector<Figure>> (*measure)(const Bed& bed, const Scenario& scenario,
-                                                 const Case& one, const Method& method,
-                                                 const RunOptions& options) = nullptr;
 };
 
 const std::vector<const Question*>& Questions();

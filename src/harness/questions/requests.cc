@@ -46,6 +46,13 @@ void AddRatioToAlone(const Played& played, size_t tenant, std::vector<Figure>* f
   }
 }
 
+void AddShareOfTime(const Played& played, size_t i, std::vector<Figure>* figures) {
+  const TenantOutcome& tenant = played.outcome.tenants[i];
+  const Span measured = played.windows.measured();
+  figures->push_back({tenant.name + ".share", "%", 100 * Used(tenant, measured) / measured.ns(),
+                      Figure::Better::kHigher});
+}
+
 std::string TellWorstRatio(const report::ScenarioReport& scenario, size_t method) {
   const report::Worst worst = report::WorstOf(scenario, method, ".p99_ratio");
   if (worst.row == nullptr) return "";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Figures of one tenant that serves requests, for the questions that have such.
+// Figures of tenants that serve requests and of those beside them, for the questions that have such.
 #ifndef GPUSHARE_HARNESS_QUESTIONS_REQUESTS_H_
 #define GPUSHARE_HARNESS_QUESTIONS_REQUESTS_H_
 
@@ -21,6 +21,9 @@ void AddServed(const Played& played, size_t tenant, std::vector<Figure>* figures
 // TENANT.p99_ratio: its 99th percentile ÷ that alone; nothing where it was not played alone. Or of another quantile.
 void AddRatioToAlone(const Played& played, size_t tenant, std::vector<Figure>* figures,
                      const NamedQuantile& quantile = {".p99_ratio", 0.99});
+
+// TENANT.share: % of the time, of one that does not serve requests.
+void AddShareOfTime(const Played& played, size_t tenant, std::vector<Figure>* figures);
 
 // "The 99th percentile of online's requests was 1.1 times what it is alone. ": the worst of all cases; empty without one.
 std::string TellWorstRatio(const report::ScenarioReport& scenario, size_t method);

@@ -78,15 +78,12 @@ void AddServer(const Played& played, size_t i, std::vector<Figure>* figures) {
 }
 
 void ServingFigures(const Played& played, std::vector<Figure>* figures) {
-  const Span measured = played.windows.measured();
   for (size_t i = 0; i < played.outcome.tenants.size(); ++i) {
     if (ServesRequests(played.one.tenants[i])) {
       AddServer(played, i, figures);
       continue;
     }
-    const TenantOutcome& tenant = played.outcome.tenants[i];
-    figures->push_back({tenant.name + ".share", "%", 100 * Used(tenant, measured) / measured.ns(),
-                        Better::kHigher});
+    AddShareOfTime(played, i, figures);
   }
 }
 
