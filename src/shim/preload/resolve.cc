@@ -12,6 +12,7 @@
 
 #include "shim/preload/first_call.h"
 #include "shim/preload/preload.h"
+#include "shim/preload/refused.h"
 
 extern "C" {
 
@@ -27,7 +28,6 @@ namespace gpushare::preload {
 namespace {
 
 // CUresults, which need no header.
-constexpr int kInvalidValue = 1;
 constexpr int kNoDevice = 100;
 constexpr int kNotFound = 500;
 constexpr int kSystemNotReady = 802;
@@ -79,81 +79,7 @@ int Attach() {
   return 0;
 }
 
-// What a hooked entry point answers that cannot be let through; kept for the functions below.
 int refusal = kSystemNotReady;
-int Refuse() { return __atomic_load_n(&refusal, __ATOMIC_RELAXED); }
-
-// ---- Where there is no share, or no driver, programs that ask for entry points by cuGetProcAddress still find those that
-// tell them so.
-
-constexpr int kFound = 0, kNoSuchSymbol = 1;  // CUdriverProcAddressQueryResult
-using GetProcAddress = int (*)(const char*, void**, int, uint64_t, int*);
-
-// Our own entry point, which asks for a share again when it is called.
-void* OwnEntryPoint(size_t index) {
-  FindNextLoader();
-  if (gpushare_preload_next_dlopen == nullptr) return nullptr;
-  void* const self = gpushare_preload_next_dlopen(OwnPath(), RTLD_NOW | RTLD_NOLOAD);
-  return self == nullptr ? nullptr : dlsym(self, kEntryPoints[index].name);
-}
-
-// The entry point of that name, of whatever version; PRELOAD_ENTRY_COUNT: there is none.
-size_t FindAnyVersion(const char* name) {
-  constexpr const char* kVersions[] = {"", "_v2", "_v3", "_v4"};
-  for (const char* version : kVersions) {
-    char versioned[128];
-    const size_t length = strlen(name);
-    if (length + sizeof("_v4") > sizeof(versioned)) break;
-    memcpy(versioned, name, length);
-    strcpy(versioned + length, version);
-    if (const size_t at = FindEntryPoint(versioned); at != PRELOAD_ENTRY_COUNT) return at;
-  }
-  return PRELOAD_ENTRY_COUNT;
-}
-
-bool Passes(const EntryPoint& entry) {
-  return entry.hooked == 0 && strcmp(entry.name, "cuInit") != 0;
-}
-
-int GetProcAddressOfRefused(const char* name, void** function, int version, uint64_t flags,
-                            int* status) {
-  int ignored = 0;
-  if (status == nullptr) status = &ignored;
-  if (name == nullptr || function == nullptr) return kInvalidValue;
-  if (driver == nullptr) {
-    const size_t at = FindAnyVersion(name);
-    *function = at == PRELOAD_ENTRY_COUNT ? nullptr : OwnEntryPoint(at);
-    *status = *function == nullptr ? kNoSuchSymbol : kFound;
-    return *function == nullptr ? kNotFound : 0;
-  }
-  const auto ask = reinterpret_cast<GetProcAddress>(real[FindEntryPoint("cuGetProcAddress_v2")]);
-  const int result = ask(name, function, version, flags, status);
-  if (result != 0 || *function == nullptr) return result;
-  for (size_t i = 0; i < PRELOAD_ENTRY_COUNT; ++i) {
-    if (real[i] != *function) continue;
-    if (!Passes(kEntryPoints[i])) *function = OwnEntryPoint(i);
-    return result;
-  }
-  // One that the driver does not give to those who look it up by name.
-  const size_t at = FindAnyVersion(name);
-  if (at == PRELOAD_ENTRY_COUNT || Passes(kEntryPoints[at])) return result;
-  *function = reinterpret_cast<void*>(&Refuse);
-  return result;
-}
-int OldGetProcAddressOfRefused(const char* name, void** function, int version, uint64_t flags) {
-  return GetProcAddressOfRefused(name, function, version, flags, nullptr);
-}
-
-// Null: it is not one that tells of others.
-void* Teller(const char* name) {
-  if (strcmp(name, "cuGetProcAddress_v2") == 0) {
-    return reinterpret_cast<void*>(&GetProcAddressOfRefused);
-  }
-  if (strcmp(name, "cuGetProcAddress") == 0) {
-    return reinterpret_cast<void*>(&OldGetProcAddressOfRefused);
-  }
-  return nullptr;
-}
 
 // What a driver answers that was never initialised: a program that asks for its version alone, itself or through NVML,
 // may fork afterwards, or be a monitor that is to stay without a context.
@@ -164,12 +90,17 @@ bool NeedsNoTenant(const char* name) {
 
 }  // namespace
 
+void* Driver() { return __atomic_load_n(&driver, __ATOMIC_ACQUIRE); }
+void* RealEntryPoint(size_t index) { return real[index]; }
+
+int Refuse() { return __atomic_load_n(&refusal, __ATOMIC_RELAXED); }
+
 void SetUp() {
   FindReal();
   if (__atomic_load_n(&in_place, __ATOMIC_RELAXED) != 0) return;
   if (driver == nullptr || IsDisabled()) {
     for (size_t i = 0; i < PRELOAD_ENTRY_COUNT; ++i) {
-      void* const tells = driver == nullptr ? Teller(kEntryPoints[i].name) : nullptr;
+      void* const tells = driver == nullptr ? TellerOfRefused(kEntryPoints[i].name) : nullptr;
       SetSlot(i, tells != nullptr ? tells : real[i]);
     }
     __atomic_store_n(&in_place, 1, __ATOMIC_RELEASE);
@@ -194,8 +125,8 @@ void* gpushare_preload_resolve(size_t index) {
     SetSlot(index, real[index]);
     return real[index];
   }
-  if (Passes(entry)) return real[index];
-  void* const tells = Teller(entry.name);
+  if (PassesRefused(entry)) return real[index];
+  void* const tells = TellerOfRefused(entry.name);
   return tells != nullptr ? tells : reinterpret_cast<void*>(&Refuse);
 }
 
@@ -204,5 +135,5 @@ unsigned gpushare_preload_version() { return GPUSHARE_SHIM_ABI_VERSION; }
 void* gpushare_preload_driver(const char** path) {
   using namespace gpushare::preload;
   if (path != nullptr) *path = driver_path;
-  return __atomic_load_n(&driver, __ATOMIC_ACQUIRE);
+  return Driver();
 }
