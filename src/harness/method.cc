@@ -19,6 +19,7 @@ using Kind = Method::Kind;
 constexpr std::pair<const char*, Kind> kMethods[] = {{"native", Kind::kNative},
                                                      {"time-slicing", Kind::kTimeSlicing},
                                                      {"gpushare", Kind::kInProcess},
+                                                     {"gpushare-spatial", Kind::kSpatial},
                                                      {"gpushare-preload", Kind::kPreloaded}};
 
 // As exact as it was asked for: a half of a percent that becomes 0 is no limit at all to some.
@@ -113,14 +114,22 @@ absl::StatusOr<std::vector<Method>> FindMethods(const std::vector<std::string>& 
 }
 
 bool HasProcesses(const Method& method) {
-  return method.kind != Kind::kNative && method.kind != Kind::kInProcess;
+  return method.kind != Kind::kNative && !IsLinked(method);
+}
+
+bool IsLinked(const Method& method) {
+  return method.kind == Kind::kInProcess || method.kind == Kind::kSpatial;
 }
 
 std::string WhyNot(const Method& method, const Case& one) {
   if (std::string why = WhyNoPrograms(method, one); !why.empty()) return why;
   for (const Tenant& tenant : one.tenants) {
-    if (method.kind == Kind::kInProcess && AsksBeyondTheSdk(tenant)) {
+    if (IsLinked(method) && AsksBeyondTheSdk(tenant)) {
       return "no managed or virtual memory in the SDK";
+    }
+    if (method.kind == Kind::kSpatial) {
+      if (tenant.ask.high_priority) return "no priority: each has SMs of its own";
+      if (tenant.ask.own_context) return "no context of its own beside SMs of its own";
     }
     if (method.kind != Kind::kLibrary) continue;
     if (tenant.ask.memory.has_value() && !Says(method, "%MEMORY_")) return "no memory quota";

@@ -22,6 +22,7 @@ struct Method {
     kNative,       // one program, a stream a tenant, nobody limits
     kTimeSlicing,  // a program a tenant; the GPU gives them turns
     kInProcess,    // one program that is linked with gpushare, a virtual device a tenant
+    kSpatial,      // the same, each virtual device with SMs of its own (isolation green)
     kPreloaded,    // a program a tenant, none of which knows of gpushare
     kLibrary,      // the same with somebody else's library
   };
@@ -34,7 +35,7 @@ struct Method {
   std::vector<std::pair<std::string, std::string>> environment = {};
 };
 
-// "native", "time-slicing", "gpushare", "gpushare-preload"; or NAME=LIBRARY[,VARIABLE=VALUE]...
+// "native", "time-slicing", "gpushare", "gpushare-spatial", "gpushare-preload"; or NAME=LIBRARY[,VARIABLE=VALUE]...
 absl::StatusOr<Method> FindMethod(std::string_view text);
 // Several, no two of one name: results know them by it.
 absl::StatusOr<std::vector<Method>> FindMethods(const std::vector<std::string>& texts);
@@ -45,6 +46,8 @@ inline constexpr size_t kMostProcesses = 64;
 
 // One program each, or all in one.
 bool HasProcesses(const Method& method);
+// Whether that one is linked with gpushare.
+bool IsLinked(const Method& method);
 
 // What of the case this method has no word for; empty: nothing. Native and time slicing are told nothing and run all
 // the same: they are what others are compared with.

@@ -47,6 +47,12 @@ Allocations ParseAllocations(const json& from) {
   return to;
 }
 
+// None is told as a negative one.
+std::optional<double> PartOf(const json& from) {
+  const auto part = from.get<double>();
+  return part < 0 ? std::nullopt : std::optional<double>(part);
+}
+
 json FaultJson(const Fault& from) {
   return {{"kind", static_cast<int>(from.kind)}, {"at", from.at.count()}, {"sms", from.sms}};
 }
@@ -144,6 +150,8 @@ std::string FormatPlan(const Plan& plan) {
                        {"fault", FaultJson(each.fault)},
                        {"batches", BatchesJson(each.batches)},
                        {"batch_wait", each.batch_wait.count()},
+                       {"share", each.share.value_or(-1)},
+                       {"cap", each.cap.value_or(-1)},
                        {"absences", Ends(each.absences)}});
   }
   return json({{"barrier", plan.barrier},
@@ -155,6 +163,8 @@ std::string FormatPlan(const Plan& plan) {
                {"fine", plan.fine.count()},
                {"tolerant", plan.tolerant},
                {"calls", plan.calls},
+               {"green", plan.green},
+               {"sm_time", plan.sm_time},
                {"tenants", std::move(tenants)}})
       .dump();
 }
@@ -171,6 +181,8 @@ absl::StatusOr<Plan> ParsePlan(std::string_view text) {
     plan.fine = Nanos(from.at("fine").get<int64_t>());
     from.at("tolerant").get_to(plan.tolerant);
     from.at("calls").get_to(plan.calls);
+    from.at("green").get_to(plan.green);
+    from.at("sm_time").get_to(plan.sm_time);
     for (const json& each : from.at("tenants")) {
       TenantPlan& tenant = plan.tenants.emplace_back();
       each.at("name").get_to(tenant.name);
@@ -182,6 +194,8 @@ absl::StatusOr<Plan> ParsePlan(std::string_view text) {
       tenant.arrivals = Times(each.at("arrivals").get<std::vector<int64_t>>());
       tenant.allocations = ParseAllocations(each.at("allocations"));
       tenant.fault = ParseFault(each.at("fault"));
+      tenant.share = PartOf(each.at("share"));
+      tenant.cap = PartOf(each.at("cap"));
       tenant.batches = ParseBatches(each.at("batches"));
       tenant.batch_wait = Nanos(each.at("batch_wait").get<int64_t>());
       tenant.absences = AbsencesBetween(each.at("absences").get<std::vector<int64_t>>());
@@ -211,6 +225,7 @@ std::string FormatOutcome(const Outcome& outcome) {
                        {"broke_at", each.broke_at.value_or(Nanos(-1)).count()}});
   }
   return json({{"error", outcome.error},
+               {"not_supported", outcome.not_supported},
                {"tenants", std::move(tenants)},
                {"calls", CallsJson(outcome.calls)},
                {"setup_cpu", outcome.setup_cpu_ns},
@@ -223,6 +238,7 @@ absl::StatusOr<Outcome> ParseOutcome(std::string_view text) {
   return Parsed<Outcome>(text, "outcome", [](const json& from) {
     Outcome outcome;
     from.at("error").get_to(outcome.error);
+    from.at("not_supported").get_to(outcome.not_supported);
     for (const json& each : from.at("calls")) {
       outcome.calls.push_back({each.at("call").get<std::string>(), each.at("ns").get<double>(),
                                each.at("bare_ns").get<double>(), each.at("ratio").get<double>()});

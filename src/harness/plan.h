@@ -30,6 +30,8 @@ struct TenantPlan {
   Nanos batch_wait{0};
   Allocations allocations = {};
   Fault fault = {};
+  // Of a green plan: what its partition is made of, which `spec` does not say.
+  std::optional<double> share = std::nullopt, cap = std::nullopt;
 };
 
 struct Plan {
@@ -42,6 +44,9 @@ struct Plan {
   // A tenant that fails is an outcome of its own, and the others go on; at the end nobody is waited for.
   bool tolerant = false;
   bool calls = false;  // at the end, what calls cost the host
+  bool green = false;  // each tenant has SMs of its own (partitions.h)
+  // What a tenant had is the time of the SMs that it held, of all SMs; else its part of the device's time.
+  bool sm_time = false;
   std::vector<TenantPlan> tenants;
 };
 
@@ -71,12 +76,13 @@ struct CallCost {
 };
 
 struct Outcome {
-  std::string error;  // empty: it went well
-  std::vector<TenantOutcome> tenants;
+  std::string error = {};  // empty: it went well
+  std::vector<TenantOutcome> tenants = {};
   std::vector<CallCost> calls = {};
   // Processor time of the program (of all programs together): until its tenants were there, and while they played.
   int64_t setup_cpu_ns = 0, play_cpu_ns = 0;
   std::vector<int64_t> ready_ns = {};  // by program, on the machine's clock: its tenants were there
+  std::string not_supported = {};      // empty: it is
 };
 
 std::string FormatPlan(const Plan& plan);

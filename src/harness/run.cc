@@ -124,6 +124,8 @@ class OneRun {
         plan.sample = SampleEvery();
         plan.fine = scenario_.question->fine;
         plan.tolerant = scenario_.question->tolerant;
+        plan.green = method_.kind == Kind::kSpatial;
+        plan.sm_time = plan.green || options_.sm_time;
         plan.calls = scenario_.question->calls && (options_.apart || !CallsAreApart(method_));
         asks_.push_back(tenant.ask);
       }
@@ -133,6 +135,10 @@ class OneRun {
       part.plays = !tenant.work.empty();
       Ask ask = tenant.ask;
       if (apart) ask.own_context = false;  // it has that already
+      if (method_.kind == Kind::kSpatial) {
+        part.share = std::exchange(ask.share, std::nullopt);
+        part.cap = std::exchange(ask.cap, std::nullopt);
+      }
       part.spec = SpecOf(ask);
       part.mode = tenant.mode;
       part.high_priority = tenant.ask.high_priority;
@@ -197,9 +203,8 @@ class OneRun {
     Program program;
     program.name = HasProcesses(method_) ? absl::StrCat("tenant ", plans_[i].tenants.front().name)
                                          : "the program of all tenants";
-    program.command = {
-        bed_.programs + (method_.kind == Kind::kInProcess ? "/virtual_devices" : "/native"),
-        ThisProcess(), PlanPath(i)};
+    program.command = {bed_.programs + (IsLinked(method_) ? "/virtual_devices" : "/native"),
+                       ThisProcess(), PlanPath(i)};
     program.environment = EnvironmentAt(i + (broker ? 1 : 0));
     program.log = LogPath(i);
     program.may_be_killed = ProgramIsKilled(plans_[i]);
@@ -223,6 +228,7 @@ class OneRun {
       std::ifstream file(plan.outcome, std::ios::binary);
       const std::string text{std::istreambuf_iterator<char>(file), {}};
       GPUSHARE_ASSIGN_OR_RETURN(Outcome outcome, ParseOutcome(text));
+      if (!outcome.not_supported.empty()) return absl::UnimplementedError(outcome.not_supported);
       if (!outcome.error.empty() && !plan.tolerant) return absl::InternalError(outcome.error);
       all.setup_cpu_ns += outcome.setup_cpu_ns;
       all.play_cpu_ns += outcome.play_cpu_ns;

@@ -34,12 +34,13 @@ struct Bed {
 struct RunOptions {
   uint64_t seed = 1;  // of requests and of the simulated GPU's noise
   std::optional<size_t> only =
-      std::nullopt;  // of the case's tenants this one alone, with the same requests
+      std::nullopt;      // of the case's tenants this one alone, with the same requests
+  bool sm_time = false;  // what tenants had is told as the time of SMs (plan.h)
   bool apart =
       false;  // each program has a GPU of its own, on the machine's clock, and plays for a moment
 };
 
-// The tenants' outcomes in the case's order. Errors: DeadlineExceeded (the method hung), Internal (a program failed, with
+// The tenants' outcomes in the case's order. Errors: Unimplemented (the method cannot do it there, and why), DeadlineExceeded (it hung), Internal (a program failed, with
 // what it said), Cancelled (interrupted). Whatever was started has ended by then, and its files are gone.
 absl::StatusOr<Outcome> Run(const Bed& bed, const Scenario& scenario, const Case& one,
                             const Method& method, const RunOptions& options);

@@ -270,6 +270,16 @@ GPUSHARE_SIM_CONTROL int gpushare_sim_account_truth(int ordinal, uint32_t accoun
   return 0;
 }
 
+GPUSHARE_SIM_CONTROL int gpushare_sim_account_sm_time(int ordinal, uint32_t account,
+                                                      double* sm_ns) {
+  const ControlScope scope;
+  Device* const device = FindDevice(ordinal);
+  if (device == nullptr || sm_ns == nullptr) return -1;
+  device->Integrate(state().clock.now());
+  *sm_ns = device->FindAccount(account)->sm_ns;
+  return 0;
+}
+
 GPUSHARE_SIM_CONTROL int gpushare_sim_device_busy(int ordinal, double* busy_ns, double* sm_ns) {
   const ControlScope scope;
   Device* const device = FindDevice(ordinal);

@@ -57,6 +57,7 @@ void Device::IntegrateTo(uint64_t now) {
   for (Account* account : holding_) {
     account->used_ns += account->sms_held == held ? dt : dt * account->sms_held / held;
     account->work_ns += dt * account->work_rate;
+    account->sm_ns += dt * account->sms_held / sm_units_;
   }
 }
 

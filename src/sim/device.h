@@ -31,7 +31,7 @@ inline constexpr int kPriorityLevels = 6;  // stream priorities 0 (least) to -5 
 
 // What one account used; see gpushare_sim_truth.
 struct Account {
-  double used_ns = 0, work_ns = 0;
+  double used_ns = 0, work_ns = 0, sm_ns = 0;
   uint64_t kernels = 0, queued = 0;
   uint64_t h2d_bytes = 0, d2h_bytes = 0, d2d_bytes = 0;
   // Of the kernels on the device now.

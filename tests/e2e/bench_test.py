@@ -211,6 +211,21 @@ class Bench(unittest.TestCase):
         self.assertAlmostEqual(got["two", "time-slicing", "a.share"], 50, delta=5)
         self.assertEqual(os.listdir(self.folder.name), ["share.yaml"])  # nothing is left behind
 
+    def test_sms_of_its_own(self):
+        # Of 16 steps of 8 SMs 12 and 4, in whole waves on either; four SMs are in no step.
+        share = SHARE.replace("repeat: 4", "repeat: 4, sms: 960")
+        got = self.figures(self.path("share.yaml", share), self.path("cap.yaml", CAP), "--method", "gpushare-spatial")
+        self.assertAlmostEqual(got["two", "gpushare-spatial", "a.share"], 75, delta=1)
+        self.assertAlmostEqual(got["two", "gpushare-spatial", "busy"], 100 * 128 / 132, delta=2)
+        # 40 SMs, of which the last of four waves takes 12, hold 30 % at most.
+        self.assertAlmostEqual(got["one", "gpushare-spatial", "capped.share"], 132 / 160 * 40 / 132 * 100, delta=1)
+        many = SHARE.replace("share: 75%", "share: 75%, count: 30").replace("question: share", "question: scale")
+        result = self.bench("run", self.path("many.yaml", many), "--method", "gpushare-spatial", "--repetitions", "1")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("gpushare-spatial not supported: 31 partitions; the device has 16 of 8 SMs", result.stdout)
+        result = self.bench("run", self.path("harvest.yaml", HARVEST), "--method", "gpushare-spatial", "--repetitions", "1")
+        self.assertIn("not supported: no priority: each has SMs of its own", result.stdout)
+
     def test_kernels_shorter_than_their_launches_beside_long_ones_in_another_process(self):
         # The first of them keeps the device busy for half of the time that it has it, and so gets less than it asks for:
         # not more, as where its kernels all seem to have ended before they were launched.

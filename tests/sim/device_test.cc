@@ -149,6 +149,14 @@ TEST_F(DeviceTest, TimeIsSplitByTheSmsHeld) {
   ASSERT_EQ(0, gpushare_sim_device_busy(0, &busy, &sms));
   EXPECT_DOUBLE_EQ(busy, 20'000);
   EXPECT_DOUBLE_EQ(sms, 10'000 * 0.8 + 10'000 * 0.2);
+  // What nobody holds is nobody's.
+  double of_a = 0, of_b = 0;
+  ASSERT_EQ(0, gpushare_sim_account_sm_time(0, 1, &of_a));
+  ASSERT_EQ(0, gpushare_sim_account_sm_time(0, 2, &of_b));
+  EXPECT_DOUBLE_EQ(of_a, 10'000 * 0.6);
+  EXPECT_DOUBLE_EQ(of_b, 20'000 * 0.2);
+  EXPECT_EQ(-1, gpushare_sim_account_sm_time(9, 1, &of_a));
+  EXPECT_EQ(-1, gpushare_sim_account_sm_time(0, 1, nullptr));
 }
 
 TEST_F(DeviceTest, TruthIsExactInTheMiddleOfAKernel) {

@@ -163,6 +163,10 @@ typedef struct gpushare_sim_truth {
 int gpushare_sim_set_account(struct CUstream_st* stream, uint32_t account);
 int gpushare_sim_account_truth(int device, uint32_t account, gpushare_sim_truth* truth);
 
+/* The integral of the SMs that the account's kernels held / SMs: what SMs of its own were used for. Unlike `used_ns` it
+ * knows nothing of others: SMs that nobody holds are nobody's. */
+int gpushare_sim_account_sm_time(int device, uint32_t account, double* sm_ns);
+
 /* Time during which at least one kernel was resident, and the integral of SMs held / SMs. */
 int gpushare_sim_device_busy(int device, double* busy_ns, double* sm_ns);
 

@@ -24,7 +24,7 @@ void AddRunOptions(CLI::App* run, BenchOptions* options) {
       ->type_name("GPU")
       ->capture_default_str();
   run->add_option("--method", options->methods,
-                  "native, time-slicing, gpushare, gpushare-preload, or "
+                  "native, time-slicing, gpushare, gpushare-spatial, gpushare-preload, or "
                   "NAME=LIBRARY[,VARIABLE=VALUE]...; may be given several times")
       ->type_name("METHOD")
       ->allow_extra_args(false);

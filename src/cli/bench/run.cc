@@ -78,9 +78,8 @@ class Measurement {
   Measurement(const harness::Bed& bed, uint64_t seed)
       : bed_(bed),
         seed_(seed),
-        alone_([this](const Scenario& scenario, const Case& one, const harness::RunOptions& how) {
-          return harness::Run(bed_, scenario, one, {"native", Method::Kind::kNative}, how);
-        }) {}
+        alone_(PlayAlone(/*sm_time=*/false)),
+        alone_by_sms_(PlayAlone(/*sm_time=*/true)) {}
 
   // Cancelled: interrupted. What else went wrong is a result.
   absl::StatusOr<Result> Take(const Turn& turn) {
@@ -94,11 +93,21 @@ class Measurement {
     if (!result.not_supported.empty()) return result;
     const absl::Status measured = Measure(turn, &result);
     if (absl::IsCancelled(measured)) return measured;
-    if (!measured.ok()) result.error = std::string(measured.message());
+    if (absl::IsUnimplemented(measured)) {
+      result.not_supported = std::string(measured.message());
+    } else if (!measured.ok())
+      result.error = std::string(measured.message());
     return result;
   }
 
  private:
+  harness::Alone::Play PlayAlone(bool sm_time) const {
+    return [this, sm_time](const Scenario& scenario, const Case& one, harness::RunOptions how) {
+      how.sm_time = sm_time;
+      return harness::Run(bed_, scenario, one, {"native", Method::Kind::kNative}, how);
+    };
+  }
+
   // The figures and the course of the result.
   absl::Status Measure(const Turn& turn, Result* result) {
     // The same requests and the same noise for every method.
@@ -107,7 +116,10 @@ class Measurement {
     const Outcome nobody;
     const Outcome* alone = &nobody;
     if (question.with_alone || question.each_alone) {
-      const absl::StatusOr<Outcome>& played = alone_.Of(*turn.scenario, *turn.one, seed);
+      // What is compared is told in one way; of requests that is their time.
+      const bool by_sms = question.each_alone && turn.method->kind == Method::Kind::kSpatial;
+      const absl::StatusOr<Outcome>& played =
+          (by_sms ? alone_by_sms_ : alone_).Of(*turn.scenario, *turn.one, seed);
       if (!played.ok()) return played.status();
       alone = &*played;
     }
@@ -121,7 +133,7 @@ class Measurement {
 
   const harness::Bed& bed_;
   const uint64_t seed_;
-  harness::Alone alone_;
+  harness::Alone alone_, alone_by_sms_;
 };
 
 // Where results go, line by line.

@@ -63,8 +63,9 @@ class Performance {
   // On a thread of the clock.
   absl::Status Conduct() {
     GPUSHARE_ASSIGN_OR_RETURN(const std::unique_ptr<Stage> stage, open_(clock_));
+    GPUSHARE_ASSIGN_OR_RETURN(const std::vector<TenantPlan> tenants, stage->Prepare(plan_));
     parts_.reserve(plan_.tenants.size());
-    for (const TenantPlan& plan : plan_.tenants) GPUSHARE_RETURN_IF_ERROR(Sit(*stage, plan));
+    for (const TenantPlan& plan : tenants) GPUSHARE_RETURN_IF_ERROR(Sit(*stage, plan));
     outcome_.setup_cpu_ns = ProcessorTime();
     GPUSHARE_ASSIGN_OR_RETURN(const Time start, AwaitStart());
     std::vector<std::unique_ptr<base::ClockThread>> threads;
@@ -211,7 +212,7 @@ class Performance {
     for (Nanos at{0}; at <= plan_.length; at += is_fine ? plan_.fine : plan_.sample) {
       clock_.SleepUntil(start + at);
       for (size_t i = 0; i < parts_.size(); ++i) {
-        const int64_t used = witness_.Used(static_cast<uint32_t>(i + 1));
+        const int64_t used = witness_.Used(static_cast<uint32_t>(i + 1), plan_.sm_time);
         const base::MutexLock lock(&mutex_);
         TenantOutcome& tenant = outcome_.tenants[i];
         if (at % plan_.sample == Nanos(0)) tenant.used_ns.push_back(used);
@@ -282,13 +283,15 @@ int RunStage(int argc, char** argv, const OpenStage& open) {
     return 2;
   }
   absl::StatusOr<Outcome> outcome = PlayPlan(*plan, open);
+  if (absl::IsUnimplemented(outcome.status())) {
+    outcome = Outcome{.not_supported = std::string(outcome.status().message())};
+  }
   if (!outcome.ok() && !plan->tolerant) {
     // Told at once: those that begin together would wait for this one.
     std::fprintf(stderr, "%s\n", std::string(outcome.status().message()).c_str());
     return 1;
   }
-  if (!outcome.ok())
-    outcome = Outcome{.error = std::string(outcome.status().message()), .tenants = {}};
+  if (!outcome.ok()) outcome = Outcome{.error = std::string(outcome.status().message())};
   return Write(*plan, *outcome) ? 0 : 1;
 }
 

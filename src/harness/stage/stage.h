@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
@@ -37,6 +38,9 @@ class Seat : public Memory {
 class Stage {
  public:
   virtual ~Stage() = default;
+  // Before anybody sits: the plan's tenants, with what of their specs depends on the device. Unimplemented: it cannot be
+  // done there, and why.
+  virtual absl::StatusOr<std::vector<TenantPlan>> Prepare(const Plan& plan) { return plan.tenants; }
   virtual absl::StatusOr<std::unique_ptr<Seat>> Sit(const TenantPlan& plan,
                                                     const workload::KernelTrace& trace) = 0;
 };

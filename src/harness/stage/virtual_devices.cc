@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program that is linked with gpushare: each tenant a virtual device, a stream and a thread.
+#include <cuda.h>
+
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "cli/demo/api_port.h"
 #include "gpushare/allocator.h"
@@ -13,6 +18,7 @@
 #include "gpushare/stream.h"
 #include "gpushare/tenant.h"
 #include "gpushare/virtual_device.h"
+#include "harness/partitions.h"
 #include "harness/stage/driver_calls.h"
 #include "harness/stage/stage.h"
 
@@ -157,10 +163,48 @@ class VirtualDeviceSeat final : public Seat {
   cli::ApiPort port_;
 };
 
+// As gpushare itself asks the driver.
+absl::StatusOr<PartitionedDevice> PartitionsOf(const Runtime& runtime, const Gpu& gpu) {
+  GPUSHARE_ASSIGN_OR_RETURN(const GpuProbe probe, gpu.Probe());
+  auto* const resource = runtime.Symbol<decltype(cuDeviceGetDevResource)>("cuDeviceGetDevResource");
+  auto* const split =
+      runtime.Symbol<decltype(cuDevSmResourceSplitByCount)>("cuDevSmResourceSplitByCount");
+  constexpr char kNone[] =
+      "the driver has no partitions of SMs; it takes one of CUDA 12.5 or newer";
+  if (resource == nullptr || split == nullptr) return absl::UnimplementedError(kNone);
+  CUdevResource all = {}, group = {};
+  unsigned groups = 0, one = 1;
+  CUresult result = resource(probe.ordinal, &all, CU_DEV_RESOURCE_TYPE_SM);
+  if (result == CUDA_SUCCESS) result = split(nullptr, &groups, &all, nullptr, 0, 0);
+  if (result == CUDA_SUCCESS) result = split(&group, &one, &all, nullptr, 0, 0);
+  if (result == CUDA_ERROR_NOT_SUPPORTED) return absl::UnimplementedError(kNone);
+  if (result != CUDA_SUCCESS || groups == 0 || group.sm.smCount == 0) {
+    return absl::InternalError(
+        absl::StrCat("cuDevSmResourceSplitByCount: error ", static_cast<int>(result)));
+  }
+  return PartitionedDevice{.sms = std::max(probe.sm_count, 1),
+                           .step = static_cast<int>(group.sm.smCount),
+                           .steps = groups};
+}
+
 class VirtualDeviceStage final : public Stage {
  public:
   VirtualDeviceStage(Runtime runtime, Gpu gpu)
       : runtime_(std::move(runtime)), gpu_(std::move(gpu)) {}
+
+  absl::StatusOr<std::vector<TenantPlan>> Prepare(const Plan& plan) override {
+    std::vector<TenantPlan> tenants = plan.tenants;
+    if (!plan.green) return tenants;
+    GPUSHARE_ASSIGN_OR_RETURN(const PartitionedDevice device, PartitionsOf(runtime_, gpu_));
+    std::vector<PartitionAsk> asks;
+    for (const TenantPlan& each : tenants) asks.push_back({each.name, each.share, each.cap});
+    GPUSHARE_ASSIGN_OR_RETURN(const std::vector<size_t> steps, StepsOf(asks, device));
+    for (size_t i = 0; i < tenants.size(); ++i) {
+      std::string& spec = tenants[i].spec;
+      absl::StrAppend(&spec, spec.empty() ? "" : ",", GreenSpec(asks[i], steps[i], device));
+    }
+    return tenants;
+  }
 
   absl::StatusOr<std::unique_ptr<Seat>> Sit(const TenantPlan& plan,
                                             const workload::KernelTrace& trace) override {

@@ -22,8 +22,8 @@ class Witness {
   base::Clock& clock() { return *clock_; }
   // What goes to the stream counts for the account, a number from 1.
   void Follow(CUstream_st* stream, uint32_t account) const { set_account_(stream, account); }
-  // Device time of the account until now, in ns.
-  int64_t Used(uint32_t account) const;
+  // Device time of the account until now, in ns; its part of the time of all SMs, where `sm_time`.
+  int64_t Used(uint32_t account, bool sm_time) const;
   // What this process has of the device's memory, in bytes.
   uint64_t MemoryUsed() const { return memory_used_(0); }
   // From here on a kernel of that name breaks when it ends, or never does: the simulated GPU runs none.
@@ -37,6 +37,7 @@ class Witness {
   base::Clock* clock_ = nullptr;
   decltype(&gpushare_sim_set_account) set_account_ = nullptr;
   decltype(&gpushare_sim_account_truth) account_truth_ = nullptr;
+  decltype(&gpushare_sim_account_sm_time) account_sm_time_ = nullptr;
   decltype(&gpushare_sim_memory_used) memory_used_ = nullptr;
   decltype(&gpushare_sim_inject) inject_ = nullptr;
   void* library_ = nullptr;
