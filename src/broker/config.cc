@@ -89,6 +89,14 @@ absl::Status ReadSpec(const YamlReader& in, const YamlNode& value, const std::st
 absl::Status ReadAccounts(const YamlReader& in, const YamlNode& value, const std::string& place,
                           absl::StatusOr<uint32_t> (*id)(const std::string&),
                           std::vector<uint32_t>* ids) {
+  // A list without anybody would read as nobody, and one that is left out means everybody.
+  const bool nobody =
+      value.kind == Kind::kNothing || (value.kind == Kind::kList && value.values.empty());
+  if (nobody) {
+    return in.Error(value.line, place,
+                    "it names nobody; allowed: a list of names or numbers, and where whoever may "
+                    "connect may register, no such key");
+  }
   return in.List(value, place, "a list of names or numbers",
                  [&](const YamlNode& each, const std::string& below) {
                    std::string text;

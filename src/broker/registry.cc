@@ -69,7 +69,11 @@ absl::StatusOr<Registry::Tenant*> Registry::TenantFor(const Credentials& who,
           "no tenant of the configuration is user ", who.uid,
           "'s: say which with GPUSHARE_TENANT, or add one, or allow 'unlisted' tenants"));
     }
-    if (found == 0) name = absl::StrCat("process-", next_session_);
+    // Somebody may have taken the name of this session already.
+    for (uint64_t number = next_session_;
+         found == 0 && (name.empty() || tenants_.count(name) != 0);) {
+      name = absl::StrCat("process-", number++);
+    }
   }
   if (const auto at = tenants_.find(name); at != tenants_.end()) {
     Tenant& tenant = *at->second;

@@ -116,6 +116,14 @@ TEST(BrokerConfig, RefusesWrongTypes) {
   EXPECT_THAT(Refused("tenants: [{name: a, spec: {memory: '1GiB,cap=5%'}}]"),
               HasSubstr("without ','"));
   EXPECT_THAT(Refused("tenants: [{name: a, users: root}]"), HasSubstr("a list of names"));
+  // Not everybody: that is what a tenant without the key means.
+  for (const char* key : {"users", "groups"}) {
+    for (const char* nobody : {"[]", ""}) {
+      EXPECT_THAT(
+          Refused(absl::StrCat("tenants:\n  - name: a\n    ", key, ": ", nobody, "\n")),
+          ::testing::AllOf(HasSubstr(absl::StrCat("tenants[0].", key)), HasSubstr("names nobody")));
+    }
+  }
   EXPECT_THAT(Refused("? [a]\n: b"), HasSubstr("allowed as a key: text"));
 }
 

@@ -266,6 +266,19 @@ TEST_F(ServiceTest, UnlistedTenantsAreTheirMakers) {
   EXPECT_EQ(other->limits->memory_limit.load(), 2 * kGiB);
 }
 
+// A name that unnamed processes get is nobody's to deny them.
+TEST_F(ServiceTest, WhoHasNoNameGetsAFreeOne) {
+  Config config;
+  config.unlisted = true;
+  config.tenants = {Tenant("process-3", "")};
+  Start(config);
+  auto squatter = Connect(), unnamed = Connect();
+  ASSERT_TRUE(squatter->Register("process-2").ok());
+  const auto welcome = unnamed->Register("");
+  ASSERT_TRUE(welcome.ok() && std::holds_alternative<ipc::Welcome>(*welcome));
+  EXPECT_EQ(std::get<ipc::Welcome>(*welcome).tenant, "process-4");
+}
+
 constexpr char kVictimsSocket[] = "GPUSHARE_TEST_VICTIMS_SOCKET";
 
 // Run by the test below in a process of its own.
