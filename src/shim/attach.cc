@@ -6,14 +6,22 @@
 
 #include "absl/status/status.h"
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/time.h"
 #include "device/broker_share.h"
+#include "record/page.h"
 #include "shim/attach_abi.h"
 #include "shim/hook.h"
 #include "shim/process.h"
+#include "shim/record/recorder.h"
 
 namespace gpushare::shim {
 namespace {
+
+void Sort(Hooks* hooks) {
+  std::sort(hooks->begin(), hooks->end(),
+            [](const auto& a, const auto& b) { return std::strcmp(a.name, b.name) < 0; });
+}
 
 const Hooks& AllHooks() {
   static const Hooks& hooks = *[] {
@@ -28,12 +36,28 @@ const Hooks& AllHooks() {
     AddStreamHooks(all);
     AddModuleHooks(all);
     AddQueryHooks(all);
-    std::sort(all->begin(), all->end(),
-              [](const auto& a, const auto& b) { return std::strcmp(a.name, b.name) < 0; });
+    Sort(all);
     return all;
   }();
   return hooks;
 }
+
+// Of a process that is recorded. None where that cannot be: it runs as if nothing were there.
+const Hooks& HooksOfRecording(const gpushare_shim_driver& driver) {
+  static const Hooks& hooks = *[&] {
+    auto* all = new Hooks;
+    if (recording::Recorder::Attach(driver).ok()) {
+      AddLoaderHooks(all);
+      AddRecordHooks(all);
+      Sort(all);
+    }
+    return all;
+  }();
+  return hooks;
+}
+
+// Null: those of a share.
+std::atomic<const Hooks*> instead{nullptr};
 
 CUresult CodeOf(const absl::Status& status) {
   switch (status.code()) {
@@ -54,12 +78,18 @@ CUresult CodeOf(const absl::Status& status) {
 }  // namespace
 
 void* FindHook(const char* name) {
-  const Hooks& hooks = AllHooks();
+  const Hooks* const others = instead.load(std::memory_order_acquire);
+  const Hooks& hooks = others != nullptr ? *others : AllHooks();
   const auto at = std::lower_bound(hooks.begin(), hooks.end(), name,
                                    [](const gpushare_shim_hook& hook, const char* wanted) {
                                      return std::strcmp(hook.name, wanted) < 0;
                                    });
   return at != hooks.end() && std::strcmp(at->name, name) == 0 ? at->function : nullptr;
+}
+
+void* RealEntry(const char* name) {
+  const recording::Recorder* const recorder = recording::Recorder::Made();
+  return recorder != nullptr ? recorder->driver().Symbol(name) : Process::Get().Real(name);
 }
 
 }  // namespace gpushare::shim
@@ -69,6 +99,15 @@ int gpushare_shim_attach(const gpushare_shim_driver* driver, const gpushare_shim
   using namespace gpushare::shim;
   if (driver == nullptr || hooks == nullptr || count == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (driver->version != GPUSHARE_SHIM_ABI_VERSION) return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+  if (gpushare::base::GetEnv(gpushare::record::kFolderVariable).has_value()) {
+    return Guarded([&] {
+      const Hooks& recording = HooksOfRecording(*driver);
+      instead.store(&recording, std::memory_order_release);
+      *hooks = recording.data();
+      *count = recording.size();
+      return CUDA_SUCCESS;
+    });
+  }
   // Some programs ask for hundreds of entry points one after the other, each of which comes here until one is answered:
   // the broker is not asked again for every one.
   static std::atomic<int64_t> refused_until{INT64_MIN};

@@ -18,6 +18,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "shim/hook.h"
 #include "shim/process.h"
 #include "work/calls.h"
 
@@ -112,7 +113,7 @@ struct Driver<kName, CUresult(A...)> {
     static constinit std::atomic<void*> found{nullptr};
     void* real = found.load(std::memory_order_acquire);
     if (real == nullptr) [[unlikely]] {
-      real = Process::Get().Real(kName.text);
+      real = RealEntry(kName.text);
       found.store(real, std::memory_order_release);
     }
     return real != nullptr ? reinterpret_cast<CUresult (*)(A...)>(real)(a...)

@@ -55,8 +55,14 @@ void AddStreamHooks(Hooks* hooks);         // streams.cc
 void AddModuleHooks(Hooks* hooks);         // modules.cc
 void AddQueryHooks(Hooks* hooks);          // query.cc
 
+// In place of all these: what `gpushare bench record` sees (record/hooks.cc).
+void AddRecordHooks(Hooks* hooks);
+
 // The function of the hook called `name`; null: it is not hooked. After the attach.
 void* FindHook(const char* name);
+
+// The driver's own function by exported name; null: it has none. After the attach.
+void* RealEntry(const char* name);
 
 }  // namespace gpushare::shim
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/bench/record.h"
 #include "cli/bench/report.h"
 #include "cli/bench/run.h"
 #include "cli/bench/scenarios.h"
@@ -122,6 +123,8 @@ void AddBenchCommands(CLI::App* app, std::function<ExitCode()>* chosen) {
       ->type_name("FILE");
   report->add_option("--csv", wanted->csv, "every figure of every run")->type_name("FILE");
   report->callback([=] { *chosen = [=] { return WriteReport(*wanted); }; });
+
+  AddRecordCommand(bench, chosen);
 
   CLI::App* const methods =
       bench->add_subcommand("methods", "the names of all methods, one a line");

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// `gpushare bench record`: the kernels of an unmodified program, as a trace.
+//
+// The program runs under the preloaded library, which limits nothing but records (src/shim/record), into a folder beside the
+// output. When the program has ended, however it did, what is there becomes the trace.
+#ifndef GPUSHARE_CLI_BENCH_RECORD_H_
+#define GPUSHARE_CLI_BENCH_RECORD_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cli/exit_code.h"
+#include "cli/open_gpu.h"
+
+namespace CLI {
+class App;
+}
+
+namespace gpushare::cli {
+
+struct RecordOptions {
+  GpuKind kind = GpuKind::kAuto;
+  std::string device = "0";
+  std::string out = "trace.csv";
+  bool force = false;
+  uint64_t skip = 0, kernels = 1'000'000;
+  double seconds = 0;  // 0: without end
+  bool stop = false;   // the program ends with the recording
+  std::vector<std::string> command;
+};
+
+void AddRecordCommand(CLI::App* bench, std::function<ExitCode()>* chosen);
+// The status of the program, unless there is no trace.
+ExitCode RecordProgram(const RecordOptions& options);
+
+}  // namespace gpushare::cli
+
+#endif  // GPUSHARE_CLI_BENCH_RECORD_H_

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "cli/bench/record.h"
+#include "cli/gpu_option.h"
+
+namespace gpushare::cli {
+
+void AddRecordCommand(CLI::App* bench, std::function<ExitCode()>* chosen) {
+  const auto options = std::make_shared<RecordOptions>();
+  CLI::App* const record = bench->add_subcommand(
+      "record", "the kernels of an unmodified program on a GPU, as a trace for scenarios");
+  AddGpuOptions(record, &options->kind, &options->device);
+  record->remove_option(record->get_option("--device"));
+  record
+      ->add_option("--out", options->out,
+                   "the trace; of several processes that launch kernels NAME-1.csv, NAME-2.csv ...")
+      ->type_name("FILE")
+      ->capture_default_str();
+  record->add_flag("--force", options->force, "write --out anew where it is there already");
+  record
+      ->add_option("--skip", options->skip, "kernels of each process before the first that is kept")
+      ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 40).description(""))
+      ->type_name("N")
+      ->capture_default_str();
+  record->add_option("--kernels", options->kernels, "that are kept at most, 1 to 1000000")
+      ->check(CLI::Range(1, 1'000'000).description(""))
+      ->type_name("N")
+      ->capture_default_str();
+  record->add_option("--seconds", options->seconds, "since the first that is kept, 0.001 to 86400")
+      ->check(CLI::Range(0.001, 86400.0).description(""))
+      ->type_name("S");
+  record->add_flag("--stop", options->stop,
+                   "end the program (SIGTERM) when --kernels or --seconds has been reached");
+  record->add_option("command", options->command, "the program and its arguments, after --")
+      ->required()
+      ->type_name("PROGRAM [ARGUMENT...]");
+  record->positionals_at_end();
+  record->callback([=] { *chosen = [=] { return RecordProgram(*options); }; });
+}
+
+}  // namespace gpushare::cli

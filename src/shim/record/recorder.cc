@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/record/recorder.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock_lock.h"
+#include "base/env.h"
+#include "base/status_macros.h"
+#include "books/relaxed.h"
+#include "shim/gated.h"
+#include "work/streams.h"
+
+namespace gpushare::shim::recording {
+namespace {
+
+using driver::Result;
+
+constexpr Nanos kPatience = Seconds(2);
+constexpr int kGiveUp = 3;
+// More are under way: the oldest is waited for no longer.
+constexpr size_t kMostPending = 4096;
+// For so long the processor is not given away while a kernel runs.
+constexpr Nanos kSpin = Millis(1);
+
+// The driver may make one of its calls out of another: the outermost is what the program launched.
+class Outermost {
+ public:
+  Outermost() : was_(std::exchange(inside(), true)) {}
+  ~Outermost() { inside() = was_; }
+  Outermost(const Outermost&) = delete;
+  Outermost& operator=(const Outermost&) = delete;
+  static bool Inside() { return inside(); }
+
+ private:
+  static bool& inside() {
+    static thread_local constinit bool inside = false;
+    return inside;
+  }
+  const bool was_;
+};
+
+void Count(std::atomic<uint64_t>& counter) { counter.fetch_add(1, std::memory_order_relaxed); }
+
+}  // namespace
+
+std::atomic<Recorder*> Recorder::made{nullptr}, Recorder::working{nullptr};
+
+absl::Status Recorder::Attach(const gpushare_shim_driver& driver) {
+  const std::string folder = base::GetEnv(gpushare::record::kFolderVariable).value_or("");
+  GPUSHARE_ASSIGN_OR_RETURN(std::unique_ptr<driver::Driver> opened,
+                            driver::Driver::Open({.path = driver.path, .handle = driver.handle}));
+  GPUSHARE_ASSIGN_OR_RETURN(std::unique_ptr<gpushare::record::Journal> journal,
+                            gpushare::record::Journal::Begin(folder));
+  auto* const recorder = new Recorder(std::move(opened), std::move(journal));
+  recorder->journal_->page().how.store(gpushare::record::How::kEvents);
+  made.store(recorder, std::memory_order_release);
+  working.store(recorder, std::memory_order_release);
+  pthread_atfork(nullptr, nullptr, [] { working.store(nullptr, std::memory_order_relaxed); });
+  // Before the driver's own, which was there first.
+  std::atexit([] {
+    if (Recorder* const last = Find()) last->Stop();
+  });
+  return absl::OkStatus();
+}
+
+// ---- Launches ----
+
+CUresult Recorder::Kernel(CUfunction function, const driver::LaunchShape& shape, CUstream stream,
+                          Launch launch) {
+  return Record(
+      stream, [&] { return Command{.name = names_.Find(function), .sms = SmsOf(function, shape)}; },
+      launch);
+}
+
+CUresult Recorder::Graph(CUgraphExec exec, CUstream stream, Launch launch) {
+  return Record(
+      stream,
+      [&] {
+        const base::MutexLock lock(&execs_mutex_);
+        const Exec& known = execs_[exec];
+        return Command{.name = absl::StrCat("graph ", known.number, " of ", known.kernels,
+                                            known.kernels == 1 ? " kernel" : " kernels"),
+                       .sms = known.sms,
+                       .graph = true};
+      },
+      launch);
+}
+
+CUresult Recorder::Unmeasured(Launch launch) {
+  if (Outermost::Inside()) return launch();
+  const Outermost outermost;
+  const CUresult result = launch();
+  if (result == CUDA_SUCCESS) Count(journal_->page().unmeasured);
+  return result;
+}
+
+CUresult Recorder::Record(CUstream stream, absl::FunctionRef<Command()> describe, Launch launch) {
+  if (Outermost::Inside()) return launch();
+  const Outermost outermost;
+  if (Captures(stream)) {
+    const CUresult result = launch();
+    if (result == CUDA_SUCCESS) Count(journal_->page().captured);
+    return result;
+  }
+  if (Skips()) return launch();
+  // Asked before anything waits on the stream: it may load the function's code, for which the driver may wait for the device.
+  const Command command = describe();
+  return Measure(stream, command, launch);
+}
+
+bool Recorder::Skips() {
+  const uint64_t skip = journal_->orders().skip;
+  if (seen_.load(std::memory_order_relaxed) >= skip ||
+      seen_.fetch_add(1, std::memory_order_relaxed) >= skip) {
+    return false;
+  }
+  Count(journal_->page().skipped);
+  return true;
+}
+
+bool Recorder::Captures(CUstream stream) {
+  driver::Driver::Capture capture = driver::Driver::Capture::kNone;
+  // Of the legacy stream the driver does not say it while another captures: what is launched there is refused.
+  return driver_->StreamCapture(stream, &capture) != Result::kSuccess ||
+         capture != driver::Driver::Capture::kNone;
+}
+
+CUresult Recorder::Measure(CUstream stream, const Command& command, Launch launch) {
+  base::Clock& clock = driver_->clock();
+  const base::ClockLock turn(clock, turn_);
+  gpushare::record::Page& page = journal_->page();
+  StopIfOver();
+  if (!journal_->recording()) return launch();
+  Pending measured{.command = command,
+                   .kit = nullptr,
+                   .begin = nullptr,
+                   .end = nullptr,
+                   .late = false,
+                   .together = false};
+  Time before;
+  bool keeps = false;
+  {
+    const books::Relaxed relaxed(driver_->table());
+    measured.together = !Drain();
+    measured.kit = KitOf(stream);
+    if (measured.kit == nullptr) {
+      Count(page.unmeasured);
+      return launch();
+    }
+    before = clock.Now();
+    keeps = measured.kit->Delay(stream, pace_.delay());
+    measured.begin = measured.kit->Stamp(stream);
+  }
+  const CUresult result = launch();
+  const books::Relaxed relaxed(driver_->table());
+  if (result == CUDA_SUCCESS && measured.begin != nullptr) {
+    measured.end = measured.kit->Stamp(stream);
+  }
+  if (measured.end == nullptr) {
+    if (result == CUDA_SUCCESS) Count(page.unmeasured);
+    if (measured.begin != nullptr) measured.kit->GiveBack(measured.begin);
+    return result;
+  }
+  const bool late = pace_.Took(clock.Now() - before);
+  measured.late = late || !keeps;
+  if (first_ == kNever) first_ = before;
+  pending_.push_back(std::move(measured));
+  if (waited_in_vain_ < kGiveUp && !Await(clock.Now() + kPatience)) ++waited_in_vain_;
+  return result;
+}
+
+// ---- What has ended ----
+
+bool Recorder::Drain() {
+  gpushare::record::Page& page = journal_->page();
+  while (!pending_.empty()) {
+    Pending& oldest = pending_.front();
+    const Result ended = driver_->QueryEvent(oldest.end);
+    if (ended == Result::kNotReady && pending_.size() < kMostPending) return false;
+    bool known = false;
+    const Nanos took = ended == Result::kSuccess
+                           ? oldest.kit->Between(oldest.begin, oldest.end, &known)
+                           : Nanos(0);
+    if (!known) {
+      Count(page.unmeasured);
+    } else if (journal_->Append(oldest.command.name, oldest.command.sms, took)) {
+      if (oldest.command.graph) Count(page.graphs);
+      if (oldest.late) Count(page.late);
+      if (oldest.together) Count(page.together);
+    }
+    oldest.kit->GiveBack(oldest.begin);
+    oldest.kit->GiveBack(oldest.end);
+    pending_.pop_front();
+  }
+  return true;
+}
+
+bool Recorder::Await(Time deadline) {
+  base::Clock& clock = driver_->clock();
+  const Time begin = clock.Now();
+  while (!Drain()) {
+    const Time now = clock.Now();
+    if (now >= deadline) return false;
+    const Nanos waited = now - begin;
+    if (!driver_->simulated() && waited < kSpin) continue;
+    clock.SleepUntil(now + std::clamp(waited / 16, Micros(2), Millis(1)));
+  }
+  return true;
+}
+
+void Recorder::StopIfOver() {
+  const int64_t most = journal_->orders().nanoseconds;
+  if (most > 0 && first_ != kNever && driver_->clock().Now() - first_ >= Nanos(most)) {
+    journal_->End();
+  }
+  if (!journal_->recording()) working.store(nullptr, std::memory_order_release);
+}
+
+void Recorder::Stop() {
+  const base::ClockLock turn(driver_->clock(), turn_, driver_->clock().Now() + kPatience);
+  if (turn && !pending_.empty()) Await(driver_->clock().Now() + kPatience);
+}
+
+// ---- Where, and how wide ----
+
+Kit* Recorder::KitOf(CUstream stream) {
+  CUcontext context = nullptr;
+  const Result found = work::Streams::IsSpecial(stream) ? driver_->CurrentContext(&context)
+                                                        : driver_->StreamContext(stream, &context);
+  if (found != Result::kSuccess || context == nullptr) return nullptr;
+  std::unique_ptr<Kit>& kit = kits_[context];
+  if (kit == nullptr) {
+    kit = Kit::Make(*driver_, context, pace_);
+    if (kit == nullptr) return nullptr;
+    journal_->page().bias_ns.store(kit->bias().count(), std::memory_order_relaxed);
+  }
+  return kit.get();
+}
+
+uint64_t Recorder::SmsOf(CUfunction function, const driver::LaunchShape& shape) {
+  const uint64_t blocks = uint64_t{shape.grid.x} * shape.grid.y * shape.grid.z;
+  const uint64_t threads = uint64_t{shape.block.x} * shape.block.y * shape.block.z;
+  int per_sm = 0;
+  if (threads == 0 || threads > 1u << 16 ||
+      driver_->BlocksPerSm(&per_sm, function, static_cast<int>(threads), shape.shared_bytes) !=
+          Result::kSuccess ||
+      per_sm < 1) {
+    return blocks;
+  }
+  const auto each = static_cast<uint64_t>(per_sm);
+  return (blocks + each - 1) / each;
+}
+
+// ---- Graphs ----
+
+void Recorder::AddKernelsOf(CUgraph graph, Exec* exec) {
+  const driver::Table& table = driver_->table();
+  size_t count = 0;
+  if (table.GraphGetNodes(graph, nullptr, &count) != CUDA_SUCCESS || count == 0) return;
+  std::vector<CUgraphNode> nodes(count);
+  if (table.GraphGetNodes(graph, nodes.data(), &count) != CUDA_SUCCESS) return;
+  nodes.resize(count);
+  for (CUgraphNode node : nodes) {
+    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+    CUgraph child = nullptr;
+    if (table.GraphNodeGetType(node, &type) != CUDA_SUCCESS) continue;
+    if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
+        table.GraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS) {
+      AddKernelsOf(child, exec);
+    }
+    CUDA_KERNEL_NODE_PARAMS kernel{};
+    if (type != CU_GRAPH_NODE_TYPE_KERNEL) continue;
+    ++exec->kernels;
+    if (Driver<"cuGraphKernelNodeGetParams_v2",
+               CUresult(CUgraphNode, CUDA_KERNEL_NODE_PARAMS*)>::Call(node, &kernel) !=
+        CUDA_SUCCESS) {
+      continue;
+    }
+    // By function, or by the kernel of a library, which the occupancy takes as well.
+    const auto function =
+        kernel.func != nullptr ? kernel.func : reinterpret_cast<CUfunction>(kernel.kern);
+    exec->sms =
+        std::max(exec->sms, SmsOf(function, {{kernel.gridDimX, kernel.gridDimY, kernel.gridDimZ},
+                                             {kernel.blockDimX, kernel.blockDimY, kernel.blockDimZ},
+                                             kernel.sharedMemBytes}));
+  }
+}
+
+void Recorder::Instantiated(CUgraphExec exec, CUgraph graph) {
+  Exec known;
+  AddKernelsOf(graph, &known);
+  const base::MutexLock lock(&execs_mutex_);
+  known.number = ++graphs_;
+  execs_[exec] = known;
+}
+
+// ---- Contexts ----
+
+void Recorder::ContextsEnd() {
+  const Outermost outermost;
+  const base::ClockLock turn(driver_->clock(), turn_);
+  const books::Relaxed relaxed(driver_->table());
+  Await(driver_->clock().Now() + kPatience);
+  // What has not ended by now nobody will hear of.
+  journal_->page().unmeasured.fetch_add(pending_.size(), std::memory_order_relaxed);
+  pending_.clear();
+  kits_.clear();
+}
+
+}  // namespace gpushare::shim::recording
