@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/env.h"
 #include "base/time.h"
-#include "device/broker_share.h"
+#include "device/process/broker_share.h"
 #include "record/page.h"
 #include "shim/attach_abi.h"
 #include "shim/hook.h"

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/env.h"
 #include "base/limit_variables.h"
-#include "device/process_spec.h"
+#include "device/process/process_spec.h"
 
 namespace gpushare::shim {
 namespace {

@@ -5,7 +5,7 @@
 #define GPUSHARE_SHIM_ENVIRONMENT_H_
 
 #include "absl/status/statusor.h"
-#include "device/runtime.h"
+#include "device/process/runtime.h"
 
 namespace gpushare::shim {
 

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "device/virtual_device.h"
+#include "device/share/virtual_device.h"
 #include "driver/nvml_types.h"
 #include "shim/hook.h"
 

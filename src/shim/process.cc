@@ -11,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "books/relaxed.h"
-#include "device/broker_share.h"
-#include "device/gpu.h"
+#include "device/gpu/gpu.h"
+#include "device/process/broker_share.h"
 #include "shim/environment.h"
 
 namespace gpushare::shim {

@@ -9,10 +9,10 @@
 #include <thread>
 #include <vector>
 
-#include "device/admission.h"
-#include "device/handles.h"
-#include "device/last_error.h"
-#include "device/surroundings.h"
+#include "device/abi/handles.h"
+#include "device/abi/last_error.h"
+#include "device/gpu/surroundings.h"
+#include "device/share/admission.h"
 #include "gate/footprint.h"
 
 namespace gpushare::device {

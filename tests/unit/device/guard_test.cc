@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "device/c_abi.h"
+#include "device/abi/c_abi.h"
 
 namespace gpushare::device {
 namespace {

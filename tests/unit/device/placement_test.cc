@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/placement.h"
+#include "device/share/placement.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "device/admission.h"
+#include "device/share/admission.h"
 #include "tests/unit/device/device_test.h"
 
 namespace gpushare {

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C ABI: leases, of one GPU and of several.
+#include "device/lease/lease.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "device/abi/c_abi.h"
+#include "device/lease/gang.h"
+#include "device/share/virtual_device.h"
+#include "device/stream/stream.h"
+#include "spec/text.h"
+
+using namespace gpushare;
+using namespace gpushare::device;
+
+namespace {
+
+// What holds for each member of a gang, too: all but the streams.
+absl::StatusOr<LeaseRequest> ReadRequest(const gpushare_lease_options& known, base::Clock& clock) {
+  LeaseRequest request;
+  request.exclusive = known.exclusive != 0;
+  request.any_thread = known.any_thread != 0;
+  if (known.hint_ns != 0) request.hint = Nanos(known.hint_ns);
+  request.maximum =
+      known.maximum_ns != 0 ? Nanos(known.maximum_ns) : std::max(request.maximum, request.hint);
+  if (request.hint <= Nanos(0) || request.hint > gate::kLongestHint ||
+      request.maximum < request.hint) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "lease: a hint of ", spec::FormatDuration(request.hint), " and a maximum of ",
+        spec::FormatDuration(request.maximum), " given; allowed: a hint above 0 and up to ",
+        spec::FormatDuration(gate::kLongestHint), ", a maximum of the hint or more"));
+  }
+  if (known.timeout_ns < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("lease: a timeout of ", known.timeout_ns,
+                                                   "ns given, 0 to GPUSHARE_FOREVER allowed"));
+  }
+  if (known.timeout_ns != GPUSHARE_FOREVER) {
+    const Time now = clock.Now();
+    // "Does not wait" leaves the arbiter time to answer.
+    const Nanos timeout = std::max(Nanos(known.timeout_ns), Micros(10));
+    if (timeout < kNever - now) request.deadline = now + timeout;
+  }
+  return request;
+}
+
+absl::StatusOr<std::vector<std::shared_ptr<Stream>>> ReadStreams(const gpushare_stream* streams,
+                                                                 size_t count) {
+  if (streams == nullptr && count != 0) {
+    return absl::InvalidArgumentError("lease: 'streams' is null with a count above 0");
+  }
+  std::vector<std::shared_ptr<Stream>> shared;
+  for (size_t i = 0; i < count; ++i) {
+    GPUSHARE_SHARE(stream, streams[i]);
+    shared.push_back(stream);
+  }
+  return shared;
+}
+
+absl::Status WriteResult(gpushare_lease_result* result, const gate::Gate::LeaseResult& released) {
+  if (result == nullptr) return absl::OkStatus();
+  gpushare_lease_result out = {};
+  out.overrun = released.overrun ? 1 : 0;
+  out.held_ns = released.held.count();
+  return WriteStruct(result, out, "result");
+}
+
+}  // namespace
+
+gpushare_status gpushare_lease_acquire(gpushare_vdev vdev, const gpushare_lease_options* options,
+                                       gpushare_lease* lease) {
+  return Guard([&]() -> absl::Status {
+    GPUSHARE_SHARE(device, vdev);
+    GPUSHARE_NOT_NULL(lease);
+    GPUSHARE_ASSIGN_OR_RETURN(const gpushare_lease_options known, ReadStruct(options, "options"));
+    GPUSHARE_ASSIGN_OR_RETURN(LeaseRequest request, ReadRequest(known, device->gpu().clock()));
+    GPUSHARE_ASSIGN_OR_RETURN(request.streams, ReadStreams(known.streams, known.stream_count));
+    GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<Lease> acquired,
+                              Lease::Acquire(device, std::move(request)));
+    return NewHandle(lease, std::move(acquired));
+  });
+}
+
+gpushare_status gpushare_lease_release(gpushare_lease lease, gpushare_lease_result* result) {
+  return Guard([&]() -> absl::Status {
+    if (Handles::Borrow(lease) == nullptr) return BadHandle(lease);
+    // Before the lease ends: a call that fails changes nothing.
+    if (result != nullptr) GPUSHARE_RETURN_IF_ERROR(CheckStruct(result, "result"));
+    const std::shared_ptr<Lease> held = Handles::Take(lease);
+    if (held == nullptr) return BadHandle(lease);
+    return WriteResult(result, held->Release());
+  });
+}
+
+gpushare_status gpushare_gang_acquire(const gpushare_gang_member* members, size_t member_count,
+                                      const gpushare_lease_options* options, gpushare_gang* gang) {
+  return Guard([&]() -> absl::Status {
+    GPUSHARE_NOT_NULL(members);
+    GPUSHARE_NOT_NULL(gang);
+    GPUSHARE_ASSIGN_OR_RETURN(const gpushare_lease_options known, ReadStruct(options, "options"));
+    if (known.stream_count != 0) {
+      return absl::InvalidArgumentError(
+          "gang: 'streams' of the options is not empty; give each member its own");
+    }
+    std::vector<Gang::Member> all;
+    // The caller's array is of structs of its own version.
+    const auto* at = reinterpret_cast<const unsigned char*>(members);
+    for (size_t i = 0; i < member_count; ++i, at += members->struct_size) {
+      GPUSHARE_ASSIGN_OR_RETURN(
+          const gpushare_gang_member member,
+          ReadStruct(reinterpret_cast<const gpushare_gang_member*>(at), "members"));
+      GPUSHARE_SHARE(device, member.vdev);
+      GPUSHARE_ASSIGN_OR_RETURN(auto streams, ReadStreams(member.streams, member.stream_count));
+      all.push_back({device, std::move(streams)});
+    }
+    if (all.empty()) return absl::InvalidArgumentError("gang: it has no members");
+    GPUSHARE_ASSIGN_OR_RETURN(const LeaseRequest request,
+                              ReadRequest(known, all[0].device->gpu().clock()));
+    GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<Gang> acquired,
+                              Gang::Acquire(std::move(all), request));
+    return NewHandle(gang, std::move(acquired));
+  });
+}
+
+gpushare_status gpushare_gang_release(gpushare_gang gang, gpushare_lease_result* result) {
+  return Guard([&]() -> absl::Status {
+    if (Handles::Borrow(gang) == nullptr) return BadHandle(gang);
+    if (result != nullptr) GPUSHARE_RETURN_IF_ERROR(CheckStruct(result, "result"));
+    const std::shared_ptr<Gang> held = Handles::Take(gang);
+    if (held == nullptr) return BadHandle(gang);
+    return WriteResult(result, held->Release());
+  });
+}

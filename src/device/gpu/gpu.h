@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// One GPU of a runtime: its primary context, its engine, its
+// memory books, and who is bound to what.
+//
+// All that is opened of a GPU in one runtime is this one object. Virtual devices hold it; it knows
+// them weakly.
+//
+// Where a broker has the GPU's time and memory, all of this process's virtual devices together spend what its session
+// is granted: the quotas that they are promised come out of the grant when they are made, the rest as it is used.
+//
+// Locks: mutex_ guards the books. It is never held across a call of the driver or a wait.
+#ifndef GPUSHARE_DEVICE_GPU_GPU_H_
+#define GPUSHARE_DEVICE_GPU_GPU_H_
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/sync.h"
+#include "client/gpu_session.h"
+#include "device/gpu/context_scope.h"
+#include "device/gpu/unfinished.h"
+#include "device/share/admission.h"
+#include "device/share/partition.h"
+#include "device/share/placement.h"
+#include "driver/driver.h"
+#include "gate/engine.h"
+#include "gate/footprint.h"
+#include "gate/watchdog.h"
+#include "gate/work_keys.h"
+#include "gpushare/c/gpushare.h"
+#include "quota/ledger.h"
+#include "quota/loans.h"
+#include "quota/pointer_table.h"
+#include "quota/source.h"
+#include "spec/spec.h"
+
+namespace gpushare::device {
+
+class DriverPool;
+class MemoryPool;
+class Runtime;
+class Stream;
+class Tenant;
+class VirtualDevice;
+
+class Gpu final : private quota::Source, private quota::Holder {
+ public:
+  static absl::StatusOr<std::shared_ptr<Gpu>> Open(std::shared_ptr<Runtime> runtime, int ordinal,
+                                                   const gpushare_scheduler_options* scheduler);
+  // Waits a while for what still runs of streams that are gone, then frees what tenants have left
+  // allocated. What does not end keeps its context and that memory; TakeCloseReport() tells.
+  ~Gpu() override;
+  // What the last GPU that this thread was the last to need left behind; OK when nothing. Once.
+  static absl::Status TakeCloseReport();
+
+  const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
+  const driver::Driver& driver() const { return driver_; }
+  base::Clock& clock() const { return driver_.clock(); }
+  int ordinal() const { return ordinal_; }
+  const driver::Driver::DeviceInfo& info() const { return info_; }
+  driver::Context context() const { return site_.context; }  // the primary one
+  const Site& site() const { return site_; }
+  gate::Engine& engine() const { return *engine_; }
+  // An engine beside it, for a partition of so many SMs, which the watchdog watches as well.
+  absl::StatusOr<std::shared_ptr<gate::Engine>> NewEngine(int sm_count);
+  // OK while no context that virtual devices share is lost.
+  absl::Status health() const;
+  // As Engine::Watch(), of every engine here.
+  bool Watch(const std::shared_ptr<gate::Watchdog>& watchdog);
+  Partitions& partitions() { return *partitions_; }
+  const std::shared_ptr<gate::Recorder>& recorder() const { return recorder_; }
+  quota::PointerTable& pointers() { return pointers_; }
+  gate::FootprintCache& footprints() { return footprints_; }
+  gate::GraphParts& graph_parts() { return graph_parts_; }
+  const gpushare_scheduler_options& scheduler() const { return scheduler_; }
+  // InvalidArgument unless what `options` gives is what is in force.
+  absl::Status CheckSame(const gpushare_scheduler_options& options) const;
+  // Memory less the reserve; with a broker what its share is, if that is less.
+  uint64_t capacity() const;
+
+  // Part of the SMs that a launch can hold. InvalidArgument for an impossible shape.
+  driver::Result FindFootprint(driver::Function function, const driver::LaunchShape& shape,
+                               uint64_t key, float* footprint);
+
+  // Whose work is it, when the call does not say? `stream` null: it is on none. FailedPrecondition when
+  // the thread's tenant has no device here.
+  absl::StatusOr<std::shared_ptr<VirtualDevice>> Resolve(driver::Stream stream);
+  // The size of an allocation of gpushare's; `owner` is null when its virtual device is gone.
+  // NotFound.
+  absl::StatusOr<uint64_t> FindPointer(driver::DevicePtr pointer,
+                                       std::shared_ptr<VirtualDevice>* owner) const;
+  void BindContext(driver::Context context, const std::shared_ptr<VirtualDevice>& device);
+  // AlreadyExists: it is bound.
+  absl::Status BindStream(driver::Stream native, const std::weak_ptr<Stream>& stream);
+  void UnbindStream(driver::Stream native);
+  std::shared_ptr<Stream> BoundStream(driver::Stream native) const;  // null: none is bound
+
+  // Admission of a new device, and of new limits for one. AlreadyExists: the tenant has one.
+  struct Seat {
+    uint64_t promise = 0;
+    uint32_t slot = 0;
+  };
+  absl::StatusOr<Seat> Admit(VirtualDevice* device, const spec::Limits& limits);
+  absl::Status Change(VirtualDevice* device, const spec::Limits& limits);
+  // The share returns; the slot stays until Forget(), as long as memory is left.
+  void Return(VirtualDevice* device);
+  void Forget(VirtualDevice* device);
+  VirtualDevice* InSlot(uint32_t slot) const {
+    return slots_[slot >> kChunkBits].load(std::memory_order_acquire)[slot & kChunkMask].load(
+        std::memory_order_acquire);
+  }
+
+  // Memory without a quota is charged to this account as well: what the quotas of others leave, and with a broker as
+  // much of that as was granted.
+  quota::Account& unpromised() { return *unpromised_; }
+  // With the broker; null: there is none.
+  const std::shared_ptr<client::GpuSession>& session() const { return session_; }
+  // What tenants leave unused of their quotas is lent to those that may borrow.
+  quota::LoanBook& loans() { return loans_; }
+  // Of what `owner` has lent, as much comes back as it lacks: from the least important borrower first; idle memory of
+  // all of them before anybody is asked, which is done if `ask`.
+  void Recall(const VirtualDevice& owner, absl::FunctionRef<uint64_t()> lacks, bool ask);
+  // Memory that is idle in pools of others that have no quota either, and of virtual devices that are gone.
+  void TrimUnpromised(const VirtualDevice& but, uint64_t bytes);
+
+  void AddDevice(const std::shared_ptr<VirtualDevice>& device);
+  std::vector<std::shared_ptr<VirtualDevice>> Devices() const;  // in order of creation
+  uint64_t PromisedMemory() const;
+  double PromisedGuarantees() const;
+  Room room();
+
+  // Leases: which virtual device each thread holds one of. Returns the holder before; takes the
+  // place if there was none.
+  VirtualDevice* EnterLease(uint64_t thread, VirtualDevice* device);
+  void LeaveLease(uint64_t thread);
+  VirtualDevice* LeaseOf(uint64_t thread) const;  // null: it holds none here
+
+  // Segments that pools cut up. PoolAt() is null where no pool has memory.
+  void AddSegment(driver::DevicePtr base, uint64_t bytes, std::shared_ptr<MemoryPool> pool);
+  void RemoveSegment(driver::DevicePtr base);
+  std::shared_ptr<MemoryPool> PoolAt(driver::DevicePtr pointer) const;
+
+  // Pools of the driver's that hold memory, also of virtual devices that are gone.
+  void AddDriverPool(const std::shared_ptr<DriverPool>& pool);
+  void RemoveDriverPool(const DriverPool* pool);
+
+  // Puts back the books' entry of an allocation that the driver would not free, unless the allocation is
+  // gone: another thread freed the same pointer, found no entry, since this one had taken it, and was
+  // faster in the driver. False: it is gone.
+  bool PutBack(driver::DevicePtr pointer, const quota::Allocation& allocation);
+
+  Unfinished& unfinished() { return unfinished_; }
+
+  // Streams that gpushare is capturing now.
+  std::atomic<int>& captures() { return captures_; }
+
+ private:
+  struct Segment {
+    uint64_t bytes;
+    std::shared_ptr<MemoryPool> pool;
+  };
+
+  Gpu(std::shared_ptr<Runtime> runtime, int ordinal);
+  absl::Status Start(const gpushare_scheduler_options* scheduler);
+  absl::Status StartBooks();
+  // Where unpromised() has its memory from, with a broker.
+  bool GetRoom(quota::Account& account, uint64_t bytes, Time deadline) override;
+  uint64_t Limit() const override;
+  uint64_t Left() const override;
+  // What all of the GPU's virtual devices have of it.
+  uint64_t Charged() const override;
+  void SetLimit(uint64_t limit) override;
+  quota::Holder::Figures figures() const override;
+  // What a promise takes that the broker has not granted yet. ResourceExhausted: nor does it.
+  absl::Status AskFor(const Tenant& tenant, uint64_t bytes);
+  absl::StatusOr<Seat> TakeSeat(VirtualDevice* device, const Admission::Promise& promise)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  uint64_t HeldByQuotas() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  uint64_t HeldWithoutQuota() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<std::shared_ptr<gate::Engine>> Engines() const;
+  void UpdateUnpromised() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<std::shared_ptr<DriverPool>> DriverPools() const;
+  void TrimUnusedPools();
+  const Segment* SegmentAt(driver::DevicePtr pointer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const std::shared_ptr<Runtime> runtime_;
+  const driver::Driver& driver_;
+  const int ordinal_;
+  driver::Driver::DeviceInfo info_;
+  Site site_;
+  gpushare_scheduler_options scheduler_ = {};
+  gate::EngineOptions engine_options_;
+  std::unique_ptr<Partitions> partitions_;
+  const std::shared_ptr<gate::Recorder> recorder_ = std::make_shared<gate::Recorder>();
+  std::unique_ptr<gate::Engine> engine_;
+  uint64_t capacity_ = 0;
+  std::shared_ptr<client::GpuSession> session_;
+  quota::PointerTable pointers_;
+  gate::FootprintCache footprints_;
+  gate::GraphParts graph_parts_;
+  quota::LoanBook loans_;  // outlives the accounts
+  std::unique_ptr<quota::Account> unpromised_;
+  std::atomic<uint64_t> apart_{
+      0};  // promised, and held beyond a quota: of the limit, what is not unpromised_'s
+  mutable std::atomic<uint64_t> most_charged_{0};
+  std::atomic<int> captures_{0};
+  Unfinished unfinished_;
+
+  mutable base::Mutex mutex_;
+  std::optional<Admission> books_ ABSL_GUARDED_BY(mutex_);
+  uint64_t limit_ ABSL_GUARDED_BY(mutex_) =
+      0;  // of all together: capacity_, or what the broker has granted
+  uint64_t denied_before_ ABSL_GUARDED_BY(mutex_) = 0;  // to devices that are gone
+  std::map<uint64_t, std::weak_ptr<VirtualDevice>> devices_ ABSL_GUARDED_BY(mutex_);  // by promise
+  // Every virtual device that memory may be charged to, also those that are gone but for their
+  // memory. Read without the lock, by whoever holds a reason for the device to exist.
+  static constexpr int kChunkBits = 10;
+  static constexpr uint32_t kChunkMask = (1u << kChunkBits) - 1;
+  using Chunk = std::atomic<VirtualDevice*>;
+  std::array<std::atomic<Chunk*>, 1024> slots_{};
+  uint32_t slots_used_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<uint32_t> free_slots_ ABSL_GUARDED_BY(mutex_);
+  std::map<const Tenant*, VirtualDevice*> seated_ ABSL_GUARDED_BY(mutex_);
+  std::set<VirtualDevice*> retired_ ABSL_GUARDED_BY(mutex_);  // gone, with memory left
+  // Seated, with a quota that was made smaller than what they hold.
+  std::set<VirtualDevice*> over_quota_ ABSL_GUARDED_BY(mutex_);
+  std::map<driver::Stream, std::weak_ptr<Stream>> streams_ ABSL_GUARDED_BY(mutex_);
+  std::map<driver::Context, std::weak_ptr<VirtualDevice>> contexts_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, VirtualDevice*> leases_ ABSL_GUARDED_BY(mutex_);
+  std::map<driver::DevicePtr, Segment> segments_ ABSL_GUARDED_BY(mutex_);
+  std::map<const DriverPool*, std::shared_ptr<DriverPool>> driver_pools_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<gate::Engine>> engines_ ABSL_GUARDED_BY(mutex_);  // of partitions
+  std::shared_ptr<gate::Watchdog> watchdog_ ABSL_GUARDED_BY(mutex_);
+};
+
+inline ContextScope::ContextScope(const Gpu& gpu, Mode mode) : ContextScope(gpu.site(), mode) {}
+
+}  // namespace gpushare::device
+
+#endif  // GPUSHARE_DEVICE_GPU_GPU_H_

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who has been promised how much of it: admission, what comes out of a broker's grant, what is lent and comes back.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "device/abi/last_error.h"
+#include "device/gpu/gpu.h"
+#include "device/memory/driver_pool.h"
+#include "device/process/runtime.h"
+#include "device/process/tenant.h"
+#include "device/share/virtual_device.h"
+#include "spec/text.h"
+
+namespace gpushare::device {
+
+// Beyond what is promised now. Only devices that hold more than was promised to them are looked at, not all there
+// are. What is borrowed is charged to who lends it.
+uint64_t Gpu::HeldByQuotas() {
+  uint64_t held = 0;
+  for (const VirtualDevice* device : retired_) {
+    const quota::Account& account = device->account();
+    if (device->has_quota()) held += loans_.WithoutLoan(account);
+  }
+  // Of a quota that was shrunk below use, what is above it.
+  for (auto at = over_quota_.begin(); at != over_quota_.end();) {
+    const uint64_t over = loans_.Over((*at)->account());
+    if (over == 0) {  // nothing is granted to it that would bring it back here
+      at = over_quota_.erase(at);
+      continue;
+    }
+    held += over;
+    ++at;
+  }
+  return held;
+}
+
+uint64_t Gpu::HeldWithoutQuota() { return unpromised_->own() + HeldByQuotas(); }
+
+void Gpu::UpdateUnpromised() {
+  const uint64_t others = books_->memory() + HeldByQuotas();
+  if (session_ != nullptr) books_->SetCapacity(capacity());
+  unpromised_->SetLimit(quota::Minus(limit_, others));
+  apart_.store(others);
+}
+
+absl::StatusOr<Gpu::Seat> Gpu::Admit(VirtualDevice* device, const spec::Limits& limits) {
+  TrimUnusedPools();
+  const Tenant& tenant = device->tenant();
+  const Admission::Promise promise{limits.memory, limits.compute.guarantee};
+  // What nobody is promised others take meanwhile, without the lock.
+  for (;;) {
+    {
+      base::MutexLock lock(&mutex_);
+      if (seated_.count(&tenant) != 0) {
+        return absl::AlreadyExistsError(absl::StrCat("tenant ", Quoted(tenant.name()),
+                                                     " has a virtual device on GPU ", ordinal_,
+                                                     " already; resize that one"));
+      }
+      UpdateUnpromised();
+      GPUSHARE_RETURN_IF_ERROR(books_->Check(tenant.name(), 0, promise, HeldWithoutQuota()));
+      if (!device->has_quota() || loans_.Join(device->account(), *unpromised_)) {
+        return TakeSeat(device, promise);
+      }
+    }
+    GPUSHARE_RETURN_IF_ERROR(AskFor(tenant, *promise.memory));
+  }
+}
+
+absl::StatusOr<Gpu::Seat> Gpu::TakeSeat(VirtualDevice* device, const Admission::Promise& promise) {
+  Seat seat;
+  if (!free_slots_.empty()) {
+    seat.slot = free_slots_.back();
+    free_slots_.pop_back();
+  } else {
+    if (slots_used_ >> kChunkBits >= slots_.size()) {
+      if (device->has_quota()) loans_.Retire(device->account(), *unpromised_);
+      UpdateUnpromised();
+      return absl::ResourceExhaustedError("there are too many virtual devices on this GPU");
+    }
+    seat.slot = slots_used_;
+    std::atomic<Chunk*>& chunk = slots_[seat.slot >> kChunkBits];
+    if (chunk.load(std::memory_order_relaxed) == nullptr) {
+      chunk.store(new Chunk[size_t{1} << kChunkBits]{}, std::memory_order_release);
+    }
+    ++slots_used_;
+  }
+  slots_[seat.slot >> kChunkBits].load(std::memory_order_relaxed)[seat.slot & kChunkMask].store(
+      device, std::memory_order_release);
+  seat.promise = books_->Add(promise);
+  seated_[&device->tenant()] = device;
+  if (session_ != nullptr) UpdateUnpromised();
+  return seat;
+}
+
+absl::Status Gpu::Change(VirtualDevice* device, const spec::Limits& limits) {
+  TrimUnusedPools();
+  const Admission::Promise promise{limits.memory, limits.compute.guarantee};
+  quota::Account& account = device->account();
+  const uint64_t most = limits.memory_cap.value_or(limits.memory.value_or(0));
+  for (;;) {
+    {
+      base::MutexLock lock(&mutex_);
+      UpdateUnpromised();
+      // What it holds above its old quota is about to be covered by the new one.
+      uint64_t held = HeldWithoutQuota();
+      if (device->has_quota()) held -= std::min(held, loans_.Over(account));
+      GPUSHARE_RETURN_IF_ERROR(
+          books_->Check(device->tenant().name(), device->seat_.promise, promise, held));
+      if (!limits.memory.has_value() ||
+          loans_.SetLimits(account, *limits.memory, most, *unpromised_)) {
+        books_->Replace(device->seat_.promise, promise);
+        if (limits.memory.has_value() && loans_.Over(account) != 0) over_quota_.insert(device);
+        if (session_ != nullptr) UpdateUnpromised();
+        return absl::OkStatus();
+      }
+    }
+    GPUSHARE_RETURN_IF_ERROR(
+        AskFor(device->tenant(), quota::Minus(*limits.memory, account.guarantee())));
+  }
+}
+
+// What the quotas leave of the limit must have room for it.
+absl::Status Gpu::AskFor(const Tenant& tenant, uint64_t bytes) {
+  if (session_ == nullptr || unpromised_->Grow(bytes)) return absl::OkStatus();
+  const uint64_t left = Left();
+  return WithDetail(absl::ResourceExhaustedError(absl::StrCat(
+                        "tenant ", Quoted(tenant.name()), ": ", spec::ReadableBytes(bytes),
+                        " of memory asked, and the broker has ", spec::ReadableBytes(left),
+                        " left of this process's share of ", spec::ReadableBytes(capacity()),
+                        " of GPU ", ordinal_,
+                        ", or does not answer; ask for less ('memory'), or have the tenant's other "
+                        "processes free some")),
+                    {.tenant = tenant.name(),
+                     .limit = "memory",
+                     .asked = bytes,
+                     .left = left,
+                     .total = capacity()});
+}
+
+Room Gpu::room() {
+  TrimUnusedPools();
+  base::MutexLock lock(&mutex_);
+  const uint64_t given = books_->memory() + HeldWithoutQuota();
+  uint64_t left = quota::Minus(capacity(), given);
+  if (session_ != nullptr) left = std::min(left, session_->Left());
+  return {.memory_total = capacity(),
+          .memory_left = left,
+          .guarantee_left = std::max(0.0, 1 - books_->guarantees()),
+          .devices = seated_.size()};
+}
+
+void Gpu::Return(VirtualDevice* device) {
+  base::MutexLock lock(&mutex_);
+  books_->Remove(device->seat_.promise);
+  seated_.erase(&device->tenant());
+  over_quota_.erase(device);
+  retired_.insert(device);
+  if (device->has_quota()) loans_.Retire(device->account(), *unpromised_);
+  devices_.erase(device->seat_.promise);
+  // Its streams are unbound already, since they keep it.
+  std::erase_if(contexts_, [](const auto& entry) { return entry.second.expired(); });
+  UpdateUnpromised();
+}
+
+void Gpu::Forget(VirtualDevice* device) {
+  base::MutexLock lock(&mutex_);
+  const uint32_t slot = device->seat_.slot;
+  slots_[slot >> kChunkBits].load(std::memory_order_relaxed)[slot & kChunkMask].store(
+      nullptr, std::memory_order_release);
+  retired_.erase(device);
+  if (&device->account() != unpromised_.get()) denied_before_ += device->account().Usage().denied;
+  free_slots_.push_back(slot);
+  UpdateUnpromised();
+}
+
+void Gpu::AddDevice(const std::shared_ptr<VirtualDevice>& device) {
+  base::MutexLock lock(&mutex_);
+  devices_[device->seat_.promise] = device;
+}
+
+std::vector<std::shared_ptr<VirtualDevice>> Gpu::Devices() const {
+  std::vector<std::shared_ptr<VirtualDevice>> devices;
+  base::MutexLock lock(&mutex_);
+  for (const auto& [promise, weak] : devices_) {
+    if (std::shared_ptr<VirtualDevice> device = weak.lock()) devices.push_back(std::move(device));
+  }
+  return devices;
+}
+
+uint64_t Gpu::PromisedMemory() const {
+  base::MutexLock lock(&mutex_);
+  return books_->memory();
+}
+
+double Gpu::PromisedGuarantees() const {
+  base::MutexLock lock(&mutex_);
+  return books_->guarantees();
+}
+
+// ---- Memory from a broker ----
+
+uint64_t Gpu::capacity() const {
+  return session_ == nullptr ? capacity_ : std::min(capacity_, session_->Limit());
+}
+
+bool Gpu::GetRoom(quota::Account& account, uint64_t bytes, Time deadline) {
+  return session_->GetRoom(account, bytes, deadline);
+}
+
+uint64_t Gpu::Limit() const { return quota::Minus(capacity(), apart_.load()); }
+
+uint64_t Gpu::Left() const { return std::min(Limit(), session_->Left()); }
+
+// It grows before apart_ does, and shrinks after; whoever asks has lowered the limit before, with the lock.
+uint64_t Gpu::Charged() const { return apart_.load() + unpromised_->charged(); }
+
+void Gpu::SetLimit(uint64_t limit) {
+  base::MutexLock lock(&mutex_);
+  limit_ = std::min(limit, capacity_);
+  UpdateUnpromised();
+}
+
+quota::Holder::Figures Gpu::figures() const {
+  quota::Holder::Figures all{
+      .charged = Charged(), .peak = 0, .denied = unpromised_->Usage().denied};
+  uint64_t most = std::max(most_charged_.load(), unpromised_->Usage().peak);
+  most = std::max(most, all.charged);
+  most_charged_.store(most);
+  all.peak = most;
+  base::MutexLock lock(&mutex_);
+  all.denied += denied_before_;
+  const auto count = [&](const VirtualDevice* device) {
+    if (&device->account() != unpromised_.get()) all.denied += device->account().Usage().denied;
+  };
+  for (const auto& [tenant, device] : seated_) count(device);
+  for (const VirtualDevice* device : retired_) count(device);
+  return all;
+}
+
+// ---- Memory of several tenants ----
+
+void Gpu::Recall(const VirtualDevice& owner, absl::FunctionRef<uint64_t()> lacks, bool ask) {
+  std::vector<std::shared_ptr<VirtualDevice>> borrowers = Devices();
+  std::erase_if(borrowers, [&](const std::shared_ptr<VirtualDevice>& device) {
+    return device.get() == &owner || device->account().loan() == 0;
+  });
+  std::stable_sort(borrowers.begin(), borrowers.end(), [](const auto& a, const auto& b) {
+    if (a->band() != b->band()) return a->band() > b->band();  // the low one first
+    return a->account().loan() > b->account().loan();
+  });
+  const auto wanted_of = [&](const VirtualDevice& device) {
+    return std::min(device.account().loan(), lacks());
+  };
+  for (const std::shared_ptr<VirtualDevice>& device : borrowers) {
+    if (const uint64_t wanted = wanted_of(*device)) device->TrimPools(wanted);
+  }
+  if (!ask) return;
+  constexpr int kMostTimes = 16;
+  for (const std::shared_ptr<VirtualDevice>& device : borrowers) {
+    for (int times = 0; times < kMostTimes; ++times) {
+      const uint64_t wanted = wanted_of(*device);
+      if (wanted == 0 || !device->AskBack(wanted)) break;
+      device->TrimPools(wanted);  // where it keeps what was freed
+    }
+  }
+}
+
+void Gpu::TrimUnpromised(const VirtualDevice& but, uint64_t bytes) {
+  TrimUnusedPools();
+  for (const std::shared_ptr<VirtualDevice>& device : Devices()) {
+    if (device.get() == &but || device->has_quota()) continue;
+    const uint64_t room = unpromised_->Room();
+    if (room >= bytes) return;
+    device->TrimPools(bytes - room);
+  }
+}
+
+}  // namespace gpushare::device

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Limits that others have set on a GPU for this process: MPS, and the cgroup's device memory.
+//
+//   Surroundings found = LookAround(/*ordinal=*/0, "00000000:65:00.0");
+//
+// Read anew at each call. What cannot be read counts as not there.
+#ifndef GPUSHARE_DEVICE_GPU_SURROUNDINGS_H_
+#define GPUSHARE_DEVICE_GPU_SURROUNDINGS_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace gpushare::device {
+
+struct Surroundings {
+  bool mps = false;
+  int mps_percentage = 0;         // 0: none
+  uint64_t mps_memory_limit = 0;  // 0: none
+  uint64_t dmem_limit = 0;        // 0: none
+};
+
+Surroundings LookAround(int ordinal, const std::string& pci_id);
+
+// The limit for GPU `ordinal` in CUDA_MPS_PINNED_DEVICE_MEM_LIMIT ("0=2G,1=512M"); 0: none.
+uint64_t ParseMpsMemoryLimit(std::string_view text, int ordinal);
+// The limit of the region of GPU `pci_id` in a cgroup's dmem.max ("drm/0000:65:00.0/vram0
+// 1073741824"); 0: none.
+uint64_t ParseDmemMax(std::string_view text, std::string_view pci_id);
+// "0000:65:00.0", whatever the case and the width of the domain.
+std::string NormalPciId(std::string_view pci_id);
+
+}  // namespace gpushare::device
+
+#endif  // GPUSHARE_DEVICE_GPU_SURROUNDINGS_H_

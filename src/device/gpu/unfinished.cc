@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/gpu/unfinished.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "device/stream/poll.h"
+#include "spec/text.h"
+
+namespace gpushare::device {
+
+void Unfinished::Leave(const std::string& tenant, std::shared_ptr<StreamEnd> end) {
+  if (end->Over()) return;
+  bool many;
+  {
+    const base::MutexLock lock(&mutex_);
+    ends_.push_back({tenant, std::move(end)});
+    many = ends_.size() >= sweep_at_;
+  }
+  if (many) Sweep();
+}
+
+void Unfinished::Sweep() {
+  std::vector<End> ends;
+  {
+    const base::MutexLock lock(&mutex_);
+    ends.swap(ends_);
+  }
+  std::erase_if(ends, [](const End& left) { return left.end->Over(); });
+  const base::MutexLock lock(&mutex_);
+  std::move(ends.begin(), ends.end(), std::back_inserter(ends_));
+  sweep_at_ = std::max<size_t>(64, 2 * ends_.size());
+}
+
+std::string Unfinished::Await(base::Clock& clock, Time deadline) {
+  for (;;) {
+    Sweep();
+    {
+      const base::MutexLock lock(&mutex_);
+      if (ends_.empty()) return "";
+    }
+    const Time now = clock.Now();
+    if (now >= deadline) break;
+    clock.SleepUntil(std::min(deadline, now + kPoll));
+  }
+  std::map<std::string, int> streams;
+  {
+    const base::MutexLock lock(&mutex_);
+    for (const End& end : ends_) ++streams[end.tenant];
+  }
+  std::string who;
+  for (const auto& [tenant, count] : streams) {
+    absl::StrAppend(&who, who.empty() ? "" : ", ", "tenant ", Quoted(tenant), " (", count,
+                    count == 1 ? " stream)" : " streams)");
+  }
+  return who;
+}
+
+}  // namespace gpushare::device

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// A permit for code that launches on its own, behind gpushare_lease.
+//
+// The gate knows leases but not nesting: which thread holds one is kept by the Gpu, so that an
+// inner lease of the same virtual device is a no-op and one of another is refused before it could
+// wait for itself.
+#ifndef GPUSHARE_DEVICE_LEASE_LEASE_H_
+#define GPUSHARE_DEVICE_LEASE_LEASE_H_
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/time.h"
+#include "device/share/virtual_device.h"
+#include "device/stream/stream.h"
+#include "gate/engine.h"
+
+namespace gpushare::device {
+
+struct LeaseRequest {
+  bool exclusive = false;
+  bool any_thread = false;  // belongs to no thread
+  Nanos hint = Micros(100);
+  Nanos maximum = Seconds(1);
+  Time deadline = kNever;
+  std::vector<std::shared_ptr<Stream>> streams;
+  bool held_back = false;  // of a gang: counts from Begin()
+};
+
+class Lease {
+ public:
+  static absl::StatusOr<std::shared_ptr<Lease>> Acquire(std::shared_ptr<VirtualDevice> device,
+                                                        LeaseRequest request);
+  ~Lease();  // releases
+
+  void Begin();
+
+  gate::Gate::LeaseResult Release();
+
+ private:
+  Lease(std::shared_ptr<VirtualDevice> device, uint64_t thread)
+      : device_(std::move(device)), thread_(thread) {}
+
+  const std::shared_ptr<VirtualDevice> device_;
+  const uint64_t thread_;  // that acquired it; 0: none
+  std::vector<std::shared_ptr<Stream>> streams_;
+  bool inner_ = false;  // the thread held one already
+  bool held_ = false;
+  uint64_t id_ = 0;  // the gate's
+};
+
+}  // namespace gpushare::device
+
+#endif  // GPUSHARE_DEVICE_LEASE_LEASE_H_

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a driver's pool holds of the quota: read from the driver, charged, given back.
+#include <algorithm>
+#include <utility>
+
+#include "device/memory/driver_pool.h"
+
+namespace gpushare::device {
+
+driver::Result DriverPool::Read(driver::Driver::PoolUsage* usage, bool peaks) const {
+  *usage = {};
+  for (const Native& native : natives_) {
+    driver::Driver::PoolUsage one;
+    const driver::Result result = gpu_.driver().ReadPool(native.pool, &one, peaks);
+    if (result != driver::Result::kSuccess) return result;
+    usage->reserved += one.reserved;
+    usage->used += one.used;
+    usage->peak_reserved += one.peak_reserved;
+    usage->peak_used += one.peak_used;
+  }
+  return driver::Result::kSuccess;
+}
+
+bool DriverPool::Charge(uint64_t bytes, bool behind_waiters) {
+  if (bytes == 0) return true;
+  quota::Account& account = device_.account();
+  return static_cast<bool>(behind_waiters ? account.ReserveBefore(bytes, gpu_.clock(), Time(),
+                                                                  std::make_shared<quota::Ticket>())
+                                          : account.TryReserve(bytes));
+}
+
+uint64_t DriverPool::Settle() {
+  driver::Driver::PoolUsage usage;
+  const driver::Result read = Read(&usage, /*peaks=*/false);
+  if (driver::ToStatus(read, "cuMemPoolGetAttribute").code() == absl::StatusCode::kAborted) {
+    usage = {};  // the context is lost, and the memory with it
+  } else if (read != driver::Result::kSuccess) {
+    return 0;  // not known to be less
+  }
+  quota::Account& account = device_.account();
+  if (usage.reserved >= charged_) {
+    // What it grew by in vain and would not give back.
+    const uint64_t more = usage.reserved - charged_;
+    if (more != 0 && Charge(more, /*behind_waiters=*/false)) {
+      account.Commit(more);
+      charged_ += more;
+    }
+    return 0;
+  }
+  const uint64_t given = charged_ - usage.reserved;
+  charged_ = usage.reserved;
+  account.Release(given);
+  device_.RecordMemory();
+  return given;
+}
+
+uint64_t DriverPool::TrimLocked(uint64_t enough) {
+  const driver::Driver& driver = gpu_.driver();
+  // Nothing waits on it: memory of no stream is there then.
+  static_cast<void>(driver.SynchronizeStream(own_));
+  const uint64_t before = charged_;
+  // It may hold more than was known.
+  const auto given = [&] { return before - std::min(before, charged_); };
+  Settle();
+  for (size_t i = 0; i + 1 < natives_.size();) {
+    static_cast<void>(driver.TrimPool(natives_[i].pool, 0));
+    driver::Driver::PoolUsage usage;
+    if (driver.ReadPool(natives_[i].pool, &usage, /*peaks=*/false) == driver::Result::kSuccess &&
+        usage.reserved == 0) {
+      static_cast<void>(driver.DestroyPool(natives_[i].pool));
+      natives_.erase(natives_.begin() + static_cast<ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+  Settle();
+  if (given() >= enough) return given();
+  driver::Driver::PoolUsage newest;
+  if (driver.ReadPool(natives_.back().pool, &newest, false) != driver::Result::kSuccess) return 0;
+  const uint64_t missing = enough - given();
+  const uint64_t keep = newest.reserved - std::min(newest.reserved, missing);
+  static_cast<void>(driver.TrimPool(natives_.back().pool, keep));
+  Settle();
+  // It goes back in steps, of which the last would have left too little.
+  if (keep != 0 && given() < enough) {
+    static_cast<void>(driver.TrimPool(natives_.back().pool, 0));
+    Settle();
+  }
+  return given();
+}
+
+uint64_t DriverPool::Trim(uint64_t enough) {
+  return Locked([&] { return TrimLocked(enough); });
+}
+
+void DriverPool::Refresh() {
+  Locked([&] { return Settle(); });
+}
+
+void DriverPool::TrimIfUnused() {
+  if (allocators_.load() == 0) Trim(UINT64_MAX);
+}
+
+// ---- Statistics ----
+
+gpushare_allocator_stats DriverPool::Stats() {
+  gpushare_allocator_stats s = {};
+  s.struct_size = sizeof(s);
+  driver::Driver::PoolUsage usage;
+  Locked([&] {
+    Settle();
+    return Read(&usage, /*peaks=*/true);
+  });
+  s.reserved = usage.reserved;
+  s.live = usage.used;
+  s.peak_reserved = usage.peak_reserved;
+  s.peak_live = usage.peak_used;
+  s.allocations = allocations_.load(std::memory_order_relaxed);
+  s.served = served_.load(std::memory_order_relaxed);
+  s.hits = s.served - std::min(s.served, grown_.load(std::memory_order_relaxed));
+  const base::MutexLock lock(&mutex_);
+  s.waiting = waiters_.size();
+  return s;
+}
+
+}  // namespace gpushare::device

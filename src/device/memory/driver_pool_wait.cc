@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Waiting for memory of a driver's pool: for what comes free in it, and for room in the quota.
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "device/memory/driver_pool.h"
+#include "device/stream/poll.h"
+
+namespace gpushare::device {
+
+absl::StatusOr<driver::DevicePtr> DriverPool::Wait(const VirtualDevice::Request& request,
+                                                   StreamOrder* order, uint64_t needs) {
+  {
+    const base::MutexLock lock(&mutex_);
+    waiters_.push_back(&request);
+  }
+  struct Place {
+    DriverPool& pool;
+    const void* who;
+    ~Place() {
+      const base::MutexLock lock(&pool.mutex_);
+      std::erase(pool.waiters_, who);
+    }
+  } const place{*this, &request};
+
+  quota::Account& account = device_.account();
+  uint64_t used_before = UINT64_MAX;
+  VirtualDevice::Asked asked{.waits = true};
+  for (;;) {
+    const auto ticket = std::make_shared<quota::Ticket>();
+    Tried found;
+    // Keeps the place in the quota's line. What is unused goes to whoever is first there; what lies in a
+    // part of the pool that cannot go back, to the first here.
+    const auto look = [&] {
+      if (request.CalledOff()) account.CallAway(ticket, gpu_.clock());
+      bool first;
+      {
+        const base::MutexLock lock(&mutex_);
+        first = waiters_.front() == &request;
+      }
+      if (first) {
+        found = Locked([&] {
+          TrimLocked(UINT64_MAX);
+          driver::Driver::PoolUsage usage;
+          const bool read = Read(&usage, /*peaks=*/false) == driver::Result::kSuccess;
+          const bool less = read && usage.used < used_before;
+          if (read) used_before = usage.used;
+          return less && usage.reserved - std::min(usage.reserved, usage.used) >= request.bytes
+                     ? Try(request, order, 0)
+                     : Tried{};
+        });
+        if (found.pointer != 0 || !found.status.ok()) account.CallAway(ticket, gpu_.clock());
+      }
+      static_cast<void>(device_.MakeRoom(needs, &asked));
+      account.Poll();
+      return gpu_.clock().Now() + kPoll;
+    };
+    const quota::Grant grant =
+        account.ReserveBefore(needs, gpu_.clock(), request.deadline, ticket, look);
+    if (found.pointer != 0 || !found.status.ok()) {
+      if (grant) account.Cancel(needs);  // both came at once
+      if (!found.status.ok()) return found.status;
+      return found.pointer;
+    }
+    if (!grant) {
+      if (!request.CalledOff()) account.CountDenied();
+      VirtualDevice::Request late = request;
+      uint64_t left = 0, total = 0;
+      device_.Memory(&left, &total);
+      late.wait = needs <= total || request.CalledOff();  // else it was not waited for
+      return device_.Refuse(late, grant.left, needs);
+    }
+    const Tried tried = Locked([&] { return Try(request, order, needs); });
+    if (!tried.status.ok()) return tried.status;
+    if (tried.pointer != 0) return tried.pointer;
+    needs = tried.needs;
+  }
+}
+
+}  // namespace gpushare::device

@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory of a virtual device: what it takes from the driver is charged to its account, and credited when
+// it is given back, whoever does.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "base/status_payloads.h"
+#include "device/abi/last_error.h"
+#include "device/memory/driver_pool.h"
+#include "device/memory/memory_pool.h"
+#include "device/process/runtime.h"
+#include "device/share/virtual_device.h"
+#include "spec/text.h"
+
+namespace gpushare::device {
+namespace {
+
+// How often who waits for memory asks what has come free without a word: through streams, or from others who had
+// borrowed it.
+constexpr Nanos kPoolLook = Millis(1);
+
+}  // namespace
+
+void VirtualDevice::Memory(uint64_t* free_bytes, uint64_t* total_bytes) const {
+  if (const quota::Source* source = account_->source().get()) {
+    *total_bytes = source->Limit();
+    *free_bytes = source->Left();
+    return;
+  }
+  const quota::Account* parent = account_->parent();
+  *total_bytes = parent == nullptr ? account_->limit() : parent->limit();
+  *free_bytes = parent == nullptr ? account_->Left() : parent->Room();
+}
+
+namespace {
+
+// Two sizes of which the first is more than the second, in such digits that one sees it.
+std::string MoreThan(uint64_t more, uint64_t less) {
+  const std::string text = spec::ReadableBytes(more);
+  if (more <= less) return text;  // others freed meanwhile
+  // One digit after the point, of 1024 units: closer than that they may look the same.
+  return more - less > more / 1024 ? text : absl::StrCat(text, " (", more - less, " B more)");
+}
+
+}  // namespace
+
+absl::Status VirtualDevice::OverQuota(uint64_t bytes, uint64_t left) const {
+  uint64_t free_bytes = 0, total = 0;
+  Memory(&free_bytes, &total);
+  left = std::min(left, total);
+  const bool own = account_->parent() == nullptr;
+  std::string more;
+  if (const uint64_t lent = account_->lent();
+      lent != 0 && bytes <= total && account_->own() + bytes <= total) {
+    more = absl::StrCat("; ", spec::ReadableBytes(lent),
+                        " of it are lent to others, who did not give it back ('memory_cap')");
+  } else if (account_->borrows()) {
+    more = absl::StrCat("; ", spec::ReadableBytes(account_->guarantee()),
+                        " of it are guaranteed ('memory'), the rest is what others leave unused");
+  }
+  return WithDetail(
+      absl::ResourceExhaustedError(absl::StrCat(
+          "tenant ", Quoted(tenant_->name()), " on GPU ", raw_gpu_->ordinal(), ": ",
+          MoreThan(bytes, left), " asked, ", spec::ReadableBytes(left), " left of ",
+          own ? "its memory quota of " : "the memory that no quota promises to others, ",
+          spec::ReadableBytes(total), more,
+          own ? "; free some, or raise 'memory' of its virtual device"
+              : "; free some, or give the tenant a quota of its own ('memory')")),
+      {.tenant = tenant_->name(), .limit = "memory", .asked = bytes, .left = left, .total = total});
+}
+
+absl::Status VirtualDevice::DeviceFull(uint64_t bytes, driver::Result result,
+                                       const char* call) const {
+  const absl::Status driver_status = driver::ToStatus(result, call);
+  if (result != driver::Result::kOutOfMemory) return driver_status;
+  size_t free_bytes = 0, total = 0;
+  static_cast<void>(raw_gpu_->driver().MemInfo(&free_bytes, &total));
+  RecordDenied(bytes, free_bytes, gate::TraceEvent::kDeviceFull);
+  absl::Status status(
+      driver_status.code(),
+      absl::StrCat(driver_status.message(), ": ", spec::ReadableBytes(bytes), " asked by tenant ",
+                   Quoted(tenant_->name()), " within its quota, ", spec::ReadableBytes(free_bytes),
+                   " free of ", spec::ReadableBytes(total), " on GPU ", raw_gpu_->ordinal(),
+                   "; memory is used outside gpushare, or the runtime's memory "
+                   "reserve is too small"));
+  status = base::WithPayloadsOf(std::move(status), driver_status);
+  return WithDetail(std::move(status), {.tenant = tenant_->name(),
+                                        .limit = "device",
+                                        .asked = bytes,
+                                        .left = free_bytes,
+                                        .total = total});
+}
+
+void VirtualDevice::AddPool(const std::weak_ptr<MemoryPool>& pool) {
+  const base::MutexLock lock(&mutex_);
+  std::erase_if(pools_, [](const auto& weak) { return weak.expired(); });
+  pools_.push_back(pool);
+  has_pools_.store(true, std::memory_order_relaxed);
+}
+
+void VirtualDevice::TrimPools(uint64_t bytes) {
+  std::vector<std::weak_ptr<MemoryPool>> pools;
+  {
+    const base::MutexLock lock(&mutex_);
+    pools = pools_;
+  }
+  for (const auto& weak : pools) {
+    const std::shared_ptr<MemoryPool> pool = weak.lock();
+    if (pool == nullptr) continue;
+    const uint64_t given = pool->Trim(bytes);
+    if (given >= bytes) return;
+    bytes -= given;
+  }
+  if (const std::shared_ptr<DriverPool> pool = driver_pool()) pool->Trim(bytes);
+}
+
+std::shared_ptr<DriverPool> VirtualDevice::driver_pool() const {
+  const base::MutexLock lock(&mutex_);
+  return driver_pool_;
+}
+
+absl::StatusOr<std::shared_ptr<DriverPool>> VirtualDevice::StreamOrderedPool() {
+  if (std::shared_ptr<DriverPool> pool = driver_pool()) return pool;
+  GPUSHARE_ASSIGN_OR_RETURN(const std::shared_ptr<DriverPool> made, DriverPool::Create(*this));
+  {
+    const base::MutexLock lock(&mutex_);
+    if (driver_pool_ == nullptr) {
+      driver_pool_ = made;
+      has_pools_.store(true, std::memory_order_relaxed);
+      return made;
+    }
+  }
+  made->End();  // another thread was faster
+  return driver_pool();
+}
+
+quota::Demand VirtualDevice::MakeRoom(uint64_t bytes, Asked* asked) {
+  quota::Account& account = *account_;
+  // Before anything is looked at: what is there then is there for the caller.
+  const bool promised = account.parent() == nullptr && raw_gpu_->loans().may_lend() &&
+                        bytes <= account.guarantee() &&
+                        account.own() + bytes <= account.guarantee();
+  quota::Demand demand = promised ? quota::Demand(account) : quota::Demand();
+  if (account.parent() == nullptr && !has_pools_.load(std::memory_order_relaxed) &&
+      account.Room() >= bytes) {
+    return demand;
+  }
+  uint64_t free_bytes = 0, total = 0;
+  Memory(&free_bytes, &total);
+  if (bytes > total) return demand;
+  if (free_bytes < bytes && has_pools_.load(std::memory_order_relaxed)) {
+    TrimPools(bytes - free_bytes);
+  }
+  if (account.parent() != nullptr) {
+    if (account.parent()->Room() < bytes) raw_gpu_->TrimUnpromised(*this, bytes);
+  } else if (promised) {
+    RecallFor(bytes, asked);
+  }
+  // Who waits asks again from time to time, and does not wait for each answer.
+  const quota::Account& all = account.parent() != nullptr ? *account.parent() : account;
+  if (all.source() != nullptr && all.Room() < bytes) {
+    account.Grow(bytes, asked != nullptr && asked->waits ? gpu_->clock().Now() : kNever);
+  }
+  return demand;
+}
+
+void VirtualDevice::RecallFor(uint64_t bytes, Asked* asked) {
+  const quota::Account& account = *account_;
+  const auto others_wait_for = [&] {
+    const uint64_t all = account.waiting_bytes();
+    return asked != nullptr && asked->waits ? all - std::min(all, bytes) : all;
+  };
+  if (asked != nullptr && !asked->ahead.has_value()) asked->ahead = others_wait_for();
+  const auto wanted = [&] {
+    uint64_t all = bytes;
+    if (asked != nullptr) all += std::min(*asked->ahead, others_wait_for());
+    const uint64_t promised = account.guarantee(), own = account.own();
+    return std::min(all, promised - std::min(promised, own));
+  };
+  const auto lacks = [&] {
+    const uint64_t all = wanted();
+    return all - std::min(all, account.Reachable());
+  };
+  if (lacks() == 0) return;
+  const bool ask = asked != nullptr && wanted() > asked->bytes;
+  if (ask) asked->bytes = wanted();
+  raw_gpu_->Recall(*this, lacks, ask);
+}
+
+void VirtualDevice::SetReclaimer(std::shared_ptr<const Reclaimer> reclaimer) {
+  {
+    const base::MutexLock lock(&mutex_);
+    reclaimer_.swap(reclaimer);
+  }
+  // The one before is released without the lock.
+}
+
+bool VirtualDevice::AskBack(uint64_t bytes) const {
+  std::shared_ptr<const Reclaimer> reclaimer;
+  {
+    const base::MutexLock lock(&mutex_);
+    reclaimer = reclaimer_;
+  }
+  return reclaimer != nullptr && reclaimer->call(reclaimer->context, bytes) != 0;
+}
+
+absl::StatusOr<driver::DevicePtr> VirtualDevice::Take(const Request& request) {
+  const uint64_t bytes = request.bytes;
+  if (bytes == 0) {
+    return absl::InvalidArgumentError("allocation: 0 bytes asked, 1 or more allowed");
+  }
+  Asked asked{.waits = request.wait};
+  if (!request.wait) {
+    const quota::Demand demand = MakeRoom(bytes, &asked);
+    const quota::Grant grant = account_->TryReserve(bytes);
+    if (!grant) account_->CountDenied();
+    return grant ? TakeReserved(bytes) : Refuse(request, grant.left);
+  }
+  // What is freed in the driver's pool comes through its stream without a word, and what others had borrowed too.
+  const auto ticket = std::make_shared<quota::Ticket>();
+  const auto look = [&] {
+    if (request.CalledOff()) static_cast<void>(account_->CallAway(ticket, gpu_->clock()));
+    if (const std::shared_ptr<DriverPool> pool = driver_pool()) pool->Trim(UINT64_MAX);
+    static_cast<void>(MakeRoom(bytes, &asked));
+    account_->Poll();
+    return gpu_->clock().Now() + kPoolLook;
+  };
+  const quota::Grant grant =
+      account_->ReserveBefore(bytes, gpu_->clock(), request.deadline, ticket, look);
+  if (grant) return TakeReserved(bytes);
+  if (!request.CalledOff()) account_->CountDenied();
+  return Refuse(request, grant.left);
+}
+
+absl::Status VirtualDevice::Refuse(const Request& request, uint64_t left, uint64_t growth) {
+  const uint64_t bytes = request.bytes;
+  if (request.CalledOff()) {
+    return absl::CancelledError(absl::StrCat("tenant ", Quoted(tenant_->name()), ": the wait for ",
+                                             spec::ReadableBytes(bytes), " was called off"));
+  }
+  denied_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  RecordDenied(bytes, left, 0);
+  uint64_t free_bytes = 0, total = 0;
+  Memory(&free_bytes, &total);
+  const absl::Status refused = OverQuota(bytes, left);
+  std::string more;
+  if (growth > bytes) {
+    more =
+        absl::StrCat(" (the driver's pool would grow by ", spec::ReadableBytes(growth), " for it)");
+  }
+  const bool late = request.wait && bytes <= total;
+  if (late) absl::StrAppend(&more, "; waited for it until the deadline");
+  if (more.empty()) return refused;
+  return WithDetail(
+      absl::Status(late ? absl::StatusCode::kDeadlineExceeded : refused.code(),
+                   absl::StrCat(refused.message(), more)),
+      {.tenant = tenant_->name(), .limit = "memory", .asked = bytes, .left = left, .total = total});
+}
+
+absl::StatusOr<driver::DevicePtr> VirtualDevice::TakeReserved(uint64_t bytes) {
+  const ContextScope current(site());
+  driver::DevicePtr pointer = 0;
+  const driver::Result result =
+      current.ok() ? gpu_->driver().MemAlloc(&pointer, bytes) : driver::Result::kInvalidContext;
+  if (result != driver::Result::kSuccess) {
+    account_->Cancel(bytes);
+    if (!current.ok()) return current.status();
+    return DeviceFull(bytes, result, "cuMemAlloc");
+  }
+  gpu_->pointers().Prefetch(pointer);  // for who lists it
+  account_->Commit(bytes);
+  Hold();
+  RecordMemory();
+  return pointer;
+}
+
+absl::StatusOr<driver::DevicePtr> VirtualDevice::Allocate(const Request& request) {
+  GPUSHARE_ASSIGN_OR_RETURN(const driver::DevicePtr pointer, Take(request));
+  quota::Allocation replaced;
+  const quota::Allocation entry{request.bytes, account_, quota::Kind::kDirect, seat_.slot};
+  switch (gpu_->pointers().Insert(pointer, entry, &replaced)) {
+    case quota::PointerTable::InsertResult::kInserted:
+      break;
+    case quota::PointerTable::InsertResult::kReplaced:
+      // The driver gave the address out again: the old allocation ended past us, with its context.
+      gpu_->InSlot(replaced.device)->Lost(replaced);
+      break;
+    case quota::PointerTable::InsertResult::kNoMemory:
+      static_cast<void>(Give(pointer, request.bytes, /*waits=*/false));
+      return absl::ResourceExhaustedError("the host has no memory left for gpushare's books");
+  }
+  return pointer;
+}
+
+namespace {
+
+// Freeing waits for the device: the unused time of `caller`, if any, is lent meanwhile.
+driver::Result FreeOnDevice(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr pointer) {
+  const bool tell = caller != nullptr && caller->TakeBusy();
+  if (tell) caller->gate().Synchronizing(nullptr);
+  const driver::Result result = gpu.driver().MemFree(pointer);
+  if (tell) caller->gate().Synchronized();
+  return result;
+}
+
+// Credits what the driver has freed. A context that is lost has taken its memory along; else what the driver
+// would not free stays charged, and in the books for when the GPU is closed. `put_back`: it does.
+absl::Status Settle(Gpu& gpu, driver::DevicePtr pointer, const quota::Allocation& allocation,
+                    driver::Result freed, bool* put_back) {
+  const absl::Status status = driver::ToStatus(freed, "cuMemFree");
+  *put_back = !status.ok() && status.code() != absl::StatusCode::kAborted &&
+              gpu.PutBack(pointer, allocation);
+  if (!*put_back) gpu.InSlot(allocation.device)->Credit(allocation.bytes);
+  return status;
+}
+
+// Frees what is in the books no more, in the context that it is of.
+absl::Status FreeTaken(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr pointer,
+                       const quota::Allocation& allocation, ContextScope::Mode mode) {
+  VirtualDevice& owner = *gpu.InSlot(allocation.device);
+  const auto free = [&] {
+    const ContextScope current(owner.site(), mode);
+    return current.ok() ? FreeOnDevice(gpu, caller, pointer) : driver::Result::kInvalidContext;
+  };
+  bool put_back = false;
+  ContextDoor* const door = owner.door();
+  if (door == nullptr) return Settle(gpu, pointer, allocation, free(), &put_back);
+  // Whoever ends the context finds in the books what visitors have put back, unless it did not wait for them.
+  ContextDoor::Visit visit(*door);
+  if (visit.inside()) {
+    const driver::Result freed = free();
+    if (freed == driver::Result::kSuccess || !door->late()) {
+      const absl::Status status = Settle(gpu, pointer, allocation, freed, &put_back);
+      quota::Allocation again;
+      if (!put_back || !door->late() || !gpu.pointers().Take(pointer, &again)) return status;
+    }
+    visit.Leave();
+  }
+  door->AwaitEnd();
+  owner.Credit(allocation.bytes);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status VirtualDevice::Give(driver::DevicePtr pointer, uint64_t bytes, bool waits) {
+  return FreeTaken(*raw_gpu_, waits ? this : nullptr, pointer,
+                   {bytes, account_, quota::Kind::kDirect, seat_.slot}, ContextScope::Mode::kAsk);
+}
+
+void VirtualDevice::Credit(uint64_t bytes) {
+  account_->Release(bytes);
+  RecordMemory();
+  Unhold();
+}
+
+void VirtualDevice::Lost(const quota::Allocation& allocation) {
+  if (allocation.kind == quota::Kind::kPool) {
+    driver_pool()->Ended();  // the pool is charged, and knows what it has
+  } else {
+    Credit(allocation.bytes);
+  }
+}
+
+void VirtualDevice::Abandon(uint64_t bytes) {
+  account_->Release(bytes);
+  Unhold();
+}
+
+absl::Status FreePointer(Gpu& gpu, VirtualDevice* caller, driver::DevicePtr pointer,
+                         const MemoryOrder& order) {
+  if (pointer == 0) return absl::OkStatus();
+  const ContextScope current(gpu);
+  GPUSHARE_RETURN_IF_ERROR(current.status());
+  quota::Allocation allocation;
+  const bool ours = gpu.pointers().Take(pointer, &allocation);
+  if (!ours) {
+    if (const std::shared_ptr<MemoryPool> pool = gpu.PoolAt(pointer)) {
+      return FreeInPool(*pool, pointer, order);
+    }
+    // The driver would free what belongs to another GPU, and that one's books would not know.
+    for (const std::shared_ptr<Gpu>& other : gpu.runtime()->OpenGpus()) {
+      if (other.get() != &gpu &&
+          (other->pointers().Find(pointer, &allocation) || other->PoolAt(pointer) != nullptr)) {
+        return FreePointer(*other, nullptr, pointer);
+      }
+    }
+  }
+  if (ours && allocation.kind == quota::Kind::kPool) {
+    const std::shared_ptr<DriverPool> pool = gpu.InSlot(allocation.device)->driver_pool();
+    return pool->FreeTaken(pointer, allocation, order);
+  }
+  // No call of the driver where that is the context already.
+  constexpr auto kTrust = ContextScope::Mode::kTrust;
+  if (ours) return FreeTaken(gpu, caller, pointer, allocation, kTrust);
+  const driver::Result freed = FreeOnDevice(gpu, caller, pointer);
+  const absl::Status status = driver::ToStatus(freed, "cuMemFree");
+  if (status.ok()) return status;
+  const absl::Status told(
+      status.code(),
+      absl::StrCat(status.message(),
+                   "; gpushare knows no allocation at this pointer: it was freed before, "
+                   "or is not the start of one"));
+  return base::WithPayloadsOf(told, status);
+}
+
+}  // namespace gpushare::device

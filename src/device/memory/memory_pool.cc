@@ -1,0 +1,492 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/memory/memory_pool.h"
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "device/stream/poll.h"
+#include "device/stream/relaxed_capture.h"
+
+namespace gpushare::device {
+namespace {
+
+using pool::kNobody;
+using pool::StreamId;
+
+}  // namespace
+
+// ---- Allocation ----
+
+driver::DevicePtr MemoryPool::TryAllocate(uint64_t bytes, StreamId stream) {
+  const std::lock_guard lock(lock_);
+  return blocks_.Allocate(bytes, stream);
+}
+
+StreamId MemoryPool::IdFor(const MemoryOrder& order) {
+  if (order.foreign()) return pool::kFirstForeign | order.number;
+  if (order.stream == nullptr) return kNobody;
+  order.stream->EndsFor(this);
+  return order.stream->id();
+}
+
+absl::StatusOr<driver::DevicePtr> MemoryPool::Allocate(const VirtualDevice::Request& request,
+                                                       const MemoryOrder& order) {
+  if (request.bytes == 0) {
+    return absl::InvalidArgumentError("allocation: 0 bytes asked, 1 or more allowed");
+  }
+  const StreamId id = IdFor(order);
+  // Who may wait does not overtake those who do.
+  if (!request.wait || waiting_.load() == 0) {
+    if (const driver::DevicePtr pointer = TryAllocate(request.bytes, id)) return pointer;
+    if (FindReached(id)) {
+      if (const driver::DevicePtr pointer = TryAllocate(request.bytes, id)) return pointer;
+    }
+    GPUSHARE_ASSIGN_OR_RETURN(const driver::DevicePtr pointer, Grow(request, id));
+    if (pointer != 0) return pointer;
+  }
+  return Wait(request, id);
+}
+
+absl::StatusOr<driver::DevicePtr> MemoryPool::Cut(driver::DevicePtr base, const Want& got,
+                                                  uint64_t bytes, StreamId stream) {
+  driver::DevicePtr pointer = 0;
+  bool added = false;
+  try {
+    gpu_.AddSegment(base, got.bytes, shared_from_this());
+    const std::lock_guard lock(lock_);
+    blocks_.AddSegment(base, got);
+    added = true;
+    pointer = blocks_.Allocate(bytes, stream);
+    ++grown_;
+  } catch (const std::bad_alloc&) {
+    // Segment or not, the books agree; without one the memory goes back.
+  }
+  if (!added) {
+    gpu_.RemoveSegment(base);
+    static_cast<void>(device_.Give(base, got.bytes, /*waits=*/false));
+  }
+  if (pointer == 0) {
+    return absl::ResourceExhaustedError("the host has no memory left for gpushare's books");
+  }
+  return pointer;
+}
+
+absl::StatusOr<driver::DevicePtr> MemoryPool::TakeIfRoom(const Want& want) {
+  const quota::Demand demand = device_.MakeRoom(want.bytes, nullptr);
+  // Behind those who wait for the quota, and without waiting.
+  if (!device_.account().ReserveBefore(want.bytes, gpu_.clock(), Time(),
+                                       std::make_shared<quota::Ticket>())) {
+    return driver::DevicePtr{0};
+  }
+  return device_.TakeReserved(want.bytes);
+}
+
+absl::StatusOr<driver::DevicePtr> MemoryPool::Grow(const VirtualDevice::Request& request,
+                                                   StreamId stream) {
+  const RelaxedCapture relaxed(gpu_.driver());
+  Want want, least;
+  {
+    const std::lock_guard lock(lock_);
+    want = blocks_.SegmentFor(request.bytes);
+    least = blocks_.LeastSegmentFor(request.bytes);
+  }
+  uint64_t left = 0, total = 0;
+  device_.Memory(&left, &total);
+  if (least.bytes > total) return device_.Take({.bytes = least.bytes});  // which says so
+  std::vector<Range> surplus;
+  {
+    const std::lock_guard lock(lock_);
+    surplus = blocks_.TakeSurplus(want);
+  }
+  GiveBack(surplus, /*waits=*/true);
+
+  for (;;) {
+    const uint32_t given = given_.load();
+    device_.Memory(&left, &total);
+    if (left < want.bytes) want = least;
+    absl::StatusOr<driver::DevicePtr> base = TakeIfRoom(want);
+    // The device may have less than the quota.
+    if (absl::IsResourceExhausted(base.status()) && want.bytes != least.bytes) {
+      want = least;
+      GiveBackIdle(want.bytes, /*waits=*/true);
+      base = TakeIfRoom(want);
+    }
+    if (!base.ok()) return base;
+    if (*base != 0) return Cut(*base, want, request.bytes, stream);
+    {
+      const std::lock_guard lock(lock_);
+      if (const driver::DevicePtr pointer = blocks_.AllocateAnywhere(request.bytes, stream)) {
+        return pointer;
+      }
+    }
+    if (giving_.load() == 0) break;
+    // Nothing is refused while memory is on its way back.
+    const Time until = request.wait ? request.deadline : kNever;
+    if (gpu_.clock().Now() >= until) break;
+    gpu_.clock().Wait(given_, given, until, Nanos(0));
+  }
+  if (request.wait) return driver::DevicePtr{0};
+  absl::StatusOr<driver::DevicePtr> base = device_.Take({.bytes = least.bytes});
+  if (!base.ok()) return base;
+  return Cut(*base, least, request.bytes, stream);
+}
+
+// ---- Waiting ----
+
+bool MemoryPool::LiesWithStreams() const {
+  const std::lock_guard lock(lock_);
+  return !ends_.empty() || !blocks_.StreamsWithFree(kNobody).empty();
+}
+
+absl::StatusOr<driver::DevicePtr> MemoryPool::Wait(const VirtualDevice::Request& request,
+                                                   StreamId stream) {
+  const RelaxedCapture relaxed(gpu_.driver());
+  const auto waiter = std::make_shared<Waiter>();
+  waiter->bytes = request.bytes;
+  waiter->stream = stream;
+  Want least;
+  {
+    const std::lock_guard lock(lock_);
+    least = blocks_.LeastSegmentFor(request.bytes);
+    waiters_.push_back(waiter);
+    CountWaiters();
+  }
+  // Leaves the line, and tells what was handed over meanwhile.
+  const auto leave = [&] {
+    const std::lock_guard lock(lock_);
+    waiters_.remove(waiter);
+    CountWaiters();
+    return waiter->got;
+  };
+  VirtualDevice::Asked asked{.waits = true};
+  // What has come through streams by now, or is idle elsewhere; the places in line are kept.
+  const auto look = [&] {
+    uint64_t free_bytes = 0, total = 0;
+    device_.Memory(&free_bytes, &total);
+    if (least.bytes > total ||
+        request.CalledOff()) {  // the quota was made smaller, or nobody wants it
+      static_cast<void>(device_.account().CallAway(waiter->ticket, gpu_.clock()));
+    } else {
+      static_cast<void>(device_.MakeRoom(least.bytes, &asked));
+      if (LiesWithStreams()) ServeWaiters();
+      device_.account().Poll();
+    }
+    return gpu_.clock().Now() + kPoll;
+  };
+  driver::DevicePtr got = 0;
+  bool charged = false;
+  quota::Grant grant;
+  try {
+    // What was freed before the lines above did not see this waiter.
+    ServeWaiters();
+    grant = device_.account().ReserveBefore(least.bytes, gpu_.clock(), request.deadline,
+                                            waiter->ticket, look);
+    charged = grant.granted;
+  } catch (...) {
+    // A block that was handed over goes back to whoever is next.
+    if (const driver::DevicePtr late = leave(); late != 0) static_cast<void>(Free(late, {}));
+    if (charged) device_.account().Cancel(least.bytes);
+    throw;
+  }
+  got = leave();
+  absl::StatusOr<driver::DevicePtr> answer = got;
+  if (got != 0) {
+    if (charged) device_.account().Cancel(least.bytes);  // both came at once
+  } else if (!charged) {
+    VirtualDevice::Request late = request;
+    late.bytes = least.bytes;
+    if (!request.CalledOff()) device_.account().CountDenied();
+    answer = device_.Refuse(late, grant.left);
+  } else {
+    const absl::StatusOr<driver::DevicePtr> base = device_.TakeReserved(least.bytes);
+    answer = base.ok() ? Cut(*base, least, request.bytes, stream) : base;
+  }
+  // Those behind may fit.
+  if (waiting_.load() != 0) ServeWaiters();
+  return answer;
+}
+
+void MemoryPool::ServeWaiters() {
+  FindReached(kNobody);
+  for (bool unserved = false; !unserved;) {
+    std::shared_ptr<quota::Ticket> ticket;
+    {
+      const std::lock_guard lock(lock_);
+      if (waiters_.empty()) return;
+      Waiter& first = *waiters_.front();
+      first.got = blocks_.AllocateAnywhere(first.bytes, first.stream);
+      ticket = first.ticket;
+      if (first.got == 0) {
+        unserved = true;
+      } else {
+        waiters_.pop_front();
+        CountWaiters();
+      }
+    }
+    if (!unserved) static_cast<void>(device_.account().CallAway(ticket, gpu_.clock()));
+  }
+  // What is idle is worth more to the quota, where the first waits as well.
+  GiveBackIdle(UINT64_MAX, /*waits=*/false);
+}
+
+// ---- Free ----
+
+void MemoryPool::MarkForeign(const MemoryOrder& order, StreamId id) {
+  std::shared_ptr<ForeignStream> stream;
+  {
+    const std::lock_guard lock(lock_);
+    Foreign& foreign = foreign_[id];
+    ++foreign.marking;
+    stream = foreign.stream;
+  }
+  ContextDoor* const door = device_.door();
+  std::optional<ContextDoor::Visit> visit;
+  if (door != nullptr && !visit.emplace(*door).inside()) return;
+  const ContextScope current(device_.site());
+  const RelaxedCapture relaxed(gpu_.driver());
+  if (stream == nullptr) {
+    auto made = std::make_shared<ForeignStream>(gpu_.driver());
+    const std::lock_guard lock(lock_);
+    std::shared_ptr<ForeignStream>& known = foreign_[id].stream;
+    if (known == nullptr) known = std::move(made);
+    stream = known;
+  }
+  stream->Mark(order.native);
+}
+
+bool MemoryPool::Free(driver::DevicePtr pointer, const MemoryOrder& order) {
+  if (!order.foreign()) return FreeFor(pointer, order.none() ? pool::kItsOwn : IdFor(order));
+  const std::shared_ptr<MemoryPool> self = shared_from_this();
+  VirtualDevice& device = device_;
+  const StreamId id = IdFor(order);
+  {
+    const std::lock_guard lock(lock_);
+    if (blocks_.SizeOf(pointer) == 0) return false;
+    device.Hold();  // whose context may end meanwhile
+  }
+  MarkForeign(order, id);
+  const bool freed = FreeFor(pointer, id);
+  device.Unhold();  // may end it
+  return freed;
+}
+
+bool MemoryPool::FreeFor(driver::DevicePtr pointer, StreamId id) {
+  bool serve = false, give = false;
+  {
+    const std::lock_guard lock(lock_);
+    if (id >= pool::kFirstForeign && id != pool::kItsOwn) --foreign_[id].marking;
+    if (!blocks_.Free(pointer, id)) return false;
+    // Its segment is here until the lock is released, and so is the virtual device.
+    serve = waiting_.load() != 0;
+    give = orphan_.load(std::memory_order_relaxed) || device_.account().has_waiters();
+    if (serve || give) [[unlikely]]
+      device_.Hold();
+  }
+  if (serve || give) [[unlikely]] {
+    const std::shared_ptr<MemoryPool> self = shared_from_this();
+    VirtualDevice& device = device_;
+    if (serve) ServeWaiters();
+    if (give) GiveBackIdle(UINT64_MAX, /*waits=*/false);
+    device.Unhold();  // may end it
+  }
+  return true;
+}
+
+absl::Status FreeInPool(MemoryPool& pool, driver::DevicePtr pointer, const MemoryOrder& order) {
+  if (pool.Free(pointer, order)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "free: the pointer lies in a pool of gpushare, which knows no allocation that starts there: "
+      "it "
+      "was freed before, or is not the start of one");
+}
+
+uint64_t MemoryPool::SizeOf(driver::DevicePtr pointer) const {
+  const std::lock_guard lock(lock_);
+  return blocks_.SizeOf(pointer);
+}
+
+void MemoryPool::GiveBack(const std::vector<Range>& ranges, bool waits) {
+  if (ranges.empty()) return;
+  const RelaxedCapture relaxed(gpu_.driver());
+  giving_.fetch_add(1);
+  for (const Range& range : ranges) {
+    gpu_.RemoveSegment(range.base);
+    static_cast<void>(device_.Give(range.base, range.bytes, waits));
+  }
+  giving_.fetch_sub(1);
+  given_.fetch_add(1);
+  gpu_.clock().Wake(given_, INT32_MAX);
+}
+
+uint64_t MemoryPool::GiveBackIdle(uint64_t enough, bool waits) {
+  std::vector<Range> idle;
+  {
+    const std::lock_guard lock(lock_);
+    idle = blocks_.TakeIdle(enough);
+  }
+  const std::shared_ptr<MemoryPool> self = shared_from_this();
+  GiveBack(idle, waits);
+  uint64_t bytes = 0;
+  for (const Range& range : idle) bytes += range.bytes;
+  return bytes;
+}
+
+uint64_t MemoryPool::Trim(uint64_t enough) { return GiveBackIdle(enough, /*waits=*/true); }
+
+void MemoryPool::Orphan() {
+  orphan_.store(true);
+  GiveBackIdle(UINT64_MAX, /*waits=*/true);
+}
+
+uint64_t MemoryPool::Abandon(bool give) {
+  if (!give) {
+    uint64_t left = 0;
+    for (const uint64_t bytes : Forget()) {
+      left += bytes;
+      device_.Abandon(bytes);
+    }
+    return left;
+  }
+  std::vector<Range> all;
+  {
+    const std::lock_guard lock(lock_);
+    all = blocks_.TakeAll();
+  }
+  orphan_.store(true);
+  GiveBack(all, /*waits=*/false);
+  return 0;
+}
+
+std::vector<uint64_t> MemoryPool::Forget() {
+  std::vector<Range> all;
+  {
+    const std::lock_guard lock(lock_);
+    all = blocks_.TakeAll();
+  }
+  orphan_.store(true);
+  std::vector<uint64_t> bytes;
+  for (const Range& range : all) {
+    gpu_.RemoveSegment(range.base);
+    bytes.push_back(range.bytes);
+  }
+  return bytes;
+}
+
+// ---- Streams ----
+
+bool MemoryPool::FindReached(StreamId but) {
+  struct Asked {
+    StreamId id;
+    uint64_t frees;
+    std::shared_ptr<Stream> stream;
+    std::shared_ptr<ForeignStream> foreign;  // one of the two
+  };
+  std::vector<Asked> asked;
+  std::vector<End> ends;
+  {
+    const std::lock_guard lock(lock_);
+    for (const StreamId id : blocks_.StreamsWithFree(but)) {
+      if (id >= pool::kFirstForeign) {
+        const auto at = foreign_.find(id);
+        if (at != foreign_.end() && at->second.stream != nullptr) {
+          asked.push_back({id, blocks_.FreesOf(id), nullptr, at->second.stream});
+        }
+        continue;
+      }
+      const auto at = streams_.find(id);
+      if (at == streams_.end()) continue;
+      if (std::shared_ptr<Stream> stream = at->second.lock()) {
+        asked.push_back({id, blocks_.FreesOf(id), std::move(stream), nullptr});
+      }
+    }
+    ends.swap(ends_);
+  }
+  if (asked.empty() && ends.empty()) return false;
+  {
+    const ContextScope current(device_.site());
+    const RelaxedCapture relaxed(gpu_.driver());
+    std::erase_if(asked, [](const Asked& a) {
+      return a.foreign != nullptr ? !a.foreign->Over() : !a.stream->Idle();
+    });
+    for (End& end : ends) {
+      if (end.end->Over()) end.end = nullptr;
+    }
+  }
+  bool changed = false;
+  const std::lock_guard lock(lock_);
+  for (const Asked& a : asked) {
+    if (blocks_.FreesOf(a.id) != a.frees) continue;  // and perhaps after more work
+    changed = true;
+    if (a.foreign == nullptr) {
+      blocks_.Reached(a.id);
+      continue;
+    }
+    // Whether it is still there nobody tells: it is known from its next free on.
+    blocks_.Forget(a.id);
+    const auto at = foreign_.find(a.id);
+    if (at->second.marking == 0) foreign_.erase(at);
+  }
+  for (const End& end : ends) {
+    if (end.end != nullptr) {
+      ends_.push_back(end);
+    } else {
+      blocks_.Forget(end.stream);
+      changed = true;
+    }
+  }
+  return changed;
+}
+
+void MemoryPool::Watch(const std::shared_ptr<Stream>& stream) {
+  const std::lock_guard lock(lock_);
+  streams_[stream->id()] = stream;
+}
+
+void MemoryPool::StreamEnds(uint64_t stream, const std::shared_ptr<StreamEnd>& end) {
+  const bool over = end != nullptr && end->Over();
+  bool serve = false;
+  {
+    const std::lock_guard lock(lock_);
+    streams_.erase(stream);
+    if (end == nullptr) return;  // what was freed on it goes back with its segments only
+    if (over) {
+      blocks_.Forget(stream);
+    } else {
+      ends_.push_back({stream, end});
+    }
+    serve = waiting_.load() != 0;
+    if (serve) device_.Hold();  // a waiter is alive, and so is the virtual device
+  }
+  if (!serve) return;
+  const std::shared_ptr<MemoryPool> self = shared_from_this();
+  VirtualDevice& device = device_;
+  ServeWaiters();
+  device.Unhold();  // may end it
+}
+
+// ---- Statistics ----
+
+gpushare_allocator_stats MemoryPool::Stats() const {
+  const std::lock_guard lock(lock_);
+  const pool::SuballocatorStats stats = blocks_.stats();
+  gpushare_allocator_stats s = {};
+  s.struct_size = sizeof(s);
+  s.reserved = stats.reserved;
+  s.live = stats.live;
+  s.peak_reserved = stats.peak_reserved;
+  s.peak_live = stats.peak_live;
+  s.largest_free = stats.largest_free;
+  s.set_apart = stats.set_apart;
+  s.segments = stats.segments;
+  s.allocations = stats.allocations;
+  s.waiting = waiters_.size();
+  s.served = stats.served;
+  s.hits = stats.served - std::min(stats.served, grown_);
+  return s;
+}
+
+}  // namespace gpushare::device

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// The suballocating pool of one allocator: pool::Suballocator with segments that are
+// charged to a virtual device, a lock, and those who wait.
+//
+// Segments are what the quota is charged with; allocations are cut from them without the driver. A request
+// that finds nothing asks, in this order: the memory of streams whose work is over by now; a new segment, in
+// exchange for idle ones where too much is idle; the least segment that would do, with what idle ones give.
+//
+// A waiter is served by a free within the pool or by the quota, whichever is first, in the order of arrival.
+// It asks each millisecond what has come through streams, since nobody tells when their work is over.
+//
+// Life: allocators and the registry of segments (gpu.h) share it. It needs its virtual device, which every
+// segment holds. Locks: lock_ is never held across a call of the driver or a wait.
+#ifndef GPUSHARE_DEVICE_MEMORY_MEMORY_POOL_H_
+#define GPUSHARE_DEVICE_MEMORY_MEMORY_POOL_H_
+
+#include <atomic>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "device/memory/foreign_stream.h"
+#include "device/memory/memory_order.h"
+#include "device/share/virtual_device.h"
+#include "device/stream/stream.h"
+#include "device/stream/stream_end.h"
+#include "gpushare/c/gpushare.h"
+#include "pool/suballocator.h"
+#include "quota/ledger.h"
+#include "quota/spin_lock.h"
+
+namespace gpushare::device {
+
+class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
+ public:
+  explicit MemoryPool(VirtualDevice& device) : device_(device), gpu_(device.gpu()) {}
+  MemoryPool(const MemoryPool&) = delete;
+  MemoryPool& operator=(const MemoryPool&) = delete;
+
+  absl::StatusOr<driver::DevicePtr> Allocate(const VirtualDevice::Request& request,
+                                             const MemoryOrder& order);
+  // False: no live allocation of this pool starts there. In no order: in that of the stream it was allocated for;
+  // if that is foreign, the caller has seen to its end.
+  bool Free(driver::DevicePtr pointer, const MemoryOrder& order);
+  uint64_t SizeOf(driver::DevicePtr pointer) const;
+
+  // Gives idle segments back to the driver, until they are `enough` bytes together. Returns their bytes.
+  uint64_t Trim(uint64_t enough);
+  // Its allocator is gone: from now on what is idle is given back at once.
+  void Orphan();
+  // Of a stream that freed memory here, and is about to be destroyed; its context is current, and the thread
+  // in the relaxed mode. `end` null: unknown.
+  void StreamEnds(uint64_t stream, const std::shared_ptr<StreamEnd>& end);
+  void Watch(const std::shared_ptr<Stream>& stream);  // memory is freed on it
+  // Forgets all segments, for a GPU that closes: they are given back, or left to the driver and their bytes
+  // told.
+  uint64_t Abandon(bool give);
+  // The same, for a context that ends; the segments' bytes are the caller's to credit.
+  std::vector<uint64_t> Forget();
+
+  gpushare_allocator_stats Stats() const;
+  // Exists for as long as a segment is registered.
+  VirtualDevice& device() const { return device_; }
+
+ private:
+  using Range = pool::Suballocator::Range;
+
+  struct Waiter {
+    uint64_t bytes = 0;
+    pool::StreamId stream = pool::kNobody;
+    const std::shared_ptr<quota::Ticket> ticket = std::make_shared<quota::Ticket>();
+    driver::DevicePtr got = 0;  // handed over, and out of waiters_
+  };
+  // The end of a stream that is gone.
+  struct End {
+    pool::StreamId stream;
+    std::shared_ptr<StreamEnd> end;
+  };
+
+  // A foreign stream that freed memory here, which is not known to be over.
+  struct Foreign {
+    std::shared_ptr<ForeignStream> stream;
+    int marking = 0;  // threads that are about to free on it
+  };
+
+  using Want = pool::Suballocator::Want;
+
+  pool::StreamId IdFor(const MemoryOrder& order);
+  // Before and after a free in the order of a foreign stream.
+  void MarkForeign(const MemoryOrder& order, pool::StreamId id);
+  bool FreeFor(driver::DevicePtr pointer, pool::StreamId id);
+  driver::DevicePtr TryAllocate(uint64_t bytes, pool::StreamId stream);
+  // A new segment and the request's part of it. Null: the quota has no room, and the request may wait.
+  absl::StatusOr<driver::DevicePtr> Grow(const VirtualDevice::Request& request,
+                                         pool::StreamId stream);
+  absl::StatusOr<driver::DevicePtr> Wait(const VirtualDevice::Request& request,
+                                         pool::StreamId stream);
+  // Memory for a segment of `want`, if the quota has room that nobody waits for. Null: it has not.
+  absl::StatusOr<driver::DevicePtr> TakeIfRoom(const Want& want);
+  absl::StatusOr<driver::DevicePtr> Cut(driver::DevicePtr base, const Want& got, uint64_t bytes,
+                                        pool::StreamId stream);
+  // Of idle segments that were taken out of blocks_. The last may end the virtual device.
+  // `waits`: the virtual device is known to be alive, and its unused time is lent meanwhile.
+  void GiveBack(const std::vector<Range>& ranges, bool waits);
+  uint64_t GiveBackIdle(uint64_t enough, bool waits);
+  // Whether memory lies with streams whose work may go on.
+  bool LiesWithStreams() const;
+  // Streams whose work is over let go of what was freed on them. False: nothing changed.
+  bool FindReached(pool::StreamId but);
+  void ServeWaiters();
+  void CountWaiters() { waiting_.store(static_cast<uint32_t>(waiters_.size())); }  // with the lock
+
+  VirtualDevice& device_;
+  Gpu& gpu_;  // there for as long as a segment is, also when the virtual device is retired
+
+  mutable quota::SpinLock lock_;  // of what follows
+  pool::Suballocator blocks_;
+  std::map<pool::StreamId, std::weak_ptr<Stream>> streams_;  // that have had memory
+  std::vector<End> ends_;
+  std::map<pool::StreamId, Foreign> foreign_;
+  uint64_t grown_ = 0;  // allocations for which there had to be another segment
+  std::list<std::shared_ptr<Waiter>> waiters_;
+
+  std::atomic<uint32_t> waiting_{0};
+  // Segments on their way back to the driver are charged still. How many threads are at it, and how often
+  // one was done.
+  std::atomic<uint32_t> giving_{0}, given_{0};
+  std::atomic<bool> orphan_{false};
+};
+
+// InvalidArgument: no live allocation of the pool starts there.
+absl::Status FreeInPool(MemoryPool& pool, driver::DevicePtr pointer, const MemoryOrder& order);
+
+}  // namespace gpushare::device
+
+#endif  // GPUSHARE_DEVICE_MEMORY_MEMORY_POOL_H_

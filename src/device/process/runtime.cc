@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/process/runtime.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/clock_lock.h"
+#include "base/env.h"
+#include "base/status_macros.h"
+#include "device/gpu/gpu.h"
+#include "device/gpu/surroundings.h"
+#include "device/process/tenant.h"
+#include "device/share/virtual_device.h"
+#include "device/watch/trace.h"
+#include "spec/spec.h"
+#include "spec/text.h"
+
+namespace gpushare::device {
+namespace {
+
+constexpr char kDefaultTenant[] = "default";
+
+constexpr char kReserveVariable[] = "GPUSHARE_MEMORY_RESERVE";
+
+absl::StatusOr<std::optional<uint64_t>> ReserveFrom(const gpushare_runtime_options& options) {
+  if (options.no_memory_reserve != 0) return std::optional<uint64_t>(0);
+  if (options.memory_reserve != 0) return std::optional<uint64_t>(options.memory_reserve);
+  const std::optional<std::string> text = base::GetEnv(kReserveVariable);
+  if (!text.has_value()) return std::optional<uint64_t>();
+  const absl::StatusOr<uint64_t> bytes = spec::ParseMemory(*text);
+  if (!bytes.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kReserveVariable, ": ", Quoted(*text), ": ", bytes.status().message(),
+                     "; allowed: 0B (none) to the memory of the GPU, as in 512MiB"));
+  }
+  return std::optional<uint64_t>(*bytes);
+}
+
+BrokerOptions BrokerFrom(const gpushare_runtime_options& options) {
+  BrokerOptions broker = BrokerOptions::OfEnvironment();
+  if (options.broker != nullptr) broker.socket = options.broker;
+  if (options.broker_tenant != nullptr) broker.tenant = options.broker_tenant;
+  if (options.broker_spec != nullptr) broker.spec = options.broker_spec;
+  if (broker.socket == BrokerOptions::kNoBroker) broker.socket.clear();
+  return broker;
+}
+
+// Of a preloaded program; null in others. It is never taken away.
+std::atomic<const std::shared_ptr<Runtime>*>& OfProcess() {
+  static std::atomic<const std::shared_ptr<Runtime>*> runtime{nullptr};
+  return runtime;
+}
+
+// The spec of a share on a GPU that can promise so much.
+gpushare_spec WithinReach(const Runtime::Share& share, uint64_t capacity) {
+  gpushare_spec spec = share.spec;
+  if (share.at_most && (spec.set & GPUSHARE_SPEC_MEMORY)) {
+    spec.memory = std::min(spec.memory, capacity);
+  }
+  return spec;
+}
+
+// A program that is preloaded and asks for a runtime before its first call of the driver: that call is made here, so
+// that there is one engine. (By name the driver would be the hooks.)
+void AttachIfPreloaded() {
+  if (dlsym(RTLD_DEFAULT, "gpushare_preload_version") == nullptr) return;
+  using Init = int (*)(unsigned);
+  if (const auto init = reinterpret_cast<Init>(dlsym(RTLD_DEFAULT, "cuInit"))) init(0);
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Create(const gpushare_runtime_options& options) {
+  if (OfProcess().load(std::memory_order_acquire) == nullptr) AttachIfPreloaded();
+  if (const std::shared_ptr<Runtime>* runtime = OfProcess().load(std::memory_order_acquire)) {
+    GPUSHARE_RETURN_IF_ERROR((*runtime)->CheckSame(options));
+    return *runtime;
+  }
+  driver::OpenOptions open;
+  if (options.driver != nullptr) open.path = options.driver;
+  if (options.simulation != nullptr) open.simulation = options.simulation;
+  GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<Runtime> runtime, Open(options, open));
+  BrokerOptions broker = BrokerFrom(options);
+  if (broker.socket.empty()) return runtime;
+  runtime->broker_ = std::make_unique<BrokerShares>(std::move(broker));
+  GPUSHARE_RETURN_IF_ERROR(runtime->broker_->Connect(runtime->clock()));
+  return runtime;
+}
+
+absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOfProcess(void* driver_handle,
+                                                                  const char* driver_path,
+                                                                  BrokerOptions broker,
+                                                                  const ShareOn& share_on) {
+  driver::OpenOptions open;
+  open.handle = driver_handle;
+  open.path = driver_path;
+  GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<Runtime> runtime, Open({}, open));
+  runtime->of_process_ = true;
+  if (!broker.socket.empty()) runtime->broker_ = std::make_unique<BrokerShares>(std::move(broker));
+  for (int ordinal = 0; ordinal < runtime->gpu_count_; ++ordinal) {
+    GPUSHARE_ASSIGN_OR_RETURN(Share share, runtime->broker_ != nullptr
+                                               ? runtime->ShareOfBroker(ordinal)
+                                               : share_on(*runtime, ordinal));
+    GPUSHARE_ASSIGN_OR_RETURN(const driver::Driver::DeviceInfo info,
+                              runtime->driver_->Describe(ordinal));
+    GPUSHARE_ASSIGN_OR_RETURN(const uint64_t reserve,
+                              runtime->ReserveOf(ordinal, info.total_memory));
+    share.spec = WithinReach(share, info.total_memory - reserve);
+    runtime->shares_.push_back(share);
+    GPUSHARE_RETURN_IF_ERROR(runtime->DefaultMemory(ordinal).status());
+  }
+  OfProcess().store(new std::shared_ptr<Runtime>(runtime), std::memory_order_release);
+  return runtime;
+}
+
+absl::StatusOr<Runtime::Share> Runtime::ShareOfBroker(int ordinal) {
+  GPUSHARE_ASSIGN_OR_RETURN(const driver::Driver::DeviceInfo info, driver_->Describe(ordinal));
+  GPUSHARE_ASSIGN_OR_RETURN(const uint64_t reserve, ReserveOf(ordinal, info.total_memory));
+  GPUSHARE_ASSIGN_OR_RETURN(const BrokerShares::Share share,
+                            broker_->ShareOn(clock(), info, info.total_memory - reserve));
+  return Share{.spec = share.spec, .at_most = true};
+}
+
+absl::StatusOr<std::shared_ptr<client::GpuSession>> Runtime::SessionOn(
+    int ordinal, const driver::Driver::DeviceInfo& info) {
+  if (broker_ == nullptr) return nullptr;
+  GPUSHARE_ASSIGN_OR_RETURN(const uint64_t reserve, ReserveOf(ordinal, info.total_memory));
+  GPUSHARE_ASSIGN_OR_RETURN(const BrokerShares::Share share,
+                            broker_->ShareOn(clock(), info, info.total_memory - reserve));
+  return share.session;
+}
+
+absl::Status Runtime::CheckSame(const gpushare_runtime_options& options) const {
+  const std::string asked = options.driver != nullptr ? options.driver : "";
+  const bool same_driver =
+      asked.empty() || asked == driver_->path() || (asked == "sim" && driver_->simulated());
+  if (!same_driver || options.simulation != nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "this process runs under gpushare's preloaded library, which has opened the driver '",
+        driver_->path(),
+        "': leave 'driver' and 'simulation' out, or set GPUSHARE_DRIVER and "
+        "GPUSHARE_SIM before the process starts"));
+  }
+  const BrokerOptions share = BrokerOptions::OfEnvironment(), wanted = BrokerFrom(options);
+  if (wanted.socket != share.socket || wanted.tenant != share.tenant || wanted.spec != share.spec) {
+    return absl::FailedPreconditionError(
+        "this process runs under gpushare's preloaded library, whose share is the environment's: "
+        "leave the fields of the broker out, or set GPUSHARE_BROKER, GPUSHARE_TENANT and "
+        "GPUSHARE_SPEC before the process starts");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Open(const gpushare_runtime_options& options,
+                                                       const driver::OpenOptions& open) {
+  const std::shared_ptr<Runtime> runtime(new Runtime);
+  GPUSHARE_ASSIGN_OR_RETURN(runtime->reserve_, ReserveFrom(options));
+  runtime->reserve_source_ = options.memory_reserve != 0 ? "memory_reserve" : kReserveVariable;
+  GPUSHARE_ASSIGN_OR_RETURN(runtime->driver_, driver::Driver::Open(open));
+  GPUSHARE_ASSIGN_OR_RETURN(runtime->gpu_count_, runtime->driver_->DeviceCount());
+  runtime->default_spec_.struct_size = sizeof(gpushare_spec);
+  runtime->default_tenant_ = std::make_shared<Tenant>(kDefaultTenant, GPUSHARE_PRIORITY_UNSET,
+                                                      std::map<std::string, std::string>());
+  base::MutexLock lock(&runtime->mutex_);
+  runtime->tenants_[kDefaultTenant] = runtime->default_tenant_;
+  return runtime;
+}
+
+void Runtime::Close() {
+  if (of_process_) return;
+  std::map<int, std::shared_ptr<VirtualDevice>> devices;  // let go of outside the lock
+  base::MutexLock lock(&mutex_);
+  closed_ = true;
+  devices.swap(default_devices_);
+}
+
+absl::StatusOr<uint64_t> Runtime::ReserveFor(std::optional<uint64_t> asked, const char* source,
+                                             int ordinal, uint64_t memory_total) {
+  if (!asked.has_value()) {
+    return std::min(std::max<uint64_t>(uint64_t{256} << 20, memory_total / 100), memory_total);
+  }
+  if (*asked <= memory_total) return *asked;
+  return absl::InvalidArgumentError(
+      absl::StrCat(source, ": ", spec::ReadableBytes(*asked), " given, GPU ", ordinal, " has ",
+                   spec::ReadableBytes(memory_total), "; allowed: 0B (none) to that"));
+}
+
+absl::StatusOr<uint64_t> Runtime::ReserveOf(int ordinal, uint64_t memory_total) const {
+  return ReserveFor(reserve_, reserve_source_, ordinal, memory_total);
+}
+
+absl::StatusOr<std::optional<uint64_t>> Runtime::MemoryOfShare(const Share& share, uint64_t total) {
+  GPUSHARE_ASSIGN_OR_RETURN(const std::optional<uint64_t> asked, ReserveFrom({}));
+  GPUSHARE_ASSIGN_OR_RETURN(const uint64_t reserve, ReserveFor(asked, kReserveVariable, 0, total));
+  GPUSHARE_ASSIGN_OR_RETURN(const spec::Limits limits,
+                            spec::ResolveSpec(WithinReach(share, total - reserve),
+                                              GPUSHARE_PRIORITY_UNSET, total - reserve));
+  return limits.memory;
+}
+
+absl::StatusOr<int> Runtime::Locate(const std::string& name) const {
+  int ordinal = -1;
+  if (absl::SimpleAtoi(name, &ordinal) && ordinal >= 0 && ordinal < gpu_count_) return ordinal;
+  std::string there;
+  for (int i = 0; i < gpu_count_; ++i) {
+    GPUSHARE_ASSIGN_OR_RETURN(const driver::Driver::DeviceInfo info, driver_->Describe(i));
+    if (absl::EqualsIgnoreCase(info.uuid, name) ||
+        NormalPciId(info.pci_bus_id) == NormalPciId(name)) {
+      return i;
+    }
+    absl::StrAppend(&there, "\n  ", i, "  ", info.uuid, "  ", info.pci_bus_id, "  ", info.name);
+  }
+  return absl::NotFoundError(absl::StrCat(
+      "there is no GPU ", Quoted(name),
+      "; an ordinal, a UUID or a PCI id is wanted. GPUs:", there.empty() ? " none" : there));
+}
+
+absl::StatusOr<std::shared_ptr<Gpu>> Runtime::OpenGpu(const std::string& name,
+                                                      const gpushare_scheduler_options* scheduler) {
+  GPUSHARE_ASSIGN_OR_RETURN(const int ordinal, Locate(name));
+  const base::ClockLock opening(clock(), opening_);
+  if (std::shared_ptr<Gpu> gpu = FindGpu(ordinal)) {
+    if (scheduler != nullptr) GPUSHARE_RETURN_IF_ERROR(gpu->CheckSame(*scheduler));
+    return gpu;
+  }
+  GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<Gpu> gpu,
+                            Gpu::Open(shared_from_this(), ordinal, scheduler));
+  std::shared_ptr<Trace> trace;
+  {
+    base::MutexLock lock(&mutex_);
+    gpus_[ordinal] = gpu;
+    trace = trace_.lock();
+  }
+  if (trace != nullptr) trace->Attach(gpu);
+  return gpu;
+}
+
+std::shared_ptr<Gpu> Runtime::FindGpu(int ordinal) const {
+  base::MutexLock lock(&mutex_);
+  const auto at = gpus_.find(ordinal);
+  return at == gpus_.end() ? nullptr : at->second.lock();
+}
+
+std::vector<std::shared_ptr<Gpu>> Runtime::OpenGpus() const {
+  std::vector<std::shared_ptr<Gpu>> gpus;
+  base::MutexLock lock(&mutex_);
+  for (const auto& [ordinal, weak] : gpus_) {
+    if (std::shared_ptr<Gpu> gpu = weak.lock()) gpus.push_back(std::move(gpu));
+  }
+  return gpus;
+}
+
+absl::Status Runtime::StartTrace(const std::shared_ptr<Trace>& trace) {
+  const base::ClockLock opening(clock(), opening_);
+  {
+    base::MutexLock lock(&mutex_);
+    const std::shared_ptr<Trace> other = trace_.lock();
+    if (other != nullptr && other->recording()) {
+      return absl::AlreadyExistsError(
+          "another trace of this runtime is recording; stop that one first");
+    }
+    trace_ = trace;
+  }
+  for (const std::shared_ptr<Gpu>& gpu : OpenGpus()) trace->Attach(gpu);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<Tenant>> Runtime::CreateTenant(
+    const gpushare_tenant_options& options) {
+  if (options.name == nullptr) return absl::InvalidArgumentError("tenant name: it is null");
+  const std::string name = options.name;
+  GPUSHARE_RETURN_IF_ERROR(spec::ValidateTenantName(name));
+  if (options.parent != nullptr) {
+    return absl::UnimplementedError(
+        absl::StrCat("tenant ", Quoted(name),
+                     ": budgets inside budgets are not implemented yet; leave out 'parent'"));
+  }
+  if (options.priority < GPUSHARE_PRIORITY_UNSET || options.priority > GPUSHARE_PRIORITY_LOW) {
+    return absl::InvalidArgumentError(absl::StrCat("tenant priority: ", options.priority,
+                                                   " given, 0 (unset) to 3 (low) allowed"));
+  }
+  if (options.labels == nullptr && options.label_count != 0) {
+    return absl::InvalidArgumentError("tenant labels: null with a count above 0");
+  }
+  std::map<std::string, std::string> labels;
+  for (size_t i = 0; i < options.label_count; ++i) {
+    const gpushare_label& label = options.labels[i];
+    if (label.key == nullptr || label.value == nullptr) {
+      return absl::InvalidArgumentError("tenant labels: a key or value is null");
+    }
+    if (!labels.emplace(label.key, label.value).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tenant labels: ", Quoted(label.key), " is given twice"));
+    }
+  }
+  auto tenant = std::make_shared<Tenant>(name, static_cast<gpushare_priority>(options.priority),
+                                         std::move(labels));
+  base::MutexLock lock(&mutex_);
+  std::weak_ptr<Tenant>& place = tenants_[name];
+  if (!place.expired()) {
+    return absl::AlreadyExistsError(absl::StrCat("there is a tenant ", Quoted(name), " already"));
+  }
+  place = tenant;
+  if (tenants_.size() >= sweep_at_) {
+    std::erase_if(tenants_, [](const auto& entry) { return entry.second.expired(); });
+    sweep_at_ = std::max<size_t>(2 * tenants_.size(), 64);
+  }
+  return tenant;
+}
+
+bool Runtime::Has(const Tenant& tenant) const {
+  base::MutexLock lock(&mutex_);
+  const auto at = tenants_.find(tenant.name());
+  return at != tenants_.end() && at->second.lock().get() == &tenant;
+}
+
+absl::StatusOr<std::shared_ptr<VirtualDevice>> Runtime::DefaultDevice(Gpu& gpu) {
+  const base::ClockLock opening(clock(), opening_);
+  std::shared_ptr<Gpu> owner = FindGpu(gpu.ordinal());
+  {
+    base::MutexLock lock(&mutex_);
+    if (closed_ || owner == nullptr) {
+      return absl::FailedPreconditionError("the runtime has been destroyed");
+    }
+    const auto at = default_devices_.find(gpu.ordinal());
+    if (at != default_devices_.end()) return at->second;
+  }
+  // The program may have given the default tenant a device itself.
+  if (std::shared_ptr<VirtualDevice> own = default_tenant_->DeviceOn(&gpu)) return own;
+  gpushare_spec spec = DefaultSpec(gpu.ordinal());
+  // What the broker's share holds in all is the GPU's books', and what it may copy each gate's.
+  if (broker_ != nullptr) {
+    spec.set &= ~uint32_t{GPUSHARE_SPEC_MEMORY | GPUSHARE_SPEC_H2D | GPUSHARE_SPEC_D2H};
+  }
+  GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<VirtualDevice> device,
+                            VirtualDevice::Create(std::move(owner), default_tenant_, spec));
+  base::MutexLock lock(&mutex_);
+  if (!closed_) default_devices_[gpu.ordinal()] = device;
+  return device;
+}
+
+absl::StatusOr<std::optional<uint64_t>> Runtime::DefaultMemory(int ordinal) const {
+  GPUSHARE_ASSIGN_OR_RETURN(const driver::Driver::DeviceInfo info, driver_->Describe(ordinal));
+  GPUSHARE_ASSIGN_OR_RETURN(const uint64_t reserve, ReserveOf(ordinal, info.total_memory));
+  GPUSHARE_ASSIGN_OR_RETURN(const spec::Limits limits,
+                            spec::ResolveSpec(DefaultSpec(ordinal), default_tenant_->priority(),
+                                              info.total_memory - reserve));
+  return limits.memory;
+}
+
+}  // namespace gpushare::device

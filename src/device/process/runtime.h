@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// The driver of a process with its GPUs and tenants, behind gpushare_runtime.
+//
+// GPUs and tenants hold the runtime, which knows them weakly; only the devices of the tenant
+// "default" are held from here, until Close().
+#ifndef GPUSHARE_DEVICE_PROCESS_RUNTIME_H_
+#define GPUSHARE_DEVICE_PROCESS_RUNTIME_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "base/sync.h"
+#include "device/process/broker_share.h"
+#include "driver/driver.h"
+#include "gpushare/c/gpushare.h"
+
+namespace gpushare::device {
+
+class Gpu;
+class Tenant;
+class Trace;
+class VirtualDevice;
+
+class Runtime : public std::enable_shared_from_this<Runtime> {
+ public:
+  // In a process whose program was preloaded this is CreateOfProcess()'s. FailedPrecondition: other options.
+  static absl::StatusOr<std::shared_ptr<Runtime>> Create(const gpushare_runtime_options& options);
+  // The runtime of a program that knows nothing of gpushare, on a driver that is open already; it stays until
+  // the process ends. The broker says what the default tenant gets on each GPU, else `share_on` does, of a runtime that
+  // has a driver and nothing else yet. InvalidArgument: more than that has.
+  struct Share {
+    gpushare_spec spec;
+    bool at_most = false;  // its memory is cut to what the GPU can promise
+  };
+  using ShareOn = std::function<absl::StatusOr<Share>(const Runtime& runtime, int ordinal)>;
+  static absl::StatusOr<std::shared_ptr<Runtime>> CreateOfProcess(void* driver_handle,
+                                                                  const char* driver_path,
+                                                                  BrokerOptions broker,
+                                                                  const ShareOn& share_on);
+  // The quota that such a share comes to on a GPU with `total` memory that is not open, as DefaultMemory() has it for
+  // one that is; nothing: none.
+  static absl::StatusOr<std::optional<uint64_t>> MemoryOfShare(const Share& share, uint64_t total);
+  // Lets go of the default tenant's devices; nothing new is attributed to it.
+  void Close();
+
+  const driver::Driver& driver() const { return *driver_; }
+  base::Clock& clock() const { return driver_->clock(); }
+  int gpu_count() const { return gpu_count_; }
+  // Memory of GPU `ordinal` that is never promised. InvalidArgument when it has not so much.
+  absl::StatusOr<uint64_t> ReserveOf(int ordinal, uint64_t memory_total) const;
+
+  // The ordinal of the GPU called `name`: an ordinal, a UUID or a PCI id. NotFound lists what there
+  // is.
+  absl::StatusOr<int> Locate(const std::string& name) const;
+  absl::StatusOr<std::shared_ptr<Gpu>> OpenGpu(const std::string& name,
+                                               const gpushare_scheduler_options* scheduler);
+  // Null: not open.
+  std::shared_ptr<Gpu> FindGpu(int ordinal) const;
+  std::vector<std::shared_ptr<Gpu>> OpenGpus() const;
+
+  // Attaches `trace` to the open GPUs, and to those that will be opened. AlreadyExists: another records.
+  absl::Status StartTrace(const std::shared_ptr<Trace>& trace);
+
+  absl::StatusOr<std::shared_ptr<Tenant>> CreateTenant(const gpushare_tenant_options& options);
+  std::shared_ptr<Tenant> default_tenant() const { return default_tenant_; }
+  // Whether `tenant` is of this runtime, and not of another that has the same names.
+  bool Has(const Tenant& tenant) const;
+  // Of a program that knows nothing of gpushare.
+  bool of_process() const { return of_process_; }
+  // Who this process is to its broker; empty: there is none.
+  std::string broker_tenant() const { return broker_ == nullptr ? "" : broker_->tenant(); }
+  // What it has of a GPU there; null: there is none.
+  absl::StatusOr<std::shared_ptr<client::GpuSession>> SessionOn(
+      int ordinal, const driver::Driver::DeviceInfo& info);
+  // The default tenant's device on `gpu`, made on first use. FailedPrecondition after Close().
+  absl::StatusOr<std::shared_ptr<VirtualDevice>> DefaultDevice(Gpu& gpu);
+  // The quota that it has or will have on GPU `ordinal`, which need not be open; nothing: none.
+  absl::StatusOr<std::optional<uint64_t>> DefaultMemory(int ordinal) const;
+
+ private:
+  Runtime() = default;
+  // Of `asked`, or as it is without; `source` is the setting that asked for it.
+  static absl::StatusOr<uint64_t> ReserveFor(std::optional<uint64_t> asked, const char* source,
+                                             int ordinal, uint64_t memory_total);
+  const gpushare_spec& DefaultSpec(int ordinal) const {
+    return shares_.empty() ? default_spec_ : shares_[static_cast<size_t>(ordinal)].spec;
+  }
+  absl::StatusOr<Share> ShareOfBroker(int ordinal);
+  static absl::StatusOr<std::shared_ptr<Runtime>> Open(const gpushare_runtime_options& options,
+                                                       const driver::OpenOptions& driver);
+  // Whether `options` say nothing else than what this runtime of the process is.
+  absl::Status CheckSame(const gpushare_runtime_options& options) const;
+
+  std::unique_ptr<driver::Driver> driver_;
+  int gpu_count_ = 0;
+  std::optional<uint64_t> reserve_;
+  const char* reserve_source_ = "";  // which setting gave it
+  std::shared_ptr<Tenant> default_tenant_;
+  gpushare_spec default_spec_ = {};
+  std::unique_ptr<BrokerShares> broker_;  // null: there is none
+  std::vector<Share> shares_;  // of the process, by ordinal; empty: the spec above on all
+  bool of_process_ = false;
+
+  std::atomic<uint32_t> opening_{0};  // a ClockLock's
+  mutable base::Mutex mutex_;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<int, std::weak_ptr<Gpu>> gpus_ ABSL_GUARDED_BY(mutex_);
+  std::weak_ptr<Trace> trace_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::weak_ptr<Tenant>> tenants_ ABSL_GUARDED_BY(mutex_);  // some are gone
+  size_t sweep_at_ ABSL_GUARDED_BY(mutex_) = 64;  // so many of them: the gone are taken out
+  std::map<int, std::shared_ptr<VirtualDevice>> default_devices_ ABSL_GUARDED_BY(mutex_);
+};
+
+// A thread of the runtime's clock.
+class Thread {
+ public:
+  explicit Thread(std::unique_ptr<base::ClockThread> thread) : thread_(std::move(thread)) {}
+  void Join() { thread_->Join(); }
+
+ private:
+  std::unique_ptr<base::ClockThread> thread_;
+};
+
+}  // namespace gpushare::device
+
+#endif  // GPUSHARE_DEVICE_PROCESS_RUNTIME_H_

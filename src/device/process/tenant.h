@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// An identity, behind gpushare_tenant.
+#ifndef GPUSHARE_DEVICE_PROCESS_TENANT_H_
+#define GPUSHARE_DEVICE_PROCESS_TENANT_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "base/sync.h"
+#include "gpushare/c/gpushare.h"
+
+namespace gpushare::device {
+
+class Gpu;
+class VirtualDevice;
+
+class Tenant {
+ public:
+  Tenant(std::string name, gpushare_priority priority, std::map<std::string, std::string> labels)
+      : name_(std::move(name)), priority_(priority), labels_(std::move(labels)) {}
+
+  const std::string& name() const { return name_; }
+  gpushare_priority priority() const { return priority_; }
+  // Null: it has no such label.
+  const std::string* label(const std::string& key) const {
+    const auto at = labels_.find(key);
+    return at == labels_.end() ? nullptr : &at->second;
+  }
+
+  // Its device on `gpu`; null: none. (By the GPU's address, since ordinals repeat in other
+  // runtimes.)
+  std::shared_ptr<VirtualDevice> DeviceOn(const Gpu* gpu) const {
+    base::MutexLock lock(&mutex_);
+    const auto at = devices_.find(gpu);
+    return at == devices_.end() ? nullptr : at->second.lock();
+  }
+  void SetDevice(const Gpu* gpu, const std::shared_ptr<VirtualDevice>& device) {
+    base::MutexLock lock(&mutex_);
+    devices_[gpu] = device;
+  }
+
+ private:
+  const std::string name_;
+  const gpushare_priority priority_;
+  const std::map<std::string, std::string> labels_;
+
+  mutable base::Mutex mutex_;
+  std::map<const Gpu*, std::weak_ptr<VirtualDevice>> devices_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace gpushare::device
+
+#endif  // GPUSHARE_DEVICE_PROCESS_TENANT_H_

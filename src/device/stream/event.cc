@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Events and graphs: owned handles of the driver.
+#include <cmath>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "device/stream/stream.h"
+
+namespace gpushare::device {
+
+absl::StatusOr<std::shared_ptr<Event>> Event::Create(std::shared_ptr<VirtualDevice> device,
+                                                     bool timing) {
+  const std::shared_ptr<Event> event(new Event(std::move(device)));
+  const Gpu& gpu = event->device_->gpu();
+  const ContextScope current(event->device_->site());
+  GPUSHARE_RETURN_IF_ERROR(current.status());
+  GPUSHARE_RETURN_IF_ERROR(
+      driver::ToStatus(gpu.driver().CreateEvent(&event->native_, timing), "cuEventCreate"));
+  return event;
+}
+
+Event::~Event() {
+  if (native_ == nullptr) return;
+  const ContextScope current(device_->site());
+  static_cast<void>(device_->gpu().driver().DestroyEvent(native_));
+}
+
+absl::StatusOr<bool> Event::Done() const {
+  const ContextScope current(device_->site());
+  GPUSHARE_RETURN_IF_ERROR(current.status());
+  const driver::Result result = device_->gpu().driver().QueryEvent(native_);
+  if (result == driver::Result::kNotReady) return false;
+  GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(result, "cuEventQuery"));
+  return true;
+}
+
+absl::Status Event::Synchronize() const {
+  const ContextScope current(device_->site());
+  GPUSHARE_RETURN_IF_ERROR(current.status());
+  device_->gate().Synchronizing(nullptr);
+  const driver::Result result = device_->gpu().driver().SynchronizeEvent(native_);
+  device_->gate().Synchronized();
+  return driver::ToStatus(result, "cuEventSynchronize");
+}
+
+absl::StatusOr<Nanos> Event::Since(const Event& start) const {
+  const ContextScope current(device_->site());
+  GPUSHARE_RETURN_IF_ERROR(current.status());
+  float ms = 0;
+  GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(
+      device_->gpu().driver().ElapsedMs(&ms, start.native_, native_), "cuEventElapsedTime"));
+  return Nanos(std::llround(static_cast<double>(ms) * 1e6));
+}
+
+absl::StatusOr<std::shared_ptr<Graph>> Graph::Instantiate(std::shared_ptr<VirtualDevice> device,
+                                                          driver::Graph graph) {
+  const std::shared_ptr<Graph> made(new Graph(std::move(device)));
+  const driver::Driver& driver = made->device_->gpu().driver();
+  const uint32_t commands = driver.CommandsOf(graph);
+  const driver::Result result = driver.Instantiate(&made->native_, graph);
+  if (result == driver::Result::kSuccess) {
+    made->device_->gpu().graph_parts().Put(made->native_, commands);
+  }
+  static_cast<void>(driver.DestroyGraph(graph));
+  GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(result, "cuGraphInstantiate"));
+  return made;
+}
+
+Graph::~Graph() {
+  if (native_ == nullptr) return;
+  const ContextScope current(device_->site());
+  static_cast<void>(device_->gpu().driver().DestroyGraphExec(native_));
+}
+
+}  // namespace gpushare::device

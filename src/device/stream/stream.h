@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// A CUDA stream of a virtual device, behind gpushare_stream.
+//
+// Everything that occupies the device goes through the gate: launches, sets and copies within the device
+// by Admit and Complete, copies between host and device by AdmitCopy. Exempt is what is recorded into a
+// graph (the graph's launches are charged), and what a lease covers.
+#ifndef GPUSHARE_DEVICE_STREAM_STREAM_H_
+#define GPUSHARE_DEVICE_STREAM_STREAM_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/sync.h"
+#include "base/time.h"
+#include "device/gpu/gpu.h"
+#include "device/share/virtual_device.h"
+#include "driver/driver.h"
+#include "gate/engine.h"
+
+namespace gpushare::device {
+
+class Graph;
+class MemoryPool;
+class StreamOrder;
+
+class Stream : public std::enable_shared_from_this<Stream> {
+ public:
+  static absl::StatusOr<std::shared_ptr<Stream>> Create(std::shared_ptr<VirtualDevice> device);
+  static absl::StatusOr<std::shared_ptr<Stream>> Bind(std::shared_ptr<VirtualDevice> device,
+                                                      driver::Stream native);
+  ~Stream();
+
+  VirtualDevice& device() const { return *device_; }
+  const std::shared_ptr<VirtualDevice>& shared_device() const { return device_; }
+  gate::StreamGate* stream_gate() const { return stream_gate_; }
+  uint64_t id() const { return id_; }  // of no other stream, ever; not 0
+  // For memory that follows it, also when it is gone.
+  const std::shared_ptr<StreamOrder>& order() const { return order_; }
+  driver::Stream native() const { return native_; }
+  // From now on others may use it, for instance begin a capture.
+  driver::Stream Expose() {
+    exposed_.store(true, std::memory_order_relaxed);
+    return native_;
+  }
+
+  // `timeout_ns` as in the C ABI.
+  absl::Status Launch(driver::Function function, const driver::LaunchShape& shape, void** params,
+                      bool cooperative, int64_t timeout_ns);
+  absl::Status LaunchHost(void (*function)(void*), void* argument);
+  absl::Status LaunchGraph(driver::GraphExec graph, int64_t timeout_ns);
+
+  enum class Direction { kToDevice, kToHost, kOnDevice };
+  // One of the two addresses of each side counts, by direction.
+  absl::Status CopyAsync(Direction direction, void* host, driver::DevicePtr to,
+                         driver::DevicePtr from, uint64_t bytes);
+  absl::Status SetAsync(driver::DevicePtr to, unsigned char value, uint64_t bytes);
+
+  absl::Status Synchronize();
+  void Yield();
+  absl::Status Record(driver::Event event);
+  absl::Status Wait(driver::Event event);
+  absl::Status BeginCapture();
+  absl::StatusOr<std::shared_ptr<Graph>> EndCapture();
+
+  // Whether all it was given is over; false also when the driver must not be asked. The context is current.
+  bool Idle() const;
+  // `pool` is told of this stream's end. Nearly free when it was the last that was named.
+  void EndsFor(MemoryPool* pool) {
+    if (last_pool_.load(std::memory_order_relaxed) != pool) AddPool(pool);
+  }
+
+  void EnterLease() { leases_.fetch_add(1, std::memory_order_relaxed); }
+  void LeaveLease() { leases_.fetch_sub(1, std::memory_order_relaxed); }
+
+ private:
+  Stream(std::shared_ptr<VirtualDevice> device, bool owned);
+  absl::Status CreateNative(int priority);
+  absl::Status Attach();
+  void AddPool(MemoryPool* pool);
+  void TellEnd();  // those who have to know
+
+  // Whether what is submitted now goes into a graph.
+  absl::StatusOr<bool> Capturing() const;
+  absl::Status Refused(gate::Verdict verdict) const;
+  // Runs `call` (returning a driver::Result) with the GPU's context current, and again if it turns
+  // out not to have been.
+  template <typename Call>
+  driver::Result InContext(const Call& call);
+  template <typename Call>
+  absl::Status Submit(const gate::Work& work, int64_t timeout_ns, const char* name,
+                      const Call& call);
+  Time Deadline(int64_t timeout_ns) const;
+
+  const std::shared_ptr<VirtualDevice> device_;
+  Gpu& gpu_;
+  const uint64_t id_;
+  const bool owned_;
+  std::shared_ptr<Partition> partition_;  // whose SMs its kernels have; null: all
+  float sms_ratio_ = 1;                   // the GPU's SMs by those
+  driver::Stream native_ = nullptr;
+  std::shared_ptr<StreamOrder> order_;
+  gate::StreamGate* stream_gate_ = nullptr;
+  const gate::Lane* lane_ = nullptr;  // its
+  bool bound_ = false;
+  std::atomic<int> leases_{0};
+  std::atomic<bool> exposed_{false};
+  std::atomic<bool> begun_capture_{false};  // here, and counted in the GPU's captures()
+
+  std::atomic<MemoryPool*> last_pool_{nullptr};  // compared, not used
+  base::Mutex pools_mutex_;
+  std::vector<std::weak_ptr<MemoryPool>> pools_ ABSL_GUARDED_BY(pools_mutex_);
+};
+
+class Event {
+ public:
+  static absl::StatusOr<std::shared_ptr<Event>> Create(std::shared_ptr<VirtualDevice> device,
+                                                       bool timing);
+  ~Event();
+  driver::Event native() const { return native_; }
+  absl::StatusOr<bool> Done() const;
+  absl::Status Synchronize() const;
+  absl::StatusOr<Nanos> Since(const Event& start) const;
+
+ private:
+  explicit Event(std::shared_ptr<VirtualDevice> device) : device_(std::move(device)) {}
+  const std::shared_ptr<VirtualDevice> device_;
+  driver::Event native_ = nullptr;
+};
+
+// A captured graph, instantiated.
+class Graph {
+ public:
+  static absl::StatusOr<std::shared_ptr<Graph>> Instantiate(std::shared_ptr<VirtualDevice> device,
+                                                            driver::Graph graph);
+  ~Graph();
+  driver::GraphExec native() const { return native_; }
+
+ private:
+  explicit Graph(std::shared_ptr<VirtualDevice> device) : device_(std::move(device)) {}
+  const std::shared_ptr<VirtualDevice> device_;
+  driver::GraphExec native_ = nullptr;
+};
+
+}  // namespace gpushare::device
+
+#endif  // GPUSHARE_DEVICE_STREAM_STREAM_H_
