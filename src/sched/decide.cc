@@ -2,7 +2,6 @@
 // The decision: who is let to the device next, with how much, or when to look again.
 // docs/arbiter.md derives each rule; the order of the checks here is the order of its section 4.
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "sched/state.h"
@@ -22,44 +21,6 @@ Time After(Time when, double wait_ns) {
 }  // namespace
 
 using State = Arbiter::State;
-
-// ------------------------------------------------------------------------------- what is outstanding
-
-Nanos State::GatedOutstanding(Time when) const {
-  if (gated_outstanding == Nanos(0)) return Nanos(0);
-  const Nanos by_clock = std::max(Nanos(0), std::min(gated_outstanding, horizon - when));
-  // The clock only fills the gap until settlements arrive. Where they stay out, the predictions were
-  // too low, and believing the clock would queue without end.
-  if (when >= horizon + options.stale) return Nanos(0);
-  if (foreseen_at == now) return by_clock;
-  return std::max(by_clock, gated_outstanding - 2 * options.window);
-}
-
-// When GatedOutstanding will be below `level`, if nothing is settled before.
-Time State::Drops(Nanos level) const {
-  const Time by_clock = horizon - level + Nanos(1);
-  return by_clock > now ? by_clock : horizon + options.stale;
-}
-
-bool State::HighBusy(Time* until, Time when) const {
-  const BandState& high = bands[0];
-  *until = when;
-  if (high.registered == 0 || !high_seen) return false;
-  Time end = high_last + options.high_grace;
-  if (high.outstanding > Nanos(0)) {
-    end = std::max(end, std::max(high_horizon, high_last) + options.stale);
-  }
-  *until = end;
-  return when < end;
-}
-
-// Nothing at all is in flight; or what is has been overdue for so long that it may never end.
-bool State::Drained(Time* stale_at) const {
-  const bool high = bands[0].outstanding > Nanos(0);
-  if (gated_outstanding == Nanos(0) && !high) return true;
-  *stale_at = std::max(horizon, high ? high_horizon : horizon) + options.stale;
-  return now >= *stale_at;
-}
 
 Nanos State::Window(const TenantState& t) const {
   const bool above =

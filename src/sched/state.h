@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The books of an Arbiter. arbiter.cc keeps them, decide.cc decides from them, invariants.cc checks
-// them; docs/arbiter.md defines the symbols used here (F, R, W, V, D).
+// The books of an Arbiter. filing.cc, virtual_time.cc and outstanding.cc keep them, decide.cc decides from them,
+// invariants.cc checks them; docs/arbiter.md defines the symbols used here (F, R, W, V, D).
 #ifndef GPUSHARE_SCHED_STATE_H_
 #define GPUSHARE_SCHED_STATE_H_
 
@@ -87,7 +87,6 @@ struct Arbiter::State {
     idle_budget = static_cast<double>(o.idle_budget_depth.count());
   }
 
-  // ---- arbiter.cc: the books
   TenantState& at(TenantId id) { return tenants[id]; }
   BandState& band(const TenantState& t) { return bands[static_cast<size_t>(t.limits.band)]; }
   bool gated(const TenantState& t) const { return t.limits.band != Band::kHigh; }
@@ -96,6 +95,7 @@ struct Arbiter::State {
   double ReserveClock() const { return Since(now) - reserve_lag; }
   bool Known(TenantId id) const { return id < tenants.size() && tenants[id].live; }
 
+  // ---- filing.cc: who is where
   void File(TenantId id);  // puts a tenant where its state says it belongs
   void Unfile(TenantId id);
   void Rekey(TenantId id);  // after F or R changed
@@ -103,7 +103,9 @@ struct Arbiter::State {
   void JoinGraceList(TenantId id);
   void ExpireGrace();
   double CapQuantum(const TenantState& t) const;
-  void ReleaseCapped();                // those whose cap has filled again
+  void ReleaseCapped();  // those whose cap has filled again
+
+  // ---- virtual_time.cc: F and R
   void Wakes(TenantId id, Place was);  // contends (again): clamps what it saved up
   void EndIdle(TenantId id);
   bool ClampToLent(TenantState& t);      // true when it changed a tag
@@ -111,11 +113,16 @@ struct Arbiter::State {
   double LeastOtherReserve(TenantId id) const;  // the same of R; the reserve clock if there is none
   void SignOfLife(TenantState& t);
   void Tag(TenantId id, Phase phase, double ns);  // charges (or pays back) F or R
+
+  // ---- outstanding.cc: what is in flight
   void AddOutstanding(TenantState& t, Nanos amount);
   void FindStale();
   void DropOutstanding(TenantState& t, Nanos amount, bool unused);
   void AddCommands(TenantState& t, int n);
   void CloseOpen(TenantState& t);
+  Nanos GatedOutstanding(Time when) const;
+  Time Drops(Nanos level) const;  // when the above is below `level`, if nothing is settled before
+  bool Drained(Time* stale_at) const;
 
   // ---- decide.cc: the decision
   struct Choice {
@@ -136,9 +143,6 @@ struct Arbiter::State {
   double LeastRunningReserve(BandState& b);
   bool Covers(const TenantState& t, Time* until) const;
   bool HighBusy(Time* until, Time when) const;
-  Nanos GatedOutstanding(Time when) const;
-  Time Drops(Nanos level) const;
-  bool Drained(Time* stale_at) const;
   Nanos Window(const TenantState& t) const;
   int MinCommands(const TenantState& t) const;
 

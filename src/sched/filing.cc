@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who is where: idle, held back by a cap, waiting, running, or running with nothing outstanding for a while yet.
+#include <algorithm>
+
+#include "sched/state.h"
+
+namespace gpushare::sched {
+
+using State = Arbiter::State;
+
+void State::Unfile(TenantId id) {
+  TenantState& t = at(id);
+  BandState& b = band(t);
+  switch (t.place) {
+    case Place::kInactive:
+      return;
+    case Place::kWaiting:
+      b.waiting_f.Erase(id);
+      if (t.guaranteed()) b.waiting_r.Erase(id);
+      break;
+    case Place::kRunning:
+      b.running_f.Erase(id);
+      if (t.guaranteed()) b.running_r.Erase(id);
+      break;
+    case Place::kCapped:
+      capped.Erase(id);
+      break;
+  }
+  t.place = Place::kInactive;
+  --b.active;
+  b.active_weight = b.active == 0 ? 0 : b.active_weight - t.limits.weight;
+}
+
+void State::File(TenantId id) {
+  TenantState& t = at(id);
+  const bool idle = !t.blocked && t.outstanding == Nanos(0);
+  if (!idle) {
+    EndIdle(id);
+    LeaveGraceList(id);
+  } else if (t.idle_since == kNever) {
+    t.idle_since = now;
+  }
+  const bool in_grace = !t.synced && now - t.last_act <= options.active_grace;
+  if (idle && in_grace) {
+    JoinGraceList(id);
+  } else if (idle) {
+    LeaveGraceList(id);
+  }
+
+  Place want = t.asks() ? Place::kWaiting : Place::kRunning;
+  if (t.capped()) {
+    t.bucket.Advance(now);
+    const double needed = t.place == Place::kCapped ? CapQuantum(t) : 0;
+    if (t.bucket.level() <= needed) want = Place::kCapped;
+  }
+  if (idle && !in_grace) want = Place::kInactive;
+
+  if (want != t.place) {
+    const Place was = t.place;
+    const bool contended = was == Place::kWaiting || was == Place::kRunning;
+    Unfile(id);
+    if (want == Place::kInactive) return;
+    if (!contended && want != Place::kCapped) Wakes(id, was);
+    BandState& b = band(t);
+    ++b.active;
+    b.active_weight += t.limits.weight;
+    t.place = want;
+    if (want == Place::kCapped) {
+      capped.Push(id, Since(t.bucket.ExceedsAt(CapQuantum(t))));
+    } else if (want == Place::kWaiting) {
+      ClampToLent(t);
+      b.waiting_f.Push(id, t.f);
+      if (t.guaranteed()) b.waiting_r.Push(id, t.r);
+    } else {
+      b.running_f.Push(id, t.f);
+      if (t.guaranteed()) b.running_r.Push(id, t.r);
+    }
+  } else {
+    Rekey(id);
+  }
+}
+
+// A cap that is used up lets go when it is worth a grant again, not a single command: each return from
+// idle costs two markers and a wake-up.
+double State::CapQuantum(const TenantState& t) const {
+  return std::min(Ns(options.lone_grant), t.bucket.depth() / 2);
+}
+
+void State::Rekey(TenantId id) {
+  TenantState& t = at(id);
+  BandState& b = band(t);
+  if (t.place == Place::kWaiting) {
+    b.waiting_f.Update(id, t.f);
+    if (t.guaranteed()) b.waiting_r.Update(id, t.r);
+  } else if (t.place == Place::kRunning) {
+    b.running_f.Update(id, t.f);
+    if (t.guaranteed()) b.running_r.Update(id, t.r);
+  } else if (t.place == Place::kCapped) {
+    capped.Update(id, Since(t.bucket.ExceedsAt(CapQuantum(t))));
+  }
+}
+
+void State::LeaveGraceList(TenantId id) {
+  TenantState& t = at(id);
+  if (!t.in_grace_list) return;
+  t.in_grace_list = false;
+  (t.grace_prev == kNobody ? grace_head : at(t.grace_prev).grace_next) = t.grace_next;
+  (t.grace_next == kNobody ? grace_tail : at(t.grace_next).grace_prev) = t.grace_prev;
+}
+
+// Keeps the list in the order of last_act: a tenant joins at the tail, with a last_act of now or, when
+// only its books changed, where it already is.
+void State::JoinGraceList(TenantId id) {
+  TenantState& t = at(id);
+  if (t.in_grace_list) {
+    if (t.last_act != now || grace_tail == id) return;
+    LeaveGraceList(id);
+  }
+  t.last_act = now;
+  t.in_grace_list = true;
+  t.grace_prev = grace_tail;
+  t.grace_next = kNobody;
+  (grace_tail == kNobody ? grace_head : at(grace_tail).grace_next) = id;
+  grace_tail = id;
+}
+
+void State::ExpireGrace() {
+  while (grace_head != kNobody && now - at(grace_head).last_act > options.active_grace) {
+    const TenantId id = grace_head;
+    LeaveGraceList(id);
+    Unfile(id);
+  }
+}
+
+void State::ReleaseCapped() {
+  while (!capped.empty() && capped.top().key <= Since(now)) {
+    const TenantId id = capped.top().id;
+    File(id);
+    // The bucket's own arithmetic decides; a rounding error must not spin here.
+    if (at(id).place == Place::kCapped) break;
+  }
+}
+
+}  // namespace gpushare::sched

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is in flight: of whom, how much of it the clock says is over by now, and what may never end.
+#include <algorithm>
+
+#include "sched/state.h"
+
+namespace gpushare::sched {
+
+using State = Arbiter::State;
+
+void State::AddOutstanding(TenantState& t, Nanos amount) {
+  t.outstanding += amount;
+  band(t).outstanding += amount;
+  if (t.stalled()) {  // it stands behind work that does not end
+    t.stale += amount;
+    t.room -= amount;
+    return;
+  }
+  Time& until = gated(t) ? horizon : high_horizon;
+  until = std::max(until, now) + amount;
+  if (gated(t)) gated_outstanding += amount;
+}
+
+void State::DropOutstanding(TenantState& t, Nanos amount, bool unused) {
+  amount = std::min(amount, t.outstanding);
+  t.outstanding -= amount;
+  band(t).outstanding -= amount;
+  t.moves |= !unused && amount > Nanos(0);
+  const Nanos stale = std::min(amount, t.stale);
+  t.stale -= stale;
+  amount -= stale;
+  if (unused || t.held_up) t.room += stale;
+  Time& until = gated(t) ? horizon : high_horizon;
+  if (gated(t)) gated_outstanding -= amount;
+  const Nanos total = gated(t) ? gated_outstanding : band(t).outstanding;
+  if (unused && until > now) until = std::max(now, until - amount);
+  // A stream is in order: what is left of t begins after what was just seen to end.
+  until = std::min(until, now + total);
+  if (!unused) until = std::max(until, now + t.outstanding - t.stale);
+  if (t.outstanding == Nanos(0)) {
+    t.forgiven_f = t.forgiven_r = 0;
+    AddCommands(t, -t.commands);
+    CloseOpen(t);
+  }
+}
+
+// What is in flight is so long overdue that it may never end. It is counted no longer: else each command that
+// passes it would be the start of another such wait. Until something of theirs ends, its tenants may add to it
+// a window at a time, each as long after the last: else they would queue without end.
+void State::FindStale() {
+  const bool overdue = gated_outstanding > Nanos(0) && now >= horizon + options.stale;
+  if (!overdue && now < stalled_until) return;
+  stalled_until = kNever;
+  for (TenantId id = 0; id < tenants.size(); ++id) {
+    TenantState& t = at(id);
+    if (!t.live || !gated(t) || t.outstanding == Nanos(0)) continue;
+    if (overdue && !t.stalled()) {
+      t.stale = t.outstanding;
+      t.moves = false;
+    }
+    if (!t.stalled()) continue;
+    t.room = options.window;
+    stalled_until = now + options.stale;
+    File(id);
+  }
+  if (overdue) gated_outstanding = Nanos(0);
+}
+
+void State::AddCommands(TenantState& t, int n) {
+  n = std::max(n, -t.commands);
+  t.commands += n;
+  if (gated(t)) gated_commands += n;
+}
+
+void State::CloseOpen(TenantState& t) {
+  if (!t.open) return;
+  t.open = false;
+  if (gated(t)) --gated_commands;
+}
+
+Nanos State::GatedOutstanding(Time when) const {
+  if (gated_outstanding == Nanos(0)) return Nanos(0);
+  const Nanos by_clock = std::max(Nanos(0), std::min(gated_outstanding, horizon - when));
+  // The clock only fills the gap until settlements arrive. Where they stay out, the predictions were
+  // too low, and believing the clock would queue without end.
+  if (when >= horizon + options.stale) return Nanos(0);
+  if (foreseen_at == now) return by_clock;
+  return std::max(by_clock, gated_outstanding - 2 * options.window);
+}
+
+// When GatedOutstanding will be below `level`, if nothing is settled before.
+Time State::Drops(Nanos level) const {
+  const Time by_clock = horizon - level + Nanos(1);
+  return by_clock > now ? by_clock : horizon + options.stale;
+}
+
+bool State::HighBusy(Time* until, Time when) const {
+  const BandState& high = bands[0];
+  *until = when;
+  if (high.registered == 0 || !high_seen) return false;
+  Time end = high_last + options.high_grace;
+  if (high.outstanding > Nanos(0)) {
+    end = std::max(end, std::max(high_horizon, high_last) + options.stale);
+  }
+  *until = end;
+  return when < end;
+}
+
+// Nothing at all is in flight; or what is has been overdue for so long that it may never end.
+bool State::Drained(Time* stale_at) const {
+  const bool high = bands[0].outstanding > Nanos(0);
+  if (gated_outstanding == Nanos(0) && !high) return true;
+  *stale_at = std::max(horizon, high ? high_horizon : horizon) + options.stale;
+  return now >= *stale_at;
+}
+
+}  // namespace gpushare::sched
