@@ -6,6 +6,7 @@
 //   spec.memory = 8_GiB;                       // or GiB(8)
 //   spec.guarantee = Percent(30);
 //   spec.h2d = BytesPerSecond(2'000'000'000);
+//   std::cout << 8_GiB << ' ' << Percent(30);  // 8GiB 30%: as in a spec's text
 //
 // Plain values without invariants beyond their type: whether 130 % is allowed is for the call that
 // takes it to say. No errors, no threads.
@@ -14,6 +15,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <ostream>
 
 namespace gpushare {
 
@@ -33,6 +35,14 @@ class Bytes {
   friend constexpr Bytes operator/(Bytes a, uint64_t n) { return Bytes(a.count_ / n); }
   constexpr Bytes& operator+=(Bytes b) { return *this = *this + b; }
   constexpr Bytes& operator-=(Bytes b) { return *this = *this - b; }
+  // The largest unit that divides it: "8GiB", "1025B".
+  friend std::ostream& operator<<(std::ostream& out, Bytes bytes) {
+    uint64_t count = bytes.count_;
+    int unit = 0;
+    for (; unit < 4 && count != 0 && count % 1024 == 0; ++unit) count /= 1024;
+    constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    return out << count << kUnits[unit];
+  }
 
  private:
   uint64_t count_ = 0;
@@ -56,6 +66,9 @@ class Share {
   friend constexpr Share operator-(Share a, Share b) { return Share(a.fraction_ - b.fraction_); }
   friend constexpr Share operator*(Share a, double x) { return Share(a.fraction_ * x); }
   friend constexpr double operator/(Share a, Share b) { return a.fraction_ / b.fraction_; }
+  friend std::ostream& operator<<(std::ostream& out, Share share) {
+    return out << share.percent() << '%';
+  }
 
  private:
   constexpr explicit Share(double fraction) : fraction_(fraction) {}
@@ -72,6 +85,13 @@ class Bandwidth {
 
   constexpr uint64_t bytes_per_second() const { return bytes_per_second_; }
   friend constexpr auto operator<=>(Bandwidth, Bandwidth) = default;
+  friend std::ostream& operator<<(std::ostream& out, Bandwidth rate) {
+    uint64_t count = rate.bytes_per_second_;
+    int unit = 0;
+    for (; unit < 4 && count != 0 && count % 1000 == 0; ++unit) count /= 1000;
+    constexpr const char* kUnits[] = {"B/s", "KB/s", "MB/s", "GB/s", "TB/s"};
+    return out << count << kUnits[unit];
+  }
 
  private:
   uint64_t bytes_per_second_ = 0;

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -43,6 +44,24 @@ TEST(Spec, ParsesEveryKey) {
             "priority=high,h2d=4GB/s,d2h=536870912B/"
             "s,isolation=shared,oversubscription=off,policy=burst-share");
   EXPECT_EQ(*VirtualDeviceSpec::Parse(spec->ToString()), *spec);
+}
+
+TEST(Spec, AmountsAreWrittenAsInItsText) {
+  const auto text = [](const auto& amount) {
+    std::ostringstream out;
+    out << amount;
+    return out.str();
+  };
+  for (const Bytes amount : {Bytes(1), Bytes(1023), KiB(1), Bytes(1025), MiB(3), GiB(8)}) {
+    EXPECT_EQ(VirtualDeviceSpec::Parse("memory=" + text(amount))->memory, amount);
+  }
+  EXPECT_EQ(text(Bytes(0)), "0B");
+  EXPECT_EQ(text(Bytes(1025)), "1025B");
+  EXPECT_EQ(text(GiB(8)), "8GiB");
+  EXPECT_EQ(text(GiB(5 * 1024)), "5TiB");
+  EXPECT_EQ(text(Percent(12.5)), "12.5%");
+  EXPECT_EQ(text(BytesPerSecond(4'000'000'000)), "4GB/s");
+  EXPECT_EQ(text(BytesPerSecond(1 << 20)), "1048576B/s");
 }
 
 TEST(Spec, AnEmptyTextSetsNothing) {
