@@ -14,6 +14,8 @@
 #include <sstream>
 #include <string>
 
+#include "base/host_fd.h"
+
 namespace gpushare::books {
 namespace {
 
@@ -67,8 +69,8 @@ Descriptors::~Descriptors() {
 
 bool Descriptors::Open() {
   if (set_ >= 0) return true;
-  set_ = epoll_create1(EPOLL_CLOEXEC);
-  always_ = eventfd(0, EFD_CLOEXEC);
+  set_ = base::ClearOfStdio(base::UniqueFd(epoll_create1(EPOLL_CLOEXEC))).Release();
+  always_ = base::ClearOfStdio(base::UniqueFd(eventfd(0, EFD_CLOEXEC))).Release();
   return set_ >= 0 && Add(set_, always_, 0) == Added::kNew;
 }
 

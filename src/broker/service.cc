@@ -21,9 +21,10 @@
 namespace gpushare::broker {
 namespace {
 
-constexpr int kEvents = 64;         // taken from the poller at once
-constexpr int kPacketsAtOnce = 16;  // read from one connection before it is others' turn
-constexpr size_t kMostGpus = 64;    // opened by one process
+constexpr int kEvents = 64;          // taken from the poller at once
+constexpr int kAcceptedAtOnce = 64;  // of those who wait, so that a flood of them is no queue
+constexpr int kPacketsAtOnce = 16;   // read from one connection before it is others' turn
+constexpr size_t kMostGpus = 64;     // opened by one process
 constexpr Nanos kOfHighPriority = Micros(100);  // so often it may call
 constexpr int kSleepers = 8;                    // of a process on its word: two, if it means well
 constexpr size_t kMostUnread = 64 << 20;
@@ -192,7 +193,8 @@ absl::Status Service::Run() {
 void Service::OnEvent(Watched& watched, uint32_t events, Time now) {
   switch (watched.kind) {
     case Watched::kListener:
-      Accept();
+      for (int i = 0; i < kAcceptedAtOnce && Accept(); ++i) {
+      }
       break;
     case Watched::kStop:
       break;
@@ -270,15 +272,16 @@ Time Service::HearAgain(Time now) {
   return next;
 }
 
-void Service::Accept() {
+// Whether more may be waiting.
+bool Service::Accept() {
   absl::StatusOr<base::UniqueFd> fd = listener_->Accept();
   if (absl::IsResourceExhausted(fd.status())) {
     Unwatch(listener_->fd());  // it would be told of again at once
     accepts_again_ = clock_.Now() + kNoRoom;
   }
-  if (!fd.ok()) return;
+  if (!fd.ok()) return false;
   absl::StatusOr<ipc::Peer> peer = ipc::PeerOf(fd->get());
-  if (!peer.ok()) return;
+  if (!peer.ok()) return true;
   size_t open = 0, of_user = 0;
   // Those that have ended and whose process has not: they keep what they were granted, and descriptors here.
   for (const auto& [id, other] : connections_) {
@@ -292,7 +295,7 @@ void Service::Accept() {
         absl::StrCat("the broker has ", open, " connections, ", of_user, " of user ", peer->uid,
                      "; at most ", options_.most_connections, " and ", options_.most_of_user)});
     if (packet.ok()) ipc::Send(fd->get(), *packet).IgnoreError();
-    return;
+    return true;
   }
   auto made = std::make_unique<Connection>();
   Connection& connection = *made;
@@ -302,9 +305,10 @@ void Service::Accept() {
   connection.since = clock_.Now();
   connection.watched = {Watched::kConnection, &connection};
   connection.process_watched = {Watched::kProcess, &connection};
-  if (!Watch(connection.fd.get(), connection.watched).ok()) return;
+  if (!Watch(connection.fd.get(), connection.watched).ok()) return true;
   connections_[connection.id] = std::move(made);
   ++silent_;
+  return true;
 }
 
 void Service::Read(Connection& connection) {

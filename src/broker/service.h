@@ -124,7 +124,7 @@ class Service {
   void OnEvent(Watched& watched, uint32_t events, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CountCall(int fd, Watched& watched, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Time HearAgain(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Accept() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool Accept() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetLostOf(const Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Read(Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Handle(Connection& connection, const ipc::Message& message)

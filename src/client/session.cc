@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock_lock.h"
+#include "base/host_fd.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "client/inherited.h"
@@ -23,6 +24,7 @@ namespace {
 
 // How often a clock that nobody wakes looks whether the broker is there.
 constexpr Nanos kLookAtConnection = Millis(1);
+constexpr Nanos kWithoutStop = Millis(100);
 
 bool SaysEvicted(const ipc::Refusal& refusal) {
   return refusal.code == static_cast<uint32_t>(absl::StatusCode::kAborted);
@@ -39,7 +41,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Connect(std::string path, ipc:
                                                           base::Clock& clock,
                                                           const SessionOptions& options) {
   GPUSHARE_ASSIGN_OR_RETURN(ForkMark mark, ForkMark::Create());
-  base::UniqueFd stop(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  base::UniqueFd stop = base::ClearOfStdio(base::UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
   if (!stop) return absl::ErrnoToStatus(errno, "eventfd");
   std::unique_ptr<Session> session(new Session(std::move(path), std::move(hello), clock, options,
                                                std::make_shared<const ForkMark>(std::move(mark)),
@@ -87,9 +89,8 @@ void Session::EndConnection() {
 }
 
 // The broker's answer to `question`; a refusal is an error.
-absl::StatusOr<ipc::Message> Session::Exchange(int fd, const ipc::Message& question,
+absl::StatusOr<ipc::Message> Session::Exchange(int fd, const ipc::Message& question, Time deadline,
                                                std::vector<base::UniqueFd>* fds) {
-  const Time deadline = After(clock_.Now(), options_.answer_within);
   GPUSHARE_ASSIGN_OR_RETURN(const std::string packet, ipc::Encode(question));
   // Who has gone may have said why before.
   const absl::Status sent = ipc::Send(fd, packet);
@@ -100,11 +101,13 @@ absl::StatusOr<ipc::Message> Session::Exchange(int fd, const ipc::Message& quest
       return absl::UnavailableError("the broker has ended the connection (GPUSHARE_BROKER)");
     }
     if (received.what == ipc::Received::kNothing) {
-      if (stopping() ||
-          !ipc::AwaitReadable(std::array<int, 2>{fd, stop_.get()}, clock_, deadline)) {
+      const bool called =
+          !stopping() && ipc::AwaitReadable(std::array<int, 2>{fd, stop_.get()}, clock_, deadline);
+      if (!called || stopping()) {
         return absl::UnavailableError(
             absl::StrCat("the broker at ", Quoted(path_), " does not answer (GPUSHARE_BROKER)"));
       }
+      DrainStop();
       continue;
     }
     GPUSHARE_ASSIGN_OR_RETURN(ipc::Message answer, ipc::Decode(received.packet));
@@ -118,13 +121,15 @@ absl::StatusOr<ipc::Message> Session::Exchange(int fd, const ipc::Message& quest
 }
 
 absl::StatusOr<base::UniqueFd> Session::Dial() {
-  absl::StatusOr<base::UniqueFd> connected = ipc::Connect(path_);
+  const Time deadline = AnswerBy();
+  absl::StatusOr<base::UniqueFd> connected = ipc::ConnectBefore(path_, clock_, deadline, stopping_);
   if (!connected.ok()) {
     return absl::Status(connected.status().code(),
                         absl::StrCat(connected.status().message(), " (GPUSHARE_BROKER)"));
   }
   base::UniqueFd fd = *std::move(connected);
-  GPUSHARE_ASSIGN_OR_RETURN(const ipc::Message answer, Exchange(fd.get(), hello_, nullptr));
+  GPUSHARE_ASSIGN_OR_RETURN(const ipc::Message answer,
+                            Exchange(fd.get(), hello_, deadline, nullptr));
   const auto* const welcome = std::get_if<ipc::Welcome>(&answer);
   if (welcome == nullptr) return Unexpected("Hello");
   if (tenant_.empty()) tenant_ = welcome->tenant;
@@ -133,7 +138,7 @@ absl::StatusOr<base::UniqueFd> Session::Dial() {
 
 absl::StatusOr<Session::Opened> Session::Open(int fd, const ipc::OpenGpu& open) {
   std::vector<base::UniqueFd> fds;
-  GPUSHARE_ASSIGN_OR_RETURN(ipc::Message answer, Exchange(fd, open, &fds));
+  GPUSHARE_ASSIGN_OR_RETURN(ipc::Message answer, Exchange(fd, open, AnswerBy(), &fds));
   auto* const opened = std::get_if<ipc::GpuOpened>(&answer);
   if (opened == nullptr || opened->uuid != open.uuid || fds.size() != 3) {
     return Unexpected("OpenGpu");
@@ -177,6 +182,13 @@ void Session::Serve(GpuSession& gpu) {
 
 void Session::Pause(Nanos time) { clock_.Wait(stopping_, 0, After(clock_.Now(), time), Nanos(0)); }
 
+// Nobody else writes to it but a program that has lost count of its descriptors, and nothing is to spin for that: nor
+// where the program has closed it.
+void Session::DrainStop() {
+  uint64_t times;
+  if (read(stop_.get(), &times, sizeof(times)) < 0 && errno == EBADF) Pause(kWithoutStop);
+}
+
 void Session::Run() {
   while (!stopping()) {
     if (clock_.LookEvery() == Nanos(0)) {
@@ -184,7 +196,9 @@ void Session::Run() {
     } else {
       Pause(kLookAtConnection);
     }
-    if (stopping() || !BrokerIsGone()) continue;
+    if (stopping()) return;
+    DrainStop();
+    if (!BrokerIsGone()) continue;
     if (!evicted_) FindBroker();
     if (evicted_) return;
   }

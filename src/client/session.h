@@ -34,7 +34,7 @@ namespace gpushare::client {
 struct SessionOptions {
   // GPUSHARE_ON_BROKER_LOSS: whether the process goes on at its guarantee, or until its grants end.
   bool open_on_loss = true;
-  Nanos answer_within = Seconds(5);
+  Nanos answer_within = Seconds(5);  // from the first word on, and to each question after it
   Nanos first_retry = Millis(10), longest_retry = Seconds(1);
 };
 
@@ -69,7 +69,8 @@ class Session {
 
   Session(std::string path, ipc::Hello hello, base::Clock& clock, const SessionOptions& options,
           std::shared_ptr<const ForkMark> fork_mark, base::UniqueFd stop);
-  absl::StatusOr<ipc::Message> Exchange(int fd, const ipc::Message& question,
+  Time AnswerBy() const { return After(clock_.Now(), options_.answer_within); }
+  absl::StatusOr<ipc::Message> Exchange(int fd, const ipc::Message& question, Time deadline,
                                         std::vector<base::UniqueFd>* fds);
   absl::StatusOr<base::UniqueFd> Dial();
   absl::StatusOr<Opened> Open(int fd, const ipc::OpenGpu& open);
@@ -79,6 +80,7 @@ class Session {
   bool TryAgain();
   void Serve(GpuSession& gpu);
   void EndConnection();
+  void DrainStop();
   void Pause(Nanos time);
   bool stopping() const { return stopping_.load() != 0; }
 

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/host_fd.h"
 
 namespace gpushare::ipc {
 namespace {
@@ -29,7 +30,7 @@ bool IsEventFd(int fd) {
 }  // namespace
 
 absl::StatusOr<Doorbell> Doorbell::Create() {
-  base::UniqueFd fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  base::UniqueFd fd = base::ClearOfStdio(base::UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
   if (!fd) return absl::ErrnoToStatus(errno, "eventfd");
   return Doorbell(std::move(fd));
 }

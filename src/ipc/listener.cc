@@ -17,7 +17,8 @@
 namespace gpushare::ipc {
 namespace {
 
-constexpr int kBacklog = 128;
+// As many as the machine allows. Who finds it full tries again (ConnectBefore()).
+constexpr int kBacklog = SOMAXCONN;
 
 absl::Status Taken(const std::string& path, const char* why) {
   return absl::AlreadyExistsError(absl::StrCat(Quoted(path), ": ", why));

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/host_fd.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "ipc/address.h"
@@ -31,16 +32,21 @@ struct alignas(cmsghdr) Control {
   std::array<char, CMSG_SPACE(kMostFds * sizeof(int))> bytes{};
 };
 
-void TakeFds(msghdr& header, std::vector<base::UniqueFd>& fds) {
+constexpr Nanos kFirstRetry = Millis(1), kLongestRetry = Millis(10);
+
+// False: there was no number left for one of them.
+bool TakeFds(msghdr& header, std::vector<base::UniqueFd>& fds) {
+  bool all = true;
   for (cmsghdr* part = CMSG_FIRSTHDR(&header); part != nullptr; part = CMSG_NXTHDR(&header, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
     const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (size_t i = 0; i < count; ++i) {
       int fd;
       std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof(fd));
-      fds.emplace_back(fd);
+      all &= static_cast<bool>(fds.emplace_back(base::ClearOfStdio(base::UniqueFd(fd))));
     }
   }
+  return all;
 }
 
 bool PollUntil(std::span<pollfd> polled, base::Clock& clock, Time deadline) {
@@ -64,7 +70,8 @@ bool PollUntil(std::span<pollfd> polled, base::Clock& clock, Time deadline) {
 
 absl::StatusOr<base::UniqueFd> Connect(const std::string& path) {
   GPUSHARE_ASSIGN_OR_RETURN(const Address address, Address::Of(path));
-  base::UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  base::UniqueFd fd = base::ClearOfStdio(
+      base::UniqueFd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
   if (!fd) return absl::ErrnoToStatus(errno, "socket");
   int result;
   while ((result = connect(fd.get(), address.get(), Address::kSize)) != 0 && errno == EINTR) {
@@ -75,11 +82,24 @@ absl::StatusOr<base::UniqueFd> Connect(const std::string& path) {
     case EPERM:
       return absl::PermissionDeniedError(absl::StrCat("no broker for this user at ", Quoted(path)));
     case EAGAIN:
-      return absl::UnavailableError(
+      return absl::ResourceExhaustedError(
           absl::StrCat("too many wait for the broker at ", Quoted(path), " already"));
     default:
       return absl::UnavailableError(
           absl::StrCat("no broker at ", Quoted(path), ": ", std::strerror(errno)));
+  }
+}
+
+absl::StatusOr<base::UniqueFd> ConnectBefore(const std::string& path, base::Clock& clock,
+                                             Time deadline, const std::atomic<uint32_t>& stopping) {
+  for (Nanos pause = kFirstRetry;; pause = std::min(2 * pause, kLongestRetry)) {
+    absl::StatusOr<base::UniqueFd> fd = Connect(path);
+    if (!absl::IsResourceExhausted(fd.status())) return fd;
+    const Time now = clock.Now();
+    if (stopping.load() != 0 || now >= deadline) {
+      return absl::UnavailableError(fd.status().message());
+    }
+    clock.Wait(stopping, 0, std::min(deadline, After(now, pause)), Nanos(0));
   }
 }
 
@@ -144,10 +164,11 @@ absl::StatusOr<Received> Receive(int fd) {
     received.what = Received::kEnd;
     return received;
   }
-  TakeFds(header, received.fds);
+  const bool all = TakeFds(header, received.fds);
   if ((header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
     return absl::InvalidArgumentError("a packet that is too long, or has too many descriptors");
   }
+  if (!all) return absl::ResourceExhaustedError("no descriptor is left for what was sent");
   received.packet.resize(static_cast<size_t>(length));
   received.what = length == 0 ? Received::kEnd : Received::kPacket;
   if (length == 0) received.fds.clear();

@@ -4,7 +4,7 @@
 //   broker:   GPUSHARE_ASSIGN_OR_RETURN(Listener listener, Listener::At(path, 0666));
 //             GPUSHARE_ASSIGN_OR_RETURN(UniqueFd peer, listener.Accept());      // when it can be read
 //             GPUSHARE_ASSIGN_OR_RETURN(const Peer who, PeerOf(peer.get()));
-//   process:  GPUSHARE_ASSIGN_OR_RETURN(UniqueFd broker, Connect(path));
+//   process:  GPUSHARE_ASSIGN_OR_RETURN(UniqueFd broker, ConnectBefore(path, clock, deadline, stopping));
 //   both:     GPUSHARE_RETURN_IF_ERROR(Send(fd, packet, {limits, usage, bell}));
 //             GPUSHARE_ASSIGN_OR_RETURN(Received got, Receive(fd));
 //
@@ -16,7 +16,9 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -63,8 +65,12 @@ class Listener {
   base::UniqueFd lock_, socket_;
 };
 
-// Unavailable: nobody listens there, or too many wait already. PermissionDenied: not for this user.
+// Unavailable: nobody listens there. PermissionDenied: not for this user. ResourceExhausted: too many wait already.
 absl::StatusOr<base::UniqueFd> Connect(const std::string& path);
+// Waits for room while too many wait: anybody can bring that about, and a pause of the broker's does. Unavailable also:
+// there is none by `deadline`, or `stopping` is no longer 0.
+absl::StatusOr<base::UniqueFd> ConnectBefore(const std::string& path, base::Clock& clock,
+                                             Time deadline, const std::atomic<uint32_t>& stopping);
 
 // ResourceExhausted: the peer does not take what it was sent before. Unavailable: it has gone.
 absl::Status Send(int fd, std::string_view packet, std::span<const int> fds = {});
@@ -78,7 +84,8 @@ struct Received {
   std::string packet;
   std::vector<base::UniqueFd> fds;
 };
-// InvalidArgument: a packet longer than kMostPacket, or with more than kMostFds descriptors; they are closed.
+// The descriptors' numbers are above 2 (base/host_fd.h). InvalidArgument: a packet longer than kMostPacket, or with more
+// than kMostFds descriptors; they are closed. ResourceExhausted: there is no number for them.
 absl::StatusOr<Received> Receive(int fd);
 // Waits for a packet or the end. DeadlineExceeded.
 absl::StatusOr<Received> ReceiveBefore(int fd, base::Clock& clock, Time deadline);

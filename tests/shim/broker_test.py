@@ -4,10 +4,12 @@
 broker's end is not theirs. On the machine's clock, and nothing here depends on how fast it goes."""
 
 import os
+import subprocess
+import textwrap
 import unittest
 
 from broker_programs import Programs
-from command import python
+from command import PYTHON, python
 
 HOST = os.environ["GPUSHARE_BROKER_HOST"]
 
@@ -72,6 +74,30 @@ class Broker(Programs):
         other = self.program()
         self.assertEqual((other("alloc(200)"), other("alloc(90)")), (2, 0))
         self.assertEqual((program("alloc(20)"), program("work(40, 1)")), (2, 40))
+
+    def test_nothing_is_opened_where_a_program_has_closed_its_standard_streams(self):
+        self.broker("a:memory=1GiB")
+        code = textwrap.dedent("""
+            import ctypes, os
+            d = ctypes.CDLL("libcuda.so.1")
+            context, pointer = ctypes.c_void_p(), ctypes.c_uint64()
+            assert d.cuInit(0) == d.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == d.cuCtxSetCurrent(context) == 0
+            assert d.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(600 << 20)) == 0
+            for fd in map(int, os.environ["CLOSED"]):
+                try: os.write(fd, b"warning!")
+                except OSError: continue
+                os._exit(10 + fd)
+            assert d.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(600 << 20)) == 2
+            assert d.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(300 << 20)) == 0
+            os._exit(0)
+        """)
+        environment = {**self.environment, "LD_PRELOAD": os.environ["GPUSHARE_PRELOAD"], "GPUSHARE_TENANT": "a"}
+        for closed in "2", "12", "012":
+            with self.subTest(closed):
+                shell = 'exec "$@" ' + " ".join(f"{fd}>&-" for fd in closed)
+                done = subprocess.run(["sh", "-c", shell, "sh", PYTHON, "-c", code], env={**environment, "CLOSED": closed},
+                                      timeout=60)
+                self.assertEqual(done.returncode, 0)  # 10 and a number: that one was open
 
     def test_a_child_that_lives_on_holds_nothing(self):
         self.broker("a:memory=1GiB")

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/broker/ask.h"
 
+#include <atomic>
+#include <cstdint>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
@@ -34,7 +36,10 @@ std::string SocketOfEnvironment() {
 
 absl::StatusOr<BrokerConnection> BrokerConnection::To(const std::string& socket,
                                                       const char* named_by) {
-  absl::StatusOr<base::UniqueFd> fd = ipc::Connect(socket);
+  base::Clock& clock = base::RealClock();
+  static constinit std::atomic<uint32_t> never_stops{0};
+  absl::StatusOr<base::UniqueFd> fd =
+      ipc::ConnectBefore(socket, clock, clock.Now() + kPatience, never_stops);
   if (!fd.ok()) return WithAdvice(fd.status(), named_by);
   return BrokerConnection(socket, named_by, *std::move(fd));
 }

@@ -110,6 +110,22 @@ TEST_F(SessionTest, ARefusalIsItsError) {
   broker.join();
 }
 
+TEST_F(SessionTest, WhereManyWaitItWaitsForItsTurn) {
+  ASSERT_EQ(listen(listener_->fd(), 1), 0);
+  std::vector<base::UniqueFd> before;
+  for (auto fd = ipc::Connect(path()); fd.ok(); fd = ipc::Connect(path())) {
+    before.push_back(*std::move(fd));
+  }
+  std::thread broker([&] {
+    for (size_t i = 0; i < before.size(); ++i) Accept();
+    const base::UniqueFd fd = Accept();
+    Next(fd.get());
+    Say(fd.get(), ipc::Refusal{.code = 7, .message = "now it is your turn"});
+  });
+  EXPECT_EQ(Connect().status(), absl::PermissionDeniedError("now it is your turn"));
+  broker.join();
+}
+
 TEST_F(SessionTest, WhereThereIsNoBrokerThereIsNoSession) {
   listener_.reset();
   EXPECT_EQ(Connect().status().code(), Code::kUnavailable);

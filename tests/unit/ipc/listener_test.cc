@@ -8,11 +8,18 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/clock.h"
+#include "ipc/doorbell.h"
 #include "ipc/socket.h"
 #include "tests/unit/ipc/child.h"
 
@@ -48,6 +55,71 @@ TEST_F(ListenerTest, TwoMeetAtAPath) {
     EXPECT_EQ(fcntl(fd, F_GETFD), FD_CLOEXEC);
     EXPECT_NE(fcntl(fd, F_GETFL) & O_NONBLOCK, 0);
   }
+}
+
+// Anybody may fill it, and a broker that pauses has it full.
+TEST_F(ListenerTest, WhoFindsTooManyWaitingWaitsForRoom) {
+  const auto listener = Listener::At(path(), 0600);
+  ASSERT_TRUE(listener.ok());
+  ASSERT_EQ(listen(listener->fd(), 1), 0);
+  std::vector<base::UniqueFd> waiting;
+  absl::StatusOr<base::UniqueFd> next = Connect(path());
+  for (; next.ok() && waiting.size() < 100; next = Connect(path())) {
+    waiting.push_back(*std::move(next));
+  }
+  ASSERT_EQ(next.status().code(), Code::kResourceExhausted) << next.status();
+  base::Clock& clock = base::RealClock();
+  std::atomic<uint32_t> stopping{0};
+  EXPECT_EQ(ConnectBefore(path(), clock, clock.Now() + Millis(20), stopping).status().code(),
+            Code::kUnavailable);
+  std::thread room([&] { EXPECT_TRUE(listener->Accept().ok()); });
+  const auto got = ConnectBefore(path(), clock, kNever, stopping);
+  room.join();
+  EXPECT_TRUE(got.ok()) << got.status();
+  stopping = 1;
+  EXPECT_EQ(ConnectBefore(path(), clock, kNever, stopping).status().code(), Code::kUnavailable);
+  EXPECT_EQ(ConnectBefore(path() + "s", clock, kNever, stopping).status().code(),
+            Code::kUnavailable);
+}
+
+TEST_F(ListenerTest, AsManyMayWaitAsTheMachineAllows) {
+  int most = 0;
+  std::ifstream("/proc/sys/net/core/somaxconn") >> most;
+  if (most < 256) GTEST_SKIP() << "net.core.somaxconn is " << most;
+  const auto listener = Listener::At(path(), 0600);
+  ASSERT_TRUE(listener.ok());
+  std::vector<base::UniqueFd> waiting;
+  for (int i = 0; i < 200; ++i) {
+    auto one = Connect(path());
+    ASSERT_TRUE(one.ok()) << i << ": " << one.status();
+    waiting.push_back(*std::move(one));
+  }
+}
+
+// What a program that has closed its standard streams writes to them is not to come here.
+TEST_F(ListenerTest, NothingIsUnderANumberThatAProgramMayHaveClosed) {
+  const auto listener = Listener::At(path(), 0600);
+  ASSERT_TRUE(listener.ok());
+  Child child([&] {
+    for (int fd = 0; fd <= STDERR_FILENO; ++fd) close(fd);
+    const auto connected = Connect(path());
+    const auto accepted = listener->Accept();
+    const auto bell = Doorbell::Create();
+    if (!connected.ok() || !accepted.ok() || !bell.ok()) return false;
+    const std::array<int, 1> sent = {bell->fd()};
+    if (!Send(connected->get(), "page", sent).ok()) return false;
+    const auto got = Receive(accepted->get());
+    if (!got.ok() || got->fds.size() != 1) return false;
+    const int kept[] = {connected->get(), bell->fd(), got->fds[0].get()};
+    for (const int fd : kept) {
+      if (fd <= STDERR_FILENO || fcntl(fd, F_GETFD) != FD_CLOEXEC) return false;
+    }
+    for (int fd = 1; fd <= STDERR_FILENO; ++fd) {
+      if (fcntl(fd, F_GETFD) >= 0) return false;  // 0 is what was accepted, which only brokers do
+    }
+    return true;
+  });
+  EXPECT_TRUE(child.Wait());
 }
 
 TEST_F(ListenerTest, TheFileHasTheModeThatWasAskedFor) {
