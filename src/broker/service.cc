@@ -32,6 +32,11 @@ constexpr Nanos kNoRoom = Millis(100);  // nobody is accepted so long when no de
 
 absl::Status Refused(const char* what) { return absl::InvalidArgumentError(what); }
 
+// 0 is of who has none.
+void Beat(ipc::LimitsPage& page) {
+  if (page.beat.fetch_add(1, std::memory_order_relaxed) == UINT32_MAX) page.beat.store(1);
+}
+
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
 }  // namespace
@@ -204,7 +209,9 @@ void Service::OnEvent(Watched& watched, uint32_t events, Time now) {
       break;
     case Watched::kDoorbell:
       // The books are looked at whatever rang.
-      if (!watched.connection->ended) CountCall(watched.seat->bell.fd(), watched, now);
+      if (watched.connection->ended) break;
+      Beat(*watched.seat->seat.limits);
+      CountCall(watched.seat->bell.fd(), watched, now);
       break;
     case Watched::kProcess: {
       Connection& connection = *watched.connection;
@@ -397,6 +404,7 @@ absl::StatusOr<std::string> Service::OnOpenGpu(Connection& connection, const ipc
   SeatHolder& holder = connection.seats.emplace_back(
       SeatHolder{std::move(limits), std::move(usage), std::move(bell), {}, {}});
   holder.seat = {.limits = holder.limits.page.get(), .usage = holder.usage.page.get()};
+  Beat(*holder.seat.limits);
   holder.watched = {Watched::kDoorbell, &connection, &holder};
   const Time now = clock_.Now();
   absl::StatusOr<std::string> spec =

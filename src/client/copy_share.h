@@ -72,6 +72,8 @@ class CopyShare {
     flowed_until_ = now;
     part_ = 0;
   }
+  // It is there after all, with what it had granted.
+  void Find() { lost_ = goes_on_ = false; }
   // A new session, of whose grants none has been taken. A debt stays one.
   void Begin() {
     lost_ = goes_on_ = false;

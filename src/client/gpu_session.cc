@@ -36,11 +36,13 @@ void Keep(std::shared_ptr<const Pages> pages) {
 }  // namespace
 
 GpuSession::GpuSession(base::Clock& clock, std::shared_ptr<const ForkMark> fork_mark,
-                       uint64_t device_memory, std::shared_ptr<const Pages> pages, std::string spec)
+                       uint64_t device_memory, std::shared_ptr<const Pages> pages, std::string spec,
+                       bool goes_on)
     : clock_(clock),
       fork_mark_(std::move(fork_mark)),
       device_memory_(device_memory),
       spec_(std::move(spec)),
+      goes_on_(goes_on),
       pages_(std::move(pages)),
       granted_(pages_->limits->memory_granted.load()),
       looked_at_(pages_),
@@ -108,6 +110,7 @@ gate::Supply::Answer GpuSession::Tell(const Report& of_engine, Time now) {
     usage.time_returned_ns.store(told.returned.count(), std::memory_order_release);
     // The broker may have struck it off before it saw what is wanted now; then it sees that, or this is seen here.
     told.ring |= told.relies_on_line && (at->limits->flags.load() & ipc::LimitsPage::kInLine) == 0;
+    if (told.ring) Calls(now);
   }
   if (told.ring) at->bell.Ring();
   return told.answer;
@@ -174,10 +177,16 @@ Time GpuSession::AwaitCopies(gate::CopyDirection direction, Time now) {
     const std::lock_guard lock(lock_);
     at = pages_;
     const uint64_t wanted = copies_[way].Await();
-    ring = at->usage->copy_wanted[way].exchange(wanted) < wanted && !lost_;
+    // Again and again, so that it is known whether the broker is silent.
+    const bool more = at->usage->copy_wanted[way].exchange(wanted) < wanted;
+    ring = !lost_ && (more || now >= After(copies_asked_at_[way], CopyShare::kAskAgain));
     // The broker may have granted enough just before it saw that this is enough; then it does not say so.
     const CopyShare::Limits limits = ReadCopies(*at->limits, way);
     look_by = copies_[way].Look(limits, now) ? now : copies_[way].LookBy(limits, now);
+    if (ring) {
+      copies_asked_at_[way] = now;
+      Calls(now);
+    }
   }
   if (ring) at->bell.Ring();
   return look_by;
@@ -309,6 +318,7 @@ bool GpuSession::Ask(uint64_t charged, uint64_t wanted, Time until) {
       at->usage->memory_wanted.store(wanted, std::memory_order_relaxed);
       at->usage->memory_asked.store(++asked_, std::memory_order_release);
     }
+    Calls(clock_.Now());
   }
   at->bell.Ring();
   for (;;) {
@@ -425,8 +435,36 @@ bool GpuSession::Publish() {
   return std::exchange(published_, now) != now;
 }
 
+// While it is silent it is called again and again: what it comes to first then is the beat.
+void GpuSession::Listen(Time now) {
+  std::shared_ptr<const Pages> at;
+  bool silent, changed;
+  {
+    const std::lock_guard lock(lock_);
+    at = pages_;
+    silent = silence_.Look(at->limits->beat.load(std::memory_order_relaxed), now);
+    if (lost_ && !silent_) return;  // the session has lost it, and knows better
+    changed = silent != silent_;
+  }
+  if (changed) {
+    if (silent) TakeAnswer();  // what it has said before counts
+    const std::lock_guard lock(lock_);
+    if (lost_ != silent_ || pages_ != at) return;
+    lost_ = silent_ = silent;
+    const ipc::LimitsPage& page = *at->limits;
+    silent ? time_.Lose(ReadLimits(page), goes_on_, now) : time_.Find();
+    for (size_t way = 0; way < copies_.size(); ++way) {
+      silent ? copies_[way].Lose(ReadCopies(page, way), goes_on_, now) : copies_[way].Find();
+    }
+    ReadWhetherCopiesAreHeld(page);
+  }
+  if (silent) at->bell.Ring();
+  if (changed) CallOnTime();
+}
+
 Time GpuSession::Look(Time now) {
   if (fork_mark_->InChild()) return kNever;
+  Listen(now);
   bool lost, for_good;
   {
     const std::lock_guard lock(lock_);
@@ -477,7 +515,8 @@ void GpuSession::Lose(bool goes_on, bool for_good) {
   TakeAnswer();  // what it has said before counts
   {
     const std::lock_guard lock(lock_);
-    if (!std::exchange(lost_, true)) at_loss_ = published_;
+    if (!std::exchange(lost_, true) || silent_) at_loss_ = published_;
+    silent_ = false;
     for_good_ = for_good;
     time_.Lose(ReadLimits(*pages_->limits), goes_on, now);
     for (size_t way = 0; way < copies_.size(); ++way) {
@@ -495,6 +534,7 @@ void GpuSession::Resume(std::shared_ptr<const Pages> pages) {
     const std::lock_guard lock(lock_);
     std::swap(pages_, before);
     lost_ = false;
+    silence_.Begin();
     before_session_ = at_loss_;
     time_.Begin();
     for (CopyShare& way : copies_) way.Begin();

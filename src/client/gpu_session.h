@@ -32,6 +32,7 @@
 #include "base/time.h"
 #include "client/copy_share.h"
 #include "client/fork_mark.h"
+#include "client/silence.h"
 #include "client/time_share.h"
 #include "gate/copy_supply.h"
 #include "gate/supply.h"
@@ -57,9 +58,9 @@ class GpuSession final : public gate::Supply, public gate::CopySupply, public qu
   // How often the usage page is brought up to date while something changes.
   static constexpr Nanos kPublishEvery = Millis(20);
 
-  // `device_memory`: of the GPU, as promised.
+  // `device_memory`: of the GPU, as promised. `goes_on`: at its guarantee, while a broker that is there is silent.
   GpuSession(base::Clock& clock, std::shared_ptr<const ForkMark> fork_mark, uint64_t device_memory,
-             std::shared_ptr<const Pages> pages, std::string spec);
+             std::shared_ptr<const Pages> pages, std::string spec, bool goes_on);
   ~GpuSession() override;
   GpuSession(const GpuSession&) = delete;
   GpuSession& operator=(const GpuSession&) = delete;
@@ -134,18 +135,25 @@ class GpuSession final : public gate::Supply, public gate::CopySupply, public qu
   void AnswerRecall();
   bool Publish();
   void CallOnTime();
+  // Of the broker. The first is called with lock_, before the bell is rung.
+  void Calls(Time now) { silence_.Called(now); }
+  void Listen(Time now);
 
   base::Clock& clock_;
   const std::shared_ptr<const ForkMark> fork_mark_;
   const uint64_t device_memory_;
   const std::string spec_;
+  const bool goes_on_;
 
   mutable quota::SpinLock lock_;
   std::shared_ptr<const Pages> pages_;
   TimeShare time_;
   std::array<CopyShare, 2> copies_;  // to the device, from it
-  Nanos told_{0}, before_{0};        // charged in all; of it, by engines that are gone
+  std::array<Time, 2> copies_asked_at_{};
+  Nanos told_{0}, before_{0};  // charged in all; of it, by engines that are gone
   bool lost_ = false, for_good_ = false;
+  bool silent_ = false;  // lost with its session and pages, which count again when it is heard
+  Silence silence_;
   uint32_t asked_ = 0, taken_ = 0;  // numbers of the latest request, and of the latest answer
   uint64_t wanted_ = 0;             // what that request asks for
   uint64_t granted_ = 0;            // what the holder's limit was set to last

@@ -167,7 +167,7 @@ absl::StatusOr<std::shared_ptr<GpuSession>> Session::OpenGpu(const std::string& 
           .thread = nullptr};
   GPUSHARE_ASSIGN_OR_RETURN(Opened opened, Open(connection_.get(), gpu.open));
   gpu.session = std::make_shared<GpuSession>(clock_, fork_mark_, memory, std::move(opened.pages),
-                                             std::move(opened.spec));
+                                             std::move(opened.spec), options_.open_on_loss);
   gpu.thread =
       clock_.StartService("gpushare-limits", [this, raw = gpu.session.get()] { Serve(*raw); });
   gpus_.push_back(std::move(gpu));

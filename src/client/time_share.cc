@@ -30,10 +30,21 @@ Nanos FlowsIn(Nanos amount, uint32_t ppm) {
 }  // namespace
 
 Nanos TimeShare::Balance(const Limits& limits, const gate::Supply::Report& report, Time now) {
-  Nanos balance = Bounded(limits.granted) - returned_ - (report.charged - begin_ - bypassed_);
-  if (!lost_) return balance;
-  balance += flowed_;
-  if (!goes_on_ || now <= flowed_until_) return balance;
+  const auto of = [&](const Limits& said) {
+    return Bounded(said.granted) - returned_ - (report.charged - begin_ - bypassed_);
+  };
+  if (lost_) FlowIn(limits, of(limits) + flowed_, now);
+  if (flowed_ > Nanos(0)) {
+    // What was used by the clock is not of the broker's grants: it may be there again, with the same page.
+    const Nanos used = std::clamp(owed_ - of(kept_), Nanos(0), flowed_);
+    begin_ += used;
+    flowed_ = lost_ ? flowed_ - used : Nanos(0);
+  }
+  return of(limits) + flowed_;
+}
+
+void TimeShare::FlowIn(const Limits& limits, Nanos balance, Time now) {
+  if (!goes_on_ || now <= flowed_until_) return;
   const auto flow = static_cast<unsigned __int128>((now - flowed_until_).count()) *
                         std::min<uint32_t>(limits.guarantee_ppm, kMillion) +
                     static_cast<unsigned __int128>(part_);
@@ -43,7 +54,6 @@ Nanos TimeShare::Balance(const Limits& limits, const gate::Supply::Report& repor
   const Nanos more = std::clamp(Nanos(static_cast<int64_t>(flow / kMillion)), Nanos(0),
                                 std::max(Nanos(0), kDepth - balance));
   flowed_ += more;
-  return balance + more;
 }
 
 bool TimeShare::MustRing(const Limits& limits, const gate::Supply::Report& report, Nanos balance) {
@@ -143,6 +153,7 @@ TimeShare::Told TimeShare::Tell(const Limits& said, const gate::Supply::Report& 
 }
 
 void TimeShare::Lose(const Limits& last, bool goes_on, Time now) {
+  if (!lost_) owed_ = std::min(Balance(last, last_, now), Nanos(0));
   lost_ = true;
   goes_on_ = goes_on;
   kept_ = last;
@@ -151,6 +162,9 @@ void TimeShare::Lose(const Limits& last, bool goes_on, Time now) {
   part_ = 0;
   flowed_until_ = now;
 }
+
+// The next report is the first of what was used until now.
+void TimeShare::Find() { lost_ = false; }
 
 void TimeShare::Begin() {
   begin_ = last_.charged;

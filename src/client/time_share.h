@@ -4,7 +4,7 @@
 //   granted     by the broker, in all: what was used beyond a grant, because it took longer than predicted, it adds
 //   - returned  by this process, of what it did not need
 //   - spent     what the engine has charged since the session began, measured or predicted; what was charged while no
-//               grant was needed is not of it
+//               grant was needed is not of it, nor what was used by the clock
 //   = balance   while it is above zero, more may be handed out
 //
 // A grant is asked for when the balance is below half of the last one, so that the next is there when it ends; what is
@@ -46,11 +46,14 @@ class TimeShare {
 
   // The broker has gone. `goes_on`: by the clock; else until the balance ends.
   void Lose(const Limits& last, bool goes_on, Time now);
+  // It is there after all, with the session of before: what was used by the clock meanwhile is not of its grants.
+  void Find();
   // A new session: whatever was charged before is not of it.
   void Begin();
 
  private:
   Nanos Balance(const Limits& limits, const gate::Supply::Report& report, Time now);
+  void FlowIn(const Limits& limits, Nanos balance, Time now);
   bool MustRing(const Limits& limits, const gate::Supply::Report& report, Nanos balance);
 
   gate::Supply::Report last_;
@@ -70,7 +73,8 @@ class TimeShare {
   // Without a broker.
   bool lost_ = false, goes_on_ = false;
   Limits kept_;
-  Nanos flowed_{0};
+  Nanos flowed_{0};   // and not used
+  Nanos owed_{0};     // to the broker, beyond its grants: not paid by what flows in
   int64_t part_ = 0;  // of a nanosecond, in millionths
   Time flowed_until_{};
 };

@@ -47,6 +47,8 @@ struct LimitsPage {
   // Bumped after every change of what is below; the process sleeps on it.
   alignas(64) std::atomic<uint32_t> wake{0};
   std::atomic<uint32_t> flags{0};
+  // Bumped whenever the broker comes to what this process has called it for. Pages of before have it as 0.
+  std::atomic<uint32_t> beat{0};
 
   // Device time granted so far, in all. What was granted and not returned is charged to the tenant.
   alignas(64) std::atomic<int64_t> time_granted_ns{0};

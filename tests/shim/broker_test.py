@@ -4,6 +4,7 @@
 broker's end is not theirs. On the machine's clock, and nothing here depends on how fast it goes."""
 
 import os
+import signal
 import subprocess
 import textwrap
 import unittest
@@ -74,6 +75,20 @@ class Broker(Programs):
         other = self.program()
         self.assertEqual((other("alloc(200)"), other("alloc(90)")), (2, 0))
         self.assertEqual((program("alloc(20)"), program("work(40, 1)")), (2, 40))
+
+    def test_a_broker_that_is_stopped_stops_nobody(self):
+        broker = self.broker("a:memory=1GiB,compute=50%")
+        program = self.program()
+        self.assertEqual((program("alloc(100)"), program("work(20, 1)")), (0, 20))
+        broker.process.send_signal(signal.SIGSTOP)
+        self.assertEqual(program("work(100, 1)"), 100)
+        # It goes on as if nothing had been: with the session, and with what it knows.
+        broker.process.send_signal(signal.SIGCONT)
+        while (error := program("alloc(700)")) == 2:
+            pass
+        other = self.program()
+        self.assertEqual((error, other("alloc(300)"), other("alloc(200)")), (0, 2, 0))
+        self.assertEqual((program("work(40, 1)"), other("work(40, 1)")), (40, 40))
 
     def test_nothing_is_opened_where_a_program_has_closed_its_standard_streams(self):
         self.broker("a:memory=1GiB")

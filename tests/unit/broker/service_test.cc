@@ -156,6 +156,19 @@ TEST_F(ServiceTest, AProcessRegistersAndGetsItsShare) {
   EXPECT_EQ(figures.shares[0].processes.at(0).pid, getpid());
 }
 
+// By it a process knows that the broker does something.
+TEST_F(ServiceTest, WhoCallsSeesTheBeatGoOn) {
+  Start(TwoTenants());
+  auto peer = Connect(), other = Connect();
+  ASSERT_TRUE(peer->Register("a").ok() && peer->Open().ok());
+  ASSERT_TRUE(other->Register("b").ok() && other->Open().ok());
+  const uint32_t before = peer->limits->beat.load(), of_other = other->limits->beat.load();
+  EXPECT_NE(before, 0u);
+  peer->bell->Ring();
+  EXPECT_TRUE(Eventually([&](const Snapshot&) { return peer->limits->beat.load() != before; }));
+  EXPECT_EQ(other->limits->beat.load(), of_other);
+}
+
 TEST_F(ServiceTest, AGpuThatCannotBeHandedOverEndsTheSession) {
   Start(TwoTenants());
   auto peer = Connect();

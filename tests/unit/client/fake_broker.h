@@ -93,8 +93,9 @@ class GpuSessionTest : public ::testing::Test {
 
   GpuSessionTest() {
     broker.said().memory_limit = 1024 * kMiB;
-    gpu = std::make_shared<GpuSession>(clock, std::make_shared<const ForkMark>(*ForkMark::Create()),
-                                       kDevice, broker.ForProcess(), "memory=1GiB");
+    gpu =
+        std::make_shared<GpuSession>(clock, std::make_shared<const ForkMark>(*ForkMark::Create()),
+                                     kDevice, broker.ForProcess(), "memory=1GiB", /*goes_on=*/true);
     account = *quota::Account::Create(quota::kUnlimited);
     holder = std::make_unique<HolderOfOne>(*account);
     gpu->SetHolder(holder.get());

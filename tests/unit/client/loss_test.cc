@@ -104,6 +104,91 @@ TEST_F(LossTest, TheNextBrokerIsToldWhatTheLastHasNotSeen) {
   gpu->SetFigures(nullptr);
 }
 
+// Its connection is there, and nothing comes of a call: as one that is stopped has it.
+TEST_F(LossTest, ABrokerThatIsSilentIsLostUntilItIsHeardAgain) {
+  Has(UINT64_MAX);
+  ASSERT_TRUE(Allocate(10 * kMiB));
+  clock.others = [] {};
+  int told = 0;
+  broker.said().guarantee_ppm = 250'000;
+  broker.said().grant_ns = 2'000'000;
+  broker.said().beat = 7;
+  gpu->Look(clock.now);
+  gpu->SetOnTime([&] { ++told; });
+  EXPECT_FALSE(Tell(Nanos(0), Nanos(0), Micros(100)).open);
+  EXPECT_TRUE(broker.rung());
+  clock.now += Silence::kLongest - Nanos(1);
+  gpu->Look(clock.now);
+  EXPECT_EQ(told, 0);
+  EXPECT_FALSE(Tell(Nanos(0), Nanos(0), Micros(100)).open);
+  clock.now += Nanos(1);
+  gpu->Look(clock.now);
+  EXPECT_EQ(told, 1);
+  const auto answer = Tell(Nanos(0), Nanos(0), Micros(100));
+  clock.now = answer.look_by;
+  EXPECT_TRUE(Tell(Nanos(0), Nanos(0), Micros(100)).open);
+  // Nobody waits for an answer, and what was granted is there.
+  const Time before = clock.now;
+  EXPECT_TRUE(Allocate(6 * kMiB));
+  EXPECT_FALSE(Allocate(1));
+  EXPECT_EQ(clock.now, before);
+  // It is called until it is heard.
+  broker.rung();
+  clock.now += Millis(1);
+  gpu->Look(clock.now);
+  EXPECT_TRUE(broker.rung());
+  broker.said().beat = 8;
+  gpu->Look(clock.now);
+  EXPECT_EQ(told, 2);
+  EXPECT_FALSE(Tell(Micros(100), Nanos(0), Micros(100)).open);
+  EXPECT_EQ(broker.used().time_used_ns.load(), 0);  // by the clock, not of a grant
+  broker.said().time_granted_ns = 1'000'000;
+  EXPECT_TRUE(Tell(Micros(100), Nanos(0), Micros(100)).open);
+  Has(UINT64_MAX);
+  EXPECT_TRUE(Allocate(16 * kMiB));
+  gpu->SetOnTime(nullptr);
+}
+
+TEST_F(LossTest, ABrokerThatIsHeardIsNotSilent) {
+  broker.said().guarantee_ppm = 250'000;
+  for (int i = 0; i < 100; ++i) {
+    broker.said().beat.fetch_add(1);
+    gpu->Look(clock.now);
+    EXPECT_FALSE(Tell(Nanos(0), Nanos(0), Micros(100)).open);
+    clock.now += Millis(100);
+  }
+}
+
+// Nor is one of before, which has no beat; nor one that is not called.
+TEST_F(LossTest, WhereThereIsNoBeatNothingIsSilent) {
+  broker.said().guarantee_ppm = 250'000;
+  gpu->Look(clock.now);
+  EXPECT_FALSE(Tell(Nanos(0), Nanos(0), Micros(100)).open);
+  clock.now += Seconds(100);
+  gpu->Look(clock.now);
+  EXPECT_FALSE(Tell(Nanos(0), Nanos(0), Micros(100)).open);
+  Tell(Nanos(0), Nanos(0), Nanos(0));
+  broker.said().beat = 1;
+  for (int i = 0; i < 3; ++i) gpu->Look(clock.now += Seconds(100));
+  EXPECT_FALSE(Tell(Nanos(0), Nanos(0), Micros(100)).open);
+}
+
+// A silent broker that ends is one that has ended.
+TEST_F(LossTest, ASilentBrokerMayEnd) {
+  broker.said().guarantee_ppm = 250'000;
+  broker.said().beat = 1;
+  gpu->Look(clock.now);
+  Tell(Nanos(0), Nanos(0), Micros(100));
+  gpu->Look(clock.now += Silence::kLongest);
+  clock.now += Millis(1);
+  ASSERT_TRUE(Tell(Nanos(0), Nanos(0), Micros(100)).open);
+  gpu->Lose(/*goes_on=*/false, /*for_good=*/true);
+  broker.said().beat = 2;
+  gpu->Look(clock.now += Seconds(1));
+  clock.now += Seconds(1);
+  EXPECT_FALSE(Tell(Micros(250), Nanos(0), Micros(100)).open);
+}
+
 // Whose request the last broker took with it asks the next, in the time that is left.
 TEST_F(LossTest, WhoAskedTheLastBrokerAsksTheNext) {
   const BrokerPages next;

@@ -13,7 +13,7 @@ TEST_F(MemoryTest, BeginsWithWhatTheBrokerGaveAtOnce) {
   EXPECT_EQ(account->limit(), 0u);
   broker.said().memory_granted = 5;
   const GpuSession other(clock, std::make_shared<const ForkMark>(*ForkMark::Create()), kDevice,
-                         broker.ForProcess(), "");
+                         broker.ForProcess(), "", true);
   const auto held = *quota::Account::Create(0);
   HolderOfOne of_held(*held);
   const_cast<GpuSession&>(other).SetHolder(&of_held);

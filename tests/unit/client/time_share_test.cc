@@ -286,6 +286,40 @@ TEST(TimeShare, WithoutABrokerWhoWasSuspendedStaysSo) {
   EXPECT_EQ(RunFor(share, {}, Nanos(0), kStart, Seconds(1)), Nanos(0));
 }
 
+// Its broker was silent, and goes on from where it was: with what it had granted and what was left or owed of that.
+TEST(TimeShare, WhatWasUsedByTheClockIsNotOfTheGrantsOfABrokerThatIsHeardAgain) {
+  for (const Nanos spent : {Millis(1), Millis(3), Millis(5)}) {
+    TimeShare share;
+    Limits limits = Granted(Millis(3), Millis(2));
+    limits.guarantee_ppm = 500'000;
+    share.Tell(limits, Charged(spent), kStart);
+    share.Lose(limits, /*goes_on=*/true, kStart);
+    Time now = kStart + Seconds(1);
+    Nanos charged = RunFor(share, {}, spent, kStart, Seconds(1));
+    EXPECT_GT(charged, Millis(490));
+    share.Find();
+    const auto told = share.Tell(limits, Charged(charged, Nanos(0), Micros(20)), now);
+    EXPECT_FALSE(told.answer.open);
+    EXPECT_EQ(told.used, std::max(spent, Millis(3)));
+    limits.granted += Millis(4);
+    const Nanos before = charged;
+    charged = RunFor(share, limits, charged, now, Millis(5));
+    EXPECT_EQ(charged - before, Millis(4) - std::max(spent - Millis(3), Nanos(0)));
+  }
+}
+
+TEST(TimeShare, WhatFlowedInAndWasNotUsedEndsWithTheSilence) {
+  TimeShare share;
+  Limits limits = Granted(Millis(3), Millis(2));
+  limits.guarantee_ppm = 500'000;
+  share.Tell(limits, Charged(Millis(2)), kStart);
+  share.Lose(limits, /*goes_on=*/true, kStart);
+  const Time now = kStart + Seconds(1);
+  share.Tell(limits, Charged(Millis(2), Nanos(0), Micros(20)), now);
+  share.Find();
+  EXPECT_EQ(RunFor(share, limits, Millis(2), now, Millis(5)), Millis(3));
+}
+
 TEST(TimeShare, ANewSessionBeginsAtZero) {
   TimeShare share;
   share.Tell(Granted(Millis(4), Millis(2)), Charged(Millis(3), Millis(1)), kStart);
@@ -326,6 +360,7 @@ TEST(TimeShare, NonsenseIsSurvived) {
     now += Nanos(random() % 10'000'000);
     if (random() % 100 == 0) share.Lose(limits, random() % 2 == 0, now);
     if (random() % 100 == 0) share.Begin();
+    if (random() % 100 == 0) share.Find();
     const auto told = share.Tell(
         limits, Charged(charged, Nanos(random() % 1000), Nanos(random() % 2 * 1000)), now);
     EXPECT_FALSE(told.answer.open && told.answer.revoke);
