@@ -221,6 +221,7 @@ class Books {
   template <typename Call>
   Answer TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t bytes, CUmemoryPool pool,
                       CUstream stream, const Call& call);
+  bool Knows(CUmemoryPool pool);
   bool FindPool(CUdeviceptr pointer, uint8_t* number);
   bool IsBalanced(CUmemoryPool pool, uint8_t number);
   // Charges the payer with what the pool has grown by. False: no room for `*claim` bytes, which stay claimed.
@@ -236,7 +237,7 @@ class Books {
   void TrimPool(uint8_t number);
   // Reconciles pools in which something lies idle; those trimmed first where it is `trim`'s.
   void SettlePools(const quota::Account* trim);
-  void DropPools(CUdevice device);
+  void ResetPools(CUdevice device);
   void Credit(const std::vector<Pools::Credit>& credits);
 
   // What a graph allocates on one device.

@@ -11,6 +11,7 @@
 #include <bitset>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace gpushare::books {
 
@@ -41,9 +42,20 @@ class ContextTags {
     }
   }
 
-  // What `context` holds is `parent`'s, and ends with that.
+  // What `context` holds is `parent`'s, and ends with that. It has the tag of one that was adopted before and is no
+  // more, if there is one: what that held is the parent's too.
   void Adopt(CUcontext context, CUcontext parent) {
-    tags_[Of(context)].parent.store(parent, std::memory_order_release);
+    const size_t end = end_.load(std::memory_order_acquire);
+    bool known = Find(context).any(), first = true;
+    for (size_t tag = 1; !known && parent != nullptr && tag < end; ++tag) {
+      if (tags_[tag].context.load(std::memory_order_acquire) != parent) continue;
+      if (std::exchange(first, false)) continue;  // the parent's own
+      tags_[tag].parent.store(parent, std::memory_order_release);
+      CUcontext was = parent;
+      known = tags_[tag].context.compare_exchange_strong(was, context);
+    }
+    const uint8_t tag = Of(context);
+    if (tag != 0) tags_[tag].parent.store(parent, std::memory_order_release);
   }
 
   // The tags of a context, and of those that it is the parent of.

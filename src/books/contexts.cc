@@ -90,7 +90,7 @@ CUresult Books::DevicePrimaryCtxReset(CUdevice device) {
   return EndContext(
       tags_.Find(PrimaryContext(device)), [&] { return driver_.DevicePrimaryCtxReset(device); },
       [&] {
-        DropPools(device);
+        ResetPools(device);
         return true;
       });
 }

@@ -45,17 +45,19 @@ void Pools::Pool::Clear() {
   handle.store(nullptr);
 }
 
+uint8_t Pools::Find(CUmemoryPool pool) const {
+  if (pool == nullptr) return 0;
+  for (unsigned i = 1; i <= count(); ++i) {
+    if (pools_[i].handle.load(std::memory_order_acquire) == pool) return static_cast<uint8_t>(i);
+  }
+  return 0;
+}
+
 uint8_t Pools::NumberOf(CUmemoryPool pool) {
-  const auto find = [&]() -> uint8_t {
-    for (unsigned i = 1; i <= count(); ++i) {
-      if (pools_[i].handle.load(std::memory_order_acquire) == pool) return static_cast<uint8_t>(i);
-    }
-    return 0;
-  };
-  uint8_t number = find();
+  uint8_t number = Find(pool);
   if (number != 0) return number;
   const Guard guard(registration_);
-  number = find();
+  number = Find(pool);
   if (number != 0) return number;
   for (unsigned i = 1; i < pools_.size(); ++i) {
     if (pools_[i].handle.load() != nullptr) continue;

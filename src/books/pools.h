@@ -38,6 +38,7 @@ class Pools {
 
   // 1 to 255; 0: there are so many pools already. Registers a pool that is new.
   uint8_t NumberOf(CUmemoryPool pool);
+  uint8_t Find(CUmemoryPool pool) const;  // 0: it has none
   CUmemoryPool HandleOf(uint8_t number) { return pools_[number].handle.load(); }
   static constexpr int kUnknown = -1, kHost = -2;  // of the host: not charged
   int DeviceOf(uint8_t number) { return pools_[number].device.load(); }

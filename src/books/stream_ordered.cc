@@ -38,6 +38,7 @@ Answer Books::TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t byte
       capture != CU_STREAM_CAPTURE_STATUS_NONE) {
     return {call()};
   }
+  if (!Knows(pool)) return {call()};  // the driver refuses it, in its own words
   const uint8_t number = pools_.NumberOf(pool);
   if (number == 0) return {CUDA_ERROR_OUT_OF_MEMORY};  // 255 pools are in use
   if (pools_.Retired(number)) return {CUDA_ERROR_INVALID_VALUE};
@@ -111,6 +112,14 @@ Answer Books::TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t byte
     }
     ahead = missing;
   }
+}
+
+// A handle that is nobody's must not have a number: it would keep it.
+bool Books::Knows(CUmemoryPool pool) {
+  uint64_t reserved = 0;
+  return pools_.Find(pool) != 0 ||
+         driver_.MemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) ==
+             CUDA_SUCCESS;
 }
 
 // False when the pointer is of another pool than `*number`, which it then is (0: one too many).
@@ -253,70 +262,6 @@ void Books::SettlePools(const quota::Account* trim) {
     if (!retired) continue;
     CUmemoryPool const pool = pools_.HandleOf(number);
     if (pools_.Forget(number)) driver_.MemPoolDestroy(pool);
-  }
-}
-
-CUresult Books::MemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
-  const CUresult result = driver_.MemPoolCreate(pool, properties);
-  if (result != CUDA_SUCCESS || properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
-    return result;
-  // Of the 256th pool on the books know nothing, and refuse to allocate from it.
-  if (const uint8_t number = pools_.NumberOf(*pool); number != 0) {
-    pools_.SetDevice(number, Pools::kHost);
-  }
-  return result;
-}
-
-CUresult Books::MemPoolTrimTo(CUmemoryPool pool, size_t keep) {
-  const CUresult result = driver_.MemPoolTrimTo(pool, keep);
-  SettlePools(nullptr);
-  return result;
-}
-
-// A pool in which something is left stays with the driver until it is not, since only so it tells what it holds. To
-// the program it is gone.
-CUresult Books::MemPoolDestroy(CUmemoryPool pool) {
-  int devices = 0;
-  driver_.DeviceGetCount(&devices);
-  for (CUdevice device = 0; device < devices; ++device) {
-    CUmemoryPool standard = nullptr, current = nullptr;
-    driver_.DeviceGetDefaultMemPool(&standard, device);
-    if (standard == pool) return driver_.MemPoolDestroy(pool);  // which refuses
-    driver_.DeviceGetMemPool(&current, device);
-    if (pool != nullptr && current == pool) driver_.DeviceSetMemPool(device, standard);
-  }
-  uint8_t number = 0;
-  for (unsigned i = 1; i <= pools_.count() && pool != nullptr; ++i) {
-    if (pools_.HandleOf(static_cast<uint8_t>(i)) == pool) number = static_cast<uint8_t>(i);
-  }
-  if (number == 0) return driver_.MemPoolDestroy(pool);
-  if (pools_.Retired(number)) return CUDA_ERROR_INVALID_VALUE;
-  if (pools_.DeviceOf(number) == Pools::kHost) {
-    const CUresult result = driver_.MemPoolDestroy(pool);
-    if (result == CUDA_SUCCESS) pools_.Drop(number);
-    return result;
-  }
-  pools_.Retire(number);
-  SettlePools(nullptr);
-  return CUDA_SUCCESS;
-}
-
-// A reset of the device ends its pools with all that was allocated from them; the default one begins anew.
-void Books::DropPools(CUdevice device) {
-  for (unsigned i = 1; i <= pools_.count(); ++i) {
-    const auto number = static_cast<uint8_t>(i);
-    const int of = pools_.DeviceOf(number);
-    if (pools_.HandleOf(number) == nullptr || (of >= 0 && of != device)) continue;
-    const auto held = [&](const quota::Allocation& one) {
-      return one.kind == quota::Kind::kPool && one.place == number;
-    };
-    pointers_.TakeWhere(held);
-    Credit(pools_.Drop(number));
-  }
-  graph_trims_.fetch_add(1);
-  for (unsigned i = 1; i <= graphs_.count(); ++i) {
-    const auto number = static_cast<uint8_t>(i);
-    if (graphs_.DeviceOf(number) == device) Credit(graphs_.Drop(number));
   }
 }
 

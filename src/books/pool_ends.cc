@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pools as such: they begin, are trimmed, and end, by their destruction or with a reset of their device.
+#include <vector>
+
+#include "books/books.h"
+
+namespace gpushare::books {
+
+CUresult Books::MemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
+  const CUresult result = driver_.MemPoolCreate(pool, properties);
+  if (result != CUDA_SUCCESS || properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+    return result;
+  // Of the 256th pool on the books know nothing, and refuse to allocate from it.
+  if (const uint8_t number = pools_.NumberOf(*pool); number != 0) {
+    pools_.SetDevice(number, Pools::kHost);
+  }
+  return result;
+}
+
+CUresult Books::MemPoolTrimTo(CUmemoryPool pool, size_t keep) {
+  const CUresult result = driver_.MemPoolTrimTo(pool, keep);
+  SettlePools(nullptr);
+  return result;
+}
+
+// A pool in which something is left stays with the driver until it is not, since only so it tells what it holds. To
+// the program it is gone.
+CUresult Books::MemPoolDestroy(CUmemoryPool pool) {
+  int devices = 0;
+  driver_.DeviceGetCount(&devices);
+  for (CUdevice device = 0; device < devices; ++device) {
+    CUmemoryPool standard = nullptr, current = nullptr;
+    driver_.DeviceGetDefaultMemPool(&standard, device);
+    if (standard == pool) return driver_.MemPoolDestroy(pool);  // which refuses
+    driver_.DeviceGetMemPool(&current, device);
+    if (pool != nullptr && current == pool) driver_.DeviceSetMemPool(device, standard);
+  }
+  const uint8_t number = pools_.Find(pool);
+  if (number == 0) return driver_.MemPoolDestroy(pool);
+  if (pools_.Retired(number)) return CUDA_ERROR_INVALID_VALUE;
+  if (pools_.DeviceOf(number) == Pools::kHost) {
+    const CUresult result = driver_.MemPoolDestroy(pool);
+    if (result == CUDA_SUCCESS) pools_.Drop(number);
+    return result;
+  }
+  pools_.Retire(number);
+  SettlePools(nullptr);
+  return CUDA_SUCCESS;
+}
+
+// A reset of a device ends its pools with all that was allocated from them, or nothing at all: of a device whose
+// primary context is not active. What the driver knows still is there, and charged.
+void Books::ResetPools(CUdevice device) {
+  for (unsigned i = 1; i <= pools_.count(); ++i) {
+    const auto number = static_cast<uint8_t>(i);
+    const int of = pools_.DeviceOf(number);
+    CUmemoryPool const pool = pools_.HandleOf(number);
+    if (pool == nullptr || of == Pools::kHost || (of >= 0 && of != device)) continue;
+    uint64_t reserved = 0;
+    const CUresult known =
+        driver_.MemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved);
+    const auto held = [&](const quota::Allocation& one) {
+      return one.kind == quota::Kind::kPool && one.place == number;
+    };
+    for (const auto& [pointer, allocation] : pointers_.TakeWhere(held)) {
+      CUmemoryPool its = nullptr;
+      const CUresult found =
+          driver_.PointerGetAttribute(&its, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, pointer);
+      if (known == CUDA_SUCCESS && found == CUDA_SUCCESS && its == pool) {
+        Restore(pointers_, pointer, allocation);
+      } else {
+        Ended(allocation);  // it lies idle, if the pool has it still
+      }
+    }
+    if (known == CUDA_ERROR_INVALID_VALUE || known == CUDA_ERROR_INVALID_HANDLE) {
+      Credit(pools_.Drop(number));
+    } else {
+      ReconcilePool(number, nullptr);
+    }
+  }
+  graph_trims_.fetch_add(1);
+  for (unsigned i = 1; i <= graphs_.count(); ++i) {
+    const auto number = static_cast<uint8_t>(i);
+    if (graphs_.DeviceOf(number) == device) ReconcileGraphs(number, nullptr);
+  }
+}
+
+}  // namespace gpushare::books
