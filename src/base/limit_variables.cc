@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/limit_variables.h"
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <cstdint>
@@ -73,17 +74,32 @@ constexpr Family kFamilies[] = {
     {"priority", {"priority"}},
 };
 
+// Of "key=value".
+std::string_view KeyOf(std::string_view pair) {
+  while (!pair.empty() && pair.front() == ' ') pair.remove_prefix(1);
+  std::string_view key = pair.substr(0, pair.find('='));
+  while (!key.empty() && key.back() == ' ') key.remove_suffix(1);
+  return key;
+}
+
 bool Says(std::string_view spec, std::string_view key) {
   while (!spec.empty()) {
     const size_t comma = spec.find(',');
-    std::string_view pair = spec.substr(0, comma);
-    while (!pair.empty() && pair.front() == ' ') pair.remove_prefix(1);
-    std::string_view name = pair.substr(0, pair.find('='));
-    while (!name.empty() && name.back() == ' ') name.remove_suffix(1);
-    if (name == key) return true;
+    if (KeyOf(spec.substr(0, comma)) == key) return true;
     spec = comma == std::string_view::npos ? std::string_view() : spec.substr(comma + 1);
   }
   return false;
+}
+
+// Whether it says anything of what `key` is about.
+bool SaysOfSubject(std::string_view spec, std::string_view key) {
+  for (const Family& family : kFamilies) {
+    const auto& keys = family.spec_keys;
+    if (std::find(keys.begin(), keys.end(), key) == keys.end()) continue;
+    return std::any_of(keys.begin(), keys.end(),
+                       [spec](std::string_view each) { return Says(spec, each); });
+  }
+  return Says(spec, key);
 }
 
 }  // namespace
@@ -123,16 +139,24 @@ std::vector<Limit> FindLimits(int ordinal) {
   return FindLimits(ordinal, [](const std::string& name) { return GetEnv(name.c_str()); });
 }
 
+std::string AddSpec(const std::string& spec, const std::string& wider) {
+  std::string text = spec;
+  for (std::string_view rest = wider; !rest.empty();) {
+    const size_t comma = rest.find(',');
+    const std::string_view pair = rest.substr(0, comma);
+    rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
+    if (SaysOfSubject(spec, KeyOf(pair))) continue;
+    if (!text.empty()) text += ",";
+    text += pair;
+  }
+  return text;
+}
+
 std::string AddLimits(const std::string& spec, const std::vector<Limit>& limits,
                       std::vector<Limit>* used) {
   std::string text = spec;
   for (const Limit& limit : limits) {
-    bool said = false;
-    for (const Family& family : kFamilies) {
-      if (family.limit != limit.key) continue;
-      for (const std::string_view key : family.spec_keys) said = said || Says(spec, key);
-    }
-    if (said) continue;
+    if (SaysOfSubject(spec, limit.key)) continue;
     if (!text.empty()) text += ",";
     text += limit.key + "=" + limit.value;
     if (used != nullptr) used->push_back(limit);

@@ -34,6 +34,9 @@ std::vector<Limit> FindLimits(int ordinal);
 std::string AddLimits(const std::string& spec, const std::vector<Limit>& limits,
                       std::vector<Limit>* used = nullptr);
 
+// `spec`, and the keys of `wider`, the text of another, whose subject (memory, compute, or the key itself) it leaves open.
+std::string AddSpec(const std::string& spec, const std::string& wider);
+
 // What is wrong with the first of them that is no spec by itself, in the words of its variable; "" for none. `is_spec`
 // tells, of "memory=bogusMiB".
 std::string WrongLimit(const std::vector<Limit>& limits,

@@ -18,8 +18,8 @@ CUresult MemGetInfo(size_t* free, size_t* total) {
     process.books().Settle();
     uint64_t left = 0, quota = 0;
     share->Memory(&left, &quota);
-    *free = std::min<size_t>(*free, left);
-    *total = std::min<size_t>(*total, quota);
+    if (free != nullptr) *free = std::min<size_t>(*free, left);
+    if (total != nullptr) *total = std::min<size_t>(*total, quota);
     return result;
   });
 }
@@ -28,7 +28,7 @@ CUresult DeviceTotalMem(size_t* bytes, CUdevice device) {
   Process& process = Process::Get();
   return Guarded([&] {
     const CUresult result = process.driver().DeviceTotalMem(bytes, device);
-    if (result == CUDA_SUCCESS) *bytes = process.MemoryOf(device, *bytes);
+    if (result == CUDA_SUCCESS && bytes != nullptr) *bytes = process.MemoryOf(device, *bytes);
     return result;
   });
 }

@@ -206,6 +206,7 @@ Block* DeviceMemory::FindBacking(uint64_t address) {
 }
 
 void* HostMemory::Allocate(uint64_t bytes, unsigned flags, Context* context) {
+  if (bytes > UINT64_MAX - kPage) return nullptr;
   const uint64_t rounded = (bytes + kPage - 1) & ~(kPage - 1);
   void* const pointer = std::aligned_alloc(kPage, rounded);
   if (pointer == nullptr) return nullptr;

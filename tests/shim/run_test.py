@@ -41,6 +41,20 @@ class Status(unittest.TestCase):
         done = run("--spec", "weight=3", "--memory", "1GiB", "--priority", "low", "--", "sh", "-c", "echo $GPUSHARE_SPEC")
         self.assertEqual(done.stdout, "weight=3,memory=1GiB,priority=low\n", done)
 
+    def test_the_environment_says_what_options_leave_open(self):
+        own = {"GPUSHARE_SPEC": "memory=1GiB,memory_cap=2GiB,compute=20%,h2d=1GB/s"}
+        show = ("--", "sh", "-c", "echo $GPUSHARE_SPEC")
+        for options, came in [
+            ((), "memory=1GiB,memory_cap=2GiB,compute=20%,h2d=1GB/s\n"),
+            (("--cap", "50%"), "cap=50%,memory=1GiB,memory_cap=2GiB,h2d=1GB/s\n"),
+            (("--memory", "3GiB"), "memory=3GiB,compute=20%,h2d=1GB/s\n"),
+        ]:
+            self.assertEqual(run(*options, *show, env={**os.environ, **own}).stdout, came)
+        for spec, words in [("memory=much", "GPUSHARE_SPEC: "), ("isolation=green", "'shared' only")]:
+            wrong = run("--", "true", env={**os.environ, "GPUSHARE_SPEC": spec})
+            self.assertEqual(wrong.returncode, 2, wrong)
+            self.assertIn(words, wrong.stderr)
+
     def test_which_gpu(self):
         show = ("--", "sh", "-c", "echo ${CUDA_VISIBLE_DEVICES:-all}")
         self.assertEqual(run(*show).stdout, "all\n")
@@ -271,6 +285,19 @@ class Programs(unittest.TestCase):
             print(int(d.cuMemCreate(600 << 20, what, 0)[0]) not in (0, 2))
         """, "--memory", "1GiB", env={**os.environ, "GPUSHARE_SIM": "memory=16GiB,devices=2"})
         self.assertEqual(done.stdout.split(), ["0", "2", "True"], done)
+
+    def test_a_null_pointer_is_the_drivers_to_answer_for(self):
+        done = python("""
+            import ctypes
+            import program
+            program.context()
+            total = ctypes.c_size_t()
+            cuda = ctypes.CDLL("libcuda.so.1")
+            assert cuda.cuMemGetInfo_v2(None, ctypes.byref(total)) in (0, 1)
+            assert cuda.cuDeviceTotalMem_v2(None, 0) in (0, 1)
+            print(total.value)
+        """, "--memory", "1GiB")
+        self.assertEqual((done.returncode, done.stdout), (0, f"{1 << 30}\n"), done)
 
     def test_no_share_to_be_had_is_no_memory_at_all(self):
         done = python("""

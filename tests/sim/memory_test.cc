@@ -103,6 +103,10 @@ TEST_F(MemoryTest, PointersAreKnownByRangeAndKind) {
   EXPECT_CU(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, a + 7));
   EXPECT_EQ(type, static_cast<unsigned>(CU_MEMORYTYPE_DEVICE));
   void* host = nullptr;
+  for (const size_t bytes : {SIZE_MAX, SIZE_MAX - 100, size_t{1} << 63}) {
+    EXPECT_EQ(cuMemHostAlloc(&host, bytes, 0), CUDA_ERROR_OUT_OF_MEMORY) << bytes;
+    EXPECT_EQ(cuMemAllocHost(&host, bytes), CUDA_ERROR_OUT_OF_MEMORY) << bytes;
+  }
   ASSERT_CU(cuMemHostAlloc(&host, 100, CU_MEMHOSTALLOC_PORTABLE));
   const auto address = reinterpret_cast<CUdeviceptr>(host);
   EXPECT_CU(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address));

@@ -57,6 +57,19 @@ bool IsSpec(const std::string& text) {
   return spec.ok() && spec->Validate().ok();
 }
 
+absl::Status CheckOfProgram(const std::string& text) {
+  const absl::StatusOr<VirtualDeviceSpec> spec = VirtualDeviceSpec::Parse(text);
+  if (!spec.ok()) return spec.status();
+  if (const absl::Status valid = spec->Validate(); !valid.ok()) return valid;
+  // The program makes its contexts itself.
+  if (spec->isolation.value_or(Isolation::kShared) != Isolation::kShared) {
+    return absl::UnimplementedError(
+        "spec field 'isolation': a program that is run has 'shared' only; the others are of the "
+        "SDK");
+  }
+  return absl::OkStatus();
+}
+
 // What the share leaves open, others' variables say.
 absl::Status CheckLimits(const std::string& spec) {
   std::vector<base::Limit> used;
@@ -120,19 +133,24 @@ absl::StatusOr<std::string> SpecOf(const RunOptions& options) {
   for (const auto& [key, value] : given) {
     if (!value->empty()) absl::StrAppend(&text, text.empty() ? "" : ",", key, "=", *value);
   }
-  const absl::StatusOr<VirtualDeviceSpec> spec = VirtualDeviceSpec::Parse(text);
-  if (!spec.ok()) return spec.status();
-  if (const absl::Status valid = spec->Validate(); !valid.ok()) return valid;
-  // The program makes its contexts itself.
-  if (spec->isolation.value_or(Isolation::kShared) != Isolation::kShared) {
-    return absl::UnimplementedError(
-        "spec field 'isolation': a program that is run has 'shared' only; the others are of the "
-        "SDK");
-  }
+  if (const absl::Status valid = CheckOfProgram(text); !valid.ok()) return valid;
   return text;
 }
 
 namespace {
+
+// What the options leave open, the environment says.
+absl::StatusOr<std::string> WithEnvironment(const std::string& options) {
+  const std::string own = base::GetEnv("GPUSHARE_SPEC").value_or("");
+  if (const absl::Status wrong = CheckOfProgram(own); !wrong.ok()) {
+    return absl::Status(wrong.code(), absl::StrCat("GPUSHARE_SPEC: ", wrong.message()));
+  }
+  std::string text = base::AddSpec(options, own);
+  const absl::Status together = CheckOfProgram(text);
+  if (together.ok()) return text;
+  return absl::Status(together.code(),
+                      absl::StrCat(together.message(), "; GPUSHARE_SPEC is ", Quoted(own)));
+}
 
 // A share that was asked for and is not what the program gets.
 void SayWhatCounts(const std::string& asked, const std::vector<broker::Share>& shares,
@@ -183,7 +201,8 @@ absl::Status SetBroker(const RunOptions& options, const std::string& spec, bool 
 }  // namespace
 
 ExitCode Run(const RunOptions& options) {
-  const absl::StatusOr<std::string> spec = SpecOf(options);
+  absl::StatusOr<std::string> spec = SpecOf(options);
+  if (spec.ok()) spec = WithEnvironment(*spec);
   if (!spec.ok()) return Fail("run", kExitUsage, spec.status());
   const absl::StatusOr<std::string> object =
       FindPreloadObject(options.audit ? "libgpushare_audit.so" : "libgpushare_preload.so");

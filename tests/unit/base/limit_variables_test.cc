@@ -105,5 +105,14 @@ TEST(LimitVariables, WhatTheSpecSaysItself) {
             "compute=30%,priority=high,memory_cap=4GiB");
 }
 
+TEST(LimitVariables, OfAWiderSpecCountsWhatTheNarrowerLeavesOpen) {
+  EXPECT_EQ(AddSpec("", "memory=1GiB,cap=20%"), "memory=1GiB,cap=20%");
+  EXPECT_EQ(AddSpec("cap=50%", "memory=1GiB, compute=20% ,h2d=1GB/s"),
+            "cap=50%,memory=1GiB,h2d=1GB/s");
+  EXPECT_EQ(AddSpec("memory_cap=2GiB,h2d=2GB/s", "memory=1GiB,h2d=1GB/s,d2h=1GB/s"),
+            "memory_cap=2GiB,h2d=2GB/s,d2h=1GB/s");
+  EXPECT_EQ(AddSpec("priority=low", "nonsense,priority=high"), "priority=low,nonsense");
+}
+
 }  // namespace
 }  // namespace gpushare::base
