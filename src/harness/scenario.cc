@@ -6,8 +6,10 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "harness/questions/question.h"
@@ -39,6 +41,19 @@ absl::Status ReadName(const yaml::Reader& in, const Node& value, Place place, st
     return absl::OkStatus();
   }
   return in.Wrong(value, place, "allowed: 1 to 64 of a-z, 0-9 and '-'");
+}
+
+// A device profile lies, as a trace does, relative to the scenario.
+std::string WithProfilesIn(const std::string& folder, const std::string& settings) {
+  std::vector<std::string> items = absl::StrSplit(settings, absl::ByAnyChar(",\n"));
+  for (std::string& item : items) {
+    const std::pair<absl::string_view, absl::string_view> pair =
+        absl::StrSplit(item, absl::MaxSplits('=', 1));
+    if (absl::StripAsciiWhitespace(pair.first) != "profile") continue;
+    const absl::string_view path = absl::StripAsciiWhitespace(pair.second);
+    if (!path.empty() && path.front() != '/') item = absl::StrCat("profile=", folder, path);
+  }
+  return absl::StrJoin(items, ",");
 }
 
 class ScenarioReader {
@@ -194,6 +209,7 @@ class ScenarioReader {
          [&](const Node& value, Place below) {
            GPUSHARE_RETURN_IF_ERROR(
                in_.Text(value, below, "settings of the simulated GPU", &one.gpu));
+           one.gpu = WithProfilesIn(folder_, one.gpu);
            return check_gpu_ ? in_.At(value, below, check_gpu_(one.gpu)) : absl::OkStatus();
          }},
         {"tenants", [&](const Node& value, Place below) {

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "sim/profile.h"
 #include "sim/shared_layout.h"
 
 namespace gpushare::sim {
@@ -201,6 +202,28 @@ const char* Allowed(std::string_view key) {
   return "0 to 3600s, in ns, us, ms or s";  // the others are durations
 }
 
+// Empty when `config` has taken it, else what is wrong.
+std::string SetOrSay(std::string_view key, std::string_view value, Config& config) {
+  bool ok = false;
+  if (!Set(key, value, config, &ok)) {
+    return "unknown key '" + std::string(key) + "' (the keys are listed in gpushare/testing/sim.h)";
+  }
+  if (ok) return std::string();
+  return "bad value '" + std::string(value) + "' of '" + std::string(key) +
+         "'; allowed: " + Allowed(key);
+}
+
+// A profile is of a device, not of a run on it.
+std::string SetFromProfile(std::string_view key, std::string_view value, Config& config) {
+  constexpr std::string_view kOfARun[] = {"clock", "pin",    "devices",   "seed",   "watchdog",
+                                          "place", "shared", "processes", "profile"};
+  for (const std::string_view own : kOfARun) {
+    if (key != own) continue;
+    return "'" + std::string(key) + "' is of a run and not of a device: GPUSHARE_SIM sets it";
+  }
+  return SetOrSay(key, value, config);
+}
+
 }  // namespace
 
 bool ParseUnsigned(std::string_view text, uint64_t* value) {
@@ -237,15 +260,16 @@ std::string ParseConfig(std::string_view text, Config* config) {
     if (equals == item.npos) return "'" + std::string(item) + "' is not of the form key=value";
     const std::string_view key = Trim(item.substr(0, equals));
     const std::string_view value = Trim(item.substr(equals + 1));
-    bool ok = false;
-    if (!Set(key, value, parsed, &ok)) {
-      return "unknown key '" + std::string(key) +
-             "' (the keys are listed in gpushare/testing/sim.h)";
+    if (key == "profile" && value.empty()) {
+      return "bad value '' of 'profile'; allowed: the path of a file";
     }
-    if (!ok) {
-      return "bad value '" + std::string(value) + "' of '" + std::string(key) +
-             "'; allowed: " + Allowed(key);
-    }
+    std::string why = key == "profile"
+                          ? ReadProfile(std::string(value),
+                                        [&](std::string_view its_key, std::string_view its_value) {
+                                          return SetFromProfile(its_key, its_value, parsed);
+                                        })
+                          : SetOrSay(key, value, parsed);
+    if (!why.empty()) return why;
   }
   if (!parsed.shared.empty() && parsed.devices > static_cast<int>(kGpus)) {
     return "'shared' is of " + std::to_string(kGpus) + " GPUs at most";

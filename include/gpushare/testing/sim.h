@@ -10,6 +10,8 @@
  * variable GPUSHARE_SIM, over which gpushare_sim_configure() wins key by key; of a key given twice the
  * last counts. Durations take ns/us/ms/s, sizes B/KiB/MiB/GiB, rates GB/s (10^9 bytes). Keys and defaults:
  *
+ *   profile=             a file: the settings of a device profile (docs/profiles.md) stand here.
+ *                        What comes after counts more. Its path has no comma
  *   clock=virtual        wall | virtual
  *   name=Simulated H200  printable ASCII without comma
  *   devices=1            number of GPUs

@@ -7,11 +7,13 @@
 #include <utility>
 #include <vector>
 
+#include "cli/bench/calibrate.h"
 #include "cli/bench/record.h"
 #include "cli/bench/report.h"
 #include "cli/bench/run.h"
 #include "cli/bench/scenarios.h"
 #include "cli/bench/table.h"
+#include "cli/gpu_option.h"
 #include "cli/output.h"
 #include "harness/method.h"
 
@@ -29,6 +31,10 @@ void AddRunOptions(CLI::App* run, BenchOptions* options) {
                   "NAME=LIBRARY[,VARIABLE=VALUE]...; may be given several times")
       ->type_name("METHOD")
       ->allow_extra_args(false);
+  run->add_option("--profile", options->profile,
+                  "a device profile, as `bench calibrate` writes them: what the simulated GPU is "
+                  "like where a case says nothing else")
+      ->type_name("FILE");
   run->add_option("--repetitions", options->repetitions, "of each case by each method, 1 to 100")
       ->check(CLI::Range(1, 100).description(""))
       ->type_name("N")
@@ -56,6 +62,33 @@ ExitCode ListScenarios() {
   if (!names.ok()) return Fail("bench scenarios", kExitNoGpu, names.status());
   for (const std::string& name : *names) std::puts(name.c_str());
   return FinishStdout("bench scenarios");
+}
+
+void AddCalibrate(CLI::App* bench, std::function<ExitCode()>* chosen) {
+  const auto command = std::make_shared<CalibrateCommand>();
+  CLI::App* const calibrate = bench->add_subcommand(
+      "calibrate",
+      "measures the GPU and writes a device profile, by which the simulated GPU is like it");
+  AddGpuOptions(calibrate, &command->kind, &command->device);
+  calibrate
+      ->add_option("--out", command->out,
+                   "the profile, as YAML; '-': on standard output, in place of the table")
+      ->type_name("FILE")
+      ->capture_default_str();
+  calibrate->add_flag("--force", command->force, "write --out anew where it is there already");
+  calibrate->add_flag("--json", command->json, "the figures as JSON, in place of the table");
+  calibrate
+      ->add_option("--limit", command->limit_s, "seconds after which a part has hung, 1 to 3600")
+      ->check(CLI::Range(1, 3600).description(""))
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  calibrate
+      ->add_option("--in-all", command->in_all_s, "seconds after which no part is begun, 1 to 3600")
+      ->check(CLI::Range(1, 3600).description(""))
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  calibrate->add_flag("--quiet", command->quiet, "show no progress");
+  calibrate->callback([=] { *chosen = [=] { return CalibrateGpu(*command); }; });
 }
 
 }  // namespace
@@ -125,6 +158,7 @@ void AddBenchCommands(CLI::App* app, std::function<ExitCode()>* chosen) {
   report->callback([=] { *chosen = [=] { return WriteReport(*wanted); }; });
 
   AddRecordCommand(bench, chosen);
+  AddCalibrate(bench, chosen);
 
   CLI::App* const methods =
       bench->add_subcommand("methods", "the names of all methods, one a line");

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -174,6 +175,24 @@ absl::Status CheckNew(const std::string& path, bool force) {
       absl::StrCat(Quoted(path), " is there already; --force writes it anew"));
 }
 
+// What the simulated GPU is like where a case says nothing else; empty: as it is anyway.
+absl::Status UseProfile(const std::string& path, const harness::Bed& bed,
+                        std::vector<Scenario>* scenarios) {
+  if (path.empty()) return absl::OkStatus();
+  if (absl::StrContains(path, ',') || absl::StrContains(path, '\n')) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--profile ", Quoted(path), ": the path of a device profile has no comma, which ends it"));
+  }
+  const std::string setting = absl::StrCat("profile=", path);
+  if (const absl::Status good = bed.gpu.Check(setting); !good.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--profile ", good.message()));
+  }
+  for (Scenario& scenario : *scenarios) {
+    for (Case& one : scenario.cases) one.gpu = absl::StrCat(setting, ",", one.gpu);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 ExitCode RunAllBenches(BenchOptions options) {
@@ -194,10 +213,13 @@ ExitCode RunBench(const BenchOptions& options) {
     if (!file.ok()) return Fail("bench", kExitUsage, file.status());
     files.push_back(*std::move(file));
   }
-  const absl::StatusOr<std::vector<Scenario>> scenarios = harness::LoadScenarios(
+  absl::StatusOr<std::vector<Scenario>> scenarios = harness::LoadScenarios(
       files, [&](const std::string& settings) { return bed->gpu.Check(settings); },
       options.as_short ? harness::Length::kShort : harness::Length::kFull);
   if (!scenarios.ok()) return Fail("bench", kExitUsage, scenarios.status());
+  if (const absl::Status used = UseProfile(options.profile, *bed, &*scenarios); !used.ok()) {
+    return Fail("bench", kExitUsage, used);
+  }
   std::vector<std::string> names = options.methods;
   if (names.empty()) names = {"native", "gpushare"};
   const absl::StatusOr<std::vector<Method>> methods = harness::FindMethods(names);
@@ -218,6 +240,10 @@ ExitCode RunBench(const BenchOptions& options) {
   harness::Results results;
   results.circumstances = DescribeCircumstances();
   results.circumstances.seed = options.seed;
+  if (!options.profile.empty()) {
+    absl::StrAppend(&results.circumstances.gpu, " as ",
+                    options.profile.substr(options.profile.rfind('/') + 1));
+  }
   bool written = sink.Put(FormatCircumstances(results.circumstances));
 
   const absl::Time begun = absl::Now();

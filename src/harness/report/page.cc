@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "harness/report/headline.h"
 #include "harness/report/plots.h"
@@ -60,8 +61,9 @@ class PageWriter {
            given.file);
       Term("date", in.begun);
       Term("GPU", in.gpu);
-      Term("driver",
-           in.driver.empty() && in.gpu == "simulated" ? "the simulated GPU's" : in.driver);
+      Term("driver", in.driver.empty() && absl::StartsWith(in.gpu, "simulated")
+                         ? "the simulated GPU's"
+                         : in.driver);
       Term("machine", in.machine);
       Term("gpushare", in.version);
       Term("commit", in.commit);

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "harness/stage/calibrate/meeting.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/unique_fd.h"
+
+namespace gpushare::harness {
+
+absl::StatusOr<Meeting> Meeting::Open(const std::string& path) {
+  const base::UniqueFd file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  // Bytes that are not there yet are 0, whoever comes first.
+  if (file.get() < 0 || ftruncate(file.get(), sizeof(Page)) != 0) {
+    return absl::ErrnoToStatus(errno, path);
+  }
+  void* const page = mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  if (page == MAP_FAILED) return absl::ErrnoToStatus(errno, path);
+  return Meeting(static_cast<Page*>(page));
+}
+
+}  // namespace gpushare::harness
