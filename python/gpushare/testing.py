@@ -40,7 +40,8 @@ def simulated_gpu(*, clock: str = "wall", memory_reserve: int | str = 0, ordinal
                   **options: Any) -> Iterator[Gpu]:
     """A `Gpu` that needs no hardware; real copies of real bytes, kernels as costs. One at a time in a process.
 
-    Everything that was made from it is closed at the end, and the simulated GPU is as new.
+    Everything that was made from it is closed at the end, and the simulated GPU is as new; kernels that were made to hang
+    end then, as after ``gpushare.Simulation(gpu.runtime).inject("clear")``.
 
     Args:
         clock: "wall": kernels take real time. "virtual": time passes only in gpushare's calls and waits, every
@@ -65,6 +66,7 @@ def simulated_gpu(*, clock: str = "wall", memory_reserve: int | str = 0, ordinal
             simulation.enter("main")
         yield Gpu(runtime, ordinal)
     finally:
+        simulation.inject("clear")  # a kernel that hangs would hold up the close
         runtime.close_all()
         if virtual:
             simulation.leave()

@@ -79,6 +79,26 @@ def test_faults_and_truth(gpu, device, stream, spin):
         gpushare.Simulation(5)
 
 
+@pytest.mark.parametrize("clock", ["wall", "virtual"])
+def test_a_hung_kernel_ends_with_the_block(clock, ptx):
+    with gpushare.simulated_gpu(clock=clock) as gpu:
+        device = gpu.virtual_device("a")
+        held, stream, spin = device.alloc("1MiB"), device.stream(), gpu.load(ptx)["spin"]
+        gpushare.Simulation(gpu.runtime).inject("hang kernel=spin")
+        stream.launch(spin, 1, 1, 1000)
+        assert held.nbytes == 1 << 20 and device.stats().launches == 1
+
+
+def test_a_hung_kernel_ends_when_faults_are_cleared(virtual_gpu, ptx):
+    simulation = gpushare.Simulation(virtual_gpu.runtime)
+    stream, spin = virtual_gpu.virtual_device("a").stream(), virtual_gpu.load(ptx)["spin"]
+    simulation.inject("hang kernel=spin")
+    stream.launch(spin, 1, 1, 1000)
+    simulation.inject("clear")
+    stream.synchronize()
+    assert simulation.truth()["kernels"] == 1
+
+
 def test_blocking_outside_the_virtual_clock(virtual_gpu, ptx):
     import threading
     device, spin = virtual_gpu.virtual_device("a"), virtual_gpu.load(ptx)["spin"]

@@ -20,7 +20,7 @@ void FillKernel(Command* command, const Function& function, const KernelPlan& pl
   KernelWork& kernel = command->kernel;
   kernel.groups = kernel.left = plan.groups;
   kernel.resident = 0;
-  kernel.hangs = function.hangs;
+  kernel.hangs = function.hangs ? command->stream->device->hang_era() : 0;
   kernel.faults = function.faults;
   if (s.config.noise == 0 && plan.waves == 1) {
     kernel.group_ns = plan.duration_ns;

@@ -49,7 +49,8 @@ struct KernelWork {
   uint32_t resident;  // on SMs now
   uint64_t group_ns;
   double work_rate;  // alone time that one resident group does per ns
-  bool hangs, faults;
+  uint32_t hangs;    // since which of the times that hung kernels were let go; 0: it ends
+  bool faults;
 };
 
 struct CopyWork {

@@ -333,5 +333,11 @@ GPUSHARE_SIM_CONTROL int gpushare_sim_check_shared(char* error, size_t error_siz
 GPUSHARE_SIM_CONTROL int gpushare_sim_inject(const char* text, char* error, size_t error_size) {
   const ControlScope scope;
   if (text == nullptr) return Answer("no text", error, error_size);
-  return Answer(state().faults.Inject(text), error, error_size);
+  State& s = state();
+  const std::string wrong = s.faults.Inject(text);
+  if (wrong.empty() && s.faults.none()) {
+    for (const auto& device : s.devices) device->LetHungGo(s.timeline, s.clock.now());
+    Settle();
+  }
+  return Answer(wrong, error, error_size);
 }

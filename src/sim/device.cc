@@ -88,8 +88,27 @@ void Device::Dispatch(Timeline& timeline, uint64_t now) {
       command->link = nullptr;
       if (queue.head == nullptr) levels_ &= ~(1u << level);
     }
-    if (!kernel.hangs) timeline.Push(now + kernel.group_ns, command, Due::kGroups, groups);
+    FinishLater(command, Due::kGroups, groups, timeline, now);
   }
+}
+
+void Device::FinishLater(Command* command, Due due, uint32_t count, Timeline& timeline,
+                         uint64_t now) {
+  const KernelWork& kernel = command->kernel;
+  if (kernel.hangs != hang_era_) [[likely]]
+    return timeline.Push(now + kernel.group_ns, command, due, count);
+  std::erase_if(hung_,
+                [](const Hung& hung) { return hung.generation != hung.command->generation; });
+  hung_.push_back({command, command->generation, due, count});
+}
+
+void Device::LetHungGo(Timeline& timeline, uint64_t now) {
+  ++hang_era_;
+  for (const Hung& hung : std::exchange(hung_, {})) {
+    if (hung.generation != hung.command->generation) continue;  // its context is gone
+    timeline.Push(now + hung.command->kernel.group_ns, hung.command, hung.due, hung.count);
+  }
+  if (is_paused()) TakeOff(timeline, now);
 }
 
 void Device::StartRecord(Command* command, Timeline& timeline, uint64_t now) {

@@ -77,6 +77,10 @@ class Device {
   // Another process has the SMs from `now` on: kernels and records stay where they are until Resume().
   void Pause(Timeline& timeline, uint64_t now);
   void Resume(Timeline& timeline, uint64_t now);
+  // While it is this, a kernel hangs.
+  uint32_t hang_era() const { return hang_era_; }
+  // What hangs ends, each as if it began now.
+  void LetHungGo(Timeline& timeline, uint64_t now);
   bool is_paused() const { return open_levels_ == 0; }
   bool wants_sms() const { return levels_ != 0 || !holding_.empty() || records_ != 0; }
   // Takes a started command off the device before its end.
@@ -147,7 +151,17 @@ class Device {
   SmSet all_, free_, unknown_;
   std::vector<Batch> batches_;
   std::vector<uint32_t> unused_batches_;
-  uint32_t open_levels_ = ~0u;         // 0: paused
+  uint32_t open_levels_ = ~0u;  // 0: paused
+  struct Hung {
+    Command* command;
+    uint32_t generation;
+    Due due;
+    uint32_t count;
+  };
+  void FinishLater(Command* command, Due due, uint32_t count, Timeline& timeline, uint64_t now);
+
+  std::vector<Hung> hung_;  // what of kernels that never end is on SMs
+  uint32_t hang_era_ = 1;
   std::vector<TimelineEvent> paused_;  // their times count from the pause on
   std::array<Queue, 3> engines_;
   std::mt19937_64 random_;

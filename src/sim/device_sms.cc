@@ -50,7 +50,7 @@ void Device::DispatchToSms(Timeline& timeline, uint64_t now) {
       Hold(command, groups);
       kernel.left -= groups;
       const uint32_t batch = NewBatch(command, std::move(taken));
-      if (!kernel.hangs) timeline.Push(now + kernel.group_ns, command, Due::kBatch, batch);
+      FinishLater(command, Due::kBatch, batch, timeline, now);
       if (kernel.left > 0) {
         previous = command;
         continue;

@@ -24,6 +24,9 @@ class Faults {
   // True when this allocation has to fail.
   bool FailAllocation();
 
+  // True after all were cleared.
+  bool none() const { return calls_.empty() && !oom_ && hang_.empty() && illegal_address_.empty(); }
+
   bool KernelHangs(const std::string& name) const { return Names(hang_, name); }
   bool KernelFaults(const std::string& name) const { return Names(illegal_address_, name); }
   // Changes whenever what the two above answer may have.

@@ -106,5 +106,28 @@ TEST_F(FaultTest, NonsenseIsRefusedWithAReason) {
   EXPECT_EQ(-1, gpushare_sim_inject(nullptr, nullptr, 0));
 }
 
+TEST_F(FaultTest, AKernelThatHangsEndsWhenFaultsAreCleared) {
+  Inject("hang kernel=k_10us");
+  const CUstream a = NewStream(), b = NewStream();
+  ASSERT_CU(cuLaunchKernel(k_10us_, 1, 1, 1, 32, 1, 1, 0, a, nullptr, nullptr));
+  ASSERT_CU(cuLaunchKernel(k_10us_, 1, 1, 1, 32, 1, 1, 0, a, nullptr, nullptr));  // behind it
+  ASSERT_CU(Spin(b, 1'000'000, 1));
+  ASSERT_CU(cuStreamSynchronize(b));
+  EXPECT_EQ(cuStreamQuery(a), CUDA_ERROR_NOT_READY);
+  Inject("oom after=100");  // another fault does not end it
+  EXPECT_EQ(cuStreamQuery(a), CUDA_ERROR_NOT_READY);
+  const uint64_t start = Now();
+  Inject("clear");
+  ASSERT_CU(cuStreamSynchronize(a));
+  EXPECT_GE(Now() - start, 20'000u);
+  EXPECT_LE(Now() - start, 60'000u);
+  // What hangs later is not let go by what was cleared before.
+  Inject("hang kernel=k_10us");
+  ASSERT_CU(cuLaunchKernel(k_10us_, 1, 1, 1, 32, 1, 1, 0, a, nullptr, nullptr));
+  ASSERT_CU(Spin(b, 1'000'000, 1));
+  ASSERT_CU(cuStreamSynchronize(b));
+  EXPECT_EQ(cuStreamQuery(a), CUDA_ERROR_NOT_READY);
+}
+
 }  // namespace
 }  // namespace gpushare::sim_test

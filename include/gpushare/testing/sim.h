@@ -224,7 +224,7 @@ int gpushare_sim_device_processes(int device, gpushare_sim_process* list, uint32
  *   illegal_address kernel=NAME   the kernel faults when it completes; the context is lost
  *   hang kernel=NAME              the kernel never ends
  *   slow call=cuLaunchKernel host=1ms
- *   clear
+ *   clear                         all of these; kernels that hang end as if they began now
  * 0, or -1 with a message. */
 int gpushare_sim_inject(const char* text, char* error, size_t error_size);
 
