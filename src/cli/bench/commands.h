@@ -13,7 +13,7 @@ class App;
 
 namespace gpushare::cli {
 
-// What is given on the command line is put into `chosen`. Adds nothing where gpushare is built without the benchmarks.
+// What is given on the command line is put into `chosen`. Where gpushare is built without the benchmarks, `record` alone.
 void AddBenchCommands(CLI::App* app, std::function<ExitCode()>* chosen);
 
 }  // namespace gpushare::cli

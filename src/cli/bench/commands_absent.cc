@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // In place of commands.cc where gpushare is built without what reads scenarios.
+#include <CLI/CLI.hpp>
+
 #include "cli/bench/commands.h"
+#include "cli/bench/record.h"
 
 namespace gpushare::cli {
 
-void AddBenchCommands(CLI::App*, std::function<ExitCode()>*) {}
+void AddBenchCommands(CLI::App* app, std::function<ExitCode()>* chosen) {
+  CLI::App* const bench =
+      app->add_subcommand("bench", "what a program launches; built without scenarios");
+  bench->require_subcommand(1);
+  AddRecordCommand(bench, chosen);
+}
 
 }  // namespace gpushare::cli
