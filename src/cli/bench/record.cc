@@ -186,11 +186,15 @@ std::string Who(const record::Recorded& one) {
 void Describe(const record::Recorded& one, const std::string& path,
               const workload::TraceSummary& sums) {
   Say(absl::StrFormat(
-      "%s: %s of %s, %d names, %.3f ms of device time; measured by %s, %.2f us taken off each",
-      path, Counted(static_cast<uint64_t>(sums.kernels), "kernel", "kernels"), Who(one),
-      sums.distinct_names, static_cast<double>(sums.total.count()) / 1e6,
-      one.how == record::How::kCupti ? "CUPTI" : "events", static_cast<double>(one.bias_ns) / 1e3));
-  if (!one.note.empty()) Say(Printable(one.note, 500));
+      "%s: %s of %s, %d %s, %.3f ms of device time; measured by %s", path,
+      Counted(static_cast<uint64_t>(sums.kernels), "kernel", "kernels"), Who(one),
+      sums.distinct_names, sums.distinct_names == 1 ? "name" : "names",
+      static_cast<double>(sums.total.count()) / 1e6,
+      one.how == record::How::kCupti
+          ? "CUPTI"
+          : absl::StrFormat(
+                "events, %.2f us taken off each%s", static_cast<double>(one.bias_ns) / 1e3,
+                one.note.empty() ? "" : absl::StrCat(" (", Printable(one.note, 500), ")"))));
   if (one.state == record::State::kFailed) {
     Say(absl::StrCat("the rest of ", Who(one), " is lost: ", std::strerror(one.error)));
   }
@@ -209,7 +213,8 @@ void Describe(const record::Recorded& one, const std::string& path,
   }
   if (one.unmeasured > 0) {
     Say(absl::StrCat(Counted(one.unmeasured, "launch is", "launches are"),
-                     " missing: the driver gave no time of it"));
+                     one.unmeasured == 1 ? " missing: the driver gave no time of it"
+                                         : " missing: the driver gave no time of them"));
   }
 }
 
@@ -220,6 +225,10 @@ std::string WhyNothing(const std::vector<record::Recorded>& all) {
     skipped += one.skipped;
     captured += one.captured;
     unmeasured += one.unmeasured;
+    if (one.state == record::State::kDone && one.kernels == 0) {
+      return absl::StrCat("nothing was recorded of ", Who(one), ": ", Printable(one.note, 500),
+                          "; `--by events` does without");
+    }
     if (one.state == record::State::kFailed) {
       return absl::StrCat("nothing of ", Who(one), " could be written: ", std::strerror(one.error));
     }
@@ -314,7 +323,11 @@ ExitCode RecordProgram(const RecordOptions& options) {
   }
   const absl::StatusOr<std::unique_ptr<Folder>> folder = Folder::Make(*out);
   if (!folder.ok()) return Fail(kCommand, kExitOutput, folder.status());
-  const record::Orders orders{.skip = options.skip,
+  const record::How how = options.by == "cupti"    ? record::How::kCupti
+                          : options.by == "events" ? record::How::kEvents
+                                                   : record::How::kAuto;
+  const record::Orders orders{.how = how,
+                              .skip = options.skip,
                               .kernels = options.kernels,
                               .nanoseconds = static_cast<int64_t>(options.seconds * 1e9)};
   if (const absl::Status told = record::WriteOrders((*folder)->path(), orders); !told.ok()) {

@@ -31,6 +31,10 @@ void AddRecordCommand(CLI::App* bench, std::function<ExitCode()>* chosen) {
   record->add_option("--seconds", options->seconds, "since the first that is kept, 0.001 to 86400")
       ->check(CLI::Range(0.001, 86400.0).description(""))
       ->type_name("S");
+  record->add_option("--by", options->by, "cupti, events, or auto: CUPTI where there is one")
+      ->check(CLI::IsMember({"auto", "cupti", "events"}).description(""))
+      ->type_name("auto|cupti|events")
+      ->capture_default_str();
   record->add_flag("--stop", options->stop,
                    "end the program (SIGTERM) when --kernels or --seconds has been reached");
   record->add_option("command", options->command, "the program and its arguments, after --")

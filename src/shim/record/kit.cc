@@ -42,9 +42,9 @@ constexpr size_t kMostInVain = 100;
 }  // namespace
 
 std::unique_ptr<Kit> Kit::Make(const driver::Driver& driver, driver::Context context,
-                               HostPace& pace) {
+                               HostPace& pace, bool waits) {
   std::unique_ptr<Kit> kit(new Kit(driver, context, pace));
-  return kit->Prepare() ? std::move(kit) : nullptr;
+  return !waits || kit->Prepare() ? std::move(kit) : nullptr;
 }
 
 Kit::~Kit() {

@@ -46,8 +46,9 @@ class HostPace {
 class Kit {
  public:
   // Null: the driver refuses what it takes. Waits for the device. `pace` is that of all contexts, and outlives it.
+  // `waits`: with the kernel.
   static std::unique_ptr<Kit> Make(const driver::Driver& driver, driver::Context context,
-                                   HostPace& pace);
+                                   HostPace& pace, bool waits);
   ~Kit();
   Kit(const Kit&) = delete;
   Kit& operator=(const Kit&) = delete;

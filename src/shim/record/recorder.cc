@@ -25,6 +25,8 @@ constexpr Nanos kPatience = Seconds(2);
 constexpr int kGiveUp = 3;
 // More are under way: the oldest is waited for no longer.
 constexpr size_t kMostPending = 4096;
+// So many launches are lost at most where the process is killed.
+constexpr uint32_t kTakeEvery = 64;
 // For so long the processor is not given away while a kernel runs.
 constexpr Nanos kSpin = Millis(1);
 
@@ -58,7 +60,6 @@ absl::Status Recorder::Attach(const gpushare_shim_driver& driver) {
   GPUSHARE_ASSIGN_OR_RETURN(std::unique_ptr<gpushare::record::Journal> journal,
                             gpushare::record::Journal::Begin(folder));
   auto* const recorder = new Recorder(std::move(opened), std::move(journal));
-  recorder->journal_->page().how.store(gpushare::record::How::kEvents);
   made.store(recorder, std::memory_order_release);
   working.store(recorder, std::memory_order_release);
   pthread_atfork(nullptr, nullptr, [] { working.store(nullptr, std::memory_order_relaxed); });
@@ -137,6 +138,9 @@ CUresult Recorder::Measure(CUstream stream, const Command& command, Launch launc
   gpushare::record::Page& page = journal_->page();
   StopIfOver();
   if (!journal_->recording()) return launch();
+  Begin();
+  if (!journal_->recording()) return launch();
+  if (cupti_ != nullptr) return MeasureByCupti(stream, launch);
   Pending measured{.command = command,
                    .kit = nullptr,
                    .begin = nullptr,
@@ -175,6 +179,76 @@ CUresult Recorder::Measure(CUstream stream, const Command& command, Launch launc
   return result;
 }
 
+// ---- By CUPTI ----
+
+void Recorder::Begin() {
+  if (std::exchange(begun_, true)) return;
+  gpushare::record::Page& page = journal_->page();
+  const gpushare::record::How how = journal_->orders().how;
+  std::string why;
+  if (how != gpushare::record::How::kEvents) {
+    const books::Relaxed relaxed(driver_->table());
+    cupti_ = Cupti::Open(*driver_, &why);
+    if (cupti_ != nullptr && !cupti_->Start(&why)) cupti_ = nullptr;
+  }
+  why.copy(page.note, sizeof(page.note) - 1);
+  page.how.store(cupti_ != nullptr ? gpushare::record::How::kCupti : gpushare::record::How::kEvents,
+                 std::memory_order_relaxed);
+  // It was asked for CUPTI and nothing else.
+  if (cupti_ == nullptr && how == gpushare::record::How::kCupti) journal_->End();
+}
+
+// The device is idle before and after, as by events; what the kernel took is CUPTI's to say.
+CUresult Recorder::MeasureByCupti(CUstream stream, Launch launch) {
+  const Time before = driver_->clock().Now();
+  Kit* kit = nullptr;
+  bool together = false;
+  {
+    const books::Relaxed relaxed(driver_->table());
+    together = !Drain();
+    kit = KitOf(stream);
+  }
+  const CUresult result = launch();
+  if (result != CUDA_SUCCESS) return result;
+  if (first_ == kNever) first_ = before;
+  const books::Relaxed relaxed(driver_->table());
+  const driver::Event end = kit != nullptr ? kit->Stamp(stream) : nullptr;
+  if (end != nullptr) {
+    pending_.push_back({.command = {},
+                        .kit = kit,
+                        .begin = nullptr,
+                        .end = end,
+                        .late = false,
+                        .together = together});
+    if (waited_in_vain_ < kGiveUp && !Await(driver_->clock().Now() + kPatience)) ++waited_in_vain_;
+  }
+  const uint64_t kept = journal_->page().kernels.load(std::memory_order_relaxed);
+  if (++since_taken_ >= kTakeEvery || kept + since_taken_ >= journal_->orders().kernels) {
+    TakeFromCupti();
+  }
+  return result;
+}
+
+void Recorder::TakeFromCupti() {
+  since_taken_ = 0;
+  gpushare::record::Page& page = journal_->page();
+  for (const Cupti::Kernel& kernel : cupti_->Take()) {
+    if (kernel.took < Nanos(0)) {
+      Count(page.unmeasured);
+      continue;
+    }
+    uint64_t per_sm = 0;
+    {
+      const base::MutexLock lock(&shapes_mutex_);
+      const auto at = per_sm_.find({kernel.name, kernel.threads, kernel.dynamic_shared});
+      if (at != per_sm_.end()) per_sm = at->second;
+    }
+    per_sm = std::max<uint64_t>(per_sm, 1);
+    journal_->Append(kernel.name, (kernel.blocks + per_sm - 1) / per_sm, kernel.took);
+  }
+  page.unmeasured.fetch_add(cupti_->TakeDropped(), std::memory_order_relaxed);
+}
+
 // ---- What has ended ----
 
 bool Recorder::Drain() {
@@ -183,6 +257,12 @@ bool Recorder::Drain() {
     Pending& oldest = pending_.front();
     const Result ended = driver_->QueryEvent(oldest.end);
     if (ended == Result::kNotReady && pending_.size() < kMostPending) return false;
+    if (oldest.begin == nullptr) {
+      if (oldest.together) Count(page.together);
+      oldest.kit->GiveBack(oldest.end);
+      pending_.pop_front();
+      continue;
+    }
     bool known = false;
     const Nanos took = ended == Result::kSuccess
                            ? oldest.kit->Between(oldest.begin, oldest.end, &known)
@@ -217,14 +297,19 @@ bool Recorder::Await(Time deadline) {
 void Recorder::StopIfOver() {
   const int64_t most = journal_->orders().nanoseconds;
   if (most > 0 && first_ != kNever && driver_->clock().Now() - first_ >= Nanos(most)) {
+    if (cupti_ != nullptr) TakeFromCupti();
     journal_->End();
   }
-  if (!journal_->recording()) working.store(nullptr, std::memory_order_release);
+  if (journal_->recording()) return;
+  if (cupti_ != nullptr) cupti_->Stop();
+  working.store(nullptr, std::memory_order_release);
 }
 
 void Recorder::Stop() {
   const base::ClockLock turn(driver_->clock(), turn_, driver_->clock().Now() + kPatience);
-  if (turn && !pending_.empty()) Await(driver_->clock().Now() + kPatience);
+  if (!turn) return;
+  if (!pending_.empty()) Await(driver_->clock().Now() + kPatience);
+  if (cupti_ != nullptr && journal_->recording()) TakeFromCupti();
 }
 
 // ---- Where, and how wide ----
@@ -236,25 +321,32 @@ Kit* Recorder::KitOf(CUstream stream) {
   if (found != Result::kSuccess || context == nullptr) return nullptr;
   std::unique_ptr<Kit>& kit = kits_[context];
   if (kit == nullptr) {
-    kit = Kit::Make(*driver_, context, pace_);
+    kit = Kit::Make(*driver_, context, pace_, /*waits=*/cupti_ == nullptr);
     if (kit == nullptr) return nullptr;
     journal_->page().bias_ns.store(kit->bias().count(), std::memory_order_relaxed);
   }
   return kit.get();
 }
 
-uint64_t Recorder::SmsOf(CUfunction function, const driver::LaunchShape& shape) {
-  const uint64_t blocks = uint64_t{shape.grid.x} * shape.grid.y * shape.grid.z;
-  const uint64_t threads = uint64_t{shape.block.x} * shape.block.y * shape.block.z;
+uint64_t Recorder::PerSm(CUfunction function, uint64_t threads, uint32_t shared_bytes) {
   int per_sm = 0;
   if (threads == 0 || threads > 1u << 16 ||
-      driver_->BlocksPerSm(&per_sm, function, static_cast<int>(threads), shape.shared_bytes) !=
-          Result::kSuccess ||
-      per_sm < 1) {
-    return blocks;
+      driver_->BlocksPerSm(&per_sm, function, static_cast<int>(threads), shared_bytes) !=
+          Result::kSuccess) {
+    return 0;
   }
-  const auto each = static_cast<uint64_t>(per_sm);
-  return (blocks + each - 1) / each;
+  const auto known = static_cast<uint64_t>(std::max(per_sm, 0));
+  std::string name = names_.Find(function);
+  const base::MutexLock lock(&shapes_mutex_);
+  per_sm_[{std::move(name), threads, shared_bytes}] = known;
+  return known;
+}
+
+uint64_t Recorder::SmsOf(CUfunction function, const driver::LaunchShape& shape) {
+  const uint64_t blocks = uint64_t{shape.grid.x} * shape.grid.y * shape.grid.z;
+  const uint64_t per_sm =
+      PerSm(function, uint64_t{shape.block.x} * shape.block.y * shape.block.z, shape.shared_bytes);
+  return per_sm == 0 ? blocks : (blocks + per_sm - 1) / per_sm;
 }
 
 // ---- Graphs ----

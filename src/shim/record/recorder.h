@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records the kernels of a process that `gpushare bench record` runs (docs/benchmarks.md): each launch is let go as it is,
-// measured by events on its stream (kit.h), and written down (record/journal.h) before the next.
+// Records the kernels of a process that `gpushare bench record` runs (docs/recording.md): each launch is let go as it is,
+// measured by CUPTI (cupti.h) or by events on its stream (kit.h), and written down (record/journal.h).
 //
 // What is asked for is how long a kernel takes that has the device for itself. So launches take turns, and the device is idle
 // before each: whoever launches waits for the kernel. That could wait for ever, where the kernel or what is before it on its
@@ -19,6 +19,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 
 #include "absl/base/thread_annotations.h"
@@ -30,6 +31,7 @@
 #include "driver/driver.h"
 #include "record/journal.h"
 #include "shim/attach_abi.h"
+#include "shim/record/cupti.h"
 #include "shim/record/kit.h"
 #include "shim/record/names.h"
 
@@ -74,7 +76,7 @@ class Recorder {
   struct Pending {
     Command command;
     Kit* kit;
-    driver::Event begin, end;
+    driver::Event begin, end;  // no begin: CUPTI has the time
     bool late, together;
   };
   struct Exec {
@@ -84,11 +86,18 @@ class Recorder {
 
   CUresult Record(CUstream stream, absl::FunctionRef<Command()> describe, Launch launch);
   CUresult Measure(CUstream stream, const Command& command, Launch launch);
+  CUresult MeasureByCupti(CUstream stream, Launch launch);
+  // Decides between CUPTI and events, once.
+  void Begin();
+  // Writes down what CUPTI has.
+  void TakeFromCupti();
   // Whether the next is to be left out as was asked; counts it.
   bool Skips();
   bool Captures(CUstream stream);
   Kit* KitOf(CUstream stream);
   uint64_t SmsOf(CUfunction function, const driver::LaunchShape& shape);
+  // Blocks of `threads` that an SM holds; 0: the driver does not say.
+  uint64_t PerSm(CUfunction function, uint64_t threads, uint32_t shared_bytes);
   void AddKernelsOf(CUgraph graph, Exec* exec);
   // Writes down what has ended. True: nothing is under way.
   bool Drain();
@@ -104,6 +113,9 @@ class Recorder {
   std::atomic<uint64_t> seen_{0};
 
   std::atomic<uint32_t> turn_{0};  // a ClockLock; what follows is of who has it
+  bool begun_ = false;
+  std::unique_ptr<Cupti> cupti_;  // null: by events
+  uint32_t since_taken_ = 0;      // launches
   HostPace pace_;
   std::map<CUcontext, std::unique_ptr<Kit>> kits_;
   std::deque<Pending> pending_;
@@ -113,6 +125,11 @@ class Recorder {
   base::Mutex execs_mutex_;
   std::unordered_map<CUgraphExec, Exec> execs_ ABSL_GUARDED_BY(execs_mutex_);
   uint32_t graphs_ ABSL_GUARDED_BY(execs_mutex_) = 0;
+
+  // What CUPTI does not say of a kernel: PerSm() by name, threads and dynamic shared memory of a block.
+  base::Mutex shapes_mutex_;
+  std::map<std::tuple<std::string, uint64_t, uint32_t>, uint64_t> per_sm_
+      ABSL_GUARDED_BY(shapes_mutex_);
 };
 
 }  // namespace gpushare::shim::recording
