@@ -17,7 +17,7 @@ namespace {
 constexpr std::string_view kVersion = "1";
 constexpr std::string_view kSections[] = {"from", "settings", "measured", "not_measured"};
 
-bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
+bool IsBlank(char c) { return c == ' ' || c == '\t'; }
 
 std::string_view WithoutBlanks(std::string_view text) {
   while (!text.empty() && IsBlank(text.front())) text.remove_prefix(1);
@@ -71,6 +71,31 @@ std::string Unquote(std::string_view text, std::string* value) {
   return "the quotes do not end";
 }
 
+// {key: value, key: "value"}, as measurements are written: in one line, whatever reads it as YAML.
+bool IsFlat(std::string_view text) {
+  if (text.size() < 2 || text.front() != '{' || text.back() != '}') return false;
+  text = text.substr(1, text.size() - 2);
+  while (!text.empty()) {
+    const size_t end = text.find(',');
+    const std::string_view pair = WithoutBlanks(text.substr(0, end));
+    text = end == text.npos ? std::string_view() : text.substr(end + 1);
+    const size_t colon = pair.find(": ");
+    if (colon == pair.npos || !IsKey(pair.substr(0, colon))) return false;
+    std::string_view value = WithoutBlanks(pair.substr(colon + 1));
+    if (value.size() >= 2 && value.front() == '"' && value.back() == '"') {
+      value = value.substr(1, value.size() - 2);
+      if (value.find_first_of("\"\\") != value.npos) return false;
+      continue;
+    }
+    const auto is_plain = [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+             c == '.' || c == '+' || c == '-' || c == '/';
+    };
+    if (value.empty() || !std::all_of(value.begin(), value.end(), is_plain)) return false;
+  }
+  return true;
+}
+
 struct Line {
   std::string_view key, value;
   size_t indent = 0;
@@ -82,6 +107,12 @@ class Reading {
 
   // Empty, or what is wrong with it.
   std::string Take(std::string_view text) {
+    if (!text.empty() && text.back() == '\r') text.remove_suffix(1);
+    // Others have ends of lines that nobody sees.
+    if (!std::all_of(text.begin(), text.end(),
+                     [](char c) { return (c >= ' ' && c <= '~') || c == '\t'; })) {
+      return Shown(WithoutBlanks(text)) + " is not printable ASCII";
+    }
     const size_t indent = std::min(text.find_first_not_of(' '), text.size());
     const std::string_view said = WithoutBlanks(text);
     if (said.empty() || said.front() == '#') return std::string();
@@ -140,11 +171,13 @@ class Reading {
     if (indent_ == 0) indent_ = line.indent;
     if (line.indent != indent_) return Shown(line.key) + " does not stand below the key before it";
     if (!keys_.insert(std::string(line.key)).second) return Shown(line.key) + " is there twice";
-    if (section_ != "settings") return std::string();  // for people
+    const bool is_setting = section_ == "settings";
+    if (!is_setting && IsFlat(line.value)) return std::string();
     std::string value;
     if (std::string why = Unquote(line.value, &value); !why.empty()) {
       return std::string(line.key) + ": " + why;
     }
+    if (!is_setting) return std::string();  // for people
     return take_(line.key, value);
   }
 

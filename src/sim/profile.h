@@ -12,7 +12,8 @@
 //   not_measured:
 //     teardown: why
 //
-// YAML, of which no more is read than this: two levels, a key and its value in a line, comments, values in double quotes.
+// YAML, of which no more is read than this: two levels, a key and its value in a line, comments, values in double quotes,
+// measurements as they stand here.
 #ifndef GPUSHARE_SIM_PROFILE_H_
 #define GPUSHARE_SIM_PROFILE_H_
 

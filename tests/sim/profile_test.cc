@@ -105,8 +105,15 @@ TEST_F(ProfileTest, ARefusalNamesTheLineTheKeyAndWhatIsAllowed) {
   EXPECT_EQ(Refused(head + "  name: \"\\u0041\"\n"),
             "3: name: of what a backslash may stand before, quotes and backslashes alone are read");
   EXPECT_EQ(Refused(head + "  name: *anchor\n"), "3: name: wants double quotes around '*anchor'");
-  EXPECT_EQ(Refused(head + "  \x1b[31m" + std::string(100, 'x')),
-            "3: '?[31m" + std::string(35, 'x') + "...' is not of the form 'key: value'");
+  // What is for people is read as far as to know where it ends.
+  EXPECT_EQ(Refused("profile: 1\nfrom:\n  gpu: '\"H200'\nsettings:\n"),
+            "3: gpu: wants double quotes around ''\"H200''");
+  EXPECT_EQ(Refused(head + "measured:\n  h2d: {median: b\", unit: \"}\n"),
+            "4: h2d: wants double quotes around '{median: b\", unit: \"}'");
+  EXPECT_EQ(Refused(head + "  sms\x1b[31m" + std::string(100, 'x')),
+            "3: 'sms?[31m" + std::string(32, 'x') + "...' is not printable ASCII");
+  EXPECT_EQ(Refused(head + "  \r  sms: 4\n"), "3: '?  sms: 4' is not printable ASCII");
+  EXPECT_EQ(Refused(head + "  name: K\xc3\xa4rt\n"), "3: 'name: K??rt' is not printable ASCII");
 }
 
 TEST_F(ProfileTest, WhatIsNoFileIsRefused) {
