@@ -22,10 +22,28 @@ uint64_t MemoryBook::Used(const Member& member) {
                      : std::min(member.seat->usage->memory_charged.load(kRelaxed), member.granted);
 }
 
-MemoryBook::Member* MemoryBook::Join(Seat& seat, Changed& changed, bool draining) {
+MemoryBook::Member* MemoryBook::Join(Seat& seat, Changed& changed, bool draining, Member* former) {
   Member& member = members_.emplace_back(Member{.seat = &seat, .draining = draining});
+  if (former != nullptr) {
+    member.granted = former->granted;
+    raised_ = true;  // its page does not say so yet
+    changed.Add(seat);
+    members_.remove_if([former](const Member& other) { return &other == former; });
+  }
   // Numbers may start anywhere: only a request made from now on is one.
   if (members_.size() == 1 && !draining) Grant(member, free(), changed);
+  Tell(changed);
+  Publish(changed);
+  return &member;
+}
+
+MemoryBook::Member* MemoryBook::Restore(uint64_t granted, Changed& changed) {
+  Member& member = members_.emplace_back(Member{.granted = granted, .gone = true});
+  granted_ += granted;
+  if (pool_ != nullptr) {
+    pool_->granted += granted;
+    pool_->excused = std::max(pool_->excused, pool_->granted);
+  }
   Publish(changed);
   return &member;
 }
@@ -34,9 +52,7 @@ bool MemoryBook::Leave(Member* member) {
   const ipc::UsagePage& usage = *member->seat->usage;
   const bool by_itself = usage.ended.load(std::memory_order_acquire) != 0;
   if (by_itself) {
-    const uint64_t left = std::min(usage.memory_left.load(kRelaxed), member->granted);
-    granted_ -= member->granted - left;
-    member->granted = left;
+    Lower(*member, usage.memory_left.load(kRelaxed));
   }
   member->gone = true;
   member->recalled = false;
@@ -45,7 +61,7 @@ bool MemoryBook::Leave(Member* member) {
 }
 
 void MemoryBook::Free(Member* member, Changed& changed) {
-  granted_ -= member->granted;
+  Lower(*member, 0);
   members_.remove_if([member](const Member& other) { return &other == member; });
   Publish(changed);
 }
@@ -56,6 +72,7 @@ void MemoryBook::SetLimit(uint64_t limit, Changed& changed) {
 }
 
 void MemoryBook::SetDraining(Member* member, bool draining, Changed& changed) {
+  member->to_shrink = draining && (!member->draining || member->to_shrink);
   member->draining = draining;
   Publish(changed);
 }
@@ -64,8 +81,37 @@ void MemoryBook::Grant(Member& member, uint64_t bytes, Changed& changed) {
   if (bytes == 0) return;
   member.granted += bytes;
   granted_ += bytes;
-  member.seat->limits->memory_granted.store(member.granted, std::memory_order_release);
+  if (pool_ != nullptr) pool_->granted += bytes;
+  raised_ = true;
   changed.Add(*member.seat);
+}
+
+// To `granted`, unless it has less.
+void MemoryBook::Lower(Member& member, uint64_t granted) {
+  if (granted >= member.granted) return;
+  const uint64_t less = member.granted - granted;
+  member.granted = granted;
+  granted_ -= less;
+  if (pool_ == nullptr) return;
+  pool_->granted -= less;
+  pool_->excused = std::min(pool_->excused, pool_->granted);
+  pool_->lowered = true;
+}
+
+void MemoryBook::Tell(Changed& changed) {
+  if (std::exchange(raised_, false)) {
+    if (pool_ != nullptr && pool_->before_told) pool_->before_told();
+    for (Member& member : members_) {
+      if (!member.gone && Put(member.seat->limits->memory_granted, member.granted)) {
+        changed.Add(*member.seat);
+      }
+    }
+  }
+  for (const auto& [member, asked] : answers_) {
+    member->seat->limits->memory_answered.store(asked, std::memory_order_release);
+    changed.Add(*member->seat);
+  }
+  answers_.clear();
 }
 
 void MemoryBook::ReadAnswers(Time now, Changed& changed) {
@@ -76,10 +122,8 @@ void MemoryBook::ReadAnswers(Time now, Changed& changed) {
     if (member.recalled && usage.memory_recalled.load(std::memory_order_acquire) == member.recall) {
       member.recalled = member.deaf = false;
       // It gives back what it says, and no more than it has.
-      const uint64_t kept = std::min(usage.memory_kept.load(kRelaxed), member.granted);
-      granted_ -= member.granted - kept;
-      member.granted = kept;
-      limits.memory_granted.store(kept, std::memory_order_release);
+      Lower(member, usage.memory_kept.load(kRelaxed));
+      limits.memory_granted.store(member.granted, std::memory_order_release);
       changed.Add(*member.seat);
     } else if (member.recalled && now - member.recalled_at >= options_.patience) {
       member.deaf = true;
@@ -102,15 +146,18 @@ void MemoryBook::Recall(uint64_t bytes, const Member& but, bool also_used, Time 
     const uint64_t wanted = std::min(unused, bytes);
     if (wanted == 0) continue;
     bytes -= wanted;
-    if (member.recalled) continue;  // it has been asked
-    member.recalled = true;
-    member.recalled_at = now;
-    ipc::LimitsPage& limits = *member.seat->limits;
-    limits.memory_recall_to.store(member.granted - wanted, kRelaxed);
-    if (++member.recall == 0) ++member.recall;  // 0 is none
-    limits.memory_recall.store(member.recall, std::memory_order_release);
-    changed.Add(*member.seat);
+    if (!member.recalled) AskBack(member, wanted, now, changed);  // else it has been asked
   }
+}
+
+void MemoryBook::AskBack(Member& member, uint64_t bytes, Time now, Changed& changed) {
+  member.recalled = true;
+  member.recalled_at = now;
+  ipc::LimitsPage& limits = *member.seat->limits;
+  limits.memory_recall_to.store(member.granted - bytes, kRelaxed);
+  if (++member.recall == 0) ++member.recall;  // 0 is none
+  limits.memory_recall.store(member.recall, std::memory_order_release);
+  changed.Add(*member.seat);
 }
 
 bool MemoryBook::Serve(Time now, Changed& changed) {
@@ -138,7 +185,11 @@ bool MemoryBook::Serve(Time now, Changed& changed) {
       }
       // Answers that give nothing back would keep the others waiting without end.
       if (member.front_since == kNever) member.front_since = now;
-      if (hope() && now - member.front_since < 2 * options_.patience) return false;
+      // What is this tenant's by its quota others may hold still, who have been asked for it as well.
+      waits_for_others_ = more <= own_free();
+      if ((hope() || waits_for_others_) && now - member.front_since < 2 * options_.patience) {
+        return false;
+      }
     }
     if (more <= free()) {
       const uint64_t headroom =
@@ -152,8 +203,8 @@ bool MemoryBook::Serve(Time now, Changed& changed) {
   queue_.pop_front();
   member.queued = member.asked_all = false;
   member.front_since = kNever;
-  member.seat->limits->memory_answered.store(asked, std::memory_order_release);
-  changed.Add(*member.seat);
+  waits_for_others_ = false;
+  answers_.emplace_back(&member, asked);
   return true;
 }
 
@@ -178,14 +229,24 @@ Time MemoryBook::Look(Time now, Changed& changed) {
     over_again_ = now + options_.patience;
     Recall(granted_ - limit_, Member(), /*also_used=*/false, now, changed);
   }
+  for (Member& member : members_) {
+    if (!member.to_shrink || member.gone || member.recalled) continue;
+    member.to_shrink = false;
+    const uint64_t unused = member.granted - Used(member);
+    if (unused > 0) AskBack(member, unused, now, changed);
+  }
   while (!queue_.empty() && Serve(now, changed)) {
   }
+  Tell(changed);
   Publish(changed);
   Time next = granted_ > limit_ ? std::max(over_again_, now + Nanos(1)) : kNever;
   for (const Member& member : members_) {
     if (member.recalled && !member.deaf) {
       next = std::min(next, member.recalled_at + options_.patience);
     }
+  }
+  if (waits_for_others_ && !queue_.empty()) {
+    next = std::min(next, queue_.front()->front_since + 2 * options_.patience);
   }
   return next;
 }

@@ -16,14 +16,35 @@
 #ifndef GPUSHARE_BROKER_MEMORY_BOOK_H_
 #define GPUSHARE_BROKER_MEMORY_BOOK_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <list>
+#include <utility>
+#include <vector>
 
 #include "base/time.h"
 #include "broker/seat.h"
 
 namespace gpushare::broker {
+
+// What the books of one GPU have in common: together they grant no more than it has, whatever was promised to whom.
+struct MemoryPool {
+  uint64_t capacity = UINT64_MAX;
+  uint64_t granted = 0;  // by all books
+  uint64_t excused =
+      0;  // so much was granted when it became too much, by a lower capacity or by an earlier broker
+  // Called when grants have grown and before anybody is told: whoever has been told counts on it.
+  std::function<void()> before_told;
+  bool lowered = false;  // some grant was, since whoever looks at it has reset this
+
+  uint64_t free() const { return capacity > granted ? capacity - granted : 0; }
+  void SetCapacity(uint64_t bytes) {
+    capacity = bytes;
+    excused = granted;
+  }
+};
 
 class MemoryBook {
  public:
@@ -39,6 +60,7 @@ class MemoryBook {
     uint64_t published_used = 0;  // what it said when the others were told last
     bool gone = false;            // its process has ended, its memory is not free yet
     bool draining = false;        // it gets no more
+    bool to_shrink = false;       // and is to be asked for what it does not use
     bool queued = false;          // its request waits
     Time front_since = kNever;    // it is the first of those that ask
     bool asked_all = false;       // all others have been asked for what it lacks
@@ -48,10 +70,17 @@ class MemoryBook {
     uint32_t recall = 0;  // number of the latest
   };
 
-  explicit MemoryBook(uint64_t limit) : MemoryBook(limit, Options()) {}
-  MemoryBook(uint64_t limit, const Options& options) : options_(options), limit_(limit) {}
+  // `pool` outlives it; none: the limit alone counts.
+  explicit MemoryBook(uint64_t limit, MemoryPool* pool = nullptr)
+      : MemoryBook(limit, Options(), pool) {}
+  MemoryBook(uint64_t limit, const Options& options, MemoryPool* pool = nullptr)
+      : options_(options), limit_(limit), pool_(pool) {}
 
-  Member* Join(Seat& seat, Changed& changed, bool draining = false);
+  // `former`, if any: a member that is gone and whose process this is. What it was granted is this one's, and it is no
+  // member any more.
+  Member* Join(Seat& seat, Changed& changed, bool draining = false, Member* former = nullptr);
+  // One that is gone since before there was this book, and what it had been granted.
+  Member* Restore(uint64_t granted, Changed& changed);
   // What it was granted stays taken, or, where it ended by itself, what it says that it has left: then true.
   bool Leave(Member* member);
   void Free(Member* member, Changed& changed);
@@ -64,7 +93,9 @@ class MemoryBook {
 
   uint64_t limit() const { return limit_; }
   uint64_t granted() const { return granted_; }
-  uint64_t free() const { return limit_ > granted_ ? limit_ - granted_ : 0; }
+  uint64_t free() const {
+    return pool_ == nullptr ? own_free() : std::min(own_free(), pool_->free());
+  }
   const std::list<Member>& members() const { return members_; }
   // What a member says it holds, as far as that can be.
   static uint64_t Used(const Member& member);
@@ -77,15 +108,24 @@ class MemoryBook {
   bool Serve(Time now, Changed& changed);
   // `also_used`: also of what they say that they use.
   void Recall(uint64_t bytes, const Member& but, bool also_used, Time now, Changed& changed);
+  void AskBack(Member& member, uint64_t bytes, Time now, Changed& changed);
   void Grant(Member& member, uint64_t bytes, Changed& changed);
   void Publish(Changed& changed);
+  uint64_t own_free() const { return limit_ > granted_ ? limit_ - granted_ : 0; }
+  void Lower(Member& member, uint64_t granted);
+  // Members learn what they were granted, and that they were answered.
+  void Tell(Changed& changed);
 
   const Options options_;
   uint64_t limit_;
-  uint64_t granted_ = 0;       // to all
+  MemoryPool* const pool_;
+  uint64_t granted_ = 0;  // to all
+  bool raised_ = false;   // some grant was, and its process does not know yet
+  std::vector<std::pair<Member*, uint32_t>> answers_;  // nor who these are, and to which request
   Time over_again_{};          // while more is granted than the limit, members are asked again then
   std::list<Member> members_;  // those that are gone included
   std::deque<Member*> queue_;  // who asks, in order
+  bool waits_for_others_ = false;  // the first of them does, for the members of other books
 };
 
 }  // namespace gpushare::broker

@@ -38,17 +38,52 @@ gpushare_spec ForProcess(const Registry::Share& share, uint64_t memory) {
 }  // namespace
 
 Registry::Registry(const std::vector<GpuInfo>& gpus) : knows_gpus_(!gpus.empty()) {
-  for (const GpuInfo& info : gpus) {
-    auto gpu = std::make_unique<Gpu>();
-    gpu->info = info;
-    gpus_[info.uuid] = std::move(gpu);
-  }
+  for (const GpuInfo& info : gpus) AddGpu(info);
+}
+
+Registry::Gpu& Registry::AddGpu(const GpuInfo& info) {
+  auto gpu = std::make_unique<Gpu>();
+  gpu->info = info;
+  gpu->pool.before_told = [this] {
+    if (keep_) keep_();
+  };
+  return *(gpus_[info.uuid] = std::move(gpu));
 }
 
 // ---- Who
 
+// The session that this process has lost, if any.
+Registry::Session* Registry::FormerOf(const Credentials& who, const ipc::Hello& hello) {
+  Session* unseen = nullptr;
+  uint64_t least = 0;
+  for (Session& session : sessions_) {
+    const bool same = session.lost() && session.successor == nullptr &&
+                      session.who.uid == who.uid && session.asked == hello.tenant;
+    if (!same) continue;
+    if (session.who.pid != 0) {
+      const bool known = session.who.began != 0 && who.began != 0;
+      if (session.who.pid == who.pid && (!known || session.who.began == who.began)) return &session;
+      continue;
+    }
+    if (session.program != hello.program) continue;
+    // Of those that look alike the one that had least: what is still held for the others is enough in any order.
+    uint64_t granted = 0;
+    for (const Place& place : session.places) granted += place.memory->granted;
+    if (unseen == nullptr || granted < least) {
+      unseen = &session;
+      least = granted;
+    }
+  }
+  return unseen;
+}
+
 absl::StatusOr<Registry::Tenant*> Registry::TenantFor(const Credentials& who,
-                                                      const ipc::Hello& hello) {
+                                                      const ipc::Hello& hello,
+                                                      const Session* former) {
+  if (former != nullptr) {
+    Tenant& tenant = *former->tenant;
+    if (tenant.listed ? May(tenant.config, who) : tenant.owner == who.uid) return &tenant;
+  }
   if (draining_) return absl::UnavailableError("the broker is being drained: nobody registers");
   std::string name = hello.tenant;
   if (name.empty()) {
@@ -103,11 +138,17 @@ absl::StatusOr<Registry::Tenant*> Registry::TenantFor(const Credentials& who,
 
 absl::StatusOr<Registry::Session*> Registry::Register(const Credentials& who,
                                                       const ipc::Hello& hello) {
-  GPUSHARE_ASSIGN_OR_RETURN(Tenant* const tenant, TenantFor(who, hello));
+  Session* const former = FormerOf(who, hello);
+  GPUSHARE_ASSIGN_OR_RETURN(Tenant* const tenant, TenantFor(who, hello, former));
   Session& session = sessions_.emplace_back();
+  if (former != nullptr && former->tenant == tenant) {
+    session.former = former;
+    former->successor = &session;
+  }
   session.id = next_session_++;
   session.who = who;
   session.program = hello.program;
+  session.asked = hello.tenant;
   session.tenant = tenant;
   ++tenant->sessions;
   ++sessions_ever_;
@@ -133,12 +174,10 @@ absl::StatusOr<Registry::Gpu*> Registry::FindGpu(const ipc::OpenGpu& open, Chang
         "GPU: a UUID of at most ", kMostUuid, " bytes and a memory above 0, up to ",
         spec::ReadableBytes(kMostMemory), ", are wanted, of ", kMostNamedGpus, " at most"));
   }
-  auto gpu = std::make_unique<Gpu>();
-  gpu->info = {
-      .uuid = open.uuid, .memory = open.memory, .sm_count = static_cast<int>(open.sm_count)};
-  gpu->capacity = CapacityOf(gpu->info, config_);
-  gpu->unpromised.SetLimit(gpu->capacity, changed);
-  return (gpus_[open.uuid] = std::move(gpu)).get();
+  Gpu& gpu = AddGpu(
+      {.uuid = open.uuid, .memory = open.memory, .sm_count = static_cast<int>(open.sm_count)});
+  gpu.SetCapacity(CapacityOf(gpu.info, config_), changed);
+  return &gpu;
 }
 
 absl::Status Registry::Admit(const Gpu& gpu, const std::string& tenant, const spec::Limits& limits,
@@ -176,7 +215,7 @@ absl::StatusOr<Registry::Share*> Registry::ShareOf(Tenant& tenant, Gpu& gpu, Tim
                             spec::ResolveSpec(share->spec, GPUSHARE_PRIORITY_UNSET, gpu.capacity));
   GPUSHARE_RETURN_IF_ERROR(Admit(gpu, tenant.name, share->limits, nullptr));
   if (share->limits.memory) {
-    share->quota = std::make_unique<MemoryBook>(*share->limits.memory);
+    share->quota = std::make_unique<MemoryBook>(*share->limits.memory, &gpu.pool);
     gpu.promised += *share->limits.memory;
   }
   gpu.guaranteed += share->limits.compute.guarantee;
@@ -204,7 +243,7 @@ void Registry::Assign(const Checked& change, Time now, Changed& changed) {
   const spec::Limits& limits = change.limits;
   Gpu& gpu = *share.gpu;
   if (limits.memory.has_value() != share.limits.memory.has_value()) {
-    share.quota = limits.memory ? std::make_unique<MemoryBook>(*limits.memory) : nullptr;
+    share.quota = limits.memory ? std::make_unique<MemoryBook>(*limits.memory, &gpu.pool) : nullptr;
   }
   gpu.promised += limits.memory.value_or(0) - share.limits.memory.value_or(0);
   gpu.guaranteed += limits.compute.guarantee - share.limits.compute.guarantee;
@@ -243,7 +282,11 @@ void Registry::Sweep(Tenant& tenant, Time now, Changed& changed) {
 absl::StatusOr<std::string> Registry::Open(Session& session, const ipc::OpenGpu& open, Seat& seat,
                                            Time now, Changed& changed) {
   GPUSHARE_ASSIGN_OR_RETURN(Gpu* const gpu, FindGpu(open, changed));
-  if (gpu->draining) {
+  Place* held = nullptr;  // what its process had here before
+  for (Place& place : session.former == nullptr ? session.places : session.former->places) {
+    if (session.former != nullptr && place.share->gpu == gpu) held = &place;
+  }
+  if (gpu->draining && held == nullptr) {
     return absl::UnavailableError(absl::StrCat("GPU ", open.uuid, " is being drained"));
   }
   const bool there = std::any_of(session.places.begin(), session.places.end(),
@@ -254,7 +297,11 @@ absl::StatusOr<std::string> Registry::Open(Session& session, const ipc::OpenGpu&
   }
   GPUSHARE_ASSIGN_OR_RETURN(Share* const share, ShareOf(*session.tenant, *gpu, now, changed));
   Place place{.share = share, .seat = &seat};
-  place.memory = BookOf(*share).Join(seat, changed, session.tenant->draining);
+  place.memory = BookOf(*share).Join(seat, changed, session.tenant->draining || gpu->draining,
+                                     held == nullptr ? nullptr : held->memory);
+  if (held != nullptr) {
+    session.former->places.remove_if([held](const Place& other) { return &other == held; });
+  }
   place.time = gpu->time.Join(share->time, seat, now, changed);
   place.copies = share->copies.Join(seat, changed);
   session.places.push_back(place);
@@ -286,15 +333,24 @@ bool Registry::HoldsNothing(const Session& session) {
 void Registry::Free(Session* session, Time now, Changed& changed) {
   End(*session, now, changed);
   for (Place& place : session->places) BookOf(*place.share).Free(place.memory, changed);
+  if (session->former != nullptr) session->former->successor = nullptr;
+  if (session->successor != nullptr) session->successor->former = nullptr;
   Tenant& tenant = *session->tenant;
   --tenant.sessions;
   sessions_.remove_if([session](const Session& other) { return &other == session; });
   Sweep(tenant, now, changed);
 }
 
+bool Registry::TakeLowered() {
+  bool lowered = false;
+  for (const auto& [uuid, gpu] : gpus_) lowered |= std::exchange(gpu->pool.lowered, false);
+  return lowered;
+}
+
 Time Registry::Look(Time now, Changed& changed) {
   Time next = kNever;
   for (const auto& [uuid, gpu] : gpus_) {
+    const uint64_t granted = gpu->pool.granted;
     for (const auto& [name, share] : gpu->shares) {
       next = std::min(next, share->copies.Look(now, changed));
       if (share->quota == nullptr) continue;
@@ -307,6 +363,8 @@ Time Registry::Look(Time now, Changed& changed) {
       share->peak = std::max(share->peak, used);
     }
     next = std::min(next, gpu->unpromised.Look(now, changed));
+    // What one book has got back another may wait for, which was looked at before.
+    if (gpu->pool.granted < granted) next = std::min(next, now);
     next = std::min(next, gpu->time.Look(now, changed));
   }
   return next;
@@ -339,7 +397,10 @@ absl::StatusOr<std::string> Registry::Set(const std::string& tenant, const std::
     return absl::NotFoundError(absl::StrCat("tenant '", tenant, "' has no share of ",
                                             gpu.empty() ? "any GPU" : "GPU " + gpu));
   }
-  for (const Checked& each : changes) Assign(each, now, changed);
+  for (const Checked& each : changes) {
+    Assign(each, now, changed);
+    each.share->set = true;
+  }
   ended.erase("");
   return absl::StrJoin(ended, "; ");
 }

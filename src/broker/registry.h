@@ -33,6 +33,7 @@
 #include "broker/config.h"
 #include "broker/copy_book.h"
 #include "broker/memory_book.h"
+#include "broker/remains.h"
 #include "broker/seat.h"
 #include "broker/snapshot.h"
 #include "broker/time_book.h"
@@ -54,6 +55,7 @@ class Registry {
   struct Credentials {
     int32_t pid = 0;
     uint32_t uid = 0, gid = 0;
+    uint64_t began = 0;  // when its process did; 0: that is not known
   };
   struct Share;
   struct Gpu;
@@ -77,16 +79,23 @@ class Registry {
     uint64_t id = 0;
     Credentials who;
     std::string program;
+    std::string asked;  // the tenant that it wanted to be
     Tenant* tenant = nullptr;
     bool ended = false, ended_by_itself = false;
     bool evicted = false;  // ended by an operator
     std::list<Place> places;
+    // Of one that is lost, the session in which its process has come back, and of that one the other.
+    Session *successor = nullptr, *former = nullptr;
+
+    // Neither it nor the broker wanted its end: its process will register again.
+    bool lost() const { return ended && !ended_by_itself && !evicted; }
   };
   // A tenant's share of a GPU.
   struct Share {
     Tenant* tenant = nullptr;
     Gpu* gpu = nullptr;
     gpushare_spec spec = {};
+    bool set = false;  // by an operator, since the configuration was read
     spec::Limits limits;
     std::unique_ptr<MemoryBook> quota;  // null: it has a part in what quotas leave
     TimeBook::Tenant* time = nullptr;
@@ -102,9 +111,16 @@ class Registry {
     uint64_t promised = 0;
     double guaranteed = 0;
     bool draining = false;
-    MemoryBook unpromised{0};
+    MemoryPool pool;
+    MemoryBook unpromised{0, &pool};
     TimeBook time;
     std::map<std::string, std::unique_ptr<Share>> shares;  // by tenant
+
+    void SetCapacity(uint64_t bytes, Changed& changed) {
+      capacity = bytes;
+      pool.SetCapacity(bytes);
+      unpromised.SetLimit(bytes - std::min(promised, bytes), changed);
+    }
   };
 
   // `gpus` empty: the first process that opens one says what it has.
@@ -113,7 +129,19 @@ class Registry {
   // All of it or nothing. InvalidArgument, ResourceExhausted: why not.
   absl::Status Apply(const Config& config, Time now, Changed& changed);
 
-  // NotFound, PermissionDenied: not as that tenant.
+  // Called when grants of memory have grown and before their processes know: whoever is to remember them does it then.
+  void SetKeeper(std::function<void()> keep) { keep_ = std::move(keep); }
+  // Whether grants have become less since the last time that this was asked.
+  bool TakeLowered();
+  // What the next broker is to know, and what a former one has left, right after Apply(). `dropped` is told what of it
+  // cannot be, and why. What processes were granted stays taken until they come back or Free(); answers their sessions.
+  Remains TakeRemains() const;
+  using Dropped = std::function<void(const std::string& what, const absl::Status& why)>;
+  std::vector<Session*> Restore(const Remains& remains, Time now, Changed& changed,
+                                const Dropped& dropped);
+
+  // One whose process has lost a session, and asks for the same tenant again, comes back: it gets what that was
+  // granted with its GPUs, whether or not there is a drain. NotFound, PermissionDenied: not as that tenant.
   absl::StatusOr<Session*> Register(const Credentials& who, const ipc::Hello& hello);
   // The spec that the process is to go by. ResourceExhausted: the share does not fit; says what would.
   absl::StatusOr<std::string> Open(Session& session, const ipc::OpenGpu& open, Seat& seat, Time now,
@@ -153,7 +181,11 @@ class Registry {
     return Nanos(std::clamp<int64_t>(usage.throttled_ns.load(kRelaxed), 0, kMost));
   }
 
-  absl::StatusOr<Tenant*> TenantFor(const Credentials& who, const ipc::Hello& hello);
+  absl::StatusOr<Tenant*> TenantFor(const Credentials& who, const ipc::Hello& hello,
+                                    const Session* former);
+  Session* FormerOf(const Credentials& who, const ipc::Hello& hello);
+  Gpu& AddGpu(const GpuInfo& info);
+  void RestoreChanges(const Remains& remains, Time now, Changed& changed, const Dropped& dropped);
   absl::StatusOr<Gpu*> FindGpu(const ipc::OpenGpu& open, Changed& changed);
   absl::StatusOr<gpushare_spec> SpecOn(const TenantConfig& config, const std::string& uuid) const;
   absl::StatusOr<Share*> ShareOf(Tenant& tenant, Gpu& gpu, Time now, Changed& changed);
@@ -182,6 +214,7 @@ class Registry {
   std::list<Session> sessions_;
   uint64_t next_session_ = 1, sessions_ever_ = 0, refused_ = 0;
   bool draining_ = false;
+  std::function<void()> keep_;  // may be empty
 };
 
 }  // namespace gpushare::broker

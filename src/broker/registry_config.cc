@@ -67,7 +67,7 @@ absl::Status Registry::Apply(const Config& config, Time now, Changed& changed) {
   }
   // From here on nothing fails.
   config_ = config;
-  for (const auto& [uuid, gpu] : gpus_) gpu->capacity = CapacityOf(gpu->info, config);
+  for (const auto& [uuid, gpu] : gpus_) gpu->SetCapacity(CapacityOf(gpu->info, config), changed);
   for (const TenantConfig& entry : config.tenants) {
     std::unique_ptr<Tenant>& tenant = tenants_[entry.name];
     if (tenant == nullptr) tenant = std::make_unique<Tenant>();
@@ -82,7 +82,10 @@ absl::Status Registry::Apply(const Config& config, Time now, Changed& changed) {
     gone.push_back(tenant.get());
   }
   for (Tenant* tenant : gone) Sweep(*tenant, now, changed);
-  for (const Checked& each : changes) Assign(each, now, changed);
+  for (const Checked& each : changes) {
+    Assign(each, now, changed);
+    each.share->set = false;
+  }
   for (const auto& [uuid, gpu] : gpus_) {
     gpu->unpromised.SetLimit(gpu->capacity - std::min(gpu->promised, gpu->capacity), changed);
     for (const TenantConfig& entry : config.tenants) {

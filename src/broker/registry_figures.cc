@@ -97,14 +97,19 @@ std::vector<std::string> Registry::gpus() const {
 
 const char* Registry::CheckInvariants() const {
   for (const auto& [uuid, gpu] : gpus_) {
-    uint64_t promised = 0;
+    uint64_t promised = 0, granted = gpu->unpromised.granted();
     for (const auto& [name, share] : gpu->shares) {
       promised += share->limits.memory.value_or(0);
       if (share->quota == nullptr) continue;
+      granted += share->quota->granted();
       if (const char* broken = share->quota->CheckInvariants()) return broken;
     }
     if (promised != gpu->promised) return "the promises of a GPU do not add up";
     if (promised > gpu->capacity) return "more memory is promised than there is";
+    if (granted != gpu->pool.granted) return "what the books of a GPU have granted does not add up";
+    if (granted > std::max(gpu->pool.capacity, gpu->pool.excused)) {
+      return "more memory was granted than there is";
+    }
     if (const char* broken = gpu->unpromised.CheckInvariants()) return broken;
     if (const char* broken = gpu->time.CheckInvariants()) return broken;
   }

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "broker/json.h"
+#include "broker/service_connection.h"
 
 namespace gpushare::broker {
 namespace {
@@ -40,36 +41,6 @@ void Beat(ipc::LimitsPage& page) {
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
 }  // namespace
-
-struct Service::SeatHolder {
-  ipc::NewPage<ipc::LimitsPage> limits;
-  ipc::NewPage<const ipc::UsagePage> usage;
-  ipc::Doorbell bell;
-  Seat seat;
-  Watched watched;
-};
-
-struct Service::Connection {
-  uint64_t id = 0;
-  base::UniqueFd fd;  // none: it has ended
-  ipc::Peer peer;
-  Time since{};
-  bool spoke = false;  // something that was understood
-  std::string asked;   // the tenant that it wanted to be
-  Registry::Session* session = nullptr;
-  std::list<SeatHolder> seats;
-  std::deque<std::string> parts;  // of an answer, not sent yet
-  bool wants_room = false;        // the poller tells when the peer takes more
-  bool ended = false, process_ended = false;
-  bool lost = false;  // neither it nor the broker wanted its end: its process will register again
-  Time free_at = kNever;
-  Watched watched, process_watched;
-
-  uint32_t Events() const {
-    return (watched.deaf_until == kNever ? uint32_t{EPOLLIN} : 0u) |
-           (wants_room ? uint32_t{EPOLLOUT} : 0u);
-  }
-};
 
 Service::Service(ServiceOptions options)
     : options_(std::move(options)),
@@ -98,7 +69,10 @@ absl::Status Service::Start(const Config& config) {
   }
   GPUSHARE_RETURN_IF_ERROR(Watch(listener_->fd(), listener_watched_));
   if (options_.owner) GPUSHARE_RETURN_IF_ERROR(Watch(options_.owner.get(), owner_watched_));
-  return Watch(stop_.get(), stop_watched_);
+  GPUSHARE_RETURN_IF_ERROR(Watch(stop_.get(), stop_watched_));
+  base::MutexLock lock(&mutex_);
+  Restore();
+  return absl::OkStatus();
 }
 
 // `edge`: told of each change once, so that nothing has to be read.
@@ -128,6 +102,7 @@ void Service::Stop() {
 absl::Status Service::Apply(const Config& config) {
   base::MutexLock lock(&mutex_);
   const absl::Status applied = registry_.Apply(config, clock_.Now(), changed_);
+  Keep();
   WakeChanged();
   return applied;
 }
@@ -165,7 +140,11 @@ void Service::WakeChanged() {
 absl::Status Service::Run() {
   Time next{};  // the books are looked at before anything else
   for (;;) {
-    if (stopping_.load(std::memory_order_acquire)) return absl::OkStatus();
+    if (stopping_.load(std::memory_order_acquire)) {
+      base::MutexLock lock(&mutex_);
+      Keep();
+      return absl::OkStatus();
+    }
     const int fds[] = {poller_.get()};
     epoll_event events[kEvents];
     const bool called = ipc::AwaitReadable(fds, clock_, next);
@@ -182,7 +161,7 @@ absl::Status Service::Run() {
     next = std::min(registry_.Look(now, changed_), free);
     recorder_.Look(registry_, now);
     WakeChanged();
-    next = std::min({next, ExpireSilent(now), HearAgain(now)});
+    next = std::min({next, ExpireSilent(now), HearAgain(now), KeepInTime(now)});
     if (accepts_again_ <= now) {
       accepts_again_ = kNever;
       GPUSHARE_RETURN_IF_ERROR(Watch(listener_->fd(), listener_watched_));
@@ -215,8 +194,8 @@ void Service::OnEvent(Watched& watched, uint32_t events, Time now) {
       break;
     case Watched::kProcess: {
       Connection& connection = *watched.connection;
+      Unwatch(connection.peer.process.get());  // its end would be told of without end
       if (std::exchange(connection.process_ended, true)) break;
-      Unwatch(connection.peer.process.get());
       Drop(connection, "its process has ended");  // a child of it may have the connection still
       break;
     }
@@ -366,12 +345,15 @@ absl::Status Service::Handle(Connection& connection, const ipc::Message& message
 
 absl::Status Service::OnHello(Connection& connection, const ipc::Hello& hello) {
   if (connection.session != nullptr) return Refused("this connection has registered before");
-  GPUSHARE_ASSIGN_OR_RETURN(
-      connection.session,
-      registry_.Register({connection.peer.pid, connection.peer.uid, connection.peer.gid}, hello));
-  connection.asked = hello.tenant;
+  GPUSHARE_ASSIGN_OR_RETURN(connection.session,
+                            registry_.Register({.pid = connection.peer.pid,
+                                                .uid = connection.peer.uid,
+                                                .gid = connection.peer.gid,
+                                                .began = BeganAt(connection.peer.pid)},
+                                               hello));
+  to_keep_ = true;
   if (!options_.owner) used_ = true;
-  ForgetLostOf(connection);
+  ReleaseFormer(*connection.session);
   if (connection.peer.process) {
     Watch(connection.peer.process.get(), connection.process_watched).IgnoreError();
   }
@@ -383,16 +365,6 @@ absl::Status Service::OnHello(Connection& connection, const ipc::Hello& hello) {
   GPUSHARE_ASSIGN_OR_RETURN(const std::string packet,
                             ipc::Encode(ipc::Welcome{session.id, session.tenant->name}));
   return ipc::Send(connection.fd.get(), packet);
-}
-
-// A process that has lost its connection registers again in the same words and asks for all that it holds: its former
-// session is not waited for. Of one that ended by itself or was evicted nobody asks for what it has left.
-void Service::ForgetLostOf(const Connection& connection) {
-  for (const auto& [id, other] : connections_) {
-    const bool same = connection.peer.pid != 0 && other->peer.pid == connection.peer.pid &&
-                      other->peer.uid == connection.peer.uid && other->asked == connection.asked;
-    if (same && other->lost) other->process_ended = true;
-  }
 }
 
 absl::StatusOr<std::string> Service::OnOpenGpu(Connection& connection, const ipc::OpenGpu& open) {
@@ -410,6 +382,7 @@ absl::StatusOr<std::string> Service::OnOpenGpu(Connection& connection, const ipc
   absl::StatusOr<std::string> spec =
       registry_.Open(*connection.session, open, holder.seat, now, changed_);
   if (!spec.ok()) connection.seats.pop_back();
+  ReleaseFormer(*connection.session);
   return spec;
 }
 
@@ -521,6 +494,7 @@ absl::StatusOr<std::string> Service::OnChange(const Connection& connection,
                             : ended.empty() ? "ok"
                                             : absl::StrCat("ok, its policy has ended ", ended)}});
   GPUSHARE_RETURN_IF_ERROR(done);
+  Keep();
   return ended;
 }
 
@@ -560,7 +534,7 @@ void Service::Drop(Connection& connection, std::string_view why, bool evicted) {
   if (connection.session != nullptr) {
     connection.session->evicted = evicted;
     registry_.End(*connection.session, now, changed_);
-    connection.lost = !evicted && !connection.session->ended_by_itself;
+    to_keep_ = true;
     if (Registry::HoldsNothing(*connection.session)) connection.process_ended = true;
     Say("ended", {{"session", absl::StrCat(connection.session->id)},
                   {"tenant", connection.session->tenant->name},
@@ -592,7 +566,9 @@ Time Service::FreeEnded(Time now) {
   for (auto at = connections_.begin(); at != connections_.end();) {
     Connection& connection = *at->second;
     const bool registered = connection.session != nullptr;
-    if (!connection.ended || (registered && !connection.process_ended)) {
+    if (!connection.ended ||
+        (registered && !connection.process_ended && now < connection.held_until)) {
+      if (connection.ended) next = std::min(next, connection.held_until);
       ++at;
       continue;
     }
@@ -603,6 +579,7 @@ Time Service::FreeEnded(Time now) {
       continue;
     }
     if (registered) registry_.Free(connection.session, now, changed_);
+    to_keep_ |= registered;
     at = connections_.erase(at);
     --ended_;
   }

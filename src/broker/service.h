@@ -36,6 +36,7 @@
 #include "broker/config.h"
 #include "broker/recorder.h"
 #include "broker/registry.h"
+#include "broker/remains.h"
 #include "broker/snapshot.h"
 #include "ipc/doorbell.h"
 #include "ipc/message.h"
@@ -61,6 +62,8 @@ struct ServiceOptions {
   // Reads the configuration again, for Change "reload"; may be empty.
   std::function<absl::StatusOr<Config>()> reload;
   Log log;  // may be empty
+  // A file for the next broker at this socket (remains.h), and where this one finds what the last has left; empty: none.
+  std::string remains;
   // Listens already, so that nobody is refused until the service is there; none: it is made, at `socket`.
   std::unique_ptr<ipc::Listener> listener;
   // Run() ends when the last process has left, once one had come or, with an owner, that has ended.
@@ -125,7 +128,11 @@ class Service {
   void CountCall(int fd, Watched& watched, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Time HearAgain(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Accept() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void ForgetLostOf(const Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Of a session whose process has come back: what it has not taken over yet is waited for, and not for long.
+  void ReleaseFormer(const Registry::Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Restore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Keep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Time KeepInTime(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Read(Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Handle(Connection& connection, const ipc::Message& message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -178,7 +185,11 @@ class Service {
   size_t ended_ ABSL_GUARDED_BY(mutex_) = 0, silent_ ABSL_GUARDED_BY(mutex_) = 0,
                 deaf_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t next_connection_ ABSL_GUARDED_BY(mutex_) = 1;
-  Time accepts_again_ ABSL_GUARDED_BY(mutex_) = kNever;  // no descriptor was left
+  Time accepts_again_ ABSL_GUARDED_BY(mutex_) = kNever;           // no descriptor was left
+  std::unique_ptr<RemainsFile> remains_ ABSL_GUARDED_BY(mutex_);  // none: nothing is kept
+  bool keeps_ ABSL_GUARDED_BY(mutex_) = true;                     // the latest time it could
+  bool to_keep_ ABSL_GUARDED_BY(mutex_) = false;                  // something has changed
+  Time keep_at_ ABSL_GUARDED_BY(mutex_) = kNever;
   bool used_ ABSL_GUARDED_BY(mutex_) = false;  // some process has registered, or the owner ended
 };
 

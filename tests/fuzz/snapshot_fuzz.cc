@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as the broker's answer, to "list" and to "trace": no crash, and what is accepted survives being written and
-// read.
+// Any bytes as the broker's answer, to "list" and to "trace", and as what a broker has left for the next one: no crash, and
+// what is accepted survives being written and read.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -10,6 +10,7 @@
 
 #include "broker/json.h"
 #include "broker/recording.h"
+#include "broker/remains.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);  // libFuzzer calls it
 
@@ -26,6 +27,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto again = gpushare::broker::RecordingFromJson(ToJson(*recording));
     require(again.ok(), "a recording that was written is read");
     require(ToJson(*again) == ToJson(*recording), "a recording comes back as it went");
+  }
+  gpushare::broker::Where where;
+  if (const auto remains = gpushare::broker::RemainsFromJson(text, &where); remains.ok()) {
+    gpushare::broker::Where where_again;
+    const auto again = gpushare::broker::RemainsFromJson(ToJson(*remains, where), &where_again);
+    require(again.ok(), "remains that were written are read");
+    require(*again == *remains && where_again == where, "remains come back as they went");
   }
   const auto snapshot = SnapshotFromJson(text);
   if (!snapshot.ok()) return 0;

@@ -80,12 +80,12 @@ void Say(const EventLog& log, std::string_view event,
          const std::vector<std::pair<std::string, std::string>>& given) {
   std::vector<LogField> fields;
   bool bad = event == "refused" || event == "audit_finding" || event == "audit_failed" ||
-             event == "stranger";
+             event == "stranger" || event == "remains_refused" || event == "remains_not_kept";
   for (const auto& [name, value] : given) {
     bad = bad || (name == "result" && value != "ok");
     LogField& field = fields.emplace_back(name, value);
     field.is_number = (name == "pid" || name == "uid" || name == "session" || name == "says" ||
-                       name == "granted" || name == "by_driver") &&
+                       name == "processes" || name == "granted" || name == "by_driver") &&
                       !value.empty() && value.find_first_not_of("0123456789") == std::string::npos;
   }
   log.Write(bad ? LogLevel::kWarning : LogLevel::kInfo, event, fields);
@@ -166,6 +166,7 @@ absl::Status Serve(const DaemonOptions& options, const Config& config, const std
   if (host.has_value()) service_options.gpus = host->gpus;
   service_options.socket = socket;
   service_options.mode = static_cast<mode_t>(options.mode);
+  service_options.remains = socket + ".books";
   service_options.answer = [](std::string_view what,
                               const broker::Snapshot& snapshot) -> absl::StatusOr<std::string> {
     if (what == "list") return broker::ToJson(snapshot);

@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <random>
 #include <string>
 
+#include "broker/remains.h"
 #include "tests/unit/broker/snapshots.h"
 
 namespace gpushare::broker {
@@ -83,6 +85,61 @@ TEST(BrokerJson, RefusesWhatIsNone) {
   }
   EXPECT_THAT(std::string(SnapshotFromJson(R"({"gpus": [{"uuid": 1}]})").status().message()),
               HasSubstr("another form: uuid"));
+}
+
+// What one broker leaves for the next, and what becomes of it where anybody has written there.
+TEST(Remains, ComesBackAsItWentOrNotAtAll) {
+  Remains remains;
+  remains.draining = true;
+  remains.gpus = {{.uuid = "GPU-1", .memory = 16ull << 30, .sm_count = 132, .draining = true}};
+  remains.tenants = {{.name = "a", .listed = true, .owner = 7, .spec = "memory=1GiB"}};
+  remains.changes = {{.gpu = "GPU-1", .tenant = "a", .configured = "", .spec = "cap=50%"}};
+  remains.processes = {{.pid = 42,
+                        .began = 1234,
+                        .uid = 1000,
+                        .gid = 1001,
+                        .asked = "a",
+                        .tenant = "a",
+                        .program = "\"train\" \xc3\xa4\n",
+                        .returns = true,
+                        .evicted = false,
+                        .holds = {{.gpu = "GPU-1", .granted = 1ull << 30}}}};
+  const Where where{.boot = "of this machine", .pid_namespace = 4026531836};
+  const std::string text = ToJson(remains, where);
+  Where read_where;
+  const absl::StatusOr<Remains> read = RemainsFromJson(text, &read_where);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_TRUE(*read == remains && read_where == where);
+
+  const auto refused = [](const std::string& what) {
+    Where none;
+    return !RemainsFromJson(what, &none).ok();
+  };
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string changed = text;
+    const size_t at = changed.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return changed.replace(at, from.size(), to);
+  };
+  EXPECT_TRUE(refused(""));
+  EXPECT_TRUE(refused("[]"));
+  EXPECT_TRUE(refused(with("\"version\": 1", "\"version\": 2")));
+  EXPECT_TRUE(refused(with("\"pid\": 42", "\"pid\": -42")));
+  EXPECT_TRUE(refused(with("1073741824", "18446744073709551615")));
+  EXPECT_TRUE(refused(with("\"began\": 1234", "\"begun\": 1234")));
+  EXPECT_TRUE(refused(with("\"holds\": [", "\"holds\": [{\"gpu\": \"GPU-1\",\"granted\": 1},")));
+  // Whatever is accepted is something that can be written again.
+  std::mt19937 random(1);
+  for (int trial = 0; trial < 20'000; ++trial) {
+    std::string changed = text;
+    for (int i = 0; i < 3; ++i) changed[random() % changed.size()] = static_cast<char>(random());
+    if (trial % 3 == 0) changed.resize(random() % changed.size());
+    Where there;
+    const absl::StatusOr<Remains> accepted = RemainsFromJson(changed, &there);
+    if (!accepted.ok()) continue;
+    const absl::StatusOr<Remains> again = RemainsFromJson(ToJson(*accepted, there), &there);
+    ASSERT_TRUE(again.ok() && *again == *accepted) << changed;
+  }
 }
 
 }  // namespace

@@ -137,6 +137,46 @@ TEST(MemoryBook, ALowerLimitAsksForWhatIsNotUsed) {
 }
 
 // One that answers every recall and gives nothing back does not keep the others waiting.
+// What one tenant holds beyond what it may by now, nobody is granted whose quota it is.
+TEST(MemoryBook, BooksOfAGpuGrantNoMoreThanItHas) {
+  constexpr uint64_t kStep = 1024 * kMiB;
+  MemoryPool pool;
+  pool.SetCapacity(16 * kStep);
+  int told = 0;
+  pool.before_told = [&] { ++told; };
+  MemoryBook lowered(12 * kStep, &pool), raised(4 * kStep, &pool);
+  Changed changed;
+  Pages holds, asks;
+  lowered.Join(holds.seat, changed);
+  raised.Join(asks.seat, changed);
+  EXPECT_EQ(told, 2) << "before the grants were";
+  holds.usage.memory_charged = 10 * kStep;
+  lowered.SetLimit(2 * kStep, changed);
+  raised.SetLimit(14 * kStep, changed);
+  asks.Ask(10 * kStep);
+  Time now{};
+  lowered.Look(now, changed);
+  const Time again = raised.Look(now, changed);
+  EXPECT_FALSE(asks.answered()) << "somebody was asked for it";
+  EXPECT_NE(again, kNever);
+  holds.AnswerRecall();
+  lowered.Look(now, changed);
+  EXPECT_EQ(pool.granted, 14 * kStep);
+  raised.Look(again, changed);
+  EXPECT_TRUE(asks.answered());
+  EXPECT_EQ(asks.granted(), 6 * kStep) << "10 of 16 are not free";
+  EXPECT_EQ(pool.granted, 16 * kStep);
+  // What is given back is the other's now.
+  holds.usage.memory_charged = 0;
+  asks.Ask(10 * kStep);
+  lowered.Look(again + Seconds(1), changed);
+  holds.AnswerRecall();
+  lowered.Look(again + Seconds(1), changed);
+  raised.Look(again + Seconds(1), changed);
+  EXPECT_GE(asks.granted(), 10 * kStep);
+  for (const MemoryBook* book : {&lowered, &raised}) EXPECT_EQ(book->CheckInvariants(), nullptr);
+}
+
 TEST(MemoryBook, AnAnswerThatGivesNothingBackIsNotAskedForWithoutEnd) {
   Changed changed;
   MemoryBook book(64 * kMiB);

@@ -3,6 +3,7 @@
 #include "broker/service.h"
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <spawn.h>
 #include <sys/socket.h>
@@ -14,6 +15,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <string>
 #include <thread>
@@ -90,19 +92,47 @@ class ServiceTest : public ::testing::Test {
     std::filesystem::create_directory(folder_);
     options.socket = (folder_ / "broker.sock").string();
     path_ = options.socket;
+    Begin(config, std::move(options));
+  }
+  // With a file for the next one, which is begun with Again().
+  void StartThatIsRemembered(const Config& config, ServiceOptions options = {}) {
+    options.remains = Books();
+    Start(config, std::move(options));
+  }
+  void Again(const Config& config) {
+    Stop();
+    ServiceOptions options;
+    options.socket = path_;
+    options.remains = Books();
+    Begin(config, std::move(options));
+  }
+  std::string Books() const { return absl::StrCat("/tmp/gpushare-books-", getpid()); }
+  void Begin(const Config& config, ServiceOptions options) {
+    options.log = [this](std::string_view event, const auto& fields) {
+      const std::lock_guard lock(said_lock_);
+      std::string& said = said_.emplace_back(event);
+      for (const auto& [name, value] : fields) absl::StrAppend(&said, " ", name, "=", value);
+    };
     auto service = Service::Create(config, std::move(options));
     ASSERT_TRUE(service.ok()) << service.status();
     service_ = *std::move(service);
     thread_ = std::thread([this] { ended_ = service_->Run(); });
   }
-  void End() {
-    if (service_ == nullptr) return;
+  void Stop() {
     service_->Stop();
     if (thread_.joinable()) thread_.join();
     EXPECT_TRUE(ended_.ok()) << ended_;
     EXPECT_EQ(service_->CheckInvariants(), nullptr);
     service_.reset();
+  }
+  void End() {
+    if (service_ != nullptr) Stop();
     std::filesystem::remove_all(folder_);
+    std::filesystem::remove(Books());
+  }
+  std::vector<std::string> Said() {
+    const std::lock_guard lock(said_lock_);
+    return said_;
   }
   std::unique_ptr<Peer> Connect() {
     auto peer = std::make_unique<Peer>();
@@ -127,6 +157,8 @@ class ServiceTest : public ::testing::Test {
   std::unique_ptr<Service> service_;
   std::thread thread_;
   absl::Status ended_;
+  std::mutex said_lock_;
+  std::vector<std::string> said_;  // the log
 };
 
 TenantConfig Tenant(const std::string& name, const std::string& spec) {
@@ -305,6 +337,14 @@ TEST(Victim, DISABLED_Registers) {
   peer.usage->memory_charged = kGiB;
   peer.bell->Ring();
   kill(getpid(), SIGKILL);
+}
+
+TEST(Victim, DISABLED_Stops) {
+  Peer peer;
+  peer.fd = *ipc::Connect(getenv(kVictimsSocket));
+  ASSERT_TRUE(peer.Register("b").ok());
+  ASSERT_TRUE(peer.Open().ok());
+  raise(SIGSTOP);
 }
 
 TEST_F(ServiceTest, AProcessThatIsKilledLeavesEverythingToTheOthers) {
@@ -512,6 +552,129 @@ TEST_F(ServiceTest, WhatALostSessionHoldsIsTakenOverByItsTenantAlone) {
   EXPECT_GE(again->Ask(4 * kGiB), 4 * kGiB);
 }
 
+// The other name of tenant "a", under which nobody comes back for what "a" has lost.
+Config OfThisUser() {
+  Config config = TwoTenants();
+  config.tenants[0].uids = {getuid()};
+  return config;
+}
+
+TEST_F(ServiceTest, TheNextBrokerGrantsNobodyWhatAProcessHolds) {
+  StartThatIsRemembered(OfThisUser());
+  auto holds = Connect();
+  ASSERT_TRUE(holds->Register("a").ok());
+  ASSERT_TRUE(holds->Open().ok());
+  auto other = Connect();
+  ASSERT_TRUE(other->Register("a").ok());
+  ASSERT_TRUE(other->Open().ok());
+  holds->usage->memory_charged = 3 * kGiB;
+  holds->usage->memory_kept = 3 * kGiB;
+  holds->usage->memory_recalled = 1;
+  EXPECT_EQ(other->Ask(kGiB), kGiB);
+  // Before it was told.
+  const auto left = RemainsFile(Books()).Read();
+  ASSERT_TRUE(left.ok() && left->has_value()) << left.status();
+  ASSERT_EQ((*left)->processes.size(), 2u);
+  EXPECT_EQ((*left)->processes[1].holds.at(0).granted, other->limits->memory_granted.load());
+
+  Again(OfThisUser());
+  // Both are alive, and neither has come back.
+  EXPECT_EQ(service_->TakeSnapshot().shares.at(0).memory_granted, 4 * kGiB);
+  auto first = Connect();
+  ASSERT_TRUE(first->Register("").ok());
+  ASSERT_TRUE(first->Open().ok());
+  EXPECT_EQ(first->limits->memory_granted.load(), 0u);
+  EXPECT_EQ(first->Ask(2 * kGiB), 0u);
+  // Who comes back has what it had, at once.
+  auto back = Connect();
+  ASSERT_TRUE(back->Register("a").ok());
+  ASSERT_TRUE(back->Open().ok());
+  EXPECT_EQ(back->limits->memory_granted.load(), 3 * kGiB);
+  EXPECT_EQ(first->Ask(2 * kGiB), 0u);
+  auto other_back = Connect();
+  ASSERT_TRUE(other_back->Register("a").ok());
+  ASSERT_TRUE(other_back->Open().ok());
+  EXPECT_EQ(other_back->limits->memory_granted.load(), kGiB);
+}
+
+TEST_F(ServiceTest, WhatAProcessHeldThatHasEndedIsFreeForTheNextBroker) {
+  StartThatIsRemembered(TwoTenants());
+  ASSERT_EQ(setenv(kVictimsSocket, path_.c_str(), 1), 0);
+  char program[] = "/proc/self/exe", filter[] = "--gtest_filter=Victim.DISABLED_Stops",
+       all[] = "--gtest_also_run_disabled_tests", quiet[] = "--gtest_brief=1";
+  char* const arguments[] = {program, filter, all, quiet, nullptr};
+  pid_t child = 0;
+  ASSERT_EQ(posix_spawn(&child, program, nullptr, nullptr, arguments, environ), 0);
+  const std::unique_ptr<pid_t, void (*)(pid_t*)> ends(&child, [](pid_t* pid) {
+    kill(*pid, SIGKILL);  // whatever this test comes to
+    waitpid(*pid, nullptr, 0);
+  });
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
+  ASSERT_TRUE(WIFSTOPPED(status)) << status;
+  Again(TwoTenants());
+  const auto granted = [](const Snapshot& figures) { return figures.shares.at(0).memory_granted; };
+  EXPECT_EQ(granted(service_->TakeSnapshot()), 8 * kGiB) << "it lives, if it does not run";
+  // Its end is seen though it never said anything to this broker.
+  kill(child, SIGKILL);
+  EXPECT_TRUE(Eventually([&](const Snapshot& figures) { return granted(figures) == 0; }));
+  // Nothing is left to be said.
+  Stop();
+  EXPECT_FALSE(std::filesystem::exists(Books()));
+}
+
+TEST_F(ServiceTest, WhatAnOperatorChangedStaysInForce) {
+  StartThatIsRemembered(TwoTenants());
+  auto process = Connect(), operates = Connect();
+  ASSERT_TRUE(process->Register("a").ok());
+  ASSERT_TRUE(process->Open().ok());
+  const auto change = [&](const ipc::Change& what) {
+    const auto answer = Connect()->Call(what);
+    ASSERT_TRUE(answer.ok() && std::holds_alternative<ipc::Part>(*answer)) << what.what;
+  };
+  change({"set", "a", "", "memory=2GiB"});
+  change({"suspend", "a", "", ""});
+  change({"drain", "a", "", ""});
+  Again(TwoTenants());
+  Share share = service_->TakeSnapshot().shares.at(0);
+  EXPECT_EQ(share.memory_limit, 2 * kGiB);
+  EXPECT_TRUE(share.suspended && share.draining);
+  const auto refused = [](const absl::StatusOr<ipc::Message>& answer) {
+    return answer.ok() && std::holds_alternative<ipc::Refusal>(*answer);
+  };
+  auto back = Connect(), fresh = Connect();
+  EXPECT_FALSE(refused(back->Register("a"))) << "it was there before";
+  EXPECT_TRUE(refused(fresh->Register("a")));
+  change({"undrain", "a", "", ""});
+  change({"resume", "a", "", ""});
+  // What the configuration says anew goes before what an operator said of the old one.
+  Config config = TwoTenants();
+  config.tenants[0].spec = "memory=3GiB";
+  Again(config);
+  EXPECT_FALSE(refused(Connect()->Register("a")));
+  Again(config);
+  ASSERT_TRUE((back = Connect())->Register("a").ok());
+  ASSERT_TRUE(back->Open().ok());
+  share = service_->TakeSnapshot().shares.at(0);
+  EXPECT_EQ(share.memory_limit, 3 * kGiB);
+  EXPECT_FALSE(share.suspended || share.draining);
+}
+
+TEST_F(ServiceTest, AFileThatIsNotItsOwnIsNotBelieved) {
+  StartThatIsRemembered(TwoTenants());
+  auto operates = Connect();
+  ASSERT_TRUE(operates->Call(ipc::Change{"drain", "", "", ""}).ok());
+  Stop();
+  std::filesystem::permissions(Books(), std::filesystem::perms(0666));
+  ServiceOptions options;
+  options.socket = path_;
+  options.remains = Books();
+  Begin(TwoTenants(), std::move(options));
+  EXPECT_THAT(Said(), ::testing::Contains(::testing::HasSubstr("remains_refused")));
+  const auto welcome = Connect()->Register("a");
+  EXPECT_TRUE(welcome.ok() && std::holds_alternative<ipc::Welcome>(*welcome));
+}
+
 TEST_F(ServiceTest, WhatAnAuditFoundIsNotShownWhenTheNextFails) {
   Config config = TwoTenants();
   config.audit_interval = Millis(5);
@@ -599,9 +762,9 @@ TEST_F(ServiceTest, OneWithoutAQuotaIsDrainedAndNoOther) {
   });
   EXPECT_GE(b->Ask(8 * kGiB), 8 * kGiB);
   ASSERT_TRUE(operates->Call(ipc::Change{"drain", "a", "", ""}).ok());
-  const uint64_t before = a->limits->memory_granted.load();
   EXPECT_TRUE((a->limits->flags.load() & ipc::LimitsPage::kDraining) != 0);
-  EXPECT_EQ(a->Ask(before + 2 * kGiB), before);
+  // What it does not use it is asked for, so that it takes no more.
+  EXPECT_EQ(a->Ask(3 * kGiB), kGiB);
   EXPECT_FALSE((b->limits->flags.load() & ipc::LimitsPage::kDraining) != 0);
   EXPECT_GE(b->Ask(10 * kGiB), 10 * kGiB);
   ASSERT_TRUE(operates->Call(ipc::Change{"undrain", "a", "", ""}).ok());

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the registry leaves for the next broker, and what it takes over from the last one.
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "broker/registry.h"
+#include "spec/text.h"
+
+namespace gpushare::broker {
+namespace {
+
+constexpr uint32_t kNobody = UINT32_MAX;
+
+}  // namespace
+
+Remains Registry::TakeRemains() const {
+  Remains remains;
+  remains.draining = draining_;
+  for (const auto& [uuid, gpu] : gpus_) {
+    if (!gpu->draining && (knows_gpus_ || gpu->shares.empty())) continue;
+    remains.gpus.push_back({.uuid = uuid,
+                            .memory = gpu->info.memory,
+                            .sm_count = gpu->info.sm_count,
+                            .draining = gpu->draining});
+  }
+  for (const auto& [name, tenant] : tenants_) {
+    if (!tenant->suspended && !tenant->draining && tenant->sessions == 0) continue;
+    remains.tenants.push_back({.name = name,
+                               .listed = tenant->listed,
+                               .owner = tenant->owner,
+                               .spec = tenant->config.spec,
+                               .suspended = tenant->suspended,
+                               .draining = tenant->draining});
+  }
+  for (const auto& [uuid, gpu] : gpus_) {
+    for (const auto& [name, share] : gpu->shares) {
+      if (!share->set) continue;
+      const absl::StatusOr<gpushare_spec> configured = SpecOn(share->tenant->config, uuid);
+      remains.changes.push_back({.gpu = uuid,
+                                 .tenant = name,
+                                 .configured = configured.ok() ? spec::FormatSpec(*configured) : "",
+                                 .spec = spec::FormatSpec(share->spec)});
+    }
+  }
+  for (const Session& session : sessions_) {
+    const bool returns = !session.ended || session.lost();
+    if (session.ended && HoldsNothing(session)) continue;
+    Remains::Process& process =
+        remains.processes.emplace_back(Remains::Process{.pid = session.who.pid,
+                                                        .began = session.who.began,
+                                                        .uid = session.who.uid,
+                                                        .gid = session.who.gid,
+                                                        .asked = session.asked,
+                                                        .tenant = session.tenant->name,
+                                                        .program = session.program,
+                                                        .returns = returns,
+                                                        .evicted = session.evicted,
+                                                        .holds = {}});
+    for (const Place& place : session.places) {
+      process.holds.push_back(
+          {.gpu = place.share->gpu->info.uuid, .granted = place.memory->granted});
+    }
+  }
+  return remains;
+}
+
+// Where the configuration says of a share what it said then, the operator's change of it holds.
+void Registry::RestoreChanges(const Remains& remains, Time now, Changed& changed,
+                              const Dropped& dropped) {
+  std::vector<const Remains::Change*> left;
+  for (const Remains::Change& change : remains.changes) left.push_back(&change);
+  const auto restore = [&](const Remains::Change& change) -> absl::Status {
+    const auto gpu = gpus_.find(change.gpu);
+    const auto tenant = tenants_.find(change.tenant);
+    if (gpu == gpus_.end() || tenant == tenants_.end()) {
+      return absl::NotFoundError("there is no such share any more");
+    }
+    GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec configured,
+                              SpecOn(tenant->second->config, change.gpu));
+    if (spec::FormatSpec(configured) != change.configured) {
+      return absl::FailedPreconditionError("the configuration says something else since");
+    }
+    GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec spec, spec::ParseSpec(change.spec));
+    GPUSHARE_RETURN_IF_ERROR(spec::ValidateSpec(spec));
+    GPUSHARE_ASSIGN_OR_RETURN(Share* const share,
+                              ShareOf(*tenant->second, *gpu->second, now, changed));
+    GPUSHARE_ASSIGN_OR_RETURN(
+        const spec::Limits limits,
+        spec::ResolveSpec(spec, GPUSHARE_PRIORITY_UNSET, gpu->second->capacity));
+    GPUSHARE_RETURN_IF_ERROR(Admit(*gpu->second, change.tenant, limits, share));
+    GPUSHARE_RETURN_IF_ERROR(CheckQuota(*share, limits));
+    Assign({share, spec, limits}, now, changed);
+    share->set = true;
+    return absl::OkStatus();
+  };
+  // One may make the room that another needs.
+  for (size_t before = left.size() + 1; left.size() < before;) {
+    before = left.size();
+    std::erase_if(left, [&](const Remains::Change* change) { return restore(*change).ok(); });
+  }
+  for (const Remains::Change* change : left) {
+    dropped(absl::StrCat("a change of tenant '", change->tenant, "'"), restore(*change));
+  }
+}
+
+std::vector<Registry::Session*> Registry::Restore(const Remains& remains, Time now,
+                                                  Changed& changed, const Dropped& dropped) {
+  for (const Remains::Gpu& left : remains.gpus) {
+    if (gpus_.count(left.uuid) == 0) {
+      const absl::StatusOr<Gpu*> gpu = FindGpu({.uuid = left.uuid,
+                                                .memory = left.memory,
+                                                .sm_count = static_cast<uint32_t>(left.sm_count)},
+                                               changed);
+      if (!gpu.ok()) {
+        dropped(absl::StrCat("GPU ", left.uuid), gpu.status());
+        continue;
+      }
+    }
+    gpus_.at(left.uuid)->draining = left.draining;
+  }
+  draining_ = remains.draining;
+  for (const Remains::Tenant& left : remains.tenants) {
+    std::unique_ptr<Tenant>& tenant = tenants_[left.name];
+    if (tenant == nullptr) {
+      absl::Status valid = spec::ValidateTenantName(left.name);
+      const absl::StatusOr<gpushare_spec> spec = spec::ParseSpec(left.spec);
+      if (valid.ok()) valid = spec.ok() ? spec::ValidateSpec(*spec) : spec.status();
+      if (!valid.ok()) {
+        tenants_.erase(left.name);
+        dropped(absl::StrCat("tenant '", left.name, "'"), valid);
+        continue;
+      }
+      tenant = std::make_unique<Tenant>();
+      tenant->name = tenant->config.name = left.name;
+      tenant->config.spec = left.spec;
+      // Whom the configuration does not let in any more keeps what it holds, and no more.
+      tenant->owner = config_.unlisted && !left.listed ? left.owner : kNobody;
+    }
+    tenant->draining = left.draining || draining_;
+    if (left.suspended) Suspend(left.name, true, now, changed).IgnoreError();
+  }
+  for (const auto& [name, tenant] : tenants_) tenant->draining |= draining_;
+  RestoreChanges(remains, now, changed, dropped);
+
+  std::vector<Session*> restored;
+  for (const Remains::Process& left : remains.processes) {
+    restored.push_back(nullptr);
+    const auto at = tenants_.find(left.tenant);
+    if (at == tenants_.end()) {
+      dropped(absl::StrCat("process ", left.pid),
+              absl::NotFoundError(absl::StrCat("there is no tenant '", left.tenant, "'")));
+      continue;
+    }
+    Tenant& tenant = *at->second;
+    Session& session = sessions_.emplace_back();
+    session.id = next_session_++;
+    session.who = {.pid = left.pid, .uid = left.uid, .gid = left.gid, .began = left.began};
+    session.program = left.program;
+    session.asked = left.asked;
+    session.tenant = &tenant;
+    session.ended = true;
+    session.evicted = left.evicted;
+    session.ended_by_itself = !left.returns && !left.evicted;
+    ++tenant.sessions;
+    restored.back() = &session;
+    for (const Remains::Holding& holding : left.holds) {
+      const auto gpu = gpus_.find(holding.gpu);
+      if (gpu == gpus_.end()) {
+        dropped(absl::StrCat("process ", left.pid),
+                absl::NotFoundError(absl::StrCat("there is no GPU ", holding.gpu)));
+        continue;
+      }
+      absl::StatusOr<Share*> share = ShareOf(tenant, *gpu->second, now, changed);
+      if (!share.ok() && !tenant.listed) {
+        // What it holds counts, if not as what it was promised.
+        dropped(absl::StrCat("the share of tenant '", left.tenant, "'"), share.status());
+        tenant.config.spec.clear();
+        share = ShareOf(tenant, *gpu->second, now, changed);
+      }
+      if (!share.ok()) {
+        dropped(absl::StrCat("process ", left.pid), share.status());
+        continue;
+      }
+      Place place{.share = *share};
+      place.memory =
+          BookOf(**share).Restore(std::min(holding.granted, gpu->second->info.memory), changed);
+      session.places.push_back(place);
+    }
+  }
+  std::vector<Tenant*> unused;
+  for (const auto& [name, tenant] : tenants_) unused.push_back(tenant.get());
+  for (Tenant* tenant : unused) Sweep(*tenant, now, changed);
+  return restored;
+}
+
+}  // namespace gpushare::broker

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a service has of each connection. Part of service.h, for its own sources alone.
+#ifndef GPUSHARE_BROKER_SERVICE_CONNECTION_H_
+#define GPUSHARE_BROKER_SERVICE_CONNECTION_H_
+
+#include <sys/epoll.h>
+
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <string>
+
+#include "broker/service.h"
+
+namespace gpushare::broker {
+
+struct Service::SeatHolder {
+  ipc::NewPage<ipc::LimitsPage> limits;
+  ipc::NewPage<const ipc::UsagePage> usage;
+  ipc::Doorbell bell;
+  Seat seat;
+  Watched watched;
+};
+
+struct Service::Connection {
+  uint64_t id = 0;
+  base::UniqueFd fd;  // none: it has ended
+  ipc::Peer peer;
+  Time since{};
+  bool spoke = false;  // something that was understood
+  Registry::Session* session = nullptr;
+  std::list<SeatHolder> seats;
+  std::deque<std::string> parts;  // of an answer, not sent yet
+  bool wants_room = false;        // the poller tells when the peer takes more
+  bool ended = false, process_ended = false;
+  Time held_until = kNever;  // and no longer, though nothing was heard of the process
+  Time free_at = kNever;
+  Watched watched, process_watched;
+
+  uint32_t Events() const {
+    return (watched.deaf_until == kNever ? uint32_t{EPOLLIN} : 0u) |
+           (wants_room ? uint32_t{EPOLLOUT} : 0u);
+  }
+};
+
+}  // namespace gpushare::broker
+
+#endif  // GPUSHARE_BROKER_SERVICE_CONNECTION_H_

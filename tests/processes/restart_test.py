@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A broker that is killed and begun again while its processes hold memory: their tenant never has more than its quota, by
+the simulated GPU's own count, and none of them loses what it had."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+COMMAND = os.environ["GPUSHARE_COMMAND"]
+PRELOAD = os.environ["GPUSHARE_PRELOAD"]
+QUOTA = 1024  # MiB
+PATIENCE = 60
+
+# Says what each call came to, one a line. Without the preloaded object it is the witness.
+PROGRAM = """
+import ctypes, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+context, held = ctypes.c_void_p(), []
+assert cuda.cuInit(0) == 0
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+def alloc(mib):
+    piece = ctypes.c_uint64()
+    result = cuda.cuMemAlloc_v2(ctypes.byref(piece), ctypes.c_size_t(mib << 20))
+    if result == 0: held.append(piece)
+    return result
+def used():
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    assert cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) == 0
+    return total.value - free.value >> 20
+print("ready", flush=True)
+for line in sys.stdin: print(eval(line), flush=True)
+"""
+OK, OUT_OF_MEMORY = 0, 2
+
+
+class Program:
+    def __init__(self, environment):
+        self.process = subprocess.Popen([sys.executable, "-c", PROGRAM], env=environment, text=True, stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        said = self.process.stdout.readline()
+        assert said == "ready\n", self.process.communicate()
+
+    def __call__(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
+
+    def end(self):
+        self.process.kill()
+        self.process.communicate()
+
+
+class Restarts(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="gpushare-restart-")
+        self.addCleanup(self.folder.cleanup)
+        self.socket = os.path.join(self.folder.name, "broker.sock")
+        self.config = os.path.join(self.folder.name, "broker.yaml")
+        with open(self.config, "w") as file:
+            file.write(f"tenants: [{{name: a, spec: 'memory={QUOTA}MiB'}}]\n")
+        self.bare = {**os.environ, "GPUSHARE_DRIVER": "sim",
+                     "GPUSHARE_SIM": f"memory=16GiB,teardown=0,clock=wall,shared={os.path.basename(self.folder.name)}"}
+        self.tenant = {**self.bare, "GPUSHARE_BROKER": self.socket, "GPUSHARE_TENANT": "a", "LD_PRELOAD": PRELOAD}
+        self.broker = None
+        self.start_broker()
+        self.addCleanup(lambda: (self.broker.kill(), self.broker.wait()))
+        self.witness = self.program(self.bare)
+        self.before = self.witness("used()")
+        self.first = self.program(self.tenant)
+        self.context = self.witness("used()") - self.before
+        self.programs = 1
+
+    def start_broker(self):
+        self.broker = subprocess.Popen([COMMAND, "broker", "--config", self.config, "--socket", self.socket, "--gpu", "none",
+                                        "--log", "error"], env=self.bare)
+        self.eventually(lambda: self.share() is not None)
+
+    def kill_broker(self):
+        self.broker.kill()
+        self.broker.wait(PATIENCE)
+
+    def program(self, environment):
+        program = Program(environment)
+        self.addCleanup(program.end)
+        return program
+
+    def another(self):
+        self.programs += 1
+        return self.program(self.tenant)
+
+    def share(self):
+        done = subprocess.run([COMMAND, "list", "--json", "--socket", self.socket], capture_output=True, text=True, timeout=PATIENCE)
+        if done.returncode != 0:
+            return None
+        return next((share for share in json.loads(done.stdout)["shares"]), {"processes": []})
+
+    def eventually(self, ready):
+        end = time.monotonic() + PATIENCE
+        while not ready():
+            self.assertLess(time.monotonic(), end, self.share())
+            time.sleep(0.01)
+
+    def assert_within_quota(self):
+        held = self.witness("used()") - self.before - self.programs * self.context
+        self.assertLessEqual(held, QUOTA)
+        return held
+
+    def test_nobody_gets_what_one_holds_that_is_not_back_yet(self):
+        second = self.another()
+        self.assertEqual((self.first("alloc(700)"), second("alloc(100)")), (OK, OK))
+        for program in (self.first, second):
+            program.process.send_signal(signal.SIGSTOP)
+        self.kill_broker()
+        self.start_broker()
+        third = self.another()
+        self.assertEqual(third("alloc(900)"), OUT_OF_MEMORY)
+        self.assertEqual(self.assert_within_quota(), 800)
+        # One is back, the other is not, and all that it may hold is its own.
+        second.process.send_signal(signal.SIGCONT)
+        self.eventually(lambda: third("alloc(5)") == OK)
+        self.assertEqual(second("alloc(300)"), OUT_OF_MEMORY)
+        self.assertEqual(self.assert_within_quota(), 805)
+        self.first.process.send_signal(signal.SIGCONT)
+        self.eventually(lambda: sum(not each["gone"] for each in self.share()["processes"]) == 3)
+        self.assertEqual(self.first("alloc(50)"), OK, "it has what it had, and what is left")
+        self.assertEqual((third("alloc(100)"), third("alloc(100)")), (OK, OUT_OF_MEMORY))
+        self.assertEqual(self.assert_within_quota(), 955)
+
+    def test_again_and_again_near_the_quota(self):
+        second = self.another()
+        self.assertEqual((self.first("alloc(600)"), second("alloc(400)")), (OK, OK))
+        for _ in range(5):
+            self.kill_broker()
+            self.start_broker()
+            for program in (self.first, second):
+                self.assertEqual(program("alloc(100)"), OUT_OF_MEMORY)
+            self.assertEqual(self.assert_within_quota(), 1000)
+        # What one leaves who ends while there is no broker is the others'.
+        self.kill_broker()
+        second.end()
+        self.programs -= 1
+        self.start_broker()
+        self.eventually(lambda: self.first("alloc(400)") == OK)
+        self.assertEqual(self.assert_within_quota(), 1000)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv)
