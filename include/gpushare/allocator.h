@@ -71,7 +71,7 @@ enum class OverQuota {
 struct AllocatorOptions {
   AllocationStrategy strategy = AllocationStrategy::kDirect;
   OverQuota over_quota = OverQuota::kFail;
-  absl::Duration timeout = absl::ZeroDuration();
+  absl::Duration timeout = absl::InfiniteDuration();  // of kWait; zero does not wait
   // Frees memory of the same virtual device and returns true to try again. Runs on the allocating
   // thread, which holds no lock of gpushare; at most 16 times an allocation. When it throws, nothing is
   // allocated and the allocation answers Internal with what() in its message.

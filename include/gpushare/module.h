@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "gpushare/c/gpushare.h"
 #include "gpushare/error.h"
 #include "gpushare/gpu.h"
@@ -35,6 +36,8 @@ struct Dim3 {
 struct LaunchShape {
   Dim3 grid = {}, block = {};
   Bytes shared = Bytes(0);  // dynamic shared memory
+  // At the gate; DeadlineExceeded after it, zero does not wait.
+  absl::Duration timeout = absl::InfiniteDuration();
 };
 
 namespace internal {

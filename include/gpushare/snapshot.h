@@ -45,7 +45,8 @@ struct VirtualDeviceStats {
 
   struct {
     Bytes limit, used, peak;
-    uint64_t denied = 0;  // allocations refused at the quota
+    uint64_t denied =
+        0;  // times that the quota had no room, also before a wait or a reclaim that made some
     Bytes denied_bytes;
     uint64_t allocations = 0;  // live
     Bytes borrowed;            // beyond what the spec guarantees

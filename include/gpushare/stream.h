@@ -18,6 +18,7 @@
 #ifndef GPUSHARE_STREAM_H_
 #define GPUSHARE_STREAM_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -121,12 +122,12 @@ class Stream {
     void* params[sizeof...(arguments) + 1] = {&arguments..., nullptr};
     return LaunchRaw(function.native(), shape, params);
   }
-  // `params` points to each argument. `timeout`: zero does not wait.
+  // `params` points to each argument. The shorter of `timeout` and the shape's counts.
   absl::Status LaunchRaw(CUfunc_st* function, const LaunchShape& shape, void** params,
                          absl::Duration timeout = absl::InfiniteDuration()) const {
     const gpushare_shape c = internal::ToC(shape);
-    return internal::ToStatus(
-        gpushare_stream_launch(handle_.get(), function, &c, params, TimeoutNs(timeout)));
+    return internal::ToStatus(gpushare_stream_launch(handle_.get(), function, &c, params,
+                                                     TimeoutNs(std::min(timeout, shape.timeout))));
   }
   // All blocks resident at once; has the device to itself.
   template <typename... Arguments>
@@ -136,8 +137,8 @@ class Stream {
                   "pass kernel arguments by value");
     void* params[sizeof...(arguments) + 1] = {&arguments..., nullptr};
     const gpushare_shape c = internal::ToC(shape);
-    return internal::ToStatus(gpushare_stream_launch_cooperative(handle_.get(), function.native(),
-                                                                 &c, params, GPUSHARE_FOREVER));
+    return internal::ToStatus(gpushare_stream_launch_cooperative(
+        handle_.get(), function.native(), &c, params, TimeoutNs(shape.timeout)));
   }
   absl::Status LaunchGraph(CUgraphExec_st* graph,
                            absl::Duration timeout = absl::InfiniteDuration()) const {

@@ -482,9 +482,10 @@ typedef struct gpushare_vdev_stats {
   double weight, guarantee, cap; /* in force */
 
   uint64_t memory_limit;
-  uint64_t memory_used;   /* held; not what the driver is being asked for */
-  uint64_t memory_peak;   /* the most held; at least memory_used */
-  uint64_t memory_denied; /* allocations refused at the quota */
+  uint64_t memory_used; /* held; not what the driver is being asked for */
+  uint64_t memory_peak; /* the most held; at least memory_used */
+  uint64_t
+      memory_denied; /* times that the quota had no room, also before a wait or a reclaim that made some */
   uint64_t memory_denied_bytes;
   uint64_t allocations; /* live; of a pool, its segments */
 

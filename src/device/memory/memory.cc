@@ -67,8 +67,10 @@ absl::Status VirtualDevice::OverQuota(uint64_t bytes, uint64_t left) const {
           MoreThan(bytes, left), " asked, ", spec::ReadableBytes(left), " left of ",
           own ? "its memory quota of " : "the memory that no quota promises to others, ",
           spec::ReadableBytes(total), more,
-          own ? "; free some, or raise 'memory' of its virtual device"
-              : "; free some, or give the tenant a quota of its own ('memory')")),
+          own ? absl::StrCat("; free some, or raise '",
+                             account_->borrows() ? "memory_cap" : "memory",
+                             "' of its virtual device")
+              : std::string("; free some, or give the tenant a quota of its own ('memory')"))),
       {.tenant = tenant_->name(), .limit = "memory", .asked = bytes, .left = left, .total = total});
 }
 

@@ -33,7 +33,18 @@ std::string Sides(const driver::Dim3& d) { return absl::StrCat(d.x, " x ", d.y, 
 
 // With the shape, when it is what the driver objects to.
 absl::Status LaunchRefused(const absl::Status& refused, driver::Result result,
-                           const driver::LaunchShape& shape) {
+                           const driver::LaunchShape& shape, bool own_context) {
+  if (result == driver::Result::kInvalidHandle) {
+    return base::WithPayloadsOf(
+        absl::Status(
+            refused.code(),
+            absl::StrCat(refused.message(), own_context ? "; a virtual device with a context of "
+                                                          "its own has modules of its own: load "
+                                                          "the kernel for it, not for the GPU"
+                                                        : "; the kernel has to be of a module of "
+                                                          "the stream's GPU")),
+        refused);
+  }
   if (result != driver::Result::kInvalidValue) return refused;
   const absl::Status told(
       refused.code(),
@@ -247,7 +258,8 @@ absl::Status Stream::Launch(driver::Function function, const driver::LaunchShape
         InContext([&] { return gpu_.FindFootprint(function, shape, work.key, &work.footprint); });
     // That another call of the driver found it out first is nothing to the caller.
     if (result != driver::Result::kSuccess) {
-      return LaunchRefused(driver::ToStatus(result, name), result, shape);
+      return LaunchRefused(driver::ToStatus(result, name), result, shape,
+                           device_->door() != nullptr);
     }
   }
   work.footprint *= sms_ratio_;
@@ -257,7 +269,9 @@ absl::Status Stream::Launch(driver::Function function, const driver::LaunchShape
                          : driver.Launch(function, shape, native_, params);
     return result;
   });
-  return result == driver::Result::kSuccess ? launched : LaunchRefused(launched, result, shape);
+  return result == driver::Result::kSuccess
+             ? launched
+             : LaunchRefused(launched, result, shape, device_->door() != nullptr);
 }
 
 absl::Status Stream::LaunchGraph(driver::GraphExec graph, int64_t timeout_ns) {

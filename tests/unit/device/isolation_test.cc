@@ -280,10 +280,9 @@ TEST_F(IsolationTest, AllThatASharedOneDoesWorksInAContext) {
   EXPECT_EQ(Must(own.device.stats()).compute.markers_failed, 0u);
   // Of the GPU's own context it takes no kernels.
   const Module outside = Must(Module::Load(*gpu_, kTwoKernels));
-  EXPECT_FALSE(
-      own.stream
-          ->Launch(Must(outside.GetFunction("spin")), {.grid = {1}, .block = {32}}, uint64_t{1000})
-          .ok());
+  const absl::Status refused = own.stream->Launch(Must(outside.GetFunction("spin")),
+                                                  {.grid = {1}, .block = {32}}, uint64_t{1000});
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("load the kernel for it, not for the GPU"));
 }
 
 TEST_F(IsolationTest, ClosingAContextEndsWhatNeverEnds) {

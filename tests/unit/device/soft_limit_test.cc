@@ -66,6 +66,7 @@ TEST_P(SoftLimitTest, WhatOthersLeaveUnusedMayBeBorrowed) {
   const absl::Status refused = borrower->Fill();
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
   EXPECT_THAT(std::string(refused.message()), HasSubstr("2 GiB of it are guaranteed ('memory')"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("raise 'memory_cap'"));
   EXPECT_EQ(borrower->held.size(), 10u);
   EXPECT_EQ(borrower->stats().memory.borrowed, GiB(3));
   EXPECT_EQ(borrower->stats().memory.limit, GiB(5));

@@ -144,6 +144,11 @@ TEST_F(StreamTest, ALaunchThatTimesOutSaysThatItsDeviceIsSuspended) {
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("'a': its virtual device on GPU 0 is suspended"));
+  LaunchShape shape = Whole();
+  shape.timeout = absl::Milliseconds(1);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(stream.Launch(spin_, shape, ns)));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(stream.LaunchRaw(spin_.native(), shape, params)));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(stream.LaunchCooperative(spin_, shape, ns)));
 }
 
 TEST_F(StreamTest, AnImpossibleBlockIsTheLaunchsOwnError) {
