@@ -105,7 +105,7 @@ void Engine::RemoveTenant(Gate* gate) {
       stream->markers.clear();
       std::erase(engine.marked_streams, stream.get());
       if (stream->live) engine.replay.RemoveStream(stream->replay);
-      stream->live = stream->leaving = false;
+      stream->live = stream->leaving = stream->ended = false;
     }
     engine.arbiter.Remove(tenant.id, now);
     Add(tenant.stats, engine.of_removed);
@@ -207,27 +207,18 @@ meter::EventPool* Engine::Impl::EventsOf(driver::Context stream_context) {
 }
 
 void Gate::ContextEnds(driver::Context context) {
-  Engine::Impl& engine = state_->engine;
-  if (context == nullptr) return;
-  if (context == engine.context) return engine.OwnContextEnds();
-  const Time now = engine.clock.Now();
-  const Section section(engine);
-  for (Engine::Impl::ForeignPool& pool : engine.foreign_pools) {
-    if (pool.context != context) continue;
-    pool.context = nullptr;
-    pool.events->Abandon();
-    std::vector<StreamGate*> streams = engine.marked_streams;
-    for (StreamGate* stream : streams) {
-      if (stream->events == pool.events.get()) engine.DropMarkers(*stream, now);
-    }
-  }
-  engine.RunArbiter(now, nullptr);
+  if (context != nullptr) state_->engine.ContextEnds(context);
+}
+
+void Gate::ContextEnded(driver::Context context) {
+  if (context != nullptr) state_->engine.ContextEnded(context);
 }
 
 absl::StatusOr<StreamGate*> Gate::AddStream(driver::Stream handle, const StreamPlace& place) {
   TenantState& tenant = *state_;
   Engine::Impl& engine = tenant.engine;
   engine.OpenBooks(tenant);
+  if (!engine.measures.load()) engine.AwaitRenewal();
   const Section section(engine);
   StreamGate* stream = nullptr;
   for (const auto& old : tenant.streams) {
@@ -249,6 +240,7 @@ absl::StatusOr<StreamGate*> Gate::AddStream(driver::Stream handle, const StreamP
   stream->events = engine.EventsOf(stream->place.context);
   stream->thread = place.by_thread ? ThisThread() : nullptr;
   stream->held_up_since = kNever;
+  stream->ended = false;
   stream->context.store(0, std::memory_order_relaxed);
   stream->lane = {.page = &tenant.page,
                   .ring = tenant.ring.get(),

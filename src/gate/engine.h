@@ -209,9 +209,11 @@ class Gate {
   absl::StatusOr<StreamGate*> AddStream(driver::Stream stream, const StreamPlace& place = {});
   // Before the stream is destroyed. What is in flight there is measured all the same: a marker outlives its stream.
   void RemoveStream(StreamGate* stream);
-  // Before a context is destroyed, when its streams have been removed. The engine's own (a primary context that is
-  // reset) may come to life again: then it measures again.
+  // Before a context is destroyed, when its streams have been removed: what is over is measured. The engine's own (a
+  // primary context that is reset) may come to life again: then it measures again.
   void ContextEnds(driver::Context context);
+  // And after the driver's call: what was not over has had the device until now. Not of a tenant that is removed.
+  void ContextEnded(driver::Context context);
 
   // A permit for code that launches on its own. ResourceExhausted/DeadlineExceeded/Cancelled as the
   // message says. Not nested here: the caller keeps track of nesting.

@@ -203,21 +203,6 @@ void Engine::Impl::SettleUnmarked(TenantState& tenant, StreamGate& stream, Time 
                     now);
 }
 
-void Engine::Impl::DropMarkers(StreamGate& stream, Time now) {
-  TenantState& tenant = *stream.tenant;
-  for (const Marker& marker : stream.markers) {
-    --stream.markers_pending;
-    UnknownDone(tenant, marker.unknown);
-    arbiter.Settle(tenant.id, marker.phase, Nanos(marker.charged_ns),
-                   Nanos(marker.charged_ns - marker.accrued_ns), marker.commands, now);
-    if (marker.waits_for_host) arbiter.Resume(tenant.id, now);
-    if (marker.passed) PassedDone(tenant, Nanos(marker.charged_ns), now);
-  }
-  stream.markers.clear();
-  std::erase(marked_streams, &stream);
-  if (stream.leaving && stream.markers_pending == 0) EndStream(stream);
-}
-
 void Engine::Impl::UnknownDone(TenantState& tenant, int commands) {
   if (commands == 0) return;
   tenant.unknown_in_flight -= commands;

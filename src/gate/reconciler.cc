@@ -92,13 +92,19 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   const End end = marker.failed                 ? End::kUnknown
                   : late && marker.commands > 0 ? End::kBefore
                                                 : End::kStamped;
+  // Of one of which the driver does not say when it ended, nobody knows more than that it has run no longer than to now.
+  const Nanos most(marker.failed && marker.commands > 0
+                       ? static_cast<int64_t>(replay.UsedSoFar(stream.replay, stamp))
+                       : 0);
   const meter::Replay::Batch batch = replay.Complete(stream.replay, ended, stamp, end);
   // After a silence a marker that found its stream idle says nothing of a batch of which nobody knows when it was
   // launched, nor whether it was yet: a thread may stand between the gate and the driver.
   if (marker.failed || (late && marker.after_silence)) {
-    arbiter.Settle(tenant.id, marker.phase, Nanos(marker.charged_ns), Nanos(marker.charged_ns),
-                   marker.commands, now);
-    if (marker.passed) PassedDone(tenant, Nanos(marker.charged_ns), now);
+    const Nanos taken = std::max(Nanos(marker.charged_ns), most);
+    const Nanos paid = marker.failed ? Nanos(marker.accrued_ns) : Nanos(0);
+    arbiter.Settle(tenant.id, marker.phase, Nanos(marker.charged_ns), taken - paid, marker.commands,
+                   now);
+    if (marker.passed) PassedDone(tenant, taken, now);
     return;
   }
   // The clocks of host and device drift apart; a start marker shows by how much. And nothing is seen
@@ -320,6 +326,7 @@ void Engine::Impl::Reconcile() {
   for (;;) {
     // Before it is asked whether to stop: a poke that comes after that must end the wait below.
     const uint32_t seen = poke.load(std::memory_order_acquire);
+    const uint32_t looks = looks_asked.load();
     if (stopping.load(std::memory_order_acquire)) break;
     if (context_ends.load(std::memory_order_acquire)) {
       LoseEvents();
@@ -390,6 +397,7 @@ void Engine::Impl::Reconcile() {
         // Nobody is told; the host has other troubles.
       }
     }
+    if (looks_done.exchange(looks) != looks) clock.Wake(looks_done, 1 << 20);
     if (!silent.empty()) {
       RecordSilent(silent);
       silent.clear();

@@ -10,11 +10,13 @@ namespace gpushare::gate {
 void Engine::Impl::LoseEvents() {
   events.Abandon();
   time_line.reset();
+  measures = false;
 }
 
 void Engine::Impl::RenewEvents() {
   if (time_line != nullptr && time_line->Stands()) return;  // it was something else
   LoseEvents();
+  if (own_ends.load() > 0) return;  // what would be made now would be of this life still
   // Never popped: what was pushed before is of the former life.
   if (driver.PushContext(context) != driver::Result::kSuccess) return;
   events.Renew();
@@ -25,27 +27,18 @@ void Engine::Impl::RenewEvents() {
   }
   time_line = *std::move(made);
   marker_cost = time_line->marker_cost();
+  measures = true;
   const Section section(*this);
   time_line->ShiftTo(submit_offset);  // to the replay it is the same time that goes on
   offset_seen = clock.Now();
   health = absl::OkStatus();
 }
 
-void Engine::Impl::OwnContextEnds() {
-  {
-    const Time now = clock.Now();
-    const Section section(*this);
-    const std::vector<StreamGate*> marked = marked_streams;
-    for (StreamGate* stream : marked) {
-      if (stream->events == &events) DropMarkers(*stream, now);
-    }
-    events.Abandon();
-    context_ends = true;
-    RunArbiter(now, nullptr);
-  }
-  // The reconciler may be asking for an event of it just now.
-  Poke();
-  while (context_ends.load()) clock.SleepUntil(clock.Now() + Micros(5));
+// A program that ends its context after every launch is measured all the same: the first one of a new life finds
+// events that are of it.
+void Engine::Impl::AwaitRenewal() {
+  events_suspect = true;
+  AwaitLook();
 }
 
 }  // namespace gpushare::gate

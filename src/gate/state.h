@@ -75,6 +75,7 @@ class StreamGate {
   // Under the engine's lock.
   bool live = false;     // it has a place in the replay
   bool leaving = false;  // it was removed: live until what is in flight has been measured
+  bool ended = false;    // its context is ending: of its markers nothing is asked any more
   meter::Replay::StreamId replay = 0;
   int unmarked = 0;              // commands known to the replay behind the last marker
   int unmarked_unknown = 0;      // those of them whose cost was a guess
@@ -87,6 +88,7 @@ class StreamGate {
   Time held_up_since =
       kNever;               // it waits for the host, or for a value, at the front of its markers
   Nanos recorded_until{0};  // device time at which what was settled last had ended
+  Time ends_since{};        // when its context began to end
 };
 
 // A token bucket over bytes; debt is paid before the next copy.
@@ -226,6 +228,10 @@ struct Engine::Impl {
   std::atomic<bool> stopping{false};
   std::atomic<bool> context_ends{
       false};  // until the reconciler has let go of what is of the engine's context
+  std::atomic<int> own_ends{0};      // calls of the driver that are ending it
+  std::atomic<bool> measures{true};  // there is a time line
+  std::atomic<uint32_t> looks_asked{0},
+      looks_done{0};                        // of the reconciler's rounds: see AwaitLook()
   std::atomic<bool> events_suspect{false};  // the driver refused one
   std::atomic<uint32_t> poke{0};
   std::unique_ptr<base::ClockThread> reconciler;
@@ -330,8 +336,6 @@ struct Engine::Impl {
   // What the stream launched since its last marker gets none: settled as predicted.
   void SettleUnmarked(TenantState& tenant, StreamGate& stream, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // Of what is in flight on the stream nothing will be heard any more: settled as predicted.
-  void DropMarkers(StreamGate& stream, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // `commands` of guessed cost are out of the way; the tenant may launch others.
   void UnknownDone(TenantState& tenant, int commands) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Records the start marker of an idle stream; its boundary is drawn. Calls the driver.
@@ -360,7 +364,16 @@ struct Engine::Impl {
   // renewal.cc; all but the last the reconciler's.
   void LoseEvents() ABSL_LOCKS_EXCLUDED(mu);
   void RenewEvents() ABSL_LOCKS_EXCLUDED(mu);
-  void OwnContextEnds() ABSL_LOCKS_EXCLUDED(mu);
+  void AwaitRenewal() ABSL_LOCKS_EXCLUDED(mu);  // or that it cannot be
+
+  // ending.cc
+  // What had completed when it was called has been settled when it returns. Not the reconciler's.
+  void AwaitLook() ABSL_LOCKS_EXCLUDED(mu);
+  void ContextEnds(driver::Context ending) ABSL_LOCKS_EXCLUDED(mu);
+  void ContextEnded(driver::Context ended) ABSL_LOCKS_EXCLUDED(mu);
+  bool InFlight(const meter::EventPool* pool) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Of what is in flight on the stream nothing will be heard any more, and it is over.
+  void SettleEnded(StreamGate& stream, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
   // reconciler.cc
   void Reconcile();

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contexts, whose end frees what they hold (src/books) and ends their streams (src/work).
+#include <array>
+#include <atomic>
+
 #include "shim/gated.h"
 #include "shim/hook.h"
 #include "shim/process.h"
@@ -27,14 +30,14 @@ bool MayEnd(const driver::Table& driver, CUcontext context) {
   return primary != context;
 }
 
-// Before a context ends: its work is charged as predicted, so no call may do that without ending it.
+// What its streams have in flight is measured first, so no call may end a context without it.
 template <typename Call>
 CUresult Ending(CUcontext context, const Call& call) {
   return Booked([&](Books& b) {
     Process& process = Process::Get();
     process.ForgetContexts();
-    if (MayEnd(process.driver(), context)) process.calls().ContextEnds(context);
-    return call(b);
+    if (!MayEnd(process.driver(), context)) return call(b);
+    return process.calls().ContextEnds(context, [&] { return call(b); });
   });
 }
 
@@ -44,22 +47,40 @@ CUresult CtxDestroy(CUcontext context) {
 CUresult CtxDetach(CUcontext context) {
   return Ending(context, [&](Books& b) { return b.CtxDetach(context); });
 }
-// The engine has a reference of its own once it was needed, so a release ends the primary context only before.
+// The program's references to a primary context. The engine has its own once it was needed, so that a release ends the
+// context only before, or where the program releases more than it retained.
+std::atomic<int>& References(CUdevice device) {
+  static std::array<std::atomic<int>, work::Gates::kDevices + 1> of_devices{};
+  const bool known = device >= 0 && device < work::Gates::kDevices;
+  return of_devices[known ? static_cast<size_t>(device) : work::Gates::kDevices];
+}
+
 CUresult DevicePrimaryCtxRelease(CUdevice device) {
   return Booked([&](Books& b) {
-    Process::Get().ForgetContexts();
-    return b.DevicePrimaryCtxRelease(device);
+    Process& process = Process::Get();
+    process.ForgetContexts();
+    const auto call = [&] { return b.DevicePrimaryCtxRelease(device); };
+    const bool may_end = References(device).fetch_sub(1) <= 0;
+    const CUresult result =
+        may_end ? process.calls().PrimaryContextEnds(process.payer(), device, call) : call();
+    if (result != CUDA_SUCCESS) References(device).fetch_add(1);
+    return result;
   });
 }
 CUresult DevicePrimaryCtxReset(CUdevice device) {
   return Booked([&](Books& b) {
-    Process::Get().ForgetContexts();
-    Process::Get().calls().PrimaryContextEnds(device);
-    return b.DevicePrimaryCtxReset(device);
+    Process& process = Process::Get();
+    process.ForgetContexts();
+    return process.calls().PrimaryContextEnds(process.payer(), device,
+                                              [&] { return b.DevicePrimaryCtxReset(device); });
   });
 }
 CUresult DevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
-  return Booked([&](Books& b) { return b.DevicePrimaryCtxRetain(context, device); });
+  return Booked([&](Books& b) {
+    const CUresult result = b.DevicePrimaryCtxRetain(context, device);
+    if (result == CUDA_SUCCESS) References(device).fetch_add(1);
+    return result;
+  });
 }
 CUresult CtxFromGreenCtx(CUcontext* context, CUgreenCtx green) {
   return Booked([&](Books& b) { return b.CtxFromGreenCtx(context, green); });

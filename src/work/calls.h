@@ -206,8 +206,10 @@ class Calls {
   // -- Before something ends, or after its handle was given out anew --
   CUresult StreamDestroy(CUstream stream);
   void StreamCreated(CUstream stream) { streams_.Forget(stream); }
-  void ContextEnds(CUcontext context) { streams_.ForgetContext(context); }
-  void PrimaryContextEnds(CUdevice device);
+  // Around the driver's calls that may end a context.
+  CUresult ContextEnds(CUcontext context, absl::FunctionRef<CUresult()> call);
+  CUresult PrimaryContextEnds(const Payer& payer, CUdevice device,
+                              absl::FunctionRef<CUresult()> call);
   void ModuleEnds() { footprints_.Clear(); }
   void ThreadEnds() { streams_.ForgetThread(); }  // of the calling thread's per-thread streams
   void Forget(const gate::Gate* gate) { streams_.ForgetGate(gate); }

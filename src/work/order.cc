@@ -105,16 +105,24 @@ CUresult Calls::StreamDestroy(CUstream stream) {
   return driver_.StreamDestroy(stream);
 }
 
-void Calls::PrimaryContextEnds(CUdevice device) {
+CUresult Calls::ContextEnds(CUcontext context, absl::FunctionRef<CUresult()> call) {
+  const Streams::ContextEnd end(streams_, context, nullptr);
+  return call();
+}
+
+CUresult Calls::PrimaryContextEnds(const Payer& payer, CUdevice device,
+                                   absl::FunctionRef<CUresult()> call) {
   unsigned flags = 0;
   int active = 0;
   CUcontext context = nullptr;
   if (driver_.DevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || active == 0 ||
       driver_.DevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS) {
-    return;
+    return call();
   }
   driver_.DevicePrimaryCtxRelease(device);
-  streams_.ForgetContext(context);
+  gate::Gate* const gate = device < Gates::kDevices ? payer.gates->on[device].load() : nullptr;
+  const Streams::ContextEnd end(streams_, context, gate);
+  return call();
 }
 
 }  // namespace gpushare::work

@@ -274,18 +274,41 @@ void Streams::Forget(CUstream handle) {
   EndCaptures([&](const Captured& captured) { return captured.handle == handle; });
 }
 
-void Streams::ForgetContext(CUcontext context) {
-  ForgetIf([&](const Key&, const Entry& entry) { return entry.context == context; });
+Streams::ContextEnd::ContextEnd(Streams& streams, CUcontext context, gate::Gate* more)
+    : streams_(streams), context_(context) {
+  Streams& all = streams_;
+  all.ForgetIf([&](const Key&, const Entry& entry) { return entry.context == context; });
   std::vector<gate::Gate*> gates;
   {
-    const base::MutexLock lock(&mutex_);
-    EndCaptures([&](const Captured& captured) { return captured.context == context; });
-    std::erase_if(places_, [&](const auto& place) {
-      if (place.first == context) gates.push_back(place.second);
-      return place.first == context;
+    const base::MutexLock lock(&all.mutex_);
+    all.EndCaptures([&](const Captured& captured) { return captured.context == context; });
+    if (more != nullptr) all.places_.emplace(context, more);
+    std::erase_if(all.places_, [&](const auto& place) {
+      if (place.first != context) return false;
+      gates.push_back(place.second);
+      all.ending_.insert(place);
+      return true;
     });
   }
   for (gate::Gate* gate : gates) gate->ContextEnds(context);
+}
+
+Streams::ContextEnd::~ContextEnd() {
+  streams_.Ended([&](const auto& place) { return place.first == context_; });
+}
+
+template <typename Which>
+void Streams::Ended(const Which& which) {
+  std::vector<std::pair<CUcontext, gate::Gate*>> ended;
+  {
+    const base::MutexLock lock(&mutex_);
+    std::erase_if(ending_, [&](const auto& place) {
+      if (!which(place)) return false;
+      ended.push_back(place);
+      return true;
+    });
+  }
+  for (const auto& [context, gate] : ended) gate->ContextEnded(context);
 }
 
 void Streams::ForgetThread() {
@@ -297,6 +320,7 @@ void Streams::ForgetThread() {
 
 void Streams::ForgetGate(const gate::Gate* gate) {
   ForgetIf([&](const Key&, const Entry& entry) { return entry.adopted.gate == gate; });
+  Ended([&](const auto& place) { return place.second == gate; });
   const base::MutexLock lock(&mutex_);
   std::erase_if(places_, [&](const auto& place) { return place.second == gate; });
 }
@@ -305,7 +329,10 @@ void Streams::ForgetGate(const gate::Gate* gate) {
 
 Streams::Captured Streams::CaptureOf(CUstream handle) const {
   Captured captured = {handle, nullptr, nullptr};
-  if (!IsSpecial(handle)) return captured;
+  if (!IsSpecial(handle)) {
+    if (driver_.StreamGetCtx(handle, &captured.context) != CUDA_SUCCESS) captured.context = nullptr;
+    return captured;
+  }
   driver_.CtxGetCurrent(&captured.context);
   captured.thread = Thread();  // the legacy stream captures nothing
   return captured;
@@ -331,7 +358,9 @@ void Streams::CaptureMayHaveEnded(CUstream handle) {
   if (status != CU_STREAM_CAPTURE_STATUS_NONE) return;
   const Captured captured = CaptureOf(handle);
   const base::MutexLock lock(&mutex_);
-  EndCaptures([&](const Captured& other) { return other == captured; });
+  EndCaptures([&](const Captured& other) {
+    return IsSpecial(handle) ? other == captured : other.handle == handle;
+  });
 }
 
 bool Streams::CapturingSlow(CUstream handle) const {

@@ -97,7 +97,19 @@ class Streams {
   // What is about to end: what it has in flight gets a last marker. Or what ended: that is charged as predicted. Handles
   // of streams that end may come back for others.
   void Forget(CUstream handle);
-  void ForgetContext(CUcontext context);
+  // A context's ending is of two parts, around the call of the driver that ends it, or refuses to.
+  class ContextEnd {
+   public:
+    // `more`: a gate whose engine's context it may be, though it had no stream there; null: none.
+    ContextEnd(Streams& streams, CUcontext context, gate::Gate* more);
+    ~ContextEnd();
+    ContextEnd(const ContextEnd&) = delete;
+    ContextEnd& operator=(const ContextEnd&) = delete;
+
+   private:
+    Streams& streams_;
+    const CUcontext context_;
+  };
   void ForgetThread();  // the calling one's per-thread streams
   void ForgetGate(const gate::Gate* gate);
 
@@ -132,7 +144,7 @@ class Streams {
   // Handles of special streams mean another one in every context, and in every thread.
   struct Captured {
     CUstream handle;
-    CUcontext context;
+    CUcontext context;  // null: not known
     const void* thread;
     auto operator<=>(const Captured&) const = default;  // NOLINT(modernize-use-nullptr)
   };
@@ -186,6 +198,8 @@ class Streams {
   void Leave(const Adopted& gone);
   template <typename Which>
   void ForgetIf(const Which& which);
+  template <typename Which>
+  void Ended(const Which& which);
   Captured CaptureOf(CUstream handle) const;
   template <typename Which>
   void EndCaptures(const Which& which) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -203,6 +217,8 @@ class Streams {
   std::map<Key, Entry> entries_ ABSL_GUARDED_BY(mutex_);
   // Whose work went to which context: streams that are gone may have left some in flight.
   std::set<std::pair<CUcontext, gate::Gate*>> places_ ABSL_GUARDED_BY(mutex_);
+  // Those whose context is being ended.
+  std::multiset<std::pair<CUcontext, gate::Gate*>> ending_ ABSL_GUARDED_BY(mutex_);
   std::deque<Shared> shared_
       ABSL_GUARDED_BY(mutex_);  // also of streams that are gone: calls may be in them
   std::set<Captured> capturing_ ABSL_GUARDED_BY(mutex_);

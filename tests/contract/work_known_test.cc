@@ -482,8 +482,7 @@ TEST_P(RandomTest, EachLaunchIsChargedToWhoPaysAndToNobodyElse) {
     EXPECT_EQ(tenant->gate->view().outstanding, Nanos(0));
     EXPECT_EQ(tenant->gate->stats().markers_failed, 0u) << tenant->gate->stats().driver_error;
   }
-  calls_->ContextEnds(other);
-  ASSERT_CU(cu_->CtxDestroy(other));
+  ASSERT_CU(calls_->ContextEnds(other, [&] { return cu_->CtxDestroy(other); }));
 }
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomTest, ::testing::Range(1, 9));
 

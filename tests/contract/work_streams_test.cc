@@ -21,6 +21,12 @@ class StreamsTest : public WorkTest {
     ASSERT_CU(cu_->ModuleLoadData(&module, kPtx));
     ASSERT_CU(cu_->ModuleGetFunction(spin, module, "spin"));
   }
+  CUresult End(CUcontext context) {
+    return calls_->ContextEnds(context, [&] { return cu_->CtxDestroy(context); });
+  }
+  CUresult Reset(const Tenant& t) {
+    return calls_->PrimaryContextEnds(t.payer(), 0, [&] { return cu_->DevicePrimaryCtxReset(0); });
+  }
 };
 
 TEST_F(StreamsTest, TheLegacyStreamIsHeldAndMeasured) {
@@ -92,8 +98,7 @@ TEST_F(StreamsTest, StreamsOfAnotherContextAreMeasuredAndGoWithIt) {
     EXPECT_EQ(t.gate->stats().markers_failed, 0u);
     for (int i = 0; i < 20; ++i) ASSERT_CU(Spin(t, Micros(100), stream));  // in flight
     std::swap(spin, spin_);
-    calls_->ContextEnds(other);
-    ASSERT_CU(cu_->CtxDestroy(other));
+    ASSERT_CU(End(other));
     Rest();
     EXPECT_TRUE(engine_->health().ok()) << engine_->health();
   }
@@ -114,8 +119,7 @@ TEST_F(StreamsTest, OfAContextThatEndsNothingIsAskedAnyMore) {
   ASSERT_CU(Spin(t, Millis(5), stream));
   std::swap(spin, spin_);
   ASSERT_CU(calls_->StreamDestroy(stream));
-  calls_->ContextEnds(other);
-  ASSERT_CU(cu_->CtxDestroy(other));
+  ASSERT_CU(End(other));
   Rest();
   EXPECT_EQ(t.gate->stats().markers_failed, 0u);
   EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
@@ -126,8 +130,8 @@ TEST_F(StreamsTest, AfterAResetOfThePrimaryContextWorkIsMeasuredAndHeldAsBefore)
   Tenant& t = Add({.limits = {.cap = 0.2}});
   for (const bool told : {true, true, false}) {
     for (int i = 0; i < 20; ++i) ASSERT_CU(Spin(t, Millis(1)));  // some in flight
-    if (told) calls_->PrimaryContextEnds(0);  // else it is known when the driver refuses
-    ASSERT_CU(cu_->DevicePrimaryCtxReset(0));
+    // Not told, it is known when the driver refuses.
+    ASSERT_CU(told ? Reset(t) : cu_->DevicePrimaryCtxReset(0));
     Rest();
     CUcontext again = nullptr;
     ASSERT_CU(cu_->DevicePrimaryCtxRetain(&again, 0));

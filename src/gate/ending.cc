@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// The end of a context. What is over by then is measured, by markers that are read before they are gone. What is not
+// over has its time until the driver has ended it: whether that waits for it or cuts it off, it runs no longer.
+#include <algorithm>
+#include <utility>
+
+#include "gate/state.h"
+
+namespace gpushare::gate {
+
+void Engine::Impl::AwaitLook() {
+  const uint32_t asked = looks_asked.fetch_add(1) + 1;
+  Poke();
+  for (;;) {
+    const uint32_t done = looks_done.load(std::memory_order_acquire);
+    if (static_cast<int32_t>(done - asked) >= 0) return;
+    clock.Wait(looks_done, done, kNever, options.spin);
+  }
+}
+
+bool Engine::Impl::InFlight(const meter::EventPool* pool) const {
+  return std::any_of(marked_streams.begin(), marked_streams.end(),
+                     [&](const StreamGate* stream) { return stream->events == pool; });
+}
+
+void Engine::Impl::ContextEnds(driver::Context ending) {
+  const bool own = ending == context;
+  if (own) ++own_ends;
+  meter::EventPool* pool = own ? &events : nullptr;
+  bool in_flight = false;
+  {
+    const Section section(*this);
+    for (const ForeignPool& foreign : foreign_pools) {
+      if (foreign.context == ending) pool = foreign.events.get();
+    }
+    if (pool == nullptr) return;
+    in_flight = InFlight(pool);
+  }
+  if (in_flight) AwaitLook();
+  {
+    const Time now = clock.Now();
+    const Section section(*this);
+    in_flight = InFlight(pool);
+    std::erase_if(marked_streams, [&](StreamGate* stream) {
+      if (stream->events != pool) return false;
+      stream->ended = true;
+      stream->ends_since = now;
+      return true;
+    });
+    for (ForeignPool& foreign : foreign_pools) {
+      if (foreign.events.get() == pool) foreign.context = nullptr;
+    }
+    pool->Abandon();
+    context_ends = context_ends || own;
+  }
+  // The reconciler may be asking for an event of it just now.
+  if (in_flight || own) AwaitLook();
+}
+
+void Engine::Impl::ContextEnded(driver::Context ended) {
+  if (ended == context) --own_ends;
+  const auto for_each = [&](const auto& what) {
+    mu.AssertHeld();
+    for (const auto& tenant : tenants) {
+      if (tenant == nullptr) continue;
+      for (const auto& stream : tenant->streams) {
+        if (stream->ended && ContextOf(*stream) == ended) what(*stream);
+      }
+    }
+  };
+  bool any = false;
+  {
+    const Section section(*this);
+    for_each([&](StreamGate&) { any = true; });
+  }
+  if (!any) return;
+  AwaitLook();  // what others had in flight meanwhile is theirs
+  const Time now = clock.Now();
+  const Section section(*this);
+  for_each([&](StreamGate& stream) {
+    mu.AssertHeld();
+    SettleEnded(stream, now);
+  });
+  RunArbiter(now, nullptr);
+}
+
+void Engine::Impl::SettleEnded(StreamGate& stream, Time now) {
+  TenantState& tenant = *stream.tenant;
+  stream.ended = false;
+  if (stream.markers.empty()) return;  // the reconciler had seen it complete
+  // To the replay the oldest batch has run until now; behind it the others have not begun.
+  Nanos used(static_cast<int64_t>(replay.UsedSoFar(stream.replay, DeviceTime(now))));
+  // One that has not been seen to begin may have while the driver ended it, unless it waits for somebody.
+  const Marker& first = stream.markers.front();
+  if (first.commands == 0) used = first.waits_for_host ? Nanos(0) : now - stream.ends_since;
+  for (const Marker& marker : stream.markers) {
+    --stream.markers_pending;
+    UnknownDone(tenant, marker.unknown);
+    if (marker.waits_for_host) arbiter.Resume(tenant.id, now);
+    if (marker.commands == 0) continue;
+    const Nanos measured = std::exchange(used, Nanos(0));
+    arbiter.Settle(tenant.id, marker.phase, Nanos(marker.charged_ns),
+                   measured - Nanos(marker.accrued_ns), marker.commands, now);
+    tenant.stats.predicted += Nanos(marker.charged_ns);
+    tenant.stats.measured += measured - Nanos(marker.accrued_ns);
+    if (marker.passed) PassedDone(tenant, measured, now);
+  }
+  // Of a stream that was not removed the handle is another's soon, or nobody's.
+  for (; !stream.markers.empty(); stream.markers.pop_front()) {
+    replay.Complete(stream.replay, DeviceTime(now), DeviceTime(now), meter::Replay::End::kUnknown);
+  }
+  if (stream.leaving && stream.markers_pending == 0) EndStream(stream);
+}
+
+}  // namespace gpushare::gate

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contexts that end: what they have run is charged all the same.
+#include <utility>
+
+#include "tests/contract/work_bed.h"
+
+namespace gpushare::work {
+namespace {
+
+class EndsTest : public WorkTest {
+ protected:
+  // A context beside the bed's, which is current afterwards, and the kernel in it.
+  void MakeContext(CUcontext* made, CUfunction* spin) {
+    auto* const create = reinterpret_cast<CUresult (*)(CUcontext*, unsigned, CUdevice)>(
+        driver_->Symbol("cuCtxCreate_v2"));
+    ASSERT_CU(create(made, 0, 0));
+    CUmodule module = nullptr;
+    ASSERT_CU(cu_->ModuleLoadData(&module, kPtx));
+    ASSERT_CU(cu_->ModuleGetFunction(spin, module, "spin"));
+  }
+  CUresult End(CUcontext context) {
+    return calls_->ContextEnds(context, [&] { return cu_->CtxDestroy(context); });
+  }
+  CUresult Reset(const Tenant& t) {
+    return calls_->PrimaryContextEnds(t.payer(), 0, [&] { return cu_->DevicePrimaryCtxReset(0); });
+  }
+};
+
+// Its kernel is a new one every time, so that only what is measured at the end tells what it takes.
+TEST_F(EndsTest, AProgramThatEndsItsContextAfterEveryKernelKeepsToItsCap) {
+  const Tenant& t = Add({.limits = {.cap = 0.1}});
+  for (const Nanos cost : {Micros(200), Millis(5), Millis(20)}) {
+    const double used = UsedMs(t.account), measured = MeasuredMs(t);
+    const Time began = clock().Now();
+    while (clock().Now() - began < Seconds(1)) {
+      CUcontext other = nullptr;
+      CUfunction spin = nullptr;
+      ASSERT_NO_FATAL_FAILURE(MakeContext(&other, &spin));
+      std::swap(spin, spin_);
+      sim_->set_account(nullptr, t.account);
+      ASSERT_CU(Spin(t, cost, nullptr));
+      ASSERT_CU(calls_->CtxSynchronize(t.payer()));
+      std::swap(spin, spin_);
+      ASSERT_CU(End(other));
+    }
+    const double share = (UsedMs(t.account) - used) / Ms(clock().Now() - began);
+    EXPECT_NEAR(share, 0.1, 0.005 + Ms(cost) / 1000) << Ms(cost) << " ms";
+    EXPECT_NEAR(MeasuredMs(t) - measured, UsedMs(t.account) - used,
+                0.02 * (UsedMs(t.account) - used));
+  }
+}
+
+TEST_F(EndsTest, AProgramThatResetsThePrimaryContextAfterEveryKernelKeepsToItsCap) {
+  Tenant& t = Add({.limits = {.cap = 0.1}});
+  const double used = UsedMs(t.account), measured = MeasuredMs(t);
+  const Time began = clock().Now();
+  while (clock().Now() - began < Seconds(1)) {
+    ASSERT_CU(Reset(t));
+    CUcontext again = nullptr;
+    ASSERT_CU(cu_->DevicePrimaryCtxRetain(&again, 0));
+    ASSERT_CU(cu_->ModuleLoadData(&module_, kPtx));
+    ASSERT_CU(cu_->ModuleGetFunction(&spin_, module_, "spin"));
+    sim_->set_account(nullptr, t.account);
+    ASSERT_CU(Spin(t, Millis(5), nullptr));
+    ASSERT_CU(calls_->CtxSynchronize(t.payer()));
+  }
+  EXPECT_NEAR((UsedMs(t.account) - used) / Ms(clock().Now() - began), 0.1, 0.01);
+  Rest();
+  EXPECT_NEAR(MeasuredMs(t) - measured, UsedMs(t.account) - used,
+              0.02 * (UsedMs(t.account) - used));
+  for (int i = 0; i < 400; ++i) cu_->DevicePrimaryCtxRelease(0);
+}
+
+// The driver cuts off what runs; it has had the device until then.
+TEST_F(EndsTest, WhatItsContextCutsOffIsChargedForAsLongAsItRan) {
+  const Tenant& t = Weighing(1);
+  for (const bool primary : {false, true}) {
+    const double used = UsedMs(t.account), measured = MeasuredMs(t);
+    CUcontext other = nullptr;
+    CUfunction spin = spin_;
+    if (!primary) {
+      ASSERT_NO_FATAL_FAILURE(MakeContext(&other, &spin));
+    }
+    std::swap(spin, spin_);
+    const CUstream stream = NewStream(t);
+    ASSERT_CU(Spin(t, Millis(50), stream));
+    ASSERT_CU(Spin(t, Millis(50), stream));
+    std::swap(spin, spin_);
+    Rest(Millis(8));
+    ASSERT_CU(primary ? Reset(t) : End(other));
+    EXPECT_NEAR(UsedMs(t.account) - used, 8, 0.2);
+    EXPECT_NEAR(MeasuredMs(t) - measured, 8, 0.2);
+    EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
+  }
+}
+
+// Nothing of the engine's own context is left: there are no stamps, but the driver says when others' work is over.
+TEST_F(EndsTest, WithoutThePrimaryContextWorkIsChargedForTheTimeUntilItIsSeenToBeOver) {
+  const Tenant& t = Add({.limits = {.cap = 0.1}});
+  ASSERT_CU(Reset(t));
+  const Time began = clock().Now();
+  while (clock().Now() - began < Seconds(1)) {
+    CUcontext other = nullptr;
+    CUfunction spin = nullptr;
+    ASSERT_NO_FATAL_FAILURE(MakeContext(&other, &spin));
+    std::swap(spin, spin_);
+    sim_->set_account(nullptr, t.account);
+    ASSERT_CU(Spin(t, Millis(5), nullptr));
+    ASSERT_CU(calls_->CtxSynchronize(t.payer()));
+    std::swap(spin, spin_);
+    ASSERT_CU(End(other));
+  }
+  EXPECT_NEAR(UsedMs(t.account) / Ms(clock().Now() - began), 0.1, 0.015);
+  CUcontext again = nullptr;
+  ASSERT_CU(cu_->DevicePrimaryCtxRetain(&again, 0));
+}
+
+// While anything captures the driver is asked of each launch.
+TEST_F(EndsTest, WhatIsCapturedInAContextThatEndsIsCapturedNoMore) {
+  const Tenant& t = Weighing(1);
+  CUcontext other = nullptr;
+  CUfunction spin = nullptr;
+  ASSERT_NO_FATAL_FAILURE(MakeContext(&other, &spin));
+  const CUstream stream = NewStream(t);
+  ASSERT_CU(calls_->StreamBeginCapture(
+      stream, [&] { return cu_->StreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED); }));
+  ASSERT_CU(End(other));
+  ASSERT_CU(Spin(t, Micros(10)));
+  const uint64_t asked = CallsOf("cuStreamIsCapturing");
+  for (int i = 0; i < 10; ++i) ASSERT_CU(Spin(t, Micros(10)));
+  EXPECT_LT(CallsOf("cuStreamIsCapturing") - asked, 10u);
+}
+
+}  // namespace
+}  // namespace gpushare::work
