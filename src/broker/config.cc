@@ -94,8 +94,8 @@ absl::Status ReadAccounts(const YamlReader& in, const YamlNode& value, const std
       value.kind == Kind::kNothing || (value.kind == Kind::kList && value.values.empty());
   if (nobody) {
     return in.Error(value.line, place,
-                    "it names nobody; allowed: a list of names or numbers, and where whoever may "
-                    "connect may register, no such key");
+                    "it names nobody; allowed: a list of names or numbers, or no such key, which "
+                    "docs/broker.md says the meaning of");
   }
   return in.List(value, place, "a list of names or numbers",
                  [&](const YamlNode& each, const std::string& below) {
@@ -287,6 +287,10 @@ class ConfigReader {
             const absl::StatusOr<std::string> address = ParseAddress(config_.metrics);
             if (address.ok()) config_.metrics = *address;
             return in_.At(value, place, address.status());
+          }},
+         {"operators",
+          [this](const YamlNode& value, const std::string& place) {
+            return ReadAccounts(in_, value, place, UserId, &config_.operators.emplace());
           }},
          {"unlisted",
           [this](const YamlNode& value, const std::string& place) {

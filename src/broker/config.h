@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +33,9 @@ struct TenantConfig {
 struct Config {
   std::string socket;   // path; empty: the command line's, or the default
   std::string metrics;  // address to listen at, as in 127.0.0.1:9410; empty: none
+  // Users that list and change what the broker does, wherever they are; nothing: root and the broker's own, where they
+  // are not in a container.
+  std::optional<std::vector<uint32_t>> operators;
   std::vector<TenantConfig> tenants;
   // Whether processes may register as tenants that are not listed, with the share that they ask for as far as there is
   // room for it.

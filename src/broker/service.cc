@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "broker/json.h"
+#include "broker/namespace.h"
 #include "broker/service_connection.h"
 
 namespace gpushare::broker {
@@ -402,11 +403,26 @@ absl::Status Service::GiveSeat(Connection& connection, const ipc::GpuOpened& ope
 // ---- Commands
 
 absl::Status Service::MayOperate(const Connection& connection) const {
-  if (connection.peer.uid == 0 || connection.peer.uid == geteuid()) return absl::OkStatus();
+  const uid_t uid = connection.peer.uid;
+  if (const auto& operators = registry_.config().operators; operators.has_value()) {
+    if (std::find(operators->begin(), operators->end(), uid) != operators->end()) {
+      return absl::OkStatus();
+    }
+    return absl::PermissionDeniedError(absl::StrCat(
+        "user ", uid, " does not operate this broker: its configuration names 'operators'"));
+  }
+  if (uid != 0 && uid != geteuid()) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "user ", uid, " does not operate this broker: ",
+        geteuid() == 0 ? "" : absl::StrCat("user ", geteuid(), " does, and "),
+        geteuid() == 0 ? "root does" : "root", ", or the configuration's 'operators'"));
+  }
+  // Root of a container is not the machine's.
+  if (IsBeside(connection.peer)) return absl::OkStatus();
   return absl::PermissionDeniedError(
-      absl::StrCat("user ", connection.peer.uid, " does not operate this broker: ",
-                   geteuid() == 0 ? "" : absl::StrCat("user ", geteuid(), " does, and "),
-                   geteuid() == 0 ? "root does" : "root"));
+      absl::StrCat("user ", uid,
+                   " of another PID namespace than the broker's does not operate it, "
+                   "unless the configuration's 'operators' name it"));
 }
 
 absl::StatusOr<std::string> Service::OnQuery(const Connection& connection,

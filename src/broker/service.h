@@ -152,7 +152,7 @@ class Service {
   absl::StatusOr<std::string> OnChange(const Connection& connection, const ipc::Change& change)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Snapshot Figures() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status MayOperate(const Connection& connection) const;
+  absl::Status MayOperate(const Connection& connection) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Queues the parts of an answer; Flush() sends as much as the peer takes.
   void Answer(Connection& connection, std::string_view text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Flush(Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -56,6 +56,25 @@ class Daemon(unittest.TestCase):
                 again.terminate()
                 again.communicate(timeout=20)
 
+    def test_root_of_a_container_does_not_operate_it(self):
+        container = ["unshare", "--pid", "--fork"]
+        try:
+            subprocess.run([*container, "true"], check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError):
+            self.skipTest("no PID namespace can be made here")
+        change = [COMMAND, "set", "online", "memory=1GiB", "--socket"]
+        with broker() as running, Process(running.path, "online") as process:
+            process.open()
+            done = subprocess.run([*container, *change, running.path], capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual(done.returncode, STATUS_REFUSED, done)
+            self.assertIn("PID namespace", done.stderr)
+            self.assertEqual(running.share("online")["memory_limit"], 8 * GIB)
+            running.configure(TWO + f"operators: [{os.geteuid()}]\n")
+            self.assertEqual(running.command("reload").returncode, 0)
+            done = subprocess.run([*container, *change, running.path], capture_output=True, text=True, timeout=60, check=False)
+            self.assertEqual(done.returncode, 0, done)
+            self.assertEqual(running.share("online")["memory_limit"], GIB)
+
     def test_a_second_one_does_not_take_its_place(self):
         with broker() as running:
             second = run("broker", "--gpu", "none", "--socket", running.path)

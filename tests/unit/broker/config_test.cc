@@ -116,6 +116,7 @@ TEST(BrokerConfig, RefusesWrongTypes) {
   EXPECT_THAT(Refused("tenants: [{name: a, spec: {memory: '1GiB,cap=5%'}}]"),
               HasSubstr("without ','"));
   EXPECT_THAT(Refused("tenants: [{name: a, users: root}]"), HasSubstr("a list of names"));
+  EXPECT_THAT(Refused("operators: []"), HasSubstr("names nobody"));
   // Not everybody: that is what a tenant without the key means.
   for (const char* key : {"users", "groups"}) {
     for (const char* nobody : {"[]", ""}) {

@@ -737,6 +737,24 @@ TEST_F(ServiceTest, TheOperatorChangesLimitsOfARunningTenant) {
 }
 
 // Tenants without a quota have what quotas leave in common: one that is drained gets no more of it, the others do.
+TEST_F(ServiceTest, OperatesWhomTheConfigurationNames) {
+  const auto refused = [&] {
+    const auto answer = Connect()->Call(ipc::Change{"set", "a", "", "cap=50%"});
+    return !answer.ok() || std::holds_alternative<ipc::Refusal>(*answer);
+  };
+  Config config = TwoTenants();
+  Start(config);
+  auto process = Connect();
+  ASSERT_TRUE(process->Register("a").ok() && process->Open().ok());
+  EXPECT_FALSE(refused()) << "whoever started it, beside it";
+  config.operators = {{getuid() + 1}};
+  ASSERT_TRUE(service_->Apply(config).ok());
+  EXPECT_TRUE(refused()) << "nobody else then";
+  config.operators = {{getuid() + 1, getuid()}};
+  ASSERT_TRUE(service_->Apply(config).ok());
+  EXPECT_FALSE(refused());
+}
+
 TEST_F(ServiceTest, OneWithoutAQuotaIsDrainedAndNoOther) {
   Config config;
   config.tenants = {Tenant("a", "compute=50%"), Tenant("b", "compute=50%")};
