@@ -59,6 +59,8 @@ install(FILES "${PROJECT_SOURCE_DIR}/LICENSE"
 if(TARGET gpushare_command AND GPUSHARE_BUILD_BROKER)
   install(FILES "${PROJECT_SOURCE_DIR}/share/systemd/gpushare-broker.service"
     DESTINATION lib/systemd/system COMPONENT runtime)
+  install(FILES "${PROJECT_SOURCE_DIR}/share/systemd/gpushare.sysusers" RENAME gpushare.conf
+    DESTINATION lib/sysusers.d COMPONENT runtime)
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/share/grafana" "${PROJECT_SOURCE_DIR}/share/container"
     "${PROJECT_SOURCE_DIR}/share/kubernetes"
     DESTINATION "${CMAKE_INSTALL_DATADIR}/gpushare" COMPONENT runtime)
