@@ -40,9 +40,10 @@ driver::Table Answers() {
   table.MemRelease = [](CUmemGenericAllocationHandle) { return CUDA_SUCCESS; };
   table.CtxGetDevice = [](CUdevice* device) { return *device = 0, CUDA_SUCCESS; };
   table.DeviceGetCount = [](int* count) { return *count = 1, CUDA_SUCCESS; };
-  table.DeviceGetMemPool = [](CUmemoryPool* pool, CUdevice) {
+  table.DeviceGetDefaultMemPool = table.DeviceGetMemPool = [](CUmemoryPool* pool, CUdevice) {
     return *pool = reinterpret_cast<CUmemoryPool>(uintptr_t{64}), CUDA_SUCCESS;
   };
+  table.GraphUpload = [](CUgraphExec, CUstream) { return CUDA_SUCCESS; };
   table.StreamIsCapturing = [](CUstream, CUstreamCaptureStatus* status) {
     return *status = CU_STREAM_CAPTURE_STATUS_NONE, CUDA_SUCCESS;
   };

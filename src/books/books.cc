@@ -75,6 +75,7 @@ void Books::Settle() {
   for (const LateFrees::Free& free : late_.TakeFinished()) Ended(free);
   if (physical_.has_stranded()) CreditClosed();
   if (pools_.count() != 0) SettlePools(nullptr);
+  if (graphs_.count() != 0) SettleGraphs();
 }
 
 }  // namespace gpushare::books

@@ -13,8 +13,9 @@
 // past them, a parameter that the driver will refuse) is forwarded as it is.
 //
 // Guarantees:
-//   * what is charged to an account never exceeds its limit, not even for an instant: memory is reserved
-//     before the driver is asked;
+//   * memory is reserved before the driver is asked, so that what is charged to an account never exceeds its limit, not
+//     even for an instant. The one exception is what pools and graphs turn out to have taken and cannot give back at
+//     once: that is charged past the limit, and who owes it gets nothing more of them;
 //   * a byte is charged for as long as the device may hold it: it is credited after the driver has given it
 //     up, for a free in the order of a stream when the stream has come to it (Settle() looks);
 //   * of a call that the driver refuses nothing remains.
@@ -34,10 +35,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "base/clock.h"
 #include "books/context_tags.h"
@@ -130,7 +133,10 @@ class Books {
   Answer MemAllocAsync(const Payer& payer, CUdeviceptr* pointer, size_t bytes, CUstream stream);
   Answer MemAllocFromPoolAsync(const Payer& payer, CUdeviceptr* pointer, size_t bytes,
                                CUmemoryPool pool, CUstream stream);
-  // Pools on the host are told so, and not charged.
+  // The device that a pool is of, whose share pays for it; kNoDevice: that of the stream.
+  static constexpr int kNoDevice = -1;
+  int PoolDevice(CUmemoryPool pool);
+  // Pools on the host are not charged.
   CUresult MemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties);
   CUresult MemPoolTrimTo(CUmemoryPool pool, size_t keep);
   CUresult MemPoolDestroy(CUmemoryPool pool);
@@ -140,8 +146,16 @@ class Books {
   // After any other way to instantiate.
   void Instantiated(CUgraphExec exec, CUgraph graph);
   CUresult GraphExecDestroy(CUgraphExec exec);
-  Answer GraphLaunch(const Payer& payer, CUgraphExec exec, CUstream stream);
-  Answer GraphUpload(const Payer& payer, CUgraphExec exec, CUstream stream);
+  // Of a graph with allocations, the first launch uploads it before: then it is known what it takes, and it is refused
+  // where there is no room.
+  Answer GraphLaunch(PayerOn payer_on, CUgraphExec exec, CUstream stream);
+  Answer GraphUpload(PayerOn payer_on, CUgraphExec exec, CUstream stream);
+  Answer GraphLaunch(const Payer& payer, CUgraphExec exec, CUstream stream) {
+    return GraphLaunch([&](CUdevice) { return std::optional(payer); }, exec, stream);
+  }
+  Answer GraphUpload(const Payer& payer, CUgraphExec exec, CUstream stream) {
+    return GraphUpload([&](CUdevice) { return std::optional(payer); }, exec, stream);
+  }
   CUresult DeviceGraphMemTrim(CUdevice device);
 
   // -- Frees of every pointer (free.cc) --
@@ -218,24 +232,29 @@ class Books {
   CUresult Bind(uint64_t multicast, const SharedMemory::Place& memory, uint64_t offset,
                 uint64_t bytes, const Call& call);
 
+  // `given`: the allocation is of that pool for certain.
   template <typename Call>
   Answer TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t bytes, CUmemoryPool pool,
-                      CUstream stream, const Call& call);
-  bool Knows(CUmemoryPool pool);
-  bool FindPool(CUdeviceptr pointer, uint8_t* number);
+                      bool given, CUstream stream, const Call& call);
+  bool PayForAllocation(const Payer& payer, CUdeviceptr* pointer, uint64_t bytes, uint8_t number,
+                        bool was_idle, CUstream stream, Answer* answer, uint64_t* ahead);
+  // Of a pool that is new here. 0 and an answer that is ok: none of the books'.
+  uint8_t Register(CUmemoryPool pool, Answer* answer);
+  bool IsOf(CUdeviceptr pointer, uint8_t* number);
   bool IsBalanced(CUmemoryPool pool, uint8_t number);
   // Charges the payer with what the pool has grown by. False: no room for `*claim` bytes, which stay claimed.
   bool PayForPool(const Payer& payer, uint8_t number, uint64_t* claim);
   // What is missing after all is paid if it can be, else owed.
-  void PayOrOwe(const Payer& payer, uint8_t number, uint64_t claim);
+  void PayOrOwe(const Payer& payer, Pools& pools, uint8_t number, uint64_t claim);
   bool PayDebt(const Payer& payer, Pools& pools, uint8_t number);
   // In the order of the stream, since the memory may be what that has freed and still uses.
   CUresult FreeUnseen(CUdeviceptr pointer, CUstream stream);
   void TakeBack(CUdeviceptr pointer, uint8_t number, CUstream stream);
   // `claim` as in Pools::Reconcile.
-  void ReconcilePool(uint8_t number, uint64_t* claim);
+  void Reconcile(Pools& pools, uint8_t number, uint64_t* claim);
+  CUresult ReservedOf(const Pools& pools, uint8_t number, CUmemoryPool pool, uint64_t* reserved);
   void TrimPool(uint8_t number);
-  // Reconciles pools in which something lies idle; those trimmed first where it is `trim`'s.
+  // Reconciles pools in which something lies idle or is owed; those trimmed first where it is `trim`'s.
   void SettlePools(const quota::Account* trim);
   void ResetPools(CUdevice device);
   void Credit(const std::vector<Pools::Credit>& credits);
@@ -247,22 +266,36 @@ class Books {
   };
   struct GraphUse {
     std::shared_ptr<const std::vector<GraphNeed>> needs;  // null: none
-    quota::Account* payer = nullptr;                      // of the last launch, after so many trims
+    // Of the last launch, after so many trims: for each need.
+    absl::InlinedVector<quota::Account*, 2> accounts;
     uint64_t trims = 0;
   };
+  // One need of a launch that is under way.
+  struct GraphTake {
+    Payer payer;
+    uint8_t number;
+    uint64_t bytes = 0;  // reserved
+  };
+  using GraphTakes = absl::InlinedVector<GraphTake, 2>;
   void AddNeeds(CUgraph graph, std::vector<GraphNeed>* needs);
   GraphUse UseOf(CUgraphExec exec, bool forget);
   template <typename Call>
-  Answer WithGraphMemory(const Payer& payer, CUgraphExec exec, CUstream stream, const Call& call);
+  Answer WithGraphMemory(PayerOn payer_on, CUgraphExec exec, CUstream stream, const Call& call);
+  // Takes what the graph needs: reserves, uploads, and gives back what there is no room for.
+  Answer TakeForGraph(const std::vector<GraphNeed>& needs, CUgraphExec exec, CUstream stream,
+                      GraphTakes* takes);
+  void GiveBack(const std::vector<GraphNeed>& needs, GraphTakes* takes);
+  bool ReserveGrowth(const GraphNeed& need, GraphTake* take);
+  void PayForGraphs(const GraphTake& take);
   // Whether nothing is owed for graphs on any of the devices; whether these have what was last paid for.
   bool ArePaid(const std::vector<GraphNeed>& needs);
   bool AreBalanced(const std::vector<GraphNeed>& needs);
   uint8_t NumberOf(const GraphNeed& need);
-  void PayForGraphs(const Payer& payer, uint8_t number);
-  void ReconcileGraphs(uint8_t number, uint64_t* claim);
   uint64_t GraphUnit(CUdevice device);
   CUresult TrimGraphMemory(CUdevice device);
+  // Where the account (null: anybody) has something of it or owes something.
   void TrimGraphs(const quota::Account* account);
+  void SettleGraphs();
 
   CUcontext PrimaryContext(CUdevice device);
   bool IsActive(CUdevice device);
@@ -286,6 +319,10 @@ class Books {
   Descriptors descriptors_;
   SparseArrays sparse_;
   Pools pools_, graphs_;
+  static constexpr int kHost = -2;  // in the place of a pool's device
+  std::atomic<bool> has_made_pools_{false};
+  quota::SpinLock made_lock_;
+  std::unordered_map<CUmemoryPool, int> made_pools_;  // by the program, with their devices
   std::atomic<bool> has_graph_memory_{false};
   quota::SpinLock graph_lock_;
   std::unordered_map<CUgraphExec, GraphUse> graph_uses_;

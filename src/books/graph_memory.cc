@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of graphs. The driver takes it when a graph with allocation nodes is launched, keeps it, and lets graphs
 // that do not run at once lie in the same: only its own figure says how much it has. Reserved before the first launch
-// of a graph, and before one after a trim, is what it needs; afterwards the figure is charged.
+// of a graph, and before one after a trim, is what it needs. Then it is uploaded, which takes the memory and runs
+// nothing: what the figure says beyond is charged, or the launch refused. What a launch takes after all is owed.
 #include <algorithm>
 #include <memory>
 #include <mutex>
@@ -108,16 +109,16 @@ bool Books::AreBalanced(const std::vector<GraphNeed>& needs) {
   });
 }
 
-Answer Books::GraphLaunch(const Payer& payer, CUgraphExec exec, CUstream stream) {
-  return WithGraphMemory(payer, exec, stream, [&] { return driver_.GraphLaunch(exec, stream); });
+Answer Books::GraphLaunch(PayerOn payer_on, CUgraphExec exec, CUstream stream) {
+  return WithGraphMemory(payer_on, exec, stream, [&] { return driver_.GraphLaunch(exec, stream); });
 }
 
-Answer Books::GraphUpload(const Payer& payer, CUgraphExec exec, CUstream stream) {
-  return WithGraphMemory(payer, exec, stream, [&] { return driver_.GraphUpload(exec, stream); });
+Answer Books::GraphUpload(PayerOn payer_on, CUgraphExec exec, CUstream stream) {
+  return WithGraphMemory(payer_on, exec, stream, [&] { return driver_.GraphUpload(exec, stream); });
 }
 
 template <typename Call>
-Answer Books::WithGraphMemory(const Payer& payer, CUgraphExec exec, CUstream stream,
+Answer Books::WithGraphMemory(PayerOn payer_on, CUgraphExec exec, CUstream stream,
                               const Call& call) {
   const GraphUse use = UseOf(exec, /*forget=*/false);
   CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -126,68 +127,131 @@ Answer Books::WithGraphMemory(const Payer& payer, CUgraphExec exec, CUstream str
     return {call()};
   }
   const std::vector<GraphNeed>& needs = *use.needs;
+  GraphTakes takes;
   // Launches of one executable follow each other, so what it had will do again, unless it was trimmed: then this
   // launch is its first. Of what it had nothing is asked between here and the call.
   const uint64_t trims = graph_trims_.load();
-  const bool again = use.payer == payer.account && use.trims == trims;
+  bool again = use.trims == trims && use.accounts.size() == needs.size();
+  for (const GraphNeed& need : needs) {
+    const std::optional<Payer> payer = payer_on(need.device);
+    if (!payer.has_value()) return {CUDA_ERROR_OUT_OF_MEMORY};
+    again = again && use.accounts[takes.size()] == payer->account;
+    takes.push_back({*payer, NumberOf(need)});
+  }
   if (again && ArePaid(needs)) {
     const Answer answer{call()};
     if (answer.ok() && AreBalanced(needs)) return answer;
     // It runs beside another that it shared memory with, or the driver looked for room.
-    for (const GraphNeed& need : needs) {
-      if (answer.ok()) {
-        PayForGraphs(payer, NumberOf(need));
+    for (const GraphTake& take : takes) {
+      if (answer.ok() && take.payer.account != nullptr) {
+        PayForGraphs(take);
       } else {
-        ReconcileGraphs(NumberOf(need), nullptr);
+        Reconcile(graphs_, take.number, nullptr);
       }
     }
     return answer;
   }
-  struct Held {
-    uint8_t number;
-    uint64_t bytes;
-  };
-  std::vector<Held> held;
-  for (const GraphNeed& need : needs) {
-    held.push_back({NumberOf(need), 0});
-    const uint8_t number = held.back().number;
-    graphs_.SetDevice(number, need.device);
+  for (size_t i = 0; i < needs.size(); ++i) {
+    const GraphTake& take = takes[i];
+    graphs_.SetDevice(take.number, needs[i].device);
     // What an earlier launch took and the quota had no room for is paid first.
-    if (graphs_.DebtOf(number, payer.account) > 0 && !PayDebt(payer, graphs_, number)) {
-      return Refused(payer);
+    if (take.payer.account != nullptr && graphs_.DebtOf(take.number, take.payer.account) > 0 &&
+        !PayDebt(take.payer, graphs_, take.number)) {
+      return Refused(take.payer);
     }
   }
-  uint64_t reserved = 0;
   Answer answer;
-  for (size_t i = 0; i < held.size() && !again; ++i) {
-    const uint64_t unit = GraphUnit(needs[i].device);
-    const uint64_t bytes = (needs[i].bytes + unit - 1) / unit * unit;
-    answer = Reserve(payer, bytes);
-    if (!answer.ok()) break;
-    graphs_.Expect(held[i].number, bytes);
-    held[i].bytes = bytes;
-    reserved += bytes;
-  }
-  if (answer.ok()) answer.result = call();
+  if (!again) answer = TakeForGraph(needs, exec, stream, &takes);
+  if (!answer.ok()) return answer;
+  answer.result = call();
   if (!answer.ok()) {
-    payer.account->Cancel(reserved);
-    for (const Held& one : held) {
-      graphs_.Abandon(one.number, payer.account, payer.owner, 0, one.bytes);
-      ReconcileGraphs(one.number, nullptr);
-    }
+    if (!again) GiveBack(needs, &takes);
+    for (const GraphTake& take : takes) Reconcile(graphs_, take.number, nullptr);
     return answer;
   }
-  payer.account->Commit(reserved);
-  for (const Held& one : held) {
-    graphs_.Took(one.number, payer.account, payer.owner, 0, one.bytes);
-    PayForGraphs(payer, one.number);
+  for (const GraphTake& take : takes) {
+    quota::Account* const account = take.payer.account;
+    if (account == nullptr) continue;
+    account->Commit(take.bytes);
+    graphs_.Took(take.number, account, take.payer.owner, 0, take.bytes);
+    PayForGraphs(take);
+    graphs_.End(take.number);
   }
   const std::lock_guard lock(graph_lock_);
   if (const auto at = graph_uses_.find(exec); at != graph_uses_.end()) {
-    at->second.payer = payer.account;
+    at->second.accounts.clear();
+    for (const GraphTake& take : takes) at->second.accounts.push_back(take.payer.account);
     at->second.trims = trims;
   }
   return answer;
+}
+
+Answer Books::TakeForGraph(const std::vector<GraphNeed>& needs, CUgraphExec exec, CUstream stream,
+                           GraphTakes* takes) {
+  const uint64_t unit_before = graph_unit_.load();
+  Answer answer;
+  for (size_t i = 0; i < needs.size() && answer.ok(); ++i) {
+    GraphTake& take = (*takes)[i];
+    if (take.payer.account == nullptr) continue;
+    const uint64_t unit = GraphUnit(needs[i].device);
+    const uint64_t bytes = (needs[i].bytes + unit - 1) / unit * unit;
+    answer = Reserve(take.payer, bytes);
+    if (!answer.ok()) break;
+    graphs_.Expect(take.number, bytes);
+    take.bytes = bytes;
+  }
+  if (answer.ok()) {
+    const CUresult uploaded = driver_.GraphUpload(exec, stream);
+    // Where it cannot be uploaded, the launch says what there is to say.
+    if (uploaded == CUDA_ERROR_OUT_OF_MEMORY) answer.result = uploaded;
+  }
+  for (size_t i = 0; i < needs.size() && answer.ok(); ++i) {
+    GraphTake& take = (*takes)[i];
+    if (take.payer.account == nullptr || ReserveGrowth(needs[i], &take)) continue;
+    GiveBack(needs, takes);
+    // With the unit that is known now there may be room after all, or somebody to wait for.
+    if (graph_unit_.load() != unit_before) return TakeForGraph(needs, exec, stream, takes);
+    return Refused(take.payer);
+  }
+  if (!answer.ok()) GiveBack(needs, takes);
+  return answer;
+}
+
+// Of what an upload took nothing is to remain.
+void Books::GiveBack(const std::vector<GraphNeed>& needs, GraphTakes* takes) {
+  for (const GraphNeed& need : needs) TrimGraphMemory(need.device);
+  for (GraphTake& take : *takes) {
+    if (const uint64_t bytes = std::exchange(take.bytes, 0); bytes > 0) {
+      take.payer.account->Cancel(bytes);
+      graphs_.Abandon(take.number, take.payer.account, take.payer.owner, 0, bytes);
+    }
+    Reconcile(graphs_, take.number, nullptr);
+  }
+}
+
+// What the upload took beyond the need tells in which units it takes.
+bool Books::ReserveGrowth(const GraphNeed& need, GraphTake* take) {
+  quota::Account& account = *take->payer.account;
+  uint64_t claim = 0;
+  for (const bool room : {false, true}) {
+    if (room) {
+      Settle();
+      SettlePools(&account);
+      account.Grow(claim);
+    }
+    Reconcile(graphs_, take->number, &claim);
+    if (claim == 0) return true;
+    uint64_t unit = GraphUnit(need.device);
+    const auto in_units = [&] { return (need.bytes + unit - 1) / unit * unit; };
+    while (in_units() < take->bytes + claim) unit *= 2;
+    if (in_units() == take->bytes + claim) graph_unit_.store(unit, std::memory_order_relaxed);
+    if (account.TryReserve(claim)) {
+      take->bytes += claim;  // expected by now
+      return true;
+    }
+  }
+  graphs_.Leave(take->number, claim);
+  return false;
 }
 
 uint64_t Books::GraphUnit(CUdevice device) {
@@ -206,38 +270,17 @@ uint64_t Books::GraphUnit(CUdevice device) {
 }
 
 // What there is no room for is owed: until it is paid, the payer launches no more graphs that allocate.
-void Books::PayForGraphs(const Payer& payer, uint8_t number) {
+void Books::PayForGraphs(const GraphTake& take) {
   uint64_t claim = 0;
-  for (const bool room : {false, true}) {
-    if (room) MakeRoom(*payer.account);
-    ReconcileGraphs(number, &claim);
-    if (claim == 0) return;
-    if (payer.account->TryReserve(claim)) {
-      payer.account->Commit(claim);
-      return graphs_.Pay(number, payer.account, payer.owner, claim);
-    }
+  Reconcile(graphs_, take.number, &claim);
+  if (claim == 0) return;
+  quota::Account& account = *take.payer.account;
+  if (account.TryReserve(claim)) {
+    account.Commit(claim);
+    return graphs_.Pay(take.number, &account, take.payer.owner, claim);
   }
-  graphs_.Owe(number, payer.account, claim);
-}
-
-void Books::ReconcileGraphs(uint8_t number, uint64_t* claim) {
-  Pools::Reading reading = graphs_.BeginReading(number);
-  std::vector<Pools::Credit> credits;
-  bool settled = false;
-  for (int i = 0; i < Pools::kReads && reading.pool != nullptr && !settled; ++i) {
-    uint64_t reserved = 0;
-    if (driver_.DeviceGetGraphMemAttribute(graphs_.DeviceOf(number),
-                                           CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT,
-                                           &reserved) != CUDA_SUCCESS) {
-      break;
-    }
-    settled = graphs_.Reconcile(number, &reading, reserved, claim, &credits);
-  }
-  if (!settled) {
-    if (reading.pool != nullptr) graphs_.EndReading(number);
-    if (claim != nullptr) graphs_.Leave(number, std::exchange(*claim, 0));
-  }
-  Credit(credits);
+  MakeRoom(account);
+  PayOrOwe(take.payer, graphs_, take.number, claim);
 }
 
 // Counted before, for launches that begin meanwhile, and after, for those that saw what was there before.
@@ -250,10 +293,7 @@ CUresult Books::TrimGraphMemory(CUdevice device) {
 
 CUresult Books::DeviceGraphMemTrim(CUdevice device) {
   const CUresult result = TrimGraphMemory(device);
-  for (unsigned i = 1; i <= graphs_.count(); ++i) {
-    const auto number = static_cast<uint8_t>(i);
-    if (graphs_.DeviceOf(number) == device) ReconcileGraphs(number, nullptr);
-  }
+  SettleGraphs();
   return result;
 }
 
@@ -263,7 +303,20 @@ void Books::TrimGraphs(const quota::Account* account) {
     const auto number = static_cast<uint8_t>(i);
     if (!graphs_.HasIdle(number, account) && graphs_.DebtOf(number, account) == 0) continue;
     TrimGraphMemory(graphs_.DeviceOf(number));
-    ReconcileGraphs(number, nullptr);
+    Reconcile(graphs_, number, nullptr);
+  }
+}
+
+// What is owed is paid or given up, if it can be.
+void Books::SettleGraphs() {
+  for (unsigned i = 1; i <= graphs_.count(); ++i) {
+    const auto number = static_cast<uint8_t>(i);
+    if (graphs_.HandleOf(number) == nullptr) continue;
+    Reconcile(graphs_, number, nullptr);
+    if (graphs_.DebtOf(number, nullptr) == 0) continue;
+    const Relaxed relaxed(driver_);
+    TrimGraphMemory(graphs_.DeviceOf(number));
+    Reconcile(graphs_, number, nullptr);
   }
 }
 

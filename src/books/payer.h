@@ -6,6 +6,7 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/functional/function_ref.h"
 #include "quota/ledger.h"
@@ -20,6 +21,10 @@ struct Payer {
   // Asked when the quota refuses and nothing idle is left to give up; may wait. Null: refused at once.
   const absl::FunctionRef<quota::Grant(quota::Account&, uint64_t bytes)>* wait = nullptr;
 };
+
+// Who pays on which device, of a call that takes memory of several. Nothing: nobody may, it is out of memory; an account
+// that is null: nobody has to.
+using PayerOn = absl::FunctionRef<std::optional<Payer>(CUdevice)>;
 
 // The driver's result; at the quota CUDA_ERROR_OUT_OF_MEMORY without a call to it.
 struct [[nodiscard]] Answer {

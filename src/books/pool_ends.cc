@@ -1,20 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pools as such: they begin, are trimmed, and end, by their destruction or with a reset of their device.
-#include <vector>
+#include <mutex>
+#include <new>
+#include <utility>
 
 #include "books/books.h"
 
 namespace gpushare::books {
 
+// The pool is noted before the program has it: without a device it would be charged to the wrong share, or, on the
+// host, to any.
 CUresult Books::MemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
   const CUresult result = driver_.MemPoolCreate(pool, properties);
-  if (result != CUDA_SUCCESS || properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE)
-    return result;
-  // Of the 256th pool on the books know nothing, and refuse to allocate from it.
-  if (const uint8_t number = pools_.NumberOf(*pool); number != 0) {
-    pools_.SetDevice(number, Pools::kHost);
+  if (result != CUDA_SUCCESS) return result;
+  const bool on_device = properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+  try {
+    const std::lock_guard lock(made_lock_);
+    made_pools_[*pool] = on_device ? properties->location.id : kHost;
+  } catch (const std::bad_alloc&) {
+    driver_.MemPoolDestroy(*pool);
+    *pool = nullptr;
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
+  has_made_pools_.store(true);
   return result;
+}
+
+int Books::PoolDevice(CUmemoryPool pool) {
+  const uint8_t number = pools_.Find(pool);
+  if (number != 0 && pools_.DeviceOf(number) >= 0) return pools_.DeviceOf(number);
+  {
+    const std::lock_guard lock(made_lock_);
+    if (const auto at = made_pools_.find(pool); at != made_pools_.end()) return at->second;
+  }
+  int devices = 0;
+  driver_.DeviceGetCount(&devices);
+  for (CUdevice device = 0; pool != nullptr && device < devices; ++device) {
+    CUmemoryPool standard = nullptr, current = nullptr;
+    driver_.DeviceGetDefaultMemPool(&standard, device);
+    driver_.DeviceGetMemPool(&current, device);
+    if (standard == pool || current == pool) return device;
+  }
+  return kNoDevice;
 }
 
 CUresult Books::MemPoolTrimTo(CUmemoryPool pool, size_t keep) {
@@ -36,11 +63,17 @@ CUresult Books::MemPoolDestroy(CUmemoryPool pool) {
     if (pool != nullptr && current == pool) driver_.DeviceSetMemPool(device, standard);
   }
   const uint8_t number = pools_.Find(pool);
-  if (number == 0) return driver_.MemPoolDestroy(pool);
-  if (pools_.Retired(number)) return CUDA_ERROR_INVALID_VALUE;
-  if (pools_.DeviceOf(number) == Pools::kHost) {
+  if (number != 0 && pools_.Retired(number)) return CUDA_ERROR_INVALID_VALUE;
+  // Before the driver gives the handle to another.
+  made_lock_.lock();
+  auto made = made_pools_.extract(pool);
+  made_lock_.unlock();
+  if (number == 0) {
     const CUresult result = driver_.MemPoolDestroy(pool);
-    if (result == CUDA_SUCCESS) pools_.Drop(number);
+    if (result != CUDA_SUCCESS && !made.empty()) {
+      const std::lock_guard lock(made_lock_);
+      made_pools_.insert(std::move(made));
+    }
     return result;
   }
   pools_.Retire(number);
@@ -55,7 +88,7 @@ void Books::ResetPools(CUdevice device) {
     const auto number = static_cast<uint8_t>(i);
     const int of = pools_.DeviceOf(number);
     CUmemoryPool const pool = pools_.HandleOf(number);
-    if (pool == nullptr || of == Pools::kHost || (of >= 0 && of != device)) continue;
+    if (pool == nullptr || (of >= 0 && of != device)) continue;
     uint64_t reserved = 0;
     const CUresult known =
         driver_.MemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved);
@@ -74,15 +107,14 @@ void Books::ResetPools(CUdevice device) {
     }
     if (known == CUDA_ERROR_INVALID_VALUE || known == CUDA_ERROR_INVALID_HANDLE) {
       Credit(pools_.Drop(number));
+      const std::lock_guard lock(made_lock_);
+      made_pools_.erase(pool);
     } else {
-      ReconcilePool(number, nullptr);
+      Reconcile(pools_, number, nullptr);
     }
   }
   graph_trims_.fetch_add(1);
-  for (unsigned i = 1; i <= graphs_.count(); ++i) {
-    const auto number = static_cast<uint8_t>(i);
-    if (graphs_.DeviceOf(number) == device) ReconcileGraphs(number, nullptr);
-  }
+  SettleGraphs();
 }
 
 }  // namespace gpushare::books

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <utility>
 
 namespace gpushare::books {
 
@@ -27,19 +28,48 @@ uint64_t Pools::Pool::owed() const {
   return sum;
 }
 
-void Pools::Pool::Forgive(uint64_t bytes) {
+void Pools::Pool::Forgive(uint64_t bytes, std::vector<Credit>* credits) {
   for (Debt& debt : debts) {
     const uint64_t part = std::min(bytes, debt.bytes);
+    if (part == 0) continue;
     debt.bytes -= part;
     bytes -= part;
+    credits->push_back({debt.account, debt.owner, part});
   }
   std::erase_if(debts, [](const Debt& debt) { return debt.bytes == 0; });
+}
+
+void Pools::Pool::PayDebts() {
+  std::erase_if(debts, [this](const Debt& debt) {
+    if (debt.account->IsOverdrawn()) return false;
+    Of(debt.account, debt.owner).idle += debt.bytes;
+    return true;
+  });
+}
+
+// Who has a part of the pool is there still.
+void Pools::Pool::Adopt(uint64_t bytes) {
+  const auto rank = [this](const Share& share) {
+    return std::pair(share.account == last, share.live + share.idle);
+  };
+  const auto heir = std::max_element(
+      shares.begin(), shares.end(),
+      [&](const Share& one, const Share& other) { return rank(one) < rank(other); });
+  if (heir == shares.end() || heir->live + heir->idle == 0) return;
+  if (heir->account->TryReserve(bytes)) {
+    heir->account->Commit(bytes);
+    heir->idle += bytes;
+  } else {
+    heir->account->Overdraw(bytes);
+    debts.push_back({heir->account, heir->owner, bytes});
+  }
 }
 
 void Pools::Pool::Clear() {
   shares.clear();
   debts.clear();
   balanced.store(kNever);
+  last = nullptr;
   retired.store(false);
   device.store(kUnknown);
   handle.store(nullptr);
@@ -84,6 +114,7 @@ Pools::Begun Pools::Begin(uint8_t number, quota::Account* account, uint32_t owne
     }
     share.idle -= bytes;
     share.live += bytes;
+    pool.last = account;
     return {bytes, 0, true};
   }
   for (Share& share : pool.shares) {
@@ -112,6 +143,13 @@ void Pools::Took(uint8_t number, quota::Account* account, uint32_t owner, uint64
   share.live += bytes;
   share.idle += ahead;
   pool.expected -= bytes + ahead;
+  pool.last = account;
+  ++pool.finding;
+}
+
+void Pools::End(uint8_t number) {
+  const Guard guard(pools_[number].lock);
+  --pools_[number].finding;
 }
 
 void Pools::Free(uint8_t number, quota::Account* account, uint32_t owner, uint64_t bytes) {
@@ -149,16 +187,21 @@ bool Pools::Reconcile(uint8_t number, Reading* reading, uint64_t reserved, uint6
     return false;
   }
   --pool.readers;
-  const uint64_t charged = pool.charged();
+  pool.PayDebts();
+  uint64_t charged = pool.charged();
   if (const uint64_t owed = pool.owed(); charged + owed > reserved) {
-    pool.Forgive(std::min(owed, charged + owed - reserved));
+    pool.Forgive(std::min(owed, charged + owed - reserved), credits);
   }
+  const uint64_t owed = pool.owed();
   if (claim != nullptr) {
     // What is expected may be in the driver already, or not yet: it makes nothing missing, and nothing too much.
     pool.expected -= *claim;
-    const uint64_t paid = charged + pool.owed() + pool.expected;
+    const uint64_t paid = charged + owed + pool.expected;
     *claim = reserved > paid ? reserved - paid : 0;
     pool.expected += *claim;
+  } else if (pool.finding == 0 && pool.expected == 0 && charged + owed < reserved) {
+    pool.Adopt(reserved - charged - owed);
+    charged = pool.charged();
   }
   const bool missing = charged < reserved || !pool.debts.empty();
   uint64_t excess = charged > reserved ? charged - reserved : 0;
@@ -186,10 +229,10 @@ void Pools::Pay(uint8_t number, quota::Account* account, uint32_t owner, uint64_
   pool.expected -= claim;
 }
 
-void Pools::Owe(uint8_t number, quota::Account* account, uint64_t claim) {
+void Pools::Owe(uint8_t number, quota::Account* account, uint32_t owner, uint64_t claim) {
   Pool& pool = pools_[number];
   const Guard guard(pool.lock);
-  pool.debts.push_back({account, claim});
+  pool.debts.push_back({account, owner, claim});
   pool.expected -= claim;
 }
 
@@ -202,24 +245,9 @@ uint64_t Pools::DebtOf(uint8_t number, const quota::Account* account) {
   const Guard guard(pools_[number].lock);
   uint64_t bytes = 0;
   for (const Debt& debt : pools_[number].debts) {
-    if (debt.account == account) bytes += debt.bytes;
+    if (account == nullptr || debt.account == account) bytes += debt.bytes;
   }
   return bytes;
-}
-
-uint64_t Pools::Repay(uint8_t number, const quota::Account* account, uint64_t bytes) {
-  Pool& pool = pools_[number];
-  const Guard guard(pool.lock);
-  uint64_t left = bytes;
-  for (Debt& debt : pool.debts) {
-    if (debt.account != account) continue;
-    const uint64_t part = std::min(left, debt.bytes);
-    debt.bytes -= part;
-    left -= part;
-  }
-  std::erase_if(pool.debts, [](const Debt& debt) { return debt.bytes == 0; });
-  pool.expected += bytes - left;
-  return left;
 }
 
 bool Pools::Forget(uint8_t number) {
@@ -241,6 +269,7 @@ std::vector<Pools::Credit> Pools::Drop(uint8_t number) {
     const uint64_t bytes = share.live + share.idle;
     if (bytes > 0) credits.push_back({share.account, share.owner, bytes});
   }
+  for (const Debt& debt : pool.debts) credits.push_back({debt.account, debt.owner, debt.bytes});
   ++pool.version;
   pool.Clear();
   return credits;
@@ -257,16 +286,16 @@ bool Pools::HasIdle(uint8_t number, const quota::Account* account) {
 uint64_t Pools::BytesOf(const quota::Account* account) {
   uint64_t bytes = 0;
   for (unsigned i = 1; i <= count(); ++i) {
-    for (const Share& share : SharesOf(static_cast<uint8_t>(i))) {
+    Pool& pool = pools_[i];
+    const Guard guard(pool.lock);
+    for (const Share& share : pool.shares) {
       if (share.account == account) bytes += share.live + share.idle;
+    }
+    for (const Debt& debt : pool.debts) {
+      if (debt.account == account) bytes += debt.bytes;
     }
   }
   return bytes;
-}
-
-std::vector<Pools::Share> Pools::SharesOf(uint8_t number) {
-  const Guard guard(pools_[number].lock);
-  return pools_[number].shares;
 }
 
 }  // namespace gpushare::books

@@ -3,7 +3,7 @@
 //
 // A pool takes memory from the device in granules, of which its allocations are parts. What is charged for a
 // pool is what it has reserved: to each account its live allocations, and what lies idle to those who made the
-// pool grow or freed it. What an account had no room for when its call was over is its debt.
+// pool grow or freed it. What an account had no room for when its call was over is its debt: charged past its limit.
 #ifndef GPUSHARE_BOOKS_POOLS_H_
 #define GPUSHARE_BOOKS_POOLS_H_
 
@@ -19,8 +19,8 @@
 
 namespace gpushare::books {
 
-// The figures only: what is charged to accounts is the caller's to do. Thread-safe; the lock is held for a walk
-// over the accounts of one pool.
+// The figures only: what is charged to accounts is the caller's to do, but for what Adopt() finds. Thread-safe; the lock
+// is held for a walk over the accounts of one pool.
 class Pools {
  public:
   struct Share {
@@ -39,9 +39,9 @@ class Pools {
   // 1 to 255; 0: there are so many pools already. Registers a pool that is new.
   uint8_t NumberOf(CUmemoryPool pool);
   uint8_t Find(CUmemoryPool pool) const;  // 0: it has none
-  CUmemoryPool HandleOf(uint8_t number) { return pools_[number].handle.load(); }
-  static constexpr int kUnknown = -1, kHost = -2;  // of the host: not charged
-  int DeviceOf(uint8_t number) { return pools_[number].device.load(); }
+  CUmemoryPool HandleOf(uint8_t number) const { return pools_[number].handle.load(); }
+  static constexpr int kUnknown = -1;
+  int DeviceOf(uint8_t number) const { return pools_[number].device.load(); }
   void SetDevice(uint8_t number, int device) { pools_[number].device.store(device); }
 
   // A call that will take `bytes` and perhaps `ahead` more, which are expected from now on. `idle` of them
@@ -56,9 +56,11 @@ class Pools {
   // It did not take them: the idle lie there again.
   void Abandon(uint8_t number, quota::Account* account, uint32_t owner, uint64_t idle,
                uint64_t expected);
-  // It did, and all are paid for: `bytes` are live, `ahead` lie idle.
+  // It did, and all are paid for: `bytes` are live, `ahead` lie idle. What the pool grew by beyond them is its caller's
+  // to find until it Ends.
   void Took(uint8_t number, quota::Account* account, uint32_t owner, uint64_t bytes,
             uint64_t ahead);
+  void End(uint8_t number);
   // From live to idle.
   void Free(uint8_t number, quota::Account* account, uint32_t owner, uint64_t bytes);
 
@@ -74,7 +76,9 @@ class Pools {
   Reading BeginReading(uint8_t number);
   // The driver has `reserved`. False: read it again; else the reading has ended. `credits`: what is charged and
   // not there any more, taken out of the idle. `*claim`: in, what the caller claimed before, out, what nobody is
-  // charged for or has claimed, which is the caller's to pay, owe or leave; null claims nothing.
+  // charged for or has claimed, which is the caller's to pay, owe or leave. Null claims nothing: while no call is under
+  // way, what nobody is charged for is then charged to who took last of the pool and holds some of it, else to who
+  // holds most. Debts of accounts that have room again are paid.
   bool Reconcile(uint8_t number, Reading* reading, uint64_t reserved, uint64_t* claim,
                  std::vector<Credit>* credits);
   void EndReading(uint8_t number);
@@ -89,12 +93,11 @@ class Pools {
     return pools_[number].balanced.load(std::memory_order_acquire) != kNever;
   }
 
+  // The claim has been charged to the account: within its limit, or past it.
   void Pay(uint8_t number, quota::Account* account, uint32_t owner, uint64_t claim);
-  void Owe(uint8_t number, quota::Account* account, uint64_t claim);
+  void Owe(uint8_t number, quota::Account* account, uint32_t owner, uint64_t claim);
   void Leave(uint8_t number, uint64_t claim);
-  uint64_t DebtOf(uint8_t number, const quota::Account* account);
-  // What was owed has been reserved: as much of it as is still owed is claimed. The rest is the result.
-  uint64_t Repay(uint8_t number, const quota::Account* account, uint64_t bytes);
+  uint64_t DebtOf(uint8_t number, const quota::Account* account);  // null: anybody's
 
   // The program has destroyed it; the driver will, when nothing is left in it.
   void Retire(uint8_t number) { pools_[number].retired.store(true); }
@@ -107,11 +110,11 @@ class Pools {
   bool HasIdle(uint8_t number, const quota::Account* account);  // null: anybody's
   uint8_t count() const { return count_.load(std::memory_order_acquire); }
   uint64_t BytesOf(const quota::Account* account);
-  std::vector<Share> SharesOf(uint8_t number);
 
  private:
   struct Debt {
-    const quota::Account* account;
+    quota::Account* account;
+    uint32_t owner;
     uint64_t bytes;
   };
   static constexpr uint64_t kNever = UINT64_MAX;
@@ -121,7 +124,8 @@ class Pools {
     std::atomic<CUmemoryPool> handle{nullptr};
     std::atomic<int> device{kUnknown};
     std::atomic<bool> retired{false};
-    uint64_t version = 0, expected = 0, readers = 0;
+    uint64_t version = 0, expected = 0, readers = 0, finding = 0;
+    const quota::Account* last = nullptr;  // who took last; it may be gone
     std::atomic<uint64_t> balanced{kNever};
     std::vector<Share> shares;
     std::vector<Debt> debts;
@@ -130,7 +134,9 @@ class Pools {
     uint64_t charged() const;
     uint64_t owed() const;
     // The driver has given up so much of what is owed.
-    void Forgive(uint64_t bytes);
+    void Forgive(uint64_t bytes, std::vector<Credit>* credits);
+    void PayDebts();
+    void Adopt(uint64_t bytes);
     void Clear();
   };
 

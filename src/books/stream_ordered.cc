@@ -18,19 +18,33 @@ Answer Books::MemAllocAsync(const Payer& payer, CUdeviceptr* pointer, size_t byt
   if (device >= 0 || driver_.CtxGetDevice(&device) == CUDA_SUCCESS) {
     driver_.DeviceGetMemPool(&pool, device);
   }
-  return TakeFromPool(payer, pointer, bytes, pool, stream,
+  return TakeFromPool(payer, pointer, bytes, pool, /*given=*/false, stream,
                       [&] { return driver_.MemAllocAsync(pointer, bytes, stream); });
 }
 
 Answer Books::MemAllocFromPoolAsync(const Payer& payer, CUdeviceptr* pointer, size_t bytes,
                                     CUmemoryPool pool, CUstream stream) {
-  return TakeFromPool(payer, pointer, bytes, pool, stream,
+  return TakeFromPool(payer, pointer, bytes, pool, /*given=*/true, stream,
                       [&] { return driver_.MemAllocFromPoolAsync(pointer, bytes, pool, stream); });
+}
+
+uint8_t Books::Register(CUmemoryPool pool, Answer* answer) {
+  const int device = PoolDevice(pool);
+  uint64_t reserved = 0;
+  // A handle that is nobody's must not have a number: it would keep it. The driver refuses it, in its own words.
+  if (device == kHost || driver_.MemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+                                                     &reserved) != CUDA_SUCCESS) {
+    return 0;
+  }
+  const uint8_t number = pools_.NumberOf(pool);
+  if (number == 0) *answer = {CUDA_ERROR_OUT_OF_MEMORY};  // 255 pools are in use
+  if (number != 0 && device >= 0) pools_.SetDevice(number, device);
+  return number;
 }
 
 template <typename Call>
 Answer Books::TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t bytes,
-                           CUmemoryPool pool, CUstream stream, const Call& call) {
+                           CUmemoryPool pool, bool given, CUstream stream, const Call& call) {
   CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
   // What is captured becomes a graph's.
   if (pointer == nullptr || bytes == 0 || pool == nullptr ||
@@ -38,11 +52,11 @@ Answer Books::TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t byte
       capture != CU_STREAM_CAPTURE_STATUS_NONE) {
     return {call()};
   }
-  if (!Knows(pool)) return {call()};  // the driver refuses it, in its own words
-  const uint8_t number = pools_.NumberOf(pool);
-  if (number == 0) return {CUDA_ERROR_OUT_OF_MEMORY};  // 255 pools are in use
+  Answer answer;
+  uint8_t number = pools_.Find(pool);
+  if (number == 0) number = Register(pool, &answer);
+  if (number == 0) return answer.ok() ? Answer{call()} : answer;
   if (pools_.Retired(number)) return {CUDA_ERROR_INVALID_VALUE};
-  if (pools_.DeviceOf(number) == Pools::kHost) return {call()};
   quota::Account* const account = payer.account;
   uint64_t ahead = 0;  // by which the pool grew more than was asked, when it was tried
   for (;;) {
@@ -52,7 +66,6 @@ Answer Books::TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t byte
       continue;
     }
     uint64_t reserved = bytes - begun.idle + ahead;
-    Answer answer;
     if (reserved > 0 && !account->TryReserve(reserved)) {
       // To wait with idle memory in hand would be to keep it from those who are waited for.
       pools_.Abandon(number, account, payer.owner, std::exchange(begun.idle, 0), bytes + ahead);
@@ -73,62 +86,69 @@ Answer Books::TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t byte
       give_back();
       if (reserved > 0) account->Cancel(reserved);
       // The driver may have given idle memory up, looking for room.
-      ReconcilePool(number, nullptr);
+      Reconcile(pools_, number, nullptr);
       return answer;
     }
     if (reserved > 0) account->Commit(reserved);
     uint8_t actual = number;
-    if (!FindPool(*pointer, &actual)) {
-      // Of a stream of another device. Its own pool's idle memory stays where it is.
+    if (!given && !IsOf(*pointer, &actual)) {
+      // Of a stream of another device, or the current pool is another meanwhile. What lies idle stays where it is.
       give_back();
       begun.whole = false;
       if (actual == 0 || (begun.idle > 0 && !account->Reserve(begun.idle))) {
         FreeUnseen(*pointer, stream);
         *pointer = 0;
         account->Release(reserved);
+        if (actual != 0) PayOrOwe(payer, pools_, actual, 0);
         return Answer::AtQuota(0);
       }
       account->Commit(begun.idle);
       pools_.Expect(actual, bytes + ahead);
     }
     if (!begun.whole) pools_.Took(actual, account, payer.owner, bytes, ahead);
-    if (pools_.DeviceOf(actual) == Pools::kUnknown) {
-      int device = Pools::kUnknown;
-      driver_.PointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, *pointer);
-      pools_.SetDevice(actual, device);
-    }
-    const quota::Allocation entry{bytes, account, quota::Kind::kPool, payer.owner, actual};
-    answer = Insert(pointers_, *pointer, entry, [&] { FreeUnseen(*pointer, stream); });
-    if (!answer.ok()) return answer;
-    if (begun.whole && IsBalanced(pool, actual)) return answer;
-    uint64_t missing = 0;
-    if (PayForPool(payer, actual, &missing)) return answer;
-    // No room for what the pool has grown by.
-    TakeBack(*pointer, actual, stream);
-    *pointer = 0;
-    PayOrOwe(payer, actual, missing);
-    if (payer.wait == nullptr || ahead != 0) {
-      return Refused(payer);
-    }
-    ahead = missing;
+    const bool done =
+        PayForAllocation(payer, pointer, bytes, actual, begun.whole, stream, &answer, &ahead);
+    if (!begun.whole) pools_.End(actual);
+    if (done) return answer;
   }
 }
 
-// A handle that is nobody's must not have a number: it would keep it.
-bool Books::Knows(CUmemoryPool pool) {
-  uint64_t reserved = 0;
-  return pools_.Find(pool) != 0 ||
-         driver_.MemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) ==
-             CUDA_SUCCESS;
+// Lists what was allocated and pays for what the pool grew by. False: there is no room for that, and `*ahead` was not
+// known to the request before: it may wait for it.
+bool Books::PayForAllocation(const Payer& payer, CUdeviceptr* pointer, uint64_t bytes,
+                             uint8_t number, bool was_idle, CUstream stream, Answer* answer,
+                             uint64_t* ahead) {
+  if (pools_.DeviceOf(number) == Pools::kUnknown) {
+    int device = Pools::kUnknown;
+    driver_.PointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, *pointer);
+    pools_.SetDevice(number, device);
+  }
+  const quota::Allocation entry{bytes, payer.account, quota::Kind::kPool, payer.owner, number};
+  *answer = Insert(pointers_, *pointer, entry, [&] { FreeUnseen(*pointer, stream); });
+  if (!answer->ok()) return true;
+  if (was_idle && IsBalanced(pools_.HandleOf(number), number)) return true;
+  uint64_t missing = 0;
+  if (PayForPool(payer, number, &missing)) return true;
+  // No room for what the pool has grown by.
+  TakeBack(*pointer, number, stream);
+  *pointer = 0;
+  PayOrOwe(payer, pools_, number, missing);
+  if (payer.wait != nullptr && *ahead == 0) {
+    *ahead = missing;
+    return false;
+  }
+  *answer = Refused(payer);
+  return true;
 }
 
 // False when the pointer is of another pool than `*number`, which it then is (0: one too many).
-bool Books::FindPool(CUdeviceptr pointer, uint8_t* number) {
+bool Books::IsOf(CUdeviceptr pointer, uint8_t* number) {
   int devices = devices_.load(std::memory_order_relaxed);
   if (devices == 0 && driver_.DeviceGetCount(&devices) == CUDA_SUCCESS) devices_.store(devices);
   CUmemoryPool pool = nullptr;
-  if (devices == 1 || driver_.PointerGetAttribute(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
-                                                  pointer) != CUDA_SUCCESS) {
+  if ((devices == 1 && !has_made_pools_.load(std::memory_order_relaxed)) ||
+      driver_.PointerGetAttribute(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, pointer) !=
+          CUDA_SUCCESS) {
     return true;
   }
   if (pool == nullptr || pool == pools_.HandleOf(*number)) return true;
@@ -153,7 +173,7 @@ bool Books::PayForPool(const Payer& payer, uint8_t number, uint64_t* claim) {
     } else if (tried == kAllGivenUp) {
       MakeRoom(*payer.account);
     }
-    ReconcilePool(number, claim);
+    Reconcile(pools_, number, claim);
     if (*claim == 0) return true;
     if (payer.account->TryReserve(*claim)) {
       payer.account->Commit(*claim);
@@ -164,36 +184,29 @@ bool Books::PayForPool(const Payer& payer, uint8_t number, uint64_t* claim) {
   return false;
 }
 
-void Books::PayOrOwe(const Payer& payer, uint8_t number, uint64_t claim) {
-  ReconcilePool(number, &claim);
+void Books::PayOrOwe(const Payer& payer, Pools& pools, uint8_t number, uint64_t claim) {
+  quota::Account& account = *payer.account;
+  Reconcile(pools, number, &claim);
   if (claim == 0) return;
-  if (payer.account->TryReserve(claim)) {
-    payer.account->Commit(claim);
-    pools_.Pay(number, payer.account, payer.owner, claim);
+  if (account.TryReserve(claim) || (account.Grow(claim) && account.TryReserve(claim))) {
+    account.Commit(claim);
+    pools.Pay(number, &account, payer.owner, claim);
   } else {
-    pools_.Owe(number, payer.account, claim);
+    account.Overdraw(claim);
+    pools.Owe(number, &account, payer.owner, claim);
   }
 }
 
-// Of pools of either kind: their figure has been read before.
+// Of pools of either kind. Debts of who has room again are paid as soon as anybody reconciles.
 bool Books::PayDebt(const Payer& payer, Pools& pools, uint8_t number) {
-  quota::Account& account = *payer.account;
   for (const bool room : {false, true}) {
-    if (room) MakeRoom(account);
-    if (&pools == &pools_) {
-      TrimPool(number);
-      ReconcilePool(number, nullptr);
-    } else {
-      ReconcileGraphs(number, nullptr);
+    if (room) {
+      MakeRoom(*payer.account);
+      payer.account->Grow(1);  // as far as it is overdrawn, and beyond
     }
-    const uint64_t debt = pools.DebtOf(number, &account);
-    if (debt == 0) return true;
-    if (!account.TryReserve(debt)) continue;
-    const uint64_t rest = pools.Repay(number, &account, debt);
-    account.Cancel(rest);
-    account.Commit(debt - rest);
-    pools.Pay(number, &account, payer.owner, debt - rest);
-    return true;
+    if (&pools == &pools_) TrimPool(number);
+    Reconcile(pools, number, nullptr);
+    if (pools.DebtOf(number, payer.account) == 0) return true;
   }
   return false;
 }
@@ -216,22 +229,27 @@ void Books::TakeBack(CUdeviceptr pointer, uint8_t number, CUstream stream) {
   TrimPool(number);
 }
 
-void Books::ReconcilePool(uint8_t number, uint64_t* claim) {
-  Pools::Reading reading = pools_.BeginReading(number);
+CUresult Books::ReservedOf(const Pools& pools, uint8_t number, CUmemoryPool pool,
+                           uint64_t* reserved) {
+  return &pools == &pools_
+             ? driver_.MemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, reserved)
+             : driver_.DeviceGetGraphMemAttribute(pools.DeviceOf(number),
+                                                  CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, reserved);
+}
+
+void Books::Reconcile(Pools& pools, uint8_t number, uint64_t* claim) {
+  Pools::Reading reading = pools.BeginReading(number);
   std::vector<Pools::Credit> credits;
   bool settled = false;
   // A call that ended meanwhile reads what is true later than this one, and settles it.
   for (int i = 0; i < Pools::kReads && reading.pool != nullptr && !settled; ++i) {
     uint64_t reserved = 0;
-    if (driver_.MemPoolGetAttribute(reading.pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
-                                    &reserved) != CUDA_SUCCESS) {
-      break;
-    }
-    settled = pools_.Reconcile(number, &reading, reserved, claim, &credits);
+    if (ReservedOf(pools, number, reading.pool, &reserved) != CUDA_SUCCESS) break;
+    settled = pools.Reconcile(number, &reading, reserved, claim, &credits);
   }
   if (!settled) {
-    if (reading.pool != nullptr) pools_.EndReading(number);
-    if (claim != nullptr) pools_.Leave(number, std::exchange(*claim, 0));
+    if (reading.pool != nullptr) pools.EndReading(number);
+    if (claim != nullptr) pools.Leave(number, std::exchange(*claim, 0));
   }
   Credit(credits);
 }
@@ -256,9 +274,12 @@ void Books::SettlePools(const quota::Account* trim) {
   for (unsigned i = 1; i <= pools_.count(); ++i) {
     const auto number = static_cast<uint8_t>(i);
     const bool retired = pools_.Retired(number);
-    if (!retired && !pools_.HasIdle(number, nullptr)) continue;
-    if (retired || (trim != nullptr && pools_.HasIdle(number, trim))) TrimPool(number);
-    ReconcilePool(number, nullptr);
+    if (!retired && pools_.IsPaid(number) && !pools_.HasIdle(number, nullptr)) continue;
+    if (retired || pools_.DebtOf(number, nullptr) > 0 ||
+        (trim != nullptr && pools_.HasIdle(number, trim))) {
+      TrimPool(number);
+    }
+    Reconcile(pools_, number, nullptr);
     if (!retired) continue;
     CUmemoryPool const pool = pools_.HandleOf(number);
     if (pools_.Forget(number)) driver_.MemPoolDestroy(pool);

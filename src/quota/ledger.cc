@@ -61,6 +61,19 @@ Grant Account::TryChargeBoth(uint64_t bytes) {
   return {.granted = parents.granted, .left = std::min(left, parents.left)};
 }
 
+void Account::Overdraw(uint64_t bytes) {
+  if (parent_ != nullptr) {
+    const std::lock_guard lock(child_lock_);
+    parent_->Overdraw(bytes);
+    charged_.fetch_add(bytes);
+  } else if (borrows_) {
+    book_->Overdraw(*this, bytes);
+  } else {
+    charged_.fetch_add(bytes);
+  }
+  CommitAlone(bytes);
+}
+
 Grant Account::TakeBackAndTry(uint64_t bytes) {
   charged_.fetch_sub(bytes);
   return TryChargeAlone(bytes);

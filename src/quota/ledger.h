@@ -14,7 +14,7 @@
 // CheckInvariants() finds most breaches.
 //
 // Guarantees, with any number of threads:
-//   * charged never exceeds the limit that the reservation saw, not even for an instant;
+//   * charged never exceeds the limit that the reservation saw, not even for an instant; but for Overdraw();
 //   * a request that does not fit never makes one fail that does: it changes nothing but `denied`.
 //     (Adding first and taking back has that race.)
 //   * a grant makes no system call, and its cost does not depend on what is charged already.
@@ -123,6 +123,14 @@ class Account {
   // Ends the wait of the ticket's holder, which is refused. False: it has its grant, or has left.
   // A holder that has not come to wait yet is refused when it comes.
   bool CallAway(const std::shared_ptr<Ticket>& ticket, base::Clock& clock);
+
+  // Held already, and nobody can give them back now: charged and committed past every limit. Nothing more is granted
+  // until releases have made room, as after SetLimit() below what is charged.
+  void Overdraw(uint64_t bytes);
+  bool IsOverdrawn() const {
+    return own() > limit() || (book_ != nullptr && Over() > 0) ||
+           (parent_ != nullptr && parent_->IsOverdrawn());
+  }
 
   void Commit(uint64_t bytes);   // reserved bytes are now held
   void Cancel(uint64_t bytes);   // reserved bytes were not taken after all

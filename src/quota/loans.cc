@@ -221,6 +221,11 @@ void LoanBook::Uncharge(Account& account, uint64_t bytes) {
   Repay(account);
 }
 
+void LoanBook::Overdraw(Account& account, uint64_t bytes) {
+  const std::lock_guard lock(lock_);
+  account.charged_.fetch_add(bytes);
+}
+
 uint64_t LoanBook::WithoutLoan(const Account& account) const {
   const std::lock_guard lock(lock_);
   return Minus(account.own(), account.loan());

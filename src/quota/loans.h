@@ -84,6 +84,7 @@ class LoanBook {
   // The path of those who may borrow, and of those whose request did not fit.
   Grant Charge(Account& account, uint64_t bytes);
   void Uncharge(Account& account, uint64_t bytes);
+  void Overdraw(Account& account, uint64_t bytes);
 
   // With the lock.
   uint64_t Available(const Account& but) const;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Graphs: what their nodes allocate is charged (src/books), their launches are held and charged (src/work).
+#include <optional>
+
 #include "shim/gated.h"
 #include "shim/hook.h"
 #include "shim/process.h"
@@ -9,7 +11,6 @@ namespace {
 
 using books::Books;
 using books::Payer;
-using driver::Table;
 using work::Calls;
 
 template <Name kName, typename... A>
@@ -31,12 +32,20 @@ CUresult GraphExecDestroy(CUgraphExec exec) {
   });
 }
 
+// A graph allocates on the GPUs that its nodes name: on each the share there pays.
+std::optional<Payer> PayerOn(CUdevice device) {
+  const Process::Found found = Process::Get().ShareOn(device);
+  if (found.refused) return std::nullopt;
+  return Payer{.account = &found.share->account(),
+               .owner = found.share->slot(),
+               .context = found.context,
+               .device = device};
+}
+
 CUresult GraphLaunch(CUgraphExec exec, CUstream stream) {
   return Submitted([&](Calls& calls, const work::Payer& payer) {
     return calls.GraphLaunchBy(payer, exec, stream, [&] {
-      return ChargeOn(
-          stream, [&](Books& b, const Payer& p) { return b.GraphLaunch(p, exec, stream); },
-          [&](const Table& d) { return d.GraphLaunch(exec, stream); });
+      return Booked([&](Books& b) { return b.GraphLaunch(PayerOn, exec, stream).result; });
     });
   });
 }
@@ -44,9 +53,7 @@ CUresult GraphLaunchPerThread(CUgraphExec exec, CUstream stream) {
   return GraphLaunch(exec, PerThread(stream));
 }
 CUresult GraphUpload(CUgraphExec exec, CUstream stream) {
-  return ChargeOn(
-      stream, [&](Books& b, const Payer& p) { return b.GraphUpload(p, exec, stream); },
-      [&](const Table& d) { return d.GraphUpload(exec, stream); });
+  return Booked([&](Books& b) { return b.GraphUpload(PayerOn, exec, stream).result; });
 }
 CUresult GraphUploadPerThread(CUgraphExec exec, CUstream stream) {
   return GraphUpload(exec, PerThread(stream));

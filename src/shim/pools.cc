@@ -22,8 +22,12 @@ CUresult MemAllocAsyncPerThread(CUdeviceptr* pointer, size_t bytes, CUstream str
 }
 CUresult MemAllocFromPoolAsync(CUdeviceptr* pointer, size_t bytes, CUmemoryPool pool,
                                CUstream stream) {
-  return ChargeOn(
-      stream,
+  // The pool's GPU gives the memory, and need not be the stream's.
+  return ChargeTo(
+      [&](Process& process) {
+        const int device = process.books().PoolDevice(pool);
+        return device >= 0 ? process.ShareOn(device) : process.ShareFor(stream);
+      },
       [&](Books& b, const Payer& p) {
         return b.MemAllocFromPoolAsync(p, pointer, bytes, pool, stream);
       },

@@ -18,7 +18,8 @@
 namespace gpushare::books {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
-constexpr uint64_t kGranule = 2 * kMiB;  // of pools, graph memory and virtual memory
+constexpr uint64_t kGranule =
+    2 * kMiB;  // of virtual memory; of pools and graph memory unless a test says
 constexpr uint64_t kLimit = 64 * kMiB;
 
 #define ASSERT_CU(call) ASSERT_EQ(CUDA_SUCCESS, (call))
@@ -31,8 +32,8 @@ constexpr uint64_t kLimit = 64 * kMiB;
 
 class BooksTest : public ::testing::Test {
  protected:
-  explicit BooksTest(const char* clock = "virtual", int devices = 1)
-      : clock_(clock), devices_(devices) {}
+  explicit BooksTest(const char* clock = "virtual", int devices = 1, uint64_t granule = kGranule)
+      : clock_(clock), devices_(devices), granule_(granule) {}
 
   void SetUp() override {
     // The driver stays loaded, the device is fresh.
@@ -43,10 +44,11 @@ class BooksTest : public ::testing::Test {
     ASSERT_NE(opened_once, nullptr);
     driver_ = opened_once;
     sim_ = std::make_unique<gpushare::testing::SimControl>(*driver_);
-    const absl::Status fresh = sim_->Restart(
-        *driver_, "clock=" + std::string(clock_) +
-                      ",memory=1GiB,pool_granule=2MiB,devices=" + std::to_string(devices_) +
-                      ",call_host=0,query_host=0,record_host=0,record_device=0");
+    const absl::Status fresh =
+        sim_->Restart(*driver_, "clock=" + std::string(clock_) +
+                                    ",memory=1GiB,pool_granule=" + std::to_string(granule_ / kMiB) +
+                                    "MiB,devices=" + std::to_string(devices_) +
+                                    ",call_host=0,query_host=0,record_host=0,record_device=0");
     ASSERT_TRUE(fresh.ok()) << fresh;
     cu_ = &driver_->table();
     ASSERT_CU(cu_->DevicePrimaryCtxRetain(&context_, 0));
@@ -88,6 +90,7 @@ class BooksTest : public ::testing::Test {
 
   const char* const clock_;
   const int devices_;
+  const uint64_t granule_;  // of pools and graph memory
   std::unique_ptr<gpushare::testing::SimControl> sim_;
   const driver::Driver* driver_ = nullptr;
   const driver::Table* cu_ = nullptr;

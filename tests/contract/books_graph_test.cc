@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Graph memory: what the driver keeps for graphs is charged to who launched them.
+#include <optional>
+
 #include "tests/contract/books_bed.h"
 
 namespace gpushare::books {
@@ -7,17 +9,20 @@ namespace {
 
 class BooksGraph : public BooksTest {
  protected:
+  explicit BooksGraph(int devices = 1, uint64_t granule = kGranule)
+      : BooksTest("virtual", devices, granule) {}
   template <typename F>
   F* Symbol(const char* name) {
     return reinterpret_cast<F*>(driver_->Symbol(name));
   }
   // Allocates, and frees unless the program is to.
-  CUgraphExec Make(uint64_t bytes, bool frees = true, CUdeviceptr* pointer = nullptr) {
+  CUgraphExec Make(uint64_t bytes, bool frees = true, CUdeviceptr* pointer = nullptr,
+                   int device = 0) {
     CUgraph graph = nullptr;
     EXPECT_CU((Symbol<CUresult(CUgraph*, unsigned)>("cuGraphCreate")(&graph, 0)));
     CUDA_MEM_ALLOC_NODE_PARAMS parameters{};
     parameters.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-    parameters.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+    parameters.poolProps.location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
     parameters.bytesize = bytes;
     CUgraphNode node = nullptr, free = nullptr;
     EXPECT_CU((Symbol<CUresult(CUgraphNode*, CUgraph, const CUgraphNode*, size_t,
@@ -121,8 +126,8 @@ TEST_F(BooksGraph, WhatALaunchTakesBesideAnotherIsPaidOrItsPayerLaunchesNoMore) 
   const uint64_t before = Used();
   EXPECT_CU(cu_->MemcpyDtoDAsync(held, held + kMiB, kMiB, other));
   ASSERT_TRUE(books_->GraphLaunch(theirs_to_pay, theirs, other).ok());
-  EXPECT_EQ(Used(), before + 8 * kMiB);  // beside mine, with nothing left to pay for it
-  EXPECT_EQ(second->charged(), 8 * kMiB);
+  EXPECT_EQ(Used(), before + 8 * kMiB);     // beside mine, with nothing left to pay for it
+  EXPECT_EQ(second->charged(), 16 * kMiB);  // past its limit
   const Answer refused = books_->GraphLaunch(theirs_to_pay, theirs, other);
   EXPECT_TRUE(refused.at_quota);
   EXPECT_CU(books_->MemFree(pointer));
@@ -134,6 +139,80 @@ TEST_F(BooksGraph, WhatALaunchTakesBesideAnotherIsPaidOrItsPayerLaunchesNoMore) 
   EXPECT_CU(cu_->StreamSynchronize(other));
   books_->Settle();
   EXPECT_EQ(account_->charged() + second->charged(), Used());
+}
+
+class BooksGraphOfLargeGranules : public BooksGraph {
+ protected:
+  BooksGraphOfLargeGranules() : BooksGraph(1, 32 * kMiB) {}
+};
+
+TEST_F(BooksGraphOfLargeGranules, ALaunchIsRefusedWhereItsGranuleDoesNotFit) {
+  CUdeviceptr held = 0;
+  ASSERT_TRUE(books_->MemAlloc(payer(), &held, kLimit - 4 * kMiB).ok());
+  CUgraphExec const exec = Make(kMiB);
+  const Answer refused = Launch(exec);
+  EXPECT_EQ(refused.result, CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_TRUE(refused.at_quota);
+  EXPECT_EQ(refused.left, 4 * kMiB);
+  EXPECT_EQ(account_->Usage().denied, 1u);
+  ExpectExact();  // nothing of it remains
+  EXPECT_EQ(Used(), kLimit - 4 * kMiB);
+  uint64_t high = 0;
+  EXPECT_CU(cu_->DeviceGetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH, &high));
+  EXPECT_EQ(high, 32 * kMiB);  // so it was found out, once:
+  high = 0;
+  EXPECT_CU((Symbol<CUresult(CUdevice, CUgraphMem_attribute, void*)>(
+      "cuDeviceSetGraphMemAttribute")(0, CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH, &high)));
+  EXPECT_TRUE(Launch(exec).at_quota);
+  EXPECT_CU(cu_->DeviceGetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH, &high));
+  EXPECT_EQ(high, 0u);
+  EXPECT_CU(books_->MemFree(held));
+  ASSERT_TRUE(Launch(exec).ok());
+  ExpectExact();
+  EXPECT_EQ(account_->charged(), 32 * kMiB);
+  // A graph of more needs whole granules.
+  Finish();
+  ASSERT_TRUE(Launch(Make(33 * kMiB)).ok());
+  ExpectExact();
+  EXPECT_EQ(account_->charged(), 64 * kMiB);
+}
+
+TEST_F(BooksGraphOfLargeGranules, WhatOtherGraphsKeepMakesRoom) {
+  ASSERT_TRUE(Launch(Make(33 * kMiB)).ok());  // both granules
+  Finish();
+  CUdeviceptr held = 0;
+  ASSERT_TRUE(books_->MemAlloc(payer(), &held, 20 * kMiB).ok());
+  ASSERT_TRUE(Launch(Make(kMiB)).ok());
+  ExpectExact();
+  EXPECT_EQ(account_->charged(), 52 * kMiB);
+}
+
+class BooksGraphTwoDevices : public BooksGraph {
+ protected:
+  BooksGraphTwoDevices() : BooksGraph(2) {}
+};
+
+TEST_F(BooksGraphTwoDevices, EachDevicePaysForItsOwn) {
+  const auto second = NewAccount(4 * kMiB);
+  const auto payer_on = [&](CUdevice device) -> std::optional<Payer> {
+    if (device > 1) return std::nullopt;
+    return Payer{.account = device == 0 ? account_.get() : second.get(), .owner = 1};
+  };
+  CUgraphExec const there = Make(3 * kMiB, true, nullptr, 1),
+                    large = Make(5 * kMiB, true, nullptr, 1);
+  ASSERT_TRUE(books_->GraphLaunch(payer_on, there, stream_).ok());
+  EXPECT_EQ(account_->charged(), 0u);
+  EXPECT_EQ(second->charged(), 4 * kMiB);
+  Finish();
+  EXPECT_TRUE(books_->GraphLaunch(payer_on, large, stream_).at_quota);
+  ASSERT_TRUE(books_->GraphUpload(payer_on, there, stream_).ok());
+  EXPECT_EQ(second->charged(), 4 * kMiB);
+  const auto nobody = [](CUdevice) -> std::optional<Payer> { return std::nullopt; };
+  EXPECT_EQ(books_->GraphLaunch(nobody, there, stream_).result, CUDA_ERROR_OUT_OF_MEMORY);
+  const auto free = [](CUdevice) { return std::optional(Payer{.account = nullptr}); };
+  EXPECT_TRUE(books_->GraphLaunch(free, Make(kMiB), stream_).ok());
+  EXPECT_EQ(account_->charged(), 0u);
+  EXPECT_EQ(Used(), kGranule);  // which nobody has to pay for
 }
 
 }  // namespace

@@ -200,6 +200,52 @@ TEST_F(BooksTwoDevices, AnAllocationInAStreamOfAnotherDeviceIsOfThatDevicesPool)
   EXPECT_EQ(account_->charged(), 0u);
 }
 
+TEST_F(BooksTwoDevices, APoolIsOfTheDeviceThatItWasMadeFor) {
+  CUmemPoolProps properties{};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 1};
+  CUmemoryPool pool = nullptr, standard = nullptr;
+  ASSERT_CU(books_->MemPoolCreate(&pool, &properties));
+  EXPECT_EQ(books_->PoolDevice(pool), 1);
+  for (const int device : {0, 1}) {
+    ASSERT_CU(cu_->DeviceGetDefaultMemPool(&standard, device));
+    EXPECT_EQ(books_->PoolDevice(standard), device);
+  }
+  CUdeviceptr pointer = 0;
+  ASSERT_TRUE(books_->MemAllocFromPoolAsync(payer(), &pointer, kMiB, pool, stream_).ok());
+  EXPECT_EQ(books_->PoolDevice(pool), 1);
+  EXPECT_CU(books_->MemFree(pointer));
+  EXPECT_CU(books_->MemPoolDestroy(pool));
+  EXPECT_EQ(books_->PoolDevice(pool), Books::kNoDevice);
+  EXPECT_EQ(books_->PoolDevice(nullptr), Books::kNoDevice);
+}
+
+// The device's current pool changes between the look at it and the allocation, as by another thread.
+const driver::Table* the_driver = nullptr;
+CUmemoryPool the_other_pool = nullptr;
+
+TEST_F(BooksPool, AnAllocationIsOfThePoolThatItCameFrom) {
+  driver::Table table = *cu_;
+  the_driver = cu_;
+  table.MemAllocAsync = [](CUdeviceptr* pointer, size_t bytes, CUstream stream) {
+    the_driver->DeviceSetMemPool(0, the_other_pool);
+    return the_driver->MemAllocAsync(pointer, bytes, stream);
+  };
+  Books books(table);
+  CUmemPoolProps properties{};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+  ASSERT_CU(books.MemPoolCreate(&the_other_pool, &properties));
+  CUdeviceptr pointer = 0;
+  ASSERT_TRUE(books.MemAllocAsync(payer(), &pointer, 3 * kMiB, stream_).ok());
+  EXPECT_EQ(Used(), 4 * kMiB);
+  EXPECT_EQ(account_->charged(), 4 * kMiB);
+  EXPECT_CU(books.MemFree(pointer));
+  EXPECT_CU(books.MemPoolTrimTo(the_other_pool, 0));
+  EXPECT_EQ(Used(), 0u);
+  EXPECT_EQ(account_->charged(), 0u);
+}
+
 TEST_F(BooksPool, ABufferKeepsExternalMemory) {
   CUDA_EXTERNAL_MEMORY_HANDLE_DESC file{};
   file.type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD;

@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <mutex>
 #include <random>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -26,9 +28,30 @@ struct Thing {
   uint64_t handle;
 };
 
-class BooksRandom : public BooksTest {
+const Family* PoolFamily() {
+  for (const Family& family : Families()) {
+    if (std::string_view(family.name) == "pool") return &family;
+  }
+  return nullptr;
+}
+
+class BooksRandom : public BooksTest, public ::testing::WithParamInterface<uint64_t> {
  protected:
-  BooksRandom() : BooksTest("wall") {}
+  BooksRandom() : BooksTest("wall", 1, GetParam()) {}
+
+  // One gives back what is idle when the program waits, the other keeps it.
+  void MakePools() {
+    for (const uint64_t keep : {uint64_t{0}, UINT64_MAX}) {
+      CUmemPoolProps properties{};
+      properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+      properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+      uint64_t threshold = keep;
+      pools_.emplace_back();
+      ASSERT_CU(books_->MemPoolCreate(&pools_.back(), &properties));
+      ASSERT_CU(
+          cu_->MemPoolSetAttribute(pools_.back(), CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
+    }
+  }
 
   void Put(Thing thing) {
     const std::lock_guard lock(mutex_);
@@ -54,9 +77,17 @@ class BooksRandom : public BooksTest {
         thing.family = &Families()[random() % Families().size()];
         const unsigned who = random() % 2;
         const uint64_t bytes = 1 + random() % (random() % 4 == 0 ? 9 * kMiB : 90'000);
-        const Answer answer = thing.family->take(*books_, {.account = accounts[who], .owner = who},
-                                                 bytes, stream, &thing.handle);
-        EXPECT_LE(accounts[who]->charged(), kLimit);
+        const Payer payer{.account = accounts[who], .owner = who};
+        Answer answer;
+        if (random() % 4 == 0) {
+          thing.family = PoolFamily();
+          answer = books_->MemAllocFromPoolAsync(payer, Pointer(&thing.handle), bytes,
+                                                 pools_[random() % pools_.size()], stream);
+        } else {
+          answer = thing.family->take(*books_, payer, bytes, stream, &thing.handle);
+        }
+        // Past the limit is what a pool grew by and another thread has taken a part of.
+        EXPECT_LE(accounts[who]->charged(), kLimit + kThreads * GetParam());
         if (answer.ok()) {
           Put(thing);
         } else {
@@ -100,14 +131,16 @@ class BooksRandom : public BooksTest {
 
   std::unique_ptr<quota::Account> second_;
   CUstream streams_[2] = {};
+  std::vector<CUmemoryPool> pools_;
   std::mutex mutex_;
   std::vector<Thing> things_;
 };
 
-TEST_F(BooksRandom, TheBooksAreTheDriversCountWheneverNothingIsUnderWay) {
+TEST_P(BooksRandom, TheBooksAreTheDriversCountWheneverNothingIsUnderWay) {
   second_ = NewAccount(kLimit);
   streams_[0] = stream_;
   ASSERT_CU(cu_->StreamCreateWithPriority(&streams_[1], CU_STREAM_NON_BLOCKING, 0));
+  MakePools();
   const unsigned rounds = FromEnvironment("GPUSHARE_PROPERTY_CASES", 6);
   const unsigned first = FromEnvironment("GPUSHARE_PROPERTY_SEED", 0) * rounds;
   for (unsigned round = 0; round < rounds; ++round) {
@@ -122,9 +155,16 @@ TEST_F(BooksRandom, TheBooksAreTheDriversCountWheneverNothingIsUnderWay) {
   std::mt19937 random(0);
   for (Thing thing; Any(random, &thing);) Give(thing, false, stream_);
   ExpectRight();
+  for (CUmemoryPool pool : pools_) EXPECT_CU(books_->MemPoolDestroy(pool));
+  ExpectRight();
   EXPECT_EQ(account_->charged() + second_->charged(), 0u);
   EXPECT_EQ(Used(), 0u);
 }
+
+INSTANTIATE_TEST_SUITE_P(Granules, BooksRandom, ::testing::Values(2 * kMiB, 32 * kMiB),
+                         [](const auto& granule) {
+                           return std::to_string(granule.param / kMiB) + "MiB";
+                         });
 
 }  // namespace
 }  // namespace gpushare::books

@@ -113,6 +113,7 @@ void StubDriver::FillPools() {
   };
   table.MemAllocFromPoolAsync = [](CUdeviceptr* p, size_t bytes, CUmemoryPool, CUstream) {
     StubDriver* const stub = Enter("MemAllocFromPoolAsync");
+    if (stub->pool_result != CUDA_SUCCESS) return stub->pool_result;
     stub->pool_reserved += bytes + stub->pool_grows;
     return Give(p, stub->Next());
   };

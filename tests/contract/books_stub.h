@@ -38,6 +38,7 @@ class StubDriver {
   bool same = false;  // the same is to come again
   size_t pitch_unit = 512;
   uint64_t pool_reserved = 0, pool_grows = 0;    // by how much more than is asked
+  CUresult pool_result = CUDA_SUCCESS;           // of allocations
   uint64_t graph_reserved = 0, graph_takes = 0;  // by a launch, if the device has less
   uint64_t graph_needs = 0;                      // of the one allocation node of every graph
   bool busy = false;                             // streams and events have not come to their end

@@ -113,7 +113,8 @@ class Sequence {
     if (answer.at_quota) {
       const auto& account = accounts_[thing.tenant];
       Require(answer.result == CUDA_ERROR_OUT_OF_MEMORY, "at the quota it is out of memory");
-      Require(thing.held == Held::kPool || thing.bytes > account->limit() - account->charged(),
+      Require(thing.held == Held::kPool ||
+                  thing.bytes > quota::Minus(account->limit(), account->charged()),
               "what fits is not refused");
     }
     if (!answer.ok()) {
@@ -435,7 +436,8 @@ class Sequence {
     for (int tenant : {0, 1}) {
       const quota::Account& account = *accounts_[tenant];
       const uint64_t its = account.charged();
-      Require(its <= kLimit, "what is charged is within the limit");
+      // What was refused after a pool grew is owed until the stream has come to its free.
+      Require(its <= kLimit || refused_, "what is charged is within the limit");
       Require(its == account.Usage().committed, "nothing stays reserved");
       Require(its == books_.BytesOf(&account), "the books add up");
       Require(its >= held[tenant], "what a tenant holds is charged to it");
@@ -443,9 +445,8 @@ class Sequence {
     }
     Require(pooled >= live_in_pools, "what is live in pools is charged");
     const uint64_t used = m_.Used(), charged = held[0] + held[1] + pooled;
-    // What was refused after a pool grew is owed until the stream has come to its free.
-    refused_ &= charged < used;
-    Require(charged == used || refused_, "what is charged is the driver's count");
+    refused_ &= accounts_[0]->IsOverdrawn() || accounts_[1]->IsOverdrawn();
+    Require(charged == used, "what is charged is the driver's count");
     Require(books_.CheckInvariants().ok(), "the books do not contradict themselves");
   }
 

@@ -76,6 +76,28 @@ TEST(Account, ShrinkingBelowUseTakesNothingAndRefusesUntilUseFalls) {
   EXPECT_TRUE(account->Reserve(100));
 }
 
+TEST(Account, WhatIsHeldPastTheLimitIsChargedAndLeavesNothing) {
+  auto parent = MakeAccount(1000);
+  auto account = MakeAccount(500, parent.get());
+  ASSERT_TRUE(account->Reserve(400));
+  account->Commit(400);
+  EXPECT_FALSE(account->IsOverdrawn());
+  account->Overdraw(300);
+  EXPECT_TRUE(account->IsOverdrawn());
+  EXPECT_FALSE(parent->IsOverdrawn());
+  EXPECT_EQ(account->Usage().committed, 700u);
+  EXPECT_EQ(parent->charged(), 700u);
+  EXPECT_FALSE(account->Reserve(1));
+  account->Release(300);
+  EXPECT_FALSE(account->IsOverdrawn());
+  EXPECT_TRUE(account->Reserve(100));
+  account->Commit(100);
+  account->Release(500);
+  EXPECT_EQ(parent->charged(), 0u);
+  EXPECT_TRUE(account->CheckInvariants().ok());
+  EXPECT_TRUE(parent->CheckInvariants().ok());
+}
+
 TEST(Account, GrowingTheLimitTakesEffectAtOnce) {
   auto account = MakeAccount(100);
   ASSERT_FALSE(account->Reserve(200));

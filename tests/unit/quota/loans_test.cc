@@ -49,6 +49,21 @@ TEST_F(LoansTest, WhatIsUnusedIsLent) {
   EXPECT_EQ(Held(), 100u);
 }
 
+TEST_F(LoansTest, WhatABorrowerHoldsPastEveryLimitIsNoLoan) {
+  EXPECT_TRUE(borrower_->Reserve(100));
+  borrower_->Commit(100);
+  EXPECT_FALSE(borrower_->IsOverdrawn());
+  borrower_->Overdraw(20);
+  EXPECT_TRUE(borrower_->IsOverdrawn());
+  EXPECT_EQ(borrower_->loan(), 70u);
+  EXPECT_FALSE(borrower_->Reserve(1));
+  borrower_->Release(20);
+  EXPECT_FALSE(borrower_->IsOverdrawn());
+  EXPECT_EQ(borrower_->loan(), 70u);
+  borrower_->Release(100);
+  EXPECT_EQ(borrower_->loan(), 0u);
+}
+
 TEST_F(LoansTest, WhatIsFreedRepaysTheLoanFirst) {
   EXPECT_TRUE(borrower_->Reserve(50));
   borrower_->Commit(50);
