@@ -15,6 +15,7 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "broker/account.h"
+#include "broker/tenant_spec.h"
 #include "spec/spec.h"
 #include "spec/text.h"
 #include "yaml/reader.h"
@@ -80,7 +81,7 @@ absl::Status ReadSpec(const YamlReader& in, const YamlNode& value, const std::st
   if (!read.ok()) return read;
   const absl::StatusOr<gpushare_spec> spec = spec::ParseSpec(text);
   absl::Status valid = spec.status();
-  if (valid.ok() && !change) valid = spec::ValidateSpec(*spec);
+  if (valid.ok()) valid = change ? CheckTenantKeys(*spec) : CheckTenantSpec(*spec);
   if (!valid.ok()) return in.Error(value.line, place, std::string(valid.message()));
   *out = spec::FormatSpec(*spec);
   return absl::OkStatus();

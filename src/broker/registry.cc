@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "broker/tenant_spec.h"
 #include "spec/text.h"
 
 namespace gpushare::broker {
@@ -127,7 +128,7 @@ absl::StatusOr<Registry::Tenant*> Registry::TenantFor(const Credentials& who,
   }
   GPUSHARE_RETURN_IF_ERROR(spec::ValidateTenantName(name));
   GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec spec, spec::ParseSpec(hello.spec));
-  GPUSHARE_RETURN_IF_ERROR(spec::ValidateSpec(spec));
+  GPUSHARE_RETURN_IF_ERROR(CheckTenantSpec(spec));
   auto made = std::make_unique<Tenant>();
   made->name = name;
   made->config.name = name;
@@ -385,7 +386,7 @@ absl::StatusOr<std::string> Registry::Set(const std::string& tenant, const std::
     const auto share = there->shares.find(tenant);
     if (share == there->shares.end()) continue;
     const gpushare_spec merged = spec::MergeSpec(share->second->spec, keys);
-    GPUSHARE_RETURN_IF_ERROR(spec::ValidateSpec(merged));
+    GPUSHARE_RETURN_IF_ERROR(CheckTenantSpec(merged));
     GPUSHARE_ASSIGN_OR_RETURN(const spec::Limits limits,
                               spec::ResolveSpec(merged, GPUSHARE_PRIORITY_UNSET, there->capacity));
     GPUSHARE_RETURN_IF_ERROR(Admit(*there, tenant, limits, share->second.get()));

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "broker/registry.h"
+#include "broker/tenant_spec.h"
 #include "spec/text.h"
 
 namespace gpushare::broker {
@@ -28,7 +29,7 @@ absl::StatusOr<gpushare_spec> Registry::SpecOn(const TenantConfig& config,
     GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec change, spec::ParseSpec(at->second));
     spec = spec::MergeSpec(spec, change);
   }
-  GPUSHARE_RETURN_IF_ERROR(spec::ValidateSpec(spec));
+  GPUSHARE_RETURN_IF_ERROR(CheckTenantSpec(spec));
   return spec;
 }
 

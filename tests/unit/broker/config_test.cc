@@ -199,9 +199,19 @@ TEST(BrokerConfig, PromisesNoMoreThanAGpu) {
 
 TEST(BrokerConfig, WhatAGpuChangesIsValidWithTheRest) {
   EXPECT_THAT(
-      Refused(absl::StrCat("tenants:\n- name: a\n  spec: memory=1GiB,memory_cap=2GiB\n  on:\n    ",
-                           kGpu, ": memory=4GiB\n")),
+      Refused(absl::StrCat("tenants:\n- name: a\n  spec: guarantee=50%,cap=60%\n  on:\n    ", kGpu,
+                           ": cap=20%\n")),
       HasSubstr(absl::StrCat("broker.yaml:5: tenants[0].on.", kGpu)));
+}
+
+TEST(BrokerConfig, RefusesWhatATenantOfABrokerCannotHave) {
+  EXPECT_THAT(Refused("tenants:\n- name: a\n  spec: memory=1GiB,memory_cap=2GiB\n"),
+              HasSubstr("broker.yaml:3: tenants[0].spec: spec field 'memory_cap'"));
+  EXPECT_THAT(Refused("tenants:\n- name: a\n  spec: isolation=context\n"),
+              HasSubstr("spec field 'isolation'"));
+  EXPECT_THAT(Refused(absl::StrCat("tenants:\n- name: a\n  spec: memory=1GiB\n  on:\n    ", kGpu,
+                                   ": memory_cap=4GiB\n")),
+              HasSubstr(absl::StrCat("broker.yaml:5: tenants[0].on.", kGpu)));
 }
 
 TEST(BrokerConfig, RefusesWhatIsNoYamlOrTooMuchOfIt) {

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "broker/tenant_spec.h"
+
+#include "base/status_macros.h"
+#include "spec/spec.h"
+
+namespace gpushare::broker {
+
+absl::Status CheckTenantSpec(const gpushare_spec& spec) {
+  GPUSHARE_RETURN_IF_ERROR(spec::ValidateSpec(spec));
+  return CheckTenantKeys(spec);
+}
+
+absl::Status CheckTenantKeys(const gpushare_spec& spec) {
+  if ((spec.set & (GPUSHARE_SPEC_MEMORY_CAP | GPUSHARE_SPEC_MEMORY_CAP_SHARE)) != 0) {
+    return absl::UnimplementedError(
+        "spec field 'memory_cap': a tenant of a broker cannot borrow what others leave unused; "
+        "'memory' is all that it may hold");
+  }
+  if ((spec.set & GPUSHARE_SPEC_ISOLATION) != 0 && spec.isolation != GPUSHARE_ISOLATION_SHARED) {
+    return absl::UnimplementedError(
+        "spec field 'isolation': a tenant of a broker has 'shared' only; each of its processes "
+        "has contexts of its own anyway, and the others are of the SDK");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace gpushare::broker
