@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a program is told by NVML: of the memory and the utilisation of a GPU those of its share.
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <cmath>
 
+#include "base/env.h"
+#include "record/page.h"
 #include "shim/attach_abi.h"
 #include "shim/hook.h"
 #include "shim/nvml_device.h"
@@ -74,6 +78,19 @@ const Hooks& AllHooks() {
   return hooks;
 }
 
+// A process that is recorded is told of all as it is.
+const Hooks& RealOnes(void* library) {
+  static const Hooks& hooks = *[library] {
+    auto* real = new Hooks;
+    for (const gpushare_shim_hook& hook : AllHooks()) {
+      void* const function = dlsym(library, hook.name);
+      if (function != nullptr) real->push_back({hook.name, function});
+    }
+    return real;
+  }();
+  return hooks;
+}
+
 }  // namespace
 }  // namespace gpushare::shim::nvml
 
@@ -84,8 +101,10 @@ int gpushare_shim_attach_nvml(const gpushare_shim_driver* library, const gpushar
   if (library->version != GPUSHARE_SHIM_ABI_VERSION) return kUnknown;
   return Guarded([&] {
     UseLibrary(library->handle);
-    *hooks = AllHooks().data();
-    *count = AllHooks().size();
+    const bool recorded = gpushare::base::GetEnv(gpushare::record::kFolderVariable).has_value();
+    const gpushare::shim::Hooks& all = recorded ? RealOnes(library->handle) : AllHooks();
+    *hooks = all.data();
+    *count = all.size();
     return kSuccess;
   });
 }

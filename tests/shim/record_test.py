@@ -364,6 +364,25 @@ class Limits(Record):
         self.python(self.KERNELS, options=("--skip", "10", "--kernels", "20"))
         self.assert_same(self.rows(), [("spin", i, 10_000_000) for i in range(11, 31)])
 
+    def test_one_iteration(self):
+        """Noise is taken out of it, and what was before the first."""
+        code = """
+            context()
+            kernel, stream = spin(), ok(d.cuStreamCreate(1))
+            for i in range(7): ok(d.cuLaunchKernel(kernel, 100 + i, 1, 1, 64, 1, 1, 0, stream, parameters(1), 0))
+            for i in range(41):
+                for width in 5, 9, 7, 7, 7, 7: ok(d.cuLaunchKernel(kernel, width, 1, 1, 64, 1, 1, 0, stream, parameters(0.1 * width), 0))
+            """
+        said = self.python(code, options=("--iteration",), simulated="memory=16GiB,noise=0.1")
+        self.assertIn("an iteration, the medians of 41 among the 253 kernels that were recorded", said)
+        rows = self.rows()
+        self.assertEqual([row[1] for row in rows], [5, 9, 7, 7, 7, 7])
+        for _, width, ns in rows:
+            self.assertLess(abs(ns / (1e5 * width) - 1), 0.06, rows)  # 3.5 standard deviations of such a median
+        said = self.python(code, options=("--iteration", "--kernels", "10", "--force"), status=1)
+        self.assertIn("all of it, since no sequence of kernels stands 3 times at the end of the 10 that were recorded", said)
+        self.assertEqual(len(self.rows()), 10)
+
     def test_some_time(self):
         self.python(self.KERNELS, options=("--seconds", "0.5"))
         self.assertTrue(48 <= len(self.rows()) <= 50, len(self.rows()))
@@ -378,6 +397,31 @@ class Limits(Record):
         self.assertEqual(len(self.rows()), 30)
         self.out.unlink()
         self.assertIn("--stop wants --kernels or --seconds", self.python("", options=("--stop",), status=2))
+
+    def test_nvml_tells_of_the_whole_gpu(self):
+        """As without us; where the driver's object is preloaded, NVML's is found by its name too."""
+        code = """
+            import pynvml as nvml
+            nvml.nvmlInit()
+            device = nvml.nvmlDeviceGetHandleByIndex(0)
+            for _ in range(2):
+                for version in None, nvml.nvmlMemory_v2:
+                    told = nvml.nvmlDeviceGetMemoryInfo(device, version)
+                    print(told.total, told.used, told.free)
+                print([each.usedGpuMemory for each in nvml.nvmlDeviceGetComputeRunningProcesses(device)])
+                context()
+                memory = ok(d.cuMemAlloc(300 << 20))
+            ok(launch(spin(), 1))
+            """
+        code = "from program import *\n" + textwrap.dedent(code)
+        environment = {**os.environ, "PYTHONPATH": HERE, "GPUSHARE_SIM": "memory=16GiB"}
+        bare = subprocess.run([PYTHON, "-c", code], capture_output=True, text=True, timeout=60, env=environment)
+        recorded = subprocess.run([COMMAND, "bench", "record", "--gpu", "sim", "--out", self.out, "--", PYTHON, "-c", code],
+                                  capture_output=True, text=True, timeout=60, env={**environment, "GPUSHARE_SPEC": "memory=1GiB"})
+        self.assertEqual((bare.returncode, bare.stderr, len(bare.stdout.splitlines())), (0, "", 6), bare)
+        self.assertEqual(recorded.returncode, 0, recorded)
+        # The measurement's own module is there once a kernel was launched, and not before.
+        self.assertEqual(recorded.stdout, bare.stdout)
 
     def test_nothing_is_limited(self):
         said = self.python(self.KERNELS, GPUSHARE_SPEC="cap=1%,memory=1MiB", GPUSHARE_BROKER="/nowhere")

@@ -31,6 +31,7 @@
 #include "cli/output.h"
 #include "cli/run/preload_object.h"
 #include "record/folder.h"
+#include "workload/iteration.h"
 #include "workload/trace.h"
 
 extern char** environ;
@@ -84,6 +85,41 @@ class Folder {
   const std::string path_;
   bool kept_ = false;
 };
+
+// ---- The GPU ----
+
+// Whether there is one, and whether it is the simulated one; says what is wrong with it. In a process of its own: a context
+// of ours would be in the way of the program's where a GPU takes one process alone.
+ExitCode LookAtGpu(const RecordOptions& options, bool* simulated) {
+  constexpr int kIsSimulated = 64;  // no status of the command
+  const pid_t child = fork();
+  if (child < 0) return Fail(kCommand, kExitFailed, absl::ErrnoToStatus(errno, "fork"));
+  if (child == 0) {
+    ExitCode code = kExitOk;
+    {
+      const absl::StatusOr<OpenedGpu> opened = OpenGpu(options.kind, options.device);
+      if (!opened.ok()) {
+        code = Fail(kCommand, ExitCodeOf(opened.status()), opened.status());
+      } else if (opened->simulated) {
+        code = static_cast<ExitCode>(kIsSimulated);
+        if (!opened->note.empty()) {
+          Say(absl::StrCat("on the simulated GPU, because ", opened->note));
+        }
+      }
+    }
+    _exit(code);
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (WIFSIGNALED(status)) {
+    return Fail(kCommand, kExitNoGpu,
+                absl::UnavailableError(
+                    absl::StrCat("looking at the GPU was ended by signal ", WTERMSIG(status))));
+  }
+  *simulated = WEXITSTATUS(status) == kIsSimulated;
+  return *simulated ? kExitOk : static_cast<ExitCode>(WEXITSTATUS(status));
+}
 
 // ---- The program ----
 
@@ -265,8 +301,20 @@ ExitCode WriteTraces(const RecordOptions& options, const std::string& out, Folde
   }
   ExitCode code = kExitOk;
   for (size_t i = 0; i < traces.size(); ++i) {
-    const auto& [one, trace] = traces[i];
+    auto& [one, trace] = traces[i];
     const std::string path = NameOf(out, i + 1, traces.size());
+    if (options.iteration) {
+      const int64_t recorded = static_cast<int64_t>(trace.kernels().size());
+      absl::StatusOr<workload::Iteration> found = workload::LastIteration(trace);
+      if (found.ok()) {
+        Say(absl::StrCat(path, ": an iteration, the medians of ", found->repeats, " among the ",
+                         recorded, " kernels that were recorded"));
+        trace = std::move(found->trace);
+      } else {
+        Say(absl::StrCat(path, ": all of it, since ", found.status().message()));
+        code = kExitFailed;
+      }
+    }
     absl::Status written = absl::OkStatus();
     if (struct stat there; !options.force && stat(path.c_str(), &there) == 0) {
       written = absl::AlreadyExistsError(absl::StrCat(path, " is there already"));
@@ -313,13 +361,10 @@ ExitCode RecordProgram(const RecordOptions& options) {
                     "the loader cannot preload '", *object,
                     "', whose path has a blank or a colon; install gpushare elsewhere")));
   }
-  {
-    const absl::StatusOr<OpenedGpu> opened = OpenGpu(options.kind, options.device);
-    if (!opened.ok()) return Fail(kCommand, ExitCodeOf(opened.status()), opened.status());
-    if (!opened->note.empty()) Say(absl::StrCat("on the simulated GPU, because ", opened->note));
-    if (opened->simulated && !base::GetEnv("GPUSHARE_DRIVER").has_value()) {
-      setenv("GPUSHARE_DRIVER", "sim", 1);
-    }
+  bool simulated = false;
+  if (const ExitCode code = LookAtGpu(options, &simulated); code != kExitOk) return code;
+  if (simulated && !base::GetEnv("GPUSHARE_DRIVER").has_value()) {
+    setenv("GPUSHARE_DRIVER", "sim", 1);
   }
   const absl::StatusOr<std::unique_ptr<Folder>> folder = Folder::Make(*out);
   if (!folder.ok()) return Fail(kCommand, kExitOutput, folder.status());

@@ -27,6 +27,7 @@ struct RecordOptions {
   bool force = false;
   uint64_t skip = 0, kernels = 1'000'000;
   double seconds = 0;  // 0: without end
+  bool iteration = false;
   std::string by = "auto";
   bool stop = false;  // the program ends with the recording
   std::vector<std::string> command;

@@ -35,6 +35,8 @@ void AddRecordCommand(CLI::App* bench, std::function<ExitCode()>* chosen) {
       ->check(CLI::IsMember({"auto", "cupti", "events"}).description(""))
       ->type_name("auto|cupti|events")
       ->capture_default_str();
+  record->add_flag("--iteration", options->iteration,
+                   "keep one iteration: what comes again and again at the end, with medians");
   record->add_flag("--stop", options->stop,
                    "end the program (SIGTERM) when --kernels or --seconds has been reached");
   record->add_option("command", options->command, "the program and its arguments, after --")
