@@ -262,7 +262,13 @@ def loaded_late(tree):
 
 
 def version(tree):
-    """Another minor version is refused."""
+    """Another minor version is refused, by CMake and, since it is in the library's name, by the loader."""
+    said = subprocess.run(["readelf", "-d", tree.library()], check=True, capture_output=True, text=True).stdout
+    names = re.findall(r"\(SONAME\).*\[(.*)\]", said)
+    with open(os.path.join(tree.prefix, "include", "gpushare", "version.h"), encoding="utf-8") as file:
+        numbers = dict(re.findall(r"#define GPUSHARE_VERSION_(MAJOR|MINOR) (\d+)", file.read()))
+    if names != [f"libgpushare.so.{numbers['MAJOR']}.{numbers['MINOR']}"]:
+        raise Failure(f"the library calls itself {names}, of version {numbers}")
     work = tree.fresh()
     with open(os.path.join(work, "CMakeLists.txt"), "w", encoding="utf-8") as file:
         file.write("cmake_minimum_required(VERSION 3.25)\nproject(version LANGUAGES C)\n"

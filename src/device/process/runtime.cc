@@ -303,7 +303,9 @@ absl::StatusOr<std::shared_ptr<Tenant>> Runtime::CreateTenant(
   base::MutexLock lock(&mutex_);
   std::weak_ptr<Tenant>& place = tenants_[name];
   if (!place.expired()) {
-    return absl::AlreadyExistsError(absl::StrCat("there is a tenant ", Quoted(name), " already"));
+    return absl::AlreadyExistsError(absl::StrCat(
+        "there is a tenant ", Quoted(name),
+        " already; it may have a virtual device on each GPU: create one of that tenant"));
   }
   place = tenant;
   if (tenants_.size() >= sweep_at_) {
