@@ -123,7 +123,8 @@ struct Player {
           iterations % (8 * kEach) == 1 && &kernel == &spec.trace->kernels().front();
       if (cooperative) {
         workload::SpinLaunch launch = workload::SpinLaunchOf(kernel, {.sms = run.sms});
-        void* params[] = {&launch.duration_ns, &launch.block_ns};
+        uint64_t stamps = 0;
+        void* params[] = {&launch.duration_ns, &launch.block_ns, &stamps};
         const driver::LaunchShape shape{
             {launch.grid, 1, 1}, {launch.block, 1, 1}, launch.shared_bytes};
         Put({3, gate::Work::Kind::kCooperative, 1}, [&] {
@@ -142,7 +143,8 @@ struct Player {
     if (late)
       launch.duration_ns =
           static_cast<uint64_t>(static_cast<double>(launch.duration_ns) * spec.prediction_bias);
-    void* params[] = {&launch.duration_ns, &launch.block_ns};
+    uint64_t stamps = 0;
+    void* params[] = {&launch.duration_ns, &launch.block_ns, &stamps};
     const driver::LaunchShape shape{{launch.grid, 1, 1}, {launch.block, 1, 1}, launch.shared_bytes};
     const driver::Function function = functions[launch.entry];
     gate::Admission admission;

@@ -78,7 +78,7 @@ absl::Status Children::Start(const Program& program) {
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&files);
   if (error != 0) return absl::ErrnoToStatus(error, arguments.front());
-  children_.push_back({program.name, program.log, pid, program.may_be_killed,
+  children_.push_back({program.name, program.log, pid, program.may_be_killed, program.serves,
                        base::UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)))});
   return absl::OkStatus();
 }
@@ -91,7 +91,7 @@ absl::Status Children::Look(bool may_end, bool* all) {
     siginfo_t how = {};
     if (waitid(P_PID, static_cast<id_t>(child.pid), &how, WEXITED | WNOHANG | WNOWAIT) == 0 &&
         how.si_pid == 0) {
-      *all = false;
+      *all = *all && child.serves;
       continue;
     }
     kill(-child.pid, SIGKILL);

@@ -29,6 +29,7 @@ struct Program {
   Variables environment;       // all of it, but for the mark by which orphans are known
   std::string log;             // a file for what it writes to standard output and standard error
   bool may_be_killed = false;  // its end by SIGKILL is no failure: it does so itself
+  bool serves = false;         // it ends with the others, and is not waited for
 };
 
 // Each is a process group of its own. What it starts is in that, and ends with it.
@@ -41,7 +42,7 @@ class Children {
   ~Children();  // ends what has not ended, and orphans (orphans.h)
 
   absl::Status Start(const Program& program);
-  // Until all have ended. One that fails ends the others: Internal, with its name and the end of what it wrote.
+  // Until all have ended but those that serve. One that fails ends the others: Internal, with its name and the end of what it wrote.
   // DeadlineExceeded: they had not ended after `limit` of the machine's time. Cancelled: interrupted. All are ended then.
   absl::Status Wait(Nanos limit);
   // The same until `there` says so; Internal where one of them ends before.
@@ -51,7 +52,7 @@ class Children {
   struct Child {
     std::string name, log;
     pid_t pid;
-    bool may_be_killed = false;
+    bool may_be_killed = false, serves = false;
     base::UniqueFd end = {};  // readable when it has ended; none where the kernel has no such thing
     bool ended = false;
   };

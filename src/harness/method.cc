@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "harness/method.h"
 
+#include <algorithm>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -18,6 +20,7 @@ using Kind = Method::Kind;
 
 constexpr std::pair<const char*, Kind> kMethods[] = {{"native", Kind::kNative},
                                                      {"time-slicing", Kind::kTimeSlicing},
+                                                     {"mps", Kind::kMps},
                                                      {"gpushare", Kind::kInProcess},
                                                      {"gpushare-spatial", Kind::kSpatial},
                                                      {"gpushare-preload", Kind::kPreloaded}};
@@ -39,11 +42,26 @@ bool Says(const Method& method, const char* what) {
 }
 
 // What of a case's programs cannot be: too many, or all in one where they are to be apart.
-std::string WhyNoPrograms(const Method& method, const Case& one) {
+std::string WhyNoPrograms(const Method& method, const Case& one, Ground ground) {
+  if (ground == Ground::kGpu)
+    return IsApart(one) ? "each program wants a simulated GPU of its own" : "";
+  if (method.kind == Kind::kMps) return "the simulated GPU has no MPS";
   if (!HasProcesses(method)) return IsApart(one) ? "its tenants are one program" : "";
   const size_t processes = one.tenants.size() + (method.kind == Kind::kPreloaded ? 1 : 0);
   if (IsApart(one) || processes <= kMostProcesses) return "";
   return absl::StrCat(processes, " processes; the simulated GPU has room for ", kMostProcesses);
+}
+
+// What only the simulated GPU has, or only of one program.
+std::string WhyNotOnGpu(const Method& method, const Case& one) {
+  for (const Tenant& tenant : one.tenants) {
+    if (tenant.fault.kind != Fault::Kind::kNone)
+      return "faults are made on the simulated GPU alone";
+    if (!tenant.allocations.empty() && HasProcesses(method)) {
+      return "what each of several processes has of a GPU's memory is not known there";
+    }
+  }
+  return "";
 }
 
 // Families that the SDK has no calls for yet.
@@ -52,6 +70,21 @@ bool AsksBeyondTheSdk(const Tenant& tenant) {
     if (family == MemoryFamily::kManaged || family == MemoryFamily::kVirtual) return true;
   }
   return false;
+}
+
+// As NVIDIA's documentation of MPS has it. Of shares and caps it knows one: how many of the SMs a client may have at a time.
+std::vector<std::pair<std::string, std::string>> ForMps(const Ask& ask) {
+  std::vector<std::pair<std::string, std::string>> environment = {
+      {"CUDA_MPS_CLIENT_PRIORITY", ask.high_priority ? "0" : "1"}};
+  if (ask.share.has_value() || ask.cap.has_value()) {
+    environment.emplace_back("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+                             Percent(std::min(ask.share.value_or(1), ask.cap.value_or(1))));
+  }
+  if (ask.memory.has_value()) {
+    environment.emplace_back("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+                             absl::StrCat("0=", *ask.memory >> 20, "M"));
+  }
+  return environment;
 }
 
 }  // namespace
@@ -121,8 +154,11 @@ bool IsLinked(const Method& method) {
   return method.kind == Kind::kInProcess || method.kind == Kind::kSpatial;
 }
 
-std::string WhyNot(const Method& method, const Case& one) {
-  if (std::string why = WhyNoPrograms(method, one); !why.empty()) return why;
+std::string WhyNot(const Method& method, const Case& one, Ground ground) {
+  if (std::string why = WhyNoPrograms(method, one, ground); !why.empty()) return why;
+  if (ground == Ground::kGpu) {
+    if (std::string why = WhyNotOnGpu(method, one); !why.empty()) return why;
+  }
   for (const Tenant& tenant : one.tenants) {
     if (IsLinked(method) && AsksBeyondTheSdk(tenant)) {
       return "no managed or virtual memory in the SDK";
@@ -156,6 +192,7 @@ std::string SpecOf(const Ask& ask) {
 std::vector<std::pair<std::string, std::string>> EnvironmentOf(const Method& method, const Ask& ask,
                                                                const std::string& tenant,
                                                                const std::string& folder) {
+  if (method.kind == Kind::kMps) return ForMps(ask);
   std::vector<std::pair<std::string, std::string>> environment = method.environment;
   for (auto& [variable, value] : environment) {
     const uint64_t memory = ask.memory.value_or(0);

@@ -21,6 +21,7 @@ struct Method {
   enum class Kind : uint8_t {
     kNative,       // one program, a stream a tenant, nobody limits
     kTimeSlicing,  // a program a tenant; the GPU gives them turns
+    kMps,          // a program a tenant; clients of NVIDIA's MPS, with percentages
     kInProcess,    // one program that is linked with gpushare, a virtual device a tenant
     kSpatial,      // the same, each virtual device with SMs of its own (isolation green)
     kPreloaded,    // a program a tenant, none of which knows of gpushare
@@ -35,7 +36,7 @@ struct Method {
   std::vector<std::pair<std::string, std::string>> environment = {};
 };
 
-// "native", "time-slicing", "gpushare", "gpushare-spatial", "gpushare-preload"; or NAME=LIBRARY[,VARIABLE=VALUE]...
+// "native", "time-slicing", "mps", "gpushare", "gpushare-spatial", "gpushare-preload"; or NAME=LIBRARY[,VARIABLE=VALUE]...
 absl::StatusOr<Method> FindMethod(std::string_view text);
 // Several, no two of one name: results know them by it.
 absl::StatusOr<std::vector<Method>> FindMethods(const std::vector<std::string>& texts);
@@ -49,9 +50,12 @@ bool HasProcesses(const Method& method);
 // Whether that one is linked with gpushare.
 bool IsLinked(const Method& method);
 
-// What of the case this method has no word for; empty: nothing. Native and time slicing are told nothing and run all
-// the same: they are what others are compared with.
-std::string WhyNot(const Method& method, const Case& one);
+// Where a run is.
+enum class Ground : uint8_t { kSimulated, kGpu };
+
+// What of the case this method has no word for, or cannot be there; empty: nothing. Native and time slicing are told nothing
+// and run all the same: they are what others are compared with.
+std::string WhyNot(const Method& method, const Case& one, Ground ground = Ground::kSimulated);
 
 // The spec of a tenant's virtual device.
 std::string SpecOf(const Ask& ask);

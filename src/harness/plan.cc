@@ -156,7 +156,8 @@ std::string FormatPlan(const Plan& plan) {
   }
   return json({{"barrier", plan.barrier},
                {"parties", plan.parties},
-               {"simulated", plan.simulated},
+               {"driver", plan.driver},
+               {"stamps", plan.stamps},
                {"outcome", plan.outcome},
                {"length", plan.length.count()},
                {"sample", plan.sample.count()},
@@ -174,7 +175,8 @@ absl::StatusOr<Plan> ParsePlan(std::string_view text) {
     Plan plan;
     from.at("barrier").get_to(plan.barrier);
     from.at("parties").get_to(plan.parties);
-    from.at("simulated").get_to(plan.simulated);
+    from.at("driver").get_to(plan.driver);
+    from.at("stamps").get_to(plan.stamps);
     from.at("outcome").get_to(plan.outcome);
     plan.length = Nanos(from.at("length").get<int64_t>());
     plan.sample = Nanos(from.at("sample").get<int64_t>());
@@ -226,6 +228,7 @@ std::string FormatOutcome(const Outcome& outcome) {
   }
   return json({{"error", outcome.error},
                {"not_supported", outcome.not_supported},
+               {"sms", outcome.sms},
                {"tenants", std::move(tenants)},
                {"calls", CallsJson(outcome.calls)},
                {"setup_cpu", outcome.setup_cpu_ns},
@@ -239,6 +242,7 @@ absl::StatusOr<Outcome> ParseOutcome(std::string_view text) {
     Outcome outcome;
     from.at("error").get_to(outcome.error);
     from.at("not_supported").get_to(outcome.not_supported);
+    from.at("sms").get_to(outcome.sms);
     for (const json& each : from.at("calls")) {
       outcome.calls.push_back({each.at("call").get<std::string>(), each.at("ns").get<double>(),
                                each.at("bare_ns").get<double>(), each.at("ratio").get<double>()});

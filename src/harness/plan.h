@@ -35,10 +35,10 @@ struct TenantPlan {
 };
 
 struct Plan {
-  std::string barrier;    // start.h
-  uint32_t parties = 1;   // processes that begin together
-  std::string simulated;  // the simulated driver under a name that no preloaded library knows
-  std::string outcome;    // where the answer goes
+  std::string barrier;   // start.h
+  uint32_t parties = 1;  // processes that begin together
+  std::string driver;    // under a name that no preloaded library knows
+  std::string outcome;   // where the answer goes
   Nanos length{0}, sample{0};
   Nanos fine{0};  // a part of `sample`; 0: nobody asks for more than that
   // A tenant that fails is an outcome of its own, and the others go on; at the end nobody is waited for.
@@ -47,6 +47,8 @@ struct Plan {
   bool green = false;  // each tenant has SMs of its own (partitions.h)
   // What a tenant had is the time of the SMs that it held, of all SMs; else its part of the device's time.
   bool sm_time = false;
+  // The witness is what kernels say of when they ran (spans.h), in a file beside the outcome; else the simulated GPU's truth.
+  bool stamps = false;
   std::vector<TenantPlan> tenants;
 };
 
@@ -83,6 +85,8 @@ struct Outcome {
   int64_t setup_cpu_ns = 0, play_cpu_ns = 0;
   std::vector<int64_t> ready_ns = {};  // by program, on the machine's clock: its tenants were there
   std::string not_supported = {};      // empty: it is
+  int sms = 0;                         // of the device, where kernels were the witness
+  double sm_mhz = 0;  // the clock of its SMs while kernels held them; 0: nobody knows
 };
 
 std::string FormatPlan(const Plan& plan);

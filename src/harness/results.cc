@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "harness/results.h"
 
+#include <cmath>
 #include <exception>
 #include <nlohmann/json.hpp>
 
@@ -42,6 +43,7 @@ Circumstances ReadCircumstances(const ordered_json& from) {
   from.at("machine").get_to(read.machine);
   from.at("begun").get_to(read.begun);
   read.driver = from.value("driver", "");
+  read.clocks = from.value("clocks", "");
   read.commit = from.value("commit", "");
   read.seed = from.value("seed", uint64_t{0});
   return read;
@@ -55,6 +57,7 @@ Result ReadResult(const ordered_json& from) {
   from.at("repetition").get_to(read.repetition);
   read.not_supported = from.value("not_supported", "");
   read.error = from.value("error", "");
+  read.sm_mhz = from.value("sm_mhz", 0.0);
   if (from.contains("course")) read.course = ReadCourse(from.at("course"));
   if (!from.contains("figures")) return read;
   for (const ordered_json& each : from.at("figures")) {
@@ -75,6 +78,7 @@ std::string FormatCircumstances(const Circumstances& circumstances) {
                        {"machine", circumstances.machine},
                        {"begun", circumstances.begun}};
   if (!circumstances.driver.empty()) json["driver"] = circumstances.driver;
+  if (!circumstances.clocks.empty()) json["clocks"] = circumstances.clocks;
   if (!circumstances.commit.empty()) json["commit"] = circumstances.commit;
   json["seed"] = circumstances.seed;
   return Line(json);
@@ -87,6 +91,7 @@ std::string FormatResult(const Result& result) {
                        {"repetition", result.repetition}};
   if (!result.not_supported.empty()) json["not_supported"] = result.not_supported;
   if (!result.error.empty()) json["error"] = result.error;
+  if (result.sm_mhz > 0) json["sm_mhz"] = std::round(result.sm_mhz);
   if (!result.figures.empty()) {
     ordered_json& figures = json["figures"] = ordered_json::array();
     for (const Figure& each : result.figures) {

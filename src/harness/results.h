@@ -33,6 +33,7 @@ struct Circumstances {
   std::string driver = {};  // of the GPU; empty: the simulated GPU has none
   std::string commit = {};  // of gpushare's sources; empty: nobody said
   uint64_t seed = 0;
+  std::string clocks = {};  // of the GPU, when the runs began; empty: the simulated GPU has none
   bool operator==(const Circumstances&) const = default;
 };
 
@@ -42,6 +43,7 @@ struct Result {
   std::string not_supported = {};  // what the method has no word for
   std::string error = {};
   std::vector<Figure> figures = {};  // empty where one of the two is not
+  double sm_mhz = 0;                 // the SMs' clock while kernels held them; 0: nobody knows
   Course course = {};                // of results before there were courses: nothing
 };
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -17,6 +18,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "base/text.h"
@@ -24,6 +26,7 @@
 #include "harness/environment.h"
 #include "harness/folder.h"
 #include "harness/questions/question.h"
+#include "harness/spans.h"
 #include "harness/start.h"
 #include "harness/timing.h"
 
@@ -32,6 +35,9 @@ namespace {
 
 using Kind = Method::Kind;
 namespace fs = std::filesystem;
+
+constexpr char kMpsControl[] = "nvidia-cuda-mps-control";
+constexpr Nanos kMpsLimit = Seconds(20);
 
 absl::Status WriteText(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
@@ -42,11 +48,22 @@ absl::Status WriteText(const std::string& path, const std::string& text) {
                            absl::StrCat(path, ": the disk is full, or it cannot be written"));
 }
 
+bool IsOnPath(const std::string& program) {
+  const char* const path = std::getenv("PATH");  // NOLINT(concurrency-mt-unsafe)
+  for (const absl::string_view folder : absl::StrSplit(path == nullptr ? "" : path, ':')) {
+    if (access(absl::StrCat(folder, "/", program).c_str(), X_OK) == 0) return true;
+  }
+  return false;
+}
+
 // The first argument of each program: it ends when this process does.
 std::string ThisProcess() { return absl::StrCat(getpid()); }
 
-// Whether its calls are measured in a run of their own: on a GPU that it shares with the broker each looks at that process.
-bool CallsAreApart(const Method& method) { return method.kind == Kind::kPreloaded; }
+// Whether its calls are measured in a run of their own: on a simulated GPU that it shares with the broker each looks at that
+// process.
+bool CallsAreApart(const Method& method, const Bed& bed) {
+  return method.kind == Kind::kPreloaded && !bed.card.has_value();
+}
 
 class OneRun {
  public:
@@ -63,21 +80,28 @@ class OneRun {
   absl::StatusOr<Outcome> Do() {
     GPUSHARE_RETURN_IF_ERROR(CheckLibrary());
     GPUSHARE_RETURN_IF_ERROR(StartLine::Make(folder_ / "start"));
-    std::error_code error;
-    fs::create_symlink(bed_.simulated, folder_ / "simulated.so", error);
-    if (error)
-      return absl::UnavailableError(absl::StrCat(folder_ / "simulated.so", ": ", error.message()));
+    const std::string& driver = bed_.card.has_value() ? bed_.card->driver : bed_.simulated;
+    GPUSHARE_RETURN_IF_ERROR(Link(driver, folder_ / "driver.so"));
+    if (bed_.card.has_value()) {
+      // The driver alone, and not what else lies where it was found.
+      fs::create_directory(folder_ / "loader");
+      GPUSHARE_RETURN_IF_ERROR(Link(driver, folder_ / "loader/libcuda.so.1"));
+    }
     GPUSHARE_RETURN_IF_ERROR(MakePlans());
     const bool broker = method_.kind == Kind::kPreloaded;
     places_ = apart_ ? 1 : plans_.size() + (broker ? 1 : 0);
     const Time begun = base::RealClock().Now();
     Children children(bed_.interrupted);
     if (broker) GPUSHARE_RETURN_IF_ERROR(StartBroker(&children));
+    const bool mps = method_.kind == Kind::kMps;
+    if (mps) GPUSHARE_RETURN_IF_ERROR(StartMps(&children));
     for (size_t i = 0; i < plans_.size(); ++i) {
       GPUSHARE_RETURN_IF_ERROR(WriteText(PlanPath(i), FormatPlan(plans_[i])));
       GPUSHARE_RETURN_IF_ERROR(children.Start(ProgramOf(i)));
     }
-    GPUSHARE_RETURN_IF_ERROR(children.Wait(bed_.limit));
+    GPUSHARE_RETURN_IF_ERROR(
+        children.Wait(bed_.card.has_value() ? bed_.limit + scenario_.length : bed_.limit));
+    if (mps) GPUSHARE_RETURN_IF_ERROR(EndMps(&children));
     GPUSHARE_RETURN_IF_ERROR(CheckPreloaded());
     GPUSHARE_ASSIGN_OR_RETURN(Outcome outcome, Collect());
     for (int64_t& ready : outcome.ready_ns) ready -= begun.time_since_epoch().count();
@@ -85,6 +109,13 @@ class OneRun {
   }
 
  private:
+  static absl::Status Link(const std::string& to, const std::string& path) {
+    std::error_code error;
+    fs::create_symlink(to, path, error);
+    return error ? absl::UnavailableError(absl::StrCat(path, ": ", error.message()))
+                 : absl::OkStatus();
+  }
+
   // The loader says so, goes on without it, and what is measured then is nobody's.
   absl::Status CheckLibrary() const {
     if (method_.kind != Kind::kLibrary || access(method_.library.c_str(), R_OK) == 0) {
@@ -118,7 +149,8 @@ class OneRun {
       if (plans_.empty() || apart) {
         Plan& plan = plans_.emplace_back();
         plan.barrier = folder_ / "start";
-        plan.simulated = folder_ / "simulated.so";
+        plan.driver = folder_ / "driver.so";
+        plan.stamps = bed_.card.has_value();
         plan.outcome = folder_ / absl::StrCat("outcome-", plans_.size() - 1);
         plan.length = apart_ ? kSample : scenario_.length;
         plan.sample = SampleEvery();
@@ -126,7 +158,7 @@ class OneRun {
         plan.tolerant = scenario_.question->tolerant;
         plan.green = method_.kind == Kind::kSpatial;
         plan.sm_time = plan.green || options_.sm_time;
-        plan.calls = scenario_.question->calls && (options_.apart || !CallsAreApart(method_));
+        plan.calls = scenario_.question->calls && (options_.apart || !CallsAreApart(method_, bed_));
         asks_.push_back(tenant.ask);
       }
       TenantPlan part;
@@ -168,6 +200,7 @@ class OneRun {
 
   // What all of a run's programs have in common, and which of them this is.
   Variables EnvironmentAt(size_t place) const {
+    if (bed_.card.has_value()) return EnvironmentOnCard();
     std::string simulated = absl::StrCat("seed=", options_.seed, ",", case_.gpu);
     if (places_ > 1) {
       absl::StrAppend(&simulated, ",shared=", folder_.name(), ",processes=", places_,
@@ -181,6 +214,45 @@ class OneRun {
     variables["GPUSHARE_SIM"] = simulated;
     variables["LD_LIBRARY_PATH"] = bed_.simulated.substr(0, bed_.simulated.rfind('/'));
     return variables;
+  }
+
+  Variables EnvironmentOnCard() const {
+    Variables variables = WithoutThoseOfSharing(environ);
+    variables["GPUSHARE_DRIVER"] = bed_.card->driver;
+    variables["CUDA_VISIBLE_DEVICES"] = bed_.card->uuid;
+    variables["LD_LIBRARY_PATH"] = folder_ / "loader";
+    // Nobody's but the method's own: a daemon of the machine's would take the programs of all methods.
+    variables["CUDA_MPS_PIPE_DIRECTORY"] = folder_ / "mps";
+    if (bed_.card->settings.has_value()) variables["GPUSHARE_SIM"] = *bed_.card->settings;
+    return variables;
+  }
+
+  // In the foreground, so that it is this process's child, and its server that one's.
+  absl::Status StartMps(Children* children) const {
+    if (!IsOnPath(kMpsControl)) {
+      return absl::UnimplementedError(absl::StrCat("there is no ", kMpsControl, " on the PATH"));
+    }
+    std::error_code error;
+    fs::create_directory(folder_ / "mps", error);
+    Program daemon = {"the MPS control daemon",
+                      {bed_.programs + "/with_parent", ThisProcess(), kMpsControl, "-f"},
+                      EnvironmentOnCard(),
+                      folder_ / "mps.log"};
+    daemon.environment["CUDA_MPS_LOG_DIRECTORY"] = folder_ / "mps";
+    daemon.serves = true;
+    GPUSHARE_RETURN_IF_ERROR(children->Start(daemon));
+    return children->WaitUntil([&] { return access((folder_ / "mps/control").c_str(), F_OK) == 0; },
+                               kMpsLimit);
+  }
+  // As its documentation has it; what does not heed that is ended with the run's other programs.
+  absl::Status EndMps(Children* children) const {
+    Program quit = {"the end of MPS",
+                    {bed_.programs + "/with_parent", ThisProcess(), "/bin/sh", "-c",
+                     absl::StrCat("echo quit | ", kMpsControl)},
+                    EnvironmentOnCard(),
+                    folder_ / "mps.log"};
+    GPUSHARE_RETURN_IF_ERROR(children->Start(quit));
+    return children->Wait(kMpsLimit);
   }
 
   absl::Status StartBroker(Children* children) {
@@ -212,18 +284,19 @@ class OneRun {
       program.environment["LD_PRELOAD"] = bed_.preload;
       program.environment["GPUSHARE_BROKER"] = folder_ / "broker.sock";
       program.environment["GPUSHARE_TENANT"] = plans_[i].tenants.front().name;
-    } else if (method_.kind == Kind::kLibrary) {
+    } else if (method_.kind == Kind::kLibrary || method_.kind == Kind::kMps) {
       for (auto& [variable, value] :
            EnvironmentOf(method_, asks_[i], plans_[i].tenants.front().name, folder_.path())) {
         program.environment[variable] = std::move(value);
       }
-      program.environment["LD_PRELOAD"] = method_.library;
+      if (method_.kind == Kind::kLibrary) program.environment["LD_PRELOAD"] = method_.library;
     }
     return program;
   }
 
   absl::StatusOr<Outcome> Collect() const {
     Outcome all;
+    std::vector<KernelSpans> spans;
     for (const Plan& plan : plans_) {
       std::ifstream file(plan.outcome, std::ios::binary);
       const std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -234,6 +307,12 @@ class OneRun {
       all.play_cpu_ns += outcome.play_cpu_ns;
       all.ready_ns.insert(all.ready_ns.end(), outcome.ready_ns.begin(), outcome.ready_ns.end());
       all.calls.insert(all.calls.end(), outcome.calls.begin(), outcome.calls.end());
+      if (plan.stamps) {
+        GPUSHARE_ASSIGN_OR_RETURN(std::vector<KernelSpans> its, ReadSpans(plan.outcome + ".spans"));
+        its.resize(std::min(outcome.tenants.size(), plan.tenants.size()));
+        for (KernelSpans& each : its) spans.push_back(std::move(each));
+        all.sms = outcome.sms;
+      }
       // Of a program that could not even begin.
       if (!outcome.error.empty()) {
         outcome.tenants.resize(plan.tenants.size());
@@ -245,7 +324,9 @@ class OneRun {
       for (size_t i = 0; i < std::min(outcome.tenants.size(), plan.tenants.size()); ++i) {
         TenantOutcome& tenant = all.tenants.emplace_back(std::move(outcome.tenants[i]));
         // Who has ended has used no more since.
-        if (plan.tolerant || scenario_.question->sparse) MakeWhole(&tenant.used_ns);
+        if (!plan.stamps && (plan.tolerant || scenario_.question->sparse)) {
+          MakeWhole(&tenant.used_ns);
+        }
         if (ProgramIsKilled(plan) && plan.tenants[i].fault.kind != Fault::Kind::kKilled) {
           tenant.error = "its process was killed";
         }
@@ -256,7 +337,26 @@ class OneRun {
                                arrivals.end());
       }
     }
+    if (bed_.card.has_value()) TellUsed(spans, &all);
     return all;
+  }
+
+  // Of kernels of all programs together; those of an instant have parts of it.
+  void TellUsed(const std::vector<KernelSpans>& spans, Outcome* all) const {
+    const Nanos fine = scenario_.question->fine;
+    SpanGrid grid = {.length = scenario_.length,
+                     .step = fine > Nanos(0) ? fine : kSample,
+                     .sms = std::max(all->sms, 1),
+                     .sm_time = plans_.front().sm_time};
+    std::vector<std::vector<int64_t>> used = UsedOf(spans, grid);
+    const auto each = static_cast<size_t>(kSample / grid.step);
+    for (size_t i = 0; i < all->tenants.size(); ++i) {
+      TenantOutcome& tenant = all->tenants[i];
+      tenant.used_ns.clear();
+      for (size_t at = 0; at < used[i].size(); at += each) tenant.used_ns.push_back(used[i][at]);
+      if (fine > Nanos(0)) tenant.fine_ns = std::move(used[i]);
+    }
+    all->sm_mhz = SmMhz(spans);
   }
 
   Nanos SampleEvery() const {
@@ -299,7 +399,7 @@ absl::StatusOr<Outcome> RunOnce(const Bed& bed, const Scenario& scenario, const 
   absl::StatusOr<Outcome> outcome = OneRun(bed, scenario, one, method, options, *folder).Do();
   // Programs that end by themselves leave nothing of the GPU that they shared.
   const bool ends_by_itself = !scenario.question->tolerant;
-  if (!outcome.ok() || !ends_by_itself) bed.gpu.Forget(folder->name());
+  if (!bed.card.has_value() && (!outcome.ok() || !ends_by_itself)) bed.gpu.Forget(folder->name());
   return outcome;
 }
 
@@ -308,7 +408,7 @@ absl::StatusOr<Outcome> RunOnce(const Bed& bed, const Scenario& scenario, const 
 absl::StatusOr<Outcome> Run(const Bed& bed, const Scenario& scenario, const Case& one,
                             const Method& method, const RunOptions& options) {
   GPUSHARE_ASSIGN_OR_RETURN(Outcome outcome, RunOnce(bed, scenario, one, method, options));
-  if (!scenario.question->calls || !CallsAreApart(method) || options.apart) return outcome;
+  if (!scenario.question->calls || !CallsAreApart(method, bed) || options.apart) return outcome;
   RunOptions apart = options;
   apart.apart = true;
   GPUSHARE_ASSIGN_OR_RETURN(Outcome calls, RunOnce(bed, scenario, one, method, apart));

@@ -19,14 +19,24 @@
 
 namespace gpushare::harness {
 
+// A GPU of a driver that the loader has found, or GPUSHARE_DRIVER names.
+struct Card {
+  std::string driver;  // its path
+  std::string uuid;    // as CUDA_VISIBLE_DEVICES knows it
+  // Of a driver that is the simulated one all the same: the caller's GPUSHARE_SIM.
+  std::optional<std::string> settings = std::nullopt;
+};
+
 // Where the parts lie that a run needs.
 struct Bed {
-  std::string programs;        // the folder of those of stage/
-  std::string preload;         // libgpushare_preload.so
-  std::string simulated;       // the simulated libcuda.so.1
-  Simulated gpu;               // the same, as the harness asks it
-  std::string temporary;       // a folder in which each run has one of its own (folder.h)
-  Nanos limit = Seconds(120);  // of the machine's time
+  std::string programs;   // the folder of those of stage/
+  std::string preload;    // libgpushare_preload.so
+  std::string simulated;  // the simulated libcuda.so.1
+  Simulated gpu;          // the same, as the harness asks it
+  std::optional<Card> card =
+      std::nullopt;       // runs are there, with kernels as the witness; none: on the simulated one
+  std::string temporary;  // a folder in which each run has one of its own (folder.h)
+  Nanos limit = Seconds(120);  // of the machine's time; on a card beside the length of the run
   // Runs end when it is not 0 any more: a signal's number, set by its handler.
   const std::atomic<int>* interrupted = nullptr;
 };

@@ -18,6 +18,7 @@ struct Step {
   CUfunc_st* function;
   unsigned grid, block, shared_bytes;
   uint64_t duration_ns, block_ns;  // the kernel's parameters, in order
+  uint64_t stamps = 0;             // and where it says when it ran (workload/spin.h)
 };
 
 struct Program {

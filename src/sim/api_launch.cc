@@ -22,6 +22,9 @@ void FillKernel(Command* command, const Function& function, const KernelPlan& pl
   kernel.resident = 0;
   kernel.hangs = function.hangs ? command->stream->device->hang_era() : 0;
   kernel.faults = function.faults;
+  kernel.stamped = plan.stamps != 0;
+  if (kernel.stamped) [[unlikely]]
+    command->stamps = plan.stamps;
   if (s.config.noise == 0 && plan.waves == 1) {
     kernel.group_ns = plan.duration_ns;
     kernel.work_rate = plan.duration_ns == 0 ? 0 : 1.0 / plan.groups;

@@ -50,7 +50,7 @@ struct KernelWork {
   uint64_t group_ns;
   double work_rate;  // alone time that one resident group does per ns
   uint32_t hangs;    // since which of the times that hung kernels were let go; 0: it ends
-  bool faults;
+  bool faults, stamped;
 };
 
 struct CopyWork {
@@ -134,6 +134,8 @@ struct alignas(64) Command {
     Event* event;     // kRecord; null when the event was destroyed
     GraphRun* graph;  // kGraph
   };
+  // Of a kernel that is stamped: where it writes its times (stamps.h), and when its first group began.
+  uint64_t stamps = 0, began = 0;
   Command() : kernel{} {}
 };
 static_assert(offsetof(Command, kernel) + sizeof(KernelWork) <= 128);

@@ -81,6 +81,8 @@ void Device::Dispatch(Timeline& timeline, uint64_t now) {
     Command* const command = queue.head;
     KernelWork& kernel = command->kernel;
     const uint32_t groups = std::min(free_sms_, kernel.left);
+    if (kernel.stamped && kernel.left == kernel.groups) [[unlikely]]
+      command->began = now;
     Hold(command, groups);
     kernel.left -= groups;
     if (kernel.left == 0) {

@@ -47,6 +47,7 @@ void Device::DispatchToSms(Timeline& timeline, uint64_t now) {
         previous = command;
         continue;
       }
+      if (kernel.stamped && kernel.left == kernel.groups) command->began = now;
       Hold(command, groups);
       kernel.left -= groups;
       const uint32_t batch = NewBatch(command, std::move(taken));

@@ -58,6 +58,19 @@ int PlanKernel(const Function& function, const Config& config, const LaunchShape
   const uint64_t waves = footprint <= sms ? 1 : (footprint + sms - 1) / sms;
   if (footprint > UINT32_MAX) return kInvalidValue;
 
+  // Of 8 bytes, as the module was checked to have it.
+  const auto read = [&](uint32_t index, uint64_t* value) {
+    const KernelParameter& parameter = entry.parameters[index];
+    const void* from = nullptr;
+    if (parameters != nullptr) {
+      from = parameters[index];
+    } else if (parameter.offset + parameter.size <= packed_bytes) {
+      from = packed + parameter.offset;
+    }
+    if (from == nullptr) return false;
+    std::memcpy(value, from, sizeof(*value));
+    return true;
+  };
   switch (entry.cost.kind) {
     case KernelCost::Kind::kFixed:
       plan->duration_ns = entry.cost.ns;
@@ -65,19 +78,14 @@ int PlanKernel(const Function& function, const Config& config, const LaunchShape
     case KernelCost::Kind::kPerWave:
       plan->duration_ns = entry.cost.ns * waves;
       break;
-    case KernelCost::Kind::kParameter: {
-      const KernelParameter& parameter = entry.parameters[entry.cost.parameter];
-      const void* from = nullptr;
-      if (parameters != nullptr) {
-        from = parameters[entry.cost.parameter];
-      } else if (parameter.offset + parameter.size <= packed_bytes) {
-        from = packed + parameter.offset;
-      }
-      if (from == nullptr) return kInvalidValue;
-      std::memcpy(&plan->duration_ns, from, sizeof(plan->duration_ns));
+    case KernelCost::Kind::kParameter:
+      if (!read(entry.cost.parameter, &plan->duration_ns)) return kInvalidValue;
       if (plan->duration_ns > 1'000'000'000'000'000) return kInvalidValue;
       break;
-    }
+  }
+  plan->stamps = 0;
+  if (entry.cost.stamps.has_value() && !read(*entry.cost.stamps, &plan->stamps)) {
+    return kInvalidValue;
   }
   plan->fits = waves == 1;
   // One at a time, a kernel is one group of the whole device.

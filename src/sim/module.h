@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +31,8 @@ struct KernelCost {
   uint64_t ns = 5000;
   uint32_t parameter = 0;
   uint32_t blocks_per_sm = 0;  // 0: by threads and shared memory
+  std::optional<uint32_t> stamps =
+      std::nullopt;  // the parameter that says where it writes them (stamps.h)
 };
 
 struct PtxEntry {
@@ -106,6 +109,7 @@ struct KernelPlan {
   uint32_t waves;
   uint64_t duration_ns;  // when it has the device alone
   bool fits;             // all blocks can be resident at once
+  uint64_t stamps = 0;   // where it writes them; 0: nowhere
 };
 
 // Returns a CUresult. `parameters` are the addresses of the parameters' values, or null when they lie

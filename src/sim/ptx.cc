@@ -274,6 +274,11 @@ class PtxReader {
       Fail("cost=param:N names no parameter of 8 bytes of '" + entry.name + "'");
       return;
     }
+    if (entry.cost.stamps.has_value() && (*entry.cost.stamps >= entry.parameters.size() ||
+                                          entry.parameters[*entry.cost.stamps].size != 8)) {
+      Fail("stamps=param:N names no parameter of 8 bytes of '" + entry.name + "'");
+      return;
+    }
     for (const PtxEntry& other : module_->entries) {
       if (other.name == entry.name) {
         Fail("entry '" + entry.name + "' is defined twice");
@@ -338,6 +343,8 @@ class PtxReader {
           value.remove_suffix(5);
         }
         ok = ParseDuration(value, &cost->ns) && cost->ns <= 1'000'000'000'000;
+      } else if (key == "stamps" && value.substr(0, 6) == "param:") {
+        ok = Number(value.substr(6), &cost->stamps.emplace());
       } else if (key == "blocks_per_sm") {
         ok = Number(value, &cost->blocks_per_sm) && cost->blocks_per_sm >= 1 &&
              cost->blocks_per_sm <= 1024;

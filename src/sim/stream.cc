@@ -9,6 +9,7 @@
 #include "sim/memory_operation.h"
 #include "sim/memory_work.h"
 #include "sim/shared_device.h"
+#include "sim/stamps.h"
 #include "sim/state.h"
 
 namespace gpushare::sim {
@@ -190,7 +191,12 @@ void Submit(Stream* stream, Command* command) {
 void Complete(Command* command) {
   State& s = state();
   Context* const context = command->stream->context;
-  const bool faulted = command->type == CommandType::kKernel && command->kernel.faults;
+  bool faulted = false;
+  if (command->type == CommandType::kKernel) {
+    faulted = command->kernel.faults;
+    if (command->kernel.stamped) [[unlikely]]
+      faulted = !WriteStamps(*command, s.clock.now()) || faulted;
+  }
   if (command->type == CommandType::kGraph) delete command->graph;
   Release(command);
   if (GraphRun* const run = command->run) {

@@ -21,27 +21,52 @@ std::string EntryName(size_t index, const std::string& name) {
 }
 
 std::string EntryText(const std::string& entry) {
-  const std::string duration = entry + "_param_0", block = entry + "_param_1";
-  return "\n//gpushare.sim cost=param:0 blocks_per_sm=1\n"
+  const std::string duration = entry + "_param_0", block = entry + "_param_1",
+                    stamps = entry + "_param_2";
+  return "\n//gpushare.sim cost=param:0 blocks_per_sm=1 stamps=param:2\n"
          ".visible .entry " +
-         entry + "(.param .u64 " + duration + ", .param .u64 " + block +
+         entry + "(.param .u64 " + duration + ", .param .u64 " + block + ", .param .u64 " + stamps +
          ")\n"
          "{\n"
-         "  .reg .pred %p<2>;\n"
+         "  .reg .pred %p<4>;\n"
          "  .reg .b32 %r<1>;\n"
-         "  .reg .b64 %rd<4>;\n"
+         "  .reg .b64 %rd<12>;\n"
          "  mov.u32 %r0, %tid.x;\n"
          "  setp.ne.u32 %p0, %r0, 0;\n"
          "  @%p0 bra DONE;\n"
          "  ld.param.u64 %rd0, [" +
          block +
          "];\n"
-         "  mov.u64 %rd1, %globaltimer;\n"
+         "  ld.param.u64 %rd1, [" +
+         stamps +
+         "];\n"
+         "  mov.u64 %rd2, %globaltimer;\n"  // the begin
+         "  mov.u64 %rd3, %clock64;\n"
+         "  mov.u64 %rd4, %rd2;\n"  // when it last looked, here and in cycles
+         "  mov.u64 %rd5, 0;\n"     // how long it ran, here and in cycles
+         "  mov.u64 %rd6, 0;\n"
          "SPIN:\n"
-         "  mov.u64 %rd2, %globaltimer;\n"
-         "  sub.u64 %rd3, %rd2, %rd1;\n"
-         "  setp.lt.u64 %p1, %rd3, %rd0;\n"
+         "  mov.u64 %rd7, %globaltimer;\n"
+         "  mov.u64 %rd8, %clock64;\n"
+         "  sub.u64 %rd9, %rd7, %rd4;\n"
+         "  sub.u64 %rd10, %rd8, %rd3;\n"
+         "  mov.u64 %rd4, %rd7;\n"
+         "  mov.u64 %rd3, %rd8;\n"
+         "  setp.gt.u64 %p1, %rd9, " +
+         std::to_string(kSpinAway.count()) +
+         ";\n"
          "  @%p1 bra SPIN;\n"
+         "  add.u64 %rd5, %rd5, %rd9;\n"
+         "  add.u64 %rd6, %rd6, %rd10;\n"
+         "  setp.lt.u64 %p2, %rd5, %rd0;\n"
+         "  @%p2 bra SPIN;\n"
+         "  setp.eq.u64 %p3, %rd1, 0;\n"
+         "  @%p3 bra DONE;\n"
+         "  cvta.to.global.u64 %rd11, %rd1;\n"
+         "  red.global.min.u64 [%rd11], %rd2;\n"
+         "  red.global.max.u64 [%rd11+8], %rd7;\n"
+         "  red.global.add.u64 [%rd11+16], %rd5;\n"
+         "  red.global.add.u64 [%rd11+24], %rd6;\n"
          "DONE:\n"
          "  ret;\n"
          "}\n";

@@ -4,17 +4,21 @@
 //   GPUSHARE_ASSIGN_OR_RETURN(SpinModule module, MakeSpinModule(trace));
 //   // load module.ptx, get the functions module.entries[i]; then for each kernel of the trace:
 //   SpinLaunch launch = SpinLaunchOf(kernel, device);
-//   void* params[] = {&launch.duration_ns, &launch.block_ns};
+//   uint64_t stamps = 0;
+//   void* params[] = {&launch.duration_ns, &launch.block_ns, &stamps};
 //
 // A module has one `.entry` for each distinct name of the trace, so that whoever keys kernels by
-// function sees as many as the program has. Each block's first thread reads %globaltimer until
-// `block_ns` have passed; the other threads leave at once. Parameters:
+// function sees as many as the program has. Each block's first thread reads %globaltimer until it has
+// run for `block_ns`; the other threads leave at once. Where two looks are further apart than
+// kSpinAway something else ran on the SM, and the time between does not count: where a GPU slices
+// time between processes, a kernel does not get on while it is off. Parameters:
 //
 //   0  .u64 duration_ns  of the whole kernel. A real GPU ignores it; the simulated GPU takes it as
 //   the
 //                        kernel's cost (the comment line before each .entry says so,
 //                        testing/sim.h).
 //   1  .u64 block_ns     of one block: duration_ns divided by the number of waves.
+//   2  .u64 stamps       0, or where it says when it ran: the address of a SpinStamps
 //
 // A footprint of S SMs is a grid of S blocks, one block an SM. On a real GPU one block an SM is
 // reached by asking for more than half of an SM's shared memory (shared_bytes; above 48 KiB the
@@ -38,6 +42,15 @@
 namespace gpushare::workload {
 
 inline constexpr size_t kMaxSpinEntries = 10'000;
+inline constexpr Nanos kSpinAway{20'000};
+
+// What a kernel makes of this in the device's memory; times are the device's (%globaltimer), in ns.
+struct SpinStamps {
+  uint64_t first = UINT64_MAX;  // when its first block began
+  uint64_t last = 0;            // when its last ended
+  uint64_t ran = 0;             // how long its blocks ran, together
+  uint64_t cycles = 0;          // the same in cycles of their SMs; of the simulated GPU 0
+};
 
 struct SpinModule {
   std::string ptx;

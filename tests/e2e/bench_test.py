@@ -144,6 +144,20 @@ cases:
 """
 
 
+# What NVIDIA's does, as far as the harness goes: it answers on a socket until it is told to quit, which it does not always.
+MPS_CONTROL = """#!/bin/sh
+if [ "$1" = -f ]; then
+  touch "$CUDA_MPS_PIPE_DIRECTORY/control"
+  echo "$CUDA_VISIBLE_DEVICES" > "$CUDA_MPS_PIPE_DIRECTORY/../../mps-device"
+  while [ ! -e "$CUDA_MPS_PIPE_DIRECTORY/quit" ]; do sleep 0.02; done
+else
+  read word; [ "$word" = quit ] || exit 1
+  touch "$CUDA_MPS_PIPE_DIRECTORY/../../mps-quit"
+  [ -e "$CUDA_MPS_PIPE_DIRECTORY/../../mps-deaf" ] || touch "$CUDA_MPS_PIPE_DIRECTORY/quit"
+fi
+"""
+
+
 def programs(folder):
     """Processes that know of the folder."""
     found = []
@@ -186,7 +200,7 @@ class Bench(unittest.TestCase):
         lines = [json.loads(line) for line in result.stdout.splitlines()]
         self.assertEqual(lines[0]["gpushare_bench"], 1)
         return {(run["case"], run["method"], figure["name"]): figure["value"]
-                for run in lines[1:] for figure in run["figures"]}
+                for run in lines[1:] for figure in run.get("figures", [])}
 
     def values(self, out):
         """Of the file's figures, over its runs."""
@@ -435,6 +449,78 @@ class Bench(unittest.TestCase):
         self.assertGreater(got["one", "native", "capped.share"], 95)
         self.assertAlmostEqual(got["one", "gpushare-preload", "capped.share"], 30, delta=2)
 
+    def driver(self):
+        """The simulated GPU's, for what is made for drivers that the loader finds."""
+        return str(pathlib.Path(COMMAND).parent.parent / "lib/gpushare/sim/libcuda.so.1")
+
+    def test_on_a_driver_that_is_found_kernels_are_the_witness(self):
+        # On the virtual clock they say what the simulated GPU's own account says.
+        scenarios = [self.path("share.yaml", SHARE), self.path("cap.yaml", CAP), self.path("harvest.yaml", HARVEST),
+                     self.path("reclaim.yaml", RECLAIM)]
+        methods = [word for name in ("native", "gpushare", "gpushare-spatial") for word in ("--method", name)]
+        said = self.figures(*scenarios, *methods, "--gpu", "0", GPUSHARE_DRIVER=self.driver())
+        truth = self.figures(*scenarios, *methods)
+        self.assertEqual(said.keys(), truth.keys())
+        for figure in truth:
+            if figure[2].endswith(("share", "busy", "harvest", "taken", "busy_away")):
+                self.assertAlmostEqual(said[figure], truth[figure], delta=1.5, msg=figure)
+
+    def test_processes_on_a_driver_that_is_found(self):
+        # On the machine's clock: what comes of it there is nobody's to assert.
+        out = self.path("out.jsonl")
+        scenarios = self.path("share.yaml", SHARE), self.path("faults.yaml", FAULTS.replace("FAULT", "kind: killed"))
+        result = self.bench("run", *scenarios, "--gpu", "0", "--repetitions", "1", "--out", out, *(
+            word for name in ("time-slicing", "gpushare-preload", "native") for word in ("--method", name)),
+            LD_LIBRARY_PATH=os.path.dirname(self.driver()), GPUSHARE_COMMIT="abcdef", GPUSHARE_DRIVER="",
+            GPUSHARE_SIM=f"clock=wall,shared=bench-test-{os.getpid()}")
+        self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
+        where, *runs = map(json.loads, pathlib.Path(out).read_text().splitlines())
+        self.assertEqual((where["gpu"], where["driver"].split(",")[0], where["commit"]),
+                         ("Simulated H200", "the simulated GPU's", "abcdef"))
+        for run in runs:
+            if run["scenario"] == "faults":
+                self.assertEqual(run["not_supported"], "faults are made on the simulated GPU alone")
+                continue
+            figures = {each["name"]: each["value"] for each in run["figures"]}
+            self.assertAlmostEqual(figures["a.share"] + figures["b.share"], 100, delta=0.1)
+            self.assertGreater(figures["busy"], 0)
+        self.assertEqual(sorted(os.listdir(self.folder.name)), ["faults.yaml", "out.jsonl", "share.yaml"])
+
+    def mps(self):
+        return {"PATH": self.folder.name + os.pathsep + os.environ["PATH"], "GPUSHARE_DRIVER": self.driver(),
+                "GPUSHARE_SIM": f"clock=wall,shared=bench-mps-{os.getpid()}"}
+
+    def test_mps_is_started_and_ended(self):
+        scenario = self.path("share.yaml", SHARE)
+        result = self.bench("run", scenario, "--method", "mps", "--repetitions", "1")
+        self.assertIn("mps not supported: the simulated GPU has no MPS", result.stdout)
+        result = self.bench("run", scenario, "--method", "mps", "--repetitions", "1", "--gpu", "0", **self.mps())
+        self.assertIn("mps not supported: there is no nvidia-cuda-mps-control on the PATH", result.stdout)
+        os.chmod(self.path("nvidia-cuda-mps-control", MPS_CONTROL), 0o755)
+        result = self.bench("run", scenario, "--method", "mps", "--repetitions", "1", "--gpu", "0", **self.mps())
+        self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
+        self.assertIn("worst_error", result.stdout)
+        self.assertTrue(os.path.exists(self.path("mps-quit")))
+        self.assertRegex(pathlib.Path(self.path("mps-device")).read_text(), "^GPU-")
+        self.assertEqual(programs(self.folder.name + "/gpushare-bench-"), [])
+
+    def test_an_mps_that_does_not_quit_is_ended_and_so_is_one_whose_harness_was_killed(self):
+        os.chmod(self.path("nvidia-cuda-mps-control", MPS_CONTROL), 0o755)
+        self.path("mps-deaf", "")
+        scenario = self.path("share.yaml", SHARE)
+        result = self.bench("run", scenario, "--method", "mps", "--repetitions", "1", "--gpu", "0", **self.mps())
+        self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
+        mine = lambda: programs(self.folder.name + "/nvidia-cuda-mps-control")  # noqa: E731
+        self.assertEqual(mine(), [])
+        scenario = self.path("share.yaml", SHARE.replace("400ms", "600s"))
+        running = subprocess.Popen([COMMAND, "bench", "run", scenario, "--method", "mps", "--gpu", "0"],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                   env={**os.environ, "TMPDIR": self.folder.name, **self.mps()})
+        self.assertTrue(until(mine))
+        running.kill()
+        running.wait()
+        self.assertTrue(until(lambda: mine() == []))
+
     def start(self, *arguments):
         """A run that does not end by itself, once its programs have begun."""
         scenario = self.path("share.yaml", SHARE.replace("400ms", "600s"))
@@ -585,7 +671,7 @@ class Bench(unittest.TestCase):
                 (["run", bad], 2, "cases[0].tenants[0].cap: '130%' given; allowed: 0.01% to 100%"),
                 (["run", self.path("nothing.yaml")], 2, "nothing.yaml"),
                 (["run", "speed"], 2, "there is no file and no scenario 'speed'; scenarios: cap, "),
-                (["run", "cap", "--gpu", "real"], 2, "--gpu"),
+                (["run", "cap", "--gpu", "real"], 2, "'real' given, sim, an ordinal, a UUID or a PCI id allowed"),
                 (["all", "--gpu", "real"], 2, "--gpu"),
                 (["all", "--out", "/nowhere/out"], 5, "/nowhere/out"),
                 (["all", "--out", self.path("o"), "--html", "/nowhere/page"], 5, "/nowhere/page"),
@@ -607,6 +693,11 @@ class Bench(unittest.TestCase):
                 (["report", self.path("nothing.jsonl"), "--html", self.path("page")], 2, "nothing.jsonl")):
             result = self.bench(*arguments)
             self.assertEqual(result.returncode, status, (arguments, result.stderr))
+            self.assertIn(word, result.stderr)
+        for gpu, driver, word in (("0", "/nowhere/libcuda.so.1", "--gpu sim runs on the simulated GPU"),
+                                  ("7", self.driver(), "--gpu 7: ")):
+            result = self.bench("run", self.path("cap.yaml"), "--gpu", gpu, GPUSHARE_DRIVER=driver)
+            self.assertEqual(result.returncode, 3, result.stderr)
             self.assertIn(word, result.stderr)
         for folder in (self.path("nowhere"), os.fsencode(self.path("")) + b"\xff"):
             result = self.bench("run", self.path("cap.yaml"), TMPDIR=folder)

@@ -159,6 +159,46 @@ TEST_F(DeviceTest, TimeIsSplitByTheSmsHeld) {
   EXPECT_EQ(-1, gpushare_sim_account_sm_time(0, 1, nullptr));
 }
 
+// The words of sim/stamps.h, as a kernel on 100 SMs leaves them.
+TEST_F(DeviceTest, AKernelSaysWhenItRan) {
+  CUmodule module = nullptr;
+  ASSERT_CU(cuModuleLoadData(&module,
+                             ".version 7.0\n.target sm_70\n.address_size 64\n"
+                             "//gpushare.sim cost=param:0 blocks_per_sm=1 stamps=param:1\n"
+                             ".visible .entry k(.param .u64 cost, .param .u64 stamps) { ret; }\n"));
+  CUfunction function = nullptr;
+  ASSERT_CU(cuModuleGetFunction(&function, module, "k"));
+  const CUstream a = NewStream(), b = NewStream();
+  CUdeviceptr stamps = 0;
+  ASSERT_CU(cuMemAlloc(&stamps, 64));
+  const uint64_t fresh[4] = {UINT64_MAX, 0, 0, 7};
+  ASSERT_CU(cuMemcpyHtoD(stamps, fresh, sizeof(fresh)));
+  const auto launch = [&](CUstream stream, uint64_t cost, unsigned blocks, CUdeviceptr to) {
+    void* parameters[] = {&cost, &to};
+    return cuLaunchKernel(function, blocks, 1, 1, 32, 1, 1, 0, stream, parameters, nullptr);
+  };
+  const uint64_t start = Now();
+  ASSERT_CU(launch(b, 5'000, 40, 0));         // it says nothing
+  ASSERT_CU(launch(a, 20'000, 130, stamps));  // 60 groups now, 40 and 30 later
+  ASSERT_CU(cuCtxSynchronize());
+  uint64_t words[4] = {};
+  ASSERT_CU(cuMemcpyDtoH(words, stamps, sizeof(words)));
+  EXPECT_EQ(words[0], start);
+  EXPECT_EQ(words[1], start + 20'000);
+  EXPECT_EQ(words[2], 130 * 10'000u);
+  EXPECT_EQ(words[3], 7u);
+  // Into the same words: the least, the greatest, the sum.
+  ASSERT_CU(launch(a, 1'000, 10, stamps));
+  ASSERT_CU(cuCtxSynchronize());
+  ASSERT_CU(cuMemcpyDtoH(words, stamps, sizeof(words)));
+  EXPECT_EQ(words[0], start);
+  EXPECT_GT(words[1], start + 21'000 - 1);
+  EXPECT_EQ(words[2], 130 * 10'000u + 10 * 1'000u);
+  // Where the device has no access the context is lost, as with a kernel that writes there.
+  ASSERT_CU(launch(a, 1'000, 10, stamps + 48));
+  EXPECT_EQ(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
 TEST_F(DeviceTest, TruthIsExactInTheMiddleOfAKernel) {
   const CUstream a = NewStream();
   ASSERT_EQ(0, gpushare_sim_set_account(a, 7));

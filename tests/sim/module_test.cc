@@ -51,6 +51,9 @@ TEST_F(ModuleTest, BrokenPtxIsRefused) {
            "//gpushare.sim cost=param:0\n.entry k() { }",      // there is none
            "//gpushare.sim cost=param:0\n.entry k(.param .u32 a) { }",
            "//gpushare.sim blocks_per_sm=0\n.entry k() { }",
+           "//gpushare.sim stamps=param:0\n.entry k() { }",
+           "//gpushare.sim stamps=param:0\n.entry k(.param .u32 a) { }",
+           "//gpushare.sim stamps=here\n.entry k(.param .u64 a) { }",
            "//gpushare.sim speed=9\n.entry k() { }",
            "//gpushare.sim cost=3us\n",  // for nothing
        }) {

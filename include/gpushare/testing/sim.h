@@ -57,6 +57,10 @@
  *   //gpushare.sim cost=14us blocks_per_sm=1
  *   //gpushare.sim cost=param:0            duration in ns is the kernel's parameter 0 (.u64)
  *   //gpushare.sim cost=10us/wave          per wave of ceil(footprint / SMs)
+ *   //gpushare.sim cost=14us stamps=param:2   it writes when it ran to the address that is its parameter 2 (.u64; 0:
+ *                                          nowhere), four words of 8 bytes: the least of what is there and its begin in
+ *                                          ns of the device's clock, the greatest of that and its end, and the sum to
+ *                                          which it adds how long its groups held their SMs; the fourth it leaves
  *
  * Without a declaration, as in every cubin, a kernel costs 5 us per wave. `cost` is the duration when the kernel has the
  * device alone. Footprint in SMs = ceil(blocks / blocks_per_sm); blocks_per_sm defaults to what

@@ -31,14 +31,30 @@ std::string Processor() {
 
 }  // namespace
 
-absl::StatusOr<harness::Bed> FindBed() {
+namespace {
+
+absl::StatusOr<harness::Bed> FindPrograms() {
   harness::Bed bed;
   GPUSHARE_ASSIGN_OR_RETURN(bed.preload, FindPreloadObject("libgpushare_preload.so"));
   GPUSHARE_ASSIGN_OR_RETURN(const std::string native, FindInstalled("bench", "native"));
   bed.programs = native.substr(0, native.rfind('/'));
+  GPUSHARE_ASSIGN_OR_RETURN(bed.temporary, harness::TemporaryFolder());
+  return bed;
+}
+
+}  // namespace
+
+absl::StatusOr<harness::Bed> FindBed() {
+  GPUSHARE_ASSIGN_OR_RETURN(harness::Bed bed, FindPrograms());
   GPUSHARE_ASSIGN_OR_RETURN(bed.simulated, FindInstalled("sim", "libcuda.so.1"));
   GPUSHARE_ASSIGN_OR_RETURN(bed.gpu, harness::Simulated::Load(bed.simulated));
-  GPUSHARE_ASSIGN_OR_RETURN(bed.temporary, harness::TemporaryFolder());
+  return bed;
+}
+
+absl::StatusOr<harness::Bed> FindBed(const FoundCard& card) {
+  // The simulated driver is not opened: the loader would take it for the other from then on.
+  GPUSHARE_ASSIGN_OR_RETURN(harness::Bed bed, FindPrograms());
+  bed.card = card.card;
   return bed;
 }
 

@@ -4,6 +4,7 @@
 #define GPUSHARE_CLI_BENCH_BED_H_
 
 #include "absl/status/statusor.h"
+#include "cli/bench/card.h"
 #include "harness/results.h"
 #include "harness/run.h"
 
@@ -12,6 +13,8 @@ namespace gpushare::cli {
 // The simulated GPU and the programs beside this command. Unavailable: they are not there; where they were looked for.
 // InvalidArgument: there is no folder for a run's files.
 absl::StatusOr<harness::Bed> FindBed();
+// The same but for the simulated GPU, with a card in place of it.
+absl::StatusOr<harness::Bed> FindBed(const FoundCard& card);
 
 harness::Circumstances DescribeCircumstances();
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/bench/calibrate.h"
+#include "cli/bench/card.h"
 #include "cli/bench/record.h"
 #include "cli/bench/report.h"
 #include "cli/bench/run.h"
@@ -22,12 +23,19 @@ namespace {
 
 // What `run` and `all` have in common; what is in `options` is what they do without.
 void AddRunOptions(CLI::App* run, BenchOptions* options) {
-  run->add_option("--gpu", options->gpu, "sim: on the simulated GPU, which is all there is yet")
-      ->check(CLI::IsMember({"sim"}).description(""))
+  run->add_option("--gpu", options->gpu,
+                  "sim: the simulated GPU; or a real one: ordinal, UUID or PCI id")
+      ->check(CLI::Validator(
+          [](const std::string& text) -> std::string {
+            if (text == "sim" || NamesCard(text)) return "";
+            return "'" + text.substr(0, 40) +
+                   "' given, sim, an ordinal, a UUID or a PCI id allowed";
+          },
+          ""))
       ->type_name("GPU")
       ->capture_default_str();
   run->add_option("--method", options->methods,
-                  "native, time-slicing, gpushare, gpushare-spatial, gpushare-preload, or "
+                  "native, time-slicing, mps, gpushare, gpushare-spatial, gpushare-preload, or "
                   "NAME=LIBRARY[,VARIABLE=VALUE]...; may be given several times")
       ->type_name("METHOD")
       ->allow_extra_args(false);

@@ -18,6 +18,7 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "cli/bench/bed.h"
+#include "cli/bench/card.h"
 #include "cli/bench/scenarios.h"
 #include "cli/bench/summary.h"
 #include "cli/bench/table.h"
@@ -90,7 +91,9 @@ class Measurement {
     result.method = turn.method->name;
     result.repetition = turn.repetition;
     result.course = harness::CourseOf(*turn.scenario, *turn.one);
-    result.not_supported = harness::WhyNot(*turn.method, *turn.one);
+    result.not_supported = harness::WhyNot(
+        *turn.method, *turn.one,
+        bed_.card.has_value() ? harness::Ground::kGpu : harness::Ground::kSimulated);
     if (!result.not_supported.empty()) return result;
     const absl::Status measured = Measure(turn, &result);
     if (absl::IsCancelled(measured)) return measured;
@@ -126,6 +129,7 @@ class Measurement {
     }
     GPUSHARE_ASSIGN_OR_RETURN(const Outcome outcome, harness::Run(bed_, *turn.scenario, *turn.one,
                                                                   *turn.method, {.seed = seed}));
+    result->sm_mhz = outcome.sm_mhz;
     result->figures = harness::FiguresOf(*turn.scenario, *turn.one, outcome, *alone);
     if (result->figures.empty()) return absl::InternalError("it ended before its warm-up had");
     result->course = harness::CourseOf(*turn.scenario, *turn.one, outcome, *alone);
@@ -205,7 +209,16 @@ ExitCode RunAllBenches(BenchOptions options) {
 }
 
 ExitCode RunBench(const BenchOptions& options) {
-  absl::StatusOr<harness::Bed> bed = FindBed();
+  absl::StatusOr<FoundCard> card = FoundCard();
+  const bool on_card = options.gpu != "sim";
+  if (on_card && !options.profile.empty()) {
+    return Fail("bench", kExitUsage,
+                absl::InvalidArgumentError(
+                    absl::StrCat("--profile is of the simulated GPU, --gpu ", options.gpu, " is none")));
+  }
+  if (on_card) card = FindCard(options.gpu);
+  if (!card.ok()) return Fail("bench", ExitCodeOf(card.status()), card.status());
+  absl::StatusOr<harness::Bed> bed = on_card ? FindBed(*card) : FindBed();
   if (!bed.ok()) return Fail("bench", ExitCodeOf(bed.status()), bed.status());
   std::vector<std::string> files;
   for (const std::string& each : options.scenarios) {
@@ -243,6 +256,11 @@ ExitCode RunBench(const BenchOptions& options) {
   if (!options.profile.empty()) {
     absl::StrAppend(&results.circumstances.gpu, " as ",
                     options.profile.substr(options.profile.rfind('/') + 1));
+  }
+  if (on_card) {
+    results.circumstances.gpu = card->name;
+    results.circumstances.driver = card->driver;
+    results.circumstances.clocks = card->clocks;
   }
   bool written = sink.Put(FormatCircumstances(results.circumstances));
 

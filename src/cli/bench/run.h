@@ -15,7 +15,7 @@ struct BenchOptions {
   std::vector<std::string> scenarios;  // files, or names (scenarios.h)
   std::vector<std::string> methods;    // none: native and gpushare
   bool as_short = false;               // as their `short:` has them
-  std::string gpu = "sim";             // nothing else yet
+  std::string gpu = "sim";             // or an ordinal, a UUID, a PCI id
   std::string profile;                 // of a device, that the simulated GPU is like; empty: none
   int repetitions = 3;
   uint64_t seed = 1;

@@ -40,8 +40,8 @@ absl::StatusOr<LoadedProgram> LoadProgram(const Gpu& gpu, const workload::Kernel
 }
 
 absl::Status ApiPort::Launch(const player::Step& step) {
-  uint64_t duration_ns = step.duration_ns, block_ns = step.block_ns;
-  void* params[] = {&duration_ns, &block_ns};
+  uint64_t duration_ns = step.duration_ns, block_ns = step.block_ns, stamps = step.stamps;
+  void* params[] = {&duration_ns, &block_ns, &stamps};
   const LaunchShape shape = {
       .grid = {step.grid}, .block = {step.block}, .shared = Bytes(step.shared_bytes)};
   return stream_.LaunchRaw(step.function, shape, params);

@@ -37,7 +37,8 @@ void AppendSources(const Report& report, std::string* to) {
   for (const Given& given : report.given) {
     const Circumstances& in = given.results.circumstances;
     absl::StrAppend(to, "| ", known(given.file), " | ", known(in.begun), " | ", known(in.gpu),
-                    " | ", known(in.driver), " | ", known(in.machine), " | ", known(in.version));
+                    " | ", known(in.driver + (in.clocks.empty() ? "" : "; " + in.clocks)), " | ",
+                    known(in.machine), " | ", known(in.version));
     absl::StrAppend(to, " | ", known(in.commit), " | ", in.seed, " | ", given.results.runs.size(),
                     " |\n");
   }

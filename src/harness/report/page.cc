@@ -64,6 +64,7 @@ class PageWriter {
       Term("driver", in.driver.empty() && absl::StartsWith(in.gpu, "simulated")
                          ? "the simulated GPU's"
                          : in.driver);
+      if (!in.clocks.empty()) Term("clocks", in.clocks);
       Term("machine", in.machine);
       Term("gpushare", in.version);
       Term("commit", in.commit);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A broker that goes by the simulated GPU's clock, so that what it gives whom is the same in every run:
+// A broker of the driver that GPUSHARE_DRIVER names, by whose clock it goes: what it gives whom on the simulated GPU is the
+// same in every run.
 //
 //   GPUSHARE_SIM=shared=NAME,processes=3,place=0 broker PARENT SOCKET TENANT SPEC [TENANT SPEC]...
 //
@@ -10,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "base/env.h"
 #include "broker/host.h"
 #include "broker/service.h"
 #include "harness/stage/parent.h"
@@ -26,7 +28,8 @@ int main(int argc, char** argv) {
   }
   // The socket's file is there a moment before anybody is answered on it.
   std::ofstream(std::string(argv[2]) + ".ready").put('1');
-  absl::StatusOr<broker::Host> host = broker::OpenHost("sim");
+  absl::StatusOr<broker::Host> host =
+      broker::OpenHost(base::GetEnv("GPUSHARE_DRIVER").value_or("sim"));
   if (!host.ok()) {
     std::fprintf(stderr, "%s\n", host.status().ToString().c_str());
     return 1;

@@ -38,8 +38,8 @@ class DriverCalls final : public Calls {
   }
 
   absl::Status Launch(int times) override {
-    uint64_t duration_ns = step_.duration_ns, block_ns = step_.block_ns;
-    void* params[] = {&duration_ns, &block_ns};
+    uint64_t duration_ns = step_.duration_ns, block_ns = step_.block_ns, stamps = step_.stamps;
+    void* params[] = {&duration_ns, &block_ns, &stamps};
     CUresult result = CUDA_SUCCESS;
     for (int i = 0; i < times && result == CUDA_SUCCESS; ++i) {
       result = driver_.launch(step_.function, step_.grid, 1, 1, step_.block, 1, 1,

@@ -72,8 +72,8 @@ class NativeSeat final : public Seat, player::Port {
  private:
   absl::Status Launch(const player::Step& step) override {
     GPUSHARE_RETURN_IF_ERROR(Enter());
-    uint64_t duration_ns = step.duration_ns, block_ns = step.block_ns;
-    void* params[] = {&duration_ns, &block_ns};
+    uint64_t duration_ns = step.duration_ns, block_ns = step.block_ns, stamps = step.stamps;
+    void* params[] = {&duration_ns, &block_ns, &stamps};
     return Check(cuLaunchKernel(step.function, step.grid, 1, 1, step.block, 1, 1, step.shared_bytes,
                                 stream_, params, nullptr),
                  "cuLaunchKernel");

@@ -41,9 +41,31 @@ bool Write(const Plan& plan, const Outcome& outcome) {
   return out.good() && std::rename(part.c_str(), plan.outcome.c_str()) == 0;
 }
 
+// Each kernel is told where to say when it ran.
+class StampedPort final : public player::Port {
+ public:
+  StampedPort(player::Port& port, Witness& witness, uint32_t account)
+      : port_(port), witness_(witness), account_(account) {}
+
+  absl::Status Launch(const player::Step& step) override {
+    player::Step stamped = step;
+    stamped.stamps = witness_.NextStamps(account_);
+    return port_.Launch(stamped);
+  }
+  absl::Status Synchronize() override { return port_.Synchronize(); }
+  Time Now() override { return port_.Now(); }
+  void SleepUntil(Time when) override { port_.SleepUntil(when); }
+
+ private:
+  player::Port& port_;
+  Witness& witness_;
+  const uint32_t account_;
+};
+
 // A tenant as it plays: what it does of its own accord, and the kernel that breaks.
 struct Part {
   std::unique_ptr<Seat> seat;
+  std::unique_ptr<StampedPort> port = nullptr;
   player::Program program;
   player::Step faulty = {};
   std::string faulty_name = {};
@@ -93,6 +115,7 @@ class Performance {
       outcome_.tenants[i].launches = parts_[i].result.launches;
     }
     outcome_ = WhatCame();
+    GPUSHARE_RETURN_IF_ERROR(witness_.Tell(start, &outcome_));
     if (plan_.calls) GPUSHARE_RETURN_IF_ERROR(MeasureThem());
     parts_.clear();
     return absl::OkStatus();
@@ -124,7 +147,12 @@ class Performance {
       part.program.steps.pop_back();
     }
     outcome_.tenants.emplace_back().name = plan.name;
-    witness_.Follow(part.seat->stream(), static_cast<uint32_t>(parts_.size()));
+    const auto account = static_cast<uint32_t>(parts_.size());
+    const auto passes =
+        static_cast<size_t>(plan_.length / std::max(part.program.duration, Nanos(1)));
+    GPUSHARE_RETURN_IF_ERROR(
+        witness_.Follow(part.seat->stream(), account, (passes + 1) * part.program.steps.size()));
+    part.port = std::make_unique<StampedPort>(part.seat->port(), witness_, account);
     asking_.Add(part.seat.get(), plan.allocations);
     return absl::OkStatus();
   }
@@ -154,11 +182,11 @@ class Performance {
     options.batches = plan_.tenants[i].batches;
     options.batch_wait = plan_.tenants[i].batch_wait;
     options.stop = &stop_;
-    absl::Status played = player::Play(part.program, options, part.seat->port(), &part.result);
+    absl::Status played = player::Play(part.program, options, *part.port, &part.result);
     if (played.ok() && breaks) played = Break(i, start);
     if (played.ok() && fault.kind == Fault::Kind::kAllMemory) {
       options.end = start + plan_.length;
-      played = player::Play(part.program, options, part.seat->port(), &part.result);
+      played = player::Play(part.program, options, *part.port, &part.result);
     }
     if (plan_.tolerant) {
       const base::MutexLock lock(&mutex_);
@@ -180,11 +208,11 @@ class Performance {
         break;
       case Fault::Kind::kIllegalAddress:
         GPUSHARE_RETURN_IF_ERROR(witness_.MakeFaulty(part.faulty_name, /*endless=*/false));
-        GPUSHARE_RETURN_IF_ERROR(part.seat->port().Launch(part.faulty));
-        return part.seat->port().Synchronize();
+        GPUSHARE_RETURN_IF_ERROR(part.port->Launch(part.faulty));
+        return part.port->Synchronize();
       case Fault::Kind::kEndlessKernel:
         GPUSHARE_RETURN_IF_ERROR(witness_.MakeFaulty(part.faulty_name, /*endless=*/true));
-        return part.seat->port().Launch(part.faulty);
+        return part.port->Launch(part.faulty);
       case Fault::Kind::kKilled:
         // What has come until now: there is no later.
         Write(plan_, WhatCame());
@@ -208,6 +236,7 @@ class Performance {
   }
 
   void Sample(Time start) {
+    if (!witness_.knows_now()) return clock_.SleepUntil(start + plan_.length);
     const bool is_fine = plan_.fine > Nanos(0);
     for (Nanos at{0}; at <= plan_.length; at += is_fine ? plan_.fine : plan_.sample) {
       clock_.SleepUntil(start + at);
@@ -260,7 +289,7 @@ class Performance {
 };
 
 absl::StatusOr<Outcome> PlayPlan(const Plan& plan, const OpenStage& open) {
-  GPUSHARE_ASSIGN_OR_RETURN(const std::unique_ptr<Witness> witness, Witness::Open(plan.simulated));
+  GPUSHARE_ASSIGN_OR_RETURN(const std::unique_ptr<Witness> witness, Witness::Open(plan));
   Performance performance(plan, open, *witness);
   absl::Status status;
   witness->clock().StartThread("conductor", [&] { status = performance.Conduct(); })->Join();

@@ -49,8 +49,8 @@ class VirtualDeviceCalls final : public Calls {
   }
 
   absl::Status Launch(int times) override {
-    uint64_t duration_ns = step_.duration_ns, block_ns = step_.block_ns;
-    void* params[] = {&duration_ns, &block_ns};
+    uint64_t duration_ns = step_.duration_ns, block_ns = step_.block_ns, stamps = step_.stamps;
+    void* params[] = {&duration_ns, &block_ns, &stamps};
     const LaunchShape shape = {
         .grid = {step_.grid}, .block = {step_.block}, .shared = Bytes(step_.shared_bytes)};
     absl::Status status;

@@ -3,45 +3,63 @@
 #ifndef GPUSHARE_HARNESS_STAGE_WITNESS_H_
 #define GPUSHARE_HARNESS_STAGE_WITNESS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
-#include "gpushare/testing/sim.h"
+#include "harness/plan.h"
+
+struct CUstream_st;
 
 namespace gpushare::harness {
 
-// Of the simulated GPU: its ground truth, and its clock.
+// Made before the program first uses the GPU. Calls the driver past whatever stands in for it.
 class Witness {
  public:
-  // `path`: the simulated driver's, by a name that nobody stands in for. Its clock may go by the wall.
-  static absl::StatusOr<std::unique_ptr<Witness>> Open(const std::string& path);
+  // Of the plan's driver, by a name that nobody stands in for: as it is told there.
+  static absl::StatusOr<std::unique_ptr<Witness>> Open(const Plan& plan);
+  virtual ~Witness() = default;
 
+  // The simulated GPU's own, unless that goes by the wall; else the machine's.
   base::Clock& clock() { return *clock_; }
-  // What goes to the stream counts for the account, a number from 1.
-  void Follow(CUstream_st* stream, uint32_t account) const { set_account_(stream, account); }
-  // Device time of the account until now, in ns; its part of the time of all SMs, where `sm_time`.
-  int64_t Used(uint32_t account, bool sm_time) const;
-  // What this process has of the device's memory, in bytes.
-  uint64_t MemoryUsed() const { return memory_used_(0); }
-  // From here on a kernel of that name breaks when it ends, or never does: the simulated GPU runs none.
-  absl::Status MakeFaulty(const std::string& kernel, bool endless) const;
-  // The driver itself, past what stands in for it.
+  // The driver itself.
   void* library() const { return library_; }
 
+  // What goes to the stream counts for the account, a number from 1: about so many kernels.
+  virtual absl::Status Follow(CUstream_st* stream, uint32_t account, size_t kernels) = 0;
+  // Where the account's next kernel is to say when it ran; 0: it need not. By one thread for each account.
+  virtual uint64_t NextStamps(uint32_t) { return 0; }
+
+  // Whether Used() is known while they play; else all that is known is told at the end, by Tell().
+  virtual bool knows_now() const = 0;
+  // Device time of the account until now, in ns; its part of the time of all SMs, where `sm_time`.
+  virtual int64_t Used(uint32_t, bool) const { return 0; }
+  // When all have ended whatever they launched. Times count from `start`.
+  virtual absl::Status Tell(Time, Outcome*) { return absl::OkStatus(); }
+
+  // What this process has of the device's memory, or at least what that changes by, in bytes.
+  virtual uint64_t MemoryUsed() const = 0;
+  // From here on a kernel of that name breaks when it ends, or never does: the simulated GPU runs none.
+  virtual absl::Status MakeFaulty(const std::string& kernel, bool endless) const = 0;
+
+ protected:
+  // Opens the library, and attaches to its clock.
+  absl::Status OpenLibrary(const std::string& path);
+
  private:
-  Witness() = default;
   std::unique_ptr<base::Clock> own_clock_;
   base::Clock* clock_ = nullptr;
-  decltype(&gpushare_sim_set_account) set_account_ = nullptr;
-  decltype(&gpushare_sim_account_truth) account_truth_ = nullptr;
-  decltype(&gpushare_sim_account_sm_time) account_sm_time_ = nullptr;
-  decltype(&gpushare_sim_memory_used) memory_used_ = nullptr;
-  decltype(&gpushare_sim_inject) inject_ = nullptr;
   void* library_ = nullptr;
 };
+
+// The simulated GPU's ground truth.
+absl::StatusOr<std::unique_ptr<Witness>> OpenTruth(const Plan& plan);
+// What kernels say themselves of when they ran (workload/spin.h), on any GPU.
+absl::StatusOr<std::unique_ptr<Witness>> OpenStamps(const Plan& plan);
 
 }  // namespace gpushare::harness
 

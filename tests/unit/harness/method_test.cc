@@ -89,6 +89,39 @@ TEST(Method, WhatCannotBeIsNotSupported) {
   EXPECT_EQ(WhyNot(*FindMethod("gpushare"), one), "its tenants are one program");
 }
 
+TEST(Method, OnAGpuOtherThingsCannotBeThanOnTheSimulatedOne) {
+  const Method mps = *FindMethod("mps"), sliced = *FindMethod("time-slicing"),
+               native = *FindMethod("native");
+  Case one;
+  one.tenants.emplace_back().ask = {.share = 0.5, .cap = 0.6, .high_priority = true};
+  EXPECT_EQ(WhyNot(mps, one), "the simulated GPU has no MPS");
+  EXPECT_EQ(WhyNot(mps, one, Ground::kGpu), "");
+  one.tenants.resize(100);
+  EXPECT_NE(WhyNot(sliced, one), "");
+  EXPECT_EQ(WhyNot(sliced, one, Ground::kGpu), "");
+  one.tenants[0].allocations = {.sizes = {1}};
+  EXPECT_EQ(WhyNot(native, one, Ground::kGpu), "");
+  EXPECT_EQ(WhyNot(sliced, one, Ground::kGpu),
+            "what each of several processes has of a GPU's memory is not known there");
+  one.tenants[0].fault.kind = Fault::Kind::kEndlessKernel;
+  EXPECT_EQ(WhyNot(native, one, Ground::kGpu), "faults are made on the simulated GPU alone");
+  one.settings["apart"] = 1;
+  EXPECT_EQ(WhyNot(sliced, one, Ground::kGpu), "each program wants a simulated GPU of its own");
+}
+
+TEST(Method, MpsIsToldInItsOwnWords) {
+  using Pair = std::pair<std::string, std::string>;
+  const Method mps = *FindMethod("mps");
+  EXPECT_TRUE(HasProcesses(mps));
+  EXPECT_THAT(EnvironmentOf(mps, {}),
+              ::testing::ElementsAre(Pair("CUDA_MPS_CLIENT_PRIORITY", "1")));
+  EXPECT_THAT(EnvironmentOf(mps, {.share = 0.125, .high_priority = true, .memory = 3u << 30}),
+              ::testing::ElementsAre(Pair("CUDA_MPS_CLIENT_PRIORITY", "0"),
+                                     Pair("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "12.5"),
+                                     Pair("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=3072M")));
+  EXPECT_EQ(EnvironmentOf(mps, {.cap = 0.3})[1].second, "30");
+}
+
 TEST(Method, PercentagesAreToldAsTheyWereAskedFor) {
   const auto method = FindMethod("other=/opt/libother.so,CORES=%CAP%,PART=%SHARE%");
   ASSERT_TRUE(method.ok()) << method.status();

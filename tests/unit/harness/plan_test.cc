@@ -15,7 +15,7 @@ TEST(Plan, RoundTrips) {
   Plan plan;
   plan.barrier = "/tmp/x/start";
   plan.parties = 3;
-  plan.simulated = "/tmp/x/simulated.so";
+  plan.driver = "/tmp/x/driver.so";
   plan.outcome = "/tmp/x/outcome";
   plan.length = Seconds(4);
   plan.sample = Millis(10);

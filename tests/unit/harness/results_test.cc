@@ -11,11 +11,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const Circumstances kHere = {
-    "0.1.0", "simulated", "a processor", "2026-01-01T00:00:00Z", "580.1", "abcdef", 7};
+const Circumstances kHere = {"0.1.0",  "simulated", "a processor", "2026-01-01T00:00:00Z", "580.1",
+                             "abcdef", 7,           "SM 1980 MHz"};
 
 TEST(Results, RoundTrip) {
   Result run = {.scenario = "share", .one_case = "two", .method = "native", .repetition = 2};
+  run.sm_mhz = 1980;
   run.course = {
       .question = "latency", .window = Millis(100), .begins = Seconds(1), .step = Millis(20)};
   run.course.tenants.push_back({.name = "a",
@@ -48,6 +49,7 @@ TEST(Results, RoundTrip) {
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->circumstances, kHere);
   ASSERT_EQ(read->runs.size(), 3u);
+  EXPECT_EQ(read->runs[0].sm_mhz, 1980);
   EXPECT_EQ(read->runs[0].repetition, 2);
   EXPECT_EQ(read->runs[0].course, run.course);
   ASSERT_EQ(read->runs[0].figures.size(), 4u);

@@ -34,7 +34,8 @@ TEST(SpinTest, OneEntryForEachName) {
   for (const std::string& entry : module->entries) {
     EXPECT_THAT(
         module->ptx,
-        HasSubstr("//gpushare.sim cost=param:0 blocks_per_sm=1\n.visible .entry " + entry + "("));
+        HasSubstr("//gpushare.sim cost=param:0 blocks_per_sm=1 stamps=param:2\n.visible .entry " +
+                  entry + "("));
     EXPECT_THAT(entry, ::testing::MatchesRegex("spin_[0-9]+_[A-Za-z0-9_]*"));
   }
 }

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "harness/spans.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+namespace gpushare::harness {
+namespace {
+
+using ::testing::ElementsAre;
+
+// So many SMs from `first` to `last`, in us.
+KernelSpan Span(int64_t first, int64_t last, int64_t sms) {
+  return {first * 1000, last * 1000, (last - first) * 1000 * sms, (last - first) * 1980 * sms};
+}
+
+constexpr SpanGrid kGrid = {.length = Micros(300), .step = Micros(100), .sms = 100};
+
+TEST(Spans, WhoRunsAloneHasTheDeviceHoweverNarrowItsKernels) {
+  const auto used = UsedOf({{Span(50, 150, 30)}, {}}, kGrid);
+  EXPECT_THAT(used[0], ElementsAre(0, 50'000, 100'000, 100'000));
+  EXPECT_THAT(used[1], ElementsAre(0, 0, 0, 0));
+  SpanGrid by_sms = kGrid;
+  by_sms.sm_time = true;
+  EXPECT_THAT(UsedOf({{Span(50, 150, 30)}, {}}, by_sms)[0], ElementsAre(0, 15'000, 30'000, 30'000));
+}
+
+TEST(Spans, ThoseThatRunTogetherHavePartsByTheirSms) {
+  const auto used = UsedOf({{Span(0, 200, 60)}, {Span(100, 300, 20)}}, kGrid);
+  EXPECT_THAT(used[0], ElementsAre(0, 100'000, 175'000, 175'000));
+  EXPECT_THAT(used[1], ElementsAre(0, 0, 25'000, 125'000));
+}
+
+TEST(Spans, OfTwoThatTakeTurnsEachHasWhatItsBlocksRan) {
+  // Slices of time between processes: both are there for as long, one ran for three quarters of that.
+  KernelSpan favoured = Span(0, 300, 75), other = Span(0, 300, 25);
+  const auto used = UsedOf({{favoured}, {other}}, kGrid);
+  EXPECT_THAT(used[0], ElementsAre(0, 75'000, 150'000, 225'000));
+  EXPECT_THAT(used[1], ElementsAre(0, 25'000, 50'000, 75'000));
+}
+
+TEST(Spans, APauseBeforeAKernelIsItsOwnWhereItIsShort) {
+  const auto used =
+      UsedOf({{Span(0, 100, 100)}, {Span(102, 150, 100), Span(160, 200, 100)}}, kGrid);
+  EXPECT_THAT(used[0], ElementsAre(0, 100'000, 100'000, 100'000));
+  EXPECT_THAT(used[1], ElementsAre(0, 0, 90'000, 90'000));
+}
+
+TEST(Spans, WhatIsBeforeTheStartAndAfterTheEndIsLeftOut) {
+  const auto used =
+      UsedOf({{Span(-500, -400, 100), Span(-100, 50, 100), Span(250, 900, 100)}}, kGrid);
+  EXPECT_THAT(used[0], ElementsAre(0, 50'000, 50'000, 100'000));
+  EXPECT_THAT(UsedOf({{}}, kGrid)[0], ElementsAre(0, 0, 0, 0));
+  EXPECT_TRUE(UsedOf({}, kGrid).empty());
+}
+
+TEST(Spans, NoMoreIsUsedThanThereIs) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 100; ++round) {
+    std::vector<KernelSpans> tenants(3);
+    for (KernelSpans& spans : tenants) {
+      const auto upto = [&](int most) {
+        return std::uniform_int_distribution<int64_t>(1, most)(random);
+      };
+      int64_t at = upto(40);
+      while (at < 400) {
+        const int64_t took = upto(30);
+        spans.push_back(Span(at, at + took, upto(100)));
+        at += took + upto(10) - 1;
+      }
+    }
+    const auto used = UsedOf(tenants, kGrid);
+    for (size_t moment = 0; moment < 4; ++moment) {
+      int64_t sum = 0;
+      for (const auto& each : used) {
+        sum += each[moment];
+        EXPECT_GE(each[moment], each[moment == 0 ? 0 : moment - 1]);
+      }
+      EXPECT_LE(sum, static_cast<int64_t>(moment) * 100'000 + 3);
+    }
+  }
+}
+
+TEST(Spans, TheClockOfTheSms) {
+  EXPECT_DOUBLE_EQ(SmMhz({{Span(0, 10, 100)}, {Span(5, 9, 3)}}), 1980);
+  EXPECT_EQ(SmMhz({{}}), 0);
+}
+
+TEST(Spans, AreReadAsTheyWereWrittenAndOnlyWhole) {
+  const std::string path = ::testing::TempDir() + "gpushare_spans_" + std::to_string(::getpid());
+  const std::vector<KernelSpans> tenants = {{Span(1, 2, 3), Span(4, 5, 6)}, {}, {Span(7, 8, 9)}};
+  ASSERT_TRUE(WriteSpans(path, tenants).ok());
+  EXPECT_EQ(*ReadSpans(path), tenants);
+  const auto size = std::filesystem::file_size(path);
+  for (uintmax_t cut = 0; cut < size; cut += 7) {
+    std::filesystem::resize_file(path, size - 1 - cut);
+    EXPECT_EQ(ReadSpans(path).status().code(), absl::StatusCode::kInternal) << cut;
+  }
+  std::ofstream(path, std::ios::binary) << std::string(64, '\xff');  // no room for so many
+  EXPECT_FALSE(ReadSpans(path).ok());
+  std::filesystem::remove(path);
+  EXPECT_FALSE(ReadSpans(path).ok());
+  EXPECT_FALSE(WriteSpans("/nowhere/spans", tenants).ok());
+}
+
+}  // namespace
+}  // namespace gpushare::harness
