@@ -42,6 +42,24 @@ std::string ProgressLine(int percent, const std::string& what, size_t columns) {
   return line.substr(0, columns);
 }
 
+std::string TimeLeft(double fraction, double elapsed_s) {
+  constexpr double kTooLittle = 0.01;
+  if (!(fraction >= kTooLittle) || !(elapsed_s > 0)) return "";
+  const double left = elapsed_s * std::max(0.0, 1 - fraction) / fraction;
+  const auto seconds = static_cast<long>(std::min(left, 1e9) + 0.5);
+  const auto text = [](long first, const char* unit, long second, const char* of_second) {
+    std::string words = std::to_string(first) + unit;
+    if (second > 0) words += " " + std::to_string(second) + of_second;
+    return words + " left";
+  };
+  // In steps that it is not surer than.
+  if (seconds < 20) return text(seconds, " s", 0, "");
+  if (seconds < 90) return text((seconds + 5) / 10 * 10, " s", 0, "");
+  const long minutes = (seconds + 30) / 60;
+  if (minutes < 60) return text(minutes, " min", 0, "");
+  return text(minutes / 60, " h", minutes % 60, " min");
+}
+
 void ProgressBar::Update(double fraction, const std::string& what) {
   if (!shown_) return;
   const int percent = static_cast<int>(std::clamp(fraction, 0.0, 1.0) * 100);

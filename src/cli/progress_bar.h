@@ -18,6 +18,9 @@ namespace gpushare::cli {
 // `[####......]  40 %  what` in at most `columns`.
 std::string ProgressLine(int percent, const std::string& what, size_t columns);
 
+// "40 s left", by what the part that is done took: empty while that is too little to tell by.
+std::string TimeLeft(double fraction, double elapsed_s);
+
 class ProgressBar {
  public:
   enum class Shown { kNever, kOnTerminal, kAlways };

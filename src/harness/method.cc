@@ -43,13 +43,17 @@ bool Says(const Method& method, const char* what) {
 
 // What of a case's programs cannot be: too many, or all in one where they are to be apart.
 std::string WhyNoPrograms(const Method& method, const Case& one, Ground ground) {
-  if (ground == Ground::kGpu)
-    return IsApart(one) ? "each program wants a simulated GPU of its own" : "";
-  if (method.kind == Kind::kMps) return "the simulated GPU has no MPS";
+  const bool on_gpu = ground == Ground::kGpu;
+  if (on_gpu && IsApart(one)) return "each program wants a simulated GPU of its own";
+  if (!on_gpu && method.kind == Kind::kMps) return "the simulated GPU has no MPS";
   if (!HasProcesses(method)) return IsApart(one) ? "its tenants are one program" : "";
   const size_t processes = one.tenants.size() + (method.kind == Kind::kPreloaded ? 1 : 0);
-  if (IsApart(one) || processes <= kMostProcesses) return "";
-  return absl::StrCat(processes, " processes; the simulated GPU has room for ", kMostProcesses);
+  const size_t most = on_gpu ? kMostProcessesOnGpu : kMostProcesses;
+  if (IsApart(one) || processes <= most) return "";
+  return absl::StrCat(
+      processes, " processes; ",
+      on_gpu ? "of a GPU's contexts no more are tried than " : "the simulated GPU has room for ",
+      most);
 }
 
 // What only the simulated GPU has, or only of one program.

@@ -44,6 +44,8 @@ std::vector<std::string> MethodNames();
 
 // Processes that have a simulated GPU in common (docs/simulator.md), a broker among them.
 inline constexpr size_t kMostProcesses = 64;
+// On a GPU each has a context, of some hundred MiB; as many clients MPS takes on any GPU.
+inline constexpr size_t kMostProcessesOnGpu = 48;
 
 // One program each, or all in one.
 bool HasProcesses(const Method& method);

@@ -83,6 +83,13 @@ class Measurement {
         alone_(PlayAlone(/*sm_time=*/false)),
         alone_by_sms_(PlayAlone(/*sm_time=*/true)) {}
 
+  // About how long it takes, beside others: as long as it is.
+  double Weight(const Turn& turn) const {
+    constexpr double kStarting = 0.2;  // s, of its programs
+    if (!WhyNot(turn).empty()) return 0;
+    return kStarting + static_cast<double>(turn.scenario->length.count()) / 1e9;
+  }
+
   // Cancelled: interrupted. What else went wrong is a result.
   absl::StatusOr<Result> Take(const Turn& turn) {
     Result result;
@@ -91,9 +98,7 @@ class Measurement {
     result.method = turn.method->name;
     result.repetition = turn.repetition;
     result.course = harness::CourseOf(*turn.scenario, *turn.one);
-    result.not_supported = harness::WhyNot(
-        *turn.method, *turn.one,
-        bed_.card.has_value() ? harness::Ground::kGpu : harness::Ground::kSimulated);
+    result.not_supported = WhyNot(turn);
     if (!result.not_supported.empty()) return result;
     const absl::Status measured = Measure(turn, &result);
     if (absl::IsCancelled(measured)) return measured;
@@ -110,6 +115,12 @@ class Measurement {
       how.sm_time = sm_time;
       return harness::Run(bed_, scenario, one, {"native", Method::Kind::kNative}, how);
     };
+  }
+
+  std::string WhyNot(const Turn& turn) const {
+    return harness::WhyNot(
+        *turn.method, *turn.one,
+        bed_.card.has_value() ? harness::Ground::kGpu : harness::Ground::kSimulated);
   }
 
   // The figures and the course of the result.
@@ -272,11 +283,16 @@ ExitCode RunBench(const BenchOptions& options) {
                   options.quiet ? ProgressBar::Shown::kNever : ProgressBar::Shown::kOnTerminal);
   const std::vector<Turn> turns = Turns(*scenarios, *methods, options.repetitions, options.seed);
   Measurement measurement(*bed, options.seed);
+  double all = 0, done = 0;
+  for (const Turn& turn : turns) all += measurement.Weight(turn);
   bool failed = false;
   for (size_t i = 0; i < turns.size() && interrupted == 0; ++i) {
     const Turn& turn = turns[i];
-    bar.Update(static_cast<double>(i) / static_cast<double>(turns.size()),
-               absl::StrCat(turn.scenario->name, " ", turn.one->name, ", ", turn.method->name));
+    const double fraction = done / std::max(all, 1.0);
+    const std::string left = TimeLeft(fraction, absl::ToDoubleSeconds(absl::Now() - begun));
+    bar.Update(fraction, absl::StrCat(left, left.empty() ? "" : ", ", turn.scenario->name, " ",
+                                      turn.one->name, ", ", turn.method->name));
+    done += measurement.Weight(turn);
     absl::StatusOr<Result> result = measurement.Take(turn);
     if (!result.ok()) break;
     failed = failed || !result->error.empty();

@@ -6,6 +6,19 @@
 namespace gpushare::cli {
 namespace {
 
+TEST(ProgressBarTest, TheTimeThatIsLeftIsByWhatIsDone) {
+  EXPECT_EQ(TimeLeft(0, 10), "");
+  EXPECT_EQ(TimeLeft(0.005, 10), "");  // too early
+  EXPECT_EQ(TimeLeft(0.5, 0), "");
+  EXPECT_EQ(TimeLeft(0.5, 12), "12 s left");
+  EXPECT_EQ(TimeLeft(0.25, 14), "40 s left");
+  EXPECT_EQ(TimeLeft(0.5, 89), "90 s left");
+  EXPECT_EQ(TimeLeft(0.1, 30), "5 min left");
+  EXPECT_EQ(TimeLeft(0.01, 60), "1 h 39 min left");
+  EXPECT_EQ(TimeLeft(0.5, 7200), "2 h left");
+  EXPECT_EQ(TimeLeft(1, 50), "0 s left");
+}
+
 TEST(ProgressBarTest, TheLineFitsTheTerminal) {
   EXPECT_EQ(ProgressLine(50, "four tenants", 200),
             "[" + std::string(20, '#') + std::string(20, '.') + "]  50 %  four tenants");

@@ -97,7 +97,10 @@ TEST(Method, OnAGpuOtherThingsCannotBeThanOnTheSimulatedOne) {
   EXPECT_EQ(WhyNot(mps, one), "the simulated GPU has no MPS");
   EXPECT_EQ(WhyNot(mps, one, Ground::kGpu), "");
   one.tenants.resize(100);
-  EXPECT_NE(WhyNot(sliced, one), "");
+  EXPECT_EQ(WhyNot(sliced, one, Ground::kGpu),
+            "100 processes; of a GPU's contexts no more are tried than 48");
+  EXPECT_EQ(WhyNot(native, one, Ground::kGpu), "");
+  one.tenants.resize(48);
   EXPECT_EQ(WhyNot(sliced, one, Ground::kGpu), "");
   one.tenants[0].allocations = {.sizes = {1}};
   EXPECT_EQ(WhyNot(native, one, Ground::kGpu), "");
