@@ -224,8 +224,8 @@ ExitCode RunBench(const BenchOptions& options) {
   const bool on_card = options.gpu != "sim";
   if (on_card && !options.profile.empty()) {
     return Fail("bench", kExitUsage,
-                absl::InvalidArgumentError(
-                    absl::StrCat("--profile is of the simulated GPU, --gpu ", options.gpu, " is none")));
+                absl::InvalidArgumentError(absl::StrCat("--profile is of the simulated GPU, --gpu ",
+                                                        options.gpu, " is none")));
   }
   if (on_card) card = FindCard(options.gpu);
   if (!card.ok()) return Fail("bench", ExitCodeOf(card.status()), card.status());
