@@ -204,14 +204,17 @@ absl::Status Registry::Admit(const Gpu& gpu, const std::string& tenant, const sp
 }
 
 absl::StatusOr<Registry::Share*> Registry::ShareOf(Tenant& tenant, Gpu& gpu, Time now,
-                                                   Changed& changed) {
+                                                   Changed& changed, const std::string* own) {
   if (const auto at = gpu.shares.find(tenant.name); at != gpu.shares.end()) {
     return at->second.get();
   }
   auto share = std::make_unique<Share>();
   share->tenant = &tenant;
   share->gpu = &gpu;
-  GPUSHARE_ASSIGN_OR_RETURN(share->spec, SpecOn(tenant.config, gpu.info.uuid));
+  // Who is not listed says himself what he wants.
+  TenantConfig config = tenant.config;
+  if (own != nullptr && !tenant.listed) config.spec = *own;
+  GPUSHARE_ASSIGN_OR_RETURN(share->spec, SpecOn(config, gpu.info.uuid));
   GPUSHARE_ASSIGN_OR_RETURN(share->limits,
                             spec::ResolveSpec(share->spec, GPUSHARE_PRIORITY_UNSET, gpu.capacity));
   GPUSHARE_RETURN_IF_ERROR(Admit(gpu, tenant.name, share->limits, nullptr));
@@ -281,7 +284,7 @@ void Registry::Sweep(Tenant& tenant, Time now, Changed& changed) {
 // ---- Processes
 
 absl::StatusOr<std::string> Registry::Open(Session& session, const ipc::OpenGpu& open, Seat& seat,
-                                           Time now, Changed& changed) {
+                                           Time now, Changed& changed, const std::string* own) {
   GPUSHARE_ASSIGN_OR_RETURN(Gpu* const gpu, FindGpu(open, changed));
   Place* held = nullptr;  // what its process had here before
   for (Place& place : session.former == nullptr ? session.places : session.former->places) {
@@ -296,7 +299,7 @@ absl::StatusOr<std::string> Registry::Open(Session& session, const ipc::OpenGpu&
     return absl::AlreadyExistsError(
         absl::StrCat("this process has opened GPU ", open.uuid, " before"));
   }
-  GPUSHARE_ASSIGN_OR_RETURN(Share* const share, ShareOf(*session.tenant, *gpu, now, changed));
+  GPUSHARE_ASSIGN_OR_RETURN(Share* const share, ShareOf(*session.tenant, *gpu, now, changed, own));
   Place place{.share = share, .seat = &seat};
   place.memory = BookOf(*share).Join(seat, changed, session.tenant->draining || gpu->draining,
                                      held == nullptr ? nullptr : held->memory);

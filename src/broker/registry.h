@@ -144,8 +144,9 @@ class Registry {
   // granted with its GPUs, whether or not there is a drain. NotFound, PermissionDenied: not as that tenant.
   absl::StatusOr<Session*> Register(const Credentials& who, const ipc::Hello& hello);
   // The spec that the process is to go by. ResourceExhausted: the share does not fit; says what would.
+  // `own`: what the process asks for there, unless it is what its Hello says.
   absl::StatusOr<std::string> Open(Session& session, const ipc::OpenGpu& open, Seat& seat, Time now,
-                                   Changed& changed);
+                                   Changed& changed, const std::string* own = nullptr);
   void End(Session& session, Time now, Changed& changed);
   // Of one that has ended: no memory of it is waited for.
   static bool HoldsNothing(const Session& session);
@@ -188,7 +189,8 @@ class Registry {
   void RestoreChanges(const Remains& remains, Time now, Changed& changed, const Dropped& dropped);
   absl::StatusOr<Gpu*> FindGpu(const ipc::OpenGpu& open, Changed& changed);
   absl::StatusOr<gpushare_spec> SpecOn(const TenantConfig& config, const std::string& uuid) const;
-  absl::StatusOr<Share*> ShareOf(Tenant& tenant, Gpu& gpu, Time now, Changed& changed);
+  absl::StatusOr<Share*> ShareOf(Tenant& tenant, Gpu& gpu, Time now, Changed& changed,
+                                 const std::string* own = nullptr);
   // Whether limits fit, beside everything but `but`.
   absl::Status Admit(const Gpu& gpu, const std::string& tenant, const spec::Limits& limits,
                      const Share* but) const;

@@ -318,9 +318,12 @@ absl::Status Service::Handle(Connection& connection, const ipc::Message& message
   absl::Status refused;
   if (const auto* hello = std::get_if<ipc::Hello>(&message)) {
     refused = OnHello(connection, *hello);
-  } else if (const auto* open = std::get_if<ipc::OpenGpu>(&message)) {
-    const absl::StatusOr<std::string> spec = OnOpenGpu(connection, *open);
-    if (spec.ok()) return GiveSeat(connection, {open->uuid, *spec});
+  } else if (const auto* as = std::get_if<ipc::OpenGpuAs>(&message);
+             as != nullptr || std::holds_alternative<ipc::OpenGpu>(message)) {
+    const ipc::OpenGpu& open = as != nullptr ? as->gpu : std::get<ipc::OpenGpu>(message);
+    const absl::StatusOr<std::string> spec =
+        OnOpenGpu(connection, open, as != nullptr ? &as->spec : nullptr);
+    if (spec.ok()) return GiveSeat(connection, {open.uuid, *spec});
     refused = spec.status();
   } else {
     absl::StatusOr<std::string> text = Refused("only the broker says that");
@@ -368,7 +371,8 @@ absl::Status Service::OnHello(Connection& connection, const ipc::Hello& hello) {
   return ipc::Send(connection.fd.get(), packet);
 }
 
-absl::StatusOr<std::string> Service::OnOpenGpu(Connection& connection, const ipc::OpenGpu& open) {
+absl::StatusOr<std::string> Service::OnOpenGpu(Connection& connection, const ipc::OpenGpu& open,
+                                               const std::string* own) {
   if (connection.session == nullptr) return Refused("this connection has not registered");
   if (connection.seats.size() >= kMostGpus) return Refused("64 GPUs are open at most");
   GPUSHARE_ASSIGN_OR_RETURN(ipc::NewPage<ipc::LimitsPage> limits, ipc::NewLimitsPage());
@@ -381,7 +385,7 @@ absl::StatusOr<std::string> Service::OnOpenGpu(Connection& connection, const ipc
   holder.watched = {Watched::kDoorbell, &connection, &holder};
   const Time now = clock_.Now();
   absl::StatusOr<std::string> spec =
-      registry_.Open(*connection.session, open, holder.seat, now, changed_);
+      registry_.Open(*connection.session, open, holder.seat, now, changed_, own);
   if (!spec.ok()) connection.seats.pop_back();
   ReleaseFormer(*connection.session);
   return spec;

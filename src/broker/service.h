@@ -139,7 +139,8 @@ class Service {
   absl::Status OnHello(Connection& connection, const ipc::Hello& hello)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Its share; the place is the connection's latest, and has to reach the process.
-  absl::StatusOr<std::string> OnOpenGpu(Connection& connection, const ipc::OpenGpu& open)
+  absl::StatusOr<std::string> OnOpenGpu(Connection& connection, const ipc::OpenGpu& open,
+                                        const std::string* own)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status GiveSeat(Connection& connection, const ipc::GpuOpened& opened)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

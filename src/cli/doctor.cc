@@ -122,10 +122,17 @@ void AddShare(OpenedGpu& opened, int ordinal, std::vector<Finding>* findings) {
 void AddBroker(const std::string& socket, const std::vector<Seen>& gpus,
                std::vector<Finding>* findings) {
   const Asked asked = AskedOn(0);
-  std::vector<ipc::OpenGpu> opens;
-  opens.reserve(gpus.size());
-  for (const Seen& each : gpus) opens.push_back(each.gpu);
-  const absl::Status valid = Check(asked);
+  std::vector<ipc::Message> opens;
+  absl::Status valid = Check(asked);
+  for (const Seen& each : gpus) {
+    const Asked there = AskedOn(each.ordinal);
+    valid.Update(Check(there));
+    if (there.text == asked.text) {
+      opens.emplace_back(each.gpu);
+    } else {
+      opens.emplace_back(ipc::OpenGpuAs{each.gpu, there.text});
+    }
+  }
   const absl::StatusOr<std::vector<broker::Share>> shares =
       !valid.ok() ? valid
                   : TryShare(socket, kBroker,
@@ -153,7 +160,8 @@ void AddBroker(const std::string& socket, const std::vector<Seen>& gpus,
     const broker::Share* const share = ShareOn(*shares, each.gpu.uuid);
     if (share == nullptr) continue;
     const std::string gpu = absl::StrCat("GPU ", each.ordinal);
-    AddAsked(asked, gpu, Bytes(UINT64_MAX), !Counts(asked.text, *share), findings);
+    const Asked there = AskedOn(each.ordinal);
+    AddAsked(there, gpu, Bytes(UINT64_MAX), !Counts(there.text, *share), findings);
     findings->push_back({gpu, absl::StrCat(share->spec.empty() ? "no limit" : NameCell(share->spec),
                                            " (the broker's share of the tenant)",
                                            share->suspended ? ", suspended" : "")});

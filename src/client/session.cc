@@ -136,11 +136,11 @@ absl::StatusOr<base::UniqueFd> Session::Dial() {
   return fd;
 }
 
-absl::StatusOr<Session::Opened> Session::Open(int fd, const ipc::OpenGpu& open) {
+absl::StatusOr<Session::Opened> Session::Open(int fd, const Gpu& gpu) {
   std::vector<base::UniqueFd> fds;
-  GPUSHARE_ASSIGN_OR_RETURN(ipc::Message answer, Exchange(fd, open, AnswerBy(), &fds));
+  GPUSHARE_ASSIGN_OR_RETURN(ipc::Message answer, Exchange(fd, gpu.open, AnswerBy(), &fds));
   auto* const opened = std::get_if<ipc::GpuOpened>(&answer);
-  if (opened == nullptr || opened->uuid != open.uuid || fds.size() != 3) {
+  if (opened == nullptr || opened->uuid != gpu.uuid || fds.size() != 3) {
     return Unexpected("OpenGpu");
   }
   GPUSHARE_ASSIGN_OR_RETURN(ipc::Mapped<const ipc::LimitsPage> limits,
@@ -153,19 +153,20 @@ absl::StatusOr<Session::Opened> Session::Open(int fd, const ipc::OpenGpu& open) 
 }
 
 absl::StatusOr<std::shared_ptr<GpuSession>> Session::OpenGpu(const std::string& uuid,
-                                                             uint64_t memory, uint32_t sm_count) {
+                                                             uint64_t memory, uint32_t sm_count,
+                                                             std::optional<std::string> spec) {
   if (fork_mark_->InChild()) {
     return absl::FailedPreconditionError("a forked child has no session with the broker");
   }
   const base::ClockLock talking(clock_, talking_);
   for (const Gpu& gpu : gpus_) {
-    if (gpu.open.uuid == uuid) return gpu.session;
+    if (gpu.uuid == uuid) return gpu.session;
   }
   if (!connection_) return absl::UnavailableError("the broker has gone (GPUSHARE_BROKER)");
-  Gpu gpu{.open = {.uuid = uuid, .memory = memory, .sm_count = sm_count},
-          .session = nullptr,
-          .thread = nullptr};
-  GPUSHARE_ASSIGN_OR_RETURN(Opened opened, Open(connection_.get(), gpu.open));
+  const ipc::OpenGpu open{.uuid = uuid, .memory = memory, .sm_count = sm_count};
+  Gpu gpu{.open = open, .uuid = uuid, .session = nullptr, .thread = nullptr};
+  if (spec.has_value()) gpu.open = ipc::OpenGpuAs{.gpu = open, .spec = *std::move(spec)};
+  GPUSHARE_ASSIGN_OR_RETURN(Opened opened, Open(connection_.get(), gpu));
   gpu.session = std::make_shared<GpuSession>(clock_, fork_mark_, memory, std::move(opened.pages),
                                              std::move(opened.spec), options_.open_on_loss);
   gpu.thread =
@@ -238,7 +239,7 @@ bool Session::TryAgain() {
   if (!fd.ok()) return false;
   std::vector<std::shared_ptr<const Pages>> pages;
   for (const Gpu& gpu : gpus_) {
-    absl::StatusOr<Opened> opened = Open(fd->get(), gpu.open);
+    absl::StatusOr<Opened> opened = Open(fd->get(), gpu);
     if (!opened.ok()) return false;
     pages.push_back(std::move(opened->pages));
   }

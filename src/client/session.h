@@ -17,6 +17,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,9 +53,11 @@ class Session {
   // The tenant that this process belongs to.
   const std::string& tenant() const { return tenant_; }
 
-  // `memory`: of the device, less what is never promised. Each GPU once, later calls answer the same.
+  // `memory`: of the device, less what is never promised. `spec`: where it is not what the Hello asks for. Each GPU once,
+  // later calls answer the same.
   absl::StatusOr<std::shared_ptr<GpuSession>> OpenGpu(const std::string& uuid, uint64_t memory,
-                                                      uint32_t sm_count);
+                                                      uint32_t sm_count,
+                                                      std::optional<std::string> spec = {});
 
  private:
   struct Opened {
@@ -62,7 +65,8 @@ class Session {
     std::string spec;
   };
   struct Gpu {
-    ipc::OpenGpu open;
+    ipc::Message open;  // an OpenGpu, or OpenGpuAs
+    std::string uuid;
     std::shared_ptr<GpuSession> session;
     std::unique_ptr<base::ClockThread> thread;
   };
@@ -73,7 +77,7 @@ class Session {
   absl::StatusOr<ipc::Message> Exchange(int fd, const ipc::Message& question, Time deadline,
                                         std::vector<base::UniqueFd>* fds);
   absl::StatusOr<base::UniqueFd> Dial();
-  absl::StatusOr<Opened> Open(int fd, const ipc::OpenGpu& open);
+  absl::StatusOr<Opened> Open(int fd, const Gpu& gpu);
   void Run();
   bool BrokerIsGone();
   void FindBroker();

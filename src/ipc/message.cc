@@ -21,6 +21,9 @@ void EachField(Wire& wire, M& m) {
     wire.Number(m.session), wire.Text(m.tenant);
   } else if constexpr (std::is_same_v<Kind, OpenGpu>) {
     wire.Text(m.uuid), wire.Number(m.memory), wire.Number(m.sm_count);
+  } else if constexpr (std::is_same_v<Kind, OpenGpuAs>) {
+    wire.Text(m.gpu.uuid), wire.Number(m.gpu.memory), wire.Number(m.gpu.sm_count);
+    wire.Text(m.spec);
   } else if constexpr (std::is_same_v<Kind, GpuOpened>) {
     wire.Text(m.uuid), wire.Text(m.spec);
   } else if constexpr (std::is_same_v<Kind, Refusal>) {

@@ -12,7 +12,7 @@
 //   process              broker
 //   Hello            ->
 //                    <-  Welcome, or Refusal
-//   OpenGpu          ->
+//   OpenGpu, OpenGpuAs ->
 //                    <-  GpuOpened with three descriptors: limits page, usage page, doorbell (an eventfd); or Refusal
 //   and from then on the pages and the doorbell; the end of the connection ends the session.
 //
@@ -61,6 +61,12 @@ struct OpenGpu {
   uint32_t sm_count = 0;
   bool operator==(const OpenGpu&) const = default;
 };
+// The same where the process asks for something else on this GPU than its Hello says; it counts where that would.
+struct OpenGpuAs {
+  OpenGpu gpu;
+  std::string spec;
+  bool operator==(const OpenGpuAs&) const = default;
+};
 struct GpuOpened {
   std::string uuid;
   std::string spec;  // the tenant's share there, as it is in force
@@ -91,7 +97,8 @@ struct Part {
 };
 
 // A kind's number is its place here, from 1 on: new ones go to the end.
-using Message = std::variant<Hello, Welcome, OpenGpu, GpuOpened, Refusal, Query, Change, Part>;
+using Message =
+    std::variant<Hello, Welcome, OpenGpu, GpuOpened, Refusal, Query, Change, Part, OpenGpuAs>;
 
 // InvalidArgument: a text is longer than it may be, or is not UTF-8.
 absl::StatusOr<std::string> Encode(const Message& message);

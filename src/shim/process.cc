@@ -113,6 +113,9 @@ std::vector<Process::OfGpu> Process::Gpus() {
 std::optional<Process::OfGpu> Process::FindGpu(const std::string& uuid) {
   for (OfGpu& each : Gpus()) {
     if (!absl::EqualsIgnoreCase(each.uuid, uuid)) continue;
+    // A broker's operator may have changed it.
+    const absl::StatusOr<std::optional<uint64_t>> quota = runtime_->DefaultMemory(each.ordinal);
+    if (quota.ok()) each.quota = *quota;
     each.share = shares_[static_cast<size_t>(each.ordinal)].load(std::memory_order_acquire);
     return std::move(each);
   }

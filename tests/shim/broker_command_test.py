@@ -3,6 +3,7 @@
 """`gpushare broker` and its commands beside programs that know nothing of gpushare: an operator sees and changes what they
 have. On the machine's clock; nothing here depends on how fast it goes."""
 
+import importlib.util
 import json
 import os
 import select
@@ -195,6 +196,15 @@ class Commands(Brokers):
         self.assertEqual(program("alloc(200)"), 2)
         self.command("set", "online", "memory=900MiB")
         self.until(lambda: program("alloc(200)") == 0)
+
+    def test_whoever_is_asked_says_what_the_quota_is_now(self):
+        program = self.program("online")
+        ways = ["total()", "of_device()"] + (["of_nvml()"] if importlib.util.find_spec("pynvml") else [])
+        self.assertEqual([program(way) for way in ways], [1024] * len(ways))
+        for mib in 2048, 512:
+            self.command("set", "online", f"memory={mib}MiB")
+            self.until(lambda: program("total()") == mib)
+            self.assertEqual([program(way) for way in ways], [mib] * len(ways))
 
     def test_a_suspended_tenant_waits(self):
         program, other = self.program("online"), self.program("batch")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A broker for the tests of this folder: broker_host SOCKET TENANT:SPEC... It says that it is ready, and ends with its
+// A broker for the tests of this folder: broker_host SOCKET [unlisted] TENANT:SPEC... It says that it is ready, and ends with its
 // input.
 #include <unistd.h>
 
@@ -15,6 +15,10 @@ int main(int argc, char** argv) {
   broker::Config config;
   for (int i = 2; i < argc; ++i) {
     const std::string text = argv[i];
+    if (text == "unlisted") {
+      config.unlisted = true;
+      continue;
+    }
     const size_t colon = text.find(':');
     broker::TenantConfig tenant;
     tenant.name = text.substr(0, colon);

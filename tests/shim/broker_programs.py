@@ -23,6 +23,11 @@ def alloc(mib):
 def free(mib): return int(d.cuMemFree(held[mib].pop())[0])
 def total(): return ok_pair(d.cuMemGetInfo())[1] >> 20
 def left(): return ok_pair(d.cuMemGetInfo())[0] >> 20
+def of_device(): return ok(d.cuDeviceTotalMem(0)) >> 20
+def of_nvml():
+    import pynvml
+    pynvml.nvmlInit()
+    return pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0)).total >> 20
 def ok_pair(answer):
     assert int(answer[0]) == 0, answer
     return int(answer[1]), int(answer[2])

@@ -72,7 +72,7 @@ absl::StatusOr<std::string> BrokerConnection::Change(const ipc::Change& change) 
 
 absl::Status BrokerConnection::Register(const ipc::Hello& hello) { return Answer(hello).status(); }
 
-absl::Status BrokerConnection::Open(const ipc::OpenGpu& open) { return Answer(open).status(); }
+absl::Status BrokerConnection::Open(const ipc::Message& open) { return Answer(open).status(); }
 
 absl::StatusOr<std::string> BrokerConnection::Answer(const ipc::Message& question) {
   GPUSHARE_ASSIGN_OR_RETURN(const std::string packet, ipc::Encode(question));

@@ -42,7 +42,7 @@ class BrokerConnection {
   // Whether a process like this may register; it has, until the connection ends.
   absl::Status Register(const ipc::Hello& hello);
   // After that: whether its tenant gets its share of this GPU. It has, until this process ends.
-  absl::Status Open(const ipc::OpenGpu& open);
+  absl::Status Open(const ipc::Message& open);  // an OpenGpu, or OpenGpuAs
 
  private:
   BrokerConnection(std::string socket, const char* named_by, base::UniqueFd fd)

@@ -20,11 +20,11 @@ namespace {
 
 // The shares as JSON, "" where the broker does not say.
 absl::StatusOr<std::string> Ask(const std::string& broker, const char* named_by,
-                                const ipc::Hello& hello, const std::vector<ipc::OpenGpu>& gpus) {
+                                const ipc::Hello& hello, const std::vector<ipc::Message>& gpus) {
   absl::StatusOr<BrokerConnection> connection = BrokerConnection::To(broker, named_by);
   absl::Status given = connection.status();
   if (given.ok()) given = connection->Register(hello);
-  for (const ipc::OpenGpu& gpu : gpus) {
+  for (const ipc::Message& gpu : gpus) {
     if (given.ok()) given = connection->Open(gpu);
   }
   if (!given.ok()) return given;
@@ -55,7 +55,7 @@ std::string ReadAll(int fd) {
 // What a process has opened it keeps until it ends, and this one may become the program: it is asked by a child.
 absl::StatusOr<std::vector<broker::Share>> TryShare(const std::string& broker, const char* named_by,
                                                     const ipc::Hello& hello,
-                                                    const std::vector<ipc::OpenGpu>& gpus) {
+                                                    const std::vector<ipc::Message>& gpus) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return absl::ErrnoToStatus(errno, "pipe2");
   base::UniqueFd answer(ends[0]), says(ends[1]);

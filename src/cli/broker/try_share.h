@@ -13,12 +13,12 @@
 
 namespace gpushare::cli {
 
-// Registers as `hello` and opens `gpus`, as a program's first call of the driver does, and leaves nothing behind. Answers
+// Registers as `hello` and opens `gpus` (each an OpenGpu or OpenGpuAs), as a program's first call of the driver does, and leaves nothing behind. Answers
 // the shares of its tenant as they are in force; none from a broker that does not say. Errors are BrokerConnection's;
 // `named_by` as there.
 absl::StatusOr<std::vector<broker::Share>> TryShare(const std::string& broker, const char* named_by,
                                                     const ipc::Hello& hello,
-                                                    const std::vector<ipc::OpenGpu>& gpus);
+                                                    const std::vector<ipc::Message>& gpus);
 
 // That of `gpu`; null: there is none.
 const broker::Share* ShareOn(const std::vector<broker::Share>& shares, const std::string& gpu);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -44,7 +45,8 @@ BrokerOptions BrokerOptions::OfEnvironment() {
   if (socket == kNoBroker) socket.clear();
   return {.socket = std::move(socket),
           .tenant = base::GetEnv(kTenant).value_or(""),
-          .spec = TextOfEnvironment(0)};
+          .spec = TextOfEnvironment(0),
+          .of_environment = true};
 }
 
 absl::Status BrokerShares::Connect(base::Clock& clock) {
@@ -59,13 +61,17 @@ absl::Status BrokerShares::Connect(base::Clock& clock) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<BrokerShares::Share> BrokerShares::ShareOn(base::Clock& clock,
+absl::StatusOr<BrokerShares::Share> BrokerShares::ShareOn(base::Clock& clock, int ordinal,
                                                           const driver::Driver::DeviceInfo& info,
                                                           uint64_t memory) {
   GPUSHARE_RETURN_IF_ERROR(Connect(clock));
   Share share;
+  std::optional<std::string> own;
+  if (options_.of_environment) own = TextOfEnvironment(ordinal);
+  if (own == options_.spec) own.reset();
   GPUSHARE_ASSIGN_OR_RETURN(
-      share.session, session_->OpenGpu(info.uuid, memory, static_cast<uint32_t>(info.sm_count)));
+      share.session,
+      session_->OpenGpu(info.uuid, memory, static_cast<uint32_t>(info.sm_count), std::move(own)));
   const absl::StatusOr<gpushare_spec> spec = ParseProcessSpec(share.session->spec());
   if (!spec.ok()) {
     return absl::Status(spec.status().code(),

@@ -2,7 +2,7 @@
 // A process's shares when a broker has them.
 //
 //   BrokerShares broker(BrokerOptions::OfEnvironment());                          // stays while its GPUs do
-//   GPUSHARE_ASSIGN_OR_RETURN(Share share, broker.ShareOn(clock, info, memory));
+//   GPUSHARE_ASSIGN_OR_RETURN(Share share, broker.ShareOn(clock, ordinal, info, memory));
 //
 // What the broker says is in force; the spec is what the process asks for, where its tenant may.
 // Threading: one caller at a time.
@@ -29,6 +29,8 @@ struct BrokerOptions {
   std::string socket;  // empty: there is none
   std::string tenant;
   std::string spec;
+  // The spec is what the environment says of the first GPU; of another it may say something else.
+  bool of_environment = false;
 
   // GPUSHARE_BROKER, GPUSHARE_TENANT, and what the environment says of the first GPU's share.
   static BrokerOptions OfEnvironment();
@@ -49,8 +51,8 @@ class BrokerShares {
     gpushare_spec spec;  // its memory: what may be held at most now
   };
   // Of a GPU that has `memory` to promise; the same each time.
-  absl::StatusOr<Share> ShareOn(base::Clock& clock, const driver::Driver::DeviceInfo& info,
-                                uint64_t memory);
+  absl::StatusOr<Share> ShareOn(base::Clock& clock, int ordinal,
+                                const driver::Driver::DeviceInfo& info, uint64_t memory);
 
  private:
   const BrokerOptions options_;

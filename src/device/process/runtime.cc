@@ -45,7 +45,10 @@ BrokerOptions BrokerFrom(const gpushare_runtime_options& options) {
   BrokerOptions broker = BrokerOptions::OfEnvironment();
   if (options.broker != nullptr) broker.socket = options.broker;
   if (options.broker_tenant != nullptr) broker.tenant = options.broker_tenant;
-  if (options.broker_spec != nullptr) broker.spec = options.broker_spec;
+  if (options.broker_spec != nullptr) {
+    broker.spec = options.broker_spec;
+    broker.of_environment = false;
+  }
   if (broker.socket == BrokerOptions::kNoBroker) broker.socket.clear();
   return broker;
 }
@@ -122,8 +125,8 @@ absl::StatusOr<Runtime::Share> Runtime::ShareOfBroker(int ordinal) {
   GPUSHARE_ASSIGN_OR_RETURN(const driver::Driver::DeviceInfo info, driver_->Describe(ordinal));
   GPUSHARE_ASSIGN_OR_RETURN(const uint64_t reserve, ReserveOf(ordinal, info.total_memory));
   GPUSHARE_ASSIGN_OR_RETURN(const BrokerShares::Share share,
-                            broker_->ShareOn(clock(), info, info.total_memory - reserve));
-  return Share{.spec = share.spec, .at_most = true};
+                            broker_->ShareOn(clock(), ordinal, info, info.total_memory - reserve));
+  return Share{.spec = share.spec, .at_most = true, .session = share.session};
 }
 
 absl::StatusOr<std::shared_ptr<client::GpuSession>> Runtime::SessionOn(
@@ -131,7 +134,7 @@ absl::StatusOr<std::shared_ptr<client::GpuSession>> Runtime::SessionOn(
   if (broker_ == nullptr) return nullptr;
   GPUSHARE_ASSIGN_OR_RETURN(const uint64_t reserve, ReserveOf(ordinal, info.total_memory));
   GPUSHARE_ASSIGN_OR_RETURN(const BrokerShares::Share share,
-                            broker_->ShareOn(clock(), info, info.total_memory - reserve));
+                            broker_->ShareOn(clock(), ordinal, info, info.total_memory - reserve));
   return share.session;
 }
 
@@ -334,7 +337,7 @@ absl::StatusOr<std::shared_ptr<VirtualDevice>> Runtime::DefaultDevice(Gpu& gpu) 
   }
   // The program may have given the default tenant a device itself.
   if (std::shared_ptr<VirtualDevice> own = default_tenant_->DeviceOn(&gpu)) return own;
-  gpushare_spec spec = DefaultSpec(gpu.ordinal());
+  gpushare_spec spec = DefaultSpec(gpu.ordinal(), gpu.capacity());
   // What the broker's share holds in all is the GPU's books', and what it may copy each gate's.
   if (broker_ != nullptr) {
     spec.set &= ~uint32_t{GPUSHARE_SPEC_MEMORY | GPUSHARE_SPEC_H2D | GPUSHARE_SPEC_D2H};
@@ -349,10 +352,21 @@ absl::StatusOr<std::shared_ptr<VirtualDevice>> Runtime::DefaultDevice(Gpu& gpu) 
 absl::StatusOr<std::optional<uint64_t>> Runtime::DefaultMemory(int ordinal) const {
   GPUSHARE_ASSIGN_OR_RETURN(const driver::Driver::DeviceInfo info, driver_->Describe(ordinal));
   GPUSHARE_ASSIGN_OR_RETURN(const uint64_t reserve, ReserveOf(ordinal, info.total_memory));
-  GPUSHARE_ASSIGN_OR_RETURN(const spec::Limits limits,
-                            spec::ResolveSpec(DefaultSpec(ordinal), default_tenant_->priority(),
-                                              info.total_memory - reserve));
+  const uint64_t capacity = info.total_memory - reserve;
+  GPUSHARE_ASSIGN_OR_RETURN(
+      const spec::Limits limits,
+      spec::ResolveSpec(DefaultSpec(ordinal, capacity), default_tenant_->priority(), capacity));
   return limits.memory;
+}
+
+gpushare_spec Runtime::DefaultSpec(int ordinal, uint64_t capacity) const {
+  if (shares_.empty()) return default_spec_;
+  Share share = shares_[static_cast<size_t>(ordinal)];
+  // The operator may have changed it since; in a forked child it is what it was.
+  if (share.session != nullptr && share.session->Limit() > 0) {
+    share.spec.memory = share.session->Limit();
+  }
+  return WithinReach(share, capacity);
 }
 
 }  // namespace gpushare::device

@@ -42,6 +42,8 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   struct Share {
     gpushare_spec spec;
     bool at_most = false;  // its memory is cut to what the GPU can promise
+    std::shared_ptr<client::GpuSession>
+        session{};  // whose limit counts in place of the spec's; null: the spec's does
   };
   using ShareOn = std::function<absl::StatusOr<Share>(const Runtime& runtime, int ordinal)>;
   static absl::StatusOr<std::shared_ptr<Runtime>> CreateOfProcess(void* driver_handle,
@@ -93,9 +95,8 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   // Of `asked`, or as it is without; `source` is the setting that asked for it.
   static absl::StatusOr<uint64_t> ReserveFor(std::optional<uint64_t> asked, const char* source,
                                              int ordinal, uint64_t memory_total);
-  const gpushare_spec& DefaultSpec(int ordinal) const {
-    return shares_.empty() ? default_spec_ : shares_[static_cast<size_t>(ordinal)].spec;
-  }
+  // As it is in force now, and no more than `capacity` of memory.
+  gpushare_spec DefaultSpec(int ordinal, uint64_t capacity) const;
   absl::StatusOr<Share> ShareOfBroker(int ordinal);
   static absl::StatusOr<std::shared_ptr<Runtime>> Open(const gpushare_runtime_options& options,
                                                        const driver::OpenOptions& driver);

@@ -14,6 +14,7 @@ std::vector<Message> Samples() {
           Hello{},
           Welcome{.session = UINT64_MAX, .tenant = "a"},
           OpenGpu{.uuid = "GPU-1", .memory = uint64_t{1} << 63, .sm_count = 132},
+          OpenGpuAs{.gpu = {.uuid = "GPU-1", .memory = 7, .sm_count = 132}, .spec = "memory=1GiB"},
           GpuOpened{.uuid = "GPU-1", .spec = std::string(kMostText, 's')},
           Refusal{.code = 8, .message = "no"},
           Query{.what = "list"},
