@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuGetProcAddress: what the driver answers, with our function where that is hooked.
 //
-// Which ABI a name means depends on the version asked for and on the flags; the driver knows best, and may know
-// ABIs that are newer than symbols.def. So ours is given only where the driver gives for the symbol that we
-// think is meant (asked for at exactly the version that introduced it) the same function. A newer ABI of a name
-// that is hooked is not found: it would go past the limits, and the caller's parameters may not be ours.
+// Whose function it is, proc_answer.h decides.
 //
 // What was found once is remembered: the driver answers the same each time, and programs ask again and again.
 #include <array>
@@ -17,6 +14,7 @@
 #include "driver/symbols.h"
 #include "shim/gated.h"
 #include "shim/hook.h"
+#include "shim/proc_answer.h"
 #include "shim/process.h"
 
 namespace gpushare::shim {
@@ -83,17 +81,20 @@ CUresult Answer(const char* name, void** function, int version, cuuint64_t flags
   if (result != CUDA_SUCCESS || name == nullptr || function == nullptr || *function == nullptr) {
     return result;
   }
-  const bool per_thread = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
-  const driver::Symbol* symbol = driver::AnswerSymbol(name, version, per_thread);
-  if (symbol == nullptr) return result;
-  const std::string exported(symbol->name);
-  void* const hook = FindHook(exported.c_str());
-  if (hook == nullptr) return result;
-  void* meant = nullptr;
-  if (ask(&meant, symbol->version) == CUDA_SUCCESS && meant == *function) {
-    *function = hook;
-    return result;
-  }
+  std::string exported;
+  const auto hook_of = [&](const driver::Symbol& symbol) {
+    exported = symbol.name;
+    return FindHook(exported.c_str());
+  };
+  const ProcAnswer answer = AnswerFor(
+      {name, version, (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0}, *function,
+      [&](int at) -> const void* {
+        void* found = nullptr;
+        return ask(&found, at) == CUDA_SUCCESS ? found : nullptr;
+      },
+      [&](const driver::Symbol& symbol) { return hook_of(symbol) != nullptr; });
+  if (answer.what == ProcAnswer::kOurs) *function = hook_of(*answer.symbol);
+  if (answer.what != ProcAnswer::kTooNew) return result;
   *too_new = true;
   *function = nullptr;
   return CUDA_ERROR_NOT_FOUND;
