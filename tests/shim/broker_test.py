@@ -3,6 +3,7 @@
 """Programs that know nothing of gpushare, under a broker: several processes of a tenant have its share in common, and a
 broker's end is not theirs. On the machine's clock, and nothing here depends on how fast it goes."""
 
+import json
 import os
 import signal
 import subprocess
@@ -76,6 +77,27 @@ class Broker(Programs):
         self.assertEqual((other("alloc(200)"), other("alloc(90)")), (2, 0))
         self.assertEqual((program("alloc(20)"), program("work(40, 1)")), (2, 40))
 
+    def test_each_gpu_has_the_limits_that_are_its_own(self):
+        self.broker("unlisted")
+        totals = lambda **variables: self.totals({"GPUSHARE_SIM": "memory=16GiB,clock=wall,devices=3", **variables})
+        limits = {"CUDA_DEVICE_MEMORY_LIMIT_0": "4g", "CUDA_DEVICE_MEMORY_LIMIT_1": "1g", "CUDA_DEVICE_MEMORY_LIMIT": "2g"}
+        self.assertEqual(totals(**limits), [4096, 1024, 2048])
+        del limits["CUDA_DEVICE_MEMORY_LIMIT"]
+        self.assertEqual(totals(**limits)[:2], [4096, 1024])
+        self.assertGreater(totals(**limits)[2], 15000)  # that one has none
+        self.assertEqual(totals(**limits, GPUSHARE_SPEC="memory=3GiB"), [3072] * 3)
+
+    def totals(self, variables):
+        code = """
+            from cuda.bindings import driver as d
+            d.cuInit(0)
+            print([int(d.cuDeviceTotalMem(i)[1]) >> 20 for i in range(3)])
+        """
+        done = python(code, command=["env", "LD_PRELOAD=" + os.environ["GPUSHARE_PRELOAD"]],
+                      env={**self.environment, "GPUSHARE_TENANT": "x", **variables})
+        self.assertEqual(done.stderr, "")
+        return json.loads(done.stdout)
+
     def test_a_broker_that_is_stopped_stops_nobody(self):
         broker = self.broker("a:memory=1GiB,compute=50%")
         program = self.program()
@@ -89,6 +111,44 @@ class Broker(Programs):
         other = self.program()
         self.assertEqual((error, other("alloc(300)"), other("alloc(200)")), (0, 2, 0))
         self.assertEqual((program("work(40, 1)"), other("work(40, 1)")), (40, 40))
+
+    def test_a_program_is_left_as_it_is(self):
+        self.broker("a:memory=1GiB")
+        done = python("""
+            import ctypes, re
+            from host_state import *
+            before, open_before = state(), descriptors()
+            d = ctypes.CDLL("libcuda.so.1")
+            context, pointer = ctypes.c_void_p(), ctypes.c_uint64()
+            assert d.cuInit(0) == d.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == d.cuCtxSetCurrent(context) == 0
+            assert d.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(600 << 20)) == 0
+            assert state() == before, (state(), before)
+            now = descriptors()
+            assert open_before.items() <= now.items()
+            new = {number: what for number, what in now.items() if number not in open_before}
+            assert all(number > 2 and closed_at_exec(number) for number in new), new
+            print(*sorted(re.sub(r"\\d+", "", what) for what in new.values()))
+        """, command=["env", "LD_PRELOAD=" + os.environ["GPUSHARE_PRELOAD"]], env={**self.environment, "GPUSHARE_TENANT": "a"})
+        # The connection, what ends the wait for it, and the GPU's doorbell.
+        self.assertEqual((done.returncode, done.stderr, done.stdout),
+                         (0, "", "anon_inode:[eventfd] anon_inode:[eventfd] socket:[]\n"), done)
+
+    def test_what_it_starts_and_becomes_has_the_share_anew(self):
+        self.broker("a:memory=1GiB")
+        code = textwrap.dedent("""
+            import os, sys
+            from program import *
+            context()
+            print(int(d.cuMemAlloc(400 << 20)[0]), int(d.cuMemAlloc(700 << 20)[0]), flush=True)
+            if sys.argv[2:]:
+                again = [sys.executable, "-c", sys.argv[1], sys.argv[1]]
+                child = os.posix_spawn(again[0], again, os.environ)
+                assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+                os.execv(again[0], again)
+        """)
+        done = subprocess.run([PYTHON, "-c", code, code, "first"], capture_output=True, text=True, timeout=60,
+                              env={**self.environment, "LD_PRELOAD": os.environ["GPUSHARE_PRELOAD"], "GPUSHARE_TENANT": "a"})
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "0 2\n" * 3, ""), done)
 
     def test_nothing_is_opened_where_a_program_has_closed_its_standard_streams(self):
         self.broker("a:memory=1GiB")

@@ -285,6 +285,20 @@ class LimitsByOtherNames(unittest.TestCase):
             with self.subTest(variables=variables):
                 self.assertAlmostEqual(self.run_under(**variables)[2], share, delta=TOLERANCE * share)
 
+    def test_what_mps_pins(self):
+        # No more than that is had, with a limit of another's beside it and without one.
+        for variables, share in ({}, 1), ({"CUDA_DEVICE_MEMORY_LIMIT": "1g", "CUDA_DEVICE_SM_LIMIT": "25"}, 0.25):
+            memory, allocated, got = self.run_under(CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=2G", **variables)
+            self.assertEqual((memory == 1024, allocated), (bool(variables), 2), (memory, allocated))
+            self.assertAlmostEqual(got, share, delta=TOLERANCE * share)
+
+    def test_priority(self):
+        # Alone a program is as fast by any; the doctor says which it has, and a broker's programs show it.
+        for priority in "0", "1":
+            memory, allocated, share = self.run_under(CUDA_TASK_PRIORITY=priority, CUDA_DEVICE_MEMORY_LIMIT="2g")
+            self.assertEqual((memory, allocated), (2048, 2))
+            self.assertAlmostEqual(share, 1, delta=TOLERANCE)
+
     def test_nonsense_lets_nothing_through(self):
         done = python("import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))",
                       command=["env", "LD_PRELOAD=" + os.environ["GPUSHARE_PRELOAD"]],

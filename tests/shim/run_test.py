@@ -138,23 +138,11 @@ class Doctor(unittest.TestCase):
 
 
 class Host(unittest.TestCase):
-    STATE = """
-        import ctypes, locale, os, signal
-        def state():
-            signals = [signal.getsignal(n) for n in range(1, 32) if n not in (9, 19)]
-            mask = os.umask(0); os.umask(mask)
-            return (signals, mask, sorted(os.listdir("/proc/self/fd")), dict(os.environ), locale.setlocale(locale.LC_ALL),
-                    os.getcwd())
-        def blocked():
-            with open("/proc/self/status") as status:
-                fields = dict(line.split(":") for line in status)
-            # 32 and 33 are the C library's own, from the first thread on.
-            return fields["Umask"], [int(fields[key], 16) & ~(3 << 31) for key in ("SigIgn", "SigCgt", "SigBlk")]
-    """
-
     def test_is_left_as_it_is(self):
-        done = python(textwrap.dedent(self.STATE) + textwrap.dedent("""
-            before = state(), blocked()
+        done = python("""
+            import ctypes
+            from host_state import *
+            before, open_before = state(), descriptors()
             cuda = ctypes.CDLL("libcuda.so.1")
             assert cuda.cuInit(0) == 0
             pointer = ctypes.c_uint64()
@@ -163,13 +151,36 @@ class Host(unittest.TestCase):
             assert cuda.cuCtxSetCurrent(context) == 0
             assert cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(2 << 30)) == 2
             assert cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(1 << 20)) == 0
-            after = state(), blocked()
-            assert before[0][3] == after[0][3], "environment"
-            assert before[1] == after[1], (before[1], after[1])
-            assert before[0][:2] == after[0][:2] and before[0][4:] == after[0][4:]
+            after = state()
+            assert before == after, [(key, before[key], after[key]) for key in before if before[key] != after[key]]
+            assert descriptors() == open_before, (open_before, descriptors())
             print("same")
-        """), "--memory", "1GiB")
+        """, "--memory", "1GiB")
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "same\n", ""), done)
+
+    def test_what_it_starts_and_becomes_has_the_share_anew(self):
+        """posix_spawn and exec, of a process that has initialised the driver."""
+        done = python("""
+            import os, sys
+            from program import *
+            context()
+            print(int(d.cuMemAlloc(700 << 20)[0]), int(d.cuMemAlloc(700 << 20)[0]), flush=True)
+            if "--again" not in sys.argv:
+                again = [sys.executable, "-c", CODE, "--again"]
+                assert os.waitstatus_to_exitcode(os.waitpid(os.posix_spawn(again[0], again, os.environ), 0)[1]) == 0
+                os.execv(again[0], again)
+        """.replace("CODE", "open('/proc/self/cmdline').read().split(chr(0))[2]"), "--memory", "1GiB")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "0 2\n" * 3, ""), done)
+
+    def test_however_it_ends(self):
+        for way in "return", "thread", "atexit", "destructor", "quick_exit", "dlclose":
+            for preload in {"LD_PRELOAD": os.environ["GPUSHARE_PRELOAD"], "GPUSHARE_SPEC": "memory=1GiB,cap=60%"}, {}:
+                if not preload and way == "dlclose":
+                    continue  # which asks for the limit
+                with self.subTest(way=way, preload=bool(preload)):
+                    done = subprocess.run([os.environ["GPUSHARE_ENDS"], way], capture_output=True, text=True, timeout=60,
+                                          check=False, env={**os.environ, "GPUSHARE_SIM": "memory=16GiB,clock=wall", **preload})
+                    self.assertEqual((done.returncode, done.stderr), (7, ""), done)
 
     def test_its_signals_are_its_own(self):
         done = python("""

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A program that ends, or lets go of the driver, in one of the ways that are hard on a library: ends WAY. It launches and
+ * allocates before, on several threads, and ends with status 7; says on standard error what went wrong. */
+#include <cuda.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define STATUS 7
+#define THREADS 3
+
+static const char kPtx[] =
+    ".version 7.5\n.target sm_90\n.address_size 64\n//gpushare.sim cost=param:0 blocks_per_sm=1\n"
+    ".visible .entry spin(.param .u64 ns) { ret; }\n";
+
+static void* driver;
+static CUcontext context;
+static CUfunction kernel;
+static CUdeviceptr held;
+static const char* way = "";
+
+static void* Find(const char* name) {
+  void* const found = dlsym(driver, name);
+  if (found == NULL) {
+    fprintf(stderr, "%s: %s\n", name, dlerror());
+    _exit(1);
+  }
+  return found;
+}
+
+static void Check(CUresult result, const char* what) {
+  if (result == CUDA_SUCCESS) return;
+  fprintf(stderr, "%s: %d\n", what, (int)result);
+  _exit(1);
+}
+#define CALL(name, type, ...) Check(((CUresult(*) type)Find(#name))(__VA_ARGS__), #name)
+
+static void Use(void) {
+  CALL(cuCtxSetCurrent, (CUcontext), context);
+  CUstream stream;
+  CALL(cuStreamCreate, (CUstream*, unsigned), &stream, CU_STREAM_NON_BLOCKING);
+  for (int i = 0; i < 20; ++i) {
+    CUdeviceptr memory;
+    unsigned long long ns = 20000;
+    void* parameters[] = {&ns};
+    CALL(cuMemAlloc_v2, (CUdeviceptr*, size_t), &memory, 1 << 20);
+    CALL(cuLaunchKernel,
+         (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+          CUstream, void**, void**),
+         kernel, 132, 1, 1, 1024, 1, 1, 0, stream, parameters, NULL);
+    CALL(cuMemFree_v2, (CUdeviceptr), memory);
+  }
+  CALL(cuStreamSynchronize, (CUstream), stream);
+}
+
+static void Begin(void) {
+  driver = dlopen("libcuda.so.1", RTLD_NOW);
+  if (driver == NULL) {
+    fprintf(stderr, "%s\n", dlerror());
+    _exit(1);
+  }
+  CUmodule module;
+  CALL(cuInit, (unsigned), 0);
+  CALL(cuDevicePrimaryCtxRetain, (CUcontext*, CUdevice), &context, 0);
+  CALL(cuCtxSetCurrent, (CUcontext), context);
+  CALL(cuModuleLoadData, (CUmodule*, const void*), &module, kPtx);
+  CALL(cuModuleGetFunction, (CUfunction*, CUmodule, const char*), &kernel, module, "spin");
+  CALL(cuMemAlloc_v2, (CUdeviceptr*, size_t), &held, 300 << 20);
+}
+
+static void* UseInThread(void* unused) {
+  Use();
+  return unused;
+}
+
+/* Others are in the midst of their calls when one ends the process. */
+static void* UseForEver(void* unused) {
+  for (;;) Use();
+  return unused;
+}
+static void* EndTheProcess(void* unused) {
+  Use();
+  exit(STATUS);
+  return unused;
+}
+
+static void AtTheEnd(void) {
+  Use();
+  CALL(cuMemFree_v2, (CUdeviceptr), held);
+}
+
+__attribute__((destructor)) static void Destructor(void) {
+  if (strcmp(way, "destructor") == 0) AtTheEnd();
+}
+
+int main(int argc, char** argv) {
+  way = argc > 1 ? argv[1] : "";
+  pthread_t threads[THREADS];
+  Begin();
+  if (strcmp(way, "thread") == 0) {
+    for (int i = 0; i < THREADS; ++i)
+      pthread_create(&threads[i], NULL, i == 0 ? EndTheProcess : UseForEver, NULL);
+    pthread_join(threads[0], NULL);
+    return 1;
+  }
+  for (int i = 0; i < THREADS; ++i) pthread_create(&threads[i], NULL, UseInThread, NULL);
+  for (int i = 0; i < THREADS; ++i) pthread_join(threads[i], NULL);
+  if (strcmp(way, "atexit") == 0) atexit(AtTheEnd);
+  if (strcmp(way, "dlclose") == 0) {
+    /* What was held stays held, and the limit is what it was. */
+    if (dlclose(driver) != 0 || (driver = dlopen("libcuda.so.1", RTLD_NOW)) == NULL) return 1;
+    Use();
+    CUdeviceptr more;
+    if (((CUresult(*)(CUdeviceptr*, size_t))Find("cuMemAlloc_v2"))(&more, 800 << 20) !=
+        CUDA_ERROR_OUT_OF_MEMORY) {
+      fprintf(stderr, "after dlclose there was more than the limit\n");
+      return 1;
+    }
+    dlclose(driver);
+    driver = dlopen("libcuda.so.1", RTLD_NOW);
+  }
+  if (strcmp(way, "quick_exit") == 0) quick_exit(STATUS);
+  return STATUS;
+}
