@@ -10,6 +10,7 @@
 #include <deque>
 #include <list>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -43,12 +44,23 @@ std::string Text(const absl::Status& status) { return std::string(status.message
 
 }  // namespace
 
+// The configuration is read while everybody else is served: names of users may have to be asked for far away.
+struct Service::Reload {
+  uint64_t connection = 0;  // that is answered
+  ipc::Change change;
+  absl::StatusOr<Config> config;
+  std::thread thread;
+};
+
 Service::Service(ServiceOptions options)
     : options_(std::move(options)),
       clock_(options_.clock != nullptr ? *options_.clock : base::RealClock()),
       registry_(options_.gpus) {}
 
-Service::~Service() = default;
+Service::~Service() {
+  base::MutexLock lock(&mutex_);
+  if (reload_ != nullptr) reload_->thread.join();
+}
 
 absl::StatusOr<std::unique_ptr<Service>> Service::Create(const Config& config,
                                                          ServiceOptions options) {
@@ -61,7 +73,9 @@ absl::Status Service::Start(const Config& config) {
   GPUSHARE_RETURN_IF_ERROR(Apply(config));
   poller_ = base::UniqueFd(epoll_create1(EPOLL_CLOEXEC));
   stop_ = base::UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!poller_ || !stop_) return absl::ErrnoToStatus(errno, "broker: no descriptor is left");
+  reloaded_ = base::UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!poller_ || !stop_ || !reloaded_)
+    return absl::ErrnoToStatus(errno, "broker: no descriptor is left");
   listener_ = std::move(options_.listener);
   if (listener_ == nullptr) {
     GPUSHARE_ASSIGN_OR_RETURN(ipc::Listener listener,
@@ -70,6 +84,7 @@ absl::Status Service::Start(const Config& config) {
   }
   GPUSHARE_RETURN_IF_ERROR(Watch(listener_->fd(), listener_watched_));
   if (options_.owner) GPUSHARE_RETURN_IF_ERROR(Watch(options_.owner.get(), owner_watched_));
+  GPUSHARE_RETURN_IF_ERROR(Watch(reloaded_.get(), reloaded_watched_));
   GPUSHARE_RETURN_IF_ERROR(Watch(stop_.get(), stop_watched_));
   base::MutexLock lock(&mutex_);
   Restore();
@@ -182,6 +197,9 @@ void Service::OnEvent(Watched& watched, uint32_t events, Time now) {
       }
       break;
     case Watched::kStop:
+      break;
+    case Watched::kReloaded:
+      EndReload();
       break;
     case Watched::kOwner:
       used_ = true;
@@ -325,25 +343,29 @@ absl::Status Service::Handle(Connection& connection, const ipc::Message& message
         OnOpenGpu(connection, open, as != nullptr ? &as->spec : nullptr);
     if (spec.ok()) return GiveSeat(connection, {open.uuid, *spec});
     refused = spec.status();
+  } else if (const auto* change = std::get_if<ipc::Change>(&message);
+             change != nullptr && change->what == "reload" && options_.reload) {
+    refused = BeginReload(connection, *change);
   } else {
     absl::StatusOr<std::string> text = Refused("only the broker says that");
     if (!connection.parts.empty()) return Refused("asked again before the answer was taken");
     if (const auto* query = std::get_if<ipc::Query>(&message)) text = OnQuery(connection, *query);
-    if (const auto* change = std::get_if<ipc::Change>(&message)) {
-      text = OnChange(connection, *change);
-    }
+    if (const auto* asked = std::get_if<ipc::Change>(&message)) text = OnChange(connection, *asked);
     refused = text.status();
     if (text.ok()) {
       Answer(connection, *text);
       return Flush(connection);
     }
   }
-  if (refused.ok()) return refused;
+  return refused.ok() ? refused : Refuse(connection, refused);
+}
+
+absl::Status Service::Refuse(Connection& connection, const absl::Status& why) {
   registry_.CountRefused();
   Say("refused", {{"pid", absl::StrCat(connection.peer.pid)},
                   {"uid", absl::StrCat(connection.peer.uid)},
-                  {"why", Text(refused)}});
-  GPUSHARE_ASSIGN_OR_RETURN(const std::string packet, ipc::Encode(ipc::ToRefusal(refused)));
+                  {"why", Text(why)}});
+  GPUSHARE_ASSIGN_OR_RETURN(const std::string packet, ipc::Encode(ipc::ToRefusal(why)));
   return ipc::Send(connection.fd.get(), packet);
 }
 
@@ -496,9 +518,6 @@ absl::StatusOr<std::string> Service::OnChange(const Connection& connection,
       Drop(*other, "evicted", /*evicted=*/true);
     }
     if (!any) done = absl::NotFoundError(absl::StrCat("no process of '", change.tenant, "'"));
-  } else if (change.what == "reload" && options_.reload) {
-    const absl::StatusOr<Config> config = options_.reload();
-    done = config.ok() ? registry_.Apply(*config, now, changed_) : config.status();
   } else if (change.what == "shutdown") {
     Stop();
   } else {
@@ -506,6 +525,14 @@ absl::StatusOr<std::string> Service::OnChange(const Connection& connection,
         absl::StrCat("change '", change.what,
                      "': set, suspend, resume, drain, undrain, evict, reload, shutdown"));
   }
+  SayChange(connection, change, done, ended);
+  GPUSHARE_RETURN_IF_ERROR(done);
+  Keep();
+  return ended;
+}
+
+void Service::SayChange(const Connection& connection, const ipc::Change& change,
+                        const absl::Status& done, const std::string& ended) const {
   Say("change", {{"what", change.what},
                  {"tenant", change.tenant},
                  {"gpu", change.gpu},
@@ -513,9 +540,48 @@ absl::StatusOr<std::string> Service::OnChange(const Connection& connection,
                  {"result", !done.ok()      ? Text(done)
                             : ended.empty() ? "ok"
                                             : absl::StrCat("ok, its policy has ended ", ended)}});
-  GPUSHARE_RETURN_IF_ERROR(done);
-  Keep();
-  return ended;
+}
+
+// The answer comes when it has been read.
+absl::Status Service::BeginReload(const Connection& connection, const ipc::Change& change) {
+  if (!connection.parts.empty()) return Refused("asked again before the answer was taken");
+  GPUSHARE_RETURN_IF_ERROR(MayOperate(connection));
+  if (reload_ != nullptr) {
+    return absl::UnavailableError("the configuration is being read already: ask again");
+  }
+  reload_ = std::make_unique<Reload>();
+  reload_->connection = connection.id;
+  reload_->change = change;
+  reload_->thread = std::thread([this, reload = reload_.get()] {
+    reload->config = options_.reload();
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(reloaded_.get(), &one, sizeof one);
+  });
+  return absl::OkStatus();
+}
+
+void Service::EndReload() {
+  uint64_t times;
+  if (read(reloaded_.get(), &times, sizeof times) != sizeof times || reload_ == nullptr) return;
+  const std::unique_ptr<Reload> reload = std::move(reload_);
+  reload->thread.join();
+  const absl::Status done = reload->config.ok()
+                                ? registry_.Apply(*reload->config, clock_.Now(), changed_)
+                                : reload->config.status();
+  if (done.ok()) Keep();
+  const auto at = connections_.find(reload->connection);
+  if (at == connections_.end()) return;
+  Connection& connection = *at->second;
+  SayChange(connection, reload->change, done, "");
+  if (connection.ended) return;
+  absl::Status sent;
+  if (done.ok()) {
+    Answer(connection, "");
+    sent = Flush(connection);
+  } else {
+    sent = Refuse(connection, done);
+  }
+  if (!sent.ok()) Drop(connection, Text(sent));
 }
 
 void Service::Answer(Connection& connection, std::string_view text) {

@@ -59,7 +59,7 @@ struct ServiceOptions {
   size_t most_connections = 4096, most_of_user = 1024;
   // Answers what the service does not know itself ("metrics"); InvalidArgument: nor does this. May be empty.
   std::function<absl::StatusOr<std::string>(std::string_view what, const Snapshot&)> answer;
-  // Reads the configuration again, for Change "reload"; may be empty.
+  // Reads the configuration again, for Change "reload", on a thread of its own: it may take its time. May be empty.
   std::function<absl::StatusOr<Config>()> reload;
   Log log;  // may be empty
   // A file for the next broker at this socket (remains.h), and where this one finds what the last has left; empty: none.
@@ -110,9 +110,10 @@ class Service {
  private:
   struct Connection;
   struct SeatHolder;
+  struct Reload;
   // What an event of the poller is about; the poller has its address.
   struct Watched {
-    enum Kind { kListener, kStop, kOwner, kConnection, kProcess, kDoorbell } kind;
+    enum Kind { kListener, kStop, kOwner, kReloaded, kConnection, kProcess, kDoorbell } kind;
     Connection* connection = nullptr;
     SeatHolder* seat = nullptr;
     CallLimit limit{};
@@ -152,6 +153,13 @@ class Service {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::string> OnChange(const Connection& connection, const ipc::Change& change)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status BeginReload(const Connection& connection, const ipc::Change& change)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndReload() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Refuse(Connection& connection, const absl::Status& why)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SayChange(const Connection& connection, const ipc::Change& change, const absl::Status& done,
+                 const std::string& ended) const;
   Snapshot Figures() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status MayOperate(const Connection& connection) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Queues the parts of an answer; Flush() sends as much as the peer takes.
@@ -168,10 +176,10 @@ class Service {
 
   ServiceOptions options_;
   base::Clock& clock_;
-  base::UniqueFd poller_, stop_;
+  base::UniqueFd poller_, stop_, reloaded_;
   std::unique_ptr<ipc::Listener> listener_;
   Watched listener_watched_{Watched::kListener}, stop_watched_{Watched::kStop},
-      owner_watched_{Watched::kOwner};
+      owner_watched_{Watched::kOwner}, reloaded_watched_{Watched::kReloaded};
   std::atomic<bool> stopping_{false};
   std::atomic<uint64_t> looks_{0};
 
@@ -181,6 +189,7 @@ class Service {
   AuditLog audit_ ABSL_GUARDED_BY(mutex_);
   Changed changed_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, std::unique_ptr<Connection>> connections_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<Reload> reload_ ABSL_GUARDED_BY(mutex_);  // null: nobody has asked
   // Of these, so that a look need not go over all.
   size_t unread_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes of answers that nobody has taken yet
   size_t ended_ ABSL_GUARDED_BY(mutex_) = 0, silent_ ABSL_GUARDED_BY(mutex_) = 0,

@@ -14,6 +14,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -186,6 +187,62 @@ TEST_F(ServiceTest, AProcessRegistersAndGetsItsShare) {
   const Snapshot figures = service_->TakeSnapshot();
   ASSERT_EQ(figures.shares.size(), 1u);
   EXPECT_EQ(figures.shares[0].processes.at(0).pid, getpid());
+}
+
+// Names of users may have to be asked for far away, and nobody else waits for that.
+TEST_F(ServiceTest, WhileTheConfigurationIsReadEverybodyIsServed) {
+  std::promise<void> read, go_on;
+  ServiceOptions options;
+  options.reload = [&]() -> absl::StatusOr<Config> {
+    read.set_value();
+    go_on.get_future().wait();
+    Config config = TwoTenants();
+    config.tenants[0].spec = "memory=6GiB,compute=50%";
+    return config;
+  };
+  Start(TwoTenants(), std::move(options));
+  auto peer = Connect(), operates = Connect(), another = Connect();
+  ASSERT_TRUE(peer->Register("a").ok() && peer->Open().ok());
+  const auto packet =
+      ipc::Encode(ipc::Change{.what = "reload", .tenant = "", .gpu = "", .spec = ""});
+  ASSERT_TRUE(packet.ok() && ipc::Send(operates->fd.get(), *packet).ok());
+  read.get_future().wait();
+  EXPECT_EQ(peer->Ask(2 * kGiB), 4 * kGiB);
+  EXPECT_EQ(peer->limits->memory_limit.load(), 4 * kGiB);
+  const auto twice =
+      another->Call(ipc::Change{.what = "reload", .tenant = "", .gpu = "", .spec = ""});
+  ASSERT_TRUE(twice.ok() && std::holds_alternative<ipc::Refusal>(*twice));
+  EXPECT_EQ(std::get<ipc::Refusal>(*twice).code,
+            static_cast<uint32_t>(absl::StatusCode::kUnavailable));
+  go_on.set_value();
+  const auto got = ipc::ReceiveBefore(operates->fd.get(), base::RealClock(),
+                                      base::RealClock().Now() + Seconds(20));
+  ASSERT_TRUE(got.ok()) << got.status();
+  const auto answer = ipc::Decode(got->packet);
+  EXPECT_TRUE(answer.ok() && std::holds_alternative<ipc::Part>(*answer));
+  EXPECT_TRUE(
+      Eventually([&](const Snapshot&) { return peer->limits->memory_limit.load() == 6 * kGiB; }));
+}
+
+// What is read for somebody who has left, or when the broker ends, is no harm.
+TEST_F(ServiceTest, WhoAskedForTheConfigurationMayLeave) {
+  std::promise<void> read, go_on;
+  ServiceOptions options;
+  options.reload = [&]() -> absl::StatusOr<Config> {
+    read.set_value();
+    go_on.get_future().wait();
+    return absl::InvalidArgumentError("it is wrong");
+  };
+  Start(TwoTenants(), std::move(options));
+  auto operates = Connect();
+  const auto packet =
+      ipc::Encode(ipc::Change{.what = "reload", .tenant = "", .gpu = "", .spec = ""});
+  ASSERT_TRUE(packet.ok() && ipc::Send(operates->fd.get(), *packet).ok());
+  read.get_future().wait();
+  operates.reset();
+  go_on.set_value();
+  auto peer = Connect();
+  EXPECT_TRUE(peer->Register("a").ok());
 }
 
 // By it a process knows that the broker does something.
