@@ -2,7 +2,8 @@
 // What calls of the driver cost a program that knows nothing of what it runs under: nanoseconds a call, a line each
 // as "name value direct", the fastest of several rounds.
 //
-//   calls [rounds]                                  on whatever driver libcuda.so.1 is
+//   calls [rounds [FIGURE]]                         on whatever driver libcuda.so.1 is; that figure alone
+//   calls hold                                      holds 1 MiB until its input ends
 //
 // `direct` is the same past everything that may stand before the driver, measured in turns with the other: of the
 // simulated GPU, which GPUSHARE_SIMULATED names by a path that is not the driver's. Without that it is the value again.
@@ -12,6 +13,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #define OK(call)                                       \
@@ -196,6 +198,7 @@ static void FindSimulated(void) {
 
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? atoi(argv[1]) : 5;
+  const char* const only = argc > 2 ? argv[2] : NULL;
   CUcontext context;
   CUmodule module;
   live = malloc(kLive * sizeof(*live));
@@ -203,6 +206,15 @@ int main(int argc, char** argv) {
   OK(cuInit(0));
   OK(cuDevicePrimaryCtxRetain(&context, 0));
   OK(cuCtxSetCurrent(context));
+  if (argc > 1 && strcmp(argv[1], "hold") == 0) {
+    CUdeviceptr held;
+    OK(cuMemAlloc(&held, 1 << 20));
+    puts("ready");
+    fflush(stdout);
+    while (getchar() != EOF) {
+    }
+    return 0;
+  }
   OK(cuModuleLoadData(&module, kPtx));
   for (int i = 0; i < kFew; ++i) {
     const char name[] = {'s', 'h', 'o', 'r', 't', '_', (char)('0' + i), '\0'};
@@ -211,6 +223,7 @@ int main(int argc, char** argv) {
     OK(direct.create_stream(&direct.streams[i], CU_STREAM_NON_BLOCKING));
   }
   for (int i = 0; i < kCount; ++i) {
+    if (only != NULL && strcmp(only, kFigures[i].name) != 0) continue;
     Took best = kFigures[i].run();  // the first warms up
     for (int k = 0; k < rounds; ++k) {
       const Took took = kFigures[i].run();
