@@ -16,6 +16,8 @@ import textwrap
 import gpushare
 import pytest
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # for preloaded.py
+
 # Before PyTorch's first use of cuBLAS: the same sums on every stream.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
