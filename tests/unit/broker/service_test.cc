@@ -222,6 +222,7 @@ TEST_F(ServiceTest, WhileTheConfigurationIsReadEverybodyIsServed) {
   EXPECT_TRUE(answer.ok() && std::holds_alternative<ipc::Part>(*answer));
   EXPECT_TRUE(
       Eventually([&](const Snapshot&) { return peer->limits->memory_limit.load() == 6 * kGiB; }));
+  End();
 }
 
 // What is read for somebody who has left, or when the broker ends, is no harm.
@@ -243,6 +244,7 @@ TEST_F(ServiceTest, WhoAskedForTheConfigurationMayLeave) {
   go_on.set_value();
   auto peer = Connect();
   EXPECT_TRUE(peer->Register("a").ok());
+  End();  // the thread that reads has the promises
 }
 
 // By it a process knows that the broker does something.
