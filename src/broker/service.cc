@@ -31,7 +31,8 @@ constexpr size_t kMostGpus = 64;     // opened by one process
 constexpr Nanos kOfHighPriority = Micros(100);  // so often it may call
 constexpr int kSleepers = 8;                    // of a process on its word: two, if it means well
 constexpr size_t kMostUnread = 64 << 20;
-constexpr Nanos kNoRoom = Millis(100);  // nobody is accepted so long when no descriptor is left
+constexpr Nanos kAskAgain = Millis(500);  // whether somebody may come yet
+constexpr Nanos kNoRoom = Millis(100);    // nobody is accepted so long when no descriptor is left
 
 absl::Status Refused(const char* what) { return absl::InvalidArgumentError(what); }
 
@@ -186,7 +187,13 @@ absl::Status Service::Run() {
 #ifndef NDEBUG
     if (const char* broken = registry_.CheckInvariants()) return absl::InternalError(broken);
 #endif
-    if (options_.until_unused && used_ && registry_.sessions().empty()) return absl::OkStatus();
+    if (options_.until_unused && used_ && registry_.sessions().empty()) {
+      if (now >= asks_again_) {
+        if (!options_.awaited || !options_.awaited()) return absl::OkStatus();
+        asks_again_ = now + kAskAgain;
+      }
+      next = std::min(next, asks_again_);
+    }
   }
 }
 

@@ -69,6 +69,8 @@ struct ServiceOptions {
   // Run() ends when the last process has left, once one had come or, with an owner, that has ended.
   bool until_unused = false;
   base::UniqueFd owner;  // readable when it has ended (a pidfd); none: nobody's
+  // Whether somebody who has not registered yet may come; then Run() goes on, and asks again now and then. May be empty.
+  std::function<bool()> awaited;
 };
 
 class Service {
@@ -200,6 +202,7 @@ class Service {
   bool keeps_ ABSL_GUARDED_BY(mutex_) = true;                     // the latest time it could
   bool to_keep_ ABSL_GUARDED_BY(mutex_) = false;                  // something has changed
   Time keep_at_ ABSL_GUARDED_BY(mutex_) = kNever;
+  Time asks_again_ ABSL_GUARDED_BY(mutex_){};  // whether somebody is awaited
   bool used_ ABSL_GUARDED_BY(mutex_) = false;  // some process has registered, or the owner ended
 };
 

@@ -73,6 +73,24 @@ class Private(unittest.TestCase):
                 self.assertLess(time.monotonic(), end, "it is there still")
                 time.sleep(0.01)
 
+    def test_it_awaits_what_a_shell_left_in_the_background(self):
+        with tempfile.TemporaryDirectory(prefix="gpushare-private-") as folder:
+            runtime, out = os.path.join(folder, "runtime"), os.path.join(folder, "out")
+            os.mkdir(runtime)
+            environment = {**os.environ, "GPUSHARE_DRIVER": "sim", "CHILD": CHILD, "XDG_RUNTIME_DIR": runtime, "OUT": out,
+                           "PYTHON": PYTHON, "GPUSHARE_SIM": f"memory=16GiB,clock=wall,shared={os.path.basename(folder)}"}
+            # It registers long after the shell has ended, and has no descriptor of it.
+            late = '(sleep 1; exec "$PYTHON" -c "$CHILD" > "$OUT" 2>&1) < /dev/null > /dev/null 2>&1 & exit 0'
+            done = subprocess.run([COMMAND, "run", "--gpu", "sim", "--broker", "private", "--memory", "64MiB", "--",
+                                   "sh", "-c", late], env=environment, capture_output=True, text=True, timeout=60)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            end = time.monotonic() + 60
+            while glob.glob(runtime + "/*"):
+                self.assertLess(time.monotonic(), end, "it is there still")
+                time.sleep(0.01)
+            with open(out) as file:
+                self.assertEqual(file.read(), "4\n")
+
     def test_none(self):
         with tempfile.TemporaryDirectory(prefix="gpushare-private-") as folder:
             done = subprocess.run([COMMAND, "run", "--gpu", "sim", "--memory", "1GiB", "--", PYTHON, "-c",

@@ -9,8 +9,11 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -39,6 +42,24 @@ absl::StatusOr<std::string> NewFolder() {
       "no folder for the broker's socket in XDG_RUNTIME_DIR or TMPDIR: ", std::strerror(why)));
 }
 
+// Whether a process has found the broker's socket in its environment as it began: it may come, if late. Nothing else is
+// left to a process by exec, by a shell that has ended, and by programs that close what they do not know.
+bool SomebodyKnows(const std::string& socket) {
+  const std::string wanted = absl::StrCat("GPUSHARE_BROKER=", socket);
+  std::error_code none;
+  for (std::filesystem::directory_iterator at("/proc", none), end; !none && at != end;
+       at.increment(none)) {
+    const std::string name = at->path().filename().string();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::ifstream environment(at->path() / "environ",
+                              std::ios::binary);  // another user's is not opened
+    for (std::string each; std::getline(environment, each, '\0');) {
+      if (each == wanted) return true;
+    }
+  }
+  return false;
+}
+
 // What it comes to is written to `ready`: nothing when it listens, else what went wrong.
 void Serve(const std::string& folder, base::UniqueFd owner, base::UniqueFd ready) {
   broker::Config config;
@@ -48,6 +69,7 @@ void Serve(const std::string& folder, base::UniqueFd owner, base::UniqueFd ready
   options.mode = 0600;
   options.until_unused = true;
   options.owner = std::move(owner);
+  options.awaited = [socket = options.socket] { return SomebodyKnows(socket); };
   options.answer = [](std::string_view what,
                       const broker::Snapshot& snapshot) -> absl::StatusOr<std::string> {
     if (what == "list") return broker::ToJson(snapshot);

@@ -9,8 +9,8 @@
 
 namespace gpushare::cli {
 
-// Starts one in a process of its own, which is nobody's child and ends when this process, and the last process that has
-// registered with it, have ended. Answers its socket's path, where it listens already.
+// Starts one in a process of its own, which is nobody's child and ends when this process, the last process that has
+// registered with it, and the last that has begun with its socket in GPUSHARE_BROKER, have ended. Answers its socket's path, where it listens already.
 absl::StatusOr<std::string> StartPrivateBroker();
 
 }  // namespace gpushare::cli
