@@ -193,7 +193,9 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Listen(const std::
   auto parts = std::make_unique<Parts>();
   parts->metrics = std::make_shared<SnapshotMetrics>(std::move(source));
   try {
-    parts->exposer = std::make_unique<prometheus::Exposer>(address);
+    // Requests that do not come to their end keep a thread each, and not for long.
+    parts->exposer = std::make_unique<prometheus::Exposer>(std::vector<std::string>{
+        "listening_ports", address, "num_threads", "8", "request_timeout_ms", "1000"});
     parts->exposer->RegisterCollectable(parts->metrics);
   } catch (const std::exception&) {
     // Its own words say only that there was an error.

@@ -8,6 +8,7 @@ import pty
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -383,6 +384,17 @@ class Metrics(unittest.TestCase):
             series = 'gpushare_launches_total{device_uuid="%s",tenant="online",team="search"} 7\n' % GPU
             self.assertIn(series, printed)
             self.assertIn(series, served)
+
+    def test_half_requests_do_not_stop_the_metrics(self):
+        with broker(TWO, "--metrics", "0") as running:
+            port = next(said for said in running.events if said["event"] == "metrics_served")["port"]
+            halves = [socket.create_connection(("127.0.0.1", port)) for _ in range(12)]
+            for half in halves:
+                half.send(b"GET /metrics HTTP/1.1\r\nHost: x\r\n")
+            with urllib.request.urlopen("http://127.0.0.1:%d/metrics" % port, timeout=15) as answer:
+                self.assertIn(b"gpushare_build_info", answer.read())
+            for half in halves:
+                half.close()
 
     def test_the_port_is_taken(self):
         with broker(TWO, "--metrics", "0") as running:
