@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // External memory: another interface's, charged to who imports it, once for each handle that the driver gives, until
 // the handle is destroyed and its last buffer is freed, or its context ends.
+#include <new>
+#include <utility>
+
 #include "books/books.h"
 
 namespace gpushare::books {
@@ -14,8 +17,14 @@ Answer Books::ImportExternalMemory(const Payer& payer, CUexternalMemory* handle,
   if (!answer.ok()) return answer;
   const quota::Allocation charge{bytes, payer.account, quota::Kind::kExternal, payer.owner,
                                  TagOf(payer)};
-  // The same memory again.
-  if (!external_.AddOrRetain(KeyOf(*handle), charge, 0)) Ended(charge);
+  try {
+    // The same memory again.
+    if (!external_.AddOrRetain(KeyOf(*handle), charge, 0)) Ended(charge);
+  } catch (const std::bad_alloc&) {
+    driver_.DestroyExternalMemory(std::exchange(*handle, nullptr));
+    Ended(charge);
+    return {CUDA_ERROR_OUT_OF_MEMORY};
+  }
   return answer;
 }
 
@@ -25,7 +34,13 @@ CUresult Books::ExternalMemoryGetMappedBuffer(CUdeviceptr* pointer, CUexternalMe
   const CUresult result = driver_.ExternalMemoryGetMappedBuffer(pointer, handle, buffer);
   if (!place) return result;
   if (result == CUDA_SUCCESS) {
-    Map(external_, {*pointer, buffer->size, place});
+    try {
+      Map(external_, {*pointer, buffer->size, place});
+    } catch (const std::bad_alloc&) {
+      driver_.MemFree(std::exchange(*pointer, 0));
+      Finish(external_, external_.Unuse(place));
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     has_buffers_.store(true, std::memory_order_relaxed);
   } else {
     Finish(external_, external_.Unuse(place));

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Multicast objects have no bytes of their own. What is bound to one stays, and stays charged, until it is unbound
 // or the object goes.
+#include <new>
+#include <utility>
+
 #include "books/books.h"
 
 namespace gpushare::books {
@@ -8,7 +11,13 @@ namespace gpushare::books {
 CUresult Books::MulticastCreate(CUmemGenericAllocationHandle* handle,
                                 const CUmulticastObjectProp* properties) {
   const CUresult result = driver_.MulticastCreate(handle, properties);
-  if (result == CUDA_SUCCESS) Finish(physical_, physical_.Add(*handle, {}, 0));
+  if (result != CUDA_SUCCESS) return result;
+  try {
+    Finish(physical_, physical_.Add(*handle, {}, 0));
+  } catch (const std::bad_alloc&) {
+    driver_.MemRelease(std::exchange(*handle, 0));
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   return result;
 }
 

@@ -117,6 +117,13 @@ Pools::Begun Pools::Begin(uint8_t number, quota::Account* account, uint32_t owne
     pool.last = account;
     return {bytes, 0, true};
   }
+  // What comes after the driver's answer finds room.
+  if (pool.shares.capacity() < pool.shares.size() + kAtOnce) {
+    pool.shares.reserve(pool.shares.size() + 2 * kAtOnce);
+  }
+  if (pool.debts.capacity() < pool.debts.size() + kAtOnce) {
+    pool.debts.reserve(pool.debts.size() + 2 * kAtOnce);
+  }
   for (Share& share : pool.shares) {
     if (share.account != account) continue;
     const uint64_t part = std::min(bytes - begun.idle, share.idle);
@@ -186,6 +193,7 @@ bool Pools::Reconcile(uint8_t number, Reading* reading, uint64_t reserved, uint6
     reading->version = pool.version;
     return false;
   }
+  credits->reserve(pool.shares.size() + pool.debts.size());
   --pool.readers;
   pool.PayDebts();
   uint64_t charged = pool.charged();

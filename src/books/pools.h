@@ -118,6 +118,7 @@ class Pools {
     uint64_t bytes;
   };
   static constexpr uint64_t kNever = UINT64_MAX;
+  static constexpr size_t kAtOnce = 8;  // calls that add an account or a debt while others do
 
   struct Pool {
     quota::SpinLock lock;

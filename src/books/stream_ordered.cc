@@ -2,6 +2,7 @@
 // Stream-ordered allocation, from any pool. By how much a pool grows is unknown before the call: reserved before is
 // the size, as far as it does not lie idle there; afterwards the pool's own figure is charged. Where the quota has no
 // room for it, idle memory is given up, else the allocation is freed again and refused.
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -245,7 +246,11 @@ void Books::Reconcile(Pools& pools, uint8_t number, uint64_t* claim) {
   for (int i = 0; i < Pools::kReads && reading.pool != nullptr && !settled; ++i) {
     uint64_t reserved = 0;
     if (ReservedOf(pools, number, reading.pool, &reserved) != CUDA_SUCCESS) break;
-    settled = pools.Reconcile(number, &reading, reserved, claim, &credits);
+    try {
+      settled = pools.Reconcile(number, &reading, reserved, claim, &credits);
+    } catch (const std::bad_alloc&) {
+      break;  // the next look will do
+    }
   }
   if (!settled) {
     if (reading.pool != nullptr) pools.EndReading(number);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Virtual memory management: physical memory is charged from its creation until its last handle reference and its
 // last mapping are gone. Addresses cost nothing.
+#include <new>
+#include <utility>
 #include <vector>
 
 #include "books/books.h"
@@ -33,7 +35,13 @@ Answer Books::MemCreate(const Payer& payer, CUmemGenericAllocationHandle* handle
   const Answer answer = Charged(payer, bytes, create);
   if (!answer.ok()) return answer;
   const quota::Allocation charge{bytes, payer.account, quota::Kind::kHandle, payer.owner, 0};
-  Finish(physical_, physical_.Add(*handle, charge, properties->location.id));
+  try {
+    Finish(physical_, physical_.Add(*handle, charge, properties->location.id));
+  } catch (const std::bad_alloc&) {
+    driver_.MemRelease(std::exchange(*handle, 0));
+    Ended(charge);
+    return {CUDA_ERROR_OUT_OF_MEMORY};
+  }
   return answer;
 }
 
@@ -134,7 +142,13 @@ Answer Books::MemMap(const Payer& payer, CUdeviceptr address, size_t bytes, size
     const uint64_t grown = physical_.Charge(place, end, pays.account, pays.owner);
     if (grown < unpaid) pays.account->Release(unpaid - grown);
   }
-  Map(physical_, {address, bytes, place});
+  try {
+    Map(physical_, {address, bytes, place});
+  } catch (const std::bad_alloc&) {
+    driver_.MemUnmap(address, bytes);
+    Finish(physical_, physical_.Unuse(place));
+    return {CUDA_ERROR_OUT_OF_MEMORY};
+  }
   return answer;
 }
 

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The contract of the books, over every family: what is charged is what the driver counts.
 #include <algorithm>
+#include <memory>
+#include <new>
+#include <set>
+#include <string>
 
 #include "tests/contract/books_bed.h"
 #include "tests/contract/books_families.h"
+#include "tests/contract/failing_memory.h"
 
 namespace gpushare::books {
 namespace {
@@ -40,6 +45,38 @@ TEST_P(BooksContract, ChargesWhatTheDriverTakes) {
   EXPECT_EQ(account_->charged(), 0u);
   EXPECT_EQ(Used(), 0u);
   EXPECT_EQ(credited_[1], account_->Usage().peak);
+}
+
+// The program's memory, not the device's. What is thrown the shim answers for.
+TEST_P(BooksContract, WithoutMemoryOfTheHostNothingRemains) {
+  const std::set<std::string> pointer_families = {"direct", "pitched",  "managed",
+                                                  "array",  "array_3d", "mipmapped"};
+  // Tables that have room fail nowhere, so each try has new ones.
+  for (int nth = 1; nth <= 24; ++nth) {
+    SCOPED_TRACE(nth);
+    books_ = std::make_unique<Books>(*cu_);
+    std::vector<uint64_t> things;
+    things.reserve(64);
+    const int failed = work::FailingMemory::failed();
+    {
+      const work::FailingMemory none(nth);
+      for (int i = 0; i < 40; ++i) {
+        uint64_t thing = 0;
+        try {
+          if (Take(1000, &thing).ok()) things.push_back(thing);
+        } catch (const std::bad_alloc&) {
+        }
+      }
+    }
+    // The table of pointers takes its memory otherwise.
+    const bool in_table = pointer_families.contains(GetParam().name);
+    EXPECT_TRUE(nth > 1 || in_table || work::FailingMemory::failed() > failed);
+    ExpectRight();
+    GiveAll(&things);
+    ExpectRight();
+    EXPECT_EQ(account_->charged(), 0u);
+    EXPECT_EQ(Used(), 0u);
+  }
 }
 
 TEST_P(BooksContract, AtTheQuotaItIsOutOfMemoryAndNeverMoreThanTheLimit) {

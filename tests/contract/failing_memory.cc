@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <new>
 
@@ -16,12 +17,22 @@ std::atomic<int> failures{0};
 #pragma GCC diagnostic ignored \
     "-Wmismatched-new-delete"  // both are replaced here, gcc sees only one
 #endif
+// The linker's: where the program's own code lies.
+extern "C" const char __executable_start, etext;  // NOLINT: its names
 namespace {
-bool Fails() { return fails_all || (fails_in > 0 && --fails_in == 0); }
+// The simulated driver allocates by the same functions, and is to have its memory.
+bool Fails(const void* caller) {
+  const auto at = reinterpret_cast<uintptr_t>(caller);
+  if (at < reinterpret_cast<uintptr_t>(&__executable_start) ||
+      at >= reinterpret_cast<uintptr_t>(&etext)) {
+    return false;
+  }
+  return fails_all || (fails_in > 0 && --fails_in == 0);
+}
 }  // namespace
 
 void* operator new(size_t size) {
-  if (Fails()) {
+  if (Fails(__builtin_return_address(0))) {
     failures.fetch_add(1);
     throw std::bad_alloc();
   }
@@ -30,7 +41,7 @@ void* operator new(size_t size) {
 }
 // The one that throws nothing is replaced as well: a sanitizer has its own, whose memory free() does not take.
 void* operator new(size_t size, const std::nothrow_t&) noexcept {
-  if (!Fails()) return std::malloc(size);
+  if (!Fails(__builtin_return_address(0))) return std::malloc(size);
   failures.fetch_add(1);
   return nullptr;
 }
