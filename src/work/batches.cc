@@ -7,6 +7,9 @@
 namespace gpushare::work {
 namespace {
 
+// What is read before the driver has seen it. A longer list may be none, but a count that is nonsense.
+constexpr size_t kMostRead = 4096;
+
 // To a device, or to the host.
 gate::CopyDirection WayTo(const CUmemLocation& location) {
   return location.type == CU_MEM_LOCATION_TYPE_DEVICE ? gate::CopyDirection::kHostToDevice
@@ -42,10 +45,25 @@ Calls::Traffic Calls::TrafficOf(const void* operations, size_t count) const {
   return traffic;
 }
 
+// A long one is held as a copy within the device; what of it crosses is accounted once the driver has taken it.
+CUresult Calls::Batch(const Payer& payer, CUstream stream, size_t count,
+                      absl::FunctionRef<Traffic()> traffic, absl::FunctionRef<CUresult()> call) {
+  if (Outermost::Inside()) return call();
+  if (count <= kMostRead) return Mixed(payer, stream, traffic(), call);
+  const bool captured = streams_.Capturing(stream);
+  const CUresult result = Within(payer, gate::OnDeviceKind::kCopy, stream, count, call);
+  if (result != CUDA_SUCCESS || captured) return result;
+  const Traffic late = traffic();
+  Mixed(payer, stream, {.to_device = late.to_device, .to_host = late.to_host},
+        [] { return CUDA_SUCCESS; });
+  return result;
+}
+
 CUresult Calls::MemcpyBatchAsync(const Payer& payer, CUdeviceptr* to, CUdeviceptr* from,
                                  size_t* bytes, size_t count, void* attributes,
                                  size_t* attribute_of, size_t attribute_count, CUstream stream) {
-  return Mixed(payer, stream, TrafficOf(to, from, bytes, count), [&] {
+  const auto traffic = [&] { return TrafficOf(to, from, bytes, count); };
+  return Batch(payer, stream, count, traffic, [&] {
     return driver_.MemcpyBatchAsync(to, from, bytes, count, attributes, attribute_of,
                                     attribute_count, stream);
   });
@@ -54,19 +72,22 @@ CUresult Calls::MemcpyBatchAsyncV1(const Payer& payer, CUdeviceptr* to, CUdevice
                                    size_t* bytes, size_t count, void* attributes,
                                    size_t* attribute_of, size_t attribute_count, size_t* failed,
                                    CUstream stream) {
-  return Mixed(payer, stream, TrafficOf(to, from, bytes, count), [&] {
+  const auto traffic = [&] { return TrafficOf(to, from, bytes, count); };
+  return Batch(payer, stream, count, traffic, [&] {
     return driver_.MemcpyBatchAsyncV1(to, from, bytes, count, attributes, attribute_of,
                                       attribute_count, failed, stream);
   });
 }
 CUresult Calls::Memcpy3DBatchAsync(const Payer& payer, size_t count, void* operations,
                                    unsigned long long flags, CUstream stream) {
-  return Mixed(payer, stream, TrafficOf(operations, count),
+  const auto traffic = [&] { return TrafficOf(operations, count); };
+  return Batch(payer, stream, count, traffic,
                [&] { return driver_.Memcpy3DBatchAsync(count, operations, flags, stream); });
 }
 CUresult Calls::Memcpy3DBatchAsyncV1(const Payer& payer, size_t count, void* operations,
                                      size_t* failed, unsigned long long flags, CUstream stream) {
-  return Mixed(payer, stream, TrafficOf(operations, count), [&] {
+  const auto traffic = [&] { return TrafficOf(operations, count); };
+  return Batch(payer, stream, count, traffic, [&] {
     return driver_.Memcpy3DBatchAsyncV1(count, operations, failed, flags, stream);
   });
 }
@@ -97,15 +118,18 @@ CUresult Calls::MemPrefetchBatchAsync(const Payer& payer, CUdeviceptr* pointers,
                                       size_t count, CUmemLocation* locations, size_t* location_of,
                                       size_t location_count, unsigned long long flags,
                                       CUstream stream) {
-  Traffic traffic;
   const bool readable = bytes != nullptr && locations != nullptr && location_of != nullptr;
-  for (size_t i = 0, at = 0; readable && location_count > 0 && i < count; ++i) {
-    // Each location is of the ranges from the one it names to the next's.
-    while (at + 1 < location_count && location_of[at + 1] <= i) ++at;
-    (WayTo(locations[at]) == gate::CopyDirection::kHostToDevice ? traffic.to_device
-                                                                : traffic.to_host) += bytes[i];
-  }
-  return Mixed(payer, stream, traffic, [&] {
+  const auto traffic = [&] {
+    Traffic sum;
+    for (size_t i = 0, at = 0; readable && location_count > 0 && i < count; ++i) {
+      // Each location is of the ranges from the one it names to the next's.
+      while (at + 1 < location_count && location_of[at + 1] <= i) ++at;
+      (WayTo(locations[at]) == gate::CopyDirection::kHostToDevice ? sum.to_device : sum.to_host) +=
+          bytes[i];
+    }
+    return sum;
+  };
+  return Batch(payer, stream, count, traffic, [&] {
     return driver_.MemPrefetchBatchAsync(pointers, bytes, count, locations, location_of,
                                          location_count, flags, stream);
   });
@@ -113,9 +137,10 @@ CUresult Calls::MemPrefetchBatchAsync(const Payer& payer, CUdeviceptr* pointers,
 
 CUresult Calls::MemBatchDecompressAsync(const Payer& payer, void* operations, size_t count,
                                         unsigned flags, size_t* failed, CUstream stream) {
-  uint64_t bytes = 0;
+  uint64_t bytes = count > kMostRead ? count : 0;  // by which it is learnt
   const auto* const one = static_cast<const Decompression*>(operations);
-  for (size_t i = 0; operations != nullptr && i < count; ++i) bytes += one[i].to_bytes;
+  const bool readable = operations != nullptr && count <= kMostRead;
+  for (size_t i = 0; readable && i < count; ++i) bytes += one[i].to_bytes;
   return Within(payer, gate::OnDeviceKind::kDecompress, stream, bytes, [&] {
     return driver_.MemBatchDecompressAsync(operations, count, flags, failed, stream);
   });

@@ -263,6 +263,9 @@ class Calls {
                   absl::FunctionRef<CUresult()> call);
   CUresult Mixed(const Payer& payer, CUstream stream, const Traffic& traffic,
                  absl::FunctionRef<CUresult()> call);
+  // batches.cc; `traffic` reads the `count` entries of the call's arrays.
+  CUresult Batch(const Payer& payer, CUstream stream, size_t count,
+                 absl::FunctionRef<Traffic()> traffic, absl::FunctionRef<CUresult()> call);
   // copies.cc
   CUresult Line(const Payer& payer, CUstream stream, bool blocks, const Side& to, const Side& from,
                 size_t bytes, absl::FunctionRef<CUresult(uint64_t first, uint64_t count)> call);

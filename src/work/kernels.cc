@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels, in every form.
 #include <algorithm>
+#include <new>
 #include <vector>
 
 #include "work/calls.h"
@@ -166,11 +167,30 @@ CUresult Calls::LaunchCooperativeKernelMultiDevice(const Payer& payer, CUDA_LAUN
   std::sort(parts.begin(), parts.end(),
             [](const Part& a, const Part& b) { return a.stream.device < b.stream.device; });
   const Outermost outermost;
-  for (Part& part : parts) part.admission = part.stream.gate->Admit(*part.stream.stream, part.work);
+  size_t admitted = 0;
+  try {
+    for (Part& part : parts) {
+      streams_.Turn(part.stream);
+      part.admission = part.stream.gate->Admit(*part.stream.stream, part.work);
+      ++admitted;
+    }
+  } catch (...) {
+    // There is no memory for the others: those that are had go back.
+    for (size_t i = 0; i < admitted; ++i) {
+      const gate::Admission& had = parts[i].admission;
+      if (had.verdict != gate::Verdict::kAdmitted) continue;
+      parts[i].stream.gate->Refused(*had.stream, had.launch);
+    }
+    throw;
+  }
   const CUresult result = call();
   for (const Part& part : parts) {
     if (part.admission.verdict != gate::Verdict::kAdmitted) continue;
-    part.stream.gate->Complete(part.admission, result == CUDA_SUCCESS);
+    try {
+      part.stream.gate->Complete(part.admission, result == CUDA_SUCCESS);
+    } catch (const std::bad_alloc&) {
+      // No memory for its marker: it gets one when its tenant is found silent. The others' go on.
+    }
   }
   return result;
 }

@@ -88,7 +88,10 @@ CUresult Calls::Across(const Payer& payer, gate::CopyDirection way, CUstream str
 
 CUresult Calls::Within(const Payer& payer, gate::OnDeviceKind kind, CUstream stream, uint64_t bytes,
                        absl::FunctionRef<CUresult()> call) {
-  if (bytes == 0) return call();
+  if (bytes == 0) {  // what the driver makes it of is not charged either
+    const Outermost outermost;
+    return call();
+  }
   return Submit(payer, stream, gate::OnDevice(kind, bytes), call);
 }
 

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Batches of boxes, prefetches and decompressions, and cooperative launches over several devices, through the layer
 // `work`. What the simulated driver does not have answers here for itself: what the layer holds and charges is asked.
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
+#include "tests/contract/failing_memory.h"
 #include "tests/contract/work_bed.h"
 #include "work/batches.h"
 
@@ -35,6 +39,7 @@ class BatchTest : public WorkTest {
 
   static inline CUresult answer = CUDA_SUCCESS;
   static inline int called = 0;
+  static inline std::function<CUresult()> nested;
   driver::Table* table_ = nullptr;
   driver::Table before_;
   CUdeviceptr a_ = 0, b_ = 0;
@@ -135,6 +140,68 @@ TEST_F(BatchTest, ABatchOfDecompressionsIsOneCommand) {
   EXPECT_EQ(t.gate->stats().copy_bytes[0] + t.gate->stats().copy_bytes[1], 0u);
 }
 
+// The driver may make its call out of another that is hooked as well.
+TEST_F(BatchTest, WhatTheDriverMakesABatchOfIsNotChargedAgain) {
+  const Tenant& t = Weighing(1);
+  nested = [&] { return calls_->MemcpyHtoDAsync(t.payer(), a_, host_.data(), kBytes, t.stream); };
+  table_->MemcpyBatchAsync = [](auto...) { return nested(); };
+  CUdeviceptr to = a_, from = reinterpret_cast<CUdeviceptr>(host_.data());
+  size_t bytes = kBytes, kind = 0;
+  ASSERT_CU(
+      calls_->MemcpyBatchAsync(t.payer(), &to, &from, &bytes, 1, nullptr, &kind, 1, t.stream));
+  EXPECT_EQ(t.gate->stats().copy_bytes[0], kBytes);
+  nested = nullptr;
+}
+
+// What the driver refuses at a glance is not read: what is there may be short.
+TEST_F(BatchTest, ACountThatIsNonsenseIsTheDriversToRefuse) {
+  const Tenant& t = Weighing(1);
+  answer = CUDA_ERROR_INVALID_VALUE;
+  table_->MemcpyBatchAsync = [](auto...) { return ++called, answer; };
+  table_->MemcpyBatchAsyncV1 = [](auto...) { return ++called, answer; };
+  table_->Memcpy3DBatchAsync = [](auto...) { return ++called, answer; };
+  table_->Memcpy3DBatchAsyncV1 = [](auto...) { return ++called, answer; };
+  table_->MemPrefetchBatchAsync = [](auto...) { return ++called, answer; };
+  CUdeviceptr to = a_, from = b_;
+  size_t bytes = kBytes, of = 0, failed = 0;
+  BatchBox box{};
+  Decompression part{};
+  CUmemLocation location{};
+  for (const size_t count : {SIZE_MAX, size_t{1} << 40}) {
+    called = 0;
+    EXPECT_EQ(
+        calls_->MemcpyBatchAsync(t.payer(), &to, &from, &bytes, count, nullptr, &of, 1, t.stream),
+        answer);
+    EXPECT_EQ(calls_->MemcpyBatchAsyncV1(t.payer(), &to, &from, &bytes, count, nullptr, &of, 1,
+                                         &failed, t.stream),
+              answer);
+    EXPECT_EQ(calls_->Memcpy3DBatchAsync(t.payer(), count, &box, 0, t.stream), answer);
+    EXPECT_EQ(calls_->Memcpy3DBatchAsyncV1(t.payer(), count, &box, &failed, 0, t.stream), answer);
+    EXPECT_EQ(calls_->MemPrefetchBatchAsync(t.payer(), &to, &bytes, count, &location, &of, 1, 0,
+                                            t.stream),
+              answer);
+    EXPECT_EQ(calls_->MemBatchDecompressAsync(t.payer(), &part, count, 0, nullptr, t.stream),
+              answer);
+    EXPECT_EQ(called, 6);
+  }
+  EXPECT_EQ(t.gate->stats().launches, 0u);
+  EXPECT_EQ(t.gate->stats().copy_bytes[0] + t.gate->stats().copy_bytes[1], 0u);
+}
+
+TEST_F(BatchTest, ALongBatchIsChargedAllTheSame) {
+  const Tenant& t = Weighing(1);
+  constexpr size_t kCount = 5000;
+  std::vector<CUdeviceptr> to(kCount, a_),
+      from(kCount, reinterpret_cast<CUdeviceptr>(host_.data()));
+  std::vector<size_t> bytes(kCount, 100);
+  size_t of = 0;
+  table_->MemcpyBatchAsync = [](auto...) { return ++called, answer; };
+  ASSERT_CU(calls_->MemcpyBatchAsync(t.payer(), to.data(), from.data(), bytes.data(), kCount,
+                                     nullptr, &of, 1, t.stream));
+  EXPECT_EQ(called, 1);
+  EXPECT_EQ(t.gate->stats().copy_bytes[0], kCount * 100);
+}
+
 // ---- Cooperative launches over two devices ----
 
 class MultiDeviceTest : public BatchTest {
@@ -227,6 +294,48 @@ TEST_F(MultiDeviceTest, TheTighterLimitHoldsBoth) {
   ASSERT_CU(cu_->StreamSynchronize(streams_.at(&t)));
   // 50 ms at a quarter, less what is saved up.
   EXPECT_NEAR(Ms(clock().Now() - began), 190, 20);
+}
+
+// One device is had already, the other one is not: nobody keeps the first from the others.
+TEST_F(MultiDeviceTest, WhereverMemoryEndsALaunchTheOthersGoOn) {
+  int missed = 0;
+  for (int nth = 1; nth <= 35; ++nth) {
+    TearDown();
+    SetUp();
+    const Tenant &t = AddOnBoth({}, {}), &other = AddOnBoth({}, {});
+    try {
+      const FailingMemory failing(nth);
+      static_cast<void>(Launch(t, Micros(20)));
+    } catch (const std::bad_alloc&) {
+      ++missed;
+    }
+    const Time began = clock().Now();
+    ASSERT_CU(Launch(other, Micros(20)));
+    EXPECT_LT(Ms(clock().Now() - began), 5) << nth;  // found when it has been silent for 1 ms
+    ASSERT_CU(cu_->StreamSynchronize(other.stream));
+    ASSERT_CU(cu_->StreamSynchronize(streams_.at(&other)));
+    Rest();
+    EXPECT_EQ(t.gate->view().outstanding, Nanos(0)) << nth;
+    EXPECT_EQ(There(t)->view().outstanding, Nanos(0)) << nth;
+  }
+  EXPECT_GT(missed, 0);
+}
+
+// What another identity has left open on the stream is closed at once, not when that has been silent for long.
+TEST_F(MultiDeviceTest, AnothersWorkOnItsStreamIsToldApartAtOnce) {
+  const Tenant &a = AddOnBoth({}, {}), &b = AddOnBoth({}, {});
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_CU(Spin(a, Micros(20), b.stream));
+    ASSERT_CU(Spin(b, Micros(20), b.stream));
+    ASSERT_CU(cu_->StreamSynchronize(b.stream));
+  }
+  Rest();
+  ASSERT_CU(Spin(a, Micros(20), b.stream));
+  const uint64_t markers = a.gate->stats().markers;
+  const Time began = clock().Now();
+  ASSERT_CU(Launch(b, Micros(20)));
+  EXPECT_LT(Ms(clock().Now() - began), 0.5);
+  EXPECT_GT(a.gate->stats().markers, markers);
 }
 
 // In whichever order they name the devices, no two wait for each other.
