@@ -143,6 +143,8 @@ class Books {
 
   // -- Graph memory (graph_memory.cc): taken by launches, kept until it is trimmed --
   CUresult GraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long flags);
+  // Whether launches and uploads of it take memory.
+  bool TakesMemory(CUgraph graph);
   // After any other way to instantiate.
   void Instantiated(CUgraphExec exec, CUgraph graph);
   CUresult GraphExecDestroy(CUgraphExec exec);
@@ -240,6 +242,7 @@ class Books {
                         bool was_idle, CUstream stream, Answer* answer, uint64_t* ahead);
   // Of a pool that is new here. 0 and an answer that is ok: none of the books'.
   uint8_t Register(CUmemoryPool pool, Answer* answer);
+  bool IsCapturing(CUstream stream);
   bool IsOf(CUdeviceptr pointer, uint8_t* number);
   bool IsBalanced(CUmemoryPool pool, uint8_t number);
   // Charges the payer with what the pool has grown by. False: no room for `*claim` bytes, which stay claimed.
@@ -280,7 +283,8 @@ class Books {
   void AddNeeds(CUgraph graph, std::vector<GraphNeed>* needs);
   GraphUse UseOf(CUgraphExec exec, bool forget);
   template <typename Call>
-  Answer WithGraphMemory(PayerOn payer_on, CUgraphExec exec, CUstream stream, const Call& call);
+  Answer WithGraphMemory(const GraphUse& use, PayerOn payer_on, CUgraphExec exec, CUstream stream,
+                         const Call& call);
   // Takes what the graph needs: reserves, uploads, and gives back what there is no room for.
   Answer TakeForGraph(const std::vector<GraphNeed>& needs, CUgraphExec exec, CUstream stream,
                       GraphTakes* takes);

@@ -66,6 +66,12 @@ void Books::Instantiated(CUgraphExec exec, CUgraph graph) {
   has_graph_memory_.store(true, std::memory_order_release);
 }
 
+bool Books::TakesMemory(CUgraph graph) {
+  std::vector<GraphNeed> needs;
+  AddNeeds(graph, &needs);
+  return !needs.empty();
+}
+
 CUresult Books::GraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph,
                                           unsigned long long flags) {
   const CUresult result = driver_.GraphInstantiateWithFlags(exec, graph, flags);
@@ -110,22 +116,33 @@ bool Books::AreBalanced(const std::vector<GraphNeed>& needs) {
 }
 
 Answer Books::GraphLaunch(PayerOn payer_on, CUgraphExec exec, CUstream stream) {
-  return WithGraphMemory(payer_on, exec, stream, [&] { return driver_.GraphLaunch(exec, stream); });
+  const auto call = [&] { return driver_.GraphLaunch(exec, stream); };
+  const GraphUse use = UseOf(exec, /*forget=*/false);
+  if (use.needs == nullptr) return {call()};
+  if (!IsCapturing(stream)) return WithGraphMemory(use, payer_on, exec, stream, call);
+  // What is captured takes nothing, unless the capture has ended before the call.
+  const Answer answer{call()};
+  if (!answer.ok() || IsCapturing(stream)) return answer;
+  for (const GraphNeed& need : *use.needs) {
+    const std::optional<Payer> payer = payer_on(need.device);
+    if (!payer.has_value() || payer->account == nullptr) continue;
+    const GraphTake take{*payer, NumberOf(need)};
+    graphs_.SetDevice(take.number, need.device);
+    PayForGraphs(take);
+  }
+  return answer;
 }
 
 Answer Books::GraphUpload(PayerOn payer_on, CUgraphExec exec, CUstream stream) {
-  return WithGraphMemory(payer_on, exec, stream, [&] { return driver_.GraphUpload(exec, stream); });
+  // Takes its memory at once, also on a stream that captures.
+  const auto call = [&] { return driver_.GraphUpload(exec, stream); };
+  const GraphUse use = UseOf(exec, /*forget=*/false);
+  return use.needs == nullptr ? Answer{call()} : WithGraphMemory(use, payer_on, exec, stream, call);
 }
 
 template <typename Call>
-Answer Books::WithGraphMemory(PayerOn payer_on, CUgraphExec exec, CUstream stream,
-                              const Call& call) {
-  const GraphUse use = UseOf(exec, /*forget=*/false);
-  CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-  if (use.needs == nullptr || driver_.StreamIsCapturing(stream, &capture) != CUDA_SUCCESS ||
-      capture != CU_STREAM_CAPTURE_STATUS_NONE) {
-    return {call()};
-  }
+Answer Books::WithGraphMemory(const GraphUse& use, PayerOn payer_on, CUgraphExec exec,
+                              CUstream stream, const Call& call) {
   const std::vector<GraphNeed>& needs = *use.needs;
   GraphTakes takes;
   // Launches of one executable follow each other, so what it had will do again, unless it was trimmed: then this
@@ -219,6 +236,7 @@ Answer Books::TakeForGraph(const std::vector<GraphNeed>& needs, CUgraphExec exec
 
 // Of what an upload took nothing is to remain.
 void Books::GiveBack(const std::vector<GraphNeed>& needs, GraphTakes* takes) {
+  const Relaxed relaxed(driver_);  // an upload is made on capturing streams too
   for (const GraphNeed& need : needs) TrimGraphMemory(need.device);
   for (GraphTake& take : *takes) {
     if (const uint64_t bytes = std::exchange(take.bytes, 0); bytes > 0) {

@@ -46,12 +46,18 @@ uint8_t Books::Register(CUmemoryPool pool, Answer* answer) {
 template <typename Call>
 Answer Books::TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t bytes,
                            CUmemoryPool pool, bool given, CUstream stream, const Call& call) {
-  CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-  // What is captured becomes a graph's.
-  if (pointer == nullptr || bytes == 0 || pool == nullptr ||
-      driver_.StreamIsCapturing(stream, &capture) != CUDA_SUCCESS ||
-      capture != CU_STREAM_CAPTURE_STATUS_NONE) {
-    return {call()};
+  if (pointer == nullptr || bytes == 0 || pool == nullptr) return {call()};
+  while (IsCapturing(stream)) {
+    // What is captured becomes a graph's. Where the capture has ended before the call it is of the pool, and not paid for.
+    const Answer captured{call()};
+    CUmemoryPool of = nullptr;
+    if (!captured.ok() || IsCapturing(stream) ||
+        driver_.PointerGetAttribute(&of, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, *pointer) !=
+            CUDA_SUCCESS ||
+        of == nullptr) {
+      return captured;
+    }
+    FreeUnseen(std::exchange(*pointer, 0), stream);
   }
   Answer answer;
   uint8_t number = pools_.Find(pool);
@@ -140,6 +146,13 @@ bool Books::PayForAllocation(const Payer& payer, CUdeviceptr* pointer, uint64_t 
   }
   *answer = Refused(payer);
   return true;
+}
+
+bool Books::IsCapturing(CUstream stream) {
+  CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+  // Of a stream that is none the driver says so in the call itself.
+  return driver_.StreamIsCapturing(stream, &capture) != CUDA_SUCCESS ||
+         capture != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 // False when the pointer is of another pool than `*number`, which it then is (0: one too many).

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Graphs: what their nodes allocate is charged (src/books), their launches are held and charged (src/work).
 #include <optional>
+#include <utility>
 
 #include "shim/gated.h"
 #include "shim/hook.h"
@@ -58,6 +59,31 @@ CUresult GraphUpload(CUgraphExec exec, CUstream stream) {
 CUresult GraphUploadPerThread(CUgraphExec exec, CUstream stream) {
   return GraphUpload(exec, PerThread(stream));
 }
+
+// An upload that is part of it would take memory that nobody has paid for: it is made afterwards, by itself.
+template <Name kName, CUstream (*kStream)(CUstream)>
+CUresult InstantiateWithParams(CUgraphExec* exec, CUgraph graph,
+                               CUDA_GRAPH_INSTANTIATE_PARAMS* parameters) {
+  using Parameters = CUDA_GRAPH_INSTANTIATE_PARAMS*;
+  constexpr cuuint64_t kUpload = CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD;
+  if (exec == nullptr || parameters == nullptr || (parameters->flags & kUpload) == 0 ||
+      !Process::Get().books().TakesMemory(graph)) {
+    return Instantiate<kName, Parameters>(exec, graph, parameters);
+  }
+  CUDA_GRAPH_INSTANTIATE_PARAMS without = *parameters;
+  without.flags &= ~kUpload;
+  CUresult result = Instantiate<kName, Parameters>(exec, graph, &without);
+  parameters->hErrNode_out = without.hErrNode_out;
+  parameters->result_out = without.result_out;
+  if (result != CUDA_SUCCESS) return result;
+  result = GraphUpload(*exec, kStream(parameters->hUploadStream));
+  if (result == CUDA_SUCCESS) return result;
+  GraphExecDestroy(std::exchange(*exec, nullptr));
+  parameters->result_out = CUDA_GRAPH_INSTANTIATE_ERROR;
+  return result;
+}
+CUstream AsGiven(CUstream stream) { return stream; }
+
 CUresult DeviceGraphMemTrim(CUdevice device) {
   return Booked([&](Books& b) { return b.DeviceGraphMemTrim(device); });
 }
@@ -77,6 +103,11 @@ template <Name kName, typename... A>
 void AddInstantiate(Hooks* hooks) {
   Add<CUresult(CUgraphExec*, CUgraph, A...)>(hooks, kName.text, &Instantiate<kName, A...>);
 }
+template <Name kName, CUstream (*kStream)(CUstream)>
+void AddInstantiateWithParams(Hooks* hooks) {
+  Add<CUresult(CUgraphExec*, CUgraph, CUDA_GRAPH_INSTANTIATE_PARAMS*)>(
+      hooks, kName.text, &InstantiateWithParams<kName, kStream>);
+}
 template <Name kName, typename... A>
 void AddChange(Hooks* hooks) {
   Add<CUresult(CUgraphExec, A...)>(hooks, kName.text, &Change<kName, A...>);
@@ -88,8 +119,8 @@ void AddGraphHooks(Hooks* hooks) {
   AddInstantiate<"cuGraphInstantiate", CUgraphNode*, char*, size_t>(hooks);
   AddInstantiate<"cuGraphInstantiate_v2", CUgraphNode*, char*, size_t>(hooks);
   AddInstantiate<"cuGraphInstantiateWithFlags", unsigned long long>(hooks);
-  AddInstantiate<"cuGraphInstantiateWithParams", CUDA_GRAPH_INSTANTIATE_PARAMS*>(hooks);
-  AddInstantiate<"cuGraphInstantiateWithParams_ptsz", CUDA_GRAPH_INSTANTIATE_PARAMS*>(hooks);
+  AddInstantiateWithParams<"cuGraphInstantiateWithParams", &AsGiven>(hooks);
+  AddInstantiateWithParams<"cuGraphInstantiateWithParams_ptsz", &PerThread>(hooks);
   GPUSHARE_HOOK(hooks, cuGraphExecDestroy, &GraphExecDestroy);
   GPUSHARE_HOOK(hooks, cuGraphLaunch, &GraphLaunch);
   GPUSHARE_HOOK_VARIANT(hooks, cuGraphLaunch, "_ptsz", &GraphLaunchPerThread);
