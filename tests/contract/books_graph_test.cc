@@ -107,6 +107,21 @@ TEST_F(BooksGraph, ALaunchThatTheDriverRefusesLeavesNothing) {
   EXPECT_EQ(account_->charged(), 0u);
 }
 
+TEST_F(BooksGraph, AnUploadTakesItsMemoryWhileItsStreamCapturesToo) {
+  CUgraphExec const exec = Make(3 * kMiB);
+  CUgraph captured = nullptr;
+  ASSERT_CU(cu_->StreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_RELAXED));
+  account_->SetLimit(kGranule);
+  EXPECT_EQ(books_->GraphUpload(payer(), exec, stream_).result, CUDA_ERROR_OUT_OF_MEMORY);
+  ExpectExact();
+  EXPECT_EQ(account_->charged(), 0u);
+  account_->SetLimit(4 * kGranule);
+  ASSERT_TRUE(books_->GraphUpload(payer(), exec, stream_).ok());
+  ExpectExact();
+  EXPECT_EQ(account_->charged(), 2 * kGranule);
+  ASSERT_CU(cu_->StreamEndCapture(stream_, &captured));
+}
+
 TEST_F(BooksGraph, WhatALaunchTakesBesideAnotherIsPaidOrItsPayerLaunchesNoMore) {
   // Two graphs that ran one after the other lie in the same memory; at once they need it twice.
   const auto second = NewAccount(8 * kMiB);

@@ -310,6 +310,29 @@ class Programs(unittest.TestCase):
         """, "--memory", "1GiB")
         self.assertEqual((done.returncode, done.stdout), (0, f"{1 << 30}\n"), done)
 
+    def test_an_upload_that_is_part_of_an_instantiation_is_paid_for(self):
+        done = python("""
+            import program
+            from cuda.bindings import driver as d
+            from program import ok
+            program.context()
+            def instantiated(mib):
+                node = d.CUDA_MEM_ALLOC_NODE_PARAMS()
+                node.poolProps.allocType = d.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+                node.poolProps.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+                node.bytesize = mib << 20
+                graph = ok(d.cuGraphCreate(0))
+                ok(d.cuGraphAddMemAllocNode(graph, None, 0, node))
+                how = d.CUDA_GRAPH_INSTANTIATE_PARAMS()
+                how.flags = int(d.CUgraphInstantiate_flags.CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD)
+                return int(d.cuGraphInstantiateWithParams(graph, how)[0])
+            def used():
+                free, total = d.cuMemGetInfo()[1:]
+                return (total - free) >> 20
+            print(instantiated(2048), used(), instantiated(512), used())
+        """, "--memory", "1GiB")
+        self.assertEqual(done.stdout.split(), ["2", "0", "0", "512"], done)
+
     def test_no_share_to_be_had_is_no_memory_at_all(self):
         done = python("""
             import ctypes
