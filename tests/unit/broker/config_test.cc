@@ -87,7 +87,8 @@ TEST(BrokerConfig, MayBeEmpty) {
 
 TEST(BrokerConfig, NamesLineKeyGivenAndAllowed) {
   EXPECT_EQ(Refused("unlisted: true\ntenant: []\n"),
-            "broker.yaml:2: there is no key 'tenant'; allowed: socket, metrics, unlisted, reserve, "
+            "broker.yaml:2: there is no key 'tenant'; allowed: socket, metrics, operators, "
+            "unlisted, reserve, "
             "audit, tenants");
   EXPECT_EQ(Refused("tenants:\n- name: a\n  sepc: memory=1GiB\n"),
             "broker.yaml:3: tenants[0]: there is no key 'sepc'; allowed: name, spec, on, users, "
