@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "cli/broker/figures.h"
 #include "cli/broker/try_share.h"
+#include "cli/launch_trial.h"
 #include "cli/nvml_view.h"
 #include "cli/output.h"
 #include "cli/run/preload_object.h"
@@ -230,6 +231,24 @@ void AddNvml(const Finding& object, bool simulated, bool under_broker,
   }
 }
 
+// Whether a program's launches come by the preloaded library. `object`: what there is of it. Why a program would not begin
+// stands elsewhere.
+void AddLaunches(LaunchTrial& trial, const Finding& object, bool simulated,
+                 std::vector<Finding>* findings) {
+  if (object.wrong) return;
+  constexpr char kSubject[] = "shim coverage";
+  const absl::StatusOr<LaunchTrial::Launches> tried = trial.Run(object.found, simulated);
+  if (!tried.ok()) {
+    findings->push_back({kSubject, absl::StrCat("not known: ", tried.status().message())});
+    return;
+  }
+  const std::string found =
+      absl::StrCat(tried->seen, " launches seen of ", tried->reached, " that reached the driver");
+  const bool all = tried->seen >= tried->reached && tried->reached > 0;
+  findings->push_back(
+      {kSubject, all ? found : absl::StrCat(found, ": limits of compute do not hold"), !all});
+}
+
 std::string Json(const std::vector<Finding>& findings) {
   base::JsonWriter json;
   json.BeginArray();
@@ -243,6 +262,7 @@ std::string Json(const std::vector<Finding>& findings) {
 }  // namespace
 
 ExitCode RunDoctor(GpuKind kind, bool json) {
+  LaunchTrial trial;
   std::vector<Finding> findings;
   const std::string broker = base::GetEnv(kBroker).value_or("none");
   const bool under_broker = broker != "none";
@@ -274,7 +294,9 @@ ExitCode RunDoctor(GpuKind kind, bool json) {
     findings.push_back(
         {"broker", absl::StrCat("none (", kBroker, "): each process has its limits by itself")});
   }
-  findings.push_back(Object("libgpushare_preload.so"));
+  const Finding object = Object("libgpushare_preload.so");
+  findings.push_back(object);
+  if (there) AddLaunches(trial, object, simulated, &findings);
   findings.push_back(Object("libgpushare_preload_nvml.so"));
   // Which NVML would be asked is not known where it is not known which driver.
   if (there) AddNvml(findings.back(), simulated, under_broker, &findings);

@@ -77,6 +77,16 @@ class Doctor(unittest.TestCase):
         self.assertEqual((status, [each for each in findings if not each[2]]), (0, []))
         self.assertIn(("libgpushare_preload.so", os.path.realpath(os.environ["GPUSHARE_PRELOAD"]), True), findings)
 
+    def test_launches_come_by_the_library(self):
+        _, findings = self.ask(GPUSHARE_SPEC="memory=1GiB,cap=50%")
+        self.assertIn(("shim coverage", "16 launches seen of 16 that reached the driver", True), findings)
+        status, findings = self.ask(GPUSHARE_DISABLE="1")
+        self.assertIn(("shim coverage", "0 launches seen of 16 that reached the driver: limits of compute do not hold", False), findings)
+        self.assertEqual(status, 1)
+        # A program that would not begin launches nothing; why is said of what keeps it from it.
+        _, findings = self.ask(GPUSHARE_SPEC="memory=nonsense")
+        self.assertIn(("shim coverage", "not known: cuInit answers 1", True), findings)
+
     def test_every_simulated_gpu_where_there_is_no_other(self):
         _, findings = self.ask("auto", ("GPUSHARE_DRIVER", "LD_LIBRARY_PATH"), GPUSHARE_SIM="devices=2,memory=16GiB")
         if not any(found.startswith("simulated, because") for _, found, _ in findings):
