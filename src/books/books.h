@@ -243,6 +243,8 @@ class Books {
   // Of a pool that is new here. 0 and an answer that is ok: none of the books'.
   uint8_t Register(CUmemoryPool pool, Answer* answer);
   bool IsCapturing(CUstream stream);
+  CUmemoryPool HandleAt(
+      CUdeviceptr pointer);  // null: it is of none, or there is no such memory yet
   bool IsOf(CUdeviceptr pointer, uint8_t* number);
   bool IsBalanced(CUmemoryPool pool, uint8_t number);
   // Charges the payer with what the pool has grown by. False: no room for `*claim` bytes, which stay claimed.
@@ -323,7 +325,8 @@ class Books {
   Descriptors descriptors_;
   SparseArrays sparse_;
   Pools pools_, graphs_;
-  static constexpr int kHost = -2;  // in the place of a pool's device
+  static constexpr int kHost = -2;         // in the place of a pool's device
+  std::atomic<bool> has_captured_{false};  // allocations too
   std::atomic<bool> has_made_pools_{false};
   quota::SpinLock made_lock_;
   std::unordered_map<CUmemoryPool, int> made_pools_;  // by the program, with their devices

@@ -48,16 +48,16 @@ Answer Books::TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t byte
                            CUmemoryPool pool, bool given, CUstream stream, const Call& call) {
   if (pointer == nullptr || bytes == 0 || pool == nullptr) return {call()};
   while (IsCapturing(stream)) {
-    // What is captured becomes a graph's. Where the capture has ended before the call it is of the pool, and not paid for.
+    // What is captured becomes a graph's. Where the capture has ended before the call it is of a pool, and not paid for.
+    has_captured_.store(true, std::memory_order_relaxed);
     const Answer captured{call()};
-    CUmemoryPool of = nullptr;
-    if (!captured.ok() || IsCapturing(stream) ||
-        driver_.PointerGetAttribute(&of, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, *pointer) !=
-            CUDA_SUCCESS ||
-        of == nullptr) {
-      return captured;
-    }
-    FreeUnseen(std::exchange(*pointer, 0), stream);
+    CUmemoryPool const of = captured.ok() ? HandleAt(*pointer) : nullptr;
+    if (of == nullptr) return captured;
+    const Relaxed relaxed(driver_);
+    // At once, and with what the pool keeps of it: in the stream's order it may be captured.
+    driver_.MemFree(std::exchange(*pointer, 0));
+    driver_.MemPoolTrimTo(of, 0);
+    if (const uint8_t number = pools_.Find(of); number != 0) Reconcile(pools_, number, nullptr);
   }
   Answer answer;
   uint8_t number = pools_.Find(pool);
@@ -94,6 +94,12 @@ Answer Books::TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t byte
       if (reserved > 0) account->Cancel(reserved);
       // The driver may have given idle memory up, looking for room.
       Reconcile(pools_, number, nullptr);
+      return answer;
+    }
+    if (has_captured_.load(std::memory_order_relaxed) && HandleAt(*pointer) == nullptr) {
+      // A capture has begun before the call.
+      give_back();
+      if (reserved > 0) account->Cancel(reserved);
       return answer;
     }
     if (reserved > 0) account->Commit(reserved);
@@ -146,6 +152,13 @@ bool Books::PayForAllocation(const Payer& payer, CUdeviceptr* pointer, uint64_t 
   }
   *answer = Refused(payer);
   return true;
+}
+
+CUmemoryPool Books::HandleAt(CUdeviceptr pointer) {
+  CUmemoryPool pool = nullptr;
+  const CUresult result =
+      driver_.PointerGetAttribute(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, pointer);
+  return result == CUDA_SUCCESS ? pool : nullptr;
 }
 
 bool Books::IsCapturing(CUstream stream) {
