@@ -3,6 +3,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "tests/contract/books_bed.h"
 
 namespace gpushare::books {
@@ -244,6 +246,52 @@ TEST_F(BooksPool, AnAllocationIsOfThePoolThatItCameFrom) {
   EXPECT_CU(books.MemPoolTrimTo(the_other_pool, 0));
   EXPECT_EQ(Used(), 0u);
   EXPECT_EQ(account_->charged(), 0u);
+}
+
+// A capture ends, or begins, between the look at the stream and the allocation, as by another thread.
+bool the_capture_ends = false, the_capture_begins = false;
+
+TEST_F(BooksPool, WhatACaptureThatEndsLetsThroughIsPaidFor) {
+  driver::Table table = *cu_;
+  the_driver = cu_;
+  table.MemAllocAsync = [](CUdeviceptr* pointer, size_t bytes, CUstream stream) {
+    CUgraph graph = nullptr;
+    if (std::exchange(the_capture_ends, false)) the_driver->StreamEndCapture(stream, &graph);
+    if (std::exchange(the_capture_begins, false)) {
+      the_driver->StreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+    }
+    return the_driver->MemAllocAsync(pointer, bytes, stream);
+  };
+  Books books(table);
+  CUdeviceptr pointer = 0;
+  CUgraph graph = nullptr;
+  ASSERT_CU(cu_->StreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_RELAXED));
+  the_capture_ends = true;
+  ASSERT_TRUE(books.MemAllocAsync(payer(), &pointer, 3 * kMiB, stream_).ok());
+  EXPECT_EQ(Used(), 4 * kMiB);
+  EXPECT_EQ(account_->charged(), 4 * kMiB);
+  EXPECT_CU(books.MemFree(pointer));
+  EXPECT_EQ(Used(), account_->charged());
+  // It ends and another begins: nothing of it is left but in the graph.
+  ASSERT_CU(cu_->StreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_RELAXED));
+  the_capture_ends = the_capture_begins = true;
+  ASSERT_TRUE(books.MemAllocAsync(payer(), &pointer, 3 * kMiB, stream_).ok());
+  EXPECT_CU(cu_->StreamEndCapture(stream_, &graph));
+  EXPECT_EQ(Used(), account_->charged());
+  // It begins: what is allocated is the graph's, and not paid for.
+  the_capture_begins = true;
+  ASSERT_TRUE(books.MemAllocAsync(payer(), &pointer, 3 * kMiB, stream_).ok());
+  EXPECT_CU(cu_->StreamEndCapture(stream_, &graph));
+  EXPECT_EQ(Used(), account_->charged());
+  // At the quota what was let through is given back.
+  account_->SetLimit(kMiB);
+  ASSERT_CU(cu_->StreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_RELAXED));
+  the_capture_ends = true;
+  EXPECT_EQ(books.MemAllocAsync(payer(), &pointer, 5 * kMiB, stream_).result,
+            CUDA_ERROR_OUT_OF_MEMORY);
+  books.Settle();
+  EXPECT_EQ(Used(), account_->charged());
+  EXPECT_LE(account_->charged(), kMiB);
 }
 
 TEST_F(BooksPool, ABufferKeepsExternalMemory) {
