@@ -22,7 +22,7 @@ uint64_t MemoryBook::Used(const Member& member) {
                      : std::min(member.seat->usage->memory_charged.load(kRelaxed), member.granted);
 }
 
-MemoryBook::Member* MemoryBook::Join(Seat& seat, Changed& changed, bool draining, Member* former) {
+MemoryBook::Member* MemoryBook::Enter(Seat& seat, Changed& changed, bool draining, Member* former) {
   Member& member = members_.emplace_back(Member{.seat = &seat, .draining = draining});
   if (former != nullptr) {
     member.granted = former->granted;
@@ -32,9 +32,12 @@ MemoryBook::Member* MemoryBook::Join(Seat& seat, Changed& changed, bool draining
   }
   // Numbers may start anywhere: only a request made from now on is one.
   if (members_.size() == 1 && !draining) Grant(member, free(), changed);
+  return &member;
+}
+
+void MemoryBook::Announce(Changed& changed) {
   Tell(changed);
   Publish(changed);
-  return &member;
 }
 
 MemoryBook::Member* MemoryBook::Restore(uint64_t granted, Changed& changed) {

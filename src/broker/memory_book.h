@@ -78,7 +78,15 @@ class MemoryBook {
 
   // `former`, if any: a member that is gone and whose process this is. What it was granted is this one's, and it is no
   // member any more.
-  Member* Join(Seat& seat, Changed& changed, bool draining = false, Member* former = nullptr);
+  Member* Join(Seat& seat, Changed& changed, bool draining = false, Member* former = nullptr) {
+    Member* const member = Enter(seat, changed, draining, former);
+    Announce(changed);
+    return member;
+  }
+  // The two halves of it, for who keeps members in lists of its own: what is told is kept before (MemoryPool), and has to
+  // be right by then.
+  Member* Enter(Seat& seat, Changed& changed, bool draining, Member* former);
+  void Announce(Changed& changed);
   // One that is gone since before there was this book, and what it had been granted.
   Member* Restore(uint64_t granted, Changed& changed);
   // What it was granted stays taken, or, where it ended by itself, what it says that it has left: then true.

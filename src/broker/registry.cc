@@ -300,15 +300,16 @@ absl::StatusOr<std::string> Registry::Open(Session& session, const ipc::OpenGpu&
         absl::StrCat("this process has opened GPU ", open.uuid, " before"));
   }
   GPUSHARE_ASSIGN_OR_RETURN(Share* const share, ShareOf(*session.tenant, *gpu, now, changed, own));
-  Place place{.share = share, .seat = &seat};
-  place.memory = BookOf(*share).Join(seat, changed, session.tenant->draining || gpu->draining,
-                                     held == nullptr ? nullptr : held->memory);
+  MemoryBook& book = BookOf(*share);
+  Place& place = session.places.emplace_back(Place{.share = share, .seat = &seat});
+  place.memory = book.Enter(seat, changed, session.tenant->draining || gpu->draining,
+                            held == nullptr ? nullptr : held->memory);
   if (held != nullptr) {
     session.former->places.remove_if([held](const Place& other) { return &other == held; });
   }
   place.time = gpu->time.Join(share->time, seat, now, changed);
   place.copies = share->copies.Join(seat, changed);
-  session.places.push_back(place);
+  book.Announce(changed);
   return spec::FormatSpec(ForProcess(*share, BookOf(*share).limit()));
 }
 

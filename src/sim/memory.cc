@@ -205,8 +205,11 @@ Block* DeviceMemory::FindBacking(uint64_t address) {
   return block->live && address - block->address < block->size ? block : nullptr;
 }
 
+// No process has more addresses.
+constexpr uint64_t kMostHostMemory = uint64_t{1} << 47;
+
 void* HostMemory::Allocate(uint64_t bytes, unsigned flags, Context* context) {
-  if (bytes > UINT64_MAX - kPage) return nullptr;
+  if (bytes > kMostHostMemory) return nullptr;
   const uint64_t rounded = (bytes + kPage - 1) & ~(kPage - 1);
   void* const pointer = std::aligned_alloc(kPage, rounded);
   if (pointer == nullptr) return nullptr;
