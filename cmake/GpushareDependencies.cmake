@@ -31,6 +31,8 @@ if(GPUSHARE_BUILD_BROKER)
   find_package(prometheus-cpp REQUIRED)
 endif()
 
+find_package(ZLIB QUIET)  # compressed traces
+
 # CUDA headers (never its libraries): the toolkit when there is one, else what scripts/setup fetched.
 find_path(GPUSHARE_CUDA_INCLUDE_DIR cuda.h
   HINTS "${PROJECT_SOURCE_DIR}/.deps/cuda/include" ENV CUDA_HOME ENV CUDA_PATH

@@ -42,6 +42,7 @@ endforeach()
 
 if(TARGET gpushare_command)
   install(TARGETS gpushare_command RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT runtime)
+  gpushare_install_completion("${CMAKE_INSTALL_DATADIR}" runtime)
 endif()
 if(TARGET gpushare_preload)
   install(TARGETS gpushare_preload gpushare_preload_nvml gpushare_audit

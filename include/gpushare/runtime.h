@@ -36,7 +36,7 @@ struct RuntimeOptions {
   // Configuration of the simulated GPU, e.g. "memory=8GiB,clock=wall" (gpushare/testing/sim.h).
   std::string simulation = "";
   // Device memory of each GPU that is never promised: contexts, modules, libraries. Not given: the
-  // larger of 256 MiB and 1 % of the device's memory, GPUSHARE_MEMORY_RESERVE when set.
+  // larger of 256 MiB and 1 % of the device's memory, at most half of it; GPUSHARE_MEMORY_RESERVE when set.
   std::optional<Bytes> memory_reserve = std::nullopt;
   // Socket of the node's broker, which divides each GPU among this process and others: what the
   // runtime's virtual devices have together is what this process's tenant is granted there. Not

@@ -35,6 +35,20 @@ gpushare_spec ParseField(const std::string& key, py::handle value) {
   return Parse(key + "=" + text);
 }
 
+// A number is of bytes, and a small one is likely to be meant as something else.
+uint64_t MemoryFrom(py::handle value, const char* field) {
+  constexpr uint64_t kFewest = 64 << 10;
+  if (!IsWhole(value)) {
+    ThrowType(field, value, "bytes as int, or text such as '8 GB', '8GiB' or '50%'");
+  }
+  const uint64_t bytes = WholeFrom(value, field);
+  if (bytes == 0 || bytes >= kFewest) return bytes;
+  const std::string given = std::to_string(bytes);
+  ThrowInvalid(std::string(field) + ": " + given + " given, which is a number of bytes; write '" +
+               given + "GiB', '" + given + "MiB' or '" + given + "%', or '" + given +
+               "B' where so few are meant");
+}
+
 uint64_t BytesPerSecond(py::handle value, const char* field) {
   if (!IsWhole(value)) {
     ThrowType(field, value, "bytes a second as int, or text such as '4GB/s'");
@@ -59,10 +73,7 @@ const std::map<std::string, Key>& Keys() {
       {"memory",
        {GPUSHARE_SPEC_MEMORY | GPUSHARE_SPEC_MEMORY_SHARE,
         [](gpushare_spec& s, py::handle v) {
-          if (!IsWhole(v)) {
-            ThrowType("memory", v, "bytes as int, or text such as '8 GB', '8GiB' or '50%'");
-          }
-          s.memory = WholeFrom(v, "memory");
+          s.memory = MemoryFrom(v, "memory");
           s.set |= GPUSHARE_SPEC_MEMORY;
         },
         [](gpushare_spec& to, const gpushare_spec& from) {
@@ -72,10 +83,7 @@ const std::map<std::string, Key>& Keys() {
       {"memory_cap",
        {GPUSHARE_SPEC_MEMORY_CAP | GPUSHARE_SPEC_MEMORY_CAP_SHARE,
         [](gpushare_spec& s, py::handle v) {
-          if (!IsWhole(v)) {
-            ThrowType("memory_cap", v, "bytes as int, or text such as '8 GB', '8GiB' or '50%'");
-          }
-          s.memory_cap = WholeFrom(v, "memory_cap");
+          s.memory_cap = MemoryFrom(v, "memory_cap");
           s.set |= GPUSHARE_SPEC_MEMORY_CAP;
         },
         [](gpushare_spec& to, const gpushare_spec& from) {

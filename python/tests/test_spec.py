@@ -45,7 +45,15 @@ def test_fields_come_back_as_they_are_given():
 def test_keywords_win_over_text():
     spec = VirtualDeviceSpec("memory=8GiB,compute=30%", memory="50%")
     assert str(spec) == "memory=50%,compute=30%"
-    assert str(spec.replace(memory=1024, compute="40%")) == "memory=1KiB,compute=40%"
+    assert str(spec.replace(memory=1 << 20, compute="40%")) == "memory=1MiB,compute=40%"
+
+
+def test_a_small_number_is_not_taken_for_bytes_silently():
+    for field in "memory", "memory_cap":
+        with pytest.raises(ValueError, match=rf"{field}: 50 given, which is a number of bytes; write '50GiB'"):
+            VirtualDeviceSpec(**{field: 50})
+    assert VirtualDeviceSpec(memory="50B").memory == 50
+    assert VirtualDeviceSpec(memory=64 << 10).memory == 64 << 10
 
 
 def test_a_spec_cannot_be_changed():

@@ -32,16 +32,16 @@ template <typename Call>
 CUresult Books::GiveArray(uint64_t key, const Call& call) {
   quota::Allocation allocation;
   const bool ours = arrays_.Take(key, &allocation);
-  const std::vector<SparseArrays::Region> mapped = sparse_.TakeOf(key);
+  SparseArrays::List mapped = sparse_.TakeOf(key);
   const CUresult result = call();
   // A handle that the driver does not know any more was destroyed by another thread, which found no entry.
   const bool ended = result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_HANDLE;
-  for (const SparseArrays::Region& region : mapped) {
-    if (ended) {
+  if (ended) {
+    for (const SparseArrays::Region& region : mapped) {
       Finish(physical_, physical_.Unuse(region.memory));
-    } else {
-      sparse_.Map(region);
     }
+  } else {
+    sparse_.Map(std::move(mapped));
   }
   if (!ours) return result;
   if (ended) {

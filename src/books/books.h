@@ -139,14 +139,17 @@ class Books {
   // Pools on the host are not charged.
   CUresult MemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties);
   CUresult MemPoolTrimTo(CUmemoryPool pool, size_t keep);
+  // The program has destroyed it, and something is left in it: to the program it is none any more, and who calls the
+  // driver with it answers that it is invalid.
+  bool IsDestroyed(CUmemoryPool pool);
   CUresult MemPoolDestroy(CUmemoryPool pool);
 
   // -- Graph memory (graph_memory.cc): taken by launches, kept until it is trimmed --
   CUresult GraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long flags);
   // Whether launches and uploads of it take memory.
   bool TakesMemory(CUgraph graph);
-  // After any other way to instantiate.
-  void Instantiated(CUgraphExec exec, CUgraph graph);
+  // After any other way to instantiate. Without memory of the host the executable is destroyed again.
+  CUresult Instantiated(CUgraphExec* exec, CUgraph graph);
   CUresult GraphExecDestroy(CUgraphExec exec);
   // Of a graph with allocations, the first launch uploads it before: then it is known what it takes, and it is refused
   // where there is no room.
@@ -177,6 +180,8 @@ class Books {
   // Credits what the device has given up since. To be called after the program has waited for a stream, an
   // event or a context; the books call it before they refuse. Cheap when nothing is outstanding.
   void Settle();
+  // The same, and gives up what is idle and charged to the account: for who waits for room there (Payer::wait).
+  void MakeRoom(quota::Account& account);
 
   // Bytes charged to `account` here. Exact while no other thread is in the books.
   uint64_t BytesOf(const quota::Account* account);
@@ -187,8 +192,6 @@ class Books {
  private:
   // Reserved of the payer's account, else why not.
   Answer Reserve(const Payer& payer, uint64_t bytes);
-  // Gives up what is idle and charged to the account.
-  void MakeRoom(quota::Account& account);
   // Reserves, calls the driver, and commits what it gave.
   template <typename Call>
   Answer Charged(const Payer& payer, uint64_t bytes, const Call& call);
@@ -225,7 +228,7 @@ class Books {
   // Credits an object that ended, and what went with it.
   void Finish(SharedMemory& memory, const SharedMemory::Ended& ended);
   // The driver gave `handle` for memory that is not new; `known` is in use.
-  void Adopt(CUmemGenericAllocationHandle handle, const SharedMemory::Place& known);
+  CUresult Adopt(CUmemGenericAllocationHandle* handle, const SharedMemory::Place& known);
   void Map(SharedMemory& memory, const SharedMemory::Mapping& mapping);
   void CreditClosed();  // what only descriptors kept that are closed by now
   bool Exists(CUmemGenericAllocationHandle handle);
@@ -239,7 +242,14 @@ class Books {
   Answer TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t bytes, CUmemoryPool pool,
                       bool given, CUstream stream, const Call& call);
   bool PayForAllocation(const Payer& payer, CUdeviceptr* pointer, uint64_t bytes, uint8_t number,
-                        bool was_idle, CUstream stream, Answer* answer, uint64_t* ahead);
+                        bool was_idle, CUstream stream, uint64_t ahead, Answer* answer,
+                        uint64_t* least);
+  // Of a power of two; kUnlimited: there is no such size.
+  static uint64_t InUnits(uint64_t bytes, uint64_t unit);
+  // In which pools grow, as far as it is known.
+  uint64_t PoolUnit(uint8_t number);
+  void LearnUnit(uint64_t bytes, uint64_t grown);
+  static bool IsNearQuota(const quota::Account& account, uint64_t growth);
   // Of a pool that is new here. 0 and an answer that is ok: none of the books'.
   uint8_t Register(CUmemoryPool pool, Answer* answer);
   bool IsCapturing(CUstream stream);
@@ -248,9 +258,10 @@ class Books {
   bool IsOf(CUdeviceptr pointer, uint8_t* number);
   bool IsBalanced(CUmemoryPool pool, uint8_t number);
   // Charges the payer with what the pool has grown by. False: no room for `*claim` bytes, which stay claimed.
-  bool PayForPool(const Payer& payer, uint8_t number, uint64_t* claim);
+  // Of the claim `ahead` bytes are reserved; the rest of them goes back.
+  bool PayForPool(const Payer& payer, uint8_t number, uint64_t ahead, uint64_t* claim);
   // What is missing after all is paid if it can be, else owed.
-  void PayOrOwe(const Payer& payer, Pools& pools, uint8_t number, uint64_t claim);
+  void PayOrOwe(const Payer& payer, Pools& pools, uint8_t number, uint64_t claim, uint64_t ahead);
   bool PayDebt(const Payer& payer, Pools& pools, uint8_t number);
   // In the order of the stream, since the memory may be what that has freed and still uses.
   CUresult FreeUnseen(CUdeviceptr pointer, CUstream stream);
@@ -298,6 +309,8 @@ class Books {
   bool AreBalanced(const std::vector<GraphNeed>& needs);
   uint8_t NumberOf(const GraphNeed& need);
   uint64_t GraphUnit(CUdevice device);
+  // In which the device gives memory, if it tells.
+  uint64_t GranularityOf(CUdevice device);
   CUresult TrimGraphMemory(CUdevice device);
   // Where the account (null: anybody) has something of it or owes something.
   void TrimGraphs(const quota::Account* account);
@@ -309,7 +322,7 @@ class Books {
   CUresult EndContext(const ContextTags::Set& tags, const Call& call,
                       const std::function<bool()>& ended);
   // The context of the tags has ended, and the late frees went with it.
-  void Ended(const ContextTags::Set& tags, const std::vector<LateFrees::Free>& late);
+  void Ended(const ContextTags::Set& tags, const LateFrees::List& late);
   std::atomic<uint32_t>& LifeOf(CUdevice device) {
     return primary_lives_[static_cast<unsigned>(device) % primary_lives_.size()];
   }
@@ -325,6 +338,9 @@ class Books {
   Descriptors descriptors_;
   SparseArrays sparse_;
   Pools pools_, graphs_;
+  std::array<std::atomic<uint32_t>, 256> near_quota_{};  // ClockLocks, by pool
+  static constexpr uint64_t kMostUnit = uint64_t{1} << 40;
+  std::atomic<uint64_t> pool_unit_{0};     // 0: not asked yet
   static constexpr int kHost = -2;         // in the place of a pool's device
   std::atomic<bool> has_captured_{false};  // allocations too
   std::atomic<bool> has_made_pools_{false};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The end of a context, by its destruction or, of a device's primary context, by its last release or a reset.
-#include <vector>
+#include <utility>
 
 #include "base/clock_lock.h"
 #include "books/books.h"
@@ -13,15 +13,15 @@ bool Books::IsActive(CUdevice device) {
   return driver_.DevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active != 0;
 }
 
-void Books::Ended(const ContextTags::Set& tags, const std::vector<LateFrees::Free>& late) {
+void Books::Ended(const ContextTags::Set& tags, const LateFrees::List& late) {
   // Pools are of no context.
   const auto held = [&](const quota::Allocation& one) {
     return one.kind != quota::Kind::kPool && tags[one.place];
   };
   for (quota::PointerTable* table : {&pointers_, &arrays_}) {
-    for (const auto& [key, allocation] : table->TakeWhere(held)) Ended(allocation);
+    table->TakeWhere(held, [this](uint64_t, const quota::Allocation& one) { Ended(one); });
   }
-  for (const SharedMemory::Object& object : external_.TakeWhere(held)) Ended(object.charge);
+  while (const SharedMemory::Ended one = external_.TakeOne(held)) Ended(one->charge);
   for (const SparseArrays::Region& region : sparse_.TakeOf(tags)) {
     Finish(physical_, physical_.Unuse(region.memory));
   }
@@ -35,10 +35,10 @@ void Books::Ended(const ContextTags::Set& tags, const std::vector<LateFrees::Fre
 template <typename Call>
 CUresult Books::EndContext(const ContextTags::Set& tags, const Call& call,
                            const std::function<bool()>& ended) {
-  const std::vector<LateFrees::Free> late = late_.Withdraw(tags);
+  LateFrees::List late = late_.Withdraw(tags);
   const CUresult result = call();
   if (result != CUDA_SUCCESS || !ended()) {
-    late_.PutBack(late);
+    late_.PutBack(std::move(late));
     tags_.Restore(tags);
     return result;
   }
@@ -123,14 +123,14 @@ CUresult Books::GreenCtxDestroy(CUgreenCtx green) {
   const base::ClockLock lock(clock_, LifeOf(device));
   CUcontext const primary = PrimaryContext(device);
   const ContextTags::Set tags = tags_.Find(primary);  // the green one's among them
-  const std::vector<LateFrees::Free> late = late_.Withdraw(tags);
+  LateFrees::List late = late_.Withdraw(tags);
   const CUresult result = driver_.GreenCtxDestroy(green);
   if (result == CUDA_SUCCESS && !IsActive(device)) {
     Ended(tags, late);
     tags_.Reuse(tags, nullptr);
     return result;
   }
-  late_.PutBack(late);
+  late_.PutBack(std::move(late));
   if (result == CUDA_SUCCESS && context != primary) {
     // Its handle may be another's next; what it holds is the primary context's.
     tags_.Reuse(tags_.Retire(context), primary);

@@ -111,6 +111,7 @@ bool Descriptors::Watch(int descriptor, const SharedMemory::Place& memory) {
   const base::MutexLock lock(&mutex_);
   struct stat file;
   if (fstat(descriptor, &file) != 0) return false;
+  if (watched_.size() == watched_.capacity()) watched_.reserve(2 * watched_.size() + 8);
   const uint64_t id = ++ids_;
   const int number = AddToSet(descriptor, id);
   watched_.push_back({id, descriptor, number, memory, file.st_dev, file.st_ino});
@@ -131,6 +132,7 @@ std::vector<SharedMemory::Place> Descriptors::TakeClosed() {
   std::vector<SharedMemory::Place> closed;
   if (count_.load() == 0) return closed;
   const base::MutexLock lock(&mutex_);
+  closed.reserve(watched_.size());
   std::vector<uint64_t> members = MembersOf(set_);
   std::sort(members.begin(), members.end());
   // Somebody may have closed the set, or /proc may not be there.

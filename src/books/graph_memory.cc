@@ -4,8 +4,10 @@
 // of a graph, and before one after a trim, is what it needs. Then it is uploaded, which takes the memory and runs
 // nothing: what the figure says beyond is charged, or the launch refused. What a launch takes after all is owed.
 #include <algorithm>
+#include <bit>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -55,15 +57,20 @@ void Books::AddNeeds(CUgraph graph, std::vector<GraphNeed>* needs) {
   }
 }
 
-void Books::Instantiated(CUgraphExec exec, CUgraph graph) {
+CUresult Books::Instantiated(CUgraphExec* exec, CUgraph graph) try {
   std::vector<GraphNeed> needs;
   AddNeeds(graph, &needs);
-  if (needs.empty() && !has_graph_memory_.load(std::memory_order_relaxed)) return;
+  if (needs.empty() && !has_graph_memory_.load(std::memory_order_relaxed)) return CUDA_SUCCESS;
   const std::lock_guard lock(graph_lock_);
-  graph_uses_.erase(exec);  // of one that had the handle before
-  if (needs.empty()) return;
-  graph_uses_[exec].needs = std::make_shared<const std::vector<GraphNeed>>(std::move(needs));
+  graph_uses_.erase(*exec);  // of one that had the handle before
+  if (needs.empty()) return CUDA_SUCCESS;
+  auto shared = std::make_shared<const std::vector<GraphNeed>>(std::move(needs));
+  graph_uses_[*exec].needs = std::move(shared);
   has_graph_memory_.store(true, std::memory_order_release);
+  return CUDA_SUCCESS;
+} catch (const std::bad_alloc&) {
+  driver_.GraphExecDestroy(std::exchange(*exec, nullptr));
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 bool Books::TakesMemory(CUgraph graph) {
@@ -75,8 +82,7 @@ bool Books::TakesMemory(CUgraph graph) {
 CUresult Books::GraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph,
                                           unsigned long long flags) {
   const CUresult result = driver_.GraphInstantiateWithFlags(exec, graph, flags);
-  if (result == CUDA_SUCCESS) Instantiated(*exec, graph);
-  return result;
+  return result == CUDA_SUCCESS ? Instantiated(exec, graph) : result;
 }
 
 CUresult Books::GraphExecDestroy(CUgraphExec exec) {
@@ -170,6 +176,7 @@ Answer Books::WithGraphMemory(const GraphUse& use, PayerOn payer_on, CUgraphExec
   }
   for (size_t i = 0; i < needs.size(); ++i) {
     const GraphTake& take = takes[i];
+    graphs_.Prepare(take.number);
     graphs_.SetDevice(take.number, needs[i].device);
     // What an earlier launch took and the quota had no room for is paid first.
     if (take.payer.account != nullptr && graphs_.DebtOf(take.number, take.payer.account) > 0 &&
@@ -190,15 +197,22 @@ Answer Books::WithGraphMemory(const GraphUse& use, PayerOn payer_on, CUgraphExec
     quota::Account* const account = take.payer.account;
     if (account == nullptr) continue;
     account->Commit(take.bytes);
-    graphs_.Took(take.number, account, take.payer.owner, 0, take.bytes);
+    graphs_.Took(take.number, account, take.payer.owner, 0);
+    graphs_.Pay(take.number, account, take.payer.owner, take.bytes);
     PayForGraphs(take);
     graphs_.End(take.number);
   }
   const std::lock_guard lock(graph_lock_);
   if (const auto at = graph_uses_.find(exec); at != graph_uses_.end()) {
-    at->second.accounts.clear();
-    for (const GraphTake& take : takes) at->second.accounts.push_back(take.payer.account);
-    at->second.trims = trims;
+    GraphUse& now = at->second;
+    now.accounts.clear();
+    try {
+      now.accounts.reserve(takes.size());
+    } catch (const std::bad_alloc&) {
+      return answer;  // the next launch is as the first
+    }
+    for (const GraphTake& take : takes) now.accounts.push_back(take.payer.account);
+    now.trims = trims;
   }
   return answer;
 }
@@ -241,7 +255,7 @@ void Books::GiveBack(const std::vector<GraphNeed>& needs, GraphTakes* takes) {
   for (GraphTake& take : *takes) {
     if (const uint64_t bytes = std::exchange(take.bytes, 0); bytes > 0) {
       take.payer.account->Cancel(bytes);
-      graphs_.Abandon(take.number, take.payer.account, take.payer.owner, 0, bytes);
+      graphs_.Leave(take.number, bytes);
     }
     Reconcile(graphs_, take.number, nullptr);
   }
@@ -275,6 +289,12 @@ bool Books::ReserveGrowth(const GraphNeed& need, GraphTake* take) {
 uint64_t Books::GraphUnit(CUdevice device) {
   uint64_t unit = graph_unit_.load(std::memory_order_relaxed);
   if (unit != 0) return unit;
+  unit = GranularityOf(device);
+  graph_unit_.store(unit, std::memory_order_relaxed);
+  return unit;
+}
+
+uint64_t Books::GranularityOf(CUdevice device) {
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
@@ -282,14 +302,17 @@ uint64_t Books::GraphUnit(CUdevice device) {
   const bool told =
       driver_.MemGetAllocationGranularity(&granularity, &properties,
                                           CU_MEM_ALLOC_GRANULARITY_MINIMUM) == CUDA_SUCCESS;
-  unit = told && granularity > 0 ? granularity : kUnit;
-  graph_unit_.store(unit, std::memory_order_relaxed);
-  return unit;
+  return told && std::has_single_bit(granularity) ? granularity : kUnit;
 }
 
 // What there is no room for is owed: until it is paid, the payer launches no more graphs that allocate.
 void Books::PayForGraphs(const GraphTake& take) {
   uint64_t claim = 0;
+  try {
+    graphs_.Prepare(take.number);
+  } catch (const std::bad_alloc&) {
+    return;  // the next look charges it
+  }
   Reconcile(graphs_, take.number, &claim);
   if (claim == 0) return;
   quota::Account& account = *take.payer.account;
@@ -298,7 +321,7 @@ void Books::PayForGraphs(const GraphTake& take) {
     return graphs_.Pay(take.number, &account, take.payer.owner, claim);
   }
   MakeRoom(account);
-  PayOrOwe(take.payer, graphs_, take.number, claim);
+  PayOrOwe(take.payer, graphs_, take.number, claim, 0);
 }
 
 // Counted before, for launches that begin meanwhile, and after, for those that saw what was there before.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "books/late_frees.h"
 
+#include <iterator>
+#include <new>
 #include <utility>
 
 #include "base/clock_lock.h"
@@ -37,63 +39,74 @@ class ContextOf {
 
 }  // namespace
 
-bool LateFrees::Add(Free free, CUstream stream) {
+bool LateFrees::Add(const Free& free, CUstream stream) {
   const Relaxed relaxed(driver_);
   const ContextOf context(driver_, stream);
-  free.place = tags_.Of(context.get());
-  if (driver_.EventCreate(&free.event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) {
-    if (driver_.EventRecord(free.event, stream) == CUDA_SUCCESS) {
-      PutBack({free});
-      return true;
+  try {
+    List one{free};
+    Free& late = one.front();
+    late.place = tags_.Of(context.get());
+    if (driver_.EventCreate(&late.event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) {
+      if (driver_.EventRecord(late.event, stream) == CUDA_SUCCESS) {
+        PutBack(std::move(one));
+        return true;
+      }
+      driver_.EventDestroy(late.event);
     }
-    driver_.EventDestroy(free.event);
+  } catch (const std::bad_alloc&) {
+    // Then it is waited for, as it is without an event.
   }
-  // Without an event the free is waited for.
   driver_.StreamSynchronize(stream);
   return false;
 }
 
-std::vector<LateFrees::Free> LateFrees::TakeAll() {
+LateFrees::List LateFrees::TakeAll() {
   const base::MutexLock lock(&mutex_);
-  return std::exchange(frees_, {});
+  List all;
+  all.swap(frees_);
+  return all;
 }
 
-void LateFrees::PutBack(const std::vector<Free>& frees) {
+void LateFrees::PutBack(List frees) {
   const base::MutexLock lock(&mutex_);
-  frees_.insert(frees_.end(), frees.begin(), frees.end());
+  frees_.splice(frees_.end(), frees);
   count_.store(frees_.size());
 }
 
-std::vector<LateFrees::Free> LateFrees::TakeFinished() {
-  std::vector<Free> finished;
+LateFrees::List LateFrees::TakeFinished() {
+  List finished;
   if (empty()) return finished;
   const base::ClockLock looking(clock_, looking_);
   const Relaxed relaxed(driver_);
-  std::vector<Free> pending;
-  for (const Free& free : TakeAll()) {
-    const CUresult result = driver_.EventQuery(free.event);
+  List frees = TakeAll();
+  for (auto free = frees.begin(); free != frees.end();) {
+    const auto next = std::next(free);
+    const CUresult result = driver_.EventQuery(free->event);
     // An event that is gone went with its context. A context that is lost still holds its memory.
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_HANDLE ||
         result == CUDA_ERROR_CONTEXT_IS_DESTROYED) {
-      if (result == CUDA_SUCCESS) driver_.EventDestroy(free.event);
-      finished.push_back(free);
-    } else {
-      pending.push_back(free);
+      if (result == CUDA_SUCCESS) driver_.EventDestroy(free->event);
+      finished.splice(finished.end(), frees, free);
     }
+    free = next;
   }
-  PutBack(pending);
+  PutBack(std::move(frees));
   return finished;
 }
 
-std::vector<LateFrees::Free> LateFrees::Withdraw(const ContextTags::Set& ending) {
-  std::vector<Free> withdrawn, others;
+LateFrees::List LateFrees::Withdraw(const ContextTags::Set& ending) {
+  List withdrawn;
   if (empty()) return withdrawn;
   const base::ClockLock looking(clock_, looking_);
-  for (const Free& free : TakeAll()) {
-    const bool ends = ending[free.place] || ending[free.allocation.place];
-    (ends ? withdrawn : others).push_back(free);
+  List frees = TakeAll();
+  for (auto free = frees.begin(); free != frees.end();) {
+    const auto next = std::next(free);
+    if (ending[free->place] || ending[free->allocation.place]) {
+      withdrawn.splice(withdrawn.end(), frees, free);
+    }
+    free = next;
   }
-  PutBack(others);
+  PutBack(std::move(frees));
   return withdrawn;
 }
 

@@ -7,7 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
-#include <vector>
+#include <list>
 
 #include "base/clock.h"
 #include "base/sync.h"
@@ -30,22 +30,24 @@ class LateFrees {
     CUevent event = nullptr;
     uint8_t place = 0;  // the context of the event
   };
+  // They go from list to list without memory of the host.
+  using List = std::list<Free>;
   // The driver has taken the free into `stream`. False: it is over already, and for the caller to credit.
-  bool Add(Free free, CUstream stream);
+  bool Add(const Free& free, CUstream stream);
   // Those that are over now.
-  std::vector<Free> TakeFinished();
+  List TakeFinished();
 
   // Those that end with a context that is about to: taken out before it does, since their events go with it. Waits
   // for whoever looks at them.
-  std::vector<Free> Withdraw(const ContextTags::Set& ending);
+  List Withdraw(const ContextTags::Set& ending);
   // The context did not end after all.
-  void PutBack(const std::vector<Free>& frees);
+  void PutBack(List frees);
 
   bool empty() const { return count_.load() == 0; }
   uint64_t BytesOf(const quota::Account* account);
 
  private:
-  std::vector<Free> TakeAll();
+  List TakeAll();
 
   const driver::Table& driver_;
   ContextTags& tags_;
@@ -53,7 +55,7 @@ class LateFrees {
   std::atomic<uint32_t> looking_{0};  // a ClockLock: has some of them in hand
   std::atomic<uint64_t> count_{0};
   base::Mutex mutex_;
-  std::vector<Free> frees_ ABSL_GUARDED_BY(mutex_);
+  List frees_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace gpushare::books

@@ -27,9 +27,14 @@ CUresult Books::Bind(uint64_t multicast, const SharedMemory::Place& place, uint6
                      uint64_t bytes, const Call& call) {
   const CUresult result = call();
   if (!place) return result;
-  if (result != CUDA_SUCCESS || !physical_.Bind(multicast, place, offset, bytes)) {
+  try {
+    if (result == CUDA_SUCCESS && physical_.Bind(multicast, place, offset, bytes)) return result;
+  } catch (const std::bad_alloc&) {
+    driver_.MulticastUnbind(multicast, physical_.DeviceOf(place), offset, bytes);
     Finish(physical_, physical_.Unuse(place));
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
+  Finish(physical_, physical_.Unuse(place));
   return result;
 }
 

@@ -44,7 +44,13 @@ int Books::PoolDevice(CUmemoryPool pool) {
   return kNoDevice;
 }
 
+bool Books::IsDestroyed(CUmemoryPool pool) {
+  const uint8_t number = pools_.Find(pool);
+  return number != 0 && pools_.Retired(number);
+}
+
 CUresult Books::MemPoolTrimTo(CUmemoryPool pool, size_t keep) {
+  if (IsDestroyed(pool)) return CUDA_ERROR_INVALID_VALUE;
   const CUresult result = driver_.MemPoolTrimTo(pool, keep);
   SettlePools(nullptr);
   return result;
@@ -53,6 +59,7 @@ CUresult Books::MemPoolTrimTo(CUmemoryPool pool, size_t keep) {
 // A pool in which something is left stays with the driver until it is not, since only so it tells what it holds. To
 // the program it is gone.
 CUresult Books::MemPoolDestroy(CUmemoryPool pool) {
+  if (IsDestroyed(pool)) return CUDA_ERROR_INVALID_VALUE;
   int devices = 0;
   driver_.DeviceGetCount(&devices);
   for (CUdevice device = 0; device < devices; ++device) {
@@ -63,7 +70,6 @@ CUresult Books::MemPoolDestroy(CUmemoryPool pool) {
     if (pool != nullptr && current == pool) driver_.DeviceSetMemPool(device, standard);
   }
   const uint8_t number = pools_.Find(pool);
-  if (number != 0 && pools_.Retired(number)) return CUDA_ERROR_INVALID_VALUE;
   // Before the driver gives the handle to another.
   made_lock_.lock();
   auto made = made_pools_.extract(pool);

@@ -9,6 +9,11 @@ namespace gpushare::books {
 
 using Guard = std::lock_guard<quota::SpinLock>;
 
+void Pools::Pool::Prepare() {
+  if (shares.capacity() < shares.size() + kAtOnce) shares.reserve(shares.size() + 2 * kAtOnce);
+  if (debts.capacity() < debts.size() + kAtOnce) debts.reserve(debts.size() + 2 * kAtOnce);
+}
+
 Pools::Share& Pools::Pool::Of(quota::Account* account, uint32_t owner) {
   for (Share& share : shares) {
     if (share.account == account && share.owner == owner) return share;
@@ -99,59 +104,45 @@ uint8_t Pools::NumberOf(CUmemoryPool pool) {
   return 0;
 }
 
+void Pools::Prepare(uint8_t number) {
+  const Guard guard(pools_[number].lock);
+  pools_[number].Prepare();
+}
+
 Pools::Begun Pools::Begin(uint8_t number, quota::Account* account, uint32_t owner, uint64_t bytes,
-                          uint64_t ahead) {
+                          bool may_be_whole) {
   Pool& pool = pools_[number];
   const Guard guard(pool.lock);
-  Begun begun{0, 0, false};
+  Begun begun{0, false};
   for (const Debt& debt : pool.debts) {
     if (debt.account == account) begun.debt += debt.bytes;
   }
   if (begun.debt > 0) return begun;
   for (Share& share : pool.shares) {
-    if (share.account != account || share.owner != owner || share.idle < bytes || ahead != 0) {
+    if (share.account != account || share.owner != owner || share.idle < bytes || !may_be_whole) {
       continue;
     }
     share.idle -= bytes;
     share.live += bytes;
     pool.last = account;
-    return {bytes, 0, true};
+    return {0, true};
   }
-  // What comes after the driver's answer finds room.
-  if (pool.shares.capacity() < pool.shares.size() + kAtOnce) {
-    pool.shares.reserve(pool.shares.size() + 2 * kAtOnce);
-  }
-  if (pool.debts.capacity() < pool.debts.size() + kAtOnce) {
-    pool.debts.reserve(pool.debts.size() + 2 * kAtOnce);
-  }
-  for (Share& share : pool.shares) {
-    if (share.account != account) continue;
-    const uint64_t part = std::min(bytes - begun.idle, share.idle);
-    share.idle -= part;
-    begun.idle += part;
-  }
-  pool.expected += bytes + ahead;
+  pool.Prepare();
   return begun;
 }
 
-void Pools::Abandon(uint8_t number, quota::Account* account, uint32_t owner, uint64_t idle,
-                    uint64_t expected) {
+void Pools::Took(uint8_t number, quota::Account* account, uint32_t owner, uint64_t bytes) {
   Pool& pool = pools_[number];
   const Guard guard(pool.lock);
-  if (idle > 0) pool.Of(account, owner).idle += idle;
-  pool.expected -= expected;
-}
-
-void Pools::Took(uint8_t number, quota::Account* account, uint32_t owner, uint64_t bytes,
-                 uint64_t ahead) {
-  Pool& pool = pools_[number];
-  const Guard guard(pool.lock);
-  Share& share = pool.Of(account, owner);
-  share.live += bytes;
-  share.idle += ahead;
-  pool.expected -= bytes + ahead;
+  pool.Of(account, owner).live += bytes;
+  pool.expected -= bytes;
   pool.last = account;
   ++pool.finding;
+}
+
+void Pools::MayGrow(uint8_t number) {
+  const Guard guard(pools_[number].lock);
+  ++pools_[number].finding;
 }
 
 void Pools::End(uint8_t number) {
@@ -161,10 +152,12 @@ void Pools::End(uint8_t number) {
 
 void Pools::Free(uint8_t number, quota::Account* account, uint32_t owner, uint64_t bytes) {
   const Guard guard(pools_[number].lock);
-  Share& share = pools_[number].Of(account, owner);
-  const uint64_t part = std::min(bytes, share.live);  // less when the pool was dropped meanwhile
-  share.live -= part;
-  share.idle += part;
+  for (Share& share : pools_[number].shares) {
+    if (share.account != account || share.owner != owner) continue;
+    const uint64_t part = std::min(bytes, share.live);  // less when the pool was dropped meanwhile
+    share.live -= part;
+    share.idle += part;
+  }
 }
 
 void Pools::Expect(uint8_t number, uint64_t bytes) {
@@ -194,6 +187,8 @@ bool Pools::Reconcile(uint8_t number, Reading* reading, uint64_t reserved, uint6
     return false;
   }
   credits->reserve(pool.shares.size() + pool.debts.size());
+  pool.shares.reserve(pool.shares.size() + pool.debts.size());  // for debts that are paid
+  pool.debts.reserve(pool.debts.size() + 1);
   --pool.readers;
   pool.PayDebts();
   uint64_t charged = pool.charged();

@@ -44,22 +44,23 @@ class Pools {
   int DeviceOf(uint8_t number) const { return pools_[number].device.load(); }
   void SetDevice(uint8_t number, int device) { pools_[number].device.store(device); }
 
-  // A call that will take `bytes` and perhaps `ahead` more, which are expected from now on. `idle` of them
-  // lay idle and were the account's; it owes `debt`. `whole`: all of them lay idle, and are live already; nothing is
-  // expected, and a call that does not take them gives them back by Free().
+  // What comes after the driver's answer finds room then. To be called before it is asked, unless Begin() is.
+  void Prepare(uint8_t number);
+
+  // A call that will take `bytes` of an account, which owes `debt`. `whole`: all of them lay idle there and were the
+  // account's, and are live already; a call that does not take them gives them back by Free(). Else the call reserves them
+  // and what the pool may grow by, which it Expects.
   struct Begun {
-    uint64_t idle, debt;
+    uint64_t debt;
     bool whole;
   };
   Begun Begin(uint8_t number, quota::Account* account, uint32_t owner, uint64_t bytes,
-              uint64_t ahead);
-  // It did not take them: the idle lie there again.
-  void Abandon(uint8_t number, quota::Account* account, uint32_t owner, uint64_t idle,
-               uint64_t expected);
-  // It did, and all are paid for: `bytes` are live, `ahead` lie idle. What the pool grew by beyond them is its caller's
-  // to find until it Ends.
-  void Took(uint8_t number, quota::Account* account, uint32_t owner, uint64_t bytes,
-            uint64_t ahead);
+              bool may_be_whole);
+  // It took `bytes` that were expected, and they are paid for. What the pool grew by beyond them is its caller's to find
+  // until it Ends.
+  void Took(uint8_t number, quota::Account* account, uint32_t owner, uint64_t bytes);
+  // The same of a call of which all lay idle, before it: the pool may grow all the same.
+  void MayGrow(uint8_t number);
   void End(uint8_t number);
   // From live to idle.
   void Free(uint8_t number, quota::Account* account, uint32_t owner, uint64_t bytes);
@@ -131,6 +132,7 @@ class Pools {
     std::vector<Share> shares;
     std::vector<Debt> debts;
 
+    void Prepare();
     Share& Of(quota::Account* account, uint32_t owner);
     uint64_t charged() const;
     uint64_t owed() const;

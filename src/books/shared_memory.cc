@@ -87,9 +87,11 @@ bool SharedMemory::Adopt(uint64_t handle, const Place& known, int device) {
     }
     Orphan(handle, *object);
   }
+  std::vector<Binding> stands_for;
+  if (known) stands_for.push_back({known, device, 0, 0});
   Object& object = New(handle, {}, device);
   object.imported = !known;
-  if (known) object.bindings.push_back({known, device, 0, 0});
+  object.bindings = std::move(stands_for);
   return static_cast<bool>(known);
 }
 
@@ -209,8 +211,15 @@ void SharedMemory::Rebind(uint64_t multicast, const Binding& binding) {
   if (object != nullptr) object->bindings.push_back(binding);
 }
 
+int SharedMemory::DeviceOf(const Place& memory) {
+  const Guard guard(lock_);
+  const Object* const object = Find(memory);
+  return object != nullptr ? object->device : 0;
+}
+
 std::optional<SharedMemory::Mapping> SharedMemory::Map(const Mapping& mapping) {
   const Guard guard(lock_);
+  if (spare_mappings_.capacity() < kMostSpares) spare_mappings_.reserve(kMostSpares);
   if (!spare_mappings_.empty()) {
     auto node = std::move(spare_mappings_.back());
     spare_mappings_.pop_back();
@@ -226,10 +235,13 @@ std::optional<SharedMemory::Mapping> SharedMemory::Map(const Mapping& mapping) {
 }
 
 SharedMemory::Mappings SharedMemory::TakeMappings(uint64_t address, uint64_t bytes) {
-  constexpr size_t kMostSpares = 64;
   Mappings taken;
   const Guard guard(lock_);
-  auto at = mappings_.lower_bound(address);
+  const auto first = mappings_.lower_bound(address);
+  size_t count = 0;
+  for (auto at = first; at != mappings_.end() && at->first - address < bytes; ++at) ++count;
+  taken.reserve(count);
+  auto at = first;
   while (at != mappings_.end() && at->first - address < bytes) {
     taken.push_back(at->second);
     auto node = mappings_.extract(at++);
@@ -247,18 +259,18 @@ std::optional<SharedMemory::Mapping> SharedMemory::FindMapping(uint64_t address)
   return at->second;
 }
 
-std::vector<SharedMemory::Object> SharedMemory::TakeWhere(
+SharedMemory::Ended SharedMemory::TakeOne(
     const std::function<bool(const quota::Allocation&)>& wanted) {
-  std::vector<Object> taken;
+  Ended taken;
   const Guard guard(lock_);
   for (NodeTable<Object>* table : {&objects_, &orphans_}) {
     table->EraseIf([&](Object& object) {
-      if (!wanted(object.charge)) return false;
+      if (taken.has_value() || !wanted(object.charge)) return false;
       std::erase_if(mappings_, [&](const auto& mapping) {
         return mapping.second.memory.number == object.number;
       });
       Revive(object);
-      taken.push_back(std::move(object));
+      taken = std::move(object);
       return true;
     });
   }

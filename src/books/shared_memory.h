@@ -18,7 +18,7 @@
 
 namespace gpushare::books {
 
-// Thread-safe. References and uses are counted before the driver is asked for them, and taken back when it has
+// Thread-safe. Where there is no memory of the host, what throws has changed nothing. References and uses are counted before the driver is asked for them, and taken back when it has
 // given them up: an object may be thought to live for a moment longer than it does, never the reverse. A handle may
 // be given out again in that moment, or while the object of a released one is still used; so what is taken back is
 // named by the object's number, too.
@@ -79,6 +79,7 @@ class SharedMemory {
   bool Bind(uint64_t multicast, const Place& memory, uint64_t offset, uint64_t bytes);
   std::optional<Binding> Unbind(uint64_t multicast, int device, uint64_t offset, uint64_t bytes);
   void Rebind(uint64_t multicast, const Binding& binding);
+  int DeviceOf(const Place& memory);
 
   // What was mapped there before ended unseen.
   std::optional<Mapping> Map(const Mapping& mapping);
@@ -88,11 +89,13 @@ class SharedMemory {
   // That holds the address.
   std::optional<Mapping> FindMapping(uint64_t address) const;
 
-  // Removes the objects whose charge is `wanted`, with their mappings.
-  std::vector<Object> TakeWhere(const std::function<bool(const quota::Allocation&)>& wanted);
+  // Removes an object whose charge is `wanted`, with its mappings.
+  Ended TakeOne(const std::function<bool(const quota::Allocation&)>& wanted);
   void ForEach(const std::function<void(const Object&)>& visit) const;
 
  private:
+  static constexpr size_t kMostSpares = 64;
+
   Object* Find(const Place& place);
   Object& New(uint64_t handle, const quota::Allocation& charge, int device);
   // Its handle is another's from now on.

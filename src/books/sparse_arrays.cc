@@ -2,8 +2,9 @@
 // cuMemMapArrayAsync.
 #include "books/sparse_arrays.h"
 
-#include <algorithm>
 #include <iterator>
+#include <new>
+#include <utility>
 
 #include "books/books.h"
 
@@ -46,56 +47,75 @@ SparseArrays::Region SparseArrays::RegionOf(const CUarrayMapInfo& info,
   return region;
 }
 
-void SparseArrays::Map(const Region& region) {
+void SparseArrays::Map(List regions) {
   const base::MutexLock lock(&mutex_);
-  regions_.push_back(region);
+  regions_.splice(regions_.end(), regions);
   count_.store(regions_.size());
 }
 
 template <typename Wanted>
-std::vector<SparseArrays::Region> SparseArrays::Take(const Wanted& wanted) {
-  std::vector<Region> taken;
+SparseArrays::List SparseArrays::Take(const Wanted& wanted) {
+  List taken;
   if (count_.load() == 0) return taken;
   const base::MutexLock lock(&mutex_);
-  const auto end = std::stable_partition(regions_.begin(), regions_.end(),
-                                         [&](const Region& one) { return !wanted(one); });
-  taken.assign(end, regions_.end());
-  regions_.erase(end, regions_.end());
+  for (auto one = regions_.begin(); one != regions_.end();) {
+    const auto next = std::next(one);
+    if (wanted(*one)) taken.splice(taken.end(), regions_, one);
+    one = next;
+  }
   count_.store(regions_.size());
   return taken;
 }
 
-std::vector<SparseArrays::Region> SparseArrays::Unmap(const Region& region) {
+SparseArrays::List SparseArrays::Unmap(const Region& region) {
   return Take([&](const Region& one) { return region.Covers(one); });
 }
-std::vector<SparseArrays::Region> SparseArrays::TakeOf(uint64_t array) {
+SparseArrays::List SparseArrays::TakeOf(uint64_t array) {
   return Take([&](const Region& one) { return one.array == array; });
 }
-std::vector<SparseArrays::Region> SparseArrays::TakeOf(const ContextTags::Set& contexts) {
+SparseArrays::List SparseArrays::TakeOf(const ContextTags::Set& contexts) {
   return Take([&](const Region& one) { return contexts[one.place]; });
 }
 
 // What a part held before is in use until the stream has come to its unmapping, or to the mapping in its place.
 CUresult Books::MemMapArrayAsync(CUarrayMapInfo* list, unsigned count, CUstream stream) {
-  std::vector<SharedMemory::Place> used(list != nullptr ? count : 0);
-  for (size_t i = 0; i < used.size(); ++i) {
-    if (list[i].memOperationType == CU_MEM_OPERATION_TYPE_MAP) {
-      used[i] = physical_.Use(list[i].memHandle.memHandle);
+  // A longer list may be none, but a count that is nonsense: it is read once the driver has taken it.
+  constexpr unsigned kMostRead = 4096;
+  CUcontext context = nullptr;
+  driver_.CtxGetCurrent(&context);
+  SparseArrays::List parts;
+  const auto read = [&] {
+    for (unsigned i = 0; list != nullptr && i < count; ++i) {
+      parts.push_back(SparseArrays::RegionOf(list[i], {}, tags_.Of(context)));
+      if (list[i].memOperationType == CU_MEM_OPERATION_TYPE_MAP) {
+        parts.back().memory = physical_.Use(list[i].memHandle.memHandle);
+      }
     }
+  };
+  const auto forget = [&] {
+    for (const SparseArrays::Region& part : parts) {
+      Finish(physical_, physical_.Unuse(part.memory));
+    }
+  };
+  const bool before = count <= kMostRead;
+  try {
+    if (before) read();
+  } catch (const std::bad_alloc&) {
+    forget();
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
   const CUresult result = driver_.MemMapArrayAsync(list, count, stream);
   if (result != CUDA_SUCCESS) {
-    for (const SharedMemory::Place& place : used) Finish(physical_, physical_.Unuse(place));
+    forget();
     return result;
   }
-  CUcontext context = nullptr;
-  driver_.CtxGetCurrent(&context);
-  std::vector<SparseArrays::Region> gone;
-  for (size_t i = 0; i < used.size(); ++i) {
-    const auto region = SparseArrays::RegionOf(list[i], used[i], tags_.Of(context));
-    const std::vector<SparseArrays::Region> before = sparse_.Unmap(region);
-    gone.insert(gone.end(), before.begin(), before.end());
-    if (used[i]) sparse_.Map(region);
+  if (!before) read();
+  SparseArrays::List gone;
+  while (!parts.empty()) {
+    SparseArrays::List part;
+    part.splice(part.end(), parts, parts.begin());
+    gone.splice(gone.end(), sparse_.Unmap(part.front()));
+    if (part.front().memory) sparse_.Map(std::move(part));
   }
   for (const SparseArrays::Region& region : gone) {
     if (late_.Add({.allocation = {}, .memory = region.memory}, stream)) continue;

@@ -8,7 +8,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <vector>
+#include <list>
 
 #include "base/sync.h"
 #include "books/context_tags.h"
@@ -33,19 +33,21 @@ class SparseArrays {
   static Region RegionOf(const CUarrayMapInfo& info, const SharedMemory::Place& memory,
                          uint8_t place);
 
-  void Map(const Region& region);
+  // They go from list to list without memory of the host.
+  using List = std::list<Region>;
+  void Map(List regions);
   // What lies within the region, to be used no longer. Of a part of a mapping the whole stays.
-  std::vector<Region> Unmap(const Region& region);
-  std::vector<Region> TakeOf(uint64_t array);
-  std::vector<Region> TakeOf(const ContextTags::Set& contexts);
+  List Unmap(const Region& region);
+  List TakeOf(uint64_t array);
+  List TakeOf(const ContextTags::Set& contexts);
 
  private:
   template <typename Wanted>
-  std::vector<Region> Take(const Wanted& wanted);
+  List Take(const Wanted& wanted);
 
   std::atomic<uint64_t> count_{0};
   base::Mutex mutex_;
-  std::vector<Region> regions_ ABSL_GUARDED_BY(mutex_);
+  List regions_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace gpushare::books

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stream-ordered allocation, from any pool. By how much a pool grows is unknown before the call: reserved before is
-// the size, as far as it does not lie idle there; afterwards the pool's own figure is charged. Where the quota has no
-// room for it, idle memory is given up, else the allocation is freed again and refused.
+// the size in whole units, unless as much lies idle there and is the payer's; afterwards the pool's own figure is charged,
+// and the rest given back. What the pool turns out to have grown by beyond tells its unit. Where the quota has no room for
+// it, idle memory is given up, else the allocation is freed again and refused.
+#include <algorithm>
 #include <new>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "base/clock_lock.h"
 #include "books/books.h"
 #include "books/relaxed.h"
 
@@ -65,33 +69,47 @@ Answer Books::TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t byte
   if (number == 0) return answer.ok() ? Answer{call()} : answer;
   if (pools_.Retired(number)) return {CUDA_ERROR_INVALID_VALUE};
   quota::Account* const account = payer.account;
-  uint64_t ahead = 0;  // by which the pool grew more than was asked, when it was tried
+  uint64_t least = 0;  // by which the pool grew when it was tried
   for (;;) {
-    Pools::Begun begun = pools_.Begin(number, account, payer.owner, bytes, ahead);
+    const uint64_t growth = std::max(InUnits(bytes, PoolUnit(number)), least);
+    if (growth == quota::kUnlimited) return Refused(payer);
+    Pools::Begun begun = pools_.Begin(number, account, payer.owner, bytes, least == 0);
     if (begun.debt > 0) {
       if (!PayDebt(payer, pools_, number)) return Refused(payer);
       continue;
     }
-    uint64_t reserved = bytes - begun.idle + ahead;
-    if (reserved > 0 && !account->TryReserve(reserved)) {
-      // To wait with idle memory in hand would be to keep it from those who are waited for.
-      pools_.Abandon(number, account, payer.owner, std::exchange(begun.idle, 0), bytes + ahead);
-      reserved = bytes + ahead;
-      answer = Reserve(payer, reserved);
+    // What lies idle may be of no use, and the pool grow all the same. Where there may be no room for that, one call
+    // goes at a time: what it gives back nobody has got a part of.
+    std::optional<base::ClockLock> alone;
+    if (begun.whole && IsNearQuota(*account, growth)) {
+      pools_.Free(number, account, payer.owner, bytes);
+      alone.emplace(clock_, near_quota_[number]);
+      begun = pools_.Begin(number, account, payer.owner, bytes, /*may_be_whole=*/true);
+      if (begun.debt > 0) continue;
+    }
+    const bool may_grow = begun.whole && alone.has_value();
+    if (may_grow) pools_.MayGrow(number);
+    uint64_t ahead = 0;  // reserved beyond the size, for the pool's growth
+    if (!begun.whole) {
+      alone.reset();
+      ahead = growth - bytes;
+      answer = Reserve(payer, growth);
       if (!answer.ok()) return answer;
-      pools_.Expect(number, reserved);
+      pools_.Expect(number, growth);
+      if (IsNearQuota(*account, growth)) alone.emplace(clock_, near_quota_[number]);
     }
     const auto give_back = [&] {
       if (begun.whole) {
+        if (may_grow) pools_.End(number);
         pools_.Free(number, account, payer.owner, bytes);
       } else {
-        pools_.Abandon(number, account, payer.owner, begun.idle, bytes + ahead);
+        pools_.Leave(number, growth);
       }
     };
     answer.result = call();
     if (!answer.ok()) {
       give_back();
-      if (reserved > 0) account->Cancel(reserved);
+      if (!begun.whole) account->Cancel(growth);
       // The driver may have given idle memory up, looking for room.
       Reconcile(pools_, number, nullptr);
       return answer;
@@ -99,38 +117,41 @@ Answer Books::TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t byte
     if (has_captured_.load(std::memory_order_relaxed) && HandleAt(*pointer) == nullptr) {
       // A capture has begun before the call.
       give_back();
-      if (reserved > 0) account->Cancel(reserved);
+      if (!begun.whole) account->Cancel(growth);
       return answer;
     }
-    if (reserved > 0) account->Commit(reserved);
+    if (!begun.whole) account->Commit(bytes);
     uint8_t actual = number;
     if (!given && !IsOf(*pointer, &actual)) {
       // Of a stream of another device, or the current pool is another meanwhile. What lies idle stays where it is.
       give_back();
-      begun.whole = false;
-      if (actual == 0 || (begun.idle > 0 && !account->Reserve(begun.idle))) {
+      if (actual == 0 || (begun.whole && !account->Reserve(bytes))) {
         FreeUnseen(*pointer, stream);
         *pointer = 0;
-        account->Release(reserved);
-        if (actual != 0) PayOrOwe(payer, pools_, actual, 0);
+        if (!begun.whole) {
+          account->Release(bytes);
+          account->Cancel(ahead);
+        }
+        if (actual != 0) PayOrOwe(payer, pools_, actual, 0, 0);
         return Answer::AtQuota(0);
       }
-      account->Commit(begun.idle);
+      if (begun.whole) account->Commit(bytes);
+      begun.whole = false;
       pools_.Expect(actual, bytes + ahead);
     }
-    if (!begun.whole) pools_.Took(actual, account, payer.owner, bytes, ahead);
-    const bool done =
-        PayForAllocation(payer, pointer, bytes, actual, begun.whole, stream, &answer, &ahead);
-    if (!begun.whole) pools_.End(actual);
+    if (!begun.whole) pools_.Took(actual, account, payer.owner, bytes);
+    const bool done = PayForAllocation(payer, pointer, bytes, actual, begun.whole, stream, ahead,
+                                       &answer, &least);
+    if (!begun.whole || may_grow) pools_.End(actual);
     if (done) return answer;
   }
 }
 
-// Lists what was allocated and pays for what the pool grew by. False: there is no room for that, and `*ahead` was not
-// known to the request before: it may wait for it.
+// Lists what was allocated and pays for what the pool grew by, of which `ahead` is reserved and expected. False: there
+// is no room for that, and `*least` was not known to the request before: it may wait for it.
 bool Books::PayForAllocation(const Payer& payer, CUdeviceptr* pointer, uint64_t bytes,
-                             uint8_t number, bool was_idle, CUstream stream, Answer* answer,
-                             uint64_t* ahead) {
+                             uint8_t number, bool was_idle, CUstream stream, uint64_t ahead,
+                             Answer* answer, uint64_t* least) {
   if (pools_.DeviceOf(number) == Pools::kUnknown) {
     int device = Pools::kUnknown;
     driver_.PointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, *pointer);
@@ -138,20 +159,52 @@ bool Books::PayForAllocation(const Payer& payer, CUdeviceptr* pointer, uint64_t 
   }
   const quota::Allocation entry{bytes, payer.account, quota::Kind::kPool, payer.owner, number};
   *answer = Insert(pointers_, *pointer, entry, [&] { FreeUnseen(*pointer, stream); });
-  if (!answer->ok()) return true;
+  if (!answer->ok()) {
+    pools_.Leave(number, ahead);
+    payer.account->Cancel(ahead);
+    return true;
+  }
   if (was_idle && IsBalanced(pools_.HandleOf(number), number)) return true;
-  uint64_t missing = 0;
-  if (PayForPool(payer, number, &missing)) return true;
+  uint64_t missing = ahead;
+  if (PayForPool(payer, number, ahead, &missing)) return true;
+  const uint64_t grown = was_idle ? missing : bytes + missing;
+  LearnUnit(bytes, grown);
   // No room for what the pool has grown by.
   TakeBack(*pointer, number, stream);
   *pointer = 0;
-  PayOrOwe(payer, pools_, number, missing);
-  if (payer.wait != nullptr && *ahead == 0) {
-    *ahead = missing;
+  PayOrOwe(payer, pools_, number, missing, ahead);
+  if (payer.wait != nullptr && *least == 0) {
+    *least = std::max(bytes, grown);
     return false;
   }
   *answer = Refused(payer);
   return true;
+}
+
+uint64_t Books::InUnits(uint64_t bytes, uint64_t unit) {
+  return bytes > quota::kUnlimited - unit ? quota::kUnlimited : (bytes + unit - 1) & ~(unit - 1);
+}
+
+uint64_t Books::PoolUnit(uint8_t number) {
+  const uint64_t unit = pool_unit_.load(std::memory_order_relaxed);
+  if (unit != 0) return unit;
+  const uint64_t told = GranularityOf(std::max(pools_.DeviceOf(number), 0));
+  pool_unit_.store(told, std::memory_order_relaxed);
+  return told;
+}
+
+// By one call that the pool grew for. Growth that is in no unit for that size is of several.
+void Books::LearnUnit(uint64_t bytes, uint64_t grown) {
+  uint64_t unit = pool_unit_.load(std::memory_order_relaxed);
+  if (unit == 0 || grown > kMostUnit) return;
+  while (InUnits(bytes, unit) < grown) unit *= 2;
+  if (InUnits(bytes, unit) == grown) pool_unit_.store(unit, std::memory_order_relaxed);
+}
+
+// So near that several calls at once might not all find room for what the pool grows by.
+bool Books::IsNearQuota(const quota::Account& account, uint64_t growth) {
+  constexpr uint64_t kCallsAtOnce = 16;
+  return quota::Minus(account.most(), account.charged()) / kCallsAtOnce < growth;
 }
 
 CUmemoryPool Books::HandleAt(CUdeviceptr pointer) {
@@ -191,36 +244,43 @@ bool Books::IsBalanced(CUmemoryPool pool, uint8_t number) {
          pools_.IsBalanced(number, reserved);
 }
 
-bool Books::PayForPool(const Payer& payer, uint8_t number, uint64_t* claim) {
+bool Books::PayForPool(const Payer& payer, uint8_t number, uint64_t ahead, uint64_t* claim) {
+  quota::Account& account = *payer.account;
   enum { kAsItIs, kTrimmed, kAllGivenUp, kEnd };
   for (int tried = kAsItIs; tried < kEnd; ++tried) {
     if (tried == kTrimmed) {
       TrimPool(number);
       Settle();
     } else if (tried == kAllGivenUp) {
-      MakeRoom(*payer.account);
+      MakeRoom(account);
     }
     Reconcile(pools_, number, claim);
+    if (*claim > ahead && !account.TryReserve(*claim - ahead)) continue;
+    if (*claim < ahead) account.Cancel(ahead - *claim);
     if (*claim == 0) return true;
-    if (payer.account->TryReserve(*claim)) {
-      payer.account->Commit(*claim);
-      pools_.Pay(number, payer.account, payer.owner, *claim);
-      return true;
-    }
+    account.Commit(*claim);
+    pools_.Pay(number, &account, payer.owner, *claim);
+    return true;
   }
   return false;
 }
 
-void Books::PayOrOwe(const Payer& payer, Pools& pools, uint8_t number, uint64_t claim) {
+void Books::PayOrOwe(const Payer& payer, Pools& pools, uint8_t number, uint64_t claim,
+                     uint64_t ahead) {
   quota::Account& account = *payer.account;
   Reconcile(pools, number, &claim);
-  if (claim == 0) return;
-  if (account.TryReserve(claim) || (account.Grow(claim) && account.TryReserve(claim))) {
-    account.Commit(claim);
-    pools.Pay(number, &account, payer.owner, claim);
-  } else {
-    account.Overdraw(claim);
-    pools.Owe(number, &account, payer.owner, claim);
+  if (claim < ahead) account.Cancel(ahead - claim);
+  const uint64_t more = quota::Minus(claim, ahead);
+  const bool room =
+      more == 0 || account.TryReserve(more) || (account.Grow(more) && account.TryReserve(more));
+  const uint64_t paid = room ? claim : ahead;
+  if (paid > 0) {
+    account.Commit(paid);
+    pools.Pay(number, &account, payer.owner, paid);
+  }
+  if (!room) {
+    account.Overdraw(more);
+    pools.Owe(number, &account, payer.owner, more);
   }
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Virtual memory management: physical memory is charged from its creation until its last handle reference and its
 // last mapping are gone. Addresses cost nothing.
+#include <unistd.h>
+
 #include <new>
 #include <utility>
 #include <vector>
@@ -62,18 +64,22 @@ CUresult Books::MemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, 
   SharedMemory::Place known;
   if (mapping.has_value()) known = physical_.Use(mapping->memory);
   const CUresult result = driver_.MemRetainAllocationHandle(handle, address);
-  if (result == CUDA_SUCCESS && known) {
-    Adopt(*handle, known);
-  } else {
-    Finish(physical_, physical_.Unuse(known));
-  }
+  if (result == CUDA_SUCCESS && known) return Adopt(handle, known);
+  Finish(physical_, physical_.Unuse(known));
   return result;
 }
 
-void Books::Adopt(CUmemGenericAllocationHandle handle, const SharedMemory::Place& known) {
-  if (!physical_.Adopt(handle, known, DeviceOf(handle))) {
-    Finish(physical_, physical_.Unuse(known));
+CUresult Books::Adopt(CUmemGenericAllocationHandle* handle, const SharedMemory::Place& known) {
+  bool stands_for_it = false;
+  CUresult result = CUDA_SUCCESS;
+  try {
+    stands_for_it = physical_.Adopt(*handle, known, DeviceOf(*handle));
+  } catch (const std::bad_alloc&) {
+    driver_.MemRelease(std::exchange(*handle, 0));
+    result = CUDA_ERROR_OUT_OF_MEMORY;
   }
+  if (!stands_for_it) Finish(physical_, physical_.Unuse(known));
+  return result;
 }
 
 CUresult Books::MemExportToShareableHandle(void* shareable, CUmemGenericAllocationHandle handle,
@@ -82,19 +88,30 @@ CUresult Books::MemExportToShareableHandle(void* shareable, CUmemGenericAllocati
   const SharedMemory::Place place = physical_.Export(handle);
   const CUresult result = driver_.MemExportToShareableHandle(shareable, handle, type, flags);
   if (!place) return result;
-  // Of other types of handles the memory goes with the last of its references here.
-  if (result != CUDA_SUCCESS || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-      !descriptors_.Watch(*static_cast<int*>(shareable), place)) {
+  try {
+    // Of other types of handles the memory goes with the last of its references here.
+    if (result == CUDA_SUCCESS && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
+        descriptors_.Watch(*static_cast<int*>(shareable), place)) {
+      if (descriptors_.many()) CreditClosed();
+      return result;
+    }
+  } catch (const std::bad_alloc&) {
+    close(std::exchange(*static_cast<int*>(shareable), -1));
     Finish(physical_, physical_.Unexport(place));
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  if (descriptors_.many()) CreditClosed();
+  Finish(physical_, physical_.Unexport(place));
   return result;
 }
 
 void Books::CreditClosed() {
-  for (const SharedMemory::Place& place : descriptors_.TakeClosed()) {
-    Finish(physical_, physical_.Unexport(place));
+  std::vector<SharedMemory::Place> closed;
+  try {
+    closed = descriptors_.TakeClosed();
+  } catch (const std::bad_alloc&) {
+    return;  // the next look will do
   }
+  for (const SharedMemory::Place& place : closed) Finish(physical_, physical_.Unexport(place));
 }
 
 // Memory of this process is charged already; of another's, when its size is known.
@@ -106,11 +123,8 @@ CUresult Books::MemImportFromShareableHandle(CUmemGenericAllocationHandle* handl
     known = physical_.Use(descriptors_.Find(static_cast<int>(descriptor)));
   }
   const CUresult result = driver_.MemImportFromShareableHandle(handle, shareable, type);
-  if (result == CUDA_SUCCESS) {
-    Adopt(*handle, known);
-  } else {
-    Finish(physical_, physical_.Unuse(known));
-  }
+  if (result == CUDA_SUCCESS) return Adopt(handle, known);
+  Finish(physical_, physical_.Unuse(known));
   return result;
 }
 

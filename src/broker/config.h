@@ -49,6 +49,14 @@ struct Config {
   bool operator==(const Config&) const = default;
 };
 
+// Keys that count when the broker begins, and of which `read` says something else than `begun`, with which it did:
+// "socket, metrics".
+inline std::string WaitForRestart(const Config& begun, const Config& read) {
+  std::string keys = begun.socket != read.socket ? "socket" : "";
+  if (begun.metrics != read.metrics) keys += keys.empty() ? "metrics" : ", metrics";
+  return keys;
+}
+
 // `file` is for messages.
 absl::StatusOr<Config> ParseConfig(std::string_view yaml, std::string_view file);
 // NotFound, PermissionDenied: the file cannot be read.

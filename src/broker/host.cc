@@ -19,7 +19,7 @@ absl::StatusOr<Host> OpenHost(const std::string& driver) {
                               host.driver->Describe(ordinal));
     // What the driver keeps for itself and for contexts: the engine's own default.
     const uint64_t reserve = std::min<uint64_t>(
-        std::max<uint64_t>(256ull << 20, info.total_memory / 100), info.total_memory);
+        std::max<uint64_t>(256ull << 20, info.total_memory / 100), info.total_memory / 2);
     host.gpus.push_back({.uuid = info.uuid,
                          .memory = info.total_memory,
                          .reserve = reserve,

@@ -57,6 +57,7 @@ class MemoryBook {
   struct Member {
     Seat* seat = nullptr;
     uint64_t granted = 0;
+    uint64_t kept = 0;            // of it, what is remembered for the next broker (remains.h)
     uint64_t published_used = 0;  // what it said when the others were told last
     bool gone = false;            // its process has ended, its memory is not free yet
     bool draining = false;        // it gets no more

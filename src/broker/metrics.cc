@@ -7,6 +7,7 @@
 #include <prometheus/text_serializer.h>
 
 #include <exception>
+#include <limits>
 #include <map>
 #include <set>
 #include <utility>
@@ -47,6 +48,21 @@ class Families {
     metric.label = std::move(labels);
     metric.counter.value = value;
     Of(name, help, MetricType::Counter).metric.push_back(std::move(metric));
+  }
+  void Histogram(const char* name, const char* help, Labels labels, const WaitHistogram& waits) {
+    ClientMetric metric;
+    metric.label = std::move(labels);
+    uint64_t so_far = 0;
+    for (size_t i = 0; i < waits.counts.size(); ++i) {
+      so_far += waits.counts[i];
+      const double bound = i < WaitHistogram::kBounds.size()
+                               ? InSeconds(WaitHistogram::kBounds[i])
+                               : std::numeric_limits<double>::infinity();
+      metric.histogram.bucket.push_back({so_far, bound});
+    }
+    metric.histogram.sample_count = so_far;
+    metric.histogram.sample_sum = InSeconds(waits.sum);
+    Of(name, help, MetricType::Histogram).metric.push_back(std::move(metric));
   }
   std::vector<MetricFamily> Take() && { return std::move(families_); }
 
@@ -102,6 +118,13 @@ void AddCompute(const Share& share, const Labels& labels, Families* out) {
                labels, static_cast<double>(share.launches));
   out->Counter("gpushare_waits_total", "Launches that were held.", labels,
                static_cast<double>(share.waits));
+  out->Histogram("gpushare_wait_seconds",
+                 "How long the tenant's processes were in line for a grant of device time.", labels,
+                 share.in_line);
+  out->Counter("gpushare_leases_preempted_total",
+               "Times that a process of the tenant which had device time, or was in line for it, "
+               "was stopped for a tenant of high priority.",
+               labels, static_cast<double>(share.preempted));
 }
 
 void AddAudit(const Share& share, const Labels& labels, Families* out) {

@@ -107,7 +107,7 @@ void Recorder::LookAtTime(const TimeBook::Member& member, Seen& seen, Time now) 
       seen.device_from_ns = seen.bypassed_ns;
     }
     if (seen.device.has_value()) {
-      seen.device->value = member.bypassed_ns - seen.device_from_ns;
+      seen.device->value = std::max<int64_t>(member.bypassed_ns - seen.device_from_ns, 0);
       if (in_flight <= 0) Close(seen.device, now);
     }
   } else {
@@ -173,8 +173,9 @@ RecordedEvent Recorder::Seen::EventOf(Kind kind, int64_t value, uint64_t other, 
   RecordedEvent event = who;
   event.kind = kind;
   event.begin = event.end = at;
-  event.value = value;
-  event.other = other;
+  // Its page may say anything.
+  event.value = std::max<int64_t>(value, 0);
+  event.other = std::min<uint64_t>(other, INT64_MAX);
   return event;
 }
 

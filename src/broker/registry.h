@@ -135,7 +135,9 @@ class Registry {
   bool TakeLowered();
   // What the next broker is to know, and what a former one has left, right after Apply(). `dropped` is told what of it
   // cannot be, and why. What processes were granted stays taken until they come back or Free(); answers their sessions.
-  Remains TakeRemains() const;
+  Remains TakeRemains();
+  // Of that what processes have been granted, or given back, since it or this was taken the last time.
+  Remains::Growth TakeGrowth();
   using Dropped = std::function<void(const std::string& what, const absl::Status& why)>;
   std::vector<Session*> Restore(const Remains& remains, Time now, Changed& changed,
                                 const Dropped& dropped);
@@ -186,6 +188,9 @@ class Registry {
                                     const Session* former);
   Session* FormerOf(const Credentials& who, const ipc::Hello& hello);
   Gpu& AddGpu(const GpuInfo& info);
+  static Remains::Gpu RemainsOf(const Gpu& gpu);
+  static Remains::Tenant RemainsOf(const Tenant& tenant);
+  static Remains::Process TakeRemainsOf(const Session& session);
   void RestoreChanges(const Remains& remains, Time now, Changed& changed, const Dropped& dropped);
   absl::StatusOr<Gpu*> FindGpu(const ipc::OpenGpu& open, Changed& changed);
   absl::StatusOr<gpushare_spec> SpecOn(const TenantConfig& config, const std::string& uuid) const;

@@ -32,6 +32,8 @@ Snapshot Registry::TakeSnapshot(Time now) const {
       shown.weight = share->limits.compute.weight;
       shown.cap = share->limits.compute.cap;
       shown.time_used = Nanos(share->time->used_ns);
+      shown.in_line = share->time->waits;
+      shown.preempted = share->time->preempted;
       shown.launches = share->launches;
       shown.waits = share->waits;
       shown.allocations_denied = share->denied;

@@ -16,24 +16,51 @@ constexpr uint32_t kNobody = UINT32_MAX;
 
 }  // namespace
 
-Remains Registry::TakeRemains() const {
+Remains::Gpu Registry::RemainsOf(const Gpu& gpu) {
+  return {.uuid = gpu.info.uuid,
+          .memory = gpu.info.memory,
+          .sm_count = gpu.info.sm_count,
+          .draining = gpu.draining};
+}
+
+Remains::Tenant Registry::RemainsOf(const Tenant& tenant) {
+  return {.name = tenant.name,
+          .listed = tenant.listed,
+          .owner = tenant.owner,
+          .spec = tenant.config.spec,
+          .suspended = tenant.suspended,
+          .draining = tenant.draining};
+}
+
+Remains::Process Registry::TakeRemainsOf(const Session& session) {
+  Remains::Process process{.session = session.id,
+                           .pid = session.who.pid,
+                           .began = session.who.began,
+                           .uid = session.who.uid,
+                           .gid = session.who.gid,
+                           .asked = session.asked,
+                           .tenant = session.tenant->name,
+                           .program = session.program,
+                           .returns = !session.ended || session.lost(),
+                           .evicted = session.evicted,
+                           .holds = {}};
+  for (const Place& place : session.places) {
+    place.memory->kept = place.memory->granted;
+    process.holds.push_back({.gpu = place.share->gpu->info.uuid, .granted = place.memory->granted});
+  }
+  return process;
+}
+
+Remains Registry::TakeRemains() {
   Remains remains;
   remains.draining = draining_;
   for (const auto& [uuid, gpu] : gpus_) {
     if (!gpu->draining && (knows_gpus_ || gpu->shares.empty())) continue;
-    remains.gpus.push_back({.uuid = uuid,
-                            .memory = gpu->info.memory,
-                            .sm_count = gpu->info.sm_count,
-                            .draining = gpu->draining});
+    remains.gpus.push_back(RemainsOf(*gpu));
   }
   for (const auto& [name, tenant] : tenants_) {
     if (!tenant->suspended && !tenant->draining && tenant->sessions == 0) continue;
-    remains.tenants.push_back({.name = name,
-                               .listed = tenant->listed,
-                               .owner = tenant->owner,
-                               .spec = tenant->config.spec,
-                               .suspended = tenant->suspended,
-                               .draining = tenant->draining});
+    remains.tenants.push_back(RemainsOf(*tenant));
   }
   for (const auto& [uuid, gpu] : gpus_) {
     for (const auto& [name, share] : gpu->shares) {
@@ -46,25 +73,40 @@ Remains Registry::TakeRemains() const {
     }
   }
   for (const Session& session : sessions_) {
-    const bool returns = !session.ended || session.lost();
     if (session.ended && HoldsNothing(session)) continue;
-    Remains::Process& process =
-        remains.processes.emplace_back(Remains::Process{.pid = session.who.pid,
-                                                        .began = session.who.began,
-                                                        .uid = session.who.uid,
-                                                        .gid = session.who.gid,
-                                                        .asked = session.asked,
-                                                        .tenant = session.tenant->name,
-                                                        .program = session.program,
-                                                        .returns = returns,
-                                                        .evicted = session.evicted,
-                                                        .holds = {}});
-    for (const Place& place : session.places) {
-      process.holds.push_back(
-          {.gpu = place.share->gpu->info.uuid, .granted = place.memory->granted});
-    }
+    remains.processes.push_back(TakeRemainsOf(session));
   }
   return remains;
+}
+
+Remains::Growth Registry::TakeGrowth() {
+  Remains::Growth growth;
+  std::set<const Gpu*> gpus;
+  std::set<const Tenant*> tenants;
+  for (const Session& session : sessions_) {
+    // Who has less as well: another may have it now.
+    const bool differs =
+        std::any_of(session.places.begin(), session.places.end(),
+                    [](const Place& place) { return place.memory->granted != place.memory->kept; });
+    if (!differs) continue;
+    growth.processes.push_back(TakeRemainsOf(session));
+    if (tenants.insert(session.tenant).second) {
+      growth.tenants.push_back(RemainsOf(*session.tenant));
+    }
+    for (const Place& place : session.places) {
+      const Gpu& gpu = *place.share->gpu;
+      if (!knows_gpus_ && gpus.insert(&gpu).second) growth.gpus.push_back(RemainsOf(gpu));
+    }
+    // What it has taken over is not its former session's any more.
+    const Session* const former = session.former;
+    if (former == nullptr) continue;
+    if (HoldsNothing(*former)) {
+      growth.gone.push_back(former->id);
+    } else {
+      growth.processes.push_back(TakeRemainsOf(*former));
+    }
+  }
+  return growth;
 }
 
 // Where the configuration says of a share what it said then, the operator's change of it holds.

@@ -8,6 +8,10 @@
 //   RemainsFile file("/run/gpushare/broker.sock.books");
 //   GPUSHARE_ASSIGN_OR_RETURN(std::optional<Remains> before, file.Read());
 //   GPUSHARE_RETURN_IF_ERROR(file.Write(remains));
+//   if (!file.Add(grown)) GPUSHARE_RETURN_IF_ERROR(file.Write(remains));
+//
+// The first line of the file is the whole; each line after it says what has been granted since, so that a grant costs a
+// line however many processes there are.
 //
 // What is read may be anybody's idea: it is checked here as far as its form goes, and by Registry::Restore() for the rest.
 #ifndef GPUSHARE_BROKER_REMAINS_H_
@@ -21,6 +25,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/unique_fd.h"
 
 namespace gpushare::broker {
 
@@ -33,8 +38,9 @@ struct Remains {
   // A session with a process. Numbers of processes count in the namespace and since the start of the machine that are
   // named below.
   struct Process {
-    int32_t pid = 0;     // 0: the broker does not see it
-    uint64_t began = 0;  // as /proc has it; 0: not known
+    uint64_t session = 0;  // its number, by which later lines of the file find it
+    int32_t pid = 0;       // 0: the broker does not see it
+    uint64_t began = 0;    // as /proc has it; 0: not known
     uint32_t uid = 0, gid = 0;
     std::string asked, tenant, program;  // the tenant that it wanted to be, and the one that it is
     bool returns = true;                 // it looks for the next broker
@@ -62,6 +68,13 @@ struct Remains {
     int32_t sm_count = 0;
     bool draining = false;
     bool operator==(const Gpu&) const = default;
+  };
+  // What has been granted since, and to whom: these are new, or as they are now.
+  struct Growth {
+    std::vector<Gpu> gpus;
+    std::vector<Tenant> tenants;
+    std::vector<Process> processes;
+    std::vector<uint64_t> gone;  // sessions of which nothing is left
   };
   bool draining = false;  // everything is
   std::vector<Gpu> gpus;
@@ -96,8 +109,14 @@ Where WhereThisIs();
 // When it began, as the kernel counts; 0: that cannot be seen.
 uint64_t BeganAt(int32_t pid);
 
+// Of the program that it runs now: another after an exec. 0: that cannot be seen, as of another user's by one that is not
+// root, or is not there yet.
+uint64_t ImageOf(int32_t pid);
+
 std::string ToJson(const Remains& remains, const Where& where);
-// InvalidArgument: it is none, or of another version.
+std::string ToJson(const Remains::Growth& growth);  // a line after it
+// With what the lines after it say; a last one that is not whole nobody has been told of. InvalidArgument: it is none, or
+// of another version.
 absl::StatusOr<Remains> RemainsFromJson(std::string_view json, Where* where);
 
 class RemainsFile {
@@ -109,6 +128,8 @@ class RemainsFile {
   absl::StatusOr<std::optional<Remains>> Read() const;
   // The file as a whole, or as it was. Where there is nothing to say there is none.
   absl::Status Write(const Remains& remains);
+  // A line more. False: it is not known what stands there, or it has become long; then it is to be written as a whole.
+  bool Add(const Remains::Growth& growth);
 
   const std::string& path() const { return path_; }
 
@@ -116,6 +137,8 @@ class RemainsFile {
   const std::string path_;
   const Where where_;
   std::optional<std::string> written_;  // what it has, where this has written it
+  base::UniqueFd lines_;  // to which lines may be added; none: there is no file to add to
+  size_t added_ = 0;      // bytes of lines after the first
 };
 
 }  // namespace gpushare::broker

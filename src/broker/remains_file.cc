@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/fd_io.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
@@ -20,35 +22,25 @@ namespace gpushare::broker {
 namespace {
 
 constexpr off_t kMostFile = 64 << 20;
-
-absl::StatusOr<std::string> ReadAll(int fd, size_t most) {
-  std::string text;
-  char buffer[1 << 14];
-  for (;;) {
-    const ssize_t got = read(fd, buffer, sizeof buffer);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return absl::ErrnoToStatus(errno, "read");
-    if (got == 0) return text;
-    text.append(buffer, static_cast<size_t>(got));
-    if (text.size() > most) return absl::InvalidArgumentError("it is too long");
-  }
-}
+constexpr size_t kMostAdded = 256 << 10;  // or as much as the whole has, if that is more
 
 // Of the kernel's; empty: it cannot be read.
 std::string TextOf(const std::string& path) {
   const base::UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) return "";
-  return ReadAll(fd.get(), 1 << 16).value_or("");
+  std::string text;
+  return base::ReadAll(fd.get(), 1 << 16, &text) == 0 ? text : "";
 }
 
-absl::Status WriteAll(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t wrote = write(fd, text.data(), text.size());
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0) return absl::ErrnoToStatus(errno, "write");
-    text.remove_prefix(static_cast<size_t>(wrote));
-  }
-  return absl::OkStatus();
+// Of /proc's stat, by the numbers of proc(5); 0: it is not there.
+uint64_t FigureOf(int32_t pid, size_t number) {
+  const std::string stat = TextOf(absl::StrCat("/proc/", pid, "/stat"));
+  const size_t name = stat.rfind(") ");  // it may have parentheses and blanks of its own
+  if (name == std::string::npos) return 0;
+  const std::vector<std::string> fields = absl::StrSplit(stat.substr(name + 2), ' ');
+  const size_t at = number - 3;  // the third comes after the name
+  uint64_t figure = 0;
+  return at < fields.size() && absl::SimpleAtoi(fields[at], &figure) ? figure : 0;
 }
 
 }  // namespace
@@ -62,15 +54,12 @@ Where WhereThisIs() {
   return where;
 }
 
-uint64_t BeganAt(int32_t pid) {
-  const std::string stat = TextOf(absl::StrCat("/proc/", pid, "/stat"));
-  const size_t name = stat.rfind(") ");  // it may have parentheses and blanks of its own
-  if (name == std::string::npos) return 0;
-  constexpr size_t kBegan = 19;  // the 22nd of all; the third comes after the name
-  const std::vector<std::string> fields = absl::StrSplit(stat.substr(name + 2), ' ');
-  uint64_t began = 0;
-  if (fields.size() <= kBegan || !absl::SimpleAtoi(fields[kBegan], &began)) return 0;
-  return began;
+uint64_t BeganAt(int32_t pid) { return FigureOf(pid, 22); }
+
+// Where its stack begins, which the kernel draws anew for each, unless it is told to randomize nothing; 1 where whoever asks may not know.
+uint64_t ImageOf(int32_t pid) {
+  const uint64_t stack = FigureOf(pid, 28);
+  return stack == 1 ? 0 : stack;
 }
 
 absl::StatusOr<std::optional<Remains>> RemainsFile::Read() const {
@@ -89,7 +78,10 @@ absl::StatusOr<std::optional<Remains>> RemainsFile::Read() const {
     return absl::FailedPreconditionError("others than its owner may use it");
   }
   if (found.st_size > kMostFile) return absl::InvalidArgumentError("it is too long");
-  GPUSHARE_ASSIGN_OR_RETURN(const std::string text, ReadAll(fd.get(), kMostFile));
+  std::string text;
+  const int error = base::ReadAll(fd.get(), kMostFile, &text);
+  if (error == EFBIG) return absl::InvalidArgumentError("it is too long");
+  if (error != 0) return absl::ErrnoToStatus(error, Quoted(path_));
   Where where;
   GPUSHARE_ASSIGN_OR_RETURN(Remains remains, RemainsFromJson(text, &where));
   if (where.boot != where_.boot || where_.boot.empty()) return std::nullopt;
@@ -101,8 +93,10 @@ absl::StatusOr<std::optional<Remains>> RemainsFile::Read() const {
 
 absl::Status RemainsFile::Write(const Remains& remains) {
   std::string text = remains.empty() ? "" : ToJson(remains, where_);
-  if (text == written_) return absl::OkStatus();
+  if (text == written_ && added_ == 0) return absl::OkStatus();
   written_.reset();
+  lines_.Reset();
+  added_ = 0;
   if (text.empty()) {
     if (unlink(path_.c_str()) != 0 && errno != ENOENT) {
       return absl::ErrnoToStatus(errno, Quoted(path_));
@@ -112,22 +106,32 @@ absl::Status RemainsFile::Write(const Remains& remains) {
   }
   // Not synchronised: it is for the next broker on this machine as it runs, which sees what was written last.
   const std::string next = path_ + ".new";
-  constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
+  constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
   base::UniqueFd fd(open(next.c_str(), kFlags, 0600));
   if (!fd && errno == EEXIST && unlink(next.c_str()) == 0) {
     fd.Reset(open(next.c_str(), kFlags, 0600));
   }
   if (!fd) return absl::ErrnoToStatus(errno, Quoted(next));
-  absl::Status done = WriteAll(fd.get(), text);
-  if (done.ok() && rename(next.c_str(), path_.c_str()) != 0) {
-    done = absl::ErrnoToStatus(errno, Quoted(path_));
-  }
-  if (!done.ok()) {
+  int error = base::WriteAll(fd.get(), text);
+  if (error == 0 && rename(next.c_str(), path_.c_str()) != 0) error = errno;
+  if (error != 0) {
     unlink(next.c_str());
-    return done;
+    return absl::ErrnoToStatus(error, Quoted(path_));
   }
   written_ = std::move(text);
+  lines_ = std::move(fd);
   return absl::OkStatus();
+}
+
+bool RemainsFile::Add(const Remains::Growth& growth) {
+  struct stat found;
+  // Somebody may have removed it.
+  if (!lines_ || fstat(lines_.get(), &found) != 0 || found.st_nlink == 0) return false;
+  if (growth.processes.empty() && growth.gone.empty()) return true;
+  const std::string line = ToJson(growth);
+  if (added_ + line.size() > std::max(kMostAdded, written_->size())) return false;
+  added_ += line.size();
+  return base::WriteAll(lines_.get(), line) == 0;
 }
 
 }  // namespace gpushare::broker

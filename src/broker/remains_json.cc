@@ -1,31 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdint>
-#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/json_writer.h"
+#include "broker/json_members.h"
 #include "broker/remains.h"
 
 namespace gpushare::broker {
 namespace {
 
-using nlohmann::json;
-
-constexpr int64_t kVersion = 1;
-constexpr size_t kMostText = 4096, kMostEntries = 100'000;
+constexpr int64_t kVersion = 2;
 constexpr uint64_t kMostBytes = uint64_t{1} << 50;
 
-// One list of the members of each struct, for writing and for reading.
-template <typename Holding, typename Visit>
-void VisitHolding(Holding& holding, Visit visit) {
+}  // namespace
+
+static void VisitMembers(Is<Remains::Holding> auto& holding, auto visit) {
   visit("gpu", holding.gpu);
   visit("granted", holding.granted);
 }
-template <typename Process, typename Visit>
-void VisitHolder(Process& process, Visit visit) {
+
+static void VisitMembers(Is<Remains::Process> auto& process, auto visit) {
+  visit("session", process.session);
   visit("pid", process.pid);
   visit("began", process.began);
   visit("uid", process.uid);
@@ -37,8 +36,8 @@ void VisitHolder(Process& process, Visit visit) {
   visit("evicted", process.evicted);
   visit("holds", process.holds);
 }
-template <typename Tenant, typename Visit>
-void VisitTenant(Tenant& tenant, Visit visit) {
+
+static void VisitMembers(Is<Remains::Tenant> auto& tenant, auto visit) {
   visit("name", tenant.name);
   visit("listed", tenant.listed);
   visit("owner", tenant.owner);
@@ -46,22 +45,22 @@ void VisitTenant(Tenant& tenant, Visit visit) {
   visit("suspended", tenant.suspended);
   visit("draining", tenant.draining);
 }
-template <typename Change, typename Visit>
-void VisitChange(Change& change, Visit visit) {
+
+static void VisitMembers(Is<Remains::Change> auto& change, auto visit) {
   visit("gpu", change.gpu);
   visit("tenant", change.tenant);
   visit("configured", change.configured);
   visit("spec", change.spec);
 }
-template <typename Gpu, typename Visit>
-void VisitGpuLeft(Gpu& gpu, Visit visit) {
+
+static void VisitMembers(Is<Remains::Gpu> auto& gpu, auto visit) {
   visit("uuid", gpu.uuid);
   visit("memory", gpu.memory);
   visit("sm_count", gpu.sm_count);
   visit("draining", gpu.draining);
 }
-template <typename All, typename Visit>
-void VisitRemains(All& remains, Visit visit) {
+
+static void VisitMembers(Is<Remains> auto& remains, auto visit) {
   visit("draining", remains.draining);
   visit("gpus", remains.gpus);
   visit("tenants", remains.tenants);
@@ -69,154 +68,137 @@ void VisitRemains(All& remains, Visit visit) {
   visit("processes", remains.processes);
 }
 
-class RemainsWriter {
- public:
-  std::string Text(const Remains& remains, const Where& where) {
-    out_.BeginObject();
-    (*this)("version", kVersion);
-    (*this)("boot", where.boot);
-    (*this)("pid_namespace", where.pid_namespace);
-    VisitRemains(remains, std::ref(*this));
-    return out_.EndObject().text() + "\n";
-  }
-  template <typename T>
-  void operator()(const char* key, const T& value) {
-    out_.Key(key);
-    Write(value);
-  }
+static void VisitMembers(Is<Remains::Growth> auto& growth, auto visit) {
+  visit("gpus", growth.gpus);
+  visit("tenants", growth.tenants);
+  visit("processes", growth.processes);
+  visit("gone", growth.gone);
+}
 
- private:
-  void Write(const std::string& text) { out_.String(text); }
-  void Write(bool value) { out_.Bool(value); }
-  void Write(int64_t value) { out_.Integer(value); }
-  void Write(int32_t value) { out_.Integer(value); }
-  void Write(uint32_t value) { out_.Integer(value); }
-  void Write(uint64_t value) { out_.Integer(static_cast<int64_t>(value)); }
-  void Write(const Remains::Holding& each) {
-    Object([&] { VisitHolding(each, std::ref(*this)); });
-  }
-  void Write(const Remains::Process& each) {
-    Object([&] { VisitHolder(each, std::ref(*this)); });
-  }
-  void Write(const Remains::Tenant& each) {
-    Object([&] { VisitTenant(each, std::ref(*this)); });
-  }
-  void Write(const Remains::Change& each) {
-    Object([&] { VisitChange(each, std::ref(*this)); });
-  }
-  void Write(const Remains::Gpu& each) {
-    Object([&] { VisitGpuLeft(each, std::ref(*this)); });
-  }
-  template <typename Inside>
-  void Object(const Inside& inside) {
-    out_.BeginObject();
-    inside();
-    out_.EndObject();
-  }
-  template <typename T>
-  void Write(const std::vector<T>& list) {
-    out_.BeginArray();
-    for (const T& each : list) Write(each);
-    out_.EndArray();
-  }
+static const char* WrongIn(const Remains::Holding& holding) {
+  return holding.granted > kMostBytes ? "granted" : nullptr;
+}
 
-  base::JsonWriter out_{base::JsonWriter::Style::kOneLine};
+static const char* WrongIn(const Remains::Process& process) {
+  if (process.pid < 0) return "pid";
+  std::set<std::string> gpus;
+  for (const Remains::Holding& holding : process.holds) {
+    if (!gpus.insert(holding.gpu).second) return "holds";
+  }
+  return nullptr;
+}
+
+static const char* WrongIn(const Remains::Gpu& gpu) {
+  if (gpu.sm_count < 0) return "sm_count";
+  return gpu.memory > kMostBytes ? "memory" : nullptr;
+}
+
+namespace {
+
+// What the file has.
+template <typename Version, typename Place, typename All>
+struct Document {
+  Version& version;
+  Place& where;
+  All& remains;
 };
+template <typename Version, typename Place, typename All>
+Document(Version&, Place&, All&) -> Document<Version, Place, All>;
 
-// Every member has to be there, and nothing else.
-class RemainsReader {
+}  // namespace
+
+template <typename Version, typename Place, typename All>
+static void VisitMembers(const Document<Version, Place, All>& document, auto visit) {
+  visit("version", document.version);
+  visit("boot", document.where.boot);
+  visit("pid_namespace", document.where.pid_namespace);
+  VisitMembers(document.remains, visit);
+}
+
+std::string ToJson(const Remains& remains, const Where& where) {
+  return MembersWriter(base::JsonWriter::Style::kOneLine).Text(Document{kVersion, where, remains}) +
+         "\n";
+}
+
+std::string ToJson(const Remains::Growth& growth) {
+  return MembersWriter(base::JsonWriter::Style::kOneLine).Text(growth) + "\n";
+}
+
+namespace {
+
+constexpr MembersReader::Form kForm{
+    .whole = true, .no_limit = false, .most_text = 4096, .most_entries = 100'000};
+
+// Remains as they grow; each has its place by its name.
+class Growing {
  public:
-  bool ok() const { return wrong_.empty(); }
-  const std::string& wrong() const { return wrong_; }
-
-  // The members of `in` that `visit_all` names, and `more` others.
-  template <typename VisitAll>
-  void Object(const char* key, const json& in, size_t more, const VisitAll& visit_all) {
-    if (!in.is_object()) return Wrong(key);
-    size_t members = more;
-    visit_all([&](const char* name, auto& value) {
-      ++members;
-      const auto found = in.find(name);
-      found == in.end() ? Wrong(name) : Read(name, *found, value);
-    });
-    if (in.size() != members) Wrong(key);
-  }
-  void Read(const char* key, const json& in, std::string& text) {
-    if (!in.is_string() || in.get_ref<const std::string&>().size() > kMostText) return Wrong(key);
-    text = in.get<std::string>();
-  }
-  void Read(const char* key, const json& in, bool& value) {
-    in.is_boolean() ? void(value = in.get<bool>()) : Wrong(key);
-  }
-  void Read(const char* key, const json& in, uint64_t& value) {
-    if (!in.is_number_unsigned() || in.get<uint64_t>() > uint64_t{INT64_MAX}) return Wrong(key);
-    value = in.get<uint64_t>();
-  }
-  void Read(const char* key, const json& in, uint32_t& value) {
-    uint64_t wide = 0;
-    Read(key, in, wide);
-    wide <= UINT32_MAX ? void(value = static_cast<uint32_t>(wide)) : Wrong(key);
-  }
-  void Read(const char* key, const json& in, int32_t& value) {
-    uint64_t wide = 0;
-    Read(key, in, wide);
-    wide <= INT32_MAX ? void(value = static_cast<int32_t>(wide)) : Wrong(key);
-  }
-
- private:
-  void Wrong(const char* key) {
-    if (wrong_.empty()) wrong_ = key;
-  }
-  void Read(const char* key, const json& in, Remains::Holding& each) {
-    Object(key, in, 0, [&](auto visit) { VisitHolding(each, visit); });
-    if (each.granted > kMostBytes) Wrong("granted");
-  }
-  void Read(const char* key, const json& in, Remains::Process& each) {
-    Object(key, in, 0, [&](auto visit) { VisitHolder(each, visit); });
-    std::set<std::string> gpus;
-    for (const Remains::Holding& holding : each.holds) {
-      if (!gpus.insert(holding.gpu).second) Wrong("holds");
+  explicit Growing(Remains& remains) : remains_(remains) {
+    for (size_t i = 0; i < remains.gpus.size(); ++i) gpus_[remains.gpus[i].uuid] = i;
+    for (size_t i = 0; i < remains.tenants.size(); ++i) tenants_[remains.tenants[i].name] = i;
+    for (size_t i = 0; i < remains.processes.size(); ++i) {
+      processes_[remains.processes[i].session] = i;
     }
   }
-  void Read(const char* key, const json& in, Remains::Tenant& each) {
-    Object(key, in, 0, [&](auto visit) { VisitTenant(each, visit); });
+  void Add(Remains::Growth&& growth) {
+    for (Remains::Gpu& gpu : growth.gpus) {
+      Put(remains_.gpus, gpus_, std::string(gpu.uuid), std::move(gpu));
+    }
+    for (Remains::Tenant& tenant : growth.tenants) {
+      Put(remains_.tenants, tenants_, std::string(tenant.name), std::move(tenant));
+    }
+    for (Remains::Process& process : growth.processes) {
+      Put(remains_.processes, processes_, process.session, std::move(process));
+    }
+    gone_.insert(growth.gone.begin(), growth.gone.end());
   }
-  void Read(const char* key, const json& in, Remains::Change& each) {
-    Object(key, in, 0, [&](auto visit) { VisitChange(each, visit); });
-  }
-  void Read(const char* key, const json& in, Remains::Gpu& each) {
-    Object(key, in, 0, [&](auto visit) { VisitGpuLeft(each, visit); });
-    if (each.memory > kMostBytes) Wrong("memory");
-  }
-  template <typename T>
-  void Read(const char* key, const json& in, std::vector<T>& list) {
-    if (!in.is_array() || in.size() > kMostEntries) return Wrong(key);
-    for (const json& each : in) Read(key, each, list.emplace_back());
+  // Sessions have their numbers once.
+  void End() {
+    std::erase_if(remains_.processes, [this](const Remains::Process& process) {
+      return gone_.count(process.session) != 0;
+    });
   }
 
-  std::string wrong_;
+ private:
+  template <typename T, typename Name>
+  static void Put(std::vector<T>& list, std::map<Name, size_t>& places, const Name& name, T&& one) {
+    const auto [place, is_new] = places.emplace(name, list.size());
+    is_new ? void(list.push_back(std::move(one))) : void(list[place->second] = std::move(one));
+  }
+
+  Remains& remains_;
+  std::map<std::string, size_t> gpus_, tenants_;
+  std::map<uint64_t, size_t> processes_;
+  std::set<uint64_t> gone_;
 };
 
 }  // namespace
 
-std::string ToJson(const Remains& remains, const Where& where) {
-  return RemainsWriter().Text(remains, where);
-}
-
 absl::StatusOr<Remains> RemainsFromJson(std::string_view text, Where* where) {
-  const json document = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto parsed = [](std::string_view part) {
+    return nlohmann::json::parse(part, nullptr, /*allow_exceptions=*/false);
+  };
+  size_t end = text.find('\n');
+  const auto document = parsed(text.substr(0, end));
   if (!document.is_object()) return absl::InvalidArgumentError("it is not a JSON object");
-  const auto version = document.find("version");
-  if (version == document.end() || *version != kVersion) {
+  const auto found = document.find("version");
+  if (found == document.end() || *found != kVersion) {
     return absl::InvalidArgumentError(absl::StrCat("its version is not ", kVersion));
   }
+  int64_t version = 0;
   Remains remains;
-  RemainsReader reader;
-  reader.Object("the whole", document, /*more=*/1, [&](auto visit) {
-    visit("boot", where->boot);
-    visit("pid_namespace", where->pid_namespace);
-    VisitRemains(remains, visit);
-  });
+  MembersReader reader(kForm);
+  Document members{version, *where, remains};
+  reader.Read("the whole", document, members);
+  Growing growing(remains);
+  while (end != std::string_view::npos && reader.ok()) {
+    text.remove_prefix(end + 1);
+    end = text.find('\n');
+    if (end == std::string_view::npos) break;
+    Remains::Growth growth;
+    reader.Read("a line after the first", parsed(text.substr(0, end)), growth);
+    growing.Add(std::move(growth));
+  }
+  growing.End();
   if (reader.ok()) return remains;
   return absl::InvalidArgumentError(absl::StrCat("its form is another: ", reader.wrong()));
 }

@@ -32,7 +32,9 @@ constexpr Nanos kOfHighPriority = Micros(100);  // so often it may call
 constexpr int kSleepers = 8;                    // of a process on its word: two, if it means well
 constexpr size_t kMostUnread = 64 << 20;
 constexpr Nanos kAskAgain = Millis(500);  // whether somebody may come yet
-constexpr Nanos kNoRoom = Millis(100);    // nobody is accepted so long when no descriptor is left
+// The kernel closes the connection in the midst of an exec: so often it is looked whether it was one, and so long.
+constexpr Nanos kLooksAtImage = Millis(50), kExecs = Seconds(2);
+constexpr Nanos kNoRoom = Millis(100);  // nobody is accepted so long when no descriptor is left
 
 absl::Status Refused(const char* what) { return absl::InvalidArgumentError(what); }
 
@@ -88,6 +90,7 @@ absl::Status Service::Start(const Config& config) {
   GPUSHARE_RETURN_IF_ERROR(Watch(reloaded_.get(), reloaded_watched_));
   GPUSHARE_RETURN_IF_ERROR(Watch(stop_.get(), stop_watched_));
   base::MutexLock lock(&mutex_);
+  begun_ = config;
   Restore();
   return absl::OkStatus();
 }
@@ -384,6 +387,7 @@ absl::Status Service::OnHello(Connection& connection, const ipc::Hello& hello) {
                                                 .gid = connection.peer.gid,
                                                 .began = BeganAt(connection.peer.pid)},
                                                hello));
+  connection.image = ImageOf(connection.peer.pid);
   to_keep_ = true;
   if (!options_.owner) used_ = true;
   ReleaseFormer(*connection.session);
@@ -583,7 +587,7 @@ void Service::EndReload() {
   if (connection.ended) return;
   absl::Status sent;
   if (done.ok()) {
-    Answer(connection, "");
+    Answer(connection, WaitForRestart(begun_, *reload->config));
     sent = Flush(connection);
   } else {
     sent = Refuse(connection, done);
@@ -629,6 +633,10 @@ void Service::Drop(Connection& connection, std::string_view why, bool evicted) {
     registry_.End(*connection.session, now, changed_);
     to_keep_ = true;
     if (Registry::HoldsNothing(*connection.session)) connection.process_ended = true;
+    if (connection.image != 0) {
+      connection.looks_at_image = now + kLooksAtImage;
+      connection.looks_until = now + kExecs;
+    }
     Say("ended", {{"session", absl::StrCat(connection.session->id)},
                   {"tenant", connection.session->tenant->name},
                   {"pid", absl::StrCat(connection.peer.pid)},
@@ -652,6 +660,18 @@ void Service::Drop(Connection& connection, std::string_view why, bool evicted) {
   if (!connection.peer.process) connection.process_ended = true;  // nothing will be heard of it
 }
 
+void Service::LookAtImage(Connection& connection, Time now) {
+  if (now < connection.looks_at_image || connection.process_ended) return;
+  // What it runs a process can pretend: its memory comes back when the driver, too, counts nothing of it (TakeAudit).
+  const uint64_t image = ImageOf(connection.peer.pid);
+  connection.another = connection.another || (image != 0 && image != connection.image);
+  if (connection.another) {
+    connection.looks_at_image = now + kExecs;
+  } else {
+    connection.looks_at_image = now < connection.looks_until ? now + kLooksAtImage : kNever;
+  }
+}
+
 // Those that have ended let go of what they had, their pages last: events of this round may still point there.
 Time Service::FreeEnded(Time now) {
   Time next = kNever;
@@ -659,9 +679,12 @@ Time Service::FreeEnded(Time now) {
   for (auto at = connections_.begin(); at != connections_.end();) {
     Connection& connection = *at->second;
     const bool registered = connection.session != nullptr;
+    if (connection.ended) LookAtImage(connection, now);
     if (!connection.ended ||
         (registered && !connection.process_ended && now < connection.held_until)) {
-      if (connection.ended) next = std::min(next, connection.held_until);
+      if (connection.ended) {
+        next = std::min({next, connection.held_until, connection.looks_at_image});
+      }
       ++at;
       continue;
     }

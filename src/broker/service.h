@@ -135,6 +135,7 @@ class Service {
   void ReleaseFormer(const Registry::Session& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Restore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Keep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void KeepGrowth() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Time KeepInTime(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Read(Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Handle(Connection& connection, const ipc::Message& message)
@@ -171,6 +172,10 @@ class Service {
   void Drop(Connection& connection, std::string_view why, bool evicted = false)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Time FreeEnded(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether its process seems to have become another program.
+  void LookAtImage(Connection& connection, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Those that seem to have become another program and of which the driver counts nothing any more have ended.
+  void EndThoseWithNothing(const Findings& found) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Time ExpireSilent(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeChanged() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Say(std::string_view event,
@@ -191,6 +196,7 @@ class Service {
   AuditLog audit_ ABSL_GUARDED_BY(mutex_);
   Changed changed_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, std::unique_ptr<Connection>> connections_ ABSL_GUARDED_BY(mutex_);
+  Config begun_ ABSL_GUARDED_BY(mutex_);                    // with this configuration
   std::unique_ptr<Reload> reload_ ABSL_GUARDED_BY(mutex_);  // null: nobody has asked
   // Of these, so that a look need not go over all.
   size_t unread_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes of answers that nobody has taken yet

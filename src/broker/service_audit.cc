@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What an audit asks of the service and gives it.
 #include <map>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "broker/service.h"
+#include "broker/service_connection.h"
 
 namespace gpushare::broker {
 namespace {
@@ -40,8 +42,27 @@ void Service::ForgetAudit() {
   audit_.Forget();
 }
 
+void Service::EndThoseWithNothing(const Findings& found) {
+  // The first may have counted before it was seen to be another.
+  constexpr int kEnough = 2;
+  std::set<int32_t> holders;
+  for (const auto& [process, finding] : found) holders.insert(process.pid);
+  for (const auto& [id, connection] : connections_) {
+    if (connection->session == nullptr || connection->process_ended) continue;
+    const bool holds = holders.count(connection->peer.pid) > 0;
+    if (!connection->ended) {
+      // Of one that the driver has never named, that it does not name it says nothing.
+      connection->counted = connection->counted || holds;
+    } else if (connection->another && connection->counted) {
+      connection->counted_nothing = holds ? 0 : connection->counted_nothing + 1;
+      connection->process_ended = connection->counted_nothing >= kEnough;
+    }
+  }
+}
+
 void Service::TakeAudit(Findings found) {
   base::MutexLock lock(&mutex_);
+  EndThoseWithNothing(found);
   std::map<int32_t, const Registry::Session*> sessions;
   for (const Registry::Session& session : registry_.sessions()) {
     if (!session.ended) sessions[session.who.pid] = &session;

@@ -34,6 +34,12 @@ struct Service::Connection {
   bool wants_room = false;        // the poller tells when the peer takes more
   bool ended = false, process_ended = false;
   Time held_until = kNever;  // and no longer, though nothing was heard of the process
+  // What its process ran when it registered (remains.h), and when to look whether it still does, of one that has ended.
+  uint64_t image = 0;
+  bool another = false;     // it seems to run another program
+  bool counted = false;     // the driver has counted what it holds, while it was registered
+  int counted_nothing = 0;  // audits one after another since it is `another`
+  Time looks_at_image = kNever, looks_until = kNever;
   Time free_at = kNever;
   Watched watched, process_watched;
 

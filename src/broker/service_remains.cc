@@ -29,7 +29,7 @@ void Service::Restore() {
   remains_ = std::make_unique<RemainsFile>(options_.remains);
   registry_.SetKeeper([this] {
     mutex_.AssertHeld();
-    Keep();
+    KeepGrowth();
   });
   absl::StatusOr<std::optional<Remains>> left = remains_->Read();
   if (!left.ok()) {
@@ -103,6 +103,11 @@ void Service::Keep() {
     Say("remains_not_kept", {{"file", remains_->path()}, {"why", std::string(kept.message())}});
   }
   keeps_ = kept.ok();
+}
+
+// Before processes learn of it.
+void Service::KeepGrowth() {
+  if (!remains_->Add(registry_.TakeGrowth())) Keep();
 }
 
 // What a process must not learn before is kept at once. The rest is a matter of holding too much for one that has gone.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/time.h"
+#include "broker/wait_histogram.h"
 
 namespace gpushare::broker {
 
@@ -56,6 +57,10 @@ struct Share {
   Nanos time_used{0};                         // device time since the broker started
   Nanos throttled{0};                         // host time that launches waited
   uint64_t launches = 0, waits = 0;
+  // For the metrics alone: how long its processes were in line for device time, and how often they were stopped for
+  // somebody of a higher priority.
+  WaitHistogram in_line;
+  uint64_t preempted = 0;
   std::vector<ProcessShare> processes;
 };
 

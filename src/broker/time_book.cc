@@ -2,6 +2,7 @@
 #include "broker/time_book.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace gpushare::broker {
 namespace {
@@ -152,10 +153,11 @@ void TimeBook::KeepCharged(Member& member, int64_t ns, Time now) {
   member.charged_ns = ns;
 }
 
-void TimeBook::SetWaiting(Member& member, bool waiting) {
+void TimeBook::SetWaiting(Member& member, bool waiting, Time now) {
   if (waiting == member.waiting) return;
   member.waiting = waiting;
   if (waiting) {
+    member.waits_since = now;
     member.tenant->line.push_back(&member);
   } else {
     std::erase(member.tenant->line, &member);
@@ -209,9 +211,9 @@ void TimeBook::Read(Member& member, Time now, Changed& changed) {
     return wanted > 0 && member.charged_ns < options_.most_charged * options_.quantum.count() &&
            (member.waiting || left <= 0 || left < std::max(std::min(wanted, grant), grant / 2));
   };
-  SetWaiting(member, wants());
+  SetWaiting(member, wants(), now);
   // Who is told that it is in line does not call: it may have begun to want in the instant in which it was struck off.
-  if (!member.waiting) SetWaiting(member, wants());
+  if (!member.waiting) SetWaiting(member, wants(), now);
 }
 
 // One that asks nobody: it is charged for what it has in flight, and then for what that took.
@@ -228,7 +230,7 @@ void TimeBook::ReadBypass(Member& member, Time now) {
   }
   Settle(member, used, now);
   KeepCharged(member, in_flight, now);
-  SetWaiting(member, false);
+  SetWaiting(member, false, now);
 }
 
 void TimeBook::Lapse(Member& member, Time now) {
@@ -257,13 +259,24 @@ void TimeBook::Give(Tenant& tenant, const sched::Grant& grant, Time now, Changed
   tenant.blocked = false;
   Member& member = *tenant.line.front();
   member.phase = grant.phase;
-  SetWaiting(member, false);
+  tenant.waits.Add(now - member.waits_since);
+  SetWaiting(member, false, now);
   member.charged_ns += grant.amount.count();
   member.until = std::max(member.until, now) + grant.amount;
   member.seat->limits->grant_ns.store(grant.amount.count(), kRelaxed);
   Extend(member, grant.amount.count(), changed);
   arbiter_.Launched(tenant.id, 1, now);
   Ask(tenant, now);  // for the next in its line
+}
+
+void TimeBook::SetClosed(Member& member, bool closed, Changed& changed) {
+  if (closed && !std::exchange(member.closed, closed) &&
+      (member.waiting || member.charged_ns > 0)) {
+    ++member.tenant->preempted;
+  }
+  member.closed = closed;
+  SetFlags(*member.seat, ipc::LimitsPage::kClosed, closed ? uint32_t{ipc::LimitsPage::kClosed} : 0u,
+           changed);
 }
 
 Time TimeBook::Look(Time now, Changed& changed) {
@@ -292,8 +305,7 @@ Time TimeBook::Look(Time now, Changed& changed) {
   for (Member& member : members_) {
     const sched::TenantLimits& limits = member.tenant->limits;
     const bool closed = !Bypasses(*member.tenant) && arbiter_.Closed(limits.band, now);
-    SetFlags(*member.seat, ipc::LimitsPage::kClosed,
-             closed ? uint32_t{ipc::LimitsPage::kClosed} : 0u, changed);
+    SetClosed(member, closed, changed);
     waits |= closed;
   }
   next = std::max(next, now + options_.overlap / 2);  // whatever pages say

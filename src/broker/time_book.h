@@ -23,6 +23,7 @@
 
 #include "base/time.h"
 #include "broker/seat.h"
+#include "broker/wait_histogram.h"
 #include "sched/arbiter.h"
 
 namespace gpushare::broker {
@@ -48,7 +49,9 @@ class TimeBook {
     int64_t used_ns = 0, returned_ns = 0;        // as it says, which goes one way
     int64_t charged_ns = 0;  // outstanding in the arbiter: granted or charged, not used or returned
     bool waiting = false;    // in its tenant's line
-    Time until{};            // when what it was granted should have been used
+    bool closed = false;     // somebody of a higher priority has the device
+    Time waits_since{};
+    Time until{};  // when what it was granted should have been used
   };
   struct Tenant {
     sched::TenantId id = 0;
@@ -58,6 +61,9 @@ class TimeBook {
     bool blocked = false;      // the arbiter knows that it waits
     int64_t used_ns = 0;       // of processes that are gone included
     int members = 0;
+    WaitHistogram waits;  // of its processes in the line
+    uint64_t preempted =
+        0;  // grants that were kept back, or could not be had, for a higher priority
   };
 
   TimeBook() : TimeBook(Options()) {}
@@ -85,7 +91,8 @@ class TimeBook {
   void Settle(Member& member, int64_t used, Time now);
   void KeepCharged(Member& member, int64_t ns, Time now);
   void Foresee(Time now);
-  void SetWaiting(Member& member, bool waiting);
+  void SetWaiting(Member& member, bool waiting, Time now);
+  void SetClosed(Member& member, bool closed, Changed& changed);
   void Read(Member& member, Time now, Changed& changed);
   void ReadBypass(Member& member, Time now);
   void Ask(Tenant& tenant, Time now);

@@ -6,7 +6,9 @@
 #include <cstdio>
 #include <functional>
 #include <string>
+#include <vector>
 
+#include "base/json_writer.h"
 #include "cli/bench/commands.h"
 #include "cli/broker/commands.h"
 #include "cli/completion.h"
@@ -14,6 +16,7 @@
 #include "cli/demo/options.h"
 #include "cli/doctor.h"
 #include "cli/gpu_option.h"
+#include "cli/nearest.h"
 #include "cli/output.h"
 #include "cli/probe.h"
 #include "cli/run/run.h"
@@ -21,6 +24,32 @@
 #include "gpushare/spec.h"
 
 namespace gpushare::cli {
+namespace {
+
+void PrintPolicies() {
+  for (const std::string& name : PolicyNames()) std::puts(name.c_str());
+}
+
+std::string PoliciesJson() {
+  base::JsonWriter out;
+  out.BeginArray();
+  for (const std::string& name : PolicyNames())
+    out.BeginObject().Key("name").String(name).EndObject();
+  return out.EndArray().text() + "\n";
+}
+
+std::vector<std::string> NamesOf(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* each : app.get_subcommands({})) names.push_back(each->get_name());
+  return names;
+}
+
+// What stands where a command is to; "": an option, or nothing.
+std::string FirstWord(int argc, char** argv) {
+  return argc > 1 && argv[1][0] != '-' ? argv[1] : "";
+}
+
+}  // namespace
 
 ExitCode RunCommand(int argc, char** argv) {
   CLI::App app("gpushare: share one GPU among many tenants, with limits that hold", "gpushare");
@@ -40,13 +69,14 @@ ExitCode RunCommand(int argc, char** argv) {
 
   GpuKind kind = GpuKind::kAuto;
   std::string device = "0";
+  bool json = false;
   CLI::App* const probe =
       app.add_subcommand("probe", "which GPU there is, and what limits apply to it");
   AddGpuOptions(probe, &kind, &device);
+  probe->add_flag("--json", json, "as JSON");
 
   GpuKind doctor_kind = GpuKind::kAuto;
   std::string every;
-  bool json = false;
   CLI::App* const doctor = app.add_subcommand(
       "doctor", "what a program would run with here: driver, limits and which variable set them");
   AddGpuOptions(doctor, &doctor_kind, &every);
@@ -64,7 +94,9 @@ ExitCode RunCommand(int argc, char** argv) {
 
   CLI::App* const policies =
       app.add_subcommand("policies", "the names of all policies, one a line");
+  policies->add_flag("--json", json, "as JSON");
   CLI::App* const version = app.add_subcommand("version", "the version of the library");
+  version->add_flag("--json", json, "as JSON");
   AddCompletion(&app, &chosen);
 
   try {
@@ -72,19 +104,23 @@ ExitCode RunCommand(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     const bool asked_for_help = error.get_exit_code() == 0;
     app.exit(error);
+    if (const std::string word = FirstWord(argc, argv); !asked_for_help && !word.empty()) {
+      const std::string near = NearestOf(word, NamesOf(app));
+      if (!near.empty()) std::fprintf(stderr, "Is '%s' meant?\n", near.c_str());
+    }
     return asked_for_help ? FinishStdout("--help") : kExitUsage;
   }
   if (chosen) return chosen();
   if (demo->parsed()) return RunDemo(demo_options);
-  if (probe->parsed()) return RunProbe(kind, device);
+  if (probe->parsed()) return RunProbe(kind, device, json);
   if (doctor->parsed()) return RunDoctor(doctor_kind, json);
   if (run->parsed()) return Run(run_options);
   if (policies->parsed()) {
-    for (const std::string& name : PolicyNames()) std::puts(name.c_str());
+    json ? void(std::fputs(PoliciesJson().c_str(), stdout)) : PrintPolicies();
     return FinishStdout("policies");
   }
   if (version->parsed()) {
-    std::printf("gpushare %s\n", gpushare_version());
+    std::printf(json ? "{\"version\": \"%s\"}\n" : "gpushare %s\n", gpushare_version());
     return FinishStdout("version");
   }
   std::fputs(

@@ -42,6 +42,15 @@ Finding Disabled() {
   return {"GPUSHARE_DISABLE", absl::StrCat("'", value, "': no preloaded program is limited"), true};
 }
 
+// Of `bench record`, whose programs are not limited.
+void AddRecord(std::vector<Finding>* findings) {
+  const std::optional<std::string> folder = base::GetEnv("GPUSHARE_RECORD");
+  if (!folder.has_value()) return;
+  findings->push_back(
+      {"GPUSHARE_RECORD",
+       absl::StrCat(Quoted(*folder), ": a preloaded program is recorded, and not limited"), true});
+}
+
 Finding Object(const char* file) {
   const absl::StatusOr<std::string> path = FindPreloadObject(file);
   if (path.ok()) return {file, *path};
@@ -93,6 +102,7 @@ void AddAsked(const Asked& asked, const std::string& gpu, Bytes cut_to, bool bro
     for (const base::Limit& each : asked.used) counts = counts || each.variable == limit.variable;
     std::string more = counts ? end : absl::StrCat(", which ", kSpec, " overrides");
     const auto spec = VirtualDeviceSpec::Parse(absl::StrCat(limit.key, "=", limit.value));
+    if (counts && !spec.ok()) continue;  // Check() says what is wrong with it
     if (more.empty() && spec.ok() && spec->memory.value_or(Bytes(0)) > cut_to) {
       more = absl::StrCat(", cut to ", cut_to.count() >> 20, " MiB, which the GPU can promise");
     }
@@ -302,6 +312,7 @@ ExitCode RunDoctor(GpuKind kind, bool json) {
   if (there) AddNvml(findings.back(), simulated, under_broker, &findings);
   findings.push_back(Object("libgpushare_audit.so"));
   findings.push_back(Disabled());
+  AddRecord(&findings);
 
   bool wrong = false;
   for (const Finding& each : findings) wrong = wrong || each.wrong;

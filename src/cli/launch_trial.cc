@@ -14,6 +14,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/fd_io.h"
 #include "base/status_macros.h"
 #include "gpushare/runtime.h"
 #include "gpushare/snapshot.h"
@@ -23,6 +24,7 @@ namespace {
 
 constexpr int kOfEachWay = 8;
 constexpr unsigned kMostSeconds = 30;
+constexpr size_t kMostText = 1 << 16;
 constexpr char kPtx[] =
     ".version 7.0\n.target sm_52\n.address_size 64\n.visible .entry nothing() { ret; }\n";
 
@@ -83,28 +85,16 @@ absl::StatusOr<LaunchTrial::Launches> Try(const std::string& object) {
   return launches;
 }
 
-std::string ReadAll(int fd) {
-  std::string text;
-  char piece[4096];
-  for (ssize_t got; (got = read(fd, piece, sizeof piece)) != 0;) {
-    if (got > 0) text.append(piece, static_cast<size_t>(got));
-    if (got < 0 && errno != EINTR) break;
-  }
-  return text;
-}
-
-void Write(int fd, const std::string& text) {
-  static_cast<void>(!write(fd, text.data(), text.size()));  // less than a pipe holds
-}
-
 // "s OBJECT" or "r OBJECT" in, "REACHED SEEN" or "! WHY" out.
 void Serve(int hear, int tell) {
-  const std::string asked = ReadAll(hear);
-  if (asked.size() < 2) return;
+  std::string asked;
+  if (base::ReadAll(hear, kMostText, &asked) != 0 || asked.size() < 2) return;
   if (asked[0] == 's') setenv("GPUSHARE_DRIVER", "sim", 0);
   const absl::StatusOr<LaunchTrial::Launches> launches = Try(asked.substr(2));
-  Write(tell, launches.ok() ? absl::StrCat(launches->reached, " ", launches->seen)
-                            : absl::StrCat("! ", launches.status().message().substr(0, 1024)));
+  // Where nobody hears it, it says nothing.
+  static_cast<void>(base::WriteAll(
+      tell, launches.ok() ? absl::StrCat(launches->reached, " ", launches->seen)
+                          : absl::StrCat("! ", launches.status().message().substr(0, 1024))));
 }
 
 }  // namespace
@@ -135,9 +125,11 @@ LaunchTrial::~LaunchTrial() {
 
 absl::StatusOr<LaunchTrial::Launches> LaunchTrial::Run(const std::string& object, bool simulated) {
   if (child_ <= 0) return absl::FailedPreconditionError("no process could be started");
-  Write(tell_.get(), absl::StrCat(simulated ? "s " : "r ", object));
+  std::string said;
+  int error = base::WriteAll(tell_.get(), absl::StrCat(simulated ? "s " : "r ", object));
   tell_.Reset();
-  const std::string said = ReadAll(hear_.get());
+  if (error == 0) error = base::ReadAll(hear_.get(), kMostText, &said);
+  if (error != 0) return absl::ErrnoToStatus(error, "the process that tries it");
   if (said.rfind("! ", 0) == 0) return absl::FailedPreconditionError(said.substr(2));
   const std::vector<std::string> counts = absl::StrSplit(said, ' ');
   Launches launches;

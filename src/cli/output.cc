@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/output.h"
 
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -29,7 +30,11 @@ ExitCode FinishStdout(const char* command) {
   errno = 0;
   const bool failed_before = std::ferror(stdout) != 0;
   if (std::fflush(stdout) == 0 && !failed_before) return kExitOk;
-  return CannotWrite(command, "standard output", errno);
+  const int error = errno;
+  // Whoever reads has had enough, as `head` has, where the signal of it is ignored.
+  pollfd out = {.fd = STDOUT_FILENO, .events = 0, .revents = 0};
+  if (poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0) return kExitOutput;
+  return CannotWrite(command, "standard output", error);
 }
 
 ExitCode CheckWritable(const char* command, const std::string& path) {

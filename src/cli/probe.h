@@ -10,7 +10,7 @@
 
 namespace gpushare::cli {
 
-ExitCode RunProbe(GpuKind kind, const std::string& name);
+ExitCode RunProbe(GpuKind kind, const std::string& name, bool json);
 
 }  // namespace gpushare::cli
 

@@ -322,14 +322,22 @@ Result Driver::EndCapture(Stream stream, Graph* graph) const {
 Result Driver::Instantiate(GraphExec* exec, Graph graph) const {
   return Code(state_->table.GraphInstantiateWithFlags(exec, graph, 0));
 }
+namespace {
+
+std::vector<CUgraphNode> NodesOf(const Table& table, CUgraph graph) {
+  size_t count = 0;
+  if (table.GraphGetNodes(graph, nullptr, &count) != CUDA_SUCCESS || count == 0) return {};
+  std::vector<CUgraphNode> nodes(count);
+  if (table.GraphGetNodes(graph, nodes.data(), &count) != CUDA_SUCCESS) return {};
+  return nodes;
+}
+
+}  // namespace
+
 uint32_t Driver::CommandsOf(Graph graph) const {
   const Table& table = state_->table;
-  size_t count = 0;
-  if (table.GraphGetNodes(graph, nullptr, &count) != CUDA_SUCCESS || count == 0) return 0;
-  std::vector<CUgraphNode> nodes(count);
-  if (table.GraphGetNodes(graph, nodes.data(), &count) != CUDA_SUCCESS) return 0;
   uint32_t commands = 0;
-  for (CUgraphNode node : nodes) {
+  for (CUgraphNode node : NodesOf(table, graph)) {
     CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
     if (table.GraphNodeGetType(node, &type) != CUDA_SUCCESS) return 0;
     CUgraph child = nullptr;
@@ -342,6 +350,30 @@ uint32_t Driver::CommandsOf(Graph graph) const {
     }
   }
   return commands;
+}
+std::vector<Context> Driver::KernelContextsOf(Graph graph) const {
+  const Table& table = state_->table;
+  std::vector<Context> contexts;
+  const auto add = [&](Context context) {
+    if (context != nullptr &&
+        std::find(contexts.begin(), contexts.end(), context) == contexts.end()) {
+      contexts.push_back(context);
+    }
+  };
+  for (CUgraphNode node : NodesOf(table, graph)) {
+    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+    if (table.GraphNodeGetType(node, &type) != CUDA_SUCCESS) continue;
+    CUgraph child = nullptr;
+    CUDA_KERNEL_NODE_PARAMS kernel{};
+    if (type == CU_GRAPH_NODE_TYPE_KERNEL &&
+        table.GraphKernelNodeGetParams(node, &kernel) == CUDA_SUCCESS) {
+      add(kernel.ctx);
+    } else if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
+               table.GraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS) {
+      for (const Context context : KernelContextsOf(child)) add(context);
+    }
+  }
+  return contexts;
 }
 Result Driver::LaunchGraph(GraphExec exec, Stream stream) const {
   return Code(state_->table.GraphLaunch(exec, stream));

@@ -200,6 +200,9 @@ class Driver {
   Result Instantiate(GraphExec* exec, Graph graph) const;
   // Kernels, copies and sets of it, those of its children too; 0: the driver does not say.
   uint32_t CommandsOf(Graph graph) const;
+  // The contexts that its kernels are in, those of its children too, each once. Functions of which the driver does not say
+  // whose they are are left out.
+  std::vector<Context> KernelContextsOf(Graph graph) const;
   Result LaunchGraph(GraphExec exec, Stream stream) const;
   Result DestroyGraph(Graph graph) const;
   Result DestroyGraphExec(GraphExec exec) const;

@@ -68,16 +68,20 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, bool calibrates,
 
   Marker start;
   uint32_t launch = 0;
-  bool passed = false;
+  bool passed = false, marked = false;
   const Verdict verdict = engine.WaitForGrant(tenant, request, [&](uint32_t number, Time now) {
     engine.mu.AssertHeld();
     launch = number;
+    ++stream.entering;
     passed = tenant.passing && tenant.passed_launch == number;
     if (stream.markers_pending == 0 && stream.unmarked == 0 && !stream.marking) {
       start = engine.NewMarker(stream);
     }
     // What was hardly measured yet is measured in a batch of its own.
-    if (!cost.settled) engine.TakeCredit(tenant, now);
+    // So is what took as long as was predicted for all that anybody knows: the next one comes this way too.
+    marked = stream.to_mark > 0;
+    if (marked) --stream.to_mark;
+    if (!cost.settled || marked) engine.TakeCredit(tenant, now);
   });
   if (verdict != Verdict::kAdmitted) return {nullptr, 0, verdict, false, false};
   if (start.stream != nullptr) engine.MarkStart(start);
@@ -86,15 +90,18 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, bool calibrates,
                     /*refused=*/false, exclusive});
   stream.context.store(meter::CostModel::Next(context, work.key), std::memory_order_relaxed);
   // What passed at the bound of holds is measured by itself.
-  return {&stream, launch, Verdict::kAdmitted, true, exclusive || !cost.known || passed};
+  return {&stream, launch, Verdict::kAdmitted, true, exclusive || !cost.known || passed || marked};
 }
 
 void Gate::Refused(StreamGate& stream, uint32_t launch) {
-  try {
-    CompleteSlow({&stream, launch}, /*submitted=*/false);
-  } catch (const std::bad_alloc&) {
-    // No memory for the marker that was to show that it took no time: the stream's next one does.
-  }
+  CompleteSlow({&stream, launch}, /*submitted=*/false);
+}
+
+// The driver has it, or has refused it.
+void Gate::Entered(const Admission& admission) {
+  if (!admission.timed) return;
+  const Section section(state_->engine);
+  if (int& entering = admission.stream->entering; entering > 0) --entering;
 }
 
 void Gate::CompleteSlow(const Admission& admission, bool submitted) {
@@ -103,10 +110,12 @@ void Gate::CompleteSlow(const Admission& admission, bool submitted) {
     const Time now = engine.clock.Now();
     state_->page.timed_ns.store(now.time_since_epoch().count(), std::memory_order_relaxed);
     state_->page.timed_launch.store(admission.launch, std::memory_order_release);
+    Entered(admission);
     // Others wait for the end of this one, or it may never end: its marker is not left to the next call.
     if (admission.close) engine.CloseOpen(*state_, nullptr);
     return;
   }
+  Entered(admission);
   // The driver refused: nothing runs. If the books have not seen the launch, they will see that; else a
   // marker will show that it took no time.
   bool seen = false;
@@ -175,7 +184,11 @@ void Gate::MarkBehindStall(StreamGate* stream, bool waits_for_host) {
     engine.SyncLaunches(*state_, now);
     // Another thread launches on the stream at the same time: what is before what, nobody knows.
     if (!stream->live || stream->leaving || stream->unmarked > 0 || stream->marking) return;
-    end = engine.NewMarker(*stream);
+    try {
+      end = engine.NewMarker(*stream);
+    } catch (const std::bad_alloc&) {
+      return;  // the driver has the wait already; what comes behind it may be charged for it
+    }
     end.behind_stall = true;
     end.waits_for_host = waits_for_host;
   }

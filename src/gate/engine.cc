@@ -247,7 +247,7 @@ absl::StatusOr<StreamGate*> Gate::AddStream(driver::Stream handle, const StreamP
                   .costs = tenant.costs.get(),
                   .context = &stream->context,
                   .record = LaunchRecord{.launch = 0, .stream = stream->index, .entry = 0}.Pack()};
-  stream->unmarked = 0;
+  stream->unmarked = stream->to_mark = stream->entering = 0;
   stream->unmarked_ns = 0;
   stream->unmarked_lease = stream->unmarked_passed = false;
   stream->live = true;

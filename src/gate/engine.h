@@ -175,11 +175,11 @@ class Gate {
   // The same for nearly every kernel, without a call: lane.h.
   static const Lane& LaneOf(const StreamGate& stream);
   // Must follow every admitted Admission, after the driver's call. `submitted` false: the driver
-  // refused, the charge is taken back.
+  // refused, the charge is taken back. Throws nothing for want of memory: what gets no marker gets one later.
   void Complete(const Admission& admission, bool submitted) {
     if (!submitted || admission.timed) CompleteSlow(admission, submitted);
   }
-  // Of a launch that was paid for by Lane::Take(). Throws nothing for want of memory: a program in C stands there.
+  // Of a launch that was paid for by Lane::Take().
   void Refused(StreamGate& stream, uint32_t launch);
 
   // A marker closes what is open on `stream` (all streams when null) because the host is about to wait
@@ -241,6 +241,7 @@ class Gate {
   Admission AdmitUncommon(StreamGate& stream, const Work& work, Time deadline);
   Admission AdmitSlow(StreamGate& stream, const Work& work, bool calibrates, Time deadline);
   void CompleteSlow(const Admission& admission, bool submitted);
+  void Entered(const Admission& admission);
   void MarkBehindStall(StreamGate* stream, bool waits_for_host);
 
   TenantState* const state_;  // owned by the engine, which owns this gate too

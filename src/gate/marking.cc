@@ -42,9 +42,18 @@ void Engine::Impl::CloseOpen(TenantState& tenant, StreamGate* only) {
       if (!stream->live || stream->unmarked == 0 || stream->marking) continue;
       if (stream->thread != nullptr && stream->thread != ThisThread()) continue;
       if (only != nullptr && stream.get() != only) continue;
+      if (only == nullptr && stream->entering > 0)
+        continue;              // its thread marks it, or the next who comes by
       if (count == 16) break;  // the rest is marked next time
-      Marker& marker = todo[count++];
-      marker = NewMarker(*stream);
+      Marker& marker = todo[count];
+      try {
+        marker = NewMarker(*stream);
+      } catch (const std::bad_alloc&) {
+        // Whoever calls launches, or only waits: it stays open, and is marked next time. The others have theirs.
+        LookBy(began + kSilence);
+        continue;
+      }
+      ++count;
       arbiter.Launched(tenant.id, marker.commands, began);
     }
   }

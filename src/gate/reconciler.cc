@@ -269,16 +269,17 @@ int Engine::Impl::CloseSilent(TenantState& tenant, Time now, std::vector<Marker>
       continue;
     }
     if (stream->thread != nullptr) {  // to this thread its handle means another
+      stream->to_mark = std::min(stream->to_mark + stream->unmarked, kMostToMark);
       SettleUnmarked(tenant, *stream, now);
       continue;
     }
     try {
       silent.reserve(silent.size() + 1);
+      silent.push_back(NewMarker(*stream));
     } catch (const std::bad_alloc&) {
       left += stream->unmarked;  // the next time
       continue;
     }
-    silent.push_back(NewMarker(*stream));
     silent.back().after_silence = true;
     arbiter.Launched(tenant.id, silent.back().commands, now);
   }

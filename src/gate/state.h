@@ -35,6 +35,8 @@ inline const void* ThisThread() {
 
 // A tenant that fell silent may not come by again: the reconciler closes what it left open.
 inline constexpr Nanos kSilence = Millis(1);
+// At most so many commands in a row are marked each, because others were not.
+inline constexpr int kMostToMark = 256;
 // A graph of this cost or more is not taken for one command that nothing interrupts.
 inline constexpr float kLongGraphNs = 500e3f;
 
@@ -85,6 +87,11 @@ class StreamGate {
   std::deque<Marker> markers;    // recorded, not seen completed, in the order of the stream
   int markers_pending = 0;       // these, and those seen completed that are not settled
   bool marking = false;          // some thread is recording an event here
+  // Launches of the slow way that may not be in the driver yet. Another thread's marker would stand before them, and say
+  // that they took no time.
+  int entering = 0;
+  // So many of the next commands get a marker each: as many of its thread's found no marker before it fell silent.
+  int to_mark = 0;
   Time held_up_since =
       kNever;               // it waits for the host, or for a value, at the front of its markers
   Nanos recorded_until{0};  // device time at which what was settled last had ended

@@ -8,6 +8,7 @@
 #ifndef GPUSHARE_HARNESS_ALONE_H_
 #define GPUSHARE_HARNESS_ALONE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <utility>
@@ -16,6 +17,11 @@
 #include "harness/run.h"
 
 namespace gpushare::harness {
+
+// How many runs that is: of a case whose question asks for none, 0.
+size_t RunsAlone(const Scenario& scenario, const Case& one);
+// Whether they are told as the time of SMs, as the method that is compared with them is; of requests that is their time.
+bool AloneBySms(const Scenario& scenario, const Method& method);
 
 class Alone {
  public:

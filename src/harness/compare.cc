@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "harness/compare.h"
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -13,6 +15,7 @@ namespace {
 struct Measured {
   std::string unit;
   Figure::Better better = Figure::Better::kNeither;
+  bool by_host = false;
   std::vector<double> values;
 };
 
@@ -40,8 +43,8 @@ std::map<Key, Runs> ByMethod(const Results& results, std::vector<Key>* order) {
     if (!run.not_supported.empty()) runs.not_supported = run.not_supported;
     if (!run.figures.empty()) ++runs.good;
     for (const Figure& figure : run.figures) {
-      const auto [measured, first] =
-          runs.figures.emplace(figure.name, Measured{figure.unit, figure.better, {}});
+      const auto [measured, first] = runs.figures.emplace(
+          figure.name, Measured{figure.unit, figure.better, figure.by_host, {}});
       if (first) runs.order.push_back(figure.name);
       if (figure.value.has_value()) measured->second.values.push_back(*figure.value);
     }
@@ -71,23 +74,46 @@ Verdict VerdictOfRuns(const Runs& before, const Runs& after) {
   return FailedPart(after) < FailedPart(before) ? Verdict::kBetter : Verdict::kSame;
 }
 
-Verdict VerdictOf(const Measured& before, const Measured& after, const Median& a, const Median& b) {
+// `certain`: as unlikely as that it has to be.
+Verdict VerdictOf(const Measured& before, const Measured& after, const Median& a, const Median& b,
+                  double certain) {
   if (a.n > 0 && b.n == 0) return Verdict::kMissing;
   if (a.n == 0 && b.n > 0) return Verdict::kNew;
   if (a.n == 0) return Verdict::kSame;
-  if (a.n < kLeastRepetitions || b.n < kLeastRepetitions) return Verdict::kUnsure;
   if (a.low <= b.high && b.low <= a.high) return Verdict::kSame;
-  if (before.better == Figure::Better::kNeither || before.better != after.better) {
+  if (std::fabs(a.value - b.value) < LeastEffect(before.unit, a.value, b.value)) {
+    return Verdict::kSame;
+  }
+  if (ChanceApart(before.values, after.values) > certain) return Verdict::kUnsure;
+  if (before.better == Figure::Better::kNeither || before.better != after.better ||
+      before.by_host || after.by_host) {
     return Verdict::kDifferent;
   }
   const bool is_less = b.value < a.value;
   return is_less == (before.better == Figure::Better::kLower) ? Verdict::kBetter : Verdict::kWorse;
 }
 
+using AllRuns = std::map<Key, Runs>;
+
+// Those that have values on either side.
+size_t FiguresOfBoth(const AllRuns& before, const AllRuns& after) {
+  size_t figures = 0;
+  for (const auto& [key, runs] : before) {
+    const auto others = after.find(key);
+    if (others == after.end()) continue;
+    for (const auto& [name, measured] : runs.figures) {
+      const auto other = others->second.figures.find(name);
+      if (other == others->second.figures.end()) continue;
+      if (!measured.values.empty() && !other->second.values.empty()) ++figures;
+    }
+  }
+  return figures;
+}
+
 class Comparing {
  public:
-  Comparing(const Key& key, const Runs& before, const Runs& after)
-      : key_(key), before_(before), after_(after) {}
+  Comparing(const Key& key, const Runs& before, const Runs& after, double certain)
+      : key_(key), before_(before), after_(after), certain_(certain) {}
 
   std::vector<Comparison> Do() {
     const bool both = before_.good > 0 && after_.good > 0;
@@ -127,12 +153,13 @@ class Comparing {
     made.after.median = MedianOf(other.values);
     if (one.values.empty()) made.before.why = &one == &none ? "not there" : "no samples";
     if (other.values.empty()) made.after.why = &other == &none ? "not there" : "no samples";
-    made.verdict = VerdictOf(one, other, made.before.median, made.after.median);
+    made.verdict = VerdictOf(one, other, made.before.median, made.after.median, certain_);
   }
 
   const Key& key_;
   const Runs& before_;
   const Runs& after_;
+  const double certain_;
   std::vector<Comparison> made_;
 };
 
@@ -158,21 +185,40 @@ const char* VerdictName(Verdict verdict) {
   return "";
 }
 
+size_t RepetitionsFor(size_t figures) {
+  size_t n = 1;
+  while (LeastChanceApart(n) * static_cast<double>(figures) > kFalseVerdict) ++n;
+  return n;
+}
+
+double LeastEffect(const std::string& unit, double before, double after) {
+  // Of what is a part of something already, a tenth of a hundredth; else a hundredth of what it is.
+  if (unit == "%" || unit == "pp") return 0.1;
+  return 0.01 * std::max(std::fabs(before), std::fabs(after));
+}
+
 bool IsWorse(Verdict verdict) { return verdict == Verdict::kWorse || verdict == Verdict::kMissing; }
 
 std::vector<Comparison> Compare(const Results& before, const Results& after) {
   std::vector<Key> order, order_after;
-  std::map<Key, Runs> first = ByMethod(before, &order), second = ByMethod(after, &order_after);
+  AllRuns first = ByMethod(before, &order), second = ByMethod(after, &order_after);
+  const auto figures = static_cast<double>(std::max<size_t>(FiguresOfBoth(first, second), 1));
   for (const Key& key : order_after) {
     if (first.count(key) == 0) order.push_back(key);
   }
   std::vector<Comparison> comparisons;
   for (const Key& key : order) {
-    for (Comparison& made : Comparing(key, first[key], second[key]).Do()) {
+    for (Comparison& made : Comparing(key, first[key], second[key], kFalseVerdict / figures).Do()) {
       comparisons.push_back(std::move(made));
     }
   }
   return comparisons;
+}
+
+size_t FiguresCompared(const std::vector<Comparison>& comparisons) {
+  return static_cast<size_t>(std::count_if(
+      comparisons.begin(), comparisons.end(),
+      [](const Comparison& each) { return each.before.median.n > 0 && each.after.median.n > 0; }));
 }
 
 }  // namespace gpushare::harness

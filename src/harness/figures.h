@@ -18,6 +18,8 @@ struct Figure {
   std::string unit;                 // "%", "pp", "us", ""
   std::optional<double> value = 0;  // nothing: there was no sample
   Better better = Better::kNeither;
+  // By the host's clock, not the device's: what else the machine does goes into it.
+  bool by_host = false;
 };
 
 // By the question (questions/), all of the time after the warm-up. A window begins at each sample. It counts for a tenant

@@ -12,14 +12,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/fd_io.h"
 
 namespace gpushare::harness {
 namespace {
@@ -29,10 +28,15 @@ bool HasChildren() {
   return waitid(P_ALL, 0, &ignored, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
+// Of the kernel's; what cannot be read, as of a process that ends meanwhile, is not there.
+std::string TextOf(const std::string& path) {
+  std::string text;
+  return base::ReadFile(path, 1 << 22, &text) == 0 ? text : "";
+}
+
 // 0 where there is none any more.
 pid_t ParentOf(pid_t process) {
-  std::ifstream file(absl::StrCat("/proc/", process, "/stat"));
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::string text = TextOf(absl::StrCat("/proc/", process, "/stat"));
   // "7 (name) S 1 ...": a name may have brackets and blanks.
   const size_t name_end = text.rfind(") ");
   if (name_end == std::string::npos || name_end + 4 > text.size()) return 0;
@@ -40,8 +44,7 @@ pid_t ParentOf(pid_t process) {
 }
 
 bool HasMark(pid_t process) {
-  std::ifstream file(absl::StrCat("/proc/", process, "/environ"));
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::string text = TextOf(absl::StrCat("/proc/", process, "/environ"));
   const auto [name, value] = MarkOfThisProcess();
   for (const absl::string_view line : absl::StrSplit(text, '\0')) {
     if (line == absl::StrCat(name, "=", value)) return true;

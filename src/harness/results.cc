@@ -4,6 +4,7 @@
 #include <cmath>
 #include <exception>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
@@ -46,7 +47,15 @@ Circumstances ReadCircumstances(const ordered_json& from) {
   read.clocks = from.value("clocks", "");
   read.commit = from.value("commit", "");
   read.seed = from.value("seed", uint64_t{0});
+  read.profile = from.value("profile", "");
   return read;
+}
+
+Nanos ReadTimeOf(const ordered_json& from, const char* key) {
+  const Nanos time(from.value(key, int64_t{0}));
+  if (time < Nanos(0) || time > kLongestRun)
+    throw std::invalid_argument("a run's time is out of range");
+  return time;
 }
 
 Result ReadResult(const ordered_json& from) {
@@ -58,13 +67,16 @@ Result ReadResult(const ordered_json& from) {
   read.not_supported = from.value("not_supported", "");
   read.error = from.value("error", "");
   read.sm_mhz = from.value("sm_mhz", 0.0);
+  read.length = ReadTimeOf(from, "length_ns");
+  read.warm_up = ReadTimeOf(from, "warm_up_ns");
   if (from.contains("course")) read.course = ReadCourse(from.at("course"));
   if (!from.contains("figures")) return read;
   for (const ordered_json& each : from.at("figures")) {
     const ordered_json& value = each.at("value");
     read.figures.push_back({each.at("name").get<std::string>(), each.at("unit").get<std::string>(),
                             value.is_null() ? std::nullopt : std::optional(value.get<double>()),
-                            BetterOf(each.at("better").get<std::string>())});
+                            BetterOf(each.at("better").get<std::string>()),
+                            each.value("clock", "") == "host"});
   }
   return read;
 }
@@ -81,6 +93,7 @@ std::string FormatCircumstances(const Circumstances& circumstances) {
   if (!circumstances.clocks.empty()) json["clocks"] = circumstances.clocks;
   if (!circumstances.commit.empty()) json["commit"] = circumstances.commit;
   json["seed"] = circumstances.seed;
+  if (!circumstances.profile.empty()) json["profile"] = circumstances.profile;
   return Line(json);
 }
 
@@ -89,6 +102,10 @@ std::string FormatResult(const Result& result) {
                        {"case", result.one_case},
                        {"method", result.method},
                        {"repetition", result.repetition}};
+  if (result.length > Nanos(0)) {
+    json["length_ns"] = result.length.count();
+    json["warm_up_ns"] = result.warm_up.count();
+  }
   if (!result.not_supported.empty()) json["not_supported"] = result.not_supported;
   if (!result.error.empty()) json["error"] = result.error;
   if (result.sm_mhz > 0) json["sm_mhz"] = std::round(result.sm_mhz);
@@ -99,6 +116,7 @@ std::string FormatResult(const Result& result) {
                          {"unit", each.unit},
                          {"value", each.value.has_value() ? ordered_json(*each.value) : nullptr},
                          {"better", NameOf(each.better)}});
+      if (each.by_host) figures.back()["clock"] = "host";
     }
   }
   if (!result.course.question.empty()) json["course"] = CourseJson(result.course);

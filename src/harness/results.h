@@ -6,7 +6,7 @@
 //   {"scenario":"share","case":"two","method":"other","repetition":0,"not_supported":"no share"}
 //   {"scenario":"share","case":"two","method":"other","repetition":1,"error":"it had not ended after 120 s"}
 //
-// What a course is: course_json.h. Of what there was no sample, the value is null.
+// A figure by the host's clock has "clock":"host" as well. What a course is: course_json.h. Of what there was no sample, the value is null.
 //
 // Each line is written at once, so that what was measured is kept whatever comes after it.
 #ifndef GPUSHARE_HARNESS_RESULTS_H_
@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/time.h"
 #include "harness/course.h"
 #include "harness/figures.h"
 
@@ -31,9 +32,10 @@ struct Circumstances {
   std::string machine;      // processor and kernel
   std::string begun;        // RFC 3339, UTC
   std::string driver = {};  // of the GPU; empty: the simulated GPU has none
-  std::string commit = {};  // of gpushare's sources; empty: nobody said
+  std::string commit = {};  // of gpushare's sources; empty or "unknown": nobody said
   uint64_t seed = 0;
-  std::string clocks = {};  // of the GPU, when the runs began; empty: the simulated GPU has none
+  std::string clocks = {};   // of the GPU, when the runs began; empty: the simulated GPU has none
+  std::string profile = {};  // of a device, that the simulated GPU was like; its file's name
   bool operator==(const Circumstances&) const = default;
 };
 
@@ -45,6 +47,7 @@ struct Result {
   std::vector<Figure> figures = {};  // empty where one of the two is not
   double sm_mhz = 0;                 // the SMs' clock while kernels held them; 0: nobody knows
   Course course = {};                // of results before there were courses: nothing
+  Nanos length{0}, warm_up{0};       // of the run; 0: results from before that was said
 };
 
 struct Results {

@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/clock.h"
+#include "base/env.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "harness/children.h"
@@ -111,7 +112,7 @@ class OneRun {
  private:
   static absl::Status Link(const std::string& to, const std::string& path) {
     std::error_code error;
-    fs::create_symlink(to, path, error);
+    fs::create_symlink(fs::absolute(to), path, error);
     return error ? absl::UnavailableError(absl::StrCat(path, ": ", error.message()))
                  : absl::OkStatus();
   }
@@ -220,7 +221,9 @@ class OneRun {
     Variables variables = WithoutThoseOfSharing(environ);
     variables["GPUSHARE_DRIVER"] = bed_.card->driver;
     variables["CUDA_VISIBLE_DEVICES"] = bed_.card->uuid;
-    variables["LD_LIBRARY_PATH"] = folder_ / "loader";
+    // Behind it what the driver itself may need.
+    const std::string path = base::GetEnv("LD_LIBRARY_PATH").value_or("");
+    variables["LD_LIBRARY_PATH"] = absl::StrCat(folder_ / "loader", path.empty() ? "" : ":", path);
     // Nobody's but the method's own: a daemon of the machine's would take the programs of all methods.
     variables["CUDA_MPS_PIPE_DIRECTORY"] = folder_ / "mps";
     if (bed_.card->settings.has_value()) variables["GPUSHARE_SIM"] = *bed_.card->settings;

@@ -226,6 +226,7 @@ class ScenarioReader {
       return in_.Error(map.line, place, "'tenants' is missing");
     }
     tenant_lines_.clear();
+    entry_lines_.clear();
     scenario_.cases.push_back(std::move(one));
     return absl::OkStatus();
   }
@@ -291,11 +292,12 @@ class ScenarioReader {
     for (const yaml::Reader::Rule& rule : of_some) {
       if (HasTenantKey(rule.key)) rules.push_back(rule);
     }
-    for (yaml::Reader::Rule& rule : TimingRules(in_, &tenant)) rules.push_back(std::move(rule));
+    for (yaml::Reader::Rule& rule : TimingRules(in_, folder_, &tenant))
+      rules.push_back(std::move(rule));
     GPUSHARE_RETURN_IF_ERROR(in_.Keys(map, place, rules));
     tenant.ask.high_priority = high;
     if (tenant.name.empty()) return in_.Error(map.line, place, "'name' is missing");
-    GPUSHARE_RETURN_IF_ERROR(CheckNew(map.line, place, "tenant", tenant.name, &tenant_lines_));
+    GPUSHARE_RETURN_IF_ERROR(CheckNew(map.line, place, "tenant", tenant.name, &entry_lines_));
     if (!tenant.batches.empty()) {
       if (!tenant.work.empty()) {
         return in_.Error(map.line, place, "either 'work' or 'batches', which have work each");
@@ -321,9 +323,11 @@ class ScenarioReader {
 
   // As many as it counts, each with its part of the share.
   absl::Status AddTenants(const Node& map, Place place, Tenant tenant, int64_t count, size_t most,
-                          Case* of) const {
+                          Case* of) {
+    tenant.entry = tenant.name;
     tenant.group = of->tenants.empty() ? 0 : of->tenants.back().group + 1;
     if (count == 0) {
+      GPUSHARE_RETURN_IF_ERROR(CheckNew(map.line, place, "tenant", tenant.name, &tenant_lines_));
       of->tenants.push_back(std::move(tenant));
       return absl::OkStatus();
     }
@@ -341,6 +345,9 @@ class ScenarioReader {
     for (int64_t i = 1; i <= count; ++i) {
       of->tenants.push_back(tenant);
       of->tenants.back().name = absl::StrCat(tenant.name, "-", i);
+      // Those of one entry may have the name that another has as it stands.
+      GPUSHARE_RETURN_IF_ERROR(
+          CheckNew(map.line, place, "tenant", of->tenants.back().name, &tenant_lines_));
     }
     return absl::OkStatus();
   }
@@ -368,7 +375,7 @@ class ScenarioReader {
         return in_.Error(line, place, wrong);
       }
       if (ServesRequests(tenant)) {
-        expected += RequestsPerSecond(tenant) * static_cast<double>(scenario_.length.count()) / 1e9;
+        expected += RequestsExpected(tenant, scenario_.length);
       }
       shares += tenant.ask.share.value_or(0);
     }
@@ -395,7 +402,8 @@ class ScenarioReader {
   const CheckGpu& check_gpu_;
   const Length length_;
   Short short_;
-  std::map<std::string, int> case_lines_, tenant_lines_;  // by name; of the case that is read
+  std::map<std::string, int> case_lines_;                  // by name
+  std::map<std::string, int> entry_lines_, tenant_lines_;  // of the case that is read
 };
 
 }  // namespace

@@ -56,8 +56,9 @@ struct Tenant {
   player::PlayMode mode = player::PlayMode::kBacklog;
   // Of requests: device time of those that come ÷ time, or how many come a second; one of the two.
   double load = 0, rate = 0;
-  enum class Arrivals : uint8_t { kPoisson, kUniform };
+  enum class Arrivals : uint8_t { kPoisson, kUniform, kTrace };
   Arrivals arrivals = Arrivals::kPoisson;
+  std::vector<Nanos> traced = {};    // kTrace: when they come, which no `load` or `rate` says then
   std::vector<Stretch> active = {};  // it has work then alone; none: throughout
   // kBatches: parts of `work`, by the number of requests; how long a request waits for others.
   std::vector<player::BatchPass> batches = {};
@@ -66,6 +67,8 @@ struct Tenant {
   Allocations allocations = {};  // with these it needs no work
   Fault fault = {};
   size_t group = 0;  // those that were made of one entry with a count have one
+  std::string entry =
+      {};  // that entry's name, which theirs begin with; of any other tenant its own
 };
 
 // One at a time or in batches.

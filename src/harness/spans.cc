@@ -110,6 +110,45 @@ class Sweep {
 
 }  // namespace
 
+void CutAway(std::vector<Away> away, KernelSpans* kernels) {
+  if (away.empty()) return;
+  std::sort(away.begin(), away.end(), [](const Away& a, const Away& b) { return a.from < b.from; });
+  KernelSpans parts;
+  parts.reserve(kernels->size() + away.size());
+  for (const KernelSpan& kernel : *kernels) {
+    const size_t before = parts.size();
+    int64_t at = kernel.first, length = 0;
+    const auto add = [&](int64_t until) {
+      if (until <= at) return;
+      length += until - at;
+      parts.push_back({.first = at, .last = until});
+    };
+    // They do not overlap, but perhaps by what two blocks' clocks differ.
+    auto next = std::partition_point(away.begin(), away.end(),
+                                     [&](const Away& each) { return each.until <= kernel.first; });
+    for (; next != away.end() && next->from < kernel.last; ++next) {
+      add(std::min(next->from, kernel.last));
+      at = std::max(at, next->until);
+    }
+    add(kernel.last);
+    if (length == 0) {
+      parts.push_back(kernel);
+      continue;
+    }
+    int64_t passed = 0, ran = 0, cycles = 0;
+    const auto up_to_here = [&](int64_t whole) {
+      return static_cast<int64_t>(static_cast<double>(whole) * static_cast<double>(passed) /
+                                  static_cast<double>(length));
+    };
+    for (size_t i = before; i < parts.size(); ++i) {
+      passed += parts[i].last - parts[i].first;
+      parts[i].ran = up_to_here(kernel.ran) - ran, ran += parts[i].ran;
+      parts[i].cycles = up_to_here(kernel.cycles) - cycles, cycles += parts[i].cycles;
+    }
+  }
+  *kernels = std::move(parts);
+}
+
 std::vector<std::vector<int64_t>> UsedOf(const std::vector<KernelSpans>& tenants,
                                          const SpanGrid& grid) {
   Sweep sweep(tenants.size(), grid);

@@ -16,7 +16,7 @@
 
 namespace gpushare::harness {
 
-// One kernel, in ns since the run's start.
+// One kernel, or a part of one, in ns since the run's start.
 struct KernelSpan {
   int64_t first = 0, last = 0;  // its first block's begin, its last one's end
   int64_t ran = 0;              // how long its blocks held their SMs, together
@@ -24,6 +24,13 @@ struct KernelSpan {
   bool operator==(const KernelSpan&) const = default;
 };
 using KernelSpans = std::vector<KernelSpan>;
+
+// When the device was another process's, in the same ns.
+struct Away {
+  int64_t from = 0, until = 0;
+};
+// Each kernel in parts, which are those when its process had the device. Of what its blocks ran a part has as much as it is long.
+void CutAway(std::vector<Away> away, KernelSpans* kernels);
 
 struct SpanGrid {
   Nanos length{0}, step{0};

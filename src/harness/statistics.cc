@@ -28,6 +28,21 @@ class AtMost {
   double log_term_, probability_;
 };
 
+double LogChoose(double n, double k) {
+  return std::lgamma(n + 1) - std::lgamma(k + 1) - std::lgamma(n - k + 1);
+}
+
+// The one way round, as the header has it.
+double ChanceBelow(size_t n_of_lower, size_t n_of_upper, size_t k_ends) {
+  const auto n = static_cast<double>(n_of_lower), m = static_cast<double>(n_of_upper),
+             k = static_cast<double>(k_ends);
+  double sum = 0;
+  for (double j = 0; j <= k; ++j) {
+    sum += std::exp(LogChoose(n - k - 1 + j, j) + LogChoose(k + m - j, k) - LogChoose(n + m, n));
+  }
+  return sum;
+}
+
 }  // namespace
 
 Median MedianOf(std::vector<double> values) {
@@ -48,6 +63,23 @@ Median MedianOf(std::vector<double> values) {
   median.confidence = std::max(0.0, 1 - 2 * here.probability());
   return median;
 }
+
+double ChanceApart(std::vector<double> some, std::vector<double> others) {
+  if (some.empty() || others.empty()) return 1;
+  std::sort(some.begin(), some.end());
+  std::sort(others.begin(), others.end());
+  const double apart = MedianOf(some).value - MedianOf(others).value;
+  if (apart == 0) return 1;
+  const std::vector<double>& lower = apart < 0 ? some : others;
+  const std::vector<double>& upper = apart < 0 ? others : some;
+  for (size_t k = 0; k < std::min(lower.size(), upper.size()); ++k) {
+    if (lower[lower.size() - 1 - k] >= upper[k]) continue;
+    return std::min(1.0, 2 * ChanceBelow(lower.size(), upper.size(), k));
+  }
+  return 1;
+}
+
+double LeastChanceApart(size_t n) { return n == 0 ? 1 : std::min(1.0, 2 * ChanceBelow(n, n, 0)); }
 
 std::optional<double> Quantile(std::vector<double> values, double q) {
   if (values.empty()) return std::nullopt;

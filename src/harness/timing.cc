@@ -8,6 +8,7 @@
 #include "harness/stretches.h"
 #include "harness/values.h"
 #include "spec/text.h"
+#include "workload/arrival_trace.h"
 #include "workload/arrivals.h"
 #include "workload/trace.h"
 
@@ -17,7 +18,7 @@ namespace {
 using yaml::Node;
 
 constexpr char kModes[] = "backlog|sync|requests|batches";  // in the order of player::PlayMode
-constexpr char kArrivals[] = "poisson|uniform";             // in the order of Tenant::Arrivals
+constexpr char kArrivals[] = "poisson|uniform";  // in the order of Tenant::Arrivals, but for kTrace
 
 template <typename Enum>
 yaml::Reader::Take Word(const yaml::Reader& in, const char* words, Enum* out) {
@@ -27,6 +28,32 @@ yaml::Reader::Take Word(const yaml::Reader& in, const char* words, Enum* out) {
     *out = static_cast<Enum>(which);
     return absl::OkStatus();
   };
+}
+
+// A word, or what file has them.
+absl::Status ReadArrivals(const yaml::Reader& in, const Node& value, const std::string& place,
+                          const std::string& folder, Tenant* tenant) {
+  if (value.kind != Node::Kind::kMap) {
+    return Word(in, kArrivals, &tenant->arrivals)(value, place);
+  }
+  std::string times, gaps;
+  const auto path = [&in](std::string* out) {
+    return [&in, out](const Node& file, const std::string& below) {
+      return in.Text(file, below, "the path of a file with a number of seconds a line", out);
+    };
+  };
+  GPUSHARE_RETURN_IF_ERROR(in.Keys(value, place, {{"times", path(&times)}, {"gaps", path(&gaps)}}));
+  if (times.empty() == gaps.empty()) {
+    return in.Error(value.line, place, "allowed: either times or gaps");
+  }
+  const std::string& file = times.empty() ? gaps : times;
+  absl::StatusOr<std::vector<Nanos>> traced = workload::ReadArrivalTrace(
+      file.front() == '/' ? file : absl::StrCat(folder, file),
+      times.empty() ? workload::ArrivalsAs::kGaps : workload::ArrivalsAs::kTimes);
+  if (!traced.ok()) return in.Error(value.line, place, std::string(traced.status().message()));
+  tenant->arrivals = Tenant::Arrivals::kTrace;
+  tenant->traced = *std::move(traced);
+  return absl::OkStatus();
 }
 
 // One in each period.
@@ -42,9 +69,28 @@ std::vector<Nanos> UniformArrivals(double per_second, Nanos length, std::mt19937
   return arrivals;
 }
 
+std::vector<Nanos> TracedArrivals(const Tenant& tenant, Nanos length) {
+  const std::vector<Nanos>& all = tenant.traced;
+  return {all.begin(), std::lower_bound(all.begin(), all.end(), length)};
+}
+
+// Those too that come while it is not active.
+std::vector<Nanos> AllArrivals(const Tenant& tenant, Nanos length, std::mt19937_64& random) {
+  switch (tenant.arrivals) {
+    case Tenant::Arrivals::kTrace:
+      return TracedArrivals(tenant, length);
+    case Tenant::Arrivals::kUniform:
+      return UniformArrivals(RequestsPerSecond(tenant), length, random);
+    case Tenant::Arrivals::kPoisson:
+      break;
+  }
+  return workload::PoissonArrivals(RequestsPerSecond(tenant), length, random);
+}
+
 }  // namespace
 
-std::vector<yaml::Reader::Rule> TimingRules(const yaml::Reader& in, Tenant* tenant) {
+std::vector<yaml::Reader::Rule> TimingRules(const yaml::Reader& in, const std::string& folder,
+                                            Tenant* tenant) {
   return {{"mode", Word(in, kModes, &tenant->mode)},
           {"load",
            [&in, tenant](const Node& value, const std::string& place) {
@@ -54,7 +100,10 @@ std::vector<yaml::Reader::Rule> TimingRules(const yaml::Reader& in, Tenant* tena
            [&in, tenant](const Node& value, const std::string& place) {
              return ReadRate(in, value, place, &tenant->rate);
            }},
-          {"arrivals", Word(in, kArrivals, &tenant->arrivals)},
+          {"arrivals",
+           [&in, &folder, tenant](const Node& value, const std::string& place) {
+             return ReadArrivals(in, value, place, folder, tenant);
+           }},
           {"wait",
            [&in, tenant](const Node& value, const std::string& place) {
              return ReadTime(in, value, place, Nanos(0), Seconds(10), Micros(1), &tenant->wait);
@@ -77,6 +126,10 @@ std::string CheckTiming(const Tenant& tenant) {
   const char* const mode = batches ? "batches" : "requests";
   if (ServesRequests(tenant)) {
     if (tenant.work.empty()) return absl::StrCat("the mode '", mode, "' needs 'work'");
+    if (tenant.arrivals == Tenant::Arrivals::kTrace) {
+      if (tenant.load == 0 && tenant.rate == 0) return "";
+      return "a trace of 'arrivals' says how many come, not 'load' or 'rate'";
+    }
     if ((tenant.load > 0) != (tenant.rate > 0)) return "";
     return absl::StrCat("the mode '", mode, "' needs either 'load' or 'rate'");
   }
@@ -90,6 +143,10 @@ std::string CheckTiming(const Tenant& tenant) {
 }
 
 std::string CheckTiming(const Tenant& tenant, Nanos length) {
+  if (tenant.arrivals == Tenant::Arrivals::kTrace && tenant.traced.front() >= length) {
+    return absl::StrCat("the first of the traced requests of '", tenant.name,
+                        "' comes after the end of the run");
+  }
   if (tenant.active.empty() || tenant.active.back().to <= length) return "";
   return absl::StrCat("'", tenant.name, "' is active until ",
                       spec::FormatDuration(tenant.active.back().to), ", after the end of the run");
@@ -110,12 +167,16 @@ double RequestsPerSecond(const Tenant& tenant) {
   return tenant.load * 1e9 / static_cast<double>(workload::Summarize(tenant.work).total.count());
 }
 
+double RequestsExpected(const Tenant& tenant, Nanos length) {
+  if (tenant.arrivals == Tenant::Arrivals::kTrace) {
+    return static_cast<double>(TracedArrivals(tenant, length).size());
+  }
+  return RequestsPerSecond(tenant) * static_cast<double>(length.count()) / 1e9;
+}
+
 std::vector<Nanos> ArrivalsOf(const Tenant& tenant, Nanos length, std::mt19937_64& random) {
   if (!ServesRequests(tenant)) return {};
-  const double per_second = RequestsPerSecond(tenant);
-  std::vector<Nanos> arrivals = tenant.arrivals == Tenant::Arrivals::kUniform
-                                    ? UniformArrivals(per_second, length, random)
-                                    : workload::PoissonArrivals(per_second, length, random);
+  std::vector<Nanos> arrivals = AllArrivals(tenant, length, random);
   if (tenant.active.empty()) return arrivals;
   std::erase_if(arrivals, [&](Nanos at) {
     return std::none_of(tenant.active.begin(), tenant.active.end(),

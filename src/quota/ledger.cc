@@ -110,6 +110,11 @@ Grant Account::ReserveBefore(uint64_t bytes, base::Clock& clock, Time deadline,
   return grant;
 }
 
+void Account::LookAgain(Ticket& ticket, base::Clock& clock) {
+  uint32_t waiting = Ticket::kWaiting;
+  if (ticket.state.compare_exchange_strong(waiting, Ticket::kToLook)) clock.Wake(ticket.state, 1);
+}
+
 bool Account::CallAway(const std::shared_ptr<Ticket>& ticket, base::Clock& clock) {
   return line().CallAway(ticket, clock);
 }

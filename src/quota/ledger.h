@@ -86,8 +86,13 @@ class WaitingLine;
 
 // A place in a waiting line, for a waiter whom something else may serve as well: see CallAway().
 struct Ticket {
-  enum State : uint32_t { kWaiting, kGranted, kCalledAway, kLeft };
+  enum State : uint32_t { kWaiting, kToLook, kGranted, kCalledAway, kLeft };
   std::atomic<uint32_t> state{kWaiting};
+
+  bool waits() const {
+    const uint32_t now = state.load();
+    return now == kWaiting || now == kToLook;
+  }
 };
 
 class Account {
@@ -123,6 +128,8 @@ class Account {
   // Ends the wait of the ticket's holder, which is refused. False: it has its grant, or has left.
   // A holder that has not come to wait yet is refused when it comes.
   bool CallAway(const std::shared_ptr<Ticket>& ticket, base::Clock& clock);
+  // Has the ticket's holder look at once. From any thread, also one that may not call the driver.
+  static void LookAgain(Ticket& ticket, base::Clock& clock);
 
   // Held already, and nobody can give them back now: charged and committed past every limit. Nothing more is granted
   // until releases have made room, as after SetLimit() below what is charged.

@@ -189,6 +189,14 @@ std::vector<std::pair<uint64_t, Allocation>> PointerTable::TakeAllOf(const Accou
 std::vector<std::pair<uint64_t, Allocation>> PointerTable::TakeWhere(
     absl::FunctionRef<bool(const Allocation&)> wanted) {
   std::vector<std::pair<uint64_t, Allocation>> taken;
+  TakeWhere(wanted, [&taken](uint64_t pointer, const Allocation& one) {
+    taken.emplace_back(pointer, one);
+  });
+  return taken;
+}
+
+void PointerTable::TakeWhere(absl::FunctionRef<bool(const Allocation&)> wanted,
+                             absl::FunctionRef<void(uint64_t, const Allocation&)> taken) {
   for (Shard& shard : shards_) {
     // A few at a time, so that the lock is held shortly and nothing is allocated under it.
     std::array<uint64_t, 64> found;
@@ -207,11 +215,10 @@ std::vector<std::pair<uint64_t, Allocation>> PointerTable::TakeWhere(
       }
       for (size_t i = 0; i < count; ++i) {
         Allocation allocation;
-        if (Take(found[i], &allocation)) taken.emplace_back(found[i], allocation);
+        if (Take(found[i], &allocation)) taken(found[i], allocation);
       }
     } while (count == found.size());
   }
-  return taken;
 }
 
 void PointerTable::ForEach(absl::FunctionRef<void(uint64_t, const Allocation&)> visit) const {

@@ -90,6 +90,9 @@ class PointerTable {
   // The same of what `wanted` says, which is asked under a lock and may not call the table.
   std::vector<std::pair<uint64_t, Allocation>> TakeWhere(
       absl::FunctionRef<bool(const Allocation&)> wanted);
+  // The same without memory of the host: each is told once it is out, without a lock.
+  void TakeWhere(absl::FunctionRef<bool(const Allocation&)> wanted,
+                 absl::FunctionRef<void(uint64_t pointer, const Allocation&)> taken);
   // Every entry, shard by shard, under its lock. Not for hot paths.
   void ForEach(absl::FunctionRef<void(uint64_t pointer, const Allocation&)> visit) const;
 

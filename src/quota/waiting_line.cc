@@ -13,7 +13,7 @@ bool WaitingLine::Charge(Account& account, uint64_t bytes, base::Clock& clock, T
   std::list<Waiter>::iterator place;
   {
     base::MutexLock lock(&mutex_);
-    if (ticket->state.load() != Ticket::kWaiting) return false;  // called away already
+    if (!ticket->waits()) return false;  // called away already
     place = queue_.insert(queue_.end(), {&account, bytes, &clock, ticket});
     waiters_.fetch_add(1);
     account.waiting_.fetch_add(1);
@@ -22,7 +22,9 @@ bool WaitingLine::Charge(Account& account, uint64_t bytes, base::Clock& clock, T
   // What was released before the line above did not see this waiter.
   Serve();
   try {
-    while (ticket->state.load() == Ticket::kWaiting && clock.Now() < deadline) {
+    while (ticket->waits() && clock.Now() < deadline) {
+      uint32_t told = Ticket::kToLook;
+      ticket->state.compare_exchange_strong(told, Ticket::kWaiting);
       const Time next = std::min(look(), deadline);
       clock.Wait(ticket->state, Ticket::kWaiting, next, Nanos(0));
     }
@@ -43,7 +45,7 @@ bool WaitingLine::Charge(Account& account, uint64_t bytes, base::Clock& clock, T
 bool WaitingLine::Leave(Account& account, std::list<Waiter>::iterator place, Ticket& ticket) {
   base::MutexLock lock(&mutex_);
   if (ticket.state.load() == Ticket::kGranted) return true;  // and out of the queue
-  if (ticket.state.load() == Ticket::kWaiting) ticket.state.store(Ticket::kLeft);
+  if (ticket.waits()) ticket.state.store(Ticket::kLeft);
   account.waiting_bytes_.fetch_sub(place->bytes);
   queue_.erase(place);
   waiters_.fetch_sub(1);
@@ -54,7 +56,7 @@ bool WaitingLine::Leave(Account& account, std::list<Waiter>::iterator place, Tic
 bool WaitingLine::CallAway(const std::shared_ptr<Ticket>& ticket, base::Clock& clock) {
   {
     base::MutexLock lock(&mutex_);
-    if (ticket->state.load() != Ticket::kWaiting) return false;
+    if (!ticket->waits()) return false;
     ticket->state.store(Ticket::kCalledAway);
   }
   clock.Wake(ticket->state, 1);
@@ -67,7 +69,7 @@ void WaitingLine::Serve() {
     base::MutexLock lock(&mutex_);
     std::vector<const Account*> blocked;
     for (auto at = queue_.begin(); at != queue_.end();) {
-      if (at->ticket->state.load() != Ticket::kWaiting) {
+      if (!at->ticket->waits()) {
         ++at;  // called away, and about to leave
       } else if (at->bytes > at->account->most()) {
         // The limit was made smaller: no release can help. It leaves by itself.

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/fd_io.h"
 #include "base/status_macros.h"
 #include "record/folder.h"
 #include "record/row.h"
@@ -49,17 +50,6 @@ absl::StatusOr<Page*> MakePage(int fd, const std::string& path) {
   return page;
 }
 
-// 0 or errno.
-int WriteAll(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t wrote = write(fd, text.data(), text.size());
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote <= 0) return wrote == 0 ? EIO : errno;
-    text.remove_prefix(static_cast<size_t>(wrote));
-  }
-  return 0;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Journal>> Journal::Begin(const std::string& folder) {
@@ -70,7 +60,7 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::Begin(const std::string& folde
     base::UniqueFd rows(open(rows_path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
     if (!rows && errno == EEXIST) continue;
     if (!rows) return absl::ErrnoToStatus(errno, rows_path);
-    if (const int error = WriteAll(rows.get(), kHeader); error != 0) {
+    if (const int error = base::WriteAll(rows.get(), kHeader); error != 0) {
       return absl::ErrnoToStatus(error, rows_path);
     }
     const base::UniqueFd fd(open(page_path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
@@ -88,7 +78,7 @@ Journal::~Journal() { munmap(page_, sizeof(Page)); }
 bool Journal::Append(std::string_view name, uint64_t sms, Nanos duration) {
   if (!recording()) return false;
   const std::string row = RowOf(name, sms, duration);
-  if (const int error = WriteAll(rows_.get(), row); error != 0) {
+  if (const int error = base::WriteAll(rows_.get(), row); error != 0) {
     // A part of a line is none. Were it to stay, who reads it would leave it out.
     static_cast<void>(ftruncate(rows_.get(), length_) == 0);
     page_->error.store(error, std::memory_order_relaxed);

@@ -2,10 +2,12 @@
 #include "shim/environment.h"
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "base/env.h"
 #include "base/limit_variables.h"
 #include "device/process/process_spec.h"
@@ -13,7 +15,9 @@
 namespace gpushare::shim {
 namespace {
 
-constexpr char kSpec[] = "GPUSHARE_SPEC";
+constexpr char kSpec[] = "GPUSHARE_SPEC", kOverQuota[] = "GPUSHARE_OVER_QUOTA";
+// A program that waits for itself would do so for ever: it ends with the refusal that it would have had.
+constexpr absl::Duration kLongestWait = absl::Hours(1);
 
 }  // namespace
 
@@ -36,6 +40,21 @@ absl::StatusOr<device::Runtime::Share> ShareOfEnvironment(int ordinal) {
   // Others' limits may be a whole card's memory, which is more than can be promised of it.
   for (const base::Limit& limit : used) share.at_most = share.at_most || limit.key == "memory";
   return share;
+}
+
+absl::StatusOr<Nanos> OverQuotaWait() {
+  const std::string value = base::GetEnv(kOverQuota).value_or("fail");
+  if (value == "fail") return Nanos(0);
+  constexpr std::string_view kWait = "wait=";
+  absl::Duration wait;
+  if (!value.starts_with(kWait) || !absl::ParseDuration(value.substr(kWait.size()), &wait) ||
+      wait <= absl::ZeroDuration() || wait > kLongestWait) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kOverQuota, ": '", value,
+                     "' given; allowed: fail, or wait= and a time of more than 0 and at most 1h, "
+                     "such as wait=30s"));
+  }
+  return Nanos(absl::ToInt64Nanoseconds(wait));
 }
 
 }  // namespace gpushare::shim

@@ -5,12 +5,16 @@
 #define GPUSHARE_SHIM_ENVIRONMENT_H_
 
 #include "absl/status/statusor.h"
+#include "base/time.h"
 #include "device/process/runtime.h"
 
 namespace gpushare::shim {
 
 // On GPU `ordinal`, of those that the program sees. InvalidArgument: it asks for what no GPU here can give.
 absl::StatusOr<device::Runtime::Share> ShareOfEnvironment(int ordinal);
+
+// How long an allocation over the quota waits for room before it is refused: GPUSHARE_OVER_QUOTA; 0: not at all.
+absl::StatusOr<Nanos> OverQuotaWait();
 
 }  // namespace gpushare::shim
 

@@ -17,30 +17,25 @@ using work::Calls;
 template <Name kName, typename... A>
 CUresult Instantiate(CUgraphExec* exec, CUgraph graph, A... a) {
   return Booked([&](Books& b) {
-    const CUresult result =
-        Driver<kName, CUresult(CUgraphExec*, CUgraph, A...)>::Call(exec, graph, a...);
-    if (result == CUDA_SUCCESS) {
-      b.Instantiated(*exec, graph);
-      Process::Get().calls().GraphInstantiated(*exec, graph);
-    }
+    CUresult result = Driver<kName, CUresult(CUgraphExec*, CUgraph, A...)>::Call(exec, graph, a...);
+    if (result == CUDA_SUCCESS) result = b.Instantiated(exec, graph);
+    if (result == CUDA_SUCCESS) Process::Get().calls().GraphInstantiated(*exec, graph);
     return result;
   });
 }
 CUresult GraphExecDestroy(CUgraphExec exec) {
   return Booked([&](Books& b) {
-    Process::Get().calls().GraphChanged(exec);
+    Process::Get().calls().GraphDestroyed(exec);
     return b.GraphExecDestroy(exec);
   });
 }
 
 // A graph allocates on the GPUs that its nodes name: on each the share there pays.
 std::optional<Payer> PayerOn(CUdevice device) {
-  const Process::Found found = Process::Get().ShareOn(device);
+  Process& process = Process::Get();
+  const Process::Found found = process.ShareOn(device);
   if (found.refused) return std::nullopt;
-  return Payer{.account = &found.share->account(),
-               .owner = found.share->slot(),
-               .context = found.context,
-               .device = device};
+  return process.PayerOf(found);
 }
 
 CUresult GraphLaunch(CUgraphExec exec, CUstream stream) {

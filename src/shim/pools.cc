@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stream-ordered memory, charged to the process's share (src/books).
+#include "shim/gated.h"
 #include "shim/hook.h"
 #include "shim/process.h"
 
@@ -53,6 +54,33 @@ CUresult MemPoolDestroy(CUmemoryPool pool) {
   return Booked([&](Books& b) { return b.MemPoolDestroy(pool); });
 }
 
+// The driver has a pool still that the program has destroyed while something was left in it.
+template <Name kName, typename... A>
+CUresult CallOfPool(CUmemoryPool pool, A... a) {
+  return Booked([&](Books& b) {
+    return b.IsDestroyed(pool) ? CUDA_ERROR_INVALID_VALUE
+                               : Driver<kName, CUresult(CUmemoryPool, A...)>::Call(pool, a...);
+  });
+}
+template <Name kName, typename... A>
+void AddCallOfPool(Hooks* hooks) {
+  Add<CUresult(CUmemoryPool, A...)>(hooks, kName.text, &CallOfPool<kName, A...>);
+}
+CUresult DeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
+  return Booked([&](Books& b) {
+    return b.IsDestroyed(pool) ? CUDA_ERROR_INVALID_VALUE
+                               : Process::Get().driver().DeviceSetMemPool(device, pool);
+  });
+}
+// By a location, in drivers from 13.0 on.
+CUresult MemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUmemoryPool pool) {
+  return Booked([&](Books& b) {
+    using Function = CUresult(CUmemLocation*, CUmemAllocationType, CUmemoryPool);
+    return b.IsDestroyed(pool) ? CUDA_ERROR_INVALID_VALUE
+                               : Driver<"cuMemSetMemPool", Function>::Call(location, type, pool);
+  });
+}
+
 }  // namespace
 
 void AddPoolHooks(Hooks* hooks) {
@@ -65,6 +93,11 @@ void AddPoolHooks(Hooks* hooks) {
   GPUSHARE_HOOK(hooks, cuMemPoolTrimTo, &MemPoolTrimTo);
   GPUSHARE_HOOK(hooks, cuMemPoolDestroy, &MemPoolDestroy);
   GPUSHARE_HOOK(hooks, cuMemPoolCreate, &MemPoolCreate);
+  AddCallOfPool<"cuMemPoolSetAttribute", CUmemPool_attribute, void*>(hooks);
+  AddCallOfPool<"cuMemPoolGetAttribute", CUmemPool_attribute, void*>(hooks);
+  AddCallOfPool<"cuMemPoolSetAccess", const CUmemAccessDesc*, size_t>(hooks);
+  GPUSHARE_HOOK(hooks, cuDeviceSetMemPool, &DeviceSetMemPool);
+  Add(hooks, "cuMemSetMemPool", &MemSetMemPool);
 }
 
 }  // namespace gpushare::shim

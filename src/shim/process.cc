@@ -23,6 +23,7 @@ std::atomic<bool> Process::forked{false};
 absl::Status Process::Attach(const gpushare_shim_driver& driver) {
   if (process.load(std::memory_order_acquire) != nullptr) return absl::OkStatus();
   std::unique_ptr<Process> made(new Process);
+  GPUSHARE_ASSIGN_OR_RETURN(made->over_quota_wait_, OverQuotaWait());
   const device::BrokerOptions broker = device::BrokerOptions::OfEnvironment();
   absl::StatusOr<std::shared_ptr<device::Runtime>> runtime = device::Runtime::CreateOfProcess(
       driver.handle, driver.path, broker,
@@ -68,6 +69,20 @@ Process::Found Process::ShareOn(CUdevice device) {
   found.refused = found.share == nullptr;
   driver().CtxGetCurrent(&found.context);
   return found;
+}
+
+// Nobody tells when the device has given something up, nor when another process of the tenant has: it is looked for.
+quota::Grant Process::WaitForRoom(quota::Account& account, uint64_t bytes) {
+  base::Clock& clock = runtime_->clock();
+  const Time deadline = clock.Now() + over_quota_wait_;
+  const auto look = [&] {
+    const books::Relaxed relaxed(driver());  // the program may be capturing
+    books_->MakeRoom(account);
+    account.Grow(bytes, clock.Now());
+    account.Poll();
+    return clock.Now() + Millis(1);
+  };
+  return account.ReserveBefore(bytes, clock, deadline, nullptr, look);
 }
 
 device::VirtualDevice* Process::ShareOf(int ordinal) {

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/sync.h"
@@ -30,6 +31,7 @@
 #include "device/share/virtual_device.h"
 #include "driver/table.h"
 #include "gpushare/c/gpushare.h"
+#include "quota/ledger.h"
 #include "shim/attach_abi.h"
 #include "work/calls.h"
 
@@ -92,6 +94,14 @@ class Process {
   // Nothing: the driver does not show it to this process.
   std::optional<OfGpu> FindGpu(const std::string& uuid);
   Time Now() const { return runtime_->clock().Now(); }
+  // Who pays for memory: a share that was found. The quota's refusal is waited out for as long as the environment says.
+  books::Payer PayerOf(const Found& found) {
+    return {.account = &found.share->account(),
+            .owner = found.share->slot(),
+            .context = found.context,
+            .device = found.device,
+            .wait = over_quota_wait_ > Nanos(0) ? &wait_for_room_ : nullptr};
+  }
   // When it became a tenant.
   Time since() const { return since_; }
   // A context has ended, and its address may be another's soon.
@@ -102,6 +112,7 @@ class Process {
   device::VirtualDevice* ShareOf(int ordinal);
   Found ShareOf(CUcontext current);
   std::vector<OfGpu> Gpus();  // by ordinal, without shares
+  quota::Grant WaitForRoom(quota::Account& account, uint64_t bytes);
   // Where a thread was last.
   struct Seen {
     CUcontext context = nullptr;
@@ -123,6 +134,15 @@ class Process {
   work::Gates gates_;
   std::atomic<uint64_t> epoch_{1};
   Time since_{};
+  Nanos over_quota_wait_{0};
+  struct Waits {
+    Process* process;
+    quota::Grant operator()(quota::Account& account, uint64_t bytes) const {
+      return process->WaitForRoom(account, bytes);
+    }
+  };
+  const Waits waits_{this};
+  const absl::FunctionRef<quota::Grant(quota::Account&, uint64_t)> wait_for_room_{waits_};
   base::Mutex gpus_mutex_;
   std::vector<OfGpu> gpus_ ABSL_GUARDED_BY(gpus_mutex_);  // empty: not asked for yet
 
@@ -163,11 +183,7 @@ CUresult ChargeTo(const Find& find, const Charged& charged, const Plain& plain) 
     const Process::Found found = find(process);
     if (found.refused) return CUDA_ERROR_OUT_OF_MEMORY;
     if (found.share == nullptr) return plain(process.driver());
-    const books::Payer payer{.account = &found.share->account(),
-                             .owner = found.share->slot(),
-                             .context = found.context,
-                             .device = found.device};
-    return charged(process.books(), payer).result;
+    return charged(process.books(), process.PayerOf(found)).result;
   });
 }
 

@@ -43,6 +43,12 @@ CUresult GetKernelNode(CUgraphNode handle, Parameters* parameters) {
   parameters->blockDimY = node->shape.block_y;
   parameters->blockDimZ = node->shape.block_z;
   parameters->sharedMemBytes = node->shape.shared_bytes;
+  if constexpr (requires { parameters->ctx; }) {
+    // Its context may be gone, and the function with it.
+    if (const Function* const function = state().functions.Find(node->function_handle)) {
+      parameters->ctx = HandleOf(function->module->context);
+    }
+  }
   parameters->kernelParams =
       node->parameter_addresses.empty() ? nullptr : node->parameter_addresses.data();
   return CUDA_SUCCESS;

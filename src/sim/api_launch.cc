@@ -23,6 +23,7 @@ void FillKernel(Command* command, const Function& function, const KernelPlan& pl
   kernel.hangs = function.hangs ? command->stream->device->hang_era() : 0;
   kernel.faults = function.faults;
   kernel.stamped = plan.stamps != 0;
+  kernel.tells_away = kernel.stamped && function.entry.cost.away;
   if (kernel.stamped) [[unlikely]]
     command->stamps = plan.stamps;
   if (s.config.noise == 0 && plan.waves == 1) {

@@ -225,11 +225,10 @@ CUresult Import(CUmemGenericAllocationHandle* handle, void* shareable,
   if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
   const auto descriptor = reinterpret_cast<intptr_t>(shareable);
   if (descriptor < 0 || descriptor > INT32_MAX) return CUDA_ERROR_INVALID_VALUE;
-  Allocation* const allocation = virtual_memory().Import(static_cast<int>(descriptor));
-  if (allocation == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  ++allocation->references;
-  *handle = allocation->handle;
-  return CUDA_SUCCESS;
+  Allocation* allocation = nullptr;
+  const int result = virtual_memory().Import(static_cast<int>(descriptor), &allocation);
+  if (result == CUDA_SUCCESS) *handle = allocation->handle;
+  return static_cast<CUresult>(result);
 }
 
 }  // namespace

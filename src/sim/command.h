@@ -51,6 +51,7 @@ struct KernelWork {
   double work_rate;  // alone time that one resident group does per ns
   uint32_t hangs;    // since which of the times that hung kernels were let go; 0: it ends
   bool faults, stamped;
+  bool tells_away;  // and also when the device was another process's
 };
 
 struct CopyWork {

@@ -60,6 +60,7 @@ void DestroyContext(Context* context) {
   for (GraphExec* exec : s.graph_execs.All()) {
     if (exec->context == context) DestroyExec(exec);
   }
+  CancelGraphsIn(context);
   while (!context->greens.empty()) DestroyGreenContext(context->greens.back());
   for (Stream* stream : std::vector<Stream*>(context->streams)) {
     AbandonCapture(stream);

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "sim/shared_device.h"
+#include "sim/stamps.h"
 #include "sim/stream.h"
 
 namespace gpushare::sim {
@@ -20,7 +21,10 @@ Device::Device(int device_ordinal, int device_which, const Config& device_config
 
 Account* Device::FindAccount(uint32_t number) {
   std::unique_ptr<Account>& account = accounts_[number];
-  if (account == nullptr) account = std::make_unique<Account>();
+  if (account == nullptr) {
+    account = std::make_unique<Account>();
+    account->number = number;
+  }
   return account.get();
 }
 
@@ -41,6 +45,10 @@ void Device::EndSample(uint64_t now) {
   sample_busy_ns_ = running ? busy_ns_ + since : busy_ns_;
   sample_transfer_ns_ = transfers_ == 0 ? transfer_ns_ : transfer_ns_ + since;
   sample_end_ = end + kSample;
+  if (shared_ != nullptr) {
+    shared_->Publish(static_cast<uint32_t>(which),
+                     SampleOf(end, utilization_.kernels_percent, utilization_.copies_percent));
+  }
 }
 
 void Device::IntegrateTo(uint64_t now) {
@@ -139,6 +147,7 @@ void Device::Pause(Timeline& timeline, uint64_t now) {
   if (is_paused()) return;
   if (now > integrated_) Integrate(now);
   open_levels_ = 0;
+  paused_at_ = now;
   TakeOff(timeline, now);
 }
 
@@ -148,6 +157,11 @@ void Device::Resume(Timeline& timeline, uint64_t now) {
   integrated_ = now;  // on the wall clock it may have been resumed before we looked
   open_levels_ = ~0u;
   for (TimelineEvent& event : paused_) {
+    Command& command = *event.command;
+    if (event.generation == command.generation && command.type == CommandType::kKernel &&
+        command.kernel.tells_away && !WriteAway(command, paused_at_, now)) {
+      command.kernel.faults = true;
+    }
     event.at += now;
     timeline.Insert(event);
   }

@@ -19,6 +19,7 @@
 #include "sim/graph_memory.h"
 #include "sim/memory.h"
 #include "sim/memory_pool.h"
+#include "sim/shared_layout.h"
 #include "sim/sm_set.h"
 #include "sim/timeline.h"
 
@@ -31,6 +32,7 @@ inline constexpr int kPriorityLevels = 6;  // stream priorities 0 (least) to -5 
 
 // What one account used; see gpushare_sim_truth.
 struct Account {
+  uint32_t number = 0;
   double used_ns = 0, work_ns = 0, sm_ns = 0;
   uint64_t kernels = 0, queued = 0;
   uint64_t h2d_bytes = 0, d2h_bytes = 0, d2d_bytes = 0;
@@ -46,8 +48,6 @@ struct Utilization {
 
 class Device {
  public:
-  static constexpr uint64_t kSample = 200'000'000;  // NVML's are 1/6 s to 1 s, by product
-
   // `ordinal`: by which the process knows it; `which`: which of the configured ones it is.
   Device(int ordinal, int which, const Config& config);
 
@@ -94,7 +94,9 @@ class Device {
   double busy_ns() const { return busy_ns_; }
   double sm_ns() const { return sm_ns_; }
   // Of the last whole kSample that Integrate() has passed.
+  // Of the last whole sample, which ended then.
   const Utilization& utilization() const { return utilization_; }
+  uint64_t sampled_until() const { return sample_end_ - kSample; }
 
   // SMs as the dispatcher counts them: 1 when kernels run one at a time.
   uint32_t sm_units() const { return sm_units_; }
@@ -163,6 +165,7 @@ class Device {
   std::vector<Hung> hung_;  // what of kernels that never end is on SMs
   uint32_t hang_era_ = 1;
   std::vector<TimelineEvent> paused_;  // their times count from the pause on
+  uint64_t paused_at_ = 0;
   std::array<Queue, 3> engines_;
   std::mt19937_64 random_;
   double spare_normal_ = 0;

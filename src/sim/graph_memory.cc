@@ -89,6 +89,7 @@ bool GraphMemory::Map(GraphHold* hold, const Stream* stream) {
   };
   for (const uint32_t one : hold->granules) map(one);
   for (const uint32_t one : granules_) map(one);
+  if (mapped.size() < needed && state().faults.FailAllocation()) return false;
   std::vector<uint32_t> grown;
   while (mapped.size() + grown.size() < needed) {
     bool charged = device_->memory.Charge(granule);

@@ -218,12 +218,31 @@ GraphExec::Node* FindInExec(GraphExec* exec, uint64_t node) {
   return nullptr;
 }
 
+namespace {
+
+// A kernel runs on its function's GPU, whichever stream the graph is launched into, and on the same account there.
+Command* NewKernel(const GraphNode& work, Stream* stream) {
+  const Context& context = *work.function->module->context;
+  if (context.device == stream->device) return NewCommand(stream, CommandType::kKernel);
+  Command* const command = NewCommand(context.legacy.get(), CommandType::kKernel);
+  --command->account->queued;
+  command->account = context.device->FindAccount(stream->account->number);
+  ++command->account->queued;
+  command->level = LevelOf(stream->priority);
+  return command;
+}
+
+}  // namespace
+
 CUresult LaunchExec(GraphExec* exec, Stream* stream) {
   State& s = state();
   for (const auto& node : exec->nodes) {
     const GraphNode& work = node->work;
     if (work.type == NodeType::kKernel && s.functions.Find(work.function_handle) == nullptr) {
       return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (work.type == NodeType::kKernel && work.function->module->context->lost != 0) {
+      return static_cast<CUresult>(work.function->module->context->lost);
     }
     if (work.type == NodeType::kHost && !s.host_functions.Prepare()) {
       return CUDA_ERROR_OPERATING_SYSTEM;
@@ -243,7 +262,7 @@ CUresult LaunchExec(GraphExec* exec, Stream* stream) {
     Command* command = nullptr;
     switch (node->enabled ? work.type : NodeType::kEmpty) {
       case NodeType::kKernel:
-        command = NewCommand(stream, CommandType::kKernel);
+        command = NewKernel(work, stream);
         FillKernel(command, *work.function, work.plan);
         if (work.own_priority) command->level = LevelOf(work.priority);
         command->partition = work.partition;

@@ -2,7 +2,9 @@
 // gpushare_sim_*: what the management library shows of the devices and of who uses them.
 #include <unistd.h>
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "gpushare/testing/sim.h"
 #include "sim/api.h"
@@ -30,6 +32,30 @@ Device* Seen(int number) {
   return nullptr;
 }
 
+// Of whoever says nothing for longer nobody knows.
+constexpr uint64_t kOldest = 5;
+
+std::vector<gpushare_sim_process_sample> SamplesOf(Device* device) {
+  const State& s = state();
+  const uint64_t now = s.clock.now();
+  device->Integrate(now);
+  std::vector<gpushare_sim_process_sample> samples;
+  if (s.shared == nullptr) {
+    const Utilization& used = device->utilization();
+    samples.push_back({static_cast<uint32_t>(getpid()), device->sampled_until(),
+                       used.kernels_percent, used.copies_percent});
+    return samples;
+  }
+  for (const SharedDevice::Sample& one : s.shared->Samples(static_cast<uint32_t>(device->which))) {
+    const uint64_t sample = one.value >> 16, last = now / kSample;
+    if (sample > last + 1 || sample + kOldest <= last) continue;
+    samples.push_back({static_cast<uint32_t>(one.pid), sample * kSample,
+                       static_cast<uint32_t>(one.value >> 8 & 0xff),
+                       static_cast<uint32_t>(one.value & 0xff)});
+  }
+  return samples;
+}
+
 bool InUse(const Device* device) {
   if (state().checkpoint.state == Checkpoint::State::kCheckpointed) return false;
   for (const Context* context : state().contexts.All()) {
@@ -52,12 +78,30 @@ GPUSHARE_SIM_CONTROL int gpushare_sim_get_device_info(int ordinal, gpushare_sim_
   *info = IdleInfo(s.config, ordinal);
   Device* const device = Seen(ordinal);
   if (device == nullptr) return 0;  // cuInit() is still to come, or does not show it
-  device->Integrate(s.clock.now());
   s.virtual_memory.Collect();
   info->memory_used = device->memory.capacity() - device->memory.left();
-  info->kernels_percent = device->utilization().kernels_percent;
-  info->copies_percent = device->utilization().copies_percent;
+  // No two processes have the SMs at once, nor one copy engine.
+  for (const gpushare_sim_process_sample& sample : SamplesOf(device)) {
+    if (sample.end_ns + kSample < device->sampled_until()) continue;
+    info->kernels_percent = std::min(100u, info->kernels_percent + sample.kernels_percent);
+    info->copies_percent = std::min(100u, info->copies_percent + sample.copies_percent);
+  }
   return 0;
+}
+
+GPUSHARE_SIM_CONTROL int gpushare_sim_process_samples(int ordinal,
+                                                      gpushare_sim_process_sample* list,
+                                                      uint32_t most) {
+  const ControlScope scope;
+  Device* const device = Seen(ordinal);
+  if (device == nullptr || (state().shared == nullptr && !InUse(device))) return 0;
+  uint32_t count = 0;
+  for (const gpushare_sim_process_sample& sample : SamplesOf(device)) {
+    if (sample.kernels_percent == 0 && sample.copies_percent == 0) continue;
+    if (list != nullptr && count < most) list[count] = sample;
+    ++count;
+  }
+  return static_cast<int>(count);
 }
 
 GPUSHARE_SIM_CONTROL int gpushare_sim_device_processes(int ordinal, gpushare_sim_process* list,

@@ -32,7 +32,8 @@ struct KernelCost {
   uint32_t parameter = 0;
   uint32_t blocks_per_sm = 0;  // 0: by threads and shared memory
   std::optional<uint32_t> stamps =
-      std::nullopt;  // the parameter that says where it writes them (stamps.h)
+      std::nullopt;   // the parameter that says where it writes them (stamps.h)
+  bool away = false;  // they have a fifth word
 };
 
 struct PtxEntry {

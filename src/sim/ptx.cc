@@ -279,6 +279,10 @@ class PtxReader {
       Fail("stamps=param:N names no parameter of 8 bytes of '" + entry.name + "'");
       return;
     }
+    if (entry.cost.away && !entry.cost.stamps.has_value()) {
+      Fail("away=yes is of stamps, which '" + entry.name + "' does not write");
+      return;
+    }
     for (const PtxEntry& other : module_->entries) {
       if (other.name == entry.name) {
         Fail("entry '" + entry.name + "' is defined twice");
@@ -345,6 +349,8 @@ class PtxReader {
         ok = ParseDuration(value, &cost->ns) && cost->ns <= 1'000'000'000'000;
       } else if (key == "stamps" && value.substr(0, 6) == "param:") {
         ok = Number(value.substr(6), &cost->stamps.emplace());
+      } else if (key == "away") {
+        ok = cost->away = value == "yes";
       } else if (key == "blocks_per_sm") {
         ok = Number(value, &cost->blocks_per_sm) && cost->blocks_per_sm >= 1 &&
              cost->blocks_per_sm <= 1024;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 
 namespace gpushare::sim {
 namespace {
@@ -56,6 +57,8 @@ void SharedDevice::Initialize() {
     for (uint32_t i = 0; i < kPlaces; ++i) event.recorded[i] = event.completed[i] = 0;
   }
   segment_->event_numbers = 0;
+  for (SharedMemory& memory : segment_->memories) memory.number = 0;
+  segment_->memory_numbers = 0;
   segment_->version = kSegmentVersion;
   segment_->cpu = -1;
   segment_->settings = settings_;
@@ -99,6 +102,7 @@ std::string SharedDevice::Enter(const Config& config) {
     share.bytes = 0;
     share.wants = 0;
     share.lost_at = kForever;
+    share.sample = 0;
   }
   place.pid = getpid();
   place.turn = place.request = place.waits = 0;
@@ -202,8 +206,17 @@ void SharedDevice::DeclareOver(uint32_t number) {
   uint64_t bytes[kGpus], all = 0;
   for (uint32_t gpu = 0; gpu < kGpus; ++gpu) {
     bytes[gpu] = std::min(place.gpus[gpu].bytes.load(), settings_.memory);
-    all |= bytes[gpu];
   }
+  // What others hold too stays.
+  for (const SharedMemory& memory : segment_->memories) {
+    const uint32_t gpu = memory.gpu;
+    if (memory.number == 0 || memory.owner != number || gpu >= kGpus ||
+        (memory.holders & ~(uint64_t{1} << number)) == 0) {
+      continue;
+    }
+    bytes[gpu] -= std::min(bytes[gpu], memory.bytes.load());
+  }
+  for (const uint64_t of_one : bytes) all |= of_one;
   const uint64_t now = Now();
   if (incarnation != 0 && all > 0) {
     Teardown* to = nullptr;
@@ -232,6 +245,9 @@ void SharedDevice::DeclareOver(uint32_t number) {
   if (segment_->holder == number) segment_->holder = kNobody;
   slices_.Release(number, now);
   events_.Release(number, now);
+  for (SharedMemory& memory : segment_->memories) {
+    if (memory.number != 0) DropMemory(memory, number);
+  }
   place.incarnation = 0;
 }
 
@@ -262,7 +278,85 @@ uint64_t SharedDevice::HeldByOthers(uint32_t gpu) {
   for (const Teardown& teardown : segment_->teardowns) {
     if (teardown.incarnation != 0) take(teardown.bytes[gpu]);
   }
+  if (segment_->memory_numbers == 0) return settings_.memory - left;
+  for (const SharedMemory& memory : segment_->memories) {
+    if (memory.number != 0 && memory.owner == kNobody && memory.gpu == gpu) take(memory.bytes);
+  }
   return settings_.memory - left;
+}
+
+void SharedDevice::Publish(uint32_t gpu, uint64_t sample) {
+  if (joined()) own().gpus[gpu].sample = sample;
+}
+
+std::vector<SharedDevice::Sample> SharedDevice::Samples(uint32_t gpu) {
+  const Locked locked(*this);
+  Sweep();
+  std::vector<Sample> samples;
+  for (const ProcessPlace& place : segment_->places) {
+    const uint64_t sample = place.gpus[gpu].sample;
+    if (place.incarnation != 0 && sample != 0) samples.push_back({place.pid, sample});
+  }
+  return samples;
+}
+
+uint64_t SharedDevice::GiveMemory(uint32_t gpu, uint64_t bytes) {
+  const Locked locked(*this);
+  if (!joined_) return 0;
+  for (SharedMemory& memory : segment_->memories) {
+    if (memory.number != 0) continue;
+    memory.gpu = gpu;
+    memory.bytes = bytes;
+    memory.owner = place_;
+    memory.holders = uint64_t{1} << place_;
+    memory.number = ++segment_->memory_numbers;
+    return memory.number;
+  }
+  return 0;
+}
+
+bool SharedDevice::HoldMemory(uint64_t number, uint32_t gpu, uint64_t bytes) {
+  const Locked locked(*this);
+  if (!joined_ || number == 0 || bytes > settings_.memory) return false;
+  Sweep();
+  SharedMemory* free = nullptr;
+  for (SharedMemory& memory : segment_->memories) {
+    if (memory.number == number) {
+      memory.holders |= uint64_t{1} << place_;
+      return true;
+    }
+    if (memory.number == 0) free = &memory;
+  }
+  // Only a descriptor on its way has kept it.
+  const uint64_t own_bytes = std::min(own().gpus[gpu].bytes.load(), settings_.memory);
+  if (free == nullptr || HeldByOthers(gpu) + own_bytes > settings_.memory - bytes) {
+    return false;
+  }
+  free->gpu = gpu;
+  free->bytes = bytes;
+  free->owner = kNobody;
+  free->holders = uint64_t{1} << place_;
+  if (segment_->memory_numbers < number) segment_->memory_numbers = number;
+  free->number = number;
+  return true;
+}
+
+void SharedDevice::DropMemory(uint64_t number) {
+  const Locked locked(*this);
+  if (!joined_) return;
+  for (SharedMemory& memory : segment_->memories) {
+    if (memory.number == number) DropMemory(memory, place_);
+  }
+}
+
+void SharedDevice::DropMemory(SharedMemory& memory, uint32_t place) {
+  const uint64_t others = memory.holders & ~(uint64_t{1} << place);
+  if (others == 0) {
+    memory.number = 0;
+    return;
+  }
+  if (memory.owner == place) memory.owner = kNobody;
+  memory.holders = others;
 }
 
 bool SharedDevice::Hold(uint32_t gpu, uint64_t bytes) {
@@ -301,6 +395,14 @@ std::vector<Holding> SharedDevice::Holdings(uint32_t gpu) {
     holdings.push_back({.bytes = std::min(place.gpus[gpu].bytes.load(), settings_.memory),
                         .pid = place.pid,
                         .place = i});
+    // What is nobody's own is shown with the first that holds it.
+    for (const SharedMemory& memory : segment_->memories) {
+      if (memory.number == 0 || memory.owner != kNobody || memory.gpu != gpu ||
+          static_cast<uint32_t>(std::countr_zero(memory.holders.load())) != i) {
+        continue;
+      }
+      holdings.back().bytes = std::min(holdings.back().bytes + memory.bytes, settings_.memory);
+    }
   }
   for (const Teardown& teardown : segment_->teardowns) {
     // Of a GPU of which it had nothing there is nothing to tear down.

@@ -44,6 +44,19 @@ class SharedDevice {
   // Of its memory, what no process holds.
   uint64_t Left(uint32_t gpu);
   std::vector<Holding> Holdings(uint32_t gpu);
+  // What this process used of a GPU lately (SampleOf); and what those that are there did, with their pids.
+  void Publish(uint32_t gpu, uint64_t sample);
+  struct Sample {
+    int32_t pid;
+    uint64_t value;
+  };
+  std::vector<Sample> Samples(uint32_t gpu);
+  // Memory of this process, which is charged with it, from now on known to others. Its number; 0: there are too many.
+  uint64_t GiveMemory(uint32_t gpu, uint64_t bytes);
+  // This process holds memory of a number too. False: nobody did any more, and there is no room for it, or too many.
+  bool HoldMemory(uint64_t number, uint32_t gpu, uint64_t bytes);
+  // It does not any more. Before its charge goes, where that was its: others that hold it keep it from being free.
+  void DropMemory(uint64_t number);
   // Pages for the bytes of this process's memory, in a file that others can open. MAP_FAILED.
   struct Arena {
     int file = -1;
@@ -70,6 +83,7 @@ class SharedDevice {
   uint64_t incarnation() const { return incarnation_; }
   bool IsAlive(uint64_t incarnation);
   bool IsFile(const struct stat& other) const { return file_.Is(other); }
+  bool LookAtFile(struct stat* own) const { return file_.Look(own); }
 
  private:
   friend class SharedEvents;
@@ -102,6 +116,7 @@ class SharedDevice {
   void DeclareOver(uint32_t place);
   void Sweep();
   uint64_t HeldByOthers(uint32_t gpu);
+  void DropMemory(SharedMemory& memory, uint32_t place);
   void ForgetTornDown();
 
   const Clock& clock_;

@@ -121,8 +121,10 @@ bool SharedFile::IsClaimed(uint32_t number, uint32_t count) const {
 
 bool SharedFile::Is(const struct stat& other) const {
   struct stat own;
-  return fstat(descriptor_, &own) == 0 && own.st_dev == other.st_dev && own.st_ino == other.st_ino;
+  return Look(&own) && own.st_dev == other.st_dev && own.st_ino == other.st_ino;
 }
+
+bool SharedFile::Look(struct stat* own) const { return fstat(descriptor_, own) == 0; }
 
 void SharedFile::Remove() {
   struct stat named;

@@ -48,6 +48,7 @@ class SharedFile {
   bool lost() const { return lost_.load(std::memory_order_relaxed); }
 
   bool Is(const struct stat& other) const;
+  bool Look(struct stat* own) const;
 
   // Nobody finds it any more. With the lock held.
   void Remove();

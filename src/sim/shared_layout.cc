@@ -49,6 +49,17 @@ std::string CheckSegment(const Segment& segment, const SharedSettings& settings)
       if (!take(gpu, teardown.bytes[gpu])) return "dead processes hold more memory than there is";
     }
   }
+  for (const SharedMemory& memory : segment.memories) {
+    if (memory.number == 0) continue;
+    const uint32_t owner = memory.owner, gpu = memory.gpu;
+    if (memory.number > segment.memory_numbers || gpu >= kGpus || memory.holders == 0 ||
+        (owner != kNobody && owner >= kPlaces)) {
+      return "memory of several processes is not described in full";
+    }
+    if (owner == kNobody && !take(gpu, memory.bytes)) {
+      return "memory of several processes is more than there is";
+    }
+  }
   for (const SharedEvent& event : segment.events) {
     if (event.number > segment.event_numbers) return "an event has a number that was not given out";
     for (uint32_t i = 0; i < kPlaces; ++i) {

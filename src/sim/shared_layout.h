@@ -19,7 +19,7 @@ inline constexpr uint32_t kGpus = 8;  // under one name
 inline constexpr uint32_t kEngines = 3;
 inline constexpr uint32_t kNobody = UINT32_MAX;
 inline constexpr uint64_t kSegmentMagic = 0x67707573'68617265;
-inline constexpr uint32_t kSegmentVersion = 3;
+inline constexpr uint32_t kSegmentVersion = 5;
 // Times beyond are nonsense: nothing added to one below overflows.
 inline constexpr uint64_t kLatest = UINT64_MAX / 4 * 3;
 // A virtual clock beyond this shows nonsense.
@@ -33,7 +33,14 @@ struct ShareOfGpu {
   std::atomic<uint64_t> bytes;    // of its memory
   std::atomic<uint64_t> lost_at;  // since when another has the SMs
   std::atomic<uint32_t> wants;    // them: it has kernels
+  std::atomic<uint64_t> sample;   // of what it used of the GPU (SampleOf); 0: none yet
 };
+
+// A stretch of 200 ms that is over: which since the clock began, and the percents of it with kernels and with copies.
+inline constexpr uint64_t kSample = 200'000'000;
+inline constexpr uint64_t SampleOf(uint64_t end, uint32_t kernels, uint32_t copies) {
+  return end / kSample << 16 | uint64_t{kernels & 0xff} << 8 | (copies & 0xff);
+}
 
 // One process. Written by it, and by whoever declares it over.
 struct alignas(64) ProcessPlace {
@@ -70,6 +77,16 @@ inline constexpr uint64_t RecordOf(uint32_t place, uint64_t count) {
 }
 static_assert(kPlaces == 64, "there is a bit for each");
 
+// Physical memory (cuMemCreate) that a process gave others a descriptor of. Whoever made it is charged with it while it
+// lasts there; afterwards it is nobody's own, and counts here for as long as somebody holds it.
+struct SharedMemory {
+  std::atomic<uint64_t> number;  // never the same twice; 0: free
+  std::atomic<uint64_t> bytes;
+  std::atomic<uint64_t> holders;     // a bit for each place
+  std::atomic<uint32_t> gpu, owner;  // the place that is charged; kNobody
+};
+inline constexpr uint32_t kSharedMemories = 1024;
+
 // What all must have configured alike.
 struct SharedSettings {
   uint64_t memory, teardown, slice, slice_switch;
@@ -100,6 +117,8 @@ struct Segment {
   Teardown teardowns[kTeardowns];
   std::atomic<uint64_t> event_numbers;
   SharedEvent events[kSharedEvents];
+  std::atomic<uint64_t> memory_numbers;
+  SharedMemory memories[kSharedMemories];
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 

@@ -41,6 +41,7 @@ namespace {
 void ForgetShared() {
   State& s = state();
   if (s.shared != nullptr) s.shared->Forget();
+  s.virtual_memory.KeepToItself();
   s.shared = nullptr;
   s.clock.Unshare();
   for (const auto& device : s.devices) device->Share(nullptr);

@@ -2,6 +2,10 @@
 #include "sim/storage.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
 
 namespace gpushare::sim {
 namespace {
@@ -29,6 +33,29 @@ bool Storage::MapFile(int descriptor, uint64_t bytes) {
   bytes_ = static_cast<uint8_t*>(mapped);
   size_ = bytes;
   return true;
+}
+
+bool Storage::MoveToFile(int descriptor) {
+  constexpr uint64_t kPage = 4096;
+  static const uint8_t zeros[kPage] = {};
+  // What was never written stays unbacked.
+  for (uint64_t at = 0; at < size_; at += kPage) {
+    const uint64_t bytes = std::min(kPage, size_ - at);
+    if (std::memcmp(bytes_ + at, zeros, bytes) == 0) continue;
+    if (pwrite(descriptor, bytes_ + at, bytes, static_cast<off_t>(at)) !=
+        static_cast<ssize_t>(bytes)) {
+      return false;
+    }
+  }
+  return mmap(bytes_, size_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, descriptor, 0) !=
+         MAP_FAILED;
+}
+
+void Storage::KeepFromFile(int descriptor) {
+  if (mmap(bytes_, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED,
+           descriptor, 0) == MAP_FAILED) {
+    mprotect(bytes_, size_, PROT_NONE);
+  }
 }
 
 bool Storage::Reserve(uint64_t bytes, uint64_t alignment, uint64_t hint) {

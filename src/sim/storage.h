@@ -22,6 +22,10 @@ class Storage {
   bool Map(uint64_t bytes);
   // The bytes of a file, shared with whoever else has it.
   bool MapFile(int descriptor, uint64_t bytes);
+  // Its bytes go to a file of that size, and are shared with whoever has it from then on; where they lie stays.
+  bool MoveToFile(int descriptor);
+  // They are copied as they are written: what others write from then on may be seen or not, and they see nothing.
+  void KeepFromFile(int descriptor);
   // Addresses that fault when touched. `hint` is taken if it is free, else any place is; `alignment` is a
   // power of two.
   bool Reserve(uint64_t bytes, uint64_t alignment, uint64_t hint);

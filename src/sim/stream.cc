@@ -294,8 +294,36 @@ void CancelStream(Stream* stream) {
   DeleteIfDone(stream);
 }
 
+namespace {
+
+bool HasGraphIn(const Stream& stream, const Context* context) {
+  for (const Command* command = stream.head; command != nullptr; command = command->next) {
+    if (command->type != CommandType::kGraph) continue;
+    for (const GraphRun::Node& node : command->graph->nodes) {
+      if (node.command->generation == node.generation && node.command->stream->context == context) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+void CancelGraphsIn(const Context* context) {
+  for (Context* other : state().contexts.All()) {
+    if (other == context) continue;
+    std::vector<Stream*> streams = other->streams;
+    streams.push_back(other->legacy.get());
+    for (Stream* stream : streams) {
+      if (HasGraphIn(*stream, context)) CancelStream(stream);
+    }
+  }
+}
+
 void LoseContext(Context* context, int code) {
   context->lost = code;
+  CancelGraphsIn(context);
   CancelStream(context->legacy.get());
   for (const GreenContext* green : context->greens) {
     CancelStream(green->legacy.get());

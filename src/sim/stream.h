@@ -116,6 +116,10 @@ void CancelStream(Stream* stream);
 inline constexpr int kIllegalAddress = 700;  // CUDA_ERROR_ILLEGAL_ADDRESS
 void LoseContext(Context* context, int code);
 
+// What the streams of other contexts have of graphs whose kernels are in this one, and all else that is there: it ends
+// without effect.
+void CancelGraphsIn(const Context* context);
+
 // The dispatch level of a stream priority.
 inline uint8_t LevelOf(int priority) {
   return static_cast<uint8_t>(kPriorityLevels - 1 + priority);

@@ -3,14 +3,19 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <utility>
 #include <vector>
 
 #include "sim/range_map.h"
+#include "sim/shared_device.h"
 #include "sim/state.h"
 
 namespace gpushare::sim {
@@ -25,10 +30,10 @@ bool IsSameFile(int one, int other) {
 
 // Whether some process still has a descriptor of it.
 bool IsExported(Allocation* allocation) {
-  std::erase_if(allocation->exports, [](int pipe) {
-    pollfd end{.fd = pipe, .events = 0, .revents = 0};
-    const bool closed = poll(&end, 1, 0) == 1 && (end.revents & POLLERR) != 0;
-    if (closed) close(pipe);
+  std::erase_if(allocation->exports, [](int socket) {
+    pollfd end{.fd = socket, .events = 0, .revents = 0};
+    const bool closed = poll(&end, 1, 0) == 1 && (end.revents & POLLHUP) != 0;
+    if (closed) close(socket);
     return closed;
   });
   return !allocation->exports.empty();
@@ -38,7 +43,7 @@ bool IsExported(Allocation* allocation) {
 
 Allocation::~Allocation() {
   if (descriptor >= 0) close(descriptor);
-  for (const int pipe : exports) close(pipe);
+  for (const int socket : exports) close(socket);
 }
 
 Allocation* VirtualMemory::Create(Device* device, uint64_t size) {
@@ -81,6 +86,9 @@ void VirtualMemory::DeleteIfUnused(Allocation* allocation) {
     return;
   }
   allocations_.Remove(allocation->handle);
+  if (allocation->shared != 0 && state().shared != nullptr) {
+    state().shared->DropMemory(allocation->shared);
+  }
   if (allocation->charged > 0) allocation->device->memory.Return(allocation->charged);
   if (allocation->team != nullptr) {
     for (const MulticastTeam::Binding& binding : allocation->team->bindings) {
@@ -95,20 +103,152 @@ void VirtualMemory::DropMapping(Allocation* allocation) {
   DeleteIfUnused(allocation);
 }
 
+namespace {
+
+// What goes with the file. It comes from another process, over whatever way: any of it may be wrong.
+struct Given {
+  static constexpr uint64_t kMagic = 0x76696d656d000001;
+  uint64_t magic, number, size;
+  uint64_t file_device, file_number;  // of what the processes of the device have in common
+  uint32_t gpu, handle_types;
+};
+
+// A file with the allocation's bytes, of a size that stays as it is. -1: the machine has no more.
+int NewFile(Allocation* allocation) {
+  const int file = memfd_create("gpushare-sim-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (file < 0) return -1;
+  if (ftruncate(file, static_cast<off_t>(allocation->size)) == 0 &&
+      fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0 &&
+      allocation->storage.MoveToFile(file)) {
+    return file;
+  }
+  close(file);
+  return -1;
+}
+
+bool Send(int socket, const Given& given, int file) {
+  iovec part{.iov_base = const_cast<Given*>(&given), .iov_len = sizeof(given)};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(header), &file, sizeof(file));
+  return sendmsg(socket, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(given));
+}
+
+// What a descriptor that was given out says, which stays in it. The file; -1: it is none of ours.
+int Look(int descriptor, Given* given) {
+  iovec part{.iov_base = given, .iov_len = sizeof(*given)};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  const ssize_t size = recvmsg(descriptor, &message, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  int file = -1;
+  for (cmsghdr* header = size < 0 ? nullptr : CMSG_FIRSTHDR(&message); header != nullptr;
+       header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    std::memcpy(&file, CMSG_DATA(header), sizeof(file));
+  }
+  constexpr int kSealed = F_SEAL_SHRINK | F_SEAL_GROW;
+  struct stat found;
+  if (size == static_cast<ssize_t>(sizeof(*given)) && given->magic == Given::kMagic && file >= 0 &&
+      fstat(file, &found) == 0 && (fcntl(file, F_GET_SEALS) & kSealed) == kSealed &&
+      given->size > 0 && Granular(given->size) &&
+      given->size == static_cast<uint64_t>(found.st_size)) {
+    return file;
+  }
+  if (file >= 0) close(file);
+  return -1;
+}
+
+}  // namespace
+
 int VirtualMemory::Export(Allocation* allocation) {
+  if (allocation->descriptor < 0) {
+    allocation->descriptor = NewFile(allocation);
+    if (allocation->descriptor < 0) return -1;
+  }
+  SharedDevice* const shared = state().shared;
+  const auto gpu = static_cast<uint32_t>(allocation->device->which);
+  if (allocation->shared == 0 && shared != nullptr) {
+    allocation->shared = shared->GiveMemory(gpu, allocation->size);
+  }
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return -1;
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return -1;
+  struct stat common {};
+  if (shared != nullptr) shared->LookAtFile(&common);
+  const Given given = {.magic = Given::kMagic,
+                       .number = allocation->shared,
+                       .size = allocation->size,
+                       .file_device = common.st_dev,
+                       .file_number = common.st_ino,
+                       .gpu = gpu,
+                       .handle_types = allocation->handle_types};
+  if (!Send(ends[1], given, allocation->descriptor)) {
+    close(ends[0]);
+    close(ends[1]);
+    return -1;
+  }
   allocation->exports.push_back(ends[1]);
   return ends[0];
 }
 
-Allocation* VirtualMemory::Import(int descriptor) const {
+int VirtualMemory::Import(int descriptor, Allocation** imported) {
+  Given given;
+  const int file = Look(descriptor, &given);
+  if (file < 0) return CUDA_ERROR_INVALID_VALUE;
   for (Allocation* allocation : allocations_.All()) {
-    for (const int pipe : allocation->exports) {
-      if (IsSameFile(pipe, descriptor)) return allocation;
-    }
+    if (allocation->external || !IsSameFile(allocation->descriptor, file)) continue;
+    close(file);
+    ++allocation->references;
+    *imported = allocation;
+    return CUDA_SUCCESS;
   }
-  return nullptr;
+  State& s = state();
+  const auto device = std::find_if(s.devices.begin(), s.devices.end(), [&](const auto& one) {
+    return static_cast<uint32_t>(one->which) == given.gpu;
+  });
+  struct stat common {};
+  common.st_dev = given.file_device;
+  common.st_ino = given.file_number;
+  // Of a process that does not have the device in common with this one.
+  if (s.shared == nullptr || !s.shared->IsFile(common) || given.number == 0 ||
+      device == s.devices.end()) {
+    close(file);
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  auto allocation = std::make_unique<Allocation>();
+  allocation->descriptor = file;
+  if (!s.shared->HoldMemory(given.number, given.gpu, given.size)) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!allocation->storage.MapFile(file, given.size)) {
+    s.shared->DropMemory(given.number);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  allocation->shared = given.number;
+  allocation->device = device->get();
+  allocation->size = given.size;
+  allocation->handle_types = given.handle_types;
+  allocation->id = (*device)->memory.NextId();
+  allocation->handle = allocations_.Add(allocation.get());
+  *imported = allocation.release();
+  return CUDA_SUCCESS;
+}
+
+void VirtualMemory::KeepToItself() {
+  for (Allocation* allocation : allocations_.All()) {
+    if (allocation->external || allocation->descriptor < 0) continue;
+    allocation->storage.KeepFromFile(allocation->descriptor);
+    allocation->shared = 0;
+  }
 }
 
 void VirtualMemory::Collect() {
@@ -322,7 +462,7 @@ void VirtualMemory::Clear() {
   }
   for (Allocation* allocation : allocations_.All()) {
     allocation->references = 0;
-    for (const int pipe : allocation->exports) close(pipe);
+    for (const int socket : allocation->exports) close(socket);
     allocation->exports.clear();
     DeleteIfUnused(allocation);
   }

@@ -36,11 +36,13 @@ struct Allocation {
   uint32_t handle_types = 0;
   uint16_t usage = 0;
   uint8_t compression = 0, rdma = 0;
-  // A pipe for each descriptor that was given out: that is the reading end, this the writing one, which tells
-  // when nobody has the other any more.
+  // A socket for each descriptor that was given out, which is the other end and has the file with the bytes: this one
+  // tells when nobody has that any more.
   std::vector<int> exports;
-  // Of external memory: the exporter's file, and whose import it is.
+  // Of external memory the exporter's file; of what was exported that with the bytes.
   int descriptor = -1;
+  uint64_t shared = 0;  // its number among the processes of the device; 0: it is this one's alone
+  // Of external memory: whose import it is.
   const Context* context = nullptr;
 
   ~Allocation();
@@ -73,8 +75,11 @@ class VirtualMemory {
 
   // A file descriptor of the caller's that stands for the allocation; -1: the machine has none left.
   static int Export(Allocation* allocation);
-  // The live allocation that the descriptor stands for, else null.
-  Allocation* Import(int descriptor) const;
+  // The live allocation that the descriptor stands for, with a reference more; of another process, one that is new here.
+  // A CUresult.
+  int Import(int descriptor, Allocation** allocation);
+  // In a forked child: what it has in common with other processes it only reads from here on.
+  void KeepToItself();
   // Gives up what only descriptors kept that are closed by now. Nobody tells when, so whoever wants to know what
   // is used, or needs room, calls it before.
   void Collect();

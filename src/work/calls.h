@@ -28,6 +28,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
 #include "driver/driver.h"
 #include "driver/table.h"
@@ -36,6 +37,7 @@
 #include "gate/work_keys.h"
 #include "work/outermost.h"
 #include "work/payer.h"
+#include "work/spread.h"
 #include "work/streams.h"
 
 namespace gpushare::work {
@@ -72,13 +74,13 @@ class Calls {
   CUresult LaunchGrid(const Payer& payer, CUfunction function, int width, int height);
   CUresult LaunchGridAsync(const Payer& payer, CUfunction function, int width, int height,
                            CUstream stream);
-  // Has all its devices to itself: they are waited for in the order of their numbers.
+  // Has all its devices to itself: they are waited for in the order of their UUIDs.
   CUresult LaunchCooperativeKernelMultiDevice(const Payer& payer, CUDA_LAUNCH_PARAMS* launches,
                                               unsigned devices, unsigned flags);
 
   // -- Graphs (graphs.cc) --
   CUresult GraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long flags);
-  // After any other way to instantiate: of how many commands it is made.
+  // After any other way to instantiate: of how many commands it is made, and on which GPUs its kernels run.
   void GraphInstantiated(CUgraphExec exec, CUgraph graph);
   CUresult GraphLaunch(const Payer& payer, CUgraphExec exec, CUstream stream);
   // The same by another way to the driver, such as the books'.
@@ -87,6 +89,11 @@ class Calls {
   // After every call that changes an executable: its next launches are measured anew.
   void GraphChanged(CUgraphExec exec);
   CUresult GraphExecDestroy(CUgraphExec exec);
+  // Before it is destroyed by another way.
+  void GraphDestroyed(CUgraphExec exec) {
+    GraphChanged(exec);
+    spread_.Put(exec, {});
+  }
 
   // -- Lines of bytes (copies.cc) --
   CUresult Memcpy(const Payer& payer, CUdeviceptr to, CUdeviceptr from, size_t bytes,
@@ -235,6 +242,19 @@ class Calls {
   CUresult Submit(const Streams::Adopted& stream, CUstream handle, const gate::Work& work,
                   const Call& call);
 
+  // One of the streams that a call puts work on, each on a GPU of its own.
+  struct Part {
+    Streams::Adopted stream;
+    gate::Work work;
+    gate::Admission admission;
+  };
+  using Parts = absl::InlinedVector<Part, 4>;
+  // All of them, in the order of the GPUs' UUIDs, or none where the host has no memory left. Inside of an Outermost.
+  void AdmitAll(Parts& parts);
+  static void CompleteAll(const Parts& parts, bool submitted);
+  CUresult LaunchSpread(const Payer& payer, const Spread::Places& places, CUstream stream,
+                        const gate::Work& work, absl::FunctionRef<CUresult()> call);
+
   // One end of a copy.
   struct Side {
     bool on_host;
@@ -302,6 +322,7 @@ class Calls {
   std::array<std::atomic<int>, Gates::kDevices> sm_counts_{};
   std::array<std::atomic<uint32_t>, 1024> graph_versions_{};
   gate::GraphParts graph_parts_;
+  Spread spread_;
 };
 
 template <typename Call>

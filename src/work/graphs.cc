@@ -2,6 +2,8 @@
 // Graphs: a launch is one command, learnt by its executable, and replayed as the commands that it is made of. One
 // that was changed since its last launch is taken to cost what it did, until that launch was measured; so is one that
 // has the handle of another that was destroyed.
+#include <new>
+
 #include "gate/work_keys.h"
 #include "work/calls.h"
 #include "work/submit.h"
@@ -28,7 +30,12 @@ void Calls::GraphChanged(CUgraphExec exec) {
 
 void Calls::GraphInstantiated(CUgraphExec exec, CUgraph graph) {
   GraphChanged(exec);  // another may have had the handle
-  graph_parts_.Put(exec, opened_.CommandsOf(graph));
+  try {
+    graph_parts_.Put(exec, opened_.CommandsOf(graph));
+    spread_.Put(exec, spread_.PlacesOf(graph));
+  } catch (const std::bad_alloc&) {
+    // The driver has made it, and its caller is to have it: it is charged as one that nobody saw.
+  }
 }
 
 CUresult Calls::GraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph,
@@ -57,11 +64,13 @@ CUresult Calls::GraphLaunchBy(const Payer& payer, CUgraphExec exec, CUstream str
   work.like = version > 0 ? KeyOf(exec, version - 1) : 0;
   work.parts = graph_parts_.Find(exec);
   work.kind = gate::Work::Kind::kGraph;
+  const Spread::Places places = spread_.Find(exec);
+  if (!places.empty()) return LaunchSpread(payer, places, stream, work, call);
   return Submit(payer, stream, work, call);
 }
 
 CUresult Calls::GraphExecDestroy(CUgraphExec exec) {
-  GraphChanged(exec);
+  GraphDestroyed(exec);
   return driver_.GraphExecDestroy(exec);
 }
 

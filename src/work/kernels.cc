@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels, in every form.
-#include <algorithm>
-#include <new>
-#include <vector>
-
 #include "work/calls.h"
 #include "work/submit.h"
 
 namespace gpushare::work {
 
 Calls::Calls(const driver::Driver& driver)
-    : opened_(driver), driver_(driver.table()), streams_(driver) {}
+    : opened_(driver), driver_(driver.table()), streams_(driver), spread_(driver) {}
 
 int Calls::SmCount() {
   CUdevice device = 0;
@@ -136,63 +132,6 @@ CUresult Calls::LaunchGridAsync(const Payer& payer, CUfunction function, int wid
                                 CUstream stream) {
   return LaunchOfOld(payer, function, width, height, stream,
                      [&] { return driver_.LaunchGridAsync(function, width, height, stream); });
-}
-
-// ---- On several devices ----
-
-CUresult Calls::LaunchCooperativeKernelMultiDevice(const Payer& payer, CUDA_LAUNCH_PARAMS* launches,
-                                                   unsigned devices, unsigned flags) {
-  const auto call = [&] {
-    return driver_.LaunchCooperativeKernelMultiDevice(launches, devices, flags);
-  };
-  if (launches == nullptr || devices > Gates::kDevices || Outermost::Inside()) return call();
-  struct Part {
-    Streams::Adopted stream;
-    gate::Work work;
-    gate::Admission admission;
-  };
-  std::vector<Part> parts;
-  for (unsigned i = 0; i < devices; ++i) {
-    const CUDA_LAUNCH_PARAMS& one = launches[i];
-    const Streams::Adopted stream = streams_.Find(payer, one.hStream);
-    if (stream.refused) return kRefused;
-    if (stream.gate == nullptr || streams_.Capturing(one.hStream)) continue;
-    const driver::LaunchShape shape = {{one.gridDimX, one.gridDimY, one.gridDimZ},
-                                       {one.blockDimX, one.blockDimY, one.blockDimZ},
-                                       one.sharedMemBytes};
-    parts.push_back({stream, KernelWork(one.function, shape, /*cooperative=*/true), {}});
-    parts.back().work.longest_hold = payer.longest_hold;
-  }
-  // In one order for all: no two wait for each other.
-  std::sort(parts.begin(), parts.end(),
-            [](const Part& a, const Part& b) { return a.stream.device < b.stream.device; });
-  const Outermost outermost;
-  size_t admitted = 0;
-  try {
-    for (Part& part : parts) {
-      streams_.Turn(part.stream);
-      part.admission = part.stream.gate->Admit(*part.stream.stream, part.work);
-      ++admitted;
-    }
-  } catch (...) {
-    // There is no memory for the others: those that are had go back.
-    for (size_t i = 0; i < admitted; ++i) {
-      const gate::Admission& had = parts[i].admission;
-      if (had.verdict != gate::Verdict::kAdmitted) continue;
-      parts[i].stream.gate->Refused(*had.stream, had.launch);
-    }
-    throw;
-  }
-  const CUresult result = call();
-  for (const Part& part : parts) {
-    if (part.admission.verdict != gate::Verdict::kAdmitted) continue;
-    try {
-      part.stream.gate->Complete(part.admission, result == CUDA_SUCCESS);
-    } catch (const std::bad_alloc&) {
-      // No memory for its marker: it gets one when its tenant is found silent. The others' go on.
-    }
-  }
-  return result;
 }
 
 }  // namespace gpushare::work

@@ -37,6 +37,8 @@ CUresult Calls::StreamWaitEvent(const Payer& payer, CUstream stream, CUevent eve
   const Streams::Adopted adopted = streams_.Find(payer, stream);
   if (adopted.gate == nullptr || streams_.Capturing(stream)) return call();
   const Outermost outermost;
+  // The event may be a capture's, which the stream joins then.
+  if (streams_.AnyCaptures()) adopted.gate->StallBegins(adopted.stream);
   const bool marked = adopted.gate->WaitBegins(adopted.stream);
   const CUresult result = call();
   if (marked && result == CUDA_SUCCESS) adopted.gate->WaitEnds(adopted.stream);
@@ -87,6 +89,8 @@ CUresult Calls::EventSynchronize(const Payer& payer, CUevent event) {
 // ---- Captures ----
 
 CUresult Calls::StreamBeginCapture(CUstream stream, absl::FunctionRef<CUresult()> call) {
+  // What is open there has its marker before: while it captures, none can be recorded.
+  streams_.Close(stream);
   streams_.CaptureBegan(stream);
   const CUresult result = call();
   if (result != CUDA_SUCCESS) streams_.CaptureMayHaveEnded(stream);
@@ -107,6 +111,7 @@ CUresult Calls::StreamDestroy(CUstream stream) {
 
 CUresult Calls::ContextEnds(CUcontext context, absl::FunctionRef<CUresult()> call) {
   const Streams::ContextEnd end(streams_, context, nullptr);
+  spread_.ContextEnds(context);
   return call();
 }
 
@@ -122,6 +127,7 @@ CUresult Calls::PrimaryContextEnds(const Payer& payer, CUdevice device,
   driver_.DevicePrimaryCtxRelease(device);
   gate::Gate* const gate = device < Gates::kDevices ? payer.gates->on[device].load() : nullptr;
   const Streams::ContextEnd end(streams_, context, gate);
+  spread_.ContextEnds(context);
   return call();
 }
 

@@ -284,6 +284,7 @@ Streams::ContextEnd::ContextEnd(Streams& streams, CUcontext context, gate::Gate*
     all.EndCaptures([&](const Captured& captured) { return captured.context == context; });
     if (more != nullptr) all.places_.emplace(context, more);
     std::erase_if(all.places_, [&](const auto& place) {
+      all.mutex_.AssertHeld();
       if (place.first != context) return false;
       gates.push_back(place.second);
       all.ending_.insert(place);
@@ -326,6 +327,31 @@ void Streams::ForgetGate(const gate::Gate* gate) {
 }
 
 // ---- Captures ----
+
+void Streams::Close(CUstream handle) {
+  const Captured captured = CaptureOf(handle);
+  std::vector<Adopted> open;
+  {
+    const base::MutexLock lock(&mutex_);
+    for (const auto& [key, entry] : entries_) {
+      const bool same = key.handle == handle &&
+                        (!IsSpecial(handle) ||
+                         (key.context == captured.context && key.thread == captured.thread));
+      if (!same || entry.adopted.stream == nullptr) continue;
+      open.push_back(entry.adopted);
+      if (entry.adopted.shared == nullptr) continue;
+      // Another identity's, which may be on its way out.
+      const base::MutexLock use(&entry.adopted.shared->mutex);
+      ++entry.adopted.shared->turning;
+    }
+  }
+  for (const Adopted& adopted : open) {
+    adopted.gate->StallBegins(adopted.stream);
+    if (adopted.shared == nullptr) continue;
+    const base::MutexLock use(&adopted.shared->mutex);
+    --adopted.shared->turning;
+  }
+}
 
 Streams::Captured Streams::CaptureOf(CUstream handle) const {
   Captured captured = {handle, nullptr, nullptr};

@@ -113,12 +113,14 @@ class Streams {
   void ForgetThread();  // the calling one's per-thread streams
   void ForgetGate(const gate::Gate* gate);
 
+  // Marks what is open on the stream, whosever it is.
+  void Close(CUstream handle);
+
   // While any stream captures the driver is asked of each.
   void CaptureBegan(CUstream handle);
   void CaptureMayHaveEnded(CUstream handle);
-  bool Capturing(CUstream handle) const {
-    return captures_.load(std::memory_order_relaxed) != 0 && CapturingSlow(handle);
-  }
+  bool AnyCaptures() const { return captures_.load(std::memory_order_relaxed) != 0; }
+  bool Capturing(CUstream handle) const { return AnyCaptures() && CapturingSlow(handle); }
 
   size_t size() {
     const base::MutexLock lock(&mutex_);

@@ -23,14 +23,14 @@ std::string EntryName(size_t index, const std::string& name) {
 std::string EntryText(const std::string& entry) {
   const std::string duration = entry + "_param_0", block = entry + "_param_1",
                     stamps = entry + "_param_2";
-  return "\n//gpushare.sim cost=param:0 blocks_per_sm=1 stamps=param:2\n"
+  return "\n//gpushare.sim cost=param:0 blocks_per_sm=1 stamps=param:2 away=yes\n"
          ".visible .entry " +
          entry + "(.param .u64 " + duration + ", .param .u64 " + block + ", .param .u64 " + stamps +
          ")\n"
          "{\n"
          "  .reg .pred %p<4>;\n"
          "  .reg .b32 %r<1>;\n"
-         "  .reg .b64 %rd<12>;\n"
+         "  .reg .b64 %rd<15>;\n"
          "  mov.u32 %r0, %tid.x;\n"
          "  setp.ne.u32 %p0, %r0, 0;\n"
          "  @%p0 bra DONE;\n"
@@ -55,7 +55,7 @@ std::string EntryText(const std::string& entry) {
          "  setp.gt.u64 %p1, %rd9, " +
          std::to_string(kSpinAway.count()) +
          ";\n"
-         "  @%p1 bra SPIN;\n"
+         "  @%p1 bra AWAY;\n"
          "  add.u64 %rd5, %rd5, %rd9;\n"
          "  add.u64 %rd6, %rd6, %rd10;\n"
          "  setp.lt.u64 %p2, %rd5, %rd0;\n"
@@ -67,6 +67,28 @@ std::string EntryText(const std::string& entry) {
          "  red.global.max.u64 [%rd11+8], %rd7;\n"
          "  red.global.add.u64 [%rd11+16], %rd5;\n"
          "  red.global.add.u64 [%rd11+24], %rd6;\n"
+         "  bra DONE;\n"
+         "AWAY:\n"  // SpinAwayLog
+         "  setp.eq.u64 %p3, %rd1, 0;\n"
+         "  @%p3 bra SPIN;\n"
+         "  cvta.to.global.u64 %rd11, %rd1;\n"
+         "  ld.global.u64 %rd11, [%rd11+32];\n"
+         "  setp.eq.u64 %p3, %rd11, 0;\n"
+         "  @%p3 bra SPIN;\n"
+         "  cvta.to.global.u64 %rd11, %rd11;\n"
+         "  sub.u64 %rd12, %rd7, %rd9;\n"
+         "  atom.global.max.u64 %rd13, [%rd11], %rd7;\n"
+         "  setp.gt.u64 %p3, %rd13, %rd12;\n"
+         "  @%p3 bra SPIN;\n"
+         "  atom.global.add.u64 %rd13, [%rd11+8], 1;\n"
+         "  ld.global.u64 %rd14, [%rd11+16];\n"
+         "  setp.ge.u64 %p3, %rd13, %rd14;\n"
+         "  @%p3 bra SPIN;\n"
+         "  shl.b64 %rd13, %rd13, 4;\n"
+         "  add.u64 %rd11, %rd11, %rd13;\n"
+         "  st.global.u64 [%rd11+24], %rd12;\n"
+         "  st.global.u64 [%rd11+32], %rd7;\n"
+         "  bra SPIN;\n"
          "DONE:\n"
          "  ret;\n"
          "}\n";

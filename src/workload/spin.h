@@ -50,6 +50,19 @@ struct SpinStamps {
   uint64_t last = 0;            // when its last ended
   uint64_t ran = 0;             // how long its blocks ran, together
   uint64_t cycles = 0;          // the same in cycles of their SMs; of the simulated GPU 0
+  uint64_t away = 0;  // 0, or the address of a SpinAwayLog, which many kernels may have in common
+};
+
+// When the device was another process's for more than kSpinAway in the midst of kernels. Where the GPU slices time
+// between processes, it is so for all that runs of one; the first to see that it is back tells.
+struct SpinAwayLog {
+  uint64_t told = 0;   // until when it was
+  uint64_t count = 0;  // of entries, those that had no room too
+  uint64_t room = 0;
+  // Behind it `room` of these.
+  struct Entry {
+    uint64_t from = 0, until = 0;
+  };
 };
 
 struct SpinModule {

@@ -15,7 +15,7 @@
 //                 (blocks divided by blocks per SM; more than the device has means waves)
 //   duration_ns   device time when alone, 1 to 60000000000 (60 s)
 //
-// Lines end in LF or CRLF. A file has at most 1000000 kernels. Anything else is InvalidArgument
+// Lines end in LF or CRLF. A file may be compressed by gzip, whatever its name. It has at most 1000000 kernels. Anything else is InvalidArgument
 // with
 // "<file>:<line>: <field> ...: allowed ..."; files are outside input and never make a reader crash.
 //
@@ -81,7 +81,7 @@ class KernelTrace {
 absl::StatusOr<KernelTrace> ParseTrace(std::string_view text, const std::string& label);
 
 // Reads a file of the text form. NotFound or PermissionDenied when it cannot be opened. The label
-// is the file's name without folder and extension; errors carry the path as given.
+// is the file's name without folder and extension (and `.gz`); errors carry the path as given.
 absl::StatusOr<KernelTrace> ReadTraceFile(const std::string& path);
 
 // The text form of `trace`; ParseTrace() of it gives the same kernels.

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "base/status_macros.h"
 #include "base/text.h"
+#include "workload/gzip.h"
 #include "workload/trace.h"
 
 namespace gpushare::workload {
@@ -154,9 +155,17 @@ absl::StatusOr<KernelTrace> ReadTraceFile(const std::string& path) {
   if (std::ferror(file.get()) != 0) {
     return absl::ErrnoToStatus(errno, "cannot read trace file " + path);
   }
-  GPUSHARE_ASSIGN_OR_RETURN(KernelTrace parsed, ParseTrace(text, path));
-
   std::string label = path.substr(path.find_last_of('/') + 1);
+  if (IsGzip(text)) {
+    absl::StatusOr<std::string> expanded = Gunzip(text, kMaxFileBytes);
+    if (!expanded.ok()) {
+      return absl::Status(expanded.status().code(),
+                          path + ": " + std::string(expanded.status().message()));
+    }
+    text = *std::move(expanded);
+    if (label.size() > 3 && label.substr(label.size() - 3) == ".gz") label.resize(label.size() - 3);
+  }
+  GPUSHARE_ASSIGN_OR_RETURN(KernelTrace parsed, ParseTrace(text, path));
   if (const size_t dot = label.rfind('.'); dot != std::string::npos && dot > 0) label.resize(dot);
   parsed.set_label(label);
   return parsed;

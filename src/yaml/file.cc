@@ -4,10 +4,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/fd_io.h"
 #include "base/unique_fd.h"
 #include "yaml/document.h"
 
@@ -23,15 +23,9 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": it is not a file"));
   }
   std::string text;
-  std::vector<char> part(65536);
-  // One byte too many is enough to be refused.
-  while (text.size() <= kMostBytes) {
-    const ssize_t length = read(file.get(), part.data(), part.size());
-    if (length < 0 && errno == EINTR) continue;
-    if (length < 0) return absl::ErrnoToStatus(errno, path);
-    if (length == 0) break;
-    text.append(part.data(), static_cast<size_t>(length));
-  }
+  // Of what is too much, as much as is enough to be refused.
+  const int error = base::ReadAll(file.get(), kMostBytes, &text);
+  if (error != 0 && error != EFBIG) return absl::ErrnoToStatus(error, path);
   return text;
 }
 

@@ -13,6 +13,7 @@
 
 #include "books/books.h"
 #include "driver/driver.h"
+#include "tests/contract/sparse_driver.h"
 #include "tests/support/sim_control.h"
 
 namespace gpushare::books {
@@ -36,13 +37,8 @@ class BooksTest : public ::testing::Test {
       : clock_(clock), devices_(devices), granule_(granule) {}
 
   void SetUp() override {
-    // The driver stays loaded, the device is fresh.
-    static const driver::Driver* const opened_once = [] {
-      auto opened = driver::Driver::Open({.path = "sim"});
-      return opened.ok() ? opened->release() : nullptr;
-    }();
-    ASSERT_NE(opened_once, nullptr);
-    driver_ = opened_once;
+    driver_ = SimulatedDriver();
+    ASSERT_NE(driver_, nullptr);
     sim_ = std::make_unique<gpushare::testing::SimControl>(*driver_);
     const absl::Status fresh =
         sim_->Restart(*driver_, "clock=" + std::string(clock_) +
@@ -50,7 +46,8 @@ class BooksTest : public ::testing::Test {
                                     "MiB,devices=" + std::to_string(devices_) +
                                     ",call_host=0,query_host=0,record_host=0,record_device=0");
     ASSERT_TRUE(fresh.ok()) << fresh;
-    cu_ = &driver_->table();
+    ForgetSparseArrays();
+    cu_ = &SparseTable();
     ASSERT_CU(cu_->DevicePrimaryCtxRetain(&context_, 0));
     ASSERT_CU(cu_->CtxPushCurrent(context_));
     ASSERT_CU(cu_->StreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, 0));

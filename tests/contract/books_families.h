@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "books/books.h"
+#include "tests/contract/books_composed.h"
 
 namespace gpushare::books {
 
@@ -28,6 +29,8 @@ struct Family {
   // Another legal way to give it back; null: there is none.
   CUresult (*other_give)(Books& books, uint64_t thing, CUstream stream) = nullptr;
   uint64_t slack = 0;  // how much more than the driver counts may be charged
+  // Of a size that is no size the driver is told before anybody pays.
+  bool sized_before = false;
 };
 
 inline void PrintTo(const Family& family, std::ostream* out) { *out << family.name; }
@@ -216,6 +219,66 @@ inline const std::vector<Family>& Families() {
        },
        [](const driver::Table& cu, uint64_t handle, CUstream) {
          return cu.DestroyExternalMemory(reinterpret_cast<CUexternalMemory>(handle));
+       }},
+      {"own_pool",
+       [](Books& books, const Payer& payer, uint64_t bytes, CUstream stream, uint64_t* thing) {
+         return TakeFromOwnPool({&books}, payer, bytes, stream, thing);
+       },
+       FreeLater,
+       [](const driver::Table&, uint64_t bytes, CUstream stream, uint64_t* thing) {
+         return TakeFromOwnPool({}, {}, bytes, stream, thing).result;
+       },
+       [](const driver::Table& cu, uint64_t pointer, CUstream stream) {
+         return cu.MemFreeAsync(pointer, stream);
+       },
+       FreeNow, kPoolSlack},
+      {"graph",
+       [](Books& books, const Payer& payer, uint64_t bytes, CUstream stream, uint64_t* thing) {
+         return TakeByGraph({&books}, payer, bytes, stream, thing);
+       },
+       [](Books& books, uint64_t pointer, CUstream stream) {
+         return GiveOfGraph({&books}, pointer, stream);
+       },
+       [](const driver::Table&, uint64_t bytes, CUstream stream, uint64_t* thing) {
+         return TakeByGraph({}, {}, bytes, stream, thing).result;
+       },
+       [](const driver::Table&, uint64_t pointer, CUstream stream) {
+         return GiveOfGraph({}, pointer, stream);
+       },
+       nullptr, 0, true},
+      {"mapped",
+       [](Books& books, const Payer& payer, uint64_t bytes, CUstream, uint64_t* thing) {
+         return TakeMapped({&books}, payer, Granular(bytes), thing);
+       },
+       [](Books& books, uint64_t thing, CUstream) { return GiveMapped({&books}, thing); },
+       [](const driver::Table&, uint64_t bytes, CUstream, uint64_t* thing) {
+         return TakeMapped({}, {}, Granular(bytes), thing).result;
+       },
+       [](const driver::Table&, uint64_t thing, CUstream) { return GiveMapped({}, thing); }},
+      {"multicast",
+       [](Books& books, const Payer& payer, uint64_t bytes, CUstream, uint64_t* thing) {
+         return TakeBound({&books}, payer, Granular(bytes), thing);
+       },
+       [](Books& books, uint64_t handle, CUstream) { return books.MemRelease(handle); },
+       [](const driver::Table&, uint64_t bytes, CUstream, uint64_t* thing) {
+         return TakeBound({}, {}, Granular(bytes), thing).result;
+       },
+       [](const driver::Table& cu, uint64_t handle, CUstream) { return cu.MemRelease(handle); }},
+      {"sparse",
+       [](Books& books, const Payer& payer, uint64_t bytes, CUstream stream, uint64_t* thing) {
+         return TakeSparse({&books}, payer, Granular(bytes), stream, thing);
+       },
+       [](Books& books, uint64_t array, CUstream) {
+         return books.ArrayDestroy(reinterpret_cast<CUarray>(array));
+       },
+       [](const driver::Table&, uint64_t bytes, CUstream stream, uint64_t* thing) {
+         return TakeSparse({}, {}, Granular(bytes), stream, thing).result;
+       },
+       [](const driver::Table& cu, uint64_t array, CUstream) {
+         return cu.ArrayDestroy(reinterpret_cast<CUarray>(array));
+       },
+       [](Books& books, uint64_t array, CUstream stream) {
+         return GiveUnmapped({&books}, array, stream);
        }},
   };
   return families;

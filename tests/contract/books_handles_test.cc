@@ -184,6 +184,30 @@ TEST_F(BooksHandles, WhatIsMappedIntoASparseArrayStaysUntilTheStreamHasUnmappedI
   EXPECT_EQ(charged(), 0u);
 }
 
+// As many as the driver takes; else the count is none that the list has.
+CUresult TakesUpTo5000(CUarrayMapInfo*, unsigned count, CUstream) {
+  return count <= 5000 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+TEST_F(BooksHandles, AListOfPartsIsNotReadBeyondWhatTheDriverTakes) {
+  driver_.table.MemMapArrayAsync = TakesUpTo5000;
+  CUarrayMapInfo part{};
+  part.resource.array = reinterpret_cast<CUarray>(uintptr_t{0xa});
+  part.subresource.sparseLevel.extentWidth = part.subresource.sparseLevel.extentHeight = 64;
+  part.memOperationType = CU_MEM_OPERATION_TYPE_MAP;
+  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, books_.MemMapArrayAsync(&part, UINT32_MAX, stream()));
+  EXPECT_EQ(CUDA_ERROR_INVALID_VALUE, books_.MemMapArrayAsync(nullptr, UINT32_MAX, stream()));
+  const auto memory = Create(2 * kMiB);
+  part.memHandle.memHandle = memory;
+  std::vector<CUarrayMapInfo> parts(5000, part);
+  EXPECT_EQ(CUDA_SUCCESS, books_.MemMapArrayAsync(parts.data(), 5000, stream()));
+  EXPECT_EQ(CUDA_SUCCESS, books_.MemRelease(memory));
+  EXPECT_EQ(charged(), 2 * kMiB);
+  EXPECT_EQ(CUDA_SUCCESS, books_.ArrayDestroy(part.resource.array));
+  books_.Settle();  // each part took the place of the one before
+  EXPECT_EQ(charged(), 0u);
+}
+
 TEST_F(BooksHandles, ALargerPitchIsFoundOutOnce) {
   driver_.pitch_unit = 4096;
   CUdeviceptr pointer = 0;

@@ -155,7 +155,8 @@ TEST_F(BooksOrder, PoolsOnTheHostAreNotCharged) {
 
 TEST_F(BooksOrder, ALaunchIsChargedForWhatATrimMeanwhileTakesAway) {
   driver_.graph_needs = driver_.graph_takes = 4 * kMiB;
-  books_.Instantiated(exec(), nullptr);
+  CUgraphExec graph = exec();
+  EXPECT_EQ(CUDA_SUCCESS, books_.Instantiated(&graph, nullptr));
   ASSERT_TRUE(books_.GraphLaunch(payer(), exec(), stream()).ok());
   EXPECT_EQ(charged(), 4 * kMiB);
   uint64_t charged_then = 0;
@@ -179,7 +180,8 @@ TEST_F(BooksOrder, ALaunchIsChargedForWhatATrimMeanwhileTakesAway) {
 
 TEST_F(BooksOrder, WhatALaunchTakesBesideAnotherIsOwed) {
   driver_.graph_needs = driver_.graph_takes = 4 * kMiB;
-  books_.Instantiated(exec(), nullptr);
+  CUgraphExec graph = exec();
+  EXPECT_EQ(CUDA_SUCCESS, books_.Instantiated(&graph, nullptr));
   ASSERT_TRUE(books_.GraphLaunch(payer(), exec(), stream()).ok());
   // It runs beside another and takes more, which there is no room for: it is owed.
   driver_.graph_takes = 6 * kMiB;

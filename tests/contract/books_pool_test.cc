@@ -12,6 +12,7 @@ namespace {
 
 class BooksPool : public BooksTest {
  protected:
+  explicit BooksPool(uint64_t granule = kGranule) : BooksTest("virtual", 1, granule) {}
   CUmemoryPool NewPool() {
     CUmemPoolProps properties{};
     properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -25,6 +26,16 @@ class BooksPool : public BooksTest {
         driver_->Symbol("cuMemPoolSetAttribute"));
     EXPECT_CU(set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
     return pool;
+  }
+  // Of the current pool, since its mark was set anew.
+  uint64_t MostReserved() {
+    CUmemoryPool pool = nullptr;
+    uint64_t most = 0;
+    EXPECT_CU(cu_->DeviceGetMemPool(&pool, 0));
+    EXPECT_CU(cu_->MemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &most));
+    uint64_t anew = 0;
+    EXPECT_CU(cu_->MemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &anew));
+    return most;
   }
   Answer From(CUmemoryPool pool, uint64_t bytes, CUdeviceptr* pointer,
               quota::Account* account = nullptr) {
@@ -73,7 +84,7 @@ TEST_F(BooksPool, ATenantThatTakesWhatAnotherLeftIdlePaysForIt) {
   EXPECT_EQ(second->charged(), 0u);
 }
 
-TEST_F(BooksPool, GrowthThatTheQuotaHasNoRoomForIsTakenBack) {
+TEST_F(BooksPool, GrowthThatTheQuotaHasNoRoomForIsRefused) {
   CUdeviceptr direct = 0, pointer = 0;
   ASSERT_TRUE(books_->MemAlloc(payer(), &direct, kLimit - kGranule / 2).ok());
   // A granule for it would be too much.
@@ -81,11 +92,33 @@ TEST_F(BooksPool, GrowthThatTheQuotaHasNoRoomForIsTakenBack) {
   EXPECT_EQ(answer.result, CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_TRUE(answer.at_quota);
   EXPECT_EQ(answer.left, kGranule / 2);
+  EXPECT_EQ(MostReserved(), 0u);  // the driver was not asked
   ExpectExact();
   EXPECT_EQ(account_->Usage().denied, 1u);
   EXPECT_CU(books_->MemFree(direct));
   ASSERT_TRUE(books_->MemAllocAsync(payer(), &pointer, 100, stream_).ok());
   ExpectExact();
+}
+
+class BooksPoolOfLargeGranules : public BooksPool {
+ protected:
+  BooksPoolOfLargeGranules() : BooksPool(32 * kMiB) {}
+};
+
+TEST_F(BooksPoolOfLargeGranules, ALargerUnitIsFoundOutOnce) {
+  CUdeviceptr held = 0, pointer = 0;
+  ASSERT_TRUE(books_->MemAlloc(payer(), &held, kLimit - 4 * kMiB).ok());
+  const Answer refused = books_->MemAllocAsync(payer(), &pointer, kMiB, stream_);
+  EXPECT_TRUE(refused.at_quota);
+  EXPECT_EQ(refused.left, 4 * kMiB);
+  EXPECT_EQ(MostReserved(), 32 * kMiB);
+  ExpectExact();
+  EXPECT_TRUE(books_->MemAllocAsync(payer(), &pointer, kMiB, stream_).at_quota);
+  EXPECT_EQ(MostReserved(), 0u);
+  EXPECT_CU(books_->MemFree(held));
+  ASSERT_TRUE(books_->MemAllocAsync(payer(), &pointer, 33 * kMiB, stream_).ok());
+  ExpectExact();
+  EXPECT_EQ(account_->charged(), 64 * kMiB);
 }
 
 TEST_F(BooksPool, ADestroyedPoolIsChargedUntilItsMemoryIsGone) {
@@ -97,6 +130,9 @@ TEST_F(BooksPool, ADestroyedPoolIsChargedUntilItsMemoryIsGone) {
   EXPECT_EQ(books_->MemPoolDestroy(pool), CUDA_ERROR_INVALID_VALUE);
   CUdeviceptr none = 0;
   EXPECT_EQ(From(pool, 1, &none).result, CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(books_->MemPoolTrimTo(pool, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_TRUE(books_->IsDestroyed(pool));
+  EXPECT_FALSE(books_->IsDestroyed(NewPool()));
   ExpectExact();
   EXPECT_GE(account_->charged(), 12 * kMiB);
   EXPECT_CU(books_->MemFreeAsync(one, stream_));

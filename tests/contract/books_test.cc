@@ -113,8 +113,8 @@ TEST_P(BooksContract, OddSizes) {
   EXPECT_FALSE(Take(0, &thing).at_quota);
   const Answer huge = Take(uint64_t{1} << 63, &thing);
   EXPECT_EQ(huge.result, CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT_TRUE(huge.at_quota);
-  EXPECT_EQ(huge.left, kLimit);
+  EXPECT_EQ(huge.at_quota, !GetParam().sized_before);
+  EXPECT_EQ(huge.left, huge.at_quota ? kLimit : 0);
   account_->SetLimit(quota::kUnlimited);
   const Answer unlimited = Take(uint64_t{1} << 63, &thing);
   EXPECT_EQ(unlimited.result, GetParam().raw_take(*cu_, uint64_t{1} << 63, stream_, &raw));

@@ -203,7 +203,7 @@ TEST_F(KnownTest, WhatTheDriverRefusesAtOnceThrowsNothingWhereNoMemoryIsLeft) {
 // What asks for a grant and finds no memory in the midst of it leaves the line, and takes nothing along.
 TEST_F(KnownTest, WhereverMemoryEndsALaunchTheOthersGoOn) {
   int missed = 0;
-  for (int nth = 1; nth <= 24; ++nth) {
+  for (int nth = 1; nth <= 120; ++nth) {
     // An engine that has room for nothing yet.
     TearDown();
     SetUp();
@@ -236,6 +236,31 @@ TEST_F(KnownTest, WhereverMemoryEndsALaunchTheOthersGoOn) {
     EXPECT_EQ(t.gate->view().outstanding, Nanos(0)) << nth;
   }
   EXPECT_GT(missed, 0);
+}
+
+// What is open on several streams gets its markers in one go. Where there is no memory for one of them, the others keep
+// theirs, and a call that only waits does not fail for it.
+TEST_F(KnownTest, WhereverMemoryEndsWhatClosesSeveralStreamsNothingStaysOpen) {
+  const Tenant& t = Weighing(1);
+  const CUstream streams[] = {t.stream, NewStream(t), NewStream(t)};
+  for (const CUstream stream : streams) Settle(t, stream);
+  const int before = FailingMemory::failed();
+  for (int i = 0; i < 200; ++i) {
+    for (const CUstream stream : streams) ASSERT_CU(Spin(t, Micros(10), stream));
+    {
+      const FailingMemory failing(1 + i % 3);
+      EXPECT_NO_THROW(ASSERT_CU(calls_->CtxSynchronize(t.payer()))) << i;
+    }
+    {
+      const FailingMemory failing(1 + i % 3);
+      EXPECT_NO_THROW(ASSERT_CU(calls_->LaunchHostFunc(
+          t.payer(), t.stream, [](void*) {}, nullptr)));
+    }
+  }
+  EXPECT_GT(FailingMemory::failed(), before + 10);
+  ASSERT_CU(calls_->CtxSynchronize(t.payer()));
+  Rest();
+  EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
 }
 
 TEST_F(KnownTest, WhereverMemoryEndsALeaseTheOthersGoOn) {

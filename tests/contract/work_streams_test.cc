@@ -64,6 +64,66 @@ TEST_F(StreamsTest, PerThreadStreamsAreOneAThread) {
   ExpectMeasured(b, 0.05);
 }
 
+// Only its own thread can mark a per-thread stream. One that launches and says nothing for long has its kernels charged as
+// predicted; then as many of its next ones are marked at once, so that what they take is known.
+TEST_F(StreamsTest, APerThreadStreamThatIsNeverWaitedForKeepsItsCap) {
+  for (const int burst : {1, 3}) {
+    const Tenant& t = Add({.limits = {.cap = 0.1}});
+    double used = 0;
+    Thread([&] {
+      const CUstream mine = CU_STREAM_PER_THREAD;
+      sim_->set_account(mine, t.account);
+      for (int i = 0; i < 200; ++i) ASSERT_CU(Spin(t, Micros(10), mine));  // what is known of it
+      ASSERT_CU(calls_->StreamSynchronize(t.payer(), mine));
+      const auto share = [&](Nanos length) {
+        const double before = UsedMs(t.account);
+        const Time began = clock().Now(), end = began + length;
+        while (clock().Now() < end) {
+          for (int i = 0; i < burst; ++i) ASSERT_CU(Spin(t, Millis(5), mine));
+          clock().SleepUntil(In(Millis(5 * burst + 5)));  // it is over when the thread comes back
+        }
+        used = (UsedMs(t.account) - before) / Ms(clock().Now() - began);
+      };
+      share(Seconds(1));
+      EXPECT_LT(used, 0.2) << burst;  // until its new cost is known: half, were it never found out
+      share(Seconds(4));
+      EXPECT_NEAR(used, 0.1, 0.01) << burst;
+      calls_->ThreadEnds();
+    })->Join();
+  }
+}
+
+// While a stream captures no marker can be recorded there: what it had in flight has its own before.
+TEST_F(StreamsTest, WhatIsInFlightWhenACaptureBeginsIsMeasured) {
+  for (const bool joins : {true, false}) {
+    const Tenant& t = Add({.limits = {.cap = 0.9}});
+    const CUstream captured = joins ? NewStream(t) : t.stream;
+    for (int i = 0; i < 200; ++i) ASSERT_CU(Spin(t, Micros(10)));
+    ASSERT_CU(calls_->StreamSynchronize(t.payer(), t.stream));
+    Rest();
+    const double before = MeasuredMs(t), used = UsedMs(t.account);
+    for (int i = 0; i < 3; ++i) ASSERT_CU(Spin(t, Millis(3)));  // predicted to take 10 us
+    ASSERT_CU(calls_->StreamBeginCapture(captured, [&] {
+      return cu_->StreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED);
+    }));
+    if (joins) {
+      CUevent event = nullptr;
+      ASSERT_CU(cu_->EventCreate(&event, CU_EVENT_DISABLE_TIMING));
+      ASSERT_CU(cu_->EventRecord(event, captured));
+      ASSERT_CU(calls_->StreamWaitEvent(t.payer(), t.stream, event, 0));
+      ASSERT_CU(cu_->EventRecord(event, t.stream));
+      Rest(Millis(20));
+      ASSERT_CU(calls_->StreamWaitEvent(t.payer(), captured, event, 0));
+    }
+    Rest(Millis(20));
+    CUgraph graph = nullptr;
+    ASSERT_CU(calls_->StreamEndCapture(captured, &graph));
+    Rest();
+    EXPECT_NEAR(MeasuredMs(t) - before, UsedMs(t.account) - used, 0.3) << joins;
+    EXPECT_NEAR(UsedMs(t.account) - used, 9, 0.1) << joins;
+  }
+}
+
 TEST_F(StreamsTest, AThreadThatEndsLeavesNothingOfItsStreamBehind) {
   const Tenant& t = Weighing(1);
   for (int i = 0; i < 20; ++i) {

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import signal
 import statistics
@@ -37,6 +38,18 @@ cases:
     tenants:
       - {name: a, share: 75%, work: {kernels: 100us, repeat: 4}}
       - {name: b, share: 25%, work: {kernels: 500us, repeat: 4}}
+"""
+
+TURNS = """
+question: share
+length: 1s
+warm_up: 200ms
+window: 800ms
+cases:
+  - name: two
+    tenants:
+      - {name: a, share: 50%, work: {kernels: 3000us, repeat: 4}}
+      - {name: b, share: 50%, work: {kernels: 150us, repeat: 16}}
 """
 
 MEMORY = """
@@ -263,10 +276,10 @@ class Bench(unittest.TestCase):
         before, after = self.path("before.jsonl"), self.path("after.jsonl")
         for out, cap in ((before, "30%"), (after, "40%")):  # native exceeds both, the higher one by less
             scenario = self.path("cap.yaml", CAP.replace("30%", cap))
-            self.bench("run", scenario, "--method", "native", "--repetitions", "3", "--out", out)
+            self.bench("run", scenario, "--method", "native", "--repetitions", "5", "--out", out)
         new = self.bench("run", scenario, "--method", "native", "--out", after)
         self.assertEqual((new.returncode, "--force" in new.stderr), (5, True), new.stderr)
-        anew = self.bench("run", scenario, "--method", "native", "--repetitions", "3", "--out", after, "--force")
+        anew = self.bench("run", scenario, "--method", "native", "--repetitions", "5", "--out", after, "--force")
         self.assertEqual(anew.returncode, 0, anew.stderr)
         same = self.bench("compare", before, before)
         self.assertEqual((same.returncode, same.stdout.count("same")), (0, 3), same.stdout)
@@ -274,6 +287,41 @@ class Bench(unittest.TestCase):
         self.assertEqual((better.returncode, better.stdout.count("better")), (0, 1), better.stdout)
         worse = self.bench("compare", after, before)
         self.assertEqual((worse.returncode, worse.stdout.count("worse")), (1, 1), worse.stdout)
+
+    def test_the_commit_that_it_was_built_from_is_in_the_results(self):
+        out = self.path("out.jsonl")
+        for said, expected in (({}, r"[0-9a-f]{12}(-dirty)?|unknown"), ({"GPUSHARE_COMMIT": "abcdef"}, "abcdef")):
+            self.bench("run", self.path("cap.yaml", CAP), "--method", "native", "--repetitions", "1", "--out", out, "--force",
+                       **said)
+            with open(out) as file:
+                self.assertRegex(json.loads(file.readline())["commit"], f"^({expected})$")
+
+    def test_what_two_results_were_made_with_is_compared(self):
+        files = [self.path(f"{name}.jsonl") for name in ("before", "after")]
+        scenario = self.path("share.yaml", SHARE + "short: {length: 300ms, window: 100ms}\n")
+        more = [["--short", "--seed", "2"], ["--profile", "PROFILE"]]
+        profile = self.path("slow.yaml", "profile: 1\nsettings:\n  sms: 64\n")
+        for out, options in zip(files, more):
+            result = self.bench("run", scenario, "--method", "native", "--repetitions", "1", "--out", out,
+                                *(profile if word == "PROFILE" else word for word in options))
+            self.assertEqual(result.returncode, 0, result.stderr)
+        told = self.bench("compare", *files).stdout.split("\n\n")[-1]
+        for line in ("gpu +simulated +simulated as slow.yaml", "profile +none +slow.yaml", "seed +2 +1",
+                     "length of share +300ms with a warm-up of 100ms, windows of 100ms +400ms with a warm-up of 100ms, windows of 300ms"):
+            self.assertRegex(told, f"(?m)^{line} *$")
+        self.assertNotIn("machine", told)
+        self.assertNotIn("made otherwise", self.bench("compare", files[0], files[0]).stdout)
+
+    def test_the_same_at_the_default_repetitions_has_no_verdict(self):
+        files = [self.path(f"{name}.jsonl") for name in ("before", "after")]
+        for out in files:
+            result = self.bench("run", "overhead", "--short", "--method", "native", "--method", "gpushare", "--out", out)
+            self.assertEqual(result.returncode, 0, result.stderr)
+        compared = self.bench("compare", *files)
+        verdicts = {line.split()[-1] for line in compared.stdout.split("\n\n")[0].splitlines()[2:]}
+        self.assertEqual((compared.returncode, verdicts - {"same", "unsure"}), (0, set()), compared.stdout)
+        if "unsure" in verdicts:
+            self.assertRegex(compared.stdout, r"unsure: \d+ of 32 figures, .* --repetitions 7 on both sides can tell")
 
     def test_a_report(self):
         out, page, csv = self.path("out.jsonl"), self.path("report.html"), self.path("report.csv")
@@ -317,8 +365,8 @@ class Bench(unittest.TestCase):
             self.assertEqual(result.returncode, 0, result.stdout)
         compared = self.bench("compare", *files)
         self.assertEqual(compared.returncode, 0, compared.stdout)
-        verdicts = [line.split()[-1] for line in compared.stdout.splitlines()[2:]]
-        self.assertEqual(verdicts, ["same"] * 32, compared.stdout)
+        verdicts = [line.split()[-1] for line in compared.stdout.split("\n\n")[0].splitlines()[2:]]
+        self.assertEqual(verdicts, ["same"] * 34, compared.stdout)
         first, second = (self.values(out) for out in files)
         for figure, values in first.items():
             difference = abs(statistics.median(values) - statistics.median(second[figure]))
@@ -339,6 +387,8 @@ class Bench(unittest.TestCase):
         got = self.figures(self.path("overhead.yaml", OVERHEAD), "--method", "native", "--method", "gpushare", "--method",
                            "gpushare-preload")
         self.assertEqual(got["one", "native", "throughput"], 100)
+        for call in ("launch", "graph_launch", "alloc_free"):  # the driver beside itself
+            self.assertTrue(0.5 < got["one", "native", call + ".host_ratio"] < 2, got)
         for method in ("gpushare", "gpushare-preload"):
             self.assertGreater(got["one", method, "throughput"], 90)
             for call in ("launch", "graph_launch", "alloc_free"):  # how much is the machine's matter
@@ -486,6 +536,20 @@ class Bench(unittest.TestCase):
             self.assertGreater(figures["busy"], 0)
         self.assertEqual(sorted(os.listdir(self.folder.name)), ["faults.yaml", "out.jsonl", "share.yaml"])
 
+    def test_who_takes_turns_has_what_its_turns_were(self):
+        # Kernels that stand still for the others' turns, of different lengths: half each, and nobody's where turns change.
+        # The machine's clock may be late by some turns.
+        scenario = self.path("turns.yaml", TURNS)
+        out = self.path("turns.jsonl")
+        result = self.bench("run", scenario, "--gpu", "0", "--repetitions", "1", "--out", out, "--method", "time-slicing",
+                            LD_LIBRARY_PATH=os.path.relpath(os.path.dirname(self.driver())), GPUSHARE_DRIVER="",
+                            GPUSHARE_SIM=f"clock=wall,shared=bench-test-{os.getpid()}")
+        self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
+        run = json.loads(pathlib.Path(out).read_text().splitlines()[1])
+        figures = {each["name"]: each["value"] for each in run["figures"]}
+        self.assertAlmostEqual(figures["a.share"], 50, delta=6)
+        self.assertLess(figures["busy"], 98)
+
     def mps(self):
         return {"PATH": self.folder.name + os.pathsep + os.environ["PATH"], "GPUSHARE_DRIVER": self.driver(),
                 "GPUSHARE_SIM": f"clock=wall,shared=bench-mps-{os.getpid()}"}
@@ -608,6 +672,35 @@ class Bench(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stdout)
         self.assertEqual(sorted(os.listdir(self.folder.name)), ["libother.so", "share.yaml"])
 
+    def test_what_a_library_costs_that_answers_for_dlsym_too(self):
+        # Whatever is asked for launches, from whichever object, it gives its own: the driver beside it must be the driver.
+        slow = self.library("""
+            #define _GNU_SOURCE
+            #include <dlfcn.h>
+            #include <string.h>
+            typedef void *(*Dlsym)(void *, const char *);
+            typedef int (*Launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+            static void *own(void *handle, const char *name) {
+              static Dlsym real;
+              if (!real) real = (Dlsym)dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
+              if (!real) real = (Dlsym)dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.17");
+              return real(handle, name);
+            }
+            int cuLaunchKernel(void *f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared,
+                               void *stream, void **params, void **extra) {
+              static Launch real;
+              if (!real) real = (Launch)own(RTLD_NEXT, "cuLaunchKernel");
+              for (volatile int i = 0; i < 20000; ++i) {}
+              return real(f, x, y, z, bx, by, bz, shared, stream, params, extra);
+            }
+            void *dlsym(void *handle, const char *name) {
+              return strcmp(name, "cuLaunchKernel") == 0 ? (void *)cuLaunchKernel : own(handle, name);
+            }
+            """)
+        got = self.figures(self.path("overhead.yaml", OVERHEAD), "--method", "native", "--method", f"slow={slow}")
+        self.assertGreater(got["one", "slow", "launch.host_ratio"], 5)
+        self.assertLess(got["one", "slow", "alloc_free.host_ratio"], 3)
+
     def test_a_library_that_is_not_there(self):
         # The loader goes on without it: what native does must not stand there as what that library does.
         for library, why in (("/nowhere/libother.so", "/nowhere/libother.so: No such file or directory"),
@@ -619,10 +712,31 @@ class Bench(unittest.TestCase):
             self.assertIn("capped.share", result.stdout)
 
     def test_a_full_disk(self):
-        result = self.bench("run", self.path("cap.yaml", CAP), "--method", "native", "--repetitions", "1", "--out", "/dev/full")
+        scenario = self.path("cap.yaml", CAP)
+        result = self.bench("run", scenario, "--method", "native", "--repetitions", "1", "--out", "/dev/full")
+        self.assertEqual((result.returncode, result.stdout), (5, ""), result.stderr)  # nothing was run for nothing
+        self.assertIn("cannot write /dev/full: No space left on device; it ended there, and 0 runs are in the results",
+                      result.stderr)
+
+    def test_a_disk_that_is_full_in_the_middle_of_a_line(self):
+        out = self.path("out.jsonl")
+        arguments = ["run", self.path("cap.yaml", CAP), "--method", "native", "--out", out]
+        self.bench(*arguments, "--repetitions", "10")
+        whole = pathlib.Path(out).read_text().splitlines(keepends=True)
+        room = sum(map(len, whole[:8])) + len(whole[8]) // 2
+
+        def with_little_room():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # an error of the write, as where a disk is full
+            resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+        result = subprocess.run([COMMAND, "bench", *arguments, "--repetitions", "10", "--force"], capture_output=True,
+                                text=True, timeout=200, preexec_fn=with_little_room,
+                                env={**os.environ, "TMPDIR": self.folder.name})
         self.assertEqual(result.returncode, 5, result.stderr)
-        self.assertIn("not all results could be written", result.stderr)
-        self.assertIn("capped.share", result.stdout)  # what was measured is shown all the same
+        self.assertIn(f"cannot write {out}: File too large; it ended there, and 7 runs are in the results", result.stderr)
+        self.assertRegex(result.stdout, r"\nn +8\n")  # what was measured is shown all the same
+        text = pathlib.Path(out).read_text()
+        self.assertEqual((text.count("\n"), text[-1]), (8, "\n"))
+        self.assertRegex(self.bench("show", out).stdout, r"\nn +7\n")
 
     def test_results_of_another_version(self):
         out = self.path("out.jsonl")
@@ -648,11 +762,41 @@ class Bench(unittest.TestCase):
         runs = [json.loads(line) for line in pathlib.Path(self.path("all.jsonl")).read_text().splitlines()[1:]]
         self.assertEqual(sorted({run["scenario"] for run in runs}), names)
         self.assertEqual([run for run in runs if "error" in run], [])
+        self.assertEqual({run["method"] for run in runs}, {"native"})  # as `bench run`: no others than are named
         self.assertIn("</html>", pathlib.Path(self.path("all.html")).read_text())
         # What is there is not lost.
         again = self.bench("all", "--method", "native", "--out", self.path("new.jsonl"), "--html", self.path("all.html"))
         self.assertEqual((again.returncode, "--force" in again.stderr), (5, True), again.stderr)
         self.assertFalse(pathlib.Path(self.path("new.jsonl")).exists())
+
+    def test_some_cases_alone(self):
+        cases = [line.split() for line in self.bench("scenarios", "--cases").stdout.splitlines()]
+        self.assertEqual(sorted({scenario for scenario, _ in cases}), self.bench("scenarios").stdout.split())
+        out = self.path("out.jsonl")
+        result = self.bench("run", "cap", "reclaim", "--case", "fifty", "--case", "ten", "--method", "native", "--repetitions", "1",
+                            "--out", out)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        runs = [json.loads(line) for line in pathlib.Path(out).read_text().splitlines()[1:]]
+        self.assertEqual(sorted((run["scenario"], run["case"]) for run in runs), [("cap", "fifty"), ("cap", "ten")])
+        result = self.bench("run", "cap", "--case", "fifty", "--case", "sixty")
+        self.assertEqual((result.returncode, result.stdout), (2, ""))
+        self.assertEqual(result.stderr, "gpushare bench: --case 'sixty': there is none; cases: ten, thirty, fifty, eighty\n")
+
+    def test_scenarios_of_a_folder_of_traces(self):
+        os.mkdir(self.path("traces"))
+        for name, kernels in (("bert_b2_inference", 3), ("resnet50_b32_training", 2), ("gpt", 4)):
+            self.path(f"traces/{name}.csv", "kernel,bound,sms,duration_ns\n" + "k,compute,132,50000\n" * kernels)
+        make = [sys.executable, pathlib.Path(__file__).parents[2] / "bench" / "traces" / "pairs.py", self.path("traces"), "--out",
+                self.path("made"), "--three"]
+        refused = subprocess.run([*make, "bert,resnet50,vgg"], capture_output=True, text=True)
+        self.assertEqual((refused.returncode, "'vgg' is the begin of 0 of" in refused.stderr), (1, True), refused.stderr)
+        subprocess.run([*make, "gpt,bert,resnet50_b32"], check=True)
+        for name, cases in (("pairs", 3 * 2 + 1), ("services", 2)):
+            made = pathlib.Path(self.path(f"made/{name}.yaml"))
+            made.write_text(re.sub("length: .*", "length: 300ms", made.read_text()).replace("warm_up: 1s", "warm_up: 100ms")
+                            .replace("window: 1s", "window: 100ms"))
+            result = self.bench("run", str(made), "--method", "gpushare", "--repetitions", "1")
+            self.assertEqual((result.returncode, result.stdout.count(f"{name}: ")), (0, cases), result.stderr)
 
     def test_a_scenario_by_its_name_and_short(self):
         # Whatever the folder has in which the command is run.

@@ -120,6 +120,17 @@ class Daemon(unittest.TestCase):
             self.assertEqual(running.command("reload").returncode, 0)
             self.assertEqual(running.share("online")["memory_limit"], 8 * GIB)
 
+    def test_what_waits_for_a_restart_is_said(self):
+        with broker() as running, Process(running.path, "online").open():
+            self.assertEqual(running.command("reload").stderr, "")
+            running.configure(TWO + "socket: /elsewhere/broker.sock\nmetrics: 9410\n")
+            for _ in range(2):  # it is so until then
+                done = running.command("reload")
+                self.assertEqual(done.returncode, 0, done)
+                self.assertRegex(done.stderr, r"started again: socket, metrics\n$")
+            running.signal(signal.SIGHUP)
+            self.assertEqual(running.until("restart_wanted")["keys"], "socket, metrics")
+
     def test_its_log_is_one_line_an_event(self):
         with broker() as running:
             with Process(running.path, "online", program="a\nlevel=error"):
@@ -150,6 +161,11 @@ class Lists(unittest.TestCase):
             self.assertEqual([share["tenant"] for share in listed["shares"]], ["batch", "online"])
             self.assertEqual(listed["shares"][1]["labels"], {"team": "search"})
             self.assertEqual(listed["sessions"], 2)
+
+    def test_a_script_is_shown_with_what_runs_it(self):
+        with broker() as running, Process(running.path, "online", "/usr/bin/python3.11 /home/me/train.py").open():
+            self.assertRegex(running.command("list").stdout, r" python3.11 train.py\n")
+            self.assertEqual(running.share("online")["processes"][0]["program"], "/usr/bin/python3.11 /home/me/train.py")
 
     def test_before_anybody_has_come(self):
         with broker(None) as running:
@@ -384,6 +400,12 @@ class Metrics(unittest.TestCase):
             series = 'gpushare_launches_total{device_uuid="%s",tenant="online",team="search"} 7\n' % GPU
             self.assertIn(series, printed)
             self.assertIn(series, served)
+            families = {family["name"]: family for family in json.loads(running.command("metrics", "--json").stdout)}
+            self.assertEqual(families["gpushare_launches_total"]["type"], "counter")
+            self.assertIn({"name": "gpushare_launches_total", "value": 7,
+                           "labels": {"device_uuid": GPU, "tenant": "online", "team": "search"}},
+                          families["gpushare_launches_total"]["samples"])
+            self.assertEqual(families["gpushare_memory_limit_bytes"]["samples"][0]["value"], 8 * GIB)
 
     def test_half_requests_do_not_stop_the_metrics(self):
         with broker(TWO, "--metrics", "0") as running:

@@ -152,6 +152,8 @@ class Cdi(unittest.TestCase):
             with open(path, encoding="utf-8") as file:
                 Rules(json.load(file))
             self.assertEqual(generate("--tenant", "a", "--output", folder + "/none/x").returncode, 5)
+            said = json.loads(generate("--tenant", "a", "--output", path, "--json").stdout)
+            self.assertEqual(said, {"file": path, "devices": ["gpushare.dev/vgpu=a"]})
 
     def test_what_is_wrong_is_refused(self):
         for arguments, why in (([], "there is no device"), (["--tenant", "a b"], "cannot be a device"),

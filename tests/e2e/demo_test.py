@@ -357,6 +357,27 @@ class SmallCommands(unittest.TestCase):
         self.assertIn("simulated", result.stdout)
         self.assertIn("132", result.stdout)
 
+    def test_as_json(self):
+        probe = json.loads(run("probe", "--gpu", "sim", "--json").stdout)
+        self.assertEqual((probe["sm_count"], probe["simulated"], probe["mps_memory_limit"]), (132, True, None))
+        self.assertIn({"name": "fixed-share"}, json.loads(run("policies", "--json").stdout))
+        self.assertRegex(json.loads(run("version", "--json").stdout)["version"], r"^\d+\.\d+\.\d+$")
+
+    def test_a_mistyped_command_names_the_one_that_is_like_it(self):
+        result = run("lsit")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("'list'", result.stderr)
+        self.assertNotIn("meant", run("--lsit").stderr)
+        self.assertNotIn("meant", run("list", "--lsit").stderr)
+
+    def test_a_reader_that_has_had_enough_is_no_news(self):
+        reads, writes = os.pipe()
+        os.close(reads)
+        done = subprocess.run([COMMAND, "completion", "bash"], stdout=writes, stderr=subprocess.PIPE, timeout=60,
+                              restore_signals=False, check=False)  # as of a parent that has SIGPIPE ignored, as Python has
+        os.close(writes)
+        self.assertEqual((done.returncode, done.stderr), (5, b""))
+
     def test_help(self):
         for arguments in (["--help"], ["demo", "--help"], ["probe", "--help"]):
             result = run(*arguments)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as a sequence of the driver's memory calls, by two tenants on two streams of the simulated GPU: after each
-// call the books charge what a plain model says, and what the driver counts.
+// Any bytes as a sequence of the driver's memory calls, by two tenants on two streams of each of two simulated GPUs: after
+// each call the books charge what a plain model says, and what the driver counts of each GPU.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -9,82 +9,21 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <string>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "books/books.h"
-#include "driver/driver.h"
+#include "tests/fuzz/books_machine.h"
 #include "tests/fuzz/books_model.h"
-#include "tests/support/sim_control.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);  // libFuzzer calls it
 
 namespace gpushare::books {
 namespace {
 
-constexpr uint64_t kMiB = uint64_t{1} << 20, kGranule = 2 * kMiB, kLimit = 32 * kMiB;
-constexpr unsigned kPlaces = 6;  // addresses for mappings, of two granules each
-
-void Require(bool condition, const char* what) {
-  if (condition) return;
-  std::fprintf(stderr, "broken: %s\n", what);
-  std::abort();
-}
-
-struct Machine {
-  const driver::Driver* driver;
-  const driver::Table* cu;
-  std::unique_ptr<testing::SimControl> sim;
-  CUcontext context = nullptr;
-  CUstream streams[2] = {};
-  CUdeviceptr addresses = 0;
-  uint64_t before = 0;
-
-  template <typename F>
-  F* Symbol(const char* name) const {
-    return reinterpret_cast<F*>(driver->Symbol(name));
-  }
-  uint64_t Used() const {
-    size_t free = 0, total = 0;
-    Require(cu->MemGetInfo(&free, &total) == CUDA_SUCCESS, "the driver tells what is free");
-    return total - free - before;
-  }
-  void Faults(const std::string& what) const {
-    char error[128];
-    Require(sim->inject(what.c_str(), error, sizeof error) == 0, "the fault is known");
-  }
-};
-
-const Machine& TheMachine() {
-  static const Machine machine = [] {
-    Machine made;
-    auto opened = driver::Driver::Open({.path = "sim"});
-    Require(opened.ok(), "there is a simulated GPU");
-    made.driver = opened->release();
-    made.cu = &made.driver->table();
-    made.sim = std::make_unique<testing::SimControl>(*made.driver);
-    Require(made.sim
-                ->Restart(*made.driver,
-                          "clock=virtual,memory=256MiB,pool_granule=2MiB,call_host=0,"
-                          "query_host=0,record_host=0,record_device=0,launch_host=0,launch_latency="
-                          "0,d2d=1GB/s")
-                .ok(),
-            "it begins anew");
-    const bool ready =
-        made.cu->DevicePrimaryCtxRetain(&made.context, 0) == CUDA_SUCCESS &&
-        made.cu->CtxPushCurrent(made.context) == CUDA_SUCCESS &&
-        made.cu->StreamCreateWithPriority(&made.streams[0], CU_STREAM_NON_BLOCKING, 0) ==
-            CUDA_SUCCESS &&
-        made.cu->StreamCreateWithPriority(&made.streams[1], CU_STREAM_NON_BLOCKING, 0) ==
-            CUDA_SUCCESS &&
-        made.Symbol<CUresult(CUdeviceptr*, size_t, size_t, CUdeviceptr, unsigned long long)>(
-            "cuMemAddressReserve")(&made.addresses, kPlaces * 2 * kGranule, 0, 0, 0) ==
-            CUDA_SUCCESS;
-    Require(ready, "the GPU is ready");
-    made.before = made.Used();
-    return made;
-  }();
-  return machine;
-}
+constexpr uint64_t kLimit = 32 * kMiB;  // of each tenant on each GPU
+constexpr unsigned kCalls = 36;
 
 class Sequence {
  public:
@@ -100,9 +39,18 @@ class Sequence {
 
  private:
   Payer payer(int tenant) const {
-    return {.account = accounts_[tenant].get(), .owner = static_cast<uint32_t>(tenant)};
+    return {.account = accounts_[tenant][gpu_].get(),
+            .owner = static_cast<uint32_t>(2 * tenant + gpu_),
+            .device = gpu_};
   }
-  CUstream AnyStream() { return m_.streams[bytes_.Next() % 2]; }
+  CUstream AnyStream() { return m_.gpus[gpu_].streams[bytes_.Next() % 2]; }
+  CUmemLocation here() const { return {CU_MEM_LOCATION_TYPE_DEVICE, gpu_}; }
+  CUmemPoolProps pool_here() const {
+    CUmemPoolProps properties{};
+    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location = here();
+    return properties;
+  }
   uint64_t AnySize() {
     const uint64_t count = bytes_.Next();
     return 1 + count * (bytes_.Next() % 4 == 0 ? 37'813 : 301);
@@ -111,7 +59,7 @@ class Sequence {
   // `thing` is held if the driver gave it; at the quota it is true that there was no room.
   void Took(const Answer& answer, Thing thing) {
     if (answer.at_quota) {
-      const auto& account = accounts_[thing.tenant];
+      const auto& account = accounts_[thing.tenant][gpu_];
       Require(answer.result == CUDA_ERROR_OUT_OF_MEMORY, "at the quota it is out of memory");
       Require(thing.held == Held::kPool ||
                   thing.bytes > quota::Minus(account->limit(), account->charged()),
@@ -122,21 +70,36 @@ class Sequence {
       return;
     }
     m_.cu->CtxGetCurrent(&thing.context);
+    if (thing.context == green_context_) thing.context = m_.gpus[0].context;
+    thing.gpu = gpu_;
+    thing.number = ++number_;
     things_.push_back(std::move(thing));
   }
 
   void Step() {
-    const unsigned what = bytes_.Next();
-    const int tenant = what >= 128 ? 1 : 0;
+    const unsigned what = bytes_.Next(), who = bytes_.Next();
+    const int tenant = static_cast<int>(who % 2);
+    gpu_ = who % 8 >= 6 ? 1 : 0;
     static const bool trace = std::getenv("BOOKS_FUZZ_TRACE") != nullptr;
     if (trace) {
-      std::fprintf(stderr, "step %u of tenant %d; held %zu, charged %lu and %lu, used %lu\n",
-                   what % 24, tenant, things_.size(),
-                   static_cast<unsigned long>(accounts_[0]->charged()),
-                   static_cast<unsigned long>(accounts_[1]->charged()),
-                   static_cast<unsigned long>(m_.Used()));
+      std::fprintf(stderr, "step %u of tenant %d on GPU %d; held %zu", what % kCalls, tenant, gpu_,
+                   things_.size());
+      for (const auto& of : accounts_) {
+        for (const auto& account : of) {
+          std::fprintf(stderr, " %lu", static_cast<unsigned long>(account->charged()));
+        }
+      }
+      std::fprintf(stderr, ", used %lu %lu\n", static_cast<unsigned long>(m_.Used(0)),
+                   static_cast<unsigned long>(m_.Used(1)));
     }
-    switch (what % 24) {
+    // On the first GPU the context may be another, or a green one.
+    CUcontext context = gpu_ == 1 ? m_.gpus[1].context : nullptr;
+    if (gpu_ == 0 && green_context_ != nullptr && who >= 128) context = green_context_;
+    const auto step = [&] { return Step(what % kCalls, tenant), true; };
+    static_cast<void>(context != nullptr ? m_.In(context, step) : step());
+  }
+  void Step(unsigned what, int tenant) {
+    switch (what) {
       case 0:
         return Direct(tenant);
       case 1:
@@ -147,7 +110,7 @@ class Sequence {
       case 4:
         return Async(tenant, nullptr);
       case 5:
-        return Async(tenant, pools_.empty() ? nullptr : pools_[bytes_.Next() % pools_.size()]);
+        return Async(tenant, AnyPool());
       case 6:
       case 7:
         return Create(tenant);
@@ -177,6 +140,32 @@ class Sequence {
         return Work();
       case 20:
         m_.cu->StreamSynchronize(AnyStream());
+        return;
+      case 22:
+        return Volume(tenant);
+      case 23:
+        return Mipmapped(tenant);
+      case 24:
+        return Graph();
+      case 25:
+      case 26:
+        return Launch(tenant);
+      case 27:
+        return EndGraph();
+      case 28:
+        books_.DeviceGraphMemTrim(gpu_);
+        return;
+      case 29:
+        return Multicast();
+      case 30:
+        return Bind();
+      case 31:
+        return Unbind();
+      case 32:
+        return Green();
+      case 33:
+        // Rarely, or there is never much.
+        if (bytes_.Next() % 4 == 0) Reset();
         return;
       case 21:
         m_.Faults(bytes_.Next() % 2 == 0 ? "oom after=1" : "clear");
@@ -218,6 +207,215 @@ class Sequence {
                   .handle = reinterpret_cast<uint64_t>(array),
                   .bytes = (8 * elements + 511) / 512 * 512});
   }
+  static CUDA_ARRAY3D_DESCRIPTOR FloatShape(unsigned width, unsigned height, unsigned depth) {
+    CUDA_ARRAY3D_DESCRIPTOR shape{};
+    shape.Width = width;
+    shape.Height = height;
+    shape.Depth = depth;
+    shape.Format = CU_AD_FORMAT_FLOAT;
+    shape.NumChannels = 2;
+    return shape;
+  }
+  void Volume(int tenant) {
+    const CUDA_ARRAY3D_DESCRIPTOR shape =
+        FloatShape(1 + bytes_.Next() % 64, 1 + bytes_.Next() % 64, bytes_.Next() % 64);
+    CUarray array = nullptr;
+    const Answer answer = books_.Array3DCreate(payer(tenant), &array, &shape);
+    Took(answer, {.held = Held::kArray,
+                  .tenant = tenant,
+                  .handle = reinterpret_cast<uint64_t>(array),
+                  .bytes = BytesOfArray(shape, 8, 1)});
+  }
+  void Mipmapped(int tenant) {
+    const CUDA_ARRAY3D_DESCRIPTOR shape =
+        FloatShape(1 + bytes_.Next(), 1 + bytes_.Next(), bytes_.Next() % 8);
+    const unsigned levels = 1 + bytes_.Next() % 16;
+    CUmipmappedArray array = nullptr;
+    const Answer answer = books_.MipmappedArrayCreate(payer(tenant), &array, &shape, levels);
+    Took(answer, {.held = Held::kMipmapped,
+                  .tenant = tenant,
+                  .handle = reinterpret_cast<uint64_t>(array),
+                  .bytes = BytesOfArray(shape, 8, levels)});
+  }
+
+  // ---- graphs ----
+  struct Executable {
+    CUgraphExec exec;
+    CUdeviceptr pointer;  // what a launch leaves to the program; 0: nothing
+    uint64_t bytes;
+    int gpu;
+    CUcontext context;
+  };
+  // With a context its executables go.
+  void ForgetExecutables(CUcontext context) {
+    std::erase_if(executables_, [&](const Executable& one) { return one.context == context; });
+  }
+  CUcontext Current() const {
+    CUcontext context = nullptr;
+    m_.cu->CtxGetCurrent(&context);
+    return context == green_context_ ? m_.gpus[0].context : context;
+  }
+  void Graph() {
+    if (executables_.size() >= 6) return;
+    CUDA_MEM_ALLOC_NODE_PARAMS parameters{};
+    parameters.poolProps = pool_here();
+    parameters.bytesize = AnySize();
+    const bool frees = bytes_.Next() % 2 == 0;
+    CUgraph graph = nullptr;
+    CUgraphNode node = nullptr, free = nullptr;
+    CUgraphExec exec = nullptr;
+    m_.Symbol<CUresult(CUgraph*, unsigned)>("cuGraphCreate")(&graph, 0);
+    const bool made = m_.Symbol<CUresult(CUgraphNode*, CUgraph, const CUgraphNode*, size_t,
+                                         CUDA_MEM_ALLOC_NODE_PARAMS*)>("cuGraphAddMemAllocNode")(
+                          &node, graph, nullptr, 0, &parameters) == CUDA_SUCCESS;
+    if (made && frees) {
+      m_.Symbol<CUresult(CUgraphNode*, CUgraph, const CUgraphNode*, size_t, CUdeviceptr)>(
+          "cuGraphAddMemFreeNode")(&free, graph, &node, 1, parameters.dptr);
+    }
+    if (made && books_.GraphInstantiateWithFlags(&exec, graph, 0) == CUDA_SUCCESS) {
+      executables_.push_back(
+          {exec, frees ? 0 : parameters.dptr, parameters.bytesize, gpu_, Current()});
+    }
+    m_.cu->GraphDestroy(graph);
+  }
+  // Anywhere: the nodes say on which GPU the memory is.
+  void Launch(int tenant) {
+    if (executables_.empty()) return;
+    const Executable& one = executables_[bytes_.Next() % executables_.size()];
+    const auto payer_on = [&](CUdevice device) {
+      return std::optional<Payer>({.account = accounts_[tenant][device].get(),
+                                   .owner = static_cast<uint32_t>(2 * tenant + device)});
+    };
+    CUstream const stream = AnyStream();
+    if (bytes_.Next() % 4 == 0) {
+      static_cast<void>(books_.GraphUpload(payer_on, one.exec, stream));
+    } else if (books_.GraphLaunch(payer_on, one.exec, stream).ok() && one.pointer != 0) {
+      things_.push_back({.held = Held::kGraph,
+                         .tenant = tenant,
+                         .handle = one.pointer,
+                         .bytes = one.bytes,
+                         .gpu = one.gpu,
+                         .number = ++number_});
+    }
+    refused_ = true;  // beside another it takes what there may be no room for
+  }
+  void EndGraph() {
+    if (executables_.empty()) return;
+    const size_t which = bytes_.Next() % executables_.size();
+    Require(books_.GraphExecDestroy(executables_[which].exec) == CUDA_SUCCESS,
+            "an executable is destroyed");
+    executables_.erase(executables_.begin() + static_cast<ptrdiff_t>(which));
+  }
+
+  // ---- multicast objects ----
+  static constexpr unsigned kParts = 2;
+  void Multicast() {
+    CUmulticastObjectProp properties{};
+    properties.numDevices = 1;
+    properties.size = kParts * kGranule;
+    CUmemGenericAllocationHandle handle = 0;
+    if (books_.MulticastCreate(&handle, &properties) != CUDA_SUCCESS) return;
+    Require(m_.Symbol<CUresult(CUmemGenericAllocationHandle, CUdevice)>("cuMulticastAddDevice")(
+                handle, gpu_) == CUDA_SUCCESS,
+            "an object has its GPU");
+    Took({}, {.held = Held::kMulticast,
+              .tenant = 0,
+              .handle = handle,
+              .bytes = 0,
+              .bound = std::vector<uint64_t>(kParts)});
+  }
+  static bool IsObject(const Thing& one) {
+    return one.held == Held::kMulticast && one.references > 0;
+  }
+  void Bind() {
+    Thing* const object = bytes_.Choose(&things_, IsObject);
+    Thing* const memory = bytes_.Choose(&things_, [](const Thing& one) {
+      return one.held == Held::kPhysical && (one.live() || !one.mappings.empty());
+    });
+    const unsigned part = bytes_.Next() % kParts;
+    if (object == nullptr || memory == nullptr) return;
+    const bool by_address =
+        !memory->mappings.empty() && (bytes_.Next() % 2 == 0 || !memory->live());
+    if (!by_address && !memory->live()) return;
+    const CUresult result = by_address
+                                ? books_.MulticastBindAddr(object->handle, part * kGranule,
+                                                           memory->mappings.back(), kGranule, 0)
+                                : books_.MulticastBindMem(object->handle, part * kGranule,
+                                                          memory->handle, 0, kGranule, 0);
+    if (result != CUDA_SUCCESS) return;
+    Require(object->bound[part] == 0, "a part has one binding");
+    object->bound[part] = memory->number;
+    ++memory->bindings;
+  }
+  void Unbound(uint64_t number) {
+    for (Thing& one : things_) {
+      if (one.number == number) --one.bindings;
+    }
+  }
+  void Unbind() {
+    Thing* const object = bytes_.Choose(&things_, IsObject);
+    const unsigned part = bytes_.Next() % kParts;
+    if (object == nullptr || books_.MulticastUnbind(object->handle, object->gpu, part * kGranule,
+                                                    kGranule) != CUDA_SUCCESS) {
+      return;
+    }
+    Require(object->bound[part] != 0, "what is unbound was bound");
+    Unbound(std::exchange(object->bound[part], 0));
+  }
+
+  // ---- contexts ----
+  void Green() {
+    if (green_ != nullptr) return EndGreen();
+    CUdevResource sms{};
+    CUdevResourceDesc description = nullptr;
+    const bool made =
+        m_.cu->DeviceGetDevResource(0, &sms, CU_DEV_RESOURCE_TYPE_SM) == CUDA_SUCCESS &&
+        m_.cu->DevResourceGenerateDesc(&description, &sms, 1) == CUDA_SUCCESS &&
+        m_.cu->GreenCtxCreate(&green_, description, 0, CU_GREEN_CTX_DEFAULT_STREAM) ==
+            CUDA_SUCCESS &&
+        books_.CtxFromGreenCtx(&green_context_, green_) == CUDA_SUCCESS;
+    Require(made, "there is a green context");
+  }
+  // What is allocated in it is the primary context's.
+  void EndGreen() {
+    if (green_ == nullptr) return;
+    CUcontext current = nullptr;
+    m_.cu->CtxGetCurrent(&current);
+    if (current == green_context_) return;
+    Require(books_.GreenCtxDestroy(green_) == CUDA_SUCCESS, "a green context ends");
+    green_ = nullptr;
+    green_context_ = nullptr;
+  }
+  // It ends all that was allocated on the GPU, but what handles stand for.
+  void Reset() {
+    CUcontext current = nullptr, popped = nullptr;
+    m_.cu->CtxGetCurrent(&current);
+    if (current == green_context_ && green_ != nullptr) return;
+    if (gpu_ == 0) {
+      EndContext();
+      EndGreen();
+    }
+    const int gpu = gpu_;
+    ForgetExecutables(m_.gpus[gpu].context);
+    Require(books_.DevicePrimaryCtxReset(gpu) == CUDA_SUCCESS, "a GPU is reset");
+    std::erase_if(things_, [gpu](const Thing& one) {
+      return one.gpu == gpu && one.held != Held::kPhysical && one.held != Held::kMulticast;
+    });
+    std::erase_if(pools_, [gpu](const PoolOf& one) { return one.gpu == gpu; });
+    m_.cu->CtxPopCurrent(&popped);
+    m_.Enter(gpu);
+    m_.cu->CtxPushCurrent(m_.gpus[gpu].context);
+  }
+
+  // Of this GPU; null: the current one.
+  CUmemoryPool AnyPool() {
+    const unsigned which = bytes_.Next();
+    for (size_t i = 0; i < pools_.size(); ++i) {
+      const PoolOf& one = pools_[(which + i) % pools_.size()];
+      if (one.gpu == gpu_) return one.pool;
+    }
+    return nullptr;
+  }
   void Async(int tenant, CUmemoryPool pool) {
     CUdeviceptr pointer = 0;
     const uint64_t size = AnySize();
@@ -225,14 +423,14 @@ class Sequence {
     const Answer answer =
         pool == nullptr ? books_.MemAllocAsync(payer(tenant), &pointer, size, stream)
                         : books_.MemAllocFromPoolAsync(payer(tenant), &pointer, size, pool, stream);
-    if (pool == nullptr) m_.cu->DeviceGetDefaultMemPool(&pool, 0);
+    if (pool == nullptr) m_.cu->DeviceGetDefaultMemPool(&pool, gpu_);
     Took(answer,
          {.held = Held::kPool, .tenant = tenant, .handle = pointer, .bytes = size, .pool = pool});
   }
   void Create(int tenant) {
     CUmemAllocationProp properties{};
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+    properties.location = here();
     properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     const uint64_t size = (1 + bytes_.Next() % 2) * kGranule;
     CUmemGenericAllocationHandle handle = 0;
@@ -246,7 +444,7 @@ class Sequence {
   void Map(int tenant) {
     Thing* const thing = bytes_.Choose(&things_, IsPhysical);
     if (thing == nullptr) return;
-    const CUdeviceptr address = m_.addresses + bytes_.Next() % kPlaces * 2 * kGranule;
+    const CUdeviceptr address = m_.gpus[gpu_].addresses + bytes_.Next() % kPlaces * 2 * kGranule;
     if (books_.MemMap(payer(tenant), address, thing->bytes, 0, thing->handle, 0).ok()) {
       thing->mappings.push_back(address);
     }
@@ -327,16 +525,23 @@ class Sequence {
     }
   }
   void NewContext() {
-    if (other_ != nullptr) return;
+    if (other_ != nullptr || gpu_ != 0) return;
+    CUcontext current = nullptr;
+    m_.cu->CtxGetCurrent(&current);
+    if (current != m_.gpus[0].context) return;
     const auto create = m_.Symbol<CUresult(CUcontext*, unsigned, CUdevice)>("cuCtxCreate_v2");
     Require(create(&other_, 0, 0) == CUDA_SUCCESS, "there is another context");
   }
   void EndContext() {
-    if (other_ == nullptr) return;
+    CUcontext current = nullptr;
+    m_.cu->CtxGetCurrent(&current);
+    if (other_ == nullptr || current != other_) return;
     Require(books_.CtxDestroy(other_) == CUDA_SUCCESS, "a context ends");
+    ForgetExecutables(other_);
     std::erase_if(things_, [this](const Thing& one) {
-      const bool ended =
-          one.context == other_ && one.held != Held::kPool && one.held != Held::kPhysical;
+      const bool ended = one.context == other_ && one.held != Held::kPool &&
+                         one.held != Held::kPhysical && one.held != Held::kMulticast &&
+                         one.held != Held::kGraph;
       if (ended && one.freed != nullptr) m_.cu->EventDestroy(one.freed);
       return ended;
     });
@@ -344,19 +549,17 @@ class Sequence {
   }
   void Pool() {
     const unsigned which = bytes_.Next();
-    if (pools_.size() < 2) {
-      CUmemPoolProps properties{};
-      properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-      properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+    if (pools_.size() < 3) {
+      const CUmemPoolProps properties = pool_here();
       CUmemoryPool pool = nullptr;
       Require(books_.MemPoolCreate(&pool, &properties) == CUDA_SUCCESS, "there is another pool");
       uint64_t keep = which % 2 == 0 ? UINT64_MAX : 0;
       m_.cu->MemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep);
-      pools_.push_back(pool);
+      pools_.push_back({pool, gpu_});
     } else if (which % 2 == 0) {
-      books_.MemPoolTrimTo(pools_[0], which);
+      books_.MemPoolTrimTo(pools_[0].pool, which);
     } else {
-      Require(books_.MemPoolDestroy(pools_[0]) == CUDA_SUCCESS, "a pool is destroyed");
+      Require(books_.MemPoolDestroy(pools_[0].pool) == CUDA_SUCCESS, "a pool is destroyed");
       pools_.erase(pools_.begin());
     }
   }
@@ -374,6 +577,24 @@ class Sequence {
   }
   void Give(Thing* thing, bool in_order, CUstream stream) {
     switch (thing->held) {
+      case Held::kGraph:
+        if ((in_order ? books_.MemFreeAsync(thing->handle, stream)
+                      : books_.MemFree(thing->handle)) == CUDA_SUCCESS) {
+          thing->references = 0;
+        }
+        return;
+      case Held::kMipmapped:
+        if (books_.MipmappedArrayDestroy(reinterpret_cast<CUmipmappedArray>(thing->handle)) ==
+            CUDA_SUCCESS) {
+          thing->references = 0;
+        }
+        return;
+      case Held::kMulticast:
+        if (books_.MemRelease(thing->handle) == CUDA_SUCCESS) {
+          thing->references = 0;
+          for (uint64_t& number : thing->bound) Unbound(std::exchange(number, 0));
+        }
+        return;
       case Held::kPool:
       case Held::kPointer:
         if (thing->freed != nullptr) return;
@@ -409,12 +630,11 @@ class Sequence {
       thing->references = 0;  // the pool has it
       return;
     }
-    // The streams are the first context's, and so are their events.
-    CUcontext popped = nullptr;
-    m_.cu->CtxPushCurrent(m_.context);
-    const bool made = m_.cu->EventCreate(&thing->freed, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
-                      m_.cu->EventRecord(thing->freed, stream) == CUDA_SUCCESS;
-    m_.cu->CtxPopCurrent(&popped);
+    // The streams are the primary contexts', and so are their events.
+    const bool made = m_.In(m_.gpus[gpu_].context, [&] {
+      return m_.cu->EventCreate(&thing->freed, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
+             m_.cu->EventRecord(thing->freed, stream) == CUDA_SUCCESS;
+    });
     Require(made, "the model has its event");
   }
 
@@ -423,35 +643,45 @@ class Sequence {
     books_.Settle();
     std::erase_if(things_, [this](const Thing& one) {
       if (one.gone()) return true;
-      if (one.freed == nullptr || m_.cu->EventQuery(one.freed) != CUDA_SUCCESS) return false;
-      m_.cu->EventDestroy(one.freed);
-      return true;
+      if (one.freed == nullptr) return false;
+      const CUresult result = m_.cu->EventQuery(one.freed);
+      if (result == CUDA_SUCCESS) m_.cu->EventDestroy(one.freed);
+      return result != CUDA_ERROR_NOT_READY;  // it may have gone with its context
     });
-    uint64_t held[2] = {}, live_in_pools = 0;
-    for (const Thing& one : things_) {
-      if (one.held != Held::kPool) held[one.tenant] += one.bytes;
-      if (one.held == Held::kPool) live_in_pools += one.bytes;
+    bool overdrawn = false;
+    for (int gpu = 0; gpu < kGpus; ++gpu) {
+      uint64_t held[2] = {}, live_in_pools = 0, pooled = 0;
+      for (const Thing& one : things_) {
+        if (one.gpu != gpu) continue;
+        if (one.held == Held::kPool) {
+          live_in_pools += one.bytes;
+        } else if (one.held != Held::kGraph) {
+          held[one.tenant] += one.bytes;
+        }
+      }
+      for (int tenant : {0, 1}) {
+        const quota::Account& account = *accounts_[tenant][gpu];
+        const uint64_t its = account.charged();
+        // What was refused after a pool grew is owed until the stream has come to its free.
+        Require(its <= kLimit || refused_, "what is charged is within the limit");
+        Require(its == account.Usage().committed, "nothing stays reserved");
+        Require(its == books_.BytesOf(&account), "the books add up");
+        Require(its >= held[tenant], "what a tenant holds is charged to it");
+        pooled += its - held[tenant];
+        overdrawn |= account.IsOverdrawn();
+      }
+      Require(pooled >= live_in_pools, "what is live in pools is charged");
+      Require(held[0] + held[1] + pooled == m_.Used(gpu), "what is charged is the driver's count");
     }
-    uint64_t pooled = 0;
-    for (int tenant : {0, 1}) {
-      const quota::Account& account = *accounts_[tenant];
-      const uint64_t its = account.charged();
-      // What was refused after a pool grew is owed until the stream has come to its free.
-      Require(its <= kLimit || refused_, "what is charged is within the limit");
-      Require(its == account.Usage().committed, "nothing stays reserved");
-      Require(its == books_.BytesOf(&account), "the books add up");
-      Require(its >= held[tenant], "what a tenant holds is charged to it");
-      pooled += its - held[tenant];
-    }
-    Require(pooled >= live_in_pools, "what is live in pools is charged");
-    const uint64_t used = m_.Used(), charged = held[0] + held[1] + pooled;
-    refused_ &= accounts_[0]->IsOverdrawn() || accounts_[1]->IsOverdrawn();
-    Require(charged == used, "what is charged is the driver's count");
+    refused_ &= overdrawn;
     Require(books_.CheckInvariants().ok(), "the books do not contradict themselves");
   }
 
   void End() {
     m_.Faults("clear");
+    for (Thing& thing : things_) {  // what is bound stays until then
+      if (IsObject(thing)) Give(&thing, /*in_order=*/false, nullptr);
+    }
     for (Thing& thing : things_) {
       for (const int descriptor : thing.descriptors) close(descriptor);
       thing.descriptors.clear();
@@ -461,30 +691,49 @@ class Sequence {
                   "what is mapped is unmapped");
           thing.mappings.pop_back();
         } else {
-          Give(&thing, /*in_order=*/false, m_.streams[0]);
+          Give(&thing, /*in_order=*/false, m_.gpus[thing.gpu].streams[0]);
         }
       }
     }
     EndContext();
-    for (CUstream stream : m_.streams) m_.cu->StreamSynchronize(stream);
-    for (CUmemoryPool pool : pools_) books_.MemPoolDestroy(pool);
-    CUmemoryPool standard = nullptr;
-    m_.cu->DeviceGetDefaultMemPool(&standard, 0);
-    books_.MemPoolTrimTo(standard, 0);
+    EndGreen();
+    while (!executables_.empty()) EndGraph();
+    // A stream may have come to what is another GPU's.
+    for (const Machine::Gpu& gpu : m_.gpus) {
+      for (CUstream stream : gpu.streams) m_.cu->StreamSynchronize(stream);
+    }
+    for (const PoolOf& one : pools_) books_.MemPoolDestroy(one.pool);
+    for (int gpu = 0; gpu < kGpus; ++gpu) {
+      CUmemoryPool standard = nullptr;
+      m_.cu->DeviceGetDefaultMemPool(&standard, gpu);
+      books_.MemPoolTrimTo(standard, 0);
+      books_.DeviceGraphMemTrim(gpu);
+    }
     refused_ = false;
     Check();
-    Require(things_.empty() && m_.Used() == 0, "the device is empty");
-    Require(accounts_[0]->charged() + accounts_[1]->charged() == 0, "nothing is charged");
+    Require(things_.empty() && m_.Used(0) + m_.Used(1) == 0, "the GPUs are empty");
+    for (const auto& of : accounts_) {
+      for (const auto& account : of) Require(account->charged() == 0, "nothing is charged");
+    }
   }
 
   Bytes bytes_;
-  const Machine& m_ = TheMachine();
-  const std::unique_ptr<quota::Account> accounts_[2] = {*quota::Account::Create(kLimit),
-                                                        *quota::Account::Create(kLimit)};
+  Machine& m_ = TheMachine();
+  int gpu_ = 0;  // of the current step
+  const std::unique_ptr<quota::Account> accounts_[2][kGpus] = {
+      {*quota::Account::Create(kLimit), *quota::Account::Create(kLimit)},
+      {*quota::Account::Create(kLimit), *quota::Account::Create(kLimit)}};
   Books books_{*m_.cu};
   std::vector<Thing> things_;
-  std::vector<CUmemoryPool> pools_;
-  CUcontext other_ = nullptr;
+  uint64_t number_ = 0;
+  struct PoolOf {
+    CUmemoryPool pool;
+    int gpu;
+  };
+  std::vector<PoolOf> pools_;
+  std::vector<Executable> executables_;
+  CUcontext other_ = nullptr, green_context_ = nullptr;
+  CUgreenCtx green_ = nullptr;
   bool refused_ = false;
 };
 

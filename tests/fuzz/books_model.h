@@ -11,13 +11,25 @@
 
 namespace gpushare::books {
 
-enum class Held : uint8_t { kPointer, kPool, kArray, kPhysical, kExternal };
+// Of a multicast object and of what a graph's launch left to the program nothing is charged by the model: the first has no
+// bytes, and the second is what the device keeps for graphs, as that of pools.
+enum class Held : uint8_t {
+  kPointer,
+  kPool,
+  kArray,
+  kMipmapped,
+  kPhysical,
+  kExternal,
+  kMulticast,
+  kGraph
+};
 
 struct Thing {
   Held held;
   int tenant;
   uint64_t handle;  // a pointer's address
   uint64_t bytes;
+  int gpu = 0;
   CUcontext context = nullptr;
   CUmemoryPool pool = nullptr;
   CUevent freed = nullptr;  // a pointer's, in the order of a stream that has not come to it
@@ -25,10 +37,33 @@ struct Thing {
   unsigned references = 1;
   std::vector<CUdeviceptr> mappings = {};  // and buffers
   std::vector<int> descriptors = {};
+  unsigned bindings = 0;  // to multicast objects
+  uint64_t number = 0;
+  std::vector<uint64_t> bound =
+      {};  // to this multicast object: the number of what, by place; 0: nothing
 
-  bool gone() const { return references == 0 && mappings.empty() && descriptors.empty(); }
+  bool gone() const {
+    return references == 0 && mappings.empty() && descriptors.empty() && bindings == 0;
+  }
   bool live() const { return references > 0 && freed == nullptr; }
 };
+
+// Of elements of `element` bytes, all levels, each rounded up to 512.
+inline uint64_t BytesOfArray(const CUDA_ARRAY3D_DESCRIPTOR& shape, uint64_t element,
+                             unsigned levels) {
+  uint64_t sum = 0, extents[] = {shape.Width, shape.Height, shape.Depth};
+  for (unsigned level = 0; level < levels; ++level) {
+    uint64_t elements = 1, longest = 0;
+    for (uint64_t& extent : extents) {
+      if (extent > 1) elements *= extent;
+      if (extent > longest) longest = extent;
+    }
+    if (longest == 0) break;
+    sum += (elements * element + 511) / 512 * 512;
+    for (uint64_t& extent : extents) extent /= 2;
+  }
+  return sum;
+}
 
 // A byte at a time; zeros when there are no more.
 class Bytes {

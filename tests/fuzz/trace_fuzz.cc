@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "absl/status/status.h"
+#include "workload/gzip.h"
 #include "workload/spin.h"
 #include "workload/trace.h"
 
@@ -35,6 +37,19 @@ void CheckOne(std::string_view text) {
   (void)MakeSpinModule(*trace);
 }
 
+// What is compressed expands to itself; of other bytes no more is taken than is allowed.
+void CheckGzip(std::string_view text) {
+  using namespace gpushare::workload;  // NOLINT(google-build-using-namespace)
+  constexpr size_t kMost = 1 << 16;
+  const auto expanded = Gunzip(text, kMost);
+  Require(!expanded.ok() || expanded->size() <= kMost);
+  const auto small = Gzip(text);
+  if (absl::IsUnimplemented(small.status())) return;
+  Require(small.ok());
+  const auto same = Gunzip(*small, text.size());
+  Require(same.ok() && *same == text);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
@@ -43,5 +58,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   CheckOne(text);
   // Most random bytes fail at the header; the same bytes behind a good one get further.
   CheckOne("kernel,bound,sms,duration_ns\n" + std::string(text));
+  CheckGzip(text);
   return 0;
 }

@@ -64,7 +64,8 @@ class ChargesTest : public ::testing::TestWithParam<Family> {
     static const auto* const opened = new auto(driver::Driver::Open({}));
     if (!opened->ok()) GTEST_SKIP() << opened->status();
     driver_ = (*opened)->get();
-    cu_ = &driver_->table();
+    SetFamilyDriver(*driver_);
+    cu_ = &SparseTable();
     if (cu_->DevicePrimaryCtxRetain(&context_, 0) != CUDA_SUCCESS) GTEST_SKIP() << "no GPU";
     ASSERT_EQ(cu_->CtxPushCurrent(context_), CUDA_SUCCESS);
     ASSERT_EQ(cu_->StreamCreateWithPriority(&stream_, CU_STREAM_NON_BLOCKING, 0), CUDA_SUCCESS);
@@ -106,7 +107,7 @@ class ChargesTest : public ::testing::TestWithParam<Family> {
     if (family == "array" || family == "array_3d" || family == "mipmapped") {
       return kPieces * kPiece / 16;
     }
-    return family == "pool" ? kGranule : kPage;
+    return family == "pool" || family == "own_pool" || family == "graph" ? kGranule : kPage;
   }
 
   const driver::Driver* driver_ = nullptr;

@@ -90,6 +90,11 @@ def install(tree):
             forbidden = "libabsl" if path.endswith("/bench/native") else "libabsl|libcuda"
             if re.search(r"NEEDED.*(%s)" % forbidden, dynamic):
                 raise Failure("%s needs a library that it should not:\n%s" % (path, dynamic))
+    completion = os.path.join(tree.prefix, "share/bash-completion/completions/gpushare")
+    if os.path.exists(os.path.join(tree.prefix, "bin/gpushare")):
+        with open(completion, encoding="utf-8") as file:
+            if "complete -o default -F _gpushare gpushare" not in file.read():
+                raise Failure("%s completes nothing" % completion)
 
 
 def build_with_cmake(tree, language):

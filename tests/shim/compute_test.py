@@ -209,6 +209,25 @@ class PastTheLimits(unittest.TestCase):
         """, "--memory", "1GiB")
         self.assertEqual((done.returncode, done.stdout.split()), (0, ["0", "0", "2", "2"]), done)
 
+    def test_a_pool_that_is_destroyed_while_it_is_used_is_none_any_more(self):
+        done = python("""
+            from program import *
+            context()
+            stream = ok(d.cuStreamCreate(1))
+            what = d.CUmemPoolProps()
+            what.allocType = d.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+            what.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+            pool, keep = ok(d.cuMemPoolCreate(what)), d.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+            def calls():
+                return [int(call[0]) for call in (
+                    d.cuMemPoolTrimTo(pool, 0), d.cuMemPoolGetAttribute(pool, keep), d.cuMemPoolSetAccess(pool, [], 0),
+                    d.cuMemPoolSetAttribute(pool, keep, d.cuuint64_t(0)), d.cuDeviceSetMemPool(0, pool))]
+            before, pointer = calls(), ok(d.cuMemAllocFromPoolAsync(1 << 20, pool, stream))
+            ok(d.cuMemPoolDestroy(pool))
+            print(*before, *calls(), int(d.cuMemFreeAsync(pointer, stream)[0]))
+        """, "--memory", "1GiB")
+        self.assertEqual(done.stdout.split(), ["0"] * 5 + ["1"] * 5 + ["0"], done)
+
     def test_the_share_is_that_of_the_streams_gpu(self):
         done = python("""
             from program import *

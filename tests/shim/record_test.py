@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`gpushare bench record`: programs on the simulated GPU, whose kernels take as long as is known, and what is recorded of them."""
 
+import gzip
 import os
 import pathlib
 import re
@@ -117,6 +118,19 @@ class Traces(Record):
                               capture_output=True, text=True, timeout=100)
         self.assertEqual(done.returncode, 0, done)
         self.assertIn("100", done.stdout)
+
+    def test_compressed_it_is_the_same(self):
+        played, _ = self.trace()
+        self.out = self.folder / "small.csv.gz"
+        self.record(PYTHON, "-c", PLAYER, played, options=("--kernels", "200"))
+        rows = gzip.decompress(self.out.read_bytes())
+        self.assertEqual(len(rows.splitlines()), 201)
+        self.assertLess(self.out.stat().st_size * 3, len(rows))
+        replayed = subprocess.run([COMMAND, "demo", "--gpu", "sim", "--seconds", "1", "--trace", self.out], capture_output=True, text=True,
+                                  timeout=100)
+        self.assertEqual(replayed.returncode, 0, replayed)
+        self.assertIn("small", replayed.stdout)
+        self.assertNotIn("small.csv", replayed.stdout)
 
     def test_the_demonstration_is_recorded_as_well(self):
         self.record(COMMAND, "demo", "--gpu", "sim", "--seconds", "1", options=("--kernels", "200"))

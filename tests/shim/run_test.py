@@ -60,6 +60,16 @@ class Status(unittest.TestCase):
         self.assertEqual(run(*show).stdout, "all\n")
         self.assertRegex(run("--device", "0", *show).stdout, r"^GPU-[0-9a-f-]+\n$")
 
+    def test_no_variable_takes_the_limits_off_without_a_word(self):
+        disabled = {**os.environ, "GPUSHARE_DISABLE": "1"}
+        done = run("--memory", "1GiB", "--", "true", env=disabled)
+        self.assertEqual((done.returncode, done.stderr), (2, "gpushare run: GPUSHARE_DISABLE: '1' given, and limits are asked for "
+                                                             "(memory=1GiB), which would not hold; unset it, or ask for none\n"))
+        self.assertEqual(run("--", "true", env=disabled).returncode, 0)
+        done = run("--memory", "1GiB", "--", "sh", "-c", "echo ${GPUSHARE_RECORD-none}",
+                   env={**os.environ, "GPUSHARE_RECORD": "/nowhere"})
+        self.assertEqual((done.returncode, done.stdout), (0, "none\n"))
+
     def test_stands_behind_what_is_preloaded_already(self):
         done = run("--", "sh", "-c", "echo $LD_PRELOAD", env={**os.environ, "LD_PRELOAD": "libdl.so.2"})
         self.assertRegex(done.stdout, r"^libdl\.so\.2:.*libgpushare_preload\.so:.*libgpushare_preload_nvml\.so\n")
@@ -112,6 +122,8 @@ class Doctor(unittest.TestCase):
             why = f"{name}: '{value}' given; allowed: {allowed}"
             _, findings = self.ask(**{name: value})
             self.assertIn(("GPU 0", why, False), findings)
+            # Nor is it shown as a limit.
+            self.assertEqual([found for _, found, _ in findings if found.endswith(f"({name})")], [])
             done = run("--", "true", env={**os.environ, name: value})
             self.assertEqual((done.returncode, done.stderr), (2, f"gpushare run: {why}\n"))
         _, findings = self.ask(GPUSHARE_SPEC="memory=x")
@@ -122,6 +134,14 @@ class Doctor(unittest.TestCase):
             _, findings = self.ask(**variables)
             self.assertEqual([subject for subject, _, ok in findings if not ok], ["driver"], findings)
             self.assertNotIn("NVML", [subject for subject, _, _ in findings])
+
+    def test_a_small_limit_of_mps_leaves_a_share(self):
+        variables = {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=100M", "CUDA_DEVICE_MEMORY_LIMIT": "2g", "CUDA_DEVICE_SM_LIMIT": "50",
+                     "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "30"}
+        status, findings = self.ask(**variables)
+        self.assertEqual(status, 0, findings)
+        self.assertIn(("GPU 0", "memory=2GiB (CUDA_DEVICE_MEMORY_LIMIT), cut to 50 MiB, which the GPU can promise", True), findings)
+        self.assertIn(("shim coverage", "16 launches seen of 16 that reached the driver", True), findings)
 
     def test_what_mps_allows(self):
         _, findings = self.ask(CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="50")
@@ -140,7 +160,7 @@ class Doctor(unittest.TestCase):
         self.assertIn(("NVML", "there is none: programs that ask it are told so", True), findings)
 
     def test_what_is_wrong(self):
-        for variables in ({"GPUSHARE_DISABLE": "1"}, {"CUDA_DEVICE_SM_LIMIT": "abc"}, {"GPUSHARE_SPEC": "memory=100TiB"},
+        for variables in ({"GPUSHARE_DISABLE": "1"}, {"GPUSHARE_RECORD": "/nowhere"}, {"CUDA_DEVICE_SM_LIMIT": "abc"}, {"GPUSHARE_SPEC": "memory=100TiB"},
                           {"GPUSHARE_PRELOAD_DIR": "/nowhere"}):
             with self.subTest(variables=variables):
                 status, findings = self.ask(**variables)
@@ -271,6 +291,24 @@ class Closed(unittest.TestCase):
 
 
 class Programs(unittest.TestCase):
+    def test_what_there_is_with_what_may_be_borrowed(self):
+        done = python("""
+            from cuda.bindings import driver as d
+            import ctypes
+            n = ctypes.CDLL("libnvidia-ml.so.1"); n.nvmlInit_v2()
+            device, memory = ctypes.c_void_p(), (ctypes.c_ulonglong * 3)()
+            n.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device))
+            def of_nvml():
+                assert n.nvmlDeviceGetMemoryInfo(device, memory) == 0
+                return memory[0] >> 20
+            print(of_nvml())
+            d.cuInit(0)
+            print(d.cuDeviceTotalMem(0)[1] >> 20)
+            d.cuCtxSetCurrent(d.cuDevicePrimaryCtxRetain(0)[1])
+            print(d.cuDeviceTotalMem(0)[1] >> 20, d.cuMemGetInfo()[2] >> 20, of_nvml())
+        """, "--spec", "memory=1GiB,memory_cap=4GiB")
+        self.assertEqual((done.returncode, done.stdout.split()), (0, ["4096"] * 5), done)
+
     def test_cuda_bindings(self):
         done = python("""
             from cuda.bindings import driver as d

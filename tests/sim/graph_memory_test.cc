@@ -314,6 +314,21 @@ TEST_F(GraphMemoryTest, ALaunchWithoutRoomIsOutOfMemoryAndHarmless) {
   EXPECT_EQ(cuGraphAddMemAllocNode(&node, NewGraph(), nullptr, 0, &parameters), CUDA_ERROR_UNKNOWN);
 }
 
+TEST_F(GraphMemoryTest, ALaunchThatTakesMemoryIsAnAllocationToTheFault) {
+  const CUgraphExec exec = Make(Work(3 * kPoolGranule, true)),
+                    first = Make(Work(kPoolGranule, true));
+  const CUstream a = NewStream();
+  ASSERT_CU(cuGraphLaunch(first, a));
+  ASSERT_CU(cuStreamSynchronize(a));
+  char error[128];
+  ASSERT_EQ(0, gpushare_sim_inject("oom", error, sizeof(error)));
+  EXPECT_CU(cuGraphLaunch(first, a));  // has what it needs
+  EXPECT_EQ(cuGraphLaunch(exec, a), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(cuGraphUpload(exec, a), CUDA_ERROR_OUT_OF_MEMORY);
+  ASSERT_EQ(0, gpushare_sim_inject("clear", error, sizeof(error)));
+  EXPECT_CU(cuGraphLaunch(exec, a));
+}
+
 TEST_F(GraphMemoryTest, NothingIsLeftWhenAllOfItGoesWhileItRuns) {
   CUdeviceptr pointer = 0;
   const CUgraph graph = Work(kMiB, true, &pointer), leaves = Work(kMiB, false);

@@ -65,6 +65,66 @@ TEST_F(LaunchDevicesTest, TheDeviceAnnouncesIt) {
   EXPECT_EQ(value, 1);
 }
 
+// A graph with a kernel on each: they run where their functions are.
+class GraphDevicesTest : public LaunchDevicesTest {
+ protected:
+  void SetUp() override {
+    LaunchDevicesTest::SetUp();
+    ASSERT_CU(cuGraphCreate(&graph_, 0));
+    CUDA_KERNEL_NODE_PARAMS node{};
+    node.gridDimX = node.gridDimY = node.gridDimZ = node.blockDimY = node.blockDimZ = 1;
+    node.blockDimX = 32;
+    for (size_t i = 0; i < 2; ++i) {
+      node.func = i == 0 ? spin_ : other_spin_;
+      node.kernelParams = &values_[i];
+      ASSERT_CU(cuGraphAddKernelNode(&nodes_[i], graph_, nullptr, 0, &node));
+    }
+    ASSERT_CU(cuGraphInstantiate(&exec_, graph_, 0));
+  }
+  gpushare_sim_truth TruthThere() {
+    gpushare_sim_truth truth{};
+    EXPECT_EQ(gpushare_sim_account_truth(1, 7, &truth), 0);
+    return truth;
+  }
+  CUgraph graph_ = nullptr;
+  std::array<CUgraphNode, 2> nodes_{};
+  CUgraphExec exec_ = nullptr;
+};
+
+TEST_F(GraphDevicesTest, EachKernelRunsWhereItsFunctionIs) {
+  ASSERT_EQ(gpushare_sim_set_account(streams_[0], 7), 0);
+  const uint64_t start = Now();
+  ASSERT_CU(SpinOnOther(200'000));
+  ASSERT_CU(cuGraphLaunch(exec_, streams_[0]));
+  EXPECT_EQ(TruthThere().queued, 1u);
+  EXPECT_EQ(DoneAt(streams_[0], start), 300'000u);  // beside the other: neither fills the device
+  EXPECT_EQ(TruthThere().kernels, 1u);
+  EXPECT_EQ(TruthThere().queued, 0u);
+  EXPECT_EQ(Truth(7).kernels, 1u);
+}
+
+TEST_F(GraphDevicesTest, TheDriverNamesTheContextsOfItsKernels) {
+  for (size_t i = 0; i < 2; ++i) {
+    CUDA_KERNEL_NODE_PARAMS node{};
+    ASSERT_CU(cuGraphKernelNodeGetParams(nodes_[i], &node));
+    EXPECT_EQ(node.ctx, i == 0 ? context_ : other_);
+  }
+  ASSERT_CU(cuDevicePrimaryCtxReset(1));
+  CUDA_KERNEL_NODE_PARAMS node{};
+  ASSERT_CU(cuGraphKernelNodeGetParams(nodes_[1], &node));
+  EXPECT_EQ(node.ctx, nullptr);
+}
+
+TEST_F(GraphDevicesTest, ItEndsWithEitherContext) {
+  ASSERT_CU(cuGraphLaunch(exec_, streams_[0]));
+  ASSERT_CU(cuGraphLaunch(exec_, streams_[0]));
+  ASSERT_CU(cuDevicePrimaryCtxReset(1));
+  EXPECT_CU(cuStreamQuery(streams_[0]));
+  EXPECT_EQ(cuGraphLaunch(exec_, streams_[0]), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_CU(Spin(streams_[0], 1000, 1));
+  EXPECT_CU(cuStreamSynchronize(streams_[0]));
+}
+
 TEST_F(LaunchDevicesTest, NoneBeginsBeforeAllOfTheirStreamsAreThere) {
   const uint64_t start = Now();
   ASSERT_CU(SpinOnOther(50'000));

@@ -54,6 +54,8 @@ TEST_F(ModuleTest, BrokenPtxIsRefused) {
            "//gpushare.sim stamps=param:0\n.entry k() { }",
            "//gpushare.sim stamps=param:0\n.entry k(.param .u32 a) { }",
            "//gpushare.sim stamps=here\n.entry k(.param .u64 a) { }",
+           "//gpushare.sim away=yes\n.entry k(.param .u64 a) { }",
+           "//gpushare.sim stamps=param:0 away=no\n.entry k(.param .u64 a) { }",
            "//gpushare.sim speed=9\n.entry k() { }",
            "//gpushare.sim cost=3us\n",  // for nothing
        }) {

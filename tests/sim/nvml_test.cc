@@ -174,6 +174,26 @@ TEST_F(NvmlTest, AProcessIsListedWhileItHasAContext) {
   EXPECT_EQ(count, 0u);
 }
 
+TEST_F(NvmlTest, AProcessIsSeenWithWhatItUsed) {
+  Restart(kPlain);
+  unsigned count = 0;
+  EXPECT_EQ(nvmlDeviceGetProcessUtilization(Device(), nullptr, &count, 0), kNotFound);
+  const CUstream stream = NewStream();
+  ASSERT_CU(Spin(stream, 50'000'000, 10));
+  ASSERT_CU(cuStreamSynchronize(stream));
+  gpushare_sim_spend(200'000'000);
+  EXPECT_EQ(nvmlDeviceGetProcessUtilization(Device(), nullptr, &count, 0), kInsufficientSize);
+  ASSERT_EQ(count, 1u);
+  ProcessSample sample{};
+  ASSERT_EQ(nvmlDeviceGetProcessUtilization(Device(), &sample, &count, 0), kSuccess);
+  EXPECT_EQ(sample.pid, static_cast<uint32_t>(getpid()));
+  EXPECT_EQ(sample.sm, 25u);
+  EXPECT_EQ(sample.memory + sample.encoder + sample.decoder, 0u);
+  EXPECT_EQ(sample.time_us % 200'000, 0u);
+  EXPECT_EQ(nvmlDeviceGetProcessUtilization(Device(), &sample, &count, sample.time_us), kNotFound);
+  EXPECT_EQ(nvmlDeviceGetProcessUtilization(Device(), &sample, nullptr, 0), kInvalidArgument);
+}
+
 TEST_F(NvmlTest, UtilizationIsTheShareOfTheLastWholePeriod) {
   Restart(std::string(kPlain) + ",d2d=1GB/s");
   CUdeviceptr pointer;

@@ -3,10 +3,14 @@
 #include <cuda.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cinttypes>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -23,13 +27,20 @@ constexpr char kPtx[] = R"(.version 7.5
 .address_size 64
 //gpushare.sim cost=param:0 blocks_per_sm=1
 .visible .entry spin(.param .u64 ns) { ret; }
+//gpushare.sim cost=param:0 blocks_per_sm=1 stamps=param:1 away=yes
+.visible .entry stamped(.param .u64 ns, .param .u64 stamps) { ret; }
 )";
 
 struct Child {
-  CUfunction spin = nullptr;
+  CUfunction spin = nullptr, stamped = nullptr;
+  CUdeviceptr stamps = 0;  // then the log, with room for 3
   CUstream stream = nullptr;
   CUevent event = nullptr;
   std::vector<CUdeviceptr> held, imported;
+  CUmemGenericAllocationHandle physical = 0;
+  CUdeviceptr mapped = 0;
+  uint64_t physical_bytes = 0;
+  int listens = -1, received = -1;
 
   CUresult Begin(int ordinal) {
     CUdevice device;
@@ -41,6 +52,7 @@ struct Child {
     if (result == CUDA_SUCCESS) result = cuCtxSetCurrent(context);
     if (result == CUDA_SUCCESS) result = cuModuleLoadData(&module, kPtx);
     if (result == CUDA_SUCCESS) result = cuModuleGetFunction(&spin, module, "spin");
+    if (result == CUDA_SUCCESS) result = cuModuleGetFunction(&stamped, module, "stamped");
     if (result == CUDA_SUCCESS) result = cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
     return result;
   }
@@ -64,6 +76,28 @@ struct Child {
     return cuLaunchKernel(spin, sms, 1, 1, 32, 1, 1, 0, stream, parameters, nullptr);
   }
 
+  CUresult LaunchStamped(uint64_t ns, unsigned sms) {
+    if (stamps == 0) {
+      CUresult result = cuMemAlloc(&stamps, 14 * sizeof(uint64_t));
+      const uint64_t words[14] = {UINT64_MAX, 0, 0, 0, stamps + 5 * sizeof(uint64_t), 0, 0, 3};
+      if (result == CUDA_SUCCESS) result = cuMemcpyHtoD(stamps, words, sizeof(words));
+      if (result != CUDA_SUCCESS) return result;
+    }
+    void* parameters[] = {&ns, &stamps};
+    return cuLaunchKernel(stamped, sms, 1, 1, 32, 1, 1, 0, stream, parameters, nullptr);
+  }
+
+  void PrintAway() const {
+    uint64_t words[14] = {};
+    (void)cuMemcpyDtoH(words, stamps, sizeof(words));
+    std::printf("%" PRIu64 " told, ran %" PRIu64, words[6], words[2]);
+    for (size_t i = 0; i < std::min<uint64_t>(words[6], 3); ++i) {
+      std::printf(" [%" PRIu64 " %" PRIu64 "]", words[8 + 2 * i] - words[0],
+                  words[9 + 2 * i] - words[0]);
+    }
+    std::printf("\n");
+  }
+
   // Handles as text.
   template <typename T>
   static std::string ToText(const T& handle) {
@@ -85,6 +119,129 @@ struct Child {
       bytes[i] = static_cast<unsigned char>(std::strtoul(two, nullptr, 16));
     }
     return handle;
+  }
+
+  // Physical memory of virtual memory management, mapped; its descriptors go by a socket of a name.
+  static CUresult Map(CUmemGenericAllocationHandle handle, uint64_t bytes, CUdeviceptr* pointer) {
+    CUmemAccessDesc access{};
+    access.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    CUresult result = cuMemAddressReserve(pointer, bytes, 0, 0, 0);
+    if (result == CUDA_SUCCESS) result = cuMemMap(*pointer, bytes, 0, handle, 0);
+    if (result == CUDA_SUCCESS) result = cuMemSetAccess(*pointer, bytes, &access, 1);
+    return result;
+  }
+  CUresult Make(uint64_t bytes) {
+    CUmemAllocationProp properties{};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+    physical_bytes = bytes;
+    const CUresult result = cuMemCreate(&physical, bytes, &properties, 0);
+    return result == CUDA_SUCCESS ? Map(physical, bytes, &mapped) : result;
+  }
+  static sockaddr_un Named(const char* name, socklen_t* size) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const size_t length = std::min(std::strcspn(name, "\n"), sizeof(address.sun_path) - 1);
+    std::memcpy(address.sun_path + 1, name, length);
+    *size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
+    return address;
+  }
+  int Listen(const char* name) {
+    socklen_t size;
+    const sockaddr_un address = Named(name, &size);
+    listens = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    return bind(listens, reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
+                   listen(listens, 4) != 0
+               ? -1
+               : 0;
+  }
+  int Give(const char* name) const {
+    int descriptor = -1;
+    const CUresult result = cuMemExportToShareableHandle(
+        &descriptor, physical, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    if (result != CUDA_SUCCESS) return result;
+    socklen_t size;
+    const sockaddr_un address = Named(name, &size);
+    const int to = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    char byte = 0;
+    iovec part{&byte, 1};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
+    const bool sent = connect(to, reinterpret_cast<const sockaddr*>(&address), size) == 0 &&
+                      sendmsg(to, &message, 0) == 1;
+    close(to);
+    close(descriptor);
+    return sent ? 0 : -1;
+  }
+  int Receive() {
+    const int from = accept4(listens, nullptr, nullptr, SOCK_CLOEXEC);
+    char byte;
+    iovec part{&byte, 1};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    const ssize_t got = recvmsg(from, &message, MSG_CMSG_CLOEXEC);
+    close(from);
+    if (got != 1 || CMSG_FIRSTHDR(&message) == nullptr) return -1;
+    std::memcpy(&received, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(int));
+    return 0;
+  }
+  CUresult Import(uint64_t bytes) {
+    physical_bytes = bytes;
+    CUresult result = cuMemImportFromShareableHandle(
+        &physical, reinterpret_cast<void*>(static_cast<intptr_t>(received)),
+        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    if (result == CUDA_SUCCESS) result = Map(physical, bytes, &mapped);
+    if (result == CUDA_SUCCESS) close(received);
+    return result;
+  }
+  CUresult Drop() const {
+    CUresult result = cuMemUnmap(mapped, physical_bytes);
+    if (result == CUDA_SUCCESS) result = cuMemRelease(physical);
+    if (result == CUDA_SUCCESS) result = cuMemAddressFree(mapped, physical_bytes);
+    return result;
+  }
+  // False: the line is about something else.
+  bool DoPhysical(const std::string& verb, const char* text) {
+    const uint64_t number = std::strtoull(text, nullptr, 10);
+    if (verb == "make") {
+      std::printf("%d\n", Make(number));
+    } else if (verb == "listen") {
+      std::printf("%d\n", Listen(text));
+    } else if (verb == "give") {
+      std::printf("%d\n", Give(text));
+    } else if (verb == "receive") {
+      std::printf("%d\n", Receive());
+    } else if (verb == "take") {
+      std::printf("%d\n", Import(number));
+    } else if (verb == "drop") {
+      std::printf("%d\n", Drop());
+    } else if (verb == "set") {
+      CUresult result = cuMemsetD32(mapped, static_cast<unsigned>(number), 16);
+      if (result == CUDA_SUCCESS) result = cuCtxSynchronize();
+      std::printf("%d\n", result);
+    } else if (verb == "get") {
+      unsigned words[16] = {};
+      const CUresult result = cuMemcpyDtoH(words, mapped, sizeof(words));
+      std::printf("%d %u\n", result, words[15]);
+    } else {
+      return false;
+    }
+    return true;
   }
 
   // Handles between processes; false: the line is about something else.
@@ -157,7 +314,8 @@ struct Child {
     uint64_t a = 0, b = 0;
     if (std::sscanf(line.c_str(), "%31s %" SCNu64 " %" SCNu64, verb, &a, &b) < 1) return true;
     const size_t space = line.find(' ');
-    if (DoShared(verb, space == line.npos ? "" : line.c_str() + space + 1)) {
+    const char* const text = space == line.npos ? "" : line.c_str() + space + 1;
+    if (DoShared(verb, text) || DoPhysical(verb, text)) {
       std::fflush(stdout);
       return true;
     }
@@ -183,6 +341,10 @@ struct Child {
       std::printf("%zu\n", left);
     } else if (is("launch")) {
       std::printf("%d\n", Launch(a, static_cast<unsigned>(b)));
+    } else if (is("stamped")) {
+      std::printf("%d\n", LaunchStamped(a, static_cast<unsigned>(b)));
+    } else if (is("away")) {
+      PrintAway();
     } else if (is("sync")) {
       const CUresult result = cuStreamSynchronize(stream);
       std::printf("%d at %" PRIu64 "\n", result, gpushare_sim_now());
@@ -211,6 +373,18 @@ struct Child {
                     processes[i].freed_at_ns == UINT64_MAX ? "" : "!");
       }
       std::printf("\n");
+    } else if (is("uses")) {  // by management
+      gpushare_sim_process_sample samples[80];
+      gpushare_sim_device_info info{};
+      const int count = gpushare_sim_process_samples(static_cast<int>(a), samples, 80);
+      gpushare_sim_get_device_info(static_cast<int>(a), &info);
+      std::printf("%d", count);
+      for (int i = 0; i < count; ++i) {
+        const bool own = samples[i].pid == static_cast<uint32_t>(getpid());
+        std::printf(" %s:%u/%u", own ? "own" : "other", samples[i].kernels_percent,
+                    samples[i].copies_percent);
+      }
+      std::printf(" all:%u/%u\n", info.kernels_percent, info.copies_percent);
     } else if (is("seen")) {  // by management
       gpushare_sim_device_info info{};
       gpushare_sim_process processes[80];

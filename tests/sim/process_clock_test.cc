@@ -71,6 +71,20 @@ TEST_F(ProcessClockTest, KernelsOfTwoProcessesTakeSlices) {
   EXPECT_EQ("0; 0; 0; 0 " + At(20'900'000) + "; 10000000; 0; ", b.Rest());
 }
 
+// Times from the kernel's begin, 2 ns late for the words that are copied before; what is not stamped tells nothing.
+TEST_F(ProcessClockTest, AKernelTellsWhenTheDeviceWasAnothers) {
+  Child a(Config("processes=2,place=0")), b(Config("processes=2,place=1"));
+  a.Tell("enter\nbegin\nstamped 10000000 100\nsync\naway\nleave\nexit");
+  b.Tell("enter\nbegin\nstamped 3000000 100\nlaunch 3000000 100\nsync\naway\nleave\nexit");
+  // b: [2.1, 4.1] and [6.3, 7.3]; then the other kernel until 8.3, and [10.5, 12.5].
+  EXPECT_EQ(
+      "0; 0; 0; 0 " + At(16'600'002) +
+          "; 3 told, ran 1000000000 [2000000 4200000] [6200000 8400000] [10400000 12600000]; 0; ",
+      a.Rest());
+  EXPECT_EQ("0; 0; 0; 0; 0 " + At(12'500'002) + "; 1 told, ran 300000000 [2000000 4200000]; 0; ",
+            b.Rest());
+}
+
 // Small kernels do not share the device with another process's, however much of it is left.
 TEST_F(ProcessClockTest, NothingOverlapsAcrossProcesses) {
   Child a(Config("processes=2,place=0,slice=1ms,slice_switch=0ns")),
@@ -134,6 +148,26 @@ TEST_F(ProcessClockTest, TheDeadGiveUpTheDevice) {
   a.Rest();
   const std::string rest = b.Rest();
   EXPECT_EQ("0; 0; " + At(1'000'000) + "; 0; 0 " + At(2'100'000) + "; 0; ", rest);
+}
+
+// What management shows of who used the device: each process what it did itself, all of them what each did.
+TEST_F(ProcessClockTest, EachProcessIsSeenWithWhatItUsed) {
+  Child a(Config("place=0,slice_switch=0")), b(Config("place=1,slice_switch=0"));
+  ASSERT_EQ("0", a.Ask("begin"));
+  ASSERT_EQ("0", b.Ask("begin"));
+  ASSERT_EQ("0", a.Ask("launch 60000000 100"));
+  ASSERT_EQ("0", b.Ask("launch 20000000 100"));
+  ASSERT_EQ("0", b.Ask("enter"));
+  b.Tell("sync\nspend 210000000\nleave");
+  b.Answer();
+  EXPECT_EQ(At(210'000'000).substr(0, 3), b.Answer().substr(0, 3));
+  EXPECT_EQ("0", b.Answer());
+  EXPECT_EQ("1 own:10/0 all:10/0", b.Ask("uses"));  // the other has not looked at its device since
+  EXPECT_EQ("2 own:30/0 other:10/0 all:40/0", a.Ask("uses"));
+  EXPECT_EQ("2 other:30/0 own:10/0 all:40/0", b.Ask("uses"));
+  a.Kill();
+  EXPECT_EQ("1 own:10/0 all:10/0", b.Ask("uses"));
+  EXPECT_EQ("ok", b.Ask("check"));
 }
 
 // Killed from outside, wherever they are: with the turn, without it, handing it over.

@@ -137,7 +137,7 @@ typedef struct gpushare_runtime_options {
    * Null: the environment's GPUSHARE_SIM. An error with a real driver. */
   const char* simulation;
   /* Device memory of each GPU that is never promised to a tenant: contexts, modules, libraries. 0:
-   * the larger of 256 MiB and 1 % of the memory, GPUSHARE_MEMORY_RESERVE when set. */
+   * the larger of 256 MiB and 1 % of the memory, at most half of it; GPUSHARE_MEMORY_RESERVE when set. */
   uint64_t memory_reserve;
   int32_t no_memory_reserve; /* not 0: the reserve is 0 bytes */
   int32_t reserved2;

@@ -61,6 +61,9 @@
  *                                          nowhere), four words of 8 bytes: the least of what is there and its begin in
  *                                          ns of the device's clock, the greatest of that and its end, and the sum to
  *                                          which it adds how long its groups held their SMs; the fourth it leaves
+ *   //gpushare.sim stamps=param:2 away=yes  the fifth word there is 0 or the address of a log: a word that grows to when
+ *                                          the device came back from another process, how many entries there are, for
+ *                                          how many there is room, and the entries: when it was gone, and came back
  *
  * Without a declaration, as in every cubin, a kernel costs 5 us per wave. `cost` is the duration when the kernel has the
  * device alone. Footprint in SMs = ceil(blocks / blocks_per_sm); blocks_per_sm defaults to what
@@ -222,8 +225,18 @@ int gpushare_sim_get_device_info(int device, gpushare_sim_device_info* info);
 /* How many processes have a context on the device; the first `most` of them in `list`. */
 int gpushare_sim_device_processes(int device, gpushare_sim_process* list, uint32_t most);
 
+typedef struct gpushare_sim_process_sample {
+  uint32_t pid;
+  uint64_t end_ns; /* of the clock */
+  uint32_t kernels_percent, copies_percent;
+} gpushare_sim_process_sample;
+
+/* What the processes on the device used of it, each of the last whole 200 ms of the clock that it knows of, none of
+ * longer ago than a second: how many there are, the first `most` of them in `list`. */
+int gpushare_sim_process_samples(int device, gpushare_sim_process_sample* list, uint32_t most);
+
 /* ---- Faults ----
- *   oom after=3                   the 4th and later allocations fail (clear: off)
+ *   oom after=3                   the 4th and later allocations fail, also what a launch takes for a graph (clear: off)
  *   error call=cuMemcpyHtoD_v2 code=719 nth=2     (without nth: every call)
  *   illegal_address kernel=NAME   the kernel faults when it completes; the context is lost
  *   hang kernel=NAME              the kernel never ends

@@ -62,6 +62,7 @@ def check_contents(wheel):
                    "gpushare/_native/lib/gpushare/sim/libcuda.so.1",
                    "gpushare/_native/lib/gpushare/sim/libnvidia-ml.so.1"):
         assert wanted in names, f"the wheel lacks {wanted}"
+    assert any(name.endswith(".data/data/share/bash-completion/completions/gpushare") for name in names), names
     assert any(re.fullmatch(r"gpushare/_native/lib/libgpushare\.so\.\d+\.\d+", name) for name in names), names
     strays = [name for name in names if not name.startswith(("gpushare/", "gpushare-", "gpushare.libs/"))]
     assert not strays, f"the wheel puts {strays} beside the package"

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "base/env.h"
 #include "base/status_macros.h"
+#include "cli/bench/commit.h"
 #include "cli/open_gpu.h"
 #include "cli/run/preload_object.h"
 #include "gpushare/c/gpushare.h"
@@ -65,7 +66,7 @@ harness::Circumstances DescribeCircumstances() {
           .gpu = "simulated",
           .machine = absl::StrCat(Processor(), ", ", system.sysname, " ", system.release),
           .begun = absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::Now(), absl::UTCTimeZone()),
-          .commit = base::GetEnv("GPUSHARE_COMMIT").value_or("")};
+          .commit = base::GetEnv("GPUSHARE_COMMIT").value_or(BuiltFromCommit())};
 }
 
 }  // namespace gpushare::cli

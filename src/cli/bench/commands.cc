@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "cli/bench/calibrate.h"
 #include "cli/bench/card.h"
 #include "cli/bench/record.h"
@@ -17,12 +18,13 @@
 #include "cli/gpu_option.h"
 #include "cli/output.h"
 #include "harness/method.h"
+#include "harness/scenario.h"
 
 namespace gpushare::cli {
 namespace {
 
-// What `run` and `all` have in common; what is in `options` is what they do without.
-void AddRunOptions(CLI::App* run, BenchOptions* options) {
+// What `run` and `all` have in common; what is in `options` is what they do without, `otherwise` the methods then.
+void AddRunOptions(CLI::App* run, BenchOptions* options, const char* otherwise) {
   run->add_option("--gpu", options->gpu,
                   "sim: the simulated GPU; or a real one: ordinal, UUID or PCI id")
       ->check(CLI::Validator(
@@ -35,8 +37,10 @@ void AddRunOptions(CLI::App* run, BenchOptions* options) {
       ->type_name("GPU")
       ->capture_default_str();
   run->add_option("--method", options->methods,
-                  "native, time-slicing, mps, gpushare, gpushare-spatial, gpushare-preload, or "
-                  "NAME=LIBRARY[,VARIABLE=VALUE]...; may be given several times")
+                  absl::StrCat("native, time-slicing, mps, gpushare, gpushare-spatial, "
+                               "gpushare-preload, or NAME=LIBRARY[,VARIABLE=VALUE]...; may be "
+                               "given several times; without it ",
+                               otherwise))
       ->type_name("METHOD")
       ->allow_extra_args(false);
   run->add_option("--profile", options->profile,
@@ -65,10 +69,22 @@ void AddRunOptions(CLI::App* run, BenchOptions* options) {
   run->add_flag("--quiet", options->quiet, "show no progress");
 }
 
-ExitCode ListScenarios() {
+ExitCode ListScenarios(bool with_cases) {
   const absl::StatusOr<std::vector<std::string>> names = ScenarioNames();
   if (!names.ok()) return Fail("bench scenarios", kExitNoGpu, names.status());
-  for (const std::string& name : *names) std::puts(name.c_str());
+  for (const std::string& name : *names) {
+    if (!with_cases) {
+      std::puts(name.c_str());
+      continue;
+    }
+    const absl::StatusOr<std::string> file = FindScenario(name);
+    const absl::StatusOr<harness::Scenario> scenario =
+        file.ok() ? harness::LoadScenario(*file) : file.status();
+    if (!scenario.ok()) return Fail("bench scenarios", kExitFailed, scenario.status());
+    for (const harness::Case& one : scenario->cases) {
+      std::puts(absl::StrCat(name, " ", one.name).c_str());
+    }
+  }
   return FinishStdout("bench scenarios");
 }
 
@@ -112,7 +128,9 @@ void AddBenchCommands(CLI::App* app, std::function<ExitCode()>* chosen) {
       ->required()
       ->type_name("FILE...");
   run->add_flag("--short", options->as_short, "as their `short:` has them, for a look");
-  AddRunOptions(run, options.get());
+  run->add_option("--case", options->cases, "these cases alone; may be given several times")
+      ->type_name("NAME ...");
+  AddRunOptions(run, options.get(), "native and gpushare");
   run->callback([=] { *chosen = [=] { return RunBench(*options); }; });
 
   const auto everything = std::make_shared<BenchOptions>();
@@ -123,7 +141,7 @@ void AddBenchCommands(CLI::App* app, std::function<ExitCode()>* chosen) {
       "all", "every scenario that comes with gpushare, short, by every method");
   const auto full = std::make_shared<bool>(false);
   all->add_flag("--full", *full, "not short");
-  AddRunOptions(all, everything.get());
+  AddRunOptions(all, everything.get(), "every method that needs no library");
   all->add_option("--html", everything->html, "a report of it, one page")
       ->type_name("FILE")
       ->capture_default_str();
@@ -134,7 +152,9 @@ void AddBenchCommands(CLI::App* app, std::function<ExitCode()>* chosen) {
 
   CLI::App* const scenarios =
       bench->add_subcommand("scenarios", "the names of those that come with gpushare, one a line");
-  scenarios->callback([=] { *chosen = [] { return ListScenarios(); }; });
+  const auto with_cases = std::make_shared<bool>(false);
+  scenarios->add_flag("--cases", *with_cases, "with the name of each case, a line each");
+  scenarios->callback([=] { *chosen = [=] { return ListScenarios(*with_cases); }; });
 
   const auto file = std::make_shared<std::string>();
   CLI::App* const show =

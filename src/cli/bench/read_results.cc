@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/bench/read_results.h"
 
+#include <cstdint>
+#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
+#include <string>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "base/fd_io.h"
 #include "base/text.h"
 
 namespace gpushare::cli {
@@ -16,9 +18,11 @@ absl::StatusOr<harness::Results> ReadResults(const std::string& file) {
   if (std::filesystem::exists(file, there) && !std::filesystem::is_regular_file(file, there)) {
     return absl::InvalidArgumentError(absl::StrCat(Printable(file, 256), ": it is not a file"));
   }
-  std::ifstream in(file, std::ios::binary);
-  if (!in) return absl::NotFoundError(absl::StrCat(Printable(file, 256), ": it cannot be read"));
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  std::string text;
+  if (const int error = base::ReadFile(file, SIZE_MAX, &text); error != 0) {
+    return absl::NotFoundError(
+        absl::StrCat(Printable(file, 256), ": it cannot be read: ", std::strerror(error)));
+  }
   if (!text.empty() && text.front() != '{') {
     return absl::InvalidArgumentError(
         absl::StrCat(Printable(file, 256),

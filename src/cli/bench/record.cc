@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <climits>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -24,6 +25,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/env.h"
+#include "base/fd_io.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
@@ -31,6 +33,7 @@
 #include "cli/output.h"
 #include "cli/run/preload_object.h"
 #include "record/folder.h"
+#include "workload/gzip.h"
 #include "workload/iteration.h"
 #include "workload/trace.h"
 
@@ -168,13 +171,8 @@ absl::StatusOr<workload::KernelTrace> ReadRows(const std::string& path) {
   const base::UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd) return absl::ErrnoToStatus(errno, path);
   std::string text;
-  char buffer[1 << 16];
-  for (;;) {
-    const ssize_t got = read(fd.get(), buffer, sizeof buffer);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return absl::ErrnoToStatus(errno, path);
-    if (got == 0) break;
-    text.append(buffer, static_cast<size_t>(got));
+  if (const int error = base::ReadAll(fd.get(), SIZE_MAX, &text); error != 0) {
+    return absl::ErrnoToStatus(error, path);
   }
   text.resize(text.rfind('\n') + 1);
   return workload::ParseTrace(text, path);
@@ -185,15 +183,7 @@ absl::Status WriteWhole(const std::string& path, const std::string& text) {
   const std::string partial = absl::StrCat(path, ".part");
   base::UniqueFd fd(open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (!fd) return absl::ErrnoToStatus(errno, partial);
-  int error = 0;
-  for (std::string_view left = text; error == 0 && !left.empty();) {
-    const ssize_t wrote = write(fd.get(), left.data(), left.size());
-    if (wrote >= 0) {
-      left.remove_prefix(static_cast<size_t>(wrote));
-    } else if (errno != EINTR) {
-      error = errno;
-    }
-  }
+  int error = base::WriteAll(fd.get(), text);
   if (error == 0 && fsync(fd.get()) != 0) error = errno;
   fd.Reset();
   if (error == 0 && rename(partial.c_str(), path.c_str()) != 0) error = errno;
@@ -202,11 +192,13 @@ absl::Status WriteWhole(const std::string& path, const std::string& text) {
   return absl::ErrnoToStatus(error, absl::StrCat("cannot write ", path));
 }
 
+bool IsNamedGzip(const std::string& path) { return absl::EndsWith(path, ".gz"); }
+
 // trace.csv of several: trace-1.csv, trace-2.csv ...
 std::string NameOf(const std::string& out, size_t number, size_t of) {
   if (of == 1) return out;
   const size_t slash = out.rfind('/');
-  size_t dot = out.rfind('.');
+  size_t dot = out.rfind('.', IsNamedGzip(out) ? out.size() - 4 : std::string::npos);
   if (dot == std::string::npos || (slash != std::string::npos && dot < slash)) dot = out.size();
   return absl::StrCat(out.substr(0, dot), "-", number, out.substr(dot));
 }
@@ -319,7 +311,9 @@ ExitCode WriteTraces(const RecordOptions& options, const std::string& out, Folde
     if (struct stat there; !options.force && stat(path.c_str(), &there) == 0) {
       written = absl::AlreadyExistsError(absl::StrCat(path, " is there already"));
     } else {
-      written = WriteWhole(path, workload::FormatTrace(trace));
+      absl::StatusOr<std::string> text = workload::FormatTrace(trace);
+      if (IsNamedGzip(path)) text = workload::Gzip(*text);
+      written = text.ok() ? WriteWhole(path, *text) : text.status();
     }
     if (written.ok()) {
       Describe(one, path, workload::Summarize(trace));

@@ -6,13 +6,16 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
-#include <random>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
@@ -35,8 +38,10 @@
 #include "harness/report/model.h"
 #include "harness/report/page.h"
 #include "harness/results.h"
+#include "harness/results_file.h"
 #include "harness/run.h"
 #include "harness/scenario.h"
+#include "harness/turns.h"
 
 namespace gpushare::cli {
 namespace {
@@ -46,34 +51,7 @@ using harness::Method;
 using harness::Outcome;
 using harness::Result;
 using harness::Scenario;
-
-// One case by one method, once.
-struct Turn {
-  const Scenario* scenario;
-  const Case* one;
-  const Method* method;
-  int repetition;
-};
-
-// All methods in one case beside one another, in an order that changes from one repetition to the next: what drifts
-// with the machine meets all of them.
-std::vector<Turn> Turns(const std::vector<Scenario>& scenarios, const std::vector<Method>& methods,
-                        int repetitions, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<Turn> turns;
-  for (int repetition = 0; repetition < repetitions; ++repetition) {
-    for (const Scenario& scenario : scenarios) {
-      for (const Case& one : scenario.cases) {
-        std::vector<const Method*> order;
-        order.reserve(methods.size());
-        for (const Method& method : methods) order.push_back(&method);
-        for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random() % i]);
-        for (const Method* method : order) turns.push_back({&scenario, &one, method, repetition});
-      }
-    }
-  }
-  return turns;
-}
+using harness::Turn;
 
 class Measurement {
  public:
@@ -83,13 +61,6 @@ class Measurement {
         alone_(PlayAlone(/*sm_time=*/false)),
         alone_by_sms_(PlayAlone(/*sm_time=*/true)) {}
 
-  // About how long it takes, beside others: as long as it is.
-  double Weight(const Turn& turn) const {
-    constexpr double kStarting = 0.2;  // s, of its programs
-    if (!WhyNot(turn).empty()) return 0;
-    return kStarting + static_cast<double>(turn.scenario->length.count()) / 1e9;
-  }
-
   // Cancelled: interrupted. What else went wrong is a result.
   absl::StatusOr<Result> Take(const Turn& turn) {
     Result result;
@@ -97,8 +68,10 @@ class Measurement {
     result.one_case = turn.one->name;
     result.method = turn.method->name;
     result.repetition = turn.repetition;
+    result.length = turn.scenario->length;
+    result.warm_up = turn.scenario->warm_up;
     result.course = harness::CourseOf(*turn.scenario, *turn.one);
-    result.not_supported = WhyNot(turn);
+    result.not_supported = turn.why_not;
     if (!result.not_supported.empty()) return result;
     const absl::Status measured = Measure(turn, &result);
     if (absl::IsCancelled(measured)) return measured;
@@ -117,12 +90,6 @@ class Measurement {
     };
   }
 
-  std::string WhyNot(const Turn& turn) const {
-    return harness::WhyNot(
-        *turn.method, *turn.one,
-        bed_.card.has_value() ? harness::Ground::kGpu : harness::Ground::kSimulated);
-  }
-
   // The figures and the course of the result.
   absl::Status Measure(const Turn& turn, Result* result) {
     // The same requests and the same noise for every method.
@@ -131,8 +98,7 @@ class Measurement {
     const Outcome nobody;
     const Outcome* alone = &nobody;
     if (question.with_alone || question.each_alone) {
-      // What is compared is told in one way; of requests that is their time.
-      const bool by_sms = question.each_alone && turn.method->kind == Method::Kind::kSpatial;
+      const bool by_sms = harness::AloneBySms(*turn.scenario, *turn.method);
       const absl::StatusOr<Outcome>& played =
           (by_sms ? alone_by_sms_ : alone_).Of(*turn.scenario, *turn.one, seed);
       if (!played.ok()) return played.status();
@@ -152,29 +118,18 @@ class Measurement {
   harness::Alone alone_, alone_by_sms_;
 };
 
-// Where results go, line by line.
-class Sink {
- public:
-  explicit Sink(const std::string& path)
-      : path_(path),
-        file_(path.empty()      ? nullptr
-              : path == kStdout ? stdout
-                                : std::fopen(path.c_str(), "wb")) {}
-  ~Sink() {
-    if (file_ != nullptr && file_ != stdout) std::fclose(file_);
-  }
-  Sink(const Sink&) = delete;
-  Sink& operator=(const Sink&) = delete;
+absl::StatusOr<harness::ResultsFile> OpenResults(const std::string& path) {
+  if (path.empty()) return harness::ResultsFile();
+  if (path == kStdout) return harness::ResultsFile::OfStdout();
+  return harness::ResultsFile::Open(path);
+}
 
-  bool Put(const std::string& line) {
-    if (path_.empty()) return true;
-    return file_ != nullptr && std::fputs(line.c_str(), file_) >= 0 && std::fflush(file_) == 0;
-  }
-
- private:
-  const std::string path_;
-  std::FILE* const file_;
-};
+// Of results that could not all be written: what is there all the same.
+absl::Status Incomplete(const absl::Status& why, size_t written) {
+  return absl::UnavailableError(absl::StrCat(why.message(), "; it ended there, and ", written,
+                                             written == 1 ? " run is" : " runs are",
+                                             " in the results"));
+}
 
 std::string PageOfResults(const std::string& file, const harness::Results& results) {
   const std::vector<harness::report::Given> given = {{file, results}};
@@ -188,6 +143,26 @@ absl::Status CheckNew(const std::string& path, bool force) {
   if (!S_ISREG(there.st_mode) || there.st_size == 0) return absl::OkStatus();
   return absl::AlreadyExistsError(
       absl::StrCat(Quoted(path), " is there already; --force writes it anew"));
+}
+
+// Of all scenarios together those of these names; none: all there are.
+absl::Status KeepCases(const std::vector<std::string>& names, std::vector<Scenario>* scenarios) {
+  if (names.empty()) return absl::OkStatus();
+  std::vector<std::string> all;
+  for (const Scenario& scenario : *scenarios) {
+    for (const Case& one : scenario.cases) all.push_back(one.name);
+  }
+  for (const std::string& name : names) {
+    if (absl::c_linear_search(all, name)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--case ", Quoted(name), ": there is none; cases: ", absl::StrJoin(all, ", ")));
+  }
+  for (Scenario& scenario : *scenarios) {
+    std::erase_if(scenario.cases,
+                  [&](const Case& one) { return !absl::c_linear_search(names, one.name); });
+  }
+  std::erase_if(*scenarios, [](const Scenario& scenario) { return scenario.cases.empty(); });
+  return absl::OkStatus();
 }
 
 // What the simulated GPU is like where a case says nothing else; empty: as it is anyway.
@@ -241,6 +216,9 @@ ExitCode RunBench(const BenchOptions& options) {
       files, [&](const std::string& settings) { return bed->gpu.Check(settings); },
       options.as_short ? harness::Length::kShort : harness::Length::kFull);
   if (!scenarios.ok()) return Fail("bench", kExitUsage, scenarios.status());
+  if (const absl::Status kept = KeepCases(options.cases, &*scenarios); !kept.ok()) {
+    return Fail("bench", kExitUsage, kept);
+  }
   if (const absl::Status used = UseProfile(options.profile, *bed, &*scenarios); !used.ok()) {
     return Fail("bench", kExitUsage, used);
   }
@@ -260,20 +238,24 @@ ExitCode RunBench(const BenchOptions& options) {
   if (!options.html.empty()) {
     if (const ExitCode code = CheckWritable("bench", options.html); code != kExitOk) return code;
   }
-  Sink sink(options.out);
+  absl::StatusOr<harness::ResultsFile> file = OpenResults(options.out);
+  if (!file.ok()) return Fail("bench", kExitOutput, file.status());
   harness::Results results;
   results.circumstances = DescribeCircumstances();
   results.circumstances.seed = options.seed;
   if (!options.profile.empty()) {
-    absl::StrAppend(&results.circumstances.gpu, " as ",
-                    options.profile.substr(options.profile.rfind('/') + 1));
+    results.circumstances.profile = options.profile.substr(options.profile.rfind('/') + 1);
+    absl::StrAppend(&results.circumstances.gpu, " as ", results.circumstances.profile);
   }
   if (on_card) {
     results.circumstances.gpu = card->name;
     results.circumstances.driver = card->driver;
     results.circumstances.clocks = card->clocks;
   }
-  bool written = sink.Put(FormatCircumstances(results.circumstances));
+  // What cannot be kept is not measured.
+  if (const absl::Status put = file->Put(FormatCircumstances(results.circumstances)); !put.ok()) {
+    return Fail("bench", kExitOutput, Incomplete(put, 0));
+  }
 
   const absl::Time begun = absl::Now();
   const std::atomic<int>& interrupted = TellInterrupts();
@@ -281,22 +263,27 @@ ExitCode RunBench(const BenchOptions& options) {
   harness::AdoptOrphans();
   ProgressBar bar(stderr,
                   options.quiet ? ProgressBar::Shown::kNever : ProgressBar::Shown::kOnTerminal);
-  const std::vector<Turn> turns = Turns(*scenarios, *methods, options.repetitions, options.seed);
+  const std::vector<Turn> turns =
+      harness::TurnsOf(*scenarios, *methods,
+                       {.repetitions = options.repetitions,
+                        .seed = options.seed,
+                        .ground = on_card ? harness::Ground::kGpu : harness::Ground::kSimulated});
   Measurement measurement(*bed, options.seed);
   double all = 0, done = 0;
-  for (const Turn& turn : turns) all += measurement.Weight(turn);
+  for (const Turn& turn : turns) all += turn.weight;
   bool failed = false;
-  for (size_t i = 0; i < turns.size() && interrupted == 0; ++i) {
+  absl::Status written = absl::OkStatus();
+  for (size_t i = 0; i < turns.size() && interrupted == 0 && written.ok(); ++i) {
     const Turn& turn = turns[i];
     const double fraction = done / std::max(all, 1.0);
     const std::string left = TimeLeft(fraction, absl::ToDoubleSeconds(absl::Now() - begun));
     bar.Update(fraction, absl::StrCat(left, left.empty() ? "" : ", ", turn.scenario->name, " ",
                                       turn.one->name, ", ", turn.method->name));
-    done += measurement.Weight(turn);
+    done += turn.weight;
     absl::StatusOr<Result> result = measurement.Take(turn);
     if (!result.ok()) break;
     failed = failed || !result->error.empty();
-    written = sink.Put(FormatResult(*result)) && written;
+    written = file->Put(FormatResult(*result));
     results.runs.push_back(*std::move(result));
   }
   bar.Clear();
@@ -310,14 +297,12 @@ ExitCode RunBench(const BenchOptions& options) {
                 absl::ToDoubleSeconds(absl::Now() - begun));
   }
   ExitCode code = FinishStdout("bench");
-  if (!options.html.empty() && code == kExitOk) {
+  if (!options.html.empty() && code == kExitOk && written.ok()) {
     code = WriteFile("bench", options.html, PageOfResults(options.out, results));
   }
   if (interrupted != 0) EndBySignal("bench", interrupted);
-  if (!written) {
-    return Fail(
-        "bench", kExitOutput,
-        absl::UnavailableError(absl::StrCat(options.out, ": not all results could be written")));
+  if (!written.ok()) {
+    return Fail("bench", kExitOutput, Incomplete(written, results.runs.size() - 1));
   }
   if (code != kExitOk) return code;
   return failed ? kExitFailed : kExitOk;

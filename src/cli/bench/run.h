@@ -14,6 +14,7 @@ namespace gpushare::cli {
 struct BenchOptions {
   std::vector<std::string> scenarios;  // files, or names (scenarios.h)
   std::vector<std::string> methods;    // none: native and gpushare
+  std::vector<std::string> cases;      // none: all
   bool as_short = false;               // as their `short:` has them
   std::string gpu = "sim";             // or an ordinal, a UUID, a PCI id
   std::string profile;                 // of a device, that the simulated GPU is like; empty: none
@@ -31,7 +32,7 @@ struct BenchOptions {
 // and what was measured is written.
 ExitCode RunBench(const BenchOptions& options);
 
-// `gpushare bench all`: every scenario that comes with gpushare, by all of its methods unless some are named.
+// `gpushare bench all`: every scenario that comes with gpushare, by all of its methods, or those that are named alone, as `bench run`.
 ExitCode RunAllBenches(BenchOptions options);
 
 }  // namespace gpushare::cli

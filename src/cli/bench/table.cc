@@ -14,6 +14,7 @@
 #include "cli/output.h"
 #include "cli/text_table.h"
 #include "harness/compare.h"
+#include "harness/made_otherwise.h"
 #include "harness/method.h"
 #include "harness/statistics.h"
 
@@ -73,6 +74,25 @@ std::string Cell(const Row& row, const std::string& method) {
 std::string Text(const harness::Comparison::Side& side) {
   if (!side.why.empty()) return Shown(side.why);
   return absl::StrCat(Text(side.median), ", n = ", side.median.n);
+}
+
+// What would say more than `unsure`.
+std::string MoreRepetitions(size_t unsure, const std::vector<harness::Comparison>& compared) {
+  const size_t figures = harness::FiguresCompared(compared);
+  return absl::StrCat("\nunsure: ", unsure, " of ", figures, " figure", figures == 1 ? "" : "s",
+                      ", which may lie so by chance; of so many --repetitions ",
+                      harness::RepetitionsFor(figures), " on both sides can tell\n");
+}
+
+std::string OtherwiseText(const harness::Results& before, const harness::Results& after) {
+  const std::vector<harness::Otherwise> otherwise = harness::MadeOtherwise(before, after);
+  if (otherwise.empty()) return "";
+  TextTable table({{"made otherwise"}, {"before"}, {"after"}});
+  for (const harness::Otherwise& each : otherwise) {
+    table.AddRow({Shown(each.what), each.before.empty() ? "none" : Shown(each.before),
+                  each.after.empty() ? "none" : Shown(each.after)});
+  }
+  return absl::StrCat("\n", table.ToString());
 }
 
 }  // namespace
@@ -142,13 +162,18 @@ ExitCode CompareResults(const std::string& before, const std::string& after) {
                    {"after", Align::kRight},
                    {"verdict"}});
   bool worse = false;
-  for (const harness::Comparison& each : harness::Compare(*first, *second)) {
+  size_t unsure = 0;
+  const std::vector<harness::Comparison> compared = harness::Compare(*first, *second);
+  for (const harness::Comparison& each : compared) {
     worse = worse || harness::IsWorse(each.verdict);
+    unsure += each.verdict == harness::Verdict::kUnsure ? 1 : 0;
     table.AddRow({Shown(absl::StrCat(each.scenario, ": ", each.one_case)), Shown(each.method),
                   Shown(each.figure), Shown(each.unit), Text(each.before), Text(each.after),
                   harness::VerdictName(each.verdict)});
   }
   std::fputs(table.ToString().c_str(), stdout);
+  if (unsure > 0) std::fputs(MoreRepetitions(unsure, compared).c_str(), stdout);
+  std::fputs(OtherwiseText(*first, *second).c_str(), stdout);
   const ExitCode code = FinishStdout("bench compare");
   return code == kExitOk && worse ? kExitFailed : code;
 }

@@ -17,7 +17,8 @@ std::string ResultsText(const harness::Results& results);
 // `gpushare bench show`.
 ExitCode ShowResults(const std::string& file);
 
-// `gpushare bench compare`: kExitFailed where a figure became worse or is missing.
+// `gpushare bench compare`: kExitFailed where a figure became worse or is missing; what else is different in how the two
+// were made is told and is no failure.
 ExitCode CompareResults(const std::string& before, const std::string& after);
 
 }  // namespace gpushare::cli

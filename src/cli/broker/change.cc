@@ -56,7 +56,11 @@ ExitCode RunChange(const ChangeOptions& options) {
   if (!broker.ok()) return FailOfBroker(command, broker.status());
   const absl::StatusOr<std::string> ended = broker->Change(options.change);
   if (!ended.ok()) return FailOfBroker(command, ended.status());
-  if (!ended->empty()) {
+  if (!ended->empty() && options.change.what == "reload") {
+    std::fprintf(stderr,
+                 "gpushare reload: changed, and in force when the broker is started again: %s\n",
+                 Printable(*ended, 4096).c_str());
+  } else if (!ended->empty()) {
     std::fprintf(
         stderr,
         "gpushare %s: the new policy contradicts what was set before and has ended it: %s\n",
@@ -78,7 +82,7 @@ std::vector<std::string> Holders(const broker::Snapshot& snapshot, const std::st
   std::vector<std::string> holders;
   EachHolder(snapshot, tenant, gpu, [&](const auto& share, const auto& process) {
     holders.push_back(absl::StrCat(NameCell(share.tenant), ": ", PidCell(process), " (",
-                                   process.gone ? StateCell(process) : NameCell(process.program),
+                                   process.gone ? StateCell(process) : ProgramCell(process.program),
                                    "), ", MemoryCell(process.memory_used), " on ",
                                    NameCell(share.gpu)));
   });

@@ -62,8 +62,10 @@ void AddList(CLI::App* app, Chosen* chosen) {
                    [](const ListOptions& options) { return RunList(options.socket, options.json); })
       ->add_flag("--json", list->json, "as JSON");
   const auto metrics = std::make_shared<ListOptions>();
-  Add<ListOptions>(app, "metrics", "the broker's metrics, in Prometheus' text format", metrics,
-                   chosen, [](const ListOptions& options) { return RunMetrics(options.socket); });
+  Add<ListOptions>(
+      app, "metrics", "the broker's metrics, in Prometheus' text format", metrics, chosen,
+      [](const ListOptions& options) { return RunMetrics(options.socket, options.json); })
+      ->add_flag("--json", metrics->json, "as JSON");
 }
 
 void AddTop(CLI::App* app, Chosen* chosen) {
@@ -178,6 +180,7 @@ void AddCdi(CLI::App* app, Chosen* chosen) {
       ->capture_default_str();
   generate->add_option("--output", options->output, "as in /etc/cdi/gpushare.json")
       ->type_name("FILE");
+  generate->add_flag("--json", options->json, "what was written to it, as JSON");
 }
 
 }  // namespace

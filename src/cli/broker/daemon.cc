@@ -108,7 +108,8 @@ std::unique_ptr<broker::Auditor> AuditorOf(broker::Service& service,
       host->clock());
 }
 
-void Reload(const DaemonOptions& options, const EventLog& log, broker::Service& service) {
+void Reload(const DaemonOptions& options, const Config& begun, const EventLog& log,
+            broker::Service& service) {
   if (options.config.empty()) {
     log.Warning("reload_refused", {{"why", "the broker was started without --config"}});
     return;
@@ -119,6 +120,8 @@ void Reload(const DaemonOptions& options, const EventLog& log, broker::Service& 
     log.Error("reload_refused", {{"why", std::string(applied.message())}});
     return;
   }
+  const std::string waits = broker::WaitForRestart(begun, *config);
+  if (!waits.empty()) log.Warning("restart_wanted", {{"keys", waits}});
   log.Info("reloaded", {{"config", options.config}, {"tenants", uint64_t{config->tenants.size()}}});
 }
 
@@ -191,7 +194,7 @@ absl::Status Serve(const DaemonOptions& options, const Config& config, const std
         server.reset();  // takes its time, in which processes are still served
         service->Stop();
       },
-      [&] { Reload(options, log, *service); });
+      [&] { Reload(options, config, log, *service); });
   log.Info("started", {{"version", GPUSHARE_VERSION_STRING},
                        {"socket", socket},
                        {"config", options.config},

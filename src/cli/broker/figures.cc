@@ -2,8 +2,11 @@
 #include "cli/broker/figures.h"
 
 #include <cstdio>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/text.h"
 #include "spec/text.h"
 
@@ -57,6 +60,14 @@ std::string StateCell(const broker::ProcessShare& process) {
 }
 
 std::string NameCell(const std::string& name) { return Printable(name, 63); }
+
+std::string ProgramCell(const std::string& program) {
+  std::vector<std::string> words = absl::StrSplit(program, ' ');
+  for (std::string& word : words) {
+    if (word.size() > 1 && word.back() != '/') word = word.substr(word.rfind('/') + 1);
+  }
+  return NameCell(absl::StrJoin(words, " "));
+}
 
 std::string PidCell(const broker::ProcessShare& process) {
   return process.pid == 0 ? "?" : absl::StrCat(process.pid);

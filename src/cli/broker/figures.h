@@ -18,6 +18,8 @@ std::string AskedCell(const broker::Share& share);
 std::string StateCell(const broker::Share& share);  // "", "suspended", "draining", both
 std::string StateCell(const broker::ProcessShare& process);
 std::string NameCell(const std::string& name);
+// Without the folders of its files.
+std::string ProgramCell(const std::string& program);
 std::string PidCell(const broker::ProcessShare& process);  // "?": it is not visible to the broker
 // "GPU-...: 8 GiB of 140 GiB promised, 50 % guaranteed"
 std::string GpuLine(const broker::GpuState& gpu);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/broker/ask.h"
 #include "cli/broker/figures.h"
+#include "cli/broker/metrics_json.h"
 #include "cli/output.h"
 #include "cli/text_table.h"
 
@@ -45,14 +46,14 @@ std::string ListText(const broker::Snapshot& snapshot, const std::string& tenant
       for (const broker::ProcessShare& process : share.processes) {
         table.AddRow({"", PidCell(process), MemoryCell(process.memory_used),
                       MemoryCell(process.memory_granted), "", SecondsCell(process.time_used),
-                      NameCell(process.program), StateCell(process)});
+                      ProgramCell(process.program), StateCell(process)});
       }
     }
     for (const broker::Stranger& stranger : gpu.strangers) {
       if (!tenant.empty()) break;
       any = true;
       table.AddRow({"(none)", absl::StrCat(stranger.pid), MemoryCell(stranger.memory_by_driver), "",
-                    "", "", NameCell(stranger.program), "no tenant's"});
+                    "", "", ProgramCell(stranger.program), "no tenant's"});
     }
     if (!any && !tenant.empty()) continue;
     absl::StrAppend(&text, text.empty() ? "" : "\n", GpuLine(gpu), "\n",
@@ -72,6 +73,16 @@ ExitCode RunList(const std::string& socket, bool json) {
   return FinishStdout("list");
 }
 
-ExitCode RunMetrics(const std::string& socket) { return Print("metrics", socket, "metrics"); }
+ExitCode RunMetrics(const std::string& socket, bool json) {
+  if (!json) return Print("metrics", socket, "metrics");
+  absl::StatusOr<BrokerConnection> broker = BrokerConnection::To(socket);
+  if (!broker.ok()) return FailOfBroker("metrics", broker.status());
+  const absl::StatusOr<std::string> text = broker->Ask("metrics");
+  if (!text.ok()) return FailOfBroker("metrics", text.status());
+  const absl::StatusOr<std::string> as_json = MetricsJson(*text);
+  if (!as_json.ok()) return Fail("metrics", kExitFailed, as_json.status());
+  std::fputs(as_json->c_str(), stdout);
+  return FinishStdout("metrics");
+}
 
 }  // namespace gpushare::cli

@@ -14,7 +14,7 @@ namespace gpushare::cli {
 std::string ListText(const broker::Snapshot& snapshot, const std::string& tenant = "");
 
 ExitCode RunList(const std::string& socket, bool json);
-ExitCode RunMetrics(const std::string& socket);
+ExitCode RunMetrics(const std::string& socket, bool json);
 
 }  // namespace gpushare::cli
 

@@ -145,7 +145,7 @@ std::string TopText(const Snapshot* before, const Snapshot& now) {
         const std::optional<double> got = interval.Of(share, process);
         table.AddRow({"", PidCell(process), MemoryCell(process.memory_used),
                       MemoryCell(process.memory_granted), "", got ? ShareCell(*got) : "-", "", "",
-                      "", process.gone ? StateCell(process) : NameCell(process.program)});
+                      "", process.gone ? StateCell(process) : ProgramCell(process.program)});
       }
     }
     absl::StrAppend(&text, text.empty() ? "" : "\n", GpuLine(gpu), "\n", table.ToString());

@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/fd_io.h"
 #include "base/unique_fd.h"
 #include "broker/json.h"
 #include "cli/broker/ask.h"
@@ -32,24 +34,6 @@ absl::StatusOr<std::string> Ask(const std::string& broker, const char* named_by,
   return own.ok() ? *std::move(own) : "";
 }
 
-void WriteAll(int fd, const std::string& text) {
-  for (size_t at = 0; at < text.size();) {
-    const ssize_t written = write(fd, text.data() + at, text.size() - at);
-    if (written < 0 && errno != EINTR) return;
-    if (written > 0) at += static_cast<size_t>(written);
-  }
-}
-
-std::string ReadAll(int fd) {
-  std::string text;
-  char piece[4096];
-  for (ssize_t got; (got = read(fd, piece, sizeof piece)) != 0;) {
-    if (got > 0) text.append(piece, static_cast<size_t>(got));
-    if (got < 0 && errno != EINTR) break;
-  }
-  return text;
-}
-
 }  // namespace
 
 // What a process has opened it keeps until it ends, and this one may become the program: it is asked by a child.
@@ -65,11 +49,14 @@ absl::StatusOr<std::vector<broker::Share>> TryShare(const std::string& broker, c
     const absl::StatusOr<std::string> own = Ask(broker, named_by, hello, gpus);
     const std::string text =
         own.ok() ? *own : std::string(own.status().message().substr(0, ipc::kMostText));
-    WriteAll(says.get(), absl::StrCat(static_cast<int>(own.status().code()), " ", text));
+    // What does not arrive is asking that ended.
+    static_cast<void>(
+        base::WriteAll(says.get(), absl::StrCat(static_cast<int>(own.status().code()), " ", text)));
     _exit(0);
   }
   says.Reset();
-  const std::string text = ReadAll(answer.get());
+  std::string text;
+  static_cast<void>(base::ReadAll(answer.get(), SIZE_MAX, &text));
   while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
   }
   int code = 0;

@@ -181,7 +181,17 @@ ExitCode RunCdiGenerate(const CdiOptions& options) {
     return Fail("cdi generate", wrong ? kExitUsage : kExitFailed, spec.status());
   }
   const std::string text = CdiJson(*spec);
-  if (!options.output.empty()) return WriteFile("cdi generate", options.output, text);
+  if (!options.output.empty()) {
+    const ExitCode written = WriteFile("cdi generate", options.output, text);
+    if (written != kExitOk || !options.json) return written;
+    base::JsonWriter out;
+    out.BeginObject().Key("file").String(options.output).Key("devices").BeginArray();
+    for (const CdiDevice& device : spec->devices) {
+      out.String(absl::StrCat(kKind, "=", device.name));
+    }
+    std::puts(out.EndArray().EndObject().text().c_str());
+    return FinishStdout("cdi generate");
+  }
   std::fputs(text.c_str(), stdout);
   return FinishStdout("cdi generate");
 }

@@ -22,6 +22,7 @@ struct CdiOptions {
   std::string socket;  // empty: the configuration's, else GPUSHARE_BROKER, else kDefaultSocket
   std::string dev = "/dev";
   std::string output;  // empty: standard output
+  bool json = false;   // what was written, where there is an output
 };
 
 struct CdiDevice {

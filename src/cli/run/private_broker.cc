@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -19,6 +20,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/env.h"
+#include "base/fd_io.h"
 #include "base/status_macros.h"
 #include "base/unique_fd.h"
 #include "broker/json.h"
@@ -125,13 +127,7 @@ absl::StatusOr<std::string> StartPrivateBroker() {
   waitpid(child, nullptr, 0);
   write_end.Reset();
   std::string answer;
-  char buffer[512];
-  for (;;) {
-    const ssize_t got = read(read_end.get(), buffer, sizeof buffer);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) break;
-    answer.append(buffer, static_cast<size_t>(got));
-  }
+  static_cast<void>(base::ReadAll(read_end.get(), SIZE_MAX, &answer));
   if (answer == std::string(1, '\0')) return folder + "/broker.sock";
   rmdir(folder.c_str());
   return absl::UnavailableError(absl::StrCat("a broker for the program does not start: ",

@@ -162,6 +162,15 @@ void SayWhatCounts(const std::string& asked, const std::vector<broker::Share>& s
                share->spec.empty() ? "which limits nothing" : Printable(share->spec, 1024).c_str());
 }
 
+// Variables that would take a program's limits off it without a word.
+absl::Status CheckNothingTakesOff(const std::string& spec) {
+  const std::string disabled = base::GetEnv("GPUSHARE_DISABLE").value_or("0");
+  if (disabled == "0" || spec.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("GPUSHARE_DISABLE: ", Quoted(disabled), " given, and limits are asked for (",
+                   spec, "), which would not hold; unset it, or ask for none"));
+}
+
 // What the program's processes are told of a broker.
 absl::Status SetBroker(const RunOptions& options, const std::string& spec, bool simulated,
                        const ipc::OpenGpu& gpu) {
@@ -204,6 +213,9 @@ ExitCode Run(const RunOptions& options) {
   absl::StatusOr<std::string> spec = SpecOf(options);
   if (spec.ok()) spec = WithEnvironment(*spec);
   if (!spec.ok()) return Fail("run", kExitUsage, spec.status());
+  if (const absl::Status held = CheckNothingTakesOff(*spec); !held.ok())
+    return Fail("run", kExitUsage, held);
+  unsetenv("GPUSHARE_RECORD");  // `bench record`'s alone: a library that records limits nothing
   const absl::StatusOr<std::string> object =
       FindPreloadObject(options.audit ? "libgpushare_audit.so" : "libgpushare_preload.so");
   if (!object.ok()) return Fail("run", kExitFailed, object.status());

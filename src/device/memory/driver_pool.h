@@ -118,6 +118,11 @@ class DriverPool : public std::enable_shared_from_this<DriverPool> {
                                          uint64_t needs);
   absl::Status List(driver::DevicePtr pointer, uint64_t bytes, const MemoryOrder& order);
   bool Captures(driver::Stream native) const;
+  // driver_pool_wait.cc. Has who waits look when the stream has come so far: by a function on the host, which is put there
+  // only while somebody waits.
+  void TellBehind(driver::Stream native);
+  static void CameSoFar(void* token);
+  void Freed(const std::shared_ptr<StreamOrder>& order);
 
   VirtualDevice& device_;
   Gpu& gpu_;
@@ -139,7 +144,13 @@ class DriverPool : public std::enable_shared_from_this<DriverPool> {
   // Of what was allocated for a stream.
   std::unordered_map<driver::DevicePtr, std::shared_ptr<StreamOrder>> orders_
       ABSL_GUARDED_BY(mutex_);
-  std::deque<const void*> waiters_ ABSL_GUARDED_BY(mutex_);  // in the order in which they came
+  struct Waiter {
+    const void* who;
+    std::shared_ptr<quota::Ticket> ticket;  // null: it has left the quota's line for a moment
+  };
+  std::deque<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);  // in the order in which they came
+  // Streams that frees were given to since all were last known to be over, and the next who waits is to be told by.
+  std::vector<std::shared_ptr<StreamOrder>> freed_on_ ABSL_GUARDED_BY(mutex_);
 };
 
 template <typename Call>

@@ -239,6 +239,24 @@ absl::Status DriverPool::FreeTaken(driver::DevicePtr pointer, const quota::Alloc
                                   : follows == nullptr ? free(own_)
                                                        : follows->Behind(behind_gone_, free);
     if (follows != nullptr && result == driver::Result::kSuccess) follows->Freed();
+    if (result == driver::Result::kSuccess) {
+      bool awaited;
+      {
+        const base::MutexLock lock(&mutex_);
+        awaited = !waiters_.empty();
+      }
+      const auto tell = [&](driver::Stream native) {
+        TellBehind(native);
+        return driver::Result::kSuccess;
+      };
+      if (awaited && follows != nullptr) {
+        follows->Behind(behind_gone_, tell);
+      } else if (awaited) {
+        tell(in.foreign() ? in.native : own_);
+      } else if (follows != nullptr) {
+        Freed(follows);
+      }
+    }
     status = captures ? CapturesNow() : driver::ToStatus(result, "cuMemFreeAsync");
     if (!status.ok() && status.code() != absl::StatusCode::kAborted) {
       if (order != nullptr) {

@@ -2,6 +2,7 @@
 // Waiting for memory of a driver's pool: for what comes free in it, and for room in the quota.
 #include <algorithm>
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "device/memory/driver_pool.h"
@@ -11,24 +12,39 @@ namespace gpushare::device {
 
 absl::StatusOr<driver::DevicePtr> DriverPool::Wait(const VirtualDevice::Request& request,
                                                    StreamOrder* order, uint64_t needs) {
+  std::vector<std::shared_ptr<StreamOrder>> freed_on;
   {
     const base::MutexLock lock(&mutex_);
-    waiters_.push_back(&request);
+    waiters_.push_back({&request, nullptr});
+    freed_on.swap(freed_on_);
   }
   struct Place {
     DriverPool& pool;
     const void* who;
     ~Place() {
       const base::MutexLock lock(&pool.mutex_);
-      std::erase(pool.waiters_, who);
+      std::erase_if(pool.waiters_, [this](const Waiter& one) { return one.who == who; });
     }
   } const place{*this, &request};
+  // Of frees that came before, their streams tell now; of later ones, with the free.
+  for (const std::shared_ptr<StreamOrder>& freed : freed_on) {
+    freed->Behind(behind_gone_, [this](driver::Stream native) {
+      TellBehind(native);
+      return driver::Result::kSuccess;
+    });
+  }
 
   quota::Account& account = device_.account();
   uint64_t used_before = UINT64_MAX;
   VirtualDevice::Asked asked{.waits = true};
   for (;;) {
     const auto ticket = std::make_shared<quota::Ticket>();
+    {
+      const base::MutexLock lock(&mutex_);
+      for (Waiter& one : waiters_) {
+        if (one.who == &request) one.ticket = ticket;
+      }
+    }
     Tried found;
     // Keeps the place in the quota's line. What is unused goes to whoever is first there; what lies in a
     // part of the pool that cannot go back, to the first here.
@@ -37,7 +53,7 @@ absl::StatusOr<driver::DevicePtr> DriverPool::Wait(const VirtualDevice::Request&
       bool first;
       {
         const base::MutexLock lock(&mutex_);
-        first = waiters_.front() == &request;
+        first = waiters_.front().who == &request;
       }
       if (first) {
         found = Locked([&] {
@@ -75,6 +91,38 @@ absl::StatusOr<driver::DevicePtr> DriverPool::Wait(const VirtualDevice::Request&
     if (!tried.status.ok()) return tried.status;
     if (tried.pointer != 0) return tried.pointer;
     needs = tried.needs;
+  }
+}
+
+// Of what is not noted, without memory of the host too, a waiter finds out by asking.
+void DriverPool::Freed(const std::shared_ptr<StreamOrder>& order) try {
+  constexpr size_t kMost = 16;
+  const base::MutexLock lock(&mutex_);
+  if (std::find(freed_on_.begin(), freed_on_.end(), order) != freed_on_.end()) return;
+  if (freed_on_.size() < kMost) freed_on_.push_back(order);
+} catch (const std::bad_alloc&) {
+}
+
+void DriverPool::TellBehind(driver::Stream native) {
+  if (Captures(native)) return;
+  std::unique_ptr<std::weak_ptr<DriverPool>> token(new (std::nothrow)
+                                                       std::weak_ptr<DriverPool>(weak_from_this()));
+  if (token == nullptr) return;
+  if (gpu_.driver().LaunchHost(native, &CameSoFar, token.get()) == driver::Result::kSuccess) {
+    static_cast<void>(token.release());
+  }
+}
+
+// On a thread of the driver's, which may not call it.
+void DriverPool::CameSoFar(void* token) {
+  const std::unique_ptr<std::weak_ptr<DriverPool>> weak(
+      static_cast<std::weak_ptr<DriverPool>*>(token));
+  const std::shared_ptr<DriverPool> pool = weak->lock();
+  if (pool == nullptr) return;
+  // Who waits leaves with the lock: until then the GPU is there.
+  const base::MutexLock lock(&pool->mutex_);
+  for (const Waiter& one : pool->waiters_) {
+    if (one.ticket != nullptr) quota::Account::LookAgain(*one.ticket, pool->gpu_.clock());
   }
 }
 

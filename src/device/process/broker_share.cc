@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/process/broker_share.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/env.h"
+#include "base/program.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "device/process/process_spec.h"
@@ -23,13 +20,6 @@ constexpr char kBroker[] = "GPUSHARE_BROKER";
 constexpr char kOnLoss[] = "GPUSHARE_ON_BROKER_LOSS";
 constexpr char kTenant[] = "GPUSHARE_TENANT";
 constexpr size_t kMostOfAName = 256;
-
-std::string ProgramName() {
-  std::array<char, 4096> path{};
-  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size());
-  if (length <= 0) return "";
-  return Printable(std::string_view(path.data(), static_cast<size_t>(length)), kMostOfAName);
-}
 
 absl::StatusOr<bool> GoesOnWithoutBroker() {
   const std::string text = base::GetEnv(kOnLoss).value_or("open");
@@ -54,10 +44,11 @@ absl::Status BrokerShares::Connect(base::Clock& clock) {
   client::SessionOptions options;
   GPUSHARE_ASSIGN_OR_RETURN(options.open_on_loss, GoesOnWithoutBroker());
   GPUSHARE_ASSIGN_OR_RETURN(
-      session_, client::Session::Connect(
-                    options_.socket,
-                    {.tenant = options_.tenant, .program = ProgramName(), .spec = options_.spec},
-                    clock, options));
+      session_, client::Session::Connect(options_.socket,
+                                         {.tenant = options_.tenant,
+                                          .program = Printable(base::ThisProgram(), kMostOfAName),
+                                          .spec = options_.spec},
+                                         clock, options));
   return absl::OkStatus();
 }
 

@@ -25,6 +25,11 @@ namespace {
 
 constexpr char kDefaultTenant[] = "default";
 
+// What programs are told that there is: with what may be borrowed, as cuMemGetInfo has it.
+std::optional<uint64_t> MostOf(const spec::Limits& limits) {
+  return limits.memory_cap.has_value() ? limits.memory_cap : limits.memory;
+}
+
 constexpr char kReserveVariable[] = "GPUSHARE_MEMORY_RESERVE";
 
 absl::StatusOr<std::optional<uint64_t>> ReserveFrom(const gpushare_runtime_options& options) {
@@ -185,7 +190,8 @@ void Runtime::Close() {
 absl::StatusOr<uint64_t> Runtime::ReserveFor(std::optional<uint64_t> asked, const char* source,
                                              int ordinal, uint64_t memory_total) {
   if (!asked.has_value()) {
-    return std::min(std::max<uint64_t>(uint64_t{256} << 20, memory_total / 100), memory_total);
+    // Of a small one, as under a limit of MPS or of the cgroup, something is left to share.
+    return std::min(std::max<uint64_t>(uint64_t{256} << 20, memory_total / 100), memory_total / 2);
   }
   if (*asked <= memory_total) return *asked;
   return absl::InvalidArgumentError(
@@ -203,7 +209,7 @@ absl::StatusOr<std::optional<uint64_t>> Runtime::MemoryOfShare(const Share& shar
   GPUSHARE_ASSIGN_OR_RETURN(const spec::Limits limits,
                             spec::ResolveSpec(WithinReach(share, total - reserve),
                                               GPUSHARE_PRIORITY_UNSET, total - reserve));
-  return limits.memory;
+  return MostOf(limits);
 }
 
 absl::StatusOr<int> Runtime::Locate(const std::string& name) const {
@@ -356,7 +362,7 @@ absl::StatusOr<std::optional<uint64_t>> Runtime::DefaultMemory(int ordinal) cons
   GPUSHARE_ASSIGN_OR_RETURN(
       const spec::Limits limits,
       spec::ResolveSpec(DefaultSpec(ordinal, capacity), default_tenant_->priority(), capacity));
-  return limits.memory;
+  return MostOf(limits);
 }
 
 gpushare_spec Runtime::DefaultSpec(int ordinal, uint64_t capacity) const {

@@ -87,7 +87,7 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
       int ordinal, const driver::Driver::DeviceInfo& info);
   // The default tenant's device on `gpu`, made on first use. FailedPrecondition after Close().
   absl::StatusOr<std::shared_ptr<VirtualDevice>> DefaultDevice(Gpu& gpu);
-  // The quota that it has or will have on GPU `ordinal`, which need not be open; nothing: none.
+  // The quota that it has or will have on GPU `ordinal`, which need not be open, with what it may borrow; nothing: none.
   absl::StatusOr<std::optional<uint64_t>> DefaultMemory(int ordinal) const;
 
  private:

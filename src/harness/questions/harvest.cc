@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What best effort makes of the time that a service leaves over, and what that costs the service:
+//   busy               % of the time; native's is that of the same tenants ungated
 //   left_over          % of the time; no request was waiting or being served, nor was one until `grace` before
 //   harvest            % of the time left over; device time that the others had in it
 //   taken              % of the time in which requests were waiting or being served; the same
@@ -53,6 +54,8 @@ void HarvestFigures(const Played& played, std::vector<Figure>* figures) {
   const auto percent = [](double part, double of) {
     return of > 0 ? std::optional<double>(100 * part / of) : std::nullopt;
   };
+  figures->push_back(
+      {"busy", "%", 100 * UsedByAll(played.outcome, measured) / measured.ns(), Better::kHigher});
   figures->push_back({"left_over", "%", percent(LengthOf(left_over), measured.ns())});
   figures->push_back({"harvest", "%", percent(harvested, LengthOf(left_over)), Better::kHigher});
   figures->push_back({"taken", "%", percent(taken, LengthOf(serving)), Better::kLower});

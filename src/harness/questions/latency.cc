@@ -4,6 +4,7 @@
 //   TENANT.served                % of the requests that came
 //   TENANT.p99_ratio             the same ÷ that alone
 //   TENANT.share                 % of the time, of the others
+//   busy                         % of the time; native's is that of the same tenants ungated
 #include <algorithm>
 
 #include "absl/strings/match.h"
@@ -32,6 +33,9 @@ void LatencyFigures(const Played& played, std::vector<Figure>* figures) {
     AddServed(played, i, figures);
     AddRatioToAlone(played, i, figures);
   }
+  const Span measured = played.windows.measured();
+  figures->push_back({"busy", "%", 100 * UsedByAll(played.outcome, measured) / measured.ns(),
+                      Figure::Better::kHigher});
 }
 
 std::string TellLatencies(const report::ScenarioReport& scenario, size_t method) {

@@ -37,8 +37,8 @@ void OverheadFigures(const Played& played, std::vector<Figure>* figures) {
   figures->push_back(
       {"busy", "%", 100 * Used(tenant, measured) / measured.ns(), Figure::Better::kHigher});
   for (const CallCost& cost : played.outcome.calls) {
-    figures->push_back({cost.call + ".host_ratio", "x", cost.ratio, Figure::Better::kLower});
-    figures->push_back({cost.call + ".host_ns", "ns", cost.ns});
+    figures->push_back({cost.call + ".host_ratio", "x", cost.ratio, Figure::Better::kLower, true});
+    figures->push_back({cost.call + ".host_ns", "ns", cost.ns, Figure::Better::kNeither, true});
   }
 }
 

@@ -52,8 +52,8 @@ std::string CheckScale(const Scenario&, const Case& one) {
 void FiguresApart(const Outcome& outcome, std::vector<Figure>* figures) {
   std::vector<double> ready_ms;
   for (const int64_t ns : outcome.ready_ns) ready_ms.push_back(static_cast<double>(ns) / 1e6);
-  figures->push_back({"ready_p50", "ms", Quantile(ready_ms, 0.5), Figure::Better::kLower});
-  figures->push_back({"ready_last", "ms", Quantile(ready_ms, 1), Figure::Better::kLower});
+  figures->push_back({"ready_p50", "ms", Quantile(ready_ms, 0.5), Figure::Better::kLower, true});
+  figures->push_back({"ready_last", "ms", Quantile(ready_ms, 1), Figure::Better::kLower, true});
 }
 
 std::optional<double> Us(int64_t ns, uint64_t of) {
@@ -63,7 +63,7 @@ std::optional<double> Us(int64_t ns, uint64_t of) {
 
 std::string GroupName(const Case& one, size_t group) {
   for (const Tenant& tenant : one.tenants) {
-    if (tenant.group == group) return tenant.name.substr(0, tenant.name.rfind("-1"));
+    if (tenant.group == group) return tenant.entry;
   }
   return "";
 }
@@ -91,9 +91,10 @@ void ScaleFigures(const Played& played, std::vector<Figure>* figures) {
   }
   figures->push_back({"worst_off", "%", PercentOf(worst), Figure::Better::kLower});
   figures->push_back({"busy", "%", 100 * all / measured.ns(), Figure::Better::kHigher});
-  figures->push_back({"launch", "us", Us(outcome.play_cpu_ns, launches), Figure::Better::kLower});
   figures->push_back(
-      {"setup", "us", Us(outcome.setup_cpu_ns, outcome.tenants.size()), Figure::Better::kLower});
+      {"launch", "us", Us(outcome.play_cpu_ns, launches), Figure::Better::kLower, true});
+  figures->push_back({"setup", "us", Us(outcome.setup_cpu_ns, outcome.tenants.size()),
+                      Figure::Better::kLower, true});
 }
 
 std::string TellScale(const report::ScenarioReport& scenario, size_t method) {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "harness/stage/driver_calls.h"
 
-#include <dlfcn.h>
-
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "harness/stage/own_symbol.h"
 
 namespace gpushare::harness {
 namespace {
@@ -86,7 +85,7 @@ absl::StatusOr<DriverTable> DriverTableOf(void* library) {
   DriverTable table;
   std::string lacks;
   const auto find = [&](auto* out, const char* name) {
-    *out = reinterpret_cast<std::remove_pointer_t<decltype(out)>>(dlsym(library, name));
+    *out = reinterpret_cast<std::remove_pointer_t<decltype(out)>>(OwnSymbol(library, name));
     if (*out == nullptr) lacks = name;
   };
   find(&table.retain, "cuDevicePrimaryCtxRetain");

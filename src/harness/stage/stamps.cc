@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cuda.h>
-#include <dlfcn.h>
 
 #include <algorithm>
 #include <type_traits>
@@ -9,18 +8,21 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "harness/spans.h"
+#include "harness/stage/own_symbol.h"
 #include "harness/stage/witness.h"
 #include "workload/spin.h"
 
 namespace gpushare::harness {
 namespace {
 
-using workload::SpinStamps;
+using workload::SpinAwayLog, workload::SpinStamps;
 
-// 256 MiB of them: more than a GPU starts in a minute.
+// 320 MiB of them: more than a GPU starts in a minute.
 constexpr size_t kMostStamps = size_t{8} << 20;
 // Beside as many as the device's time has room for: those that are queued when the run ends.
 constexpr size_t kQueued = 8192;
+// Of slices of 2 ms more than four minutes.
+constexpr size_t kMostAway = size_t{1} << 16;
 
 struct Table {
   decltype(&cuInit) init = nullptr;
@@ -59,7 +61,7 @@ class Stamps final : public Witness {
     GPUSHARE_RETURN_IF_ERROR(OpenLibrary(path));
     std::string lacks;
     const auto find = [&](auto* out, const char* name) {
-      *out = reinterpret_cast<std::remove_pointer_t<decltype(out)>>(dlsym(library(), name));
+      *out = reinterpret_cast<std::remove_pointer_t<decltype(out)>>(OwnSymbol(library(), name));
       if (*out == nullptr) lacks = name;
     };
     find(&driver_.init, "cuInit");
@@ -88,8 +90,8 @@ class Stamps final : public Witness {
     accounts_.resize(std::max<size_t>(accounts_.size(), account));
     Account& one = accounts_[account - 1];
     one.room = std::min(kernels + kernels / 4 + kQueued, kMostStamps);
-    GPUSHARE_RETURN_IF_ERROR(MakeFresh(&one.stamps, one.room));
-    return absl::OkStatus();
+    GPUSHARE_ASSIGN_OR_RETURN(one.away, MakeLog());
+    return MakeFresh(&one.stamps, one.room, one.away);
   }
   uint64_t NextStamps(uint32_t account) override {
     Account& one = accounts_[account - 1];
@@ -131,6 +133,12 @@ class Stamps final : public Witness {
         spans[i].push_back({since_start(each.first), since_start(each.last),
                             static_cast<int64_t>(each.ran), static_cast<int64_t>(each.cycles)});
       }
+      GPUSHARE_ASSIGN_OR_RETURN(const std::vector<SpinAwayLog::Entry> log, ReadLog(one.away));
+      std::vector<Away> away;
+      for (const SpinAwayLog::Entry& each : log) {
+        away.push_back({since_start(each.from), since_start(each.until)});
+      }
+      CutAway(std::move(away), &spans[i]);
     }
     outcome->sms = sms_;
     return WriteSpans(path_, spans);
@@ -148,7 +156,7 @@ class Stamps final : public Witness {
 
  private:
   struct Account {
-    CUdeviceptr stamps = 0;
+    CUdeviceptr stamps = 0, away = 0;
     size_t room = 0, launched = 0;
   };
 
@@ -190,17 +198,50 @@ class Stamps final : public Witness {
     GPUSHARE_RETURN_IF_ERROR(
         Check(driver_.attribute(&sms_, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0),
               "cuDeviceGetAttribute"));
-    GPUSHARE_RETURN_IF_ERROR(MakeFresh(&word_, 1));
+    GPUSHARE_RETURN_IF_ERROR(MakeFresh(&word_, 1, /*away=*/0));
     GPUSHARE_ASSIGN_OR_RETURN(begin_, Correlate());
     return absl::OkStatus();
   }
 
-  absl::Status MakeFresh(CUdeviceptr* stamps, size_t count) const {
-    const std::vector<SpinStamps> fresh(count);
+  absl::Status MakeFresh(CUdeviceptr* stamps, size_t count, CUdeviceptr away) const {
+    const std::vector<SpinStamps> fresh(count, SpinStamps{.away = away});
     GPUSHARE_RETURN_IF_ERROR(
         Check(driver_.allocate(stamps, count * sizeof(SpinStamps)), "cuMemAlloc"));
-    return Check(driver_.to_device(*stamps, fresh.data(), count * sizeof(SpinStamps)),
-                 "cuMemcpyHtoD");
+    return Put(*stamps, fresh.data(), count * sizeof(SpinStamps));
+  }
+
+  absl::StatusOr<CUdeviceptr> MakeLog() const {
+    const SpinAwayLog fresh{.room = kMostAway};
+    CUdeviceptr log = 0;
+    GPUSHARE_RETURN_IF_ERROR(
+        Check(driver_.allocate(&log, sizeof(fresh) + kMostAway * sizeof(SpinAwayLog::Entry)),
+              "cuMemAlloc"));
+    GPUSHARE_RETURN_IF_ERROR(Put(log, &fresh, sizeof(fresh)));
+    return log;
+  }
+
+  absl::StatusOr<std::vector<SpinAwayLog::Entry>> ReadLog(CUdeviceptr log) const {
+    SpinAwayLog head;
+    GPUSHARE_RETURN_IF_ERROR(Check(driver_.to_host(&head, log, sizeof(head)), "cuMemcpyDtoH"));
+    if (head.count > kMostAway) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("the witness had room for ", kMostAway,
+                       " times that the device was another process's, of which "
+                       "there were ",
+                       head.count, "; make the run shorter"));
+    }
+    std::vector<SpinAwayLog::Entry> entries(head.count);
+    if (entries.empty()) return entries;
+    GPUSHARE_RETURN_IF_ERROR(Check(
+        driver_.to_host(entries.data(), log + sizeof(head), entries.size() * sizeof(entries[0])),
+        "cuMemcpyDtoH"));
+    return entries;
+  }
+
+  // The call may be back before the device has it, and streams of ours do not wait for that.
+  absl::Status Put(CUdeviceptr to, const void* from, size_t bytes) const {
+    GPUSHARE_RETURN_IF_ERROR(Check(driver_.to_device(to, from, bytes), "cuMemcpyHtoD"));
+    return Check(driver_.synchronize_all(), "cuCtxSynchronize");
   }
 
   // The clocks in the middle of the shortest of some round trips: as exact as half of what such a trip takes beyond the
@@ -211,8 +252,7 @@ class Stamps final : public Witness {
     int64_t shortest = INT64_MAX;
     for (int i = 0; i < kTrips; ++i) {
       SpinStamps stamps;
-      GPUSHARE_RETURN_IF_ERROR(
-          Check(driver_.to_device(word_, &stamps, sizeof(stamps)), "cuMemcpyHtoD"));
+      GPUSHARE_RETURN_IF_ERROR(Put(word_, &stamps, sizeof(stamps)));
       uint64_t duration_ns = 1000, block_ns = 1000, to = word_;
       void* params[] = {&duration_ns, &block_ns, &to};
       const int64_t before = clock().Now().time_since_epoch().count();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <dlfcn.h>
 
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "gpushare/testing/sim.h"
+#include "harness/stage/own_symbol.h"
 #include "harness/stage/witness.h"
 
 namespace gpushare::harness {
@@ -49,7 +49,7 @@ class Truth final : public Witness {
  private:
   template <typename Function>
   bool Find(Function* out, const char* name) const {
-    *out = reinterpret_cast<Function>(dlsym(library(), name));
+    *out = reinterpret_cast<Function>(OwnSymbol(library(), name));
     return *out != nullptr;
   }
 

@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "books/relaxed.h"
 #include "shim/gated.h"
+#include "work/outermost.h"
 #include "work/streams.h"
 
 namespace gpushare::shim::recording {
@@ -29,23 +30,6 @@ constexpr size_t kMostPending = 4096;
 constexpr uint32_t kTakeEvery = 64;
 // For so long the processor is not given away while a kernel runs.
 constexpr Nanos kSpin = Millis(1);
-
-// The driver may make one of its calls out of another: the outermost is what the program launched.
-class Outermost {
- public:
-  Outermost() : was_(std::exchange(inside(), true)) {}
-  ~Outermost() { inside() = was_; }
-  Outermost(const Outermost&) = delete;
-  Outermost& operator=(const Outermost&) = delete;
-  static bool Inside() { return inside(); }
-
- private:
-  static bool& inside() {
-    static thread_local constinit bool inside = false;
-    return inside;
-  }
-  const bool was_;
-};
 
 void Count(std::atomic<uint64_t>& counter) { counter.fetch_add(1, std::memory_order_relaxed); }
 
@@ -94,16 +78,16 @@ CUresult Recorder::Graph(CUgraphExec exec, CUstream stream, Launch launch) {
 }
 
 CUresult Recorder::Unmeasured(Launch launch) {
-  if (Outermost::Inside()) return launch();
-  const Outermost outermost;
+  if (work::Outermost::Inside()) return launch();
+  const work::Outermost outermost;
   const CUresult result = launch();
   if (result == CUDA_SUCCESS) Count(journal_->page().unmeasured);
   return result;
 }
 
 CUresult Recorder::Record(CUstream stream, absl::FunctionRef<Command()> describe, Launch launch) {
-  if (Outermost::Inside()) return launch();
-  const Outermost outermost;
+  if (work::Outermost::Inside()) return launch();
+  const work::Outermost outermost;
   if (Captures(stream)) {
     const CUresult result = launch();
     if (result == CUDA_SUCCESS) Count(journal_->page().captured);
@@ -395,7 +379,7 @@ void Recorder::Instantiated(CUgraphExec exec, CUgraph graph) {
 // ---- Contexts ----
 
 void Recorder::ContextsEnd() {
-  const Outermost outermost;
+  const work::Outermost outermost;
   const base::ClockLock turn(driver_->clock(), turn_);
   const books::Relaxed relaxed(driver_->table());
   Await(driver_->clock().Now() + kPatience);

@@ -71,6 +71,9 @@ gpushare::sim::nvml::Return nvmlDeviceGetGraphicsRunningProcesses_v3(
     gpushare::sim::nvml::Handle handle, unsigned* count, gpushare::sim::nvml::ProcessV2* list);
 gpushare::sim::nvml::Return nvmlDeviceGetGraphicsRunningProcesses(
     gpushare::sim::nvml::Handle handle, unsigned* count, gpushare::sim::nvml::ProcessV1* list);
+gpushare::sim::nvml::Return nvmlDeviceGetProcessUtilization(
+    gpushare::sim::nvml::Handle handle, gpushare::sim::nvml::ProcessSample* list, unsigned* count,
+    unsigned long long since);
 decltype(nvmlDeviceGetComputeRunningProcesses_v3) nvmlDeviceGetComputeRunningProcesses_v2;
 decltype(nvmlDeviceGetGraphicsRunningProcesses_v3) nvmlDeviceGetGraphicsRunningProcesses_v2;
 decltype(nvmlDeviceGetGraphicsRunningProcesses_v3) nvmlDeviceGetMPSComputeRunningProcesses_v3;

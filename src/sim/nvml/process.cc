@@ -56,6 +56,27 @@ NVML_API Return nvmlDeviceGetComputeRunningProcesses(Handle handle, unsigned* co
   return ListCompute(handle, count, list);
 }
 
+// Those that ended after `since`, in us of the device's clock.
+NVML_API Return nvmlDeviceGetProcessUtilization(Handle handle, ProcessSample* list, unsigned* count,
+                                                unsigned long long since) {
+  gpushare_sim_device_info info;
+  int ordinal;
+  const Return result = Find(handle, &info, &ordinal);
+  if (result != kSuccess) return result;
+  if (count == nullptr) return kInvalidArgument;
+  std::vector<gpushare_sim_process_sample> samples = Samples(ordinal);
+  std::erase_if(samples, [since](const auto& one) { return one.end_ns / 1000 <= since; });
+  const unsigned room = *count;
+  *count = static_cast<unsigned>(samples.size());
+  if (samples.empty()) return kNotFound;
+  if (list == nullptr || room < samples.size()) return kInsufficientSize;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const gpushare_sim_process_sample& one = samples[i];
+    list[i] = {one.pid, one.end_ns / 1000, one.kernels_percent, one.copies_percent, 0, 0};
+  }
+  return kSuccess;
+}
+
 // Nothing draws on a simulated GPU, and nothing goes through a service that shares it.
 NVML_API Return nvmlDeviceGetGraphicsRunningProcesses_v3(Handle handle, unsigned* count,
                                                          ProcessV2* list) {

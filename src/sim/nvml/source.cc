@@ -20,6 +20,7 @@ struct Driver {
   decltype(&gpushare_sim_device_count) device_count;
   decltype(&gpushare_sim_get_device_info) device_info;
   decltype(&gpushare_sim_device_processes) processes;
+  decltype(&gpushare_sim_process_samples) samples;
 };
 
 template <typename Function>
@@ -59,7 +60,8 @@ const Driver* FindDriver() {
     const bool simulated = dlsym(library, "gpushare_sim_abi_version") != nullptr &&
                            Look(library, "gpushare_sim_device_count", &driver.device_count) &&
                            Look(library, "gpushare_sim_get_device_info", &driver.device_info) &&
-                           Look(library, "gpushare_sim_device_processes", &driver.processes);
+                           Look(library, "gpushare_sim_device_processes", &driver.processes) &&
+                           Look(library, "gpushare_sim_process_samples", &driver.samples);
     dlclose(opened);
     if (!simulated) continue;
     // The simulated driver is never unloaded. Two threads may both find it and one copy is lost.
@@ -93,16 +95,32 @@ std::optional<gpushare_sim_device_info> DeviceInfo(int ordinal) {
   return IdleInfo(config, ordinal);
 }
 
-std::vector<gpushare_sim_process> Processes(int ordinal) {
-  const Driver* const driver = FindDriver();
-  if (driver == nullptr) return {};
-  std::vector<gpushare_sim_process> list(8);
+namespace {
+
+// `ask` tells how many there are.
+template <typename Entry>
+std::vector<Entry> All(int (*ask)(int, Entry*, uint32_t), int ordinal) {
+  std::vector<Entry> list(8);
   for (;;) {
     const auto room = static_cast<uint32_t>(list.size());
-    const auto count = static_cast<uint32_t>(driver->processes(ordinal, list.data(), room));
+    const auto count = static_cast<uint32_t>(ask(ordinal, list.data(), room));
     list.resize(count);
     if (count <= room) return list;
   }
+}
+
+}  // namespace
+
+std::vector<gpushare_sim_process> Processes(int ordinal) {
+  const Driver* const driver = FindDriver();
+  if (driver == nullptr) return {};
+  return All(driver->processes, ordinal);
+}
+
+std::vector<gpushare_sim_process_sample> Samples(int ordinal) {
+  const Driver* const driver = FindDriver();
+  if (driver == nullptr) return {};
+  return All(driver->samples, ordinal);
 }
 
 }  // namespace gpushare::sim::nvml

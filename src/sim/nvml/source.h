@@ -16,6 +16,8 @@ int DeviceCount();
 std::optional<gpushare_sim_device_info> DeviceInfo(int ordinal);
 // Those with a context on the device.
 std::vector<gpushare_sim_process> Processes(int ordinal);
+// What they used of it lately.
+std::vector<gpushare_sim_process_sample> Samples(int ordinal);
 
 }  // namespace gpushare::sim::nvml
 

@@ -3,11 +3,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "broker/remains.h"
 #include "tests/unit/broker/snapshots.h"
 
@@ -94,7 +98,8 @@ TEST(Remains, ComesBackAsItWentOrNotAtAll) {
   remains.gpus = {{.uuid = "GPU-1", .memory = 16ull << 30, .sm_count = 132, .draining = true}};
   remains.tenants = {{.name = "a", .listed = true, .owner = 7, .spec = "memory=1GiB"}};
   remains.changes = {{.gpu = "GPU-1", .tenant = "a", .configured = "", .spec = "cap=50%"}};
-  remains.processes = {{.pid = 42,
+  remains.processes = {{.session = 3,
+                        .pid = 42,
                         .began = 1234,
                         .uid = 1000,
                         .gid = 1001,
@@ -123,7 +128,7 @@ TEST(Remains, ComesBackAsItWentOrNotAtAll) {
   };
   EXPECT_TRUE(refused(""));
   EXPECT_TRUE(refused("[]"));
-  EXPECT_TRUE(refused(with("\"version\": 1", "\"version\": 2")));
+  EXPECT_TRUE(refused(with("\"version\": 2", "\"version\": 1")));
   EXPECT_TRUE(refused(with("\"pid\": 42", "\"pid\": -42")));
   EXPECT_TRUE(refused(with("1073741824", "18446744073709551615")));
   EXPECT_TRUE(refused(with("\"began\": 1234", "\"begun\": 1234")));
@@ -140,6 +145,81 @@ TEST(Remains, ComesBackAsItWentOrNotAtAll) {
     const absl::StatusOr<Remains> again = RemainsFromJson(ToJson(*accepted, there), &there);
     ASSERT_TRUE(again.ok() && *again == *accepted) << changed;
   }
+}
+
+// What has been granted since is in lines after the whole, of which the last may have been cut off: nobody knew of it.
+TEST(Remains, GrowByLines) {
+  const auto process = [](uint64_t session, const std::string& tenant, uint64_t granted) {
+    return Remains::Process{.session = session,
+                            .pid = 42,
+                            .began = 1234,
+                            .uid = 1000,
+                            .gid = 1001,
+                            .asked = tenant,
+                            .tenant = tenant,
+                            .program = "train\n",
+                            .returns = true,
+                            .evicted = false,
+                            .holds = {{.gpu = "GPU-1", .granted = granted}}};
+  };
+  const Remains::Tenant a{.name = "a", .listed = true, .owner = 0, .spec = ""},
+      b{.name = "b", .listed = false, .owner = 7, .spec = ""};
+  const Remains::Gpu gpu{.uuid = "GPU-1", .memory = 1 << 30, .sm_count = 1, .draining = false};
+  Remains remains;
+  remains.tenants = {a};
+  remains.processes = {process(1, "a", 10), process(2, "a", 20)};
+  const std::string whole = ToJson(remains, {.boot = "of this machine", .pid_namespace = 1});
+  const std::string
+      first = ToJson(Remains::Growth{
+          .gpus = {gpu}, .tenants = {b}, .processes = {process(3, "b", 30)}, .gone = {1}}),
+      second = ToJson(Remains::Growth{
+          .gpus = {gpu}, .tenants = {a}, .processes = {process(2, "a", 25)}, .gone = {}});
+  Where where;
+  const auto read = [&](const std::string& text) { return RemainsFromJson(text, &where); };
+  Remains grown = remains;
+  grown.gpus = {gpu};
+  grown.tenants = {a, b};
+  grown.processes = {process(2, "a", 25), process(3, "b", 30)};
+  absl::StatusOr<Remains> got = read(whole + first + second);
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_TRUE(*got == grown);
+  grown.processes[0] = process(2, "a", 20);
+  for (size_t cut = 1; cut <= second.size(); ++cut) {
+    got = read(whole + first + second.substr(0, second.size() - cut));
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_TRUE(*got == grown) << cut;
+  }
+  EXPECT_FALSE(read(whole + "nonsense\n" + second).ok());
+  EXPECT_FALSE(read(whole + "{}\n").ok());
+  EXPECT_FALSE(read(first + whole).ok());
+
+  // A line is added, and nothing else is written for it, unless there is nothing to add to.
+  const std::string path = absl::StrCat(::testing::TempDir(), "/gpushare-growing-", getpid());
+  RemainsFile file(path);
+  const Remains::Growth more{
+      .gpus = {}, .tenants = {b}, .processes = {process(3, "b", 30)}, .gone = {1, 2}};
+  EXPECT_FALSE(file.Add(more));
+  ASSERT_TRUE(file.Write(remains).ok());
+  const auto inode = [&] {
+    struct stat found;
+    return stat(path.c_str(), &found) == 0 ? found.st_ino : 0;
+  };
+  const ino_t before = inode();
+  EXPECT_TRUE(file.Add(more));
+  EXPECT_EQ(inode(), before);
+  const auto kept = RemainsFile(path).Read();
+  ASSERT_TRUE(kept.ok() && kept->has_value()) << kept.status();
+  EXPECT_TRUE((*kept)->processes == std::vector<Remains::Process>{process(3, "b", 30)});
+  // Of a line that was added without need the whole is free again, though it says what it said before.
+  ASSERT_TRUE(file.Write(remains).ok());
+  EXPECT_TRUE(RemainsFile(path).Read().value() == remains);
+  size_t lines = 0;
+  while (lines < 100'000 && file.Add(more)) ++lines;
+  EXPECT_LT(lines, 10'000u);
+  ASSERT_TRUE(file.Write(remains).ok());
+  ASSERT_EQ(unlink(path.c_str()), 0);
+  EXPECT_FALSE(file.Add(more)) << "nobody would read it";
+  ASSERT_TRUE(file.Write(Remains()).ok());
 }
 
 }  // namespace

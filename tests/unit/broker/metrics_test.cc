@@ -72,6 +72,28 @@ TEST(BrokerMetrics, CountAProcessOfTwoSessionsOnce) {
   EXPECT_EQ(ValueOf(text, std::string("gpushare_memory_by_driver_bytes") + kOnline), "5000");
 }
 
+TEST(BrokerMetrics, WaitsAreAHistogram) {
+  Snapshot snapshot = TwoTenants();
+  WaitHistogram& waits = snapshot.shares[0].in_line;
+  for (const Nanos took : {Nanos(0), Micros(100), Millis(4), Millis(4), Seconds(3)})
+    waits.Add(took);
+  snapshot.shares[0].preempted = 4;
+  const std::string text = ToPrometheus(snapshot);
+  const std::string labels(kOnline, sizeof(kOnline) - 2);  // without the brace
+  const auto bucket = [&](const char* bound) {
+    return ValueOf(text,
+                   absl::StrCat("gpushare_wait_seconds_bucket", labels, ",le=\"", bound, "\"}"));
+  };
+  EXPECT_EQ(bucket("0.0001"), "2") << text;
+  EXPECT_EQ(bucket("0.002"), "2");
+  EXPECT_EQ(bucket("0.005"), "4");
+  EXPECT_EQ(bucket("1"), "4");
+  EXPECT_EQ(bucket("+Inf"), "5");
+  EXPECT_EQ(ValueOf(text, std::string("gpushare_wait_seconds_count") + kOnline), "5");
+  EXPECT_EQ(ValueOf(text, std::string("gpushare_wait_seconds_sum") + kOnline), "3.0081");
+  EXPECT_EQ(ValueOf(text, std::string("gpushare_leases_preempted_total") + kOnline), "4");
+}
+
 TEST(BrokerMetrics, HasEveryFigureOfAShare) {
   const std::string text = ToPrometheus(TwoTenants());
   const std::map<std::string, std::string> expected = {
@@ -119,10 +141,11 @@ TEST(BrokerMetrics, KeepsTheRulesOfTheFormat) {
       EXPECT_EQ(line.substr(7, family.size() + 1), family + " ");
       type = line.substr(8 + family.size());
       const bool total = family.size() > 6 && family.substr(family.size() - 6) == "_total";
-      EXPECT_EQ(type, total ? "counter" : "gauge") << line;
+      const bool histogram = family == "gpushare_wait_seconds";
+      EXPECT_EQ(type, histogram ? "histogram" : total ? "counter" : "gauge") << line;
     } else {
       const std::string name = line.substr(0, line.find_first_of("{ "));
-      EXPECT_EQ(name, family) << line;
+      EXPECT_EQ(type == "histogram" ? name.substr(0, name.rfind('_')) : name, family) << line;
       EXPECT_FALSE(type.empty()) << line;
       EXPECT_EQ(name.rfind("gpushare_", 0), 0u) << line;
       EXPECT_TRUE(series.insert(line.substr(0, line.rfind(' '))).second) << line;

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <future>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -656,6 +657,56 @@ TEST_F(ServiceTest, TheNextBrokerGrantsNobodyWhatAProcessHolds) {
   EXPECT_EQ(other_back->limits->memory_granted.load(), kGiB);
 }
 
+// Who has come back has what it had once, although the file is not written anew for it.
+TEST_F(ServiceTest, EveryGrantIsInTheFileOnce) {
+  StartThatIsRemembered(OfThisUser());
+  auto a = Connect();
+  ASSERT_TRUE(a->Register("a").ok());
+  ASSERT_TRUE(a->Open().ok());
+  a.reset();
+  EXPECT_TRUE(Eventually([](const Snapshot& figures) { return figures.sessions == 0; }));
+  const auto operates = Connect()->Call(ipc::Change{"suspend", "b", "", ""});
+  ASSERT_TRUE(operates.ok() && std::holds_alternative<ipc::Part>(*operates));  // it is written
+  const auto granted = [&] {
+    const auto left = RemainsFile(Books()).Read();
+    std::map<std::string, uint64_t> sums;
+    if (!left.ok() || !left->has_value()) return sums;
+    for (const Remains::Process& process : (*left)->processes) {
+      for (const auto& holding : process.holds) sums[process.tenant] += holding.granted;
+    }
+    return sums;
+  };
+  EXPECT_EQ(granted(), (std::map<std::string, uint64_t>{{"a", 4 * kGiB}}));
+  auto back = Connect(), b = Connect();
+  ASSERT_TRUE(back->Register("a").ok());
+  ASSERT_TRUE(back->Open().ok());
+  EXPECT_EQ(granted(), (std::map<std::string, uint64_t>{{"a", 4 * kGiB}}));
+  ASSERT_TRUE(b->Register("b").ok());
+  ASSERT_TRUE(b->Open().ok());
+  EXPECT_EQ(granted(), (std::map<std::string, uint64_t>{{"a", 4 * kGiB}, {"b", 8 * kGiB}}));
+  // What one gives back and another gets.
+  auto other = Connect();
+  ASSERT_TRUE(other->Register("b").ok());
+  ASSERT_TRUE(other->Open().ok());
+  const auto move = [](Peer& from, Peer& to, uint64_t left) {
+    std::thread gives([&from, left, seen = from.limits->memory_recall.load()] {
+      base::Clock& clock = base::RealClock();
+      while (from.limits->memory_recall.load() == seen) clock.SleepUntil(clock.Now() + Millis(1));
+      from.usage->memory_kept = left;
+      from.usage->memory_recalled = from.limits->memory_recall.load();
+      from.bell->Ring();
+    });
+    EXPECT_EQ(to.Ask(8 * kGiB - left), 8 * kGiB - left);
+    gives.join();
+  };
+  move(*b, *other, 7 * kGiB);
+  EXPECT_EQ(granted(), (std::map<std::string, uint64_t>{{"a", 4 * kGiB}, {"b", 8 * kGiB}}));
+  // A file that is not there any more is made again.
+  std::filesystem::remove(Books());
+  move(*b, *other, 6 * kGiB);
+  EXPECT_EQ(granted(), (std::map<std::string, uint64_t>{{"a", 4 * kGiB}, {"b", 8 * kGiB}}));
+}
+
 TEST_F(ServiceTest, WhatAProcessHeldThatHasEndedIsFreeForTheNextBroker) {
   StartThatIsRemembered(TwoTenants());
   ASSERT_EQ(setenv(kVictimsSocket, path_.c_str(), 1), 0);
@@ -680,6 +731,64 @@ TEST_F(ServiceTest, WhatAProcessHeldThatHasEndedIsFreeForTheNextBroker) {
   // Nothing is left to be said.
   Stop();
   EXPECT_FALSE(std::filesystem::exists(Books()));
+}
+
+TEST(Victim, DISABLED_Execs) {
+  Peer peer;
+  peer.fd = *ipc::Connect(getenv(kVictimsSocket));
+  ASSERT_TRUE(peer.Register("b").ok());
+  ASSERT_TRUE(peer.Open().ok());
+  peer.usage->memory_charged = kGiB;
+  raise(SIGSTOP);
+  char program[] = "/proc/self/exe", filter[] = "--gtest_filter=Victim.DISABLED_Sleeps",
+       all[] = "--gtest_also_run_disabled_tests", quiet[] = "--gtest_brief=1",
+       // Where the kernel randomizes no addresses the stack begins where the arguments leave it.
+      more[] = "--gtest_stream_result_to=", and_more[] = "--gtest_random_seed=1";
+  char* const arguments[] = {program, filter, all, quiet, more, and_more, nullptr};
+  execv(program, arguments);
+}
+
+TEST(Victim, DISABLED_Sleeps) { raise(SIGSTOP); }
+
+// What it runs a process can pretend, and a descriptor of the driver's may outlive an exec: the driver's count decides.
+TEST_F(ServiceTest, AProgramThatBecomesAnotherGivesBackWhatItHadWhenTheDriverCountsNothingOfIt) {
+  StartThatIsRemembered(TwoTenants());
+  ASSERT_EQ(setenv(kVictimsSocket, path_.c_str(), 1), 0);
+  char program[] = "/proc/self/exe", filter[] = "--gtest_filter=Victim.DISABLED_Execs",
+       all[] = "--gtest_also_run_disabled_tests", quiet[] = "--gtest_brief=1";
+  char* const arguments[] = {program, filter, all, quiet, nullptr};
+  pid_t child = 0;
+  ASSERT_EQ(posix_spawn(&child, program, nullptr, nullptr, arguments, environ), 0);
+  const std::unique_ptr<pid_t, void (*)(pid_t*)> ends(&child, [](pid_t* pid) {
+    kill(*pid, SIGKILL);
+    waitpid(*pid, nullptr, 0);
+  });
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
+  ASSERT_TRUE(WIFSTOPPED(status)) << status;
+  const Findings holds = {
+      {{.gpu = kGpu, .pid = child}, {.counted = kGiB, .claim = {}, .program = {}}}};
+  service_->TakeAudit(holds);
+  ASSERT_EQ(kill(child, SIGCONT), 0);
+  ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
+  ASSERT_TRUE(WIFSTOPPED(status)) << status;
+  const auto granted = [](const Snapshot& figures) {
+    uint64_t sum = 0;
+    for (const Share& share : figures.shares) sum += share.memory_granted;
+    return sum;
+  };
+  ASSERT_TRUE(Eventually([](const Snapshot& figures) { return figures.sessions == 0; }));
+  const Time looked_at = base::RealClock().Now() + Millis(300);
+  EXPECT_TRUE(Eventually([&](const Snapshot& figures) {
+    service_->TakeAudit(holds);
+    EXPECT_GT(granted(figures), 0u);
+    return granted(figures) == 0 || base::RealClock().Now() > looked_at;
+  }));
+  EXPECT_TRUE(Eventually([&](const Snapshot& figures) {
+    service_->TakeAudit({});
+    return granted(figures) == 0;
+  }));
+  EXPECT_EQ(kill(child, 0), 0);
 }
 
 TEST_F(ServiceTest, WhatAnOperatorChangedStaysInForce) {

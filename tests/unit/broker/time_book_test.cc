@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <deque>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -90,6 +92,34 @@ TEST(TimeBook, DividesByWeight) {
   EXPECT_NEAR(bench.Part(a, Seconds(2)), 0.75, 0.01);
   EXPECT_NEAR(bench.Part(b, Seconds(2)), 0.25, 0.01);
   EXPECT_GE(bench.busy_ns, 1'980'000'000);
+}
+
+TEST(TimeBook, CountsHowLongWhoWasInLine) {
+  Bench bench;
+  TimeBook::Tenant *one = bench.Tenant({}), *other = bench.Tenant({});
+  bench.Start(one);
+  bench.Run(Millis(200));
+  EXPECT_LT(one->waits.sum, Millis(100));  // alone it asks ahead
+  bench.Start(other);
+  bench.Run(Millis(200));
+  // Turns of 4 ms: who has used half of one is in line until the other's, and its own rest, are over.
+  const uint64_t times =
+      std::accumulate(other->waits.counts.begin(), other->waits.counts.end(), uint64_t{0});
+  EXPECT_GT(times, 10u);
+  EXPECT_GT(other->waits.sum, Millis(40));
+  EXPECT_LT(other->waits.sum, Millis(200));
+  EXPECT_EQ(one->preempted + other->preempted, 0u);
+  TimeBook::Tenant* first = bench.Tenant({.band = sched::Band::kHigh});
+  Bench::Process& bypasses = bench.Start(first);
+  bench.Run(Millis(5));
+  EXPECT_GE(one->preempted + other->preempted, 1u);
+  EXPECT_LE(one->preempted + other->preempted, 2u);
+  bypasses.busy = false;
+  bench.Run(Millis(50));
+  const uint64_t before = one->preempted + other->preempted;
+  bypasses.busy = true;
+  bench.Run(Millis(5));
+  EXPECT_GT(one->preempted + other->preempted, before);
 }
 
 TEST(TimeBook, GuaranteesAndACap) {

@@ -184,6 +184,37 @@ TEST_F(DriverPoolTest, AFreeThatIsUnderWayIsWaitedForHereAndElsewhereInTheQuota)
   EXPECT_EQ(pool.Allocate(MiB(65), b).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
+TEST_F(DriverPoolTest, AWaiterIsServedTheMomentThatTheStreamComesToTheFree) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  const Allocator pool = MakePool(device, Waits());
+  const Stream a = Must(Stream::Create(device)), b = Must(Stream::Create(device));
+  for (const bool freed_before : {true, false}) {
+    SCOPED_TRACE(freed_before);
+    const DevicePtr held = Must(pool.AllocateRaw(MiB(60), a));
+    ASSERT_OK(Spin(a, absl::Microseconds(10'400)));
+    if (freed_before) {
+      EXPECT_OK(pool.Free(held));
+    }
+    absl::Duration served;
+    DevicePtr got{};
+    Thread waiter = Must(runtime_->StartThread("waiter", [&] {
+      got = Must(pool.AllocateRaw(MiB(40), b));
+      served = runtime_->Now();
+    }));
+    runtime_->SleepFor(absl::Microseconds(2'700));
+    EXPECT_EQ(Must(pool.stats()).waiting, 1u);
+    if (!freed_before) {
+      EXPECT_OK(pool.Free(held));
+    }
+    EXPECT_OK(a.Synchronize());
+    const absl::Duration over = runtime_->Now();
+    waiter.Join();
+    EXPECT_LE(absl::AbsDuration(served - over), absl::Microseconds(20));
+    EXPECT_OK(pool.Free(got));
+    EXPECT_OK(b.Synchronize());
+  }
+}
+
 TEST_F(DriverPoolTest, WhatLiesInPiecesIsWaitedForNotRefused) {
   const VirtualDevice device = MakeDevice("a", "memory=100MiB");
   const Allocator pool = MakePool(device, Waits()), direct = Must(Allocator::Create(device));

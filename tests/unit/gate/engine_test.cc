@@ -23,6 +23,35 @@ TEST_F(EngineTest, MeasuresWhatATenantUsedAlone) {
   Drop(t);
 }
 
+// Its marker would stand before it, and a kernel of a millisecond would have taken no time.
+TEST_F(EngineTest, WhatIsBetweenTheGateAndTheDriverIsNotMarkedByOthers) {
+  Tenant t = Make({}), other = t;
+  ASSERT_EQ(driver_->CreateStream(&other.handle, 0), Result::kSuccess);
+  other.stream = *t.gate->AddStream(other.handle);
+  const driver::LaunchShape narrow = {{50, 1, 1}, {1024, 1, 1}, 0};
+  const auto launch = [&](const Tenant& on, const driver::LaunchShape& shape, uint64_t ns) {
+    void* params[] = {&ns};
+    return driver_->Launch(function_, shape, on.handle, params) == Result::kSuccess;
+  };
+  const Admission late = t.gate->Admit(*t.stream, {KernelKey(function_, Shape())});
+  const Admission meanwhile = other.gate->Admit(*other.stream, {KernelKey(function_, narrow)});
+  t.gate->Complete(meanwhile, launch(other, narrow, 50'000));
+  t.gate->Complete(late, launch(t, Shape(), 1'000'000));
+  for (Tenant* each : {&t, &other}) Synchronize(*each);
+  clock().SleepUntil(clock().Now() + Millis(5));
+  const GateStats before = t.gate->stats();
+  EXPECT_NEAR(static_cast<double>(before.measured.count()), 1.05e6, 0.02e6);
+  // What the next one is charged is what that one took.
+  ASSERT_EQ(Launch(t, Millis(1)), Verdict::kAdmitted);
+  Synchronize(t);
+  clock().SleepUntil(clock().Now() + Millis(5));
+  const Nanos charged = t.gate->stats().predicted - before.predicted;
+  EXPECT_NEAR(static_cast<double>(charged.count()), 1e6, 0.1e6);
+  t.gate->RemoveStream(other.stream);
+  driver_->DestroyStream(other.handle);
+  Drop(t);
+}
+
 TEST_F(EngineTest, ACappedTenantWaitsAndTheWaitIsCounted) {
   TenantOptions options;
   options.limits.cap = 0.1;

@@ -92,6 +92,7 @@ TEST(Harvest, OfNoTimeThereIsNone) {
   online.unserved.clear();
   figures = HarvestOf(*scenario, {"", {online, job}});
   EXPECT_NEAR(figures["harvest"], 100, 1e-9);
+  EXPECT_NEAR(figures["busy"], 100, 1e-9);
   EXPECT_EQ(figures.count("taken"), 0u);
 }
 

@@ -11,12 +11,15 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const Circumstances kHere = {"0.1.0",  "simulated", "a processor", "2026-01-01T00:00:00Z", "580.1",
-                             "abcdef", 7,           "SM 1980 MHz"};
+const Circumstances kHere = {
+    "0.1.0", "simulated",   "a processor", "2026-01-01T00:00:00Z", "580.1", "abcdef",
+    7,       "SM 1980 MHz", "h200.yaml"};
 
 TEST(Results, RoundTrip) {
   Result run = {.scenario = "share", .one_case = "two", .method = "native", .repetition = 2};
   run.sm_mhz = 1980;
+  run.length = Seconds(4);
+  run.warm_up = Seconds(1);
   run.course = {
       .question = "latency", .window = Millis(100), .begins = Seconds(1), .step = Millis(20)};
   run.course.tenants.push_back({.name = "a",
@@ -35,7 +38,7 @@ TEST(Results, RoundTrip) {
   run.figures = {{"a.share", "%", 75.25, Figure::Better::kNeither},
                  {"worst_error", "pp", 0.5, Figure::Better::kLower},
                  {"busy", "%", 99, Figure::Better::kHigher},
-                 {"p50", "us", std::nullopt, Figure::Better::kLower}};
+                 {"p50", "us", std::nullopt, Figure::Better::kLower, true}};
   run.course.unnamed = 100;
   Result failed = run;
   failed.figures.clear();
@@ -51,9 +54,13 @@ TEST(Results, RoundTrip) {
   ASSERT_EQ(read->runs.size(), 3u);
   EXPECT_EQ(read->runs[0].sm_mhz, 1980);
   EXPECT_EQ(read->runs[0].repetition, 2);
+  EXPECT_EQ(read->runs[0].length, Seconds(4));
+  EXPECT_EQ(read->runs[0].warm_up, Seconds(1));
   EXPECT_EQ(read->runs[0].course, run.course);
   ASSERT_EQ(read->runs[0].figures.size(), 4u);
   EXPECT_FALSE(read->runs[0].figures[3].value.has_value());
+  EXPECT_TRUE(read->runs[0].figures[3].by_host);
+  EXPECT_FALSE(read->runs[0].figures[2].by_host);
   EXPECT_EQ(read->runs[0].figures[0].value, 75.25);
   EXPECT_EQ(read->runs[0].figures[1].better, Figure::Better::kLower);
   EXPECT_EQ(read->runs[1].error, "it \"hung\"\n");

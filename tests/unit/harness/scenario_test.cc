@@ -262,6 +262,22 @@ TEST(Scenario, AnEntryMayStandForMany) {
               HasSubstr("at most 10000000 kernels of all tenants together"));
 }
 
+TEST(Scenario, NamesOfManyAreNobodyElses) {
+  const auto named = [](const char* name) {
+    return Replaced(kScale, "name: one, share", absl::StrCat("name: ", name, ", share").c_str());
+  };
+  constexpr char kThere[] = "s.yaml:9: cases[0].tenants[1]: there is a tenant '";
+  EXPECT_EQ(Refused(named("few-2")), absl::StrCat(kThere, "few-2' already, in line 8"));
+  EXPECT_TRUE(ParseScenario(named("few-1, count: 3"), "s.yaml").ok());  // few-1-1 and so on
+  EXPECT_EQ(Refused(named("few")), absl::StrCat(kThere, "few' already, in line 8"));
+  EXPECT_TRUE(ParseScenario(named("few-3"), "s.yaml").ok());
+  const auto before = ParseScenario(Replaced(kScale, "name: few", "name: job-1b"), "s.yaml");
+  ASSERT_TRUE(before.ok()) << before.status();
+  EXPECT_EQ(before->cases[0].tenants[1].name, "job-1b-2");
+  EXPECT_EQ(before->cases[0].tenants[1].entry, "job-1b");
+  EXPECT_EQ(before->cases[0].tenants[2].entry, "one");
+}
+
 TEST(Scenario, OverheadIsOfOneTenant) {
   const std::string two =
       Replaced(Replaced(With("question: share", "question: overhead"), "share: 75%, ", ""),

@@ -158,6 +158,8 @@ TEST(ScaleFigures, OfTheWorstTenantAndOfGroups) {
   a.ask.share = 0.5;
   b.ask.share = c.ask.share = 0.25;
   b.group = c.group = 1;
+  a.entry = "few";
+  b.entry = c.entry = "many";
   const Scenario scenario = Of(ScaleQuestion(), {a, b, c});
   Outcome outcome = {"", {Uses("few-1", 0.4), Uses("many-1", 0.3), Uses("many-2", 0.1)}};
   for (TenantOutcome& each : outcome.tenants) each.launches = 100;
@@ -174,6 +176,19 @@ TEST(ScaleFigures, OfTheWorstTenantAndOfGroups) {
   figures = Figures(scenario, {"", {Uses("few-1", 0), Uses("many-1", 0), Uses("many-2", 0)}});
   EXPECT_EQ(figures.at("worst_off"), std::nullopt);
   EXPECT_EQ(figures.at("launch"), std::nullopt);
+}
+
+// A name of its own that looks like one of many.
+TEST(ScaleFigures, AnEntryHasTheNameThatItWasGiven) {
+  Tenant one, other;
+  one.name = one.entry = "gpt-1b";
+  other.name = other.entry = "gpt-13b";
+  one.ask.share = other.ask.share = 0.5;
+  other.group = 1;
+  const ByName figures =
+      Figures(Of(ScaleQuestion(), {one, other}), {"", {Uses("gpt-1b", 0.4), Uses("gpt-13b", 0.4)}});
+  EXPECT_EQ(figures.count("gpt-1b.share"), 1u);
+  EXPECT_EQ(figures.count("gpt-13b.share"), 1u);
 }
 
 TEST(ScaleFigures, OfProcessesApart) {

@@ -44,6 +44,55 @@ TEST(Spans, OfTwoThatTakeTurnsEachHasWhatItsBlocksRan) {
   EXPECT_THAT(used[1], ElementsAre(0, 25'000, 50'000, 75'000));
 }
 
+TEST(Spans, WhatStandsStillWhileTheDeviceIsAnothersIsNotThere) {
+  // In turns of 100 us, with nobody's 10 between: of one tenant a kernel, of the other many.
+  KernelSpans one = {{0, 300'000, 190'000 * 100, 190'000 * 200}}, other;
+  CutAway({{210'000, 320'000}, {100'000, 210'000}}, &one);
+  EXPECT_THAT(one, ElementsAre(KernelSpan{0, 100'000, 190'000 * 100, 190'000 * 200}));
+  one = {{0, 290'000, 180'000 * 100, 180'000 * 200}};
+  CutAway({{100'000, 210'000}}, &one);
+  EXPECT_THAT(one, ElementsAre(KernelSpan{0, 100'000, 10'000'000, 20'000'000},
+                               KernelSpan{210'000, 290'000, 8'000'000, 16'000'000}));
+  for (int64_t at = 110; at < 200; at += 10) other.push_back(Span(at, at + 10, 100));
+  const auto used = UsedOf({one, other}, kGrid);
+  EXPECT_THAT(used[0], ElementsAre(0, 100'000, 100'000, 180'000));
+  EXPECT_THAT(used[1], ElementsAre(0, 0, 90'000, 90'000));
+}
+
+TEST(Spans, WhatIsCutIsAllThereAndOnceAndElsewhere) {
+  std::mt19937 random(11);
+  const auto upto = [&](int64_t most) {
+    return std::uniform_int_distribution<int64_t>(1, most)(random);
+  };
+  for (int round = 0; round < 200; ++round) {
+    std::vector<Away> away;
+    for (int64_t at = upto(50); at < 1000; at += upto(100)) {
+      const int64_t until = at + upto(80);
+      away.push_back({at, until});
+      at = until - upto(3);  // by a little they may overlap
+    }
+    KernelSpans kernels;
+    for (int i = 0; i < 20; ++i) {
+      const int64_t first = upto(1000);
+      kernels.push_back({first, first + upto(300), upto(1'000'000), upto(1'000'000)});
+    }
+    std::shuffle(away.begin(), away.end(), random);
+    KernelSpans parts = kernels;
+    CutAway(away, &parts);
+    int64_t ran = 0, cycles = 0;
+    for (const KernelSpan& each : kernels) ran += each.ran, cycles += each.cycles;
+    for (const KernelSpan& each : parts) {
+      ran -= each.ran, cycles -= each.cycles;
+      const bool whole = std::count(kernels.begin(), kernels.end(), each) != 0;
+      for (const Away& gone : away) {
+        EXPECT_TRUE(whole || each.last <= gone.from || each.first >= gone.until);
+      }
+    }
+    EXPECT_EQ(ran, 0);
+    EXPECT_EQ(cycles, 0);
+  }
+}
+
 TEST(Spans, APauseBeforeAKernelIsItsOwnWhereItIsShort) {
   const auto used =
       UsedOf({{Span(0, 100, 100)}, {Span(102, 150, 100), Span(160, 200, 100)}}, kGrid);

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
 #include <optional>
 #include <random>
 #include <vector>
@@ -67,6 +69,36 @@ TEST(Statistics, TheMedianLiesWithinAsOftenAsIsSaid) {
   EXPECT_GE(confidence, 0.95);
   // Four standard deviations.
   EXPECT_NEAR(static_cast<double>(within) / kTrials, confidence, 0.02);
+}
+
+TEST(Statistics, HowProbableItIsToLieApart) {
+  EXPECT_NEAR(LeastChanceApart(3), 2.0 / 20, 1e-12);
+  EXPECT_NEAR(LeastChanceApart(6), 2.0 / 924, 1e-12);
+  EXPECT_NEAR(ChanceApart({1, 2, 3}, {4, 5, 6}), 2.0 / 20, 1e-12);
+  EXPECT_NEAR(ChanceApart({4, 5, 6}, {1, 2}), 2.0 / 10, 1e-12);
+  // Of the 20 orders these have the second of the one before the second of the other: 10, which is both ways all.
+  EXPECT_NEAR(ChanceApart({1, 2, 4}, {3, 5, 6}), 1, 1e-12);
+  EXPECT_EQ(ChanceApart({1, 2, 3}, {1, 2, 3}), 1);
+  EXPECT_EQ(ChanceApart({2, 2, 2}, {2, 2, 2}), 1);
+  EXPECT_EQ(ChanceApart({}, {1}), 1);
+}
+
+TEST(Statistics, OfAllOrdersAsManyLieSoFarApart) {
+  // Of all ways to choose which 4 of 9 places are the one's.
+  std::vector<double> chances;
+  for (unsigned chosen = 0; chosen < 1U << 9; ++chosen) {
+    if (std::popcount(chosen) != 4) continue;
+    std::vector<double> some, others;
+    for (unsigned i = 0; i < 9; ++i) ((chosen >> i & 1U) != 0 ? some : others).push_back(i);
+    chances.push_back(ChanceApart(some, others));
+  }
+  ASSERT_EQ(chances.size(), 126u);
+  for (const double chance : chances) {
+    const auto as_far = std::count_if(chances.begin(), chances.end(),
+                                      [=](double each) { return each <= chance + 1e-9; });
+    EXPECT_LE(static_cast<double>(as_far) / 126, chance + 1e-9);
+  }
+  EXPECT_NEAR(*std::min_element(chances.begin(), chances.end()), 2.0 / 126, 1e-12);
 }
 
 TEST(Statistics, Quantiles) {

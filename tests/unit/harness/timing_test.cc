@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,38 @@ TEST(Timing, RequestsComeByLoadOrByRate) {
                 HasSubstr("s.yaml:6: cases[0].tenants[0].rate: "))
         << rate;
   }
+}
+
+TEST(Timing, RequestsComeByATrace) {
+  const std::string folder = ::testing::TempDir(), times = folder + "/times.txt";
+  std::ofstream(times) << "0.5\n0.75\n0.75\n2\n3\n";
+  const auto tenant = TenantWith(absl::StrCat("mode: requests, arrivals: {times: ", times, "}"));
+  ASSERT_TRUE(tenant.ok()) << tenant.status();
+  std::mt19937_64 random(7), same(7);
+  const std::vector<Nanos> expected = {Millis(500), Millis(750), Millis(750)};
+  EXPECT_EQ(ArrivalsOf(*tenant, Seconds(2), random), expected);
+  EXPECT_EQ(random, same);  // the others' requests are what they are without it
+  EXPECT_EQ(RequestsExpected(*tenant, Seconds(2)), 3);
+  const auto gaps = TenantWith(
+      absl::StrCat("mode: requests, active: 0s-1s 1500ms-2s, arrivals: {gaps: ", times, "}"));
+  ASSERT_TRUE(gaps.ok()) << gaps.status();
+  EXPECT_EQ(ArrivalsOf(*gaps, Seconds(2), random), std::vector<Nanos>{Millis(500)});
+
+  const auto refused = [&](const std::string& keys) {
+    return WhyNot(absl::StrCat("mode: requests, ", keys));
+  };
+  const std::string traced = absl::StrCat("arrivals: {times: ", times, "}");
+  EXPECT_THAT(refused(traced + ", load: 5%"), HasSubstr("a trace of 'arrivals' says how many"));
+  EXPECT_THAT(refused("arrivals: {}"), HasSubstr("allowed: either times or gaps"));
+  EXPECT_THAT(refused("arrivals: {times: a, gaps: b}"), HasSubstr("allowed: either times or gaps"));
+  EXPECT_THAT(refused("arrivals: {times: /nowhere/a}"),
+              HasSubstr("s.yaml:6: cases[0].tenants[0].arrivals: /nowhere/a: No such file"));
+  EXPECT_THAT(refused("arrivals: bursty, load: 5%"), HasSubstr("allowed: poisson, uniform"));
+  EXPECT_THAT(WhyNot(traced), HasSubstr("are of the modes 'requests' and 'batches'"));
+  std::ofstream(times) << "2\n";
+  EXPECT_THAT(refused(traced), HasSubstr("'a' comes after the end of the run"));
+  std::ofstream(times) << "soon\n";
+  EXPECT_THAT(refused(traced), HasSubstr(":1: 'soon' given; allowed: a number of seconds"));
 }
 
 TEST(Timing, UniformArrivalsAreAsFarApartAsTheirRateSays) {

@@ -32,10 +32,9 @@ TEST(SpinTest, OneEntryForEachName) {
   ASSERT_EQ(module->entries.size(), 4u);
   EXPECT_EQ(std::set<std::string>(module->entries.begin(), module->entries.end()).size(), 4u);
   for (const std::string& entry : module->entries) {
-    EXPECT_THAT(
-        module->ptx,
-        HasSubstr("//gpushare.sim cost=param:0 blocks_per_sm=1 stamps=param:2\n.visible .entry " +
-                  entry + "("));
+    EXPECT_THAT(module->ptx, HasSubstr("//gpushare.sim cost=param:0 blocks_per_sm=1 stamps=param:2 "
+                                       "away=yes\n.visible .entry " +
+                                       entry + "("));
     EXPECT_THAT(entry, ::testing::MatchesRegex("spin_[0-9]+_[A-Za-z0-9_]*"));
   }
 }

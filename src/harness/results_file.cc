@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "harness/results_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "base/fd_io.h"
+#include "base/text.h"
+
+namespace gpushare::harness {
+namespace {
+
+absl::Status CannotWriteResults(const std::string& path, int error) {
+  return absl::UnavailableError(
+      absl::StrCat("cannot write ", Printable(path, 256), ": ", std::strerror(error)));
+}
+
+// Where what is written next begins; less than 0 where that is no place, as in a pipe.
+off_t NextPlace(int fd) {
+  const bool appends = (fcntl(fd, F_GETFL) & O_APPEND) != 0;
+  return lseek(fd, 0, appends ? SEEK_END : SEEK_CUR);
+}
+
+}  // namespace
+
+absl::StatusOr<ResultsFile> ResultsFile::Open(const std::string& path) {
+  base::UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!fd) return CannotWriteResults(path, errno);
+  return ResultsFile(std::move(fd), path);
+}
+
+ResultsFile ResultsFile::OfStdout() {
+  return {base::UniqueFd(fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)),
+          "standard output"};
+}
+
+absl::Status ResultsFile::Put(std::string_view line) {
+  if (path_.empty()) return absl::OkStatus();
+  const off_t begin = NextPlace(fd_.get());
+  const int error = base::WriteAll(fd_.get(), line);
+  if (error == 0) return absl::OkStatus();
+  // Of a file alone; a device or a pipe keeps what it has taken.
+  if (begin >= 0) static_cast<void>(ftruncate(fd_.get(), begin) == 0);
+  return CannotWriteResults(path_, error);
+}
+
+}  // namespace gpushare::harness

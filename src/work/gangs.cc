@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Work on several GPUs at once: a cooperative launch over them, and graphs with kernels on more than one. Each GPU's gate
+// holds and charges its part. They are asked in the order of UUIDs, as gangs are, so that no two wait for each other,
+// whichever processes they are of; what was had already goes back where not all can be.
+#include <algorithm>
+
+#include "work/calls.h"
+#include "work/submit.h"
+
+namespace gpushare::work {
+
+void Calls::AdmitAll(Parts& parts) {
+  std::sort(parts.begin(), parts.end(), [this](const Part& a, const Part& b) {
+    return spread_.Before(a.stream.device, b.stream.device);
+  });
+  size_t admitted = 0;
+  try {
+    for (Part& part : parts) {
+      streams_.Turn(part.stream);
+      part.admission = part.stream.gate->Admit(*part.stream.stream, part.work);
+      ++admitted;
+    }
+  } catch (...) {
+    // There is no memory for the others: those that are had go back.
+    for (size_t i = 0; i < admitted; ++i) {
+      const gate::Admission& had = parts[i].admission;
+      if (had.verdict != gate::Verdict::kAdmitted) continue;
+      parts[i].stream.gate->Refused(*had.stream, had.launch);
+    }
+    throw;
+  }
+}
+
+void Calls::CompleteAll(const Parts& parts, bool submitted) {
+  for (const Part& part : parts) {
+    if (part.admission.verdict != gate::Verdict::kAdmitted) continue;
+    part.stream.gate->Complete(part.admission, submitted);
+  }
+}
+
+CUresult Calls::LaunchCooperativeKernelMultiDevice(const Payer& payer, CUDA_LAUNCH_PARAMS* launches,
+                                                   unsigned devices, unsigned flags) {
+  const auto call = [&] {
+    return driver_.LaunchCooperativeKernelMultiDevice(launches, devices, flags);
+  };
+  if (launches == nullptr || devices > Gates::kDevices || Outermost::Inside()) return call();
+  Parts parts;
+  for (unsigned i = 0; i < devices; ++i) {
+    const CUDA_LAUNCH_PARAMS& one = launches[i];
+    const Streams::Adopted stream = streams_.Find(payer, one.hStream);
+    if (stream.refused) return kRefused;
+    if (stream.gate == nullptr || streams_.Capturing(one.hStream)) continue;
+    const driver::LaunchShape shape = {{one.gridDimX, one.gridDimY, one.gridDimZ},
+                                       {one.blockDimX, one.blockDimY, one.blockDimZ},
+                                       one.sharedMemBytes};
+    parts.push_back({stream, KernelWork(one.function, shape, /*cooperative=*/true), {}});
+    parts.back().work.longest_hold = payer.longest_hold;
+  }
+  const Outermost outermost;
+  AdmitAll(parts);
+  const CUresult result = call();
+  CompleteAll(parts, result == CUDA_SUCCESS);
+  return result;
+}
+
+// On the other GPUs its part is what a stream there waits for: from when all that stands before it on its own stream is done
+// to its end. Which of that time the GPU was idle nobody knows: a gang is charged for as long as it is held.
+CUresult Calls::LaunchSpread(const Payer& payer, const Spread::Places& places, CUstream stream,
+                             const gate::Work& work, absl::FunctionRef<CUresult()> call) {
+  if (Outermost::Inside()) return call();
+  const Streams::Adopted home = streams_.Find(payer, stream);
+  if (home.refused) return kRefused;
+  Parts parts;
+  absl::InlinedVector<CUstream, 4> stand_ins;
+  for (const Spread::Place& place : places) {
+    if (place.device == home.device) continue;
+    bool made = false;
+    const CUstream stand_in = spread_.StandIn(payer.gates, place.context, &made);
+    if (stand_in == nullptr) continue;
+    if (made) streams_.Forget(stand_in);  // another may have had the handle
+    const Streams::Adopted there = streams_.Find(payer, stand_in);
+    if (there.refused) return kRefused;
+    if (there.gate == nullptr) continue;
+    Part& part = parts.emplace_back(Part{there, work, {}});
+    // One command, whatever it is made of: what of it runs there is not known.
+    const uint64_t salt = (static_cast<uint64_t>(place.device) + 1) * 0xd1342543de82ef95u;
+    part.work.key ^= salt;
+    if (part.work.like != 0) part.work.like ^= salt;
+    part.work.parts = 1;
+    stand_ins.push_back(stand_in);
+  }
+  if (home.gate != nullptr) parts.push_back({home, work, {}});
+  for (Part& part : parts) part.work.longest_hold = payer.longest_hold;
+  const Outermost outermost;
+  for (size_t i = 0; i < stand_ins.size(); ++i) {
+    const Streams::Adopted& there = parts[i].stream;
+    there.gate->StallBegins(there.stream);
+    if (spread_.Order(stream, stand_ins[i])) there.gate->WaitEnds(there.stream);
+  }
+  AdmitAll(parts);
+  const CUresult result = call();
+  for (size_t i = 0; result == CUDA_SUCCESS && i < stand_ins.size(); ++i) {
+    spread_.Order(stream, stand_ins[i]);
+  }
+  CompleteAll(parts, result == CUDA_SUCCESS);
+  return result;
+}
+
+}  // namespace gpushare::work

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A broker as a process, and processes that use its GPU, which is a simulated one on the machine's clock."""
+
+import json
+import os
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+import unittest
+
+COMMAND = os.environ["GPUSHARE_COMMAND"]
+VICTIM = os.environ["GPUSHARE_VICTIM"]
+PRELOAD = os.environ["GPUSHARE_PRELOAD"]
+PATIENCE = 60  # seconds that anything may take before the test says that it hangs
+
+
+class Asks:
+    """The broker's figures over one connection, asked as fast as it answers (src/ipc/message.h)."""
+
+    QUERY, PART = 6, 8
+
+    def __init__(self, path):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.socket.settimeout(PATIENCE)
+        self.socket.connect(path)
+
+    def share(self, tenant):
+        self.socket.send(struct.pack("<HHI", self.QUERY, 1, 4) + b"list")
+        text, more = b"", 1
+        while more:
+            packet = self.socket.recv(1 << 16)
+            kind, _, more = struct.unpack_from("<HHI", packet)
+            assert kind == self.PART, packet
+            text += packet[12:]
+        # None, before the first process has come so far.
+        return next((share for share in json.loads(text)["shares"] if share["tenant"] == tenant), {"processes": []})
+
+
+class Node(unittest.TestCase):
+    TEARDOWN = 0  # of a process that has ended, in microseconds: until the GPU has its memory back
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="gpushare-node-")
+        self.socket = os.path.join(self.folder.name, "broker.sock")
+        self.config = os.path.join(self.folder.name, "broker.yaml")
+        with open(self.config, "w") as file:
+            file.write("tenants:\n"
+                       "  - {name: stays, spec: 'memory=1GiB,guarantee=50%'}\n"
+                       "  - {name: dies, spec: 'memory=24MiB,guarantee=30%'}\n")
+        self.environment = {**os.environ, "GPUSHARE_DRIVER": "sim", "GPUSHARE_BROKER": self.socket,
+                            "GPUSHARE_SIM": f"memory=16GiB,teardown={self.TEARDOWN}us,clock=wall,shared={os.path.basename(self.folder.name)}"}
+        self.children = []
+        self.broker = self.start_broker()
+
+    def tearDown(self):
+        for child in self.children:
+            child.kill()
+            child.communicate()
+        self.folder.cleanup()
+
+    def start(self, command, **more):
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+        self.children.append(child)
+        return child
+
+    def start_broker(self):
+        child = self.start([COMMAND, "broker", "--config", self.config, "--socket", self.socket, "--gpu", "none", "--log", "error"],
+                           env=self.environment)
+        self.eventually(lambda: self.figures() is not None)
+        return child
+
+    def start_victim(self, tenant):
+        return self.start([VICTIM], env={**self.environment, "LD_PRELOAD": PRELOAD, "GPUSHARE_TENANT": tenant})
+
+    def figures(self):
+        done = subprocess.run([COMMAND, "list", "--json", "--socket", self.socket], capture_output=True, text=True, timeout=PATIENCE)
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    def share(self, tenant):
+        return next((share for share in (self.figures() or {"shares": []})["shares"] if share["tenant"] == tenant), None)
+
+    def eventually(self, ready):
+        end = time.monotonic() + PATIENCE
+        while not ready():
+            self.assertLess(time.monotonic(), end, self.figures())
+            time.sleep(0.01)
+
+    def launches(self, tenant="stays"):
+        share = self.share(tenant)
+        return share["launches"] if share else 0
+
+    def assert_goes_on(self, children):
+        for child in children:
+            self.assertIsNone(child.poll(), child.poll() is not None and child.communicate())
+        before = self.launches()
+        self.eventually(lambda: self.launches() > before)
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.broker.pid}/fd"))
+
+    def pages(self):
+        """How many the broker has mapped of those that it shares with processes."""
+        with open(f"/proc/{self.broker.pid}/maps") as maps:
+            return sum("memfd:gpushare" in line for line in maps)
+
+    def memory(self):
+        """What the broker has of the machine's memory, in bytes."""
+        with open(f"/proc/{self.broker.pid}/statm") as figures:
+            return int(figures.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

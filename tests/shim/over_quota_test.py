@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What an unmodified program meets at its quota: the refusal, or a wait that GPUSHARE_OVER_QUOTA allows it. On the GPU's
+virtual clock, so that nobody really waits."""
+
+import os
+import unittest
+
+from command import python
+
+# Something of the quota is given back behind 5 ms of kernels; the same is asked for before these are over.
+BEHIND_A_KERNEL = """
+from program import *
+import ctypes
+context()
+sim = simulated()
+sim.gpushare_sim_now.restype = ctypes.c_uint64
+sim.gpushare_sim_thread_enter(b"program")
+kernel, stream = spin(), ok(d.cuStreamCreate(1))
+memory = ok(d.{take}(600 << 20{more}))
+ok(launch(kernel, 5, stream))
+ok(d.cuMemFreeAsync(memory, stream))
+began = sim.gpushare_sim_now()
+print(int(d.{take}(600 << 20{more})[0]), (sim.gpushare_sim_now() - began) // 1000000)
+"""
+ALONE = """
+from program import *
+import ctypes
+context()
+sim = simulated()
+sim.gpushare_sim_now.restype = ctypes.c_uint64
+sim.gpushare_sim_thread_enter(b"program")
+memory = ok(d.cuMemAlloc(600 << 20))
+for bytes in (600 << 20, 2 << 30):
+    began = sim.gpushare_sim_now()
+    print(int(d.cuMemAlloc(bytes)[0]), (sim.gpushare_sim_now() - began) // 1000000)
+"""
+
+
+class OverQuota(unittest.TestCase):
+    def of(self, code, choice=None):
+        environment = {**os.environ, "GPUSHARE_SIM": "memory=16GiB,clock=virtual"}
+        if choice is not None:
+            environment["GPUSHARE_OVER_QUOTA"] = choice
+        done = python(code, "--memory", "1GiB", env=environment)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done)
+        return done.stdout.split()
+
+    def test_refused_at_once_unless_told_to_wait(self):
+        for choice in (None, "fail"):
+            for take, more in (("cuMemAlloc", ""), ("cuMemAllocAsync", ", ok(d.cuStreamCreate(1))")):
+                with self.subTest(choice=choice, take=take):
+                    self.assertEqual(self.of(BEHIND_A_KERNEL.format(take=take, more=more), choice), ["2", "0"])
+
+    def test_waits_for_what_comes_free(self):
+        for take, more in (("cuMemAlloc", ""), ("cuMemAllocAsync", ", ok(d.cuStreamCreate(1))")):
+            with self.subTest(take=take):
+                answer, ms = self.of(BEHIND_A_KERNEL.format(take=take, more=more), "wait=30s")
+                self.assertEqual(answer, "0")
+                self.assertIn(int(ms), range(4, 9))
+
+    def test_is_refused_at_the_end_of_the_wait_and_at_once_where_it_never_fits(self):
+        refused, after, never, at_once = self.of(ALONE, "wait=2.5s")
+        self.assertEqual((refused, never, at_once), ("2", "2", "0"))
+        self.assertIn(int(after), range(2500, 2503))
+
+    def test_what_cannot_be_read_refuses_the_program(self):
+        code = "import ctypes\nprint(ctypes.CDLL('libcuda.so.1').cuInit(0))"
+        for choice in ("wait", "wait=", "wait=-1s", "wait=0s", "wait=2h", "wait=soon", "swap"):
+            with self.subTest(choice=choice):
+                self.assertEqual(self.of(code, choice), ["1"])
+
+
+if __name__ == "__main__":
+    unittest.main()

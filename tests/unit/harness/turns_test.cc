@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "harness/turns.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "harness/questions/question.h"
+
+namespace gpushare::harness {
+namespace {
+
+// Of one case with two services and a job.
+Scenario Asking(const Question& question) {
+  Scenario scenario;
+  scenario.question = &question;
+  scenario.length = Seconds(10);
+  Case& one = scenario.cases.emplace_back();
+  for (const char* name : {"a", "b", "job"}) one.tenants.emplace_back().name = name;
+  one.tenants[0].mode = one.tenants[1].mode = player::PlayMode::kOpenLoop;
+  return scenario;
+}
+
+const std::vector<Method> kThree = {{"native", Method::Kind::kNative},
+                                    {"gpushare", Method::Kind::kInProcess},
+                                    {"gpushare-spatial", Method::Kind::kSpatial}};
+
+std::vector<double> WeightsOf(const Scenario& scenario, int repetitions) {
+  const std::vector<Scenario> scenarios = {scenario};
+  std::vector<double> weights;
+  for (const Turn& turn : TurnsOf(scenarios, kThree, {.repetitions = repetitions})) {
+    weights.push_back(turn.weight);
+  }
+  return weights;
+}
+
+TEST(Turns, TheFirstOfACaseWaitsForTheRunsAlone) {
+  EXPECT_EQ(WeightsOf(Asking(ShareQuestion()), 2), (std::vector<double>(6, 10.2)));
+  // Two services by themselves, once for all methods and anew in each repetition.
+  const std::vector<double> expected = {3 * 10.2, 10.2, 10.2, 3 * 10.2, 10.2, 10.2};
+  const std::vector<double> weights = WeightsOf(Asking(LatencyQuestion()), 2);
+  ASSERT_EQ(weights.size(), expected.size());
+  for (size_t i = 0; i < weights.size(); ++i) EXPECT_NEAR(weights[i], expected[i], 1e-9) << i;
+}
+
+TEST(Turns, WhatIsToldBySmsIsPlayedAloneAgain) {
+  Scenario scenario = Asking(OverheadQuestion());
+  scenario.cases[0].tenants.resize(1);
+  double sum = 0;
+  for (const double weight : WeightsOf(scenario, 1)) sum += weight;
+  EXPECT_NEAR(sum, (3 + 2) * 10.2, 1e-9);
+}
+
+TEST(Turns, WhatAMethodCannotDoTakesNoTime) {
+  Scenario scenario = Asking(LatencyQuestion());
+  scenario.cases[0].tenants[0].ask.high_priority = true;
+  const std::vector<Scenario> scenarios = {scenario};
+  std::set<std::string> cannot;
+  double sum = 0;
+  for (const Turn& turn : TurnsOf(scenarios, kThree, {.repetitions = 1})) {
+    sum += turn.weight;
+    if (!turn.why_not.empty()) cannot.insert(turn.method->name);
+  }
+  EXPECT_EQ(cannot, (std::set<std::string>{"gpushare-spatial"}));
+  EXPECT_NEAR(sum, (2 + 2) * 10.2, 1e-9);  // whoever comes first of those that can
+}
+
+TEST(Turns, EachMethodHasOneInEachRepetitionAndNotAlwaysTheSame) {
+  const std::vector<Scenario> scenarios = {Asking(ShareQuestion())};
+  const std::vector<Turn> turns = TurnsOf(scenarios, kThree, {.repetitions = 20});
+  std::map<int, std::set<const Method*>> by_repetition;
+  std::set<const Method*> first;
+  for (size_t i = 0; i < turns.size(); ++i) {
+    by_repetition[turns[i].repetition].insert(turns[i].method);
+    if (i % 3 == 0) first.insert(turns[i].method);
+  }
+  EXPECT_EQ(by_repetition.size(), 20u);
+  for (const auto& [repetition, methods] : by_repetition) EXPECT_EQ(methods.size(), 3u);
+  EXPECT_EQ(first.size(), 3u);
+}
+
+}  // namespace
+}  // namespace gpushare::harness
