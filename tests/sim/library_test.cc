@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Libraries: modules of every context, and kernels that are launched by their own handles.
+#include <unistd.h>
+
 #include <array>
 #include <cstring>
 #include <fstream>
@@ -240,7 +242,8 @@ TEST_F(LibraryTest, WhatIsNoneIsRefusedWithItsLog) {
 }
 
 TEST_F(LibraryTest, MayComeFromAFile) {
-  const std::string path = testing::TempDir() + "gpushare_sim_library.ptx";
+  const std::string path =
+      testing::TempDir() + "gpushare_sim_library." + std::to_string(getpid()) + ".ptx";
   std::ofstream(path) << kPtx;
   CUlibrary library = nullptr;
   const auto load = [&](const char* name) {

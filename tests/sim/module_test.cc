@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Modules: what of PTX is read, and what is refused.
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -214,7 +216,8 @@ TEST_F(ModuleTest, GlobalsAreDeviceMemory) {
 }
 
 TEST_F(ModuleTest, AModuleMayComeFromAFile) {
-  const std::string path = testing::TempDir() + "gpushare_sim_module.ptx";
+  const std::string path =
+      testing::TempDir() + "gpushare_sim_module." + std::to_string(getpid()) + ".ptx";
   std::ofstream(path) << kPtx;
   CUmodule module;
   EXPECT_CU(cuModuleLoad(&module, path.c_str()));

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device profiles: what of them is taken, and what is said of the rest.
+#include <unistd.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -11,7 +13,8 @@ namespace {
 
 class ProfileTest : public testing::Test {
  protected:
-  ProfileTest() : file_(testing::TempDir() + "profile_test.yaml") {}
+  ProfileTest()
+      : file_(testing::TempDir() + "profile_test." + std::to_string(getpid()) + ".yaml") {}
   ~ProfileTest() override { std::filesystem::remove(file_); }
   void TearDown() override {
     unsetenv("GPUSHARE_SIM");
