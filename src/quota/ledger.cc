@@ -34,8 +34,10 @@ absl::StatusOr<std::unique_ptr<Account>> Account::Create(uint64_t guarantee,
 Account::Account(uint64_t limit, Account* parent, LoanBook* book, bool borrows)
     : limit_(limit),
       parent_(parent),
-      line_(parent == nullptr ? std::make_unique<WaitingLine>() : nullptr),
-      waiters_(line().waiters()),
+      line_(parent == nullptr
+                ? std::make_shared<WaitingLine>(book == nullptr ? nullptr : &book->waiters_)
+                : nullptr),
+      waiters_(line().told()),
       borrows_(borrows),
       book_(book),
       guarantee_(limit) {
@@ -89,7 +91,13 @@ uint64_t Account::Reachable() const {
   return book_ != nullptr ? book_->Reachable(*this) : Minus(limit(), own());
 }
 
-void Account::Serve() { line().Serve(); }
+bool Account::has_waiters() const { return line().waiters() != 0; }
+
+void Account::Serve() {
+  line().Serve();
+  const Account& root = parent_ != nullptr ? *parent_ : *this;
+  if (root.book_ != nullptr) root.book_->ServeOthers(root);
+}
 
 Grant Account::ReserveBefore(uint64_t bytes, base::Clock& clock, Time deadline,
                              const std::shared_ptr<Ticket>& ticket) {
@@ -110,9 +118,16 @@ Grant Account::ReserveBefore(uint64_t bytes, base::Clock& clock, Time deadline,
   return grant;
 }
 
-void Account::LookAgain(Ticket& ticket, base::Clock& clock) {
-  uint32_t waiting = Ticket::kWaiting;
-  if (ticket.state.compare_exchange_strong(waiting, Ticket::kToLook)) clock.Wake(ticket.state, 1);
+void Waiters::LookAgain() const {
+  for (const std::shared_ptr<WaitingLine>& line : lines_) line->LookAgain();
+}
+
+Waiters Account::AwaitedBy() const {
+  const Account& root = parent_ != nullptr ? *parent_ : *this;
+  Waiters waiters;
+  waiters.lines_.push_back(root.line_);
+  if (loan() != 0) root.book_->AddWaiters(root, &waiters);
+  return waiters;
 }
 
 bool Account::CallAway(const std::shared_ptr<Ticket>& ticket, base::Clock& clock) {
@@ -125,7 +140,7 @@ void Account::SetLimit(uint64_t limit) {
   } else {
     limit_.store(limit);
   }
-  if (waiters_->load() != 0) line().Serve();
+  if (waiters_->load() != 0) Serve();
 }
 
 AccountUsage Account::Usage() const {

@@ -45,6 +45,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -83,6 +84,19 @@ struct AccountUsage {
 
 class LoanBook;
 class WaitingLine;
+
+// Who waits for what an account gives back, for somebody who has no account at hand when it comes free.
+class Waiters {
+ public:
+  // Has them look at once. From any thread, also one that may not call the driver.
+  void LookAgain() const;
+
+ private:
+  friend class LoanBook;
+  friend class Account;
+
+  std::vector<std::shared_ptr<WaitingLine>> lines_;
+};
 
 // A place in a waiting line, for a waiter whom something else may serve as well: see CallAway().
 struct Ticket {
@@ -128,9 +142,6 @@ class Account {
   // Ends the wait of the ticket's holder, which is refused. False: it has its grant, or has left.
   // A holder that has not come to wait yet is refused when it comes.
   bool CallAway(const std::shared_ptr<Ticket>& ticket, base::Clock& clock);
-  // Has the ticket's holder look at once. From any thread, also one that may not call the driver.
-  static void LookAgain(Ticket& ticket, base::Clock& clock);
-
   // Held already, and nobody can give them back now: charged and committed past every limit. Nothing more is granted
   // until releases have made room, as after SetLimit() below what is charged.
   void Overdraw(uint64_t bytes);
@@ -144,10 +155,14 @@ class Account {
   void Release(uint64_t bytes);  // held bytes are free again
 
   void CountDenied() { denied_.fetch_add(1, std::memory_order_relaxed); }
-  bool has_waiters() const { return waiters_->load() != 0; }        // here or in the family
+  bool has_waiters() const;  // here or in the family
+  // Whether what is given back here may be what somebody waits for: of the family, or who has lent it.
+  bool is_awaited() const { return waiters_->load() != 0 && (has_waiters() || loan() != 0); }
+  // Those who are in line now, and those of the family who come yet.
+  Waiters AwaitedBy() const;
   uint64_t waiting_bytes() const { return waiting_bytes_.load(); }  // what they wait for, here
 
-  // Serves who waits, as a release does: for what comes free without a release of this account.
+  // Serves who waits, as a release does: for what comes free without a release of an account of the book.
   void Poll() { Serve(); }
 
   // Of a share that several processes have in common: where more of it comes from. Before the account is used.
@@ -209,14 +224,14 @@ class Account {
   Grant TryCharge(uint64_t bytes);
   Grant ChargeByBook(uint64_t bytes);
   void UnchargeByBook(uint64_t bytes);
-  bool lends() const { return waiters_->load() == 0 && wanted_.load() == 0; }
+  bool lends() const { return !has_waiters() && wanted_.load() == 0; }
   Grant TryChargeAlone(uint64_t bytes);
   Grant TakeBackAndTry(uint64_t bytes);
   Grant TryChargeBoth(uint64_t bytes);
   void CommitAlone(uint64_t bytes);
   void Uncharge(uint64_t bytes);
   void Serve();
-  WaitingLine& line() { return parent_ != nullptr ? *parent_->line_ : *line_; }
+  WaitingLine& line() const { return parent_ != nullptr ? *parent_->line_ : *line_; }
 
   // What every call touches, on a line of its own.
   alignas(64) std::atomic<uint64_t> charged_{0};
@@ -224,10 +239,12 @@ class Account {
   std::atomic<uint64_t> committed_{0};
   std::atomic<uint64_t> peak_{0};
   Account* const parent_;
-  const std::unique_ptr<WaitingLine> line_;  // of a root: its own waiters and its children's
-  std::atomic<uint32_t>* const waiters_;     // of the family's line
-  SpinLock child_lock_;                      // with a parent: increases of charged_
-  const bool borrows_;                       // then every change of charged_ is the book's
+  // Of a root: its own waiters and its children's. Shared with whoever of its book is about to serve them.
+  const std::shared_ptr<WaitingLine> line_;
+  std::atomic<uint32_t>* const
+      waiters_;          // all whom a release here may serve: of the family's line, or of the book
+  SpinLock child_lock_;  // with a parent: increases of charged_
+  const bool borrows_;   // then every change of charged_ is the book's
 
   // What refusals and readers touch.
   alignas(64) std::atomic<uint64_t> denied_{0};

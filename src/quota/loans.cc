@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "quota/waiting_line.h"
 
 namespace gpushare::quota {
 
@@ -165,10 +166,32 @@ bool LoanBook::SetLimits(Account& account, uint64_t guarantee, uint64_t most, Ac
       return false;
     }
   }
-  for (Account* each : {&account, &rest}) {
-    if (each->has_waiters()) each->Serve();
-  }
+  if (waiters_.load() != 0) account.Serve();
   return true;
+}
+
+// Lines whose account is being destroyed have no waiters, and stay until they were served here.
+void LoanBook::ServeOthers(const Account& but) {
+  for (size_t place = 0;;) {
+    std::shared_ptr<WaitingLine> line;
+    {
+      const std::lock_guard lock(lock_);
+      while (place < accounts_.size() &&
+             (accounts_[place] == &but || !accounts_[place]->has_waiters())) {
+        ++place;
+      }
+      if (place >= accounts_.size()) return;
+      line = accounts_[place++]->line_;
+    }
+    line->Serve();
+  }
+}
+
+void LoanBook::AddWaiters(const Account& but, Waiters* waiters) const {
+  const std::lock_guard lock(lock_);
+  for (const Account* account : accounts_) {
+    if (account != &but && account->has_waiters()) waiters->lines_.push_back(account->line_);
+  }
 }
 
 void LoanBook::SetLimit(Account& account, uint64_t limit) {

@@ -25,7 +25,7 @@
 // anybody's twice while they change, whoever reserves meanwhile.
 //
 // Nothing more is lent of an account while it has waiters or a Demand. Who waits for what others have borrowed, or for
-// others to leave something, is not told: it asks from time to time (Account::Poll).
+// others to leave something, is served by their releases; for what comes free in other ways it asks (Account::Poll).
 //
 // Units: bytes. Threading: thread-safe, by one spin lock for the accounts that borrow and for those whose requests do not
 // fit at first. To borrow takes a look at every account of the book. An account leaves by Retire() before it is
@@ -81,6 +81,10 @@ class LoanBook {
  private:
   friend class Account;
 
+  // Who waits on the other accounts.
+  void ServeOthers(const Account& but);
+  void AddWaiters(const Account& but, Waiters* waiters) const;
+
   // The path of those who may borrow, and of those whose request did not fit.
   Grant Charge(Account& account, uint64_t bytes);
   void Uncharge(Account& account, uint64_t bytes);
@@ -97,6 +101,7 @@ class LoanBook {
   void Add(Account& account);
 
   std::atomic<uint32_t> borrowers_{0};
+  std::atomic<uint32_t> waiters_{0};  // of all lines
   mutable SpinLock lock_;
   std::vector<Account*> accounts_;
   uint64_t loans_ = 0;  // of all, also of those that have retired

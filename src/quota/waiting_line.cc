@@ -7,6 +7,12 @@
 
 namespace gpushare::quota {
 
+// The line's own first: whoever finds one among all finds the line as well.
+void WaitingLine::Count(int32_t more) {
+  waiters_.fetch_add(static_cast<uint32_t>(more));
+  if (all_ != nullptr) all_->fetch_add(static_cast<uint32_t>(more));
+}
+
 bool WaitingLine::Charge(Account& account, uint64_t bytes, base::Clock& clock, Time deadline,
                          std::shared_ptr<Ticket> ticket, absl::FunctionRef<Time()> look) {
   if (ticket == nullptr) ticket = std::make_shared<Ticket>();
@@ -15,7 +21,7 @@ bool WaitingLine::Charge(Account& account, uint64_t bytes, base::Clock& clock, T
     base::MutexLock lock(&mutex_);
     if (!ticket->waits()) return false;  // called away already
     place = queue_.insert(queue_.end(), {&account, bytes, &clock, ticket});
-    waiters_.fetch_add(1);
+    Count(1);
     account.waiting_.fetch_add(1);
     account.waiting_bytes_.fetch_add(bytes);
   }
@@ -48,7 +54,7 @@ bool WaitingLine::Leave(Account& account, std::list<Waiter>::iterator place, Tic
   if (ticket.waits()) ticket.state.store(Ticket::kLeft);
   account.waiting_bytes_.fetch_sub(place->bytes);
   queue_.erase(place);
-  waiters_.fetch_sub(1);
+  Count(-1);
   account.waiting_.fetch_sub(1);
   return false;
 }
@@ -61,6 +67,17 @@ bool WaitingLine::CallAway(const std::shared_ptr<Ticket>& ticket, base::Clock& c
   }
   clock.Wake(ticket->state, 1);
   return true;
+}
+
+// Under the mutex, or a waiter's clock may go with it.
+void WaitingLine::LookAgain() {
+  const base::MutexLock lock(&mutex_);
+  for (const Waiter& waiter : queue_) {
+    uint32_t waiting = Ticket::kWaiting;
+    if (waiter.ticket->state.compare_exchange_strong(waiting, Ticket::kToLook)) {
+      waiter.clock->Wake(waiter.ticket->state, 1);
+    }
+  }
 }
 
 void WaitingLine::Serve() {
@@ -79,7 +96,7 @@ void WaitingLine::Serve() {
       } else if (std::find(blocked.begin(), blocked.end(), at->account) == blocked.end() &&
                  at->account->TryCharge(at->bytes)) {
         at->ticket->state.store(Ticket::kGranted);
-        waiters_.fetch_sub(1);
+        Count(-1);
         at->account->waiting_.fetch_sub(1);
         at->account->waiting_bytes_.fetch_sub(at->bytes);
         served.emplace_back(at->clock, std::move(at->ticket));

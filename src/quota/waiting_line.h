@@ -3,10 +3,11 @@
 //
 // Serve() grants what fits, oldest first; an account whose oldest waiter does not fit is passed over
 // whole, so that nothing of it is overtaken, while other children of the same parent go on. It is run
-// by whoever released memory or raised a limit; a waiter polls only what it looks at.
+// by whoever released memory or raised a limit, of the account or of another one of its LoanBook; a waiter polls only
+// what it looks at.
 //
 // Threading: thread-safe. A mutex guards the queue; it is taken only when somebody waits, never while
-// waiting or waking, and no driver is called under it.
+// waiting, and no driver is called under it.
 #ifndef GPUSHARE_QUOTA_WAITING_LINE_H_
 #define GPUSHARE_QUOTA_WAITING_LINE_H_
 
@@ -24,6 +25,9 @@ namespace gpushare::quota {
 
 class WaitingLine {
  public:
+  // `all` counts the waiters of several lines; null: of this one alone.
+  explicit WaitingLine(std::atomic<uint32_t>* all) : all_(all) {}
+
   // Waits until `bytes` are charged to `account` (true), the deadline passes or the holder of the ticket is
   // called away. Calls `look` as Account::ReserveBefore() says.
   bool Charge(Account& account, uint64_t bytes, base::Clock& clock, Time deadline,
@@ -31,8 +35,11 @@ class WaitingLine {
   bool CallAway(const std::shared_ptr<Ticket>& ticket, base::Clock& clock);
 
   void Serve();
+  // Has all who wait look at once.
+  void LookAgain();
 
-  std::atomic<uint32_t>* waiters() { return &waiters_; }
+  uint32_t waiters() const { return waiters_.load(); }
+  std::atomic<uint32_t>* told() { return all_ != nullptr ? all_ : &waiters_; }
 
  private:
   struct Waiter {
@@ -45,7 +52,10 @@ class WaitingLine {
   // Takes a waiter out again; true: it has its grant.
   bool Leave(Account& account, std::list<Waiter>::iterator place, Ticket& ticket);
 
+  void Count(int32_t more);  // with the lock
+
   std::atomic<uint32_t> waiters_{0};
+  std::atomic<uint32_t>* const all_;
   base::Mutex mutex_;
   std::list<Waiter> queue_ ABSL_GUARDED_BY(mutex_);
 };

@@ -131,6 +131,9 @@ class Gpu final : private quota::Source, private quota::Holder {
   // Of what `owner` has lent, as much comes back as it lacks: from the least important borrower first; idle memory of
   // all of them before anybody is asked, which is done if `ask`.
   void Recall(const VirtualDevice& owner, absl::FunctionRef<uint64_t()> lacks, bool ask);
+  // Who waits for memory of `whose` looks when streams have come to what was freed on them before: in its pools, in those of
+  // who has no quota either, and of borrowers.
+  void TellOfFreed(const VirtualDevice& whose);
   // Memory that is idle in pools of others that have no quota either, and of virtual devices that are gone.
   void TrimUnpromised(const VirtualDevice& but, uint64_t bytes);
 

@@ -267,6 +267,14 @@ void Gpu::Recall(const VirtualDevice& owner, absl::FunctionRef<uint64_t()> lacks
   }
 }
 
+void Gpu::TellOfFreed(const VirtualDevice& whose) {
+  for (const std::shared_ptr<VirtualDevice>& device : Devices()) {
+    const quota::Account& account = device->account();
+    const bool family = account.parent() != nullptr && account.parent() == whose.account().parent();
+    if (device.get() == &whose || family || account.loan() != 0) device->TellOfFreed();
+  }
+}
+
 void Gpu::TrimUnpromised(const VirtualDevice& but, uint64_t bytes) {
   TrimUnusedPools();
   for (const std::shared_ptr<VirtualDevice>& device : Devices()) {

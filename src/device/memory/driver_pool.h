@@ -5,7 +5,8 @@
 // and what it did grow by is charged after; if that is more than there is left, the allocation is taken back at
 // once, before anybody can have used it, and the request needs as much as that. The charge is what the pool has
 // reserved of the device, not what is used of it. The driver keeps in the pool what is freed; it goes back when
-// the quota is short. Frees come through their streams without a word, so who waits asks each millisecond.
+// the quota is short. Frees come through their streams without a word, so while somebody waits a function on the host
+// behind them tells; who waits asks each millisecond besides.
 //
 // The driver bounds a pool by the quota as well. That bound cannot change: a raised quota begins a new pool
 // beside the old, which goes when it is empty.
@@ -66,6 +67,8 @@ class DriverPool : public std::enable_shared_from_this<DriverPool> {
   void Enter() { allocators_.fetch_add(1); }
   void Leave();
 
+  // Who waits is told of what was freed before, when its stream has come so far.
+  void TellOfFreed();
   // Gives unused memory back, until it is `enough` bytes; returns how many. The virtual device is known to be
   // alive, here and in Refresh() and Stats().
   uint64_t Trim(uint64_t enough);
@@ -118,10 +121,8 @@ class DriverPool : public std::enable_shared_from_this<DriverPool> {
                                          uint64_t needs);
   absl::Status List(driver::DevicePtr pointer, uint64_t bytes, const MemoryOrder& order);
   bool Captures(driver::Stream native) const;
-  // driver_pool_wait.cc. Has who waits look when the stream has come so far: by a function on the host, which is put there
-  // only while somebody waits.
-  void TellBehind(driver::Stream native);
-  static void CameSoFar(void* token);
+  // driver_pool_wait.cc. Has who waits look when the stream has come so far.
+  void TellWaiters(driver::Stream native);
   void Freed(const std::shared_ptr<StreamOrder>& order);
 
   VirtualDevice& device_;
@@ -144,11 +145,7 @@ class DriverPool : public std::enable_shared_from_this<DriverPool> {
   // Of what was allocated for a stream.
   std::unordered_map<driver::DevicePtr, std::shared_ptr<StreamOrder>> orders_
       ABSL_GUARDED_BY(mutex_);
-  struct Waiter {
-    const void* who;
-    std::shared_ptr<quota::Ticket> ticket;  // null: it has left the quota's line for a moment
-  };
-  std::deque<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);  // in the order in which they came
+  std::deque<const void*> waiters_ ABSL_GUARDED_BY(mutex_);  // in the order in which they came
   // Streams that frees were given to since all were last known to be over, and the next who waits is to be told by.
   std::vector<std::shared_ptr<StreamOrder>> freed_on_ ABSL_GUARDED_BY(mutex_);
 };

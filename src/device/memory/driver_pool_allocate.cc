@@ -240,13 +240,13 @@ absl::Status DriverPool::FreeTaken(driver::DevicePtr pointer, const quota::Alloc
                                                        : follows->Behind(behind_gone_, free);
     if (follows != nullptr && result == driver::Result::kSuccess) follows->Freed();
     if (result == driver::Result::kSuccess) {
-      bool awaited;
+      bool awaited = device_.account().is_awaited();
       {
         const base::MutexLock lock(&mutex_);
-        awaited = !waiters_.empty();
+        awaited = awaited || !waiters_.empty();
       }
       const auto tell = [&](driver::Stream native) {
-        TellBehind(native);
+        TellWaiters(native);
         return driver::Result::kSuccess;
       };
       if (awaited && follows != nullptr) {
@@ -273,7 +273,7 @@ absl::Status DriverPool::FreeTaken(driver::DevicePtr pointer, const quota::Alloc
 void DriverPool::Ended() {
   const std::shared_ptr<DriverPool> self = shared_from_this();
   allocations_.fetch_sub(1, std::memory_order_relaxed);
-  if (allocators_.load() == 0 || device_.account().has_waiters()) Trim(UINT64_MAX);
+  if (allocators_.load() == 0 || device_.account().is_awaited()) Trim(UINT64_MAX);
   device_.Unhold();  // may end it
 }
 

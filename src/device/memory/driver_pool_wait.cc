@@ -6,45 +6,31 @@
 #include <utility>
 
 #include "device/memory/driver_pool.h"
+#include "device/memory/tell_behind.h"
 #include "device/stream/poll.h"
 
 namespace gpushare::device {
 
 absl::StatusOr<driver::DevicePtr> DriverPool::Wait(const VirtualDevice::Request& request,
                                                    StreamOrder* order, uint64_t needs) {
-  std::vector<std::shared_ptr<StreamOrder>> freed_on;
   {
     const base::MutexLock lock(&mutex_);
-    waiters_.push_back({&request, nullptr});
-    freed_on.swap(freed_on_);
+    waiters_.push_back(&request);
   }
   struct Place {
     DriverPool& pool;
     const void* who;
     ~Place() {
       const base::MutexLock lock(&pool.mutex_);
-      std::erase_if(pool.waiters_, [this](const Waiter& one) { return one.who == who; });
+      std::erase(pool.waiters_, who);
     }
   } const place{*this, &request};
-  // Of frees that came before, their streams tell now; of later ones, with the free.
-  for (const std::shared_ptr<StreamOrder>& freed : freed_on) {
-    freed->Behind(behind_gone_, [this](driver::Stream native) {
-      TellBehind(native);
-      return driver::Result::kSuccess;
-    });
-  }
-
   quota::Account& account = device_.account();
   uint64_t used_before = UINT64_MAX;
-  VirtualDevice::Asked asked{.waits = true};
+  VirtualDevice::Asked asked;
   for (;;) {
     const auto ticket = std::make_shared<quota::Ticket>();
-    {
-      const base::MutexLock lock(&mutex_);
-      for (Waiter& one : waiters_) {
-        if (one.who == &request) one.ticket = ticket;
-      }
-    }
+    asked.place = ticket.get();
     Tried found;
     // Keeps the place in the quota's line. What is unused goes to whoever is first there; what lies in a
     // part of the pool that cannot go back, to the first here.
@@ -53,7 +39,7 @@ absl::StatusOr<driver::DevicePtr> DriverPool::Wait(const VirtualDevice::Request&
       bool first;
       {
         const base::MutexLock lock(&mutex_);
-        first = waiters_.front().who == &request;
+        first = waiters_.front() == &request;
       }
       if (first) {
         found = Locked([&] {
@@ -103,26 +89,26 @@ void DriverPool::Freed(const std::shared_ptr<StreamOrder>& order) try {
 } catch (const std::bad_alloc&) {
 }
 
-void DriverPool::TellBehind(driver::Stream native) {
-  if (Captures(native)) return;
-  std::unique_ptr<std::weak_ptr<DriverPool>> token(new (std::nothrow)
-                                                       std::weak_ptr<DriverPool>(weak_from_this()));
-  if (token == nullptr) return;
-  if (gpu_.driver().LaunchHost(native, &CameSoFar, token.get()) == driver::Result::kSuccess) {
-    static_cast<void>(token.release());
-  }
+void DriverPool::TellWaiters(driver::Stream native) try {
+  TellBehind(gpu_.driver(), native,
+             [waiters = device_.account().AwaitedBy()] { waiters.LookAgain(); });
+} catch (const std::bad_alloc&) {
 }
 
-// On a thread of the driver's, which may not call it.
-void DriverPool::CameSoFar(void* token) {
-  const std::unique_ptr<std::weak_ptr<DriverPool>> weak(
-      static_cast<std::weak_ptr<DriverPool>*>(token));
-  const std::shared_ptr<DriverPool> pool = weak->lock();
-  if (pool == nullptr) return;
-  // Who waits leaves with the lock: until then the GPU is there.
-  const base::MutexLock lock(&pool->mutex_);
-  for (const Waiter& one : pool->waiters_) {
-    if (one.ticket != nullptr) quota::Account::LookAgain(*one.ticket, pool->gpu_.clock());
+void DriverPool::TellOfFreed() {
+  std::vector<std::shared_ptr<StreamOrder>> freed_on;
+  {
+    const base::MutexLock lock(&mutex_);
+    freed_on.swap(freed_on_);
+  }
+  if (freed_on.empty()) return;
+  const ContextScope current(gpu_);
+  const RelaxedCapture relaxed(gpu_.driver());
+  for (const std::shared_ptr<StreamOrder>& freed : freed_on) {
+    freed->Behind(behind_gone_, [this](driver::Stream native) {
+      TellWaiters(native);
+      return driver::Result::kSuccess;
+    });
   }
 }
 

@@ -103,20 +103,27 @@ void VirtualDevice::AddPool(const std::weak_ptr<MemoryPool>& pool) {
   has_pools_.store(true, std::memory_order_relaxed);
 }
 
-void VirtualDevice::TrimPools(uint64_t bytes) {
-  std::vector<std::weak_ptr<MemoryPool>> pools;
-  {
-    const base::MutexLock lock(&mutex_);
-    pools = pools_;
+std::vector<std::shared_ptr<MemoryPool>> VirtualDevice::memory_pools() const {
+  std::vector<std::shared_ptr<MemoryPool>> pools;
+  const base::MutexLock lock(&mutex_);
+  for (const auto& weak : pools_) {
+    if (std::shared_ptr<MemoryPool> pool = weak.lock()) pools.push_back(std::move(pool));
   }
-  for (const auto& weak : pools) {
-    const std::shared_ptr<MemoryPool> pool = weak.lock();
-    if (pool == nullptr) continue;
+  return pools;
+}
+
+void VirtualDevice::TrimPools(uint64_t bytes) {
+  for (const std::shared_ptr<MemoryPool>& pool : memory_pools()) {
     const uint64_t given = pool->Trim(bytes);
     if (given >= bytes) return;
     bytes -= given;
   }
   if (const std::shared_ptr<DriverPool> pool = driver_pool()) pool->Trim(bytes);
+}
+
+void VirtualDevice::TellOfFreed() {
+  for (const std::shared_ptr<MemoryPool>& pool : memory_pools()) pool->TellOfFreed();
+  if (const std::shared_ptr<DriverPool> pool = driver_pool()) pool->TellOfFreed();
 }
 
 std::shared_ptr<DriverPool> VirtualDevice::driver_pool() const {
@@ -141,6 +148,9 @@ absl::StatusOr<std::shared_ptr<DriverPool>> VirtualDevice::StreamOrderedPool() {
 
 quota::Demand VirtualDevice::MakeRoom(uint64_t bytes, Asked* asked) {
   quota::Account& account = *account_;
+  if (asked != nullptr && asked->place != nullptr && !std::exchange(asked->told, true)) {
+    raw_gpu_->TellOfFreed(*this);
+  }
   // Before anything is looked at: what is there then is there for the caller.
   const bool promised = account.parent() == nullptr && raw_gpu_->loans().may_lend() &&
                         bytes <= account.guarantee() &&
@@ -164,7 +174,7 @@ quota::Demand VirtualDevice::MakeRoom(uint64_t bytes, Asked* asked) {
   // Who waits asks again from time to time, and does not wait for each answer.
   const quota::Account& all = account.parent() != nullptr ? *account.parent() : account;
   if (all.source() != nullptr && all.Room() < bytes) {
-    account.Grow(bytes, asked != nullptr && asked->waits ? gpu_->clock().Now() : kNever);
+    account.Grow(bytes, asked != nullptr && asked->place != nullptr ? gpu_->clock().Now() : kNever);
   }
   return demand;
 }
@@ -173,10 +183,12 @@ void VirtualDevice::RecallFor(uint64_t bytes, Asked* asked) {
   const quota::Account& account = *account_;
   const auto others_wait_for = [&] {
     const uint64_t all = account.waiting_bytes();
-    return asked != nullptr && asked->waits ? all - std::min(all, bytes) : all;
+    return asked != nullptr && asked->place != nullptr ? all - std::min(all, bytes) : all;
   };
   if (asked != nullptr && !asked->ahead.has_value()) asked->ahead = others_wait_for();
   const auto wanted = [&] {
+    // What came back meanwhile may have served it.
+    if (asked != nullptr && asked->place != nullptr && !asked->place->waits()) return uint64_t{0};
     uint64_t all = bytes;
     if (asked != nullptr) all += std::min(*asked->ahead, others_wait_for());
     const uint64_t promised = account.guarantee(), own = account.own();
@@ -214,15 +226,16 @@ absl::StatusOr<driver::DevicePtr> VirtualDevice::Take(const Request& request) {
   if (bytes == 0) {
     return absl::InvalidArgumentError("allocation: 0 bytes asked, 1 or more allowed");
   }
-  Asked asked{.waits = request.wait};
+  Asked asked;
   if (!request.wait) {
     const quota::Demand demand = MakeRoom(bytes, &asked);
     const quota::Grant grant = account_->TryReserve(bytes);
     if (!grant) account_->CountDenied();
     return grant ? TakeReserved(bytes) : Refuse(request, grant.left);
   }
-  // What is freed in the driver's pool comes through its stream without a word, and what others had borrowed too.
+  // What is freed in pools comes through its stream; of foreign streams nobody tells.
   const auto ticket = std::make_shared<quota::Ticket>();
+  asked.place = ticket.get();
   const auto look = [&] {
     if (request.CalledOff()) static_cast<void>(account_->CallAway(ticket, gpu_->clock()));
     if (const std::shared_ptr<DriverPool> pool = driver_pool()) pool->Trim(UINT64_MAX);

@@ -135,104 +135,6 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Grow(const VirtualDevice::Request&
   return Cut(*base, least, request.bytes, stream);
 }
 
-// ---- Waiting ----
-
-bool MemoryPool::LiesWithStreams() const {
-  const std::lock_guard lock(lock_);
-  return !ends_.empty() || !blocks_.StreamsWithFree(kNobody).empty();
-}
-
-absl::StatusOr<driver::DevicePtr> MemoryPool::Wait(const VirtualDevice::Request& request,
-                                                   StreamId stream) {
-  const RelaxedCapture relaxed(gpu_.driver());
-  const auto waiter = std::make_shared<Waiter>();
-  waiter->bytes = request.bytes;
-  waiter->stream = stream;
-  Want least;
-  {
-    const std::lock_guard lock(lock_);
-    least = blocks_.LeastSegmentFor(request.bytes);
-    waiters_.push_back(waiter);
-    CountWaiters();
-  }
-  // Leaves the line, and tells what was handed over meanwhile.
-  const auto leave = [&] {
-    const std::lock_guard lock(lock_);
-    waiters_.remove(waiter);
-    CountWaiters();
-    return waiter->got;
-  };
-  VirtualDevice::Asked asked{.waits = true};
-  // What has come through streams by now, or is idle elsewhere; the places in line are kept.
-  const auto look = [&] {
-    uint64_t free_bytes = 0, total = 0;
-    device_.Memory(&free_bytes, &total);
-    if (least.bytes > total ||
-        request.CalledOff()) {  // the quota was made smaller, or nobody wants it
-      static_cast<void>(device_.account().CallAway(waiter->ticket, gpu_.clock()));
-    } else {
-      static_cast<void>(device_.MakeRoom(least.bytes, &asked));
-      if (LiesWithStreams()) ServeWaiters();
-      device_.account().Poll();
-    }
-    return gpu_.clock().Now() + kPoll;
-  };
-  driver::DevicePtr got = 0;
-  bool charged = false;
-  quota::Grant grant;
-  try {
-    // What was freed before the lines above did not see this waiter.
-    ServeWaiters();
-    grant = device_.account().ReserveBefore(least.bytes, gpu_.clock(), request.deadline,
-                                            waiter->ticket, look);
-    charged = grant.granted;
-  } catch (...) {
-    // A block that was handed over goes back to whoever is next.
-    if (const driver::DevicePtr late = leave(); late != 0) static_cast<void>(Free(late, {}));
-    if (charged) device_.account().Cancel(least.bytes);
-    throw;
-  }
-  got = leave();
-  absl::StatusOr<driver::DevicePtr> answer = got;
-  if (got != 0) {
-    if (charged) device_.account().Cancel(least.bytes);  // both came at once
-  } else if (!charged) {
-    VirtualDevice::Request late = request;
-    late.bytes = least.bytes;
-    if (!request.CalledOff()) device_.account().CountDenied();
-    answer = device_.Refuse(late, grant.left);
-  } else {
-    const absl::StatusOr<driver::DevicePtr> base = device_.TakeReserved(least.bytes);
-    answer = base.ok() ? Cut(*base, least, request.bytes, stream) : base;
-  }
-  // Those behind may fit.
-  if (waiting_.load() != 0) ServeWaiters();
-  return answer;
-}
-
-void MemoryPool::ServeWaiters() {
-  FindReached(kNobody);
-  for (bool unserved = false; !unserved;) {
-    std::shared_ptr<quota::Ticket> ticket;
-    {
-      const std::lock_guard lock(lock_);
-      if (waiters_.empty()) return;
-      Waiter& first = *waiters_.front();
-      first.got = blocks_.AllocateAnywhere(first.bytes, first.stream);
-      ticket = first.ticket;
-      if (first.got == 0) {
-        unserved = true;
-      } else {
-        waiters_.pop_front();
-        CountWaiters();
-      }
-    }
-    if (!unserved) static_cast<void>(device_.account().CallAway(ticket, gpu_.clock()));
-  }
-  // What is idle is worth more to the quota, where the first waits as well.
-  GiveBackIdle(UINT64_MAX, /*waits=*/false);
-}
-
 // ---- Free ----
 
 void MemoryPool::MarkForeign(const MemoryOrder& order, StreamId id) {
@@ -270,6 +172,7 @@ bool MemoryPool::Free(driver::DevicePtr pointer, const MemoryOrder& order) {
   }
   MarkForeign(order, id);
   const bool freed = FreeFor(pointer, id);
+  if (freed && IsAwaited()) TellOfFreed(id, order.native);
   device.Unhold();  // may end it
   return freed;
 }
@@ -282,7 +185,7 @@ bool MemoryPool::FreeFor(driver::DevicePtr pointer, StreamId id) {
     if (!blocks_.Free(pointer, id)) return false;
     // Its segment is here until the lock is released, and so is the virtual device.
     serve = waiting_.load() != 0;
-    give = orphan_.load(std::memory_order_relaxed) || device_.account().has_waiters();
+    give = orphan_.load(std::memory_order_relaxed) || device_.account().is_awaited();
     if (serve || give) [[unlikely]]
       device_.Hold();
   }
@@ -291,6 +194,7 @@ bool MemoryPool::FreeFor(driver::DevicePtr pointer, StreamId id) {
     VirtualDevice& device = device_;
     if (serve) ServeWaiters();
     if (give) GiveBackIdle(UINT64_MAX, /*waits=*/false);
+    if (IsAwaited()) TellOfFreed();
     device.Unhold();  // may end it
   }
   return true;
@@ -378,69 +282,6 @@ std::vector<uint64_t> MemoryPool::Forget() {
 
 // ---- Streams ----
 
-bool MemoryPool::FindReached(StreamId but) {
-  struct Asked {
-    StreamId id;
-    uint64_t frees;
-    std::shared_ptr<Stream> stream;
-    std::shared_ptr<ForeignStream> foreign;  // one of the two
-  };
-  std::vector<Asked> asked;
-  std::vector<End> ends;
-  {
-    const std::lock_guard lock(lock_);
-    for (const StreamId id : blocks_.StreamsWithFree(but)) {
-      if (id >= pool::kFirstForeign) {
-        const auto at = foreign_.find(id);
-        if (at != foreign_.end() && at->second.stream != nullptr) {
-          asked.push_back({id, blocks_.FreesOf(id), nullptr, at->second.stream});
-        }
-        continue;
-      }
-      const auto at = streams_.find(id);
-      if (at == streams_.end()) continue;
-      if (std::shared_ptr<Stream> stream = at->second.lock()) {
-        asked.push_back({id, blocks_.FreesOf(id), std::move(stream), nullptr});
-      }
-    }
-    ends.swap(ends_);
-  }
-  if (asked.empty() && ends.empty()) return false;
-  {
-    const ContextScope current(device_.site());
-    const RelaxedCapture relaxed(gpu_.driver());
-    std::erase_if(asked, [](const Asked& a) {
-      return a.foreign != nullptr ? !a.foreign->Over() : !a.stream->Idle();
-    });
-    for (End& end : ends) {
-      if (end.end->Over()) end.end = nullptr;
-    }
-  }
-  bool changed = false;
-  const std::lock_guard lock(lock_);
-  for (const Asked& a : asked) {
-    if (blocks_.FreesOf(a.id) != a.frees) continue;  // and perhaps after more work
-    changed = true;
-    if (a.foreign == nullptr) {
-      blocks_.Reached(a.id);
-      continue;
-    }
-    // Whether it is still there nobody tells: it is known from its next free on.
-    blocks_.Forget(a.id);
-    const auto at = foreign_.find(a.id);
-    if (at->second.marking == 0) foreign_.erase(at);
-  }
-  for (const End& end : ends) {
-    if (end.end != nullptr) {
-      ends_.push_back(end);
-    } else {
-      blocks_.Forget(end.stream);
-      changed = true;
-    }
-  }
-  return changed;
-}
-
 void MemoryPool::Watch(const std::shared_ptr<Stream>& stream) {
   const std::lock_guard lock(lock_);
   streams_[stream->id()] = stream;
@@ -452,6 +293,7 @@ void MemoryPool::StreamEnds(uint64_t stream, const std::shared_ptr<StreamEnd>& e
   {
     const std::lock_guard lock(lock_);
     streams_.erase(stream);
+    told_.erase(stream);
     if (end == nullptr) return;  // what was freed on it goes back with its segments only
     if (over) {
       blocks_.Forget(stream);

@@ -7,7 +7,10 @@
 // exchange for idle ones where too much is idle; the least segment that would do, with what idle ones give.
 //
 // A waiter is served by a free within the pool or by the quota, whichever is first, in the order of arrival.
-// It asks each millisecond what has come through streams, since nobody tells when their work is over.
+// While somebody waits, a function on the host behind what was freed tells when its stream has come so far; besides, and of
+// foreign streams that freed before, it asks each millisecond.
+//
+// memory_pool.cc has segments, allocations and frees, _wait waiting and how far streams have come.
 //
 // Life: allocators and the registry of segments (gpu.h) share it. It needs its virtual device, which every
 // segment holds. Locks: lock_ is never held across a call of the driver or a wait.
@@ -56,6 +59,8 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   // in the relaxed mode. `end` null: unknown.
   void StreamEnds(uint64_t stream, const std::shared_ptr<StreamEnd>& end);
   void Watch(const std::shared_ptr<Stream>& stream);  // memory is freed on it
+  // Who waits is told of what was freed before, when its stream has come so far.
+  void TellOfFreed();
   // Forgets all segments, for a GPU that closes: they are given back, or left to the driver and their bytes
   // told.
   uint64_t Abandon(bool give);
@@ -87,6 +92,12 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
     int marking = 0;  // threads that are about to free on it
   };
 
+  // How far a stream has come by its own word.
+  struct Told {
+    uint64_t asked = 0;                              // FreesOf() when it was last asked for
+    std::shared_ptr<std::atomic<uint64_t>> reached;  // what it said, with whoever is to say it
+  };
+
   using Want = pool::Suballocator::Want;
 
   pool::StreamId IdFor(const MemoryOrder& order);
@@ -109,6 +120,8 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   uint64_t GiveBackIdle(uint64_t enough, bool waits);
   // Whether memory lies with streams whose work may go on.
   bool LiesWithStreams() const;
+  bool IsAwaited() const;  // whether anybody waits for what is freed here
+  void TellOfFreed(pool::StreamId id, driver::Stream native);
   // Streams whose work is over let go of what was freed on them. False: nothing changed.
   bool FindReached(pool::StreamId but);
   void ServeWaiters();
@@ -122,6 +135,7 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   std::map<pool::StreamId, std::weak_ptr<Stream>> streams_;  // that have had memory
   std::vector<End> ends_;
   std::map<pool::StreamId, Foreign> foreign_;
+  std::map<pool::StreamId, Told> told_;
   uint64_t grown_ = 0;  // allocations for which there had to be another segment
   std::list<std::shared_ptr<Waiter>> waiters_;
 

@@ -111,12 +111,15 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   struct Asked {
     uint64_t bytes = 0;
     std::optional<uint64_t> ahead = std::nullopt;  // the others', when it came
-    bool waits = false;                            // it is in the line itself
+    const quota::Ticket* place = nullptr;          // in the line, of one that waits itself
+    bool told = false;                             // who has freed something tells when it is there
   };
   // Has pools give up what is idle, where `bytes` would not fit otherwise: this device's, of those who have no quota
   // either, and, within what is guaranteed to it, of those who have borrowed from it. These are asked for more, unless
   // `asked` is null. Until the answer goes, nothing more is lent.
   quota::Demand MakeRoom(uint64_t bytes, Asked* asked);
+  // Has who waits look when streams have come to what was freed on them in this device's pools before.
+  void TellOfFreed();
   // Gives up to `bytes` that are idle in this device's pools back to the quota.
   void TrimPools(uint64_t bytes);
   // Who is asked for what this device has borrowed. Null: nobody.
@@ -160,6 +163,8 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
 
  private:
   friend class Gpu;
+
+  std::vector<std::shared_ptr<MemoryPool>> memory_pools() const;  // that are there
 
   VirtualDevice(std::shared_ptr<Gpu> gpu, std::shared_ptr<Tenant> tenant);
   ~VirtualDevice() = default;

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+// Waiting for memory of a pool: for what comes free in it, for what streams come to, and for room in the quota.
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <utility>
+
+#include "device/memory/memory_pool.h"
+#include "device/memory/tell_behind.h"
+#include "device/stream/poll.h"
+#include "device/stream/relaxed_capture.h"
+
+namespace gpushare::device {
+namespace {
+
+using pool::kNobody;
+using pool::StreamId;
+
+}  // namespace
+
+bool MemoryPool::LiesWithStreams() const {
+  const std::lock_guard lock(lock_);
+  return !ends_.empty() || !blocks_.StreamsWithFree(kNobody).empty();
+}
+
+absl::StatusOr<driver::DevicePtr> MemoryPool::Wait(const VirtualDevice::Request& request,
+                                                   StreamId stream) {
+  const RelaxedCapture relaxed(gpu_.driver());
+  const auto waiter = std::make_shared<Waiter>();
+  waiter->bytes = request.bytes;
+  waiter->stream = stream;
+  Want least;
+  {
+    const std::lock_guard lock(lock_);
+    least = blocks_.LeastSegmentFor(request.bytes);
+    waiters_.push_back(waiter);
+    CountWaiters();
+  }
+  // Leaves the line, and tells what was handed over meanwhile.
+  const auto leave = [&] {
+    const std::lock_guard lock(lock_);
+    waiters_.remove(waiter);
+    CountWaiters();
+    return waiter->got;
+  };
+  VirtualDevice::Asked asked{.place = waiter->ticket.get()};
+  // What has come through streams by now, or is idle elsewhere; the places in line are kept.
+  const auto look = [&] {
+    uint64_t free_bytes = 0, total = 0;
+    device_.Memory(&free_bytes, &total);
+    if (least.bytes > total ||
+        request.CalledOff()) {  // the quota was made smaller, or nobody wants it
+      static_cast<void>(device_.account().CallAway(waiter->ticket, gpu_.clock()));
+    } else {
+      static_cast<void>(device_.MakeRoom(least.bytes, &asked));
+      if (LiesWithStreams()) ServeWaiters();
+      device_.account().Poll();
+    }
+    return gpu_.clock().Now() + kPoll;
+  };
+  driver::DevicePtr got = 0;
+  bool charged = false;
+  quota::Grant grant;
+  try {
+    // What was freed before the lines above did not see this waiter.
+    ServeWaiters();
+    grant = device_.account().ReserveBefore(least.bytes, gpu_.clock(), request.deadline,
+                                            waiter->ticket, look);
+    charged = grant.granted;
+  } catch (...) {
+    // A block that was handed over goes back to whoever is next.
+    if (const driver::DevicePtr late = leave(); late != 0) static_cast<void>(Free(late, {}));
+    if (charged) device_.account().Cancel(least.bytes);
+    throw;
+  }
+  got = leave();
+  absl::StatusOr<driver::DevicePtr> answer = got;
+  if (got != 0) {
+    if (charged) device_.account().Cancel(least.bytes);  // both came at once
+  } else if (!charged) {
+    VirtualDevice::Request late = request;
+    late.bytes = least.bytes;
+    if (!request.CalledOff()) device_.account().CountDenied();
+    answer = device_.Refuse(late, grant.left);
+  } else {
+    const absl::StatusOr<driver::DevicePtr> base = device_.TakeReserved(least.bytes);
+    answer = base.ok() ? Cut(*base, least, request.bytes, stream) : base;
+  }
+  // Those behind may fit.
+  if (waiting_.load() != 0) ServeWaiters();
+  return answer;
+}
+
+void MemoryPool::ServeWaiters() {
+  FindReached(kNobody);
+  for (bool unserved = false; !unserved;) {
+    std::shared_ptr<quota::Ticket> ticket;
+    {
+      const std::lock_guard lock(lock_);
+      if (waiters_.empty()) return;
+      Waiter& first = *waiters_.front();
+      first.got = blocks_.AllocateAnywhere(first.bytes, first.stream);
+      ticket = first.ticket;
+      if (first.got == 0) {
+        unserved = true;
+      } else {
+        waiters_.pop_front();
+        CountWaiters();
+      }
+    }
+    if (!unserved) static_cast<void>(device_.account().CallAway(ticket, gpu_.clock()));
+  }
+  // What is idle is worth more to the quota, where the first waits as well.
+  GiveBackIdle(UINT64_MAX, /*waits=*/false);
+}
+
+// ---- What streams come to ----
+
+bool MemoryPool::IsAwaited() const {
+  return waiting_.load() != 0 || device_.account().is_awaited();
+}
+
+void MemoryPool::TellOfFreed() {
+  std::vector<std::shared_ptr<Stream>> streams;
+  {
+    const std::lock_guard lock(lock_);
+    for (const StreamId id : blocks_.StreamsWithFree(kNobody)) {
+      const auto at = streams_.find(id);
+      if (at == streams_.end()) continue;
+      if (std::shared_ptr<Stream> stream = at->second.lock()) streams.push_back(std::move(stream));
+    }
+  }
+  for (const std::shared_ptr<Stream>& stream : streams) TellOfFreed(stream->id(), stream->native());
+}
+
+// Word comes once for what was freed until now. Whoever looks then needs not ask the driver, which would say that the
+// stream has more to do.
+void MemoryPool::TellOfFreed(StreamId id, driver::Stream native) try {
+  uint64_t frees;
+  std::shared_ptr<std::atomic<uint64_t>> reached;
+  {
+    const std::lock_guard lock(lock_);
+    Told& told = told_[id];
+    frees = blocks_.FreesOf(id);
+    if (told.asked == frees) return;
+    if (told.reached == nullptr) told.reached = std::make_shared<std::atomic<uint64_t>>(0);
+    told.asked = frees;
+    reached = told.reached;
+  }
+  const ContextScope current(device_.site());
+  const RelaxedCapture relaxed(gpu_.driver());
+  TellBehind(gpu_.driver(), native,
+             [frees, reached = std::move(reached), waiters = device_.account().AwaitedBy()] {
+               reached->store(frees);
+               waiters.LookAgain();
+             });
+} catch (const std::bad_alloc&) {
+  // Who waits finds out by asking.
+}
+
+bool MemoryPool::FindReached(StreamId but) {
+  struct Asked {
+    StreamId id;
+    uint64_t frees;
+    std::shared_ptr<Stream> stream;
+    std::shared_ptr<ForeignStream> foreign;  // one of the two
+  };
+  std::vector<Asked> asked;
+  std::vector<End> ends;
+  bool changed = false;
+  const auto let_go = [&](StreamId id) {
+    changed = true;
+    if (id < pool::kFirstForeign) return blocks_.Reached(id);
+    // Whether it is still there nobody tells: it is known from its next free on.
+    blocks_.Forget(id);
+    told_.erase(id);
+    const auto at = foreign_.find(id);
+    if (at != foreign_.end() && at->second.marking == 0) foreign_.erase(at);
+  };
+  {
+    const std::lock_guard lock(lock_);
+    for (const StreamId id : blocks_.StreamsWithFree(but)) {
+      const auto told = told_.find(id);
+      if (told != told_.end() && told->second.reached != nullptr &&
+          told->second.reached->load() == blocks_.FreesOf(id)) {
+        let_go(id);
+        continue;
+      }
+      if (id >= pool::kFirstForeign) {
+        const auto at = foreign_.find(id);
+        if (at != foreign_.end() && at->second.stream != nullptr) {
+          asked.push_back({id, blocks_.FreesOf(id), nullptr, at->second.stream});
+        }
+        continue;
+      }
+      const auto at = streams_.find(id);
+      if (at == streams_.end()) continue;
+      if (std::shared_ptr<Stream> stream = at->second.lock()) {
+        asked.push_back({id, blocks_.FreesOf(id), std::move(stream), nullptr});
+      }
+    }
+    ends.swap(ends_);
+  }
+  if (asked.empty() && ends.empty()) return changed;
+  {
+    const ContextScope current(device_.site());
+    const RelaxedCapture relaxed(gpu_.driver());
+    std::erase_if(asked, [](const Asked& a) {
+      return a.foreign != nullptr ? !a.foreign->Over() : !a.stream->Idle();
+    });
+    for (End& end : ends) {
+      if (end.end->Over()) end.end = nullptr;
+    }
+  }
+  const std::lock_guard lock(lock_);
+  for (const Asked& a : asked) {
+    if (blocks_.FreesOf(a.id) == a.frees) let_go(a.id);  // else perhaps after more work
+  }
+  for (const End& end : ends) {
+    if (end.end != nullptr) {
+      ends_.push_back(end);
+    } else {
+      blocks_.Forget(end.stream);
+      told_.erase(end.stream);
+      changed = true;
+    }
+  }
+  return changed;
+}
+
+}  // namespace gpushare::device

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Word of how far a stream has come, for those who wait for what was freed there.
+//
+//   TellBehind(driver, native, [waiters = account.AwaitedBy()] { waiters.LookAgain(); });
+//
+// It takes a function on the host behind what the stream was given, which holds up the stream: to be put there only while
+// somebody waits.
+#ifndef GPUSHARE_DEVICE_MEMORY_TELL_BEHIND_H_
+#define GPUSHARE_DEVICE_MEMORY_TELL_BEHIND_H_
+
+#include <memory>
+#include <new>
+#include <utility>
+
+#include "driver/driver.h"
+
+namespace gpushare::device {
+
+// `tell` runs on a thread of the driver's, which may not call it, and does not throw. Not at all on a stream that
+// captures, and where the host or the driver has no room for it: who waits looks from time to time. The stream's context
+// is current, and the thread in the relaxed mode.
+template <typename Tell>
+void TellBehind(const driver::Driver& driver, driver::Stream native, Tell tell) {
+  driver::Driver::Capture capture = driver::Driver::Capture::kNone;
+  if (driver.StreamCapture(native, &capture) != driver::Result::kSuccess ||
+      capture != driver::Driver::Capture::kNone) {
+    return;
+  }
+  std::unique_ptr<Tell> token(new (std::nothrow) Tell(std::move(tell)));
+  if (token == nullptr) return;
+  const auto call = [](void* argument) {
+    const std::unique_ptr<Tell> now(static_cast<Tell*>(argument));
+    (*now)();
+  };
+  if (driver.LaunchHost(native, call, token.get()) == driver::Result::kSuccess) {
+    static_cast<void>(token.release());
+  }
+}
+
+}  // namespace gpushare::device
+
+#endif  // GPUSHARE_DEVICE_MEMORY_TELL_BEHIND_H_

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who waits for memory has it when it is free: of every strategy, from every strategy, its own tenant's or lent to another.
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "tests/unit/device/device_test.h"
+
+namespace gpushare {
+namespace {
+
+enum class Frees { kAtOnce, kInItsStream, kInItsStreamBefore };
+
+using Case = std::tuple<int, int, bool, Frees>;
+
+class ServedTest : public StreamTest, public ::testing::WithParamInterface<Case> {
+ protected:
+  // What the machine takes to wake a thread is its own.
+  std::string config() const override { return StreamTest::config() + ",wake_sleep=0,wake_spin=0"; }
+};
+
+// The calls of the driver that free and allocate, and nothing else.
+TEST_P(ServedTest, WhenMemoryIsFree) {
+  const auto& [waits_in, freed_from, lent, frees] = GetParam();
+  const VirtualDevice owner = MakeDevice("owner", "memory=1GiB");
+  const VirtualDevice borrower = MakeDevice("borrower", "memory=256MiB,memory_cap=7GiB");
+  const VirtualDevice& freer = lent ? borrower : owner;
+  std::vector<Allocation> rest;  // what nobody is promised
+  const Allocator direct = Must(Allocator::Create(freer));
+  const Allocator waits =
+      Must(Allocator::Create(owner, {.strategy = static_cast<AllocationStrategy>(waits_in)}));
+  const Allocator from =
+      Must(Allocator::Create(freer, {.strategy = static_cast<AllocationStrategy>(freed_from)}));
+  const Stream stream = Must(Stream::Create(freer)), other = Must(Stream::Create(owner));
+  Allocation held = frees == Frees::kAtOnce ? Must(from.Allocate(MiB(512)))
+                                            : Must(from.Allocate(MiB(512), stream));
+  for (;;) {
+    absl::StatusOr<Allocation> more = direct.Allocate(MiB(256));
+    if (!more.ok()) break;
+    rest.push_back(*std::move(more));
+  }
+  if (frees != Frees::kAtOnce) {
+    ASSERT_OK(Spin(stream, absl::Microseconds(7'300)));
+  }
+  if (frees == Frees::kInItsStreamBefore) {
+    EXPECT_OK(held.Free());
+  }
+  absl::Duration served;
+  Thread waiter = Must(runtime_->StartThread("waiter", [&] {
+    EXPECT_OK(waits.Allocate(MiB(512), {.stream = &other, .timeout = absl::Seconds(1)}).status());
+    served = runtime_->Now();
+  }));
+  runtime_->SleepFor(absl::Microseconds(2'700));
+  EXPECT_EQ(served, absl::ZeroDuration());
+  absl::Duration over = runtime_->Now();
+  if (frees != Frees::kInItsStreamBefore) {
+    EXPECT_OK(held.Free());
+  }
+  if (frees != Frees::kAtOnce) {
+    EXPECT_OK(stream.Synchronize());
+    over = runtime_->Now();
+  }
+  waiter.Join();
+  EXPECT_LE(served - over, absl::Microseconds(8));
+}
+
+std::string CaseOf(const testing::TestParamInfo<Case>& info) {
+  const std::string strategies[] = {"direct", "pool", "suballocating"};
+  const auto& [waits_in, freed_from, lent, frees] = info.param;
+  return strategies[waits_in] + "_from_" + strategies[freed_from] + (lent ? "_lent" : "") +
+         (frees == Frees::kAtOnce        ? ""
+          : frees == Frees::kInItsStream ? "_in_its_stream"
+                                         : "_in_its_stream_before");
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, ServedTest,
+                         testing::Combine(testing::Range(0, 3), testing::Range(0, 3),
+                                          testing::Bool(), testing::Values(Frees::kAtOnce)),
+                         CaseOf);
+// What is allocated directly is freed when the device has come so far.
+INSTANTIATE_TEST_SUITE_P(
+    InItsStream, ServedTest,
+    testing::Combine(testing::Range(0, 3), testing::Range(1, 3), testing::Bool(),
+                     testing::Values(Frees::kInItsStream, Frees::kInItsStreamBefore)),
+    CaseOf);
+
+}  // namespace
+}  // namespace gpushare
