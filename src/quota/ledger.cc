@@ -93,6 +93,13 @@ uint64_t Account::Reachable() const {
 
 bool Account::has_waiters() const { return line().waiters() != 0; }
 
+// Who waits for more than is promised is no owner that wants back what it lent: two such would wait for each other.
+bool Account::lends() const {
+  if (wanted_.load() != 0) return false;
+  const uint64_t least = line().least();
+  return least == UINT64_MAX || least > Minus(guarantee_.load(), own());
+}
+
 void Account::Serve() {
   line().Serve();
   const Account& root = parent_ != nullptr ? *parent_ : *this;
@@ -111,6 +118,7 @@ Grant Account::ReserveBefore(uint64_t bytes, base::Clock& clock, Time deadline,
   const bool possible = bytes <= most();
   if (possible) {
     grant.granted = line().Charge(*this, bytes, clock, deadline, ticket, look);
+    if (waiters_->load() != 0) Serve();  // it lends again
   }
   grant.left = Left();
   if (parent_ != nullptr) grant.left = std::min(grant.left, parent_->Left());

@@ -224,7 +224,7 @@ class Account {
   Grant TryCharge(uint64_t bytes);
   Grant ChargeByBook(uint64_t bytes);
   void UnchargeByBook(uint64_t bytes);
-  bool lends() const { return !has_waiters() && wanted_.load() == 0; }
+  bool lends() const;
   Grant TryChargeAlone(uint64_t bytes);
   Grant TakeBackAndTry(uint64_t bytes);
   Grant TryChargeBoth(uint64_t bytes);

@@ -24,7 +24,7 @@
 // Guarantees come out of one account, the rest, and go back into it, together with what of them is lent: no byte is
 // anybody's twice while they change, whoever reserves meanwhile.
 //
-// Nothing more is lent of an account while it has waiters or a Demand. Who waits for what others have borrowed, or for
+// Nothing more is lent of an account while it has a Demand, or waiters for what is promised to it. Who waits for what others have borrowed, or for
 // others to leave something, is served by their releases; for what comes free in other ways it asks (Account::Poll).
 //
 // Units: bytes. Threading: thread-safe, by one spin lock for the accounts that borrow and for those whose requests do not
@@ -115,7 +115,8 @@ class [[nodiscard]] Demand {
   Demand(Demand&& other) noexcept : account_(std::exchange(other.account_, nullptr)) {}
   Demand& operator=(Demand&&) = delete;
   ~Demand() {
-    if (account_ != nullptr) account_->wanted_.fetch_sub(1);
+    if (account_ == nullptr || account_->wanted_.fetch_sub(1) != 1) return;
+    if (account_->waiters_->load() != 0) account_->Serve();  // it lends again
   }
 
  private:

@@ -8,9 +8,15 @@
 namespace gpushare::quota {
 
 // The line's own first: whoever finds one among all finds the line as well.
-void WaitingLine::Count(int32_t more) {
-  waiters_.fetch_add(static_cast<uint32_t>(more));
-  if (all_ != nullptr) all_->fetch_add(static_cast<uint32_t>(more));
+void WaitingLine::Changed() {
+  const uint32_t before = waiters_.load(), now = static_cast<uint32_t>(queue_.size());
+  uint64_t least = queue_.empty() ? UINT64_MAX : queue_.front().bytes;
+  for (const Waiter& waiter : queue_) {
+    if (waiter.account != queue_.front().account) least = std::min(least, waiter.bytes);
+  }
+  least_.store(least);
+  waiters_.store(now);
+  if (all_ != nullptr) all_->fetch_add(now - before);
 }
 
 bool WaitingLine::Charge(Account& account, uint64_t bytes, base::Clock& clock, Time deadline,
@@ -21,7 +27,7 @@ bool WaitingLine::Charge(Account& account, uint64_t bytes, base::Clock& clock, T
     base::MutexLock lock(&mutex_);
     if (!ticket->waits()) return false;  // called away already
     place = queue_.insert(queue_.end(), {&account, bytes, &clock, ticket});
-    Count(1);
+    Changed();
     account.waiting_.fetch_add(1);
     account.waiting_bytes_.fetch_add(bytes);
   }
@@ -54,7 +60,7 @@ bool WaitingLine::Leave(Account& account, std::list<Waiter>::iterator place, Tic
   if (ticket.waits()) ticket.state.store(Ticket::kLeft);
   account.waiting_bytes_.fetch_sub(place->bytes);
   queue_.erase(place);
-  Count(-1);
+  Changed();
   account.waiting_.fetch_sub(1);
   return false;
 }
@@ -96,11 +102,11 @@ void WaitingLine::Serve() {
       } else if (std::find(blocked.begin(), blocked.end(), at->account) == blocked.end() &&
                  at->account->TryCharge(at->bytes)) {
         at->ticket->state.store(Ticket::kGranted);
-        Count(-1);
         at->account->waiting_.fetch_sub(1);
         at->account->waiting_bytes_.fetch_sub(at->bytes);
         served.emplace_back(at->clock, std::move(at->ticket));
         at = queue_.erase(at);
+        Changed();
       } else {
         blocked.push_back(at->account);
         ++at;

@@ -39,6 +39,9 @@ class WaitingLine {
   void LookAgain();
 
   uint32_t waiters() const { return waiters_.load(); }
+  // The least that is waited for by anybody whom no other of the account is in front of; that of an account beside others'
+  // may be of one further behind.
+  uint64_t least() const { return least_.load(); }
   std::atomic<uint32_t>* told() { return all_ != nullptr ? all_ : &waiters_; }
 
  private:
@@ -52,9 +55,10 @@ class WaitingLine {
   // Takes a waiter out again; true: it has its grant.
   bool Leave(Account& account, std::list<Waiter>::iterator place, Ticket& ticket);
 
-  void Count(int32_t more);  // with the lock
+  void Changed();  // the queue, with the lock
 
   std::atomic<uint32_t> waiters_{0};
+  std::atomic<uint64_t> least_{UINT64_MAX};
   std::atomic<uint32_t>* const all_;
   base::Mutex mutex_;
   std::list<Waiter> queue_ ABSL_GUARDED_BY(mutex_);

@@ -8,9 +8,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <functional>
 #include <random>
 #include <thread>
 #include <vector>
+
+#include "base/clock.h"
 
 namespace gpushare::quota {
 namespace {
@@ -402,6 +405,85 @@ TEST(LoansThreads, NoByteIsHeldTwiceWhileGuaranteesMove) {
   EXPECT_GT(moved, 10);
   EXPECT_EQ(rest->charged() + a->charged() + b->charged() + c->charged(), 0u);
   EXPECT_EQ(rest->guarantee() + a->guarantee() + b->guarantee() + c->guarantee(), kDevice);
+  EXPECT_TRUE(book.CheckInvariants().ok()) << book.CheckInvariants();
+}
+
+// ---- Waiting ----
+
+void WaitUntil(const std::function<bool()>& condition) {
+  while (!condition()) std::this_thread::yield();
+}
+
+TEST_F(LoansTest, AnOwnerThatWaitsIsServedByTheBorrowersFree) {
+  ASSERT_TRUE(borrower_->Reserve(100));
+  std::thread owner([&] { EXPECT_TRUE(owner_->ReserveBefore(40, base::RealClock(), kNever)); });
+  WaitUntil([&] { return owner_->has_waiters(); });
+  borrower_->Cancel(30);
+  EXPECT_TRUE(owner_->has_waiters());
+  borrower_->Cancel(10);
+  owner.join();
+  owner_->Cancel(40);
+  borrower_->Cancel(60);
+}
+
+TEST_F(LoansTest, ABorrowerThatWaitsIsServedByAnybodysFree) {
+  ASSERT_TRUE(owner_->Reserve(60));
+  std::thread borrower(
+      [&] { EXPECT_TRUE(borrower_->ReserveBefore(90, base::RealClock(), kNever)); });
+  WaitUntil([&] { return borrower_->has_waiters(); });
+  owner_->Cancel(40);
+  EXPECT_TRUE(borrower_->has_waiters());
+  owner_->Cancel(20);
+  borrower.join();
+  borrower_->Cancel(90);
+}
+
+// Neither lends would mean that both wait for ever, with the whole device free.
+TEST(LoansThreads, TwoThatWaitForMoreThanIsTheirsDoNotWaitForEachOther) {
+  LoanBook book;
+  const Owned nobodys = Make(book, 10), a = Make(book, 45, 100), b = Make(book, 45, 100);
+  ASSERT_TRUE(nobodys->Reserve(10));
+  std::vector<std::thread> waits;
+  for (Account* account : {a.get(), b.get()}) {
+    waits.emplace_back([account] {
+      EXPECT_TRUE(account->ReserveBefore(95, base::RealClock(), kNever));
+      account->Cancel(95);
+    });
+  }
+  WaitUntil([&] { return a->has_waiters() && b->has_waiters(); });
+  nobodys->Cancel(10);
+  for (std::thread& thread : waits) thread.join();
+}
+
+// Who waits looks at nothing by itself: each release that lets it go on has to serve it.
+TEST(LoansThreads, NobodyWhoWaitsIsForgotten) {
+  LoanBook book;
+  const Owned rest = Make(book, 1000), a = Make(book, 1000), b = Make(book, 500, 3000),
+              c = Make(book, 500, 2500);
+  std::vector<std::thread> threads;
+  for (Account* account : {a.get(), a.get(), b.get(), b.get(), c.get(), c.get()}) {
+    threads.emplace_back([&, account, seed = threads.size()] {
+      std::mt19937 random(static_cast<unsigned>(seed));
+      for (int i = 0; i < 300; ++i) {
+        const uint64_t bytes = 1 + random() % account->limit();
+        ASSERT_TRUE(account->ReserveBefore(bytes, base::RealClock(), kNever));
+        account->Commit(bytes);
+        if (random() % 4 == 0) std::this_thread::yield();
+        account->Release(bytes);
+      }
+    });
+  }
+  // Accounts come, wait, and go while others serve them.
+  threads.emplace_back([&] {
+    for (int i = 0; i < 300; ++i) {
+      const Owned guest = Make(book, 1, 400);
+      ASSERT_TRUE(guest->ReserveBefore(400, base::RealClock(), kNever));
+      guest->Cancel(400);
+      book.Retire(*guest, *rest);
+    }
+  });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(rest->charged() + a->charged() + b->charged() + c->charged(), 0u);
   EXPECT_TRUE(book.CheckInvariants().ok()) << book.CheckInvariants();
 }
 
