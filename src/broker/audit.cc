@@ -16,11 +16,12 @@ bool Exceeds(uint64_t counted, uint64_t claimed, uint64_t allowance) {
 void Audit::Add(const Claims& before, const Counts& counted, const Claims& after) {
   ++looks_;
   for (const auto& [process, bytes] : counted) {
-    if (bytes == 0) continue;
+    if (bytes == uint64_t{0}) continue;
     Seen& seen = seen_[process];
-    seen.least = std::min(seen.least, bytes);
-    seen.latest = bytes;
     ++seen.looks;
+    if (!bytes.has_value()) continue;
+    seen.least = std::min(seen.least, *bytes);
+    seen.latest = *bytes;
   }
   for (const Claims* claims : {&before, &after}) {
     for (const auto& [process, claim] : *claims) {
@@ -35,7 +36,8 @@ void Audit::Add(const Claims& before, const Counts& counted, const Claims& after
 }
 
 AuditResult Audit::Judge(const Seen& seen) const {
-  if (seen.looks < looks_) return AuditResult::kNone;  // it was not there all the time
+  if (seen.looks < looks_) return AuditResult::kNone;        // it was not there all the time
+  if (seen.latest == UINT64_MAX) return AuditResult::kNone;  // what it holds is not known
   if (!seen.claimed) return AuditResult::kStranger;
   if (Exceeds(seen.least, seen.most.granted, allowance_)) return AuditResult::kOverGrant;
   if (Exceeds(seen.least, seen.most.says, allowance_)) return AuditResult::kUnderstates;
@@ -64,12 +66,18 @@ const AuditReport& AuditLog::Take(Findings found) {
   ++report_.audits;
   std::map<OnGpu, AuditResult> now;
   for (auto& [process, finding] : found) {
+    const auto known = reported.find(process);
+    if (finding.counted == UINT64_MAX && known != reported.end()) {
+      // That it is over is not known either.
+      now[process] = before_.at(process);
+      if (known->second.what != AuditResult::kNone) finding = known->second;
+      continue;
+    }
     now[process] = finding.what;
     const auto before = before_.find(process);
     if (before == before_.end() || before->second == AuditResult::kNone) {
       finding.what = AuditResult::kNone;
     }
-    const auto known = reported.find(process);
     const AuditResult was = known == reported.end() ? AuditResult::kNone : known->second.what;
     const bool holds = finding.what != AuditResult::kNone;
     if (holds != (was != AuditResult::kNone)) report_.news[process] = finding;

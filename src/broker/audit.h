@@ -18,6 +18,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -41,11 +42,12 @@ struct Claim {
   uint64_t says = 0, granted = 0;
 };
 using Claims = std::map<OnGpu, Claim>;
-using Counts = std::map<OnGpu, uint64_t>;  // by the driver, bytes
+// By the driver, bytes; nothing: it lists the process without a figure, and what that holds is not known.
+using Counts = std::map<OnGpu, std::optional<uint64_t>>;
 
 struct Finding {
   AuditResult what = AuditResult::kNone;
-  uint64_t counted = 0;
+  uint64_t counted = 0;  // UINT64_MAX: the driver has said no figure
   Claim claim;
   std::string program;  // of one that is no tenant's, where it can be seen
 };
@@ -60,12 +62,12 @@ class Audit {
   void Add(const Claims& before, const Counts& counted, const Claims& after);
   // Processes that have a claim which what was added does not bear out. More looks may clear them.
   bool Suspects() const;
-  // Everything that was counted, with what came of it.
+  // Everything that was counted or listed without a figure, with what came of it.
   Findings Result() const;
 
  private:
   struct Seen {
-    uint64_t least = UINT64_MAX, latest = 0;
+    uint64_t least = UINT64_MAX, latest = UINT64_MAX;
     int looks = 0;
     Claim most;
     bool claimed = false;

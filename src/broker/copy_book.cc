@@ -2,6 +2,7 @@
 #include "broker/copy_book.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 namespace gpushare::broker {
@@ -45,6 +46,18 @@ void CopyBook::Leave(Member* member, Time now, Changed& changed) {
   }
   members_.remove_if([member](const Member& other) { return &other == member; });
   Publish(changed);
+}
+
+Time CopyBook::ClearAt(Time now) const {
+  Time clear = now;
+  for (const Way& way : ways_) {
+    const double missing = way.bucket.depth() - way.bucket.LevelAt(now);
+    if (way.rate == 0 || missing <= 0) continue;
+    const double most = static_cast<double>((kMostOwed + kSavedUp).count());
+    const double ns = std::min(std::ceil(missing / way.bucket.rate()), most);
+    clear = std::max(clear, now + Nanos(static_cast<int64_t>(ns)));
+  }
+  return clear;
 }
 
 void CopyBook::Publish(Changed& changed) {

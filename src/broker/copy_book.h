@@ -41,6 +41,8 @@ class CopyBook {
   // What it has copied and was not granted its tenant owes: processes that each copy once do not pass the limit.
   void Leave(Member* member, Time now, Changed& changed);
   Time Look(Time now, Changed& changed);
+  // When nothing is owed any more; `now` at the earliest.
+  Time ClearAt(Time now) const;
 
  private:
   struct Way {

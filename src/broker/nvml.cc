@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -91,16 +91,18 @@ absl::Status Nvml::AddProcesses(const std::string& uuid, Counts* counts) const {
   for (const char* kind : {"Compute", "Graphics", "MPSCompute"}) {
     GPUSHARE_ASSIGN_OR_RETURN(const std::vector<nvml::ProcessV2> list,
                               ListProcesses(library_, device, kind));
-    std::map<OnGpu, uint64_t> of_kind;
+    Counts of_kind;
     for (const nvml::ProcessV2& process : list) {
       const auto pid = static_cast<int32_t>(process.pid);
-      if (process.used_memory == nvml::kNoFigure || pid == getpid()) continue;
-      of_kind[{uuid, pid}] += process.used_memory;  // of each MIG instance by itself
+      if (pid == getpid()) continue;
+      std::optional<uint64_t>& bytes = of_kind[{uuid, pid}];
+      if (process.used_memory == nvml::kNoFigure) continue;
+      bytes = bytes.value_or(0) + process.used_memory;  // of each MIG instance by itself
     }
     // Who computes and draws is in both lists, with the same figure.
     for (const auto& [process, bytes] : of_kind) {
-      uint64_t& most = (*counts)[process];
-      most = std::max(most, bytes);
+      std::optional<uint64_t>& most = (*counts)[process];
+      most = std::max(most, bytes);  // nothing is the least
     }
   }
   return absl::OkStatus();

@@ -87,6 +87,7 @@ absl::StatusOr<Registry::Tenant*> Registry::TenantFor(const Credentials& who,
   }
   if (draining_) return absl::UnavailableError("the broker is being drained: nobody registers");
   std::string name = hello.tenant;
+  bool numbered = false;
   if (name.empty()) {
     int found = 0;
     for (const auto& [known, tenant] : tenants_) {
@@ -109,6 +110,7 @@ absl::StatusOr<Registry::Tenant*> Registry::TenantFor(const Credentials& who,
     for (uint64_t number = next_session_;
          found == 0 && (name.empty() || tenants_.count(name) != 0);) {
       name = absl::StrCat("process-", number++);
+      numbered = true;
     }
   }
   if (const auto at = tenants_.find(name); at != tenants_.end()) {
@@ -120,6 +122,11 @@ absl::StatusOr<Registry::Tenant*> Registry::TenantFor(const Credentials& who,
     if (tenant.draining) {
       return absl::UnavailableError(absl::StrCat("tenant '", name, "' is being drained"));
     }
+    if (!tenant.listed && tenant.sessions == 0) {
+      // As if it made the tenant, but for what that owes and was ordered.
+      GPUSHARE_RETURN_IF_ERROR(MayBeOwn(hello.spec));
+      tenant.config.spec = hello.spec;
+    }
     return &tenant;
   }
   if (!config_.unlisted) {
@@ -127,14 +134,19 @@ absl::StatusOr<Registry::Tenant*> Registry::TenantFor(const Credentials& who,
         "there is no tenant '", name, "': add it to the configuration, or allow 'unlisted' ones"));
   }
   GPUSHARE_RETURN_IF_ERROR(spec::ValidateTenantName(name));
-  GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec spec, spec::ParseSpec(hello.spec));
-  GPUSHARE_RETURN_IF_ERROR(CheckTenantSpec(spec));
+  GPUSHARE_RETURN_IF_ERROR(MayBeOwn(hello.spec));
   auto made = std::make_unique<Tenant>();
   made->name = name;
   made->config.name = name;
   made->config.spec = hello.spec;
   made->owner = who.uid;
+  made->numbered = numbered;
   return (tenants_[name] = std::move(made)).get();
+}
+
+absl::Status Registry::MayBeOwn(const std::string& spec) const {
+  GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec parsed, spec::ParseSpec(spec));
+  return CheckTenantSpec(parsed);
 }
 
 absl::StatusOr<Registry::Session*> Registry::Register(const Credentials& who,
@@ -151,14 +163,15 @@ absl::StatusOr<Registry::Session*> Registry::Register(const Credentials& who,
   session.program = hello.program;
   session.asked = hello.tenant;
   session.tenant = tenant;
-  ++tenant->sessions;
+  if (tenant->sessions++ == 0 && !tenant->listed) dormant_.remove(tenant);
   ++sessions_ever_;
   return &session;
 }
 
 // ---- Shares
 
-absl::StatusOr<Registry::Gpu*> Registry::FindGpu(const ipc::OpenGpu& open, Changed& changed) {
+absl::StatusOr<Registry::Gpu*> Registry::FindGpu(const ipc::OpenGpu& open, Time now,
+                                                 Changed& changed) {
   if (const auto at = gpus_.find(open.uuid); at != gpus_.end()) return at->second.get();
   if (knows_gpus_) {
     std::string there;
@@ -166,9 +179,7 @@ absl::StatusOr<Registry::Gpu*> Registry::FindGpu(const ipc::OpenGpu& open, Chang
     return absl::NotFoundError(
         absl::StrCat("the broker has no GPU ", open.uuid, "; it has", there));
   }
-  if (gpus_.size() >= kMostNamedGpus) {
-    std::erase_if(gpus_, [](const auto& gpu) { return gpu.second->shares.empty(); });
-  }
+  if (gpus_.size() >= kMostNamedGpus) ForgetUnusedGpus(now, changed);
   if (open.uuid.empty() || open.uuid.size() > kMostUuid || open.memory == 0 ||
       open.memory > kMostMemory || gpus_.size() >= kMostNamedGpus) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -205,15 +216,26 @@ absl::Status Registry::Admit(const Gpu& gpu, const std::string& tenant, const sp
 
 absl::StatusOr<Registry::Share*> Registry::ShareOf(Tenant& tenant, Gpu& gpu, Time now,
                                                    Changed& changed, const std::string* own) {
-  if (const auto at = gpu.shares.find(tenant.name); at != gpu.shares.end()) {
-    return at->second.get();
+  const auto at = gpu.shares.find(tenant.name);
+  if (at != gpu.shares.end() && !at->second->dormant) return at->second.get();
+  // Who is not listed says himself what he wants.
+  TenantConfig config = tenant.config;
+  if (own != nullptr && !tenant.listed) config.spec = *own;
+  if (at != gpu.shares.end()) {
+    Share& there = *at->second;
+    gpushare_spec spec = there.spec;
+    if (!there.set) {
+      GPUSHARE_ASSIGN_OR_RETURN(spec, SpecOn(config, gpu.info.uuid));
+    }
+    GPUSHARE_ASSIGN_OR_RETURN(const spec::Limits limits,
+                              spec::ResolveSpec(spec, GPUSHARE_PRIORITY_UNSET, gpu.capacity));
+    GPUSHARE_RETURN_IF_ERROR(Admit(gpu, tenant.name, limits, &there));
+    Assign({&there, spec, limits}, now, changed);
+    return &there;
   }
   auto share = std::make_unique<Share>();
   share->tenant = &tenant;
   share->gpu = &gpu;
-  // Who is not listed says himself what he wants.
-  TenantConfig config = tenant.config;
-  if (own != nullptr && !tenant.listed) config.spec = *own;
   GPUSHARE_ASSIGN_OR_RETURN(share->spec, SpecOn(config, gpu.info.uuid));
   GPUSHARE_ASSIGN_OR_RETURN(share->limits,
                             spec::ResolveSpec(share->spec, GPUSHARE_PRIORITY_UNSET, gpu.capacity));
@@ -232,6 +254,7 @@ absl::StatusOr<Registry::Share*> Registry::ShareOf(Tenant& tenant, Gpu& gpu, Tim
 
 // Whether a quota may come or go.
 absl::Status Registry::CheckQuota(const Share& share, const spec::Limits& limits) const {
+  if (share.dormant) return absl::OkStatus();
   const bool used =
       share.quota != nullptr ? !share.quota->members().empty() : share.tenant->sessions > 0;
   if (limits.memory.has_value() == share.limits.memory.has_value() || !used) {
@@ -244,7 +267,11 @@ absl::Status Registry::CheckQuota(const Share& share, const spec::Limits& limits
 
 void Registry::Assign(const Checked& change, Time now, Changed& changed) {
   Share& share = *change.share;
-  const spec::Limits& limits = change.limits;
+  spec::Limits limits = change.limits;
+  if (change.dormant) {
+    limits.memory.reset();
+    limits.compute.guarantee = 0;
+  }
   Gpu& gpu = *share.gpu;
   if (limits.memory.has_value() != share.limits.memory.has_value()) {
     share.quota = limits.memory ? std::make_unique<MemoryBook>(*limits.memory, &gpu.pool) : nullptr;
@@ -253,6 +280,7 @@ void Registry::Assign(const Checked& change, Time now, Changed& changed) {
   gpu.guaranteed += limits.compute.guarantee - share.limits.compute.guarantee;
   share.spec = change.spec;
   share.limits = limits;
+  share.dormant = change.dormant;
   if (share.quota != nullptr) share.quota->SetLimit(*limits.memory, changed);
   gpu.unpromised.SetLimit(gpu.capacity - std::min(gpu.promised, gpu.capacity), changed);
   gpu.time.Update(share.time, limits.compute, now, changed);
@@ -269,23 +297,11 @@ void Registry::Remove(Share& share, Time now, Changed& changed) {
   gpu.shares.erase(name);
 }
 
-// A tenant that is not listed is there for its processes.
-void Registry::Sweep(Tenant& tenant, Time now, Changed& changed) {
-  if (tenant.listed || tenant.sessions > 0) return;
-  for (const auto& [uuid, gpu] : gpus_) {
-    if (const auto at = gpu->shares.find(tenant.name); at != gpu->shares.end()) {
-      Remove(*at->second, now, changed);
-    }
-  }
-  const std::string name = tenant.name;
-  tenants_.erase(name);
-}
-
 // ---- Processes
 
 absl::StatusOr<std::string> Registry::Open(Session& session, const ipc::OpenGpu& open, Seat& seat,
                                            Time now, Changed& changed, const std::string* own) {
-  GPUSHARE_ASSIGN_OR_RETURN(Gpu* const gpu, FindGpu(open, changed));
+  GPUSHARE_ASSIGN_OR_RETURN(Gpu* const gpu, FindGpu(open, now, changed));
   Place* held = nullptr;  // what its process had here before
   for (Place& place : session.former == nullptr ? session.places : session.former->places) {
     if (session.former != nullptr && place.share->gpu == gpu) held = &place;
@@ -372,7 +388,7 @@ Time Registry::Look(Time now, Changed& changed) {
     if (gpu->pool.granted < granted) next = std::min(next, now);
     next = std::min(next, gpu->time.Look(now, changed));
   }
-  return next;
+  return std::min(next, LookAtDormant(now, changed));
 }
 
 // ---- The operator
@@ -395,7 +411,7 @@ absl::StatusOr<std::string> Registry::Set(const std::string& tenant, const std::
                               spec::ResolveSpec(merged, GPUSHARE_PRIORITY_UNSET, there->capacity));
     GPUSHARE_RETURN_IF_ERROR(Admit(*there, tenant, limits, share->second.get()));
     GPUSHARE_RETURN_IF_ERROR(CheckQuota(*share->second, limits));
-    changes.push_back({share->second.get(), merged, limits});
+    changes.push_back({share->second.get(), merged, limits, share->second->dormant});
     ended.insert(spec::EndedBy(share->second->spec, keys));
   }
   if (changes.empty()) {
@@ -406,6 +422,7 @@ absl::StatusOr<std::string> Registry::Set(const std::string& tenant, const std::
     Assign(each, now, changed);
     each.share->set = true;
   }
+  at->second->look_at = dormant_until_ = Time{};
   ended.erase("");
   return absl::StrJoin(ended, "; ");
 }
@@ -415,6 +432,7 @@ absl::Status Registry::Suspend(const std::string& tenant, bool suspended, Time n
   const auto at = tenants_.find(tenant);
   if (at == tenants_.end()) return absl::NotFoundError(absl::StrCat("no tenant '", tenant, "'"));
   at->second->suspended = suspended;
+  at->second->look_at = dormant_until_ = Time{};
   for (const auto& [uuid, gpu] : gpus_) {
     const auto share = gpu->shares.find(tenant);
     if (share != gpu->shares.end()) gpu->time.Suspend(share->second->time, suspended, now, changed);
@@ -443,8 +461,11 @@ absl::Status Registry::Drain(const std::string& tenant, const std::string& gpu, 
   }
   if (tenant.empty()) draining_ = draining;
   for (const auto& [name, there] : tenants_) {
-    if (tenant.empty() || name == tenant) there->draining = draining;
+    if (!tenant.empty() && name != tenant) continue;
+    there->draining = draining;
+    there->look_at = Time{};
   }
+  dormant_until_ = Time{};
   for (Session& session : sessions_) TellOfDraining(session, changed);
   return absl::OkStatus();
 }

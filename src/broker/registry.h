@@ -10,8 +10,9 @@
 //   registry.Free(session, now, changed);        // the process too: its memory is the tenant's again
 //
 // A tenant is listed in the configuration, or made by the first process that names it, where the configuration lets
-// processes do that; then it is gone with its last process. Limits come from the configuration and the operator; what a
-// process asks for counts only for a tenant that it made.
+// processes do that; then it goes with its last process, or lies dormant while it owes device time or an operator has
+// ordered something of it. Limits come from the configuration and the operator; what a process asks for counts only for a
+// tenant that it made.
 //
 // Pure but for the pages behind seats: time is an argument, nothing blocks. One caller at a time.
 #ifndef GPUSHARE_BROKER_REGISTRY_H_
@@ -67,13 +68,21 @@ class Registry {
     TimeBook::Member* time = nullptr;    // null: its session has ended
     CopyBook::Member* copies = nullptr;  // the same
   };
+  static constexpr uint32_t kNobody = UINT32_MAX;
+  // Without a process, of one user and of all: so many that owe, and as many of which an operator has ordered something.
+  static constexpr size_t kMostDormantOfOwner = 64, kMostDormant = 512;
   struct Tenant {
     std::string name;
     TenantConfig config;
     bool listed = false;
-    uint32_t owner = 0;  // of one that is not listed: the user that made it
+    uint32_t owner =
+        0;  // of one that is not listed: the user that made it; kNobody: it is not for new processes
     bool suspended = false, draining = false;
     int sessions = 0;
+    bool numbered = false;  // named by the broker: nobody comes back as it
+    // Of one that is dormant: when something of it may be forgotten, and whether an operator has ordered something.
+    Time look_at = kNever;
+    bool ordered = false;
   };
   struct Session {
     uint64_t id = 0;
@@ -96,6 +105,8 @@ class Registry {
     Gpu* gpu = nullptr;
     gpushare_spec spec = {};
     bool set = false;  // by an operator, since the configuration was read
+    // Its tenant has no process: it has its limits of time and copies, and no promise of either or of memory.
+    bool dormant = false;
     spec::Limits limits;
     std::unique_ptr<MemoryBook> quota;  // null: it has a part in what quotas leave
     TimeBook::Tenant* time = nullptr;
@@ -192,10 +203,13 @@ class Registry {
   static Remains::Tenant RemainsOf(const Tenant& tenant);
   static Remains::Process TakeRemainsOf(const Session& session);
   void RestoreChanges(const Remains& remains, Time now, Changed& changed, const Dropped& dropped);
-  absl::StatusOr<Gpu*> FindGpu(const ipc::OpenGpu& open, Changed& changed);
+  absl::StatusOr<Gpu*> FindGpu(const ipc::OpenGpu& open, Time now, Changed& changed);
   absl::StatusOr<gpushare_spec> SpecOn(const TenantConfig& config, const std::string& uuid) const;
   absl::StatusOr<Share*> ShareOf(Tenant& tenant, Gpu& gpu, Time now, Changed& changed,
                                  const std::string* own = nullptr);
+  // One that is there, of a tenant that has no process.
+  Share* DormantShareOf(Tenant& tenant, Gpu& gpu, Time now, Changed& changed);
+  absl::Status MayBeOwn(const std::string& spec) const;
   // Whether limits fit, beside everything but `but`.
   absl::Status Admit(const Gpu& gpu, const std::string& tenant, const spec::Limits& limits,
                      const Share* but) const;
@@ -205,10 +219,19 @@ class Registry {
     Share* share;
     gpushare_spec spec;
     spec::Limits limits;
+    bool dormant = false;
   };
   void Assign(const Checked& change, Time now, Changed& changed);
   void Remove(Share& share, Time now, Changed& changed);
+  // A tenant that is not listed and has no process goes, or what outlasts its processes is left of it.
   void Sweep(Tenant& tenant, Time now, Changed& changed);
+  void SweepIfThere(const std::string& tenant, Time now, Changed& changed);
+  void Forget(Tenant& tenant, Time now, Changed& changed);
+  bool HeldBack(const Tenant& tenant) const;
+  bool Ordered(const Tenant& tenant) const;
+  void Bound(uint32_t owner, Time now, Changed& changed);
+  Time LookAtDormant(Time now, Changed& changed);
+  void ForgetUnusedGpus(Time now, Changed& changed);
   static uint64_t CapacityOf(const GpuInfo& gpu, const Config& config);
   MemoryBook& BookOf(Share& share) {
     return share.quota != nullptr ? *share.quota : share.gpu->unpromised;
@@ -218,6 +241,8 @@ class Registry {
   const bool knows_gpus_;
   std::map<std::string, std::unique_ptr<Gpu>> gpus_;
   std::map<std::string, std::unique_ptr<Tenant>> tenants_;
+  std::list<Tenant*> dormant_;   // not listed and without a process, the longest first
+  Time dormant_until_ = kNever;  // the first of them may go
   std::list<Session> sessions_;
   uint64_t next_session_ = 1, sessions_ever_ = 0, refused_ = 0;
   bool draining_ = false;

@@ -2,6 +2,7 @@
 // A configuration in force: all of it or nothing.
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -74,15 +75,24 @@ absl::Status Registry::Apply(const Config& config, Time now, Changed& changed) {
     if (tenant == nullptr) tenant = std::make_unique<Tenant>();
     tenant->name = entry.name;
     tenant->config = entry;
-    tenant->listed = true;
+    if (!std::exchange(tenant->listed, true)) dormant_.remove(tenant.get());
   }
-  std::vector<Tenant*> gone;
+  std::vector<std::string> gone;
   for (const auto& [name, tenant] : tenants_) {
     if (!tenant->listed || listed.count(name) != 0) continue;
     tenant->listed = false;  // its processes keep what they have until they end
-    gone.push_back(tenant.get());
+    tenant->owner = kNobody;
+    gone.push_back(name);
   }
-  for (Tenant* tenant : gone) Sweep(*tenant, now, changed);
+  for (Tenant* tenant : dormant_) {
+    if (!config.unlisted) tenant->owner = kNobody;
+    for (const auto& [uuid, gpu] : gpus_) {
+      const auto share = gpu->shares.find(tenant->name);
+      if (share != gpu->shares.end()) share->second->set = false;
+    }
+    gone.push_back(tenant->name);
+  }
+  for (const std::string& name : gone) SweepIfThere(name, now, changed);
   for (const Checked& each : changes) {
     Assign(each, now, changed);
     each.share->set = false;

@@ -2,6 +2,7 @@
 // What the registry says of itself: its figures, and whether they add up.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "broker/registry.h"
 #include "spec/text.h"
@@ -102,6 +103,9 @@ const char* Registry::CheckInvariants() const {
     uint64_t promised = 0, granted = gpu->unpromised.granted();
     for (const auto& [name, share] : gpu->shares) {
       promised += share->limits.memory.value_or(0);
+      if (share->dormant && (share->quota != nullptr || share->limits.compute.guarantee > 0)) {
+        return "a dormant share is promised something";
+      }
       if (share->quota == nullptr) continue;
       granted += share->quota->granted();
       if (const char* broken = share->quota->CheckInvariants()) return broken;
@@ -116,9 +120,18 @@ const char* Registry::CheckInvariants() const {
     if (const char* broken = gpu->time.CheckInvariants()) return broken;
   }
   std::map<const Tenant*, int> sessions;
-  for (const Session& session : sessions_) ++sessions[session.tenant];
+  for (const Session& session : sessions_) {
+    ++sessions[session.tenant];
+    for (const Place& place : session.places) {
+      if (place.share->dormant) return "a process has a dormant share";
+    }
+  }
+  const std::set<const Tenant*> dormant(dormant_.begin(), dormant_.end());
+  if (dormant.size() != dormant_.size()) return "a tenant is dormant twice";
   for (const auto& [name, tenant] : tenants_) {
     if (sessions[tenant.get()] != tenant->sessions) return "a tenant's sessions do not add up";
+    const bool unused = !tenant->listed && tenant->sessions == 0;
+    if (unused != (dormant.count(tenant.get()) == 1)) return "who is dormant is not known";
   }
   return nullptr;
 }

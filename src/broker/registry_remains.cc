@@ -10,12 +10,6 @@
 #include "spec/text.h"
 
 namespace gpushare::broker {
-namespace {
-
-constexpr uint32_t kNobody = UINT32_MAX;
-
-}  // namespace
-
 Remains::Gpu Registry::RemainsOf(const Gpu& gpu) {
   return {.uuid = gpu.info.uuid,
           .memory = gpu.info.memory,
@@ -59,7 +53,8 @@ Remains Registry::TakeRemains() {
     remains.gpus.push_back(RemainsOf(*gpu));
   }
   for (const auto& [name, tenant] : tenants_) {
-    if (!tenant->suspended && !tenant->draining && tenant->sessions == 0) continue;
+    const bool ordered = tenant->listed ? tenant->suspended || tenant->draining : Ordered(*tenant);
+    if (!ordered && tenant->sessions == 0) continue;
     remains.tenants.push_back(RemainsOf(*tenant));
   }
   for (const auto& [uuid, gpu] : gpus_) {
@@ -114,6 +109,12 @@ void Registry::RestoreChanges(const Remains& remains, Time now, Changed& changed
                               const Dropped& dropped) {
   std::vector<const Remains::Change*> left;
   for (const Remains::Change& change : remains.changes) left.push_back(&change);
+  std::set<std::pair<std::string, std::string>> there;  // GPU and tenant, of processes
+  for (const Remains::Process& process : remains.processes) {
+    for (const Remains::Holding& holding : process.holds) {
+      there.emplace(holding.gpu, process.tenant);
+    }
+  }
   const auto restore = [&](const Remains::Change& change) -> absl::Status {
     const auto gpu = gpus_.find(change.gpu);
     const auto tenant = tenants_.find(change.tenant);
@@ -127,15 +128,24 @@ void Registry::RestoreChanges(const Remains& remains, Time now, Changed& changed
     }
     GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec spec, spec::ParseSpec(change.spec));
     GPUSHARE_RETURN_IF_ERROR(spec::ValidateSpec(spec));
-    GPUSHARE_ASSIGN_OR_RETURN(Share* const share,
-                              ShareOf(*tenant->second, *gpu->second, now, changed));
+    // Where none of its processes was, what others hold has the room.
+    const bool dormant = !tenant->second->listed && there.count({change.gpu, change.tenant}) == 0;
+    absl::StatusOr<Share*> share;
+    if (dormant) {
+      share = DormantShareOf(*tenant->second, *gpu->second, now, changed);
+    } else {
+      share = ShareOf(*tenant->second, *gpu->second, now, changed);
+    }
+    GPUSHARE_RETURN_IF_ERROR(share.status());
     GPUSHARE_ASSIGN_OR_RETURN(
         const spec::Limits limits,
         spec::ResolveSpec(spec, GPUSHARE_PRIORITY_UNSET, gpu->second->capacity));
-    GPUSHARE_RETURN_IF_ERROR(Admit(*gpu->second, change.tenant, limits, share));
-    GPUSHARE_RETURN_IF_ERROR(CheckQuota(*share, limits));
-    Assign({share, spec, limits}, now, changed);
-    share->set = true;
+    if (!dormant) {
+      GPUSHARE_RETURN_IF_ERROR(Admit(*gpu->second, change.tenant, limits, *share));
+      GPUSHARE_RETURN_IF_ERROR(CheckQuota(**share, limits));
+    }
+    Assign({*share, spec, limits, dormant}, now, changed);
+    (*share)->set = true;
     return absl::OkStatus();
   };
   // One may make the room that another needs.
@@ -155,7 +165,7 @@ std::vector<Registry::Session*> Registry::Restore(const Remains& remains, Time n
       const absl::StatusOr<Gpu*> gpu = FindGpu({.uuid = left.uuid,
                                                 .memory = left.memory,
                                                 .sm_count = static_cast<uint32_t>(left.sm_count)},
-                                               changed);
+                                               now, changed);
       if (!gpu.ok()) {
         dropped(absl::StrCat("GPU ", left.uuid), gpu.status());
         continue;
@@ -203,6 +213,7 @@ std::vector<Registry::Session*> Registry::Restore(const Remains& remains, Time n
     session.program = left.program;
     session.asked = left.asked;
     session.tenant = &tenant;
+    tenant.numbered = !tenant.listed && left.asked.empty();
     session.ended = true;
     session.evicted = left.evicted;
     session.ended_by_itself = !left.returns && !left.evicted;
@@ -232,9 +243,13 @@ std::vector<Registry::Session*> Registry::Restore(const Remains& remains, Time n
       session.places.push_back(place);
     }
   }
-  std::vector<Tenant*> unused;
-  for (const auto& [name, tenant] : tenants_) unused.push_back(tenant.get());
-  for (Tenant* tenant : unused) Sweep(*tenant, now, changed);
+  std::vector<std::string> unused;
+  for (const auto& [name, tenant] : tenants_) {
+    unused.push_back(name);
+    if (tenant->listed || tenant->sessions > 0 || !HeldBack(*tenant)) continue;
+    for (const auto& [uuid, gpu] : gpus_) DormantShareOf(*tenant, *gpu, now, changed);
+  }
+  for (const std::string& name : unused) SweepIfThere(name, now, changed);
   return restored;
 }
 

@@ -2,6 +2,7 @@
 #include "broker/time_book.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace gpushare::broker {
@@ -9,6 +10,9 @@ namespace {
 
 // More than that between two looks is nonsense.
 constexpr int64_t kMostStep = 60'000'000'000;
+
+// What a process says of itself may be any debt: it is not remembered beyond that without a process.
+constexpr Nanos kMostOwed = Seconds(24 * 3600);
 
 sched::ArbiterOptions ArbiterOptionsOf(const TimeBook::Options& options) {
   sched::ArbiterOptions made;
@@ -71,6 +75,19 @@ void TimeBook::RemoveTenant(Tenant* tenant, Time now) {
   tenants_.remove_if([tenant](const Tenant& other) { return &other == tenant; });
 }
 
+Time TimeBook::ClearAt(const Tenant& tenant, Time now) const {
+  Time clear = now;
+  if (tenant.used_ns > 0)
+    clear = std::max(clear, tenant.used_at + sched::ArbiterOptions().debt_horizon);
+  const sched::TenantLimits& limits = tenant.limits;
+  if (limits.cap >= 1) return clear;
+  const Nanos missing = limits.cap_depth - arbiter_.View(tenant.id).cap_tokens;
+  if (missing <= Nanos(0)) return clear;
+  const double ns = std::ceil(static_cast<double>(missing.count()) / limits.cap);
+  const auto most = static_cast<double>(kMostOwed.count());
+  return std::max(clear, now + Nanos(static_cast<int64_t>(std::min(ns, most))));
+}
+
 void TimeBook::Suspend(Tenant* tenant, bool suspended, Time now, Changed& changed) {
   tenant->suspended = suspended;
   for (Member& member : members_) {
@@ -122,6 +139,7 @@ void TimeBook::Leave(Member* member, Time now, Changed& changed) {
   arbiter_.Settle(tenant.id, member->phase, Nanos(in_flight), Nanos(in_flight), 0, now);
   arbiter_.Return(tenant.id, member->phase, Nanos(member->charged_ns - in_flight), now);
   tenant.used_ns += in_flight;
+  if (in_flight > 0) tenant.used_at = now;
   --tenant.members;
   std::erase(tenant.line, member);
   members_.remove_if([member](const Member& other) { return &other == member; });
@@ -144,6 +162,7 @@ void TimeBook::Settle(Member& member, int64_t used, Time now) {
   member.charged_ns -= settled;
   member.used_ns += used;
   member.tenant->used_ns += used;
+  member.tenant->used_at = now;
 }
 
 // What it is charged beyond `ns` is the tenant's again.

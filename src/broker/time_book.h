@@ -60,6 +60,7 @@ class TimeBook {
     std::deque<Member*> line;  // its processes that want a grant, in order
     bool blocked = false;      // the arbiter knows that it waits
     int64_t used_ns = 0;       // of processes that are gone included
+    Time used_at{};            // the last of it
     int members = 0;
     WaitHistogram waits;  // of its processes in the line
     uint64_t preempted =
@@ -73,6 +74,9 @@ class TimeBook {
   Tenant* AddTenant(const sched::TenantLimits& limits, Time now);
   void Update(Tenant* tenant, const sched::TenantLimits& limits, Time now, Changed& changed);
   void RemoveTenant(Tenant* tenant, Time now);
+  // Of one without members: from when on one that is made anew would get the same. `now`: its cap is whole, and no debt
+  // against its weight is remembered.
+  Time ClearAt(const Tenant& tenant, Time now) const;
   // Nothing more is granted; what was granted and is not spent is to be kept.
   void Suspend(Tenant* tenant, bool suspended, Time now, Changed& changed);
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <random>
 #include <string>
 
@@ -69,6 +70,22 @@ TEST(Audit, MoreLooksClearWhoeverWasOnlySeenAtTheWrongMoment) {
   EXPECT_EQ(ResultOf(gone), AuditResult::kNone);
 }
 
+TEST(Audit, WithoutAFigureWhatItHoldsIsNotKnown) {
+  Audit never(kAllowance);
+  never.Add(Says(0), {{kOne, std::nullopt}, {kTwo, std::nullopt}}, Says(0));
+  EXPECT_FALSE(never.Suspects());
+  ASSERT_EQ(never.Result().count(kOne), 1u);  // it is there
+  EXPECT_EQ(never.Result().at(kOne).counted, UINT64_MAX);
+  EXPECT_EQ(ResultOf(never), AuditResult::kNone);
+  EXPECT_EQ(ResultOf(never, kTwo), AuditResult::kNone);
+  // Nor is it nothing because the figure was missing once.
+  Audit once(kAllowance);
+  once.Add(Says(0), {{kOne, 2000 * kAuditMiB}}, Says(0));
+  once.Add(Says(0), {{kOne, std::nullopt}}, Says(0));
+  EXPECT_EQ(ResultOf(once), AuditResult::kUnderstates);
+  EXPECT_EQ(once.Result().at(kOne).counted, 2000 * kAuditMiB);
+}
+
 // What a process holds changes all the time, and its page is up to 160 ms behind. Looks are 10 ms apart.
 TEST(Audit, NeverFindsOneThatAllocatesBusilyAndSaysSo) {
   std::mt19937_64 random(7);
@@ -115,6 +132,21 @@ TEST(AuditLog, ReportsWhatHoldsTwice) {
   ASSERT_EQ(over.news.size(), 1u);
   EXPECT_EQ(over.news.at(kOne).what, AuditResult::kNone);
   EXPECT_EQ(over.audits, 4u);
+}
+
+TEST(AuditLog, WhatWasFoundIsNotOverWhileThereIsNoFigure) {
+  const Findings unknown = {
+      {kOne, {.what = AuditResult::kNone, .counted = UINT64_MAX, .claim = {}, .program = {}}}};
+  AuditLog log;
+  EXPECT_TRUE(log.Take(unknown).news.empty());
+  EXPECT_EQ(log.report().processes.at(kOne).counted, UINT64_MAX);
+  log.Take(Found(AuditResult::kOverGrant));
+  EXPECT_TRUE(log.Take(unknown).news.empty());
+  EXPECT_EQ(log.Take(Found(AuditResult::kOverGrant)).news.size(), 1u);
+  EXPECT_TRUE(log.Take(unknown).news.empty());
+  EXPECT_EQ(log.report().processes.at(kOne).what, AuditResult::kOverGrant);
+  EXPECT_EQ(log.Take(Found(AuditResult::kNone)).news.size(), 1u);
+  EXPECT_TRUE(log.Take(unknown).news.empty());
 }
 
 // Whoever goes from one kind to another is found all the same, and told of once.

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An NVML of a driver from 535.43 to 535.86: its _v3 lists processes in a longer struct than that of its name. */
+/* An NVML of a driver from 535.43 to 535.86: its _v3 lists processes in a longer struct than that of its name. Of the last
+ * process it has no figure. */
 #include <stdint.h>
 
 #define NVML __attribute__((visibility("default")))
-enum { kSuccess = 0, kInsufficientSize = 7, kProcesses = 2 };
+enum { kSuccess = 0, kInsufficientSize = 7, kProcesses = 3 };
 
 typedef struct Process {
   uint32_t pid;
@@ -26,7 +27,8 @@ NVML int nvmlDeviceGetHandleByUUID(const char* uuid, void** device) {
 }
 
 static Process At(unsigned i) {
-  return (Process){1000000 + i, (uint64_t)(i + 1) << 30, UINT32_MAX, UINT32_MAX};
+  const uint64_t memory = i == kProcesses - 1 ? UINT64_MAX : (uint64_t)(i + 1) << 30;
+  return (Process){1000000 + i, memory, UINT32_MAX, UINT32_MAX};
 }
 static int Lists(unsigned* count) {
   const unsigned room = *count;

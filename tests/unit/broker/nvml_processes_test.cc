@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <optional>
 
 #include "broker/nvml.h"
 
@@ -16,7 +17,8 @@ TEST(BrokerNvml, ReadsTheListWhoseStructIsWhatItsNameSays) {
   const auto counts = (*nvml)->Count({"GPU-1"});
   ASSERT_TRUE(counts.ok()) << counts.status();
   const Counts wanted = {{{"GPU-1", 1000000}, uint64_t{1} << 30},
-                         {{"GPU-1", 1000001}, uint64_t{2} << 30}};
+                         {{"GPU-1", 1000001}, uint64_t{2} << 30},
+                         {{"GPU-1", 1000002}, std::nullopt}};
   ASSERT_EQ(counts->size(), wanted.size());
   for (const auto& [process, bytes] : wanted) EXPECT_EQ(counts->at(process), bytes) << process.pid;
 }

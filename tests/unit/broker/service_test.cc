@@ -784,6 +784,15 @@ TEST_F(ServiceTest, AProgramThatBecomesAnotherGivesBackWhatItHadWhenTheDriverCou
     EXPECT_GT(granted(figures), 0u);
     return granted(figures) == 0 || base::RealClock().Now() > looked_at;
   }));
+  // It is there, and what it holds is not known.
+  Audit unknown(0);
+  unknown.Add({}, {{{.gpu = kGpu, .pid = child}, std::nullopt}}, {});
+  for (int i = 0; i < 5; ++i) service_->TakeAudit(unknown.Result());
+  const Time looked_again = base::RealClock().Now() + Millis(100);
+  EXPECT_TRUE(Eventually([&](const Snapshot& figures) {
+    return granted(figures) == 0 || base::RealClock().Now() > looked_again;
+  }));
+  EXPECT_GT(granted(service_->TakeSnapshot()), 0u);
   EXPECT_TRUE(Eventually([&](const Snapshot& figures) {
     service_->TakeAudit({});
     return granted(figures) == 0;

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+// What outlasts the processes of tenants that are not listed, on the virtual clock.
+#include "broker/registry.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/unit/broker/pages.h"
+
+namespace gpushare::broker {
+namespace {
+
+constexpr char kGpuOfRegistry[] = "GPU-0";
+constexpr uint64_t kGibibyte = 1ull << 30;
+
+// Processes that are written by the test, on a device that runs what they may, a slice at a time.
+class RegistryTest : public testing::Test {
+ protected:
+  struct Process {
+    Pages pages;
+    Registry::Session* session = nullptr;
+    int64_t ran_ns = 0;
+  };
+  static constexpr Nanos kSlice = Micros(100);
+
+  RegistryTest() : registry_(Gpus()) { EXPECT_TRUE(Apply(Unlisted()).ok()); }
+  static std::vector<GpuInfo> Gpus() {
+    return {{.uuid = kGpuOfRegistry, .memory = 16 * kGibibyte, .reserve = 0, .sm_count = 132}};
+  }
+  static Config Unlisted() {
+    Config config;
+    config.unlisted = true;
+    return config;
+  }
+  absl::Status Apply(const Config& config) { return registry_.Apply(config, now_, changed_); }
+
+  absl::StatusOr<Process*> Try(const std::string& tenant, const std::string& spec,
+                               uint32_t uid = 1000) {
+    ipc::Hello hello;
+    hello.tenant = tenant;
+    hello.spec = spec;
+    const auto session = registry_.Register({.pid = ++pid_, .uid = uid, .began = 1}, hello);
+    if (!session.ok()) return session.status();
+    Process& process = processes_.emplace_back();
+    process.session = *session;
+    ipc::OpenGpu open;
+    open.uuid = kGpuOfRegistry;
+    const auto given = registry_.Open(**session, open, process.pages.seat, now_, changed_);
+    if (!given.ok()) {
+      End(process);
+      return given.status();
+    }
+    return &process;
+  }
+  Process& Start(const std::string& tenant, const std::string& spec, uint32_t uid = 1000) {
+    const absl::StatusOr<Process*> process = Try(tenant, spec, uid);
+    EXPECT_TRUE(process.ok()) << process.status();
+    return **process;
+  }
+  void End(Process& process) {
+    registry_.Free(process.session, now_, changed_);
+    process.session = nullptr;
+    Look(Nanos(0));
+  }
+  void Look(Nanos later) {
+    now_ += later;
+    registry_.Look(now_, changed_);
+    EXPECT_STREQ(registry_.CheckInvariants(), nullptr);
+  }
+  // It has work all the time.
+  void Run(Process& process, Nanos span) {
+    for (const Time end = now_ + span; now_ < end;) {
+      process.pages.usage.time_wanted_ns = kSlice.count();
+      const bool suspended = process.pages.limits.flags & ipc::LimitsPage::kSuspended;
+      if (process.pages.time_left() > 0 && !suspended) {
+        process.pages.usage.time_used_ns += kSlice.count();
+        process.ran_ns += kSlice.count();
+      }
+      Look(kSlice);
+    }
+  }
+  // Processes of `each` one after the other: what part of the time they had.
+  double Loop(const std::string& tenant, const std::string& spec, Nanos each, Nanos span,
+              Nanos pause = Nanos(0)) {
+    int64_t ran = 0;
+    const Time begin = now_;
+    while (now_ - begin < span) {
+      Process& process = Start(tenant, spec);
+      Run(process, each);
+      ran += process.ran_ns;
+      End(process);
+      Look(pause);
+    }
+    return static_cast<double>(ran) / static_cast<double>((now_ - begin).count());
+  }
+  const Share* Shown(const std::string& tenant) {
+    snapshot_ = registry_.TakeSnapshot(now_);
+    for (const Share& share : snapshot_.shares) {
+      if (share.tenant == tenant) return &share;
+    }
+    return nullptr;
+  }
+
+  Time now_{Seconds(1)};
+  Changed changed_;
+  Registry registry_;
+  std::deque<Process> processes_;
+  Snapshot snapshot_;
+  int32_t pid_ = 0;
+};
+
+TEST_F(RegistryTest, ALoopOfShortProcessesKeepsToTheCap) {
+  for (const Nanos each : {Millis(5), Millis(20), Millis(300)}) {
+    // What was saved up, and a slice, over the window; and half a percentage point.
+    EXPECT_LE(Loop("loop", "cap=20%", each, Seconds(4)), 0.2 + 0.005 + 5.1 / 4000) << each.count();
+    EXPECT_LE(Loop("pauses", "cap=20%", each, Seconds(4), Millis(3)), 0.2 + 0.005 + 5.1 / 4000);
+  }
+  EXPECT_GE(Loop("loop", "cap=20%", Millis(300), Seconds(4)), 0.19);
+}
+
+TEST_F(RegistryTest, WhoOwesNothingAnyMoreIsForgotten) {
+  Process& idle = Start("idle", "cap=20%");
+  End(idle);
+  EXPECT_EQ(Shown("idle"), nullptr);
+  Process& busy = Start("busy", "cap=20%");
+  Run(busy, Millis(100));
+  End(busy);
+  ASSERT_NE(Shown("busy"), nullptr);
+  Look(Millis(1900));
+  ASSERT_NE(Shown("busy"), nullptr);
+  Look(Millis(200));  // its debt against others' weights is no more
+  EXPECT_EQ(Shown("busy"), nullptr);
+  EXPECT_EQ(registry_.Look(now_, changed_), kNever);
+}
+
+TEST_F(RegistryTest, ALongKernelIsOwedAsLongAsItTakes) {
+  Process& one = Start("kernel", "cap=1%");
+  Run(one, Millis(5));
+  one.pages.usage.time_used_ns += Seconds(1).count();
+  End(one);
+  Look(Seconds(60));
+  Process& two = Start("kernel", "cap=1%");
+  Run(two, Seconds(1));
+  EXPECT_EQ(two.ran_ns, 0);
+  End(two);
+  Look(Seconds(42));
+  EXPECT_EQ(Shown("kernel"), nullptr);
+}
+
+TEST_F(RegistryTest, ALimitOfCopiesIsKeptToByProcessesOneAfterAnother) {
+  uint64_t granted = 0;
+  const Time begin = now_;
+  while (now_ - begin < Seconds(2)) {
+    Process& process = Start("copies", "h2d=1GiB/s");
+    process.pages.usage.copy_wanted[0] = kGibibyte;
+    Look(Millis(1));
+    granted += process.pages.limits.copy_granted[0].load();
+    End(process);
+  }
+  EXPECT_LE(granted, 2.1 * kGibibyte);
+}
+
+TEST_F(RegistryTest, ADormantTenantKeepsNoMemoryAndNoGuarantee) {
+  Process& one = Start("a", "memory=12GiB,guarantee=80%,cap=90%");
+  Run(one, Millis(50));
+  End(one);
+  ASSERT_NE(Shown("a"), nullptr);
+  EXPECT_EQ(Shown("a")->guarantee, 0);
+  EXPECT_EQ(Shown("a")->memory_limit, UINT64_MAX);
+  EXPECT_EQ(Shown("a")->cap, 0.9);
+  Process& two = Start("b", "memory=12GiB,guarantee=80%");
+  EXPECT_EQ(two.pages.granted(), 12 * kGibibyte);
+  // Both are admitted anew.
+  const absl::StatusOr<Process*> back = Try("a", "memory=12GiB,guarantee=80%,cap=90%");
+  EXPECT_TRUE(absl::IsResourceExhausted(back.status())) << back.status();
+  const absl::StatusOr<Process*> less = Try("a", "memory=4GiB,guarantee=20%,cap=90%");
+  ASSERT_TRUE(less.ok()) << less.status();
+  EXPECT_EQ((*less)->pages.granted(), 4 * kGibibyte);
+  EXPECT_EQ(Shown("a")->guarantee, 0.2);
+}
+
+TEST_F(RegistryTest, OrdersOutlastProcesses) {
+  End(Start("a", ""));
+  Process* process = &Start("a", "memory=1GiB");
+  ASSERT_TRUE(registry_.Suspend("a", true, now_, changed_).ok());
+  ASSERT_TRUE(registry_.Set("a", "", "cap=10%", now_, changed_).ok());
+  End(*process);
+  Look(Seconds(3600));
+  process = &Start("a", "memory=2GiB,cap=100%");
+  Run(*process, Millis(100));
+  EXPECT_EQ(process->ran_ns, 0);
+  EXPECT_EQ(Shown("a")->cap, 0.1);
+  ASSERT_TRUE(registry_.Suspend("a", false, now_, changed_).ok());
+  Run(*process, Seconds(2));
+  EXPECT_NEAR(static_cast<double>(process->ran_ns), 0.2e9, 0.015e9);
+  ASSERT_TRUE(registry_.Drain("a", "", true, changed_).ok());
+  End(*process);
+  Look(Seconds(3600));
+  EXPECT_TRUE(absl::IsUnavailable(Try("a", "").status()));
+  ASSERT_TRUE(registry_.Drain("a", "", false, changed_).ok());
+  Look(Nanos(0));
+  ASSERT_NE(Shown("a"), nullptr);  // 'set' is in force still,
+  ASSERT_TRUE(Apply(Unlisted()).ok());
+  EXPECT_EQ(Shown("a"), nullptr);  // until the configuration is read again
+}
+
+TEST_F(RegistryTest, ADormantTenantCanBeOrdered) {
+  Process& one = Start("a", "memory=12GiB,cap=50%");
+  Run(one, Millis(50));
+  End(one);
+  ASSERT_TRUE(registry_.Set("a", "", "cap=10%", now_, changed_).ok());
+  EXPECT_TRUE(
+      absl::IsResourceExhausted(registry_.Set("a", "", "memory=17GiB", now_, changed_).status()));
+  Look(Seconds(10));
+  EXPECT_EQ(Shown("a")->cap, 0.1);
+  EXPECT_EQ(Start("b", "memory=4GiB").pages.granted(), 4 * kGibibyte);
+  EXPECT_EQ(Start("a", "memory=1GiB").pages.granted(), 12 * kGibibyte);  // as it was set
+}
+
+TEST_F(RegistryTest, ItsNameIsItsOwners) {
+  Process& one = Start("a", "cap=20%");
+  Run(one, Millis(50));
+  End(one);
+  EXPECT_TRUE(absl::IsPermissionDenied(Try("a", "", 1001).status()));
+  Look(Seconds(3));
+  EXPECT_TRUE(Try("a", "", 1001).ok());
+}
+
+TEST_F(RegistryTest, ListedAndNoLonger) {
+  Process& one = Start("a", "memory=12GiB,cap=1%");
+  Run(one, Millis(50));
+  one.pages.usage.time_used_ns += Millis(100).count();
+  End(one);
+  Config config = Unlisted();
+  config.tenants.emplace_back();
+  config.tenants[0].name = "a";
+  config.tenants[0].spec = "memory=8GiB,cap=1%";
+  ASSERT_TRUE(Apply(config).ok());
+  Process& two = Start("a", "");
+  EXPECT_EQ(two.pages.granted(), 8 * kGibibyte);
+  Run(two, Seconds(1));
+  EXPECT_EQ(two.ran_ns, 0);  // what it owes is not forgiven
+  ASSERT_TRUE(Apply(Unlisted()).ok());
+  EXPECT_TRUE(absl::IsPermissionDenied(Try("a", "", 0).status()));
+  End(two);
+  EXPECT_EQ(Shown("a"), nullptr);
+  EXPECT_TRUE(Try("a", "memory=16GiB").ok());
+}
+
+TEST_F(RegistryTest, WithoutUnlistedOnesThereAreNoDormantOnes) {
+  Process& one = Start("a", "cap=1%");
+  Run(one, Millis(50));
+  ASSERT_TRUE(registry_.Suspend("a", true, now_, changed_).ok());
+  End(one);
+  ASSERT_TRUE(Apply(Config()).ok());
+  EXPECT_EQ(Shown("a"), nullptr);
+  EXPECT_TRUE(absl::IsNotFound(Try("a", "").status()));
+}
+
+TEST_F(RegistryTest, NamesWithoutEndDoNotFillIt) {
+  Process& held = Start("held", "cap=20%", 7);
+  ASSERT_TRUE(registry_.Suspend("held", true, now_, changed_).ok());
+  End(held);
+  for (uint32_t i = 0; i < 3000; ++i) {
+    Process& process = Start(absl::StrCat("name-", i), "cap=1%", i < 1000 ? 7 : i);
+    Run(process, Micros(200));
+    process.pages.usage.time_used_ns += Seconds(60).count();
+    End(process);
+    const size_t shares = registry_.TakeSnapshot(now_).shares.size();
+    EXPECT_LE(shares, 1 + (i < 1000 ? Registry::kMostDormantOfOwner : Registry::kMostDormant));
+  }
+  EXPECT_EQ(registry_.TakeSnapshot(now_).shares.size(), Registry::kMostDormant + 1);
+  EXPECT_TRUE(Shown("held")->suspended);
+  Look(Seconds(25 * 3600));
+  EXPECT_EQ(registry_.TakeSnapshot(now_).shares.size(), 1u);
+}
+
+TEST_F(RegistryTest, OrdersWithoutEndDoNotFillIt) {
+  for (int i = 0; i < 200; ++i) {
+    Process& process = Start(absl::StrCat("job-", i), "memory=1GiB");
+    ASSERT_TRUE(registry_.Set(absl::StrCat("job-", i), "", "cap=10%", now_, changed_).ok());
+    End(process);
+  }
+  EXPECT_EQ(registry_.TakeSnapshot(now_).shares.size(), Registry::kMostDormantOfOwner);
+  EXPECT_EQ(Shown("job-100"), nullptr);
+  EXPECT_NE(Shown("job-199"), nullptr);
+}
+
+TEST_F(RegistryTest, WhoHasNoNameIsNotRemembered) {
+  Process& process = Start("", "cap=1%");
+  Run(process, Millis(50));
+  EXPECT_EQ(registry_.TakeSnapshot(now_).shares.size(), 1u);
+  End(process);
+  EXPECT_EQ(registry_.TakeSnapshot(now_).shares.size(), 0u);
+}
+
+TEST_F(RegistryTest, OrdersOutlastTheBroker) {
+  Process& suspended = Start("suspended", "memory=12GiB");
+  ASSERT_TRUE(registry_.Suspend("suspended", true, now_, changed_).ok());
+  End(suspended);
+  Process& set = Start("set", "memory=12GiB,guarantee=80%");
+  ASSERT_TRUE(registry_.Set("set", "", "cap=90%", now_, changed_).ok());
+  End(set);
+  Process& lives = Start("lives", "memory=12GiB,guarantee=80%");
+  lives.pages.Ask(12 * kGibibyte);
+  Look(Nanos(0));
+  const Remains remains = registry_.TakeRemains();
+  Registry next(Gpus());
+  ASSERT_TRUE(next.Apply(Unlisted(), now_, changed_).ok());
+  next.Restore(remains, now_, changed_, [](const std::string& what, const absl::Status& why) {
+    ADD_FAILURE() << what << ": " << why;
+  });
+  EXPECT_STREQ(next.CheckInvariants(), nullptr);
+  const Snapshot snapshot = next.TakeSnapshot(now_);
+  ASSERT_EQ(snapshot.shares.size(), 3u);
+  EXPECT_EQ(snapshot.shares[0].memory_granted, 12 * kGibibyte);
+  EXPECT_EQ(snapshot.shares[1].tenant, "set");
+  EXPECT_EQ(snapshot.shares[1].cap, 0.9);
+  EXPECT_TRUE(snapshot.shares[2].suspended);
+  EXPECT_EQ(snapshot.gpus[0].memory_promised, 12 * kGibibyte);
+  EXPECT_EQ(next.TakeRemains(), [&] {
+    Remains same = remains;
+    same.processes[0].session = next.sessions().front().id;
+    return same;
+  }());
+  // The name is its owner's still, and what was ordered holds.
+  EXPECT_FALSE(next.Register({.pid = 9, .uid = 7, .began = 1},
+                             {.tenant = "suspended", .program = "", .spec = ""})
+                   .ok());
+  const auto back = next.Register({.pid = 9, .uid = 1000, .began = 1},
+                                  {.tenant = "suspended", .program = "", .spec = ""});
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_TRUE((*back)->tenant->suspended);
+}
+
+}  // namespace
+}  // namespace gpushare::broker
