@@ -105,9 +105,15 @@ class Books {
   // What was exported stays charged until every descriptor of it is closed.
   CUresult MemExportToShareableHandle(void* shareable, CUmemGenericAllocationHandle handle,
                                       CUmemAllocationHandleType type, unsigned long long flags);
-  CUresult MemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* shareable,
-                                        CUmemAllocationHandleType type);
-  // Takes memory where the handle was imported and is not of these books: its size is known now, and charged once.
+  // Memory of another process is charged here as well (imports.cc).
+  Answer MemImportFromShareableHandle(PayerOn payer_on, CUmemGenericAllocationHandle* handle,
+                                      void* shareable, CUmemAllocationHandleType type);
+  Answer MemImportFromShareableHandle(const Payer& payer, CUmemGenericAllocationHandle* handle,
+                                      void* shareable, CUmemAllocationHandleType type) {
+    return MemImportFromShareableHandle([&](CUdevice) { return std::optional(payer); }, handle,
+                                        shareable, type);
+  }
+  // Takes memory where the handle was imported, is not of these books and its size was not to be known.
   Answer MemMap(const Payer& payer, CUdeviceptr address, size_t bytes, size_t offset,
                 CUmemGenericAllocationHandle handle, unsigned long long flags);
   CUresult MemUnmap(CUdeviceptr address, size_t bytes);
@@ -228,6 +234,9 @@ class Books {
   // Credits an object that ended, and what went with it.
   void Finish(SharedMemory& memory, const SharedMemory::Ended& ended);
   // The driver gave `handle` for memory that is not new; `known` is in use.
+  Answer ChargeImport(PayerOn payer_on, CUmemGenericAllocationHandle handle,
+                      const SharedMemory::Place& place);
+  uint64_t SizeOf(CUmemGenericAllocationHandle handle, const CUmemAllocationProp& properties);
   CUresult Adopt(CUmemGenericAllocationHandle* handle, const SharedMemory::Place& known);
   void Map(SharedMemory& memory, const SharedMemory::Mapping& mapping);
   void CreditClosed();  // what only descriptors kept that are closed by now

@@ -114,20 +114,6 @@ void Books::CreditClosed() {
   for (const SharedMemory::Place& place : closed) Finish(physical_, physical_.Unexport(place));
 }
 
-// Memory of this process is charged already; of another's, when its size is known.
-CUresult Books::MemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* shareable,
-                                             CUmemAllocationHandleType type) {
-  SharedMemory::Place known;
-  if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
-    const auto descriptor = reinterpret_cast<intptr_t>(shareable);
-    known = physical_.Use(descriptors_.Find(static_cast<int>(descriptor)));
-  }
-  const CUresult result = driver_.MemImportFromShareableHandle(handle, shareable, type);
-  if (result == CUDA_SUCCESS) return Adopt(handle, known);
-  Finish(physical_, physical_.Unuse(known));
-  return result;
-}
-
 int Books::DeviceOf(CUmemGenericAllocationHandle handle) {
   CUmemAllocationProp properties{};
   const CUresult result = driver_.MemGetAllocationPropertiesFromHandle(&properties, handle);

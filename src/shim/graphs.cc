@@ -30,14 +30,6 @@ CUresult GraphExecDestroy(CUgraphExec exec) {
   });
 }
 
-// A graph allocates on the GPUs that its nodes name: on each the share there pays.
-std::optional<Payer> PayerOn(CUdevice device) {
-  Process& process = Process::Get();
-  const Process::Found found = process.ShareOn(device);
-  if (found.refused) return std::nullopt;
-  return process.PayerOf(found);
-}
-
 CUresult GraphLaunch(CUgraphExec exec, CUstream stream) {
   return Submitted([&](Calls& calls, const work::Payer& payer) {
     return calls.GraphLaunchBy(payer, exec, stream, [&] {

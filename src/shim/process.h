@@ -175,6 +175,14 @@ inline CUstream PerThread(CUstream stream) {
   return stream == nullptr ? CU_STREAM_PER_THREAD : stream;
 }
 
+// Of calls that may take memory of several GPUs, or name one: on each the share there pays.
+inline std::optional<books::Payer> PayerOn(CUdevice device) {
+  Process& process = Process::Get();
+  const Process::Found found = process.ShareOn(device);
+  if (found.refused) return std::nullopt;
+  return process.PayerOf(found);
+}
+
 // `charged(books, payer)` with the share that `find` finds, else `plain(table)`.
 template <typename Find, typename Charged, typename Plain>
 CUresult ChargeTo(const Find& find, const Charged& charged, const Plain& plain) {

@@ -43,7 +43,9 @@ CUresult MemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* a
 }
 CUresult MemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* shareable,
                                       CUmemAllocationHandleType type) {
-  return Booked([&](Books& b) { return b.MemImportFromShareableHandle(handle, shareable, type); });
+  return Booked([&](Books& b) {
+    return b.MemImportFromShareableHandle(PayerOn, handle, shareable, type).result;
+  });
 }
 CUresult MemExportToShareableHandle(void* shareable, CUmemGenericAllocationHandle handle,
                                     CUmemAllocationHandleType type, unsigned long long flags) {

@@ -30,9 +30,11 @@ class BooksHandles : public BooksStub {
   }
   CUmemGenericAllocationHandle ImportShared(int descriptor) {
     CUmemGenericAllocationHandle handle = 0;
-    EXPECT_EQ(CUDA_SUCCESS, books_.MemImportFromShareableHandle(
-                                &handle, reinterpret_cast<void*>(intptr_t{descriptor}),
-                                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    EXPECT_TRUE(books_
+                    .MemImportFromShareableHandle(payer(), &handle,
+                                                  reinterpret_cast<void*>(intptr_t{descriptor}),
+                                                  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+                    .ok());
     return handle;
   }
 };
@@ -133,7 +135,7 @@ TEST_F(BooksHandles, AnImportByAnotherHandleOfWhatWasExportedHereIsTheSameMemory
 
 TEST_F(BooksHandles, AnImportFromElsewhereIsChargedOnceToWhoMapsItFirst) {
   const auto handle = ImportShared(1000);
-  EXPECT_EQ(charged(), 0u);  // its size is not known
+  EXPECT_EQ(charged(), 0u);  // this driver does not tell its size
   account_->SetLimit(kMiB);
   const Answer refused = Map(0x100000, handle, 2 * kMiB);
   EXPECT_EQ(refused.result, CUDA_ERROR_OUT_OF_MEMORY);

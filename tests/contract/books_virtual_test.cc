@@ -51,9 +51,18 @@ class BooksVirtual : public BooksTest {
     return file;
   }
   CUresult Import(int file, CUmemGenericAllocationHandle* handle) {
-    return books_->MemImportFromShareableHandle(
-        handle, reinterpret_cast<void*>(static_cast<intptr_t>(file)),
-        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    return books_
+        ->MemImportFromShareableHandle(payer(), handle,
+                                       reinterpret_cast<void*>(static_cast<intptr_t>(file)),
+                                       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        .result;
+  }
+  int ExportPast(uint64_t granules, CUmemGenericAllocationHandle* handle) {
+    int file = -1;
+    EXPECT_CU(cu_->MemCreate(handle, granules * kGranule, &properties_, 0));
+    EXPECT_CU(cu_->MemExportToShareableHandle(&file, *handle,
+                                              CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    return file;
   }
   void ExpectCharged(uint64_t granules) {
     ExpectExact();
@@ -136,21 +145,48 @@ TEST_F(BooksVirtual, ManyExportsThatAreClosedAreForgotten) {
   ExpectCharged(0);
 }
 
-TEST_F(BooksVirtual, WhatWasExportedPastTheBooksIsChargedToWhoMapsIt) {
-  CUmemGenericAllocationHandle past = 0, imported = 0;
-  ASSERT_CU(cu_->MemCreate(&past, kGranule, &properties_, 0));
-  int file = -1;
-  ASSERT_CU(
-      cu_->MemExportToShareableHandle(&file, past, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+// As another process would.
+TEST_F(BooksVirtual, WhatWasExportedPastTheBooksIsChargedToWhoImportsIt) {
+  CUmemGenericAllocationHandle past = 0, imported = 0, again = 0;
+  const int file = ExportPast(1, &past);
   EXPECT_CU(Import(file, &imported));
-  EXPECT_EQ(account_->charged(), 0u);
-  EXPECT_CU(Map(0, imported));
-  EXPECT_CU(Map(1, imported));
   close(file);
   EXPECT_CU(cu_->MemRelease(past));
   ExpectCharged(1);
+  EXPECT_CU(Map(0, imported));
+  EXPECT_CU(Map(1, imported));
+  EXPECT_CU(books_->MemRetainAllocationHandle(&again, reinterpret_cast<void*>(address_)));
+  EXPECT_CU(books_->MemRelease(again));
+  ExpectCharged(1);
   EXPECT_CU(books_->MemRelease(imported));
   EXPECT_CU(Unmap(0, 2));
+  ExpectCharged(0);
+}
+
+TEST_F(BooksVirtual, AnImportsSizeIsFoundWithoutAMapping) {
+  for (const uint64_t granules : {1u, 2u, 3u, 4u, 5u, 7u, 8u, 15u, 16u, 17u}) {
+    CUmemGenericAllocationHandle past = 0, imported = 0, again = 0;
+    const int file = ExportPast(granules, &past);
+    EXPECT_CU(Import(file, &imported));
+    EXPECT_CU(Import(file, &again));
+    close(file);
+    EXPECT_CU(cu_->MemRelease(past));
+    ExpectCharged(granules);
+    EXPECT_CU(books_->MemRelease(again));
+    ExpectCharged(granules);
+    EXPECT_CU(books_->MemRelease(imported));
+    ExpectCharged(0);
+  }
+}
+
+TEST_F(BooksVirtual, AnImportPastTheQuotaIsRefusedAndKeepsNothing) {
+  CUmemGenericAllocationHandle past = 0, imported = 0;
+  account_->SetLimit(4 * kGranule);
+  const int file = ExportPast(5, &past);
+  EXPECT_EQ(Import(file, &imported), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(imported, 0u);
+  close(file);
+  EXPECT_CU(cu_->MemRelease(past));
   ExpectCharged(0);
 }
 

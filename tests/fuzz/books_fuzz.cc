@@ -484,9 +484,11 @@ class Sequence {
     Thing* const thing = bytes_.Choose(&things_, IsExported);
     CUmemGenericAllocationHandle handle = 0;
     if (thing == nullptr ||
-        books_.MemImportFromShareableHandle(
-            &handle, reinterpret_cast<void*>(intptr_t{thing->descriptors.back()}),
-            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != CUDA_SUCCESS) {
+        !books_
+             .MemImportFromShareableHandle(
+                 payer(0), &handle, reinterpret_cast<void*>(intptr_t{thing->descriptors.back()}),
+                 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+             .ok()) {
       return;
     }
     Require(handle == thing->handle, "memory has one handle in simulation");

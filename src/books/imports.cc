@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Physical memory that comes by a shareable handle: of this process it is charged already, of another's from its import
+// on, since whoever made it may let go of it the next moment.
+#include <new>
+#include <utility>
+
+#include "books/books.h"
+
+namespace gpushare::books {
+
+Answer Books::MemImportFromShareableHandle(PayerOn payer_on, CUmemGenericAllocationHandle* handle,
+                                           void* shareable, CUmemAllocationHandleType type) {
+  SharedMemory::Place known;
+  if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+    const auto descriptor = reinterpret_cast<intptr_t>(shareable);
+    known = physical_.Use(descriptors_.Find(static_cast<int>(descriptor)));
+  }
+  const CUresult result = driver_.MemImportFromShareableHandle(handle, shareable, type);
+  if (result != CUDA_SUCCESS) {
+    Finish(physical_, physical_.Unuse(known));
+    return {result};
+  }
+  const CUresult adopted = Adopt(handle, known);
+  if (adopted != CUDA_SUCCESS || known) return {adopted};
+  const SharedMemory::Place place = physical_.Use(*handle);
+  const Answer answer = ChargeImport(payer_on, *handle, place);
+  if (!answer.ok()) MemRelease(std::exchange(*handle, 0));
+  Finish(physical_, physical_.Unuse(place));
+  return answer;
+}
+
+// What the driver does not tell the size of is charged when it is mapped.
+Answer Books::ChargeImport(PayerOn payer_on, CUmemGenericAllocationHandle handle,
+                           const SharedMemory::Place& place) {
+  CUmemAllocationProp properties{};
+  quota::Account* account = nullptr;
+  if (physical_.Unpaid(place, 1, &account) == 0 ||  // imported before
+      driver_.MemGetAllocationPropertiesFromHandle(&properties, handle) != CUDA_SUCCESS ||
+      properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+    return {};
+  }
+  const uint64_t bytes = SizeOf(handle, properties);
+  if (bytes == 0) return {};
+  std::optional<Payer> payer = payer_on(properties.location.id);
+  if (!payer.has_value()) return {CUDA_ERROR_OUT_OF_MEMORY};
+  if (payer->account == nullptr) return {};
+  const uint64_t unpaid = physical_.Unpaid(place, bytes, &account);
+  if (account != nullptr) payer->account = account;  // who mapped some of it meanwhile
+  if (unpaid == 0) return {};
+  const Answer answer = Charged(*payer, unpaid, [] { return CUDA_SUCCESS; });
+  if (!answer.ok()) return answer;
+  const uint64_t grown = physical_.Charge(place, bytes, payer->account, payer->owner);
+  if (grown < unpaid) payer->account->Release(unpaid - grown);
+  return answer;
+}
+
+// As much as can be mapped: a mapping that ends past the memory is refused, and one that nobody is given access to costs
+// nothing. 0: the driver does not tell in this way.
+uint64_t Books::SizeOf(CUmemGenericAllocationHandle handle, const CUmemAllocationProp& properties) {
+  size_t unit = 0, total = 0;
+  if (driver_.MemGetAllocationGranularity(&unit, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM) !=
+          CUDA_SUCCESS ||
+      unit == 0 || driver_.DeviceTotalMem(&total, properties.location.id) != CUDA_SUCCESS) {
+    return 0;
+  }
+  const uint64_t most = total / unit;
+  CUdeviceptr range = 0;
+  if (most == 0 || driver_.MemAddressReserve(&range, most * unit, 0, 0, 0) != CUDA_SUCCESS) {
+    return 0;
+  }
+  const auto fits = [&](uint64_t units) {
+    return driver_.MemMap(range, units * unit, 0, handle, 0) == CUDA_SUCCESS &&
+           driver_.MemUnmap(range, units * unit) == CUDA_SUCCESS;
+  };
+  uint64_t fitting = 0, past = 1;
+  while (past <= most && fits(past)) fitting = std::exchange(past, 2 * past);
+  while (fitting != 0 && past - fitting > 1) {
+    const uint64_t middle = fitting + (past - fitting) / 2;
+    (middle <= most && fits(middle) ? fitting : past) = middle;
+  }
+  driver_.MemAddressFree(range, most * unit);
+  return fitting == most ? 0 : fitting * unit;  // no memory is as large as the device
+}
+
+}  // namespace gpushare::books
