@@ -29,12 +29,7 @@ bool AloneBySms(const Scenario& scenario, const Method& method) {
 }
 
 const absl::StatusOr<Outcome>& Alone::Of(const Scenario& scenario, const Case& one, uint64_t seed) {
-  if (case_ == &one && seed_ == seed) return kept_;
-  kept_ = PlayEach(scenario, one, seed);
-  // An interrupted one has not failed.
-  case_ = absl::IsCancelled(kept_.status()) ? nullptr : &one;
-  seed_ = seed;
-  return kept_;
+  return kept_.Of(one, seed, [&] { return PlayEach(scenario, one, seed); });
 }
 
 absl::StatusOr<Outcome> Alone::PlayEach(const Scenario& scenario, const Case& one,

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "harness/kept.h"
 #include "harness/run.h"
 
 namespace gpushare::harness {
@@ -29,18 +30,14 @@ class Alone {
                                                      const RunOptions& options)>;
   explicit Alone(Play play) : play_(std::move(play)) {}
 
-  // Of each tenant of the case that serves requests, in a run without any other. It is played once, however many methods
-  // are compared with it: of the case and the seed that were asked for last the answer is kept, an error too. Valid until
-  // the next call.
+  // Of each tenant of the case that serves requests, in a run without any other (kept.h). Valid until the next call.
   const absl::StatusOr<Outcome>& Of(const Scenario& scenario, const Case& one, uint64_t seed);
 
  private:
   absl::StatusOr<Outcome> PlayEach(const Scenario& scenario, const Case& one, uint64_t seed) const;
 
   const Play play_;
-  const Case* case_ = nullptr;  // of what is kept
-  uint64_t seed_ = 0;
-  absl::StatusOr<Outcome> kept_ = Outcome();
+  Kept kept_;
 };
 
 }  // namespace gpushare::harness

@@ -7,11 +7,11 @@
 namespace gpushare::harness {
 
 std::vector<Figure> FiguresOf(const Scenario& scenario, const Case& one, const Outcome& outcome,
-                              const Outcome& alone) {
+                              const Outcome& alone, const Outcome& ungated) {
   const Windows windows(scenario, one, outcome);
   std::vector<Figure> figures;
   if (windows.measured().first == windows.measured().last) return figures;
-  scenario.question->figures({scenario, one, outcome, alone, windows}, &figures);
+  scenario.question->figures({scenario, one, outcome, alone, ungated, windows}, &figures);
   return figures;
 }
 

@@ -26,9 +26,9 @@ struct Figure {
 // (but for what is above a cap) where that had work all the time: one that serves requests where some were waiting or being
 // served throughout. Where another had none in between, what it left is nobody's error: then only what is missing counts. A
 // request that was not served when the run ended took at least until then. `alone`: those that serve requests, each by
-// itself (alone.h); others have none.
+// itself (alone.h); others have none. `ungated`: all of them natively.
 std::vector<Figure> FiguresOf(const Scenario& scenario, const Case& one, const Outcome& outcome,
-                              const Outcome& alone);
+                              const Outcome& alone, const Outcome& ungated = {});
 
 // In %; of nothing nothing.
 std::optional<double> PercentOf(const std::optional<double>& part);

@@ -209,17 +209,20 @@ absl::StatusOr<Plan> ParsePlan(std::string_view text) {
 std::string FormatOutcome(const Outcome& outcome) {
   json tenants = json::array();
   for (const TenantOutcome& each : outcome.tenants) {
-    std::vector<int64_t> arrivals, latencies;
+    std::vector<int64_t> arrivals, latencies, begun;
     for (const player::Request& request : each.requests) {
       arrivals.push_back(request.arrival.count());
       latencies.push_back(request.latency.count());
+      begun.push_back(request.begun.count());
     }
     tenants.push_back({{"name", each.name},
                        {"used", each.used_ns},
                        {"fine", each.fine_ns},
+                       {"work", each.work_ns},
                        {"away", Ends(each.away)},
                        {"arrivals", arrivals},
                        {"latencies", latencies},
+                       {"begun", begun},
                        {"launches", each.launches},
                        {"memory", MemoryJson(each.memory)},
                        {"most_bytes", each.most_bytes},
@@ -255,6 +258,7 @@ absl::StatusOr<Outcome> ParseOutcome(std::string_view text) {
       each.at("name").get_to(tenant.name);
       each.at("used").get_to(tenant.used_ns);
       each.at("fine").get_to(tenant.fine_ns);
+      each.at("work").get_to(tenant.work_ns);
       tenant.away = AbsencesBetween(each.at("away").get<std::vector<int64_t>>());
       each.at("launches").get_to(tenant.launches);
       tenant.memory = ParseMemory(each.at("memory"));
@@ -264,8 +268,9 @@ absl::StatusOr<Outcome> ParseOutcome(std::string_view text) {
       if (broke_at >= Nanos(0)) tenant.broke_at = broke_at;
       const auto arrivals = each.at("arrivals").get<std::vector<int64_t>>();
       const auto latencies = each.at("latencies").get<std::vector<int64_t>>();
-      for (size_t i = 0; i < std::min(arrivals.size(), latencies.size()); ++i) {
-        tenant.requests.push_back({Nanos(arrivals[i]), Nanos(latencies[i])});
+      const auto begun = each.at("begun").get<std::vector<int64_t>>();
+      for (size_t i = 0; i < std::min({arrivals.size(), latencies.size(), begun.size()}); ++i) {
+        tenant.requests.push_back({Nanos(arrivals[i]), Nanos(latencies[i]), Nanos(begun[i])});
       }
     }
     return outcome;

@@ -67,6 +67,8 @@ struct TenantOutcome {
   uint64_t most_bytes = 0;  // the most memory that it had, by the device's own account
   std::string error = {};   // of a tolerant plan
   std::optional<Nanos> broke_at = std::nullopt;  // since the start: when its fault came
+  // What its kernels would have taken with the device to themselves, as far as they have come, at each sample as used_ns.
+  std::vector<int64_t> work_ns = {};
 };
 
 // What a call costs the thread that makes it, in ns of processor time: medians of bursts of either in turns.

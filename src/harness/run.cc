@@ -155,12 +155,14 @@ class OneRun {
         plan.outcome = folder_ / absl::StrCat("outcome-", plans_.size() - 1);
         plan.length = apart_ ? kSample : scenario_.length;
         plan.sample = SampleEvery();
-        plan.fine = scenario_.question->fine;
         plan.tolerant = scenario_.question->tolerant;
         plan.green = method_.kind == Kind::kSpatial;
         plan.sm_time = plan.green || options_.sm_time;
         plan.calls = scenario_.question->calls && (options_.apart || !CallsAreApart(method_, bed_));
         asks_.push_back(tenant.ask);
+      }
+      if (!scenario_.question->fine_of_others || !ServesRequests(tenant)) {
+        plans_.back().fine = scenario_.question->fine;
       }
       TenantPlan part;
       part.name = tenant.name;
@@ -329,6 +331,7 @@ class OneRun {
         // Who has ended has used no more since.
         if (!plan.stamps && (plan.tolerant || scenario_.question->sparse)) {
           MakeWhole(&tenant.used_ns);
+          MakeWhole(&tenant.work_ns);
         }
         if (ProgramIsKilled(plan) && plan.tenants[i].fault.kind != Fault::Kind::kKilled) {
           tenant.error = "its process was killed";
@@ -353,11 +356,14 @@ class OneRun {
                      .sm_time = plans_.front().sm_time};
     std::vector<std::vector<int64_t>> used = UsedOf(spans, grid);
     const auto each = static_cast<size_t>(kSample / grid.step);
+    grid.step = kSample;
+    std::vector<std::vector<int64_t>> work = WorkDone(spans, grid);
     for (size_t i = 0; i < all->tenants.size(); ++i) {
       TenantOutcome& tenant = all->tenants[i];
       tenant.used_ns.clear();
       for (size_t at = 0; at < used[i].size(); at += each) tenant.used_ns.push_back(used[i][at]);
       if (fine > Nanos(0)) tenant.fine_ns = std::move(used[i]);
+      tenant.work_ns = std::move(work[i]);
     }
     all->sm_mhz = SmMhz(spans);
   }

@@ -135,7 +135,7 @@ void CutAway(std::vector<Away> away, KernelSpans* kernels) {
       parts.push_back(kernel);
       continue;
     }
-    int64_t passed = 0, ran = 0, cycles = 0;
+    int64_t passed = 0, ran = 0, cycles = 0, work = 0;
     const auto up_to_here = [&](int64_t whole) {
       return static_cast<int64_t>(static_cast<double>(whole) * static_cast<double>(passed) /
                                   static_cast<double>(length));
@@ -144,6 +144,7 @@ void CutAway(std::vector<Away> away, KernelSpans* kernels) {
       passed += parts[i].last - parts[i].first;
       parts[i].ran = up_to_here(kernel.ran) - ran, ran += parts[i].ran;
       parts[i].cycles = up_to_here(kernel.cycles) - cycles, cycles += parts[i].cycles;
+      parts[i].work = up_to_here(kernel.work) - work, work += parts[i].work;
     }
   }
   *kernels = std::move(parts);
@@ -154,6 +155,29 @@ std::vector<std::vector<int64_t>> UsedOf(const std::vector<KernelSpans>& tenants
   Sweep sweep(tenants.size(), grid);
   for (const Edge& edge : EdgesOf(tenants)) sweep.Take(edge);
   return sweep.Finish();
+}
+
+std::vector<std::vector<int64_t>> WorkDone(const std::vector<KernelSpans>& tenants,
+                                           const SpanGrid& grid) {
+  const auto moments = static_cast<size_t>(grid.length / grid.step) + 1;
+  const int64_t step = grid.step.count(), end = static_cast<int64_t>(moments - 1) * step;
+  std::vector<std::vector<int64_t>> told;
+  for (const KernelSpans& spans : tenants) {
+    std::vector<double> within(moments, 0);  // the step that ends with each moment
+    for (const KernelSpan& each : spans) {
+      const int64_t last = std::max(each.last, each.first + 1);
+      const double per_ns = static_cast<double>(each.work) / static_cast<double>(last - each.first);
+      for (int64_t at = std::max<int64_t>(each.first, 0); at < std::min(last, end);) {
+        const int64_t until = std::min({last, end, (at / step + 1) * step});
+        within[static_cast<size_t>(at / step) + 1] += per_ns * static_cast<double>(until - at);
+        at = until;
+      }
+    }
+    double done = 0;
+    std::vector<int64_t>& its = told.emplace_back();
+    for (const double each : within) its.push_back(std::llround(done += each));
+  }
+  return told;
 }
 
 double SmMhz(const std::vector<KernelSpans>& tenants) {

@@ -21,6 +21,7 @@ struct KernelSpan {
   int64_t first = 0, last = 0;  // its first block's begin, its last one's end
   int64_t ran = 0;              // how long its blocks held their SMs, together
   int64_t cycles = 0;           // the same in cycles of these; 0: nobody knows
+  int64_t work = 0;             // how long it takes with the device to itself
   bool operator==(const KernelSpan&) const = default;
 };
 using KernelSpans = std::vector<KernelSpan>;
@@ -29,7 +30,8 @@ using KernelSpans = std::vector<KernelSpan>;
 struct Away {
   int64_t from = 0, until = 0;
 };
-// Each kernel in parts, which are those when its process had the device. Of what its blocks ran a part has as much as it is long.
+// Each kernel in parts, which are those when its process had the device. Of what its blocks ran, and of its work, a part has as
+// much as it is long.
 void CutAway(std::vector<Away> away, KernelSpans* kernels);
 
 struct SpanGrid {
@@ -47,6 +49,10 @@ inline constexpr Nanos kStartingPause = Micros(2);
 // By tenant, what it had from the start until each moment of the grid, in ns. A kernel holds as many SMs as it did on average.
 std::vector<std::vector<int64_t>> UsedOf(const std::vector<KernelSpans>& tenants,
                                          const SpanGrid& grid);
+
+// The same of the work of their kernels, which counts as evenly done while they ran.
+std::vector<std::vector<int64_t>> WorkDone(const std::vector<KernelSpans>& tenants,
+                                           const SpanGrid& grid);
 
 // The clock of the SMs while kernels held them, in MHz; 0: nobody knows.
 double SmMhz(const std::vector<KernelSpans>& tenants);

@@ -28,6 +28,14 @@ std::vector<Stretch> Serving(const TenantOutcome& tenant, Nanos end) {
   return United(std::move(each));
 }
 
+std::vector<Stretch> InFlight(const TenantOutcome& tenant) {
+  std::vector<Stretch> each;
+  for (const player::Request& request : tenant.requests) {
+    each.push_back({request.begun, request.arrival + request.latency});
+  }
+  return United(std::move(each));
+}
+
 std::vector<Stretch> United(std::vector<Stretch> any, Nanos after) {
   std::sort(any.begin(), any.end(),
             [](const Stretch& a, const Stretch& b) { return a.from < b.from; });

@@ -16,6 +16,9 @@ namespace gpushare::harness {
 
 // In which a tenant's requests were waiting or being served; those that were not served were until `end`.
 std::vector<Stretch> Serving(const TenantOutcome& tenant, Nanos end);
+// In which it had commands in flight: from the call that launched the first of a request's, or of a batch's, until the call had
+// returned that waited for the last. In between they are launched one behind the other.
+std::vector<Stretch> InFlight(const TenantOutcome& tenant);
 // The time of any of them, in whatever order they come; each is longer by `after`.
 std::vector<Stretch> United(std::vector<Stretch> any, Nanos after = Nanos(0));
 // What lies within `all`, and the rest of that.

@@ -28,11 +28,16 @@ std::vector<Turn> TurnsOf(const std::vector<Scenario>& scenarios,
         for (const Method& method : methods) order.push_back(&method);
         for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random() % i]);
         bool played[] = {false, false};  // alone, and the same told by SMs
+        bool played_ungated = false;
         for (const Method* method : order) {
           Turn& turn = turns.emplace_back(Turn{&scenario, &one, method, repetition});
           turn.why_not = WhyNot(*method, one, options.ground);
           if (!turn.why_not.empty()) continue;
-          turn.weight = RunTakes(scenario);
+          // Natively it is the run that others are compared with, whoever's turn is first.
+          const bool ungated = scenario.question->with_ungated;
+          const bool natively = ungated && method->kind == Method::Kind::kNative;
+          turn.weight = natively ? 0 : RunTakes(scenario);
+          if (ungated && !std::exchange(played_ungated, true)) turn.weight += RunTakes(scenario);
           if (std::exchange(played[AloneBySms(scenario, *method) ? 1 : 0], true)) continue;
           turn.weight += static_cast<double>(RunsAlone(scenario, one)) * RunTakes(scenario);
         }

@@ -50,9 +50,10 @@ class Run {
       const Time at = options_.start + arrival;
       if (at >= options_.end || Stopped()) break;
       port_.SleepUntil(at);
+      const Nanos begun = port_.Now() - options_.start;
       for (const Step& step : program_.steps) GPUSHARE_RETURN_IF_ERROR(Launch(step));
       GPUSHARE_RETURN_IF_ERROR(port_.Synchronize());
-      result_.requests.push_back({arrival, port_.Now() - at});
+      result_.requests.push_back({arrival, port_.Now() - at, begun});
       GPUSHARE_RETURN_IF_ERROR(EndPass());
     }
     return absl::OkStatus();
@@ -75,7 +76,7 @@ class Run {
       GPUSHARE_RETURN_IF_ERROR(port_.Synchronize());
       for (; next < end; ++next) {
         const Time arrival = options_.start + arrivals[next];
-        result_.requests.push_back({arrivals[next], port_.Now() - arrival});
+        result_.requests.push_back({arrivals[next], port_.Now() - arrival, now - options_.start});
       }
       GPUSHARE_RETURN_IF_ERROR(EndPass());
     }

@@ -56,8 +56,9 @@ struct PlayOptions {
 };
 
 struct Request {
-  Nanos arrival;  // since start
-  Nanos latency;  // from the arrival to the return of the synchronising call
+  Nanos arrival;   // since start
+  Nanos latency;   // from the arrival to the return of the synchronising call
+  Nanos begun{0};  // since start: when its first kernel was about to be launched
 };
 
 struct PlayResult {

@@ -238,6 +238,17 @@ class Bench(unittest.TestCase):
         self.assertAlmostEqual(got["two", "time-slicing", "a.share"], 50, delta=5)
         self.assertEqual(os.listdir(self.folder.name), ["share.yaml"])  # nothing is left behind
 
+    def test_work_is_told_against_that_of_the_same_tenants_ungated(self):
+        # Kernels of less than half of the SMs: ungated two run at a time, and turns of the whole device are half of that.
+        narrow = SHARE.replace("repeat: 4", "repeat: 4, sms: 60")
+        got = self.figures(self.path("narrow.yaml", narrow), "--method", "time-slicing", "--method", "gpushare")
+        self.assertAlmostEqual(got["two", "time-slicing", "work"], 47, delta=4)
+        self.assertGreater(got["two", "gpushare", "work"], got["two", "time-slicing", "work"])
+        # Where one fills the device there is no more to be had than all of the time.
+        got = self.figures(self.path("share.yaml", SHARE), "--method", "native", "--method", "gpushare")
+        self.assertEqual(got["two", "native", "work"], 100)
+        self.assertAlmostEqual(got["two", "gpushare", "work"], got["two", "gpushare", "busy"], delta=1)
+
     def test_sms_of_its_own(self):
         # Of 16 steps of 8 SMs 12 and 4, in whole waves on either; four SMs are in no step.
         share = SHARE.replace("repeat: 4", "repeat: 4, sms: 960")
@@ -366,7 +377,7 @@ class Bench(unittest.TestCase):
         compared = self.bench("compare", *files)
         self.assertEqual(compared.returncode, 0, compared.stdout)
         verdicts = [line.split()[-1] for line in compared.stdout.split("\n\n")[0].splitlines()[2:]]
-        self.assertEqual(verdicts, ["same"] * 34, compared.stdout)
+        self.assertEqual(verdicts, ["same"] * 38, compared.stdout)
         first, second = (self.values(out) for out in files)
         for figure, values in first.items():
             difference = abs(statistics.median(values) - statistics.median(second[figure]))
@@ -470,6 +481,10 @@ class Bench(unittest.TestCase):
         self.assertLess(harvest["taken"], native["taken"])
         self.assertLess(harvest["online.p99_ratio"], native["online.p99_ratio"])
         self.assertLess(harvest["left_over"], 85)
+        # Of latencies the same, for the same tenants and requests.
+        latency = self.figures(self.path("latency.yaml", HARVEST.replace("harvest", "latency")), "--method", "gpushare")
+        for name in ("left_over", "harvest", "work"):
+            self.assertAlmostEqual(latency["one", "gpushare", name], harvest[name], delta=0.5, msg=name)
 
     def test_a_tenant_that_comes_back_has_its_share_again(self):
         got = self.figures(self.path("reclaim.yaml", RECLAIM), "--method", "native", "--method", "gpushare")
@@ -512,7 +527,7 @@ class Bench(unittest.TestCase):
         truth = self.figures(*scenarios, *methods)
         self.assertEqual(said.keys(), truth.keys())
         for figure in truth:
-            if figure[2].endswith(("share", "busy", "harvest", "taken", "busy_away")):
+            if figure[2].endswith(("share", "busy", "work", "left_over", "harvest", "taken", "busy_away")):
                 self.assertAlmostEqual(said[figure], truth[figure], delta=1.5, msg=figure)
 
     def test_processes_on_a_driver_that_is_found(self):

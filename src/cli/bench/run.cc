@@ -32,6 +32,7 @@
 #include "harness/alone.h"
 #include "harness/course.h"
 #include "harness/figures.h"
+#include "harness/kept.h"
 #include "harness/method.h"
 #include "harness/orphans.h"
 #include "harness/questions/question.h"
@@ -104,18 +105,43 @@ class Measurement {
       if (!played.ok()) return played.status();
       alone = &*played;
     }
-    GPUSHARE_ASSIGN_OR_RETURN(const Outcome outcome, harness::Run(bed_, *turn.scenario, *turn.one,
-                                                                  *turn.method, {.seed = seed}));
+    const bool is_ungated = question.with_ungated && turn.method->kind == Method::Kind::kNative;
+    Outcome outcome;
+    if (!is_ungated) {
+      GPUSHARE_ASSIGN_OR_RETURN(
+          outcome, harness::Run(bed_, *turn.scenario, *turn.one, *turn.method, {.seed = seed}));
+    }
+    const Outcome* ungated = &nobody;
+    if (question.with_ungated) {
+      const absl::StatusOr<Outcome>& played = PlayUngated(turn, seed);
+      if (absl::IsCancelled(played.status())) return played.status();
+      // What has been played is told: without the other there is nothing to compare it with.
+      if (is_ungated && !played.ok()) return played.status();
+      if (played.ok()) ungated = &*played;
+    }
+    return Tell(turn, is_ungated ? *ungated : outcome, *alone, *ungated, result);
+  }
+
+  const absl::StatusOr<Outcome>& PlayUngated(const Turn& turn, uint64_t seed) {
+    return ungated_.Of(*turn.one, seed, [&] {
+      return harness::Run(bed_, *turn.scenario, *turn.one, {"native", Method::Kind::kNative},
+                          {.seed = seed});
+    });
+  }
+
+  static absl::Status Tell(const Turn& turn, const Outcome& outcome, const Outcome& alone,
+                           const Outcome& ungated, Result* result) {
     result->sm_mhz = outcome.sm_mhz;
-    result->figures = harness::FiguresOf(*turn.scenario, *turn.one, outcome, *alone);
+    result->figures = harness::FiguresOf(*turn.scenario, *turn.one, outcome, alone, ungated);
     if (result->figures.empty()) return absl::InternalError("it ended before its warm-up had");
-    result->course = harness::CourseOf(*turn.scenario, *turn.one, outcome, *alone);
+    result->course = harness::CourseOf(*turn.scenario, *turn.one, outcome, alone);
     return absl::OkStatus();
   }
 
   const harness::Bed& bed_;
   const uint64_t seed_;
   harness::Alone alone_, alone_by_sms_;
+  harness::Kept ungated_;
 };
 
 absl::StatusOr<harness::ResultsFile> OpenResults(const std::string& path) {

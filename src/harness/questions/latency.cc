@@ -5,13 +5,17 @@
 //   TENANT.p99_ratio             the same ÷ that alone
 //   TENANT.share                 % of the time, of the others
 //   busy                         % of the time; native's is that of the same tenants ungated
+//   work                         % of what the same tenants do ungated (work_done.h)
+//   left_over harvest            %, where there are others (left_over.h)
 #include <algorithm>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "harness/questions/left_over.h"
 #include "harness/questions/question.h"
 #include "harness/questions/requests.h"
+#include "harness/questions/work_done.h"
 #include "harness/report/sentences.h"
 
 namespace gpushare::harness {
@@ -36,6 +40,8 @@ void LatencyFigures(const Played& played, std::vector<Figure>* figures) {
   const Span measured = played.windows.measured();
   figures->push_back({"busy", "%", 100 * UsedByAll(played.outcome, measured) / measured.ns(),
                       Figure::Better::kHigher});
+  AddWorkDone(played, figures);
+  if (HasLeftOver(played.one)) AddLeftOver(played, figures);
 }
 
 std::string TellLatencies(const report::ScenarioReport& scenario, size_t method) {
@@ -51,7 +57,7 @@ std::string TellLatencies(const report::ScenarioReport& scenario, size_t method)
     if (beside.size() == 3) break;
   }
   if (!beside.empty()) absl::StrAppend(&text, "Beside it ", absl::StrJoin(beside, ", "), ". ");
-  return text;
+  return absl::StrCat(text, TellLeftOver(scenario, method));
 }
 
 }  // namespace
@@ -60,8 +66,12 @@ const Question& LatencyQuestion() {
   static const Question question = {
       .name = "latency",
       .asks = "How much longer do requests take beside others' work than alone?",
+      .keys = {GraceKey()},
       .check = CheckRequests,
       .with_alone = true,
+      .with_ungated = true,
+      .fine = kLeftOverFine,
+      .fine_of_others = true,
       .figures = LatencyFigures,
       .titles = {{".p50", "median of latencies"},
                  {".p95", "95th percentile of latencies"},

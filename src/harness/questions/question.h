@@ -3,7 +3,7 @@
 // questions.def.
 //
 //   const Question* question = FindQuestion("share");  // null: none is called that
-//   question->figures({scenario, one_case, outcome, alone, windows}, &figures);
+//   question->figures({scenario, one_case, outcome, alone, ungated, windows}, &figures);
 #ifndef GPUSHARE_HARNESS_QUESTIONS_QUESTION_H_
 #define GPUSHARE_HARNESS_QUESTIONS_QUESTION_H_
 
@@ -46,6 +46,7 @@ struct Played {
   const Outcome& outcome;
   const Outcome&
       alone;  // of each tenant that serves requests by itself, where the question wants that; else of nobody
+  const Outcome& ungated;  // of all tenants natively, where the question wants that; else of nobody
   const Windows& windows;
 };
 
@@ -69,15 +70,17 @@ struct Question {
 
   bool with_alone =
       false;  // each tenant that serves requests is played by itself as well (alone.h)
-  bool each_alone = false;  // the same of every tenant
-  bool tolerant = false;    // one that fails is what is asked about: the others go on
-  bool calls = false;       // what calls cost the host is measured
-  bool of_time = true;      // what tenants had of the device's time is shown
-  bool of_used = false;     // shares are of what all tenants used; else of the time
+  bool each_alone = false;    // the same of every tenant
+  bool with_ungated = false;  // all tenants are played natively as well
+  bool tolerant = false;      // one that fails is what is asked about: the others go on
+  bool calls = false;         // what calls cost the host is measured
+  bool of_time = true;        // what tenants had of the device's time is shown
+  bool of_used = false;       // shares are of what all tenants used; else of the time
   std::optional<double> Ask::*asked = &Ask::share;  // what those shares are held against
 
   // How often what tenants have had is asked beside kSample, of which it is a part; 0: never. In Outcome's fine_ns.
   Nanos fine{0};
+  bool fine_of_others = false;  // of tenants without requests alone
 
   // Whether it is asked at the warm-up's end and the run's alone, and held to be the same in between: of thousands of
   // tenants, asking more often would be most of what a run does.

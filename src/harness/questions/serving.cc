@@ -7,12 +7,14 @@
 //   TENANT.batch              how many requests a batch had, on average
 //   TENANT.p50_ratio .p99_ratio .goodput_ratio   ÷ those alone
 //   TENANT.share              % of the time, of each of the others
+//   work                      % of what the same tenants do ungated (work_done.h)
 #include <algorithm>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "harness/questions/question.h"
 #include "harness/questions/requests.h"
+#include "harness/questions/work_done.h"
 #include "harness/report/sentences.h"
 
 namespace gpushare::harness {
@@ -85,6 +87,7 @@ void ServingFigures(const Played& played, std::vector<Figure>* figures) {
     }
     AddShareOfTime(played, i, figures);
   }
+  AddWorkDone(played, figures);
 }
 
 std::string TellServing(const report::ScenarioReport& scenario, size_t method) {
@@ -104,6 +107,7 @@ const Question& ServingQuestion() {
       .asks = "What do servers that batch their requests answer beside others' work, and how late?",
       .check = CheckServing,
       .with_alone = true,
+      .with_ungated = true,
       .figures = ServingFigures,
       .titles = {{".throughput", "requests answered"},
                  {".goodput", "requests answered in time"},

@@ -3,6 +3,7 @@
 //   TENANT.share  % of what all of them used
 //   worst_error   pp; the largest difference from what was asked in any window
 //   busy          % of the time
+//   work          % of what the same tenants do ungated (work_done.h)
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -10,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "harness/questions/question.h"
 #include "harness/questions/shares.h"
+#include "harness/questions/work_done.h"
 #include "harness/report/sentences.h"
 
 namespace gpushare::harness {
@@ -38,6 +40,7 @@ void ShareFigures(const Played& played, std::vector<Figure>* figures) {
   }
   figures->push_back({"worst_error", "pp", PercentOf(worst), Figure::Better::kLower});
   figures->push_back({"busy", "%", 100 * all / measured.ns(), Figure::Better::kHigher});
+  AddWorkDone(played, figures);
 }
 
 std::string TellShares(const report::ScenarioReport& scenario, size_t method) {
@@ -46,7 +49,7 @@ std::string TellShares(const report::ScenarioReport& scenario, size_t method) {
   const std::string tenant = report::FarthestTenant(*worst.one, method);
   return absl::StrCat("In the worst window a tenant was ", report::Interval(worst.median),
                       " percentage points off what it asked for", report::InCase(scenario, worst),
-                      ". ", tenant, tenant.empty() ? "" : ". ");
+                      ". ", tenant, tenant.empty() ? "" : ". ", TellWorkDone(scenario, method));
 }
 
 }  // namespace
@@ -56,11 +59,13 @@ const Question& ShareQuestion() {
       .name = "share",
       .asks = "Does each tenant get the share that it asks for, in every window of %WINDOW%?",
       .check = [](const Scenario&, const Case& one) { return CheckShares(one, "share"); },
+      .with_ungated = true,
       .of_used = true,
       .figures = ShareFigures,
       .titles = {{".share", "share of the device"},
                  {"worst_error", "worst window: distance from what was asked for"},
-                 {"busy", "time in which the device is busy"}},
+                 {"busy", "time in which the device is busy"},
+                 WorkDoneTitle()},
       .told = TellShares};
   return question;
 }

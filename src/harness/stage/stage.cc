@@ -49,7 +49,7 @@ class StampedPort final : public player::Port {
 
   absl::Status Launch(const player::Step& step) override {
     player::Step stamped = step;
-    stamped.stamps = witness_.NextStamps(account_);
+    stamped.stamps = witness_.NextStamps(account_, Nanos(static_cast<int64_t>(step.duration_ns)));
     return port_.Launch(stamped);
   }
   absl::Status Synchronize() override { return port_.Synchronize(); }
@@ -241,10 +241,14 @@ class Performance {
     for (Nanos at{0}; at <= plan_.length; at += is_fine ? plan_.fine : plan_.sample) {
       clock_.SleepUntil(start + at);
       for (size_t i = 0; i < parts_.size(); ++i) {
-        const int64_t used = witness_.Used(static_cast<uint32_t>(i + 1), plan_.sm_time);
+        const auto account = static_cast<uint32_t>(i + 1);
+        const bool is_sample = at % plan_.sample == Nanos(0);
+        const int64_t used = witness_.Used(account, plan_.sm_time);
+        const int64_t work = is_sample ? witness_.Work(account) : 0;
         const base::MutexLock lock(&mutex_);
         TenantOutcome& tenant = outcome_.tenants[i];
-        if (at % plan_.sample == Nanos(0)) tenant.used_ns.push_back(used);
+        if (is_sample) tenant.used_ns.push_back(used);
+        if (is_sample) tenant.work_ns.push_back(work);
         if (is_fine) tenant.fine_ns.push_back(used);
       }
     }

@@ -90,13 +90,16 @@ class Stamps final : public Witness {
     accounts_.resize(std::max<size_t>(accounts_.size(), account));
     Account& one = accounts_[account - 1];
     one.room = std::min(kernels + kernels / 4 + kQueued, kMostStamps);
+    one.alone_ns.reserve(one.room);
     GPUSHARE_ASSIGN_OR_RETURN(one.away, MakeLog());
     return MakeFresh(&one.stamps, one.room, one.away);
   }
-  uint64_t NextStamps(uint32_t account) override {
+  uint64_t NextStamps(uint32_t account, Nanos alone) override {
     Account& one = accounts_[account - 1];
     const size_t which = one.launched++;
-    return which < one.room ? one.stamps + which * sizeof(SpinStamps) : 0;
+    if (which >= one.room) return 0;
+    one.alone_ns.push_back(alone.count());
+    return one.stamps + which * sizeof(SpinStamps);
   }
 
   bool knows_now() const override { return false; }
@@ -128,10 +131,12 @@ class Stamps final : public Witness {
             Check(driver_.to_host(stamps.data(), one.stamps, stamps.size() * sizeof(SpinStamps)),
                   "cuMemcpyDtoH"));
       }
-      for (const SpinStamps& each : stamps) {
+      for (size_t k = 0; k < stamps.size(); ++k) {
+        const SpinStamps& each = stamps[k];
         if (each.last == 0) continue;  // it was refused
         spans[i].push_back({since_start(each.first), since_start(each.last),
-                            static_cast<int64_t>(each.ran), static_cast<int64_t>(each.cycles)});
+                            static_cast<int64_t>(each.ran), static_cast<int64_t>(each.cycles),
+                            one.alone_ns[k]});
       }
       GPUSHARE_ASSIGN_OR_RETURN(const std::vector<SpinAwayLog::Entry> log, ReadLog(one.away));
       std::vector<Away> away;
@@ -158,6 +163,7 @@ class Stamps final : public Witness {
   struct Account {
     CUdeviceptr stamps = 0, away = 0;
     size_t room = 0, launched = 0;
+    std::vector<int64_t> alone_ns = {};  // by kernel
   };
 
   // The primary context of the first device, as the tenants have it, current while this is there.

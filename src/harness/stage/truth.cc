@@ -37,6 +37,10 @@ class Truth final : public Witness {
     gpushare_sim_truth truth = {};
     return account_truth_(0, account, &truth) == 0 ? std::llround(truth.used_ns) : 0;
   }
+  int64_t Work(uint32_t account) const override {
+    gpushare_sim_truth truth = {};
+    return account_truth_(0, account, &truth) == 0 ? std::llround(truth.work_ns) : 0;
+  }
   uint64_t MemoryUsed() const override { return memory_used_(0); }
   absl::Status MakeFaulty(const std::string& kernel, bool endless) const override {
     char why[256] = "";

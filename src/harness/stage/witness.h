@@ -31,13 +31,16 @@ class Witness {
 
   // What goes to the stream counts for the account, a number from 1: about so many kernels.
   virtual absl::Status Follow(CUstream_st* stream, uint32_t account, size_t kernels) = 0;
-  // Where the account's next kernel is to say when it ran; 0: it need not. By one thread for each account.
-  virtual uint64_t NextStamps(uint32_t) { return 0; }
+  // Where the account's next kernel, which takes so long alone, is to say when it ran; 0: it need not. By one thread for each
+  // account.
+  virtual uint64_t NextStamps(uint32_t, Nanos) { return 0; }
 
   // Whether Used() is known while they play; else all that is known is told at the end, by Tell().
   virtual bool knows_now() const = 0;
   // Device time of the account until now, in ns; its part of the time of all SMs, where `sm_time`.
   virtual int64_t Used(uint32_t, bool) const { return 0; }
+  // What the account's kernels take alone, in ns; of one that is running its part.
+  virtual int64_t Work(uint32_t) const { return 0; }
   // When all have ended whatever they launched. Times count from `start`.
   virtual absl::Status Tell(Time, Outcome*) { return absl::OkStatus(); }
 

@@ -40,6 +40,7 @@ Scenario Of(const Question& question, std::vector<Tenant> tenants) {
   scenario.length = Seconds(4);
   scenario.warm_up = Seconds(1);
   scenario.window = Seconds(1);
+  for (const OwnKey& key : question.keys) scenario.settings[key.name] = key.otherwise;
   scenario.cases.push_back({"case", "", std::move(tenants)});
   return scenario;
 }

@@ -63,7 +63,7 @@ TEST(Harvest, IsOfTheTimeThatRequestsLeaveOver) {
   ASSERT_TRUE(scenario.ok()) << scenario.status();
   // A request from 1 s to 1.25 s, and the grace after it: 1.24997 s of 1.5 s are left over.
   TenantOutcome online = UsesWithin("online", {}, 0);
-  online.requests = {{Seconds(1), Millis(250)}};
+  online.requests = {{Seconds(1), Millis(250), Seconds(1)}};
   TenantOutcome by_itself = online;
   by_itself.requests = {{Seconds(1), Millis(200)}};
   // The job has half of what is left over before it, nothing after it, and a tenth of its second half.
@@ -78,18 +78,48 @@ TEST(Harvest, IsOfTheTimeThatRequestsLeaveOver) {
   EXPECT_EQ(figures["online.served"], 100);
 }
 
+TEST(Harvest, WhatARequestWaitsBeforeItsFirstCommandIsLeftOverAndIsTaken) {
+  const auto scenario = ParseScenario(kHarvest, "s.yaml");
+  ASSERT_TRUE(scenario.ok()) << scenario.status();
+  // As one that waits for others to make a batch: it came at 1 s, its commands at 1.2 s.
+  TenantOutcome online = UsesWithin("online", {}, 0);
+  online.requests = {{Seconds(1), Millis(250), Millis(1200)}};
+  const TenantOutcome job = UsesWithin("job", {{Nanos(0), Millis(1200)}}, 1);
+  auto figures = HarvestOf(*scenario, {"", {online, job}});
+  EXPECT_NEAR(figures["left_over"], 100 * 1.44997 / 1.5, 1e-9);
+  EXPECT_NEAR(figures["harvest"], 100 * 0.7 / 1.44997, 1e-9);
+  EXPECT_NEAR(figures["taken"], 80, 1e-9);
+}
+
+TEST(Harvest, IsAFigureOfLatenciesTooWhereThereAreOthers) {
+  std::string text = WithHarvest("question: harvest", "question: latency\ngrace: 1ms");
+  auto scenario = ParseScenario(text, "s.yaml");
+  ASSERT_TRUE(scenario.ok()) << scenario.status();
+  TenantOutcome online = UsesWithin("online", {}, 0);
+  online.requests = {{Seconds(1), Millis(250), Seconds(1)}};
+  const TenantOutcome job = UsesWithin("job", {{Nanos(0), Seconds(1)}}, 0.5);
+  auto figures = HarvestOf(*scenario, {"", {online, job}});
+  EXPECT_NEAR(figures["left_over"], 100 * 1.249 / 1.5, 1e-9);
+  EXPECT_NEAR(figures["harvest"], 100 * 0.25 / 1.249, 1e-9);
+  const std::string others = "      - {name: job, work: {kernels: 1ms}}\n";
+  text.erase(text.find(others), others.size());
+  scenario = ParseScenario(text, "s.yaml");
+  ASSERT_TRUE(scenario.ok()) << scenario.status();
+  EXPECT_EQ(HarvestOf(*scenario, {"", {online}}).count("left_over"), 0u);
+}
+
 TEST(Harvest, OfNoTimeThereIsNone) {
   const auto scenario = ParseScenario(kHarvest, "s.yaml");
   ASSERT_TRUE(scenario.ok()) << scenario.status();
   TenantOutcome online = UsesWithin("online", {}, 0);
-  online.unserved = {Nanos(0)};
+  online.requests = {{Nanos(0), Seconds(2), Nanos(0)}};
   const TenantOutcome job = UsesWithin("job", {{Nanos(0), Seconds(2)}}, 1);
   auto figures = HarvestOf(*scenario, {"", {online, job}});
   EXPECT_EQ(figures["left_over"], 0);
   EXPECT_EQ(figures.count("harvest"), 0u);
   EXPECT_NEAR(figures["taken"], 100, 1e-9);
   // And where nobody asked anything, there is nothing to take.
-  online.unserved.clear();
+  online.requests.clear();
   figures = HarvestOf(*scenario, {"", {online, job}});
   EXPECT_NEAR(figures["harvest"], 100, 1e-9);
   EXPECT_NEAR(figures["busy"], 100, 1e-9);
@@ -126,7 +156,7 @@ TEST(Harvest, IsAskedOfAServiceAndOfOthers) {
       2e6);
   EXPECT_EQ(ParseScenario(kHarvest, "s.yaml")->settings.at("grace"), 30e3);
   // Of other questions it is no key.
-  EXPECT_THAT(refused(WithHarvest("question: harvest", "question: latency\ngrace: 1ms")),
+  EXPECT_THAT(refused(WithHarvest("question: harvest", "question: serving\ngrace: 1ms")),
               ::testing::HasSubstr("s.yaml:2: there is no key 'grace'"));
 }
 

@@ -62,7 +62,8 @@ TEST(Plan, RoundTrips) {
 }
 
 TEST(Plan, OutcomesRoundTrip) {
-  Outcome outcome = {"", {{"a", {0, 5, 9}, {{Nanos(1), Nanos(2)}}, {}, 7, {0, 1}}}};
+  Outcome outcome = {"", {{"a", {0, 5, 9}, {{Nanos(1), Nanos(2), Nanos(3)}}, {}, 7, {0, 1}}}};
+  outcome.tenants[0].work_ns = {0, 6, 10};
   outcome.tenants[0].away = {{Nanos(3), Nanos(4)}};
   outcome.tenants[0].memory = {{Nanos(3), 256, 128, true}};
   outcome.tenants[0].most_bytes = 384;
@@ -78,6 +79,8 @@ TEST(Plan, OutcomesRoundTrip) {
   EXPECT_EQ(read->tenants[0].used_ns, (std::vector<int64_t>{0, 5, 9}));
   ASSERT_EQ(read->tenants[0].requests.size(), 1u);
   EXPECT_EQ(read->tenants[0].requests[0].latency, Nanos(2));
+  EXPECT_EQ(read->tenants[0].requests[0].begun, Nanos(3));
+  EXPECT_EQ(read->tenants[0].work_ns, (std::vector<int64_t>{0, 6, 10}));
   EXPECT_EQ(read->tenants[0].launches, 7u);
   ASSERT_EQ(read->tenants[0].away.size(), 1u);
   EXPECT_EQ(read->tenants[0].away[0].to, Nanos(4));

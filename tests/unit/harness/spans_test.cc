@@ -36,6 +36,19 @@ TEST(Spans, ThoseThatRunTogetherHavePartsByTheirSms) {
   EXPECT_THAT(used[1], ElementsAre(0, 0, 25'000, 125'000));
 }
 
+TEST(Spans, WorkIsWhatKernelsTakeAloneHoweverLongTheyRan) {
+  // Two side by side, each of which takes 80 us alone; of the one the first half was before the start.
+  KernelSpan early = Span(-100, 100, 60), late = Span(150, 250, 20);
+  early.work = late.work = 80'000;
+  const auto work = WorkDone({{early}, {late}, {}}, kGrid);
+  EXPECT_THAT(work[0], ElementsAre(0, 40'000, 40'000, 40'000));
+  EXPECT_THAT(work[1], ElementsAre(0, 0, 40'000, 80'000));
+  EXPECT_THAT(work[2], ElementsAre(0, 0, 0, 0));
+  // What runs on after the end has not done it all.
+  late.last = 350'000;
+  EXPECT_THAT(WorkDone({{late}}, kGrid)[0], ElementsAre(0, 0, 20'000, 60'000));
+}
+
 TEST(Spans, OfTwoThatTakeTurnsEachHasWhatItsBlocksRan) {
   // Slices of time between processes: both are there for as long, one ran for three quarters of that.
   KernelSpan favoured = Span(0, 300, 75), other = Span(0, 300, 25);
@@ -46,13 +59,13 @@ TEST(Spans, OfTwoThatTakeTurnsEachHasWhatItsBlocksRan) {
 
 TEST(Spans, WhatStandsStillWhileTheDeviceIsAnothersIsNotThere) {
   // In turns of 100 us, with nobody's 10 between: of one tenant a kernel, of the other many.
-  KernelSpans one = {{0, 300'000, 190'000 * 100, 190'000 * 200}}, other;
+  KernelSpans one = {{0, 300'000, 190'000 * 100, 190'000 * 200, 900}}, other;
   CutAway({{210'000, 320'000}, {100'000, 210'000}}, &one);
-  EXPECT_THAT(one, ElementsAre(KernelSpan{0, 100'000, 190'000 * 100, 190'000 * 200}));
-  one = {{0, 290'000, 180'000 * 100, 180'000 * 200}};
+  EXPECT_THAT(one, ElementsAre(KernelSpan{0, 100'000, 190'000 * 100, 190'000 * 200, 900}));
+  one = {{0, 290'000, 180'000 * 100, 180'000 * 200, 900}};
   CutAway({{100'000, 210'000}}, &one);
-  EXPECT_THAT(one, ElementsAre(KernelSpan{0, 100'000, 10'000'000, 20'000'000},
-                               KernelSpan{210'000, 290'000, 8'000'000, 16'000'000}));
+  EXPECT_THAT(one, ElementsAre(KernelSpan{0, 100'000, 10'000'000, 20'000'000, 500},
+                               KernelSpan{210'000, 290'000, 8'000'000, 16'000'000, 400}));
   for (int64_t at = 110; at < 200; at += 10) other.push_back(Span(at, at + 10, 100));
   const auto used = UsedOf({one, other}, kGrid);
   EXPECT_THAT(used[0], ElementsAre(0, 100'000, 100'000, 180'000));

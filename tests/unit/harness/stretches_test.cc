@@ -28,6 +28,18 @@ TEST(Stretches, OfRequestsThatOverlapAreOne) {
   EXPECT_TRUE(Serving({}, Seconds(1)).empty());
 }
 
+TEST(Stretches, InFlightIsARequestFromItsFirstCommandOn) {
+  TenantOutcome tenant;
+  // The second had to wait for the first; the last two are a batch, which waited for the second of them.
+  tenant.requests = {{Micros(10), Micros(20), Micros(11)},
+                     {Micros(20), Micros(30), Micros(30)},
+                     {Micros(100), Micros(15), Micros(108)},
+                     {Micros(108), Micros(7), Micros(108)}};
+  tenant.unserved = {Micros(200)};  // and so nothing of it was launched
+  EXPECT_EQ(InMicros(InFlight(tenant)), (Expected{{11, 50}, {108, 115}}));
+  EXPECT_TRUE(InFlight({}).empty());
+}
+
 TEST(Stretches, OfSeveralAreUnitedWithWhatComesAfterEach) {
   const std::vector<Stretch> any = {
       {Micros(100), Micros(110)}, {Micros(10), Micros(20)}, {Micros(125), Micros(130)}};
