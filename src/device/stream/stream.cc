@@ -403,6 +403,12 @@ absl::Status Stream::Wait(driver::Event event) {
 // ---- Capture ----
 
 absl::Status Stream::BeginCapture() {
+  if (stream_gate_ != nullptr && leases_.load(std::memory_order_relaxed) == 0) {
+    // What is open has its marker before: while the stream captures, none can be recorded.
+    const ContextScope current(device_->site(), ContextScope::Mode::kTrust);
+    if (!current.ok()) return current.status();
+    device_->gate().StallBegins(stream_gate_);
+  }
   gpu_.captures().fetch_add(1, std::memory_order_relaxed);
   const absl::Status status = driver::ToStatus(
       InContext([&] { return gpu_.driver().BeginCapture(native_); }), "cuStreamBeginCapture");

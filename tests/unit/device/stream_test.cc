@@ -255,6 +255,24 @@ TEST_F(StreamTest, WhileCapturingNothingIsHeldOrChargedOrMarked) {
   EXPECT_NEAR(absl::ToDoubleMilliseconds(stats.compute.measured), 500, 10);
 }
 
+TEST_F(StreamTest, WhatIsInFlightWhenACaptureBeginsIsMeasured) {
+  const VirtualDevice device = MakeDevice("a", "cap=90%");
+  const Stream stream = Must(Stream::Create(device));
+  for (int i = 0; i < 200; ++i) ASSERT_OK(Spin(stream, absl::Microseconds(10)));
+  ASSERT_OK(stream.Synchronize());
+  runtime_->SleepFor(absl::Milliseconds(5));
+  const auto before = Must(device.stats()).compute;
+  for (int i = 0; i < 3; ++i) {  // predicted to take 10 us
+    ASSERT_OK(Spin(stream, absl::Milliseconds(3)));
+  }
+  ASSERT_OK(stream.BeginCapture());
+  runtime_->SleepFor(absl::Milliseconds(20));
+  ASSERT_OK(stream.EndCapture().status());
+  runtime_->SleepFor(absl::Milliseconds(5));
+  const auto after = Must(device.stats()).compute;
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(after.measured - before.measured), 9, 0.3);
+}
+
 TEST_F(StreamTest, ACaptureThatSpreadsThroughAnEventIsSeen) {
   const VirtualDevice device = MakeDevice("a", "");
   const Stream first = Must(Stream::Create(device)), second = Must(Stream::Create(device));
