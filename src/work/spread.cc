@@ -130,12 +130,11 @@ bool Spread::Order(CUstream earlier, CUstream later) const {
 }
 
 bool Spread::Before(CUdevice a, CUdevice b) const {
-  CUuuid of_a{}, of_b{};
-  if (driver_.DeviceGetUuid(&of_a, a) != CUDA_SUCCESS ||
-      driver_.DeviceGetUuid(&of_b, b) != CUDA_SUCCESS) {
-    return a < b;
-  }
-  return std::memcmp(of_a.bytes, of_b.bytes, sizeof(of_a.bytes)) < 0;
+  CUuuid of_a{}, of_b{};  // of none: before all others
+  driver_.DeviceGetUuid(&of_a, a);
+  driver_.DeviceGetUuid(&of_b, b);
+  const int order = std::memcmp(of_a.bytes, of_b.bytes, sizeof(of_a.bytes));
+  return order != 0 ? order < 0 : a < b;
 }
 
 }  // namespace gpushare::work

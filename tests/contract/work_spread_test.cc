@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Graphs with kernels on two GPUs through the layer `work`: held and charged on each.
+#include <cstdlib>
 #include <memory>
 #include <new>
 #include <vector>
@@ -148,6 +149,39 @@ TEST_F(SpreadTest, ItIsHeldByEitherGpu) {
   EXPECT_EQ(t.gate->stats().launches, 3u);
   EXPECT_EQ(There(t)->stats().launches, 3u);
 }
+
+// The program counts the GPUs the other way round: the order is that of UUIDs all the same, for all processes.
+class SpreadOrderTest : public SpreadTest, public ::testing::WithParamInterface<bool> {
+ protected:
+  void SetUp() override {
+    if (GetParam()) setenv("CUDA_VISIBLE_DEVICES", "1,0", 1);
+    SpreadTest::SetUp();
+    unsetenv("CUDA_VISIBLE_DEVICES");
+  }
+};
+
+TEST_P(SpreadOrderTest, GpusAreAskedInTheOrderOfTheirUuids) {
+  const Tenant& t = AddOnBoth({}, {});
+  const CUgraphExec exec = Instantiate(Capture(t, Micros(100), Micros(100)));
+  ASSERT_CU(calls_->GraphLaunch(t.payer(), exec, t.stream));
+  gate::Gate* const first = GetParam() ? There(t) : t.gate;
+  gate::Gate* const second = GetParam() ? t.gate : There(t);
+  uint64_t launches = 1;
+  for (gate::Gate* const held : {first, second}) {
+    Await(t);
+    held->Suspend();
+    const auto thread = Thread([&] { ASSERT_CU(calls_->GraphLaunch(t.payer(), exec, t.stream)); });
+    Rest();
+    EXPECT_EQ(first->stats().launches, held == first ? launches : launches + 1);
+    EXPECT_EQ(second->stats().launches, launches);
+    held->Resume();
+    thread->Join();
+    ++launches;
+  }
+  Await(t);
+}
+
+INSTANTIATE_TEST_SUITE_P(Counted, SpreadOrderTest, ::testing::Bool());
 
 TEST_F(SpreadTest, AKernelInAChildIsSeen) {
   const Tenant& t = AddOnBoth({}, {});
