@@ -55,13 +55,18 @@ class WorkTest : public ::testing::Test {
     return options;
   }
 
-  void SetUp() override {
-    static driver::Driver* const opened_once = [] {
-      auto opened = driver::Driver::Open({.path = "sim"});
-      return opened.ok() ? opened->release() : nullptr;
+  // It stays loaded; null: there is none.
+  static driver::Driver* OpenedOnce() {
+    static driver::Driver* const opened = [] {
+      auto driver = driver::Driver::Open({.path = "sim"});
+      return driver.ok() ? driver->release() : nullptr;
     }();
-    ASSERT_NE(opened_once, nullptr);
-    driver_ = opened_once;
+    return opened;
+  }
+
+  void SetUp() override {
+    driver_ = OpenedOnce();
+    ASSERT_NE(driver_, nullptr);
     cu_ = &driver_->table();
     sim_ = std::make_unique<gpushare::testing::SimControl>(*driver_);
     const absl::Status fresh = sim_->Restart(*driver_, config());
