@@ -154,7 +154,8 @@ TEST_F(SpreadTest, ItIsHeldByEitherGpu) {
 class SpreadOrderTest : public SpreadTest, public ::testing::WithParamInterface<bool> {
  protected:
   void SetUp() override {
-    ASSERT_NE(OpenedOnce(), nullptr);  // before the second GPU, which the first configuration has not
+    ASSERT_NE(OpenedOnce(),
+              nullptr);  // before the second GPU, which the first configuration has not
     if (GetParam()) setenv("CUDA_VISIBLE_DEVICES", "1,0", 1);
     SpreadTest::SetUp();
     unsetenv("CUDA_VISIBLE_DEVICES");

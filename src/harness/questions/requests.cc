@@ -10,14 +10,13 @@
 
 namespace gpushare::harness {
 
-using Better = Figure::Better;
-
 void AddQuantiles(const Played& played, size_t tenant, const std::vector<NamedQuantile>& quantiles,
                   std::vector<Figure>* figures) {
   const TenantOutcome& outcome = played.outcome.tenants[tenant];
   const Latencies latencies = LatenciesOf(played.scenario, outcome);
   for (const auto& [name, q] : quantiles) {
-    figures->push_back({outcome.name + name, "us", Quantile(latencies.us, q), Better::kLower});
+    figures->push_back(
+        {outcome.name + name, "us", Quantile(latencies.us, q), Figure::Better::kLower});
   }
 }
 
@@ -28,7 +27,7 @@ void AddServed(const Played& played, size_t tenant, std::vector<Figure>* figures
   if (!latencies.us.empty()) {
     part = 100 * static_cast<double>(latencies.served) / static_cast<double>(latencies.us.size());
   }
-  figures->push_back({outcome.name + ".served", "%", part, Better::kHigher});
+  figures->push_back({outcome.name + ".served", "%", part, Figure::Better::kHigher});
 }
 
 void AddRatioToAlone(const Played& played, size_t tenant, std::vector<Figure>* figures,
@@ -42,7 +41,7 @@ void AddRatioToAlone(const Played& played, size_t tenant, std::vector<Figure>* f
         Quantile(LatenciesOf(played.scenario, outcome).us, quantile.second);
     std::optional<double> ratio;
     if (alone.value_or(0) > 0 && here.has_value()) ratio = *here / *alone;
-    figures->push_back({outcome.name + quantile.first, "x", ratio, Better::kLower});
+    figures->push_back({outcome.name + quantile.first, "x", ratio, Figure::Better::kLower});
   }
 }
 
