@@ -31,7 +31,8 @@ if(GPUSHARE_BUILD_FUZZERS)
   endif()
   # Everything that a fuzzer may link is instrumented; only the fuzzers get libFuzzer's main().
   target_compile_options(gpushare_options INTERFACE
-    -fsanitize=fuzzer-no-link,address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=all)
+    -fsanitize=fuzzer-no-link,address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=all
+    -fno-sanitize=function)  # entry points are called by table, with int for the driver's enumerations
   target_link_options(gpushare_options INTERFACE -fsanitize=address,undefined)
 endif()
 
@@ -61,3 +62,10 @@ endif()
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
 target_link_libraries(gpushare_options INTERFACE Threads::Threads ${CMAKE_DL_LIBS})
+
+# A shared library without undefined names, but where a sanitizer's runtime is in the program that loads it.
+function(gpushare_link_complete target)
+  if(NOT GPUSHARE_SANITIZE AND NOT GPUSHARE_BUILD_FUZZERS)
+    target_link_options(${target} PRIVATE "LINKER:-z,defs")
+  endif()
+endfunction()

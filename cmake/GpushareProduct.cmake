@@ -55,9 +55,7 @@ function(gpushare_product target)
   target_link_options(${target} PRIVATE
     "LINKER:--version-script=${ARG_EXPORTS}" "LINKER:--exclude-libs,ALL"
     -static-libstdc++ -static-libgcc)
-  if(NOT GPUSHARE_SANITIZE AND NOT GPUSHARE_BUILD_FUZZERS)
-    target_link_options(${target} PRIVATE "LINKER:-z,defs")  # a sanitizer's runtime is in the program
-  endif()
+  gpushare_link_complete(${target})
   set_target_properties(${target} PROPERTIES
     LINKER_LANGUAGE CXX
     POSITION_INDEPENDENT_CODE ON

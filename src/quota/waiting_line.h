@@ -55,7 +55,7 @@ class WaitingLine {
   // Takes a waiter out again; true: it has its grant.
   bool Leave(Account& account, std::list<Waiter>::iterator place, Ticket& ticket);
 
-  void Changed();  // the queue, with the lock
+  void Changed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // the queue
 
   std::atomic<uint32_t> waiters_{0};
   std::atomic<uint64_t> least_{UINT64_MAX};
