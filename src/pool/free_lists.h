@@ -13,27 +13,31 @@
 
 namespace gpushare::pool {
 
+// Which lists are empty and who is next to whom is as good as random where sizes do not repeat, so nothing here branches
+// on it: what has no neighbour writes to a block that is nobody's.
 class FreeLists {
  public:
   void Add(Block* block) {
     const uint32_t at = ClassOf(block->granules);
-    Block*& head = heads_[at];
+    Block* const head = heads_[at];
     block->previous = nullptr;
     block->next = head;
-    if (head != nullptr) head->previous = block;
-    head = block;
+    OrSpare(head)->previous = block;
+    heads_[at] = block;
     words_[at / 64] |= uint64_t{1} << at % 64;
+    some_ |= 1u << at / 64;
   }
 
   void Remove(Block* block) {
     const uint32_t at = ClassOf(block->granules);
-    if (block->next != nullptr) block->next->previous = block->previous;
-    if (block->previous != nullptr) {
-      block->previous->next = block->next;
-      return;
-    }
-    heads_[at] = block->next;
-    if (block->next == nullptr) words_[at / 64] &= ~(uint64_t{1} << at % 64);
+    Block* const next = block->next;
+    Block* const previous = block->previous;
+    OrSpare(next)->previous = previous;
+    Block** const from = previous != nullptr ? &previous->next : &heads_[at];
+    *from = next;
+    uint64_t& word = words_[at / 64];
+    word &= ~(uint64_t{heads_[at] == nullptr} << at % 64);
+    some_ &= ~(uint32_t{word == 0} << at / 64);
   }
 
   // A block of at least so many granules, still in its list; null when there is none.
@@ -44,8 +48,10 @@ class FreeLists {
     uint32_t word = at / 64;
     if (word >= kWords) return nullptr;
     uint64_t bits = words_[word] & (~uint64_t{0} << at % 64);
-    while (bits == 0) {
-      if (++word == kWords) return nullptr;
+    if (bits == 0) {
+      const uint32_t above = some_ & (~uint32_t{1} << word);
+      if (above == 0) return nullptr;
+      word = static_cast<uint32_t>(std::countr_zero(above));
       bits = words_[word];
     }
     return heads_[word * 64 + static_cast<uint32_t>(std::countr_zero(bits))];
@@ -58,9 +64,14 @@ class FreeLists {
   // are looked at before a larger block is cut.
   static constexpr int kLooks = 8;
   static constexpr uint32_t kWords = (kClasses + 63) / 64;
+  static_assert(kWords <= 31);
+
+  Block* OrSpare(Block* block) { return block != nullptr ? block : &spare_; }
 
   std::array<uint64_t, kWords> words_ = {};  // which lists are not empty
   std::array<Block*, kClasses> heads_ = {};
+  uint32_t some_ = 0;  // which words are not 0
+  Block spare_;
 };
 
 }  // namespace gpushare::pool

@@ -52,6 +52,9 @@ absl::Status Suballocator::CheckInvariants() const {
         ++count;
       }
       if (count != owner->set_apart[at].count) return Broken("class ", at, " is miscounted");
+      if (count != 0 && (owner->some_apart[at / 64] >> at % 64 & 1) == 0) {
+        return Broken("class ", at, " would not be merged");
+      }
     }
     if (granules + set_apart != owner->free_granules || set_apart != owner->set_apart_granules) {
       return Broken("the free bytes of stream ", stream, " are miscounted");

@@ -2,6 +2,7 @@
 #include "pool/suballocator.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace gpushare::pool {
@@ -50,6 +51,7 @@ uint64_t Suballocator::Allocate(uint64_t bytes, StreamId stream) {
       --quick.count;
       owner->set_apart_granules -= granules;
       owner->free_granules -= granules;
+      owner->Hit();
       return GoLive(block, stream);
     }
   }
@@ -139,9 +141,11 @@ bool Suballocator::Free(uint64_t pointer, StreamId stream) {
   --block->segment->live;
   --stats_.allocations;
   stats_.live -= granules * kGranule;
-  if (granules <= quick_granules_) {
-    Owner::SetApart& quick = owner->set_apart[ClassOf(granules)];
+  if (granules <= quick_granules_ && owner->SetsApart()) {
+    const uint32_t at = ClassOf(granules);
+    Owner::SetApart& quick = owner->set_apart[at];
     if (quick.count < options_.quick_blocks) {
+      owner->some_apart[at / 64] |= uint64_t{1} << at % 64;
       block->state = Block::State::kQuick;
       block->next = quick.head;
       quick.head = block;
@@ -164,8 +168,9 @@ uint64_t Suballocator::SizeOf(uint64_t pointer) const {
 void Suballocator::Merge(Block* block) {
   FreeLists& lists = block->owner->lists[block->segment->large];
   const auto joins = [block](const Block* other) {
-    return other != nullptr && other->state == Block::State::kListed &&
-           other->owner == block->owner;
+    // Both are looked at, since either is as good as random.
+    return other != nullptr &&
+           ((other->state == Block::State::kListed) & (other->owner == block->owner)) != 0;
   };
   Block* const before = block->before;
   Block* const after = block->after;
@@ -190,14 +195,18 @@ void Suballocator::Merge(Block* block) {
 
 bool Suballocator::MergeSetApart(Owner* owner) {
   if (owner->set_apart_granules == 0) return false;
-  for (Owner::SetApart& quick : owner->set_apart) {
-    for (Block* block = std::exchange(quick.head, nullptr); block != nullptr;) {
-      Block* const next = block->next;
-      blocks_.Remove(block->address);
-      Merge(block);
-      block = next;
+  for (size_t word = 0; word < owner->some_apart.size(); ++word) {
+    for (uint64_t bits = std::exchange(owner->some_apart[word], 0); bits != 0; bits &= bits - 1) {
+      Owner::SetApart& quick =
+          owner->set_apart[64 * word + static_cast<size_t>(std::countr_zero(bits))];
+      for (Block* block = std::exchange(quick.head, nullptr); block != nullptr;) {
+        Block* const next = block->next;
+        blocks_.Remove(block->address);
+        Merge(block);
+        block = next;
+      }
+      owner->Missed(static_cast<int32_t>(std::exchange(quick.count, 0)));
     }
-    quick.count = 0;
   }
   owner->set_apart_granules = 0;
   return true;

@@ -88,6 +88,33 @@ TEST_F(SuballocatorTest, WhatWasSetApartIsMergedBeforeARequestFails) {
   EXPECT_EQ(taken_, 1);
 }
 
+// Whose sizes never repeat has its blocks merged when they are freed, until they do repeat.
+TEST_F(SuballocatorTest, SettingApartStopsWhereItDoesNotPay) {
+  const auto free_and_see = [&](uint64_t bytes) {
+    const uint64_t pointer = Allocate(bytes, kA);
+    const uint64_t before = pool_.stats().set_apart;
+    Free(pointer, kA);
+    return pool_.stats().set_apart != before;
+  };
+  EXPECT_TRUE(free_and_see(512));
+  // Ever larger ones, each of which has those before it merged.
+  for (uint64_t granules = 1; granules <= 1024; ++granules) {
+    static_cast<void>(free_and_see(granules * 512));
+    if (granules % 8 == 0) static_cast<void>(Allocate(kMiB, kA));
+  }
+  int apart = 0;
+  for (uint64_t granules = 1025; granules <= 1024 + 320; ++granules) {
+    apart += free_and_see(granules * 512) ? 1 : 0;
+  }
+  EXPECT_GT(apart, 0);  // now and then, or it would never be known again
+  EXPECT_LT(apart, 32);
+  // The same size again and again.
+  for (int i = 0; i < 10'000; ++i) static_cast<void>(free_and_see(4096));
+  apart = 0;
+  for (int i = 0; i < 100; ++i) apart += free_and_see(4096) ? 1 : 0;
+  EXPECT_EQ(apart, 100);
+}
+
 TEST_F(SuballocatorTest, NeighboursMergeBothWays) {
   const uint64_t a = Allocate(2 * kMiB), b = Allocate(2 * kMiB), c = Allocate(2 * kMiB),
                  d = Allocate(2 * kMiB);
