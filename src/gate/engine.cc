@@ -221,15 +221,18 @@ absl::StatusOr<StreamGate*> Gate::AddStream(driver::Stream handle, const StreamP
   if (!engine.measures.load()) engine.AwaitRenewal();
   const Section section(engine);
   StreamGate* stream = nullptr;
-  for (const auto& old : tenant.streams) {
-    if (!old->live && old->markers_pending == 0 && !old->marking) stream = old.get();
-  }
-  if (stream == nullptr) {
+  if (!tenant.ended_streams.empty()) {
+    stream = tenant.ended_streams.back();
+    tenant.ended_streams.pop_back();
+  } else {
     if (tenant.streams.size() >= 0xffff) {
       return absl::ResourceExhaustedError("tenant '" + tenant.name +
                                           "': 65535 streams are bound, no more can be");
     }
     tenant.streams.push_back(std::make_unique<StreamGate>());
+    if (tenant.ended_streams.capacity() < tenant.streams.size()) {
+      tenant.ended_streams.reserve(tenant.streams.capacity());  // so that an end needs no memory
+    }
     stream = tenant.streams.back().get();
     stream->index = static_cast<uint32_t>(tenant.streams.size() - 1);
   }
@@ -279,6 +282,7 @@ void Gate::RemoveStream(StreamGate* stream) {
 void Engine::Impl::EndStream(StreamGate& stream) {
   replay.RemoveStream(stream.replay);
   stream.live = stream.leaving = false;
+  stream.tenant->ended_streams.push_back(&stream);
 }
 
 void Gate::Suspend() {

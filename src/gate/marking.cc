@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Markers: which launches an event closes, who records it, what happens when none can be recorded.
 #include <algorithm>
+#include <memory>
 #include <new>
+#include <span>
 #include <utility>
 
 #include "driver/errors.h"
@@ -38,10 +40,11 @@ void Engine::Impl::CloseOpen(TenantState& tenant, StreamGate* only) {
   {
     const Section section(*this);
     SyncLaunches(tenant, began);
-    for (const auto& stream : tenant.streams) {
+    // A program may have thousands of streams.
+    const std::span<const std::unique_ptr<StreamGate>> all(tenant.streams);
+    for (const auto& stream : only == nullptr ? all : all.subspan(only->index, 1)) {
       if (!stream->live || stream->unmarked == 0 || stream->marking) continue;
       if (stream->thread != nullptr && stream->thread != ThisThread()) continue;
-      if (only != nullptr && stream.get() != only) continue;
       if (only == nullptr && stream->entering > 0)
         continue;              // its thread marks it, or the next who comes by
       if (count == 16) break;  // the rest is marked next time

@@ -138,6 +138,7 @@ struct TenantState {
   // Under the engine's lock.
   TenantOptions options;
   std::vector<std::unique_ptr<StreamGate>> streams;  // by index; entries are reused, never moved
+  std::vector<StreamGate*> ended_streams;            // of them, for the next; has room for all
   uint32_t synced_launch = 0;                        // launches below it are known to the replay
   int64_t given_ns = 0;      // credit put into the page less what was taken out
   int64_t accounted_ns = 0;  // spent credit that is charged to some batch

@@ -260,6 +260,10 @@ void Streams::ForgetIf(const Which& which) {
     if (gone.empty()) return;
     NewEpoch();
   }
+  EndAll(gone);
+}
+
+void Streams::EndAll(const std::vector<Entry>& gone) {
   for (const Entry& entry : gone) {
     if (entry.adopted.shared != nullptr) Leave(entry.adopted);
     if (entry.adopted.stream == nullptr || entry.shares) continue;
@@ -269,7 +273,17 @@ void Streams::ForgetIf(const Which& which) {
 
 void Streams::Forget(CUstream handle) {
   if (IsSpecial(handle)) return;
-  ForgetIf([&](const Key& key, const Entry&) { return key.handle == handle; });
+  // Programs make and end thousands of streams: only those of this handle are looked at.
+  std::vector<Entry> gone;
+  {
+    const base::MutexLock lock(&mutex_);
+    const auto begin = entries_.lower_bound({handle, nullptr, nullptr, nullptr});
+    auto end = begin;
+    for (; end != entries_.end() && end->first.handle == handle; ++end) gone.push_back(end->second);
+    entries_.erase(begin, end);
+    if (!gone.empty()) NewEpoch();
+  }
+  EndAll(gone);
   const base::MutexLock lock(&mutex_);
   EndCaptures([&](const Captured& captured) { return captured.handle == handle; });
 }
@@ -333,10 +347,11 @@ void Streams::Close(CUstream handle) {
   std::vector<Adopted> open;
   {
     const base::MutexLock lock(&mutex_);
-    for (const auto& [key, entry] : entries_) {
-      const bool same = key.handle == handle &&
-                        (!IsSpecial(handle) ||
-                         (key.context == captured.context && key.thread == captured.thread));
+    for (auto at = entries_.lower_bound({handle, nullptr, nullptr, nullptr});
+         at != entries_.end() && at->first.handle == handle; ++at) {
+      const auto& [key, entry] = *at;
+      const bool same =
+          !IsSpecial(handle) || (key.context == captured.context && key.thread == captured.thread);
       if (!same || entry.adopted.stream == nullptr) continue;
       open.push_back(entry.adopted);
       if (entry.adopted.shared == nullptr) continue;

@@ -26,6 +26,7 @@
 #include <set>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "base/clock.h"
@@ -200,6 +201,7 @@ class Streams {
   void Leave(const Adopted& gone);
   template <typename Which>
   void ForgetIf(const Which& which);
+  void EndAll(const std::vector<Entry>& gone);  // these are in no list any more
   template <typename Which>
   void Ended(const Which& which);
   Captured CaptureOf(CUstream handle) const;

@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The streams that programs use: adopted on first use, whatever they are and however they end.
+#include <time.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
 #include "tests/contract/work_bed.h"
 
 namespace gpushare::work {
@@ -62,6 +68,36 @@ TEST_F(StreamsTest, PerThreadStreamsAreOneAThread) {
   EXPECT_EQ(a.gate->stats().markers_failed + b.gate->stats().markers_failed, 0u);
   ExpectMeasured(a, 0.05);
   ExpectMeasured(b, 0.05);
+}
+
+// Some programs make a stream for each request. By the least that many of them took of the processor's time.
+TEST_F(StreamsTest, WhatAStreamCostsDoesNotGrowWithTheOthers) {
+  const Tenant& t = Weighing(1);
+  const auto make = [&] {
+    CUstream stream = nullptr;
+    EXPECT_CU(cu_->StreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0));
+    EXPECT_EQ(calls_->DeviceOf(t.payer(), stream), 0);  // it is the tenant's from here on
+    return stream;
+  };
+  const auto now = [] {
+    timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return time.tv_sec * int64_t{1'000'000'000} + time.tv_nsec;
+  };
+  const auto cost = [&] {
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < 300; ++i) {
+      const int64_t began = now();
+      EXPECT_CU(calls_->StreamDestroy(make()));
+      least = std::min(least, now() - began);
+    }
+    return least;
+  };
+  const int64_t alone = cost();
+  std::vector<CUstream> others;
+  for (int i = 0; i < 20'000; ++i) others.push_back(make());
+  EXPECT_LT(cost(), 10 * alone);
+  for (const CUstream stream : others) EXPECT_CU(calls_->StreamDestroy(stream));
 }
 
 // Only its own thread can mark a per-thread stream. One that launches and says nothing for long has its kernels charged as
