@@ -141,10 +141,25 @@ class CubinReader {
       if (type == STT_FUNC && (symbol.st_other & kIsEntry) != 0) {
         if (!ReadEntry(std::string(*name))) return false;
       } else if (type == STT_OBJECT && IsVariable(names_[symbol.st_shndx])) {
-        module_->globals.push_back({std::string(*name), symbol.st_size});
+        PtxGlobal global{.name = std::string(*name), .bytes = symbol.st_size};
+        if (!ReadInitial(symbol, &global.initial)) return false;
+        module_->globals.push_back(std::move(global));
       }
     }
     return true;
+  }
+
+  // What a variable begins with: its place in its section. A section without bytes is all 0.
+  bool ReadInitial(const Elf64_Sym& symbol, std::string* initial) const {
+    const Elf64_Shdr& section = sections_[symbol.st_shndx];
+    if (section.sh_type == SHT_NOBITS) return true;
+    if (symbol.st_size > kMostOfASection || symbol.st_value > section.sh_size ||
+        symbol.st_size > section.sh_size - symbol.st_value ||
+        section.sh_offset > UINT64_MAX - symbol.st_value) {
+      return false;
+    }
+    initial->resize(symbol.st_size);
+    return image_.Read(section.sh_offset + symbol.st_value, initial->data(), initial->size());
   }
 
   // Of the module, not one that the compiler keeps for itself.

@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -171,6 +172,16 @@ bool DeviceMemory::Free(uint64_t address) {
   block->next_free = bin;
   bin = block;
   return true;
+}
+
+void DeviceMemory::Clear(const Block& block) {
+  uint8_t* const from = Bytes(block.address);
+  Discard(from, block.size);  // whole pages
+  const uint64_t before = std::min(-reinterpret_cast<uintptr_t>(from) & (kPage - 1), block.size);
+  const uint64_t behind =
+      std::min((reinterpret_cast<uintptr_t>(from) + block.size) & (kPage - 1), block.size - before);
+  std::memset(from, 0, before);
+  std::memset(from + block.size - behind, 0, behind);
 }
 
 void DeviceMemory::FreeAllOf(const Context* context) {

@@ -61,6 +61,8 @@ class DeviceMemory {
   // False unless `address` is what an Allocate() gave and is live.
   bool Free(uint64_t address);
   void FreeAllOf(const Context* context);
+  // All of it is 0 from here on: where others were before it may hold what they wrote.
+  void Clear(const Block& block);
   // Cuts a live block in two: it keeps `span` bytes, the rest is a live block of its own.
   Block* Split(Block* block, uint64_t span);
   // The live block that starts at `address`, else null; none of a pool, a graph or an array, nor one

@@ -47,6 +47,7 @@ struct PtxEntry {
 struct PtxGlobal {
   std::string name;
   uint64_t bytes = 0;
+  std::string initial = {};  // of a cubin's what it begins with, up to `bytes`; the rest is 0
 };
 
 // Of PTX or of a cubin.

@@ -36,11 +36,17 @@ CUresult MakeModule(Context* context, const DeviceModule& image, Module** result
   auto module = std::make_unique<Module>();
   module->context = context;
   for (const PtxGlobal& global : image.globals) {
-    const Block* const block =
+    Block* const block =
         context->device->memory.Allocate(global.bytes == 0 ? 1 : global.bytes, context);
     if (block == nullptr) {
       for (const Global& placed : module->globals) context->device->memory.Free(placed.address);
       return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    context->device->memory.Clear(*block);
+    if (!global.initial.empty()) {
+      block->touched = true;
+      std::memcpy(context->device->memory.Bytes(block->address), global.initial.data(),
+                  std::min<size_t>(global.initial.size(), global.bytes));
     }
     module->globals.push_back({global.name, block->address, global.bytes});
   }

@@ -9,6 +9,7 @@
 #include <initializer_list>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/sim/sim_test.h"
@@ -68,6 +69,14 @@ class CubinBuilder {
   CubinBuilder& Variable(const std::string& name, uint64_t bytes) {
     Section(".nv.global", SHT_NOBITS, "");
     Symbol(name, STT_OBJECT, 0, bytes);
+    return *this;
+  }
+  // One that begins with `initial`, behind others in its section.
+  CubinBuilder& Variable(const std::string& name, const std::string& initial) {
+    const uint64_t before = 24;
+    Section(".nv.global.init", SHT_PROGBITS, std::string(before, '\x5a') + initial);
+    Symbol(name, STT_OBJECT, 0, initial.size());
+    symbols_.back().st_value = before;
     return *this;
   }
   std::string Build() {
@@ -148,6 +157,7 @@ CubinBuilder Usual() {
       .Function("inner")
       .Entry("first", {8, 4, 8}, 256)
       .Variable("table", 4096)
+      .Variable("begins", std::string("initial"))
       .Entry("second", {});
 }
 
@@ -217,6 +227,47 @@ TEST_F(CubinTest, ItsKernelsAreLaunchedAndItsVariablesAreThere) {
   const uint64_t start = Now();
   ASSERT_CU(cuLaunchKernel(first, 100, 1, 1, 32, 1, 1, 0, s, given, nullptr));
   EXPECT_EQ(DoneAt(s, start), 5000u);
+}
+
+// Run-time libraries ask them how a kernel is to be launched.
+TEST_F(CubinTest, VariablesBeginWithTheirValues) {
+  const std::string file = Usual().Build();
+  for (int i = 0; i < 2; ++i) {  // the second time where the first was written
+    CUmodule module = nullptr;
+    ASSERT_CU(cuModuleLoadData(&module, file.data()));
+    CUdeviceptr begins = 0, table = 0;
+    size_t bytes = 0;
+    ASSERT_CU(cuModuleGetGlobal(&begins, &bytes, module, "begins"));
+    ASSERT_EQ(bytes, 7u);
+    char value[8] = {}, there[4096];
+    EXPECT_CU(cuMemcpyDtoH(value, begins, bytes));
+    EXPECT_STREQ(value, "initial");
+    ASSERT_CU(cuModuleGetGlobal(&table, &bytes, module, "table"));
+    EXPECT_CU(cuMemcpyDtoH(there, table, bytes));
+    EXPECT_EQ(std::string_view(there, bytes).find_first_not_of('\0'), std::string_view::npos);
+    EXPECT_CU(cuMemsetD8(begins, 1, 7));
+    EXPECT_CU(cuMemsetD8(table, 1, 4096));
+    EXPECT_CU(cuCtxSynchronize());
+    EXPECT_CU(cuModuleUnload(module));
+  }
+}
+
+TEST_F(CubinTest, AVariableBeyondItsSectionIsRefused) {
+  const std::string good = CubinBuilder().Variable("v", std::string("initial")).Build();
+  EXPECT_CU(Load(good));
+  // The symbol table has one entry, which has 24 at its place and 7 as its size.
+  const std::string place = {24, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0};
+  const size_t at = good.find(place);
+  ASSERT_NE(at, std::string::npos);
+  for (const size_t word : {at, at + 8}) {
+    for (const int byte : {0x20, 0xff}) {
+      std::string bad = good;
+      bad[word] = static_cast<char>(byte);
+      EXPECT_EQ(Load(bad), CUDA_ERROR_INVALID_IMAGE) << word;
+      bad[word + 7] = static_cast<char>(byte);
+      EXPECT_EQ(Load(bad), CUDA_ERROR_INVALID_IMAGE) << word;
+    }
+  }
 }
 
 TEST_F(CubinTest, IsForItsOwnArchitecture) {
