@@ -18,6 +18,7 @@
 #include <string>
 #include <utility>
 
+#include "base/service_threads.h"
 #include "base/time.h"
 
 namespace gpushare::base {
@@ -71,7 +72,7 @@ class Clock {
   // The same for a thread that serves those of the program. On a virtual clock time does not pass for
   // its sake: it waits for moments without bringing them on.
   virtual std::unique_ptr<ClockThread> StartService(std::string name, std::function<void()> body) {
-    return StartThread(std::move(name), std::move(body));
+    return StartThread(std::move(name), Service(std::move(body)));
   }
 
   // Blocks until `when`.

@@ -109,7 +109,7 @@ std::unique_ptr<base::ClockThread> SimClock::StartThread(std::string name,
 std::unique_ptr<base::ClockThread> SimClock::StartService(std::string name,
                                                           std::function<void()> body) {
   return std::make_unique<Thread>(*this, calls_.thread_announce_service(name.c_str()),
-                                  std::move(body));
+                                  base::Service(std::move(body)));
 }
 
 }  // namespace gpushare::driver

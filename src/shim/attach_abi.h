@@ -37,8 +37,12 @@ __attribute__((visibility("default"))) int gpushare_shim_attach(const gpushare_s
                                                                 const gpushare_shim_hook** hooks,
                                                                 size_t* count);
 
-/* The same for NVML, with its handle and path: the entry points that are answered for the share. Nothing is
- * initialised, no tenant made: a process becomes one with its first call of the driver. 0 or an nvmlReturn_t. */
+/* The program's main thread has left by pthread_exit(), while others of it go on: the process is to end with them. After
+ * gpushare_shim_attach() has answered 0; may be called from any thread. */
+__attribute__((visibility("default"))) void gpushare_shim_main_thread_left(void);
+
+/* What gpushare_shim_attach() is, for NVML, with its handle and path: the entry points that are answered for the share.
+ * Nothing is initialised, no tenant made: a process becomes one with its first call of the driver. 0 or an nvmlReturn_t. */
 __attribute__((visibility("default"))) int gpushare_shim_attach_nvml(
     const gpushare_shim_driver* nvml, const gpushare_shim_hook** hooks, size_t* count);
 

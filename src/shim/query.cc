@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a program is told of the GPU's memory: its share's.
 #include <algorithm>
+#include <cstdint>
 
 #include "shim/hook.h"
 #include "shim/process.h"
@@ -33,11 +34,33 @@ CUresult DeviceTotalMem(size_t* bytes, CUdevice device) {
   });
 }
 
+// Those of before CUDA 3.2 tell sizes in 32 bits: the most that these hold, where there is more. LLVM's OpenMP asks so.
+unsigned Saturated(size_t bytes) {
+  return static_cast<unsigned>(std::min<size_t>(bytes, UINT32_MAX));
+}
+
+CUresult MemGetInfoOf32Bits(unsigned* free, unsigned* total) {
+  size_t left = 0, quota = 0;
+  const CUresult result = MemGetInfo(&left, &quota);
+  if (result != CUDA_SUCCESS) return result;
+  if (free != nullptr) *free = Saturated(left);
+  if (total != nullptr) *total = Saturated(quota);
+  return result;
+}
+
+CUresult DeviceTotalMemOf32Bits(unsigned* bytes, CUdevice device) {
+  if (bytes == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  size_t quota = 0;
+  const CUresult result = DeviceTotalMem(&quota, device);
+  if (result == CUDA_SUCCESS) *bytes = Saturated(quota);
+  return result;
+}
+
 }  // namespace
 
 void AddQueryHooks(Hooks* hooks) {
-  Add<CUresult(unsigned*, unsigned*)>(hooks, "cuMemGetInfo", &Refused);
-  Add<CUresult(unsigned*, CUdevice)>(hooks, "cuDeviceTotalMem", &Refused);
+  Add<CUresult(unsigned*, unsigned*)>(hooks, "cuMemGetInfo", &MemGetInfoOf32Bits);
+  Add<CUresult(unsigned*, CUdevice)>(hooks, "cuDeviceTotalMem", &DeviceTotalMemOf32Bits);
   GPUSHARE_HOOK(hooks, cuMemGetInfo, &MemGetInfo);
   GPUSHARE_HOOK(hooks, cuDeviceTotalMem, &DeviceTotalMem);
 }

@@ -71,6 +71,11 @@ static void Begin(void) {
   CALL(cuMemAlloc_v2, (CUdeviceptr*, size_t), &held, 300 << 20);
 }
 
+static void SayLast(void) {
+  Use();
+  fputs("last\n", stdout);
+}
+
 static void* UseInThread(void* unused) {
   Use();
   return unused;
@@ -87,6 +92,15 @@ static void* EndTheProcess(void* unused) {
   return unused;
 }
 
+/* The main thread has left: this is the last one of the program, and what it does last is done by exit(). */
+static void* UseAfterMain(void* unused) {
+  usleep(50000);
+  if (driver == NULL) Begin(); /* it is the first to call it */
+  Use();
+  atexit(SayLast);
+  return unused;
+}
+
 static void AtTheEnd(void) {
   Use();
   CALL(cuMemFree_v2, (CUdeviceptr), held);
@@ -99,6 +113,10 @@ __attribute__((destructor)) static void Destructor(void) {
 int main(int argc, char** argv) {
   way = argc > 1 ? argv[1] : "";
   pthread_t threads[THREADS];
+  if (strcmp(way, "last_thread_first") == 0) {
+    pthread_create(&threads[0], NULL, UseAfterMain, NULL);
+    pthread_exit(NULL);
+  }
   Begin();
   if (strcmp(way, "thread") == 0) {
     for (int i = 0; i < THREADS; ++i)
@@ -123,5 +141,10 @@ int main(int argc, char** argv) {
     driver = dlopen("libcuda.so.1", RTLD_NOW);
   }
   if (strcmp(way, "quick_exit") == 0) quick_exit(STATUS);
+  if (strcmp(way, "last_thread") == 0) {
+    /* What outlives it is the process. */
+    pthread_create(&threads[0], NULL, UseAfterMain, NULL);
+    pthread_exit(NULL);
+  }
   return STATUS;
 }

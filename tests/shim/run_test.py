@@ -212,6 +212,15 @@ class Host(unittest.TestCase):
                                           check=False, env={**os.environ, "GPUSHARE_SIM": "memory=16GiB,clock=wall", **preload})
                     self.assertEqual((done.returncode, done.stderr), (7, ""), done)
 
+    def test_it_ends_with_its_last_thread(self):
+        # Whose main thread has left by pthread_exit(), and which calls the driver until the end.
+        for preload in {"LD_PRELOAD": os.environ["GPUSHARE_PRELOAD"], "GPUSHARE_SPEC": "memory=1GiB,cap=60%"}, {}:
+            for way in "last_thread", "last_thread_first":
+                with self.subTest(preload=bool(preload), way=way):
+                    done = subprocess.run([os.environ["GPUSHARE_ENDS"], way], capture_output=True, text=True, timeout=60,
+                                          check=False, env={**os.environ, "GPUSHARE_SIM": "memory=16GiB,clock=wall", **preload})
+                    self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "last\n", ""), done)
+
     def test_its_signals_are_its_own(self):
         done = python("""
             import ctypes, os, signal
@@ -308,6 +317,21 @@ class Programs(unittest.TestCase):
             print(d.cuDeviceTotalMem(0)[1] >> 20, d.cuMemGetInfo()[2] >> 20, of_nvml())
         """, "--spec", "memory=1GiB,memory_cap=4GiB")
         self.assertEqual((done.returncode, done.stdout.split()), (0, ["4096"] * 5), done)
+
+    def test_what_there_is_in_32_bits(self):
+        # As before CUDA 3.2, and as LLVM's OpenMP asks: no more than these can say, and nothing behind them is written.
+        for memory, told in ("1GiB", 1 << 30), ("8GiB", (1 << 32) - 1):
+            done = python("""
+                import ctypes
+                cuda = ctypes.CDLL("libcuda.so.1")
+                context, words, none = ctypes.c_void_p(), (ctypes.c_uint32 * 4)(7, 7, 7, 7), ctypes.c_void_p()
+                assert cuda.cuInit(0) == 0
+                print(cuda.cuDeviceTotalMem(words, 0), *words, cuda.cuDeviceTotalMem(none, 0), cuda.cuDeviceTotalMem(words, 9))
+                assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == cuda.cuCtxSetCurrent(context) == 0
+                words[0] = 7
+                print(cuda.cuMemGetInfo(ctypes.byref(words, 4), ctypes.byref(words, 8)), *words, cuda.cuMemGetInfo(none, none))
+            """, "--memory", memory)
+            self.assertEqual((done.returncode, done.stdout), (0, f"0 {told} 7 7 7 1 101\n0 7 {told} {told} 7 0\n"), done)
 
     def test_cuda_bindings(self):
         done = python("""

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "shim/preload/first_call.h"
+#include "shim/preload/main_thread.h"
 #include "shim/preload/preload.h"
 #include "shim/preload/refused.h"
 
@@ -76,6 +77,10 @@ int Attach() {
   }
   for (size_t i = 0; i < PRELOAD_ENTRY_COUNT; ++i) SetSlot(i, targets[i]);
   __atomic_store_n(&in_place, 1, __ATOMIC_RELEASE);
+  if (auto* left = reinterpret_cast<decltype(&gpushare_shim_main_thread_left)>(
+          FindInEngine("gpushare_shim_main_thread_left"))) {
+    TellOfMainThread(left);
+  }
   return 0;
 }
 

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shim/last_threads.h"
+
+#include <dirent.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/fd_io.h"
+#include "base/service_threads.h"
+#include "base/time.h"
+#include "shim/attach_abi.h"
+#include "shim/process.h"
+
+namespace gpushare::shim {
+namespace {
+
+constexpr Nanos kFirstLook = Millis(5), kLaterLook = Millis(200);
+
+// What the kernel says of the main thread: once it has left it is kept as long as others are there.
+bool MainThreadHasLeft() {
+  std::string stat;
+  if (base::ReadFile("/proc/self/stat", 4096, &stat) != 0) return false;
+  // Behind the program's name, which may have anything in it.
+  const size_t name = stat.rfind(") ");
+  return name != std::string::npos && stat.compare(name + 2, 1, "Z") == 0;
+}
+
+// -1: it cannot be told.
+int Threads() {
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc/self/task"), &closedir);
+  if (folder == nullptr) return -1;
+  int threads = 0;
+  while (const dirent* const each = readdir(folder.get())) threads += each->d_name[0] != '.';
+  return threads;
+}
+
+void Look() {
+  for (Nanos pause = kFirstLook;; pause = std::min(2 * pause, kLaterLook)) {
+    std::this_thread::sleep_for(std::chrono::nanoseconds(pause));
+    // Ours are counted first: one that comes meanwhile is one thread more than they.
+    const int ours = base::service_threads.load();
+    if (!MainThreadHasLeft() || Threads() != 2 + ours) continue;  // the main thread, and this one
+    std::exit(0);  // what the C library does in the last thread of a process
+  }
+}
+
+}  // namespace
+
+void EndWithLastThread() {
+  if (Process::Find() == nullptr) return;  // of a forked child, which has no thread of ours
+  static std::atomic<bool> looks{false};
+  if (looks.exchange(true)) return;
+  try {
+    // On the machine's clock: on a virtual one this thread would have to take turns. It lasts as long as the process.
+    static_cast<void>(base::RealClock().StartThread("gpushare-last", &Look).release());
+  } catch (...) {
+    looks.store(false);  // the host gives no thread: the process stays
+  }
+}
+
+}  // namespace gpushare::shim
+
+void gpushare_shim_main_thread_left() { gpushare::shim::EndWithLastThread(); }
