@@ -104,6 +104,51 @@ class Ffmpeg(unittest.TestCase):
         self.assertAlmostEqual(frames * 1280 * 720 * 1.5 / done.elapsed, 1, delta=TOLERANCE, msg=done)  # bytes a ns
 
 
+class Offload(unittest.TestCase):
+    """OpenMP's target regions by LLVM: clang with libomptarget, and what of NVIDIA's it compiles and links them with."""
+
+    HERE = os.path.dirname(os.path.abspath(__file__))
+    CLANG = shutil.which("clang")
+    LLVM = os.path.dirname(os.path.dirname(os.path.realpath(CLANG))) if CLANG else "/"
+    CUDA = [os.path.join(HERE, "../../.deps/offload"), *(os.environ.get(name, "/") for name in ("CUDA_HOME", "CUDA_PATH")),
+            "/usr/local/cuda"]
+
+    @classmethod
+    def setUpClass(cls):
+        needed = "bin/ptxas", "bin/nvlink", "nvvm/libdevice"
+        cuda = next((path for path in cls.CUDA if all(os.path.exists(os.path.join(path, file)) for file in needed)), None)
+        if not os.path.exists(cls.LLVM + "/lib/libomptarget.so") or cuda is None:
+            raise unittest.SkipTest("LLVM's libomptarget, or NVIDIA's ptxas and nvlink, are not installed; "
+                                    "`scripts/setup --programs` does")
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.program = folder.name + "/offload"
+        # For the simulated GPU below. (What clang says of a CUDA that is newer than it is no matter.)
+        subprocess.run([cls.CLANG, "-O2", "-fopenmp", "-fopenmp-targets=nvptx64-nvidia-cuda", "-Xopenmp-target", "-march=sm_80",
+                        f"--cuda-path={cuda}", "-Wno-unknown-cuda-version", f"-Wl,-rpath,{cls.LLVM}/lib", "-o", cls.program,
+                        cls.HERE + "/offload.c"], check=True, timeout=100)
+
+    def seen(self, *options, rounds, elements):
+        # One SM, and copies that take no time: a kernel of a million elements takes 2.4 ms.
+        return seen(*options, "--", self.program, str(rounds), str(elements), OMP_TARGET_OFFLOAD="MANDATORY",
+                    simulated="memory=16GiB,compute_capability=8.0,sms=1,h2d=1000GB/s,d2h=1000GB/s")
+
+    def test_a_cap_holds_its_kernels(self):
+        for options, least, most in ((("--cap", "25%"), 0.25, 0.25), (("--cap", "50%"), 0.5, 0.5), (("--compute", "25%"), 0.95, 1)):
+            with self.subTest(options):
+                done = self.seen(*options, rounds=400, elements=1_000_000)
+                self.assertEqual((done.status, done.out, done.err, done.launches), (0, "99\n", "", 400), done)
+                self.assertGreater(done.share, least * (1 - TOLERANCE), done)
+                self.assertLess(done.share, most * (1 + TOLERANCE), done)
+
+    def test_over_the_quota_is_its_own_error(self):
+        # Two arrays of 4 MB, and what its run-time library takes for itself.
+        done = self.seen("--memory", "6MiB", rounds=1, elements=1_000_000)
+        self.assertNotEqual(done.status, 0, done)
+        self.assertIn("CUDA error: out of memory", done.err)
+        self.assertEqual(self.seen("--memory", "10MiB", rounds=1, elements=1_000_000).status, 0)
+
+
 class Compiled(unittest.TestCase):
     """Kernels that the program compiles while it runs."""
 
