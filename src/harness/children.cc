@@ -11,13 +11,11 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <fstream>
-#include <iterator>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "base/text.h"
+#include "harness/log.h"
 #include "harness/orphans.h"
 
 namespace gpushare::harness {
@@ -41,14 +39,6 @@ std::vector<char*> Pointers(std::vector<std::string>& texts) {
   for (std::string& text : texts) pointers.push_back(text.data());
   pointers.push_back(nullptr);
   return pointers;
-}
-
-std::string EndOf(const std::string& log) {
-  constexpr size_t kMost = 400;
-  std::ifstream file(log, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const std::string end = text.size() > kMost ? text.substr(text.size() - kMost) : text;
-  return end.empty() ? "it wrote nothing" : Printable(end, 2 * kMost);
 }
 
 std::string HowItEnded(int status) {
@@ -102,7 +92,7 @@ absl::Status Children::Look(bool may_end, bool* all) {
         status == 0 || (child.may_be_killed && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
     if (waited == child.pid && well && may_end) continue;
     const absl::Status failed = absl::InternalError(
-        absl::StrCat(child.name, " ", HowItEnded(status), ": ", EndOf(child.log)));
+        absl::StrCat(child.name, " ", HowItEnded(status), ": ", EndOfLog(child.log)));
     End();
     return failed;
   }

@@ -16,6 +16,9 @@ namespace {
 using nlohmann::ordered_json;
 using Better = Figure::Better;
 
+constexpr char kVersionKey[] = "gpushare_bench";
+constexpr char kNoResults[] = "it is not what `gpushare bench run --out` writes";
+
 const char* NameOf(Better better) {
   switch (better) {
     case Better::kNeither:
@@ -84,7 +87,7 @@ Result ReadResult(const ordered_json& from) {
 }  // namespace
 
 std::string FormatCircumstances(const Circumstances& circumstances) {
-  ordered_json json = {{"gpushare_bench", kResultsVersion},
+  ordered_json json = {{kVersionKey, kResultsVersion},
                        {"gpushare", circumstances.version},
                        {"gpu", circumstances.gpu},
                        {"machine", circumstances.machine},
@@ -128,7 +131,8 @@ absl::StatusOr<Results> ParseResults(std::string_view text, const std::string& f
   int line = 0;
   while (!text.empty()) {
     const size_t end = text.find('\n');
-    if (end == std::string_view::npos) break;
+    results.cut = end == std::string_view::npos;
+    if (results.cut) break;
     const std::string_view one = text.substr(0, end);
     text.remove_prefix(end + 1);
     ++line;
@@ -138,16 +142,27 @@ absl::StatusOr<Results> ParseResults(std::string_view text, const std::string& f
     };
     try {
       const ordered_json json = ordered_json::parse(one);
+      const bool begins = json.is_object() && json.contains(kVersionKey);
       if (line > 1) {
+        if (begins) return wrong("other results begin here: each run's are a file of their own");
         results.runs.push_back(ReadResult(json));
         continue;
       }
-      const int version = json.value("gpushare_bench", 0);
+      if (!begins) return wrong(kNoResults);
+      const int version = json.at(kVersionKey).get<int>();
       if (version != kResultsVersion) {
         return wrong(absl::StrCat("results of version ", version, " given, ", kResultsVersion,
                                   " is what this gpushare reads"));
       }
       results.circumstances = ReadCircumstances(json);
+    } catch (const ordered_json::parse_error&) {
+      return wrong(absl::StrCat(kNoResults, ": the line is no JSON"));
+    } catch (const ordered_json::exception& error) {
+      // "[json.exception.out_of_range.403] key 'case' not found": the first word is of no use to people.
+      const std::string why = error.what();
+      const size_t name_end = why.find("] ");
+      return wrong(absl::StrCat(kNoResults, ": ",
+                                name_end == std::string::npos ? why : why.substr(name_end + 2)));
     } catch (const std::exception& error) {
       return wrong(error.what());
     }

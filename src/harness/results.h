@@ -53,6 +53,7 @@ struct Result {
 struct Results {
   Circumstances circumstances;
   std::vector<Result> runs;
+  bool cut = false;  // a last line that was not whole has been left out
 };
 
 std::string FormatCircumstances(const Circumstances& circumstances);  // with its newline

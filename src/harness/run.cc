@@ -26,6 +26,7 @@
 #include "harness/children.h"
 #include "harness/environment.h"
 #include "harness/folder.h"
+#include "harness/log.h"
 #include "harness/questions/question.h"
 #include "harness/spans.h"
 #include "harness/start.h"
@@ -127,8 +128,8 @@ class OneRun {
   absl::Status CheckPreloaded() const {
     if (method_.kind != Kind::kLibrary) return absl::OkStatus();
     for (size_t i = 0; i < plans_.size(); ++i) {
-      std::ifstream log(LogPath(i));
-      for (std::string line; std::getline(log, line);) {
+      const std::string log = BeginOfLog(LogPath(i));
+      for (const std::string& line : std::vector<std::string>(absl::StrSplit(log, '\n'))) {
         if (!absl::StrContains(line, "cannot be preloaded")) continue;
         return absl::FailedPreconditionError(Printable(line, 400));
       }
@@ -275,11 +276,14 @@ class OneRun {
     return children->WaitUntil([&] { return access(ready.c_str(), F_OK) == 0; }, bed_.limit);
   }
 
+  std::string NameOf(size_t i) const {
+    return HasProcesses(method_) ? absl::StrCat("tenant ", plans_[i].tenants.front().name)
+                                 : "the program of all tenants";
+  }
   Program ProgramOf(size_t i) const {
     const bool broker = method_.kind == Kind::kPreloaded;
     Program program;
-    program.name = HasProcesses(method_) ? absl::StrCat("tenant ", plans_[i].tenants.front().name)
-                                         : "the program of all tenants";
+    program.name = NameOf(i);
     program.command = {bed_.programs + (IsLinked(method_) ? "/virtual_devices" : "/native"),
                        ThisProcess(), PlanPath(i)};
     program.environment = EnvironmentAt(i + (broker ? 1 : 0));
@@ -302,8 +306,13 @@ class OneRun {
   absl::StatusOr<Outcome> Collect() const {
     Outcome all;
     std::vector<KernelSpans> spans;
-    for (const Plan& plan : plans_) {
+    for (size_t i = 0; i < plans_.size(); ++i) {
+      const Plan& plan = plans_[i];
       std::ifstream file(plan.outcome, std::ios::binary);
+      if (!file.is_open()) {
+        return absl::InternalError(absl::StrCat(
+            NameOf(i), " ended before it had told what came of its run: ", EndOfLog(LogPath(i))));
+      }
       const std::string text{std::istreambuf_iterator<char>(file), {}};
       GPUSHARE_ASSIGN_OR_RETURN(Outcome outcome, ParseOutcome(text));
       if (!outcome.not_supported.empty()) return absl::UnimplementedError(outcome.not_supported);
@@ -321,23 +330,23 @@ class OneRun {
       // Of a program that could not even begin.
       if (!outcome.error.empty()) {
         outcome.tenants.resize(plan.tenants.size());
-        for (size_t i = 0; i < plan.tenants.size(); ++i) {
-          outcome.tenants[i].name = plan.tenants[i].name;
-          outcome.tenants[i].error = outcome.error;
+        for (size_t k = 0; k < plan.tenants.size(); ++k) {
+          outcome.tenants[k].name = plan.tenants[k].name;
+          outcome.tenants[k].error = outcome.error;
         }
       }
-      for (size_t i = 0; i < std::min(outcome.tenants.size(), plan.tenants.size()); ++i) {
-        TenantOutcome& tenant = all.tenants.emplace_back(std::move(outcome.tenants[i]));
+      for (size_t k = 0; k < std::min(outcome.tenants.size(), plan.tenants.size()); ++k) {
+        TenantOutcome& tenant = all.tenants.emplace_back(std::move(outcome.tenants[k]));
         // Who has ended has used no more since.
         if (!plan.stamps && (plan.tolerant || scenario_.question->sparse)) {
           MakeWhole(&tenant.used_ns);
           MakeWhole(&tenant.work_ns);
         }
-        if (ProgramIsKilled(plan) && plan.tenants[i].fault.kind != Fault::Kind::kKilled) {
+        if (ProgramIsKilled(plan) && plan.tenants[k].fault.kind != Fault::Kind::kKilled) {
           tenant.error = "its process was killed";
         }
         // They are served in the order in which they come.
-        const std::vector<Nanos>& arrivals = plan.tenants[i].arrivals;
+        const std::vector<Nanos>& arrivals = plan.tenants[k].arrivals;
         const size_t served = std::min(tenant.requests.size(), arrivals.size());
         tenant.unserved.assign(arrivals.begin() + static_cast<std::ptrdiff_t>(served),
                                arrivals.end());

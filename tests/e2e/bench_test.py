@@ -679,6 +679,16 @@ class Bench(unittest.TestCase):
         self.assertIn("signal 6", runs["crashes"]["error"])
         self.assertTrue(runs["gpushare"]["figures"])
 
+    def test_one_that_ends_as_if_all_were_well_is_told_by_its_name(self):
+        ends = self.library("#include <stdio.h>\n#include <stdlib.h>\n#include <unistd.h>\n"
+                            "__attribute__((constructor)) static void go(void) "
+                            "{ if (getenv(\"ENDS\")) { fprintf(stderr, \"no licence\\n\"); _exit(0); } }")
+        result = self.bench("run", self.path("cap.yaml", CAP), "--method", f"ends={ends},ENDS=%CAP%", "--method",
+                            "gpushare", "--repetitions", "1")
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertIn("ends failed: tenant capped ended before it had told what came of its run: no licence", result.stdout)
+        self.assertIn("capped.share", result.stdout)
+
     def test_a_library_is_told_who_its_tenant_is_and_where_its_files_may_be(self):
         writes = self.library("#include <stdio.h>\n#include <stdlib.h>\n__attribute__((constructor)) static void go(void) "
                               "{ FILE* f = fopen(getenv(\"STATE\"), \"w\"); if (!f || fclose(f)) abort(); }")
@@ -765,6 +775,13 @@ class Bench(unittest.TestCase):
         # One that was being written when the disk was full.
         cut = self.path("cut.jsonl", text + text.splitlines()[-1][:40])
         self.assertEqual(self.bench("show", cut).stdout, self.bench("show", out).stdout)
+        self.assertEqual(self.bench("show", cut).stderr, f"gpushare bench: {cut}: its last line is cut and left out\n")
+        self.assertEqual(self.bench("show", out).stderr, "")
+        # A report is not written over what it is made of, whatever that is called there.
+        os.symlink(out, self.path("link"))
+        result = self.bench("report", out, "--html", self.path("link"))
+        self.assertEqual((result.returncode, pathlib.Path(out).read_text()), (2, text))
+        self.assertIn("link' has the results themselves; a report has another name", result.stderr)
 
     def test_all_that_comes_with_gpushare(self):
         names = self.bench("scenarios").stdout.split()

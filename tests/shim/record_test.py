@@ -550,7 +550,7 @@ class Wrong(Record):
         self.assertIn("required", subprocess.run([COMMAND, "bench", "record"], capture_output=True, text=True, timeout=60).stderr)
         self.record("/nowhere/at/all", status=127)
         self.record("/etc/passwd", status=126)
-        for options in ("--kernels", "0"), ("--seconds", "-1"), ("--skip", "x"), ("--gpu", "what"):
+        for options in ("--kernels", "0"), ("--seconds", "-1"), ("--seconds", "nan"), ("--skip", "x"), ("--gpu", "what"):
             self.record(*ran, status=2, options=options)
         self.out.write_text("something")
         self.assertIn("is there already; --force writes it anew", self.record(*ran, status=5))

@@ -2,6 +2,7 @@
 #include "cli/bench/read_results.h"
 
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <string>
@@ -28,7 +29,12 @@ absl::StatusOr<harness::Results> ReadResults(const std::string& file) {
         absl::StrCat(Printable(file, 256),
                      ":1: it is not what `gpushare bench run --out` writes; scenarios are run"));
   }
-  return harness::ParseResults(text, file);
+  absl::StatusOr<harness::Results> results = harness::ParseResults(text, file);
+  if (results.ok() && results->cut) {
+    std::fprintf(stderr, "gpushare bench: %s: its last line is cut and left out\n",
+                 Printable(file, 256).c_str());
+  }
+  return results;
 }
 
 }  // namespace gpushare::cli

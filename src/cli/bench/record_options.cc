@@ -1,11 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <string>
 
+#include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "cli/bench/record.h"
 #include "cli/gpu_option.h"
 
 namespace gpushare::cli {
+namespace {
+
+// CLI::Range takes NaN, since neither comparison with it holds.
+CLI::Validator SecondsWithin(double least, double most) {
+  return CLI::Validator(
+      [=](const std::string& text) -> std::string {
+        double value = 0;
+        if (CLI::detail::lexical_cast(text, value) && value >= least && value <= most) return "";
+        return absl::StrCat(Quoted(text.substr(0, 40)), " given, ", least, " to ", most,
+                            " allowed");
+      },
+      "");
+}
+
+}  // namespace
 
 void AddRecordCommand(CLI::App* bench, std::function<ExitCode()>* chosen) {
   const auto options = std::make_shared<RecordOptions>();
@@ -29,7 +47,7 @@ void AddRecordCommand(CLI::App* bench, std::function<ExitCode()>* chosen) {
       ->type_name("N")
       ->capture_default_str();
   record->add_option("--seconds", options->seconds, "since the first that is kept, 0.001 to 86400")
-      ->check(CLI::Range(0.001, 86400.0).description(""))
+      ->check(SecondsWithin(0.001, 86400))
       ->type_name("S");
   record->add_option("--by", options->by, "cupti, events, or auto: CUPTI where there is one")
       ->check(CLI::IsMember({"auto", "cupti", "events"}).description(""))

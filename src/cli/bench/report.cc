@@ -2,10 +2,14 @@
 #include "cli/bench/report.h"
 
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "cli/bench/read_results.h"
 #include "cli/output.h"
 #include "harness/report/csv.h"
@@ -44,6 +48,14 @@ ExitCode WriteReport(const ReportOptions& options) {
   if (outputs.empty()) outputs.push_back({&standard_output, &report::MarkdownOf});
   for (const Output& each : outputs) {
     if (*each.path == kStdout) continue;
+    for (const std::string& file : options.results) {
+      std::error_code unknown;
+      if (!std::filesystem::equivalent(file, *each.path, unknown)) continue;
+      return Fail(
+          kReportName, kExitUsage,
+          absl::InvalidArgumentError(absl::StrCat(
+              Quoted(*each.path), " has the results themselves; a report has another name")));
+    }
     if (const ExitCode code = CheckWritable(kReportName, *each.path); code != kExitOk) return code;
   }
   const report::Report made = report::ReportOf(given);

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -41,6 +42,20 @@ TEST_F(ChildrenTest, GetTheirEnvironmentAndNoOther) {
   ASSERT_TRUE(
       children.Start(Shell("test \"$WORD\" = blue && test -z \"$GPUSHARE_OF_THE_CALLER\"")).ok());
   EXPECT_TRUE(children.Wait(Seconds(60)).ok());
+}
+
+TEST_F(ChildrenTest, OfALongLogTheEndIsTold) {
+  Children children;
+  ASSERT_TRUE(
+      children.Start(Shell(absl::StrCat("truncate -s 1G '", log_, "'; echo the end; exit 3")))
+          .ok());
+  rusage before = {}, after = {};
+  getrusage(RUSAGE_SELF, &before);
+  const absl::Status failed = children.Wait(Seconds(60));
+  getrusage(RUSAGE_SELF, &after);
+  EXPECT_THAT(std::string(failed.message()), HasSubstr("ended with status 3"));
+  EXPECT_THAT(std::string(failed.message()), HasSubstr("the end"));
+  EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 100 << 10) << "KiB; all of it was read";
 }
 
 TEST_F(ChildrenTest, OneThatKillsItselfHasNotFailedWhereItMay) {

@@ -73,6 +73,10 @@ TEST(Results, ALineThatWasNotFinishedIsLeftOut) {
   const auto read = ParseResults(text, "r.jsonl");
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->runs.size(), 1u);
+  EXPECT_TRUE(read->cut);
+  const auto whole = ParseResults(FormatCircumstances(kHere), "r.jsonl");
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  EXPECT_FALSE(whole->cut);
 }
 
 TEST(Results, SaysWhereWhatIsWrongStands) {
@@ -86,6 +90,23 @@ TEST(Results, SaysWhereWhatIsWrongStands) {
   EXPECT_THAT(refused("[]\n"), HasSubstr("r.jsonl:1: "));
   EXPECT_THAT(refused(FormatCircumstances(kHere) + "nonsense\n"), HasSubstr("r.jsonl:2: "));
   EXPECT_THAT(refused(FormatCircumstances(kHere) + "{\"scenario\":5}\n"), HasSubstr("r.jsonl:2: "));
+}
+
+TEST(Results, SaysSoInWordsForPeople) {
+  const auto refused = [](const std::string& text) {
+    return std::string(ParseResults(text, "r.jsonl").status().message());
+  };
+  const std::string here = FormatCircumstances(kHere);
+  EXPECT_THAT(refused("{\"runs\":1}\n"),
+              HasSubstr("r.jsonl:1: it is not what `gpushare bench run --out` writes"));
+  EXPECT_THAT(refused(here + "{\"scenario\": NaN}\n"), HasSubstr("the line is no JSON"));
+  EXPECT_THAT(refused(here + "{\"scenario\":\"s\"}\n"), HasSubstr("key 'case' not found"));
+  // As `cat` makes one file of two.
+  EXPECT_THAT(refused(here + FormatResult({.scenario = "share"}) + here),
+              HasSubstr("r.jsonl:3: other results begin here"));
+  for (const std::string& text : {here + "{\"scenario\":\"s\"}\n", here + "{\"scenario\":5}\n"}) {
+    EXPECT_EQ(refused(text).find("json.exception"), std::string::npos) << refused(text);
+  }
 }
 
 TEST(Results, RefusesACourseThatIsMoreThanACourseMayBe) {
