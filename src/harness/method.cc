@@ -56,18 +56,6 @@ std::string WhyNoPrograms(const Method& method, const Case& one, Ground ground) 
       most);
 }
 
-// What only the simulated GPU has, or only of one program.
-std::string WhyNotOnGpu(const Method& method, const Case& one) {
-  for (const Tenant& tenant : one.tenants) {
-    if (tenant.fault.kind != Fault::Kind::kNone)
-      return "faults are made on the simulated GPU alone";
-    if (!tenant.allocations.empty() && HasProcesses(method)) {
-      return "what each of several processes has of a GPU's memory is not known there";
-    }
-  }
-  return "";
-}
-
 // Families that the SDK has no calls for yet.
 bool AsksBeyondTheSdk(const Tenant& tenant) {
   for (const MemoryFamily family : tenant.allocations.families) {
@@ -160,9 +148,6 @@ bool IsLinked(const Method& method) {
 
 std::string WhyNot(const Method& method, const Case& one, Ground ground) {
   if (std::string why = WhyNoPrograms(method, one, ground); !why.empty()) return why;
-  if (ground == Ground::kGpu) {
-    if (std::string why = WhyNotOnGpu(method, one); !why.empty()) return why;
-  }
   for (const Tenant& tenant : one.tenants) {
     if (IsLinked(method) && AsksBeyondTheSdk(tenant)) {
       return "no managed or virtual memory in the SDK";

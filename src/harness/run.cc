@@ -322,10 +322,14 @@ class OneRun {
       all.ready_ns.insert(all.ready_ns.end(), outcome.ready_ns.begin(), outcome.ready_ns.end());
       all.calls.insert(all.calls.end(), outcome.calls.begin(), outcome.calls.end());
       if (plan.stamps) {
-        GPUSHARE_ASSIGN_OR_RETURN(std::vector<KernelSpans> its, ReadSpans(plan.outcome + ".spans"));
-        its.resize(std::min(outcome.tenants.size(), plan.tenants.size()));
+        absl::StatusOr<std::vector<KernelSpans>> told = ReadSpans(plan.outcome + ".spans");
+        // Of one that could not even begin there is nothing.
+        if (!told.ok() && outcome.error.empty()) return told.status();
+        std::vector<KernelSpans> its = told.ok() ? *std::move(told) : std::vector<KernelSpans>();
+        its.resize(outcome.error.empty() ? std::min(outcome.tenants.size(), plan.tenants.size())
+                                         : plan.tenants.size());
         for (KernelSpans& each : its) spans.push_back(std::move(each));
-        all.sms = outcome.sms;
+        all.sms = std::max(all.sms, outcome.sms);
       }
       // Of a program that could not even begin.
       if (!outcome.error.empty()) {

@@ -530,6 +530,34 @@ class Bench(unittest.TestCase):
             if figure[2].endswith(("share", "busy", "work", "left_over", "harvest", "taken", "busy_away")):
                 self.assertAlmostEqual(said[figure], truth[figure], delta=1.5, msg=figure)
 
+    def test_what_breaks_on_a_driver_that_is_found(self):
+        # A kernel that writes where nothing is, one that spins on: nobody tells the GPU of them.
+        kinds = {"illegal": "kind: illegal-address", "killed": "kind: killed", "half": "kind: endless-kernel, sms: 66",
+                 "whole": "kind: endless-kernel, sms: 132", "memory": "kind: all-memory"}
+        scenarios = [self.path(f"{name}.yaml", FAULTS.replace("name: one", f"name: {name}").replace("FAULT", kind))
+                     for name, kind in kinds.items()]
+        apart = FAULTS.replace("name: breaks,", "name: breaks, isolation: context,").replace("name: one", "name: apart")
+        scenarios.append(self.path("apart.yaml", apart.replace("FAULT", "kind: illegal-address")))
+        methods = "--method", "native", "--method", "gpushare"
+        said = self.figures(*scenarios, *methods, "--gpu", "0", GPUSHARE_DRIVER=self.driver(), GPUSHARE_SIM="memory=8GiB")
+        truth = self.figures(*scenarios, *methods)
+        self.assertEqual(said.keys(), truth.keys())
+        for figure in truth:
+            self.assertAlmostEqual(said[figure], truth[figure], delta=1.5 if figure[2] != "other.recovery" else 10, msg=figure)
+        self.assertEqual([said[name, "gpushare", "failed"] for name in ("illegal", "killed", "apart", "half")], [1, 1, 0, 0])
+
+    def test_memory_of_processes_on_a_driver_that_is_found(self):
+        # The device tells what all of them have together: a call of one is never another's.
+        got = self.figures(self.path("memory.yaml", MEMORY), "--gpu", "0", *(
+            word for name in ("time-slicing", "gpushare-preload") for word in ("--method", name)), GPUSHARE_DRIVER=self.driver(),
+            GPUSHARE_SIM=f"clock=wall,memory=8GiB,shared=bench-memory-{os.getpid()}")
+        self.assertEqual([got["both", "gpushare-preload", figure] for figure in (
+            "greedy.granted", "greedy.refused", "greedy.most_over", "fitting.granted", "fitting.most_over", "hurt")],
+            [100, 100, 0, 100, 0, 0])
+        self.assertGreater(got["both", "time-slicing", "greedy.most_over"], 1000)
+        self.assertEqual(got["both", "time-slicing", "fitting.most_over"], 0)
+        self.assertGreater(got["both", "time-slicing", "hurt"], 0)
+
     def test_processes_on_a_driver_that_is_found(self):
         # On the machine's clock: what comes of it there is nobody's to assert.
         out = self.path("out.jsonl")
@@ -543,10 +571,13 @@ class Bench(unittest.TestCase):
         self.assertEqual((where["gpu"], where["driver"].split(",")[0], where["commit"]),
                          ("Simulated H200", "the simulated GPU's", "abcdef"))
         for run in runs:
-            if run["scenario"] == "faults":
-                self.assertEqual(run["not_supported"], "faults are made on the simulated GPU alone")
-                continue
             figures = {each["name"]: each["value"] for each in run["figures"]}
+            if run["scenario"] == "faults":
+                # Who is killed is in a process of its own, or takes the other with it.
+                self.assertEqual(figures["failed"], 1 if run["method"] == "native" else 0, run)
+                self.assertGreater(figures["other.before"], 0)
+                (self.assertEqual if run["method"] == "native" else self.assertGreater)(figures["other.after"], 0)
+                continue
             self.assertAlmostEqual(figures["a.share"] + figures["b.share"], 100, delta=0.1)
             self.assertGreater(figures["busy"], 0)
         self.assertEqual(sorted(os.listdir(self.folder.name)), ["faults.yaml", "out.jsonl", "share.yaml"])

@@ -1,11 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "harness/stage/asking.h"
 
+#include <sys/file.h>
+
 #include <algorithm>
 
 #include "base/status_macros.h"
 
 namespace gpushare::harness {
+namespace {
+
+// How often it is looked whether the turn is free. By the clock of the run: a wait of the machine's would stop a virtual one.
+constexpr Nanos kLookEvery = Micros(50);
+
+}  // namespace
+
+// The turn to call the driver, among processes; without a file there is nobody else.
+class Asking::Turn {
+ public:
+  explicit Turn(Asking& asking) : fd_(asking.turns_.get()) {
+    while (fd_ >= 0 && flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+      asking.clock_.SleepUntil(asking.clock_.Now() + kLookEvery);
+    }
+  }
+  ~Turn() {
+    if (fd_ >= 0) flock(fd_, LOCK_UN);
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  const int fd_;
+};
 
 void Asking::Add(Memory* memory, const Allocations& pattern) {
   tenants_.push_back({memory, pattern});
@@ -37,6 +63,7 @@ void Asking::Play(Time start, Time end) {
 }
 
 absl::Status Asking::AskOnce(size_t number, Time start) {
+  const Turn turn(*this);
   Tenant& tenant = tenants_[number];
   const std::vector<uint64_t>& sizes = tenant.pattern.sizes;
   const std::vector<MemoryFamily>& families = tenant.pattern.families;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tenants that ask for memory (allocations.h), all of a program on one thread: what the device has more after a call is what
-// the tenant has more that made it.
+// the tenant has more that made it. Where the device tells of all processes together these take turns, a call at a time.
 //
 //   Asking asking(clock, [&] { return witness.MemoryUsed(); });
 //   asking.Add(&seat, plan.allocations);
@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "base/sync.h"
+#include "base/unique_fd.h"
 #include "harness/allocations.h"
 
 namespace gpushare::harness {
@@ -35,9 +36,10 @@ class Memory {
 
 class Asking {
  public:
-  // `used`: what the program has of the device's memory by the device's own account, in bytes.
-  Asking(base::Clock& clock, std::function<uint64_t()> used)
-      : clock_(clock), used_(std::move(used)) {}
+  // `used`: what the program has of the device's memory by the device's own account, in bytes; or what all have that have
+  // opened the file of `turns` as well.
+  Asking(base::Clock& clock, std::function<uint64_t()> used, base::UniqueFd turns = {})
+      : clock_(clock), used_(std::move(used)), turns_(std::move(turns)) {}
 
   // One that asks for nothing is counted as well. `memory` outlives this.
   void Add(Memory* memory, const Allocations& pattern);
@@ -70,6 +72,7 @@ class Asking {
     int64_t had_bytes = 0;  // by the device's account
     bool ended = false;
   };
+  class Turn;
   absl::Status AskOnce(size_t number, Time start);
   absl::Status GiveBackOldest(size_t number);
   // The device has so much more in use after a call of the tenant's.
@@ -77,6 +80,7 @@ class Asking {
 
   base::Clock& clock_;
   const std::function<uint64_t()> used_;
+  const base::UniqueFd turns_;  // whose lock is the turn, which goes with the process that has it
   std::vector<Tenant> tenants_;
   bool nobody_asks_ = true;
   mutable base::Mutex mutex_;  // never held across a call of the driver

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "harness/stage/stage.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 
 #include "base/status_macros.h"
 #include "base/sync.h"
+#include "base/unique_fd.h"
 #include "harness/stage/driver_calls.h"
 #include "harness/stage/parent.h"
 #include "harness/start.h"
@@ -48,6 +50,7 @@ class StampedPort final : public player::Port {
       : port_(port), witness_(witness), account_(account) {}
 
   absl::Status Launch(const player::Step& step) override {
+    if (step.stamps != 0) return port_.Launch(step);
     player::Step stamped = step;
     stamped.stamps = witness_.NextStamps(account_, Nanos(static_cast<int64_t>(step.duration_ns)));
     return port_.Launch(stamped);
@@ -80,7 +83,8 @@ class Performance {
         open_(open),
         witness_(witness),
         clock_(witness.clock()),
-        asking_(clock_, [this] { return witness_.MemoryUsed(); }) {}
+        asking_(
+            clock_, [this] { return witness_.MemoryUsed(); }, TurnsOf(plan)) {}
 
   // On a thread of the clock.
   absl::Status Conduct() {
@@ -102,7 +106,11 @@ class Performance {
     Sample(start);
     if (plan_.tolerant) {
       // Whoever waits for work that never ends is not waited for.
-      _exit(Write(plan_, WhatCame()) ? 0 : 1);
+      Outcome outcome = WhatCame();
+      if (const absl::Status told = witness_.TellSoFar(start, &outcome); !told.ok()) {
+        outcome = Outcome{.error = std::string(told.message())};
+      }
+      _exit(Write(plan_, outcome) ? 0 : 1);
     }
     stop_.store(true);
     for (auto& thread : threads) thread->Join();
@@ -124,6 +132,12 @@ class Performance {
   Outcome TakeOutcome() { return std::move(outcome_); }
 
  private:
+  // The file of the start line has no other use by then.
+  static base::UniqueFd TurnsOf(const Plan& plan) {
+    if (!plan.stamps || plan.parties < 2) return {};
+    return base::UniqueFd(open(plan.barrier.c_str(), O_RDWR | O_CLOEXEC));
+  }
+
   absl::Status Sit(Stage& stage, const TenantPlan& plan) {
     const auto [known, is_new] = traces_.try_emplace(plan.trace, "");
     if (is_new) {
@@ -199,23 +213,29 @@ class Performance {
   absl::Status Break(size_t i, Time start) {
     const Fault& fault = plan_.tenants[i].fault;
     Part& part = parts_[i];
+    Outcome so_far;
+    GPUSHARE_RETURN_IF_ERROR(witness_.TellSoFar(start, &so_far));
     {
       const base::MutexLock lock(&mutex_);
       outcome_.tenants[i].broke_at = clock_.Now() - start;
     }
+    const int sms = so_far.sms;
+    so_far = WhatCame();
+    so_far.sms = sms;
     switch (fault.kind) {
       case Fault::Kind::kNone:
         break;
       case Fault::Kind::kIllegalAddress:
-        GPUSHARE_RETURN_IF_ERROR(witness_.MakeFaulty(part.faulty_name, /*endless=*/false));
+        GPUSHARE_RETURN_IF_ERROR(witness_.MakeIllegal(part.faulty_name, &part.faulty));
         GPUSHARE_RETURN_IF_ERROR(part.port->Launch(part.faulty));
         return part.port->Synchronize();
       case Fault::Kind::kEndlessKernel:
-        GPUSHARE_RETURN_IF_ERROR(witness_.MakeFaulty(part.faulty_name, /*endless=*/true));
+        GPUSHARE_RETURN_IF_ERROR(witness_.MakeEndless(
+            part.faulty_name, static_cast<uint32_t>(i + 1), clock_.Now(), &part.faulty));
         return part.port->Launch(part.faulty);
       case Fault::Kind::kKilled:
         // What has come until now: there is no later.
-        Write(plan_, WhatCame());
+        Write(plan_, so_far);
         kill(getpid(), SIGKILL);
         break;
       case Fault::Kind::kAllMemory:
@@ -236,7 +256,10 @@ class Performance {
   }
 
   void Sample(Time start) {
-    if (!witness_.knows_now()) return clock_.SleepUntil(start + plan_.length);
+    if (!witness_.knows_now()) {
+      // Kernels tell when they have ended: those that were on the device at the end have a while for it.
+      return clock_.SleepUntil(start + plan_.length + (plan_.tolerant ? Millis(5) : Nanos(0)));
+    }
     const bool is_fine = plan_.fine > Nanos(0);
     for (Nanos at{0}; at <= plan_.length; at += is_fine ? plan_.fine : plan_.sample) {
       clock_.SleepUntil(start + at);

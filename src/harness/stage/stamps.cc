@@ -2,11 +2,16 @@
 #include <cuda.h>
 
 #include <algorithm>
+#include <atomic>
+#include <deque>
+#include <memory>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/sync.h"
 #include "harness/spans.h"
 #include "harness/stage/own_symbol.h"
 #include "harness/stage/witness.h"
@@ -23,6 +28,10 @@ constexpr size_t kMostStamps = size_t{8} << 20;
 constexpr size_t kQueued = 8192;
 // Of slices of 2 ms more than four minutes.
 constexpr size_t kMostAway = size_t{1} << 16;
+// Where nothing of anybody's is: no program has the machine's first pages.
+constexpr uint64_t kNobodys = 0x1000;
+// Longer than any run.
+constexpr Nanos kEndless = Seconds(100'000);
 
 struct Table {
   decltype(&cuInit) init = nullptr;
@@ -34,10 +43,12 @@ struct Table {
   decltype(&cuMemAlloc) allocate = nullptr;
   decltype(&cuMemcpyHtoD) to_device = nullptr;
   decltype(&cuMemcpyDtoH) to_host = nullptr;
+  decltype(&cuMemcpyDtoHAsync) to_host_async = nullptr;
   decltype(&cuMemGetInfo) memory = nullptr;
   decltype(&cuModuleLoadData) load = nullptr;
   decltype(&cuModuleGetFunction) function = nullptr;
   decltype(&cuStreamCreate) stream = nullptr;
+  decltype(&cuStreamGetCtx) context_of = nullptr;
   decltype(&cuStreamSynchronize) synchronize = nullptr;
   decltype(&cuLaunchKernel) launch = nullptr;
 };
@@ -53,9 +64,21 @@ struct Instant {
   int64_t host = 0, device = 0;
 };
 
+// The device's times as ns since a run's start.
+struct RunClock {
+  Instant at;
+  double rate = 1;  // how fast the device's clock is by the host's
+  Time start;
+  int64_t Since(uint64_t device) const {
+    const auto passed = static_cast<double>(static_cast<int64_t>(device) - at.device);
+    return at.host + static_cast<int64_t>(passed * rate) - start.time_since_epoch().count();
+  }
+};
+
 class Stamps final : public Witness {
  public:
-  explicit Stamps(const Plan& plan) : path_(plan.outcome + ".spans") {}
+  explicit Stamps(const Plan& plan)
+      : path_(plan.outcome + ".spans"), length_(plan.length), green_(plan.green) {}
 
   absl::Status Open(const std::string& path) {
     GPUSHARE_RETURN_IF_ERROR(OpenLibrary(path));
@@ -73,33 +96,44 @@ class Stamps final : public Witness {
     find(&driver_.allocate, "cuMemAlloc_v2");
     find(&driver_.to_device, "cuMemcpyHtoD_v2");
     find(&driver_.to_host, "cuMemcpyDtoH_v2");
+    find(&driver_.to_host_async, "cuMemcpyDtoHAsync_v2");
     find(&driver_.memory, "cuMemGetInfo_v2");
     find(&driver_.load, "cuModuleLoadData");
     find(&driver_.function, "cuModuleGetFunction");
     find(&driver_.stream, "cuStreamCreate");
+    find(&driver_.context_of, "cuStreamGetCtx");
     find(&driver_.synchronize, "cuStreamSynchronize");
     find(&driver_.launch, "cuLaunchKernel");
     return lacks.empty() ? absl::OkStatus()
                          : absl::InternalError(absl::StrCat("the driver lacks ", lacks));
   }
 
-  absl::Status Follow(CUstream_st*, uint32_t account, size_t kernels) override {
-    const Current current(*this);
-    GPUSHARE_RETURN_IF_ERROR(current.status());
+  absl::Status Follow(CUstream_st* stream, uint32_t account, size_t kernels) override {
+    const Current primary(*this);
+    GPUSHARE_RETURN_IF_ERROR(primary.status());
     if (accounts_.empty()) GPUSHARE_RETURN_IF_ERROR(Begin());
-    accounts_.resize(std::max<size_t>(accounts_.size(), account));
+    while (accounts_.size() < account) accounts_.emplace_back();
     Account& one = accounts_[account - 1];
+    // What kernels write is in their own context's memory; that of SMs of their own is the primary one's.
+    one.context = context_;
+    if (!green_) {
+      GPUSHARE_RETURN_IF_ERROR(Check(driver_.context_of(stream, &one.context), "cuStreamGetCtx"));
+    }
+    const Current current(*this, one.context);
+    GPUSHARE_RETURN_IF_ERROR(current.status());
     one.room = std::min(kernels + kernels / 4 + kQueued, kMostStamps);
-    one.alone_ns.reserve(one.room);
+    one.alone_ns.reset(new int64_t[one.room]);  // of pages that nobody touches there are none
+    GPUSHARE_RETURN_IF_ERROR(
+        Check(driver_.stream(&one.copies, CU_STREAM_NON_BLOCKING), "cuStreamCreate"));
     GPUSHARE_ASSIGN_OR_RETURN(one.away, MakeLog());
     return MakeFresh(&one.stamps, one.room, one.away);
   }
   uint64_t NextStamps(uint32_t account, Nanos alone) override {
     Account& one = accounts_[account - 1];
-    const size_t which = one.launched++;
-    if (which >= one.room) return 0;
-    one.alone_ns.push_back(alone.count());
-    return one.stamps + which * sizeof(SpinStamps);
+    const size_t which = one.launched.load(std::memory_order_relaxed);
+    if (which < one.room) one.alone_ns[which] = alone.count();
+    one.launched.store(which + 1, std::memory_order_release);
+    return which < one.room ? one.stamps + which * sizeof(SpinStamps) : 0;
   }
 
   bool knows_now() const override { return false; }
@@ -108,42 +142,29 @@ class Stamps final : public Witness {
     GPUSHARE_RETURN_IF_ERROR(current.status());
     GPUSHARE_RETURN_IF_ERROR(Check(driver_.synchronize_all(), "cuCtxSynchronize"));
     GPUSHARE_ASSIGN_OR_RETURN(const Instant end, Correlate());
-    // How fast the device's clock is by the host's: they drift apart by some ten microseconds a second.
+    // They drift apart by some ten microseconds a second.
     const double rate = end.device > begin_.device
                             ? static_cast<double>(end.host - begin_.host) /
                                   static_cast<double>(end.device - begin_.device)
                             : 1;
-    const auto since_start = [&](uint64_t device) {
-      const auto passed = static_cast<double>(static_cast<int64_t>(device) - begin_.device);
-      return begin_.host + static_cast<int64_t>(passed * rate) - start.time_since_epoch().count();
-    };
-    std::vector<KernelSpans> spans(accounts_.size());
-    for (size_t i = 0; i < accounts_.size(); ++i) {
-      const Account& one = accounts_[i];
-      if (one.launched > one.room) {
-        return absl::ResourceExhaustedError(absl::StrCat(
-            "the witness had room for ", one.room, " kernels of tenant ", outcome->tenants[i].name,
-            ", which launched ", one.launched, "; make the run shorter"));
-      }
-      std::vector<SpinStamps> stamps(one.launched);
-      if (!stamps.empty()) {
-        GPUSHARE_RETURN_IF_ERROR(
-            Check(driver_.to_host(stamps.data(), one.stamps, stamps.size() * sizeof(SpinStamps)),
-                  "cuMemcpyDtoH"));
-      }
-      for (size_t k = 0; k < stamps.size(); ++k) {
-        const SpinStamps& each = stamps[k];
-        if (each.last == 0) continue;  // it was refused
-        spans[i].push_back({since_start(each.first), since_start(each.last),
-                            static_cast<int64_t>(each.ran), static_cast<int64_t>(each.cycles),
-                            one.alone_ns[k]});
-      }
-      GPUSHARE_ASSIGN_OR_RETURN(const std::vector<SpinAwayLog::Entry> log, ReadLog(one.away));
-      std::vector<Away> away;
-      for (const SpinAwayLog::Entry& each : log) {
-        away.push_back({since_start(each.from), since_start(each.until)});
-      }
-      CutAway(std::move(away), &spans[i]);
+    std::vector<KernelSpans> spans;
+    for (const Account& one : accounts_) {
+      GPUSHARE_ASSIGN_OR_RETURN(KernelSpans its, SpansOf(one, {begin_, rate, start}));
+      spans.push_back(std::move(its));
+    }
+    outcome->sms = sms_;
+    return WriteSpans(path_, spans);
+  }
+  absl::Status TellSoFar(Time start, Outcome* outcome) override {
+    std::vector<KernelSpans> spans;
+    for (Account& one : accounts_) {
+      // The clocks are not put beside one another again: a kernel that never ends may leave no room for that.
+      absl::StatusOr<KernelSpans> its = SpansOf(one, {begin_, 1, start});
+      if (absl::IsResourceExhausted(its.status())) return its.status();
+      // Never held across a call of the driver. Of a context that is lost since there is what was known before.
+      const base::MutexLock lock(&mutex_);
+      if (its.ok()) one.known = *std::move(its);
+      spans.push_back(one.known);
     }
     outcome->sms = sms_;
     return WriteSpans(path_, spans);
@@ -155,28 +176,91 @@ class Stamps final : public Witness {
     if (!current.status().ok() || driver_.memory(&free, &total) != CUDA_SUCCESS) return 0;
     return total - free;
   }
-  absl::Status MakeFaulty(const std::string&, bool) const override {
-    return absl::UnimplementedError("faults are the simulated GPU's");
+  absl::Status MakeIllegal(const std::string&, player::Step* step) override {
+    step->stamps = kNobodys;  // it writes there when it ends
+    return absl::OkStatus();
+  }
+  absl::Status MakeEndless(const std::string&, uint32_t account, Time at,
+                           player::Step* step) override {
+    step->duration_ns = step->block_ns = static_cast<uint64_t>(kEndless.count());
+    // It will not tell when it ran.
+    Account& one = accounts_[account - 1];
+    one.endless_sms.store(static_cast<int>(step->grid), std::memory_order_relaxed);
+    one.endless_from.store(at.time_since_epoch().count(), std::memory_order_release);
+    return absl::OkStatus();
   }
 
  private:
   struct Account {
+    CUcontext context = nullptr;
+    CUstream copies = nullptr;
     CUdeviceptr stamps = 0, away = 0;
-    size_t room = 0, launched = 0;
-    std::vector<int64_t> alone_ns = {};  // by kernel
+    size_t room = 0;
+    std::atomic<size_t> launched{0};           // with what is in `alone_ns` of them
+    std::unique_ptr<int64_t[]> alone_ns = {};  // by kernel
+    std::atomic<int64_t> endless_from{0};      // by the host's clock; 0: there is no such kernel
+    std::atomic<int> endless_sms{0};
+    KernelSpans known = {};  // under the mutex
   };
 
-  // The primary context of the first device, as the tenants have it, current while this is there.
+  // Of all that have ended, and of the part of one that never does which is over.
+  absl::StatusOr<KernelSpans> SpansOf(const Account& one, const RunClock& clock) const {
+    const size_t launched = one.launched.load(std::memory_order_acquire);
+    if (launched > one.room) {
+      return absl::ResourceExhaustedError(absl::StrCat("the witness had room for ", one.room,
+                                                       " kernels of a tenant, which launched ",
+                                                       launched, "; make the run shorter"));
+    }
+    const Current current(*this, one.context);
+    GPUSHARE_RETURN_IF_ERROR(current.status());
+    std::vector<SpinStamps> stamps(launched);
+    GPUSHARE_RETURN_IF_ERROR(
+        ToHost(one, stamps.data(), one.stamps, stamps.size() * sizeof(SpinStamps)));
+    KernelSpans spans;
+    for (size_t k = 0; k < stamps.size(); ++k) {
+      const SpinStamps& each = stamps[k];
+      if (each.last == 0) continue;  // it was refused, or has not ended
+      spans.push_back({clock.Since(each.first), clock.Since(each.last),
+                       static_cast<int64_t>(each.ran), static_cast<int64_t>(each.cycles),
+                       one.alone_ns[k]});
+    }
+    if (const int64_t from = one.endless_from.load(std::memory_order_acquire); from != 0) {
+      const int64_t first = from - clock.start.time_since_epoch().count();
+      const int64_t on_each = std::max<int64_t>(length_.count() - first, 0);
+      const int sms = std::min(one.endless_sms.load(std::memory_order_relaxed), sms_);
+      spans.push_back({first, first + on_each, on_each * sms, 0, 0});
+    }
+    GPUSHARE_ASSIGN_OR_RETURN(const std::vector<SpinAwayLog::Entry> log, ReadLog(one));
+    std::vector<Away> away;
+    for (const SpinAwayLog::Entry& each : log) {
+      away.push_back({clock.Since(each.from), clock.Since(each.until)});
+    }
+    CutAway(std::move(away), &spans);
+    return spans;
+  }
+
+  // On a stream of its own: what else is on the device is not waited for.
+  absl::Status ToHost(const Account& one, void* to, CUdeviceptr from, size_t bytes) const {
+    if (bytes == 0) return absl::OkStatus();
+    GPUSHARE_RETURN_IF_ERROR(
+        Check(driver_.to_host_async(to, from, bytes, one.copies), "cuMemcpyDtoHAsync"));
+    return Check(driver_.synchronize(one.copies), "cuStreamSynchronize");
+  }
+
+  // A context, current while this is there: without one the primary of the first device, as tenants have it.
   class Current {
    public:
-    explicit Current(const Stamps& of) : of_(of) {
+    explicit Current(const Stamps& of, CUcontext context = nullptr) : of_(of) {
       if (of.context_ == nullptr) {
         status_ = Check(of.driver_.init(0), "cuInit");
         if (status_.ok()) {
           status_ = Check(of.driver_.retain(&of.context_, 0), "cuDevicePrimaryCtxRetain");
         }
       }
-      if (status_.ok()) status_ = Check(of.driver_.push(of.context_), "cuCtxPushCurrent");
+      if (status_.ok()) {
+        status_ =
+            Check(of.driver_.push(context == nullptr ? of.context_ : context), "cuCtxPushCurrent");
+      }
     }
     ~Current() {
       CUcontext popped = nullptr;
@@ -226,9 +310,9 @@ class Stamps final : public Witness {
     return log;
   }
 
-  absl::StatusOr<std::vector<SpinAwayLog::Entry>> ReadLog(CUdeviceptr log) const {
+  absl::StatusOr<std::vector<SpinAwayLog::Entry>> ReadLog(const Account& one) const {
     SpinAwayLog head;
-    GPUSHARE_RETURN_IF_ERROR(Check(driver_.to_host(&head, log, sizeof(head)), "cuMemcpyDtoH"));
+    GPUSHARE_RETURN_IF_ERROR(ToHost(one, &head, one.away, sizeof(head)));
     if (head.count > kMostAway) {
       return absl::ResourceExhaustedError(
           absl::StrCat("the witness had room for ", kMostAway,
@@ -237,10 +321,8 @@ class Stamps final : public Witness {
                        head.count, "; make the run shorter"));
     }
     std::vector<SpinAwayLog::Entry> entries(head.count);
-    if (entries.empty()) return entries;
-    GPUSHARE_RETURN_IF_ERROR(Check(
-        driver_.to_host(entries.data(), log + sizeof(head), entries.size() * sizeof(entries[0])),
-        "cuMemcpyDtoH"));
+    GPUSHARE_RETURN_IF_ERROR(
+        ToHost(one, entries.data(), one.away + sizeof(head), entries.size() * sizeof(entries[0])));
     return entries;
   }
 
@@ -279,6 +361,8 @@ class Stamps final : public Witness {
   }
 
   const std::string path_;
+  const Nanos length_;  // of the run
+  const bool green_;
   Table driver_;
   mutable CUcontext context_ = nullptr;  // by the conductor's thread first
   int sms_ = 1;
@@ -286,7 +370,8 @@ class Stamps final : public Witness {
   CUstream stream_ = nullptr;
   CUdeviceptr word_ = 0;
   Instant begin_;
-  std::vector<Account> accounts_;
+  base::Mutex mutex_;
+  std::deque<Account> accounts_;  // all of them before anybody plays
 };
 
 }  // namespace

@@ -42,15 +42,20 @@ class Truth final : public Witness {
     return account_truth_(0, account, &truth) == 0 ? std::llround(truth.work_ns) : 0;
   }
   uint64_t MemoryUsed() const override { return memory_used_(0); }
-  absl::Status MakeFaulty(const std::string& kernel, bool endless) const override {
-    char why[256] = "";
-    const std::string fault =
-        absl::StrCat(endless ? "hang" : "illegal_address", " kernel=", kernel);
-    if (inject_(fault.c_str(), why, sizeof(why)) == 0) return absl::OkStatus();
-    return absl::InternalError(why);
+  // It runs no kernels, and is told what they do.
+  absl::Status MakeIllegal(const std::string& kernel, player::Step*) override {
+    return Inject(absl::StrCat("illegal_address kernel=", kernel));
+  }
+  absl::Status MakeEndless(const std::string& kernel, uint32_t, Time, player::Step*) override {
+    return Inject(absl::StrCat("hang kernel=", kernel));
   }
 
  private:
+  absl::Status Inject(const std::string& fault) const {
+    char why[256] = "";
+    if (inject_(fault.c_str(), why, sizeof(why)) == 0) return absl::OkStatus();
+    return absl::InternalError(why);
+  }
   template <typename Function>
   bool Find(Function* out, const char* name) const {
     *out = reinterpret_cast<Function>(OwnSymbol(library(), name));

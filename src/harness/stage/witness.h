@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "harness/plan.h"
+#include "player/program.h"
 
 struct CUstream_st;
 
@@ -43,11 +44,18 @@ class Witness {
   virtual int64_t Work(uint32_t) const { return 0; }
   // When all have ended whatever they launched. Times count from `start`.
   virtual absl::Status Tell(Time, Outcome*) { return absl::OkStatus(); }
+  // Of a tolerant plan, where nobody is waited for, since there may be kernels that never end: what is known by now. It is
+  // asked before something breaks as well, since contexts may be lost, and with them what is in their memory.
+  virtual absl::Status TellSoFar(Time, Outcome*) { return absl::OkStatus(); }
 
-  // What this process has of the device's memory, or at least what that changes by, in bytes.
+  // What this process has of the device's memory, or at least what that changes by, in bytes; or, where the witness is what
+  // kernels say, the same of all processes together.
   virtual uint64_t MemoryUsed() const = 0;
-  // From here on a kernel of that name breaks when it ends, or never does: the simulated GPU runs none.
-  virtual absl::Status MakeFaulty(const std::string& kernel, bool endless) const = 0;
+  // Makes of a step, whose kernel has that name, one that touches what is not its own when it ends; or one that never ends, of
+  // the account, from `at` on.
+  virtual absl::Status MakeIllegal(const std::string& kernel, player::Step* step) = 0;
+  virtual absl::Status MakeEndless(const std::string& kernel, uint32_t account, Time at,
+                                   player::Step* step) = 0;
 
  protected:
   // Opens the library, and attaches to its clock.

@@ -2,11 +2,18 @@
 // Who asks for memory when, and whose the device's memory is then.
 #include "harness/stage/asking.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
+#include <unistd.h>
 
+#include <functional>
 #include <map>
+#include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "base/unique_fd.h"
 #include "harness/stage/calls.h"
 
 namespace gpushare::harness {
@@ -18,8 +25,10 @@ class JumpingClock final : public base::Clock {
   Time Now() override { return now_; }
   base::WaitResult Wait(const std::atomic<uint32_t>&, uint32_t, Time deadline, Nanos) override {
     now_ = std::max(now_, deadline);
+    if (waited_) waited_();
     return base::WaitResult::kDeadline;
   }
+  void WhenAnybodyWaits(std::function<void()> waited) { waited_ = std::move(waited); }
   void Wake(const std::atomic<uint32_t>&, int) override {}
   std::unique_ptr<base::ClockThread> StartThread(std::string, std::function<void()>) override {
     return nullptr;
@@ -27,6 +36,7 @@ class JumpingClock final : public base::Clock {
 
  private:
   Time now_{};
+  std::function<void()> waited_;
 };
 
 // A device of 100 bytes, of which one may have `quota`; what is given back stays in use until somebody collects it.
@@ -106,6 +116,33 @@ TEST_F(AskingTest, WhoCannotAskAnyMoreEndsAndTheOthersGoOn) {
   EXPECT_EQ(asking_.Take(0).status.code(), absl::StatusCode::kInternal);
   EXPECT_EQ(asking_.Take(0).requests.size(), 0u);
   EXPECT_EQ(asking_.Take(1).requests.size(), 3u);
+}
+
+TEST_F(AskingTest, OfSeveralProcessesOneCallsAtATime) {
+  // Another process is in a call of its own, in which the device comes to have 50 bytes more.
+  const std::string path = absl::StrCat(::testing::TempDir(), "/asking-turns-", getpid());
+  const auto opened = [&path] {
+    return base::UniqueFd(open(path.c_str(), O_RDWR | O_CREAT, 0600));
+  };
+  const base::UniqueFd other = opened();
+  ASSERT_EQ(flock(other.get(), LOCK_EX), 0);
+  int waits = 0;
+  clock_.WhenAnybodyWaits([&] {
+    ++waits;
+    if (waits == 3) device_.used += 50;
+    if (waits == 5) flock(other.get(), LOCK_UN);
+  });
+  QuotaMemory a(&device_, 100, false);
+  Asking asking(
+      clock_, [this] { return device_.used; }, opened());
+  asking.Add(&a, {.sizes = {20}, .keep = 4, .every = Millis(1)});
+  asking.Play(Time(Millis(1)), Time(Millis(2)));
+  EXPECT_EQ(asking.Take(0).most_bytes, 20u);
+  ASSERT_EQ(asking.Take(0).requests.size(), 1u);
+  EXPECT_GT(asking.Take(0).requests[0].at, Nanos(0));  // when it had its turn
+  EXPECT_GE(waits, 5);
+  EXPECT_EQ(flock(other.get(), LOCK_EX | LOCK_NB), 0) << "the turn was not given back";
+  unlink(path.c_str());
 }
 
 TEST_F(AskingTest, NobodyAsks) {
