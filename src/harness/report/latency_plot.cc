@@ -49,8 +49,7 @@ std::vector<Distribution> DistributionsOf(const Report& report, const CaseReport
     Distribution sum = Summed(report.methods[part.method], part.method, runs);
     if (!sum.middle.empty()) all.push_back(std::move(sum));
   }
-  // After the methods, whose styles are their places.
-  Distribution by_itself = Summed("alone", report.methods.size(), alone);
+  Distribution by_itself = Summed("alone", kOfNobody, alone);
   if (!all.empty() && !by_itself.middle.empty()) all.push_back(std::move(by_itself));
   return all;
 }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "harness/report/headline.h"
 #include "harness/report/plots.h"
 #include "harness/report/svg.h"
@@ -14,6 +15,11 @@ namespace gpushare::harness::report {
 namespace {
 
 constexpr double kCellEms = 64;  // wider than any name that a scenario may have
+
+// A number and its sign of percent are on one line.
+std::string Unbroken(const std::string& sentence) {
+  return absl::StrReplaceAll(sentence, {{" %", "\u00a0%"}});
+}
 
 class PageWriter {
  public:
@@ -95,7 +101,7 @@ class PageWriter {
         ".</p>\n<ul class=\"told\">\n");
     for (const Headline& told : HeadlinesOf(report_, scenario)) {
       Put("<li class=\"", ColourOf(told.method), "\"><b>", Markup(report_.methods[told.method]),
-          "</b>: ", Markup(told.sentence), "</li>\n");
+          "</b>: ", Markup(Unbroken(told.sentence)), "</li>\n");
     }
     Put("</ul>\n");
     WritePlots(ScalePlots(report_, scenario));
@@ -121,15 +127,17 @@ class PageWriter {
     Put("<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"figures of ",
         Markup(one.name),
         "\">\n<table>\n<thead><tr><th scope=\"col\">figure</th>"
-        "<th scope=\"col\">unit</th>");
+        "<th scope=\"col\" class=\"u\">unit</th>");
     for (const Part& part : one.parts) {
       Put("<th scope=\"col\" class=\"n\">", Markup(Elided(report_.methods[part.method], kCellEms)),
           "</th>");
     }
     Put("</tr></thead>\n<tbody>\n");
     for (const Row& row : one.rows) {
-      Put("<tr><th scope=\"row\" title=\"", Markup(row.name), "\">",
-          Markup(Elided(TitleOf(row), kCellEms)), "</th><td>", Markup(UnitName(row.unit)), "</td>");
+      const std::string unit = Markup(UnitName(row.unit));
+      Put("<tr><th scope=\"row\" title=\"", Markup(row.name), "\"");
+      if (!unit.empty()) Put(" data-unit=\"", unit, "\"");
+      Put(">", Markup(Elided(TitleOf(row), kCellEms)), "</th><td class=\"u\">", unit, "</td>");
       for (const Part& part : one.parts) {
         const auto found = row.by_method.find(part.method);
         if (found != row.by_method.end()) {
@@ -152,7 +160,7 @@ class PageWriter {
 
   // How many runs there are behind each column.
   void WriteStates(const CaseReport& one) {
-    Put("<tr><th scope=\"row\">runs with figures</th><td></td>");
+    Put("<tr><th scope=\"row\">runs with figures</th><td class=\"u\"></td>");
     for (const Part& part : one.parts) {
       Put("<td class=\"n\">", part.good, " of ", part.good + part.failed + part.not_supported,
           "</td>");

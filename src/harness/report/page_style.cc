@@ -4,17 +4,17 @@
 namespace gpushare::harness::report {
 
 // Okabe and Ito's palette, which stays apart under every common colour blindness: its darker members on light pages, its
-// lighter ones on dark pages. Lines differ in dash as well, marks in shape, and all carry their names.
+// lighter ones on dark pages; the sixth is told from the others by how light it is. Lines differ in dash as well, marks in shape, and all carry their names.
 const char kPageStyle[] = R"css(
 :root {
   color-scheme: light dark;
   --page: #ffffff; --raised: #f6f8fa; --text: #1c1e21; --faint: #57606a; --rule: #d8dee4;
-  --k0: #0072b2; --k1: #c44f00; --k2: #00795a; --k3: #a5457e; --k4: #1c1e21;
+  --k0: #0072b2; --k1: #c44f00; --k2: #00795a; --k3: #a5457e; --k4: #1c1e21; --k5: #6b4600;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --page: #0d1117; --raised: #161b22; --text: #e6edf3; --faint: #9ea7b3; --rule: #30363d;
-    --k0: #56b4e9; --k1: #e69f00; --k2: #2fc39a; --k3: #e48fc0; --k4: #f0e442;
+    --k0: #56b4e9; --k1: #e69f00; --k2: #2fc39a; --k3: #e48fc0; --k4: #f0e442; --k5: #ffffff;
   }
 }
 * { box-sizing: border-box; }
@@ -67,8 +67,15 @@ svg .name { fill: var(--ink); }
 .band { fill: var(--ink); fill-opacity: .18; }
 .mark { fill: var(--ink); stroke: var(--page); stroke-width: 1; }
 .c0 { --ink: var(--k0); } .c1 { --ink: var(--k1); } .c2 { --ink: var(--k2); } .c3 { --ink: var(--k3); }
-.c4 { --ink: var(--k4); }
+.c4 { --ink: var(--k4); } .c5 { --ink: var(--k5); } .cn { --ink: var(--faint); }
 .d1 { stroke-dasharray: 7 2; } .d2 { stroke-dasharray: 2 2; } .d3 { stroke-dasharray: 8 2 2 2; }
+@media (max-width: 600px) {
+  /* Names stay where they are while the figures are moved, and have the units. */
+  th.u, td.u { display: none; }
+  tbody th { position: sticky; left: 0; background: var(--page); min-width: 7.5rem; max-width: 9.5rem; }
+  tbody th[data-unit]::after { content: ', ' attr(data-unit); color: var(--faint); }
+  thead th.n { min-width: 5.5rem; }
+}
 @media print { .case { content-visibility: visible; } }
 )css";
 

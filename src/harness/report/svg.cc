@@ -11,7 +11,7 @@
 namespace gpushare::harness::report {
 namespace {
 
-constexpr size_t kColours = 5, kDashes = 4;
+constexpr size_t kColours = 6, kDashes = 4;
 constexpr double kColumn = 0.5;  // as wide as a pixel on a good screen
 constexpr double kTextSize = 11;
 
@@ -26,9 +26,13 @@ void AppendTenths(std::string* out, double value) {
 }  // namespace
 
 std::string StyleOf(size_t index) {
-  return absl::StrCat("c", index % kColours, " d", index % kDashes);
+  if (index == kOfNobody) return "cn d2";
+  // Both come round together after twelve: then the dash is another.
+  return absl::StrCat(ColourOf(index), " d", (index + index / 12) % kDashes);
 }
-std::string ColourOf(size_t index) { return absl::StrCat("c", index % kColours); }
+std::string ColourOf(size_t index) {
+  return index == kOfNobody ? "cn" : absl::StrCat("c", index % kColours);
+}
 
 Svg::Svg(double height, std::string_view description) {
   out_ = absl::StrCat("<svg viewBox=\"0 0 ", kPlotWidth, " ");

@@ -4,6 +4,8 @@
 #ifndef GPUSHARE_HARNESS_REPORT_SVG_H_
 #define GPUSHARE_HARNESS_REPORT_SVG_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,7 +19,10 @@ namespace gpushare::harness::report {
 inline constexpr double kPlotWidth = 360;
 inline constexpr double kLineHeight = 13;
 
-// Colour and dash: twenty that differ in one of them at least.
+// What is no method's and no tenant's, but is compared with.
+inline constexpr size_t kOfNobody = SIZE_MAX;
+
+// Colour and dash: twenty-four that differ in one of them at least.
 std::string StyleOf(size_t index);
 std::string ColourOf(size_t index);
 
@@ -51,7 +56,7 @@ class Svg {
 // A field with axes, and room on the right for the lines' names.
 class Field {
  public:
-  static constexpr double kLeft = 46, kRight = kPlotWidth - 108, kTop = 22;
+  static constexpr double kLeft = 46, kRight = kPlotWidth - 122, kTop = 22;
 
   // High enough for the names of so many lines.
   explicit Field(size_t lines);

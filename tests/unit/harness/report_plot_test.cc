@@ -6,6 +6,7 @@
 #include <cmath>
 #include <random>
 
+#include "harness/method.h"
 #include "harness/report/axis.h"
 #include "harness/report/plots.h"
 #include "harness/report/svg.h"
@@ -101,9 +102,27 @@ TEST(ReportSvg, NamesOfLinesThatEndTogetherAreApart) {
 }
 
 TEST(ReportSvg, NoTwoOfTwentyStylesAreTheSame) {
-  std::set<std::string> styles;
-  for (size_t i = 0; i < 20; ++i) styles.insert(StyleOf(i));
-  EXPECT_EQ(styles.size(), 20u);
+  std::set<std::string> styles = {StyleOf(kOfNobody)}, colours = {ColourOf(kOfNobody)};
+  for (size_t i = 0; i < 24; ++i) styles.insert(StyleOf(i));
+  EXPECT_EQ(styles.size(), 25u);
+  // The project's own methods have one each.
+  for (size_t i = 0; i < MethodNames().size(); ++i) colours.insert(ColourOf(i));
+  EXPECT_EQ(colours.size(), MethodNames().size() + 1);
+}
+
+TEST(ReportPlots, ASingleWindowIsNoCourse) {
+  Result run = ShareRun("gpushare", 0, 74, 70);
+  const auto plots = [&run] {
+    const std::vector<Given> given = {GivenRuns({run})};
+    const Report report = ReportOf(given);
+    return SharePlots(report, report.scenarios[0].cases[0]).size();
+  };
+  ASSERT_EQ(plots(), 1u);
+  for (TenantCourse& tenant : run.course.tenants) {
+    tenant.low.resize(1);
+    tenant.high.resize(1);
+  }
+  EXPECT_EQ(plots(), 0u);
 }
 
 TEST(ReportPlots, WhatHasNoFigureSaysWhy) {
@@ -129,8 +148,8 @@ TEST(ReportPlots, ManyTenantsAreSeveralPlotsOnOneScale) {
   for (int i = 0; i < 20; ++i) {
     run.course.tenants.push_back({.name = "t" + std::to_string(i),
                                   .ask = {.share = 0.05},
-                                  .low = {5},
-                                  .high = {6},
+                                  .low = {5, 5},
+                                  .high = {6, 6},
                                   .least = 5,
                                   .most = 6});
     run.figures.push_back({"t" + std::to_string(i) + ".share", "%", 5.5});
