@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What shells read to complete `gpushare`, installed where they look for it. The command prints it, so it has to run here.
 function(gpushare_make_completion)
-  if(CMAKE_CROSSCOMPILING OR GPUSHARE_SANITIZE)
+  if(CMAKE_CROSSCOMPILING OR GPUSHARE_SANITIZE OR NOT GPUSHARE_BUILD_COMPLETION)
     return()
   endif()
   set(folder "${PROJECT_BINARY_DIR}/completion")

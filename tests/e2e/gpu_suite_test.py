@@ -24,6 +24,7 @@ if "--gtest_list_tests" in sys.argv:
     print("Fake.\\n  A\\n  B\\n  C\\n  D")
     sys.exit()
 name = options["gtest_filter"]
+(here / "found").write_text(os.environ.get("LD_LIBRARY_PATH", ""))
 with open(here / "diary", "a") as diary:
     diary.write(name + "\\n")
 if (here / "hangs").exists() and name == (here / "hangs").read_text():
@@ -62,14 +63,14 @@ class GpuSuite(unittest.TestCase):
         (build / "build.ninja").write_text("# rules\nbuild gpushare_bench_calibrate: phony\n")
         (build / "bin" / "gpushare").symlink_to(COMMAND)
         self.program(build / "tests/gpu/gpushare_gpu_test", TESTS.format(python=sys.executable, folder=temporary.name))
-        self.program(self.folder / "cmake", "#!/bin/sh\n[ ! -e \"$SLOW\" ] || exec sleep 600\n")
+        self.program(self.folder / "cmake", "#!/bin/sh\necho \"$@\" >> \"$ASKED\"\n[ ! -e \"$SLOW\" ] || exec sleep 600\n")
 
     def program(self, path, text):
         path.write_text(text)
         path.chmod(0o755)
 
     def environment(self, **more):
-        return {**os.environ, "PATH": f"{self.folder}{os.pathsep}{os.environ['PATH']}", "SLOW": str(self.folder / "slow"),
+        return {**os.environ, "PATH": f"{self.folder}{os.pathsep}{os.environ['PATH']}", "SLOW": str(self.folder / "slow"), "ASKED": str(self.folder / "asked"),
                 "GPUSHARE_BUILD_DIR": str(self.folder / "build"), "GPUSHARE_COMMIT": "abc123", "GPUSHARE_DEPS": "", **more}
 
     def words(self, *arguments):
@@ -86,6 +87,19 @@ class GpuSuite(unittest.TestCase):
 
     def results(self):
         return json.loads((self.folder / "out" / "suite.json").read_text())
+
+    def test_libraries_of_a_folder(self):
+        """Of what is unpacked there programs find the libraries, but not those that these need: so nothing is run in the build."""
+        libraries = self.folder / "deps" / "usr" / "lib" / "x86_64-linux-gnu"
+        libraries.mkdir(parents=True)
+        self.suite("--only", "Fake.A", GPUSHARE_DEPS=str(self.folder / "deps"))
+        configured = (self.folder / "asked").read_text().splitlines()[0].split()
+        self.assertIn(f"-DCMAKE_PREFIX_PATH={(self.folder / 'deps' / 'usr').resolve()}", configured)
+        self.assertIn("-DGPUSHARE_BUILD_COMPLETION=OFF", configured)
+        self.assertIn(str(libraries.resolve()), (self.folder / "found").read_text().split(":"))
+        self.assertIn("which has no folder usr: unpack the packages there",
+                      subprocess.run(self.words("--only", "Fake.A"), capture_output=True, text=True, timeout=60,
+                                     env=self.environment(GPUSHARE_DEPS="/nowhere")).stderr)
 
     def test_what_has_finished_is_not_repeated(self):
         (self.folder / "fails").write_text("Fake.C")
