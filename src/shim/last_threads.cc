@@ -44,9 +44,10 @@ int Threads() {
 void Look() {
   for (Nanos pause = kFirstLook;; pause = std::min(2 * pause, kLaterLook)) {
     std::this_thread::sleep_for(std::chrono::nanoseconds(pause));
-    // Ours are counted first: one that comes meanwhile is one thread more than they.
+    // Ours are counted before and after: of one that comes or goes meanwhile a thread of the program could be taken for it.
     const int ours = base::service_threads.load();
     if (!MainThreadHasLeft() || Threads() != 2 + ours) continue;  // the main thread, and this one
+    if (base::service_threads.load() != ours) continue;
     std::exit(0);  // what the C library does in the last thread of a process
   }
 }
