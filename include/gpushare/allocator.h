@@ -25,7 +25,7 @@
 // What a pool allocates without a stream is anybody's from the moment it is freed: wait for the work that
 // uses it first. (A direct allocation's free waits for it.)
 //
-// What the driver itself uses beside (contexts, modules) is not charged: the runtime's reserve is
+// What the driver itself uses beside (contexts, modules; Gpu::Overhead()) is not charged: the runtime's reserve is
 // for that.
 //
 // Threading: thread-safe. Memory may be freed by any thread, through any allocator of the same GPU.

@@ -48,6 +48,14 @@ struct GpuProbe {
   Share guarantees_promised;
 };
 
+// What the process itself takes of a GPU, in nobody's quota.
+struct MemoryOverhead {
+  Bytes by_driver;  // what the process holds, by the driver's count
+  Bytes charged;    // of it, charged to virtual devices
+  Bytes overhead;   // the rest: contexts, modules, what libraries took past gpushare
+  Bytes reserve;    // what is never promised, so that there is room for it
+};
+
 namespace internal {
 inline GpuProbe FromC(const gpushare_gpu_probe& c) {
   GpuProbe p;
@@ -101,6 +109,19 @@ class Gpu {
     const gpushare_status code = gpushare_gpu_get_probe(handle_.get(), &c);
     if (code != GPUSHARE_OK) return internal::ToStatus(code);
     return internal::FromC(c);
+  }
+
+  // An estimate by NVML, which takes milliseconds: for monitoring. Unavailable: NVML does not tell of this process, in a PID
+  // namespace of its own for instance.
+  absl::StatusOr<MemoryOverhead> Overhead() const {
+    gpushare_overhead c = {};
+    c.struct_size = sizeof(c);
+    const gpushare_status code = gpushare_gpu_get_overhead(handle_.get(), &c);
+    if (code != GPUSHARE_OK) return internal::ToStatus(code);
+    return MemoryOverhead{.by_driver = Bytes(c.by_driver),
+                          .charged = Bytes(c.charged),
+                          .overhead = Bytes(c.overhead),
+                          .reserve = Bytes(c.reserve)};
   }
 
   // Gives the GPU up, as the destructor does, and tells how that went. When nothing else on the GPU is

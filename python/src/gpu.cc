@@ -210,6 +210,24 @@ void BindGpu(py::module_& m) {
           },
           "What it could still promise, a dict: memory_total (less the reserve) and memory_left in "
           "bytes,\nguarantee_left as a part of 1, virtual_devices.")
+      .def_property_readonly(
+          "overhead",
+          [](const Gpu& self) {
+            gpushare_overhead found = {};
+            found.struct_size = sizeof(found);
+            const auto use = self.handle.Use();
+            Check(Unlocked([&] { return gpushare_gpu_get_overhead(use->get(), &found); }));
+            py::dict d;
+            d["by_driver"] = found.by_driver;
+            d["charged"] = found.charged;
+            d["overhead"] = found.overhead;
+            d["reserve"] = found.reserve;
+            return d;
+          },
+          "What the process itself takes of it, a dict of bytes: by_driver, all that it holds; "
+          "charged, of that to\nvirtual devices; overhead, the rest (contexts, modules, "
+          "libraries); "
+          "reserve, what is never promised.\nRaises UnavailableError where NVML does not tell.")
       .def(
           "probe",
           [](const Gpu& self) {

@@ -24,6 +24,15 @@ def test_place_chooses_and_creates(gpus):
     assert room["memory_left"] == room["memory_total"] - (5 << 30)
 
 
+def test_overhead_is_what_the_process_takes_beside_its_tenants():
+    with gpushare.simulated_gpu(clock="virtual", memory="8GiB", context_memory="300MiB", memory_reserve="512MiB") as gpu:
+        device = gpu.virtual_device("a", memory="1GiB")
+        buffer = device.alloc("100MiB")
+        assert gpu.overhead == {"by_driver": 400 << 20, "charged": 100 << 20, "overhead": 300 << 20, "reserve": 512 << 20}
+        buffer.close()
+        assert gpu.overhead["overhead"] == 300 << 20
+
+
 def test_place_says_what_would_fit(gpus):
     devices = [gpushare.place(gpus, f"t{i}", memory="5GiB", placement="spread") for i in range(3)]
     assert [device.gpu.ordinal for device in devices] == [0, 1, 2]

@@ -23,6 +23,15 @@ void Audit::Add(const Claims& before, const Counts& counted, const Claims& after
     seen.least = std::min(seen.least, *bytes);
     seen.latest = *bytes;
   }
+  // Its context was there all the time, so the look at which there was least beside is nearest to it.
+  for (const auto& [process, bytes] : counted) {
+    const auto first = before.find(process), second = after.find(process);
+    if (!bytes.has_value() || *bytes == 0 || first == before.end() || second == after.end())
+      continue;
+    const uint64_t says = std::max(first->second.says, second->second.says);
+    Seen& seen = seen_[process];
+    seen.overhead = std::min(seen.overhead, *bytes - std::min(*bytes, says));
+  }
   for (const Claims* claims : {&before, &after}) {
     for (const auto& [process, claim] : *claims) {
       const auto at = seen_.find(process);
@@ -53,8 +62,13 @@ bool Audit::Suspects() const {
 Findings Audit::Result() const {
   Findings findings;
   for (const auto& [process, seen] : seen_) {
+    const AuditResult what = Judge(seen);
     findings[process] = {
-        .what = Judge(seen), .counted = seen.latest, .claim = seen.most, .program = {}};
+        .what = what,
+        .counted = seen.latest,
+        .overhead = what == AuditResult::kNone && seen.claimed ? seen.overhead : UINT64_MAX,
+        .claim = seen.most,
+        .program = {}};
   }
   return findings;
 }
@@ -84,7 +98,7 @@ const AuditReport& AuditLog::Take(Findings found) {
   }
   for (const auto& [process, finding] : reported) {
     if (finding.what == AuditResult::kNone || now.count(process) > 0) continue;
-    report_.news[process] = {.what = AuditResult::kNone, .counted = 0, .claim = {}, .program = {}};
+    report_.news[process] = {};
   }
   before_ = std::move(now);
   report_.processes = std::move(found);
@@ -104,6 +118,7 @@ void AuditReport::AddTo(Snapshot* snapshot) const {
       const auto at = processes.find({share.gpu, process.pid});
       if (at == processes.end() || process.gone || process.pid == 0) continue;
       process.memory_by_driver = at->second.counted;
+      process.memory_overhead = at->second.overhead;
       if (at->second.what != AuditResult::kStranger) process.audit = at->second.what;
     }
   }

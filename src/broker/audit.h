@@ -48,6 +48,8 @@ using Counts = std::map<OnGpu, std::optional<uint64_t>>;
 struct Finding {
   AuditResult what = AuditResult::kNone;
   uint64_t counted = 0;  // UINT64_MAX: the driver has said no figure
+  // What it holds beside that which it says: its contexts, modules and libraries. UINT64_MAX: not known.
+  uint64_t overhead = UINT64_MAX;
   Claim claim;
   std::string program;  // of one that is no tenant's, where it can be seen
 };
@@ -67,7 +69,7 @@ class Audit {
 
  private:
   struct Seen {
-    uint64_t least = UINT64_MAX, latest = UINT64_MAX;
+    uint64_t least = UINT64_MAX, latest = UINT64_MAX, overhead = UINT64_MAX;
     int looks = 0;
     Claim most;
     bool claimed = false;

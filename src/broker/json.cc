@@ -26,6 +26,7 @@ static void VisitMembers(Is<ProcessShare> auto& process, auto visit) {
   visit("gone", process.gone);
   visit("evicted", process.evicted);
   visit("memory_by_driver", process.memory_by_driver);
+  visit("memory_overhead", process.memory_overhead);
   visit("audit", process.audit);
 }
 

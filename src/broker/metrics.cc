@@ -140,6 +140,12 @@ void AddAudit(const Share& share, const Labels& labels, Families* out) {
              "Device memory that the tenant's processes hold by the driver's count, contexts "
              "included.",
              labels, held);
+  if (const uint64_t overhead = share.memory_overhead(); overhead != UINT64_MAX) {
+    out->Gauge("gpushare_memory_overhead_bytes",
+               "Device memory that the tenant's processes hold beyond what is charged: contexts, "
+               "modules and libraries.",
+               labels, static_cast<double>(overhead));
+  }
   out->Gauge("gpushare_audit_findings",
              "The tenant's processes that hold more than they say, or than they were granted.",
              labels, findings);

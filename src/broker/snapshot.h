@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,9 @@ struct ProcessShare {
   bool evicted = false;  // gone because an operator ended its session; it may live on
   // By the driver's count, at the latest audit; UINT64_MAX: the driver does not say.
   uint64_t memory_by_driver = UINT64_MAX;
+  // What contexts, modules and libraries of it take, as of then: what the driver counts beyond what is charged. Not of one
+  // that was found to hold more than it says.
+  uint64_t memory_overhead = UINT64_MAX;
   AuditResult audit = AuditResult::kNone;
 };
 
@@ -62,6 +66,17 @@ struct Share {
   WaitHistogram in_line;
   uint64_t preempted = 0;
   std::vector<ProcessShare> processes;
+
+  // Of all processes together, each once, however many sessions it has; UINT64_MAX: of none it is known.
+  uint64_t memory_overhead() const {
+    uint64_t sum = UINT64_MAX;
+    std::set<int32_t> counted;
+    for (const ProcessShare& process : processes) {
+      if (process.memory_overhead == UINT64_MAX || !counted.insert(process.pid).second) continue;
+      sum = process.memory_overhead + (sum == UINT64_MAX ? 0 : sum);
+    }
+    return sum;
+  }
 };
 
 struct GpuState {

@@ -135,6 +135,7 @@ void AwaitUnlock();
 
 Device* FindDevice(CUdevice device);
 CUcontext HandleOf(const Context* context);
+// Null: the device has no memory left for it.
 Context* NewContext(Device* device, unsigned flags, bool primary);
 CUresult RetainPrimary(CUcontext* handle, CUdevice device);
 CUresult ReleasePrimary(CUdevice device);

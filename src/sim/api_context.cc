@@ -13,6 +13,7 @@ CUresult Create(CUcontext* handle, unsigned flags, CUdevice dev) {
   if (handle == nullptr || (flags & ~kContextFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
   if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
   Context* const context = NewContext(device, flags, false);
+  if (context == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   CurrentThread()->contexts.push_back(context->handle);
   *handle = HandleOf(context);
   return CUDA_SUCCESS;

@@ -49,6 +49,8 @@ bool ParseSize(std::string_view text, uint64_t* bytes) {
   return true;
 }
 
+constexpr uint64_t kMostOfOne = uint64_t{4} << 30;  // that a context or a module takes
+
 bool ParseRate(std::string_view text, double* bytes_per_ns) {
   std::string_view unit;
   // Of less a copy's time leaves the clock's range.
@@ -149,6 +151,10 @@ bool Set(std::string_view key, std::string_view value, Config& c, bool* ok) {
   } else if (key == "pool_granule") {
     *ok = ParseSize(value, &c.pool_granule) && c.pool_granule >= (64 << 10) &&
           c.pool_granule <= (4ull << 30) && c.pool_granule % 4096 == 0;
+  } else if (key == "context_memory") {
+    *ok = ParseSize(value, &c.context_memory) && c.context_memory <= kMostOfOne;
+  } else if (key == "module_memory") {
+    *ok = ParseSize(value, &c.module_memory) && c.module_memory <= kMostOfOne;
   } else if (key == "watchdog") {
     *ok = ParseTime(value, &c.watchdog);
   } else if (key == "shared") {
@@ -195,6 +201,8 @@ const char* Allowed(std::string_view key) {
                   {"place", "0 to 63"},
                   {"processes", "1 to 64"},
                   {"slice", "above 0 to 3600s, in ns, us, ms or s"},
+                  {"context_memory", "0B to 4GiB, in B, KiB, MiB or GiB"},
+                  {"module_memory", "0B to 4GiB, in B, KiB, MiB or GiB"},
                   {"pool_granule", "64KiB to 4GiB in steps of 4KiB, in B, KiB, MiB or GiB"}};
   for (const auto& [known, allowed] : kAllowed) {
     if (known == key) return allowed;

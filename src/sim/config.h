@@ -31,6 +31,7 @@ struct Config {
   uint64_t wake_spin = 500, wake_sleep = 20000;
   uint32_t queue_depth = 1024;
   uint64_t pool_granule = 32 << 20;
+  uint64_t context_memory = 0, module_memory = 0;
   uint64_t watchdog = 20'000'000'000;
   // Several processes on one GPU.
   std::string shared;      // its name; empty: this process has one of its own

@@ -14,6 +14,8 @@ namespace gpushare::sim {
 Context* NewContext(Device* device, unsigned flags, bool primary) {
   State& s = state();
   auto context = std::make_unique<Context>();
+  context->charged = s.config.context_memory;
+  if (!device->memory.Charge(context->charged)) return nullptr;
   uint64_t* const kept = primary ? &s.primary_contexts[device->which] : nullptr;
   if (kept != nullptr && *kept != 0) {
     context->handle = *kept;
@@ -40,6 +42,7 @@ CUresult RetainPrimary(CUcontext* handle, CUdevice dev) {
   if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
   if (device->primary == nullptr) {
     device->primary = NewContext(device, device->primary_flags, true);
+    if (device->primary == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   }
   ++device->primary_count;
   *handle = HandleOf(device->primary);
@@ -85,6 +88,7 @@ void DestroyContext(Context* context) {
   DestroyTexturesOf(context);
   ForgetArraysOf(context);
   context->device->memory.FreeAllOf(context);
+  context->device->memory.Return(context->charged);
   s.managed.FreeAllOf(context);
   s.host.FreeAllOf(context);
   s.virtual_memory.FreeExternalOf(context);

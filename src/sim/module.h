@@ -92,6 +92,7 @@ struct Module {
   Library* library = nullptr;  // that it is of; null: it was loaded by itself
   std::vector<std::unique_ptr<Function>> functions;
   std::vector<Global> globals;
+  uint64_t charged = 0;  // of the device's memory, beside the variables
 };
 
 inline constexpr uint32_t kMaxBlocksPerSm = 32;

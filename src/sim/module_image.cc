@@ -35,11 +35,14 @@ CUresult MakeModule(Context* context, const DeviceModule& image, Module** result
   State& s = state();
   auto module = std::make_unique<Module>();
   module->context = context;
+  module->charged = s.config.module_memory;
+  if (!context->device->memory.Charge(module->charged)) return CUDA_ERROR_OUT_OF_MEMORY;
   for (const PtxGlobal& global : image.globals) {
     Block* const block =
         context->device->memory.Allocate(global.bytes == 0 ? 1 : global.bytes, context);
     if (block == nullptr) {
       for (const Global& placed : module->globals) context->device->memory.Free(placed.address);
+      context->device->memory.Return(module->charged);
       return CUDA_ERROR_OUT_OF_MEMORY;
     }
     context->device->memory.Clear(*block);
@@ -70,6 +73,7 @@ void DestroyModule(Module* module) {
   for (const Global& global : module->globals) {
     module->context->device->memory.Free(global.address);
   }
+  module->context->device->memory.Return(module->charged);
   s.modules.Remove(module->handle);
   delete module;
 }

@@ -75,6 +75,7 @@ struct Context {
   std::vector<Stream*> streams;  // all but the legacy one
   std::vector<GreenContext*> greens;
   std::vector<uint64_t> peers;  // contexts whose memory its kernels may reach
+  uint64_t charged = 0;         // of the device's memory, for itself
   size_t stack_limit = 1024, printf_limit = 1 << 20, heap_limit = 8 << 20;
 };
 

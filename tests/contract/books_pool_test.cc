@@ -100,6 +100,29 @@ TEST_F(BooksPool, GrowthThatTheQuotaHasNoRoomForIsRefused) {
   ExpectExact();
 }
 
+// What lies idle may be for another stream alone: then the pool grows, and keeps that until its stream comes to the free.
+TEST_F(BooksPool, GrowthOnABusyStreamIsOwedUntilItsStreamComesToTheFree) {
+  CUstream other = nullptr;
+  ASSERT_CU(cu_->StreamCreateWithPriority(&other, CU_STREAM_NON_BLOCKING, 0));
+  CUdeviceptr first = 0, work = 0, second = 0;
+  ASSERT_TRUE(books_->MemAllocAsync(payer(), &first, 48 * kMiB, other).ok());
+  ASSERT_TRUE(books_->MemAlloc(payer(), &work, kMiB).ok());
+  ASSERT_CU(cu_->MemsetD8Async(first, 1, 48 * kMiB, other));
+  ASSERT_CU(cu_->MemsetD8Async(work, 1, kMiB, stream_));
+  ASSERT_CU(books_->MemFreeAsync(first, other));
+  const Answer answer = books_->MemAllocAsync(payer(), &second, 48 * kMiB, stream_);
+  EXPECT_EQ(answer.result, CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_TRUE(answer.at_quota);
+  // The device has both, and the share says so.
+  EXPECT_GT(Used(), kLimit);
+  EXPECT_GE(account_->charged(), Used());
+  EXPECT_FALSE(books_->MemAlloc(payer(), &first, 1).ok());
+  ASSERT_CU(cu_->StreamSynchronize(stream_));
+  ASSERT_CU(cu_->StreamSynchronize(other));
+  EXPECT_TRUE(books_->MemAlloc(payer(), &first, 48 * kMiB).ok());
+  ExpectExact();
+}
+
 class BooksPoolOfLargeGranules : public BooksPool {
  protected:
   BooksPoolOfLargeGranules() : BooksPool(32 * kMiB) {}

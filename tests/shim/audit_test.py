@@ -127,6 +127,20 @@ class Audit(Programs):
         self.assertEqual([event for event in self.broker.events
                           if event["event"] in ("audit_finding", "stranger", "audit_failed")], [])
 
+    def test_what_contexts_and_modules_take_is_in_a_column_of_its_own(self):
+        # Within what an audit allows, and in nobody's quota.
+        sim = self.environment["GPUSHARE_SIM"] + ",context_memory=40MiB"
+        program = self.program("honest", GPUSHARE_SIM=sim)
+        self.assertEqual(program("alloc(1000)"), 0)
+        (process,) = [{}]
+        while process.get("memory_by_driver") != 1040 * MIB:
+            (process,) = self.broker.share("honest", self.gpu)["processes"]
+        self.assertEqual((process["memory_used"], process["memory_overhead"]), (1000 * MIB, 40 * MIB))
+        self.assertRegex(self.broker.command("list").stdout, r"\n +%d +1000 MiB .* 40 MiB " % process["pid"])
+        self.assertRegex(self.broker.command("metrics").stdout,
+                         r'gpushare_memory_overhead_bytes\{.*tenant="honest"\} %d\n' % (40 * MIB))
+        program.end()
+
     def test_it_can_be_turned_off_while_it_runs(self):
         liar = self.registered()
         self.broker.configure(CONFIG.replace("100ms", "off"))

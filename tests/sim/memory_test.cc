@@ -38,6 +38,31 @@ TEST_F(MemoryTest, OverCapacityIsOutOfMemoryAndHarmless) {
   EXPECT_CU(cuMemFree(a));
 }
 
+// As a card's do, where the configuration says so.
+TEST_F(MemoryTest, ContextsAndModulesTakeMemory) {
+  Restart("memory=1GiB,context_memory=300MiB,module_memory=10MiB");
+  const uint64_t before = gpushare_sim_memory_used(0);
+  EXPECT_EQ(before / kMiB, 310u);  // the primary one, and its module
+  const auto taken = [&] { return gpushare_sim_memory_used(0) - before; };
+  CUmodule module = nullptr, second = nullptr;
+  constexpr char kEmpty[] = ".version 7.0\n.target sm_70\n.address_size 64\n";
+  ASSERT_CU(cuModuleLoadData(&module, kEmpty));
+  EXPECT_EQ(taken(), 10 * kMiB);
+  CUcontext mine = nullptr, other = nullptr;
+  ASSERT_CU(cuCtxCreate_v2(&mine, 0, device_));
+  ASSERT_CU(cuModuleLoadData(&second, kEmpty));
+  ASSERT_CU(cuCtxCreate_v2(&other, 0, device_));
+  EXPECT_EQ(taken(), 620 * kMiB);
+  EXPECT_EQ(cuCtxCreate_v2(&other, 0, device_), CUDA_ERROR_OUT_OF_MEMORY);
+  CUdeviceptr pointer = 0;
+  ASSERT_CU(cuMemAlloc(&pointer, 90 * kMiB));
+  EXPECT_EQ(cuModuleLoadData(&second, kEmpty), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_CU(cuCtxDestroy(other));  // with what was allocated in it
+  EXPECT_CU(cuCtxDestroy(mine));   // with its module
+  EXPECT_CU(cuModuleUnload(module));
+  EXPECT_EQ(taken(), 0u);
+}
+
 TEST_F(MemoryTest, WhatWasNotAllocatedCannotBeFreed) {
   CUdeviceptr a;
   ASSERT_CU(cuMemAlloc(&a, 4096));

@@ -270,6 +270,21 @@ GPUSHARE_API gpushare_status gpushare_gpu_open(gpushare_runtime runtime, const c
  * memory that nobody freed are then left to the driver, until the process ends. */
 GPUSHARE_API gpushare_status gpushare_gpu_close(gpushare_gpu gpu);
 GPUSHARE_API gpushare_status gpushare_gpu_get_probe(gpushare_gpu gpu, gpushare_gpu_probe* probe);
+
+typedef struct gpushare_overhead {
+  uint32_t struct_size;
+  uint32_t reserved;
+  uint64_t by_driver; /* bytes that this process holds, by the driver's count */
+  uint64_t charged;   /* of them, charged to virtual devices */
+  uint64_t overhead;  /* the others: contexts, modules, what libraries took past gpushare */
+  uint64_t reserve;   /* what is never promised, so that there is room for it */
+} gpushare_overhead;
+
+/* An estimate, by NVML, which takes milliseconds: for monitoring. It is in nobody's quota; where it is more than the
+ * reserve, allocations can fail below the quotas. UNAVAILABLE: there is no NVML, or it does not tell of this process (in a
+ * PID namespace of its own; started with gpushare run, where `gpushare list` shows it). */
+GPUSHARE_API gpushare_status gpushare_gpu_get_overhead(gpushare_gpu gpu,
+                                                       gpushare_overhead* overhead);
 /* The scheduler's options in force. */
 GPUSHARE_API gpushare_status gpushare_gpu_get_scheduler(gpushare_gpu gpu,
                                                         gpushare_scheduler_options* options);
@@ -325,9 +340,9 @@ GPUSHARE_API gpushare_status gpushare_scope_current(gpushare_tenant* tenant);
 
 typedef enum gpushare_isolation {
   GPUSHARE_ISOLATION_SHARED = 0,  /* one context, one fault domain */
-  GPUSHARE_ISOLATION_CONTEXT = 1, /* UNIMPLEMENTED, as are the two below */
-  GPUSHARE_ISOLATION_GREEN = 2,
-  GPUSHARE_ISOLATION_PROCESS = 3
+  GPUSHARE_ISOLATION_CONTEXT = 1, /* a context of its own */
+  GPUSHARE_ISOLATION_GREEN = 2,   /* SMs of its own */
+  GPUSHARE_ISOLATION_PROCESS = 3  /* UNIMPLEMENTED */
 } gpushare_isolation;
 
 typedef enum gpushare_oversubscription {

@@ -34,6 +34,8 @@
  *   wake_sleep=20us      wake-up of a thread that sleeps
  *   queue_depth=1024     launches that a stream takes before the launch call blocks
  *   pool_granule=32MiB   what a pool of stream-ordered memory grows and shrinks by, as on current GPUs
+ *   context_memory=0B    what each primary and created context takes of the device's memory
+ *   module_memory=0B     what each loaded module takes of it
  *   watchdog=20s         wall time without progress of the virtual clock before the stalling thread is
  *                        named on the log callback (0: off)
  *   pin=1                registered threads share one processor, which makes handing over the turn 8

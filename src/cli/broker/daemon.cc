@@ -96,15 +96,15 @@ std::unique_ptr<broker::Auditor> AuditorOf(broker::Service& service,
                                            const std::optional<broker::Host>& host,
                                            const EventLog& log) {
   if (!host.has_value()) return nullptr;
-  absl::StatusOr<std::unique_ptr<broker::Nvml>> nvml = broker::Nvml::Open(host->driver->path());
+  absl::StatusOr<std::unique_ptr<driver::Nvml>> nvml = driver::Nvml::Open(host->driver->path());
   if (!nvml.ok()) {
     log.Warning("audit_failed", {{"why", std::string(nvml.status().message())}});
     return nullptr;
   }
   return std::make_unique<broker::Auditor>(
       service,
-      [nvml = std::shared_ptr<broker::Nvml>(*std::move(nvml))](
-          const std::vector<std::string>& uuids) { return nvml->Count(uuids); },
+      [nvml = std::shared_ptr<driver::Nvml>(*std::move(nvml))](
+          const std::vector<std::string>& uuids) { return broker::Count(*nvml, uuids); },
       host->clock());
 }
 

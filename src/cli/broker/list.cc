@@ -33,6 +33,7 @@ std::string ListText(const broker::Snapshot& snapshot, const std::string& tenant
                      {"memory", Align::kRight},
                      {"of", Align::kRight},
                      {"peak", Align::kRight},
+                     {"overhead", Align::kRight},
                      {"time used", Align::kRight},
                      {"spec, program"},
                      {"state"}});
@@ -42,18 +43,20 @@ std::string ListText(const broker::Snapshot& snapshot, const std::string& tenant
       any = true;
       table.AddRow({NameCell(share.tenant), "", MemoryCell(share.memory_used),
                     MemoryCell(share.memory_limit), MemoryCell(share.memory_peak),
-                    SecondsCell(share.time_used), NameCell(share.spec), StateCell(share)});
+                    MemoryCell(share.memory_overhead()), SecondsCell(share.time_used),
+                    NameCell(share.spec), StateCell(share)});
       for (const broker::ProcessShare& process : share.processes) {
         table.AddRow({"", PidCell(process), MemoryCell(process.memory_used),
-                      MemoryCell(process.memory_granted), "", SecondsCell(process.time_used),
-                      ProgramCell(process.program), StateCell(process)});
+                      MemoryCell(process.memory_granted), "", MemoryCell(process.memory_overhead),
+                      SecondsCell(process.time_used), ProgramCell(process.program),
+                      StateCell(process)});
       }
     }
     for (const broker::Stranger& stranger : gpu.strangers) {
       if (!tenant.empty()) break;
       any = true;
       table.AddRow({"(none)", absl::StrCat(stranger.pid), MemoryCell(stranger.memory_by_driver), "",
-                    "", "", ProgramCell(stranger.program), "no tenant's"});
+                    "", "", "", ProgramCell(stranger.program), "no tenant's"});
     }
     if (!any && !tenant.empty()) continue;
     absl::StrAppend(&text, text.empty() ? "" : "\n", GpuLine(gpu), "\n",

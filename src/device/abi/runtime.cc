@@ -4,6 +4,7 @@
 
 #include "device/abi/c_abi.h"
 #include "device/gpu/gpu.h"
+#include "device/gpu/overhead.h"
 #include "device/gpu/probe.h"
 #include "device/process/scheduler.h"
 #include "spec/text.h"
@@ -136,6 +137,15 @@ gpushare_status gpushare_gpu_get_probe(gpushare_gpu gpu, gpushare_gpu_probe* pro
     GPUSHARE_SHARE(opened, gpu);
     GPUSHARE_RETURN_IF_ERROR(CheckStruct(probe, "probe"));
     return WriteStruct(probe, Probe(*opened->runtime(), absl::StrCat(opened->ordinal())), "probe");
+  });
+}
+
+gpushare_status gpushare_gpu_get_overhead(gpushare_gpu gpu, gpushare_overhead* overhead) {
+  return Guard([&]() -> absl::Status {
+    GPUSHARE_SHARE(opened, gpu);
+    GPUSHARE_RETURN_IF_ERROR(CheckStruct(overhead, "overhead"));
+    GPUSHARE_ASSIGN_OR_RETURN(const gpushare_overhead found, Overhead(*opened));
+    return WriteStruct(overhead, found, "overhead");
   });
 }
 

@@ -57,8 +57,8 @@ absl::Status Gpu::Start(const gpushare_scheduler_options* scheduler) {
   for (const uint64_t limit : {around.mps_memory_limit, around.dmem_limit}) {
     if (limit != 0) memory = std::min(memory, limit);
   }
-  GPUSHARE_ASSIGN_OR_RETURN(const uint64_t reserve, runtime_->ReserveOf(ordinal_, memory));
-  capacity_ = memory - reserve;
+  GPUSHARE_ASSIGN_OR_RETURN(reserve_, runtime_->ReserveOf(ordinal_, memory));
+  capacity_ = memory - reserve_;
   GPUSHARE_RETURN_IF_ERROR(StartBooks());
   GPUSHARE_ASSIGN_OR_RETURN(site_.context, driver_.RetainPrimaryContext(ordinal_));
   const ContextScope current(*this);

@@ -88,6 +88,9 @@ class Gpu final : private quota::Source, private quota::Holder {
   absl::Status CheckSame(const gpushare_scheduler_options& options) const;
   // Memory less the reserve; with a broker what its share is, if that is less.
   uint64_t capacity() const;
+  // What all virtual devices hold together, also those that are gone but for their memory.
+  uint64_t HeldByAll() const;
+  uint64_t reserve() const { return reserve_; }
 
   // Part of the SMs that a launch can hold. InvalidArgument for an impossible shape.
   driver::Result FindFootprint(driver::Function function, const driver::LaunchShape& shape,
@@ -207,7 +210,7 @@ class Gpu final : private quota::Source, private quota::Holder {
   std::unique_ptr<Partitions> partitions_;
   const std::shared_ptr<gate::Recorder> recorder_ = std::make_shared<gate::Recorder>();
   std::unique_ptr<gate::Engine> engine_;
-  uint64_t capacity_ = 0;
+  uint64_t capacity_ = 0, reserve_ = 0;
   std::shared_ptr<client::GpuSession> session_;
   quota::PointerTable pointers_;
   gate::FootprintCache footprints_;

@@ -222,6 +222,17 @@ void Gpu::SetLimit(uint64_t limit) {
   UpdateUnpromised();
 }
 
+uint64_t Gpu::HeldByAll() const {
+  base::MutexLock lock(&mutex_);
+  uint64_t held = unpromised_->Usage().committed;  // of all without a quota
+  const auto count = [&](const VirtualDevice* device) {
+    if (device->has_quota()) held += device->account().Usage().committed;
+  };
+  for (const auto& [tenant, device] : seated_) count(device);
+  for (const VirtualDevice* device : retired_) count(device);
+  return held;
+}
+
 quota::Holder::Figures Gpu::figures() const {
   quota::Holder::Figures all{
       .charged = Charged(), .peak = 0, .denied = unpromised_->Usage().denied};

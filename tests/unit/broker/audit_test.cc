@@ -47,6 +47,30 @@ TEST(Audit, HoldsWhatIsSaidAgainstWhatIsCounted) {
   EXPECT_EQ(ResultOf({{kOne, {UINT64_MAX, UINT64_MAX}}}, 9000), AuditResult::kNone);
 }
 
+uint64_t OverheadOf(const Audit& audit, const OnGpu& process = kOne) {
+  return audit.Result().at(process).overhead;
+}
+
+// What contexts, modules and libraries take: what is counted beyond what is said.
+TEST(Audit, EstimatesWhatIsNotCharged) {
+  Audit audit(kAllowance);
+  audit.Add(Says(1000), {{kOne, 1300 * kAuditMiB}, {kTwo, 300 * kAuditMiB}}, Says(1000));
+  EXPECT_EQ(OverheadOf(audit), 300 * kAuditMiB);
+  EXPECT_EQ(OverheadOf(audit, kTwo), UINT64_MAX) << "a stranger's is all its own";
+  // Allocated between the two figures, or freed: the least counts, and it is not below nothing.
+  audit.Add(Says(1000), {{kOne, 1500 * kAuditMiB}}, Says(1200));
+  EXPECT_EQ(OverheadOf(audit), 300 * kAuditMiB);
+  audit.Add(Says(1000), {{kOne, 900 * kAuditMiB}}, Says(600));
+  EXPECT_EQ(OverheadOf(audit), 0u);
+  // Of who understates it is not told, nor where there is no figure.
+  Audit liar(kAllowance);
+  liar.Add(Says(1000), {{kOne, 1513 * kAuditMiB}}, Says(1000));
+  EXPECT_EQ(OverheadOf(liar), UINT64_MAX);
+  Audit without(kAllowance);
+  without.Add(Says(1000), {{kOne, std::nullopt}}, Says(1000));
+  EXPECT_EQ(OverheadOf(without), UINT64_MAX);
+}
+
 TEST(Audit, IsOfAProcessOnAGpu) {
   Audit audit(kAllowance);
   audit.Add(Says(0), {{kOne, 1}, {kTwo, 1}, {kElsewhere, 1}}, Says(0));

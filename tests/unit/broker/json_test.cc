@@ -49,6 +49,7 @@ TEST(BrokerJson, GivesWhatAnAuditFoundBack) {
   snapshot.audited = true;
   snapshot.shares[0].processes[0].audit = AuditResult::kOverGrant;
   snapshot.shares[0].processes[0].memory_by_driver = 5000;
+  snapshot.shares[0].processes[0].memory_overhead = 300;
   snapshot.gpus[0].strangers = {{.pid = 77, .program = "game", .memory_by_driver = 600}};
   const std::string text = ToJson(snapshot);
   const auto again = SnapshotFromJson(text);
@@ -59,6 +60,8 @@ TEST(BrokerJson, GivesWhatAnAuditFoundBack) {
   const nlohmann::json json = nlohmann::json::parse(text);
   EXPECT_EQ(json["shares"][0]["processes"][0]["audit"], "over_grant");
   EXPECT_TRUE(json["shares"][0]["processes"][1]["memory_by_driver"].is_null());
+  EXPECT_EQ(json["shares"][0]["processes"][0]["memory_overhead"], 300);
+  EXPECT_TRUE(json["shares"][0]["processes"][1]["memory_overhead"].is_null());
 }
 
 TEST(BrokerJson, IsJsonWithUnitsInItsKeys) {

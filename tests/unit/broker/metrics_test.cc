@@ -49,12 +49,15 @@ TEST(BrokerMetrics, HasWhatAnAuditFound) {
   snapshot.shares[0].processes[0].audit = AuditResult::kUnderstates;
   snapshot.shares[0].processes[0].memory_by_driver = 5000;
   snapshot.shares[0].processes[1].memory_by_driver = 700;
+  EXPECT_THAT(ToPrometheus(snapshot), Not(HasSubstr("gpushare_memory_overhead_bytes")));
+  snapshot.shares[0].processes[1].memory_overhead = 300;
   snapshot.gpus[0].strangers = {{.pid = 77, .program = "game", .memory_by_driver = 600}};
   const std::string text = ToPrometheus(snapshot);
   const std::string gpu = absl::StrCat("{device_uuid=\"", kGpuOfTwo, "\"}");
   EXPECT_EQ(ValueOf(text, "gpushare_audits_total"), "9");
   EXPECT_EQ(ValueOf(text, std::string("gpushare_audit_findings") + kOnline), "1");
   EXPECT_EQ(ValueOf(text, std::string("gpushare_memory_by_driver_bytes") + kOnline), "5700");
+  EXPECT_EQ(ValueOf(text, std::string("gpushare_memory_overhead_bytes") + kOnline), "300");
   EXPECT_EQ(ValueOf(text, "gpushare_device_strangers" + gpu), "1");
   EXPECT_EQ(ValueOf(text, "gpushare_device_strangers_memory_bytes" + gpu), "600");
 }
@@ -66,10 +69,12 @@ TEST(BrokerMetrics, CountAProcessOfTwoSessionsOnce) {
     process.pid = 4242;
     process.audit = AuditResult::kUnderstates;
     process.memory_by_driver = 5000;
+    process.memory_overhead = 40;
   }
   const std::string text = ToPrometheus(snapshot);
   EXPECT_EQ(ValueOf(text, std::string("gpushare_audit_findings") + kOnline), "1");
   EXPECT_EQ(ValueOf(text, std::string("gpushare_memory_by_driver_bytes") + kOnline), "5000");
+  EXPECT_EQ(ValueOf(text, std::string("gpushare_memory_overhead_bytes") + kOnline), "40");
 }
 
 TEST(BrokerMetrics, WaitsAreAHistogram) {

@@ -11,10 +11,10 @@ namespace {
 
 TEST(BrokerNvml, ReadsTheListWhoseStructIsWhatItsNameSays) {
   ASSERT_EQ(setenv("GPUSHARE_NVML", NVML_OF_535, 1), 0);
-  const auto nvml = Nvml::Open("");
+  const auto nvml = driver::Nvml::Open("");
   unsetenv("GPUSHARE_NVML");
   ASSERT_TRUE(nvml.ok()) << nvml.status();
-  const auto counts = (*nvml)->Count({"GPU-1"});
+  const auto counts = Count(**nvml, {"GPU-1"});
   ASSERT_TRUE(counts.ok()) << counts.status();
   const Counts wanted = {{{"GPU-1", 1000000}, uint64_t{1} << 30},
                          {{"GPU-1", 1000001}, uint64_t{2} << 30},

@@ -23,20 +23,21 @@ using ::testing::Not;
 TEST(BrokerList, ShowsTenantsAndTheirProcesses) {
   Snapshot snapshot = TwoTenants();
   snapshot.shares[0].labels.clear();
+  snapshot.shares[0].processes[0].memory_overhead = 300 << 20;
   EXPECT_EQ(
       ListText(snapshot),
       "GPU-6f1c4f0e-1f7c-4c3a-9d53-0b6d8a2f1e11: 8 GiB of 140 GiB promised, 50.0 % guaranteed\n"
-      "tenant   pid  memory     of   peak  time used  spec, program                          "
-      "state\n"
-      "------  ----  ------  -----  -----  ---------  -------------------------------------  "
-      "--------------------------------\n"
-      "online         3 GiB  8 GiB  5 GiB     90.0 s  memory=8GiB,compute=50%,priority=high\n"
-      "        4242   2 GiB  3 GiB            60.0 s  serve\n"
-      "        4243   1 GiB  1 GiB            30.0 s  serve                                  gone, "
-      "its "
-      "memory is not free yet\n"
-      "batch            0 B      -    0 B      0.0 s                                         "
-      "suspended\n");
+      "tenant   pid  memory     of   peak  overhead  time used  spec, program                      "
+      "    state\n"
+      "------  ----  ------  -----  -----  --------  ---------  -----------------------------------"
+      "--  --------------------------------\n"
+      "online         3 GiB  8 GiB  5 GiB   300 MiB     90.0 s  memory=8GiB,compute=50%,"
+      "priority=high\n"
+      "        4242   2 GiB  3 GiB          300 MiB     60.0 s  serve\n"
+      "        4243   1 GiB  1 GiB                -     30.0 s  serve                              "
+      "    gone, its memory is not free yet\n"
+      "batch            0 B      -    0 B         -      0.0 s                                     "
+      "    suspended\n");
   snapshot.shares[0].processes[1].evicted = true;
   EXPECT_THAT(ListText(snapshot), HasSubstr("  evicted, its memory is not free yet\n"));
   EXPECT_THAT(ListText(snapshot, "batch"), Not(HasSubstr("online")));
