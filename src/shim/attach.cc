@@ -12,6 +12,7 @@
 #include "record/page.h"
 #include "shim/attach_abi.h"
 #include "shim/hook.h"
+#include "shim/last_threads.h"
 #include "shim/process.h"
 #include "shim/record/recorder.h"
 
@@ -119,6 +120,7 @@ int gpushare_shim_attach(const gpushare_shim_driver* driver, const gpushare_shim
     }
     const absl::Status attached = Process::Attach(*driver);
     if (attached.ok()) {
+      EndWithLastThreadIfMainThreadHasLeft();
       *hooks = AllHooks().data();
       *count = AllHooks().size();
     } else if (!gpushare::device::BrokerOptions::OfEnvironment().socket.empty()) {

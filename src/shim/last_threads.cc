@@ -2,6 +2,8 @@
 #include "shim/last_threads.h"
 
 #include <dirent.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -11,6 +13,7 @@
 #include <string>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/fd_io.h"
 #include "base/service_threads.h"
@@ -32,12 +35,17 @@ bool MainThreadHasLeft() {
   return name != std::string::npos && stat.compare(name + 2, 1, "Z") == 0;
 }
 
-// -1: it cannot be told.
+// But for the simulated GPU's own, which say so. -1: it cannot be told.
 int Threads() {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc/self/task"), &closedir);
   if (folder == nullptr) return -1;
   int threads = 0;
-  while (const dirent* const each = readdir(folder.get())) threads += each->d_name[0] != '.';
+  while (const dirent* const each = readdir(folder.get())) {
+    if (each->d_name[0] == '.') continue;
+    std::string name;
+    base::ReadFile(absl::StrCat("/proc/self/task/", each->d_name, "/comm"), 64, &name);
+    threads += name != "gpushare:sim\n";
+  }
   return threads;
 }
 
@@ -64,6 +72,10 @@ void EndWithLastThread() {
   } catch (...) {
     looks.store(false);  // the host gives no thread: the process stays
   }
+}
+
+void EndWithLastThreadIfMainThreadHasLeft() {
+  if (getpid() != syscall(SYS_gettid) && MainThreadHasLeft()) EndWithLastThread();
 }
 
 }  // namespace gpushare::shim

@@ -10,6 +10,8 @@ namespace gpushare::shim {
 // ours (base/service_threads.h), and ends the process then as its last thread would have. Where the driver keeps threads
 // of its own, which nobody can tell from the program's, it goes on for ever, as it would without us.
 void EndWithLastThread();
+// For who comes late, from another thread: does it if the main thread has left already.
+void EndWithLastThreadIfMainThreadHasLeft();
 
 }  // namespace gpushare::shim
 

@@ -250,6 +250,8 @@ uint64_t MonotonicNow();
 
 // A thread of the simulator's own, without signals. False: the machine has none.
 bool StartThread(void* (*body)(void*), void* argument);
+// Of such a thread, as the kernel shows it: who looks whether a program has threads left takes it for none of them.
+inline constexpr char kThreadName[] = "gpushare:sim";
 
 }  // namespace gpushare::sim
 

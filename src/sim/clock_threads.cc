@@ -20,6 +20,7 @@ bool StartThread(void* (*body)(void*), void* arg) {
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   pthread_t thread;
   const bool started = pthread_create(&thread, &attributes, body, arg) == 0;
+  if (started) pthread_setname_np(thread, kThreadName);
   pthread_attr_destroy(&attributes);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return started;

@@ -128,7 +128,7 @@ void SharedDevice::WatchForDeaths() {
   pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
   pthread_t thread;
   // Without it, as where no thread is left, a teardown begins when somebody looks.
-  pthread_create(
+  const int failed = pthread_create(
       &thread, &detached,
       [](void* device) -> void* {
         auto* const self = static_cast<SharedDevice*>(device);
@@ -141,6 +141,7 @@ void SharedDevice::WatchForDeaths() {
         return nullptr;
       },
       this);
+  if (failed == 0) pthread_setname_np(thread, kThreadName);
   pthread_attr_destroy(&detached);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }

@@ -214,12 +214,14 @@ class Host(unittest.TestCase):
 
     def test_it_ends_with_its_last_thread(self):
         # Whose main thread has left by pthread_exit(), and which calls the driver until the end.
-        for preload in {"LD_PRELOAD": os.environ["GPUSHARE_PRELOAD"], "GPUSHARE_SPEC": "memory=1GiB,cap=60%"}, {}:
-            for way in "last_thread", "last_thread_first":
-                with self.subTest(preload=bool(preload), way=way):
-                    done = subprocess.run([os.environ["GPUSHARE_ENDS"], way], capture_output=True, text=True, timeout=60,
-                                          check=False, env={**os.environ, "GPUSHARE_SIM": "memory=16GiB,clock=wall", **preload})
-                    self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "last\n", ""), done)
+        for way in "last_thread", "last_thread_first":
+            for run in [], ["--cap", "60%"], ["--cap", "60%", "--audit"], ["--cap", "60%", "--broker", "private"]:
+                for clock in ("wall",) if "private" in run else ("wall", "virtual"):
+                    with self.subTest(way=way, run=run, clock=clock):
+                        command = [COMMAND, "run", "--gpu", "sim", "--memory", "1GiB", *run, "--"] if run else []
+                        done = subprocess.run([*command, os.environ["GPUSHARE_ENDS"], way], capture_output=True, text=True, timeout=60,
+                                              env={**os.environ, "GPUSHARE_SIM": f"memory=16GiB,clock={clock}"}, check=False)
+                        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "last\n", ""), done)
 
     def test_its_signals_are_its_own(self):
         done = python("""
