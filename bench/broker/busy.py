@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What of a core a broker takes whose tenants are busy all the time: processes of their own, each a tenant, that wait for
+each 160 us of their kernels, and allocate and copy in between (tests/processes/victim.c).
+
+    busy.py --program VICTIM --preload OBJECT --command GPUSHARE [--tenants N] [--seconds S] [--rounds N] [--check]
+
+The median of the rounds counts: of a busy machine's cores the broker and its tenants have what others leave, so that a
+figure of one round may be of a broker that had nothing to do. --check exits with 1 when it is more than 2 % of a core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+BAR = 2.0  # percent of a core
+
+
+def run_ns(pid: int) -> int:
+    """Processor time of all threads, in nanoseconds."""
+    total = 0
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/schedstat", encoding="ascii") as figures:
+            total += int(figures.read().split()[0])
+    return total
+
+
+def switches(pid: int) -> int:
+    """How often its threads have gone to sleep, as they do after each time that they looked."""
+    total = 0
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/status", encoding="utf-8") as status:
+            total += sum(int(line.split()[1]) for line in status if line.startswith("voluntary_ctxt_switches"))
+    return total
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", required=True, help="the program tests/processes/victim.c")
+    parser.add_argument("--preload", required=True, help="libgpushare_preload.so")
+    parser.add_argument("--command", required=True, help="gpushare")
+    parser.add_argument("--tenants", type=int, default=16)
+    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--check", action="store_true", help="exit with 1 when the bar is missed")
+    options = parser.parse_args()
+
+    with tempfile.TemporaryDirectory(prefix="gpushare-busy-") as folder:
+        socket, config = os.path.join(folder, "broker.sock"), os.path.join(folder, "broker.yaml")
+        with open(config, "w", encoding="utf-8") as file:
+            file.write("tenants:\n" + "".join(f"  - {{name: t{i}, spec: 'memory=64MiB'}}\n" for i in range(options.tenants)))
+        # The programs' own libcuda.so.1 is the preloaded one, and the simulated GPU behind it that of them all.
+        environment = {**os.environ, "GPUSHARE_DRIVER": "sim",
+                       "GPUSHARE_SIM": f"memory=16GiB,clock=wall,shared={os.path.basename(folder)}"}
+        broker = subprocess.Popen([options.command, "broker", "--socket", socket, "--config", config, "--gpu", "none"],
+                                  env=environment, stderr=subprocess.PIPE, text=True)
+        while "started" not in broker.stderr.readline():
+            if broker.poll() is not None:
+                sys.exit("busy.py: the broker has not begun")
+        tenants = [subprocess.Popen([options.program], stdout=subprocess.DEVNULL,
+                                    env={**environment, "LD_PRELOAD": options.preload, "GPUSHARE_BROKER": socket,
+                                         "GPUSHARE_TENANT": f"t{i}"}) for i in range(options.tenants)]
+        rounds = []
+        try:
+            time.sleep(1)  # they have begun by then
+            for _ in range(options.rounds):
+                began, used, slept = time.monotonic(), run_ns(broker.pid), switches(broker.pid)
+                time.sleep(options.seconds)
+                took = time.monotonic() - began
+                rounds.append((100e-9 * (run_ns(broker.pid) - used) / took, (switches(broker.pid) - slept) / took))
+            if any(tenant.poll() is not None for tenant in tenants):
+                sys.exit("busy.py: a tenant has ended")
+        finally:
+            for tenant in tenants:
+                tenant.kill()
+                tenant.wait()
+            broker.send_signal(signal.SIGTERM)
+            broker.stderr.close()
+            broker.wait()
+
+    percent, looks = (statistics.median(values) for values in zip(*rounds, strict=True))
+    print(f"{options.tenants} busy tenants: {percent:.2f} % of a core (bar {BAR:.0f} %), "
+          f"{min(rounds)[0]:.2f} to {max(rounds)[0]:.2f}; woken {looks:.0f} times a second"
+          f"{'' if percent <= BAR else '  MISSED'}")
+    return 1 if percent > BAR and options.check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
