@@ -220,22 +220,21 @@ absl::StatusOr<StreamGate*> Gate::AddStream(driver::Stream handle, const StreamP
   engine.OpenBooks(tenant);
   if (!engine.measures.load()) engine.AwaitRenewal();
   const Section section(engine);
-  StreamGate* stream = nullptr;
-  if (!tenant.ended_streams.empty()) {
-    stream = tenant.ended_streams.back();
-    tenant.ended_streams.pop_back();
-  } else {
+  if (tenant.ended_streams.empty()) {
     if (tenant.streams.size() >= 0xffff) {
       return absl::ResourceExhaustedError("tenant '" + tenant.name +
                                           "': 65535 streams are bound, no more can be");
     }
-    tenant.streams.push_back(std::make_unique<StreamGate>());
-    if (tenant.ended_streams.capacity() < tenant.streams.size()) {
-      tenant.ended_streams.reserve(tenant.streams.capacity());  // so that an end needs no memory
+    // So that an end needs no memory.
+    if (tenant.streams.size() == tenant.streams.capacity()) {
+      tenant.streams.reserve(std::max<size_t>(8, 2 * tenant.streams.size()));
     }
-    stream = tenant.streams.back().get();
-    stream->index = static_cast<uint32_t>(tenant.streams.size() - 1);
+    tenant.ended_streams.reserve(tenant.streams.capacity());
+    tenant.streams.push_back(std::make_unique<StreamGate>());
+    tenant.streams.back()->index = static_cast<uint32_t>(tenant.streams.size() - 1);
+    tenant.ended_streams.push_back(tenant.streams.back().get());
   }
+  StreamGate* const stream = tenant.ended_streams.back();  // it stays there where memory runs out
   stream->handle = handle;
   stream->tenant = &tenant;
   stream->place = place;
@@ -253,8 +252,9 @@ absl::StatusOr<StreamGate*> Gate::AddStream(driver::Stream handle, const StreamP
   stream->unmarked = stream->to_mark = stream->entering = 0;
   stream->unmarked_ns = 0;
   stream->unmarked_lease = stream->unmarked_passed = false;
-  stream->live = true;
   stream->replay = engine.replay.AddStream(tenant.id, static_cast<int>(tenant.options.limits.band));
+  stream->live = true;
+  tenant.ended_streams.pop_back();
   return stream;
 }
 
