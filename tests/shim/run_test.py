@@ -65,7 +65,16 @@ class Status(unittest.TestCase):
         done = run("--memory", "1GiB", "--", "true", env=disabled)
         self.assertEqual((done.returncode, done.stderr), (2, "gpushare run: GPUSHARE_DISABLE: '1' given, and limits are asked for "
                                                              "(memory=1GiB), which would not hold; unset it, or ask for none\n"))
+        # Nor those that others ask for, nor what a broker gives.
+        done = run("--", "true", env={**disabled, "CUDA_DEVICE_MEMORY_LIMIT": "1g"})
+        self.assertEqual(done.returncode, 2, done)
+        self.assertIn("limits are asked for (memory=1GiB), which would not hold", done.stderr)
+        for options, more in ((), {"GPUSHARE_BROKER": "/nowhere"}), (("--broker", "/nowhere"), {}):
+            done = run(*options, "--", "true", env={**disabled, **more})
+            self.assertEqual(done.returncode, 2, done)
+            self.assertIn("the share is to be a broker's (/nowhere), which would not hold", done.stderr)
         self.assertEqual(run("--", "true", env=disabled).returncode, 0)
+        self.assertEqual(run("--broker", "none", "--", "true", env={**disabled, "GPUSHARE_BROKER": "/nowhere"}).returncode, 0)
         done = run("--memory", "1GiB", "--", "sh", "-c", "echo ${GPUSHARE_RECORD-none}",
                    env={**os.environ, "GPUSHARE_RECORD": "/nowhere"})
         self.assertEqual((done.returncode, done.stdout), (0, "none\n"))

@@ -162,13 +162,21 @@ void SayWhatCounts(const std::string& asked, const std::vector<broker::Share>& s
                share->spec.empty() ? "which limits nothing" : Printable(share->spec, 1024).c_str());
 }
 
-// Variables that would take a program's limits off it without a word.
-absl::Status CheckNothingTakesOff(const std::string& spec) {
+// Variables that would take a program's limits off it without a word, whoever has set these.
+absl::Status CheckNothingTakesOff(const RunOptions& options, const std::string& spec) {
   const std::string disabled = base::GetEnv("GPUSHARE_DISABLE").value_or("0");
-  if (disabled == "0" || spec.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("GPUSHARE_DISABLE: ", Quoted(disabled), " given, and limits are asked for (",
-                   spec, "), which would not hold; unset it, or ask for none"));
+  if (disabled == "0") return absl::OkStatus();
+  const auto refused = [&](const std::string& what) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("GPUSHARE_DISABLE: ", Quoted(disabled), " given, and ", what,
+                     ", which would not hold; unset it, or ask for none"));
+  };
+  const std::string limits = base::AddLimits(spec, base::FindLimits(0));
+  if (!limits.empty()) return refused(absl::StrCat("limits are asked for (", limits, ")"));
+  const std::string broker =
+      options.broker == "auto" ? base::GetEnv("GPUSHARE_BROKER").value_or("none") : options.broker;
+  if (broker == "none" || broker == "private") return absl::OkStatus();
+  return refused(absl::StrCat("the share is to be a broker's (", Printable(broker, 256), ")"));
 }
 
 // What the program's processes are told of a broker.
@@ -213,7 +221,7 @@ ExitCode Run(const RunOptions& options) {
   absl::StatusOr<std::string> spec = SpecOf(options);
   if (spec.ok()) spec = WithEnvironment(*spec);
   if (!spec.ok()) return Fail("run", kExitUsage, spec.status());
-  if (const absl::Status held = CheckNothingTakesOff(*spec); !held.ok())
+  if (const absl::Status held = CheckNothingTakesOff(options, *spec); !held.ok())
     return Fail("run", kExitUsage, held);
   unsetenv("GPUSHARE_RECORD");  // `bench record`'s alone: a library that records limits nothing
   const absl::StatusOr<std::string> object =
