@@ -72,6 +72,41 @@ class Answers {
 };
 constinit Answers answers;
 
+// Of each symbol, looked up when it is asked for first: the function that the driver exports by its name, and our hook of
+// it. Most programs ask for hundreds of names, once each.
+class Functions {
+ public:
+  void* Exported(const driver::Symbol& symbol) {
+    return Find(symbol, &Pair::exported, [](const char* name) { return RealEntry(name); });
+  }
+  void* Hook(const driver::Symbol& symbol) {
+    return Find(symbol, &Pair::hook, [](const char* name) { return FindHook(name); });
+  }
+
+ private:
+  struct Pair {
+    std::atomic<void*> exported{nullptr}, hook{nullptr};  // null: not looked up
+  };
+  static constexpr size_t kMost = 1024;
+
+  template <typename LookUp>
+  void* Find(const driver::Symbol& symbol, std::atomic<void*> Pair::*which, const LookUp& look_up) {
+    const auto index = static_cast<size_t>(&symbol - driver::Symbols().data());
+    if (index >= kMost) return look_up(std::string(symbol.name).c_str());
+    std::atomic<void*>& place = pairs_[index].*which;
+    void* found = place.load(std::memory_order_acquire);
+    if (found == nullptr) {
+      found = look_up(std::string(symbol.name).c_str());
+      if (found == nullptr) found = this;  // there is none
+      place.store(found, std::memory_order_release);
+    }
+    return found == this ? nullptr : found;
+  }
+
+  std::array<Pair, kMost> pairs_{};
+};
+constinit Functions functions;
+
 // `ask(function, version)` asks the driver.
 template <typename Ask>
 CUresult Answer(const char* name, void** function, int version, cuuint64_t flags, bool* too_new,
@@ -81,19 +116,21 @@ CUresult Answer(const char* name, void** function, int version, cuuint64_t flags
   if (result != CUDA_SUCCESS || name == nullptr || function == nullptr || *function == nullptr) {
     return result;
   }
-  std::string exported;
-  const auto hook_of = [&](const driver::Symbol& symbol) {
-    exported = symbol.name;
-    return FindHook(exported.c_str());
-  };
+  const bool per_thread = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
+  // What the driver exports by the symbol's own name has its ABI: it need not be asked once more.
+  const driver::Symbol* const meant = driver::AnswerSymbol(name, version, per_thread);
+  if (meant != nullptr && functions.Exported(*meant) == *function) {
+    if (void* const hook = functions.Hook(*meant)) *function = hook;
+    return result;
+  }
   const ProcAnswer answer = AnswerFor(
-      {name, version, (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0}, *function,
+      {name, version, per_thread}, *function,
       [&](int at) -> const void* {
         void* found = nullptr;
         return ask(&found, at) == CUDA_SUCCESS ? found : nullptr;
       },
-      [&](const driver::Symbol& symbol) { return hook_of(symbol) != nullptr; });
-  if (answer.what == ProcAnswer::kOurs) *function = hook_of(*answer.symbol);
+      [&](const driver::Symbol& symbol) { return functions.Hook(symbol) != nullptr; });
+  if (answer.what == ProcAnswer::kOurs) *function = functions.Hook(*answer.symbol);
   if (answer.what != ProcAnswer::kTooNew) return result;
   *too_new = true;
   *function = nullptr;

@@ -329,6 +329,26 @@ class Programs(unittest.TestCase):
         """, "--spec", "memory=1GiB,memory_cap=4GiB")
         self.assertEqual((done.returncode, done.stdout.split()), (0, ["4096"] * 5), done)
 
+    def test_the_driver_is_asked_once_for_an_entry_point(self):
+        # Programs ask for hundreds when they begin. What is hooked is told by what the driver answers.
+        done = python("""
+            import ctypes, os
+            cuda, simulated = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL(os.environ["GPUSHARE_SIMULATED"])
+            simulated.gpushare_sim_calls.restype = ctypes.c_uint64
+            assert cuda.cuInit(0) == 0
+            calls = lambda: simulated.gpushare_sim_calls(b"cuGetProcAddress_v2")
+            names = ["cuMemAlloc", "cuMemFree", "cuLaunchKernel", "cuMemcpyHtoDAsync", "cuStreamCreate", "cuGraphLaunch", "cuMemGetInfo",
+                     "cuDeviceGetCount", "cuEventRecord", "cuMemAllocAsync", "cuCtxSynchronize", "cuMemsetD8Async"]
+            found, status = ctypes.c_void_p(), ctypes.c_int(7)
+            before = calls()
+            for version, flags in (12000, 0), (12050, 0), (12000, 2):
+                for name in names:
+                    assert cuda.cuGetProcAddress_v2(name.encode(), ctypes.byref(found), version, ctypes.c_uint64(flags),
+                                                    ctypes.byref(status)) == status.value == 0, name
+            print(calls() - before - 3 * len(names))
+        """, "--memory", "1GiB")
+        self.assertEqual((done.returncode, done.stdout), (0, "0\n"), done)
+
     def test_what_there_is_in_32_bits(self):
         # As before CUDA 3.2, and as LLVM's OpenMP asks: no more than these can say, and nothing behind them is written.
         for memory, told in ("1GiB", 1 << 30), ("8GiB", (1 << 32) - 1):
