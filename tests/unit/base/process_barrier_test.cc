@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/process_barrier.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace gpushare::base {
+namespace {
+
+// One thread stores and looks without a fence, the other stores, has all pass the barrier, and looks. What the latter has
+// not seen of the former was stored by one who saw the latter's.
+TEST(ProcessBarrier, OneOfTheTwoSeesTheOther) {
+  if (!HasProcessBarrier()) GTEST_SKIP() << "the kernel has no membarrier()";
+  constexpr uint32_t kSteps = 1'000'000;
+  constexpr int kRounds = 30;
+  std::vector<uint32_t> saw(kSteps + 1);                   // of `rarely`, at each step
+  std::vector<std::pair<uint32_t, uint32_t>> looks(1024);  // what was stored, what was seen
+  for (int round = 0; round < kRounds; ++round) {
+    std::atomic<uint32_t> often{0}, rarely{0};
+    looks.clear();
+    std::thread other([&] {
+      for (uint32_t i = 1; i <= kSteps; ++i) {
+        often.store(i, std::memory_order_relaxed);
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+        saw[i] = rarely.load(std::memory_order_relaxed);
+      }
+    });
+    for (uint32_t j = 1; often.load(std::memory_order_relaxed) < kSteps; ++j) {
+      rarely.store(j, std::memory_order_relaxed);
+      ProcessBarrier();
+      looks.emplace_back(j, often.load(std::memory_order_relaxed));
+    }
+    other.join();
+    for (const auto& [stored, seen] : looks) {
+      if (seen < kSteps) {
+        ASSERT_GE(saw[seen + 1], stored) << seen;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gpushare::base
