@@ -499,6 +499,24 @@ class Ends(Record):
             self.assert_same(self.rows(self.folder / f"trace-{number}.csv"), [("spin", number, number * 1_000_000)] * length)
         self.assert_nothing_else_is_left("trace-1.csv", "trace-2.csv", "trace-3.csv")
 
+    def test_a_process_that_outlives_the_program_is_told_of(self):
+        said = self.python("""
+            import pathlib, signal
+            told, tells = os.pipe()
+            if os.fork() == 0:
+                context()
+                ok(d.cuLaunchKernel(spin(), 1, 1, 1, 64, 1, 1, 0, 0, parameters(1), 0))
+                pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))
+                for number in 0, 1, 2: os.close(number)
+                os.write(tells, b".")
+                signal.pause()
+            os.read(told, 1)
+            """, self.folder / "pid")
+        left = int((self.folder / "pid").read_text())
+        os.kill(left, signal.SIGKILL)
+        self.assertIn(f"(process {left}) goes on; what it launches from here on is not recorded", said)
+        self.assert_same(self.rows(), [("spin", 1, 1_000_000)])
+
     def test_a_forked_child_is_no_part_of_it(self):
         self.python("""
             context()

@@ -24,6 +24,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "base/env.h"
 #include "base/fd_io.h"
 #include "base/status_macros.h"
@@ -88,6 +89,10 @@ class Folder {
   const std::string path_;
   bool kept_ = false;
 };
+
+std::string Who(const record::Recorded& one) {
+  return absl::StrCat(Printable(one.program, 64), " (process ", one.pid, ")");
+}
 
 // ---- The GPU ----
 
@@ -164,6 +169,29 @@ int WaitFor(pid_t program, const std::string& folder, bool stop) {
   }
 }
 
+// Whether it is there still: one of that number whose environment has the folder, and which has not ended.
+bool GoesOn(const record::Recorded& one, const std::string& folder) {
+  constexpr size_t kMost = 1 << 22;
+  std::string text;
+  // Of one that has ended and is not waited for there is none to read.
+  if (base::ReadFile(absl::StrCat("/proc/", one.pid, "/environ"), kMost, &text) != 0) return false;
+  const std::string wanted = absl::StrCat(record::kFolderVariable, "=", folder);
+  for (const absl::string_view line : absl::StrSplit(text, '\0')) {
+    if (line == wanted) return true;
+  }
+  return false;
+}
+
+// A program may leave some of its processes behind.
+void TellWhoGoesOn(const std::string& folder) {
+  const absl::StatusOr<std::vector<record::Recorded>> all = record::ReadFolder(folder);
+  if (!all.ok()) return;
+  for (const record::Recorded& one : *all) {
+    if (one.state != record::State::kRecording || !GoesOn(one, folder)) continue;
+    Say(absl::StrCat(Who(one), " goes on; what it launches from here on is not recorded"));
+  }
+}
+
 // ---- The trace ----
 
 // What a process has written, up to its last whole line.
@@ -205,10 +233,6 @@ std::string NameOf(const std::string& out, size_t number, size_t of) {
 
 std::string Counted(uint64_t count, const char* one, const char* several) {
   return absl::StrCat(count, " ", count == 1 ? one : several);
-}
-
-std::string Who(const record::Recorded& one) {
-  return absl::StrCat(Printable(one.program, 64), " (process ", one.pid, ")");
 }
 
 void Describe(const record::Recorded& one, const std::string& path,
@@ -397,6 +421,7 @@ ExitCode RecordProgram(const RecordOptions& options) {
   } else if (WIFEXITED(status) && ended != kExitOk) {
     Say(absl::StrCat("the program ended with status ", static_cast<int>(ended)));
   }
+  TellWhoGoesOn((*folder)->path());
   const ExitCode written = WriteTraces(options, *out, **folder);
   if (written != kExitOk) return written;
   const bool asked = options.stop && WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM;
