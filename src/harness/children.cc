@@ -69,6 +69,7 @@ absl::Status Children::Start(const Program& program) {
   posix_spawn_file_actions_destroy(&files);
   if (error != 0) return absl::ErrnoToStatus(error, arguments.front());
   children_.push_back({program.name, program.log, pid, program.may_be_killed, program.serves,
+                       program.stays,
                        base::UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)))});
   return absl::OkStatus();
 }
@@ -90,7 +91,7 @@ absl::Status Children::Look(bool may_end, bool* all) {
     child.ended = true;
     const bool well =
         status == 0 || (child.may_be_killed && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-    if (waited == child.pid && well && may_end) continue;
+    if (waited == child.pid && well && may_end && !child.stays) continue;
     const absl::Status failed = absl::InternalError(
         absl::StrCat(child.name, " ", HowItEnded(status), ": ", EndOfLog(child.log)));
     End();
@@ -138,6 +139,22 @@ absl::Status Children::Wait(Nanos limit) { return WaitFor(nullptr, limit); }
 
 absl::Status Children::WaitUntil(const std::function<bool()>& there, Nanos limit) {
   return WaitFor(&there, limit);
+}
+
+void Children::Dismiss(Nanos limit) {
+  const auto until = std::chrono::steady_clock::now() + limit;
+  for (const Child& child : children_) {
+    if (child.stays && !child.ended) kill(-child.pid, SIGTERM);
+  }
+  for (Child& child : children_) {
+    if (!child.stays || child.ended) continue;
+    siginfo_t how = {};
+    while (waitid(P_PID, static_cast<id_t>(child.pid), &how, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           how.si_pid == 0 && std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(kLookEvery);
+    }
+  }
+  End();
 }
 
 void Children::End() {

@@ -30,6 +30,8 @@ struct Program {
   std::string log;             // a file for what it writes to standard output and standard error
   bool may_be_killed = false;  // its end by SIGKILL is no failure: it does so itself
   bool serves = false;         // it ends with the others, and is not waited for
+  bool stays =
+      false;  // of one that serves: its end before the others' is a failure, however it ends
 };
 
 // Each is a process group of its own. What it starts is in that, and ends with it.
@@ -47,12 +49,14 @@ class Children {
   absl::Status Wait(Nanos limit);
   // The same until `there` says so; Internal where one of them ends before.
   absl::Status WaitUntil(const std::function<bool()>& there, Nanos limit);
+  // Asks those that stay to end, by SIGTERM, so that they may take away what is theirs, and waits so long for it.
+  void Dismiss(Nanos limit);
 
  private:
   struct Child {
     std::string name, log;
     pid_t pid;
-    bool may_be_killed = false, serves = false;
+    bool may_be_killed = false, serves = false, stays = false;
     base::UniqueFd end = {};  // readable when it has ended; none where the kernel has no such thing
     bool ended = false;
   };

@@ -2,6 +2,7 @@
 #include "harness/method.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -33,6 +34,26 @@ std::string Percent(const std::optional<double>& part) {
 // What a run sets itself.
 constexpr const char* kOurs[] = {"LD_PRELOAD", "LD_LIBRARY_PATH", "GPUSHARE_DRIVER", "GPUSHARE_SIM",
                                  "GPUSHARE_SIM_DRIVER"};
+
+constexpr std::string_view kPriority = "%PRIORITY:";
+
+// With the word of the priority in place of each %PRIORITY:HIGH:NORMAL%. Nothing: one of them is of another form.
+std::optional<std::string> WithPriority(std::string value, bool high) {
+  for (size_t at = value.find("%PRIORITY"); at != std::string::npos;
+       at = value.find("%PRIORITY", at)) {
+    const size_t words = at + kPriority.size();
+    const size_t between = value.find(':', words), end = value.find('%', words);
+    if (value.compare(at, kPriority.size(), kPriority) != 0 || between == std::string::npos ||
+        end == std::string::npos || between > end) {
+      return std::nullopt;
+    }
+    const std::string word =
+        high ? value.substr(words, between - words) : value.substr(between + 1, end - between - 1);
+    value.replace(at, end + 1 - at, word);
+    at += word.size();
+  }
+  return value;
+}
 
 bool Says(const Method& method, const char* what) {
   for (const auto& [variable, value] : method.environment) {
@@ -118,6 +139,11 @@ absl::StatusOr<Method> FindMethod(std::string_view text) {
       return absl::InvalidArgumentError(
           absl::StrCat("method ", Quoted(method.name), ": ", ours, " is set by the harness"));
     }
+    if (!WithPriority(variable.second, /*high=*/true).has_value()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("method ", Quoted(method.name), ": ", Quoted(variable.second),
+                       " given; a priority is %PRIORITY:HIGH:NORMAL%, the words for either"));
+    }
     method.environment.push_back(variable);
   }
   return method;
@@ -136,6 +162,26 @@ absl::StatusOr<std::vector<Method>> FindMethods(const std::vector<std::string>& 
     methods.push_back(std::move(method));
   }
   return methods;
+}
+
+absl::Status SetServer(std::string_view text, std::vector<Method>* methods) {
+  const std::pair<std::string, std::string> server =
+      absl::StrSplit(std::string(text), absl::MaxSplits('=', 1));
+  if (server.first.empty() || server.second.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--server ", Quoted(text), " given, NAME=COMMAND allowed"));
+  }
+  for (Method& method : *methods) {
+    if (method.name != server.first || method.kind != Kind::kLibrary) continue;
+    if (!method.server.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--server ", Quoted(text), ": ", method.name, " has one already"));
+    }
+    method.server = server.second;
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--server ", Quoted(text), ": no --method ", server.first, "=LIBRARY is given"));
 }
 
 bool HasProcesses(const Method& method) {
@@ -160,7 +206,7 @@ std::string WhyNot(const Method& method, const Case& one, Ground ground) {
     if (tenant.ask.memory.has_value() && !Says(method, "%MEMORY_")) return "no memory quota";
     if (tenant.ask.cap.has_value() && !Says(method, "%CAP%")) return "no cap";
     if (tenant.ask.share.has_value() && !Says(method, "%SHARE%")) return "no share";
-    if (tenant.ask.high_priority) return "no priority";
+    if (tenant.ask.high_priority && !Says(method, kPriority.data())) return "no priority";
   }
   return "";
 }
@@ -191,6 +237,7 @@ std::vector<std::pair<std::string, std::string>> EnvironmentOf(const Method& met
                                         {"%MEMORY_BYTES%", absl::StrCat(memory)},
                                         {"%TENANT%", tenant},
                                         {"%FOLDER%", folder}});
+    value = WithPriority(value, ask.high_priority).value_or(value);
   }
   return environment;
 }

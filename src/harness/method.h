@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "harness/scenario.h"
 
@@ -32,14 +33,20 @@ struct Method {
   std::string library = {};  // kLibrary: its path
   // kLibrary: the environment of each tenant's program, beside what a run has (environment.h). In a value %SHARE%, %CAP%
   // stand for percentages as they were asked for, 12.5 among them, 100 where nothing was; %MEMORY_MIB%, %MEMORY_BYTES% for the
-  // quota of memory, 0 where there is none; %TENANT% for its name and %FOLDER% for a folder that goes with the run.
+  // quota of memory, 0 where there is none; %TENANT% for its name and %FOLDER% for a folder that goes with the run;
+  // %PRIORITY:HIGH:NORMAL% for the first word where its priority is high, else for the second.
   std::vector<std::pair<std::string, std::string>> environment = {};
+  // kLibrary: what it needs beside itself, a command line of the shell that runs as long as a run's programs; empty: nothing.
+  // In it %FOLDER% stands for the same, and %READY% for a file that it makes when programs may begin.
+  std::string server = {};
 };
 
 // "native", "time-slicing", "mps", "gpushare", "gpushare-spatial", "gpushare-preload"; or NAME=LIBRARY[,VARIABLE=VALUE]...
 absl::StatusOr<Method> FindMethod(std::string_view text);
 // Several, no two of one name: results know them by it.
 absl::StatusOr<std::vector<Method>> FindMethods(const std::vector<std::string>& texts);
+// Gives the library of a method its server, as NAME=COMMAND.
+absl::Status SetServer(std::string_view text, std::vector<Method>* methods);
 std::vector<std::string> MethodNames();
 
 // Processes that have a simulated GPU in common (docs/simulator.md), a broker among them.

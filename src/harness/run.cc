@@ -18,6 +18,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "base/clock.h"
 #include "base/env.h"
@@ -40,6 +41,8 @@ namespace fs = std::filesystem;
 
 constexpr char kMpsControl[] = "nvidia-cuda-mps-control";
 constexpr Nanos kMpsLimit = Seconds(20);
+// Until a library's server is ready, or has ended; and what one has that does not say when it is ready.
+constexpr Nanos kServerLimit = Seconds(20), kServerHeadStart = Seconds(1);
 
 absl::Status WriteText(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
@@ -97,6 +100,7 @@ class OneRun {
     if (broker) GPUSHARE_RETURN_IF_ERROR(StartBroker(&children));
     const bool mps = method_.kind == Kind::kMps;
     if (mps) GPUSHARE_RETURN_IF_ERROR(StartMps(&children));
+    if (!method_.server.empty()) GPUSHARE_RETURN_IF_ERROR(StartServer(&children));
     for (size_t i = 0; i < plans_.size(); ++i) {
       GPUSHARE_RETURN_IF_ERROR(WriteText(PlanPath(i), FormatPlan(plans_[i])));
       GPUSHARE_RETURN_IF_ERROR(children.Start(ProgramOf(i)));
@@ -104,6 +108,7 @@ class OneRun {
     GPUSHARE_RETURN_IF_ERROR(
         children.Wait(bed_.card.has_value() ? bed_.limit + scenario_.length : bed_.limit));
     if (mps) GPUSHARE_RETURN_IF_ERROR(EndMps(&children));
+    if (!method_.server.empty()) children.Dismiss(kServerLimit);
     GPUSHARE_RETURN_IF_ERROR(CheckPreloaded());
     GPUSHARE_ASSIGN_OR_RETURN(Outcome outcome, Collect());
     for (int64_t& ready : outcome.ready_ns) ready -= begun.time_since_epoch().count();
@@ -259,6 +264,24 @@ class OneRun {
                     folder_ / "mps.log"};
     GPUSHARE_RETURN_IF_ERROR(children->Start(quit));
     return children->Wait(kMpsLimit);
+  }
+
+  // A library's. Without a word for when it is ready it has a while.
+  absl::Status StartServer(Children* children) const {
+    const std::string ready = folder_ / "server-ready";
+    Program server = {
+        absl::StrCat("the server of ", method_.name),
+        {bed_.programs + "/with_parent", ThisProcess(), "/bin/sh", "-c",
+         absl::StrReplaceAll(method_.server, {{"%FOLDER%", folder_.path()}, {"%READY%", ready}})},
+        WithoutThoseOfSharing(environ),
+        folder_ / "server.log"};
+    server.serves = server.stays = true;
+    GPUSHARE_RETURN_IF_ERROR(children->Start(server));
+    if (absl::StrContains(method_.server, "%READY%")) {
+      return children->WaitUntil([&] { return access(ready.c_str(), F_OK) == 0; }, kServerLimit);
+    }
+    const Time until = base::RealClock().Now() + kServerHeadStart;
+    return children->WaitUntil([&] { return base::RealClock().Now() >= until; }, kServerLimit);
   }
 
   absl::Status StartBroker(Children* children) {

@@ -728,6 +728,30 @@ class Bench(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stdout)
         self.assertEqual(sorted(os.listdir(self.folder.name)), ["libother.so", "share.yaml"])
 
+    def test_a_library_has_its_server_and_its_word_for_a_priority(self):
+        """Each run has a server of its own, from before its programs begin until they have ended."""
+        asks = self.library("#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\n"
+                            "__attribute__((constructor)) static void go(void) { const char* its = getenv(\"ITS\");"
+                            " if (!its) return; if (access(its, F_OK) != 0) abort();"
+                            " if (strcmp(getenv(\"LEVEL\"), strstr(getenv(\"WHO\"), \"online\") ? \"9\" : \"1\") != 0) abort(); }")
+        diary = self.path("diary")
+        method = f"other={asks},ITS=%FOLDER%/socket,WHO=%TENANT%,LEVEL=%PRIORITY:9:1%"
+        server = (f"trap 'echo ended >> {diary}; exit' TERM; touch %FOLDER%/socket; echo began >> {diary}; touch %READY%; "
+                  "while :; do sleep 0.01; done")
+        result = self.bench("run", self.path("harvest.yaml", HARVEST), "--method", method, "--server", f"other={server}",
+                            "--repetitions", "2")
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertIn("online.p99_ratio", result.stdout)
+        self.assertEqual(pathlib.Path(diary).read_text().split(), ["began", "ended"] * 2)
+        # One that ends is a row, and the others go on.
+        for command in "echo no room >&2; exit 3", "touch %FOLDER%/socket %READY%; sleep 0.05":
+            result = self.bench("run", self.path("harvest.yaml", HARVEST.replace("500ms", "20s")), "--method", method,
+                                "--method", "gpushare", "--server", f"other={command}", "--repetitions", "1")
+            self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
+            self.assertIn("other failed: the server of other ended with status", result.stdout)
+            self.assertRegex(result.stdout, r"\nn +1 +-\n")
+        self.assertEqual(sorted(os.listdir(self.folder.name)), ["diary", "harvest.yaml", "libother.so"])
+
     def test_what_a_library_costs_that_answers_for_dlsym_too(self):
         # Whatever is asked for launches, from whichever object, it gives its own: the driver beside it must be the driver.
         slow = self.library("""

@@ -43,6 +43,11 @@ void AddRunOptions(CLI::App* run, BenchOptions* options, const char* otherwise) 
                                otherwise))
       ->type_name("METHOD")
       ->allow_extra_args(false);
+  run->add_option("--server", options->servers,
+                  "what a library of --method needs beside itself, started before the programs of "
+                  "each run and ended after them; may be given several times")
+      ->type_name("NAME=COMMAND")
+      ->allow_extra_args(false);
   run->add_option("--profile", options->profile,
                   "a device profile, as `bench calibrate` writes them: what the simulated GPU is "
                   "like where a case says nothing else")

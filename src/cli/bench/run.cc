@@ -250,8 +250,13 @@ ExitCode RunBench(const BenchOptions& options) {
   }
   std::vector<std::string> names = options.methods;
   if (names.empty()) names = {"native", "gpushare"};
-  const absl::StatusOr<std::vector<Method>> methods = harness::FindMethods(names);
+  absl::StatusOr<std::vector<Method>> methods = harness::FindMethods(names);
   if (!methods.ok()) return Fail("bench", kExitUsage, methods.status());
+  for (const std::string& each : options.servers) {
+    if (const absl::Status set = harness::SetServer(each, &*methods); !set.ok()) {
+      return Fail("bench", kExitUsage, set);
+    }
+  }
   bed->limit = Seconds(options.limit_s);
   if (!options.out.empty()) {
     if (const ExitCode code = CheckWritable("bench", options.out); code != kExitOk) return code;

@@ -14,6 +14,7 @@ namespace gpushare::cli {
 struct BenchOptions {
   std::vector<std::string> scenarios;  // files, or names (scenarios.h)
   std::vector<std::string> methods;    // none: native and gpushare
+  std::vector<std::string> servers;    // NAME=COMMAND, of methods that are libraries
   std::vector<std::string> cases;      // none: all
   bool as_short = false;               // as their `short:` has them
   std::string gpu = "sim";             // or an ordinal, a UUID, a PCI id

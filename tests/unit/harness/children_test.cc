@@ -58,6 +58,34 @@ TEST_F(ChildrenTest, OfALongLogTheEndIsTold) {
   EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 100 << 10) << "KiB; all of it was read";
 }
 
+TEST_F(ChildrenTest, OneThatStaysIsAskedToEndAndMayTakeAwayWhatIsItsOwn) {
+  const std::string its = log_ + "-socket";
+  Program server = Shell(absl::StrCat("trap 'rm ", its, "; exit' TERM; touch ", its,
+                                      "; while :; do sleep 0.01; done"));
+  server.serves = server.stays = true;
+  Children children;
+  ASSERT_TRUE(children.Start(server).ok());
+  const auto is_there = [&] { return access(its.c_str(), F_OK) == 0; };
+  ASSERT_TRUE(children.WaitUntil(is_there, Seconds(60)).ok());
+  ASSERT_TRUE(children.Start(Shell("true")).ok());
+  EXPECT_TRUE(children.Wait(Seconds(60)).ok());
+  EXPECT_TRUE(is_there());
+  children.Dismiss(Seconds(60));
+  EXPECT_FALSE(is_there());
+}
+
+TEST_F(ChildrenTest, OneThatShouldHaveStayedHasFailedHoweverItEnded) {
+  Program server = Shell("echo no room; exit 0");
+  server.name = "the server";
+  server.serves = server.stays = true;
+  Children children;
+  ASSERT_TRUE(children.Start(server).ok());
+  ASSERT_TRUE(children.Start(Shell("sleep 600")).ok());
+  const absl::Status failed = children.Wait(Seconds(60));
+  EXPECT_EQ(failed.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(failed.message()), HasSubstr("the server ended with status 0: no room"));
+}
+
 TEST_F(ChildrenTest, OneThatKillsItselfHasNotFailedWhereItMay) {
   for (const bool may : {false, true}) {
     Children children;

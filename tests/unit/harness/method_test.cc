@@ -55,6 +55,40 @@ TEST(Method, WhatEachTenantHasForItselfIsNamed) {
   EXPECT_EQ(EnvironmentOf(*method, {}, "a", "/tmp/run")[0].second, "/tmp/run/a.state");
 }
 
+TEST(Method, APriorityIsToldInTheWordsOfEach) {
+  const auto method =
+      FindMethod("other=/l.so,TASK=%PRIORITY:0:1%,BOTH=a%PRIORITY:high:%b%PRIORITY::low%");
+  ASSERT_TRUE(method.ok()) << method.status();
+  const auto high = EnvironmentOf(*method, {.high_priority = true}),
+             normal = EnvironmentOf(*method, {});
+  EXPECT_EQ(high[0].second, "0");
+  EXPECT_EQ(normal[0].second, "1");
+  EXPECT_EQ(high[1].second, "ahighb");
+  EXPECT_EQ(normal[1].second, "ablow");
+  Case one;
+  one.tenants.emplace_back().ask = {.high_priority = true};
+  EXPECT_EQ(WhyNot(*method, one), "");
+  for (const char* const bad : {"%PRIORITY%", "%PRIORITY:1%", "%PRIORITY:1:2", "%PRIORITYS:1:2%"}) {
+    EXPECT_THAT(std::string(FindMethod(std::string("other=/l.so,TASK=") + bad).status().message()),
+                HasSubstr("a priority is %PRIORITY:HIGH:NORMAL%"))
+        << bad;
+  }
+}
+
+TEST(Method, ALibraryMayHaveAServer) {
+  auto methods = FindMethods({"native", "other=/l.so"});
+  ASSERT_TRUE(methods.ok()) << methods.status();
+  EXPECT_TRUE(SetServer("other=serverd --socket=%FOLDER%/socket", &*methods).ok());
+  EXPECT_EQ((*methods)[1].server, "serverd --socket=%FOLDER%/socket");
+  const auto refused = [&methods](const char* text) {
+    return std::string(SetServer(text, &*methods).message());
+  };
+  EXPECT_THAT(refused("other=again"), HasSubstr("other has one already"));
+  EXPECT_THAT(refused("native=serverd"), HasSubstr("no --method native=LIBRARY is given"));
+  EXPECT_THAT(refused("nobody=serverd"), HasSubstr("no --method nobody=LIBRARY is given"));
+  EXPECT_THAT(refused("serverd"), HasSubstr("NAME=COMMAND allowed"));
+}
+
 TEST(Method, MemoryIsToldInTheUnitsOfEach) {
   const auto method = FindMethod("other=/opt/libother.so,LIMIT=%MEMORY_MIB%m,BYTES=%MEMORY_BYTES%");
   ASSERT_TRUE(method.ok()) << method.status();
