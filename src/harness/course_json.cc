@@ -6,6 +6,8 @@
 #include <optional>
 #include <stdexcept>
 
+#include "harness/whole.h"
+
 namespace gpushare::harness {
 namespace {
 
@@ -56,7 +58,7 @@ TenantCourse ReadTenant(const ordered_json& from) {
     throw std::invalid_argument("'low' and 'high' have different lengths");
   tenant.least = ReadNumber(from, "least");
   tenant.most = ReadNumber(from, "most");
-  tenant.requests = from.value("requests", uint64_t{0});
+  tenant.requests = WholeMember<uint64_t>(from, "requests");
   tenant.latency_us = ReadList(from, "latency_us", kMostCourseQuantiles);
   tenant.alone_us = ReadList(from, "alone_us", kMostCourseQuantiles);
   return tenant;
@@ -103,7 +105,7 @@ Course ReadCourse(const ordered_json& from) {
   if (!tenants.is_array() || tenants.size() > kMostTenants)
     throw std::invalid_argument("a course has too many tenants");
   for (const ordered_json& each : tenants) course.tenants.push_back(ReadTenant(each));
-  course.unnamed = from.value("unnamed", size_t{0});
+  course.unnamed = WholeMember<size_t>(from, "unnamed");
   return course;
 }
 

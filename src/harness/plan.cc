@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "harness/whole.h"
 
 namespace gpushare::harness {
 namespace {
@@ -278,6 +279,9 @@ absl::StatusOr<Outcome> ParseOutcome(std::string_view text) {
     Outcome outcome;
     from.at("error").get_to(outcome.error);
     from.at("not_supported").get_to(outcome.not_supported);
+    for (const char* const key : {"sms", "setup_cpu", "play_cpu", "ready", "tenants"}) {
+      AllWhole(from.at(key));
+    }
     from.at("sms").get_to(outcome.sms);
     for (const json& each : from.at("calls")) {
       outcome.calls.push_back({each.at("call").get<std::string>(), each.at("ns").get<double>(),

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
 #include "harness/course_json.h"
+#include "harness/whole.h"
 
 namespace gpushare::harness {
 namespace {
@@ -49,13 +50,13 @@ Circumstances ReadCircumstances(const ordered_json& from) {
   read.driver = from.value("driver", "");
   read.clocks = from.value("clocks", "");
   read.commit = from.value("commit", "");
-  read.seed = from.value("seed", uint64_t{0});
+  read.seed = WholeMember<uint64_t>(from, "seed");
   read.profile = from.value("profile", "");
   return read;
 }
 
 Nanos ReadTimeOf(const ordered_json& from, const char* key) {
-  const Nanos time(from.value(key, int64_t{0}));
+  const Nanos time(WholeMember<int64_t>(from, key));
   if (time < Nanos(0) || time > kLongestRun)
     throw std::invalid_argument("a run's time is out of range");
   return time;
@@ -66,7 +67,7 @@ Result ReadResult(const ordered_json& from) {
   from.at("scenario").get_to(read.scenario);
   from.at("case").get_to(read.one_case);
   from.at("method").get_to(read.method);
-  from.at("repetition").get_to(read.repetition);
+  Whole(from.at("repetition")).get_to(read.repetition);
   read.not_supported = from.value("not_supported", "");
   read.error = from.value("error", "");
   read.sm_mhz = from.value("sm_mhz", 0.0);
@@ -149,7 +150,7 @@ absl::StatusOr<Results> ParseResults(std::string_view text, const std::string& f
         continue;
       }
       if (!begins) return wrong(kNoResults);
-      const int version = json.at(kVersionKey).get<int>();
+      const int version = Whole(json.at(kVersionKey)).get<int>();
       if (version != kResultsVersion) {
         return wrong(absl::StrCat("results of version ", version, " given, ", kResultsVersion,
                                   " is what this gpushare reads"));

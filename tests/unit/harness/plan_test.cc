@@ -115,6 +115,15 @@ TEST(Plan, FineSamplesAreTextOfWhatEachIsMoreThanTheOneBefore) {
   }
 }
 
+TEST(Plan, CountsOfAnOutcomeAreWholeNumbers) {
+  Outcome outcome;
+  outcome.tenants.emplace_back().used_ns = {1234567};
+  std::string text = FormatOutcome(outcome);
+  text.replace(text.find("1234567"), 7, "4e56");
+  EXPECT_EQ(std::string(ParseOutcome(text).status().message()),
+            "outcome: a whole number is wanted");
+}
+
 TEST(StartLine, AllBeginWhenTheLastIsReady) {
   const std::string path = ::testing::TempDir() + "/start-line";
   std::filesystem::remove(path);

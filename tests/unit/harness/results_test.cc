@@ -101,6 +101,11 @@ TEST(Results, SaysSoInWordsForPeople) {
               HasSubstr("r.jsonl:1: it is not what `gpushare bench run --out` writes"));
   EXPECT_THAT(refused(here + "{\"scenario\": NaN}\n"), HasSubstr("the line is no JSON"));
   EXPECT_THAT(refused(here + "{\"scenario\":\"s\"}\n"), HasSubstr("key 'case' not found"));
+  // Of such a count the library makes any.
+  EXPECT_THAT(
+      refused(here + "{\"scenario\":\"s\",\"case\":\"c\",\"method\":\"m\",\"repetition\":4e56}\n"),
+      HasSubstr("a whole number is wanted"));
+  EXPECT_THAT(refused("{\"gpushare_bench\":1e300}\n"), HasSubstr("a whole number is wanted"));
   // As `cat` makes one file of two.
   EXPECT_THAT(refused(here + FormatResult({.scenario = "share"}) + here),
               HasSubstr("r.jsonl:3: other results begin here"));
