@@ -41,7 +41,16 @@ Admission Gate::AdmitUncommon(StreamGate& stream, const Work& work, Time deadlin
        stream.long_graphs.fetch_add(1, std::memory_order_relaxed) % kGraphsPerCalibration == 0);
   if (cost.known && cost.settled && !calibrates && work.kind != Work::Kind::kCooperative) {
     uint32_t launch;
-    if (stream.lane.Pay(work.key, context, {cost.entry, cost.cost_ns}, graph, &launch)) {
+    const meter::CostModel::Settled settled = {cost.entry, static_cast<uint64_t>(cost.cost_ns)};
+    Pocket* pocket = state_->purse.holder();
+    if (pocket != nullptr && pocket->thread != ThisThread()) {
+      // Another thread launched alone until now.
+      const Section section(state_->engine);
+      state_->purse.Share();
+      pocket = nullptr;
+    }
+    if (stream.lane.Pay(work.key, context, settled, graph, pocket != nullptr ? *pocket : no_pocket,
+                        &launch)) {
       return {&stream, launch, Verdict::kAdmitted, false, false};
     }
   }
@@ -56,7 +65,7 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, bool calibrates,
   const meter::CostModel::Prediction cost =
       tenant.costs->Predict(work.key, context, work.footprint, work.like, work.parts);
   const bool exclusive = engine.WantsDevice(stream, work, cost, calibrates);
-  const GrantRequest request = {.charge = tenant.page.ChargeOf(cost.cost_ns),
+  const GrantRequest request = {.charge = tenant.page.ChargeNs(static_cast<uint64_t>(cost.cost_ns)),
                                 .own_grant = !cost.known || exclusive,
                                 .exclusive = exclusive,
                                 .cost_known = cost.known,
@@ -93,8 +102,18 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, bool calibrates,
   return {&stream, launch, Verdict::kAdmitted, true, exclusive || !cost.known || passed || marked};
 }
 
+Pocket* Gate::Asked() {
+  const Section section(state_->engine);
+  return state_->purse.Asked();
+}
+
+Pocket* Gate::PocketHere() const {
+  Pocket* const pocket = state_->purse.holder();
+  return pocket != nullptr && pocket->thread == ThisThread() ? pocket : nullptr;
+}
+
 void Gate::Refused(StreamGate& stream, uint32_t launch) {
-  CompleteSlow({&stream, launch}, /*submitted=*/false);
+  stream.tenant->gate->CompleteSlow({&stream, launch}, /*submitted=*/false);
 }
 
 // The driver has it, or has refused it.

@@ -81,7 +81,7 @@ void Engine::RemoveTenant(Gate* gate) {
   {
     const Section section(engine);
     tenant.removed = true;
-    tenant.page.TakeAll();
+    tenant.purse.TakeAll();
     engine.Wake(tenant);
   }
   // Waiters leave through the lock; the last one clears the way. The reconciler may be recording on its streams, which

@@ -45,6 +45,7 @@ class Gate;
 class
     StreamGate;  // one stream of one tenant, as the gate sees it; owned by its Gate, address stable
 struct Lane;
+struct Pocket;
 struct TenantState;
 
 inline constexpr Nanos kNoBound = Nanos::max();
@@ -66,16 +67,17 @@ struct Work {
   // Others may be waiting for it: held so long it passes, and is charged. Suspended tenants' work does not.
   Nanos longest_hold = kNoBound;
 };
-// Multiplications that do not wait for one another: it stands on the launch path. Nor is anything shifted by half a word:
-// gcc reads what lies on the stack as a whole one then, which waits for the store of the half.
+// It stands on the launch path: the shape's numbers lie side by side as far as the driver lets them grow (31, 16 and 16
+// bits; 11, 11 and 7, and what is left for the bytes), so that three multiplications do, which do not wait for one
+// another. No parameter is shifted by half a word or more: gcc reads what it has put on the stack as a whole one then,
+// which waits for the store of the half.
 inline uint64_t KernelKey(const void* function, const driver::LaunchShape& shape) {
-  const uint64_t grid =
-      uint64_t{shape.grid.x} ^ uint64_t { shape.grid.y } << 24 ^ uint64_t { shape.grid.z } << 44;
-  const uint64_t block =
-      uint64_t{shape.block.x} ^ uint64_t { shape.block.y } << 11 ^ uint64_t { shape.block.z } << 22;
-  return reinterpret_cast<uintptr_t>(function) * 0x9e3779b97f4a7c15u ^
-         (grid + 1) * 0xbf58476d1ce4e5b9u ^ (block + 1) * 0x94d049bb133111ebu ^
-         shape.shared_bytes * 0xd6e8feb86659fd93u;
+  const uint64_t grid_yz = uint64_t{shape.grid.y} + (uint64_t{shape.grid.z} << 16);
+  const uint64_t grid = uint64_t{shape.grid.x} + (grid_yz << 31);
+  const uint64_t block = uint64_t{shape.block.x} + (uint64_t{shape.block.y} << 11) +
+                         (uint64_t{shape.block.z} << 22) + (uint64_t{shape.shared_bytes} << 29);
+  return reinterpret_cast<uintptr_t>(function) * 0x9e3779b97f4a7c15u ^ grid * 0xbf58476d1ce4e5b9u ^
+         block * 0x94d049bb133111ebu;
 }
 
 enum class Verdict : uint8_t {
@@ -174,13 +176,17 @@ class Gate {
   Admission Admit(StreamGate& stream, const Work& work, Time deadline = kNever);
   // The same for nearly every kernel, without a call: lane.h.
   static const Lane& LaneOf(const StreamGate& stream);
+  // The pocket from which the calling thread pays there, if it launches alone: pocket.h. Null: it has none (now). After an
+  // admission that was timed, and for whoever pays by it.
+  Pocket* Asked();
+  Pocket* PocketHere() const;  // the same at other times
   // Must follow every admitted Admission, after the driver's call. `submitted` false: the driver
   // refused, the charge is taken back. Throws nothing for want of memory: what gets no marker gets one later.
   void Complete(const Admission& admission, bool submitted) {
     if (!submitted || admission.timed) CompleteSlow(admission, submitted);
   }
   // Of a launch that was paid for by Lane::Take().
-  void Refused(StreamGate& stream, uint32_t launch);
+  static void Refused(StreamGate& stream, uint32_t launch);
 
   // A marker closes what is open on `stream` (all streams when null) because the host is about to wait
   // for the device; unspent credit goes back. Call before every synchronising driver call.

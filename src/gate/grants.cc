@@ -65,7 +65,7 @@ void Engine::Impl::ReadRecords(TenantState& tenant, uint32_t end) {
 
 void Engine::Impl::SyncLaunches(TenantState& tenant, Time now, Time until) {
   TenantPage& page = tenant.page;
-  const uint64_t word = page.credit.load(std::memory_order_acquire);
+  const uint64_t word = tenant.purse.Look();
   ReadRecords(tenant, TenantPage::LaunchOf(word));
   const Time since = std::min(std::exchange(tenant.launching_since, now), until);
   if (scratch.empty()) return;
@@ -140,8 +140,8 @@ void Engine::Impl::GiveCredit(TenantState& tenant, Nanos amount, sched::Phase ph
   tenant.given_ns += amount.count();
   tenant.phase = phase;
   tenant.last_change = now;
-  tenant.page.Add(static_cast<uint64_t>(amount.count()));
-  tenant.last_word = tenant.page.credit.load(std::memory_order_relaxed);
+  tenant.purse.Add(static_cast<uint64_t>(amount.count()));
+  tenant.last_word = tenant.purse.Look();
   LookBy(now + kSilence);  // nobody else may come to see what became of it
   if (!tenant.open) {
     open_tenants.push_back(&tenant);  // there is room: AddTenant()
@@ -150,7 +150,7 @@ void Engine::Impl::GiveCredit(TenantState& tenant, Nanos amount, sched::Phase ph
 }
 
 void Engine::Impl::TakeCredit(TenantState& tenant, Time now) {
-  const int64_t taken = static_cast<int64_t>(tenant.page.TakeAll());
+  const int64_t taken = static_cast<int64_t>(tenant.purse.TakeAll());
   if (taken == 0) return;
   tenant.given_ns -= taken;
   arbiter.Return(tenant.id, tenant.phase, Nanos(taken), now);
@@ -198,7 +198,7 @@ void Engine::Impl::RunArbiter(Time now, const TenantState* self) {
   bool took = false;
   for (TenantState* tenant : open_tenants) {
     if (tenant->grant_stands || !arbiter.Closed(tenant->options.limits.band, now)) continue;
-    if (TenantPage::CreditOf(tenant->page.credit.load(std::memory_order_relaxed)) == 0) continue;
+    if (TenantPage::CreditOf(tenant->purse.Look()) == 0) continue;
     // Whoever waits for the device waits for those before it too: a thread that was just let through is
     // on its way, and would only ask again.
     if (!tenant->waiting.empty() && arbiter.Draining()) continue;
@@ -308,7 +308,7 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
         next = Next::kLeave;
       } else if ((passed ||
                   ((asked || !request.own_grant) && MayAsk(tenant, request.cost_known, now))) &&
-                 tenant.page.Spend(request.charge, &launch)) {
+                 tenant.purse.Spend(request.charge, &launch)) {
         paid = true;
         if (!request.cost_known) ++tenant.unknown_in_flight;
         if (for_others) {
@@ -347,8 +347,7 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
                         now);
           asked = true;
           RunArbiter(now, &tenant);
-          const uint64_t word = tenant.page.credit.load(std::memory_order_relaxed);
-          if (TenantPage::CreditOf(word) >= request.charge) next = Next::kRetry;
+          if (TenantPage::CreditOf(tenant.purse.Look()) >= request.charge) next = Next::kRetry;
         }
       }
       if (verdict != Verdict::kAdmitted && wait_began != kNever && recorder->on()) [[unlikely]] {

@@ -9,8 +9,9 @@
 //     ... gate->Admit(stream, work) ...
 //   }
 //
-// What it touches of the tenant and of the stream, so that it needs neither a call nor a lock. The atomic operation that
-// spends the credit waits for all stores before it, so there is to be none that is not needed.
+// What it touches of the tenant and of the stream, so that it needs neither a call nor a lock: nor, where the credit is in
+// the thread's pocket (pocket.h), an atomic operation. One that spends from the page waits for all stores before it, so
+// there is to be none that is not needed.
 //
 // Threading: thread-safe. It stays good until the stream is removed.
 #ifndef GPUSHARE_GATE_LANE_H_
@@ -19,6 +20,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "gate/pocket.h"
 #include "gate/tenant_page.h"
 #include "meter/cost_model.h"
 
@@ -34,20 +36,25 @@ struct Lane {
   uint64_t record = 0;  // a LaunchRecord in which only the stream stands
 
   // Pays for a launch of the kernel and numbers it. False, and nothing has happened: its cost is not settled, or there is
-  // not so much credit.
-  [[gnu::always_inline]] bool Take(uint64_t key, uint32_t* launch) const {
+  // not so much credit. `pocket`: the calling thread's, or `no_pocket`.
+  [[gnu::always_inline]] bool Take(uint64_t key, Pocket& pocket, uint32_t* launch) const {
     const uint64_t before = context->load(std::memory_order_relaxed);
     const meter::CostModel::Settled cost = costs->FindSettled(key, before);
     if (cost.cost_ns == 0) [[unlikely]]
       return false;
-    return Pay(key, before, cost, /*graph=*/false, launch);
+    return Pay(key, before, cost, /*graph=*/false, pocket, launch);
+  }
+  [[gnu::always_inline]] bool Take(uint64_t key, uint32_t* launch) const {
+    return Take(key, no_pocket, launch);
   }
 
   // Spends credit on a launch of so settled a cost and numbers it. False: there is not so much.
   [[gnu::always_inline]] bool Pay(uint64_t key, uint64_t before, meter::CostModel::Settled cost,
-                                  bool graph, uint32_t* launch) const {
-    if (!page->Spend(page->ChargeOf(cost.cost_ns), launch)) [[unlikely]]
-      return false;
+                                  bool graph, Pocket& pocket, uint32_t* launch) const {
+    const uint64_t charge = page->ChargeOf(cost.cost_ns);
+    uint64_t word;
+    if (!pocket.Spend(charge, &word) && !page->SpendCharge(charge, &word)) return false;
+    *launch = TenantPage::LaunchOf(word);
     const LaunchRecord more = {.launch = *launch, .stream = 0, .entry = cost.entry, .graph = graph};
     ring->Put(*launch, record | more.Pack());
     context->store(meter::CostModel::Next(before, key), std::memory_order_relaxed);

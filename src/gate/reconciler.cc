@@ -154,11 +154,10 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   if (marker.lease || graphs || batch.guessed) return;
   // Charge by what the tenant's commands lately took of the device, not by what they take alone.
   const double factor = batch.used_ns / std::max(batch.predicted_ns * batch.ratio, 1.0);
-  const float old = tenant.page.charge_factor.load(std::memory_order_relaxed);
-  const float weight = static_cast<float>(std::min(1.0, batch.predicted_ns / 2e6));
-  const float now_charged =
-      std::clamp(old + weight * (static_cast<float>(factor) - old), 0.01f, 1.0f);
-  tenant.page.charge_factor.store(now_charged, std::memory_order_relaxed);
+  const double old = tenant.page.charge_factor();
+  const double weight = std::min(1.0, batch.predicted_ns / 2e6);
+  const double now_charged = std::clamp(old + weight * (factor - old), 0.01, 1.0);
+  tenant.page.set_charge_factor(now_charged);
   // Batches of kernels that fill the device are told apart whatever their length, and every marker between
   // them is a microsecond in which nobody runs.
   const Nanos grant = options.arbiter.grant;
@@ -228,7 +227,7 @@ Time Engine::Impl::RevokeIdle(Time now, std::vector<Marker>& silent) {
   Time next = kNever;
   for (size_t i = 0; i < open_tenants.size();) {
     TenantState& tenant = *open_tenants[i];
-    const uint64_t word = tenant.page.credit.load(std::memory_order_acquire);
+    const uint64_t word = tenant.purse.Look();
     if (word != tenant.last_word) {
       tenant.last_word = word;
       tenant.last_change = now;
@@ -244,7 +243,7 @@ Time Engine::Impl::RevokeIdle(Time now, std::vector<Marker>& silent) {
       SyncLaunches(tenant, now, tenant.last_change);
       unmarked = CloseSilent(tenant, now, silent);
     }
-    const bool done = TenantPage::CreditOf(tenant.page.credit.load()) == 0 && unmarked == 0 &&
+    const bool done = TenantPage::CreditOf(tenant.purse.Look()) == 0 && unmarked == 0 &&
                       TenantPage::LaunchOf(word) == tenant.synced_launch;
     if (done) {
       tenant.open = false;

@@ -17,6 +17,7 @@
 #include "gate/copy_line.h"
 #include "gate/engine.h"
 #include "gate/lane.h"
+#include "gate/purse.h"
 #include "gate/tenant_page.h"
 #include "meter/cost_model.h"
 #include "meter/markers.h"
@@ -121,13 +122,13 @@ struct GrantRequest {
 };
 
 struct TenantState {
-  TenantState(Engine::Impl& owner, std::string tenant_name)
-      : engine(owner), name(std::move(tenant_name)) {}
+  TenantState(Engine::Impl& owner, std::string tenant_name);
 
   Engine::Impl& engine;
   const std::string name;
   driver::Context own_context = nullptr;  // null: the engine's; constant
   TenantPage page;
+  Purse purse;  // its credit
   // 300 KB, which a tenant that never launches does not need: made by OpenBooks() with its first stream or
   // lease, and there from then on.
   std::unique_ptr<LaunchRing> ring;
@@ -410,6 +411,9 @@ struct Engine::Impl {
   void RecordSilent(std::vector<Marker>& silent) ABSL_LOCKS_EXCLUDED(mu);
   Time NextPoll(Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 };
+
+inline TenantState::TenantState(Engine::Impl& owner, std::string tenant_name)
+    : engine(owner), name(std::move(tenant_name)), purse(page, owner.mu) {}
 
 // Holds the engine's lock. On leaving, with the lock released, it wakes whom the section admitted and the
 // reconciler if that has to look earlier than it meant to.

@@ -43,15 +43,17 @@ struct LaunchRecord {
 };
 
 struct TenantPage {
-  static constexpr int kCreditBits = 40;  // 18 minutes of device time
-  static constexpr uint64_t kCreditMask = (uint64_t{1} << kCreditBits) - 1;
-  static constexpr uint64_t kOneLaunch = uint64_t{1} << kCreditBits;
-  static constexpr uint32_t kLaunchMask = (1u << 24) - 1;
+  static constexpr int kLaunchBits = 24;
+  static constexpr uint32_t kLaunchMask = (1u << kLaunchBits) - 1;
+  static constexpr uint64_t kOneNano = uint64_t{1} << kLaunchBits;
 
-  // [launches:24 | credit in ns:40]. One compare-and-swap spends credit and numbers the launch.
+  // [credit in ns:40 | launches:24]: up to 18 minutes of device time. One compare-and-swap spends credit and numbers the
+  // launch. Credit stands above, so that the subtraction itself says whether there is so much; when the launches begin
+  // again at 0, each 16 million of them, that carries one nanosecond into it.
   alignas(64) std::atomic<uint64_t> credit{0};
-  // What a command is charged ÷ what it takes alone: below 1 for tenants whose kernels share the device.
-  std::atomic<float> charge_factor{1};
+  // What a command is charged ÷ what it takes alone, in units of 2^-24: below 1 for tenants whose kernels share the
+  // device. So a product with it is already where the credit stands.
+  std::atomic<uint64_t> charge_units{kOneNano};
 
   // The last launch that came by the slow path, and when the driver had taken it. From there on the
   // launches of a grant are assumed to follow at an even pace.
@@ -61,32 +63,47 @@ struct TenantPage {
   // Bumped with every grant, suspension and removal; waiters sleep on it.
   alignas(64) std::atomic<uint32_t> wake{0};
 
-  static uint64_t CreditOf(uint64_t word) { return word & kCreditMask; }
-  static uint32_t LaunchOf(uint64_t word) { return static_cast<uint32_t>(word >> kCreditBits); }
+  static uint64_t CreditOf(uint64_t word) { return word >> kLaunchBits; }
+  static uint32_t LaunchOf(uint64_t word) { return static_cast<uint32_t>(word) & kLaunchMask; }
 
-  // What a command of that cost is charged, in ns. Signed on the way, since that is one instruction: costs are at least
-  // 100 ns, factors at least 0.01.
-  uint64_t ChargeOf(float cost_ns) const {
-    const float charge = cost_ns * charge_factor.load(std::memory_order_relaxed);
-    return static_cast<uint64_t>(static_cast<int64_t>(charge));
+  double charge_factor() const {
+    return static_cast<double>(charge_units.load(std::memory_order_relaxed)) / kOneNano;
   }
-  // Spends `ns` if there is so much, and says which launch this is.
-  bool Spend(uint64_t ns, uint32_t* launch) {
-    uint64_t word = credit.load(std::memory_order_relaxed);
-    while (CreditOf(word) >= ns) {
-      if (credit.compare_exchange_weak(word, word - ns + kOneLaunch, std::memory_order_acq_rel,
+  void set_charge_factor(double factor) {  // (0, 1]
+    charge_units.store(static_cast<uint64_t>(factor * kOneNano), std::memory_order_relaxed);
+  }
+  // What a command of that cost is charged, whole nanoseconds, as it stands in the word of credit.
+  uint64_t ChargeOf(uint64_t cost_ns) const {
+    return cost_ns * charge_units.load(std::memory_order_relaxed) & ~uint64_t{kLaunchMask};
+  }
+  // The same in ns.
+  uint64_t ChargeNs(uint64_t cost_ns) const { return CreditOf(ChargeOf(cost_ns)); }
+
+  // Spends such a charge if there is so much; `word` is what stood there, with the launch's number.
+  [[gnu::always_inline]] bool SpendCharge(uint64_t charge, uint64_t* word) {
+    uint64_t now = credit.load(std::memory_order_relaxed);
+    uint64_t less;
+    while (!__builtin_sub_overflow(now, charge, &less)) {
+      if (credit.compare_exchange_weak(now, less + 1, std::memory_order_acq_rel,
                                        std::memory_order_relaxed)) {
-        *launch = LaunchOf(word);
+        *word = now;
         return true;
       }
     }
     return false;
   }
+  // The same in ns.
+  bool Spend(uint64_t ns, uint32_t* launch) {
+    uint64_t word;
+    if (ns > kMostCredit || !SpendCharge(ns << kLaunchBits, &word)) return false;
+    *launch = LaunchOf(word);
+    return true;
+  }
   // At most kMostCredit in all.
-  static constexpr uint64_t kMostCredit = kCreditMask / 2;
-  void Add(uint64_t ns) { credit.fetch_add(ns, std::memory_order_acq_rel); }
+  static constexpr uint64_t kMostCredit = (~uint64_t{0} >> kLaunchBits) / 2;
+  void Add(uint64_t ns) { credit.fetch_add(ns << kLaunchBits, std::memory_order_acq_rel); }
   // Takes all credit; returns how much there was.
-  uint64_t TakeAll() { return CreditOf(credit.fetch_and(~kCreditMask, std::memory_order_acq_rel)); }
+  uint64_t TakeAll() { return CreditOf(credit.fetch_and(kLaunchMask, std::memory_order_acq_rel)); }
 };
 
 // The latest launches of a tenant, for the meter.

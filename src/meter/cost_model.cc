@@ -52,7 +52,8 @@ uint32_t CostModel::FindOrInsert(uint64_t id, float footprint, uint32_t parts, u
       entry.footprint.store(footprint, std::memory_order_relaxed);
       entry.parts.store(static_cast<uint16_t>(InParts(parts) ? parts : 0),
                         std::memory_order_relaxed);
-      entry.base.store(base == kCatchAll ? slot : base, std::memory_order_relaxed);
+      entry.base.store(static_cast<uint16_t>(base == kCatchAll ? slot : base),
+                       std::memory_order_relaxed);
       entry.age.store(age_.load(std::memory_order_relaxed), std::memory_order_relaxed);
       used_.fetch_add(1, std::memory_order_relaxed);
       *inserted = true;
@@ -82,7 +83,7 @@ CostModel::Prediction CostModel::Predict(uint64_t key, uint64_t context, float f
   if (base == kCatchAll) return {kCatchAll, cost_ns(kCatchAll), false, true};
   if (inserted && like != 0) {
     // Known and not settled: the first measurement replaces it.
-    entries_[base].cost_ns.store(-FindBase(like), std::memory_order_relaxed);
+    entries_[base].SetCost(-FindBase(like));
   }
   const float base_cost = entries_[base].cost_ns.load(std::memory_order_relaxed);
   const bool base_settled = base_cost > 0;
@@ -98,7 +99,7 @@ CostModel::Prediction CostModel::Predict(uint64_t key, uint64_t context, float f
     const Entry& anywhere = entries_[base];
     if (anywhere.samples.load(std::memory_order_relaxed) >= kSteadySamples &&
         anywhere.spread.load(std::memory_order_relaxed) < kSteady) {
-      entry.cost_ns.store(base_cost, std::memory_order_relaxed);
+      entry.SetCost(base_cost);
       entry.samples.store(kSettledSamples, std::memory_order_relaxed);
       return {slot, base_cost, true, true};
     }
@@ -120,7 +121,7 @@ void CostModel::LearnOne(Entry& entry, float sample, float rate) {
                        std::memory_order_relaxed);
   }
   const float cost = std::max(fresh, kLeastCostNs);
-  entry.cost_ns.store(samples + 1 < kSettledSamples ? -cost : cost, std::memory_order_relaxed);
+  entry.SetCost(samples + 1 < kSettledSamples ? -cost : cost);
   if (samples < 1000) entry.samples.store(static_cast<uint16_t>(samples + 1));
   entry.age.store(age_.load(std::memory_order_relaxed), std::memory_order_relaxed);
 }
@@ -133,7 +134,7 @@ void CostModel::Sweep() {
     Entry& entry = entries_[slot];
     if (entry.id.load(std::memory_order_relaxed) == 0) continue;
     if (entry.age.load(std::memory_order_relaxed) == age) continue;
-    entry.cost_ns.store(0, std::memory_order_relaxed);
+    entry.SetCost(0);
     entry.spread.store(0, std::memory_order_relaxed);
     entry.samples.store(0, std::memory_order_relaxed);
     entry.id.store(0, std::memory_order_release);

@@ -42,14 +42,16 @@ class CostModel {
   // The settled entry of (key, context), if there is one: what the launch path asks first.
   struct Settled {
     uint32_t entry;
-    float cost_ns;  // 0: not settled, or not at its first place in the table; see Predict()
+    // Whole ones: who asks computes with them at once. 0: not settled, more than 4 s, or not at its first place in the
+    // table; see Predict().
+    uint64_t cost_ns;
   };
   Settled FindSettled(uint64_t key, uint64_t context) const {
     const uint64_t id = Mix(key ^ context);
     const Entry& entry = entries_[Slot(id)];
-    const bool found = entry.id.load(std::memory_order_acquire) == id;
-    const float cost = entry.cost_ns.load(std::memory_order_relaxed);
-    return {Slot(id), found && cost > 0 ? cost : 0};
+    if (entry.id.load(std::memory_order_acquire) != id) [[unlikely]]
+      return {Slot(id), 0};
+    return {Slot(id), entry.settled_ns.load(std::memory_order_relaxed)};
   }
   // Finds (key, context), or makes a place for it. A key never seen costs what `like` does (0: none), until it
   // was measured.
@@ -83,24 +85,32 @@ class CostModel {
     x *= 0xd6e8feb86659fd93u;
     return x | 1;  // 0 marks an empty entry
   }
-  // The context after a launch of `key` in `context`: made of the last four keys, and already spread so
-  // that Predict() need not do it.
-  static uint64_t Next(uint64_t context, uint64_t key) {
-    return (context << 16) ^ ((key * 0x9e3779b97f4a7c15u) >> 48);
-  }
+  // The context after a launch of `key` in `context`: of each of the last four keys the upper bits, which are those that
+  // multiplication has spread best.
+  static uint64_t Next(uint64_t context, uint64_t key) { return (context << 16) ^ (key >> 48); }
 
  private:
   struct Entry {
     std::atomic<uint64_t> id{0};
     std::atomic<float> cost_ns{0};  // 0: not measured yet; negative: not often enough to be settled
+    // The same for the launch path: 0 unless it is settled and fits.
+    std::atomic<uint32_t> settled_ns{0};
     std::atomic<float> footprint{1};
     std::atomic<float> spread{0};  // of a base: mean deviation of its samples ÷ its cost
-    std::atomic<uint32_t> base{
-        0};  // the entry of the key without context; itself for such an entry
+    // The entry of the key without context; itself for such an entry.
+    std::atomic<uint16_t> base{0};
     std::atomic<uint16_t> samples{0};
     std::atomic<uint16_t> parts{0};
     std::atomic<uint16_t> age{0};  // the sweep since which it was measured or made
+
+    void SetCost(float cost) {
+      constexpr float kFits = 4e9f;
+      cost_ns.store(cost, std::memory_order_relaxed);
+      settled_ns.store(cost > 0 && cost < kFits ? static_cast<uint32_t>(cost) : 0,
+                       std::memory_order_relaxed);
+    }
   };
+  static_assert(sizeof(Entry) == 32 && kEntries <= 1 << 16);  // the launch path finds it by a shift
   static uint32_t Slot(uint64_t id) { return static_cast<uint32_t>(id >> 40) & (kEntries - 1); }
 
   uint32_t FindOrInsert(uint64_t id, float footprint, uint32_t parts, uint32_t base,

@@ -18,6 +18,7 @@
 namespace gpushare::shim {
 
 std::atomic<Process*> Process::process{nullptr}, Process::working{nullptr};
+std::atomic<work::Calls*> Process::calls_at_once{nullptr};
 std::atomic<bool> Process::forked{false};
 
 absl::Status Process::Attach(const gpushare_shim_driver& driver) {
@@ -43,11 +44,13 @@ absl::Status Process::Attach(const gpushare_shim_driver& driver) {
     return {.gate = &share->gate()};
   };
   made->since_ = made->Now();
+  calls_at_once.store(made->calls_.get(), std::memory_order_release);
   process.store(made.get(), std::memory_order_release);
   working.store(made.release(), std::memory_order_release);
   pthread_atfork(nullptr, nullptr, [] {
     forked.store(true, std::memory_order_relaxed);
     working.store(nullptr, std::memory_order_relaxed);
+    CallsAtOnce().Forked();
   });
   return absl::OkStatus();
 }

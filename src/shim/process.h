@@ -49,6 +49,8 @@ class Process {
   const driver::Table& driver() const { return *driver_; }
   books::Books& books() { return *books_; }
   work::Calls& calls() { return *calls_; }
+  // The same after Attach(), in a forked child too, where they know no stream.
+  static work::Calls& CallsAtOnce() { return *calls_at_once.load(std::memory_order_acquire); }
   // Who pays for what is put on a device: on each its share there.
   work::Payer payer() const { return {.gates = &gates_}; }
   // The driver's own function by exported name; null: it has none.
@@ -125,6 +127,7 @@ class Process {
   }
 
   static std::atomic<Process*> process, working;
+  static std::atomic<work::Calls*> calls_at_once;
   static std::atomic<bool> forked;
 
   std::shared_ptr<device::Runtime> runtime_;

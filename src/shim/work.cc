@@ -31,10 +31,8 @@ CUresult LaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, uns
                       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
                       CUstream stream, void** params, void** extra) {
   CUresult result;
-  Process* const process = Process::Find();
-  if (process != nullptr &&
-      process->calls().LaunchKernelAtOnce(
-          process->payer(), function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+  if (Process::CallsAtOnce().LaunchKernelAtOnce(
+          /*gates=*/nullptr, function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
           shared_bytes, kPerThread ? PerThread(stream) : stream, params, extra, &result))
       [[likely]] {
     return result;

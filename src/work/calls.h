@@ -52,13 +52,16 @@ class Calls {
   Calls(const Calls&) = delete;
   Calls& operator=(const Calls&) = delete;
 
+  // In a forked child, where no driver works: LaunchKernelAtOnce() does nothing any more. Async-signal-safe.
+  void Forked() { streams_.KnowNothing(); }
+
   // -- Kernels (kernels.cc) --
   CUresult LaunchKernel(const Payer& payer, CUfunction function, unsigned grid_x, unsigned grid_y,
                         unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
                         unsigned shared_bytes, CUstream stream, void** params, void** extra);
   // The way of nearly every launch, which is short enough to stand where it is called: the kernel's cost is settled and
   // there is credit for it. False, and nothing has happened: by LaunchKernel().
-  bool LaunchKernelAtOnce(const Payer& payer, CUfunction function, unsigned grid_x, unsigned grid_y,
+  bool LaunchKernelAtOnce(const Gates* gates, CUfunction function, unsigned grid_x, unsigned grid_y,
                           unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
                           unsigned shared_bytes, CUstream stream, void** params, void** extra,
                           CUresult* result);
@@ -228,9 +231,9 @@ class Calls {
   }
 
  private:
-  // False, and nothing has happened: by Submit().
+  // False, and nothing has happened: by Submit(). `gates`: null where there is one identity only.
   template <typename Call>
-  bool AtOnce(const Payer& payer, CUstream handle, uint64_t key, const Call& call,
+  bool AtOnce(const Gates* gates, CUstream handle, uint64_t key, const Call& call,
               CUresult* result);
   CUresult LaunchKernelHeld(const Payer& payer, CUfunction function, unsigned grid_x,
                             unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
@@ -326,28 +329,32 @@ class Calls {
 };
 
 template <typename Call>
-[[gnu::always_inline]] inline bool Calls::AtOnce(const Payer& payer, CUstream handle, uint64_t key,
+[[gnu::always_inline]] inline bool Calls::AtOnce(const Gates* gates, CUstream handle, uint64_t key,
                                                  const Call& call, CUresult* result) {
-  if (Outermost::Inside()) [[unlikely]]
+  ThreadMark* const mark = Outermost::Mark();
+  if (mark->inside) [[unlikely]]
     return false;
-  const Streams::Known* const known = streams_.FindKnown(payer, handle);
+  const Streams::Known* const known = streams_.FindKnown(mark, gates, handle);
+  if (known == nullptr) [[unlikely]]
+    return false;
   uint32_t launch;
-  if (known == nullptr || !known->lane.Take(key, &launch)) [[unlikely]]
-    return false;
-  // The driver's call may come back here, and leave something else there.
-  gate::Gate* const gate = known->gate;
-  gate::StreamGate* const stream = known->stream;
+  gate::StreamGate* stream = nullptr;
   {
-    const Outermost outermost(std::false_type{});
+    // From the payment on, of which a signal handler is not to find half.
+    const InsideOf inside(mark);
+    if (!known->lane.Take(key, *known->pocket, &launch)) [[unlikely]]
+      return false;
+    // The driver's call may come back here, and leave something else there.
+    stream = known->stream;
     *result = call();
   }
   if (*result != CUDA_SUCCESS) [[unlikely]]
-    gate->Refused(*stream, launch);
+    gate::Gate::Refused(*stream, launch);
   return true;
 }
 
 [[gnu::always_inline]] inline bool Calls::LaunchKernelAtOnce(
-    const Payer& payer, CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+    const Gates* gates, CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
     unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream,
     void** params, void** extra, CUresult* result) {
   const uint64_t key = gate::KernelKey(
@@ -356,7 +363,7 @@ template <typename Call>
     return driver_.LaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
                                 shared_bytes, stream, params, extra);
   };
-  return AtOnce(payer, stream, key, call, result);
+  return AtOnce(gates, stream, key, call, result);
 }
 
 }  // namespace gpushare::work

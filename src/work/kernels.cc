@@ -52,7 +52,7 @@ CUresult Calls::LaunchKernel(const Payer& payer, CUfunction function, unsigned g
                              unsigned block_z, unsigned shared_bytes, CUstream stream,
                              void** params, void** extra) {
   CUresult result;
-  if (LaunchKernelAtOnce(payer, function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+  if (LaunchKernelAtOnce(payer.gates, function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
                          shared_bytes, stream, params, extra, &result)) [[likely]] {
     return result;
   }
@@ -90,7 +90,7 @@ CUresult Calls::LaunchKernelEx(const Payer& payer, const CUlaunchConfig* config,
                                      config->sharedMemBytes};
   CUresult result;
   if (!cooperative &&
-      AtOnce(payer, config->hStream, gate::KernelKey(function, shape), call, &result)) {
+      AtOnce(payer.gates, config->hStream, gate::KernelKey(function, shape), call, &result)) {
     return result;
   }
   return Submit(payer, config->hStream, KernelWork(function, shape, cooperative), call);

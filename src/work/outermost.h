@@ -3,28 +3,63 @@
 #ifndef GPUSHARE_WORK_OUTERMOST_H_
 #define GPUSHARE_WORK_OUTERMOST_H_
 
-#include <type_traits>
+#include <atomic>
 #include <utility>
 
 namespace gpushare::work {
+
+// Where a thread notes that it is inside of a call: with what it knows of its streams (Streams::SeenByThread), so that a
+// launch looks in one place for both.
+struct ThreadMark {
+  bool inside = false;
+};
+// Of all threads that know of no stream yet. Nobody writes here: for these a launch has more to do in any case.
+inline constinit ThreadMark nobodys_mark{.inside = true};
 
 // While it lives, calls of this thread are inside of another.
 class Outermost {
  public:
   Outermost() : was_(std::exchange(inside(), true)) {}
-  // Where Inside() is known to be false.
-  explicit Outermost(std::false_type) : was_(false) { inside() = true; }
   ~Outermost() { inside() = was_; }
   Outermost(const Outermost&) = delete;
   Outermost& operator=(const Outermost&) = delete;
   static bool Inside() { return inside(); }
 
+  // The calling thread's; never null.
+  static ThreadMark* Mark() { return mark(); }
+  // It has another from now on.
+  static void Move(ThreadMark* to) {
+    const bool was = inside();
+    mark() = to;
+    inside() = was;
+  }
+
  private:
+  static ThreadMark*& mark() {
+    static thread_local constinit ThreadMark* mark = &nobodys_mark;
+    return mark;
+  }
   static bool& inside() {
-    static thread_local constinit bool inside = false;
-    return inside;
+    static thread_local constinit bool without_mark = false;
+    return mark() == &nobodys_mark ? without_mark : mark()->inside;
   }
   const bool was_;
+};
+
+// The same for a thread with a mark of its own that is known not to be inside. What a signal handler launches meanwhile
+// sees it set, or comes before all that is done behind it.
+class InsideOf {
+ public:
+  explicit InsideOf(ThreadMark* mark) : mark_(mark) {
+    mark->inside = true;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
+  ~InsideOf() { mark_->inside = false; }
+  InsideOf(const InsideOf&) = delete;
+  InsideOf& operator=(const InsideOf&) = delete;
+
+ private:
+  ThreadMark* const mark_;
 };
 
 }  // namespace gpushare::work

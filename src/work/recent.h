@@ -4,6 +4,7 @@
 //   Recent<Entry> recent;                      // an Entry has a `handle`, and an `epoch` that is not 0
 //   recent.Put({.epoch = epoch, .handle = handle, ...});
 //   const Entry& entry = recent.Find(handle);  // of that handle, or any other
+//   const Entry* entry = recent.FindIf(handle);  // null: there is none of that handle
 //
 // What was put last is found until more is put; what stands under another epoch makes room first. One thread's.
 #ifndef GPUSHARE_WORK_RECENT_H_
@@ -31,11 +32,25 @@ class Recent {
     return first.handle == handle ? first : entries_[place ^ 1];
   }
 
+  // The second is asked for only where the first is another's: what is launched there need not wait for that.
+  [[gnu::always_inline]] const Entry* FindIf(Handle handle) const {
+    const size_t place = PlaceOf(handle);
+    if (entries_[place].handle == handle) [[likely]]
+      return &entries_[place];
+    const Entry& second = entries_[place ^ 1];
+    return second.handle == handle ? &second : nullptr;
+  }
+
   void Put(const Entry& entry) {
     const size_t place = PlaceOf(entry.handle);
     Entry &first = entries_[place], &second = entries_[place ^ 1];
     const bool first_is_others = first.handle != entry.handle && first.epoch == entry.epoch;
     (second.handle == entry.handle || first_is_others ? second : first) = entry;
+  }
+
+  template <typename Change>
+  void ForEach(const Change& change) {
+    for (Entry& entry : entries_) change(entry);
   }
 
  private:

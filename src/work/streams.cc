@@ -55,16 +55,17 @@ class Streams::ThreadEnd {
       streams->ForgetThread();
       --streams->ending_threads_;
     }
-    Here() = nullptr;
+    Outermost::Move(&nobodys_mark);
     delete here;
   }
 };
 
 Streams::SeenByThread* Streams::MakeHere() {
   ThreadEnd::Arm();
-  Here() = new SeenByThread;
-  Here()->process = getpid();
-  return Here();
+  auto* const here = new SeenByThread;
+  here->process = getpid();
+  Outermost::Move(here);
+  return here;
 }
 
 struct Streams::Shared {
@@ -100,7 +101,6 @@ void Streams::NewEpoch() {
 
 void Streams::Publish() {
   captures_.store(static_cast<uint32_t>(capturing_.size()));
-  constexpr uint64_t kOfNoEntry = ~uint64_t{0};
   known_epoch_.store(capturing_.empty() ? epoch_.load(std::memory_order_relaxed) : kOfNoEntry,
                      std::memory_order_release);
 }
@@ -148,15 +148,28 @@ Streams::Adopted Streams::FindSlow(const Payer& payer, CUstream handle, CUcontex
   if (Here() == nullptr) MakeHere();
   Here()->seen.Put({epoch, handle, payer.gates, current, adopted});
   if (adopted.gate != nullptr && adopted.shared == nullptr) {
+    gate::Pocket* const pocket = adopted.gate->PocketHere();
     Here()->known.Put({.epoch = epoch,
                        .handle = handle,
-                       .gates = payer.gates,
+                       .pocket = pocket != nullptr ? pocket : &gate::no_pocket,
                        .lane = gate::Gate::LaneOf(*adopted.stream),
-                       .gate = adopted.gate,
                        .stream = adopted.stream,
-                       .context = current});
+                       .gates = payer.gates,
+                       .context = current,
+                       .gate = adopted.gate});
   }
   return adopted;
+}
+
+void Streams::Asked(const Adopted& stream, CUstream handle) {
+  SeenByThread* const here = Here();
+  const Known* const known = here != nullptr ? here->known.FindIf(handle) : nullptr;
+  if (known == nullptr || known->stream != stream.stream) return;
+  gate::Pocket* const pocket = stream.gate->Asked();
+  if (pocket == nullptr || known->pocket == pocket) return;
+  here->known.ForEach([&](Known& each) {
+    if (each.gate == stream.gate) each.pocket = pocket;
+  });
 }
 
 Streams::Adopted Streams::Adopt(const Payer& payer, const Key& key, Entry* entry) {

@@ -35,6 +35,8 @@
 #include "driver/table.h"
 #include "gate/engine.h"
 #include "gate/lane.h"
+#include "gate/pocket.h"
+#include "work/outermost.h"
 #include "work/payer.h"
 #include "work/recent.h"
 
@@ -71,23 +73,29 @@ class Streams {
   struct alignas(64) Known {
     uint64_t epoch = 0;
     CUstream handle = nullptr;
-    const Gates* gates = nullptr;
-    gate::Lane lane;
-    gate::Gate* gate = nullptr;
+    gate::Pocket* pocket = &gate::no_pocket;  // the thread's
+    gate::Lane lane;  // what nearly every launch needs is one line, up to here
     gate::StreamGate* stream = nullptr;
+    const Gates* gates = nullptr;
     CUcontext context = nullptr;  // of special handles
+    gate::Gate* gate = nullptr;
   };
-  [[gnu::always_inline]] const Known* FindKnown(const Payer& payer, CUstream handle) const {
-    SeenByThread* const here = Here();
-    if (here == nullptr) [[unlikely]]
-      return nullptr;
-    const Known& known = here->known.Find(handle);
-    if (known.epoch != known_epoch_.load(std::memory_order_acquire) || known.handle != handle ||
-        known.gates != payer.gates) [[unlikely]] {
+  // `mark`: the thread's own, not nobody's. `gates`: null where there is one identity only.
+  [[gnu::always_inline]] const Known* FindKnown(const ThreadMark* mark, const Gates* gates,
+                                                CUstream handle) const {
+    const Known* const known = static_cast<const SeenByThread*>(mark)->known.FindIf(handle);
+    if (known == nullptr || known->epoch != known_epoch_.load(std::memory_order_acquire) ||
+        (gates != nullptr && known->gates != gates)) [[unlikely]] {
       return nullptr;
     }
-    return IsSpecial(handle) && !IsCurrent(known.context) ? nullptr : &known;
+    if (IsSpecial(handle) && !IsCurrent(known->context)) [[unlikely]]
+      return nullptr;
+    return known;
   }
+  // A launch there has asked for a grant: the thread may pay for the next from a pocket of its own.
+  void Asked(const Adopted& stream, CUstream handle);
+  // In a forked child: no launch goes the short way any more.
+  void KnowNothing() { known_epoch_.store(kOfNoEntry, std::memory_order_relaxed); }
 
   // Work is about to go where another identity's went last: markers tell theirs apart.
   void Turn(const Adopted& stream) {
@@ -160,15 +168,15 @@ class Streams {
     Adopted adopted;
   };
   // A thread's own. Behind one pointer: the loader has little room for thread-local storage of a library that comes late.
-  struct SeenByThread {
+  struct SeenByThread : ThreadMark {
     Recent<Known> known;
     Recent<Seen> seen;
     std::set<Streams*> used;  // which have a stream of the thread's own
     pid_t process = 0;
   };
-  static SeenByThread*& Here() {
-    static thread_local constinit SeenByThread* here = nullptr;
-    return here;
+  static SeenByThread* Here() {  // null: the thread has none
+    ThreadMark* const mark = Outermost::Mark();
+    return mark == &nobodys_mark ? nullptr : static_cast<SeenByThread*>(mark);
   }
   static SeenByThread* MakeHere();
   bool IsCurrent(CUcontext context) const {
@@ -210,6 +218,8 @@ class Streams {
   class ThreadEnd;  // forgets a thread's streams when it ends
   void NewEpoch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  static constexpr uint64_t kOfNoEntry = ~uint64_t{0};
 
   const driver::Table& driver_;
   base::Clock& clock_;

@@ -30,6 +30,7 @@ CUresult Calls::Submit(const Streams::Adopted& stream, CUstream handle, const ga
   if (admission.verdict != gate::Verdict::kAdmitted) return call();
   const CUresult result = call();
   stream.gate->Complete(admission, result == CUDA_SUCCESS);
+  if (admission.timed) streams_.Asked(stream, handle);
   return result;
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <random>
 
+#include "base/process_barrier.h"
 #include "tests/contract/failing_memory.h"
 #include "tests/contract/work_bed.h"
 #include "work/recent.h"
@@ -67,7 +68,7 @@ class KnownTest : public WorkTest {
   bool AtOnce(const Tenant& tenant, Nanos cost, CUstream stream, CUresult* result) {
     uint64_t ns = static_cast<uint64_t>(cost.count());
     void* params[] = {&ns};
-    return calls_->LaunchKernelAtOnce(tenant.payer(), spin_, 100, 1, 1, 1024, 1, 1, 0, stream,
+    return calls_->LaunchKernelAtOnce(tenant.payer().gates, spin_, 100, 1, 1, 1024, 1, 1, 0, stream,
                                       params, nullptr, result);
   }
   // Until what the kernel costs is settled, wherever it stands among others of its kind.
@@ -120,6 +121,43 @@ TEST_F(KnownTest, NearlyEveryLaunchIsPaidForAtOnce) {
   EXPECT_LE(CallsOf("cuCtxGetCurrent") - asked,
             400u + 2 * (1000u - static_cast<unsigned>(at_once)));
   EXPECT_EQ(t.gate->stats().launches - before, 1000u);
+}
+
+// The credit is in the pocket of the thread that launches alone, and in the page again when another comes. Whichever way
+// a launch is paid for, the books have it once, and what it took.
+TEST_F(KnownTest, WhoLaunchesAlonePaysFromAPocketUntilAnotherComes) {
+  if (!base::HasProcessBarrier()) GTEST_SKIP() << "the kernel has no membarrier()";
+  const Tenant& t = Weighing(1);
+  const CUstream other = NewStream(t);
+  ASSERT_NO_FATAL_FAILURE(Settle(t, t.stream));
+  ASSERT_NE(t.gate->PocketHere(), nullptr);
+  const uint64_t before = t.gate->stats().launches;
+  const double measured = MeasuredMs(t);
+  const auto launch = [&](CUstream stream, int times) {
+    int at_once = 0;
+    for (int i = 0; i < times; ++i) {
+      CUresult result = CUDA_SUCCESS;
+      if (AtOnce(t, Micros(10), stream, &result)) {
+        ++at_once;
+      } else {
+        result = Spin(t, Micros(10), stream);
+      }
+      EXPECT_CU(result);
+    }
+    return at_once;
+  };
+  EXPECT_GT(launch(t.stream, 500), 300);
+  Thread([&] {
+    EXPECT_EQ(t.gate->PocketHere(), nullptr);
+    launch(other, 50);
+  })->Join();
+  EXPECT_EQ(t.gate->PocketHere(), nullptr);
+  EXPECT_GT(launch(t.stream, 500), 300);
+  ASSERT_CU(calls_->CtxSynchronize(t.payer()));
+  Rest();
+  EXPECT_EQ(t.gate->stats().launches - before, 1050u);
+  EXPECT_NEAR(MeasuredMs(t) - measured, 10.5, 0.3);
+  EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
 }
 
 TEST_F(KnownTest, WhatTheDriverRefusesAtOnceIsGivenBack) {

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a tenant's credit is: in its page, for all threads, or in the pocket of the one that launches alone.
+//
+// A thread gets it into its pocket when it was the only one to ask for grants several times in a row, and loses it when
+// another comes; then it takes twice as many to get it back. So threads that take turns pay for it rarely.
+//
+// Threading: under the engine's lock, but for what says otherwise.
+#ifndef GPUSHARE_GATE_PURSE_H_
+#define GPUSHARE_GATE_PURSE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/sync.h"
+#include "gate/pocket.h"
+#include "gate/tenant_page.h"
+
+namespace gpushare::gate {
+
+class Purse {
+ public:
+  // `mutex`: the engine's.
+  Purse(TenantPage& page, base::Mutex& mutex) : page_(page), mutex_(mutex) {}
+  Purse(const Purse&) = delete;
+  Purse& operator=(const Purse&) = delete;
+
+  // As TenantPage::credit, wherever it is.
+  uint64_t Look() const;
+  void Add(uint64_t ns);
+  uint64_t TakeAll();
+  // By the calling thread. From another's pocket it is fetched.
+  bool Spend(uint64_t ns, uint32_t* launch);
+  // What is in another's pocket than the calling thread's goes into the page.
+  void Share();
+
+  // The pocket in which it is; null: in the page. Without the lock: of the calling thread that is the truth until it lets go.
+  Pocket* holder() const { return holder_.load(std::memory_order_acquire); }
+
+  // The calling thread, which may launch by a pocket, has asked for a grant. Its pocket, if the credit is there now; null:
+  // it is not. Where there is no memory for it, it is not.
+  Pocket* Asked() noexcept;
+
+  // Of Pocket::Spend(), which holds no lock.
+  bool Claim(Pocket& pocket, uint64_t before) noexcept;
+
+ private:
+  static constexpr size_t kMostPockets = 64;
+  static constexpr uint32_t kAtFirst = 4, kAtMost = 1 << 14;
+  // So much spent is forgotten by its thread: the sum has 40 bits.
+  static constexpr uint64_t kMuch = uint64_t{1} << 36;
+
+  Pocket* PocketOf(const void* thread);
+  static void Rebase(Pocket& pocket);
+  static bool Paid(const Pocket& pocket, uint64_t spent);
+  static uint64_t Spent(const Pocket& pocket);
+  static uint64_t Empty(Pocket& pocket, bool own);
+
+  TenantPage& page_;
+  base::Mutex& mutex_;
+  std::atomic<Pocket*> holder_{nullptr};
+  std::vector<std::unique_ptr<Pocket>> pockets_;
+  const void* last_ = nullptr;  // who asked last
+  uint32_t in_a_row_ = 0, wanted_ = kAtFirst;
+};
+
+}  // namespace gpushare::gate
+
+#endif  // GPUSHARE_GATE_PURSE_H_

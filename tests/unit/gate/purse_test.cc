@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// Credit in the pocket of one thread: what it spends without an atomic operation while others give, take and fetch is
+// there exactly once.
+#include "gate/purse.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "base/process_barrier.h"
+#include "base/sync.h"
+
+namespace gpushare::gate {
+namespace {
+
+class PurseTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!base::HasProcessBarrier()) GTEST_SKIP() << "the kernel has no membarrier()";
+  }
+  Pocket* Asked() {
+    const base::MutexLock lock(&mutex_);
+    return purse_.Asked();
+  }
+  Pocket* GetPocket() {
+    for (int i = 0; i < 1 << 15; ++i) {
+      if (Pocket* const pocket = Asked(); pocket != nullptr) return pocket;
+    }
+    return nullptr;
+  }
+  static uint64_t Charge(uint64_t ns) { return ns << TenantPage::kLaunchBits; }
+  uint64_t Credit() { return TenantPage::CreditOf(purse_.Look()); }
+  uint32_t Launches() { return TenantPage::LaunchOf(purse_.Look()); }
+
+  base::Mutex mutex_;
+  TenantPage page_;
+  Purse purse_{page_, mutex_};
+};
+
+TEST_F(PurseTest, WhoAsksAloneGetsThePocket) {
+  page_.Add(100);
+  uint32_t launch = 0;
+  ASSERT_TRUE(page_.Spend(10, &launch));
+  EXPECT_EQ(Asked(), nullptr);  // once is not enough
+  Pocket* const pocket = GetPocket();
+  ASSERT_NE(pocket, nullptr);
+  EXPECT_EQ(purse_.holder(), pocket);
+  EXPECT_EQ(Credit(), 90u);
+  EXPECT_EQ(Launches(), 1u);
+  EXPECT_FALSE(page_.Spend(1, &launch));  // for others it is empty
+  uint64_t word = 0;
+  EXPECT_TRUE(pocket->Spend(Charge(30), &word));
+  EXPECT_EQ(TenantPage::LaunchOf(word), 1u);
+  EXPECT_FALSE(pocket->Spend(Charge(61), &word));
+  EXPECT_TRUE(pocket->Spend(Charge(60), &word));
+  EXPECT_EQ(TenantPage::LaunchOf(word), 2u);
+  EXPECT_EQ(purse_.Look(), 3u);
+  purse_.Add(7);
+  EXPECT_TRUE(purse_.Spend(5, &launch));
+  EXPECT_EQ(launch, 3u);
+  EXPECT_EQ(purse_.TakeAll(), 2u);
+  EXPECT_FALSE(pocket->Spend(Charge(1), &word));
+  EXPECT_EQ(GetPocket(), pocket);  // it stays
+}
+
+TEST_F(PurseTest, AnotherThreadFetchesWhatIsThere) {
+  page_.Add(100);
+  Pocket* const pocket = GetPocket();
+  ASSERT_NE(pocket, nullptr);
+  uint64_t word = 0;
+  ASSERT_TRUE(pocket->Spend(Charge(30), &word));
+  uint32_t launch = 0;
+  std::thread([&] {
+    const base::MutexLock lock(&mutex_);
+    EXPECT_TRUE(purse_.Spend(20, &launch));
+  }).join();
+  EXPECT_EQ(launch, 1u);
+  EXPECT_EQ(purse_.holder(), nullptr);
+  EXPECT_FALSE(pocket->Spend(Charge(1), &word));
+  EXPECT_EQ(Credit(), 50u);
+  ASSERT_TRUE(page_.Spend(50, &launch));
+  EXPECT_EQ(launch, 2u);
+  // It takes longer to get it back, and then it is the same one.
+  for (int i = 0; i < 7; ++i) EXPECT_EQ(Asked(), nullptr);
+  EXPECT_EQ(Asked(), pocket);
+  EXPECT_EQ(Launches(), 3u);
+}
+
+// Sixteen million launches, the numbers of which begin again.
+TEST_F(PurseTest, NumbersBeginAgain) {
+  page_.credit = (uint64_t{50} << TenantPage::kLaunchBits) | TenantPage::kLaunchMask;
+  Pocket* const pocket = GetPocket();
+  ASSERT_NE(pocket, nullptr);
+  uint64_t word = 0;
+  ASSERT_TRUE(
+      pocket->Spend(Charge(50), &word));  // all of it: what is carried stands in nobody's way
+  EXPECT_EQ(TenantPage::LaunchOf(word), TenantPage::kLaunchMask);
+  EXPECT_EQ(purse_.Look(), 0u);
+  purse_.Add(20);
+  ASSERT_TRUE(pocket->Spend(Charge(10), &word));
+  EXPECT_EQ(TenantPage::LaunchOf(word), 0u);
+  EXPECT_EQ(purse_.TakeAll(), 9u);
+  purse_.Add(20);
+  ASSERT_TRUE(pocket->Spend(Charge(20), &word));
+}
+
+// What is spent has 40 bits: two minutes of device time twenty times over.
+TEST_F(PurseTest, ItsSumDoesNotRunOver) {
+  Pocket* const pocket = GetPocket();
+  ASSERT_NE(pocket, nullptr);
+  constexpr uint64_t kGrant = 120'000'000'000;
+  for (int i = 0; i < 20; ++i) {
+    purse_.Add(kGrant);
+    uint64_t word = 0;
+    ASSERT_TRUE(pocket->Spend(Charge(kGrant - 5), &word)) << i;
+    ASSERT_EQ(TenantPage::LaunchOf(word), static_cast<uint32_t>(i));
+    ASSERT_EQ(Asked(), pocket);
+    ASSERT_EQ(purse_.TakeAll(), 5u);
+  }
+}
+
+// The steps of Pocket::Spend() that somebody comes between: its store is late, or was seen.
+TEST_F(PurseTest, WhatIsTakenOutMeanwhile) {
+  Pocket* const pocket = GetPocket();
+  ASSERT_NE(pocket, nullptr);
+  const auto of_another = [&](const auto& what) {
+    std::thread([&] {
+      const base::MutexLock lock(&mutex_);
+      what();
+    }).join();
+  };
+  const auto store = [&](uint64_t ns) {
+    const uint64_t before = pocket->spent;
+    pocket->spent = before + Charge(ns) + 1;
+    return before;
+  };
+  // Late: it is not paid, and never was.
+  purse_.Add(100);
+  of_another([&] { EXPECT_EQ(purse_.TakeAll(), 100u); });
+  uint64_t before = store(30);
+  EXPECT_EQ(purse_.Look(), 0u);
+  of_another([&] { EXPECT_EQ(purse_.TakeAll(), 0u); });
+  EXPECT_FALSE(purse_.Claim(*pocket, before));
+  EXPECT_EQ(purse_.Look(), 0u);
+  // Seen: it is.
+  purse_.Add(100);
+  before = store(30);
+  of_another([&] { EXPECT_EQ(purse_.TakeAll(), 70u); });
+  EXPECT_TRUE(purse_.Claim(*pocket, before));
+  EXPECT_EQ(purse_.Look(), 1u);
+  // Late, and paid by what came since; or not by so much.
+  purse_.Add(100);
+  of_another([&] { EXPECT_EQ(purse_.TakeAll(), 100u); });
+  before = store(30);
+  purse_.Add(29);
+  EXPECT_EQ(Credit(), 29u);
+  EXPECT_EQ(Launches(), 1u);
+  purse_.Add(21);
+  EXPECT_TRUE(purse_.Claim(*pocket, before));
+  EXPECT_EQ(Credit(), 20u);
+  EXPECT_EQ(Launches(), 2u);
+  // Late, and another thread has come for good: its number is that one's.
+  of_another([&] { EXPECT_EQ(purse_.TakeAll(), 20u); });
+  before = store(30);
+  purse_.Add(10);
+  uint32_t launch = 0;
+  of_another([&] { EXPECT_TRUE(purse_.Spend(10, &launch)); });
+  EXPECT_EQ(launch, 2u);
+  EXPECT_EQ(purse_.holder(), nullptr);
+  EXPECT_FALSE(purse_.Claim(*pocket, before));
+  EXPECT_EQ(purse_.Look(), 3u);
+}
+
+// One thread spends from its pocket, another gives and takes back and fetches it all from time to time. Each launch's number
+// is there once, and no nanosecond comes or goes.
+TEST_F(PurseTest, NothingIsSpentTwiceOrLost) {
+  constexpr int kMost = 1 << 22;
+  auto numbers = std::make_unique<std::vector<std::atomic<uint8_t>>>(kMost);
+  std::atomic<bool> done{false};
+  std::atomic<uint64_t> spent{0}, launches{0}, by_pocket{0};
+  // Without an atomic operation, which would end what is to be seen here: that a store is late.
+  const auto numbered = [&](uint32_t number) {
+    if (number >= kMost) return;
+    std::atomic<uint8_t>& times = (*numbers)[number];
+    times.store(static_cast<uint8_t>(times.load(std::memory_order_relaxed) + 1),
+                std::memory_order_relaxed);
+  };
+  const auto launched = [&](uint32_t number, uint64_t ns) {
+    spent += ns;
+    ++launches;
+    numbered(number);
+  };
+  std::thread owner([&] {
+    std::mt19937 random(1);
+    Pocket* pocket = &no_pocket;
+    uint64_t of_mine = 0, mine = 0;
+    while (!done) {
+      const uint64_t ns = 1 + random() % 4;
+      uint64_t word;
+      if (pocket->Spend(Charge(ns), &word)) {
+        of_mine += ns;
+        by_pocket.store(++mine, std::memory_order_relaxed);
+        numbered(TenantPage::LaunchOf(word));
+      } else if (page_.SpendCharge(Charge(ns), &word)) {
+        launched(TenantPage::LaunchOf(word), ns);
+      } else if (Pocket* const asked = Asked(); asked != nullptr) {
+        pocket = asked;
+      }
+    }
+    spent += of_mine;
+    launches += mine;
+  });
+  uint64_t added = 0, taken = 0;
+  std::mt19937 random(2);
+  for (int i = 0; (i < 5000 || by_pocket < 50'000) && i < 1'000'000; ++i) {
+    {
+      const base::MutexLock lock(&mutex_);
+      if (random() % 2 == 0) {
+        taken += purse_.TakeAll();
+      } else {
+        const uint64_t ns = random() % 200000;
+        purse_.Add(ns);
+        added += ns;
+      }
+      EXPECT_LT(Credit(), uint64_t{1} << 30);
+      if (i % 1000 == 999 && i < 5000) {
+        uint32_t launch = 0;
+        const uint64_t ns = 1 + random() % 9;
+        if (purse_.Spend(ns, &launch)) launched(launch, ns);
+      }
+    }
+    // Somewhere in the midst of what the owner does.
+    for (uint64_t n = random() % 300; n > 0; --n)
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
+  done = true;
+  owner.join();
+  EXPECT_GT(by_pocket, 1000u);
+  EXPECT_EQ(spent + taken + Credit(), added);
+  EXPECT_EQ(Launches(), launches & TenantPage::kLaunchMask);
+  for (uint64_t i = 0; i < std::min<uint64_t>(launches, kMost); ++i) {
+    ASSERT_EQ((*numbers)[i], 1) << "the launch numbered " << i;
+  }
+}
+
+}  // namespace
+}  // namespace gpushare::gate
