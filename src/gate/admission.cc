@@ -41,7 +41,8 @@ Admission Gate::AdmitUncommon(StreamGate& stream, const Work& work, Time deadlin
        stream.long_graphs.fetch_add(1, std::memory_order_relaxed) % kGraphsPerCalibration == 0);
   if (cost.known && cost.settled && !calibrates && work.kind != Work::Kind::kCooperative) {
     uint32_t launch;
-    const meter::CostModel::Settled settled = {cost.entry, static_cast<uint64_t>(cost.cost_ns)};
+    const meter::CostModel::Settled settled = {
+        cost.entry, std::max(uint64_t{1}, static_cast<uint64_t>(cost.cost_ns))};
     Pocket* pocket = state_->purse.holder();
     if (pocket != nullptr && pocket->thread != ThisThread()) {
       // Another thread launched alone until now.

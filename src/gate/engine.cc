@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/process_barrier.h"
 #include "base/status_macros.h"
 #include "gate/state.h"
 
@@ -24,6 +25,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(driver::Driver& driver,
                                                        driver::Context context,
                                                        const EngineOptions& options) {
   auto impl = std::make_unique<Impl>(driver, context, options);
+  base::
+      HasProcessBarrier();  // to be asked first takes the kernel milliseconds, and later the lock is held (purse.h)
   GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(driver.PushContext(context), "cuCtxPushCurrent"));
   absl::StatusOr<std::unique_ptr<meter::TimeLine>> time_line =
       meter::TimeLine::Create(driver, impl->events);

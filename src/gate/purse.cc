@@ -46,7 +46,18 @@ uint64_t Purse::Look() const {
 }
 
 void Purse::Add(uint64_t ns) {
-  Pocket* const pocket = holder();
+  Pocket* pocket = holder();
+  if (pocket != nullptr &&
+      TenantPage::CreditOf(pocket->limit.load(std::memory_order_relaxed)) + ns >
+          TenantPage::kMostCredit) {
+    // Its thread asks by other ways than Asked(), where the sum would have been made small again.
+    if (pocket->thread == ThisThread()) {
+      Rebase(*pocket);
+    } else {
+      Share();
+      pocket = holder();
+    }
+  }
   if (pocket == nullptr) {
     page_.Add(ns);
     return;

@@ -72,9 +72,11 @@ struct TenantPage {
   void set_charge_factor(double factor) {  // (0, 1]
     charge_units.store(static_cast<uint64_t>(factor * kOneNano), std::memory_order_relaxed);
   }
-  // What a command of that cost is charged, whole nanoseconds, as it stands in the word of credit.
+  // What a command of that cost is charged, whole nanoseconds, rounded up, as it stands in the word of credit: never
+  // nothing, or who has no credit could launch.
   uint64_t ChargeOf(uint64_t cost_ns) const {
-    return cost_ns * charge_units.load(std::memory_order_relaxed) & ~uint64_t{kLaunchMask};
+    return (cost_ns * charge_units.load(std::memory_order_relaxed) + kLaunchMask) &
+           ~uint64_t{kLaunchMask};
   }
   // The same in ns.
   uint64_t ChargeNs(uint64_t cost_ns) const { return CreditOf(ChargeOf(cost_ns)); }

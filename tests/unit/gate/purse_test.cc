@@ -90,6 +90,41 @@ TEST_F(PurseTest, AnotherThreadFetchesWhatIsThere) {
   EXPECT_EQ(Launches(), 3u);
 }
 
+// The sum of what was ever put into it has 40 bits.
+TEST_F(PurseTest, WhatIsGivenInAllHasNoBound) {
+  constexpr uint64_t kMuch = TenantPage::kMostCredit / 3;
+  Pocket* const pocket = GetPocket();
+  ASSERT_NE(pocket, nullptr);
+  uint64_t word = 0;
+  for (int i = 0; i < 100; ++i) {
+    const base::MutexLock lock(&mutex_);
+    purse_.Add(kMuch);
+    ASSERT_TRUE(pocket->Spend(Charge(kMuch), &word)) << i;
+    ASSERT_EQ(TenantPage::LaunchOf(word), static_cast<uint32_t>(i));
+  }
+  EXPECT_EQ(Credit(), 0u);
+  // Given by another thread, who may not touch what the first has spent.
+  for (int i = 0; i < 5; ++i) {
+    std::thread([&] {
+      const base::MutexLock lock(&mutex_);
+      purse_.Add(kMuch);
+    }).join();
+    const base::MutexLock lock(&mutex_);
+    uint32_t launch = 0;
+    ASSERT_TRUE(purse_.Spend(kMuch, &launch)) << i;
+    ASSERT_EQ(launch, static_cast<uint32_t>(100 + i));
+  }
+}
+
+TEST_F(PurseTest, TheLeastChargeIsANanosecond) {
+  page_.set_charge_factor(0.01);
+  EXPECT_EQ(page_.ChargeNs(100), 1u);  // a hundredth has no finite binary form
+  EXPECT_EQ(page_.ChargeNs(1), 1u);
+  page_.set_charge_factor(1);
+  EXPECT_EQ(page_.ChargeNs(1), 1u);
+  EXPECT_EQ(page_.ChargeNs(12345), 12345u);
+}
+
 // Sixteen million launches, the numbers of which begin again.
 TEST_F(PurseTest, NumbersBeginAgain) {
   page_.credit = (uint64_t{50} << TenantPage::kLaunchBits) | TenantPage::kLaunchMask;
