@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "sim/clock.h"
+#include "sim/clock/clock.h"
 
 namespace gpushare::sim {
 

@@ -4,10 +4,10 @@
 #include <memory>
 #include <utility>
 
-#include "sim/api.h"
-#include "sim/capture.h"
-#include "sim/graph_ops.h"
-#include "sim/shared_device.h"
+#include "sim/api/api.h"
+#include "sim/graph/capture.h"
+#include "sim/graph/ops.h"
+#include "sim/processes/device.h"
 
 namespace gpushare::sim {
 

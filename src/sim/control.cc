@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "gpushare/testing/sim.h"
-#include "sim/api.h"
-#include "sim/library.h"
-#include "sim/shared_device.h"
-#include "sim/shared_file.h"
+#include "sim/api/api.h"
+#include "sim/module/library.h"
+#include "sim/processes/device.h"
+#include "sim/processes/file.h"
 
 using namespace gpushare::sim;  // NOLINT: the entry points are global names
 

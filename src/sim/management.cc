@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "gpushare/testing/sim.h"
-#include "sim/api.h"
-#include "sim/identity.h"
-#include "sim/shared_device.h"
+#include "sim/api/api.h"
+#include "sim/config/identity.h"
+#include "sim/processes/device.h"
 
 using namespace gpushare::sim;  // NOLINT: the entry points are global names
 

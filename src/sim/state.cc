@@ -5,8 +5,8 @@
 
 #include <cstring>
 
-#include "sim/shared_device.h"
-#include "sim/thread.h"
+#include "sim/clock/thread.h"
+#include "sim/processes/device.h"
 
 namespace gpushare::sim {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "sim/config.h"
-#include "sim/profile.h"
+#include "sim/config/config.h"
+#include "sim/config/profile.h"
 #include "yaml/document.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);  // libFuzzer calls it

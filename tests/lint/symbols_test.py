@@ -12,7 +12,7 @@ import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 FILES = ("scripts/check-symbols", "src/driver/symbols.def", "src/driver/symbols.h", "src/driver/errors.cc",
-         *glob.glob("src/sim/*.cc", root_dir=ROOT))
+         *glob.glob("src/sim/api/*.cc", root_dir=ROOT))
 
 # What is changed in which file, and what the check has to say.
 MISTAKES = (
@@ -27,7 +27,7 @@ MISTAKES = (
      "X(cuInit, 2000, loader, 0, 1)\nX(cuNoSuchCall, 2000, loader, 0, 0)\n", "cuNoSuchCall is in no header"),
     ("src/driver/symbols.def", "X(cuInit, 2000, loader, 0, 1)", "X(cuInit, 2000, loader, 0, 0)",
      "cuInit is marked not simulated, but src/sim defines it"),
-    ("src/sim/api_init.cc", "SIM_API(cuInit)", "static CUresult (cuInit)",
+    ("src/sim/api/init.cc", "SIM_API(cuInit)", "static CUresult (cuInit)",
      "cuInit is marked simulated, but src/sim does not define it"),
     ("src/driver/errors.cc", '{719, "CUDA_ERROR_LAUNCH_FAILED"', '{717, "CUDA_ERROR_LAUNCH_FAILED"',
      "CUDA_ERROR_LAUNCH_FAILED = 719 is missing"),

@@ -6,7 +6,7 @@
 #include <functional>
 #include <random>
 
-#include "sim/shared_layout.h"
+#include "sim/processes/layout.h"
 #include "tests/sim/process_test.h"
 
 namespace gpushare::sim_test {

@@ -2,7 +2,7 @@
 // Devices: finding them, who they are, what is used of them.
 #include <cstdio>
 
-#include "sim/identity.h"
+#include "sim/config/identity.h"
 #include "sim/nvml/entry.h"
 #include "sim/nvml/source.h"
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "sim/config.h"
-#include "sim/identity.h"
+#include "sim/config/config.h"
+#include "sim/config/identity.h"
 
 namespace gpushare::sim::nvml {
 namespace {

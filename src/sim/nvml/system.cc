@@ -3,7 +3,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "sim/identity.h"
+#include "sim/config/identity.h"
 #include "sim/nvml/entry.h"
 #include "sim/nvml/source.h"
 

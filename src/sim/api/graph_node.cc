@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nodes of graphs: adding them, taking them out, what they do.
+#include <vector>
+
+#include "sim/api/api.h"
+#include "sim/graph/ops.h"
+#include "sim/graph/params.h"
+
+namespace gpushare::sim {
+namespace {
+
+// Adds a node that `fill` completes; the node is gone again when `fill` fails.
+template <typename Fill>
+CUresult Add(CUgraphNode* handle, CUgraph graph_handle, const CUgraphNode* dependency_handles,
+             size_t count, NodeType type, const Fill& fill) {
+  Graph* const graph = FindGraph(graph_handle);
+  if (handle == nullptr || graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  std::vector<GraphNode*> dependencies;
+  CUresult result = FindDependencies(graph, dependency_handles, count, &dependencies);
+  if (result != CUDA_SUCCESS) return result;
+  GraphNode* const node = AddNode(graph, type, dependencies);
+  result = fill(node);
+  if (result != CUDA_SUCCESS) {
+    RemoveNode(node);
+    return result;
+  }
+  *handle = HandleOf(node);
+  return CUDA_SUCCESS;
+}
+
+template <typename Parameters>
+CUresult GetKernelNode(CUgraphNode handle, Parameters* parameters) {
+  GraphNode* const node = FindNode(handle);
+  if (node == nullptr || parameters == nullptr || node->type != NodeType::kKernel) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  *parameters = {};
+  parameters->func = reinterpret_cast<CUfunction>(node->function_handle);
+  parameters->gridDimX = node->shape.grid_x;
+  parameters->gridDimY = node->shape.grid_y;
+  parameters->gridDimZ = node->shape.grid_z;
+  parameters->blockDimX = node->shape.block_x;
+  parameters->blockDimY = node->shape.block_y;
+  parameters->blockDimZ = node->shape.block_z;
+  parameters->sharedMemBytes = node->shape.shared_bytes;
+  if constexpr (requires { parameters->ctx; }) {
+    // Its context may be gone, and the function with it.
+    if (const Function* const function = state().functions.Find(node->function_handle)) {
+      parameters->ctx = HandleOf(function->module->context);
+    }
+  }
+  parameters->kernelParams =
+      node->parameter_addresses.empty() ? nullptr : node->parameter_addresses.data();
+  return CUDA_SUCCESS;
+}
+
+CUresult SetKernelNode(GraphNode* node, const CUDA_KERNEL_NODE_PARAMS_v2* parameters) {
+  if (node == nullptr || node->type != NodeType::kKernel) return CUDA_ERROR_INVALID_VALUE;
+  return FillKernelNode(node, parameters);
+}
+
+}  // namespace
+}  // namespace gpushare::sim
+
+using namespace gpushare::sim;  // NOLINT: the entry points are global names
+
+SIM_API(cuGraphAddKernelNode)
+(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies, size_t count,
+ const CUDA_KERNEL_NODE_PARAMS_v1* parameters) {
+  SIM_ENTER(cuGraphAddKernelNode, kNone);
+  if (parameters == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const CUDA_KERNEL_NODE_PARAMS_v2 wide = Widen(*parameters);
+  return Add(node, graph, dependencies, count, NodeType::kKernel,
+             [&](GraphNode* added) { return FillKernelNode(added, &wide); });
+}
+SIM_API(cuGraphAddKernelNode_v2)
+(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies, size_t count,
+ const CUDA_KERNEL_NODE_PARAMS_v2* parameters) {
+  SIM_ENTER(cuGraphAddKernelNode_v2, kNone);
+  return Add(node, graph, dependencies, count, NodeType::kKernel,
+             [&](GraphNode* added) { return FillKernelNode(added, parameters); });
+}
+
+SIM_API(cuGraphAddMemcpyNode)
+(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies, size_t count,
+ const CUDA_MEMCPY3D* copy, CUcontext) {
+  SIM_ENTER(cuGraphAddMemcpyNode, kNone);
+  return Add(node, graph, dependencies, count, NodeType::kCopy,
+             [&](GraphNode* added) { return FillCopyNode(added, copy); });
+}
+
+SIM_API(cuGraphAddMemsetNode)
+(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies, size_t count,
+ const CUDA_MEMSET_NODE_PARAMS* set, CUcontext) {
+  SIM_ENTER(cuGraphAddMemsetNode, kNone);
+  return Add(node, graph, dependencies, count, NodeType::kSet,
+             [&](GraphNode* added) { return FillSetNode(added, set); });
+}
+
+SIM_API(cuGraphAddHostNode)
+(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies, size_t count,
+ const CUDA_HOST_NODE_PARAMS* host) {
+  SIM_ENTER(cuGraphAddHostNode, kNone);
+  if (host == nullptr || host->fn == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return Add(node, graph, dependencies, count, NodeType::kHost, [&](GraphNode* added) {
+    added->host.function = host->fn;
+    added->host.data = host->userData;
+    return CUDA_SUCCESS;
+  });
+}
+
+SIM_API(cuGraphAddEmptyNode)
+(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies, size_t count) {
+  SIM_ENTER(cuGraphAddEmptyNode, kNone);
+  return Add(node, graph, dependencies, count, NodeType::kEmpty,
+             [](GraphNode*) { return CUDA_SUCCESS; });
+}
+
+SIM_API(cuGraphAddEventRecordNode)
+(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies, size_t count, CUevent event) {
+  SIM_ENTER(cuGraphAddEventRecordNode, kNone);
+  return Add(node, graph, dependencies, count, NodeType::kEventRecord,
+             [&](GraphNode* added) { return FillEventNode(added, event); });
+}
+
+SIM_API(cuGraphAddEventWaitNode)
+(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies, size_t count, CUevent event) {
+  SIM_ENTER(cuGraphAddEventWaitNode, kNone);
+  return Add(node, graph, dependencies, count, NodeType::kEventWait,
+             [&](GraphNode* added) { return FillEventNode(added, event); });
+}
+
+SIM_API(cuGraphAddChildGraphNode)
+(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies, size_t count, CUgraph child) {
+  SIM_ENTER(cuGraphAddChildGraphNode, kNone);
+  const Graph* const original = FindGraph(child);
+  if (original == nullptr || child == graph || original->has_memory_nodes) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return Add(node, graph, dependencies, count, NodeType::kChild, [&](GraphNode* added) {
+    added->child = CloneGraph(*original);
+    return CUDA_SUCCESS;
+  });
+}
+
+SIM_API(cuGraphChildGraphNodeGetGraph)(CUgraphNode handle, CUgraph* child) {
+  SIM_ENTER(cuGraphChildGraphNodeGetGraph, kNone);
+  const GraphNode* const node = FindNode(handle);
+  if (node == nullptr || child == nullptr || node->child == nullptr) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  *child = reinterpret_cast<CUgraph>(node->child->handle);
+  return CUDA_SUCCESS;
+}
+
+SIM_API(cuGraphDestroyNode)(CUgraphNode handle) {
+  SIM_ENTER(cuGraphDestroyNode, kNone);
+  GraphNode* const node = FindNode(handle);
+  if (node == nullptr || !state().captures.active.empty() || node->graph->has_memory_nodes) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  RemoveNode(node);
+  return CUDA_SUCCESS;
+}
+
+SIM_API(cuGraphKernelNodeGetParams)(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1* parameters) {
+  SIM_ENTER(cuGraphKernelNodeGetParams, kNone);
+  return GetKernelNode(node, parameters);
+}
+SIM_API(cuGraphKernelNodeGetParams_v2)(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v2* parameters) {
+  SIM_ENTER(cuGraphKernelNodeGetParams_v2, kNone);
+  return GetKernelNode(node, parameters);
+}
+
+SIM_API(cuGraphKernelNodeSetParams)
+(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1* parameters) {
+  SIM_ENTER(cuGraphKernelNodeSetParams, kNone);
+  if (parameters == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const CUDA_KERNEL_NODE_PARAMS_v2 wide = Widen(*parameters);
+  return SetKernelNode(FindNode(node), &wide);
+}
+SIM_API(cuGraphKernelNodeSetParams_v2)
+(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v2* parameters) {
+  SIM_ENTER(cuGraphKernelNodeSetParams_v2, kNone);
+  return SetKernelNode(FindNode(node), parameters);
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// The machine's clock in the place of the virtual one.
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "sim/clock/clock.h"
+
+namespace gpushare::sim {
+
+uint64_t MonotonicNow() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+void Clock::RunDueWallEvents() {
+  const uint64_t wall = MonotonicNow();
+  while (next_event_ <= wall) {
+    AdvanceTo(next_event_);
+    run_events_();
+  }
+  AdvanceTo(wall);
+  if (blocked()) run_events_();
+}
+
+// Sleeps until what is the next event now; SetNextEvent() wakes the sleepers when an earlier one
+// comes.
+bool Clock::WaitWall(Thread* self, uint64_t deadline) {
+  while (!self->woken) {
+    RunDueWallEvents();
+    if (self->woken) break;
+    if (now() >= deadline) {
+      Remove(self);
+      self->timed_out = true;
+      break;
+    }
+    std::unique_lock lock(wall_mutex_, std::adopt_lock);
+    constexpr uint64_t kLookEvery = 50'000;
+    uint64_t until = std::min(next_event_, deadline);
+    if (blocked()) until = std::min(until, now() + kLookEvery);
+    if (until == kForever) {
+      wall_changed_.wait(lock);
+    } else {
+      wall_changed_.wait_for(lock, std::chrono::nanoseconds(until - now()));
+    }
+    lock.release();
+    running_ = self;
+  }
+  self->SetState(ThreadState::kRunning);
+  return !self->timed_out;
+}
+
+}  // namespace gpushare::sim

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules of stream capture.
+#ifndef GPUSHARE_SIM_GRAPH_CAPTURE_H_
+#define GPUSHARE_SIM_GRAPH_CAPTURE_H_
+
+#include "sim/api/api.h"
+#include "sim/graph/graph.h"
+#include "sim/stream/stream.h"
+
+namespace gpushare::sim {
+
+// For calls that may be unsafe while somebody captures: allocating, querying, synchronising. Refuses
+// them as cuThreadExchangeStreamCaptureMode describes, and invalidates the captures that forbid them.
+CUresult CheckUnsafeSlow(const ThreadContext& thread);
+inline CUresult CheckUnsafe(const ThreadContext& thread) {
+  return state().captures.active.empty() ? CUDA_SUCCESS : CheckUnsafeSlow(thread);
+}
+
+// For work submitted to the stream. On success, when the stream captures, the work has to become a node
+// (AddCapturedNode) instead of a command. The legacy stream may not be used while a stream that
+// synchronises with it captures.
+CUresult CheckSubmitSlow(Stream* stream);
+inline CUresult CheckSubmit(Stream* stream) {
+  return state().captures.active.empty() ? CUDA_SUCCESS : CheckSubmitSlow(stream);
+}
+
+// For queries of and waits for the stream itself, illegal while it captures.
+CUresult CheckStreamIdle(const ThreadContext& thread, Stream* stream);
+
+// The next node of a stream that captures, depending on its tail.
+GraphNode* AddCapturedNode(Stream* stream, NodeType type);
+
+CUresult CaptureRecord(Stream* stream, Event* event);
+// Makes the stream join the capture that the event was recorded in.
+CUresult CaptureWait(Stream* stream, Event* event);
+
+CUresult BeginCapture(const ThreadContext& thread, Stream* stream, CUstreamCaptureMode mode,
+                      Graph* existing);
+CUresult EndCapture(const ThreadContext& thread, Stream* stream, CUgraph* graph);
+// A stream that captures goes away.
+void AbandonCapture(Stream* stream);
+
+void Invalidate(Capture* capture);
+// For calls that no node stands for: a stream that captures loses its capture.
+inline CUresult RefuseCapture(Stream* stream) {
+  if (stream->capture == nullptr) return CUDA_SUCCESS;
+  Invalidate(stream->capture);
+  return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+// For work submitted to the stream that no node stands for.
+inline CUresult CheckSubmitUncaptured(Stream* stream) {
+  const CUresult result = CheckSubmit(stream);
+  return result == CUDA_SUCCESS ? RefuseCapture(stream) : result;
+}
+
+}  // namespace gpushare::sim
+
+#endif  // GPUSHARE_SIM_GRAPH_CAPTURE_H_

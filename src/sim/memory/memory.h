@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device memory with real bytes, and the host memory that the driver knows.
+//
+// A device address points into a range that is reserved and never accessible, so that a program that
+// touches device memory from the host faults as it would on silicon. The bytes lie in a second range
+// of the same layout, of which the kernel backs only pages that were written.
+#ifndef GPUSHARE_SIM_MEMORY_MEMORY_H_
+#define GPUSHARE_SIM_MEMORY_MEMORY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+
+namespace gpushare::sim {
+
+class MemoryPool;
+class SharedDevice;
+struct GraphAllocation;
+struct Context;
+
+struct Block {
+  uint64_t address;
+  uint64_t span;     // bytes of address space
+  uint64_t size;     // bytes that were asked for
+  uint64_t charged;  // of the capacity
+  uint64_t id;       // CU_POINTER_ATTRIBUTE_BUFFER_ID
+  Context* context;
+  Block* next_free;
+  bool live;
+  bool touched;      // some byte was written since it was allocated
+  bool sync_memops;  // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
+  bool hidden;       // of an array: has no address that a program may use
+  // Stream-ordered memory: the pool that it is of. `backs_pool`: not an allocation but what the pool has
+  // of the device, in which its allocations lie.
+  MemoryPool* pool;
+  bool backs_pool;
+  GraphAllocation* graph;  // memory of a graph, which is charged by what backs it
+  bool freeing;            // by a command of a stream that has not come to it
+};
+
+class DeviceMemory {
+ public:
+  static constexpr uint64_t kAlignment = 512;
+  // Whether the host may touch what it holds, at the device's addresses.
+  enum class Visible : uint8_t { kToDevice, kToHost };
+
+  explicit DeviceMemory(uint64_t capacity, uint64_t alignment = kAlignment,
+                        Visible visible = Visible::kToDevice)
+      : capacity_(capacity), alignment_(alignment), visible_(visible) {}
+  ~DeviceMemory();
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+
+  // Null when less than `bytes` is left.
+  Block* Allocate(uint64_t bytes, Context* context);
+  // Addresses without capacity: somebody else charges what is behind them.
+  Block* AllocateAddresses(uint64_t bytes);
+  // False unless `address` is what an Allocate() gave and is live.
+  bool Free(uint64_t address);
+  void FreeAllOf(const Context* context);
+  // All of it is 0 from here on: where others were before it may hold what they wrote.
+  void Clear(const Block& block);
+  // Cuts a live block in two: it keeps `span` bytes, the rest is a live block of its own.
+  Block* Split(Block* block, uint64_t span);
+  // The live block that starts at `address`, else null; none of a pool, a graph or an array, nor one
+  // that is being freed.
+  Block* FindStart(uint64_t address) {
+    const auto found = by_address_.find(address);
+    if (found == by_address_.end()) return nullptr;
+    Block* const block = found->second;
+    const bool plain = !block->backs_pool && !block->hidden && block->graph == nullptr;
+    return block->live && plain && !block->freeing ? block : nullptr;
+  }
+  // The live block that holds `address`, else null: of memory in a pool, the allocation.
+  Block* Find(uint64_t address);
+  // The same, but of memory in a pool what backs it: work that was submitted before a free may go there
+  // until the pool gives the memory back.
+  Block* FindBacking(uint64_t address);
+  // Where the bytes of a live block's address lie.
+  uint8_t* Bytes(uint64_t address) const { return bytes_ + (address - base_); }
+  bool InRange(uint64_t address) const { return address - base_ < reserved_ && base_ != 0; }
+
+  // Capacity of memory whose addresses and bytes are somebody else's. False when less is left.
+  bool Charge(uint64_t bytes) {
+    if (bytes > capacity_ || used_ > capacity_ - bytes) return false;
+    if (shared_ != nullptr && !HoldShared(used_ + bytes)) [[unlikely]]
+      return false;
+    used_ += bytes;
+    return true;
+  }
+  void Return(uint64_t bytes) {
+    used_ -= bytes;
+    if (shared_ != nullptr) [[unlikely]]
+      HoldLess();
+  }
+  // All of it is brought to the host, for others to have the room; and comes back. False when there is not so much.
+  void Park() {
+    parked_ = used_;
+    Return(used_);
+  }
+  bool Unpark() {
+    if (!Charge(parked_)) return false;
+    parked_ = 0;
+    return true;
+  }
+  uint64_t parked() const { return parked_; }
+  void ForgetPark() { used_ += std::exchange(parked_, 0); }  // of a process that begins anew
+  // From here on other processes hold some of the capacity too; null: none do.
+  void Share(SharedDevice* shared, uint32_t gpu) {
+    shared_ = shared;
+    gpu_ = gpu;
+  }
+  // CU_POINTER_ATTRIBUTE_BUFFER_ID is unique per device.
+  uint64_t NextId() { return ++ids_; }
+
+  uint64_t capacity() const { return capacity_; }
+  uint64_t used() const { return used_; }  // by this process
+  uint64_t left() const;
+
+ private:
+  bool HoldShared(uint64_t bytes);
+  void HoldLess();
+  bool Reserve();
+  Block* Carve(uint64_t span);
+  void Coalesce();
+
+  const uint64_t capacity_, alignment_;
+  const Visible visible_;
+  uint64_t used_ = 0, parked_ = 0, reserved_ = 0, base_ = 0, bump_ = 0, ids_ = 0;
+  uint8_t* bytes_ = nullptr;
+  SharedDevice* shared_ = nullptr;
+  uint32_t gpu_ = 0;  // there
+  // A freed block keeps its place and waits in the bin of its span, so that a pair of allocate and
+  // free costs two look-ups; only when the range is used up are free neighbours joined.
+  std::map<uint64_t, std::unique_ptr<Block>> blocks_;
+  std::unordered_map<uint64_t, Block*> by_address_;
+  std::unordered_map<uint64_t, Block*> bins_;
+  std::map<uint64_t, uint64_t> ranges_;  // joined free ranges: address -> bytes
+};
+
+// Page-locked host memory: allocated by the driver or registered with it.
+struct HostRange {
+  uint64_t address, size;
+  unsigned flags;
+  bool owned;  // allocated by the driver
+  Context* context;
+};
+
+class HostMemory {
+ public:
+  // Null when the machine has no more.
+  void* Allocate(uint64_t bytes, unsigned flags, Context* context);
+  bool Free(void* pointer);
+  // False when the range overlaps one that is known.
+  bool Register(void* pointer, uint64_t bytes, unsigned flags, Context* context);
+  bool Unregister(void* pointer);
+  const HostRange* Find(uint64_t address) const;
+  void FreeAllOf(const Context* context);
+
+ private:
+  std::map<uint64_t, HostRange> ranges_;
+};
+
+}  // namespace gpushare::sim
+
+#endif  // GPUSHARE_SIM_MEMORY_MEMORY_H_

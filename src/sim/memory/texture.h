@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Texture objects. Kernels do not execute, so nobody reads through one: it is what it was made of.
+#ifndef GPUSHARE_SIM_MEMORY_TEXTURE_H_
+#define GPUSHARE_SIM_MEMORY_TEXTURE_H_
+
+#include <cuda.h>
+
+#include <cstdint>
+
+namespace gpushare::sim {
+
+struct Context;
+
+struct Texture {
+  uint64_t handle = 0;
+  Context* context = nullptr;
+  CUDA_RESOURCE_DESC resource;
+  CUDA_TEXTURE_DESC sampling;
+};
+
+void DestroyTexturesOf(Context* context);
+
+}  // namespace gpushare::sim
+
+#endif  // GPUSHARE_SIM_MEMORY_TEXTURE_H_

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Libraries: modules of no context. In each context that uses one of its kernels or variables it becomes a module of
+// that context, with the first use, and stays one until the library is unloaded or the context ends.
+#ifndef GPUSHARE_SIM_MODULE_LIBRARY_H_
+#define GPUSHARE_SIM_MODULE_LIBRARY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "sim/api/api.h"
+#include "sim/module/module.h"
+
+namespace gpushare::sim {
+
+struct Library;
+
+struct Kernel {
+  uint64_t handle = 0;
+  Library* library = nullptr;
+  size_t index = 0;                          // among the entries
+  std::map<int, FunctionSettings> settings;  // by device, what differs from the default
+};
+
+struct Library {
+  uint64_t handle = 0;
+  DeviceModule image;
+  std::vector<std::unique_ptr<Kernel>> kernels;
+  std::map<Context*, Module*> modules;
+};
+
+// The library as a module of the context. CUDA_ERROR_OUT_OF_MEMORY: no room for its variables.
+CUresult ModuleIn(Library* library, Context* context, Module** module);
+void DestroyLibrary(Library* library);
+
+}  // namespace gpushare::sim
+
+#endif  // GPUSHARE_SIM_MODULE_LIBRARY_H_

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernel launches.
+#ifndef GPUSHARE_SIM_STREAM_LAUNCH_H_
+#define GPUSHARE_SIM_STREAM_LAUNCH_H_
+
+#include "sim/module/module.h"
+#include "sim/stream/command.h"
+
+namespace gpushare::sim {
+
+// Makes the command a launch of the kernel: the plan's duration with the device's noise on it.
+void FillKernel(Command* command, const Function& function, const KernelPlan& plan);
+
+}  // namespace gpushare::sim
+
+#endif  // GPUSHARE_SIM_STREAM_LAUNCH_H_
