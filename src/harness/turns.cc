@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "harness/alone.h"
+#include "harness/questions/question.h"
 
 namespace gpushare::harness {
 namespace {

@@ -3,6 +3,10 @@
 #ifndef GPUSHARE_SIM_MEMORY_TEXTURE_H_
 #define GPUSHARE_SIM_MEMORY_TEXTURE_H_
 
+// As in api.h: both the old and the new names.
+#ifndef __CUDA_API_VERSION_INTERNAL
+#define __CUDA_API_VERSION_INTERNAL
+#endif
 #include <cuda.h>
 
 #include <cstdint>
