@@ -70,6 +70,15 @@ void Engine::Impl::HoldUp(StreamGate& stream, Time now) {
   }
 }
 
+// Whether the marker that began to take its time at `ended` found its stream idle, or nobody knows.
+bool Engine::Impl::FoundIdle(const Marker& marker, Nanos ended) const {
+  // No marker begins before it is submitted. An offset that was measured while another process had the device is too small
+  // by that wait, and then every marker seems to have found its stream idle. What a launch takes varies by less.
+  const Nanos offset =
+      std::max(submit_offset, marker.recording.time_since_epoch() - ended - kLateMarker);
+  return ended <= marker.recorded.time_since_epoch() - offset + kLateMarker;
+}
+
 void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   StreamGate& stream = *marker.stream;
   TenantState& tenant = *stream.tenant;
@@ -81,13 +90,11 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   // The marker began when what is before it ended, unless it found the stream idle.
   const Nanos ended = stamp - marker_cost;
   const Nanos began_after = std::exchange(stream.recorded_until, stamp);
-  // No marker begins before it is submitted. An offset that was measured while another process had the device is too small
-  // by that wait, and then every marker seems to have found its stream idle. What a launch takes varies by less.
+  const bool late = marker.failed || FoundIdle(marker, ended);
   if (!marker.failed) {
     submit_offset =
         std::max(submit_offset, marker.recording.time_since_epoch() - ended - kLateMarker);
   }
-  const bool late = marker.failed || ended <= DeviceTime(marker.recorded) + kLateMarker;
   using End = meter::Replay::End;
   const End end = marker.failed                 ? End::kUnknown
                   : late && marker.commands > 0 ? End::kBefore
@@ -370,6 +377,11 @@ void Engine::Impl::Reconcile() {
       if (!stamped.empty()) {
         last_completion = now;
         for (TenantState* tenant : open_tenants) SyncLaunches(*tenant, now);
+      }
+      for (const auto& [stamp, marker] : stamped) {
+        if (!marker.stream->live) continue;
+        replay.Stamped(marker.stream->replay, !marker.failed && marker.commands > 0 &&
+                                                  FoundIdle(marker, stamp - marker_cost));
       }
       for (const auto& [stamp, marker] : stamped) {
         StreamGate& stream = *marker.stream;

@@ -395,6 +395,7 @@ struct Engine::Impl {
   bool QueryMarkers(Round& round) ABSL_LOCKS_EXCLUDED(mu);
   // Takes its event.
   absl::StatusOr<Nanos> StampOf(const Marker& marker) ABSL_LOCKS_EXCLUDED(mu);
+  bool FoundIdle(const Marker& marker, Nanos ended) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void Settle(const Marker& marker, Nanos stamp, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Tells the arbiter when all that is before the stall of a stream is done.
   void HoldUp(StreamGate& stream, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);

@@ -62,7 +62,7 @@ void Replay::RemoveStream(StreamId id) {
 void Replay::Append(StreamId id, const Command& command, Nanos not_before) {
   Stream& stream = streams_[id];
   const bool first = stream.items.empty();
-  stream.items.push_back({command, static_cast<double>(not_before.count()), false, false});
+  stream.items.push_back({command, static_cast<double>(not_before.count()), false, false, false});
   if (!first) return;
   live_.push_back(id);
   stream.ready = std::max(stream.ready, now_);
@@ -91,7 +91,7 @@ void Replay::Refuse(StreamId id, uint32_t entry) {
 void Replay::Boundary(StreamId id) {
   Stream& stream = streams_[id];
   const bool first = stream.items.empty();
-  stream.items.push_back({{}, 0, true, false});
+  stream.items.push_back({{}, 0, true, false, false});
   if (first) live_.push_back(id);
   ++stream.boundaries;
 }
@@ -114,9 +114,34 @@ void Replay::DropBoundary(StreamId id) {
   }
 }
 
-// True when the head command is the last before a boundary: its end is known from the marker alone.
+void Replay::Stamped(StreamId id, bool found_idle) {
+  Stream& stream = streams_[id];
+  const int place = stream.stamped++;
+  if (!found_idle) return;
+  int before = 0;
+  for (Item& item : stream.items) {
+    if (!item.boundary || before++ < place) continue;
+    item.found_idle = true;
+    break;
+  }
+  // It was kept running past its prediction for what it turns out not to have done.
+  if (place > 0 || !stream.pinned) return;
+  TakeBackPinned(stream);
+  Finish(stream, id);
+  PopCommand(stream);
+  stream.ready = now_;
+}
+
+// What ran on past its prediction in the model did not on the device.
+void Replay::TakeBackPinned(Stream& stream) {
+  stream.used_ns -= std::exchange(stream.pinned_used_ns, 0);
+  stream.group_ns -= std::exchange(stream.pinned_group_ns, 0);
+}
+
+// True when the head command is the last before a boundary: its end is known from the marker alone, unless that tells
+// nothing of it.
 bool Replay::LastOfBatch(const Stream& stream) {
-  return stream.items.size() > 1 && stream.items[1].boundary;
+  return stream.items.size() > 1 && stream.items[1].boundary && !stream.items[1].found_idle;
 }
 
 // True when its head command is bound by the memory.
@@ -477,9 +502,14 @@ void Replay::ChargeUnseen(Stream& stream, double at, Batch& batch) {
 }
 
 Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, End end) {
+  Stream& stream = streams_[id];
+  for (const Item& item : stream.items) {
+    if (!item.boundary) continue;
+    if (item.found_idle && end == End::kStamped) end = End::kBefore;
+    break;
+  }
   const bool late = end != End::kStamped;
   Advance(static_cast<double>(at.count()));
-  Stream& stream = streams_[id];
   if (!late) TakeOver(stream);
   // Even a marker that came late bounds the batch from above: what the model has not run by then was
   // predicted to take too long.
@@ -489,6 +519,7 @@ Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, End end) {
   if (!stream.items.empty()) {
     stream.items.pop_front();
     --stream.boundaries;
+    stream.stamped = std::max(stream.stamped - 1, 0);
   }
   stream.ready = end == End::kUnknown ? now_ : std::max(now_, static_cast<double>(after.count()));
   // The model lets known work run at once and opaque work wait; on the device it was, in part, the other
@@ -497,10 +528,7 @@ Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, End end) {
     streams_[stream.opaque].owed_ns += stream.pinned_used_ns;
     stream.used_ns -= std::exchange(stream.pinned_used_ns, 0);
   }
-  if (late) {
-    stream.used_ns -= stream.pinned_used_ns;
-    stream.group_ns -= stream.pinned_group_ns;
-  }
+  if (late) TakeBackPinned(stream);
   if (stream.items.empty()) std::erase(live_, id);
 
   Batch batch;

@@ -61,6 +61,11 @@ class Replay {
   // The marker of the last boundary could not be recorded after all: as if abandoned in its place.
   void DropBoundary(StreamId stream);
 
+  // The marker of the oldest boundary that was not told of yet has a stamp, and Complete() will come with it: did it find
+  // its stream idle? Then what is before it had ended before, and the model keeps no SMs for it until then, which others'
+  // commands, and the tenant's on other streams, have had meanwhile. To be told of all stamps before the first is completed.
+  void Stamped(StreamId stream, bool found_idle);
+
   struct Batch {
     uint32_t tenant = 0;
     double used_ns = 0;       // device time by share of SMs held
@@ -104,6 +109,7 @@ class Replay {
     double not_before = 0;
     bool boundary = false;
     bool abandoned = false;
+    bool found_idle = false;  // a boundary whose marker did: see Stamped()
   };
   struct Stream {
     bool live = false;
@@ -111,6 +117,7 @@ class Replay {
     int priority = 0;
     std::deque<Item> items;
     int boundaries = 0;
+    int stamped = 0;  // so many of them, the oldest, were told of: see Stamped()
     // The head command.
     bool started = false;
     int waiting = 0;  // groups not placed yet; of a pinned command, SMs that it would hold besides
@@ -157,6 +164,7 @@ class Replay {
   double GroupTime(const Command& command) const;
   void TakeOver(Stream& stream);
   void Finish(Stream& stream, StreamId id);
+  static void TakeBackPinned(Stream& stream);
   void ChargeUnseen(Stream& stream, double at, Batch& batch);
 
   int sm_count_, free_;

@@ -36,6 +36,19 @@ class Capped(unittest.TestCase):
     def test_short_kernels(self):
         self.assert_capped("def work():\n    for _ in range(20000): launch(kernel, 0.02)")
 
+    def test_kernels_shorter_than_a_launch_on_several_streams(self):
+        # When the markers are recorded, all streams but the last have long been idle. Bursts, since a program that changes the
+        # stream with each launch is measured less well.
+        for streams, burst, ms in ((2, 30, 0.003), (4, 8, 0.002), (16, 30, 0.003)):
+            with self.subTest(streams=streams, burst=burst, ms=ms):
+                share = self.share(f"""
+streams = [ok(d.cuStreamCreate(1)) for _ in range({streams})]
+def work():
+    for i in range({int(400 / ms)} // {burst}):
+        for _ in range({burst}): launch(kernel, {ms}, streams[i % {streams}])
+""", "--spec", "cap=10%")
+                self.assertLess(share, 0.11)
+
     def test_a_program_that_waits_for_each(self):
         self.assert_capped("def work():\n    for _ in range(400): ok(launch(kernel, 1)); ok(d.cuCtxSynchronize())")
 

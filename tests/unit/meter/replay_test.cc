@@ -302,6 +302,45 @@ TEST(Replay, AMarkerWithoutAStampBoundsNothing) {
   EXPECT_NEAR(batch.used_ns, 20'000, 1);
 }
 
+// Kernels shorter than what it takes to launch one, on one stream and then on another: when the markers are recorded, the
+// first has long been idle.
+TEST(Replay, WhatWasFoundIdleHeldNobodyUp) {
+  for (const bool told_at_once : {true, false}) {
+    Replay replay(100);
+    const auto a = replay.AddStream(0, 0), b = replay.AddStream(0, 0);
+    for (int i = 0; i < 10; ++i) replay.Append(a, Kernel(3, 1), Us(4 * i));
+    for (int i = 10; i < 20; ++i) replay.Append(b, Kernel(3, 1), Us(4 * i));
+    replay.Boundary(a);
+    replay.Boundary(b);
+    if (!told_at_once) replay.UsedSoFar(b, Us(60));
+    replay.Stamped(a, /*found_idle=*/true);
+    replay.Stamped(b, /*found_idle=*/false);
+    const Replay::Batch first = replay.Complete(a, Us(78), Us(79), Replay::End::kBefore);
+    EXPECT_NEAR(first.used_ns, 30'000, 1);
+    EXPECT_FALSE(first.guessed);
+    EXPECT_FALSE(first.learnable);
+    const Replay::Batch second = replay.Complete(b, Us(79), Us(80), Replay::End::kStamped);
+    // What the model ran past before it was told is nobody's; but no more is.
+    EXPECT_NEAR(second.used_ns, told_at_once ? 30'000 : 19'000, 1000);
+  }
+}
+
+// Each boundary by itself: the first found its stream idle, the second stands behind what runs on.
+TEST(Replay, WhatIsToldOfOneMarkerIsNotOfTheNext) {
+  Replay replay(100);
+  const auto s = replay.AddStream(0, 0);
+  replay.Append(s, Kernel(10, 1), Us(0));
+  replay.Boundary(s);
+  replay.Append(s, Kernel(10, 1), Us(100));
+  replay.Boundary(s);
+  replay.Stamped(s, /*found_idle=*/true);
+  replay.Stamped(s, /*found_idle=*/false);
+  EXPECT_NEAR(replay.Complete(s, Us(50), Us(51), Replay::End::kBefore).used_ns, 10'000, 1);
+  const Replay::Batch second = replay.Complete(s, Us(130));
+  EXPECT_NEAR(second.used_ns, 30'000, 1);
+  EXPECT_NEAR(second.ratio, 3, 0.01);
+}
+
 TEST(Replay, OpaqueWorkHasWhatKnownWorkLeavesIt) {
   Replay replay(100);
   const auto a = replay.AddStream(0, 0), lease = replay.AddStream(1, 0);
