@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The same device on the machine's clock. Only what holds on any machine is asserted: order, lower
 // bounds, and that waits end.
+#include <pthread.h>
+#include <sched.h>
+
 #include <atomic>
 
 #include "tests/sim/sim_test.h"
@@ -70,6 +73,39 @@ TEST_F(WallClockTest, ThreadsRunTogether) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(done, 4);
   EXPECT_EQ(Truth(0).kernels, 200u);
+}
+
+// The driver is no cancellation point: a thread that is cancelled while it waits there goes when the program lets it, and
+// leaves nothing behind.
+TEST_F(WallClockTest, AThreadIsCancelledWhileItWaits) {
+  const CUstream a = NewStream();
+  for (int round = 0; round < 20; ++round) {
+    ASSERT_CU(Spin(a, 5'000'000, 100));
+    struct Waiter {
+      CUcontext context;
+      CUstream stream;
+      std::atomic<bool> waits{false};
+      CUresult waited = CUDA_ERROR_UNKNOWN;
+    } waiter = {.context = context_, .stream = a};
+    pthread_t thread;
+    ASSERT_EQ(0, pthread_create(
+                     &thread, nullptr,
+                     [](void* argument) -> void* {
+                       auto* const self = static_cast<Waiter*>(argument);
+                       EXPECT_CU(cuCtxSetCurrent(self->context));
+                       self->waits = true;
+                       self->waited = cuStreamSynchronize(self->stream);
+                       for (;;) pthread_testcancel();
+                     },
+                     &waiter));
+    while (!waiter.waits) sched_yield();
+    ASSERT_EQ(0, pthread_cancel(thread));
+    void* result = nullptr;
+    ASSERT_EQ(0, pthread_join(thread, &result));
+    EXPECT_EQ(PTHREAD_CANCELED, result);
+    EXPECT_CU(waiter.waited);
+  }
+  EXPECT_CU(cuStreamQuery(a));
 }
 
 TEST_F(WallClockTest, HostFunctionsRunWithNobodyInTheDriver) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The machine's clock in the place of the virtual one.
+#include <pthread.h>
 #include <time.h>
 
 #include <algorithm>
@@ -28,6 +29,9 @@ void Clock::RunDueWallEvents() {
 // Sleeps until what is the next event now; SetNextEvent() wakes the sleepers when an earlier one
 // comes.
 bool Clock::WaitWall(Thread* self, uint64_t deadline) {
+  // A thread that is cancelled while it sleeps would stay in the lists: the driver is no cancellation point.
+  int cancels = PTHREAD_CANCEL_ENABLE;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels);
   while (!self->woken) {
     RunDueWallEvents();
     if (self->woken) break;
@@ -49,6 +53,7 @@ bool Clock::WaitWall(Thread* self, uint64_t deadline) {
     running_ = self;
   }
   self->SetState(ThreadState::kRunning);
+  pthread_setcancelstate(cancels, nullptr);
   return !self->timed_out;
 }
 
