@@ -135,6 +135,19 @@ TEST_F(ModuleTest, ReferencesToTexturesAreHandles) {
   EXPECT_EQ(cuModuleUnload(module), CUDA_SUCCESS);
 }
 
+// As most comments are written: otherwise the kernel would cost 5 us and nobody would be told.
+TEST_F(ModuleTest, ACostLineMayBeginWithBlanks) {
+  const std::string text = WithHead("// \t gpushare.sim cost=70us\n.visible .entry k() { ret; }\n");
+  CUmodule module;
+  ASSERT_CU(cuModuleLoadData(&module, text.c_str()));
+  CUfunction k;
+  ASSERT_CU(cuModuleGetFunction(&k, module, "k"));
+  const CUstream s = NewStream();
+  const uint64_t start = Now();
+  ASSERT_CU(cuLaunchKernel(k, 1, 1, 1, 32, 1, 1, 0, s, nullptr, nullptr));
+  EXPECT_EQ(DoneAt(s, start), 70'000u);
+}
+
 TEST_F(ModuleTest, CostLinesSayWhatAKernelCosts) {
   const std::string text = WithHead(R"(
 // an ordinary comment

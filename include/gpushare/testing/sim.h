@@ -54,7 +54,8 @@
  * On the wall clock the host costs and wake-up times are whatever the machine takes; the device's keys
  * hold as they are.
  *
- * Kernels. A module's PTX declares what each kernel costs in a comment line directly before `.entry`:
+ * Kernels. A module's PTX declares what each kernel costs in a comment line directly before `.entry`
+ * (blanks after the slashes do not matter):
  *
  *   //gpushare.sim cost=14us blocks_per_sm=1
  *   //gpushare.sim cost=param:0            duration in ns is the kernel's parameter 0 (.u64)

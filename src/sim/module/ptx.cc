@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads as much of PTX as a driver that does not execute it needs: directives, entries with their
 // parameters, and the nesting of everything else.
+#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <optional>
@@ -63,7 +64,8 @@ class PtxReader {
       const std::string_view rest = text_.substr(at_);
       if (rest.substr(0, 2) == "//") {
         const size_t end = rest.find('\n');
-        const std::string_view comment = rest.substr(2, end == rest.npos ? end : end - 2);
+        std::string_view comment = rest.substr(2, end == rest.npos ? end : end - 2);
+        comment.remove_prefix(std::min(comment.find_first_not_of(" \t"), comment.size()));
         if (comment.substr(0, kCostMark.size()) == kCostMark) {
           pending_cost_ = comment.substr(kCostMark.size());
           pending_line_ = line_;
@@ -357,7 +359,8 @@ class PtxReader {
       }
       if (!ok) {
         line_ = pending_line_;
-        Fail("bad gpushare.sim item '" + std::string(item) + "'");
+        Fail("bad gpushare.sim item '" + std::string(item) +
+             "'; as in cost=14us, cost=10us/wave, cost=param:0, blocks_per_sm=1");
         return false;
       }
     }
