@@ -77,9 +77,10 @@ uint64_t Purse::Empty(Pocket& pocket, bool own) {
   // One that still waits to be told that it is not paid is not paid by this either.
   const uint64_t spent = pocket.spent.load(std::memory_order_acquire);
   if (spent <= limit + 1) pocket.seen = spent;
-  const uint64_t used = TenantPage::CreditOf(pocket.seen);
+  const uint64_t all = TenantPage::CreditOf(limit), used = TenantPage::CreditOf(pocket.seen);
   pocket.limit.store(LimitOf(used), std::memory_order_release);
-  return TenantPage::CreditOf(limit) - used;
+  // Who has spent all meanwhile, with the last of the numbers, has spent a nanosecond more than there was.
+  return std::max(all, used) - used;
 }
 
 uint64_t Purse::TakeAll() {

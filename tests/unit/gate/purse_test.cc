@@ -4,6 +4,7 @@
 #include "gate/purse.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <atomic>
 #include <memory>
@@ -16,6 +17,29 @@
 
 namespace gpushare::gate {
 namespace {
+
+// While it lives the calling thread runs on the first, or the second, of those that the program may run on.
+class OnProcessor {
+ public:
+  explicit OnProcessor(int which) {
+    sched_getaffinity(0, sizeof before_, &before_);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    for (size_t i = 0; i < CPU_SETSIZE && found_ < 2; ++i) {
+      if (CPU_ISSET(i, &before_) && found_++ == which) CPU_SET(i, &one);
+    }
+    if (found_ == 2) sched_setaffinity(0, sizeof one, &one);
+  }
+  ~OnProcessor() { sched_setaffinity(0, sizeof before_, &before_); }
+  OnProcessor(const OnProcessor&) = delete;
+  OnProcessor& operator=(const OnProcessor&) = delete;
+
+  bool there_are_two() const { return found_ == 2; }
+
+ private:
+  cpu_set_t before_;
+  int found_ = 0;
+};
 
 class PurseTest : public testing::Test {
  protected:
@@ -141,6 +165,46 @@ TEST_F(PurseTest, NumbersBeginAgain) {
   EXPECT_EQ(purse_.TakeAll(), 9u);
   purse_.Add(20);
   ASSERT_TRUE(pocket->Spend(Charge(20), &word));
+}
+
+// The same launch while another thread takes all out: the nanosecond that is carried is not there to be taken.
+TEST_F(PurseTest, NumbersBeginAgainWhileAllIsTaken) {
+  constexpr uint64_t kCredit = 50;
+  constexpr int kRounds = 10'000;
+  Pocket* const pocket = GetPocket();
+  ASSERT_NE(pocket, nullptr);
+  std::atomic<int> begun{0}, ended{0};
+  // Both are to be on their way at the same time.
+  const auto await = [](const std::atomic<int>& round, int which) {
+    for (int n = 0; round.load(std::memory_order_acquire) < which; ++n) {
+      if (n > 2000) std::this_thread::yield();
+    }
+  };
+  std::thread other([&] {
+    const OnProcessor second(1);
+    for (int i = 1; i <= kRounds; ++i) {
+      await(begun, i);
+      const base::MutexLock lock(&mutex_);
+      const uint64_t taken = purse_.TakeAll();
+      EXPECT_TRUE(taken == 0 || taken == kCredit) << taken;
+      ended.store(i, std::memory_order_release);
+    }
+  });
+  const OnProcessor first(0);
+  std::mt19937 random(3);
+  for (int i = 1; i <= kRounds; ++i) {
+    pocket->spent = TenantPage::kLaunchMask;
+    pocket->limit = Charge(kCredit) | TenantPage::kLaunchMask;
+    begun.store(i, std::memory_order_release);
+    for (uint64_t n = random() % 2000; n > 0; --n)
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+    uint64_t word = 0;
+    pocket->Spend(Charge(kCredit), &word);
+    await(ended, i);
+  }
+  other.join();
+  EXPECT_EQ(Credit(), 0u);
+  if (!first.there_are_two()) GTEST_SKIP() << "one processor: they took turns";
 }
 
 // What is spent has 40 bits: two minutes of device time twenty times over.
