@@ -82,7 +82,6 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, bool calibrates,
   const Verdict verdict = engine.WaitForGrant(tenant, request, [&](uint32_t number, Time now) {
     engine.mu.AssertHeld();
     launch = number;
-    ++stream.entering;
     passed = tenant.passing && tenant.passed_launch == number;
     if (stream.markers_pending == 0 && stream.unmarked == 0 && !stream.marking) {
       start = engine.NewMarker(stream);
@@ -92,6 +91,7 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, bool calibrates,
     marked = stream.to_mark > 0;
     if (marked) --stream.to_mark;
     if (!cost.settled || marked) engine.TakeCredit(tenant, now);
+    ++stream.entering;  // last: where there is no memory for the marker, it does not enter
   });
   if (verdict != Verdict::kAdmitted) return {nullptr, 0, verdict, false, false};
   if (start.stream != nullptr) engine.MarkStart(start);

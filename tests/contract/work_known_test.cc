@@ -276,6 +276,31 @@ TEST_F(KnownTest, WhereverMemoryEndsALaunchTheOthersGoOn) {
   EXPECT_GT(missed, 0);
 }
 
+// The same where it is the marker before the launch for which there is none: the program's thread goes on marking the stream.
+TEST_F(KnownTest, WhereMemoryEndsAtTheFirstMarkerTheStreamIsMarkedAsEver) {
+  const Tenant& t = Weighing(1);
+  Settle(t, t.stream);
+  int missed = 0;
+  for (int i = 0; i < 300; ++i) {
+    Rest();  // the next asks for a grant, on an idle stream
+    try {
+      const FailingMemory failing;
+      ASSERT_CU(Spin(t, Micros(10)));
+    } catch (const std::bad_alloc&) {
+      ++missed;
+    }
+    ASSERT_CU(calls_->CtxSynchronize(t.payer()));
+    Rest();
+    const uint64_t markers = t.gate->stats().markers;
+    ASSERT_CU(Spin(t, Micros(10)));
+    ASSERT_CU(calls_->CtxSynchronize(t.payer()));
+    ASSERT_EQ(t.gate->stats().markers - markers, 2u) << i;
+  }
+  EXPECT_GT(missed, 0);
+  Rest();
+  EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
+}
+
 // What is open on several streams gets its markers in one go. Where there is no memory for one of them, the others keep
 // theirs, and a call that only waits does not fail for it.
 TEST_F(KnownTest, WhereverMemoryEndsWhatClosesSeveralStreamsNothingStaysOpen) {
