@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 namespace gpushare::quota {
 
@@ -86,34 +85,40 @@ void WaitingLine::LookAgain() {
   }
 }
 
+// Whoever releases memory comes by here, and it takes none of the host's: what is granted is not lost on the way.
 void WaitingLine::Serve() {
-  std::vector<std::pair<base::Clock*, std::shared_ptr<Ticket>>> served;
-  {
-    base::MutexLock lock(&mutex_);
-    std::vector<const Account*> blocked;
-    for (auto at = queue_.begin(); at != queue_.end();) {
-      if (!at->ticket->waits()) {
-        ++at;  // called away, and about to leave
-      } else if (at->bytes > at->account->most()) {
-        // The limit was made smaller: no release can help. It leaves by itself.
-        at->ticket->state.store(Ticket::kCalledAway);
-        served.emplace_back(at->clock, at->ticket);
-        ++at;
-      } else if (std::find(blocked.begin(), blocked.end(), at->account) == blocked.end() &&
-                 at->account->TryCharge(at->bytes)) {
-        at->ticket->state.store(Ticket::kGranted);
-        at->account->waiting_.fetch_sub(1);
-        at->account->waiting_bytes_.fetch_sub(at->bytes);
-        served.emplace_back(at->clock, std::move(at->ticket));
-        at = queue_.erase(at);
+  for (bool done = false; !done;) {
+    std::list<Waiter> served;
+    std::shared_ptr<Ticket> away;
+    base::Clock* clock_of_away = nullptr;
+    {
+      base::MutexLock lock(&mutex_);
+      auto at = queue_.begin();
+      while (at != queue_.end() && away == nullptr) {
+        const auto one = at++;
+        if (!one->ticket->waits()) continue;  // called away, and about to leave
+        if (one->bytes > one->account->most()) {
+          // The limit was made smaller: no release can help. It leaves by itself.
+          one->ticket->state.store(Ticket::kCalledAway);
+          away = one->ticket;
+          clock_of_away = one->clock;
+          continue;
+        }
+        const bool has_one_before = std::any_of(queue_.begin(), one, [&](const Waiter& before) {
+          return before.account == one->account && before.ticket->waits();
+        });
+        if (has_one_before || !one->account->TryCharge(one->bytes)) continue;
+        one->ticket->state.store(Ticket::kGranted);
+        one->account->waiting_.fetch_sub(1);
+        one->account->waiting_bytes_.fetch_sub(one->bytes);
+        served.splice(served.end(), queue_, one);
         Changed();
-      } else {
-        blocked.push_back(at->account);
-        ++at;
       }
+      done = away == nullptr;
     }
+    for (const Waiter& one : served) one.clock->Wake(one.ticket->state, 1);
+    if (away != nullptr) clock_of_away->Wake(away->state, 1);
   }
-  for (const auto& [clock, ticket] : served) clock->Wake(ticket->state, 1);
 }
 
 }  // namespace gpushare::quota

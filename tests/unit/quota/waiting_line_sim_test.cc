@@ -8,6 +8,7 @@
 #include "driver/driver.h"
 #include "gpushare/testing/sim.h"
 #include "quota/ledger.h"
+#include "tests/contract/failing_memory.h"
 
 namespace gpushare::quota {
 namespace {
@@ -102,6 +103,31 @@ TEST_F(VirtualWait, IsServedInTurn) {
   // Each waits for the other three, so nobody is served twice in a row but at the end.
   for (size_t i = 1; i < 60; ++i) EXPECT_NE(first[i].first, first[i - 1].first) << i;
   EXPECT_EQ(play(), first);
+}
+
+// Who frees what others wait for needs no memory of the host for that: each of them has its own, and goes on at once.
+TEST_F(VirtualWait, IsServedWhereTheHostHasNoMemoryLeft) {
+  auto account = *Account::Create(100);
+  ASSERT_TRUE(account->Reserve(100));
+  std::vector<std::unique_ptr<base::ClockThread>> waiters;
+  std::vector<Time> served(3);
+  for (Time& when : served) {
+    waiters.push_back(clock().StartThread("waiter", [&] {
+      EXPECT_TRUE(account->ReserveBefore(30, clock(), kNever));
+      when = clock().Now();
+    }));
+  }
+  clock().SleepUntil(clock().Now() + Millis(1));
+  ASSERT_EQ(account->Usage().waiting, 3u);
+  const Time freed = clock().Now();
+  {
+    const work::FailingMemory none;
+    EXPECT_NO_THROW(account->Cancel(100));
+  }
+  for (const auto& waiter : waiters) waiter->Join();
+  for (const Time when : served) EXPECT_LE(when - freed, Micros(20));  // what a wake takes
+  EXPECT_EQ(account->Usage().waiting, 0u);
+  EXPECT_EQ(account->charged(), 90u);
 }
 
 }  // namespace
