@@ -2,10 +2,10 @@
 #include "base/process_barrier.h"
 
 #include <linux/membarrier.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <ctime>
 
@@ -19,37 +19,30 @@ bool Call(int command) {
   return done;
 }
 
-// A page whose protection is reduced is taken out of the address translation of every processor that runs the process, by
-// an interrupt that its kernel waits for.
-bool ByProtection() {
-  static void* const page =
-      mmap(nullptr, 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (page == MAP_FAILED) return false;
-  const int error = errno;
-  bool done = mprotect(page, 1, PROT_READ | PROT_WRITE) == 0;
-  if (done) *static_cast<volatile char*>(page) = 1;  // so that there is something to take out
-  done = done && mprotect(page, 1, PROT_READ) == 0;
-  errno = error;
-  return done;
+bool Register() {
+  return Call(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) && Call(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
 }
+
+enum Has : int { kNotAsked, kYes, kNo };
+std::atomic<int> has{kNotAsked};
 
 }  // namespace
 
 bool HasProcessBarrier() {
-  static const bool has =
-      Call(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) && Call(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
-  return has;
+  int now = has.load(std::memory_order_relaxed);
+  if (now != kNotAsked) return now == kYes;
+  const int answer = Register() ? kYes : kNo;
+  return (has.compare_exchange_strong(now, answer) ? answer : now) == kYes;
 }
 
 void ProcessBarrier() {
   if (Call(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) return;
-  // A forked child has to say again that it wants it; and a filter may have come since.
-  if (Call(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) && Call(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) {
-    return;
-  }
-  if (ByProtection()) return;
-  // A store reaches the others within microseconds all the same: what a barrier does is to keep loads behind it from being
-  // done before, for as long as it has not.
+  // A forked child has to say again that it wants it.
+  if (Register()) return;
+  // A filter has come since. What was begun in the belief that there is one ends as well: a store reaches the others within
+  // microseconds all the same, and what a barrier does is to keep loads behind it from being done before, for as long as it
+  // has not. To take a page's protection from it is no way: not every processor is interrupted for that.
+  has.store(kNo);
   const timespec while_stores_drain = {.tv_sec = 0, .tv_nsec = 1'000'000};
   nanosleep(&while_stores_drain, nullptr);
 }

@@ -13,10 +13,11 @@
 
 namespace gpushare::base {
 
-// False: the kernel has none (before Linux 4.14, or forbidden by a filter of system calls). Asked once.
+// False: the kernel has none (before Linux 4.14, or forbidden by a filter of system calls). It is asked once; where a filter
+// comes later, false from the first barrier on that it forbade.
 bool HasProcessBarrier();
 
-// Where there is one.
+// Where there is one, or was.
 void ProcessBarrier();
 
 }  // namespace gpushare::base

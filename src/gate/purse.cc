@@ -103,9 +103,11 @@ bool Purse::Spend(uint64_t ns, uint32_t* launch) {
 
 void Purse::Share() {
   Pocket* const pocket = holder();
-  if (pocket == nullptr || pocket->thread == ThisThread()) return;
+  if (pocket == nullptr) return;
+  const bool own = pocket->thread == ThisThread();
+  if (own && base::HasProcessBarrier()) return;
   // What its thread still spends from it is not there any more: Claim().
-  const uint64_t left = Empty(*pocket, /*own=*/false);
+  const uint64_t left = Empty(*pocket, own);
   const uint64_t spent = Spent(*pocket);
   holder_.store(nullptr, std::memory_order_release);
   // Nobody spends from an empty page.

@@ -32,7 +32,8 @@ class Purse {
   uint64_t TakeAll();
   // By the calling thread. From another's pocket it is fetched.
   bool Spend(uint64_t ns, uint32_t* launch);
-  // What is in another's pocket than the calling thread's goes into the page.
+  // What is in another's pocket than the calling thread's goes into the page; in its own too, where there is no barrier any
+  // more.
   void Share();
 
   // The pocket in which it is; null: in the page. Without the lock: of the calling thread that is the truth until it lets go.

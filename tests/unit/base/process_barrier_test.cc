@@ -2,12 +2,18 @@
 #include "base/process_barrier.h"
 
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "tests/support/forbidden_call.h"
 
 namespace gpushare::base {
 namespace {
@@ -42,6 +48,25 @@ TEST(ProcessBarrier, OneOfTheTwoSeesTheOther) {
       }
     }
   }
+}
+
+// A program may forbid itself the call later on: the barrier is waited for then, and nobody begins anything that needs more.
+TEST(ProcessBarrier, AFilterThatComesLaterIsNoticed) {
+  if (!HasProcessBarrier()) GTEST_SKIP() << "the kernel has no membarrier()";
+  enum Found : int { kAsItShould, kNoFilter, kNotNoticed, kFailed };
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    if (!gpushare::testing::Forbid(SYS_membarrier)) _exit(kNoFilter);
+    errno = 0;
+    ProcessBarrier();
+    _exit(errno != 0 ? kFailed : HasProcessBarrier() ? kNotNoticed : kAsItShould);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status)) << status;
+  if (WEXITSTATUS(status) == kNoFilter) GTEST_SKIP() << "no filters of system calls here";
+  EXPECT_EQ(WEXITSTATUS(status), kAsItShould);
 }
 
 }  // namespace

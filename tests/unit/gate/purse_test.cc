@@ -5,6 +5,9 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <memory>
@@ -14,6 +17,7 @@
 
 #include "base/process_barrier.h"
 #include "base/sync.h"
+#include "tests/support/forbidden_call.h"
 
 namespace gpushare::gate {
 namespace {
@@ -41,7 +45,7 @@ class OnProcessor {
   int found_ = 0;
 };
 
-class PurseTest : public testing::Test {
+class PurseTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!base::HasProcessBarrier()) GTEST_SKIP() << "the kernel has no membarrier()";
@@ -205,6 +209,33 @@ TEST_F(PurseTest, NumbersBeginAgainWhileAllIsTaken) {
   other.join();
   EXPECT_EQ(Credit(), 0u);
   if (!first.there_are_two()) GTEST_SKIP() << "one processor: they took turns";
+}
+
+// Where a filter forbids the barrier later on, its thread does not keep what others would have to wait for.
+TEST_F(PurseTest, WithoutABarrierThereIsNoPocket) {
+  enum Found : int { kAsItShould, kNoFilter, kKept, kWrong, kGotOne };
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    page_.Add(100);
+    Pocket* const pocket = GetPocket();
+    if (!gpushare::testing::Forbid(SYS_membarrier)) _exit(kNoFilter);
+    base::ProcessBarrier();
+    uint32_t launch = 1;
+    {
+      const base::MutexLock lock(&mutex_);
+      if (!purse_.Spend(10, &launch)) _exit(kWrong);
+    }
+    uint64_t word = 0;
+    if (purse_.holder() != nullptr || pocket->Spend(Charge(1), &word)) _exit(kKept);
+    if (launch != 0 || Credit() != 90 || !page_.Spend(90, &launch) || launch != 1) _exit(kWrong);
+    _exit(GetPocket() != nullptr ? kGotOne : kAsItShould);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status)) << status;
+  if (WEXITSTATUS(status) == kNoFilter) GTEST_SKIP() << "no filters of system calls here";
+  EXPECT_EQ(WEXITSTATUS(status), kAsItShould);
 }
 
 // What is spent has 40 bits: two minutes of device time twenty times over.
