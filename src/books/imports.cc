@@ -23,7 +23,12 @@ Answer Books::MemImportFromShareableHandle(PayerOn payer_on, CUmemGenericAllocat
   const CUresult adopted = Adopt(handle, known);
   if (adopted != CUDA_SUCCESS || known) return {adopted};
   const SharedMemory::Place place = physical_.Use(*handle);
-  const Answer answer = ChargeImport(payer_on, *handle, place);
+  Answer answer;
+  try {
+    answer = ChargeImport(payer_on, *handle, place);
+  } catch (const std::bad_alloc&) {
+    answer.result = CUDA_ERROR_OUT_OF_MEMORY;  // of the host, as who pays is found, or waits
+  }
   if (!answer.ok()) MemRelease(std::exchange(*handle, 0));
   Finish(physical_, physical_.Unuse(place));
   return answer;

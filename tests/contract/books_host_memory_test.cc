@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -178,6 +179,28 @@ TEST_F(BooksHostMemory, MappingsAndReferencesByAddress) {
       EXPECT_CU(books_->MemUnmap(address_ + i * kGranule, kGranule));
     }
   });
+}
+
+// Whoever is to pay for another process's memory is made when it is asked for, which takes some.
+TEST_F(BooksHostMemory, AnImportForWhosePayerThereIsNone) {
+  CUmemAllocationProp properties = OnDevice();
+  properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  CUmemGenericAllocationHandle past = 0, again = 0;
+  int file = -1;
+  ASSERT_CU(cu_->MemCreate(&past, kGranule, &properties, 0));
+  ASSERT_CU(
+      cu_->MemExportToShareableHandle(&file, past, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  const auto none = [](CUdevice) -> std::optional<Payer> { throw std::bad_alloc(); };
+  Answer answer;
+  EXPECT_NO_THROW(answer = books_->MemImportFromShareableHandle(
+                      none, &again, reinterpret_cast<void*>(intptr_t{file}),
+                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+  EXPECT_EQ(answer.result, CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(again, 0u);
+  close(file);
+  ASSERT_CU(cu_->MemRelease(past));
+  ExpectExact();
+  EXPECT_EQ(Used(), 0u);
 }
 
 TEST_F(BooksHostMemory, TheEndOfAContext) {
