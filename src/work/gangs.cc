@@ -25,7 +25,7 @@ void Calls::AdmitAll(Parts& parts) {
     for (size_t i = 0; i < admitted; ++i) {
       const gate::Admission& had = parts[i].admission;
       if (had.verdict != gate::Verdict::kAdmitted) continue;
-      parts[i].stream.gate->Refused(*had.stream, had.launch);
+      parts[i].stream.gate->Complete(had, /*submitted=*/false);
     }
     throw;
   }
