@@ -141,6 +141,10 @@ Pocket* Purse::Asked() noexcept {
   if (pocket != nullptr && pocket->thread == thread) {
     if (TenantPage::CreditOf(pocket->spent.load(std::memory_order_relaxed)) > kMuch)
       Rebase(*pocket);
+    if (++in_a_row_ >= wanted_) {
+      in_a_row_ = 0;
+      wanted_ = std::max(wanted_ / 2, kAtFirst);
+    }
     return pocket;
   }
   in_a_row_ = last_ == thread ? in_a_row_ + 1 : 1;
@@ -158,6 +162,7 @@ Pocket* Purse::Asked() noexcept {
   pocket->spent.store(pocket->seen, std::memory_order_relaxed);
   pocket->limit.store(LimitOf(TenantPage::CreditOf(word)), std::memory_order_release);
   holder_.store(pocket, std::memory_order_release);
+  in_a_row_ = 0;
   return pocket;
 }
 

@@ -2,7 +2,8 @@
 // Where a tenant's credit is: in its page, for all threads, or in the pocket of the one that launches alone.
 //
 // A thread gets it into its pocket when it was the only one to ask for grants several times in a row, and loses it when
-// another comes; then it takes twice as many to get it back. So threads that take turns pay for it rarely.
+// another comes; then it takes twice as many to get it back, and half as many again when it has kept it for as many. So
+// threads that take turns pay for it rarely, and one that another has come by now and then does not for ever.
 //
 // Threading: under the engine's lock, but for what says otherwise.
 #ifndef GPUSHARE_GATE_PURSE_H_
@@ -62,8 +63,8 @@ class Purse {
   base::Mutex& mutex_;
   std::atomic<Pocket*> holder_{nullptr};
   std::vector<std::unique_ptr<Pocket>> pockets_;
-  const void* last_ = nullptr;  // who asked last
-  uint32_t in_a_row_ = 0, wanted_ = kAtFirst;
+  const void* last_ = nullptr;                 // who asked last
+  uint32_t in_a_row_ = 0, wanted_ = kAtFirst;  // times it asked: to get it, and since it has it
 };
 
 }  // namespace gpushare::gate

@@ -118,6 +118,32 @@ TEST_F(PurseTest, AnotherThreadFetchesWhatIsThere) {
   EXPECT_EQ(Launches(), 3u);
 }
 
+TEST_F(PurseTest, WhatOthersDidIsForgottenByWhoKeepsItForLong) {
+  const auto asks = [&] {
+    int times = 1;
+    while (Asked() == nullptr && times < 1 << 15) ++times;
+    return times;
+  };
+  const auto fetched = [&] {
+    std::thread([&] {
+      const base::MutexLock lock(&mutex_);
+      purse_.Share();
+    }).join();
+  };
+  const int at_first = asks();
+  for (int i = 1; i <= 6; ++i) {
+    fetched();
+    EXPECT_EQ(asks(), at_first << i);
+  }
+  // As long as it took to get it: one halving.
+  for (int i = 0; i < at_first << 6; ++i) EXPECT_NE(Asked(), nullptr);
+  fetched();
+  EXPECT_EQ(asks(), at_first << 6);
+  for (int i = 0; i < at_first << 10; ++i) EXPECT_NE(Asked(), nullptr);
+  fetched();
+  EXPECT_EQ(asks(), at_first << 1);
+}
+
 // The sum of what was ever put into it has 40 bits.
 TEST_F(PurseTest, WhatIsGivenInAllHasNoBound) {
   constexpr uint64_t kMuch = TenantPage::kMostCredit / 3;
