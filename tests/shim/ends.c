@@ -101,6 +101,12 @@ static void* UseAfterMain(void* unused) {
   return unused;
 }
 
+static void StartTheLast(void* unused) {
+  pthread_t thread;
+  pthread_create(&thread, NULL, UseAfterMain, unused);
+  pthread_detach(thread);
+}
+
 static void AtTheEnd(void) {
   Use();
   CALL(cuMemFree_v2, (CUdeviceptr), held);
@@ -144,6 +150,12 @@ int main(int argc, char** argv) {
   if (strcmp(way, "last_thread") == 0) {
     /* What outlives it is the process. */
     pthread_create(&threads[0], NULL, UseAfterMain, NULL);
+    pthread_exit(NULL);
+  }
+  if (strcmp(way, "last_thread_of_a_callback") == 0) {
+    /* It has the name of the thread that made it. */
+    CALL(cuLaunchHostFunc, (CUstream, void (*)(void*), void*), NULL, StartTheLast, NULL);
+    CALL(cuStreamSynchronize, (CUstream), NULL);
     pthread_exit(NULL);
   }
   return STATUS;

@@ -250,8 +250,11 @@ uint64_t MonotonicNow();
 
 // A thread of the simulator's own, without signals. False: the machine has none.
 bool StartThread(void* (*body)(void*), void* argument);
-// Of such a thread, as the kernel shows it: who looks whether a program has threads left takes it for none of them.
-inline constexpr char kThreadName[] = "gpushare:sim";
+// What the name of such a thread, as the kernel shows it, begins with, before its number there: who looks whether a program
+// has threads left takes it for none of them. With another's number it is the program's: a thread inherits the name of the one
+// that creates it, and host functions run on ours.
+inline constexpr char kThreadName[] = "gpusim:";
+void NameOwnThread();
 
 }  // namespace gpushare::sim
 

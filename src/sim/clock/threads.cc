@@ -2,16 +2,31 @@
 // Who there is: threads that register, are announced, block elsewhere, and where they run.
 #include <pthread.h>
 #include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <new>
 
 #include "sim/clock/clock.h"
 
 namespace gpushare::sim {
 
+void NameOwnThread() {
+  char name[16];
+  std::snprintf(name, sizeof(name), "%s%d", kThreadName, static_cast<int>(syscall(SYS_gettid)));
+  pthread_setname_np(pthread_self(), name);
+}
+
 bool StartThread(void* (*body)(void*), void* arg) {
+  struct Start {
+    void* (*body)(void*);
+    void* arg;
+  };
+  std::unique_ptr<Start> start(new (std::nothrow) Start{body, arg});
+  if (start == nullptr) return false;
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -19,8 +34,14 @@ bool StartThread(void* (*body)(void*), void* arg) {
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   pthread_t thread;
-  const bool started = pthread_create(&thread, &attributes, body, arg) == 0;
-  if (started) pthread_setname_np(thread, kThreadName);
+  const auto main = [](void* given) -> void* {
+    const Start own = *static_cast<Start*>(given);
+    delete static_cast<Start*>(given);
+    NameOwnThread();
+    return own.body(own.arg);
+  };
+  const bool started = pthread_create(&thread, &attributes, main, start.get()) == 0;
+  if (started) static_cast<void>(start.release());
   pthread_attr_destroy(&attributes);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return started;

@@ -128,9 +128,10 @@ void SharedDevice::WatchForDeaths() {
   pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
   pthread_t thread;
   // Without it, as where no thread is left, a teardown begins when somebody looks.
-  const int failed = pthread_create(
+  pthread_create(
       &thread, &detached,
       [](void* device) -> void* {
+        NameOwnThread();
         auto* const self = static_cast<SharedDevice*>(device);
         const timespec pause = {.tv_sec = 0, .tv_nsec = kLookForDeaths};
         while (self->joined()) {
@@ -141,7 +142,6 @@ void SharedDevice::WatchForDeaths() {
         return nullptr;
       },
       this);
-  if (failed == 0) pthread_setname_np(thread, kThreadName);
   pthread_attr_destroy(&detached);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
