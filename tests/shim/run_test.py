@@ -30,6 +30,8 @@ class Status(unittest.TestCase):
                                (["--memory", "100000GiB"], "97.6 TiB of memory asked"),
                                (["--spec", "memory=1GiB", "--memory", "2GiB"], "memory"),
                                (["--policy", "turbo"], "turbo"), (["--cap", "0%"], "cap"),
+                               (["--memory", ""], "--memory: an empty value"), (["--cap", ""], "--cap: an empty value"),
+                               (["--spec", ""], "--spec: an empty value"), (["--tenant", ""], "--tenant: an empty value"),
                                (["--spec", "isolation=context"], "isolation"), ([], "required")):
             with self.subTest(options=options):
                 done = run(*options, *(["--", "echo", "ran"] if words != "required" else []))

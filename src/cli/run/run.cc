@@ -88,6 +88,13 @@ absl::Status CheckLimits(const std::string& spec) {
                                                   " (`gpushare doctor` shows which counts)"));
 }
 
+// A variable that is not set, as a shell hands it on, would let the program run without its limit.
+CLI::Validator NotEmpty() {
+  return CLI::Validator(
+      [](std::string& value) { return std::string(value.empty() ? "an empty value given" : ""); },
+      "");
+}
+
 }  // namespace
 
 void AddRunOptions(CLI::App* app, RunOptions* options) {
@@ -97,23 +104,31 @@ void AddRunOptions(CLI::App* app, RunOptions* options) {
       ->default_str("")
       ->each([options](const std::string&) { options->device_given = true; });
   app->add_option("--memory", options->memory, "device memory it may hold: 8GiB, 512MiB, 25%")
-      ->type_name("SIZE");
+      ->type_name("SIZE")
+      ->check(NotEmpty());
   app->add_option("--compute", options->compute, "share of the device's time: 30%")
-      ->type_name("SHARE");
+      ->type_name("SHARE")
+      ->check(NotEmpty());
   app->add_option("--cap", options->cap, "most of the device's time, also while it is idle: 50%")
-      ->type_name("SHARE");
-  app->add_option("--priority", options->priority, "high, normal or low")->type_name("NAME");
+      ->type_name("SHARE")
+      ->check(NotEmpty());
+  app->add_option("--priority", options->priority, "high, normal or low")
+      ->type_name("NAME")
+      ->check(NotEmpty());
   app->add_option("--policy", options->policy, "what the share means; see `gpushare policies`")
-      ->type_name("NAME");
+      ->type_name("NAME")
+      ->check(NotEmpty());
   app->add_option("--spec", options->spec, "the share in its text form: memory=8GiB,compute=30%")
-      ->type_name("TEXT");
+      ->type_name("TEXT")
+      ->check(NotEmpty());
   app->add_option("--broker", options->broker,
                   "a broker's socket; private: one of the program's own, whose processes have the "
                   "share in common; none: each has it for itself; auto: GPUSHARE_BROKER, else "
                   "private on a real GPU")
       ->type_name("SOCKET|private|none|auto");
   app->add_option("--tenant", options->tenant, "as which tenant the broker is to know it")
-      ->type_name("NAME");
+      ->type_name("NAME")
+      ->check(NotEmpty());
   app->add_flag(
       "--audit", options->audit,
       "through the loader's audit interface: also plugins that bind past preloaded libraries");
