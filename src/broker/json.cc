@@ -48,6 +48,7 @@ static void VisitMembers(Is<Share> auto& share, auto visit) {
   visit("memory_granted", share.memory_granted);
   visit("memory_peak", share.memory_peak);
   visit("allocations_denied", share.allocations_denied);
+  visit("priority", share.priority);
   visit("guarantee", share.guarantee);
   visit("weight", share.weight);
   visit("cap", share.cap);

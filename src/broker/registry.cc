@@ -205,11 +205,12 @@ absl::Status Registry::Admit(const Gpu& gpu, const std::string& tenant, const sp
         "; ask for less, or lower another tenant's 'memory'"));
   }
   if (guaranteed + limits.compute.guarantee > 1 + kRounding) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "tenant '", tenant, "' on GPU ", gpu.info.uuid,
-        ": compute: ", spec::FormatShare(limits.compute.guarantee), " asked, ",
-        spec::FormatShare(std::round(std::max(0.0, 1 - guaranteed) * 1e9) / 1e9),
-        " not guaranteed; ask for less, or lower another tenant's 'guarantee' or 'compute'"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("tenant '", tenant, "' on GPU ", gpu.info.uuid,
+                     ": compute: ", spec::FormatShare(limits.compute.guarantee), " asked, ",
+                     spec::FormatShare(std::round(std::max(0.0, 1 - guaranteed) * 1e9) / 1e9),
+                     " not guaranteed to anybody yet; ask for less, or lower another tenant's "
+                     "'guarantee' or 'compute'"));
   }
   return absl::OkStatus();
 }

@@ -8,6 +8,21 @@
 #include "spec/text.h"
 
 namespace gpushare::broker {
+namespace {
+
+const char* NameOf(sched::Band band) {
+  switch (band) {
+    case sched::Band::kHigh:
+      return "high";
+    case sched::Band::kNormal:
+      return "normal";
+    case sched::Band::kLow:
+      return "low";
+  }
+  return "";
+}
+
+}  // namespace
 
 Snapshot Registry::TakeSnapshot(Time now) const {
   Snapshot snapshot;
@@ -29,6 +44,7 @@ Snapshot Registry::TakeSnapshot(Time now) const {
       shown.suspended = share->tenant->suspended;
       shown.draining = share->tenant->draining || gpu->draining;
       if (share->quota != nullptr) shown.memory_limit = share->quota->limit();
+      shown.priority = NameOf(share->limits.compute.band);
       shown.guarantee = share->limits.compute.guarantee;
       shown.weight = share->limits.compute.weight;
       shown.cap = share->limits.compute.cap;

@@ -57,6 +57,7 @@ struct Share {
   uint64_t memory_limit = UINT64_MAX;  // UINT64_MAX: none
   uint64_t memory_used = 0, memory_granted = 0, memory_peak = 0;
   uint64_t allocations_denied = 0;
+  std::string priority = "normal";  // in force, whichever of tenant, key and policy says it
   double guarantee = 0, weight = 1, cap = 1;  // of the GPU
   Nanos time_used{0};                         // device time since the broker started
   Nanos throttled{0};                         // host time that launches waited

@@ -239,7 +239,7 @@ class Top(unittest.TestCase):
             shown = running.command("top", "--once", "--interval", "0.1")
             self.assertEqual((shown.returncode, shown.stderr), (0, ""))
             self.assertRegex(shown.stdout, r"tenant +pid +memory +of +asked +got +throttled +waits +launches")
-            self.assertRegex(shown.stdout, r"\nonline .* 8 GiB +50 % +0\.0 % +0\.0 % +0\.0/s +0\.0/s")
+            self.assertRegex(shown.stdout, r"\nonline .* 8 GiB +50 %, high +0\.0 % +0\.0 % +0\.0/s +0\.0/s")
             self.assertEqual(running.command("top", "--interval", "0").returncode, STATUS_USAGE)
 
     def test_a_terminal_is_redrawn(self):
@@ -351,6 +351,18 @@ class Changes(unittest.TestCase):
             self.assertIn("contradicts what was set before and has ended it: compute=50%\n", ended.stderr)
             self.assertNotIn("compute", running.share("online")["spec"])
             self.assertEqual(running.command("set", "online", "policy=best-effort").stderr, "")
+
+    def test_a_key_that_changes_nothing_is_told(self):
+        with broker() as running, Process(running.path, "online").open():
+            self.assertEqual(running.command("set", "online", "compute=40%").stderr, "")
+            self.assertEqual(running.share("online")["guarantee"], 0.4)
+            self.assertEqual(running.command("set", "online", "guarantee=30%").stderr, "")
+            told = running.command("set", "online", "compute=10%")
+            self.assertEqual(told.returncode, 0)
+            self.assertIn("'compute' changes nothing on GPU " + GPU + ": the tenant has guarantee=30%", told.stderr)
+            self.assertEqual(running.share("online")["guarantee"], 0.3)
+            self.assertEqual(running.command("set", "online", "compute=10%,guarantee=20%").stderr, "")
+            self.assertEqual(running.command("set", "online", "cap=90%").stderr, "")
 
     def test_drain_ends_when_all_have_left(self):
         with broker() as running:

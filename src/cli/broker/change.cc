@@ -34,6 +34,19 @@ absl::Status Check(const ipc::Change& change) {
   return absl::InvalidArgumentError("spec: it is empty; name the keys to change, as in cap=50%");
 }
 
+// "guarantee=30%": what goes before a `compute` that was set on `share` and so changes nothing there; empty: nothing does.
+std::string GoesBefore(const ipc::Change& change, const broker::Share& share) {
+  if (change.what != "set" || (!change.gpu.empty() && share.gpu != change.gpu)) return "";
+  const absl::StatusOr<gpushare_spec> keys = spec::ParseSpec(change.spec);
+  const absl::StatusOr<gpushare_spec> now = spec::ParseSpec(share.spec);
+  if (!keys.ok() || !now.ok()) return "";
+  const uint32_t both = GPUSHARE_SPEC_COMPUTE | GPUSHARE_SPEC_GUARANTEE;
+  if ((keys->set & both) != GPUSHARE_SPEC_COMPUTE || (now->set & both) != both) return "";
+  gpushare_spec alone = *now;
+  alone.set = GPUSHARE_SPEC_GUARANTEE;
+  return spec::FormatSpec(alone);
+}
+
 // Those of a tenant (empty: of any) on a GPU (empty: any).
 template <typename Take>
 void EachHolder(const broker::Snapshot& snapshot, const std::string& tenant, const std::string& gpu,
@@ -69,6 +82,15 @@ ExitCode RunChange(const ChangeOptions& options) {
   const absl::StatusOr<broker::Snapshot> snapshot = broker->List();
   if (!snapshot.ok()) return FailOfBroker(command, snapshot.status());
   const std::string& tenant = options.change.tenant;
+  for (const broker::Share& share : snapshot->shares) {
+    const std::string first = share.tenant == tenant ? GoesBefore(options.change, share) : "";
+    if (first.empty()) continue;
+    std::fprintf(stderr,
+                 "gpushare set: 'compute' changes nothing on GPU %s: the tenant has %s, which goes "
+                 "before it; "
+                 "set 'guarantee'\n",
+                 NameCell(share.gpu).c_str(), first.c_str());
+  }
   if (options.json) {
     std::puts(broker::ToJson(tenant.empty() ? *snapshot : OnlyOf(*snapshot, tenant)).c_str());
   } else {

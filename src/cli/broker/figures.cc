@@ -42,7 +42,8 @@ std::string AskedCell(const broker::Share& share) {
   } else {
     std::snprintf(text, sizeof(text), "weight %.4g%s%s", share.weight, join, cap.c_str());
   }
-  return text;
+  if (share.priority == "normal") return text;
+  return absl::StrCat(text, ", ", Printable(share.priority, 16));
 }
 
 std::string StateCell(const broker::Share& share) {

@@ -13,7 +13,7 @@ namespace gpushare::cli {
 std::string MemoryCell(uint64_t bytes);  // "7.9 GiB"; "-" for UINT64_MAX, no limit
 std::string ShareCell(double share);     // "12.5 %"
 std::string SecondsCell(Nanos time);     // "90.0 s"
-// What a tenant was promised of the device's time: "50 %, at most 80 %", "weight 2.5".
+// What a tenant was promised of the device's time: "50 %, at most 80 %", "weight 2.5", "50 %, high".
 std::string AskedCell(const broker::Share& share);
 std::string StateCell(const broker::Share& share);  // "", "suspended", "draining", both
 std::string StateCell(const broker::ProcessShare& process);

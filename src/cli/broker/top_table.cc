@@ -165,6 +165,7 @@ std::string TopJson(const Snapshot* before, const Snapshot& now) {
     out.Key("memory_used").Integer(static_cast<int64_t>(share.memory_used)).Key("memory_limit");
     share.memory_limit == UINT64_MAX ? out.Null()
                                      : out.Integer(static_cast<int64_t>(share.memory_limit));
+    out.Key("priority").String(share.priority);
     out.Key("guarantee").Number(share.guarantee).Key("weight").Number(share.weight);
     out.Key("cap").Number(share.cap);
     Number("got", rates, &Rates::device, &out);

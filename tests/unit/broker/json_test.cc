@@ -32,6 +32,7 @@ TEST(BrokerJson, GivesTheSameSnapshotBack) {
   EXPECT_EQ(share.labels.at("team"), "search \"engine\"\\\n");
   EXPECT_EQ(share.time_used, Seconds(90));
   EXPECT_EQ(share.memory_limit, uint64_t{8} << 30);
+  EXPECT_EQ(share.priority, "high");
   EXPECT_EQ(share.guarantee, 0.5);
   EXPECT_EQ(share.waits, 17u);
   ASSERT_EQ(share.processes.size(), 2u);

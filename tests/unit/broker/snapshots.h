@@ -28,6 +28,7 @@ inline Snapshot TwoTenants() {
   online.memory_granted = 4 * kGiB;
   online.memory_peak = 5 * kGiB;
   online.allocations_denied = 2;
+  online.priority = "high";
   online.guarantee = 0.5;
   online.time_used = Seconds(90);
   online.throttled = Millis(1500);

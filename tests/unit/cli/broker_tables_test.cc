@@ -70,10 +70,10 @@ TEST(BrokerTop, ShowsRatesOfTheInterval) {
   const std::string text = TopText(&before, now);
   EXPECT_THAT(
       text,
-      HasSubstr("\nonline         3 GiB  8 GiB  50 %      40.0 %     10.0 %  6.0/s    2000/s\n"))
+      HasSubstr("\nonline         3 GiB  8 GiB  50 %, high  40.0 %     10.0 %  6.0/s    2000/s\n"))
       << text;
-  EXPECT_THAT(text, HasSubstr("\n        4242   2 GiB  3 GiB            40.0 %"));
-  EXPECT_THAT(text, HasSubstr("  weight 1   0.0 %"));
+  EXPECT_THAT(text, HasSubstr("\n        4242   2 GiB  3 GiB              40.0 %"));
+  EXPECT_THAT(text, HasSubstr("  weight 1     0.0 %"));
 
   const nlohmann::json json = nlohmann::json::parse(TopJson(&before, now));
   EXPECT_EQ(json["interval_s"], 0.5);
@@ -111,7 +111,7 @@ TEST(BrokerTop, NobodyGetsMoreThanThereIs) {
 TEST(BrokerTop, KnowsWhatItDoesNotKnow) {
   const Snapshot first = TwoTenants();
   EXPECT_TRUE(nlohmann::json::parse(TopJson(nullptr, first))["shares"][0]["got"].is_null());
-  EXPECT_THAT(TopText(nullptr, first), HasSubstr("50 %        -          -      -         -\n"));
+  EXPECT_THAT(TopText(nullptr, first), HasSubstr("50 %, high    -          -      -         -\n"));
 
   Snapshot now = first;
   now.at += Seconds(1);
@@ -144,6 +144,10 @@ TEST(BrokerFigures, AskedIsWhatWasPromised) {
   EXPECT_EQ(AskedCell(share), "weight 2.5, at most 80 %");
   share.guarantee = 0.125;
   EXPECT_EQ(AskedCell(share), "12.5 %, at most 80 %");
+  share.priority = "low";
+  EXPECT_EQ(AskedCell(share), "12.5 %, at most 80 %, low");
+  share.priority = "a\x1b";  // another version's
+  EXPECT_EQ(AskedCell(share), "12.5 %, at most 80 %, a\\x1b");
 }
 
 TEST(BrokerFigures, NamesAreMadePrintable) {
