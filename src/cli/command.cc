@@ -3,12 +3,14 @@
 #include "cli/command.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "base/json_writer.h"
+#include "base/text.h"
 #include "cli/bench/commands.h"
 #include "cli/broker/commands.h"
 #include "cli/completion.h"
@@ -103,10 +105,16 @@ ExitCode RunCommand(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     const bool asked_for_help = error.get_exit_code() == 0;
-    app.exit(error);
-    if (const std::string word = FirstWord(argc, argv); !asked_for_help && !word.empty()) {
-      const std::string near = NearestOf(word, NamesOf(app));
+    const std::string word = FirstWord(argc, argv);
+    const std::vector<std::string> names = NamesOf(app);
+    if (!asked_for_help && !word.empty() && std::ranges::find(names, word) == names.end()) {
+      std::fprintf(stderr,
+                   "gpushare: no command is called '%s'\nRun with --help for all of them.\n",
+                   Printable(word, 64).c_str());
+      const std::string near = NearestOf(word, names);
       if (!near.empty()) std::fprintf(stderr, "Is '%s' meant?\n", near.c_str());
+    } else {
+      app.exit(error);
     }
     return asked_for_help ? FinishStdout("--help") : kExitUsage;
   }

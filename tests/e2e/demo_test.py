@@ -367,6 +367,7 @@ class SmallCommands(unittest.TestCase):
         result = run("lsit")
         self.assertEqual(result.returncode, 2)
         self.assertIn("'list'", result.stderr)
+        self.assertIn("gpushare: no command is called 'frob\\x1b'\n", run("frob\x1b").stderr)
         self.assertNotIn("meant", run("--lsit").stderr)
         self.assertNotIn("meant", run("list", "--lsit").stderr)
 

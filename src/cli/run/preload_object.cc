@@ -36,6 +36,7 @@ absl::StatusOr<std::vector<std::string>> PlacesOf(const std::string& folder) {
   places.push_back(absl::StrCat(mine, "/../" GPUSHARE_LIBDIR "/gpushare/", folder));
 #endif
   places.push_back(absl::StrCat(mine, "/../lib/gpushare/", folder));
+  if (places.front() == places.back()) places.resize(1);
   return places;
 }
 

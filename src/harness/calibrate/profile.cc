@@ -89,7 +89,9 @@ std::string SettingOf(const ProfileFigure& figure) {
 std::string ShownValue(const ProfileFigure& figure, double value) {
   const std::string_view unit = figure.info->unit;
   const auto scaled = [&](double least, const char* word) {
-    return absl::StrCat(Decimal(value / least, 4), " ", word);
+    // Where two measurements are equal, their difference is not quite nothing in floating point.
+    const double shown = std::abs(value) < 1e-3 ? 0 : value;
+    return absl::StrCat(Decimal(shown / least, 4), " ", word);
   };
   if (unit == "ns") {
     const double size = std::abs(value);
