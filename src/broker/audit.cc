@@ -23,14 +23,16 @@ void Audit::Add(const Claims& before, const Counts& counted, const Claims& after
     seen.least = std::min(seen.least, *bytes);
     seen.latest = *bytes;
   }
-  // Its context was there all the time, so the look at which there was least beside is nearest to it.
+  // Its context was there all the time, so the look at which there was least beside is nearest to it. Of one in which it
+  // allocated nobody knows what the driver had counted.
   for (const auto& [process, bytes] : counted) {
     const auto first = before.find(process), second = after.find(process);
-    if (!bytes.has_value() || *bytes == 0 || first == before.end() || second == after.end())
+    if (!bytes.has_value() || *bytes == 0 || first == before.end() || second == after.end() ||
+        first->second.says != second->second.says) {
       continue;
-    const uint64_t says = std::max(first->second.says, second->second.says);
+    }
     Seen& seen = seen_[process];
-    seen.overhead = std::min(seen.overhead, *bytes - std::min(*bytes, says));
+    seen.overhead = std::min(seen.overhead, *bytes - std::min(*bytes, first->second.says));
   }
   for (const Claims* claims : {&before, &after}) {
     for (const auto& [process, claim] : *claims) {

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -75,15 +76,22 @@ int Threads() {
   return all == ReadStat().threads ? threads : -1;
 }
 
+// Whether but for the main thread, which has left, and this one all are ours.
+bool OursAlone() {
+  try {
+    // Ours are counted before and after: of one that comes or goes meanwhile a thread of the program could be taken for it.
+    const int ours = base::service_threads.load();
+    return ReadStat().main_thread_left && Threads() == 2 + ours &&
+           base::service_threads.load() == ours;
+  } catch (const std::bad_alloc&) {
+    return false;  // the next look may find memory
+  }
+}
+
 void Look() {
   for (Nanos pause = kFirstLook;; pause = std::min(2 * pause, kLaterLook)) {
     std::this_thread::sleep_for(std::chrono::nanoseconds(pause));
-    // Ours are counted before and after: of one that comes or goes meanwhile a thread of the program could be taken for it.
-    const int ours = base::service_threads.load();
-    if (!ReadStat().main_thread_left || Threads() != 2 + ours)
-      continue;  // the main thread, and this one
-    if (base::service_threads.load() != ours) continue;
-    std::exit(0);  // what the C library does in the last thread of a process
+    if (OursAlone()) std::exit(0);  // what the C library does in the last thread of a process
   }
 }
 

@@ -29,7 +29,8 @@ absl::StatusOr<gpushare_overhead> Overhead(const Gpu& gpu) {
   gpushare_overhead found = {};
   found.reserve = gpu.reserve();
   found.overhead = UINT64_MAX;
-  // The two figures are not of one instant: an allocation in between is not overhead.
+  // The two figures are not of one instant: an allocation in between is not overhead. Where there is one at each look, the
+  // least that it can be.
   for (int look = 0; look < kLooks; ++look) {
     const uint64_t before = gpu.HeldByAll();
     GPUSHARE_ASSIGN_OR_RETURN(const driver::Nvml::ByProcess processes,
@@ -46,7 +47,7 @@ absl::StatusOr<gpushare_overhead> Overhead(const Gpu& gpu) {
     }
     const uint64_t charged = std::max(before, after);
     const uint64_t overhead = *own->second - std::min(*own->second, charged);
-    if (overhead < found.overhead) {
+    if (before == after || overhead < found.overhead) {
       found.by_driver = *own->second;
       found.charged = charged;
       found.overhead = overhead;

@@ -57,10 +57,17 @@ TEST(Audit, EstimatesWhatIsNotCharged) {
   audit.Add(Says(1000), {{kOne, 1300 * kAuditMiB}, {kTwo, 300 * kAuditMiB}}, Says(1000));
   EXPECT_EQ(OverheadOf(audit), 300 * kAuditMiB);
   EXPECT_EQ(OverheadOf(audit, kTwo), UINT64_MAX) << "a stranger's is all its own";
-  // Allocated between the two figures, or freed: the least counts, and it is not below nothing.
+  // Allocated between the two figures, or freed: nobody knows what of it the driver had counted.
   audit.Add(Says(1000), {{kOne, 1500 * kAuditMiB}}, Says(1200));
   EXPECT_EQ(OverheadOf(audit), 300 * kAuditMiB);
+  audit.Add(Says(0), {{kOne, 300 * kAuditMiB}}, Says(1000));
+  EXPECT_EQ(OverheadOf(audit), 300 * kAuditMiB);
   audit.Add(Says(1000), {{kOne, 900 * kAuditMiB}}, Says(600));
+  EXPECT_EQ(OverheadOf(audit), 300 * kAuditMiB);
+  // Of the others the least counts, and it is not below nothing.
+  audit.Add(Says(1000), {{kOne, 1250 * kAuditMiB}}, Says(1000));
+  EXPECT_EQ(OverheadOf(audit), 250 * kAuditMiB);
+  audit.Add(Says(1000), {{kOne, 900 * kAuditMiB}}, Says(1000));
   EXPECT_EQ(OverheadOf(audit), 0u);
   // Of who understates it is not told, nor where there is no figure.
   Audit liar(kAllowance);
