@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/host_fd.h"
+#include "base/no_cancel.h"
 
 namespace gpushare::ipc {
 namespace {
@@ -45,6 +46,7 @@ absl::StatusOr<Doorbell> Doorbell::Of(base::UniqueFd fd) {
 }
 
 void Doorbell::Ring() const {
+  const base::NoCancel whole;  // it is rung by the program's threads
   const uint64_t once = 1;
   // Full (EAGAIN): it has been rung often enough.
   while (write(fd_.get(), &once, sizeof(once)) < 0 && errno == EINTR) {

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "base/no_cancel.h"
 #include "device/share/virtual_device.h"
 #include "driver/nvml_types.h"
 #include "shim/hook.h"
@@ -44,9 +45,10 @@ Function* Real(const char* name) {
 
 void AddProcessHooks(Hooks* hooks);  // nvml_processes.cc
 
-// Runs `call` as C code may be run. A thread that is cancelled in a wait unwinds through here.
+// Runs `call` as C code may be run. A thread is not cancelled in here.
 template <typename Call>
 Return Guarded(const Call& call) {
+  const base::NoCancel whole;
   try {
     return call();
   } catch (const abi::__forced_unwind&) {

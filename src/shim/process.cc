@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/no_cancel.h"
 #include "base/status_macros.h"
 #include "books/relaxed.h"
 #include "device/gpu/gpu.h"
@@ -23,6 +24,7 @@ std::atomic<bool> Process::forked{false};
 
 absl::Status Process::Attach(const gpushare_shim_driver& driver) {
   if (process.load(std::memory_order_acquire) != nullptr) return absl::OkStatus();
+  const base::NoCancel whole;
   std::unique_ptr<Process> made(new Process);
   GPUSHARE_ASSIGN_OR_RETURN(made->over_quota_wait_, OverQuotaWait());
   const device::BrokerOptions broker = device::BrokerOptions::OfEnvironment();
@@ -93,6 +95,7 @@ device::VirtualDevice* Process::ShareOf(int ordinal) {
   std::atomic<device::VirtualDevice*>& place = shares_[static_cast<size_t>(ordinal)];
   device::VirtualDevice* share = place.load(std::memory_order_acquire);
   if (share != nullptr) return share;
+  const base::NoCancel whole;              // files are read, sockets are written
   const books::Relaxed relaxed(driver());  // the program may be capturing
   const absl::StatusOr<std::shared_ptr<device::Gpu>> gpu =
       runtime_->OpenGpu(absl::StrCat(ordinal), nullptr);

@@ -154,7 +154,8 @@ class Process {
 };
 
 // Runs `call` as C code may be run: what it throws is out of memory. In a forked child the answer is the driver's own.
-// A thread that is cancelled in a wait unwinds through here.
+// A thread that is cancelled in a wait of the driver unwinds through here; where we read files or write to sockets it is not
+// cancelled (base/no_cancel.h): that costs two atomic operations, too much for each call.
 template <typename Call>
 CUresult Guarded(const Call& call) {
   if (Process::Forked()) return CUDA_ERROR_NOT_INITIALIZED;

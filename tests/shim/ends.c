@@ -86,6 +86,28 @@ static void* UseForEver(void* unused) {
   for (;;) Use();
   return unused;
 }
+/* Cancelled at some moment: in the first call of all, in the midst of one, held by a cap. */
+static void* UseUntilCancelled(void* unused) {
+  if (driver == NULL) Begin();
+  for (;;) {
+    Use();
+    pthread_testcancel();
+  }
+  return unused;
+}
+static void CancelThem(void) {
+  for (int round = 0; round < 20; ++round) {
+    pthread_t threads[THREADS];
+    for (int i = 0; i < (round == 0 ? 1 : THREADS); ++i)
+      pthread_create(&threads[i], NULL, UseUntilCancelled, NULL);
+    usleep(1000 + 700 * (unsigned)round);
+    for (int i = 0; i < (round == 0 ? 1 : THREADS); ++i) {
+      pthread_cancel(threads[i]);
+      pthread_join(threads[i], NULL);
+    }
+    if (round == 0) Begin();
+  }
+}
 static void* EndTheProcess(void* unused) {
   Use();
   exit(STATUS);
@@ -122,6 +144,11 @@ int main(int argc, char** argv) {
   if (strcmp(way, "last_thread_first") == 0) {
     pthread_create(&threads[0], NULL, UseAfterMain, NULL);
     pthread_exit(NULL);
+  }
+  if (strcmp(way, "cancel") == 0) {
+    CancelThem();
+    Use();
+    return STATUS;
   }
   Begin();
   if (strcmp(way, "thread") == 0) {

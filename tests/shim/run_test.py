@@ -236,6 +236,14 @@ class Host(unittest.TestCase):
                                               env={**os.environ, "GPUSHARE_SIM": f"memory=16GiB,clock={clock}"}, check=False)
                         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "last\n", ""), done)
 
+    def test_its_threads_may_be_cancelled(self):
+        for run in [], ["--cap", "60%"], ["--cap", "60%", "--audit"], ["--cap", "60%", "--broker", "private"]:
+            with self.subTest(run=run):
+                command = [COMMAND, "run", "--gpu", "sim", "--memory", "1GiB", *run, "--"] if run else []
+                done = subprocess.run([*command, os.environ["GPUSHARE_ENDS"], "cancel"], capture_output=True, text=True, timeout=60,
+                                      env={**os.environ, "GPUSHARE_SIM": "memory=16GiB,clock=wall"}, check=False)
+                self.assertEqual((done.returncode, done.stdout, done.stderr), (7, "", ""), done)
+
     def test_its_signals_are_its_own(self):
         done = python("""
             import ctypes, os, signal

@@ -25,6 +25,8 @@ void AfterForkInChild() {
 void WatchForks() { pthread_atfork(nullptr, nullptr, &AfterForkInChild); }
 
 void SetUpAlone() {
+  int cancels = PTHREAD_CANCEL_ENABLE;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels);  // the mutex would be held for ever
   pthread_mutex_lock(&mutex);
   who = pthread_self();
   __atomic_store_n(&setting_up, 1, __ATOMIC_RELEASE);
@@ -32,6 +34,7 @@ void SetUpAlone() {
   __atomic_store_n(&did, 1, __ATOMIC_RELEASE);
   __atomic_store_n(&setting_up, 0, __ATOMIC_RELEASE);
   pthread_mutex_unlock(&mutex);
+  pthread_setcancelstate(cancels, nullptr);
 }
 
 }  // namespace
