@@ -36,11 +36,11 @@ bool Storage::MapFile(int descriptor, uint64_t bytes) {
 }
 
 bool Storage::MoveToFile(int descriptor) {
-  constexpr uint64_t kPage = 4096;
-  static const uint8_t zeros[kPage] = {};
+  constexpr uint64_t kHostPage = 4096;
+  static const uint8_t zeros[kHostPage] = {};
   // What was never written stays unbacked.
-  for (uint64_t at = 0; at < size_; at += kPage) {
-    const uint64_t bytes = std::min(kPage, size_ - at);
+  for (uint64_t at = 0; at < size_; at += kHostPage) {
+    const uint64_t bytes = std::min(kHostPage, size_ - at);
     if (std::memcmp(bytes_ + at, zeros, bytes) == 0) continue;
     if (pwrite(descriptor, bytes_ + at, bytes, static_cast<off_t>(at)) !=
         static_cast<ssize_t>(bytes)) {
