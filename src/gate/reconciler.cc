@@ -311,8 +311,11 @@ Time Engine::Impl::NextPoll(Time now) const {
   for (const StreamGate* stream : marked_streams) {
     const Marker& marker = stream->markers.front();
     const Time from = std::max(marker.recorded, last_completion);
-    const Nanos wait(static_cast<int64_t>(kFirstLook * static_cast<double>(marker.charged_ns)));
-    const Nanos late = now - (from + Nanos(marker.charged_ns));
+    // What of it is over already ran in turns with others' work, of which the last completion was.
+    const double left =
+        std::max(0.0, static_cast<double>(marker.charged_ns) - replay.used_ns(stream->replay));
+    const Nanos wait(static_cast<int64_t>(kFirstLook * left));
+    const Nanos late = now - (from + Nanos(static_cast<int64_t>(left)));
     const Nanos pause = std::clamp(late / kPollParts, kPoll, kLongestPoll);
     next = std::min(next, std::max(from + wait, now + pause));
   }

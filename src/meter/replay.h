@@ -90,6 +90,8 @@ class Replay {
   // Device time that the oldest batch of `stream` has used up to `now`, though its marker is not stamped.
   // No stamp before `now` may come after: for work that is long overdue.
   double UsedSoFar(StreamId stream, Nanos now);
+  // The same up to now(), which is the last completion or the last time that was asked about.
+  double used_ns(StreamId stream) const { return streams_[stream].used_ns; }
   // How long the last command of that batch has run on past its prediction, up to now().
   Nanos Overrun(StreamId stream) const;
 

@@ -452,6 +452,41 @@ TEST_F(EngineTest, HighPriorityDoesNotWaitEvenForWhatIsUnknown) {
   Drop(other);
 }
 
+// A marker closes a graph of 400 us that runs in turns with kernels of another tenant. When the last of these ends, half of
+// the graph is over: it is looked at when the rest of it is, not when all of it would be. Until then what waits behind the
+// window would wait beside an idle device.
+TEST_F(EngineTest, WhatRunsInTurnsIsSeenToEndWhenItDoes) {
+  Tenant a = Make({}), b = Make({});
+  const auto graph = [&] {
+    const gate::Work work{.key = 99, .kind = Work::Kind::kGraph, .parts = 8};
+    const Admission admission = a.gate->Admit(*a.stream, work);
+    ASSERT_EQ(admission.verdict, Verdict::kAdmitted);
+    for (int i = 0; i < 8; ++i) {
+      uint64_t ns = 50'000;
+      void* params[] = {&ns};
+      ASSERT_EQ(driver_->Launch(function_, Shape(), a.handle, params), Result::kSuccess);
+    }
+    a.gate->Complete(admission, true);
+  };
+  for (int i = 0; i < 30; ++i) {  // until their costs are settled
+    graph();
+    Synchronize(a);
+    for (int n = 0; n < 4; ++n) ASSERT_EQ(Launch(b, Micros(50)), Verdict::kAdmitted);
+    Synchronize(b);
+  }
+  graph();
+  a.gate->StallBegins(a.stream);  // its marker
+  for (int n = 0; n < 4; ++n) ASSERT_EQ(Launch(b, Micros(50)), Verdict::kAdmitted);
+  b.gate->StallBegins(b.stream);
+  ASSERT_EQ(driver_->SynchronizeStream(b.handle), Result::kSuccess);
+  ASSERT_GT(a.gate->view().outstanding, Micros(100));
+  ASSERT_EQ(driver_->SynchronizeStream(a.handle), Result::kSuccess);
+  clock().SleepUntil(clock().Now() + Micros(20));
+  EXPECT_EQ(a.gate->view().outstanding, Nanos(0));
+  Drop(a);
+  Drop(b);
+}
+
 TEST_F(EngineTest, APersistentKernelIsChargedByTime) {
   TenantOptions capped;
   capped.limits.cap = 0.2;
