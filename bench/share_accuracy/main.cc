@@ -30,8 +30,6 @@ struct Shortfall {
   double until;
 };
 constexpr Shortfall kShortfalls[] = {
-    // Each request closes the gate for the training jobs, and opens it 30 us after its end.
-    {"the four tenants of the demonstration", "device busy, % of ungated", 96},
     // Graphs that short are replayed in equal parts, and these are not equal.
     {"graphs 25 of 0.3 ms beside launches 75", "share error, 1 s windows, pp", 1.6},
     // Streams take turns kernel by kernel, and an order that is off by one turn at the end of a batch charges the shorter

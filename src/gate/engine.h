@@ -142,13 +142,15 @@ struct TenantOptions {
 
 struct EngineOptions {
   // The arbiter's own defaults, but for larger grants: the replay attributes batches of many commands, so
-  // that a marker (a microsecond of its stream) can close more work. And a window for these. At most two
-  // long commands stand before a tenant that comes back from a synchronisation.
+  // that a marker (a microsecond of its stream) can close more work. And windows for these: beside a high band one
+  // that a second command fits into, which runs while the first one's marker does. At most two long commands stand
+  // before a tenant that comes back from a synchronisation.
   sched::ArbiterOptions arbiter = [] {
     sched::ArbiterOptions options;
     options.grant = Micros(50);
     options.grant_commands = 64;
     options.window = Micros(240);
+    options.high_band_window = Micros(80);
     options.min_commands = 2;
     options.idle_budget = 0.015;
     return options;

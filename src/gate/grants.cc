@@ -13,6 +13,8 @@ namespace {
 
 // Commands of unknown cost that a tenant may have in flight while others (or a cap) depend on it.
 constexpr int kUnknownInFlight = 2;
+// Of what a wake-up takes longer than was counted on, this part is counted on from then on.
+constexpr int kWakesPerRise = 8;
 
 int WaitBucket(Nanos wait) {
   const uint64_t us = static_cast<uint64_t>(std::max<int64_t>(wait.count() / 1000, 0));
@@ -22,6 +24,15 @@ int WaitBucket(Nanos wait) {
 }  // namespace
 
 Nanos Engine::Impl::DeviceTime(Time host) const { return host.time_since_epoch() - submit_offset; }
+
+Time Engine::Impl::HostTime(Nanos device) const { return Time(device + submit_offset); }
+
+// The shortest count at once, and longer ones when they go on.
+void Engine::Impl::WokenIn(Nanos latency) {
+  const Nanos rise = std::max(latency - wake_latency, Nanos(0)) / kWakesPerRise;
+  wake_latency = std::min(latency, wake_latency + rise);
+  arbiter.SetWakeLatency(wake_latency);
+}
 
 Section::~Section() {
   Engine::Impl& engine = engine_;
@@ -139,7 +150,7 @@ void Engine::Impl::GiveCredit(TenantState& tenant, Nanos amount, sched::Phase ph
   SyncLaunches(tenant, now);
   tenant.given_ns += amount.count();
   tenant.phase = phase;
-  tenant.last_change = now;
+  tenant.last_change = tenant.granted_at = now;
   tenant.purse.Add(static_cast<uint64_t>(amount.count()));
   tenant.last_word = tenant.purse.Look();
   LookBy(now + kSilence);  // nobody else may come to see what became of it
@@ -317,6 +328,7 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
         }
         next = Next::kLeave;
         if (wait_began != kNever) {
+          if (!passed && now - wait_began > options.spin) WokenIn(now - tenant.granted_at);
           ++tenant.stats.waits;
           tenant.stats.throttled += now - wait_began;
           ++tenant.stats.wait_histogram[static_cast<size_t>(WaitBucket(now - wait_began))];

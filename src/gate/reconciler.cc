@@ -150,7 +150,7 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
                                    [](const meter::Replay::Command& c) { return c.opaque; });
   const Nanos measured(static_cast<int64_t>(graphs ? batch.predicted_ns : batch.used_ns));
   arbiter.Settle(tenant.id, marker.phase, Nanos(marker.charged_ns),
-                 measured - Nanos(marker.accrued_ns), marker.commands, now);
+                 measured - Nanos(marker.accrued_ns), marker.commands, now, HostTime(ended));
   if (marker.passed) PassedDone(tenant, measured, now);
   tenant.stats.predicted += Nanos(marker.charged_ns);
   tenant.stats.measured += measured - Nanos(marker.accrued_ns);

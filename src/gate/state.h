@@ -147,6 +147,7 @@ struct TenantState {
   Time launching_since{};  // launches not known to the replay were made between this and now
   bool open = false;       // in Impl::open_tenants
   Time last_change{};      // when the credit word was last seen to change
+  Time granted_at{};       // when it was last given credit
   uint64_t last_word = 0;
   // Requests that wait, first come first served: only the first asks the arbiter. With two that replaced
   // each other's requests and grants, neither would get anywhere.
@@ -180,6 +181,12 @@ struct LeaseState {
   bool told = false;  // the watchdog knows that it is held for too long
 };
 
+inline sched::ArbiterOptions ArbiterOptionsOf(const EngineOptions& options) {
+  sched::ArbiterOptions arbiter = options.arbiter;
+  arbiter.asleep_after = options.spin;
+  return arbiter;
+}
+
 struct Engine::Impl {
   Impl(driver::Driver& used_driver, driver::Context used_context, const EngineOptions& used_options)
       : driver(used_driver),
@@ -189,7 +196,7 @@ struct Engine::Impl {
         recorder(used_options.recorder != nullptr ? used_options.recorder
                                                   : std::make_shared<Recorder>()),
         events(used_driver, used_context),
-        arbiter(used_options.arbiter),
+        arbiter(ArbiterOptionsOf(used_options)),
         replay(used_options.sm_count) {}
 
   driver::Driver& driver;
@@ -228,6 +235,8 @@ struct Engine::Impl {
   Time reconciler_wakes ABSL_GUARDED_BY(mu) = kNever;
   // Host time of a submission to an idle stream - device time at which it starts.
   Nanos submit_offset ABSL_GUARDED_BY(mu){0};
+  // What passes at least from a grant to a tenant whose thread sleeps to its launch, as was seen of late.
+  Nanos wake_latency ABSL_GUARDED_BY(mu){0};
   Time offset_seen ABSL_GUARDED_BY(mu){};  // when a start marker last showed it
   absl::Status health ABSL_GUARDED_BY(mu);
   std::shared_ptr<Watchdog> watchdog ABSL_GUARDED_BY(mu);  // null: nobody wants to know
@@ -277,6 +286,8 @@ struct Engine::Impl {
   void LookBy(Time when) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) { look_by = std::min(look_by, when); }
   void Poke() ABSL_LOCKS_EXCLUDED(mu);
   Nanos DeviceTime(Time host) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  Time HostTime(Nanos device) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void WokenIn(Nanos latency) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // May the tenant ask for a grant now? Not while suspended, nor with too much unknown work in flight.
   bool MayAsk(const TenantState& tenant, bool cost_known, Time now) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);

@@ -146,6 +146,7 @@ void Arbiter::Block(TenantId tenant, Nanos predicted, bool exclusive, Time now) 
   if (!s.Known(tenant)) return;
   TenantState& t = s.at(tenant);
   s.SignOfLife(t);
+  if (!t.blocked) t.blocked_since = s.now;
   t.blocked = true;
   t.exclusive = exclusive;
   t.predicted = std::max(Sane(predicted), Nanos(1));
@@ -239,7 +240,7 @@ Phase Arbiter::Charge(TenantId tenant, Nanos predicted, Time now) {
 }
 
 void Arbiter::Settle(TenantId tenant, Phase phase, Nanos predicted, Nanos measured, int commands,
-                     Time now) {
+                     Time now, Time ended) {
   State& s = *state_;
   s.Observe(now);
   if (!s.Known(tenant)) return;
@@ -255,13 +256,12 @@ void Arbiter::Settle(TenantId tenant, Phase phase, Nanos predicted, Nanos measur
   t.last_act = s.now;
   // What is charged while it runs on has not ended: were it taken for a settlement, work that never ends
   // would never be stale.
-  const bool ended = predicted > Nanos(0) || commands > 0;
-  if (ended) {
+  if (predicted > Nanos(0) || commands > 0) {
     if (commands > t.commands) s.CloseOpen(t);  // launches that were never reported
     s.AddCommands(t, -commands);
     s.DropOutstanding(t, predicted, /*unused=*/false);
     if (!s.gated(t)) {
-      s.high_last = s.now;
+      s.high_last = std::max(s.high_last, std::min(ended, s.now));
       s.high_seen = true;
     }
   }
@@ -272,6 +272,10 @@ void Arbiter::Settle(TenantId tenant, Phase phase, Nanos predicted, Nanos measur
 void Arbiter::SetGrant(TenantId tenant, Nanos grant) {
   State& s = *state_;
   if (s.Known(tenant)) s.at(tenant).grant = std::max(grant, Nanos(0));
+}
+
+void Arbiter::SetWakeLatency(Nanos least) {
+  state_->wake_latency = std::clamp(least, Nanos(0), state_->options.high_grace);
 }
 
 void Arbiter::HoldExclusive(TenantId tenant, Time until) {
@@ -328,12 +332,12 @@ Time Arbiter::Run(Time now, std::vector<Grant>& grants) {
 bool Arbiter::Closed(Band band, Time now) const {
   if (band == Band::kHigh) return false;
   Time until;
-  return state_->draining || state_->HighBusy(&until, std::max(now, state_->now));
+  return state_->draining || state_->ClosedByHigh(&until, std::max(now, state_->now));
 }
 
 bool Arbiter::Draining() const {
   Time until;
-  return state_->draining && !state_->HighBusy(&until, state_->now);
+  return state_->draining && !state_->ClosedByHigh(&until, state_->now);
 }
 
 Arbiter::TenantView Arbiter::View(TenantId tenant) const {

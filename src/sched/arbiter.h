@@ -66,7 +66,9 @@ struct ArbiterOptions {
   Nanos idle_budget_depth = Millis(2);
   Nanos anticipation = Micros(15);  // how long the next launch of a tenant is waited for
   Nanos high_grace =
-      Micros(30);             // lower bands stay closed so long after a higher band's last command
+      Micros(30);  // lower bands stay closed so long after a higher band's last command
+  Nanos asleep_after =
+      Micros(200);            // who has been blocked for longer has to be woken: SetWakeLatency()
   double low_band_floor = 0;  // part of the device that a closed band gets all the same
   Nanos debt_horizon =
       Seconds(2);  // debt against a weight or credit of a guarantee older than this is forgotten
@@ -109,14 +111,19 @@ class Arbiter {
   Phase Charge(TenantId tenant, Nanos predicted, Time now);
 
   // `commands` commands of `tenant`, charged with `predicted` in all, are done and took `measured`.
-  // With neither, `measured` is charged for work that is overdue and has not ended.
-  void Settle(TenantId tenant, Phase phase, Nanos predicted, Nanos measured, int commands,
-              Time now);
+  // With neither, `measured` is charged for work that is overdue and has not ended. `ended`: when the device was done with
+  // them, where that is known; the grace of the high band counts from there.
+  void Settle(TenantId tenant, Phase phase, Nanos predicted, Nanos measured, int commands, Time now,
+              Time ended = kNever);
   // Commands handed to the device within a grant (for min_commands); Settle takes them off.
   void Launched(TenantId tenant, int commands, Time now);
   // Whoever has the device to itself keeps it until then, however late its work is (a lease that is
   // held), and its own further requests pass. Called again with an earlier time to end it.
   void HoldExclusive(TenantId tenant, Time until);
+  // What lies at least between a grant to a tenant that sleeps (options.asleep_after) and its launch. A band that the high
+  // one has closed is opened to it so much before the grace ends, and what it launches comes when that is over. What the
+  // high band begins meanwhile takes the grant back.
+  void SetWakeLatency(Nanos least);
   // The unspent rest of a grant comes back.
   void Return(TenantId tenant, Phase phase, Nanos unused, Time now);
 

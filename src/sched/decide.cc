@@ -152,7 +152,10 @@ State::Choice State::Choose() {
     exclusive = kNobody;
   }
   Time closed_until;
-  if (HighBusy(&closed_until, now)) return ChooseClosed(std::min(choice.again, closed_until));
+  if (ClosedByHigh(&closed_until, now)) {
+    return ChooseClosed(std::min(choice.again, closed_until));
+  }
+  const bool for_sleepers = HighBusy(&closed_until, now);
 
   BandState& normal = bands[1];
   BandState& low = bands[2];
@@ -167,6 +170,9 @@ State::Choice State::Choose() {
     return choice;
   }
   if (PickFrom(normal, &id, &phase) || PickFrom(low, &id, &phase)) {
+    if (for_sleepers && now - at(id).blocked_since <= options.asleep_after) {
+      return ChooseClosed(std::min(choice.again, closed_until));
+    }
     return Judge(id, phase, choice.again);
   }
   return choice;

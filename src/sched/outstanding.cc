@@ -106,6 +106,13 @@ bool State::HighBusy(Time* until, Time when) const {
   return when < end;
 }
 
+// Until nothing of it is in flight any more and whoever sleeps and is woken launches after its grace.
+bool State::ClosedByHigh(Time* until, Time when) const {
+  if (!HighBusy(until, when)) return false;
+  if (bands[0].outstanding == Nanos(0)) *until -= wake_latency;
+  return when < *until;
+}
+
 // Nothing at all is in flight; or what is has been overdue for so long that it may never end.
 bool State::Drained(Time* stale_at) const {
   const bool high = bands[0].outstanding > Nanos(0);

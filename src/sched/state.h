@@ -58,6 +58,7 @@ struct TenantState {
   double gap_ns = 5'000;     // how long its host takes from one sign of life to the next
   Time last_act{};           // last sign of life or settlement
   Time last_life{};          // last sign of life of its host, or its last grant
+  Time blocked_since{};      // while it is blocked
   Time idle_since = kNever;  // since when neither blocked nor outstanding; kNever: it is not
 
   bool capped() const { return limits.cap < 1; }
@@ -143,6 +144,7 @@ struct Arbiter::State {
   double LeastRunningReserve(BandState& b);
   bool Covers(const TenantState& t, Time* until) const;
   bool HighBusy(Time* until, Time when) const;
+  bool ClosedByHigh(Time* until, Time when) const;
   Nanos Window(const TenantState& t) const;
   int MinCommands(const TenantState& t) const;
 
@@ -177,6 +179,7 @@ struct Arbiter::State {
   Time foreseen_at = kNever;    // when the horizon was last said to be known
   Time horizon{};               // when the device is predicted to have done what is outstanding
   Time high_last{};             // last sign of life of the high band
+  Nanos wake_latency{0};  // what passes at least from a grant to a sleeping tenant to its launch
   bool high_seen = false;
   Time high_horizon{};
   TenantId exclusive = kNobody;  // has the device to itself

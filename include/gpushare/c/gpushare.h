@@ -253,7 +253,7 @@ typedef struct gpushare_scheduler_options {
   int64_t high_grace_ns;   /* lower bands stay closed so long after a higher one's work; 30 us */
   int32_t high_band_min_commands; /* min_commands while a high-priority tenant is there; 1 */
   uint32_t zero;                  /* GPUSHARE_SCHEDULER_*: fields that are 0, not left out */
-  int64_t high_band_window_ns;    /* window while a high-priority tenant is there; 50 us */
+  int64_t high_band_window_ns;    /* window while a high-priority tenant is there; 80 us */
 } gpushare_scheduler_options;
 
 #define GPUSHARE_CLOSE_GRACE_NS 5000000000

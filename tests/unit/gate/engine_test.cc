@@ -452,6 +452,42 @@ TEST_F(EngineTest, HighPriorityDoesNotWaitEvenForWhatIsUnknown) {
   Drop(other);
 }
 
+// A thread that sleeps at the gate behind a high tenant's kernel is woken so early that it launches when the grace of
+// 30 us is over, by what wake-ups were seen to take: neither before, nor a wake-up later.
+TEST_F(EngineTest, WhoSleepsBehindAHighTenantLaunchesWhenTheGraceIsOver) {
+  Tenant high = Make({.limits = {.band = sched::Band::kHigh}}), low = Make({});
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_EQ(Launch(low, Micros(20)), Verdict::kAdmitted);
+    ASSERT_EQ(Launch(high, Micros(20)), Verdict::kAdmitted);
+    Synchronize(low);
+    Synchronize(high);
+  }
+  std::vector<double> after_us;
+  for (int i = 0; i < 60; ++i) {
+    ASSERT_EQ(Launch(high, Millis(1)), Verdict::kAdmitted);
+    high.gate->StallBegins(high.stream);
+    Time launched{};
+    const auto other = clock().StartThread("low", [&] {
+      driver_->PushContext(context_);
+      EXPECT_EQ(Launch(low, Micros(20)), Verdict::kAdmitted);
+      launched = clock().Now();
+      driver_->PopContext();
+    });
+    ASSERT_EQ(driver_->SynchronizeStream(high.handle), Result::kSuccess);
+    const Time ended = clock().Now();  // plus what it takes to come back from the driver
+    other->Join();
+    after_us.push_back(static_cast<double>((launched - ended).count()) * 1e-3);
+    Synchronize(low);
+  }
+  for (size_t i = 50; i < after_us.size(); ++i) {
+    EXPECT_GE(after_us[i], 20) << i;
+    EXPECT_LE(after_us[i], 36) << i;
+  }
+  EXPECT_GE(after_us[0], 45) << "nothing was known of wake-ups";
+  Drop(high);
+  Drop(low);
+}
+
 // A marker closes a graph of 400 us that runs in turns with kernels of another tenant. When the last of these ends, half of
 // the graph is over: it is looked at when the rest of it is, not when all of it would be. Until then what waits behind the
 // window would wait beside an idle device.

@@ -185,6 +185,66 @@ TEST(Arbiter, StrictClosingWhileAndShortlyAfterAHighCommand) {
   EXPECT_EQ(b.Run(AtMicros(340)).size(), 1u);
 }
 
+TEST(Arbiter, GraceCountsFromWhenTheDeviceWasDone) {
+  Books b;
+  const TenantId high = b.arbiter.Add({.band = Band::kHigh}, AtMicros(0));
+  const TenantId a = b.arbiter.Add({}, AtMicros(0));
+  Phase phase = b.arbiter.Charge(high, Micros(50), AtMicros(100));
+  b.arbiter.Block(a, Micros(10), false, AtMicros(101));
+  b.arbiter.Settle(high, phase, Micros(50), Micros(60), 1, AtMicros(310), /*ended=*/AtMicros(303));
+  EXPECT_TRUE(b.Run(AtMicros(311)).empty());
+  EXPECT_EQ(b.again, AtMicros(333));
+  // A launch after that end, and an end that is said to be still to come.
+  phase = b.arbiter.Charge(high, Micros(50), AtMicros(320));
+  b.arbiter.Settle(high, phase, Micros(50), Micros(1), 1, AtMicros(325), AtMicros(310));
+  EXPECT_TRUE(b.Run(AtMicros(326)).empty());
+  EXPECT_EQ(b.again, AtMicros(350));
+  phase = b.arbiter.Charge(high, Micros(50), AtMicros(330));
+  b.arbiter.Settle(high, phase, Micros(50), Micros(1), 1, AtMicros(340), AtMicros(900));
+  EXPECT_TRUE(b.Run(AtMicros(341)).empty());
+  EXPECT_EQ(b.again, AtMicros(370));
+}
+
+TEST(Arbiter, WhoSleepsIsWokenSoThatItsLaunchComesAfterTheGrace) {
+  Books b;
+  const TenantId high = b.arbiter.Add({.band = Band::kHigh}, AtMicros(0));
+  const TenantId sleeps = b.arbiter.Add({}, AtMicros(0)), spins = b.arbiter.Add({}, AtMicros(0));
+  b.arbiter.SetWakeLatency(Micros(20));
+  const Phase phase = b.arbiter.Charge(high, Micros(50), AtMicros(100));
+  b.arbiter.Block(sleeps, Micros(10), false, AtMicros(101));
+  b.arbiter.Block(sleeps, Micros(10), false,
+                  AtMicros(305));  // it asked again, and slept all the same
+  b.arbiter.Settle(high, phase, Micros(50), Micros(60), 1, AtMicros(310));
+  EXPECT_TRUE(b.Run(AtMicros(319)).empty());
+  EXPECT_EQ(b.again, AtMicros(320));
+  EXPECT_TRUE(b.arbiter.Closed(Band::kNormal, AtMicros(319)));
+  const auto grants = b.Run(AtMicros(320));
+  ASSERT_EQ(grants.size(), 1u);
+  EXPECT_FALSE(grants[0].stands);
+  EXPECT_FALSE(b.arbiter.Closed(Band::kNormal, AtMicros(320)))
+      << "else it would be taken back at once";
+  // One that has asked for less than `asleep_after` launches at once, and so after the grace.
+  b.arbiter.Block(spins, Micros(10), false, AtMicros(321));
+  EXPECT_TRUE(b.Run(AtMicros(322)).empty());
+  EXPECT_EQ(b.again, AtMicros(340));
+  // What the high band begins meanwhile takes back what was granted.
+  b.arbiter.Charge(high, Micros(50), AtMicros(325));
+  EXPECT_TRUE(b.arbiter.Closed(Band::kNormal, AtMicros(325)));
+  EXPECT_TRUE(b.Run(AtMicros(345)).empty());
+}
+
+TEST(Arbiter, NobodyIsWokenBeforeTheHighBandIsDone) {
+  Books b;
+  const TenantId high = b.arbiter.Add({.band = Band::kHigh}, AtMicros(0));
+  const TenantId a = b.arbiter.Add({}, AtMicros(0));
+  b.arbiter.SetWakeLatency(Seconds(1));  // no more than the grace itself
+  const Phase phase = b.arbiter.Charge(high, Micros(50), AtMicros(0));
+  b.arbiter.Block(a, Micros(10), false, AtMicros(1));
+  for (int64_t us = 10; us < 5000; us += 10) ASSERT_TRUE(b.Run(AtMicros(us)).empty()) << us;
+  b.arbiter.Settle(high, phase, Micros(50), Micros(5000), 1, AtMicros(5000));
+  EXPECT_EQ(b.Run(AtMicros(5000)).size(), 1u);
+}
+
 TEST(Arbiter, AHighCommandThatNeverEndsDoesNotCloseForEver) {
   Books b;
   const TenantId high = b.arbiter.Add({.band = Band::kHigh}, AtMicros(0));
