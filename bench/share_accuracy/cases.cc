@@ -43,6 +43,11 @@ Traces SyntheticTraces() {
   traces["mid x1"] = Synthetic("mid", {40, 120, 80, 300, 60, 200}, 1, 160);
   traces["mixed short"] = Synthetic("mixed_short", {5, 10, 20, 40, 80, 15, 30, 60}, 2, 80);
   traces["uneven"] = Synthetic("uneven", {5, 10, 20, 40, 80, 15, 30, 60}, 1, 80);
+  traces["uneven, short"] = Synthetic("uneven_short", {2, 5, 10, 20, 40, 8, 15, 30}, 1, 80);
+  traces["uneven, shorter"] = Synthetic("uneven_shorter", {1, 2, 5, 10, 20, 4, 8, 15}, 1, 80);
+  traces["small x1"] = Synthetic("small", {40, 90, 60}, 1, 20);
+  traces["half x1"] = Synthetic("half", {100, 250, 150}, 1, 44);
+  traces["wide x1"] = Synthetic("wide", {100, 200, 60}, 1, 200);
   traces["mixed long"] = Synthetic("mixed_long", {40, 120, 80, 300, 60, 200}, 1, 80);
   traces["150ms"] = Synthetic("150ms", {150000}, 1, 160);
   traces["10ms"] = Synthetic("10ms", {10000, 9000}, 4, 160);
@@ -123,6 +128,12 @@ std::vector<Case> Cases(const Traces& t, bool real) {
     spec = serial({{"mid", 75}, {"uneven", 25}});
     spec.tenants[1].mode = Mode::kGraph;
     cases.push_back(Shares("graphs 25 of 0.3 ms beside launches 75", spec, {}));
+    spec = serial({{"mid", 75}, {"uneven, short", 25}});
+    spec.tenants[1].mode = Mode::kGraph;
+    cases.push_back(Shares("graphs 25 of 0.13 ms beside launches 75", spec, {}));
+    spec = serial({{"mid", 75}, {"uneven, shorter", 25}});
+    spec.tenants[1].mode = Mode::kGraph;
+    cases.push_back(Shares("graphs 25 of 0.07 ms beside launches 75", spec, {}));
     spec = serial({{"mid", 25}, {"14us x8", 75}});
     spec.tenants[1].mode = Mode::kGraph;
     cases.push_back(Shares("graphs 75 of 0.9 ms beside launches 25", spec, graphs(0.9)));
@@ -170,6 +181,14 @@ std::vector<Case> Cases(const Traces& t, bool real) {
     std::vector<Part> many;
     for (int i = 0; i < 16; ++i)
       many.push_back({i % 3 == 0 ? "small" : i % 3 == 1 ? "wide" : "half", 1});
+    for (const auto& [graph, other] : std::vector<std::pair<const char*, const char*>>{
+             {"small", "wide"}, {"small", "half"}, {"half", "wide"}, {"wide", "small"}}) {
+      const std::string one = std::string(graph) + " x1";
+      CaseSpec spec = Mix(t, {{one.c_str(), 40}, {other, 60}}, Mode::kBacklog, true);
+      spec.tenants[0].mode = Mode::kGraph;
+      cases.push_back(
+          Shares(std::string("overlap 40:60 graphs of ") + graph + "/" + other, spec, overlapping));
+    }
     cases.push_back(
         Shares("overlap 40:60 small/wide", Mix(t, two, Mode::kBacklog, true), overlapping));
     cases.push_back(Shares("overlap 50:30:20", Mix(t, three, Mode::kBacklog, true), overlapping));

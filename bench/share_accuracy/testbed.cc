@@ -100,6 +100,13 @@ struct Player {
   void Graph() {
     gate::Work work{reinterpret_cast<uintptr_t>(graph), gate::Work::Kind::kGraph, 1.0f};
     work.parts = static_cast<uint32_t>(spec.trace->kernels().size());
+    if (run.overlap) {  // as gate::GraphFootprint() has it
+      float sms = 0;
+      for (const workload::TraceKernel& kernel : spec.trace->kernels()) {
+        sms += static_cast<float>(std::min(kernel.sms, run.sms));
+      }
+      work.footprint = sms / static_cast<float>(work.parts) / static_cast<float>(run.sms);
+    }
     Put(work, [&] { return driver.LaunchGraph(graph, stream); });
   }
 

@@ -351,6 +351,33 @@ uint32_t Driver::CommandsOf(Graph graph) const {
   }
   return commands;
 }
+
+std::vector<GraphKernel> Driver::KernelsOf(Graph graph) const {
+  const Table& table = state_->table;
+  std::vector<GraphKernel> kernels;
+  for (CUgraphNode node : NodesOf(table, graph)) {
+    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+    if (table.GraphNodeGetType(node, &type) != CUDA_SUCCESS) continue;
+    CUgraph child = nullptr;
+    CUDA_KERNEL_NODE_PARAMS kernel{};
+    if (type == CU_GRAPH_NODE_TYPE_KERNEL &&
+        table.GraphKernelNodeGetParams(node, &kernel) == CUDA_SUCCESS) {
+      const Function function =
+          kernel.func != nullptr ? kernel.func : reinterpret_cast<Function>(kernel.kern);
+      if (function == nullptr) continue;
+      kernels.push_back({function,
+                         {{kernel.gridDimX, kernel.gridDimY, kernel.gridDimZ},
+                          {kernel.blockDimX, kernel.blockDimY, kernel.blockDimZ},
+                          kernel.sharedMemBytes}});
+    } else if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
+               table.GraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS) {
+      const std::vector<GraphKernel> inner = KernelsOf(child);
+      kernels.insert(kernels.end(), inner.begin(), inner.end());
+    }
+  }
+  return kernels;
+}
+
 std::vector<Context> Driver::KernelContextsOf(Graph graph) const {
   const Table& table = state_->table;
   std::vector<Context> contexts;
@@ -375,6 +402,7 @@ std::vector<Context> Driver::KernelContextsOf(Graph graph) const {
   }
   return contexts;
 }
+
 Result Driver::LaunchGraph(GraphExec exec, Stream stream) const {
   return Code(state_->table.GraphLaunch(exec, stream));
 }

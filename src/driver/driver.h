@@ -71,6 +71,12 @@ struct LaunchShape {
   unsigned shared_bytes = 0;
 };
 
+// A kernel of a graph; a context-less one is passed as a function, which the driver takes.
+struct GraphKernel {
+  Function function;
+  LaunchShape shape;
+};
+
 struct OpenOptions {
   // Path or soname of the driver, or "sim" for the simulated GPU (looked for at GPUSHARE_SIM_DRIVER,
   // else where it is installed or built). Empty: GPUSHARE_DRIVER, else "libcuda.so.1".
@@ -200,6 +206,8 @@ class Driver {
   Result Instantiate(GraphExec* exec, Graph graph) const;
   // Kernels, copies and sets of it, those of its children too; 0: the driver does not say.
   uint32_t CommandsOf(Graph graph) const;
+  // Its kernels, those of its children too. One of which the driver does not say what it launches is left out.
+  std::vector<GraphKernel> KernelsOf(Graph graph) const;
   // The contexts that its kernels are in, those of its children too, each once. Functions of which the driver does not say
   // whose they are are left out.
   std::vector<Context> KernelContextsOf(Graph graph) const;

@@ -9,8 +9,17 @@
 namespace gpushare::gate {
 namespace {
 
-// A long graph is measured with the device to itself until its cost is settled, and every so often after.
-constexpr uint32_t kGraphsPerCalibration = 32;
+// A long graph is measured with the device to itself until its cost is settled, and every so often after: as often as that
+// much of its stream's graphs was launched, which of several graphs in turns falls to now this one, now that, and not more
+// often than each 32nd.
+constexpr uint64_t kCalibrateAfterNs = 16'000'000;
+constexpr uint64_t kMostPerGraphNs = kCalibrateAfterNs / 32;
+
+bool Calibrates(std::atomic<uint64_t>& launched_ns, float cost_ns) {
+  const uint64_t cost = std::min(static_cast<uint64_t>(cost_ns), kMostPerGraphNs);
+  const uint64_t before = launched_ns.fetch_add(cost, std::memory_order_relaxed);
+  return before / kCalibrateAfterNs != (before + cost) / kCalibrateAfterNs;
+}
 
 bool IsLongGraph(const Work& work, const meter::CostModel::Prediction& cost) {
   return work.kind == Work::Kind::kGraph && work.parts != 1 &&
@@ -36,9 +45,7 @@ Admission Gate::AdmitUncommon(StreamGate& stream, const Work& work, Time deadlin
       state_->costs->Predict(work.key, context, work.footprint, work.like, work.parts);
   const bool graph = work.kind == Work::Kind::kGraph;
   const bool calibrates =
-      IsLongGraph(work, cost) &&
-      (!cost.settled ||
-       stream.long_graphs.fetch_add(1, std::memory_order_relaxed) % kGraphsPerCalibration == 0);
+      IsLongGraph(work, cost) && (!cost.settled || Calibrates(stream.long_graphs_ns, cost.cost_ns));
   if (cost.known && cost.settled && !calibrates && work.kind != Work::Kind::kCooperative) {
     uint32_t launch;
     const meter::CostModel::Settled settled = {

@@ -19,7 +19,9 @@
 #include <atomic>
 #include <cmath>
 #include <cstdint>
+#include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "driver/driver.h"
 
 namespace gpushare::gate {
@@ -34,6 +36,18 @@ inline float Footprint(const driver::LaunchShape& shape, int blocks_per_sm, int 
   const double blocks = static_cast<double>(shape.grid.x) * shape.grid.y * shape.grid.z;
   const double sms = std::ceil(blocks / blocks_per_sm);
   return static_cast<float>(std::clamp(sms / sm_count, 1.0 / sm_count, double{kMostFootprint}));
+}
+
+// Of a graph: the mean of its kernels', of which none counts for more than the device; 1 where it has none. `find(kernel,
+// &footprint)`: false where that is not known, and the kernel counts as the whole device.
+inline float GraphFootprint(const std::vector<driver::GraphKernel>& kernels,
+                            absl::FunctionRef<bool(const driver::GraphKernel&, float*)> find) {
+  float sum = 0;
+  for (const driver::GraphKernel& kernel : kernels) {
+    float footprint = 1;
+    sum += find(kernel, &footprint) ? std::min(footprint, 1.0f) : 1.0f;
+  }
+  return kernels.empty() ? 1 : sum / static_cast<float>(kernels.size());
 }
 
 class FootprintCache {

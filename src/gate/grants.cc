@@ -121,11 +121,11 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now, Time until) {
       continue;
     }
     const uint32_t known_parts = tenant.costs->parts(record.entry);
-    const bool long_graph = record.graph && known_parts != 1 && cost >= kLongGraphNs;
+    const float footprint = tenant.costs->footprint(record.entry);
+    const bool long_graph = record.graph && IsOpaqueGraph(known_parts, footprint, cost);
     const uint32_t parts = long_graph ? 0 : known_parts;
     // While it is the only tenant nothing of anybody's can come between its commands: a graph is measured as kernels are.
     const bool opaque = long_graph && !record.exclusive && arbiter.tenants() > 1;
-    const float footprint = tenant.costs->footprint(record.entry);
     const uint32_t commands = std::max(parts, 1u);
     try {
       for (uint32_t part = 0; part < commands; ++part) {

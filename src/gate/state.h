@@ -38,8 +38,15 @@ inline const void* ThisThread() {
 inline constexpr Nanos kSilence = Millis(1);
 // At most so many commands in a row are marked each, because others were not.
 inline constexpr int kMostToMark = 256;
-// A graph of this cost or more is not taken for one command that nothing interrupts.
-inline constexpr float kLongGraphNs = 500e3f;
+// A graph of this cost or more is not taken for one command that nothing interrupts, and its cost is learnt while it is
+// alone. One whose kernels fill the device is taken to have cost that, whoever's kernels came between its own; others are
+// replayed in equal parts, since what they cost depends on who else held SMs.
+inline constexpr float kLongGraphNs = 50e3f;
+inline constexpr float kFillsAsGraph = 0.9f;
+inline bool IsOpaqueGraph(uint32_t parts, float footprint, float cost_ns) {
+  return parts != 1 && cost_ns >= kLongGraphNs &&
+         (!meter::CostModel::InParts(parts) || footprint >= kFillsAsGraph);
+}
 
 // A recorded event that has not been seen completed.
 struct Marker {
@@ -72,8 +79,8 @@ class StreamGate {
   uint32_t index = 0;
   // The keys of its last launches, as the context of the next prediction.
   std::atomic<uint64_t> context{0};
-  Lane lane;                             // constant while it is live
-  std::atomic<uint32_t> long_graphs{0};  // launched
+  Lane lane;                                // constant while it is live
+  std::atomic<uint64_t> long_graphs_ns{0};  // launched: see Calibrates()
 
   // Under the engine's lock.
   bool live = false;     // it has a place in the replay

@@ -18,23 +18,33 @@ inline uint64_t GraphKey(const void* executable) {
   return (reinterpret_cast<uintptr_t>(executable) ^ 0x67726170u) * 0x9e3779b97f4a7c15u;
 }
 
-// Of how many commands the graphs are made that were seen when they were instantiated. Where two fall together the
-// older is forgotten. Thread-safe, lock-free.
+// Of how many commands the graphs are made that were seen when they were instantiated, and what part of the SMs these hold in
+// the mean. Where two fall together the older is forgotten. Thread-safe, lock-free.
 class GraphParts {
  public:
-  void Put(const void* executable, uint32_t parts) {
+  struct Parts {
+    uint32_t commands = 0;  // 0: not known
+    float footprint = 1;    // in (0, 1]
+  };
+  void Put(const void* executable, const Parts& parts) {
     const uint64_t key = GraphKey(executable);
-    words_[key >> 52].store((key & ~kParts) | std::min<uint64_t>(parts, kParts),
+    const auto footprint = static_cast<uint64_t>(parts.footprint * kWhole + 0.5f);
+    words_[key >> 52].store((key & kTag) | std::clamp<uint64_t>(footprint, 1, kWhole) << 16 |
+                                std::min<uint64_t>(parts.commands, kMost),
                             std::memory_order_relaxed);
   }
-  uint32_t Find(const void* executable) const {  // 0: not known
+  Parts Find(const void* executable) const {
     const uint64_t key = GraphKey(executable);
     const uint64_t word = words_[key >> 52].load(std::memory_order_relaxed);
-    return ((word ^ key) & ~kParts) == 0 ? static_cast<uint32_t>(word & kParts) : 0;
+    if (((word ^ key) & kTag) != 0) return {};
+    return {static_cast<uint32_t>(word & kMost),
+            static_cast<float>(word >> 16 & 0xffff) / static_cast<float>(kWhole)};
   }
 
  private:
-  static constexpr uint64_t kParts = 0xffff;
+  static constexpr uint64_t kMost = 0xffff;             // commands
+  static constexpr uint64_t kWhole = 0xffff;            // the footprint of the whole device
+  static constexpr uint64_t kTag = ~uint64_t{0} << 32;  // the upper 12 bits chose the word
   std::array<std::atomic<uint64_t>, 4096> words_{};
 };
 

@@ -87,6 +87,7 @@ CUresult Calls::LaunchSpread(const Payer& payer, const Spread::Places& places, C
     part.work.key ^= salt;
     if (part.work.like != 0) part.work.like ^= salt;
     part.work.parts = 1;
+    part.work.footprint = 1;
     stand_ins.push_back(stand_in);
   }
   if (home.gate != nullptr) parts.push_back({home, work, {}});

@@ -31,7 +31,15 @@ void Calls::GraphChanged(CUgraphExec exec) {
 void Calls::GraphInstantiated(CUgraphExec exec, CUgraph graph) {
   GraphChanged(exec);  // another may have had the handle
   try {
-    graph_parts_.Put(exec, opened_.CommandsOf(graph));
+    const float footprint = gate::GraphFootprint(
+        opened_.KernelsOf(graph), [this](const driver::GraphKernel& kernel, float* found) {
+          const uint64_t key = gate::KernelKey(kernel.function, kernel.shape);
+          if (footprints_.Find(key, found)) return true;
+          if (!FindFootprint(kernel.function, kernel.shape, found)) return false;
+          footprints_.Put(key, *found);
+          return true;
+        });
+    graph_parts_.Put(exec, {opened_.CommandsOf(graph), footprint});
     spread_.Put(exec, spread_.PlacesOf(graph));
   } catch (const std::bad_alloc&) {
     // The driver has made it, and its caller is to have it: it is charged as one that nobody saw.
@@ -62,7 +70,9 @@ CUresult Calls::GraphLaunchBy(const Payer& payer, CUgraphExec exec, CUstream str
   gate::Work work;
   work.key = KeyOf(exec, version);
   work.like = version > 0 ? KeyOf(exec, version - 1) : 0;
-  work.parts = graph_parts_.Find(exec);
+  const gate::GraphParts::Parts parts = graph_parts_.Find(exec);
+  work.parts = parts.commands;
+  work.footprint = parts.footprint;
   work.kind = gate::Work::Kind::kGraph;
   const Spread::Places places = spread_.Find(exec);
   if (!places.empty()) return LaunchSpread(payer, places, stream, work, call);

@@ -196,6 +196,49 @@ TEST_F(GraphTest, SharesHoldBetweenGraphsOfSeveralKernels) {
   EXPECT_GT(busy_percent_, 97);
 }
 
+// Graphs whose kernels leave SMs to others: each tenant is charged for what it holds of the device while both do.
+class OverlappingGraphTest : public GraphTest {
+ protected:
+  std::string config() const override {
+    return "sms=100,overlap=footprint,clock=virtual,memory=4GiB,h2d=10GB/s,d2h=10GB/s,d2d=100GB/s";
+  }
+  CUgraphExec OfKernels(const Tenant& tenant, int kernels, unsigned sms, Nanos cost) {
+    CUgraph graph = nullptr;
+    EXPECT_CU(calls_->StreamBeginCapture(tenant.stream, [&] {
+      return cu_->StreamBeginCapture(tenant.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    }));
+    uint64_t ns = static_cast<uint64_t>(cost.count());
+    void* params[] = {&ns};
+    for (int i = 0; i < kernels; ++i) {
+      EXPECT_CU(calls_->LaunchKernel(tenant.payer(), spin_, sms, 1, 1, 1024, 1, 1, 0, tenant.stream,
+                                     params, nullptr));
+    }
+    EXPECT_CU(calls_->StreamEndCapture(tenant.stream, &graph));
+    return Instantiate(graph);
+  }
+};
+
+TEST_F(OverlappingGraphTest, SharesHoldBesideKernelsOfTheWholeDevice) {
+  const Tenant &a = Weighing(3), &b = Weighing(2);
+  const CUgraphExec exec = OfKernels(b, 5, 20, Micros(60));
+  const std::vector<double> shares =
+      Shares(Millis(1300), {[&] { return Spin(a, Micros(200)); },
+                            [&] { return calls_->GraphLaunch(b.payer(), exec, b.stream); }});
+  EXPECT_NEAR(shares[0], 60, 2.5);
+  EXPECT_GT(busy_percent_, 97);
+}
+
+TEST_F(OverlappingGraphTest, SharesHoldBetweenTwoOfDifferentWidth) {
+  const Tenant &a = Weighing(1), &b = Weighing(1);
+  const CUgraphExec narrow = OfKernels(a, 4, 30, Micros(60)),
+                    wide = OfKernels(b, 6, 85, Micros(40));
+  const std::vector<double> shares =
+      Shares(Millis(1300), {[&] { return calls_->GraphLaunch(a.payer(), narrow, a.stream); },
+                            [&] { return calls_->GraphLaunch(b.payer(), wide, b.stream); }});
+  EXPECT_NEAR(shares[0], 50, 2.5);
+  EXPECT_GT(busy_percent_, 97);
+}
+
 TEST_F(GraphTest, ABadExecutableIsTheDriversMatter) {
   const Tenant& t = Weighing(1);
   EXPECT_EQ(calls_->GraphLaunch(t.payer(), nullptr, t.stream), cu_->GraphLaunch(nullptr, t.stream));

@@ -56,10 +56,18 @@ absl::StatusOr<std::shared_ptr<Graph>> Graph::Instantiate(std::shared_ptr<Virtua
                                                           driver::Graph graph) {
   const std::shared_ptr<Graph> made(new Graph(std::move(device)));
   const driver::Driver& driver = made->device_->gpu().driver();
-  const uint32_t commands = driver.CommandsOf(graph);
+  Gpu& gpu = made->device_->gpu();
+  const gate::GraphParts::Parts parts = {
+      driver.CommandsOf(graph),
+      gate::GraphFootprint(
+          driver.KernelsOf(graph), [&gpu](const driver::GraphKernel& kernel, float* found) {
+            return gpu.FindFootprint(kernel.function, kernel.shape,
+                                     gate::KernelKey(kernel.function, kernel.shape),
+                                     found) == driver::Result::kSuccess;
+          })};
   const driver::Result result = driver.Instantiate(&made->native_, graph);
   if (result == driver::Result::kSuccess) {
-    made->device_->gpu().graph_parts().Put(made->native_, commands);
+    gpu.graph_parts().Put(made->native_, parts);
   }
   static_cast<void>(driver.DestroyGraph(graph));
   GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(result, "cuGraphInstantiate"));

@@ -278,7 +278,9 @@ absl::Status Stream::LaunchGraph(driver::GraphExec graph, int64_t timeout_ns) {
   if (graph == nullptr) return absl::InvalidArgumentError("launch: the graph is null");
   gate::Work work;
   work.key = gate::GraphKey(graph);
-  work.parts = gpu_.graph_parts().Find(graph);
+  const gate::GraphParts::Parts parts = gpu_.graph_parts().Find(graph);
+  work.parts = parts.commands;
+  work.footprint = parts.footprint * sms_ratio_;
   work.kind = gate::Work::Kind::kGraph;
   return Submit(work, timeout_ns, "cuGraphLaunch",
                 [&] { return gpu_.driver().LaunchGraph(graph, native_); });
