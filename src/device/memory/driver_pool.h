@@ -108,8 +108,8 @@ class DriverPool : public std::enable_shared_from_this<DriverPool> {
 
   // With allocating_, these six.
   driver::Result Read(driver::Driver::PoolUsage* usage, bool peaks) const;
-  // Brings the charge to what is reserved; tells by how much it fell.
-  uint64_t Settle();
+  // Brings the charge to what is reserved; tells by how much it fell, and what was read.
+  uint64_t Settle(driver::Driver::PoolUsage* usage = nullptr, driver::Result* result = nullptr);
   uint64_t TrimLocked(uint64_t enough);
   bool Charge(uint64_t bytes, bool behind_waiters);  // on the account; never waits
   // `held` bytes are reserved on the account, and settled here. `order` null: of no stream.
@@ -122,7 +122,9 @@ class DriverPool : public std::enable_shared_from_this<DriverPool> {
   absl::Status List(driver::DevicePtr pointer, uint64_t bytes, const MemoryOrder& order);
   bool Captures(driver::Stream native) const;
   // driver_pool_wait.cc. Has who waits look when the stream has come so far.
+  bool IsAwaited() const;
   void TellWaiters(driver::Stream native);
+  void TellUnlessReached(driver::Stream native);
   void Freed(const std::shared_ptr<StreamOrder>& order);
 
   VirtualDevice& device_;
@@ -141,7 +143,7 @@ class DriverPool : public std::enable_shared_from_this<DriverPool> {
   std::atomic<uint64_t> served_{0},
       grown_{0};  // allocations so far, and those that made a pool grow
 
-  base::Mutex mutex_;
+  mutable base::Mutex mutex_;
   // Of what was allocated for a stream.
   std::unordered_map<driver::DevicePtr, std::shared_ptr<StreamOrder>> orders_
       ABSL_GUARDED_BY(mutex_);

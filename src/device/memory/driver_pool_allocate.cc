@@ -54,9 +54,9 @@ DriverPool::Tried DriverPool::Try(const VirtualDevice::Request& request, StreamO
   };
   uint64_t least = 0;  // it is known to grow by so much
   for (bool trimmed = false;; trimmed = true) {
-    Settle();
     driver::Driver::PoolUsage usage;
-    driver::Result read = Read(&usage, /*peaks=*/false);
+    driver::Result read;
+    Settle(&usage, &read);
     if (read != driver::Result::kSuccess) {
       return fail(driver::ToStatus(read, "cuMemPoolGetAttribute"));
     }
@@ -240,21 +240,21 @@ absl::Status DriverPool::FreeTaken(driver::DevicePtr pointer, const quota::Alloc
                                                        : follows->Behind(behind_gone_, free);
     if (follows != nullptr && result == driver::Result::kSuccess) follows->Freed();
     if (result == driver::Result::kSuccess) {
-      bool awaited = device_.account().is_awaited();
-      {
-        const base::MutexLock lock(&mutex_);
-        awaited = awaited || !waiters_.empty();
+      // Who comes to wait after the first look has the note, and before the second is seen by it.
+      bool awaited = IsAwaited();
+      if (!awaited && follows != nullptr) {
+        Freed(follows);
+        awaited = IsAwaited();
       }
       const auto tell = [&](driver::Stream native) {
-        TellWaiters(native);
+        TellUnlessReached(native);
         return driver::Result::kSuccess;
       };
+      // What is freed on own_ is there at once: Ended() gives it back.
       if (awaited && follows != nullptr) {
         follows->Behind(behind_gone_, tell);
-      } else if (awaited) {
-        tell(in.foreign() ? in.native : own_);
-      } else if (follows != nullptr) {
-        Freed(follows);
+      } else if (awaited && in.foreign()) {
+        tell(in.native);
       }
     }
     status = captures ? CapturesNow() : driver::ToStatus(result, "cuMemFreeAsync");

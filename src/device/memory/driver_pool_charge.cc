@@ -29,9 +29,11 @@ bool DriverPool::Charge(uint64_t bytes, bool behind_waiters) {
                                           : account.TryReserve(bytes));
 }
 
-uint64_t DriverPool::Settle() {
+uint64_t DriverPool::Settle(driver::Driver::PoolUsage* found, driver::Result* result) {
   driver::Driver::PoolUsage usage;
   const driver::Result read = Read(&usage, /*peaks=*/false);
+  if (found != nullptr) *found = usage;
+  if (result != nullptr) *result = read;
   if (driver::ToStatus(read, "cuMemPoolGetAttribute").code() == absl::StatusCode::kAborted) {
     usage = {};  // the context is lost, and the memory with it
   } else if (read != driver::Result::kSuccess) {
@@ -62,23 +64,28 @@ uint64_t DriverPool::TrimLocked(uint64_t enough) {
   // It may hold more than was known.
   const auto given = [&] { return before - std::min(before, charged_); };
   Settle();
-  for (size_t i = 0; i + 1 < natives_.size();) {
-    static_cast<void>(driver.TrimPool(natives_[i].pool, 0));
-    driver::Driver::PoolUsage usage;
-    if (driver.ReadPool(natives_[i].pool, &usage, /*peaks=*/false) == driver::Result::kSuccess &&
-        usage.reserved == 0) {
-      static_cast<void>(driver.DestroyPool(natives_[i].pool));
-      natives_.erase(natives_.begin() + static_cast<ptrdiff_t>(i));
-    } else {
-      ++i;
+  if (natives_.size() > 1) {
+    for (size_t i = 0; i + 1 < natives_.size();) {
+      static_cast<void>(driver.TrimPool(natives_[i].pool, 0));
+      driver::Driver::PoolUsage usage;
+      if (driver.ReadPool(natives_[i].pool, &usage, /*peaks=*/false) == driver::Result::kSuccess &&
+          usage.reserved == 0) {
+        static_cast<void>(driver.DestroyPool(natives_[i].pool));
+        natives_.erase(natives_.begin() + static_cast<ptrdiff_t>(i));
+      } else {
+        ++i;
+      }
     }
+    Settle();
   }
-  Settle();
   if (given() >= enough) return given();
-  driver::Driver::PoolUsage newest;
-  if (driver.ReadPool(natives_.back().pool, &newest, false) != driver::Result::kSuccess) return 0;
-  const uint64_t missing = enough - given();
-  const uint64_t keep = newest.reserved - std::min(newest.reserved, missing);
+  uint64_t keep = 0;
+  if (enough != UINT64_MAX) {
+    driver::Driver::PoolUsage newest;
+    if (driver.ReadPool(natives_.back().pool, &newest, false) != driver::Result::kSuccess) return 0;
+    const uint64_t missing = enough - given();
+    keep = newest.reserved - std::min(newest.reserved, missing);
+  }
   static_cast<void>(driver.TrimPool(natives_.back().pool, keep));
   Settle();
   // It goes back in steps, of which the last would have left too little.

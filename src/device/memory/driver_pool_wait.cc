@@ -80,6 +80,12 @@ absl::StatusOr<driver::DevicePtr> DriverPool::Wait(const VirtualDevice::Request&
   }
 }
 
+bool DriverPool::IsAwaited() const {
+  if (device_.account().is_awaited()) return true;
+  const base::MutexLock lock(&mutex_);
+  return !waiters_.empty();
+}
+
 // Of what is not noted, without memory of the host too, a waiter finds out by asking.
 void DriverPool::Freed(const std::shared_ptr<StreamOrder>& order) try {
   constexpr size_t kMost = 16;
@@ -93,6 +99,12 @@ void DriverPool::TellWaiters(driver::Stream native) try {
   TellBehind(gpu_.driver(), native,
              [waiters = device_.account().AwaitedBy()] { waiters.LookAgain(); });
 } catch (const std::bad_alloc&) {
+}
+
+// Who frees gives back at once what is there at once (Ended), without a thread of the driver's in between.
+void DriverPool::TellUnlessReached(driver::Stream native) {
+  if (Captures(native) || gpu_.driver().QueryStream(native) == driver::Result::kSuccess) return;
+  TellWaiters(native);
 }
 
 void DriverPool::TellOfFreed() {
