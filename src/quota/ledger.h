@@ -82,6 +82,7 @@ struct AccountUsage {
   uint64_t waiting = 0;    // reservations waiting now
 };
 
+class Account;
 class LoanBook;
 class WaitingLine;
 
@@ -107,6 +108,16 @@ struct Ticket {
     const uint32_t now = state.load();
     return now == kWaiting || now == kToLook;
   }
+
+ private:
+  friend class WaitingLine;
+
+  // Of one that is in line, and the line's to change.
+  Account* account_ = nullptr;
+  uint64_t bytes_ = 0, number_ = 0;
+  base::Clock* clock_ = nullptr;
+  Ticket *before_ = nullptr, *after_ = nullptr;
+  std::shared_ptr<Ticket> self_;  // while it is in line; then the next that is to be woken
 };
 
 class Account {
@@ -249,6 +260,13 @@ class Account {
   // What refusals and readers touch.
   alignas(64) std::atomic<uint64_t> denied_{0};
   std::atomic<uint64_t> waiting_{0}, waiting_bytes_{0};
+  // Of those who wait here: the line's.
+  struct Queue {
+    Ticket *first = nullptr, *last = nullptr;
+    uint64_t largest = 0;                         // no ticket is for more
+    Account *before = nullptr, *after = nullptr;  // others that have some
+  };
+  Queue queue_;
   std::atomic<uint32_t> children_{0};
 
   std::shared_ptr<Source> source_;  // null: none

@@ -187,10 +187,21 @@ void LoanBook::ServeOthers(const Account& but) {
   }
 }
 
+// The host's allocator is called without the lock.
 void LoanBook::AddWaiters(const Account& but, Waiters* waiters) const {
-  const std::lock_guard lock(lock_);
-  for (const Account* account : accounts_) {
-    if (account != &but && account->has_waiters()) waiters->lines_.push_back(account->line_);
+  std::vector<std::shared_ptr<WaitingLine>>& lines = waiters->lines_;
+  const size_t before = lines.size();
+  for (size_t needs = 0;;) {
+    lines.reserve(before + needs);
+    needs = 0;
+    const std::lock_guard lock(lock_);
+    for (const Account* account : accounts_) {
+      if (account == &but || !account->has_waiters()) continue;
+      ++needs;
+      if (before + needs <= lines.capacity()) lines.push_back(account->line_);
+    }
+    if (before + needs <= lines.capacity()) return;
+    lines.resize(before);
   }
 }
 

@@ -6,29 +6,100 @@
 
 namespace gpushare::quota {
 
-// The line's own first: whoever finds one among all finds the line as well.
-void WaitingLine::Changed() {
-  const uint32_t before = waiters_.load(), now = static_cast<uint32_t>(queue_.size());
-  uint64_t least = queue_.empty() ? UINT64_MAX : queue_.front().bytes;
-  for (const Waiter& waiter : queue_) {
-    if (waiter.account != queue_.front().account) least = std::min(least, waiter.bytes);
+// ---- The queues ----
+
+void WaitingLine::Link(Account& account, Account* place) {
+  Account::Queue& queue = account.queue_;
+  queue.before = place;
+  queue.after = place != nullptr ? place->queue_.after : first_;
+  (queue.before != nullptr ? queue.before->queue_.after : first_) = &account;
+  (queue.after != nullptr ? queue.after->queue_.before : last_) = &account;
+}
+
+void WaitingLine::Unlink(Account& account) {
+  const Account::Queue& queue = account.queue_;
+  (queue.before != nullptr ? queue.before->queue_.after : first_) = queue.after;
+  (queue.after != nullptr ? queue.after->queue_.before : last_) = queue.before;
+}
+
+// `gone` bytes are waited for no more by one that was first of its account; only then the least may be another. One
+// of as many ends the search.
+void WaitingLine::FindLeast(uint64_t gone) {
+  if (gone > least_.load()) return;
+  uint64_t least = UINT64_MAX;
+  for (const Account* one = first_; one != nullptr && least > gone; one = one->queue_.after) {
+    least = std::min(least, one->queue_.first->bytes_);
   }
   least_.store(least);
-  waiters_.store(now);
-  if (all_ != nullptr) all_->fetch_add(now - before);
 }
+
+// The line's own count first: whoever finds one among all finds the line as well.
+void WaitingLine::Append(const std::shared_ptr<Ticket>& ticket) {
+  Account& account = *ticket->account_;
+  Account::Queue& queue = account.queue_;
+  ticket->number_ = ++came_;
+  ticket->self_ = ticket;
+  ticket->before_ = queue.last;
+  ticket->after_ = nullptr;
+  (queue.last != nullptr ? queue.last->after_ : queue.first) = ticket.get();
+  queue.last = ticket.get();
+  if (queue.first == ticket.get()) {
+    queue.largest = 0;
+    Link(account, last_);
+    least_.store(std::min(least_.load(), ticket->bytes_));
+  }
+  queue.largest = std::max(queue.largest, ticket->bytes_);
+  waiters_.fetch_add(1);
+  if (all_ != nullptr) all_->fetch_add(1);
+  account.waiting_.fetch_add(1);
+  account.waiting_bytes_.fetch_add(ticket->bytes_);
+}
+
+std::shared_ptr<Ticket> WaitingLine::Remove(Ticket& ticket) {
+  Account& account = *ticket.account_;
+  Account::Queue& queue = account.queue_;
+  const bool was_first = queue.first == &ticket;
+  (ticket.before_ != nullptr ? ticket.before_->after_ : queue.first) = ticket.after_;
+  (ticket.after_ != nullptr ? ticket.after_->before_ : queue.last) = ticket.before_;
+  if (was_first) {
+    // Those that came between the two are in front of it now.
+    Account* place = queue.after;
+    Account* const before = queue.before;
+    const bool stays = queue.first != nullptr &&
+                       (place == nullptr || queue.first->number_ < place->queue_.first->number_);
+    if (!stays) {
+      Unlink(account);
+      if (queue.first != nullptr) {
+        Account* behind = before;
+        for (; place != nullptr && place->queue_.first->number_ < queue.first->number_;
+             place = place->queue_.after) {
+          behind = place;
+        }
+        Link(account, behind);
+      }
+    }
+    if (queue.first != nullptr) least_.store(std::min(least_.load(), queue.first->bytes_));
+    FindLeast(ticket.bytes_);
+  }
+  waiters_.fetch_sub(1);
+  if (all_ != nullptr) all_->fetch_sub(1);
+  account.waiting_.fetch_sub(1);
+  account.waiting_bytes_.fetch_sub(ticket.bytes_);
+  return std::move(ticket.self_);
+}
+
+// ---- Waiting ----
 
 bool WaitingLine::Charge(Account& account, uint64_t bytes, base::Clock& clock, Time deadline,
                          std::shared_ptr<Ticket> ticket, absl::FunctionRef<Time()> look) {
   if (ticket == nullptr) ticket = std::make_shared<Ticket>();
-  std::list<Waiter>::iterator place;
   {
     base::MutexLock lock(&mutex_);
     if (!ticket->waits()) return false;  // called away already
-    place = queue_.insert(queue_.end(), {&account, bytes, &clock, ticket});
-    Changed();
-    account.waiting_.fetch_add(1);
-    account.waiting_bytes_.fetch_add(bytes);
+    ticket->account_ = &account;
+    ticket->bytes_ = bytes;
+    ticket->clock_ = &clock;
+    Append(ticket);
   }
   // What was released before the line above did not see this waiter.
   Serve();
@@ -40,27 +111,26 @@ bool WaitingLine::Charge(Account& account, uint64_t bytes, base::Clock& clock, T
       clock.Wait(ticket->state, Ticket::kWaiting, next, Nanos(0));
     }
   } catch (...) {
-    if (Leave(account, place, *ticket)) {
+    if (Leave(*ticket)) {
       account.Cancel(bytes);
     } else {
       Serve();
     }
     throw;
   }
-  if (Leave(account, place, *ticket)) return true;
+  if (Leave(*ticket)) return true;
   // Those behind a waiter that gave up may fit now.
   Serve();
   return false;
 }
 
-bool WaitingLine::Leave(Account& account, std::list<Waiter>::iterator place, Ticket& ticket) {
+bool WaitingLine::Leave(Ticket& ticket) {
   base::MutexLock lock(&mutex_);
-  if (ticket.state.load() == Ticket::kGranted) return true;  // and out of the queue
-  if (ticket.waits()) ticket.state.store(Ticket::kLeft);
-  account.waiting_bytes_.fetch_sub(place->bytes);
-  queue_.erase(place);
-  Changed();
-  account.waiting_.fetch_sub(1);
+  if (ticket.state.load() == Ticket::kGranted) return true;
+  if (ticket.waits()) {
+    ticket.state.store(Ticket::kLeft);
+    Remove(ticket);  // its holder has another reference
+  }
   return false;
 }
 
@@ -69,55 +139,79 @@ bool WaitingLine::CallAway(const std::shared_ptr<Ticket>& ticket, base::Clock& c
     base::MutexLock lock(&mutex_);
     if (!ticket->waits()) return false;
     ticket->state.store(Ticket::kCalledAway);
+    if (ticket->self_ != nullptr) Remove(*ticket);  // else it has not come yet
   }
   clock.Wake(ticket->state, 1);
   return true;
 }
 
+// ---- Serving ----
+
 // Under the mutex, or a waiter's clock may go with it.
 void WaitingLine::LookAgain() {
   const base::MutexLock lock(&mutex_);
-  for (const Waiter& waiter : queue_) {
-    uint32_t waiting = Ticket::kWaiting;
-    if (waiter.ticket->state.compare_exchange_strong(waiting, Ticket::kToLook)) {
-      waiter.clock->Wake(waiter.ticket->state, 1);
+  for (const Account* account = first_; account != nullptr; account = account->queue_.after) {
+    for (Ticket* one = account->queue_.first; one != nullptr; one = one->after_) {
+      uint32_t waiting = Ticket::kWaiting;
+      if (one->state.compare_exchange_strong(waiting, Ticket::kToLook)) {
+        one->clock_->Wake(one->state, 1);
+      }
     }
   }
 }
 
+// The limit was made smaller: no release can help these.
+void WaitingLine::CallAwayTooLarge(Account& account) {
+  const uint64_t most = account.most();
+  if (account.queue_.largest <= most) return;
+  uint64_t largest = 0;
+  for (Ticket* one = account.queue_.first; one != nullptr;) {
+    Ticket* const next = one->after_;
+    if (one->bytes_ > most) {
+      one->state.store(Ticket::kCalledAway);
+      const std::shared_ptr<Ticket> away = Remove(*one);
+      away->clock_->Wake(away->state, 1);
+    } else {
+      largest = std::max(largest, one->bytes_);
+    }
+    one = next;
+  }
+  account.queue_.largest = largest;
+}
+
 // Whoever releases memory comes by here, and it takes none of the host's: what is granted is not lost on the way.
 void WaitingLine::Serve() {
-  for (bool done = false; !done;) {
-    std::list<Waiter> served;
-    std::shared_ptr<Ticket> away;
-    base::Clock* clock_of_away = nullptr;
-    {
-      base::MutexLock lock(&mutex_);
-      auto at = queue_.begin();
-      while (at != queue_.end() && away == nullptr) {
-        const auto one = at++;
-        if (!one->ticket->waits()) continue;  // called away, and about to leave
-        if (one->bytes > one->account->most()) {
-          // The limit was made smaller: no release can help. It leaves by itself.
-          one->ticket->state.store(Ticket::kCalledAway);
-          away = one->ticket;
-          clock_of_away = one->clock;
-          continue;
-        }
-        const bool has_one_before = std::any_of(queue_.begin(), one, [&](const Waiter& before) {
-          return before.account == one->account && before.ticket->waits();
-        });
-        if (has_one_before || !one->account->TryCharge(one->bytes)) continue;
-        one->ticket->state.store(Ticket::kGranted);
-        one->account->waiting_.fetch_sub(1);
-        one->account->waiting_bytes_.fetch_sub(one->bytes);
-        served.splice(served.end(), queue_, one);
-        Changed();
+  std::shared_ptr<Ticket> served;
+  {
+    base::MutexLock lock(&mutex_);
+    Ticket* last = nullptr;  // of the served
+    for (Account* account = first_; account != nullptr;) {
+      Account* const next = account->queue_.after;
+      CallAwayTooLarge(*account);
+      Ticket* const one = account->queue_.first;
+      if (one == nullptr || (next != nullptr && next->queue_.first->number_ < one->number_)) {
+        account = next;  // it comes again, behind those
+        continue;
       }
-      done = away == nullptr;
+      if (!account->TryCharge(one->bytes_)) {
+        account = next;
+        continue;
+      }
+      one->state.store(Ticket::kGranted);
+      // Each keeps the next one until it is woken.
+      std::shared_ptr<Ticket> self = Remove(*one);
+      (last != nullptr ? last->self_ : served) = std::move(self);
+      last = one;
+      const Ticket* const then = account->queue_.first;
+      const bool stays =
+          then != nullptr && (next == nullptr || then->number_ < next->queue_.first->number_);
+      if (!stays) account = next;
     }
-    for (const Waiter& one : served) one.clock->Wake(one.ticket->state, 1);
-    if (away != nullptr) clock_of_away->Wake(away->state, 1);
+  }
+  while (served != nullptr) {
+    std::shared_ptr<Ticket> next = std::move(served->self_);
+    served->clock_->Wake(served->state, 1);
+    served = std::move(next);
   }
 }
 

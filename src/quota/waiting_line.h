@@ -6,14 +6,17 @@
 // by whoever released memory or raised a limit, of the account or of another one of its LoanBook; a waiter polls only
 // what it looks at.
 //
-// Threading: thread-safe. A mutex guards the queue; it is taken only when somebody waits, never while
+// Each account has a queue of its own, and the line the accounts that have one, in the order of their first. So serving
+// takes one look at each of these accounts and a step for each that is served, however many wait behind them; so do
+// coming and leaving. Only LookAgain() goes to all, and a limit that was lowered below what somebody waits for.
+//
+// Threading: thread-safe. A mutex guards the queues; it is taken only when somebody waits, never while
 // waiting, and no driver is called under it.
 #ifndef GPUSHARE_QUOTA_WAITING_LINE_H_
 #define GPUSHARE_QUOTA_WAITING_LINE_H_
 
 #include <atomic>
 #include <cstdint>
-#include <list>
 #include <memory>
 
 #include "absl/functional/function_ref.h"
@@ -39,29 +42,31 @@ class WaitingLine {
   void LookAgain();
 
   uint32_t waiters() const { return waiters_.load(); }
-  // The least that is waited for by anybody whom no other of the account is in front of; that of an account beside others'
-  // may be of one further behind.
+  // The least that is waited for by anybody whom no other of the account is in front of.
   uint64_t least() const { return least_.load(); }
   std::atomic<uint32_t>* told() { return all_ != nullptr ? all_ : &waiters_; }
 
  private:
-  struct Waiter {
-    Account* account;
-    uint64_t bytes;
-    base::Clock* clock;
-    std::shared_ptr<Ticket> ticket;  // shared with whoever is about to wake its holder
-  };
-
   // Takes a waiter out again; true: it has its grant.
-  bool Leave(Account& account, std::list<Waiter>::iterator place, Ticket& ticket);
+  bool Leave(Ticket& ticket);
 
-  void Changed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // the queue
+  void Append(const std::shared_ptr<Ticket>& ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Its reference to itself, which is the last one at times.
+  std::shared_ptr<Ticket> Remove(Ticket& ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CallAwayTooLarge(Account& account) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Of the accounts; behind `place`, null: first.
+  void Link(Account& account, Account* place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Unlink(Account& account) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FindLeast(uint64_t gone) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   std::atomic<uint32_t> waiters_{0};
   std::atomic<uint64_t> least_{UINT64_MAX};
   std::atomic<uint32_t>* const all_;
   base::Mutex mutex_;
-  std::list<Waiter> queue_ ABSL_GUARDED_BY(mutex_);
+  uint64_t came_ ABSL_GUARDED_BY(mutex_) = 0;  // so many so far
+  // Those that have waiters, by the number of their first.
+  Account* first_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  Account* last_ ABSL_GUARDED_BY(mutex_) = nullptr;
 };
 
 }  // namespace gpushare::quota

@@ -2,6 +2,10 @@
 // Waiting for memory on the virtual clock: to the nanosecond, the same in every run.
 #include <gtest/gtest.h>
 
+#include <iterator>
+#include <list>
+#include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -103,6 +107,82 @@ TEST_F(VirtualWait, IsServedInTurn) {
   // Each waits for the other three, so nobody is served twice in a row but at the end.
   for (size_t i = 1; i < 60; ++i) EXPECT_NE(first[i].first, first[i - 1].first) << i;
   EXPECT_EQ(play(), first);
+}
+
+// Random waits, releases, limits and calls away of three children of an account, against the rule itself: in the order
+// of arrival, but for accounts whose oldest does not fit.
+TEST_F(VirtualWait, IsServedByTheRuleWhateverHappens) {
+  constexpr size_t kChildren = 3;
+  struct Waiter {
+    size_t child;
+    uint64_t bytes;
+    std::shared_ptr<Ticket> ticket;
+    char is = 'w', should = 'w';  // waiting, granted, refused, or let go after a grant
+  };
+  for (uint32_t seed = 1; seed <= 20; ++seed) {
+    std::mt19937 random(seed);
+    const auto any = [&](size_t n) { return static_cast<size_t>(random()) % n; };
+    auto parent = *Account::Create(100);
+    std::vector<std::unique_ptr<Account>> children;
+    uint64_t limits[kChildren], held[kChildren] = {};
+    for (uint64_t& limit : limits) {
+      children.push_back(*Account::Create(60, parent.get()));
+      limit = 60;
+    }
+    std::list<Waiter> all;
+    std::vector<std::unique_ptr<base::ClockThread>> threads;
+    const auto serve = [&] {
+      bool blocked[kChildren] = {};
+      for (Waiter& one : all) {
+        if (one.should != 'w') continue;
+        if (one.bytes > limits[one.child]) {
+          one.should = 'r';
+        } else if (!blocked[one.child]) {
+          const bool fits = held[one.child] + one.bytes <= limits[one.child] &&
+                            held[0] + held[1] + held[2] + one.bytes <= 100;
+          blocked[one.child] = !fits;
+          if (fits) held[one.child] += one.bytes, one.should = 'g';
+        }
+      }
+    };
+    for (int step = 0; step < 120; ++step) {
+      const size_t what = any(10);
+      const size_t child = any(kChildren);
+      Waiter* one = nullptr;
+      if (!all.empty()) one = &*std::next(all.begin(), static_cast<ptrdiff_t>(any(all.size())));
+      if (what < 5) {
+        all.push_back({child, 1 + any(50), std::make_shared<Ticket>()});
+        Waiter& mine = all.back();
+        if (mine.bytes > limits[child]) mine.should = 'r';
+        threads.push_back(clock().StartThread("waiter", [&, &mine = mine] {
+          const bool granted = static_cast<bool>(
+              children[mine.child]->ReserveBefore(mine.bytes, clock(), kNever, mine.ticket));
+          mine.is = granted ? 'g' : 'r';
+        }));
+      } else if (what < 8 && one != nullptr && one->is == 'g') {
+        one->is = one->should = 'd';
+        held[one->child] -= one->bytes;
+        children[one->child]->Cancel(one->bytes);
+      } else if (what == 8 && one != nullptr && one->is == 'w') {
+        EXPECT_TRUE(children[one->child]->CallAway(one->ticket, clock()));
+        one->should = 'r';
+      } else if (what == 9) {
+        limits[child] = 20 + any(60);
+        children[child]->SetLimit(limits[child]);
+      }
+      serve();
+      clock().SleepUntil(clock().Now() + Millis(1));
+      for (const Waiter& each : all) {
+        ASSERT_EQ(each.is, each.should) << seed << ": step " << step << ", " << each.bytes;
+      }
+      for (size_t i = 0; i < kChildren; ++i) ASSERT_EQ(children[i]->charged(), held[i]);
+    }
+    for (Waiter& one : all) {
+      if (one.is == 'w') static_cast<void>(children[one.child]->CallAway(one.ticket, clock()));
+    }
+    for (const auto& thread : threads) thread->Join();
+    EXPECT_FALSE(parent->has_waiters());
+  }
 }
 
 // Who frees what others wait for needs no memory of the host for that: each of them has its own, and goes on at once.

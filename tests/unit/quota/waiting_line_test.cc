@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <new>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "base/clock.h"
 #include "quota/ledger.h"
+#include "quota/source.h"
 
 namespace gpushare::quota {
 namespace {
@@ -222,6 +225,63 @@ TEST(ReserveBefore, AChildAtItsOwnLimitDoesNotHoldItsSiblings) {
   a->Cancel(40);
   first.join();
   EXPECT_EQ(parent->charged(), 70u);
+}
+
+// Waits of one thread, each begun in the wait of the one before; in the last one something else is done.
+class NestedClock final : public base::Clock {
+ public:
+  Time Now() override { return Time{}; }
+  base::WaitResult Wait(const std::atomic<uint32_t>&, uint32_t, Time, Nanos) override {
+    in_wait();
+    return base::WaitResult::kWoken;
+  }
+  void Wake(const std::atomic<uint32_t>&, int) override { ++wakes; }
+  std::unique_ptr<base::ClockThread> StartThread(std::string, std::function<void()>) override {
+    return nullptr;
+  }
+
+  std::function<void()> in_wait;
+  int wakes = 0;
+};
+
+// Says how often anybody was looked at.
+class CountingSource final : public Source {
+ public:
+  bool GetRoom(Account&, uint64_t, Time) override { return false; }
+  uint64_t Limit() const override {
+    ++looks;
+    return 100;
+  }
+  uint64_t Left() const override { return 0; }
+
+  mutable int looks = 0;
+};
+
+TEST(ReserveBefore, ManyWhoWaitCostNobodyWhoIsServed) {
+  constexpr int kWaiters = 500;
+  auto account = *Account::Create(100);
+  const auto source = std::make_shared<CountingSource>();
+  account->SetSource(source);
+  ASSERT_TRUE(account->Reserve(100));
+  NestedClock clock;
+  int waiting = 0, most_looks = 0;
+  clock.in_wait = [&] {
+    if (++waiting < kWaiters) {
+      EXPECT_TRUE(account->ReserveBefore(10, clock, kNever));
+      return;
+    }
+    EXPECT_EQ(account->Usage().waiting, 500u);
+    for (int i = 0; i < kWaiters; ++i) {
+      const int before = source->looks;
+      account->Cancel(10);
+      most_looks = std::max(most_looks, source->looks - before);
+    }
+  };
+  EXPECT_TRUE(account->ReserveBefore(10, clock, kNever));
+  EXPECT_EQ(clock.wakes, kWaiters);
+  EXPECT_LE(most_looks, 2);  // at who is served, and at who is next
+  EXPECT_EQ(account->charged(), 100u);
+  EXPECT_EQ(account->Usage().waiting, 0u);
 }
 
 TEST(ReserveBefore, NobodyIsForgottenUnderLoad) {
