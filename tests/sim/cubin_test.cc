@@ -79,6 +79,12 @@ class CubinBuilder {
     symbols_.back().st_value = before;
     return *this;
   }
+  // The last symbol so often.
+  CubinBuilder& Times(size_t count) {
+    const Elf64_Sym last = symbols_.back();
+    symbols_.resize(symbols_.size() + count - 1, last);
+    return *this;
+  }
   std::string Build() {
     Section(".strtab", SHT_STRTAB, strings_);
     const size_t strings = sections_.size() - 1;
@@ -268,6 +274,17 @@ TEST_F(CubinTest, AVariableBeyondItsSectionIsRefused) {
       EXPECT_EQ(Load(bad), CUDA_ERROR_INVALID_IMAGE) << word;
     }
   }
+}
+
+// What a file has once it may name often: what is made of it is bounded all the same.
+TEST_F(CubinTest, SymbolsThatShareWhatTheyNameAreBounded) {
+  const std::string initial(4 << 20, 'i'), name(1 << 20, 'n');
+  EXPECT_CU(Load(CubinBuilder().Variable("v", initial).Times(4).Build()));
+  EXPECT_EQ(Load(CubinBuilder().Variable("v", initial).Times(65).Build()),
+            CUDA_ERROR_INVALID_IMAGE);
+  EXPECT_CU(Load(CubinBuilder().Variable(name, 8).Times(4).Build()));
+  EXPECT_EQ(Load(CubinBuilder().Variable(name, 8).Times(257).Build()), CUDA_ERROR_INVALID_IMAGE);
+  EXPECT_EQ(Load(CubinBuilder().Function(name).Times(257).Build()), CUDA_ERROR_INVALID_IMAGE);
 }
 
 TEST_F(CubinTest, IsForItsOwnArchitecture) {

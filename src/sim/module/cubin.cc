@@ -30,6 +30,8 @@ constexpr uint8_t kSized = 4;
 constexpr uint8_t kMaxThreads = 0x05, kRequiredThreads = 0x10, kParameterInfo = 0x17;
 
 constexpr uint64_t kMostOfASection = 256 << 20;
+// Of names, attributes and initial values in all: symbols may share them, and a small file name much.
+constexpr uint64_t kMostOfAModule = 256 << 20;
 constexpr size_t kMostParameterBytes = 32764;
 
 // Memory that may not be there. /proc/self/mem says so instead of a signal; where it is not mounted, it is read as it is.
@@ -91,6 +93,12 @@ class CubinReader {
   }
 
  private:
+  bool Spend(uint64_t bytes) {
+    if (bytes > left_) return false;
+    left_ -= bytes;
+    return true;
+  }
+
   bool ReadSections(const Elf64_Ehdr& header) {
     if (header.e_shentsize != sizeof(Elf64_Shdr) || header.e_shnum == 0) return false;
     sections_.resize(header.e_shnum);
@@ -119,7 +127,7 @@ class CubinReader {
     if (!strings) return false;
     for (const Elf64_Shdr& section : sections_) {
       const auto name = Text(*strings, section.sh_name);
-      if (!name) return false;
+      if (!name || !Spend(name->size())) return false;
       names_.emplace_back(*name);
     }
     return true;
@@ -136,7 +144,7 @@ class CubinReader {
     for (const Elf64_Sym& symbol : Elements<Elf64_Sym>(*table)) {
       if (symbol.st_shndx == SHN_UNDEF || symbol.st_shndx >= sections_.size()) continue;
       const auto name = Text(*strings, symbol.st_name);
-      if (!name) return false;
+      if (!name || !Spend(name->size())) return false;
       const unsigned type = ELF64_ST_TYPE(symbol.st_info);
       if (type == STT_FUNC && (symbol.st_other & kIsEntry) != 0) {
         if (!ReadEntry(std::string(*name))) return false;
@@ -150,12 +158,12 @@ class CubinReader {
   }
 
   // What a variable begins with: its place in its section. A section without bytes is all 0.
-  bool ReadInitial(const Elf64_Sym& symbol, std::string* initial) const {
+  bool ReadInitial(const Elf64_Sym& symbol, std::string* initial) {
     const Elf64_Shdr& section = sections_[symbol.st_shndx];
     if (section.sh_type == SHT_NOBITS) return true;
     if (symbol.st_size > kMostOfASection || symbol.st_value > section.sh_size ||
         symbol.st_size > section.sh_size - symbol.st_value ||
-        section.sh_offset > UINT64_MAX - symbol.st_value) {
+        section.sh_offset > UINT64_MAX - symbol.st_value || !Spend(symbol.st_size)) {
       return false;
     }
     initial->resize(symbol.st_size);
@@ -173,7 +181,7 @@ class CubinReader {
     const auto at = std::find(names_.begin(), names_.end(), ".nv.info." + name);
     if (at != names_.end()) {
       const auto info = Contents(static_cast<size_t>(at - names_.begin()));
-      if (!info || !ReadAttributes(*info, &entry)) return false;
+      if (!info || !Spend(info->size()) || !ReadAttributes(*info, &entry)) return false;
     }
     module_->entries.push_back(std::move(entry));
     return true;
@@ -230,6 +238,7 @@ class CubinReader {
   DeviceModule* const module_;
   std::vector<Elf64_Shdr> sections_;
   std::vector<std::string> names_;  // of the sections
+  uint64_t left_ = kMostOfAModule;
 };
 
 }  // namespace
