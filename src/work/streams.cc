@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "work/streams.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <vector>
@@ -38,11 +39,25 @@ class Streams::ThreadEnd {
     if (Here() == nullptr) MakeHere();
     Here()->used.insert(streams);
   }
-  static void Arm() { static thread_local ThreadEnd end; }
+  // What the thread knows goes with its thread-local objects. What the last of these launch comes after that: it goes
+  // with the thread's keys, which are called as often as they are set again.
+  static void Arm(SeenByThread* here) {
+    if (!over_) {
+      static thread_local ThreadEnd end;
+      return;
+    }
+    static pthread_key_t key;
+    static const bool has_key =
+        pthread_key_create(&key, [](void* late) { End(static_cast<SeenByThread*>(late)); }) == 0;
+    if (has_key) pthread_setspecific(key, here);
+  }
 
  private:
   ~ThreadEnd() {
-    SeenByThread* const here = Here();
+    over_ = true;
+    End(Here());
+  }
+  static void End(SeenByThread* here) {
     // In a forked child no driver works, and a lock may be held for ever by a thread that is not there.
     if (here == nullptr || getpid() != here->process) return;
     for (Streams* streams : here->used) {
@@ -58,12 +73,16 @@ class Streams::ThreadEnd {
     Outermost::Move(&nobodys_mark);
     delete here;
   }
+
+  static thread_local constinit bool over_;
 };
 
+thread_local constinit bool Streams::ThreadEnd::over_ = false;
+
 Streams::SeenByThread* Streams::MakeHere() {
-  ThreadEnd::Arm();
   auto* const here = new SeenByThread;
   here->process = getpid();
+  ThreadEnd::Arm(here);
   Outermost::Move(here);
   return here;
 }

@@ -119,6 +119,8 @@ class Streams {
     Streams& streams_;
     const CUcontext context_;
   };
+  // Threads that something is known of, of all such objects.
+  static int threads() { return threads_.load(std::memory_order_relaxed); }
   void ForgetThread();  // the calling one's per-thread streams
   void ForgetGate(const gate::Gate* gate);
 
@@ -169,11 +171,17 @@ class Streams {
   };
   // A thread's own. Behind one pointer: the loader has little room for thread-local storage of a library that comes late.
   struct SeenByThread : ThreadMark {
+    SeenByThread() { threads_.fetch_add(1, std::memory_order_relaxed); }
+    ~SeenByThread() { threads_.fetch_sub(1, std::memory_order_relaxed); }
+    SeenByThread(const SeenByThread&) = delete;
+    SeenByThread& operator=(const SeenByThread&) = delete;
+
     Recent<Known> known;
     Recent<Seen> seen;
     std::set<Streams*> used;  // which have a stream of the thread's own
     pid_t process = 0;
   };
+  static inline std::atomic<int> threads_{0};
   static SeenByThread* Here() {  // null: the thread has none
     ThreadMark* const mark = Outermost::Mark();
     return mark == &nobodys_mark ? nullptr : static_cast<SeenByThread*>(mark);

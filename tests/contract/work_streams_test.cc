@@ -2,6 +2,8 @@
 // The streams that programs use: adopted on first use, whatever they are and however they end.
 #include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "tests/contract/work_bed.h"
@@ -66,6 +68,44 @@ TEST_F(StreamsTest, PerThreadStreamsAreOneAThread) {
   EXPECT_EQ(a.gate->stats().markers_failed + b.gate->stats().markers_failed, 0u);
   ExpectMeasured(a, 0.05);
   ExpectMeasured(b, 0.05);
+}
+
+// A program's own thread-local objects may launch when they are destroyed, after what is known of the thread has gone.
+class StreamsThreadsTest : public StreamsTest {
+ protected:
+  // On a virtual one who waits for the thread's end would keep the turn from it.
+  std::string config() const override { return "sms=100,memory=4GiB,clock=wall"; }
+};
+
+TEST_F(StreamsThreadsTest, WhatAThreadsLastObjectsLaunchIsForgottenWithIt) {
+  struct AtTheEnd {
+    ~AtTheEnd() {
+      if (launch) launch();
+    }
+    std::function<void()> launch;
+  };
+  const Tenant& t = Weighing(1);
+  const int before = Streams::threads();
+  const uint64_t launches = t.gate->stats().launches;
+  for (int i = 0; i < 3; ++i) {
+    const auto launch = [&] {
+      EXPECT_CU(Spin(t, Micros(10), t.stream));
+      EXPECT_CU(Spin(t, Micros(10), CU_STREAM_PER_THREAD));
+      EXPECT_GT(Streams::threads(), before);
+    };
+    const std::function<void()> at_the_end = [&] {
+      EXPECT_CU(cu_->CtxPushCurrent(context_));
+      launch();
+    };
+    Thread([&] {
+      static thread_local AtTheEnd end;
+      end.launch = at_the_end;
+      launch();
+    })->Join();
+  }
+  ASSERT_CU(cu_->CtxSynchronize());
+  EXPECT_EQ(t.gate->stats().launches - launches, 12u);
+  EXPECT_EQ(Streams::threads(), before);
 }
 
 // Some programs make a stream for each request: in all more than a tenant can have at one time, beside others that stay.
