@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Physical memory that comes by a shareable handle: of this process it is charged already, of another's from its import
 // on, since whoever made it may let go of it the next moment.
+#include <bit>
 #include <new>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "books/books.h"
 
 namespace gpushare::books {
@@ -61,6 +63,9 @@ Answer Books::ChargeImport(PayerOn payer_on, CUmemGenericAllocationHandle handle
 
 // As much as can be mapped: a mapping that ends past the memory is refused, and one that nobody is given access to costs
 // nothing. 0: the driver does not tell in this way.
+//
+// An end of a mapping may wait for the device, and for what others launch meanwhile. So the trials lie side by side, in
+// addresses of which nothing is used, and end together.
 uint64_t Books::SizeOf(CUmemGenericAllocationHandle handle, const CUmemAllocationProp& properties) {
   size_t unit = 0, total = 0;
   if (driver_.MemGetAllocationGranularity(&unit, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM) !=
@@ -69,13 +74,38 @@ uint64_t Books::SizeOf(CUmemGenericAllocationHandle handle, const CUmemAllocatio
     return 0;
   }
   const uint64_t most = total / unit;
+  // Those that double come to less than twice the size, of the others each is less than it.
+  uint64_t room = most * (2 + static_cast<unsigned>(std::bit_width(most)));
   CUdeviceptr range = 0;
-  if (most == 0 || driver_.MemAddressReserve(&range, most * unit, 0, 0, 0) != CUDA_SUCCESS) {
-    return 0;
+  const auto reserve = [&] {
+    return driver_.MemAddressReserve(&range, room * unit, 0, 0, 0) == CUDA_SUCCESS;
+  };
+  if (most == 0) return 0;
+  if (!reserve()) {
+    room = most;
+    if (!reserve()) return 0;
   }
+  absl::InlinedVector<uint64_t, 64> mapped;  // sizes, one behind the other
+  uint64_t used = 0;
+  const auto unmap = [&] {
+    if (used == 0 || driver_.MemUnmap(range, used * unit) == CUDA_SUCCESS) {
+      mapped.clear();
+    } else {  // a driver that ends one mapping in each call
+      for (; !mapped.empty(); mapped.pop_back()) {
+        used -= mapped.back();
+        driver_.MemUnmap(range + used * unit, mapped.back() * unit);
+      }
+    }
+    used = 0;
+  };
   const auto fits = [&](uint64_t units) {
-    return driver_.MemMap(range, units * unit, 0, handle, 0) == CUDA_SUCCESS &&
-           driver_.MemUnmap(range, units * unit) == CUDA_SUCCESS;
+    if (units > room - used) unmap();
+    if (driver_.MemMap(range + used * unit, units * unit, 0, handle, 0) != CUDA_SUCCESS) {
+      return false;
+    }
+    mapped.push_back(units);
+    used += units;
+    return true;
   };
   uint64_t fitting = 0, past = 1;
   while (past <= most && fits(past)) fitting = std::exchange(past, 2 * past);
@@ -83,7 +113,8 @@ uint64_t Books::SizeOf(CUmemGenericAllocationHandle handle, const CUmemAllocatio
     const uint64_t middle = fitting + (past - fitting) / 2;
     (middle <= most && fits(middle) ? fitting : past) = middle;
   }
-  driver_.MemAddressFree(range, most * unit);
+  unmap();
+  driver_.MemAddressFree(range, room * unit);
   return fitting == most ? 0 : fitting * unit;  // no memory is as large as the device
 }
 

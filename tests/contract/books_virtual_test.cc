@@ -2,6 +2,8 @@
 // Virtual memory and multicast objects: charged until the last reference, mapping and binding are gone.
 #include <unistd.h>
 
+#include <map>
+
 #include "tests/contract/books_bed.h"
 
 namespace gpushare::books {
@@ -167,7 +169,9 @@ TEST_F(BooksVirtual, AnImportsSizeIsFoundWithoutAMapping) {
   for (const uint64_t granules : {1u, 2u, 3u, 4u, 5u, 7u, 8u, 15u, 16u, 17u}) {
     CUmemGenericAllocationHandle past = 0, imported = 0, again = 0;
     const int file = ExportPast(granules, &past);
+    const uint64_t unmaps = sim_->calls("cuMemUnmap");
     EXPECT_CU(Import(file, &imported));
+    EXPECT_EQ(sim_->calls("cuMemUnmap") - unmaps, 1u);  // each waits for the device
     EXPECT_CU(Import(file, &again));
     close(file);
     EXPECT_CU(cu_->MemRelease(past));
@@ -176,6 +180,54 @@ TEST_F(BooksVirtual, AnImportsSizeIsFoundWithoutAMapping) {
     ExpectCharged(granules);
     EXPECT_CU(books_->MemRelease(imported));
     ExpectCharged(0);
+  }
+}
+
+// One that ends a mapping at a time, and has no addresses for several.
+TEST_F(BooksVirtual, AnImportsSizeIsFoundOnADriverThatEndsOneMappingInACall) {
+  static std::map<CUdeviceptr, size_t> mappings;
+  static const driver::Table* real = nullptr;
+  static size_t most = 0;
+  mappings.clear();
+  real = cu_;
+  driver::Table table = *cu_;
+  table.MemMap = [](CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle of,
+                    unsigned long long flags) {
+    const CUresult result = real->MemMap(at, bytes, offset, of, flags);
+    if (result == CUDA_SUCCESS) mappings[at] = bytes;
+    return result;
+  };
+  table.MemUnmap = [](CUdeviceptr at, size_t bytes) {
+    const auto one = mappings.find(at);
+    if (one == mappings.end() || one->second != bytes) return CUDA_ERROR_INVALID_VALUE;
+    mappings.erase(one);
+    return real->MemUnmap(at, bytes);
+  };
+  table.MemAddressReserve = [](CUdeviceptr* at, size_t bytes, size_t alignment, CUdeviceptr hint,
+                               unsigned long long flags) {
+    return bytes > most ? CUDA_ERROR_OUT_OF_MEMORY
+                        : real->MemAddressReserve(at, bytes, alignment, hint, flags);
+  };
+  for (const bool little : {false, true}) {
+    most = little ? size_t{1} << 30 : SIZE_MAX;
+    Books books(table);
+    for (const uint64_t granules : {1u, 2u, 9u, 400u}) {
+      const auto account = NewAccount(kLimit * 32);
+      CUmemGenericAllocationHandle past = 0, imported = 0;
+      const int file = ExportPast(granules, &past);
+      EXPECT_CU(
+          books
+              .MemImportFromShareableHandle({.account = account.get()}, &imported,
+                                            reinterpret_cast<void*>(static_cast<intptr_t>(file)),
+                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+              .result);
+      close(file);
+      EXPECT_CU(cu_->MemRelease(past));
+      EXPECT_EQ(account->charged(), granules * kGranule);
+      EXPECT_TRUE(mappings.empty());
+      EXPECT_CU(books.MemRelease(imported));
+      EXPECT_EQ(account->charged(), 0u);
+    }
   }
 }
 
