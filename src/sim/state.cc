@@ -79,6 +79,7 @@ std::string EnsureConfigured() {
   Config config;
   std::string error = ReadConfig(s.config_text, &config);
   s.config = config;
+  s.clock.SetCancellable(config.cancellable);
   s.clock.Configure(config.virtual_clock, config.pin, config.wake_spin, config.wake_sleep,
                     config.watchdog);
   if (error.empty()) error = ShareDevice();

@@ -16,6 +16,11 @@ class WallClockTest : public SimTest {
   void SetUp() override { Start(std::string(kPlain) + ",clock=wall"); }
 };
 
+class CancellableTest : public SimTest {
+ protected:
+  void SetUp() override { Start(std::string(kPlain) + ",clock=wall,cancellable=1"); }
+};
+
 TEST_F(WallClockTest, TimeIsTheMachines) {
   EXPECT_EQ(0, gpushare_sim_clock_is_virtual());
   const uint64_t start = Now();
@@ -106,6 +111,44 @@ TEST_F(WallClockTest, AThreadIsCancelledWhileItWaits) {
     EXPECT_CU(waiter.waited);
   }
   EXPECT_CU(cuStreamQuery(a));
+}
+
+// As in a driver that waits in poll(): the call has not happened, and the next one finds everything in its place.
+TEST_F(CancellableTest, AWaitMayBeACancellationPoint) {
+  const CUstream a = NewStream();
+  struct Waiter {
+    CUcontext context;
+    CUdeviceptr memory = 0;
+    std::atomic<bool> waits{false}, returned{false};
+  };
+  for (int round = 0; round < 20; ++round) {
+    Waiter waiter{.context = context_};
+    ASSERT_CU(cuMemAlloc(&waiter.memory, 1 << 20));
+    const uint64_t began = Now();
+    ASSERT_CU(Spin(a, 50'000'000, 100));
+    pthread_t thread;
+    ASSERT_EQ(0, pthread_create(
+                     &thread, nullptr,
+                     [](void* argument) -> void* {
+                       auto* const self = static_cast<Waiter*>(argument);
+                       EXPECT_CU(cuCtxSetCurrent(self->context));
+                       self->waits = true;
+                       EXPECT_CU(cuMemFree(self->memory));
+                       self->returned = true;
+                       for (;;) pthread_testcancel();
+                     },
+                     &waiter));
+    while (!waiter.waits) sched_yield();
+    ASSERT_EQ(0, pthread_cancel(thread));
+    void* result = nullptr;
+    ASSERT_EQ(0, pthread_join(thread, &result));
+    EXPECT_EQ(PTHREAD_CANCELED, result);
+    if (Now() - began < 50'000'000) {
+      EXPECT_FALSE(waiter.returned);
+    }
+    EXPECT_CU(cuStreamSynchronize(a));
+    EXPECT_EQ(waiter.returned ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS, cuMemFree(waiter.memory));
+  }
 }
 
 TEST_F(WallClockTest, HostFunctionsRunWithNobodyInTheDriver) {

@@ -40,6 +40,8 @@
  *                        named on the log callback (0: off)
  *   pin=1                registered threads share one processor, which makes handing over the turn 8
  *                        times cheaper (0: they stay where the machine puts them)
+ *   cancellable=0        1: on the wall clock a call that waits is a cancellation point (pthread_cancel), as in a
+ *                        driver that waits in poll(): the thread ends there, and the call has not happened
  *
  *   shared=              name of the GPUs, at most 8, that this process shares with all of this user that give the
  *                        same (letters, digits, '-', '_', '.'); without: its own. These keys, devices, memory, sms,

@@ -92,6 +92,9 @@ class Clock {
   void Configure(bool is_virtual, bool pin, uint64_t wake_spin, uint64_t wake_sleep,
                  uint64_t watchdog_ns);
 
+  // Whether a driver call that waits on the machine's clock is a cancellation point.
+  void SetCancellable(bool cancellable) { cancellable_ = cancellable; }
+
   // By the only thread in the driver: the virtual clock is from here on that of several processes; it
   // returns when this one has the turn. Unshare(): it is its own again.
   void Share(SharedTurn* turn);
@@ -197,6 +200,7 @@ class Clock {
   void Remove(Thread* thread);
   void Wake(Thread* thread, uint64_t at);
   bool WaitWall(Thread* self, uint64_t deadline);
+  void LeaveIfCancelled(Thread* self, int cancels);
   void RunDueWallEvents();
   void Pin(Thread* self);
   void Unpin(Thread* self);
@@ -230,6 +234,7 @@ class Clock {
   // Wall clock.
   std::mutex wall_mutex_;
   std::condition_variable wall_changed_;
+  bool cancellable_ = false;
 
   // Registry: who there is. Guarded by registry_mutex_, read by the watchdog.
   std::mutex registry_mutex_;

@@ -29,9 +29,11 @@ void Clock::RunDueWallEvents() {
 // Sleeps until what is the next event now; SetNextEvent() wakes the sleepers when an earlier one
 // comes.
 bool Clock::WaitWall(Thread* self, uint64_t deadline) {
-  // A thread that is cancelled while it sleeps would stay in the lists: the driver is no cancellation point.
+  // A thread that were cancelled while it sleeps would stay in the lists. Where a wait is to be a cancellation point it
+  // is cancelled between two sleeps, with the clock in hand, as if the call had come back: so no list has it.
   int cancels = PTHREAD_CANCEL_ENABLE;
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels);
+  const bool cancellable = cancellable_ && self->word == nullptr && !self->internal;
   while (!self->woken) {
     RunDueWallEvents();
     if (self->woken) break;
@@ -40,10 +42,11 @@ bool Clock::WaitWall(Thread* self, uint64_t deadline) {
       self->timed_out = true;
       break;
     }
+    if (cancellable) LeaveIfCancelled(self, cancels);
     std::unique_lock lock(wall_mutex_, std::adopt_lock);
     constexpr uint64_t kLookEvery = 50'000;
     uint64_t until = std::min(next_event_, deadline);
-    if (blocked()) until = std::min(until, now() + kLookEvery);
+    if (blocked() || cancellable) until = std::min(until, now() + kLookEvery);
     if (until == kForever) {
       wall_changed_.wait(lock);
     } else {
@@ -55,6 +58,23 @@ bool Clock::WaitWall(Thread* self, uint64_t deadline) {
   self->SetState(ThreadState::kRunning);
   pthread_setcancelstate(cancels, nullptr);
   return !self->timed_out;
+}
+
+void Clock::LeaveIfCancelled(Thread* self, int cancels) {
+  struct Left {
+    Clock* clock;
+    Thread* self;
+    bool cancelled;
+    ~Left() {
+      if (!cancelled) return;
+      clock->Remove(self);
+      self->SetState(ThreadState::kRunning);
+    }
+  } left{this, self, /*cancelled=*/true};
+  pthread_setcancelstate(cancels, nullptr);
+  pthread_testcancel();
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
+  left.cancelled = false;
 }
 
 }  // namespace gpushare::sim

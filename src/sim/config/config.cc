@@ -93,6 +93,8 @@ bool Set(std::string_view key, std::string_view value, Config& c, bool* ok) {
     c.virtual_clock = value == "virtual";
   } else if (key == "pin") {
     *ok = ParseInt(value, 0, 1, &c.pin);
+  } else if (key == "cancellable") {
+    *ok = ParseInt(value, 0, 1, &c.cancellable);
   } else if (key == "name") {
     *ok = !value.empty() && IsPrintableAscii(value);
     c.name = std::string(value);
@@ -183,6 +185,7 @@ const char* Allowed(std::string_view key) {
     const char* allowed;
   } kAllowed[] = {{"clock", "virtual or wall"},
                   {"pin", "0 or 1"},
+                  {"cancellable", "0 or 1"},
                   {"name", "one printable ASCII character or more"},
                   {"devices", "1 to 64"},
                   {"sms", "1 to 4096"},
@@ -223,8 +226,9 @@ std::string SetOrSay(std::string_view key, std::string_view value, Config& confi
 
 // A profile is of a device, not of a run on it.
 std::string SetFromProfile(std::string_view key, std::string_view value, Config& config) {
-  constexpr std::string_view kOfARun[] = {"clock", "pin",    "devices",   "seed",   "watchdog",
-                                          "place", "shared", "processes", "profile"};
+  constexpr std::string_view kOfARun[] = {"clock",     "pin",      "cancellable", "devices",
+                                          "seed",      "watchdog", "place",       "shared",
+                                          "processes", "profile"};
   for (const std::string_view own : kOfARun) {
     if (key != own) continue;
     return "'" + std::string(key) + "' is of a run and not of a device: GPUSHARE_SIM sets it";
