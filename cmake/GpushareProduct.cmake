@@ -6,7 +6,8 @@
 
 # libstdc++ is inside too: Debian's Abseil archives are compiled for executables, and their references
 # to libstdc++'s data resolve in a shared library only if that data is in it. It also means that a product
-# asks nothing of its host but the C library.
+# asks nothing of its host but the C library and libgcc_s. That has the unwinder, of which a process needs one: a thread that
+# is cancelled (pthread_cancel) in the driver is unwound by the C library's, which is libgcc_s too, through what is called here.
 
 # Can Abseil's archives go into a shared library as they are? Debian's cannot, for their thread-local
 # variables; src/product/abseil_thread_locals.cc stands in for those.
@@ -54,7 +55,7 @@ function(gpushare_product target)
   endif()
   target_link_options(${target} PRIVATE
     "LINKER:--version-script=${ARG_EXPORTS}" "LINKER:--exclude-libs,ALL"
-    -static-libstdc++ -static-libgcc)
+    -static-libstdc++)
   gpushare_link_complete(${target})
   set_target_properties(${target} PROPERTIES
     LINKER_LANGUAGE CXX

@@ -4,8 +4,8 @@
 //   const base::NoCancel whole;
 //   write(...);
 //
-// To be cancelled in one of our own (a read, a write, a close) would unwind a program's thread through us: past locks that
-// it holds, and in a library with an unwinder of its own that is the end of the process.
+// To be cancelled in one of our own (a read, a write, a close) would unwind a program's thread through us: out of books that
+// are half written, and in a destructor that is the end of the process.
 //
 // Threading: of one thread.
 #ifndef GPUSHARE_BASE_NO_CANCEL_H_

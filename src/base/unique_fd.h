@@ -10,6 +10,8 @@
 
 #include <utility>
 
+#include "base/no_cancel.h"
+
 namespace gpushare::base {
 
 class UniqueFd {
@@ -27,7 +29,10 @@ class UniqueFd {
   int get() const { return fd_; }
   int Release() { return std::exchange(fd_, -1); }
   void Reset(int fd = -1) {
-    if (fd_ >= 0) close(fd_);
+    if (fd_ >= 0) {
+      const NoCancel whole;  // who is cancelled in close() would be so in a destructor
+      close(fd_);
+    }
     fd_ = fd;
   }
 

@@ -371,7 +371,12 @@ Answer Books::Charged(const Payer& payer, uint64_t bytes, const Call& call) {
   if (bytes == quota::kUnlimited) return Refused(payer);
   Answer answer = Reserve(payer, bytes);
   if (!answer.ok()) return answer;
-  answer.result = call();
+  try {
+    answer.result = call();
+  } catch (...) {  // cancelled in the driver
+    payer.account->Cancel(bytes);
+    throw;
+  }
   if (answer.ok()) [[likely]] {
     payer.account->Commit(bytes);
   } else {

@@ -9,7 +9,13 @@ CUresult Books::MemFree(CUdeviceptr pointer) {
   quota::Allocation allocation;
   const bool ours = pointers_.Take(pointer, &allocation);
   if (!ours && has_buffers_.load(std::memory_order_relaxed)) return FreeBuffer(pointer);
-  const CUresult result = driver_.MemFree(pointer);
+  CUresult result;
+  try {
+    result = driver_.MemFree(pointer);
+  } catch (...) {  // cancelled in the driver, where it waited for kernels
+    if (ours) NotFreed(pointer, allocation);
+    throw;
+  }
   if (!ours) return result;
   if (result == CUDA_SUCCESS) [[likely]] {
     Ended(allocation);

@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "base/no_cancel.h"
 #include "driver/errors.h"
 #include "gate/state.h"
 
@@ -106,6 +107,7 @@ void Engine::Impl::SettleAsPredicted(TenantState& tenant, sched::Phase phase, in
 
 void Engine::Impl::RecordMarker(Marker& marker) {
   StreamGate& stream = *marker.stream;
+  const base::NoCancel whole;  // the stream is `marking` until it is added
   // Whatever context the caller has current.
   const bool push = stream.place.by_context;
   if (push && driver.PushContext(ContextOf(stream)) != driver::Result::kSuccess) return;

@@ -33,7 +33,8 @@ CUresult GraphExecDestroy(CUgraphExec exec) {
 CUresult GraphLaunch(CUgraphExec exec, CUstream stream) {
   return Submitted([&](Calls& calls, const work::Payer& payer) {
     return calls.GraphLaunchBy(payer, exec, stream, [&] {
-      return Booked([&](Books& b) { return b.GraphLaunch(PayerOn, exec, stream).result; });
+      return Booked<Cancelled::kInTheDriver>(
+          [&](Books& b) { return b.GraphLaunch(PayerOn, exec, stream).result; });
     });
   });
 }

@@ -13,8 +13,9 @@ using driver::Table;
 // ---- direct ----
 
 CUresult MemAlloc(CUdeviceptr* pointer, size_t bytes) {
-  return Charge([&](Books& b, const Payer& p) { return b.MemAlloc(p, pointer, bytes); },
-                [&](const Table& d) { return d.MemAlloc(pointer, bytes); });
+  return Charge<Cancelled::kInTheDriver>(
+      [&](Books& b, const Payer& p) { return b.MemAlloc(p, pointer, bytes); },
+      [&](const Table& d) { return d.MemAlloc(pointer, bytes); });
 }
 CUresult MemAllocPitch(CUdeviceptr* pointer, size_t* pitch, size_t width, size_t height,
                        unsigned element) {
@@ -30,7 +31,7 @@ CUresult MemAllocManaged(CUdeviceptr* pointer, size_t bytes, unsigned flags) {
       [&](const Table& d) { return d.MemAllocManaged(pointer, bytes, flags); });
 }
 CUresult MemFree(CUdeviceptr pointer) {
-  return Booked([&](Books& b) { return b.MemFree(pointer); });
+  return Booked<Cancelled::kInTheDriver>([&](Books& b) { return b.MemFree(pointer); });
 }
 
 // ---- arrays ----

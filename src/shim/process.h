@@ -18,12 +18,14 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/no_cancel.h"
 #include "base/sync.h"
 #include "base/time.h"
 #include "books/books.h"
@@ -154,8 +156,7 @@ class Process {
 };
 
 // Runs `call` as C code may be run: what it throws is out of memory. In a forked child the answer is the driver's own.
-// A thread that is cancelled in a wait of the driver unwinds through here; where we read files or write to sockets it is not
-// cancelled (base/no_cancel.h): that costs two atomic operations, too much for each call.
+// A thread that is cancelled in a wait of the driver unwinds through here.
 template <typename Call>
 CUresult Guarded(const Call& call) {
   if (Process::Forked()) return CUDA_ERROR_NOT_INITIALIZED;
@@ -168,10 +169,21 @@ CUresult Guarded(const Call& call) {
   }
 }
 
+// Whether a thread may be cancelled in a call of the books (base/no_cancel.h). Where it is not, nothing has to be undone.
+// To see to that takes two atomic operations, 10 ns: too much for what programs do often, and that the books undo.
+enum class Cancelled { kLater, kInTheDriver };
+struct MayBeCancelled {};
+template <Cancelled kCancelled>
+using WholeUnless =
+    std::conditional_t<kCancelled == Cancelled::kLater, base::NoCancel, MayBeCancelled>;
+
 // A call of the books that nobody pays for: frees, and what keeps count of references.
-template <typename Call>
+template <Cancelled kCancelled = Cancelled::kLater, typename Call>
 CUresult Booked(const Call& call) {
-  return Guarded([&] { return call(Process::Get().books()); });
+  return Guarded([&] {
+    [[maybe_unused]] const WholeUnless<kCancelled> whole;
+    return call(Process::Get().books());
+  });
 }
 
 // The _ptsz variants mean the per-thread stream by a null one.
@@ -188,9 +200,10 @@ inline std::optional<books::Payer> PayerOn(CUdevice device) {
 }
 
 // `charged(books, payer)` with the share that `find` finds, else `plain(table)`.
-template <typename Find, typename Charged, typename Plain>
+template <Cancelled kCancelled = Cancelled::kLater, typename Find, typename Charged, typename Plain>
 CUresult ChargeTo(const Find& find, const Charged& charged, const Plain& plain) {
   return Guarded([&]() -> CUresult {
+    [[maybe_unused]] const WholeUnless<kCancelled> whole;
     Process& process = Process::Get();
     const Process::Found found = find(process);
     if (found.refused) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -204,9 +217,9 @@ CUresult ChargeOn(CUstream stream, const Charged& charged, const Plain& plain) {
   return ChargeTo([stream](Process& process) { return process.ShareFor(stream); }, charged, plain);
 }
 
-template <typename Charged, typename Plain>
+template <Cancelled kCancelled = Cancelled::kLater, typename Charged, typename Plain>
 CUresult Charge(const Charged& charged, const Plain& plain) {
-  return ChargeTo([](Process& process) { return process.Share(); }, charged, plain);
+  return ChargeTo<kCancelled>([](Process& process) { return process.Share(); }, charged, plain);
 }
 
 }  // namespace gpushare::shim

@@ -28,7 +28,14 @@ CUresult Calls::Submit(const Streams::Adopted& stream, CUstream handle, const ga
   const gate::Admission admission = stream.gate->Admit(*stream.stream, work);
   // Its tenant is going away: nobody is left to pay.
   if (admission.verdict != gate::Verdict::kAdmitted) return call();
-  const CUresult result = call();
+  CUresult result;
+  try {
+    result = call();
+  } catch (
+      ...) {  // cancelled while the driver waited: behind what it has put on the stream, more often than before
+    stream.gate->Complete(admission, /*submitted=*/true);
+    throw;
+  }
   stream.gate->Complete(admission, result == CUDA_SUCCESS);
   if (admission.timed) streams_.Asked(stream, handle);
   return result;

@@ -4,6 +4,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -243,6 +244,23 @@ class Host(unittest.TestCase):
                 done = subprocess.run([*command, os.environ["GPUSHARE_ENDS"], "cancel"], capture_output=True, text=True, timeout=60,
                                       env={**os.environ, "GPUSHARE_SIM": "memory=16GiB,clock=wall"}, check=False)
                 self.assertEqual((done.returncode, done.stdout, done.stderr), (7, "", ""), done)
+
+    def test_its_threads_may_be_cancelled_in_the_driver(self):
+        calls = ["cuStreamSynchronize", "cuEventSynchronize", "cuCtxSynchronize", "cuMemFree", "cuMemFreeHost", "cuArrayDestroy",
+                 "cuMemcpyDtoH", "cuMemcpyHtoD", "cuLaunchKernel"]
+        for call in calls:
+            depth = ",queue_depth=2" if call == "cuLaunchKernel" else ""
+            for run in [], ["--spec", "memory=1GiB"], ["--spec", "memory=1GiB,cap=60%", "--audit"], ["--spec", "memory=1GiB", "--broker", "private"]:
+                with self.subTest(call=call, run=run):
+                    command = [COMMAND, "run", "--gpu", "sim", *run, "--"] if run else []
+                    done = subprocess.run([*command, os.environ["GPUSHARE_CANCELLED"], call], capture_output=True, text=True, timeout=60,
+                                          env={**os.environ, "GPUSHARE_SIM": "memory=16GiB,clock=wall,cancellable=1" + depth},
+                                          check=False)
+                    self.assertEqual((done.returncode, done.stderr), (0, ""), done)
+                    cancelled, before, after = re.fullmatch(r"(\d+) cancelled, used (\d+) before, (\d+) after\n", done.stdout).groups()
+                    self.assertEqual(before, after)
+                    # Where the books cannot undo it, and in a bare program nowhere, the call is made first.
+                    self.assertEqual(int(cancelled), 0 if run and call == "cuArrayDestroy" else 5)
 
     def test_its_signals_are_its_own(self):
         done = python("""
