@@ -112,7 +112,7 @@ class GpuSession final : public gate::Supply, public gate::CopySupply, public qu
   // The session ends by itself, after the holder: says what is left to be waited for, so that the rest need not be.
   void GiveAllBack();
   // The broker has gone, and the process goes on at its guarantee or not at all; `for_good`: no other will be looked
-  // for. It is there again: asks it for what is charged now.
+  // for, and what waits for the device is refused. It is there again: asks it for what is charged now.
   void Lose(bool goes_on, bool for_good = false);
   void Resume(std::shared_ptr<const Pages> pages);
 

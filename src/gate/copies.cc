@@ -123,9 +123,9 @@ Verdict Gate::AdmitCopy(CopyDirection direction, uint64_t bytes, Time deadline,
         }
         return Verdict::kAdmitted;
       }
-      if (now >= deadline) {
+      if (now >= deadline || engine.supply_ended) {
         engine.LeaveCopyLine(copy, direction);
-        return Verdict::kDeadline;
+        return engine.supply_ended ? Verdict::kEnded : Verdict::kDeadline;
       }
       if (!look.suspended) until = std::min({until, passes_at, look.look_by});
       ++tenant.copies_waiting;

@@ -84,6 +84,7 @@ enum class Verdict : uint8_t {
   kAdmitted,
   kDeadline,   // the deadline passed while waiting
   kSuspended,  // the tenant was suspended or removed with work waiting
+  kEnded,      // the supply gives nothing any more: whose process was evicted
 };
 // Fits two registers.
 struct Admission {

@@ -184,6 +184,11 @@ bool Engine::Impl::MayHandOut(Time now) {
   if (answer.revoke) {
     for (TenantState* tenant : open_tenants) TakeCredit(*tenant, now);
   }
+  if (answer.ended && !std::exchange(supply_ended, true)) {
+    for (const auto& tenant : tenants) {
+      if (tenant != nullptr) Wake(*tenant);
+    }
+  }
   return answer.open;
 }
 
@@ -338,6 +343,9 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
         }
         spent(launch, now);
         paid = false;
+      } else if (supply_ended) {
+        verdict = Verdict::kEnded;
+        next = Next::kLeave;
       } else if (now >= request.deadline && counted) {  // even without time to wait it asks once
         verdict = Verdict::kDeadline;
         next = Next::kLeave;

@@ -97,6 +97,10 @@ absl::StatusOr<uint64_t> Gate::AcquireLease(const LeaseRequest& request) {
     case Verdict::kDeadline:
       return absl::DeadlineExceededError("tenant '" + tenant.name +
                                          "': no lease before the deadline");
+    case Verdict::kEnded:
+      return absl::CancelledError(
+          "tenant '" + tenant.name +
+          "': the operator has evicted this process, it gets no more of the GPU");
     case Verdict::kSuspended:
       break;
   }

@@ -20,6 +20,7 @@ class Supply {
   };
   struct Answer {
     bool open = true;       // more may be handed out
+    bool ended = false;     // nothing will be any more: who waits is refused (Verdict::kEnded)
     bool revoke = false;    // and what is not spent comes back: somebody elsewhere has the device
     Time look_by = kNever;  // report again no later than then
   };

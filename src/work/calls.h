@@ -253,7 +253,8 @@ class Calls {
   };
   using Parts = absl::InlinedVector<Part, 4>;
   // All of them, in the order of the GPUs' UUIDs, or none where the host has no memory left. Inside of an Outermost.
-  void AdmitAll(Parts& parts);
+  // False: one of them will never have its turn.
+  bool AdmitAll(Parts& parts);
   static void CompleteAll(const Parts& parts, bool submitted);
   CUresult LaunchSpread(const Payer& payer, const Spread::Places& places, CUstream stream,
                         const gate::Work& work, absl::FunctionRef<CUresult()> call);

@@ -9,7 +9,7 @@
 
 namespace gpushare::work {
 
-void Calls::AdmitAll(Parts& parts) {
+bool Calls::AdmitAll(Parts& parts) {
   std::sort(parts.begin(), parts.end(), [this](const Part& a, const Part& b) {
     return spread_.Before(a.stream.device, b.stream.device);
   });
@@ -29,6 +29,9 @@ void Calls::AdmitAll(Parts& parts) {
     }
     throw;
   }
+  return std::none_of(parts.begin(), parts.end(), [](const Part& part) {
+    return part.admission.verdict == gate::Verdict::kEnded;
+  });
 }
 
 void Calls::CompleteAll(const Parts& parts, bool submitted) {
@@ -57,8 +60,7 @@ CUresult Calls::LaunchCooperativeKernelMultiDevice(const Payer& payer, CUDA_LAUN
     parts.back().work.longest_hold = payer.longest_hold;
   }
   const Outermost outermost;
-  AdmitAll(parts);
-  const CUresult result = call();
+  const CUresult result = AdmitAll(parts) ? call() : kRefused;
   CompleteAll(parts, result == CUDA_SUCCESS);
   return result;
 }
@@ -98,8 +100,7 @@ CUresult Calls::LaunchSpread(const Payer& payer, const Spread::Places& places, C
     there.gate->StallBegins(there.stream);
     if (spread_.Order(stream, stand_ins[i])) there.gate->WaitEnds(there.stream);
   }
-  AdmitAll(parts);
-  const CUresult result = call();
+  const CUresult result = AdmitAll(parts) ? call() : kRefused;
   for (size_t i = 0; result == CUDA_SUCCESS && i < stand_ins.size(); ++i) {
     spread_.Order(stream, stand_ins[i]);
   }

@@ -76,9 +76,9 @@ CUresult Calls::Across(const Payer& payer, gate::CopyDirection way, CUstream str
   for (uint64_t done = 0; done < count && result == CUDA_SUCCESS;) {
     const uint64_t left = count - done;
     const uint64_t n = in_pieces && left > 2 * in_piece ? in_piece : left;
-    const bool admitted =
-        gate.AdmitCopy(way, n * part_bytes, kNever, payer.longest_hold) == gate::Verdict::kAdmitted;
-    result = call(done, n);
+    const gate::Verdict verdict = gate.AdmitCopy(way, n * part_bytes, kNever, payer.longest_hold);
+    const bool admitted = verdict == gate::Verdict::kAdmitted;
+    result = verdict == gate::Verdict::kEnded ? kRefused : call(done, n);
     if (admitted && result != CUDA_SUCCESS) gate.CopyRefused(way, n * part_bytes);
     done += n;
   }
@@ -104,13 +104,16 @@ CUresult Calls::Mixed(const Payer& payer, CUstream stream, const Traffic& traffi
   const std::pair<gate::CopyDirection, uint64_t> ways[] = {
       {gate::CopyDirection::kHostToDevice, traffic.to_device},
       {gate::CopyDirection::kDeviceToHost, traffic.to_host}};
-  bool admitted[2] = {};
+  bool admitted[2] = {}, ended = false;
   for (size_t i = 0; i < 2; ++i) {
-    admitted[i] = ways[i].second > 0 &&
-                  adopted.gate->AdmitCopy(ways[i].first, ways[i].second, kNever,
-                                          payer.longest_hold) == gate::Verdict::kAdmitted;
+    if (ways[i].second == 0) continue;
+    const gate::Verdict verdict =
+        adopted.gate->AdmitCopy(ways[i].first, ways[i].second, kNever, payer.longest_hold);
+    admitted[i] = verdict == gate::Verdict::kAdmitted;
+    ended |= verdict == gate::Verdict::kEnded;
   }
-  const CUresult result = Within(payer, gate::OnDeviceKind::kCopy, stream, traffic.on_device, call);
+  const CUresult result =
+      ended ? kRefused : Within(payer, gate::OnDeviceKind::kCopy, stream, traffic.on_device, call);
   for (size_t i = 0; i < 2; ++i) {
     if (admitted[i] && result != CUDA_SUCCESS) {
       adopted.gate->CopyRefused(ways[i].first, ways[i].second);

@@ -231,6 +231,20 @@ class Commands(Brokers):
         self.command("drain", "online", "--undo")
         self.assertEqual(self.initializes(GPUSHARE_TENANT="online"), "0\n")
 
+    def test_what_an_evicted_program_launches_is_refused(self):
+        waits, later = self.program("online"), self.program("online")
+        self.assertEqual((waits("work(5, 1)"), later("work(5, 1)")), (5, 5))
+        self.command("suspend", "online")
+        waits.process.stdin.write("launched_until_refused()\n")
+        waits.process.stdin.flush()
+        self.assertEqual(select.select([waits.process.stdout], [], [], 0.3)[0], [])
+        self.command("evict", "online")
+        out_of_resources = 701
+        self.assertEqual(waits.process.stdout.readline(), "%d\n" % out_of_resources)
+        self.assertEqual(later("launched_until_refused()"), out_of_resources)
+        self.assertEqual(later("int(launch(kernel, 1)[0])"), out_of_resources)
+        self.assertEqual((later("int(d.cuCtxSynchronize()[0])"), later("alloc(2000)")), (0, 2))  # the driver's own; no more memory
+
     def test_an_evicted_program_that_lives_on_is_not_called_gone(self):
         program = self.program("online")
         self.assertEqual(program("alloc(100)"), 0)

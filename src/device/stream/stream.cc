@@ -198,6 +198,10 @@ absl::Status Stream::Refused(gate::Verdict verdict) const {
                      ": it was not its turn before the timeout; wait longer, or raise its "
                      "share ('weight', 'guarantee' or 'cap')"));
   }
+  if (verdict == gate::Verdict::kEnded) {
+    return absl::CancelledError(absl::StrCat(
+        "tenant ", tenant, ": the operator has evicted this process, it gets no more of the GPU"));
+  }
   return absl::CancelledError(
       absl::StrCat("tenant ", tenant, ": its virtual device went away while this call waited"));
 }

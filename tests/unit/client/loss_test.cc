@@ -189,6 +189,18 @@ TEST_F(LossTest, ASilentBrokerMayEnd) {
   EXPECT_FALSE(Tell(Micros(250), Nanos(0), Micros(100)).open);
 }
 
+// Who waits for the device is told that nothing comes any more; of who looks for the next broker nobody can say that.
+TEST_F(LossTest, WhoIsEvictedIsToldSo) {
+  broker.said().time_granted_ns = 4'000'000;
+  EXPECT_FALSE(Tell(Nanos(0), Nanos(0), Micros(100)).ended);
+  gpu->Lose(/*goes_on=*/false);
+  EXPECT_FALSE(Tell(Millis(5), Nanos(0), Micros(100)).ended);
+  gpu->Lose(/*goes_on=*/false, /*for_good=*/true);
+  const gate::Supply::Answer answer = Tell(Millis(5), Nanos(0), Micros(100));
+  EXPECT_TRUE(answer.ended);
+  EXPECT_FALSE(answer.open);
+}
+
 // Whose request the last broker took with it asks the next, in the time that is left.
 TEST_F(LossTest, WhoAskedTheLastBrokerAsksTheNext) {
   const BrokerPages next;
