@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/status_macros.h"
+#include "driver/graph_kernel.h"
 #include "driver/state.h"
 
 namespace gpushare::driver {
@@ -352,27 +353,23 @@ uint32_t Driver::CommandsOf(Graph graph) const {
   return commands;
 }
 
-std::vector<GraphKernel> Driver::KernelsOf(Graph graph) const {
+std::optional<std::vector<GraphKernel>> Driver::KernelsOf(Graph graph) const {
   const Table& table = state_->table;
   std::vector<GraphKernel> kernels;
   for (CUgraphNode node : NodesOf(table, graph)) {
-    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
-    if (table.GraphNodeGetType(node, &type) != CUDA_SUCCESS) continue;
+    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
+    if (table.GraphNodeGetType(node, &type) != CUDA_SUCCESS) return std::nullopt;
     CUgraph child = nullptr;
     CUDA_KERNEL_NODE_PARAMS kernel{};
-    if (type == CU_GRAPH_NODE_TYPE_KERNEL &&
-        table.GraphKernelNodeGetParams(node, &kernel) == CUDA_SUCCESS) {
-      const Function function =
-          kernel.func != nullptr ? kernel.func : reinterpret_cast<Function>(kernel.kern);
-      if (function == nullptr) continue;
-      kernels.push_back({function,
-                         {{kernel.gridDimX, kernel.gridDimY, kernel.gridDimZ},
-                          {kernel.blockDimX, kernel.blockDimY, kernel.blockDimZ},
-                          kernel.sharedMemBytes}});
-    } else if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
-               table.GraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS) {
-      const std::vector<GraphKernel> inner = KernelsOf(child);
-      kernels.insert(kernels.end(), inner.begin(), inner.end());
+    if (type == CU_GRAPH_NODE_TYPE_CONDITIONAL) return std::nullopt;
+    if (type == CU_GRAPH_NODE_TYPE_KERNEL) {
+      if (table.GraphKernelNodeGetParams(node, &kernel) != CUDA_SUCCESS) return std::nullopt;
+      kernels.push_back(KernelOf(kernel));
+    } else if (type == CU_GRAPH_NODE_TYPE_GRAPH) {
+      if (table.GraphChildGraphNodeGetGraph(node, &child) != CUDA_SUCCESS) return std::nullopt;
+      const std::optional<std::vector<GraphKernel>> inner = KernelsOf(child);
+      if (!inner.has_value()) return std::nullopt;
+      kernels.insert(kernels.end(), inner->begin(), inner->end());
     }
   }
   return kernels;

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -206,8 +207,8 @@ class Driver {
   Result Instantiate(GraphExec* exec, Graph graph) const;
   // Kernels, copies and sets of it, those of its children too; 0: the driver does not say.
   uint32_t CommandsOf(Graph graph) const;
-  // Its kernels, those of its children too. One of which the driver does not say what it launches is left out.
-  std::vector<GraphKernel> KernelsOf(Graph graph) const;
+  // Its kernels, those of its children too; none where the driver does not say all of them (bodies of conditional nodes).
+  std::optional<std::vector<GraphKernel>> KernelsOf(Graph graph) const;
   // The contexts that its kernels are in, those of its children too, each once. Functions of which the driver does not say
   // whose they are are left out.
   std::vector<Context> KernelContextsOf(Graph graph) const;

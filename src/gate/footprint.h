@@ -19,6 +19,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -38,16 +39,17 @@ inline float Footprint(const driver::LaunchShape& shape, int blocks_per_sm, int 
   return static_cast<float>(std::clamp(sms / sm_count, 1.0 / sm_count, double{kMostFootprint}));
 }
 
-// Of a graph: the mean of its kernels', of which none counts for more than the device; 1 where it has none. `find(kernel,
-// &footprint)`: false where that is not known, and the kernel counts as the whole device.
-inline float GraphFootprint(const std::vector<driver::GraphKernel>& kernels,
+// Of a graph: the mean of its kernels', of which none counts for more than the device; 1 where it has none, or they are not
+// known. `find(kernel, &footprint)`: false where that is not known, and the kernel counts as the whole device.
+inline float GraphFootprint(const std::optional<std::vector<driver::GraphKernel>>& kernels,
                             absl::FunctionRef<bool(const driver::GraphKernel&, float*)> find) {
+  if (!kernels.has_value() || kernels->empty()) return 1;
   float sum = 0;
-  for (const driver::GraphKernel& kernel : kernels) {
+  for (const driver::GraphKernel& kernel : *kernels) {
     float footprint = 1;
     sum += find(kernel, &footprint) ? std::min(footprint, 1.0f) : 1.0f;
   }
-  return kernels.empty() ? 1 : sum / static_cast<float>(kernels.size());
+  return sum / static_cast<float>(kernels->size());
 }
 
 class FootprintCache {

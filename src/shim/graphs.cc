@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Graphs: what their nodes allocate is charged (src/books), their launches are held and charged (src/work).
+#include <cstring>
 #include <optional>
 #include <utility>
 
+#include "driver/graph_kernel.h"
 #include "shim/gated.h"
 #include "shim/hook.h"
 #include "shim/process.h"
@@ -78,11 +80,55 @@ CUresult DeviceGraphMemTrim(CUdevice device) {
 
 // ---- what changes an executable ----
 
+// What the change says of how wide the kernels are: see Calls::GraphChanged(). Of what the driver took, so that its
+// arguments can be read.
+float AtLeast(Calls&, CUgraphNode, unsigned) { return 1; }  // which of them run nobody knows
+float AtLeast(Calls& calls, CUgraphNode, const CUDA_KERNEL_NODE_PARAMS* node) {
+  return calls.KernelFootprint(driver::KernelOf(*node));
+}
+float AtLeast(Calls& calls, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1* parameters) {
+  CUDA_KERNEL_NODE_PARAMS now = {};
+  std::memcpy(&now, parameters, sizeof *parameters);  // it is longer by what is null here
+  return AtLeast(calls, node, &now);
+}
+float AtLeast(Calls&, CUgraphNode, const CUDA_MEMCPY3D*, CUcontext) { return 0; }
+float AtLeast(Calls&, CUgraphNode, const CUDA_MEMSET_NODE_PARAMS*, CUcontext) { return 0; }
+float AtLeast(Calls& calls, CUgraphNode, CUgraph child) { return calls.GraphFootprint(child); }
+float AtLeast(Calls& calls, CUgraphNode node, CUgraphNodeParams* parameters) {
+  switch (parameters->type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL: {
+      CUDA_KERNEL_NODE_PARAMS kernel = {};
+      static_assert(sizeof kernel == sizeof parameters->kernel);
+      std::memcpy(&kernel, &parameters->kernel, sizeof kernel);
+      return AtLeast(calls, node, &kernel);
+    }
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+      return 1;
+    default:
+      return 0;
+  }
+}
 template <Name kName, typename... A>
 CUresult Change(CUgraphExec exec, A... a) {
   return Submitted([&](Calls& calls, const work::Payer&) {
     const CUresult result = Driver<kName, CUresult(CUgraphExec, A...)>::Call(exec, a...);
-    calls.GraphChanged(exec);  // a refused update may have changed a part
+    calls.GraphChanged(exec, result == CUDA_SUCCESS ? AtLeast(calls, a...) : 0);
+    return result;
+  });
+}
+
+// All of its kernels are those of `graph` now. A refused update may have changed a part.
+template <Name kName, typename... A>
+CUresult Update(CUgraphExec exec, CUgraph graph, A... a) {
+  return Submitted([&](Calls& calls, const work::Payer&) {
+    const CUresult result =
+        Driver<kName, CUresult(CUgraphExec, CUgraph, A...)>::Call(exec, graph, a...);
+    if (result == CUDA_SUCCESS) {
+      calls.GraphInstantiated(exec, graph);
+    } else {
+      calls.GraphChanged(exec);
+    }
     return result;
   });
 }
@@ -100,6 +146,10 @@ template <Name kName, typename... A>
 void AddChange(Hooks* hooks) {
   Add<CUresult(CUgraphExec, A...)>(hooks, kName.text, &Change<kName, A...>);
 }
+template <Name kName, typename... A>
+void AddUpdate(Hooks* hooks) {
+  Add<CUresult(CUgraphExec, CUgraph, A...)>(hooks, kName.text, &Update<kName, A...>);
+}
 
 }  // namespace
 
@@ -116,15 +166,18 @@ void AddGraphHooks(Hooks* hooks) {
   GPUSHARE_HOOK_VARIANT(hooks, cuGraphUpload, "_ptsz", &GraphUploadPerThread);
   GPUSHARE_HOOK(hooks, cuDeviceGraphMemTrim, &DeviceGraphMemTrim);
 
-  AddChange<"cuGraphExecKernelNodeSetParams", CUgraphNode, const void*>(hooks);
-  AddChange<"cuGraphExecKernelNodeSetParams_v2", CUgraphNode, const void*>(hooks);
+  AddChange<"cuGraphExecKernelNodeSetParams", CUgraphNode, const CUDA_KERNEL_NODE_PARAMS_v1*>(
+      hooks);
+  AddChange<"cuGraphExecKernelNodeSetParams_v2", CUgraphNode, const CUDA_KERNEL_NODE_PARAMS*>(
+      hooks);
   AddChange<"cuGraphExecMemcpyNodeSetParams", CUgraphNode, const CUDA_MEMCPY3D*, CUcontext>(hooks);
-  AddChange<"cuGraphExecMemsetNodeSetParams", CUgraphNode, const void*, CUcontext>(hooks);
+  AddChange<"cuGraphExecMemsetNodeSetParams", CUgraphNode, const CUDA_MEMSET_NODE_PARAMS*,
+            CUcontext>(hooks);
   AddChange<"cuGraphExecChildGraphNodeSetParams", CUgraphNode, CUgraph>(hooks);
-  AddChange<"cuGraphExecNodeSetParams", CUgraphNode, void*>(hooks);
+  AddChange<"cuGraphExecNodeSetParams", CUgraphNode, CUgraphNodeParams*>(hooks);
   AddChange<"cuGraphNodeSetEnabled", CUgraphNode, unsigned>(hooks);
-  AddChange<"cuGraphExecUpdate", CUgraph, CUgraphNode*, void*>(hooks);
-  AddChange<"cuGraphExecUpdate_v2", CUgraph, void*>(hooks);
+  AddUpdate<"cuGraphExecUpdate", CUgraphNode*, void*>(hooks);
+  AddUpdate<"cuGraphExecUpdate_v2", void*>(hooks);
 }
 
 }  // namespace gpushare::shim

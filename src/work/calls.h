@@ -89,12 +89,16 @@ class Calls {
   // The same by another way to the driver, such as the books'.
   CUresult GraphLaunchBy(const Payer& payer, CUgraphExec exec, CUstream stream,
                          absl::FunctionRef<CUresult()> call);
-  // After every call that changes an executable: its next launches are measured anew.
-  void GraphChanged(CUgraphExec exec);
+  // After every call that changes an executable: its next launches are measured anew. Its kernels are taken to hold `at_least`
+  // this part of the SMs from now on, in the mean, and what they held before if that is more: how wide those were whose
+  // place they took nobody knows any more. 1: nothing is known of them.
+  void GraphChanged(CUgraphExec exec, float at_least = 1);
+  float KernelFootprint(const driver::GraphKernel& kernel);
+  float GraphFootprint(CUgraph graph);
   CUresult GraphExecDestroy(CUgraphExec exec);
   // Before it is destroyed by another way.
   void GraphDestroyed(CUgraphExec exec) {
-    GraphChanged(exec);
+    NewVersion(exec);
     spread_.Put(exec, {});
   }
 
@@ -313,6 +317,7 @@ class Calls {
   }
 
   std::atomic<uint32_t>& VersionOf(CUgraphExec exec);
+  void NewVersion(CUgraphExec exec);
   CUresult LaunchOfOld(const Payer& payer, CUfunction function, int width, int height,
                        CUstream stream, absl::FunctionRef<CUresult()> call);
   gate::Work KernelWork(CUfunction function, const driver::LaunchShape& shape, bool cooperative);

@@ -24,25 +24,41 @@ std::atomic<uint32_t>& Calls::VersionOf(CUgraphExec exec) {
 }
 
 // The lowest bit says that it was changed.
-void Calls::GraphChanged(CUgraphExec exec) {
-  VersionOf(exec).fetch_or(1, std::memory_order_relaxed);
+void Calls::NewVersion(CUgraphExec exec) { VersionOf(exec).fetch_or(1, std::memory_order_relaxed); }
+
+void Calls::GraphChanged(CUgraphExec exec, float at_least) {
+  NewVersion(exec);
+  gate::GraphParts::Parts parts = graph_parts_.Find(exec);
+  if (parts.commands == 0 || parts.footprint >= at_least) return;
+  parts.footprint = at_least;
+  graph_parts_.Put(exec, parts);
+}
+
+float Calls::KernelFootprint(const driver::GraphKernel& kernel) {
+  float footprint = 1;
+  const uint64_t key = gate::KernelKey(kernel.function, kernel.shape);
+  if (footprints_.Find(key, &footprint)) return footprint;
+  if (!FindFootprint(kernel.function, kernel.shape, &footprint)) return 1;
+  footprints_.Put(key, footprint);
+  return footprint;
+}
+
+float Calls::GraphFootprint(CUgraph graph) {
+  return gate::GraphFootprint(opened_.KernelsOf(graph),
+                              [this](const driver::GraphKernel& kernel, float* footprint) {
+                                *footprint = KernelFootprint(kernel);
+                                return true;
+                              });
 }
 
 void Calls::GraphInstantiated(CUgraphExec exec, CUgraph graph) {
-  GraphChanged(exec);  // another may have had the handle
+  NewVersion(exec);  // another may have had the handle
   try {
-    const float footprint = gate::GraphFootprint(
-        opened_.KernelsOf(graph), [this](const driver::GraphKernel& kernel, float* found) {
-          const uint64_t key = gate::KernelKey(kernel.function, kernel.shape);
-          if (footprints_.Find(key, found)) return true;
-          if (!FindFootprint(kernel.function, kernel.shape, found)) return false;
-          footprints_.Put(key, *found);
-          return true;
-        });
-    graph_parts_.Put(exec, {opened_.CommandsOf(graph), footprint});
+    graph_parts_.Put(exec, {opened_.CommandsOf(graph), GraphFootprint(graph)});
     spread_.Put(exec, spread_.PlacesOf(graph));
   } catch (const std::bad_alloc&) {
     // The driver has made it, and its caller is to have it: it is charged as one that nobody saw.
+    graph_parts_.Put(exec, {});
   }
 }
 

@@ -32,7 +32,7 @@ class GraphTest : public WorkTest {
     return nodes;
   }
   // The kernel of a node runs for so long from the next launch on.
-  void SetCost(CUgraphExec exec, CUgraphNode node, Nanos cost) {
+  void SetCost(CUgraphExec exec, CUgraphNode node, Nanos cost, float at_least = 1) {
     auto* const set =
         reinterpret_cast<CUresult (*)(CUgraphExec, CUgraphNode, const CUDA_KERNEL_NODE_PARAMS*)>(
             driver_->Symbol("cuGraphExecKernelNodeSetParams_v2"));
@@ -45,7 +45,7 @@ class GraphTest : public WorkTest {
     kernel.blockDimX = 1024;
     kernel.kernelParams = params;
     ASSERT_CU(set(exec, node, &kernel));
-    calls_->GraphChanged(exec);
+    calls_->GraphChanged(exec, at_least);
   }
   void ExpectMeasured(const Tenant& tenant, double part) {
     ASSERT_CU(calls_->CtxSynchronize(tenant.payer()));
@@ -214,8 +214,11 @@ class OverlappingGraphTest : public GraphTest {
                                      params, nullptr));
     }
     EXPECT_CU(calls_->StreamEndCapture(tenant.stream, &graph));
+    graphs_.push_back(graph);
     return Instantiate(graph);
   }
+
+  std::vector<CUgraph> graphs_;
 };
 
 TEST_F(OverlappingGraphTest, SharesHoldBesideKernelsOfTheWholeDevice) {
@@ -226,6 +229,32 @@ TEST_F(OverlappingGraphTest, SharesHoldBesideKernelsOfTheWholeDevice) {
                             [&] { return calls_->GraphLaunch(b.payer(), exec, b.stream); }});
   EXPECT_NEAR(shares[0], 60, 2.5);
   EXPECT_GT(busy_percent_, 97);
+}
+
+// A graph is not charged as a narrow one when its kernels were made wide after it was instantiated.
+TEST_F(OverlappingGraphTest, KernelsThatAreMadeWiderAreChargedAsThat) {
+  const Tenant &a = Weighing(1), &b = Weighing(1);
+  const CUgraphExec exec = OfKernels(b, 4, 1, Micros(60));
+  EXPECT_NEAR(calls_->KernelFootprint({spin_, {{30, 1, 1}, {1024, 1, 1}, 0}}), 0.3, 0.001);
+  calls_->GraphChanged(exec, 0);  // a copy of it: its kernels are what they were
+  for (const CUgraphNode node : Nodes(graphs_.back())) {
+    SetCost(exec, node, Micros(60),
+            calls_->KernelFootprint({spin_, {{100, 1, 1}, {1024, 1, 1}, 0}}));
+  }
+  const std::vector<double> shares =
+      Shares(Millis(1300), {[&] { return Spin(a, Micros(200)); },
+                            [&] { return calls_->GraphLaunch(b.payer(), exec, b.stream); }});
+  EXPECT_NEAR(shares[0], 50, 2.5);
+}
+
+TEST_F(OverlappingGraphTest, WhatAnUpdateSaysNothingOfCountsAsTheWholeDevice) {
+  const Tenant &a = Weighing(1), &b = Weighing(1);
+  const CUgraphExec exec = OfKernels(b, 4, 1, Micros(60));
+  for (const CUgraphNode node : Nodes(graphs_.back())) SetCost(exec, node, Micros(60));
+  const std::vector<double> shares =
+      Shares(Millis(1300), {[&] { return Spin(a, Micros(200)); },
+                            [&] { return calls_->GraphLaunch(b.payer(), exec, b.stream); }});
+  EXPECT_NEAR(shares[0], 50, 2.5);
 }
 
 TEST_F(OverlappingGraphTest, SharesHoldBetweenTwoOfDifferentWidth) {

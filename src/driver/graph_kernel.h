@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a kernel node of a graph launches.
+#ifndef GPUSHARE_DRIVER_GRAPH_KERNEL_H_
+#define GPUSHARE_DRIVER_GRAPH_KERNEL_H_
+
+#include <cuda.h>
+
+#include "driver/driver.h"
+
+namespace gpushare::driver {
+
+inline GraphKernel KernelOf(const CUDA_KERNEL_NODE_PARAMS& node) {
+  return {node.func != nullptr ? node.func : reinterpret_cast<Function>(node.kern),
+          {{node.gridDimX, node.gridDimY, node.gridDimZ},
+           {node.blockDimX, node.blockDimY, node.blockDimZ},
+           node.sharedMemBytes}};
+}
+
+}  // namespace gpushare::driver
+
+#endif  // GPUSHARE_DRIVER_GRAPH_KERNEL_H_
