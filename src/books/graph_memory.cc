@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/no_cancel.h"
 #include "books/books.h"
 #include "books/relaxed.h"
 
@@ -149,6 +150,8 @@ Answer Books::GraphUpload(PayerOn payer_on, CUgraphExec exec, CUstream stream) {
 template <typename Call>
 Answer Books::WithGraphMemory(const GraphUse& use, PayerOn payer_on, CUgraphExec exec,
                               CUstream stream, const Call& call) {
+  const base::NoCancel
+      whole;  // what was taken for it is paid or given back, whatever becomes of the launch
   const std::vector<GraphNeed>& needs = *use.needs;
   GraphTakes takes;
   // Launches of one executable follow each other, so what it had will do again, unless it was trimmed: then this

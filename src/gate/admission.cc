@@ -10,10 +10,9 @@ namespace gpushare::gate {
 namespace {
 
 // A long graph is measured with the device to itself until its cost is settled, and every so often after: as often as that
-// much of its stream's graphs was launched, which of several graphs in turns falls to now this one, now that, and not more
-// often than each 32nd.
-constexpr uint64_t kCalibrateAfterNs = 16'000'000;
-constexpr uint64_t kMostPerGraphNs = kCalibrateAfterNs / 32;
+// much of its stream's graphs was launched, and not more often than each 37th: a prime, so that of several that are launched
+// in turns each comes to be that one.
+constexpr uint64_t kMostPerGraphNs = kCalibrateAfterNs / 37;
 
 bool Calibrates(std::atomic<uint64_t>& launched_ns, float cost_ns) {
   const uint64_t cost = std::min(static_cast<uint64_t>(cost_ns), kMostPerGraphNs);

@@ -39,17 +39,26 @@ inline float Footprint(const driver::LaunchShape& shape, int blocks_per_sm, int 
   return static_cast<float>(std::clamp(sms / sm_count, 1.0 / sm_count, double{kMostFootprint}));
 }
 
-// Of a graph: the mean of its kernels', of which none counts for more than the device; 1 where it has none, or they are not
-// known. `find(kernel, &footprint)`: false where that is not known, and the kernel counts as the whole device.
+// Kernels of a graph are of like width when none is wider than the mean by more than this.
+inline constexpr float kLikeWidth = 1.25f;
+
+// Of a graph: the mean of its kernels', of which none counts for more than the device. 1 where it has none, they are not known,
+// it has commands besides, or they are not of like width: the replay takes all for as wide and as long as the mean, and one
+// long kernel of the whole device among many short ones of one SM would be charged next to nothing. `find(kernel,
+// &footprint)`: false where that is not known, and the kernel counts as the whole device.
 inline float GraphFootprint(const std::optional<std::vector<driver::GraphKernel>>& kernels,
+                            uint32_t commands,
                             absl::FunctionRef<bool(const driver::GraphKernel&, float*)> find) {
-  if (!kernels.has_value() || kernels->empty()) return 1;
-  float sum = 0;
+  if (!kernels.has_value() || kernels->empty() || kernels->size() != commands) return 1;
+  float sum = 0, most = 0;
   for (const driver::GraphKernel& kernel : *kernels) {
     float footprint = 1;
-    sum += find(kernel, &footprint) ? std::min(footprint, 1.0f) : 1.0f;
+    const float own = find(kernel, &footprint) ? std::min(footprint, 1.0f) : 1.0f;
+    sum += own;
+    most = std::max(most, own);
   }
-  return sum / static_cast<float>(kernels->size());
+  const float mean = sum / static_cast<float>(kernels->size());
+  return most <= kLikeWidth * mean ? mean : 1;
 }
 
 class FootprintCache {

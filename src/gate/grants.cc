@@ -294,6 +294,7 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
   bool paid = false;
   bool asked = false, counted = false, passed = false, for_others = false, might_ask = false;
   Time now = clock.Now(), wait_began = kNever;
+  Time slept_from = now, woke = now;
   const Time began = now;
   uint32_t seen = 0;
   for (;;) {
@@ -333,7 +334,11 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
         }
         next = Next::kLeave;
         if (wait_began != kNever) {
-          if (!passed && now - wait_began > options.spin) WokenIn(now - tenant.granted_at);
+          // It slept when the grant came, and has done nothing else since.
+          if (!passed && tenant.granted_at < woke &&
+              tenant.granted_at - slept_from > options.spin) {
+            WokenIn(now - tenant.granted_at);
+          }
           ++tenant.stats.waits;
           tenant.stats.throttled += now - wait_began;
           ++tenant.stats.wait_histogram[static_cast<size_t>(WaitBucket(now - wait_began))];
@@ -386,7 +391,10 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
     if (next == Next::kLeave) return verdict;
     if (next == Next::kWait) {
       if (wait_began == kNever) wait_began = now;
+      slept_from = now;
       clock.Wait(tenant.page.wake, seen, until, options.spin);
+      woke = now = clock.Now();
+      continue;
     }
     now = clock.Now();
   }

@@ -150,7 +150,12 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   const bool graphs =
       !marker.lease && std::any_of(batch.commands.begin(), batch.commands.end(),
                                    [](const meter::Replay::Command& c) { return c.opaque; });
-  const Nanos measured(static_cast<int64_t>(graphs ? batch.predicted_ns : batch.used_ns));
+  // But for one that took far longer: what it does depends on data, or it was changed past us. Then the next one is measured.
+  const bool believed = graphs && batch.used_ns <= kDisbelieved * batch.predicted_ns;
+  if (graphs && !believed) {
+    stream.long_graphs_ns.store(kCalibrateAfterNs - 1, std::memory_order_relaxed);
+  }
+  const Nanos measured(static_cast<int64_t>(believed ? batch.predicted_ns : batch.used_ns));
   arbiter.Settle(tenant.id, marker.phase, Nanos(marker.charged_ns),
                  measured - Nanos(marker.accrued_ns), marker.commands, now, HostTime(ended));
   if (marker.passed) PassedDone(tenant, measured, now);

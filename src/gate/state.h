@@ -43,6 +43,10 @@ inline constexpr int kMostToMark = 256;
 // replayed in equal parts, since what they cost depends on who else held SMs.
 inline constexpr float kLongGraphNs = 50e3f;
 inline constexpr float kFillsAsGraph = 0.9f;
+// So much of a stream's graphs is launched between two that are measured alone.
+inline constexpr uint64_t kCalibrateAfterNs = 16'000'000;
+// A graph that was seen to take so many times what it takes alone is not believed to have cost that.
+inline constexpr double kDisbelieved = 2;
 inline bool IsOpaqueGraph(uint32_t parts, float footprint, float cost_ns) {
   return parts != 1 && cost_ns >= kLongGraphNs &&
          (!meter::CostModel::InParts(parts) || footprint >= kFillsAsGraph);

@@ -170,7 +170,7 @@ State::Choice State::Choose() {
     return choice;
   }
   if (PickFrom(normal, &id, &phase) || PickFrom(low, &id, &phase)) {
-    if (for_sleepers && now - at(id).blocked_since <= options.asleep_after) {
+    if (for_sleepers && (at(id).exclusive || now - at(id).blocked_since <= options.asleep_after)) {
       return ChooseClosed(std::min(choice.again, closed_until));
     }
     return Judge(id, phase, choice.again);

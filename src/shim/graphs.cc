@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Graphs: what their nodes allocate is charged (src/books), their launches are held and charged (src/work).
 #include <cstring>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -93,7 +94,13 @@ float AtLeast(Calls& calls, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1* 
 }
 float AtLeast(Calls&, CUgraphNode, const CUDA_MEMCPY3D*, CUcontext) { return 0; }
 float AtLeast(Calls&, CUgraphNode, const CUDA_MEMSET_NODE_PARAMS*, CUcontext) { return 0; }
-float AtLeast(Calls& calls, CUgraphNode, CUgraph child) { return calls.GraphFootprint(child); }
+float AtLeast(Calls& calls, CUgraphNode, CUgraph child) {
+  try {
+    return calls.PartsOf(child).footprint;
+  } catch (const std::bad_alloc&) {
+    return 1;
+  }
+}
 float AtLeast(Calls& calls, CUgraphNode node, CUgraphNodeParams* parameters) {
   switch (parameters->type) {
     case CU_GRAPH_NODE_TYPE_KERNEL: {

@@ -94,7 +94,7 @@ class Calls {
   // place they took nobody knows any more. 1: nothing is known of them.
   void GraphChanged(CUgraphExec exec, float at_least = 1);
   float KernelFootprint(const driver::GraphKernel& kernel);
-  float GraphFootprint(CUgraph graph);
+  gate::GraphParts::Parts PartsOf(CUgraph graph);
   CUresult GraphExecDestroy(CUgraphExec exec);
   // Before it is destroyed by another way.
   void GraphDestroyed(CUgraphExec exec) {
@@ -259,6 +259,7 @@ class Calls {
   // All of them, in the order of the GPUs' UUIDs, or none where the host has no memory left. Inside of an Outermost.
   // False: one of them will never have its turn.
   bool AdmitAll(Parts& parts);
+  static CUresult CallFor(const Parts& parts, absl::FunctionRef<CUresult()> call);
   static void CompleteAll(const Parts& parts, bool submitted);
   CUresult LaunchSpread(const Payer& payer, const Spread::Places& places, CUstream stream,
                         const gate::Work& work, absl::FunctionRef<CUresult()> call);

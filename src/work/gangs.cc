@@ -41,6 +41,15 @@ void Calls::CompleteAll(const Parts& parts, bool submitted) {
   }
 }
 
+CUresult Calls::CallFor(const Parts& parts, absl::FunctionRef<CUresult()> call) {
+  try {
+    return call();
+  } catch (...) {  // cancelled while the driver waited: behind what it has put on the streams
+    CompleteAll(parts, /*submitted=*/true);
+    throw;
+  }
+}
+
 CUresult Calls::LaunchCooperativeKernelMultiDevice(const Payer& payer, CUDA_LAUNCH_PARAMS* launches,
                                                    unsigned devices, unsigned flags) {
   const auto call = [&] {
@@ -60,7 +69,7 @@ CUresult Calls::LaunchCooperativeKernelMultiDevice(const Payer& payer, CUDA_LAUN
     parts.back().work.longest_hold = payer.longest_hold;
   }
   const Outermost outermost;
-  const CUresult result = AdmitAll(parts) ? call() : kRefused;
+  const CUresult result = AdmitAll(parts) ? CallFor(parts, call) : kRefused;
   CompleteAll(parts, result == CUDA_SUCCESS);
   return result;
 }
@@ -100,7 +109,7 @@ CUresult Calls::LaunchSpread(const Payer& payer, const Spread::Places& places, C
     there.gate->StallBegins(there.stream);
     if (spread_.Order(stream, stand_ins[i])) there.gate->WaitEnds(there.stream);
   }
-  const CUresult result = AdmitAll(parts) ? call() : kRefused;
+  const CUresult result = AdmitAll(parts) ? CallFor(parts, call) : kRefused;
   for (size_t i = 0; result == CUDA_SUCCESS && i < stand_ins.size(); ++i) {
     spread_.Order(stream, stand_ins[i]);
   }

@@ -43,18 +43,19 @@ float Calls::KernelFootprint(const driver::GraphKernel& kernel) {
   return footprint;
 }
 
-float Calls::GraphFootprint(CUgraph graph) {
-  return gate::GraphFootprint(opened_.KernelsOf(graph),
-                              [this](const driver::GraphKernel& kernel, float* footprint) {
-                                *footprint = KernelFootprint(kernel);
-                                return true;
-                              });
+gate::GraphParts::Parts Calls::PartsOf(CUgraph graph) {
+  const uint32_t commands = opened_.CommandsOf(graph);
+  return {commands, gate::GraphFootprint(opened_.KernelsOf(graph), commands,
+                                         [this](const driver::GraphKernel& kernel, float* found) {
+                                           *found = KernelFootprint(kernel);
+                                           return true;
+                                         })};
 }
 
 void Calls::GraphInstantiated(CUgraphExec exec, CUgraph graph) {
   NewVersion(exec);  // another may have had the handle
   try {
-    graph_parts_.Put(exec, {opened_.CommandsOf(graph), GraphFootprint(graph)});
+    graph_parts_.Put(exec, PartsOf(graph));
     spread_.Put(exec, spread_.PlacesOf(graph));
   } catch (const std::bad_alloc&) {
     // The driver has made it, and its caller is to have it: it is charged as one that nobody saw.

@@ -33,6 +33,10 @@ class GraphTest : public WorkTest {
   }
   // The kernel of a node runs for so long from the next launch on.
   void SetCost(CUgraphExec exec, CUgraphNode node, Nanos cost, float at_least = 1) {
+    SetCostUnseen(exec, node, cost);
+    calls_->GraphChanged(exec, at_least);
+  }
+  void SetCostUnseen(CUgraphExec exec, CUgraphNode node, Nanos cost) {
     auto* const set =
         reinterpret_cast<CUresult (*)(CUgraphExec, CUgraphNode, const CUDA_KERNEL_NODE_PARAMS*)>(
             driver_->Symbol("cuGraphExecKernelNodeSetParams_v2"));
@@ -45,7 +49,6 @@ class GraphTest : public WorkTest {
     kernel.blockDimX = 1024;
     kernel.kernelParams = params;
     ASSERT_CU(set(exec, node, &kernel));
-    calls_->GraphChanged(exec, at_least);
   }
   void ExpectMeasured(const Tenant& tenant, double part) {
     ASSERT_CU(calls_->CtxSynchronize(tenant.payer()));
@@ -202,16 +205,23 @@ class OverlappingGraphTest : public GraphTest {
   std::string config() const override {
     return "sms=100,overlap=footprint,clock=virtual,memory=4GiB,h2d=10GB/s,d2h=10GB/s,d2d=100GB/s";
   }
-  CUgraphExec OfKernels(const Tenant& tenant, int kernels, unsigned sms, Nanos cost) {
+  struct Kernels {
+    int number;
+    unsigned sms;
+    Nanos cost;
+  };
+  CUgraphExec OfKernels(const Tenant& tenant, const std::vector<Kernels>& all) {
     CUgraph graph = nullptr;
     EXPECT_CU(calls_->StreamBeginCapture(tenant.stream, [&] {
       return cu_->StreamBeginCapture(tenant.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
     }));
-    uint64_t ns = static_cast<uint64_t>(cost.count());
-    void* params[] = {&ns};
-    for (int i = 0; i < kernels; ++i) {
-      EXPECT_CU(calls_->LaunchKernel(tenant.payer(), spin_, sms, 1, 1, 1024, 1, 1, 0, tenant.stream,
-                                     params, nullptr));
+    for (const Kernels& some : all) {
+      uint64_t ns = static_cast<uint64_t>(some.cost.count());
+      void* params[] = {&ns};
+      for (int i = 0; i < some.number; ++i) {
+        EXPECT_CU(calls_->LaunchKernel(tenant.payer(), spin_, some.sms, 1, 1, 1024, 1, 1, 0,
+                                       tenant.stream, params, nullptr));
+      }
     }
     EXPECT_CU(calls_->StreamEndCapture(tenant.stream, &graph));
     graphs_.push_back(graph);
@@ -223,7 +233,7 @@ class OverlappingGraphTest : public GraphTest {
 
 TEST_F(OverlappingGraphTest, SharesHoldBesideKernelsOfTheWholeDevice) {
   const Tenant &a = Weighing(3), &b = Weighing(2);
-  const CUgraphExec exec = OfKernels(b, 5, 20, Micros(60));
+  const CUgraphExec exec = OfKernels(b, {{5, 20, Micros(60)}});
   const std::vector<double> shares =
       Shares(Millis(1300), {[&] { return Spin(a, Micros(200)); },
                             [&] { return calls_->GraphLaunch(b.payer(), exec, b.stream); }});
@@ -234,7 +244,7 @@ TEST_F(OverlappingGraphTest, SharesHoldBesideKernelsOfTheWholeDevice) {
 // A graph is not charged as a narrow one when its kernels were made wide after it was instantiated.
 TEST_F(OverlappingGraphTest, KernelsThatAreMadeWiderAreChargedAsThat) {
   const Tenant &a = Weighing(1), &b = Weighing(1);
-  const CUgraphExec exec = OfKernels(b, 4, 1, Micros(60));
+  const CUgraphExec exec = OfKernels(b, {{4, 1, Micros(60)}});
   EXPECT_NEAR(calls_->KernelFootprint({spin_, {{30, 1, 1}, {1024, 1, 1}, 0}}), 0.3, 0.001);
   calls_->GraphChanged(exec, 0);  // a copy of it: its kernels are what they were
   for (const CUgraphNode node : Nodes(graphs_.back())) {
@@ -249,7 +259,7 @@ TEST_F(OverlappingGraphTest, KernelsThatAreMadeWiderAreChargedAsThat) {
 
 TEST_F(OverlappingGraphTest, WhatAnUpdateSaysNothingOfCountsAsTheWholeDevice) {
   const Tenant &a = Weighing(1), &b = Weighing(1);
-  const CUgraphExec exec = OfKernels(b, 4, 1, Micros(60));
+  const CUgraphExec exec = OfKernels(b, {{4, 1, Micros(60)}});
   for (const CUgraphNode node : Nodes(graphs_.back())) SetCost(exec, node, Micros(60));
   const std::vector<double> shares =
       Shares(Millis(1300), {[&] { return Spin(a, Micros(200)); },
@@ -259,13 +269,60 @@ TEST_F(OverlappingGraphTest, WhatAnUpdateSaysNothingOfCountsAsTheWholeDevice) {
 
 TEST_F(OverlappingGraphTest, SharesHoldBetweenTwoOfDifferentWidth) {
   const Tenant &a = Weighing(1), &b = Weighing(1);
-  const CUgraphExec narrow = OfKernels(a, 4, 30, Micros(60)),
-                    wide = OfKernels(b, 6, 85, Micros(40));
+  const CUgraphExec narrow = OfKernels(a, {{4, 30, Micros(60)}}),
+                    wide = OfKernels(b, {{6, 85, Micros(40)}});
   const std::vector<double> shares =
       Shares(Millis(1300), {[&] { return calls_->GraphLaunch(a.payer(), narrow, a.stream); },
                             [&] { return calls_->GraphLaunch(b.payer(), wide, b.stream); }});
   EXPECT_NEAR(shares[0], 50, 2.5);
   EXPECT_GT(busy_percent_, 97);
+}
+
+// Most of its kernels are narrow and short, and one has the whole device for long.
+TEST_F(OverlappingGraphTest, ACapHoldsForOneOfUnlikeKernels) {
+  gate::TenantOptions capped;
+  capped.limits.cap = 0.2;
+  const Tenant &a = Weighing(1), &b = Add(capped);
+  const CUgraphExec exec = OfKernels(b, {{1, 100, Millis(5)}, {500, 1, Micros(1)}});
+  const std::vector<double> shares =
+      Shares(Millis(1300), {[&] { return Spin(a, Micros(200)); },
+                            [&] { return calls_->GraphLaunch(b.payer(), exec, b.stream); }});
+  EXPECT_LE(shares[1], 22);
+  EXPECT_GE(shares[1], 16);
+}
+
+TEST_F(OverlappingGraphTest, SharesHoldForOneOfUnlikeKernels) {
+  const Tenant &a = Weighing(1), &b = Weighing(1);
+  std::vector<Kernels> all;
+  for (int i = 0; i < 8; ++i) {
+    all.push_back({5, 10, Micros(5)});
+    all.push_back({1, 100, Micros(100)});
+  }
+  const CUgraphExec exec = OfKernels(b, all);
+  const std::vector<double> shares =
+      Shares(Millis(1300), {[&] { return Spin(a, Micros(50)); },
+                            [&] { return calls_->GraphLaunch(b.payer(), exec, b.stream); }});
+  EXPECT_NEAR(shares[1], 50, 3);
+}
+
+// What kernels do depends on data at times, and no call tells.
+TEST_F(GraphTest, OneThatComesToTakeLongerIsChargedForThat) {
+  const Tenant &a = Weighing(1), &b = Weighing(1);
+  const CUgraph graph = Capture(b, 4, Micros(15));
+  const CUgraphExec exec = Instantiate(graph);
+  int launches = 0;
+  const std::vector<double> shares =
+      Shares(Millis(4000), {[&] { return Spin(a, Micros(200)); },
+                            [&] {
+                              if (++launches == 60) {
+                                for (const CUgraphNode node : Nodes(graph)) {
+                                  SetCostUnseen(exec, node, Millis(2));
+                                }
+                              }
+                              return calls_->GraphLaunch(b.payer(), exec, b.stream);
+                            }});
+  // The quarter that does not count has the change in it.
+  EXPECT_NEAR(shares[1], 50, 6);
 }
 
 TEST_F(GraphTest, ABadExecutableIsTheDriversMatter) {

@@ -125,6 +125,7 @@ class DriverPool : public std::enable_shared_from_this<DriverPool> {
   bool IsAwaited() const;
   void TellWaiters(driver::Stream native);
   void TellUnlessReached(driver::Stream native);
+  void TellOfPlace();
   void Freed(const std::shared_ptr<StreamOrder>& order);
 
   VirtualDevice& device_;

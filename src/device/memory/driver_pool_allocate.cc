@@ -274,6 +274,7 @@ void DriverPool::Ended() {
   const std::shared_ptr<DriverPool> self = shared_from_this();
   allocations_.fetch_sub(1, std::memory_order_relaxed);
   if (allocators_.load() == 0 || device_.account().is_awaited()) Trim(UINT64_MAX);
+  TellOfPlace();
   device_.Unhold();  // may end it
 }
 

@@ -101,6 +101,16 @@ void DriverPool::TellWaiters(driver::Stream native) try {
 } catch (const std::bad_alloc&) {
 }
 
+// What lies in a piece of the pool that cannot go back is for those who wait here, and they have to look.
+void DriverPool::TellOfPlace() try {
+  {
+    const base::MutexLock lock(&mutex_);
+    if (waiters_.empty()) return;
+  }
+  device_.account().AwaitedBy().LookAgain();
+} catch (const std::bad_alloc&) {  // they find out by asking
+}
+
 // Who frees gives back at once what is there at once (Ended), without a thread of the driver's in between.
 void DriverPool::TellUnlessReached(driver::Stream native) {
   if (Captures(native) || gpu_.driver().QueryStream(native) == driver::Result::kSuccess) return;

@@ -91,5 +91,29 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(Frees::kInItsStream, Frees::kInItsStreamBefore)),
     CaseOf);
 
+class ServedInAPieceTest : public StreamTest {
+ protected:
+  std::string config() const override { return StreamTest::config() + ",wake_sleep=0,wake_spin=0"; }
+};
+
+// A piece of the pool goes back to the driver whole, or not at all: what is free within one is for those who wait here.
+TEST_F(ServedInAPieceTest, WithinOneThatDoesNotGoBack) {
+  const VirtualDevice owner = MakeDevice("owner", "memory=64MiB");
+  const Allocator pool = Must(Allocator::Create(owner, {.strategy = AllocationStrategy::kPool}));
+  const Stream stream = Must(Stream::Create(owner)), other = Must(Stream::Create(owner));
+  std::vector<Allocation> held;
+  for (int i = 0; i < 8; ++i) held.push_back(Must(pool.Allocate(MiB(8), stream)));
+  absl::Duration served;
+  Thread waiter = Must(runtime_->StartThread("waiter", [&] {
+    EXPECT_OK(pool.Allocate(MiB(8), {.stream = &other, .timeout = absl::Seconds(1)}).status());
+    served = runtime_->Now();
+  }));
+  runtime_->SleepFor(absl::Microseconds(2'300));  // not when it looks by itself
+  const absl::Duration freed = runtime_->Now();
+  EXPECT_OK(held[2].Free());
+  waiter.Join();
+  EXPECT_LE(served - freed, absl::Microseconds(10));
+}
+
 }  // namespace
 }  // namespace gpushare

@@ -488,6 +488,47 @@ TEST_F(EngineTest, WhoSleepsBehindAHighTenantLaunchesWhenTheGraceIsOver) {
   Drop(low);
 }
 
+// So it is where several threads of a tenant launch: one that gets on without having slept says nothing of wake-ups.
+TEST_F(EngineTest, ThreadsThatLaunchInTurnsDoNotHideWhatAWakeUpTakes) {
+  Tenant high = Make({.limits = {.band = sched::Band::kHigh}}), low = Make({});
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_EQ(Launch(low, Micros(20)), Verdict::kAdmitted);
+    ASSERT_EQ(Launch(high, Micros(20)), Verdict::kAdmitted);
+    Synchronize(low);
+    Synchronize(high);
+  }
+  double mean_us = 0;
+  for (int i = 0; i < 60; ++i) {
+    ASSERT_EQ(Launch(high, Millis(1)), Verdict::kAdmitted);
+    high.gate->StallBegins(high.stream);
+    std::atomic<int64_t> first{INT64_MAX};
+    std::vector<std::unique_ptr<base::ClockThread>> others;
+    for (int n = 0; n < 2; ++n) {
+      others.push_back(clock().StartThread("low", [&] {
+        driver_->PushContext(context_);
+        for (int m = 0; m < 4; ++m) {
+          EXPECT_EQ(Launch(low, Micros(70)), Verdict::kAdmitted);
+          const int64_t now = clock().Now().time_since_epoch().count();
+          if (now < first) first = now;
+        }
+        driver_->PopContext();
+      }));
+    }
+    ASSERT_EQ(driver_->SynchronizeStream(high.handle), Result::kSuccess);
+    const Time ended = clock().Now();
+    for (auto& thread : others) thread->Join();
+    if (i >= 30)
+      mean_us +=
+          (static_cast<double>(first) - static_cast<double>(ended.time_since_epoch().count())) *
+          1e-3 / 30;
+    Synchronize(low);
+  }
+  EXPECT_GE(mean_us, 20);
+  EXPECT_LE(mean_us, 36);
+  Drop(high);
+  Drop(low);
+}
+
 // A marker closes a graph of 400 us that runs in turns with kernels of another tenant. When the last of these ends, half of
 // the graph is over: it is looked at when the rest of it is, not when all of it would be. Until then what waits behind the
 // window would wait beside an idle device.

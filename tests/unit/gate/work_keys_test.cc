@@ -35,22 +35,28 @@ TEST(GraphParts, WhatDoesNotFitIsCutOff) {
   EXPECT_GT(parts->Find(Exec(0x1000)).footprint, 0);  // none would be a copy within the device
 }
 
-TEST(GraphFootprint, IsTheMeanOfItsKernels) {
-  const auto of = [](std::initializer_list<float> footprints) {
+TEST(GraphFootprint, IsTheMeanOfKernelsOfLikeWidth) {
+  const auto of = [](std::initializer_list<float> footprints, uint32_t others = 0) {
     std::vector<driver::GraphKernel> kernels;
     std::vector<float> found(footprints);
     for (size_t i = 0; i < found.size(); ++i) {
       kernels.push_back({reinterpret_cast<driver::Function>(i + 1), {}});
     }
-    return GraphFootprint(kernels, [&](const driver::GraphKernel& kernel, float* footprint) {
-      *footprint = found[reinterpret_cast<uintptr_t>(kernel.function) - 1];
-      return *footprint > 0;  // 0: the driver does not say
-    });
+    const auto commands = static_cast<uint32_t>(kernels.size()) + others;
+    return GraphFootprint(kernels, commands,
+                          [&](const driver::GraphKernel& kernel, float* footprint) {
+                            *footprint = found[reinterpret_cast<uintptr_t>(kernel.function) - 1];
+                            return *footprint > 0;  // 0: the driver does not say
+                          });
   };
   EXPECT_EQ(of({}), 1);
-  EXPECT_FLOAT_EQ(of({0.25f, 0.75f}), 0.5f);
-  EXPECT_FLOAT_EQ(of({0.5f, 8}), 0.75f);  // however many waves
-  EXPECT_FLOAT_EQ(of({0.5f, 0}), 0.75f);
+  EXPECT_FLOAT_EQ(of({0.25f}), 0.25f);
+  EXPECT_FLOAT_EQ(of({0.4f, 0.6f}), 0.5f);
+  EXPECT_FLOAT_EQ(of({0.8f, 8}), 0.9f);  // however many waves
+  EXPECT_EQ(of({0.25f, 0.75f}), 1);      // as long as the others the wide one need not be
+  EXPECT_EQ(of({0.5f, 0}), 1);
+  EXPECT_EQ(of({0.25f}, 1), 1);  // a copy
+  EXPECT_EQ(GraphFootprint(std::nullopt, 0, [](const auto&, float*) { return true; }), 1);
 }
 
 }  // namespace

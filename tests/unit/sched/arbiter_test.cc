@@ -233,6 +233,20 @@ TEST(Arbiter, WhoSleepsIsWokenSoThatItsLaunchComesAfterTheGrace) {
   EXPECT_TRUE(b.Run(AtMicros(345)).empty());
 }
 
+// What has the device to itself is not taken back, and so not granted before its time.
+TEST(Arbiter, WhoWantsTheDeviceToItselfIsNotWokenBeforeTheGraceIsOver) {
+  Books b;
+  const TenantId high = b.arbiter.Add({.band = Band::kHigh}, AtMicros(0));
+  const TenantId sleeps = b.arbiter.Add({}, AtMicros(0));
+  b.arbiter.SetWakeLatency(Micros(20));
+  const Phase phase = b.arbiter.Charge(high, Micros(50), AtMicros(0));
+  b.arbiter.Block(sleeps, Millis(2), true, AtMicros(1));
+  b.arbiter.Settle(high, phase, Micros(50), Micros(60), 1, AtMicros(310));
+  EXPECT_TRUE(b.Run(AtMicros(325)).empty());
+  EXPECT_EQ(b.again, AtMicros(340));
+  EXPECT_EQ(b.Run(AtMicros(340)).size(), 1u);
+}
+
 TEST(Arbiter, NobodyIsWokenBeforeTheHighBandIsDone) {
   Books b;
   const TenantId high = b.arbiter.Add({.band = Band::kHigh}, AtMicros(0));
