@@ -7,7 +7,9 @@ Books::Books(const driver::Table& driver, OnCredit on_credit, const Options& opt
     : driver_(driver),
       on_credit_(std::move(on_credit)),
       clock_(options.clock != nullptr ? *options.clock : base::RealClock()),
+      tell_(options.tell),
       unit_(options.unit),
+      pool_frees_(driver, tags_, clock_, options.follow),
       late_(driver, tags_, clock_) {}
 
 Answer Books::Reserve(const Payer& payer, uint64_t bytes) {
@@ -73,6 +75,7 @@ void Books::Restore(quota::PointerTable& table, uint64_t key, const quota::Alloc
 
 void Books::Settle() {
   for (const LateFrees::Free& free : late_.TakeFinished()) Ended(free);
+  pool_frees_.Settle();
   if (physical_.has_stranded()) CreditClosed();
   if (pools_.count() != 0) SettlePools(nullptr);
   if (graphs_.count() != 0) SettleGraphs();

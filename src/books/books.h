@@ -47,6 +47,7 @@
 #include "books/descriptors.h"
 #include "books/late_frees.h"
 #include "books/payer.h"
+#include "books/pool_frees.h"
 #include "books/pools.h"
 #include "books/shared_memory.h"
 #include "books/sparse_arrays.h"
@@ -70,6 +71,11 @@ class Books {
     // What the card hands out at least, and in multiples of which: direct, pitched and managed allocations and
     // arrays are charged so. A power of two. The driver does not tell it.
     uint64_t unit = 1;
+    // How a stream of the program's is made to wait for an event (PoolFrees); null: by the driver's call.
+    PoolFrees::Follow follow = nullptr;
+    // How a function comes into a stream of the program's, that tells who waits for room how far it has come; null: by
+    // the driver's call.
+    std::function<CUresult(CUstream, CUhostFn, void*)> tell = nullptr;
   };
 
   // `driver` outlives the books.
@@ -221,6 +227,8 @@ class Books {
   template <typename Call>
   CUresult GiveArray(uint64_t key, const Call& call);
   uint8_t TagOf(const Payer& payer);
+  // Something was freed that somebody may wait for: at once (null), or in the order of a stream.
+  void TellWaiters(quota::Account& account, const CUstream* stream);
   // The driver has given the allocation up.
   void Ended(const quota::Allocation& allocation);
   void Ended(const LateFrees::Free& free);
@@ -250,15 +258,25 @@ class Books {
   template <typename Call>
   Answer TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t bytes, CUmemoryPool pool,
                       bool given, CUstream stream, const Call& call);
+  // By how much a pool grows for one call: where it is the only one that is under way there.
+  struct Growth {
+    Pools::Solitude alone;
+    uint64_t reserved = 0;  // before it
+  };
+  Growth BeginGrowth(uint8_t number, bool whole, uint64_t expects);
+  bool IsNew(uint8_t number, const Growth& since, uint64_t bytes);
   bool PayForAllocation(const Payer& payer, CUdeviceptr* pointer, uint64_t bytes, uint8_t number,
-                        bool was_idle, CUstream stream, uint64_t ahead, Answer* answer,
-                        uint64_t* least);
+                        bool was_idle, CUstream stream, uint64_t ahead, const Growth& its_own,
+                        Answer* answer, uint64_t* least);
   // Of a power of two; kUnlimited: there is no such size.
   static uint64_t InUnits(uint64_t bytes, uint64_t unit);
   // In which pools grow, as far as it is known.
   uint64_t PoolUnit(uint8_t number);
   void LearnUnit(uint64_t bytes, uint64_t grown);
   static bool IsNearQuota(const quota::Account& account, uint64_t growth);
+  static bool HasRoom(const quota::Account& account, uint64_t bytes);
+  // Whether there may come to be no room for as much again as lies idle in the pool with `bytes` that are freed there.
+  bool MayRunShort(const quota::Allocation& freed);
   // Of a pool that is new here. 0 and an answer that is ok: none of the books'.
   uint8_t Register(CUmemoryPool pool, Answer* answer);
   bool IsCapturing(CUstream stream);
@@ -274,7 +292,8 @@ class Books {
   bool PayDebt(const Payer& payer, Pools& pools, uint8_t number);
   // In the order of the stream, since the memory may be what that has freed and still uses.
   CUresult FreeUnseen(CUdeviceptr pointer, CUstream stream);
-  void TakeBack(CUdeviceptr pointer, uint8_t number, CUstream stream);
+  // `is_new`: it is not, and nobody has used it.
+  void TakeBack(CUdeviceptr pointer, uint8_t number, CUstream stream, bool is_new);
   // `claim` as in Pools::Reconcile.
   void Reconcile(Pools& pools, uint8_t number, uint64_t* claim);
   CUresult ReservedOf(const Pools& pools, uint8_t number, CUmemoryPool pool, uint64_t* reserved);
@@ -339,6 +358,7 @@ class Books {
   const driver::Table& driver_;
   const OnCredit on_credit_;
   base::Clock& clock_;
+  const std::function<CUresult(CUstream, CUhostFn, void*)> tell_;
   const uint64_t unit_;
   ContextTags tags_;
   quota::PointerTable pointers_, arrays_;
@@ -347,6 +367,7 @@ class Books {
   Descriptors descriptors_;
   SparseArrays sparse_;
   Pools pools_, graphs_;
+  PoolFrees pool_frees_;
   std::array<std::atomic<uint32_t>, 256> near_quota_{};  // ClockLocks, by pool
   static constexpr uint64_t kMostUnit = uint64_t{1} << 40;
   std::atomic<uint64_t> pool_unit_{0};     // 0: not asked yet

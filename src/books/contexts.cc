@@ -35,6 +35,7 @@ void Books::Ended(const ContextTags::Set& tags, const LateFrees::List& late) {
 template <typename Call>
 CUresult Books::EndContext(const ContextTags::Set& tags, const Call& call,
                            const std::function<bool()>& ended) {
+  pool_frees_.Forget(tags);
   LateFrees::List late = late_.Withdraw(tags);
   const CUresult result = call();
   if (result != CUDA_SUCCESS || !ended()) {
@@ -123,6 +124,7 @@ CUresult Books::GreenCtxDestroy(CUgreenCtx green) {
   const base::ClockLock lock(clock_, LifeOf(device));
   CUcontext const primary = PrimaryContext(device);
   const ContextTags::Set tags = tags_.Find(primary);  // the green one's among them
+  pool_frees_.Forget(tags);
   LateFrees::List late = late_.Withdraw(tags);
   const CUresult result = driver_.GreenCtxDestroy(green);
   if (result == CUDA_SUCCESS && !IsActive(device)) {

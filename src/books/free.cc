@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuMemFree and cuMemFreeAsync: of every pointer, whichever call it came from. The order is that of
 // quota/pointer_table.h: out of the table, the driver, the credit.
+#include <memory>
+#include <new>
+
 #include "books/books.h"
+#include "books/relaxed.h"
 
 namespace gpushare::books {
 
@@ -19,6 +23,9 @@ CUresult Books::MemFree(CUdeviceptr pointer) {
   if (!ours) return result;
   if (result == CUDA_SUCCESS) [[likely]] {
     Ended(allocation);
+    if (allocation.kind == quota::Kind::kPool && allocation.account->is_awaited()) [[unlikely]] {
+      TellWaiters(*allocation.account, nullptr);
+    }
   } else {
     NotFreed(pointer, allocation);
   }
@@ -32,11 +39,38 @@ CUresult Books::MemFreeAsync(CUdeviceptr pointer, CUstream stream) {
   if (!ours) return result;
   if (result != CUDA_SUCCESS) {
     NotFreed(pointer, allocation);
-  } else if (allocation.kind == quota::Kind::kPool ||
-             !late_.Add({.allocation = allocation, .memory = {}}, stream)) {
+  } else if (allocation.kind == quota::Kind::kPool) {
+    // Before anybody may find that it lies idle.
+    if (MayRunShort(allocation) && !IsCapturing(stream)) [[unlikely]] {
+      pool_frees_.Add(allocation.place, allocation.account, allocation.bytes, stream);
+    }
+    Ended(allocation);
+  } else if (!late_.Add({.allocation = allocation, .memory = {}}, stream)) {
     Ended(allocation);
   }
+  if (result == CUDA_SUCCESS && allocation.account->is_awaited()) [[unlikely]] {
+    TellWaiters(*allocation.account, &stream);
+  }
   return result;
+}
+
+// What is there at once is given up by who frees; of what a stream has to come to, a function of the host behind it tells.
+// Without memory of the host, or while the stream captures, who waits finds out when it looks.
+void Books::TellWaiters(quota::Account& account, const CUstream* stream) {
+  const Relaxed relaxed(driver_);
+  if (stream != nullptr && IsCapturing(*stream)) return;
+  if (stream == nullptr || driver_.StreamQuery(*stream) == CUDA_SUCCESS) return MakeRoom(account);
+  try {
+    auto waiters = std::make_unique<quota::Waiters>(account.AwaitedBy());
+    const CUhostFn call = [](void* argument) {
+      const std::unique_ptr<quota::Waiters> told(static_cast<quota::Waiters*>(argument));
+      told->LookAgain();
+    };
+    const CUresult result = tell_ != nullptr ? tell_(*stream, call, waiters.get())
+                                             : driver_.LaunchHostFunc(*stream, call, waiters.get());
+    if (result == CUDA_SUCCESS) static_cast<void>(waiters.release());
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 bool Books::IsAllocated(CUdeviceptr pointer) {

@@ -6,39 +6,10 @@
 #include <utility>
 
 #include "base/clock_lock.h"
+#include "books/context_of.h"
 #include "books/relaxed.h"
 
 namespace gpushare::books {
-namespace {
-
-// An event lives in the context of the stream that it is recorded in, which need not be the current one.
-class ContextOf {
- public:
-  ContextOf(const driver::Table& driver, CUstream stream) : driver_(driver) {
-    CUcontext current = nullptr;
-    driver_.CtxGetCurrent(&current);
-    if (driver_.StreamGetCtx(stream, &context_) != CUDA_SUCCESS || context_ == nullptr) {
-      context_ = current;
-    }
-    pushed_ = context_ != current && driver_.CtxPushCurrent(context_) == CUDA_SUCCESS;
-  }
-  ~ContextOf() {
-    CUcontext popped = nullptr;
-    if (pushed_) driver_.CtxPopCurrent(&popped);
-  }
-  ContextOf(const ContextOf&) = delete;
-  ContextOf& operator=(const ContextOf&) = delete;
-
-  CUcontext get() const { return context_; }
-
- private:
-  const driver::Table& driver_;
-  CUcontext context_ = nullptr;
-  bool pushed_ = false;
-};
-
-}  // namespace
-
 bool LateFrees::Add(const Free& free, CUstream stream) {
   const Relaxed relaxed(driver_);
   const ContextOf context(driver_, stream);

@@ -125,6 +125,8 @@ Pools::Begun Pools::Begin(uint8_t number, quota::Account* account, uint32_t owne
     share.idle -= bytes;
     share.live += bytes;
     pool.last = account;
+    ++pool.calls;
+    ++pool.whole;
     return {0, true};
   }
   pool.Prepare();
@@ -163,6 +165,21 @@ void Pools::Free(uint8_t number, quota::Account* account, uint32_t owner, uint64
 void Pools::Expect(uint8_t number, uint64_t bytes) {
   const Guard guard(pools_[number].lock);
   pools_[number].expected += bytes;
+  ++pools_[number].calls;
+}
+
+Pools::Solitude Pools::BeginAlone(uint8_t number, bool whole, uint64_t expects) {
+  const Pool& pool = pools_[number];
+  const Guard guard(pools_[number].lock);
+  const uint64_t at_it = pool.whole - pool.answered.load(std::memory_order_acquire);
+  const uint64_t mine = whole ? 1 : 0;
+  const bool alone = at_it == mine && pool.finding == mine && pool.expected == expects;
+  return {alone ? pool.calls : 0};
+}
+
+bool Pools::IsAlone(uint8_t number, const Solitude& since) {
+  const Guard guard(pools_[number].lock);
+  return since.calls != 0 && pools_[number].calls == since.calls;
 }
 
 Pools::Reading Pools::BeginReading(uint8_t number) {
@@ -276,6 +293,14 @@ std::vector<Pools::Credit> Pools::Drop(uint8_t number) {
   ++pool.version;
   pool.Clear();
   return credits;
+}
+
+uint64_t Pools::IdleOf(uint8_t number, const quota::Account* account, uint32_t owner) {
+  const Guard guard(pools_[number].lock);
+  for (const Share& share : pools_[number].shares) {
+    if (share.account == account && share.owner == owner) return share.idle;
+  }
+  return 0;
 }
 
 bool Pools::HasIdle(uint8_t number, const quota::Account* account) {

@@ -62,6 +62,15 @@ class Pools {
   // The same of a call of which all lay idle, before it: the pool may grow all the same.
   void MayGrow(uint8_t number);
   void End(uint8_t number);
+  // A call that found all of it idle has had the driver's answer.
+  void Answered(uint8_t number) { pools_[number].answered.fetch_add(1, std::memory_order_release); }
+  // Whether the call is the only one that is under way there, of any account; and whether it has been since. So what the
+  // pool grows by is its own.
+  struct Solitude {
+    uint64_t calls = 0;  // so far; 0: there are others
+  };
+  Solitude BeginAlone(uint8_t number, bool whole, uint64_t expects);
+  bool IsAlone(uint8_t number, const Solitude& since);
   // From live to idle.
   void Free(uint8_t number, quota::Account* account, uint32_t owner, uint64_t bytes);
 
@@ -108,6 +117,7 @@ class Pools {
   // The pool ended with all that it had.
   std::vector<Credit> Drop(uint8_t number);
 
+  uint64_t IdleOf(uint8_t number, const quota::Account* account, uint32_t owner);
   bool HasIdle(uint8_t number, const quota::Account* account);  // null: anybody's
   uint8_t count() const { return count_.load(std::memory_order_acquire); }
   uint64_t BytesOf(const quota::Account* account);
@@ -127,6 +137,8 @@ class Pools {
     std::atomic<int> device{kUnknown};
     std::atomic<bool> retired{false};
     uint64_t version = 0, expected = 0, readers = 0, finding = 0;
+    uint64_t calls = 0, whole = 0;         // that have begun; those of them that found all idle
+    std::atomic<uint64_t> answered{0};     // of these
     const quota::Account* last = nullptr;  // who took last; it may be gone
     std::atomic<uint64_t> balanced{kNever};
     std::vector<Share> shares;

@@ -82,6 +82,7 @@ Answer Books::TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t byte
     // goes at a time: what it gives back nobody has got a part of.
     std::optional<base::ClockLock> alone;
     if (begun.whole && IsNearQuota(*account, growth)) {
+      pools_.Answered(number);
       pools_.Free(number, account, payer.owner, bytes);
       alone.emplace(clock_, near_quota_[number]);
       begun = pools_.Begin(number, account, payer.owner, bytes, /*may_be_whole=*/true);
@@ -106,7 +107,16 @@ Answer Books::TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t byte
         pools_.Leave(number, growth);
       }
     };
+    if (!pool_frees_.empty()) [[unlikely]] {
+      const bool short_of_room = begun.whole && !HasRoom(*account, growth);
+      pool_frees_.Take(number, pool, account, bytes, stream, short_of_room);
+    }
+    Growth its_own;
+    if (alone.has_value()) {
+      its_own = BeginGrowth(number, begun.whole, begun.whole ? 0 : growth);
+    }
     answer.result = call();
+    if (begun.whole) pools_.Answered(number);
     if (!answer.ok()) {
       give_back();
       if (!begun.whole) account->Cancel(growth);
@@ -137,11 +147,12 @@ Answer Books::TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t byte
       }
       if (begun.whole) account->Commit(bytes);
       begun.whole = false;
+      its_own = {};
       pools_.Expect(actual, bytes + ahead);
     }
     if (!begun.whole) pools_.Took(actual, account, payer.owner, bytes);
     const bool done = PayForAllocation(payer, pointer, bytes, actual, begun.whole, stream, ahead,
-                                       &answer, &least);
+                                       its_own, &answer, &least);
     if (!begun.whole || may_grow) pools_.End(actual);
     if (done) return answer;
   }
@@ -151,7 +162,7 @@ Answer Books::TakeFromPool(const Payer& payer, CUdeviceptr* pointer, size_t byte
 // is no room for that, and `*least` was not known to the request before: it may wait for it.
 bool Books::PayForAllocation(const Payer& payer, CUdeviceptr* pointer, uint64_t bytes,
                              uint8_t number, bool was_idle, CUstream stream, uint64_t ahead,
-                             Answer* answer, uint64_t* least) {
+                             const Growth& its_own, Answer* answer, uint64_t* least) {
   if (pools_.DeviceOf(number) == Pools::kUnknown) {
     int device = Pools::kUnknown;
     driver_.PointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, *pointer);
@@ -170,7 +181,7 @@ bool Books::PayForAllocation(const Payer& payer, CUdeviceptr* pointer, uint64_t 
   const uint64_t grown = was_idle ? missing : bytes + missing;
   LearnUnit(bytes, grown);
   // No room for what the pool has grown by.
-  TakeBack(*pointer, number, stream);
+  TakeBack(*pointer, number, stream, IsNew(number, its_own, bytes));
   *pointer = 0;
   PayOrOwe(payer, pools_, number, missing, ahead);
   if (payer.wait != nullptr && *least == 0) {
@@ -205,6 +216,20 @@ void Books::LearnUnit(uint64_t bytes, uint64_t grown) {
 bool Books::IsNearQuota(const quota::Account& account, uint64_t growth) {
   constexpr uint64_t kCallsAtOnce = 16;
   return quota::Minus(account.most(), account.charged()) / kCallsAtOnce < growth;
+}
+
+bool Books::HasRoom(const quota::Account& account, uint64_t bytes) {
+  if (quota::Minus(account.most(), account.charged()) < bytes) return false;
+  if (account.source() != nullptr) return true;  // which may give more
+  const quota::Account* const parent = account.parent();
+  return account.Reachable() >= bytes && (parent == nullptr || parent->Reachable() >= bytes);
+}
+
+bool Books::MayRunShort(const quota::Allocation& freed) {
+  const uint64_t charged = freed.account->charged(), unit = PoolUnit(freed.place);
+  const uint64_t room = quota::Minus(freed.account->most(), charged);
+  return room < charged + unit &&
+         room < pools_.IdleOf(freed.place, freed.account, freed.device) + freed.bytes + unit;
 }
 
 CUmemoryPool Books::HandleAt(CUdeviceptr pointer) {
@@ -305,11 +330,31 @@ CUresult Books::FreeUnseen(CUdeviceptr pointer, CUstream stream) {
                                                      : driver_.MemFreeAsync(pointer, stream);
 }
 
-void Books::TakeBack(CUdeviceptr pointer, uint8_t number, CUstream stream) {
+Books::Growth Books::BeginGrowth(uint8_t number, bool whole, uint64_t expects) {
+  Growth growth{pools_.BeginAlone(number, whole, expects), 0};
+  if (growth.alone.calls != 0 &&
+      ReservedOf(pools_, number, pools_.HandleOf(number), &growth.reserved) != CUDA_SUCCESS) {
+    growth.alone.calls = 0;
+  }
+  return growth;
+}
+
+// What the pool took for one call alone holds nothing that a stream has freed and still uses. A capture's call is not seen.
+bool Books::IsNew(uint8_t number, const Growth& since, uint64_t bytes) {
+  uint64_t reserved = 0;
+  if (since.alone.calls == 0 || has_captured_.load(std::memory_order_relaxed) ||
+      ReservedOf(pools_, number, pools_.HandleOf(number), &reserved) != CUDA_SUCCESS) {
+    return false;
+  }
+  return quota::Minus(reserved, since.reserved) >= bytes && pools_.IsAlone(number, since.alone);
+}
+
+void Books::TakeBack(CUdeviceptr pointer, uint8_t number, CUstream stream, bool is_new) {
   quota::Allocation allocation;
   if (!pointers_.Take(pointer, &allocation)) return;
+  const CUresult freed = is_new ? driver_.MemFree(pointer) : CUDA_ERROR_NOT_READY;
   // Else it is there, and charged.
-  if (FreeUnseen(pointer, stream) != CUDA_SUCCESS) {
+  if (freed != CUDA_SUCCESS && FreeUnseen(pointer, stream) != CUDA_SUCCESS) {
     return Restore(pointers_, pointer, allocation);
   }
   Ended(allocation);

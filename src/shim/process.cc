@@ -38,7 +38,14 @@ absl::Status Process::Attach(const gpushare_shim_driver& driver) {
   }
   GPUSHARE_ASSIGN_OR_RETURN(made->runtime_, std::move(runtime));
   made->driver_ = &made->runtime_->driver().table();
-  made->books_ = std::make_unique<books::Books>(made->driver());
+  books::Books::Options options;
+  options.follow = [process = made.get()](CUstream stream, CUevent event) {
+    return process->calls_->StreamWaitEvent(process->payer(), stream, event, 0);
+  };
+  options.tell = [process = made.get()](CUstream stream, CUhostFn function, void* data) {
+    return process->calls_->LaunchHostFunc(process->payer(), stream, function, data);
+  };
+  made->books_ = std::make_unique<books::Books>(made->driver(), nullptr, options);
   made->calls_ = std::make_unique<work::Calls>(made->runtime_->driver());
   made->gates_.open = [process = made.get()](CUdevice device) -> work::Gates::Found {
     device::VirtualDevice* const share = process->ShareOf(device);
@@ -76,7 +83,8 @@ Process::Found Process::ShareOn(CUdevice device) {
   return found;
 }
 
-// Nobody tells when the device has given something up, nor when another process of the tenant has: it is looked for.
+// Who frees something tells. That the device has given up what was freed in the order of a stream before, and what another
+// process of the tenant has, nobody tells: it is looked for.
 quota::Grant Process::WaitForRoom(quota::Account& account, uint64_t bytes) {
   base::Clock& clock = runtime_->clock();
   const Time deadline = clock.Now() + over_quota_wait_;

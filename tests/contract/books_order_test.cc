@@ -20,6 +20,21 @@ TEST_F(BooksOrder, WhatIsTakenBackIsFreedInTheOrderOfItsStreamAndOwedUntilThen) 
   driver_.pool_grows = 8 * kMiB;
   account_->SetLimit(4 * kMiB);
   CUdeviceptr pointer = 0;
+  // Where a program captures, whose the growth is cannot be told.
+  const auto not_capturing = driver_.table.StreamIsCapturing;
+  driver_.table.StreamIsCapturing = [](CUstream, CUstreamCaptureStatus* status) {
+    return *status = CU_STREAM_CAPTURE_STATUS_ACTIVE, CUDA_SUCCESS;
+  };
+  EXPECT_TRUE(books_.MemAllocAsync(payer(), &pointer, kMiB, stream()).ok());
+  driver_.table.StreamIsCapturing = not_capturing;
+  driver_.table.PointerGetAttribute = [](void* data, CUpointer_attribute which, CUdeviceptr) {
+    if (which == CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) {
+      *static_cast<uint64_t*>(data) = 0x901;
+    } else {
+      *static_cast<int*>(data) = 0;
+    }
+    return CUDA_SUCCESS;
+  };
   EXPECT_TRUE(From(payer(), 2 * kMiB, &pointer).at_quota);
   EXPECT_EQ(driver_.calls("MemFreeAsync"), 1);
   EXPECT_EQ(driver_.calls("MemFree"), 0);
@@ -63,6 +78,18 @@ TEST_F(BooksOrder, WhatAPoolGrewByBesideACallThatFailsIsCharged) {
   account_->SetLimit(100 * kMiB);
   EXPECT_TRUE(From(payer(), kMiB, &mine).ok());
   EXPECT_EQ(charged(), driver_.pool_reserved);
+}
+
+TEST_F(BooksOrder, WhatIsTakenBackAndKnownToBeNewIsFreedAtOnce) {
+  driver_.busy = true;
+  driver_.pool_grows = 8 * kMiB;
+  account_->SetLimit(4 * kMiB);
+  CUdeviceptr pointer = 0;
+  driver_.Inside("MemFree", [&] { driver_.pool_reserved = 0; });
+  EXPECT_TRUE(From(payer(), 2 * kMiB, &pointer).at_quota);
+  EXPECT_EQ(driver_.calls("MemFree"), 1);
+  EXPECT_EQ(driver_.calls("MemFreeAsync"), 0);
+  EXPECT_EQ(charged(), 0u);
 }
 
 TEST_F(BooksOrder, WhatIsTakenBackFromAnIdleStreamIsFreedAtOnce) {

@@ -27,6 +27,14 @@ class BooksPool : public BooksTest {
     EXPECT_CU(set(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
     return pool;
   }
+  CUstream NewStream() {
+    CUstream stream = nullptr;
+    EXPECT_CU(cu_->StreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0));
+    return stream;
+  }
+  void Set(CUmemoryPool pool, CUmemPool_attribute attribute, int value) {
+    EXPECT_CU(cu_->MemPoolSetAttribute(pool, attribute, &value));
+  }
   // Of the current pool, since its mark was set anew.
   uint64_t MostReserved() {
     CUmemoryPool pool = nullptr;
@@ -100,12 +108,18 @@ TEST_F(BooksPool, GrowthThatTheQuotaHasNoRoomForIsRefused) {
   ExpectExact();
 }
 
-// What lies idle may be for another stream alone: then the pool grows, and keeps that until its stream comes to the free.
+// What lies idle may be for another stream alone. Where the program does not want streams to wait for each other for it,
+// the pool grows. What it gave up at the same time makes that look like less than the allocation, some of which may be
+// what its stream has freed then: the pool keeps it until its stream comes to the free.
 TEST_F(BooksPool, GrowthOnABusyStreamIsOwedUntilItsStreamComesToTheFree) {
-  CUstream other = nullptr;
-  ASSERT_CU(cu_->StreamCreateWithPriority(&other, CU_STREAM_NON_BLOCKING, 0));
-  CUdeviceptr first = 0, work = 0, second = 0;
+  const CUstream other = NewStream();
+  CUmemoryPool current = nullptr;
+  ASSERT_CU(cu_->DeviceGetMemPool(&current, 0));
+  Set(current, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 0);
+  CUdeviceptr first = 0, work = 0, second = 0, little = 0;
+  ASSERT_TRUE(books_->MemAllocAsync(payer(), &little, 4 * kMiB, other).ok());
   ASSERT_TRUE(books_->MemAllocAsync(payer(), &first, 48 * kMiB, other).ok());
+  ASSERT_CU(books_->MemFreeAsync(little, other));
   ASSERT_TRUE(books_->MemAlloc(payer(), &work, kMiB).ok());
   ASSERT_CU(cu_->MemsetD8Async(first, 1, 48 * kMiB, other));
   ASSERT_CU(cu_->MemsetD8Async(work, 1, kMiB, stream_));
@@ -121,6 +135,110 @@ TEST_F(BooksPool, GrowthOnABusyStreamIsOwedUntilItsStreamComesToTheFree) {
   ASSERT_CU(cu_->StreamSynchronize(other));
   EXPECT_TRUE(books_->MemAlloc(payer(), &first, 48 * kMiB).ok());
   ExpectExact();
+}
+
+// What is known to be new is nobody's to wait for.
+TEST_F(BooksPool, GrowthOnABusyStreamThatIsKnownToBeNewGoesAtOnce) {
+  const CUstream other = NewStream();
+  CUmemoryPool current = nullptr;
+  ASSERT_CU(cu_->DeviceGetMemPool(&current, 0));
+  Set(current, CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, 0);
+  CUdeviceptr first = 0, work = 0, second = 0;
+  ASSERT_TRUE(books_->MemAllocAsync(payer(), &first, 48 * kMiB, other).ok());
+  ASSERT_TRUE(books_->MemAlloc(payer(), &work, kMiB).ok());
+  ASSERT_CU(cu_->MemsetD8Async(first, 1, 48 * kMiB, other));
+  ASSERT_CU(cu_->MemsetD8Async(work, 1, kMiB, stream_));
+  ASSERT_CU(books_->MemFreeAsync(first, other));
+  EXPECT_TRUE(books_->MemAllocAsync(payer(), &second, 48 * kMiB, stream_).at_quota);
+  EXPECT_EQ(cu_->StreamQuery(stream_), CUDA_ERROR_NOT_READY);
+  EXPECT_EQ(Used(), 49 * kMiB);
+  ExpectExact();
+  EXPECT_TRUE(books_->MemAlloc(payer(), &second, kMiB).ok());
+}
+
+// Else the stream waits on the device for that free, as the driver has it wait where the device is full, and the device
+// never holds more than the quota.
+TEST_F(BooksPool, AnAllocationFollowsTheFreesOfOtherStreamsAtTheQuota) {
+  const CUstream other = NewStream();
+  CUdeviceptr first = 0, second = 0, third = 0;
+  ASSERT_TRUE(books_->MemAllocAsync(payer(), &first, 48 * kMiB, other).ok());
+  ASSERT_CU(cu_->MemsetD8Async(first, 1, 48 * kMiB, other));
+  ASSERT_CU(books_->MemFreeAsync(first, other));
+  EXPECT_EQ(cu_->StreamQuery(other), CUDA_ERROR_NOT_READY);
+  ASSERT_TRUE(books_->MemAllocAsync(payer(), &second, 48 * kMiB, stream_).ok());
+  EXPECT_EQ(MostReserved(), 48 * kMiB);
+  EXPECT_EQ(account_->charged(), 48 * kMiB);
+  ASSERT_CU(cu_->MemsetD8Async(second, 2, 48 * kMiB, stream_));
+  ASSERT_CU(cu_->StreamSynchronize(stream_));
+  EXPECT_CU(cu_->StreamQuery(other));  // it came after
+  // Its own stream's memory it has without waiting for anybody.
+  ASSERT_CU(cu_->MemsetD8Async(second, 3, 48 * kMiB, stream_));
+  ASSERT_CU(books_->MemFreeAsync(second, stream_));
+  const uint64_t waits = sim_->calls("cuStreamWaitEvent");
+  ASSERT_TRUE(books_->MemAllocAsync(payer(), &third, 48 * kMiB, stream_).ok());
+  EXPECT_EQ(sim_->calls("cuStreamWaitEvent"), waits);
+  ExpectExact();
+}
+
+// Two that take again and again what they freed themselves are not tied to each other.
+TEST_F(BooksPool, StreamsThatTakeWhatTheyFreedDoNotFollowEachOther) {
+  CUmemoryPool const pool = NewPool();
+  const CUstream streams[] = {stream_, NewStream()};
+  CUdeviceptr held[2] = {};
+  const auto from = [&](int i) {
+    return books_->MemAllocFromPoolAsync(payer(), &held[i], 28 * kMiB, pool, streams[i]).ok();
+  };
+  ASSERT_TRUE(from(0) && from(1));
+  for (int round = 0; round < 50; ++round) {
+    for (const int i : {round % 2, 1 - round % 2}) {
+      ASSERT_CU(cu_->MemsetD8Async(held[i], 1, 28 * kMiB, streams[i]));
+      ASSERT_CU(books_->MemFreeAsync(held[i], streams[i]));
+    }
+    for (const int i : {0, 1}) ASSERT_TRUE(from(i));
+  }
+  EXPECT_EQ(sim_->calls("cuStreamWaitEvent"), 0u);
+  EXPECT_EQ(account_->Usage().peak, 56 * kMiB);
+  ExpectExact();
+}
+
+// Far from the quota no free has an event, and nobody waits for anybody.
+TEST_F(BooksPool, WhereThereIsRoomNothingIsFollowed) {
+  const CUstream other = NewStream();
+  CUdeviceptr first = 0, second = 0;
+  ASSERT_TRUE(books_->MemAllocAsync(payer(), &first, 16 * kMiB, other).ok());
+  ASSERT_CU(cu_->MemsetD8Async(first, 1, 16 * kMiB, other));
+  ASSERT_CU(books_->MemFreeAsync(first, other));
+  ASSERT_TRUE(books_->MemAllocAsync(payer(), &second, 16 * kMiB, stream_).ok());
+  EXPECT_EQ(sim_->calls("cuEventRecord") + sim_->calls("cuStreamWaitEvent"), 0u);
+  EXPECT_EQ(MostReserved(), 32 * kMiB);
+  ExpectExact();
+}
+
+// The event behind a free is gone with its context, and the stream's handle with the stream.
+TEST_F(BooksPool, WhoFreedMayBeGoneBeforeItIsFollowed) {
+  for (const bool with_context : {false, true}) {
+    CUcontext context = nullptr, popped = nullptr;
+    if (with_context) {
+      ASSERT_CU((reinterpret_cast<CUresult (*)(CUcontext*, unsigned, CUdevice)>(
+          driver_->Symbol("cuCtxCreate_v2"))(&context, 0, 0)));
+    }
+    const CUstream other = NewStream();
+    CUdeviceptr first = 0, second = 0;
+    ASSERT_TRUE(books_->MemAllocAsync(payer(), &first, 48 * kMiB, other).ok());
+    ASSERT_CU(cu_->MemsetD8Async(first, 1, 48 * kMiB, other));
+    ASSERT_CU(books_->MemFreeAsync(first, other));
+    if (with_context) {
+      ASSERT_CU(cu_->CtxPopCurrent(&popped));
+      ASSERT_CU(books_->CtxDestroy(context));
+    } else {
+      ASSERT_CU(cu_->StreamDestroy(other));
+    }
+    ASSERT_TRUE(books_->MemAllocAsync(payer(), &second, 48 * kMiB, stream_).ok());
+    EXPECT_LE(MostReserved(), kLimit);
+    ASSERT_CU(books_->MemFreeAsync(second, stream_));
+    ASSERT_CU(cu_->StreamSynchronize(stream_));
+    ExpectExact();
+  }
 }
 
 class BooksPoolOfLargeGranules : public BooksPool {
@@ -167,6 +285,58 @@ TEST_F(BooksPool, ADestroyedPoolIsChargedUntilItsMemoryIsGone) {
   CUmemoryPool standard = nullptr;
   EXPECT_CU(cu_->DeviceGetDefaultMemPool(&standard, 0));
   EXPECT_EQ(books_->MemPoolDestroy(standard), CUDA_ERROR_INVALID_VALUE);
+}
+
+// Who waits, and looks once by itself, is told by who frees: at once, or when the stream has come to it.
+TEST_F(BooksPool, WhoWaitsIsToldWhenMemoryIsFree) {
+  base::Clock& clock = driver_->clock();
+  sim_->thread_enter("test");
+  for (const bool in_pool : {true, false}) {
+    for (const int how : {0, 1, 2}) {  // in its stream, which is busy; on one that is idle; in none
+      const CUstream busy = NewStream();
+      CUdeviceptr held = 0;
+      ASSERT_TRUE((in_pool ? books_->MemAllocAsync(payer(), &held, 48 * kMiB, busy)
+                           : books_->MemAlloc(payer(), &held, 48 * kMiB))
+                      .ok());
+      Time served{};
+      int looks = 0;
+      const auto waiter = clock.StartThread("waiter", [&] {
+        ASSERT_CU(cu_->CtxPushCurrent(context_));
+        const auto wait = [&](quota::Account& account, uint64_t bytes) {
+          return account.ReserveBefore(bytes, clock, clock.Now() + Seconds(1), nullptr, [&] {
+            ++looks;
+            books_->MakeRoom(account);
+            account.Poll();
+            return kNever;
+          });
+        };
+        const absl::FunctionRef<quota::Grant(quota::Account&, uint64_t)> waits = wait;
+        Payer patient = payer();
+        patient.wait = &waits;
+        CUdeviceptr mine = 0;
+        EXPECT_TRUE(books_->MemAlloc(patient, &mine, 40 * kMiB).ok())
+            << in_pool << how << looks << sim_->calls("cuLaunchHostFunc");
+        served = clock.Now();
+        EXPECT_CU(books_->MemFree(mine));
+        CUcontext popped = nullptr;
+        EXPECT_CU(cu_->CtxPopCurrent(&popped));
+      });
+      clock.SleepUntil(clock.Now() + Millis(1));
+      if (how == 0) {
+        for (int i = 0; i < 100; ++i) ASSERT_CU(cu_->MemsetD8Async(held, 1, 48 * kMiB, busy));
+      }
+      ASSERT_CU(how == 2 ? books_->MemFree(held) : books_->MemFreeAsync(held, busy));
+      ASSERT_CU(cu_->StreamSynchronize(busy));
+      const Time free = clock.Now();
+      EXPECT_EQ(served, Time{});  // not before
+      waiter->Join();
+      EXPECT_LE(served - free, Micros(21)) << in_pool << how;  // a wake takes 20
+      EXPECT_LE(looks, 2) << in_pool << how;
+      ExpectExact();
+      EXPECT_CU(cu_->StreamDestroy(busy));
+    }
+  }
+  sim_->thread_leave();
 }
 
 // Two that wait for each other's idle memory would do so for ever.

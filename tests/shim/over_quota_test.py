@@ -8,7 +8,12 @@ import unittest
 
 from command import python
 
-# Something of the quota is given back behind 5 ms of kernels; the same is asked for before these are over.
+# Something of the quota is given back behind 5 ms of kernels; the same is asked for before these are over. Streams are not
+# made to wait for each other's memory.
+APART = """
+ok(d.cuMemPoolSetAttribute(ok(d.cuDeviceGetMemPool(0)),
+                           d.CUmemPool_attribute.CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 0))
+"""
 BEHIND_A_KERNEL = """
 from program import *
 import ctypes
@@ -17,11 +22,31 @@ sim = simulated()
 sim.gpushare_sim_now.restype = ctypes.c_uint64
 sim.gpushare_sim_thread_enter(b"program")
 kernel, stream = spin(), ok(d.cuStreamCreate(1))
+{apart}
 memory = ok(d.{take}(600 << 20{more}))
 ok(launch(kernel, 5, stream))
 ok(d.cuMemFreeAsync(memory, stream))
 began = sim.gpushare_sim_now()
 print(int(d.{take}(600 << 20{more})[0]), (sim.gpushare_sim_now() - began) // 1000000)
+"""
+# The streams of a program are, unless it does not want that.
+FOLLOWED = """
+from program import *
+import ctypes
+context()
+sim = simulated()
+sim.gpushare_sim_now.restype = ctypes.c_uint64
+sim.gpushare_sim_thread_enter(b"program")
+kernel, one, other = spin(), ok(d.cuStreamCreate(1)), ok(d.cuStreamCreate(1))
+memory = ok(d.cuMemAllocAsync(600 << 20, one))
+ok(launch(kernel, 5, one))
+ok(d.cuMemFreeAsync(memory, one))
+began = sim.gpushare_sim_now()
+again = ok(d.cuMemAllocAsync(600 << 20, other))
+took = sim.gpushare_sim_now() - began
+ok(d.cuStreamSynchronize(other))
+high = ok(d.cuMemPoolGetAttribute(ok(d.cuDeviceGetMemPool(0)), d.CUmemPool_attribute.CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH))
+print(took // 1000000, (sim.gpushare_sim_now() - began) // 1000000, int(high) >> 20, int(d.cuStreamQuery(one)[0]))
 """
 ALONE = """
 from program import *
@@ -50,14 +75,20 @@ class OverQuota(unittest.TestCase):
         for choice in (None, "fail"):
             for take, more in (("cuMemAlloc", ""), ("cuMemAllocAsync", ", ok(d.cuStreamCreate(1))")):
                 with self.subTest(choice=choice, take=take):
-                    self.assertEqual(self.of(BEHIND_A_KERNEL.format(take=take, more=more), choice), ["2", "0"])
+                    self.assertEqual(self.of(BEHIND_A_KERNEL.format(take=take, more=more, apart=APART), choice), ["2", "0"])
 
     def test_waits_for_what_comes_free(self):
         for take, more in (("cuMemAlloc", ""), ("cuMemAllocAsync", ", ok(d.cuStreamCreate(1))")):
             with self.subTest(take=take):
-                answer, ms = self.of(BEHIND_A_KERNEL.format(take=take, more=more), "wait=30s")
+                answer, ms = self.of(BEHIND_A_KERNEL.format(take=take, more=more, apart=APART), "wait=30s")
                 self.assertEqual(answer, "0")
                 self.assertIn(int(ms), range(4, 9))
+
+    def test_a_stream_follows_what_another_has_freed(self):
+        took, over, held, left = self.of(FOLLOWED)
+        self.assertEqual((took, left), ("0", "0"))
+        self.assertIn(int(over), range(4, 9))
+        self.assertLess(int(held), 1024)
 
     def test_is_refused_at_the_end_of_the_wait_and_at_once_where_it_never_fits(self):
         refused, after, never, at_once = self.of(ALONE, "wait=2.5s")
