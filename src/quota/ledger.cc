@@ -35,7 +35,8 @@ Account::Account(uint64_t limit, Account* parent, LoanBook* book, bool borrows)
     : limit_(limit),
       parent_(parent),
       line_(parent == nullptr
-                ? std::make_shared<WaitingLine>(book == nullptr ? nullptr : &book->waiters_)
+                ? std::make_shared<WaitingLine>(book == nullptr ? nullptr : &book->waiters_,
+                                                book == nullptr ? nullptr : &book->came_)
                 : nullptr),
       waiters_(line().told()),
       borrows_(borrows),
@@ -101,9 +102,12 @@ bool Account::lends() const {
 }
 
 void Account::Serve() {
-  line().Serve();
   const Account& root = parent_ != nullptr ? *parent_ : *this;
-  if (root.book_ != nullptr) root.book_->ServeOthers(root);
+  if (root.book_ != nullptr) {
+    root.book_->Serve();
+  } else {
+    line().Serve();
+  }
 }
 
 Grant Account::ReserveBefore(uint64_t bytes, base::Clock& clock, Time deadline,

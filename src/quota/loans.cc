@@ -2,6 +2,7 @@
 #include "quota/loans.h"
 
 #include <algorithm>
+#include <array>
 #include <mutex>
 #include <utility>
 
@@ -170,16 +171,46 @@ bool LoanBook::SetLimits(Account& account, uint64_t guarantee, uint64_t most, Ac
   return true;
 }
 
-// Lines whose account is being destroyed have no waiters, and stay until they were served here.
-void LoanBook::ServeOthers(const Account& but) {
+// Lines whose account is being destroyed have no waiters, and stay until they were served here. Of each line those go
+// first who came before the oldest of the next line; who is left of it then has its turn behind them all. None of the
+// host's memory is taken.
+void LoanBook::Serve() {
+  struct Found {
+    uint64_t oldest = UINT64_MAX;
+    std::shared_ptr<WaitingLine> line;
+  };
+  constexpr size_t kAtOnce = 8;
+  for (uint64_t from = 0;;) {
+    std::array<Found, kAtOnce> found;  // by their oldest
+    size_t count = 0;
+    {
+      const std::lock_guard lock(lock_);
+      for (const Account* account : accounts_) {
+        const uint64_t oldest = account->has_waiters() ? account->line_->oldest() : UINT64_MAX;
+        if (oldest == UINT64_MAX || oldest <= from ||
+            (count == kAtOnce && oldest > found.back().oldest)) {
+          continue;
+        }
+        if (count < kAtOnce) ++count;
+        size_t place = count - 1;
+        for (; place > 0 && found[place - 1].oldest > oldest; --place) {
+          std::swap(found[place], found[place - 1]);
+        }
+        found[place] = {oldest, account->line_};
+      }
+    }
+    for (size_t i = 0; i < count; ++i) {
+      const bool last = i + 1 == count;
+      found[i].line->Serve(last ? found[i].oldest + 1 : found[i + 1].oldest);
+    }
+    if (count < kAtOnce) break;
+    from = found.back().oldest;
+  }
   for (size_t place = 0;;) {
     std::shared_ptr<WaitingLine> line;
     {
       const std::lock_guard lock(lock_);
-      while (place < accounts_.size() &&
-             (accounts_[place] == &but || !accounts_[place]->has_waiters())) {
-        ++place;
-      }
+      while (place < accounts_.size() && !accounts_[place]->has_waiters()) ++place;
       if (place >= accounts_.size()) return;
       line = accounts_[place++]->line_;
     }

@@ -81,8 +81,8 @@ class LoanBook {
  private:
   friend class Account;
 
-  // Who waits on the other accounts.
-  void ServeOthers(const Account& but);
+  // Who waits on any of the accounts: in the order in which they came, but for those who do not fit.
+  void Serve();
   void AddWaiters(const Account& but, Waiters* waiters) const;
 
   // The path of those who may borrow, and of those whose request did not fit.
@@ -102,6 +102,7 @@ class LoanBook {
 
   std::atomic<uint32_t> borrowers_{0};
   std::atomic<uint32_t> waiters_{0};  // of all lines
+  std::atomic<uint64_t> came_{0};     // to any of them
   mutable SpinLock lock_;
   std::vector<Account*> accounts_;
   uint64_t loans_ = 0;  // of all, also of those that have retired

@@ -33,11 +33,15 @@ void WaitingLine::FindLeast(uint64_t gone) {
   least_.store(least);
 }
 
+void WaitingLine::FindOldest() {
+  oldest_.store(first_ != nullptr ? first_->queue_.first->number_ : UINT64_MAX);
+}
+
 // The line's own count first: whoever finds one among all finds the line as well.
 void WaitingLine::Append(const std::shared_ptr<Ticket>& ticket) {
   Account& account = *ticket->account_;
   Account::Queue& queue = account.queue_;
-  ticket->number_ = ++came_;
+  ticket->number_ = came_.fetch_add(1) + 1;
   ticket->self_ = ticket;
   ticket->before_ = queue.last;
   ticket->after_ = nullptr;
@@ -46,6 +50,7 @@ void WaitingLine::Append(const std::shared_ptr<Ticket>& ticket) {
   if (queue.first == ticket.get()) {
     queue.largest = 0;
     Link(account, last_);
+    FindOldest();
     least_.store(std::min(least_.load(), ticket->bytes_));
   }
   queue.largest = std::max(queue.largest, ticket->bytes_);
@@ -80,6 +85,7 @@ std::shared_ptr<Ticket> WaitingLine::Remove(Ticket& ticket) {
     }
     if (queue.first != nullptr) least_.store(std::min(least_.load(), queue.first->bytes_));
     FindLeast(ticket.bytes_);
+    FindOldest();
   }
   waiters_.fetch_sub(1);
   if (all_ != nullptr) all_->fetch_sub(1);
@@ -180,7 +186,7 @@ void WaitingLine::CallAwayTooLarge(Account& account) {
 }
 
 // Whoever releases memory comes by here, and it takes none of the host's: what is granted is not lost on the way.
-void WaitingLine::Serve() {
+void WaitingLine::Serve(uint64_t before) {
   std::shared_ptr<Ticket> served;
   {
     base::MutexLock lock(&mutex_);
@@ -189,6 +195,10 @@ void WaitingLine::Serve() {
       Account* const next = account->queue_.after;
       CallAwayTooLarge(*account);
       Ticket* const one = account->queue_.first;
+      if (one != nullptr && one->number_ >= before) {
+        account = next;  // others may have become too large
+        continue;
+      }
       if (one == nullptr || (next != nullptr && next->queue_.first->number_ < one->number_)) {
         account = next;  // it comes again, behind those
         continue;

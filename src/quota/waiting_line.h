@@ -28,8 +28,9 @@ namespace gpushare::quota {
 
 class WaitingLine {
  public:
-  // `all` counts the waiters of several lines; null: of this one alone.
-  explicit WaitingLine(std::atomic<uint32_t>* all) : all_(all) {}
+  // Of several lines `all` counts the waiters, and `came` those who have come; null: this one's alone.
+  WaitingLine(std::atomic<uint32_t>* all, std::atomic<uint64_t>* came)
+      : all_(all), came_(came != nullptr ? *came : own_came_) {}
 
   // Waits until `bytes` are charged to `account` (true), the deadline passes or the holder of the ticket is
   // called away. Calls `look` as Account::ReserveBefore() says.
@@ -37,13 +38,16 @@ class WaitingLine {
               std::shared_ptr<Ticket> ticket, absl::FunctionRef<Time()> look);
   bool CallAway(const std::shared_ptr<Ticket>& ticket, base::Clock& clock);
 
-  void Serve();
+  // Those whose number is less than `before`.
+  void Serve(uint64_t before = UINT64_MAX);
   // Has all who wait look at once.
   void LookAgain();
 
   uint32_t waiters() const { return waiters_.load(); }
   // The least that is waited for by anybody whom no other of the account is in front of.
   uint64_t least() const { return least_.load(); }
+  // The number of the one that came first, beside all who count with it; UINT64_MAX: nobody waits.
+  uint64_t oldest() const { return oldest_.load(); }
   std::atomic<uint32_t>* told() { return all_ != nullptr ? all_ : &waiters_; }
 
  private:
@@ -58,12 +62,15 @@ class WaitingLine {
   void Link(Account& account, Account* place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Unlink(Account& account) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FindLeast(uint64_t gone) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FindOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   std::atomic<uint32_t> waiters_{0};
   std::atomic<uint64_t> least_{UINT64_MAX};
+  std::atomic<uint64_t> oldest_{UINT64_MAX};
   std::atomic<uint32_t>* const all_;
+  std::atomic<uint64_t> own_came_{0};
+  std::atomic<uint64_t>& came_;
   base::Mutex mutex_;
-  uint64_t came_ ABSL_GUARDED_BY(mutex_) = 0;  // so many so far
   // Those that have waiters, by the number of their first.
   Account* first_ ABSL_GUARDED_BY(mutex_) = nullptr;
   Account* last_ ABSL_GUARDED_BY(mutex_) = nullptr;

@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <functional>
+#include <iterator>
 #include <random>
 #include <thread>
 #include <vector>
@@ -436,6 +437,58 @@ TEST_F(LoansTest, ABorrowerThatWaitsIsServedByAnybodysFree) {
   owner_->Cancel(20);
   borrower.join();
   borrower_->Cancel(90);
+}
+
+// Whichever of them is asked first, whichever frees.
+TEST(LoansThreads, ThoseWhoWaitInSeveralAccountsAreServedInTheOrderOfArrival) {
+  LoanBook book;
+  const Owned nobodys = Make(book, 100), a = Make(book, 0, 100), b = Make(book, 0, 100),
+              c = Make(book, 0, 100);
+  ASSERT_TRUE(c->Reserve(100));
+  struct Wait {
+    Account* account;
+    uint64_t bytes;
+  };
+  // The first two fit beside nobody else of these; then the small ones.
+  const Wait waits[] = {{b.get(), 60}, {a.get(), 60}, {b.get(), 60}, {a.get(), 30},
+                        {b.get(), 30}, {c.get(), 30}, {a.get(), 30}, {b.get(), 70}};
+  std::array<std::atomic<bool>, std::size(waits)> served{};
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < std::size(waits); ++i) {
+    threads.emplace_back([&, i] {
+      EXPECT_TRUE(waits[i].account->ReserveBefore(waits[i].bytes, base::RealClock(), kNever));
+      served[i] = true;
+    });
+    WaitUntil(
+        [&] { return a->Usage().waiting + b->Usage().waiting + c->Usage().waiting == i + 1; });
+  }
+  const auto waiting = [&] { return a->Usage().waiting + b->Usage().waiting + c->Usage().waiting; };
+  // Who is served next, and how many are left.
+  const auto expect = [&](size_t next, size_t left) {
+    EXPECT_EQ(waiting(), left);
+    WaitUntil([&] { return waiting() > left || served[next].load(); });
+    EXPECT_TRUE(served[next]) << next;
+  };
+  c->Cancel(100);  // of c's own the 30 fit beside
+  expect(0, 6);
+  EXPECT_FALSE(served[1]);
+  WaitUntil([&] { return served[5].load(); });
+  b->Cancel(60);  // b waits again, and a came before
+  expect(1, 5);
+  EXPECT_FALSE(served[2]);
+  a->Cancel(60);
+  expect(2, 4);
+  EXPECT_FALSE(served[3]);
+  b->Cancel(60);
+  expect(3, 2);  // and 4, for which there is room as well
+  WaitUntil([&] { return served[4].load(); });
+  c->Cancel(30);
+  expect(6, 1);
+  a->Cancel(60);
+  expect(7, 0);
+  b->Cancel(100);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(book.CheckInvariants().ok()) << book.CheckInvariants();
 }
 
 // Neither lends would mean that both wait for ever, with the whole device free.
