@@ -185,7 +185,7 @@ void TimeBook::SetWaiting(Member& member, bool waiting, Time now) {
 }
 
 // What is left to run of what the members were granted, by the clock and by what they predict.
-void TimeBook::Foresee(Time now) {
+Time TimeBook::Foresee(Time now) {
   const int64_t at = now.time_since_epoch().count();
   int64_t left = 0;
   for (const Member& member : members_) {
@@ -193,14 +193,15 @@ void TimeBook::Foresee(Time now) {
     const int64_t in_flight = ChargedInFlight(member);
     const int64_t ends = member.seat->usage->time_ends_ns.load(kRelaxed);
     // What has not ended when it was predicted to may take any time, and so may what is always about to end.
-    if (in_flight > 0 && now > member.until + options_.believed) return;
+    if (in_flight > 0 && now > member.until + options_.believed) return now;
     if (in_flight > 0 && (ends < at - options_.overlap.count() || ends > at + kMostStep)) {
-      return;
+      return now;
     }
     left += member.charged_ns;
     if (in_flight > 0) left -= in_flight - std::clamp<int64_t>(ends - at, 0, in_flight);
   }
   arbiter_.Foresee(now + Nanos(left), now);
+  return now + Nanos(left);
 }
 
 void TimeBook::Read(Member& member, Time now, Changed& changed) {
@@ -314,6 +315,7 @@ Time TimeBook::Look(Time now, Changed& changed) {
     waits |= tenant.blocked;
   }
   Foresee(now);
+  bool shut_out = false;
   Time next = kNever;
   for (;;) {
     grants_.clear();
@@ -326,6 +328,13 @@ Time TimeBook::Look(Time now, Changed& changed) {
     const bool closed = !Bypasses(*member.tenant) && arbiter_.Closed(limits.band, now);
     SetClosed(member, closed, changed);
     waits |= closed;
+    shut_out |= closed && member.waiting;
+  }
+  // That what shut it out is done the arbiter hears by a look alone, and its cap may not let it go on for long: until then
+  // the device is for who waits.
+  if (shut_out) {
+    const Time done = Foresee(now);
+    next = std::min(next, done > now ? done : now + options_.look);
   }
   next = std::max(next, now + options_.overlap / 2);  // whatever pages say
   if (!waits) return next;

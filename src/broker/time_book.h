@@ -94,7 +94,8 @@ class TimeBook {
   void Extend(Member& member, int64_t ns, Changed& changed);
   void Settle(Member& member, int64_t used, Time now);
   void KeepCharged(Member& member, int64_t ns, Time now);
-  void Foresee(Time now);
+  // And when that is, as far as it is believed; else now.
+  Time Foresee(Time now);
   void SetWaiting(Member& member, bool waiting, Time now);
   void SetClosed(Member& member, bool closed, Changed& changed);
   void Read(Member& member, Time now, Changed& changed);

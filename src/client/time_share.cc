@@ -119,6 +119,7 @@ TimeShare::Told TimeShare::Tell(const Limits& said, const gate::Supply::Report& 
   // What a command takes beyond the grant it would take of the next process's.
   const Nanos enough =
       std::clamp(std::min(report.wanted, Bounded(limits.grant)), Nanos(1), lost_ ? kDepth : kMost);
+  told.answer.bounded = !limits.bypass;
   if (limits.suspended) {
     told.answer.open = false;
   } else if (limits.bypass) {

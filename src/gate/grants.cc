@@ -180,6 +180,7 @@ bool Engine::Impl::MayHandOut(Time now) {
   report.outstanding = totals.unsettled;
   report.ends = totals.ends;
   const Supply::Answer answer = options.supply->Tell(report, now);
+  supply_bounded = answer.bounded;
   LookBy(answer.look_by);
   if (answer.revoke) {
     for (TenantState* tenant : open_tenants) TakeCredit(*tenant, now);
@@ -234,7 +235,8 @@ bool Engine::Impl::StandsForHost(const TenantState& tenant, Time now) const {
 bool Engine::Impl::MayAsk(const TenantState& tenant, bool cost_known, Time now) const {
   if (tenant.suspended) return false;
   const sched::TenantLimits& limits = tenant.options.limits;
-  if (cost_known || (limits.band == sched::Band::kHigh && limits.cap >= 1)) return true;
+  const bool bounded = limits.cap < 1 || (options.supply != nullptr && supply_bounded);
+  if (cost_known || (limits.band == sched::Band::kHigh && !bounded)) return true;
   const bool others_depend = arbiter.tenants() > 1 || limits.cap < 1 || options.supply != nullptr;
   if (!others_depend || tenant.unknown_in_flight < kUnknownInFlight) return true;
   // What is in flight may stand behind a wait for the host, which may wait for this call to come back.

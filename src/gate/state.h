@@ -291,8 +291,8 @@ struct Engine::Impl {
   void RunArbiter(Time now, const TenantState* self) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Tells the supply where the books stand. Whether more may be handed out.
   bool MayHandOut(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
-  // The supply has said that nothing comes any more.
-  bool supply_ended ABSL_GUARDED_BY(mu) = false;
+  // What the supply has said last: what is handed out is counted, nothing comes any more.
+  bool supply_bounded ABSL_GUARDED_BY(mu) = true, supply_ended ABSL_GUARDED_BY(mu) = false;
   // Its waiters look again.
   void Wake(TenantState& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // The reconciler looks again no later than at `when`.

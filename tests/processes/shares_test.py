@@ -35,6 +35,18 @@ class Processes(Together):
         (a,) = self.together([("cap=25%", "print(json.dumps(work(0.5)))")])
         self.assertAlmostEqual(a / 200, 0.25, delta=0.03)  # 5 ms of it were saved up
 
+    # Also at first, when nobody knows yet what its kernels take.
+    def test_a_cap_of_high_priority_alone(self):
+        (a,) = self.together([("priority=high,cap=60%", "print(json.dumps(work(5)))")])
+        self.assertAlmostEqual(a / 200, 0.6, delta=0.06)  # 5 ms of it were saved up, and a kernel
+
+    def test_what_a_cap_of_high_priority_leaves_is_the_others(self):
+        a, b = self.together([("priority=high,cap=60%", "print(json.dumps(work(1, end=1000)))"),
+                              ("guarantee=30%", "print(json.dumps(work(1, end=1000)))")])
+        self.assertAlmostEqual(a / 1000, 0.59, delta=0.02)
+        # In each gap of 2.7 ms there is room for two kernels, less than that when it begins late.
+        self.assertGreater(b / 1000, 0.18)
+
     def test_a_guarantee_and_a_program_that_waits_for_each(self):
         a, b = self.together([("guarantee=60%", "print(json.dumps(work(0.2, wait=True)))"),
                               ("", "print(json.dumps(work(1)))")])
