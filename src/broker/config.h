@@ -62,6 +62,10 @@ absl::StatusOr<Config> ParseConfig(std::string_view yaml, std::string_view file)
 // NotFound, PermissionDenied: the file cannot be read.
 absl::StatusOr<Config> LoadConfig(const std::string& path);
 
+// What a valid configuration says that its author can hardly want: guarantees that will not hold beside tenants of high
+// priority. A sentence each.
+std::vector<std::string> DoubtsOf(const Config& config);
+
 // Of the configuration and of the command line alike. Their messages say what is allowed.
 absl::Status CheckSocketPath(std::string_view path);
 // "127.0.0.1:9410", "[::1]:9410", or a port alone, which is of 127.0.0.1. As it is to be listened at.

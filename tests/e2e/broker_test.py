@@ -87,6 +87,10 @@ class Daemon(unittest.TestCase):
         with broker() as running:
             good = run("broker", "--check", "--config", running.config)
             self.assertEqual((good.returncode, good.stdout), (0, running.config + " is valid: 2 tenants\n"))
+            running.configure("tenants:\n- {name: a, spec: priority=high}\n- {name: b, spec: guarantee=30%}\n")
+            doubtful = run("broker", "--check", "--config", running.config)
+            self.assertEqual((doubtful.returncode, doubtful.stdout), (0, running.config + " is valid: 2 tenants\n"))
+            self.assertRegex(doubtful.stderr, "^gpushare broker: 'a': priority=high without a cap; .*guaranteed to 'b'.*\n$")
             running.configure("tenants:\n- name: a\n  spec: compute=130%\n")
             bad = run("broker", "--check", "--config", running.config)
             self.assertEqual(bad.returncode, STATUS_USAGE)

@@ -108,6 +108,10 @@ std::unique_ptr<broker::Auditor> AuditorOf(broker::Service& service,
       host->clock());
 }
 
+void SayDoubts(const Config& config, const EventLog& log) {
+  for (const std::string& doubt : broker::DoubtsOf(config)) log.Warning("doubt", {{"why", doubt}});
+}
+
 void Reload(const DaemonOptions& options, const Config& begun, const EventLog& log,
             broker::Service& service) {
   if (options.config.empty()) {
@@ -122,6 +126,7 @@ void Reload(const DaemonOptions& options, const Config& begun, const EventLog& l
   }
   const std::string waits = broker::WaitForRestart(begun, *config);
   if (!waits.empty()) log.Warning("restart_wanted", {{"keys", waits}});
+  SayDoubts(*config, log);
   log.Info("reloaded", {{"config", options.config}, {"tenants", uint64_t{config->tenants.size()}}});
 }
 
@@ -195,6 +200,7 @@ absl::Status Serve(const DaemonOptions& options, const Config& config, const std
         service->Stop();
       },
       [&] { Reload(options, config, log, *service); });
+  SayDoubts(config, log);
   log.Info("started", {{"version", GPUSHARE_VERSION_STRING},
                        {"socket", socket},
                        {"config", options.config},
@@ -230,6 +236,9 @@ ExitCode RunDaemon(const DaemonOptions& options) {
     std::printf("%s is valid: %zu tenants\n",
                 options.config.empty() ? "no configuration" : options.config.c_str(),
                 config->tenants.size());
+    for (const std::string& doubt : broker::DoubtsOf(*config)) {
+      std::fprintf(stderr, "gpushare broker: %s\n", doubt.c_str());
+    }
     return FinishStdout("broker");
   }
   const EventLog log(

@@ -241,6 +241,43 @@ TEST(BrokerConfig, RefusesABomb) {
   EXPECT_THAT(Refused("a: *b"), ::testing::AnyOf(HasSubstr("alias"), HasSubstr("not YAML")));
 }
 
+TEST(BrokerConfig, WhatCanHardlyBeMeantIsSaid) {
+  const auto doubts = [](const std::string& yaml) {
+    const absl::StatusOr<Config> config = ParseConfig(yaml, "broker.yaml");
+    EXPECT_TRUE(config.ok()) << config.status();
+    return config.ok() ? DoubtsOf(*config) : std::vector<std::string>();
+  };
+  using ::testing::ElementsAre;
+  using ::testing::IsEmpty;
+  const std::string guaranteed = "  - {name: b, spec: 'guarantee=30%'}\n";
+  EXPECT_THAT(
+      doubts("tenants:\n  - {name: a, spec: priority=high}\n" + guaranteed),
+      ElementsAre(
+          "'a': priority=high without a cap; while there is work of it, nothing is left of what is "
+          "guaranteed to 'b'. Give it a 'cap'"));
+  EXPECT_THAT(doubts("tenants:\n  - {name: a, spec: 'priority=high,cap=80%'}\n" + guaranteed),
+              ElementsAre("the caps of tenants of high priority are 80 % together, and what is "
+                          "guaranteed to 'b' is "
+                          "30 %: it does not hold while those use their caps"));
+  EXPECT_THAT(doubts("tenants:\n  - {name: a, spec: 'priority=high,cap=70%'}\n" + guaranteed),
+              IsEmpty());
+  EXPECT_THAT(doubts("tenants:\n  - {name: a, spec: priority=high}\n  - {name: b}\n"), IsEmpty());
+  EXPECT_THAT(doubts("tenants:\n" + guaranteed), IsEmpty());
+  EXPECT_THAT(doubts("tenants: []\n"), IsEmpty());
+  // On the one GPU alone, and once for all.
+  EXPECT_THAT(
+      doubts(
+          "tenants:\n  - name: a\n    spec: priority=high,cap=50%\n    on: {GPU-1: {cap: 100%}}\n" +
+          guaranteed),
+      ElementsAre(
+          "'a': priority=high without a cap; while there is work of it, nothing is left of what is "
+          "guaranteed to 'b'. Give it a 'cap' (on GPU-1)"));
+  EXPECT_THAT(doubts("tenants:\n  - {name: a, spec: priority=high, on: {GPU-1: {memory: 1GiB}}}\n" +
+                     guaranteed)
+                  .size(),
+              1u);
+}
+
 TEST(BrokerConfig, ReadsAddresses) {
   EXPECT_EQ(*ParseAddress("127.0.0.1:9410"), "127.0.0.1:9410");
   EXPECT_EQ(*ParseAddress("9410"), "127.0.0.1:9410");
