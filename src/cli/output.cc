@@ -39,6 +39,8 @@ ExitCode FinishStdout(const char* command) {
 
 ExitCode CheckWritable(const char* command, const std::string& path) {
   if (path == kStdout) return kExitOk;
+  if (path.empty()) return CannotWrite(command, "a file without a name", ENOENT);
+  if (path.back() == '/') return CannotWrite(command, path.c_str(), EISDIR);
   struct stat there;
   if (stat(path.c_str(), &there) == 0) {
     if (S_ISDIR(there.st_mode)) return CannotWrite(command, path.c_str(), EISDIR);

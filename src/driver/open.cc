@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opening a driver.
 #include <dlfcn.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <utility>
@@ -75,6 +76,12 @@ absl::StatusOr<std::unique_ptr<Driver>> Driver::Open(const OpenOptions& options)
     GPUSHARE_ASSIGN_OR_RETURN(file, LocateDriver(options.path));
   }
   state->path = file.path;
+  // The loader would wait at a FIFO until somebody writes to it.
+  struct stat there;
+  if (options.handle == nullptr && absl::StrContains(state->path, '/') &&
+      stat(state->path.c_str(), &there) == 0 && !S_ISREG(there.st_mode)) {
+    return NoDriver(file, absl::NotFoundError(absl::StrCat(state->path, ": it is not a file")));
+  }
   state->handle = options.handle != nullptr ? options.handle
                                             : dlopen(state->path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (state->handle == nullptr) {

@@ -158,7 +158,9 @@ class Cdi(unittest.TestCase):
     def test_what_is_wrong_is_refused(self):
         for arguments, why in (([], "there is no device"), (["--tenant", "a b"], "cannot be a device"),
                                (["--tenant", "-a"], "cannot be a device"), (["--tenant", "\u00fc"], "cannot be a device"),
-                               (["--fractions", "101"], "101"), (["--tenant", "a", "--socket", "b.sock"], "absolute")):
+                               (["--fractions", "101"], "101"), (["--tenant", "a", "--socket", "b.sock"], "absolute"),
+                               (["--tenant", "a", "--socket", "/run/" + 81 * "b"], "80 bytes"), (["--tenant", "a", "--socket", "/run/"], "80 bytes"),
+                               (["--tenant", "a", "--socket", b"/run/\xff/b.sock"], "/run/\\xff/b.sock")):
             result = generate(*arguments)
             self.assertEqual(result.returncode, 2, arguments)
             self.assertIn(why, result.stderr)

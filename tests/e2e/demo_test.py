@@ -244,6 +244,11 @@ class DemoOptions(unittest.TestCase):
         missing = {"GPUSHARE_DRIVER": "/nonexistent/libcuda.so.1"}
         for command in (["demo", "--gpu", "real"], ["demo", "--gpu", "auto"], ["demo"], ["probe"]):
             self.expect(run(*command, environment=missing), 3, "/nonexistent/libcuda.so.1", "--gpu sim")
+        # Nor does the loader wait for somebody to write to it.
+        with tempfile.TemporaryDirectory() as folder:
+            fifo = os.path.join(folder, "libcuda.so.1")
+            os.mkfifo(fifo)
+            self.expect(run("probe", environment={"GPUSHARE_DRIVER": fifo}), 3, fifo + ": it is not a file", "--gpu sim")
         # Who is on the simulated GPU already is not told to go there.
         lost = {"GPUSHARE_DRIVER": "sim", "GPUSHARE_SIM_DRIVER": "/nonexistent/sim.so"}
         result = run("probe", environment=lost)

@@ -575,6 +575,8 @@ class Wrong(Record):
         self.assertEqual(self.out.read_text(), "something")
         self.out = self.folder / "none" / "trace.csv"
         self.assertIn("cannot write", self.record(*ran, status=5))
+        for self.out in "", str(self.folder) + "/trace/":
+            self.assertIn("cannot write", self.record(*ran, status=5))
         self.out = self.folder
         self.assertIn("Is a directory", self.record(*ran, status=5))
         self.assert_nothing_else_is_left("trace.csv")

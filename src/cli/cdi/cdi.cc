@@ -105,6 +105,15 @@ absl::StatusOr<CdiSpec> Made(const CdiOptions& options) {
         absl::StrCat("the broker's socket: ", Quoted(socket),
                      " given; an absolute path is needed, for containers (--socket)"));
   }
+  // JSON has no other text, and no broker a longer name.
+  constexpr size_t kMostName = 80;
+  const size_t name = socket.size() - socket.rfind('/') - 1;
+  if (!IsUtf8(socket) || name == 0 || name > kMostName) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the broker's socket: ", Quoted(socket),
+                     " given; allowed: a path in UTF-8 whose last name has up to ", kMostName,
+                     " bytes (--socket)"));
+  }
   GPUSHARE_ASSIGN_OR_RETURN(spec.mounts, Libraries());
   // Its folder: a broker that begins anew makes another socket there.
   spec.mounts.push_back({FolderOf(socket), FolderOf(socket)});

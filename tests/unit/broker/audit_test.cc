@@ -78,6 +78,23 @@ TEST(Audit, EstimatesWhatIsNotCharged) {
   EXPECT_EQ(OverheadOf(without), UINT64_MAX);
 }
 
+// What stands on its page changes as fast as it likes, to whatever it likes.
+TEST(Audit, WhoSaysNowThisAndNowThatHidesNoMoreThanItsGrant) {
+  for (const uint64_t counted : {uint64_t{4096 + 513}, uint64_t{4096 + 512}, uint64_t{4000}}) {
+    Audit audit(kAllowance);
+    for (int i = 0; i < 24; ++i) {
+      const Claims nothing = Says(0, 4096), everything = {{kOne, {UINT64_MAX, 4096 * kAuditMiB}}};
+      audit.Add(i % 2 == 0 ? nothing : everything, {{kOne, counted * kAuditMiB}},
+                i % 3 == 0 ? nothing : everything);
+    }
+    const auto found = audit.Result().at(kOne);
+    EXPECT_EQ(found.what, counted > 4096 + 512 ? AuditResult::kOverGrant : AuditResult::kNone)
+        << counted;
+    // Nor can it have more in the column of overhead than the driver counts of it.
+    EXPECT_TRUE(found.overhead == UINT64_MAX || found.overhead <= counted * kAuditMiB) << counted;
+  }
+}
+
 TEST(Audit, IsOfAProcessOnAGpu) {
   Audit audit(kAllowance);
   audit.Add(Says(0), {{kOne, 1}, {kTwo, 1}, {kElsewhere, 1}}, Says(0));
