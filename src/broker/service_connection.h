@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a service has of each connection. Part of service.h, for its own sources alone.
+// What a service has of each connection, and of a change that one has asked for. Part of service.h, for its own sources
+// alone.
 #ifndef GPUSHARE_BROKER_SERVICE_CONNECTION_H_
 #define GPUSHARE_BROKER_SERVICE_CONNECTION_H_
 
@@ -9,6 +10,7 @@
 #include <deque>
 #include <list>
 #include <string>
+#include <thread>
 
 #include "broker/service.h"
 
@@ -48,6 +50,21 @@ struct Service::Connection {
            (wants_room ? uint32_t{EPOLLOUT} : 0u);
   }
 };
+
+// The configuration is read while everybody else is served: names of users may have to be asked for far away.
+struct Service::Reload {
+  uint64_t connection = 0;  // that is answered
+  ipc::Change change;
+  absl::StatusOr<Config> config;
+  std::thread thread;
+};
+
+inline std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
+// That the broker has come to this process's call; 0 is of who has none.
+inline void Beat(ipc::LimitsPage& page) {
+  if (page.beat.fetch_add(1, std::memory_order_relaxed) == UINT32_MAX) page.beat.store(1);
+}
 
 }  // namespace gpushare::broker
 
