@@ -117,6 +117,7 @@ class GpuSession final : public gate::Supply, public gate::CopySupply, public qu
   void Resume(std::shared_ptr<const Pages> pages);
 
  private:
+  static constexpr int kEverybody = INT32_MAX;  // who sleeps on a word
   // Of the page, as read once.
   static TimeShare::Limits ReadLimits(const ipc::LimitsPage& page);
   static CopyShare::Limits ReadCopies(const ipc::LimitsPage& page, size_t way);

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies, as a process has them of a GPU: the turns that the broker gives of a limit.
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+
+#include "client/gpu_session.h"
+
+namespace gpushare::client {
+gate::CopyState GpuSession::Copies(gate::CopyDirection direction, Time now) {
+  if (fork_mark_->InChild()) return gate::CopyState::kUnlimited;  // the driver does nothing there
+  // As the service thread saw it last: it tells the engine of a change, the page does not.
+  if (copies_suspended_.load()) return gate::CopyState::kSuspended;
+  if (!LimitsCopies(direction)) return gate::CopyState::kUnlimited;
+  const auto way = static_cast<size_t>(direction);
+  const std::lock_guard lock(lock_);
+  const bool open = copies_[way].Look(ReadCopies(*pages_->limits, way), now);
+  SayWhatWasCopied(way);
+  return open ? gate::CopyState::kOpen : gate::CopyState::kUsedUp;
+}
+
+// With lock_.
+void GpuSession::SayWhatWasCopied(size_t way) {
+  pages_->usage->copy_used[way].store(copies_[way].used(), std::memory_order_release);
+}
+
+void GpuSession::ChargeCopy(gate::CopyDirection direction, int64_t bytes) {
+  if (fork_mark_->InChild()) return;
+  const auto way = static_cast<size_t>(direction);
+  const std::lock_guard lock(lock_);
+  if (!LimitsCopies(direction)) return;
+  copies_[way].Charge(bytes);
+  SayWhatWasCopied(way);
+}
+
+Time GpuSession::AwaitCopies(gate::CopyDirection direction, Time now) {
+  if (fork_mark_->InChild()) return kNever;
+  const auto way = static_cast<size_t>(direction);
+  std::shared_ptr<const Pages> at;
+  bool ring;
+  Time look_by;
+  {
+    const std::lock_guard lock(lock_);
+    at = pages_;
+    const uint64_t wanted = copies_[way].Await();
+    // Again and again, so that it is known whether the broker is silent.
+    const bool more = at->usage->copy_wanted[way].exchange(wanted) < wanted;
+    ring = !lost_ && (more || now >= After(copies_asked_at_[way], CopyShare::kAskAgain));
+    // The broker may have granted enough just before it saw that this is enough; then it does not say so.
+    const CopyShare::Limits limits = ReadCopies(*at->limits, way);
+    look_by = copies_[way].Look(limits, now) ? now : copies_[way].LookBy(limits, now);
+    if (ring) {
+      copies_asked_at_[way] = now;
+      Calls(now);
+    }
+  }
+  if (ring) at->bell.Ring();
+  return look_by;
+}
+
+void GpuSession::NobodyAwaitsCopies(gate::CopyDirection direction) {
+  if (fork_mark_->InChild()) return;
+  const auto way = static_cast<size_t>(direction);
+  const std::lock_guard lock(lock_);
+  copies_[way].Unawait();
+  pages_->usage->copy_wanted[way].store(0);
+}
+
+}  // namespace gpushare::client
