@@ -2,14 +2,10 @@
 #include "broker/registry.h"
 
 #include <algorithm>
-#include <cmath>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
-#include "broker/tenant_spec.h"
 #include "spec/text.h"
 
 namespace gpushare::broker {
@@ -18,14 +14,6 @@ namespace {
 // Where the broker does not know the GPUs itself, of what processes say.
 constexpr size_t kMostNamedGpus = 64, kMostUuid = 64;
 constexpr uint64_t kMostMemory = uint64_t{1} << 50;
-
-bool May(const TenantConfig& tenant, const Registry::Credentials& who) {
-  if (tenant.uids.empty() && tenant.gids.empty()) return true;
-  const auto in = [](const std::vector<uint32_t>& list, uint32_t id) {
-    return std::find(list.begin(), list.end(), id) != list.end();
-  };
-  return in(tenant.uids, who.uid) || in(tenant.gids, who.gid);
-}
 
 // What the process goes by itself: the broker divides the device's time.
 gpushare_spec ForProcess(const Registry::Share& share, uint64_t memory) {
@@ -49,123 +37,6 @@ Registry::Gpu& Registry::AddGpu(const GpuInfo& info) {
     if (keep_) keep_();
   };
   return *(gpus_[info.uuid] = std::move(gpu));
-}
-
-// ---- Who
-
-// The session that this process has lost, if any.
-Registry::Session* Registry::FormerOf(const Credentials& who, const ipc::Hello& hello) {
-  Session* unseen = nullptr;
-  uint64_t least = 0;
-  for (Session& session : sessions_) {
-    const bool same = session.lost() && session.successor == nullptr &&
-                      session.who.uid == who.uid && session.asked == hello.tenant;
-    if (!same) continue;
-    if (session.who.pid != 0) {
-      const bool known = session.who.began != 0 && who.began != 0;
-      if (session.who.pid == who.pid && (!known || session.who.began == who.began)) return &session;
-      continue;
-    }
-    if (session.program != hello.program) continue;
-    // Of those that look alike the one that had least: what is still held for the others is enough in any order.
-    uint64_t granted = 0;
-    for (const Place& place : session.places) granted += place.memory->granted;
-    if (unseen == nullptr || granted < least) {
-      unseen = &session;
-      least = granted;
-    }
-  }
-  return unseen;
-}
-
-absl::StatusOr<Registry::Tenant*> Registry::TenantFor(const Credentials& who,
-                                                      const ipc::Hello& hello,
-                                                      const Session* former) {
-  if (former != nullptr) {
-    Tenant& tenant = *former->tenant;
-    if (tenant.listed ? May(tenant.config, who) : tenant.owner == who.uid) return &tenant;
-  }
-  if (draining_) return absl::UnavailableError("the broker is being drained: nobody registers");
-  std::string name = hello.tenant;
-  bool numbered = false;
-  if (name.empty()) {
-    int found = 0;
-    for (const auto& [known, tenant] : tenants_) {
-      const bool named = !tenant->config.uids.empty() || !tenant->config.gids.empty();
-      if (!tenant->listed || !named || !May(tenant->config, who)) continue;
-      name = known;
-      ++found;
-    }
-    if (found > 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("user ", who.uid, " may be any of ", found,
-                       " tenants of the configuration: say which with GPUSHARE_TENANT"));
-    }
-    if (found == 0 && !config_.unlisted) {
-      return absl::PermissionDeniedError(absl::StrCat(
-          "no tenant of the configuration is user ", who.uid,
-          "'s: say which with GPUSHARE_TENANT, or add one, or allow 'unlisted' tenants"));
-    }
-    // Somebody may have taken the name of this session already.
-    for (uint64_t number = next_session_;
-         found == 0 && (name.empty() || tenants_.count(name) != 0);) {
-      name = absl::StrCat("process-", number++);
-      numbered = true;
-    }
-  }
-  if (const auto at = tenants_.find(name); at != tenants_.end()) {
-    Tenant& tenant = *at->second;
-    if (tenant.listed ? !May(tenant.config, who) : tenant.owner != who.uid) {
-      return absl::PermissionDeniedError(
-          absl::StrCat("user ", who.uid, " may not register as tenant '", name, "'"));
-    }
-    if (tenant.draining) {
-      return absl::UnavailableError(absl::StrCat("tenant '", name, "' is being drained"));
-    }
-    if (!tenant.listed && tenant.sessions == 0) {
-      // As if it made the tenant, but for what that owes and was ordered.
-      GPUSHARE_RETURN_IF_ERROR(MayBeOwn(hello.spec));
-      tenant.config.spec = hello.spec;
-    }
-    return &tenant;
-  }
-  if (!config_.unlisted) {
-    return absl::NotFoundError(absl::StrCat(
-        "there is no tenant '", name, "': add it to the configuration, or allow 'unlisted' ones"));
-  }
-  GPUSHARE_RETURN_IF_ERROR(spec::ValidateTenantName(name));
-  GPUSHARE_RETURN_IF_ERROR(MayBeOwn(hello.spec));
-  auto made = std::make_unique<Tenant>();
-  made->name = name;
-  made->config.name = name;
-  made->config.spec = hello.spec;
-  made->owner = who.uid;
-  made->numbered = numbered;
-  return (tenants_[name] = std::move(made)).get();
-}
-
-absl::Status Registry::MayBeOwn(const std::string& spec) const {
-  GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec parsed, spec::ParseSpec(spec));
-  return CheckTenantSpec(parsed);
-}
-
-absl::StatusOr<Registry::Session*> Registry::Register(const Credentials& who,
-                                                      const ipc::Hello& hello) {
-  Session* const former = FormerOf(who, hello);
-  GPUSHARE_ASSIGN_OR_RETURN(Tenant* const tenant, TenantFor(who, hello, former));
-  Session& session = sessions_.emplace_back();
-  if (former != nullptr && former->tenant == tenant) {
-    session.former = former;
-    former->successor = &session;
-  }
-  session.id = next_session_++;
-  session.who = who;
-  session.program = hello.program;
-  session.asked = hello.tenant;
-  session.tenant = tenant;
-  if (tenant->sessions++ == 0 && !tenant->listed) dormant_.remove(tenant);
-  ++sessions_ever_;
-  return &session;
 }
 
 // ---- Shares
@@ -390,93 +261,6 @@ Time Registry::Look(Time now, Changed& changed) {
     next = std::min(next, gpu->time.Look(now, changed));
   }
   return std::min(next, LookAtDormant(now, changed));
-}
-
-// ---- The operator
-
-absl::StatusOr<std::string> Registry::Set(const std::string& tenant, const std::string& gpu,
-                                          const std::string& change, Time now, Changed& changed) {
-  const auto at = tenants_.find(tenant);
-  if (at == tenants_.end()) return absl::NotFoundError(absl::StrCat("no tenant '", tenant, "'"));
-  GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec keys, spec::ParseSpec(change));
-  // On all or on none.
-  std::vector<Checked> changes;
-  std::set<std::string> ended;
-  for (const auto& [uuid, there] : gpus_) {
-    if (!gpu.empty() && gpu != uuid) continue;
-    const auto share = there->shares.find(tenant);
-    if (share == there->shares.end()) continue;
-    const gpushare_spec merged = spec::MergeSpec(share->second->spec, keys);
-    GPUSHARE_RETURN_IF_ERROR(CheckTenantSpec(merged));
-    GPUSHARE_ASSIGN_OR_RETURN(const spec::Limits limits,
-                              spec::ResolveSpec(merged, GPUSHARE_PRIORITY_UNSET, there->capacity));
-    GPUSHARE_RETURN_IF_ERROR(Admit(*there, tenant, limits, share->second.get()));
-    GPUSHARE_RETURN_IF_ERROR(CheckQuota(*share->second, limits));
-    changes.push_back({share->second.get(), merged, limits, share->second->dormant});
-    ended.insert(spec::EndedBy(share->second->spec, keys));
-  }
-  if (changes.empty()) {
-    return absl::NotFoundError(absl::StrCat("tenant '", tenant, "' has no share of ",
-                                            gpu.empty() ? "any GPU" : "GPU " + gpu));
-  }
-  for (const Checked& each : changes) {
-    Assign(each, now, changed);
-    each.share->set = true;
-  }
-  at->second->look_at = dormant_until_ = Time{};
-  ended.erase("");
-  return absl::StrJoin(ended, "; ");
-}
-
-absl::Status Registry::Suspend(const std::string& tenant, bool suspended, Time now,
-                               Changed& changed) {
-  const auto at = tenants_.find(tenant);
-  if (at == tenants_.end()) return absl::NotFoundError(absl::StrCat("no tenant '", tenant, "'"));
-  at->second->suspended = suspended;
-  at->second->look_at = dormant_until_ = Time{};
-  for (const auto& [uuid, gpu] : gpus_) {
-    const auto share = gpu->shares.find(tenant);
-    if (share != gpu->shares.end()) gpu->time.Suspend(share->second->time, suspended, now, changed);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Registry::Drain(const std::string& tenant, const std::string& gpu, bool draining,
-                             Changed& changed) {
-  if (!tenant.empty() && !gpu.empty()) {
-    return absl::InvalidArgumentError("a tenant and a GPU are named: one of them can be drained");
-  }
-  if (!gpu.empty()) {
-    const auto at = gpus_.find(gpu);
-    if (at == gpus_.end()) return absl::NotFoundError(absl::StrCat("no GPU ", gpu));
-    at->second->draining = draining;
-    for (Session& session : sessions_) TellOfDraining(session, changed);
-    return absl::OkStatus();
-  }
-  if (!tenant.empty() && tenants_.find(tenant) == tenants_.end()) {
-    return absl::NotFoundError(absl::StrCat("no tenant '", tenant, "'"));
-  }
-  if (!tenant.empty() && !draining && draining_) {
-    return absl::FailedPreconditionError(
-        "all tenants are being drained: that is to be undone first, without a name");
-  }
-  if (tenant.empty()) draining_ = draining;
-  for (const auto& [name, there] : tenants_) {
-    if (!tenant.empty() && name != tenant) continue;
-    there->draining = draining;
-    there->look_at = Time{};
-  }
-  dormant_until_ = Time{};
-  for (Session& session : sessions_) TellOfDraining(session, changed);
-  return absl::OkStatus();
-}
-
-void Registry::TellOfDraining(Session& session, Changed& changed) {
-  if (session.ended) return;
-  for (Place& place : session.places) {
-    const bool draining = session.tenant->draining || place.share->gpu->draining;
-    BookOf(*place.share).SetDraining(place.memory, draining, changed);
-  }
 }
 
 }  // namespace gpushare::broker

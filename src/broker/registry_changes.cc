@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an operator changes: the limits of a tenant, whether it is held, whether it is drained.
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
+#include "broker/registry.h"
+#include "broker/tenant_spec.h"
+#include "spec/text.h"
+
+namespace gpushare::broker {
+
+absl::StatusOr<std::string> Registry::Set(const std::string& tenant, const std::string& gpu,
+                                          const std::string& change, Time now, Changed& changed) {
+  const auto at = tenants_.find(tenant);
+  if (at == tenants_.end()) return absl::NotFoundError(absl::StrCat("no tenant '", tenant, "'"));
+  GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec keys, spec::ParseSpec(change));
+  // On all or on none.
+  std::vector<Checked> changes;
+  std::set<std::string> ended;
+  for (const auto& [uuid, there] : gpus_) {
+    if (!gpu.empty() && gpu != uuid) continue;
+    const auto share = there->shares.find(tenant);
+    if (share == there->shares.end()) continue;
+    const gpushare_spec merged = spec::MergeSpec(share->second->spec, keys);
+    GPUSHARE_RETURN_IF_ERROR(CheckTenantSpec(merged));
+    GPUSHARE_ASSIGN_OR_RETURN(const spec::Limits limits,
+                              spec::ResolveSpec(merged, GPUSHARE_PRIORITY_UNSET, there->capacity));
+    GPUSHARE_RETURN_IF_ERROR(Admit(*there, tenant, limits, share->second.get()));
+    GPUSHARE_RETURN_IF_ERROR(CheckQuota(*share->second, limits));
+    changes.push_back({share->second.get(), merged, limits, share->second->dormant});
+    ended.insert(spec::EndedBy(share->second->spec, keys));
+  }
+  if (changes.empty()) {
+    return absl::NotFoundError(absl::StrCat("tenant '", tenant, "' has no share of ",
+                                            gpu.empty() ? "any GPU" : "GPU " + gpu));
+  }
+  for (const Checked& each : changes) {
+    Assign(each, now, changed);
+    each.share->set = true;
+  }
+  at->second->look_at = dormant_until_ = Time{};
+  ended.erase("");
+  return absl::StrJoin(ended, "; ");
+}
+
+absl::Status Registry::Suspend(const std::string& tenant, bool suspended, Time now,
+                               Changed& changed) {
+  const auto at = tenants_.find(tenant);
+  if (at == tenants_.end()) return absl::NotFoundError(absl::StrCat("no tenant '", tenant, "'"));
+  at->second->suspended = suspended;
+  at->second->look_at = dormant_until_ = Time{};
+  for (const auto& [uuid, gpu] : gpus_) {
+    const auto share = gpu->shares.find(tenant);
+    if (share != gpu->shares.end()) gpu->time.Suspend(share->second->time, suspended, now, changed);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Registry::Drain(const std::string& tenant, const std::string& gpu, bool draining,
+                             Changed& changed) {
+  if (!tenant.empty() && !gpu.empty()) {
+    return absl::InvalidArgumentError("a tenant and a GPU are named: one of them can be drained");
+  }
+  if (!gpu.empty()) {
+    const auto at = gpus_.find(gpu);
+    if (at == gpus_.end()) return absl::NotFoundError(absl::StrCat("no GPU ", gpu));
+    at->second->draining = draining;
+    for (Session& session : sessions_) TellOfDraining(session, changed);
+    return absl::OkStatus();
+  }
+  if (!tenant.empty() && tenants_.find(tenant) == tenants_.end()) {
+    return absl::NotFoundError(absl::StrCat("no tenant '", tenant, "'"));
+  }
+  if (!tenant.empty() && !draining && draining_) {
+    return absl::FailedPreconditionError(
+        "all tenants are being drained: that is to be undone first, without a name");
+  }
+  if (tenant.empty()) draining_ = draining;
+  for (const auto& [name, there] : tenants_) {
+    if (!tenant.empty() && name != tenant) continue;
+    there->draining = draining;
+    there->look_at = Time{};
+  }
+  dormant_until_ = Time{};
+  for (Session& session : sessions_) TellOfDraining(session, changed);
+  return absl::OkStatus();
+}
+
+void Registry::TellOfDraining(Session& session, Changed& changed) {
+  if (session.ended) return;
+  for (Place& place : session.places) {
+    const bool draining = session.tenant->draining || place.share->gpu->draining;
+    BookOf(*place.share).SetDraining(place.memory, draining, changed);
+  }
+}
+
+}  // namespace gpushare::broker

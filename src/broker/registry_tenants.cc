@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which tenant a process is: one that lets its user in, one that it makes, or the one that it was.
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "broker/registry.h"
+#include "broker/tenant_spec.h"
+#include "spec/text.h"
+
+namespace gpushare::broker {
+namespace {
+
+bool May(const TenantConfig& tenant, const Registry::Credentials& who) {
+  if (tenant.uids.empty() && tenant.gids.empty()) return true;
+  const auto in = [](const std::vector<uint32_t>& list, uint32_t id) {
+    return std::find(list.begin(), list.end(), id) != list.end();
+  };
+  return in(tenant.uids, who.uid) || in(tenant.gids, who.gid);
+}
+
+}  // namespace
+
+// The session that this process has lost, if any.
+Registry::Session* Registry::FormerOf(const Credentials& who, const ipc::Hello& hello) {
+  Session* unseen = nullptr;
+  uint64_t least = 0;
+  for (Session& session : sessions_) {
+    const bool same = session.lost() && session.successor == nullptr &&
+                      session.who.uid == who.uid && session.asked == hello.tenant;
+    if (!same) continue;
+    if (session.who.pid != 0) {
+      const bool known = session.who.began != 0 && who.began != 0;
+      if (session.who.pid == who.pid && (!known || session.who.began == who.began)) return &session;
+      continue;
+    }
+    if (session.program != hello.program) continue;
+    // Of those that look alike the one that had least: what is still held for the others is enough in any order.
+    uint64_t granted = 0;
+    for (const Place& place : session.places) granted += place.memory->granted;
+    if (unseen == nullptr || granted < least) {
+      unseen = &session;
+      least = granted;
+    }
+  }
+  return unseen;
+}
+
+absl::StatusOr<Registry::Tenant*> Registry::TenantFor(const Credentials& who,
+                                                      const ipc::Hello& hello,
+                                                      const Session* former) {
+  if (former != nullptr) {
+    Tenant& tenant = *former->tenant;
+    if (tenant.listed ? May(tenant.config, who) : tenant.owner == who.uid) return &tenant;
+  }
+  if (draining_) return absl::UnavailableError("the broker is being drained: nobody registers");
+  std::string name = hello.tenant;
+  bool numbered = false;
+  if (name.empty()) {
+    int found = 0;
+    for (const auto& [known, tenant] : tenants_) {
+      const bool named = !tenant->config.uids.empty() || !tenant->config.gids.empty();
+      if (!tenant->listed || !named || !May(tenant->config, who)) continue;
+      name = known;
+      ++found;
+    }
+    if (found > 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("user ", who.uid, " may be any of ", found,
+                       " tenants of the configuration: say which with GPUSHARE_TENANT"));
+    }
+    if (found == 0 && !config_.unlisted) {
+      return absl::PermissionDeniedError(absl::StrCat(
+          "no tenant of the configuration is user ", who.uid,
+          "'s: say which with GPUSHARE_TENANT, or add one, or allow 'unlisted' tenants"));
+    }
+    // Somebody may have taken the name of this session already.
+    for (uint64_t number = next_session_;
+         found == 0 && (name.empty() || tenants_.count(name) != 0);) {
+      name = absl::StrCat("process-", number++);
+      numbered = true;
+    }
+  }
+  if (const auto at = tenants_.find(name); at != tenants_.end()) {
+    Tenant& tenant = *at->second;
+    if (tenant.listed ? !May(tenant.config, who) : tenant.owner != who.uid) {
+      return absl::PermissionDeniedError(
+          absl::StrCat("user ", who.uid, " may not register as tenant '", name, "'"));
+    }
+    if (tenant.draining) {
+      return absl::UnavailableError(absl::StrCat("tenant '", name, "' is being drained"));
+    }
+    if (!tenant.listed && tenant.sessions == 0) {
+      // As if it made the tenant, but for what that owes and was ordered.
+      GPUSHARE_RETURN_IF_ERROR(MayBeOwn(hello.spec));
+      tenant.config.spec = hello.spec;
+    }
+    return &tenant;
+  }
+  if (!config_.unlisted) {
+    return absl::NotFoundError(absl::StrCat(
+        "there is no tenant '", name, "': add it to the configuration, or allow 'unlisted' ones"));
+  }
+  GPUSHARE_RETURN_IF_ERROR(spec::ValidateTenantName(name));
+  GPUSHARE_RETURN_IF_ERROR(MayBeOwn(hello.spec));
+  auto made = std::make_unique<Tenant>();
+  made->name = name;
+  made->config.name = name;
+  made->config.spec = hello.spec;
+  made->owner = who.uid;
+  made->numbered = numbered;
+  return (tenants_[name] = std::move(made)).get();
+}
+
+absl::Status Registry::MayBeOwn(const std::string& spec) const {
+  GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec parsed, spec::ParseSpec(spec));
+  return CheckTenantSpec(parsed);
+}
+
+absl::StatusOr<Registry::Session*> Registry::Register(const Credentials& who,
+                                                      const ipc::Hello& hello) {
+  Session* const former = FormerOf(who, hello);
+  GPUSHARE_ASSIGN_OR_RETURN(Tenant* const tenant, TenantFor(who, hello, former));
+  Session& session = sessions_.emplace_back();
+  if (former != nullptr && former->tenant == tenant) {
+    session.former = former;
+    former->successor = &session;
+  }
+  session.id = next_session_++;
+  session.who = who;
+  session.program = hello.program;
+  session.asked = hello.tenant;
+  session.tenant = tenant;
+  if (tenant->sessions++ == 0 && !tenant->listed) dormant_.remove(tenant);
+  ++sessions_ever_;
+  return &session;
+}
+
+}  // namespace gpushare::broker
