@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+
+from broker_process import broker
 
 BAR = 2.0  # percent of a core
 
@@ -41,6 +42,27 @@ def switches(pid: int) -> int:
     return total
 
 
+def measure(options: argparse.Namespace, environment: dict[str, str], broker_pid: int) -> list[tuple[float, float]]:
+    """Of each round the broker's percent of a core, and how often a second it slept."""
+    tenants = [subprocess.Popen([options.program], stdout=subprocess.DEVNULL, env={**environment, "GPUSHARE_TENANT": f"t{i}"})
+               for i in range(options.tenants)]
+    rounds = []
+    try:
+        time.sleep(1)  # they have begun by then
+        for _ in range(options.rounds):
+            began, used, slept = time.monotonic(), run_ns(broker_pid), switches(broker_pid)
+            time.sleep(options.seconds)
+            took = time.monotonic() - began
+            rounds.append((100e-9 * (run_ns(broker_pid) - used) / took, (switches(broker_pid) - slept) / took))
+        if any(tenant.poll() is not None for tenant in tenants):
+            sys.exit("busy.py: a tenant has ended")
+    finally:
+        for tenant in tenants:
+            tenant.kill()
+            tenant.wait()
+    return rounds
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", required=True, help="the program tests/processes/victim.c")
@@ -53,37 +75,12 @@ def main() -> int:
     options = parser.parse_args()
 
     with tempfile.TemporaryDirectory(prefix="gpushare-busy-") as folder:
-        socket, config = os.path.join(folder, "broker.sock"), os.path.join(folder, "broker.yaml")
-        with open(config, "w", encoding="utf-8") as file:
-            file.write("tenants:\n" + "".join(f"  - {{name: t{i}, spec: 'memory=64MiB'}}\n" for i in range(options.tenants)))
+        tenants_of = "".join(f"  - {{name: t{i}, spec: 'memory=64MiB'}}\n" for i in range(options.tenants))
         # The programs' own libcuda.so.1 is the preloaded one, and the simulated GPU behind it that of them all.
         environment = {**os.environ, "GPUSHARE_DRIVER": "sim",
                        "GPUSHARE_SIM": f"memory=16GiB,clock=wall,shared={os.path.basename(folder)}"}
-        broker = subprocess.Popen([options.command, "broker", "--socket", socket, "--config", config, "--gpu", "none"],
-                                  env=environment, stderr=subprocess.PIPE, text=True)
-        while "started" not in broker.stderr.readline():
-            if broker.poll() is not None:
-                sys.exit("busy.py: the broker has not begun")
-        tenants = [subprocess.Popen([options.program], stdout=subprocess.DEVNULL,
-                                    env={**environment, "LD_PRELOAD": options.preload, "GPUSHARE_BROKER": socket,
-                                         "GPUSHARE_TENANT": f"t{i}"}) for i in range(options.tenants)]
-        rounds = []
-        try:
-            time.sleep(1)  # they have begun by then
-            for _ in range(options.rounds):
-                began, used, slept = time.monotonic(), run_ns(broker.pid), switches(broker.pid)
-                time.sleep(options.seconds)
-                took = time.monotonic() - began
-                rounds.append((100e-9 * (run_ns(broker.pid) - used) / took, (switches(broker.pid) - slept) / took))
-            if any(tenant.poll() is not None for tenant in tenants):
-                sys.exit("busy.py: a tenant has ended")
-        finally:
-            for tenant in tenants:
-                tenant.kill()
-                tenant.wait()
-            broker.send_signal(signal.SIGTERM)
-            broker.stderr.close()
-            broker.wait()
+        with broker(options.command, folder, "tenants:\n" + tenants_of, environment) as (process, socket):
+            rounds = measure(options, {**environment, "LD_PRELOAD": options.preload, "GPUSHARE_BROKER": socket}, process.pid)
 
     percent, looks = (statistics.median(values) for values in zip(*rounds, strict=True))
     print(f"{options.tenants} busy tenants: {percent:.2f} % of a core (bar {BAR:.0f} %), "

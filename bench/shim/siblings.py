@@ -17,6 +17,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "broker"))
+from broker_process import broker  # noqa: E402
+
 BAR = 1.2
 FIGURES = ("alloc_free", "alloc_free_100k_live")
 CONFIG = "tenants: [{name: a, spec: memory=8GiB}]\n"
@@ -25,6 +28,27 @@ CONFIG = "tenants: [{name: a, spec: memory=8GiB}]\n"
 def measure(options: argparse.Namespace, environment: dict[str, str], figure: str) -> float:
     done = subprocess.run([options.calls, "3", figure], env=environment, capture_output=True, text=True, check=True, timeout=300)
     return float(done.stdout.split()[1])
+
+
+def measure_all(options: argparse.Namespace, environment: dict[str, str]) -> dict[tuple[str, int], float]:
+    """The fastest round of each figure, by how many siblings there were."""
+    best: dict[tuple[str, int], float] = {}
+    for _ in range(options.rounds):
+        for count in (0, options.siblings):
+            siblings = [subprocess.Popen([options.calls, "hold"], env=environment, stdin=subprocess.PIPE,
+                                         stdout=subprocess.PIPE) for _ in range(count)]
+            for each in siblings:
+                if each.stdout.readline() != b"ready\n":
+                    sys.exit("siblings.py: a sibling has no share")
+            for figure in FIGURES:
+                took = measure(options, environment, figure)
+                best[figure, count] = min(best.get((figure, count), took), took)
+            for each in siblings:
+                each.stdin.close()
+            for each in siblings:
+                each.wait()
+                each.stdout.close()
+    return best
 
 
 def main() -> int:
@@ -38,35 +62,10 @@ def main() -> int:
     options = parser.parse_args()
 
     with tempfile.TemporaryDirectory(prefix="gpushare-siblings-") as folder:
-        socket, config = os.path.join(folder, "broker"), os.path.join(folder, "broker.yaml")
-        with open(config, "w", encoding="utf-8") as file:
-            file.write(CONFIG)
         clock = {**os.environ, "GPUSHARE_SIM": "memory=16GiB,clock=wall"}
-        broker = subprocess.Popen([options.command, "broker", "--socket", socket, "--config", config, "--gpu", "none"],
-                                  env=clock, stderr=subprocess.PIPE, text=True)
-        while "started" not in broker.stderr.readline():
-            if broker.poll() is not None:
-                sys.exit("siblings.py: the broker has not begun")
-        environment = {**clock, "LD_PRELOAD": options.preload, "GPUSHARE_BROKER": socket, "GPUSHARE_TENANT": "a"}
-        best: dict[tuple[str, int], float] = {}
-        for _ in range(options.rounds):
-            for count in (0, options.siblings):
-                siblings = [subprocess.Popen([options.calls, "hold"], env=environment, stdin=subprocess.PIPE,
-                                             stdout=subprocess.PIPE) for _ in range(count)]
-                for each in siblings:
-                    if each.stdout.readline() != b"ready\n":
-                        sys.exit("siblings.py: a sibling has no share")
-                for figure in FIGURES:
-                    took = measure(options, environment, figure)
-                    best[figure, count] = min(best.get((figure, count), took), took)
-                for each in siblings:
-                    each.stdin.close()
-                for each in siblings:
-                    each.wait()
-                    each.stdout.close()
-        broker.terminate()
-        broker.stderr.close()
-        broker.wait()
+        with broker(options.command, folder, CONFIG, clock) as (_, socket):
+            environment = {**clock, "LD_PRELOAD": options.preload, "GPUSHARE_BROKER": socket, "GPUSHARE_TENANT": "a"}
+            best = measure_all(options, environment)
 
     missed = False
     for figure in FIGURES:
