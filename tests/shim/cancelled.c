@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Cancels a thread in a call of the driver that waits for a kernel: cancelled CALL. On the simulated GPU such waits are
+ * Cancels a thread in a call of the driver that waits for a kernel, as often as TIMES, of ROUNDS at most (the machine may let
+ * the kernel end before the thread is there): cancelled CALL TIMES ROUNDS. On the simulated GPU such waits are
  * cancellation points with cancellable=1 on the machine's clock. Afterwards the program goes on: it takes what it had,
  * and has all of it again. Prints what the share had in use before and afterwards, and ends with status 0; says on standard
  * error what went wrong. */
@@ -10,7 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ROUNDS 5
 #define BYTES (8u << 20)
 
 static const char kPtx[] =
@@ -104,7 +104,9 @@ static void End(struct Things* t) {
 }
 
 int main(int argc, char** argv) {
-  call = argc > 1 ? argv[1] : "";
+  if (argc != 4) return 2;
+  call = argv[1];
+  const int times = atoi(argv[2]), rounds = atoi(argv[3]);
   Check(cuInit(0), "cuInit");
   Check(cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain");
   Check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
@@ -113,7 +115,7 @@ int main(int argc, char** argv) {
   pthread_barrier_init(&ready, NULL, 2);
   const size_t before = Used();
   int cancelled = 0;
-  for (int round = 0; round < ROUNDS; ++round) {
+  for (int round = 0; round < rounds && cancelled < times; ++round) {
     struct Things things;
     memset(&things, 0, sizeof(things));
     Make(&things);
@@ -121,7 +123,7 @@ int main(int argc, char** argv) {
     pthread_t thread;
     pthread_create(&thread, NULL, &Wait, &things);
     pthread_barrier_wait(&ready);
-    usleep(500 + 1000 * (unsigned)round);
+    usleep(500 + 1000 * (unsigned)(round % 5));
     pthread_cancel(thread);
     pthread_join(thread, NULL);
     cancelled += !returned;
