@@ -100,10 +100,12 @@ int gpushare_shim_attach(const gpushare_shim_driver* driver, const gpushare_shim
   using namespace gpushare::shim;
   if (driver == nullptr || hooks == nullptr || count == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (driver->version != GPUSHARE_SHIM_ABI_VERSION) return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+  if (driver->functions == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (gpushare::base::GetEnv(gpushare::record::kFolderVariable).has_value()) {
     return Guarded([&] {
       const Hooks& recording = HooksOfRecording(*driver);
       instead.store(&recording, std::memory_order_release);
+      NameHooks(recording, driver->functions);
       *hooks = recording.data();
       *count = recording.size();
       return CUDA_SUCCESS;
@@ -121,6 +123,7 @@ int gpushare_shim_attach(const gpushare_shim_driver* driver, const gpushare_shim
     const absl::Status attached = Process::Attach(*driver);
     if (attached.ok()) {
       EndWithLastThreadIfMainThreadHasLeft();
+      NameHooks(AllHooks(), driver->functions);
       *hooks = AllHooks().data();
       *count = AllHooks().size();
     } else if (!gpushare::device::BrokerOptions::OfEnvironment().socket.empty()) {

@@ -16,13 +16,16 @@
 extern "C" {
 #endif
 
-#define GPUSHARE_SHIM_ABI_VERSION 1
+#define GPUSHARE_SHIM_ABI_VERSION 2
 
 typedef struct gpushare_shim_driver {
   uint32_t version; /* GPUSHARE_SHIM_ABI_VERSION of who calls */
   uint32_t reserved;
   void* handle;     /* of the real driver, from dlopen() */
   const char* path; /* what it was opened by */
+  /* Its functions, by the order of driver/symbols.def when that is sorted by name; of one that it does not have any that
+   * no program gets from it. For as long as the process. Null: of NVML. */
+  void* const* functions;
 } gpushare_shim_driver;
 
 typedef struct gpushare_shim_hook {

@@ -55,6 +55,10 @@ void AddStreamHooks(Hooks* hooks);         // streams.cc
 void AddModuleHooks(Hooks* hooks);         // modules.cc
 void AddQueryHooks(Hooks* hooks);          // query.cc
 
+// What cuGetProcAddress() is to answer with, once: sorted by name. `exported`: the driver's functions, by the order of
+// driver::Symbols().
+void NameHooks(const Hooks& hooks, void* const* exported);  // proc_address.cc
+
 // In place of all these: what `gpushare bench record` sees (record/hooks.cc).
 void AddRecordHooks(Hooks* hooks);
 

@@ -64,7 +64,7 @@ int Attach() {
   auto* attach =
       reinterpret_cast<decltype(&gpushare_shim_attach)>(FindInEngine("gpushare_shim_attach"));
   if (attach == nullptr) return kSystemNotReady;
-  const gpushare_shim_driver about = {GPUSHARE_SHIM_ABI_VERSION, 0, driver, driver_path};
+  const gpushare_shim_driver about = {GPUSHARE_SHIM_ABI_VERSION, 0, driver, driver_path, real};
   const gpushare_shim_hook* hooks = nullptr;
   size_t count = 0;
   if (const int result = attach(&about, &hooks, &count); result != 0) return result;
