@@ -20,6 +20,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "gate/habits.h"
 #include "gate/pocket.h"
 #include "gate/tenant_page.h"
 #include "meter/cost_model.h"
@@ -46,6 +47,19 @@ struct Lane {
   }
   [[gnu::always_inline]] bool Take(uint64_t key, uint32_t* launch) const {
     return Take(key, no_pocket, launch);
+  }
+
+  // The same of a launch that is such a habit, from a pocket alone.
+  [[gnu::always_inline]] bool TakeAgain(const Habit& habit, Pocket& pocket,
+                                        uint32_t* launch) const {
+    const uint64_t cost_ns = habit.place.Cost();
+    uint64_t word;
+    if (cost_ns == 0 || !pocket.Spend(page->ChargeOf(cost_ns), &word)) [[unlikely]]
+      return false;
+    *launch = TenantPage::LaunchOf(word);
+    ring->Put(*launch, record | habit.record | uint64_t{*launch} << LaunchRecord::kLaunchAt);
+    context->store(habit.context_after, std::memory_order_relaxed);
+    return true;
   }
 
   // Spends credit on a launch of so settled a cost and numbers it. False: there is not so much.

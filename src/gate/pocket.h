@@ -48,7 +48,6 @@ struct alignas(64) Pocket {
     return true;
   }
 
- private:
   // Something was taken out meanwhile. Whether the launch that was numbered `before` is paid; if not it never was.
   static bool Claim(Pocket& pocket, uint64_t before) noexcept;  // purse.cc
 };

@@ -17,22 +17,23 @@ namespace gpushare::gate {
 struct LaunchRecord {
   static constexpr uint32_t kEntryMask = 0xfffff;
   static constexpr uint32_t kNoEntry = kEntryMask;  // not a launch: a lease was charged
-  uint32_t launch;                                  // number of the launch, modulo 2^24
-  uint32_t stream;                                  // index among the tenant's streams
-  uint32_t entry;                                   // of the cost model
-  bool unknown = false;                             // its cost was a guess
+  static constexpr int kLaunchAt = 40;
+  uint32_t launch;       // number of the launch, modulo 2^24
+  uint32_t stream;       // index among the tenant's streams
+  uint32_t entry;        // of the cost model
+  bool unknown = false;  // its cost was a guess
   bool graph = false;
   bool refused = false;    // the driver did not take it: its charge goes back
   bool exclusive = false;  // it has the device to itself
 
   uint64_t Pack() const {
-    return (uint64_t{launch} << 40) | (uint64_t{stream & 0xffffu} << 24) |
+    return (uint64_t{launch} << kLaunchAt) | (uint64_t{stream & 0xffffu} << 24) |
            (uint64_t{unknown ? 1u : 0u} << 23) | (uint64_t{graph ? 1u : 0u} << 22) |
            (uint64_t{refused ? 1u : 0u} << 21) | (uint64_t{exclusive ? 1u : 0u} << 20) |
            (entry & kEntryMask);
   }
   static LaunchRecord Unpack(uint64_t packed) {
-    return {static_cast<uint32_t>(packed >> 40),
+    return {static_cast<uint32_t>(packed >> kLaunchAt),
             static_cast<uint32_t>(packed >> 24) & 0xffffu,
             static_cast<uint32_t>(packed) & kEntryMask,
             ((packed >> 23) & 1) != 0,
@@ -74,9 +75,11 @@ struct TenantPage {
   }
   // What a command of that cost is charged, whole nanoseconds, rounded up, as it stands in the word of credit: never
   // nothing, or who has no credit could launch.
+  static uint64_t ChargeOf(uint64_t cost_ns, uint64_t units) {
+    return (cost_ns * units + kLaunchMask) & ~uint64_t{kLaunchMask};
+  }
   uint64_t ChargeOf(uint64_t cost_ns) const {
-    return (cost_ns * charge_units.load(std::memory_order_relaxed) + kLaunchMask) &
-           ~uint64_t{kLaunchMask};
+    return ChargeOf(cost_ns, charge_units.load(std::memory_order_relaxed));
   }
   // The same in ns.
   uint64_t ChargeNs(uint64_t cost_ns) const { return CreditOf(ChargeOf(cost_ns)); }

@@ -25,6 +25,8 @@ constexpr uint32_t kSweepAfter = 2 * CostModel::kEntries;
 
 }  // namespace
 
+const CostModel::Entry CostModel::nobody;
+
 CostModel::CostModel(Nanos unknown_cost) : mean_ns_(static_cast<float>(unknown_cost.count())) {}
 
 float CostModel::cost_ns(uint32_t entry) const {

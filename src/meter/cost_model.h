@@ -19,6 +19,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 #include "base/time.h"
@@ -26,6 +27,27 @@
 namespace gpushare::meter {
 
 class CostModel {
+  struct Entry {
+    std::atomic<uint64_t> id{0};
+    std::atomic<float> cost_ns{0};  // 0: not measured yet; negative: not often enough to be settled
+    // The same for the launch path: 0 unless it is settled and fits.
+    std::atomic<uint32_t> settled_ns{0};
+    std::atomic<float> footprint{1};
+    std::atomic<float> spread{0};  // of a base: mean deviation of its samples ÷ its cost
+    // The entry of the key without context; itself for such an entry.
+    std::atomic<uint16_t> base{0};
+    std::atomic<uint16_t> samples{0};
+    std::atomic<uint16_t> parts{0};
+    std::atomic<uint16_t> age{0};  // the sweep since which it was measured or made
+
+    void SetCost(float cost) {
+      constexpr float kFits = 4e9f;
+      cost_ns.store(cost, std::memory_order_relaxed);
+      settled_ns.store(cost > 0 && cost < kFits ? static_cast<uint32_t>(cost) : 0,
+                       std::memory_order_relaxed);
+    }
+  };
+
  public:
   static constexpr uint32_t kEntries = 8192;  // power of two
   static constexpr uint32_t kCatchAll = 0;    // for keys that find no place
@@ -52,6 +74,30 @@ class CostModel {
     if (entry.id.load(std::memory_order_acquire) != id) [[unlikely]]
       return {Slot(id), 0};
     return {Slot(id), entry.settled_ns.load(std::memory_order_relaxed)};
+  }
+
+  // The place at which FindSettled() looks, for whoever comes again with the same.
+  class Place {
+   public:
+    constexpr Place() = default;  // nobody's
+    // What FindSettled() would find; nobody's is 0.
+    [[gnu::always_inline]] uint64_t Cost() const {
+      if (entry_->id.load(std::memory_order_acquire) != id_) [[unlikely]]
+        return 0;
+      return entry_->settled_ns.load(std::memory_order_relaxed);
+    }
+    // Where these stand, for assembly.
+    static constexpr size_t kEntryAt = 0, kIdAt = 8, kEntrysIdAt = 0, kEntrysSettledAt = 12;
+
+   private:
+    friend class CostModel;
+    constexpr Place(const Entry* entry, uint64_t id) : entry_(entry), id_(id) {}
+    const Entry* entry_ = &nobody;
+    uint64_t id_ = 1;
+  };
+  Place PlaceOf(uint64_t key, uint64_t context) const {
+    const uint64_t id = Mix(key ^ context);
+    return {&entries_[Slot(id)], id};
   }
   // Finds (key, context), or makes a place for it. A key never seen costs what `like` does (0: none), until it
   // was measured.
@@ -90,26 +136,10 @@ class CostModel {
   static uint64_t Next(uint64_t context, uint64_t key) { return (context << 16) ^ (key >> 48); }
 
  private:
-  struct Entry {
-    std::atomic<uint64_t> id{0};
-    std::atomic<float> cost_ns{0};  // 0: not measured yet; negative: not often enough to be settled
-    // The same for the launch path: 0 unless it is settled and fits.
-    std::atomic<uint32_t> settled_ns{0};
-    std::atomic<float> footprint{1};
-    std::atomic<float> spread{0};  // of a base: mean deviation of its samples ÷ its cost
-    // The entry of the key without context; itself for such an entry.
-    std::atomic<uint16_t> base{0};
-    std::atomic<uint16_t> samples{0};
-    std::atomic<uint16_t> parts{0};
-    std::atomic<uint16_t> age{0};  // the sweep since which it was measured or made
-
-    void SetCost(float cost) {
-      constexpr float kFits = 4e9f;
-      cost_ns.store(cost, std::memory_order_relaxed);
-      settled_ns.store(cost > 0 && cost < kFits ? static_cast<uint32_t>(cost) : 0,
-                       std::memory_order_relaxed);
-    }
-  };
+  static const Entry nobody;  // of no key
+  static_assert(offsetof(Place, entry_) == Place::kEntryAt && offsetof(Place, id_) == Place::kIdAt);
+  static_assert(offsetof(Entry, id) == Place::kEntrysIdAt &&
+                offsetof(Entry, settled_ns) == Place::kEntrysSettledAt);
   static_assert(sizeof(Entry) == 32 && kEntries <= 1 << 16);  // the launch path finds it by a shift
   static uint32_t Slot(uint64_t id) { return static_cast<uint32_t>(id >> 40) & (kEntries - 1); }
 

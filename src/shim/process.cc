@@ -15,6 +15,7 @@
 #include "device/gpu/gpu.h"
 #include "device/process/broker_share.h"
 #include "shim/environment.h"
+#include "shim/launch_kernel.h"
 
 namespace gpushare::shim {
 
@@ -53,6 +54,7 @@ absl::Status Process::Attach(const gpushare_shim_driver& driver) {
     return {.gate = &share->gate()};
   };
   made->since_ = made->Now();
+  LaunchKernelsBy(*made->calls_, made->driver());
   calls_at_once.store(made->calls_.get(), std::memory_order_release);
   process.store(made.get(), std::memory_order_release);
   working.store(made.release(), std::memory_order_release);

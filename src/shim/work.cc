@@ -7,39 +7,12 @@
 #include "driver/symbols.h"
 #include "shim/gated.h"
 #include "shim/hook.h"
+#include "shim/launch_kernel.h"
 
 namespace gpushare::shim {
 namespace {
 
 using work::Calls;
-
-template <bool kPerThread>
-[[gnu::noinline]] CUresult LaunchKernelUncommon(CUfunction function, unsigned grid_x,
-                                                unsigned grid_y, unsigned grid_z, unsigned block_x,
-                                                unsigned block_y, unsigned block_z,
-                                                unsigned shared_bytes, CUstream stream,
-                                                void** params, void** extra) {
-  using Uncommon = Gated<&Calls::LaunchKernel>;
-  constexpr auto kCall = kPerThread ? &Uncommon::PerThread : &Uncommon::Legacy;
-  return kCall(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream,
-               params, extra);
-}
-
-// Programs that launch small kernels feel every nanosecond of it. What is not said here Gated does.
-template <bool kPerThread>
-CUresult LaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                      unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
-                      CUstream stream, void** params, void** extra) {
-  CUresult result;
-  if (Process::CallsAtOnce().LaunchKernelAtOnce(
-          /*gates=*/nullptr, function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
-          shared_bytes, kPerThread ? PerThread(stream) : stream, params, extra, &result))
-      [[likely]] {
-    return result;
-  }
-  return LaunchKernelUncommon<kPerThread>(function, grid_x, grid_y, grid_z, block_x, block_y,
-                                          block_z, shared_bytes, stream, params, extra);
-}
 
 template <auto kCall>
 void AddGated(Hooks* hooks, const char* name) {
@@ -52,8 +25,8 @@ void AddGated(Hooks* hooks, const char* name) {
 
 template <>
 void AddGated<&Calls::LaunchKernel>(Hooks* hooks, const char* name) {
-  Add(hooks, name, &LaunchKernel<false>);
-  Add(hooks, "cuLaunchKernel_ptsz", &LaunchKernel<true>);
+  Add(hooks, name, LaunchKernelHook(/*per_thread=*/false));
+  Add(hooks, "cuLaunchKernel_ptsz", LaunchKernelHook(/*per_thread=*/true));
 }
 
 }  // namespace

@@ -55,12 +55,21 @@ class Calls {
   // In a forked child, where no driver works: LaunchKernelAtOnce() does nothing any more. Async-signal-safe.
   void Forked() { streams_.KnowNothing(); }
 
+  // For what stands in assembly in place of LaunchKernelAgain().
+  const std::atomic<uint64_t>& known_epoch() const { return streams_.known_epoch(); }
+
   // -- Kernels (kernels.cc) --
   CUresult LaunchKernel(const Payer& payer, CUfunction function, unsigned grid_x, unsigned grid_y,
                         unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
                         unsigned shared_bytes, CUstream stream, void** params, void** extra);
-  // The way of nearly every launch, which is short enough to stand where it is called: the kernel's cost is settled and
-  // there is credit for it. False, and nothing has happened: by LaunchKernel().
+  // The way of nearly every launch, which is short enough to stand where it is called: it is what its thread launched here
+  // the last time, and there is credit for it in the thread's pocket. False, and nothing has happened: by LaunchKernel().
+  // `gates`: null where there is one identity only.
+  bool LaunchKernelAgain(const Gates* gates, CUfunction function, unsigned grid_x, unsigned grid_y,
+                         unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
+                         unsigned shared_bytes, CUstream stream, void** params, void** extra,
+                         CUresult* result);
+  // The way of most others: the kernel's cost is settled and there is credit for it.
   bool LaunchKernelAtOnce(const Gates* gates, CUfunction function, unsigned grid_x, unsigned grid_y,
                           unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
                           unsigned shared_bytes, CUstream stream, void** params, void** extra,
@@ -235,10 +244,14 @@ class Calls {
   }
 
  private:
-  // False, and nothing has happened: by Submit(). `gates`: null where there is one identity only.
-  template <typename Call>
-  bool AtOnce(const Gates* gates, CUstream handle, uint64_t key, const Call& call,
+  // False, and nothing has happened: by Submit(). `take(known, &launch)` pays. `gates`: null where there is one identity
+  // only.
+  template <typename Take, typename Call>
+  bool AtOnce(const Gates* gates, CUstream handle, const Take& take, const Call& call,
               CUresult* result);
+  // Pays for what is settled, and makes a habit of it.
+  static bool TakeAnew(Streams::Known& known, CUfunction function, const driver::LaunchShape& shape,
+                       uint32_t* launch);
   CUresult LaunchKernelHeld(const Payer& payer, CUfunction function, unsigned grid_x,
                             unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
                             unsigned block_z, unsigned shared_bytes, CUstream stream, void** params,
@@ -335,21 +348,22 @@ class Calls {
   Spread spread_;
 };
 
-template <typename Call>
-[[gnu::always_inline]] inline bool Calls::AtOnce(const Gates* gates, CUstream handle, uint64_t key,
-                                                 const Call& call, CUresult* result) {
+template <typename Take, typename Call>
+[[gnu::always_inline]] inline bool Calls::AtOnce(const Gates* gates, CUstream handle,
+                                                 const Take& take, const Call& call,
+                                                 CUresult* result) {
   ThreadMark* const mark = Outermost::Mark();
   if (mark->inside) [[unlikely]]
     return false;
-  const Streams::Known* const known = streams_.FindKnown(mark, gates, handle);
+  Streams::Known* const known = streams_.FindKnown(mark, gates, handle);
   if (known == nullptr) [[unlikely]]
     return false;
   uint32_t launch;
   gate::StreamGate* stream = nullptr;
   {
-    // From the payment on, of which a signal handler is not to find half.
+    // From here on, of which a signal handler is not to find half.
     const InsideOf inside(mark);
-    if (!known->lane.Take(key, *known->pocket, &launch)) [[unlikely]]
+    if (!take(*known, &launch)) [[unlikely]]
       return false;
     // The driver's call may come back here, and leave something else there.
     stream = known->stream;
@@ -360,17 +374,30 @@ template <typename Call>
   return true;
 }
 
-[[gnu::always_inline]] inline bool Calls::LaunchKernelAtOnce(
+[[gnu::always_inline]] inline bool Calls::LaunchKernelAgain(
     const Gates* gates, CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
     unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream,
     void** params, void** extra, CUresult* result) {
-  const uint64_t key = gate::KernelKey(
-      function, {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes});
+  const auto take = [&](Streams::Known & known, uint32_t * launch) __attribute__((always_inline)) {
+    const gate::Lane& lane = known.lane;
+    const driver::LaunchShape shape = {
+        {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes};
+    const uint64_t before = lane.context->load(std::memory_order_relaxed);
+    gate::Habit* habit = known.last->next;
+    if (!habit->Is(function, shape, before)) [[unlikely]] {
+      habit = known.last->other;
+      if (!habit->Is(function, shape, before)) return false;
+    }
+    if (!lane.TakeAgain(*habit, *known.pocket, launch)) [[unlikely]]
+      return false;
+    known.last = habit;
+    return true;
+  };
   const auto call = [&]() __attribute__((always_inline)) {
     return driver_.LaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
                                 shared_bytes, stream, params, extra);
   };
-  return AtOnce(gates, stream, key, call, result);
+  return AtOnce(gates, stream, take, call, result);
 }
 
 }  // namespace gpushare::work

@@ -47,13 +47,47 @@ gate::Work Calls::KernelWork(CUfunction function, const driver::LaunchShape& sha
   return work;
 }
 
+bool Calls::TakeAnew(Streams::Known& known, CUfunction function, const driver::LaunchShape& shape,
+                     uint32_t* launch) {
+  const gate::Lane& lane = known.lane;
+  const uint64_t key = gate::KernelKey(function, shape);
+  const uint64_t before = lane.context->load(std::memory_order_relaxed);
+  const meter::CostModel::Settled cost = lane.costs->FindSettled(key, before);
+  if (cost.cost_ns == 0 || !lane.Pay(key, before, cost, /*graph=*/false, *known.pocket, launch)) {
+    return false;
+  }
+  if (known.habits != nullptr) {
+    known.last =
+        known.habits->Learn(*lane.costs, function, shape, before, key, cost.entry, known.last);
+  }
+  return true;
+}
+
+bool Calls::LaunchKernelAtOnce(const Gates* gates, CUfunction function, unsigned grid_x,
+                               unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
+                               unsigned block_z, unsigned shared_bytes, CUstream stream,
+                               void** params, void** extra, CUresult* result) {
+  const driver::LaunchShape shape = {
+      {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes};
+  return AtOnce(
+      gates, stream,
+      [&](Streams::Known& known, uint32_t* launch) {
+        return TakeAnew(known, function, shape, launch);
+      },
+      [&] {
+        return driver_.LaunchKernel(function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+                                    shared_bytes, stream, params, extra);
+      },
+      result);
+}
+
 CUresult Calls::LaunchKernel(const Payer& payer, CUfunction function, unsigned grid_x,
                              unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
                              unsigned block_z, unsigned shared_bytes, CUstream stream,
                              void** params, void** extra) {
   CUresult result;
   if (LaunchKernelAtOnce(payer.gates, function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
-                         shared_bytes, stream, params, extra, &result)) [[likely]] {
+                         shared_bytes, stream, params, extra, &result)) {
     return result;
   }
   return LaunchKernelHeld(payer, function, grid_x, grid_y, grid_z, block_x, block_y, block_z,
@@ -89,8 +123,12 @@ CUresult Calls::LaunchKernelEx(const Payer& payer, const CUlaunchConfig* config,
                                      {config->blockDimX, config->blockDimY, config->blockDimZ},
                                      config->sharedMemBytes};
   CUresult result;
-  if (!cooperative &&
-      AtOnce(payer.gates, config->hStream, gate::KernelKey(function, shape), call, &result)) {
+  if (!cooperative && AtOnce(
+                          payer.gates, config->hStream,
+                          [&](Streams::Known& known, uint32_t* launch) {
+                            return TakeAnew(known, function, shape, launch);
+                          },
+                          call, &result)) {
     return result;
   }
   return Submit(payer, config->hStream, KernelWork(function, shape, cooperative), call);

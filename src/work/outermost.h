@@ -16,6 +16,15 @@ struct ThreadMark {
 // Of all threads that know of no stream yet. Nobody writes here: for these a launch has more to do in any case.
 inline constinit ThreadMark nobodys_mark{.inside = true};
 
+}  // namespace gpushare::work
+
+// The calling thread's; never null. By a name that assembly can say too.
+extern "C" {
+extern thread_local constinit gpushare::work::ThreadMark* gpushare_work_mark;
+}
+
+namespace gpushare::work {
+
 // While it lives, calls of this thread are inside of another.
 class Outermost {
  public:
@@ -35,10 +44,7 @@ class Outermost {
   }
 
  private:
-  static ThreadMark*& mark() {
-    static thread_local constinit ThreadMark* mark = &nobodys_mark;
-    return mark;
-  }
+  static ThreadMark*& mark() { return gpushare_work_mark; }
   static bool& inside() {
     static thread_local constinit bool without_mark = false;
     return mark() == &nobodys_mark ? without_mark : mark()->inside;

@@ -13,6 +13,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace gpushare::work {
 
@@ -39,6 +40,10 @@ class Recent {
       return &entries_[place];
     const Entry& second = entries_[place ^ 1];
     return second.handle == handle ? &second : nullptr;
+  }
+
+  [[gnu::always_inline]] Entry* FindIf(Handle handle) {
+    return const_cast<Entry*>(std::as_const(*this).FindIf(handle));
   }
 
   void Put(const Entry& entry) {

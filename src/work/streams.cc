@@ -4,7 +4,15 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <cstddef>
+#include <memory>
+#include <new>
 #include <vector>
+
+#include "work/launch_layout.h"
+
+thread_local constinit gpushare::work::ThreadMark* gpushare_work_mark =
+    &gpushare::work::nobodys_mark;
 
 namespace gpushare::work {
 namespace {
@@ -93,7 +101,47 @@ struct Streams::Shared {
   int turning ABSL_GUARDED_BY(mutex) = 0;  // calls that use somebody's gate
 };
 
-Streams::Streams(const driver::Driver& driver) : driver_(driver.table()), clock_(driver.clock()) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Winvalid-offsetof"
+void Streams::CheckLayout() {
+  static_assert(offsetof(ThreadMark, inside) == GPUSHARE_MARK_INSIDE);
+  static_assert(offsetof(SeenByThread, known) == GPUSHARE_MARK_KNOWN);
+  static_assert(sizeof(Known) == 1 << GPUSHARE_KNOWN_SHIFT);
+  static_assert(sizeof(Recent<Known>) == Recent<Known>::kPlaces * sizeof(Known));
+  static_assert(offsetof(Known, epoch) == GPUSHARE_KNOWN_EPOCH);
+  static_assert(offsetof(Known, handle) == GPUSHARE_KNOWN_HANDLE);
+  static_assert(offsetof(Known, pocket) == GPUSHARE_KNOWN_POCKET);
+  static_assert(offsetof(Known, lane.page) == GPUSHARE_KNOWN_PAGE);
+  static_assert(offsetof(Known, lane.ring) == GPUSHARE_KNOWN_RING);
+  static_assert(offsetof(Known, lane.context) == GPUSHARE_KNOWN_KEYS);
+  static_assert(offsetof(Known, lane.record) == GPUSHARE_KNOWN_RECORD);
+  static_assert(offsetof(Known, stream) == GPUSHARE_KNOWN_STREAM);
+  static_assert(offsetof(Known, last) == GPUSHARE_KNOWN_LAST);
+  static_assert(offsetof(gate::Habit, function) == GPUSHARE_HABIT_FUNCTION);
+  static_assert(offsetof(gate::Habit, shape.grid) == GPUSHARE_HABIT_GRID);
+  static_assert(offsetof(gate::Habit, shape.block) == GPUSHARE_HABIT_BLOCK);
+  static_assert(offsetof(gate::Habit, shape.shared_bytes) == GPUSHARE_HABIT_SHARED);
+  static_assert(offsetof(gate::Habit, context) == GPUSHARE_HABIT_CONTEXT);
+  using Place = meter::CostModel::Place;
+  static_assert(offsetof(gate::Habit, place) + Place::kEntryAt == GPUSHARE_HABIT_ENTRY);
+  static_assert(offsetof(gate::Habit, place) + Place::kIdAt == GPUSHARE_HABIT_ID);
+  static_assert(Place::kEntrysIdAt == GPUSHARE_ENTRY_ID);
+  static_assert(Place::kEntrysSettledAt == GPUSHARE_ENTRY_SETTLED);
+  static_assert(offsetof(gate::Habit, next) == GPUSHARE_HABIT_NEXT);
+  static_assert(offsetof(gate::Habit, other) == GPUSHARE_HABIT_OTHER);
+  static_assert(offsetof(gate::Habit, context_after) == GPUSHARE_HABIT_AFTER);
+  static_assert(offsetof(gate::Habit, record) == GPUSHARE_HABIT_RECORD);
+  static_assert(offsetof(gate::TenantPage, charge_units) == GPUSHARE_PAGE_UNITS);
+  static_assert(offsetof(gate::LaunchRing, records) == 0);
+  static_assert(gate::LaunchRing::kRecords - 1 == GPUSHARE_RING_MASK);
+  static_assert(gate::LaunchRecord::kLaunchAt == GPUSHARE_RECORD_LAUNCH);
+  static_assert(offsetof(gate::Pocket, spent) == GPUSHARE_POCKET_SPENT);
+  static_assert(offsetof(gate::Pocket, limit) == GPUSHARE_POCKET_LIMIT);
+}
+#pragma GCC diagnostic pop
+
+Streams::Streams(const driver::Driver& driver)
+    : driver_(driver.table()), clock_(driver.clock()), gates_epoch_(next_epoch.fetch_add(1)) {
   {
     const base::MutexLock lock(&mutex_);
     NewEpoch();
@@ -175,20 +223,52 @@ Streams::Adopted Streams::FindSlow(const Payer& payer, CUstream handle, CUcontex
                        .stream = adopted.stream,
                        .gates = payer.gates,
                        .context = current,
-                       .gate = adopted.gate});
+                       .gate = adopted.gate,
+                       .habits = FindHabits(*Here(), adopted.gate)});
   }
   return adopted;
 }
 
 void Streams::Asked(const Adopted& stream, CUstream handle) {
   SeenByThread* const here = Here();
-  const Known* const known = here != nullptr ? here->known.FindIf(handle) : nullptr;
+  Known* const known = here != nullptr ? here->known.FindIf(handle) : nullptr;
   if (known == nullptr || known->stream != stream.stream) return;
+  if (known->habits == nullptr) known->habits = MakeHabits(*here, stream.gate);
   gate::Pocket* const pocket = stream.gate->Asked();
   if (pocket == nullptr || known->pocket == pocket) return;
   here->known.ForEach([&](Known& each) {
     if (each.gate == stream.gate) each.pocket = pocket;
   });
+}
+
+gate::Habits* Streams::FindHabits(SeenByThread& here, const gate::Gate* gate) const {
+  const uint64_t epoch = gates_epoch_.load(std::memory_order_acquire);
+  for (const auto& of : here.habits) {
+    if (of.gate == gate && of.gates_epoch == epoch) return of.habits.get();
+  }
+  return nullptr;
+}
+
+gate::Habits* Streams::MakeHabits(SeenByThread& here, const gate::Gate* gate) const noexcept {
+  if (gate::Habits* const habits = FindHabits(here, gate)) return habits;
+  auto& of = here.habits[here.oldest_habits];
+  gate::Habits* const others = of.habits.get();
+  if (others != nullptr) {
+    // Nobody expects anything there any more.
+    here.known.ForEach([&](Known& each) {
+      if (each.habits != others) return;
+      each.habits = nullptr;
+      each.last = &gate::no_habit;
+    });
+    *others = {};
+  } else {
+    of.habits.reset(new (std::nothrow) gate::Habits);
+    if (of.habits == nullptr) return nullptr;
+  }
+  of.gate = gate;
+  of.gates_epoch = gates_epoch_.load(std::memory_order_acquire);
+  here.oldest_habits = (here.oldest_habits + 1) % here.habits.size();
+  return of.habits.get();
 }
 
 Streams::Adopted Streams::Adopt(const Payer& payer, const Key& key, Entry* entry) {
@@ -366,6 +446,7 @@ void Streams::ForgetThread() {
 }
 
 void Streams::ForgetGate(const gate::Gate* gate) {
+  gates_epoch_.store(next_epoch.fetch_add(1, std::memory_order_relaxed), std::memory_order_release);
   ForgetIf([&](const Key&, const Entry& entry) { return entry.adopted.gate == gate; });
   Ended([&](const auto& place) { return place.second == gate; });
   const base::MutexLock lock(&mutex_);

@@ -18,7 +18,9 @@
 #include <cuda.h>
 #include <sys/types.h>
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -34,6 +36,7 @@
 #include "driver/driver.h"
 #include "driver/table.h"
 #include "gate/engine.h"
+#include "gate/habits.h"
 #include "gate/lane.h"
 #include "gate/pocket.h"
 #include "work/outermost.h"
@@ -79,11 +82,14 @@ class Streams {
     const Gates* gates = nullptr;
     CUcontext context = nullptr;  // of special handles
     gate::Gate* gate = nullptr;
+    gate::Habit* last = &gate::no_habit;  // what it launched here last, of `habits`, or nobody's
+    gate::Habits* habits =
+        nullptr;  // null: none is kept, as of whoever has not asked for a grant yet
   };
   // `mark`: the thread's own, not nobody's. `gates`: null where there is one identity only.
-  [[gnu::always_inline]] const Known* FindKnown(const ThreadMark* mark, const Gates* gates,
-                                                CUstream handle) const {
-    const Known* const known = static_cast<const SeenByThread*>(mark)->known.FindIf(handle);
+  [[gnu::always_inline]] Known* FindKnown(ThreadMark* mark, const Gates* gates,
+                                          CUstream handle) const {
+    Known* const known = static_cast<SeenByThread*>(mark)->known.FindIf(handle);
     if (known == nullptr || known->epoch != known_epoch_.load(std::memory_order_acquire) ||
         (gates != nullptr && known->gates != gates)) [[unlikely]] {
       return nullptr;
@@ -92,6 +98,7 @@ class Streams {
       return nullptr;
     return known;
   }
+  const std::atomic<uint64_t>& known_epoch() const { return known_epoch_; }
   // A launch there has asked for a grant: the thread may pay for the next from a pocket of its own.
   void Asked(const Adopted& stream, CUstream handle);
   // In a forked child: no launch goes the short way any more.
@@ -179,6 +186,15 @@ class Streams {
     Recent<Known> known;
     Recent<Seen> seen;
     std::set<Streams*> used;  // which have a stream of the thread's own
+    // By gate, as long as no gate of its object went: an address may be another's then. Of more than a few the one that is
+    // the oldest makes room.
+    struct OfGate {
+      const gate::Gate* gate = nullptr;
+      uint64_t gates_epoch = 0;
+      std::unique_ptr<gate::Habits> habits;
+    };
+    std::array<OfGate, 4> habits;
+    size_t oldest_habits = 0;
     pid_t process = 0;
   };
   static inline std::atomic<int> threads_{0};
@@ -187,6 +203,9 @@ class Streams {
     return mark == &nobodys_mark ? nullptr : static_cast<SeenByThread*>(mark);
   }
   static SeenByThread* MakeHere();
+  // Of the calling thread there; null: none, or there is no memory for it.
+  gate::Habits* FindHabits(SeenByThread& here, const gate::Gate* gate) const;
+  gate::Habits* MakeHabits(SeenByThread& here, const gate::Gate* gate) const noexcept;
   bool IsCurrent(CUcontext context) const {
     CUcontext current = nullptr;
     return driver_.CtxGetCurrent(&current) == CUDA_SUCCESS && current == context;
@@ -223,6 +242,7 @@ class Streams {
   Captured CaptureOf(CUstream handle) const;
   template <typename Which>
   void EndCaptures(const Which& which) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static void CheckLayout();
   class ThreadEnd;  // forgets a thread's streams when it ends
   void NewEpoch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -232,6 +252,7 @@ class Streams {
   const driver::Table& driver_;
   base::Clock& clock_;
   std::atomic<uint64_t> epoch_;
+  std::atomic<uint64_t> gates_epoch_;  // of no two objects the same either
   std::atomic<uint64_t> known_epoch_;  // the same, but while something captures that of no entry
   std::atomic<uint32_t> captures_{0};
   std::atomic<int> ending_threads_{0};

@@ -68,8 +68,15 @@ class KnownTest : public WorkTest {
   bool AtOnce(const Tenant& tenant, Nanos cost, CUstream stream, CUresult* result) {
     uint64_t ns = static_cast<uint64_t>(cost.count());
     void* params[] = {&ns};
+    if (Again(tenant, 100, params, stream, result)) return true;
     return calls_->LaunchKernelAtOnce(tenant.payer().gates, spin_, 100, 1, 1, 1024, 1, 1, 0, stream,
                                       params, nullptr, result);
+  }
+  // So many blocks of it, if that is what its thread launched there the last time.
+  bool Again(const Tenant& tenant, unsigned blocks, void** params, CUstream stream,
+             CUresult* result) {
+    return calls_->LaunchKernelAgain(tenant.payer().gates, spin_, blocks, 1, 1, 1024, 1, 1, 0,
+                                     stream, params, nullptr, result);
   }
   // Until what the kernel costs is settled, wherever it stands among others of its kind.
   void Settle(const Tenant& tenant, CUstream stream) {
@@ -121,6 +128,72 @@ TEST_F(KnownTest, NearlyEveryLaunchIsPaidForAtOnce) {
   EXPECT_LE(CallsOf("cuCtxGetCurrent") - asked,
             400u + 2 * (1000u - static_cast<unsigned>(at_once)));
   EXPECT_EQ(t.gate->stats().launches - before, 1000u);
+}
+
+// A network's kernels come in the same order each time, some of them several times: nearly all go the shortest way, and
+// nothing is charged for another one.
+TEST_F(KnownTest, WhatIsLaunchedInTheSameOrderGoesTheShortestWay) {
+  if (!base::HasProcessBarrier()) GTEST_SKIP() << "the kernel has no membarrier()";
+  const Tenant& t = Weighing(1);
+  const CUstream streams[] = {t.stream, NewStream(t)};
+  constexpr unsigned kBlocks[] = {100, 50, 100, 100, 25, 50, 75};
+  int again = 0, launched = 0;
+  double expected = 0;
+  const auto network = [&](int times, CUstream stream) {
+    for (int i = 0; i < times; ++i) {
+      for (const unsigned blocks : kBlocks) {
+        // The cost of each is its own.
+        uint64_t ns = blocks * 100;
+        void* params[] = {&ns};
+        CUresult result = CUDA_SUCCESS;
+        ++launched;
+        expected += static_cast<double>(ns) / 1e6;
+        if (Again(t, blocks, params, stream, &result)) {
+          ++again;
+        } else if (!calls_->LaunchKernelAtOnce(t.payer().gates, spin_, blocks, 1, 1, 1024, 1, 1, 0,
+                                               stream, params, nullptr, &result)) {
+          result = calls_->LaunchKernel(t.payer(), spin_, blocks, 1, 1, 1024, 1, 1, 0, stream,
+                                        params, nullptr);
+        }
+        EXPECT_CU(result);
+      }
+    }
+    ASSERT_CU(calls_->CtxSynchronize(t.payer()));
+  };
+  for (const CUstream stream : streams) {
+    for (int i = 0; i < 60; ++i) network(1, stream);
+    Rest();
+    const uint64_t before = t.gate->stats().launches;
+    const double measured = MeasuredMs(t);
+    again = launched = 0;
+    expected = 0;
+    for (int i = 0; i < 20; ++i) network(20, stream);
+    Rest();
+    EXPECT_GT(again, launched * 3 / 4);
+    EXPECT_EQ(t.gate->stats().launches - before, static_cast<uint64_t>(launched));
+    EXPECT_NEAR(MeasuredMs(t) - measured, expected, expected / 20);
+    EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
+  }
+}
+
+// Two tenants, by turns: what the one launched is no habit of the other, though both launch the same.
+TEST_F(KnownTest, OfTwoTenantsEachHasHabitsOfItsOwn) {
+  const Tenant &a = Weighing(1), &b = Weighing(1);
+  for (const Tenant* t : {&a, &b}) ASSERT_NO_FATAL_FAILURE(Settle(*t, t->stream));
+  const uint64_t of_a = a.gate->stats().launches, of_b = b.gate->stats().launches;
+  const double ms_a = MeasuredMs(a), ms_b = MeasuredMs(b);
+  for (int i = 0; i < 600; ++i) {
+    const Tenant& t = i % 3 == 0 ? b : a;
+    CUresult result = CUDA_SUCCESS;
+    if (!AtOnce(t, Micros(10), t.stream, &result)) result = Spin(t, Micros(10), t.stream);
+    ASSERT_CU(result);
+  }
+  for (const Tenant* t : {&a, &b}) ASSERT_CU(calls_->CtxSynchronize(t->payer()));
+  Rest();
+  EXPECT_EQ(a.gate->stats().launches - of_a, 400u);
+  EXPECT_EQ(b.gate->stats().launches - of_b, 200u);
+  EXPECT_NEAR(MeasuredMs(a) - ms_a, 4, 0.6);
+  EXPECT_NEAR(MeasuredMs(b) - ms_b, 2, 0.6);
 }
 
 // The credit is in the pocket of the thread that launches alone, and in the page again when another comes. Whichever way

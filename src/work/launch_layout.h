@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where the things stand that a launch looks at, for the way that is written in assembly (shim/launch_kernel.S). What a
+ * compiler makes of them is compared with this in streams.cc. */
+#ifndef GPUSHARE_WORK_LAUNCH_LAYOUT_H_
+#define GPUSHARE_WORK_LAUNCH_LAYOUT_H_
+
+/* Streams::SeenByThread: whether the thread is inside of a call, then its Recent<Known>. */
+#define GPUSHARE_MARK_INSIDE 0
+#define GPUSHARE_MARK_KNOWN 64
+/* Its places: so many bytes each, as a shift. */
+#define GPUSHARE_KNOWN_SHIFT 7
+#define GPUSHARE_KNOWN_EPOCH 0
+#define GPUSHARE_KNOWN_HANDLE 8
+#define GPUSHARE_KNOWN_POCKET 16
+#define GPUSHARE_KNOWN_PAGE 24
+#define GPUSHARE_KNOWN_RING 32
+#define GPUSHARE_KNOWN_KEYS 48
+#define GPUSHARE_KNOWN_RECORD 56
+#define GPUSHARE_KNOWN_STREAM 64
+#define GPUSHARE_KNOWN_LAST 96
+/* gate::Habit. */
+#define GPUSHARE_HABIT_FUNCTION 0
+#define GPUSHARE_HABIT_GRID 8
+#define GPUSHARE_HABIT_BLOCK 20
+#define GPUSHARE_HABIT_SHARED 32
+#define GPUSHARE_HABIT_CONTEXT 40
+#define GPUSHARE_HABIT_ENTRY 48
+#define GPUSHARE_HABIT_ID 56
+#define GPUSHARE_HABIT_NEXT 64
+#define GPUSHARE_HABIT_OTHER 72
+#define GPUSHARE_HABIT_AFTER 80
+#define GPUSHARE_HABIT_RECORD 88
+/* meter::CostModel::Entry. */
+#define GPUSHARE_ENTRY_ID 0
+#define GPUSHARE_ENTRY_SETTLED 12
+/* gate::TenantPage, gate::LaunchRing, gate::LaunchRecord. */
+#define GPUSHARE_PAGE_UNITS 8
+#define GPUSHARE_LAUNCH_MASK 0xffffff
+#define GPUSHARE_RING_MASK 0xfff
+#define GPUSHARE_RECORD_LAUNCH 40
+/* gate::Pocket. */
+#define GPUSHARE_POCKET_SPENT 0
+#define GPUSHARE_POCKET_LIMIT 8
+
+#endif /* GPUSHARE_WORK_LAUNCH_LAYOUT_H_ */
