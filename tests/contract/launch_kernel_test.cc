@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// The hook of cuLaunchKernel that is written in assembly: the driver gets what the program gave, the books what it took,
+// and whatever the driver does comes back.
+#include "shim/launch_kernel.h"
+
+#include "base/process_barrier.h"
+#include "gate/pocket.h"
+#include "tests/contract/work_bed.h"
+
+namespace gpushare::work {
+namespace {
+
+struct Parameters {
+  CUfunction function;
+  unsigned grid[3], block[3], bytes;
+  CUstream stream;
+  void **params, **extra;
+  bool operator==(const Parameters&) const = default;
+};
+
+enum class Does { kLaunch, kRefuse, kThrow };
+Does does;
+Parameters got;
+bool was_inside;
+decltype(driver::Table::LaunchKernel) real;
+
+CUresult Driver(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                unsigned bz, unsigned bytes, CUstream stream, void** params, void** extra) {
+  got = {f, {gx, gy, gz}, {bx, by, bz}, bytes, stream, params, extra};
+  was_inside = Outermost::Inside();
+  if (does == Does::kRefuse) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+  if (does == Does::kThrow) throw 7;  // as a thread that is cancelled there unwinds
+  return real(f, gx, gy, gz, bx, by, bz, bytes, stream, params, nullptr);
+}
+
+class LaunchKernelTest : public WorkTest {
+ protected:
+  void SetUp() override {
+    WorkTest::SetUp();
+    real = cu_->LaunchKernel;
+    does = Does::kLaunch;
+    table().LaunchKernel = &Driver;
+    shim::LaunchKernelsBy(*calls_, *cu_);
+  }
+  void TearDown() override {
+    table().LaunchKernel = real;
+    WorkTest::TearDown();
+  }
+  driver::Table& table() { return const_cast<driver::Table&>(*cu_); }
+
+  CUresult By(shim::LaunchKernelFunction* hook, const Parameters& p) {
+    return hook(p.function, p.grid[0], p.grid[1], p.grid[2], p.block[0], p.block[1], p.block[2],
+                p.bytes, p.stream, p.params, p.extra);
+  }
+  bool Again(const Parameters& p) {
+    CUresult result = CUDA_SUCCESS;
+    const bool again = calls_->LaunchKernelAgain(nullptr, p.function, p.grid[0], p.grid[1],
+                                                 p.grid[2], p.block[0], p.block[1], p.block[2],
+                                                 p.bytes, p.stream, p.params, p.extra, &result);
+    EXPECT_CU(result);
+    return again;
+  }
+  // Launches until it is a habit, and there is credit for several more: the hook goes its own way then.
+  void Prepare(const Tenant& t, const Parameters& p) {
+    for (int i = 0; i < 2000; ++i) {
+      if (i % 20 == 0 && i < 1000) {
+        ASSERT_CU(calls_->CtxSynchronize(t.payer()));
+      }
+      if (Again(p)) {
+        const gate::Pocket* const pocket = t.gate->PocketHere();
+        ASSERT_NE(pocket, nullptr);
+        if (i > 1000 && gate::TenantPage::CreditOf(pocket->limit.load()) >
+                            gate::TenantPage::CreditOf(pocket->spent.load()) + 40'000) {
+          return;
+        }
+        continue;
+      }
+      ASSERT_CU(calls_->LaunchKernel(t.payer(), p.function, p.grid[0], p.grid[1], p.grid[2],
+                                     p.block[0], p.block[1], p.block[2], p.bytes, p.stream,
+                                     p.params, p.extra));
+    }
+    FAIL() << "it never became a habit";
+  }
+};
+
+TEST_F(LaunchKernelTest, TheDriverGetsWhatTheProgramGaveAndAnswers) {
+  if (!base::HasProcessBarrier()) GTEST_SKIP() << "the kernel has no membarrier()";
+  const Tenant& t = Weighing(1);
+  uint64_t ns = 10'000;
+  void* params[] = {&ns};
+  void* extra[] = {nullptr};
+  const Parameters all = {spin_, {3, 2, 5}, {32, 4, 7}, 64, t.stream, params, extra};
+  for (const bool per_thread : {false, true}) {
+    shim::LaunchKernelFunction* const hook = shim::LaunchKernelHook(per_thread);
+    for (const Does next : {Does::kLaunch, Does::kRefuse, Does::kThrow}) {
+      ASSERT_NO_FATAL_FAILURE(Prepare(t, all));
+      const uint64_t before = t.gate->stats().launches;
+      got = {};
+      does = next;
+      if (next == Does::kThrow) {
+        EXPECT_THROW(By(hook, all), int);
+      } else {
+        EXPECT_EQ(By(hook, all),
+                  next == Does::kRefuse ? CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES : CUDA_SUCCESS);
+      }
+      does = Does::kLaunch;
+      EXPECT_EQ(got, all);
+      EXPECT_TRUE(was_inside);
+      EXPECT_FALSE(Outermost::Inside());
+      // The next goes the same way, and none was counted that did not run.
+      EXPECT_CU(By(hook, all));
+      ASSERT_CU(calls_->CtxSynchronize(t.payer()));
+      Rest();
+      const uint64_t of_it = next == Does::kRefuse ? 0 : 1;
+      EXPECT_EQ(t.gate->stats().launches - before, of_it + 1);
+      EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
+    }
+  }
+}
+
+// Something is taken out between the two looks at the limit: what has just been spent is still there, and the parameters are
+// as they were.
+TEST_F(LaunchKernelTest, WhatIsClaimedUnderTheLockIsLaunchedAsItWas) {
+  if (!base::HasProcessBarrier()) GTEST_SKIP() << "the kernel has no membarrier()";
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+  const Tenant& t = Weighing(1);
+  uint64_t ns = 10'000;
+  void* params[] = {&ns};
+  void* extra[] = {nullptr};
+  const Parameters all = {spin_, {3, 2, 5}, {32, 4, 7}, 64, t.stream, params, extra};
+  shim::LaunchKernelFunction* const hook = shim::LaunchKernelHook(/*per_thread=*/false);
+  ASSERT_NO_FATAL_FAILURE(Prepare(t, all));
+  gate::Pocket* const pocket = t.gate->PocketHere();
+  const uint64_t launches = t.gate->stats().launches;
+  const uint64_t before = pocket->spent.load();
+  ASSERT_CU(By(hook, all));
+  const uint64_t after = pocket->spent.load(), charge = after - before - 1;
+  // To the bit: the assembly is not sure of that, and asks.
+  const uint64_t limit = pocket->limit.exchange(after + charge);
+  got = {};
+  EXPECT_CU(By(hook, all));
+  EXPECT_EQ(got, all);
+  EXPECT_EQ(pocket->spent.load(), after + charge + 1);
+  pocket->limit.store(limit);
+  EXPECT_CU(By(hook, all));
+  ASSERT_CU(calls_->CtxSynchronize(t.payer()));
+  Rest();
+  EXPECT_EQ(t.gate->stats().launches - launches, 3u);
+  EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
+#endif
+}
+
+}  // namespace
+}  // namespace gpushare::work
