@@ -271,7 +271,7 @@ class OneRun {
     const std::string ready = folder_ / "server-ready";
     Program server = {
         absl::StrCat("the server of ", method_.name),
-        {bed_.programs + "/with_parent", ThisProcess(), "/bin/sh", "-c",
+        {bed_.programs + "/with_parent", "--group", ThisProcess(), "/bin/sh", "-c",
          absl::StrReplaceAll(method_.server, {{"%FOLDER%", folder_.path()}, {"%READY%", ready}})},
         WithoutThoseOfSharing(environ),
         folder_ / "server.log"};

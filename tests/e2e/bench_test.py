@@ -752,6 +752,34 @@ class Bench(unittest.TestCase):
             self.assertRegex(result.stdout, r"\nn +1 +-\n")
         self.assertEqual(sorted(os.listdir(self.folder.name)), ["diary", "harvest.yaml", "libother.so"])
 
+    def test_all_of_a_servers_command_ends_with_a_harness_that_is_killed(self):
+        """A shell is told of the harness's end, what it has started is not."""
+        diary = pathlib.Path(self.path("diary"))
+        server = f"sh -c 'echo $$ >> {diary}; while :; do sleep 0.05; done'; true"
+        harness = subprocess.Popen([COMMAND, "bench", "run", self.path("harvest.yaml", HARVEST.replace("500ms", "20s")),
+                                    "--method", f"other={self.library('int unused;')},L=%PRIORITY:9:1%", "--server", f"other={server}",
+                                    "--repetitions", "1"],
+                                   env={**os.environ, "TMPDIR": self.folder.name}, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, text=True)
+        for _ in range(1000):
+            if harness.poll() is not None or (diary.exists() and diary.read_text(encoding="ascii").split()):
+                break
+            time.sleep(0.02)
+        harness.kill()
+        said = harness.communicate()[0]
+        self.assertTrue(diary.exists(), said)
+        [pid] = diary.read_text(encoding="ascii").split()
+        for _ in range(500):
+            try:
+                state = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[0]
+            except (FileNotFoundError, ProcessLookupError):
+                return
+            if state == "Z":
+                return
+            time.sleep(0.02)
+        os.kill(int(pid), signal.SIGKILL)
+        self.fail("what the server started outlived the harness")
+
     def test_what_a_library_costs_that_answers_for_dlsym_too(self):
         # Whatever is asked for launches, from whichever object, it gives its own: the driver beside it must be the driver.
         slow = self.library("""

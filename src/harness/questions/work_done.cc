@@ -34,7 +34,8 @@ FigureTitle WorkDoneTitle() { return {"work", "work done, of what the same tenan
 
 std::string TellWorkDone(const report::ScenarioReport& scenario, size_t method) {
   const report::Worst least = report::LeastOf(scenario, method, "work");
-  if (least.row == nullptr) return "";
+  // Native is held against itself.
+  if (least.row == nullptr || (least.median.low == 100 && least.median.high == 100)) return "";
   return absl::StrCat("Together the tenants did ", report::Interval(least.median),
                       " % of the work that they do ungated", report::InCase(scenario, least), ". ");
 }

@@ -10,11 +10,11 @@
 
 namespace gpushare::harness {
 
-bool EndWithParent(const char* number) {
+bool EndWithParent(const char* number, int signal) {
   pid_t parent = 0;
   std::from_chars(number, number + std::strlen(number), parent);
   // In this order: a parent that ends in between is another one by then.
-  return prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent;
+  return prctl(PR_SET_PDEATHSIG, signal) == 0 && getppid() == parent;
 }
 
 }  // namespace gpushare::harness

@@ -3,10 +3,13 @@
 #ifndef GPUSHARE_HARNESS_STAGE_PARENT_H_
 #define GPUSHARE_HARNESS_STAGE_PARENT_H_
 
+#include <csignal>
+
 namespace gpushare::harness {
 
-// The kernel kills this process when its parent ends. False: the parent is not the process of that number (any more).
-bool EndWithParent(const char* number);
+// The kernel kills this process when its parent ends, or sends it another `signal`. False: the parent is not the process of
+// that number (any more).
+bool EndWithParent(const char* number, int signal = SIGKILL);
 
 }  // namespace gpushare::harness
 
