@@ -46,9 +46,27 @@ std::vector<std::string> NamesOf(const CLI::App& app) {
   return names;
 }
 
-// What stands where a command is to; "": an option, or nothing.
-std::string FirstWord(int argc, char** argv) {
-  return argc > 1 && argv[1][0] != '-' ? argv[1] : "";
+// Says which word stands where a command is to, and is none: of all commands, or of those of a command. False: it was
+// something else.
+bool TellUnknownCommand(const CLI::App& app, int argc, char** argv) {
+  const CLI::App* at = &app;
+  std::string said = "gpushare";
+  for (int i = 1; i < argc && argv[i][0] != '-' && argv[i][0] != '\0'; ++i) {
+    const std::string word = argv[i];
+    const std::vector<std::string> names = NamesOf(*at);
+    if (names.empty()) return false;
+    if (std::ranges::find(names, word) != names.end()) {
+      at = at->get_subcommand_ptr(word).get();
+      said += " " + word;
+      continue;
+    }
+    std::fprintf(stderr, "%s: no command is called '%s'\nRun with --help for all of them.\n",
+                 said.c_str(), Printable(word, 64).c_str());
+    const std::string near = NearestOf(word, names);
+    if (!near.empty()) std::fprintf(stderr, "Is '%s' meant?\n", near.c_str());
+    return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -105,17 +123,7 @@ ExitCode RunCommand(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     const bool asked_for_help = error.get_exit_code() == 0;
-    const std::string word = FirstWord(argc, argv);
-    const std::vector<std::string> names = NamesOf(app);
-    if (!asked_for_help && !word.empty() && std::ranges::find(names, word) == names.end()) {
-      std::fprintf(stderr,
-                   "gpushare: no command is called '%s'\nRun with --help for all of them.\n",
-                   Printable(word, 64).c_str());
-      const std::string near = NearestOf(word, names);
-      if (!near.empty()) std::fprintf(stderr, "Is '%s' meant?\n", near.c_str());
-    } else {
-      app.exit(error);
-    }
+    if (asked_for_help || !TellUnknownCommand(app, argc, argv)) app.exit(error);
     return asked_for_help ? FinishStdout("--help") : kExitUsage;
   }
   if (chosen) return chosen();

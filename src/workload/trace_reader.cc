@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
@@ -9,6 +13,7 @@
 #include "absl/status/status.h"
 #include "base/status_macros.h"
 #include "base/text.h"
+#include "base/unique_fd.h"
 #include "workload/gzip.h"
 #include "workload/trace.h"
 
@@ -138,11 +143,21 @@ absl::StatusOr<KernelTrace> ReadTraceFile(const std::string& path) {
   if (HasZeroByte(path)) {
     return absl::InvalidArgumentError("the path of a trace file holds a NUL byte");
   }
+  // Not to wait for the writer of a pipe.
+  base::UniqueFd descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat status;
+  if (!descriptor || fstat(descriptor.get(), &status) != 0) {
+    return absl::ErrnoToStatus(errno, "cannot open trace file " + path);
+  }
+  if (S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode)) {
+    return absl::InvalidArgumentError(path + ": a trace is read from a file");
+  }
   const auto close = [](std::FILE* file) { std::fclose(file); };
-  const std::unique_ptr<std::FILE, decltype(close)> file(std::fopen(path.c_str(), "rb"), close);
+  const std::unique_ptr<std::FILE, decltype(close)> file(fdopen(descriptor.get(), "rb"), close);
   if (file == nullptr) {
     return absl::ErrnoToStatus(errno, "cannot open trace file " + path);
   }
+  static_cast<void>(descriptor.Release());  // the stream's now
   std::string text;
   char buffer[1 << 16];
   while (const size_t got = std::fread(buffer, 1, sizeof(buffer), file.get())) {

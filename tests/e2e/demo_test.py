@@ -373,6 +373,9 @@ class SmallCommands(unittest.TestCase):
         self.assertEqual(result.returncode, 2)
         self.assertIn("'list'", result.stderr)
         self.assertIn("gpushare: no command is called 'frob\\x1b'\n", run("frob\x1b").stderr)
+        self.assertEqual(run("bench", "shwo").stderr, "gpushare bench: no command is called 'shwo'\n"
+                         "Run with --help for all of them.\nIs 'show' meant?\n")
+        self.assertIn("gpushare bench: A subcommand is required\n", run("bench").stderr)
         self.assertNotIn("meant", run("--lsit").stderr)
         self.assertNotIn("meant", run("list", "--lsit").stderr)
 

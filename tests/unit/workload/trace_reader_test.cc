@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -159,6 +160,13 @@ TEST_F(TraceFileTest, ErrorsCarryThePath) {
 TEST_F(TraceFileTest, WhatIsNoFileIsAnError) {
   EXPECT_EQ(ReadTraceFile(path_ + ".none").status().code(), absl::StatusCode::kNotFound);
   EXPECT_FALSE(ReadTraceFile(::testing::TempDir()).ok());
+  // The writer of a pipe may never come, and /dev/zero does not end.
+  const std::string pipe = path_ + ".pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::string& path : {pipe, std::string("/dev/zero")}) {
+    EXPECT_EQ(ReadTraceFile(path).status().message(), path + ": a trace is read from a file");
+  }
+  unlink(pipe.c_str());
   EXPECT_FALSE(ReadTraceFile("").ok());
   EXPECT_FALSE(ReadTraceFile(std::string("a\0b", 3)).ok());
 }
