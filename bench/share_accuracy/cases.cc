@@ -253,6 +253,12 @@ std::vector<Case> Cases(const Traces& t, bool real) {
     cases.push_back(Shares(std::string("real overlap ") + name, Mix(t, parts, Mode::kBacklog, true),
                            overlapping));
   }
+  // Of kernels that fill a part of the device, and are to have most of it.
+  for (const char* beside : {"bert_b2_inference", "mobilenetv2_b64_training"}) {
+    cases.push_back(Shares(
+        std::string("real overlap 70:30 resnet50 inference/") + beside,
+        Mix(t, {{"resnet50_b4_inference", 70}, {beside, 30}}, Mode::kBacklog, true), overlapping));
+  }
   for (const char* trace :
        {"resnet50_b32_training", "bert_b2_inference", "transformer_xl_b8_training"}) {
     cases.push_back(Cap(std::string("real cap ") + trace, tenant(trace, Mode::kBacklog), false));

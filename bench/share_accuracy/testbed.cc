@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "gate/lane.h"
 #include "tests/support/sim_control.h"
 #include "workload/spin.h"
 
@@ -34,6 +35,7 @@ struct Player {
   std::atomic<bool>& stop;
   absl::Status status = absl::OkStatus();
 
+  int priority = 0;
   driver::Stream stream = nullptr;
   gate::StreamGate* stream_gate = nullptr;
   std::vector<driver::Function> functions{};
@@ -51,9 +53,9 @@ struct Player {
     driver.PushContext(context);
     int least = 0, greatest = 0;
     driver.StreamPriorityRange(&least, &greatest);
+    priority = spec.high_priority_stream ? greatest : least;
     GPUSHARE_RETURN_IF_ERROR(
-        driver::ToStatus(driver.CreateStream(&stream, spec.high_priority_stream ? greatest : least),
-                         "CreateStream"));
+        driver::ToStatus(driver.CreateStream(&stream, priority), "CreateStream"));
     sim.set_account(stream, account);
     GPUSHARE_ASSIGN_OR_RETURN(workload::SpinModule code, workload::MakeSpinModule(*spec.trace));
     driver::Module module = nullptr;
@@ -66,7 +68,9 @@ struct Player {
       functions.push_back(function);
     }
     if (gate != nullptr) {
-      GPUSHARE_ASSIGN_OR_RETURN(stream_gate, gate->AddStream(stream));
+      // As the SDK does: the greatest is the high band's alone.
+      const int levels = spec.high_priority_stream ? 0 : least - greatest - 1;
+      GPUSHARE_ASSIGN_OR_RETURN(stream_gate, gate->AddStream(stream, {.levels = levels}));
     }
     if (spec.mode == Mode::kMixed) {
       host.resize(kCopied);
@@ -163,7 +167,9 @@ struct Player {
           *stream_gate, {gate::KernelKey(function, shape), gate::Work::Kind::kKernel, footprint});
       if (admission.verdict != gate::Verdict::kAdmitted) return;
     }
-    const Result r = driver.Launch(function, shape, stream, params);
+    const int level = gated ? gate::Gate::LaneOf(*stream_gate).Level() : 0;
+    const Result r = level > 0 ? driver.LaunchAt(priority - level, function, shape, stream, params)
+                               : driver.Launch(function, shape, stream, params);
     if (gated) gate->Complete(admission, r == Result::kSuccess);
     if (r != Result::kSuccess && status.ok()) status = driver::ToStatus(r, "Launch");
   }

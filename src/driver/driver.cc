@@ -225,6 +225,9 @@ Result Driver::QueryStream(Stream stream) const { return Code(state_->table.Stre
 Result Driver::StreamPriorityRange(int* least, int* greatest) const {
   return Code(state_->table.CtxGetStreamPriorityRange(least, greatest));
 }
+Result Driver::StreamPriority(Stream stream, int* priority) const {
+  return Code(state_->table.StreamGetPriority(stream, priority));
+}
 Result Driver::StreamId(Stream stream, uint64_t* id) const {
   unsigned long long number = 0;
   const CUresult result = state_->table.StreamGetId(stream, &number);
@@ -301,6 +304,21 @@ Result Driver::Launch(Function function, const LaunchShape& shape, Stream stream
   return Code(state_->table.LaunchKernel(function, shape.grid.x, shape.grid.y, shape.grid.z,
                                          shape.block.x, shape.block.y, shape.block.z,
                                          shape.shared_bytes, stream, params, nullptr));
+}
+Result Driver::LaunchAt(int priority, Function function, const LaunchShape& shape, Stream stream,
+                        void** params) const {
+  CUlaunchAttribute attribute = {};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_PRIORITY;
+  attribute.value.priority = priority;
+  CUlaunchConfig config = {};
+  config.gridDimX = shape.grid.x, config.gridDimY = shape.grid.y, config.gridDimZ = shape.grid.z;
+  config.blockDimX = shape.block.x, config.blockDimY = shape.block.y;
+  config.blockDimZ = shape.block.z;
+  config.sharedMemBytes = static_cast<unsigned>(shape.shared_bytes);
+  config.hStream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  return Code(state_->table.LaunchKernelEx(&config, function, params, nullptr));
 }
 Result Driver::LaunchCooperative(Function function, const LaunchShape& shape, Stream stream,
                                  void** params) const {

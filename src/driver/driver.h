@@ -172,6 +172,8 @@ class Driver {
   Result SynchronizeStream(Stream stream) const;
   Result QueryStream(Stream stream) const;  // kSuccess or kNotReady
   Result StreamPriorityRange(int* least, int* greatest) const;
+  // As it was made with, in what the device has: a lesser number goes before a greater one.
+  Result StreamPriority(Stream stream, int* priority) const;
   // A number that no other stream of the process has or comes to have. Null: the legacy default stream.
   Result StreamId(Stream stream, uint64_t* id) const;
   Result StreamCapture(Stream stream, Capture* capture) const;
@@ -196,6 +198,10 @@ class Driver {
   Result BlocksPerSm(int* blocks, Function function, int threads, size_t shared_bytes) const;
   Result SetMaxDynamicShared(Function function, int bytes) const;
   Result Launch(Function function, const LaunchShape& shape, Stream stream, void** params) const;
+  // At another priority than its stream's, where LaunchesAtPriority().
+  bool LaunchesAtPriority() const { return version() >= 11070; }
+  Result LaunchAt(int priority, Function function, const LaunchShape& shape, Stream stream,
+                  void** params) const;
   Result LaunchCooperative(Function function, const LaunchShape& shape, Stream stream,
                            void** params) const;
   // `function` runs on a thread of the driver's when the stream comes to it.

@@ -222,6 +222,10 @@ absl::StatusOr<StreamGate*> Gate::AddStream(driver::Stream handle, const StreamP
   Engine::Impl& engine = tenant.engine;
   engine.OpenBooks(tenant);
   if (!engine.measures.load()) engine.AwaitRenewal();
+  // The device goes by the stream's own priority, whoever made it, and so does the model of it. Of a driver that does not
+  // say it is the default one.
+  int priority = 0;
+  if (engine.driver.StreamPriority(handle, &priority) != driver::Result::kSuccess) priority = 0;
   const Section section(engine);
   if (tenant.ended_streams.empty()) {
     if (tenant.streams.size() >= 0xffff) {
@@ -251,11 +255,12 @@ absl::StatusOr<StreamGate*> Gate::AddStream(driver::Stream handle, const StreamP
                   .ring = tenant.ring.get(),
                   .costs = tenant.costs.get(),
                   .context = &stream->context,
-                  .record = LaunchRecord{.launch = 0, .stream = stream->index, .entry = 0}.Pack()};
+                  .record = LaunchRecord{.launch = 0, .stream = stream->index, .entry = 0}.Pack(),
+                  .levels = place.levels};
   stream->unmarked = stream->to_mark = stream->entering = 0;
   stream->unmarked_ns = 0;
   stream->unmarked_lease = stream->unmarked_passed = false;
-  stream->replay = engine.replay.AddStream(tenant.id, static_cast<int>(tenant.options.limits.band));
+  stream->replay = engine.replay.AddStream(tenant.id, priority);
   stream->live = true;
   tenant.ended_streams.pop_back();
   return stream;

@@ -134,6 +134,8 @@ struct StreamPlace {
   driver::Context context = nullptr;  // of the stream; null: the engine's
   bool by_context = false;  // another stream where another context is current (the legacy stream)
   bool by_thread = false;   // and on every other thread: this one alone can mark it
+  // Its kernels are launched at the CUDA priority that the gate says (Lane::Level), up to so many above the stream's own.
+  int levels = 0;
 };
 
 struct TenantOptions {

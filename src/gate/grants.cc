@@ -131,7 +131,7 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now, Time until) {
       for (uint32_t part = 0; part < commands; ++part) {
         replay.Append(stream.replay,
                       {record.entry, cost / static_cast<float>(commands), footprint, opaque,
-                       footprint <= 0, commands},
+                       footprint <= 0, commands, record.graph ? 0 : stream.lane.Level()},
                       DeviceTime(first + pace * static_cast<int64_t>(i)));
       }
     } catch (const std::bad_alloc&) {

@@ -17,6 +17,7 @@
 #ifndef GPUSHARE_GATE_LANE_H_
 #define GPUSHARE_GATE_LANE_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
@@ -35,6 +36,12 @@ struct Lane {
   // prediction, nothing else.
   std::atomic<uint64_t>* context = nullptr;
   uint64_t record = 0;  // a LaunchRecord in which only the stream stands
+  int levels = 0;       // as in StreamPlace
+
+  // By how much the next kernel's CUDA priority is to be above the stream's own.
+  int Level() const {
+    return levels == 0 ? 0 : std::min(levels, page->level.load(std::memory_order_relaxed));
+  }
 
   // Pays for a launch of the kernel and numbers it. False, and nothing has happened: its cost is not settled, or there is
   // not so much credit. `pocket`: the calling thread's, or `no_pocket`.

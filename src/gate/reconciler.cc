@@ -20,6 +20,10 @@ constexpr int kPollParts = 32;
 constexpr Nanos kLongestPoll = Millis(1);
 // A tenant that is charged this part of its kernels' durations or more does not share the device.
 constexpr float kFillsDevice = 0.97f;
+// Of the time that its kernels take.
+constexpr double kLeavesMuch = 0.12;
+// Of the device's time: who is to have more goes first, and does so until it is to have less.
+constexpr double kMoreThanHalf = 0.55, kHalf = 0.5;
 // A marker that began so soon after its submission found its stream idle.
 constexpr Nanos kLateMarker = Nanos(500);
 // A start marker lowers the offset of the clocks by this much, and this part of the time since the last.
@@ -173,9 +177,29 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   const double now_charged = std::clamp(old + weight * (factor - old), 0.01, 1.0);
   tenant.page.set_charge_factor(now_charged);
   // Batches of kernels that fill the device are told apart whatever their length, and every marker between
-  // them is a microsecond in which nobody runs.
+  // them is a microsecond in which nobody runs. Of kernels that go before others' it is one in which these get in.
+  const bool fills = now_charged > kFillsDevice;
+  tenant.leaves +=
+      std::min(1.0, batch.predicted_ns / 1e8) * (1 - std::min(factor, 1.0) - tenant.leaves);
+  const int level = LevelOf(tenant);
+  tenant.page.level.store(level, std::memory_order_relaxed);
   const Nanos grant = options.arbiter.grant;
-  arbiter.SetGrant(tenant.id, now_charged > kFillsDevice ? 2 * grant : grant);
+  arbiter.SetGrant(tenant.id, fills || level > 0 ? 2 * grant : grant);
+}
+
+// Of two kernels that do not fit side by side the one that comes second waits for all blocks of the first. Of whoever is
+// to have more than half of the time they go first, and those of others fill what they leave: so more of them run side by
+// side, at the same shares, since these are kept by who may launch how much.
+// It begins with one whose kernels leave much of the device: of others there is less to be had, and windows of 100 ms are
+// less sure where not all take turns.
+int Engine::Impl::LevelOf(const TenantState& tenant) {
+  if (tenant.options.limits.band != sched::Band::kNormal) return 0;
+  const double entitled = arbiter.Entitled(tenant.id);
+  const int level = tenant.page.level.load(std::memory_order_relaxed);
+  if (level == 0 && tenant.leaves < kLeavesMuch) return 0;
+  // Alone it has nobody to go before, and will not be alone for long if it was not a moment ago.
+  if (entitled >= 1) return level;
+  return entitled > (level > 0 ? kHalf : kMoreThanHalf) ? 1 : 0;
 }
 
 // What waits behind another's work is late as well, but has not begun to run: it is not told of.

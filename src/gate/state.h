@@ -178,6 +178,8 @@ struct TenantState {
   std::array<std::atomic<bool>, 2> limits_copies{};
   std::array<CopyLine::Turn, 2> copy_turns;
   int copies_waiting = 0;
+  double leaves =
+      0;  // of its kernels' durations the part that others had, over some 100 ms of them
   GateStats stats;
 };
 
@@ -419,6 +421,7 @@ struct Engine::Impl {
   bool QueryMarkers(Round& round) ABSL_LOCKS_EXCLUDED(mu);
   // Takes its event.
   absl::StatusOr<Nanos> StampOf(const Marker& marker) ABSL_LOCKS_EXCLUDED(mu);
+  int LevelOf(const TenantState& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   bool FoundIdle(const Marker& marker, Nanos ended) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void Settle(const Marker& marker, Nanos stamp, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Tells the arbiter when all that is before the stall of a stream is done.

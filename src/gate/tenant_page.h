@@ -61,6 +61,9 @@ struct TenantPage {
   std::atomic<uint32_t> timed_launch{~0u};
   std::atomic<int64_t> timed_ns{0};
 
+  // By so many CUDA priorities its kernels go before those of streams of the least one; see LevelOf() in reconciler.cc.
+  std::atomic<int32_t> level{0};
+
   // Bumped with every grant, suspension and removal; waiters sleep on it.
   alignas(64) std::atomic<uint32_t> wake{0};
 

@@ -23,6 +23,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include "base/time.h"
@@ -45,9 +46,10 @@ class Replay {
     // oldest first, beside the others.
     bool memory = false;
     uint32_t parts = 1;  // so many such commands in a row are one of the caller's
+    int level = 0;       // it goes before others by so many more priorities than its stream does
   };
 
-  StreamId AddStream(uint32_t tenant, int priority);
+  StreamId AddStream(uint32_t tenant, int priority);  // CUDA's: a lesser one goes first
   void RemoveStream(StreamId stream);
 
   // A command was handed to the device, not before `not_before` (device time).
@@ -153,6 +155,10 @@ class Replay {
   void Advance(double to);
   void Place();
   void PlaceMemory();
+  static int PriorityOf(const Stream& stream);
+  bool Waits(const Stream& stream, int priority) const;
+  bool MakesWay(int priority) const;
+  void MakeWay(int priority, int wanted);
   bool AccumulateMemory(double dt);
   void Accumulate(double dt);
   void AccumulateBesideOpaque(double dt, double weight);
@@ -171,7 +177,9 @@ class Replay {
 
   int sm_count_, free_;
   double now_ = 0;
-  double unclaimed_ns_ = 0;  // time that nobody has been charged for
+  std::optional<int> first_priority_;
+  bool several_priorities_ = false;  // not all that was ever appended had that
+  double unclaimed_ns_ = 0;          // time that nobody has been charged for
   std::vector<Stream> streams_;
   std::vector<StreamId> free_streams_;  // those that are not live
   std::vector<StreamId> live_;          // streams with items

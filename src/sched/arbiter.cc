@@ -278,6 +278,15 @@ void Arbiter::SetWakeLatency(Nanos least) {
   state_->wake_latency = std::clamp(least, Nanos(0), state_->options.high_grace);
 }
 
+double Arbiter::Entitled(TenantId tenant) const {
+  State& s = *state_;
+  if (!s.Known(tenant)) return 1;
+  const TenantState& t = s.at(tenant);
+  double weights = s.band(t).active_weight;
+  if (t.place == Place::kInactive) weights += t.limits.weight;
+  return std::max(t.limits.guarantee, t.limits.weight / std::max(weights, t.limits.weight));
+}
+
 void Arbiter::HoldExclusive(TenantId tenant, Time until) {
   State& s = *state_;
   if (s.exclusive == tenant) s.exclusive_until = until;

@@ -97,6 +97,10 @@ class Arbiter {
   // Most that a grant of this tenant is beyond one command while it contends; options.grant until set.
   void SetGrant(TenantId tenant, Nanos grant);
 
+  // What part of the device the tenant may count on beside those that are active now, by guarantee or weight; 1 where it is
+  // alone.
+  double Entitled(TenantId tenant) const;
+
   // Its host waits for the device (or for nothing we know): it will not launch before the next Touch,
   // Block or Charge.
   void Sync(TenantId tenant, Time now);

@@ -70,20 +70,23 @@ absl::StatusOr<std::shared_ptr<Stream>> Stream::Create(std::shared_ptr<VirtualDe
   int least = 0, greatest = 0;
   GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(driver.StreamPriorityRange(&least, &greatest),
                                             "cuCtxGetStreamPriorityRange"));
-  const int priority = stream->device_->band() == sched::Band::kHigh ? greatest : least;
-  GPUSHARE_RETURN_IF_ERROR(stream->CreateNative(priority));
+  const bool high = stream->device_->band() == sched::Band::kHigh;
+  stream->priority_ = high ? greatest : least;
+  // The greatest is the high band's alone.
+  if (!high && driver.LaunchesAtPriority()) stream->levels_ = std::max(0, least - greatest - 1);
+  GPUSHARE_RETURN_IF_ERROR(stream->CreateNative());
   GPUSHARE_RETURN_IF_ERROR(stream->Attach());
   return stream;
 }
 
-absl::Status Stream::CreateNative(int priority) {
+absl::Status Stream::CreateNative() {
   const driver::Driver& driver = gpu_.driver();
   partition_ = device_->partition();
   if (partition_ == nullptr) {
-    return driver::ToStatus(driver.CreateStream(&native_, priority), "cuStreamCreateWithPriority");
+    return driver::ToStatus(driver.CreateStream(&native_, priority_), "cuStreamCreateWithPriority");
   }
   sms_ratio_ = static_cast<float>(1 / partition_->share());
-  return driver::ToStatus(driver.CreateStreamOn(&native_, partition_->green(), priority),
+  return driver::ToStatus(driver.CreateStreamOn(&native_, partition_->green(), priority_),
                           "cuGreenCtxStreamCreate");
 }
 
@@ -106,7 +109,7 @@ absl::Status Stream::Attach() {
   order_ = std::make_shared<StreamOrder>(gpu_.driver(), native_);
   GPUSHARE_RETURN_IF_ERROR(gpu_.BindStream(native_, weak_from_this()));
   bound_ = true;
-  GPUSHARE_ASSIGN_OR_RETURN(stream_gate_, device_->gate().AddStream(native_));
+  GPUSHARE_ASSIGN_OR_RETURN(stream_gate_, device_->gate().AddStream(native_, {.levels = levels_}));
   lane_ = &gate::Gate::LaneOf(*stream_gate_);
   return absl::OkStatus();
 }
@@ -231,9 +234,11 @@ absl::Status Stream::Submit(const gate::Work& work, int64_t timeout_ns, const ch
     return absl::InvalidArgumentError(absl::StrCat("launch: a timeout of ", timeout_ns,
                                                    "ns given, 0 to GPUSHARE_FOREVER allowed"));
   }
-  if (leases_.load(std::memory_order_relaxed) > 0) return driver::ToStatus(InContext(call), name);
+  // What the gate does not see, and what becomes part of a graph, has the stream's own priority.
+  const auto plain = [&] { return call(0); };
+  if (leases_.load(std::memory_order_relaxed) > 0) return driver::ToStatus(InContext(plain), name);
   GPUSHARE_ASSIGN_OR_RETURN(const bool capturing, Capturing());
-  if (capturing) return driver::ToStatus(InContext(call), name);
+  if (capturing) return driver::ToStatus(InContext(plain), name);
   gate::Gate& gate = device_->gate();
   const ContextScope current(device_->site(),
                              ContextScope::Mode::kTrust);  // the gate may record an event
@@ -244,7 +249,7 @@ absl::Status Stream::Submit(const gate::Work& work, int64_t timeout_ns, const ch
   }
   if (admission.verdict != gate::Verdict::kAdmitted) return Refused(admission.verdict);
   device_->SetBusy();
-  const driver::Result result = InContext(call);
+  const driver::Result result = InContext([&] { return call(lane_->Level()); });
   gate.Complete(admission, result == driver::Result::kSuccess);
   return driver::ToStatus(result, name);
 }
@@ -268,8 +273,9 @@ absl::Status Stream::Launch(driver::Function function, const driver::LaunchShape
   }
   work.footprint *= sms_ratio_;
   driver::Result result = driver::Result::kSuccess;
-  const absl::Status launched = Submit(work, timeout_ns, name, [&] {
+  const absl::Status launched = Submit(work, timeout_ns, name, [&](int level) {
     result = cooperative ? driver.LaunchCooperative(function, shape, native_, params)
+             : level > 0 ? driver.LaunchAt(priority_ - level, function, shape, native_, params)
                          : driver.Launch(function, shape, native_, params);
     return result;
   });
@@ -287,7 +293,7 @@ absl::Status Stream::LaunchGraph(driver::GraphExec graph, int64_t timeout_ns) {
   work.footprint = parts.footprint * sms_ratio_;
   work.kind = gate::Work::Kind::kGraph;
   return Submit(work, timeout_ns, "cuGraphLaunch",
-                [&] { return gpu_.driver().LaunchGraph(graph, native_); });
+                [&](int) { return gpu_.driver().LaunchGraph(graph, native_); });
 }
 
 absl::Status Stream::LaunchHost(void (*function)(void*), void* argument) {
@@ -338,7 +344,7 @@ absl::Status Stream::CopyAsync(Direction direction, void* host, driver::DevicePt
   if (capturing) return driver::ToStatus(InContext([&] { return copy(0, bytes); }), name);
   if (on_device) {
     return Submit(gate::OnDevice(gate::OnDeviceKind::kCopy, bytes), GPUSHARE_FOREVER, name,
-                  [&] { return copy(0, bytes); });
+                  [&](int) { return copy(0, bytes); });
   }
   const auto way = direction == Direction::kToDevice ? gate::CopyDirection::kHostToDevice
                                                      : gate::CopyDirection::kDeviceToHost;
@@ -362,7 +368,7 @@ absl::Status Stream::SetAsync(driver::DevicePtr to, unsigned char value, uint64_
   if (bytes == 0) return absl::OkStatus();
   return Submit(gate::OnDevice(gate::OnDeviceKind::kSet, bytes), GPUSHARE_FOREVER,
                 "cuMemsetD8Async",
-                [&] { return gpu_.driver().SetD8Async(to, value, bytes, native_); });
+                [&](int) { return gpu_.driver().SetD8Async(to, value, bytes, native_); });
 }
 
 // ---- Order ----

@@ -79,7 +79,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
  private:
   Stream(std::shared_ptr<VirtualDevice> device, bool owned);
-  absl::Status CreateNative(int priority);
+  absl::Status CreateNative();
   absl::Status Attach();
   void AddPool(MemoryPool* pool);
   void TellEnd();  // those who have to know
@@ -106,6 +106,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   std::shared_ptr<StreamOrder> order_;
   gate::StreamGate* stream_gate_ = nullptr;
   const gate::Lane* lane_ = nullptr;  // its
+  int priority_ = 0;                  // CUDA's, of a stream of our own
+  int levels_ = 0;                    // by so many more its kernels may go before others'
   bool bound_ = false;
   std::atomic<int> leases_{0};
   std::atomic<bool> exposed_{false};

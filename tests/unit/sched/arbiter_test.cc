@@ -58,6 +58,21 @@ TEST(Arbiter, ContendedGrantIsSmall) {
   EXPECT_EQ(grants[1].amount, Micros(8));   // 8 commands of 1 us
 }
 
+TEST(Arbiter, EntitledIsByGuaranteeOrByWeightAmongThoseThatAreActive) {
+  Books b;
+  const TenantId a = b.arbiter.Add({.weight = 7}, AtMicros(0));
+  const TenantId c = b.arbiter.Add({.weight = 3}, AtMicros(0));
+  const TenantId d = b.arbiter.Add({.weight = 1, .guarantee = 0.4}, AtMicros(0));
+  b.arbiter.Block(a, Micros(14), false, AtMicros(0));
+  EXPECT_DOUBLE_EQ(b.arbiter.Entitled(a), 1);    // alone
+  EXPECT_DOUBLE_EQ(b.arbiter.Entitled(c), 0.3);  // if it came now
+  b.arbiter.Block(c, Micros(14), false, AtMicros(0));
+  EXPECT_DOUBLE_EQ(b.arbiter.Entitled(a), 0.7);
+  EXPECT_DOUBLE_EQ(b.arbiter.Entitled(c), 0.3);
+  EXPECT_DOUBLE_EQ(b.arbiter.Entitled(d), 0.4);
+  EXPECT_DOUBLE_EQ(b.arbiter.Entitled(d + 1), 1);  // nobody
+}
+
 TEST(Arbiter, ReturnAndSettleTakeTheGrantOffTheBooks) {
   Books b;
   const TenantId a = b.arbiter.Add({}, AtMicros(0));
