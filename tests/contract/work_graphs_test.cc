@@ -228,15 +228,19 @@ class OverlappingGraphTest : public GraphTest {
     return Instantiate(graph);
   }
 
+  // Of kernels of one beside the graph of the other.
+  std::vector<double> SharesOf(const Tenant& a, Nanos kernel, const Tenant& b, CUgraphExec exec) {
+    return Shares(Millis(1300), {[&] { return Spin(a, kernel); },
+                                 [&] { return calls_->GraphLaunch(b.payer(), exec, b.stream); }});
+  }
+
   std::vector<CUgraph> graphs_;
 };
 
 TEST_F(OverlappingGraphTest, SharesHoldBesideKernelsOfTheWholeDevice) {
   const Tenant &a = Weighing(3), &b = Weighing(2);
   const CUgraphExec exec = OfKernels(b, {{5, 20, Micros(60)}});
-  const std::vector<double> shares =
-      Shares(Millis(1300), {[&] { return Spin(a, Micros(200)); },
-                            [&] { return calls_->GraphLaunch(b.payer(), exec, b.stream); }});
+  const std::vector<double> shares = SharesOf(a, Micros(200), b, exec);
   EXPECT_NEAR(shares[0], 60, 2.5);
   EXPECT_GT(busy_percent_, 97);
 }
@@ -251,9 +255,7 @@ TEST_F(OverlappingGraphTest, KernelsThatAreMadeWiderAreChargedAsThat) {
     SetCost(exec, node, Micros(60),
             calls_->KernelFootprint({spin_, {{100, 1, 1}, {1024, 1, 1}, 0}}));
   }
-  const std::vector<double> shares =
-      Shares(Millis(1300), {[&] { return Spin(a, Micros(200)); },
-                            [&] { return calls_->GraphLaunch(b.payer(), exec, b.stream); }});
+  const std::vector<double> shares = SharesOf(a, Micros(200), b, exec);
   EXPECT_NEAR(shares[0], 50, 2.5);
 }
 
@@ -261,9 +263,7 @@ TEST_F(OverlappingGraphTest, WhatAnUpdateSaysNothingOfCountsAsTheWholeDevice) {
   const Tenant &a = Weighing(1), &b = Weighing(1);
   const CUgraphExec exec = OfKernels(b, {{4, 1, Micros(60)}});
   for (const CUgraphNode node : Nodes(graphs_.back())) SetCost(exec, node, Micros(60));
-  const std::vector<double> shares =
-      Shares(Millis(1300), {[&] { return Spin(a, Micros(200)); },
-                            [&] { return calls_->GraphLaunch(b.payer(), exec, b.stream); }});
+  const std::vector<double> shares = SharesOf(a, Micros(200), b, exec);
   EXPECT_NEAR(shares[0], 50, 2.5);
 }
 
@@ -284,9 +284,7 @@ TEST_F(OverlappingGraphTest, ACapHoldsForOneOfUnlikeKernels) {
   capped.limits.cap = 0.2;
   const Tenant &a = Weighing(1), &b = Add(capped);
   const CUgraphExec exec = OfKernels(b, {{1, 100, Millis(5)}, {500, 1, Micros(1)}});
-  const std::vector<double> shares =
-      Shares(Millis(1300), {[&] { return Spin(a, Micros(200)); },
-                            [&] { return calls_->GraphLaunch(b.payer(), exec, b.stream); }});
+  const std::vector<double> shares = SharesOf(a, Micros(200), b, exec);
   EXPECT_LE(shares[1], 22);
   EXPECT_GE(shares[1], 16);
 }
@@ -299,9 +297,7 @@ TEST_F(OverlappingGraphTest, SharesHoldForOneOfUnlikeKernels) {
     all.push_back({1, 100, Micros(100)});
   }
   const CUgraphExec exec = OfKernels(b, all);
-  const std::vector<double> shares =
-      Shares(Millis(1300), {[&] { return Spin(a, Micros(50)); },
-                            [&] { return calls_->GraphLaunch(b.payer(), exec, b.stream); }});
+  const std::vector<double> shares = SharesOf(a, Micros(50), b, exec);
   EXPECT_NEAR(shares[1], 50, 3);
 }
 

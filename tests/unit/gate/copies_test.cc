@@ -39,11 +39,9 @@ class SuppliedCopiesTest : public EngineTest {
  protected:
   void SetUp() override {
     EngineTest::SetUp();
-    engine_.reset();
     EngineOptions options;
-    options.sm_count = 100;
     options.copy_supply = given;
-    engine_ = *Engine::Create(*driver_, context_, options);
+    MakeEngine(options);
   }
   Verdict Copy(const Tenant& t, uint64_t bytes, Nanos timeout = Nanos(0)) {
     return t.gate->AdmitCopy(kTo, bytes, clock().Now() + timeout);

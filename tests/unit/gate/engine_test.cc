@@ -456,12 +456,7 @@ TEST_F(EngineTest, HighPriorityDoesNotWaitEvenForWhatIsUnknown) {
 // 30 us is over, by what wake-ups were seen to take: neither before, nor a wake-up later.
 TEST_F(EngineTest, WhoSleepsBehindAHighTenantLaunchesWhenTheGraceIsOver) {
   Tenant high = Make({.limits = {.band = sched::Band::kHigh}}), low = Make({});
-  for (int i = 0; i < 10; ++i) {
-    ASSERT_EQ(Launch(low, Micros(20)), Verdict::kAdmitted);
-    ASSERT_EQ(Launch(high, Micros(20)), Verdict::kAdmitted);
-    Synchronize(low);
-    Synchronize(high);
-  }
+  ASSERT_NO_FATAL_FAILURE(LearnCosts(low, high));
   std::vector<double> after_us;
   for (int i = 0; i < 60; ++i) {
     ASSERT_EQ(Launch(high, Millis(1)), Verdict::kAdmitted);
@@ -491,12 +486,7 @@ TEST_F(EngineTest, WhoSleepsBehindAHighTenantLaunchesWhenTheGraceIsOver) {
 // So it is where several threads of a tenant launch: one that gets on without having slept says nothing of wake-ups.
 TEST_F(EngineTest, ThreadsThatLaunchInTurnsDoNotHideWhatAWakeUpTakes) {
   Tenant high = Make({.limits = {.band = sched::Band::kHigh}}), low = Make({});
-  for (int i = 0; i < 10; ++i) {
-    ASSERT_EQ(Launch(low, Micros(20)), Verdict::kAdmitted);
-    ASSERT_EQ(Launch(high, Micros(20)), Verdict::kAdmitted);
-    Synchronize(low);
-    Synchronize(high);
-  }
+  ASSERT_NO_FATAL_FAILURE(LearnCosts(low, high));
   double mean_us = 0;
   for (int i = 0; i < 60; ++i) {
     ASSERT_EQ(Launch(high, Millis(1)), Verdict::kAdmitted);

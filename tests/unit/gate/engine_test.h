@@ -49,7 +49,11 @@ class EngineTest : public ::testing::Test {
     ASSERT_EQ(driver_->PushContext(context_), Result::kSuccess);
     ASSERT_EQ(driver_->LoadModule(&module_, kPtx), Result::kSuccess);
     ASSERT_EQ(driver_->GetFunction(&function_, module_, "spin"), Result::kSuccess);
-    EngineOptions options;
+    MakeEngine({});
+  }
+  // In the place of the one before.
+  void MakeEngine(EngineOptions options) {
+    engine_.reset();
     options.sm_count = 100;
     absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(*driver_, context_, options);
     ASSERT_TRUE(engine.ok()) << engine.status();
@@ -94,6 +98,15 @@ class EngineTest : public ::testing::Test {
     t.gate->Synchronizing(t.stream);
     driver_->SynchronizeStream(t.handle);
     t.gate->Synchronized();
+  }
+  // Of kernels of 20 us.
+  void LearnCosts(Tenant& a, Tenant& b) {
+    for (int i = 0; i < 10; ++i) {
+      ASSERT_EQ(Launch(a, Micros(20)), Verdict::kAdmitted);
+      ASSERT_EQ(Launch(b, Micros(20)), Verdict::kAdmitted);
+      Synchronize(a);
+      Synchronize(b);
+    }
   }
   base::Clock& clock() { return driver_->clock(); }
 

@@ -22,11 +22,9 @@ class SuppliedTimeTest : public EngineTest {
  protected:
   void SetUp() override {
     EngineTest::SetUp();
-    engine_.reset();
     EngineOptions options;
-    options.sm_count = 100;
     options.supply = given;
-    engine_ = *Engine::Create(*driver_, context_, options);
+    MakeEngine(options);
   }
   // How many kernels that nobody knows are let through one after another.
   int Unknown(const sched::TenantLimits& limits) {
