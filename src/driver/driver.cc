@@ -353,69 +353,39 @@ std::vector<CUgraphNode> NodesOf(const Table& table, CUgraph graph) {
 
 }  // namespace
 
-uint32_t Driver::CommandsOf(Graph graph) const {
+GraphContents Driver::ContentsOf(Graph graph) const {
   const Table& table = state_->table;
-  uint32_t commands = 0;
+  GraphContents contents;
+  bool counted = true;
   for (CUgraphNode node : NodesOf(table, graph)) {
     CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
-    if (table.GraphNodeGetType(node, &type) != CUDA_SUCCESS) return 0;
-    CUgraph child = nullptr;
-    if (type == CU_GRAPH_NODE_TYPE_KERNEL || type == CU_GRAPH_NODE_TYPE_MEMCPY ||
-        type == CU_GRAPH_NODE_TYPE_MEMSET) {
-      ++commands;
-    } else if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
-               table.GraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS) {
-      commands += CommandsOf(child);
+    if (table.GraphNodeGetType(node, &type) != CUDA_SUCCESS) {
+      counted = contents.all_kernels = false;
+      continue;
     }
-  }
-  return commands;
-}
-
-std::optional<std::vector<GraphKernel>> Driver::KernelsOf(Graph graph) const {
-  const Table& table = state_->table;
-  std::vector<GraphKernel> kernels;
-  for (CUgraphNode node : NodesOf(table, graph)) {
-    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
-    if (table.GraphNodeGetType(node, &type) != CUDA_SUCCESS) return std::nullopt;
     CUgraph child = nullptr;
     CUDA_KERNEL_NODE_PARAMS kernel{};
-    if (type == CU_GRAPH_NODE_TYPE_CONDITIONAL) return std::nullopt;
     if (type == CU_GRAPH_NODE_TYPE_KERNEL) {
-      if (table.GraphKernelNodeGetParams(node, &kernel) != CUDA_SUCCESS) return std::nullopt;
-      kernels.push_back(KernelOf(kernel));
-    } else if (type == CU_GRAPH_NODE_TYPE_GRAPH) {
-      if (table.GraphChildGraphNodeGetGraph(node, &child) != CUDA_SUCCESS) return std::nullopt;
-      const std::optional<std::vector<GraphKernel>> inner = KernelsOf(child);
-      if (!inner.has_value()) return std::nullopt;
-      kernels.insert(kernels.end(), inner->begin(), inner->end());
-    }
-  }
-  return kernels;
-}
-
-std::vector<Context> Driver::KernelContextsOf(Graph graph) const {
-  const Table& table = state_->table;
-  std::vector<Context> contexts;
-  const auto add = [&](Context context) {
-    if (context != nullptr &&
-        std::find(contexts.begin(), contexts.end(), context) == contexts.end()) {
-      contexts.push_back(context);
-    }
-  };
-  for (CUgraphNode node : NodesOf(table, graph)) {
-    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
-    if (table.GraphNodeGetType(node, &type) != CUDA_SUCCESS) continue;
-    CUgraph child = nullptr;
-    CUDA_KERNEL_NODE_PARAMS kernel{};
-    if (type == CU_GRAPH_NODE_TYPE_KERNEL &&
-        table.GraphKernelNodeGetParams(node, &kernel) == CUDA_SUCCESS) {
-      add(kernel.ctx);
+      ++contents.commands;
+      if (table.GraphKernelNodeGetParams(node, &kernel) == CUDA_SUCCESS) {
+        contents.kernels.push_back(KernelOf(kernel));
+      } else {
+        contents.all_kernels = false;
+      }
+    } else if (type == CU_GRAPH_NODE_TYPE_MEMCPY || type == CU_GRAPH_NODE_TYPE_MEMSET) {
+      ++contents.commands;
     } else if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
                table.GraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS) {
-      for (const Context context : KernelContextsOf(child)) add(context);
+      const GraphContents inner = ContentsOf(child);
+      contents.commands += inner.commands;
+      contents.kernels.insert(contents.kernels.end(), inner.kernels.begin(), inner.kernels.end());
+      contents.all_kernels &= inner.all_kernels;
+    } else if (type == CU_GRAPH_NODE_TYPE_GRAPH || type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
+      contents.all_kernels = false;
     }
   }
-  return contexts;
+  if (!counted) contents.commands = 0;
+  return contents;
 }
 
 Result Driver::LaunchGraph(GraphExec exec, Stream stream) const {

@@ -14,7 +14,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -76,6 +75,14 @@ struct LaunchShape {
 struct GraphKernel {
   Function function;
   LaunchShape shape;
+  Context context = nullptr;  // null: the driver does not say
+};
+// What a graph is made of, its children included.
+struct GraphContents {
+  uint32_t commands = 0;  // kernels, copies and sets; 0: the driver does not say
+  std::vector<GraphKernel> kernels;
+  bool all_kernels =
+      true;  // there are no others (in bodies of conditional nodes, or the driver does not say)
 };
 
 struct OpenOptions {
@@ -211,13 +218,7 @@ class Driver {
   Result BeginCapture(Stream stream) const;  // thread-local mode
   Result EndCapture(Stream stream, Graph* graph) const;
   Result Instantiate(GraphExec* exec, Graph graph) const;
-  // Kernels, copies and sets of it, those of its children too; 0: the driver does not say.
-  uint32_t CommandsOf(Graph graph) const;
-  // Its kernels, those of its children too; none where the driver does not say all of them (bodies of conditional nodes).
-  std::optional<std::vector<GraphKernel>> KernelsOf(Graph graph) const;
-  // The contexts that its kernels are in, those of its children too, each once. Functions of which the driver does not say
-  // whose they are are left out.
-  std::vector<Context> KernelContextsOf(Graph graph) const;
+  GraphContents ContentsOf(Graph graph) const;
   Result LaunchGraph(GraphExec exec, Stream stream) const;
   Result DestroyGraph(Graph graph) const;
   Result DestroyGraphExec(GraphExec exec) const;

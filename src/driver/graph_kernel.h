@@ -13,7 +13,8 @@ inline GraphKernel KernelOf(const CUDA_KERNEL_NODE_PARAMS& node) {
   return {node.func != nullptr ? node.func : reinterpret_cast<Function>(node.kern),
           {{node.gridDimX, node.gridDimY, node.gridDimZ},
            {node.blockDimX, node.blockDimY, node.blockDimZ},
-           node.sharedMemBytes}};
+           node.sharedMemBytes},
+          node.ctx};
 }
 
 }  // namespace gpushare::driver

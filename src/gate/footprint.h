@@ -19,8 +19,6 @@
 #include <atomic>
 #include <cmath>
 #include <cstdint>
-#include <optional>
-#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "driver/driver.h"
@@ -44,20 +42,19 @@ inline constexpr float kLikeWidth = 1.25f;
 
 // Of a graph: the mean of its kernels', of which none counts for more than the device. 1 where it has none, they are not known,
 // it has commands besides, or they are not of like width: the replay takes all for as wide and as long as the mean, and one
-// long kernel of the whole device among many short ones of one SM would be charged next to nothing. `find(kernel,
-// &footprint)`: false where that is not known, and the kernel counts as the whole device.
-inline float GraphFootprint(const std::optional<std::vector<driver::GraphKernel>>& kernels,
-                            uint32_t commands,
-                            absl::FunctionRef<bool(const driver::GraphKernel&, float*)> find) {
-  if (!kernels.has_value() || kernels->empty() || kernels->size() != commands) return 1;
+// long kernel of the whole device among many short ones of one SM would be charged next to nothing. `of(kernel)`: 1 where
+// that is not known.
+inline float GraphFootprint(const driver::GraphContents& graph,
+                            absl::FunctionRef<float(const driver::GraphKernel&)> of) {
+  const size_t kernels = graph.kernels.size();
+  if (!graph.all_kernels || kernels == 0 || kernels != graph.commands) return 1;
   float sum = 0, most = 0;
-  for (const driver::GraphKernel& kernel : *kernels) {
-    float footprint = 1;
-    const float own = find(kernel, &footprint) ? std::min(footprint, 1.0f) : 1.0f;
+  for (const driver::GraphKernel& kernel : graph.kernels) {
+    const float own = std::min(of(kernel), 1.0f);
     sum += own;
     most = std::max(most, own);
   }
-  const float mean = sum / static_cast<float>(kernels->size());
+  const float mean = sum / static_cast<float>(kernels);
   return most <= kLikeWidth * mean ? mean : 1;
 }
 

@@ -96,7 +96,7 @@ float AtLeast(Calls&, CUgraphNode, const CUDA_MEMCPY3D*, CUcontext) { return 0; 
 float AtLeast(Calls&, CUgraphNode, const CUDA_MEMSET_NODE_PARAMS*, CUcontext) { return 0; }
 float AtLeast(Calls& calls, CUgraphNode, CUgraph child) {
   try {
-    return calls.PartsOf(child).footprint;
+    return calls.GraphFootprint(child);
   } catch (const std::bad_alloc&) {
     return 1;
   }

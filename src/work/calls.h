@@ -102,8 +102,11 @@ class Calls {
   // this part of the SMs from now on, in the mean, and what they held before if that is more: how wide those were whose
   // place they took nobody knows any more. 1: nothing is known of them.
   void GraphChanged(CUgraphExec exec, float at_least = 1);
-  float KernelFootprint(const driver::GraphKernel& kernel);
-  gate::GraphParts::Parts PartsOf(CUgraph graph);
+  float KernelFootprint(const driver::GraphKernel& kernel) {
+    return KernelFootprint(gate::KernelKey(kernel.function, kernel.shape), kernel.function,
+                           kernel.shape);
+  }
+  float GraphFootprint(CUgraph graph) { return GraphFootprint(opened_.ContentsOf(graph)); }
   CUresult GraphExecDestroy(CUgraphExec exec);
   // Before it is destroyed by another way.
   void GraphDestroyed(CUgraphExec exec) {
@@ -336,6 +339,8 @@ class Calls {
                        CUstream stream, absl::FunctionRef<CUresult()> call);
   gate::Work KernelWork(CUfunction function, const driver::LaunchShape& shape, bool cooperative);
   bool FindFootprint(CUfunction function, const driver::LaunchShape& shape, float* footprint);
+  float KernelFootprint(uint64_t key, CUfunction function, const driver::LaunchShape& shape);
+  float GraphFootprint(const driver::GraphContents& graph);
   int SmCount();  // of the current device
 
   const driver::Driver& opened_;

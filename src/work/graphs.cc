@@ -34,29 +34,17 @@ void Calls::GraphChanged(CUgraphExec exec, float at_least) {
   graph_parts_.Put(exec, parts);
 }
 
-float Calls::KernelFootprint(const driver::GraphKernel& kernel) {
-  float footprint = 1;
-  const uint64_t key = gate::KernelKey(kernel.function, kernel.shape);
-  if (footprints_.Find(key, &footprint)) return footprint;
-  if (!FindFootprint(kernel.function, kernel.shape, &footprint)) return 1;
-  footprints_.Put(key, footprint);
-  return footprint;
-}
-
-gate::GraphParts::Parts Calls::PartsOf(CUgraph graph) {
-  const uint32_t commands = opened_.CommandsOf(graph);
-  return {commands, gate::GraphFootprint(opened_.KernelsOf(graph), commands,
-                                         [this](const driver::GraphKernel& kernel, float* found) {
-                                           *found = KernelFootprint(kernel);
-                                           return true;
-                                         })};
+float Calls::GraphFootprint(const driver::GraphContents& graph) {
+  return gate::GraphFootprint(
+      graph, [this](const driver::GraphKernel& kernel) { return KernelFootprint(kernel); });
 }
 
 void Calls::GraphInstantiated(CUgraphExec exec, CUgraph graph) {
   NewVersion(exec);  // another may have had the handle
   try {
-    graph_parts_.Put(exec, PartsOf(graph));
-    spread_.Put(exec, spread_.PlacesOf(graph));
+    const driver::GraphContents contents = opened_.ContentsOf(graph);
+    graph_parts_.Put(exec, {contents.commands, GraphFootprint(contents)});
+    spread_.Put(exec, spread_.PlacesOf(contents));
   } catch (const std::bad_alloc&) {
     // The driver has made it, and its caller is to have it: it is charged as one that nobody saw.
     graph_parts_.Put(exec, {});

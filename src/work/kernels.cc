@@ -34,16 +34,21 @@ bool Calls::FindFootprint(CUfunction function, const driver::LaunchShape& shape,
   return true;
 }
 
+float Calls::KernelFootprint(uint64_t key, CUfunction function, const driver::LaunchShape& shape) {
+  float footprint = 1;
+  if (!footprints_.Find(key, &footprint) && FindFootprint(function, shape, &footprint))
+      [[unlikely]] {
+    footprints_.Put(key, footprint);
+  }
+  return footprint;
+}
+
 gate::Work Calls::KernelWork(CUfunction function, const driver::LaunchShape& shape,
                              bool cooperative) {
   gate::Work work;
   work.key = gate::KernelKey(function, shape);
   if (cooperative) work.kind = gate::Work::Kind::kCooperative;
-  if (!footprints_.Find(work.key, &work.footprint)) [[unlikely]] {
-    if (FindFootprint(function, shape, &work.footprint)) {
-      footprints_.Put(work.key, work.footprint);
-    }
-  }
+  work.footprint = KernelFootprint(work.key, function, shape);
   return work;
 }
 

@@ -33,11 +33,15 @@ bool IsDefault(CUstream stream) { return reinterpret_cast<uintptr_t>(stream) <= 
 
 }  // namespace
 
-Spread::Places Spread::PlacesOf(CUgraph graph) const {
+Spread::Places Spread::PlacesOf(const driver::GraphContents& graph) const {
   Places places;
   CUdevice here = -1;
   if (driver_.CtxGetDevice(&here) != CUDA_SUCCESS) return places;
-  for (const driver::Context context : opened_.KernelContextsOf(graph)) {
+  std::vector<driver::Context> seen;
+  for (const driver::GraphKernel& kernel : graph.kernels) {
+    const driver::Context context = kernel.context;
+    if (context == nullptr || std::find(seen.begin(), seen.end(), context) != seen.end()) continue;
+    seen.push_back(context);
     const Within within(driver_, context);
     CUdevice device = -1;
     if (!within.pushed() || driver_.CtxGetDevice(&device) != CUDA_SUCCESS) continue;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Graphs with kernels on other GPUs than that of the stream they are launched into, and the streams that stand for them there.
 //
-//   spread.Put(exec, spread.PlacesOf(driver, graph));     // when it was instantiated
+//   spread.Put(exec, spread.PlacesOf(contents));          // when it was instantiated
 //   for (const Place& place : spread.Find(exec)) ... spread.StandIn(payer.gates, place.context) ...
 //
 // Nothing of the program's marks where a graph begins and ends on another GPU, and no node may be added to it. So the
@@ -35,12 +35,12 @@ class Spread {
   };
   using Places = std::vector<Place>;
 
-  explicit Spread(const driver::Driver& driver) : opened_(driver), driver_(driver.table()) {}
+  explicit Spread(const driver::Driver& driver) : driver_(driver.table()) {}
   Spread(const Spread&) = delete;
   Spread& operator=(const Spread&) = delete;
 
   // Where the kernels of a graph run, one place a GPU; none where all run on the current context's.
-  Places PlacesOf(CUgraph graph) const;
+  Places PlacesOf(const driver::GraphContents& graph) const;
   // No places: another executable may have had the handle.
   void Put(CUgraphExec exec, Places places);
   Places Find(CUgraphExec exec) const;
@@ -55,7 +55,6 @@ class Spread {
   bool Before(CUdevice a, CUdevice b) const;
 
  private:
-  const driver::Driver& opened_;
   const driver::Table& driver_;
   std::atomic<size_t> graphs_{0};
   mutable base::Mutex mutex_;

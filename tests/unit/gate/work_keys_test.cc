@@ -36,18 +36,19 @@ TEST(GraphParts, WhatDoesNotFitIsCutOff) {
 }
 
 TEST(GraphFootprint, IsTheMeanOfKernelsOfLikeWidth) {
-  const auto of = [](std::initializer_list<float> footprints, uint32_t others = 0) {
-    std::vector<driver::GraphKernel> kernels;
+  const auto of = [](std::initializer_list<float> footprints, uint32_t others = 0,
+                     bool all = true) {
+    driver::GraphContents graph;
     std::vector<float> found(footprints);
     for (size_t i = 0; i < found.size(); ++i) {
-      kernels.push_back({reinterpret_cast<driver::Function>(i + 1), {}});
+      graph.kernels.push_back({reinterpret_cast<driver::Function>(i + 1), {}});
     }
-    const auto commands = static_cast<uint32_t>(kernels.size()) + others;
-    return GraphFootprint(kernels, commands,
-                          [&](const driver::GraphKernel& kernel, float* footprint) {
-                            *footprint = found[reinterpret_cast<uintptr_t>(kernel.function) - 1];
-                            return *footprint > 0;  // 0: the driver does not say
-                          });
+    graph.commands = static_cast<uint32_t>(found.size()) + others;
+    graph.all_kernels = all;
+    return GraphFootprint(graph, [&](const driver::GraphKernel& kernel) {
+      const float footprint = found[reinterpret_cast<uintptr_t>(kernel.function) - 1];
+      return footprint > 0 ? footprint : 1;  // 0: the driver does not say
+    });
   };
   EXPECT_EQ(of({}), 1);
   EXPECT_FLOAT_EQ(of({0.25f}), 0.25f);
@@ -56,7 +57,8 @@ TEST(GraphFootprint, IsTheMeanOfKernelsOfLikeWidth) {
   EXPECT_EQ(of({0.25f, 0.75f}), 1);      // as long as the others the wide one need not be
   EXPECT_EQ(of({0.5f, 0}), 1);
   EXPECT_EQ(of({0.25f}, 1), 1);  // a copy
-  EXPECT_EQ(GraphFootprint(std::nullopt, 0, [](const auto&, float*) { return true; }), 1);
+  EXPECT_EQ(of({}, 0, false), 1);
+  EXPECT_EQ(of({0.25f}, 0, false), 1);  // bodies of conditional nodes besides
 }
 
 }  // namespace
