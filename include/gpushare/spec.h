@@ -26,8 +26,9 @@
 //                     idle may be ahead by: 500us, 20ms, 1s
 //   priority          high, normal, low                                   the tenant's, else normal
 //   h2d, d2h          1KB/s to 10TB/s: 4GB/s, 512MiB/s; none              no limit
-//   isolation         shared, context, green (process: Unimplemented)     shared
-//                     green needs compute or guarantee, rounded up to the driver's steps of SMs
+//   isolation         shared, context, green, process                     shared
+//                     green needs compute or guarantee, rounded up to the driver's steps of SMs,
+//                     process needs a broker, and no other tenant of the GPU in the process
 //   oversubscription  off (swap: Unimplemented)                           off
 //   policy            a name of PolicyNames()                             none
 //
@@ -68,7 +69,7 @@ enum class Isolation {
   kShared = GPUSHARE_ISOLATION_SHARED,  // one context: an illegal address ends every tenant's work
   kContext = GPUSHARE_ISOLATION_CONTEXT,  // one of its own: a fault of its own
   kGreen = GPUSHARE_ISOLATION_GREEN,      // SMs of its own; faults as shared
-  kProcess = GPUSHARE_ISOLATION_PROCESS,  // Unimplemented
+  kProcess = GPUSHARE_ISOLATION_PROCESS,  // a process of its own, by a broker: faults of its own
 };
 
 enum class Oversubscription {

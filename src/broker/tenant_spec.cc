@@ -17,10 +17,11 @@ absl::Status CheckTenantKeys(const gpushare_spec& spec) {
         "spec field 'memory_cap': a tenant of a broker cannot borrow what others leave unused; "
         "'memory' is all that it may hold");
   }
-  if ((spec.set & GPUSHARE_SPEC_ISOLATION) != 0 && spec.isolation != GPUSHARE_ISOLATION_SHARED) {
+  if ((spec.set & GPUSHARE_SPEC_ISOLATION) != 0 && spec.isolation != GPUSHARE_ISOLATION_SHARED &&
+      spec.isolation != GPUSHARE_ISOLATION_PROCESS) {
     return absl::UnimplementedError(
-        "spec field 'isolation': a tenant of a broker has 'shared' only; each of its processes "
-        "has contexts of its own anyway, and the others are of the SDK");
+        "spec field 'isolation': a tenant of a broker is processes of its own, which 'process' "
+        "says; the others divide one process, and are of the SDK");
   }
   return absl::OkStatus();
 }

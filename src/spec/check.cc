@@ -111,9 +111,6 @@ absl::Status CheckMemoryCap(const gpushare_spec& s) {
 }
 
 absl::Status CheckOffered(const gpushare_spec& s) {
-  if ((s.set & GPUSHARE_SPEC_ISOLATION) && s.isolation == GPUSHARE_ISOLATION_PROCESS) {
-    return NotYet(Key::kIsolation, WordOf(kIsolations, s.isolation));
-  }
   if ((s.set & GPUSHARE_SPEC_OVERSUBSCRIPTION) &&
       s.oversubscription != GPUSHARE_OVERSUBSCRIPTION_OFF) {
     return NotYet(Key::kOversubscription, WordOf(kOversubscriptions, s.oversubscription));

@@ -22,7 +22,7 @@ constexpr Field kFields[] = {
     {Key::kPriority, "priority", GPUSHARE_SPEC_PRIORITY, "high, normal or low"},
     {Key::kH2d, "h2d", GPUSHARE_SPEC_H2D, "1KB/s to 10TB/s (4GB/s, 512MiB/s) or none"},
     {Key::kD2h, "d2h", GPUSHARE_SPEC_D2H, "1KB/s to 10TB/s (4GB/s, 512MiB/s) or none"},
-    {Key::kIsolation, "isolation", GPUSHARE_SPEC_ISOLATION, "shared, context or green"},
+    {Key::kIsolation, "isolation", GPUSHARE_SPEC_ISOLATION, "shared, context, green or process"},
     {Key::kOversubscription, "oversubscription", GPUSHARE_SPEC_OVERSUBSCRIPTION, "off"},
     {Key::kPolicy, "policy", GPUSHARE_SPEC_POLICY, "a policy by name"},
 };

@@ -53,7 +53,7 @@ class Status(unittest.TestCase):
             (("--memory", "3GiB"), "memory=3GiB,compute=20%,h2d=1GB/s\n"),
         ]:
             self.assertEqual(run(*options, *show, env={**os.environ, **own}).stdout, came)
-        for spec, words in [("memory=much", "GPUSHARE_SPEC: "), ("isolation=green", "'shared' only")]:
+        for spec, words in [("memory=much", "GPUSHARE_SPEC: "), ("isolation=green", "which 'process' says")]:
             wrong = run("--", "true", env={**os.environ, "GPUSHARE_SPEC": spec})
             self.assertEqual(wrong.returncode, 2, wrong)
             self.assertIn(words, wrong.stderr)

@@ -342,7 +342,7 @@ typedef enum gpushare_isolation {
   GPUSHARE_ISOLATION_SHARED = 0,  /* one context, one fault domain */
   GPUSHARE_ISOLATION_CONTEXT = 1, /* a context of its own */
   GPUSHARE_ISOLATION_GREEN = 2,   /* SMs of its own */
-  GPUSHARE_ISOLATION_PROCESS = 3  /* UNIMPLEMENTED */
+  GPUSHARE_ISOLATION_PROCESS = 3  /* no other tenant in the process; takes a broker */
 } gpushare_isolation;
 
 typedef enum gpushare_oversubscription {

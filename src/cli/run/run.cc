@@ -62,10 +62,11 @@ absl::Status CheckOfProgram(const std::string& text) {
   if (!spec.ok()) return spec.status();
   if (const absl::Status valid = spec->Validate(); !valid.ok()) return valid;
   // The program makes its contexts itself.
-  if (spec->isolation.value_or(Isolation::kShared) != Isolation::kShared) {
+  const Isolation isolation = spec->isolation.value_or(Isolation::kProcess);
+  if (isolation != Isolation::kShared && isolation != Isolation::kProcess) {
     return absl::UnimplementedError(
-        "spec field 'isolation': a program that is run has 'shared' only; the others are of the "
-        "SDK");
+        "spec field 'isolation': a program that is run is a process of its own, which 'process' "
+        "says; the others divide one process, and are of the SDK");
   }
   return absl::OkStatus();
 }

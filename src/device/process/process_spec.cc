@@ -14,12 +14,14 @@ std::string TextOfEnvironment(int ordinal) {
 }
 
 absl::StatusOr<gpushare_spec> ParseProcessSpec(const std::string& text) {
-  GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec spec, spec::ParseSpec(text));
+  GPUSHARE_ASSIGN_OR_RETURN(gpushare_spec spec, spec::ParseSpec(text));
   GPUSHARE_RETURN_IF_ERROR(spec::ValidateSpec(spec));
-  // A program makes its contexts itself.
-  if ((spec.set & GPUSHARE_SPEC_ISOLATION) && spec.isolation != GPUSHARE_ISOLATION_SHARED) {
-    return absl::InvalidArgumentError("isolation: 'shared' only");
+  // A program makes its contexts itself. No other's are in its process; what it makes there are parts of it.
+  if ((spec.set & GPUSHARE_SPEC_ISOLATION) && spec.isolation != GPUSHARE_ISOLATION_SHARED &&
+      spec.isolation != GPUSHARE_ISOLATION_PROCESS) {
+    return absl::InvalidArgumentError("isolation: 'shared' or 'process' only");
   }
+  spec.set &= ~uint32_t{GPUSHARE_SPEC_ISOLATION};
   return spec;
 }
 

@@ -20,6 +20,13 @@ absl::StatusOr<spec::Limits> VirtualDevice::Resolve(const gpushare_spec& spec) c
                      ": spec field 'isolation': it cannot change while the virtual device is "
                      "there; close it, and create another one"));
   }
+  if (isolation_ == GPUSHARE_ISOLATION_PROCESS && raw_gpu_->session() == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("tenant ", Quoted(tenant_->name()),
+                     ": spec field 'isolation': process given, and no broker divides the GPU "
+                     "between processes; name one (the runtime's 'broker', GPUSHARE_BROKER), or "
+                     "use 'context'"));
+  }
   GPUSHARE_ASSIGN_OR_RETURN(spec::Limits limits,
                             spec::ResolveSpec(spec, tenant_->priority(), raw_gpu_->capacity()));
   if (isolation_ != GPUSHARE_ISOLATION_GREEN) return limits;

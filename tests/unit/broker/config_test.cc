@@ -210,6 +210,7 @@ TEST(BrokerConfig, RefusesWhatATenantOfABrokerCannotHave) {
               HasSubstr("broker.yaml:3: tenants[0].spec: spec field 'memory_cap'"));
   EXPECT_THAT(Refused("tenants:\n- name: a\n  spec: isolation=context\n"),
               HasSubstr("spec field 'isolation'"));
+  EXPECT_TRUE(ParseConfig("tenants:\n- name: a\n  spec: isolation=process\n", "broker.yaml").ok());
   EXPECT_THAT(Refused(absl::StrCat("tenants:\n- name: a\n  spec: memory=1GiB\n  on:\n    ", kGpu,
                                    ": memory_cap=4GiB\n")),
               HasSubstr(absl::StrCat("broker.yaml:5: tenants[0].on.", kGpu)));

@@ -210,6 +210,18 @@ TEST_F(IsolationTest, AFaultInAPartitionTakesAllButThoseWithTheirOwnContext) {
   EXPECT_THAT(Told(Incident::Kind::kFault), ::testing::ElementsAre("green", "shared"));
 }
 
+// ---- process ----
+
+// With a broker: tests/processes/isolation_test.py.
+TEST_F(IsolationTest, AProcessOfItsOwnTakesABroker) {
+  const Tenant tenant = Must(Tenant::Create(*runtime_, {.name = "own"}));
+  const absl::Status refused =
+      VirtualDevice::Create(*gpu_, tenant, Must(VirtualDeviceSpec::Parse("isolation=process")))
+          .status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("GPUSHARE_BROKER"));
+}
+
 // ---- context ----
 
 TEST_F(IsolationTest, AFaultInItsOwnContextIsItsOwn) {
