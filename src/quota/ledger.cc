@@ -124,8 +124,12 @@ Grant Account::ReserveBefore(uint64_t bytes, base::Clock& clock, Time deadline,
     grant.granted = line().Charge(*this, bytes, clock, deadline, ticket, look);
     if (waiters_->load() != 0) Serve();  // it lends again
   }
-  grant.left = Left();
-  if (parent_ != nullptr) grant.left = std::min(grant.left, parent_->Left());
+  // Of a refusal what could have been had: what it has lent did not come back.
+  const auto left_of = [&](const Account& one) {
+    return grant.granted ? one.Left() : one.Reachable();
+  };
+  grant.left = left_of(*this);
+  if (parent_ != nullptr) grant.left = std::min(grant.left, left_of(*parent_));
   if (!grant.granted && ticket == nullptr) CountDenied();
   return grant;
 }

@@ -141,7 +141,8 @@ absl::StatusOr<driver::DevicePtr> DriverPool::Get(const VirtualDevice::Request& 
   if (request.wait) return Wait(request, order, needs);
   device_.account().CountDenied();
   device_.Memory(&left, &total);
-  return device_.Refuse(request, left, needs);
+  // Without what the tenant has lent, which did not come back.
+  return device_.Refuse(request, std::min(left, device_.account().Reachable()), needs);
 }
 
 absl::StatusOr<driver::DevicePtr> DriverPool::Allocate(const VirtualDevice::Request& request,

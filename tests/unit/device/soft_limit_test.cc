@@ -2,6 +2,7 @@
 // Memory beyond the quota (`memory_cap`), on every strategy: what may be borrowed, how it comes back to who it is
 // promised to, and who is asked for it.
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -139,8 +140,15 @@ TEST_P(SoftLimitTest, WithoutAnAnswerAnOwnerIsRefusedOrWaits) {
   EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
   EXPECT_THAT(std::string(refused.message()), HasSubstr("4 GiB of it are lent to others"));
   const absl::Duration began = runtime_->Now();
-  EXPECT_EQ(owner->allocator.Allocate(GiB(1), {.timeout = absl::Milliseconds(20)}).status().code(),
-            absl::StatusCode::kDeadlineExceeded);
+  const absl::Status late =
+      owner->allocator.Allocate(GiB(1), {.timeout = absl::Milliseconds(20)}).status();
+  EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded) << late;
+  // What is lent and did not come back was not to be had.
+  for (const absl::Status& each : {refused, late}) {
+    const std::optional<ErrorDetail> detail = ErrorDetail::Of(each);
+    ASSERT_TRUE(detail.has_value()) << each;
+    EXPECT_LT(detail->left, detail->asked) << each;
+  }
   EXPECT_NEAR(absl::ToDoubleMilliseconds(runtime_->Now() - began), 20, 2);
   Thread thread = Must(runtime_->StartThread("frees", [&] {
     runtime_->SleepFor(absl::Milliseconds(10));

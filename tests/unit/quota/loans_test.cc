@@ -427,6 +427,19 @@ TEST_F(LoansTest, AnOwnerThatWaitsIsServedByTheBorrowersFree) {
   borrower_->Cancel(60);
 }
 
+TEST_F(LoansTest, AnOwnerThatWaitedInVainHasNotLeftWhatIsLent) {
+  ASSERT_TRUE(borrower_->Reserve(90));  // 50 of them are the owner's
+  ASSERT_EQ(owner_->lent(), 50u);
+  const Grant refused = owner_->ReserveBefore(40, base::RealClock(), Time());
+  EXPECT_FALSE(refused);
+  EXPECT_EQ(refused.left, 10u);
+  borrower_->Cancel(90);
+  const Grant granted = owner_->ReserveBefore(40, base::RealClock(), Time());
+  EXPECT_TRUE(granted);
+  EXPECT_EQ(granted.left, 20u);
+  owner_->Cancel(40);
+}
+
 TEST_F(LoansTest, ABorrowerThatWaitsIsServedByAnybodysFree) {
   ASSERT_TRUE(owner_->Reserve(60));
   std::thread borrower(
