@@ -2,6 +2,7 @@
 #include "harness/method.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 
 #include "absl/strings/match.h"
@@ -53,6 +54,25 @@ std::optional<std::string> WithPriority(std::string value, bool high) {
     at += word.size();
   }
   return value;
+}
+
+constexpr const char* kWords[] = {"%SHARE%",        "%CAP%",    "%MEMORY_MIB%",
+                                  "%MEMORY_BYTES%", "%TENANT%", "%FOLDER%"};
+
+// The first that looks like one of ours and is none: a library would be told the word itself. Empty: there is none.
+std::string UnknownWord(const std::string& value) {
+  for (size_t at = value.find('%'); at != std::string::npos; at = value.find('%', at)) {
+    const size_t end = value.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ_", at + 1);
+    if (end == std::string::npos || value[end] != '%' || end < at + 3) {
+      ++at;
+      continue;
+    }
+    const std::string word = value.substr(at, end + 1 - at);
+    const auto is_it = [&](const char* ours) { return word == ours; };
+    if (std::none_of(std::begin(kWords), std::end(kWords), is_it)) return word;
+    at = end + 1;
+  }
+  return "";
 }
 
 bool Says(const Method& method, const char* what) {
@@ -143,6 +163,12 @@ absl::StatusOr<Method> FindMethod(std::string_view text) {
       return absl::InvalidArgumentError(
           absl::StrCat("method ", Quoted(method.name), ": ", Quoted(variable.second),
                        " given; a priority is %PRIORITY:HIGH:NORMAL%, the words for either"));
+    }
+    if (const std::string word = UnknownWord(variable.second); !word.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "method ", Quoted(method.name), ": ", Quoted(variable.second), " given, and ",
+          Quoted(word), " stands for nothing; allowed: ", absl::StrJoin(kWords, ", "),
+          ", %PRIORITY:HIGH:NORMAL%"));
     }
     method.environment.push_back(variable);
   }

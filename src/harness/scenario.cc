@@ -67,6 +67,7 @@ class ScenarioReader {
         length_(length) {}
 
   absl::Status Read(const Node& document) {
+    int length_line = document.line;
     const auto time = [this](Nanos least, Nanos most, Nanos* out) {
       return [=, this](const Node& value, Place place) {
         return ReadTime(in_, value, place, least, most, kSample, out);
@@ -85,7 +86,11 @@ class ScenarioReader {
            size_t which = 0;
            return ReadWord(in_, value, place, Names().c_str(), &which);
          }},
-        {"length", time(Millis(10), kLongestRun, &scenario_.length)},
+        {"length",
+         [&](const Node& value, Place place) {
+           length_line = value.line;
+           return ReadTime(in_, value, place, Millis(10), kLongestRun, kSample, &scenario_.length);
+         }},
         {"warm_up", time(Nanos(0), kLongestRun, &scenario_.warm_up)},
         {"window", time(Millis(10), kLongestRun, &scenario_.window)},
         {"short", [&](const Node& value, Place place) { return ReadShort(value, place); }},
@@ -97,7 +102,7 @@ class ScenarioReader {
     GPUSHARE_RETURN_IF_ERROR(in_.Keys(document, "", rules));
     if (scenario_.question == nullptr) return in_.Error(document.line, "question", "it is missing");
     if (scenario_.cases.empty()) return in_.Error(document.line, "cases", "at least one is wanted");
-    GPUSHARE_RETURN_IF_ERROR(CheckWhole(document.line, "length"));
+    GPUSHARE_RETURN_IF_ERROR(CheckWhole(length_line, "length"));
     // The other one is as good, whichever is asked for.
     Scenario shorter = scenario_;
     GPUSHARE_RETURN_IF_ERROR(Shorten(&shorter));
@@ -171,7 +176,13 @@ class ScenarioReader {
 
   absl::Status CheckWhole(int line, Place place) const {
     if (scenario_.warm_up + scenario_.window > scenario_.length) {
-      return in_.Error(line, place, "it has no window after the warm-up");
+      return in_.Error(line, place,
+                       absl::StrCat("it has no window after the warm-up: ",
+                                    spec::FormatDuration(scenario_.length), " of length, ",
+                                    spec::FormatDuration(scenario_.warm_up), " of warm_up and ",
+                                    spec::FormatDuration(scenario_.window),
+                                    " of window given; allowed: a length of the other two together "
+                                    "or more"));
     }
     for (size_t i = 0; i < scenario_.cases.size(); ++i) {
       GPUSHARE_RETURN_IF_ERROR(CheckCase(scenario_.cases[i], absl::StrCat("cases[", i, "]")));

@@ -68,6 +68,14 @@ TEST(Method, APriorityIsToldInTheWordsOfEach) {
   Case one;
   one.tenants.emplace_back().ask = {.high_priority = true};
   EXPECT_EQ(WhyNot(*method, one), "");
+  for (const char* const bad : {"%SHRE%", "%CAP%%CAPP%", "%cap%%MEMORY%"}) {
+    EXPECT_THAT(std::string(FindMethod(std::string("other=/l.so,CORES=") + bad).status().message()),
+                HasSubstr("' stands for nothing; allowed: %SHARE%, %CAP%, "))
+        << bad;
+  }
+  for (const char* const good : {"50%", "%", "%%", "%d%X%s", "100%CAP%", "%SHARE%%CAP%", "a%b%"}) {
+    EXPECT_TRUE(FindMethod(std::string("other=/l.so,CORES=") + good).ok()) << good;
+  }
   for (const char* const bad : {"%PRIORITY%", "%PRIORITY:1%", "%PRIORITY:1:2", "%PRIORITYS:1:2%"}) {
     EXPECT_THAT(std::string(FindMethod(std::string("other=/l.so,TASK=") + bad).status().message()),
                 HasSubstr("a priority is %PRIORITY:HIGH:NORMAL%"))

@@ -128,8 +128,12 @@ TEST(Scenario, IsTakenShort) {
   const auto refused = [](const char* by) {
     return Refused(With("cases:\n", std::string(by) + "\ncases:\n"));
   };
-  EXPECT_EQ(refused("short: {length: 400ms}"),
-            "s.yaml:6: short: it has no window after the warm-up");
+  EXPECT_EQ(
+      refused("short: {length: 400ms}"),
+      "s.yaml:6: short: it has no window after the warm-up: 400ms of length, 500ms of warm_up "
+      "and 1s of window given; allowed: a length of the other two together or more");
+  EXPECT_THAT(Refused(With("length: 2s", "length: 600ms")),
+              HasSubstr("s.yaml:3: length: it has no window after the warm-up: 600ms of length, "));
   EXPECT_EQ(refused("short: {cases: [three]}"),
             "s.yaml:6: short.cases: 'three' given; allowed: names of cases, each once");
   EXPECT_THAT(refused("short: {cases: [two, two]}"), HasSubstr("each once"));
