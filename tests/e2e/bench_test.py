@@ -874,6 +874,9 @@ class Bench(unittest.TestCase):
         self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
         for name in names:
             self.assertRegex(result.stdout, f"(?m)^{name}: .*\n  native: ")
+        # One run each: the sentences have no intervals, and it is said what they are good for.
+        self.assertIn("\nGPU: simulated; each case once, short: for a look. Figures to quote, with intervals: ", result.stdout)
+        self.assertRegex(result.stdout, r"\b[1-9]\d* requests? that fitted into one refused")  # a count
         runs = [json.loads(line) for line in pathlib.Path(self.path("all.jsonl")).read_text().splitlines()[1:]]
         self.assertEqual(sorted({run["scenario"] for run in runs}), names)
         self.assertEqual([run for run in runs if "error" in run], [])

@@ -131,10 +131,10 @@ void AddBenchCommands(CLI::App* app, std::function<ExitCode()>* chosen) {
   CLI::App* const run = bench->add_subcommand("run", "runs scenarios by each method in turns");
   run->add_option("scenarios", options->scenarios, "YAML files, or names of `bench scenarios`")
       ->required()
-      ->type_name("FILE...");
+      ->type_name("FILE");
   run->add_flag("--short", options->as_short, "as their `short:` has them, for a look");
   run->add_option("--case", options->cases, "these cases alone; may be given several times")
-      ->type_name("NAME ...");
+      ->type_name("NAME");
   AddRunOptions(run, options.get(), "native and gpushare");
   run->callback([=] { *chosen = [=] { return RunBench(*options); }; });
 
@@ -181,7 +181,7 @@ void AddBenchCommands(CLI::App* app, std::function<ExitCode()>* chosen) {
       "standard output");
   report->add_option("results", wanted->results, "what `bench run --out` wrote")
       ->required()
-      ->type_name("FILE...");
+      ->type_name("FILE");
   report
       ->add_option("--html", wanted->html, "one page that needs nothing else; '-': standard output")
       ->type_name("FILE");

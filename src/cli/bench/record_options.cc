@@ -59,7 +59,7 @@ void AddRecordCommand(CLI::App* bench, std::function<ExitCode()>* chosen) {
                    "end the program (SIGTERM) when --kernels or --seconds has been reached");
   record->add_option("command", options->command, "the program and its arguments, after --")
       ->required()
-      ->type_name("PROGRAM [ARGUMENT...]");
+      ->type_name("PROGRAM [ARGUMENT]");
   record->positionals_at_end();
   record->callback([=] { *chosen = [=] { return RecordProgram(*options); }; });
 }

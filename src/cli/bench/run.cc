@@ -151,6 +151,23 @@ absl::StatusOr<harness::ResultsFile> OpenResults(const std::string& path) {
 }
 
 // Of results that could not all be written: what is there all the same.
+// What sentences without intervals are good for.
+std::string HowItWasMade(const BenchOptions& options, const harness::Results& results,
+                         size_t turns) {
+  const size_t runs = results.runs.size();
+  std::string text =
+      absl::StrCat("GPU: ", Printable(results.circumstances.gpu, 200), "; each case ",
+                   options.repetitions == 1 ? "once" : absl::StrCat(options.repetitions, " times"),
+                   options.as_short ? ", short: for a look" : "");
+  if (runs < turns) absl::StrAppend(&text, "; ", runs, " of ", turns, " runs, then it ended");
+  if (options.as_short || options.repetitions < 6) {
+    absl::StrAppend(&text,
+                    ". Figures to quote, with intervals: gpushare bench run SCENARIO "
+                    "--repetitions 6");
+  }
+  return text;
+}
+
 absl::Status Incomplete(const absl::Status& why, size_t written) {
   return absl::UnavailableError(absl::StrCat(why.message(), "; it ended there, and ", written,
                                              written == 1 ? " run is" : " runs are",
@@ -323,7 +340,8 @@ ExitCode RunBench(const BenchOptions& options) {
     std::fputs(text.c_str(), stdout);
   }
   if (options.sentences) {
-    std::printf("\nResults: %s%s%s; %.0f s\n", options.out.c_str(),
+    std::printf("\n%s\n", HowItWasMade(options, results, turns.size()).c_str());
+    std::printf("Results: %s%s%s; %.0f s\n", options.out.c_str(),
                 options.html.empty() ? "" : ", report: ", options.html.c_str(),
                 absl::ToDoubleSeconds(absl::Now() - begun));
   }

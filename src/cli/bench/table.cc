@@ -16,6 +16,7 @@
 #include "harness/compare.h"
 #include "harness/made_otherwise.h"
 #include "harness/method.h"
+#include "harness/report/words.h"
 #include "harness/statistics.h"
 
 namespace gpushare::cli {
@@ -59,7 +60,8 @@ struct CaseTable {
 // Of a file, which anybody may have written.
 std::string Shown(const std::string& text) { return Printable(text, 500); }
 
-std::string Text(const harness::Median& median) {
+std::string Text(const harness::Median& median, std::string_view unit) {
+  if (unit.empty()) return harness::report::IntervalIn(unit, median);
   if (median.low == median.high) return Number(median.value);
   return absl::StrCat(Number(median.value), " [", Number(median.low), ", ", Number(median.high),
                       "]");
@@ -68,12 +70,12 @@ std::string Text(const harness::Median& median) {
 std::string Cell(const Row& row, const std::string& method) {
   const auto found = row.by_method.find(method);
   if (found == row.by_method.end()) return "-";
-  return found->second.empty() ? "no samples" : Text(harness::MedianOf(found->second));
+  return found->second.empty() ? "no samples" : Text(harness::MedianOf(found->second), row.unit);
 }
 
-std::string Text(const harness::Comparison::Side& side) {
+std::string Text(const harness::Comparison::Side& side, std::string_view unit) {
   if (!side.why.empty()) return Shown(side.why);
-  return absl::StrCat(Text(side.median), ", n = ", side.median.n);
+  return absl::StrCat(Text(side.median, unit), ", n = ", side.median.n);
 }
 
 // What would say more than `unsure`.
@@ -119,6 +121,7 @@ std::string ResultsText(const harness::Results& results) {
     }
   }
   std::string text;
+  bool several = false;
   for (const auto& [name, one] : cases.entries()) {
     absl::StrAppend(&text, text.empty() ? "" : "\n", Shown(name), "\n");
     std::vector<TextColumn> columns = {{"figure"}, {"unit"}};
@@ -127,6 +130,7 @@ std::string ResultsText(const harness::Results& results) {
       columns.push_back({Shown(method), Align::kRight});
       const auto count = one.repetitions.find(method);
       counts.push_back(count == one.repetitions.end() ? "-" : absl::StrCat(count->second));
+      several = several || (count != one.repetitions.end() && count->second > 1);
     }
     TextTable table(columns);
     table.AddRow(std::move(counts));
@@ -139,6 +143,8 @@ std::string ResultsText(const harness::Results& results) {
     for (const auto& [method, note] : one.notes.entries())
       absl::StrAppend(&text, Shown(method), " ", Shown(note), "\n");
   }
+  if (several) absl::StrAppend(&text, "\n", harness::report::kHowToRead, "\n");
+  if (results.runs.empty()) text = "There are no runs in these results.\n";
   return text;
 }
 
@@ -168,8 +174,8 @@ ExitCode CompareResults(const std::string& before, const std::string& after) {
     worse = worse || harness::IsWorse(each.verdict);
     unsure += each.verdict == harness::Verdict::kUnsure ? 1 : 0;
     table.AddRow({Shown(absl::StrCat(each.scenario, ": ", each.one_case)), Shown(each.method),
-                  Shown(each.figure), Shown(each.unit), Text(each.before), Text(each.after),
-                  harness::VerdictName(each.verdict)});
+                  Shown(each.figure), Shown(each.unit), Text(each.before, each.unit),
+                  Text(each.after, each.unit), harness::VerdictName(each.verdict)});
   }
   std::fputs(table.ToString().c_str(), stdout);
   if (unsure > 0) std::fputs(MoreRepetitions(unsure, compared).c_str(), stdout);

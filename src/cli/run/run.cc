@@ -135,7 +135,7 @@ void AddRunOptions(CLI::App* app, RunOptions* options) {
       "through the loader's audit interface: also plugins that bind past preloaded libraries");
   app->add_option("command", options->command, "the program and its arguments, after --")
       ->required()
-      ->type_name("PROGRAM [ARGUMENT...]");
+      ->type_name("PROGRAM [ARGUMENT]");
   app->positionals_at_end();
 }
 

@@ -106,11 +106,10 @@ std::string TellFaults(const report::ScenarioReport& scenario, size_t method) {
   const report::Worst failed = report::WorstOf(scenario, method, "failed");
   const report::Worst slowest = report::WorstOf(scenario, method, ".recovery");
   if (failed.row == nullptr || slowest.row == nullptr) return "";
-  const std::string others =
-      failed.median.value <= 0
-          ? "No other tenant failed"
-          : absl::StrCat(report::Interval(failed.median), " other tenants failed",
-                         report::InCase(scenario, failed));
+  const std::string others = failed.median.value <= 0
+                                 ? "No other tenant failed"
+                                 : absl::StrCat(report::Counted(failed.median, "other tenant"),
+                                                " failed", report::InCase(scenario, failed));
   if (slowest.median.value <= 0) {
     return absl::StrCat(others, ", and all kept what is theirs. ");
   }

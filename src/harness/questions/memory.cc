@@ -71,7 +71,7 @@ std::string TellMemory(const report::ScenarioReport& scenario, size_t method) {
   const std::string refused =
       hurt.median.value <= 0
           ? "every request within one was granted"
-          : absl::StrCat(report::Interval(hurt.median), " requests within one were refused",
+          : absl::StrCat(report::Counted(hurt.median, "request"), " that fitted into one refused",
                          report::InCase(scenario, hurt));
   return absl::StrCat(above, "; ", refused, ". ");
 }

@@ -34,7 +34,7 @@ std::string OfTheRest(const ScenarioReport& scenario, size_t method) {
   if (failed > 0) {
     absl::StrAppend(&text, text.empty() ? "" : ". ", failed, " of ", Count(runs, "run"), " failed");
   }
-  if (!why.empty()) absl::StrAppend(&text, ": ", absl::StrJoin(why, "; "));
+  if (!why.empty()) absl::StrAppend(&text, ": ", absl::StrJoin(why, " / "));
   return text.empty() ? "" : absl::StrCat(text, ".");
 }
 

@@ -37,7 +37,7 @@ void AppendSources(const Report& report, std::string* to) {
   for (const Given& given : report.given) {
     const Circumstances& in = given.results.circumstances;
     absl::StrAppend(to, "| ", known(given.file), " | ", known(in.begun), " | ", known(in.gpu),
-                    " | ", known(in.driver + (in.clocks.empty() ? "" : "; " + in.clocks)), " | ",
+                    " | ", known(DriverOf(in) + (in.clocks.empty() ? "" : "; " + in.clocks)), " | ",
                     known(in.machine), " | ", known(in.version));
     absl::StrAppend(to, " | ", known(in.commit), " | ", in.seed, " | ", given.results.runs.size(),
                     " |\n");
@@ -57,7 +57,7 @@ void AppendCase(const Report& report, const CaseReport& one, std::string* to) {
     for (const Part& part : one.parts) {
       const auto found = row.by_method.find(part.method);
       const bool there = found != row.by_method.end();
-      absl::StrAppend(to, " ", there ? Interval(found->second) : MissingOf(part), " |");
+      absl::StrAppend(to, " ", there ? IntervalIn(row.unit, found->second) : MissingOf(part), " |");
     }
     *to += "\n";
   }
@@ -73,6 +73,7 @@ void AppendCase(const Report& report, const CaseReport& one, std::string* to) {
 std::string MarkdownOf(const Report& report) {
   std::string text = "# Sharing a GPU: what was asked for, and what came of it\n\n";
   AppendSources(report, &text);
+  if (report.scenarios.empty()) text += "\nThere are no runs in these results.\n";
   for (const ScenarioReport& scenario : report.scenarios) {
     absl::StrAppend(&text, "\n## ", Plain(scenario.name), "\n\n");
     if (const std::string question = QuestionOf(scenario); !question.empty()) {
@@ -84,6 +85,7 @@ std::string MarkdownOf(const Report& report) {
     }
     for (const CaseReport& one : scenario.cases) AppendCase(report, one, &text);
   }
+  if (!report.scenarios.empty()) absl::StrAppend(&text, "\n", kHowToRead, "\n");
   return text;
 }
 

@@ -3,7 +3,6 @@
 
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "harness/report/headline.h"
@@ -39,11 +38,8 @@ class PageWriter {
     Put("</header>\n<main>\n");
     if (report_.scenarios.empty()) Put("<p>There are no runs in these results.</p>\n");
     for (size_t i = 0; i < report_.scenarios.size(); ++i) WriteScenario(i);
-    Put("</main>\n<footer class=\"faint\"><p>Made by <code>gpushare bench report</code>. A figure "
-        "of "
-        "several runs is their median, with the interval in which it lies in "
-        "brackets; pp are percentage points.</p></footer>\n"
-        "</body>\n</html>\n");
+    Put("</main>\n<footer class=\"faint\"><p>Made by <code>gpushare bench report</code>. ",
+        kHowToRead, "</p></footer>\n</body>\n</html>\n");
     return std::move(page_);
   }
 
@@ -67,9 +63,7 @@ class PageWriter {
            given.file);
       Term("date", in.begun);
       Term("GPU", in.gpu);
-      Term("driver", in.driver.empty() && absl::StartsWith(in.gpu, "simulated")
-                         ? "the simulated GPU's"
-                         : in.driver);
+      Term("driver", DriverOf(in));
       if (!in.clocks.empty()) Term("clocks", in.clocks);
       Term("machine", in.machine);
       Term("gpushare", in.version);
@@ -141,7 +135,7 @@ class PageWriter {
       for (const Part& part : one.parts) {
         const auto found = row.by_method.find(part.method);
         if (found != row.by_method.end()) {
-          Put("<td class=\"n\">", Interval(found->second), "</td>");
+          Put("<td class=\"n\">", IntervalIn(row.unit, found->second), "</td>");
         } else {
           Put("<td class=\"n none\">", MissingOf(part), "</td>");
         }

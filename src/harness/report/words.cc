@@ -100,6 +100,29 @@ std::string Interval(const Median& median) {
   return absl::StrCat(value, " [", low, ", ", high, "]");
 }
 
+std::string IntervalIn(std::string_view unit, const Median& median) {
+  const auto whole = [](double value) {
+    return std::fabs(value) < 1e9 && value == std::floor(value);
+  };
+  if (!unit.empty() || !whole(median.value) || !whole(median.low) || !whole(median.high)) {
+    return Interval(median);
+  }
+  const std::string value = WithDigits(median.value, 0);
+  if (median.low == median.high) return value;
+  return absl::StrCat(value, " [", WithDigits(median.low, 0), ", ", WithDigits(median.high, 0),
+                      "]");
+}
+
+std::string Counted(const Median& median, const std::string& what) {
+  const std::string number = IntervalIn("", median);
+  return absl::StrCat(number, " ", what, number == "1" ? "" : "s");
+}
+
+std::string DriverOf(const Circumstances& circumstances) {
+  const bool simulated = absl::StartsWith(circumstances.gpu, "simulated");
+  return circumstances.driver.empty() && simulated ? "the simulated GPU's" : circumstances.driver;
+}
+
 std::string Count(size_t number, const std::string& what) {
   return absl::StrCat(number, " ", what, number == 1 ? "" : "s");
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "harness/results.h"
 #include "harness/statistics.h"
 
 namespace gpushare::harness::report {
@@ -24,6 +25,16 @@ std::string Elided(std::string_view text, double ems);
 std::string Number(double value);
 // 12.3 [11.9, 12.8], or one number where the interval has no width that would show.
 std::string Interval(const Median& median);
+// Of a figure in `unit`: what has none and is whole is a count, "2 [1, 3]".
+std::string IntervalIn(std::string_view unit, const Median& median);
+// "1 tenant", "2 [1, 3] tenants".
+std::string Counted(const Median& median, const std::string& what);
+// What a figure and its brackets are, for people.
+inline constexpr char kHowToRead[] =
+    "A figure of several runs is their median, with the interval in which it lies in brackets (of "
+    "fewer than six runs their least and their greatest); pp are percentage points.";
+// Results of the simulated GPU need not name one.
+std::string DriverOf(const Circumstances& circumstances);
 // "1 run", "3 runs".
 std::string Count(size_t number, const std::string& what);
 // As people write it: µs for us.

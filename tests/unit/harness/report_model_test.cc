@@ -110,6 +110,13 @@ TEST(ReportWords, Numbers) {
   EXPECT_EQ(Number(1e300 * 1e300), "-");
   EXPECT_EQ(Interval({5, 4, 6, 0.95}), "5.00 [4.00, 6.00]");
   EXPECT_EQ(Interval({5, 4.999, 5.001, 0.95}), "5.00");
+  EXPECT_EQ(IntervalIn("", {5, 4, 6, 0.95}), "5 [4, 6]");
+  EXPECT_EQ(IntervalIn("", {5, 5, 5, 0.95}), "5");
+  EXPECT_EQ(IntervalIn("", {4.5, 4, 5, 0.95}), "4.50 [4.00, 5.00]");
+  EXPECT_EQ(IntervalIn("ms", {5, 4, 6, 0.95}), "5.00 [4.00, 6.00]");
+  EXPECT_EQ(Counted({1, 1, 1, 0.95}, "tenant"), "1 tenant");
+  EXPECT_EQ(Counted({2, 1, 3, 0.95}, "tenant"), "2 [1, 3] tenants");
+  EXPECT_EQ(Counted({0, 0, 0, 0.95}, "tenant"), "0 tenants");
   EXPECT_EQ(Latency(1500), "1.5 ms");
 }
 

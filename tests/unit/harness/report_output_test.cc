@@ -5,6 +5,7 @@
 #include "harness/report/csv.h"
 #include "harness/report/markdown.h"
 #include "harness/report/page.h"
+#include "harness/report/words.h"
 #include "report_bed.h"
 
 namespace gpushare::harness::report {
@@ -56,8 +57,21 @@ TEST(ReportPage, OfNothing) {
   const std::vector<Given> given = {GivenRuns({})};
   EXPECT_THAT(PageOf(ReportOf(given)), HasSubstr("There are no runs"));
   EXPECT_THAT(MarkdownOf(ReportOf(given)), HasSubstr("r.jsonl"));
+  EXPECT_THAT(MarkdownOf(ReportOf(given)), HasSubstr("There are no runs"));
   const std::string csv = CsvOf(ReportOf(given));
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 1);
+}
+
+TEST(ReportMarkdown, SaysHowToReadIt) {
+  std::vector<Given> given = {GivenRuns({ShareRun("gpushare", 0, 74, 70)})};
+  given[0].results.circumstances.gpu = "simulated as h100.yaml";
+  given[0].results.circumstances.driver = "";
+  const std::string text = MarkdownOf(ReportOf(given));
+  EXPECT_THAT(text, HasSubstr("the interval in which it lies in brackets"));
+  EXPECT_THAT(text, HasSubstr("| the simulated GPU's |"));
+  EXPECT_THAT(PageOf(ReportOf(given)), HasSubstr(std::string(kHowToRead)));
+  given[0].results.circumstances.gpu = "H200";
+  EXPECT_THAT(MarkdownOf(ReportOf(given)), HasSubstr("| not recorded |"));
 }
 
 TEST(ReportMarkdown, NothingInAFileIsMarkup) {
