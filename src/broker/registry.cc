@@ -39,16 +39,20 @@ Registry::Gpu& Registry::AddGpu(const GpuInfo& info) {
   return *(gpus_[info.uuid] = std::move(gpu));
 }
 
+absl::Status Registry::NoGpu(const std::string& uuid) const {
+  std::string there;
+  for (const auto& [known, gpu] : gpus_) absl::StrAppend(&there, " ", known);
+  return absl::NotFoundError(absl::StrCat("the broker has no GPU ", uuid, "; it has",
+                                          there.empty() ? " none yet" : there));
+}
+
 // ---- Shares
 
 absl::StatusOr<Registry::Gpu*> Registry::FindGpu(const ipc::OpenGpu& open, Time now,
                                                  Changed& changed) {
   if (const auto at = gpus_.find(open.uuid); at != gpus_.end()) return at->second.get();
   if (knows_gpus_) {
-    std::string there;
-    for (const auto& [uuid, gpu] : gpus_) absl::StrAppend(&there, " ", uuid);
-    return absl::NotFoundError(
-        absl::StrCat("the broker has no GPU ", open.uuid, "; it has", there));
+    return NoGpu(open.uuid);
   }
   if (gpus_.size() >= kMostNamedGpus) ForgetUnusedGpus(now, changed);
   if (open.uuid.empty() || open.uuid.size() > kMostUuid || open.memory == 0 ||

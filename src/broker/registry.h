@@ -195,6 +195,11 @@ class Registry {
     return Nanos(std::clamp<int64_t>(usage.throttled_ns.load(kRelaxed), 0, kMost));
   }
 
+  // For messages: 'a', 'b' and 3 more; of those that `may` says.
+  template <typename May>
+  std::string NamesOf(const May& may) const;
+  absl::Status NoTenant(const std::string& name) const;  // says which there are
+  absl::Status NoGpu(const std::string& uuid) const;     // the same
   absl::StatusOr<Tenant*> TenantFor(const Credentials& who, const ipc::Hello& hello,
                                     const Session* former);
   Session* FormerOf(const Credentials& who, const ipc::Hello& hello);

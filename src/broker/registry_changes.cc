@@ -14,7 +14,7 @@ namespace gpushare::broker {
 absl::StatusOr<std::string> Registry::Set(const std::string& tenant, const std::string& gpu,
                                           const std::string& change, Time now, Changed& changed) {
   const auto at = tenants_.find(tenant);
-  if (at == tenants_.end()) return absl::NotFoundError(absl::StrCat("no tenant '", tenant, "'"));
+  if (at == tenants_.end()) return NoTenant(tenant);
   GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec keys, spec::ParseSpec(change));
   // On all or on none.
   std::vector<Checked> changes;
@@ -32,6 +32,7 @@ absl::StatusOr<std::string> Registry::Set(const std::string& tenant, const std::
     changes.push_back({share->second.get(), merged, limits, share->second->dormant});
     ended.insert(spec::EndedBy(share->second->spec, keys));
   }
+  if (!gpu.empty() && gpus_.find(gpu) == gpus_.end()) return NoGpu(gpu);
   if (changes.empty()) {
     return absl::NotFoundError(absl::StrCat("tenant '", tenant, "' has no share of ",
                                             gpu.empty() ? "any GPU" : "GPU " + gpu));
@@ -48,7 +49,7 @@ absl::StatusOr<std::string> Registry::Set(const std::string& tenant, const std::
 absl::Status Registry::Suspend(const std::string& tenant, bool suspended, Time now,
                                Changed& changed) {
   const auto at = tenants_.find(tenant);
-  if (at == tenants_.end()) return absl::NotFoundError(absl::StrCat("no tenant '", tenant, "'"));
+  if (at == tenants_.end()) return NoTenant(tenant);
   at->second->suspended = suspended;
   at->second->look_at = dormant_until_ = Time{};
   for (const auto& [uuid, gpu] : gpus_) {
@@ -65,13 +66,13 @@ absl::Status Registry::Drain(const std::string& tenant, const std::string& gpu, 
   }
   if (!gpu.empty()) {
     const auto at = gpus_.find(gpu);
-    if (at == gpus_.end()) return absl::NotFoundError(absl::StrCat("no GPU ", gpu));
+    if (at == gpus_.end()) return NoGpu(gpu);
     at->second->draining = draining;
     for (Session& session : sessions_) TellOfDraining(session, changed);
     return absl::OkStatus();
   }
   if (!tenant.empty() && tenants_.find(tenant) == tenants_.end()) {
-    return absl::NotFoundError(absl::StrCat("no tenant '", tenant, "'"));
+    return NoTenant(tenant);
   }
   if (!tenant.empty() && !draining && draining_) {
     return absl::FailedPreconditionError(

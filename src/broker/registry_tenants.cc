@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "broker/registry.h"
 #include "broker/tenant_spec.h"
 #include "spec/text.h"
@@ -22,7 +23,28 @@ bool May(const TenantConfig& tenant, const Registry::Credentials& who) {
   return in(tenant.uids, who.uid) || in(tenant.gids, who.gid);
 }
 
+// In a message; of more it says how many.
+constexpr size_t kNamesShown = 10;
+
 }  // namespace
+
+template <typename May>
+std::string Registry::NamesOf(const May& may) const {
+  std::string text;
+  size_t found = 0;
+  for (const auto& [name, tenant] : tenants_) {
+    if (!may(*tenant) || found++ >= kNamesShown) continue;
+    absl::StrAppend(&text, text.empty() ? "" : ", ", Quoted(name));
+  }
+  if (found > kNamesShown) absl::StrAppend(&text, " and ", found - kNamesShown, " more");
+  return text;
+}
+
+absl::Status Registry::NoTenant(const std::string& name) const {
+  const std::string there = NamesOf([](const Tenant&) { return true; });
+  return absl::NotFoundError(absl::StrCat("no tenant ", Quoted(name), "; there ",
+                                          there.empty() ? "is none" : "are ", there));
+}
 
 // The session that this process has lost, if any.
 Registry::Session* Registry::FormerOf(const Credentials& who, const ipc::Hello& hello) {
@@ -61,16 +83,19 @@ absl::StatusOr<Registry::Tenant*> Registry::TenantFor(const Credentials& who,
   bool numbered = false;
   if (name.empty()) {
     int found = 0;
+    const auto is_named = [&who](const Tenant& tenant) {
+      const bool named = !tenant.config.uids.empty() || !tenant.config.gids.empty();
+      return tenant.listed && named && May(tenant.config, who);
+    };
     for (const auto& [known, tenant] : tenants_) {
-      const bool named = !tenant->config.uids.empty() || !tenant->config.gids.empty();
-      if (!tenant->listed || !named || !May(tenant->config, who)) continue;
+      if (!is_named(*tenant)) continue;
       name = known;
       ++found;
     }
     if (found > 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("user ", who.uid, " may be any of ", found,
-                       " tenants of the configuration: say which with GPUSHARE_TENANT"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "user ", who.uid, " may be any of ", found, " tenants of the configuration (",
+          NamesOf(is_named), "): say which with GPUSHARE_TENANT"));
     }
     if (found == 0 && !config_.unlisted) {
       return absl::PermissionDeniedError(absl::StrCat(
@@ -101,8 +126,12 @@ absl::StatusOr<Registry::Tenant*> Registry::TenantFor(const Credentials& who,
     return &tenant;
   }
   if (!config_.unlisted) {
+    // Of others' nobody is told.
+    const std::string own =
+        NamesOf([&who](const Tenant& tenant) { return tenant.listed && May(tenant.config, who); });
     return absl::NotFoundError(absl::StrCat(
-        "there is no tenant '", name, "': add it to the configuration, or allow 'unlisted' ones"));
+        "there is no tenant '", name, "': add it to the configuration, or allow 'unlisted' ones",
+        own.empty() ? "" : "; user ", own.empty() ? "" : absl::StrCat(who.uid, " may be ", own)));
   }
   GPUSHARE_RETURN_IF_ERROR(spec::ValidateTenantName(name));
   GPUSHARE_RETURN_IF_ERROR(MayBeOwn(hello.spec));

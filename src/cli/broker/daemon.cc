@@ -233,9 +233,13 @@ ExitCode RunDaemon(const DaemonOptions& options) {
   const absl::StatusOr<std::string> metrics = MetricsOf(options, *config);
   if (!metrics.ok()) return Fail("broker", kExitUsage, metrics.status());
   if (options.check) {
-    std::printf("%s is valid: %zu tenants\n",
-                options.config.empty() ? "no configuration" : options.config.c_str(),
-                config->tenants.size());
+    const size_t tenants = config->tenants.size();
+    if (options.config.empty()) {
+      std::printf("no --config is given: there are no tenants\n");
+    } else {
+      std::printf("%s is valid: %zu tenant%s\n", options.config.c_str(), tenants,
+                  tenants == 1 ? "" : "s");
+    }
     for (const std::string& doubt : broker::DoubtsOf(*config)) {
       std::fprintf(stderr, "gpushare broker: %s\n", doubt.c_str());
     }

@@ -261,6 +261,38 @@ TEST_F(RegistryTest, WithoutUnlistedOnesThereAreNoDormantOnes) {
   EXPECT_TRUE(absl::IsNotFound(Try("a", "").status()));
 }
 
+TEST_F(RegistryTest, WhoIsWrongIsToldWhatThereIs) {
+  Config config;
+  for (int i = 0; i < 12; ++i) {
+    TenantConfig& tenant = config.tenants.emplace_back();
+    tenant.name = absl::StrCat("t", i / 10, i % 10);
+    tenant.uids = {i < 3 ? 7u : 8u};
+  }
+  ASSERT_TRUE(Apply(config).ok());
+  EXPECT_EQ(registry_.Suspend("t1", true, now_, changed_).message(),
+            "no tenant 't1'; there are 't00', 't01', 't02', 't03', 't04', 't05', 't06', 't07', "
+            "'t08', 't09' and 2 more");
+  EXPECT_EQ(registry_.Drain("", "GPU-x", true, changed_).message().substr(0, 36),
+            "the broker has no GPU GPU-x; it has ");
+  EXPECT_EQ(
+      registry_.Set("t00", "GPU-x", "cap=10%", now_, changed_).status().message().substr(0, 36),
+      "the broker has no GPU GPU-x; it has ");
+  // A process is told of its own user's.
+  EXPECT_EQ(
+      Try("", "", 7).status().message(),
+      "user 7 may be any of 3 tenants of the configuration ('t00', 't01', 't02'): say which with "
+      "GPUSHARE_TENANT");
+  EXPECT_EQ(
+      Try("t", "", 7).status().message(),
+      "there is no tenant 't': add it to the configuration, or allow 'unlisted' ones; user 7 may "
+      "be 't00', 't01', 't02'");
+  EXPECT_EQ(Try("t", "", 9).status().message(),
+            "there is no tenant 't': add it to the configuration, or allow 'unlisted' ones");
+  ASSERT_TRUE(Apply(Config()).ok());
+  EXPECT_EQ(registry_.Suspend("t1", true, now_, changed_).message(),
+            "no tenant 't1'; there is none");
+}
+
 TEST_F(RegistryTest, NamesWithoutEndDoNotFillIt) {
   Process& held = Start("held", "cap=20%", 7);
   ASSERT_TRUE(registry_.Suspend("held", true, now_, changed_).ok());
