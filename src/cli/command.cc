@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -123,7 +124,9 @@ ExitCode RunCommand(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     const bool asked_for_help = error.get_exit_code() == 0;
-    if (asked_for_help || !TellUnknownCommand(app, argc, argv)) app.exit(error);
+    std::ostringstream help;
+    if (asked_for_help || !TellUnknownCommand(app, argc, argv)) app.exit(error, help);
+    Print(help.str());
     return asked_for_help ? FinishStdout("--help") : kExitUsage;
   }
   if (chosen) return chosen();

@@ -229,7 +229,7 @@ void AddCompletion(CLI::App* app, std::function<ExitCode()>* chosen) {
     *chosen = [=] {
       const absl::StatusOr<std::string> script = CompletionScript(*app, *shell);
       if (!script.ok()) return Fail("completion", kExitUsage, script.status());
-      std::fputs(script->c_str(), stdout);
+      Print(*script);
       return FinishStdout("completion");
     };
   });

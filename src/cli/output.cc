@@ -12,6 +12,9 @@
 namespace gpushare::cli {
 namespace {
 
+// Why stdout could not be written, of what was more than its buffer; 0: it could, as far as Print() knows.
+int print_error = 0;
+
 // `error` 0: it is not known any more.
 ExitCode CannotWrite(const char* command, const char* what, int error) {
   std::fprintf(stderr, "gpushare %s: cannot write %s%s%s\n", command, what, error == 0 ? "" : ": ",
@@ -26,11 +29,17 @@ ExitCode Fail(const char* command, ExitCode code, const absl::Status& status) {
   return code;
 }
 
+void Print(const std::string& text) {
+  errno = 0;
+  const size_t written = std::fwrite(text.data(), 1, text.size(), stdout);
+  if (written != text.size() && print_error == 0) print_error = errno;
+}
+
 ExitCode FinishStdout(const char* command) {
   errno = 0;
   const bool failed_before = std::ferror(stdout) != 0;
   if (std::fflush(stdout) == 0 && !failed_before) return kExitOk;
-  const int error = errno;
+  const int error = print_error != 0 ? print_error : errno;
   // Whoever reads has had enough, as `head` has, where the signal of it is ignored.
   pollfd out = {.fd = STDOUT_FILENO, .events = 0, .revents = 0};
   if (poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0) return kExitOutput;
@@ -56,7 +65,7 @@ ExitCode CheckWritable(const char* command, const std::string& path) {
 
 ExitCode WriteFile(const char* command, const std::string& path, const std::string& text) {
   if (path == kStdout) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
+    Print(text);
     return FinishStdout(command);
   }
   std::FILE* const file = std::fopen(path.c_str(), "wb");

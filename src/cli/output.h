@@ -21,6 +21,9 @@ namespace gpushare::cli {
 // Says what the status says; its code is the caller's.
 ExitCode Fail(const char* command, ExitCode code, const absl::Status& status);
 
+// To standard output. Why it could not be written FinishStdout() says, of texts that do not fit into its buffer too.
+void Print(const std::string& text);
+
 // Flushes standard output; a full disk shows there, or in a write before.
 ExitCode FinishStdout(const char* command);
 

@@ -311,11 +311,12 @@ class DemoOptions(unittest.TestCase):
         path = pathlib.Path(self.folder.name, "out.svg")
         with open("/dev/full", "w", encoding="utf-8") as full:
             for arguments in (["demo", "--gpu", "sim", "--seconds", "1", "--plot", str(path)],
-                              ["probe", "--gpu", "sim"], ["policies"], ["version"], ["--help"], ["--version"]):
+                              ["probe", "--gpu", "sim"], ["policies"], ["version"], ["--help"], ["--version"],
+                              ["completion", "bash"]):
                 result = subprocess.run([COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, text=True,
                                         timeout=200, check=False)
                 self.assertEqual(result.returncode, 5, arguments)
-                self.assertIn("cannot write standard output", result.stderr)
+                self.assertIn("cannot write standard output: No space left on device", result.stderr)
         self.assertIn("</svg>", path.read_text())  # the other output is there all the same
         result = demo("--json", "/dev/full")
         self.assertEqual(result.returncode, 5)

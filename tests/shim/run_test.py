@@ -28,7 +28,8 @@ class Status(unittest.TestCase):
 
     def test_what_is_wrong_with_the_share_is_said_before(self):
         for options, words in ((["--memory", "x"], "spec field 'memory'"), (["--compute", "101%"], "compute"),
-                               (["--memory", "100000GiB"], "97.6 TiB of memory asked"),
+                               (["--memory", "100000GiB"], "tenant 'echo': 97.6 TiB of memory asked"),
+                               (["--tenant", "mine", "--memory", "100000GiB"], "tenant 'mine': 97.6 TiB of memory asked"),
                                (["--spec", "memory=1GiB", "--memory", "2GiB"], "memory"),
                                (["--policy", "turbo"], "turbo"), (["--cap", "0%"], "cap"),
                                (["--memory", ""], "--memory: an empty value"), (["--cap", ""], "--cap: an empty value"),

@@ -62,7 +62,7 @@ ExitCode WriteReport(const ReportOptions& options) {
   for (const Output& each : outputs) {
     const std::string text = each.write(made);
     if (*each.path == kStdout) {
-      std::fwrite(text.data(), 1, text.size(), stdout);
+      Print(text);
       continue;
     }
     if (const ExitCode code = WriteFile(kReportName, *each.path, text); code != kExitOk) {

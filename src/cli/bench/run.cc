@@ -337,7 +337,7 @@ ExitCode RunBench(const BenchOptions& options) {
   bar.Clear();
   if (options.out != kStdout) {
     const std::string text = options.sentences ? SummaryText(results) : ResultsText(results);
-    std::fputs(text.c_str(), stdout);
+    Print(text);
   }
   if (options.sentences) {
     std::printf("\n%s\n", HowItWasMade(options, results, turns.size()).c_str());

@@ -151,7 +151,7 @@ std::string ResultsText(const harness::Results& results) {
 ExitCode ShowResults(const std::string& file) {
   const absl::StatusOr<harness::Results> results = ReadResults(file);
   if (!results.ok()) return Fail("bench show", kExitUsage, results.status());
-  std::fputs(ResultsText(*results).c_str(), stdout);
+  Print(ResultsText(*results));
   return FinishStdout("bench show");
 }
 
@@ -177,7 +177,7 @@ ExitCode CompareResults(const std::string& before, const std::string& after) {
                   Shown(each.figure), Shown(each.unit), Text(each.before, each.unit),
                   Text(each.after, each.unit), harness::VerdictName(each.verdict)});
   }
-  std::fputs(table.ToString().c_str(), stdout);
+  Print(table.ToString());
   if (unsure > 0) std::fputs(MoreRepetitions(unsure, compared).c_str(), stdout);
   std::fputs(OtherwiseText(*first, *second).c_str(), stdout);
   const ExitCode code = FinishStdout("bench compare");

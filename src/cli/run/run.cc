@@ -42,10 +42,9 @@ void Append(const char* variable, const std::string& path) {
 }
 
 // Whether the GPU can give such a share; it is not kept.
-absl::Status TryOn(OpenedGpu& opened, const std::string& spec, const std::string& program) {
+absl::Status TryOn(OpenedGpu& opened, const std::string& spec, const std::string& name) {
   absl::StatusOr<VirtualDeviceSpec> parsed = VirtualDeviceSpec::Parse(spec);
   if (!parsed.ok()) return parsed.status();
-  const std::string name = program.substr(program.rfind('/') + 1);
   absl::StatusOr<Tenant> tenant = Tenant::Create(opened.runtime, {.name = name});
   if (!tenant.ok()) tenant = Tenant::Create(opened.runtime, {.name = "program"});
   if (!tenant.ok()) return tenant.status();
@@ -261,7 +260,11 @@ ExitCode Run(const RunOptions& options) {
       std::fprintf(stderr, "gpushare run: on the simulated GPU, because %s\n",
                    opened->note.c_str());
     }
-    if (const absl::Status fits = TryOn(*opened, *spec, options.command[0]); !fits.ok())
+    const std::string program = options.command[0].substr(options.command[0].rfind('/') + 1);
+    const std::string name = !options.tenant.empty()
+                                 ? options.tenant
+                                 : base::GetEnv("GPUSHARE_TENANT").value_or(program);
+    if (const absl::Status fits = TryOn(*opened, *spec, name); !fits.ok())
       return Fail("run", kExitUsage, fits);
     if (const absl::Status others = CheckLimits(*spec); !others.ok())
       return Fail("run", kExitUsage, others);
