@@ -146,7 +146,15 @@ double ShareFrom(py::handle value, const char* field) {
     return Parse("guarantee", TextFrom(value, field), field).guarantee;
   }
   if (!IsNumber(value)) ThrowType(field, value, kShares);
-  return AsDouble(value);
+  const double part = AsDouble(value);
+  // Percent, where a part is wanted: who gives 30 does not mean 3000 %.
+  if (part > 1 && part <= 100) {
+    const std::string given = std::string(py::str(value));
+    ThrowInvalid(std::string(field) + ": " + given +
+                 " given, which is a part of 1 (1 is all of the device); write '" + given +
+                 "%' where percent are meant");
+  }
+  return part;
 }
 
 int64_t DurationFrom(py::handle value, const char* field) {

@@ -84,6 +84,14 @@ def test_a_value_out_of_range_is_a_value_error_that_names_the_field(fields, name
     assert caught.value.code == "INVALID_ARGUMENT"
 
 
+def test_percent_where_a_part_is_wanted():
+    with pytest.raises(ValueError, match="^cap: 30 given, which is a part of 1 .*write '30%'"):
+        VirtualDeviceSpec(cap=30)
+    with pytest.raises(ValueError, match="write '1.5%'"):
+        VirtualDeviceSpec(compute=1.5)
+    assert VirtualDeviceSpec(cap=1).cap == 1.0
+
+
 def test_what_there_is_not_is_said_with_what_there_is():
     with pytest.raises(TypeError, match="no limit 'memry'.*memory"):
         VirtualDeviceSpec(memry="8GiB")
