@@ -39,7 +39,7 @@ struct SchedulerOptions {
   std::optional<double> low_band_floor = std::nullopt;
   // Lower bands stay closed so long after a higher one's work; 30 us.
   std::optional<absl::Duration> high_grace = std::nullopt;
-  // `window` and `min_commands` while a high-priority tenant is there; 50 us and 1.
+  // `window` and `min_commands` while a high-priority tenant is there; 80 us and 1.
   std::optional<absl::Duration> high_band_window = std::nullopt;
   std::optional<int> high_band_min_commands = std::nullopt;
 

@@ -97,6 +97,9 @@ gpushare_status gpushare_lease_release(gpushare_lease lease, gpushare_lease_resu
 gpushare_status gpushare_gang_acquire(const gpushare_gang_member* members, size_t member_count,
                                       const gpushare_lease_options* options, gpushare_gang* gang) {
   return Guard([&]() -> absl::Status {
+    if (member_count == 0) {
+      return absl::InvalidArgumentError("gang: it has no members; one for each GPU is wanted");
+    }
     GPUSHARE_NOT_NULL(members);
     GPUSHARE_NOT_NULL(gang);
     GPUSHARE_ASSIGN_OR_RETURN(const gpushare_lease_options known, ReadStruct(options, "options"));
@@ -115,7 +118,6 @@ gpushare_status gpushare_gang_acquire(const gpushare_gang_member* members, size_
       GPUSHARE_ASSIGN_OR_RETURN(auto streams, ReadStreams(member.streams, member.stream_count));
       all.push_back({device, std::move(streams)});
     }
-    if (all.empty()) return absl::InvalidArgumentError("gang: it has no members");
     GPUSHARE_ASSIGN_OR_RETURN(const LeaseRequest request,
                               ReadRequest(known, all[0].device->gpu().clock()));
     GPUSHARE_ASSIGN_OR_RETURN(std::shared_ptr<Gang> acquired,

@@ -22,9 +22,9 @@ gpushare_status gpushare_watchdog_start(gpushare_gpu gpu, const gpushare_watchdo
     }
     const Nanos limit = known.limit_ns == 0 ? Watch::kDefault : Nanos(known.limit_ns);
     if (limit < Watch::kLeast) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("watchdog: a limit of ", spec::FormatDuration(limit), " given, ",
-                       spec::FormatDuration(Watch::kLeast), " or more allowed"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "watchdog: a limit of ", limit < Nanos(0) ? "0 or less" : spec::FormatDuration(limit),
+          " given, ", spec::FormatDuration(Watch::kLeast), " or more allowed"));
     }
     const auto tell = [callback = known.callback,
                        context = known.context](const gate::Incident& incident) {

@@ -234,6 +234,8 @@ TEST_F(GangTest, NonsenseIsRefused) {
   const Party a = MakeParty("a"), b = MakeParty("b");
   const auto code = [](const absl::StatusOr<Gang>& gang) { return gang.status().code(); };
   EXPECT_EQ(code(Gang::Acquire({})), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(Gang::Acquire({}).status().message()),
+              ::testing::HasSubstr("has no members"));
   EXPECT_EQ(code(Gang::Acquire({{nullptr, {}}})), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(code(Gang::Acquire({{&a.devices[0], {}}, {&b.devices[0], {}}})),
             absl::StatusCode::kInvalidArgument);

@@ -134,6 +134,21 @@ TEST_F(RuntimeTest, SchedulerOptionsCountAtTheFirstOpening) {
               HasSubstr("'idle_budget': 0.9 given, 0 to 0.5"));
 }
 
+// As scheduler.h, gpushare.h and docs/tuning.md have them.
+TEST_F(RuntimeTest, SchedulerOptionsThatAreNotGiven) {
+  const SchedulerOptions defaults = Must(gpu_->scheduler());
+  EXPECT_EQ(defaults, (SchedulerOptions{.window = absl::Microseconds(240),
+                                        .min_commands = 2,
+                                        .grant = absl::Microseconds(50),
+                                        .anticipation = absl::Microseconds(15),
+                                        .spin = absl::Microseconds(200),
+                                        .idle_budget = 0.015,
+                                        .low_band_floor = 0,
+                                        .high_grace = absl::Microseconds(30),
+                                        .high_band_window = absl::Microseconds(80),
+                                        .high_band_min_commands = 1}));
+}
+
 TEST_F(RuntimeTest, SchedulerOptionsCanBeExactlyZero) {
   const Gpu second = Must(Gpu::Open(*runtime_, "1", {.idle_budget = 0, .low_band_floor = 0}));
   EXPECT_EQ(Must(second.scheduler()).idle_budget, 0);

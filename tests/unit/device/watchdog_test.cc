@@ -230,6 +230,10 @@ TEST_F(WatchdogTest, OneAGpuAndNoNonsense) {
     EXPECT_EQ(Watchdog::Start(*gpu_, {.limit = limit}, [](const Incident&) {}).status().code(),
               absl::StatusCode::kInvalidArgument);
   }
+  EXPECT_EQ(Watchdog::Start(*gpu_, {.limit = absl::ZeroDuration()}, [](const Incident&) {})
+                .status()
+                .message(),
+            "watchdog: a limit of 0 or less given, 100ms or more allowed");
   EXPECT_EQ(Watchdog::Start(*gpu_, {}, nullptr).status().code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(gpushare_watchdog_stop(nullptr), GPUSHARE_INVALID_ARGUMENT);
