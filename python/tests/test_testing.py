@@ -27,6 +27,19 @@ def test_an_exception_leaves_it_clean():
         pass
 
 
+def test_a_runtime_that_could_not_be_leaves_it_clean():
+    for clock in ("wall", "virtual"):
+        for _ in range(2):  # the second is not told that the simulated GPU is in use, by nothing that could be closed
+            with pytest.raises(gpushare.UnavailableError, match="no broker at '/nonexistent/broker.sock'"):
+                gpushare.Runtime("sim", simulation=f"clock={clock},memory=1GiB", broker="/nonexistent/broker.sock")
+    with gpushare.simulated_gpu(memory="2GiB") as gpu:
+        assert gpu.probe().memory_total == 2 << 30
+        # One that is in use is left alone.
+        with pytest.raises(gpushare.FailedPreconditionError, match="in use already"):
+            gpushare.Runtime("sim", simulation="memory=1GiB", broker="/nonexistent/broker.sock")
+        gpu.virtual_device("a", memory="1GiB").alloc("1GiB")
+
+
 @pytest.mark.parametrize(("options", "error"), [
     ({"memry": "8GiB"}, ValueError), ({"memory": "x"}, ValueError), ({"memory": []}, TypeError),
     ({"sms": "1,devices=2"}, ValueError), ({"ordinal": 5}, LookupError),

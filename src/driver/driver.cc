@@ -38,6 +38,13 @@ base::Clock& Driver::clock() const {
 int Driver::version() const { return state_->version; }
 const std::string& Driver::path() const { return state_->path; }
 void* Driver::Symbol(const char* name) const { return dlsym(state_->handle, name); }
+void Driver::ResetSimulation() const {
+  if (!simulated()) return;
+  using Reset = int (*)();
+  if (const auto reset = reinterpret_cast<Reset>(Symbol("gpushare_sim_reset"))) {
+    static_cast<void>(reset());
+  }
+}
 const Table& Driver::table() const { return state_->table; }
 
 // -- Contexts --

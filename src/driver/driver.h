@@ -110,6 +110,8 @@ class Driver {
   int version() const;  // 13000 is CUDA 13.0
   const std::string& path() const;
   void* Symbol(const char* name) const;  // dlsym; null when absent (for testing/sim.h)
+  // The simulated GPU as before it was configured, unless it is in use: for who has configured it and goes no further.
+  void ResetSimulation() const;
   const Table& table() const;  // its entry points as they are, for layers that know them (table.h)
 
   // -- Devices and contexts --

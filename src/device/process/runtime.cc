@@ -96,8 +96,14 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::Create(const gpushare_runtime_
   BrokerOptions broker = BrokerFrom(options);
   if (broker.socket.empty()) return runtime;
   runtime->broker_ = std::make_unique<BrokerShares>(std::move(broker));
-  GPUSHARE_RETURN_IF_ERROR(runtime->broker_->Connect(runtime->clock()));
-  return runtime;
+  const absl::Status connected = runtime->broker_->Connect(runtime->clock());
+  if (connected.ok()) return runtime;
+  // Who asks again, with another tenant perhaps, configures it again.
+  if (!open.simulation.empty()) {
+    runtime->broker_.reset();
+    runtime->driver_->ResetSimulation();
+  }
+  return connected;
 }
 
 absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOfProcess(void* driver_handle,
