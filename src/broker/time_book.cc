@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 namespace gpushare::broker {
@@ -27,6 +28,7 @@ sched::ArbiterOptions ArbiterOptionsOf(const TimeBook::Options& options) {
   made.anticipation = Micros(200);
   made.high_grace = Micros(200);
   made.idle_budget_depth = Millis(4);
+  made.high_waits = options.quantum;
   return made;
 }
 
@@ -184,23 +186,37 @@ void TimeBook::SetWaiting(Member& member, bool waiting, Time now) {
   SetInLine(*member.seat, waiting);
 }
 
-// What is left to run of what the members were granted, by the clock and by what they predict.
-Time TimeBook::Foresee(Time now) {
+// What is left to run of what a member was granted, by the clock and by what it predicts; nothing: that cannot be told.
+std::optional<int64_t> TimeBook::Left(const Member& member, Time now) const {
   const int64_t at = now.time_since_epoch().count();
+  const int64_t in_flight = ChargedInFlight(member);
+  // What it was granted and has not begun it may not begin.
+  const int64_t to_begin = member.closed ? 0 : member.charged_ns - in_flight;
+  if (in_flight == 0) return to_begin;
+  const int64_t ends = member.seat->usage->time_ends_ns.load(kRelaxed);
+  // What has not ended when it was predicted to may take any time, and so may what is always about to end.
+  if (now > member.until + options_.believed) return std::nullopt;
+  if (ends < at - options_.overlap.count() || ends > at + kMostStep) return std::nullopt;
+  return to_begin + std::clamp<int64_t>(ends - at, 0, in_flight);
+}
+
+void TimeBook::Foresee(Time now) {
   int64_t left = 0;
   for (const Member& member : members_) {
     if (Bypasses(*member.tenant) || member.charged_ns == 0) continue;
-    const int64_t in_flight = ChargedInFlight(member);
-    const int64_t ends = member.seat->usage->time_ends_ns.load(kRelaxed);
-    // What has not ended when it was predicted to may take any time, and so may what is always about to end.
-    if (in_flight > 0 && now > member.until + options_.believed) return now;
-    if (in_flight > 0 && (ends < at - options_.overlap.count() || ends > at + kMostStep)) {
-      return now;
-    }
-    left += member.charged_ns;
-    if (in_flight > 0) left -= in_flight - std::clamp<int64_t>(ends - at, 0, in_flight);
+    const std::optional<int64_t> its = Left(member, now);
+    if (!its.has_value()) return;
+    left += *its;
   }
   arbiter_.Foresee(now + Nanos(left), now);
+}
+
+// When the high band is done with what it was granted, as far as that can be told; else now.
+Time TimeBook::HighDone(Time now) const {
+  int64_t left = 0;
+  for (const Member& member : members_) {
+    if (member.tenant->limits.band == sched::Band::kHigh) left += Left(member, now).value_or(0);
+  }
   return now + Nanos(left);
 }
 
@@ -254,8 +270,13 @@ void TimeBook::ReadBypass(Member& member, Time now) {
 }
 
 void TimeBook::Lapse(Member& member, Time now) {
-  if (member.charged_ns == 0 || now < member.until + options_.overlap) return;
+  if (member.charged_ns == 0) return;
   const int64_t in_flight = ChargedInFlight(member);
+  // While it is closed it cannot use what it has.
+  if (member.closed && in_flight == 0) {
+    member.until = std::max(member.until, now + Nanos(member.charged_ns));
+  }
+  if (now < member.until + options_.overlap) return;
   // What never ends, or by a nanosecond at a time, is not waited for.
   const bool waited_for = now < member.until + options_.waited_for;
   if (waited_for && Nanos(in_flight) >= options_.overlap) return;  // the device is busy with it
@@ -289,14 +310,13 @@ void TimeBook::Give(Tenant& tenant, const sched::Grant& grant, Time now, Changed
   Ask(tenant, now);  // for the next in its line
 }
 
-void TimeBook::SetClosed(Member& member, bool closed, Changed& changed) {
-  if (closed && !std::exchange(member.closed, closed) &&
-      (member.waiting || member.charged_ns > 0)) {
-    ++member.tenant->preempted;
-  }
+bool TimeBook::SetClosed(Member& member, bool closed, Changed& changed) {
+  const bool begins = closed && !member.closed;
+  if (begins && (member.waiting || member.charged_ns > 0)) ++member.tenant->preempted;
   member.closed = closed;
   SetFlags(*member.seat, ipc::LimitsPage::kClosed, closed ? uint32_t{ipc::LimitsPage::kClosed} : 0u,
            changed);
+  return begins;
 }
 
 Time TimeBook::Look(Time now, Changed& changed) {
@@ -315,7 +335,10 @@ Time TimeBook::Look(Time now, Changed& changed) {
     waits |= tenant.blocked;
   }
   Foresee(now);
-  bool shut_out = false;
+  const bool high = std::any_of(tenants_.begin(), tenants_.end(), [](const Tenant& tenant) {
+    return tenant.limits.band == sched::Band::kHigh && tenant.members > 0;
+  });
+  bool shut_out = false, begins = false;
   Time next = kNever;
   for (;;) {
     grants_.clear();
@@ -326,16 +349,22 @@ Time TimeBook::Look(Time now, Changed& changed) {
   for (Member& member : members_) {
     const sched::TenantLimits& limits = member.tenant->limits;
     const bool closed = !Bypasses(*member.tenant) && arbiter_.Closed(limits.band, now);
-    SetClosed(member, closed, changed);
+    begins |= SetClosed(member, closed, changed);
+    const bool below = high && limits.band != sched::Band::kHigh;
+    SetFlags(*member.seat, ipc::LimitsPage::kBelow, below ? uint32_t{ipc::LimitsPage::kBelow} : 0u,
+             changed);
     waits |= closed;
-    shut_out |= closed && member.waiting;
+    // What it was granted before is of no use to it either.
+    shut_out |= closed && member.seat->usage->time_wanted_ns.load(kRelaxed) > 0;
   }
   // That what shut it out is done the arbiter hears by a look alone, and its cap may not let it go on for long: until then
   // the device is for who waits.
   if (shut_out) {
-    const Time done = Foresee(now);
+    const Time done = HighDone(now);
     next = std::min(next, done > now ? done : now + options_.look);
   }
+  // One that its cap has let go waits for what is in flight: that shows when these have read that they are closed.
+  if (begins && arbiter_.Draining()) next = std::min(next, now + options_.overlap);
   next = std::max(next, now + options_.overlap / 2);  // whatever pages say
   if (!waits) return next;
   // The clock says when a grant is nearly used up. Where what it says has not come true, the pages will tell.

@@ -19,6 +19,7 @@
 #include <deque>
 #include <list>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "base/time.h"
@@ -94,10 +95,11 @@ class TimeBook {
   void Extend(Member& member, int64_t ns, Changed& changed);
   void Settle(Member& member, int64_t used, Time now);
   void KeepCharged(Member& member, int64_t ns, Time now);
-  // And when that is, as far as it is believed; else now.
-  Time Foresee(Time now);
+  std::optional<int64_t> Left(const Member& member, Time now) const;
+  void Foresee(Time now);
+  Time HighDone(Time now) const;
   void SetWaiting(Member& member, bool waiting, Time now);
-  void SetClosed(Member& member, bool closed, Changed& changed);
+  bool SetClosed(Member& member, bool closed, Changed& changed);
   void Read(Member& member, Time now, Changed& changed);
   void ReadBypass(Member& member, Time now);
   void Ask(Tenant& tenant, Time now);

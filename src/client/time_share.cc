@@ -120,6 +120,7 @@ TimeShare::Told TimeShare::Tell(const Limits& said, const gate::Supply::Report& 
   const Nanos enough =
       std::clamp(std::min(report.wanted, Bounded(limits.grant)), Nanos(1), lost_ ? kDepth : kMost);
   told.answer.bounded = !limits.bypass;
+  told.answer.below = limits.below && !lost_;
   if (limits.suspended) {
     told.answer.open = false;
   } else if (limits.bypass) {

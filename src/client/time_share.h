@@ -31,6 +31,7 @@ class TimeShare {
   struct Limits {
     bool closed = false, suspended = false, bypass = false;
     bool in_line = false;  // the broker knows that a grant is wanted
+    bool below = false;    // somebody of a higher priority is on the GPU
     Nanos granted{0}, grant{0};
     uint32_t guarantee_ppm = 0;
     bool operator==(const Limits&) const = default;

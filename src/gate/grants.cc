@@ -181,6 +181,7 @@ bool Engine::Impl::MayHandOut(Time now) {
   report.ends = totals.ends;
   const Supply::Answer answer = options.supply->Tell(report, now);
   supply_bounded = answer.bounded;
+  arbiter.SetBelow(answer.below);
   LookBy(answer.look_by);
   if (answer.revoke) {
     for (TenantState* tenant : open_tenants) TakeCredit(*tenant, now);

@@ -22,6 +22,7 @@ class Supply {
     bool open = true;  // more may be handed out
     bool bounded =
         true;  // what is handed out is counted: too much of unknown cost would be too much
+    bool below = false;     // somebody elsewhere goes first: what is in flight keeps it waiting
     bool ended = false;     // nothing will be any more: who waits is refused (Verdict::kEnded)
     bool revoke = false;    // and what is not spent comes back: somebody elsewhere has the device
     Time look_by = kNever;  // report again no later than then

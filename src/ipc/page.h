@@ -39,6 +39,8 @@ struct LimitsPage {
     kBypass = 4,     // of high priority: device time needs no grant, and is charged afterwards
     kDraining = 8,   // no new memory
     kInLine = 16,  // the broker knows that a grant is wanted: it need not be called again for that
+    kBelow =
+        32,  // somebody of a higher priority is on the GPU: little is to be in flight at a time
   };
 
   uint32_t magic = kLimitsMagic;

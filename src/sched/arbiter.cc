@@ -278,6 +278,8 @@ void Arbiter::SetWakeLatency(Nanos least) {
   state_->wake_latency = std::clamp(least, Nanos(0), state_->options.high_grace);
 }
 
+void Arbiter::SetBelow(bool below) { state_->below = below; }
+
 double Arbiter::Entitled(TenantId tenant) const {
   State& s = *state_;
   if (!s.Known(tenant)) return 1;

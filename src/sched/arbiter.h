@@ -68,7 +68,10 @@ struct ArbiterOptions {
   Nanos high_grace =
       Micros(30);  // lower bands stay closed so long after a higher band's last command
   Nanos asleep_after =
-      Micros(200);            // who has been blocked for longer has to be woken: SetWakeLatency()
+      Micros(200);  // who has been blocked for longer has to be woken: SetWakeLatency()
+  // One of the high band that its cap has let go again waits so long at most until what others have in flight is done: where
+  // the device cuts the two into slices, and each is charged for the other's.
+  Nanos high_waits = Nanos(0);
   double low_band_floor = 0;  // part of the device that a closed band gets all the same
   Nanos debt_horizon =
       Seconds(2);  // debt against a weight or credit of a guarantee older than this is forgotten
@@ -128,6 +131,8 @@ class Arbiter {
   // one has closed is opened to it so much before the grace ends, and what it launches comes when that is over. What the
   // high band begins meanwhile takes the grant back.
   void SetWakeLatency(Nanos least);
+  // Whether somebody else has a high band on this device: the bands of this arbiter have the window beside one then.
+  void SetBelow(bool below);
   // The unspent rest of a grant comes back.
   void Return(TenantId tenant, Phase phase, Nanos unused, Time now);
 
@@ -143,7 +148,7 @@ class Arbiter {
   // in flight or had some within high_grace, or because an exclusive request waits for the device to
   // drain. The gate then takes open grants of that band back (Return) and blocks again.
   bool Closed(Band band, Time now) const;
-  // True while an exclusive request, and not a higher band, is what closes.
+  // True while an exclusive request, or one of the high band that waits for what is in flight, is what closes.
   bool Draining() const;
 
   // What the books say; for statistics, tests and benchmarks.

@@ -22,16 +22,25 @@ Time After(Time when, double wait_ns) {
 
 using State = Arbiter::State;
 
+bool State::Above(const TenantState& t) const {
+  return below || bands[0].registered > 0 ||
+         (t.limits.band == Band::kLow && bands[1].registered > 0);
+}
+
 Nanos State::Window(const TenantState& t) const {
-  const bool above =
-      bands[0].registered > 0 || (t.limits.band == Band::kLow && bands[1].registered > 0);
-  return above ? options.high_band_window : options.window;
+  return Above(t) ? options.high_band_window : options.window;
 }
 
 int State::MinCommands(const TenantState& t) const {
-  const bool above =
-      bands[0].registered > 0 || (t.limits.band == Band::kLow && bands[1].registered > 0);
-  return above ? options.high_band_min_commands : options.min_commands;
+  return Above(t) ? options.high_band_min_commands : options.min_commands;
+}
+
+// Of the high band: whether what others have in flight is to be over before it goes on.
+bool State::WaitsForOthers(const TenantState& t, Time* until) const {
+  if (t.released == kNever || now >= t.released + options.high_waits) return false;
+  if (GatedOutstanding(now) <= options.low_window) return false;
+  *until = std::min(t.released + options.high_waits, Drops(options.low_window));
+  return true;
 }
 
 // ------------------------------------------------------------------------- who is before a candidate
@@ -133,7 +142,10 @@ State::Choice State::Choose() {
 
   // The high band is not asked to wait, except by its cap.
   if (PickFrom(bands[0], &choice.tenant, &choice.phase)) {
-    choice.admit = true;
+    Time until;
+    draining = WaitsForOthers(at(choice.tenant), &until);
+    choice.admit = !draining;
+    if (draining) choice.again = std::min(choice.again, until);
     return choice;
   }
   if (exclusive != kNobody) {

@@ -58,6 +58,7 @@ void State::File(TenantId id) {
   if (want != t.place) {
     const Place was = t.place;
     const bool contended = was == Place::kWaiting || was == Place::kRunning;
+    t.released = was == Place::kCapped && want == Place::kWaiting ? now : kNever;
     Unfile(id);
     if (want == Place::kInactive) return;
     if (!contended && want != Place::kCapped) Wakes(id, was);

@@ -38,6 +38,7 @@ struct TenantState {
   bool open = false;       // holds a grant under which no launch was reported yet
   bool on_floor = false;   // its last grant was paid from the floor of a closed band
   bool in_grace_list = false;
+  Time released = kNever;  // when its cap let it go: it has waited since, and not been granted
   Place place = Place::kInactive;
   int commands = 0;  // launched, not settled
   uint32_t grace_prev = kNobody, grace_next = kNobody;
@@ -145,6 +146,8 @@ struct Arbiter::State {
   bool Covers(const TenantState& t, Time* until) const;
   bool HighBusy(Time* until, Time when) const;
   bool ClosedByHigh(Time* until, Time when) const;
+  bool Above(const TenantState& t) const;  // whether there is a band above it
+  bool WaitsForOthers(const TenantState& t, Time* until) const;
   Nanos Window(const TenantState& t) const;
   int MinCommands(const TenantState& t) const;
 
@@ -184,6 +187,7 @@ struct Arbiter::State {
   Time high_horizon{};
   TenantId exclusive = kNobody;  // has the device to itself
   Time exclusive_until{};        // not before, even if its work is overdue
+  bool below = false;            // another arbiter has a high band on this device
   bool draining = false;         // somebody waits for the device to drain
   bool held = false;             // the last Run() left somebody waiting
   double idle_budget = 0;

@@ -334,6 +334,75 @@ TEST(TimeBook, AHigherBandClosesTheLower) {
   EXPECT_GE(static_cast<double>(normal.ran_ns - before) / 5e8, 0.95);
 }
 
+TEST(TimeBook, WhatACapOfTheHighBandLeavesIsSeenWhenItBegins) {
+  Bench bench;
+  auto& high = bench.Start(bench.Tenant({.cap = 0.6, .band = sched::Band::kHigh}));
+  auto& normal = bench.Start(bench.Tenant({.guarantee = 0.3}));
+  const auto flags = [](const Bench::Process& process, uint32_t of) {
+    return process.pages.limits.flags.load() & of;
+  };
+  auto& usage = high.pages.usage;
+  normal.pages.usage.time_wanted_ns = 1'000'000;
+  bench.now += Micros(300);  // one that has just come may be about to launch
+  bench.Look();
+  EXPECT_TRUE(flags(normal, ipc::LimitsPage::kBelow));
+  EXPECT_FALSE(flags(high, ipc::LimitsPage::kBelow));
+  EXPECT_GT(normal.time_left(), 0);  // which is of no use to it from now on
+
+  // The high one uses all that it has saved up and is in line, held by its cap, when it has 1.5 ms left to run.
+  usage.time_wanted_ns = 1'000'000;
+  int64_t granted = 0;
+  for (int i = 0; i < 3; ++i) {
+    bench.Look();
+    granted = high.pages.limits.time_granted_ns;
+    usage.time_in_flight_ns = granted;
+    usage.time_ends_ns = (bench.now + Nanos(granted)).time_since_epoch().count();
+  }
+  ASSERT_EQ(granted, 8'000'000);  // whoever has saved up anything is given a whole grant
+  EXPECT_TRUE(flags(normal, ipc::LimitsPage::kClosed));
+  bench.now += Nanos(granted) - Micros(1500);
+  bench.Look();
+  ASSERT_TRUE(flags(normal, ipc::LimitsPage::kClosed));
+  EXPECT_LE(bench.Look(), bench.now + Micros(1500)) << "its cap lets it go later than that";
+  // And when it has no more, the other is let on at once: no pause of its own is waited for.
+  bench.now += Micros(1500);
+  usage.time_used_ns = granted;
+  usage.time_in_flight_ns = 0;
+  bench.Look();
+  EXPECT_FALSE(flags(normal, ipc::LimitsPage::kClosed));
+
+  // When its cap lets it go, it waits for what the other has in flight, and no longer than a grant.
+  normal.pages.usage.time_in_flight_ns = 1'000'000;
+  const auto until_done = [&](Nanos left) {
+    normal.pages.usage.time_ends_ns = (bench.now + left).time_since_epoch().count();
+  };
+  Nanos waited{0};
+  Time next{};
+  while (!flags(normal, ipc::LimitsPage::kClosed) && waited < Millis(20)) {
+    bench.now += Micros(50);
+    waited += Micros(50);
+    until_done(Micros(700));
+    next = bench.Look();
+  }
+  EXPECT_GT(waited, Millis(1));
+  EXPECT_LT(waited, Millis(2));  // it owed 3 ms, and goes on with 2.5: 9.2 ms after it began
+  EXPECT_LE(high.time_left(), 0);
+  EXPECT_LE(next, bench.now + Micros(20)) << "what it has in flight shows soon";
+  bench.now += Micros(20);
+  EXPECT_LE(bench.Look(), bench.now + Micros(700));
+  EXPECT_LE(high.time_left(), 0);
+  normal.pages.usage.time_used_ns = 1'000'000;
+  normal.pages.usage.time_in_flight_ns = 0;
+  bench.Look();
+  EXPECT_GT(high.time_left(), 0);
+  EXPECT_STREQ(bench.book.CheckInvariants(), nullptr);
+
+  // Nobody is below one that is gone.
+  bench.book.Leave(high.member, bench.now, bench.changed);
+  bench.Look();
+  EXPECT_FALSE(flags(normal, ipc::LimitsPage::kBelow));
+}
+
 TEST(TimeBook, WhoIsSuspendedGetsNothing) {
   Bench bench;
   TimeBook::Tenant* const tenant = bench.Tenant({});

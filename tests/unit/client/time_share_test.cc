@@ -160,6 +160,17 @@ TEST(TimeShare, WhileItIsClosedNothingIsHandedOutAndWhatIsNotSpentComesBack) {
   EXPECT_FALSE(share.Tell(limits, Charged(Millis(1), Millis(1), Micros(1)), kStart).answer.open);
 }
 
+TEST(TimeShare, WhetherSomebodyGoesFirstIsTheBrokersToSay) {
+  TimeShare share;
+  Limits limits = Granted(Seconds(1), Millis(1));
+  EXPECT_FALSE(share.Tell(limits, Charged(Millis(1), Millis(1)), kStart).answer.below);
+  limits.below = true;
+  const auto told = share.Tell(limits, Charged(Millis(1), Millis(1), Micros(1)), kStart);
+  EXPECT_TRUE(told.answer.below && told.answer.open);
+  share.Lose(limits, /*goes_on=*/true, kStart);
+  EXPECT_FALSE(share.Tell(limits, Charged(Millis(1), Millis(1)), kStart).answer.below);
+}
+
 TEST(TimeShare, HighPriorityNeedsNoGrantAndSaysWhenItIsBusy) {
   TimeShare share;
   Limits limits;

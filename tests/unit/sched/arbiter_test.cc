@@ -220,6 +220,78 @@ TEST(Arbiter, GraceCountsFromWhenTheDeviceWasDone) {
   EXPECT_EQ(b.again, AtMicros(370));
 }
 
+TEST(Arbiter, OneThatItsCapHoldsClosesNobody) {
+  Books b;
+  const TenantId high = b.arbiter.Add({.cap = 0.5, .cap_depth = Micros(100), .band = Band::kHigh},
+                                      AtMicros(0)),
+                 low = b.arbiter.Add({}, AtMicros(0));
+  b.arbiter.Charge(high, Micros(150), AtMicros(0));
+  b.arbiter.Block(high, Micros(100), false, AtMicros(1));
+  b.arbiter.Block(low, Micros(10), false, AtMicros(1));
+  EXPECT_TRUE(b.Run(AtMicros(1)).empty());
+  EXPECT_TRUE(b.arbiter.Closed(Band::kNormal, AtMicros(1))) << "its command is in flight";
+  // It owes 50 us, and may go on when it has as much again: in 200 us. Nobody waits for its next command until then.
+  b.arbiter.Settle(high, Phase::kWeight, Micros(150), Micros(150), 1, AtMicros(151));
+  EXPECT_FALSE(b.arbiter.Closed(Band::kNormal, AtMicros(151)));
+  const auto grants = b.Run(AtMicros(151));
+  ASSERT_EQ(grants.size(), 1u);
+  EXPECT_EQ(grants[0].tenant, low);
+  // One that nothing holds may be about to launch.
+  b.arbiter.Charge(b.arbiter.Add({.band = Band::kHigh}, AtMicros(152)), Micros(1), AtMicros(152));
+  EXPECT_TRUE(b.arbiter.Closed(Band::kNormal, AtMicros(153)));
+}
+
+TEST(Arbiter, OneThatItsCapLetsGoWaitsForWhatIsInFlight) {
+  for (const bool ends : {true, false}) {
+    Books b({.high_waits = Micros(400)});
+    const TenantId high = b.arbiter.Add({.cap = 0.5, .cap_depth = Micros(100), .band = Band::kHigh},
+                                        AtMicros(0)),
+                   low = b.arbiter.Add({}, AtMicros(0));
+    b.arbiter.Block(high, Micros(150), false, AtMicros(0));
+    ASSERT_EQ(b.Run(AtMicros(0)).size(), 1u);
+    b.arbiter.Launched(high, 1, AtMicros(0));
+    b.arbiter.Block(high, Micros(50), false, AtMicros(1));
+    b.arbiter.Settle(high, Phase::kWeight, Micros(150), Micros(150), 1, AtMicros(150));
+    b.arbiter.Block(low, Micros(200), false, AtMicros(150));
+    ASSERT_EQ(b.Run(AtMicros(150)).size(), 1u);
+    b.arbiter.Launched(low, 1, AtMicros(150));
+    // Its cap lets it go after 200 us.
+    EXPECT_TRUE(b.Run(AtMicros(199)).empty());
+    EXPECT_FALSE(b.arbiter.Closed(Band::kNormal, AtMicros(199)));
+    b.arbiter.Block(low, Micros(200), false, AtMicros(250));
+    EXPECT_TRUE(b.Run(AtMicros(251)).empty()) << "what is in flight is not done";
+    EXPECT_TRUE(b.arbiter.Closed(Band::kNormal, AtMicros(251)));
+    EXPECT_TRUE(b.arbiter.Draining());
+    EXPECT_LE(b.again, AtMicros(351));
+    const int64_t at = ends ? 340 : 652;  // or is waited for no longer
+    if (ends) {
+      b.arbiter.Settle(low, Phase::kWeight, Micros(200), Micros(190), 1, AtMicros(at));
+    } else {
+      b.arbiter.Settle(low, Phase::kWeight, Nanos(0), Micros(200), 0, AtMicros(at - 1));
+    }
+    const auto grants = b.Run(AtMicros(at));
+    ASSERT_EQ(grants.size(), 1u) << at;
+    EXPECT_EQ(grants[0].tenant, high);
+  }
+}
+
+TEST(Arbiter, BelowSomebodyElsesHighBandLittleIsInFlight) {
+  for (const bool below : {false, true}) {
+    Books b;
+    const TenantId a = b.arbiter.Add({}, AtMicros(0));
+    b.arbiter.SetBelow(below);
+    int admitted = 0;
+    for (int i = 0; i < 8; ++i) {
+      b.arbiter.Block(a, Millis(1), false, AtMicros(i));
+      if (b.Run(AtMicros(i)).empty()) break;
+      b.arbiter.Launched(a, 1, AtMicros(i));
+      ++admitted;
+    }
+    const ArbiterOptions options;
+    EXPECT_EQ(admitted, below ? options.high_band_min_commands : options.min_commands);
+  }
+}
+
 TEST(Arbiter, WhoSleepsIsWokenSoThatItsLaunchComesAfterTheGrace) {
   Books b;
   const TenantId high = b.arbiter.Add({.band = Band::kHigh}, AtMicros(0));
