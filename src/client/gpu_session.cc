@@ -88,7 +88,7 @@ gate::Supply::Answer GpuSession::Tell(const Report& of_engine, Time now) {
     Report report = of_engine;
     told_ = report.charged += before_;
     told = time_.Tell(ReadLimits(*at->limits), report, now);
-    told.answer.ended = lost_ && for_good_;
+    told.answer.ended = ended_;
     ipc::UsagePage& usage = *at->usage;
     usage.time_used_ns.store(told.used.count(), std::memory_order_relaxed);
     usage.time_ends_ns.store(told.ends.time_since_epoch().count(), std::memory_order_relaxed);

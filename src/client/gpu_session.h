@@ -152,7 +152,8 @@ class GpuSession final : public gate::Supply, public gate::CopySupply, public qu
   std::array<CopyShare, 2> copies_;  // to the device, from it
   std::array<Time, 2> copies_asked_at_{};
   Nanos told_{0}, before_{0};  // charged in all; of it, by engines that are gone
-  bool lost_ = false, for_good_ = false;
+  bool lost_ = false;
+  bool ended_ = false;   // lost for good: nothing will be granted any more
   bool silent_ = false;  // lost with its session and pages, which count again when it is heard
   Silence silence_;
   uint32_t asked_ = 0, taken_ = 0;  // numbers of the latest request, and of the latest answer

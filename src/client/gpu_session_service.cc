@@ -94,12 +94,12 @@ void GpuSession::Listen(Time now) {
 Time GpuSession::Look(Time now) {
   if (fork_mark_->InChild()) return kNever;
   Listen(now);
-  bool lost, for_good;
+  bool lost, ended;
   {
     const std::lock_guard lock(lock_);
     looked_at_ = pages_;
     lost = lost_;
-    for_good = for_good_;
+    ended = ended_;
   }
   wake_seen_ = looked_at_->limits->wake.load(std::memory_order_acquire);
   if (!lost) {
@@ -126,7 +126,7 @@ Time GpuSession::Look(Time now) {
     tick_ = Publish() ? kPublishEvery : std::min(2 * tick_, kLongestTick);
     publish_at_ = After(now, tick_);
   }
-  return lost && !for_good ? std::min(publish_at_, After(now, kLookForBroker)) : publish_at_;
+  return lost && !ended ? std::min(publish_at_, After(now, kLookForBroker)) : publish_at_;
 }
 
 void GpuSession::Await(Time deadline) {
@@ -146,7 +146,7 @@ void GpuSession::Lose(bool goes_on, bool for_good) {
     const std::lock_guard lock(lock_);
     if (!std::exchange(lost_, true) || silent_) at_loss_ = published_;
     silent_ = false;
-    for_good_ = for_good;
+    ended_ |= for_good;
     time_.Lose(ReadLimits(*pages_->limits), goes_on, now);
     for (size_t way = 0; way < copies_.size(); ++way) {
       copies_[way].Lose(ReadCopies(*pages_->limits, way), goes_on, now);

@@ -84,8 +84,11 @@ enum class Verdict : uint8_t {
   kAdmitted,
   kDeadline,   // the deadline passed while waiting
   kSuspended,  // the tenant was suspended or removed with work waiting
-  kEnded,      // the supply gives nothing any more: whose process was evicted
+  kEnded,      // the supply gives nothing any more: whose process was evicted, see kEvicted
 };
+// What is said of kEnded, behind the tenant's name.
+inline constexpr char kEvicted[] =
+    "the operator has evicted this process, it gets no more of the GPU";
 // Fits two registers.
 struct Admission {
   StreamGate* stream = nullptr;

@@ -98,9 +98,7 @@ absl::StatusOr<uint64_t> Gate::AcquireLease(const LeaseRequest& request) {
       return absl::DeadlineExceededError("tenant '" + tenant.name +
                                          "': no lease before the deadline");
     case Verdict::kEnded:
-      return absl::CancelledError(
-          "tenant '" + tenant.name +
-          "': the operator has evicted this process, it gets no more of the GPU");
+      return absl::CancelledError("tenant '" + tenant.name + "': " + kEvicted);
     case Verdict::kSuspended:
       break;
   }

@@ -6,10 +6,12 @@ have. On the machine's clock; nothing here depends on how fast it goes."""
 import importlib.util
 import json
 import os
+import re
 import select
 import signal
 import subprocess
 import sys
+import time
 import unittest
 
 from broker_programs import Programs
@@ -276,7 +278,11 @@ class Commands(Brokers):
         self.assertEqual([process.stdout.readline() for process in working], ["120\n"] * 2)
         self.assertEqual(first("alloc(2000)"), 2)
         self.until(lambda: self.share()["allocations_denied"] >= 1)
-        self.assertIn("events of 1 tenants in 0.", self.command("trace", other, "--seconds", "0.1", "--tenant", "batch").stdout)
+        begun = time.monotonic()
+        said = self.command("trace", other, "--seconds", "0.1", "--tenant", "batch").stdout
+        self.assertRegex(said, r"events of 1 tenants in [0-9.]+ s")
+        lasted = float(re.search(r" in ([0-9.]+) s", said)[1])
+        self.assertTrue(0.1 <= lasted <= time.monotonic() - begun + 0.05, said)  # which is rounded
         with open(other) as text:
             self.assertNotIn("online", text.read())
         nobody = self.command("trace", other, "--seconds", "0.1", "--tenant", "nobody")

@@ -202,8 +202,7 @@ absl::Status Stream::Refused(gate::Verdict verdict) const {
                      "share ('weight', 'guarantee' or 'cap')"));
   }
   if (verdict == gate::Verdict::kEnded) {
-    return absl::CancelledError(absl::StrCat(
-        "tenant ", tenant, ": the operator has evicted this process, it gets no more of the GPU"));
+    return absl::CancelledError(absl::StrCat("tenant ", tenant, ": ", gate::kEvicted));
   }
   return absl::CancelledError(
       absl::StrCat("tenant ", tenant, ": its virtual device went away while this call waited"));
