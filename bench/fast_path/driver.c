@@ -23,6 +23,7 @@ static const char kPtx[] =
 
 enum { kWarmUp = 200, kSamples = 5 };
 
+static CUcontext current;
 static CUfunction function;
 static CUstream stream;
 static CUdeviceptr memory;
@@ -30,6 +31,11 @@ static char host[4096];
 
 static void Nothing(void) {}
 static void Launch(void) { OK(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, NULL, NULL)); }
+static void LaunchOnLegacy(void) {
+  OK(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL));
+}
+static void SynchronizeLegacy(void) { OK(cuStreamSynchronize(NULL)); }
+static void SetContext(void) { OK(cuCtxSetCurrent(current)); }
 static void Synchronize(void) { OK(cuStreamSynchronize(stream)); }
 static void AllocAndFree(void) {
   CUdeviceptr pointer = 0;
@@ -73,6 +79,7 @@ int main(void) {
   OK(cuInit(0));
   OK(cuDevicePrimaryCtxRetain(&context, 0));
   OK(cuCtxSetCurrent(context));
+  current = context;
   OK(cuModuleLoadData(&module, kPtx));
   OK(cuModuleGetFunction(&function, module, "shortly"));
   OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
@@ -83,7 +90,9 @@ int main(void) {
     GPUSHARE_STEPS_END();
   }
   Measure("cuCtxGetCurrent, passed on", GetContext, Nothing);
+  Measure("cuCtxSetCurrent, to the same one", SetContext, Nothing);
   Measure("cuLaunchKernel under a cap", Launch, Synchronize);
+  Measure("cuLaunchKernel under a cap, on the legacy stream", LaunchOnLegacy, SynchronizeLegacy);
   Measure("cuStreamSynchronize, idle", Synchronize, Nothing);
   Measure("cuMemAlloc and cuMemFree", AllocAndFree, Nothing);
   Measure("cuMemcpyHtoDAsync, not limited", Copy, Synchronize);

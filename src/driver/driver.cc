@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/status_macros.h"
+#include "driver/current_context.h"
 #include "driver/graph_kernel.h"
 #include "driver/state.h"
 
@@ -54,12 +55,15 @@ Result Driver::ReleasePrimaryContext(int ordinal) const {
   if (const CUresult result = state_->table.DeviceGet(&device, ordinal); result != CUDA_SUCCESS) {
     return Code(result);
   }
+  const CurrentContext::Change change(CurrentContext::kOfAll);
   return Code(state_->table.DevicePrimaryCtxRelease(device));
 }
 Result Driver::PushContext(Context context) const {
+  const CurrentContext::Change change;
   return Code(state_->table.CtxPushCurrent(context));
 }
 Result Driver::PopContext() const {
+  const CurrentContext::Change change;
   CUcontext popped = nullptr;
   return Code(state_->table.CtxPopCurrent(&popped));
 }
@@ -69,6 +73,7 @@ Result Driver::CurrentContext(Context* context) const {
 }
 
 Result Driver::CreateContext(Context* context, int ordinal) const {
+  const CurrentContext::Change change;
   CUdevice device = 0;
   CUresult result = state_->table.DeviceGet(&device, ordinal);
   if (result == CUDA_SUCCESS) result = state_->table.CtxCreate(context, 0, device);
@@ -77,6 +82,7 @@ Result Driver::CreateContext(Context* context, int ordinal) const {
   return Code(state_->table.CtxPopCurrent(&popped));
 }
 Result Driver::DestroyContext(Context context) const {
+  const CurrentContext::Change change(CurrentContext::kOfAll);
   return Code(state_->table.CtxDestroy(context));
 }
 

@@ -2,7 +2,9 @@
 // Contexts, whose end frees what they hold (src/books) and ends their streams (src/work).
 #include <array>
 #include <atomic>
+#include <cstdint>
 
+#include "driver/current_context.h"
 #include "shim/gated.h"
 #include "shim/hook.h"
 #include "shim/process.h"
@@ -11,6 +13,32 @@ namespace gpushare::shim {
 namespace {
 
 using books::Books;
+using driver::CurrentContext;
+
+// Puts another context in the place of the calling thread's, and nothing else that is looked at.
+template <Name kName, typename Function>
+struct Changing;
+template <Name kName, typename... A>
+struct Changing<kName, CUresult(A...)> {
+  static CUresult Call(A... a) {
+    if (Process::Forked()) return CUDA_ERROR_NOT_INITIALIZED;
+    const CurrentContext::Change change;
+    return Driver<kName, CUresult(A...)>::Call(a...);
+  }
+};
+template <Name kName, typename Function>
+void AddChanging(Hooks* hooks) {
+  Add<Function>(hooks, kName.text, &Changing<kName, Function>::Call);
+}
+
+// What the driver does by functions of these tables nobody sees.
+CUresult GetExportTable(const void** table, const CUuuid* id) {
+  if (Process::Forked()) return CUDA_ERROR_NOT_INITIALIZED;
+  const CUresult result =
+      Driver<"cuGetExportTable", CUresult(const void**, const CUuuid*)>::Call(table, id);
+  if (result == CUDA_SUCCESS) CurrentContext::End();
+  return result;
+}
 
 // Whether the driver will destroy it when asked: the primary one it refuses, and what is no context.
 bool MayEnd(const driver::Table& driver, CUcontext context) {
@@ -36,6 +64,7 @@ CUresult Ending(CUcontext context, const Call& call) {
   return Booked([&](Books& b) {
     Process& process = Process::Get();
     process.ForgetContexts();
+    const CurrentContext::Change change(CurrentContext::kOfAll);
     if (!MayEnd(process.driver(), context)) return call(b);
     return process.calls().ContextEnds(context, [&] { return call(b); });
   });
@@ -61,6 +90,8 @@ CUresult DevicePrimaryCtxRelease(CUdevice device) {
     process.ForgetContexts();
     const auto call = [&] { return b.DevicePrimaryCtxRelease(device); };
     const bool may_end = References(device).fetch_sub(1) <= 0;
+    const CurrentContext::Change change(may_end ? CurrentContext::kOfAll
+                                                : CurrentContext::kOfThread);
     const CUresult result =
         may_end ? process.calls().PrimaryContextEnds(process.payer(), device, call) : call();
     if (result != CUDA_SUCCESS) References(device).fetch_add(1);
@@ -71,6 +102,7 @@ CUresult DevicePrimaryCtxReset(CUdevice device) {
   return Booked([&](Books& b) {
     Process& process = Process::Get();
     process.ForgetContexts();
+    const CurrentContext::Change change(CurrentContext::kOfAll);
     return process.calls().PrimaryContextEnds(process.payer(), device,
                                               [&] { return b.DevicePrimaryCtxReset(device); });
   });
@@ -83,7 +115,10 @@ CUresult DevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   });
 }
 CUresult CtxFromGreenCtx(CUcontext* context, CUgreenCtx green) {
-  return Booked([&](Books& b) { return b.CtxFromGreenCtx(context, green); });
+  return Booked([&](Books& b) {
+    const CurrentContext::Change change;
+    return b.CtxFromGreenCtx(context, green);
+  });
 }
 CUresult GreenCtxDestroy(CUgreenCtx green) {
   CUcontext context = nullptr;  // as it is called where one is current
@@ -107,6 +142,24 @@ void AddContextHooks(Hooks* hooks) {
   Add<CUresult(CUcontext)>(hooks, "cuCtxDestroy", &CtxDestroy);
   Add<CUresult(CUdevice)>(hooks, "cuDevicePrimaryCtxRelease", &DevicePrimaryCtxRelease);
   Add<CUresult(CUdevice)>(hooks, "cuDevicePrimaryCtxReset", &DevicePrimaryCtxReset);
+
+  using Create = CUresult(CUcontext*, unsigned, CUdevice);
+  AddChanging<"cuCtxCreate", Create>(hooks);
+  AddChanging<"cuCtxCreate_v2", Create>(hooks);
+  AddChanging<"cuCtxCreate_v3", CUresult(CUcontext*, void*, int, unsigned, CUdevice)>(hooks);
+  AddChanging<"cuCtxCreate_v4", CUresult(CUcontext*, void*, unsigned, CUdevice)>(hooks);
+  AddChanging<"cuGLCtxCreate", Create>(hooks);
+  AddChanging<"cuGLCtxCreate_v2", Create>(hooks);
+  using CreateOfVdpau = CUresult(CUcontext*, unsigned, CUdevice, uint32_t, void*);
+  AddChanging<"cuVDPAUCtxCreate", CreateOfVdpau>(hooks);
+  AddChanging<"cuVDPAUCtxCreate_v2", CreateOfVdpau>(hooks);
+  AddChanging<"cuCtxAttach", CUresult(CUcontext*, unsigned)>(hooks);
+  AddChanging<"cuCtxSetCurrent", CUresult(CUcontext)>(hooks);
+  AddChanging<"cuCtxPushCurrent", CUresult(CUcontext)>(hooks);
+  AddChanging<"cuCtxPushCurrent_v2", CUresult(CUcontext)>(hooks);
+  AddChanging<"cuCtxPopCurrent", CUresult(CUcontext*)>(hooks);
+  AddChanging<"cuCtxPopCurrent_v2", CUresult(CUcontext*)>(hooks);
+  Add<CUresult(const void**, const CUuuid*)>(hooks, "cuGetExportTable", &GetExportTable);
 }
 
 }  // namespace gpushare::shim

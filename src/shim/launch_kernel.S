@@ -15,11 +15,13 @@
         .section .note.GNU-stack,"",@progbits
 
         .hidden gpushare_work_mark
+        .hidden gpushare_driver_kept_context
+        .hidden gpushare_driver_context_turn
         .hidden gpushare_shim_launch
         .hidden gpushare_shim_launch_claim
         .hidden gpushare_shim_launch_refused
 
-        .macro LAUNCH_KERNEL name, uncommon
+        .macro LAUNCH_KERNEL name, uncommon, per_thread
         .text
         .p2align 6
         .globl \name
@@ -35,8 +37,11 @@
         movq gpushare_work_mark@gottpoff(%rip), %rax
         movq 24(%rsp), %r10
         movq %fs:(%rax), %r11
-        cmpq $2, %r10           /* a default stream: the driver is asked which context is current */
-        jbe \uncommon
+        .if \per_thread
+        testq %r10, %r10
+        je .Lnull_\name
+.Lnamed_\name:
+        .endif
         cmpb $0, GPUSHARE_MARK_INSIDE(%r11)
         jne \uncommon
         /* Recent::FindIf() */
@@ -52,6 +57,9 @@
         movq (%r10), %r10
         cmpq %r10, GPUSHARE_KNOWN_EPOCH(%rax)
         jne \uncommon
+        cmpq $2, GPUSHARE_KNOWN_HANDLE(%rax)    /* a default stream is one of the current context */
+        jbe .Ldefault_\name
+.Lcurrent_\name:
         movb $1, GPUSHARE_MARK_INSIDE(%r11)
         movq %rax, %r10         /* what is known of the stream */
         movq GPUSHARE_KNOWN_LAST(%r10), %r11
@@ -225,6 +233,27 @@
         je .Lfound_\name
         jmp \uncommon
 
+        /* CurrentContext::Kept() */
+.Ldefault_\name:
+        movq gpushare_driver_kept_context@gottpoff(%rip), %r10
+        movq gpushare_driver_context_turn(%rip), %r11
+        cmpq %r11, %fs:GPUSHARE_KEPT_TURN(%r10)
+        jne \uncommon
+        movq %fs:GPUSHARE_KEPT_CONTEXT(%r10), %r10
+        cmpq %r10, GPUSHARE_KNOWN_CONTEXT(%rax)
+        jne \uncommon
+        movq gpushare_work_mark@gottpoff(%rip), %r11
+        movq %fs:(%r11), %r11
+        jmp .Lcurrent_\name
+
+        .if \per_thread
+        /* CU_STREAM_PER_THREAD: where the parameters lie is the callee's to write. */
+.Lnull_\name:
+        movl $2, %r10d
+        movq %r10, 24(%rsp)
+        jmp .Lnamed_\name
+        .endif
+
 .Lend_\name:
         .cfi_endproc
         .size \name, .-\name
@@ -252,8 +281,8 @@
 .Lsites_end_\name:
         .endm
 
-        LAUNCH_KERNEL gpushare_shim_launch_kernel, gpushare_shim_launch_kernel_uncommon
-        LAUNCH_KERNEL gpushare_shim_launch_kernel_ptsz, gpushare_shim_launch_kernel_ptsz_uncommon
+        LAUNCH_KERNEL gpushare_shim_launch_kernel, gpushare_shim_launch_kernel_uncommon, 0
+        LAUNCH_KERNEL gpushare_shim_launch_kernel_ptsz, gpushare_shim_launch_kernel_ptsz_uncommon, 1
 
         .hidden DW.ref.__gxx_personality_v0
         .weak DW.ref.__gxx_personality_v0

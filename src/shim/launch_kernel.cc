@@ -81,7 +81,7 @@ void LaunchKernelsBy(const work::Calls& calls, const driver::Table& driver) {
 
 gpushare_shim_launch_state gpushare_shim_launch;
 
-// In assembly the default streams are left to these.
+// What is current the driver may have to be asked first, on default streams: then it may still be what it was.
 CUresult gpushare_shim_launch_kernel_uncommon(CUfunction f, unsigned gx, unsigned gy, unsigned gz,
                                               unsigned bx, unsigned by, unsigned bz, unsigned bytes,
                                               CUstream stream, void** params, void** extra) {

@@ -14,6 +14,7 @@
 #include "books/relaxed.h"
 #include "device/gpu/gpu.h"
 #include "device/process/broker_share.h"
+#include "driver/current_context.h"
 #include "shim/environment.h"
 #include "shim/launch_kernel.h"
 
@@ -55,6 +56,7 @@ absl::Status Process::Attach(const gpushare_shim_driver& driver) {
   };
   made->since_ = made->Now();
   LaunchKernelsBy(*made->calls_, made->driver());
+  driver::CurrentContext::Begin();  // the hooks are in place before anybody comes by one
   calls_at_once.store(made->calls_.get(), std::memory_order_release);
   process.store(made.get(), std::memory_order_release);
   working.store(made.release(), std::memory_order_release);

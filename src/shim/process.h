@@ -31,6 +31,7 @@
 #include "books/books.h"
 #include "device/process/runtime.h"
 #include "device/share/virtual_device.h"
+#include "driver/current_context.h"
 #include "driver/table.h"
 #include "gpushare/c/gpushare.h"
 #include "quota/ledger.h"
@@ -69,7 +70,8 @@ class Process {
   };
   Found Share() {
     CUcontext context = nullptr;
-    if (driver_->CtxGetCurrent(&context) != CUDA_SUCCESS || context == nullptr) return {};
+    const CUresult result = driver::CurrentContext::Get(*driver_, &context);
+    if (result != CUDA_SUCCESS || context == nullptr) return {};
     const Seen& seen = LastSeen();
     if (seen.context == context && seen.epoch == epoch_.load(std::memory_order_acquire)) [[likely]]
       return {.share = seen.share, .context = context};

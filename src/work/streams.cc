@@ -116,6 +116,7 @@ void Streams::CheckLayout() {
   static_assert(offsetof(Known, lane.context) == GPUSHARE_KNOWN_KEYS);
   static_assert(offsetof(Known, lane.record) == GPUSHARE_KNOWN_RECORD);
   static_assert(offsetof(Known, stream) == GPUSHARE_KNOWN_STREAM);
+  static_assert(offsetof(Known, context) == GPUSHARE_KNOWN_CONTEXT);
   static_assert(offsetof(Known, last) == GPUSHARE_KNOWN_LAST);
   static_assert(offsetof(gate::Habit, function) == GPUSHARE_HABIT_FUNCTION);
   static_assert(offsetof(gate::Habit, shape.grid) == GPUSHARE_HABIT_GRID);
@@ -135,6 +136,8 @@ void Streams::CheckLayout() {
   static_assert(offsetof(gate::LaunchRing, records) == 0);
   static_assert(gate::LaunchRing::kRecords - 1 == GPUSHARE_RING_MASK);
   static_assert(gate::LaunchRecord::kLaunchAt == GPUSHARE_RECORD_LAUNCH);
+  static_assert(offsetof(driver::KeptContext, context) == GPUSHARE_KEPT_CONTEXT);
+  static_assert(offsetof(driver::KeptContext, turn) == GPUSHARE_KEPT_TURN);
   static_assert(offsetof(gate::Pocket, spent) == GPUSHARE_POCKET_SPENT);
   static_assert(offsetof(gate::Pocket, limit) == GPUSHARE_POCKET_LIMIT);
 }

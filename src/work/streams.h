@@ -9,7 +9,8 @@
 // per-thread one mean another stream in every context, the latter in every thread too.
 //
 // What a thread used last it finds without a lock: a comparison a field, and of the two special handles the
-// driver's word on which context is current. All else is behind a lock that is held across no call of the driver.
+// driver's word on which context is current (driver/current_context.h). All else is behind a lock that is held across no
+// call of the driver.
 //
 // Threading: thread-safe.
 #ifndef GPUSHARE_WORK_STREAMS_H_
@@ -33,6 +34,7 @@
 #include "absl/base/thread_annotations.h"
 #include "base/clock.h"
 #include "base/sync.h"
+#include "driver/current_context.h"
 #include "driver/driver.h"
 #include "driver/table.h"
 #include "gate/engine.h"
@@ -94,8 +96,13 @@ class Streams {
         (gates != nullptr && known->gates != gates)) [[unlikely]] {
       return nullptr;
     }
-    if (IsSpecial(handle) && !IsCurrent(known->context)) [[unlikely]]
-      return nullptr;
+    if (IsSpecial(handle)) [[unlikely]] {
+      CUcontext current = nullptr;
+      if (driver::CurrentContext::Get(driver_, &current) != CUDA_SUCCESS ||
+          current != known->context) {
+        return nullptr;
+      }
+    }
     return known;
   }
   const std::atomic<uint64_t>& known_epoch() const { return known_epoch_; }
@@ -206,10 +213,6 @@ class Streams {
   // Of the calling thread there; null: none, or there is no memory for it.
   gate::Habits* FindHabits(SeenByThread& here, const gate::Gate* gate) const;
   gate::Habits* MakeHabits(SeenByThread& here, const gate::Gate* gate) const noexcept;
-  bool IsCurrent(CUcontext context) const {
-    CUcontext current = nullptr;
-    return driver_.CtxGetCurrent(&current) == CUDA_SUCCESS && current == context;
-  }
   const Seen* FindSeen(const Payer& payer, CUstream handle, CUcontext context) const {
     SeenByThread* const here = Here();
     if (here == nullptr) [[unlikely]]

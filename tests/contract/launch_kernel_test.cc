@@ -4,6 +4,7 @@
 #include "shim/launch_kernel.h"
 
 #include "base/process_barrier.h"
+#include "driver/current_context.h"
 #include "gate/pocket.h"
 #include "tests/contract/work_bed.h"
 
@@ -123,6 +124,44 @@ TEST_F(LaunchKernelTest, TheDriverGetsWhatTheProgramGaveAndAnswers) {
       EXPECT_EQ(t.gate->stats().launches - before, of_it + 1);
       EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
     }
+  }
+}
+
+// A null stream is what the hook's variant says, and which context is current the driver is not asked again.
+TEST_F(LaunchKernelTest, OnADefaultStreamTheDriverGetsTheSame) {
+  if (!kInAssembly) GTEST_SKIP() << "the hook is not in assembly here";
+  if (!base::HasProcessBarrier()) GTEST_SKIP() << "the kernel has no membarrier()";
+  driver::CurrentContext::Begin();
+  const Tenant& t = Weighing(1);
+  uint64_t ns = 10'000;
+  void* params[] = {&ns};
+  void* extra[] = {nullptr};
+  struct Case {
+    bool per_thread;
+    CUstream given, meant;
+  };
+  for (const Case& each :
+       {Case{false, nullptr, nullptr}, Case{false, CU_STREAM_LEGACY, CU_STREAM_LEGACY},
+        Case{false, CU_STREAM_PER_THREAD, CU_STREAM_PER_THREAD},
+        Case{true, nullptr, CU_STREAM_PER_THREAD}, Case{true, CU_STREAM_LEGACY, CU_STREAM_LEGACY},
+        Case{true, CU_STREAM_PER_THREAD, CU_STREAM_PER_THREAD}}) {
+    SCOPED_TRACE(::testing::Message() << each.per_thread << " " << each.given);
+    const Parameters meant = {spin_, {3, 2, 5}, {32, 4, 7}, 64, each.meant, params, extra};
+    Parameters given = meant;
+    given.stream = each.given;
+    ASSERT_NO_FATAL_FAILURE(Prepare(t, meant));
+    const uint64_t launches = t.gate->stats().launches, asked = CallsOf("cuCtxGetCurrent");
+    for (int i = 0; i < 3; ++i) {
+      got = {};
+      // What it has been given it may write over, and what the caller has beside that is as it was.
+      EXPECT_CU(By(shim::LaunchKernelHook(each.per_thread), given));
+      EXPECT_EQ(got, meant);
+    }
+    EXPECT_EQ(CallsOf("cuCtxGetCurrent"), asked);
+    ASSERT_CU(calls_->CtxSynchronize(t.payer()));
+    Rest();
+    EXPECT_EQ(t.gate->stats().launches - launches, 3u);
+    EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
   }
 }
 

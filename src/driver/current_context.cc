@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "driver/current_context.h"
+
+thread_local constinit gpushare::driver::KeptContext gpushare_driver_kept_context;
+constinit std::atomic<uint64_t> gpushare_driver_context_turn{1};
+
+namespace gpushare::driver {
+
+CUresult CurrentContext::Ask(const Table& driver, CUcontext* context) {
+  const uint64_t turn = gpushare_driver_context_turn.load(std::memory_order_acquire);
+  const CUresult result = driver.CtxGetCurrent(context);
+  if (result == CUDA_SUCCESS && (turn & 1) == 0) gpushare_driver_kept_context = {*context, turn};
+  return result;
+}
+
+void CurrentContext::Begin() {
+  uint64_t never = 1;
+  gpushare_driver_context_turn.compare_exchange_strong(never, 2, std::memory_order_acq_rel);
+}
+
+// 1 is that of who never began.
+void CurrentContext::End() {
+  uint64_t turn = gpushare_driver_context_turn.load(std::memory_order_relaxed);
+  while (!gpushare_driver_context_turn.compare_exchange_weak(turn, (turn + 2) | 1,
+                                                             std::memory_order_acq_rel)) {
+  }
+}
+
+}  // namespace gpushare::driver
