@@ -50,7 +50,7 @@ Admission Gate::AdmitUncommon(StreamGate& stream, const Work& work, Time deadlin
     const meter::CostModel::Settled settled = {
         cost.entry, std::max(uint64_t{1}, static_cast<uint64_t>(cost.cost_ns))};
     Pocket* pocket = state_->purse.holder();
-    if (pocket != nullptr && pocket->thread != ThisThread()) {
+    if (pocket != nullptr && !pocket->IsOf(ThisThread())) {
       // Another thread launched alone until now.
       const Section section(state_->engine);
       state_->purse.Share();
@@ -109,14 +109,15 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, bool calibrates,
   return {&stream, launch, Verdict::kAdmitted, true, exclusive || !cost.known || passed || marked};
 }
 
-Pocket* Gate::Asked() {
+std::shared_ptr<Pocket> Gate::Asked() {
   const Section section(state_->engine);
-  return state_->purse.Asked();
+  Purse& purse = state_->purse;
+  return purse.Asked() != nullptr ? purse.held() : nullptr;
 }
 
 Pocket* Gate::PocketHere() const {
   Pocket* const pocket = state_->purse.holder();
-  return pocket != nullptr && pocket->thread == ThisThread() ? pocket : nullptr;
+  return pocket != nullptr && pocket->IsOf(ThisThread()) ? pocket : nullptr;
 }
 
 void Gate::Refused(StreamGate& stream, uint32_t launch) {

@@ -185,8 +185,8 @@ class Gate {
   // The same for nearly every kernel, without a call: lane.h.
   static const Lane& LaneOf(const StreamGate& stream);
   // The pocket from which the calling thread pays there, if it launches alone: pocket.h. Null: it has none (now). After an
-  // admission that was timed, and for whoever pays by it.
-  Pocket* Asked();
+  // admission that was timed, and for whoever pays by it; the thread keeps it until it leaves it.
+  std::shared_ptr<Pocket> Asked();
   Pocket* PocketHere() const;  // the same at other times
   // Must follow every admitted Admission, after the driver's call. `submitted` false: the driver
   // refused, the charge is taken back. Throws nothing for want of memory: what gets no marker gets one later.

@@ -10,6 +10,9 @@
 // looks at `limit` once more behind its store, so either its launch is in what was read, or it sees that there is less.
 // In the latter case it asks under the lock what has become of it (Purse::Claim).
 //
+// When its thread ends, the pocket is left (Leave()) and may become another's: whoever has had it points to it no longer. It
+// is there for as long as its thread or the purse.
+//
 // Threading: as that says.
 #ifndef GPUSHARE_GATE_POCKET_H_
 #define GPUSHARE_GATE_POCKET_H_
@@ -33,7 +36,13 @@ struct alignas(64) Pocket {
   std::atomic<uint64_t> limit{0};
   uint64_t seen = 0;  // under the lock: `spent` when something was last taken out
   Purse* const purse = nullptr;
-  const void* const thread = nullptr;  // whose: ThisThread()
+  // Whose: ThisThread(). Null: nobody's any more. A thread finds its own here only while it is its own.
+  std::atomic<const void*> thread{nullptr};
+
+  bool IsOf(const void* one) const { return thread.load(std::memory_order_relaxed) == one; }
+  // By its thread, which does not come back to it. What it has spent is there for whoever gets it.
+  void Leave() { thread.store(nullptr, std::memory_order_release); }
+  bool IsLeft() const { return thread.load(std::memory_order_acquire) == nullptr; }
 
   // Spends such a charge (TenantPage::ChargeOf) if there is so much; the launch's number stands in `word`.
   [[gnu::always_inline]] bool Spend(uint64_t charge, uint64_t* word) {

@@ -2,7 +2,9 @@
 #include "gate/purse.h"
 
 #include <algorithm>
+#include <memory>
 #include <new>
+#include <utility>
 
 #include "base/process_barrier.h"
 #include "gate/state.h"
@@ -51,7 +53,7 @@ void Purse::Add(uint64_t ns) {
       TenantPage::CreditOf(pocket->limit.load(std::memory_order_relaxed)) + ns >
           TenantPage::kMostCredit) {
     // Its thread asks by other ways than Asked(), where the sum would have been made small again.
-    if (pocket->thread == ThisThread()) {
+    if (pocket->IsOf(ThisThread())) {
       Rebase(*pocket);
     } else {
       Share();
@@ -66,11 +68,14 @@ void Purse::Add(uint64_t ns) {
   pocket->limit.store(LimitOf(TenantPage::CreditOf(limit) + ns), std::memory_order_release);
 }
 
+// Nobody spends from it meanwhile: it is the calling thread's, or its thread has ended.
+bool Purse::IsAtRest(const Pocket& pocket) { return pocket.IsOf(ThisThread()) || pocket.IsLeft(); }
+
 // Takes all out; how much that was. What its thread launches at the same time is in `seen`, or is not paid.
-uint64_t Purse::Empty(Pocket& pocket, bool own) {
+uint64_t Purse::Empty(Pocket& pocket) {
   const uint64_t limit = pocket.limit.load(std::memory_order_relaxed);
   if (TenantPage::CreditOf(limit) <= TenantPage::CreditOf(Spent(pocket))) return 0;
-  if (!own) {
+  if (!IsAtRest(pocket)) {
     pocket.limit.store(0, std::memory_order_relaxed);
     base::ProcessBarrier();
   }
@@ -85,7 +90,7 @@ uint64_t Purse::Empty(Pocket& pocket, bool own) {
 
 uint64_t Purse::TakeAll() {
   Pocket* const pocket = holder();
-  return pocket == nullptr ? page_.TakeAll() : Empty(*pocket, pocket->thread == ThisThread());
+  return pocket == nullptr ? page_.TakeAll() : Empty(*pocket);
 }
 
 bool Purse::Spend(uint64_t ns, uint32_t* launch) {
@@ -104,26 +109,32 @@ bool Purse::Spend(uint64_t ns, uint32_t* launch) {
 void Purse::Share() {
   Pocket* const pocket = holder();
   if (pocket == nullptr) return;
-  const bool own = pocket->thread == ThisThread();
-  if (own && base::HasProcessBarrier()) return;
+  if (pocket->IsOf(ThisThread()) && base::HasProcessBarrier()) return;
+  const bool ended = pocket->IsLeft();
   // What its thread still spends from it is not there any more: Claim().
-  const uint64_t left = Empty(*pocket, own);
+  const uint64_t left = Empty(*pocket);
   const uint64_t spent = Spent(*pocket);
   holder_.store(nullptr, std::memory_order_release);
   // Nobody spends from an empty page.
   page_.credit.store(left << TenantPage::kLaunchBits | TenantPage::LaunchOf(spent),
                      std::memory_order_release);
-  wanted_ = std::min(wanted_ * 2, kAtMost);
+  if (!ended) wanted_ = std::min(wanted_ * 2, kAtMost);
   in_a_row_ = 0;
 }
 
-Pocket* Purse::PocketOf(const void* thread) {
+std::shared_ptr<Pocket> Purse::PocketOf(const void* thread) {
+  const std::shared_ptr<Pocket>* left = nullptr;
   for (const auto& pocket : pockets_) {
-    if (pocket->thread == thread) return pocket.get();
+    if (pocket->IsOf(thread)) return pocket;
+    if (pocket.get() != holder() && pocket->IsLeft()) left = &pocket;
+  }
+  if (left != nullptr) {
+    (*left)->thread.store(thread, std::memory_order_relaxed);
+    return *left;
   }
   if (pockets_.size() >= kMostPockets) return nullptr;
-  pockets_.push_back(std::make_unique<Pocket>(this, thread));
-  return pockets_.back().get();
+  pockets_.push_back(std::make_shared<Pocket>(this, thread));
+  return pockets_.back();
 }
 
 // Its thread's, which launches nothing meanwhile.
@@ -138,7 +149,7 @@ void Purse::Rebase(Pocket& pocket) {
 Pocket* Purse::Asked() noexcept {
   const void* const thread = ThisThread();
   Pocket* pocket = holder();
-  if (pocket != nullptr && pocket->thread == thread) {
+  if (pocket != nullptr && pocket->IsOf(thread)) {
     if (TenantPage::CreditOf(pocket->spent.load(std::memory_order_relaxed)) > kMuch)
       Rebase(*pocket);
     if (++in_a_row_ >= wanted_) {
@@ -151,11 +162,13 @@ Pocket* Purse::Asked() noexcept {
   last_ = thread;
   if (pocket != nullptr || in_a_row_ < wanted_ || !base::HasProcessBarrier()) return nullptr;
   try {
-    pocket = PocketOf(thread);
+    std::shared_ptr<Pocket> found = PocketOf(thread);
+    if (found == nullptr) return nullptr;
+    held_ = std::move(found);
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
-  if (pocket == nullptr) return nullptr;
+  pocket = held_.get();
   // Others may be spending: what they have got is theirs.
   const uint64_t word = page_.credit.fetch_and(TenantPage::kLaunchMask, std::memory_order_acq_rel);
   pocket->seen = TenantPage::LaunchOf(word);

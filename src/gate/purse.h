@@ -3,7 +3,8 @@
 //
 // A thread gets it into its pocket when it was the only one to ask for grants several times in a row, and loses it when
 // another comes; then it takes twice as many to get it back, and half as many again when it has kept it for as many. So
-// threads that take turns pay for it rarely, and one that another has come by now and then does not for ever.
+// threads that take turns pay for it rarely, and one that another has come by now and then does not for ever. One that ends
+// loses nothing to who comes after it, and leaves its pocket to it.
 //
 // Threading: under the engine's lock, but for what says otherwise.
 #ifndef GPUSHARE_GATE_PURSE_H_
@@ -43,26 +44,31 @@ class Purse {
   // The calling thread, which may launch by a pocket, has asked for a grant. Its pocket, if the credit is there now; null:
   // it is not. Where there is no memory for it, it is not.
   Pocket* Asked() noexcept;
+  // The one in which the credit was last, for a thread to keep until it leaves it.
+  const std::shared_ptr<Pocket>& held() const { return held_; }
 
   // Of Pocket::Spend(), which holds no lock.
   bool Claim(Pocket& pocket, uint64_t before) noexcept;
 
  private:
-  static constexpr size_t kMostPockets = 64;
+  static constexpr size_t kMostPockets = 64;  // of threads that are there
   static constexpr uint32_t kAtFirst = 4, kAtMost = 1 << 14;
   // So much spent is forgotten by its thread: the sum has 40 bits.
   static constexpr uint64_t kMuch = uint64_t{1} << 36;
 
-  Pocket* PocketOf(const void* thread);
+  // That of a thread, or one that was left. Null: there are too many.
+  std::shared_ptr<Pocket> PocketOf(const void* thread);
   static void Rebase(Pocket& pocket);
   static bool Paid(const Pocket& pocket, uint64_t spent);
   static uint64_t Spent(const Pocket& pocket);
-  static uint64_t Empty(Pocket& pocket, bool own);
+  static bool IsAtRest(const Pocket& pocket);
+  static uint64_t Empty(Pocket& pocket);
 
   TenantPage& page_;
   base::Mutex& mutex_;
   std::atomic<Pocket*> holder_{nullptr};
-  std::vector<std::unique_ptr<Pocket>> pockets_;
+  std::shared_ptr<Pocket> held_;
+  std::vector<std::shared_ptr<Pocket>> pockets_;
   const void* last_ = nullptr;                 // who asked last
   uint32_t in_a_row_ = 0, wanted_ = kAtFirst;  // times it asked: to get it, and since it has it
 };

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <new>
@@ -237,11 +238,25 @@ void Streams::Asked(const Adopted& stream, CUstream handle) {
   Known* const known = here != nullptr ? here->known.FindIf(handle) : nullptr;
   if (known == nullptr || known->stream != stream.stream) return;
   if (known->habits == nullptr) known->habits = MakeHabits(*here, stream.gate);
-  gate::Pocket* const pocket = stream.gate->Asked();
-  if (pocket == nullptr || known->pocket == pocket) return;
+  const std::shared_ptr<gate::Pocket> shared = stream.gate->Asked();
+  gate::Pocket* const pocket = shared.get();
+  if (pocket == nullptr || known->pocket == pocket || !Keep(*here, shared)) return;
   here->known.ForEach([&](Known& each) {
     if (each.gate == stream.gate) each.pocket = pocket;
   });
+}
+
+bool Streams::Keep(SeenByThread& here, const std::shared_ptr<gate::Pocket>& pocket) noexcept {
+  auto& all = here.pockets;
+  if (std::find(all.begin(), all.end(), pocket) != all.end()) return true;
+  // Of gates that are gone nobody else has any.
+  std::erase_if(all, [](const auto& each) { return each.use_count() == 1; });
+  try {
+    all.push_back(pocket);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  return true;
 }
 
 gate::Habits* Streams::FindHabits(SeenByThread& here, const gate::Gate* gate) const {

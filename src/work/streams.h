@@ -186,7 +186,10 @@ class Streams {
   // A thread's own. Behind one pointer: the loader has little room for thread-local storage of a library that comes late.
   struct SeenByThread : ThreadMark {
     SeenByThread() { threads_.fetch_add(1, std::memory_order_relaxed); }
-    ~SeenByThread() { threads_.fetch_sub(1, std::memory_order_relaxed); }
+    ~SeenByThread() {
+      for (const auto& pocket : pockets) pocket->Leave();
+      threads_.fetch_sub(1, std::memory_order_relaxed);
+    }
     SeenByThread(const SeenByThread&) = delete;
     SeenByThread& operator=(const SeenByThread&) = delete;
 
@@ -202,6 +205,8 @@ class Streams {
     };
     std::array<OfGate, 4> habits;
     size_t oldest_habits = 0;
+    // Which it got from gates that may be gone; left with the thread.
+    std::vector<std::shared_ptr<gate::Pocket>> pockets;
     pid_t process = 0;
   };
   static inline std::atomic<int> threads_{0};
@@ -210,6 +215,8 @@ class Streams {
     return mark == &nobodys_mark ? nullptr : static_cast<SeenByThread*>(mark);
   }
   static SeenByThread* MakeHere();
+  // The thread is to leave it when it ends. False: there is no memory for that.
+  static bool Keep(SeenByThread& here, const std::shared_ptr<gate::Pocket>& pocket) noexcept;
   // Of the calling thread there; null: none, or there is no memory for it.
   gate::Habits* FindHabits(SeenByThread& here, const gate::Gate* gate) const;
   gate::Habits* MakeHabits(SeenByThread& here, const gate::Gate* gate) const noexcept;

@@ -233,6 +233,30 @@ TEST_F(KnownTest, WhoLaunchesAlonePaysFromAPocketUntilAnotherComes) {
   EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
 }
 
+// A pool's threads come and go: what one had is the next one's.
+TEST_F(KnownTest, AThreadThatEndsLeavesItsPocket) {
+  if (!base::HasProcessBarrier()) GTEST_SKIP() << "the kernel has no membarrier()";
+  const Tenant& t = Weighing(1);
+  for (int i = 0; i < 3; ++i) {
+    std::shared_ptr<gate::Pocket> pocket;
+    std::unique_ptr<base::ClockThread> thread = Thread([&] {
+      ASSERT_NO_FATAL_FAILURE(Settle(t, t.stream));
+      pocket = t.gate->Asked();
+      ASSERT_NE(pocket, nullptr);
+      EXPECT_EQ(t.gate->PocketHere(), pocket.get());
+      EXPECT_FALSE(pocket->IsLeft());
+    });
+    thread->Join();
+    thread.reset();
+    ASSERT_NE(pocket, nullptr);
+    EXPECT_TRUE(pocket->IsLeft());
+    EXPECT_EQ(t.gate->PocketHere(), nullptr);
+  }
+  ASSERT_CU(calls_->CtxSynchronize(t.payer()));
+  Rest();
+  EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
+}
+
 TEST_F(KnownTest, WhatTheDriverRefusesAtOnceIsGivenBack) {
   const Tenant& t = Weighing(1);
   Settle(t, t.stream);

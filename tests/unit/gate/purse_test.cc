@@ -12,6 +12,7 @@
 #include <atomic>
 #include <memory>
 #include <random>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -401,6 +402,120 @@ TEST_F(PurseTest, NothingIsSpentTwiceOrLost) {
   for (uint64_t i = 0; i < std::min<uint64_t>(launches, kMost); ++i) {
     ASSERT_EQ((*numbers)[i], 1) << "the launch numbered " << i;
   }
+}
+
+// Each is there to the end, so that each is another one.
+TEST_F(PurseTest, WhatThreadsLeaveOthersGet) {
+  constexpr int kThreads = 200;
+  std::vector<std::thread> threads;
+  std::atomic<int> turn{0};
+  page_.Add(1000);
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      while (turn.load() < t) std::this_thread::yield();
+      // What is in a pocket that was left anybody gets, at once.
+      uint32_t launch = 0;
+      {
+        const base::MutexLock lock(&mutex_);
+        EXPECT_TRUE(purse_.Spend(1, &launch));
+      }
+      int times = 0;
+      Pocket* pocket = nullptr;
+      while (pocket == nullptr && times < 100) {
+        pocket = Asked();
+        ++times;
+      }
+      EXPECT_LE(times, 4) << t;
+      EXPECT_NE(pocket, nullptr) << t;
+      uint64_t word = 0;
+      if (pocket != nullptr) {
+        EXPECT_TRUE(pocket->Spend(Charge(2), &word)) << t;
+        pocket->Leave();
+      }
+      ++turn;
+      while (turn.load() < kThreads) std::this_thread::yield();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(Credit(), 1000u - 3 * kThreads);
+  EXPECT_EQ(Launches(), 2u * kThreads);
+}
+
+// A pocket that is not left stays its thread's, however many there are.
+TEST_F(PurseTest, WhoHasNotLeftIsNotTakenFrom) {
+  constexpr int kThreads = 70;
+  std::vector<std::thread> threads;
+  std::vector<Pocket*> got(kThreads);
+  std::atomic<int> turn{0};
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      while (turn.load() < t) std::this_thread::yield();
+      {
+        const base::MutexLock lock(&mutex_);
+        purse_.Share();
+      }
+      got[static_cast<size_t>(t)] = GetPocket();
+      ++turn;
+      while (turn.load() < kThreads) std::this_thread::yield();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(std::set<Pocket*>(got.begin(), got.begin() + 64).size(), 64u);
+  EXPECT_EQ(std::set<Pocket*>(got.begin() + 64, got.end()), std::set<Pocket*>{nullptr});
+}
+
+// Threads come, spend and end, while another gives and takes: all is there once.
+TEST_F(PurseTest, NothingIsLostWithAThread) {
+  std::atomic<bool> done{false};
+  std::atomic<uint64_t> spent{0}, launches{0}, by_pocket{0};
+  std::thread owners([&] {
+    for (uint32_t n = 0; !done; ++n) {
+      std::thread([&, n] {
+        std::mt19937 random(n);
+        Pocket* pocket = &no_pocket;
+        uint64_t mine = 0, spent_here = 0, launched_here = 0;
+        for (uint64_t left = 1 + random() % 5000; left > 0 && !done; --left) {
+          const uint64_t ns = 1 + random() % 4;
+          uint64_t word;
+          if (pocket->Spend(Charge(ns), &word)) {
+            ++mine;
+          } else if (!page_.SpendCharge(Charge(ns), &word)) {
+            Pocket* const asked = Asked();
+            if (asked != nullptr) {
+              pocket = asked;
+            } else {
+              const base::MutexLock lock(&mutex_);
+              purse_.Share();
+            }
+            continue;
+          }
+          spent_here += ns;
+          ++launched_here;
+        }
+        spent += spent_here;
+        launches += launched_here;
+        by_pocket += mine;
+        if (pocket != &no_pocket) pocket->Leave();
+      }).join();
+    }
+  });
+  uint64_t added = 0, taken = 0;
+  std::mt19937 random(2);
+  for (int i = 0; (i < 3000 || by_pocket < 20'000) && i < 1'000'000; ++i) {
+    const base::MutexLock lock(&mutex_);
+    if (random() % 4 == 0) {
+      taken += purse_.TakeAll();
+    } else {
+      const uint64_t ns = random() % 20000;
+      purse_.Add(ns);
+      added += ns;
+    }
+  }
+  done = true;
+  owners.join();
+  EXPECT_GT(by_pocket, 1000u);
+  EXPECT_EQ(spent + taken + Credit(), added);
+  EXPECT_EQ(Launches(), launches & TenantPage::kLaunchMask);
 }
 
 }  // namespace
