@@ -72,6 +72,7 @@ absl::StatusOr<Gate*> Engine::AddTenant(std::string name, const TenantOptions& o
   impl_->tenants.reserve(most);
   impl_->grants.reserve(most);
   impl_->open_tenants.reserve(most);
+  impl_->taken_from.reserve(most);
   tenant->id = impl_->arbiter.Add(options.limits, now);
   if (tenant->id >= impl_->tenants.size()) impl_->tenants.resize(tenant->id + 1);
   impl_->tenants[tenant->id] = std::move(tenant);

@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "base/process_barrier.h"
 #include "gate/state.h"
 
 namespace gpushare::gate {
@@ -167,6 +168,33 @@ void Engine::Impl::TakeCredit(TenantState& tenant, Time now) {
   arbiter.Return(tenant.id, tenant.phase, Nanos(taken), now);
 }
 
+// A barrier takes a microsecond or a few, in which nobody else gets anywhere: one does for all.
+template <typename Which>
+bool Engine::Impl::TakeCreditOf(const Which& which, Time now) {
+  taken_from.clear();
+  bool stopped = false;
+  for (TenantState* tenant : open_tenants) {
+    if (!which(*tenant) || TenantPage::CreditOf(tenant->purse.Look()) == 0) continue;
+    taken_from.push_back(tenant);  // there is room: AddTenant()
+  }
+  if (taken_from.size() > 1) {
+    for (TenantState* tenant : taken_from) stopped |= tenant->purse.StopSpending();
+    if (stopped) base::ProcessBarrier();
+  }
+  bool took = false;
+  for (size_t i = 0; i < taken_from.size(); ++i) {
+    TenantState& tenant = *taken_from[i];
+    // What was taken from those before it may have changed that.
+    if (i == 0 || which(tenant)) {
+      TakeCredit(tenant, now);
+      took = true;
+    } else {
+      tenant.purse.LetSpend();
+    }
+  }
+  return took;
+}
+
 bool Engine::Impl::MayHandOut(Time now) {
   if (options.supply == nullptr) return true;
   Supply::Report report;
@@ -184,7 +212,7 @@ bool Engine::Impl::MayHandOut(Time now) {
   arbiter.SetBelow(answer.below);
   LookBy(answer.look_by);
   if (answer.revoke) {
-    for (TenantState* tenant : open_tenants) TakeCredit(*tenant, now);
+    TakeCreditOf([](const TenantState&) { return true; }, now);
   }
   if (answer.ended && !std::exchange(supply_ended, true)) {
     for (const auto& tenant : tenants) {
@@ -213,17 +241,14 @@ void Engine::Impl::RunArbiter(Time now, const TenantState* self) {
   }
   // A higher band began, or somebody waits for the device to drain: what was granted and not launched
   // comes back at once, and with it perhaps the turn of whoever waits.
-  bool took = false;
-  for (TenantState* tenant : open_tenants) {
-    if (tenant->grant_stands || !arbiter.Closed(tenant->options.limits.band, now)) continue;
-    if (TenantPage::CreditOf(tenant->purse.Look()) == 0) continue;
+  const auto revoked = [&](const TenantState& tenant) {
+    mu.AssertHeld();
+    if (tenant.grant_stands || !arbiter.Closed(tenant.options.limits.band, now)) return false;
     // Whoever waits for the device waits for those before it too: a thread that was just let through is
     // on its way, and would only ask again.
-    if (!tenant->waiting.empty() && arbiter.Draining()) continue;
-    TakeCredit(*tenant, now);
-    took = true;
-  }
-  if (took) RunArbiter(now, self);
+    return tenant.waiting.empty() || !arbiter.Draining();
+  };
+  if (TakeCreditOf(revoked, now)) RunArbiter(now, self);
 }
 
 bool Engine::Impl::StandsForHost(const TenantState& tenant, Time now) const {

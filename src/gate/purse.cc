@@ -73,11 +73,14 @@ bool Purse::IsAtRest(const Pocket& pocket) { return pocket.IsOf(ThisThread()) ||
 
 // Takes all out; how much that was. What its thread launches at the same time is in `seen`, or is not paid.
 uint64_t Purse::Empty(Pocket& pocket) {
-  const uint64_t limit = pocket.limit.load(std::memory_order_relaxed);
-  if (TenantPage::CreditOf(limit) <= TenantPage::CreditOf(Spent(pocket))) return 0;
-  if (!IsAtRest(pocket)) {
-    pocket.limit.store(0, std::memory_order_relaxed);
-    base::ProcessBarrier();
+  uint64_t limit = std::exchange(stopped_at_, 0);
+  if (limit == 0) {
+    limit = pocket.limit.load(std::memory_order_relaxed);
+    if (TenantPage::CreditOf(limit) <= TenantPage::CreditOf(Spent(pocket))) return 0;
+    if (!IsAtRest(pocket)) {
+      pocket.limit.store(0, std::memory_order_relaxed);
+      base::ProcessBarrier();
+    }
   }
   // One that still waits to be told that it is not paid is not paid by this either.
   const uint64_t spent = pocket.spent.load(std::memory_order_acquire);
@@ -86,6 +89,24 @@ uint64_t Purse::Empty(Pocket& pocket) {
   pocket.limit.store(LimitOf(used), std::memory_order_release);
   // Who has spent all meanwhile, with the last of the numbers, has spent a nanosecond more than there was.
   return std::max(all, used) - used;
+}
+
+// From here on its thread finds nothing, or what it has spent is seen behind the barrier, or it waits in Claim() for whoever
+// stops it, who holds the lock.
+bool Purse::StopSpending() {
+  Pocket* const pocket = holder();
+  if (pocket == nullptr || IsAtRest(*pocket)) return false;
+  const uint64_t limit = pocket->limit.load(std::memory_order_relaxed);
+  if (TenantPage::CreditOf(limit) <= TenantPage::CreditOf(Spent(*pocket))) return false;
+  pocket->limit.store(0, std::memory_order_relaxed);
+  stopped_at_ = limit;
+  return true;
+}
+
+// Whoever waits in Claim() has been paid for.
+void Purse::LetSpend() {
+  if (stopped_at_ == 0) return;
+  holder()->limit.store(std::exchange(stopped_at_, 0), std::memory_order_release);
 }
 
 uint64_t Purse::TakeAll() {

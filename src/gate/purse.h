@@ -32,6 +32,11 @@ class Purse {
   uint64_t Look() const;
   void Add(uint64_t ns);
   uint64_t TakeAll();
+  // Of several purses at once, so that one barrier does for all: StopSpending() of each, then, if any said so,
+  // base::ProcessBarrier(), then TakeAll() of each, or LetSpend() where all is to stay as it was. Nothing else of the purse is
+  // called in between, nor is the lock let go.
+  bool StopSpending();
+  void LetSpend();
   // By the calling thread. From another's pocket it is fetched.
   bool Spend(uint64_t ns, uint32_t* launch);
   // What is in another's pocket than the calling thread's goes into the page; in its own too, where there is no barrier any
@@ -62,11 +67,12 @@ class Purse {
   static bool Paid(const Pocket& pocket, uint64_t spent);
   static uint64_t Spent(const Pocket& pocket);
   static bool IsAtRest(const Pocket& pocket);
-  static uint64_t Empty(Pocket& pocket);
+  uint64_t Empty(Pocket& pocket);
 
   TenantPage& page_;
   base::Mutex& mutex_;
   std::atomic<Pocket*> holder_{nullptr};
+  uint64_t stopped_at_ = 0;  // the limit of the holder's pocket while it is stopped; 0: it is not
   std::shared_ptr<Pocket> held_;
   std::vector<std::shared_ptr<Pocket>> pockets_;
   const void* last_ = nullptr;                 // who asked last

@@ -233,6 +233,7 @@ struct Engine::Impl {
   meter::Replay replay ABSL_GUARDED_BY(mu);
   std::vector<std::unique_ptr<TenantState>> tenants ABSL_GUARDED_BY(mu);  // by TenantId
   std::vector<TenantState*> open_tenants ABSL_GUARDED_BY(mu);   // with credit or unmarked work
+  std::vector<TenantState*> taken_from ABSL_GUARDED_BY(mu);     // of TakeCreditOf()
   std::vector<StreamGate*> marked_streams ABSL_GUARDED_BY(mu);  // those with markers
   std::vector<LeaseState> leases ABSL_GUARDED_BY(mu);
   size_t leases_asked ABSL_GUARDED_BY(mu) = 0;  // there is room for these as well
@@ -288,6 +289,9 @@ struct Engine::Impl {
   void GiveCredit(TenantState& tenant, Nanos amount, sched::Phase phase, Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void TakeCredit(TenantState& tenant, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // That of all of which `which(tenant)` is true. False: of none.
+  template <typename Which>
+  bool TakeCreditOf(const Which& which, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Runs the arbiter and hands out what it grants. The calling thread is one of `self`'s waiters, or
   // `self` is null.
   void RunArbiter(Time now, const TenantState* self) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);

@@ -233,6 +233,51 @@ TEST_F(KnownTest, WhoLaunchesAlonePaysFromAPocketUntilAnotherComes) {
   EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
 }
 
+// A higher band's launches take the credit out of all pockets at once, again and again: each launch is there once, and
+// nothing stays that was given.
+TEST_F(KnownTest, WhatIsTakenFromSeveralPocketsAtOnceIsThereOnce) {
+  if (!base::HasProcessBarrier()) GTEST_SKIP() << "the kernel has no membarrier()";
+  constexpr int kLow = 4, kLaunches = 1500;
+  std::vector<const Tenant*> low;
+  for (int i = 0; i < kLow; ++i) low.push_back(&Weighing(1));
+  const Tenant& high = Add({.limits = {.weight = 1, .band = sched::Band::kHigh}});
+  std::atomic<int> at_once{0}, running{kLow};
+  std::vector<std::unique_ptr<base::ClockThread>> threads;
+  for (const Tenant* t : low) {
+    threads.push_back(Thread([&, t] {
+      for (int i = 0; i < kLaunches; ++i) {
+        CUresult result = CUDA_SUCCESS;
+        if (AtOnce(*t, Micros(10), t->stream, &result)) {
+          ++at_once;
+        } else {
+          result = Spin(*t, Micros(10), t->stream);
+        }
+        EXPECT_CU(result);
+        if (i % 4 == 3) Rest(Micros(60));
+      }
+      --running;
+    }));
+  }
+  uint64_t of_high = 0;
+  while (running > 0) {
+    EXPECT_CU(Spin(high, Micros(20), high.stream));
+    EXPECT_CU(calls_->StreamSynchronize(high.payer(), high.stream));
+    ++of_high;
+    Rest(Micros(300));
+  }
+  for (const auto& thread : threads) thread->Join();
+  ASSERT_CU(calls_->CtxSynchronize(high.payer()));
+  Rest();
+  EXPECT_GT(at_once, kLow * kLaunches / 4);
+  EXPECT_GT(of_high, 50u);
+  for (const Tenant* t : low) {
+    EXPECT_EQ(t->gate->stats().launches, uint64_t{kLaunches});
+    EXPECT_NEAR(MeasuredMs(*t), UsedMs(t->account), 0.02 * UsedMs(t->account));
+    EXPECT_EQ(t->gate->view().outstanding, Nanos(0));
+  }
+  EXPECT_EQ(high.gate->stats().launches, of_high);
+}
+
 // A pool's threads come and go: what one had is the next one's.
 TEST_F(KnownTest, AThreadThatEndsLeavesItsPocket) {
   if (!base::HasProcessBarrier()) GTEST_SKIP() << "the kernel has no membarrier()";

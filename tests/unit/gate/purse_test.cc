@@ -376,7 +376,12 @@ TEST_F(PurseTest, NothingIsSpentTwiceOrLost) {
   for (int i = 0; (i < 5000 || by_pocket < 50'000) && i < 1'000'000; ++i) {
     {
       const base::MutexLock lock(&mutex_);
-      if (random() % 2 == 0) {
+      const uint32_t what = random() % 8;
+      const bool stops = what < 3 && purse_.StopSpending();
+      if (stops && what < 2) base::ProcessBarrier();
+      if (what == 2) {
+        purse_.LetSpend();
+      } else if (what < 5) {
         taken += purse_.TakeAll();
       } else {
         const uint64_t ns = random() % 200000;
@@ -402,6 +407,74 @@ TEST_F(PurseTest, NothingIsSpentTwiceOrLost) {
   for (uint64_t i = 0; i < std::min<uint64_t>(launches, kMost); ++i) {
     ASSERT_EQ((*numbers)[i], 1) << "the launch numbered " << i;
   }
+}
+
+// Of several at once: the steps of Pocket::Spend() between those of who takes.
+TEST_F(PurseTest, WhatIsStoppedIsTakenOrThereAsItWas) {
+  Pocket* const pocket = GetPocket();
+  ASSERT_NE(pocket, nullptr);
+  const auto of_another = [&](const auto& what) {
+    std::thread([&] {
+      const base::MutexLock lock(&mutex_);
+      what();
+    }).join();
+  };
+  uint64_t word = 0;
+  EXPECT_FALSE(purse_.StopSpending());                       // its own it need not stop
+  of_another([&] { EXPECT_FALSE(purse_.StopSpending()); });  // there is nothing
+  purse_.Add(100);
+  of_another([&] {
+    EXPECT_TRUE(purse_.StopSpending());
+    purse_.LetSpend();
+    purse_.LetSpend();  // once
+    EXPECT_EQ(Credit(), 100u);
+  });
+  EXPECT_TRUE(pocket->Spend(Charge(10), &word));
+  of_another([&] {
+    EXPECT_TRUE(purse_.StopSpending());
+    base::ProcessBarrier();
+    EXPECT_EQ(purse_.TakeAll(), 90u);
+  });
+  EXPECT_FALSE(pocket->Spend(Charge(1), &word));
+  EXPECT_EQ(purse_.Look(), 1u);
+  // Between the two looks at the limit: what was stored before the barrier is paid, and told so, whether the rest is taken...
+  purse_.Add(100);
+  uint64_t before = pocket->spent;
+  of_another([&] {
+    EXPECT_TRUE(purse_.StopSpending());
+    pocket->spent = before + Charge(30) + 1;
+    base::ProcessBarrier();
+    EXPECT_EQ(purse_.TakeAll(), 70u);
+  });
+  EXPECT_TRUE(purse_.Claim(*pocket, before));
+  // ... or not.
+  purse_.Add(100);
+  before = pocket->spent;
+  of_another([&] {
+    EXPECT_TRUE(purse_.StopSpending());
+    pocket->spent = before + Charge(30) + 1;
+    purse_.LetSpend();
+  });
+  EXPECT_TRUE(purse_.Claim(*pocket, before));
+  EXPECT_EQ(Credit(), 70u);
+  EXPECT_EQ(Launches(), 3u);
+  // Stored after it was read: it is not paid, and never was.
+  of_another([&] {
+    EXPECT_TRUE(purse_.StopSpending());
+    base::ProcessBarrier();
+    EXPECT_EQ(purse_.TakeAll(), 70u);
+  });
+  before = pocket->spent;
+  pocket->spent = before + Charge(30) + 1;
+  EXPECT_FALSE(purse_.Claim(*pocket, before));
+  EXPECT_EQ(purse_.Look(), 3u);
+  // Of who has ended nobody has to pass a barrier.
+  purse_.Add(100);
+  pocket->Leave();
+  of_another([&] {
+    EXPECT_FALSE(purse_.StopSpending());
+    EXPECT_EQ(purse_.TakeAll(), 100u);
+  });
 }
 
 // Each is there to the end, so that each is another one.
@@ -474,7 +547,7 @@ TEST_F(PurseTest, NothingIsLostWithAThread) {
         std::mt19937 random(n);
         Pocket* pocket = &no_pocket;
         uint64_t mine = 0, spent_here = 0, launched_here = 0;
-        for (uint64_t left = 1 + random() % 5000; left > 0 && !done; --left) {
+        for (uint64_t left = 1 + random() % 5000; left > launched_here && !done;) {
           const uint64_t ns = 1 + random() % 4;
           uint64_t word;
           if (pocket->Spend(Charge(ns), &word)) {
@@ -502,14 +575,17 @@ TEST_F(PurseTest, NothingIsLostWithAThread) {
   uint64_t added = 0, taken = 0;
   std::mt19937 random(2);
   for (int i = 0; (i < 3000 || by_pocket < 20'000) && i < 1'000'000; ++i) {
-    const base::MutexLock lock(&mutex_);
-    if (random() % 4 == 0) {
-      taken += purse_.TakeAll();
-    } else {
-      const uint64_t ns = random() % 20000;
-      purse_.Add(ns);
-      added += ns;
+    {
+      const base::MutexLock lock(&mutex_);
+      if (random() % 8 == 0) {
+        taken += purse_.TakeAll();
+      } else if (Credit() < 50'000) {
+        const uint64_t ns = random() % 20'000;
+        purse_.Add(ns);
+        added += ns;
+      }
     }
+    std::this_thread::yield();
   }
   done = true;
   owners.join();
