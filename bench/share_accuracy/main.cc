@@ -38,10 +38,6 @@ constexpr Shortfall kShortfalls[] = {
     {"overlap 40:60 graphs of wide/small", "share error, 100 ms windows, pp", 6},
     {"overlap 40:60 graphs of wide/small", "device busy, % of ungated", 98.5},
     {"overlap 40:60 graphs of wide/small", "work done, % of ungated", 80},
-    // Until the training's kernels go first, which others' part of its time decides by a hair, streams take turns kernel by
-    // kernel, and an order that is off by one turn at the end of a batch charges the shorter kernels' tenant for the longer one.
-    {"overlap 70:30 resnet50 training/inference", "share error, 1 s windows, pp", 6},
-    {"overlap 70:30 resnet50 training/inference", "share error, 100 ms windows, pp", 7},
     // Of hundreds of windows, each of which holds a few commands of 2 ms, the worst.
     {"real sync 25:75 mobilenetv2/transformer-xl", "share error, 100 ms windows, pp", 4.6},
     {"real sync 75:25 resnet50/transformer-xl", "share error, 100 ms windows, pp", 4.4},

@@ -22,6 +22,9 @@ constexpr Nanos kLongestPoll = Millis(1);
 constexpr float kFillsDevice = 0.97f;
 // Of the time that its kernels take.
 constexpr double kLeavesMuch = 0.12;
+// Or this much, where a batch of theirs has so many commands or more.
+constexpr double kLeavesSome = 1 - kFillsDevice;
+constexpr double kManyCommands = 5;
 // Of the device's time: who is to have more goes first, and does so until it is to have less.
 constexpr double kMoreThanHalf = 0.55, kHalf = 0.5;
 // A marker that began so soon after its submission found its stream idle.
@@ -179,8 +182,11 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   // Batches of kernels that fill the device are told apart whatever their length, and every marker between
   // them is a microsecond in which nobody runs. Of kernels that go before others' it is one in which these get in.
   const bool fills = now_charged > kFillsDevice;
-  tenant.leaves +=
-      std::min(1.0, batch.predicted_ns / 1e8) * (1 - std::min(factor, 1.0) - tenant.leaves);
+  const double part = std::min(1.0, batch.predicted_ns / 1e8);
+  tenant.leaves += part * (1 - std::min(factor, 1.0) - tenant.leaves);
+  if (arbiter.Entitled(tenant.id) <= kHalf) {
+    commands_a_batch += part * (static_cast<double>(batch.commands.size()) - commands_a_batch);
+  }
   const int level = LevelOf(tenant);
   tenant.page.level.store(level, std::memory_order_relaxed);
   const Nanos grant = options.arbiter.grant;
@@ -191,12 +197,14 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
 // to have more than half of the time they go first, and those of others fill what they leave: so more of them run side by
 // side, at the same shares, since these are kept by who may launch how much.
 // It begins with one whose kernels leave much of the device: of others there is less to be had, and windows of 100 ms are
-// less sure where not all take turns.
+// less sure where not all take turns. With less where others' batches hold many commands: there the replay has to guess in
+// which order the two took turns, and a turn that it is off by is charged to the wrong one. Who goes first it knows.
 int Engine::Impl::LevelOf(const TenantState& tenant) {
   if (tenant.options.limits.band != sched::Band::kNormal) return 0;
   const double entitled = arbiter.Entitled(tenant.id);
   const int level = tenant.page.level.load(std::memory_order_relaxed);
-  if (level == 0 && tenant.leaves < kLeavesMuch) return 0;
+  const double worth = commands_a_batch >= kManyCommands ? kLeavesSome : kLeavesMuch;
+  if (level == 0 && tenant.leaves < worth) return 0;
   // Alone it has nobody to go before, and will not be alone for long if it was not a moment ago.
   if (entitled >= 1) return level;
   return entitled > (level > 0 ? kHalf : kMoreThanHalf) ? 1 : 0;

@@ -105,7 +105,7 @@ class StreamGate {
   // So many of the next commands get a marker each: as many of its thread's found no marker before it fell silent.
   int to_mark = 0;
   Time held_up_since =
-      kNever;               // it waits for the host, or for a value, at the front of its markers
+      kNever;  // it waits for the host, or for a value, at the front of its markers
   Nanos recorded_until{0};  // device time at which what was settled last had ended
   Time ends_since{};        // when its context began to end
 };
@@ -256,6 +256,9 @@ struct Engine::Impl {
   std::shared_ptr<Watchdog> watchdog ABSL_GUARDED_BY(mu);  // null: nobody wants to know
   std::vector<Incident> incidents ABSL_GUARDED_BY(mu);     // not told yet; the reconciler does
   Time last_completion ABSL_GUARDED_BY(mu){};              // when a marker was last seen completed
+
+  // Of whoever has no more than half of the time, over some 100 ms of what is measured: only the last one's end is known.
+  double commands_a_batch ABSL_GUARDED_BY(mu) = 0;
 
   std::atomic<bool> stopping{false};
   std::atomic<bool> context_ends{

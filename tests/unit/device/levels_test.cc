@@ -19,8 +19,13 @@ class LevelsTest : public StreamTest {
     double work = 0;   // what both did, in time of a device that runs nothing side by side
     uint64_t with_priority = 0;  // launches
   };
+  struct Kernels {
+    uint32_t blocks = 0;  // one to an SM
+    uint64_t ns = 0;
+  };
   // The first has kernels that fill a third of the device, the second ones of several waves, both without end.
-  Came Together(const std::string& first, const std::string& second) {
+  Came Together(const std::string& first, const std::string& second,
+                Kernels of_first = {33, 40'000}, Kernels of_second = {400, 40'000}) {
     struct Worker {
       VirtualDevice device;
       Stream stream;
@@ -34,8 +39,8 @@ class LevelsTest : public StreamTest {
       return Worker{std::move(device), std::move(stream), {.grid = {blocks}, .block = {1024}}, ns};
     };
     std::vector<Worker> workers;
-    workers.push_back(make(first, accounts_ + 1, 33, 40'000));
-    workers.push_back(make(second, accounts_ + 2, 400, 40'000));
+    workers.push_back(make(first, accounts_ + 1, of_first.blocks, of_first.ns));
+    workers.push_back(make(second, accounts_ + 2, of_second.blocks, of_second.ns));
     const absl::Duration begin = runtime_->Now() + absl::Milliseconds(200);
     const absl::Duration end = begin + absl::Milliseconds(800);
     std::vector<Thread> threads;
@@ -70,6 +75,20 @@ TEST_F(LevelsTest, OfWhoeverIsToHaveMoreThanHalfTheyGoFirst) {
   EXPECT_NEAR(came.share, 0.7, 0.01);
   EXPECT_GT(came.work, 1.2);  // 1.16 where nobody goes first
   EXPECT_GT(came.with_priority, 5000u);
+}
+
+// Of commands that are as short as that only the order in which they ran says whose time it was, and no marker shows it
+// where each of them comes before the other's in turn.
+TEST_F(LevelsTest, WhereOthersKernelsAreShortThoseThatLeaveLittleGoFirstToo) {
+  const Came came = Together("weight=70", "weight=30", {93, 12'000}, {60, 3'000});
+  EXPECT_GT(came.with_priority, 5000u);
+  EXPECT_NEAR(came.share, 0.7, 0.015);
+}
+
+TEST_F(LevelsTest, WhereTheyAreLongOnesThatLeaveLittleDoNot) {
+  const Came came = Together("weight=70", "weight=30", {93, 12'000}, {60, 60'000});
+  EXPECT_EQ(came.with_priority, 0u);
+  EXPECT_NEAR(came.share, 0.7, 0.015);
 }
 
 TEST_F(LevelsTest, ByGuaranteesAsByWeights) {
