@@ -200,12 +200,21 @@ std::optional<int64_t> TimeBook::Left(const Member& member, Time now) const {
   return to_begin + std::clamp<int64_t>(ends - at, 0, in_flight);
 }
 
+// Its process does not know when what it has in flight ends, and is believed that it will.
+bool TimeBook::IsGuess(const Member& member, Time now) const {
+  return member.seat->usage->time_ends_ns.load(kRelaxed) == ipc::UsagePage::kGuess &&
+         now <= member.until + options_.believed;
+}
+
 void TimeBook::Foresee(Time now) {
   int64_t left = 0;
   for (const Member& member : members_) {
     if (Bypasses(*member.tenant) || member.charged_ns == 0) continue;
     const std::optional<int64_t> its = Left(member, now);
-    if (!its.has_value()) return;
+    if (!its.has_value()) {
+      if (IsGuess(member, now)) arbiter_.Await(now);
+      return;
+    }
     left += *its;
   }
   arbiter_.Foresee(now + Nanos(left), now);

@@ -96,6 +96,7 @@ class TimeBook {
   void Settle(Member& member, int64_t used, Time now);
   void KeepCharged(Member& member, int64_t ns, Time now);
   std::optional<int64_t> Left(const Member& member, Time now) const;
+  bool IsGuess(const Member& member, Time now) const;
   void Foresee(Time now);
   Time HighDone(Time now) const;
   void SetWaiting(Member& member, bool waiting, Time now);

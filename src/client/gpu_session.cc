@@ -91,6 +91,7 @@ gate::Supply::Answer GpuSession::Tell(const Report& of_engine, Time now) {
     told.answer.ended = ended_;
     ipc::UsagePage& usage = *at->usage;
     usage.time_used_ns.store(told.used.count(), std::memory_order_relaxed);
+    static_assert(kNever.time_since_epoch().count() == ipc::UsagePage::kGuess);
     usage.time_ends_ns.store(told.ends.time_since_epoch().count(), std::memory_order_relaxed);
     usage.time_in_flight_ns.store(told.in_flight.count(), std::memory_order_release);
     usage.time_wanted_ns.store(told.wanted.count());

@@ -83,6 +83,9 @@ bool TimeShare::MustRing(const Limits& limits, const gate::Supply::Report& repor
     used_up_at_ = limits.granted;
     ring = true;
   }
+  // Nobody knew when what is in flight would end, so the broker waits for it.
+  const bool unsure = report.ends == kNever;
+  if (std::exchange(unsure_, unsure) && !unsure && used_up) ring = true;
   return ring;
 }
 
@@ -172,7 +175,7 @@ void TimeShare::Begin() {
   begin_ = last_.charged;
   bypassed_ = used_ = returned_ = flowed_ = Nanos(0);
   lost_ = false;
-  busy_ = waiting_ = asking_ = false;
+  busy_ = waiting_ = asking_ = unsure_ = false;
   asked_at_ = used_up_at_ = Nanos::min();
 }
 

@@ -66,6 +66,7 @@ class TimeShare {
   // What the broker was called for.
   bool busy_ = false;     // told in bypass
   bool waiting_ = false;  // a command waited at the last look
+  bool unsure_ = false;   // at the last look there was a guess in what is in flight
   bool asking_ = false;   // since it was idle last
   Nanos last_wanted_{0};
   Nanos asked_at_ = Nanos::min(), used_up_at_ = Nanos::min();  // what was granted then

@@ -288,7 +288,13 @@ void Gate::RemoveStream(StreamGate* stream) {
   }
 }
 
+void Engine::Impl::SetUnsure(StreamGate& stream, Time since) {
+  unsure_streams += (since != kNever ? 1 : 0) - (stream.unsure_since != kNever ? 1 : 0);
+  stream.unsure_since = since;
+}
+
 void Engine::Impl::EndStream(StreamGate& stream) {
+  SetUnsure(stream, kNever);
   replay.RemoveStream(stream.replay);
   stream.live = stream.leaving = false;
   stream.tenant->ended_streams.push_back(&stream);

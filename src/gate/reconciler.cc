@@ -91,6 +91,8 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   TenantState& tenant = *stream.tenant;
   --stream.markers_pending;
   UnknownDone(tenant, marker.unknown);
+  // It stands behind all that was launched there before it was recorded.
+  if (marker.commands > 0 && stream.unsure_since < marker.recording) SetUnsure(stream, kNever);
   if (marker.waits_for_host) stream.held_up_since = kNever;
   if (marker.waits_for_host && !tenant.removed) arbiter.Resume(tenant.id, now);
   if (!stream.live) return;

@@ -106,6 +106,8 @@ class StreamGate {
   int to_mark = 0;
   Time held_up_since =
       kNever;  // it waits for the host, or for a value, at the front of its markers
+  // When the last command was admitted whose cost is hardly measured; kNever: what is in flight is known by now.
+  Time unsure_since = kNever;
   Nanos recorded_until{0};  // device time at which what was settled last had ended
   Time ends_since{};        // when its context began to end
 };
@@ -256,6 +258,7 @@ struct Engine::Impl {
   std::shared_ptr<Watchdog> watchdog ABSL_GUARDED_BY(mu);  // null: nobody wants to know
   std::vector<Incident> incidents ABSL_GUARDED_BY(mu);     // not told yet; the reconciler does
   Time last_completion ABSL_GUARDED_BY(mu){};              // when a marker was last seen completed
+  int unsure_streams ABSL_GUARDED_BY(mu) = 0;              // those with unsure_since
 
   // Of whoever has no more than half of the time, over some 100 ms of what is measured: only the last one's end is known.
   double commands_a_batch ABSL_GUARDED_BY(mu) = 0;
@@ -278,6 +281,7 @@ struct Engine::Impl {
   // engine.cc
   void OpenBooks(TenantState& tenant) ABSL_LOCKS_EXCLUDED(mu);
   meter::EventPool* EventsOf(driver::Context stream_context) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void SetUnsure(StreamGate& stream, Time since) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Nothing of it is in flight: its place may be another's.
   void EndStream(StreamGate& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 

@@ -16,7 +16,7 @@ class Supply {
   // `outstanding` of it is not known to be done. `wanted` is what the command takes that waits first; 0: none waits.
   struct Report {
     Nanos charged{0}, outstanding{0}, wanted{0};
-    Time ends{};  // when `outstanding` is predicted to be done
+    Time ends{};  // when `outstanding` is predicted to be done; kNever: there is a guess in it
   };
   struct Answer {
     bool open = true;  // more may be handed out

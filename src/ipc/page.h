@@ -88,8 +88,9 @@ struct UsagePage {
   std::atomic<int64_t> time_in_flight_ns{0};    // now: predicted, not known to be done
   std::atomic<uint64_t> launches{0}, waits{0};  // for `top` and metrics
   std::atomic<int64_t> throttled_ns{0};
+  static constexpr int64_t kGuess = INT64_MAX;
   std::atomic<int64_t> time_ends_ns{
-      0};  // when what is in flight is done, as predicted, by CLOCK_MONOTONIC
+      0};  // when what is in flight is done, as predicted, by CLOCK_MONOTONIC; kGuess: nobody can say
 
   alignas(64) std::atomic<uint32_t> memory_asked{0};  // number of the latest request
   std::atomic<uint64_t> memory_wanted{0};             // the grant it asks for, in all

@@ -332,6 +332,12 @@ void Arbiter::Foresee(Time ends, Time now) {
   s.foreseen_at = s.now;
 }
 
+void Arbiter::Await(Time now) {
+  State& s = *state_;
+  s.Observe(now);
+  s.awaited_at = s.now;
+}
+
 Time Arbiter::Run(Time now, std::vector<Grant>& grants) {
   State& s = *state_;
   s.Observe(now);

@@ -139,6 +139,8 @@ class Arbiter {
   // From whoever runs it: all that is outstanding of the bands that are not high is done at `ends`. For a Run() at the
   // same time the clock is believed then; without it no further than two windows, until settlements arrive.
   void Foresee(Time ends, Time now);
+  // The opposite: nobody knows when that is done, and a Run() at the same time lets no band that is not high add to it.
+  void Await(Time now);
 
   // Decides until nothing more can be admitted; appends to `grants`. A tenant with a grant is no longer
   // blocked. The result says when to run again if nothing else happens before (kNever: not at all).

@@ -252,7 +252,7 @@ State::Choice State::Judge(TenantId id, Phase phase, Time again) {
       choice.admit = true;
       return choice;
     }
-    held = true;
+    held = awaited_at != now;  // that is not idled away
     choice.again = std::min(choice.again, Drops(window));
     return choice;
   }

@@ -84,6 +84,7 @@ Nanos State::GatedOutstanding(Time when) const {
   // The clock only fills the gap until settlements arrive. Where they stay out, the predictions were
   // too low, and believing the clock would queue without end.
   if (when >= horizon + options.stale) return Nanos(0);
+  if (awaited_at == now) return std::max(gated_outstanding, options.window);
   if (foreseen_at == now) return by_clock;
   return std::max(by_clock, gated_outstanding - 2 * options.window);
 }

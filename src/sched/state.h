@@ -180,6 +180,7 @@ struct Arbiter::State {
   Time stalled_until = kNever;  // when stalled tenants may add to their work again
   int gated_commands = 0;       // launched or granted, not settled
   Time foreseen_at = kNever;    // when the horizon was last said to be known
+  Time awaited_at = kNever;     // and when nobody knew it
   Time horizon{};               // when the device is predicted to have done what is outstanding
   Time high_last{};             // last sign of life of the high band
   Nanos wake_latency{0};  // what passes at least from a grant to a sleeping tenant to its launch

@@ -231,6 +231,29 @@ TEST(TimeBook, TheNextGrantComesWhenTheLastCommandThatFitsIsDone) {
   EXPECT_EQ(a.pages.time_left(), 1'000'000);
 }
 
+// Where a process's prediction is a guess, what it has in flight is done when it says so, and no clock tells before.
+TEST(TimeBook, TheEndOfAGuessIsWaitedFor) {
+  Bench bench;
+  auto& a = bench.Start(bench.Tenant({}));
+  auto& b = bench.Start(bench.Tenant({}));
+  a.pages.usage.time_wanted_ns = 100'000;
+  bench.Look();
+  b.pages.usage.time_wanted_ns = 100'000;
+  a.pages.usage.time_used_ns = 3'950'000;
+  a.pages.usage.time_in_flight_ns = 50'000;
+  a.pages.usage.time_ends_ns = ipc::UsagePage::kGuess;
+  for (int i = 0; i < 100; ++i) {
+    bench.now += Micros(100);
+    bench.Look();
+    ASSERT_EQ(b.pages.time_left(), 0) << i;
+  }
+  a.pages.usage.time_in_flight_ns = 0;
+  a.pages.usage.time_used_ns = 5'000'000;
+  bench.Look();
+  EXPECT_EQ(b.pages.time_left(), 4'000'000);
+  EXPECT_EQ(bench.book.CheckInvariants(), nullptr);
+}
+
 // A prediction that has not come true says nothing: what was predicted to be done may run for any time.
 TEST(TimeBook, WhatIsOverdueIsWaitedFor) {
   Bench bench;

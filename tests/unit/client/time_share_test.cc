@@ -60,6 +60,29 @@ TEST(TimeShare, WhoIsInLineDoesNotCall) {
   EXPECT_FALSE(off.relies_on_line);
 }
 
+// It has waited for the end of what nobody could predict, and hears of it at once: it looks seldom.
+TEST(TimeShare, TheBrokerIsToldWhenAGuessIsDone) {
+  TimeShare share;
+  const Limits limits = Granted(Millis(2), Millis(2));
+  Report guess = Charged(Millis(2), Micros(50));
+  guess.ends = kNever;
+  EXPECT_EQ(share.Tell(limits, guess, kStart).ends, kNever);
+  EXPECT_FALSE(share.Tell(limits, guess, kStart + Micros(40)).ring);
+  const Report done = Charged(Millis(2));
+  EXPECT_TRUE(share.Tell(limits, done, kStart + Micros(50)).ring);
+  EXPECT_FALSE(share.Tell(limits, done, kStart + Micros(60)).ring);
+}
+
+// Nobody waits for the end of a guess in the midst of a grant.
+TEST(TimeShare, AGuessWithinAGrantIsNobodyElsesAffair) {
+  TimeShare share;
+  const Limits limits = Granted(Millis(4), Millis(4));
+  Report guess = Charged(Micros(100), Micros(50));
+  guess.ends = kNever;
+  EXPECT_FALSE(share.Tell(limits, guess, kStart).ring);
+  EXPECT_FALSE(share.Tell(limits, Charged(Micros(100)), kStart + Micros(50)).ring);
+}
+
 TEST(TimeShare, AnIdleProcessSaysNothing) {
   TimeShare share;
   const auto told = share.Tell({}, {}, kStart);

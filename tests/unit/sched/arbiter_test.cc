@@ -168,6 +168,31 @@ TEST(Arbiter, WhatIsForeseenIsBelieved) {
   EXPECT_EQ(b.arbiter.View(a).outstanding, Millis(4));
 }
 
+// However little it is by prediction, and however long ago it should have been done; and in that instant and no longer.
+TEST(Arbiter, WhatIsAwaitedIsNotDrainedByTheClock) {
+  ArbiterOptions options;
+  options.window = Micros(20);
+  options.min_commands = options.high_band_min_commands = 0;
+  Books b(options);
+  const TenantId a = b.arbiter.Add({}, AtMicros(0)), c = b.arbiter.Add({}, AtMicros(0));
+  const TenantId high = b.arbiter.Add({.cap = 0.5, .band = Band::kHigh}, AtMicros(0));
+  b.arbiter.Block(a, Micros(10), false, AtMicros(0));
+  ASSERT_EQ(b.Run(AtMicros(0)).size(), 1u);
+  b.arbiter.Block(c, Micros(10), false, AtMicros(0));
+  for (int us = 0; us < 1000; us += 100) {
+    b.arbiter.Await(AtMicros(us));
+    EXPECT_TRUE(b.Run(AtMicros(us)).empty()) << us;
+  }
+  // A high priority asks nobody.
+  b.arbiter.Block(high, Micros(10), false, AtMicros(1000));
+  b.arbiter.Await(AtMicros(1000));
+  ASSERT_EQ(b.Run(AtMicros(1000)).size(), 1u);
+  b.arbiter.Settle(high, Phase::kWeight, b.arbiter.View(high).outstanding, Micros(10), 1,
+                   AtMicros(1000));
+  // It was not said again.
+  EXPECT_EQ(b.Run(AtMicros(2000)).size(), 1u);
+}
+
 TEST(Arbiter, AWaitingTenantOfLowerBandGoesLast) {
   ArbiterOptions options;
   options.high_band_min_commands = 1;

@@ -273,7 +273,11 @@ TEST(Property, RandomCallsKeepTheInvariants) {
           arbiter.Resume(id, t);
           break;
         case 15:
-          arbiter.Foresee(t + amount * source.Int(-1, 2), t);
+          if (amount.count() % 4 == 0) {
+            arbiter.Await(t);
+          } else {
+            arbiter.Foresee(t + amount * source.Int(-1, 2), t);
+          }
           break;
         case 16:
           arbiter.HoldExclusive(id, source.Chance(0.1) ? kNever : t + amount);
