@@ -125,7 +125,7 @@ void TimeBook::PublishParts() {
 }
 
 TimeBook::Member* TimeBook::Join(Tenant* tenant, Seat& seat, Time now, Changed& changed) {
-  Member& member = members_.emplace_back(Member{.tenant = tenant, .seat = &seat});
+  Member& member = members_.emplace_back(Member{.tenant = tenant, .seat = &seat, .looked_at = now});
   ++tenant->members;
   SetLimits(member, changed);
   arbiter_.Touch(tenant->id, now);
@@ -200,24 +200,23 @@ std::optional<int64_t> TimeBook::Left(const Member& member, Time now) const {
   return to_begin + std::clamp<int64_t>(ends - at, 0, in_flight);
 }
 
-// Its process does not know when what it has in flight ends, and is believed that it will.
-bool TimeBook::IsGuess(const Member& member, Time now) const {
-  return member.seat->usage->time_ends_ns.load(kRelaxed) == ipc::UsagePage::kGuess &&
-         now <= member.until + options_.believed;
-}
-
 void TimeBook::Foresee(Time now) {
   int64_t left = 0;
+  bool known = true, guess = false;
   for (const Member& member : members_) {
-    if (Bypasses(*member.tenant) || member.charged_ns == 0) continue;
+    if (member.tenant->limits.band == sched::Band::kHigh || member.charged_ns == 0) continue;
+    // Its process does not know when what it has in flight ends, and is believed that it will.
+    guess |= ChargedInFlight(member) > 0 && now <= member.until + options_.believed &&
+             member.seat->usage->time_ends_ns.load(kRelaxed) == ipc::UsagePage::kGuess;
     const std::optional<int64_t> its = Left(member, now);
-    if (!its.has_value()) {
-      if (IsGuess(member, now)) arbiter_.Await(now);
-      return;
-    }
-    left += *its;
+    known &= its.has_value();
+    left += its.value_or(0);
   }
-  arbiter_.Foresee(now + Nanos(left), now);
+  if (guess) {
+    arbiter_.Await(now);
+  } else if (known) {
+    arbiter_.Foresee(now + Nanos(left), now);
+  }
 }
 
 // When the high band is done with what it was granted, as far as that can be told; else now.
@@ -279,12 +278,11 @@ void TimeBook::ReadBypass(Member& member, Time now) {
 }
 
 void TimeBook::Lapse(Member& member, Time now) {
+  const Nanos since = now - std::exchange(member.looked_at, now);
   if (member.charged_ns == 0) return;
   const int64_t in_flight = ChargedInFlight(member);
-  // While it is closed it cannot use what it has.
-  if (member.closed && in_flight == 0) {
-    member.until = std::max(member.until, now + Nanos(member.charged_ns));
-  }
+  // While it is closed it cannot use what it has: that time does not count.
+  if (member.closed && in_flight == 0) member.until += since;
   if (now < member.until + options_.overlap) return;
   // What never ends, or by a nanosecond at a time, is not waited for.
   const bool waited_for = now < member.until + options_.waited_for;
@@ -345,7 +343,7 @@ Time TimeBook::Look(Time now, Changed& changed) {
   }
   Foresee(now);
   const bool high = std::any_of(tenants_.begin(), tenants_.end(), [](const Tenant& tenant) {
-    return tenant.limits.band == sched::Band::kHigh && tenant.members > 0;
+    return tenant.limits.band == sched::Band::kHigh && tenant.members > 0 && !tenant.suspended;
   });
   bool shut_out = false, begins = false;
   Time next = kNever;
@@ -372,8 +370,9 @@ Time TimeBook::Look(Time now, Changed& changed) {
     const Time done = HighDone(now);
     next = std::min(next, done > now ? done : now + options_.look);
   }
-  // One that its cap has let go waits for what is in flight: that shows when these have read that they are closed.
-  if (begins && arbiter_.Draining()) next = std::min(next, now + options_.overlap);
+  // One that its cap has let go waits for what is in flight: that shows when these have read that they are closed, and
+  // then by a look alone.
+  if (arbiter_.Draining()) next = std::min(next, now + (begins ? options_.overlap : options_.look));
   next = std::max(next, now + options_.overlap / 2);  // whatever pages say
   if (!waits) return next;
   // The clock says when a grant is nearly used up. Where what it says has not come true, the pages will tell.

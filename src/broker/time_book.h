@@ -52,7 +52,8 @@ class TimeBook {
     bool waiting = false;    // in its tenant's line
     bool closed = false;     // somebody of a higher priority has the device
     Time waits_since{};
-    Time until{};  // when what it was granted should have been used
+    Time until{};      // when what it was granted should have been used
+    Time looked_at{};  // last
   };
   struct Tenant {
     sched::TenantId id = 0;
@@ -96,7 +97,6 @@ class TimeBook {
   void Settle(Member& member, int64_t used, Time now);
   void KeepCharged(Member& member, int64_t ns, Time now);
   std::optional<int64_t> Left(const Member& member, Time now) const;
-  bool IsGuess(const Member& member, Time now) const;
   void Foresee(Time now);
   Time HighDone(Time now) const;
   void SetWaiting(Member& member, bool waiting, Time now);

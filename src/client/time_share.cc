@@ -83,9 +83,9 @@ bool TimeShare::MustRing(const Limits& limits, const gate::Supply::Report& repor
     used_up_at_ = limits.granted;
     ring = true;
   }
-  // Nobody knew when what is in flight would end, so the broker waits for it.
+  // Nobody knew when what is in flight would end, so the broker waits for it, for another to have the device then.
   const bool unsure = report.ends == kNever;
-  if (std::exchange(unsure_, unsure) && !unsure && used_up) ring = true;
+  if (std::exchange(unsure_, unsure) && !unsure && (used_up || limits.closed)) ring = true;
   return ring;
 }
 

@@ -97,7 +97,7 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, bool calibrates,
     marked = stream.to_mark > 0;
     if (marked) --stream.to_mark;
     if (!cost.settled || marked) engine.TakeCredit(tenant, now);
-    if (!cost.settled) engine.SetUnsure(stream, now);
+    if (!cost.known || !cost.settled) engine.SetUnsure(stream, now);
     ++stream.entering;  // last: where there is no memory for the marker, it does not enter
   });
   if (verdict != Verdict::kAdmitted) return {nullptr, 0, verdict, false, false};

@@ -110,8 +110,10 @@ void Engine::RemoveTenant(Gate* gate) {
       std::erase(engine.marked_streams, stream.get());
       if (stream->live) engine.replay.RemoveStream(stream->replay);
       stream->live = stream->leaving = stream->ended = false;
+      engine.SetUnsure(*stream, kNever);
     }
     engine.arbiter.Remove(tenant.id, now);
+    engine.commands_a_batch = 0;  // perhaps it was this one's
     Add(tenant.stats, engine.of_removed);
     // The reconciler may hold copies of this tenant's markers until it comes round.
     engine.removed_tenants.push_back(std::move(engine.tenants[tenant.id]));
@@ -289,8 +291,23 @@ void Gate::RemoveStream(StreamGate* stream) {
 }
 
 void Engine::Impl::SetUnsure(StreamGate& stream, Time since) {
-  unsure_streams += (since != kNever ? 1 : 0) - (stream.unsure_since != kNever ? 1 : 0);
+  if (since == kNever) {
+    std::erase(unsure_streams, &stream);
+  } else if (stream.unsure_since == kNever) {
+    unsure_streams.push_back(&stream);
+  }
   stream.unsure_since = since;
+}
+
+// Not every launch comes to a marker: the driver may refuse the one or the other.
+bool Engine::Impl::IsUnsure() {
+  for (size_t i = unsure_streams.size(); i-- > 0;) {
+    StreamGate& stream = *unsure_streams[i];
+    const bool in_flight =
+        stream.markers_pending > 0 || stream.unmarked > 0 || stream.marking || stream.entering > 0;
+    if (!in_flight) SetUnsure(stream, kNever);
+  }
+  return !unsure_streams.empty();
 }
 
 void Engine::Impl::EndStream(StreamGate& stream) {

@@ -206,7 +206,7 @@ bool Engine::Impl::MayHandOut(Time now) {
   const sched::Arbiter::Totals totals = arbiter.totals();
   report.charged = totals.charged;
   report.outstanding = totals.unsettled;
-  report.ends = unsure_streams > 0 ? kNever : totals.ends;
+  report.ends = IsUnsure() ? kNever : totals.ends;
   const Supply::Answer answer = options.supply->Tell(report, now);
   supply_bounded = answer.bounded;
   arbiter.SetBelow(answer.below);

@@ -187,7 +187,9 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   const double part = std::min(1.0, batch.predicted_ns / 1e8);
   tenant.leaves += part * (1 - std::min(factor, 1.0) - tenant.leaves);
   if (arbiter.Entitled(tenant.id) <= kHalf) {
-    commands_a_batch += part * (static_cast<double>(batch.commands.size()) - commands_a_batch);
+    double commands = 0;
+    for (const meter::Replay::Command& c : batch.commands) commands += 1.0 / std::max(c.parts, 1u);
+    commands_a_batch += part * (commands - commands_a_batch);
   }
   const int level = LevelOf(tenant);
   tenant.page.level.store(level, std::memory_order_relaxed);

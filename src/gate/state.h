@@ -258,7 +258,7 @@ struct Engine::Impl {
   std::shared_ptr<Watchdog> watchdog ABSL_GUARDED_BY(mu);  // null: nobody wants to know
   std::vector<Incident> incidents ABSL_GUARDED_BY(mu);     // not told yet; the reconciler does
   Time last_completion ABSL_GUARDED_BY(mu){};              // when a marker was last seen completed
-  int unsure_streams ABSL_GUARDED_BY(mu) = 0;              // those with unsure_since
+  std::vector<StreamGate*> unsure_streams ABSL_GUARDED_BY(mu);  // those with unsure_since
 
   // Of whoever has no more than half of the time, over some 100 ms of what is measured: only the last one's end is known.
   double commands_a_batch ABSL_GUARDED_BY(mu) = 0;
@@ -282,6 +282,8 @@ struct Engine::Impl {
   void OpenBooks(TenantState& tenant) ABSL_LOCKS_EXCLUDED(mu);
   meter::EventPool* EventsOf(driver::Context stream_context) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void SetUnsure(StreamGate& stream, Time since) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Whether there is anything in flight of which nobody knows how long it takes.
+  bool IsUnsure() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Nothing of it is in flight: its place may be another's.
   void EndStream(StreamGate& stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 

@@ -10,6 +10,7 @@ namespace gpushare::sched {
 namespace {
 
 constexpr int kClampsPerLook = 8;
+constexpr Nanos kNoWaitAfter = Millis(100);
 
 Nanos ToNanos(double ns) { return Nanos(static_cast<int64_t>(ns)); }
 
@@ -36,10 +37,17 @@ int State::MinCommands(const TenantState& t) const {
 }
 
 // Of the high band: whether what others have in flight is to be over before it goes on.
-bool State::WaitsForOthers(const TenantState& t, Time* until) const {
-  if (t.released == kNever || now >= t.released + options.high_waits) return false;
-  if (GatedOutstanding(now) <= options.low_window) return false;
-  *until = std::min(t.released + options.high_waits, Drops(options.low_window));
+bool State::WaitsForOthers(const TenantState& t, Time* until) {
+  if (t.released == kNever || now < waits_again || GatedOutstanding(now) <= options.low_window) {
+    return false;
+  }
+  // What does not end in that time may be made not to: the next ones do not wait for it.
+  const Time longest = t.released + options.high_waits;
+  if (now >= longest) {
+    if (options.high_waits > Nanos(0)) waits_again = now + kNoWaitAfter;
+    return false;
+  }
+  *until = std::min(longest, Drops(options.low_window));
   return true;
 }
 

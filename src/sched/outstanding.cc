@@ -99,8 +99,10 @@ bool State::HighBusy(Time* until, Time when) const {
   const BandState& high = bands[0];
   *until = when;
   if (high.registered == 0 || !high_seen) return false;
-  // A pause of one that its cap holds is no pause: it begins nothing until that lets it go.
-  const bool held_by_cap = high.active > 0 && high.waiting_f.empty() && high.running_f.empty();
+  // A pause of one that its cap holds is no pause: it begins nothing until that lets it go. Of another, which is not, the
+  // last sign of life may be.
+  const bool held_by_cap = high.active > 0 && high.active == high.registered &&
+                           high.waiting_f.empty() && high.running_f.empty();
   if (held_by_cap && high.outstanding == Nanos(0)) return false;
   Time end = high_last + options.high_grace;
   if (high.outstanding > Nanos(0)) {

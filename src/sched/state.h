@@ -147,7 +147,7 @@ struct Arbiter::State {
   bool HighBusy(Time* until, Time when) const;
   bool ClosedByHigh(Time* until, Time when) const;
   bool Above(const TenantState& t) const;  // whether there is a band above it
-  bool WaitsForOthers(const TenantState& t, Time* until) const;
+  bool WaitsForOthers(const TenantState& t, Time* until);
   Nanos Window(const TenantState& t) const;
   int MinCommands(const TenantState& t) const;
 
@@ -179,6 +179,7 @@ struct Arbiter::State {
   Nanos gated_outstanding{0};   // normal and low together, less what is stale
   Time stalled_until = kNever;  // when stalled tenants may add to their work again
   int gated_commands = 0;       // launched or granted, not settled
+  Time waits_again{};           // one that its cap has let go does not wait for others before
   Time foreseen_at = kNever;    // when the horizon was last said to be known
   Time awaited_at = kNever;     // and when nobody knew it
   Time horizon{};               // when the device is predicted to have done what is outstanding

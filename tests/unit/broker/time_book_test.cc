@@ -201,6 +201,22 @@ TEST(TimeBook, WhatIsNeitherUsedNorReturnedLapses) {
   EXPECT_GE(bench.Part(b, Seconds(1)), 0.98);
 }
 
+// Also beside a high tenant whose cap lets go of the device for less than what the stopped one holds would take: while it
+// is closed its time stands still, and goes on afterwards.
+TEST(TimeBook, WhatAStoppedProcessHoldsLapsesBesideACappedHighTenant) {
+  Bench bench;
+  bench.Start(bench.Tenant({.cap = 0.6, .band = sched::Band::kHigh}));
+  auto& stopped = bench.Start(bench.Tenant({}));
+  auto& b = bench.Start(bench.Tenant({.guarantee = 0.3}));
+  b.busy = false;
+  for (int i = 0; i < 1000 && stopped.pages.time_left() <= 0; ++i) bench.Run(Millis(1));
+  ASSERT_GT(stopped.pages.time_left(), 0);
+  stopped.gone = b.busy = true;
+  b.ran_ns = 0;
+  bench.Run(Seconds(1));
+  EXPECT_GE(bench.Part(b, Seconds(1)), 0.3);
+}
+
 // Of the rest of a grant that is too small for its next command nothing will run: the next grant comes when what is in
 // flight ends, by its process's own prediction, and not when the grant would have been used up.
 TEST(TimeBook, TheNextGrantComesWhenTheLastCommandThatFitsIsDone) {

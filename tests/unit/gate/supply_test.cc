@@ -92,6 +92,28 @@ TEST_F(SuppliedTimeTest, WhenWhatIsInFlightEndsIsNotSaidWhereItsCostIsAGuess) {
   Drop(t);
 }
 
+// Closed before its kernel had ended, which nobody settles then.
+TEST_F(SuppliedTimeTest, WhoIsGoneLeavesNoGuessBehind) {
+  Tenant known = Make({});
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_EQ(Launch(known, Micros(500)), Verdict::kAdmitted);
+    Synchronize(known);
+  }
+  Tenant gone = Make({});
+  ASSERT_EQ(Launch(gone, Millis(1)), Verdict::kAdmitted);
+  engine_->RemoveTenant(gone.gate);
+  driver_->SynchronizeStream(gone.handle);
+  driver_->DestroyStream(gone.handle);
+  clock().SleepUntil(clock().Now() + Millis(2));
+  given->guesses = given->predictions = 0;
+  ASSERT_EQ(Launch(known, Micros(500)), Verdict::kAdmitted);
+  clock().SleepUntil(clock().Now() + Micros(100));
+  engine_->Supplied();
+  EXPECT_EQ(given->guesses, 0);
+  EXPECT_GT(given->predictions, 0);
+  Drop(known);
+}
+
 // A cap that another process keeps for this one is passed by all that is let through before it is measured.
 TEST_F(SuppliedTimeTest, HighPriorityHasFewKernelsOfUnknownCostInFlightWhereTimeIsCounted) {
   sched::TenantLimits high;

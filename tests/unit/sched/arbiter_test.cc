@@ -266,6 +266,23 @@ TEST(Arbiter, OneThatItsCapHoldsClosesNobody) {
   EXPECT_TRUE(b.arbiter.Closed(Band::kNormal, AtMicros(153)));
 }
 
+// It synchronises after each command, and has nothing in flight between them.
+TEST(Arbiter, OneThatItsCapHoldsTakesNobodyElsesGrace) {
+  Books b;
+  const TenantId held = b.arbiter.Add({.cap = 0.5, .cap_depth = Micros(100), .band = Band::kHigh},
+                                      AtMicros(0)),
+                 other = b.arbiter.Add({.band = Band::kHigh}, AtMicros(0));
+  b.arbiter.Charge(held, Micros(1150), AtMicros(0));
+  b.arbiter.Block(held, Micros(100), false, AtMicros(1));
+  b.arbiter.Settle(held, Phase::kWeight, Micros(1150), Micros(1150), 1, AtMicros(1151));
+  const Phase phase = b.arbiter.Charge(other, Micros(10), AtMicros(1200));
+  b.arbiter.Sync(other, AtMicros(1211));
+  b.arbiter.Settle(other, phase, Micros(10), Micros(10), 1, AtMicros(1211));
+  EXPECT_TRUE(b.arbiter.Closed(Band::kNormal, AtMicros(1220)));
+  EXPECT_TRUE(b.arbiter.Closed(Band::kNormal, AtMicros(1240)));
+  EXPECT_FALSE(b.arbiter.Closed(Band::kNormal, AtMicros(1242)));
+}
+
 TEST(Arbiter, OneThatItsCapLetsGoWaitsForWhatIsInFlight) {
   for (const bool ends : {true, false}) {
     Books b({.high_waits = Micros(400)});
@@ -297,6 +314,18 @@ TEST(Arbiter, OneThatItsCapLetsGoWaitsForWhatIsInFlight) {
     const auto grants = b.Run(AtMicros(at));
     ASSERT_EQ(grants.size(), 1u) << at;
     EXPECT_EQ(grants[0].tenant, high);
+    if (ends) continue;
+    // What did not end once may be made not to: for a while it is not waited for again.
+    b.arbiter.Launched(high, 1, AtMicros(at));
+    b.arbiter.Settle(high, Phase::kWeight, Micros(50), Micros(150), 1, AtMicros(at + 150));
+    b.arbiter.Block(high, Micros(50), false, AtMicros(at + 150));
+    EXPECT_TRUE(b.Run(AtMicros(at + 150)).empty());
+    const Time released = b.again;
+    ASSERT_LT(released, AtMicros(at + 1000));
+    b.arbiter.Settle(low, Phase::kWeight, Nanos(0), Micros(300), 0, released - Nanos(1));
+    const auto again = b.Run(released);
+    ASSERT_EQ(again.size(), 1u);
+    EXPECT_EQ(again[0].tenant, high);
   }
 }
 
