@@ -304,6 +304,24 @@ class LimitsByOtherNames(unittest.TestCase):
             with self.subTest(variables=variables):
                 self.assertEqual(self.run_under(**variables)[:2], (2048, 2))
 
+    def test_a_part_of_a_unit(self):
+        for name, value, memory in (("CUDA_DEVICE_MEMORY_LIMIT", "1.5G", 1536), ("ALIYUN_COM_GPU_MEM_CONTAINER", "2.25", 2304)):
+            self.assertEqual(self.run_under(**{name: value})[:2], (memory, 2))
+
+    def test_which_one_goes_first(self):
+        # Each beside all that come after it, which allow more.
+        names = [("GPUSHARE_SPEC", "memory=2GiB", "memory=16GiB"), ("NVIDIA_GPU_MEMORY_LIMIT", "2048", "16384"),
+                 ("CUDA_DEVICE_MEMORY_LIMIT_0", "2g", "16g"), ("CUDA_DEVICE_MEMORY_LIMIT", "2g", "16g"),
+                 ("ALIYUN_COM_GPU_MEM_CONTAINER", "2", "16")]
+        for i, (name, least, _) in enumerate(names):
+            variables = {name: least, **{other: more for other, _, more in names[i + 1:]}}
+            with self.subTest(variables=variables):
+                self.assertEqual(self.run_under(**variables)[:2], (2048, 2))
+        # One of another GPU says nothing of this one; what MPS pins holds whoever goes first.
+        self.assertEqual(self.run_under(CUDA_DEVICE_MEMORY_LIMIT_1="1g", CUDA_DEVICE_MEMORY_LIMIT="2g")[0], 2048)
+        memory, allocated, _ = self.run_under(CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=2G", NVIDIA_GPU_MEMORY_LIMIT="16384")
+        self.assertTrue(memory < 2048 and allocated == 2, memory)
+
     def test_a_whole_card_is_what_can_be_had_of_it(self):
         memory, allocated, _ = self.run_under(NVIDIA_GPU_MEMORY_LIMIT=str(16 << 10))
         self.assertTrue(15 << 10 < memory < 16 << 10 and allocated == 0, memory)
@@ -332,10 +350,16 @@ class LimitsByOtherNames(unittest.TestCase):
             self.assertAlmostEqual(share, 1, delta=TOLERANCE)
 
     def test_nonsense_lets_nothing_through(self):
-        done = python("import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))",
-                      command=["env", "LD_PRELOAD=" + os.environ["GPUSHARE_PRELOAD"]],
-                      env={**os.environ, "CUDA_DEVICE_MEMORY_LIMIT": "lots"})
-        self.assertEqual((done.stdout, done.stderr), ("1\n", ""), done)  # CUDA_ERROR_INVALID_VALUE
+        for name, values in (("NVIDIA_GPU_MEMORY_LIMIT", ("2g", "-1", "18446744073709551616")),
+                             ("CUDA_DEVICE_MEMORY_LIMIT", ("lots", "g", "-1m", "1gg", "18446744073709551616")),
+                             ("ALIYUN_COM_GPU_MEM_CONTAINER", ("3g", "-3", "0x10")),
+                             ("CUDA_DEVICE_SM_LIMIT", ("150", "-1", "half")), ("CUDA_TASK_PRIORITY", ("2", "-1"))):
+            for value in values:
+                with self.subTest(name=name, value=value):
+                    done = python("import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))",
+                                  command=["env", "LD_PRELOAD=" + os.environ["GPUSHARE_PRELOAD"]],
+                                  env={**os.environ, name: value})
+                    self.assertEqual((done.stdout, done.stderr), ("1\n", ""), done)  # CUDA_ERROR_INVALID_VALUE
 
 
 class Refused(unittest.TestCase):

@@ -124,6 +124,17 @@ class Doctor(unittest.TestCase):
         self.assertIn("memory=1GiB (CUDA_DEVICE_MEMORY_LIMIT), which GPUSHARE_SPEC overrides", said)
         self.assertIn("cap=50% (CUDA_DEVICE_SM_LIMIT)", said)
 
+    def test_which_of_several_counts(self):
+        variables = {"NVIDIA_GPU_MEMORY_LIMIT": "1024", "CUDA_DEVICE_MEMORY_LIMIT_0": "2g", "CUDA_DEVICE_MEMORY_LIMIT": "3g",
+                     "ALIYUN_COM_GPU_MEM_CONTAINER": "4"}
+        limits = ["memory=1024MiB", "memory=2GiB", "memory=3GiB", "memory=4GiB"]
+        while variables:
+            name = next(iter(variables))
+            _, findings = self.ask(**variables)
+            said = [found for subject, found, _ in findings if subject == "GPU 0" and found.startswith("memory=")]
+            self.assertEqual(said, [f"{limits.pop(0)} ({name})"])
+            del variables[name]
+
     def test_what_a_limit_is_cut_to(self):
         _, findings = self.ask(NVIDIA_GPU_MEMORY_LIMIT="409600")
         said = [found for subject, found, _ in findings if subject == "GPU 0"]
