@@ -2,13 +2,18 @@
 #include "base/fd_io.h"
 
 #include <fcntl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
-
-#include "base/unique_fd.h"
+#include <cstring>
 
 namespace gpushare::base {
+namespace {
+
+constexpr timespec kReaderWait = {0, 50'000'000};
+
+}  // namespace
 
 int ReadAll(int fd, size_t most, std::string* text) {
   char part[1 << 14];
@@ -26,6 +31,22 @@ int ReadAll(int fd, size_t most, std::string* text) {
 int ReadFile(const std::string& path, size_t most, std::string* text) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   return fd ? ReadAll(fd.get(), most, text) : errno;
+}
+
+UniqueFd OpenToWrite(const std::string& path, int looks) {
+  for (int i = 0;; ++i) {
+    UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666));
+    if (fd) {
+      if (fcntl(fd.get(), F_SETFL, fcntl(fd.get(), F_GETFL) & ~O_NONBLOCK) != 0) return UniqueFd();
+      return fd;
+    }
+    if (errno != ENXIO || i >= looks) return fd;
+    nanosleep(&kReaderWait, nullptr);
+  }
+}
+
+std::string WriteError(int error) {
+  return error == ENXIO ? "nobody reads this pipe" : std::strerror(error);
 }
 
 int WriteAll(int fd, std::string_view text) {

@@ -13,6 +13,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/unique_fd.h"
+
 namespace gpushare::base {
 
 // Appends what is left in it. 0, or the number of the error, with what could be read in `text`. EFBIG: it is more than
@@ -21,6 +23,12 @@ int ReadAll(int fd, size_t most, std::string* text);
 
 // The same of a file by its path.
 int ReadFile(const std::string& path, size_t most, std::string* text);
+
+// To write `path` anew; it is made if it is not there. A pipe that nobody reads yet is looked at so often, each
+// time after 50 ms, and then it is ENXIO: open() would wait for ever. None: errno says why.
+UniqueFd OpenToWrite(const std::string& path, int looks = 100);
+// What errno says of that, in words.
+std::string WriteError(int error);
 
 // 0, or the number of the error; how much was written is not known then.
 int WriteAll(int fd, std::string_view text);

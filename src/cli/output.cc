@@ -7,7 +7,9 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
+
+#include "base/fd_io.h"
+#include "base/unique_fd.h"
 
 namespace gpushare::cli {
 namespace {
@@ -18,7 +20,7 @@ int print_error = 0;
 // `error` 0: it is not known any more.
 ExitCode CannotWrite(const char* command, const char* what, int error) {
   std::fprintf(stderr, "gpushare %s: cannot write %s%s%s\n", command, what, error == 0 ? "" : ": ",
-               error == 0 ? "" : std::strerror(error));
+               error == 0 ? "" : base::WriteError(error).c_str());
   return kExitOutput;
 }
 
@@ -68,10 +70,10 @@ ExitCode WriteFile(const char* command, const std::string& path, const std::stri
     Print(text);
     return FinishStdout(command);
   }
-  std::FILE* const file = std::fopen(path.c_str(), "wb");
-  if (file == nullptr) return CannotWrite(command, path.c_str(), errno);
-  int error = std::fwrite(text.data(), 1, text.size(), file) == text.size() ? 0 : errno;
-  if (std::fclose(file) != 0 && error == 0) error = errno;
+  base::UniqueFd file = base::OpenToWrite(path);
+  if (!file) return CannotWrite(command, path.c_str(), errno);
+  int error = base::WriteAll(file.get(), text);
+  if (close(file.Release()) != 0 && error == 0) error = errno;
   return error == 0 ? kExitOk : CannotWrite(command, path.c_str(), error);
 }
 

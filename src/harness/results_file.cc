@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "base/fd_io.h"
@@ -16,7 +15,7 @@ namespace {
 
 absl::Status CannotWriteResults(const std::string& path, int error) {
   return absl::UnavailableError(
-      absl::StrCat("cannot write ", Printable(path, 256), ": ", std::strerror(error)));
+      absl::StrCat("cannot write ", Printable(path, 256), ": ", base::WriteError(error)));
 }
 
 // Where what is written next begins; less than 0 where that is no place, as in a pipe.
@@ -28,7 +27,7 @@ off_t NextPlace(int fd) {
 }  // namespace
 
 absl::StatusOr<ResultsFile> ResultsFile::Open(const std::string& path) {
-  base::UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  base::UniqueFd fd = base::OpenToWrite(path);
   if (!fd) return CannotWriteResults(path, errno);
   return ResultsFile(std::move(fd), path);
 }

@@ -2,6 +2,7 @@
 #include "base/fd_io.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -50,6 +51,35 @@ TEST(FdIo, ErrorsAreThoseOfTheKernel) {
   EXPECT_EQ(WriteAll(-1, ""), 0);
   const UniqueFd full(open("/dev/full", O_WRONLY | O_CLOEXEC));
   EXPECT_EQ(WriteAll(full.get(), "a"), ENOSPC);
+}
+
+TEST(FdIo, APipeThatNobodyReadsIsNotWaitedForForEver) {
+  const std::string path = ::testing::TempDir() + "gpushare-fd-io-" + std::to_string(getpid());
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  errno = 0;
+  EXPECT_FALSE(OpenToWrite(path, 0));
+  EXPECT_EQ(errno, ENXIO);
+  EXPECT_EQ(WriteError(ENXIO), "nobody reads this pipe");
+  EXPECT_EQ(WriteError(ENOSPC), "No space left on device");
+  // One that comes late is in time, and is sent more than the pipe holds.
+  const std::string sent(1 << 20, 'a');
+  std::string got;
+  std::thread reader([&] { EXPECT_EQ(ReadFile(path, SIZE_MAX, &got), 0); });
+  UniqueFd fd = OpenToWrite(path);
+  ASSERT_TRUE(fd);
+  EXPECT_EQ(WriteAll(fd.get(), sent), 0);
+  fd.Reset();
+  reader.join();
+  EXPECT_EQ(got, sent);
+  unlink(path.c_str());
+  // Of a file nothing stays of what it held.
+  for (const char* const text : {"longer", "text"}) {
+    EXPECT_EQ(WriteAll(OpenToWrite(path).get(), text), 0);
+    got.clear();
+    EXPECT_EQ(ReadFile(path, SIZE_MAX, &got), 0);
+    EXPECT_EQ(got, text);
+  }
+  unlink(path.c_str());
 }
 
 }  // namespace
