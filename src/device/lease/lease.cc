@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "device/process/identity.h"
 #include "spec/text.h"
 
@@ -55,7 +56,13 @@ absl::StatusOr<std::shared_ptr<Lease>> Lease::Acquire(std::shared_ptr<VirtualDev
   if (!id.ok()) {
     if (lease->thread_ != kNoThread) gpu.LeaveLease(lease->thread_);
     const bool late = id.status().code() == absl::StatusCode::kDeadlineExceeded;
-    return late && owner.suspended() ? owner.SuspendedTooLong() : id.status();
+    if (!late) return id.status();
+    if (owner.suspended()) return owner.SuspendedTooLong();
+    return absl::DeadlineExceededError(absl::StrCat(
+        "tenant ", Quoted(owner.tenant().name()), " on GPU ", gpu.ordinal(),
+        ": no lease before the deadline, since it was not its turn or another's is "
+        "exclusive; wait longer ('timeout'), or raise its share ('weight', 'guarantee' "
+        "or 'cap')"));
   }
   lease->id_ = *id;
   lease->held_ = true;

@@ -82,6 +82,13 @@ TEST_F(LeaseTest, GivesUpAtItsDeadline) {
   EXPECT_NEAR(absl::ToDoubleMilliseconds(runtime_->Now() - begin), 20, 1);
   ASSERT_OK(device.Resume());
   EXPECT_OK(Lease::Acquire(device).status());
+  const VirtualDevice other = MakeDevice("b", "");
+  Lease held = Must(Lease::Acquire(device, {.exclusive = true, .any_thread = true}));
+  const absl::Status beside = Lease::Acquire(other, {.timeout = absl::Milliseconds(20)}).status();
+  EXPECT_EQ(beside.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(beside.message()),
+              ::testing::HasSubstr("'b' on GPU 0: no lease before the deadline, "));
+  EXPECT_THAT(std::string(beside.message()), ::testing::HasSubstr("'timeout'"));
 }
 
 TEST_F(LeaseTest, ChecksItsOptions) {
