@@ -291,23 +291,21 @@ void Gate::RemoveStream(StreamGate* stream) {
 }
 
 void Engine::Impl::SetUnsure(StreamGate& stream, Time since) {
-  if (since == kNever) {
-    std::erase(unsure_streams, &stream);
-  } else if (stream.unsure_since == kNever) {
-    unsure_streams.push_back(&stream);
-  }
-  stream.unsure_since = since;
+  const bool was = std::exchange(stream.unsure_since, since) != kNever;
+  if (since != kNever && !was) stream.next_unsure = std::exchange(unsure, &stream);
+  if (since != kNever || !was) return;
+  StreamGate** link = &unsure;
+  while (*link != &stream) link = &(*link)->next_unsure;
+  *link = std::exchange(stream.next_unsure, nullptr);
 }
 
 // Not every launch comes to a marker: the driver may refuse the one or the other.
 bool Engine::Impl::IsUnsure() {
-  for (size_t i = unsure_streams.size(); i-- > 0;) {
-    StreamGate& stream = *unsure_streams[i];
-    const bool in_flight =
-        stream.markers_pending > 0 || stream.unmarked > 0 || stream.marking || stream.entering > 0;
-    if (!in_flight) SetUnsure(stream, kNever);
+  while (unsure != nullptr && unsure->markers_pending == 0 && unsure->unmarked == 0 &&
+         !unsure->marking && unsure->entering == 0) {
+    SetUnsure(*unsure, kNever);
   }
-  return !unsure_streams.empty();
+  return unsure != nullptr;
 }
 
 void Engine::Impl::EndStream(StreamGate& stream) {

@@ -108,6 +108,7 @@ class StreamGate {
       kNever;  // it waits for the host, or for a value, at the front of its markers
   // When the last command was admitted whose cost is hardly measured; kNever: what is in flight is known by now.
   Time unsure_since = kNever;
+  StreamGate* next_unsure = nullptr;
   Nanos recorded_until{0};  // device time at which what was settled last had ended
   Time ends_since{};        // when its context began to end
 };
@@ -258,7 +259,7 @@ struct Engine::Impl {
   std::shared_ptr<Watchdog> watchdog ABSL_GUARDED_BY(mu);  // null: nobody wants to know
   std::vector<Incident> incidents ABSL_GUARDED_BY(mu);     // not told yet; the reconciler does
   Time last_completion ABSL_GUARDED_BY(mu){};              // when a marker was last seen completed
-  std::vector<StreamGate*> unsure_streams ABSL_GUARDED_BY(mu);  // those with unsure_since
+  StreamGate* unsure ABSL_GUARDED_BY(mu) = nullptr;        // the first of those with unsure_since
 
   // Of whoever has no more than half of the time, over some 100 ms of what is measured: only the last one's end is known.
   double commands_a_batch ABSL_GUARDED_BY(mu) = 0;
