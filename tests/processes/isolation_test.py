@@ -64,16 +64,22 @@ class Isolation(Together):
             with gpu.virtual_device("own", isolation="process") as own:
                 refused("one", "shared")
                 refused("two", "process")
+                # Nor of another runtime.
+                other = gpushare.Runtime()
+                try: gpushare.Gpu(other).virtual_device("three")
+                except gpushare.FailedPreconditionError as error: told.append(str(error))
+                other.close_all()
                 until(10)
                 work(own, 1, end=20)
             gpu.virtual_device("another").close()
             with gpu.virtual_device("later", isolation="process"): pass
             print(json.dumps([told]))
             """))])
-        first, second, third = told
+        first, second, third, fourth = told
         self.assertIn("'own': isolation=process asks for a process without other tenants, and 'one' has a virtual device", first)
         self.assertIn("'one': this process is kept for one tenant by isolation=process, and 'own' has", second)
         self.assertIn("'two': isolation=process asks for", third)
+        self.assertIn("'three': this process is kept for one tenant", fourth)
 
 
 if __name__ == "__main__":

@@ -190,8 +190,6 @@ class Gpu final : private quota::Source, private quota::Holder {
   quota::Holder::Figures figures() const override;
   // What a promise takes that the broker has not granted yet. ResourceExhausted: nor does it.
   absl::Status AskFor(const Tenant& tenant, uint64_t bytes);
-  // FailedPrecondition: isolation `process`, and others are there.
-  absl::Status CheckAlone(const VirtualDevice& device) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Seat> TakeSeat(VirtualDevice* device, const Admission::Promise& promise)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint64_t HeldByQuotas() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -58,7 +58,6 @@ absl::StatusOr<Gpu::Seat> Gpu::Admit(VirtualDevice* device, const spec::Limits& 
                                                      " has a virtual device on GPU ", ordinal_,
                                                      " already; resize that one"));
       }
-      GPUSHARE_RETURN_IF_ERROR(CheckAlone(*device));
       UpdateUnpromised();
       GPUSHARE_RETURN_IF_ERROR(books_->Check(tenant.name(), 0, promise, HeldWithoutQuota()));
       if (!device->has_quota() || loans_.Join(device->account(), *unpromised_)) {
@@ -67,19 +66,6 @@ absl::StatusOr<Gpu::Seat> Gpu::Admit(VirtualDevice* device, const spec::Limits& 
     }
     GPUSHARE_RETURN_IF_ERROR(AskFor(tenant, *promise.memory));
   }
-}
-
-// Who has isolation `process` is alone in it, so the first that is seated tells.
-absl::Status Gpu::CheckAlone(const VirtualDevice& device) const {
-  if (seated_.empty()) return absl::OkStatus();
-  const auto& [other, seated] = *seated_.begin();
-  if (!device.has_process() && !seated->has_process()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "tenant ", Quoted(device.tenant().name()), ": ",
-      device.has_process() ? "isolation=process asks for a process without other tenants, and "
-                           : "this process is kept for one tenant by isolation=process, and ",
-      Quoted(other->name()), " has a virtual device on GPU ", ordinal_,
-      " in it; start another process, or close that one"));
 }
 
 absl::StatusOr<Gpu::Seat> Gpu::TakeSeat(VirtualDevice* device, const Admission::Promise& promise) {

@@ -10,6 +10,7 @@
 #include "device/abi/last_error.h"
 #include "device/memory/driver_pool.h"
 #include "device/process/runtime.h"
+#include "device/share/process_tenants.h"
 #include "spec/text.h"
 
 namespace gpushare::device {
@@ -57,6 +58,8 @@ absl::Status VirtualDevice::Start(const gpushare_spec& spec) {
     limits_ = limits;
   }
   band_ = limits.compute.band;
+  GPUSHARE_RETURN_IF_ERROR(EnterProcess(*tenant_, has_process()));
+  entered_ = true;
   GPUSHARE_ASSIGN_OR_RETURN(seat_, gpu_->Admit(this, limits));
   seated_ = true;
   GPUSHARE_RETURN_IF_ERROR(StartIsolation(limits));
@@ -74,6 +77,7 @@ void VirtualDevice::Retire() {
   // The GPU may go with us; it must not go before.
   const std::shared_ptr<Gpu> gpu = std::move(gpu_);
   EndIsolation();
+  if (entered_) LeaveProcess(*tenant_, has_process());
   if (seated_) gpu->Return(this);
   Unhold();
 }

@@ -200,6 +200,7 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   gate::Gate* gate_ = nullptr;
   Gpu::Seat seat_;
   bool seated_ = false;
+  bool entered_ = false;  // EnterProcess()
 
   std::atomic<uint64_t> holds_{1};  // the shared_ptrs together, and each live allocation
   std::atomic<uint64_t> denied_bytes_{0};
