@@ -9,21 +9,18 @@ namespace gpushare::driver {
 CUresult CurrentContext::Ask(const Table& driver, CUcontext* context) {
   const uint64_t turn = gpushare_driver_context_turn.load(std::memory_order_acquire);
   const CUresult result = driver.CtxGetCurrent(context);
-  if (result == CUDA_SUCCESS && (turn & 1) == 0) gpushare_driver_kept_context = {*context, turn};
+  if (result == CUDA_SUCCESS && (turn & 3) == 0) gpushare_driver_kept_context = {*context, turn};
   return result;
 }
 
 void CurrentContext::Begin() {
-  uint64_t never = 1;
-  gpushare_driver_context_turn.compare_exchange_strong(never, 2, std::memory_order_acq_rel);
-}
-
-// 1 is that of who never began.
-void CurrentContext::End() {
+  // What was ended before it has counted on already.
   uint64_t turn = gpushare_driver_context_turn.load(std::memory_order_relaxed);
-  while (!gpushare_driver_context_turn.compare_exchange_weak(turn, (turn + 2) | 1,
-                                                             std::memory_order_acq_rel)) {
+  while ((turn & 3) == 1 && !gpushare_driver_context_turn.compare_exchange_weak(
+                                turn, turn + 3, std::memory_order_acq_rel)) {
   }
 }
+
+void CurrentContext::End() { gpushare_driver_context_turn.fetch_or(3, std::memory_order_acq_rel); }
 
 }  // namespace gpushare::driver

@@ -42,7 +42,7 @@ struct KeptContext {
 // By names that assembly can say too.
 extern "C" {
 extern thread_local constinit gpushare::driver::KeptContext gpushare_driver_kept_context;
-// Odd: nothing is kept. An even one comes once.
+// A multiple of 4, which comes once; else nothing is kept: not yet (1) or no more (3).
 extern std::atomic<uint64_t> gpushare_driver_context_turn;
 }
 
@@ -65,7 +65,8 @@ class CurrentContext {
   }
   static CUresult Ask(const Table& driver, CUcontext* context);
 
-  // Every call that may change what is current to a thread is made within a Change from now on. Once in a process.
+  // Every call that may change what is current to a thread is made within a Change from now on. For the process; again it
+  // does nothing, and after End() neither.
   static void Begin();
   // Some are not: for good.
   static void End();
@@ -85,7 +86,7 @@ class CurrentContext {
  private:
   static void Forget(Whose whose) {
     gpushare_driver_kept_context.context = nullptr;
-    if (whose == kOfAll) gpushare_driver_context_turn.fetch_add(2, std::memory_order_acq_rel);
+    if (whose == kOfAll) gpushare_driver_context_turn.fetch_add(4, std::memory_order_acq_rel);
   }
 };
 

@@ -55,6 +55,23 @@ TEST(CurrentContextTest, NothingIsKeptBeforeSomebodySeesToIt) {
   });
 }
 
+// An SDK in the same process may have ended contexts before the shim sees to it.
+TEST(CurrentContextTest, AnEndBeforeItBeginsDoesNotKeepItFromBeginning) {
+  InAProcess([](const Table& table) {
+    for (int i = 0; i < 3; ++i) {
+      const CurrentContext::Change change(CurrentContext::kOfAll);
+    }
+    EXPECT_EQ(AskedFor(table, ContextOf(1)), 1);
+    EXPECT_EQ(AskedFor(table, ContextOf(1)), 1);
+    CurrentContext::Begin();
+    EXPECT_EQ(AskedFor(table, ContextOf(1)), 1);
+    EXPECT_EQ(AskedFor(table, ContextOf(1)), 0);
+    { const CurrentContext::Change change(CurrentContext::kOfAll); }
+    EXPECT_EQ(AskedFor(table, ContextOf(1)), 1);
+    EXPECT_EQ(AskedFor(table, ContextOf(1)), 0);
+  });
+}
+
 TEST(CurrentContextTest, ItIsKeptUntilAChange) {
   InAProcess([](const Table& table) {
     CurrentContext::Begin();
