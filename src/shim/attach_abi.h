@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define GPUSHARE_SHIM_ABI_VERSION 2
+#define GPUSHARE_SHIM_ABI_VERSION 3
 
 typedef struct gpushare_shim_driver {
   uint32_t version; /* GPUSHARE_SHIM_ABI_VERSION of who calls */
@@ -26,6 +26,9 @@ typedef struct gpushare_shim_driver {
   /* Its functions, by the order of driver/symbols.def when that is sorted by name; of one that it does not have any that
    * no program gets from it. For as long as the process. Null: of NVML. */
   void* const* functions;
+  /* Not 0: somebody has got what changes contexts past the hooks. It may become so within gpushare_shim_attach(), by what
+   * cuInit runs. Null: of NVML, and where nobody has. */
+  const int* contexts_unseen;
 } gpushare_shim_driver;
 
 typedef struct gpushare_shim_hook {

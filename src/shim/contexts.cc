@@ -143,22 +143,11 @@ void AddContextHooks(Hooks* hooks) {
   Add<CUresult(CUdevice)>(hooks, "cuDevicePrimaryCtxRelease", &DevicePrimaryCtxRelease);
   Add<CUresult(CUdevice)>(hooks, "cuDevicePrimaryCtxReset", &DevicePrimaryCtxReset);
 
-  using Create = CUresult(CUcontext*, unsigned, CUdevice);
-  AddChanging<"cuCtxCreate", Create>(hooks);
-  AddChanging<"cuCtxCreate_v2", Create>(hooks);
-  AddChanging<"cuCtxCreate_v3", CUresult(CUcontext*, void*, int, unsigned, CUdevice)>(hooks);
-  AddChanging<"cuCtxCreate_v4", CUresult(CUcontext*, void*, unsigned, CUdevice)>(hooks);
-  AddChanging<"cuGLCtxCreate", Create>(hooks);
-  AddChanging<"cuGLCtxCreate_v2", Create>(hooks);
-  using CreateOfVdpau = CUresult(CUcontext*, unsigned, CUdevice, uint32_t, void*);
-  AddChanging<"cuVDPAUCtxCreate", CreateOfVdpau>(hooks);
-  AddChanging<"cuVDPAUCtxCreate_v2", CreateOfVdpau>(hooks);
-  AddChanging<"cuCtxAttach", CUresult(CUcontext*, unsigned)>(hooks);
-  AddChanging<"cuCtxSetCurrent", CUresult(CUcontext)>(hooks);
-  AddChanging<"cuCtxPushCurrent", CUresult(CUcontext)>(hooks);
-  AddChanging<"cuCtxPushCurrent_v2", CUresult(CUcontext)>(hooks);
-  AddChanging<"cuCtxPopCurrent", CUresult(CUcontext*)>(hooks);
-  AddChanging<"cuCtxPopCurrent_v2", CUresult(CUcontext*)>(hooks);
+#define CHANGES(name, ...) AddChanging<#name, __VA_ARGS__>(hooks);
+#define CREATES(name, ...) AddChanging<#name, __VA_ARGS__>(hooks);
+#include "shim/context_changes.def"
+#undef CREATES
+#undef CHANGES
   Add<CUresult(const void**, const CUuuid*)>(hooks, "cuGetExportTable", &GetExportTable);
 }
 

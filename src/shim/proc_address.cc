@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "driver/current_context.h"
 #include "driver/symbols.h"
 #include "shim/gated.h"
 #include "shim/hook.h"
@@ -54,6 +55,7 @@ CUresult Answer(const ProcNames::Name* known, const char* name, void** function,
       },
       [&](const driver::Symbol& symbol) { return hook_of(symbol) != nullptr; });
   if (answer.what == ProcAnswer::kOurs) *function = hook_of(*answer.symbol);
+  if (answer.what == ProcAnswer::kUnseen) driver::CurrentContext::End();
   if (answer.what != ProcAnswer::kTooNew) return result;
   *too_new = true;
   *function = nullptr;

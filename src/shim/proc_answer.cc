@@ -2,6 +2,7 @@
 #include "shim/proc_answer.h"
 
 #include <algorithm>
+#include <iterator>
 #include <span>
 
 namespace gpushare::shim {
@@ -14,6 +15,18 @@ std::span<const driver::Symbol> From(std::string_view base) {
       all.begin(), all.end(), base,
       [](const driver::Symbol& symbol, std::string_view name) { return symbol.name < name; });
   return {at, all.end()};
+}
+
+bool LimitsNothing(std::string_view name) {
+  constexpr std::string_view kNames[] = {
+      "cuGetExportTable",
+#define CHANGES(entry, ...) #entry,
+#define CREATES(entry, ...) #entry,
+#include "shim/context_changes.def"
+#undef CREATES
+#undef CHANGES
+  };
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
 }  // namespace
@@ -42,7 +55,7 @@ ProcAnswer AnswerFor(const ProcQuestion& question, const void* function,
     if (each.base != question.name || each.per_thread_stream != per_thread) continue;
     if (&each != meant && is(each)) return answer(each);
   }
-  return {ProcAnswer::kTooNew, nullptr};
+  return {LimitsNothing(question.name) ? ProcAnswer::kUnseen : ProcAnswer::kTooNew, nullptr};
 }
 
 }  // namespace gpushare::shim

@@ -6,7 +6,8 @@
 // Which ABI a name means depends on the version asked for and on the flags; the driver knows best, and may know ABIs
 // that symbols.def does not. So ours is given only where the driver gives for a symbol that is known, asked for at
 // exactly the version that introduced it, the same function. What is no symbol that is known, of a name of which any is
-// hooked, is not found: it would go past the limits, and the caller's parameters may not be ours.
+// hooked, is not found: it would go past the limits, and the caller's parameters may not be ours. Where the name limits
+// nothing (context_changes.def, cuGetExportTable) it is given all the same.
 //
 // Pure.
 #ifndef GPUSHARE_SHIM_PROC_ANSWER_H_
@@ -30,6 +31,7 @@ struct ProcAnswer {
     kDrivers,  // what the driver gave
     kOurs,     // the hook of `symbol`
     kTooNew,   // nothing
+    kUnseen,   // what the driver gave, which changes contexts, and no hook sees it
   } what = kDrivers;
   const driver::Symbol* symbol = nullptr;
 };

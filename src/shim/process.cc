@@ -56,7 +56,12 @@ absl::Status Process::Attach(const gpushare_shim_driver& driver) {
   };
   made->since_ = made->Now();
   LaunchKernelsBy(*made->calls_, made->driver());
-  driver::CurrentContext::Begin();  // the hooks are in place before anybody comes by one
+  if (driver.contexts_unseen != nullptr &&
+      __atomic_load_n(driver.contexts_unseen, __ATOMIC_RELAXED) != 0) {
+    driver::CurrentContext::End();
+  } else {
+    driver::CurrentContext::Begin();  // the hooks are in place before anybody comes by one
+  }
   calls_at_once.store(made->calls_.get(), std::memory_order_release);
   process.store(made.get(), std::memory_order_release);
   working.store(made.release(), std::memory_order_release);

@@ -61,8 +61,8 @@ class CurrentContextTest : public ::testing::Test {
       for (const driver::Symbol& symbol : driver::Symbols()) {
         functions.push_back(dlsym(handle, std::string(symbol.name).c_str()));
       }
-      const gpushare_shim_driver about = {GPUSHARE_SHIM_ABI_VERSION, 0, handle,
-                                          Opened().path().c_str(), functions.data()};
+      const gpushare_shim_driver about = {
+          GPUSHARE_SHIM_ABI_VERSION, 0, handle, Opened().path().c_str(), functions.data(), nullptr};
       const gpushare_shim_hook* hooks = nullptr;
       size_t count = 0;
       return gpushare_shim_attach(&about, &hooks, &count) == 0;

@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "shim/preload/unseen.h"
+
 namespace gpushare::preload {
 namespace {
 
@@ -23,20 +25,6 @@ void* OwnEntryPoint(size_t index) {
   if (gpushare_preload_next_dlopen == nullptr) return nullptr;
   void* const self = gpushare_preload_next_dlopen(OwnPath(), RTLD_NOW | RTLD_NOLOAD);
   return self == nullptr ? nullptr : dlsym(self, kEntryPoints[index].name);
-}
-
-// The entry point of that name, of whatever version; PRELOAD_ENTRY_COUNT: there is none.
-size_t FindAnyVersion(const char* name) {
-  constexpr const char* kVersions[] = {"", "_v2", "_v3", "_v4"};
-  for (const char* version : kVersions) {
-    char versioned[128];
-    const size_t length = strlen(name);
-    if (length + sizeof("_v4") > sizeof(versioned)) break;
-    memcpy(versioned, name, length);
-    strcpy(versioned + length, version);
-    if (const size_t at = FindEntryPoint(versioned); at != PRELOAD_ENTRY_COUNT) return at;
-  }
-  return PRELOAD_ENTRY_COUNT;
 }
 
 int GetProcAddressOfRefused(const char* name, void** function, int version, uint64_t flags,
@@ -60,6 +48,10 @@ int GetProcAddressOfRefused(const char* name, void** function, int version, uint
     return result;
   }
   // One that the driver does not give to those who look it up by name.
+  if (OnlyChangesContexts(name)) {
+    ContextsChangeUnseen();
+    return result;
+  }
   const size_t at = FindAnyVersion(name);
   if (at == PRELOAD_ENTRY_COUNT || PassesRefused(kEntryPoints[at])) return result;
   *function = reinterpret_cast<void*>(&Refuse);

@@ -2,8 +2,8 @@
 // The first call of the driver: opens the real one, attaches the engine, and fills the slots.
 //
 // Until all is in place every slot leads here, but for those that tell of the driver itself. The thread that attaches gets
-// the real function meanwhile, since what it opens may call the driver; the others wait for it (first_call.h). After that
-// nobody comes here again.
+// the real function meanwhile, since what it opens may call the driver (unseen.h); the others wait for it (first_call.h).
+// After that nobody comes here again.
 //
 // What cannot be limited is not let through: where the engine cannot be had, the entry points that it would
 // have hooked answer an error. GPUSHARE_DISABLE=1 is the switch that takes gpushare out of a process.
@@ -14,6 +14,7 @@
 #include "shim/preload/main_thread.h"
 #include "shim/preload/preload.h"
 #include "shim/preload/refused.h"
+#include "shim/preload/unseen.h"
 
 extern "C" {
 
@@ -64,7 +65,8 @@ int Attach() {
   auto* attach =
       reinterpret_cast<decltype(&gpushare_shim_attach)>(FindInEngine("gpushare_shim_attach"));
   if (attach == nullptr) return kSystemNotReady;
-  const gpushare_shim_driver about = {GPUSHARE_SHIM_ABI_VERSION, 0, driver, driver_path, real};
+  const gpushare_shim_driver about = {GPUSHARE_SHIM_ABI_VERSION, 0, driver, driver_path, real,
+                                      &contexts_unseen};
   const gpushare_shim_hook* hooks = nullptr;
   size_t count = 0;
   if (const int result = attach(&about, &hooks, &count); result != 0) return result;
@@ -120,7 +122,7 @@ void SetUp() {
 
 void* gpushare_preload_resolve(size_t index) {
   using namespace gpushare::preload;
-  if (IsSettingUp()) return real[index];
+  if (IsSettingUp()) return Watched(index);
   const EntryPoint& entry = kEntryPoints[index];
   const bool needs_tenant = !NeedsNoTenant(entry.name);
   if (needs_tenant) __atomic_store_n(&wants_engine, 1, __ATOMIC_RELAXED);
@@ -131,6 +133,7 @@ void* gpushare_preload_resolve(size_t index) {
     return real[index];
   }
   if (PassesRefused(entry)) return real[index];
+  if (void* const watched = WatchedOfRefused(index)) return watched;
   void* const tells = TellerOfRefused(entry.name);
   return tells != nullptr ? tells : reinterpret_cast<void*>(&Refuse);
 }

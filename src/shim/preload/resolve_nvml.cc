@@ -73,7 +73,8 @@ void Attach() {
   auto* attach = reinterpret_cast<decltype(&gpushare_shim_attach_nvml)>(
       FindInEngine("gpushare_shim_attach_nvml"));
   if (attach == nullptr) return;
-  const gpushare_shim_driver about = {GPUSHARE_SHIM_ABI_VERSION, 0, nvml, nvml_path, nullptr};
+  const gpushare_shim_driver about = {
+      GPUSHARE_SHIM_ABI_VERSION, 0, nvml, nvml_path, nullptr, nullptr};
   const gpushare_shim_hook* hooks = nullptr;
   size_t count = 0;
   if (attach(&about, &hooks, &count) != 0) return;

@@ -28,8 +28,8 @@ class NvmlHooks : public testing::Test {
     setenv("NVML_UUIDS", "GPU-aaaa,GPU-bbbb", 1);
     setenv("GPUSHARE_SPEC", "memory=1GiB", 1);
     unsetenv("CUDA_VISIBLE_DEVICES");
-    const gpushare_shim_driver library = {GPUSHARE_SHIM_ABI_VERSION, 0, dlopen(nullptr, RTLD_NOW),
-                                          "", nullptr};
+    const gpushare_shim_driver library = {
+        GPUSHARE_SHIM_ABI_VERSION, 0, dlopen(nullptr, RTLD_NOW), "", nullptr, nullptr};
     const gpushare_shim_hook* hooks = nullptr;
     size_t count = 0;
     ASSERT_EQ(gpushare_shim_attach_nvml(&library, &hooks, &count), 0);
@@ -68,14 +68,15 @@ TEST_F(NvmlHooks, AreThoseOfTheList) {
 }
 
 TEST_F(NvmlHooks, AreOfThisVersionOnly) {
-  const gpushare_shim_driver other = {GPUSHARE_SHIM_ABI_VERSION + 1, 0, nullptr, "", nullptr};
+  const gpushare_shim_driver other = {
+      GPUSHARE_SHIM_ABI_VERSION + 1, 0, nullptr, "", nullptr, nullptr};
   const gpushare_shim_hook* hooks = nullptr;
   size_t count = 0;
   EXPECT_NE(gpushare_shim_attach_nvml(&other, &hooks, &count), 0);
 }
 
 TEST_F(NvmlHooks, AreRefusedToWhoPassesNothing) {
-  const gpushare_shim_driver driver = {GPUSHARE_SHIM_ABI_VERSION, 0, nullptr, "", nullptr};
+  const gpushare_shim_driver driver = {GPUSHARE_SHIM_ABI_VERSION, 0, nullptr, "", nullptr, nullptr};
   const gpushare_shim_hook* hooks = nullptr;
   size_t count = 0;
   EXPECT_NE(gpushare_shim_attach_nvml(nullptr, &hooks, &count), 0);
