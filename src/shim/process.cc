@@ -40,6 +40,7 @@ absl::Status Process::Attach(const gpushare_shim_driver& driver) {
   }
   GPUSHARE_ASSIGN_OR_RETURN(made->runtime_, std::move(runtime));
   made->driver_ = &made->runtime_->driver().table();
+  made->several_gpus_ = made->runtime_->gpu_count() > 1;
   books::Books::Options options;
   options.clock = &made->runtime_->clock();
   options.follow = [process = made.get()](CUstream stream, CUevent event) {

@@ -70,7 +70,9 @@ class Process {
   };
   Found Share() {
     CUcontext context = nullptr;
-    const CUresult result = driver::CurrentContext::Get(*driver_, &context);
+    // What changes contexts past the hooks must not have another GPU's quota pay.
+    const CUresult result = several_gpus_ ? driver_->CtxGetCurrent(&context)
+                                          : driver::CurrentContext::Get(*driver_, &context);
     if (result != CUDA_SUCCESS || context == nullptr) return {};
     const Seen& seen = LastSeen();
     if (seen.context == context && seen.epoch == epoch_.load(std::memory_order_acquire)) [[likely]]
@@ -140,6 +142,7 @@ class Process {
   std::unique_ptr<work::Calls> calls_;
   work::Gates gates_;
   std::atomic<uint64_t> epoch_{1};
+  bool several_gpus_ = false;
   Time since_{};
   Nanos over_quota_wait_{0};
   struct Waits {

@@ -82,6 +82,21 @@ int main(int argc, char** argv) {
   /* The first brings in what there is for the GPU, which has contexts of its own. */
   for (int i = 0; i < 2; ++i) Check(cuMemGetInfo(&available, &total), "cuMemGetInfo");
   if (total != (size_t)1 << 30) return 6;
+  if (strcmp(how, "past") == 0) { /* the hooks, to the second GPU */
+    CUresult (*const set_past)(CUcontext) =
+        (CUresult(*)(CUcontext))(uintptr_t)dlsym(simulated, "cuCtxSetCurrent");
+    CUcontext other;
+    CUdeviceptr memory;
+    size_t left;
+    Check(cuDevicePrimaryCtxRetain(&other, 1), "cuDevicePrimaryCtxRetain");
+    Check(set_past(other), "cuCtxSetCurrent");
+    Check(cuMemAlloc(&memory, 64 << 20), "cuMemAlloc");
+    Check(cuMemGetInfo(&left, &total), "cuMemGetInfo");
+    printf("%d ", left + (64 << 20) <= total);
+    Check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+    Check(cuMemGetInfo(&left, &total), "cuMemGetInfo");
+    printf("%d ", left == available);
+  }
   const unsigned long before = calls("cuCtxGetCurrent");
   for (int i = 0; i < 10; ++i) {
     if (set_current != NULL && i % 2 == 0) Check(set_current(context), "cuCtxSetCurrent");
