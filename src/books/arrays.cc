@@ -80,7 +80,23 @@ Answer Books::MipmappedArrayCreate(const Payer& payer, CUmipmappedArray* array,
                    create, driver_.MipmappedArrayDestroy);
 }
 
+// Its memory is external memory's, and its own is none.
+CUresult Books::DestroyMapped(CUmipmappedArray array) {
+  const SharedMemory::Mappings mapped = external_.TakeMappings(KeyOfMapped(array), 1);
+  const CUresult result =
+      GiveArray(KeyOf(array), [&] { return driver_.MipmappedArrayDestroy(array); });
+  for (const SharedMemory::Mapping& one : mapped) {
+    if (result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_HANDLE) {
+      Finish(external_, external_.Unuse(one.memory));
+    } else {
+      Map(external_, one);
+    }
+  }
+  return result;
+}
+
 CUresult Books::MipmappedArrayDestroy(CUmipmappedArray array) {
+  if (has_mapped_arrays_.load(std::memory_order_relaxed)) return DestroyMapped(array);
   return GiveArray(KeyOf(array), [&] { return driver_.MipmappedArrayDestroy(array); });
 }
 

@@ -60,6 +60,8 @@ namespace gpushare::books {
 
 // Handles and addresses as the tables know them.
 inline uint64_t KeyOf(const void* handle) { return reinterpret_cast<uint64_t>(handle); }
+// Of an array over external memory: beside the buffers of it, whose addresses are lower.
+inline uint64_t KeyOfMapped(CUmipmappedArray array) { return KeyOf(array) | uint64_t{1} << 63; }
 
 class Books {
  public:
@@ -138,6 +140,9 @@ class Books {
                               const CUDA_EXTERNAL_MEMORY_HANDLE_DESC* descriptor);
   CUresult ExternalMemoryGetMappedBuffer(CUdeviceptr* pointer, CUexternalMemory handle,
                                          const CUDA_EXTERNAL_MEMORY_BUFFER_DESC* buffer);
+  CUresult ExternalMemoryGetMappedMipmappedArray(
+      CUmipmappedArray* array, CUexternalMemory handle,
+      const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC* descriptor);
   CUresult DestroyExternalMemory(CUexternalMemory handle);
 
   // -- Stream-ordered memory (stream_ordered.cc): of any pool, the default one included --
@@ -237,6 +242,11 @@ class Books {
   // The driver would not free what was taken from the table: it goes back unless it is gone.
   bool IsAllocated(CUdeviceptr pointer);
   CUresult FreeBuffer(CUdeviceptr pointer);
+  CUresult DestroyMapped(CUmipmappedArray array);
+  // What `call` has mapped of external memory is known by `key_of()`, and undone by `undo`.
+  template <typename Call, typename Key, typename Undo>
+  CUresult MapExternal(CUexternalMemory handle, const Call& call, const Key& key_of,
+                       const Undo& undo);
   void NotFreed(CUdeviceptr pointer, const quota::Allocation& allocation);
 
   // Credits an object that ended, and what went with it.
@@ -363,7 +373,7 @@ class Books {
   ContextTags tags_;
   quota::PointerTable pointers_, arrays_;
   SharedMemory physical_, external_;
-  std::atomic<bool> has_buffers_{false};  // of external memory
+  std::atomic<bool> has_buffers_{false}, has_mapped_arrays_{false};  // of external memory
   Descriptors descriptors_;
   SparseArrays sparse_;
   Pools pools_, graphs_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // External memory: another interface's, charged to who imports it, once for each handle that the driver gives, until
-// the handle is destroyed and its last buffer is freed, or its context ends.
+// the handle is destroyed and its last buffer and mapped array are gone, or its context ends.
 #include <new>
 #include <utility>
 
@@ -28,23 +28,44 @@ Answer Books::ImportExternalMemory(const Payer& payer, CUexternalMemory* handle,
   return answer;
 }
 
-CUresult Books::ExternalMemoryGetMappedBuffer(CUdeviceptr* pointer, CUexternalMemory handle,
-                                              const CUDA_EXTERNAL_MEMORY_BUFFER_DESC* buffer) {
+template <typename Call, typename Key, typename Undo>
+CUresult Books::MapExternal(CUexternalMemory handle, const Call& call, const Key& key_of,
+                            const Undo& undo) {
   const SharedMemory::Place place = external_.Use(KeyOf(handle));
-  const CUresult result = driver_.ExternalMemoryGetMappedBuffer(pointer, handle, buffer);
+  const CUresult result = call();
   if (!place) return result;
   if (result == CUDA_SUCCESS) {
     try {
-      Map(external_, {*pointer, buffer->size, place});
+      Map(external_, {key_of(), 1, place});
     } catch (const std::bad_alloc&) {
-      driver_.MemFree(std::exchange(*pointer, 0));
+      undo();
       Finish(external_, external_.Unuse(place));
       return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    has_buffers_.store(true, std::memory_order_relaxed);
   } else {
     Finish(external_, external_.Unuse(place));
   }
+  return result;
+}
+
+CUresult Books::ExternalMemoryGetMappedBuffer(CUdeviceptr* pointer, CUexternalMemory handle,
+                                              const CUDA_EXTERNAL_MEMORY_BUFFER_DESC* buffer) {
+  const CUresult result = MapExternal(
+      handle, [&] { return driver_.ExternalMemoryGetMappedBuffer(pointer, handle, buffer); },
+      [&] { return *pointer; }, [&] { driver_.MemFree(std::exchange(*pointer, 0)); });
+  if (result == CUDA_SUCCESS) has_buffers_.store(true, std::memory_order_relaxed);
+  return result;
+}
+
+CUresult Books::ExternalMemoryGetMappedMipmappedArray(
+    CUmipmappedArray* array, CUexternalMemory handle,
+    const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC* descriptor) {
+  const CUresult result = MapExternal(
+      handle,
+      [&] { return driver_.ExternalMemoryGetMappedMipmappedArray(array, handle, descriptor); },
+      [&] { return KeyOfMapped(*array); },
+      [&] { driver_.MipmappedArrayDestroy(std::exchange(*array, nullptr)); });
+  if (result == CUDA_SUCCESS) has_mapped_arrays_.store(true, std::memory_order_relaxed);
   return result;
 }
 

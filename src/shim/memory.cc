@@ -77,6 +77,12 @@ CUresult ExternalMemoryGetMappedBuffer(CUdeviceptr* pointer, CUexternalMemory ha
                                        const CUDA_EXTERNAL_MEMORY_BUFFER_DESC* buffer) {
   return Booked([&](Books& b) { return b.ExternalMemoryGetMappedBuffer(pointer, handle, buffer); });
 }
+CUresult ExternalMemoryGetMappedMipmappedArray(
+    CUmipmappedArray* array, CUexternalMemory handle,
+    const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC* descriptor) {
+  return Booked(
+      [&](Books& b) { return b.ExternalMemoryGetMappedMipmappedArray(array, handle, descriptor); });
+}
 CUresult DestroyExternalMemory(CUexternalMemory handle) {
   return Booked([&](Books& b) { return b.DestroyExternalMemory(handle); });
 }
@@ -95,6 +101,8 @@ void AddMemoryHooks(Hooks* hooks) {
   GPUSHARE_HOOK(hooks, cuMipmappedArrayDestroy, &MipmappedArrayDestroy);
   GPUSHARE_HOOK(hooks, cuImportExternalMemory, &ImportExternalMemory);
   GPUSHARE_HOOK(hooks, cuExternalMemoryGetMappedBuffer, &ExternalMemoryGetMappedBuffer);
+  GPUSHARE_HOOK(hooks, cuExternalMemoryGetMappedMipmappedArray,
+                &ExternalMemoryGetMappedMipmappedArray);
   GPUSHARE_HOOK(hooks, cuDestroyExternalMemory, &DestroyExternalMemory);
   GPUSHARE_HOOK(hooks, cuMemMapArrayAsync, &MemMapArrayAsync);
   GPUSHARE_HOOK_VARIANT(hooks, cuMemMapArrayAsync, "_ptsz", &MemMapArrayAsyncPerThread);

@@ -552,5 +552,45 @@ TEST_F(BooksPool, ABufferKeepsExternalMemory) {
   EXPECT_EQ(account_->charged(), 0u);
 }
 
+TEST_F(BooksPool, AMappedArrayKeepsExternalMemory) {
+  CUDA_EXTERNAL_MEMORY_HANDLE_DESC file{};
+  file.type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD;
+  file.handle.fd = memfd_create("exporter", MFD_CLOEXEC);
+  file.size = 3 * kMiB;
+  ASSERT_EQ(ftruncate(file.handle.fd, 3 * kMiB), 0);
+  CUexternalMemory memory = nullptr;
+  ASSERT_TRUE(books_->ImportExternalMemory(payer(), &memory, &file).ok());
+  CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC part{};
+  part.arrayDesc = {.Width = 256,
+                    .Height = 256,
+                    .Depth = 0,
+                    .Format = CU_AD_FORMAT_FLOAT,
+                    .NumChannels = 1,
+                    .Flags = 0};
+  part.numLevels = 3;
+  CUmipmappedArray one = nullptr, two = nullptr, own = nullptr;
+  EXPECT_CU(books_->ExternalMemoryGetMappedMipmappedArray(&one, memory, &part));
+  part.offset = kMiB;
+  EXPECT_CU(books_->ExternalMemoryGetMappedMipmappedArray(&two, memory, &part));
+  part.offset = 3 * kMiB - 512;
+  EXPECT_NE(books_->ExternalMemoryGetMappedMipmappedArray(&own, memory, &part), CUDA_SUCCESS);
+  ExpectExact();
+  EXPECT_EQ(account_->charged(), 3 * kMiB);  // the arrays are of what was imported
+  // One with memory of its own beside them.
+  ASSERT_TRUE(books_->MipmappedArrayCreate(payer(), &own, &part.arrayDesc, 3).ok());
+  ExpectExact();
+  EXPECT_GT(account_->charged(), 3 * kMiB);
+  EXPECT_CU(books_->DestroyExternalMemory(memory));
+  EXPECT_NE(books_->ExternalMemoryGetMappedMipmappedArray(&one, memory, &part), CUDA_SUCCESS);
+  EXPECT_CU(books_->MipmappedArrayDestroy(own));
+  EXPECT_CU(books_->MipmappedArrayDestroy(one));
+  EXPECT_NE(books_->MipmappedArrayDestroy(one), CUDA_SUCCESS);
+  ExpectExact();
+  EXPECT_EQ(account_->charged(), 3 * kMiB);
+  EXPECT_CU(books_->MipmappedArrayDestroy(two));
+  ExpectExact();
+  EXPECT_EQ(account_->charged(), 0u);
+}
+
 }  // namespace
 }  // namespace gpushare::books

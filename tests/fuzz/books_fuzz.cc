@@ -517,6 +517,7 @@ class Sequence {
   void Buffer() {
     Thing* const thing = bytes_.Choose(
         &things_, [](const Thing& one) { return one.held == Held::kExternal && one.live(); });
+    if (thing != nullptr && bytes_.Next() % 4 == 0) return MapArray(thing);
     CUdeviceptr pointer = 0;
     CUDA_EXTERNAL_MEMORY_BUFFER_DESC part{};
     part.size = 1;
@@ -525,6 +526,26 @@ class Sequence {
             &pointer, reinterpret_cast<CUexternalMemory>(thing->handle), &part) == CUDA_SUCCESS) {
       thing->mappings.push_back(pointer);
     }
+  }
+  void MapArray(Thing* thing) {
+    CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC part{};
+    part.arrayDesc = {.Width = 4,
+                      .Height = 4,
+                      .Depth = 0,
+                      .Format = CU_AD_FORMAT_UNSIGNED_INT8,
+                      .NumChannels = 1,
+                      .Flags = 0};
+    part.numLevels = 1;
+    CUmipmappedArray array = nullptr;
+    if (books_.ExternalMemoryGetMappedMipmappedArray(
+            &array, reinterpret_cast<CUexternalMemory>(thing->handle), &part) == CUDA_SUCCESS) {
+      thing->mappings.push_back(reinterpret_cast<CUdeviceptr>(array) | kMappedArray);
+    }
+  }
+  bool GiveMapping(CUdeviceptr one) {
+    if ((one & kMappedArray) == 0) return books_.MemFree(one) == CUDA_SUCCESS;
+    return books_.MipmappedArrayDestroy(reinterpret_cast<CUmipmappedArray>(one & ~kMappedArray)) ==
+           CUDA_SUCCESS;
   }
   void NewContext() {
     if (other_ != nullptr || gpu_ != 0) return;
@@ -618,7 +639,7 @@ class Sequence {
         return;
       case Held::kExternal:
         if (!thing->mappings.empty() && (in_order || thing->references == 0)) {
-          if (books_.MemFree(thing->mappings.back()) == CUDA_SUCCESS) thing->mappings.pop_back();
+          if (GiveMapping(thing->mappings.back())) thing->mappings.pop_back();
         } else if (thing->references > 0 &&
                    books_.DestroyExternalMemory(
                        reinterpret_cast<CUexternalMemory>(thing->handle)) == CUDA_SUCCESS) {

@@ -24,6 +24,8 @@ enum class Held : uint8_t {
   kGraph
 };
 
+constexpr CUdeviceptr kMappedArray = CUdeviceptr{1} << 63;
+
 struct Thing {
   Held held;
   int tenant;
@@ -35,7 +37,8 @@ struct Thing {
   CUevent freed = nullptr;  // a pointer's, in the order of a stream that has not come to it
   // Of what handles stand for.
   unsigned references = 1;
-  std::vector<CUdeviceptr> mappings = {};  // and buffers
+  std::vector<CUdeviceptr> mappings =
+      {};  // and buffers; with kMappedArray: arrays of external memory
   std::vector<int> descriptors = {};
   unsigned bindings = 0;  // to multicast objects
   uint64_t number = 0;

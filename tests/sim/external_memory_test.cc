@@ -73,6 +73,50 @@ TEST_F(ExternalMemoryTest, TheExportersBytesAreTheDevices) {
   munmap(exporters, kMiB);
 }
 
+TEST_F(ExternalMemoryTest, AMipmappedArrayLiesInIt) {
+  const int descriptor = Exported(kMiB);
+  auto* const bytes = static_cast<unsigned char*>(
+      mmap(nullptr, kMiB, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0));
+  ASSERT_NE(static_cast<void*>(bytes), MAP_FAILED);
+  CUexternalMemory memory;
+  ASSERT_CU(Import(descriptor, kMiB, &memory));
+  CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC part{};
+  part.offset = 4096;
+  part.arrayDesc = {.Width = 1024,
+                    .Height = 0,
+                    .Depth = 0,
+                    .Format = CU_AD_FORMAT_UNSIGNED_INT8,
+                    .NumChannels = 1,
+                    .Flags = 0};
+  part.numLevels = 2;
+  CUmipmappedArray array, other;
+  ASSERT_CU(cuExternalMemoryGetMappedMipmappedArray(&array, memory, &part));
+  EXPECT_EQ(Charged(), kMiB);
+  CUarray level;
+  ASSERT_CU(cuMipmappedArrayGetLevel(&level, array, 1));  // behind 1024 elements
+  const unsigned char row[32] = {7, 8, 9};
+  ASSERT_CU(cuMemcpyHtoA(level, 0, row, sizeof row));
+  EXPECT_EQ(bytes[4096 + 1024 + 2], 9);
+  // No more than there is, and of what is there.
+  part.offset = kMiB - 512;
+  EXPECT_EQ(cuExternalMemoryGetMappedMipmappedArray(&other, memory, &part),
+            CUDA_ERROR_INVALID_VALUE);
+  part.offset = UINT64_MAX;
+  EXPECT_EQ(cuExternalMemoryGetMappedMipmappedArray(&other, memory, &part),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuExternalMemoryGetMappedMipmappedArray(nullptr, memory, &part),
+            CUDA_ERROR_INVALID_VALUE);
+  ASSERT_CU(cuDestroyExternalMemory(memory));
+  part.offset = 0;
+  EXPECT_EQ(cuExternalMemoryGetMappedMipmappedArray(&other, memory, &part),
+            CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(Charged(), kMiB);
+  ASSERT_CU(cuMipmappedArrayDestroy(array));
+  EXPECT_EQ(cuMipmappedArrayDestroy(array), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(Charged(), 0u);
+  munmap(bytes, kMiB);
+}
+
 TEST_F(ExternalMemoryTest, TheSameMemoryIsChargedOnce) {
   const int one = Exported(kMiB), two = dup(one);
   CUexternalMemory a, b;

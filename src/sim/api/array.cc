@@ -61,6 +61,29 @@ CUresult CreateMipmapped(const ThreadContext& thread, CUmipmappedArray* handle,
   return CUDA_SUCCESS;
 }
 
+CUresult MapExternal(const ThreadContext& thread, CUmipmappedArray* handle, CUexternalMemory memory,
+                     const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC* descriptor) {
+  if (handle == nullptr || descriptor == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Allocation* const allocation =
+      state().virtual_memory.FindExternal(reinterpret_cast<uint64_t>(memory));
+  if (allocation == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  ArrayShape shape = ShapeOf(descriptor->arrayDesc);
+  Context* context;
+  const CUresult result = BeginCreate(thread, &shape, /*mipmapped=*/true, &context);
+  if (result != CUDA_SUCCESS) return result;
+  if (context != allocation->context) return CUDA_ERROR_INVALID_CONTEXT;  // they end together
+  const unsigned levels = std::clamp(descriptor->numLevels, 1u, MostLevels(shape));
+  const uint64_t bytes = MipmappedBytes(shape, levels);
+  if (descriptor->offset > allocation->size || bytes > allocation->size - descriptor->offset) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const uint64_t address = state().virtual_memory.MapBuffer(allocation, descriptor->offset, bytes);
+  if (address == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  const MipmappedArray* const array = MapMipmappedArray(context, shape, levels, address);
+  *handle = reinterpret_cast<CUmipmappedArray>(array->handle);
+  return CUDA_SUCCESS;
+}
+
 // Destroying waits for the work that its context has, as freeing does; and then it may be gone.
 template <typename T, typename Handle, typename Find>
 CUresult DrainAndFind(const ThreadContext& thread, Handle handle, Find find, T** array) {
@@ -178,6 +201,13 @@ SIM_API(cuMipmappedArrayCreate)
 (CUmipmappedArray* array, const CUDA_ARRAY3D_DESCRIPTOR* descriptor, unsigned levels) {
   SIM_ENTER(cuMipmappedArrayCreate, kCall);
   return CreateMipmapped(scope.thread(), array, descriptor, levels);
+}
+
+SIM_API(cuExternalMemoryGetMappedMipmappedArray)
+(CUmipmappedArray* array, CUexternalMemory memory,
+ const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC* descriptor) {
+  SIM_ENTER(cuExternalMemoryGetMappedMipmappedArray, kCall);
+  return MapExternal(scope.thread(), array, memory, descriptor);
 }
 
 SIM_API(cuMipmappedArrayGetLevel)(CUarray* level, CUmipmappedArray handle, unsigned number) {

@@ -182,16 +182,28 @@ Array* CreateArray(Context* context, const ArrayShape& shape) {
   return array;
 }
 
-MipmappedArray* CreateMipmappedArray(Context* context, const ArrayShape& shape, unsigned levels) {
+uint64_t MipmappedBytes(const ArrayShape& shape, unsigned levels) {
   uint64_t bytes = 0;
   for (unsigned i = 0; i < levels; ++i) bytes += Rounded(Level(shape, i).bytes());
-  uint64_t address = AllocateHidden(context, bytes);
+  return bytes;
+}
+
+MipmappedArray* CreateMipmappedArray(Context* context, const ArrayShape& shape, unsigned levels) {
+  const uint64_t address = AllocateHidden(context, MipmappedBytes(shape, levels));
   if (address == 0) return nullptr;
+  MipmappedArray* const array = MapMipmappedArray(context, shape, levels, address);
+  array->mapped = false;
+  return array;
+}
+
+MipmappedArray* MapMipmappedArray(Context* context, const ArrayShape& shape, unsigned levels,
+                                  uint64_t address) {
   auto* const array = new MipmappedArray;
   array->handle = state().mipmapped_arrays.Add(array);
   array->context = context;
   array->device = context->device;
   array->address = address;
+  array->mapped = true;
   for (unsigned i = 0; i < levels; ++i) {
     array->levels.push_back(std::make_unique<Array>());
     Array* const level = array->levels.back().get();
@@ -209,7 +221,11 @@ void DestroyArray(Array* array) {
 }
 
 void DestroyMipmappedArray(MipmappedArray* array) {
-  array->device->memory.Free(array->address);
+  if (array->mapped) {
+    state().virtual_memory.FreeBuffer(array->address);
+  } else {
+    array->device->memory.Free(array->address);
+  }
   Forget(array);
 }
 

@@ -42,6 +42,7 @@ struct MipmappedArray {
   Context* context = nullptr;
   Device* device = nullptr;
   uint64_t address = 0;
+  bool mapped = false;  // of external memory
   std::vector<std::unique_ptr<Array>> levels;
 };
 
@@ -53,6 +54,10 @@ unsigned MostLevels(const ArrayShape& shape);
 // Null: the device has no room.
 Array* CreateArray(Context* context, const ArrayShape& shape);
 MipmappedArray* CreateMipmappedArray(Context* context, const ArrayShape& shape, unsigned levels);
+// Over memory that is there, and as much of it.
+MipmappedArray* MapMipmappedArray(Context* context, const ArrayShape& shape, unsigned levels,
+                                  uint64_t address);
+uint64_t MipmappedBytes(const ArrayShape& shape, unsigned levels);
 void DestroyArray(Array* array);
 void DestroyMipmappedArray(MipmappedArray* array);
 // When the context goes, and its memory with it.
