@@ -9,7 +9,11 @@
 //   Served/<strategy>/<in a stream>   strategies: 0 direct, 1 pool, 2 suballocating; 1: freed on a stream that is idle
 //   Reached/<strategy>                 freed behind a kernel that runs yet: time is from a function on the host that
 //                                      the stream comes to just before the free
+//   Bare/<calls>                       the least that any way could take, on the bare driver: a function behind the same
+//                                      kernel wakes a thread, which calls nothing (0) or gives the pool's idle memory
+//                                      back and allocates (1)
 #include <benchmark/benchmark.h>
+#include <cuda.h>
 
 #include <algorithm>
 #include <atomic>
@@ -42,6 +46,9 @@ T Must(absl::StatusOr<T> value) {
   }
   return *std::move(value);
 }
+
+// A waiter looks by itself each millisecond: it is asleep when the stream comes to the free, 2.5 ms after it came.
+constexpr uint64_t kKernelNs = 800'000;
 
 constexpr char kPtx[] = R"(.version 7.0
 .target sm_70
@@ -79,7 +86,8 @@ struct Bed {
     Clock::time_point served;
     std::thread waiter([&] {
       there.store(true);
-      Must(allocator.Allocate(kBytes, {.stream = &stream, .timeout = absl::Seconds(5)}));
+      const Allocation got =
+          Must(allocator.Allocate(kBytes, {.stream = &stream, .timeout = absl::Seconds(5)}));
       served = Clock::now();
     });
     while (!there.load()) std::this_thread::yield();
@@ -142,9 +150,8 @@ void Reached(benchmark::State& state) {
     Allocation held = Must(bed.allocator.Allocate(Bed::kBytes, bed.other));
     Clock::time_point reached;
     const Clock::time_point served = bed.Round([&] {
-      constexpr uint64_t kNs = 1'300'000;
       const auto stamp = [](void* at) { *static_cast<Clock::time_point*>(at) = Clock::now(); };
-      if (!bed.other.Launch(spin, {.grid = {1}, .block = {32}}, kNs).ok() ||
+      if (!bed.other.Launch(spin, {.grid = {1}, .block = {32}}, kKernelNs).ok() ||
           !bed.other.LaunchHost(stamp, &reached).ok() || !held.Free().ok()) {
         std::exit(1);
       }
@@ -155,6 +162,78 @@ void Reached(benchmark::State& state) {
   Tell(state, us);
 }
 BENCHMARK(Reached)->ArgName("strategy")->Arg(1)->Arg(2)->UseManualTime()->Iterations(400);
+
+void Try(CUresult result) {
+  if (result == CUDA_SUCCESS) return;
+  std::cerr << "driver: " << static_cast<int>(result) << "\n";
+  std::exit(1);
+}
+
+void Bare(benchmark::State& state) {
+  const bool calls = state.range(0) != 0;
+  const Gpu gpu = Must(Gpu::Open(Bed::runtime(), "0"));
+  CUcontext context = nullptr;
+  Try(cuDevicePrimaryCtxRetain(&context, 0));
+  Try(cuCtxSetCurrent(context));
+  CUmodule module = nullptr;
+  Try(cuModuleLoadData(&module, kPtx));
+  CUfunction spin = nullptr;
+  Try(cuModuleGetFunction(&spin, module, "spin"));
+  CUstream stream = nullptr, other = nullptr;
+  Try(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  Try(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+  CUmemPoolProps properties = {};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
+  CUmemoryPool pool = nullptr;
+  Try(cuMemPoolCreate(&pool, &properties));
+  cuuint64_t keep = UINT64_MAX;
+  Try(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep));
+  struct Word {
+    std::atomic<uint32_t> told{0};
+    Clock::time_point reached;
+  } word;
+  std::vector<double> us;
+  for (auto _ : state) {
+    CUdeviceptr held = 0, got = 0;
+    Try(cuMemAllocFromPoolAsync(&held, Bed::kBytes.count(), pool, other));
+    Clock::time_point served;
+    std::thread waiter([&] {
+      Try(cuCtxSetCurrent(context));
+      word.told.wait(0);
+      if (calls) {
+        Try(cuMemPoolTrimTo(pool, 0));
+        Try(cuMemAllocFromPoolAsync(&got, Bed::kBytes.count(), pool, stream));
+      }
+      served = Clock::now();
+    });
+    std::this_thread::sleep_for(std::chrono::microseconds(1700));
+    uint64_t ns = kKernelNs;
+    void* parameters[] = {&ns};
+    Try(cuLaunchKernel(spin, 1, 1, 1, 32, 1, 1, 0, other, parameters, nullptr));
+    const auto stamp = [](void* at) { static_cast<Word*>(at)->reached = Clock::now(); };
+    const auto tell = [](void* at) {
+      static_cast<Word*>(at)->told.store(1);
+      static_cast<Word*>(at)->told.notify_one();
+    };
+    Try(cuLaunchHostFunc(other, stamp, &word));
+    Try(cuMemFreeAsync(held, other));
+    Try(cuLaunchHostFunc(other, tell, &word));
+    waiter.join();
+    if (got != 0) Try(cuMemFreeAsync(got, stream));
+    Try(cuCtxSynchronize());
+    word.told.store(0);
+    us.push_back(Since(word.reached, served) * 1e6);
+    state.SetIterationTime(Since(word.reached, served));
+  }
+  Tell(state, us);
+  Try(cuMemPoolDestroy(pool));
+  Try(cuStreamDestroy(stream));
+  Try(cuStreamDestroy(other));
+  Try(cuModuleUnload(module));
+  Try(cuDevicePrimaryCtxRelease(0));
+}
+BENCHMARK(Bare)->ArgName("calls")->Arg(0)->Arg(1)->UseManualTime()->Iterations(400);
 
 }  // namespace
 

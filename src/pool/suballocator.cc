@@ -301,14 +301,24 @@ void Suballocator::Drop(Segment* segment) {
   stats_.reserved -= segment->bytes;
 }
 
-std::vector<Suballocator::Range> Suballocator::TakeIdle(uint64_t enough) {
-  return TakeIdle(enough, /*small=*/true, /*large=*/true);
+std::vector<Suballocator::Range> Suballocator::TakeIdle(uint64_t enough,
+                                                        const std::vector<StreamId>& but) {
+  return TakeIdle(enough, /*small=*/true, /*large=*/true, but);
 }
 
-std::vector<Suballocator::Range> Suballocator::TakeIdle(uint64_t enough, bool small, bool large) {
+std::vector<Suballocator::Range> Suballocator::TakeIdle(uint64_t enough, bool small, bool large,
+                                                        const std::vector<StreamId>& but) {
+  const auto spared = [&but](const Segment& segment) {
+    if (but.empty()) return false;
+    for (const Block* block = segment.first; block != nullptr; block = block->after) {
+      if (std::find(but.begin(), but.end(), block->owner->stream) != but.end()) return true;
+    }
+    return false;
+  };
   std::vector<std::pair<uint64_t, std::list<Segment>::iterator>> idle;
   for (auto at = segments_.begin(); at != segments_.end(); ++at) {
-    if (at->live == 0 && (at->large ? large : small)) idle.emplace_back(at->bytes, at);
+    if (at->live != 0 || !(at->large ? large : small) || spared(*at)) continue;
+    idle.emplace_back(at->bytes, at);
   }
   std::vector<Range> taken;
   if (idle.empty() || enough == 0) return taken;
@@ -327,11 +337,12 @@ std::vector<Suballocator::Range> Suballocator::TakeIdle(uint64_t enough, bool sm
   return taken;
 }
 
-std::vector<Suballocator::Range> Suballocator::TakeSurplus(const Want& next) {
+std::vector<Suballocator::Range> Suballocator::TakeSurplus(const Want& next,
+                                                           const std::vector<StreamId>& but) {
   const double reserved = static_cast<double>(stats_.reserved) + static_cast<double>(next.bytes);
   const double idle = reserved - static_cast<double>(stats_.live);
   if (idle <= options_.most_idle * reserved) return {};
-  return TakeIdle(next.bytes, !next.large, next.large);
+  return TakeIdle(next.bytes, !next.large, next.large, but);
 }
 
 std::vector<Suballocator::Range> Suballocator::TakeAll() {

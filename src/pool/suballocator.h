@@ -113,12 +113,13 @@ class Suballocator {
     uint64_t base = 0, bytes = 0;
   };
   // Removes segments of which nothing is handed out, largest first, until they are `enough` bytes
-  // together. Work may still be using them: they may go to whoever waits for it, as the driver's free does.
-  std::vector<Range> TakeIdle(uint64_t enough);
+  // together. Work may still be using them: they may go to whoever waits for it, as the driver's free does. None of
+  // which a part is of one of the streams `but`.
+  std::vector<Range> TakeIdle(uint64_t enough, const std::vector<StreamId>& but = {});
   // For before a segment is got: idle segments of its kind and of at least its size, if with it, still empty,
   // more than `most_idle` of all that is reserved would serve nobody. So a program whose sizes change does not keep what fitted
-  // the old ones, and one whose sizes repeat gives nothing back.
-  std::vector<Range> TakeSurplus(const Want& next);
+  // the old ones, and one whose sizes repeat gives nothing back. `but`: as above.
+  std::vector<Range> TakeSurplus(const Want& next, const std::vector<StreamId>& but = {});
   // Removes all segments, whatever lives in them.
   std::vector<Range> TakeAll();
 
@@ -142,7 +143,8 @@ class Suballocator {
     return latest_->stream == stream ? latest_ : FindOwner(stream);
   }
   Owner* FindOwner(StreamId stream);
-  std::vector<Range> TakeIdle(uint64_t enough, bool small, bool large);
+  std::vector<Range> TakeIdle(uint64_t enough, bool small, bool large,
+                              const std::vector<StreamId>& but);
   Block* Find(Owner* owner, uint64_t granules, bool large);
   uint64_t HandOut(Block* block, uint64_t granules, StreamId stream);
   uint64_t GoLive(Block* block, StreamId stream);

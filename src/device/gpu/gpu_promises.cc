@@ -252,7 +252,8 @@ quota::Holder::Figures Gpu::figures() const {
 
 // ---- Memory of several tenants ----
 
-void Gpu::Recall(const VirtualDevice& owner, absl::FunctionRef<uint64_t()> lacks, bool ask) {
+void Gpu::Recall(const VirtualDevice& owner, absl::FunctionRef<uint64_t()> lacks, bool ask,
+                 bool patient) {
   std::vector<std::shared_ptr<VirtualDevice>> borrowers = Devices();
   std::erase_if(borrowers, [&](const std::shared_ptr<VirtualDevice>& device) {
     return device.get() == &owner || device->account().loan() == 0;
@@ -265,7 +266,7 @@ void Gpu::Recall(const VirtualDevice& owner, absl::FunctionRef<uint64_t()> lacks
     return std::min(device.account().loan(), lacks());
   };
   for (const std::shared_ptr<VirtualDevice>& device : borrowers) {
-    if (const uint64_t wanted = wanted_of(*device)) device->TrimPools(wanted);
+    if (const uint64_t wanted = wanted_of(*device)) device->TrimPools(wanted, patient);
   }
   if (!ask) return;
   constexpr int kMostTimes = 16;
@@ -273,7 +274,7 @@ void Gpu::Recall(const VirtualDevice& owner, absl::FunctionRef<uint64_t()> lacks
     for (int times = 0; times < kMostTimes; ++times) {
       const uint64_t wanted = wanted_of(*device);
       if (wanted == 0 || !device->AskBack(wanted)) break;
-      device->TrimPools(wanted);  // where it keeps what was freed
+      device->TrimPools(wanted, patient);  // where it keeps what was freed
     }
   }
 }
@@ -286,13 +287,13 @@ void Gpu::TellOfFreed(const VirtualDevice& whose) {
   }
 }
 
-void Gpu::TrimUnpromised(const VirtualDevice& but, uint64_t bytes) {
+void Gpu::TrimUnpromised(const VirtualDevice& but, uint64_t bytes, bool patient) {
   TrimUnusedPools();
   for (const std::shared_ptr<VirtualDevice>& device : Devices()) {
     if (device.get() == &but || device->has_quota()) continue;
     const uint64_t room = unpromised_->Room();
     if (room >= bytes) return;
-    device->TrimPools(bytes - room);
+    device->TrimPools(bytes - room, patient);
   }
 }
 

@@ -96,8 +96,8 @@ void DriverPool::Freed(const std::shared_ptr<StreamOrder>& order) try {
 }
 
 void DriverPool::TellWaiters(driver::Stream native) try {
-  TellBehind(gpu_.driver(), native,
-             [waiters = device_.account().AwaitedBy()] { waiters.LookAgain(); });
+  static_cast<void>(TellBehind(gpu_.driver(), native,
+                               [waiters = device_.account().AwaitedBy()] { waiters.LookAgain(); }));
 } catch (const std::bad_alloc&) {
 }
 

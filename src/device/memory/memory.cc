@@ -112,9 +112,9 @@ std::vector<std::shared_ptr<MemoryPool>> VirtualDevice::memory_pools() const {
   return pools;
 }
 
-void VirtualDevice::TrimPools(uint64_t bytes) {
+void VirtualDevice::TrimPools(uint64_t bytes, bool patient) {
   for (const std::shared_ptr<MemoryPool>& pool : memory_pools()) {
-    const uint64_t given = pool->Trim(bytes);
+    const uint64_t given = pool->Trim(bytes, patient);
     if (given >= bytes) return;
     bytes -= given;
   }
@@ -148,6 +148,7 @@ absl::StatusOr<std::shared_ptr<DriverPool>> VirtualDevice::StreamOrderedPool() {
 
 quota::Demand VirtualDevice::MakeRoom(uint64_t bytes, Asked* asked) {
   quota::Account& account = *account_;
+  const bool patient = asked != nullptr && asked->place != nullptr;
   if (asked != nullptr && asked->place != nullptr && !std::exchange(asked->told, true)) {
     raw_gpu_->TellOfFreed(*this);
   }
@@ -164,10 +165,10 @@ quota::Demand VirtualDevice::MakeRoom(uint64_t bytes, Asked* asked) {
   Memory(&free_bytes, &total);
   if (bytes > total) return demand;
   if (free_bytes < bytes && has_pools_.load(std::memory_order_relaxed)) {
-    TrimPools(bytes - free_bytes);
+    TrimPools(bytes - free_bytes, patient);
   }
   if (account.parent() != nullptr) {
-    if (account.parent()->Room() < bytes) raw_gpu_->TrimUnpromised(*this, bytes);
+    if (account.parent()->Room() < bytes) raw_gpu_->TrimUnpromised(*this, bytes, patient);
   } else if (promised) {
     RecallFor(bytes, asked);
   }
@@ -201,7 +202,7 @@ void VirtualDevice::RecallFor(uint64_t bytes, Asked* asked) {
   if (lacks() == 0) return;
   const bool ask = asked != nullptr && wanted() > asked->bytes;
   if (ask) asked->bytes = wanted();
-  raw_gpu_->Recall(*this, lacks, ask);
+  raw_gpu_->Recall(*this, lacks, ask, asked != nullptr && asked->place != nullptr);
 }
 
 void VirtualDevice::SetReclaimer(std::shared_ptr<const Reclaimer> reclaimer) {

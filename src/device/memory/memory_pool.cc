@@ -75,8 +75,9 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Cut(driver::DevicePtr base, const 
   return pointer;
 }
 
-absl::StatusOr<driver::DevicePtr> MemoryPool::TakeIfRoom(const Want& want) {
-  const quota::Demand demand = device_.MakeRoom(want.bytes, nullptr);
+absl::StatusOr<driver::DevicePtr> MemoryPool::TakeIfRoom(const Want& want, bool waits) {
+  // Who may wait does not wait for the device here: it would do so beyond its deadline.
+  const quota::Demand demand = waits ? quota::Demand() : device_.MakeRoom(want.bytes, nullptr);
   // Behind those who wait for the quota, and without waiting.
   if (!device_.account().ReserveBefore(want.bytes, gpu_.clock(), Time(),
                                        std::make_shared<quota::Ticket>())) {
@@ -100,7 +101,9 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Grow(const VirtualDevice::Request&
   std::vector<Range> surplus;
   {
     const std::lock_guard lock(lock_);
-    surplus = blocks_.TakeSurplus(want);
+    // What streams have not come to yet would be waited for.
+    surplus = blocks_.TakeSurplus(
+        want, request.wait ? blocks_.StreamsWithFree(kNobody) : std::vector<StreamId>());
   }
   GiveBack(surplus, /*waits=*/true);
 
@@ -108,12 +111,12 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Grow(const VirtualDevice::Request&
     const uint32_t given = given_.load();
     device_.Memory(&left, &total);
     if (left < want.bytes) want = least;
-    absl::StatusOr<driver::DevicePtr> base = TakeIfRoom(want);
+    absl::StatusOr<driver::DevicePtr> base = TakeIfRoom(want, request.wait);
     // The device may have less than the quota.
     if (absl::IsResourceExhausted(base.status()) && want.bytes != least.bytes) {
       want = least;
-      GiveBackIdle(want.bytes, /*waits=*/true);
-      base = TakeIfRoom(want);
+      GiveBackIdle(want.bytes, /*waits=*/true, /*patient=*/false);
+      base = TakeIfRoom(want, request.wait);
     }
     if (!base.ok()) return base;
     if (*base != 0) return Cut(*base, want, request.bytes, stream);
@@ -161,7 +164,9 @@ void MemoryPool::MarkForeign(const MemoryOrder& order, StreamId id) {
 }
 
 bool MemoryPool::Free(driver::DevicePtr pointer, const MemoryOrder& order) {
-  if (!order.foreign()) return FreeFor(pointer, order.none() ? pool::kItsOwn : IdFor(order));
+  if (!order.foreign()) {
+    return FreeFor(pointer, order.none() ? pool::kItsOwn : IdFor(order), nullptr);
+  }
   const std::shared_ptr<MemoryPool> self = shared_from_this();
   VirtualDevice& device = device_;
   const StreamId id = IdFor(order);
@@ -171,13 +176,12 @@ bool MemoryPool::Free(driver::DevicePtr pointer, const MemoryOrder& order) {
     device.Hold();  // whose context may end meanwhile
   }
   MarkForeign(order, id);
-  const bool freed = FreeFor(pointer, id);
-  if (freed && IsAwaited()) TellOfFreed(id, order.native);
+  const bool freed = FreeFor(pointer, id, order.native);
   device.Unhold();  // may end it
   return freed;
 }
 
-bool MemoryPool::FreeFor(driver::DevicePtr pointer, StreamId id) {
+bool MemoryPool::FreeFor(driver::DevicePtr pointer, StreamId id, driver::Stream foreign) {
   bool serve = false, give = false;
   {
     const std::lock_guard lock(lock_);
@@ -192,9 +196,14 @@ bool MemoryPool::FreeFor(driver::DevicePtr pointer, StreamId id) {
   if (serve || give) [[unlikely]] {
     const std::shared_ptr<MemoryPool> self = shared_from_this();
     VirtualDevice& device = device_;
+    // Who frees does not wait for the device: who waits has it when the stream says so.
+    if (IsAwaited()) {
+      FindReached(kNobody);
+      TellOfFreed();
+      if (foreign != nullptr) TellOfFreed(id, foreign);
+    }
     if (serve) ServeWaiters();
-    if (give) GiveBackIdle(UINT64_MAX, /*waits=*/false);
-    if (IsAwaited()) TellOfFreed();
+    if (give) GiveBackIdle(UINT64_MAX, /*waits=*/false, /*patient=*/!orphan_.load());
     device.Unhold();  // may end it
   }
   return true;
@@ -226,11 +235,12 @@ void MemoryPool::GiveBack(const std::vector<Range>& ranges, bool waits) {
   gpu_.clock().Wake(given_, INT32_MAX);
 }
 
-uint64_t MemoryPool::GiveBackIdle(uint64_t enough, bool waits) {
+uint64_t MemoryPool::GiveBackIdle(uint64_t enough, bool waits, bool patient) {
   std::vector<Range> idle;
+  const Time now = patient ? gpu_.clock().Now() : Time();
   {
     const std::lock_guard lock(lock_);
-    idle = blocks_.TakeIdle(enough);
+    idle = blocks_.TakeIdle(enough, patient ? ToldOf(now) : std::vector<StreamId>());
   }
   const std::shared_ptr<MemoryPool> self = shared_from_this();
   GiveBack(idle, waits);
@@ -239,11 +249,13 @@ uint64_t MemoryPool::GiveBackIdle(uint64_t enough, bool waits) {
   return bytes;
 }
 
-uint64_t MemoryPool::Trim(uint64_t enough) { return GiveBackIdle(enough, /*waits=*/true); }
+uint64_t MemoryPool::Trim(uint64_t enough, bool patient) {
+  return GiveBackIdle(enough, /*waits=*/true, patient);
+}
 
 void MemoryPool::Orphan() {
   orphan_.store(true);
-  GiveBackIdle(UINT64_MAX, /*waits=*/true);
+  GiveBackIdle(UINT64_MAX, /*waits=*/true, /*patient=*/false);
 }
 
 uint64_t MemoryPool::Abandon(bool give) {

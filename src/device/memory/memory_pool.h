@@ -51,8 +51,9 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   bool Free(driver::DevicePtr pointer, const MemoryOrder& order);
   uint64_t SizeOf(driver::DevicePtr pointer) const;
 
-  // Gives idle segments back to the driver, until they are `enough` bytes together. Returns their bytes.
-  uint64_t Trim(uint64_t enough);
+  // Gives idle segments back to the driver, until they are `enough` bytes together. Returns their bytes. `patient`: for
+  // who waits and is told when streams come to what was freed on them; it does not wait for the device before that.
+  uint64_t Trim(uint64_t enough, bool patient);
   // Its allocator is gone: from now on what is idle is given back at once.
   void Orphan();
   // Of a stream that freed memory here, and is about to be destroyed; its context is current, and the thread
@@ -96,6 +97,10 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   struct Told {
     uint64_t asked = 0;                              // FreesOf() when it was last asked for
     std::shared_ptr<std::atomic<uint64_t>> reached;  // what it said, with whoever is to say it
+    bool comes = false;                              // it says so
+    // Of who waits for it: when they began, FreesOf() then, and when they looked last.
+    Time since, looked;
+    uint64_t began = 0;
   };
 
   using Want = pool::Suballocator::Want;
@@ -103,25 +108,30 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   pool::StreamId IdFor(const MemoryOrder& order);
   // Before and after a free in the order of a foreign stream.
   void MarkForeign(const MemoryOrder& order, pool::StreamId id);
-  bool FreeFor(driver::DevicePtr pointer, pool::StreamId id);
+  // `foreign`: the stream, where it is one.
+  bool FreeFor(driver::DevicePtr pointer, pool::StreamId id, driver::Stream foreign);
   driver::DevicePtr TryAllocate(uint64_t bytes, pool::StreamId stream);
   // A new segment and the request's part of it. Null: the quota has no room, and the request may wait.
   absl::StatusOr<driver::DevicePtr> Grow(const VirtualDevice::Request& request,
                                          pool::StreamId stream);
   absl::StatusOr<driver::DevicePtr> Wait(const VirtualDevice::Request& request,
                                          pool::StreamId stream);
-  // Memory for a segment of `want`, if the quota has room that nobody waits for. Null: it has not.
-  absl::StatusOr<driver::DevicePtr> TakeIfRoom(const Want& want);
+  // Memory for a segment of `want`, if the quota has room that nobody waits for. Null: it has not. `waits`: the request
+  // may wait, and room is made for it then.
+  absl::StatusOr<driver::DevicePtr> TakeIfRoom(const Want& want, bool waits);
   absl::StatusOr<driver::DevicePtr> Cut(driver::DevicePtr base, const Want& got, uint64_t bytes,
                                         pool::StreamId stream);
   // Of idle segments that were taken out of blocks_. The last may end the virtual device.
   // `waits`: the virtual device is known to be alive, and its unused time is lent meanwhile.
   void GiveBack(const std::vector<Range>& ranges, bool waits);
-  uint64_t GiveBackIdle(uint64_t enough, bool waits);
+  uint64_t GiveBackIdle(uint64_t enough, bool waits, bool patient);
   // Whether memory lies with streams whose work may go on.
   bool LiesWithStreams() const;
   bool IsAwaited() const;  // whether anybody waits for what is freed here
   void TellOfFreed(pool::StreamId id, driver::Stream native);
+  // Streams that are to say when they have come to what was freed on them, with the lock. Not those that have gone on
+  // freeing for a while, since there is always more to come to.
+  std::vector<pool::StreamId> ToldOf(Time now);
   // Streams whose work is over let go of what was freed on them. False: nothing changed.
   bool FindReached(pool::StreamId but);
   void ServeWaiters();

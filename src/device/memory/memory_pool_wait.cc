@@ -53,8 +53,9 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Wait(const VirtualDevice::Request&
         request.CalledOff()) {  // the quota was made smaller, or nobody wants it
       static_cast<void>(device_.account().CallAway(waiter->ticket, gpu_.clock()));
     } else {
-      static_cast<void>(device_.MakeRoom(least.bytes, &asked));
+      // What is handed over needs no call of the driver.
       if (LiesWithStreams()) ServeWaiters();
+      if (waiter->ticket->waits()) static_cast<void>(device_.MakeRoom(least.bytes, &asked));
       device_.account().Poll();
     }
     return gpu_.clock().Now() + kPoll;
@@ -112,7 +113,7 @@ void MemoryPool::ServeWaiters() {
     if (!unserved) static_cast<void>(device_.account().CallAway(ticket, gpu_.clock()));
   }
   // What is idle is worth more to the quota, where the first waits as well.
-  GiveBackIdle(UINT64_MAX, /*waits=*/false);
+  GiveBackIdle(UINT64_MAX, /*waits=*/false, /*patient=*/true);
 }
 
 // ---- What streams come to ----
@@ -146,17 +147,41 @@ void MemoryPool::TellOfFreed(StreamId id, driver::Stream native) try {
     if (told.asked == frees) return;
     if (told.reached == nullptr) told.reached = std::make_shared<std::atomic<uint64_t>>(0);
     told.asked = frees;
+    told.comes = false;
     reached = told.reached;
   }
   const ContextScope current(device_.site());
   const RelaxedCapture relaxed(gpu_.driver());
-  TellBehind(gpu_.driver(), native,
-             [frees, reached = std::move(reached), waiters = device_.account().AwaitedBy()] {
-               reached->store(frees);
-               waiters.LookAgain();
-             });
+  const bool comes =
+      TellBehind(gpu_.driver(), native,
+                 [frees, reached = std::move(reached), waiters = device_.account().AwaitedBy()] {
+                   reached->store(frees);
+                   waiters.LookAgain();
+                 });
+  const std::lock_guard lock(lock_);
+  const auto at = told_.find(id);
+  if (at != told_.end() && at->second.asked == frees) at->second.comes = comes;
 } catch (const std::bad_alloc&) {
   // Who waits finds out by asking.
+}
+
+std::vector<StreamId> MemoryPool::ToldOf(Time now) {
+  constexpr Nanos kPatience = Millis(10);
+  std::vector<StreamId> streams;
+  for (const StreamId id : blocks_.StreamsWithFree(kNobody)) {
+    const auto at = told_.find(id);
+    if (at == told_.end()) continue;
+    Told& told = at->second;
+    const uint64_t frees = blocks_.FreesOf(id);
+    if (!told.comes || told.asked != frees || told.reached->load() == frees) continue;
+    if (now - told.looked > kPatience) {
+      told.since = now;
+      told.began = frees;
+    }
+    told.looked = now;
+    if (frees == told.began || now - told.since <= kPatience) streams.push_back(id);
+  }
+  return streams;
 }
 
 bool MemoryPool::FindReached(StreamId but) {
@@ -171,7 +196,10 @@ bool MemoryPool::FindReached(StreamId but) {
   bool changed = false;
   const auto let_go = [&](StreamId id) {
     changed = true;
-    if (id < pool::kFirstForeign) return blocks_.Reached(id);
+    if (id < pool::kFirstForeign) {
+      if (const auto at = told_.find(id); at != told_.end()) at->second.looked = Time();
+      return blocks_.Reached(id);
+    }
     // Whether it is still there nobody tells: it is known from its next free on.
     blocks_.Forget(id);
     told_.erase(id);

@@ -16,25 +16,25 @@
 
 namespace gpushare::device {
 
-// `tell` runs on a thread of the driver's, which may not call it, and does not throw. Not at all on a stream that
+// `tell` runs on a thread of the driver's, which may not call it, and does not throw. Not at all (false) on a stream that
 // captures, and where the host or the driver has no room for it: who waits looks from time to time. The stream's context
 // is current, and the thread in the relaxed mode.
 template <typename Tell>
-void TellBehind(const driver::Driver& driver, driver::Stream native, Tell tell) {
+bool TellBehind(const driver::Driver& driver, driver::Stream native, Tell tell) {
   driver::Driver::Capture capture = driver::Driver::Capture::kNone;
   if (driver.StreamCapture(native, &capture) != driver::Result::kSuccess ||
       capture != driver::Driver::Capture::kNone) {
-    return;
+    return false;
   }
   std::unique_ptr<Tell> token(new (std::nothrow) Tell(std::move(tell)));
-  if (token == nullptr) return;
+  if (token == nullptr) return false;
   const auto call = [](void* argument) {
     const std::unique_ptr<Tell> now(static_cast<Tell*>(argument));
     (*now)();
   };
-  if (driver.LaunchHost(native, call, token.get()) == driver::Result::kSuccess) {
-    static_cast<void>(token.release());
-  }
+  if (driver.LaunchHost(native, call, token.get()) != driver::Result::kSuccess) return false;
+  static_cast<void>(token.release());
+  return true;
 }
 
 }  // namespace gpushare::device

@@ -121,8 +121,8 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   quota::Demand MakeRoom(uint64_t bytes, Asked* asked);
   // Has who waits look when streams have come to what was freed on them in this device's pools before.
   void TellOfFreed();
-  // Gives up to `bytes` that are idle in this device's pools back to the quota.
-  void TrimPools(uint64_t bytes);
+  // Gives up to `bytes` that are idle in this device's pools back to the quota. `patient`: as MemoryPool::Trim().
+  void TrimPools(uint64_t bytes, bool patient);
   // Who is asked for what this device has borrowed. Null: nobody.
   struct Reclaimer {
     Reclaimer(int (*c)(void*, uint64_t), void* x, void (*r)(void*))

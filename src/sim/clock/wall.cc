@@ -44,11 +44,16 @@ bool Clock::WaitWall(Thread* self, uint64_t deadline) {
     }
     if (cancellable) LeaveIfCancelled(self, cancels);
     std::unique_lock lock(wall_mutex_, std::adopt_lock);
-    constexpr uint64_t kLookEvery = 50'000;
+    constexpr uint64_t kLookEvery = 50'000, kShort = 10'000;
     uint64_t until = std::min(next_event_, deadline);
     if (blocked() || cancellable) until = std::min(until, now() + kLookEvery);
     if (until == kForever) {
       wall_changed_.wait(lock);
+    } else if (self->internal && until - now() <= kShort) {
+      // A sleep takes the machine longer than the device takes for what comes next.
+      lock.unlock();
+      while (MonotonicNow() < until) sched_yield();
+      lock.lock();
     } else {
       wall_changed_.wait_for(lock, std::chrono::nanoseconds(until - now()));
     }

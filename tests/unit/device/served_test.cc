@@ -115,5 +115,94 @@ TEST_F(ServedInAPieceTest, WithinOneThatDoesNotGoBack) {
   EXPECT_LE(served - freed, absl::Microseconds(10));
 }
 
+// Memory that was freed behind a kernel of 50 ms.
+class FreedBehindTest : public ServedInAPieceTest {
+ protected:
+  static constexpr absl::Duration kKernel = absl::Milliseconds(50);
+  static AllocatorOptions Suballocating() {
+    return {.strategy = AllocationStrategy::kSuballocating};
+  }
+  // What the thread that is to be served asks, until it has an answer.
+  Thread Wait(const Allocator& allocator, const Stream* stream, absl::Duration timeout) {
+    return Must(runtime_->StartThread("waiter", [=, this, &allocator] {
+      answer_ = allocator.Allocate(MiB(64), {.stream = stream, .timeout = timeout}).status();
+      answered_ = runtime_->Now();
+    }));
+  }
+
+  absl::Status answer_;
+  absl::Duration answered_;
+};
+
+// Who frees goes on; who waits is woken by the stream's function and has the block that was freed: one thread of the
+// driver's, one wake-up, and no call of the driver by either.
+TEST_F(FreedBehindTest, IsHandedOverWithoutACallOfTheDriver) {
+  const VirtualDevice owner = MakeDevice("owner", "memory=64MiB");
+  const Allocator pool = Must(Allocator::Create(owner, Suballocating()));
+  const Stream stream = Must(Stream::Create(owner)), other = Must(Stream::Create(owner));
+  Allocation held = Must(pool.Allocate(MiB(64), stream));
+  ASSERT_OK(Spin(stream, kKernel));
+  const absl::Duration began = runtime_->Now();
+  Thread waiter = Wait(pool, &other, absl::Seconds(1));
+  runtime_->SleepFor(absl::Microseconds(2'300));
+  const uint64_t functions = Calls("cuLaunchHostFunc"), frees = Calls("cuMemFree"),
+                 allocations = Calls("cuMemAlloc");
+  const absl::Duration before = runtime_->Now();
+  EXPECT_OK(held.Free());
+  EXPECT_LE(runtime_->Now() - before, absl::Microseconds(10));
+  waiter.Join();
+  EXPECT_OK(answer_);
+  EXPECT_GE(answered_ - began, kKernel - absl::Microseconds(10));
+  EXPECT_LE(answered_ - began, kKernel + absl::Microseconds(10));
+  EXPECT_EQ(Calls("cuLaunchHostFunc") - functions, 1u);
+  EXPECT_EQ(Calls("cuMemFree") - frees, 0u);
+  EXPECT_EQ(Calls("cuMemAlloc") - allocations, 0u);
+}
+
+// Giving the memory back to the driver would wait for the kernel, and the deadline is before its end.
+TEST_F(FreedBehindTest, IsNotWaitedForBeyondTheDeadline) {
+  const VirtualDevice owner = MakeDevice("owner", "memory=64MiB");
+  const Allocator pool = Must(Allocator::Create(owner, Suballocating())),
+                  direct = Must(Allocator::Create(owner));
+  const Stream stream = Must(Stream::Create(owner));
+  Allocation held = Must(pool.Allocate(MiB(64), stream));
+  ASSERT_OK(Spin(stream, kKernel));
+  EXPECT_OK(held.Free());
+  for (const Allocator* asked : {&direct, &pool}) {
+    const absl::Duration began = runtime_->Now();
+    Thread waiter = Wait(*asked, nullptr, absl::Milliseconds(7));
+    waiter.Join();
+    EXPECT_EQ(answer_.code(), absl::StatusCode::kDeadlineExceeded) << answer_;
+    EXPECT_LE(answered_ - began, absl::Microseconds(7'100));
+  }
+  // Behind its end both have it.
+  Thread waiter = Wait(direct, nullptr, absl::Seconds(1));
+  waiter.Join();
+  EXPECT_OK(answer_);
+}
+
+// A stream that frees on and on is never known to have come to all of it; who waits has it all the same.
+TEST_F(FreedBehindTest, IsHadFromAStreamThatFreesOnAndOn) {
+  const VirtualDevice owner = MakeDevice("owner", "memory=66MiB");
+  const Allocator pool = Must(Allocator::Create(owner, Suballocating())),
+                  direct = Must(Allocator::Create(owner));
+  const Stream stream = Must(Stream::Create(owner));
+  Allocation held = Must(pool.Allocate(MiB(64), stream));
+  ASSERT_OK(Spin(stream, absl::Milliseconds(5)));
+  EXPECT_OK(held.Free());
+  Thread waiter = Wait(direct, nullptr, absl::Seconds(10));
+  // Each free is behind a kernel that has not ended when the next one comes.
+  const absl::Duration began = runtime_->Now();
+  while (answered_ == absl::ZeroDuration() && runtime_->Now() - began < absl::Seconds(1)) {
+    Allocation small = Must(pool.Allocate(MiB(1), stream));
+    ASSERT_OK(Spin(stream, absl::Milliseconds(5)));
+    EXPECT_OK(small.Free());
+    runtime_->SleepFor(absl::Milliseconds(3));
+  }
+  waiter.Join();
+  EXPECT_OK(answer_);
+  EXPECT_LT(answered_ - began, absl::Milliseconds(500));
+}
+
 }  // namespace
 }  // namespace gpushare

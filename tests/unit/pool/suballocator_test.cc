@@ -222,6 +222,22 @@ TEST_F(SuballocatorTest, IdleSegmentsAreGivenBackLargestFirst) {
   EXPECT_FALSE(pool_.Free(held, kB));
 }
 
+TEST_F(SuballocatorTest, SegmentsOfStreamsThatAreToBeSparedStay) {
+  const uint64_t small = Allocate(4096, kA), of_a = Allocate(32 * kMiB, kA),
+                 of_b = Allocate(64 * kMiB, kB);
+  Free(small, kA);  // set apart
+  Free(of_a, kA);
+  Free(of_b, kB);
+  EXPECT_THAT(pool_.TakeIdle(UINT64_MAX, {kA, kB}), IsEmpty());
+  const auto taken = pool_.TakeIdle(UINT64_MAX, {kA});
+  ASSERT_THAT(taken, SizeIs(1));
+  EXPECT_EQ(taken[0].base, of_b);
+  pool_.Reached(kA);
+  EXPECT_THAT(pool_.TakeIdle(UINT64_MAX, {kA}), SizeIs(2));
+  EXPECT_EQ(Check(), "");
+  EXPECT_EQ(pool_.stats().reserved, 0u);
+}
+
 TEST_F(SuballocatorTest, WhenThereAreNoMoreSegmentsEitherKindServes) {
   Allocate(19 * kMiB, kA);
   EXPECT_EQ(pool_.Allocate(4096, kA), 0u);
