@@ -247,6 +247,7 @@ std::vector<StreamId> Suballocator::StreamsWithFree(StreamId but) const {
   for (const auto& [stream, owner] : owners_) {
     if (stream != but && stream != kNobody && owner->free_granules != 0) streams.push_back(stream);
   }
+  std::sort(streams.begin(), streams.end());
   return streams;
 }
 
@@ -311,7 +312,7 @@ std::vector<Suballocator::Range> Suballocator::TakeIdle(uint64_t enough, bool sm
   const auto spared = [&but](const Segment& segment) {
     if (but.empty()) return false;
     for (const Block* block = segment.first; block != nullptr; block = block->after) {
-      if (std::find(but.begin(), but.end(), block->owner->stream) != but.end()) return true;
+      if (std::binary_search(but.begin(), but.end(), block->owner->stream)) return true;
     }
     return false;
   };

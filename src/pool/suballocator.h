@@ -114,7 +114,7 @@ class Suballocator {
   };
   // Removes segments of which nothing is handed out, largest first, until they are `enough` bytes
   // together. Work may still be using them: they may go to whoever waits for it, as the driver's free does. None of
-  // which a part is of one of the streams `but`.
+  // which a part is of one of the streams `but`, which are sorted.
   std::vector<Range> TakeIdle(uint64_t enough, const std::vector<StreamId>& but = {});
   // For before a segment is got: idle segments of its kind and of at least its size, if with it, still empty,
   // more than `most_idle` of all that is reserved would serve nobody. So a program whose sizes change does not keep what fitted
@@ -130,7 +130,7 @@ class Suballocator {
   // The same for a stream of which nothing has to be known any more. Should its number come again, FreesOf() tells
   // the difference.
   void Forget(StreamId stream);
-  // Streams other than `stream` and nobody that have free blocks.
+  // Streams other than `but` and nobody that have free blocks, sorted.
   std::vector<StreamId> StreamsWithFree(StreamId but) const;
 
   SuballocatorStats stats() const;

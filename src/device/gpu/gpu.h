@@ -132,14 +132,14 @@ class Gpu final : private quota::Source, private quota::Holder {
   // What tenants leave unused of their quotas is lent to those that may borrow.
   quota::LoanBook& loans() { return loans_; }
   // Of what `owner` has lent, as much comes back as it lacks: from the least important borrower first; idle memory of
-  // all of them before anybody is asked, which is done if `ask`. `patient`: as VirtualDevice::TrimPools().
+  // all of them before anybody is asked, which is done if `ask`. `began`: as VirtualDevice::TrimPools().
   void Recall(const VirtualDevice& owner, absl::FunctionRef<uint64_t()> lacks, bool ask,
-              bool patient);
+              std::optional<Time> began);
   // Who waits for memory of `whose` looks when streams have come to what was freed on them before: in its pools, in those of
   // who has no quota either, and of borrowers.
   void TellOfFreed(const VirtualDevice& whose);
   // Memory that is idle in pools of others that have no quota either, and of virtual devices that are gone.
-  void TrimUnpromised(const VirtualDevice& but, uint64_t bytes, bool patient);
+  void TrimUnpromised(const VirtualDevice& but, uint64_t bytes, std::optional<Time> began);
 
   void AddDevice(const std::shared_ptr<VirtualDevice>& device);
   std::vector<std::shared_ptr<VirtualDevice>> Devices() const;  // in order of creation

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who has been promised how much of it: admission, what comes out of a broker's grant, what is lent and comes back.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -253,7 +254,7 @@ quota::Holder::Figures Gpu::figures() const {
 // ---- Memory of several tenants ----
 
 void Gpu::Recall(const VirtualDevice& owner, absl::FunctionRef<uint64_t()> lacks, bool ask,
-                 bool patient) {
+                 std::optional<Time> began) {
   std::vector<std::shared_ptr<VirtualDevice>> borrowers = Devices();
   std::erase_if(borrowers, [&](const std::shared_ptr<VirtualDevice>& device) {
     return device.get() == &owner || device->account().loan() == 0;
@@ -266,7 +267,7 @@ void Gpu::Recall(const VirtualDevice& owner, absl::FunctionRef<uint64_t()> lacks
     return std::min(device.account().loan(), lacks());
   };
   for (const std::shared_ptr<VirtualDevice>& device : borrowers) {
-    if (const uint64_t wanted = wanted_of(*device)) device->TrimPools(wanted, patient);
+    if (const uint64_t wanted = wanted_of(*device)) device->TrimPools(wanted, began);
   }
   if (!ask) return;
   constexpr int kMostTimes = 16;
@@ -274,7 +275,7 @@ void Gpu::Recall(const VirtualDevice& owner, absl::FunctionRef<uint64_t()> lacks
     for (int times = 0; times < kMostTimes; ++times) {
       const uint64_t wanted = wanted_of(*device);
       if (wanted == 0 || !device->AskBack(wanted)) break;
-      device->TrimPools(wanted, patient);  // where it keeps what was freed
+      device->TrimPools(wanted, began);  // where it keeps what was freed
     }
   }
 }
@@ -287,13 +288,13 @@ void Gpu::TellOfFreed(const VirtualDevice& whose) {
   }
 }
 
-void Gpu::TrimUnpromised(const VirtualDevice& but, uint64_t bytes, bool patient) {
+void Gpu::TrimUnpromised(const VirtualDevice& but, uint64_t bytes, std::optional<Time> began) {
   TrimUnusedPools();
   for (const std::shared_ptr<VirtualDevice>& device : Devices()) {
     if (device.get() == &but || device->has_quota()) continue;
     const uint64_t room = unpromised_->Room();
     if (room >= bytes) return;
-    device->TrimPools(bytes - room, patient);
+    device->TrimPools(bytes - room, began);
   }
 }
 

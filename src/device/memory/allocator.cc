@@ -164,7 +164,7 @@ absl::StatusOr<gpushare_allocator_stats> Allocator::Stats() const {
 absl::Status Allocator::Trim(uint64_t bytes) const {
   GPUSHARE_RETURN_IF_ERROR(NeedsPool());
   if (pool_ != nullptr) {
-    pool_->Trim(bytes, /*patient=*/false);
+    pool_->Trim(bytes, std::nullopt);
   } else {
     driver_pool_->Trim(bytes);
   }

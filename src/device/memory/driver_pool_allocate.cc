@@ -126,6 +126,7 @@ absl::StatusOr<driver::DevicePtr> DriverPool::Get(const VirtualDevice::Request& 
   }
   uint64_t needs = request.bytes;
   VirtualDevice::Asked asked;
+  const Time began = gpu_.clock().Now();
   std::vector<quota::Demand> demands;
   // Who may wait does not overtake those who do. What the pool grows by may be known only when there is room.
   for (uint64_t made = 0; !(request.wait && others_wait);) {
@@ -136,7 +137,8 @@ absl::StatusOr<driver::DevicePtr> DriverPool::Get(const VirtualDevice::Request& 
     if (needs <= made) break;
     made = needs;
     // Of what other pools have idle, and others have borrowed.
-    demands.push_back(device_.MakeRoom(needs, request.wait ? nullptr : &asked));
+    demands.push_back(device_.MakeRoom(needs, request.wait ? nullptr : &asked,
+                                       request.wait ? std::optional(began) : std::nullopt));
   }
   if (request.wait) return Wait(request, order, needs);
   device_.account().CountDenied();

@@ -44,9 +44,11 @@ class ForeignStream {
     }
   }
 
+  // Whether Over() comes to be true by itself.
+  bool marked() const { return marked_.load() == asked_.load(); }
   // A lost context answers errors: nothing runs there any more.
   bool Over() const {
-    return marked_.load() == asked_.load() &&
+    return marked() &&
            (event_ == nullptr || driver_.QueryEvent(event_) != driver::Result::kNotReady);
   }
 

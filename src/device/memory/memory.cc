@@ -2,6 +2,7 @@
 // The memory of a virtual device: what it takes from the driver is charged to its account, and credited when
 // it is given back, whoever does.
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -112,9 +113,9 @@ std::vector<std::shared_ptr<MemoryPool>> VirtualDevice::memory_pools() const {
   return pools;
 }
 
-void VirtualDevice::TrimPools(uint64_t bytes, bool patient) {
+void VirtualDevice::TrimPools(uint64_t bytes, std::optional<Time> began) {
   for (const std::shared_ptr<MemoryPool>& pool : memory_pools()) {
-    const uint64_t given = pool->Trim(bytes, patient);
+    const uint64_t given = pool->Trim(bytes, began);
     if (given >= bytes) return;
     bytes -= given;
   }
@@ -146,11 +147,12 @@ absl::StatusOr<std::shared_ptr<DriverPool>> VirtualDevice::StreamOrderedPool() {
   return driver_pool();
 }
 
-quota::Demand VirtualDevice::MakeRoom(uint64_t bytes, Asked* asked) {
+quota::Demand VirtualDevice::MakeRoom(uint64_t bytes, Asked* asked, std::optional<Time> began) {
   quota::Account& account = *account_;
-  const bool patient = asked != nullptr && asked->place != nullptr;
-  if (asked != nullptr && asked->place != nullptr && !std::exchange(asked->told, true)) {
-    raw_gpu_->TellOfFreed(*this);
+  if (asked != nullptr && asked->place != nullptr) {
+    if (!asked->began.has_value()) asked->began = gpu_->clock().Now();
+    began = asked->began;
+    if (!std::exchange(asked->told, true)) raw_gpu_->TellOfFreed(*this);
   }
   // Before anything is looked at: what is there then is there for the caller.
   const bool promised = account.parent() == nullptr && raw_gpu_->loans().may_lend() &&
@@ -165,12 +167,12 @@ quota::Demand VirtualDevice::MakeRoom(uint64_t bytes, Asked* asked) {
   Memory(&free_bytes, &total);
   if (bytes > total) return demand;
   if (free_bytes < bytes && has_pools_.load(std::memory_order_relaxed)) {
-    TrimPools(bytes - free_bytes, patient);
+    TrimPools(bytes - free_bytes, began);
   }
   if (account.parent() != nullptr) {
-    if (account.parent()->Room() < bytes) raw_gpu_->TrimUnpromised(*this, bytes, patient);
+    if (account.parent()->Room() < bytes) raw_gpu_->TrimUnpromised(*this, bytes, began);
   } else if (promised) {
-    RecallFor(bytes, asked);
+    RecallFor(bytes, asked, began);
   }
   // Who waits asks again from time to time, and does not wait for each answer.
   const quota::Account& all = account.parent() != nullptr ? *account.parent() : account;
@@ -180,7 +182,7 @@ quota::Demand VirtualDevice::MakeRoom(uint64_t bytes, Asked* asked) {
   return demand;
 }
 
-void VirtualDevice::RecallFor(uint64_t bytes, Asked* asked) {
+void VirtualDevice::RecallFor(uint64_t bytes, Asked* asked, std::optional<Time> began) {
   const quota::Account& account = *account_;
   const auto others_wait_for = [&] {
     const uint64_t all = account.waiting_bytes();
@@ -202,7 +204,7 @@ void VirtualDevice::RecallFor(uint64_t bytes, Asked* asked) {
   if (lacks() == 0) return;
   const bool ask = asked != nullptr && wanted() > asked->bytes;
   if (ask) asked->bytes = wanted();
-  raw_gpu_->Recall(*this, lacks, ask, asked != nullptr && asked->place != nullptr);
+  raw_gpu_->Recall(*this, lacks, ask, began);
 }
 
 void VirtualDevice::SetReclaimer(std::shared_ptr<const Reclaimer> reclaimer) {

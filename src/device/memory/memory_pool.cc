@@ -86,6 +86,30 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::TakeIfRoom(const Want& want, bool 
   return device_.TakeReserved(want.bytes);
 }
 
+absl::StatusOr<driver::DevicePtr> MemoryPool::TakeFromIdle(const Want& want,
+                                                           const VirtualDevice::Request& request) {
+  const Time began = gpu_.clock().Now();
+  for (;;) {
+    const uint32_t given = given_.load();
+    if (request.wait) {
+      FindReached(kNobody);
+      TellOfFreed();  // for how far they come
+    }
+    GiveBackIdle(want.bytes, /*waits=*/true, request.wait ? std::optional(began) : std::nullopt);
+    absl::StatusOr<driver::DevicePtr> base = TakeIfRoom(want, request.wait);
+    const Time now = gpu_.clock().Now();
+    if (!absl::IsResourceExhausted(base.status()) || !request.wait || now >= request.deadline ||
+        request.CalledOff()) {
+      return base;
+    }
+    {
+      const std::lock_guard lock(lock_);
+      if (SparedSince(began).empty()) return base;
+    }
+    gpu_.clock().Wait(given_, given, std::min(request.deadline, now + kPoll), Nanos(0));
+  }
+}
+
 absl::StatusOr<driver::DevicePtr> MemoryPool::Grow(const VirtualDevice::Request& request,
                                                    StreamId stream) {
   const RelaxedCapture relaxed(gpu_.driver());
@@ -115,8 +139,7 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Grow(const VirtualDevice::Request&
     // The device may have less than the quota.
     if (absl::IsResourceExhausted(base.status()) && want.bytes != least.bytes) {
       want = least;
-      GiveBackIdle(want.bytes, /*waits=*/true, /*patient=*/false);
-      base = TakeIfRoom(want, request.wait);
+      base = TakeFromIdle(want, request);
     }
     if (!base.ok()) return base;
     if (*base != 0) return Cut(*base, want, request.bytes, stream);
@@ -202,8 +225,11 @@ bool MemoryPool::FreeFor(driver::DevicePtr pointer, StreamId id, driver::Stream 
       TellOfFreed();
       if (foreign != nullptr) TellOfFreed(id, foreign);
     }
-    if (serve) ServeWaiters();
-    if (give) GiveBackIdle(UINT64_MAX, /*waits=*/false, /*patient=*/!orphan_.load());
+    if (serve) HandOver(kNever);
+    if (give) {
+      GiveBackIdle(UINT64_MAX, /*waits=*/false,
+                   orphan_.load() ? std::nullopt : std::optional(kNever));
+    }
     device.Unhold();  // may end it
   }
   return true;
@@ -235,12 +261,12 @@ void MemoryPool::GiveBack(const std::vector<Range>& ranges, bool waits) {
   gpu_.clock().Wake(given_, INT32_MAX);
 }
 
-uint64_t MemoryPool::GiveBackIdle(uint64_t enough, bool waits, bool patient) {
+uint64_t MemoryPool::GiveBackIdle(uint64_t enough, bool waits, std::optional<Time> began) {
   std::vector<Range> idle;
-  const Time now = patient ? gpu_.clock().Now() : Time();
   {
     const std::lock_guard lock(lock_);
-    idle = blocks_.TakeIdle(enough, patient ? ToldOf(now) : std::vector<StreamId>());
+    idle =
+        blocks_.TakeIdle(enough, began.has_value() ? SparedSince(*began) : std::vector<StreamId>());
   }
   const std::shared_ptr<MemoryPool> self = shared_from_this();
   GiveBack(idle, waits);
@@ -249,13 +275,18 @@ uint64_t MemoryPool::GiveBackIdle(uint64_t enough, bool waits, bool patient) {
   return bytes;
 }
 
-uint64_t MemoryPool::Trim(uint64_t enough, bool patient) {
-  return GiveBackIdle(enough, /*waits=*/true, patient);
+uint64_t MemoryPool::Trim(uint64_t enough, std::optional<Time> began) {
+  // Where somebody waits here, who does asks the driver as often.
+  if (began.has_value() && waiting_.load() == 0) {
+    FindReached(kNobody);
+    if (IsAwaited()) TellOfFreed();  // word goes to who is in line by now
+  }
+  return GiveBackIdle(enough, /*waits=*/true, began);
 }
 
 void MemoryPool::Orphan() {
   orphan_.store(true);
-  GiveBackIdle(UINT64_MAX, /*waits=*/true, /*patient=*/false);
+  GiveBackIdle(UINT64_MAX, /*waits=*/true, std::nullopt);
 }
 
 uint64_t MemoryPool::Abandon(bool give) {
@@ -318,7 +349,7 @@ void MemoryPool::StreamEnds(uint64_t stream, const std::shared_ptr<StreamEnd>& e
   if (!serve) return;
   const std::shared_ptr<MemoryPool> self = shared_from_this();
   VirtualDevice& device = device_;
-  ServeWaiters();
+  ServeWaiters(kNever);
   device.Unhold();  // may end it
 }
 

@@ -22,6 +22,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -51,9 +52,9 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   bool Free(driver::DevicePtr pointer, const MemoryOrder& order);
   uint64_t SizeOf(driver::DevicePtr pointer) const;
 
-  // Gives idle segments back to the driver, until they are `enough` bytes together. Returns their bytes. `patient`: for
-  // who waits and is told when streams come to what was freed on them; it does not wait for the device before that.
-  uint64_t Trim(uint64_t enough, bool patient);
+  // Gives idle segments back to the driver, until they are `enough` bytes together. Returns their bytes. `began`: for
+  // one that has waited since then, and does not wait for the device while streams come to what was freed by then.
+  uint64_t Trim(uint64_t enough, std::optional<Time> began);
   // Its allocator is gone: from now on what is idle is given back at once.
   void Orphan();
   // Of a stream that freed memory here, and is about to be destroyed; its context is current, and the thread
@@ -95,12 +96,14 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
 
   // How far a stream has come by its own word.
   struct Told {
-    uint64_t asked = 0;                              // FreesOf() when it was last asked for
-    std::shared_ptr<std::atomic<uint64_t>> reached;  // what it said, with whoever is to say it
-    bool comes = false;                              // it says so
-    // Of who waits for it: when they began, FreesOf() then, and when they looked last.
-    Time since, looked;
-    uint64_t began = 0;
+    // What it said last, with whoever is to say it: FreesOf() when it was asked, and the time then.
+    struct Word {
+      std::atomic<uint64_t> frees{0};
+      std::atomic<Time> at{Time::min()};
+    };
+    const std::shared_ptr<Word> word = std::make_shared<Word>();
+    uint64_t asked = 0;  // FreesOf() when it was last asked for
+    bool mute = false;   // it says nothing, since it captures for one
   };
 
   using Want = pool::Suballocator::Want;
@@ -119,22 +122,29 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   // Memory for a segment of `want`, if the quota has room that nobody waits for. Null: it has not. `waits`: the request
   // may wait, and room is made for it then.
   absl::StatusOr<driver::DevicePtr> TakeIfRoom(const Want& want, bool waits);
+  // The same where the device had less than the quota: with what is idle here. Who may wait does so for streams.
+  absl::StatusOr<driver::DevicePtr> TakeFromIdle(const Want& want,
+                                                 const VirtualDevice::Request& request);
   absl::StatusOr<driver::DevicePtr> Cut(driver::DevicePtr base, const Want& got, uint64_t bytes,
                                         pool::StreamId stream);
   // Of idle segments that were taken out of blocks_. The last may end the virtual device.
   // `waits`: the virtual device is known to be alive, and its unused time is lent meanwhile.
   void GiveBack(const std::vector<Range>& ranges, bool waits);
-  uint64_t GiveBackIdle(uint64_t enough, bool waits, bool patient);
+  // `began`: as of Trim().
+  uint64_t GiveBackIdle(uint64_t enough, bool waits, std::optional<Time> began);
   // Whether memory lies with streams whose work may go on.
   bool LiesWithStreams() const;
   bool IsAwaited() const;  // whether anybody waits for what is freed here
   void TellOfFreed(pool::StreamId id, driver::Stream native);
-  // Streams that are to say when they have come to what was freed on them, with the lock. Not those that have gone on
-  // freeing for a while, since there is always more to come to.
-  std::vector<pool::StreamId> ToldOf(Time now);
+  // Streams whose memory who has waited since `began` leaves alone, with the lock: it is known when they have come to
+  // it. Not those that have come to all that was freed by then and have gone on freeing: there is always more to come to.
+  std::vector<pool::StreamId> SparedSince(Time began) const;
   // Streams whose work is over let go of what was freed on them. False: nothing changed.
   bool FindReached(pool::StreamId but);
-  void ServeWaiters();
+  // Of the whole: what streams have come to, word of the rest, and what there is to who waits.
+  void ServeWaiters(Time began);
+  // The last of it. What is idle then goes to the quota.
+  void HandOver(Time began);
   void CountWaiters() { waiting_.store(static_cast<uint32_t>(waiters_.size())); }  // with the lock
 
   VirtualDevice& device_;

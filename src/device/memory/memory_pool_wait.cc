@@ -44,7 +44,8 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Wait(const VirtualDevice::Request&
     CountWaiters();
     return waiter->got;
   };
-  VirtualDevice::Asked asked{.place = waiter->ticket.get()};
+  const Time began = gpu_.clock().Now();
+  VirtualDevice::Asked asked{.place = waiter->ticket.get(), .began = began};
   // What has come through streams by now, or is idle elsewhere; the places in line are kept.
   const auto look = [&] {
     uint64_t free_bytes = 0, total = 0;
@@ -54,7 +55,7 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Wait(const VirtualDevice::Request&
       static_cast<void>(device_.account().CallAway(waiter->ticket, gpu_.clock()));
     } else {
       // What is handed over needs no call of the driver.
-      if (LiesWithStreams()) ServeWaiters();
+      if (LiesWithStreams()) ServeWaiters(began);
       if (waiter->ticket->waits()) static_cast<void>(device_.MakeRoom(least.bytes, &asked));
       device_.account().Poll();
     }
@@ -65,7 +66,7 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Wait(const VirtualDevice::Request&
   quota::Grant grant;
   try {
     // What was freed before the lines above did not see this waiter.
-    ServeWaiters();
+    ServeWaiters(began);
     grant = device_.account().ReserveBefore(least.bytes, gpu_.clock(), request.deadline,
                                             waiter->ticket, look);
     charged = grant.granted;
@@ -88,13 +89,18 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Wait(const VirtualDevice::Request&
     const absl::StatusOr<driver::DevicePtr> base = device_.TakeReserved(least.bytes);
     answer = base.ok() ? Cut(*base, least, request.bytes, stream) : base;
   }
-  // Those behind may fit.
-  if (waiting_.load() != 0) ServeWaiters();
+  // Those behind may fit. Who is done waits no longer for them.
+  if (waiting_.load() != 0) ServeWaiters(kNever);
   return answer;
 }
 
-void MemoryPool::ServeWaiters() {
+void MemoryPool::ServeWaiters(Time began) {
   FindReached(kNobody);
+  TellOfFreed();
+  HandOver(began);
+}
+
+void MemoryPool::HandOver(Time began) {
   for (bool unserved = false; !unserved;) {
     std::shared_ptr<quota::Ticket> ticket;
     {
@@ -113,7 +119,7 @@ void MemoryPool::ServeWaiters() {
     if (!unserved) static_cast<void>(device_.account().CallAway(ticket, gpu_.clock()));
   }
   // What is idle is worth more to the quota, where the first waits as well.
-  GiveBackIdle(UINT64_MAX, /*waits=*/false, /*patient=*/true);
+  GiveBackIdle(UINT64_MAX, /*waits=*/false, began);
 }
 
 // ---- What streams come to ----
@@ -127,6 +133,8 @@ void MemoryPool::TellOfFreed() {
   {
     const std::lock_guard lock(lock_);
     for (const StreamId id : blocks_.StreamsWithFree(kNobody)) {
+      const auto told = told_.find(id);
+      if (told != told_.end() && told->second.asked == blocks_.FreesOf(id)) continue;
       const auto at = streams_.find(id);
       if (at == streams_.end()) continue;
       if (std::shared_ptr<Stream> stream = at->second.lock()) streams.push_back(std::move(stream));
@@ -139,48 +147,54 @@ void MemoryPool::TellOfFreed() {
 // stream has more to do.
 void MemoryPool::TellOfFreed(StreamId id, driver::Stream native) try {
   uint64_t frees;
-  std::shared_ptr<std::atomic<uint64_t>> reached;
+  std::shared_ptr<Told::Word> word;
+  const Time now = gpu_.clock().Now();
   {
     const std::lock_guard lock(lock_);
-    Told& told = told_[id];
     frees = blocks_.FreesOf(id);
-    if (told.asked == frees) return;
-    if (told.reached == nullptr) told.reached = std::make_shared<std::atomic<uint64_t>>(0);
-    told.asked = frees;
-    told.comes = false;
-    reached = told.reached;
+    if (frees == 0) return;  // it has been forgotten
+    auto at = told_.find(id);
+    if (at != told_.end() && at->second.asked == frees) return;
+    if (at == told_.end()) at = told_.try_emplace(id).first;
+    at->second.asked = frees;
+    word = at->second.word;
   }
   const ContextScope current(device_.site());
   const RelaxedCapture relaxed(gpu_.driver());
   const bool comes =
       TellBehind(gpu_.driver(), native,
-                 [frees, reached = std::move(reached), waiters = device_.account().AwaitedBy()] {
-                   reached->store(frees);
+                 [frees, now, word = std::move(word), waiters = device_.account().AwaitedBy()] {
+                   word->at.store(now);
+                   word->frees.store(frees);
                    waiters.LookAgain();
                  });
   const std::lock_guard lock(lock_);
   const auto at = told_.find(id);
-  if (at != told_.end() && at->second.asked == frees) at->second.comes = comes;
+  if (at == told_.end() || at->second.asked != frees) return;
+  at->second.mute = !comes;
+  if (!comes) at->second.asked = 0;  // perhaps later
 } catch (const std::bad_alloc&) {
   // Who waits finds out by asking.
 }
 
-std::vector<StreamId> MemoryPool::ToldOf(Time now) {
-  constexpr Nanos kPatience = Millis(10);
-  std::vector<StreamId> streams;
-  for (const StreamId id : blocks_.StreamsWithFree(kNobody)) {
-    const auto at = told_.find(id);
-    if (at == told_.end()) continue;
-    Told& told = at->second;
-    const uint64_t frees = blocks_.FreesOf(id);
-    if (!told.comes || told.asked != frees || told.reached->load() == frees) continue;
-    if (now - told.looked > kPatience) {
-      told.since = now;
-      told.began = frees;
+std::vector<StreamId> MemoryPool::SparedSince(Time began) const {
+  std::vector<StreamId> streams = blocks_.StreamsWithFree(kNobody);
+  if (began == kNever) return streams;
+  std::vector<StreamId> gone;
+  for (const End& end : ends_) gone.push_back(end.stream);
+  std::sort(gone.begin(), gone.end());
+  std::erase_if(streams, [&](StreamId id) {
+    if (std::binary_search(gone.begin(), gone.end(), id)) return false;
+    if (const auto at = told_.find(id); at != told_.end()) {
+      const Told::Word& word = *at->second.word;
+      if (at->second.mute || word.frees.load() == blocks_.FreesOf(id) || word.at.load() >= began) {
+        return true;
+      }
     }
-    told.looked = now;
-    if (frees == told.began || now - told.since <= kPatience) streams.push_back(id);
-  }
+    if (id < pool::kFirstForeign) return streams_.find(id) == streams_.end();
+    const auto at = foreign_.find(id);
+    return at == foreign_.end() || at->second.stream == nullptr || !at->second.stream->marked();
+  });
   return streams;
 }
 
@@ -196,10 +210,7 @@ bool MemoryPool::FindReached(StreamId but) {
   bool changed = false;
   const auto let_go = [&](StreamId id) {
     changed = true;
-    if (id < pool::kFirstForeign) {
-      if (const auto at = told_.find(id); at != told_.end()) at->second.looked = Time();
-      return blocks_.Reached(id);
-    }
+    if (id < pool::kFirstForeign) return blocks_.Reached(id);
     // Whether it is still there nobody tells: it is known from its next free on.
     blocks_.Forget(id);
     told_.erase(id);
@@ -210,8 +221,7 @@ bool MemoryPool::FindReached(StreamId but) {
     const std::lock_guard lock(lock_);
     for (const StreamId id : blocks_.StreamsWithFree(but)) {
       const auto told = told_.find(id);
-      if (told != told_.end() && told->second.reached != nullptr &&
-          told->second.reached->load() == blocks_.FreesOf(id)) {
+      if (told != told_.end() && told->second.word->frees.load() == blocks_.FreesOf(id)) {
         let_go(id);
         continue;
       }
@@ -228,7 +238,7 @@ bool MemoryPool::FindReached(StreamId but) {
         asked.push_back({id, blocks_.FreesOf(id), std::move(stream), nullptr});
       }
     }
-    ends.swap(ends_);
+    ends = ends_;
   }
   if (asked.empty() && ends.empty()) return changed;
   {
@@ -237,23 +247,20 @@ bool MemoryPool::FindReached(StreamId but) {
     std::erase_if(asked, [](const Asked& a) {
       return a.foreign != nullptr ? !a.foreign->Over() : !a.stream->Idle();
     });
-    for (End& end : ends) {
-      if (end.end->Over()) end.end = nullptr;
-    }
+    std::erase_if(ends, [](const End& end) { return !end.end->Over(); });
   }
   const std::lock_guard lock(lock_);
   for (const Asked& a : asked) {
     if (blocks_.FreesOf(a.id) == a.frees) let_go(a.id);  // else perhaps after more work
   }
-  for (const End& end : ends) {
-    if (end.end != nullptr) {
-      ends_.push_back(end);
-    } else {
-      blocks_.Forget(end.stream);
-      told_.erase(end.stream);
-      changed = true;
-    }
-  }
+  const auto by_stream = [](const End& a, const End& b) { return a.stream < b.stream; };
+  std::sort(ends.begin(), ends.end(), by_stream);
+  std::erase_if(ends_, [&](const End& end) {  // not those that another thread has found too
+    if (!std::binary_search(ends.begin(), ends.end(), end, by_stream)) return false;
+    blocks_.Forget(end.stream);
+    told_.erase(end.stream);
+    return changed = true;
+  });
   return changed;
 }
 

@@ -114,15 +114,17 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
     std::optional<uint64_t> ahead = std::nullopt;  // the others', when it came
     const quota::Ticket* place = nullptr;          // in the line, of one that waits itself
     bool told = false;                             // who has freed something tells when it is there
+    std::optional<Time> began = std::nullopt;      // when it was first asked for, of one that waits
   };
   // Has pools give up what is idle, where `bytes` would not fit otherwise: this device's, of those who have no quota
   // either, and, within what is guaranteed to it, of those who have borrowed from it. These are asked for more, unless
-  // `asked` is null. Until the answer goes, nothing more is lent.
-  quota::Demand MakeRoom(uint64_t bytes, Asked* asked);
+  // `asked` is null. Until the answer goes, nothing more is lent. `began`: of one that will wait and is not in line yet,
+  // as of MemoryPool::Trim(); of one that is, `asked` has it.
+  quota::Demand MakeRoom(uint64_t bytes, Asked* asked, std::optional<Time> began = std::nullopt);
   // Has who waits look when streams have come to what was freed on them in this device's pools before.
   void TellOfFreed();
-  // Gives up to `bytes` that are idle in this device's pools back to the quota. `patient`: as MemoryPool::Trim().
-  void TrimPools(uint64_t bytes, bool patient);
+  // Gives up to `bytes` that are idle in this device's pools back to the quota. `began`: as MemoryPool::Trim().
+  void TrimPools(uint64_t bytes, std::optional<Time> began);
   // Who is asked for what this device has borrowed. Null: nobody.
   struct Reclaimer {
     Reclaimer(int (*c)(void*, uint64_t), void* x, void (*r)(void*))
@@ -180,7 +182,7 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   void EndContext();
   absl::StatusOr<std::shared_ptr<Partition>> ChangePartition(const spec::Limits& limits) const;
   void Retire();  // the last shared_ptr is gone
-  void RecallFor(uint64_t bytes, Asked* asked);
+  void RecallFor(uint64_t bytes, Asked* asked, std::optional<Time> began);
   absl::Status OverQuota(uint64_t bytes, uint64_t left) const;
   void RecordDenied(uint64_t bytes, uint64_t left, uint8_t flags) const;
 

@@ -123,7 +123,7 @@ Stream::~Stream() {
     if (capture == Capture::kNone) gpu_.captures().fetch_sub(1, std::memory_order_relaxed);
   }
   if (stream_gate_ != nullptr) device_->gate().RemoveStream(stream_gate_);
-  if (bound_ && native_ != nullptr) TellEnd();
+  if (bound_) TellEnd();
   if (bound_) gpu_.UnbindStream(native_);
   if (owned_ && native_ != nullptr) static_cast<void>(gpu_.driver().DestroyStream(native_));
 }
@@ -133,13 +133,20 @@ Stream::~Stream() {
 bool Stream::Idle() const {
   // Of the legacy stream a question breaks what others capture.
   Capture capture = Capture::kNone;
-  if (native_ == nullptr &&
-      gpu_.driver().StreamCapture(native_, &capture) != driver::Result::kSuccess) {
-    return false;
+  if (native_ == nullptr) {
+    const driver::Result result = gpu_.driver().StreamCapture(native_, &capture);
+    if (result != driver::Result::kSuccess) {
+      return absl::IsAborted(driver::ToStatus(result, "cuStreamGetCaptureInfo"));
+    }
   }
+  // Nothing runs any more in a context that is lost.
   const absl::StatusOr<bool> capturing = Capturing();
-  return capturing.ok() && !*capturing &&
-         gpu_.driver().QueryStream(native_) == driver::Result::kSuccess;
+  if (!capturing.ok()) return absl::IsAborted(capturing.status());
+  if (*capturing) return false;
+  const driver::Result result = gpu_.driver().QueryStream(native_);
+  return result == driver::Result::kSuccess ||
+         (result != driver::Result::kNotReady &&
+          absl::IsAborted(driver::ToStatus(result, "cuStreamQuery")));
 }
 
 void Stream::AddPool(MemoryPool* pool) {
@@ -158,10 +165,12 @@ void Stream::TellEnd() {
   const RelaxedCapture relaxed(gpu_.driver());
   // A stream that captures is not asked, which would break the capture of whoever owns it.
   std::shared_ptr<StreamEnd> end;
-  const absl::StatusOr<bool> capturing = Capturing();
-  if (capturing.ok() && !*capturing) end = StreamEnd::Of(gpu_.driver(), native_);
-  if (end != nullptr) device_->unfinished().Leave(device_->tenant().name(), end);
-  order_->Ends(end);
+  if (native_ != nullptr) {  // the legacy stream does not end
+    const absl::StatusOr<bool> capturing = Capturing();
+    if (capturing.ok() && !*capturing) end = StreamEnd::Of(gpu_.driver(), native_);
+    if (end != nullptr) device_->unfinished().Leave(device_->tenant().name(), end);
+    order_->Ends(end);
+  }
   const base::MutexLock lock(&pools_mutex_);  // nobody else is here any more
   for (const auto& weak : pools_) {
     if (const std::shared_ptr<MemoryPool> pool = weak.lock()) pool->StreamEnds(id_, end);

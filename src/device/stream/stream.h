@@ -67,7 +67,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   absl::Status BeginCapture();
   absl::StatusOr<std::shared_ptr<Graph>> EndCapture();
 
-  // Whether all it was given is over; false also when the driver must not be asked. The context is current.
+  // Whether all it was given is over, or its context lost; false also when the driver must not be asked. The context is
+  // current.
   bool Idle() const;
   // `pool` is told of this stream's end. Nearly free when it was the last that was named.
   void EndsFor(MemoryPool* pool) {

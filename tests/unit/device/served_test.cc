@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who waits for memory has it when it is free: of every strategy, from every strategy, its own tenant's or lent to another.
+#include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -132,6 +134,7 @@ class FreedBehindTest : public ServedInAPieceTest {
 
   absl::Status answer_;
   absl::Duration answered_;
+  std::optional<Stream> kept_;
 };
 
 // Who frees goes on; who waits is woken by the stream's function and has the block that was freed: one thread of the
@@ -159,26 +162,141 @@ TEST_F(FreedBehindTest, IsHandedOverWithoutACallOfTheDriver) {
   EXPECT_EQ(Calls("cuMemAlloc") - allocations, 0u);
 }
 
+// How the stream was made on which it was freed, and what became of it; and who waits, one after the other.
+enum class On { kOwn, kGone, kForeign };
+class DeadlineTest
+    : public FreedBehindTest,
+      public ::testing::WithParamInterface<std::tuple<On, std::vector<AllocationStrategy>>> {};
+
 // Giving the memory back to the driver would wait for the kernel, and the deadline is before its end.
-TEST_F(FreedBehindTest, IsNotWaitedForBeyondTheDeadline) {
+TEST_P(DeadlineTest, IsNotWaitedForBeyond) {
+  const auto& [on, strategies] = GetParam();
   const VirtualDevice owner = MakeDevice("owner", "memory=64MiB");
-  const Allocator pool = Must(Allocator::Create(owner, Suballocating())),
-                  direct = Must(Allocator::Create(owner));
-  const Stream stream = Must(Stream::Create(owner));
-  Allocation held = Must(pool.Allocate(MiB(64), stream));
-  ASSERT_OK(Spin(stream, kKernel));
-  EXPECT_OK(held.Free());
-  for (const Allocator* asked : {&direct, &pool}) {
+  std::map<AllocationStrategy, Allocator> allocators;
+  for (const auto strategy : {AllocationStrategy::kDirect, AllocationStrategy::kPool,
+                              AllocationStrategy::kSuballocating}) {
+    allocators.emplace(strategy, Must(Allocator::Create(owner, {.strategy = strategy})));
+  }
+  const Allocator& pool = allocators.at(AllocationStrategy::kSuballocating);
+  CUstream_st* native = nullptr;
+  ASSERT_EQ(runtime_->Symbol<int(CUstream_st**, unsigned)>("cuStreamCreate")(&native, 1), 0);
+  {
+    std::optional<Stream> stream =
+        Must(on == On::kForeign ? Stream::Bind(owner, native) : Stream::Create(owner));
+    ASSERT_OK(Spin(*stream, kKernel));
+    if (on == On::kForeign) {
+      stream.reset();
+      const DevicePtr held = Must(pool.AllocateRaw(MiB(64)));
+      EXPECT_OK(pool.FreeNative(held, native));
+    } else {
+      EXPECT_OK(Must(pool.Allocate(MiB(64), *stream)).Free());
+      if (on == On::kOwn) kept_.emplace(*std::move(stream));
+    }
+  }
+  for (const AllocationStrategy strategy : strategies) {
     const absl::Duration began = runtime_->Now();
-    Thread waiter = Wait(*asked, nullptr, absl::Milliseconds(7));
+    Thread waiter = Wait(allocators.at(strategy), nullptr, absl::Milliseconds(7));
     waiter.Join();
     EXPECT_EQ(answer_.code(), absl::StatusCode::kDeadlineExceeded) << answer_;
     EXPECT_LE(answered_ - began, absl::Microseconds(7'100));
   }
-  // Behind its end both have it.
-  Thread waiter = Wait(direct, nullptr, absl::Seconds(1));
+  // Behind its end they have it.
+  for (const AllocationStrategy strategy : strategies) {
+    Thread waiter = Wait(allocators.at(strategy), nullptr, absl::Seconds(1));
+    waiter.Join();
+    EXPECT_OK(answer_);
+  }
+  kept_.reset();
+  EXPECT_EQ(runtime_->Symbol<int(CUstream_st*)>("cuStreamDestroy_v2")(native), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Strategies, DeadlineTest,
+    testing::Combine(
+        testing::Values(On::kOwn, On::kGone, On::kForeign),
+        testing::Values(
+            std::vector{AllocationStrategy::kSuballocating},
+            std::vector{AllocationStrategy::kDirect}, std::vector{AllocationStrategy::kPool},
+            std::vector{AllocationStrategy::kDirect, AllocationStrategy::kSuballocating},
+            std::vector{AllocationStrategy::kSuballocating, AllocationStrategy::kDirect},
+            std::vector{AllocationStrategy::kPool, AllocationStrategy::kSuballocating})));
+
+// However long ago others began to wait.
+TEST_F(FreedBehindTest, IsNotWaitedForByWhoFreesAgain) {
+  const VirtualDevice owner = MakeDevice("owner", "memory=66MiB");
+  const Allocator pool = Must(Allocator::Create(owner, Suballocating())),
+                  direct = Must(Allocator::Create(owner));
+  for (const Allocator* asked : {&pool, &direct}) {
+    const Stream stream = Must(Stream::Create(owner));
+    Allocation held = Must(pool.Allocate(MiB(64), stream)),
+               small = Must(pool.Allocate(MiB(1), stream));
+    const absl::Duration began = runtime_->Now();
+    ASSERT_OK(Spin(stream, absl::Milliseconds(100)));
+    EXPECT_OK(held.Free());
+    runtime_->SleepFor(absl::Milliseconds(1));
+    Thread waiter = Wait(*asked, nullptr, absl::Seconds(1));
+    runtime_->SleepFor(absl::Milliseconds(50));
+    const absl::Duration before = runtime_->Now();
+    EXPECT_OK(small.Free());
+    EXPECT_LE(runtime_->Now() - before, absl::Microseconds(10));
+    waiter.Join();
+    EXPECT_OK(answer_);
+    EXPECT_LE(answered_ - began, absl::Milliseconds(101));
+    EXPECT_OK(stream.Synchronize());
+  }
+}
+
+// Neither where the quota has room and the device has none.
+TEST_F(FreedBehindTest, IsNotWaitedForBeyondTheDeadlineOnAFullDevice) {
+  const VirtualDevice owner = MakeDevice("owner", "memory=1GiB");
+  const Allocator pool = Must(Allocator::Create(owner, Suballocating()));
+  const Stream stream = Must(Stream::Create(owner));
+  const absl::Duration began = runtime_->Now();
+  ASSERT_OK(Spin(stream, kKernel));
+  EXPECT_OK(Must(pool.Allocate(MiB(64), stream)).Free());
+  const auto allocate = runtime_->Symbol<int(uint64_t*, size_t)>("cuMemAlloc_v2");
+  const auto free = runtime_->Symbol<int(uint64_t)>("cuMemFree_v2");
+  std::vector<uint64_t> outside;
+  for (size_t bytes = size_t{1} << 30; bytes >= size_t{1} << 20; bytes /= 2) {
+    for (uint64_t pointer = 0; allocate(&pointer, bytes) == 0;) outside.push_back(pointer);
+  }
+  const absl::Duration asked = runtime_->Now();
+  EXPECT_EQ(pool.Allocate(MiB(5), {.timeout = absl::Milliseconds(7)}).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_LE(runtime_->Now() - asked, absl::Microseconds(7'100));
+  EXPECT_OK(pool.Allocate(MiB(5), {.timeout = absl::Seconds(1)}).status());
+  EXPECT_GE(runtime_->Now() - began, kKernel);
+  EXPECT_LE(runtime_->Now() - began, kKernel + absl::Milliseconds(2));
+  for (const uint64_t pointer : outside) EXPECT_EQ(free(pointer), 0);
+}
+
+// What was freed behind a fault is free: nothing runs there any more, and no function either.
+TEST_F(FreedBehindTest, IsServedBehindAFault) {
+  const VirtualDevice owner = MakeDevice("owner", "memory=6GiB");
+  const VirtualDevice borrower =
+      MakeDevice("borrower", "memory=256MiB,memory_cap=7GiB,isolation=context");
+  const Allocator pool = Must(Allocator::Create(borrower, Suballocating())),
+                  direct = Must(Allocator::Create(owner));
+  const Module module = Must(Module::Load(borrower, kPtx));
+  const Function spin = Must(module.GetFunction("spin"));
+  const Stream stream = Must(Stream::Create(borrower));
+  Allocation held = Must(pool.Allocate(GiB(2), stream));
+  const Allocation most = Must(direct.Allocate(GiB(4)));
+  absl::Duration served;
+  Thread waiter = Must(runtime_->StartThread("waiter", [&] {
+    EXPECT_OK(direct.Allocate(GiB(2), {.timeout = absl::Milliseconds(200)}).status());
+    served = runtime_->Now();
+  }));
+  runtime_->SleepFor(absl::Microseconds(2'300));
+  ASSERT_OK(Inject("illegal_address kernel=spin"));
+  const absl::Duration began = runtime_->Now();
+  ASSERT_OK(stream.Launch(spin, {.grid = {100}, .block = {1024}}, uint64_t{20'000'000}));
+  EXPECT_OK(held.Free());
+  EXPECT_LE(runtime_->Now() - began, absl::Milliseconds(1));
   waiter.Join();
-  EXPECT_OK(answer_);
+  EXPECT_LE(served - began, absl::Milliseconds(25));
+  EXPECT_EQ(stream.Synchronize().code(), absl::StatusCode::kAborted);
+  ASSERT_OK(Inject("clear"));
 }
 
 // A stream that frees on and on is never known to have come to all of it; who waits has it all the same.
