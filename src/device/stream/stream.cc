@@ -130,23 +130,30 @@ Stream::~Stream() {
 
 // ---- Memory that follows the stream ----
 
+namespace {
+
+// Of a call's answer. Nothing runs any more in a context that is lost.
+bool IsLost(const absl::Status& status) {
+  return absl::IsAborted(status) || absl::IsDataLoss(status);
+}
+
+}  // namespace
+
 bool Stream::Idle() const {
   // Of the legacy stream a question breaks what others capture.
   Capture capture = Capture::kNone;
   if (native_ == nullptr) {
     const driver::Result result = gpu_.driver().StreamCapture(native_, &capture);
     if (result != driver::Result::kSuccess) {
-      return absl::IsAborted(driver::ToStatus(result, "cuStreamGetCaptureInfo"));
+      return IsLost(driver::ToStatus(result, "cuStreamGetCaptureInfo"));
     }
   }
-  // Nothing runs any more in a context that is lost.
   const absl::StatusOr<bool> capturing = Capturing();
-  if (!capturing.ok()) return absl::IsAborted(capturing.status());
+  if (!capturing.ok()) return IsLost(capturing.status());
   if (*capturing) return false;
   const driver::Result result = gpu_.driver().QueryStream(native_);
   return result == driver::Result::kSuccess ||
-         (result != driver::Result::kNotReady &&
-          absl::IsAborted(driver::ToStatus(result, "cuStreamQuery")));
+         (result != driver::Result::kNotReady && IsLost(driver::ToStatus(result, "cuStreamQuery")));
 }
 
 void Stream::AddPool(MemoryPool* pool) {
