@@ -4,6 +4,7 @@
 #include <new>
 #include <utility>
 
+#include "gate/graph_kernels.h"
 #include "gate/state.h"
 
 namespace gpushare::gate {
@@ -13,6 +14,11 @@ namespace {
 // much of its stream's graphs was launched, and not more often than each 37th: a prime, so that of several that are launched
 // in turns each comes to be that one.
 constexpr uint64_t kMostPerGraphNs = kCalibrateAfterNs / 37;
+
+// So many graphs of a tenant are replayed with their kernels' own lengths; each comes this way every 16 ms or so, so that of
+// more it is those launched most.
+constexpr size_t kMostGraphs = 256;
+constexpr uint32_t kFewKernels = 16;
 
 bool Calibrates(std::atomic<uint64_t>& launched_ns, float cost_ns) {
   const uint64_t cost = std::min(static_cast<uint64_t>(cost_ns), kMostPerGraphNs);
@@ -82,12 +88,25 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, bool calibrates,
   // What the spent grant launched gets its marker here, where the host stops anyway.
   engine.CloseOpen(tenant, nullptr);
 
+  // By now what it is made of may have been measured by itself. Of many kernels that takes as long as a launch, and they come
+  // by here at each grant.
+  const bool graph = work.kind == Work::Kind::kGraph;
+  const bool looks = graph && work.kernels != nullptr && cost.known &&
+                     (!cost.settled || calibrates || work.parts <= kFewKernels);
+  std::vector<float> parts;
+  try {
+    if (looks) parts = PartsOf(*tenant.costs, work.kernels->Find(work.executable), cost.cost_ns);
+  } catch (const std::bad_alloc&) {
+    // They count as equally long.
+  }
+
   Marker start;
   uint32_t launch = 0;
   bool passed = false, marked = false;
   const Verdict verdict = engine.WaitForGrant(tenant, request, [&](uint32_t number, Time now) {
     engine.mu.AssertHeld();
     launch = number;
+    if (looks || (graph && !cost.known)) engine.KeepParts(tenant, cost.entry, std::move(parts));
     passed = tenant.passing && tenant.passed_launch == number;
     if (stream.markers_pending == 0 && stream.unmarked == 0 && !stream.marking) {
       start = engine.NewMarker(stream);
@@ -103,8 +122,8 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, bool calibrates,
   if (verdict != Verdict::kAdmitted) return {nullptr, 0, verdict, false, false};
   if (start.stream != nullptr) engine.MarkStart(start);
   // Written last: until then the replay does not look at this launch, nor at those behind it.
-  tenant.ring->Put({launch, stream.index, cost.entry, !cost.known, work.kind == Work::Kind::kGraph,
-                    /*refused=*/false, exclusive});
+  tenant.ring->Put(
+      {launch, stream.index, cost.entry, !cost.known, graph, /*refused=*/false, exclusive});
   stream.context.store(meter::CostModel::Next(context, work.key), std::memory_order_relaxed);
   // What passed at the bound of holds is measured by itself.
   return {&stream, launch, Verdict::kAdmitted, true, exclusive || !cost.known || passed || marked};
@@ -161,6 +180,20 @@ void Gate::CompleteSlow(const Admission& admission, bool submitted) {
     }
   }
   if (seen) engine.CloseOpen(*state_, admission.stream);
+}
+
+void Engine::Impl::KeepParts(TenantState& tenant, uint32_t entry, std::vector<float> parts) {
+  const uint32_t base = tenant.costs->base(entry);
+  tenant.graph_parts.erase(base);  // of another that had the entry, or what was known before
+  if (parts.empty() || base == meter::CostModel::kCatchAll) return;
+  while (tenant.graph_parts.size() >= kMostGraphs) {
+    tenant.graph_parts.erase(tenant.graph_parts.begin());
+  }
+  try {
+    tenant.graph_parts.emplace(base, std::move(parts));
+  } catch (const std::bad_alloc&) {
+    // They count as equally long.
+  }
 }
 
 // Cooperative launches need the device drained. The kernels of a long graph alternate with those of others

@@ -50,6 +50,8 @@ struct TenantState;
 
 inline constexpr Nanos kNoBound = Nanos::max();
 
+class GraphKernels;
+
 // What is about to be submitted. For kernels `key` identifies (function, grid, block, shared memory),
 // see KernelKey(); for graphs the executable.
 struct Work {
@@ -64,6 +66,9 @@ struct Work {
   uint32_t parts = 0;
   // Another key, whose cost is taken until that of `key` was measured: of a graph before it was changed. 0: none.
   uint64_t like = 0;
+  // Of a graph: which kernels it is made of, if that is known; null: it is not. See gate/graph_kernels.h.
+  const GraphKernels* kernels = nullptr;
+  const void* executable = nullptr;
   // Others may be waiting for it: held so long it passes, and is charged. Suspended tenants' work does not.
   Nanos longest_hold = kNoBound;
 };

@@ -19,8 +19,10 @@
 #include <atomic>
 #include <cmath>
 #include <cstdint>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/types/span.h"
 #include "driver/driver.h"
 
 namespace gpushare::gate {
@@ -37,25 +39,50 @@ inline float Footprint(const driver::LaunchShape& shape, int blocks_per_sm, int 
   return static_cast<float>(std::clamp(sms / sm_count, 1.0 / sm_count, double{kMostFootprint}));
 }
 
-// Kernels of a graph are of like width when none is wider than the mean by more than this.
+// What part of the SMs a launch of this footprint holds in the mean over its waves, in (0, 1]: two waves and a half leave
+// half of the SMs in the last of three.
+inline float MeanWidth(float footprint) {
+  return footprint <= 1 ? footprint : footprint / std::ceil(footprint);
+}
+
+// Kernels of a graph are of like width when none holds more in the mean than all of them do by more than this.
 inline constexpr float kLikeWidth = 1.25f;
 
-// Of a graph: the mean of its kernels', of which none counts for more than the device. 1 where it has none, they are not known,
-// it has commands besides, or they are not of like width: the replay takes all for as wide and as long as the mean, and one
-// long kernel of the whole device among many short ones of one SM would be charged next to nothing. `of(kernel)`: 1 where
-// that is not known.
+// One footprint for all of several kernels: as wide as they are in the mean, in as many waves. 1 where there are none, or they
+// are not of like width: the replay takes all for as wide and as long as the mean, and one long kernel of the whole device
+// among many short ones of one SM would be charged next to nothing.
+inline float FootprintOfAll(absl::Span<const float> kernels) {
+  if (kernels.empty()) return 1;
+  const float count = static_cast<float>(kernels.size());
+  float widths = 0, waves = 0, most = 0;
+  for (const float footprint : kernels) {
+    const float width = MeanWidth(footprint);
+    widths += width;
+    waves += std::max(std::ceil(footprint), 1.0f);
+    most = std::max(most, width);
+  }
+  const float width = widths / count;
+  return most <= kLikeWidth * width ? width * std::round(waves / count) : 1;
+}
+
+// Of a graph. 1 also where its kernels are not known, or it has commands besides. `of(kernel)`: 1 where that is not known.
 inline float GraphFootprint(const driver::GraphContents& graph,
                             absl::FunctionRef<float(const driver::GraphKernel&)> of) {
-  const size_t kernels = graph.kernels.size();
-  if (!graph.all_kernels || kernels == 0 || kernels != graph.commands) return 1;
-  float sum = 0, most = 0;
-  for (const driver::GraphKernel& kernel : graph.kernels) {
-    const float own = std::min(of(kernel), 1.0f);
-    sum += own;
-    most = std::max(most, own);
-  }
-  const float mean = sum / static_cast<float>(kernels);
-  return most <= kLikeWidth * mean ? mean : 1;
+  if (!graph.all_kernels || graph.kernels.size() != graph.commands) return 1;
+  std::vector<float> kernels;
+  kernels.reserve(graph.kernels.size());
+  for (const driver::GraphKernel& kernel : graph.kernels) kernels.push_back(of(kernel));
+  return FootprintOfAll(kernels);
+}
+
+// The same after one of its kernels, or several that are one command of it, came to be of another footprint.
+inline float FootprintAfterChange(float graph, float changed) {
+  constexpr float kSame = 0.01f;  // beyond what GraphParts rounds
+  if (std::fabs(changed - graph) <= kSame * graph) return graph;
+  // Of how many waves the others are nobody knows any more.
+  if (changed > 1) return 1;
+  if (changed <= MeanWidth(graph)) return graph;
+  return graph <= 1 ? changed : 1;
 }
 
 class FootprintCache {

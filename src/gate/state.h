@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "base/sync.h"
 #include "gate/copy_line.h"
 #include "gate/engine.h"
+#include "gate/footprint.h"
 #include "gate/lane.h"
 #include "gate/purse.h"
 #include "gate/tenant_page.h"
@@ -39,8 +41,8 @@ inline constexpr Nanos kSilence = Millis(1);
 // At most so many commands in a row are marked each, because others were not.
 inline constexpr int kMostToMark = 256;
 // A graph of this cost or more is not taken for one command that nothing interrupts, and its cost is learnt while it is
-// alone. One whose kernels fill the device is taken to have cost that, whoever's kernels came between its own; others are
-// replayed in equal parts, since what they cost depends on who else held SMs.
+// alone. One whose kernels fill the device, all of their waves taken together, is taken to have cost that, whoever's kernels
+// came between its own; others are replayed in equal parts, since what they cost depends on who else held SMs.
 inline constexpr float kLongGraphNs = 50e3f;
 inline constexpr float kFillsAsGraph = 0.9f;
 // So much of a stream's graphs is launched between two that are measured alone.
@@ -49,7 +51,7 @@ inline constexpr uint64_t kCalibrateAfterNs = 16'000'000;
 inline constexpr double kDisbelieved = 2;
 inline bool IsOpaqueGraph(uint32_t parts, float footprint, float cost_ns) {
   return parts != 1 && cost_ns >= kLongGraphNs &&
-         (!meter::CostModel::InParts(parts) || footprint >= kFillsAsGraph);
+         (!meter::CostModel::InParts(parts) || MeanWidth(footprint) >= kFillsAsGraph);
 }
 
 // A recorded event that has not been seen completed.
@@ -177,6 +179,8 @@ struct TenantState {
   Nanos hold{0}, passed_used{0};
   uint32_t passed_launch = 0;  // the number of the last
   bool passing = false;        // it is not in the books yet
+  // Of graphs, by their keys' entries: which part of its time each kernel has, where that is known.
+  std::map<uint32_t, std::vector<float>> graph_parts;
   std::array<CopyLimit, 2> copies;
   std::array<std::atomic<bool>, 2> limits_copies{};
   std::array<CopyLine::Turn, 2> copy_turns;
@@ -395,6 +399,9 @@ struct Engine::Impl {
                          int unknown, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
   // admission.cc
+  // Of a graph: which part of its time each of its kernels has, if that is known now.
+  void KeepParts(TenantState& tenant, uint32_t entry, std::vector<float> parts)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   bool WantsDevice(StreamGate& stream, const Work& work, const meter::CostModel::Prediction& cost,
                    bool calibrates) ABSL_LOCKS_EXCLUDED(mu);
 

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "gate/engine.h"
+#include "gate/footprint.h"
 
 namespace gpushare::gate {
 
@@ -18,33 +19,43 @@ inline uint64_t GraphKey(const void* executable) {
   return (reinterpret_cast<uintptr_t>(executable) ^ 0x67726170u) * 0x9e3779b97f4a7c15u;
 }
 
-// Of how many commands the graphs are made that were seen when they were instantiated, and what part of the SMs these hold in
-// the mean. Where two fall together the older is forgotten. Thread-safe, lock-free.
+// Of how many commands the graphs are made that were seen when they were instantiated, and which footprint these have in the
+// mean. Where two fall together the older is forgotten. Thread-safe, lock-free.
 class GraphParts {
  public:
   struct Parts {
     uint32_t commands = 0;  // 0: not known
-    float footprint = 1;    // in (0, 1]
+    float footprint = 1;    // in (0, kMostFootprint]
   };
   void Put(const void* executable, const Parts& parts) {
     const uint64_t key = GraphKey(executable);
-    const auto footprint = static_cast<uint64_t>(parts.footprint * kWhole + 0.5f);
-    words_[key >> 52].store((key & kTag) | std::clamp<uint64_t>(footprint, 1, kWhole) << 16 |
-                                std::min<uint64_t>(parts.commands, kMost),
-                            std::memory_order_relaxed);
+    words_[key >> 52].store(
+        (key & kTag) | Pack(parts.footprint) << 16 | std::min<uint64_t>(parts.commands, kMost),
+        std::memory_order_relaxed);
   }
   Parts Find(const void* executable) const {
     const uint64_t key = GraphKey(executable);
     const uint64_t word = words_[key >> 52].load(std::memory_order_relaxed);
     if (((word ^ key) & kTag) != 0) return {};
-    return {static_cast<uint32_t>(word & kMost),
-            static_cast<float>(word >> 16 & 0xffff) / static_cast<float>(kWhole)};
+    return {static_cast<uint32_t>(word & kMost), Unpack(word >> 16 & 0xffff)};
   }
 
  private:
   static constexpr uint64_t kMost = 0xffff;             // commands
-  static constexpr uint64_t kWhole = 0xffff;            // the footprint of the whole device
   static constexpr uint64_t kTag = ~uint64_t{0} << 32;  // the upper 12 bits chose the word
+
+  // A footprint in 16 bits: those of a float without the sign, the exponents that none has and the last bits, to 1/4096.
+  static constexpr float kLeastFootprint = 0x1p-16f;
+  static constexpr int kCut = 12;
+  static constexpr uint32_t kBase = std::bit_cast<uint32_t>(kLeastFootprint) >> kCut;
+  static uint64_t Pack(float footprint) {
+    const float kept = std::clamp(footprint, kLeastFootprint, kMostFootprint);
+    return ((std::bit_cast<uint32_t>(kept) + (1u << (kCut - 1))) >> kCut) - kBase;
+  }
+  static float Unpack(uint64_t packed) {
+    return std::bit_cast<float>((static_cast<uint32_t>(packed) + kBase) << kCut);
+  }
+
   std::array<std::atomic<uint64_t>, 4096> words_{};
 };
 

@@ -78,6 +78,11 @@ float CostModel::FindBase(uint64_t key) const {
   return 0;
 }
 
+float CostModel::Known(uint64_t key, uint64_t context) const {
+  const Settled here = FindSettled(key, context);
+  return here.cost_ns > 0 ? static_cast<float>(here.cost_ns) : FindBase(key);
+}
+
 CostModel::Prediction CostModel::Predict(uint64_t key, uint64_t context, float footprint,
                                          uint64_t like, uint32_t parts) {
   bool inserted = false;

@@ -113,7 +113,14 @@ class CostModel {
   // command's part of the batch's prediction (0, 1]. What ran alone teaches more than what did not.
   void Learn(uint32_t entry, float predicted_ns, float ratio, float share, bool alone);
 
+  // What the key takes in this context, else anywhere; 0: it was never measured.
+  float Known(uint64_t key, uint64_t context) const;
+
   float cost_ns(uint32_t entry) const;
+  // The entry of its key without context.
+  uint32_t base(uint32_t entry) const {
+    return entries_[entry].base.load(std::memory_order_relaxed);
+  }
   float footprint(uint32_t entry) const {
     return entries_[entry].footprint.load(std::memory_order_relaxed);
   }

@@ -204,9 +204,7 @@ int Replay::PriorityOf(const Stream& stream) {
 // run on: it goes on waiting for them, from the next time on that something begins or ends. Without that whoever has the
 // greater priority is charged up to 1.4 pp too little, and as much too much where nobody is taken to run on.
 bool Replay::Waits(const Stream& stream, int priority) const {
-  return stream.pinned && PriorityOf(stream) > priority &&
-         now_ - stream.pinned_since >
-             kVaries * static_cast<double>(stream.items.front().command.cost_ns);
+  return stream.pinned && PriorityOf(stream) > priority && now_ > VeryLateFrom(stream);
 }
 
 bool Replay::MakesWay(int priority) const {
@@ -367,15 +365,59 @@ void Replay::Accumulate(double dt) {
     if (s.held == 0) continue;
     if (s.items.front().abandoned) continue;
     const double fill = s.pinned ? s.pinned_fill : 1;
-    s.used_ns += dt * s.held / held;
-    s.group_ns += dt * s.held * fill;
+    double used = dt * s.held / held;
+    double groups = dt * s.held * fill;
+    if (Stream* const graph = DelayedBy(s); graph != nullptr) {
+      const double moved = std::clamp(AloneNs(*graph) - graph->used_ns, 0.0, used);
+      graph->used_ns += moved;
+      groups *= 1 - moved / used;
+      used -= moved;
+    }
+    s.used_ns += used;
+    s.group_ns += groups;
     s.resident_ns += dt;
     if (s.pinned) {
-      s.pinned_used_ns += dt * s.held / held;
-      s.pinned_group_ns += dt * s.held * fill;
+      s.pinned_used_ns += used;
+      s.pinned_group_ns += groups;
     }
     if (several) s.shared_ns += dt;
   }
+}
+
+// Another tenant's command that is made of several has its turn.
+Replay::Stream* Replay::BesideParts(const Stream& stream) {
+  for (StreamId id : live_) {
+    Stream& other = streams_[id];
+    if (other.tenant != stream.tenant && !other.items.empty() && !other.items.front().boundary &&
+        other.items.front().command.parts > 1) {
+      return &other;
+    }
+  }
+  return nullptr;
+}
+
+// From when on one that is pinned is later than costs vary.
+double Replay::VeryLateFrom(const Stream& stream) {
+  return stream.pinned_since + kVaries * static_cast<double>(stream.items.front().command.cost_ns);
+}
+
+// Beside another tenant's graph one that is later than costs vary has most likely waited for kernels of that which the model
+// has at another time, and they had the SMs that it seems to hold: the graph's is the time, as long as that has not used more than it
+// takes alone. A guess says nothing.
+Replay::Stream* Replay::DelayedBy(const Stream& stream) {
+  if (!stream.pinned || stream.items.front().command.guess) return nullptr;
+  return now_ < VeryLateFrom(stream) ? nullptr : BesideParts(stream);
+}
+
+// What the batch in progress takes alone, by prediction.
+double Replay::AloneNs(const Stream& stream) {
+  double alone = 0;
+  for (const Command& command : stream.done) alone += static_cast<double>(command.cost_ns);
+  for (const Item& item : stream.items) {
+    if (item.boundary) break;
+    alone += static_cast<double>(item.command.cost_ns);
+  }
+  return alone;
 }
 
 void Replay::PopCommand(Stream& stream) {
@@ -397,8 +439,12 @@ void Replay::EndGroups(size_t index) {
     // It takes longer than predicted, so what ended was not its last wave: it goes on at its full width,
     // and being the oldest it gets the SMs that others leave. At the width of that last wave a command of
     // several waves would be learnt too short, and those that wait for it too long.
+    // Not so beside another's graph: more likely the kernels of that had their turn at another time than in the model, which
+    // goes by their mean. It keeps what it holds, and they have the rest.
     const Command& command = stream.items.front().command;
-    stream.waiting = command.memory ? 0 : std::max(Width(command) - stream.held, 0);
+    stream.waiting = command.memory || BesideParts(stream) != nullptr
+                         ? 0
+                         : std::max(Width(command) - stream.held, 0);
     const double full = static_cast<double>(command.cost_ns) * Width(command);
     stream.pinned_fill = full > 0 ? GroupTime(command) / full : 1;  // 0: it was refused
     running_[index].end = kNeverNs;
@@ -432,6 +478,11 @@ void Replay::Advance(double to) {
     }
     for (StreamId id : live_) {  // somebody may become eligible before
       const Stream& s = streams_[id];
+      if (s.pinned && VeryLateFrom(s) > now_ && VeryLateFrom(s) < next &&
+          BesideParts(s) != nullptr) {
+        next = VeryLateFrom(s);  // see DelayedBy()
+        index = running_.size();
+      }
       if (s.items.empty() || s.started || s.items.front().boundary) continue;
       const Command& head = s.items.front().command;
       if (free_ == 0 && !head.opaque && !head.memory && !MakesWay(PriorityOf(s))) continue;

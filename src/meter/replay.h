@@ -45,6 +45,7 @@ class Replay {
     // Bound by the memory (sets, copies within the device): it holds no SM, and one runs at a time, the
     // oldest first, beside the others.
     bool memory = false;
+    bool guess = false;  // its cost was never measured
     uint32_t parts = 1;  // so many such commands in a row are one of the caller's
     int level = 0;       // it goes before others by so many more priorities than its stream does
   };
@@ -165,6 +166,10 @@ class Replay {
   double OpaqueWeight() const;
   void ReleasePinned();
   void EndGroups(size_t index);
+  Stream* BesideParts(const Stream& stream);
+  static double VeryLateFrom(const Stream& stream);
+  Stream* DelayedBy(const Stream& stream);
+  static double AloneNs(const Stream& stream);
   void PopCommand(Stream& stream);
   static bool LastOfBatch(const Stream& stream);
   int Width(const Command& command) const;

@@ -34,6 +34,7 @@
 #include "driver/table.h"
 #include "gate/engine.h"
 #include "gate/footprint.h"
+#include "gate/graph_kernels.h"
 #include "gate/work_keys.h"
 #include "work/outermost.h"
 #include "work/payer.h"
@@ -98,10 +99,10 @@ class Calls {
   // The same by another way to the driver, such as the books'.
   CUresult GraphLaunchBy(const Payer& payer, CUgraphExec exec, CUstream stream,
                          absl::FunctionRef<CUresult()> call);
-  // After every call that changes an executable: its next launches are measured anew. Its kernels are taken to hold `at_least`
-  // this part of the SMs from now on, in the mean, and what they held before if that is more: how wide those were whose
-  // place they took nobody knows any more. 1: nothing is known of them.
-  void GraphChanged(CUgraphExec exec, float at_least = 1);
+  // After every call that changes an executable: its next launches are measured anew. All of its kernels are taken to be of the
+  // footprint `changed` from now on, and of what they were before if that is more: how wide those were whose place they took
+  // nobody knows any more. 1: nothing is known of them.
+  void GraphChanged(CUgraphExec exec, float changed = 1);
   float KernelFootprint(const driver::GraphKernel& kernel) {
     return KernelFootprint(gate::KernelKey(kernel.function, kernel.shape), kernel.function,
                            kernel.shape);
@@ -112,6 +113,7 @@ class Calls {
   void GraphDestroyed(CUgraphExec exec) {
     NewVersion(exec);
     spread_.Put(exec, {});
+    graph_kernels_.Put(exec, {});
   }
 
   // -- Lines of bytes (copies.cc) --
@@ -350,6 +352,7 @@ class Calls {
   std::array<std::atomic<int>, Gates::kDevices> sm_counts_{};
   std::array<std::atomic<uint32_t>, 1024> graph_versions_{};
   gate::GraphParts graph_parts_;
+  gate::GraphKernels graph_kernels_;
   Spread spread_;
 };
 

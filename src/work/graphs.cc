@@ -26,11 +26,12 @@ std::atomic<uint32_t>& Calls::VersionOf(CUgraphExec exec) {
 // The lowest bit says that it was changed.
 void Calls::NewVersion(CUgraphExec exec) { VersionOf(exec).fetch_or(1, std::memory_order_relaxed); }
 
-void Calls::GraphChanged(CUgraphExec exec, float at_least) {
+void Calls::GraphChanged(CUgraphExec exec, float changed) {
   NewVersion(exec);
+  graph_kernels_.Put(exec, {});  // how long each of them is now nobody knows
   gate::GraphParts::Parts parts = graph_parts_.Find(exec);
-  if (parts.commands == 0 || parts.footprint >= at_least) return;
-  parts.footprint = at_least;
+  if (parts.commands == 0) return;
+  parts.footprint = gate::FootprintAfterChange(parts.footprint, changed);
   graph_parts_.Put(exec, parts);
 }
 
@@ -45,9 +46,11 @@ void Calls::GraphInstantiated(CUgraphExec exec, CUgraph graph) {
     const driver::GraphContents contents = opened_.ContentsOf(graph);
     graph_parts_.Put(exec, {contents.commands, GraphFootprint(contents)});
     spread_.Put(exec, spread_.PlacesOf(contents));
+    graph_kernels_.Put(exec, gate::KernelKeysOf(contents));
   } catch (const std::bad_alloc&) {
     // The driver has made it, and its caller is to have it: it is charged as one that nobody saw.
     graph_parts_.Put(exec, {});
+    graph_kernels_.Put(exec, {});
   }
 }
 
@@ -79,6 +82,8 @@ CUresult Calls::GraphLaunchBy(const Payer& payer, CUgraphExec exec, CUstream str
   work.parts = parts.commands;
   work.footprint = parts.footprint;
   work.kind = gate::Work::Kind::kGraph;
+  work.kernels = &graph_kernels_;
+  work.executable = exec;
   const Spread::Places places = spread_.Find(exec);
   if (!places.empty()) return LaunchSpread(payer, places, stream, work, call);
   return Submit(payer, stream, work, call);

@@ -210,18 +210,19 @@ class OverlappingGraphTest : public GraphTest {
     unsigned sms;
     Nanos cost;
   };
+  CUresult LaunchOf(const Tenant& tenant, unsigned sms, Nanos cost) {
+    uint64_t ns = static_cast<uint64_t>(cost.count());
+    void* params[] = {&ns};
+    return calls_->LaunchKernel(tenant.payer(), spin_, sms, 1, 1, 1024, 1, 1, 0, tenant.stream,
+                                params, nullptr);
+  }
   CUgraphExec OfKernels(const Tenant& tenant, const std::vector<Kernels>& all) {
     CUgraph graph = nullptr;
     EXPECT_CU(calls_->StreamBeginCapture(tenant.stream, [&] {
       return cu_->StreamBeginCapture(tenant.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
     }));
     for (const Kernels& some : all) {
-      uint64_t ns = static_cast<uint64_t>(some.cost.count());
-      void* params[] = {&ns};
-      for (int i = 0; i < some.number; ++i) {
-        EXPECT_CU(calls_->LaunchKernel(tenant.payer(), spin_, some.sms, 1, 1, 1024, 1, 1, 0,
-                                       tenant.stream, params, nullptr));
-      }
+      for (int i = 0; i < some.number; ++i) EXPECT_CU(LaunchOf(tenant, some.sms, some.cost));
     }
     EXPECT_CU(calls_->StreamEndCapture(tenant.stream, &graph));
     graphs_.push_back(graph);
@@ -265,6 +266,33 @@ TEST_F(OverlappingGraphTest, WhatAnUpdateSaysNothingOfCountsAsTheWholeDevice) {
   for (const CUgraphNode node : Nodes(graphs_.back())) SetCost(exec, node, Micros(60));
   const std::vector<double> shares = SharesOf(a, Micros(200), b, exec);
   EXPECT_NEAR(shares[0], 50, 2.5);
+}
+
+// Its kernels are of like width and of very different length, which is known of those that were launched by themselves before.
+TEST_F(OverlappingGraphTest, SharesHoldForKernelsOfUnlikeLengthThatRanBefore) {
+  const Tenant &a = Weighing(1), &b = Weighing(1);
+  std::vector<Kernels> all;
+  unsigned sms = 45;
+  for (const int us : {10, 20, 300, 40, 5, 100, 15, 10}) all.push_back({1, ++sms, Micros(us)});
+  for (int i = 0; i < 4; ++i) {
+    for (const Kernels& kernel : all) ASSERT_CU(LaunchOf(b, kernel.sms, kernel.cost));
+  }
+  ASSERT_CU(calls_->CtxSynchronize(b.payer()));
+  const CUgraphExec exec = OfKernels(b, all);
+  const std::vector<double> shares =
+      Shares(Millis(1300), {[&] { return LaunchOf(a, 55, Micros(150)); },
+                            [&] { return calls_->GraphLaunch(b.payer(), exec, b.stream); }});
+  EXPECT_NEAR(shares[0], 50, 2);
+}
+
+// What their last waves leave is others', and they are not charged for it.
+TEST_F(OverlappingGraphTest, SharesHoldForKernelsOfSeveralWaves) {
+  const Tenant &a = Weighing(3), &b = Weighing(2);
+  const CUgraphExec exec = OfKernels(b, {{1, 250, Micros(80)}, {2, 230, Micros(70)}});
+  const std::vector<double> shares =
+      Shares(Millis(1300), {[&] { return LaunchOf(a, 25, Micros(70)); },
+                            [&] { return calls_->GraphLaunch(b.payer(), exec, b.stream); }});
+  EXPECT_NEAR(shares[0], 60, 2);
 }
 
 TEST_F(OverlappingGraphTest, SharesHoldBetweenTwoOfDifferentWidth) {

@@ -36,6 +36,7 @@
 #include "driver/driver.h"
 #include "gate/engine.h"
 #include "gate/footprint.h"
+#include "gate/graph_kernels.h"
 #include "gate/watchdog.h"
 #include "gate/work_keys.h"
 #include "gpushare/c/gpushare.h"
@@ -83,6 +84,7 @@ class Gpu final : private quota::Source, private quota::Holder {
   quota::PointerTable& pointers() { return pointers_; }
   gate::FootprintCache& footprints() { return footprints_; }
   gate::GraphParts& graph_parts() { return graph_parts_; }
+  gate::GraphKernels& graph_kernels() { return graph_kernels_; }
   const gpushare_scheduler_options& scheduler() const { return scheduler_; }
   // InvalidArgument unless what `options` gives is what is in force.
   absl::Status CheckSame(const gpushare_scheduler_options& options) const;
@@ -216,6 +218,7 @@ class Gpu final : private quota::Source, private quota::Holder {
   quota::PointerTable pointers_;
   gate::FootprintCache footprints_;
   gate::GraphParts graph_parts_;
+  gate::GraphKernels graph_kernels_;
   quota::LoanBook loans_;  // outlives the accounts
   std::unique_ptr<quota::Account> unpromised_;
   std::atomic<uint64_t> apart_{

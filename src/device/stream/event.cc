@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Events and graphs: owned handles of the driver.
 #include <cmath>
+#include <new>
 #include <utility>
 
 #include "base/status_macros.h"
@@ -69,6 +70,11 @@ absl::StatusOr<std::shared_ptr<Graph>> Graph::Instantiate(std::shared_ptr<Virtua
   const driver::Result result = driver.Instantiate(&made->native_, graph);
   if (result == driver::Result::kSuccess) {
     gpu.graph_parts().Put(made->native_, parts);
+    try {
+      gpu.graph_kernels().Put(made->native_, gate::KernelKeysOf(contents));
+    } catch (const std::bad_alloc&) {
+      // They count as equally long; the graph is there all the same.
+    }
   }
   static_cast<void>(driver.DestroyGraph(graph));
   GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(result, "cuGraphInstantiate"));
@@ -78,6 +84,7 @@ absl::StatusOr<std::shared_ptr<Graph>> Graph::Instantiate(std::shared_ptr<Virtua
 Graph::~Graph() {
   if (native_ == nullptr) return;
   const ContextScope current(device_->site());
+  device_->gpu().graph_kernels().Put(native_, {});
   static_cast<void>(device_->gpu().driver().DestroyGraphExec(native_));
 }
 

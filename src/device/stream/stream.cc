@@ -307,6 +307,8 @@ absl::Status Stream::LaunchGraph(driver::GraphExec graph, int64_t timeout_ns) {
   work.parts = parts.commands;
   work.footprint = parts.footprint * sms_ratio_;
   work.kind = gate::Work::Kind::kGraph;
+  work.kernels = &gpu_.graph_kernels();
+  work.executable = graph;
   return Submit(work, timeout_ns, "cuGraphLaunch",
                 [&](int) { return gpu_.driver().LaunchGraph(graph, native_); });
 }

@@ -17,7 +17,7 @@ TEST(GraphParts, GivesBackWhatWasPut) {
   const auto parts = std::make_unique<GraphParts>();
   EXPECT_EQ(parts->Find(Exec(0x1000)).commands, 0u);
   EXPECT_EQ(parts->Find(Exec(0x1000)).footprint, 1);  // of what nobody saw: the whole device
-  for (const float footprint : {1e-4f, 0.125f, 0.5f, 1.0f}) {
+  for (const float footprint : {1e-4f, 0.125f, 0.5f, 1.0f, 2.5f, 63.0f}) {
     parts->Put(Exec(0x1000), {7, footprint});
     EXPECT_EQ(parts->Find(Exec(0x1000)).commands, 7u);
     EXPECT_NEAR(parts->Find(Exec(0x1000)).footprint, footprint, 1e-5);
@@ -27,12 +27,20 @@ TEST(GraphParts, GivesBackWhatWasPut) {
 
 TEST(GraphParts, WhatDoesNotFitIsCutOff) {
   const auto parts = std::make_unique<GraphParts>();
-  parts->Put(Exec(0x1000), {1'000'000, 63});
+  parts->Put(Exec(0x1000), {1'000'000, 1000});
   EXPECT_EQ(parts->Find(Exec(0x1000)).commands, 0xffffu);
-  EXPECT_EQ(parts->Find(Exec(0x1000)).footprint, 1);
+  EXPECT_EQ(parts->Find(Exec(0x1000)).footprint, kMostFootprint);
   parts->Put(Exec(0x1000), {0, 0});
   EXPECT_EQ(parts->Find(Exec(0x1000)).commands, 0u);
   EXPECT_GT(parts->Find(Exec(0x1000)).footprint, 0);  // none would be a copy within the device
+}
+
+TEST(GraphParts, AFootprintIsKeptToAPartInFourThousand) {
+  const auto parts = std::make_unique<GraphParts>();
+  for (float footprint = 1.0f / 256; footprint < kMostFootprint; footprint *= 1.0371f) {
+    parts->Put(Exec(0x1000), {1, footprint});
+    EXPECT_NEAR(parts->Find(Exec(0x1000)).footprint, footprint, footprint / 4000);
+  }
 }
 
 TEST(GraphFootprint, IsTheMeanOfKernelsOfLikeWidth) {
@@ -53,12 +61,30 @@ TEST(GraphFootprint, IsTheMeanOfKernelsOfLikeWidth) {
   EXPECT_EQ(of({}), 1);
   EXPECT_FLOAT_EQ(of({0.25f}), 0.25f);
   EXPECT_FLOAT_EQ(of({0.4f, 0.6f}), 0.5f);
-  EXPECT_FLOAT_EQ(of({0.8f, 8}), 0.9f);  // however many waves
-  EXPECT_EQ(of({0.25f, 0.75f}), 1);      // as long as the others the wide one need not be
+  EXPECT_EQ(of({0.8f, 8}), 5 * 0.9f);       // in the mean of one and eight waves
+  EXPECT_FLOAT_EQ(of({2.5f, 2.5f}), 2.5f);  // the third leaves half of the SMs
+  EXPECT_FLOAT_EQ(of({0.8f, 2.5f}), 2 * (0.8f + 2.5f / 3) / 2);
+  EXPECT_EQ(of({1, 1.01f}),
+            1);  // all but one of the SMs are left by half of the one that need not be short
+  EXPECT_EQ(of({0.25f, 0.75f}), 1);  // as long as the others the wide one need not be
   EXPECT_EQ(of({0.5f, 0}), 1);
   EXPECT_EQ(of({0.25f}, 1), 1);  // a copy
   EXPECT_EQ(of({}, 0, false), 1);
   EXPECT_EQ(of({0.25f}, 0, false), 1);  // bodies of conditional nodes besides
+}
+
+TEST(GraphFootprint, NeverGrowsNarrowerByAChange) {
+  EXPECT_EQ(FootprintAfterChange(0.2f, 0), 0.2f);     // a copy
+  EXPECT_EQ(FootprintAfterChange(0.2f, 0.1f), 0.2f);  // others may be as wide as it was
+  EXPECT_EQ(FootprintAfterChange(0.2f, 0.7f), 0.7f);  // and as long
+  EXPECT_EQ(FootprintAfterChange(0.2f, 1), 1);
+  EXPECT_EQ(FootprintAfterChange(0.2f, 1.01f), 1);  // in how many waves the others run is not known
+  EXPECT_EQ(FootprintAfterChange(2.5f, 2.5f), 2.5f);
+  EXPECT_EQ(FootprintAfterChange(2.5f, 2.501f), 2.5f);  // what is kept is rounded
+  EXPECT_EQ(FootprintAfterChange(2.5f, 0.5f), 2.5f);
+  EXPECT_EQ(FootprintAfterChange(2.5f, 0.9f), 1);
+  EXPECT_EQ(FootprintAfterChange(2.5f, 1), 1);
+  EXPECT_EQ(FootprintAfterChange(1, 0.3f), 1);
 }
 
 }  // namespace

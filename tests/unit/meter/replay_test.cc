@@ -252,6 +252,52 @@ TEST(Replay, WhatWasRefusedIsNotCharged) {
   EXPECT_TRUE(std::isfinite(batch.ratio));
 }
 
+// A kernel of 90 us in two waves and a half, of which the marker says that it took longer, and into what its last wave leaves
+// two of half of the device, of another tenant or its own. What these are charged.
+struct BesideALateOne {
+  uint32_t parts = 2, tenant = 1;
+  bool guess = false;
+  double Used(double part_us, Nanos late, Nanos ended) const {
+    Replay replay(100);
+    const auto a = replay.AddStream(0, 0), b = replay.AddStream(tenant, 0);
+    Replay::Command kernel = Kernel(90, 2.5);
+    kernel.guess = guess;
+    replay.Append(a, kernel, Nanos(0));
+    replay.Boundary(a);
+    Replay::Command part = Kernel(part_us, 0.5);
+    part.parts = parts;
+    replay.Append(b, part, Us(85));
+    replay.Append(b, part, Us(85));
+    replay.Boundary(b);
+    const double first = replay.Complete(a, late).used_ns;
+    const double second = replay.Complete(b, ended).used_ns;
+    EXPECT_NEAR(first + second, static_cast<double>(ended.count()), 1);  // nothing is lost
+    return second;
+  }
+};
+
+TEST(Replay, OneThatIsLateLeavesTheRestToAnothersGraph) {
+  // Half of the device from 85 us to 115, then all of it.
+  EXPECT_NEAR(BesideALateOne().Used(20, Us(115), Us(135)), 15'000 + 20'000, 1);
+  // Of kernels that are none of a graph's the late one gets what the first held, from 105 on.
+  EXPECT_NEAR(BesideALateOne{.parts = 1}.Used(20, Us(115), Us(135)), 10'000 + 20'000, 1);
+  EXPECT_NEAR(BesideALateOne{.tenant = 0}.Used(20, Us(115), Us(135)), 10'000 + 20'000, 1);
+}
+
+TEST(Replay, WhatIsVeryLateHasWaitedForAnothersGraph) {
+  // Half of the device from 85 us to 117, when it is late by 0.3 of its cost, then all of it.
+  EXPECT_NEAR(BesideALateOne().Used(50, Us(160), Us(185)), 16'000 + 43'000 + 25'000, 1);
+  // A guess is late for other reasons: half until 160.
+  EXPECT_NEAR(BesideALateOne{.guess = true}.Used(50, Us(160), Us(185)), 37'500 + 25'000, 1);
+}
+
+// Whoever's kernels vary cannot have others pay for it: a graph has used no more than it takes alone for all of them.
+TEST(Replay, NobodyIsChargedForMoreThanAGraphTakesAlone) {
+  // 16 from 85 to 117, then up to 30, which it takes alone; half of what it holds besides, and all from 1000 on.
+  const double used = BesideALateOne().Used(15, Us(1000), Us(1010));
+  EXPECT_NEAR(used, 16'000 + 14'000 + 0.5 * 883'000 + 10'000, 1);
+}
+
 // What others have been charged for is not charged again.
 TEST(Replay, WhatItDidNotSeeIsChargedOnlyForTimeThatNobodyElseHad) {
   Replay replay(100);

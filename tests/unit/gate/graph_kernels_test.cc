@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gate/graph_kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+namespace gpushare::gate {
+namespace {
+
+using meter::CostModel;
+
+const void* ExecOf(uintptr_t address) { return reinterpret_cast<const void*>(address); }
+
+// Of so many blocks each.
+driver::GraphContents KernelsOf(std::initializer_list<unsigned> blocks) {
+  driver::GraphContents graph;
+  for (const unsigned grid : blocks) {
+    graph.kernels.push_back(
+        {reinterpret_cast<driver::Function>(0x1000), {{grid, 1, 1}, {256, 1, 1}, 0}});
+  }
+  graph.commands = static_cast<uint32_t>(graph.kernels.size());
+  return graph;
+}
+
+TEST(KernelKeysOf, AreThoseOfLaunchesInTheirOrder) {
+  const driver::GraphContents graph = KernelsOf({1, 2, 1});
+  const std::vector<uint64_t> keys = KernelKeysOf(graph);
+  ASSERT_EQ(keys.size(), 3u);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    EXPECT_EQ(keys[i], KernelKey(graph.kernels[i].function, graph.kernels[i].shape));
+  }
+  EXPECT_NE(keys[0], keys[1]);
+}
+
+TEST(KernelKeysOf, AreNoneWhereThereIsSomethingElse) {
+  driver::GraphContents graph = KernelsOf({1, 2});
+  ++graph.commands;  // a copy
+  EXPECT_TRUE(KernelKeysOf(graph).empty());
+  graph = KernelsOf({1, 2});
+  graph.all_kernels = false;  // bodies of conditional nodes besides
+  EXPECT_TRUE(KernelKeysOf(graph).empty());
+  graph.all_kernels = true;
+  graph.kernels.resize(CostModel::kMostParts + 1, graph.kernels[0]);
+  graph.commands = CostModel::kMostParts + 1;
+  EXPECT_TRUE(KernelKeysOf(graph).empty());
+  EXPECT_TRUE(KernelKeysOf({}).empty());
+}
+
+TEST(GraphKernels, GivesBackWhatWasPutAndForgets) {
+  GraphKernels kernels;
+  EXPECT_TRUE(kernels.Find(ExecOf(1)).empty());
+  kernels.Put(ExecOf(1), {7, 8});
+  kernels.Put(ExecOf(2), {9});
+  EXPECT_EQ(kernels.Find(ExecOf(1)), (std::vector<uint64_t>{7, 8}));
+  kernels.Put(ExecOf(1), {5});  // another has the handle
+  EXPECT_EQ(kernels.Find(ExecOf(1)), (std::vector<uint64_t>{5}));
+  kernels.Put(ExecOf(1), {});
+  EXPECT_TRUE(kernels.Find(ExecOf(1)).empty());
+  EXPECT_EQ(kernels.Find(ExecOf(2)), (std::vector<uint64_t>{9}));
+}
+
+TEST(GraphKernels, KeepsNoMoreThanItMay) {
+  GraphKernels kernels;
+  const std::vector<uint64_t> many(CostModel::kMostParts, 3);
+  const uintptr_t fit = GraphKernels::kMostKept / CostModel::kMostParts;
+  for (uintptr_t i = 1; i <= fit + 10; ++i) kernels.Put(ExecOf(i), many);
+  EXPECT_EQ(kernels.Find(ExecOf(fit)), many);
+  EXPECT_TRUE(kernels.Find(ExecOf(fit + 1)).empty());
+  kernels.Put(ExecOf(fit), {1, 2});  // what is there before makes room
+  kernels.Put(ExecOf(1), {});
+  kernels.Put(ExecOf(fit + 1), many);
+  EXPECT_EQ(kernels.Find(ExecOf(fit + 1)), many);
+}
+
+class PartsOfTest : public ::testing::Test {
+ protected:
+  // It was launched by itself behind `context`, twice.
+  void Measure(uint64_t key, float us, uint64_t context = 0) {
+    for (int i = 0; i < 2; ++i) {
+      const CostModel::Prediction p = costs_->Predict(key, context, 1);
+      costs_->Learn(p.entry, p.cost_ns, us * 1000 / p.cost_ns, 1, true);
+    }
+  }
+  static constexpr uint64_t Key(uint64_t i) { return (i + 1) * 0x9e3779b97f4a7c15u; }
+
+  const std::unique_ptr<CostModel> costs_ = std::make_unique<CostModel>(Micros(20));
+};
+
+TEST_F(PartsOfTest, AreAsLongAsTheyWereByThemselves) {
+  const std::vector<uint64_t> kernels = {Key(1), Key(2), Key(1)};
+  Measure(Key(1), 10);
+  EXPECT_TRUE(PartsOf(*costs_, kernels, 60e3f).empty());  // one was never seen
+  Measure(Key(2), 40);
+  const std::vector<float> parts = PartsOf(*costs_, kernels, 55e3f);
+  ASSERT_EQ(parts.size(), 3u);
+  EXPECT_FLOAT_EQ(parts[0], 10.0f / 60);
+  EXPECT_FLOAT_EQ(parts[1], 40.0f / 60);
+  EXPECT_FLOAT_EQ(parts[2], 10.0f / 60);
+  EXPECT_FLOAT_EQ(std::accumulate(parts.begin(), parts.end(), 0.0f), 1);
+}
+
+// The same kernel does different work at different places of a network.
+TEST_F(PartsOfTest, AreThoseOfTheirPlaceWhereThatIsKnown) {
+  const uint64_t after = CostModel::Next(CostModel::Next(0, Key(1)), Key(2));
+  Measure(Key(1), 10);
+  Measure(Key(2), 30, CostModel::Next(0, Key(1)));
+  Measure(Key(1), 60, after);
+  const std::vector<float> parts = PartsOf(*costs_, {Key(1), Key(2), Key(1)}, 100e3f);
+  ASSERT_EQ(parts.size(), 3u);
+  EXPECT_GT(parts[2], 3 * parts[0]);
+}
+
+// They run side by side in it, or do other work.
+TEST_F(PartsOfTest, AreNoneWhereTheirSumIsNotTheGraphs) {
+  const std::vector<uint64_t> kernels = {Key(1), Key(2)};
+  Measure(Key(1), 50);
+  Measure(Key(2), 50);
+  EXPECT_TRUE(PartsOf(*costs_, kernels, 50e3f).empty());
+  EXPECT_TRUE(PartsOf(*costs_, kernels, 200e3f).empty());
+  EXPECT_FALSE(PartsOf(*costs_, kernels, 80e3f).empty());
+  EXPECT_FALSE(PartsOf(*costs_, kernels, 130e3f).empty());
+  EXPECT_TRUE(PartsOf(*costs_, kernels, 0).empty());
+  EXPECT_TRUE(PartsOf(*costs_, {}, 100e3f).empty());
+}
+
+}  // namespace
+}  // namespace gpushare::gate
