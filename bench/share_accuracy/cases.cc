@@ -48,6 +48,17 @@ Traces SyntheticTraces() {
   traces["small x1"] = Synthetic("small", {40, 90, 60}, 1, 20);
   traces["half x1"] = Synthetic("half", {100, 250, 150}, 1, 44);
   traces["wide x1"] = Synthetic("wide", {100, 200, 60}, 1, 200);
+  traces["lengths"] = Synthetic("lengths", {10, 20, 300, 40, 5, 100, 15, 10}, 1, 40);
+  {
+    const auto widths = std::make_shared<workload::KernelTrace>("widths");
+    for (const auto& [us, sms] :
+         {std::pair{30, 80}, {60, 16}, {40, 40}, {100, 80}, {20, 16}, {50, 40}}) {
+      widths->Add("widths_" + std::to_string(us), workload::Bound::kUnknown, sms, Micros(us));
+    }
+    traces["widths"] = widths;
+  }
+  traces["half, short"] = Synthetic("half_short", {8, 20, 12}, 1, 44);
+  traces["wide, short"] = Synthetic("wide_short", {10, 20, 10}, 1, 200);
   traces["mixed long"] = Synthetic("mixed_long", {40, 120, 80, 300, 60, 200}, 1, 80);
   traces["150ms"] = Synthetic("150ms", {150000}, 1, 160);
   traces["10ms"] = Synthetic("10ms", {10000, 9000}, 4, 160);
@@ -188,6 +199,40 @@ std::vector<Case> Cases(const Traces& t, bool real) {
       spec.tenants[0].mode = Mode::kGraph;
       cases.push_back(
           Shares(std::string("overlap 40:60 graphs of ") + graph + "/" + other, spec, overlapping));
+    }
+    {
+      // Kernels of unlike length in one graph, and of unlike width; graphs of less than 50 us; graphs beside graphs; those whose
+      // kernels ran by themselves before (warm), and those that nobody saw instantiated.
+      const auto add = [&](const std::string& name, std::vector<Part> parts, size_t of_graphs,
+                           bool warmed_up = false, bool unseen = false) {
+        CaseSpec spec = Mix(t, parts, Mode::kBacklog, true);
+        for (size_t i = 0; i < of_graphs; ++i) {
+          spec.tenants[i].mode = Mode::kGraph;
+          spec.tenants[i].warmed_up = warmed_up;
+          spec.tenants[i].unseen = unseen;
+        }
+        cases.push_back(Shares("overlap " + name, spec, overlapping));
+      };
+      add("60:40 graphs of half/wide", {{"half x1", 60}, {"wide", 40}}, 1);
+      add("40:60 graphs of half/wide, warm", {{"half x1", 40}, {"wide", 60}}, 1, true);
+      for (const char* other : {"wide", "half"}) {
+        const std::string beside = std::string("/") + other;
+        add("50:50 graphs of lengths" + beside, {{"lengths", 50}, {other, 50}}, 1);
+        add("50:50 graphs of lengths" + beside + ", warm", {{"lengths", 50}, {other, 50}}, 1, true);
+        add("50:50 graphs of widths" + beside, {{"widths", 50}, {other, 50}}, 1);
+      }
+      add("50:50 graphs of half, 40 us/wide", {{"half, short", 50}, {"wide", 50}}, 1);
+      add("50:50 graphs of half, 40 us/wide, warm", {{"half, short", 50}, {"wide", 50}}, 1, true);
+      add("50:50 graphs of wide, 40 us/small", {{"wide, short", 50}, {"small", 50}}, 1);
+      add("50:50 graphs of half beside graphs of wide", {{"half x1", 50}, {"wide x1", 50}}, 2);
+      add("20:40:40 graphs of small, half, lengths",
+          {{"small x1", 20}, {"half x1", 40}, {"lengths", 40}}, 3);
+      add("20:40:40 graphs of small, half, lengths, warm",
+          {{"small x1", 20}, {"half x1", 40}, {"lengths", 40}}, 3, true);
+      add("50:30:20 graphs of small, half beside wide",
+          {{"small x1", 50}, {"half x1", 30}, {"wide", 20}}, 2);
+      add("40:60 graphs of half/wide, not seen", {{"half x1", 40}, {"wide", 60}}, 1, false, true);
+      add("40:60 graphs of wide/small, not seen", {{"wide x1", 40}, {"small", 60}}, 1, false, true);
     }
     cases.push_back(
         Shares("overlap 40:60 small/wide", Mix(t, two, Mode::kBacklog, true), overlapping));

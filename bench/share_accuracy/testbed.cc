@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "gate/footprint.h"
+#include "gate/graph_kernels.h"
 #include "gate/lane.h"
 #include "tests/support/sim_control.h"
 #include "workload/spin.h"
@@ -40,6 +42,8 @@ struct Player {
   gate::StreamGate* stream_gate = nullptr;
   std::vector<driver::Function> functions{};
   driver::GraphExec graph = nullptr;
+  float footprint = 1;  // its
+  gate::GraphKernels kernels{};
   std::mt19937_64 random{};
   driver::DevicePtr buffer = 0;  // kMixed
   std::vector<char> host{};      // what it copies
@@ -76,16 +80,39 @@ struct Player {
       host.resize(kCopied);
       GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(driver.MemAlloc(&buffer, 2 * kCopied), "MemAlloc"));
     }
+    if (spec.warmed_up) {
+      constexpr int kTimes = 4;
+      for (int i = 0; i < kTimes; ++i) {
+        for (const workload::TraceKernel& kernel : spec.trace->kernels()) {
+          Submit(kernel, gate != nullptr);
+        }
+      }
+      Synchronize();
+    }
     if (spec.mode == Mode::kGraph || spec.mode == Mode::kMixed) {
       GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(driver.BeginCapture(stream), "BeginCapture"));
       for (const workload::TraceKernel& kernel : spec.trace->kernels()) Submit(kernel, false);
+      if (run.overlap) {
+        std::vector<float> footprints;
+        for (const workload::TraceKernel& kernel : spec.trace->kernels()) {
+          footprints.push_back(FootprintOf(kernel));
+        }
+        footprint = gate::FootprintOfAll(footprints);
+      }
       driver::Graph captured = nullptr;
       GPUSHARE_RETURN_IF_ERROR(
           driver::ToStatus(driver.EndCapture(stream, &captured), "EndCapture"));
+      const driver::GraphContents contents = driver.ContentsOf(captured);
       GPUSHARE_RETURN_IF_ERROR(
           driver::ToStatus(driver.Instantiate(&graph, captured), "Instantiate"));
+      kernels.Put(graph, gate::KernelKeysOf(contents));
     }
     return absl::OkStatus();
+  }
+
+  // On a serial device every kernel fills it.
+  float FootprintOf(const workload::TraceKernel& kernel) const {
+    return run.overlap ? static_cast<float>(kernel.sms) / static_cast<float>(run.sms) : 1;
   }
 
   // Behind the gate, unless there is none.
@@ -103,13 +130,11 @@ struct Player {
 
   void Graph() {
     gate::Work work{reinterpret_cast<uintptr_t>(graph), gate::Work::Kind::kGraph, 1.0f};
-    work.parts = static_cast<uint32_t>(spec.trace->kernels().size());
-    if (run.overlap) {  // as gate::GraphFootprint() has it
-      float sms = 0;
-      for (const workload::TraceKernel& kernel : spec.trace->kernels()) {
-        sms += static_cast<float>(std::min(kernel.sms, run.sms));
-      }
-      work.footprint = sms / static_cast<float>(work.parts) / static_cast<float>(run.sms);
+    if (!spec.unseen) {
+      work.parts = static_cast<uint32_t>(spec.trace->kernels().size());
+      work.footprint = footprint;
+      work.kernels = &kernels;
+      work.executable = graph;
     }
     Put(work, [&] { return driver.LaunchGraph(graph, stream); });
   }
@@ -160,11 +185,8 @@ struct Player {
     const driver::Function function = functions[launch.entry];
     gate::Admission admission;
     if (gated) {
-      // On a serial device every kernel fills it.
-      const float footprint =
-          run.overlap ? static_cast<float>(kernel.sms) / static_cast<float>(run.sms) : 1;
-      admission = gate->Admit(
-          *stream_gate, {gate::KernelKey(function, shape), gate::Work::Kind::kKernel, footprint});
+      admission = gate->Admit(*stream_gate, {gate::KernelKey(function, shape),
+                                             gate::Work::Kind::kKernel, FootprintOf(kernel)});
       if (admission.verdict != gate::Verdict::kAdmitted) return;
     }
     const int level = gated ? gate::Gate::LaneOf(*stream_gate).Level() : 0;

@@ -38,6 +38,9 @@ struct TenantSpec {
   gate::TenantOptions options;
   double load = 0.2;  // kOpenLoop: offered device time ÷ time
   bool high_priority_stream = false;
+  bool unseen = false;  // kGraph: nobody saw it instantiated
+  bool warmed_up =
+      false;  // kGraph: its kernels ran by themselves before, as frameworks do before they capture
   double stop_at = -1, return_at = -1;  // seconds: sleeps in between
   double prediction_bias = 1;           // durations change by this factor half way (mispredictions)
 };
