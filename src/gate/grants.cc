@@ -128,6 +128,8 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now, Time until) {
     // While it is the only tenant nothing of anybody's can come between its commands: a graph is measured as kernels are.
     const bool opaque = long_graph && !record.exclusive && arbiter.tenants() > 1;
     const uint32_t commands = std::max(parts, 1u);
+    const bool guess =
+        record.unknown || tenant.costs->spread(record.entry) > meter::Replay::kVaries;
     const float* lengths = nullptr;  // of its parts, where they are known
     if (record.graph && parts > 1) [[unlikely]] {
       const auto known = tenant.graph_parts.find(tenant.costs->base(record.entry));
@@ -139,8 +141,8 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now, Time until) {
         const float length =
             lengths != nullptr ? cost * lengths[part] : cost / static_cast<float>(commands);
         replay.Append(stream.replay,
-                      {record.entry, length, footprint, opaque, footprint <= 0, record.unknown,
-                       commands, record.graph ? 0 : stream.lane.Level()},
+                      {record.entry, length, footprint, opaque, footprint <= 0, guess, commands,
+                       record.graph ? 0 : stream.lane.Level()},
                       DeviceTime(first + pace * static_cast<int64_t>(i)));
       }
     } catch (const std::bad_alloc&) {

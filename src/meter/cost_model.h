@@ -124,6 +124,10 @@ class CostModel {
   float footprint(uint32_t entry) const {
     return entries_[entry].footprint.load(std::memory_order_relaxed);
   }
+  // By what part of its cost what was measured of its key differs, in the mean.
+  float spread(uint32_t entry) const {
+    return entries_[base(entry)].spread.load(std::memory_order_relaxed);
+  }
   // 0: it is not known, or there are too many.
   uint32_t parts(uint32_t entry) const {
     return entries_[entry].parts.load(std::memory_order_relaxed);

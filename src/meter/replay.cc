@@ -19,8 +19,8 @@ constexpr double kUnseen = 0.25;
 // If meanwhile another stream's batch has been pinned for this many times what it was predicted to take, the model has
 // the two in the wrong order.
 constexpr double kOverdue = 3;
-// By this part of what they take commands of one key differ.
-constexpr double kVaries = 0.3;
+// So much of a stream's time may be taken to have been others' graphs', which it has waited for; it is saved up to the second.
+constexpr double kPatience = 0.1, kMostPatienceNs = 1e6;
 
 }  // namespace
 
@@ -50,8 +50,8 @@ void Replay::Finish(Stream& stream, StreamId id) {
   free_ += stream.held;
   stream.held = 0;
   std::erase_if(running_, [id](const Running& r) { return r.stream == id; });
-  stream.started = stream.pinned = false;
-  stream.waiting = stream.running = 0;
+  stream.started = stream.pinned = stream.kept = false;
+  stream.waiting = stream.running = stream.gave = 0;
 }
 
 void Replay::RemoveStream(StreamId id) {
@@ -63,6 +63,7 @@ void Replay::RemoveStream(StreamId id) {
 
 void Replay::Append(StreamId id, const Command& command, Nanos not_before) {
   Stream& stream = streams_[id];
+  stream.alone_ns.reset();
   const bool first = stream.items.empty();
   stream.items.push_back({command, static_cast<double>(not_before.count()), false, false, false});
   const int priority = stream.priority - command.level;
@@ -75,6 +76,7 @@ void Replay::Append(StreamId id, const Command& command, Nanos not_before) {
 
 void Replay::Refuse(StreamId id, uint32_t entry) {
   Stream& stream = streams_[id];
+  stream.alone_ns.reset();
   uint32_t parts = 0;  // of it that are still to be found
   const auto refuse = [&](Command& command) {
     if (command.entry != entry) return;
@@ -95,6 +97,7 @@ void Replay::Refuse(StreamId id, uint32_t entry) {
 
 void Replay::Boundary(StreamId id) {
   Stream& stream = streams_[id];
+  stream.alone_ns.reset();
   const bool first = stream.items.empty();
   stream.items.push_back({{}, 0, true, false, false});
   if (first) live_.push_back(id);
@@ -110,6 +113,7 @@ void Replay::Abandon(StreamId id) {
 
 void Replay::DropBoundary(StreamId id) {
   Stream& stream = streams_[id];
+  stream.alone_ns.reset();
   for (size_t i = stream.items.size(); i-- > 0;) {
     if (!stream.items[i].boundary) continue;
     stream.items.erase(stream.items.begin() + static_cast<std::ptrdiff_t>(i));
@@ -301,7 +305,7 @@ void Replay::ReleasePinned() {
     Stream& s = streams_[id];
     if (!s.pinned) continue;
     free_ += std::exchange(s.held, 0);
-    s.waiting = 0;
+    s.waiting = s.gave = 0;
   }
 }
 
@@ -360,19 +364,15 @@ void Replay::Accumulate(double dt) {
     tenant = s.tenant;
     any = true;
   }
+  const Graphs graphs = FindGraphs();
   for (StreamId id : live_) {
     Stream& s = streams_[id];
     if (s.held == 0) continue;
     if (s.items.front().abandoned) continue;
     const double fill = s.pinned ? s.pinned_fill : 1;
     double used = dt * s.held / held;
-    double groups = dt * s.held * fill;
-    if (Stream* const graph = DelayedBy(s); graph != nullptr) {
-      const double moved = std::clamp(AloneNs(*graph) - graph->used_ns, 0.0, used);
-      graph->used_ns += moved;
-      groups *= 1 - moved / used;
-      used -= moved;
-    }
+    const double groups = dt * s.held * fill;
+    used -= ToGraph(s, graphs, used);
     s.used_ns += used;
     s.group_ns += groups;
     s.resident_ns += dt;
@@ -384,16 +384,18 @@ void Replay::Accumulate(double dt) {
   }
 }
 
-// Another tenant's command that is made of several has its turn.
-Replay::Stream* Replay::BesideParts(const Stream& stream) {
+Replay::Graphs Replay::FindGraphs() {
+  Graphs graphs;
   for (StreamId id : live_) {
-    Stream& other = streams_[id];
-    if (other.tenant != stream.tenant && !other.items.empty() && !other.items.front().boundary &&
-        other.items.front().command.parts > 1) {
-      return &other;
-    }
+    Stream& s = streams_[id];
+    if (s.items.empty() || s.items.front().boundary || s.items.front().command.parts <= 1) continue;
+    if (s.items.front().not_before > now_) continue;
+    if (graphs.first == nullptr) graphs.first = &s;
+    if (graphs.first->tenant == s.tenant) continue;
+    graphs.second = &s;
+    break;
   }
-  return nullptr;
+  return graphs;
 }
 
 // From when on one that is pinned is later than costs vary.
@@ -401,22 +403,73 @@ double Replay::VeryLateFrom(const Stream& stream) {
   return stream.pinned_since + kVaries * static_cast<double>(stream.items.front().command.cost_ns);
 }
 
-// Beside another tenant's graph one that is later than costs vary has most likely waited for kernels of that which the model
-// has at another time, and they had the SMs that it seems to hold: the graph's is the time, as long as that has not used more than it
-// takes alone. A guess says nothing.
-Replay::Stream* Replay::DelayedBy(const Stream& stream) {
-  if (!stream.pinned || stream.items.front().command.guess) return nullptr;
-  return now_ < VeryLateFrom(stream) ? nullptr : BesideParts(stream);
+bool Replay::VeryLate(const Stream& stream) const {
+  return stream.pinned && now_ >= VeryLateFrom(stream);
+}
+
+// What has kept to its last wave beside a graph for longer than costs vary has most likely run on itself. Of a graph that has
+// used all that it takes alone, and is late too, nothing is known but that it has not ended: what is late gets its SMs.
+// Returns when the next of these will have.
+double Replay::Widen() {
+  int wanted = 0;
+  bool any = false;
+  for (StreamId id : live_) {
+    Stream& s = streams_[id];
+    if (!s.pinned) continue;
+    if (s.kept && VeryLate(s)) {
+      s.kept = false;
+      s.waiting = std::max(Width(s.items.front().command) - s.held, 0);
+    }
+    if (!VeryLate(s) || s.items.front().command.parts > 1) continue;
+    any = true;
+    wanted += s.waiting;
+  }
+  for (size_t i = 0; i < live_.size() && !any; ++i) {
+    Stream& s = streams_[live_[i]];
+    s.waiting += std::exchange(s.gave, 0);  // nobody else can be what has not ended
+  }
+  wanted -= free_;
+  double next = kNeverNs;
+  for (size_t i = 0; i < live_.size() && wanted > 0; ++i) {
+    Stream& s = streams_[live_[i]];
+    if (!s.pinned || s.held == 0 || s.items.front().command.parts <= 1) continue;
+    if (const double left = AloneNs(s) - s.used_ns; left > 0) {
+      next = std::min(next, now_ + std::max(1.0, left * (sm_count_ - free_) / s.held));
+      continue;
+    }
+    const int n = std::min(wanted, s.held);
+    s.held -= n;
+    s.gave += n;
+    free_ += n;
+    wanted -= n;
+  }
+  return next;
+}
+
+// Beside another tenant's graph one that is later than costs vary may have waited for kernels of that which the model has at
+// another time, and which had the SMs that it seems to hold: the time is the graph's, as long as that has not used more than it
+// takes alone, and no more than a small part of the stream's time. What the command is seen to take is not changed by it.
+double Replay::ToGraph(Stream& stream, const Graphs& graphs, double used) {
+  if (!VeryLate(stream) || stream.items.front().command.guess || stream.patience_ns <= 0) return 0;
+  Stream* const graph = graphs.Beside(stream);
+  if (graph == nullptr || graph->pinned) return 0;
+  const double most = std::min(AloneNs(*graph) - graph->used_ns, stream.patience_ns);
+  const double moved = std::clamp(most, 0.0, used);
+  graph->used_ns += moved;
+  stream.patience_ns -= moved;
+  return moved;
 }
 
 // What the batch in progress takes alone, by prediction.
-double Replay::AloneNs(const Stream& stream) {
+double Replay::AloneNs(Stream& stream) {
+  if (stream.alone_ns.has_value()) return *stream.alone_ns;
   double alone = 0;
   for (const Command& command : stream.done) alone += static_cast<double>(command.cost_ns);
   for (const Item& item : stream.items) {
     if (item.boundary) break;
     alone += static_cast<double>(item.command.cost_ns);
   }
+  stream.alone_ns = alone;
   return alone;
 }
 
@@ -440,11 +493,10 @@ void Replay::EndGroups(size_t index) {
     // and being the oldest it gets the SMs that others leave. At the width of that last wave a command of
     // several waves would be learnt too short, and those that wait for it too long.
     // Not so beside another's graph: more likely the kernels of that had their turn at another time than in the model, which
-    // goes by their mean. It keeps what it holds, and they have the rest.
+    // goes by their mean. It keeps what it holds, and they have the rest, until it is later than costs vary: see Widen().
     const Command& command = stream.items.front().command;
-    stream.waiting = command.memory || BesideParts(stream) != nullptr
-                         ? 0
-                         : std::max(Width(command) - stream.held, 0);
+    stream.kept = !command.memory && FindGraphs().Beside(stream) != nullptr;
+    stream.waiting = command.memory || stream.kept ? 0 : std::max(Width(command) - stream.held, 0);
     const double full = static_cast<double>(command.cost_ns) * Width(command);
     stream.pinned_fill = full > 0 ? GroupTime(command) / full : 1;  // 0: it was refused
     running_[index].end = kNeverNs;
@@ -463,12 +515,12 @@ void Replay::EndGroups(size_t index) {
 
 void Replay::Advance(double to) {
   while (now_ < to) {
+    double next = std::min(to, Widen());
     Place();
     if (OpaqueWeight() > 0) {
       ReleasePinned();
       Place();
     }
-    double next = to;
     size_t index = running_.size();
     for (size_t i = 0; i < running_.size(); ++i) {
       if (running_[i].end < next) {
@@ -478,9 +530,8 @@ void Replay::Advance(double to) {
     }
     for (StreamId id : live_) {  // somebody may become eligible before
       const Stream& s = streams_[id];
-      if (s.pinned && VeryLateFrom(s) > now_ && VeryLateFrom(s) < next &&
-          BesideParts(s) != nullptr) {
-        next = VeryLateFrom(s);  // see DelayedBy()
+      if (s.kept && VeryLateFrom(s) > now_ && VeryLateFrom(s) < next) {
+        next = VeryLateFrom(s);  // see Widen()
         index = running_.size();
       }
       if (s.items.empty() || s.started || s.items.front().boundary) continue;
@@ -647,6 +698,8 @@ Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, End end) {
   }
   batch.alone = !batch.guessed && stream.shared_ns <= kAlone * stream.resident_ns;
   batch.commands.swap(stream.done);
+  stream.patience_ns = std::min(stream.patience_ns + kPatience * batch.used_ns, kMostPatienceNs);
+  stream.alone_ns.reset();
   stream.used_ns = stream.shared_ns = stream.resident_ns = 0;
   stream.group_ns = stream.group_predicted_ns = 0;
   stream.pinned_used_ns = stream.pinned_group_ns = 0;

@@ -32,6 +32,9 @@ namespace gpushare::meter {
 
 class Replay {
  public:
+  // By this part of what they take commands of one key differ.
+  static constexpr double kVaries = 0.3;
+
   explicit Replay(int sm_count);
 
   using StreamId = uint32_t;
@@ -45,7 +48,8 @@ class Replay {
     // Bound by the memory (sets, copies within the device): it holds no SM, and one runs at a time, the
     // oldest first, beside the others.
     bool memory = false;
-    bool guess = false;  // its cost was never measured
+    bool guess =
+        false;  // its cost was never measured, or varies by more than kVaries: that it is late says nothing
     uint32_t parts = 1;  // so many such commands in a row are one of the caller's
     int level = 0;       // it goes before others by so many more priorities than its stream does
   };
@@ -134,6 +138,8 @@ class Replay {
     double launched = 0;   // from when on the batch in progress could run, once a command of it has
     int held = 0;          // SMs
     bool pinned = false;   // ended in the model, its marker not stamped: goes on holding its SMs
+    bool kept =
+        false;  // pinned beside another's graph: so far it holds no more than its last wave did
     bool beside_opaque = false;  // the batch in progress ran beside opaque work: it teaches nothing
     StreamId opaque = 0;         // if so, whose that was
     double owed_ns =
@@ -144,7 +150,10 @@ class Replay {
     double group_predicted_ns = 0;  // SM time predicted of the commands that started
     double pinned_used_ns = 0, pinned_group_ns = 0;  // parts of the above while pinned
     double pinned_since = 0;
-    double pinned_fill = 1;  // the command's mean width over its waves ÷ its full width
+    double pinned_fill = 1;          // the command's mean width over its waves ÷ its full width
+    int gave = 0;                    // pinned, of a graph: SMs that it left to what is very late
+    std::optional<double> alone_ns;  // see AloneNs()
+    double patience_ns = 0;          // so much of its lateness may still be others' graphs'
     std::vector<Command> done;
   };
   struct Running {
@@ -166,10 +175,20 @@ class Replay {
   double OpaqueWeight() const;
   void ReleasePinned();
   void EndGroups(size_t index);
-  Stream* BesideParts(const Stream& stream);
+  // The first two streams in live_ with a head that is part of a graph and in its turn, of two tenants.
+  struct Graphs {
+    Stream* first = nullptr;
+    Stream* second = nullptr;
+    Stream* Beside(const Stream& stream) const {
+      return first != nullptr && first->tenant != stream.tenant ? first : second;
+    }
+  };
+  Graphs FindGraphs();
   static double VeryLateFrom(const Stream& stream);
-  Stream* DelayedBy(const Stream& stream);
-  static double AloneNs(const Stream& stream);
+  bool VeryLate(const Stream& stream) const;
+  double Widen();
+  double ToGraph(Stream& stream, const Graphs& graphs, double used);
+  static double AloneNs(Stream& stream);
   void PopCommand(Stream& stream);
   static bool LastOfBatch(const Stream& stream);
   int Width(const Command& command) const;

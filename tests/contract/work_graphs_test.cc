@@ -317,6 +317,20 @@ TEST_F(OverlappingGraphTest, ACapHoldsForOneOfUnlikeKernels) {
   EXPECT_GE(shares[1], 16);
 }
 
+// A capped tenant's kernels of one block more than SMs, that take 0.1 and 3 ms in turns, beside another's graph: what is late is
+// its own, not the graph's.
+TEST_F(OverlappingGraphTest, ACapHoldsForKernelsThatVaryBesideAGraph) {
+  gate::TenantOptions capped;
+  capped.limits.cap = 0.2;
+  const Tenant &a = Weighing(1), &b = Add(capped);
+  const CUgraphExec exec = OfKernels(a, {{4, 40, Micros(60)}});
+  int turn = 0;
+  const std::vector<double> shares = Shares(
+      Millis(1300), {[&] { return calls_->GraphLaunch(a.payer(), exec, a.stream); },
+                     [&] { return LaunchOf(b, 101, ++turn % 2 == 0 ? Micros(100) : Millis(3)); }});
+  EXPECT_LE(shares[1], 22);
+}
+
 TEST_F(OverlappingGraphTest, SharesHoldForOneOfUnlikeKernels) {
   const Tenant &a = Weighing(1), &b = Weighing(1);
   std::vector<Kernels> all;

@@ -284,18 +284,66 @@ TEST(Replay, OneThatIsLateLeavesTheRestToAnothersGraph) {
   EXPECT_NEAR(BesideALateOne{.tenant = 0}.Used(20, Us(115), Us(135)), 10'000 + 20'000, 1);
 }
 
-TEST(Replay, WhatIsVeryLateHasWaitedForAnothersGraph) {
-  // Half of the device from 85 us to 117, when it is late by 0.3 of its cost, then all of it.
-  EXPECT_NEAR(BesideALateOne().Used(50, Us(160), Us(185)), 16'000 + 43'000 + 25'000, 1);
-  // A guess is late for other reasons: half until 160.
-  EXPECT_NEAR(BesideALateOne{.guess = true}.Used(50, Us(160), Us(185)), 37'500 + 25'000, 1);
+TEST(Replay, WhatIsVeryLateRunsAtItsFullWidthAgain) {
+  // Half of the device from 85 us to 117, when it is late by 0.3 of its cost, and to 135, when the first part ends. Then the
+  // late one has all, and the second part what comes behind it.
+  EXPECT_NEAR(BesideALateOne().Used(50, Us(160), Us(185)), 25'000 + 25'000, 1);
 }
 
-// Whoever's kernels vary cannot have others pay for it: a graph has used no more than it takes alone for all of them.
-TEST(Replay, NobodyIsChargedForMoreThanAGraphTakesAlone) {
-  // 16 from 85 to 117, then up to 30, which it takes alone; half of what it holds besides, and all from 1000 on.
-  const double used = BesideALateOne().Used(15, Us(1000), Us(1010));
-  EXPECT_NEAR(used, 16'000 + 14'000 + 0.5 * 883'000 + 10'000, 1);
+// A tenth of what a stream has used may be taken for time that it has waited for another's graph.
+TEST(Replay, WhatIsVeryLateMayHaveWaitedForAnothersGraph) {
+  const auto used = [](Replay::Command late, double before_us, Nanos graph_from) {
+    Replay replay(100);
+    const auto a = replay.AddStream(0, 0), b = replay.AddStream(1, 0);
+    replay.Append(a, Kernel(before_us, 1), Nanos(0));
+    replay.Boundary(a);
+    replay.Complete(a, Us(static_cast<int64_t>(before_us)));
+    replay.Append(a, late, Nanos(0));
+    replay.Boundary(a);
+    Replay::Command part = Kernel(50, 0.5);
+    part.parts = 2;
+    replay.Append(b, part, graph_from);
+    replay.Append(b, part, graph_from);
+    replay.Boundary(b);
+    const Nanos ended = Us(static_cast<int64_t>(before_us)) + Us(200);
+    const Replay::Batch batch = replay.Complete(a, ended);
+    EXPECT_NEAR(batch.ratio, 2, 1e-6);  // whoever is charged, it is seen to be late
+    return batch.used_ns;
+  };
+  Replay::Command late = Kernel(100, 1);
+  // 10 us of the 70 after 130.
+  EXPECT_NEAR(used(late, 100, Nanos(0)), 190'000, 1);
+  EXPECT_NEAR(used(late, 200, Nanos(0)), 180'000, 1);
+  // The graph has not begun.
+  EXPECT_NEAR(used(late, 100, Millis(1)), 200'000, 1);
+  // Its cost varies.
+  late.guess = true;
+  EXPECT_NEAR(used(late, 100, Nanos(0)), 200'000, 1);
+}
+
+// A graph that is late too holds nothing beside it once it has used what it takes alone.
+TEST(Replay, NobodyIsChargedForMuchMoreThanAGraphTakesAlone) {
+  // Half from 85 to 145, and all from 1000 on.
+  EXPECT_NEAR(BesideALateOne().Used(15, Us(1000), Us(1010)), 30'000 + 10'000, 2);
+}
+
+// One block more than SMs, and 100 times as long as predicted: its last wave says nothing of how it goes on.
+TEST(Replay, AVeryLateOneOfSeveralWavesIsChargedAndLearntBesideAGraph) {
+  Replay replay(132);
+  const auto a = replay.AddStream(0, 0), b = replay.AddStream(1, 0);
+  replay.Append(a, Kernel(100, 133.0f / 132), Nanos(0));
+  replay.Boundary(a);
+  Replay::Command part = Kernel(60, 53.0f / 132);
+  part.parts = 4;
+  for (int i = 0; i < 4; ++i) replay.Append(b, part, Nanos(0));
+  replay.Boundary(b);
+  const Replay::Batch late = replay.Complete(a, Millis(10));
+  const Replay::Batch graph = replay.Complete(b, Us(10'200));
+  EXPECT_GT(late.used_ns, 9.7e6);
+  EXPECT_GT(late.ratio, 90);
+  EXPECT_LT(late.ratio, 102);
+  EXPECT_LT(graph.used_ns, 1.1 * 240e3 + 200e3);  // the latter from 10 ms on
+  EXPECT_NEAR(late.used_ns + graph.used_ns, 10.2e6, 1);
 }
 
 // What others have been charged for is not charged again.
