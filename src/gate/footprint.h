@@ -48,15 +48,20 @@ inline float MeanWidth(float footprint) {
 // Kernels of a graph are of like width when none holds more in the mean than all of them do by more than this.
 inline constexpr float kLikeWidth = 1.25f;
 
+// Less in the mean over several waves is not believed: the last one's blocks may have nothing to do while those of the others hold
+// the device all the time.
+inline constexpr float kLeastMeanWidth = 0.75f;
+
 // One footprint for all of several kernels: as wide as they are in the mean, in as many waves. 1 where there are none, or they
 // are not of like width: the replay takes all for as wide and as long as the mean, and one long kernel of the whole device
-// among many short ones of one SM would be charged next to nothing.
+// among many short ones of one SM would be charged next to nothing. 1 also where the last wave of one is of few blocks.
 inline float FootprintOfAll(absl::Span<const float> kernels) {
   if (kernels.empty()) return 1;
   const float count = static_cast<float>(kernels.size());
   float widths = 0, waves = 0, most = 0;
   for (const float footprint : kernels) {
     const float width = MeanWidth(footprint);
+    if (footprint > 1 && width < kLeastMeanWidth) return 1;
     widths += width;
     waves += std::max(std::ceil(footprint), 1.0f);
     most = std::max(most, width);

@@ -317,6 +317,19 @@ TEST_F(OverlappingGraphTest, ACapHoldsForOneOfUnlikeKernels) {
   EXPECT_GE(shares[1], 16);
 }
 
+// Kernels of one block more than SMs, of which the last has nothing to do: they have the device all the time.
+TEST_F(OverlappingGraphTest, ACapHoldsForOneOfWavesWithAnEmptyTail) {
+  gate::TenantOptions capped;
+  capped.limits.cap = 0.2;
+  const Tenant &a = Weighing(1), &b = Add(capped);
+  const CUgraphExec exec = OfKernels(b, {{4, 101, Micros(100)}});
+  // Of 100 blocks, which nobody is told of.
+  for (const CUgraphNode node : Nodes(graphs_.back())) SetCostUnseen(exec, node, Micros(100));
+  const std::vector<double> shares = SharesOf(a, Micros(200), b, exec);
+  EXPECT_LE(shares[1], 22);
+  EXPECT_GE(shares[1], 16);
+}
+
 // A capped tenant's kernels of one block more than SMs, that take 0.1 and 3 ms in turns, beside another's graph: what is late is
 // its own, not the graph's.
 TEST_F(OverlappingGraphTest, ACapHoldsForKernelsThatVaryBesideAGraph) {

@@ -66,6 +66,9 @@ TEST(GraphFootprint, IsTheMeanOfKernelsOfLikeWidth) {
   EXPECT_FLOAT_EQ(of({0.8f, 2.5f}), 2 * (0.8f + 2.5f / 3) / 2);
   EXPECT_EQ(of({1, 1.01f}),
             1);  // all but one of the SMs are left by half of the one that need not be short
+  EXPECT_EQ(of({1.01f, 1.01f}), 1);  // nor of all
+  EXPECT_EQ(of({1.49f, 1.49f}), 1);
+  EXPECT_FLOAT_EQ(of({1.5f, 1.5f}), 1.5f);
   EXPECT_EQ(of({0.25f, 0.75f}), 1);  // as long as the others the wide one need not be
   EXPECT_EQ(of({0.5f, 0}), 1);
   EXPECT_EQ(of({0.25f}, 1), 1);  // a copy
