@@ -94,8 +94,13 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, bool calibrates,
   const bool looks = graph && work.kernels != nullptr && cost.known &&
                      (!cost.settled || calibrates || work.parts <= kFewKernels);
   std::vector<float> parts;
+  bool forgets = graph && !cost.known;
   try {
-    if (looks) parts = PartsOf(*tenant.costs, work.kernels->Find(work.executable), cost.cost_ns);
+    if (looks) {
+      const std::vector<uint64_t> kernels = work.kernels->Find(work.executable);
+      parts = PartsOf(*tenant.costs, kernels, cost.cost_ns);
+      forgets = kernels.empty();
+    }
   } catch (const std::bad_alloc&) {
     // They count as equally long.
   }
@@ -106,7 +111,8 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, bool calibrates,
   const Verdict verdict = engine.WaitForGrant(tenant, request, [&](uint32_t number, Time now) {
     engine.mu.AssertHeld();
     launch = number;
-    if (looks || (graph && !cost.known)) engine.KeepParts(tenant, cost.entry, std::move(parts));
+    // Parts that do not add up this time leave those from before in place.
+    if (forgets || !parts.empty()) engine.KeepParts(tenant, cost.entry, std::move(parts));
     passed = tenant.passing && tenant.passed_launch == number;
     if (stream.markers_pending == 0 && stream.unmarked == 0 && !stream.marking) {
       start = engine.NewMarker(stream);
@@ -184,13 +190,16 @@ void Gate::CompleteSlow(const Admission& admission, bool submitted) {
 
 void Engine::Impl::KeepParts(TenantState& tenant, uint32_t entry, std::vector<float> parts) {
   const uint32_t base = tenant.costs->base(entry);
-  tenant.graph_parts.erase(base);  // of another that had the entry, or what was known before
+  std::map<uint32_t, GraphLengths>& all = tenant.graph_parts;
+  all.erase(base);  // of another that had the entry, or what was known before
   if (parts.empty() || base == meter::CostModel::kCatchAll) return;
-  while (tenant.graph_parts.size() >= kMostGraphs) {
-    tenant.graph_parts.erase(tenant.graph_parts.begin());
+  while (all.size() >= kMostGraphs) {
+    all.erase(std::min_element(all.begin(), all.end(), [](const auto& a, const auto& b) {
+      return a.second.kept < b.second.kept;
+    }));
   }
   try {
-    tenant.graph_parts.emplace(base, std::move(parts));
+    all.emplace(base, GraphLengths{std::move(parts), ++tenant.graph_parts_kept});
   } catch (const std::bad_alloc&) {
     // They count as equally long.
   }

@@ -133,8 +133,8 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now, Time until) {
     const float* lengths = nullptr;  // of its parts, where they are known
     if (record.graph && parts > 1) [[unlikely]] {
       const auto known = tenant.graph_parts.find(tenant.costs->base(record.entry));
-      const bool found = known != tenant.graph_parts.end() && known->second.size() == parts;
-      lengths = found ? known->second.data() : nullptr;
+      const bool found = known != tenant.graph_parts.end() && known->second.parts.size() == parts;
+      lengths = found ? known->second.parts.data() : nullptr;
     }
     try {
       for (uint32_t part = 0; part < commands; ++part) {

@@ -11,22 +11,32 @@ constexpr float kAlike = 0.3f;
 
 }  // namespace
 
+void GraphKernels::Forget(const void* executable) {
+  const auto found = graphs_.find(executable);
+  if (found == graphs_.end()) return;
+  kept_ -= found->second.keys.size() + kWordsPerGraph;
+  asked_.erase(found->second.place);
+  graphs_.erase(found);
+}
+
 void GraphKernels::Put(const void* executable, std::vector<uint64_t> keys) {
   const base::MutexLock lock(&mutex_);
-  if (const auto found = keys_.find(executable); found != keys_.end()) {
-    kept_ -= found->second.size();
-    keys_.erase(found);
-  }
-  const size_t more = keys.size();
-  if (more == 0 || kept_ + more > kMostKept) return;
-  keys_.emplace(executable, std::move(keys));
+  Forget(executable);
+  const size_t more = keys.size() + kWordsPerGraph;
+  if (keys.empty() || more > kMostKept) return;
+  while (kept_ + more > kMostKept) Forget(asked_.back());
+  std::list<const void*> place = {executable};
+  graphs_.emplace(executable, Graph{std::move(keys), place.begin()});
+  asked_.splice(asked_.begin(), place);  // its iterator stays
   kept_ += more;
 }
 
 std::vector<uint64_t> GraphKernels::Find(const void* executable) const {
   const base::MutexLock lock(&mutex_);
-  const auto found = keys_.find(executable);
-  return found != keys_.end() ? found->second : std::vector<uint64_t>();
+  const auto found = graphs_.find(executable);
+  if (found == graphs_.end()) return {};
+  asked_.splice(asked_.begin(), asked_, found->second.place);
+  return found->second.keys;
 }
 
 std::vector<float> PartsOf(const meter::CostModel& costs, const std::vector<uint64_t>& kernels,

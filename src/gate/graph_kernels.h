@@ -7,13 +7,14 @@
 //   work.kernels = &kernels, work.executable = executable;      // when it is launched
 //   std::vector<float> lengths = PartsOf(costs, kernels.Find(executable), cost_ns);  // seldom: by the gate's slow way
 //
-// Bounded: 8 bytes for each kernel of a graph of up to CostModel::kMostParts, and kMostKept of all graphs together; of others
-// nothing is known. Threading: thread-safe.
+// Bounded: 8 bytes for each kernel of a graph of up to CostModel::kMostParts and kWordsPerGraph for the graph, kMostKept words of
+// all graphs together (2 MiB); then those that nobody asked about for the longest are forgotten. Threading: thread-safe.
 #ifndef GPUSHARE_GATE_GRAPH_KERNELS_H_
 #define GPUSHARE_GATE_GRAPH_KERNELS_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <map>
 #include <vector>
 
@@ -40,15 +41,24 @@ inline std::vector<uint64_t> KernelKeysOf(const driver::GraphContents& graph) {
 class GraphKernels {
  public:
   static constexpr size_t kMostKept = size_t{1} << 18;
+  static constexpr size_t kWordsPerGraph =
+      24;  // the nodes of the map and of the list, and what an allocation costs
 
   // None: it is forgotten, and so is what had the handle before. May throw bad_alloc, then it is too.
   void Put(const void* executable, std::vector<uint64_t> keys);
   std::vector<uint64_t> Find(const void* executable) const;
 
  private:
+  struct Graph {
+    std::vector<uint64_t> keys;
+    std::list<const void*>::iterator place;  // in asked_
+  };
+  void Forget(const void* executable) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   mutable base::Mutex mutex_;
-  size_t kept_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<const void*, std::vector<uint64_t>> keys_ ABSL_GUARDED_BY(mutex_);
+  size_t kept_ ABSL_GUARDED_BY(mutex_) = 0;  // words
+  std::map<const void*, Graph> graphs_ ABSL_GUARDED_BY(mutex_);
+  mutable std::list<const void*> asked_ ABSL_GUARDED_BY(mutex_);  // the last first
 };
 
 // What part of the time of a graph that takes `cost_ns` each of its kernels has. None where one of them was never measured by

@@ -137,6 +137,11 @@ struct GrantRequest {
   Nanos longest_hold = kNoBound;
 };
 
+struct GraphLengths {
+  std::vector<float> parts;
+  uint64_t kept = 0;  // when, counted: the oldest make room
+};
+
 struct TenantState {
   TenantState(Engine::Impl& owner, std::string tenant_name);
 
@@ -180,7 +185,8 @@ struct TenantState {
   uint32_t passed_launch = 0;  // the number of the last
   bool passing = false;        // it is not in the books yet
   // Of graphs, by their keys' entries: which part of its time each kernel has, where that is known.
-  std::map<uint32_t, std::vector<float>> graph_parts;
+  std::map<uint32_t, GraphLengths> graph_parts;
+  uint64_t graph_parts_kept = 0;  // so many times
   std::array<CopyLimit, 2> copies;
   std::array<std::atomic<bool>, 2> limits_copies{};
   std::array<CopyLine::Turn, 2> copy_turns;

@@ -63,17 +63,29 @@ TEST(GraphKernels, GivesBackWhatWasPutAndForgets) {
   EXPECT_EQ(kernels.Find(ExecOf(2)), (std::vector<uint64_t>{9}));
 }
 
-TEST(GraphKernels, KeepsNoMoreThanItMay) {
+TEST(GraphKernels, ForgetsWhatNobodyAskedAboutForTheLongest) {
   GraphKernels kernels;
   const std::vector<uint64_t> many(CostModel::kMostParts, 3);
-  const uintptr_t fit = GraphKernels::kMostKept / CostModel::kMostParts;
-  for (uintptr_t i = 1; i <= fit + 10; ++i) kernels.Put(ExecOf(i), many);
-  EXPECT_EQ(kernels.Find(ExecOf(fit)), many);
-  EXPECT_TRUE(kernels.Find(ExecOf(fit + 1)).empty());
-  kernels.Put(ExecOf(fit), {1, 2});  // what is there before makes room
-  kernels.Put(ExecOf(1), {});
-  kernels.Put(ExecOf(fit + 1), many);
-  EXPECT_EQ(kernels.Find(ExecOf(fit + 1)), many);
+  constexpr uintptr_t kFit =
+      GraphKernels::kMostKept / (CostModel::kMostParts + GraphKernels::kWordsPerGraph);
+  for (uintptr_t i = 1; i <= kFit; ++i) kernels.Put(ExecOf(i), many);
+  EXPECT_EQ(kernels.Find(ExecOf(1)), many);
+  kernels.Put(ExecOf(kFit + 1), many);
+  EXPECT_EQ(kernels.Find(ExecOf(1)), many);
+  EXPECT_TRUE(kernels.Find(ExecOf(2)).empty());
+  EXPECT_EQ(kernels.Find(ExecOf(3)), many);
+  EXPECT_EQ(kernels.Find(ExecOf(kFit + 1)), many);
+  kernels.Put(ExecOf(kFit + 1), {});  // makes room
+  kernels.Put(ExecOf(2), many);
+  EXPECT_EQ(kernels.Find(ExecOf(4)), many);
+}
+
+TEST(GraphKernels, CountsTheGraphsBesideTheirKernels) {
+  GraphKernels kernels;
+  constexpr uintptr_t kFit = GraphKernels::kMostKept / (1 + GraphKernels::kWordsPerGraph);
+  for (uintptr_t i = 1; i <= kFit + 1; ++i) kernels.Put(ExecOf(i), {7});
+  EXPECT_TRUE(kernels.Find(ExecOf(1)).empty());
+  EXPECT_FALSE(kernels.Find(ExecOf(2)).empty());
 }
 
 class PartsOfTest : public ::testing::Test {
