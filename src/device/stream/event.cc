@@ -55,9 +55,16 @@ absl::StatusOr<Nanos> Event::Since(const Event& start) const {
 
 absl::StatusOr<std::shared_ptr<Graph>> Graph::Instantiate(std::shared_ptr<VirtualDevice> device,
                                                           driver::Graph graph) {
+  Gpu& gpu = device->gpu();
+  const driver::Driver& driver = gpu.driver();
+  // Whatever throws below: the captured graph is the driver's, and nobody else has it.
+  struct Captured {
+    const driver::Driver& driver;
+    driver::Graph graph;
+    ~Captured() { static_cast<void>(driver.DestroyGraph(graph)); }
+  };
+  const Captured captured{driver, graph};
   const std::shared_ptr<Graph> made(new Graph(std::move(device)));
-  const driver::Driver& driver = made->device_->gpu().driver();
-  Gpu& gpu = made->device_->gpu();
   const driver::GraphContents contents = driver.ContentsOf(graph);
   const gate::GraphParts::Parts parts = {
       contents.commands, gate::GraphFootprint(contents, [&gpu](const driver::GraphKernel& kernel) {
@@ -76,7 +83,6 @@ absl::StatusOr<std::shared_ptr<Graph>> Graph::Instantiate(std::shared_ptr<Virtua
       // They count as equally long; the graph is there all the same.
     }
   }
-  static_cast<void>(driver.DestroyGraph(graph));
   GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(result, "cuGraphInstantiate"));
   return made;
 }
