@@ -12,9 +12,43 @@
 #include <new>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
+#include "base/sync.h"
 #include "driver/driver.h"
 
 namespace gpushare::device {
+
+// What a function on the host holds until it is called. Behind a fault it never is, and no driver says so: then it is kept
+// here, for the life of the process.
+class Untold {
+ public:
+  Untold() {
+    List& all = All();
+    base::MutexLock lock(&all.mutex);
+    next_ = all.first;
+    if (next_ != nullptr) next_->previous_ = this;
+    all.first = this;
+  }
+  ~Untold() {
+    List& all = All();
+    base::MutexLock lock(&all.mutex);
+    (previous_ != nullptr ? previous_->next_ : all.first) = next_;
+    if (next_ != nullptr) next_->previous_ = previous_;
+  }
+  Untold(const Untold&) = delete;
+  Untold& operator=(const Untold&) = delete;
+
+ private:
+  struct List {
+    base::Mutex mutex;
+    Untold* first ABSL_GUARDED_BY(mutex) = nullptr;
+  };
+  static List& All() {
+    static List* const all = new List;
+    return *all;
+  }
+  Untold *previous_ = nullptr, *next_ = nullptr;
+};
 
 // `tell` runs on a thread of the driver's, which may not call it, and does not throw. Not at all (false) on a stream that
 // captures, and where the host or the driver has no room for it: who waits looks from time to time. The stream's context
@@ -26,11 +60,15 @@ bool TellBehind(const driver::Driver& driver, driver::Stream native, Tell tell) 
       capture != driver::Driver::Capture::kNone) {
     return false;
   }
-  std::unique_ptr<Tell> token(new (std::nothrow) Tell(std::move(tell)));
+  struct Token : Untold {
+    explicit Token(Tell&& what) : tell(std::move(what)) {}
+    Tell tell;
+  };
+  std::unique_ptr<Token> token(new (std::nothrow) Token(std::move(tell)));
   if (token == nullptr) return false;
   const auto call = [](void* argument) {
-    const std::unique_ptr<Tell> now(static_cast<Tell*>(argument));
-    (*now)();
+    const std::unique_ptr<Token> now(static_cast<Token*>(argument));
+    now->tell();
   };
   if (driver.LaunchHost(native, call, token.get()) != driver::Result::kSuccess) return false;
   static_cast<void>(token.release());
