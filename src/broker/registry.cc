@@ -51,9 +51,7 @@ absl::Status Registry::NoGpu(const std::string& uuid) const {
 absl::StatusOr<Registry::Gpu*> Registry::FindGpu(const ipc::OpenGpu& open, Time now,
                                                  Changed& changed) {
   if (const auto at = gpus_.find(open.uuid); at != gpus_.end()) return at->second.get();
-  if (knows_gpus_) {
-    return NoGpu(open.uuid);
-  }
+  if (knows_gpus_) return NoGpu(open.uuid);
   if (gpus_.size() >= kMostNamedGpus) ForgetUnusedGpus(now, changed);
   if (open.uuid.empty() || open.uuid.size() > kMostUuid || open.memory == 0 ||
       open.memory > kMostMemory || gpus_.size() >= kMostNamedGpus) {

@@ -131,7 +131,7 @@ absl::StatusOr<Registry::Tenant*> Registry::TenantFor(const Credentials& who,
         NamesOf([&who](const Tenant& tenant) { return tenant.listed && May(tenant.config, who); });
     return absl::NotFoundError(absl::StrCat(
         "there is no tenant '", name, "': add it to the configuration, or allow 'unlisted' ones",
-        own.empty() ? "" : "; user ", own.empty() ? "" : absl::StrCat(who.uid, " may be ", own)));
+        own.empty() ? "" : absl::StrCat("; user ", who.uid, " may be ", own)));
   }
   GPUSHARE_RETURN_IF_ERROR(spec::ValidateTenantName(name));
   GPUSHARE_RETURN_IF_ERROR(MayBeOwn(hello.spec));

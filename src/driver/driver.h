@@ -83,6 +83,7 @@ struct GraphContents {
   std::vector<GraphKernel> kernels;
   bool all_kernels =
       true;  // there are no others (in bodies of conditional nodes, or the driver does not say)
+  bool IsOfKernelsAlone() const { return all_kernels && kernels.size() == commands; }
 };
 
 struct OpenOptions {

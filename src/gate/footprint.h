@@ -73,7 +73,7 @@ inline float FootprintOfAll(absl::Span<const float> kernels) {
 // Of a graph. 1 also where its kernels are not known, or it has commands besides. `of(kernel)`: 1 where that is not known.
 inline float GraphFootprint(const driver::GraphContents& graph,
                             absl::FunctionRef<float(const driver::GraphKernel&)> of) {
-  if (!graph.all_kernels || graph.kernels.size() != graph.commands) return 1;
+  if (!graph.IsOfKernelsAlone()) return 1;
   std::vector<float> kernels;
   kernels.reserve(graph.kernels.size());
   for (const driver::GraphKernel& kernel : graph.kernels) kernels.push_back(of(kernel));

@@ -29,8 +29,7 @@ namespace gpushare::gate {
 // The keys of its kernels in their order; none where it has something besides.
 inline std::vector<uint64_t> KernelKeysOf(const driver::GraphContents& graph) {
   std::vector<uint64_t> keys;
-  if (!graph.all_kernels || graph.kernels.size() != graph.commands) return keys;
-  if (!meter::CostModel::InParts(graph.commands)) return keys;
+  if (!graph.IsOfKernelsAlone() || !meter::CostModel::InParts(graph.commands)) return keys;
   keys.reserve(graph.kernels.size());
   for (const driver::GraphKernel& kernel : graph.kernels) {
     keys.push_back(KernelKey(kernel.function, kernel.shape));

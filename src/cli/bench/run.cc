@@ -150,7 +150,6 @@ absl::StatusOr<harness::ResultsFile> OpenResults(const std::string& path) {
   return harness::ResultsFile::Open(path);
 }
 
-// Of results that could not all be written: what is there all the same.
 // What sentences without intervals are good for.
 std::string HowItWasMade(const BenchOptions& options, const harness::Results& results,
                          size_t turns) {
@@ -168,6 +167,7 @@ std::string HowItWasMade(const BenchOptions& options, const harness::Results& re
   return text;
 }
 
+// Of results that could not all be written: what is there all the same.
 absl::Status Incomplete(const absl::Status& why, size_t written) {
   return absl::UnavailableError(absl::StrCat(why.message(), "; it ended there, and ", written,
                                              written == 1 ? " run is" : " runs are",

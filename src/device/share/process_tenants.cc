@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/share/process_tenants.h"
 
+#include <algorithm>
 #include <map>
 
 #include "absl/base/thread_annotations.h"
@@ -29,17 +30,14 @@ Tenants& All() {
 absl::Status EnterProcess(const Tenant& tenant, bool alone) {
   Tenants& all = All();
   base::MutexLock lock(&all.mutex);
-  const Tenant* other = nullptr;
-  for (const auto& [who, count] : all.devices) {
-    if (who != &tenant) other = who;
-    if (other != nullptr) break;
-  }
-  if (other != nullptr && (alone || all.alone > 0)) {
+  const auto other = std::find_if(all.devices.begin(), all.devices.end(),
+                                  [&](const auto& each) { return each.first != &tenant; });
+  if (other != all.devices.end() && (alone || all.alone > 0)) {
     return absl::FailedPreconditionError(
         absl::StrCat("tenant ", Quoted(tenant.name()), ": ",
                      alone ? "isolation=process asks for a process without other tenants, and "
                            : "this process is kept for one tenant by isolation=process, and ",
-                     Quoted(other->name()),
+                     Quoted(other->first->name()),
                      " has a virtual device in it; start another process, or close that one"));
   }
   ++all.devices[&tenant];

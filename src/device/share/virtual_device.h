@@ -59,8 +59,9 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   // Streams that are gone, with work that goes on.
   Unfinished& unfinished() { return has_context_ ? own_unfinished_ : raw_gpu_->unfinished(); }
   quota::Account& account() const { return *account_; }
-  // Whether that is of a quota of its own, and not of what the quotas leave.
-  bool has_process() const { return isolation_ == GPUSHARE_ISOLATION_PROCESS; }  // of its own
+  // Whether it is of isolation `process`.
+  bool has_process() const { return isolation_ == GPUSHARE_ISOLATION_PROCESS; }
+  // Whether the account is of a quota of its own, and not of what the quotas leave.
   bool has_quota() const { return own_account_ != nullptr && own_account_->parent() == nullptr; }
 
   absl::Status Resize(const gpushare_spec& change);
