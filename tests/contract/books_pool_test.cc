@@ -523,12 +523,18 @@ TEST_F(BooksPool, WhatACaptureThatEndsLetsThroughIsPaidFor) {
   EXPECT_LE(account_->charged(), kMiB);
 }
 
-TEST_F(BooksPool, ABufferKeepsExternalMemory) {
+// A file that stands for another interface's memory.
+CUDA_EXTERNAL_MEMORY_HANDLE_DESC Exported(uint64_t bytes) {
   CUDA_EXTERNAL_MEMORY_HANDLE_DESC file{};
   file.type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD;
   file.handle.fd = memfd_create("exporter", MFD_CLOEXEC);
-  file.size = 3 * kMiB;
-  ASSERT_EQ(ftruncate(file.handle.fd, 3 * kMiB), 0);
+  file.size = bytes;
+  EXPECT_EQ(ftruncate(file.handle.fd, static_cast<off_t>(bytes)), 0);
+  return file;
+}
+
+TEST_F(BooksPool, ABufferKeepsExternalMemory) {
+  CUDA_EXTERNAL_MEMORY_HANDLE_DESC file = Exported(3 * kMiB);
   CUexternalMemory memory = nullptr, again = nullptr;
   const int twin = dup(file.handle.fd);
   ASSERT_TRUE(books_->ImportExternalMemory(payer(), &memory, &file).ok());
@@ -553,11 +559,7 @@ TEST_F(BooksPool, ABufferKeepsExternalMemory) {
 }
 
 TEST_F(BooksPool, AMappedArrayKeepsExternalMemory) {
-  CUDA_EXTERNAL_MEMORY_HANDLE_DESC file{};
-  file.type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD;
-  file.handle.fd = memfd_create("exporter", MFD_CLOEXEC);
-  file.size = 3 * kMiB;
-  ASSERT_EQ(ftruncate(file.handle.fd, 3 * kMiB), 0);
+  CUDA_EXTERNAL_MEMORY_HANDLE_DESC file = Exported(3 * kMiB);
   CUexternalMemory memory = nullptr;
   ASSERT_TRUE(books_->ImportExternalMemory(payer(), &memory, &file).ok());
   CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC part{};

@@ -61,6 +61,14 @@ class PurseTest : public ::testing::Test {
     }
     return nullptr;
   }
+  // By another thread, under the lock.
+  template <typename What>
+  void OfAnother(const What& what) {
+    std::thread([&] {
+      const base::MutexLock lock(&mutex_);
+      what();
+    }).join();
+  }
   static uint64_t Charge(uint64_t ns) { return ns << TenantPage::kLaunchBits; }
   uint64_t Credit() { return TenantPage::CreditOf(purse_.Look()); }
   uint32_t Launches() { return TenantPage::LaunchOf(purse_.Look()); }
@@ -284,12 +292,6 @@ TEST_F(PurseTest, ItsSumDoesNotRunOver) {
 TEST_F(PurseTest, WhatIsTakenOutMeanwhile) {
   Pocket* const pocket = GetPocket();
   ASSERT_NE(pocket, nullptr);
-  const auto of_another = [&](const auto& what) {
-    std::thread([&] {
-      const base::MutexLock lock(&mutex_);
-      what();
-    }).join();
-  };
   const auto store = [&](uint64_t ns) {
     const uint64_t before = pocket->spent;
     pocket->spent = before + Charge(ns) + 1;
@@ -297,21 +299,21 @@ TEST_F(PurseTest, WhatIsTakenOutMeanwhile) {
   };
   // Late: it is not paid, and never was.
   purse_.Add(100);
-  of_another([&] { EXPECT_EQ(purse_.TakeAll(), 100u); });
+  OfAnother([&] { EXPECT_EQ(purse_.TakeAll(), 100u); });
   uint64_t before = store(30);
   EXPECT_EQ(purse_.Look(), 0u);
-  of_another([&] { EXPECT_EQ(purse_.TakeAll(), 0u); });
+  OfAnother([&] { EXPECT_EQ(purse_.TakeAll(), 0u); });
   EXPECT_FALSE(purse_.Claim(*pocket, before));
   EXPECT_EQ(purse_.Look(), 0u);
   // Seen: it is.
   purse_.Add(100);
   before = store(30);
-  of_another([&] { EXPECT_EQ(purse_.TakeAll(), 70u); });
+  OfAnother([&] { EXPECT_EQ(purse_.TakeAll(), 70u); });
   EXPECT_TRUE(purse_.Claim(*pocket, before));
   EXPECT_EQ(purse_.Look(), 1u);
   // Late, and paid by what came since; or not by so much.
   purse_.Add(100);
-  of_another([&] { EXPECT_EQ(purse_.TakeAll(), 100u); });
+  OfAnother([&] { EXPECT_EQ(purse_.TakeAll(), 100u); });
   before = store(30);
   purse_.Add(29);
   EXPECT_EQ(Credit(), 29u);
@@ -321,11 +323,11 @@ TEST_F(PurseTest, WhatIsTakenOutMeanwhile) {
   EXPECT_EQ(Credit(), 20u);
   EXPECT_EQ(Launches(), 2u);
   // Late, and another thread has come for good: its number is that one's.
-  of_another([&] { EXPECT_EQ(purse_.TakeAll(), 20u); });
+  OfAnother([&] { EXPECT_EQ(purse_.TakeAll(), 20u); });
   before = store(30);
   purse_.Add(10);
   uint32_t launch = 0;
-  of_another([&] { EXPECT_TRUE(purse_.Spend(10, &launch)); });
+  OfAnother([&] { EXPECT_TRUE(purse_.Spend(10, &launch)); });
   EXPECT_EQ(launch, 2u);
   EXPECT_EQ(purse_.holder(), nullptr);
   EXPECT_FALSE(purse_.Claim(*pocket, before));
@@ -413,24 +415,18 @@ TEST_F(PurseTest, NothingIsSpentTwiceOrLost) {
 TEST_F(PurseTest, WhatIsStoppedIsTakenOrThereAsItWas) {
   Pocket* const pocket = GetPocket();
   ASSERT_NE(pocket, nullptr);
-  const auto of_another = [&](const auto& what) {
-    std::thread([&] {
-      const base::MutexLock lock(&mutex_);
-      what();
-    }).join();
-  };
   uint64_t word = 0;
-  EXPECT_FALSE(purse_.StopSpending());                       // its own it need not stop
-  of_another([&] { EXPECT_FALSE(purse_.StopSpending()); });  // there is nothing
+  EXPECT_FALSE(purse_.StopSpending());                      // its own it need not stop
+  OfAnother([&] { EXPECT_FALSE(purse_.StopSpending()); });  // there is nothing
   purse_.Add(100);
-  of_another([&] {
+  OfAnother([&] {
     EXPECT_TRUE(purse_.StopSpending());
     purse_.LetSpend();
     purse_.LetSpend();  // once
     EXPECT_EQ(Credit(), 100u);
   });
   EXPECT_TRUE(pocket->Spend(Charge(10), &word));
-  of_another([&] {
+  OfAnother([&] {
     EXPECT_TRUE(purse_.StopSpending());
     base::ProcessBarrier();
     EXPECT_EQ(purse_.TakeAll(), 90u);
@@ -440,7 +436,7 @@ TEST_F(PurseTest, WhatIsStoppedIsTakenOrThereAsItWas) {
   // Between the two looks at the limit: what was stored before the barrier is paid, and told so, whether the rest is taken...
   purse_.Add(100);
   uint64_t before = pocket->spent;
-  of_another([&] {
+  OfAnother([&] {
     EXPECT_TRUE(purse_.StopSpending());
     pocket->spent = before + Charge(30) + 1;
     base::ProcessBarrier();
@@ -450,7 +446,7 @@ TEST_F(PurseTest, WhatIsStoppedIsTakenOrThereAsItWas) {
   // ... or not.
   purse_.Add(100);
   before = pocket->spent;
-  of_another([&] {
+  OfAnother([&] {
     EXPECT_TRUE(purse_.StopSpending());
     pocket->spent = before + Charge(30) + 1;
     purse_.LetSpend();
@@ -459,7 +455,7 @@ TEST_F(PurseTest, WhatIsStoppedIsTakenOrThereAsItWas) {
   EXPECT_EQ(Credit(), 70u);
   EXPECT_EQ(Launches(), 3u);
   // Stored after it was read: it is not paid, and never was.
-  of_another([&] {
+  OfAnother([&] {
     EXPECT_TRUE(purse_.StopSpending());
     base::ProcessBarrier();
     EXPECT_EQ(purse_.TakeAll(), 70u);
@@ -471,7 +467,7 @@ TEST_F(PurseTest, WhatIsStoppedIsTakenOrThereAsItWas) {
   // Of who has ended nobody has to pass a barrier.
   purse_.Add(100);
   pocket->Leave();
-  of_another([&] {
+  OfAnother([&] {
     EXPECT_FALSE(purse_.StopSpending());
     EXPECT_EQ(purse_.TakeAll(), 100u);
   });
