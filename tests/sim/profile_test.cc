@@ -108,6 +108,12 @@ TEST_F(ProfileTest, ARefusalNamesTheLineTheKeyAndWhatIsAllowed) {
   EXPECT_EQ(Refused(head + "  name: \"\\u0041\"\n"),
             "3: name: of what a backslash may stand before, quotes and backslashes alone are read");
   EXPECT_EQ(Refused(head + "  name: *anchor\n"), "3: name: wants double quotes around '*anchor'");
+  for (const std::string nothing : {"~", "null", "Null", "NULL"}) {  // in YAML no text
+    EXPECT_EQ(Refused(head + "  name: " + nothing + "\n"),
+              "3: name: wants double quotes around '" + nothing + "'");
+  }
+  EXPECT_EQ(Refused(head + "  null: \"H200\"\n"),
+            "3: 'null: \"H200\"' is not of the form 'key: value'");
   // What is for people is read as far as to know where it ends.
   EXPECT_EQ(Refused("profile: 1\nfrom:\n  gpu: '\"H200'\nsettings:\n"),
             "3: gpu: wants double quotes around ''\"H200''");

@@ -33,8 +33,13 @@ std::string Shown(std::string_view text) {
   return shown + (text.size() > kMost ? "...'" : "'");
 }
 
+// What YAML takes for no text at all.
+bool IsNothing(std::string_view text) {
+  return text == "~" || text == "null" || text == "Null" || text == "NULL";
+}
+
 bool IsKey(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+  return !text.empty() && !IsNothing(text) && std::all_of(text.begin(), text.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
   });
 }
@@ -49,7 +54,7 @@ std::string Unquote(std::string_view text, std::string* value) {
     const bool special =
         !value->empty() &&
         (kOfYaml.find(value->front()) != kOfYaml.npos || value->find(": ") != value->npos ||
-         value->back() == ':' || value->find('\t') != value->npos);
+         value->back() == ':' || value->find('\t') != value->npos || IsNothing(*value));
     return special ? "wants double quotes around " + Shown(*value) : std::string();
   }
   for (size_t i = 1; i < text.size(); ++i) {
