@@ -120,7 +120,7 @@ absl::StatusOr<Registry::Share*> Registry::ShareOf(Tenant& tenant, Gpu& gpu, Tim
   }
   gpu.guaranteed += share->limits.compute.guarantee;
   gpu.unpromised.SetLimit(gpu.capacity - std::min(gpu.promised, gpu.capacity), changed);
-  share->time = gpu.time.AddTenant(share->limits.compute, now);
+  share->time = gpu.time.AddTenant(share->limits.compute, now, &tenant.collective);
   gpu.time.Suspend(share->time, tenant.suspended, now, changed);
   share->copies.SetLimits(share->limits, now, changed);
   return (gpu.shares[tenant.name] = std::move(share)).get();

@@ -31,6 +31,7 @@
 #include "absl/status/statusor.h"
 #include "base/time.h"
 #include "broker/audit.h"
+#include "broker/collective.h"
 #include "broker/config.h"
 #include "broker/copy_book.h"
 #include "broker/memory_book.h"
@@ -80,6 +81,7 @@ class Registry {
     bool suspended = false, draining = false;
     int sessions = 0;
     bool numbered = false;  // named by the broker: nobody comes back as it
+    Collective collective;  // of its processes on several GPUs
     // Of one that is dormant: when something of it may be forgotten, and whether an operator has ordered something.
     Time look_at = kNever;
     bool ordered = false;

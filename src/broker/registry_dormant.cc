@@ -32,7 +32,7 @@ Registry::Share* Registry::DormantShareOf(Tenant& tenant, Gpu& gpu, Time now, Ch
   share->tenant = &tenant;
   share->gpu = &gpu;
   share->dormant = true;
-  share->time = gpu.time.AddTenant(share->limits.compute, now);
+  share->time = gpu.time.AddTenant(share->limits.compute, now, &tenant.collective);
   gpu.time.Suspend(share->time, tenant.suspended, now, changed);
   return share.get();
 }

@@ -54,9 +54,12 @@ int64_t ChargedInFlight(const TimeBook::Member& member) {
 TimeBook::TimeBook(const Options& options)
     : options_(options), arbiter_(ArbiterOptionsOf(options)) {}
 
-TimeBook::Tenant* TimeBook::AddTenant(const sched::TenantLimits& limits, Time now) {
+TimeBook::Tenant* TimeBook::AddTenant(const sched::TenantLimits& limits, Time now,
+                                      Collective* collective) {
   Tenant& tenant = tenants_.emplace_back();
   tenant.limits = limits;
+  tenant.collective = collective;
+  if (collective != nullptr) tenant.side = collective->Enter();
   tenant.id = arbiter_.Add(limits, now);
   by_id_[tenant.id] = &tenant;
   return &tenant;
@@ -72,6 +75,7 @@ void TimeBook::Update(Tenant* tenant, const sched::TenantLimits& limits, Time no
 }
 
 void TimeBook::RemoveTenant(Tenant* tenant, Time now) {
+  if (tenant->collective != nullptr) tenant->collective->Leave(tenant->side);
   arbiter_.Remove(tenant->id, now);
   by_id_.erase(tenant->id);
   tenants_.remove_if([tenant](const Tenant& other) { return &other == tenant; });
@@ -293,7 +297,7 @@ void TimeBook::Lapse(Member& member, Time now) {
 // ---- What is granted
 
 void TimeBook::Ask(Tenant& tenant, Time now) {
-  const bool wants = !tenant.line.empty() && !tenant.suspended;
+  const bool wants = !tenant.line.empty() && !tenant.suspended && !tenant.held;
   if (wants == tenant.blocked) return;
   if (wants) {
     arbiter_.Block(tenant.id, options_.quantum, false, now);
@@ -319,7 +323,8 @@ void TimeBook::Give(Tenant& tenant, const sched::Grant& grant, Time now, Changed
 
 bool TimeBook::SetClosed(Member& member, bool closed, Changed& changed) {
   const bool begins = closed && !member.closed;
-  if (begins && (member.waiting || member.charged_ns > 0)) ++member.tenant->preempted;
+  if (begins && !member.tenant->held && (member.waiting || member.charged_ns > 0))
+    ++member.tenant->preempted;
   member.closed = closed;
   SetFlags(*member.seat, ipc::LimitsPage::kClosed, closed ? uint32_t{ipc::LimitsPage::kClosed} : 0u,
            changed);
@@ -337,7 +342,10 @@ Time TimeBook::Look(Time now, Changed& changed) {
     }
   }
   bool waits = false;
+  Time passes = kNever;
   for (Tenant& tenant : tenants_) {
+    Say(tenant, now);
+    passes = std::min(passes, PassHeld(tenant, now, changed));
     Ask(tenant, now);
     waits |= tenant.blocked;
   }
@@ -355,7 +363,8 @@ Time TimeBook::Look(Time now, Changed& changed) {
   }
   for (Member& member : members_) {
     const sched::TenantLimits& limits = member.tenant->limits;
-    const bool closed = !Bypasses(*member.tenant) && arbiter_.Closed(limits.band, now);
+    const bool closed =
+        !Bypasses(*member.tenant) && (member.tenant->held || arbiter_.Closed(limits.band, now));
     begins |= SetClosed(member, closed, changed);
     const bool below = high && limits.band != sched::Band::kHigh;
     SetFlags(*member.seat, ipc::LimitsPage::kBelow, below ? uint32_t{ipc::LimitsPage::kBelow} : 0u,
@@ -373,6 +382,7 @@ Time TimeBook::Look(Time now, Changed& changed) {
   // One that its cap has let go waits for what is in flight: that shows when these have read that they are closed, and
   // then by a look alone.
   if (arbiter_.Draining()) next = std::min(next, now + (begins ? options_.overlap : options_.look));
+  next = std::min(next, passes);
   next = std::max(next, now + options_.overlap / 2);  // whatever pages say
   if (!waits) return next;
   // The clock says when a grant is nearly used up. Where what it says has not come true, the pages will tell.

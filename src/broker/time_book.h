@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "base/time.h"
+#include "broker/collective.h"
 #include "broker/seat.h"
 #include "broker/wait_histogram.h"
 #include "sched/arbiter.h"
@@ -67,13 +68,18 @@ class TimeBook {
     WaitHistogram waits;  // of its processes in the line
     uint64_t preempted =
         0;  // grants that were kept back, or could not be had, for a higher priority
+    // With its processes on other GPUs; null: there are none.
+    Collective* collective = nullptr;
+    Collective::Side* side = nullptr;
+    bool held = false;  // for the cap of another GPU
   };
 
   TimeBook() : TimeBook(Options()) {}
   explicit TimeBook(const Options& options);
 
   // Addresses are stable. A tenant is removed when it has no members.
-  Tenant* AddTenant(const sched::TenantLimits& limits, Time now);
+  // `collective`: of the same tenant's on all GPUs; lives longer.
+  Tenant* AddTenant(const sched::TenantLimits& limits, Time now, Collective* collective = nullptr);
   void Update(Tenant* tenant, const sched::TenantLimits& limits, Time now, Changed& changed);
   void RemoveTenant(Tenant* tenant, Time now);
   // Of one without members: from when on one that is made anew would get the same. `now`: its cap is whole, and no debt
@@ -105,6 +111,10 @@ class TimeBook {
   void ReadBypass(Member& member, Time now);
   void Ask(Tenant& tenant, Time now);
   void Give(Tenant& tenant, const sched::Grant& grant, Time now, Changed& changed);
+  bool IsLate(const Tenant& tenant, Time now) const;
+  void Say(Tenant& tenant, Time now);
+  // What a cap holds of it, and others of a collective wait for. Answers when to look again.
+  Time PassHeld(Tenant& tenant, Time now, Changed& changed);
   void Lapse(Member& member, Time now);
   void SetLimits(Member& member, Changed& changed);
   // What each is to go on with if the broker ends: of its tenant's guarantee and, by weight, of what nobody is

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a tenant's time on one GPU has to do with that on others; collective.h says why.
+#include <algorithm>
+#include <utility>
+
+#include "broker/time_book.h"
+
+namespace gpushare::broker {
+namespace {
+
+// Of what passes a cap, each time.
+constexpr Nanos kLeastPassed = Micros(100);
+
+}  // namespace
+
+bool TimeBook::IsLate(const Tenant& tenant, Time now) const {
+  const int64_t at = now.time_since_epoch().count();
+  return std::any_of(members_.begin(), members_.end(), [&](const Member& member) {
+    const ipc::UsagePage& usage = *member.seat->usage;
+    if (member.tenant != &tenant || usage.time_in_flight_ns.load(kRelaxed) <= 0) return false;
+    const int64_t ends = usage.time_ends_ns.load(kRelaxed);
+    if (ends == ipc::UsagePage::kGuess) return now > member.until;
+    return ends < at - options_.overlap.count();
+  });
+}
+
+void TimeBook::Say(Tenant& tenant, Time now) {
+  if (tenant.collective == nullptr) return;
+  if (tenant.collective->sides() < 2) {
+    tenant.held = false;
+    return;
+  }
+  bool in_debt = false;
+  if (tenant.members > 0 && tenant.limits.cap < 1) {
+    const Nanos tokens = arbiter_.View(tenant.id).cap_tokens;
+    // As the arbiter has it: what is used up is worth a grant before it lets go.
+    const Nanos enough =
+        tenant.side->in_debt ? std::min(options_.quantum, tenant.limits.cap_depth / 2) : Nanos(0);
+    in_debt = tokens <= enough;
+  }
+  tenant.collective->Say(*tenant.side, IsLate(tenant, now), in_debt, now);
+  tenant.held = tenant.limits.cap < 1 && tenant.collective->HeldInStep(*tenant.side, now);
+}
+
+Time TimeBook::PassHeld(Tenant& tenant, Time now, Changed& changed) {
+  if (tenant.collective == nullptr || tenant.collective->sides() < 2) return kNever;
+  if (tenant.limits.cap >= 1 || tenant.suspended || tenant.line.empty()) return kNever;
+  if (!tenant.side->in_debt && !tenant.held) return kNever;     // it is in line for others
+  if (arbiter_.Closed(tenant.limits.band, now)) return kNever;  // it could not begin
+  // What is late on other GPUs, and when their caps are paid, a look alone can tell.
+  const Time at = tenant.collective->PassesAt(*tenant.side);
+  if (now < at) return std::min(at, now + options_.look);
+  // What others wait for is to be over before much else has begun.
+  Member& member = *tenant.line.front();
+  const int64_t wanted = member.seat->usage->time_wanted_ns.load(kRelaxed);
+  const Nanos amount = std::clamp(Nanos(wanted), kLeastPassed, options_.quantum);
+  const sched::Phase phase = arbiter_.Charge(tenant.id, amount, now);
+  tenant.collective->Passed(amount, now);
+  if (std::exchange(tenant.blocked, false)) arbiter_.Unblock(tenant.id, now);
+  Give(tenant, {.tenant = tenant.id, .amount = amount, .phase = phase}, now, changed);
+  return now + options_.overlap;
+}
+
+}  // namespace gpushare::broker
