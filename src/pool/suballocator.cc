@@ -40,7 +40,7 @@ Owner* Suballocator::FindOwner(StreamId stream) {
 uint64_t Suballocator::Allocate(uint64_t bytes, StreamId stream) {
   if (bytes == 0 || bytes > kMostBytes) return 0;
   const uint64_t granules = Granules(bytes);
-  Owner* const owner = OwnerOf(stream);
+  Owner* const owner = OwnerToTakeFrom(stream);
   if (granules <= quick_granules_) {
     Owner::SetApart& quick = owner->set_apart[ClassOf(granules)];
     int looks = kQuickLooks;
@@ -69,7 +69,7 @@ uint64_t Suballocator::AllocateAnywhere(uint64_t bytes, StreamId stream) {
   if (const uint64_t address = Allocate(bytes, stream)) return address;
   if (bytes == 0 || bytes > kMostBytes) return 0;
   const uint64_t granules = Granules(bytes);
-  Block* const block = Find(OwnerOf(stream), granules, granules <= small_granules_);
+  Block* const block = Find(OwnerToTakeFrom(stream), granules, granules <= small_granules_);
   return block == nullptr ? 0 : HandOut(block, granules, stream);
 }
 
@@ -240,6 +240,11 @@ void Suballocator::Forget(StreamId stream) {
 uint64_t Suballocator::FreesOf(StreamId stream) const {
   const auto at = owners_.find(stream);
   return at == owners_.end() ? 0 : at->second->frees;
+}
+
+bool Suballocator::HasFree(StreamId stream) const {
+  const auto at = owners_.find(stream);
+  return at != owners_.end() && at->second->free_granules != 0;
 }
 
 std::vector<StreamId> Suballocator::StreamsWithFree(StreamId but) const {

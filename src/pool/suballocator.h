@@ -24,7 +24,8 @@
 // lives long does not hold a large segment.
 //
 // Cost: constant but for Reached(), TakeIdle() and a request that has to merge what was set apart; figures
-// in docs/memory.md. Memory: about 100 bytes of the host for each block, 10 KiB for each stream.
+// in docs/memory.md. Memory: about 100 bytes of the host for each block, 12 KiB for each stream until it is forgotten:
+// of those whose end somebody tells from the first allocation on, of others from the first free in their order.
 //
 // Threading: none; the caller holds a lock, across no call of the driver. Errors: host memory that runs
 // out throws std::bad_alloc and changes nothing.
@@ -127,11 +128,15 @@ class Suballocator {
   // lock compares FreesOf() before and after: a free in between may have followed more work.
   void Reached(StreamId stream);
   uint64_t FreesOf(StreamId stream) const;
+  bool HasFree(StreamId stream) const;
   // The same for a stream of which nothing has to be known any more. Should its number come again, FreesOf() tells
   // the difference.
   void Forget(StreamId stream);
   // Streams other than `but` and nobody that have free blocks, sorted.
   std::vector<StreamId> StreamsWithFree(StreamId but) const;
+
+  // Of how many there are books.
+  size_t streams_known() const { return owners_.size() - 1; }
 
   SuballocatorStats stats() const;
 
@@ -143,6 +148,13 @@ class Suballocator {
     return latest_->stream == stream ? latest_ : FindOwner(stream);
   }
   Owner* FindOwner(StreamId stream);
+  // For who takes from it: nobody where there is none, which is made where it has to be known later that the stream is
+  // there.
+  Owner* OwnerToTakeFrom(StreamId stream) {
+    if (latest_->stream == stream) return latest_;
+    return stream < kFirstForeign || owners_.find(stream) != owners_.end() ? FindOwner(stream)
+                                                                           : nobody_;
+  }
   std::vector<Range> TakeIdle(uint64_t enough, bool small, bool large,
                               const std::vector<StreamId>& but);
   Block* Find(Owner* owner, uint64_t granules, bool large);

@@ -17,7 +17,54 @@ namespace {
 using pool::kNobody;
 using pool::StreamId;
 
+// One Hold() of a virtual device; its end may be the device's.
+class HeldDevice {
+ public:
+  explicit HeldDevice(VirtualDevice& device) : device_(device) {}
+  ~HeldDevice() { device_.Unhold(); }
+  HeldDevice(const HeldDevice&) = delete;
+  HeldDevice& operator=(const HeldDevice&) = delete;
+
+ private:
+  VirtualDevice& device_;
+};
+
 }  // namespace
+
+// ---- Segments ----
+
+template <typename Take>
+uint64_t MemoryPool::GiveBack(const Take& take, bool waits) {
+  std::vector<Range> ranges;
+  {
+    const std::lock_guard lock(lock_);
+    ranges = take();
+    // Before anybody can see that they are gone.
+    if (!ranges.empty()) giving_.fetch_add(1);
+  }
+  if (ranges.empty()) return 0;
+  const RelaxedCapture relaxed(gpu_.driver());
+  uint64_t bytes = 0;
+  for (const Range& range : ranges) {
+    bytes += range.bytes;
+    gpu_.RemoveSegment(range.base);
+    static_cast<void>(device_.Give(range.base, range.bytes, waits));
+  }
+  giving_.fetch_sub(1);
+  given_.fetch_add(1);
+  gpu_.clock().Wake(given_, INT32_MAX);
+  return bytes;
+}
+
+uint64_t MemoryPool::GiveBackIdle(uint64_t enough, bool waits, std::optional<Time> began) {
+  const std::shared_ptr<MemoryPool> self = shared_from_this();
+  return GiveBack(
+      [&] {
+        return blocks_.TakeIdle(enough,
+                                began.has_value() ? SparedSince(*began) : std::vector<StreamId>());
+      },
+      waits);
+}
 
 // ---- Allocation ----
 
@@ -122,14 +169,13 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::Grow(const VirtualDevice::Request&
   uint64_t left = 0, total = 0;
   device_.Memory(&left, &total);
   if (least.bytes > total) return device_.Take({.bytes = least.bytes});  // which says so
-  std::vector<Range> surplus;
-  {
-    const std::lock_guard lock(lock_);
-    // What streams have not come to yet would be waited for.
-    surplus = blocks_.TakeSurplus(
-        want, request.wait ? blocks_.StreamsWithFree(kNobody) : std::vector<StreamId>());
-  }
-  GiveBack(surplus, /*waits=*/true);
+  GiveBack(
+      [&] {
+        // What streams have not come to yet would be waited for.
+        return blocks_.TakeSurplus(
+            want, request.wait ? blocks_.StreamsWithFree(kNobody) : std::vector<StreamId>());
+      },
+      /*waits=*/true);
 
   for (;;) {
     const uint32_t given = given_.load();
@@ -171,6 +217,18 @@ void MemoryPool::MarkForeign(const MemoryOrder& order, StreamId id) {
     ++foreign.marking;
     stream = foreign.stream;
   }
+  try {
+    ForgetForeign();
+    Mark(order, id, std::move(stream));
+  } catch (...) {
+    const std::lock_guard lock(lock_);
+    --foreign_.find(id)->second.marking;
+    throw;
+  }
+}
+
+void MemoryPool::Mark(const MemoryOrder& order, StreamId id,
+                      std::shared_ptr<ForeignStream> stream) {
   ContextDoor* const door = device_.door();
   std::optional<ContextDoor::Visit> visit;
   if (door != nullptr && !visit.emplace(*door).inside()) return;
@@ -198,17 +256,16 @@ bool MemoryPool::Free(driver::DevicePtr pointer, const MemoryOrder& order) {
     if (blocks_.SizeOf(pointer) == 0) return false;
     device.Hold();  // whose context may end meanwhile
   }
+  const HeldDevice held(device);
   MarkForeign(order, id);
-  const bool freed = FreeFor(pointer, id, order.native);
-  device.Unhold();  // may end it
-  return freed;
+  return FreeFor(pointer, id, order.native);
 }
 
 bool MemoryPool::FreeFor(driver::DevicePtr pointer, StreamId id, driver::Stream foreign) {
   bool serve = false, give = false;
   {
     const std::lock_guard lock(lock_);
-    if (id >= pool::kFirstForeign && id != pool::kItsOwn) --foreign_[id].marking;
+    if (id >= pool::kFirstForeign && id != pool::kItsOwn) --foreign_.find(id)->second.marking;
     if (!blocks_.Free(pointer, id)) return false;
     // Its segment is here until the lock is released, and so is the virtual device.
     serve = waiting_.load() != 0;
@@ -216,9 +273,15 @@ bool MemoryPool::FreeFor(driver::DevicePtr pointer, StreamId id, driver::Stream 
     if (serve || give) [[unlikely]]
       device_.Hold();
   }
-  if (serve || give) [[unlikely]] {
-    const std::shared_ptr<MemoryPool> self = shared_from_this();
-    VirtualDevice& device = device_;
+  if (serve || give) [[unlikely]]
+    PassOn(id, foreign, serve, give);
+  return true;
+}
+
+void MemoryPool::PassOn(StreamId id, driver::Stream foreign, bool serve, bool give) {
+  const std::shared_ptr<MemoryPool> self = shared_from_this();
+  const HeldDevice held(device_);
+  try {
     // Who frees does not wait for the device: who waits has it when the stream says so.
     if (IsAwaited()) {
       FindReached(kNobody);
@@ -230,9 +293,9 @@ bool MemoryPool::FreeFor(driver::DevicePtr pointer, StreamId id, driver::Stream 
       GiveBackIdle(UINT64_MAX, /*waits=*/false,
                    orphan_.load() ? std::nullopt : std::optional(kNever));
     }
-    device.Unhold();  // may end it
+  } catch (const std::bad_alloc&) {
+    // It is freed. Who waits looks for it each millisecond, and whoever takes memory of the tenant trims.
   }
-  return true;
 }
 
 absl::Status FreeInPool(MemoryPool& pool, driver::DevicePtr pointer, const MemoryOrder& order) {
@@ -246,33 +309,6 @@ absl::Status FreeInPool(MemoryPool& pool, driver::DevicePtr pointer, const Memor
 uint64_t MemoryPool::SizeOf(driver::DevicePtr pointer) const {
   const std::lock_guard lock(lock_);
   return blocks_.SizeOf(pointer);
-}
-
-void MemoryPool::GiveBack(const std::vector<Range>& ranges, bool waits) {
-  if (ranges.empty()) return;
-  const RelaxedCapture relaxed(gpu_.driver());
-  giving_.fetch_add(1);
-  for (const Range& range : ranges) {
-    gpu_.RemoveSegment(range.base);
-    static_cast<void>(device_.Give(range.base, range.bytes, waits));
-  }
-  giving_.fetch_sub(1);
-  given_.fetch_add(1);
-  gpu_.clock().Wake(given_, INT32_MAX);
-}
-
-uint64_t MemoryPool::GiveBackIdle(uint64_t enough, bool waits, std::optional<Time> began) {
-  std::vector<Range> idle;
-  {
-    const std::lock_guard lock(lock_);
-    idle =
-        blocks_.TakeIdle(enough, began.has_value() ? SparedSince(*began) : std::vector<StreamId>());
-  }
-  const std::shared_ptr<MemoryPool> self = shared_from_this();
-  GiveBack(idle, waits);
-  uint64_t bytes = 0;
-  for (const Range& range : idle) bytes += range.bytes;
-  return bytes;
 }
 
 uint64_t MemoryPool::Trim(uint64_t enough, std::optional<Time> began) {
@@ -298,13 +334,8 @@ uint64_t MemoryPool::Abandon(bool give) {
     }
     return left;
   }
-  std::vector<Range> all;
-  {
-    const std::lock_guard lock(lock_);
-    all = blocks_.TakeAll();
-  }
   orphan_.store(true);
-  GiveBack(all, /*waits=*/false);
+  GiveBack([&] { return blocks_.TakeAll(); }, /*waits=*/false);
   return 0;
 }
 
@@ -348,9 +379,8 @@ void MemoryPool::StreamEnds(uint64_t stream, const std::shared_ptr<StreamEnd>& e
   }
   if (!serve) return;
   const std::shared_ptr<MemoryPool> self = shared_from_this();
-  VirtualDevice& device = device_;
+  const HeldDevice held(device_);
   ServeWaiters(kNever);
-  device.Unhold();  // may end it
 }
 
 // ---- Statistics ----

@@ -75,6 +75,7 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
 
  private:
   using Range = pool::Suballocator::Range;
+  static constexpr size_t kForeignKept = 64;
 
   struct Waiter {
     uint64_t bytes = 0;
@@ -109,8 +110,14 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   using Want = pool::Suballocator::Want;
 
   pool::StreamId IdFor(const MemoryOrder& order);
-  // Before and after a free in the order of a foreign stream.
+  // Before a free in the order of a foreign stream, which FreeFor() ends; when it throws it has ended.
   void MarkForeign(const MemoryOrder& order, pool::StreamId id);
+  void Mark(const MemoryOrder& order, pool::StreamId id, std::shared_ptr<ForeignStream> stream);
+  // Of foreign streams nobody tells the end: those that are over, and those of which nothing is left, are forgotten
+  // when so many have come that it costs each of them little.
+  void ForgetForeign();
+  // Those who wait, and the quota, get what was freed. What the host has no memory for is left for who looks next.
+  void PassOn(pool::StreamId id, driver::Stream foreign, bool serve, bool give);
   // `foreign`: the stream, where it is one.
   bool FreeFor(driver::DevicePtr pointer, pool::StreamId id, driver::Stream foreign);
   driver::DevicePtr TryAllocate(uint64_t bytes, pool::StreamId stream);
@@ -127,9 +134,10 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
                                                  const VirtualDevice::Request& request);
   absl::StatusOr<driver::DevicePtr> Cut(driver::DevicePtr base, const Want& got, uint64_t bytes,
                                         pool::StreamId stream);
-  // Of idle segments that were taken out of blocks_. The last may end the virtual device.
-  // `waits`: the virtual device is known to be alive, and its unused time is lent meanwhile.
-  void GiveBack(const std::vector<Range>& ranges, bool waits);
+  // Of idle segments that were taken out of blocks_ by `take`, with the lock. The last may end the virtual device.
+  // `waits`: the virtual device is known to be alive, and its unused time is lent meanwhile. Returns their bytes.
+  template <typename Take>
+  uint64_t GiveBack(const Take& take, bool waits);
   // `began`: as of Trim().
   uint64_t GiveBackIdle(uint64_t enough, bool waits, std::optional<Time> began);
   // Whether memory lies with streams whose work may go on.
@@ -155,13 +163,14 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   std::map<pool::StreamId, std::weak_ptr<Stream>> streams_;  // that have had memory
   std::vector<End> ends_;
   std::map<pool::StreamId, Foreign> foreign_;
+  size_t most_foreign_ = kForeignKept;  // before some are forgotten
   std::map<pool::StreamId, Told> told_;
   uint64_t grown_ = 0;  // allocations for which there had to be another segment
   std::list<std::shared_ptr<Waiter>> waiters_;
 
   std::atomic<uint32_t> waiting_{0};
-  // Segments on their way back to the driver are charged still. How many threads are at it, and how often
-  // one was done.
+  // Segments on their way back to the driver are charged still. How many threads are at it, from when they are out of
+  // blocks_ on, and how often one was done.
   std::atomic<uint32_t> giving_{0}, given_{0};
   std::atomic<bool> orphan_{false};
 };

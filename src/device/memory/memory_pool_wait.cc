@@ -207,6 +207,7 @@ bool MemoryPool::FindReached(StreamId but) {
   };
   std::vector<Asked> asked;
   std::vector<End> ends;
+  std::vector<std::shared_ptr<ForeignStream>> gone;  // they call the driver, without the lock
   bool changed = false;
   const auto let_go = [&](StreamId id) {
     changed = true;
@@ -215,7 +216,9 @@ bool MemoryPool::FindReached(StreamId but) {
     blocks_.Forget(id);
     told_.erase(id);
     const auto at = foreign_.find(id);
-    if (at != foreign_.end() && at->second.marking == 0) foreign_.erase(at);
+    if (at == foreign_.end() || at->second.marking != 0) return;
+    gone.push_back(std::move(at->second.stream));
+    foreign_.erase(at);
   };
   {
     const std::lock_guard lock(lock_);
@@ -240,28 +243,69 @@ bool MemoryPool::FindReached(StreamId but) {
     }
     ends = ends_;
   }
-  if (asked.empty() && ends.empty()) return changed;
-  {
-    const ContextScope current(device_.site());
-    const RelaxedCapture relaxed(gpu_.driver());
-    std::erase_if(asked, [](const Asked& a) {
-      return a.foreign != nullptr ? !a.foreign->Over() : !a.stream->Idle();
-    });
-    std::erase_if(ends, [](const End& end) { return !end.end->Over(); });
-  }
-  const std::lock_guard lock(lock_);
-  for (const Asked& a : asked) {
-    if (blocks_.FreesOf(a.id) == a.frees) let_go(a.id);  // else perhaps after more work
-  }
+  if (asked.empty() && ends.empty() && gone.empty()) return changed;
+  const ContextScope current(device_.site());
+  const RelaxedCapture relaxed(gpu_.driver());
+  // What is left of them is over.
+  std::erase_if(asked, [](const Asked& a) {
+    return a.foreign != nullptr ? !a.foreign->Over() : !a.stream->Idle();
+  });
+  std::erase_if(ends, [](const End& end) { return !end.end->Over(); });
   const auto by_stream = [](const End& a, const End& b) { return a.stream < b.stream; };
   std::sort(ends.begin(), ends.end(), by_stream);
-  std::erase_if(ends_, [&](const End& end) {  // not those that another thread has found too
-    if (!std::binary_search(ends.begin(), ends.end(), end, by_stream)) return false;
-    blocks_.Forget(end.stream);
-    told_.erase(end.stream);
-    return changed = true;
-  });
+  {
+    const std::lock_guard lock(lock_);
+    for (const Asked& a : asked) {
+      if (blocks_.FreesOf(a.id) == a.frees) let_go(a.id);  // else perhaps after more work
+    }
+    std::erase_if(ends_, [&](const End& end) {  // not those that another thread has found too
+      if (!std::binary_search(ends.begin(), ends.end(), end, by_stream)) return false;
+      blocks_.Forget(end.stream);
+      told_.erase(end.stream);
+      return changed = true;
+    });
+  }
+  asked.clear();
+  gone.clear();
   return changed;
+}
+
+void MemoryPool::ForgetForeign() {
+  {
+    const std::lock_guard lock(lock_);
+    if (foreign_.size() <= most_foreign_) return;
+    most_foreign_ = SIZE_MAX;  // one thread does it
+  }
+  std::vector<std::shared_ptr<ForeignStream>> gone;
+  const auto forget = [&] {
+    FindReached(kNobody);
+    const std::lock_guard lock(lock_);
+    gone.reserve(foreign_.size());
+    for (auto at = foreign_.begin(); at != foreign_.end();) {
+      const auto& [id, foreign] = *at;
+      if (foreign.marking != 0 || blocks_.HasFree(id)) {
+        ++at;
+        continue;
+      }
+      blocks_.Forget(id);
+      told_.erase(id);
+      gone.push_back(std::move(at->second.stream));
+      at = foreign_.erase(at);
+    }
+  };
+  try {
+    forget();
+  } catch (const std::bad_alloc&) {
+    // Another time.
+  }
+  {
+    const std::lock_guard lock(lock_);
+    most_foreign_ = std::max(kForeignKept, 2 * foreign_.size());
+  }
+  if (gone.empty()) return;
+  const ContextScope current(device_.site());
+  const RelaxedCapture relaxed(gpu_.driver());
+  gone.clear();
 }
 
 }  // namespace gpushare::device

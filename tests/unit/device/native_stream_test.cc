@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory in the order of streams that gpushare did not make, and what else holds for one allocation alone.
+#include <malloc.h>
+
 #include <vector>
 
 #include "tests/unit/device/device_test.h"
@@ -105,6 +107,33 @@ TEST_P(BlocksTest, WithoutAStreamTheCallerHasSeenToItsEnd) {
   // Nobody is asked about the stream, which is gone.
   EXPECT_EQ(Must(allocator.AllocateRaw(MiB(60))), one);
   EXPECT_OK(allocator.Free(keeps));
+}
+
+// Nobody tells of their ends: whatever is kept of each for ever grows with their number.
+TEST_P(BlocksTest, StreamsThatComeAndGoLeaveNothingBehind) {
+  const Allocator allocator = Make();
+  const auto one_stream = [&](int i) {
+    CUstream_st* const native = MakeNative();
+    const DevicePtr first = Must(allocator.AllocateRaw(Bytes(512), {.native = native}));
+    switch (i % 3) {
+      case 0:  // as deallocate_sync() does
+        EXPECT_OK(allocator.Free(first));
+        break;
+      case 1:
+        EXPECT_OK(allocator.FreeNative(first, native));
+        break;
+      default:  // of what was freed on it nothing is left
+        EXPECT_OK(allocator.FreeNative(first, native));
+        EXPECT_OK(allocator.Free(Must(allocator.AllocateRaw(Bytes(512), {.native = native}))));
+    }
+    EXPECT_EQ(destroy_(native), 0);
+  };
+  for (int i = 0; i < 300; ++i) one_stream(i);
+  const size_t before = mallinfo2().uordblks;
+  for (int i = 0; i < 3000; ++i) one_stream(i);
+  const size_t after = mallinfo2().uordblks;
+  EXPECT_LT(after, before + (2 << 20));  // 700 bytes for each
+  EXPECT_EQ(Must(allocator.stats()).segments, 1u);
 }
 
 TEST_P(NativeStreamTest, AStreamThatIsBoundIsTheSameByItsHandle) {

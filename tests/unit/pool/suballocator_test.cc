@@ -160,6 +160,27 @@ TEST_F(SuballocatorTest, AFreeFollowsTheStreamThatItWasAllocatedFor) {
   EXPECT_EQ(pool_.Allocate(20 * kMiB, kA), other);
 }
 
+TEST_F(SuballocatorTest, OfAForeignStreamNothingIsKeptUntilItFrees) {
+  constexpr StreamId kForeign = kFirstForeign | 7;
+  const uint64_t one = Allocate(kMiB, kForeign);
+  const uint64_t two = Allocate(kMiB, kForeign);
+  EXPECT_EQ(pool_.streams_known(), 0u);
+  Free(one, kItsOwn);
+  EXPECT_EQ(pool_.streams_known(), 0u);
+  Free(two, kForeign);
+  EXPECT_EQ(pool_.streams_known(), 1u);
+  EXPECT_TRUE(pool_.HasFree(kForeign));
+  EXPECT_FALSE(pool_.HasFree(kA));
+  EXPECT_EQ(Allocate(kMiB, kForeign), two);
+  EXPECT_FALSE(pool_.HasFree(kForeign));
+  pool_.Forget(kForeign);
+  EXPECT_EQ(pool_.streams_known(), 0u);
+  // One whose end somebody tells is known from its first allocation on: what it frees as its own is its own.
+  const uint64_t own = Allocate(kMiB, kA);
+  Free(own, kItsOwn);
+  EXPECT_TRUE(pool_.HasFree(kA));
+}
+
 TEST_F(SuballocatorTest, FreesAreCountedSoThatALateAnswerIsKnown) {
   EXPECT_EQ(pool_.FreesOf(kA), 0u);
   const uint64_t one = Allocate(4096, kA), two = Allocate(8192, kA);
