@@ -53,7 +53,8 @@ Plot BarPlot(const Report& report, const CaseReport& one, const Row& row,
           std::move(svg).Take()};
 }
 
-// The device time that a method leaves unused of what native uses.
+// The device time that a method leaves unused of what native uses. Of either the true median is known by its interval
+// alone: it lies anywhere between the ends of both.
 std::optional<Plot> OverheadPlot(const Report& report, const CaseReport& one) {
   const Row* const busy = FindRow(one, "busy");
   if (busy == nullptr) return std::nullopt;
@@ -64,15 +65,19 @@ std::optional<Plot> OverheadPlot(const Report& report, const CaseReport& one) {
     native = &median;
     compared_with = method;
   }
-  if (native == nullptr || native->value <= 0 || busy->by_method.size() < 2) return std::nullopt;
+  if (native == nullptr || native->low <= 0 || busy->by_method.size() < 2) return std::nullopt;
   Row row = {"overhead", "% of native's busy time", Figure::Better::kLower};
   for (const auto& [method, median] : busy->by_method) {
     if (&median == native) continue;
-    const auto lost = [&](double value) { return 100 * (native->value - value) / native->value; };
-    row.by_method[method] = {lost(median.value), lost(median.high), lost(median.low),
-                             median.confidence, median.n};
+    const auto lost = [](double value, double of) { return 100 * (of - value) / of; };
+    row.by_method[method] = {lost(median.value, native->value), lost(median.high, native->low),
+                             lost(median.low, native->high),
+                             std::max(0.0, median.confidence + native->confidence - 1),
+                             std::min(median.n, native->n)};
   }
-  return BarPlot(report, one, row, compared_with);
+  Plot plot = BarPlot(report, one, row, compared_with);
+  plot.caption += "; the lines are of both intervals, the method's and native's";
+  return plot;
 }
 
 }  // namespace

@@ -178,6 +178,24 @@ TEST(ReportPlots, OverheadIsAgainstNative) {
   EXPECT_THAT(bars[2].svg, HasSubstr("what is compared with"));
 }
 
+// The method always had the same; what it is compared with did not.
+TEST(ReportPlots, OverheadIsAsUncertainAsNativeIs) {
+  std::vector<Result> runs;
+  for (const int i : {0, 1, 2}) {
+    Result native = ShareRun("native", i, 40, 40);
+    native.figures[3].value = 95 + 5 * i;
+    runs.push_back(native);
+    runs.push_back(ShareRun("gpushare", i, 75, 75));
+  }
+  const std::vector<Given> given = {GivenRuns(runs)};
+  const Report report = ReportOf(given);
+  const std::vector<Plot> bars = BarPlots(report, report.scenarios[0].cases[0]);
+  ASSERT_EQ(bars.size(), 3u);
+  EXPECT_THAT(bars[2].svg, HasSubstr(">10.0<"));
+  EXPECT_THAT(bars[2].svg, HasSubstr("whisker"));
+  EXPECT_THAT(bars[2].caption, HasSubstr("both intervals"));
+}
+
 TEST(ReportPlots, ScaleNeedsThreeNumbersOfTenants) {
   const auto with_tenants = [](size_t tenants) {
     Result run = ShareRun("gpushare", 0, 75, 75);
