@@ -74,7 +74,7 @@ struct AllocatorOptions {
   absl::Duration timeout = absl::InfiniteDuration();  // of kWait; zero does not wait
   // Frees memory of the same virtual device and returns true to try again. Runs on the allocating
   // thread, which holds no lock of gpushare; at most 16 times an allocation. When it throws, nothing is
-  // allocated and the allocation answers Internal with what() in its message.
+  // allocated or waited for and the allocation answers Internal with what() in its message.
   std::function<bool(Bytes asked, Bytes left)> reclaim = nullptr;
 };
 
@@ -184,7 +184,7 @@ class Allocator {
     c.timeout_ns = absl::ToInt64Nanoseconds(options.timeout);
     if (shared->reclaim) {
       c.reclaim = [](void* context, uint64_t asked, uint64_t left) {
-        return internal::CallBack("allocator: 'reclaim'", 0, [&] {
+        return internal::CallBack("allocator: 'reclaim'", GPUSHARE_RECLAIM_STOP, [&] {
           const auto& reclaim = *static_cast<decltype(shared->reclaim)*>(context);
           return reclaim(Bytes(asked), Bytes(left)) ? 1 : 0;
         });
@@ -212,17 +212,14 @@ class Allocator {
 
   // The same without an owner.
   absl::StatusOr<DevicePtr> AllocateRaw(Bytes size) const {
-    gpushare_device_ptr pointer = 0;
-    const gpushare_status code = gpushare_alloc(handle(), size.count(), &pointer);
-    if (code == GPUSHARE_OK) return DevicePtr(pointer);
-    return Refusal(code);
+    return Ask([&](gpushare_device_ptr* pointer) {
+      return gpushare_alloc(handle(), size.count(), pointer);
+    });
   }
   absl::StatusOr<DevicePtr> AllocateRaw(Bytes size, const Stream& stream) const {
-    gpushare_device_ptr pointer = 0;
-    const gpushare_status code =
-        gpushare_alloc_on(handle(), size.count(), stream.handle(), &pointer);
-    if (code == GPUSHARE_OK) return DevicePtr(pointer);
-    return Refusal(code);
+    return Ask([&](gpushare_device_ptr* pointer) {
+      return gpushare_alloc_on(handle(), size.count(), stream.handle(), pointer);
+    });
   }
   absl::StatusOr<DevicePtr> AllocateRaw(Bytes size, const AllocateOptions& options) const {
     gpushare_alloc_options c = {};
@@ -237,10 +234,9 @@ class Allocator {
       c.timeout_ns = absl::ToInt64Nanoseconds(*options.timeout);
     }
     c.alignment = options.alignment;
-    gpushare_device_ptr pointer = 0;
-    const gpushare_status code = gpushare_alloc_with(handle(), size.count(), &c, &pointer);
-    if (code == GPUSHARE_OK) return DevicePtr(pointer);
-    return Refusal(code);
+    return Ask([&](gpushare_device_ptr* pointer) {
+      return gpushare_alloc_with(handle(), size.count(), &c, pointer);
+    });
   }
   // Credits the virtual device that allocated it. What gpushare did not allocate goes to the driver
   // unchanged: a double free is the driver's error. Null is OK.
@@ -294,9 +290,18 @@ class Allocator {
   explicit Allocator(std::shared_ptr<const Allocation::Shared> shared)
       : shared_(std::move(shared)) {}
 
-  static absl::Status Refusal(gpushare_status code) {
-    const absl::Status thrown = internal::TakeThrown();
-    return thrown.ok() ? internal::ToStatus(code) : thrown;
+  template <typename Call>
+  absl::StatusOr<DevicePtr> Ask(const Call& call) const {
+    gpushare_device_ptr pointer = 0;
+    if (shared_ == nullptr || !shared_->reclaim) {
+      const gpushare_status code = call(&pointer);
+      if (code == GPUSHARE_OK) return DevicePtr(pointer);
+      return internal::ToStatus(code);
+    }
+    const internal::Thrown thrown;
+    const gpushare_status code = call(&pointer);
+    if (code == GPUSHARE_OK) return DevicePtr(pointer);
+    return thrown.status().ok() ? internal::ToStatus(code) : thrown.status();
   }
   absl::StatusOr<Allocation> Own(absl::StatusOr<DevicePtr> pointer, Bytes size) const {
     if (!pointer.ok()) return pointer.status();

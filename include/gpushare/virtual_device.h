@@ -18,6 +18,7 @@
 #define GPUSHARE_VIRTUAL_DEVICE_H_
 
 #include <functional>
+#include <memory>
 #include <string_view>
 #include <utility>
 
@@ -112,17 +113,18 @@ class VirtualDevice {
       return internal::ToStatus(
           gpushare_vdev_set_reclaim(handle_.get(), nullptr, nullptr, nullptr));
     }
-    return internal::ToStatus(gpushare_vdev_set_reclaim(
+    auto owned = std::make_unique<Reclaim>(std::move(reclaim));
+    const gpushare_status code = gpushare_vdev_set_reclaim(
         handle_.get(),
         [](void* context, uint64_t bytes) {
-          const int freed = internal::CallBack("virtual device: 'reclaim'", 0, [&] {
+          const internal::Thrown ignored;  // not of the call that asks, which is another tenant's
+          return internal::CallBack("virtual device: 'reclaim'", 0, [&] {
             return (*static_cast<Reclaim*>(context))(Bytes(bytes)) ? 1 : 0;
           });
-          static_cast<void>(internal::TakeThrown());  // of another tenant's call
-          return freed;
         },
-        new Reclaim(std::move(reclaim)),
-        [](void* context) { delete static_cast<Reclaim*>(context); }));
+        owned.get(), [](void* context) { delete static_cast<Reclaim*>(context); });
+    if (code == GPUSHARE_OK) static_cast<void>(owned.release());  // else nobody has it
+    return internal::ToStatus(code);
   }
 
   // As the tenant is to see it: of its quota.

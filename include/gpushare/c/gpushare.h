@@ -565,6 +565,9 @@ typedef enum gpushare_over_quota {
   GPUSHARE_OVER_QUOTA_RECLAIM = 2 /* asks the callback to free something */
 } gpushare_over_quota;
 
+/* What `reclaim` answers to give up for good: whatever timeout the allocation has, it does not wait. */
+#define GPUSHARE_RECLAIM_STOP (-1)
+
 typedef struct gpushare_allocator_options {
   uint32_t struct_size;
   int32_t strategy;
@@ -572,8 +575,9 @@ typedef struct gpushare_allocator_options {
   int32_t reserved;
   int64_t timeout_ns; /* of WAIT; 0: as FAIL, but for the code */
   /* For RECLAIM, on the allocating thread, which holds no lock of gpushare: frees memory of the
-   * same virtual device and returns not 0 to try again, 0 to give up. Called at most 16 times an
-   * allocation. No exception may leave it; in C++, declare it noexcept. */
+   * same virtual device and returns 1 to try again, 0 to give up, after which an allocation that has a
+   * timeout waits, or GPUSHARE_RECLAIM_STOP. Called at most 16 times an allocation. No exception may
+   * leave it; in C++, declare it noexcept. */
   int (*reclaim)(void* context, uint64_t asked, uint64_t left);
   void* reclaim_context;
 } gpushare_allocator_options;

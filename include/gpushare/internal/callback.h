@@ -12,21 +12,42 @@
 
 namespace gpushare::internal {
 
-// What a callback of the calling thread's current call threw; OK when nothing.
-inline thread_local absl::Status thrown;
+// What callbacks of one call threw, for as long as it lives and on its thread. A call within a callback has its own.
+class Thrown {
+ public:
+  Thrown() noexcept : outer_(std::exchange(innermost_, this)) {}
+  ~Thrown() { innermost_ = outer_; }
+  Thrown(const Thrown&) = delete;
+  Thrown& operator=(const Thrown&) = delete;
 
-inline absl::Status TakeThrown() { return std::exchange(thrown, absl::OkStatus()); }
+  const absl::Status& status() const { return status_; }  // OK: nothing
+  static void Keep(absl::Status what) noexcept {
+    if (innermost_ != nullptr) innermost_->status_ = std::move(what);
+  }
 
-// Returns what `body` returns; `otherwise` when it throws, which TakeThrown() then tells.
+ private:
+  static inline thread_local Thrown* innermost_ = nullptr;
+  Thrown* const outer_;
+  absl::Status status_;
+};
+
+// Returns what `body` returns; `otherwise` when it throws, which is the innermost Thrown's then.
 template <typename Result, typename Body>
 Result CallBack(const char* name, Result otherwise, const Body& body) noexcept {
 #if defined(__cpp_exceptions)
+  const auto keep = [name](const char* what, const char* which) {
+    try {
+      Thrown::Keep(absl::InternalError(std::string(name) + what + which));
+    } catch (...) {  // the host has no memory for the words either
+      Thrown::Keep(absl::Status(absl::StatusCode::kInternal, ""));
+    }
+  };
   try {
     return body();
   } catch (const std::exception& e) {
-    thrown = absl::InternalError(std::string(name) + " threw an exception: " + e.what());
+    keep(" threw an exception: ", e.what());
   } catch (...) {
-    thrown = absl::InternalError(std::string(name) + " threw what is no std::exception");
+    keep(" threw what is no std::exception", "");
   }
   return otherwise;
 #else

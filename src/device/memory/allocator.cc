@@ -132,10 +132,11 @@ absl::StatusOr<driver::DevicePtr> Allocator::Allocate(const Request& asked) cons
       uint64_t free_bytes = 0, total = 0;
       device_->Memory(&free_bytes, &total);
       const bool possible = asked.bytes <= total;
-      if (possible && calls < kMostReclaims &&
-          options_.reclaim(options_.reclaim_context, asked.bytes, free_bytes) != 0) {
-        continue;
-      }
+      const int answer = possible && calls < kMostReclaims
+                             ? options_.reclaim(options_.reclaim_context, asked.bytes, free_bytes)
+                             : 0;
+      if (answer == GPUSHARE_RECLAIM_STOP) return pointer;
+      if (answer != 0) continue;
       if (!waits || !possible) return pointer;
       break;
     }

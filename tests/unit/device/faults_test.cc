@@ -161,6 +161,61 @@ TEST_F(FaultsTest, AReclaimThatThrowsFailsTheAllocationAlone) {
   EXPECT_OK(memory.Allocate(MiB(2)).status());
 }
 
+TEST_F(FaultsTest, AReclaimThatThrowsEndsTheWaitToo) {
+  const VirtualDevice device = MakeDevice("a", "memory=10MiB");
+  std::optional<Allocator> memory;
+  AllocatorOptions options;
+  options.over_quota = OverQuota::kReclaim;
+  int calls = 0;
+  options.reclaim = [&](Bytes, Bytes) -> bool {
+    if (++calls == 1) throw std::runtime_error("the cache is on fire");
+    return false;
+  };
+  memory.emplace(Must(Allocator::Create(device, options)));
+  const Allocator plain = Must(Allocator::Create(device));
+  std::optional<Allocation> held = Must(plain.Allocate(MiB(8)));
+  // What would serve it in time comes too late for it.
+  const absl::Duration began = runtime_->Now();
+  Thread frees = Must(runtime_->StartThread("frees", [&] {
+    runtime_->SleepFor(absl::Milliseconds(10));
+    held.reset();
+  }));
+  const absl::Status status =
+      memory->Allocate(MiB(8), AllocateOptions{.timeout = absl::Seconds(1)}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+  EXPECT_THAT(status.message(), HasSubstr("the cache is on fire"));
+  EXPECT_LT(runtime_->Now() - began, absl::Milliseconds(10));
+  EXPECT_EQ(calls, 1);
+  // Who gives up without throwing waits.
+  const Allocation served =
+      Must(memory->Allocate(MiB(8), AllocateOptions{.timeout = absl::Seconds(1)}));
+  EXPECT_EQ(calls, 2);
+  frees.Join();
+}
+
+TEST_F(FaultsTest, WhatOneAllocatorsReclaimThrewIsNotAnothersAnswer) {
+  const VirtualDevice device = MakeDevice("a", "memory=10MiB");
+  const Allocator plain = Must(Allocator::Create(device));
+  const Allocation held = Must(plain.Allocate(MiB(8)));
+  const Allocator inner =
+      Must(Allocator::Create(device, {.over_quota = OverQuota::kReclaim,
+                                      .reclaim = [](Bytes, Bytes) -> bool { throw 7; }}));
+  absl::Status within;
+  AllocatorOptions options;
+  options.over_quota = OverQuota::kReclaim;
+  options.reclaim = [&](Bytes, Bytes) {
+    within = inner.Allocate(MiB(8)).status();  // as a cache that moves things does
+    return false;
+  };
+  const Allocator outer = Must(Allocator::Create(device, options));
+  EXPECT_TRUE(absl::IsResourceExhausted(outer.Allocate(MiB(8)).status()));
+  EXPECT_EQ(within.code(), absl::StatusCode::kInternal);
+  // The C interface asks, and nobody takes what was thrown.
+  gpushare_device_ptr pointer = 0;
+  EXPECT_EQ(gpushare_alloc(inner.handle(), MiB(8).count(), &pointer), GPUSHARE_RESOURCE_EXHAUSTED);
+  EXPECT_TRUE(absl::IsResourceExhausted(plain.Allocate(MiB(8)).status()));
+}
+
 using FaultsDeathTest = FaultsTest;
 TEST_F(FaultsDeathTest, AThreadThatThrowsEndsTheProgramWithItsMessage) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
