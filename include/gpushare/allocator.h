@@ -224,7 +224,11 @@ class Allocator {
   absl::StatusOr<DevicePtr> AllocateRaw(Bytes size, const AllocateOptions& options) const {
     gpushare_alloc_options c = {};
     c.struct_size = sizeof(c);
-    if (options.stream != nullptr) c.stream = options.stream->handle();
+    if (options.stream != nullptr) {
+      c.stream = options.stream->handle();
+      // Which would be in no order, and memory that a stream still uses anybody's.
+      if (c.stream == nullptr) return internal::NullHandle("stream");
+    }
     if (options.native) {
       c.set |= GPUSHARE_ALLOC_NATIVE;
       c.native = *options.native;

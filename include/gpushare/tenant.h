@@ -80,19 +80,20 @@ class Tenant {
   internal::Handle<gpushare_tenant, gpushare_tenant_destroy> handle_;
 };
 
-// Names a tenant without owning it; a copy is as good. Entering it after the tenant is gone is an
-// error that TenantScope::status() tells.
+// Names a tenant without owning it; a copy is as good. Entering it after the tenant is gone, or one that was moved
+// from when this was made, is an error that TenantScope::status() tells.
 class TenantToken {
  public:
   TenantToken() = default;
-  explicit TenantToken(const Tenant& tenant) : tenant_(tenant.handle()) {}
-  explicit operator bool() const { return tenant_ != nullptr; }
+  explicit TenantToken(const Tenant& tenant) : tenant_(tenant.handle()), given_(true) {}
+  explicit operator bool() const { return given_; }
   gpushare_tenant handle() const { return tenant_; }
 
  private:
   friend class TenantScope;
-  explicit TenantToken(gpushare_tenant tenant) : tenant_(tenant) {}
+  explicit TenantToken(gpushare_tenant tenant) : tenant_(tenant), given_(tenant != nullptr) {}
   gpushare_tenant tenant_ = nullptr;
+  bool given_ = false;  // else nobody's
 };
 
 // From construction to destruction, on one thread, unattributed work is this tenant's. Scopes nest.
@@ -109,11 +110,11 @@ class TenantScope {
   TenantScope(const TenantScope&) = delete;
   TenantScope& operator=(const TenantScope&) = delete;
 
-  // InvalidArgument: the tenant was gone, and the thread works for whom it worked before.
+  // InvalidArgument: the tenant was gone or moved from, and the thread works for whom it worked before.
   absl::Status status() const {
     if (status_ == GPUSHARE_OK) return absl::OkStatus();
     return absl::Status(static_cast<absl::StatusCode>(status_),
-                        "the tenant of this scope has been destroyed");
+                        "the tenant of this scope has been destroyed, or was moved from");
   }
 
   // For whom the calling thread works.
@@ -137,6 +138,9 @@ inline absl::StatusOr<Tenant> Tenant::Create(const Runtime& runtime, const Tenan
     labels.push_back({key.c_str(), value.c_str()});
   }
   if (!text.ok()) return text;
+  if (options.parent != nullptr && options.parent->handle() == nullptr) {
+    return internal::NullHandle("tenant");
+  }
   gpushare_tenant_options c = {};
   c.struct_size = sizeof(c);
   c.priority = options.priority ? static_cast<int32_t>(*options.priority) : GPUSHARE_PRIORITY_UNSET;

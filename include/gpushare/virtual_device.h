@@ -66,6 +66,8 @@ class VirtualDevice {
   // Work that nothing else attributes, on threads whose current context this is, is this virtual
   // device's.
   absl::Status BindContext(const Gpu& gpu, CUctx_st* context) const {
+    // Which would end the binding that there is.
+    if (handle_.get() == nullptr) return internal::NullHandle("virtual device");
     return internal::ToStatus(gpushare_gpu_bind_context(gpu.handle(), context, handle_.get()));
   }
 

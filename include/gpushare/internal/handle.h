@@ -3,8 +3,10 @@
 #ifndef GPUSHARE_INTERNAL_HANDLE_H_
 #define GPUSHARE_INTERNAL_HANDLE_H_
 
+#include <string>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "gpushare/c/gpushare.h"
 
 namespace gpushare::internal {
@@ -39,6 +41,11 @@ class Handle {
 
   T value_ = nullptr;
 };
+
+// Of an object that was moved from and given where the C interface takes null for "none": the words of a call on one.
+inline absl::Status NullHandle(const char* kind) {
+  return absl::InvalidArgumentError(std::string("the ") + kind + " handle is null");
+}
 
 }  // namespace gpushare::internal
 

@@ -381,6 +381,40 @@ TEST_F(BadInputTest, MovedFromObjectsAnswer) {
   EXPECT_EQ(Must(device2.stats()).memory.used, MiB(1));
 }
 
+// Where null stands for "none" in the C interface.
+TEST_F(BadInputTest, MovedFromObjectsAreNotTakenForNone) {
+  Tenant tenant = MakeTenant("a");
+  VirtualDevice device = Must(VirtualDevice::Create(*gpu_, tenant, "memory=1GiB"));
+  const Allocator allocator = Must(Allocator::Create(device));
+  Stream stream = Must(Stream::Create(device));
+  const Stream stream2 = std::move(stream);
+  const absl::Status unordered = allocator.Allocate(MiB(1), {.stream = &stream}).status();
+  EXPECT_EQ(unordered, absl::InvalidArgumentError("the stream handle is null"));
+
+  CUctx_st* const context = device.native_context();
+  ASSERT_OK(device.BindContext(*gpu_, context));
+  const VirtualDevice device2 = std::move(device);
+  EXPECT_EQ(device.BindContext(*gpu_, context).code(), absl::StatusCode::kInvalidArgument);
+  const auto token = std::make_shared<int>(0);
+  EXPECT_EQ(device.OnReclaim([token](Bytes) { return false; }).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(token.use_count(), 1);
+  // Still bound.
+  const DevicePtr pointer = Must(gpu_->Allocate(MiB(1)));
+  EXPECT_EQ(Must(device2.stats()).memory.used, MiB(1));
+  EXPECT_OK(gpu_->Free(pointer));
+
+  const Tenant tenant2 = std::move(tenant);
+  EXPECT_EQ(Tenant::Create(*runtime_, {.name = "b", .parent = &tenant}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  for (const TenantToken given : {TenantToken(tenant), TenantScope::Current()}) {
+    const TenantScope scope(given);
+    EXPECT_EQ(scope.status().ok(), !static_cast<bool>(given));
+  }
+  EXPECT_EQ(TenantScope(tenant).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_OK(TenantScope(tenant2).status());
+}
+
 TEST_F(BadInputTest, NothingLeaksThroughFailures) {
   const uint64_t used = UsedOnDevice();
   const size_t before = Must(Snapshot::Take(*runtime_)).devices.size();
