@@ -452,6 +452,22 @@ class Ends(Record):
         self.assertIn("the program ended with status 7", said)
         self.assertEqual(len(self.rows()), 1)
 
+    def test_it_ends_where_ends_of_children_are_ignored(self):
+        """As a daemon leaves it that started the command."""
+        def record(code, simulated, how=signal.SIG_IGN):
+            return subprocess.run([COMMAND, "bench", "record", "--gpu", "sim", "--force", "--out", self.out, "--", PYTHON, "-c", code],
+                                  capture_output=True, text=True, timeout=60, preexec_fn=lambda: signal.signal(signal.SIGCHLD, how),
+                                  env={**os.environ, "PYTHONPATH": HERE, "GPUSHARE_SIM": simulated})
+        done = record("from program import *; context(); ok(launch(spin(), 1)); raise SystemExit(7)", "memory=16GiB")
+        self.assertEqual(done.returncode, 7, done)
+        self.assertIn("the program ended with status 7", done.stderr)
+        self.assertEqual(len(self.rows()), 1)
+        self.assert_nothing_else_is_left("trace.csv")
+        # A GPU that cannot be opened is none, either.
+        absent = record("print('there')", "memory=none")
+        self.assertEqual((absent.returncode, absent.stdout), (record("", "memory=none", signal.SIG_DFL).returncode, ""), absent)
+        self.assertNotEqual(absent.returncode, 0)
+
     def test_a_program_that_is_killed_leaves_what_was_recorded(self):
         said = self.python("""
             context()

@@ -94,6 +94,23 @@ std::string Who(const record::Recorded& one) {
   return absl::StrCat(Printable(one.program, 64), " (process ", one.pid, ")");
 }
 
+// ---- Its children ----
+
+// Whoever started the command may have left it ignored, and so may have who started that: then the kernel keeps no end of
+// a child for who waits, and the child's number is the next process's.
+void KeepEndsOfChildren() { signal(SIGCHLD, SIG_DFL); }
+
+// Nothing while it runs, which only `flags` WNOHANG allows. An error where nobody will know any more how it ended.
+absl::StatusOr<std::optional<int>> EndOf(pid_t child, int flags) {
+  for (;;) {
+    int status = 0;
+    const pid_t ended = waitpid(child, &status, flags);
+    if (ended == child) return std::optional<int>(status);
+    if (ended == 0) return std::optional<int>();
+    if (errno != EINTR) return absl::ErrnoToStatus(errno, "waitpid");
+  }
+}
+
 // ---- The GPU ----
 
 // Whether there is one, and whether it is the simulated one; says what is wrong with it. In a process of its own: a context
@@ -117,9 +134,13 @@ ExitCode LookAtGpu(const RecordOptions& options, bool* simulated) {
     }
     _exit(code);
   }
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  const absl::StatusOr<std::optional<int>> ended = EndOf(child, /*flags=*/0);
+  if (!ended.ok()) {
+    return Fail(kCommand, kExitFailed,
+                absl::UnknownError(absl::StrCat("how looking at the GPU ended is not known: ",
+                                                ended.status().message())));
   }
+  const int status = **ended;
   if (WIFSIGNALED(status)) {
     return Fail(kCommand, kExitNoGpu,
                 absl::UnavailableError(
@@ -150,12 +171,13 @@ bool IsOver(const std::string& folder) {
 }
 
 // The status with which it ended, as of waitpid(). Signals go on to it, but for that of a terminal, which it has itself.
-int WaitFor(pid_t program, const std::string& folder, bool stop) {
+absl::StatusOr<int> WaitFor(pid_t program, const std::string& folder, bool stop) {
   const std::atomic<int>& interrupted = TellInterrupts();
   bool told = false, stopped = false;
-  for (int status = 0;;) {
-    const pid_t ended = waitpid(program, &status, WNOHANG);
-    if (ended == program) return status;
+  for (;;) {
+    // Until this says so, its number is nobody else's.
+    GPUSHARE_ASSIGN_OR_RETURN(const std::optional<int> ended, EndOf(program, WNOHANG));
+    if (ended.has_value()) return *ended;
     if (const int signal = interrupted; signal != 0 && !told) {
       told = true;
       if (signal != SIGINT || isatty(STDIN_FILENO) == 0) kill(program, signal);
@@ -379,6 +401,7 @@ ExitCode RecordProgram(const RecordOptions& options) {
                     "the loader cannot preload '", *object,
                     "', whose path has a blank or a colon; install gpushare elsewhere")));
   }
+  KeepEndsOfChildren();
   bool simulated = false;
   if (const ExitCode code = LookAtGpu(options, &simulated); code != kExitOk) return code;
   if (simulated && !base::GetEnv("GPUSHARE_DRIVER").has_value()) {
@@ -413,12 +436,17 @@ ExitCode RecordProgram(const RecordOptions& options) {
     Say(absl::StrCat(arguments[0], ": ", std::strerror(error)));
     return static_cast<ExitCode>(error == ENOENT ? 127 : 126);
   }
-  const int status = WaitFor(program, (*folder)->path(), options.stop);
-  const ExitCode ended = CodeOf(status);
+  const absl::StatusOr<int> waited = WaitFor(program, (*folder)->path(), options.stop);
+  if (!waited.ok()) {
+    Say(absl::StrCat("how the program ended is not known: ", waited.status().message(),
+                     "; what was recorded until then is kept"));
+  }
+  const int status = waited.value_or(0);
+  const ExitCode ended = waited.ok() ? CodeOf(status) : kExitFailed;
   if (WIFSIGNALED(status) && !(options.stop && WTERMSIG(status) == SIGTERM)) {
     Say(absl::StrCat("the program was ended by signal ", WTERMSIG(status),
                      "; what was recorded until then is kept"));
-  } else if (WIFEXITED(status) && ended != kExitOk) {
+  } else if (waited.ok() && WIFEXITED(status) && ended != kExitOk) {
     Say(absl::StrCat("the program ended with status ", static_cast<int>(ended)));
   }
   TellWhoGoesOn((*folder)->path());
