@@ -8,7 +8,12 @@ namespace {
 
 using work::FailingMemory;
 
-class HostMemoryTest : public DeviceTest {
+struct How {
+  AllocationStrategy strategy;
+  bool foreign;  // the stream is not gpushare's
+};
+
+class HostMemoryTest : public DeviceTest, public ::testing::WithParamInterface<How> {
  protected:
   void SetUp() override {
     DeviceTest::SetUp();
@@ -19,38 +24,60 @@ class HostMemoryTest : public DeviceTest {
   int (*destroy_)(CUstream_st*) = nullptr;
 };
 
-TEST_F(HostMemoryTest, AFreeOnAForeignStreamThatFailsHoldsNothing) {
+TEST_P(HostMemoryTest, AFreeThatFailsHoldsNothing) {
+  const bool foreign = GetParam().foreign;
   int failures = 0;
   {
     const VirtualDevice device = MakeDevice("a", "memory=64MiB");
-    const Allocator allocator =
-        Must(Allocator::Create(device, {.strategy = AllocationStrategy::kSuballocating}));
+    const Allocator allocator = Must(Allocator::Create(device, {.strategy = GetParam().strategy}));
     for (int nth = 1, failed = 1; failed != 0; ++nth) {
+      ASSERT_LT(nth, 1000);
       CUstream_st* native = nullptr;
-      ASSERT_EQ(create_(&native, 1), 0);
-      const DevicePtr pointer = Must(allocator.AllocateRaw(MiB(1), {.native = native}));
+      std::optional<Stream> stream;
+      AllocateOptions order;
+      if (foreign) {
+        ASSERT_EQ(create_(&native, 1), 0);
+        order.native = native;
+      } else {
+        order.stream = &stream.emplace(Must(Stream::Create(device)));
+      }
+      const auto free = [&](DevicePtr pointer) {
+        return foreign ? gpushare_free_native(allocator.handle(), pointer.value(), native)
+                       : gpushare_free_on(allocator.handle(), pointer.value(), stream->handle());
+      };
+      const DevicePtr pointer = Must(allocator.AllocateRaw(MiB(1), order));
       const int before = FailingMemory::failed();
       gpushare_status code;
       {
         const FailingMemory fails(nth);
-        code = gpushare_free_native(allocator.handle(), pointer.value(), native);
+        code = free(pointer);
       }
       failed = FailingMemory::failed() - before;
+      failures += failed;
       if (code != GPUSHARE_OK) {
-        ++failures;
         EXPECT_EQ(code, GPUSHARE_RESOURCE_EXHAUSTED) << nth;
         // It is there still, and so is the way to free it.
-        EXPECT_OK(allocator.FreeNative(pointer, native));
+        EXPECT_EQ(free(pointer), GPUSHARE_OK) << nth;
       }
-      EXPECT_EQ(destroy_(native), 0);
-      ASSERT_LT(nth, 1000);
+      EXPECT_EQ(Must(allocator.stats()).allocations, 0u) << nth;
+      if (foreign) {
+        EXPECT_EQ(destroy_(native), 0);
+      }
     }
-    EXPECT_EQ(Must(allocator.stats()).live, Bytes(0));
+    EXPECT_OK(allocator.Trim());
   }
-  EXPECT_GE(failures, 2);
   // The virtual device is gone, and its tenant with it.
   EXPECT_OK(Tenant::Create(*runtime_, {.name = "a"}).status());
+  if (GetParam().strategy == AllocationStrategy::kSuballocating && foreign) {
+    EXPECT_GE(failures, 2);
+  }
 }
+
+INSTANTIATE_TEST_SUITE_P(Strategies, HostMemoryTest,
+                         ::testing::Values(How{AllocationStrategy::kSuballocating, true},
+                                           How{AllocationStrategy::kSuballocating, false},
+                                           How{AllocationStrategy::kPool, true},
+                                           How{AllocationStrategy::kPool, false}));
 
 }  // namespace
 }  // namespace gpushare
