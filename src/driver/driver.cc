@@ -12,6 +12,7 @@
 
 #include "base/status_macros.h"
 #include "driver/current_context.h"
+#include "driver/graph_copy.h"
 #include "driver/graph_kernel.h"
 #include "driver/state.h"
 
@@ -23,7 +24,7 @@ static_assert(std::is_same_v<Context, CUcontext> && std::is_same_v<GreenContext,
               std::is_same_v<Stream, CUstream> && std::is_same_v<Event, CUevent> &&
               std::is_same_v<Module, CUmodule> && std::is_same_v<Function, CUfunction> &&
               std::is_same_v<Graph, CUgraph> && std::is_same_v<GraphExec, CUgraphExec> &&
-              std::is_same_v<MemPool, CUmemoryPool>);
+              std::is_same_v<GraphNode, CUgraphNode> && std::is_same_v<MemPool, CUmemoryPool>);
 
 Result Code(CUresult result) { return Result{static_cast<int>(result)}; }
 
@@ -385,7 +386,12 @@ GraphContents Driver::ContentsOf(Graph graph) const {
       } else {
         contents.all_kernels = false;
       }
-    } else if (type == CU_GRAPH_NODE_TYPE_MEMCPY || type == CU_GRAPH_NODE_TYPE_MEMSET) {
+    } else if (type == CU_GRAPH_NODE_TYPE_MEMCPY) {
+      ++contents.commands;
+      CUDA_MEMCPY3D copy{};
+      const bool told = table.GraphMemcpyNodeGetParams(node, &copy) == CUDA_SUCCESS;
+      contents.copies.push_back(told ? CopyOf(table, node, copy) : GraphCopy{.node = node});
+    } else if (type == CU_GRAPH_NODE_TYPE_MEMSET) {
       ++contents.commands;
     } else if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
                table.GraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS) {
@@ -393,6 +399,9 @@ GraphContents Driver::ContentsOf(Graph graph) const {
       contents.commands += inner.commands;
       contents.kernels.insert(contents.kernels.end(), inner.kernels.begin(), inner.kernels.end());
       contents.all_kernels &= inner.all_kernels;
+      contents.copies.push_back(
+          {.node = node, .inside = static_cast<uint32_t>(inner.copies.size())});
+      contents.copies.insert(contents.copies.end(), inner.copies.begin(), inner.copies.end());
     } else if (type == CU_GRAPH_NODE_TYPE_GRAPH || type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
       contents.all_kernels = false;
     }

@@ -29,6 +29,7 @@ struct CUmod_st;
 struct CUfunc_st;
 struct CUgraph_st;
 struct CUgraphExec_st;
+struct CUgraphNode_st;
 struct CUmemPoolHandle_st;
 
 namespace gpushare::driver {
@@ -43,6 +44,7 @@ using Module = CUmod_st*;
 using Function = CUfunc_st*;
 using Graph = CUgraph_st*;
 using GraphExec = CUgraphExec_st*;
+using GraphNode = CUgraphNode_st*;
 using MemPool = CUmemPoolHandle_st*;
 using DevicePtr = unsigned long long;
 
@@ -77,10 +79,18 @@ struct GraphKernel {
   LaunchShape shape;
   Context context = nullptr;  // null: the driver does not say
 };
+// A copy of a graph, or a child: then nothing crosses by the node itself, but by the next `inside` of the list.
+struct GraphCopy {
+  GraphNode node = nullptr;
+  uint32_t inside = 0;
+  uint64_t to_device = 0, to_host = 0;  // bytes from and to the host's memory
+};
 // What a graph is made of, its children included.
 struct GraphContents {
   uint32_t commands = 0;  // kernels, copies and sets; 0: the driver does not say
   std::vector<GraphKernel> kernels;
+  std::vector<GraphCopy>
+      copies;  // in the driver's order of the nodes; also those within the device
   bool all_kernels =
       true;  // there are no others (in bodies of conditional nodes, or the driver does not say)
   bool IsOfKernelsAlone() const { return all_kernels && kernels.size() == commands; }

@@ -116,10 +116,32 @@ float AtLeast(Calls& calls, CUgraphNode node, CUgraphNodeParams* parameters) {
       return 0;
   }
 }
+// And of what it copies to and from the host.
+void Copies(Calls&, CUgraphExec, CUgraphNode, const CUDA_KERNEL_NODE_PARAMS*) {}
+void Copies(Calls&, CUgraphExec, CUgraphNode, const CUDA_KERNEL_NODE_PARAMS_v1*) {}
+void Copies(Calls&, CUgraphExec, CUgraphNode, const CUDA_MEMSET_NODE_PARAMS*, CUcontext) {}
+void Copies(Calls& calls, CUgraphExec exec, CUgraphNode node, unsigned enabled) {
+  calls.GraphNodeEnabled(exec, node, enabled != 0);
+}
+void Copies(Calls& calls, CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D* copy,
+            CUcontext) {
+  calls.GraphCopyChanged(exec, node, *copy);
+}
+void Copies(Calls& calls, CUgraphExec exec, CUgraphNode node, CUgraph child) {
+  calls.GraphChildChanged(exec, node, child);
+}
+void Copies(Calls& calls, CUgraphExec exec, CUgraphNode node, CUgraphNodeParams* parameters) {
+  if (parameters->type == CU_GRAPH_NODE_TYPE_MEMCPY) {
+    calls.GraphCopyChanged(exec, node, parameters->memcpy.copyParams);
+  } else if (parameters->type == CU_GRAPH_NODE_TYPE_GRAPH) {
+    calls.GraphChildChanged(exec, node, parameters->graph.graph);
+  }
+}
 template <Name kName, typename... A>
 CUresult Change(CUgraphExec exec, A... a) {
   return Submitted([&](Calls& calls, const work::Payer&) {
     const CUresult result = Driver<kName, CUresult(CUgraphExec, A...)>::Call(exec, a...);
+    if (result == CUDA_SUCCESS) Copies(calls, exec, a...);
     calls.GraphChanged(exec, result == CUDA_SUCCESS ? AtLeast(calls, a...) : 0);
     return result;
   });
@@ -132,7 +154,7 @@ CUresult Update(CUgraphExec exec, CUgraph graph, A... a) {
     const CUresult result =
         Driver<kName, CUresult(CUgraphExec, CUgraph, A...)>::Call(exec, graph, a...);
     if (result == CUDA_SUCCESS) {
-      calls.GraphInstantiated(exec, graph);
+      calls.GraphUpdated(exec, graph);
     } else {
       calls.GraphChanged(exec);
     }

@@ -34,6 +34,7 @@
 #include "driver/table.h"
 #include "gate/engine.h"
 #include "gate/footprint.h"
+#include "gate/graph_copies.h"
 #include "gate/graph_kernels.h"
 #include "gate/work_keys.h"
 #include "work/outermost.h"
@@ -95,6 +96,15 @@ class Calls {
   CUresult GraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long flags);
   // After any other way to instantiate: of how many commands it is made, and on which GPUs its kernels run.
   void GraphInstantiated(CUgraphExec exec, CUgraph graph);
+  // After an executable came to be like another graph as a whole.
+  void GraphUpdated(CUgraphExec exec, CUgraph graph);
+  // After one of its nodes came to copy something else, a child to be like another graph, or a node was switched on or off;
+  // besides GraphChanged().
+  void GraphCopyChanged(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D& copy);
+  void GraphChildChanged(CUgraphExec exec, CUgraphNode node, CUgraph child);
+  void GraphNodeEnabled(CUgraphExec exec, CUgraphNode node, bool enabled) {
+    graph_copies_.SetEnabled(exec, node, enabled);
+  }
   CUresult GraphLaunch(const Payer& payer, CUgraphExec exec, CUstream stream);
   // The same by another way to the driver, such as the books'.
   CUresult GraphLaunchBy(const Payer& payer, CUgraphExec exec, CUstream stream,
@@ -114,6 +124,7 @@ class Calls {
     NewVersion(exec);
     spread_.Put(exec, {});
     graph_kernels_.Put(exec, {});
+    graph_copies_.Put(exec, {});
   }
 
   // -- Lines of bytes (copies.cc) --
@@ -310,6 +321,9 @@ class Calls {
                   absl::FunctionRef<CUresult()> call);
   CUresult Mixed(const Payer& payer, CUstream stream, const Traffic& traffic,
                  absl::FunctionRef<CUresult()> call);
+  // Holds `call`, which has still to be held for the device, until both copy limits let its bytes pass.
+  CUresult Crossing(const Payer& payer, CUstream stream, const gate::GraphCopies::Bytes& bytes,
+                    absl::FunctionRef<CUresult()> call);
   // batches.cc; `traffic` reads the `count` entries of the call's arrays.
   CUresult Batch(const Payer& payer, CUstream stream, size_t count,
                  absl::FunctionRef<Traffic()> traffic, absl::FunctionRef<CUresult()> call);
@@ -337,6 +351,7 @@ class Calls {
 
   std::atomic<uint32_t>& VersionOf(CUgraphExec exec);
   void NewVersion(CUgraphExec exec);
+  void GraphIs(CUgraphExec exec, CUgraph graph, bool updated);
   CUresult LaunchOfOld(const Payer& payer, CUfunction function, int width, int height,
                        CUstream stream, absl::FunctionRef<CUresult()> call);
   gate::Work KernelWork(CUfunction function, const driver::LaunchShape& shape, bool cooperative);
@@ -353,6 +368,7 @@ class Calls {
   std::array<std::atomic<uint32_t>, 1024> graph_versions_{};
   gate::GraphParts graph_parts_;
   gate::GraphKernels graph_kernels_;
+  gate::GraphCopies graph_copies_;
   Spread spread_;
 };
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs: a launch is one command, learnt by its executable, and replayed as the commands that it is made of. One
+// Graphs: a launch is one command, learnt by its executable, and replayed as the commands that it is made of; what it copies to
+// and from the host counts to the copy limits as well. One
 // that was changed since its last launch is taken to cost what it did, until that launch was measured; so is one that
 // has the handle of another that was destroyed.
 #include <new>
+#include <utility>
 
+#include "driver/graph_copy.h"
 #include "gate/work_keys.h"
 #include "work/calls.h"
 #include "work/submit.h"
@@ -40,17 +43,47 @@ float Calls::GraphFootprint(const driver::GraphContents& graph) {
       graph, [this](const driver::GraphKernel& kernel) { return KernelFootprint(kernel); });
 }
 
-void Calls::GraphInstantiated(CUgraphExec exec, CUgraph graph) {
+void Calls::GraphIs(CUgraphExec exec, CUgraph graph, bool updated) {
   NewVersion(exec);  // another may have had the handle
   try {
-    const driver::GraphContents contents = opened_.ContentsOf(graph);
+    driver::GraphContents contents = opened_.ContentsOf(graph);
     graph_parts_.Put(exec, {contents.commands, GraphFootprint(contents)});
     spread_.Put(exec, spread_.PlacesOf(contents));
     graph_kernels_.Put(exec, gate::KernelKeysOf(contents));
+    if (updated) {
+      graph_copies_.Updated(exec, std::move(contents.copies));
+    } else {
+      graph_copies_.Put(exec, std::move(contents.copies));
+    }
   } catch (const std::bad_alloc&) {
     // The driver has made it, and its caller is to have it: it is charged as one that nobody saw.
     graph_parts_.Put(exec, {});
     graph_kernels_.Put(exec, {});
+    graph_copies_.Put(exec, {});
+  }
+}
+
+void Calls::GraphInstantiated(CUgraphExec exec, CUgraph graph) {
+  GraphIs(exec, graph, /*updated=*/false);
+}
+
+void Calls::GraphUpdated(CUgraphExec exec, CUgraph graph) {
+  GraphIs(exec, graph, /*updated=*/true);
+}
+
+void Calls::GraphCopyChanged(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D& copy) {
+  try {
+    graph_copies_.Changed(exec, driver::CopyOf(driver_, node, copy));
+  } catch (const std::bad_alloc&) {
+    // The driver has changed it: it counts as before.
+  }
+}
+
+void Calls::GraphChildChanged(CUgraphExec exec, CUgraphNode node, CUgraph child) {
+  try {
+    graph_copies_.ChildChanged(exec, node, opened_.ContentsOf(child).copies);
+  } catch (const std::bad_alloc&) {
+    // The same.
   }
 }
 
@@ -85,8 +118,12 @@ CUresult Calls::GraphLaunchBy(const Payer& payer, CUgraphExec exec, CUstream str
   work.kernels = &graph_kernels_;
   work.executable = exec;
   const Spread::Places places = spread_.Find(exec);
-  if (!places.empty()) return LaunchSpread(payer, places, stream, work, call);
-  return Submit(payer, stream, work, call);
+  const auto launch = [&] {
+    return places.empty() ? Submit(payer, stream, work, call)
+                          : LaunchSpread(payer, places, stream, work, call);
+  };
+  const gate::GraphCopies::Bytes bytes = graph_copies_.Find(exec);
+  return bytes.any() ? Crossing(payer, stream, bytes, launch) : launch();
 }
 
 CUresult Calls::GraphExecDestroy(CUgraphExec exec) {

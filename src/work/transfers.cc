@@ -95,15 +95,15 @@ CUresult Calls::Within(const Payer& payer, gate::OnDeviceKind kind, CUstream str
   return Submit(payer, stream, gate::OnDevice(kind, bytes), call);
 }
 
-CUresult Calls::Mixed(const Payer& payer, CUstream stream, const Traffic& traffic,
-                      absl::FunctionRef<CUresult()> call) {
+CUresult Calls::Crossing(const Payer& payer, CUstream stream, const gate::GraphCopies::Bytes& bytes,
+                         absl::FunctionRef<CUresult()> call) {
   if (Outermost::Inside()) return call();
   const Streams::Adopted adopted = streams_.Find(payer, stream);
   if (adopted.refused) return kRefused;
   if (adopted.gate == nullptr || streams_.Capturing(stream)) return call();
   const std::pair<gate::CopyDirection, uint64_t> ways[] = {
-      {gate::CopyDirection::kHostToDevice, traffic.to_device},
-      {gate::CopyDirection::kDeviceToHost, traffic.to_host}};
+      {gate::CopyDirection::kHostToDevice, bytes.to_device},
+      {gate::CopyDirection::kDeviceToHost, bytes.to_host}};
   bool admitted[2] = {}, ended = false;
   for (size_t i = 0; i < 2; ++i) {
     if (ways[i].second == 0) continue;
@@ -112,14 +112,20 @@ CUresult Calls::Mixed(const Payer& payer, CUstream stream, const Traffic& traffi
     admitted[i] = verdict == gate::Verdict::kAdmitted;
     ended |= verdict == gate::Verdict::kEnded;
   }
-  const CUresult result =
-      ended ? kRefused : Within(payer, gate::OnDeviceKind::kCopy, stream, traffic.on_device, call);
+  const CUresult result = ended ? kRefused : call();
   for (size_t i = 0; i < 2; ++i) {
     if (admitted[i] && result != CUDA_SUCCESS) {
       adopted.gate->CopyRefused(ways[i].first, ways[i].second);
     }
   }
   return result;
+}
+
+CUresult Calls::Mixed(const Payer& payer, CUstream stream, const Traffic& traffic,
+                      absl::FunctionRef<CUresult()> call) {
+  return Crossing(payer, stream, {.to_device = traffic.to_device, .to_host = traffic.to_host}, [&] {
+    return Within(payer, gate::OnDeviceKind::kCopy, stream, traffic.on_device, call);
+  });
 }
 
 }  // namespace gpushare::work

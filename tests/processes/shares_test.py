@@ -81,6 +81,34 @@ class Processes(Together):
         self.assertAlmostEqual(b / 200, 0.125, delta=0.015)
         self.assertLess(back, 5)
 
+    def test_copies_of_graphs_keep_to_the_limit_of_their_tenant(self):
+        code = """
+        host, memory = ok(d.cuMemAllocHost(4 << 20)), ok(d.cuMemAlloc(4 << 20))
+        stream = ok(d.cuStreamCreate(1))
+        ok(d.cuStreamBeginCapture(stream, d.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+        for _ in range(2): ok(d.cuMemcpyHtoDAsync(memory, host, 2 << 20, stream))
+        launchable = ok(d.cuGraphInstantiate(ok(d.cuStreamEndCapture(stream)), 0))
+        sim.gpushare_sim_spend(ctypes.c_uint64(max(0, int((START - now()) * 1e6))))
+        copied = 0
+        while now() < START + 1000:
+            ok(d.cuGraphLaunch(launchable, stream)); copied += 4 << 20
+        ok(d.cuStreamSynchronize(stream))
+        print(json.dumps(copied / 1e6))
+        """
+        # One process with graphs, one without, of one tenant; 5 ms of the limit are 1 MB.
+        eager = """
+        host, memory = ok(d.cuMemAllocHost(4 << 20)), ok(d.cuMemAlloc(4 << 20))
+        sim.gpushare_sim_spend(ctypes.c_uint64(max(0, int((START - now()) * 1e6))))
+        copied = 0
+        while now() < START + 1000:
+            ok(d.cuMemcpyHtoDAsync(memory, host, 4 << 20, 0)); copied += 4 << 20
+        ok(d.cuCtxSynchronize())
+        print(json.dumps(copied / 1e6))
+        """
+        a, b = self.together([("h2d=200MB/s", code), ("h2d=200MB/s", eager)], of=[0, 0])
+        self.assertAlmostEqual((a + b) / 200, 1, delta=0.07)
+        self.assertAlmostEqual(a / (a + b), 1 / 2, delta=0.05)
+
     def test_memory_of_each(self):
         code = """
         pieces = []

@@ -65,7 +65,7 @@ absl::StatusOr<std::shared_ptr<Graph>> Graph::Instantiate(std::shared_ptr<Virtua
   };
   const Captured captured{driver, graph};
   const std::shared_ptr<Graph> made(new Graph(std::move(device)));
-  const driver::GraphContents contents = driver.ContentsOf(graph);
+  driver::GraphContents contents = driver.ContentsOf(graph);
   const gate::GraphParts::Parts parts = {
       contents.commands, gate::GraphFootprint(contents, [&gpu](const driver::GraphKernel& kernel) {
         float footprint = 1;  // where the driver does not say
@@ -82,6 +82,7 @@ absl::StatusOr<std::shared_ptr<Graph>> Graph::Instantiate(std::shared_ptr<Virtua
     } catch (const std::bad_alloc&) {
       // They count as equally long; the graph is there all the same.
     }
+    gpu.graph_copies().Put(made->native_, std::move(contents.copies));
   }
   GPUSHARE_RETURN_IF_ERROR(driver::ToStatus(result, "cuGraphInstantiate"));
   return made;
@@ -91,6 +92,7 @@ Graph::~Graph() {
   if (native_ == nullptr) return;
   const ContextScope current(device_->site());
   device_->gpu().graph_kernels().Put(native_, {});
+  device_->gpu().graph_copies().Put(native_, {});
   static_cast<void>(device_->gpu().driver().DestroyGraphExec(native_));
 }
 

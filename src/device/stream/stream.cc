@@ -309,8 +309,48 @@ absl::Status Stream::LaunchGraph(driver::GraphExec graph, int64_t timeout_ns) {
   work.kind = gate::Work::Kind::kGraph;
   work.kernels = &gpu_.graph_kernels();
   work.executable = graph;
-  return Submit(work, timeout_ns, "cuGraphLaunch",
-                [&](int) { return gpu_.driver().LaunchGraph(graph, native_); });
+  const auto launch = [&](int64_t timeout) {
+    return Submit(work, timeout, "cuGraphLaunch",
+                  [&](int) { return gpu_.driver().LaunchGraph(graph, native_); });
+  };
+  const gate::GraphCopies::Bytes bytes = gpu_.graph_copies().Find(graph);
+  return bytes.any() ? Crossing(bytes, timeout_ns, launch) : launch(timeout_ns);
+}
+
+// What is captured into another graph crosses when that is launched.
+absl::Status Stream::Crossing(const gate::GraphCopies::Bytes& bytes, int64_t timeout_ns,
+                              absl::FunctionRef<absl::Status(int64_t)> launch) {
+  GPUSHARE_ASSIGN_OR_RETURN(const bool capturing, Capturing());
+  if (capturing || timeout_ns < 0) return launch(timeout_ns);
+  const std::pair<gate::CopyDirection, uint64_t> ways[] = {
+      {gate::CopyDirection::kHostToDevice, bytes.to_device},
+      {gate::CopyDirection::kDeviceToHost, bytes.to_host}};
+  gate::Gate& gate = device_->gate();
+  const Time deadline = Deadline(timeout_ns);
+  gate::Verdict verdict = gate::Verdict::kAdmitted;
+  size_t admitted = 0;
+  for (; admitted < 2; ++admitted) {
+    const auto& [way, n] = ways[admitted];
+    if (n > 0) verdict = gate.AdmitCopy(way, n, deadline);
+    if (verdict != gate::Verdict::kAdmitted) break;
+  }
+  absl::Status launched;
+  if (verdict == gate::Verdict::kAdmitted) {
+    const Nanos left = deadline == kNever ? Nanos(0) : deadline - gpu_.clock().Now();
+    launched = launch(deadline == kNever ? timeout_ns : std::max<int64_t>(left.count(), 0));
+  } else if (verdict == gate::Verdict::kDeadline && !device_->suspended()) {
+    launched = absl::DeadlineExceededError(absl::StrCat(
+        "tenant ", Quoted(device_->tenant().name()), ": its limit did not let the ",
+        ways[admitted].second, " bytes pass that the graph copies ",
+        admitted == 0 ? "to the device" : "to the host",
+        " before the timeout; wait longer, or raise '", admitted == 0 ? "h2d" : "d2h", "'"));
+  } else {
+    launched = Refused(verdict);
+  }
+  for (size_t i = 0; !launched.ok() && i < admitted; ++i) {
+    if (ways[i].second > 0) gate.CopyRefused(ways[i].first, ways[i].second);
+  }
+  return launched;
 }
 
 absl::Status Stream::LaunchHost(void (*function)(void*), void* argument) {

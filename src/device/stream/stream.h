@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/sync.h"
@@ -21,6 +22,7 @@
 #include "device/share/virtual_device.h"
 #include "driver/driver.h"
 #include "gate/engine.h"
+#include "gate/graph_copies.h"
 
 namespace gpushare::device {
 
@@ -95,6 +97,10 @@ class Stream : public std::enable_shared_from_this<Stream> {
   template <typename Call>
   absl::Status Submit(const gate::Work& work, int64_t timeout_ns, const char* name,
                       const Call& call);
+  // `launch`, with what is left of the time, when both copy limits have let the bytes pass that it moves; they go back when it
+  // is refused.
+  absl::Status Crossing(const gate::GraphCopies::Bytes& bytes, int64_t timeout_ns,
+                        absl::FunctionRef<absl::Status(int64_t)> launch);
   Time Deadline(int64_t timeout_ns) const;
 
   const std::shared_ptr<VirtualDevice> device_;

@@ -54,6 +54,63 @@ CUresult GetKernelNode(CUgraphNode handle, Parameters* parameters) {
   return CUDA_SUCCESS;
 }
 
+// The array whose bytes lie at an address, as its handle.
+CUarray ArrayAt(uint64_t address) {
+  for (const Array* const array : state().arrays.All()) {
+    if (array->address <= address && address - array->address < array->shape.bytes()) {
+      return reinterpret_cast<CUarray>(array->handle);
+    }
+  }
+  return nullptr;
+}
+
+// Where an end begins, within its array or from its first byte on.
+template <typename Host>
+void EndOf(uint64_t address, bool in_array, bool on_device, const CopyWork& copy, uint64_t pitch,
+           uint64_t slice, CUmemorytype* type, Host* host, CUdeviceptr* device, CUarray* array,
+           size_t* x, size_t* y, size_t* z, size_t* pitch_out, size_t* height) {
+  if (in_array) {
+    *type = CU_MEMORYTYPE_ARRAY;
+    *array = ArrayAt(address);
+    if (const Array* const found = state().arrays.Find(*array)) {
+      const uint64_t offset = address - found->address, row = found->shape.row_bytes();
+      *x = offset % row;
+      *y = offset / row % found->shape.rows();
+      *z = offset / row / found->shape.rows();
+    }
+    return;
+  }
+  *type = on_device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+  *host = on_device ? nullptr : reinterpret_cast<Host>(address);
+  *device = on_device ? address : 0;
+  *pitch_out = pitch != 0 ? pitch : copy.bytes;
+  *height = *pitch_out != 0 && slice != 0 ? slice / *pitch_out : copy.rows;
+}
+
+CUresult GetCopyNode(CUgraphNode handle, CUDA_MEMCPY3D* copy) {
+  const GraphNode* const node = FindNode(handle);
+  if (node == nullptr || copy == nullptr || node->type != NodeType::kCopy) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const CopyWork& work = node->copy;
+  const bool to_device = work.direction == CopyDirection::kHostToDevice ||
+                         work.direction == CopyDirection::kDeviceToDevice;
+  const bool from_device = work.direction == CopyDirection::kDeviceToHost ||
+                           work.direction == CopyDirection::kDeviceToDevice;
+  CUDA_MEMCPY3D all{};
+  EndOf(work.to, work.to_array, to_device, work, work.pitch_to, work.slice_to, &all.dstMemoryType,
+        &all.dstHost, &all.dstDevice, &all.dstArray, &all.dstXInBytes, &all.dstY, &all.dstZ,
+        &all.dstPitch, &all.dstHeight);
+  EndOf(work.from, work.from_array, from_device, work, work.pitch_from, work.slice_from,
+        &all.srcMemoryType, &all.srcHost, &all.srcDevice, &all.srcArray, &all.srcXInBytes,
+        &all.srcY, &all.srcZ, &all.srcPitch, &all.srcHeight);
+  all.WidthInBytes = work.bytes;
+  all.Height = work.rows;
+  all.Depth = work.slices;
+  *copy = all;
+  return CUDA_SUCCESS;
+}
+
 CUresult SetKernelNode(GraphNode* node, const CUDA_KERNEL_NODE_PARAMS_v2* parameters) {
   if (node == nullptr || node->type != NodeType::kKernel) return CUDA_ERROR_INVALID_VALUE;
   return FillKernelNode(node, parameters);
@@ -161,6 +218,11 @@ SIM_API(cuGraphDestroyNode)(CUgraphNode handle) {
   }
   RemoveNode(node);
   return CUDA_SUCCESS;
+}
+
+SIM_API(cuGraphMemcpyNodeGetParams)(CUgraphNode node, CUDA_MEMCPY3D* copy) {
+  SIM_ENTER(cuGraphMemcpyNodeGetParams, kNone);
+  return GetCopyNode(node, copy);
 }
 
 SIM_API(cuGraphKernelNodeGetParams)(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1* parameters) {

@@ -206,6 +206,32 @@ TEST_F(StreamTest, LimitedCopiesKeepToTheirBandwidth) {
   EXPECT_EQ(Calls("cuMemcpyDtoHAsync_v2"), 1u);
 }
 
+TEST_F(StreamTest, GraphsKeepToTheBandwidthOfCopies) {
+  const VirtualDevice device = MakeDevice("a", "memory=1GiB,h2d=1GB/s,d2h=1GB/s");
+  const Allocator allocator = Must(Allocator::Create(device));
+  const Stream stream = Must(Stream::Create(device));
+  std::vector<uint8_t> host(10'000'000);
+  const Bytes size(host.size());
+  const Allocation there = Must(allocator.Allocate(size));
+  ASSERT_OK(stream.BeginCapture());
+  ASSERT_OK(stream.CopyToDeviceAsync(there.pointer(), host.data(), size));
+  ASSERT_OK(stream.CopyToHostAsync(host.data(), there.pointer(), Bytes(1000)));
+  const Graph graph = Must(stream.EndCapture());
+  EXPECT_EQ(Must(device.stats()).h2d.bytes, Bytes(0));
+  const absl::Duration begin = runtime_->Now();
+  for (int i = 0; i < 10; ++i) ASSERT_OK(stream.LaunchGraph(graph));
+  // 100 MB at 1 GB/s, less the 10 ms that may be saved up; the last one is a debt.
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(runtime_->Now() - begin), 85, 6);
+  EXPECT_EQ(Must(device.stats()).h2d.bytes, Bytes(100'000'000));
+  EXPECT_EQ(Must(device.stats()).d2h.bytes, Bytes(10'000));
+  // One that is not let pass in time goes back, and says which limit it was.
+  const absl::Status late = stream.LaunchGraph(graph.native(), absl::Milliseconds(1));
+  EXPECT_EQ(late.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(late.message()), HasSubstr("'h2d'"));
+  EXPECT_EQ(Must(device.stats()).h2d.bytes, Bytes(100'000'000));
+  EXPECT_EQ(Must(device.stats()).d2h.bytes, Bytes(10'000));
+}
+
 TEST_F(StreamTest, ACopyThatTheDriverRefusesIsNotCharged) {
   const VirtualDevice device = MakeDevice("a", "memory=1GiB,h2d=10MB/s");
   const Allocator allocator = Must(Allocator::Create(device));
