@@ -11,7 +11,8 @@
 // what their known commands leave it of the device's time (docs/meter.md).
 //
 // The wait is at acquire, outside the framework's locks. What it used beyond its hint is debt of the
-// virtual device. On a thread that holds a lease of the same virtual device another is a no-op; of
+// virtual device. On a thread that holds a lease of the same virtual device another waits for nothing, and both are one: it is
+// charged as the first, on the streams of both, until the last is released, in whichever order. Of
 // another one on the same GPU it is FailedPrecondition. Errors: DeadlineExceeded after `timeout`.
 // Threading: may be released by any thread.
 #ifndef GPUSHARE_LEASE_H_
@@ -37,7 +38,7 @@ struct LeaseOptions {
   absl::Duration timeout = absl::InfiniteDuration();
   // Where the work will go; measured there. None: the time that the lease is held is charged.
   std::vector<const Stream*> streams = {};
-  // Belongs to no thread: neither a no-op nor refused beside others that the thread holds. For work
+  // Belongs to no thread: neither one with nor refused beside others that the thread holds. For work
   // that changes threads, such as coroutines.
   bool any_thread = false;
 };

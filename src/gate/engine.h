@@ -246,6 +246,11 @@ class Gate {
   };
   // Records the closing markers; from any thread. An id that is not held answers zeroes.
   LeaseResult ReleaseLease(uint64_t lease);
+  // What is launched on these streams from now on is the lease's as well. Of one without streams the time is charged that it
+  // is held, and stays so. May throw bad_alloc, then nothing has changed.
+  void ExtendLease(uint64_t lease, const std::vector<StreamGate*>& streams);
+  // What its release would say now.
+  LeaseResult LookAtLease(uint64_t lease);
 
   void Suspend();  // holds everything at the gate; waiters stay
   void Resume();

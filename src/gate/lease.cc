@@ -24,15 +24,17 @@ void Engine::Impl::OpenLease(const LeaseState& lease, Time now) {
   const LeaseRequest& request = lease.request;
   const float cost =
       static_cast<float>(request.hint.count()) / static_cast<float>(request.streams.size());
-  for (StreamGate* stream : request.streams) {
-    const bool idle = stream->markers_pending == 0 && stream->unmarked == 0;
-    if (idle) stream->recorded_until = DeviceTime(now);  // what comes did not begin before
-    try {
-      replay.Append(stream->replay, {meter::CostModel::kCatchAll, cost, 1, /*opaque=*/true},
-                    DeviceTime(now));
-    } catch (const std::bad_alloc&) {
-      // What is launched there is then charged to nobody else, and the lease by its hint.
-    }
+  for (StreamGate* stream : request.streams) OpenLeaseOn(*stream, cost, now);
+}
+
+void Engine::Impl::OpenLeaseOn(StreamGate& stream, float cost, Time now) {
+  const bool idle = stream.markers_pending == 0 && stream.unmarked == 0;
+  if (idle) stream.recorded_until = DeviceTime(now);  // what comes did not begin before
+  try {
+    replay.Append(stream.replay, {meter::CostModel::kCatchAll, cost, 1, /*opaque=*/true},
+                  DeviceTime(now));
+  } catch (const std::bad_alloc&) {
+    // What is launched there is then charged to nobody else, and the lease by its hint.
   }
 }
 
@@ -125,6 +127,38 @@ void Gate::BeginLease(uint64_t id) {
   if (!lease.request.exclusive) return;
   engine.arbiter.HoldExclusive(tenant.id, engine.ExclusiveUntil(tenant, now));
   engine.RunArbiter(now, nullptr);  // who waits was told of no end
+}
+
+void Gate::ExtendLease(uint64_t id, const std::vector<StreamGate*>& streams) {
+  TenantState& tenant = *state_;
+  Engine::Impl& engine = tenant.engine;
+  engine.CloseOpen(tenant, nullptr);  // what was launched there before is nobody's lease's
+  const Time now = engine.clock.Now();
+  const Section section(engine);
+  const auto at = std::find_if(engine.leases.begin(), engine.leases.end(),
+                               [id](const LeaseState& lease) { return lease.id == id; });
+  if (at == engine.leases.end() || at->request.streams.empty()) return;
+  LeaseRequest& request = at->request;
+  request.streams.reserve(request.streams.size() + streams.size());
+  const float cost = static_cast<float>(request.hint.count()) /
+                     static_cast<float>(request.streams.size() + streams.size());
+  for (StreamGate* const stream : streams) {
+    const auto end = request.streams.end();
+    if (std::find(request.streams.begin(), end, stream) != end) continue;
+    request.streams.push_back(stream);
+    if (!request.held_back) engine.OpenLeaseOn(*stream, cost, now);
+  }
+}
+
+Gate::LeaseResult Gate::LookAtLease(uint64_t id) {
+  Engine::Impl& engine = state_->engine;
+  const Time now = engine.clock.Now();
+  const Section section(engine);
+  const auto at = std::find_if(engine.leases.begin(), engine.leases.end(),
+                               [id](const LeaseState& lease) { return lease.id == id; });
+  if (at == engine.leases.end()) return {};
+  const Nanos held = now - at->acquired;
+  return {held, held > at->request.maximum};
 }
 
 Gate::LeaseResult Gate::ReleaseLease(uint64_t id) {

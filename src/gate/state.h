@@ -353,6 +353,7 @@ struct Engine::Impl {
 
   // lease.cc
   void OpenLease(const LeaseState& lease, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void OpenLeaseOn(StreamGate& stream, float cost, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   Time ExclusiveUntil(const TenantState& tenant, Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
   // copies.cc

@@ -824,7 +824,7 @@ typedef struct gpushare_lease_options {
    * is charged. */
   const gpushare_stream* streams;
   size_t stream_count;
-  /* Not 0: the lease belongs to no thread. It is neither a no-op nor refused beside others that the
+  /* Not 0: the lease belongs to no thread. It is neither one with nor refused beside others that the
    * calling thread holds; for callers whose work changes threads, such as coroutines. */
   int32_t any_thread;
   int32_t reserved;
@@ -837,7 +837,8 @@ typedef struct gpushare_lease_result {
 } gpushare_lease_result;
 
 /* A permit for code that launches on its own. On a thread that holds one of the same virtual device
- * it is a no-op (released as any other); of another on the same GPU: FAILED_PRECONDITION.
+ * it waits for nothing, and both are one, on the streams of both (if the first has any), until the
+ * last is released, in whichever order; of another on the same GPU: FAILED_PRECONDITION.
  * DEADLINE_EXCEEDED: timed out. */
 GPUSHARE_API gpushare_status gpushare_lease_acquire(gpushare_vdev vdev,
                                                     const gpushare_lease_options* options,

@@ -50,6 +50,7 @@
 namespace gpushare::device {
 
 class DriverPool;
+struct HeldLease;
 class MemoryPool;
 class Runtime;
 class Stream;
@@ -151,10 +152,17 @@ class Gpu final : private quota::Source, private quota::Holder {
   double PromisedGuarantees() const;
   Room room();
 
-  // Leases: which virtual device each thread holds one of. Returns the holder before; takes the
-  // place if there was none.
-  VirtualDevice* EnterLease(uint64_t thread, VirtualDevice* device);
-  void LeaveLease(uint64_t thread);
+  // Leases: which virtual device each thread holds one of, and how many of them; `held` is what they have in common.
+  struct ThreadLease {
+    VirtualDevice* device = nullptr;
+    std::shared_ptr<HeldLease> held;
+    int count = 0;
+  };
+  // Another one of `thread`: what it holds already, one more of it if it is of `device`; without a device: this is the first.
+  ThreadLease EnterLease(uint64_t thread, VirtualDevice* device,
+                         const std::shared_ptr<HeldLease>& held);
+  // One less. True: that was the last.
+  bool LeaveLease(uint64_t thread);
   VirtualDevice* LeaseOf(uint64_t thread) const;  // null: it holds none here
 
   // Segments that pools cut up. PoolAt() is null where no pool has memory.
@@ -250,7 +258,7 @@ class Gpu final : private quota::Source, private quota::Holder {
   std::set<VirtualDevice*> over_quota_ ABSL_GUARDED_BY(mutex_);
   std::map<driver::Stream, std::weak_ptr<Stream>> streams_ ABSL_GUARDED_BY(mutex_);
   std::map<driver::Context, std::weak_ptr<VirtualDevice>> contexts_ ABSL_GUARDED_BY(mutex_);
-  std::map<uint64_t, VirtualDevice*> leases_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, ThreadLease> leases_ ABSL_GUARDED_BY(mutex_);
   std::map<driver::DevicePtr, Segment> segments_ ABSL_GUARDED_BY(mutex_);
   std::map<const DriverPool*, std::shared_ptr<DriverPool>> driver_pools_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<gate::Engine>> engines_ ABSL_GUARDED_BY(mutex_);  // of partitions

@@ -160,21 +160,27 @@ bool Gpu::PutBack(driver::DevicePtr pointer, const quota::Allocation& allocation
   return false;
 }
 
-VirtualDevice* Gpu::EnterLease(uint64_t thread, VirtualDevice* device) {
+Gpu::ThreadLease Gpu::EnterLease(uint64_t thread, VirtualDevice* device,
+                                 const std::shared_ptr<HeldLease>& held) {
   base::MutexLock lock(&mutex_);
-  const auto [at, added] = leases_.emplace(thread, device);
-  return added ? nullptr : at->second;
+  const auto [at, added] = leases_.try_emplace(thread, ThreadLease{device, held, 1});
+  if (added) return {};
+  if (at->second.device == device) ++at->second.count;
+  return at->second;
 }
 
-void Gpu::LeaveLease(uint64_t thread) {
+bool Gpu::LeaveLease(uint64_t thread) {
   base::MutexLock lock(&mutex_);
-  leases_.erase(thread);
+  const auto at = leases_.find(thread);
+  if (at == leases_.end() || --at->second.count > 0) return false;
+  leases_.erase(at);
+  return true;
 }
 
 VirtualDevice* Gpu::LeaseOf(uint64_t thread) const {
   base::MutexLock lock(&mutex_);
   const auto at = leases_.find(thread);
-  return at == leases_.end() ? nullptr : at->second;
+  return at == leases_.end() ? nullptr : at->second.device;
 }
 
 }  // namespace gpushare::device

@@ -30,16 +30,20 @@ absl::StatusOr<std::shared_ptr<Lease>> Lease::Acquire(std::shared_ptr<VirtualDev
       new Lease(std::move(device), request.any_thread ? kNoThread : ThreadNumber()));
   VirtualDevice& owner = *lease->device_;
   Gpu& gpu = owner.gpu();
-  VirtualDevice* const holder =
-      lease->thread_ == kNoThread ? nullptr : gpu.EnterLease(lease->thread_, &owner);
-  if (holder != nullptr) {
-    if (holder != &owner) {
+  lease->lease_ = std::make_shared<HeldLease>();
+  if (lease->thread_ != kNoThread) {
+    const Gpu::ThreadLease has = gpu.EnterLease(lease->thread_, &owner, lease->lease_);
+    if (has.device != nullptr && has.device != &owner) {
       return absl::FailedPreconditionError(
           absl::StrCat("lease: the calling thread holds one of another virtual device on GPU ",
                        gpu.ordinal(), ", and would wait for itself; release that first"));
     }
-    lease->inner_ = lease->held_ = true;
-    return lease;
+    if (has.device != nullptr) {
+      lease->lease_ = has.held;
+      lease->inner_ = lease->held_ = true;
+      lease->Extend(std::move(request.streams));
+      return lease;
+    }
   }
   gate::LeaseRequest asked;
   asked.hint = request.hint;
@@ -64,27 +68,53 @@ absl::StatusOr<std::shared_ptr<Lease>> Lease::Acquire(std::shared_ptr<VirtualDev
         "exclusive; wait longer ('timeout'), or raise its share ('weight', 'guarantee' "
         "or 'cap')"));
   }
-  lease->id_ = *id;
+  lease->lease_->id = *id;
   lease->held_ = true;
-  lease->streams_ = std::move(request.streams);
-  for (const std::shared_ptr<Stream>& stream : lease->streams_) stream->EnterLease();
+  lease->Cover(std::move(request.streams));
   return lease;
+}
+
+// What is launched there through gpushare goes past the gate, until the last lease ends.
+void Lease::Cover(std::vector<std::shared_ptr<Stream>> streams) {
+  const base::MutexLock lock(&lease_->mutex);
+  lease_->streams.reserve(lease_->streams.size() + streams.size());
+  for (std::shared_ptr<Stream>& stream : streams) {
+    stream->EnterLease();
+    lease_->streams.push_back(std::move(stream));
+  }
+}
+
+// What a library launches within it is the outer one's, wherever that goes.
+void Lease::Extend(std::vector<std::shared_ptr<Stream>> streams) {
+  if (streams.empty()) return;
+  std::vector<gate::StreamGate*> gates;
+  for (const std::shared_ptr<Stream>& stream : streams) gates.push_back(stream->stream_gate());
+  const ContextScope current(device_->site());
+  device_->gate().ExtendLease(lease_->id, gates);
+  Cover(std::move(streams));
 }
 
 Lease::~Lease() { Release(); }
 
 void Lease::Begin() {
-  if (held_ && !inner_) device_->gate().BeginLease(id_);
+  if (held_ && !inner_) device_->gate().BeginLease(lease_->id);
 }
 
 gate::Gate::LeaseResult Lease::Release() {
-  if (!std::exchange(held_, false) || inner_) return {};
+  if (!std::exchange(held_, false)) return {};
   Gpu& gpu = device_->gpu();
   const ContextScope current(device_->site());
-  for (const std::shared_ptr<Stream>& stream : streams_) stream->LeaveLease();
-  const gate::Gate::LeaseResult result = device_->gate().ReleaseLease(id_);
-  if (thread_ != kNoThread) gpu.LeaveLease(thread_);
-  return result;
+  if (thread_ != kNoThread && !gpu.LeaveLease(thread_)) {
+    return inner_ ? gate::Gate::LeaseResult() : device_->gate().LookAtLease(lease_->id);
+  }
+  std::vector<std::shared_ptr<Stream>> streams;
+  {
+    const base::MutexLock lock(&lease_->mutex);
+    streams.swap(lease_->streams);
+  }
+  for (const std::shared_ptr<Stream>& stream : streams) stream->LeaveLease();
+  const gate::Gate::LeaseResult result = device_->gate().ReleaseLease(lease_->id);
+  return inner_ ? gate::Gate::LeaseResult() : result;
 }
 
 }  // namespace gpushare::device

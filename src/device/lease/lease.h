@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A permit for code that launches on its own, behind gpushare_lease.
 //
-// The gate knows leases but not nesting: which thread holds one is kept by the Gpu, so that an
-// inner lease of the same virtual device is a no-op and one of another is refused before it could
-// wait for itself.
+// The gate knows leases but not nesting: which thread holds one is kept by the Gpu, so that one more of the same virtual device
+// waits for nothing and one of another is refused before it could wait for itself. Those of a thread are one lease of the
+// gate's, on the streams of all of them, until the last is released, in whichever order.
 #ifndef GPUSHARE_DEVICE_LEASE_LEASE_H_
 #define GPUSHARE_DEVICE_LEASE_LEASE_H_
 
@@ -12,7 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "base/sync.h"
 #include "base/time.h"
 #include "device/share/virtual_device.h"
 #include "device/stream/stream.h"
@@ -30,6 +32,13 @@ struct LeaseRequest {
   bool held_back = false;  // of a gang: counts from Begin()
 };
 
+// What the leases that a thread has at a time have in common.
+struct HeldLease {
+  uint64_t id = 0;  // the gate's; constant from when the first one is there
+  base::Mutex mutex;
+  std::vector<std::shared_ptr<Stream>> streams ABSL_GUARDED_BY(mutex);
+};
+
 class Lease {
  public:
   static absl::StatusOr<std::shared_ptr<Lease>> Acquire(std::shared_ptr<VirtualDevice> device,
@@ -41,15 +50,16 @@ class Lease {
   gate::Gate::LeaseResult Release();
 
  private:
+  void Cover(std::vector<std::shared_ptr<Stream>> streams);
+  void Extend(std::vector<std::shared_ptr<Stream>> streams);
   Lease(std::shared_ptr<VirtualDevice> device, uint64_t thread)
       : device_(std::move(device)), thread_(thread) {}
 
   const std::shared_ptr<VirtualDevice> device_;
   const uint64_t thread_;  // that acquired it; 0: none
-  std::vector<std::shared_ptr<Stream>> streams_;
+  std::shared_ptr<HeldLease> lease_;
   bool inner_ = false;  // the thread held one already
   bool held_ = false;
-  uint64_t id_ = 0;  // the gate's
 };
 
 }  // namespace gpushare::device

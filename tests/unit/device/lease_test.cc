@@ -37,6 +37,55 @@ TEST_F(LeaseTest, NestsForTheSameTenantAndRefusesAnother) {
   EXPECT_OK(Lease::Acquire(b).status());
 }
 
+// A library that takes a lease for streams of its own, within its caller's.
+TEST_F(LeaseTest, OneWithinAnotherIsMeasuredOnItsStreamsToTheLastOfThem) {
+  for (const bool outer_first : {false, true}) {
+    SCOPED_TRACE(outer_first);
+    const VirtualDevice device = MakeDevice(outer_first ? "a" : "b", "");
+    const VirtualDevice other = MakeDevice(outer_first ? "c" : "d", "");
+    const Stream stream = Must(Stream::Create(device)), of_library = Must(Stream::Create(device));
+    Lease outer = Must(Lease::Acquire(device, {.streams = {&stream}}));
+    ASSERT_OK(Spin(stream, absl::Milliseconds(5)));
+    ASSERT_OK(stream.Synchronize());
+    Lease inner = Must(Lease::Acquire(device, {.streams = {&of_library, &stream}}));
+    ASSERT_OK(Spin(of_library, absl::Milliseconds(50)));
+    ASSERT_OK(of_library.Synchronize());
+    const LeaseResult first = Must((outer_first ? outer : inner).Release());
+    // The thread still holds one, and what it covers is still covered.
+    EXPECT_EQ(Lease::Acquire(other).status().code(), absl::StatusCode::kFailedPrecondition);
+    ASSERT_OK(Spin(of_library, absl::Milliseconds(20)));
+    const LeaseResult last = Must((outer_first ? inner : outer).Release());
+    const LeaseResult& of_outer = outer_first ? first : last;
+    EXPECT_GE(of_outer.held, absl::Milliseconds(55));
+    EXPECT_OK(Lease::Acquire(other).status());
+    ASSERT_OK(of_library.Synchronize());
+    runtime_->SleepFor(absl::Milliseconds(5));
+    const VirtualDeviceStats stats = Must(device.stats());
+    EXPECT_LE(stats.compute.launches, 2u);  // the lease, on each of its streams
+    EXPECT_NEAR(absl::ToDoubleMilliseconds(stats.compute.measured), 75, 2);
+    // After the last of them launches are held and charged by themselves again.
+    ASSERT_OK(Spin(of_library, absl::Milliseconds(10)));
+    ASSERT_OK(of_library.Synchronize());
+    runtime_->SleepFor(absl::Milliseconds(5));
+    EXPECT_NEAR(absl::ToDoubleMilliseconds(Must(device.stats()).compute.measured), 85, 2);
+  }
+}
+
+TEST_F(LeaseTest, OneWithinAnotherIsCountedByThread) {
+  const VirtualDevice a = MakeDevice("a", ""), b = MakeDevice("b", "");
+  const Stream stream = Must(Stream::Create(a));
+  Lease outer = Must(Lease::Acquire(a));
+  Lease first = Must(Lease::Acquire(a, {.streams = {&stream}})), second = Must(Lease::Acquire(a));
+  EXPECT_OK(outer.Release().status());
+  {
+    Thread thread =
+        Must(runtime_->StartThread("other", [&] { EXPECT_OK(first.Release().status()); }));
+  }
+  EXPECT_EQ(Lease::Acquire(b).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_OK(second.Release().status());
+  EXPECT_OK(Lease::Acquire(b).status());
+}
+
 TEST_F(LeaseTest, OfNoThreadStandsBesideOthers) {
   const VirtualDevice a = MakeDevice("a", ""), b = MakeDevice("b", "");
   Lease of_a = Must(Lease::Acquire(a, {.any_thread = true}));
