@@ -32,26 +32,24 @@ bool MpsServer() {
   return stat((folder + "/control").c_str(), &info) == 0;
 }
 
-// The least limit of the process's cgroup and those above it.
-uint64_t DmemLimit(const std::string& pci_id) {
-  const std::optional<std::string> self = ReadFile("/proc/self/cgroup");
-  if (!self.has_value()) return 0;
-  std::string group;
-  for (const std::string& line : std::vector<std::string>(absl::StrSplit(*self, '\n'))) {
+}  // namespace
+
+uint64_t DmemLimit(const std::string& self, const std::string& root, const std::string& pci_id) {
+  std::optional<std::string> group;
+  for (const std::string& line : std::vector<std::string>(absl::StrSplit(self, '\n'))) {
     if (line.compare(0, 3, "0::") == 0) group = line.substr(3);
   }
+  if (!group.has_value()) return 0;
   uint64_t least = 0;
-  while (!group.empty()) {
-    if (const auto text = ReadFile("/sys/fs/cgroup" + group + "/dmem.max")) {
+  for (;;) {
+    if (const auto text = ReadFile(root + *group + "/dmem.max")) {
       const uint64_t limit = ParseDmemMax(*text, pci_id);
       if (limit != 0 && (least == 0 || limit < least)) least = limit;
     }
-    group.resize(group.rfind('/') == std::string::npos ? 0 : group.rfind('/'));
+    if (group->empty()) return least;
+    group->resize(group->rfind('/') == std::string::npos ? 0 : group->rfind('/'));
   }
-  return least;
 }
-
-}  // namespace
 
 std::string NormalPciId(std::string_view pci_id) {
   std::string text = absl::AsciiStrToLower(absl::string_view(pci_id.data(), pci_id.size()));
@@ -113,7 +111,9 @@ Surroundings LookAround(int ordinal, const std::string& pci_id) {
   if (const auto text = base::GetEnv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT")) {
     found.mps_memory_limit = ParseMpsMemoryLimit(*text, ordinal);
   }
-  found.dmem_limit = DmemLimit(pci_id);
+  if (const auto self = ReadFile("/proc/self/cgroup")) {
+    found.dmem_limit = DmemLimit(*self, "/sys/fs/cgroup", pci_id);
+  }
   return found;
 }
 

@@ -27,6 +27,9 @@ uint64_t ParseMpsMemoryLimit(std::string_view text, int ordinal);
 // The limit of the region of GPU `pci_id` in a cgroup's dmem.max ("drm/0000:65:00.0/vram0
 // 1073741824"); 0: none.
 uint64_t ParseDmemMax(std::string_view text, std::string_view pci_id);
+// The least limit of the cgroup that `self`, the text of /proc/self/cgroup, names and of those above it, the one at `root`
+// included: of a namespace of its own that is the container's. 0: none.
+uint64_t DmemLimit(const std::string& self, const std::string& root, const std::string& pci_id);
 // "0000:65:00.0", whatever the case and the width of the domain.
 std::string NormalPciId(std::string_view pci_id);
 

@@ -2,8 +2,11 @@
 // The pure parts: admission, handles, what others have set on a GPU, footprints.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -125,6 +128,29 @@ TEST(Surroundings, DmemLimits) {
   EXPECT_EQ(NormalPciId("65:00.0"), "0000:65:00.0");
   EXPECT_EQ(NormalPciId("00000000:AF:00.0"), "0000:af:00.0");
   EXPECT_EQ(NormalPciId("00010000:AF:00.0"), "10000:af:00.0");
+}
+
+// The last one of a namespace is the container's own, and it is not "/" that names it to a process below.
+TEST(Surroundings, TheLeastDmemLimitFromTheProcessToTheRootCounts) {
+  namespace fs = std::filesystem;
+  const fs::path root = fs::path(::testing::TempDir()) / ("dmem-" + std::to_string(getpid()));
+  fs::create_directories(root / "a" / "b");
+  const auto limit = [&](const fs::path& group, const char* bytes) {
+    std::ofstream(group / "dmem.max") << "drm/0000:65:00.0/vram0 " << bytes << "\n";
+  };
+  const auto found = [&](const char* self) { return DmemLimit(self, root, "0000:65:00.0"); };
+  limit(root, "4096");
+  EXPECT_EQ(found("0::/a/b\n"), 4096u);
+  EXPECT_EQ(found("12:pids:/x\n0::/a\n"), 4096u);
+  EXPECT_EQ(found("0::/\n"), 4096u);
+  limit(root / "a", "1024");
+  limit(root / "a" / "b", "2048");
+  EXPECT_EQ(found("0::/a/b\n"), 1024u);
+  limit(root, "max");
+  EXPECT_EQ(found("0::/a\n"), 1024u);
+  EXPECT_EQ(found("0::/gone\n"), 0u);
+  EXPECT_EQ(found("12:pids:/a\n"), 0u);  // not of the unified hierarchy
+  fs::remove_all(root);
 }
 
 TEST(Footprint, IsThePartOfTheSmsThatALaunchCanHold) {
