@@ -14,6 +14,9 @@
 namespace gpushare::base {
 namespace {
 
+constexpr char kMpsMemory[] = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT";
+constexpr char kPolicy[] = "GPU_CORE_UTILIZATION_POLICY";
+
 using Get = std::function<std::optional<std::string>(const std::string&)>;
 
 // The whole of `text` as a number.
@@ -64,6 +67,27 @@ std::optional<Value> OfAll(const Get& get, const std::string& name) {
   return std::nullopt;
 }
 
+// Of MPS: "2G", powers of 1024; bytes without a unit. Others are the spec's to read.
+std::string WithMpsSuffix(std::string size) {
+  if (Number(size).has_value()) return size + "B";
+  const auto last = static_cast<char>(std::toupper(static_cast<unsigned char>(size.back())));
+  if (last != 'G' && last != 'M' && last != 'K') return size;
+  size.back() = last;
+  return size + "iB";
+}
+
+std::string_view Trim(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+
+// Whether a broker divides the GPU among processes.
+bool UnderABroker(const Get& get) {
+  const std::string broker = get("GPUSHARE_BROKER").value_or("");
+  return !broker.empty() && broker != "none";
+}
+
 struct Family {
   std::string_view limit;                     // the key that is filled in
   std::array<std::string_view, 6> spec_keys;  // one of them in a spec: it has said so itself
@@ -104,12 +128,28 @@ bool SaysOfSubject(std::string_view spec, std::string_view key) {
 
 }  // namespace
 
+std::optional<std::string> MpsMemoryLimit(const std::string& text, int ordinal) {
+  std::optional<std::string> found;
+  for (std::string_view rest = text; !Trim(rest).empty();) {
+    const size_t comma = rest.find(',');
+    const std::string_view item = Trim(rest.substr(0, comma));
+    rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
+    const size_t equals = item.find('=');
+    if (equals == std::string_view::npos) return text;
+    const std::optional<uint64_t> gpu = Number(Trim(item.substr(0, equals)));
+    const std::string size(Trim(item.substr(equals + 1)));
+    if (!gpu.has_value() || size.empty()) return text;
+    if (*gpu == static_cast<uint64_t>(ordinal)) found = WithMpsSuffix(size);
+  }
+  return found;
+}
+
 std::vector<Limit> FindLimits(int ordinal, const Get& get) {
   std::vector<Limit> found;
   const auto add = [&](const char* key, const Value& from, std::optional<std::string> value,
                        const char* allowed) {
     if (!value.has_value()) return;
-    found.push_back({key, *std::move(value), from.variable, from.text, allowed});
+    found.push_back({key, *std::move(value), from.variable, from.text, allowed, ""});
   };
   if (const auto mib = OfAll(get, "NVIDIA_GPU_MEMORY_LIMIT")) {
     add("memory", *mib, InUnits(mib->text, "MiB"), "a number of MiB, as in 4096");
@@ -117,12 +157,28 @@ std::vector<Limit> FindLimits(int ordinal, const Get& get) {
     add("memory", *limit, WithSuffix(limit->text), "as in 1g, 1024m or 1048576k, or bytes");
   } else if (const auto gib = OfAll(get, "ALIYUN_COM_GPU_MEM_CONTAINER")) {
     add("memory", *gib, InUnits(gib->text, "GiB"), "a number of GiB, as in 3");
+  } else if (const auto pinned = OfAll(get, kMpsMemory)) {
+    add("memory", *pinned, MpsMemoryLimit(pinned->text, ordinal), kMpsMemoryAllowed);
   }
-  const bool held = Lower(get("GPU_CORE_UTILIZATION_POLICY").value_or("")) != "disable";
-  if (const auto limit = Of(get, "CUDA_DEVICE_SM_LIMIT", ordinal); held && limit.has_value()) {
+  // HAMi's "default" lets the only tenant have the rest. Without a broker nobody knows of others: it is a cap then.
+  const std::string policy = Lower(get(kPolicy).value_or("default"));
+  if (const auto limit = Of(get, "CUDA_DEVICE_SM_LIMIT", ordinal);
+      policy != "disable" && limit.has_value()) {
     const std::optional<uint64_t> percent = Number(limit->text);
+    constexpr char kAllowed[] = "percent, 0 to 100";
     // NOLINTNEXTLINE(misc-redundant-expression): clang-tidy 14 takes comparisons of an optional for one another
-    if (percent != 0 && percent != 100) add("cap", *limit, limit->text + "%", "percent, 0 to 100");
+    const bool limits = percent != 0 && percent != 100;
+    if (limits && policy == "default" && UnderABroker(get)) {
+      add("compute", *limit, limit->text + "%", kAllowed);
+      add("policy", OfAll(get, kPolicy).value_or(*limit), "default", kAllowed);
+    } else if (limits) {
+      add("cap", *limit, limit->text + "%", kAllowed);
+      if (policy == "default") {
+        found.back().note =
+            "holds also while no other tenant has work, as without a broker nobody knows "
+            "(GPU_CORE_UTILIZATION_POLICY, whose default lets it have the rest then)";
+      }
+    }
   }
   if (const auto priority = OfAll(get, "CUDA_TASK_PRIORITY")) {
     const std::string& text = priority->text;

@@ -17,17 +17,23 @@
 namespace gpushare::base {
 
 struct Limit {
-  std::string key;       // of a spec: memory, cap, priority
+  std::string key;       // of a spec: memory, cap, compute, policy, priority
   std::string value;     // as a spec has it
   std::string variable;  // that won
   std::string text;      // what it has
   std::string allowed;   // what it may have
+  std::string note;      // what is to be known of it, as in "cap=50% holds ..."; "": nothing
 };
 
 // For GPU `ordinal`, of those that the program sees. `get` is the environment.
 std::vector<Limit> FindLimits(
     int ordinal, const std::function<std::optional<std::string>(const std::string& name)>& get);
 std::vector<Limit> FindLimits(int ordinal);
+
+// What CUDA_MPS_PINNED_DEVICE_MEM_LIMIT ("0=2G,1=512M") says of GPU `ordinal`, as a spec has it: "2GiB". Nothing: nothing. What
+// cannot be read is handed on, as all of it.
+std::optional<std::string> MpsMemoryLimit(const std::string& text, int ordinal);
+inline constexpr char kMpsMemoryAllowed[] = "GPUs by their number, as in 0=2G,1=512M";
 
 // `spec`, the text of GPUSHARE_SPEC, and those of `limits` that it leaves open: memory where it has no key of
 // memory, compute where it has none of compute, and the priority. `used`, unless null: those of them.

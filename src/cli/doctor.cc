@@ -108,6 +108,9 @@ void AddAsked(const Asked& asked, const std::string& gpu, Bytes cut_to, bool bro
     }
     findings->push_back(
         {gpu, absl::StrCat(limit.key, "=", limit.value, " (", limit.variable, ")", more)});
+    if (counts && !broker_overrides && !limit.note.empty()) {
+      findings->push_back({gpu, absl::StrCat(limit.key, "=", limit.value, " ", limit.note)});
+    }
   }
 }
 

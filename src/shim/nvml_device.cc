@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 
 #include "shim/environment.h"
@@ -48,6 +49,13 @@ Return WillBe(Device device, const char* uuid, int* ordinal) {
   return kSuccess;
 }
 
+std::string PciIdOf(Device device) {
+  PciInfo info{};
+  const auto ask = Real<Return(Device, PciInfo*)>("nvmlDeviceGetPciInfo_v3");
+  if (ask == nullptr || ask(device, &info) != kSuccess) return "";
+  return std::string(info.bus_id, strnlen(info.bus_id, sizeof info.bus_id));
+}
+
 Return LookAtEnvironment(Device device, const char* uuid, Found* found) {
   if (const Return result = WillBe(device, uuid, &found->ordinal); result != kSuccess)
     return result;
@@ -57,7 +65,7 @@ Return LookAtEnvironment(Device device, const char* uuid, Found* found) {
   const absl::StatusOr<device::Runtime::Share> share = ShareOfEnvironment(found->ordinal);
   if (!share.ok()) return kUnknown;
   const absl::StatusOr<std::optional<uint64_t>> quota =
-      device::Runtime::MemoryOfShare(*share, total);
+      device::Runtime::MemoryOfShare(*share, found->ordinal, PciIdOf(device), total);
   if (!quota.ok()) return kUnknown;
   found->has_share = true;
   found->quota = *quota;

@@ -14,7 +14,16 @@ CUresult MemGetInfo(size_t* free, size_t* total) {
   Process& process = Process::Get();
   return Guarded([&] {
     const CUresult result = process.driver().MemGetInfo(free, total);
-    device::VirtualDevice* const share = result == CUDA_SUCCESS ? process.Share().share : nullptr;
+    if (result != CUDA_SUCCESS) return result;
+    const Process::Found found = process.Share();
+    device::VirtualDevice* const share = found.share;
+    if (share == nullptr && found.refused) {
+      // It gets no memory at all, and is not shown any.
+      if (free != nullptr) *free = 0;
+      CUdevice device = found.device;
+      if (device < 0) process.driver().CtxGetDevice(&device);
+      if (total != nullptr) *total = process.MemoryOf(device, *total);
+    }
     if (share == nullptr) return result;
     process.books().Settle();
     uint64_t left = 0, quota = 0;

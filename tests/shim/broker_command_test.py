@@ -87,9 +87,18 @@ class Kubernetes(Brokers):
         self.assertEqual((first("total()"), first("alloc(8000)"), first("alloc(300)")), (8192, 0, 2))
         self.assertEqual(second("alloc(300)"), 2)  # of one pod: they have it in common
         (share,) = self.broker.list()["shares"]
-        self.assertEqual((share["tenant"], share["memory_limit"], share["cap"]), ("a-uid", 8192 * MIB, 0.5))
+        # By HAMi's default who is the only one is not limited.
+        self.assertEqual((share["tenant"], share["memory_limit"], share["guarantee"], share["cap"]),
+                         ("a-uid", 8192 * MIB, 0.5, 1))
         # 8 GiB are not left: it does not run without its limit.
         self.assertNotEqual(self.initializes(GPUSHARE_TENANT="another-uid", **variables), "0\n")
+        for program in first, second:
+            program.end()
+        self.until(lambda: not self.broker.list()["shares"])
+        forced = self.program("a-uid", GPU_CORE_UTILIZATION_POLICY="force", **variables)
+        self.assertEqual(forced("total()"), 8192)
+        (share,) = self.broker.list()["shares"]
+        self.assertEqual((share["guarantee"], share["cap"]), (0, 0.5))
 
     def test_a_device_that_the_specification_has(self):
         (pod,) = self.read("pod-cdi.yaml")

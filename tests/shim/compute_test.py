@@ -320,7 +320,7 @@ class LimitsByOtherNames(unittest.TestCase):
         # One of another GPU says nothing of this one; what MPS pins holds whoever goes first.
         self.assertEqual(self.run_under(CUDA_DEVICE_MEMORY_LIMIT_1="1g", CUDA_DEVICE_MEMORY_LIMIT="2g")[0], 2048)
         memory, allocated, _ = self.run_under(CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=2G", NVIDIA_GPU_MEMORY_LIMIT="16384")
-        self.assertTrue(memory < 2048 and allocated == 2, memory)
+        self.assertEqual((memory, allocated), (2048, 2))
 
     def test_a_whole_card_is_what_can_be_had_of_it(self):
         memory, allocated, _ = self.run_under(NVIDIA_GPU_MEMORY_LIMIT=str(16 << 10))
@@ -339,8 +339,38 @@ class LimitsByOtherNames(unittest.TestCase):
         # No more than that is had, with a limit of another's beside it and without one.
         for variables, share in ({}, 1), ({"CUDA_DEVICE_MEMORY_LIMIT": "1g", "CUDA_DEVICE_SM_LIMIT": "25"}, 0.25):
             memory, allocated, got = self.run_under(CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=2G", **variables)
-            self.assertEqual((memory == 1024, allocated), (bool(variables), 2), (memory, allocated))
+            self.assertEqual((memory, allocated), (1024 if variables else 2048, 2))
             self.assertAlmostEqual(got, share, delta=TOLERANCE * share)
+
+    def test_all_who_ask_are_told_what_mps_pins(self):
+        code = """
+            import ctypes, sys
+            d, nvml = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL("libnvidia-ml.so.1")
+            device, said = ctypes.c_void_p(), (ctypes.c_uint64 * 3)()
+            def by_nvml():
+                nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device))
+                return nvml.nvmlDeviceGetMemoryInfo(device, said), said[0] >> 20
+            nvml.nvmlInit_v2()
+            before, began = by_nvml(), d.cuInit(0)
+            if began != 0: print(began); sys.exit()
+            context, free, total, all = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t(), ctypes.c_size_t()
+            d.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0); d.cuCtxSetCurrent(context)
+            d.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)); d.cuDeviceTotalMem_v2(ctypes.byref(all), 0)
+            address = ctypes.c_uint64()
+            gets = [d.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(mib << 20)) for mib in (1500, 600, 500)]
+            print(before, free.value >> 20, total.value >> 20, all.value >> 20, by_nvml(), gets)
+        """
+
+        def told(**variables):
+            done = python(code, command=["env", f"LD_PRELOAD={os.environ['GPUSHARE_PRELOAD']}:{os.environ['GPUSHARE_PRELOAD_NVML']}"],
+                          env={**os.environ, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=2G", **variables})
+            self.assertEqual(done.stderr, "")
+            return done.stdout.strip()
+        self.assertEqual(told(), "(0, 2048) 2048 2048 2048 (0, 2048) [0, 2, 0]")
+        # Beside what the share says of other things, too; one of more cannot be had, and is not shown as if it could.
+        self.assertEqual(told(GPUSHARE_SPEC="cap=50%"), "(0, 2048) 2048 2048 2048 (0, 2048) [0, 2, 0]")
+        self.assertEqual(told(GPUSHARE_SPEC="memory=8GiB"), "(0, 2048) 0 2048 2048 (0, 2048) [2, 2, 2]")
+        self.assertEqual(told(GPUSHARE_SPEC="memory=1GiB"), "(0, 1024) 1024 1024 1024 (0, 1024) [2, 0, 2]")
 
     def test_priority(self):
         # Alone a program is as fast by any; the doctor says which it has, and a broker's programs show it.
@@ -353,6 +383,7 @@ class LimitsByOtherNames(unittest.TestCase):
         for name, values in (("NVIDIA_GPU_MEMORY_LIMIT", ("2g", "-1", "18446744073709551616")),
                              ("CUDA_DEVICE_MEMORY_LIMIT", ("lots", "g", "-1m", "1gg", "18446744073709551616")),
                              ("ALIYUN_COM_GPU_MEM_CONTAINER", ("3g", "-3", "0x10")),
+                             ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", ("2G", "0=2Gb", "0=lots", "1=2G,x")),
                              ("CUDA_DEVICE_SM_LIMIT", ("150", "-1", "half")), ("CUDA_TASK_PRIORITY", ("2", "-1"))):
             for value in values:
                 with self.subTest(name=name, value=value):

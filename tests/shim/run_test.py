@@ -135,6 +135,18 @@ class Doctor(unittest.TestCase):
             self.assertEqual(said, [f"{limits.pop(0)} ({name})"])
             del variables[name]
 
+    def test_what_mps_and_hami_come_to(self):
+        _, findings = self.ask(CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=2G")
+        self.assertIn(("GPU 0", "memory=2GiB (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT)", True), findings)
+        self.assertNotIn("no limit is set: `gpushare run` sets one", [found for _, found, _ in findings])
+        _, findings = self.ask(CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="2G")
+        why = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT: '2G' given; allowed: GPUs by their number, as in 0=2G,1=512M"
+        self.assertIn(why, [found for _, found, ok in findings if not ok])
+        for policy, said in ("default", True), ("force", False):
+            _, findings = self.ask(CUDA_DEVICE_SM_LIMIT="50", GPU_CORE_UTILIZATION_POLICY=policy)
+            self.assertEqual(any(found.startswith("cap=50% holds also while no other tenant has work")
+                                 for _, found, _ in findings), said, findings)
+
     def test_what_a_limit_is_cut_to(self):
         _, findings = self.ask(NVIDIA_GPU_MEMORY_LIMIT="409600")
         said = [found for subject, found, _ in findings if subject == "GPU 0"]
@@ -164,7 +176,7 @@ class Doctor(unittest.TestCase):
                      "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "30"}
         status, findings = self.ask(**variables)
         self.assertEqual(status, 0, findings)
-        self.assertIn(("GPU 0", "memory=2GiB (CUDA_DEVICE_MEMORY_LIMIT), cut to 50 MiB, which the GPU can promise", True), findings)
+        self.assertIn(("GPU 0", "memory=2GiB (CUDA_DEVICE_MEMORY_LIMIT), cut to 100 MiB, which the GPU can promise", True), findings)
         self.assertIn(("shim coverage", "16 launches seen of 16 that reached the driver", True), findings)
 
     def test_what_mps_allows(self):

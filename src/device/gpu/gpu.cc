@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "device/gpu/surroundings.h"
 #include "device/memory/driver_pool.h"
 #include "device/memory/memory_pool.h"
 #include "device/process/runtime.h"
@@ -51,14 +50,10 @@ absl::Status Gpu::Start(const gpushare_scheduler_options* scheduler) {
   options.copy_supply = session_;
   partitions_ = std::make_unique<Partitions>(driver_, ordinal_, options.sm_count);
 
-  // Limits that others have set on this process bound what can be promised.
-  uint64_t memory = info_.total_memory;
-  const Surroundings around = LookAround(ordinal_, info_.pci_bus_id);
-  for (const uint64_t limit : {around.mps_memory_limit, around.dmem_limit}) {
-    if (limit != 0) memory = std::min(memory, limit);
-  }
-  GPUSHARE_ASSIGN_OR_RETURN(reserve_, runtime_->ReserveOf(ordinal_, memory));
-  capacity_ = memory - reserve_;
+  GPUSHARE_ASSIGN_OR_RETURN(const Runtime::Capacity capacity,
+                            runtime_->CapacityOf(ordinal_, info_));
+  reserve_ = capacity.reserve;
+  capacity_ = capacity.bytes;
   GPUSHARE_RETURN_IF_ERROR(StartBooks());
   GPUSHARE_ASSIGN_OR_RETURN(site_.context, driver_.RetainPrimaryContext(ordinal_));
   const ContextScope current(*this);

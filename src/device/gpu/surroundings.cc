@@ -12,6 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/env.h"
+#include "base/limit_variables.h"
+#include "base/text.h"
 #include "spec/text.h"
 
 namespace gpushare::device {
@@ -61,25 +63,9 @@ std::string NormalPciId(std::string_view pci_id) {
 }
 
 uint64_t ParseMpsMemoryLimit(std::string_view text, int ordinal) {
-  const std::vector<std::string> items =
-      absl::StrSplit(absl::string_view(text.data(), text.size()), ',');
-  for (const std::string& item : items) {
-    const std::vector<std::string> parts = absl::StrSplit(item, absl::MaxSplits('=', 1));
-    int device = -1;
-    if (parts.size() != 2 || !absl::SimpleAtoi(parts[0], &device) || device != ordinal) continue;
-    std::string size(spec::Trim(parts[1]));
-    // MPS writes G, M and K for powers of 1024.
-    if (!size.empty()) {
-      const char unit = absl::ascii_toupper(static_cast<unsigned char>(size.back()));
-      if (unit == 'G' || unit == 'M' || unit == 'K') {
-        size.back() = unit;
-        size += "iB";
-      }
-    }
-    const absl::StatusOr<uint64_t> bytes = spec::ParseBytes(size);
-    return bytes.ok() ? *bytes : 0;
-  }
-  return 0;
+  const std::optional<std::string> limit = base::MpsMemoryLimit(std::string(text), ordinal);
+  const absl::StatusOr<uint64_t> bytes = spec::ParseBytes(limit.value_or(""));
+  return bytes.ok() ? *bytes : 0;
 }
 
 uint64_t ParseDmemMax(std::string_view text, std::string_view pci_id) {
@@ -110,6 +96,10 @@ Surroundings LookAround(int ordinal, const std::string& pci_id) {
   }
   if (const auto text = base::GetEnv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT")) {
     found.mps_memory_limit = ParseMpsMemoryLimit(*text, ordinal);
+    if (found.mps_memory_limit == 0 && base::MpsMemoryLimit(*text, ordinal).has_value()) {
+      found.wrong = absl::StrCat("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT: ", Quoted(*text),
+                                 " given; allowed: ", base::kMpsMemoryAllowed);
+    }
   }
   if (const auto self = ReadFile("/proc/self/cgroup")) {
     found.dmem_limit = DmemLimit(*self, "/sys/fs/cgroup", pci_id);

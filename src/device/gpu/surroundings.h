@@ -18,18 +18,21 @@ struct Surroundings {
   int mps_percentage = 0;         // 0: none
   uint64_t mps_memory_limit = 0;  // 0: none
   uint64_t dmem_limit = 0;        // 0: none
+  std::string wrong;  // a limit of theirs that cannot be read, and what may be; "": none
+
+  bool limit_memory() const { return mps_memory_limit != 0 || dmem_limit != 0; }
 };
 
 Surroundings LookAround(int ordinal, const std::string& pci_id);
 
 // The limit for GPU `ordinal` in CUDA_MPS_PINNED_DEVICE_MEM_LIMIT ("0=2G,1=512M"); 0: none.
 uint64_t ParseMpsMemoryLimit(std::string_view text, int ordinal);
-// The limit of the region of GPU `pci_id` in a cgroup's dmem.max ("drm/0000:65:00.0/vram0
-// 1073741824"); 0: none.
-uint64_t ParseDmemMax(std::string_view text, std::string_view pci_id);
 // The least limit of the cgroup that `self`, the text of /proc/self/cgroup, names and of those above it, the one at `root`
 // included: of a namespace of its own that is the container's. 0: none.
 uint64_t DmemLimit(const std::string& self, const std::string& root, const std::string& pci_id);
+// The limit of the region of GPU `pci_id` in a cgroup's dmem.max ("drm/0000:65:00.0/vram0
+// 1073741824"); 0: none.
+uint64_t ParseDmemMax(std::string_view text, std::string_view pci_id);
 // "0000:65:00.0", whatever the case and the width of the domain.
 std::string NormalPciId(std::string_view pci_id);
 

@@ -30,6 +30,13 @@ std::optional<uint64_t> MostOf(const spec::Limits& limits) {
   return limits.memory_cap.has_value() ? limits.memory_cap : limits.memory;
 }
 
+std::optional<uint64_t> QuotaOf(const spec::Limits& limits, const Runtime::Capacity& capacity) {
+  const std::optional<uint64_t> most = MostOf(limits);
+  // A program that is told of more would take it to be there.
+  if (!capacity.limited) return most;
+  return std::min(most.value_or(capacity.bytes), capacity.bytes);
+}
+
 constexpr char kReserveVariable[] = "GPUSHARE_MEMORY_RESERVE";
 
 absl::StatusOr<std::optional<uint64_t>> ReserveFrom(const gpushare_runtime_options& options) {
@@ -122,9 +129,8 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOfProcess(void* driver_h
                                                : share_on(*runtime, ordinal));
     GPUSHARE_ASSIGN_OR_RETURN(const driver::Driver::DeviceInfo info,
                               runtime->driver_->Describe(ordinal));
-    GPUSHARE_ASSIGN_OR_RETURN(const uint64_t reserve,
-                              runtime->ReserveOf(ordinal, info.total_memory));
-    share.spec = WithinReach(share, info.total_memory - reserve);
+    GPUSHARE_ASSIGN_OR_RETURN(const Capacity capacity, runtime->CapacityOf(ordinal, info));
+    share.spec = WithinReach(share, capacity.bytes);
     runtime->shares_.push_back(share);
     GPUSHARE_RETURN_IF_ERROR(runtime->DefaultMemory(ordinal).status());
   }
@@ -134,18 +140,18 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOfProcess(void* driver_h
 
 absl::StatusOr<Runtime::Share> Runtime::ShareOfBroker(int ordinal) {
   GPUSHARE_ASSIGN_OR_RETURN(const driver::Driver::DeviceInfo info, driver_->Describe(ordinal));
-  GPUSHARE_ASSIGN_OR_RETURN(const uint64_t reserve, ReserveOf(ordinal, info.total_memory));
+  GPUSHARE_ASSIGN_OR_RETURN(const Capacity capacity, CapacityOf(ordinal, info));
   GPUSHARE_ASSIGN_OR_RETURN(const BrokerShares::Share share,
-                            broker_->ShareOn(clock(), ordinal, info, info.total_memory - reserve));
+                            broker_->ShareOn(clock(), ordinal, info, capacity.bytes));
   return Share{.spec = share.spec, .at_most = true, .session = share.session};
 }
 
 absl::StatusOr<std::shared_ptr<client::GpuSession>> Runtime::SessionOn(
     int ordinal, const driver::Driver::DeviceInfo& info) {
   if (broker_ == nullptr) return nullptr;
-  GPUSHARE_ASSIGN_OR_RETURN(const uint64_t reserve, ReserveOf(ordinal, info.total_memory));
+  GPUSHARE_ASSIGN_OR_RETURN(const Capacity capacity, CapacityOf(ordinal, info));
   GPUSHARE_ASSIGN_OR_RETURN(const BrokerShares::Share share,
-                            broker_->ShareOn(clock(), ordinal, info, info.total_memory - reserve));
+                            broker_->ShareOn(clock(), ordinal, info, capacity.bytes));
   return share.session;
 }
 
@@ -205,17 +211,44 @@ absl::StatusOr<uint64_t> Runtime::ReserveFor(std::optional<uint64_t> asked, cons
                    spec::ReadableBytes(memory_total), "; allowed: 0B (none) to that"));
 }
 
-absl::StatusOr<uint64_t> Runtime::ReserveOf(int ordinal, uint64_t memory_total) const {
-  return ReserveFor(reserve_, reserve_source_, ordinal, memory_total);
+absl::StatusOr<Runtime::Capacity> Runtime::CapacityWithin(std::optional<uint64_t> reserve,
+                                                          const char* source, int ordinal,
+                                                          const std::string& pci_id,
+                                                          uint64_t total) {
+  const Surroundings around = LookAround(ordinal, pci_id);
+  if (!around.wrong.empty()) return absl::InvalidArgumentError(around.wrong);
+  if (around.dmem_limit != 0) total = std::min(total, around.dmem_limit);
+  Capacity capacity = {.limited = around.limit_memory()};
+  GPUSHARE_ASSIGN_OR_RETURN(capacity.reserve, ReserveFor(reserve, source, ordinal, total));
+  capacity.bytes = total - capacity.reserve;
+  if (around.mps_memory_limit != 0) {
+    capacity.bytes = std::min(capacity.bytes, around.mps_memory_limit);
+  }
+  return capacity;
 }
 
-absl::StatusOr<std::optional<uint64_t>> Runtime::MemoryOfShare(const Share& share, uint64_t total) {
-  GPUSHARE_ASSIGN_OR_RETURN(const std::optional<uint64_t> asked, ReserveFrom({}));
-  GPUSHARE_ASSIGN_OR_RETURN(const uint64_t reserve, ReserveFor(asked, kReserveVariable, 0, total));
+absl::StatusOr<Runtime::Capacity> Runtime::CapacityOf(
+    int ordinal, const driver::Driver::DeviceInfo& info) const {
+  const base::MutexLock lock(&capacities_mutex_);
+  const auto known = capacities_.find(ordinal);
+  if (known != capacities_.end()) return known->second;
+  GPUSHARE_ASSIGN_OR_RETURN(
+      const Capacity capacity,
+      CapacityWithin(reserve_, reserve_source_, ordinal, info.pci_bus_id, info.total_memory));
+  capacities_.emplace(ordinal, capacity);
+  return capacity;
+}
+
+absl::StatusOr<std::optional<uint64_t>> Runtime::MemoryOfShare(const Share& share, int ordinal,
+                                                               const std::string& pci_id,
+                                                               uint64_t total) {
+  GPUSHARE_ASSIGN_OR_RETURN(const std::optional<uint64_t> reserve, ReserveFrom({}));
+  GPUSHARE_ASSIGN_OR_RETURN(const Capacity capacity,
+                            CapacityWithin(reserve, kReserveVariable, ordinal, pci_id, total));
   GPUSHARE_ASSIGN_OR_RETURN(const spec::Limits limits,
-                            spec::ResolveSpec(WithinReach(share, total - reserve),
-                                              GPUSHARE_PRIORITY_UNSET, total - reserve));
-  return MostOf(limits);
+                            spec::ResolveSpec(WithinReach(share, capacity.bytes),
+                                              GPUSHARE_PRIORITY_UNSET, capacity.bytes));
+  return QuotaOf(limits, capacity);
 }
 
 absl::StatusOr<int> Runtime::Locate(const std::string& name) const {
@@ -363,12 +396,11 @@ absl::StatusOr<std::shared_ptr<VirtualDevice>> Runtime::DefaultDevice(Gpu& gpu) 
 
 absl::StatusOr<std::optional<uint64_t>> Runtime::DefaultMemory(int ordinal) const {
   GPUSHARE_ASSIGN_OR_RETURN(const driver::Driver::DeviceInfo info, driver_->Describe(ordinal));
-  GPUSHARE_ASSIGN_OR_RETURN(const uint64_t reserve, ReserveOf(ordinal, info.total_memory));
-  const uint64_t capacity = info.total_memory - reserve;
-  GPUSHARE_ASSIGN_OR_RETURN(
-      const spec::Limits limits,
-      spec::ResolveSpec(DefaultSpec(ordinal, capacity), default_tenant_->priority(), capacity));
-  return MostOf(limits);
+  GPUSHARE_ASSIGN_OR_RETURN(const Capacity capacity, CapacityOf(ordinal, info));
+  GPUSHARE_ASSIGN_OR_RETURN(const spec::Limits limits,
+                            spec::ResolveSpec(DefaultSpec(ordinal, capacity.bytes),
+                                              default_tenant_->priority(), capacity.bytes));
+  return QuotaOf(limits, capacity);
 }
 
 gpushare_spec Runtime::DefaultSpec(int ordinal, uint64_t capacity) const {

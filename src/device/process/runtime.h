@@ -51,16 +51,25 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
                                                                   BrokerOptions broker,
                                                                   const ShareOn& share_on);
   // The quota that such a share comes to on a GPU with `total` memory that is not open, as DefaultMemory() has it for
-  // one that is; nothing: none.
-  static absl::StatusOr<std::optional<uint64_t>> MemoryOfShare(const Share& share, uint64_t total);
+  // one that is; nothing: none. `pci_id`: where it is, "" for nobody knows.
+  static absl::StatusOr<std::optional<uint64_t>> MemoryOfShare(const Share& share, int ordinal,
+                                                               const std::string& pci_id,
+                                                               uint64_t total);
   // Lets go of the default tenant's devices; nothing new is attributed to it.
   void Close();
 
   const driver::Driver& driver() const { return *driver_; }
   base::Clock& clock() const { return driver_->clock(); }
   int gpu_count() const { return gpu_count_; }
-  // Memory of GPU `ordinal` that is never promised. InvalidArgument when it has not so much.
-  absl::StatusOr<uint64_t> ReserveOf(int ordinal, uint64_t memory_total) const;
+  // How much memory of a GPU can be promised, within the limits that others have set on this process: what MPS lets it have is
+  // its own, of what the GPU or the cgroup has the reserve is never promised. InvalidArgument when that is more than
+  // there is, or such a limit cannot be read.
+  struct Capacity {
+    uint64_t bytes = 0, reserve = 0;
+    bool limited = false;  // by others
+  };
+  // As it was when it was first asked for.
+  absl::StatusOr<Capacity> CapacityOf(int ordinal, const driver::Driver::DeviceInfo& info) const;
 
   // The ordinal of the GPU called `name`: an ordinal, a UUID or a PCI id. NotFound lists what there
   // is.
@@ -93,6 +102,9 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
  private:
   Runtime() = default;
   // Of `asked`, or as it is without; `source` is the setting that asked for it.
+  static absl::StatusOr<Capacity> CapacityWithin(std::optional<uint64_t> reserve,
+                                                 const char* source, int ordinal,
+                                                 const std::string& pci_id, uint64_t total);
   static absl::StatusOr<uint64_t> ReserveFor(std::optional<uint64_t> asked, const char* source,
                                              int ordinal, uint64_t memory_total);
   // As it is in force now, and no more than `capacity` of memory.
@@ -106,6 +118,8 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   std::unique_ptr<driver::Driver> driver_;
   int gpu_count_ = 0;
   std::optional<uint64_t> reserve_;
+  mutable base::Mutex capacities_mutex_;
+  mutable std::map<int, Capacity> capacities_ ABSL_GUARDED_BY(capacities_mutex_);
   const char* reserve_source_ = "";  // which setting gave it
   std::shared_ptr<Tenant> default_tenant_;
   gpushare_spec default_spec_ = {};

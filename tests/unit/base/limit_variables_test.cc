@@ -32,6 +32,47 @@ TEST(LimitVariables, EachInItsOwnUnits) {
   EXPECT_EQ(Of({{"CUDA_TASK_PRIORITY", "1"}}), "priority=low");
 }
 
+TEST(LimitVariables, OfMpsIsTheLastOfMemory) {
+  const auto of = [](const char* text, int ordinal = 0) {
+    return Of({{"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", text}}, "", ordinal);
+  };
+  EXPECT_EQ(of("0=2G"), "memory=2GiB");
+  EXPECT_EQ(of(" 1 = 512m , 0=2g"), "memory=2GiB");
+  EXPECT_EQ(of("0=2G,1=512M", 1), "memory=512MiB");
+  EXPECT_EQ(of("0=1073741824"), "memory=1073741824B");
+  EXPECT_EQ(of("0=1.5GiB"), "memory=1.5GiB");
+  EXPECT_EQ(of("0=2G", 1), "");
+  EXPECT_EQ(of(""), "");
+  // What cannot be read is no limit of another GPU's, and not none: it is left for the spec to refuse.
+  for (const char* text : {"2G", "0:2G", "=2G", "0=", "0=2G,nonsense", "GPU-12ab=2G", "-1=2G"}) {
+    EXPECT_EQ(of(text), std::string("memory=") + text);
+    EXPECT_EQ(of(text, 1), std::string("memory=") + text);
+  }
+  EXPECT_EQ(of("0=2Gb"), "memory=2Gb");
+  EXPECT_EQ(Of({{"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=2G"}, {"CUDA_DEVICE_MEMORY_LIMIT", "1g"}}),
+            "memory=1GiB");
+  EXPECT_EQ(Of({{"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=2G"}}, "memory=3GiB"), "memory=3GiB");
+}
+
+// Who is the only tenant is not limited: of that a broker knows.
+TEST(LimitVariables, HamisDefaultIsNoCapUnderABroker) {
+  const auto of = [](Variables variables) {
+    variables.emplace("CUDA_DEVICE_SM_LIMIT", "50");
+    return Of(variables);
+  };
+  EXPECT_EQ(of({{"GPUSHARE_BROKER", "/b"}}), "compute=50%,policy=default");
+  EXPECT_EQ(of({{"GPUSHARE_BROKER", "/b"}, {"GPU_CORE_UTILIZATION_POLICY", "DEFAULT"}}),
+            "compute=50%,policy=default");
+  EXPECT_EQ(of({{"GPUSHARE_BROKER", "/b"}, {"GPU_CORE_UTILIZATION_POLICY", "force"}}), "cap=50%");
+  EXPECT_EQ(of({{"GPUSHARE_BROKER", "/b"}, {"GPU_CORE_UTILIZATION_POLICY", "disable"}}), "");
+  EXPECT_EQ(of({{"GPUSHARE_BROKER", "/b"}, {"GPU_CORE_UTILIZATION_POLICY", "often"}}), "cap=50%");
+  EXPECT_EQ(of({{"GPUSHARE_BROKER", "none"}}), "cap=50%");
+  EXPECT_EQ(of({{"GPUSHARE_BROKER", ""}}), "cap=50%");
+  EXPECT_EQ(Of({{"GPUSHARE_BROKER", "/b"}, {"CUDA_DEVICE_SM_LIMIT", "100"}}), "");
+  EXPECT_EQ(Of({{"GPUSHARE_BROKER", "/b"}, {"CUDA_DEVICE_SM_LIMIT", "50"}}, "weight=2"),
+            "weight=2");
+}
+
 TEST(LimitVariables, WhatIsWrongIsSaidInTheirWords) {
   const auto wrong = [](const Variables& variables) {
     return WrongLimit(FindLimits(0,
