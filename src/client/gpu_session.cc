@@ -67,6 +67,7 @@ bool GpuSession::ReadWhetherCopiesAreHeld(const ipc::LimitsPage& page) {
     SayWhatWasCopied(way);
     differs |= copies_limited_[way].exchange(limits.rate > 0) != (limits.rate > 0);
   }
+  below_.store(ReadLimits(page).below, std::memory_order_relaxed);
   const bool suspended = ReadLimits(page).suspended;
   return copies_suspended_.exchange(suspended) != suspended || differs;
 }

@@ -79,6 +79,7 @@ class GpuSession final : public gate::Supply, public gate::CopySupply, public qu
   bool LimitsCopies(gate::CopyDirection direction) const override {
     return copies_limited_[static_cast<size_t>(direction)].load(std::memory_order_relaxed);
   }
+  bool OthersGoFirst() const override { return below_.load(std::memory_order_relaxed); }
   gate::CopyState Copies(gate::CopyDirection direction, Time now) override;
   void ChargeCopy(gate::CopyDirection direction, int64_t bytes) override;
   Time AwaitCopies(gate::CopyDirection direction, Time now) override;
@@ -168,7 +169,8 @@ class GpuSession final : public gate::Supply, public gate::CopySupply, public qu
   std::function<void()> on_time_;                // with calling_
   std::function<Figures()> figures_;
   std::array<std::atomic<bool>, 2>
-      copies_limited_{};  // change with lock_, and the engine hears of it
+      copies_limited_{};            // change with lock_, and the engine hears of it
+  std::atomic<bool> below_{false};  // LimitsPage::kBelow, as it was seen last
   std::atomic<bool> copies_suspended_{false};
 
   // The service thread's own.

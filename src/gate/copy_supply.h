@@ -27,6 +27,8 @@ class CopySupply {
 
   // Whether there is a limit at all.
   virtual bool LimitsCopies(CopyDirection direction) const = 0;
+  // Whether somebody of a higher priority is on the GPU, in another process.
+  virtual bool OthersGoFirst() const { return false; }
   // Those below under the engine's lock: they take no lock that is held across a call of the engine, do not wait, and
   // do not call back.
   virtual CopyState Copies(CopyDirection direction, Time now) = 0;

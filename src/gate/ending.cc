@@ -50,8 +50,15 @@ void Engine::Impl::ContextEnds(driver::Context ending) {
     for (ForeignPool& foreign : foreign_pools) {
       if (foreign.events.get() == pool) foreign.context = nullptr;
     }
+    for (const auto& tenant : tenants) {
+      if (tenant != nullptr) ForgetCopies(*tenant, pool);
+    }
     pool->Abandon();
     context_ends = context_ends || own;
+  }
+  // So may who copies.
+  while (copies_asked.load(std::memory_order_acquire) > 0) {
+    clock.SleepUntil(clock.Now() + Micros(20));
   }
   // The reconciler may be asking for an event of it just now.
   if (in_flight || own) AwaitLook();

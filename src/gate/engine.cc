@@ -76,6 +76,7 @@ absl::StatusOr<Gate*> Engine::AddTenant(std::string name, const TenantOptions& o
   tenant->id = impl_->arbiter.Add(options.limits, now);
   if (tenant->id >= impl_->tenants.size()) impl_->tenants.resize(tenant->id + 1);
   impl_->tenants[tenant->id] = std::move(tenant);
+  impl_->registered.fetch_add(1, std::memory_order_relaxed);
   return gate;
 }
 
@@ -102,6 +103,8 @@ void Engine::RemoveTenant(Gate* gate) {
   const Time now = engine.clock.Now();
   {
     const Section section(engine);
+    engine.registered.fetch_sub(1, std::memory_order_relaxed);
+    engine.ForgetCopies(tenant, nullptr);
     std::erase(engine.open_tenants, &tenant);
     std::erase_if(engine.leases, [&](const LeaseState& l) { return l.tenant == &tenant; });
     for (const auto& stream : tenant.streams) {

@@ -223,6 +223,16 @@ class Gate {
   // The driver refused a copy that was admitted: its bytes are taken back.
   void CopyRefused(CopyDirection direction, uint64_t bytes);
   bool LimitsCopies(CopyDirection direction) const;
+  // Beside other tenants of the same or a higher priority a copy of so many bytes goes in pieces of at most this many, each after
+  // AwaitCopyRoom() and told of by CopyGiven() unless it was waited for: who copies as well is not kept waiting by all of
+  // it. 0: as it is, nobody else is here, or it is small.
+  uint64_t CopyPiece(uint64_t bytes) const;
+  static constexpr uint64_t kLeastSharedCopy = uint64_t{256} << 10;
+  // Waits until few enough of the tenant's own are in flight in this direction. False: they do not go on for long, so that
+  // they may be waiting for the caller; the rest goes as it is.
+  bool AwaitCopyRoom(CopyDirection direction, uint64_t bytes, uint64_t piece);
+  // So many bytes were put on `stream`, for which nobody waited. Calls the driver.
+  void CopyGiven(CopyDirection direction, uint64_t bytes, StreamGate& stream);
 
   // Streams that are being captured must not be marked: the gate asks the driver before each marker.
   absl::StatusOr<StreamGate*> AddStream(driver::Stream stream, const StreamPlace& place = {});

@@ -126,6 +126,19 @@ struct CopyLimit {
   Time OpenAt(Time now) const;  // of one that is not
 };
 
+// Copies of a tenant in one direction that were given to the driver beside other tenants', and are not known to be done.
+struct CopyFlight {
+  struct Piece {
+    uint64_t id = 0, bytes = 0;
+    driver::Event event = nullptr;  // behind it
+    meter::EventPool* events = nullptr;
+  };
+  std::deque<Piece> pieces;  // as they were given
+  uint64_t bytes = 0;        // of all of them
+  uint64_t given = 0;        // the last one's id
+  uint64_t passed = 0;  // the oldest when others passed it, since it did not go on; 0: none ever
+};
+
 // What a thread at the gate asks for.
 struct GrantRequest {
   uint64_t charge = 0;      // device time in ns
@@ -190,6 +203,7 @@ struct TenantState {
   std::array<CopyLimit, 2> copies;
   std::array<std::atomic<bool>, 2> limits_copies{};
   std::array<CopyLine::Turn, 2> copy_turns;
+  std::array<CopyFlight, 2> copy_flights;
   int copies_waiting = 0;
   double leaves =
       0;  // of its kernels' durations the part that others had, over some 100 ms of them
@@ -245,6 +259,7 @@ struct Engine::Impl {
   sched::Arbiter arbiter ABSL_GUARDED_BY(mu);
   meter::Replay replay ABSL_GUARDED_BY(mu);
   std::vector<std::unique_ptr<TenantState>> tenants ABSL_GUARDED_BY(mu);  // by TenantId
+  std::atomic<size_t> registered{0};                                      // of them
   std::vector<TenantState*> open_tenants ABSL_GUARDED_BY(mu);   // with credit or unmarked work
   std::vector<TenantState*> taken_from ABSL_GUARDED_BY(mu);     // of TakeCreditOf()
   std::vector<StreamGate*> marked_streams ABSL_GUARDED_BY(mu);  // those with markers
@@ -259,6 +274,8 @@ struct Engine::Impl {
   Time next_run ABSL_GUARDED_BY(mu) = kNever;                // the arbiter's
   std::array<CopyLine, 2> copy_lines ABSL_GUARDED_BY(mu);    // for options.copy_supply
   std::array<bool, 2> copies_awaited ABSL_GUARDED_BY(mu){};  // it was told so
+  std::array<Time, 2> copies_went_on
+      ABSL_GUARDED_BY(mu){};  // one was seen done: see AwaitCopyRoom()
   Time reconciler_wakes ABSL_GUARDED_BY(mu) = kNever;
   // Host time of a submission to an idle stream - device time at which it starts.
   Nanos submit_offset ABSL_GUARDED_BY(mu){0};
@@ -274,6 +291,7 @@ struct Engine::Impl {
   // Of whoever has no more than half of the time, over some 100 ms of what is measured: only the last one's end is known.
   double commands_a_batch ABSL_GUARDED_BY(mu) = 0;
 
+  std::atomic<int> copies_asked{0};  // of events behind copies the driver is asked just now
   std::atomic<bool> stopping{false};
   std::atomic<bool> context_ends{
       false};  // until the reconciler has let go of what is of the engine's context
@@ -369,6 +387,11 @@ struct Engine::Impl {
   // Who is first now looks again.
   void CopyLineChanged(CopyDirection direction) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void ChargeCopy(TenantState& tenant, CopyDirection direction, int64_t bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+
+  // copy_pieces.cc
+  // Of what the tenant has in flight, that with events of this pool, which are gone; of none: all of it, and they are kept.
+  void ForgetCopies(TenantState& tenant, const meter::EventPool* of)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
   // marking.cc

@@ -11,7 +11,7 @@
 namespace gpushare::work {
 namespace {
 
-// Copies of limited tenants go in pieces, so that others get in between.
+// Copies of limited tenants go in pieces, so that others get in between; beside others all do, as the gate says.
 constexpr uint64_t kPiece = uint64_t{4} << 20;
 
 bool LimitsCopies(const Gates& gates) {
@@ -70,16 +70,29 @@ CUresult Calls::Across(const Payer& payer, gate::CopyDirection way, CUstream str
   gate::Gate& gate = *adopted.gate;
   // The legacy stream waits for all others.
   if (blocks) gate.Synchronizing(stream == nullptr ? nullptr : adopted.stream);
-  const uint64_t in_piece = std::max<uint64_t>(kPiece / part_bytes, 1);
-  const bool in_pieces = gate.LimitsCopies(way) && count > 2 * in_piece && divisible();
+  const uint64_t beside = gate.CopyPiece(count * part_bytes);
+  const uint64_t piece = beside != 0 ? beside : kPiece;
+  const uint64_t in_piece = std::max<uint64_t>(piece / part_bytes, 1);
+  bool in_pieces = (beside != 0 || gate.LimitsCopies(way)) && count > 2 * in_piece && divisible();
+  bool paced = beside != 0;
   CUresult result = CUDA_SUCCESS;
   for (uint64_t done = 0; done < count && result == CUDA_SUCCESS;) {
     const uint64_t left = count - done;
-    const uint64_t n = in_pieces && left > 2 * in_piece ? in_piece : left;
+    // A last one of two would wait for all before it.
+    const uint64_t whole = paced ? in_piece : 2 * in_piece;
+    uint64_t n = in_pieces && left > whole ? in_piece : left;
+    if (paced && !gate.AwaitCopyRoom(way, n * part_bytes, piece)) {
+      paced = false;
+      in_pieces &= gate.LimitsCopies(way);
+      if (!in_pieces) n = left;
+    }
     const gate::Verdict verdict = gate.AdmitCopy(way, n * part_bytes, kNever, payer.longest_hold);
     const bool admitted = verdict == gate::Verdict::kAdmitted;
     result = verdict == gate::Verdict::kEnded ? kRefused : call(done, n);
     if (admitted && result != CUDA_SUCCESS) gate.CopyRefused(way, n * part_bytes);
+    if (paced && !blocks && result == CUDA_SUCCESS) {
+      gate.CopyGiven(way, n * part_bytes, *adopted.stream);
+    }
     done += n;
   }
   if (blocks) gate.Synchronized();

@@ -81,6 +81,40 @@ class Processes(Together):
         self.assertAlmostEqual(b / 200, 0.125, delta=0.015)
         self.assertLess(back, 5)
 
+    def test_a_services_input_waits_for_little_of_the_copies_of_who_is_below_it(self):
+        begin = """
+        size = 64 << 20
+        host, memory = ok(d.cuMemAllocHost(size)), ok(d.cuMemAlloc(size))
+        stream = ok(d.cuStreamCreate(1))
+        def copy(n): ok(d.cuMemcpyHtoDAsync(memory, host, n, stream))
+        """
+        service = begin + """
+        def took(n):
+            began = now()
+            copy(n); ok(d.cuStreamSynchronize(stream))
+            return now() - began
+        def requests(start, end):
+            until(start)
+            all = []
+            while now() < START + end:
+                all.append(took(1 << 20)); sim.gpushare_sim_spend(ctypes.c_uint64(3_000_000))
+            return sorted(all)[int(len(all) * .99)]
+        alone, residual = requests(0, 300), took(8 << 20)
+        print(json.dumps([alone, residual, requests(420, 920)]))
+        """
+        train = begin + """
+        until(400)
+        copied = 0
+        while now() < START + 1000: copy(size); copied += size
+        ok(d.cuStreamSynchronize(stream))
+        print(json.dumps(copied / (now() - START - 400)))
+        """
+        (alone, residual, beside), rate = self.together([("priority=high", service), ("priority=low", train)])
+        self.assertLess(beside, 1.05 * alone + residual)
+        self.assertGreater(beside, alone)
+        # 1 MiB each 3 ms is the service's, the rest of the link best effort's.
+        self.assertGreater(rate, 0.95 * ((8 << 20) / residual - (1 << 20) / 3))
+
     def test_copies_of_graphs_keep_to_the_limit_of_their_tenant(self):
         code = """
         host, memory = ok(d.cuMemAllocHost(4 << 20)), ok(d.cuMemAlloc(4 << 20))

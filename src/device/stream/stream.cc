@@ -405,16 +405,33 @@ absl::Status Stream::CopyAsync(Direction direction, void* host, driver::DevicePt
   }
   const auto way = direction == Direction::kToDevice ? gate::CopyDirection::kHostToDevice
                                                      : gate::CopyDirection::kDeviceToHost;
+  gate::Gate& gate = device_->gate();
+  const uint64_t beside = gate.CopyPiece(bytes);
+  const uint64_t piece = beside != 0 ? beside : kPiece;
+  bool paced = beside != 0;
+  bool in_pieces = (paced || device_->limits_copies(way)) && bytes > 2 * piece;
   uint64_t done = 0;
   while (done < bytes) {
     const uint64_t left = bytes - done;
-    const uint64_t n = !device_->limits_copies(way) || left <= 2 * kPiece ? left : kPiece;
-    const gate::Verdict verdict = device_->gate().AdmitCopy(way, n);
+    // A last one of two would wait for all before it.
+    uint64_t n = in_pieces && left > (paced ? 1 : 2) * piece ? piece : left;
+    if (paced) {
+      const ContextScope current(device_->site(), ContextScope::Mode::kTrust);
+      if (!current.ok()) return current.status();
+      paced = gate.AwaitCopyRoom(way, n, piece);
+      if (!paced) in_pieces &= device_->limits_copies(way);
+      if (!in_pieces) n = left;
+    }
+    const gate::Verdict verdict = gate.AdmitCopy(way, n);
     if (verdict != gate::Verdict::kAdmitted) return Refused(verdict);
     const driver::Result result = InContext([&] { return copy(done, n); });
     if (result != driver::Result::kSuccess) {
-      device_->gate().CopyRefused(way, n);
+      gate.CopyRefused(way, n);
       return driver::ToStatus(result, name);
+    }
+    if (paced) {
+      const ContextScope current(device_->site(), ContextScope::Mode::kTrust);
+      if (current.ok()) gate.CopyGiven(way, n, *stream_gate_);
     }
     done += n;
   }

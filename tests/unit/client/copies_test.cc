@@ -161,6 +161,17 @@ TEST_F(CopiesTest, AreHeldWhileTheTenantIsSuspended) {
   EXPECT_EQ(gpu->Copies(kTo, clock.now), CopyState::kUnlimited);
 }
 
+TEST_F(CopiesTest, WhetherSomebodyGoesFirstIsTheBrokersWord) {
+  EXPECT_FALSE(gpu->OthersGoFirst());
+  for (const bool below : {true, false}) {
+    broker.said().flags = below ? uint32_t{ipc::LimitsPage::kBelow} : 0u;
+    broker.Wake();
+    gpu->Look(clock.now);
+    EXPECT_EQ(gpu->OthersGoFirst(), below);
+    EXPECT_EQ(gpu->Copies(kTo, clock.now), CopyState::kUnlimited);
+  }
+}
+
 TEST_F(CopiesTest, ABrokersEndIsNotTheirs) {
   Limits(1'000'000);
   gpu->AwaitCopies(kTo, clock.now);

@@ -232,6 +232,28 @@ TEST_F(StreamTest, GraphsKeepToTheBandwidthOfCopies) {
   EXPECT_EQ(Must(device.stats()).d2h.bytes, Bytes(10'000));
 }
 
+TEST_F(StreamTest, BesideAnotherTenantLargeCopiesGoInPieces) {
+  const VirtualDevice device = MakeDevice("a", "memory=1GiB,weight=1");
+  const Allocator allocator = Must(Allocator::Create(device));
+  const Stream stream = Must(Stream::Create(device));
+  std::vector<uint8_t> host(64 << 20, 7), back(64 << 20);
+  const Bytes size(host.size());
+  const Allocation there = Must(allocator.Allocate(size));
+  ASSERT_OK(stream.CopyToDevice(there.pointer(), host.data(), size));
+  EXPECT_EQ(Calls("cuMemcpyHtoDAsync_v2"), 1u);
+  {
+    const VirtualDevice other = MakeDevice("b", "memory=1GiB,weight=2");
+    ASSERT_OK(stream.CopyToDevice(there.pointer(), host.data(), size));
+    EXPECT_EQ(Calls("cuMemcpyHtoDAsync_v2"), 1u + 32u);  // of 2 MiB: it has half of the weight
+    ASSERT_OK(stream.CopyToHost(back.data(), there.pointer(), size));
+    EXPECT_EQ(Calls("cuMemcpyDtoHAsync_v2"), 32u);
+    EXPECT_EQ(back, host);
+  }
+  ASSERT_OK(stream.CopyToHost(back.data(), there.pointer(), size));
+  EXPECT_EQ(Calls("cuMemcpyDtoHAsync_v2"), 33u);
+  EXPECT_EQ(Must(device.stats()).h2d.bytes, size * 2);
+}
+
 TEST_F(StreamTest, ACopyThatTheDriverRefusesIsNotCharged) {
   const VirtualDevice device = MakeDevice("a", "memory=1GiB,h2d=10MB/s");
   const Allocator allocator = Must(Allocator::Create(device));

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// Large copies beside other tenants. A device copies what it was given in the order in which it was given it, so a tenant
+// gives it little at a time: pieces, and the next only when one of its own before is done. Whoever else copies stands behind two pieces
+// of each other tenant at most, and those that always copy have the link by the sizes of their pieces, which go by weight. Nobody waits for
+// another tenant here: only for itself, and not for long where its own stream does not go on.
+#include <algorithm>
+
+#include "base/no_cancel.h"
+#include "gate/state.h"
+
+namespace gpushare::gate {
+namespace {
+
+// Two of the largest are 8 MiB; pieces of less would cost the link some percent, and their markers the host.
+constexpr uint64_t kLargestPiece = uint64_t{4} << 20, kLeastPiece = uint64_t{512} << 10;
+constexpr uint64_t kPieceStep = uint64_t{64} << 10;
+constexpr uint64_t kPiecesInFlight = 2;
+constexpr Nanos kLookEvery = Micros(20);
+// While others' copies go on one's own may only be slow: the link is shared by many. So many times as long it is waited for.
+constexpr int kPatience = 10;
+
+// While another of the thread's streams is being captured, it may ask of events all the same.
+class Relaxed {
+ public:
+  explicit Relaxed(driver::Driver& driver) : driver_(driver) {
+    exchanged_ = driver_.ExchangeThreadCaptureMode(&mode_) == driver::Result::kSuccess;
+  }
+  ~Relaxed() {
+    if (exchanged_) driver_.ExchangeThreadCaptureMode(&mode_);
+  }
+  Relaxed(const Relaxed&) = delete;
+  Relaxed& operator=(const Relaxed&) = delete;
+
+ private:
+  driver::Driver& driver_;
+  int mode_ = driver::Driver::kRelaxedCapture;
+  bool exchanged_ = false;
+};
+
+}  // namespace
+
+uint64_t Gate::CopyPiece(uint64_t bytes) const {
+  if (bytes < kLeastSharedCopy) return 0;
+  TenantState& tenant = *state_;
+  Engine::Impl& engine = tenant.engine;
+  const CopySupply* const supply = engine.options.copy_supply.get();
+  const uint64_t below = supply != nullptr && supply->OthersGoFirst() ? kLargestPiece : 0;
+  if (engine.registered.load(std::memory_order_relaxed) < 2) return below;
+  const Section section(engine);
+  const sched::TenantLimits& own = tenant.options.limits;
+  bool others = false;
+  double most = 0;
+  for (const auto& other : engine.tenants) {
+    if (other == nullptr || other.get() == &tenant) continue;
+    const sched::TenantLimits& limits = other->options.limits;
+    others |= limits.band <= own.band;
+    if (limits.band == own.band) most = std::max(most, limits.weight);
+  }
+  if (!others) return below;
+  if (most <= own.weight) return kLargestPiece;
+  const double part = static_cast<double>(kLargestPiece) * own.weight / most;
+  return std::max(kLeastPiece, static_cast<uint64_t>(part) / kPieceStep * kPieceStep);
+}
+
+bool Gate::AwaitCopyRoom(CopyDirection direction, uint64_t bytes, uint64_t piece) {
+  TenantState& tenant = *state_;
+  Engine::Impl& engine = tenant.engine;
+  const size_t d = static_cast<size_t>(direction);
+  CopyFlight& flight = tenant.copy_flights[d];
+  Time now = engine.clock.Now();
+  const Time began = now;
+  const Nanos hold = engine.options.deadlock_hold;
+  Time since = now;  // the tenant's own went on
+  for (bool waited = false;; waited = true) {
+    CopyFlight::Piece oldest;
+    uint32_t seen = 0;
+    bool passed = false;
+    {
+      const Section section(engine);
+      if (waited) --tenant.copies_waiting;
+      const bool room = flight.pieces.empty() || flight.bytes + bytes <= kPiecesInFlight * piece;
+      // What stands behind something that this thread has yet to do would never be done.
+      const Time goes_on = std::max(since, engine.copies_went_on[d]);
+      const bool still = now >= After(goes_on, hold) || now >= After(since, kPatience * hold);
+      const bool stuck = !room && still;
+      if (room || stuck || tenant.removed) {
+        if (stuck) {
+          flight.passed = flight.pieces.front().id;
+          ++tenant.stats.held_past_bound;
+        }
+        tenant.stats.copy_throttled[d] += now - began;
+        return room;
+      }
+      oldest = flight.pieces.front();
+      passed = flight.passed == oldest.id;
+      seen = tenant.page.wake.load(std::memory_order_acquire);
+      ++tenant.copies_waiting;
+      engine.copies_asked.fetch_add(1, std::memory_order_relaxed);
+    }
+    driver::Result result;
+    {
+      const Relaxed relaxed(engine.driver);
+      result = engine.driver.QueryEvent(oldest.event);
+    }
+    engine.copies_asked.fetch_sub(1, std::memory_order_release);
+    if (result == driver::Result::kNotReady && passed) {  // it has been waited for already
+      const Section section(engine);
+      --tenant.copies_waiting;
+      return false;
+    }
+    if (result == driver::Result::kNotReady) {
+      engine.clock.Wait(tenant.page.wake, seen, engine.clock.Now() + kLookEvery, Nanos(0));
+      now = engine.clock.Now();
+      continue;
+    }
+    now = engine.clock.Now();
+    since = now;
+    const Section section(engine);
+    engine.copies_went_on[d] = now;
+    if (flight.pieces.empty() || flight.pieces.front().id != oldest.id) continue;
+    flight.bytes -= oldest.bytes;
+    flight.pieces.pop_front();
+    // One of which the driver knows nothing died with its context.
+    if (result == driver::Result::kSuccess) oldest.events->Give(oldest.event);
+  }
+}
+
+void Gate::CopyGiven(CopyDirection direction, uint64_t bytes, StreamGate& stream) {
+  TenantState& tenant = *state_;
+  Engine::Impl& engine = tenant.engine;
+  const base::NoCancel whole;
+  if (engine.MayCapture(stream)) return;
+  const bool push = stream.place.by_context;
+  if (push && engine.driver.PushContext(engine.ContextOf(stream)) != driver::Result::kSuccess)
+    return;
+  driver::Event event = nullptr;
+  bool recorded = false;
+  try {
+    recorded = stream.events->Take(&event) == driver::Result::kSuccess &&
+               engine.driver.RecordEvent(event, stream.handle) == driver::Result::kSuccess;
+  } catch (const std::bad_alloc&) {
+    // It is not waited for.
+  }
+  if (push) engine.driver.PopContext();
+  const Section section(engine);
+  CopyFlight& flight = tenant.copy_flights[static_cast<size_t>(direction)];
+  try {
+    if (recorded && !tenant.removed) {
+      flight.pieces.push_back({++flight.given, bytes, event, stream.events});
+      flight.bytes += bytes;
+      return;
+    }
+  } catch (const std::bad_alloc&) {
+    // The same.
+  }
+  if (recorded) stream.events->Give(event);
+}
+
+void Engine::Impl::ForgetCopies(TenantState& tenant, const meter::EventPool* of) {
+  for (CopyFlight& flight : tenant.copy_flights) {
+    std::erase_if(flight.pieces, [&](const CopyFlight::Piece& piece) {
+      if (of != nullptr && piece.events != of) return false;
+      flight.bytes -= piece.bytes;
+      if (of == nullptr) piece.events->Give(piece.event);
+      return true;
+    });
+  }
+}
+
+}  // namespace gpushare::gate

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// Large copies beside other tenants, through the layer `work`: in pieces, of which each tenant has few in flight.
+#include <algorithm>
+#include <vector>
+
+#include "tests/contract/work_bed.h"
+
+namespace gpushare::work {
+namespace {
+
+constexpr size_t kLarge = size_t{64} << 20, kSmall = size_t{1} << 20;
+constexpr double kBytesPerMs = 10e6;  // of the link, a direction
+
+class CopyPiecesTest : public WorkTest {
+ protected:
+  void SetUp() override {
+    WorkTest::SetUp();
+    const auto allocate =
+        reinterpret_cast<CUresult (*)(void**, size_t, unsigned)>(driver_->Symbol("cuMemHostAlloc"));
+    void* host = nullptr;
+    ASSERT_CU(allocate(&host, 2 * kLarge, 0));
+    host_ = static_cast<unsigned char*>(host);
+    ASSERT_CU(cu_->MemAlloc(&device_, 2 * kLarge));
+  }
+  CUresult Up(const Tenant& t, size_t bytes) {
+    return calls_->MemcpyHtoDAsync(t.payer(), device_, host_, bytes, t.stream);
+  }
+  CUresult Down(const Tenant& t, size_t bytes) {
+    return calls_->MemcpyDtoHAsync(t.payer(), host_, device_, bytes, t.stream);
+  }
+  Tenant& Of(sched::Band band, double weight = 1) {
+    return Add({.limits = {.weight = weight, .band = band}});
+  }
+  // How long each of `n` requests takes, a copy of 1 MiB every 3 ms.
+  std::vector<double> Requests(const Tenant& t, int n) {
+    std::vector<double> took;
+    for (int i = 0; i < n; ++i) {
+      Rest(Millis(3));
+      const Time began = clock().Now();
+      EXPECT_CU(Up(t, kSmall));
+      EXPECT_CU(calls_->StreamSynchronize(t.payer(), t.stream));
+      took.push_back(Ms(clock().Now() - began));
+    }
+    std::sort(took.begin(), took.end());
+    return took;
+  }
+
+  unsigned char* host_ = nullptr;
+  CUdeviceptr device_ = 0;
+};
+
+TEST_F(CopyPiecesTest, AloneACopyIsOneCallThatWaitsForNothing) {
+  const Tenant& t = Weighing(1);
+  const uint64_t calls = CallsOf("cuMemcpyHtoDAsync_v2"), records = CallsOf("cuEventRecord");
+  const Time began = clock().Now();
+  ASSERT_CU(Up(t, kLarge));
+  EXPECT_LT(Ms(clock().Now() - began), 0.1);
+  EXPECT_EQ(CallsOf("cuMemcpyHtoDAsync_v2") - calls, 1u);
+  EXPECT_EQ(CallsOf("cuEventRecord"), records);
+  // Nor does who is above all others.
+  Tenant& high = Of(sched::Band::kHigh);
+  ASSERT_CU(Up(high, kLarge));
+  EXPECT_EQ(CallsOf("cuMemcpyHtoDAsync_v2") - calls, 2u);
+}
+
+// The bar: 1.05 times what it takes alone, and the residual: two pieces of 4 MiB.
+TEST_F(CopyPiecesTest, AServicesInputWaitsForLittleOfBestEffortsCopies) {
+  const Tenant& service = Of(sched::Band::kHigh);
+  const double alone = Requests(service, 100)[98];
+  const Tenant& train = Of(sched::Band::kLow);
+  bool done = false;
+  const uint64_t before = Truth(train.account).h2d_bytes;
+  const Time began = clock().Now();
+  const auto copying = Thread([&] {
+    while (!done) ASSERT_CU(Up(train, kLarge));
+  });
+  Rest(Millis(20));
+  const double beside = Requests(service, 300)[296];
+  done = true;
+  copying->Join();
+  const double ms = Ms(clock().Now() - began);
+  const double residual = 2 * 4 * 1.048576e6 / kBytesPerMs;
+  EXPECT_LE(beside, 1.05 * alone + residual);
+  EXPECT_GT(beside, alone);  // it was beside something
+  // And the link is as busy as it was.
+  const double moved = static_cast<double>(Truth(train.account).h2d_bytes - before) +
+                       300 * static_cast<double>(kSmall);
+  EXPECT_GE(moved, 0.97 * kBytesPerMs * ms);
+}
+
+TEST_F(CopyPiecesTest, ThoseThatAlwaysCopyHaveTheLinkByWeight) {
+  const Tenant &a = Of(sched::Band::kNormal, 3), &b = Of(sched::Band::kNormal, 1);
+  for (const bool up : {true, false}) {
+    const auto moved = [&](const Tenant& t) {
+      const gpushare_sim_truth truth = Truth(t.account);
+      return static_cast<double>(up ? truth.h2d_bytes : truth.d2h_bytes);
+    };
+    const Time end = In(Millis(400));
+    std::vector<std::unique_ptr<base::ClockThread>> threads;
+    for (const Tenant* t : {&a, &b}) {
+      threads.push_back(Thread([&, t] {
+        while (clock().Now() < end) ASSERT_CU(up ? Up(*t, kLarge) : Down(*t, kLarge));
+      }));
+    }
+    Rest(Millis(50));
+    const double a0 = moved(a), b0 = moved(b);
+    Rest(Millis(300));
+    const double of_a = moved(a) - a0, of_b = moved(b) - b0;
+    EXPECT_NEAR(of_a / (of_a + of_b), 0.75, 0.03) << up;
+    EXPECT_GE(of_a + of_b, 0.97 * kBytesPerMs * 300) << up;
+    for (const auto& thread : threads) thread->Join();
+    ASSERT_CU(calls_->CtxSynchronize(a.payer()));
+  }
+}
+
+TEST_F(CopyPiecesTest, ManyOfAFewMegabytesQueueNoMoreThanOneLargeOne) {
+  const Tenant &a = Weighing(1), &b = Weighing(1);
+  for (int i = 0; i < 30; ++i) ASSERT_CU(Up(a, size_t{4} << 20));
+  const Time began = clock().Now();
+  ASSERT_CU(Up(b, kSmall));
+  ASSERT_CU(calls_->StreamSynchronize(b.payer(), b.stream));
+  EXPECT_LT(Ms(clock().Now() - began), (2 * 4 + 1) * 1.048576e6 / kBytesPerMs + 0.05);
+}
+
+// What is behind something that only the calling thread can end goes on: each call comes back.
+TEST_F(CopyPiecesTest, BehindAStreamThatWaitsForItsCallerNothingWaitsForLong) {
+  const Tenant &t = Weighing(1), &other = Weighing(1);
+  const auto wait = reinterpret_cast<CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned)>(
+      driver_->Symbol("cuStreamWaitValue32_v2"));
+  const auto write = reinterpret_cast<CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned)>(
+      driver_->Symbol("cuStreamWriteValue32_v2"));
+  CUdeviceptr word = 0;
+  ASSERT_CU(cu_->MemAlloc(&word, 4));
+  ASSERT_CU(calls_->MemsetD32(t.payer(), word, 0, 1));
+  ASSERT_CU(wait(t.stream, word, 1, CU_STREAM_WAIT_VALUE_EQ));
+  Time began = clock().Now();
+  ASSERT_CU(Up(t, kLarge));
+  EXPECT_NEAR(Ms(clock().Now() - began), 20, 3);
+  // It is known by now.
+  began = clock().Now();
+  for (int i = 0; i < 20; ++i) ASSERT_CU(Up(t, kSmall));
+  EXPECT_LT(Ms(clock().Now() - began), 1);
+  EXPECT_GE(t.gate->stats().held_past_bound, 1u);
+  ASSERT_CU(write(other.stream, word, 1, 0));
+  ASSERT_CU(calls_->StreamSynchronize(t.payer(), t.stream));
+  EXPECT_EQ(Truth(t.account).h2d_bytes, kLarge + 20 * kSmall);
+  // And it waits again, for what goes on.
+  const uint64_t calls = CallsOf("cuMemcpyHtoDAsync_v2");
+  ASSERT_CU(Up(t, kLarge));
+  EXPECT_EQ(CallsOf("cuMemcpyHtoDAsync_v2") - calls, 16u);
+}
+
+TEST_F(CopyPiecesTest, AllOfItArrivesInTheOrderOfItsStream) {
+  const Tenant &t = Weighing(1), &other = Weighing(1);
+  for (size_t i = 0; i < kLarge; ++i) host_[i] = static_cast<unsigned char>(i * 2654435761u >> 24);
+  CUevent event = nullptr;
+  ASSERT_CU(cu_->EventCreate(&event, 0));
+  ASSERT_CU(Up(t, kLarge));
+  ASSERT_CU(cu_->EventRecord(event, t.stream));
+  EXPECT_EQ(cu_->EventQuery(event), CUDA_ERROR_NOT_READY);
+  ASSERT_CU(cu_->StreamWaitEvent(other.stream, event, 0));
+  ASSERT_CU(calls_->MemcpyDtoHAsync(other.payer(), host_ + kLarge, device_, kLarge, other.stream));
+  ASSERT_CU(calls_->StreamSynchronize(other.payer(), other.stream));
+  EXPECT_TRUE(std::equal(host_, host_ + kLarge, host_ + kLarge));
+  // Blocking ones as well, and one that the driver refuses is refused whole.
+  std::fill(host_ + kLarge, host_ + 2 * kLarge, 0);
+  const uint64_t calls = CallsOf("cuMemcpyDtoH_v2");
+  ASSERT_CU(calls_->MemcpyDtoH(t.payer(), host_ + kLarge, device_, kLarge));
+  EXPECT_EQ(CallsOf("cuMemcpyDtoH_v2") - calls, 16u);
+  EXPECT_TRUE(std::equal(host_, host_ + kLarge, host_ + kLarge));
+  const uint64_t moved = Truth(t.account).h2d_bytes;
+  EXPECT_EQ(calls_->MemcpyHtoDAsync(t.payer(), device_ + kLarge + kSmall, host_, kLarge, t.stream),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(Truth(t.account).h2d_bytes, moved);
+}
+
+// Into a graph it goes whole, and adds no node of ours.
+TEST_F(CopyPiecesTest, WhileCapturingItIsOneCall) {
+  const Tenant &t = Weighing(1), &other = Weighing(1);
+  static_cast<void>(other);
+  ASSERT_CU(calls_->StreamBeginCapture(t.stream, [&] {
+    return cu_->StreamBeginCapture(t.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+  }));
+  const uint64_t calls = CallsOf("cuMemcpyHtoDAsync_v2");
+  ASSERT_CU(Up(t, kLarge));
+  EXPECT_EQ(CallsOf("cuMemcpyHtoDAsync_v2") - calls, 1u);
+  CUgraph graph = nullptr;
+  ASSERT_CU(calls_->StreamEndCapture(t.stream, &graph));
+  size_t nodes = 0;
+  ASSERT_CU(cu_->GraphGetNodes(graph, nullptr, &nodes));
+  EXPECT_EQ(nodes, 1u);
+}
+
+// Another of the thread's streams that is being captured is none the worse for what is asked meanwhile.
+TEST_F(CopyPiecesTest, BesideACaptureOfTheSameThread) {
+  const Tenant &t = Weighing(1), &other = Weighing(1);
+  ASSERT_CU(calls_->StreamBeginCapture(other.stream, [&] {
+    return cu_->StreamBeginCapture(other.stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+  }));
+  ASSERT_CU(Spin(other, Micros(10)));
+  ASSERT_CU(Up(t, kLarge));
+  CUgraph graph = nullptr;
+  ASSERT_CU(calls_->StreamEndCapture(other.stream, &graph));
+  ASSERT_CU(calls_->StreamSynchronize(t.payer(), t.stream));
+  EXPECT_EQ(Truth(t.account).h2d_bytes, kLarge);
+}
+
+}  // namespace
+}  // namespace gpushare::work
