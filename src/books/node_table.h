@@ -4,6 +4,7 @@
 //
 //   NodeTable<Object> table;
 //   Object& object = table.Put(handle, Object{...});   // in place of what was there
+//   Object& other = table.Insert(handle2);             // where nothing is, with what an erased one has left
 //   if (Object* found = table.Find(handle)) ...
 //   table.Erase(handle);
 //
@@ -41,6 +42,11 @@ class NodeTable {
 
   Value& Put(uint64_t key, Value&& value) {
     if (Value* const found = Find(key)) return *found = std::move(value);
+    return Insert(key) = std::move(value);
+  }
+
+  // The key is not there. The value is one that was erased, or new.
+  Value& Insert(uint64_t key) {
     if (size_ == buckets_.size()) Grow();
     Node* node = spares_;
     if (node != nullptr) {
@@ -50,7 +56,6 @@ class NodeTable {
       node = new Node;
     }
     node->key = key;
-    node->value = std::move(value);
     Node** const bucket = Bucket(key);
     node->next = std::exchange(*bucket, node);
     ++size_;

@@ -9,7 +9,7 @@ namespace gpushare::books {
 
 using Guard = std::lock_guard<quota::SpinLock>;
 
-SharedMemory::Object* SharedMemory::Find(const Place& place) {
+SharedMemory::Object* SharedMemory::Find(Place place) {
   Object* const object = objects_.Find(place.handle);
   if (object != nullptr && object->number == place.number) return object;
   return orphans_.empty() ? nullptr : orphans_.Find(place.number);
@@ -17,13 +17,14 @@ SharedMemory::Object* SharedMemory::Find(const Place& place) {
 
 SharedMemory::Object& SharedMemory::New(uint64_t handle, const quota::Allocation& charge,
                                         int device) {
-  return objects_.Put(handle,
-                      {.charge = charge, .device = device, .number = ++numbers_, .bindings = {}});
+  Object& object = objects_.Insert(handle);
+  object.Begin(charge, device, ++numbers_);
+  return object;
 }
 
 void SharedMemory::Orphan(uint64_t handle, Object& object) {
   const uint64_t number = object.number;
-  orphans_.Put(number, std::move(object));
+  orphans_.Put(number, std::move(object)).orphan = true;
   objects_.Erase(handle);
 }
 
@@ -31,16 +32,15 @@ void SharedMemory::Revive(Object& object) {
   if (std::exchange(object.stranded, false)) stranded_.fetch_sub(1);
 }
 
-SharedMemory::Ended SharedMemory::EndIfUnused(const Place& place, Object& object) {
-  if (object.references + object.uses + object.leaving > 0) return {};
+SharedMemory::Ended SharedMemory::EndIfUnused(Place place, Object& object) {
+  if ((object.references | object.uses | object.leaving) != 0) return {};
   if (object.exports > 0) {
     if (!std::exchange(object.stranded, true)) stranded_.fetch_add(1);
     return {};
   }
   Revive(object);
-  const bool orphan = !orphans_.empty() && orphans_.Find(place.number) == &object;
-  Ended ended = std::move(object);
-  if (orphan) {
+  Ended ended = RemainsOf(object);
+  if (object.orphan) {
     orphans_.Erase(place.number);
   } else {
     objects_.Erase(place.handle);
@@ -55,7 +55,9 @@ SharedMemory::Ended SharedMemory::Add(uint64_t handle, const quota::Allocation& 
   if (Object* const object = objects_.Find(handle)) {
     if (object->references > 0) {
       Revive(*object);
-      before = std::move(*object);
+      before = RemainsOf(*object);
+      object->Begin(charge, device, ++numbers_);
+      return before;
     } else {
       Orphan(handle, *object);
     }
@@ -104,7 +106,7 @@ SharedMemory::Place SharedMemory::Leave(uint64_t handle) {
   return {handle, object->number};
 }
 
-SharedMemory::Ended SharedMemory::Left(const Place& place) {
+SharedMemory::Ended SharedMemory::Left(Place place) {
   const Guard guard(lock_);
   Object* const object = Find(place);
   if (object == nullptr) return {};
@@ -112,7 +114,7 @@ SharedMemory::Ended SharedMemory::Left(const Place& place) {
   return EndIfUnused(place, *object);
 }
 
-void SharedMemory::Stay(const Place& place) {
+void SharedMemory::Stay(Place place) {
   const Guard guard(lock_);
   Object* const object = Find(place);
   if (object == nullptr) return;
@@ -129,7 +131,7 @@ SharedMemory::Place SharedMemory::Use(uint64_t handle) {
   return {handle, object->number};
 }
 
-SharedMemory::Place SharedMemory::Use(const Place& place) {
+SharedMemory::Place SharedMemory::Use(Place place) {
   const Guard guard(lock_);
   Object* const object = place ? Find(place) : nullptr;
   if (object == nullptr) return {};
@@ -138,7 +140,7 @@ SharedMemory::Place SharedMemory::Use(const Place& place) {
   return place;
 }
 
-SharedMemory::Ended SharedMemory::Unuse(const Place& place) {
+SharedMemory::Ended SharedMemory::Unuse(Place place) {
   const Guard guard(lock_);
   Object* const object = place ? Find(place) : nullptr;
   if (object == nullptr) return {};
@@ -154,7 +156,7 @@ SharedMemory::Place SharedMemory::Export(uint64_t handle) {
   return {handle, object->number};
 }
 
-SharedMemory::Ended SharedMemory::Unexport(const Place& place) {
+SharedMemory::Ended SharedMemory::Unexport(Place place) {
   const Guard guard(lock_);
   Object* const object = Find(place);
   if (object == nullptr) return {};
@@ -270,7 +272,7 @@ SharedMemory::Ended SharedMemory::TakeOne(
         return mapping.second.memory.number == object.number;
       });
       Revive(object);
-      taken = std::move(object);
+      taken = RemainsOf(object);
       return true;
     });
   }

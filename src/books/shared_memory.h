@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
@@ -35,22 +36,38 @@ class SharedMemory {
   };
   struct Object {
     quota::Allocation charge;  // no account: somebody else's, or a multicast object
-    int device = 0;
     uint64_t number = 0;
-    uint64_t references = 1, uses = 0;
-    uint64_t leaving = 0;   // references that the driver is being asked to give up
-    uint64_t exports = 0;   // descriptors
+    uint32_t references = 1, uses = 0;
+    uint32_t leaving = 0;  // references that the driver is being asked to give up
+    uint32_t exports = 0;  // descriptors
+    int device = 0;
     bool imported = false;  // of another process, and charged to who maps it
     bool stranded = false;  // only descriptors are left
+    bool orphan = false;    // its handle is another's
     std::vector<Binding>
         bindings;  // of a multicast object; of a further handle, what it stands for
+
+    // A new one in its place.
+    void Begin(const quota::Allocation& charged, int on_device, uint64_t its_number) {
+      charge = charged;
+      number = its_number;
+      references = 1;
+      uses = leaving = exports = 0;
+      device = on_device;
+      imported = stranded = orphan = false;
+      bindings.clear();
+    }
   };
   struct Mapping {
     uint64_t address, bytes;
     Place memory;
   };
   // What ended, to be credited.
-  using Ended = std::optional<Object>;
+  struct Remains {
+    quota::Allocation charge;
+    std::vector<Binding> bindings;
+  };
+  using Ended = std::optional<Remains>;
 
   // With one reference. The object that had the handle before ended unseen, if nobody had released it.
   Ended Add(uint64_t handle, const quota::Allocation& charge, int device);
@@ -61,13 +78,13 @@ class SharedMemory {
   bool Adopt(uint64_t handle, const Place& known, int device);
   // A reference is about to go. Not known: nobody holds one.
   Place Leave(uint64_t handle);
-  Ended Left(const Place& place);
-  void Stay(const Place& place);  // the driver would not
+  Ended Left(Place place);
+  void Stay(Place place);  // the driver would not
   Place Use(uint64_t handle);
-  Place Use(const Place& place);
-  Ended Unuse(const Place& place);
+  Place Use(Place place);
+  Ended Unuse(Place place);
   Place Export(uint64_t handle);
-  Ended Unexport(const Place& place);
+  Ended Unexport(Place place);
   bool has_stranded() const { return stranded_.load() != 0; }
 
   // What an imported object lacks for a mapping of its first `end` bytes, and who pays for it; null: who maps.
@@ -96,12 +113,17 @@ class SharedMemory {
  private:
   static constexpr size_t kMostSpares = 64;
 
-  Object* Find(const Place& place);
+  Object* Find(Place place);
+  // The handle is nobody's.
   Object& New(uint64_t handle, const quota::Allocation& charge, int device);
   // Its handle is another's from now on.
   void Orphan(uint64_t handle, Object& object);
   void Revive(Object& object);
-  Ended EndIfUnused(const Place& place, Object& object);
+  Ended EndIfUnused(Place place, Object& object);
+  static Remains RemainsOf(Object& object) {
+    if (object.bindings.empty()) return {object.charge, {}};
+    return {object.charge, std::move(object.bindings)};
+  }
 
   mutable quota::SpinLock lock_;
   uint64_t numbers_ = 0;
