@@ -199,6 +199,9 @@ class Books {
   void Settle();
   // The same, and gives up what is idle and charged to the account: for who waits for room there (Payer::wait).
   void MakeRoom(quota::Account& account);
+  // Who stands in line for room in the account looks again when streams have come to what was freed before; of what is
+  // freed meanwhile frees see to that.
+  void TellOfEarlierFrees(const quota::Account& account);
 
   // Bytes charged to `account` here. Exact while no other thread is in the books.
   uint64_t BytesOf(const quota::Account* account);
@@ -234,6 +237,10 @@ class Books {
   uint8_t TagOf(const Payer& payer);
   // Something was freed that somebody may wait for: at once (null), or in the order of a stream.
   void TellWaiters(quota::Account& account, const CUstream* stream);
+  // A function on the host, put into `stream` by `put`.
+  using Put = absl::FunctionRef<CUresult(CUstream, CUhostFn, void*)>;
+  static bool TellIn(CUstream stream, const quota::Account& account, Put put);
+  bool TellBehind(CUcontext context, CUevent event, const quota::Account& account);
   // The driver has given the allocation up.
   void Ended(const quota::Allocation& allocation);
   void Ended(const LateFrees::Free& free);

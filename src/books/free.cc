@@ -60,17 +60,54 @@ void Books::TellWaiters(quota::Account& account, const CUstream* stream) {
   const Relaxed relaxed(driver_);
   if (stream != nullptr && IsCapturing(*stream)) return;
   if (stream == nullptr || driver_.StreamQuery(*stream) == CUDA_SUCCESS) return MakeRoom(account);
+  const auto put = [this](CUstream into, CUhostFn call, void* argument) {
+    return tell_ != nullptr ? tell_(into, call, argument)
+                            : driver_.LaunchHostFunc(into, call, argument);
+  };
+  static_cast<void>(TellIn(*stream, account, put));
+}
+
+bool Books::TellIn(CUstream stream, const quota::Account& account, Put put) {
   try {
     auto waiters = std::make_unique<quota::Waiters>(account.AwaitedBy());
     const CUhostFn call = [](void* argument) {
       const std::unique_ptr<quota::Waiters> told(static_cast<quota::Waiters*>(argument));
       told->LookAgain();
     };
-    const CUresult result = tell_ != nullptr ? tell_(*stream, call, waiters.get())
-                                             : driver_.LaunchHostFunc(*stream, call, waiters.get());
-    if (result == CUDA_SUCCESS) static_cast<void>(waiters.release());
+    if (put(stream, call, waiters.get()) != CUDA_SUCCESS) return false;
+    static_cast<void>(waiters.release());
+    return true;
   } catch (const std::bad_alloc&) {
+    return false;
   }
+}
+
+// By a stream of the books' own that has nothing else to do: the program's may be gone, or have been given much since. The
+// driver keeps it until it has come to its end.
+bool Books::TellBehind(CUcontext context, CUevent event, const quota::Account& account) {
+  if (context == nullptr || driver_.CtxPushCurrent(context) != CUDA_SUCCESS) return false;
+  CUstream stream = nullptr;
+  bool told = false;
+  if (driver_.StreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0) == CUDA_SUCCESS) {
+    const auto put = [this](CUstream into, CUhostFn call, void* argument) {
+      return driver_.LaunchHostFunc(into, call, argument);
+    };
+    told =
+        driver_.StreamWaitEvent(stream, event, 0) == CUDA_SUCCESS && TellIn(stream, account, put);
+    driver_.StreamDestroy(stream);
+  }
+  CUcontext popped = nullptr;
+  driver_.CtxPopCurrent(&popped);
+  return told;
+}
+
+void Books::TellOfEarlierFrees(const quota::Account& account) {
+  const Relaxed relaxed(driver_);
+  const auto tell = [this](CUcontext context, CUevent event, const quota::Account& awaited) {
+    return TellBehind(context, event, awaited);
+  };
+  late_.TellAwaited(tell);
+  pool_frees_.TellAwaited(account, tell);
 }
 
 bool Books::IsAllocated(CUdeviceptr pointer) {

@@ -16,6 +16,7 @@ bool LateFrees::Add(const Free& free, CUstream stream) {
   try {
     List one{free};
     Free& late = one.front();
+    late.context = context.get();
     late.place = tags_.Of(context.get());
     if (driver_.EventCreate(&late.event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS) {
       if (driver_.EventRecord(late.event, stream) == CUDA_SUCCESS) {
@@ -63,6 +64,18 @@ LateFrees::List LateFrees::TakeFinished() {
   }
   PutBack(std::move(frees));
   return finished;
+}
+
+void LateFrees::TellAwaited(Tell tell) {
+  if (empty()) return;
+  const base::ClockLock looking(clock_, looking_);
+  List frees = TakeAll();
+  for (Free& free : frees) {
+    const quota::Account* const account = free.allocation.account;
+    if (free.told || account == nullptr || !account->is_awaited()) continue;
+    free.told = tell(free.context, free.event, *account);
+  }
+  PutBack(std::move(frees));
 }
 
 LateFrees::List LateFrees::Withdraw(const ContextTags::Set& ending) {

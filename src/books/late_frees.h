@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <list>
 
+#include "absl/functional/function_ref.h"
 #include "base/clock.h"
 #include "base/sync.h"
 #include "books/context_tags.h"
@@ -28,7 +29,9 @@ class LateFrees {
     quota::Allocation allocation;
     SharedMemory::Place memory;
     CUevent event = nullptr;
-    uint8_t place = 0;  // the context of the event
+    CUcontext context = nullptr;  // of the event
+    uint8_t place = 0;            // its number
+    bool told = false;            // who waits for it will be
   };
   // They go from list to list without memory of the host.
   using List = std::list<Free>;
@@ -36,6 +39,11 @@ class LateFrees {
   bool Add(const Free& free, CUstream stream);
   // Those that are over now.
   List TakeFinished();
+
+  // Those of accounts in which somebody waits are put to `tell`, once; it says whether who waits will be told when the
+  // event is over.
+  using Tell = absl::FunctionRef<bool(CUcontext, CUevent, const quota::Account&)>;
+  void TellAwaited(Tell tell);
 
   // Those that end with a context that is about to: taken out before it does, since their events go with it. Waits
   // for whoever looks at them.

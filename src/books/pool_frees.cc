@@ -28,7 +28,9 @@ bool PoolFrees::MayFollow(CUmemoryPool pool) const {
 
 bool PoolFrees::Mark(Freed* freed, CUstream stream) {
   const ContextOf context(driver_, stream);
+  freed->told = false;
   if (freed->event == nullptr) {
+    freed->context = context.get();
     freed->place = tags_.Of(context.get());
     if (driver_.EventCreate(&freed->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
       freed->event = nullptr;
@@ -61,7 +63,7 @@ void PoolFrees::Add(uint8_t pool, const quota::Account* account, uint64_t bytes,
     if (freed_.size() >= kMost) DropOver();
     if (freed_.size() >= kMost) return;
     try {
-      at = freed_.insert(freed_.end(), {pool, account, number, 0, nullptr, 0});
+      at = freed_.insert(freed_.end(), {pool, account, number, 0, nullptr, nullptr, 0, false});
     } catch (const std::bad_alloc&) {
       return;
     }
@@ -98,6 +100,15 @@ void PoolFrees::Take(uint8_t pool, CUmemoryPool handle, const quota::Account* ac
       driver_.StreamWaitEvent(stream, freed.event, 0);
     }
     take(freed);
+  }
+}
+
+void PoolFrees::TellAwaited(const quota::Account& account, LateFrees::Tell tell) {
+  if (empty()) return;
+  const base::ClockLock lock(clock_, busy_);
+  for (Freed& freed : freed_) {
+    if (freed.account != &account || freed.told) continue;
+    freed.told = tell(freed.context, freed.event, account);
   }
 }
 

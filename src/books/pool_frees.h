@@ -23,6 +23,7 @@
 
 #include "base/clock.h"
 #include "books/context_tags.h"
+#include "books/late_frees.h"
 #include "driver/table.h"
 #include "quota/ledger.h"
 
@@ -43,6 +44,8 @@ class PoolFrees {
   // for more. Then it waits for what others freed, unless it freed as much itself or the program does not want that.
   void Take(uint8_t pool, CUmemoryPool handle, const quota::Account* account, uint64_t bytes,
             CUstream stream, bool follows);
+  // Those of the account are put to `tell`, once, as LateFrees::TellAwaited() does.
+  void TellAwaited(const quota::Account& account, LateFrees::Tell tell);
   // Those that are over need not be waited for.
   void Settle();
   // Contexts that are about to end, with the events in them.
@@ -54,10 +57,12 @@ class PoolFrees {
   struct Freed {
     uint8_t pool;
     const quota::Account* account;
-    uint64_t stream;  // its number
-    uint64_t bytes;   // not taken again by it
-    CUevent event;    // behind the last of them; null: none yet
-    uint8_t place;    // the context of the event
+    uint64_t stream;    // its number
+    uint64_t bytes;     // not taken again by it
+    CUevent event;      // behind the last of them; null: none yet
+    CUcontext context;  // of the event
+    uint8_t place;      // its number
+    bool told;          // who waits for that will be
   };
   static constexpr size_t kMost = 64;
 

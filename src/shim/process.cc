@@ -99,8 +99,10 @@ Process::Found Process::ShareOn(CUdevice device) {
 quota::Grant Process::WaitForRoom(quota::Account& account, uint64_t bytes) {
   base::Clock& clock = runtime_->clock();
   const Time deadline = clock.Now() + over_quota_wait_;
+  bool first = true;
   const auto look = [&] {
     const books::Relaxed relaxed(driver());  // the program may be capturing
+    if (std::exchange(first, false)) books_->TellOfEarlierFrees(account);
     books_->MakeRoom(account);
     account.Grow(bytes, clock.Now());
     account.Poll();

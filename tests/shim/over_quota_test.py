@@ -29,6 +29,25 @@ ok(d.cuMemFreeAsync(memory, stream))
 began = sim.gpushare_sim_now()
 print(int(d.{take}(600 << 20{more})[0]), (sim.gpushare_sim_now() - began) // 1000000)
 """
+# Who waits came after the free: 2.5 ms of a kernel are left then, and whoever looked each millisecond would find out half a one late.
+FREED_BEFORE = """
+from program import *
+import ctypes
+context()
+sim = simulated()
+sim.gpushare_sim_now.restype = ctypes.c_uint64
+sim.gpushare_sim_thread_enter(b"program")
+kernel, stream = spin(), ok(d.cuStreamCreate(1))
+{apart}
+memory = ok(d.{first}(600 << 20{more}))
+ok(d.cuCtxSynchronize())
+began = sim.gpushare_sim_now()
+ok(launch(kernel, 2.5, stream))
+ok(d.cuMemFreeAsync(memory, stream))
+{then}
+answer = int(d.{take}(600 << 20)[0]) if "{take}" != "cuMemAllocAsync" else int(d.cuMemAllocAsync(600 << 20, ok(d.cuStreamCreate(1)))[0])
+print(answer, (sim.gpushare_sim_now() - began) // 1000)
+"""
 # The streams of a program are, unless it does not want that.
 FOLLOWED = """
 from program import *
@@ -83,6 +102,16 @@ class OverQuota(unittest.TestCase):
                 answer, ms = self.of(BEHIND_A_KERNEL.format(take=take, more=more, apart=APART), "wait=30s")
                 self.assertEqual(answer, "0")
                 self.assertIn(int(ms), range(4, 9))
+
+    def test_is_told_of_what_was_freed_before_it_waited(self):
+        for first, more in (("cuMemAlloc", ""), ("cuMemAllocAsync", ", stream")):
+            for take in ("cuMemAlloc", "cuMemAllocAsync"):
+                for then in ("", "ok(d.cuStreamDestroy(stream))"):
+                    with self.subTest(first=first, take=take, then=then):
+                        code = FREED_BEFORE.format(first=first, more=more, take=take, then=then, apart=APART)
+                        answer, us = self.of(code, "wait=30s")
+                        self.assertEqual(answer, "0")
+                        self.assertIn(int(us), range(2500, 2600))
 
     def test_a_stream_follows_what_another_has_freed(self):
         took, over, held, left = self.of(FOLLOWED)
