@@ -128,8 +128,10 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now, Time until) {
     // While it is the only tenant nothing of anybody's can come between its commands: a graph is measured as kernels are.
     const bool opaque = long_graph && !record.exclusive && arbiter.tenants() > 1;
     const uint32_t commands = std::max(parts, 1u);
-    const bool guess =
-        record.unknown || tenant.costs->spread(record.entry) > meter::Replay::kVaries;
+    // Whoever has a cap has nobody else pay for what is late.
+    const bool guess = record.unknown ||
+                       tenant.costs->spread(record.entry) > meter::Replay::kVaries ||
+                       tenant.options.limits.cap < 1;
     const float* lengths = nullptr;  // of its parts, where they are known
     if (record.graph && parts > 1) [[unlikely]] {
       const auto known = tenant.graph_parts.find(tenant.costs->base(record.entry));

@@ -49,7 +49,7 @@ class Replay {
     // oldest first, beside the others.
     bool memory = false;
     bool guess =
-        false;  // its cost was never measured, or varies by more than kVaries: that it is late says nothing
+        false;  // its cost was never measured, varies by more than kVaries, or its tenant has a cap: what is late is its own
     uint32_t parts = 1;  // so many such commands in a row are one of the caller's
     int level = 0;       // it goes before others by so many more priorities than its stream does
   };

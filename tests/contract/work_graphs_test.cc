@@ -344,6 +344,20 @@ TEST_F(OverlappingGraphTest, ACapHoldsForKernelsThatVaryBesideAGraph) {
   EXPECT_LE(shares[1], 22);
 }
 
+// The same of kernels that are late so seldom that they do not count as varying.
+TEST_F(OverlappingGraphTest, ACapHoldsForKernelsThatAreSeldomLateBesideAGraph) {
+  gate::TenantOptions capped;
+  capped.limits.cap = 0.2;
+  const Tenant &a = Weighing(1), &b = Add(capped);
+  const CUgraphExec exec = OfKernels(a, {{3, 45, Micros(60)}});
+  int turn = 0;
+  const std::vector<double> shares =
+      Shares(Millis(1300), {[&] { return calls_->GraphLaunch(a.payer(), exec, a.stream); },
+                            [&] { return LaunchOf(b, 100, Micros(++turn % 5 == 0 ? 250 : 100)); }});
+  EXPECT_LE(shares[1], 21.3);  // 22.9 while a tenth of its time was taken to be the graph's
+  EXPECT_GE(shares[1], 18);
+}
+
 TEST_F(OverlappingGraphTest, SharesHoldForOneOfUnlikeKernels) {
   const Tenant &a = Weighing(1), &b = Weighing(1);
   std::vector<Kernels> all;
