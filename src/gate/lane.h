@@ -57,11 +57,9 @@ struct Lane {
   }
 
   // The same of a launch that is such a habit, from a pocket alone.
-  [[gnu::always_inline]] bool TakeAgain(const Habit& habit, Pocket& pocket,
-                                        uint32_t* launch) const {
-    const uint64_t cost_ns = habit.place.Cost();
+  [[gnu::always_inline]] bool TakeAgain(Habit& habit, Pocket& pocket, uint32_t* launch) const {
     uint64_t word;
-    if (cost_ns == 0 || !pocket.Spend(page->ChargeOf(cost_ns), &word)) [[unlikely]]
+    if (!habit.Price(*page, pocket) || !pocket.Spend(habit.charge, &word)) [[unlikely]]
       return false;
     *launch = TenantPage::LaunchOf(word);
     ring->Put(*launch, record | habit.record | uint64_t{*launch} << LaunchRecord::kLaunchAt);

@@ -34,6 +34,9 @@ struct alignas(64) Pocket {
   std::atomic<uint64_t> spent{0};
   // What that may come to, whatever the launches are; 0: none may be made.
   std::atomic<uint64_t> limit{0};
+  // By which list of prices its thread pays: of no two that a purse ever had the number is the same. Written under the lock,
+  // whenever what launches are charged changes while the credit is here, or it comes here.
+  std::atomic<uint64_t> prices{0};
   uint64_t seen = 0;  // under the lock: `spent` when something was last taken out
   Purse* const purse = nullptr;
   // Whose: ThisThread(). Null: nobody's any more. A thread finds its own here only while it is its own.

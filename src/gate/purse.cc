@@ -143,6 +143,12 @@ void Purse::Share() {
   in_a_row_ = 0;
 }
 
+// A pocket in which there is nothing buys nothing, at whatever prices: it gets the latest with the credit.
+void Purse::PricesChanged() {
+  ++prices_;
+  if (Pocket* const pocket = holder()) pocket->prices.store(prices_, std::memory_order_release);
+}
+
 std::shared_ptr<Pocket> Purse::PocketOf(const void* thread) {
   const std::shared_ptr<Pocket>* left = nullptr;
   for (const auto& pocket : pockets_) {
@@ -192,6 +198,7 @@ Pocket* Purse::Asked() noexcept {
   pocket = held_.get();
   // Others may be spending: what they have got is theirs.
   const uint64_t word = page_.credit.fetch_and(TenantPage::kLaunchMask, std::memory_order_acq_rel);
+  pocket->prices.store(++prices_, std::memory_order_release);
   pocket->seen = TenantPage::LaunchOf(word);
   pocket->spent.store(pocket->seen, std::memory_order_relaxed);
   pocket->limit.store(LimitOf(TenantPage::CreditOf(word)), std::memory_order_release);

@@ -43,6 +43,9 @@ class Purse {
   // more.
   void Share();
 
+  // What launches are charged is not what it was.
+  void PricesChanged();
+
   // The pocket in which it is; null: in the page. Without the lock: of the calling thread that is the truth until it lets go.
   Pocket* holder() const { return holder_.load(std::memory_order_acquire); }
 
@@ -72,6 +75,7 @@ class Purse {
   TenantPage& page_;
   base::Mutex& mutex_;
   std::atomic<Pocket*> holder_{nullptr};
+  uint64_t prices_ = 0;      // the number of the last list
   uint64_t stopped_at_ = 0;  // the limit of the holder's pocket while it is stopped; 0: it is not
   std::shared_ptr<Pocket> held_;
   std::vector<std::shared_ptr<Pocket>> pockets_;

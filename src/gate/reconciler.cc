@@ -137,6 +137,7 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   if (marker.commands == 0) return;
 
   if (batch.learnable && !marker.lease) {
+    bool changed = false;
     for (size_t i = 0; i < batch.commands.size();) {
       const meter::Replay::Command& command = batch.commands[i];
       // The parts of one stand together, and are learnt as one.
@@ -150,9 +151,10 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
       // Of which of its equal parts others took the time of a graph that ran beside them the replay cannot tell.
       if (command.parts > 1 && !batch.alone && cost >= kLongGraphNs) continue;
       const double share = static_cast<double>(cost) / std::max(batch.predicted_ns, 1.0);
-      tenant.costs->Learn(command.entry, cost, static_cast<float>(batch.ratio),
-                          static_cast<float>(share), batch.alone);
+      changed |= tenant.costs->Learn(command.entry, cost, static_cast<float>(batch.ratio),
+                                     static_cast<float>(share), batch.alone);
     }
+    if (changed) tenant.purse.PricesChanged();
   }
 
   // A long graph that was not alone is taken to have cost what it costs alone: see WantsDevice().
@@ -180,7 +182,11 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   const double old = tenant.page.charge_factor();
   const double weight = std::min(1.0, batch.predicted_ns / 2e6);
   const double now_charged = std::clamp(old + weight * (factor - old), 0.01, 1.0);
+  const uint64_t units = tenant.page.charge_units.load(std::memory_order_relaxed);
   tenant.page.set_charge_factor(now_charged);
+  if (tenant.page.charge_units.load(std::memory_order_relaxed) != units) {
+    tenant.purse.PricesChanged();
+  }
   // Batches of kernels that fill the device are told apart whatever their length, and every marker between
   // them is a microsecond in which nobody runs. Of kernels that go before others' it is one in which these get in.
   const bool fills = now_charged > kFillsDevice;

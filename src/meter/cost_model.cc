@@ -114,7 +114,14 @@ CostModel::Prediction CostModel::Predict(uint64_t key, uint64_t context, float f
   return {slot, cost_ns(slot), is_known, base_settled && inserted};
 }
 
-void CostModel::LearnOne(Entry& entry, float sample, float rate) {
+// Whether what the launch path finds was settled and is another now.
+bool CostModel::Replace(Entry& entry, float cost) {
+  const uint32_t before = entry.settled_ns.load(std::memory_order_relaxed);
+  entry.SetCost(cost);
+  return before != 0 && entry.settled_ns.load(std::memory_order_relaxed) != before;
+}
+
+bool CostModel::LearnOne(Entry& entry, float sample, float rate) {
   const uint16_t samples = entry.samples.load(std::memory_order_relaxed);
   const float old = std::fabs(entry.cost_ns.load(std::memory_order_relaxed));
   float fresh = sample;
@@ -128,9 +135,10 @@ void CostModel::LearnOne(Entry& entry, float sample, float rate) {
                        std::memory_order_relaxed);
   }
   const float cost = std::max(fresh, kLeastCostNs);
-  entry.SetCost(samples + 1 < kSettledSamples ? -cost : cost);
+  const bool replaced = Replace(entry, samples + 1 < kSettledSamples ? -cost : cost);
   if (samples < 1000) entry.samples.store(static_cast<uint16_t>(samples + 1));
   entry.age.store(age_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  return replaced;
 }
 
 // Forgets what was not measured since the sweep before. A thread that has just found such an entry may
@@ -150,7 +158,7 @@ void CostModel::Sweep() {
   age_.store(static_cast<uint16_t>(age + 1), std::memory_order_relaxed);
 }
 
-void CostModel::Learn(uint32_t index, float predicted_ns, float ratio, float share, bool alone) {
+bool CostModel::Learn(uint32_t index, float predicted_ns, float ratio, float share, bool alone) {
   Entry& entry = entries_[index];
   const bool by_itself = share > 0.999f;
   const bool settled = entry.samples.load(std::memory_order_relaxed) >= kSettledSamples;
@@ -159,18 +167,21 @@ void CostModel::Learn(uint32_t index, float predicted_ns, float ratio, float sha
   if (!by_itself || settled) ratio = std::clamp(ratio, 0.25f, 4.0f);
   const float sample = std::clamp(predicted_ns * ratio, kLeastCostNs, kGreatestCostNs);
   const float rate = kRate * share * (alone ? 1.0f : kSharedRate);
+  bool replaced = false;
   if (index != kCatchAll) {
     const uint32_t base = entry.base.load(std::memory_order_relaxed);
     // A context met for the first time ran among others: what its batch took says little of it.
-    if (by_itself || settled || base == index) LearnOne(entry, sample, rate);
-    if (base != index && base != kCatchAll) LearnOne(entries_[base], sample, rate);
+    if (by_itself || settled || base == index) replaced |= LearnOne(entry, sample, rate);
+    if (base != index && base != kCatchAll) replaced |= LearnOne(entries_[base], sample, rate);
   }
   const float mean = mean_ns_.load(std::memory_order_relaxed);
   mean_ns_.store(mean + 0.01f * (sample - mean), std::memory_order_relaxed);
   if (++learnt_ >= kSweepAfter && used() >= kContextEntries / 2) {
     learnt_ = 0;
     Sweep();
+    replaced = true;
   }
+  return replaced;
 }
 
 }  // namespace gpushare::meter

@@ -111,7 +111,8 @@ class CostModel {
   // A command of a measured batch: `predicted_ns` is what the batch was predicted with (others may have
   // taught the entry since: its cost now is not what the ratio refers to), `ratio` = measured ÷ predicted of the batch, `share` = this
   // command's part of the batch's prediction (0, 1]. What ran alone teaches more than what did not.
-  void Learn(uint32_t entry, float predicted_ns, float ratio, float share, bool alone);
+  // Whether FindSettled() may say something else now than before, of whatever was settled.
+  bool Learn(uint32_t entry, float predicted_ns, float ratio, float share, bool alone);
 
   // What the key takes in this context, else anywhere; 0: it was never measured.
   float Known(uint64_t key, uint64_t context) const;
@@ -156,7 +157,8 @@ class CostModel {
 
   uint32_t FindOrInsert(uint64_t id, float footprint, uint32_t parts, uint32_t base,
                         bool* inserted);
-  void LearnOne(Entry& entry, float sample, float rate);
+  static bool Replace(Entry& entry, float cost);
+  bool LearnOne(Entry& entry, float sample, float rate);
   float FindBase(uint64_t key) const;
   void Sweep();
 

@@ -5,10 +5,10 @@
  * The driver's launch begins with a lock, which waits until each store before it has reached the cache. A compiler keeps
  * eleven parameters on the stack, and the registers that it needs in their place beside them: twice as many stores as the
  * launch has of its own, and more time than all else that is done here. So what is on the stack stays there, and
- * two of the parameters' registers are put aside in two that hold no parameter.
+ * what is in a register is read from the habit again where it was found to be the same.
  *
  * In:      rdi rsi rdx rcx r8 r9, 8(%rsp) block z, 16 shared bytes, 24 stream, 32 parameters, 40 extra
- * Free:    rax r10 r11, and from .Lpay on rdi and rsi
+ * Free:    rax, which is what is known of the stream, r11, which is the habit, r10, and from Habit::Price() on rdi and rsi
  * What is not so simple goes on to the C++ function, with everything as it came. */
 #include "work/launch_layout.h"
 
@@ -42,33 +42,30 @@
         je .Lnull_\name
 .Lnamed_\name:
         .endif
+        /* Streams::FindKnown(): nobody's mark is of no epoch. */
+        movq gpushare_shim_launch(%rip), %rax
+        movq (%rax), %rax
+        cmpq %rax, GPUSHARE_MARK_EPOCH(%r11)
+        jne \uncommon
         cmpb $0, GPUSHARE_MARK_INSIDE(%r11)
         jne \uncommon
         /* Recent::FindIf() */
-        movabsq $0x9e3779b97f4a7c15, %rax
-        imulq %r10, %rax
-        shrq $60, %rax
-        shlq $GPUSHARE_KNOWN_SHIFT, %rax
+        imull $-0x61c8864f, %r10d, %eax
+        shrl $(28 - GPUSHARE_KNOWN_SHIFT), %eax
+        andl $(15 << GPUSHARE_KNOWN_SHIFT), %eax
         leaq GPUSHARE_MARK_KNOWN(%r11,%rax), %rax
-        cmpq GPUSHARE_KNOWN_HANDLE(%rax), %r10
-        jne .Lsecond_\name
+        cmpq %r10, GPUSHARE_KNOWN_HANDLE(%rax)
+        jne .Lnot_first_\name
 .Lfound_\name:
-        movq gpushare_shim_launch(%rip), %r10
-        movq (%r10), %r10
-        cmpq %r10, GPUSHARE_KNOWN_EPOCH(%rax)
-        jne \uncommon
-        cmpq $2, GPUSHARE_KNOWN_HANDLE(%rax)    /* a default stream is one of the current context */
-        jbe .Ldefault_\name
-.Lcurrent_\name:
         movb $1, GPUSHARE_MARK_INSIDE(%r11)
-        movq %rax, %r10         /* what is known of the stream */
-        movq GPUSHARE_KNOWN_LAST(%r10), %r11
-        movq GPUSHARE_KNOWN_KEYS(%r10), %rax
+.Linside_\name:
+        movq GPUSHARE_KNOWN_LAST(%rax), %r11
+        movq GPUSHARE_KNOWN_KEYS(%rax), %r10
         movq GPUSHARE_HABIT_NEXT(%r11), %r11    /* what is launched if it does as it did */
-        movq (%rax), %rax
 .Lis_\name:
         /* Habit::Is() */
-        cmpq %rax, GPUSHARE_HABIT_CONTEXT(%r11)
+        movq (%r10), %r10
+        cmpq %r10, GPUSHARE_HABIT_CONTEXT(%r11)
         jne .Lno_\name
         cmpq %rdi, GPUSHARE_HABIT_FUNCTION(%r11)
         jne .Lno_\name
@@ -82,61 +79,49 @@
         jne .Lno_\name
         cmpl %r9d, GPUSHARE_HABIT_BLOCK+4(%r11)
         jne .Lno_\name
-        movl 8(%rsp), %eax
-        cmpl %eax, GPUSHARE_HABIT_BLOCK+8(%r11)
+        movl 8(%rsp), %r10d
+        cmpl %r10d, GPUSHARE_HABIT_BLOCK+8(%r11)
         jne .Lno_\name
-        movl 16(%rsp), %eax
-        cmpl %eax, GPUSHARE_HABIT_SHARED(%r11)
+        movl 16(%rsp), %r10d
+        cmpl %r10d, GPUSHARE_HABIT_SHARED(%r11)
         jne .Lno_\name
-        movq %rdi, %xmm0
-        movq %rsi, %xmm1
-        /* Place::Cost() */
-        movq GPUSHARE_HABIT_ENTRY(%r11), %rax
-        movq GPUSHARE_HABIT_ID(%r11), %rdi
-        cmpq %rdi, GPUSHARE_ENTRY_ID(%rax)
-        jne .Lnot_paid_\name
-        movl GPUSHARE_ENTRY_SETTLED(%rax), %esi
-        testl %esi, %esi
-        je .Lnot_paid_\name
-        /* TenantPage::ChargeOf() */
-        movq GPUSHARE_KNOWN_PAGE(%r10), %rdi
-        imulq GPUSHARE_PAGE_UNITS(%rdi), %rsi
-        addq $GPUSHARE_LAUNCH_MASK, %rsi
-        andq $~GPUSHARE_LAUNCH_MASK, %rsi
+        /* Habit::Price() */
+        movq GPUSHARE_KNOWN_POCKET(%rax), %r10
+        movq GPUSHARE_POCKET_PRICES(%r10), %rdi
+        cmpq %rdi, GPUSHARE_HABIT_CHARGED_AT(%r11)
+        jne .Lprice_\name
+        movq GPUSHARE_HABIT_CHARGE(%r11), %rsi
+.Lpriced_\name:
         /* Pocket::Spend(). The limit is read again behind the store, in this order: pocket.h says what that is for. It is
          * compared with one more, so that of what is paid for a little goes by Claim(), which says so. */
-        movq GPUSHARE_KNOWN_POCKET(%r10), %rax
-        movq GPUSHARE_POCKET_SPENT(%rax), %rdi
+        movq GPUSHARE_POCKET_SPENT(%r10), %rdi
         addq %rdi, %rsi
-        cmpq %rsi, GPUSHARE_POCKET_LIMIT(%rax)
+        cmpq %rsi, GPUSHARE_POCKET_LIMIT(%r10)
         jb .Lnot_paid_\name
         incq %rsi
-        movq %rsi, GPUSHARE_POCKET_SPENT(%rax)
-        cmpq %rsi, GPUSHARE_POCKET_LIMIT(%rax)
+        movq %rsi, GPUSHARE_POCKET_SPENT(%r10)
+        cmpq %rsi, GPUSHARE_POCKET_LIMIT(%r10)
         jb .Lclaim_\name
 .Lpaid_\name:
         /* Lane::TakeAgain(); rdi: the word in which the launch's number is. */
-        movq GPUSHARE_HABIT_RECORD(%r11), %rsi
-        orq GPUSHARE_KNOWN_RECORD(%r10), %rsi
-        movl %edi, %eax
-        shlq $GPUSHARE_RECORD_LAUNCH, %rdi
-        orq %rdi, %rsi
-        movl %eax, %edi
+        movq %rdi, %rsi
+        shlq $GPUSHARE_RECORD_LAUNCH, %rsi
+        orq GPUSHARE_HABIT_RECORD(%r11), %rsi
+        orq GPUSHARE_KNOWN_RECORD(%rax), %rsi
         andl $GPUSHARE_RING_MASK, %edi
-        movq GPUSHARE_KNOWN_RING(%r10), %rax
-        movq %rsi, (%rax,%rdi,8)
-        shrq $GPUSHARE_RECORD_LAUNCH, %rsi
+        movq GPUSHARE_KNOWN_RING(%rax), %r10
+        movq %rsi, (%r10,%rdi,8)
         movq GPUSHARE_HABIT_AFTER(%r11), %rdi
-        movq GPUSHARE_KNOWN_KEYS(%r10), %rax
-        movq %rdi, (%rax)
-        movq %r11, GPUSHARE_KNOWN_LAST(%r10)
+        movq GPUSHARE_KNOWN_KEYS(%rax), %r10
+        movq %rdi, (%r10)
+        movq %r11, GPUSHARE_KNOWN_LAST(%rax)
         /* What .Lrefused needs, and the driver's call may leave something else of there. */
-        pushq GPUSHARE_KNOWN_STREAM(%r10)
+        pushq GPUSHARE_KNOWN_STREAM(%rax)
         .cfi_adjust_cfa_offset 8
-        pushq %rsi              /* the launch */
+        pushq %rsi              /* the record of the launch */
         .cfi_adjust_cfa_offset 8
-        movq %xmm0, %rdi
-        movq %xmm1, %rsi
+        movq GPUSHARE_HABIT_FUNCTION(%r11), %rdi
+        movl GPUSHARE_HABIT_GRID(%r11), %esi
         .rept 5                 /* each is where the one above it was */
         pushq 56(%rsp)
         .cfi_adjust_cfa_offset 8
@@ -157,7 +142,8 @@
         .cfi_restore_state
 .Lrefused_\name:
         movq 48(%rsp), %rdi     /* the stream */
-        movl 40(%rsp), %esi     /* the launch */
+        movq 40(%rsp), %rsi
+        shrq $GPUSHARE_RECORD_LAUNCH, %rsi
         movl %eax, %edx
         call gpushare_shim_launch_refused
         addq $56, %rsp
@@ -175,6 +161,26 @@
         call _Unwind_Resume@PLT
         .cfi_adjust_cfa_offset -56
 
+        /* By the new list: its number is read before what it is made of. */
+.Lprice_\name:
+        movq %rdi, %rdx
+        movq GPUSHARE_HABIT_ENTRY(%r11), %rdi
+        movq GPUSHARE_HABIT_ID(%r11), %rsi
+        cmpq %rsi, GPUSHARE_ENTRY_ID(%rdi)
+        jne .Lnot_paid_\name
+        movl GPUSHARE_ENTRY_SETTLED(%rdi), %esi
+        testl %esi, %esi
+        je .Lnot_paid_\name
+        /* TenantPage::ChargeOf() */
+        movq GPUSHARE_KNOWN_PAGE(%rax), %rdi
+        imulq GPUSHARE_PAGE_UNITS(%rdi), %rsi
+        addq $GPUSHARE_LAUNCH_MASK, %rsi
+        andq $~GPUSHARE_LAUNCH_MASK, %rsi
+        movq %rsi, GPUSHARE_HABIT_CHARGE(%r11)
+        movq %rdx, GPUSHARE_HABIT_CHARGED_AT(%r11)
+        movl GPUSHARE_HABIT_GRID+4(%r11), %edx
+        jmp .Lpriced_\name
+
         /* Something was taken out meanwhile: Pocket::Claim(), with all put aside. */
 .Lclaim_\name:
         pushq %rdi
@@ -182,31 +188,27 @@
         pushq %rcx
         pushq %r8
         pushq %r9
-        pushq %r10
+        pushq %rax
         pushq %r11
-        subq $32, %rsp
-        .cfi_adjust_cfa_offset 88
-        movups %xmm0, (%rsp)
-        movups %xmm1, 16(%rsp)
+        .cfi_adjust_cfa_offset 56
         movq %rdi, %rsi
-        movq %rax, %rdi
+        movq %r10, %rdi
         call gpushare_shim_launch_claim
-        movups (%rsp), %xmm0
-        movups 16(%rsp), %xmm1
-        addq $32, %rsp
+        testb %al, %al
         popq %r11
-        popq %r10
+        popq %rax
         popq %r9
         popq %r8
         popq %rcx
         popq %rdx
         popq %rdi
-        .cfi_adjust_cfa_offset -88
-        testb %al, %al
+        .cfi_adjust_cfa_offset -56
         jne .Lpaid_\name
+        /* Those parameters whose registers were needed are what the habit has. */
 .Lnot_paid_\name:
-        movq %xmm0, %rdi
-        movq %xmm1, %rsi
+        movq GPUSHARE_HABIT_FUNCTION(%r11), %rdi
+        movl GPUSHARE_HABIT_GRID(%r11), %esi
+        movl GPUSHARE_HABIT_GRID+4(%r11), %edx
 .Lleave_\name:
         movq gpushare_work_mark@gottpoff(%rip), %rax
         movq %fs:(%rax), %r11
@@ -215,36 +217,37 @@
 
         /* Not what came next the last time: what came before that? */
 .Lno_\name:
-        movq GPUSHARE_KNOWN_LAST(%r10), %rax
-        cmpq %r11, GPUSHARE_HABIT_OTHER(%rax)
+        movq GPUSHARE_KNOWN_LAST(%rax), %r10
+        cmpq %r11, GPUSHARE_HABIT_OTHER(%r10)
         je .Lleave_\name
-        movq GPUSHARE_HABIT_OTHER(%rax), %r11
-        movq GPUSHARE_KNOWN_KEYS(%r10), %rax
-        movq (%rax), %rax
+        movq GPUSHARE_HABIT_OTHER(%r10), %r11
+        movq GPUSHARE_KNOWN_KEYS(%rax), %r10
         jmp .Lis_\name
 
+.Lnot_first_\name:
+        cmpq $2, %r10
+        jbe .Ldefault_\name
         /* The other of the two places, which is the neighbour. */
-.Lsecond_\name:
-        subq %r11, %rax
-        subq $GPUSHARE_MARK_KNOWN, %rax
         xorq $(1 << GPUSHARE_KNOWN_SHIFT), %rax
-        leaq GPUSHARE_MARK_KNOWN(%r11,%rax), %rax
-        cmpq GPUSHARE_KNOWN_HANDLE(%rax), %r10
+        cmpq %r10, GPUSHARE_KNOWN_HANDLE(%rax)
         je .Lfound_\name
         jmp \uncommon
 
-        /* CurrentContext::Kept() */
+        /* A default stream is one of the current context: CurrentContext::Kept(). In its two places no other of them can be
+         * (streams.cc), and what has a context there is it. */
 .Ldefault_\name:
+        movb $1, GPUSHARE_MARK_INSIDE(%r11)
         movq gpushare_driver_kept_context@gottpoff(%rip), %r10
         movq gpushare_driver_context_turn(%rip), %r11
         cmpq %r11, %fs:GPUSHARE_KEPT_TURN(%r10)
-        jne \uncommon
+        jne .Lleave_\name
         movq %fs:GPUSHARE_KEPT_CONTEXT(%r10), %r10
         cmpq %r10, GPUSHARE_KNOWN_CONTEXT(%rax)
-        jne \uncommon
-        movq gpushare_work_mark@gottpoff(%rip), %r11
-        movq %fs:(%r11), %r11
-        jmp .Lcurrent_\name
+        je .Linside_\name
+        xorq $(1 << GPUSHARE_KNOWN_SHIFT), %rax
+        cmpq %r10, GPUSHARE_KNOWN_CONTEXT(%rax)
+        je .Linside_\name
+        jmp .Lleave_\name
 
         .if \per_thread
         /* CU_STREAM_PER_THREAD: where the parameters lie is the callee's to write. */

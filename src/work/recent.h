@@ -23,8 +23,12 @@ class Recent {
   using Handle = decltype(Entry::handle);
   static constexpr size_t kPlaces = 16;
 
-  Recent() {
-    for (Entry& entry : entries_) entry.handle = Nobody();
+  Recent() { Clear(); }
+
+  // The first of its two; the other is the one of the number with the last bit changed.
+  static constexpr size_t PlaceOf(uintptr_t handle) {
+    static_assert(kPlaces == 16);
+    return (static_cast<uint32_t>(handle) * 0x9e3779b1u) >> 28;
   }
 
   [[gnu::always_inline]] const Entry& Find(Handle handle) const {
@@ -53,6 +57,11 @@ class Recent {
     (second.handle == entry.handle || first_is_others ? second : first) = entry;
   }
 
+  void Clear() {
+    entries_ = {};
+    for (Entry& entry : entries_) entry.handle = Nobody();
+  }
+
   template <typename Change>
   void ForEach(const Change& change) {
     for (Entry& entry : entries_) change(entry);
@@ -61,10 +70,7 @@ class Recent {
  private:
   // The null handle is somebody's.
   static Handle Nobody() { return reinterpret_cast<Handle>(~uintptr_t{0}); }
-  static size_t PlaceOf(Handle handle) {
-    static_assert(kPlaces == 16);
-    return (reinterpret_cast<uintptr_t>(handle) * 0x9e3779b97f4a7c15u) >> 60;
-  }
+  static size_t PlaceOf(Handle handle) { return PlaceOf(reinterpret_cast<uintptr_t>(handle)); }
 
   std::array<Entry, kPlaces> entries_{};
 };

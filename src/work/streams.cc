@@ -105,11 +105,15 @@ struct Streams::Shared {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Winvalid-offsetof"
 void Streams::CheckLayout() {
+  static_assert(offsetof(ThreadMark, epoch) == GPUSHARE_MARK_EPOCH);
   static_assert(offsetof(ThreadMark, inside) == GPUSHARE_MARK_INSIDE);
   static_assert(offsetof(SeenByThread, known) == GPUSHARE_MARK_KNOWN);
   static_assert(sizeof(Known) == 1 << GPUSHARE_KNOWN_SHIFT);
   static_assert(sizeof(Recent<Known>) == Recent<Known>::kPlaces * sizeof(Known));
-  static_assert(offsetof(Known, epoch) == GPUSHARE_KNOWN_EPOCH);
+  // Of the two places of a default stream's handle no other one's is there: what has a context there is its own.
+  constexpr auto kPairOf = [](uintptr_t handle) { return Recent<Known>::PlaceOf(handle) / 2; };
+  static_assert(kPairOf(0) != kPairOf(1) && kPairOf(1) != kPairOf(2) && kPairOf(2) != kPairOf(0));
+  static_assert(static_cast<uint32_t>(kSpecial) == 0);  // they have the places of the handle itself
   static_assert(offsetof(Known, handle) == GPUSHARE_KNOWN_HANDLE);
   static_assert(offsetof(Known, pocket) == GPUSHARE_KNOWN_POCKET);
   static_assert(offsetof(Known, lane.page) == GPUSHARE_KNOWN_PAGE);
@@ -129,6 +133,8 @@ void Streams::CheckLayout() {
   static_assert(offsetof(gate::Habit, place) + Place::kIdAt == GPUSHARE_HABIT_ID);
   static_assert(Place::kEntrysIdAt == GPUSHARE_ENTRY_ID);
   static_assert(Place::kEntrysSettledAt == GPUSHARE_ENTRY_SETTLED);
+  static_assert(offsetof(gate::Habit, charge) == GPUSHARE_HABIT_CHARGE);
+  static_assert(offsetof(gate::Habit, charged_at) == GPUSHARE_HABIT_CHARGED_AT);
   static_assert(offsetof(gate::Habit, next) == GPUSHARE_HABIT_NEXT);
   static_assert(offsetof(gate::Habit, other) == GPUSHARE_HABIT_OTHER);
   static_assert(offsetof(gate::Habit, context_after) == GPUSHARE_HABIT_AFTER);
@@ -141,6 +147,7 @@ void Streams::CheckLayout() {
   static_assert(offsetof(driver::KeptContext, turn) == GPUSHARE_KEPT_TURN);
   static_assert(offsetof(gate::Pocket, spent) == GPUSHARE_POCKET_SPENT);
   static_assert(offsetof(gate::Pocket, limit) == GPUSHARE_POCKET_LIMIT);
+  static_assert(offsetof(gate::Pocket, prices) == GPUSHARE_POCKET_PRICES);
 }
 #pragma GCC diagnostic pop
 
@@ -220,22 +227,34 @@ Streams::Adopted Streams::FindSlow(const Payer& payer, CUstream handle, CUcontex
   Here()->seen.Put({epoch, handle, payer.gates, current, adopted});
   if (adopted.gate != nullptr && adopted.shared == nullptr) {
     gate::Pocket* const pocket = adopted.gate->PocketHere();
-    Here()->known.Put({.epoch = epoch,
-                       .handle = handle,
-                       .pocket = pocket != nullptr ? pocket : &gate::no_pocket,
-                       .lane = gate::Gate::LaneOf(*adopted.stream),
-                       .stream = adopted.stream,
-                       .gates = payer.gates,
-                       .context = current,
-                       .gate = adopted.gate,
-                       .habits = FindHabits(*Here(), adopted.gate)});
+    Know(*Here(), {.handle = KnownAs(handle),
+                   .pocket = pocket != nullptr ? pocket : &gate::no_pocket,
+                   .lane = gate::Gate::LaneOf(*adopted.stream),
+                   .stream = adopted.stream,
+                   .gates = payer.gates,
+                   .context = IsSpecial(handle) ? current : NoContext(),
+                   .gate = adopted.gate,
+                   .epoch = epoch,
+                   .habits = FindHabits(*Here(), adopted.gate)});
   }
   return adopted;
 }
 
+void Streams::Know(SeenByThread& here, const Known& known) {
+  if (here.epoch != known.epoch) {
+    // A signal handler that launches meanwhile finds nothing, rather than half.
+    here.epoch = 0;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    here.known.Clear();
+  }
+  here.known.Put(known);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  here.epoch = known.epoch;
+}
+
 void Streams::Asked(const Adopted& stream, CUstream handle) {
   SeenByThread* const here = Here();
-  Known* const known = here != nullptr ? here->known.FindIf(handle) : nullptr;
+  Known* const known = here != nullptr ? here->known.FindIf(KnownAs(handle)) : nullptr;
   if (known == nullptr || known->stream != stream.stream) return;
   if (known->habits == nullptr) known->habits = MakeHabits(*here, stream.gate);
   const std::shared_ptr<gate::Pocket> shared = stream.gate->Asked();

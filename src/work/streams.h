@@ -76,26 +76,36 @@ class Streams {
   // The same for launches, which nearly all go where this thread launched before: what they need there and no more.
   // Null: not found so easily, or there is more to be done than Lane::Take(): see Find() and Turn().
   struct alignas(64) Known {
-    uint64_t epoch = 0;
-    CUstream handle = nullptr;
+    CUstream handle = nullptr;            // as KnownAs() has it
+    gate::Habit* last = &gate::no_habit;  // what it launched here last, of `habits`, or nobody's
     gate::Pocket* pocket = &gate::no_pocket;  // the thread's
     gate::Lane lane;  // what nearly every launch needs is one line, up to here
     gate::StreamGate* stream = nullptr;
     const Gates* gates = nullptr;
-    CUcontext context = nullptr;  // of special handles
+    CUcontext context = NoContext();  // of special handles
     gate::Gate* gate = nullptr;
-    gate::Habit* last = &gate::no_habit;  // what it launched here last, of `habits`, or nobody's
+    uint64_t epoch = 0;  // that of its thread's mark
     gate::Habits* habits =
         nullptr;  // null: none is kept, as of whoever has not asked for a grant yet
   };
-  // `mark`: the thread's own, not nobody's. `gates`: null where there is one identity only.
+  // Nor any that is current.
+  static CUcontext NoContext() { return reinterpret_cast<CUcontext>(~uintptr_t{0}); }
+  // By which name a stream is known: a special handle by another one, so that who finds one by its own knows that it is of
+  // no context but the stream's.
+  static CUstream KnownAs(CUstream handle) {
+    return IsSpecial(handle)
+               ? reinterpret_cast<CUstream>(reinterpret_cast<uintptr_t>(handle) | kSpecial)
+               : handle;
+  }
+  // `mark`: the thread's. `gates`: null where there is one identity only.
   [[gnu::always_inline]] Known* FindKnown(ThreadMark* mark, const Gates* gates,
                                           CUstream handle) const {
-    Known* const known = static_cast<SeenByThread*>(mark)->known.FindIf(handle);
-    if (known == nullptr || known->epoch != known_epoch_.load(std::memory_order_acquire) ||
-        (gates != nullptr && known->gates != gates)) [[unlikely]] {
+    // Nobody's is of no epoch.
+    if (mark->epoch != known_epoch_.load(std::memory_order_acquire)) [[unlikely]]
       return nullptr;
-    }
+    Known* const known = static_cast<SeenByThread*>(mark)->known.FindIf(KnownAs(handle));
+    if (known == nullptr || (gates != nullptr && known->gates != gates)) [[unlikely]]
+      return nullptr;
     if (IsSpecial(handle)) [[unlikely]] {
       CUcontext current = nullptr;
       if (driver::CurrentContext::Get(driver_, &current) != CUDA_SUCCESS ||
@@ -193,7 +203,8 @@ class Streams {
     SeenByThread(const SeenByThread&) = delete;
     SeenByThread& operator=(const SeenByThread&) = delete;
 
-    Recent<Known> known;
+    // All of the mark's epoch. Of two neighbours the addresses differ in one bit.
+    alignas(2 * sizeof(Known)) Recent<Known> known;
     Recent<Seen> seen;
     std::set<Streams*> used;  // which have a stream of the thread's own
     // By gate, as long as no gate of its object went: an address may be another's then. Of more than a few the one that is
@@ -215,6 +226,8 @@ class Streams {
     return mark == &nobodys_mark ? nullptr : static_cast<SeenByThread*>(mark);
   }
   static SeenByThread* MakeHere();
+  // What was known at another epoch goes.
+  static void Know(SeenByThread& here, const Known& known);
   // The thread is to leave it when it ends. False: there is no memory for that.
   static bool Keep(SeenByThread& here, const std::shared_ptr<gate::Pocket>& pocket) noexcept;
   // Of the calling thread there; null: none, or there is no memory for it.
@@ -258,6 +271,7 @@ class Streams {
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   static constexpr uint64_t kOfNoEntry = ~uint64_t{0};
+  static constexpr uintptr_t kSpecial = uintptr_t{1} << 63;  // of no address in a program
 
   const driver::Table& driver_;
   base::Clock& clock_;

@@ -3,10 +3,16 @@
 // and whatever the driver does comes back.
 #include "shim/launch_kernel.h"
 
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <vector>
+
 #include "base/process_barrier.h"
 #include "driver/current_context.h"
 #include "gate/pocket.h"
 #include "tests/contract/work_bed.h"
+#include "work/recent.h"
 
 namespace gpushare::work {
 namespace {
@@ -161,6 +167,109 @@ TEST_F(LaunchKernelTest, OnADefaultStreamTheDriverGetsTheSame) {
     ASSERT_CU(calls_->CtxSynchronize(t.payer()));
     Rest();
     EXPECT_EQ(t.gate->stats().launches - launches, 3u);
+    EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
+  }
+}
+
+// What it is charged is what the C++ would charge, by the list of prices of now; what is passed is the same whether that had to be
+// worked out or not.
+TEST_F(LaunchKernelTest, ItIsChargedByThePricesOfNow) {
+  if (!kInAssembly) GTEST_SKIP() << "the hook is not in assembly here";
+  if (!base::HasProcessBarrier()) GTEST_SKIP() << "the kernel has no membarrier()";
+  const Tenant& t = Weighing(1);
+  uint64_t ns = 1'000;
+  void* params[] = {&ns};
+  void* extra[] = {nullptr};
+  const Parameters all = {spin_, {3, 2, 5}, {32, 4, 7}, 64, t.stream, params, extra};
+  shim::LaunchKernelFunction* const hook = shim::LaunchKernelHook(/*per_thread=*/false);
+  ASSERT_NO_FATAL_FAILURE(Prepare(t, all));
+  gate::Pocket* const pocket = t.gate->PocketHere();
+  const auto charged = [&](bool in_assembly) {
+    const uint64_t before = pocket->spent.load();
+    got = {};
+    if (in_assembly) {
+      EXPECT_CU(By(hook, all));
+    } else {
+      EXPECT_TRUE(Again(all));
+    }
+    EXPECT_EQ(got, all);
+    return pocket->spent.load() - before;
+  };
+  // The page of the tenant, by a stream that nobody launches on.
+  const auto added = t.gate->AddStream(NewStream(t));
+  ASSERT_TRUE(added.ok()) << added.status();
+  std::atomic<uint64_t>& units = gate::Gate::LaneOf(**added).page->charge_units;
+  const uint64_t full = units.load();
+  const uint64_t charge = charged(false);
+  EXPECT_EQ(charged(true), charge);
+  units.store(full / 2);
+  // Nobody has said so.
+  EXPECT_EQ(charged(true), charge);
+  uint64_t prices = pocket->prices.load() + 1000;
+  for (const bool first_in_assembly : {true, false}) {
+    for (const uint64_t now : {full / 2, full / 3, full}) {
+      units.store(now);
+      pocket->prices.store(++prices);
+      const uint64_t first = charged(first_in_assembly);
+      EXPECT_EQ(charged(true), first);
+      EXPECT_EQ(charged(false), first);
+      const double part = static_cast<double>(now) / static_cast<double>(full);
+      EXPECT_NEAR(static_cast<double>(first), part * static_cast<double>(charge), 1 << 25);
+    }
+  }
+  t.gate->RemoveStream(*added);
+  ASSERT_CU(calls_->CtxSynchronize(t.payer()));
+  Rest();
+  EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
+}
+
+// As many streams as there are places, and more, and default ones among them: each is found where it is.
+TEST_F(LaunchKernelTest, StreamsThatAreNeighboursAreToldApart) {
+  if (!kInAssembly) GTEST_SKIP() << "the hook is not in assembly here";
+  if (!base::HasProcessBarrier()) GTEST_SKIP() << "the kernel has no membarrier()";
+  driver::CurrentContext::Begin();
+  const Tenant& t = Weighing(1);
+  uint64_t ns = 1'000;
+  void* params[] = {&ns};
+  void* extra[] = {nullptr};
+  struct Place {
+    CUstream handle;
+    uint64_t epoch;
+  };
+  // Of each default stream's pair, one stream of the program's that comes to be there too.
+  std::vector<CUstream> streams = {nullptr, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
+  std::array<bool, 3> has{};
+  for (int i = 0; i < 200 && !(has[0] && has[1] && has[2]); ++i) {
+    const CUstream stream = NewStream(t);
+    for (uintptr_t special = 0; special < 3; ++special) {
+      const auto pair = [](uintptr_t handle) { return Recent<Place>::PlaceOf(handle) / 2; };
+      if (!has[special] && pair(reinterpret_cast<uintptr_t>(stream)) == pair(special)) {
+        has[special] = true;
+        streams.push_back(stream);
+      }
+    }
+  }
+  ASSERT_TRUE(has[0] && has[1] && has[2]);
+  // Either way round: whoever came second has the neighbour's place.
+  for (const bool backwards : {false, true}) {
+    if (backwards) std::reverse(streams.begin(), streams.end());
+    for (CUstream stream : streams) {
+      const Parameters all = {spin_, {3, 2, 5}, {32, 4, 7}, 64, stream, params, extra};
+      ASSERT_NO_FATAL_FAILURE(Prepare(t, all));
+    }
+    const uint64_t launches = t.gate->stats().launches;
+    CUcontext current =
+        nullptr;  // which is not asked for where the last of them is not a default one
+    ASSERT_CU(driver::CurrentContext::Get(*cu_, &current));
+    for (CUstream stream : streams) {
+      const Parameters all = {spin_, {3, 2, 5}, {32, 4, 7}, 64, stream, params, extra};
+      got = {};
+      EXPECT_CU(By(shim::LaunchKernelHook(/*per_thread=*/false), all));
+      EXPECT_EQ(got, all);
+    }
+    ASSERT_CU(calls_->CtxSynchronize(t.payer()));
+    Rest();
+    EXPECT_EQ(t.gate->stats().launches - launches, streams.size());
     EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
   }
 }

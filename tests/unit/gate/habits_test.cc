@@ -2,9 +2,16 @@
 // A habit holds while all that was found for the launch would be found again, and no longer.
 #include "gate/habits.h"
 
+#include <algorithm>
+#include <atomic>
 #include <memory>
+#include <thread>
 
+#include "base/process_barrier.h"
+#include "base/sync.h"
 #include "gate/engine.h"
+#include "gate/lane.h"
+#include "gate/purse.h"
 #include "gtest/gtest.h"
 
 namespace gpushare::gate {
@@ -83,6 +90,110 @@ TEST_F(HabitsTest, ItCostsWhatTheModelSaysNow) {
     Settle(other, kShape, other, 5000);
   }
   EXPECT_EQ(habit->place.Cost(), 0u);
+}
+
+// What it is charged stands there by a list of prices, and is worked out anew by the next one, not sooner.
+TEST_F(HabitsTest, ItIsChargedByTheListOfPrices) {
+  TenantPage page;
+  Pocket pocket(nullptr, nullptr);
+  pocket.prices = 1;
+  Settle(1, kShape, 0, 5000);
+  Habit* const habit = Launch(1, kShape);
+  const auto priced = [&] { return page.ChargeOf(habit->place.Cost()); };
+  ASSERT_TRUE(habit->Price(page, pocket));
+  EXPECT_EQ(habit->charge, priced());
+  const uint64_t before = habit->charge;
+  Settle(1, kShape, 0, 8000);
+  ASSERT_TRUE(habit->Price(page, pocket));
+  EXPECT_EQ(habit->charge, before);
+  pocket.prices = 2;
+  ASSERT_TRUE(habit->Price(page, pocket));
+  EXPECT_EQ(habit->charge, priced());
+  EXPECT_GT(habit->charge, before);
+  page.set_charge_factor(0.25);
+  pocket.prices = 3;
+  ASSERT_TRUE(habit->Price(page, pocket));
+  EXPECT_EQ(habit->charge, priced());
+  EXPECT_LT(habit->charge, before);
+  // What is learnt there anew has none yet.
+  context_ = 0;
+  EXPECT_EQ(Launch(1, kShape)->charged_at, Habit::kAtNone);
+  // Of no cost there is no price, nor is there one when the next list comes.
+  const uint64_t key = KernelKey(FunctionOf(1), kShape);
+  for (uintptr_t other = 2; costs_->FindSettled(key, 0).cost_ns != 0; ++other) {
+    ASSERT_LT(other, 50000u);
+    Settle(other, kShape, other, 5000);
+  }
+  pocket.prices = 4;
+  EXPECT_FALSE(habit->Price(page, pocket));
+  EXPECT_FALSE(habit->Price(page, pocket));
+  EXPECT_FALSE(no_habit.Price(page, pocket));
+  EXPECT_FALSE(no_habit.Price(page, no_pocket));
+  EXPECT_EQ(no_habit.charged_at, Habit::kAtNone);
+}
+
+// A thread launches what it launched before while another makes it dearer: once that is said, no launch that begins then is
+// charged what it cost before, and none is charged what it does not cost yet.
+TEST_F(HabitsTest, NoLaunchIsChargedALowerPriceThanWasSaid) {
+  if (!base::HasProcessBarrier()) GTEST_SKIP() << "the kernel has no membarrier()";
+  base::Mutex mutex;
+  TenantPage page;
+  auto ring = std::make_unique<LaunchRing>();
+  Purse purse(page, mutex);
+  std::atomic<uint64_t> keys{0};
+  Lane lane;
+  lane.page = &page;
+  lane.ring = ring.get();
+  lane.costs = costs_.get();
+  lane.context = &keys;
+  Settle(1, kShape, 0, 1000);
+  Habit* const habit = Launch(1, kShape);
+  habit->context_after = 0;  // it follows itself
+  const uint64_t key = KernelKey(FunctionOf(1), kShape);
+  const auto cost = [&] { return costs_->FindSettled(key, 0).cost_ns; };
+  std::atomic<uint64_t> said{cost()}, most{cost()}, launches{0};
+  std::atomic<bool> done{false};
+  std::thread owner([&] {
+    Pocket* pocket = &no_pocket;
+    while (!done) {
+      const uint64_t least = said.load(std::memory_order_acquire);
+      const uint64_t before = pocket->spent.load(std::memory_order_relaxed);
+      uint32_t launch;
+      if (lane.TakeAgain(*habit, *pocket, &launch)) {
+        const uint64_t paid =
+            (pocket->spent.load(std::memory_order_relaxed) - before - 1) >> TenantPage::kLaunchBits;
+        EXPECT_GE(paid, least);
+        EXPECT_LE(paid, most.load(std::memory_order_acquire));
+        launches.store(launches.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+      } else {
+        const base::MutexLock lock(&mutex);
+        if (Pocket* const asked = purse.Asked(); asked != nullptr) pocket = asked;
+      }
+    }
+  });
+  uint64_t risen = 0;
+  for (int i = 0; (i < 2000 || launches < 20'000) && i < 1'000'000; ++i) {
+    // Somewhere in the midst of what the owner does.
+    for (int n = i % 301; n > 0; --n) std::atomic_signal_fence(std::memory_order_seq_cst);
+    const base::MutexLock lock(&mutex);
+    if (i % 3 == 0) purse.Add(1'000'000);
+    if (i % 64 == 63) purse.TakeAll();
+    if (i % 256 == 255) purse.Share();
+    // What it is to cost next is told before it does, what it does cost behind that.
+    const uint64_t now = cost();
+    if (now > 100'000) continue;
+    most.store(now + now / 32, std::memory_order_release);
+    const CostModel::Prediction known = costs_->Predict(key, 0, 1);
+    if (costs_->Learn(known.entry, known.cost_ns, 1.05f, 1, true)) {
+      ++risen;
+      purse.PricesChanged();
+    }
+    said.store(cost(), std::memory_order_release);
+  }
+  done = true;
+  owner.join();
+  EXPECT_GT(launches, 1000u);
+  EXPECT_GT(risen, 100u);
 }
 
 // A, B, A, C and again: behind each A stands what followed it there.

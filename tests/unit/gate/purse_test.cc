@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <random>
@@ -102,6 +103,36 @@ TEST_F(PurseTest, WhoAsksAloneGetsThePocket) {
   EXPECT_EQ(purse_.TakeAll(), 2u);
   EXPECT_FALSE(pocket->Spend(Charge(1), &word));
   EXPECT_EQ(GetPocket(), pocket);  // it stays
+}
+
+// Whoever has the credit has the list of prices of now, by a number that no list before had.
+TEST_F(PurseTest, PricesAreNewWhereTheCreditIs) {
+  EXPECT_EQ(no_pocket.prices, 0u);
+  page_.Add(100);
+  purse_.PricesChanged();
+  Pocket* const pocket = GetPocket();
+  ASSERT_NE(pocket, nullptr);
+  std::vector<uint64_t> had = {0, pocket->prices};
+  const auto is_new = [&] {
+    const uint64_t now = pocket->prices;
+    const bool is = std::find(had.begin(), had.end(), now) == had.end();
+    had.push_back(now);
+    return is;
+  };
+  EXPECT_NE(had[0], had[1]);
+  purse_.Add(5);
+  EXPECT_EQ(pocket->prices, had.back());
+  purse_.PricesChanged();
+  EXPECT_TRUE(is_new());
+  // Elsewhere meanwhile: what changed then was not said here, and by the old list nothing can be paid.
+  OfAnother([&] { purse_.Share(); });
+  purse_.PricesChanged();
+  EXPECT_EQ(pocket->prices, had.back());
+  uint64_t word = 0;
+  EXPECT_FALSE(pocket->Spend(Charge(1), &word));
+  ASSERT_EQ(GetPocket(), pocket);
+  EXPECT_TRUE(is_new());
+  EXPECT_EQ(no_pocket.prices, 0u);
 }
 
 TEST_F(PurseTest, AnotherThreadFetchesWhatIsThere) {

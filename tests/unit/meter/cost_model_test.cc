@@ -46,6 +46,47 @@ TEST(CostModel, ANewContextStartsFromWhatTheKeyCostsElsewhere) {
   EXPECT_NEAR(costs->Predict(1, 7, 1).cost_ns, 50'000, 500);  // the other context is not touched
 }
 
+// What is found on the launch path changes by a measurement that says so, or by none.
+TEST(CostModel, ItSaysWhenWhatWasSettledIsAnother) {
+  auto costs = std::make_unique<CostModel>(Micros(20));
+  constexpr uint64_t kKeys = 3000, kContexts = 3;
+  const auto settled = [&] {
+    std::vector<uint64_t> all;
+    for (uint64_t key = 1; key <= kKeys; ++key) {
+      for (uint64_t context = 0; context < kContexts; ++context) {
+        all.push_back(costs->FindSettled(key * 0x9e3779b97f4a7c15u, context).cost_ns);
+      }
+    }
+    return all;
+  };
+  uint64_t random = 1;
+  int said = 0, silent = 0;
+  std::vector<uint64_t> before = settled();
+  for (int i = 0; i < 40'000; ++i) {
+    random = random * 6364136223846793005u + 1442695040888963407u;
+    const uint64_t key = 1 + (random >> 33) % (i < 20'000 ? 40 : kKeys);
+    const CostModel::Prediction p =
+        costs->Predict(key * 0x9e3779b97f4a7c15u, (random >> 20) % kContexts, 1);
+    const float ratio = (random >> 10) % 4 == 0 ? 1.5f : 1.0f;
+    const bool changed = costs->Learn(p.entry, p.cost_ns, ratio, 1, (random & 1) != 0);
+    ++(changed ? said : silent);
+    // All of them each time would take a minute.
+    if (changed || i % 50 != 0) {
+      if (changed) before.clear();
+      continue;
+    }
+    const std::vector<uint64_t> now = settled();
+    for (size_t n = 0; n < before.size(); ++n) {
+      if (before[n] != 0) {
+        ASSERT_EQ(now[n], before[n]) << i << ", " << n;
+      }
+    }
+    before = now;
+  }
+  EXPECT_GT(said, 100);
+  EXPECT_GT(silent, 100);
+}
+
 TEST(CostModel, OneOddMeasurementIsBoundedAndForgotten) {
   auto costs = std::make_unique<CostModel>(Micros(20));
   auto learn = [&](float cost) {
