@@ -52,8 +52,15 @@ struct Lane {
       return false;
     return Pay(key, before, cost, /*graph=*/false, pocket, launch);
   }
+  // From the page.
   [[gnu::always_inline]] bool Take(uint64_t key, uint32_t* launch) const {
-    return Take(key, no_pocket, launch);
+    const uint64_t before = context->load(std::memory_order_relaxed);
+    const meter::CostModel::Settled cost = costs->FindSettled(key, before);
+    uint64_t word;
+    if (cost.cost_ns == 0 || !page->SpendCharge(page->ChargeOf(cost.cost_ns), &word)) [[unlikely]]
+      return false;
+    Put(key, before, cost, /*graph=*/false, word, launch);
+    return true;
   }
 
   // The same of a launch that is such a habit, from a pocket alone.
@@ -73,11 +80,18 @@ struct Lane {
     const uint64_t charge = page->ChargeOf(cost.cost_ns);
     uint64_t word;
     if (!pocket.Spend(charge, &word) && !page->SpendCharge(charge, &word)) return false;
+    Put(key, before, cost, graph, word, launch);
+    return true;
+  }
+
+ private:
+  // What was paid for: `word` is what stood there.
+  [[gnu::always_inline]] void Put(uint64_t key, uint64_t before, meter::CostModel::Settled cost,
+                                  bool graph, uint64_t word, uint32_t* launch) const {
     *launch = TenantPage::LaunchOf(word);
     const LaunchRecord more = {.launch = *launch, .stream = 0, .entry = cost.entry, .graph = graph};
     ring->Put(*launch, record | more.Pack());
     context->store(meter::CostModel::Next(before, key), std::memory_order_relaxed);
-    return true;
   }
 };
 

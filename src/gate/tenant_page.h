@@ -26,7 +26,7 @@ struct LaunchRecord {
   bool refused = false;    // the driver did not take it: its charge goes back
   bool exclusive = false;  // it has the device to itself
 
-  uint64_t Pack() const {
+  [[gnu::always_inline]] uint64_t Pack() const {
     return (uint64_t{launch} << kLaunchAt) | (uint64_t{stream & 0xffffu} << 24) |
            (uint64_t{unknown ? 1u : 0u} << 23) | (uint64_t{graph ? 1u : 0u} << 22) |
            (uint64_t{refused ? 1u : 0u} << 21) | (uint64_t{exclusive ? 1u : 0u} << 20) |

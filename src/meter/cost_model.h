@@ -68,7 +68,7 @@ class CostModel {
     // table; see Predict().
     uint64_t cost_ns;
   };
-  Settled FindSettled(uint64_t key, uint64_t context) const {
+  [[gnu::always_inline]] Settled FindSettled(uint64_t key, uint64_t context) const {
     const uint64_t id = Mix(key ^ context);
     const Entry& entry = entries_[Slot(id)];
     if (entry.id.load(std::memory_order_acquire) != id) [[unlikely]]

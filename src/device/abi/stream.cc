@@ -142,6 +142,18 @@ gpushare_status gpushare_stream_native(gpushare_stream stream, struct CUstream_s
 gpushare_status gpushare_stream_launch(gpushare_stream stream, struct CUfunc_st* function,
                                        const gpushare_shape* shape, void** params,
                                        int64_t timeout_ns) {
+  // Nothing of it allocates or throws.
+  const Stream* const to = Handles::Borrow(stream);
+  if (to != nullptr && shape != nullptr && timeout_ns >= 0) [[likely]] {
+    const driver::LaunchShape launch = ToShape(*shape);
+    Stream::Paid paid;
+    const Stream::AtOnce at_once = to->LaunchAtOnce(function, launch, params, &paid);
+    if (at_once == Stream::AtOnce::kDone) [[likely]]
+      return GPUSHARE_OK;
+    if (at_once == Stream::AtOnce::kRefused) {
+      return Guard([&] { return to->LaunchedInVain(function, launch, params, paid); });
+    }
+  }
   return Launch(stream, function, shape, params, /*cooperative=*/false, timeout_ns);
 }
 

@@ -53,6 +53,8 @@ class ContextScope {
     return result == driver::Result::kInvalidContext || result == driver::Result::kInvalidHandle;
   }
   static void Distrust() { bound = 0; }
+  // Whether kTrust would believe that the context is current: then no scope is needed for a call that names a stream.
+  static bool Trusts(const Site& site) { return bound == site.id; }
 
   static uint64_t NewSite();
   // The context is about to go: if it was pushed for good on this thread, it is taken off it.

@@ -269,6 +269,22 @@ absl::Status Stream::Submit(const gate::Work& work, int64_t timeout_ns, const ch
   return driver::ToStatus(result, name);
 }
 
+absl::Status Stream::LaunchedInVain(driver::Function function, const driver::LaunchShape& shape,
+                                    void** params, const Paid& paid) const {
+  driver::Result result = paid.result;
+  if (ContextScope::Suspicious(result)) {
+    ContextScope::Distrust();
+    const ContextScope current(device_->site());
+    result = current.ok() ? LaunchAtLevel(function, shape, params, lane_->Level())
+                          : driver::Result::kInvalidContext;
+  }
+  const gate::Admission admission = {.stream = stream_gate_, .launch = paid.launch};
+  device_->gate().Complete(admission, result == driver::Result::kSuccess);
+  if (result == driver::Result::kSuccess) return absl::OkStatus();
+  return LaunchRefused(driver::ToStatus(result, "cuLaunchKernel"), result, shape,
+                       device_->door() != nullptr);
+}
+
 absl::Status Stream::Launch(driver::Function function, const driver::LaunchShape& shape,
                             void** params, bool cooperative, int64_t timeout_ns) {
   if (function == nullptr) return absl::InvalidArgumentError("launch: the function is null");
@@ -290,8 +306,7 @@ absl::Status Stream::Launch(driver::Function function, const driver::LaunchShape
   driver::Result result = driver::Result::kSuccess;
   const absl::Status launched = Submit(work, timeout_ns, name, [&](int level) {
     result = cooperative ? driver.LaunchCooperative(function, shape, native_, params)
-             : level > 0 ? driver.LaunchAt(priority_ - level, function, shape, native_, params)
-                         : driver.Launch(function, shape, native_, params);
+                         : LaunchAtLevel(function, shape, params, level);
     return result;
   });
   return result == driver::Result::kSuccess

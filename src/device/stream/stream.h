@@ -18,11 +18,13 @@
 #include "absl/status/statusor.h"
 #include "base/sync.h"
 #include "base/time.h"
+#include "device/gpu/context_scope.h"
 #include "device/gpu/gpu.h"
 #include "device/share/virtual_device.h"
 #include "driver/driver.h"
 #include "gate/engine.h"
 #include "gate/graph_copies.h"
+#include "gate/lane.h"
 
 namespace gpushare::device {
 
@@ -50,6 +52,22 @@ class Stream : public std::enable_shared_from_this<Stream> {
     return native_;
   }
 
+  // As nearly every launch goes: of a settled cost, with credit in hand, under no lease, in no capture, in the context that was
+  // current the last time. It does what Launch() would do and makes no status of it.
+  enum class AtOnce {
+    kNot,
+    kDone,
+    kRefused
+  };  // kNot: nothing has happened; kRefused: see LaunchedInVain()
+  struct Paid {
+    uint32_t launch = 0;
+    driver::Result result = driver::Result::kSuccess;
+  };
+  AtOnce LaunchAtOnce(driver::Function function, const driver::LaunchShape& shape, void** params,
+                      Paid* paid) const;
+  // The driver refused it: tried once more where the context may be to blame, else the charge goes back.
+  absl::Status LaunchedInVain(driver::Function function, const driver::LaunchShape& shape,
+                              void** params, const Paid& paid) const;
   // `timeout_ns` as in the C ABI.
   absl::Status Launch(driver::Function function, const driver::LaunchShape& shape, void** params,
                       bool cooperative, int64_t timeout_ns);
@@ -94,6 +112,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // out not to have been.
   template <typename Call>
   driver::Result InContext(const Call& call);
+  // By so many priorities above its own.
+  driver::Result LaunchAtLevel(driver::Function function, const driver::LaunchShape& shape,
+                               void** params, int level) const;
   template <typename Call>
   absl::Status Submit(const gate::Work& work, int64_t timeout_ns, const char* name,
                       const Call& call);
@@ -154,6 +175,30 @@ class Graph {
   const std::shared_ptr<VirtualDevice> device_;
   driver::GraphExec native_ = nullptr;
 };
+
+inline driver::Result Stream::LaunchAtLevel(driver::Function function,
+                                            const driver::LaunchShape& shape, void** params,
+                                            int level) const {
+  const driver::Driver& driver = gpu_.driver();
+  return level > 0 ? driver.LaunchAt(priority_ - level, function, shape, native_, params)
+                   : driver.Launch(function, shape, native_, params);
+}
+
+[[gnu::always_inline]] inline Stream::AtOnce Stream::LaunchAtOnce(driver::Function function,
+                                                                  const driver::LaunchShape& shape,
+                                                                  void** params, Paid* paid) const {
+  // What others may capture is asked for each time, and work on the legacy stream goes to whatever context is current.
+  if (function == nullptr || native_ == nullptr || exposed_.load(std::memory_order_relaxed) ||
+      leases_.load(std::memory_order_relaxed) > 0 ||
+      gpu_.captures().load(std::memory_order_relaxed) != 0 ||
+      !ContextScope::Trusts(device_->site()) ||
+      !lane_->Take(gate::KernelKey(function, shape), &paid->launch)) {
+    return AtOnce::kNot;
+  }
+  device_->SetBusy();
+  paid->result = LaunchAtLevel(function, shape, params, lane_->Level());
+  return paid->result == driver::Result::kSuccess ? AtOnce::kDone : AtOnce::kRefused;
+}
 
 }  // namespace gpushare::device
 

@@ -433,6 +433,61 @@ TEST_F(StreamTest, AThreadWithAnotherContextGetsItBack) {
   EXPECT_EQ(destroy(own), 0);
 }
 
+// What is known and paid for needs nothing but the driver's call; where that is refused because no context is current any more,
+// it is made once more in its own, and the launch is charged once.
+TEST_F(StreamTest, AKnownLaunchIsTriedAgainWhereNoContextIsCurrent) {
+  const VirtualDevice device = MakeDevice("a", "memory=1GiB");
+  const Stream stream = Must(Stream::Create(device));
+  const auto launch = [&] { return Spin(stream, absl::Microseconds(10)); };
+  for (int i = 0; i < 64; ++i) {
+    ASSERT_OK(launch());
+    if (i % 8 == 7) ASSERT_OK(stream.Synchronize());
+  }
+  ASSERT_OK(launch());  // by now with credit for more
+  auto* set = runtime_->Symbol<int(CUctx_st*)>("cuCtxSetCurrent");
+  ASSERT_EQ(set(nullptr), 0);
+  const uint64_t calls = Calls("cuLaunchKernel"), asked = Calls("cuCtxGetCurrent");
+  EXPECT_OK(launch());
+  EXPECT_EQ(Calls("cuLaunchKernel"), calls + 2);
+  EXPECT_GT(Calls("cuCtxGetCurrent"), asked);
+  EXPECT_OK(launch());
+  EXPECT_EQ(Calls("cuLaunchKernel"), calls + 3);
+  ASSERT_OK(stream.Synchronize());
+  runtime_->SleepFor(absl::Milliseconds(5));
+  const VirtualDeviceStats stats = Must(device.stats());
+  EXPECT_EQ(stats.compute.launches, 67u);
+  EXPECT_NEAR(absl::ToDoubleMicroseconds(stats.compute.measured), 670, 40);
+}
+
+// Refused for good it is as if it had not been made, and says the same as one that is not known.
+TEST_F(StreamTest, AKnownLaunchThatIsRefusedIsNotCharged) {
+  const VirtualDevice device = MakeDevice("a", "memory=1GiB");
+  const Stream stream = Must(Stream::Create(device));
+  std::optional<Module> module = Must(Module::Load(*gpu_, kPtx));
+  const Function spin = Must(module->GetFunction("spin"));
+  const auto launch = [&] { return stream.Launch(spin, Whole(), uint64_t{10'000}); };
+  for (int i = 0; i < 64; ++i) {
+    ASSERT_OK(launch());
+    if (i % 8 == 7) ASSERT_OK(stream.Synchronize());
+  }
+  ASSERT_OK(launch());
+  ASSERT_OK(stream.Synchronize());
+  ASSERT_OK(Spin(stream, absl::Microseconds(10)));
+  module.reset();
+  for (int i = 0; i < 3; ++i) {
+    const absl::Status refused = launch();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kNotFound) << refused;
+    EXPECT_THAT(std::string(refused.message()), ::testing::StartsWith("cuLaunchKernel: "));
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("of a module of the stream's GPU"));
+  }
+  ASSERT_OK(Spin(stream, absl::Microseconds(10)));
+  ASSERT_OK(stream.Synchronize());
+  runtime_->SleepFor(absl::Milliseconds(5));
+  const VirtualDeviceStats stats = Must(device.stats());
+  EXPECT_EQ(stats.compute.launches, 67u);
+  EXPECT_NEAR(absl::ToDoubleMicroseconds(stats.compute.measured), 670, 40);
+}
+
 TEST_F(StreamTest, YieldingGivesBackAndGoesOn) {
   const VirtualDevice device = MakeDevice("a", "");
   const Stream stream = Must(Stream::Create(device));
