@@ -29,6 +29,7 @@ sched::ArbiterOptions ArbiterOptionsOf(const TimeBook::Options& options) {
   made.high_grace = Micros(200);
   made.idle_budget_depth = Millis(4);
   made.high_waits = options.quantum;
+  made.high_waits_foreseen = options.believed;
   return made;
 }
 
@@ -36,6 +37,9 @@ sched::ArbiterOptions ArbiterOptionsOf(const TimeBook::Options& options) {
 constexpr int64_t kMostCounted = INT64_MAX / 16;
 // Of one that bypasses, for so much of what is in flight the others are closed: what takes longer is seen as it goes on.
 constexpr int64_t kMostBypassing = 50'000'000;
+
+// Who uses half of the time in which it has the device keeps it from nobody.
+constexpr int64_t kUsesHalf = 2;
 
 // A counter of a page, as far as it can be true: it does not go back, nor further than a step.
 int64_t Step(const std::atomic<int64_t>& counter, int64_t before) {
@@ -166,6 +170,7 @@ void TimeBook::Settle(Member& member, int64_t used, Time now) {
   const int64_t settled = std::min(used, member.charged_ns);
   arbiter_.Settle(member.tenant->id, member.phase, Nanos(settled), Nanos(used), 0, now);
   member.charged_ns -= settled;
+  member.ahead_ns = std::min(member.ahead_ns, member.charged_ns);
   member.used_ns += used;
   member.tenant->used_ns += used;
   member.tenant->used_at = now;
@@ -176,6 +181,36 @@ void TimeBook::KeepCharged(Member& member, int64_t ns, Time now) {
   if (ns >= member.charged_ns) return;
   arbiter_.Return(member.tenant->id, member.phase, Nanos(member.charged_ns - ns), now);
   member.charged_ns = ns;
+  member.ahead_ns = std::min(member.ahead_ns, ns);
+}
+
+// A command may be longer than the grant that it began by. What it takes beyond that is charged as it begins, not when it
+// is reported: until then the device would count as free, and a cap would fill up by what nobody is going to use.
+void TimeBook::ChargeAhead(Member& member, int64_t in_flight, Time now) {
+  const int64_t more = std::min(in_flight, options_.believed.count()) - member.charged_ns;
+  if (more <= 0 || now > member.until + options_.believed) return;
+  member.phase = arbiter_.Charge(member.tenant->id, Nanos(more), now);
+  member.charged_ns += more;
+  member.ahead_ns += more;
+}
+
+// Who has the device while others wait is to use it. A process that says that it has something in flight, and then that it
+// used nothing, would be the one of its band that is furthest behind, and have the next grant too.
+void TimeBook::CountHeld(Member& member, int64_t used, Time now) {
+  Tenant& tenant = *member.tenant;
+  if (!member.held || tenant.limits.band == sched::Band::kHigh) return;
+  const int64_t since = std::min((now - member.looked_at).count(), kMostStep);
+  // Of what is used by halves, as by a program that waits for each of its kernels, nothing is counted.
+  tenant.unused_ns = std::max<int64_t>(0, tenant.unused_ns + since - kUsesHalf * used);
+}
+
+// When it has nothing in flight any more: what a long command took is heard at its end.
+void TimeBook::ChargeHeld(Member& member, Time now) {
+  int64_t& unused = member.tenant->unused_ns;
+  const int64_t more = unused - 2 * options_.quantum.count();
+  if (more <= 0) return;
+  unused -= more;
+  arbiter_.Settle(member.tenant->id, member.phase, Nanos(0), Nanos(more), 0, now);
 }
 
 void TimeBook::SetWaiting(Member& member, bool waiting, Time now) {
@@ -239,6 +274,8 @@ void TimeBook::Read(Member& member, Time now, Changed& changed) {
       std::clamp<int64_t>(usage.time_in_flight_ns.load(std::memory_order_acquire), 0, kMostStep);
   const int64_t used = Step(usage.time_used_ns, member.used_ns);
   Settle(member, used, now);
+  CountHeld(member, used, now);
+  if (Nanos(in_flight) < options_.overlap) ChargeHeld(member, now);
   const int64_t said = Step(usage.time_returned_ns, member.returned_ns);
   member.returned_ns += said;
   KeepCharged(member, member.charged_ns - std::min(said, member.charged_ns), now);
@@ -247,6 +284,7 @@ void TimeBook::Read(Member& member, Time now, Changed& changed) {
   const int64_t unused =
       member.granted_ns + member.bypassed_ns - member.used_ns - member.returned_ns;
   if (unused < 0) Extend(member, -unused, changed);
+  ChargeAhead(member, in_flight, now);
   const int64_t left = std::max<int64_t>(unused, 0) - in_flight;
   const int64_t grant = member.seat->limits->grant_ns.load(kRelaxed);
   // The rest is less than its next command takes: the device is to be somebody else's when what is in flight is done.
@@ -256,7 +294,8 @@ void TimeBook::Read(Member& member, Time now, Changed& changed) {
   const auto wants = [&] {
     const int64_t wanted = usage.time_wanted_ns.load();
     // Who has asked stays in line: it may not say so again. Grants are not hoarded.
-    return wanted > 0 && member.charged_ns < options_.most_charged * options_.quantum.count() &&
+    const int64_t hoarded = member.charged_ns - member.ahead_ns;
+    return wanted > 0 && hoarded < options_.most_charged * options_.quantum.count() &&
            (member.waiting || left <= 0 || left < std::max(std::min(wanted, grant), grant / 2));
   };
   SetWaiting(member, wants(), now);
@@ -291,6 +330,7 @@ void TimeBook::Lapse(Member& member, Time now) {
   // What never ends, or by a nanosecond at a time, is not waited for.
   const bool waited_for = now < member.until + options_.waited_for;
   if (waited_for && Nanos(in_flight) >= options_.overlap) return;  // the device is busy with it
+  if (!waited_for) ChargeHeld(member, now);
   KeepCharged(member, waited_for ? in_flight : 0, now);
 }
 
@@ -336,6 +376,7 @@ Time TimeBook::Look(Time now, Changed& changed) {
   for (Member& member : members_) {
     if (Bypasses(*member.tenant)) {
       ReadBypass(member, now);
+      member.looked_at = now;
     } else {
       Read(member, now, changed);
       Lapse(member, now);
@@ -361,10 +402,13 @@ Time TimeBook::Look(Time now, Changed& changed) {
     if (grants_.empty()) break;
     for (const sched::Grant& grant : grants_) Give(*by_id_.at(grant.tenant), grant, now, changed);
   }
+  const auto blocked = std::count_if(tenants_.begin(), tenants_.end(),
+                                     [](const Tenant& tenant) { return tenant.blocked; });
   for (Member& member : members_) {
     const sched::TenantLimits& limits = member.tenant->limits;
     const bool closed =
         !Bypasses(*member.tenant) && (member.tenant->held || arbiter_.Closed(limits.band, now));
+    member.held = !closed && member.charged_ns > 0 && blocked > (member.tenant->blocked ? 1 : 0);
     begins |= SetClosed(member, closed, changed);
     const bool below = high && limits.band != sched::Band::kHigh;
     SetFlags(*member.seat, ipc::LimitsPage::kBelow, below ? uint32_t{ipc::LimitsPage::kBelow} : 0u,

@@ -37,9 +37,9 @@ class TimeBook {
     Nanos overlap = Micros(20);  // the next is given when so much of the last is left
     Nanos look = Micros(250);    // while somebody waits, pages are read so often
     int most_charged = 4;        // grants that a process may have had and not reported as used
-    // After the time in which a grant should have been used: so long what its process predicts is believed, and so long
-    // what it says is in flight is waited for.
-    Nanos believed = Millis(50), waited_for = Seconds(1);
+    // After the time in which a grant should have been used: so long what its process predicts is believed, and so much is
+    // charged of a command as it begins; and so long what it says is in flight is waited for.
+    Nanos believed = Millis(100), waited_for = Seconds(1);
   };
   struct Tenant;
   struct Member {
@@ -50,8 +50,10 @@ class TimeBook {
     int64_t granted_ns = 0;                      // all in all
     int64_t used_ns = 0, returned_ns = 0;        // as it says, which goes one way
     int64_t charged_ns = 0;  // outstanding in the arbiter: granted or charged, not used or returned
+    int64_t ahead_ns = 0;    // of it: of commands that are longer than what it was granted
     bool waiting = false;    // in its tenant's line
     bool closed = false;     // somebody of a higher priority has the device
+    bool held = false;       // at the last look it had the device, and others waited
     Time waits_since{};
     Time until{};      // when what it was granted should have been used
     Time looked_at{};  // last
@@ -64,6 +66,7 @@ class TimeBook {
     bool blocked = false;      // the arbiter knows that it waits
     int64_t used_ns = 0;       // of processes that are gone included
     Time used_at{};            // the last of it
+    int64_t unused_ns = 0;     // for so long it kept the device from others and used none of it
     int members = 0;
     WaitHistogram waits;  // of its processes in the line
     uint64_t preempted =
@@ -102,6 +105,9 @@ class TimeBook {
   void Extend(Member& member, int64_t ns, Changed& changed);
   void Settle(Member& member, int64_t used, Time now);
   void KeepCharged(Member& member, int64_t ns, Time now);
+  void ChargeAhead(Member& member, int64_t in_flight, Time now);
+  void CountHeld(Member& member, int64_t used, Time now);
+  void ChargeHeld(Member& member, Time now);
   std::optional<int64_t> Left(const Member& member, Time now) const;
   void Foresee(Time now);
   Time HighDone(Time now) const;

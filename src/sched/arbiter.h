@@ -72,6 +72,8 @@ struct ArbiterOptions {
   // One of the high band that its cap has let go again waits so long at most until what others have in flight is done: where
   // the device cuts the two into slices, and each is charged for the other's.
   Nanos high_waits = Nanos(0);
+  // The same where it is known when that is done (Foresee): a command of theirs that is longer than the above.
+  Nanos high_waits_foreseen = Nanos(0);
   double low_band_floor = 0;  // part of the device that a closed band gets all the same
   Nanos debt_horizon =
       Seconds(2);  // debt against a weight or credit of a guarantee older than this is forgotten

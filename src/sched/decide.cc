@@ -10,7 +10,8 @@ namespace gpushare::sched {
 namespace {
 
 constexpr int kClampsPerLook = 8;
-constexpr Nanos kNoWaitAfter = Millis(100);
+// After a wait for what did not end when it should have, nobody is waited for, so many times as long.
+constexpr int kNoWaitFor = 25;
 
 Nanos ToNanos(double ns) { return Nanos(static_cast<int64_t>(ns)); }
 
@@ -37,17 +38,23 @@ int State::MinCommands(const TenantState& t) const {
 }
 
 // Of the high band: whether what others have in flight is to be over before it goes on.
-bool State::WaitsForOthers(const TenantState& t, Time* until) {
+bool State::WaitsForOthers(TenantState& t, Time* until) {
   if (t.released == kNever || now < waits_again || GatedOutstanding(now) <= options.low_window) {
     return false;
   }
   // What does not end in that time may be made not to: the next ones do not wait for it.
-  const Time longest = t.released + options.high_waits;
+  const bool foreseen = foreseen_at == now;
+  const Time longest =
+      t.released +
+      (foreseen ? std::max(options.high_waits, options.high_waits_foreseen) : options.high_waits);
   if (now >= longest) {
-    if (options.high_waits > Nanos(0)) waits_again = now + kNoWaitAfter;
+    if (options.high_waits > Nanos(0)) {
+      waits_again = now + kNoWaitFor * std::max(options.high_waits, now - t.released);
+    }
     return false;
   }
   *until = std::min(longest, Drops(options.low_window));
+  t.bucket.KeepUntil(*until);
   return true;
 }
 

@@ -33,7 +33,7 @@ const char* State::Broken() const {
     if (t.commands > 0 && t.outstanding == Nanos(0)) return "commands without outstanding time";
     if (t.open && t.outstanding == Nanos(0)) return "an open grant without outstanding time";
     if (t.exclusive && !t.blocked) return "an exclusive request of a tenant that is not blocked";
-    if (t.capped() && t.bucket.level() > t.bucket.depth()) return "a cap holds more than its depth";
+    if (t.capped() && t.bucket.level() > t.bucket.most()) return "a cap holds more than its depth";
     outstanding[b] += t.outstanding;
     stale += t.stale;
     if (t.stale < Nanos(0) || t.stale > (gated(t) ? t.outstanding : Nanos(0))) {

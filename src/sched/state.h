@@ -147,7 +147,7 @@ struct Arbiter::State {
   bool HighBusy(Time* until, Time when) const;
   bool ClosedByHigh(Time* until, Time when) const;
   bool Above(const TenantState& t) const;  // whether there is a band above it
-  bool WaitsForOthers(const TenantState& t, Time* until);
+  bool WaitsForOthers(TenantState& t, Time* until);
   Nanos Window(const TenantState& t) const;
   int MinCommands(const TenantState& t) const;
 

@@ -27,23 +27,30 @@ class TokenBucket {
   double rate() const { return rate_; }
   double depth() const { return depth_; }
   double level() const { return level_; }  // as of the last Advance
+  double most() const { return depth_ + room_; }
 
   void Advance(Time now) {
     if (now <= at_) return;
     level_ = LevelAt(now);
     at_ = now;
   }
-  double LevelAt(Time now) const {
-    if (now <= at_) return level_;
-    return std::min(depth_, level_ + rate_ * static_cast<double>((now - at_).count()));
+  double LevelAt(Time now) const { return now <= at_ ? level_ : std::min(most(), Filled(now)); }
+  void Take(double tokens) {
+    level_ = std::min(most(), level_ - tokens);
+    if (level_ <= depth_) room_ = 0;
   }
-  void Take(double tokens) { level_ = std::min(depth_, level_ - tokens); }
+
+  // What comes until then is kept although it is more than the depth: its owner would take it, and is made to wait.
+  void KeepUntil(Time until) {
+    if (until > at_) room_ = std::max(room_, Filled(until) - depth_);
+  }
 
   // Keeps the level (a debt stays a debt); a smaller depth cuts what was saved up.
   void Reshape(double rate, double depth, Time now) {
     Advance(now);
     rate_ = rate;
     depth_ = depth;
+    room_ = 0;
     level_ = std::min(level_, depth_);
   }
 
@@ -60,8 +67,13 @@ class TokenBucket {
   }
 
  private:
+  double Filled(Time now) const {
+    return level_ + rate_ * static_cast<double>((now - at_).count());
+  }
+
   double rate_ = 0;
   double depth_ = 0;
+  double room_ = 0;  // beyond the depth, until it holds less than that again
   double level_ = 0;
   Time at_{};
 };

@@ -249,25 +249,28 @@ TEST(TimeBook, TheNextGrantComesWhenTheLastCommandThatFitsIsDone) {
 
 // Where a process's prediction is a guess, what it has in flight is done when it says so, and no clock tells before.
 TEST(TimeBook, TheEndOfAGuessIsWaitedFor) {
-  Bench bench;
-  auto& a = bench.Start(bench.Tenant({}));
-  auto& b = bench.Start(bench.Tenant({}));
-  a.pages.usage.time_wanted_ns = 100'000;
-  bench.Look();
-  b.pages.usage.time_wanted_ns = 100'000;
-  a.pages.usage.time_used_ns = 3'950'000;
-  a.pages.usage.time_in_flight_ns = 50'000;
-  a.pages.usage.time_ends_ns = ipc::UsagePage::kGuess;
-  for (int i = 0; i < 100; ++i) {
-    bench.now += Micros(100);
+  for (const int64_t used :
+       {3'950'000, 4'000'000, 4'500'000}) {  // also of one that took more than there was
+    Bench bench;
+    auto& a = bench.Start(bench.Tenant({}));
+    auto& b = bench.Start(bench.Tenant({}));
+    a.pages.usage.time_wanted_ns = 100'000;
     bench.Look();
-    ASSERT_EQ(b.pages.time_left(), 0) << i;
+    b.pages.usage.time_wanted_ns = 100'000;
+    a.pages.usage.time_used_ns = used;
+    a.pages.usage.time_in_flight_ns = 50'000;
+    a.pages.usage.time_ends_ns = ipc::UsagePage::kGuess;
+    for (int i = 0; i < 100; ++i) {
+      bench.now += Micros(100);
+      bench.Look();
+      ASSERT_EQ(b.pages.time_left(), 0) << i;
+    }
+    a.pages.usage.time_in_flight_ns = 0;
+    a.pages.usage.time_used_ns = 5'000'000;
+    bench.Look();
+    EXPECT_EQ(b.pages.time_left(), 4'000'000);
+    EXPECT_EQ(bench.book.CheckInvariants(), nullptr);
   }
-  a.pages.usage.time_in_flight_ns = 0;
-  a.pages.usage.time_used_ns = 5'000'000;
-  bench.Look();
-  EXPECT_EQ(b.pages.time_left(), 4'000'000);
-  EXPECT_EQ(bench.book.CheckInvariants(), nullptr);
 }
 
 // A prediction that has not come true says nothing: what was predicted to be done may run for any time.
@@ -533,6 +536,77 @@ TEST(TimeBook, NonsenseInAPageBreaksNothing) {
   const int64_t before = b.ran_ns;
   bench.Run(Seconds(1));
   EXPECT_GE(static_cast<double>(b.ran_ns - before) / 1e9, 0.95);
+}
+
+// It says that it has something in flight for so long, then that it used nothing, and gives the grant back.
+TEST(TimeBook, WhoKeepsTheDeviceAndUsesNoneOfItPaysForThat) {
+  for (const Nanos hold : {Millis(1), Millis(5), Millis(45), Millis(103), Millis(500)}) {
+    Bench bench;
+    auto& liar = bench.Start(bench.Tenant({.guarantee = 0.3}));
+    auto& honest = bench.Start(bench.Tenant({.guarantee = 0.3}));
+    liar.gone = true;
+    ipc::UsagePage& usage = liar.pages.usage;
+    usage.time_wanted_ns = 1;
+    Time until = kNever;
+    for (const Time end = bench.now + Seconds(4); bench.now < end; bench.Run(Micros(100))) {
+      const int64_t unused = liar.pages.limits.time_granted_ns - usage.time_returned_ns;
+      if (until == kNever && unused > 0) until = bench.now + hold;
+      if (until == kNever) continue;
+      usage.time_in_flight_ns = INT64_MAX;
+      usage.time_ends_ns = (bench.now + Micros(300)).time_since_epoch().count();
+      if (bench.now < until) continue;
+      until = kNever;
+      usage.time_in_flight_ns = 0;
+      usage.time_returned_ns += unused;
+    }
+    EXPECT_GE(bench.Part(honest, Seconds(4)), 0.4) << hold.count();
+  }
+}
+
+// A command of 50 ms by a grant of 4: the device is busy with it, until it ends.
+TEST(TimeBook, ACommandLongerThanItsGrantIsChargedAsItBegins) {
+  Bench bench;
+  auto& a = bench.Start(bench.Tenant({}));
+  auto& b = bench.Start(bench.Tenant({}));
+  a.pages.usage.time_wanted_ns = 50'000'000;
+  bench.Look();
+  ASSERT_EQ(a.pages.time_left(), 4'000'000);
+  const Time ends = bench.now + Millis(50);
+  a.pages.usage.time_in_flight_ns = 50'000'000;
+  a.pages.usage.time_ends_ns = ends.time_since_epoch().count();
+  b.pages.usage.time_wanted_ns = 100'000;
+  for (; bench.now < ends - Micros(100); bench.now += Micros(100)) {
+    bench.Look();
+    ASSERT_EQ(b.pages.time_left(), 0) << (ends - bench.now).count();
+  }
+  bench.now = bench.Look();
+  EXPECT_GE(bench.now, ends - Micros(30));
+  EXPECT_LE(bench.now, ends);
+  bench.Look();
+  EXPECT_EQ(b.pages.time_left(), 4'000'000);
+  EXPECT_EQ(bench.book.CheckInvariants(), nullptr);
+}
+
+// A cap that filled up while it runs would hold less of it than it takes, and let the next wait too long.
+TEST(TimeBook, ACapDoesNotFillUpBehindACommandLongerThanItsGrant) {
+  Bench bench;
+  auto& a = bench.Start(bench.Tenant({.cap = 0.3}));
+  a.pages.usage.time_wanted_ns = 50'000'000;
+  bench.Look();
+  const Time begin = bench.now;
+  a.pages.usage.time_in_flight_ns = 50'000'000;
+  a.pages.usage.time_ends_ns = (begin + Millis(50)).time_since_epoch().count();
+  bench.Look();
+  bench.now += Millis(50);
+  a.pages.usage.time_used_ns = 50'000'000;
+  a.pages.usage.time_in_flight_ns = 0;
+  const int64_t granted = 50'000'000;  // what it used beyond its grant it need not pay twice
+  while (a.pages.limits.time_granted_ns <= granted && bench.now < begin + Seconds(1)) {
+    bench.Look();
+    bench.now += Micros(100);
+  }
+  // Of 50 ms the cap has saved up 5; it lets go with 2.5.
+  EXPECT_NEAR(static_cast<double>((bench.now - begin).count()) / 1e6, (50 - 5 + 2.5) / 0.3, 1);
 }
 
 }  // namespace

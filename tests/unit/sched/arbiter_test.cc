@@ -329,6 +329,40 @@ TEST(Arbiter, OneThatItsCapLetsGoWaitsForWhatIsInFlight) {
   }
 }
 
+// What is known to end it waits for longer, and has afterwards what its cap would have let it use meanwhile.
+TEST(Arbiter, OneThatItsCapLetsGoWaitsForALongCommandThatIsForeseenToEnd) {
+  for (const bool foreseen : {true, false}) {
+    Books b(
+        {.lone_grant = Micros(100), .high_waits = Micros(400), .high_waits_foreseen = Millis(10)});
+    const TenantId high = b.arbiter.Add({.cap = 0.5, .cap_depth = Micros(100), .band = Band::kHigh},
+                                        AtMicros(0)),
+                   low = b.arbiter.Add({}, AtMicros(0));
+    b.arbiter.Block(high, Micros(150), false, AtMicros(0));
+    ASSERT_EQ(b.Run(AtMicros(0)).size(), 1u);
+    b.arbiter.Launched(high, 1, AtMicros(0));
+    b.arbiter.Block(high, Micros(50), false, AtMicros(1));
+    b.arbiter.Settle(high, Phase::kWeight, Micros(150), Micros(150), 1, AtMicros(150));
+    b.arbiter.Block(low, Millis(3), false, AtMicros(150));
+    ASSERT_EQ(b.Run(AtMicros(150)).size(), 1u);
+    b.arbiter.Launched(low, 1, AtMicros(150));
+    int64_t at = 151;
+    for (std::vector<Grant> grants; grants.empty() && at < 10'000; ++at) {
+      if (at == 3150) b.arbiter.Settle(low, Phase::kWeight, Millis(3), Millis(3), 1, AtMicros(at));
+      if (foreseen) b.arbiter.Foresee(AtMicros(3150), AtMicros(at));
+      grants = b.Run(AtMicros(at));
+      for (const Grant& grant : grants) EXPECT_EQ(grant.tenant, high);
+    }
+    if (!foreseen) {  // 400 us after its cap has let it go, in 200 us
+      EXPECT_NEAR(static_cast<double>(at), 650, 60);
+      continue;
+    }
+    EXPECT_NEAR(static_cast<double>(at), 3150, 10 + 40);  // low_window
+    // In 3 ms its cap of a half let it have 1.5, of which it saves up 0.1 otherwise.
+    EXPECT_NEAR(static_cast<double>(b.arbiter.View(high).cap_tokens.count()), 1.45e6 - 1e5, 1e5);
+    EXPECT_STREQ(b.arbiter.CheckInvariants(), "");
+  }
+}
+
 TEST(Arbiter, BelowSomebodyElsesHighBandLittleIsInFlight) {
   for (const bool below : {false, true}) {
     Books b;
