@@ -166,7 +166,7 @@ void Engine::Impl::GiveCredit(TenantState& tenant, Nanos amount, sched::Phase ph
   tenant.last_change = tenant.granted_at = now;
   tenant.purse.Add(static_cast<uint64_t>(amount.count()));
   tenant.last_word = tenant.purse.Look();
-  LookBy(now + kSilence);  // nobody else may come to see what became of it
+  LookBy(now + SilenceOf(tenant));  // nobody else may come to see what became of it
   if (!tenant.open) {
     open_tenants.push_back(&tenant);  // there is room: AddTenant()
     tenant.open = true;

@@ -279,6 +279,15 @@ void Engine::Impl::ChargeOverdue(Time now) {
   }
 }
 
+// Of one that others are shut out for, they wait until its last command is seen to be over: if it launches now and then
+// and waits for nothing, that is by the marker behind it alone.
+Nanos Engine::Impl::SilenceOf(const TenantState& tenant) const {
+  const bool others = options.supply != nullptr || arbiter.tenants() > 1;
+  return others && tenant.options.limits.band == sched::Band::kHigh
+             ? std::min(kSilence, options.arbiter.high_grace)
+             : kSilence;
+}
+
 Time Engine::Impl::RevokeIdle(Time now, std::vector<Marker>& silent) {
   Time next = kNever;
   for (size_t i = 0; i < open_tenants.size();) {
@@ -295,7 +304,8 @@ Time Engine::Impl::RevokeIdle(Time now, std::vector<Marker>& silent) {
     int unmarked = 0;
     for (const auto& stream : tenant.streams) unmarked += stream->live ? stream->unmarked : 0;
     const bool unseen = TenantPage::LaunchOf(word) != tenant.synced_launch;
-    if ((unmarked > 0 || unseen) && quiet >= kSilence) {
+    const Nanos silence = SilenceOf(tenant);
+    if ((unmarked > 0 || unseen) && quiet >= silence) {
       SyncLaunches(tenant, now, tenant.last_change);
       unmarked = CloseSilent(tenant, now, silent);
     }
@@ -307,7 +317,10 @@ Time Engine::Impl::RevokeIdle(Time now, std::vector<Marker>& silent) {
       open_tenants.pop_back();
       continue;
     }
-    next = std::min(next, tenant.last_change + (credit ? options.arbiter.active_grace : kSilence));
+    const bool open = unmarked > 0 || TenantPage::LaunchOf(word) != tenant.synced_launch;
+    next = std::min(next, tenant.last_change + (open && (silence < kSilence || !credit)
+                                                    ? silence
+                                                    : options.arbiter.active_grace));
     ++i;
   }
   return std::max(next, now + Micros(10));

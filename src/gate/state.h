@@ -484,6 +484,7 @@ struct Engine::Impl {
   // Charges what is overdue for what it has used so far: a kernel may never end.
   void ChargeOverdue(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Takes back what is not spent; what was launched and not marked gets its markers in `silent`, to be recorded.
+  Nanos SilenceOf(const TenantState& tenant) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   Time RevokeIdle(Time now, std::vector<Marker>& silent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   int CloseSilent(TenantState& tenant, Time now, std::vector<Marker>& silent)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);

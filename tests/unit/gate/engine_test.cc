@@ -483,6 +483,37 @@ TEST_F(EngineTest, WhoSleepsBehindAHighTenantLaunchesWhenTheGraceIsOver) {
   Drop(low);
 }
 
+// A high tenant that launches now and then and waits for nothing: what it launched is seen to be over by the marker behind
+// it, not when it launches next.
+TEST_F(EngineTest, WhatAHighTenantThatNeverSynchronisesLeavesIsTheOthers) {
+  Tenant high = Make({.limits = {.band = sched::Band::kHigh}}), low = Make({});
+  ASSERT_NO_FATAL_FAILURE(LearnCosts(low, high));
+  constexpr Nanos kEach = Micros(300), kTakes = Micros(100), kLow = Micros(20), kSpan = Millis(60);
+  std::atomic<bool> over{false};
+  int launched = 0;
+  const auto other = clock().StartThread("low", [&] {
+    driver_->PushContext(context_);
+    while (!over) {
+      if (Launch(low, kLow, clock().Now() + Millis(5)) == Verdict::kAdmitted) ++launched;
+    }
+    driver_->PopContext();
+  });
+  const Time begin = clock().Now();
+  for (Time next = begin; next < begin + kSpan; next += kEach) {
+    clock().SleepUntil(next);
+    ASSERT_EQ(Launch(high, kTakes), Verdict::kAdmitted);
+  }
+  over = true;
+  other->Join();
+  Synchronize(high);
+  Synchronize(low);
+  // Of 300 us it has 100, and the grace, and what it takes to see that it is over, are nobody's.
+  EXPECT_GE(launched * kLow, kSpan * 2 / 3 * 6 / 10);
+  EXPECT_LE(launched * kLow, kSpan * 2 / 3);
+  Drop(high);
+  Drop(low);
+}
+
 // So it is where several threads of a tenant launch: one that gets on without having slept says nothing of wake-ups.
 TEST_F(EngineTest, ThreadsThatLaunchInTurnsDoNotHideWhatAWakeUpTakes) {
   Tenant high = Make({.limits = {.band = sched::Band::kHigh}}), low = Make({});
