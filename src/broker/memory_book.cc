@@ -240,8 +240,8 @@ Time MemoryBook::Look(Time now, Changed& changed) {
   }
   while (!queue_.empty() && Serve(now, changed)) {
   }
+  Publish(changed);  // before the answers: who was refused sees what the others have
   Tell(changed);
-  Publish(changed);
   Time next = granted_ > limit_ ? std::max(over_again_, now + Nanos(1)) : kNever;
   for (const Member& member : members_) {
     if (member.recalled && !member.deaf) {

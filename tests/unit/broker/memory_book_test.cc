@@ -194,6 +194,27 @@ TEST(MemoryBook, AnAnswerThatGivesNothingBackIsNotAskedForWithoutEnd) {
   EXPECT_LE(looks, 42) << "200 ms";
 }
 
+// Who has its answer reads at once what is left of the quota.
+TEST(MemoryBook, WhatTheOthersHoldIsThereBeforeTheAnswer) {
+  Changed changed;
+  MemoryPool pool;
+  MemoryBook book(64 * kMiB, &pool);
+  Pages first, second;
+  book.Join(first.seat, changed);
+  book.Join(second.seat, changed);
+  first.usage.memory_charged = 40 * kMiB;
+  second.Ask(20 * kMiB);
+  book.Look(At(0), changed);
+  ASSERT_FALSE(second.answered());
+  first.usage.memory_charged = 42 * kMiB;
+  first.AnswerRecall();
+  uint64_t others = 0;
+  pool.before_told = [&] { others = second.limits.memory_others.load(); };
+  book.Look(At(1), changed);
+  ASSERT_TRUE(second.answered());
+  EXPECT_EQ(others, 42 * kMiB);
+}
+
 // A page changes while it is looked at.
 TEST(MemoryBook, WhatTheOthersHoldIsOneFigureOfEach) {
   Changed changed;
