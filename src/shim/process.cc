@@ -17,6 +17,7 @@
 #include "driver/current_context.h"
 #include "shim/environment.h"
 #include "shim/launch_kernel.h"
+#include "shim/share_log.h"
 
 namespace gpushare::shim {
 
@@ -125,8 +126,16 @@ device::VirtualDevice* Process::ShareOf(int ordinal) {
   const absl::StatusOr<std::shared_ptr<device::VirtualDevice>> made =
       runtime_->DefaultDevice(**gpu);
   if (!made.ok()) return nullptr;
-  place.store(made->get(), std::memory_order_release);
+  const bool first = place.exchange(made->get(), std::memory_order_acq_rel) == nullptr;
   gates_.on[ordinal].store(&(*made)->gate(), std::memory_order_release);
+  if (first) {
+    const device::BrokerOptions broker = device::BrokerOptions::OfEnvironment();
+    const device::VirtualDevice& got = **made;
+    LogShare({.ordinal = ordinal,
+              .memory = got.has_quota() ? std::optional(got.account().most()) : std::nullopt,
+              .broker = broker.socket,
+              .tenant = runtime_->broker_tenant()});
+  }
   return made->get();
 }
 

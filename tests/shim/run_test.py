@@ -88,6 +88,60 @@ class Status(unittest.TestCase):
         self.assertRegex(done.stdout, r"^libdl\.so\.2:.*libgpushare_preload\.so:.*libgpushare_preload_nvml\.so\n")
 
 
+
+class Log(unittest.TestCase):
+    """GPUSHARE_LOG: which variable's limits a program got."""
+
+    def logged(self, *options, **variables):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "shares.jsonl")
+            done = python("""
+                from program import *
+                context()
+                ok(d.cuMemAlloc(1 << 20))
+                print(ok(d.cuMemGetInfo()[:1] + (d.cuMemGetInfo()[2],)))
+            """, *options, env={**os.environ, "GPUSHARE_LOG": path, **variables})
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+            with open(path) as lines:
+                (line,) = [json.loads(line) for line in lines]
+        self.assertEqual((line["event"], line["gpu"]), ("share", 0))
+        if line["memory"] is not None:
+            self.assertEqual(line["memory"], int(done.stdout))  # what the program is told
+        return line["memory"], [(each["key"], each["variable"]) for each in line["limits"]], [
+            each["variable"] for each in line["overridden"]]
+
+    def test_the_winner_is_logged(self):
+        nvidia, hami, aliyun, mps = ({"NVIDIA_GPU_MEMORY_LIMIT": "1024"}, {"CUDA_DEVICE_MEMORY_LIMIT": "2g"},
+                                     {"ALIYUN_COM_GPU_MEM_CONTAINER": "3"}, {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=512M"})
+        for variables, memory in (nvidia, 1 << 30), (hami, 2 << 30), (aliyun, 3 << 30):
+            self.assertEqual(self.logged(**variables), (memory, [("memory", *variables)], []))
+        self.assertEqual(self.logged(**aliyun, **hami, **nvidia), (1 << 30, [("memory", *nvidia)], []))
+        self.assertEqual(self.logged(**aliyun, CUDA_DEVICE_SM_LIMIT="30", CUDA_TASK_PRIORITY="0"),
+                         (3 << 30, [("memory", *aliyun), ("cap", "CUDA_DEVICE_SM_LIMIT"), ("priority", "CUDA_TASK_PRIORITY")], []))
+        memory, limits, _ = self.logged(**nvidia, **mps)
+        self.assertEqual(limits, [("memory", *nvidia), ("memory_at_most", *mps)])
+        self.assertLess(memory, 512 << 20)
+        # Its own variable goes before them, subject by subject.
+        self.assertEqual(self.logged("--memory", "4GiB", **nvidia, CUDA_DEVICE_SM_LIMIT="30"),
+                         (4 << 30, [("spec", "GPUSHARE_SPEC"), ("cap", "CUDA_DEVICE_SM_LIMIT")], [*nvidia]))
+
+    def test_what_cannot_be_written_is_left_out(self):
+        with tempfile.TemporaryDirectory() as folder:
+            fifo, full = os.path.join(folder, "fifo"), os.path.join(folder, "full")
+            os.mkfifo(fifo)
+            for path in folder, fifo, "/dev/full", os.path.join(folder, "no", "such"), full:
+                done = python("""
+                    import resource
+                    resource.setrlimit(resource.RLIMIT_FSIZE, (20, 20))  # beyond it a write ends the process
+                    from program import *
+                    context()
+                    ok(d.cuMemAlloc(1 << 20))
+                """, "--memory", "1GiB", env={**os.environ, "GPUSHARE_LOG": path})
+                self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""), path)
+            self.assertEqual(os.path.getsize(full), 0)
+
+
 class Doctor(unittest.TestCase):
     def ask(self, gpu="sim", without=(), **variables):
         environment = {name: value for name, value in os.environ.items() if name not in without}
