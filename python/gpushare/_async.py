@@ -4,6 +4,9 @@
 A wait at the gate blocks a thread, and the event loop's must not be. So each virtual device has one thread
 that acquires for all coroutines, one after the other, as they came; so has each gang. It ends when nobody has
 asked for a while. Such leases belong to no thread: coroutines of several tenants share the loop's.
+
+One call waits for as long as it is to; a coroutine that goes away calls it off. Who stands behind one that waits
+is timed by its event loop.
 """
 
 from __future__ import annotations
@@ -21,48 +24,66 @@ from ._errors import DeadlineExceededError
 
 _Permit = TypeVar("_Permit", _core.Lease, _core.Gang)
 
-_SLICE_NS = 50_000_000  # after which a request that was cancelled meanwhile is dropped
-_GANG_SLICE_NS = 1_000_000_000  # longer: a gang gives back what it has and begins anew
 _IDLE_SECONDS = 5.0
 
 
+def _late(why: str) -> DeadlineExceededError:
+    return DeadlineExceededError(f"no lease before the timeout: {why}", code="DEADLINE_EXCEEDED")
+
+
 class _Request:
+    """What one coroutine waits for. Whoever comes first decides what becomes of it: the line's thread, which has the
+    permit then (`_served`), or the coroutine, which goes away (`abandon`)."""
+
     def __init__(self, lease: _core.Lease | _core.Gang, loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
         self.lease, self.loop, self.future = lease, loop, future
         timeout_ns = lease._timeout_ns
-        self.slice_ns = _GANG_SLICE_NS if isinstance(lease, _core.Gang) else _SLICE_NS
         self.deadline = None if timeout_ns is None else time.monotonic_ns() + timeout_ns
+        self._lock = threading.Lock()
+        self._call_off = _core._CallOff()
+        self._served = False
+
+    def left_ns(self) -> int | None:
+        return None if self.deadline is None else max(0, self.deadline - time.monotonic_ns())
 
     def serve(self) -> None:
-        """Acquires, unless nobody waits any more."""
+        """Acquires, unless nobody waits any more; on the line's thread, which has done with the permit at the end."""
         try:
-            acquired = False
-            while not acquired and not self.future.cancelled():
-                left = self.slice_ns if self.deadline is None else max(0, self.deadline - time.monotonic_ns())
-                acquired = self.lease._try_acquire(min(left, self.slice_ns), True)
-                if not acquired and left <= self.slice_ns and self.deadline is not None:
-                    raise DeadlineExceededError("no lease before the timeout", code="DEADLINE_EXCEEDED")
-            self._tell(None)
+            if self._call_off.is_set:
+                return
+            self.lease._acquire_for_nobody(self.left_ns(), self._call_off)
+            with self._lock:
+                self._served = not self._call_off.is_set
+            if self._served:
+                self._tell(None)
+            else:
+                self.lease.release()
+        except DeadlineExceededError as error:
+            self._tell(_late(str(error)))
         except BaseException as error:  # whatever it is belongs to the coroutine
             self._tell(error)
 
+    def abandon(self) -> None:
+        """The coroutine goes away; what was acquired for it goes back."""
+        with self._lock:
+            self._call_off.set()
+            served, self._served = self._served, False
+        if served and self.lease.held:
+            self.lease.release()
+
     def _tell(self, error: BaseException | None) -> None:
         try:
-            self.loop.call_soon_threadsafe(self._finish, error)
+            self.loop.call_soon_threadsafe(self.finish, error)
         except RuntimeError:  # the loop is closed
-            self._drop()
+            self.abandon()
 
-    def _finish(self, error: BaseException | None) -> None:
-        if self.future.cancelled():
-            self._drop()
-        elif error is None:
+    def finish(self, error: BaseException | None) -> None:
+        if self.future.done():
+            return  # cancelled: the coroutine abandons it
+        if error is None:
             self.future.set_result(None)
         else:
             self.future.set_exception(error)
-
-    def _drop(self) -> None:
-        if self.lease.held:
-            self.lease.release()
 
 
 class _Line:
@@ -72,23 +93,38 @@ class _Line:
         self._changed = threading.Condition()
         self._waiting: collections.deque[_Request] = collections.deque()
         self._runs = False
+        self._serves = False
 
-    def join(self, request: _Request) -> None:
+    def join(self, request: _Request) -> bool:
+        """True: it is the next to be served, now."""
         with self._changed:
             if not self._runs:
                 # May raise, at the interpreter's end for instance; then nobody waits for a thread that is not there.
                 threading.Thread(target=self._run, name="gpushare-lease", daemon=True).start()
                 self._runs = True
+            first = not self._serves and not self._waiting
             self._waiting.append(request)
             self._changed.notify()
+        return first
+
+    def leave(self, request: _Request) -> bool:
+        """False: it is being served, or has been."""
+        with self._changed:
+            try:
+                self._waiting.remove(request)
+            except ValueError:
+                return False
+        return True
 
     def _run(self) -> None:
         while True:
             with self._changed:
+                self._serves = False
                 if not self._waiting and not self._changed.wait_for(lambda: self._waiting, _IDLE_SECONDS):
                     self._runs = False
                     return
                 request = self._waiting.popleft()
+                self._serves = True
             request.serve()
             del request
 
@@ -106,19 +142,30 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 
+def _time_out(line: _Line, request: _Request) -> None:
+    # One that is being served looks at its deadline itself.
+    if line.leave(request):
+        request.finish(_late("it is the turn of others of this virtual device that wait; wait longer ('timeout')"))
+
+
 async def enter(lease: _Permit) -> _Permit:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
     with _lines_lock:
         line = _lines.setdefault(lease if isinstance(lease, _core.Gang) else lease.virtual_device, _Line())
-    line.join(_Request(lease, loop, future))
+    request = _Request(lease, loop, future)
+    timer = None
+    if not line.join(request) and (left := request.left_ns()) is not None:
+        timer = loop.call_later(left / 1e9, _time_out, line, request)
     try:
         await future
-    except asyncio.CancelledError:
-        # Acquired in the moment of the cancellation.
-        if future.done() and not future.cancelled() and lease.held:
-            lease.release()
+    except BaseException:  # cancelled, or thrown away with its loop
+        line.leave(request)
+        request.abandon()
         raise
+    finally:
+        if timer is not None:
+            timer.cancel()
     return lease
 
 

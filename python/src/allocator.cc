@@ -2,6 +2,8 @@
 #include "allocator.h"
 
 #include <atomic>
+#include <exception>
+#include <functional>
 #include <utility>
 
 #include "amount.h"
@@ -23,19 +25,52 @@ void Memory::Close() {
 
 // ---- Asking the program to free something ----
 
+namespace {
+
+// One allocation of the calling thread, for what its reclaim function raises.
+class ReclaimScope {
+ public:
+  explicit ReclaimScope(bool raises) : raises_(raises), outer_(std::exchange(innermost, this)) {}
+  ~ReclaimScope() { innermost = outer_; }
+  ReclaimScope(const ReclaimScope&) = delete;
+  ReclaimScope& operator=(const ReclaimScope&) = delete;
+
+  // Whether somebody will raise the exception that is being handled.
+  static bool Keep() {
+    if (innermost == nullptr || !innermost->raises_) return false;
+    innermost->raised_ = std::current_exception();
+    return true;
+  }
+  void Check() {
+    if (raised_ != nullptr) std::rethrow_exception(std::exchange(raised_, nullptr));
+  }
+
+ private:
+  static thread_local ReclaimScope* innermost;
+  const bool raises_;
+  ReclaimScope* const outer_;  // whose function is running
+  std::exception_ptr raised_;
+};
+
+thread_local ReclaimScope* ReclaimScope::innermost = nullptr;
+
+}  // namespace
+
 struct Allocator::Reclaimer {
   py::function function;
-  py::object exception;  // what it raised; that ends the allocation
 
   static int Call(void* context, uint64_t asked, uint64_t left) {
+    constexpr int kNoMore = -1;  // also no waiting
     auto& self = *static_cast<Reclaimer*>(context);
     if (Finalizing()) return 0;
+    const NotWatched own;
     const PyGILState_STATE gil = WithoutUnwinding([] { return PyGILState_Ensure(); });
     int freed = 0;
     try {
       freed = py::bool_(python::Call(self.function, py::make_tuple(asked, left))) ? 1 : 0;
     } catch (py::error_already_set& error) {
-      self.exception = error.value();
+      freed = kNoMore;
+      if (!ReclaimScope::Keep()) error.discard_as_unraisable(self.function);
     }
     PyGILState_Release(gil);
     return freed;
@@ -59,6 +94,7 @@ struct Allocator::CParameter {
 void* CMalloc(void* parameter, size_t bytes, int) {
   auto& self = *static_cast<Allocator::CParameter*>(parameter);
   gpushare_device_ptr pointer = 0;
+  const ReclaimScope nobody(/*raises=*/false);
   if (bytes == 0 || gpushare_alloc(self.handle, bytes, &pointer) != GPUSHARE_OK) return nullptr;
   self.users.fetch_add(1, std::memory_order_relaxed);
   return reinterpret_cast<void*>(pointer);
@@ -128,11 +164,11 @@ void Allocator::Close() {
 
 std::shared_ptr<Memory> Allocator::AllocateMemory(uint64_t bytes, const py::object& timeout,
                                                   const py::object& stream) {
-  const int64_t wait = TimeoutFrom(timeout, "timeout");
   AllocatorHandle::Use_ use = handle.Use();
   gpushare_alloc_options options = {};
   options.struct_size = sizeof(options);
   options.set = GPUSHARE_ALLOC_TIMEOUT;
+  options.timeout_ns = TimeoutFrom(timeout, "timeout");
   std::shared_ptr<Stream> on;
   StreamHandle::Use_ stream_use;
   if (!stream.is_none()) {
@@ -142,25 +178,25 @@ std::shared_ptr<Memory> Allocator::AllocateMemory(uint64_t bytes, const py::obje
     options.stream = stream_use->get();
   }
   gpushare_device_ptr pointer = 0;
-  const gpushare_status code =
-      Unlocked([&] { return gpushare_alloc_with(use->get(), bytes, &options, &pointer); });
-  if (code != GPUSHARE_OK) {
-    const Failure failure = Failure::Last(code);
-    if (reclaimer_ != nullptr && reclaimer_->exception) {
-      const py::object exception = std::exchange(reclaimer_->exception, py::object());
-      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
-      throw py::error_already_set();
-    }
-    // What can never fit, or what the device itself refuses, is not waited for.
-    const bool quota = code == GPUSHARE_RESOURCE_EXHAUSTED && failure.detail.driver_result == 0 &&
-                       std::string(failure.detail.limit) == "memory";
-    if (!quota || wait == 0) failure.Throw();
-    WaitInSlices(wait, [&](int64_t slice) {
-      options.timeout_ns = slice;
-      return gpushare_alloc_with(use->get(), bytes, &options, &pointer);
-    });
+  std::shared_ptr<Memory> memory;
+  {
+    ReclaimScope reclaim(/*raises=*/true);
+    SignalWatch signals(reclaimer_ == nullptr ? nullptr : std::function<void()>([&] {
+      // It waits in its place in line: what is freed now is served there.
+      const std::shared_ptr<VirtualDevice> of = device();
+      uint64_t left = 0, total = 0;
+      if (of == nullptr || of->handle.closed()) return;
+      Check(gpushare_vdev_memory(of->handle.Use()->get(), &left, &total));
+      static_cast<void>(python::Call(reclaimer_->function, py::make_tuple(bytes, left)));
+    }));
+    const gpushare_status code =
+        Unlocked([&] { return gpushare_alloc_with(use->get(), bytes, &options, &pointer); });
+    // First of all, so that it is freed where a handler raised in the moment in which it was served.
+    if (code == GPUSHARE_OK) memory = std::make_shared<Memory>(std::move(use), pointer, bytes);
+    signals.Check();
+    reclaim.Check();
+    python::Check(code);
   }
-  auto memory = std::make_shared<Memory>(std::move(use), pointer, bytes);
   if (on != nullptr) on->Uses(*memory);
   family->Add(memory);
   return memory;
@@ -220,8 +256,9 @@ void BindAllocator(py::module_& m) {
       m, "Allocator",
       "Allocates within the quota of one virtual device; made by VirtualDevice.allocator().\n\n"
       "With `reclaim`, an allocation that is over the quota calls ``reclaim(asked, left)`` (bytes) "
-      "on the same\nthread, at most 16 times: it frees memory of the same virtual device and "
-      "returns whether to try again.\nWhat it raises, the allocation raises.\n\n"
+      "on the same\nthread, at most 16 times, and each 50 ms while it waits (`timeout`): it frees "
+      "memory of the same virtual\ndevice and returns whether to try again. What it raises, the "
+      "allocation raises.\n\n"
       "`strategy` is 'direct' (each allocation is one of the driver's), 'suballocating' (cut from "
       "segments, in the\norder of streams) or 'pool' (the driver's stream-ordered pool). With a "
       "pool, allocate with `stream`: the\nbuffer is freed in that stream's order. What a pool "

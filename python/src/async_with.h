@@ -1,20 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// ``async with`` for what is acquired and released: gpushare._async does the waiting, in tries that hold up no event loop.
+// ``async with`` for what is acquired and released: gpushare._async does the waiting, on threads that hold up no event loop.
 #ifndef GPUSHARE_PYTHON_ASYNC_WITH_H_
 #define GPUSHARE_PYTHON_ASYNC_WITH_H_
 
 #include <pybind11/pybind11.h>
 
+#include <atomic>
+#include <cstdint>
+
 #include "gpushare/c/gpushare.h"
 
 namespace gpushare::python {
 
-// `T` has bool Try(int64_t timeout_ns, bool any_thread) and gpushare_lease_options options.
+// Ends a wait of another thread, within 50 ms; of one use.
+struct CallOff {
+  std::atomic<bool> set{false};
+};
+
+// `T` has void AcquireForNobody(int64_t timeout_ns, const CallOff&) and gpushare_lease_options options.
 template <typename T, typename... Extra>
 void DefineAsyncWith(pybind11::class_<T, Extra...>& cls) {
   namespace py = pybind11;
-  cls.def("_try_acquire", &T::Try, py::arg("timeout_ns"), py::arg("any_thread"),
-          "_try_acquire(self, timeout_ns, any_thread)\n--\n\n")
+  cls.def(
+         "_acquire_for_nobody",
+         [](T& self, const py::object& timeout_ns, const CallOff& call_off) {
+           self.AcquireForNobody(
+               timeout_ns.is_none() ? GPUSHARE_FOREVER : py::cast<int64_t>(timeout_ns), call_off);
+         },
+         py::arg("timeout_ns"), py::arg("call_off"),
+         "_acquire_for_nobody(self, timeout_ns, call_off)\n--\n\n")
       .def_property_readonly("_timeout_ns",
                              [](const T& self) -> py::object {
                                if (self.options.timeout_ns == GPUSHARE_FOREVER) return py::none();

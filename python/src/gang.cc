@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Leases on several GPUs, all or none.
-#include <algorithm>
-#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
@@ -37,15 +35,30 @@ struct Gang : Object {
 
   void Close() override { handle.Close(); }
   void Acquire();
-  // Without the interpreter's attention meanwhile; false when the time passed.
-  bool Try(int64_t timeout_ns, bool any_thread);
+  // On a thread that looks at no signals.
+  void AcquireForNobody(int64_t timeout_ns, const CallOff& call_off);
   void Release();
-
- private:
-  void Begin();  // throws while it is held or being acquired
 };
 
-// One attempt to acquire. Signals may end the wait for it, not the attempt itself: what it gets then is released.
+// Marks a gang as being acquired, which one thread at a time may do.
+class AcquiringGang {
+ public:
+  explicit AcquiringGang(Gang& gang) : gang_(gang) {
+    if (gang.acquiring || !gang.handle.closed()) {
+      Throw("FailedPreconditionError",
+            "this gang is held or being acquired already; make another one with Gang()");
+    }
+    gang_.acquiring = true;
+  }
+  ~AcquiringGang() { gang_.acquiring = false; }
+  AcquiringGang(const AcquiringGang&) = delete;
+  AcquiringGang& operator=(const AcquiringGang&) = delete;
+
+ private:
+  Gang& gang_;
+};
+
+// What the call needs, held so that closing an object meanwhile does no harm.
 struct Attempt {
   explicit Attempt(const Gang& gang) : options(gang.options) {
     for (const Gang::Member& member : gang.members) {
@@ -59,9 +72,6 @@ struct Attempt {
           {sizeof(gpushare_gang_member), 0, devices.back()->get(), native.data(), native.size()});
     }
   }
-  ~Attempt() {
-    if (got != nullptr) static_cast<void>(ReleaseGang(got));
-  }
   Attempt(const Attempt&) = delete;
   Attempt& operator=(const Attempt&) = delete;
 
@@ -69,62 +79,31 @@ struct Attempt {
   std::vector<StreamHandle::Use_> uses;
   std::vector<std::vector<gpushare_stream>> streams;
   std::vector<gpushare_gang_member> members;
-  const gpushare_lease_options options;
+  gpushare_lease_options options;
   gpushare_gang got = nullptr;
-  std::atomic<bool> abandoned{false};
 
-  // In slices, so that what nobody waits for any more ends.
-  gpushare_status Acquire();
+  // Once, for as long as the options say: an exclusive member that waits for the others keeps its GPU for its maximum.
+  gpushare_status Acquire() {
+    return gpushare_gang_acquire(members.data(), members.size(), &options, &got);
+  }
 };
 
-gpushare_status Attempt::Acquire() {
-  constexpr int64_t kLongSliceNs = 1'000'000'000;
-  gpushare_lease_options asked = options;
-  for (int64_t left = options.timeout_ns;; left -= left == GPUSHARE_FOREVER ? 0 : kLongSliceNs) {
-    asked.timeout_ns = std::min(left, kLongSliceNs);
-    const gpushare_status code =
-        gpushare_gang_acquire(members.data(), members.size(), &asked, &got);
-    if (code != GPUSHARE_DEADLINE_EXCEEDED || left <= kLongSliceNs || abandoned) return code;
-  }
-}
-
-void Gang::Begin() {
-  if (acquiring || !handle.closed()) {
-    Throw("FailedPreconditionError",
-          "this gang is held or being acquired already; make another one with Gang()");
-  }
-}
-
-bool Gang::Try(int64_t timeout_ns, bool) {
-  Begin();
+void Gang::AcquireForNobody(int64_t timeout_ns, const CallOff& call_off) {
+  const AcquiringGang one(*this);
   Attempt attempt(*this);
-  gpushare_lease_options asked = attempt.options;
-  asked.timeout_ns = timeout_ns;
-  acquiring = true;
-  const gpushare_status code = Unlocked([&] {
-    return gpushare_gang_acquire(attempt.members.data(), attempt.members.size(), &asked,
-                                 &attempt.got);
-  });
-  acquiring = false;
-  if (code == GPUSHARE_DEADLINE_EXCEEDED) return false;
-  Check(code);
-  handle.Reset(std::exchange(attempt.got, nullptr));
-  return true;
+  attempt.options.timeout_ns = timeout_ns;
+  Check(Unlocked([&] {
+    const CallOffWatch watch(call_off.set);
+    return attempt.Acquire();
+  }));
+  handle.Reset(attempt.got);
 }
 
 void Gang::Acquire() {
-  Begin();
-  const auto attempt = std::make_shared<Attempt>(*this);
-  acquiring = true;
-  try {
-    RunInterruptibly([attempt] { return attempt->Acquire(); });
-  } catch (...) {
-    attempt->abandoned = true;
-    acquiring = false;
-    throw;
-  }
-  acquiring = false;
-  handle.Reset(std::exchange(attempt->got, nullptr));
+  const AcquiringGang one(*this);
+  Attempt attempt(*this);
+  WaitInterruptibly([&] { return attempt.Acquire(); });
+  handle.Reset(attempt.got);
 }
 
 void Gang::Release() {
@@ -165,7 +144,7 @@ std::shared_ptr<Gang> NewGang(const py::object& members, const py::kwargs& terms
   gang->members = std::move(all);
   gang->options.struct_size = sizeof(gang->options);
   gang->options.timeout_ns = GPUSHARE_FOREVER;
-  gang->options.any_thread = 1;  // the wait may be another thread's than the caller's
+  gang->options.any_thread = 1;  // as is documented; coroutines share the loop's thread
   for (const auto& [key, value] : terms) {
     const std::string name = TextFrom(key, "keyword");
     if (!SetTerm(name, value, &gang->options)) {

@@ -101,28 +101,24 @@ PyMethodDef exit_method = {"__exit__", AsFunction(&Exit), METH_FASTCALL,
 void Lease::Acquire() {
   const Acquiring one(*this);
   const Terms terms(*this);
-  gpushare_lease_options asked = terms.options;
   gpushare_lease lease = nullptr;
-  WaitInSlices(options.timeout_ns, [&](int64_t timeout_ns) {
-    asked.timeout_ns = timeout_ns;
-    return gpushare_lease_acquire(terms.device->get(), &asked, &lease);
-  });
+  WaitInterruptibly(
+      [&] { return gpushare_lease_acquire(terms.device->get(), &terms.options, &lease); });
   handle.Reset(lease);
 }
 
-bool Lease::Try(int64_t timeout_ns, bool any_thread) {
+void Lease::AcquireForNobody(int64_t timeout_ns, const CallOff& call_off) {
   const Acquiring one(*this);
   const Terms terms(*this);
   gpushare_lease_options asked = terms.options;
   asked.timeout_ns = timeout_ns;
-  asked.any_thread = any_thread ? 1 : 0;
+  asked.any_thread = 1;
   gpushare_lease lease = nullptr;
-  const gpushare_status code =
-      Unlocked([&] { return gpushare_lease_acquire(terms.device->get(), &asked, &lease); });
-  if (code == GPUSHARE_DEADLINE_EXCEEDED) return false;
-  Check(code);
+  Check(Unlocked([&] {
+    const CallOffWatch watch(call_off.set);
+    return gpushare_lease_acquire(terms.device->get(), &asked, &lease);
+  }));
   handle.Reset(lease);
-  return true;
 }
 
 void Lease::Release() {
@@ -190,6 +186,15 @@ std::shared_ptr<Lease> NewLease(const std::shared_ptr<VirtualDevice>& device,
 }
 
 void BindLease(py::module_& m) {
+  py::class_<CallOff, std::shared_ptr<CallOff>>(m, "_CallOff",
+                                                "Ends a wait of another thread, within 50 ms.")
+      .def(py::init<>())
+      .def(
+          "set", [](CallOff& self) { self.set = true; }, "set(self)\n--\n\n")
+      .def_property_readonly(
+          "is_set", [](const CallOff& self) { return self.set.load(); },
+          "Whether set() was called.");
+
   auto cls = py::class_<Lease, std::shared_ptr<Lease>>(
       m, "Lease",
       "Lease(device, *, hint=1e-4, maximum=1.0, exclusive=False, timeout=None, streams=())\n--\n\n"

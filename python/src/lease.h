@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "async_with.h"
 #include "object.h"
 #include "stream.h"
 #include "virtual_device.h"
@@ -31,8 +32,8 @@ struct Lease : Object {
 
   void Close() override { handle.Close(); }
   void Acquire();
-  // One try of at most `timeout_ns`, for the calling thread or for none; false: not yet.
-  bool Try(int64_t timeout_ns, bool any_thread);
+  // For no thread, on one that looks at no signals.
+  void AcquireForNobody(int64_t timeout_ns, const CallOff& call_off);
   void Release();
 };
 

@@ -110,7 +110,7 @@ void Sleep(const Runtime& self, const py::object& seconds) {
   Check(gpushare_runtime_now(use->get(), &now));
   const int64_t end = duration > INT64_MAX - now ? INT64_MAX : now + duration;
   while (now < end) {
-    const int64_t next = end - now > kSliceNs ? now + kSliceNs : end;
+    const int64_t next = end - now > kLookNs ? now + kLookNs : end;
     Check(Unlocked([&] { return gpushare_runtime_sleep_until(use->get(), next); }));
     now = next;
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();

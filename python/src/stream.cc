@@ -132,8 +132,8 @@ PyObject* Launch(PyObject* self_object, PyObject* const* args, Py_ssize_t count,
     }
     auto* const launch =
         options.cooperative ? &gpushare_stream_launch_cooperative : &gpushare_stream_launch;
-    WaitInSlices(options.timeout_ns, [&](int64_t timeout_ns) {
-      return launch(use->get(), function, &shape, arguments.pointers(), timeout_ns);
+    WaitInterruptibly([&] {
+      return launch(use->get(), function, &shape, arguments.pointers(), options.timeout_ns);
     });
     Py_RETURN_NONE;
   });
@@ -294,9 +294,9 @@ void BindStream(py::module_& m) {
             const StreamHandle::Use_ use = self.handle.Use();
             CUgraphExec_st* native = nullptr;
             Check(gpushare_graph_native(owner->get(), &native));
-            WaitInSlices(TimeoutFrom(timeout, "timeout"), [&](int64_t timeout_ns) {
-              return gpushare_stream_launch_graph(use->get(), native, timeout_ns);
-            });
+            const int64_t timeout_ns = TimeoutFrom(timeout, "timeout");
+            WaitInterruptibly(
+                [&] { return gpushare_stream_launch_graph(use->get(), native, timeout_ns); });
           },
           py::arg("graph"), py::kw_only(), py::arg("timeout") = py::none(),
           "launch_graph(self, graph, *, timeout=None)\n--\n\nLaunches captured work as one "

@@ -10,6 +10,7 @@
 #include "snapshot.h"
 #include "spec.h"
 #include "stream.h"
+#include "wait.h"
 
 namespace gpushare::python {
 namespace py = pybind11;
@@ -29,6 +30,7 @@ struct Asked {
 int Ask(void* context, uint64_t bytes) {
   if (Finalizing()) return 0;
   const auto& asked = *static_cast<const Asked*>(context);
+  const NotWatched own;
   const PyGILState_STATE gil = WithoutUnwinding([] { return PyGILState_Ensure(); });
   int freed = 0;
   try {

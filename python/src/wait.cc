@@ -18,7 +18,15 @@
 namespace gpushare::python {
 namespace {
 
-bool OnMainThread() { return syscall(SYS_gettid) == getpid(); }
+bool OnMainThread() {
+  thread_local uint32_t asked = 0;  // the fork before which it was asked, and 1
+  thread_local bool main = false;
+  if (asked != ForkGeneration() + 1) {
+    asked = ForkGeneration() + 1;
+    main = syscall(SYS_gettid) == getpid();
+  }
+  return main;
+}
 
 struct Task {
   explicit Task(std::function<gpushare_status()> what) : call(std::move(what)) {
@@ -83,7 +91,7 @@ struct Place {
 bool WaitAWhile(sem_t* done) {
   timespec until;
   clock_gettime(CLOCK_REALTIME, &until);
-  until.tv_nsec += kSliceNs;
+  until.tv_nsec += kLookNs;
   if (until.tv_nsec >= 1'000'000'000) {
     until.tv_nsec -= 1'000'000'000;
     ++until.tv_sec;
@@ -92,6 +100,49 @@ bool WaitAWhile(sem_t* done) {
 }
 
 }  // namespace
+
+SignalWatch::SignalWatch(std::function<void()> also) : also_(std::move(also)) {
+  if (!OnMainThread() && also_ == nullptr) return;
+  other_.struct_size = sizeof(other_);
+  other_.interrupted = &Asked;
+  other_.context = this;
+  set_ = gpushare_thread_exchange_interrupt(&other_) == GPUSHARE_OK;
+}
+
+void SignalWatch::PutBack() {
+  if (std::exchange(set_, false)) {
+    static_cast<void>(gpushare_thread_exchange_interrupt(&other_));
+  }
+}
+
+void SignalWatch::Look() {
+  if (WithoutUnwinding([] { return PyErr_CheckSignals(); }) != 0) {
+    throw pybind11::error_already_set();
+  }
+  if (also_ != nullptr) also_();
+}
+
+int SignalWatch::Asked(void* context) {
+  if (Finalizing()) return 0;
+  auto& self = *static_cast<SignalWatch*>(context);
+  const PyGILState_STATE gil = WithoutUnwinding([] { return PyGILState_Ensure(); });
+  try {
+    self.Look();
+  } catch (const pybind11::error_already_set&) {
+    self.raised_ = std::current_exception();
+  }
+  PyGILState_Release(gil);
+  return self.raised_ != nullptr ? 1 : 0;
+}
+
+CallOffWatch::CallOffWatch(const std::atomic<bool>& called_off) {
+  other_.struct_size = sizeof(other_);
+  other_.interrupted = [](void* flag) {
+    return static_cast<const std::atomic<bool>*>(flag)->load() ? 1 : 0;
+  };
+  other_.context = const_cast<std::atomic<bool>*>(&called_off);
+  static_cast<void>(gpushare_thread_exchange_interrupt(&other_));
+}
 
 void RunInterruptibly(std::function<gpushare_status()> call) {
   if (on_virtual_clock || !OnMainThread()) {

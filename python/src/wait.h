@@ -5,9 +5,11 @@
 
 #include <pybind11/pybind11.h>
 
-#include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <exception>
 #include <functional>
+#include <utility>
 
 #include "errors.h"
 #include "gil.h"
@@ -15,23 +17,82 @@
 
 namespace gpushare::python {
 
-// For calls with a timeout: `call(timeout_ns)` in slices, between which signals are looked at.
-inline constexpr int64_t kSliceNs = 50'000'000;
+inline constexpr int64_t kLookNs = 50'000'000;  // between two looks at signals
+
+// For calls that wait in the library, for a turn or for memory: the call waits once, on the calling thread and in its place
+// in line, and looks at signals from there.
+//
+//   SignalWatch signals;
+//   const gpushare_status code = Unlocked([&] { return gpushare_lease_acquire(...); });
+//   signals.Check();      // raises what a handler raised; then the call was CANCELLED, or served in the same moment
+//   Check(code);
+//
+// `also` is called there too, with the interpreter's lock; what it raises ends the wait.
+//
+// Threading: of one thread, made and destroyed with the interpreter's lock. Only the main thread handles signals.
+class SignalWatch {
+ public:
+  explicit SignalWatch(std::function<void()> also = nullptr);
+  ~SignalWatch() { PutBack(); }
+  SignalWatch(const SignalWatch&) = delete;
+  SignalWatch& operator=(const SignalWatch&) = delete;
+
+  void Check() {
+    PutBack();
+    if (raised_ != nullptr) [[unlikely]] {
+      std::rethrow_exception(std::exchange(raised_, nullptr));
+    }
+  }
+
+ private:
+  static int Asked(void* self);
+  void Look();
+  void PutBack();
+
+  bool set_ = false;
+  gpushare_interrupt other_ = {};  // what the thread had before
+  const std::function<void()> also_;
+  std::exception_ptr raised_;
+};
+
+// A wait that another thread calls off, by a flag; the calling thread looks at no signals.
+class CallOffWatch {
+ public:
+  explicit CallOffWatch(const std::atomic<bool>& called_off);
+  ~CallOffWatch() { static_cast<void>(gpushare_thread_exchange_interrupt(&other_)); }
+  CallOffWatch(const CallOffWatch&) = delete;
+  CallOffWatch& operator=(const CallOffWatch&) = delete;
+
+ private:
+  gpushare_interrupt other_ = {};
+};
+
+// Around functions of the program that the library calls while it waits: what they wait for themselves has nothing to do
+// with the caller's wait, and where they hold locks of other libraries nobody may ask for the interpreter's.
+class NotWatched {
+ public:
+  NotWatched() {
+    other_.struct_size = sizeof(other_);
+    static_cast<void>(gpushare_thread_exchange_interrupt(&other_));
+  }
+  ~NotWatched() { static_cast<void>(gpushare_thread_exchange_interrupt(&other_)); }
+  NotWatched(const NotWatched&) = delete;
+  NotWatched& operator=(const NotWatched&) = delete;
+
+ private:
+  gpushare_interrupt other_ = {};
+};
 
 template <typename Call>
-void WaitInSlices(int64_t timeout_ns, const Call& call) {
-  for (;;) {
-    const int64_t slice = std::min(timeout_ns, kSliceNs);
-    const gpushare_status code = Unlocked([&] { return call(slice); });
-    if (code == GPUSHARE_OK) return;
-    if (code != GPUSHARE_DEADLINE_EXCEEDED || slice == timeout_ns) ThrowLast(code);
-    if (timeout_ns != GPUSHARE_FOREVER) timeout_ns -= slice;
-    if (PyErr_CheckSignals() != 0) throw pybind11::error_already_set();
-  }
+void WaitInterruptibly(const Call& call) {
+  SignalWatch signals;
+  const gpushare_status code = Unlocked(call);
+  signals.Check();
+  python::Check(code);
 }
 
-// For calls without one: on the main thread, the only one that handles signals, `call` runs on
-// another thread and is left to itself when a signal handler raises. So it owns all it touches.
+// For calls that wait in the driver, which asks nobody: on the main thread, the only one that handles signals, `call` runs
+// on another thread and is left to itself when a signal handler raises. So it owns all it touches.
 void RunInterruptibly(std::function<gpushare_status()> call);
 
 // Whether the calling thread is registered with a simulated GPU's virtual clock. Such a thread waits

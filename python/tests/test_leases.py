@@ -2,7 +2,9 @@
 """Leases, blocking and in coroutines."""
 
 import asyncio
+import gc
 import threading
+import time
 
 import gpushare
 import pytest
@@ -70,6 +72,25 @@ def test_timeouts(device):
     device.resume()
     with device.lease(timeout=1):
         pass
+
+
+@pytest.mark.parametrize("on", ["main", "other"])
+def test_a_wait_counts_once_and_for_all_of_its_time(device, on):
+    device.suspend()
+    threading.Timer(0.3, device.resume).start()
+
+    def hold():
+        with device.lease():
+            pass
+
+    if on == "main":  # which looks at signals
+        hold()
+    else:
+        thread = threading.Thread(target=hold)
+        thread.start()
+        thread.join()
+    stats = device.stats()
+    assert stats.waits == 1 and 0.25 < stats.throttled < 5 and stats.wait_p99 > 0.1
 
 
 def test_options_are_checked(device):
@@ -174,6 +195,78 @@ def test_a_coroutines_timeout(device):
     device.close()
     with pytest.raises(gpushare.ClosedError):
         asyncio.run(main())
+
+
+@pytest.mark.parametrize("first", [1.0, None])
+def test_timeouts_of_coroutines_behind_one_that_waits(device, first):
+    """Each at its own time, whatever is in front."""
+    took = {}
+
+    async def wait(timeout):
+        began = time.monotonic()
+        with pytest.raises((TimeoutError, asyncio.CancelledError)):
+            async with device.lease(timeout=timeout):
+                pass
+        took[timeout] = time.monotonic() - began
+
+    async def main():
+        tasks = [asyncio.create_task(wait(timeout)) for timeout in (first, 0.1, 0)]
+        await asyncio.wait(tasks[1:])
+        assert first not in took
+        if first is None:
+            tasks[0].cancel()
+        await tasks[0]
+
+    device.suspend()
+    asyncio.run(main())
+    assert took[0] < 0.1 <= took[0.1] < 0.7  # of the machine's clock, far from that of the first
+    assert first is None or took[first] >= 1
+    device.resume()
+
+
+def test_a_lease_is_used_again_after_it_was_cancelled(device):
+    """Whether it was cancelled in the line, while it was acquired, or just then."""
+    async def main():
+        lease = device.lease()
+        for i in range(60):
+            device.suspend()
+            task = asyncio.create_task(lease.__aenter__())
+            await asyncio.sleep(0.002 * (i % 3))
+            if i % 2:
+                device.resume()
+                time.sleep(0.0005 * (i % 7))  # acquired, and the loop has not heard of it
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            device.resume()
+            async with lease:
+                assert lease.held
+            assert not lease.held
+
+    asyncio.run(main())
+
+
+def test_a_permit_of_a_loop_that_is_gone_goes_back(device):
+    """One that was acquired when nobody looks any more."""
+    lease, loop = device.lease(), asyncio.new_event_loop()
+    device.suspend()
+    task = loop.create_task(lease.__aenter__())
+    loop.call_later(0.05, loop.stop)
+    loop.run_forever()
+    loop.close()
+    device.resume()
+    del task
+    for _ in range(1000):
+        gc.collect()
+        if not lease.held:
+            break
+        threading.Event().wait(0.01)
+
+    async def again():
+        async with lease:
+            return lease.held
+
+    assert asyncio.run(again())
 
 
 def test_a_coroutine_of_a_forked_child(run_python):

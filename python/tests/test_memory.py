@@ -4,6 +4,7 @@
 import contextlib
 import ctypes
 import gc
+import sys
 import threading
 
 import gpushare
@@ -151,15 +152,127 @@ def test_threads_allocate_together(gpu):
         assert device.stats().memory_used == 0
 
 
+def wait_for_a_waiter(device):
+    """Until somebody is in line for more memory than is left: then nobody who comes later is served."""
+    with contextlib.suppress(TimeoutError):
+        while True:
+            device.alloc(1, timeout="1ms").close()
+
+
+@pytest.mark.parametrize("strategy", ["direct", "suballocating"])
+def test_who_waits_keeps_its_place(gpu, strategy):
+    with gpu.virtual_device("a", memory="1GiB") as device:
+        allocator, got = device.allocator(strategy=strategy), []
+        hold = allocator.alloc("600MiB")
+        thread = threading.Thread(target=lambda: got.append(allocator.alloc("900MiB", timeout=20)))
+        thread.start()
+        if strategy == "direct":
+            wait_for_a_waiter(device)
+        else:
+            while not allocator.stats().waiting:
+                pass
+        for _ in range(3):
+            with pytest.raises(TimeoutError):
+                allocator.alloc("300MiB", timeout="80ms")
+        hold.close()
+        thread.join()
+        assert got[0].nbytes == 900 << 20
+
+
+def test_a_wait_is_one_refusal_and_one_event(gpu):
+    with gpu.virtual_device("a", memory="1GiB") as device:
+        hold = device.alloc("600MiB")
+        with gpushare.trace() as trace, pytest.raises(TimeoutError):
+            device.alloc("512MiB", timeout="300ms")
+        assert device.stats().memory_denied == 1
+        assert [event.kind for event in trace.events].count("denied") == 1
+        threading.Timer(0.3, hold.close).start()
+        with device.alloc("512MiB", timeout=None):  # served: none more
+            assert device.stats().memory_denied == 1
+
+
+@pytest.mark.parametrize("timeout", [0, "10s", None])
+def test_what_reclaim_raises_is_its_own_allocations(gpu, timeout):
+    """And it ends the wait at once."""
+    with gpu.virtual_device("a", memory="1GiB") as device:
+        hold, asked = device.alloc("1GiB"), threading.Barrier(3)
+
+        def reclaim(wanted, left):
+            asked.wait()  # all are in it
+            asked.wait()
+            raise {100: KeyError, 200: KeyboardInterrupt, 300: ZeroDivisionError}[wanted]
+
+        allocator, raised = device.allocator(reclaim=reclaim), {}
+
+        def allocate(nbytes):
+            try:
+                allocator.alloc(nbytes, timeout=timeout)
+            except BaseException as error:
+                raised[nbytes] = type(error)
+
+        threads = [threading.Thread(target=allocate, args=[nbytes]) for nbytes in (100, 200)]
+        for thread in threads:
+            thread.start()
+        allocate(300)
+        for thread in threads:
+            thread.join()
+        assert raised == {100: KeyError, 200: KeyboardInterrupt, 300: ZeroDivisionError}
+        hold.close()
+        allocator.alloc(100).close()  # nothing is left over
+
+
+def test_reclaim_is_asked_again_while_it_waits(gpu):
+    """In its place in line, and what it raises then ends the wait too."""
+    with gpu.virtual_device("a", memory="1GiB") as device:
+        cache, asked = [device.alloc("512MiB"), device.alloc("512MiB")], []
+
+        def reclaim(wanted, left):
+            asked.append((wanted, left))
+            if len(asked) == 4:
+                cache.pop().close()
+            return False
+
+        allocator = device.allocator(reclaim=reclaim)
+        allocator.alloc("512MiB", timeout=None).close()
+        assert asked == [(512 << 20, 0)] * 4
+        assert device.stats().memory_denied == 1  # before the first
+        cache.append(device.alloc("512MiB"))
+
+        def raises(wanted, left):
+            asked.append(left)
+            if len(asked) == 6:
+                raise KeyError
+            return False
+
+        with pytest.raises(KeyError):
+            device.allocator(reclaim=raises).alloc("512MiB", timeout=None)
+        assert device.stats().memory_denied == 2
+
+
+def test_what_reclaim_raises_within_the_c_functions_is_told(gpu):
+    with gpu.virtual_device("a", memory="1GiB") as device:
+        hold, allocator = device.alloc("1GiB"), device.allocator(reclaim=lambda wanted, left: 1 / 0)
+        parameter, malloc, _ = allocator.c_functions()
+        malloc = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)(malloc)
+        told = []
+        before, sys.unraisablehook = sys.unraisablehook, lambda unraisable: told.append(unraisable.exc_type)
+        try:
+            assert malloc(parameter, 100, 0) is None
+        finally:
+            sys.unraisablehook = before
+        assert told == [ZeroDivisionError]
+        hold.close()
+        allocator.alloc(100).close()
+
+
 def test_a_virtual_device_that_is_closed_while_another_thread_allocates(gpu):
     """The allocation ends as it would have, or is refused; what it uses is not taken away beneath it."""
     device = gpu.virtual_device("short", memory="1MiB")
-    hold = device.alloc("1MiB")
+    hold = device.alloc("768KiB")
     got = []
     thread = threading.Thread(target=lambda: got.append(device.alloc("1MiB", timeout=20)))
     thread.start()
-    while device.stats().memory_denied < 2:  # at once, and as one that waits
-        pass
+    wait_for_a_waiter(device)
     device.close()
     others = [gpu.virtual_device(f"other {i}", memory="1MiB").alloc(1) for i in range(50)]  # where it was
     hold.close()

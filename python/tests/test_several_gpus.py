@@ -2,6 +2,8 @@
 """Placement on and gangs over several GPUs."""
 
 import asyncio
+import contextlib
+import threading
 
 import gpushare
 import pytest
@@ -143,6 +145,49 @@ def test_all_or_none(gpus):
             gpushare.Gang(devices, exclusive=True, timeout="5ms").acquire()
         with others[0].lease(timeout="1ms"), others[1].lease(timeout="1ms"):
             pass  # nothing of it is held
+
+
+@pytest.mark.parametrize("kind", ["coroutine", "main", "thread"])
+def test_an_exclusive_member_keeps_its_gpu_while_the_gang_waits(two_gpus, kind):
+    """For its maximum, however long that is."""
+    gpus = two_gpus  # in the order of their UUIDs
+    a, b = gpushare.Tenant(gpus[0].runtime, "a"), gpushare.Tenant(gpus[0].runtime, "b")
+    mine, other = [gpu.virtual_device(a) for gpu in gpus], gpus[0].virtual_device(b)
+    mine[1].suspend()
+    gang, late = gpushare.Gang(mine, exclusive=True, maximum=20), []
+
+    async def hold():
+        async with gang:
+            pass
+
+    def acquire():
+        with gang:
+            pass
+
+    def watch():
+        with contextlib.suppress(TimeoutError):
+            while True:  # until the gang has the first GPU
+                with other.lease(timeout="1ms"):
+                    pass
+        try:
+            with other.lease(timeout=1.3):
+                late.append(False)
+        except TimeoutError:
+            late.append(True)
+        mine[1].resume()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    if kind == "coroutine":
+        asyncio.run(hold())
+    elif kind == "main":
+        acquire()
+    else:
+        thread = threading.Thread(target=acquire)
+        thread.start()
+        thread.join()
+    watcher.join()
+    assert late == [True]
 
 
 def test_gangs_refuse_nonsense(gpus):

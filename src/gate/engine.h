@@ -87,13 +87,17 @@ inline uint64_t KernelKey(const void* function, const driver::LaunchShape& shape
 
 enum class Verdict : uint8_t {
   kAdmitted,
-  kDeadline,   // the deadline passed while waiting
-  kSuspended,  // the tenant was suspended or removed with work waiting
-  kEnded,      // the supply gives nothing any more: whose process was evicted, see kEvicted
+  kDeadline,     // the deadline passed while waiting
+  kSuspended,    // the tenant was suspended or removed with work waiting
+  kEnded,        // the supply gives nothing any more: whose process was evicted, see kEvicted
+  kInterrupted,  // the thread was asked and does not want to wait any more: base/interrupt.h
 };
 // What is said of kEnded, behind the tenant's name.
 inline constexpr char kEvicted[] =
     "the operator has evicted this process, it gets no more of the GPU";
+// And of kInterrupted.
+inline constexpr char kInterruptedText[] =
+    "the wait for its turn was interrupted, as the calling thread asked for";
 // Fits two registers.
 struct Admission {
   StreamGate* stream = nullptr;

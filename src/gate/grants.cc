@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "base/interrupt.h"
 #include "base/process_barrier.h"
 #include "gate/state.h"
 
@@ -337,10 +338,12 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
   Time slept_from = now, woke = now;
   const Time began = now;
   uint32_t seen = 0;
+  base::InterruptWatch interrupt(now);
   for (;;) {
+    const bool interrupted = interrupt.Ask(now);
     Next next = Next::kWait;
     uint32_t launch = 0;
-    Time until = request.deadline;
+    Time until = std::min(request.deadline, interrupt.next());
     {
       const Section section(*this);
       const LineGuard guard(*this, tenant, request, &counted, &paid, &launch);
@@ -362,6 +365,9 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
       }
       if (tenant.removed) {
         verdict = Verdict::kSuspended;
+        next = Next::kLeave;
+      } else if (interrupted) {
+        verdict = Verdict::kInterrupted;
         next = Next::kLeave;
       } else if ((passed ||
                   ((asked || !request.own_grant) && MayAsk(tenant, request.cost_known, now))) &&

@@ -101,6 +101,8 @@ absl::StatusOr<uint64_t> Gate::AcquireLease(const LeaseRequest& request) {
                                          "': no lease before the deadline");
     case Verdict::kEnded:
       return absl::CancelledError("tenant '" + tenant.name + "': " + kEvicted);
+    case Verdict::kInterrupted:
+      return absl::CancelledError("tenant '" + tenant.name + "': " + kInterruptedText);
     case Verdict::kSuspended:
       break;
   }

@@ -30,7 +30,8 @@ bool Calls::AdmitAll(Parts& parts) {
     throw;
   }
   return std::none_of(parts.begin(), parts.end(), [](const Part& part) {
-    return part.admission.verdict == gate::Verdict::kEnded;
+    return part.admission.verdict == gate::Verdict::kEnded ||
+           part.admission.verdict == gate::Verdict::kInterrupted;
   });
 }
 

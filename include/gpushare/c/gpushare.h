@@ -190,6 +190,22 @@ GPUSHARE_API gpushare_status gpushare_thread_start(gpushare_runtime runtime, con
 /* Waits for its end (from a thread of the same clock) and destroys the handle. */
 GPUSHARE_API gpushare_status gpushare_thread_join(gpushare_thread thread);
 
+/* For programs that have to look up from a wait, for signals or because nobody wants its outcome any more: not in short
+ * timeouts, each of which begins at the end of the line. */
+typedef struct gpushare_interrupt {
+  uint32_t struct_size;
+  uint32_t reserved;
+  /* Called each 50 ms of the runtime's clock on a thread that waits for its turn (a launch, a graph, a lease, a gang) or
+   * for memory, with no lock held. Not 0: the wait ends, CANCELLED, and nothing was launched, acquired or
+   * allocated. It may call this library, where it is not asked again. Null: nobody is asked. */
+  int (*interrupted)(void* context);
+  void* context;
+} gpushare_interrupt;
+
+/* Sets the calling thread's and writes what it had before to `interrupt`, to be put back the same way. Costs
+ * nanoseconds: it is made for a scope around each call that may wait. */
+GPUSHARE_API gpushare_status gpushare_thread_exchange_interrupt(gpushare_interrupt* interrupt);
+
 /* ---- GPUs
  * ---------------------------------------------------------------------------------------- */
 

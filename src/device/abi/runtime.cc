@@ -2,6 +2,7 @@
 // The C ABI: runtime, GPUs, clock, threads.
 #include "device/process/runtime.h"
 
+#include "base/interrupt.h"
 #include "device/abi/c_abi.h"
 #include "device/gpu/gpu.h"
 #include "device/gpu/overhead.h"
@@ -102,6 +103,18 @@ gpushare_status gpushare_thread_join(gpushare_thread thread) {
     if (last == nullptr) return BadHandle(thread);
     last->Join();
     return absl::OkStatus();
+  });
+}
+
+gpushare_status gpushare_thread_exchange_interrupt(gpushare_interrupt* interrupt) {
+  return Guard([&]() -> absl::Status {
+    GPUSHARE_ASSIGN_OR_RETURN(const gpushare_interrupt given, ReadStruct(interrupt, "interrupt"));
+    GPUSHARE_RETURN_IF_ERROR(CheckStruct(interrupt, "interrupt"));
+    const base::Interrupt before = base::ExchangeInterrupt({given.interrupted, given.context});
+    gpushare_interrupt out = {};
+    out.interrupted = before.asked;
+    out.context = before.context;
+    return WriteStruct(interrupt, out, "interrupt");
   });
 }
 

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/lease/lease.h"
 
+#include <new>
+
 #include "absl/strings/str_cat.h"
+#include "base/interrupt.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "device/process/identity.h"
@@ -12,6 +15,42 @@ namespace gpushare::device {
 namespace {
 
 constexpr uint64_t kNoThread = 0;  // ThreadNumber() begins at 1
+
+// While a thread waits for a lease it counts as one that holds it. But not in what it calls to ask whether to wait on: a
+// lease that is taken there is one of its own.
+class HoldsWhileItWaits {
+ public:
+  HoldsWhileItWaits(Gpu& gpu, uint64_t thread, VirtualDevice& device)
+      : gpu_(gpu), thread_(thread), device_(device), own_(base::ExchangeInterrupt({})) {
+    base::ExchangeInterrupt(
+        own_.asked == nullptr || thread == kNoThread ? own_ : base::Interrupt{&Ask, this});
+  }
+  ~HoldsWhileItWaits() { base::ExchangeInterrupt(own_); }
+  HoldsWhileItWaits(const HoldsWhileItWaits&) = delete;
+  HoldsWhileItWaits& operator=(const HoldsWhileItWaits&) = delete;
+
+  // Whether it counts as one still.
+  bool entered() const { return entered_; }
+
+ private:
+  static int Ask(void* context) try {
+    auto& self = *static_cast<HoldsWhileItWaits*>(context);
+    self.gpu_.LeaveLease(self.thread_);
+    self.entered_ = false;
+    const int ends = self.own_.asked(self.own_.context);
+    // What was taken there may be held still; then there is nothing to wait for.
+    self.entered_ = self.gpu_.EnterLease(self.thread_, &self.device_) == nullptr;
+    return self.entered_ ? ends : 1;
+  } catch (const std::bad_alloc&) {
+    return 1;
+  }
+
+  Gpu& gpu_;
+  const uint64_t thread_;
+  VirtualDevice& device_;
+  const base::Interrupt own_;
+  bool entered_ = true;
+};
 
 }  // namespace
 
@@ -55,10 +94,11 @@ absl::StatusOr<std::shared_ptr<Lease>> Lease::Acquire(std::shared_ptr<VirtualDev
     asked.streams.push_back(stream->stream_gate());
   }
   const ContextScope current(owner.site());
+  const HoldsWhileItWaits waits(gpu, lease->thread_, owner);
   absl::StatusOr<uint64_t> id =
       current.ok() ? owner.gate().AcquireLease(asked) : absl::StatusOr<uint64_t>(current.status());
   if (!id.ok()) {
-    if (lease->thread_ != kNoThread) gpu.LeaveLease(lease->thread_);
+    if (lease->thread_ != kNoThread && waits.entered()) gpu.LeaveLease(lease->thread_);
     const bool late = id.status().code() == absl::StatusCode::kDeadlineExceeded;
     if (!late) return id.status();
     if (owner.suspended()) return owner.SuspendedTooLong();

@@ -2,6 +2,7 @@
 #include "device/memory/allocator.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/interrupt.h"
 #include "base/status_macros.h"
 #include "device/abi/last_error.h"
 #include "spec/text.h"
@@ -135,12 +136,14 @@ absl::StatusOr<driver::DevicePtr> Allocator::Allocate(const Request& asked) cons
       const int answer = possible && calls < kMostReclaims
                              ? options_.reclaim(options_.reclaim_context, asked.bytes, free_bytes)
                              : 0;
-      if (answer == GPUSHARE_RECLAIM_STOP) return pointer;
-      if (answer != 0) continue;
+      if (answer <= GPUSHARE_RECLAIM_STOP) return pointer;
+      if (answer > 0) continue;
       if (!waits || !possible) return pointer;
       break;
     }
   }
+  base::InterruptWatch interrupt(device_->gpu().clock().Now());
+  request.interrupt = &interrupt;
   request.wait = waits;
   return AllocateOnce(request, asked.order);
 }

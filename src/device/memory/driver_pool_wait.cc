@@ -35,7 +35,7 @@ absl::StatusOr<driver::DevicePtr> DriverPool::Wait(const VirtualDevice::Request&
     // Keeps the place in the quota's line. What is unused goes to whoever is first there; what lies in a
     // part of the pool that cannot go back, to the first here.
     const auto look = [&] {
-      if (request.CalledOff()) account.CallAway(ticket, gpu_.clock());
+      if (request.AskCalledOff(gpu_.clock().Now())) account.CallAway(ticket, gpu_.clock());
       bool first;
       {
         const base::MutexLock lock(&mutex_);

@@ -240,7 +240,9 @@ absl::StatusOr<driver::DevicePtr> VirtualDevice::Take(const Request& request) {
   const auto ticket = std::make_shared<quota::Ticket>();
   asked.place = ticket.get();
   const auto look = [&] {
-    if (request.CalledOff()) static_cast<void>(account_->CallAway(ticket, gpu_->clock()));
+    if (request.AskCalledOff(gpu_->clock().Now())) {
+      static_cast<void>(account_->CallAway(ticket, gpu_->clock()));
+    }
     if (const std::shared_ptr<DriverPool> pool = driver_pool()) pool->Trim(UINT64_MAX);
     static_cast<void>(MakeRoom(bytes, &asked));
     account_->Poll();

@@ -146,7 +146,7 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::TakeFromIdle(const Want& want,
     absl::StatusOr<driver::DevicePtr> base = TakeIfRoom(want, request.wait);
     const Time now = gpu_.clock().Now();
     if (!absl::IsResourceExhausted(base.status()) || !request.wait || now >= request.deadline ||
-        request.CalledOff()) {
+        request.AskCalledOff(now)) {
       return base;
     }
     {

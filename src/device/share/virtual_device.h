@@ -18,6 +18,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/interrupt.h"
 #include "base/sync.h"
 #include "device/gpu/context_door.h"
 #include "device/gpu/gpu.h"
@@ -99,8 +100,14 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
     // How often those who wait have been called off, and what it said when this request came.
     const std::atomic<uint64_t>* calls_off = nullptr;
     uint64_t calls_off_before = 0;
+    base::InterruptWatch* interrupt = nullptr;  // of the calling thread
     bool CalledOff() const {
-      return wait && calls_off != nullptr && calls_off->load() != calls_off_before;
+      return wait && ((calls_off != nullptr && calls_off->load() != calls_off_before) ||
+                      (interrupt != nullptr && interrupt->ended()));
+    }
+    // The same, and asks the calling thread: with no lock held.
+    bool AskCalledOff(Time now) const {
+      return wait && ((interrupt != nullptr && interrupt->Ask(now)) || CalledOff());
     }
   };
   absl::StatusOr<driver::DevicePtr> Allocate(const Request& request);

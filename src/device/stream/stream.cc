@@ -220,6 +220,9 @@ absl::Status Stream::Refused(gate::Verdict verdict) const {
   if (verdict == gate::Verdict::kEnded) {
     return absl::CancelledError(absl::StrCat("tenant ", tenant, ": ", gate::kEvicted));
   }
+  if (verdict == gate::Verdict::kInterrupted) {
+    return absl::CancelledError(absl::StrCat("tenant ", tenant, ": ", gate::kInterruptedText));
+  }
   return absl::CancelledError(
       absl::StrCat("tenant ", tenant, ": its virtual device went away while this call waited"));
 }

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gpushare/interrupt.h"
+
+#include <optional>
+#include <string>
+
+#include "gpushare/gang.h"
+#include "tests/unit/device/device_test.h"
+
+namespace gpushare {
+namespace {
+
+using ::testing::HasSubstr;
+
+// On the virtual clock: the thread is asked each 50 ms, and says so the third time.
+class InterruptTest : public StreamTest {
+ protected:
+  template <typename Call>
+  void EndsAtTheThird(const Call& call) {
+    int asked = 0;
+    const absl::Duration begin = runtime_->Now();
+    const InterruptScope scope([&] { return ++asked == 3; });
+    const absl::Status status = call();
+    EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
+    EXPECT_EQ(asked, 3);
+    EXPECT_NEAR(absl::ToDoubleMilliseconds(runtime_->Now() - begin), 150, 5);
+  }
+};
+
+TEST_F(InterruptTest, EndsWaitsForATurn) {
+  const VirtualDevice device = MakeDevice("a", "");
+  const Stream stream = Must(Stream::Create(device));
+  ASSERT_OK(device.Suspend());
+  EndsAtTheThird([&] { return Spin(stream, absl::Microseconds(100)); });
+  EndsAtTheThird([&] { return Lease::Acquire(device).status(); });
+  EndsAtTheThird([&] { return Lease::Acquire(device, {.exclusive = true}).status(); });
+  const GangMember member{&device, {}};
+  EndsAtTheThird([&] { return Gang::Acquire({member}).status(); });
+  // Nothing of them is left in line.
+  ASSERT_OK(device.Resume());
+  EXPECT_OK(Spin(stream, absl::Microseconds(100)));
+  EXPECT_OK(stream.Synchronize());
+  EXPECT_OK(Lease::Acquire(device).status());
+  EXPECT_EQ(Must(device.stats()).compute.launches, 1u);  // none of those before
+}
+
+TEST_F(InterruptTest, EndsWaitsForMemoryOfEveryStrategy) {
+  for (const AllocationStrategy strategy : {AllocationStrategy::kDirect, AllocationStrategy::kPool,
+                                            AllocationStrategy::kSuballocating}) {
+    const VirtualDevice device = MakeDevice("a", "memory=128MiB");
+    const Allocator allocator =
+        Must(Allocator::Create(device, {.strategy = strategy,
+                                        .over_quota = OverQuota::kWait,
+                                        .timeout = absl::InfiniteDuration()}));
+    Allocation held = Must(allocator.Allocate(MiB(96)));
+    EndsAtTheThird([&] { return allocator.Allocate(MiB(64)).status(); });
+    EXPECT_EQ(Must(device.stats()).memory.denied, 0u);
+    // A later one waits, and is served.
+    Thread later = Must(
+        runtime_->StartThread("later", [&] { EXPECT_OK(allocator.Allocate(MiB(64)).status()); }));
+    runtime_->SleepFor(absl::Milliseconds(100));
+    EXPECT_OK(held.Free());
+    later.Join();
+  }
+}
+
+TEST_F(InterruptTest, LeavesAWaitInItsPlaceAndCountsItOnce) {
+  const VirtualDevice device = MakeDevice("a", "memory=100MiB");
+  const Allocator allocator = Must(Allocator::Create(
+      device, {.over_quota = OverQuota::kWait, .timeout = absl::InfiniteDuration()}));
+  Allocation held = Must(allocator.Allocate(MiB(90)));
+  std::string served;
+  Thread first = Must(runtime_->StartThread("first", [&] {
+    const InterruptScope scope([] { return false; });
+    const Allocation large = Must(allocator.Allocate(MiB(60)));
+    served += "large ";
+  }));
+  runtime_->SleepFor(absl::Milliseconds(175));
+  Thread second = Must(runtime_->StartThread("second", [&] {
+    const Allocation small = Must(allocator.Allocate(MiB(50)));
+    served += "small ";
+  }));
+  runtime_->SleepFor(absl::Milliseconds(175));
+  EXPECT_OK(held.Free());
+  first.Join();
+  second.Join();
+  EXPECT_EQ(served, "large small ");
+  ASSERT_OK(device.Suspend());
+  Thread holds = Must(runtime_->StartThread("holds", [&] {
+    const InterruptScope scope([] { return false; });
+    EXPECT_OK(Lease::Acquire(device).status());
+  }));
+  runtime_->SleepFor(absl::Seconds(1));
+  ASSERT_OK(device.Resume());
+  holds.Join();
+  const VirtualDeviceStats stats = Must(device.stats());
+  EXPECT_EQ(stats.waits, 1u);
+  EXPECT_NEAR(absl::ToDoubleSeconds(stats.throttled), 1, 0.01);
+}
+
+TEST_F(InterruptTest, IsNotAskedAboutItsOwnWaitsAndNests) {
+  const VirtualDevice device = MakeDevice("a", "");
+  ASSERT_OK(device.Suspend());
+  int outer = 0, inner = 0;
+  const InterruptScope scope([&] {
+    ++outer;
+    // Waits 200 ms, for which nobody asks.
+    EXPECT_EQ(Lease::Acquire(device, {.timeout = absl::Milliseconds(200)}).status().code(),
+              absl::StatusCode::kDeadlineExceeded);
+    return true;
+  });
+  EXPECT_EQ(Lease::Acquire(device).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(outer, 1);
+  {
+    const InterruptScope nested([&] { return ++inner == 2; });
+    const absl::Status status = Lease::Acquire(device).status();
+    EXPECT_THAT(std::string(status.message()), HasSubstr("as the calling thread asked for"));
+  }
+  EXPECT_EQ(inner, 2);
+  EXPECT_EQ(outer, 1);
+  EXPECT_EQ(Lease::Acquire(device).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(outer, 2);
+}
+
+TEST_F(InterruptTest, ItsStructIsChecked) {
+  EXPECT_EQ(gpushare_thread_exchange_interrupt(nullptr), GPUSHARE_INVALID_ARGUMENT);
+  gpushare_interrupt interrupt = {};
+  EXPECT_EQ(gpushare_thread_exchange_interrupt(&interrupt), GPUSHARE_INVALID_ARGUMENT);
+  interrupt.struct_size = sizeof(interrupt);
+  interrupt.interrupted = [](void*) { return 1; };
+  interrupt.context = &interrupt;
+  EXPECT_EQ(gpushare_thread_exchange_interrupt(&interrupt), GPUSHARE_OK);
+  EXPECT_EQ(interrupt.interrupted, nullptr);
+  EXPECT_EQ(interrupt.context, nullptr);
+  EXPECT_EQ(interrupt.struct_size, sizeof(interrupt));
+  EXPECT_EQ(gpushare_thread_exchange_interrupt(&interrupt), GPUSHARE_OK);
+  EXPECT_NE(interrupt.interrupted, nullptr);
+  EXPECT_EQ(interrupt.context, &interrupt);
+}
+
+// One that is taken where the thread is asked, and kept: what waited has its answer, and the thread holds that one.
+TEST_F(InterruptTest, ALeaseThatIsTakenMeanwhileIsTheThreads) {
+  const VirtualDevice a = MakeDevice("a", ""), b = MakeDevice("b", "");
+  ASSERT_OK(a.Suspend());
+  std::optional<Lease> kept;
+  {
+    const InterruptScope scope([&] {
+      kept.emplace(Must(Lease::Acquire(b)));
+      return false;
+    });
+    EXPECT_EQ(Lease::Acquire(a).status().code(), absl::StatusCode::kCancelled);
+  }
+  ASSERT_OK(a.Resume());
+  EXPECT_EQ(Lease::Acquire(a).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_OK(kept->Release().status());
+  EXPECT_OK(Lease::Acquire(a).status());
+}
+
+// A callback that gives up for good ends an allocation that would wait.
+TEST_F(InterruptTest, AReclaimThatGivesUpWaitingToo) {
+  const VirtualDevice device = MakeDevice("a", "memory=64MiB");
+  int answer = 0, calls = 0;
+  struct Context {
+    int* answer;
+    int* calls;
+  } context{&answer, &calls};
+  gpushare_allocator_options options = {};
+  options.struct_size = sizeof(options);
+  options.over_quota = GPUSHARE_OVER_QUOTA_RECLAIM;
+  options.reclaim = [](void* given, uint64_t, uint64_t) {
+    auto& c = *static_cast<Context*>(given);
+    ++*c.calls;
+    return *c.answer;
+  };
+  options.reclaim_context = &context;
+  gpushare_allocator allocator = nullptr;
+  ASSERT_EQ(gpushare_allocator_create(device.handle(), &options, &allocator), GPUSHARE_OK);
+  gpushare_alloc_options how = {};
+  how.struct_size = sizeof(how);
+  how.set = GPUSHARE_ALLOC_TIMEOUT;
+  how.timeout_ns = 100'000'000;
+  gpushare_device_ptr held = 0, pointer = 0;
+  ASSERT_EQ(gpushare_alloc(allocator, 60 << 20, &held), GPUSHARE_OK);
+  const absl::Duration begin = runtime_->Now();
+  EXPECT_EQ(gpushare_alloc_with(allocator, 32 << 20, &how, &pointer), GPUSHARE_DEADLINE_EXCEEDED);
+  EXPECT_GE(runtime_->Now() - begin, absl::Milliseconds(100));
+  answer = -1;
+  const absl::Duration again = runtime_->Now();
+  EXPECT_EQ(gpushare_alloc_with(allocator, 32 << 20, &how, &pointer), GPUSHARE_RESOURCE_EXHAUSTED);
+  EXPECT_LE(runtime_->Now() - again, absl::Milliseconds(1));
+  EXPECT_EQ(calls, 2);
+  EXPECT_EQ(gpushare_free(allocator, held), GPUSHARE_OK);
+  EXPECT_EQ(gpushare_allocator_destroy(allocator), GPUSHARE_OK);
+}
+
+}  // namespace
+}  // namespace gpushare
