@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/env.h"
 
@@ -43,8 +44,8 @@ std::string ProgressLine(int percent, const std::string& what, size_t columns) {
 }
 
 std::string TimeLeft(double fraction, double elapsed_s) {
-  constexpr double kTooLittle = 0.01;
-  if (!(fraction >= kTooLittle) || !(elapsed_s > 0)) return "";
+  constexpr double kTooLittle = 0.01, kTooShortS = 1;
+  if (!(fraction >= kTooLittle) || !(elapsed_s >= kTooShortS)) return "";
   const double left = elapsed_s * std::max(0.0, 1 - fraction) / fraction;
   const auto seconds = static_cast<long>(std::min(left, 1e9) + 0.5);
   const auto text = [](long first, const char* unit, long second, const char* of_second) {
@@ -73,6 +74,24 @@ void ProgressBar::Update(double fraction, const std::string& what) {
   std::fprintf(stream_, "%s%s%s", terminal_ ? "\r\x1b[2K" : "", line.c_str(),
                terminal_ ? "" : "\n");
   std::fflush(stream_);
+}
+
+PartsBar::PartsBar(ProgressBar& bar, double all, std::function<double()> seconds)
+    : bar_(bar), seconds_(std::move(seconds)), all_(all), begun_(seconds_()) {}
+
+void PartsBar::Begin(double weight, const std::string& what) {
+  weight_ = weight;
+  const double fraction = all_ > 0 ? done_ / all_ : 0;
+  const std::string left = TimeLeft(fraction, seconds_() - begun_);
+  bar_.Update(fraction, left + (left.empty() ? "" : ", ") + what);
+}
+
+void PartsBar::End(bool ran) {
+  if (ran) {
+    done_ += weight_;
+  } else {
+    all_ -= weight_;
+  }
 }
 
 void ProgressBar::Clear() {

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdio>
+#include <functional>
 #include <string>
 
 namespace gpushare::cli {
@@ -18,7 +19,7 @@ namespace gpushare::cli {
 // `[####......]  40 %  what` in at most `columns`.
 std::string ProgressLine(int percent, const std::string& what, size_t columns);
 
-// "40 s left", by what the part that is done took: empty while that is too little to tell by.
+// "40 s left", by what the part that is done took: empty while that is too little to tell by, a hundredth or a second.
 std::string TimeLeft(double fraction, double elapsed_s);
 
 class ProgressBar {
@@ -40,6 +41,24 @@ class ProgressBar {
   const bool terminal_;
   int drawn_percent_ = -1;
   std::string drawn_what_;
+};
+
+// The bar of a run of many parts, with the time that is left by those that are done.
+class PartsBar {
+ public:
+  // `all`: the sum of the parts' weights; `seconds`: a clock.
+  PartsBar(ProgressBar& bar, double all, std::function<double()> seconds);
+  // A part begins.
+  void Begin(double weight, const std::string& what);
+  // It is over. `ran` false: there was nothing to be done, which took no time and says nothing of what the others take.
+  void End(bool ran);
+
+ private:
+  ProgressBar& bar_;
+  const std::function<double()> seconds_;
+  double all_;
+  const double begun_;
+  double done_ = 0, weight_ = 0;
 };
 
 }  // namespace gpushare::cli

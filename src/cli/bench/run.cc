@@ -317,19 +317,18 @@ ExitCode RunBench(const BenchOptions& options) {
                         .seed = options.seed,
                         .ground = on_card ? harness::Ground::kGpu : harness::Ground::kSimulated});
   Measurement measurement(*bed, options.seed);
-  double all = 0, done = 0;
+  double all = 0;
   for (const Turn& turn : turns) all += turn.weight;
+  PartsBar parts(bar, all, [begun] { return absl::ToDoubleSeconds(absl::Now() - begun); });
   bool failed = false;
   absl::Status written = absl::OkStatus();
   for (size_t i = 0; i < turns.size() && interrupted == 0 && written.ok(); ++i) {
     const Turn& turn = turns[i];
-    const double fraction = done / std::max(all, 1.0);
-    const std::string left = TimeLeft(fraction, absl::ToDoubleSeconds(absl::Now() - begun));
-    bar.Update(fraction, absl::StrCat(left, left.empty() ? "" : ", ", turn.scenario->name, " ",
-                                      turn.one->name, ", ", turn.method->name));
-    done += turn.weight;
+    parts.Begin(turn.weight,
+                absl::StrCat(turn.scenario->name, " ", turn.one->name, ", ", turn.method->name));
     absl::StatusOr<Result> result = measurement.Take(turn);
     if (!result.ok()) break;
+    parts.End(/*ran=*/result->not_supported.empty());
     failed = failed || !result->error.empty();
     written = file->Put(FormatResult(*result));
     results.runs.push_back(*std::move(result));

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <string>
+#include <vector>
+
 namespace gpushare::cli {
 namespace {
 
@@ -17,6 +21,52 @@ TEST(ProgressBarTest, TheTimeThatIsLeftIsByWhatIsDone) {
   EXPECT_EQ(TimeLeft(0.01, 60), "1 h 39 min left");
   EXPECT_EQ(TimeLeft(0.5, 7200), "2 h left");
   EXPECT_EQ(TimeLeft(1, 50), "0 s left");
+}
+
+// What a person reads, of a run of a hundred parts of 3 s each, ten of which are nothing to be done.
+TEST(ProgressBarTest, TheLinesSayHowMuchTimeIsLeft) {
+  std::FILE* const file = std::tmpfile();
+  ASSERT_NE(file, nullptr);
+  double now = 1000;
+  {
+    ProgressBar bar(file, ProgressBar::Shown::kAlways);
+    PartsBar parts(bar, 100, [&now] { return now; });
+    for (int i = 0; i < 100; ++i) {
+      parts.Begin(1, "part " + std::to_string(i));
+      const bool ran = i >= 10;  // those first: they are over at once, and a hundredth each
+      now += ran ? 3 : 0.02;
+      parts.End(ran);
+    }
+    parts.Begin(0, "all");
+  }
+  std::rewind(file);
+  std::vector<std::string> lines;
+  char line[256];
+  while (std::fgets(line, sizeof(line), file) != nullptr) lines.emplace_back(line);
+  std::fclose(file);
+  // A line for every tenth, on what is no terminal.
+  ASSERT_EQ(lines.size(), 11u);
+  const std::string said[] = {"  0 %  part 0\n",
+                              " 10 %  4 min left, part 19\n",
+                              " 20 %  4 min left, part 28\n",
+                              " 30 %  3 min left, part 37\n",
+                              " 40 %  3 min left, part 46\n",
+                              " 50 %  2 min left, part 55\n",
+                              " 60 %  2 min left, part 64\n",
+                              " 70 %  80 s left, part 73\n",
+                              " 80 %  50 s left, part 82\n",
+                              " 90 %  30 s left, part 91\n",
+                              "100 %  0 s left, all\n"};
+  for (size_t i = 0; i < lines.size(); ++i) {
+    EXPECT_EQ(lines[i].substr(lines[i].find(']') + 2), said[i]);
+  }
+}
+
+// The first that is said of a long run is not that it is over soon.
+TEST(ProgressBarTest, ShortPartsDoNotTellTheTime) {
+  EXPECT_EQ(TimeLeft(0.05, 0.05), "");
+  EXPECT_EQ(TimeLeft(0.5, 0.9), "");
+  EXPECT_EQ(TimeLeft(0.05, 1), "19 s left");
 }
 
 TEST(ProgressBarTest, TheLineFitsTheTerminal) {
