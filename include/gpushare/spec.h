@@ -25,6 +25,9 @@
 //   burst             0s to 10s: device time that a tenant back from      20ms
 //                     idle may be ahead by: 500us, 20ms, 1s
 //   priority          high, normal, low                                   the tenant's, else normal
+//   delay             0% to 20%: of priority high; by so much of what its    3%
+//                     work takes alone may kernels of lower ones that run
+//                     beside it make it later; 0%: none is let in beside it
 //   h2d, d2h          1KB/s to 10TB/s: 4GB/s, 512MiB/s; none              no limit
 //   isolation         shared, context, green, process                     shared
 //                     green needs compute or guarantee, rounded up to the driver's steps of SMs,
@@ -88,6 +91,7 @@ struct VirtualDeviceSpec {
   std::optional<Share> cap = std::nullopt;
   std::optional<absl::Duration> burst = std::nullopt;
   std::optional<Priority> priority = std::nullopt;
+  std::optional<Share> delay = std::nullopt;
   // BytesPerSecond(0): no limit, also where there was one.
   std::optional<Bandwidth> h2d = std::nullopt;
   std::optional<Bandwidth> d2h = std::nullopt;
@@ -131,6 +135,7 @@ inline gpushare_spec ToC(const VirtualDeviceSpec& s) {
   if (s.cap) c.set |= GPUSHARE_SPEC_CAP, c.cap = s.cap->fraction();
   if (s.burst) c.set |= GPUSHARE_SPEC_BURST, c.burst_ns = absl::ToInt64Nanoseconds(*s.burst);
   if (s.priority) c.set |= GPUSHARE_SPEC_PRIORITY, c.priority = static_cast<int32_t>(*s.priority);
+  if (s.delay) c.set |= GPUSHARE_SPEC_DELAY, c.delay = s.delay->fraction();
   if (s.h2d) c.set |= GPUSHARE_SPEC_H2D, c.h2d = s.h2d->bytes_per_second();
   if (s.d2h) c.set |= GPUSHARE_SPEC_D2H, c.d2h = s.d2h->bytes_per_second();
   if (s.isolation)
@@ -164,6 +169,7 @@ inline VirtualDeviceSpec FromC(const gpushare_spec& c) {
   if (c.set & GPUSHARE_SPEC_CAP) s.cap = Share::Fraction(c.cap);
   if (c.set & GPUSHARE_SPEC_BURST) s.burst = absl::Nanoseconds(c.burst_ns);
   if (c.set & GPUSHARE_SPEC_PRIORITY) s.priority = static_cast<Priority>(c.priority);
+  if (c.set & GPUSHARE_SPEC_DELAY) s.delay = Share::Fraction(c.delay);
   if (c.set & GPUSHARE_SPEC_H2D) s.h2d = Bandwidth(c.h2d);
   if (c.set & GPUSHARE_SPEC_D2H) s.d2h = Bandwidth(c.d2h);
   if (c.set & GPUSHARE_SPEC_ISOLATION) s.isolation = static_cast<Isolation>(c.isolation);

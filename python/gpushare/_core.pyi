@@ -51,6 +51,7 @@ class _Fields(TypedDict, total=False):
     cap: _Share | None
     burst: _Duration | None
     priority: _Priority | None
+    delay: _Share | None
     h2d: _Size | None
     d2h: _Size | None
     isolation: str | None
@@ -112,6 +113,8 @@ class VirtualDeviceSpec:
     def burst(self) -> float | None: ...
     @property
     def priority(self) -> _Priority | None: ...
+    @property
+    def delay(self) -> float | None: ...
     @property
     def h2d(self) -> int | None: ...
     @property

@@ -129,6 +129,13 @@ const std::map<std::string, Key>& Keys() {
        {GPUSHARE_SPEC_PRIORITY,
         [](gpushare_spec&, py::handle v) { ThrowType("priority", v, "'high', 'normal' or 'low'"); },
         GPUSHARE_COPY(priority)}},
+      {"delay",
+       {GPUSHARE_SPEC_DELAY,
+        [](gpushare_spec& s, py::handle v) {
+          s.delay = ShareFrom(v, "delay");
+          s.set |= GPUSHARE_SPEC_DELAY;
+        },
+        GPUSHARE_COPY(delay)}},
       {"h2d",
        {GPUSHARE_SPEC_H2D,
         [](gpushare_spec& s, py::handle v) {
@@ -214,6 +221,7 @@ py::object Get(const gpushare_spec& s, const std::string& name) {
   if (name == "cap") return py::float_(s.cap);
   if (name == "burst") return py::float_(static_cast<double>(s.burst_ns) / 1e9);
   if (name == "priority") return py::str(PriorityName(s.priority));
+  if (name == "delay") return py::float_(s.delay);
   if (name == "h2d") return py::int_(s.h2d);
   if (name == "d2h") return py::int_(s.d2h);
   if (name == "policy") return py::str(s.policy);
@@ -303,6 +311,9 @@ void BindSpec(py::module_& m) {
       "    weight: part of what is not guaranteed, (0, 1e6].\n"
       "    burst: seconds, or text: \"20ms\".\n"
       "    priority: \"high\", \"normal\" or \"low\".\n"
+      "    delay: of priority high, by what part of its time kernels of lower ones beside it may "
+      "make it later: 0.03, "
+      "\"3%\", to 0.2.\n"
       "    h2d, d2h: bytes a second (int), or text: \"4GB/s\".\n"
       "    isolation: \"shared\", \"context\", \"green\" or \"process\". oversubscription: "
       "\"off\". policy: one "

@@ -78,12 +78,18 @@ Admission Gate::AdmitSlow(StreamGate& stream, const Work& work, bool calibrates,
   const meter::CostModel::Prediction cost =
       tenant.costs->Predict(work.key, context, work.footprint, work.like, work.parts);
   const bool exclusive = engine.WantsDevice(stream, work, cost, calibrates);
+  const bool sure = work.kind == Work::Kind::kKernel && cost.known && cost.settled && !exclusive &&
+                    work.footprint > 0 && tenant.costs->IsSure(cost.entry, meter::Replay::kVaries);
   const GrantRequest request = {.charge = tenant.page.ChargeNs(static_cast<uint64_t>(cost.cost_ns)),
                                 .own_grant = !cost.known || exclusive,
                                 .exclusive = exclusive,
                                 .cost_known = cost.known,
                                 .deadline = deadline,
-                                .longest_hold = work.longest_hold};
+                                .longest_hold = work.longest_hold,
+                                .stream = sure ? &stream : nullptr,
+                                .length_ns = cost.cost_ns,
+                                .footprint = work.footprint,
+                                .began = engine.clock.Now()};
 
   // What the spent grant launched gets its marker here, where the host stops anyway.
   engine.CloseOpen(tenant, nullptr);

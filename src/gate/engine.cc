@@ -74,6 +74,7 @@ absl::StatusOr<Gate*> Engine::AddTenant(std::string name, const TenantOptions& o
   impl_->open_tenants.reserve(most);
   impl_->taken_from.reserve(most);
   tenant->id = impl_->arbiter.Add(options.limits, now);
+  impl_->SetDelay(*tenant);
   if (tenant->id >= impl_->tenants.size()) impl_->tenants.resize(tenant->id + 1);
   impl_->tenants[tenant->id] = std::move(tenant);
   impl_->registered.fetch_add(1, std::memory_order_relaxed);
@@ -356,6 +357,7 @@ void Gate::Update(const TenantOptions& options) {
     tenant.copies[d].bytes_per_s = rates[d];
     tenant.limits_copies[d].store(rates[d] > 0, std::memory_order_relaxed);
   }
+  engine.SetDelay(tenant);
   engine.arbiter.Update(tenant.id, options.limits, now);
   engine.RunArbiter(now, nullptr);
   // Waiters of every kind look again: they may wait by a rate that no longer holds.

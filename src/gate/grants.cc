@@ -8,6 +8,7 @@
 
 #include "base/interrupt.h"
 #include "base/process_barrier.h"
+#include "gate/beside.h"
 #include "gate/state.h"
 
 namespace gpushare::gate {
@@ -108,6 +109,8 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now, Time until) {
     left -= charge;
     const bool passed = tenant.passing && record.launch == tenant.passed_launch;
     if (passed) tenant.passing = false;
+    const bool beside = tenant.beside && record.launch == tenant.beside_launch;
+    if (beside) tenant.beside = false;
     if (record.refused) {
       arbiter.Return(tenant.id, tenant.phase, Nanos(charge), now);
       tenant.given_ns -= charge;
@@ -133,6 +136,8 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now, Time until) {
     const bool guess = record.unknown ||
                        tenant.costs->spread(record.entry) > meter::Replay::kVaries ||
                        tenant.options.limits.cap < 1;
+    const bool sure = !record.graph && !record.unknown && footprint > 0 &&
+                      tenant.costs->IsSure(record.entry, meter::Replay::kVaries);
     const float* lengths = nullptr;  // of its parts, where they are known
     if (record.graph && parts > 1) [[unlikely]] {
       const auto known = tenant.graph_parts.find(tenant.costs->base(record.entry));
@@ -145,7 +150,7 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now, Time until) {
             lengths != nullptr ? cost * lengths[part] : cost / static_cast<float>(commands);
         replay.Append(stream.replay,
                       {record.entry, length, footprint, opaque, footprint <= 0, guess, commands,
-                       record.graph ? 0 : stream.lane.Level()},
+                       sure, beside, record.graph ? 0 : stream.lane.Level()},
                       DeviceTime(first + pace * static_cast<int64_t>(i)));
       }
     } catch (const std::bad_alloc&) {
@@ -239,13 +244,15 @@ void Engine::Impl::RunArbiter(Time now, const TenantState* self) {
   grants.clear();
   next_run = kNever;
   if (MayHandOut(now)) {
-    next_run = arbiter.Run(now, grants);
+    LooksAhead ahead(*this);
+    next_run = arbiter.Run(now, grants, ahead.Prepare(now) ? &ahead : nullptr);
     LookBy(next_run);
   }
   for (const sched::Grant& grant : grants) {
     TenantState& tenant = *tenants[grant.tenant];
     GiveCredit(tenant, grant.amount, grant.phase, now);
     tenant.grant_stands = grant.stands;
+    tenant.grant_beside = grant.beside;
     if (&tenant != self || tenant.waiting.size() > 1) {
       Wake(tenant);
     } else {
@@ -305,6 +312,7 @@ class Engine::Impl::LineGuard {
       tenant_.ring->Put({launch_, 0, LaunchRecord::kNoEntry, false, false});
       tenant_.given_ns -= static_cast<int64_t>(request_.charge);
       tenant_.passing = tenant_.passing && tenant_.passed_launch != launch_;
+      tenant_.beside = tenant_.beside && tenant_.beside_launch != launch_;
       engine_.arbiter.Return(tenant_.id, tenant_.phase,
                              Nanos(static_cast<int64_t>(request_.charge)), now);
       engine_.UnknownDone(tenant_, request_.cost_known ? 0 : 1);
@@ -377,6 +385,10 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
         if (for_others) {
           tenant.passed_launch = launch;
           tenant.passing = true;
+        }
+        if (std::exchange(tenant.grant_beside, false)) {
+          tenant.beside_launch = launch;
+          tenant.beside = true;
         }
         next = Next::kLeave;
         if (wait_began != kNever) {

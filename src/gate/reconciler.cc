@@ -86,6 +86,19 @@ bool Engine::Impl::FoundIdle(const Marker& marker, Nanos ended) const {
   return ended <= marker.recorded.time_since_epoch() - offset + kLateMarker;
 }
 
+// Of work of the high band: what it has earned others, and what those that were let in beside it have cost it. Whether these
+// may have stretched it.
+bool Engine::Impl::WasBeside(TenantState& tenant, const meter::Replay::Batch& batch, Nanos took) {
+  if (tenant.delay_budget.part() <= 0) return false;
+  Nanos late{0};
+  if (batch.beside_ns > 0) {
+    late = took - Nanos(static_cast<int64_t>(batch.predicted_ns));
+    late = std::min(late, Nanos(static_cast<int64_t>(batch.beside_ns)));
+  }
+  tenant.delay_budget.Ran(Nanos(static_cast<int64_t>(batch.used_ns)), late);
+  return batch.beside_ns > 0 && batch.ratio > 1;
+}
+
 void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   StreamGate& stream = *marker.stream;
   TenantState& tenant = *stream.tenant;
@@ -136,7 +149,9 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   submit_offset = std::min(submit_offset, now.time_since_epoch() - stamp);
   if (marker.commands == 0) return;
 
-  if (batch.learnable && !marker.lease) {
+  // What ran beside it may have made it seem longer than it is: nobody is to make room for himself so.
+  const bool stretched = WasBeside(tenant, batch, ended - began_after);
+  if (batch.learnable && !marker.lease && !stretched) {
     bool changed = false;
     for (size_t i = 0; i < batch.commands.size();) {
       const meter::Replay::Command& command = batch.commands[i];

@@ -25,6 +25,7 @@
 #include "meter/markers.h"
 #include "meter/replay.h"
 #include "sched/arbiter.h"
+#include "sched/delay_budget.h"
 
 namespace gpushare::gate {
 
@@ -148,6 +149,10 @@ struct GrantRequest {
   bool lease = false;
   Time deadline = kNever;
   Nanos longest_hold = kNoBound;
+  // Of a kernel whose cost is sure: where it goes, how long and how wide it is. Null: of anything else.
+  const StreamGate* stream = nullptr;
+  float length_ns = 0, footprint = 0;
+  Time began{};  // to wait
 };
 
 struct GraphLengths {
@@ -186,8 +191,12 @@ struct TenantState {
   // Requests that wait, first come first served: only the first asks the arbiter. With two that replaced
   // each other's requests and grants, neither would get anywhere.
   std::deque<const GrantRequest*> waiting;
-  int unknown_in_flight = 0;  // commands of guessed cost, admitted and not measured yet
-  bool grant_stands = false;  // although its band is closed, or somebody waits for the device
+  int unknown_in_flight = 0;        // commands of guessed cost, admitted and not measured yet
+  bool grant_beside = false;        // for one command, beside those of a higher band
+  uint32_t beside_launch = 0;       // the number of the last such
+  bool beside = false;              // it is not in the books yet
+  sched::DelayBudget delay_budget;  // of one of the high band
+  bool grant_stands = false;        // although its band is closed, or somebody waits for the device
   bool suspended = false, removed = false;
   absl::Status health;  // of its own context
   // Work of it that passed because somebody might be waiting for it: when the last did, or was measured; how long it
@@ -333,6 +342,17 @@ struct Engine::Impl {
   // Runs the arbiter and hands out what it grants. The calling thread is one of `self`'s waiters, or
   // `self` is null.
   void RunArbiter(Time now, const TenantState* self) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  class LooksAhead;  // beside.h
+  struct Look {
+    sched::TenantId tenant = 0;
+    Time began{};
+    Nanos seen{0};
+    Time again{};
+  };
+  Look last_look ABSL_GUARDED_BY(mu);
+  // Some tenant of the high band lets others delay it.
+  bool looks_ahead ABSL_GUARDED_BY(mu) = false;
+  void SetDelay(TenantState& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Tells the supply where the books stand. Whether more may be handed out.
   bool MayHandOut(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // What the supply has said last: what is handed out is counted, nothing comes any more.
@@ -475,6 +495,8 @@ struct Engine::Impl {
   int LevelOf(const TenantState& tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   bool FoundIdle(const Marker& marker, Nanos ended) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void Settle(const Marker& marker, Nanos stamp, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  bool WasBeside(TenantState& tenant, const meter::Replay::Batch& batch, Nanos took)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Tells the arbiter when all that is before the stall of a stream is done.
   void HoldUp(StreamGate& stream, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // Has the watchdog told of leases that are held past the limit. When to look again.

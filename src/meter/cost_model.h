@@ -129,6 +129,12 @@ class CostModel {
   float spread(uint32_t entry) const {
     return entries_[base(entry)].spread.load(std::memory_order_relaxed);
   }
+  // Measured where it stands, and often enough that it is not to differ by more than `most` of its cost.
+  bool IsSure(uint32_t entry, double most) const {
+    const Entry& own = entries_[entry];
+    return entry != kCatchAll && own.cost_ns.load(std::memory_order_relaxed) > 0 &&
+           static_cast<double>(own.spread.load(std::memory_order_relaxed)) <= most;
+  }
   // 0: it is not known, or there are too many.
   uint32_t parts(uint32_t entry) const {
     return entries_[entry].parts.load(std::memory_order_relaxed);

@@ -55,6 +55,7 @@ void Replay::Finish(Stream& stream, StreamId id) {
 }
 
 void Replay::RemoveStream(StreamId id) {
+  for (const Item& item : streams_[id].items) besides_ -= item.command.beside ? 1 : 0;
   Finish(streams_[id], id);
   if (streams_[id].live) free_streams_.push_back(id);
   streams_[id] = Stream{};
@@ -66,6 +67,7 @@ void Replay::Append(StreamId id, const Command& command, Nanos not_before) {
   stream.alone_ns.reset();
   const bool first = stream.items.empty();
   stream.items.push_back({command, static_cast<double>(not_before.count()), false, false, false});
+  besides_ += command.beside ? 1 : 0;
   const int priority = stream.priority - command.level;
   several_priorities_ |= first_priority_.value_or(priority) != priority;
   first_priority_ = first_priority_.value_or(priority);
@@ -336,8 +338,25 @@ void Replay::AccumulateBesideOpaque(double dt, double weight) {
   }
 }
 
+// Whoever has something to run has that beside it, from its begin to its marker: what is late is taken to have waited for those
+// of a greater priority, but may have held SMs all the while.
+void Replay::AccumulateBeside(double dt) {
+  if (besides_ == 0) return;
+  for (const StreamId by : live_) {
+    const Stream& let_in = streams_[by];
+    if (!let_in.started || !let_in.items.front().command.beside) continue;
+    for (const StreamId id : live_) {
+      Stream& s = streams_[id];
+      if (s.tenant == let_in.tenant || s.items.empty() || s.items.front().boundary) continue;
+      s.beside_ns += dt;
+    }
+    return;
+  }
+}
+
 void Replay::Accumulate(double dt) {
   if (dt <= 0) return;
+  AccumulateBeside(dt);
   const bool memory = AccumulateMemory(dt);
   if (const double weight = OpaqueWeight(); weight > 0) {
     AccumulateBesideOpaque(dt, weight);
@@ -477,6 +496,7 @@ void Replay::PopCommand(Stream& stream) {
   if (stream.done.empty()) {
     stream.launched = std::max(stream.ready, stream.items.front().not_before);
   }
+  besides_ -= stream.items.front().command.beside ? 1 : 0;
   if (!stream.items.front().abandoned) stream.done.push_back(stream.items.front().command);
   stream.items.pop_front();
   stream.started = false;
@@ -697,6 +717,7 @@ Replay::Batch Replay::Complete(StreamId id, Nanos at, Nanos after, End end) {
     stream.unclaimed = unclaimed_ns_;
   }
   batch.alone = !batch.guessed && stream.shared_ns <= kAlone * stream.resident_ns;
+  batch.beside_ns = std::exchange(stream.beside_ns, 0);
   batch.commands.swap(stream.done);
   stream.patience_ns = std::min(stream.patience_ns + kPatience * batch.used_ns, kMostPatienceNs);
   stream.alone_ns.reset();

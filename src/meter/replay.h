@@ -26,7 +26,9 @@
 #include <optional>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "base/time.h"
+#include "meter/outlook.h"
 
 namespace gpushare::meter {
 
@@ -51,7 +53,10 @@ class Replay {
     bool guess =
         false;  // its cost was never measured, varies by more than kVaries, or its tenant has a cap: what is late is its own
     uint32_t parts = 1;  // so many such commands in a row are one of the caller's
-    int level = 0;       // it goes before others by so many more priorities than its stream does
+    bool sure =
+        false;  // one kernel whose cost is known where it stands, and varies by no more than that
+    bool beside = false;  // it was let in beside work of a higher band
+    int level = 0;        // it goes before others by so many more priorities than its stream does
   };
 
   StreamId AddStream(uint32_t tenant, int priority);  // CUDA's: a lesser one goes first
@@ -80,7 +85,9 @@ class Replay {
     double ratio = 1;         // alone duration observed ÷ predicted
     bool alone = false;       // nobody else was resident for most of it
     bool learnable = false;   // the ratio means something
-    bool guessed = false;     // charged by prediction, since the model saw next to nothing of it
+    double beside_ns =
+        0;  // so long one of another's that was let in beside it had begun and not ended
+    bool guessed = false;  // charged by prediction, since the model saw next to nothing of it
     std::vector<Command> commands;
   };
   enum class End {
@@ -107,6 +114,12 @@ class Replay {
     bool own = false, others = false;
   };
   OpaqueWork FindOpaque(uint32_t tenant) const;
+
+  // What is to come, as far as it is known: of the streams that have anything in flight, and of `own`, which is line 0. Of a
+  // stream the next `most` commands at most; of tenants of which `kept` is true up to the first that is not sure. A marker
+  // takes `marker_ns` of its stream. Null: there is something in flight of which nobody knows what it holds, or too much.
+  std::optional<Outlook> Look(StreamId own, absl::FunctionRef<bool(uint32_t tenant)> kept,
+                              size_t most, double marker_ns) const;
 
   // Unfinished boundaries of a stream.
   int pending(StreamId stream) const { return streams_[stream].boundaries; }
@@ -145,7 +158,7 @@ class Replay {
     double owed_ns =
         0;  // of opaque work: time that turned out to have been its own after its marker
     // The batch in progress.
-    double used_ns = 0, shared_ns = 0, resident_ns = 0;
+    double used_ns = 0, shared_ns = 0, resident_ns = 0, beside_ns = 0;
     double group_ns = 0;            // SM time observed
     double group_predicted_ns = 0;  // SM time predicted of the commands that started
     double pinned_used_ns = 0, pinned_group_ns = 0;  // parts of the above while pinned
@@ -170,6 +183,7 @@ class Replay {
   bool MakesWay(int priority) const;
   void MakeWay(int priority, int wanted);
   bool AccumulateMemory(double dt);
+  void AccumulateBeside(double dt);
   void Accumulate(double dt);
   void AccumulateBesideOpaque(double dt, double weight);
   double OpaqueWeight() const;
@@ -201,6 +215,7 @@ class Replay {
 
   int sm_count_, free_;
   double now_ = 0;
+  int besides_ = 0;  // commands that were let in beside others, in items
   std::optional<int> first_priority_;
   bool several_priorities_ = false;  // not all that was ever appended had that
   double unclaimed_ns_ = 0;          // time that nobody has been charged for

@@ -338,10 +338,10 @@ void Arbiter::Await(Time now) {
   s.awaited_at = s.now;
 }
 
-Time Arbiter::Run(Time now, std::vector<Grant>& grants) {
+Time Arbiter::Run(Time now, std::vector<Grant>& grants, Beside* beside) {
   State& s = *state_;
   s.Observe(now);
-  const Time again = s.Run(grants);
+  const Time again = s.Run(grants, beside);
   GPUSHARE_SCHED_CHECK_BOOKS(s);
   return again;
 }

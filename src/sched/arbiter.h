@@ -37,6 +37,9 @@ struct TenantLimits {
   Nanos cap_depth = Millis(5);  // how much unused cap may be saved up
   Nanos burst = Millis(20);     // device time that a tenant back from idle may be ahead by
   Band band = Band::kNormal;
+  // Of the high band: the part of the device time that it uses by which others' commands beside it may delay it. Not the
+  // arbiter's to keep: see Beside.
+  double delay = 0.03;
 };
 
 using TenantId = uint32_t;
@@ -48,7 +51,9 @@ struct Grant {
   TenantId tenant;
   Nanos amount;
   Phase phase;
-  bool stands = false;  // exclusive, or paid from low_band_floor: not to be taken back when closed
+  bool stands =
+      false;  // exclusive, from low_band_floor, or beside: not to be taken back when closed
+  bool beside = false;  // one command, beside what closes its band: see Beside
 };
 
 struct ArbiterOptions {
@@ -79,6 +84,15 @@ struct ArbiterOptions {
       Seconds(2);  // debt against a weight or credit of a guarantee older than this is forgotten
   Nanos stale = Millis(50);  // what is unsettled so long after its predicted end (a kernel that
                              // never ends, a lost marker) no longer keeps others waiting
+};
+
+// Who says what may run beside the high band's commands in flight: whoever knows what these are going to be.
+class Beside {
+ public:
+  virtual ~Beside() = default;
+  // Whether the command for which `tenant` is blocked may be launched now, alone of its tenant. False: `again` is when to
+  // ask again, if nothing happens before.
+  virtual bool Admits(TenantId tenant, Time now, Time* again) = 0;
 };
 
 class Arbiter {
@@ -146,7 +160,8 @@ class Arbiter {
 
   // Decides until nothing more can be admitted; appends to `grants`. A tenant with a grant is no longer
   // blocked. The result says when to run again if nothing else happens before (kNever: not at all).
-  Time Run(Time now, std::vector<Grant>& grants);
+  // `beside`: who is asked for those that wait in a band that the high one's commands close; null: they wait.
+  Time Run(Time now, std::vector<Grant>& grants, Beside* beside = nullptr);
 
   // Strict closing: true while tenants of `band` must launch nothing, because the high band has commands
   // in flight or had some within high_grace, or because an exclusive request waits for the device to

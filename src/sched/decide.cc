@@ -118,7 +118,7 @@ bool State::PickFrom(BandState& b, TenantId* id, Phase* phase) {
 
 // ------------------------------------------------------------------------------------- the decision
 
-Time State::Run(std::vector<Grant>& grants) {
+Time State::Run(std::vector<Grant>& grants, Beside* beside) {
   const double elapsed = Ns(now - budget_at);
   if (elapsed > 0) {
     if (held) {  // idled although somebody waited
@@ -139,7 +139,7 @@ Time State::Run(std::vector<Grant>& grants) {
   held = false;
   draining = false;
   for (;;) {
-    const Choice choice = Choose();
+    const Choice choice = Choose(beside);
     if (!choice.admit) {
       const Time again = std::min(choice.again, stalled_until);
       return again == kNever ? kNever : std::max(again, now + Nanos(1));
@@ -148,7 +148,7 @@ Time State::Run(std::vector<Grant>& grants) {
   }
 }
 
-State::Choice State::Choose() {
+State::Choice State::Choose(Beside* beside) {
   Choice choice;
   if (!capped.empty()) {
     const TenantState& t = at(capped.top().id);
@@ -180,7 +180,7 @@ State::Choice State::Choose() {
   }
   Time closed_until;
   if (ClosedByHigh(&closed_until, now)) {
-    return ChooseClosed(std::min(choice.again, closed_until));
+    return ChooseClosed(std::min(choice.again, closed_until), beside);
   }
   const bool for_sleepers = HighBusy(&closed_until, now);
 
@@ -198,17 +198,34 @@ State::Choice State::Choose() {
   }
   if (PickFrom(normal, &id, &phase) || PickFrom(low, &id, &phase)) {
     if (for_sleepers && (at(id).exclusive || now - at(id).blocked_since <= options.asleep_after)) {
-      return ChooseClosed(std::min(choice.again, closed_until));
+      return ChooseClosed(std::min(choice.again, closed_until), beside);
     }
     return Judge(id, phase, choice.again);
   }
   return choice;
 }
 
+// Whoever is in turn, if what it asks for may run beside the high band's commands. In the grace behind these nobody knows
+// what comes.
+bool State::ChooseBeside(Beside* beside, Choice* choice) {
+  if (bands[0].outstanding == Nanos(0)) return false;
+  if (!PickFrom(bands[1], &choice->tenant, &choice->phase) &&
+      !PickFrom(bands[2], &choice->tenant, &choice->phase)) {
+    return false;
+  }
+  // Those behind it in the line wait for it here too.
+  if (at(choice->tenant).exclusive) return false;
+  Time again = kNever;
+  choice->admit = choice->beside = beside->Admits(choice->tenant, now, &again);
+  choice->again = std::min(choice->again, again);
+  return choice->admit;
+}
+
 // While a higher band runs, one command of a lower one passes whenever the floor has saved up for it.
-State::Choice State::ChooseClosed(Time again) {
+State::Choice State::ChooseClosed(Time again, Beside* beside) {
   Choice choice;
   choice.again = again;
+  if (beside != nullptr && ChooseBeside(beside, &choice)) return choice;
   if (options.low_band_floor <= 0 || gated_outstanding > Nanos(0)) return choice;
   for (size_t b = 1; b < bands.size(); ++b) {
     if (!PickFrom(bands[b], &choice.tenant, &choice.phase)) continue;
@@ -316,7 +333,7 @@ Grant State::Admit(const Choice& choice) {
   Nanos amount = t.predicted;
   if (!gated(t)) {
     amount = std::max(amount, options.lone_grant);
-  } else if (!t.exclusive && !choice.on_floor) {
+  } else if (!t.exclusive && !choice.on_floor && !choice.beside) {
     const Nanos window = Window(t);
     Nanos more = std::min(alone ? options.lone_grant : t.grant, window);
     if (!alone) {
@@ -344,7 +361,7 @@ Grant State::Admit(const Choice& choice) {
   if (choice.phase == Phase::kWeight) b.virtual_time = std::max(b.virtual_time, t.f);
   // Of a tenant that has it already the longer hold stands.
   if (t.exclusive && std::exchange(exclusive, id) != id) exclusive_until = Time{};
-  const bool stands = t.exclusive || choice.on_floor;
+  const bool stands = t.exclusive || choice.on_floor || choice.beside;
   if (choice.on_floor) b.floor_tokens -= Ns(amount);
   t.on_floor = choice.on_floor;
   Tag(id, choice.phase, Ns(amount));
@@ -363,7 +380,7 @@ Grant State::Admit(const Choice& choice) {
     if (gated(t)) ++gated_commands;
   }
   File(id);
-  return Grant{id, amount, choice.phase, stands};
+  return Grant{id, amount, choice.phase, stands, choice.beside};
 }
 
 }  // namespace gpushare::sched

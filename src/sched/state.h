@@ -133,11 +133,13 @@ struct Arbiter::State {
     Phase phase = Phase::kWeight;
     bool lent = false;      // served out of turn
     bool on_floor = false;  // one command for a closed band
+    bool beside = false;    // the same, beside what closes it
     Time again = kNever;    // when not admitted: when to look again
   };
-  Time Run(std::vector<Grant>& grants);
-  Choice Choose();
-  Choice ChooseClosed(Time again);
+  Time Run(std::vector<Grant>& grants, Beside* beside);
+  Choice Choose(Beside* beside);
+  Choice ChooseClosed(Time again, Beside* beside);
+  bool ChooseBeside(Beside* beside, Choice* choice);
   Choice Judge(TenantId id, Phase phase, Time again);
   bool PickFrom(BandState& b, TenantId* id, Phase* phase);
   Grant Admit(const Choice& choice);

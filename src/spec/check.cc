@@ -22,6 +22,7 @@ constexpr double kLeastShare = 1e-4;  // what the arbiter can hold a tenant to
 constexpr double kLeastWeight = 1e-6, kMostWeight = 1e6;
 constexpr uint64_t kMostMemory = static_cast<uint64_t>(INT64_MAX);
 constexpr uint64_t kLeastBandwidth = 1'000, kMostBandwidth = 10'000'000'000'000;
+constexpr double kMostDelay = 0.2;
 constexpr int64_t kMostBurst = 10'000'000'000;
 
 absl::Status CheckShare(Key key, double share, double least) {
@@ -60,7 +61,7 @@ absl::Status NotYet(Key key, const char* word) {
 }  // namespace
 
 absl::Status CheckFields(const gpushare_spec& s) {
-  constexpr uint32_t kAll = (GPUSHARE_SPEC_MEMORY_CAP_SHARE << 1) - 1;
+  constexpr uint32_t kAll = (GPUSHARE_SPEC_DELAY << 1) - 1;
   if ((s.set & ~kAll) != 0) {
     return absl::InvalidArgumentError("spec: it sets fields that this library does not know");
   }
@@ -80,6 +81,10 @@ absl::Status CheckFields(const gpushare_spec& s) {
   if ((s.set & GPUSHARE_SPEC_BURST) && (s.burst_ns < 0 || s.burst_ns > kMostBurst)) {
     return Bad(Key::kBurst, FormatDuration(Nanos(s.burst_ns)),
                s.burst_ns < 0 ? "it is negative" : "it is too large");
+  }
+  if ((s.set & GPUSHARE_SPEC_DELAY) && !Within(s.delay, 0, kMostDelay)) {
+    return Bad(Key::kDelay, FormatShare(s.delay),
+               s.delay < 0 ? "it is negative" : "it is too large");
   }
   if (s.set & GPUSHARE_SPEC_H2D) GPUSHARE_RETURN_IF_ERROR(CheckBandwidth(Key::kH2d, s.h2d));
   if (s.set & GPUSHARE_SPEC_D2H) GPUSHARE_RETURN_IF_ERROR(CheckBandwidth(Key::kD2h, s.d2h));

@@ -80,6 +80,8 @@ absl::Status SetField(Key key, std::string_view value, gpushare_spec* spec) {
     }
     case Key::kPriority:
       return read(ParseChoice(kPriorities, value), &spec->priority, bit);
+    case Key::kDelay:
+      return read(ParseShare(value), &spec->delay, bit);
     case Key::kH2d:
       return read(ParseLimit(value), &spec->h2d, bit);
     case Key::kD2h:
@@ -165,6 +167,7 @@ std::string FormatSpec(const gpushare_spec& s) {
   add(Key::kCap, GPUSHARE_SPEC_CAP, FormatShare(s.cap));
   add(Key::kBurst, GPUSHARE_SPEC_BURST, FormatDuration(Nanos(s.burst_ns)));
   add(Key::kPriority, GPUSHARE_SPEC_PRIORITY, word(WordOf(kPriorities, s.priority)));
+  add(Key::kDelay, GPUSHARE_SPEC_DELAY, FormatShare(s.delay));
   add(Key::kH2d, GPUSHARE_SPEC_H2D, FormatLimit(s.h2d));
   add(Key::kD2h, GPUSHARE_SPEC_D2H, FormatLimit(s.d2h));
   add(Key::kIsolation, GPUSHARE_SPEC_ISOLATION, word(WordOf(kIsolations, s.isolation)));

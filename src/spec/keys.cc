@@ -20,6 +20,7 @@ constexpr Field kFields[] = {
     {Key::kCap, "cap", GPUSHARE_SPEC_CAP, "0.01% to 100%"},
     {Key::kBurst, "burst", GPUSHARE_SPEC_BURST, "0s to 10s (500us, 20ms)"},
     {Key::kPriority, "priority", GPUSHARE_SPEC_PRIORITY, "high, normal or low"},
+    {Key::kDelay, "delay", GPUSHARE_SPEC_DELAY, "0% to 20%"},
     {Key::kH2d, "h2d", GPUSHARE_SPEC_H2D, "1KB/s to 10TB/s (4GB/s, 512MiB/s) or none"},
     {Key::kD2h, "d2h", GPUSHARE_SPEC_D2H, "1KB/s to 10TB/s (4GB/s, 512MiB/s) or none"},
     {Key::kIsolation, "isolation", GPUSHARE_SPEC_ISOLATION, "shared, context, green or process"},

@@ -25,6 +25,7 @@ enum class Key {
   kCap,
   kBurst,
   kPriority,
+  kDelay,
   kH2d,
   kD2h,
   kIsolation,

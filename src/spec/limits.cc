@@ -75,6 +75,7 @@ absl::StatusOr<sched::TenantLimits> ComputeLimits(const gpushare_spec& s) {
   if (has_guarantee) limits.guarantee = s.guarantee;
   if (has_cap) limits.cap = s.cap;
   if (s.set & GPUSHARE_SPEC_BURST) limits.burst = Nanos(s.burst_ns);
+  if (s.set & GPUSHARE_SPEC_DELAY) limits.delay = s.delay;
   if (limits.guarantee > limits.cap) {
     return absl::InvalidArgumentError(absl::StrCat(
         "spec field 'guarantee': ", FormatShare(limits.guarantee), " is over the cap of ",

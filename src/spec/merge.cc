@@ -52,6 +52,7 @@ gpushare_spec MergeSpec(const gpushare_spec& base, const gpushare_spec& change) 
   if (set & GPUSHARE_SPEC_CAP) merged.cap = change.cap;
   if (set & GPUSHARE_SPEC_BURST) merged.burst_ns = change.burst_ns;
   if (set & GPUSHARE_SPEC_PRIORITY) merged.priority = change.priority;
+  if (set & GPUSHARE_SPEC_DELAY) merged.delay = change.delay;
   if (set & GPUSHARE_SPEC_H2D) merged.h2d = change.h2d;
   if (set & GPUSHARE_SPEC_D2H) merged.d2h = change.d2h;
   if (set & GPUSHARE_SPEC_ISOLATION) merged.isolation = change.isolation;

@@ -382,6 +382,7 @@ typedef enum gpushare_oversubscription {
 #define GPUSHARE_SPEC_POLICY (1u << 12)
 #define GPUSHARE_SPEC_MEMORY_CAP (1u << 13)
 #define GPUSHARE_SPEC_MEMORY_CAP_SHARE (1u << 14)
+#define GPUSHARE_SPEC_DELAY (1u << 15)
 
 /* What a virtual device is to have. Its text form is `memory=8GiB,compute=30%,priority=high`; the
  * keys and ranges stand in gpushare/spec.h. */
@@ -405,6 +406,9 @@ typedef struct gpushare_spec {
    * most one of the two. */
   uint64_t memory_cap;
   double memory_cap_share;
+  /* Of priority high: the part of the time that its work takes alone by which kernels of lower ones, let in beside it,
+   * may make it later; 0 to 0.2. */
+  double delay;
 } gpushare_spec;
 
 /* Parses `length` bytes of text. INVALID_ARGUMENT names the field and its range. The text may be a

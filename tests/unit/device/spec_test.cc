@@ -26,7 +26,8 @@ TEST(Spec, ParsesEveryKey) {
   const auto spec = VirtualDeviceSpec::Parse(
       " memory=8GiB, "
       "memory_cap=12GiB,compute=30%,weight=2.5,guarantee=20%,cap=50%,burst=20ms,priority=high,"
-      "h2d=4GB/s,d2h=512MiB/s,isolation=shared,oversubscription=off,policy=burst-share ");
+      "delay=2.5%,h2d=4GB/s,d2h=512MiB/"
+      "s,isolation=shared,oversubscription=off,policy=burst-share ");
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(*spec->memory, GiB(8));
   EXPECT_EQ(*spec->memory_cap, GiB(12));
@@ -36,12 +37,13 @@ TEST(Spec, ParsesEveryKey) {
   EXPECT_EQ(*spec->cap, Percent(50));
   EXPECT_EQ(*spec->burst, absl::Milliseconds(20));
   EXPECT_EQ(*spec->priority, Priority::kHigh);
+  EXPECT_EQ(*spec->delay, Share::Fraction(0.025));
   EXPECT_EQ(*spec->h2d, BytesPerSecond(4'000'000'000));
   EXPECT_EQ(*spec->d2h, Bandwidth(uint64_t{512} << 20));
   EXPECT_EQ(*spec->policy, "burst-share");
   EXPECT_EQ(spec->ToString(),
             "memory=8GiB,memory_cap=12GiB,compute=30%,weight=2.5,guarantee=20%,cap=50%,burst=20ms,"
-            "priority=high,h2d=4GB/s,d2h=536870912B/"
+            "priority=high,delay=2.5%,h2d=4GB/s,d2h=536870912B/"
             "s,isolation=shared,oversubscription=off,policy=burst-share");
   EXPECT_EQ(*VirtualDeviceSpec::Parse(spec->ToString()), *spec);
 }
@@ -84,6 +86,7 @@ TEST(Spec, ErrorsNameFieldAndRange) {
   EXPECT_THAT(Message("cap=0%"), HasSubstr("'cap'"));
   EXPECT_THAT(Message("guarantee=50%,cap=30%"),
               HasSubstr("'guarantee': 50% is over the cap of 30%"));
+  EXPECT_THAT(Message("delay=21%"), HasSubstr("'delay': 21%: it is too large; allowed: 0% to 20%"));
   EXPECT_THAT(Message("burst=11s"), HasSubstr("'burst': 11s: it is too large; allowed: 0s to 10s"));
   EXPECT_THAT(Message("priority=urgent"), HasSubstr("allowed: high, normal or low"));
   EXPECT_THAT(Message("h2d=1B/s"), HasSubstr("'h2d': 1B/s: it is too small"));

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gate/beside.h"
+
+#include <algorithm>
+#include <cmath>
+#include <new>
+#include <optional>
+#include <vector>
+
+namespace gpushare::gate {
+namespace {
+
+// A command that delays others by more than this part of its own length is not worth it; the less is left of what they may
+// be delayed by, the less: so that goes to those who cost the least of it.
+constexpr double kWorth = 0.3;
+// Between a grant to a thread that does not sleep and what it launches.
+constexpr double kToLaunchNs = 4'000;
+// So much earlier or later it may come, or those whom it is beside.
+constexpr double kUnsureNs = 6'000;
+// It is launched so long before it is to begin at most: what is behind that is better known then.
+constexpr double kAheadNs = 20'000;
+// Of each stream so many commands are looked at, and so many ends of them for a better moment.
+constexpr size_t kMostCommands = 64, kMostEnds = 8;
+// A marker is seen so soon after the end of what it closes, at the latest.
+// Meanwhile more may have been launched.
+constexpr Nanos kLookAgain = Micros(100);
+constexpr Nanos kSeenIn = Micros(200);
+
+}  // namespace
+
+void Engine::Impl::SetDelay(TenantState& tenant) {
+  const sched::TenantLimits& limits = tenant.options.limits;
+  const double part = limits.band == sched::Band::kHigh ? limits.delay : 0;
+  tenant.delay_budget.SetPart(part);
+  looks_ahead |= part > 0;
+}
+
+bool Engine::Impl::LooksAhead::Prepare(Time now) {
+  engine_.mu.AssertHeld();
+  if (!engine_.looks_ahead || !engine_.arbiter.Closed(sched::Band::kNormal, now)) return false;
+  for (TenantState* tenant : engine_.open_tenants) {
+    if (tenant->options.limits.band == sched::Band::kHigh) engine_.SyncLaunches(*tenant, now);
+  }
+  return true;
+}
+
+bool Engine::Impl::LooksAhead::Admits(sched::TenantId id, Time now, Time* again) {
+  engine_.mu.AssertHeld();
+  const TenantState& tenant = *engine_.tenants[id];
+  if (tenant.waiting.empty() || tenant.waiting.front()->stream == nullptr) return false;
+  // The reconciler looks at each marker, and whoever launches at each grant: as long as nothing was seen to end, the answer
+  // is the same until then.
+  const GrantRequest& request = *tenant.waiting.front();
+  Look& last = engine_.last_look;
+  if (last.began == request.began && last.tenant == id && last.seen == engine_.replay.now() &&
+      now < last.again) {
+    *again = last.again;
+    return false;
+  }
+  try {
+    const bool admits = Admit(request, now, again);
+    last = {id, request.began, engine_.replay.now(),
+            admits ? now : std::min(*again, now + kLookAgain)};
+    *again = last.again;
+    return admits;
+  } catch (const std::bad_alloc&) {
+    return false;  // it waits, as without a look ahead
+  }
+}
+
+// The greatest delay of those it would be if it, or they, were somewhat earlier or later: a moment between two of their
+// commands is a microsecond, and a wide one that meets it gets all SMs.
+meter::Outlook::Delay Engine::Impl::LooksAhead::Worst(const meter::Outlook& outlook,
+                                                      meter::Outlook::Command command,
+                                                      double most) const {
+  meter::Outlook::Delay worst = outlook.Of(command, 0);
+  for (const double off : {-kUnsureNs, 2 * kUnsureNs}) {
+    if (!worst.known || worst.kept > most) break;
+    command.not_before += off;
+    const meter::Outlook::Delay other = outlook.Of(command, 0);
+    worst.known = other.known;
+    worst.kept = std::max(worst.kept, other.kept);
+  }
+  return worst;
+}
+
+bool Engine::Impl::LooksAhead::Admit(const GrantRequest& request, Time now, Time* again) {
+  engine_.mu.AssertHeld();
+  absl::InlinedVector<TenantState*, 4> kept;
+  const auto is_kept = [&](uint32_t id) {
+    engine_.mu.AssertHeld();
+    TenantState* tenant = engine_.tenants[id].get();
+    if (tenant == nullptr || tenant->options.limits.band != sched::Band::kHigh) return false;
+    if (std::find(kept.begin(), kept.end(), tenant) == kept.end()) kept.push_back(tenant);
+    return true;
+  };
+  const std::optional<meter::Outlook> outlook =
+      engine_.replay.Look(request.stream->replay, is_kept, kMostCommands,
+                          static_cast<double>(engine_.marker_cost.count()));
+  if (!outlook.has_value()) return false;
+  Nanos left = kNoBound;
+  double fill = 1;
+  for (const TenantState* tenant : kept) {
+    if (tenant->delay_budget.part() <= 0) return false;
+    left = std::min(left, tenant->delay_budget.Left(now));
+    fill = std::min(fill, tenant->delay_budget.Fill(now));
+  }
+  if (left < Nanos(0)) return false;
+
+  const double footprint = static_cast<double>(request.footprint);
+  meter::Outlook::Command command = {
+      .length = static_cast<double>(request.length_ns),
+      .groups = std::max(1, static_cast<int>(std::lround(footprint * engine_.options.sm_count)))};
+  const double most = std::min(kWorth * fill * command.length, static_cast<double>(left.count()));
+  // Whoever sleeps by then has to be woken first.
+  const auto to_launch = [&](Time when) {
+    engine_.mu.AssertHeld();
+    const bool sleeps = when - request.began > engine_.options.spin;
+    return kToLaunchNs + (sleeps ? static_cast<double>(engine_.wake_latency.count()) : 0);
+  };
+  const auto host = [&](double device_ns) {
+    engine_.mu.AssertHeld();
+    return std::max(engine_.HostTime(Nanos(static_cast<int64_t>(device_ns))), now + Micros(1));
+  };
+  const double launched = static_cast<double>(engine_.DeviceTime(now).count()) + to_launch(now);
+  command.not_before = launched;
+  const meter::Outlook::Delay delay = Worst(*outlook, command, most);
+  if (delay.known && delay.starts > launched + kAheadNs) {
+    *again = host(delay.starts - kAheadNs);
+    return false;
+  }
+  if (delay.known && delay.kept <= most) {
+    const Time until = host(delay.ends) + kSeenIn;
+    const Nanos by(static_cast<int64_t>(delay.kept));
+    return std::all_of(kept.begin(), kept.end(), [&](TenantState* tenant) {
+      return tenant->delay_budget.Reserve(by, until, now);
+    });
+  }
+  for (const double end : outlook->KeptEnds(launched, kMostEnds)) {
+    command.not_before = end;
+    const meter::Outlook::Delay then = outlook->Of(command, 0);
+    *again = host(end - to_launch(host(end)));
+    if (then.known && then.kept <= most) break;
+  }
+  return false;
+}
+
+}  // namespace gpushare::gate

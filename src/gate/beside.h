@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What may be launched beside the high band's commands in flight: the arbiter asks, the books of these answer.
+#ifndef GPUSHARE_GATE_BESIDE_H_
+#define GPUSHARE_GATE_BESIDE_H_
+
+#include "absl/container/inlined_vector.h"
+#include "gate/state.h"
+#include "meter/outlook.h"
+#include "sched/arbiter.h"
+
+namespace gpushare::gate {
+
+// Of one Run() of the arbiter, under the engine's lock.
+class Engine::Impl::LooksAhead final : public sched::Beside {
+ public:
+  explicit LooksAhead(Impl& engine) : engine_(engine) {}
+  // Brings the books up to date. False: there is nothing to be asked.
+  bool Prepare(Time now);
+  bool Admits(sched::TenantId id, Time now, Time* again) override;
+
+ private:
+  bool Admit(const GrantRequest& request, Time now, Time* again);
+  meter::Outlook::Delay Worst(const meter::Outlook& outlook, meter::Outlook::Command command,
+                              double most) const;
+
+  Impl& engine_;
+};
+
+}  // namespace gpushare::gate
+
+#endif  // GPUSHARE_GATE_BESIDE_H_

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// A service of high priority and a job whose kernels run beside its: how much these do, and by how much they delay it.
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "tests/unit/gate/engine_test.h"
+
+namespace gpushare::gate {
+namespace {
+
+constexpr int kRequests = 60;
+
+class BesideTest : public EngineTest {
+ protected:
+  std::string config() const override { return "sms=100,overlap=footprint,clock=virtual"; }
+
+  void LaunchWide(const Tenant& t, int sms, Nanos cost) {
+    const driver::LaunchShape shape = {{static_cast<unsigned>(sms), 1, 1}, {1024, 1, 1}, 0};
+    const Work work = {.key = KernelKey(function_, shape),
+                       .footprint = static_cast<float>(sms) / 100};
+    const Admission a = t.gate->Admit(*t.stream, work);
+    if (a.verdict != Verdict::kAdmitted) return;
+    uint64_t ns = static_cast<uint64_t>(cost.count());
+    void* params[] = {&ns};
+    t.gate->Complete(a, driver_->Launch(function_, shape, t.handle, params) == Result::kSuccess);
+  }
+
+  Tenant MakeWith(const sched::TenantLimits& limits, int priority, uint32_t account) {
+    Tenant t;
+    t.gate = *engine_->AddTenant("t", {.limits = limits});
+    EXPECT_EQ(driver_->CreateStream(&t.handle, priority), Result::kSuccess);
+    t.stream = *t.gate->AddStream(t.handle);
+    sim_->set_account(t.handle, account);
+    return t;
+  }
+
+  struct Came {
+    Nanos answered{0}, longest{0};  // all requests together
+    double job_ms = 0;              // what the job has used meanwhile
+  };
+  // Requests of 40 kernels, three of a third of the device and one of all of it, each 50 us, 2 ms between them, beside a job
+  // that launches what `job` says without end: SMs and length of its i-th kernel.
+  Came Play(double delay, const std::function<std::pair<int, Nanos>(int)>& job,
+            const sched::TenantLimits& job_limits = {}) {
+    Tenant service = MakeWith({.band = sched::Band::kHigh, .delay = delay}, -5, 1);
+    Tenant other = MakeWith(job_limits, 0, 2);
+    const auto request = [&] {
+      const Time began = clock().Now();
+      since_began_ = 0;
+      for (int i = 0; i < 40; ++i) LaunchWide(service, i % 4 == 3 ? 100 : 33, Micros(50));
+      Synchronize(service);
+      const Nanos took = clock().Now() - began;
+      clock().SleepUntil(clock().Now() + Millis(2));
+      return took;
+    };
+    for (int i = 0; i < 10; ++i) request();  // its costs are learnt
+    bool stop = false;
+    auto thread = clock().StartThread("job", [&] {
+      driver_->PushContext(context_);
+      for (int i = 0; !stop; ++i) {
+        const auto [sms, cost] = job(i);
+        ++since_began_;
+        LaunchWide(other, sms, cost);
+      }
+      Synchronize(other);
+      driver_->PopContext();
+    });
+    for (int i = 0; i < 20; ++i) request();
+    gpushare_sim_truth before{}, after{};
+    EXPECT_EQ(sim_->account_truth(0, 2, &before), 0);
+    Came came;
+    for (int i = 0; i < kRequests; ++i) {
+      const Nanos took = request();
+      came.answered += took;
+      came.longest = std::max(came.longest, took);
+    }
+    EXPECT_EQ(sim_->account_truth(0, 2, &after), 0);
+    came.job_ms = (after.used_ns - before.used_ns) * 1e-6;
+    stop = true;
+    thread->Join();
+    Drop(service);
+    Drop(other);
+    return came;
+  }
+
+  int since_began_ = 0;  // of the job's kernels, that of a request
+};
+
+double MsOf(Nanos n) { return static_cast<double>(n.count()) * 1e-6; }
+
+std::pair<int, Nanos> Fitting(int) { return {60, Micros(40)}; }
+
+TEST_F(BesideTest, WhatFitsRunsBesideAndDelaysByLess) {
+  const Came alone = Play(0, Fitting);
+  const Came beside = Play(0.03, Fitting);
+  // A third of the device is idle without it for three quarters of a request.
+  EXPECT_GT(beside.job_ms, alone.job_ms + 0.15 * MsOf(alone.answered));
+  EXPECT_LE(MsOf(beside.answered), 1.03 * MsOf(alone.answered) + 1.5);
+}
+
+// Of kernels as wide as the device there is nothing to be had beside, but for less than the budget.
+TEST_F(BesideTest, WhatDoesNotFitWaits) {
+  const auto wide = [](int) { return std::pair<int, Nanos>(100, Micros(200)); };
+  const Came alone = Play(0, wide);
+  const Came beside = Play(0.03, wide);
+  EXPECT_LE(MsOf(beside.answered), 1.03 * MsOf(alone.answered) + 1.5);
+}
+
+// Kernels of one key that are short while nobody asks, so that this is what is predicted, and one of each request's is long: by
+// what is predicted they delay nothing, and they would delay each request were it not for what is measured.
+TEST_F(BesideTest, WhoseKernelsAreNotWhatIsPredictedIsLetInNoMore) {
+  const double alone = MsOf(Play(0, Fitting).answered);
+  for (const int which : {1, 2, 5}) {
+    const auto lies = [&](int) {
+      return std::pair<int, Nanos>(60, since_began_ == which ? Millis(1) : Micros(20));
+    };
+    const double shut = MsOf(Play(0, lies).answered);
+    const double open = MsOf(Play(0.03, lies).answered);
+    // The part, what is saved up (1.5 ms), and one of its kernels.
+    EXPECT_LE(open, shut + 0.03 * alone + 1.5 + 1) << which;
+  }
+}
+
+// A cap holds, whatever runs beside.
+TEST_F(BesideTest, ACapHoldsBeside) {
+  sched::TenantLimits limits;
+  limits.cap = 0.1;
+  const Came came = Play(0.03, Fitting, limits);
+  EXPECT_LE(came.job_ms, 0.105 * (MsOf(came.answered) + 2 * kRequests) + 5);
+  EXPECT_GE(came.job_ms, 0.08 * (MsOf(came.answered) + 2 * kRequests));
+}
+
+}  // namespace
+}  // namespace gpushare::gate
