@@ -20,8 +20,13 @@ constexpr uint64_t kNoThread = 0;  // ThreadNumber() begins at 1
 // lease that is taken there is one of its own.
 class HoldsWhileItWaits {
  public:
-  HoldsWhileItWaits(Gpu& gpu, uint64_t thread, VirtualDevice& device)
-      : gpu_(gpu), thread_(thread), device_(device), own_(base::ExchangeInterrupt({})) {
+  HoldsWhileItWaits(Gpu& gpu, uint64_t thread, VirtualDevice& device,
+                    std::shared_ptr<HeldLease> lease)
+      : gpu_(gpu),
+        thread_(thread),
+        device_(device),
+        lease_(std::move(lease)),
+        own_(base::ExchangeInterrupt({})) {
     base::ExchangeInterrupt(
         own_.asked == nullptr || thread == kNoThread ? own_ : base::Interrupt{&Ask, this});
   }
@@ -39,7 +44,8 @@ class HoldsWhileItWaits {
     self.entered_ = false;
     const int ends = self.own_.asked(self.own_.context);
     // What was taken there may be held still; then there is nothing to wait for.
-    self.entered_ = self.gpu_.EnterLease(self.thread_, &self.device_) == nullptr;
+    self.entered_ =
+        self.gpu_.EnterLease(self.thread_, &self.device_, self.lease_).device == nullptr;
     return self.entered_ ? ends : 1;
   } catch (const std::bad_alloc&) {
     return 1;
@@ -48,6 +54,7 @@ class HoldsWhileItWaits {
   Gpu& gpu_;
   const uint64_t thread_;
   VirtualDevice& device_;
+  const std::shared_ptr<HeldLease> lease_;
   const base::Interrupt own_;
   bool entered_ = true;
 };
@@ -94,7 +101,7 @@ absl::StatusOr<std::shared_ptr<Lease>> Lease::Acquire(std::shared_ptr<VirtualDev
     asked.streams.push_back(stream->stream_gate());
   }
   const ContextScope current(owner.site());
-  const HoldsWhileItWaits waits(gpu, lease->thread_, owner);
+  const HoldsWhileItWaits waits(gpu, lease->thread_, owner, lease->lease_);
   absl::StatusOr<uint64_t> id =
       current.ok() ? owner.gate().AcquireLease(asked) : absl::StatusOr<uint64_t>(current.status());
   if (!id.ok()) {
