@@ -35,6 +35,27 @@ class Processes(Together):
         (a,) = self.together([("cap=25%", "print(json.dumps(work(0.5)))")])
         self.assertAlmostEqual(a / 200, 0.25, delta=0.03)  # 5 ms of it were saved up
 
+    def test_a_cap_of_threads_with_a_context_each(self):
+        (a,) = self.together([("cap=10%", """
+        import threading
+        begun = []
+        def go():
+            sim.gpushare_sim_thread_enter(b"thread")
+            ok(d.cuCtxSetCurrent(ok(d.cuCtxCreate(None, 0, 0))))
+            own = spin()
+            until(200)
+            while now() < START + 1200: ok(launch(own, 0.5)); begun.append(0.5)
+            ok(d.cuCtxSynchronize())
+            sim.gpushare_sim_thread_leave()
+        threads = [threading.Thread(target=go) for _ in range(4)]
+        sim.gpushare_sim_thread_leave()
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        sim.gpushare_sim_thread_enter(b"main")
+        print(json.dumps(sum(begun) / 1000))
+        """)])
+        self.assertAlmostEqual(a, 0.1, delta=0.01)  # 5 ms of it were saved up
+
     # Also at first, when nobody knows yet what its kernels take.
     def test_a_cap_of_high_priority_alone(self):
         (a,) = self.together([("priority=high,cap=60%", "print(json.dumps(work(5)))")])
