@@ -203,6 +203,17 @@ class Lists(unittest.TestCase):
             self.assertEqual(result.stdout, "")
             self.assertRegex(result.stderr, r"^gpushare \w+: no broker at '/nonexistent/broker.sock'.*; start one")
 
+    def test_one_that_is_stopped_is_there(self):
+        with broker() as running:
+            running.process.send_signal(signal.SIGSTOP)
+            try:
+                result = running.command("list")
+            finally:
+                running.process.send_signal(signal.SIGCONT)
+            self.assertEqual(result.returncode, STATUS_NO_BROKER)
+            self.assertEqual(result.stderr, f"gpushare list: the broker at '{running.path}' has not answered for 10 s: "
+                                            "it is stopped, or hangs; continue it, or name another by --socket\n")
+
     def test_the_socket_by_its_variable(self):
         result = run("list", env={**os.environ, "GPUSHARE_BROKER": "/nonexistent/by-variable"})
         self.assertIn("/nonexistent/by-variable", result.stderr)

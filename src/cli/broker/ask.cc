@@ -45,6 +45,12 @@ absl::StatusOr<BrokerConnection> BrokerConnection::To(const std::string& socket,
 }
 
 absl::Status BrokerConnection::NoAnswer(const absl::Status& why) const {
+  // It is there, and another would not begin.
+  if (absl::IsDeadlineExceeded(why)) {
+    return absl::UnavailableError(absl::StrCat(
+        "the broker at '", socket_, "' has not answered for ", kPatience.count() / 1'000'000'000,
+        " s: it is stopped, or hangs; continue it, or name another by ", named_by_));
+  }
   return WithAdvice(absl::UnavailableError(absl::StrCat("the broker at '", socket_,
                                                         "' does not answer: ", why.message())),
                     named_by_);
