@@ -74,7 +74,10 @@ void Books::Restore(quota::PointerTable& table, uint64_t key, const quota::Alloc
 }
 
 void Books::Settle() {
-  for (const LateFrees::Free& free : late_.TakeFinished()) Ended(free);
+  // Programs ask for what is free over and over, and most have no such frees: not even a list is made for none.
+  if (!late_.empty()) {
+    for (const LateFrees::Free& free : late_.TakeFinished()) Ended(free);
+  }
   pool_frees_.Settle();
   if (physical_.has_stranded()) CreditClosed();
   if (pools_.count() != 0) SettlePools(nullptr);
