@@ -76,6 +76,12 @@ std::string WithMpsSuffix(std::string size) {
   return size + "iB";
 }
 
+// No value of any key, whatever it holds.
+std::string Unreadable(std::string text) {
+  std::replace(text.begin(), text.end(), ',', ';');
+  return "=" + text;
+}
+
 std::string_view Trim(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
   while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
@@ -135,10 +141,10 @@ std::optional<std::string> MpsMemoryLimit(const std::string& text, int ordinal) 
     const std::string_view item = Trim(rest.substr(0, comma));
     rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
     const size_t equals = item.find('=');
-    if (equals == std::string_view::npos) return text;
+    if (equals == std::string_view::npos) return Unreadable(text);
     const std::optional<uint64_t> gpu = Number(Trim(item.substr(0, equals)));
     const std::string size(Trim(item.substr(equals + 1)));
-    if (!gpu.has_value() || size.empty()) return text;
+    if (!gpu.has_value() || size.empty()) return Unreadable(text);
     if (*gpu == static_cast<uint64_t>(ordinal)) found = WithMpsSuffix(size);
   }
   return found;

@@ -31,7 +31,7 @@ std::vector<Limit> FindLimits(
 std::vector<Limit> FindLimits(int ordinal);
 
 // What CUDA_MPS_PINNED_DEVICE_MEM_LIMIT ("0=2G,1=512M") says of GPU `ordinal`, as a spec has it: "2GiB". Nothing: nothing. What
-// cannot be read is handed on, as all of it.
+// cannot be read comes to what no spec takes.
 std::optional<std::string> MpsMemoryLimit(const std::string& text, int ordinal);
 inline constexpr char kMpsMemoryAllowed[] = "GPUs by their number, as in 0=2G,1=512M";
 

@@ -383,7 +383,7 @@ class LimitsByOtherNames(unittest.TestCase):
         for name, values in (("NVIDIA_GPU_MEMORY_LIMIT", ("2g", "-1", "18446744073709551616")),
                              ("CUDA_DEVICE_MEMORY_LIMIT", ("lots", "g", "-1m", "1gg", "18446744073709551616")),
                              ("ALIYUN_COM_GPU_MEM_CONTAINER", ("3g", "-3", "0x10")),
-                             ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", ("2G", "0=2Gb", "0=lots", "1=2G,x")),
+                             ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", ("2G", "2GiB", "0=2Gb", "0=lots", "1=2G,x")),
                              ("CUDA_DEVICE_SM_LIMIT", ("150", "-1", "half")), ("CUDA_TASK_PRIORITY", ("2", "-1"))):
             for value in values:
                 with self.subTest(name=name, value=value):

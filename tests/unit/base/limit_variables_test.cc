@@ -44,10 +44,12 @@ TEST(LimitVariables, OfMpsIsTheLastOfMemory) {
   EXPECT_EQ(of("0=2G", 1), "");
   EXPECT_EQ(of(""), "");
   // What cannot be read is no limit of another GPU's, and not none: it is left for the spec to refuse.
-  for (const char* text : {"2G", "0:2G", "=2G", "0=", "0=2G,nonsense", "GPU-12ab=2G", "-1=2G"}) {
-    EXPECT_EQ(of(text), std::string("memory=") + text);
-    EXPECT_EQ(of(text, 1), std::string("memory=") + text);
+  for (const char* text : {"2G", "2GiB", "0:2G", "=2G", "0=", "GPU-12ab=2G", "-1=2G"}) {
+    EXPECT_EQ(of(text), std::string("memory==") + text);
+    EXPECT_EQ(of(text, 1), std::string("memory==") + text);
   }
+  EXPECT_EQ(of("0=2G,nonsense"), "memory==0=2G;nonsense");
+  EXPECT_EQ(of("2GiB,priority=high"), "memory==2GiB;priority=high");
   EXPECT_EQ(of("0=2Gb"), "memory=2Gb");
   EXPECT_EQ(Of({{"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=2G"}, {"CUDA_DEVICE_MEMORY_LIMIT", "1g"}}),
             "memory=1GiB");
