@@ -184,6 +184,7 @@ absl::Status CheckLimits(const TenantLimits& limits) {
   if (limits.burst < Nanos(0) || limits.burst > Seconds(10)) {
     return Bad("burst (ms)", ms(limits.burst), "0 to 10000");
   }
+  if (!Within(limits.delay, 0, 1)) return Bad("delay", limits.delay, "0 to 1");
   if (limits.band > Band::kLow) {
     return Bad("band", static_cast<double>(limits.band), "0 (high) to 2 (low)");
   }

@@ -238,7 +238,8 @@ INSTANTIATE_TEST_SUITE_P(
            BadLimits{"guarantee", {.guarantee = 0.5, .cap = 0.4}}, BadLimits{"cap", {.cap = 0}},
            BadLimits{"cap", {.cap = 1.5}}, BadLimits{"cap", {.cap = kNan}},
            BadLimits{"cap_depth", {.cap_depth = Nanos(0)}},
-           BadLimits{"burst", {.burst = Nanos(-1)}},
+           BadLimits{"burst", {.burst = Nanos(-1)}}, BadLimits{"delay", {.delay = -0.01}},
+           BadLimits{"delay", {.delay = 1.01}}, BadLimits{"delay", {.delay = kNan}},
            BadLimits{"band", {.band = static_cast<Band>(7)}}));
 
 }  // namespace
