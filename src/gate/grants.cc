@@ -149,8 +149,8 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now, Time until) {
         const float length =
             lengths != nullptr ? cost * lengths[part] : cost / static_cast<float>(commands);
         replay.Append(stream.replay,
-                      {record.entry, length, footprint, opaque, footprint <= 0, guess, commands,
-                       sure, beside, record.graph ? 0 : stream.lane.Level()},
+                      {record.entry, length, footprint, opaque, footprint <= 0, guess, sure, beside,
+                       commands, record.graph ? 0 : stream.lane.Level()},
                       DeviceTime(first + pace * static_cast<int64_t>(i)));
       }
     } catch (const std::bad_alloc&) {

@@ -46,17 +46,17 @@ class Replay {
     float footprint = 1;  // SMs that it can hold ÷ SMs of the device; above 1 it runs in waves
     // Work that is launched by somebody else (a lease): from its turn on its stream to its marker it has
     // whatever the known commands of others leave it; several split that in proportion to their costs.
-    bool opaque = false;
+    bool opaque : 1 = false;
     // Bound by the memory (sets, copies within the device): it holds no SM, and one runs at a time, the
     // oldest first, beside the others.
-    bool memory = false;
-    bool guess =
-        false;  // its cost was never measured, varies by more than kVaries, or its tenant has a cap: what is late is its own
-    uint32_t parts = 1;  // so many such commands in a row are one of the caller's
-    bool sure =
-        false;  // one kernel whose cost is known where it stands, and varies by no more than that
-    bool beside = false;  // it was let in beside work of a higher band
-    int level = 0;        // it goes before others by so many more priorities than its stream does
+    bool memory : 1 = false;
+    // Its cost was never measured, varies by more than kVaries, or its tenant has a cap: what is late is its own.
+    bool guess : 1 = false;
+    // One kernel whose cost is known where it stands, and varies by no more than that.
+    bool sure : 1 = false;
+    bool beside : 1 = false;  // it was let in beside work of a higher band
+    uint32_t parts = 1;       // so many such commands in a row are one of the caller's
+    int level = 0;  // it goes before others by so many more priorities than its stream does
   };
 
   StreamId AddStream(uint32_t tenant, int priority);  // CUDA's: a lesser one goes first
