@@ -183,6 +183,29 @@ absl::Status ReadAudit(const YamlReader& in, const YamlNode& map, const std::str
                    }}});
 }
 
+absl::Status ReadReclaim(const YamlReader& in, const YamlNode& map, const std::string& place,
+                         Config* config) {
+  const auto read = [&in](const YamlNode& value, const std::string& below, Nanos* time) {
+    std::string text;
+    GPUSHARE_RETURN_IF_ERROR(in.Text(value, below, "a time, as in 500ms", &text));
+    absl::Duration parsed;
+    if (!absl::ParseDuration(text, &parsed) || parsed < absl::ZeroDuration() ||
+        parsed > absl::Seconds(10)) {
+      return in.Wrong(value, below, "allowed: 0s to 10s, as in 500ms");
+    }
+    *time = absl::ToChronoNanoseconds(parsed);
+    return absl::OkStatus();
+  };
+  return in.Keys(map, place,
+                 {{"after",
+                   [&](const YamlNode& value, const std::string& below) {
+                     return read(value, below, &config->reclaim_after.emplace());
+                   }},
+                  {"most", [&](const YamlNode& value, const std::string& below) {
+                     return read(value, below, &config->reclaim_most);
+                   }}});
+}
+
 // What a tenant is promised of a GPU, as far as that is known without the GPU.
 struct Promise {
   double guarantee = 0;
@@ -304,6 +327,10 @@ class ConfigReader {
          {"audit",
           [this](const YamlNode& value, const std::string& place) {
             return ReadAudit(in_, value, place, &config_);
+          }},
+         {"reclaim",
+          [this](const YamlNode& value, const std::string& place) {
+            return ReadReclaim(in_, value, place, &config_);
           }},
          {"tenants", [this](const YamlNode& value, const std::string& place) {
             return ReadTenants(value, place);

@@ -46,6 +46,10 @@ struct Config {
   // by the driver's count beyond that: its context and libraries.
   Nanos audit_interval = Seconds(10);
   uint64_t audit_allowance = uint64_t{1} << 30;
+  // After a process's end its memory counts as free when this has passed (nothing: the command's own,
+  // ServiceOptions::teardown) and NVML, where it says, does not name it any more, or after `most`.
+  std::optional<Nanos> reclaim_after;
+  Nanos reclaim_most = Seconds(10);
   bool operator==(const Config&) const = default;
 };
 

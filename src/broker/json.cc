@@ -25,6 +25,7 @@ static void VisitMembers(Is<ProcessShare> auto& process, auto visit) {
   visit("time_used_ns", process.time_used);
   visit("gone", process.gone);
   visit("evicted", process.evicted);
+  visit("reclaiming", process.reclaiming);
   visit("memory_by_driver", process.memory_by_driver);
   visit("memory_overhead", process.memory_overhead);
   visit("audit", process.audit);
@@ -47,6 +48,7 @@ static void VisitMembers(Is<Share> auto& share, auto visit) {
   visit("memory_used", share.memory_used);
   visit("memory_granted", share.memory_granted);
   visit("memory_peak", share.memory_peak);
+  visit("memory_reclaiming", share.memory_reclaiming);
   visit("allocations_denied", share.allocations_denied);
   visit("priority", share.priority);
   visit("guarantee", share.guarantee);

@@ -63,7 +63,16 @@ bool MemoryBook::Leave(Member* member) {
   return by_itself;
 }
 
+void MemoryBook::Reclaim(Member* member, Changed& changed) {
+  if (std::exchange(member->reclaiming, true)) return;
+  reclaiming_ += member->granted;
+  Publish(changed);
+  // Who asks from now on counts on being served: it has to know before it does.
+  PublishReclaiming();
+}
+
 void MemoryBook::Free(Member* member, Changed& changed) {
+  if (member->reclaiming) reclaiming_ -= member->granted;
   Lower(*member, 0);
   members_.remove_if([member](const Member& other) { return &other == member; });
   Publish(changed);
@@ -183,11 +192,13 @@ bool MemoryBook::Serve(Time now, Changed& changed) {
       };
       Recall(more - free(), member, /*also_used=*/false, now, changed);
       // What others say that they use may be old by now: before somebody is refused they are asked once.
-      if (!hope() && !std::exchange(member.asked_all, true)) {
+      if (!hope() && more > free() + reclaiming_ && !std::exchange(member.asked_all, true)) {
         Recall(more - free(), member, /*also_used=*/true, now, changed);
       }
       // Answers that give nothing back would keep the others waiting without end.
       if (member.front_since == kNever) member.front_since = now;
+      waits_for_dead_ = reclaiming_ > 0 && more <= free() + reclaiming_;
+      if (waits_for_dead_) return false;
       // What is this tenant's by its quota others may hold still, who have been asked for it as well.
       waits_for_others_ = more <= own_free();
       if ((hope() || waits_for_others_) && now - member.front_since < 2 * options_.patience) {
@@ -206,16 +217,46 @@ bool MemoryBook::Serve(Time now, Changed& changed) {
   queue_.pop_front();
   member.queued = member.asked_all = false;
   member.front_since = kNever;
-  waits_for_others_ = false;
+  waits_for_others_ = waits_for_dead_ = false;
   answers_.emplace_back(&member, asked);
   return true;
+}
+
+void MemoryBook::ServeBehind(Changed& changed) {
+  const Member& first = *queue_.front();
+  const uint64_t needed = first.seat->usage->memory_wanted.load(kRelaxed);
+  for (size_t i = 1; i < queue_.size();) {
+    Member& member = *queue_[i++];
+    const ipc::UsagePage& usage = *member.seat->usage;
+    const uint32_t asked = usage.memory_asked.load(std::memory_order_acquire);
+    const uint64_t wanted = usage.memory_wanted.load(kRelaxed);
+    const bool may = wanted > member.granted && wanted <= limit_ && !member.draining;
+    if (!may || member.recalled) continue;  // for its turn
+    const uint64_t more = wanted - member.granted, there = free() + reclaiming_;
+    const uint64_t kept = needed > first.granted ? needed - first.granted : 0;
+    if (more > free() || kept > there || more > there - kept) continue;
+    Grant(member, more, changed);
+    queue_.erase(queue_.begin() + static_cast<std::ptrdiff_t>(--i));
+    member.queued = member.asked_all = false;
+    answers_.emplace_back(&member, asked);
+  }
+}
+
+// What is asked for on the strength of it is answered first: who sees that it is over looks for the answer then.
+void MemoryBook::PublishReclaiming() {
+  for (const Member& member : members_) {
+    if (!member.gone) Put(member.seat->limits->memory_reclaiming, reclaiming_);
+  }
 }
 
 // What the members see of the quota.
 void MemoryBook::Publish(Changed& changed) {
   uint64_t used = 0;
   // Once: what a member says may be another figure at the next look.
-  for (Member& member : members_) used += member.published_used = Used(member);
+  for (Member& member : members_) {
+    member.published_used = member.reclaiming ? 0 : Used(member);
+    used += member.published_used;
+  }
   for (Member& member : members_) {
     if (member.gone) continue;
     ipc::LimitsPage& limits = *member.seat->limits;
@@ -238,10 +279,13 @@ Time MemoryBook::Look(Time now, Changed& changed) {
     const uint64_t unused = member.granted - Used(member);
     if (unused > 0) AskBack(member, unused, now, changed);
   }
+  waits_for_dead_ = false;
   while (!queue_.empty() && Serve(now, changed)) {
   }
+  if (waits_for_dead_) ServeBehind(changed);
   Publish(changed);  // before the answers: who was refused sees what the others have
   Tell(changed);
+  PublishReclaiming();
   Time next = granted_ > limit_ ? std::max(over_again_, now + Nanos(1)) : kNever;
   for (const Member& member : members_) {
     if (member.recalled && !member.deaf) {
@@ -255,9 +299,11 @@ Time MemoryBook::Look(Time now, Changed& changed) {
 }
 
 const char* MemoryBook::CheckInvariants() const {
-  uint64_t granted = 0;
+  uint64_t granted = 0, reclaiming = 0;
   for (const Member& member : members_) {
     granted += member.granted;
+    if (member.reclaiming) reclaiming += member.granted;
+    if (member.reclaiming && !member.gone) return "one that is there is reclaimed";
     if (member.gone && (member.queued || member.recalled)) return "one that is gone is waited for";
     if (!member.gone && member.seat->limits->memory_granted.load(kRelaxed) != member.granted) {
       return "a page does not say what was granted";
@@ -266,6 +312,7 @@ const char* MemoryBook::CheckInvariants() const {
       return "a request is not in the queue once";
     }
   }
+  if (reclaiming != reclaiming_) return "what is reclaimed does not add up";
   return granted == granted_ ? nullptr : "the grants do not add up";
 }
 

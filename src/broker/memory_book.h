@@ -4,13 +4,15 @@
 // Each process holds a grant, within which it charges without asking anybody. The grants together never exceed the
 // quota, whatever the processes say: what they write can only ask for more, or give back. A process that asks for more
 // than is free gets what others have been granted and do not use: they are asked to give it back, which those that do
-// not answer within `patience` are not waited for. Of one that has ended the grant stays taken until its memory is free.
+// not answer within `patience` are not waited for. Of one that has ended the grant stays taken until its memory is free;
+// who asks for more than is free without it waits for that, and others meanwhile get what that one does not need.
 //
 //   MemoryBook book(8ull << 30);
 //   MemoryBook::Member* a = book.Join(seat, changed);      // alone, it is granted all there is
 //   Time next = book.Look(now, changed);                   // reads what the members say; look again by then
-//   book.Leave(a);                                         // it ended;
-//   book.Free(a, changed);                                 // and now its memory is free as well
+//   book.Leave(a);                                         // its session ended;
+//   book.Reclaim(a, changed);                              // its process too, and the driver takes its memory back;
+//   book.Free(a, changed);                                 // and now that is free as well
 //
 // Pure but for the pages: time is an argument, nothing blocks. One caller at a time.
 #ifndef GPUSHARE_BROKER_MEMORY_BOOK_H_
@@ -59,7 +61,8 @@ class MemoryBook {
     uint64_t granted = 0;
     uint64_t kept = 0;            // of it, what is remembered for the next broker (remains.h)
     uint64_t published_used = 0;  // what it said when the others were told last
-    bool gone = false;            // its process has ended, its memory is not free yet
+    bool gone = false;            // its session has ended, its memory is not free yet
+    bool reclaiming = false;      // it is about to be: its process has ended, too
     bool draining = false;        // it gets no more
     bool to_shrink = false;       // and is to be asked for what it does not use
     bool queued = false;          // its request waits
@@ -92,6 +95,8 @@ class MemoryBook {
   Member* Restore(uint64_t granted, Changed& changed);
   // What it was granted stays taken, or, where it ended by itself, what it says that it has left: then true.
   bool Leave(Member* member);
+  // Of one that is gone: it ends as Free(), however long the driver takes; whoever calls this bounds it.
+  void Reclaim(Member* member, Changed& changed);
   void Free(Member* member, Changed& changed);
 
   // Lowered, nothing is taken away: members are asked for what they do not use, and nobody gets more until it fits.
@@ -106,6 +111,8 @@ class MemoryBook {
     return pool_ == nullptr ? own_free() : std::min(own_free(), pool_->free());
   }
   const std::list<Member>& members() const { return members_; }
+  // What members that are reclaiming had.
+  uint64_t reclaiming() const { return reclaiming_; }
   // What a member says it holds, as far as that can be.
   static uint64_t Used(const Member& member);
 
@@ -115,11 +122,14 @@ class MemoryBook {
   void ReadAnswers(Time now, Changed& changed);
   // Whether the first request has been answered.
   bool Serve(Time now, Changed& changed);
+  // Those behind it, while it waits for what is reclaimed: with what it does not need.
+  void ServeBehind(Changed& changed);
   // `also_used`: also of what they say that they use.
   void Recall(uint64_t bytes, const Member& but, bool also_used, Time now, Changed& changed);
   void AskBack(Member& member, uint64_t bytes, Time now, Changed& changed);
   void Grant(Member& member, uint64_t bytes, Changed& changed);
   void Publish(Changed& changed);
+  void PublishReclaiming();
   uint64_t own_free() const { return limit_ > granted_ ? limit_ - granted_ : 0; }
   void Lower(Member& member, uint64_t granted);
   // Members learn what they were granted, and that they were answered.
@@ -128,13 +138,15 @@ class MemoryBook {
   const Options options_;
   uint64_t limit_;
   MemoryPool* const pool_;
-  uint64_t granted_ = 0;  // to all
-  bool raised_ = false;   // some grant was, and its process does not know yet
+  uint64_t granted_ = 0;     // to all
+  uint64_t reclaiming_ = 0;  // of that, to those that are reclaiming
+  bool raised_ = false;      // some grant was, and its process does not know yet
   std::vector<std::pair<Member*, uint32_t>> answers_;  // nor who these are, and to which request
   Time over_again_{};          // while more is granted than the limit, members are asked again then
   std::list<Member> members_;  // those that are gone included
   std::deque<Member*> queue_;  // who asks, in order
   bool waits_for_others_ = false;  // the first of them does, for the members of other books
+  bool waits_for_dead_ = false;    // it does for those that are reclaiming
 };
 
 }  // namespace gpushare::broker

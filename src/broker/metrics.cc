@@ -94,6 +94,9 @@ void AddMemory(const Share& share, const Labels& labels, Families* out) {
   out->Gauge("gpushare_memory_reserved_bytes",
              "Device memory granted to the tenant's processes, held or not.", labels,
              static_cast<double>(share.memory_granted));
+  out->Gauge("gpushare_memory_reclaiming_bytes",
+             "Of that, what processes held that have ended and the driver may not have back.",
+             labels, static_cast<double>(share.memory_reclaiming));
   out->Gauge("gpushare_memory_peak_bytes", "The most that the tenant has held.", labels,
              static_cast<double>(share.memory_peak));
   out->Counter("gpushare_allocations_failed_total",

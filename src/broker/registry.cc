@@ -225,6 +225,11 @@ bool Registry::HoldsNothing(const Session& session) {
                      [](const Place& place) { return place.memory->granted == 0; });
 }
 
+void Registry::Reclaim(Session& session, Changed& changed) {
+  session.reclaiming = true;
+  for (Place& place : session.places) BookOf(*place.share).Reclaim(place.memory, changed);
+}
+
 void Registry::Free(Session* session, Time now, Changed& changed) {
   End(*session, now, changed);
   for (Place& place : session->places) BookOf(*place.share).Free(place.memory, changed);

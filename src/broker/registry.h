@@ -7,7 +7,8 @@
 //   GPUSHARE_ASSIGN_OR_RETURN(std::string spec, registry.Open(*session, open_gpu, seat, now, changed));
 //   Time next = registry.Look(now, changed);     // books of memory and of time
 //   registry.End(*session, now, changed);        // the connection is gone: no more device time
-//   registry.Free(session, now, changed);        // the process too: its memory is the tenant's again
+//   registry.Reclaim(*session, changed);         // the process too: the driver takes its memory back
+//   registry.Free(session, now, changed);        // it has: that is the tenant's again
 //
 // A tenant is listed in the configuration, or made by the first process that names it, where the configuration lets
 // processes do that; then it goes with its last process, or lies dormant while it owes device time or an operator has
@@ -93,13 +94,14 @@ class Registry {
     std::string asked;  // the tenant that it wanted to be
     Tenant* tenant = nullptr;
     bool ended = false, ended_by_itself = false;
-    bool evicted = false;  // ended by an operator
+    bool evicted = false;     // ended by an operator
+    bool reclaiming = false;  // its process has ended, and the driver may not have its memory back
     std::list<Place> places;
     // Of one that is lost, the session in which its process has come back, and of that one the other.
     Session *successor = nullptr, *former = nullptr;
 
     // Neither it nor the broker wanted its end: its process will register again.
-    bool lost() const { return ended && !ended_by_itself && !evicted; }
+    bool lost() const { return ended && !ended_by_itself && !evicted && !reclaiming; }
   };
   // A tenant's share of a GPU.
   struct Share {
@@ -165,6 +167,8 @@ class Registry {
   void End(Session& session, Time now, Changed& changed);
   // Of one that has ended: no memory of it is waited for.
   static bool HoldsNothing(const Session& session);
+  // Of one that has ended: who wants its memory waits for it from now on.
+  void Reclaim(Session& session, Changed& changed);
   void Free(Session* session, Time now, Changed& changed);
 
   Time Look(Time now, Changed& changed);

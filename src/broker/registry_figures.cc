@@ -71,6 +71,8 @@ Snapshot Registry::TakeSnapshot(Time now) const {
       process.memory_granted = place.memory->granted;
       process.gone = session.ended;
       process.evicted = session.evicted;
+      process.reclaiming = session.reclaiming;
+      if (session.reclaiming) shown.memory_reclaiming += process.memory_granted;
       shown.memory_used += process.memory_used;
       shown.memory_granted += process.memory_granted;
       if (place.time != nullptr) process.time_used = Nanos(place.time->used_ns);

@@ -45,7 +45,8 @@ absl::Status Service::Start(const Config& config) {
   poller_ = base::UniqueFd(epoll_create1(EPOLL_CLOEXEC));
   stop_ = base::UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   reloaded_ = base::UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!poller_ || !stop_ || !reloaded_)
+  reclaimed_ = base::UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!poller_ || !stop_ || !reloaded_ || !reclaimed_)
     return absl::ErrnoToStatus(errno, "broker: no descriptor is left");
   listener_ = std::move(options_.listener);
   if (listener_ == nullptr) {
@@ -56,6 +57,7 @@ absl::Status Service::Start(const Config& config) {
   GPUSHARE_RETURN_IF_ERROR(Watch(listener_->fd(), listener_watched_));
   if (options_.owner) GPUSHARE_RETURN_IF_ERROR(Watch(options_.owner.get(), owner_watched_));
   GPUSHARE_RETURN_IF_ERROR(Watch(reloaded_.get(), reloaded_watched_));
+  GPUSHARE_RETURN_IF_ERROR(Watch(reclaimed_.get(), reclaimed_watched_, /*edge=*/true));
   GPUSHARE_RETURN_IF_ERROR(Watch(stop_.get(), stop_watched_));
   base::MutexLock lock(&mutex_);
   begun_ = config;
@@ -149,7 +151,7 @@ absl::Status Service::Run() {
     next = std::min(registry_.Look(now, changed_), free);
     recorder_.Look(registry_, now);
     WakeChanged();
-    next = std::min({next, ExpireSilent(now), HearAgain(now), KeepInTime(now)});
+    next = std::min({next, ExpireSilent(now), HearAgain(now), KeepInTime(now), OpenWaiting(now)});
     if (accepts_again_ <= now) {
       accepts_again_ = kNever;
       GPUSHARE_RETURN_IF_ERROR(Watch(listener_->fd(), listener_watched_));
@@ -158,7 +160,8 @@ absl::Status Service::Run() {
 #ifndef NDEBUG
     if (const char* broken = registry_.CheckInvariants()) return absl::InternalError(broken);
 #endif
-    if (options_.until_unused && used_ && registry_.sessions().empty()) {
+    // Of those that have ended nobody is left to want the memory.
+    if (options_.until_unused && used_ && registry_.sessions().size() == reclaiming_) {
       if (now >= asks_again_) {
         if (!options_.awaited || !options_.awaited()) return absl::OkStatus();
         asks_again_ = now + kAskAgain;
@@ -178,6 +181,8 @@ void Service::OnEvent(Watched& watched, uint32_t events, Time now) {
       break;
     case Watched::kReloaded:
       EndReload();
+      break;
+    case Watched::kReclaimed:  // FreeEnded() follows
       break;
     case Watched::kOwner:
       used_ = true;

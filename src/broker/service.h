@@ -8,7 +8,8 @@
 // peer. A peer that says nonsense, too much, or nothing loses its connection, and nobody else notices.
 //
 // Liveness: the end of a connection ends a session, which gets no more device time and whose unused grants are the
-// tenant's again at once. Its memory is, when the process has ended as well; before, it may still hold it.
+// tenant's again at once. Its memory is, when the process has ended as well and the driver does not name it any more
+// (reclaimer.h); before, it may still be held.
 //
 // Threading: Run() on one thread; everything else from any, and from signal handlers Stop() alone.
 #ifndef GPUSHARE_BROKER_SERVICE_H_
@@ -20,6 +21,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,12 +52,17 @@ namespace gpushare::broker {
 using Log = std::function<void(std::string_view event,
                                const std::vector<std::pair<std::string, std::string>>& fields)>;
 
+// What a command gives the driver for it, where nobody says: twice what the simulated GPU takes. Of a card it is not known.
+inline constexpr Nanos kTeardown = Millis(200);
+
 struct ServiceOptions {
-  std::string socket;               // path
-  mode_t mode = 0660;               // of its file
-  std::vector<GpuInfo> gpus;        // empty: the first process that opens one says what it has
-  base::Clock* clock = nullptr;     // null: the machine's
-  Nanos teardown{0};                // after the end of a process, until its memory is free
+  std::string socket;            // path
+  mode_t mode = 0660;            // of its file
+  std::vector<GpuInfo> gpus;     // empty: the first process that opens one says what it has
+  base::Clock* clock = nullptr;  // null: the machine's
+  // After the end of a process, until its memory is taken to be free at the earliest, where the configuration does not
+  // say.
+  Nanos teardown{0};
   Nanos hello_within = Seconds(5);  // a connection that says nothing so long is ended
   size_t most_connections = 4096, most_of_user = 1024;
   // Answers what the service does not know itself ("metrics"); InvalidArgument: nor does this. May be empty.
@@ -106,6 +114,20 @@ class Service {
     Say("audit_failed", {{"why", std::string(why.message())}});
   }
 
+  // ---- For who asks the driver whether it has memory back (reclaimer.h).
+  // Bumped when a process has ended whose memory is not known to be free.
+  std::atomic<uint32_t>& reclaims() { return reclaims_; }
+  struct ReclaimSubjects {
+    std::vector<std::string> gpus;  // UUIDs
+    Time at{};
+  };
+  // Nothing: nobody's memory is waited for.
+  std::optional<ReclaimSubjects> TakeReclaimSubjects() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whom it names, of what was taken then. Those who had ended before and are not among them hold nothing any more.
+  void TakeNamed(const std::set<int32_t>& pids, Time at) ABSL_LOCKS_EXCLUDED(mutex_);
+  // It does not say: time alone counts.
+  void ForgetNamed() ABSL_LOCKS_EXCLUDED(mutex_);
+
   const char* CheckInvariants() ABSL_LOCKS_EXCLUDED(mutex_);                 // null: they hold
   uint64_t looks() const { return looks_.load(std::memory_order_relaxed); }  // at the books so far
 
@@ -115,7 +137,16 @@ class Service {
   struct Reload;
   // What an event of the poller is about; the poller has its address.
   struct Watched {
-    enum Kind { kListener, kStop, kOwner, kReloaded, kConnection, kProcess, kDoorbell } kind;
+    enum Kind {
+      kListener,
+      kStop,
+      kOwner,
+      kReloaded,
+      kReclaimed,
+      kConnection,
+      kProcess,
+      kDoorbell
+    } kind;
     Connection* connection = nullptr;
     SeatHolder* seat = nullptr;
     CallLimit limit{};
@@ -172,6 +203,11 @@ class Service {
   void Drop(Connection& connection, std::string_view why, bool evicted = false)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Time FreeEnded(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // When what its process had is free, or to be taken for that; kNever is not an answer.
+  Time ReclaimedAt(Connection& connection, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Open(Connection& connection, const ipc::Message& message)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Time OpenWaiting(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether its process seems to have become another program.
   void LookAtImage(Connection& connection, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Those that seem to have become another program and of which the driver counts nothing any more have ended.
@@ -183,12 +219,14 @@ class Service {
 
   ServiceOptions options_;
   base::Clock& clock_;
-  base::UniqueFd poller_, stop_, reloaded_;
+  base::UniqueFd poller_, stop_, reloaded_, reclaimed_;
   std::unique_ptr<ipc::Listener> listener_;
   Watched listener_watched_{Watched::kListener}, stop_watched_{Watched::kStop},
-      owner_watched_{Watched::kOwner}, reloaded_watched_{Watched::kReloaded};
+      owner_watched_{Watched::kOwner}, reloaded_watched_{Watched::kReloaded},
+      reclaimed_watched_{Watched::kReclaimed};
   std::atomic<bool> stopping_{false};
   std::atomic<uint64_t> looks_{0};
+  std::atomic<uint32_t> reclaims_{0};
 
   base::Mutex mutex_;
   Registry registry_ ABSL_GUARDED_BY(mutex_);
@@ -202,6 +240,10 @@ class Service {
   size_t unread_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes of answers that nobody has taken yet
   size_t ended_ ABSL_GUARDED_BY(mutex_) = 0, silent_ ABSL_GUARDED_BY(mutex_) = 0,
                 deaf_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t reclaiming_ ABSL_GUARDED_BY(mutex_) = 0, opening_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool freed_ ABSL_GUARDED_BY(mutex_) = false;  // something was, since those who wait for it looked
+  // Whether the driver has named a process of those here, so that its not naming one says something.
+  bool names_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t next_connection_ ABSL_GUARDED_BY(mutex_) = 1;
   Time accepts_again_ ABSL_GUARDED_BY(mutex_) = kNever;           // no descriptor was left
   std::unique_ptr<RemainsFile> remains_ ABSL_GUARDED_BY(mutex_);  // none: nothing is kept

@@ -50,12 +50,13 @@ void Service::EndThoseWithNothing(const Findings& found) {
   for (const auto& [id, connection] : connections_) {
     if (connection->session == nullptr || connection->process_ended) continue;
     const bool holds = holders.count(connection->peer.pid) > 0;
+    names_ |= holds;
     if (!connection->ended) {
       // Of one that the driver has never named, that it does not name it says nothing.
       connection->counted = connection->counted || holds;
     } else if (connection->another && connection->counted) {
       connection->counted_nothing = holds ? 0 : connection->counted_nothing + 1;
-      connection->process_ended = connection->counted_nothing >= kEnough;
+      connection->process_ended = connection->reclaimed = connection->counted_nothing >= kEnough;
     }
   }
 }

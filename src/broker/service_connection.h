@@ -9,10 +9,12 @@
 #include <cstdint>
 #include <deque>
 #include <list>
+#include <optional>
 #include <string>
 #include <thread>
 
 #include "broker/service.h"
+#include "ipc/message.h"
 
 namespace gpushare::broker {
 
@@ -42,7 +44,11 @@ struct Service::Connection {
   bool counted = false;     // the driver has counted what it holds, while it was registered
   int counted_nothing = 0;  // audits one after another since it is `another`
   Time looks_at_image = kNever, looks_until = kNever;
-  Time free_at = kNever;
+  Time reclaims_since = kNever;  // its process has ended, and what it had may not be free yet
+  bool reclaimed = false;        // it is, the driver says
+  // A GPU that it asked for, for which there is no room until the driver has memory back; and by when it is answered.
+  std::optional<ipc::Message> opens;
+  Time opens_until = kNever;
   Watched watched, process_watched;
 
   uint32_t Events() const {

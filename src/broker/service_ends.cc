@@ -45,6 +45,10 @@ void Service::Drop(Connection& connection, std::string_view why, bool evicted) {
   }
   Unwatch(connection.fd.get());
   connection.fd.Reset();
+  if (connection.opens.has_value()) {
+    connection.opens.reset();
+    --opening_;
+  }
   for (const std::string& part : connection.parts) unread_ -= part.size();
   connection.parts.clear();
   if (!connection.peer.process) connection.process_ended = true;  // nothing will be heard of it
@@ -78,18 +82,45 @@ Time Service::FreeEnded(Time now) {
       ++at;
       continue;
     }
-    if (registered && connection.free_at == kNever) connection.free_at = now + options_.teardown;
-    if (registered && now < connection.free_at) {
-      next = std::min(next, connection.free_at);
+    if (const Time reclaimed = registered ? ReclaimedAt(connection, now) : now; now < reclaimed) {
+      next = std::min(next, reclaimed);
       ++at;
       continue;
     }
+    if (connection.reclaims_since != kNever) --reclaiming_;
     if (registered) registry_.Free(connection.session, now, changed_);
     to_keep_ |= registered;
+    freed_ |= registered;
     at = connections_.erase(at);
     --ended_;
   }
   return next;
+}
+
+// The end of a process is told of before the driver has taken down what it had: granted at once, it would not be there.
+Time Service::ReclaimedAt(Connection& connection, Time now) {
+  Registry::Session& session = *connection.session;
+  if (Registry::HoldsNothing(session)) return now;
+  if (connection.reclaims_since == kNever) {
+    if (connection.reclaimed) return now;
+    connection.reclaims_since = now;
+    ++reclaiming_;
+    registry_.Reclaim(session, changed_);
+    reclaims_.fetch_add(1, std::memory_order_release);
+    clock_.Wake(reclaims_, 1);
+  }
+  const Config& config = registry_.config();
+  // A driver may forget a process before it has all of its memory back: so long it takes in any case.
+  const Nanos least = config.reclaim_after.value_or(options_.teardown);
+  const bool named = names_ && connection.peer.pid != 0 && !connection.reclaimed;
+  const Time until =
+      connection.reclaims_since + (named ? std::max(least, config.reclaim_most) : least);
+  if (named && now >= until && config.reclaim_most > least) {
+    Say("reclaim_overdue", {{"session", absl::StrCat(session.id)},
+                            {"tenant", session.tenant->name},
+                            {"pid", absl::StrCat(connection.peer.pid)}});
+  }
+  return until;
 }
 
 Time Service::ExpireSilent(Time now) {

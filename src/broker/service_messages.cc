@@ -14,8 +14,9 @@
 namespace gpushare::broker {
 namespace {
 
-constexpr int kPacketsAtOnce = 16;      // read from one connection before it is others' turn
-constexpr size_t kMostGpus = 64;        // opened by one process
+constexpr int kPacketsAtOnce = 16;             // read from one connection before it is others' turn
+constexpr size_t kMostGpus = 64;               // opened by one process
+constexpr Nanos kLongestOpening = Seconds(4);  // a process waits for 5
 constexpr Nanos kNoRoom = Millis(100);  // nobody is accepted so long when no descriptor is left
 
 }  // namespace
@@ -77,15 +78,14 @@ void Service::Read(Connection& connection) {
 // An error here ends the connection; what is refused is answered.
 absl::Status Service::Handle(Connection& connection, const ipc::Message& message) {
   absl::Status refused;
+  if (connection.opens.has_value()) {
+    return absl::InvalidArgumentError("asked again before the answer was there");
+  }
   if (const auto* hello = std::get_if<ipc::Hello>(&message)) {
     refused = OnHello(connection, *hello);
-  } else if (const auto* as = std::get_if<ipc::OpenGpuAs>(&message);
-             as != nullptr || std::holds_alternative<ipc::OpenGpu>(message)) {
-    const ipc::OpenGpu& open = as != nullptr ? as->gpu : std::get<ipc::OpenGpu>(message);
-    const absl::StatusOr<std::string> spec =
-        OnOpenGpu(connection, open, as != nullptr ? &as->spec : nullptr);
-    if (spec.ok()) return GiveSeat(connection, {open.uuid, *spec});
-    refused = spec.status();
+  } else if (std::holds_alternative<ipc::OpenGpuAs>(message) ||
+             std::holds_alternative<ipc::OpenGpu>(message)) {
+    return Open(connection, message);
   } else if (const auto* change = std::get_if<ipc::Change>(&message);
              change != nullptr && change->what == "reload" && options_.reload) {
     refused = BeginReload(connection, *change);
@@ -159,6 +159,47 @@ absl::StatusOr<std::string> Service::OnOpenGpu(Connection& connection, const ipc
   if (!spec.ok()) connection.seats.pop_back();
   ReleaseFormer(*connection.session);
   return spec;
+}
+
+absl::Status Service::Open(Connection& connection, const ipc::Message& message) {
+  const auto* const as = std::get_if<ipc::OpenGpuAs>(&message);
+  const ipc::OpenGpu& open = as != nullptr ? as->gpu : std::get<ipc::OpenGpu>(message);
+  const Time now = clock_.Now();
+  const absl::StatusOr<std::string> spec =
+      OnOpenGpu(connection, open, as != nullptr ? &as->spec : nullptr);
+  // What those were promised that have ended is taken until the driver has their memory back.
+  const bool waits = absl::IsResourceExhausted(spec.status()) && reclaiming_ > 0;
+  if (waits && !connection.opens.has_value()) {
+    connection.opens = message;
+    connection.opens_until = now + kLongestOpening;
+    ++opening_;
+  }
+  if (waits && now < connection.opens_until) return absl::OkStatus();
+  const std::string uuid = open.uuid;  // of what goes now
+  if (connection.opens.has_value()) {
+    connection.opens.reset();
+    --opening_;
+  }
+  return spec.ok() ? GiveSeat(connection, {uuid, *spec}) : Refuse(connection, spec.status());
+}
+
+// By when it has to be called again.
+Time Service::OpenWaiting(Time now) {
+  const bool freed = std::exchange(freed_, false);
+  Time next = kNever;
+  if (opening_ == 0) return next;
+  for (const auto& [id, connection] : connections_) {
+    if (!connection->opens.has_value() || connection->ended) continue;
+    if (freed || now >= connection->opens_until) {
+      const ipc::Message message = *connection->opens;
+      if (const absl::Status handled = Open(*connection, message); !handled.ok()) {
+        Drop(*connection, Text(handled));
+        next = now;
+      }
+    }
+    if (connection->opens.has_value()) next = std::min(next, connection->opens_until);
+  }
+  return next;
 }
 
 absl::Status Service::GiveSeat(Connection& connection, const ipc::GpuOpened& opened) {

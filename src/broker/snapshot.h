@@ -30,8 +30,9 @@ struct ProcessShare {
   std::string program;
   uint64_t memory_used = 0, memory_granted = 0;
   Nanos time_used{0};
-  bool gone = false;     // its session has ended, and its memory is not free yet
-  bool evicted = false;  // gone because an operator ended its session; it may live on
+  bool gone = false;        // its session has ended, and its memory is not free yet
+  bool evicted = false;     // gone because an operator ended its session; it may live on
+  bool reclaiming = false;  // gone with its process; the driver may not have its memory back
   // By the driver's count, at the latest audit; UINT64_MAX: the driver does not say.
   uint64_t memory_by_driver = UINT64_MAX;
   // What contexts, modules and libraries of it take, as of then: what the driver counts beyond what is charged. Not of one
@@ -56,6 +57,7 @@ struct Share {
   bool suspended = false, draining = false;
   uint64_t memory_limit = UINT64_MAX;  // UINT64_MAX: none
   uint64_t memory_used = 0, memory_granted = 0, memory_peak = 0;
+  uint64_t memory_reclaiming = 0;  // of what is granted: of processes that have ended
   uint64_t allocations_denied = 0;
   std::string priority = "normal";  // in force, whichever of tenant, key and policy says it
   double guarantee = 0, weight = 1, cap = 1;  // of the GPU

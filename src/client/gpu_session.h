@@ -55,6 +55,8 @@ class GpuSession final : public gate::Supply, public gate::CopySupply, public qu
  public:
   // How long an answer about memory may take.
   static constexpr Nanos kLongestAnswer = Millis(500);
+  // And while the driver takes back what processes of the tenant had that have ended: the broker bounds it.
+  static constexpr Nanos kLongestReclaim = Seconds(15);
   // How often the usage page is brought up to date while something changes.
   static constexpr Nanos kPublishEvery = Millis(20);
 
@@ -89,6 +91,7 @@ class GpuSession final : public gate::Supply, public gate::CopySupply, public qu
   bool GetRoom(quota::Account& account, uint64_t bytes, Time deadline) override;
   uint64_t Limit() const override;
   uint64_t Left() const override;
+  uint64_t Reclaiming() const override;
 
   // Who the memory is charged to, and gets the limit that is granted; null before its end. `left`: of what it held, what
   // nobody will free before the process ends, and is charged as long. What it has counted stays counted.
@@ -131,7 +134,9 @@ class GpuSession final : public gate::Supply, public gate::CopySupply, public qu
   void Limit(uint64_t granted);
   uint64_t Charged();
   uint64_t InChunks(uint64_t needed, uint64_t limit) const;
-  bool Ask(uint64_t charged, uint64_t wanted, Time until);
+  // By when there has to be an answer to who has begun to ask then, as it is now.
+  Time AnswerBy(Time begun, Time deadline) const;
+  bool Ask(uint64_t charged, uint64_t wanted, Time begun, Time deadline);
   void TakeAnswer();
   void LowerToPage();
   void AnswerRecall();

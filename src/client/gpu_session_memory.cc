@@ -31,6 +31,10 @@ uint64_t GpuSession::Left() const {
   return Minus(Minus(limit, pages_->limits->memory_others.load()), charged);
 }
 
+uint64_t GpuSession::Reclaiming() const {
+  return fork_mark_->InChild() ? 0 : pages()->limits->memory_reclaiming.load();
+}
+
 void GpuSession::SetHolder(quota::Holder* holder, uint64_t left) {
   const base::ClockLock limiting(clock_, limiting_);
   if (const quota::Holder* const before = holder_.load()) {
@@ -81,10 +85,15 @@ uint64_t GpuSession::InChunks(uint64_t needed, uint64_t limit) const {
   return more > Minus(limit, needed) ? limit : needed + more;
 }
 
+Time GpuSession::AnswerBy(Time begun, Time deadline) const {
+  const bool reclaims = pages()->limits->memory_reclaiming.load(std::memory_order_acquire) > 0;
+  return std::min(deadline, After(begun, reclaims ? kLongestReclaim : kLongestAnswer));
+}
+
 bool GpuSession::GetRoom(quota::Account& account, uint64_t bytes, Time deadline) {
   if (fork_mark_->InChild()) return false;
-  const Time until = std::min(deadline, After(clock_.Now(), kLongestAnswer));
-  const base::ClockLock asking(clock_, asking_, until);
+  const Time begun = clock_.Now();
+  const base::ClockLock asking(clock_, asking_, AnswerBy(begun, deadline));
   if (!asking) return false;
   const auto has_room = [&] { return Minus(account.limit(), account.charged()) >= bytes; };
   bool in_chunks = true, again = true;
@@ -97,16 +106,17 @@ bool GpuSession::GetRoom(quota::Account& account, uint64_t bytes, Time deadline)
     const uint64_t needed = charged + bytes, chunks = InChunks(needed, limit);
     // The broker may have had no more than what is needed.
     if (!in_chunks && chunks == needed) return false;
-    if (Ask(charged, in_chunks ? chunks : needed, until)) {
+    if (Ask(charged, in_chunks ? chunks : needed, begun, deadline)) {
       if (!std::exchange(in_chunks, false)) return has_room();
-    } else if (pages() == at || clock_.Now() >= until || !std::exchange(again, false)) {
+    } else if (pages() == at || clock_.Now() >= AnswerBy(begun, deadline) ||
+               !std::exchange(again, false)) {
       return false;  // else it asks the broker that there is now
     }
   }
 }
 
-// With asking_. Whether it was answered by `until`; if it is later, Look() takes the answer.
-bool GpuSession::Ask(uint64_t charged, uint64_t wanted, Time until) {
+// With asking_. Whether it was answered in time; if it is later, Look() takes the answer.
+bool GpuSession::Ask(uint64_t charged, uint64_t wanted, Time begun, Time deadline) {
   std::shared_ptr<const Pages> at;
   {
     const std::lock_guard lock(lock_);
@@ -123,6 +133,8 @@ bool GpuSession::Ask(uint64_t charged, uint64_t wanted, Time until) {
   at->bell.Ring();
   for (;;) {
     const uint32_t wake = at->limits->wake.load(std::memory_order_acquire);
+    // Before the answer is looked for: that nothing is reclaimed any more is said after it was given.
+    const Time until = AnswerBy(begun, deadline);
     TakeAnswer();
     {
       const std::lock_guard lock(lock_);

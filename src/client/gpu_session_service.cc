@@ -177,7 +177,7 @@ void GpuSession::Resume(std::shared_ptr<const Pages> pages) {
     const base::ClockLock asking(clock_, asking_, until);
     LowerToPage();
     const uint64_t charged = Charged();
-    if (asking && charged > 0) Ask(charged, charged, until);
+    if (asking && charged > 0) Ask(charged, charged, clock_.Now(), until);
   }
   CallOnTime();
 }

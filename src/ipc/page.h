@@ -68,6 +68,9 @@ struct LimitsPage {
   // Of the tenant, for what programs see.
   std::atomic<uint64_t> memory_limit{0};   // UINT64_MAX: none
   std::atomic<uint64_t> memory_others{0};  // held by its other processes
+  // What processes that have ended held and the driver may not have back yet: it is asked for like what is free, and the
+  // answer comes when it is. Pages of before have it as 0.
+  std::atomic<uint64_t> memory_reclaiming{0};
 
   // Copies to the device and from it: bytes granted so far, in all.
   alignas(64) std::atomic<uint64_t> copy_granted[2] = {};

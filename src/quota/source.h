@@ -22,6 +22,8 @@ class Source {
   // What may be held at most, if all goes well; what is left of that, now.
   virtual uint64_t Limit() const = 0;
   virtual uint64_t Left() const = 0;
+  // Of what is left, what the device may not have back yet from processes that have ended: GetRoom() waits for it.
+  virtual uint64_t Reclaiming() const { return 0; }
 };
 
 // Who spends what a source gives: an account, or several that have one limit in common.

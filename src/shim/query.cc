@@ -9,7 +9,8 @@
 namespace gpushare::shim {
 namespace {
 
-// Of the quota what is left, but no more than the device has.
+// Of the quota what is left, but no more than the device has, or has when it has taken back what processes held that
+// have ended.
 CUresult MemGetInfo(size_t* free, size_t* total) {
   Process& process = Process::Get();
   return Guarded([&] {
@@ -27,8 +28,9 @@ CUresult MemGetInfo(size_t* free, size_t* total) {
     if (share == nullptr) return result;
     process.books().Settle();
     uint64_t left = 0, quota = 0;
+    const uint64_t reclaiming = share->ReclaimingMemory();
     share->Memory(&left, &quota);
-    if (free != nullptr) *free = std::min<size_t>(*free, left);
+    if (free != nullptr) *free = std::min<size_t>(*free + reclaiming, left);
     if (total != nullptr) *total = std::min<size_t>(*total, quota);
     return result;
   });

@@ -10,7 +10,7 @@ import sys
 import time
 import unittest
 
-from node import PATIENCE, Asks, Node
+from node import COMMAND, PATIENCE, PRELOAD, Asks, Node
 
 TRIALS = int(os.environ.get("GPUSHARE_KILL_TRIALS", "200"))
 RESTARTS = int(os.environ.get("GPUSHARE_BROKER_RESTARTS", "10"))
@@ -87,6 +87,7 @@ class Teardown(Node):
     """The GPU has a process's memory back only some time after its end, as of real ones."""
 
     TEARDOWN = 30_000
+    AFTER = "100ms"
 
     def free(self):
         """Of the GPU, by a program of its own that is no tenant's."""
@@ -126,6 +127,80 @@ class Teardown(Node):
         broker.socket.close()
         # The file that the next broker reads goes with the last process.
         self.eventually(lambda: set(os.listdir(self.folder.name)) == files)
+
+
+HOLDS = """
+import ctypes, sys
+d = ctypes.CDLL("libcuda.so.1")
+def ok(code): assert code == 0, code
+context, free, total, pointer = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t(), ctypes.c_uint64()
+ok(d.cuInit(0)); ok(d.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)); ok(d.cuCtxSetCurrent(context))
+print("ready", flush=True)
+for line in sys.stdin:
+    ok(d.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)))
+    print(d.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(int(line) << 20)), free.value >> 20, total.value >> 20, flush=True)
+"""
+
+
+class Reclaims(Node):
+    """A process that held most of the GPU is killed, and the next of its tenant wants as much at once."""
+
+    TEARDOWN = 1_000_000
+    AFTER = "1500ms"
+
+    def setUp(self):
+        super().setUp()
+        with open(self.config, "a") as file:
+            file.write("  - {name: large, spec: 'memory=14GiB'}\n")
+        self.assertEqual(subprocess.run([COMMAND, "reload", "--socket", self.socket], timeout=PATIENCE).returncode, 0)
+        # It keeps the GPU: of one that nobody has nothing is torn down.
+        keeper = self.start([sys.executable, "-c", HOLDS], stdin=subprocess.PIPE, env={**self.environment, "GPUSHARE_BROKER": "none"})
+        self.assertEqual(keeper.stdout.readline(), "ready\n")
+
+    def start_holder(self):
+        child = self.start([sys.executable, "-c", HOLDS], stdin=subprocess.PIPE,
+                           env={**self.environment, "LD_PRELOAD": PRELOAD, "GPUSHARE_TENANT": "large"})
+        self.assertEqual(child.stdout.readline(), "ready\n", child.poll() is not None and child.communicate())
+        return child
+
+    def ask(self, child, mib):
+        child.stdin.write(f"{mib}\n")
+        child.stdin.flush()
+
+    def answer(self, child):
+        return [int(word) for word in child.stdout.readline().split()]
+
+    def test_the_next_has_what_it_held(self):
+        beside, dies, following = self.start_holder(), self.start_holder(), self.start_holder()
+        self.ask(dies, 12 << 10)
+        self.assertEqual(self.answer(dies)[0], 0)
+        killed = time.monotonic()
+        dies.kill()
+        dies.wait(PATIENCE)
+        self.eventually(lambda: any(process["reclaiming"] for process in self.share("large")["processes"]))
+        self.assertGreaterEqual(self.share("large")["memory_reclaiming"], 12 << 30)
+        self.ask(following, 12 << 10)
+        self.eventually(lambda: self.share("large")["memory_reclaiming"] > 0)
+        # Who needs nothing of it waits for nothing.
+        self.ask(beside, 512)
+        self.assertEqual(self.answer(beside), [0, 14 << 10, 14 << 10])
+        self.assertGreaterEqual(self.share("large")["memory_reclaiming"], 12 << 30)
+        result, free, total = self.answer(following)
+        waited = time.monotonic() - killed
+        self.assertEqual((result, total), (0, 14 << 10))
+        self.assertGreaterEqual(free, 13 << 10)
+        self.assertGreaterEqual(waited, 0.9)
+        print(f"by {self.GPU}: as much as was held {1e3 * waited:.0f} ms after the kill, of 1000 the GPU's own", file=sys.stderr)
+        self.eventually(lambda: self.share("large")["memory_reclaiming"] == 0)
+        # More than the quota is refused, and at once.
+        self.ask(beside, 14 << 10)
+        self.assertEqual(self.answer(beside)[0], 2)
+
+
+class ReclaimsBesideNvml(Reclaims):
+    """The broker asks NVML, too, which does not name who is torn down."""
+
+    GPU = "sim"
 
 
 if __name__ == "__main__":

@@ -40,13 +40,16 @@ class Asks:
 
 class Node(unittest.TestCase):
     TEARDOWN = 0  # of a process that has ended, in microseconds: until the GPU has its memory back
+    AFTER = "0s"  # the broker takes it to be back, where nobody says
+    GPU = "none"  # the broker knows it by
 
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory(prefix="gpushare-node-")
         self.socket = os.path.join(self.folder.name, "broker.sock")
         self.config = os.path.join(self.folder.name, "broker.yaml")
         with open(self.config, "w") as file:
-            file.write("tenants:\n"
+            file.write(f"reclaim: {{after: {self.AFTER}}}\n"
+                       "tenants:\n"
                        "  - {name: stays, spec: 'memory=1GiB,guarantee=50%'}\n"
                        "  - {name: dies, spec: 'memory=24MiB,guarantee=30%'}\n")
         self.environment = {**os.environ, "GPUSHARE_DRIVER": "sim", "GPUSHARE_BROKER": self.socket,
@@ -66,7 +69,7 @@ class Node(unittest.TestCase):
         return child
 
     def start_broker(self):
-        child = self.start([COMMAND, "broker", "--config", self.config, "--socket", self.socket, "--gpu", "none", "--log", "error"],
+        child = self.start([COMMAND, "broker", "--config", self.config, "--socket", self.socket, "--gpu", self.GPU, "--log", "error"],
                            env=self.environment)
         self.eventually(lambda: self.figures() is not None)
         return child

@@ -26,6 +26,7 @@
 #include "broker/json.h"
 #include "broker/metrics.h"
 #include "broker/nvml.h"
+#include "broker/reclaimer.h"
 #include "broker/service.h"
 #include "cli/broker/ask.h"
 #include "cli/broker_clock.h"
@@ -80,7 +81,8 @@ void Say(const EventLog& log, std::string_view event,
          const std::vector<std::pair<std::string, std::string>>& given) {
   std::vector<LogField> fields;
   bool bad = event == "refused" || event == "audit_finding" || event == "audit_failed" ||
-             event == "stranger" || event == "remains_refused" || event == "remains_not_kept";
+             event == "stranger" || event == "reclaim_overdue" || event == "remains_refused" ||
+             event == "remains_not_kept";
   for (const auto& [name, value] : given) {
     bad = bad || (name == "result" && value != "ok");
     LogField& field = fields.emplace_back(name, value);
@@ -91,21 +93,26 @@ void Say(const EventLog& log, std::string_view event,
   log.Write(bad ? LogLevel::kWarning : LogLevel::kInfo, event, fields);
 }
 
-// Nothing, where there is no NVML to ask.
-std::unique_ptr<broker::Auditor> AuditorOf(broker::Service& service,
-                                           const std::optional<broker::Host>& host,
-                                           const EventLog& log) {
-  if (!host.has_value()) return nullptr;
+// Those that ask NVML; neither, where there is none.
+struct Askers {
+  std::unique_ptr<broker::Auditor> auditor;
+  std::unique_ptr<broker::Reclaimer> reclaimer;
+};
+
+Askers AskersOf(broker::Service& service, const std::optional<broker::Host>& host,
+                const EventLog& log) {
+  if (!host.has_value()) return {};
   absl::StatusOr<std::unique_ptr<driver::Nvml>> nvml = driver::Nvml::Open(host->driver->path());
   if (!nvml.ok()) {
     log.Warning("audit_failed", {{"why", std::string(nvml.status().message())}});
-    return nullptr;
+    return {};
   }
-  return std::make_unique<broker::Auditor>(
-      service,
-      [nvml = std::shared_ptr<driver::Nvml>(*std::move(nvml))](
-          const std::vector<std::string>& uuids) { return broker::Count(*nvml, uuids); },
-      host->clock());
+  const auto count = [nvml = std::shared_ptr<driver::Nvml>(*std::move(nvml))](
+                         const std::vector<std::string>& uuids) {
+    return broker::Count(*nvml, uuids);
+  };
+  return {std::make_unique<broker::Auditor>(service, count, host->clock()),
+          std::make_unique<broker::Reclaimer>(service, count, host->clock())};
 }
 
 void SayDoubts(const Config& config, const EventLog& log) {
@@ -175,6 +182,7 @@ absl::Status Serve(const DaemonOptions& options, const Config& config, const std
   service_options.socket = socket;
   service_options.mode = static_cast<mode_t>(options.mode);
   service_options.remains = socket + ".books";
+  service_options.teardown = broker::kTeardown;
   service_options.answer = [](std::string_view what,
                               const broker::Snapshot& snapshot) -> absl::StatusOr<std::string> {
     if (what == "list") return broker::ToJson(snapshot);
@@ -207,11 +215,11 @@ absl::Status Serve(const DaemonOptions& options, const Config& config, const std
                        {"tenants", uint64_t{config.tenants.size()}},
                        {"gpus", uint64_t{host.has_value() ? host->gpus.size() : 0}},
                        {"pid", int64_t{getpid()}}});
-  std::unique_ptr<broker::Auditor> auditor = AuditorOf(*service, host, log);
+  Askers askers = AskersOf(*service, host, log);
   absl::Status ended;
   // A simulated GPU's clock knows its threads.
   clock.StartService("broker", [&] { ended = service->Run(); })->Join();
-  auditor.reset();
+  askers = {};
   signals.End();
   return ended;
 }

@@ -53,6 +53,7 @@ std::string StateCell(const broker::Share& share) {
 }
 
 std::string StateCell(const broker::ProcessShare& process) {
+  if (process.reclaiming) return "ended, its memory is being reclaimed";
   if (process.gone) return absl::StrCat(process.evicted ? "evicted" : "gone", kNotFree);
   if (process.audit == broker::AuditResult::kNone) return "";
   return absl::StrCat("holds more than it ",

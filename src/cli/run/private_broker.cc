@@ -70,6 +70,7 @@ void Serve(const std::string& folder, base::UniqueFd owner, base::UniqueFd ready
   options.socket = folder + "/broker.sock";
   options.mode = 0600;
   options.until_unused = true;
+  options.teardown = broker::kTeardown;
   options.owner = std::move(owner);
   options.awaited = [socket = options.socket] { return SomebodyKnows(socket); };
   options.answer = [](std::string_view what,

@@ -197,6 +197,7 @@ class Gpu final : private quota::Source, private quota::Holder {
   bool GetRoom(quota::Account& account, uint64_t bytes, Time deadline) override;
   uint64_t Limit() const override;
   uint64_t Left() const override;
+  uint64_t Reclaiming() const override;
   // What all of the GPU's virtual devices have of it.
   uint64_t Charged() const override;
   void SetLimit(uint64_t limit) override;

@@ -214,6 +214,8 @@ uint64_t Gpu::Limit() const { return quota::Minus(capacity(), apart_.load()); }
 
 uint64_t Gpu::Left() const { return std::min(Limit(), session_->Left()); }
 
+uint64_t Gpu::Reclaiming() const { return session_->Reclaiming(); }
+
 // It grows before apart_ does, and shrinks after; whoever asks has lowered the limit before, with the lock.
 uint64_t Gpu::Charged() const { return apart_.load() + unpromised_->charged(); }
 

@@ -36,6 +36,11 @@ void VirtualDevice::Memory(uint64_t* free_bytes, uint64_t* total_bytes) const {
   *free_bytes = parent == nullptr ? account_->Left() : parent->Room();
 }
 
+uint64_t VirtualDevice::ReclaimingMemory() const {
+  const quota::Source* const source = account_->source().get();
+  return source == nullptr ? 0 : source->Reclaiming();
+}
+
 namespace {
 
 // Two sizes of which the first is more than the second, in such digits that one sees it.

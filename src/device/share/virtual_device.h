@@ -89,6 +89,8 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   absl::Status SuspendedTooLong() const;
 
   void Memory(uint64_t* free_bytes, uint64_t* total_bytes) const;
+  // Of what is free of it, what the driver may count for processes that have ended: it is waited for when it is wanted.
+  uint64_t ReclaimingMemory() const;
   gpushare_vdev_stats Stats(Time now) const;
   void RecordMemory() const;  // into the GPU's flight recorder, when that is on
 

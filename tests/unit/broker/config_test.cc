@@ -32,6 +32,20 @@ std::string Refused(const std::string& yaml) {
   return std::string(config.status().message());
 }
 
+TEST(Config, SaysWhenTheMemoryOfADeadProcessIsFree) {
+  const auto left_out = ParseConfig("tenants: []\n", "f");
+  ASSERT_TRUE(left_out.ok()) << left_out.status();
+  EXPECT_FALSE(left_out->reclaim_after.has_value());
+  EXPECT_EQ(left_out->reclaim_most, Seconds(10));
+  const auto given = ParseConfig("reclaim: {after: 1.5s, most: 0s}\n", "f");
+  ASSERT_TRUE(given.ok()) << given.status();
+  EXPECT_EQ(given->reclaim_after, Millis(1500));
+  EXPECT_EQ(given->reclaim_most, Nanos(0));
+  for (const char* wrong : {"after: 11s", "after: -1s", "most: 10", "most: [1s]", "before: 1s"}) {
+    EXPECT_FALSE(ParseConfig(absl::StrCat("reclaim: {", wrong, "}\n"), "f").ok()) << wrong;
+  }
+}
+
 TEST(BrokerConfig, HasEveryKey) {
   const auto config = ParseConfig(absl::StrCat(R"(# a comment
 socket: /run/gpushare/other.sock

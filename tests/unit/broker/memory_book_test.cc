@@ -118,6 +118,83 @@ TEST(MemoryBook, OfOneThatEndedTheGrantStaysTakenUntilItsMemoryIsFree) {
   EXPECT_EQ(book.CheckInvariants(), nullptr);
 }
 
+TEST(MemoryBook, WhatIsReclaimedIsWaitedForAndNobodyIsRefusedForIt) {
+  Changed changed;
+  MemoryBook book(64 * kMiB);
+  Pages lives, next, small;
+  auto dead = std::make_unique<Pages>();
+  book.Join(lives.seat, changed);
+  MemoryBook::Member* const member = book.Join(dead->seat, changed);
+  book.Join(next.seat, changed);
+  book.Join(small.seat, changed);
+  dead->Ask(40 * kMiB);
+  lives.usage.memory_charged = 20 * kMiB;
+  book.Look(At(0), changed);
+  lives.AnswerRecall();
+  book.Look(At(1), changed);
+  ASSERT_EQ(dead->granted(), 40 * kMiB);
+  lives.usage.memory_charged = 24 * kMiB;
+  book.SetLimit(72 * kMiB, changed);  // 8 MiB are free
+  changed.Forget(dead->seat);
+  book.Leave(member);
+  dead.reset();
+  book.Look(At(2), changed);
+  EXPECT_EQ(next.limits.memory_others.load(), 64 * kMiB);
+  book.Reclaim(member, changed);
+  EXPECT_EQ(next.limits.memory_reclaiming.load(), 40 * kMiB);
+  EXPECT_EQ(next.limits.memory_others.load(), 24 * kMiB) << "it is as good as free";
+  // However long that takes.
+  next.Ask(44 * kMiB);
+  for (int ms : {3, 500, 5000}) {
+    book.Look(At(ms), changed);
+    EXPECT_FALSE(next.answered()) << ms;
+  }
+  // Who comes after it has what it does not need.
+  small.Ask(8 * kMiB);
+  book.Look(At(5001), changed);
+  EXPECT_FALSE(small.answered()) << "the first needs it";
+  small.Ask(4 * kMiB);
+  book.Look(At(5002), changed);
+  EXPECT_TRUE(small.answered());
+  EXPECT_EQ(small.granted(), 4 * kMiB);
+  EXPECT_EQ(book.CheckInvariants(), nullptr);
+  book.Free(member, changed);
+  EXPECT_EQ(next.limits.memory_reclaiming.load(), 40 * kMiB)
+      << "not before who counts on it is answered";
+  book.Look(At(5003), changed);
+  EXPECT_TRUE(next.answered());
+  EXPECT_EQ(next.granted(), 44 * kMiB);
+  EXPECT_EQ(next.limits.memory_reclaiming.load(), 0u);
+  EXPECT_EQ(book.CheckInvariants(), nullptr);
+}
+
+TEST(MemoryBook, MoreThanIsReclaimedIsRefusedAtOnce) {
+  Changed changed;
+  MemoryBook book(64 * kMiB);
+  Pages lives, next;
+  auto dead = std::make_unique<Pages>();
+  MemoryBook::Member* const member = book.Join(dead->seat, changed);
+  book.Join(lives.seat, changed);
+  book.Join(next.seat, changed);
+  lives.Ask(32 * kMiB);
+  lives.usage.memory_charged = 32 * kMiB;
+  book.Look(At(0), changed);
+  dead->AnswerRecall();
+  book.Look(At(1), changed);
+  ASSERT_GE(lives.granted(), 32 * kMiB);
+  changed.Forget(dead->seat);
+  book.Leave(member);
+  book.Reclaim(member, changed);
+  next.Ask(48 * kMiB);  // it lives that holds the rest
+  Time look = At(2);
+  for (int ms = 2; ms < 500; ++ms) {
+    lives.AnswerRecall();
+    book.Look(look = At(ms), changed);
+  }
+  EXPECT_TRUE(next.answered());
+  EXPECT_LT(next.granted(), 48 * kMiB);
+}
+
 TEST(MemoryBook, ALowerLimitAsksForWhatIsNotUsed) {
   Changed changed;
   MemoryBook book(64 * kMiB);

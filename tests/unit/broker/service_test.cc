@@ -733,6 +733,42 @@ TEST_F(ServiceTest, WhatAProcessHeldThatHasEndedIsFreeForTheNextBroker) {
   EXPECT_FALSE(std::filesystem::exists(Books()));
 }
 
+TEST_F(ServiceTest, WhatADeadProcessHeldIsNobodysWhileTheDriverNamesIt) {
+  Config config = TwoTenants();
+  config.reclaim_after = Nanos(0);
+  Start(config);
+  ASSERT_EQ(setenv(kVictimsSocket, path_.c_str(), 1), 0);
+  char program[] = "/proc/self/exe", filter[] = "--gtest_filter=Victim.DISABLED_Stops",
+       all[] = "--gtest_also_run_disabled_tests", quiet[] = "--gtest_brief=1";
+  char* const arguments[] = {program, filter, all, quiet, nullptr};
+  pid_t child = 0;
+  ASSERT_EQ(posix_spawn(&child, program, nullptr, nullptr, arguments, environ), 0);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
+  ASSERT_TRUE(WIFSTOPPED(status)) << status;
+  const auto now = [] { return base::RealClock().Now(); };
+  service_->TakeNamed({child}, now());
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  const auto reclaiming = [](const Snapshot& figures) {
+    return figures.shares.at(0).memory_reclaiming;
+  };
+  ASSERT_TRUE(Eventually([&](const Snapshot& figures) { return reclaiming(figures) > 0; }));
+  ASSERT_TRUE(service_->TakeReclaimSubjects().has_value());
+  service_->TakeNamed({child}, now());
+  service_->TakeNamed({}, now() - Seconds(20));  // it was asked before the end
+  const Time later = now() + Millis(100);
+  EXPECT_TRUE(Eventually([&](const Snapshot& figures) {
+    return reclaiming(figures) == 0 || base::RealClock().Now() > later;
+  }));
+  EXPECT_GT(reclaiming(service_->TakeSnapshot()), 0u) << "it is named";
+  service_->TakeNamed({}, now());
+  EXPECT_TRUE(Eventually([](const Snapshot& figures) {
+    return figures.shares.at(0).memory_reclaiming == 0 && figures.shares.at(0).memory_granted == 0;
+  }));
+  EXPECT_FALSE(service_->TakeReclaimSubjects().has_value());
+}
+
 TEST(Victim, DISABLED_Execs) {
   Peer peer;
   peer.fd = *ipc::Connect(getenv(kVictimsSocket));
