@@ -16,6 +16,7 @@ namespace gpushare::python {
 namespace py = pybind11;
 
 void Memory::Close() {
+  used_on.clear();
   const AllocatorHandle::Use_ allocator = std::move(allocator_);
   allocator_ = nullptr;
   const gpushare_device_ptr pointer = std::exchange(pointer_, 0);

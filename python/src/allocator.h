@@ -8,8 +8,10 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "object.h"
+#include "stream_work.h"
 #include "virtual_device.h"
 
 namespace gpushare::python {
@@ -31,10 +33,9 @@ class Memory final : public Closable {
   uint64_t bytes() const { return bytes_; }
   bool inherited() const { return allocator_ != nullptr && allocator_->inherited(); }
 
-  // The stream on which it was last used through gpushare; consumers on other streams wait for it.
-  // Weak, since a Stream may only go with the interpreter's lock held.
-  std::weak_ptr<Stream> used_on;
-  bool used = false;
+  // The streams on which it was used through gpushare, the last one last; consumers on other streams wait for them.
+  // With the interpreter's lock.
+  std::vector<std::shared_ptr<StreamWork>> used_on;
 
  private:
   AllocatorHandle::Use_ allocator_;

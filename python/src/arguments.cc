@@ -135,10 +135,8 @@ void* Arguments::PackObject(const Kernel& kernel, size_t index, PyObject* value,
   if (buffer || (!PyObject_CheckBuffer(value) && py::hasattr(object, "__cuda_array_interface__"))) {
     if (size != 0 && size != 8) ThrowSize(kernel, index, "an address", size);
     DeviceMemory memory = DeviceMemoryFrom(object, "argument");
-    if (memory.owner != nullptr) {
-      stream.Uses(*memory.owner);
-      held_.push_back(std::move(memory.owner));
-    }
+    stream.Uses(memory);
+    if (memory.owner != nullptr) held_.push_back(std::move(memory.owner));
     word.u64 = memory.pointer;
     return &word;
   }

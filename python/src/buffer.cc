@@ -5,6 +5,7 @@
 
 #include "amount.h"
 #include "stream.h"
+#include "wait.h"
 
 namespace gpushare::python {
 namespace py = pybind11;
@@ -75,8 +76,18 @@ py::dict ArrayInterface(const Buffer& self) {
   interface["data"] = py::make_tuple(self.pointer(), false);
   interface["version"] = 3;
   interface["strides"] = py::none();
-  const std::shared_ptr<Stream> stream = LastStream(self);
-  interface["stream"] = stream == nullptr ? py::object(py::none()) : py::int_(stream->Pointer());
+  // There is room for one stream: the last, which the others go before.
+  const Producers producers = ProducersOf(self);
+  for (const EventHandle::Use_& end : producers.ends) {
+    RunInterruptibly([end] { return gpushare_event_synchronize(end->get()); });
+  }
+  interface["stream"] = py::none();
+  if (producers.streams.empty()) return interface;
+  const Stream& last = *producers.streams.back();
+  for (const std::shared_ptr<Stream>& stream : producers.streams) {
+    if (stream.get() != &last) stream->Before(last);
+  }
+  interface["stream"] = last.Pointer();
   return interface;
 }
 
@@ -93,16 +104,18 @@ const std::shared_ptr<Memory>& Buffer::Use() const {
   return memory;
 }
 
-std::shared_ptr<Stream> LastStream(const Buffer& buffer) {
+Producers ProducersOf(const Buffer& buffer) {
   const std::shared_ptr<Memory> memory = buffer.Use();
-  if (!memory->used) return nullptr;
-  std::shared_ptr<Stream> stream = memory->used_on.lock();
-  if (stream != nullptr && !stream->handle.closed()) return stream;
-  if (auto* const synchronize = buffer.gpu->calls.synchronize) {
-    Unlocked([&] { return synchronize(); });
+  Producers producers;
+  for (const std::shared_ptr<StreamWork>& work : memory->used_on) {
+    std::shared_ptr<Stream> stream = work->stream.lock();
+    if (stream != nullptr && !stream->handle.closed()) {
+      producers.streams.push_back(std::move(stream));
+    } else if (work->end != nullptr) {
+      producers.ends.push_back(work->end);
+    }
   }
-  memory->used = false;
-  return nullptr;
+  return producers;
 }
 
 std::shared_ptr<Buffer> WholeBuffer(const std::shared_ptr<VirtualDevice>& device,
@@ -149,6 +162,15 @@ DeviceMemory DeviceMemoryFrom(py::handle value, const char* field) {
   }
   const py::dict interface = value.attr("__cuda_array_interface__");
   memory.pointer = WholeFrom(py::tuple(interface["data"])[0], field);
+  if (interface.contains("stream") && !interface["stream"].is_none()) {
+    memory.has_stream = true;
+    memory.stream = WholeFrom(interface["stream"], field);
+    if (memory.stream == 0) {
+      ThrowInvalid(std::string(field) +
+                   ": its array interface names stream 0, which could be the "
+                   "legacy or the per-thread default stream; 1 or 2 is allowed");
+    }
+  }
   const bool gaps = interface.contains("strides") && !interface["strides"].is_none();
   if (!gaps) {
     memory.bytes = BytesOf(ShapeFrom(interface["shape"]), DTypeFrom(interface["typestr"], field));

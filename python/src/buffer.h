@@ -49,9 +49,12 @@ std::shared_ptr<Buffer> NewArray(const std::shared_ptr<Allocator>& allocator,
                                  const pybind11::object& timeout,
                                  const pybind11::object& stream = pybind11::none());
 
-// The stream whose work may still be using it, if there is one. Waits for all work of the device when
-// that stream has been closed since.
-std::shared_ptr<Stream> LastStream(const Buffer& buffer);
+// What may still be using it: streams, the last one last, and the ends of streams that are closed.
+struct Producers {
+  std::vector<std::shared_ptr<Stream>> streams;
+  std::vector<EventHandle::Use_> ends;
+};
+Producers ProducersOf(const Buffer& buffer);
 
 // Exporting it (dlpack.cc).
 pybind11::object ToDLPack(const std::shared_ptr<Buffer>& buffer, const pybind11::object& stream,
@@ -64,6 +67,9 @@ struct DeviceMemory {
   gpushare_device_ptr pointer = 0;
   uint64_t bytes = UINT64_MAX;
   std::shared_ptr<Memory> owner;  // of a Buffer
+  // Which the user has to wait for, as the interface of somebody else's array says: a CUstream's address, 1 or 2.
+  bool has_stream = false;
+  uint64_t stream = 0;
 };
 DeviceMemory DeviceMemoryFrom(pybind11::handle value, const char* field);
 

@@ -14,11 +14,14 @@ namespace py = pybind11;
 // Shared by the thread and its object; the Python parts are touched with the interpreter's lock only.
 struct ClockThread::State {
   py::object body, result, exception;
+  bool over = false;  // somebody has joined it
 };
 
-std::shared_ptr<ClockThread> ClockThread::Start(gpushare_runtime runtime, const std::string& name,
+std::shared_ptr<ClockThread> ClockThread::Start(const Runtime& of, const std::string& name,
                                                 py::function body) {
   auto thread = std::make_shared<ClockThread>();
+  const auto runtime = of.handle.Use();
+  thread->runtime_ = runtime;
   thread->state_ = std::make_shared<State>();
   thread->state_->body = std::move(body);
   auto* const given = new std::shared_ptr<State>(thread->state_);
@@ -36,8 +39,9 @@ std::shared_ptr<ClockThread> ClockThread::Start(gpushare_runtime runtime, const 
     delete state;
     PyGILState_Release(gil);
   };
-  const gpushare_status code = Unlocked(
-      [&] { return gpushare_thread_start(runtime, name.c_str(), run, given, &thread->thread_); });
+  const gpushare_status code = Unlocked([&] {
+    return gpushare_thread_start(runtime->get(), name.c_str(), run, given, &thread->thread_);
+  });
   if (code != GPUSHARE_OK) {
     delete given;
     ThrowLast(code);
@@ -48,7 +52,20 @@ std::shared_ptr<ClockThread> ClockThread::Start(gpushare_runtime runtime, const 
 py::object ClockThread::Join() {
   if (thread_ != nullptr) {
     const gpushare_thread thread = std::exchange(thread_, nullptr);
-    Check(Unlocked([&] { return gpushare_thread_join(thread); }));
+    const gpushare_status code = Unlocked([&] { return gpushare_thread_join(thread); });
+    state_->over = true;
+    Check(code);
+  }
+  // Another thread is in the lines above. On the clock's own time: who holds the turn must not wait for it elsewhere.
+  while (!state_->over) {
+    const auto use = runtime_.lock();
+    if (use == nullptr) break;
+    Check(Unlocked([&] {
+      constexpr int64_t kPollNs = 1'000'000;
+      int64_t now = 0;
+      const gpushare_status code = gpushare_runtime_now(use->get(), &now);
+      return code != GPUSHARE_OK ? code : gpushare_runtime_sleep_until(use->get(), now + kPollNs);
+    }));
   }
   if (state_->exception) {
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(state_->exception.ptr())),
@@ -58,6 +75,8 @@ py::object ClockThread::Join() {
   return state_->result ? state_->result : py::none();
 }
 
+bool ClockThread::joined() const { return state_->over; }
+
 void BindClockThread(py::module_& m) {
   py::class_<ClockThread, std::shared_ptr<ClockThread>>(
       m, "ClockThread",
@@ -66,7 +85,8 @@ void BindClockThread(py::module_& m) {
       "One that is never joined\nends with the process.")
       .def("join", &ClockThread::Join,
            "join(self)\n--\n\nWaits for its end and returns what its function returned; raises "
-           "what it raised. From any thread of\nthe same clock; not ended by Ctrl-C.")
+           "what it raised. From any thread of\nthe same clock, also from several at a time; not "
+           "ended by Ctrl-C.")
       .def_property_readonly("joined", &ClockThread::joined, "True after join().");
 }
 

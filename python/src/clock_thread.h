@@ -9,21 +9,23 @@
 #include <string>
 
 #include "gpushare/c/gpushare.h"
+#include "runtime.h"
 
 namespace gpushare::python {
 
 class ClockThread {
  public:
-  static std::shared_ptr<ClockThread> Start(gpushare_runtime runtime, const std::string& name,
+  static std::shared_ptr<ClockThread> Start(const Runtime& of, const std::string& name,
                                             pybind11::function body);
   // Waits for its end; what the function raised is raised here, what it returned is returned.
   pybind11::object Join();
-  bool joined() const { return thread_ == nullptr; }
+  bool joined() const;
 
  private:
   struct State;
   std::shared_ptr<State> state_;
-  gpushare_thread thread_ = nullptr;
+  gpushare_thread thread_ = nullptr;                               // null: joined, or being joined
+  std::weak_ptr<const decltype(Runtime::handle)::Owner> runtime_;  // which needs not wait for it
 };
 
 void BindClockThread(pybind11::module_& m);

@@ -61,9 +61,13 @@ uint64_t BytesToCopy(const py::object& nbytes, uint64_t host, const char* field)
   return bytes;
 }
 
-void Keep(Stream& stream, const py::object& host) {
-  if (stream.hosts.size() >= kMostHosts) py::cast(stream.shared_from_this()).attr("synchronize")();
-  stream.hosts.push_back(host);
+// The buffer's export too: a bytearray that is exported cannot be made shorter under the copy.
+void Keep(Stream& stream, std::shared_ptr<HostMemory> host) {
+  if (stream.in_flight.hosts.size() >= kMostHosts) {
+    py::cast(stream.shared_from_this()).attr("synchronize")();
+  }
+  LetGoOfFinished(*stream.device->gpu);
+  stream.in_flight.hosts.push_back(std::move(host));
 }
 
 void ToDevice(Stream& self, const py::object& to, const py::object& from, const py::object& nbytes,
@@ -72,9 +76,9 @@ void ToDevice(Stream& self, const py::object& to, const py::object& from, const 
   const auto host = std::make_shared<HostMemory>(from, /*writable=*/false, "source");
   const uint64_t bytes = BytesToCopy(nbytes, host->bytes(), "source");
   CheckFits(bytes, device, "to");
-  if (device.owner != nullptr) self.Uses(*device.owner);
+  self.Uses(device);
   const StreamHandle::Use_ use = self.handle.Use();
-  if (!wait) Keep(self, from);
+  if (!wait) Keep(self, host);
   auto* const copy = wait ? &gpushare_stream_copy_h2d : &gpushare_stream_copy_h2d_async;
   RunInterruptibly([use, device, host, bytes, copy] {
     return copy(use->get(), device.pointer, host->data(), bytes);
@@ -87,9 +91,9 @@ void ToHost(Stream& self, const py::object& to, const py::object& from, const py
   const auto host = std::make_shared<HostMemory>(to, /*writable=*/true, "to");
   const uint64_t bytes = BytesToCopy(nbytes, std::min(host->bytes(), device.bytes), "to");
   CheckFits(bytes, device, "source");
-  if (device.owner != nullptr) self.Uses(*device.owner);
+  self.Uses(device);
   const StreamHandle::Use_ use = self.handle.Use();
-  if (!wait) Keep(self, to);
+  if (!wait) Keep(self, host);
   auto* const copy = wait ? &gpushare_stream_copy_d2h : &gpushare_stream_copy_d2h_async;
   RunInterruptibly([use, device, host, bytes, copy] {
     return copy(use->get(), host->data(), device.pointer, bytes);
@@ -107,9 +111,8 @@ void OnDevice(Stream& self, const py::object& to, const py::object& from, const 
   }
   CheckFits(bytes, target, "to");
   CheckFits(bytes, source, "source");
-  for (const DeviceMemory* memory : {&target, &source}) {
-    if (memory->owner != nullptr) self.Uses(*memory->owner);
-  }
+  self.Uses(target);
+  self.Uses(source);
   const StreamHandle::Use_ use = self.handle.Use();
   auto* const copy = wait ? &gpushare_stream_copy_d2d : &gpushare_stream_copy_d2d_async;
   RunInterruptibly([use, target, source, bytes, copy] {
@@ -125,7 +128,7 @@ void Fill(Stream& self, const py::object& to, const py::object& value, const py:
   }
   const uint64_t bytes = nbytes.is_none() ? device.bytes : SizeFrom(nbytes, "nbytes");
   CheckFits(bytes, device, "to");
-  if (device.owner != nullptr) self.Uses(*device.owner);
+  self.Uses(device);
   const StreamHandle::Use_ use = self.handle.Use();
   Check(Unlocked([&] {
     return gpushare_stream_set_async(use->get(), device.pointer, static_cast<uint8_t>(byte), bytes);
@@ -143,8 +146,9 @@ void AddCopies(py::class_<Stream, std::shared_ptr<Stream>>& cls) {
           "    to: a Buffer, an object with __cuda_array_interface__, or an address.\n"
           "    source: anything contiguous with the buffer protocol: bytes, a numpy array.\n"
           "    nbytes: None for all of `source`.\n"
-          "    wait: False returns when the copy is handed to the device; `source` is kept alive "
-          "until\n        synchronize().")
+          "    wait: False returns when the copy is handed to the device; `source` is kept as "
+          "it is until\n        synchronize(), or until the copy is done where the stream is "
+          "closed before.")
       .def("copy_to_host", &ToHost, py::arg("to"), py::arg("source"),
            py::arg("nbytes") = py::none(), py::kw_only(), py::arg("wait") = true,
            "copy_to_host(self, to, source, nbytes=None, *, wait=True)\n--\n\n"

@@ -95,25 +95,32 @@ void WaitFor(const Buffer& buffer, py::handle stream) {
     }
     consumer = reinterpret_cast<CUstream_st*>(address);
   }
-  const std::shared_ptr<Stream> producer = LastStream(buffer);
-  if (producer == nullptr) return;
   auto* const wait = buffer.gpu->calls.stream_wait_event;
-  gpushare_event event = nullptr;
-  const StreamHandle::Use_ on = producer->handle.Use();
-  const auto device = producer->device->handle.Use();
-  const gpushare_status code = Unlocked([&] {
-    gpushare_status made = gpushare_event_create(device->get(), 0, &event);
-    if (made != GPUSHARE_OK) return made;
+  const auto waits = [&](gpushare_event event) {
     CUevent_st* native = nullptr;
-    made = gpushare_event_native(event, &native);
-    if (made == GPUSHARE_OK) made = gpushare_stream_record(on->get(), native);
-    if (made == GPUSHARE_OK && (wait == nullptr || wait(consumer, native, 0) != 0)) {
-      made = gpushare_stream_synchronize(on->get());
-    }
-    static_cast<void>(gpushare_event_destroy(event));
-    return made;
-  });
-  Check(code);
+    const gpushare_status code = gpushare_event_native(event, &native);
+    if (code != GPUSHARE_OK || (wait != nullptr && wait(consumer, native, 0) == 0)) return code;
+    return gpushare_event_synchronize(event);
+  };
+  const Producers producers = ProducersOf(buffer);
+  for (const EventHandle::Use_& end : producers.ends) {
+    Check(Unlocked([&] { return waits(end->get()); }));
+  }
+  for (const std::shared_ptr<Stream>& producer : producers.streams) {
+    const StreamHandle::Use_ on = producer->handle.Use();
+    const auto device = producer->device->handle.Use();
+    Check(Unlocked([&] {
+      gpushare_event event = nullptr;
+      gpushare_status made = gpushare_event_create(device->get(), 0, &event);
+      if (made != GPUSHARE_OK) return made;
+      CUevent_st* native = nullptr;
+      made = gpushare_event_native(event, &native);
+      if (made == GPUSHARE_OK) made = gpushare_stream_record(on->get(), native);
+      if (made == GPUSHARE_OK) made = waits(event);
+      static_cast<void>(gpushare_event_destroy(event));
+      return made;
+    }));
+  }
 }
 
 bool WantsVersioned(py::handle max_version) {

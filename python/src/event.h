@@ -5,11 +5,10 @@
 #include <memory>
 
 #include "object.h"
+#include "stream_work.h"
 #include "virtual_device.h"
 
 namespace gpushare::python {
-
-using EventHandle = Owned<gpushare_event, gpushare_event_destroy>;
 
 struct Event : Object {
   EventHandle handle{"event"};

@@ -149,7 +149,8 @@ std::shared_ptr<Gpu> Open(const py::object& runtime, const py::object& name,
   gpu->ordinal = probe.ordinal;
   gpu->name = probe.name;
   Find(*of, "cuFuncGetParamInfo", &gpu->calls.param_info);
-  Find(*of, "cuCtxSynchronize", &gpu->calls.synchronize);
+  Find(*of, "cuEventRecord", &gpu->calls.event_record);
+  Find(*of, "cuStreamSynchronize", &gpu->calls.stream_synchronize);
   Find(*of, "cuStreamWaitEvent", &gpu->calls.stream_wait_event);
   Find(*of, "cuStreamGetDevice", &gpu->calls.stream_device);
   Find(*of, "cuStreamIsCapturing", &gpu->calls.stream_capturing);

@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "object.h"
 #include "runtime.h"
+#include "stream_work.h"
 
 namespace gpushare::python {
 
@@ -15,7 +17,8 @@ namespace gpushare::python {
 struct DriverCalls {
   // cuFuncGetParamInfo, from CUDA 12.4.
   int (*param_info)(CUfunc_st* function, size_t index, size_t* offset, size_t* size) = nullptr;
-  int (*synchronize)() = nullptr;  // cuCtxSynchronize
+  int (*event_record)(CUevent_st* event, CUstream_st* stream) = nullptr;  // cuEventRecord
+  int (*stream_synchronize)(CUstream_st* stream) = nullptr;               // cuStreamSynchronize
   int (*stream_wait_event)(CUstream_st* stream, CUevent_st* event, unsigned flags) = nullptr;
   // cuStreamGetDevice, from CUDA 12.8.
   int (*stream_device)(CUstream_st* stream, int* device) = nullptr;
@@ -28,8 +31,13 @@ struct Gpu : Object {
   int ordinal = 0;
   std::string name;
   DriverCalls calls;
+  std::vector<Ended> ended;  // of streams that are gone
 
-  void Close() override { handle.Close(); }
+  ~Gpu() override { LetGoOfAll(*this); }
+  void Close() override {
+    LetGoOfAll(*this);
+    handle.Close();
+  }
 };
 
 }  // namespace gpushare::python

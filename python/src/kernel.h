@@ -16,8 +16,6 @@
 
 namespace gpushare::python {
 
-using ModuleHandle = Owned<gpushare_module, gpushare_module_unload>;
-
 struct Module : Object {
   ModuleHandle handle{"module"};
   std::shared_ptr<Gpu> gpu;

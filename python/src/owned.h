@@ -107,6 +107,7 @@ class Owned {
     return owner_;
   }
   bool closed() const { return owner_ == nullptr; }
+  bool inherited() const { return owner_ != nullptr && owner_->inherited(); }
   void Close() {
     // Out of reach before the lock may be given up.
     const Use_ last = std::move(owner_);

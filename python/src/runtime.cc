@@ -196,8 +196,7 @@ void BindRuntime(py::module_& m) {
       .def(
           "start_thread",
           [](const Runtime& self, py::function body, const std::string& name) {
-            const auto use = self.handle.Use();
-            return ClockThread::Start(use->get(), name, std::move(body));
+            return ClockThread::Start(self, name, std::move(body));
           },
           py::arg("body"), py::kw_only(), py::arg("name") = "python",
           "start_thread(self, body, *, name=\"python\")\n--\n\nRuns `body()` on a new "

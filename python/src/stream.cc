@@ -2,6 +2,7 @@
 #include "stream.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "allocator.h"
 #include "amount.h"
@@ -31,10 +32,15 @@ void CheckDevice(const Gpu& gpu, CUstream_st* native) {
 }
 
 void Synchronize(Stream& self) {
-  RunInterruptibly([use = self.handle.Use()] { return gpushare_stream_synchronize(use->get()); });
-  self.modules.clear();
-  const std::vector<py::object> hosts = std::move(self.hosts);  // their end may call back
-  self.hosts.clear();
+  // What other threads hand to the stream from here on may not be over when this wait is.
+  InFlight before = std::exchange(self.in_flight, InFlight());
+  try {
+    RunInterruptibly([use = self.handle.Use()] { return gpushare_stream_synchronize(use->get()); });
+  } catch (...) {
+    self.in_flight.PutBack(std::move(before));
+    throw;
+  }
+  LetGoOfFinished(*self.device->gpu);
 }
 
 std::shared_ptr<Graph> EndCapture(const Stream& self) {
@@ -126,9 +132,10 @@ PyObject* Launch(PyObject* self_object, PyObject* const* args, Py_ssize_t count,
     const StreamHandle::Use_ use = self.handle.Use();
     Arguments arguments(kernel, args + 3, static_cast<size_t>(count - 3), self);
     // Kept until the stream is known to be done with it.
+    std::vector<ModuleHandle::Use_>& modules = self.in_flight.modules;
     if (kernel.module != nullptr &&
-        std::find(self.modules.begin(), self.modules.end(), kernel.module) == self.modules.end()) {
-      self.modules.push_back(kernel.module);
+        std::find(modules.begin(), modules.end(), kernel.module) == modules.end()) {
+      modules.push_back(kernel.module);
     }
     auto* const launch =
         options.cooperative ? &gpushare_stream_launch_cooperative : &gpushare_stream_launch;
@@ -145,11 +152,45 @@ PyMethodDef launch_method = {"launch",
 
 }  // namespace
 
+namespace {
+
+// An event behind all work of the stream; null: it is idle, or has been waited for since there was none to be had.
+EventHandle::Use_ EndOf(gpushare_vdev device, const StreamHandle::Use_& stream) {
+  return Unlocked([&]() -> EventHandle::Use_ {
+    gpushare_event event = nullptr;
+    if (gpushare_event_create(device, 0, &event) == GPUSHARE_OK) {
+      auto made = std::make_shared<const EventHandle::Owner>(event);
+      CUevent_st* native = nullptr;
+      if (gpushare_event_native(event, &native) == GPUSHARE_OK &&
+          gpushare_stream_record(stream->get(), native) == GPUSHARE_OK) {
+        int done = 0;
+        if (gpushare_event_query(event, &done) == GPUSHARE_OK && done == 0) return made;
+        return nullptr;
+      }
+    }
+    static_cast<void>(gpushare_stream_synchronize(stream->get()));
+    return nullptr;
+  });
+}
+
+}  // namespace
+
 void Stream::Close() {
+  const bool live = !handle.closed() && !handle.inherited() && !Finalizing();
+  // What is in flight stays, and who uses the same memory waits for it: neither is known any more when the handle is gone.
+  const bool known = !in_flight.empty() || (work != nullptr && work.use_count() > 1);
+  InFlight kept = std::exchange(in_flight, InFlight());
+  if (live && known) {
+    const StreamHandle::Use_ last = handle.Use();
+    handle.Close();
+    const EventHandle::Use_ end = EndOf(share->get(), last);
+    if (work.use_count() > 1) work->end = end;
+    if (end != nullptr && !kept.empty()) device->gpu->ended.push_back({end, std::move(kept)});
+    LetGoOfFinished(*device->gpu);
+  }
   handle.Close();
-  modules.clear();
-  const std::vector<py::object> last = std::move(hosts);
-  hosts.clear();
+  work = nullptr;
+  share = nullptr;
   const py::object stream = std::move(adopted);
   adopted = py::none();
 }
@@ -166,10 +207,71 @@ void Stream::YieldPoint() const {
 }
 
 void Stream::Uses(Memory& memory) {
-  memory.used = true;
-  const std::weak_ptr<Stream>& before = memory.used_on;
-  const std::weak_ptr<Stream> now = weak_from_this();
-  if (before.owner_before(now) || now.owner_before(before)) memory.used_on = now;
+  if (work == nullptr) static_cast<void>(handle.Use());  // which says that it is closed
+  std::vector<std::shared_ptr<StreamWork>>& streams = memory.used_on;
+  if (!streams.empty() && streams.back() == work) [[likely]]
+    return;
+  // Of streams that are gone, those whose work is over need no place. There are few, but for who makes a stream each time.
+  constexpr size_t kMany = 8;
+  if (streams.size() >= kMany) {
+    std::erase_if(streams, [](const std::shared_ptr<StreamWork>& other) {
+      const std::shared_ptr<Stream> live = other->stream.lock();
+      if (live != nullptr && !live->handle.closed()) return false;
+      int done = 0;
+      return other->end == nullptr ||
+             (gpushare_event_query(other->end->get(), &done) == GPUSHARE_OK && done != 0);
+    });
+  }
+  std::erase(streams, work);
+  streams.push_back(work);
+}
+
+// The array interface obliges who takes an array to wait for the stream that it names.
+void Stream::Uses(const DeviceMemory& memory) {
+  if (memory.owner != nullptr) Uses(*memory.owner);
+  if (!memory.has_stream) return;
+  auto* const producer = reinterpret_cast<CUstream_st*>(memory.stream);
+  const StreamHandle::Use_ use = handle.Use();
+  const auto on = device->handle.Use();
+  const DriverCalls& calls = device->gpu->calls;
+  Check(Unlocked([&] {
+    CUstream_st* mine = nullptr;
+    gpushare_status code = gpushare_stream_native(use->get(), &mine);
+    if (code != GPUSHARE_OK || mine == producer) return code;
+    gpushare_event event = nullptr;
+    code = gpushare_event_create(on->get(), 0, &event);
+    if (code != GPUSHARE_OK) return code;
+    CUevent_st* native = nullptr;
+    code = gpushare_event_native(event, &native);
+    const bool recorded = code == GPUSHARE_OK && calls.event_record != nullptr &&
+                          calls.event_record(native, producer) == 0;
+    if (recorded) {
+      code = gpushare_stream_wait(use->get(), native);
+    } else if (code == GPUSHARE_OK && calls.stream_synchronize != nullptr) {
+      // It is of another context than the event, or gone: the first is waited for here.
+      static_cast<void>(calls.stream_synchronize(producer));
+    }
+    static_cast<void>(gpushare_event_destroy(event));
+    return code;
+  }));
+}
+
+void Stream::Before(const Stream& other) const {
+  const StreamHandle::Use_ use = handle.Use(), later = other.handle.Use();
+  const auto on = device->handle.Use();
+  Check(Unlocked([&] {
+    gpushare_event event = nullptr;
+    gpushare_status code = gpushare_event_create(on->get(), 0, &event);
+    if (code != GPUSHARE_OK) return code;
+    CUevent_st* native = nullptr;
+    code = gpushare_event_native(event, &native);
+    if (code == GPUSHARE_OK) code = gpushare_stream_record(use->get(), native);
+    if (code == GPUSHARE_OK && gpushare_stream_wait(later->get(), native) != GPUSHARE_OK) {
+      code = gpushare_stream_synchronize(use->get());
+    }
+    static_cast<void>(gpushare_event_destroy(event));
+    return code;
+  }));
 }
 
 std::shared_ptr<Stream> NewStream(const std::shared_ptr<VirtualDevice>& device,
@@ -186,7 +288,11 @@ std::shared_ptr<Stream> NewStream(const std::shared_ptr<VirtualDevice>& device,
   auto stream = Born<Stream>(device->family);
   stream->handle.Reset(handle);
   stream->device = device;
+  stream->share = use;
   stream->adopted = adopt;
+  stream->work = std::make_shared<StreamWork>();
+  stream->work->stream = stream;
+  LetGoOfFinished(*device->gpu);
   std::erase_if(device->streams, [](const auto& weak) { return weak.expired(); });
   device->streams.push_back(stream);
   return stream;

@@ -9,27 +9,34 @@
 
 #include "kernel.h"
 #include "object.h"
+#include "stream_work.h"
 #include "virtual_device.h"
 
 namespace gpushare::python {
 
 class Memory;
+struct DeviceMemory;
 
 using StreamHandle = Owned<gpushare_stream, gpushare_stream_destroy>;
 
 struct Stream : Object, std::enable_shared_from_this<Stream> {
   StreamHandle handle{"stream"};
   std::shared_ptr<VirtualDevice> device;
-  pybind11::object adopted;  // somebody else's stream, kept alive; none for one of our own
-  // What work in flight needs: code, and host memory of copies. Let go of at synchronize().
-  std::vector<ModuleHandle::Use_> modules;
-  std::vector<pybind11::object> hosts;
+  Owned<gpushare_vdev, gpushare_vdev_destroy>::Use_
+      share;                         // until it is closed, as the stream itself has it
+  pybind11::object adopted;          // somebody else's stream, kept alive; none for one of our own
+  InFlight in_flight;                // let go of when synchronize() has waited for it
+  std::shared_ptr<StreamWork> work;  // for memory that is used on it
 
+  ~Stream() override { Close(); }
   void Close() override;
   uintptr_t Pointer() const;
   void YieldPoint() const;
   // Notes that work of this stream uses the memory.
+  void Uses(const DeviceMemory& memory);
   void Uses(Memory& memory);
+  // Its work so far is over before later work of `other`, of the same GPU.
+  void Before(const Stream& other) const;
 };
 
 // `adopt`: None for a new stream.

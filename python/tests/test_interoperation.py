@@ -3,6 +3,7 @@
 
 import ctypes
 import gc
+import time
 
 import gpushare
 import numpy as np
@@ -205,3 +206,66 @@ def test_copies_and_refusals(device, stream):
         buffer.__dlpack__(dl_device=(2, 1))
     with pytest.raises(TypeError, match="^max_version: "):
         buffer.__dlpack__(max_version=1)
+
+
+def native_wait(gpu, consumer, event):
+    """Whether what `consumer` has to do is over when it has come to here."""
+    driver = ctypes.CDLL(gpu.runtime.driver_path)
+    assert driver.cuStreamSynchronize(ctypes.c_void_p(consumer)) == 0
+    return event.done
+
+
+@pytest.mark.parametrize("how", ["interface", "dlpack"])
+@pytest.mark.parametrize("ends", [(), (0,), (0, 1)], ids=["both live", "first closed", "both closed"])
+def test_a_consumer_waits_for_all_streams_that_wrote(gpu, device, spin, how, ends):
+    streams, buffer = [device.stream(), device.stream()], device.alloc(8)
+    first, event = streams[0], gpushare.Event(device)
+    first.launch(spin, 1, 1, 150_000_000)
+    first.fill(buffer, 1)
+    first.record(event)
+    streams[1].fill(buffer, 2, 4)
+    for end in ends:
+        streams[end].close()
+    assert not event.done  # closing waits for nothing
+    if how == "interface":
+        named = buffer.__cuda_array_interface__["stream"]
+        assert named == (None if len(ends) == 2 else streams[1].ptr)
+        assert event.done if named is None else native_wait(gpu, named, event)
+    else:
+        consumer = native_stream(gpu)
+        buffer.__dlpack__(stream=consumer)
+        assert native_wait(gpu, consumer, event)
+
+
+@pytest.mark.parametrize("use", ["copy", "fill", "launch"])
+def test_what_another_library_writes_is_waited_for(gpu, device, stream, spin, mixed, use):
+    """The interface names the stream on which it was written."""
+    driver, theirs, buffer = ctypes.CDLL(gpu.runtime.driver_path), device.stream(), device.alloc(8)
+    event = gpushare.Event(device)
+    theirs.launch(spin, 1, 1, 150_000_000)
+    theirs.record(event)
+
+    class Array:
+        def __init__(self, stream):
+            self.__cuda_array_interface__ = {"shape": (8,), "typestr": "|u1", "data": (buffer.ptr, False), "version": 3,
+                                             "strides": None, "stream": stream}
+
+    def write(array):
+        if use == "copy":
+            stream.copy_to_device(array, bytes(8), wait=False)
+        elif use == "fill":
+            stream.fill(array, 1)
+        else:
+            stream.launch(mixed, 1, 1, array, 1, 1.0, 1.0, True)
+
+    began = time.monotonic()
+    write(Array(theirs.ptr))
+    assert time.monotonic() - began < 0.12  # on the device
+    stream.synchronize()
+    assert event.done
+    write(Array(stream.ptr))  # its own
+    write(Array(1))
+    write(Array(None))
+    with pytest.raises(ValueError, match="stream 0"):
+        write(Array(0))
+    assert driver.cuCtxSynchronize() in (0, 201)

@@ -2,6 +2,10 @@
 """Launches and their arguments, copies, events, graphs, yield points."""
 
 import ctypes
+import gc
+import signal
+import threading
+import time
 
 import gpushare
 import numpy as np
@@ -229,3 +233,111 @@ def test_a_device_with_its_own_context_takes_kernels_of_its_own(virtual_gpu, ptx
         stream.synchronize()
     with pytest.raises(TypeError, match="image"):
         device.load(3)
+
+
+def a_host_array(nbytes):
+    """A bytearray, and whether its memory is let go of: one that is exported cannot be resized."""
+    host = bytearray(nbytes)
+
+    def kept():
+        try:
+            host.append(0)
+        except BufferError:
+            return True
+        host.pop()
+        return False
+
+    return host, kept
+
+
+LETS_GO = {
+    "close": lambda stream: stream.close(),
+    "drop": lambda stream: None,
+}
+
+
+@pytest.mark.parametrize("how", LETS_GO)
+def test_what_an_asynchronous_copy_uses_is_kept_until_it_is_done(gpu, device, spin, how):
+    """Also when its stream is gone; then it is let go of without anybody's waiting."""
+    stream, buffer = device.stream(), device.alloc("1MiB")
+    host, kept = a_host_array(1 << 20)
+    driver, view = ctypes.CDLL(gpu.runtime.driver_path), (ctypes.c_ubyte * len(host)).from_buffer(host)
+    address = ctypes.c_void_p(ctypes.addressof(view))
+    del view
+    # Of memory that is not pinned the driver waits for the copy itself.
+    assert driver.cuMemHostRegister_v2(address, ctypes.c_size_t(len(host)), 0) == 0
+    stream.launch(spin, 1, 1, 200_000_000)
+    stream.copy_to_device(buffer, host, wait=False)
+    began = time.monotonic()
+    LETS_GO[how](stream)
+    del stream
+    gc.collect()
+    assert kept() and time.monotonic() - began < 0.15
+    while kept() and time.monotonic() - began < 20:
+        device.stream().close()  # which looks
+        time.sleep(0.005)
+    assert not kept() and time.monotonic() - began > 0.15
+    assert driver.cuMemHostUnregister(address) == 0
+
+
+def test_a_synchronize_lets_go_of_what_was_there_before_it(device, stream, spin):
+    first, first_kept = a_host_array(64)
+    second, second_kept = a_host_array(64)
+    buffer = device.alloc(64)
+    stream.launch(spin, 1, 1, 200_000_000)
+    stream.copy_to_device(buffer, first, wait=False)
+    waits = threading.Thread(target=stream.synchronize)
+    waits.start()
+    time.sleep(0.05)
+    stream.launch(spin, 1, 1, 300_000_000)
+    stream.copy_to_device(buffer, second, wait=False)
+    event = gpushare.Event(device)
+    stream.record(event)
+    waits.join()
+    if not event.done:  # the wait may have been for the second as well
+        assert second_kept()
+    assert not first_kept()
+    stream.synchronize()
+    assert not second_kept()
+
+
+def test_a_synchronize_that_is_interrupted_keeps_it(device, stream, spin):
+    def handler(*_):
+        raise KeyError
+
+    host, kept = a_host_array(64)
+    buffer, before = device.alloc(64), signal.signal(signal.SIGUSR1, handler)
+    try:
+        stream.launch(spin, 1, 1, 300_000_000)
+        stream.copy_to_device(buffer, host, wait=False)
+        threading.Timer(0.05, signal.raise_signal, [signal.SIGUSR1]).start()
+        with pytest.raises(KeyError):
+            stream.synchronize()
+        assert kept()
+        stream.synchronize()
+        assert not kept()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_the_end_of_a_runtime_waits_for_copies(ptx):
+    host, kept = a_host_array(64)
+    with gpushare.simulated_gpu(memory="1GiB", overlap="serial") as gpu:
+        device = gpu.virtual_device("a")
+        stream, buffer = device.stream(), device.alloc(64)
+        stream.launch(gpu.load(ptx)["spin"], 1, 1, 50_000_000)
+        stream.copy_to_device(buffer, host, wait=False)
+        assert kept()
+    assert not kept()
+
+
+@pytest.mark.parametrize("clock", ["wall", "virtual"])
+def test_a_clock_thread_is_joined_by_several(clock):
+    with gpushare.simulated_gpu(clock=clock) as gpu:
+        runtime, results = gpu.runtime, []
+        thread = runtime.start_thread(lambda: runtime.sleep(0.2) or "done")
+        others = [runtime.start_thread(lambda: results.append(thread.join())) for _ in range(3)]
+        results.append(thread.join())
+        for other in others:
+            other.join()
+        assert results == ["done"] * 4 and thread.joined
