@@ -7,7 +7,8 @@
 //
 // PyTorch calls them for whole segments of its cache, holding the lock of that cache, with or without
 // the interpreter's lock. So they never ask for the latter: another thread may hold it and wait for
-// the cache. And they never throw.
+// the cache. Functions of on_reclaim() are asked on a thread of their own, and waited for 100 ms at most; and a GPU
+// that is closed with the last of its memory is closed on one too. And they never throw.
 #include <pybind11/pybind11.h>
 #include <sys/types.h>
 
@@ -15,11 +16,14 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 
 #include "gpu.h"
 #include "object.h"
+#include "virtual_device.h"
 
 namespace gpushare::python {
 namespace py = pybind11;
@@ -78,6 +82,46 @@ GpuUse Attached(int device) {
   return at == state.attached.end() ? nullptr : at->second->gpu;
 }
 
+struct InFramework {
+  InFramework() { in_framework = true; }
+  ~InFramework() { in_framework = false; }
+  InFramework(const InFramework&) = delete;
+  InFramework& operator=(const InFramework&) = delete;
+};
+
+// Lets go of it: elsewhere, where it may be the last, since what ends with the GPU asks for the interpreter's lock.
+void LetGo(GpuUse gpu) {
+  {
+    State& state = TheState();
+    const std::lock_guard lock(state.mu);
+    for (const auto& [ordinal, attached] : state.attached) {
+      if (attached->gpu != gpu) continue;
+      gpu = nullptr;  // the attachment has it, and is taken out under the lock only
+      return;
+    }
+  }
+  try {
+    std::thread([last = std::move(gpu)]() mutable { last = nullptr; }).detach();
+  } catch (const std::system_error&) {
+  }
+}
+
+// One that LetGo() gets at the end.
+class Held {
+ public:
+  explicit Held(GpuUse gpu) : gpu_(std::move(gpu)) {}
+  ~Held() {
+    if (gpu_ != nullptr) LetGo(std::move(gpu_));
+  }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+  const GpuUse& operator*() const { return gpu_; }
+  const GpuUse& operator->() const { return gpu_; }
+
+ private:
+  GpuUse gpu_;
+};
+
 void NoteRefusal() {
   gpushare_error_detail detail = {};
   detail.struct_size = sizeof(detail);
@@ -106,15 +150,15 @@ gpushare_device_ptr AllocateOn(gpushare_gpu gpu, uint64_t bytes, CUstream_st* st
 }
 
 void* Allocate(ssize_t size, int device, CUstream_st* stream) {
-  const GpuUse gpu = Attached(device);
-  if (size <= 0 || gpu == nullptr || gpu->inherited()) return nullptr;
+  const Held gpu(Attached(device));
+  if (size <= 0 || *gpu == nullptr || gpu->inherited()) return nullptr;
   const gpushare_device_ptr address = AllocateOn(gpu->get(), static_cast<uint64_t>(size), stream);
   if (address == 0) return nullptr;
   void* const pointer = reinterpret_cast<void*>(address);
   State& state = TheState();
   try {
     const std::lock_guard lock(state.mu);
-    state.live[pointer] = gpu;
+    state.live[pointer] = *gpu;
   } catch (const std::bad_alloc&) {
     static_cast<void>(gpushare_gpu_free(gpu->get(), address));
     return nullptr;
@@ -132,7 +176,8 @@ void Free(void* pointer) {
     gpu = std::move(at->second);
     state.live.erase(at);
   }
-  static_cast<void>(gpushare_gpu_free(gpu->get(), reinterpret_cast<gpushare_device_ptr>(pointer)));
+  const Held last(std::move(gpu));
+  static_cast<void>(gpushare_gpu_free(last->get(), reinterpret_cast<gpushare_device_ptr>(pointer)));
 }
 
 }  // namespace
@@ -143,6 +188,7 @@ extern "C" {
 // frees what it caches, asks again, and raises torch.cuda.OutOfMemoryError.
 __attribute__((visibility("default"))) void* gpushare_torch_alloc(ssize_t size, int device,
                                                                   CUstream_st* stream) noexcept {
+  const InFramework inside;
   try {
     return Allocate(size, device, stream);
   } catch (const std::exception&) {
@@ -155,6 +201,7 @@ __attribute__((visibility("default"))) void* gpushare_torch_alloc(ssize_t size, 
 __attribute__((visibility("default"))) void gpushare_torch_free(void* pointer, ssize_t, int,
                                                                 CUstream_st*) noexcept {
   if (pointer == nullptr || Finalizing() || !Py_IsInitialized()) return;
+  const InFramework inside;
   try {
     Free(pointer);
   } catch (const std::exception&) {

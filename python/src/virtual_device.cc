@@ -1,6 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "virtual_device.h"
 
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
 #include "allocator.h"
 #include "amount.h"
 #include "buffer.h"
@@ -23,30 +32,79 @@ py::tuple MemoryOf(const VirtualDevice& self) {
   return py::make_tuple(free_bytes, total);
 }
 
+// Shared with threads that call it. Made and destroyed with the interpreter's lock.
 struct Asked {
   py::object function;
 };
+using SharedAsked = std::shared_ptr<Asked>;
+
+// With the lock, in whatever thread.
+int CallAsked(const Asked& asked, uint64_t bytes) {
+  try {
+    return py::bool_(python::Call(asked.function, py::make_tuple(bytes))) ? 1 : 0;
+  } catch (py::error_already_set& error) {
+    error.discard_as_unraisable(asked.function);
+    return 0;
+  }
+}
+
+// On a thread of its own, for who must not ask for the interpreter's lock: which waits for the answer as long as it may,
+// since who has that lock may wait for the caller.
+int AskElsewhere(const SharedAsked& asked, uint64_t bytes) {
+  constexpr auto kLongest = std::chrono::milliseconds(100);
+  struct Answer {
+    std::mutex mutex;
+    std::condition_variable given;
+    int freed = -1;
+  };
+  const auto answer = std::make_shared<Answer>();
+  const bool waits = PyGILState_Check() == 0 && !on_virtual_clock;
+  try {
+    std::thread([asked = SharedAsked(asked), answer, bytes]() mutable {
+      if (Finalizing()) {
+        static_cast<void>(new SharedAsked(std::move(asked)));
+        return;
+      }
+      const PyGILState_STATE gil = WithoutUnwinding([] { return PyGILState_Ensure(); });
+      const int freed = CallAsked(*asked, bytes);
+      asked = nullptr;
+      PyGILState_Release(gil);
+      const std::lock_guard lock(answer->mutex);
+      answer->freed = freed;
+      answer->given.notify_one();
+    }).detach();
+  } catch (const std::system_error&) {
+    return 0;
+  }
+  if (!waits) return 0;
+  std::unique_lock lock(answer->mutex);
+  answer->given.wait_for(lock, kLongest, [&] { return answer->freed >= 0; });
+  return std::max(answer->freed, 0);
+}
 
 int Ask(void* context, uint64_t bytes) {
   if (Finalizing()) return 0;
-  const auto& asked = *static_cast<const Asked*>(context);
+  const SharedAsked asked = *static_cast<const SharedAsked*>(context);
+  if (in_framework) return AskElsewhere(asked, bytes);
   const NotWatched own;
   const PyGILState_STATE gil = WithoutUnwinding([] { return PyGILState_Ensure(); });
-  int freed = 0;
-  try {
-    freed = py::bool_(python::Call(asked.function, py::make_tuple(bytes))) ? 1 : 0;
-  } catch (py::error_already_set& error) {
-    error.discard_as_unraisable(asked.function);
-  }
+  const int freed = CallAsked(*asked, bytes);
   PyGILState_Release(gil);
   return freed;
 }
 
 void LetGo(void* context) {
-  if (Finalizing()) return;  // and the function stays
-  const PyGILState_STATE gil = WithoutUnwinding([] { return PyGILState_Ensure(); });
-  delete static_cast<Asked*>(context);
-  PyGILState_Release(gil);
+  const auto let_go = [asked = static_cast<SharedAsked*>(context)] {
+    if (Finalizing()) return;  // and the function stays
+    const PyGILState_STATE gil = WithoutUnwinding([] { return PyGILState_Ensure(); });
+    delete asked;
+    PyGILState_Release(gil);
+  };
+  if (!in_framework) return let_go();
+  try {
+    std::thread(let_go).detach();
+  } catch (const std::system_error&) {  // the function stays
+  }
 }
 
 void OnReclaim(const VirtualDevice& self, const py::object& function) {
@@ -59,7 +117,7 @@ void OnReclaim(const VirtualDevice& self, const py::object& function) {
   if (!PyCallable_Check(function.ptr())) {
     ThrowType("function", function, "a function of the number of bytes, or None");
   }
-  auto asked = std::make_unique<Asked>(Asked{function});
+  auto asked = std::make_unique<SharedAsked>(std::make_shared<Asked>(Asked{function}));
   void* const context = asked.get();
   Check(Unlocked([&] { return gpushare_vdev_set_reclaim(use->get(), &Ask, context, &LetGo); }));
   static_cast<void>(asked.release());

@@ -15,6 +15,10 @@ namespace gpushare::python {
 class Allocator;
 struct Stream;
 
+// Whether the calling thread is in a framework's call for memory, where it may hold a lock of the framework's: then it must
+// not ask for the interpreter's lock, whose holder may wait for that one.
+inline thread_local bool in_framework = false;
+
 struct VirtualDevice : Object, std::enable_shared_from_this<VirtualDevice> {
   Owned<gpushare_vdev, gpushare_vdev_destroy> handle{"virtual device"};
   std::shared_ptr<Gpu> gpu;

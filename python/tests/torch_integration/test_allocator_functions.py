@@ -137,3 +137,32 @@ def test_a_forked_child_has_none_of_it(run_python):
         print("done")
     """)
     assert done.stdout == "done\n", done.stderr
+
+
+@pytest.mark.parametrize("holds", [False, True], ids=["without the lock", "with Python's lock"])
+def test_borrowers_are_asked_on_another_thread(gpu, functions, holds):
+    """Who calls holds the lock of PyTorch's cache, for which the holder of the interpreter's lock may wait."""
+    owner = gpu.virtual_device("owner", memory="4GiB")
+    borrower = gpu.virtual_device("borrower", memory="1GiB", memory_cap="100%")
+    held, asked, told = [borrower.alloc(borrower.memory[0])], [], threading.Event()
+
+    def give(nbytes):
+        asked.append(threading.get_ident())
+        if held:
+            held.pop().close()
+        told.set()
+        return True
+
+    borrower.on_reclaim(give)
+    library = (ctypes.PyDLL if holds else ctypes.CDLL)(gpushare.torch.allocator_path())
+    alloc = getattr(library, gpushare.torch.ALLOCATOR_FUNCTIONS[0])
+    alloc.argtypes, alloc.restype = [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p], ctypes.c_void_p
+    with gpushare.tenant_scope(owner.tenant):
+        pointer = alloc(1 << 30, 0, None)
+        if holds:  # nobody else can run meanwhile: it is told, and not waited for
+            assert pointer is None
+            assert told.wait(20)
+            pointer = alloc(1 << 30, 0, None)
+        assert pointer
+    assert asked and threading.get_ident() not in asked
+    functions[1](pointer, 0, 0, None)
