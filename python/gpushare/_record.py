@@ -66,7 +66,7 @@ class Recorder(Turns):
         last = next_time = self._runtime.now()
         self.take()
         while not self._stopping.is_set() and (until is None or until - last >= LEAST):
-            next_time += self.every
+            next_time = self._turn_after(next_time, self.every)
             self._sleep_until(next_time if until is None else min(next_time, until))
             self.take()  # also the last one, when it is stopped
             now = self._runtime.now()

@@ -65,6 +65,12 @@ class Turns(Block):
             self._runtime.sleep(min(left, _SLICE))
         return False
 
+    def _turn_after(self, turn: float, every: float) -> float:
+        """When the next turn is. Those for which it was too late are left out: made up for in a burst they would tell of
+        moments, not of times."""
+        now = self._runtime.now()
+        return turn + every if turn + every > now else now + every
+
     def _run(self) -> None:
         try:
             self._work()

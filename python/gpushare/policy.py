@@ -129,5 +129,5 @@ class PolicyLoop(Turns):
     def _work(self) -> None:
         next_time = self._runtime.now() + self.epoch_seconds
         while self._sleep_until(next_time):
-            next_time += self.epoch_seconds
             self.step()
+            next_time = self._turn_after(next_time, self.epoch_seconds)

@@ -92,7 +92,24 @@ _STATES = frozenset({
 })
 
 
+# What is corrected when work is measured, and so may fall.
+_CORRECTED = frozenset({"predicted", "measured", "charged"})
+
+
+def _was_made_again(after: VirtualDeviceStats, before: VirtualDeviceStats) -> bool:
+    """Whether they are of two devices of one tenant, the later one made when the first was gone: counters only grow."""
+    for field in dataclasses.fields(after):
+        if field.name in _STATES or field.name in _CORRECTED:
+            continue
+        new, old = getattr(after, field.name), getattr(before, field.name)
+        if any(a < b for a, b in zip(new, old, strict=True)) if isinstance(new, tuple) else new < old:
+            return True
+    return after.memory_peak < before.memory_peak
+
+
 def _difference(after: VirtualDeviceStats, before: VirtualDeviceStats) -> VirtualDeviceStats:
+    if _was_made_again(after, before):
+        return after
     changes: dict[str, Any] = {}
     for field in dataclasses.fields(after):
         if field.name in _STATES:
@@ -141,7 +158,8 @@ class Snapshot:
 
     def __sub__(self, before: Snapshot) -> Snapshot:
         """What happened since `before`: counters are differences, states (memory_used, weight, ...) are the
-        later ones. Devices that were not there before count from zero."""
+        later ones. Devices that were not there before count from zero, as do those that were made again meanwhile, which is
+        seen by a counter that has fallen."""
         if not isinstance(before, Snapshot):
             return NotImplemented
         old = {(d.tenant, d.gpu): d for d in before.devices}

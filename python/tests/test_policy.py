@@ -29,6 +29,38 @@ def test_snapshots(gpu, device, stream, spin):
         after - 5
 
 
+def test_a_difference_over_a_device_that_was_made_again(gpu, spin):
+    """Counts from zero, as one that was not there."""
+    def work(launches):
+        with gpu.virtual_device("a", memory="1GiB") as device, device.stream() as stream:
+            for _ in range(launches):
+                stream.launch(spin, 1, 1, 1_000_000)
+            stream.synchronize()
+            return gpu.runtime.snapshot(), device.stats()
+
+    before, first = work(20)
+    after, second = work(3)
+    difference = (after - before)["a"]
+    assert difference.launches == second.launches == 3 and first.launches == 20
+    assert difference.charged == second.charged > 0
+    assert all(value >= 0 for value in difference.to_dict().values() if isinstance(value, (int, float)))
+
+
+def test_turns_that_were_lost_are_not_made_up_for(virtual_gpu):
+    """One that took as long as 29 others is followed by one a whole epoch later."""
+    device, epochs = virtual_gpu.virtual_device("a"), []
+
+    def policy(epoch):
+        epochs.append(epoch.seconds)
+        if epoch.number == 2:
+            virtual_gpu.runtime.sleep(0.295)
+
+    with gpushare.PolicyLoop([device], policy, epoch="10ms"):
+        virtual_gpu.runtime.sleep(0.4)
+    assert len(epochs) < 15
+    assert min(epochs) >= 0.0099 and max(epochs) == pytest.approx(0.305, abs=1e-3)
+
+
 def test_a_policy_step_by_step(virtual_gpu, ptx):
     a, b = (virtual_gpu.virtual_device(name) for name in "ab")
     stream, spin = a.stream(), virtual_gpu.load(ptx)["spin"]

@@ -27,6 +27,23 @@ def test_takes_a_snapshot_per_interval(virtual_gpu, ptx):
     assert "every 0.01 s" in repr(recorder)
 
 
+def test_snapshots_that_were_lost_are_not_made_up_for(virtual_gpu):
+    runtime, recorder = virtual_gpu.runtime, gpushare.record(virtual_gpu, every="10ms")
+    take, taken = recorder.take, []
+
+    def slow():
+        taken.append(runtime.now())
+        if len(taken) == 3:
+            runtime.sleep(0.295)
+        return take()
+
+    recorder.take = slow
+    with recorder:
+        runtime.sleep(0.4)
+    gaps = [b - a for a, b in zip(taken, taken[1:-1], strict=False)]
+    assert len(taken) < 15 and min(gaps) >= 0.0099 and max(gaps) == pytest.approx(0.305, abs=1e-3)
+
+
 def test_run_and_keep(virtual_gpu):
     recorder = gpushare.record(virtual_gpu.runtime, every=0.01, keep=5).run("200ms")
     assert len(recorder) == 5
