@@ -3,7 +3,7 @@
 //
 //   std::atomic<bool> stopping{false};
 //   gpushare::InterruptScope scope([&] { return stopping.load(); });
-//   absl::StatusOr<gpushare::Lease> lease = gpushare::Lease::Acquire(device);   // Cancelled, once it is stopping
+//   absl::StatusOr<gpushare::Lease> lease = gpushare::Lease::Acquire(*device);   // Cancelled, once it is stopping
 //
 // One call then waits once, in its place in line, for as long as it is to. Short timeouts in a loop would each begin at the
 // end of the line, and count as so many refusals.

@@ -4,6 +4,7 @@
 #ifndef GPUSHARE_TESTS_LINT_HEADER_CONTEXT_H_
 #define GPUSHARE_TESTS_LINT_HEADER_CONTEXT_H_
 
+#include <atomic>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include "gpushare/error.h"
 #include "gpushare/gang.h"
 #include "gpushare/gpu.h"
+#include "gpushare/interrupt.h"
 #include "gpushare/lease.h"
 #include "gpushare/module.h"
 #include "gpushare/placement.h"
