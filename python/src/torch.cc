@@ -90,7 +90,7 @@ struct InFramework {
 };
 
 // Lets go of it: elsewhere, where it may be the last, since what ends with the GPU asks for the interpreter's lock.
-void LetGo(GpuUse gpu) {
+void LetGoOfGpu(GpuUse gpu) {
   {
     State& state = TheState();
     const std::lock_guard lock(state.mu);
@@ -106,12 +106,12 @@ void LetGo(GpuUse gpu) {
   }
 }
 
-// One that LetGo() gets at the end.
+// One that LetGoOfGpu() gets at the end.
 class Held {
  public:
   explicit Held(GpuUse gpu) : gpu_(std::move(gpu)) {}
   ~Held() {
-    if (gpu_ != nullptr) LetGo(std::move(gpu_));
+    if (gpu_ != nullptr) LetGoOfGpu(std::move(gpu_));
   }
   Held(const Held&) = delete;
   Held& operator=(const Held&) = delete;
