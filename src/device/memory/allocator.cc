@@ -142,9 +142,10 @@ absl::StatusOr<driver::DevicePtr> Allocator::Allocate(const Request& asked) cons
       break;
     }
   }
+  if (!waits) return AllocateOnce(request, asked.order);
   base::InterruptWatch interrupt(device_->gpu().clock().Now());
   request.interrupt = &interrupt;
-  request.wait = waits;
+  request.wait = true;
   return AllocateOnce(request, asked.order);
 }
 

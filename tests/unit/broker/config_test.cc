@@ -118,7 +118,7 @@ TEST(BrokerConfig, NamesLineKeyGivenAndAllowed) {
   EXPECT_EQ(Refused("unlisted: true\ntenant: []\n"),
             "broker.yaml:2: there is no key 'tenant'; allowed: socket, metrics, operators, "
             "unlisted, reserve, "
-            "audit, tenants");
+            "audit, reclaim, tenants");
   EXPECT_EQ(Refused("tenants:\n- name: a\n  sepc: memory=1GiB\n"),
             "broker.yaml:3: tenants[0]: there is no key 'sepc'; allowed: name, spec, on, users, "
             "groups, labels");
