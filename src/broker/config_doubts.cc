@@ -59,15 +59,6 @@ std::vector<std::string> DoubtsOf(const Config& config) {
     if (found.guaranteed.empty()) continue;
     const std::string of = absl::StrJoin(found.guaranteed, ", ");
     std::string doubt;
-    if (config.unlisted) {
-      // Of any process, whatever those that are listed have.
-      const std::string any = absl::StrCat(
-          "unlisted: any process that may connect may ask for priority=high without a cap; while "
-          "it has work, nothing is left of what is guaranteed to ",
-          of, ". List who shares the GPU, or let nobody else connect");
-      const auto same = [&](const std::string& said) { return said == any; };
-      if (std::none_of(doubts.begin(), doubts.end(), same)) doubts.push_back(any);
-    }
     if (found.caps <= 0) continue;
     if (!found.uncapped.empty()) {
       doubt = absl::StrCat(

@@ -104,6 +104,9 @@ absl::StatusOr<Registry::Share*> Registry::ShareOf(Tenant& tenant, Gpu& gpu, Tim
     GPUSHARE_ASSIGN_OR_RETURN(const spec::Limits limits,
                               spec::ResolveSpec(spec, GPUSHARE_PRIORITY_UNSET, gpu.capacity));
     GPUSHARE_RETURN_IF_ERROR(Admit(gpu, tenant.name, limits, &there));
+    if (!tenant.listed && !there.set) {
+      GPUSHARE_RETURN_IF_ERROR(AdmitHigh(gpu, tenant.name, limits));
+    }
     Assign({&there, spec, limits}, now, changed);
     return &there;
   }
@@ -114,6 +117,7 @@ absl::StatusOr<Registry::Share*> Registry::ShareOf(Tenant& tenant, Gpu& gpu, Tim
   GPUSHARE_ASSIGN_OR_RETURN(share->limits,
                             spec::ResolveSpec(share->spec, GPUSHARE_PRIORITY_UNSET, gpu.capacity));
   GPUSHARE_RETURN_IF_ERROR(Admit(gpu, tenant.name, share->limits, nullptr));
+  if (!tenant.listed) GPUSHARE_RETURN_IF_ERROR(AdmitHigh(gpu, tenant.name, share->limits));
   if (share->limits.memory) {
     share->quota = std::make_unique<MemoryBook>(*share->limits.memory, &gpu.pool);
     gpu.promised += *share->limits.memory;

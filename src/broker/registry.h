@@ -224,6 +224,9 @@ class Registry {
   // Whether limits fit, beside everything but `but`.
   absl::Status Admit(const Gpu& gpu, const std::string& tenant, const spec::Limits& limits,
                      const Share* but) const;
+  // The same of one that is not listed and would be of high priority: no guarantee of one that is listed is to be its.
+  absl::Status AdmitHigh(const Gpu& gpu, const std::string& tenant,
+                         const spec::Limits& limits) const;
   absl::Status CheckQuota(const Share& share, const spec::Limits& limits) const;
   // A change of a share that fits.
   struct Checked {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which tenant a process is: one that lets its user in, one that it makes, or the one that it was.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -147,6 +148,36 @@ absl::StatusOr<Registry::Tenant*> Registry::TenantFor(const Credentials& who,
 absl::Status Registry::MayBeOwn(const std::string& spec) const {
   GPUSHARE_ASSIGN_OR_RETURN(const gpushare_spec parsed, spec::ParseSpec(spec));
   return CheckTenantSpec(parsed);
+}
+
+absl::Status Registry::AdmitHigh(const Gpu& gpu, const std::string& tenant,
+                                 const spec::Limits& limits) const {
+  if (limits.compute.band != sched::Band::kHigh) return absl::OkStatus();
+  double guaranteed = 0;
+  std::string to;
+  for (const TenantConfig& listed : config_.tenants) {
+    const absl::StatusOr<gpushare_spec> spec = SpecOn(listed, gpu.info.uuid);
+    if (!spec.ok()) continue;
+    const auto its = spec::ResolveSpec(*spec, GPUSHARE_PRIORITY_UNSET, gpu.capacity);
+    if (!its.ok() || its->compute.guarantee <= 0 || its->compute.band == sched::Band::kHigh)
+      continue;
+    guaranteed += its->compute.guarantee;
+    absl::StrAppend(&to, to.empty() ? "'" : ", '", listed.name, "'");
+  }
+  if (guaranteed <= 0) return absl::OkStatus();
+  double caps = 0;  // of others like it
+  for (const auto& [name, share] : gpu.shares) {
+    const bool counts = name != tenant && !share->tenant->listed && !share->dormant &&
+                        share->limits.compute.band == sched::Band::kHigh;
+    if (counts) caps += share->limits.compute.cap;
+  }
+  const double left = std::max(0.0, 1 - guaranteed - caps);
+  if (limits.compute.cap <= left + kRounding) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "tenant '", tenant, "' on GPU ", gpu.info.uuid, ": priority=high with a cap of ",
+      spec::FormatShare(limits.compute.cap), " asked, ",
+      spec::FormatShare(std::round(left * 1e9) / 1e9), " left beside what is guaranteed to ", to,
+      "; ask for a 'cap' of so much, or for no 'priority', or have it listed"));
 }
 
 absl::StatusOr<Registry::Session*> Registry::Register(const Credentials& who,

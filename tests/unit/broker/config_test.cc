@@ -32,21 +32,6 @@ std::string Refused(const std::string& yaml) {
   return std::string(config.status().message());
 }
 
-TEST(Config, DoubtsGuaranteesBesideWhoNeedsNotBeListed) {
-  const auto doubts = [](const std::string& yaml) {
-    const auto config = ParseConfig(yaml, "f");
-    EXPECT_TRUE(config.ok()) << config.status();
-    return config.ok() ? DoubtsOf(*config) : std::vector<std::string>();
-  };
-  const std::string paid = "tenants: [{name: paid, spec: guarantee=50%}]\n";
-  const std::vector<std::string> said = doubts("unlisted: true\n" + paid);
-  ASSERT_EQ(said.size(), 1u);
-  EXPECT_NE(said[0].find("priority=high without a cap"), std::string::npos) << said[0];
-  EXPECT_NE(said[0].find("'paid'"), std::string::npos) << said[0];
-  EXPECT_TRUE(doubts(paid).empty());
-  EXPECT_TRUE(doubts("unlisted: true\ntenants: [{name: paid, spec: weight=2}]\n").empty());
-}
-
 TEST(Config, SaysWhenTheMemoryOfADeadProcessIsFree) {
   const auto left_out = ParseConfig("tenants: []\n", "f");
   ASSERT_TRUE(left_out.ok()) << left_out.status();

@@ -6,6 +6,7 @@
 
 #include <deque>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -112,6 +113,33 @@ class RegistryTest : public testing::Test {
   Snapshot snapshot_;
   int32_t pid_ = 0;
 };
+
+TEST_F(RegistryTest, WhoIsNotListedTakesNoGuaranteeOfOneThatIs) {
+  Config config = Unlisted();
+  for (const auto& [name, spec] :
+       {std::pair("paid", "guarantee=50%"), std::pair("first", "priority=high,guarantee=20%")}) {
+    TenantConfig& tenant = config.tenants.emplace_back();
+    tenant.name = name;
+    tenant.spec = spec;
+  }
+  ASSERT_TRUE(Apply(config).ok());
+  EXPECT_EQ(Try("stranger", "priority=high").status().message(),
+            absl::StrCat("tenant 'stranger' on GPU ", kGpuOfRegistry,
+                         ": priority=high with a cap of 100% asked, 50% left beside what is "
+                         "guaranteed to 'paid'; ask for a 'cap' of so much, or for no 'priority', "
+                         "or have it listed"));
+  Process& stranger = Start("stranger", "priority=high,cap=30%");
+  EXPECT_EQ(Try("another", "priority=high,cap=30%").status().code(),
+            absl::StatusCode::kResourceExhausted);
+  Start("another", "priority=high,cap=20%");
+  EXPECT_TRUE(Try("stranger", "priority=high,cap=30%").ok());  // one more process of it
+  Start("modest", "");
+  Start("first", "");  // as the configuration has it
+  End(stranger);
+  // Nothing is guaranteed to anybody: as before.
+  ASSERT_TRUE(Apply(Unlisted()).ok());
+  Start("free", "priority=high");
+}
 
 TEST_F(RegistryTest, ALoopOfShortProcessesKeepsToTheCap) {
   for (const Nanos each : {Millis(5), Millis(20), Millis(300)}) {
