@@ -187,8 +187,11 @@ void TimeBook::KeepCharged(Member& member, int64_t ns, Time now) {
 // A command may be longer than the grant that it began by. What it takes beyond that is charged as it begins, not when it
 // is reported: until then the device would count as free, and a cap would fill up by what nobody is going to use.
 void TimeBook::ChargeAhead(Member& member, int64_t in_flight, Time now) {
+  // Of a guess less is believed: what never ends would keep the device from others for as long.
+  const bool guess = member.seat->usage->time_ends_ns.load(kRelaxed) == ipc::UsagePage::kGuess;
+  const Nanos believed = guess ? options_.guess_charged : options_.believed;
   const int64_t more = std::min(in_flight, options_.believed.count()) - member.charged_ns;
-  if (more <= 0 || now > member.until + options_.believed) return;
+  if (more <= 0 || now > member.until + believed) return;
   member.phase = arbiter_.Charge(member.tenant->id, Nanos(more), now);
   member.charged_ns += more;
   member.ahead_ns += more;
@@ -245,7 +248,7 @@ void TimeBook::Foresee(Time now) {
   for (const Member& member : members_) {
     if (member.tenant->limits.band == sched::Band::kHigh || member.charged_ns == 0) continue;
     // Its process does not know when what it has in flight ends, and is believed that it will.
-    guess |= ChargedInFlight(member) > 0 && now <= member.until + options_.believed &&
+    guess |= ChargedInFlight(member) > 0 && now <= member.until + options_.guessed &&
              member.seat->usage->time_ends_ns.load(kRelaxed) == ipc::UsagePage::kGuess;
     const std::optional<int64_t> its = Left(member, now);
     known &= its.has_value();

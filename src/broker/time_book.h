@@ -40,6 +40,8 @@ class TimeBook {
     // After the time in which a grant should have been used: so long what its process predicts is believed, and so much is
     // charged of a command as it begins; and so long what it says is in flight is waited for.
     Nanos believed = Millis(100), waited_for = Seconds(1);
+    // The same where its process cannot say when that ends: so long others have less in flight, and so long it is charged.
+    Nanos guessed = Millis(50), guess_charged = Millis(10);
   };
   struct Tenant;
   struct Member {

@@ -17,7 +17,7 @@ class LongKernels(Together):
             with self.subTest(each=each, other=other):
                 a, b = self.together([("weight=7", self.LONG.format(each)), ("weight=3", self.LONG.format(other))])
                 self.assertAlmostEqual(a / (a + b), 0.7, delta=0.01 + max(each, other) / 1000)
-                self.assertGreater(a + b, 0.95)
+                self.assertGreaterEqual(a + b + 1e-9, 0.95 - max(each, other) / 1000)  # begun in it: right to one
         got = self.together([("weight=5", self.LONG.format(10)), ("weight=3", self.LONG.format(1)),
                              ("weight=2", self.LONG.format(10))])
         for part, want in zip(got, (0.5, 0.3, 0.2)):
