@@ -83,7 +83,8 @@ const AuditReport& AuditLog::Take(Findings found) {
   std::map<OnGpu, AuditResult> now;
   for (auto& [process, finding] : found) {
     const auto known = reported.find(process);
-    if (finding.counted == UINT64_MAX && known != reported.end()) {
+    if (finding.counted == UINT64_MAX && known != reported.end() && !IsOfTime(finding.what) &&
+        !IsOfTime(known->second.what)) {
       // That it is over is not known either.
       now[process] = before_.at(process);
       if (known->second.what != AuditResult::kNone) finding = known->second;
@@ -91,7 +92,8 @@ const AuditReport& AuditLog::Take(Findings found) {
     }
     now[process] = finding.what;
     const auto before = before_.find(process);
-    if (before == before_.end() || before->second == AuditResult::kNone) {
+    if (!IsOfTime(finding.what) &&
+        (before == before_.end() || before->second == AuditResult::kNone)) {
       finding.what = AuditResult::kNone;
     }
     const AuditResult was = known == reported.end() ? AuditResult::kNone : known->second.what;

@@ -40,6 +40,10 @@ struct OnGpu {
 // By its pages. Of several sessions of one process the sum.
 struct Claim {
   uint64_t says = 0, granted = 0;
+  // Device time and launches so far (time_audit.h), and whether it has commands that are not done.
+  int64_t time_used_ns = 0;
+  uint64_t launches = 0;
+  bool in_flight = false;
 };
 using Claims = std::map<OnGpu, Claim>;
 // By the driver, bytes; nothing: it lists the process without a figure, and what that holds is not known.
@@ -51,9 +55,15 @@ struct Finding {
   // What it holds beside that which it says: its contexts, modules and libraries. UINT64_MAX: not known.
   uint64_t overhead = UINT64_MAX;
   Claim claim;
+  // Of a finding of time: device time by the driver, at least, and as the process says, over the same stretch.
+  int64_t ran_ns = 0, says_ran_ns = 0;
   std::string program;  // of one that is no tenant's, where it can be seen
 };
 using Findings = std::map<OnGpu, Finding>;
+
+inline bool IsOfTime(AuditResult what) {
+  return what == AuditResult::kUnderstatesTime || what == AuditResult::kRunsPastGpushare;
+}
 
 // One audit.
 class Audit {
@@ -85,7 +95,8 @@ class Audit {
 struct AuditReport {
   uint64_t audits = 0;
   bool known = false;  // whether the latest one came to anything
-  Findings processes;  // what is found at one audit, and at the one before nothing, is kNone
+  // What is found at one audit, and at the one before nothing, is kNone. Findings of time hold as they come.
+  Findings processes;
   std::map<OnGpu, Finding>
       news;  // who of them was not found before, whatever for; kNone: what is over
 

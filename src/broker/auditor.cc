@@ -41,8 +41,8 @@ bool IsStopped(const std::string& process) {
   return any && !none;
 }
 
-Auditor::Auditor(Service& service, CountProcesses count, base::Clock& clock)
-    : service_(service), count_(std::move(count)), clock_(clock) {
+Auditor::Auditor(Service& service, CountProcesses count, base::Clock& clock, SampleProcesses sample)
+    : service_(service), count_(std::move(count)), clock_(clock), sample_(std::move(sample)) {
   thread_ = clock_.StartService("audit", [this] { Run(); });
 }
 
@@ -66,11 +66,16 @@ void Auditor::Run() {
   Time latest = clock_.Now();
   for (;;) {
     const Service::AuditSettings settings = service_.audit_settings();
-    if (settings.interval == Nanos(0)) service_.ForgetAudit();
-    const Time due = settings.interval > Nanos(0) ? After(latest, settings.interval) : kNever;
+    const bool audits = settings.interval > Nanos(0);
+    if (!audits) {
+      service_.ForgetAudit();
+      time_.Forget();
+    }
+    const Time sample_at = audits ? SampleTime() : kNever;
+    const Time due = audits ? After(latest, settings.interval) : kNever;
     const Time now = clock_.Now();
     if (now < due) {
-      if (!Wait(std::min(due, After(now, kSettingsEvery)))) return;
+      if (!Wait(std::min({due, sample_at, After(now, kSettingsEvery)}))) return;
       continue;
     }
     latest = now;
@@ -78,6 +83,23 @@ void Auditor::Run() {
     if (ended_.load(std::memory_order_acquire) != 0) return;
     fails_ = !done;
   }
+}
+
+Time Auditor::SampleTime() {
+  if (sample_ == nullptr) return kNever;
+  const Service::AuditSubjects subjects = service_.TakeAuditSubjects();
+  if (subjects.claims.empty()) {
+    time_.Forget();
+    return kNever;
+  }
+  const absl::StatusOr<Ran> ran = sample_(time_.Since(subjects.gpus));
+  if (!ran.ok()) {
+    time_.Forget();
+    return kNever;  // that NVML does not answer the count says
+  }
+  // What it has said since then, not before: whoever has done something meanwhile has said it.
+  time_.Add(service_.TakeAuditSubjects().claims, *ran, clock_.Now());
+  return After(clock_.Now(), kBetweenSamples);
 }
 
 bool Auditor::Once(uint64_t allowance) {
@@ -90,6 +112,7 @@ bool Auditor::Once(uint64_t allowance) {
     if (!counts.ok()) {
       if (!fails_) service_.SayAuditFailed(counts.status());
       service_.ForgetAudit();
+      time_.Forget();
       return false;
     }
     audit.Add(before.claims, *counts, service_.TakeAuditSubjects().claims);
@@ -101,6 +124,16 @@ bool Auditor::Once(uint64_t allowance) {
     if (finding.what == AuditResult::kUnderstates &&
         IsStopped(absl::StrCat("/proc/", process.pid))) {
       finding.what = AuditResult::kNone;
+    }
+  }
+  for (const auto& [process, of_time] : time_.Judge(clock_.Now())) {
+    const auto at = found.find(process);
+    if (at == found.end()) {
+      found[process] = of_time;
+    } else if (at->second.what == AuditResult::kNone) {
+      at->second.what = of_time.what;
+      at->second.ran_ns = of_time.ran_ns;
+      at->second.says_ran_ns = of_time.says_ran_ns;
     }
   }
   service_.TakeAudit(std::move(found));

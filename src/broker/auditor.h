@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,11 +20,16 @@
 #include "base/clock.h"
 #include "broker/audit.h"
 #include "broker/service.h"
+#include "broker/time_audit.h"
 
 namespace gpushare::broker {
 
 // What the driver counts of these GPUs.
 using CountProcesses = std::function<absl::StatusOr<Counts>(const std::vector<std::string>& uuids)>;
+
+// How busy processes kept GPUs, each since then.
+using SampleProcesses =
+    std::function<absl::StatusOr<Ran>(const std::map<std::string, uint64_t>& since)>;
 
 // Every thread of a process, by a signal or a debugger: what it says is as old as that. `process`: its folder in /proc.
 bool IsStopped(const std::string& process);
@@ -33,8 +39,11 @@ class Auditor {
   // A process publishes what it holds 160 ms after a change at the latest: a look at suspects takes longer than that.
   static constexpr int kLooks = 24;
   static constexpr Nanos kBetweenLooks = Millis(10);
+  // The driver keeps a process's latest sample alone, a sixth of a second of it: no longer than that.
+  static constexpr Nanos kBetweenSamples = Millis(150);
 
-  Auditor(Service& service, CountProcesses count, base::Clock& clock);
+  // Without `sample` nothing is found of time.
+  Auditor(Service& service, CountProcesses count, base::Clock& clock, SampleProcesses sample = {});
   ~Auditor() { End(); }
   Auditor(const Auditor&) = delete;
   Auditor& operator=(const Auditor&) = delete;
@@ -46,12 +55,16 @@ class Auditor {
   void Run();
   // Whether it is to go on.
   bool Wait(Time until);
+  // When to look again for time; kNever: there is nobody to look at.
+  Time SampleTime();
   // False: it was interrupted, or the driver does not answer.
   bool Once(uint64_t allowance);
 
   Service& service_;
   const CountProcesses count_;
   base::Clock& clock_;
+  const SampleProcesses sample_;
+  TimeAudit time_;  // of the thread
   std::atomic<uint32_t> ended_{0};
   bool fails_ = false;  // the latest one did
   std::unique_ptr<base::ClockThread> thread_;

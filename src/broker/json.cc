@@ -10,8 +10,8 @@
 
 namespace gpushare::broker {
 
-static constexpr std::array<const char*, 4> NamesOf(AuditResult) {
-  return {"", "understates", "over_grant", "stranger"};
+static constexpr std::array<const char*, 6> NamesOf(AuditResult) {
+  return {"", "understates", "over_grant", "stranger", "understates_time", "runs_past_gpushare"};
 }
 
 static void VisitMembers(Is<ProcessShare> auto& process, auto visit) {

@@ -135,8 +135,10 @@ void AddAudit(const Share& share, const Labels& labels, Families* out) {
   int findings = 0;
   std::set<int32_t> counted;  // by the driver once, however many sessions they have
   for (const ProcessShare& process : share.processes) {
-    if (process.memory_by_driver == UINT64_MAX || !counted.insert(process.pid).second) continue;
-    held += static_cast<double>(process.memory_by_driver);
+    if (process.memory_by_driver == UINT64_MAX && process.audit == AuditResult::kNone) continue;
+    if (!counted.insert(process.pid).second) continue;
+    if (process.memory_by_driver != UINT64_MAX)
+      held += static_cast<double>(process.memory_by_driver);
     if (process.audit != AuditResult::kNone) ++findings;
   }
   out->Gauge("gpushare_memory_by_driver_bytes",
@@ -149,9 +151,11 @@ void AddAudit(const Share& share, const Labels& labels, Families* out) {
                "modules and libraries.",
                labels, static_cast<double>(overhead));
   }
-  out->Gauge("gpushare_audit_findings",
-             "The tenant's processes that hold more than they say, or than they were granted.",
-             labels, findings);
+  out->Gauge(
+      "gpushare_audit_findings",
+      "The tenant's processes that hold more than they say, or than they were granted, run longer "
+      "than they say, or run past gpushare.",
+      labels, findings);
 }
 
 std::vector<MetricFamily> Collected(const Snapshot& snapshot) {

@@ -3,6 +3,9 @@
 
 #include <unistd.h>
 
+#include <optional>
+#include <vector>
+
 #include "base/status_macros.h"
 
 namespace gpushare::broker {
@@ -16,6 +19,20 @@ absl::StatusOr<Counts> Count(const driver::Nvml& nvml, const std::vector<std::st
     }
   }
   return counts;
+}
+
+absl::StatusOr<Ran> Sample(const driver::Nvml& nvml, const std::map<std::string, uint64_t>& since) {
+  Ran ran;
+  for (const auto& [uuid, since_us] : since) {
+    GPUSHARE_ASSIGN_OR_RETURN(const std::optional<driver::Nvml::Samples> samples,
+                              nvml.Utilization(uuid, since_us));
+    if (!samples.has_value()) continue;
+    std::vector<RanSample>& of_gpu = ran[uuid];
+    for (const driver::Nvml::Sample& one : *samples) {
+      if (one.pid != getpid()) of_gpu.push_back({one.pid, one.until_us, one.percent});
+    }
+  }
+  return ran;
 }
 
 }  // namespace gpushare::broker

@@ -105,6 +105,10 @@ Claims Registry::TakeClaims() const {
                                 ? place.memory->granted
                                 : place.seat->usage->memory_charged.load(kRelaxed);
       claim.says = says > UINT64_MAX - claim.says ? UINT64_MAX : claim.says + says;
+      if (place.time != nullptr) claim.time_used_ns += place.time->used_ns;
+      if (place.seat == nullptr) continue;
+      claim.launches += place.seat->usage->launches.load(kRelaxed);
+      claim.in_flight |= place.seat->usage->time_in_flight_ns.load(kRelaxed) > 0;
     }
   }
   return claims;

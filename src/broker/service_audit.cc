@@ -17,6 +17,10 @@ const char* NameOf(AuditResult what) {
       return "holds more than it says";
     case AuditResult::kOverGrant:
       return "holds more than it was granted";
+    case AuditResult::kUnderstatesTime:
+      return "runs longer than it says";
+    case AuditResult::kRunsPastGpushare:
+      return "runs past gpushare";
     case AuditResult::kStranger:
     case AuditResult::kNone:
       break;
@@ -80,8 +84,14 @@ void Service::TakeAudit(Findings found) {
     const std::string& program = known ? at->second->program : finding.program;
     if (!program.empty()) fields.emplace_back("program", program);
     const bool over = finding.what == AuditResult::kNone;
-    if (!over) fields.emplace_back("by_driver", absl::StrCat(finding.counted));
-    if (!over && finding.what != AuditResult::kStranger) {
+    if (IsOfTime(finding.what)) {
+      fields.emplace_back("ran_ns", absl::StrCat(finding.ran_ns));
+      fields.emplace_back("says_ran_ns", absl::StrCat(finding.says_ran_ns));
+      fields.emplace_back("why", NameOf(finding.what));
+    } else if (!over) {
+      fields.emplace_back("by_driver", absl::StrCat(finding.counted));
+    }
+    if (!over && !IsOfTime(finding.what) && finding.what != AuditResult::kStranger) {
       fields.emplace_back("says", absl::StrCat(finding.claim.says));
       fields.emplace_back("granted", absl::StrCat(finding.claim.granted));
       fields.emplace_back("why", NameOf(finding.what));

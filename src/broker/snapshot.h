@@ -16,10 +16,12 @@ namespace gpushare::broker {
 
 // What the audit found of a process on a GPU (audit.h).
 enum class AuditResult : uint32_t {
-  kNone,         // nothing
-  kUnderstates,  // it holds more than it says
-  kOverGrant,    // it holds more than it was granted
-  kStranger,     // it is no tenant's
+  kNone,              // nothing
+  kUnderstates,       // it holds more than it says
+  kOverGrant,         // it holds more than it was granted
+  kStranger,          // it is no tenant's
+  kUnderstatesTime,   // it runs longer than it says
+  kRunsPastGpushare,  // it runs, and has launched nothing
 };
 
 // A process's part in a tenant's share of one GPU.

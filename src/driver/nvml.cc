@@ -54,6 +54,13 @@ absl::StatusOr<std::vector<nvml::ProcessV2>> ListProcesses(void* library, void* 
   }
 }
 
+absl::StatusOr<void*> FindDevice(void* library, const std::string& uuid) {
+  void* device = nullptr;
+  constexpr char kFind[] = "nvmlDeviceGetHandleByUUID";
+  GPUSHARE_RETURN_IF_ERROR(NvmlStatus(CallNvml(library, kFind, uuid.c_str(), &device), kFind));
+  return device;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Nvml>> Nvml::Open(const std::string& driver) {
@@ -87,9 +94,7 @@ Nvml::~Nvml() {
 bool Nvml::stands_in() const { return dlsym(library_, "gpushare_preload_nvml_version") != nullptr; }
 
 absl::StatusOr<Nvml::ByProcess> Nvml::Processes(const std::string& uuid) const {
-  void* device = nullptr;
-  constexpr char kFind[] = "nvmlDeviceGetHandleByUUID";
-  GPUSHARE_RETURN_IF_ERROR(NvmlStatus(CallNvml(library_, kFind, uuid.c_str(), &device), kFind));
+  GPUSHARE_ASSIGN_OR_RETURN(void* const device, FindDevice(library_, uuid));
   ByProcess all;
   for (const char* kind : {"Compute", "Graphics", "MPSCompute"}) {
     GPUSHARE_ASSIGN_OR_RETURN(const std::vector<nvml::ProcessV2> list,
@@ -107,6 +112,37 @@ absl::StatusOr<Nvml::ByProcess> Nvml::Processes(const std::string& uuid) const {
     }
   }
   return all;
+}
+
+absl::StatusOr<std::optional<Nvml::Samples>> Nvml::Utilization(const std::string& uuid,
+                                                               uint64_t since_us) const {
+  GPUSHARE_ASSIGN_OR_RETURN(void* const device, FindDevice(library_, uuid));
+  GPUSHARE_ASSIGN_OR_RETURN(const std::vector<nvml::ProcessV2> at_once,
+                            ListProcesses(library_, device, "MPSCompute"));
+  if (!at_once.empty()) return std::nullopt;
+  constexpr char kAsk[] = "nvmlDeviceGetProcessUtilization";
+  std::vector<nvml::ProcessSample> list(64);
+  for (;;) {
+    auto count = static_cast<unsigned>(list.size());
+    const int code = CallNvml(library_, kAsk, device, list.data(), &count,
+                              static_cast<unsigned long long>(since_us));
+    if (code == nvml::kNotSupported || code == nvml::kFunctionNotFound) return std::nullopt;
+    if (code == nvml::kNotFound) return Samples();  // nobody has run anything
+    if (code == nvml::kInsufficientSize && list.size() < kMostProcesses) {
+      list.resize(std::min<size_t>(kMostProcesses, std::max<size_t>(count, list.size()) * 2));
+      continue;
+    }
+    GPUSHARE_RETURN_IF_ERROR(NvmlStatus(code, kAsk));
+    list.resize(std::min<size_t>(count, list.size()));
+    break;
+  }
+  Samples samples;
+  for (const nvml::ProcessSample& one : list) {
+    // Places of processes that have ended are left empty, or as they were.
+    if (one.pid == 0 || one.time_us <= since_us || one.sm > 100) continue;
+    samples.push_back({static_cast<int32_t>(one.pid), one.time_us, one.sm});
+  }
+  return samples;
 }
 
 }  // namespace gpushare::driver

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What processes hold of a GPU by the driver's own count, which NVML tells.
+// What processes hold of a GPU, and how busy they keep it, by the driver's own count, which NVML tells.
 //
 //   GPUSHARE_ASSIGN_OR_RETURN(const auto nvml, driver::Nvml::Open(driver.path()));
 //   GPUSHARE_ASSIGN_OR_RETURN(const auto processes, nvml->Processes(uuid));
 //
 // NVML's PIDs are those of the machine, which a process in a PID namespace of its own does not know.
 //
-// Threading: Processes() is thread-safe. A call of NVML may take long: not for a thread that others wait for.
+// Threading: Processes() and Utilization() are thread-safe. A call of NVML may take long: not for a thread that others wait for.
 #ifndef GPUSHARE_DRIVER_NVML_H_
 #define GPUSHARE_DRIVER_NVML_H_
 
@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -32,6 +33,18 @@ class Nvml {
   // Bytes by process; of one that the driver lists without a figure nothing.
   using ByProcess = std::map<int32_t, std::optional<uint64_t>>;
   absl::StatusOr<ByProcess> Processes(const std::string& uuid) const;
+
+  // The part of a sample's time in which kernels of a process ran. How long that is the driver does not say.
+  struct Sample {
+    int32_t pid = 0;
+    uint64_t until_us = 0;  // by the driver's clock
+    uint32_t percent = 0;
+  };
+  using Samples = std::vector<Sample>;
+  // Those that ended after `since_us`; often no more than the latest of each process. Nothing: the driver cannot tell,
+  // as of a part of a GPU (MIG), or what it tells is not each process's own, since they run at the same time (MPS).
+  absl::StatusOr<std::optional<Samples>> Utilization(const std::string& uuid,
+                                                     uint64_t since_us) const;
 
   // Whether it answers for a share and not for the GPU: a preloaded gpushare has put its own in the place of NVML.
   bool stands_in() const;

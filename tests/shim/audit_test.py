@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The broker holds what processes say against what the driver counts: who says less than it holds, who holds more than it
-was granted, who is there without having registered. On the machine's clock; nothing here depends on how fast it goes."""
+was granted, who runs longer than it says or past gpushare, who is there without having registered. On the machine's clock; nothing here depends on how fast it goes."""
 
 import os
 import re
@@ -25,7 +25,7 @@ tenants:
 
 # Past gpushare: the driver's calls are the driver's own, and what the broker is told is anything.
 LIAR = """
-import sys
+import sys, threading
 from program import *
 from broker_process import Process
 context()
@@ -41,6 +41,27 @@ def register(path, gpu):
     return 0
 def say(mib):
     process.says(next(iter(process.pages)), memory_charged=mib << 20)
+    return 0
+runs = None
+def run(said_ms=None):
+    global runs
+    running = ok(d.cuCtxGetCurrent())
+    def work():
+        ok(d.cuCtxSetCurrent(running))
+        kernel, launches = spin(), 0
+        while runs is not None:
+            ok(launch(kernel, 20))
+            ok(d.cuCtxSynchronize())
+            launches += 1
+            if said_ms is not None:
+                process.says(next(iter(process.pages)), launches=launches, time_used=launches * said_ms * 1000000)
+    runs = threading.Thread(target=work, daemon=True)
+    runs.start()
+    return 0
+def rest():
+    global runs
+    runner, runs = runs, None
+    runner.join()
     return 0
 print("ready", flush=True)
 for line in sys.stdin: print(eval(line), flush=True)
@@ -106,6 +127,38 @@ class Audit(Programs):
         self.assertRegex(self.broker.command("metrics").stdout, r"gpushare_device_strangers\{.*\} 1\n")
         liar.end()
         self.assertEqual(self.broker.until("audit_cleared")["pid"], liar.process.pid)
+
+    def test_one_that_runs_and_has_launched_nothing_is_found(self):
+        liar = self.registered()
+        self.assertEqual(liar("run()"), 0)
+        said = self.broker.until("audit_finding")
+        self.assertEqual((said["tenant"], said["pid"], said["gpu"], said["why"]),
+                         ("liar", liar.process.pid, self.gpu, "runs past gpushare"))
+        self.assertEqual(self.broker.share("liar", self.gpu)["processes"][0]["audit"], "runs_past_gpushare")
+        self.assertIn("runs past gpushare", self.broker.command("list").stdout)
+        self.assertRegex(self.broker.command("metrics").stdout, r'gpushare_audit_findings\{.*tenant="liar"\} 1\n')
+        self.assertEqual(liar("rest()"), 0)
+        self.assertEqual(self.broker.until("audit_cleared")["tenant"], "liar")
+        self.assertEqual(self.broker.share("liar", self.gpu)["processes"][0]["audit"], "")
+
+    def test_one_that_says_it_ran_less_than_it_did_is_found(self):
+        liar = self.registered()
+        self.assertEqual(liar("run(said_ms=2)"), 0)  # of 20 each
+        said = self.broker.until("audit_finding")
+        self.assertEqual((said["tenant"], said["why"]), ("liar", "runs longer than it says"))
+        self.assertGreater(said["ran_ns"], 1.5 * said["says_ran_ns"])
+        self.assertEqual(self.broker.share("liar", self.gpu)["processes"][0]["audit"], "understates_time")
+        self.assertIn("runs longer than it says", self.broker.command("list").stdout)
+
+    def test_one_that_runs_all_the_time_and_says_so_is_not_found(self):
+        program = self.program("honest")
+        self.assertEqual(program("work(600, 10)"), 600)
+        share = self.broker.share("honest", self.gpu)
+        self.assertGreater(share["time_used_ns"], 5 * 10**9)
+        self.assertEqual(share["processes"][0]["audit"], "")
+        program.end()
+        self.broker.until("ended")
+        self.assertEqual([event for event in self.broker.events if event["event"] == "audit_finding"], [])
 
     def test_honest_ones_are_not_found_however_busily_they_allocate(self):
         programs = [self.program("honest") for _ in range(3)]

@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstdio>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -87,7 +88,8 @@ void Say(const EventLog& log, std::string_view event,
     bad = bad || (name == "result" && value != "ok");
     LogField& field = fields.emplace_back(name, value);
     field.is_number = (name == "pid" || name == "uid" || name == "session" || name == "says" ||
-                       name == "processes" || name == "granted" || name == "by_driver") &&
+                       name == "processes" || name == "granted" || name == "by_driver" ||
+                       name == "ran_ns" || name == "says_ran_ns") &&
                       !value.empty() && value.find_first_not_of("0123456789") == std::string::npos;
   }
   log.Write(bad ? LogLevel::kWarning : LogLevel::kInfo, event, fields);
@@ -107,11 +109,14 @@ Askers AskersOf(broker::Service& service, const std::optional<broker::Host>& hos
     log.Warning("audit_failed", {{"why", std::string(nvml.status().message())}});
     return {};
   }
-  const auto count = [nvml = std::shared_ptr<driver::Nvml>(*std::move(nvml))](
-                         const std::vector<std::string>& uuids) {
+  const std::shared_ptr<driver::Nvml> shared = *std::move(nvml);
+  const auto count = [nvml = shared](const std::vector<std::string>& uuids) {
     return broker::Count(*nvml, uuids);
   };
-  return {std::make_unique<broker::Auditor>(service, count, host->clock()),
+  const auto sample = [nvml = shared](const std::map<std::string, uint64_t>& since) {
+    return broker::Sample(*nvml, since);
+  };
+  return {std::make_unique<broker::Auditor>(service, count, host->clock(), sample),
           std::make_unique<broker::Reclaimer>(service, count, host->clock())};
 }
 

@@ -56,6 +56,8 @@ std::string StateCell(const broker::ProcessShare& process) {
   if (process.reclaiming) return "ended, its memory is being reclaimed";
   if (process.gone) return absl::StrCat(process.evicted ? "evicted" : "gone", kNotFree);
   if (process.audit == broker::AuditResult::kNone) return "";
+  if (process.audit == broker::AuditResult::kUnderstatesTime) return "runs longer than it says";
+  if (process.audit == broker::AuditResult::kRunsPastGpushare) return "runs past gpushare";
   return absl::StrCat("holds more than it ",
                       process.audit == broker::AuditResult::kOverGrant ? "was granted" : "says",
                       ": ", MemoryCell(process.memory_by_driver));

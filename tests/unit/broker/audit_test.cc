@@ -182,6 +182,22 @@ TEST(AuditLog, ReportsWhatHoldsTwice) {
   EXPECT_EQ(over.audits, 4u);
 }
 
+// They have held three times before they come here, and are as the driver's figures of memory have them or without.
+TEST(AuditLog, ReportsWhatIsFoundOfTimeAsItComes) {
+  Findings of_time = Found(AuditResult::kUnderstatesTime);
+  Findings nothing = Found(AuditResult::kNone);
+  of_time.at(kOne).counted = nothing.at(kOne).counted = UINT64_MAX;
+  AuditLog log;
+  EXPECT_TRUE(log.Take(nothing).news.empty());
+  EXPECT_EQ(log.Take(of_time).news.at(kOne).what, AuditResult::kUnderstatesTime);
+  EXPECT_TRUE(log.Take(of_time).news.empty());
+  EXPECT_EQ(log.report().processes.at(kOne).what, AuditResult::kUnderstatesTime);
+  EXPECT_EQ(log.Take(nothing).news.at(kOne).what, AuditResult::kNone);
+  EXPECT_EQ(log.Take(of_time).news.size(), 1u);
+  EXPECT_TRUE(log.Take(Found(AuditResult::kOverGrant)).news.empty());  // it goes on to be found
+  EXPECT_EQ(log.report().processes.at(kOne).what, AuditResult::kOverGrant);
+}
+
 TEST(AuditLog, WhatWasFoundIsNotOverWhileThereIsNoFigure) {
   const Findings unknown = {
       {kOne, {.what = AuditResult::kNone, .counted = UINT64_MAX, .claim = {}, .program = {}}}};

@@ -65,6 +65,19 @@ TEST(BrokerJson, GivesWhatAnAuditFoundBack) {
   EXPECT_TRUE(json["shares"][0]["processes"][1]["memory_overhead"].is_null());
 }
 
+TEST(BrokerJson, GivesBackWhatAnAuditFoundOfTime) {
+  Snapshot snapshot = TwoTenants();
+  snapshot.shares[0].processes[0].audit = AuditResult::kUnderstatesTime;
+  snapshot.shares[0].processes[1].audit = AuditResult::kRunsPastGpushare;
+  const std::string text = ToJson(snapshot);
+  const auto again = SnapshotFromJson(text);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(ToJson(*again), text);
+  const nlohmann::json processes = nlohmann::json::parse(text)["shares"][0]["processes"];
+  EXPECT_EQ(processes[0]["audit"], "understates_time");
+  EXPECT_EQ(processes[1]["audit"], "runs_past_gpushare");
+}
+
 TEST(BrokerJson, IsJsonWithUnitsInItsKeys) {
   Snapshot snapshot = TwoTenants();
   snapshot.shares[0].processes[0].program = "serve\xff";

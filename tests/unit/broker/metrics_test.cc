@@ -62,6 +62,15 @@ TEST(BrokerMetrics, HasWhatAnAuditFound) {
   EXPECT_EQ(ValueOf(text, "gpushare_device_strangers_memory_bytes" + gpu), "600");
 }
 
+TEST(BrokerMetrics, CountFindingsOfTimeWhereTheDriverHasNoFigureOfMemory) {
+  Snapshot snapshot = TwoTenants();
+  snapshot.audited = true;
+  snapshot.shares[0].processes[0].audit = AuditResult::kRunsPastGpushare;
+  const std::string text = ToPrometheus(snapshot);
+  EXPECT_EQ(ValueOf(text, std::string("gpushare_audit_findings") + kOnline), "1");
+  EXPECT_EQ(ValueOf(text, std::string("gpushare_memory_by_driver_bytes") + kOnline), "0");
+}
+
 TEST(BrokerMetrics, CountAProcessOfTwoSessionsOnce) {
   Snapshot snapshot = TwoTenants();
   snapshot.audited = true;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An NVML of a driver from 535.43 to 535.86: its _v3 lists processes in a longer struct than that of its name. Of the last
- * process it has no figure. */
+ * process it has no figure. Of GPU-MPS processes run at the same time, GPU-MIG is a part of a GPU, on GPU-IDLE nobody runs. */
 #include <stdint.h>
+#include <string.h>
 
 #define NVML __attribute__((visibility("default")))
-enum { kSuccess = 0, kInsufficientSize = 7, kProcesses = 3 };
+enum { kSuccess = 0, kNotSupported = 3, kNotFound = 6, kInsufficientSize = 7, kProcesses = 3 };
 
 typedef struct Process {
   uint32_t pid;
@@ -48,4 +49,35 @@ NVML int nvmlDeviceGetComputeRunningProcesses_v3(void* device, unsigned* count, 
   const int result = Lists(count);
   for (unsigned i = 0; result == kSuccess && i < kProcesses; ++i) list[i] = (Longer){At(i), 0};
   return result;
+}
+
+NVML int nvmlDeviceGetMPSComputeRunningProcesses_v2(void* device, unsigned* count, Process* list);
+NVML int nvmlDeviceGetMPSComputeRunningProcesses_v2(void* device, unsigned* count, Process* list) {
+  *count = strcmp(device, "GPU-MPS") == 0;
+  if (*count > 0) list[0] = At(0);
+  return kSuccess;
+}
+
+typedef struct Sample {
+  uint32_t pid;
+  uint64_t time_us;
+  uint32_t sm, memory, encoder, decoder;
+} Sample;
+/* More than there is room for at first, with places that are left empty or are nonsense. */
+NVML int nvmlDeviceGetProcessUtilization(void* device, Sample* list, unsigned* count,
+                                         unsigned long long since);
+NVML int nvmlDeviceGetProcessUtilization(void* device, Sample* list, unsigned* count,
+                                         unsigned long long since) {
+  enum { kSamples = 100 };
+  if (strcmp(device, "GPU-MIG") == 0) return kNotSupported;
+  if (strcmp(device, "GPU-IDLE") == 0) return kNotFound;
+  const unsigned room = *count;
+  *count = kSamples;
+  if (room < kSamples) return kInsufficientSize;
+  memset(list, 0, kSamples * sizeof(*list));
+  list[1] = (Sample){1000000, since + 500, 40, 0, 0, 0};
+  list[2] = (Sample){1000001, since, 50, 0, 0, 0};        /* seen before */
+  list[3] = (Sample){1000002, since + 9, 77777, 0, 0, 0}; /* no percentage */
+  list[99] = (Sample){1000003, since + 700, 100, 0, 0, 0};
+  return kSuccess;
 }

@@ -57,6 +57,14 @@ TEST(BrokerList, ShowsWhatTheAuditFound) {
   EXPECT_THAT(ListText(snapshot, "online"), Not(HasSubstr("game")));  // it is of no tenant
 }
 
+TEST(BrokerList, ShowsWhatTheAuditFoundOfTime) {
+  Snapshot snapshot = TwoTenants();
+  snapshot.shares[0].processes[0].audit = broker::AuditResult::kUnderstatesTime;
+  EXPECT_THAT(ListText(snapshot), HasSubstr("  runs longer than it says\n"));
+  snapshot.shares[0].processes[0].audit = broker::AuditResult::kRunsPastGpushare;
+  EXPECT_THAT(ListText(snapshot), HasSubstr("  runs past gpushare\n"));
+}
+
 TEST(BrokerTop, ShowsRatesOfTheInterval) {
   const Snapshot before = TwoTenants();
   Snapshot now = before;
