@@ -28,13 +28,18 @@ Time Collective::PassesAt(const Side& side) const {
 }
 
 bool Collective::HeldInStep(const Side& side, Time now) const {
-  return now < remembered_until_ && now < PassesAt(side) &&
+  // What others may be waiting for is held by its own cap alone.
+  const Time late = OthersLateSince(side);
+  const bool waited_for = late != kNever && now >= late + options_.patience;
+  return now < remembered_until_ && !waited_for &&
          std::any_of(sides_.begin(), sides_.end(), [](const Side& each) { return each.in_debt; });
 }
 
 void Collective::Passed(Nanos amount, Time now) {
   passed_ += amount;
-  if (passed_ > options_.at_once) held_until_ = now + options_.hold_per_use * amount;
+  if (passed_ > options_.at_once) {
+    held_until_ = std::max(held_until_, now) + options_.hold_per_use * amount;
+  }
   remembered_until_ = now + options_.remembered;
 }
 

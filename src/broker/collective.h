@@ -10,8 +10,9 @@
 //      and is charged: debt against a cap is never forgiven.
 //   2. For `remembered` after that its caps hold in step: while one is used up nothing begins on the others either, of what
 //      they were granted before too, and all go on together. So they pay while nobody spins, and seldom need 1.
-//   3. Work may be late on purpose, to let other work pass. Until all caps are paid no more than `at_once` passes, and
-//      from there on a `hold_per_use`th of the time, so what passes a cap in the long run is a burst.
+//   3. Work may be late on purpose, to let other work pass. Until all caps are paid no more than `at_once` and a command
+//      passes, and from there on a `hold_per_use`th of the time, so what passes a cap in the long run is a burst. What
+//      commands take beyond their grants counts (Passed()).
 //
 // Pure: time is an argument. One caller at a time.
 #ifndef GPUSHARE_BROKER_COLLECTIVE_H_

@@ -28,6 +28,7 @@ MemoryBook::Member* MemoryBook::Enter(Seat& seat, Changed& changed, bool drainin
     member.granted = former->granted;
     raised_ = true;  // its page does not say so yet
     changed.Add(seat);
+    if (former->reclaiming) reclaiming_ -= former->granted;
     members_.remove_if([former](const Member& other) { return &other == former; });
   }
   // Numbers may start anywhere: only a request made from now on is one.
@@ -190,15 +191,22 @@ bool MemoryBook::Serve(Time now, Changed& changed) {
         return std::any_of(members_.begin(), members_.end(),
                            [](const Member& other) { return other.recalled && !other.deaf; });
       };
+      waits_for_dead_ = reclaiming_ > 0 && more <= free() + reclaiming_;
+      if (waits_for_dead_) {
+        // Who lives is asked once for what they can do without, and may be quicker.
+        if (!std::exchange(member.behind_dead, true)) {
+          Recall(more - free(), member, /*also_used=*/false, now, changed);
+        }
+        return false;
+      }
+      if (std::exchange(member.behind_dead, false)) member.front_since = kNever;
       Recall(more - free(), member, /*also_used=*/false, now, changed);
       // What others say that they use may be old by now: before somebody is refused they are asked once.
-      if (!hope() && more > free() + reclaiming_ && !std::exchange(member.asked_all, true)) {
+      if (!hope() && !std::exchange(member.asked_all, true)) {
         Recall(more - free(), member, /*also_used=*/true, now, changed);
       }
       // Answers that give nothing back would keep the others waiting without end.
       if (member.front_since == kNever) member.front_since = now;
-      waits_for_dead_ = reclaiming_ > 0 && more <= free() + reclaiming_;
-      if (waits_for_dead_) return false;
       // What is this tenant's by its quota others may hold still, who have been asked for it as well.
       waits_for_others_ = more <= own_free();
       if ((hope() || waits_for_others_) && now - member.front_since < 2 * options_.patience) {
@@ -215,7 +223,7 @@ bool MemoryBook::Serve(Time now, Changed& changed) {
     }
   }
   queue_.pop_front();
-  member.queued = member.asked_all = false;
+  member.queued = member.asked_all = member.behind_dead = false;
   member.front_since = kNever;
   waits_for_others_ = waits_for_dead_ = false;
   answers_.emplace_back(&member, asked);

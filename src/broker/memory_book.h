@@ -68,6 +68,7 @@ class MemoryBook {
     bool queued = false;          // its request waits
     Time front_since = kNever;    // it is the first of those that ask
     bool asked_all = false;       // all others have been asked for what it lacks
+    bool behind_dead = false;     // in front, and what it waits for is being reclaimed
     bool recalled = false;        // asked to give back, and has not answered
     bool deaf = false;            // nor did it in time
     Time recalled_at{};

@@ -194,8 +194,9 @@ Time Service::OpenWaiting(Time now) {
       const ipc::Message message = *connection->opens;
       if (const absl::Status handled = Open(*connection, message); !handled.ok()) {
         Drop(*connection, Text(handled));
-        next = now;
       }
+      // Who was let in, and those whose pages changed by it, hear of it by a look.
+      if (!connection->opens.has_value() || connection->ended) next = now;
     }
     if (connection->opens.has_value()) next = std::min(next, connection->opens_until);
   }

@@ -169,9 +169,11 @@ void TimeBook::Settle(Member& member, int64_t used, Time now) {
   if (used == 0) return;
   const int64_t settled = std::min(used, member.charged_ns);
   arbiter_.Settle(member.tenant->id, member.phase, Nanos(settled), Nanos(used), 0, now);
+  CountBeyond(*member.tenant, used - settled, now);
   member.charged_ns -= settled;
   member.ahead_ns = std::min(member.ahead_ns, member.charged_ns);
   member.used_ns += used;
+  member.untrue_ns = std::max<int64_t>(0, member.untrue_ns - used);
   member.tenant->used_ns += used;
   member.tenant->used_at = now;
 }
@@ -181,6 +183,7 @@ void TimeBook::KeepCharged(Member& member, int64_t ns, Time now) {
   if (ns >= member.charged_ns) return;
   arbiter_.Return(member.tenant->id, member.phase, Nanos(member.charged_ns - ns), now);
   member.charged_ns = ns;
+  member.untrue_ns += member.ahead_ns - std::min(member.ahead_ns, ns);
   member.ahead_ns = std::min(member.ahead_ns, ns);
 }
 
@@ -195,6 +198,7 @@ void TimeBook::ChargeAhead(Member& member, int64_t in_flight, Time now) {
   member.phase = arbiter_.Charge(member.tenant->id, Nanos(more), now);
   member.charged_ns += more;
   member.ahead_ns += more;
+  CountBeyond(*member.tenant, more, now);
 }
 
 // Who has the device while others wait is to use it. A process that says that it has something in flight, and then that it
@@ -238,6 +242,7 @@ std::optional<int64_t> TimeBook::Left(const Member& member, Time now) const {
   const int64_t ends = member.seat->usage->time_ends_ns.load(kRelaxed);
   // What has not ended when it was predicted to may take any time, and so may what is always about to end.
   if (now > member.until + options_.believed) return std::nullopt;
+  if (Nanos(member.untrue_ns) > options_.quantum) return std::nullopt;
   if (ends < at - options_.overlap.count() || ends > at + kMostStep) return std::nullopt;
   return to_begin + std::clamp<int64_t>(ends - at, 0, in_flight);
 }

@@ -53,9 +53,12 @@ class TimeBook {
     int64_t used_ns = 0, returned_ns = 0;        // as it says, which goes one way
     int64_t charged_ns = 0;  // outstanding in the arbiter: granted or charged, not used or returned
     int64_t ahead_ns = 0;    // of it: of commands that are longer than what it was granted
-    bool waiting = false;    // in its tenant's line
-    bool closed = false;     // somebody of a higher priority has the device
-    bool held = false;       // at the last look it had the device, and others waited
+    // Of those so much was neither used nor in flight in the end: what it says of an end is not believed until it has used
+    // as much.
+    int64_t untrue_ns = 0;
+    bool waiting = false;  // in its tenant's line
+    bool closed = false;   // somebody of a higher priority has the device
+    bool held = false;     // at the last look it had the device, and others waited
     Time waits_since{};
     Time until{};      // when what it was granted should have been used
     Time looked_at{};  // last
@@ -76,7 +79,8 @@ class TimeBook {
     // With its processes on other GPUs; null: there are none.
     Collective* collective = nullptr;
     Collective::Side* side = nullptr;
-    bool held = false;  // for the cap of another GPU
+    bool held = false;     // for the cap of another GPU
+    bool passing = false;  // something of it has passed its cap, which is not paid yet
   };
 
   TimeBook() : TimeBook(Options()) {}
@@ -119,7 +123,10 @@ class TimeBook {
   void ReadBypass(Member& member, Time now);
   void Ask(Tenant& tenant, Time now);
   void Give(Tenant& tenant, const sched::Grant& grant, Time now, Changed& changed);
-  bool IsLate(const Tenant& tenant, Time now) const;
+  std::optional<bool> LateInFlight(const Member& member, Time now) const;
+  bool HasInFlight(const Tenant& tenant, bool late, Time now) const;
+  // It was charged so much that it was not granted.
+  void CountBeyond(Tenant& tenant, int64_t ns, Time now);
   void Say(Tenant& tenant, Time now);
   // What a cap holds of it, and others of a collective wait for. Answers when to look again.
   Time PassHeld(Tenant& tenant, Time now, Changed& changed);

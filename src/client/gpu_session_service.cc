@@ -177,7 +177,8 @@ void GpuSession::Resume(std::shared_ptr<const Pages> pages) {
     const base::ClockLock asking(clock_, asking_, until);
     LowerToPage();
     const uint64_t charged = Charged();
-    if (asking && charged > 0) Ask(charged, charged, clock_.Now(), until);
+    Asking since{clock_.Now(), clock_.Now()};
+    if (asking && charged > 0) Ask(charged, charged, &since, until);
   }
   CallOnTime();
 }

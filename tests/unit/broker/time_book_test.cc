@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <numeric>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "tests/unit/broker/pages.h"
@@ -560,6 +562,36 @@ TEST(TimeBook, WhoKeepsTheDeviceAndUsesNoneOfItPaysForThat) {
       usage.time_returned_ns += unused;
     }
     EXPECT_GE(bench.Part(honest, Seconds(4)), 0.4) << hold.count();
+  }
+}
+
+// Nor does it keep one of high priority waiting that its cap has let go: what it says of an end is not believed any more.
+TEST(TimeBook, WhatDidNotComeTrueHoldsUpNobodyOfHighPriority) {
+  for (const Nanos hold : {Millis(10), Millis(45), Millis(95)}) {
+    Bench bench;
+    auto& liar = bench.Start(bench.Tenant({}));
+    auto& high = bench.Start(bench.Tenant({.cap = 0.6, .band = sched::Band::kHigh}));
+    liar.gone = true;
+    ipc::UsagePage& usage = liar.pages.usage;
+    usage.time_wanted_ns = 1;
+    Time until = kNever, ran = bench.now;
+    int64_t so_far = 0;
+    Nanos longest{0};
+    for (const Time end = bench.now + Seconds(4); bench.now < end; bench.Run(Micros(100))) {
+      if (std::exchange(so_far, high.ran_ns) != high.ran_ns) ran = bench.now;
+      if (bench.now > Time(Seconds(2))) longest = std::max(longest, bench.now - ran);
+      const int64_t unused = liar.pages.limits.time_granted_ns - usage.time_returned_ns;
+      if (until == kNever && unused > 0) until = bench.now + hold;
+      if (until == kNever) continue;
+      usage.time_in_flight_ns = std::max<int64_t>(0, (until - bench.now).count());
+      usage.time_ends_ns = until.time_since_epoch().count();
+      if (bench.now < until) continue;
+      until = kNever;
+      usage.time_in_flight_ns = 0;
+      usage.time_returned_ns += unused;
+    }
+    EXPECT_GE(bench.Part(high, Seconds(4)), 0.57) << hold.count();
+    EXPECT_LE(longest, Millis(10)) << hold.count();
   }
 }
 
