@@ -242,7 +242,7 @@ std::optional<int64_t> TimeBook::Left(const Member& member, Time now) const {
   const int64_t ends = member.seat->usage->time_ends_ns.load(kRelaxed);
   // What has not ended when it was predicted to may take any time, and so may what is always about to end.
   if (now > member.until + options_.believed) return std::nullopt;
-  if (Nanos(member.untrue_ns) > options_.quantum) return std::nullopt;
+  if (Nanos(member.untrue_ns) > options_.believed) return std::nullopt;
   if (ends < at - options_.overlap.count() || ends > at + kMostStep) return std::nullopt;
   return to_begin + std::clamp<int64_t>(ends - at, 0, in_flight);
 }
