@@ -4,6 +4,8 @@
 // of each other tenant at most, and those that always copy have the link by the sizes of their pieces, which go by weight. Nobody waits for
 // another tenant here: only for itself, and not for long where its own stream does not go on.
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "base/no_cancel.h"
 #include "gate/state.h"
@@ -35,6 +37,32 @@ class Relaxed {
   driver::Driver& driver_;
   int mode_ = driver::Driver::kRelaxedCapture;
   bool exchanged_ = false;
+};
+
+// That a thread waits for room: what has unwound it no longer does, and nobody who removes the tenant waits for it.
+class CopyWait {
+ public:
+  explicit CopyWait(TenantState& tenant) : tenant_(tenant) {}
+  ~CopyWait() {
+    if (!counted_) return;
+    const Section section(tenant_.engine);
+    End();
+  }
+  CopyWait(const CopyWait&) = delete;
+  CopyWait& operator=(const CopyWait&) = delete;
+
+  // Both under the engine's lock. After the end the tenant may be gone.
+  void Begin() {
+    ++tenant_.copies_waiting;
+    counted_ = true;
+  }
+  void End() {
+    if (std::exchange(counted_, false)) --tenant_.copies_waiting;
+  }
+
+ private:
+  TenantState& tenant_;
+  bool counted_ = false;
 };
 
 }  // namespace
@@ -71,13 +99,15 @@ bool Gate::AwaitCopyRoom(CopyDirection direction, uint64_t bytes, uint64_t piece
   const Time began = now;
   const Nanos hold = engine.options.deadlock_hold;
   Time since = now;  // the tenant's own went on
-  for (bool waited = false;; waited = true) {
+  CopyWait wait(tenant);
+  for (;;) {
     CopyFlight::Piece oldest;
+    std::optional<meter::EventPool::Asking> asking;
     uint32_t seen = 0;
     bool passed = false;
     {
       const Section section(engine);
-      if (waited) --tenant.copies_waiting;
+      wait.End();
       const bool room = flight.pieces.empty() || flight.bytes + bytes <= kPiecesInFlight * piece;
       // What stands behind something that this thread has yet to do would never be done.
       const Time goes_on = std::max(since, engine.copies_went_on[d]);
@@ -94,18 +124,19 @@ bool Gate::AwaitCopyRoom(CopyDirection direction, uint64_t bytes, uint64_t piece
       oldest = flight.pieces.front();
       passed = flight.passed == oldest.id;
       seen = tenant.page.wake.load(std::memory_order_acquire);
-      ++tenant.copies_waiting;
-      engine.copies_asked.fetch_add(1, std::memory_order_relaxed);
+      wait.Begin();
+      asking.emplace(*oldest.events);
     }
     driver::Result result;
     {
+      const base::NoCancel whole;
       const Relaxed relaxed(engine.driver);
       result = engine.driver.QueryEvent(oldest.event);
     }
-    engine.copies_asked.fetch_sub(1, std::memory_order_release);
+    asking.reset();
     if (result == driver::Result::kNotReady && passed) {  // it has been waited for already
       const Section section(engine);
-      --tenant.copies_waiting;
+      wait.End();
       return false;
     }
     if (result == driver::Result::kNotReady) {

@@ -56,8 +56,8 @@ void Engine::Impl::ContextEnds(driver::Context ending) {
     pool->Abandon();
     context_ends = context_ends || own;
   }
-  // So may who copies.
-  while (copies_asked.load(std::memory_order_acquire) > 0) {
+  // Who copies may be asking for one just now; who begins to finds none. Of other contexts' nobody need wait.
+  while (pool->asked()) {
     clock.SleepUntil(clock.Now() + Micros(20));
   }
   // The reconciler may be asking for an event of it just now.

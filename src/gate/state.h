@@ -300,7 +300,6 @@ struct Engine::Impl {
   // Of whoever has no more than half of the time, over some 100 ms of what is measured: only the last one's end is known.
   double commands_a_batch ABSL_GUARDED_BY(mu) = 0;
 
-  std::atomic<int> copies_asked{0};  // of events behind copies the driver is asked just now
   std::atomic<bool> stopping{false};
   std::atomic<bool> context_ends{
       false};  // until the reconciler has let go of what is of the engine's context

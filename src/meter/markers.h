@@ -7,6 +7,7 @@
 #ifndef GPUSHARE_METER_MARKERS_H_
 #define GPUSHARE_METER_MARKERS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -36,9 +37,25 @@ class EventPool {
   void Abandon();
   void Renew();
 
+  // That somebody asks the driver of an event that is not in the pool: who ends the context waits until nobody does.
+  class Asking {
+   public:
+    explicit Asking(EventPool& pool) : pool_(pool) {
+      pool_.asked_.fetch_add(1, std::memory_order_relaxed);
+    }
+    ~Asking() { pool_.asked_.fetch_sub(1, std::memory_order_release); }
+    Asking(const Asking&) = delete;
+    Asking& operator=(const Asking&) = delete;
+
+   private:
+    EventPool& pool_;
+  };
+  bool asked() const { return asked_.load(std::memory_order_acquire) > 0; }
+
  private:
   driver::Driver& driver_;
   const driver::Context context_;
+  std::atomic<int> asked_{0};
   base::Mutex mu_;
   bool gone_ ABSL_GUARDED_BY(mu_) = false;
   size_t made_ ABSL_GUARDED_BY(mu_) = 0;  // that were asked for, at most; not more are ever free
