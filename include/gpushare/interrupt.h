@@ -22,7 +22,8 @@ namespace gpushare {
 
 // From construction to destruction, while the calling thread waits for its turn (launches, graphs, leases, gangs) or for
 // memory, `interrupted` says whether the wait is to end. It is called on that thread with no lock held, may call gpushare,
-// must not throw, and is not asked about its own waits. Scopes nest: the innermost is asked.
+// must not throw, and is not asked about its own waits. A turn that it waits for on the same virtual device comes before the
+// one that it is asked about; a lease that it takes on that GPU and keeps ends a wait for one. Scopes nest: the innermost is asked.
 class InterruptScope {
  public:
   explicit InterruptScope(std::function<bool()> interrupted)

@@ -70,6 +70,29 @@ def test_a_signal_ends_a_wait(gpu, device, stream, spin, interrupt_soon, what):
     stream.synchronize()
 
 
+def test_a_lease_that_a_handler_takes_and_keeps_ends_the_wait_and_with_its_release(gpu, device):
+    other = gpu.virtual_device("other", memory="1GiB")
+    device.suspend()
+    kept = []
+
+    def handler(number, frame):
+        device.resume()
+        kept.append(device.lease(exclusive=True, timeout=10))
+        kept[0].acquire()
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(gpushare.CancelledError):
+            device.lease().acquire()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    with pytest.raises(gpushare.FailedPreconditionError):
+        other.lease().acquire()
+    kept[0].release()
+    other.lease(timeout=10).acquire()
+
+
 def test_a_signal_ends_synchronize_and_not_the_work(gpu, device, stream, spin, interrupt_soon):
     stream.launch(spin, 1, 1, 300_000_000)
     interrupt_soon()

@@ -24,6 +24,36 @@ int WaitBucket(Nanos wait) {
   return us == 0 ? 0 : std::min(static_cast<int>(std::bit_width(us)) - 1, kWaitBuckets - 1);
 }
 
+// The requests of the calling thread that wait while the program is asked about them, the innermost first. What the program
+// asks for there cannot stand behind them: they go on only when it has come back.
+struct AskedAbout {
+  const GrantRequest* request;
+  const AskedAbout* outer;
+};
+thread_local const AskedAbout* asked_about = nullptr;
+
+class Asks {
+ public:
+  explicit Asks(const GrantRequest& request) : here_{&request, asked_about} {
+    asked_about = &here_;
+  }
+  ~Asks() { asked_about = here_.outer; }
+  Asks(const Asks&) = delete;
+  Asks& operator=(const Asks&) = delete;
+
+ private:
+  const AskedAbout here_;
+};
+
+void Join(std::deque<const GrantRequest*>& line, const GrantRequest& request) {
+  auto place = line.end();
+  for (const AskedAbout* asked = asked_about; asked != nullptr && place == line.end();
+       asked = asked->outer) {
+    place = std::find(line.begin(), line.end(), asked->request);
+  }
+  line.insert(place, &request);
+}
+
 }  // namespace
 
 Nanos Engine::Impl::DeviceTime(Time host) const { return host.time_since_epoch() - submit_offset; }
@@ -348,7 +378,11 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
   uint32_t seen = 0;
   base::InterruptWatch interrupt(now);
   for (;;) {
-    const bool interrupted = interrupt.Ask(now);
+    bool interrupted = interrupt.ended();
+    if (!interrupted && now >= interrupt.next()) {
+      const Asks asks(request);
+      interrupted = interrupt.Ask(now);
+    }
     Next next = Next::kWait;
     uint32_t launch = 0;
     Time until = std::min(request.deadline, interrupt.next());
@@ -415,7 +449,7 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
       } else {
         const bool woken = seen != tenant.page.wake.load(std::memory_order_acquire) || !counted;
         seen = tenant.page.wake.load(std::memory_order_acquire);
-        if (!counted) tenant.waiting.push_back(&request);
+        if (!counted) Join(tenant.waiting, request);
         counted = true;
         if (tenant.waiting.front() == &request) {
           // Who begins to wait for it meanwhile does not wake it.

@@ -44,8 +44,11 @@ class HoldsWhileItWaits {
     self.entered_ = false;
     const int ends = self.own_.asked(self.own_.context);
     // What was taken there may be held still; then there is nothing to wait for.
-    self.entered_ =
-        self.gpu_.EnterLease(self.thread_, &self.device_, self.lease_).device == nullptr;
+    const VirtualDevice* const held =
+        self.gpu_.EnterLease(self.thread_, &self.device_, self.lease_).device;
+    self.entered_ = held == nullptr;
+    // Of the same device this one would be counted as an inner one, which nobody would ever release.
+    if (held == &self.device_) self.gpu_.LeaveLease(self.thread_);
     return self.entered_ ? ends : 1;
   } catch (const std::bad_alloc&) {
     return 1;

@@ -156,6 +156,77 @@ TEST_F(InterruptTest, ALeaseThatIsTakenMeanwhileIsTheThreads) {
   EXPECT_OK(Lease::Acquire(a).status());
 }
 
+// Of the same virtual device too: the wait is over, and the kept one ends with its own release, not never.
+TEST_F(InterruptTest, ALeaseOfTheSameDeviceThatIsTakenMeanwhileEndsWithItsRelease) {
+  const VirtualDevice a = MakeDevice("a", ""), b = MakeDevice("b", "");
+  ASSERT_OK(a.Suspend());
+  std::optional<Lease> kept;
+  int asked = 0;
+  {
+    const InterruptScope scope([&] {
+      ++asked;
+      EXPECT_OK(a.Resume());
+      absl::StatusOr<Lease> taken =
+          Lease::Acquire(a, {.exclusive = true, .timeout = absl::Seconds(1)});
+      EXPECT_OK(taken.status());  // and not behind the wait that asks
+      if (taken.ok()) kept.emplace(*std::move(taken));
+      return !taken.ok();
+    });
+    EXPECT_EQ(Lease::Acquire(a).status().code(), absl::StatusCode::kCancelled);
+  }
+  EXPECT_EQ(asked, 1);
+  ASSERT_TRUE(kept.has_value());
+  // It is held: of no other device the thread gets one, nor anybody else the device.
+  EXPECT_EQ(Lease::Acquire(b).status().code(), absl::StatusCode::kFailedPrecondition);
+  const auto others = [&] {
+    absl::Status status;
+    Must(runtime_->StartThread("other", [&] {
+      status = Lease::Acquire(b, {.timeout = absl::Milliseconds(100)}).status();
+    })).Join();
+    return status;
+  };
+  EXPECT_EQ(others().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_OK(kept->Release().status());
+  EXPECT_OK(others());
+  EXPECT_OK(Lease::Acquire(b, {.timeout = absl::Milliseconds(100)}).status());
+}
+
+// What is released again there comes before the wait, which goes on in its place; also where another device's lies between.
+TEST_F(InterruptTest, WhatIsTakenOfTheSameDeviceMeanwhileComesBeforeTheWait) {
+  const VirtualDevice a = MakeDevice("a", ""), b = MakeDevice("b", ""), c = MakeDevice("c", "");
+  for (const bool between : {false, true}) {
+    std::optional<Lease> held = Must(Lease::Acquire(c, {.exclusive = true, .any_thread = true}));
+    std::string order;
+    const auto within = [&] {
+      EXPECT_OK(Lease::Acquire(a, {.timeout = absl::Seconds(1)}).status());
+      order += "within ";
+      return false;
+    };
+    Thread waits = Must(runtime_->StartThread("waits", [&] {
+      const InterruptScope scope([&] {
+        if (!order.empty()) return false;
+        if (!between) return within();
+        const InterruptScope nested([&] { return order.empty() && within(); });
+        EXPECT_OK(Lease::Acquire(b).status());
+        return false;
+      });
+      EXPECT_OK(Lease::Acquire(a).status());
+      order += "own ";
+    }));
+    runtime_->SleepFor(absl::Milliseconds(20));
+    Thread later = Must(runtime_->StartThread("later", [&] {
+      EXPECT_OK(Lease::Acquire(a).status());
+      order += "later ";
+    }));
+    runtime_->SleepFor(absl::Milliseconds(180));
+    EXPECT_EQ(order, "");
+    held.reset();
+    waits.Join();
+    later.Join();
+    EXPECT_EQ(order, "within own later ") << between;
+  }
+}
+
 // A callback that gives up for good ends an allocation that would wait.
 TEST_F(InterruptTest, AReclaimThatGivesUpWaitingToo) {
   const VirtualDevice device = MakeDevice("a", "memory=64MiB");
