@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Large copies beside other tenants. A device copies what it was given in the order in which it was given it, so a tenant
 // gives it little at a time: pieces, and the next only when one of its own before is done. Whoever else copies stands behind two pieces
-// of each other tenant at most, and those that always copy have the link by the sizes of their pieces, which go by weight. Nobody waits for
-// another tenant here: only for itself, and not for long where its own stream does not go on.
+// of each other tenant at most, and behind what is not counted: copies of less than kLeastSharedCopy, batches, what graphs copy, the
+// piece of each thread that waits for it, and whatever cannot be divided. Those that always copy have the link by the sizes of their
+// pieces, which go by weight. Nobody waits for another tenant here: only for itself, and not for long where its own stream does not go on.
 #include <algorithm>
 #include <optional>
 #include <utility>
