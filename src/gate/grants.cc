@@ -110,6 +110,7 @@ void Engine::Impl::ReadRecords(TenantState& tenant, uint32_t end) {
 void Engine::Impl::SyncLaunches(TenantState& tenant, Time now, Time until) {
   TenantPage& page = tenant.page;
   const uint64_t word = tenant.purse.Look();
+  if (TenantPage::CreditOf(word) == 0) tenant.besides.Close(TenantPage::LaunchOf(word));
   ReadRecords(tenant, TenantPage::LaunchOf(word));
   const Time since = std::min(std::exchange(tenant.launching_since, now), until);
   if (scratch.empty()) return;
@@ -139,8 +140,7 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now, Time until) {
     left -= charge;
     const bool passed = tenant.passing && record.launch == tenant.passed_launch;
     if (passed) tenant.passing = false;
-    const bool beside = tenant.beside && record.launch == tenant.beside_launch;
-    if (beside) tenant.beside = false;
+    const bool beside = tenant.besides.Has(record.launch);
     if (record.refused) {
       arbiter.Return(tenant.id, tenant.phase, Nanos(charge), now);
       tenant.given_ns -= charge;
@@ -193,10 +193,14 @@ void Engine::Impl::SyncLaunches(TenantState& tenant, Time now, Time until) {
     ++stream.unmarked;
     stream.unmarked_ns += charge;
   }
+  tenant.besides.Synced(tenant.synced_launch);
 }
 
-void Engine::Impl::GiveCredit(TenantState& tenant, Nanos amount, sched::Phase phase, Time now) {
+void Engine::Impl::GiveCredit(TenantState& tenant, Nanos amount, sched::Phase phase, Time now,
+                              bool beside) {
   SyncLaunches(tenant, now);
+  // Any thread may spend it as soon as it is there.
+  if (beside) tenant.besides.Open(TenantPage::LaunchOf(tenant.purse.Look()));
   tenant.given_ns += amount.count();
   tenant.phase = phase;
   tenant.last_change = tenant.granted_at = now;
@@ -211,6 +215,7 @@ void Engine::Impl::GiveCredit(TenantState& tenant, Nanos amount, sched::Phase ph
 
 void Engine::Impl::TakeCredit(TenantState& tenant, Time now) {
   const int64_t taken = static_cast<int64_t>(tenant.purse.TakeAll());
+  tenant.besides.Close(TenantPage::LaunchOf(tenant.purse.Look()));
   if (taken == 0) return;
   tenant.given_ns -= taken;
   arbiter.Return(tenant.id, tenant.phase, Nanos(taken), now);
@@ -280,9 +285,8 @@ void Engine::Impl::RunArbiter(Time now, const TenantState* self) {
   }
   for (const sched::Grant& grant : grants) {
     TenantState& tenant = *tenants[grant.tenant];
-    GiveCredit(tenant, grant.amount, grant.phase, now);
+    GiveCredit(tenant, grant.amount, grant.phase, now, grant.beside);
     tenant.grant_stands = grant.stands;
-    tenant.grant_beside = grant.beside;
     if (&tenant != self || tenant.waiting.size() > 1) {
       Wake(tenant);
     } else {
@@ -342,7 +346,6 @@ class Engine::Impl::LineGuard {
       tenant_.ring->Put({launch_, 0, LaunchRecord::kNoEntry, false, false});
       tenant_.given_ns -= static_cast<int64_t>(request_.charge);
       tenant_.passing = tenant_.passing && tenant_.passed_launch != launch_;
-      tenant_.beside = tenant_.beside && tenant_.beside_launch != launch_;
       engine_.arbiter.Return(tenant_.id, tenant_.phase,
                              Nanos(static_cast<int64_t>(request_.charge)), now);
       engine_.UnknownDone(tenant_, request_.cost_known ? 0 : 1);
@@ -419,10 +422,6 @@ Verdict Engine::Impl::WaitForGrant(TenantState& tenant, const GrantRequest& requ
         if (for_others) {
           tenant.passed_launch = launch;
           tenant.passing = true;
-        }
-        if (std::exchange(tenant.grant_beside, false)) {
-          tenant.beside_launch = launch;
-          tenant.beside = true;
         }
         next = Next::kLeave;
         if (wait_began != kNever) {

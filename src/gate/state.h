@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -155,6 +156,36 @@ struct GrantRequest {
   Time began{};  // to wait
 };
 
+// Launches that a grant beside a higher band's commands may have paid for: those numbered from the grant on until its credit
+// is spent or was taken back. It is in the tenant's page, so they need not be of the thread that it was for, nor the kernel that
+// was foreseen.
+class BesideLaunches {
+ public:
+  // `next`: the number of the next launch. Before there is such credit.
+  void Open(uint32_t next) {
+    if (!open_ && from_ == end_) from_ = next;
+    open_ = true;
+  }
+  // Behind the last that spent of it.
+  void Close(uint32_t next) {
+    if (std::exchange(open_, false)) end_ = next;
+  }
+  bool Has(uint32_t launch) const { return From(launch) < (open_ ? kHalf : From(end_)); }
+  // Launches below `next` are in the books.
+  void Synced(uint32_t next) {
+    if (!open_ && !Has(next) && From(next) < kHalf) end_ = next;  // the last of them is
+    if (From(next) < kHalf) from_ = next;
+  }
+
+ private:
+  // Numbers begin again at 0.
+  static constexpr uint32_t kHalf = (TenantPage::kLaunchMask + 1) / 2;
+  uint32_t From(uint32_t launch) const { return (launch - from_) & TenantPage::kLaunchMask; }
+
+  bool open_ = false;            // there may be credit of it
+  uint32_t from_ = 0, end_ = 0;  // where it is not open; none: equal
+};
+
 struct GraphLengths {
   std::vector<float> parts;
   uint64_t kept = 0;  // when, counted: the oldest make room
@@ -191,10 +222,8 @@ struct TenantState {
   // Requests that wait, first come first served: only the first asks the arbiter. With two that replaced
   // each other's requests and grants, neither would get anywhere.
   std::deque<const GrantRequest*> waiting;
-  int unknown_in_flight = 0;        // commands of guessed cost, admitted and not measured yet
-  bool grant_beside = false;        // for one command, beside those of a higher band
-  uint32_t beside_launch = 0;       // the number of the last such
-  bool beside = false;              // it is not in the books yet
+  int unknown_in_flight = 0;  // commands of guessed cost, admitted and not measured yet
+  BesideLaunches besides;
   sched::DelayBudget delay_budget;  // of one of the high band
   bool grant_stands = false;        // although its band is closed, or somebody waits for the device
   bool suspended = false, removed = false;
@@ -332,8 +361,8 @@ struct Engine::Impl {
   void SyncLaunches(TenantState& tenant, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     SyncLaunches(tenant, now, now);
   }
-  void GiveCredit(TenantState& tenant, Nanos amount, sched::Phase phase, Time now)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void GiveCredit(TenantState& tenant, Nanos amount, sched::Phase phase, Time now,
+                  bool beside = false) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void TakeCredit(TenantState& tenant, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   // That of all of which `which(tenant)` is true. False: of none.
   template <typename Which>

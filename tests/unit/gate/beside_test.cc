@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "gate/state.h"
 #include "tests/unit/gate/engine_test.h"
 
 namespace gpushare::gate {
@@ -17,11 +18,11 @@ class BesideTest : public EngineTest {
  protected:
   std::string config() const override { return "sms=100,overlap=footprint,clock=virtual"; }
 
-  void LaunchWide(const Tenant& t, int sms, Nanos cost) {
+  void LaunchWide(const Tenant& t, int sms, Nanos cost, Time deadline = kNever) {
     const driver::LaunchShape shape = {{static_cast<unsigned>(sms), 1, 1}, {1024, 1, 1}, 0};
     const Work work = {.key = KernelKey(function_, shape),
                        .footprint = static_cast<float>(sms) / 100};
-    const Admission a = t.gate->Admit(*t.stream, work);
+    const Admission a = t.gate->Admit(*t.stream, work, deadline);
     if (a.verdict != Verdict::kAdmitted) return;
     uint64_t ns = static_cast<uint64_t>(cost.count());
     void* params[] = {&ns};
@@ -122,6 +123,100 @@ TEST_F(BesideTest, WhoseKernelsAreNotWhatIsPredictedIsLetInNoMore) {
     // The part, what is saved up (1.5 ms), and one of its kernels.
     EXPECT_LE(open, shut + 0.03 * alone + 1.5 + 1) << which;
   }
+}
+
+TEST(BesideLaunches, AreThoseFromTheGrantUntilItsCreditIsGone) {
+  // Numbers begin again in the midst of it.
+  for (const uint32_t first : {0u, 1000u, TenantPage::kLaunchMask - 2}) {
+    const auto at = [&](uint32_t i) { return (first + i) & TenantPage::kLaunchMask; };
+    const auto has = [&](const BesideLaunches& besides) {
+      std::string which;
+      for (uint32_t i = 0; i < 10; ++i) which += besides.Has(at(i)) ? 'x' : '.';
+      return which;
+    };
+    BesideLaunches besides;
+    besides.Synced(at(0));
+    EXPECT_EQ(has(besides), "..........");
+    besides.Close(at(1));  // other credit
+    EXPECT_EQ(has(besides), "..........");
+    besides.Open(at(2));
+    EXPECT_EQ(has(besides), "..xxxxxxxx");
+    besides.Synced(at(1));  // one before it is not written yet
+    besides.Close(at(4));
+    EXPECT_EQ(has(besides), "..xx......");
+    besides.Synced(at(3));
+    EXPECT_EQ(has(besides), "...x......");
+    besides.Open(at(6));  // before the last is in the books: those between count as well
+    EXPECT_EQ(has(besides), "...xxxxxxx");
+    besides.Close(at(7));
+    besides.Close(at(9));
+    EXPECT_EQ(has(besides), "...xxxx...");
+    besides.Synced(at(8));
+    EXPECT_EQ(has(besides), "..........");
+    besides.Open(at(9));
+    EXPECT_EQ(has(besides), ".........x");
+  }
+}
+
+// A grant is for the kernel of the thread that asked, its credit is whoever's comes first: here one of all SMs that another
+// launches with credit in hand, in place of one that fits, and another behind it.
+TEST_F(BesideTest, WhoeverSpendsItsCreditIsPaidFor) {
+  Tenant service = MakeWith({.band = sched::Band::kHigh, .delay = 0.03}, -5, 1);
+  Tenant other = MakeWith({}, 0, 2);
+  TenantState& kept = *service.stream->tenant;
+  TenantState& job = *other.stream->tenant;
+  Engine::Impl& engine = kept.engine;
+  const auto left = [&] {
+    const base::MutexLock lock(&engine.mu);
+    return kept.delay_budget.Left(clock().Now());
+  };
+  const auto begin = [&] {
+    for (int i = 0; i < 40; ++i) LaunchWide(service, 33, Micros(50));
+  };
+  Nanos usual{0};
+  for (int i = 0; i < 40; ++i) {
+    const Time began = clock().Now();
+    begin();
+    Synchronize(service);
+    usual = clock().Now() - began;
+    clock().SleepUntil(clock().Now() + Millis(2));
+    for (int j = 0; j < 4; ++j) LaunchWide(other, 100, Micros(200));
+    Synchronize(other);
+    clock().SleepUntil(clock().Now() + Millis(2));
+  }
+  EXPECT_GE(left(), Micros(1400));  // all that can be saved up
+
+  for (const bool beside : {true, false}) {
+    const Nanos before = left();
+    const uint64_t launched = other.gate->stats().launches;
+    const Time began = clock().Now();
+    begin();
+    {
+      const Section section(engine);
+      const Time now = clock().Now();
+      EXPECT_TRUE(engine.arbiter.Closed(sched::Band::kNormal, now));
+      const Nanos credit(2 * static_cast<int64_t>(job.page.ChargeNs(220'000)));
+      engine.GiveCredit(job, credit, engine.arbiter.Charge(job.id, credit, now), now, beside);
+    }
+    const Time at_once = clock().Now();
+    LaunchWide(other, 100, Micros(200), at_once);
+    LaunchWide(other, 100, Micros(200), at_once);
+    Synchronize(service);
+    const Nanos late = clock().Now() - began - usual;
+    Synchronize(other);
+    clock().SleepUntil(clock().Now() + Millis(2));
+    EXPECT_GE(late, Micros(100));
+    // Less what the request has earned.
+    const Nanos paid = before - left();
+    if (beside) {
+      EXPECT_EQ(other.gate->stats().launches, launched + 2);
+      EXPECT_GE(paid, 3 * late / 4);
+    } else {
+      EXPECT_LE(paid, Nanos(0));
+    }
+  }
+  Drop(service);
+  Drop(other);
 }
 
 // A cap holds, whatever runs beside.
