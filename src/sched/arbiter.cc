@@ -163,6 +163,7 @@ void Arbiter::Unblock(TenantId tenant, Time now) {
   if (!t.blocked) return;
   t.blocked = t.exclusive = false;
   t.last_life = t.last_act = s.now;
+  t.bucket.KeepNoMore(s.now);
   s.File(tenant);
   GPUSHARE_SCHED_CHECK_BOOKS(s);
 }

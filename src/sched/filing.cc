@@ -60,7 +60,10 @@ void State::File(TenantId id) {
     const bool contended = was == Place::kWaiting || was == Place::kRunning;
     t.released = was == Place::kCapped && want == Place::kWaiting ? now : kNever;
     Unfile(id);
-    if (want == Place::kInactive) return;
+    if (want == Place::kInactive) {
+      t.bucket.KeepNoMore(now);
+      return;
+    }
     if (!contended && want != Place::kCapped) Wakes(id, was);
     BandState& b = band(t);
     ++b.active;
@@ -130,6 +133,7 @@ void State::ExpireGrace() {
     const TenantId id = grace_head;
     LeaveGraceList(id);
     Unfile(id);
+    at(id).bucket.KeepNoMore(now);
   }
 }
 

@@ -45,6 +45,14 @@ class TokenBucket {
     if (until > at_) room_ = std::max(room_, Filled(until) - depth_);
   }
 
+  // It waits no more, or has taken nothing of it since: what is there beyond the depth is not kept, as of anybody else.
+  void KeepNoMore(Time now) {
+    if (room_ <= 0) return;
+    Advance(now);
+    room_ = 0;
+    level_ = std::min(level_, depth_);
+  }
+
   // Keeps the level (a debt stays a debt); a smaller depth cuts what was saved up.
   void Reshape(double rate, double depth, Time now) {
     Advance(now);

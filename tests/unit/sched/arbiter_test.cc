@@ -363,6 +363,47 @@ TEST(Arbiter, OneThatItsCapLetsGoWaitsForALongCommandThatIsForeseenToEnd) {
   }
 }
 
+// What a cap keeps for one that waits for others' work is for what it waited with: who gives up, or has launched it and is
+// idle then, saves up what anybody does.
+TEST(Arbiter, WhatACapKeepsForAWaitIsGoneWithIt) {
+  for (const bool gives_up : {true, false}) {
+    Books b({.high_waits = Millis(10)});
+    const TenantId high = b.arbiter.Add({.cap = 0.5, .cap_depth = Micros(100), .band = Band::kHigh},
+                                        AtMicros(0)),
+                   low = b.arbiter.Add({}, AtMicros(0));
+    b.arbiter.Block(high, Micros(150), false, AtMicros(0));
+    ASSERT_EQ(b.Run(AtMicros(0)).size(), 1u);
+    b.arbiter.Launched(high, 1, AtMicros(0));
+    b.arbiter.Block(high, Micros(50), false, AtMicros(1));
+    b.arbiter.Settle(high, Phase::kWeight, Micros(150), Micros(150), 1, AtMicros(150));
+    b.arbiter.Block(low, Millis(3), false, AtMicros(150));
+    ASSERT_EQ(b.Run(AtMicros(150)).size(), 1u);
+    b.arbiter.Launched(low, 1, AtMicros(150));
+    for (int64_t at = 151; at < 1000; at += 10) {
+      b.arbiter.Foresee(AtMicros(3150), AtMicros(at));
+      EXPECT_TRUE(b.Run(AtMicros(at)).empty());
+    }
+    const auto tokens = [&] { return b.arbiter.View(high).cap_tokens; };
+    EXPECT_GT(tokens(), Micros(300));
+    if (gives_up) {
+      b.arbiter.Unblock(high, AtMicros(1000));
+      EXPECT_EQ(tokens(), Micros(100));
+    }
+    b.arbiter.Settle(low, Phase::kWeight, Millis(3), Millis(3), 1, AtMicros(3150));
+    const auto grants = b.Run(AtMicros(3150));
+    if (!gives_up) {
+      ASSERT_EQ(grants.size(), 1u);
+      EXPECT_GT(tokens(), Micros(1000));  // for its next ones
+      b.arbiter.Launched(high, 1, AtMicros(3151));
+      const Nanos amount = grants[0].amount;
+      b.arbiter.Settle(high, Phase::kWeight, amount, amount, 1, AtMicros(3151) + amount);
+    }
+    b.Run(AtMicros(8000));
+    EXPECT_EQ(tokens(), Micros(100));
+    EXPECT_STREQ(b.arbiter.CheckInvariants(), "");
+  }
+}
+
 TEST(Arbiter, BelowSomebodyElsesHighBandLittleIsInFlight) {
   for (const bool below : {false, true}) {
     Books b;
