@@ -14,24 +14,21 @@ void Collective::Say(Side& side, bool late, bool in_debt, Time now) {
   if (std::none_of(sides_.begin(), sides_.end(), owes)) passed_ = Nanos(0);
 }
 
-Time Collective::OthersLateSince(const Side& side) const {
-  Time since = kNever;
+Time Collective::WaitedForAt(const Side& side) const {
+  Time late_since = kNever;
   for (const Side& other : sides_) {
-    if (&other != &side) since = std::min(since, other.late_since);
+    if (&other != &side) late_since = std::min(late_since, other.late_since);
   }
-  return since;
+  return After(late_since, options_.patience);
 }
 
 Time Collective::PassesAt(const Side& side) const {
-  const Time late = OthersLateSince(side);
-  return late == kNever ? kNever : std::max(late + options_.patience, held_until_);
+  return std::max(WaitedForAt(side), held_until_);
 }
 
 bool Collective::HeldInStep(const Side& side, Time now) const {
   // What others may be waiting for is held by its own cap alone.
-  const Time late = OthersLateSince(side);
-  const bool waited_for = late != kNever && now >= late + options_.patience;
-  return now < remembered_until_ && !waited_for &&
+  return now < remembered_until_ && now < WaitedForAt(side) &&
          std::any_of(sides_.begin(), sides_.end(), [](const Side& each) { return each.in_debt; });
 }
 

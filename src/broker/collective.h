@@ -62,8 +62,8 @@ class Collective {
   void Passed(Nanos amount, Time now);
 
  private:
-  // The first since when work of another one is late.
-  Time OthersLateSince(const Side& side) const;
+  // From when on others may be waiting for what is held there: their work is late for long enough.
+  Time WaitedForAt(const Side& side) const;
 
   const Options options_;
   std::list<Side> sides_;

@@ -56,10 +56,9 @@ std::vector<std::string> DoubtsOf(const Config& config) {
   std::vector<std::string> doubts;
   for (const std::string& gpu : gpus) {
     const Found found = FindOn(config, gpu);
-    if (found.guaranteed.empty()) continue;
+    if (found.guaranteed.empty() || found.caps <= 0) continue;
     const std::string of = absl::StrJoin(found.guaranteed, ", ");
     std::string doubt;
-    if (found.caps <= 0) continue;
     if (!found.uncapped.empty()) {
       doubt = absl::StrCat(
           absl::StrJoin(found.uncapped, ", "),

@@ -223,16 +223,22 @@ bool MemoryBook::Serve(Time now, Changed& changed) {
     }
   }
   queue_.pop_front();
+  waits_for_others_ = false;
+  Answer(member, asked);
+  return true;
+}
+
+// To a request that is out of the queue.
+void MemoryBook::Answer(Member& member, uint32_t asked) {
   member.queued = member.asked_all = member.behind_dead = false;
   member.front_since = kNever;
-  waits_for_others_ = waits_for_dead_ = false;
   answers_.emplace_back(&member, asked);
-  return true;
 }
 
 void MemoryBook::ServeBehind(Changed& changed) {
   const Member& first = *queue_.front();
   const uint64_t needed = first.seat->usage->memory_wanted.load(kRelaxed);
+  const uint64_t kept = needed > first.granted ? needed - first.granted : 0;
   for (size_t i = 1; i < queue_.size();) {
     Member& member = *queue_[i++];
     const ipc::UsagePage& usage = *member.seat->usage;
@@ -241,12 +247,10 @@ void MemoryBook::ServeBehind(Changed& changed) {
     const bool may = wanted > member.granted && wanted <= limit_ && !member.draining;
     if (!may || member.recalled) continue;  // for its turn
     const uint64_t more = wanted - member.granted, there = free() + reclaiming_;
-    const uint64_t kept = needed > first.granted ? needed - first.granted : 0;
     if (more > free() || kept > there || more > there - kept) continue;
     Grant(member, more, changed);
     queue_.erase(queue_.begin() + static_cast<std::ptrdiff_t>(--i));
-    member.queued = member.asked_all = false;
-    answers_.emplace_back(&member, asked);
+    Answer(member, asked);
   }
 }
 

@@ -123,6 +123,7 @@ class MemoryBook {
   void ReadAnswers(Time now, Changed& changed);
   // Whether the first request has been answered.
   bool Serve(Time now, Changed& changed);
+  void Answer(Member& member, uint32_t asked);
   // Those behind it, while it waits for what is reclaimed: with what it does not need.
   void ServeBehind(Changed& changed);
   // `also_used`: also of what they say that they use.

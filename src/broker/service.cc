@@ -85,8 +85,12 @@ void Service::Unwatch(int fd) { epoll_ctl(poller_.get(), EPOLL_CTL_DEL, fd, null
 
 void Service::Stop() {
   stopping_.store(true, std::memory_order_release);
+  Raise(stop_);
+}
+
+void Service::Raise(const base::UniqueFd& event) {
   const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(stop_.get(), &one, sizeof one);
+  [[maybe_unused]] const ssize_t written = write(event.get(), &one, sizeof one);
 }
 
 absl::Status Service::Apply(const Config& config) {

@@ -202,6 +202,7 @@ class Service {
   // `evicted`: its process does not come back by itself.
   void Drop(Connection& connection, std::string_view why, bool evicted = false)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static void Raise(const base::UniqueFd& event);  // also from a signal handler
   Time FreeEnded(Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // When what its process had is free, or to be taken for that; kNever is not an answer.
   Time ReclaimedAt(Connection& connection, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

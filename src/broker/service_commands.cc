@@ -151,8 +151,7 @@ absl::Status Service::BeginReload(const Connection& connection, const ipc::Chang
   reload_->change = change;
   reload_->thread = std::thread([this, reload = reload_.get()] {
     reload->config = options_.reload();
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(reloaded_.get(), &one, sizeof one);
+    Raise(reloaded_);
   });
   return absl::OkStatus();
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the driver says of processes that have ended: whether it has their memory back.
 #include <sys/types.h>
-#include <unistd.h>
 
 #include <optional>
 #include <set>
@@ -36,16 +35,13 @@ void Service::TakeNamed(const std::set<int32_t>& pids, Time at) {
     if (pids.count(pid) > 0 && !another) continue;
     connection->reclaimed = any = true;
   }
-  if (!any) return;
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(reclaimed_.get(), &one, sizeof one);
+  if (any) Raise(reclaimed_);
 }
 
 void Service::ForgetNamed() {
   base::MutexLock lock(&mutex_);
   names_ = false;
-  const uint64_t one = 1;  // those that wait are to be looked at by the clock
-  [[maybe_unused]] const ssize_t written = write(reclaimed_.get(), &one, sizeof one);
+  Raise(reclaimed_);  // those that wait are to be looked at by the clock
 }
 
 }  // namespace gpushare::broker

@@ -53,6 +53,11 @@ int64_t ChargedInFlight(const TimeBook::Member& member) {
                              member.charged_ns);
 }
 
+// Its process does not know when what it has in flight ends.
+bool IsGuess(const TimeBook::Member& member) {
+  return member.seat->usage->time_ends_ns.load(kRelaxed) == ipc::UsagePage::kGuess;
+}
+
 }  // namespace
 
 TimeBook::TimeBook(const Options& options)
@@ -191,8 +196,7 @@ void TimeBook::KeepCharged(Member& member, int64_t ns, Time now) {
 // is reported: until then the device would count as free, and a cap would fill up by what nobody is going to use.
 void TimeBook::ChargeAhead(Member& member, int64_t in_flight, Time now) {
   // Of a guess less is believed: what never ends would keep the device from others for as long.
-  const bool guess = member.seat->usage->time_ends_ns.load(kRelaxed) == ipc::UsagePage::kGuess;
-  const Nanos believed = guess ? options_.guess_charged : options_.believed;
+  const Nanos believed = IsGuess(member) ? options_.guess_charged : options_.believed;
   const int64_t more = std::min(in_flight, options_.believed.count()) - member.charged_ns;
   if (more <= 0 || now > member.until + believed) return;
   member.phase = arbiter_.Charge(member.tenant->id, Nanos(more), now);
@@ -205,7 +209,7 @@ void TimeBook::ChargeAhead(Member& member, int64_t in_flight, Time now) {
 // used nothing, would be the one of its band that is furthest behind, and have the next grant too.
 void TimeBook::CountHeld(Member& member, int64_t used, Time now) {
   Tenant& tenant = *member.tenant;
-  if (!member.held || tenant.limits.band == sched::Band::kHigh) return;
+  if (!member.in_the_way || tenant.limits.band == sched::Band::kHigh) return;
   const int64_t since = std::min((now - member.looked_at).count(), kMostStep);
   // Of what is used by halves, as by a program that waits for each of its kernels, nothing is counted.
   tenant.unused_ns = std::max<int64_t>(0, tenant.unused_ns + since - kUsesHalf * used);
@@ -253,8 +257,8 @@ void TimeBook::Foresee(Time now) {
   for (const Member& member : members_) {
     if (member.tenant->limits.band == sched::Band::kHigh || member.charged_ns == 0) continue;
     // Its process does not know when what it has in flight ends, and is believed that it will.
-    guess |= ChargedInFlight(member) > 0 && now <= member.until + options_.guessed &&
-             member.seat->usage->time_ends_ns.load(kRelaxed) == ipc::UsagePage::kGuess;
+    guess |=
+        ChargedInFlight(member) > 0 && now <= member.until + options_.guessed && IsGuess(member);
     const std::optional<int64_t> its = Left(member, now);
     known &= its.has_value();
     left += its.value_or(0);
@@ -416,7 +420,8 @@ Time TimeBook::Look(Time now, Changed& changed) {
     const sched::TenantLimits& limits = member.tenant->limits;
     const bool closed =
         !Bypasses(*member.tenant) && (member.tenant->held || arbiter_.Closed(limits.band, now));
-    member.held = !closed && member.charged_ns > 0 && blocked > (member.tenant->blocked ? 1 : 0);
+    member.in_the_way =
+        !closed && member.charged_ns > 0 && blocked > (member.tenant->blocked ? 1 : 0);
     begins |= SetClosed(member, closed, changed);
     const bool below = high && limits.band != sched::Band::kHigh;
     SetFlags(*member.seat, ipc::LimitsPage::kBelow, below ? uint32_t{ipc::LimitsPage::kBelow} : 0u,

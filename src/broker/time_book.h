@@ -53,12 +53,12 @@ class TimeBook {
     int64_t used_ns = 0, returned_ns = 0;        // as it says, which goes one way
     int64_t charged_ns = 0;  // outstanding in the arbiter: granted or charged, not used or returned
     int64_t ahead_ns = 0;    // of it: of commands that are longer than what it was granted
-    // Of those so much was neither used nor in flight in the end: what it says of an end is not believed until it has used
-    // as much.
+    // Of those so much was neither used nor in flight in the end, less what it has used since. While that is more than is
+    // ever believed at once, what it says of an end is not.
     int64_t untrue_ns = 0;
-    bool waiting = false;  // in its tenant's line
-    bool closed = false;   // somebody of a higher priority has the device
-    bool held = false;     // at the last look it had the device, and others waited
+    bool waiting = false;     // in its tenant's line
+    bool closed = false;      // somebody of a higher priority has the device
+    bool in_the_way = false;  // at the last look it had the device, and others waited
     Time waits_since{};
     Time until{};      // when what it was granted should have been used
     Time looked_at{};  // last
@@ -79,7 +79,7 @@ class TimeBook {
     // With its processes on other GPUs; null: there are none.
     Collective* collective = nullptr;
     Collective::Side* side = nullptr;
-    bool held = false;     // for the cap of another GPU
+    bool held = false;     // nothing of it begins, for its cap here or on another GPU
     bool passing = false;  // something of it has passed its cap, which is not paid yet
   };
 

@@ -134,12 +134,12 @@ class GpuSession final : public gate::Supply, public gate::CopySupply, public qu
   void Limit(uint64_t granted);
   uint64_t Charged();
   uint64_t InChunks(uint64_t needed, uint64_t limit) const;
-  struct Asking {
+  struct Question {
     Time begun, last_reclaimed;  // and when something was seen to be reclaimed last
   };
   // By when there has to be an answer, as it is now.
-  Time AnswerBy(Asking* asking, Time deadline) const;
-  bool Ask(uint64_t charged, uint64_t wanted, Asking* since, Time deadline);
+  Time AnswerBy(Question* question, Time deadline) const;
+  bool Ask(uint64_t charged, uint64_t wanted, Question* question, Time deadline);
   void TakeAnswer();
   void LowerToPage();
   void AnswerRecall();

@@ -85,19 +85,19 @@ uint64_t GpuSession::InChunks(uint64_t needed, uint64_t limit) const {
   return more > Minus(limit, needed) ? limit : needed + more;
 }
 
-Time GpuSession::AnswerBy(Asking* asking, Time deadline) const {
+Time GpuSession::AnswerBy(Question* question, Time deadline) const {
   // When that is over the broker may ask others yet for what it did not bring.
   if (pages()->limits->memory_reclaiming.load(std::memory_order_acquire) > 0) {
-    asking->last_reclaimed = clock_.Now();
-    return std::min(deadline, After(asking->begun, kLongestReclaim));
+    question->last_reclaimed = clock_.Now();
+    return std::min(deadline, After(question->begun, kLongestReclaim));
   }
-  return std::min(deadline, After(asking->last_reclaimed, kLongestAnswer));
+  return std::min(deadline, After(question->last_reclaimed, kLongestAnswer));
 }
 
 bool GpuSession::GetRoom(quota::Account& account, uint64_t bytes, Time deadline) {
   if (fork_mark_->InChild()) return false;
-  Asking since{clock_.Now(), clock_.Now()};
-  const base::ClockLock asking(clock_, asking_, AnswerBy(&since, deadline));
+  Question question{clock_.Now(), clock_.Now()};
+  const base::ClockLock asking(clock_, asking_, AnswerBy(&question, deadline));
   if (!asking) return false;
   const auto has_room = [&] { return Minus(account.limit(), account.charged()) >= bytes; };
   bool in_chunks = true, again = true;
@@ -110,9 +110,9 @@ bool GpuSession::GetRoom(quota::Account& account, uint64_t bytes, Time deadline)
     const uint64_t needed = charged + bytes, chunks = InChunks(needed, limit);
     // The broker may have had no more than what is needed.
     if (!in_chunks && chunks == needed) return false;
-    if (Ask(charged, in_chunks ? chunks : needed, &since, deadline)) {
+    if (Ask(charged, in_chunks ? chunks : needed, &question, deadline)) {
       if (!std::exchange(in_chunks, false)) return has_room();
-    } else if (pages() == at || clock_.Now() >= AnswerBy(&since, deadline) ||
+    } else if (pages() == at || clock_.Now() >= AnswerBy(&question, deadline) ||
                !std::exchange(again, false)) {
       return false;  // else it asks the broker that there is now
     }
@@ -120,7 +120,7 @@ bool GpuSession::GetRoom(quota::Account& account, uint64_t bytes, Time deadline)
 }
 
 // With asking_. Whether it was answered in time; if it is later, Look() takes the answer.
-bool GpuSession::Ask(uint64_t charged, uint64_t wanted, Asking* since, Time deadline) {
+bool GpuSession::Ask(uint64_t charged, uint64_t wanted, Question* question, Time deadline) {
   std::shared_ptr<const Pages> at;
   {
     const std::lock_guard lock(lock_);
@@ -138,7 +138,7 @@ bool GpuSession::Ask(uint64_t charged, uint64_t wanted, Asking* since, Time dead
   for (;;) {
     const uint32_t wake = at->limits->wake.load(std::memory_order_acquire);
     // Before the answer is looked for: that nothing is reclaimed any more is said after it was given.
-    const Time until = AnswerBy(since, deadline);
+    const Time until = AnswerBy(question, deadline);
     TakeAnswer();
     {
       const std::lock_guard lock(lock_);

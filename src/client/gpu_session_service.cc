@@ -177,8 +177,8 @@ void GpuSession::Resume(std::shared_ptr<const Pages> pages) {
     const base::ClockLock asking(clock_, asking_, until);
     LowerToPage();
     const uint64_t charged = Charged();
-    Asking since{clock_.Now(), clock_.Now()};
-    if (asking && charged > 0) Ask(charged, charged, &since, until);
+    Question question{clock_.Now(), clock_.Now()};
+    if (asking && charged > 0) Ask(charged, charged, &question, until);
   }
   CallOnTime();
 }

@@ -21,6 +21,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -386,6 +387,39 @@ TEST_F(ServiceTest, WhoHasNoNameGetsAFreeOne) {
 
 constexpr char kVictimsSocket[] = "GPUSHARE_TEST_VICTIMS_SOCKET";
 
+// A child that runs the test of that name here, with the broker of `socket`. It is killed with its owner, whatever a test
+// comes to. Not forked: a child of several threads may find a lock that nobody will open.
+class VictimProcess {
+ public:
+  VictimProcess(const std::string& socket, const std::string& test) {
+    std::string program = "/proc/self/exe", filter = "--gtest_filter=Victim.DISABLED_" + test,
+                all = "--gtest_also_run_disabled_tests", quiet = "--gtest_brief=1";
+    char* const arguments[] = {program.data(), filter.data(), all.data(), quiet.data(), nullptr};
+    EXPECT_EQ(setenv(kVictimsSocket, socket.c_str(), 1), 0);
+    EXPECT_EQ(posix_spawn(&pid_, program.c_str(), nullptr, nullptr, arguments, environ), 0);
+  }
+  ~VictimProcess() { Kill(); }
+  VictimProcess(const VictimProcess&) = delete;
+  VictimProcess& operator=(const VictimProcess&) = delete;
+
+  pid_t pid() const { return pid_; }
+  // Until it stops or ends; its status.
+  int Wait() {
+    int status = 0;
+    EXPECT_EQ(waitpid(pid_, &status, WUNTRACED), pid_);
+    if (!WIFSTOPPED(status)) pid_ = 0;
+    return status;
+  }
+  void Kill() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(std::exchange(pid_, 0), nullptr, 0);
+  }
+
+ private:
+  pid_t pid_ = 0;
+};
+
 // Run by the test below in a process of its own.
 TEST(Victim, DISABLED_Registers) {
   const char* const socket = getenv(kVictimsSocket);
@@ -411,16 +445,8 @@ TEST_F(ServiceTest, AProcessThatIsKilledLeavesEverythingToTheOthers) {
   Start(TwoTenants());
   auto stays = Connect();
   ASSERT_TRUE(stays->Register("a").ok());
-  // Not forked: a child of several threads may find a lock that nobody will open.
-  ASSERT_EQ(setenv(kVictimsSocket, path_.c_str(), 1), 0);
-  char program[] = "/proc/self/exe", filter[] = "--gtest_filter=Victim.DISABLED_Registers",
-       all[] = "--gtest_also_run_disabled_tests", quiet[] = "--gtest_brief=1";
-  char* const arguments[] = {program, filter, all, quiet, nullptr};
   for (int trial = 0; trial < 20; ++trial) {
-    pid_t child = 0;
-    ASSERT_EQ(posix_spawn(&child, program, nullptr, nullptr, arguments, environ), 0);
-    int status = 0;
-    ASSERT_EQ(waitpid(child, &status, 0), child);
+    const int status = VictimProcess(path_, "Registers").Wait();
     ASSERT_TRUE(WIFSIGNALED(status)) << status;
     ASSERT_EQ(WTERMSIG(status), SIGKILL);
   }
@@ -709,24 +735,13 @@ TEST_F(ServiceTest, EveryGrantIsInTheFileOnce) {
 
 TEST_F(ServiceTest, WhatAProcessHeldThatHasEndedIsFreeForTheNextBroker) {
   StartThatIsRemembered(TwoTenants());
-  ASSERT_EQ(setenv(kVictimsSocket, path_.c_str(), 1), 0);
-  char program[] = "/proc/self/exe", filter[] = "--gtest_filter=Victim.DISABLED_Stops",
-       all[] = "--gtest_also_run_disabled_tests", quiet[] = "--gtest_brief=1";
-  char* const arguments[] = {program, filter, all, quiet, nullptr};
-  pid_t child = 0;
-  ASSERT_EQ(posix_spawn(&child, program, nullptr, nullptr, arguments, environ), 0);
-  const std::unique_ptr<pid_t, void (*)(pid_t*)> ends(&child, [](pid_t* pid) {
-    kill(*pid, SIGKILL);  // whatever this test comes to
-    waitpid(*pid, nullptr, 0);
-  });
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
-  ASSERT_TRUE(WIFSTOPPED(status)) << status;
+  VictimProcess victim(path_, "Stops");
+  ASSERT_TRUE(WIFSTOPPED(victim.Wait()));
   Again(TwoTenants());
   const auto granted = [](const Snapshot& figures) { return figures.shares.at(0).memory_granted; };
   EXPECT_EQ(granted(service_->TakeSnapshot()), 8 * kGiB) << "it lives, if it does not run";
   // Its end is seen though it never said anything to this broker.
-  kill(child, SIGKILL);
+  victim.Kill();
   EXPECT_TRUE(Eventually([&](const Snapshot& figures) { return granted(figures) == 0; }));
   // Nothing is left to be said.
   Stop();
@@ -737,19 +752,12 @@ TEST_F(ServiceTest, WhatADeadProcessHeldIsNobodysWhileTheDriverNamesIt) {
   Config config = TwoTenants();
   config.reclaim_after = Nanos(0);
   Start(config);
-  ASSERT_EQ(setenv(kVictimsSocket, path_.c_str(), 1), 0);
-  char program[] = "/proc/self/exe", filter[] = "--gtest_filter=Victim.DISABLED_Stops",
-       all[] = "--gtest_also_run_disabled_tests", quiet[] = "--gtest_brief=1";
-  char* const arguments[] = {program, filter, all, quiet, nullptr};
-  pid_t child = 0;
-  ASSERT_EQ(posix_spawn(&child, program, nullptr, nullptr, arguments, environ), 0);
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
-  ASSERT_TRUE(WIFSTOPPED(status)) << status;
+  VictimProcess victim(path_, "Stops");
+  ASSERT_TRUE(WIFSTOPPED(victim.Wait()));
+  const pid_t child = victim.pid();
   const auto now = [] { return base::RealClock().Now(); };
   service_->TakeNamed({child}, now());
-  kill(child, SIGKILL);
-  waitpid(child, nullptr, 0);
+  victim.Kill();
   const auto reclaiming = [](const Snapshot& figures) {
     return figures.shares.at(0).memory_reclaiming;
   };
@@ -789,25 +797,14 @@ TEST(Victim, DISABLED_Sleeps) { raise(SIGSTOP); }
 // What it runs a process can pretend, and a descriptor of the driver's may outlive an exec: the driver's count decides.
 TEST_F(ServiceTest, AProgramThatBecomesAnotherGivesBackWhatItHadWhenTheDriverCountsNothingOfIt) {
   StartThatIsRemembered(TwoTenants());
-  ASSERT_EQ(setenv(kVictimsSocket, path_.c_str(), 1), 0);
-  char program[] = "/proc/self/exe", filter[] = "--gtest_filter=Victim.DISABLED_Execs",
-       all[] = "--gtest_also_run_disabled_tests", quiet[] = "--gtest_brief=1";
-  char* const arguments[] = {program, filter, all, quiet, nullptr};
-  pid_t child = 0;
-  ASSERT_EQ(posix_spawn(&child, program, nullptr, nullptr, arguments, environ), 0);
-  const std::unique_ptr<pid_t, void (*)(pid_t*)> ends(&child, [](pid_t* pid) {
-    kill(*pid, SIGKILL);
-    waitpid(*pid, nullptr, 0);
-  });
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
-  ASSERT_TRUE(WIFSTOPPED(status)) << status;
+  VictimProcess victim(path_, "Execs");
+  ASSERT_TRUE(WIFSTOPPED(victim.Wait()));
+  const pid_t child = victim.pid();
   const Findings holds = {
       {{.gpu = kGpu, .pid = child}, {.counted = kGiB, .claim = {}, .program = {}}}};
   service_->TakeAudit(holds);
   ASSERT_EQ(kill(child, SIGCONT), 0);
-  ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
-  ASSERT_TRUE(WIFSTOPPED(status)) << status;
+  ASSERT_TRUE(WIFSTOPPED(victim.Wait()));
   const auto granted = [](const Snapshot& figures) {
     uint64_t sum = 0;
     for (const Share& share : figures.shares) sum += share.memory_granted;
