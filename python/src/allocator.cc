@@ -61,16 +61,15 @@ struct Allocator::Reclaimer {
   py::function function;
 
   static int Call(void* context, uint64_t asked, uint64_t left) {
-    constexpr int kNoMore = -1;  // also no waiting
     auto& self = *static_cast<Reclaimer*>(context);
     if (Finalizing()) return 0;
-    const NotWatched own;
+    const AskedScope nobody;
     const PyGILState_STATE gil = WithoutUnwinding([] { return PyGILState_Ensure(); });
     int freed = 0;
     try {
       freed = py::bool_(python::Call(self.function, py::make_tuple(asked, left))) ? 1 : 0;
     } catch (py::error_already_set& error) {
-      freed = kNoMore;
+      freed = GPUSHARE_RECLAIM_STOP;
       if (!ReclaimScope::Keep()) error.discard_as_unraisable(self.function);
     }
     PyGILState_Release(gil);

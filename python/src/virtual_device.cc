@@ -86,7 +86,7 @@ int Ask(void* context, uint64_t bytes) {
   if (Finalizing()) return 0;
   const SharedAsked asked = *static_cast<const SharedAsked*>(context);
   if (in_framework) return AskElsewhere(asked, bytes);
-  const NotWatched own;
+  const AskedScope nobody;
   const PyGILState_STATE gil = WithoutUnwinding([] { return PyGILState_Ensure(); });
   const int freed = CallAsked(*asked, bytes);
   PyGILState_Release(gil);

@@ -102,17 +102,7 @@ bool WaitAWhile(sem_t* done) {
 }  // namespace
 
 SignalWatch::SignalWatch(std::function<void()> also) : also_(std::move(also)) {
-  if (!OnMainThread() && also_ == nullptr) return;
-  other_.struct_size = sizeof(other_);
-  other_.interrupted = &Asked;
-  other_.context = this;
-  set_ = gpushare_thread_exchange_interrupt(&other_) == GPUSHARE_OK;
-}
-
-void SignalWatch::PutBack() {
-  if (std::exchange(set_, false)) {
-    static_cast<void>(gpushare_thread_exchange_interrupt(&other_));
-  }
+  if (OnMainThread() || also_ != nullptr) scope_.emplace(&Asked, this);
 }
 
 void SignalWatch::Look() {
@@ -135,14 +125,9 @@ int SignalWatch::Asked(void* context) {
   return self.raised_ != nullptr ? 1 : 0;
 }
 
-CallOffWatch::CallOffWatch(const std::atomic<bool>& called_off) {
-  other_.struct_size = sizeof(other_);
-  other_.interrupted = [](void* flag) {
-    return static_cast<const std::atomic<bool>*>(flag)->load() ? 1 : 0;
-  };
-  other_.context = const_cast<std::atomic<bool>*>(&called_off);
-  static_cast<void>(gpushare_thread_exchange_interrupt(&other_));
-}
+CallOffWatch::CallOffWatch(const std::atomic<bool>& called_off)
+    : scope_([](void* flag) { return static_cast<const std::atomic<bool>*>(flag)->load() ? 1 : 0; },
+             const_cast<std::atomic<bool>*>(&called_off)) {}
 
 void RunInterruptibly(std::function<gpushare_status()> call) {
   if (on_virtual_clock || !OnMainThread()) {

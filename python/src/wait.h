@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "errors.h"
@@ -18,6 +19,25 @@
 namespace gpushare::python {
 
 inline constexpr int64_t kLookNs = 50'000'000;  // between two looks at signals
+
+// From construction to destruction, who is asked while the calling thread waits in the library; nobody, as it is made by itself:
+// around functions of the program that the library calls while it waits. What they wait for themselves has nothing to do with
+// the caller's wait, and where they hold locks of other libraries nobody may ask for the interpreter's.
+class AskedScope {
+ public:
+  explicit AskedScope(int (*interrupted)(void* context) = nullptr, void* context = nullptr) {
+    other_.struct_size = sizeof(other_);
+    other_.interrupted = interrupted;
+    other_.context = context;
+    static_cast<void>(gpushare_thread_exchange_interrupt(&other_));
+  }
+  ~AskedScope() { static_cast<void>(gpushare_thread_exchange_interrupt(&other_)); }
+  AskedScope(const AskedScope&) = delete;
+  AskedScope& operator=(const AskedScope&) = delete;
+
+ private:
+  gpushare_interrupt other_ = {};  // what the thread had before
+};
 
 // For calls that wait in the library, for a turn or for memory: the call waits once, on the calling thread and in its place
 // in line, and looks at signals from there.
@@ -33,12 +53,11 @@ inline constexpr int64_t kLookNs = 50'000'000;  // between two looks at signals
 class SignalWatch {
  public:
   explicit SignalWatch(std::function<void()> also = nullptr);
-  ~SignalWatch() { PutBack(); }
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
 
   void Check() {
-    PutBack();
+    scope_.reset();
     if (raised_ != nullptr) [[unlikely]] {
       std::rethrow_exception(std::exchange(raised_, nullptr));
     }
@@ -47,40 +66,19 @@ class SignalWatch {
  private:
   static int Asked(void* self);
   void Look();
-  void PutBack();
 
-  bool set_ = false;
-  gpushare_interrupt other_ = {};  // what the thread had before
   const std::function<void()> also_;
   std::exception_ptr raised_;
+  std::optional<AskedScope> scope_;
 };
 
 // A wait that another thread calls off, by a flag; the calling thread looks at no signals.
 class CallOffWatch {
  public:
   explicit CallOffWatch(const std::atomic<bool>& called_off);
-  ~CallOffWatch() { static_cast<void>(gpushare_thread_exchange_interrupt(&other_)); }
-  CallOffWatch(const CallOffWatch&) = delete;
-  CallOffWatch& operator=(const CallOffWatch&) = delete;
 
  private:
-  gpushare_interrupt other_ = {};
-};
-
-// Around functions of the program that the library calls while it waits: what they wait for themselves has nothing to do
-// with the caller's wait, and where they hold locks of other libraries nobody may ask for the interpreter's.
-class NotWatched {
- public:
-  NotWatched() {
-    other_.struct_size = sizeof(other_);
-    static_cast<void>(gpushare_thread_exchange_interrupt(&other_));
-  }
-  ~NotWatched() { static_cast<void>(gpushare_thread_exchange_interrupt(&other_)); }
-  NotWatched(const NotWatched&) = delete;
-  NotWatched& operator=(const NotWatched&) = delete;
-
- private:
-  gpushare_interrupt other_ = {};
+  const AskedScope scope_;
 };
 
 template <typename Call>
