@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ``async with`` for what is acquired and released: gpushare._async does the waiting, on threads that hold up no event loop.
+// What is acquired and released: one acquirer at a time, and ``async with``, for which gpushare._async does the waiting, on threads that hold up no event loop.
 #ifndef GPUSHARE_PYTHON_ASYNC_WITH_H_
 #define GPUSHARE_PYTHON_ASYNC_WITH_H_
 
@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "errors.h"
 #include "gpushare/c/gpushare.h"
 
 namespace gpushare::python {
@@ -15,6 +16,22 @@ namespace gpushare::python {
 // Ends a wait of another thread, within 50 ms; of one use.
 struct CallOff {
   std::atomic<bool> set{false};
+};
+
+// Marks a lease or a gang as being acquired, which one thread at a time may do. With the interpreter's lock.
+template <typename T>
+class Acquiring {
+ public:
+  explicit Acquiring(T& permit) : permit_(permit) {
+    if (permit.acquiring || !permit.handle.closed()) Throw("FailedPreconditionError", T::kInUse);
+    permit_.acquiring = true;
+  }
+  ~Acquiring() { permit_.acquiring = false; }
+  Acquiring(const Acquiring&) = delete;
+  Acquiring& operator=(const Acquiring&) = delete;
+
+ private:
+  T& permit_;
 };
 
 // `T` has void AcquireForNobody(int64_t timeout_ns, const CallOff&) and gpushare_lease_options options.

@@ -22,6 +22,8 @@ inline gpushare_status ReleaseGang(gpushare_gang gang) {
 
 // The terms of a gang, and the gang while it is held; used again and again.
 struct Gang : Object {
+  static constexpr char kInUse[] =
+      "this gang is held or being acquired already; make another one with Gang()";
   struct Member {
     std::shared_ptr<VirtualDevice> device;
     std::vector<std::shared_ptr<Stream>> streams;
@@ -38,24 +40,6 @@ struct Gang : Object {
   // On a thread that looks at no signals.
   void AcquireForNobody(int64_t timeout_ns, const CallOff& call_off);
   void Release();
-};
-
-// Marks a gang as being acquired, which one thread at a time may do.
-class AcquiringGang {
- public:
-  explicit AcquiringGang(Gang& gang) : gang_(gang) {
-    if (gang.acquiring || !gang.handle.closed()) {
-      Throw("FailedPreconditionError",
-            "this gang is held or being acquired already; make another one with Gang()");
-    }
-    gang_.acquiring = true;
-  }
-  ~AcquiringGang() { gang_.acquiring = false; }
-  AcquiringGang(const AcquiringGang&) = delete;
-  AcquiringGang& operator=(const AcquiringGang&) = delete;
-
- private:
-  Gang& gang_;
 };
 
 // What the call needs, held so that closing an object meanwhile does no harm.
@@ -89,7 +73,7 @@ struct Attempt {
 };
 
 void Gang::AcquireForNobody(int64_t timeout_ns, const CallOff& call_off) {
-  const AcquiringGang one(*this);
+  const Acquiring one(*this);
   Attempt attempt(*this);
   attempt.options.timeout_ns = timeout_ns;
   Check(Unlocked([&] {
@@ -100,7 +84,7 @@ void Gang::AcquireForNobody(int64_t timeout_ns, const CallOff& call_off) {
 }
 
 void Gang::Acquire() {
-  const AcquiringGang one(*this);
+  const Acquiring one(*this);
   Attempt attempt(*this);
   WaitInterruptibly([&] { return attempt.Acquire(); });
   handle.Reset(attempt.got);

@@ -15,24 +15,6 @@ namespace py = pybind11;
 
 namespace {
 
-// Marks a lease as being acquired, which one thread at a time may do.
-class Acquiring {
- public:
-  explicit Acquiring(Lease& lease) : lease_(lease) {
-    if (lease.acquiring || !lease.handle.closed()) {
-      Throw("FailedPreconditionError",
-            "this lease is held or being acquired already; make another one with lease()");
-    }
-    lease_.acquiring = true;
-  }
-  ~Acquiring() { lease_.acquiring = false; }
-  Acquiring(const Acquiring&) = delete;
-  Acquiring& operator=(const Acquiring&) = delete;
-
- private:
-  Lease& lease_;
-};
-
 // What the call needs, held so that closing an object meanwhile does no harm.
 struct Terms {
   explicit Terms(const Lease& lease) : device(lease.device->handle.Use()), options(lease.options) {

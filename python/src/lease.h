@@ -22,6 +22,8 @@ using LeaseHandle = Owned<gpushare_lease, ReleaseLease>;
 
 // The terms of a permit, and the permit while it is held; used again and again.
 struct Lease : Object {
+  static constexpr char kInUse[] =
+      "this lease is held or being acquired already; make another one with lease()";
   LeaseHandle handle{"lease"};  // closed: not held
   std::shared_ptr<VirtualDevice> device;
   std::vector<std::shared_ptr<Stream>> streams;
