@@ -60,12 +60,8 @@ py::object ClockThread::Join() {
   while (!state_->over) {
     const auto use = runtime_.lock();
     if (use == nullptr) break;
-    Check(Unlocked([&] {
-      constexpr int64_t kPollNs = 1'000'000;
-      int64_t now = 0;
-      const gpushare_status code = gpushare_runtime_now(use->get(), &now);
-      return code != GPUSHARE_OK ? code : gpushare_runtime_sleep_until(use->get(), now + kPollNs);
-    }));
+    constexpr int64_t kPollNs = 1'000'000;
+    Check(Unlocked([&] { return SleepFor(use->get(), kPollNs); }));
   }
   if (state_->exception) {
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(state_->exception.ptr())),

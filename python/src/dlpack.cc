@@ -7,6 +7,7 @@
 
 #include "amount.h"
 #include "buffer.h"
+#include "event.h"
 #include "stream.h"
 #include "wait.h"
 
@@ -110,15 +111,10 @@ void WaitFor(const Buffer& buffer, py::handle stream) {
     const StreamHandle::Use_ on = producer->handle.Use();
     const auto device = producer->device->handle.Use();
     Check(Unlocked([&] {
-      gpushare_event event = nullptr;
-      gpushare_status made = gpushare_event_create(device->get(), 0, &event);
-      if (made != GPUSHARE_OK) return made;
-      CUevent_st* native = nullptr;
-      made = gpushare_event_native(event, &native);
-      if (made == GPUSHARE_OK) made = gpushare_stream_record(on->get(), native);
-      if (made == GPUSHARE_OK) made = waits(event);
-      static_cast<void>(gpushare_event_destroy(event));
-      return made;
+      return WithEvent(device->get(), [&](gpushare_event event, CUevent_st* native) {
+        const gpushare_status code = gpushare_stream_record(on->get(), native);
+        return code == GPUSHARE_OK ? waits(event) : code;
+      });
     }));
   }
 }

@@ -16,6 +16,19 @@ struct Event : Object {
   void Close() override { handle.Close(); }
 };
 
+// `use(event, native)` with an event that is there for it alone. Without the interpreter's lock.
+template <typename Use>
+gpushare_status WithEvent(gpushare_vdev device, const Use& use) {
+  gpushare_event event = nullptr;
+  gpushare_status code = gpushare_event_create(device, 0, &event);
+  if (code != GPUSHARE_OK) return code;
+  CUevent_st* native = nullptr;
+  code = gpushare_event_native(event, &native);
+  if (code == GPUSHARE_OK) code = use(event, native);
+  static_cast<void>(gpushare_event_destroy(event));
+  return code;
+}
+
 using GraphHandle = Owned<gpushare_graph, gpushare_graph_destroy>;
 
 // Captured work, ready to launch.

@@ -2,6 +2,7 @@
 #ifndef GPUSHARE_PYTHON_RUNTIME_H_
 #define GPUSHARE_PYTHON_RUNTIME_H_
 
+#include <cstdint>
 #include <memory>
 
 #include "object.h"
@@ -22,6 +23,13 @@ struct Runtime : Object {
     return reinterpret_cast<Function*>(symbol);
   }
 };
+
+// On the runtime's clock. Without the interpreter's lock.
+inline gpushare_status SleepFor(gpushare_runtime runtime, int64_t ns) {
+  int64_t now = 0;
+  const gpushare_status code = gpushare_runtime_now(runtime, &now);
+  return code != GPUSHARE_OK ? code : gpushare_runtime_sleep_until(runtime, now + ns);
+}
 
 }  // namespace gpushare::python
 

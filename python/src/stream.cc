@@ -150,10 +150,6 @@ PyMethodDef launch_method = {"launch",
                              reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&Launch)),
                              METH_FASTCALL | METH_KEYWORDS, kLaunchDoc};
 
-}  // namespace
-
-namespace {
-
 // An event behind all work of the stream; null: it is idle, or has been waited for since there was none to be had.
 EventHandle::Use_ EndOf(gpushare_vdev device, const StreamHandle::Use_& stream) {
   return Unlocked([&]() -> EventHandle::Use_ {
@@ -236,23 +232,18 @@ void Stream::Uses(const DeviceMemory& memory) {
   const DriverCalls& calls = device->gpu->calls;
   Check(Unlocked([&] {
     CUstream_st* mine = nullptr;
-    gpushare_status code = gpushare_stream_native(use->get(), &mine);
+    const gpushare_status code = gpushare_stream_native(use->get(), &mine);
     if (code != GPUSHARE_OK || mine == producer) return code;
-    gpushare_event event = nullptr;
-    code = gpushare_event_create(on->get(), 0, &event);
-    if (code != GPUSHARE_OK) return code;
-    CUevent_st* native = nullptr;
-    code = gpushare_event_native(event, &native);
-    const bool recorded = code == GPUSHARE_OK && calls.event_record != nullptr &&
-                          calls.event_record(native, producer) == 0;
-    if (recorded) {
-      code = gpushare_stream_wait(use->get(), native);
-    } else if (code == GPUSHARE_OK && calls.stream_synchronize != nullptr) {
+    return WithEvent(on->get(), [&](gpushare_event, CUevent_st* native) {
+      if (calls.event_record != nullptr && calls.event_record(native, producer) == 0) {
+        return gpushare_stream_wait(use->get(), native);
+      }
       // It is of another context than the event, or gone: the first is waited for here.
-      static_cast<void>(calls.stream_synchronize(producer));
-    }
-    static_cast<void>(gpushare_event_destroy(event));
-    return code;
+      if (calls.stream_synchronize != nullptr) {
+        static_cast<void>(calls.stream_synchronize(producer));
+      }
+      return GPUSHARE_OK;
+    });
   }));
 }
 
@@ -260,17 +251,13 @@ void Stream::Before(const Stream& other) const {
   const StreamHandle::Use_ use = handle.Use(), later = other.handle.Use();
   const auto on = device->handle.Use();
   Check(Unlocked([&] {
-    gpushare_event event = nullptr;
-    gpushare_status code = gpushare_event_create(on->get(), 0, &event);
-    if (code != GPUSHARE_OK) return code;
-    CUevent_st* native = nullptr;
-    code = gpushare_event_native(event, &native);
-    if (code == GPUSHARE_OK) code = gpushare_stream_record(use->get(), native);
-    if (code == GPUSHARE_OK && gpushare_stream_wait(later->get(), native) != GPUSHARE_OK) {
-      code = gpushare_stream_synchronize(use->get());
-    }
-    static_cast<void>(gpushare_event_destroy(event));
-    return code;
+    return WithEvent(on->get(), [&](gpushare_event, CUevent_st* native) {
+      const gpushare_status code = gpushare_stream_record(use->get(), native);
+      if (code != GPUSHARE_OK || gpushare_stream_wait(later->get(), native) == GPUSHARE_OK) {
+        return code;
+      }
+      return gpushare_stream_synchronize(use->get());
+    });
   }));
 }
 

@@ -63,11 +63,7 @@ void LetGoOfAll(Gpu& gpu) {
   };
   const auto runtime = gpu.runtime->handle.closed() ? nullptr : gpu.runtime->handle.Use();
   for (int i = 0; runtime != nullptr && i < kMostMs && hosts(); ++i) {
-    Unlocked([&] {
-      int64_t now = 0;
-      static_cast<void>(gpushare_runtime_now(runtime->get(), &now));
-      return gpushare_runtime_sleep_until(runtime->get(), now + 1'000'000);
-    });
+    Unlocked([&] { return SleepFor(runtime->get(), 1'000'000); });
     LetGoOfFinished(gpu);
   }
   // The device may write to the host still; of code the end of the GPU takes care.
