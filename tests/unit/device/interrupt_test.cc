@@ -230,18 +230,16 @@ TEST_F(InterruptTest, WhatIsTakenOfTheSameDeviceMeanwhileComesBeforeTheWait) {
 // A callback that gives up for good ends an allocation that would wait.
 TEST_F(InterruptTest, AReclaimThatGivesUpWaitingToo) {
   const VirtualDevice device = MakeDevice("a", "memory=64MiB");
-  int answer = 0, calls = 0;
   struct Context {
-    int* answer;
-    int* calls;
-  } context{&answer, &calls};
+    int answer = 0, calls = 0;
+  } context;
   gpushare_allocator_options options = {};
   options.struct_size = sizeof(options);
   options.over_quota = GPUSHARE_OVER_QUOTA_RECLAIM;
   options.reclaim = [](void* given, uint64_t, uint64_t) {
     auto& c = *static_cast<Context*>(given);
-    ++*c.calls;
-    return *c.answer;
+    ++c.calls;
+    return c.answer;
   };
   options.reclaim_context = &context;
   gpushare_allocator allocator = nullptr;
@@ -255,11 +253,11 @@ TEST_F(InterruptTest, AReclaimThatGivesUpWaitingToo) {
   const absl::Duration begin = runtime_->Now();
   EXPECT_EQ(gpushare_alloc_with(allocator, 32 << 20, &how, &pointer), GPUSHARE_DEADLINE_EXCEEDED);
   EXPECT_GE(runtime_->Now() - begin, absl::Milliseconds(100));
-  answer = -1;
+  context.answer = -1;
   const absl::Duration again = runtime_->Now();
   EXPECT_EQ(gpushare_alloc_with(allocator, 32 << 20, &how, &pointer), GPUSHARE_RESOURCE_EXHAUSTED);
   EXPECT_LE(runtime_->Now() - again, absl::Milliseconds(1));
-  EXPECT_EQ(calls, 2);
+  EXPECT_EQ(context.calls, 2);
   EXPECT_EQ(gpushare_free(allocator, held), GPUSHARE_OK);
   EXPECT_EQ(gpushare_allocator_destroy(allocator), GPUSHARE_OK);
 }

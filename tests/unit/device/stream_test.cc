@@ -433,17 +433,23 @@ TEST_F(StreamTest, AThreadWithAnotherContextGetsItBack) {
   EXPECT_EQ(destroy(own), 0);
 }
 
+// 65 times; by the last its cost is settled, and there is credit for more.
+template <typename Launch>
+void LaunchUntilKnown(const Stream& stream, const Launch& launch) {
+  for (int i = 0; i < 64; ++i) {
+    ASSERT_OK(launch());
+    if (i % 8 == 7) ASSERT_OK(stream.Synchronize());
+  }
+  ASSERT_OK(launch());
+}
+
 // What is known and paid for needs nothing but the driver's call; where that is refused because no context is current any more,
 // it is made once more in its own, and the launch is charged once.
 TEST_F(StreamTest, AKnownLaunchIsTriedAgainWhereNoContextIsCurrent) {
   const VirtualDevice device = MakeDevice("a", "memory=1GiB");
   const Stream stream = Must(Stream::Create(device));
   const auto launch = [&] { return Spin(stream, absl::Microseconds(10)); };
-  for (int i = 0; i < 64; ++i) {
-    ASSERT_OK(launch());
-    if (i % 8 == 7) ASSERT_OK(stream.Synchronize());
-  }
-  ASSERT_OK(launch());  // by now with credit for more
+  ASSERT_NO_FATAL_FAILURE(LaunchUntilKnown(stream, launch));
   auto* set = runtime_->Symbol<int(CUctx_st*)>("cuCtxSetCurrent");
   ASSERT_EQ(set(nullptr), 0);
   const uint64_t calls = Calls("cuLaunchKernel"), asked = Calls("cuCtxGetCurrent");
@@ -466,11 +472,7 @@ TEST_F(StreamTest, AKnownLaunchThatIsRefusedIsNotCharged) {
   std::optional<Module> module = Must(Module::Load(*gpu_, kPtx));
   const Function spin = Must(module->GetFunction("spin"));
   const auto launch = [&] { return stream.Launch(spin, Whole(), uint64_t{10'000}); };
-  for (int i = 0; i < 64; ++i) {
-    ASSERT_OK(launch());
-    if (i % 8 == 7) ASSERT_OK(stream.Synchronize());
-  }
-  ASSERT_OK(launch());
+  ASSERT_NO_FATAL_FAILURE(LaunchUntilKnown(stream, launch));
   ASSERT_OK(stream.Synchronize());
   ASSERT_OK(Spin(stream, absl::Microseconds(10)));
   module.reset();
