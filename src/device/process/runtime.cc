@@ -124,11 +124,11 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOfProcess(void* driver_h
   runtime->of_process_ = true;
   if (!broker.socket.empty()) runtime->broker_ = std::make_unique<BrokerShares>(std::move(broker));
   for (int ordinal = 0; ordinal < runtime->gpu_count_; ++ordinal) {
-    GPUSHARE_ASSIGN_OR_RETURN(Share share, runtime->broker_ != nullptr
-                                               ? runtime->ShareOfBroker(ordinal)
-                                               : share_on(*runtime, ordinal));
     GPUSHARE_ASSIGN_OR_RETURN(const driver::Driver::DeviceInfo info,
                               runtime->driver_->Describe(ordinal));
+    GPUSHARE_ASSIGN_OR_RETURN(Share share, runtime->broker_ != nullptr
+                                               ? runtime->ShareOfBroker(ordinal, info)
+                                               : share_on(*runtime, ordinal));
     GPUSHARE_ASSIGN_OR_RETURN(const Capacity capacity, runtime->CapacityOf(ordinal, info));
     share.spec = WithinReach(share, capacity.bytes);
     runtime->shares_.push_back(share);
@@ -138,8 +138,8 @@ absl::StatusOr<std::shared_ptr<Runtime>> Runtime::CreateOfProcess(void* driver_h
   return runtime;
 }
 
-absl::StatusOr<Runtime::Share> Runtime::ShareOfBroker(int ordinal) {
-  GPUSHARE_ASSIGN_OR_RETURN(const driver::Driver::DeviceInfo info, driver_->Describe(ordinal));
+absl::StatusOr<Runtime::Share> Runtime::ShareOfBroker(int ordinal,
+                                                      const driver::Driver::DeviceInfo& info) {
   GPUSHARE_ASSIGN_OR_RETURN(const Capacity capacity, CapacityOf(ordinal, info));
   GPUSHARE_ASSIGN_OR_RETURN(const BrokerShares::Share share,
                             broker_->ShareOn(clock(), ordinal, info, capacity.bytes));
@@ -149,9 +149,7 @@ absl::StatusOr<Runtime::Share> Runtime::ShareOfBroker(int ordinal) {
 absl::StatusOr<std::shared_ptr<client::GpuSession>> Runtime::SessionOn(
     int ordinal, const driver::Driver::DeviceInfo& info) {
   if (broker_ == nullptr) return nullptr;
-  GPUSHARE_ASSIGN_OR_RETURN(const Capacity capacity, CapacityOf(ordinal, info));
-  GPUSHARE_ASSIGN_OR_RETURN(const BrokerShares::Share share,
-                            broker_->ShareOn(clock(), ordinal, info, capacity.bytes));
+  GPUSHARE_ASSIGN_OR_RETURN(const Share share, ShareOfBroker(ordinal, info));
   return share.session;
 }
 

@@ -102,14 +102,15 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
  private:
   Runtime() = default;
   // Of `asked`, or as it is without; `source` is the setting that asked for it.
+  static absl::StatusOr<uint64_t> ReserveFor(std::optional<uint64_t> asked, const char* source,
+                                             int ordinal, uint64_t memory_total);
+  // With such a reserve, of a GPU with `total`.
   static absl::StatusOr<Capacity> CapacityWithin(std::optional<uint64_t> reserve,
                                                  const char* source, int ordinal,
                                                  const std::string& pci_id, uint64_t total);
-  static absl::StatusOr<uint64_t> ReserveFor(std::optional<uint64_t> asked, const char* source,
-                                             int ordinal, uint64_t memory_total);
   // As it is in force now, and no more than `capacity` of memory.
   gpushare_spec DefaultSpec(int ordinal, uint64_t capacity) const;
-  absl::StatusOr<Share> ShareOfBroker(int ordinal);
+  absl::StatusOr<Share> ShareOfBroker(int ordinal, const driver::Driver::DeviceInfo& info);
   static absl::StatusOr<std::shared_ptr<Runtime>> Open(const gpushare_runtime_options& options,
                                                        const driver::OpenOptions& driver);
   // Whether `options` say nothing else than what this runtime of the process is.
@@ -118,9 +119,9 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   std::unique_ptr<driver::Driver> driver_;
   int gpu_count_ = 0;
   std::optional<uint64_t> reserve_;
+  const char* reserve_source_ = "";  // which setting gave it
   mutable base::Mutex capacities_mutex_;
   mutable std::map<int, Capacity> capacities_ ABSL_GUARDED_BY(capacities_mutex_);
-  const char* reserve_source_ = "";  // which setting gave it
   std::shared_ptr<Tenant> default_tenant_;
   gpushare_spec default_spec_ = {};
   std::unique_ptr<BrokerShares> broker_;  // null: there is none
