@@ -76,6 +76,13 @@ void ProgressBar::Update(double fraction, const std::string& what) {
   std::fflush(stream_);
 }
 
+void ProgressBar::Clear() {
+  if (!shown_ || drawn_percent_ < 0) return;
+  if (terminal_) std::fputs("\r\x1b[2K", stream_);
+  std::fflush(stream_);
+  drawn_percent_ = -1;
+}
+
 PartsBar::PartsBar(ProgressBar& bar, double all, std::function<double()> seconds)
     : bar_(bar), seconds_(std::move(seconds)), all_(all), begun_(seconds_()) {}
 
@@ -92,13 +99,6 @@ void PartsBar::End(bool ran) {
   } else {
     all_ -= weight_;
   }
-}
-
-void ProgressBar::Clear() {
-  if (!shown_ || drawn_percent_ < 0) return;
-  if (terminal_) std::fputs("\r\x1b[2K", stream_);
-  std::fflush(stream_);
-  drawn_percent_ = -1;
 }
 
 }  // namespace gpushare::cli
