@@ -2,7 +2,6 @@
 #include "meter/outlook.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -19,8 +18,6 @@ constexpr size_t kNoLine = SIZE_MAX;
 constexpr double kSoonNs = 2'000;
 // Of more streams it is not asked.
 constexpr size_t kMostLines = 16;
-// As in Replay: more groups do not matter for who holds what.
-constexpr double kMostWaves = 64;
 
 }  // namespace
 
@@ -190,20 +187,15 @@ Outlook::Delay Outlook::Of(const Command& command, size_t line) const {
   delay.known = true;
   delay.starts = with.extra_starts;
   delay.ends = with.now;
-  Course without(*this, kNoLine, nullptr);
+  const Course without(*this, kNoLine, nullptr);
   for (size_t i = 0; i < lines_.size(); ++i) {
     if (!known(lines_[i])) continue;
     if (with.Over(i)) delay.kept = std::max(delay.kept, delay.ends - with.states[i].done_at);
-  }
-  // To the end of what each has begun by then.
-  std::vector<size_t> upto(lines_.size());
-  for (size_t i = 0; i < lines_.size(); ++i) {
-    upto[i] = with.states[i].done + (with.states[i].started ? 1 : 0);
-  }
-  for (size_t i = 0; i < lines_.size(); ++i) {
-    if (!known(lines_[i]) || upto[i] == 0) continue;
+    // To the end of what it has begun by then.
+    const size_t upto = with.states[i].done + (with.states[i].started ? 1 : 0);
+    if (upto == 0) continue;
     const auto done_at = [&](Course course) {
-      while (course.states[i].done < upto[i] && course.Step()) {
+      while (course.states[i].done < upto && course.Step()) {
       }
       return course.states[i].done_at;
     };
@@ -254,12 +246,10 @@ std::optional<Outlook> Replay::Look(StreamId own, absl::FunctionRef<bool(uint32_
         line.ends = false;
         break;
       }
-      const double groups =
-          std::clamp(std::round(static_cast<double>(command.footprint) * sm_count_), 1.0,
-                     kMostWaves * sm_count_);
       if (item.boundary) {
         line.ahead.push_back({.length = marker_ns});
       } else {
+        const double groups = std::min(SmsOf(command), kMostWaves * sm_count_);
         line.ahead.push_back({.length = static_cast<double>(command.cost_ns),
                               .groups = command.memory ? 0 : static_cast<int>(groups),
                               .not_before = item.not_before});

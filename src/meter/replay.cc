@@ -263,13 +263,12 @@ void Replay::Place() {
     if (best == nullptr || (free_ == 0 && !MakesWay(best_priority))) return;
     if (!best->started) {
       const Command& command = best->items.front().command;
-      const double sms =
-          std::max(1.0, std::round(static_cast<double>(command.footprint) * sm_count_));
+      const double sms = SmsOf(command);
       // Beyond a few waves their number does not matter for who holds what; coarser groups keep the
       // replay of a kernel of a million blocks cheap.
       const double waves = std::ceil(sms / sm_count_);
       best->started = true;
-      best->waiting = static_cast<int>(std::min(sms, 64.0 * sm_count_));
+      best->waiting = static_cast<int>(std::min(sms, kMostWaves * sm_count_));
       best->running = 0;
       const double kept_waves = std::ceil(static_cast<double>(best->waiting) / sm_count_);
       best->unit_ns = static_cast<double>(command.cost_ns) / std::min(waves, kept_waves);
@@ -570,16 +569,20 @@ void Replay::Advance(double to) {
   std::erase_if(live_, [this](StreamId id) { return streams_[id].items.empty(); });
 }
 
+// Of all its waves together.
+double Replay::SmsOf(const Command& command) const {
+  return std::max(1.0, std::round(static_cast<double>(command.footprint) * sm_count_));
+}
+
 // SMs that a command holds while it is not in its last wave.
 int Replay::Width(const Command& command) const {
-  const double sms = std::round(static_cast<double>(command.footprint) * sm_count_);
-  return static_cast<int>(std::clamp(sms, 1.0, 1.0 * sm_count_));
+  return static_cast<int>(std::min(SmsOf(command), 1.0 * sm_count_));
 }
 
 // SM time of a command by its prediction.
 double Replay::GroupTime(const Command& command) const {
   if (command.memory) return static_cast<double>(command.cost_ns);
-  const double sms = std::max(1.0, std::round(static_cast<double>(command.footprint) * sm_count_));
+  const double sms = SmsOf(command);
   return static_cast<double>(command.cost_ns) / std::ceil(sms / sm_count_) * sms;
 }
 

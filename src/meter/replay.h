@@ -175,6 +175,8 @@ class Replay {
     int groups;
   };
 
+  static constexpr double kMostWaves = 64;  // into which the groups of a command are divided
+
   void Advance(double to);
   void Place();
   void PlaceMemory();
@@ -205,6 +207,7 @@ class Replay {
   static double AloneNs(Stream& stream);
   void PopCommand(Stream& stream);
   static bool LastOfBatch(const Stream& stream);
+  double SmsOf(const Command& command) const;
   int Width(const Command& command) const;
   static bool AtMemory(const Stream& stream);
   double GroupTime(const Command& command) const;
