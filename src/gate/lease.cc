@@ -19,6 +19,11 @@ Time Engine::Impl::ExclusiveUntil(const TenantState& tenant, Time now) const {
   return until;
 }
 
+std::vector<LeaseState>::iterator Engine::Impl::FindLease(uint64_t id) {
+  return std::find_if(leases.begin(), leases.end(),
+                      [id](const LeaseState& lease) { return lease.id == id; });
+}
+
 // What is launched on its streams from now on is the lease's.
 void Engine::Impl::OpenLease(const LeaseState& lease, Time now) {
   const LeaseRequest& request = lease.request;
@@ -114,8 +119,7 @@ void Gate::BeginLease(uint64_t id) {
   Engine::Impl& engine = tenant.engine;
   const Time now = engine.clock.Now();
   const Section section(engine);
-  const auto at = std::find_if(engine.leases.begin(), engine.leases.end(),
-                               [id](const LeaseState& lease) { return lease.id == id; });
+  const auto at = engine.FindLease(id);
   if (at == engine.leases.end()) return;
   LeaseState& lease = *at;
   if (lease.request.exclusive) {
@@ -137,8 +141,7 @@ void Gate::ExtendLease(uint64_t id, const std::vector<StreamGate*>& streams) {
   engine.CloseOpen(tenant, nullptr);  // what was launched there before is nobody's lease's
   const Time now = engine.clock.Now();
   const Section section(engine);
-  const auto at = std::find_if(engine.leases.begin(), engine.leases.end(),
-                               [id](const LeaseState& lease) { return lease.id == id; });
+  const auto at = engine.FindLease(id);
   if (at == engine.leases.end() || at->request.streams.empty()) return;
   LeaseRequest& request = at->request;
   request.streams.reserve(request.streams.size() + streams.size());
@@ -156,8 +159,7 @@ Gate::LeaseResult Gate::LookAtLease(uint64_t id) {
   Engine::Impl& engine = state_->engine;
   const Time now = engine.clock.Now();
   const Section section(engine);
-  const auto at = std::find_if(engine.leases.begin(), engine.leases.end(),
-                               [id](const LeaseState& lease) { return lease.id == id; });
+  const auto at = engine.FindLease(id);
   if (at == engine.leases.end()) return {};
   const Nanos held = now - at->acquired;
   return {held, held > at->request.maximum};
@@ -170,8 +172,7 @@ Gate::LeaseResult Gate::ReleaseLease(uint64_t id) {
   LeaseState lease;
   {
     const Section section(engine);
-    const auto at = std::find_if(engine.leases.begin(), engine.leases.end(),
-                                 [id](const LeaseState& l) { return l.id == id; });
+    const auto at = engine.FindLease(id);
     if (at == engine.leases.end()) return {};
     lease = std::move(*at);
     engine.leases.erase(at);

@@ -418,6 +418,7 @@ struct Engine::Impl {
   void PassedDone(TenantState& tenant, Nanos used, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
   // lease.cc
+  std::vector<LeaseState>::iterator FindLease(uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void OpenLease(const LeaseState& lease, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void OpenLeaseOn(StreamGate& stream, float cost, Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   Time ExclusiveUntil(const TenantState& tenant, Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
