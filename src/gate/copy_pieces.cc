@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/no_cancel.h"
+#include "driver/relaxed_capture.h"
 #include "gate/state.h"
 
 namespace gpushare::gate {
@@ -21,24 +22,6 @@ constexpr uint64_t kPiecesInFlight = 2;
 constexpr Nanos kLookEvery = Micros(20);
 // While others' copies go on one's own may only be slow: the link is shared by many. So many times as long it is waited for.
 constexpr int kPatience = 10;
-
-// While another of the thread's streams is being captured, it may ask of events all the same.
-class Relaxed {
- public:
-  explicit Relaxed(driver::Driver& driver) : driver_(driver) {
-    exchanged_ = driver_.ExchangeThreadCaptureMode(&mode_) == driver::Result::kSuccess;
-  }
-  ~Relaxed() {
-    if (exchanged_) driver_.ExchangeThreadCaptureMode(&mode_);
-  }
-  Relaxed(const Relaxed&) = delete;
-  Relaxed& operator=(const Relaxed&) = delete;
-
- private:
-  driver::Driver& driver_;
-  int mode_ = driver::Driver::kRelaxedCapture;
-  bool exchanged_ = false;
-};
 
 // That a thread waits for room: what has unwound it no longer does, and nobody who removes the tenant waits for it.
 class CopyWait {
@@ -131,7 +114,7 @@ bool Gate::AwaitCopyRoom(CopyDirection direction, uint64_t bytes, uint64_t piece
     driver::Result result;
     {
       const base::NoCancel whole;
-      const Relaxed relaxed(engine.driver);
+      const driver::RelaxedCapture relaxed(engine.driver);  // the thread may capture another stream
       result = engine.driver.QueryEvent(oldest.event);
     }
     asking.reset();

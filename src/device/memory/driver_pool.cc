@@ -15,7 +15,7 @@ absl::StatusOr<std::shared_ptr<DriverPool>> DriverPool::Create(VirtualDevice& de
   const std::shared_ptr<DriverPool> pool(new DriverPool(device));
   const ContextScope current(pool->gpu_);
   GPUSHARE_RETURN_IF_ERROR(current.status());
-  const RelaxedCapture relaxed(pool->gpu_.driver());
+  const driver::RelaxedCapture relaxed(pool->gpu_.driver());
   const absl::Status started = pool->Start();
   if (!started.ok()) {
     pool->Destroy();
@@ -67,7 +67,7 @@ void DriverPool::Destroy() {
 
 void DriverPool::End() {
   const ContextScope current(gpu_);
-  const RelaxedCapture relaxed(gpu_.driver());
+  const driver::RelaxedCapture relaxed(gpu_.driver());
   {
     const base::ClockLock lock(gpu_.clock(), allocating_);
     if (ended_) return;

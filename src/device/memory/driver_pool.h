@@ -36,10 +36,10 @@
 #include "base/sync.h"
 #include "device/memory/memory_order.h"
 #include "device/share/virtual_device.h"
-#include "device/stream/relaxed_capture.h"
 #include "device/stream/stream.h"
 #include "device/stream/stream_order.h"
 #include "driver/driver.h"
+#include "driver/relaxed_capture.h"
 #include "gpushare/c/gpushare.h"
 #include "quota/pointer_table.h"
 
@@ -159,7 +159,7 @@ auto DriverPool::Locked(const Call& call) -> decltype(call()) {
   bool last = false;
   const auto run = [&] {
     const ContextScope current(gpu_);
-    const RelaxedCapture relaxed(gpu_.driver());
+    const driver::RelaxedCapture relaxed(gpu_.driver());
     const base::ClockLock lock(gpu_.clock(), allocating_);
     if (ended_) return decltype(call()){};
     auto answer = call();

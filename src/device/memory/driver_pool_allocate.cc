@@ -154,7 +154,7 @@ absl::StatusOr<driver::DevicePtr> DriverPool::Allocate(const VirtualDevice::Requ
   }
   const ContextScope current(gpu_);
   GPUSHARE_RETURN_IF_ERROR(current.status());
-  const RelaxedCapture relaxed(gpu_.driver());
+  const driver::RelaxedCapture relaxed(gpu_.driver());
   const driver::Stream native = order.none()      ? own_
                                 : order.foreign() ? order.native
                                                   : order.stream->native();
@@ -228,7 +228,7 @@ absl::Status DriverPool::FreeTaken(driver::DevicePtr pointer, const quota::Alloc
   absl::Status status;
   {
     const ContextScope current(gpu_);
-    const RelaxedCapture relaxed(gpu_.driver());
+    const driver::RelaxedCapture relaxed(gpu_.driver());
     bool captures = false;
     const auto free = [&](driver::Stream native) {
       captures = native != own_ && Captures(native);

@@ -125,7 +125,7 @@ void DriverPool::TellOfFreed() {
   }
   if (freed_on.empty()) return;
   const ContextScope current(gpu_);
-  const RelaxedCapture relaxed(gpu_.driver());
+  const driver::RelaxedCapture relaxed(gpu_.driver());
   for (const std::shared_ptr<StreamOrder>& freed : freed_on) {
     freed->Behind(behind_gone_, [this](driver::Stream native) {
       TellWaiters(native);

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "device/stream/poll.h"
-#include "device/stream/relaxed_capture.h"
+#include "driver/relaxed_capture.h"
 
 namespace gpushare::device {
 namespace {
@@ -43,7 +43,7 @@ uint64_t MemoryPool::GiveBack(const Take& take, bool waits) {
     if (!ranges.empty()) giving_.fetch_add(1);
   }
   if (ranges.empty()) return 0;
-  const RelaxedCapture relaxed(gpu_.driver());
+  const driver::RelaxedCapture relaxed(gpu_.driver());
   uint64_t bytes = 0;
   for (const Range& range : ranges) {
     bytes += range.bytes;
@@ -159,7 +159,7 @@ absl::StatusOr<driver::DevicePtr> MemoryPool::TakeFromIdle(const Want& want,
 
 absl::StatusOr<driver::DevicePtr> MemoryPool::Grow(const VirtualDevice::Request& request,
                                                    StreamId stream) {
-  const RelaxedCapture relaxed(gpu_.driver());
+  const driver::RelaxedCapture relaxed(gpu_.driver());
   Want want, least;
   {
     const std::lock_guard lock(lock_);
@@ -233,7 +233,7 @@ void MemoryPool::Mark(const MemoryOrder& order, StreamId id,
   std::optional<ContextDoor::Visit> visit;
   if (door != nullptr && !visit.emplace(*door).inside()) return;
   const ContextScope current(device_.site());
-  const RelaxedCapture relaxed(gpu_.driver());
+  const driver::RelaxedCapture relaxed(gpu_.driver());
   if (stream == nullptr) {
     auto made = std::make_shared<ForeignStream>(gpu_.driver());
     const std::lock_guard lock(lock_);

@@ -9,7 +9,7 @@
 #include "device/memory/memory_pool.h"
 #include "device/memory/tell_behind.h"
 #include "device/stream/poll.h"
-#include "device/stream/relaxed_capture.h"
+#include "driver/relaxed_capture.h"
 
 namespace gpushare::device {
 namespace {
@@ -26,7 +26,7 @@ bool MemoryPool::LiesWithStreams() const {
 
 absl::StatusOr<driver::DevicePtr> MemoryPool::Wait(const VirtualDevice::Request& request,
                                                    StreamId stream) {
-  const RelaxedCapture relaxed(gpu_.driver());
+  const driver::RelaxedCapture relaxed(gpu_.driver());
   const auto waiter = std::make_shared<Waiter>();
   waiter->bytes = request.bytes;
   waiter->stream = stream;
@@ -160,7 +160,7 @@ void MemoryPool::TellOfFreed(StreamId id, driver::Stream native) try {
     word = at->second.word;
   }
   const ContextScope current(device_.site());
-  const RelaxedCapture relaxed(gpu_.driver());
+  const driver::RelaxedCapture relaxed(gpu_.driver());
   const bool comes =
       TellBehind(gpu_.driver(), native,
                  [frees, now, word = std::move(word), waiters = device_.account().AwaitedBy()] {
@@ -245,7 +245,7 @@ bool MemoryPool::FindReached(StreamId but) {
   }
   if (asked.empty() && ends.empty() && gone.empty()) return changed;
   const ContextScope current(device_.site());
-  const RelaxedCapture relaxed(gpu_.driver());
+  const driver::RelaxedCapture relaxed(gpu_.driver());
   // What is left of them is over.
   std::erase_if(asked, [](const Asked& a) {
     return a.foreign != nullptr ? !a.foreign->Over() : !a.stream->Idle();
@@ -304,7 +304,7 @@ void MemoryPool::ForgetForeign() {
   }
   if (gone.empty()) return;
   const ContextScope current(device_.site());
-  const RelaxedCapture relaxed(gpu_.driver());
+  const driver::RelaxedCapture relaxed(gpu_.driver());
   gone.clear();
 }
 

@@ -8,9 +8,9 @@
 #include "base/status_macros.h"
 #include "base/status_payloads.h"
 #include "device/memory/memory_pool.h"
-#include "device/stream/relaxed_capture.h"
 #include "device/stream/stream_end.h"
 #include "device/stream/stream_order.h"
+#include "driver/relaxed_capture.h"
 #include "gate/lane.h"
 #include "gate/work_keys.h"
 #include "gpushare/c/gpushare.h"
@@ -169,7 +169,7 @@ void Stream::AddPool(MemoryPool* pool) {
 }
 
 void Stream::TellEnd() {
-  const RelaxedCapture relaxed(gpu_.driver());
+  const driver::RelaxedCapture relaxed(gpu_.driver());
   // A stream that captures is not asked, which would break the capture of whoever owns it.
   std::shared_ptr<StreamEnd> end;
   if (native_ != nullptr) {  // the legacy stream does not end
