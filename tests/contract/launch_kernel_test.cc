@@ -55,12 +55,18 @@ class LaunchKernelTest : public WorkTest {
     does = Does::kLaunch;
     table().LaunchKernel = &Driver;
     shim::LaunchKernelsBy(*calls_, *cu_);
+    if (!kInAssembly) GTEST_SKIP() << "the hook is not in assembly here";
+    if (!base::HasProcessBarrier()) GTEST_SKIP() << "the kernel has no membarrier()";
   }
   void TearDown() override {
     table().LaunchKernel = real;
     WorkTest::TearDown();
   }
   driver::Table& table() { return const_cast<driver::Table&>(*cu_); }
+  // Each parameter is another.
+  Parameters On(CUstream stream) {
+    return {spin_, {3, 2, 5}, {32, 4, 7}, 64, stream, params_, extra_};
+  }
 
   CUresult By(shim::LaunchKernelFunction* hook, const Parameters& p) {
     return hook(p.function, p.grid[0], p.grid[1], p.grid[2], p.block[0], p.block[1], p.block[2],
@@ -95,16 +101,15 @@ class LaunchKernelTest : public WorkTest {
     }
     FAIL() << "it never became a habit";
   }
+
+  uint64_t ns_ = 10'000;
+  void* params_[1] = {&ns_};
+  void* extra_[1] = {nullptr};
 };
 
 TEST_F(LaunchKernelTest, TheDriverGetsWhatTheProgramGaveAndAnswers) {
-  if (!kInAssembly) GTEST_SKIP() << "the hook is not in assembly here";
-  if (!base::HasProcessBarrier()) GTEST_SKIP() << "the kernel has no membarrier()";
   const Tenant& t = Weighing(1);
-  uint64_t ns = 10'000;
-  void* params[] = {&ns};
-  void* extra[] = {nullptr};
-  const Parameters all = {spin_, {3, 2, 5}, {32, 4, 7}, 64, t.stream, params, extra};
+  const Parameters all = On(t.stream);
   for (const bool per_thread : {false, true}) {
     shim::LaunchKernelFunction* const hook = shim::LaunchKernelHook(per_thread);
     for (const Does next : {Does::kLaunch, Does::kRefuse, Does::kThrow}) {
@@ -135,13 +140,8 @@ TEST_F(LaunchKernelTest, TheDriverGetsWhatTheProgramGaveAndAnswers) {
 
 // A null stream is what the hook's variant says, and which context is current the driver is not asked again.
 TEST_F(LaunchKernelTest, OnADefaultStreamTheDriverGetsTheSame) {
-  if (!kInAssembly) GTEST_SKIP() << "the hook is not in assembly here";
-  if (!base::HasProcessBarrier()) GTEST_SKIP() << "the kernel has no membarrier()";
   driver::CurrentContext::Begin();
   const Tenant& t = Weighing(1);
-  uint64_t ns = 10'000;
-  void* params[] = {&ns};
-  void* extra[] = {nullptr};
   struct Case {
     bool per_thread;
     CUstream given, meant;
@@ -152,7 +152,7 @@ TEST_F(LaunchKernelTest, OnADefaultStreamTheDriverGetsTheSame) {
         Case{true, nullptr, CU_STREAM_PER_THREAD}, Case{true, CU_STREAM_LEGACY, CU_STREAM_LEGACY},
         Case{true, CU_STREAM_PER_THREAD, CU_STREAM_PER_THREAD}}) {
     SCOPED_TRACE(::testing::Message() << each.per_thread << " " << each.given);
-    const Parameters meant = {spin_, {3, 2, 5}, {32, 4, 7}, 64, each.meant, params, extra};
+    const Parameters meant = On(each.meant);
     Parameters given = meant;
     given.stream = each.given;
     ASSERT_NO_FATAL_FAILURE(Prepare(t, meant));
@@ -174,13 +174,9 @@ TEST_F(LaunchKernelTest, OnADefaultStreamTheDriverGetsTheSame) {
 // What it is charged is what the C++ would charge, by the list of prices of now; what is passed is the same whether that had to be
 // worked out or not.
 TEST_F(LaunchKernelTest, ItIsChargedByThePricesOfNow) {
-  if (!kInAssembly) GTEST_SKIP() << "the hook is not in assembly here";
-  if (!base::HasProcessBarrier()) GTEST_SKIP() << "the kernel has no membarrier()";
   const Tenant& t = Weighing(1);
-  uint64_t ns = 1'000;
-  void* params[] = {&ns};
-  void* extra[] = {nullptr};
-  const Parameters all = {spin_, {3, 2, 5}, {32, 4, 7}, 64, t.stream, params, extra};
+  ns_ = 1'000;
+  const Parameters all = On(t.stream);
   shim::LaunchKernelFunction* const hook = shim::LaunchKernelHook(/*per_thread=*/false);
   ASSERT_NO_FATAL_FAILURE(Prepare(t, all));
   gate::Pocket* const pocket = t.gate->PocketHere();
@@ -225,13 +221,9 @@ TEST_F(LaunchKernelTest, ItIsChargedByThePricesOfNow) {
 
 // As many streams as there are places, and more, and default ones among them: each is found where it is.
 TEST_F(LaunchKernelTest, StreamsThatAreNeighboursAreToldApart) {
-  if (!kInAssembly) GTEST_SKIP() << "the hook is not in assembly here";
-  if (!base::HasProcessBarrier()) GTEST_SKIP() << "the kernel has no membarrier()";
   driver::CurrentContext::Begin();
   const Tenant& t = Weighing(1);
-  uint64_t ns = 1'000;
-  void* params[] = {&ns};
-  void* extra[] = {nullptr};
+  ns_ = 1'000;
   struct Place {
     CUstream handle;
     uint64_t epoch;
@@ -254,7 +246,7 @@ TEST_F(LaunchKernelTest, StreamsThatAreNeighboursAreToldApart) {
   for (const bool backwards : {false, true}) {
     if (backwards) std::reverse(streams.begin(), streams.end());
     for (CUstream stream : streams) {
-      const Parameters all = {spin_, {3, 2, 5}, {32, 4, 7}, 64, stream, params, extra};
+      const Parameters all = On(stream);
       ASSERT_NO_FATAL_FAILURE(Prepare(t, all));
     }
     const uint64_t launches = t.gate->stats().launches;
@@ -262,7 +254,7 @@ TEST_F(LaunchKernelTest, StreamsThatAreNeighboursAreToldApart) {
         nullptr;  // which is not asked for where the last of them is not a default one
     ASSERT_CU(driver::CurrentContext::Get(*cu_, &current));
     for (CUstream stream : streams) {
-      const Parameters all = {spin_, {3, 2, 5}, {32, 4, 7}, 64, stream, params, extra};
+      const Parameters all = On(stream);
       got = {};
       EXPECT_CU(By(shim::LaunchKernelHook(/*per_thread=*/false), all));
       EXPECT_EQ(got, all);
@@ -277,13 +269,8 @@ TEST_F(LaunchKernelTest, StreamsThatAreNeighboursAreToldApart) {
 // Something is taken out between the two looks at the limit: what has just been spent is still there, and the parameters are
 // as they were.
 TEST_F(LaunchKernelTest, WhatIsClaimedUnderTheLockIsLaunchedAsItWas) {
-  if (!base::HasProcessBarrier()) GTEST_SKIP() << "the kernel has no membarrier()";
-#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
   const Tenant& t = Weighing(1);
-  uint64_t ns = 10'000;
-  void* params[] = {&ns};
-  void* extra[] = {nullptr};
-  const Parameters all = {spin_, {3, 2, 5}, {32, 4, 7}, 64, t.stream, params, extra};
+  const Parameters all = On(t.stream);
   shim::LaunchKernelFunction* const hook = shim::LaunchKernelHook(/*per_thread=*/false);
   ASSERT_NO_FATAL_FAILURE(Prepare(t, all));
   gate::Pocket* const pocket = t.gate->PocketHere();
@@ -303,7 +290,6 @@ TEST_F(LaunchKernelTest, WhatIsClaimedUnderTheLockIsLaunchedAsItWas) {
   Rest();
   EXPECT_EQ(t.gate->stats().launches - launches, 3u);
   EXPECT_EQ(t.gate->view().outstanding, Nanos(0));
-#endif
 }
 
 }  // namespace

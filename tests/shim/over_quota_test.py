@@ -8,19 +8,22 @@ import unittest
 
 from command import python
 
-# Something of the quota is given back behind 5 ms of kernels; the same is asked for before these are over. Streams are not
-# made to wait for each other's memory.
-APART = """
-ok(d.cuMemPoolSetAttribute(ok(d.cuDeviceGetMemPool(0)),
-                           d.CUmemPool_attribute.CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 0))
-"""
-BEHIND_A_KERNEL = """
+# A program whose thread is one of the simulation's, and that asks it for the time.
+CLOCKED = """
 from program import *
 import ctypes
 context()
 sim = simulated()
 sim.gpushare_sim_now.restype = ctypes.c_uint64
 sim.gpushare_sim_thread_enter(b"program")
+"""
+# Something of the quota is given back behind 5 ms of kernels; the same is asked for before these are over. Streams are not
+# made to wait for each other's memory.
+APART = """
+ok(d.cuMemPoolSetAttribute(ok(d.cuDeviceGetMemPool(0)),
+                           d.CUmemPool_attribute.CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 0))
+"""
+BEHIND_A_KERNEL = CLOCKED + """
 kernel, stream = spin(), ok(d.cuStreamCreate(1))
 {apart}
 memory = ok(d.{take}(600 << 20{more}))
@@ -30,13 +33,7 @@ began = sim.gpushare_sim_now()
 print(int(d.{take}(600 << 20{more})[0]), (sim.gpushare_sim_now() - began) // 1000000)
 """
 # Who waits came after the free: 2.5 ms of a kernel are left then, and whoever looked each millisecond would find out half a one late.
-FREED_BEFORE = """
-from program import *
-import ctypes
-context()
-sim = simulated()
-sim.gpushare_sim_now.restype = ctypes.c_uint64
-sim.gpushare_sim_thread_enter(b"program")
+FREED_BEFORE = CLOCKED + """
 kernel, stream = spin(), ok(d.cuStreamCreate(1))
 {apart}
 memory = ok(d.{first}(600 << 20{more}))
@@ -49,13 +46,7 @@ answer = int(d.{take}(600 << 20)[0]) if "{take}" != "cuMemAllocAsync" else int(d
 print(answer, (sim.gpushare_sim_now() - began) // 1000)
 """
 # The streams of a program are, unless it does not want that.
-FOLLOWED = """
-from program import *
-import ctypes
-context()
-sim = simulated()
-sim.gpushare_sim_now.restype = ctypes.c_uint64
-sim.gpushare_sim_thread_enter(b"program")
+FOLLOWED = CLOCKED + """
 kernel, one, other = spin(), ok(d.cuStreamCreate(1)), ok(d.cuStreamCreate(1))
 memory = ok(d.cuMemAllocAsync(600 << 20, one))
 ok(launch(kernel, 5, one))
@@ -67,13 +58,7 @@ ok(d.cuStreamSynchronize(other))
 high = ok(d.cuMemPoolGetAttribute(ok(d.cuDeviceGetMemPool(0)), d.CUmemPool_attribute.CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH))
 print(took // 1000000, (sim.gpushare_sim_now() - began) // 1000000, int(high) >> 20, int(d.cuStreamQuery(one)[0]))
 """
-ALONE = """
-from program import *
-import ctypes
-context()
-sim = simulated()
-sim.gpushare_sim_now.restype = ctypes.c_uint64
-sim.gpushare_sim_thread_enter(b"program")
+ALONE = CLOCKED + """
 memory = ok(d.cuMemAlloc(600 << 20))
 for bytes in (600 << 20, 2 << 30):
     began = sim.gpushare_sim_now()

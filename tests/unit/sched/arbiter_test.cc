@@ -283,20 +283,29 @@ TEST(Arbiter, OneThatItsCapHoldsTakesNobodyElsesGrace) {
   EXPECT_FALSE(b.arbiter.Closed(Band::kNormal, AtMicros(1242)));
 }
 
+// One of the high band that its cap lets go again at 200 us, while another has something in flight since 150.
+struct HeldByItsCap : Books {
+  explicit HeldByItsCap(const ArbiterOptions& options) : Books(options) {}
+  void Begin(Nanos in_flight) {
+    arbiter.Block(high, Micros(150), false, AtMicros(0));
+    ASSERT_EQ(Run(AtMicros(0)).size(), 1u);
+    arbiter.Launched(high, 1, AtMicros(0));
+    arbiter.Block(high, Micros(50), false, AtMicros(1));
+    arbiter.Settle(high, Phase::kWeight, Micros(150), Micros(150), 1, AtMicros(150));
+    arbiter.Block(low, in_flight, false, AtMicros(150));
+    ASSERT_EQ(Run(AtMicros(150)).size(), 1u);
+    arbiter.Launched(low, 1, AtMicros(150));
+  }
+  const TenantId high = arbiter.Add({.cap = 0.5, .cap_depth = Micros(100), .band = Band::kHigh},
+                                    AtMicros(0)),
+                 low = arbiter.Add({}, AtMicros(0));
+};
+
 TEST(Arbiter, OneThatItsCapLetsGoWaitsForWhatIsInFlight) {
   for (const bool ends : {true, false}) {
-    Books b({.high_waits = Micros(400)});
-    const TenantId high = b.arbiter.Add({.cap = 0.5, .cap_depth = Micros(100), .band = Band::kHigh},
-                                        AtMicros(0)),
-                   low = b.arbiter.Add({}, AtMicros(0));
-    b.arbiter.Block(high, Micros(150), false, AtMicros(0));
-    ASSERT_EQ(b.Run(AtMicros(0)).size(), 1u);
-    b.arbiter.Launched(high, 1, AtMicros(0));
-    b.arbiter.Block(high, Micros(50), false, AtMicros(1));
-    b.arbiter.Settle(high, Phase::kWeight, Micros(150), Micros(150), 1, AtMicros(150));
-    b.arbiter.Block(low, Micros(200), false, AtMicros(150));
-    ASSERT_EQ(b.Run(AtMicros(150)).size(), 1u);
-    b.arbiter.Launched(low, 1, AtMicros(150));
+    HeldByItsCap b({.high_waits = Micros(400)});
+    const TenantId high = b.high, low = b.low;
+    ASSERT_NO_FATAL_FAILURE(b.Begin(Micros(200)));
     // Its cap lets it go after 200 us.
     EXPECT_TRUE(b.Run(AtMicros(199)).empty());
     EXPECT_FALSE(b.arbiter.Closed(Band::kNormal, AtMicros(199)));
@@ -332,19 +341,10 @@ TEST(Arbiter, OneThatItsCapLetsGoWaitsForWhatIsInFlight) {
 // What is known to end it waits for longer, and has afterwards what its cap would have let it use meanwhile.
 TEST(Arbiter, OneThatItsCapLetsGoWaitsForALongCommandThatIsForeseenToEnd) {
   for (const bool foreseen : {true, false}) {
-    Books b(
+    HeldByItsCap b(
         {.lone_grant = Micros(100), .high_waits = Micros(400), .high_waits_foreseen = Millis(10)});
-    const TenantId high = b.arbiter.Add({.cap = 0.5, .cap_depth = Micros(100), .band = Band::kHigh},
-                                        AtMicros(0)),
-                   low = b.arbiter.Add({}, AtMicros(0));
-    b.arbiter.Block(high, Micros(150), false, AtMicros(0));
-    ASSERT_EQ(b.Run(AtMicros(0)).size(), 1u);
-    b.arbiter.Launched(high, 1, AtMicros(0));
-    b.arbiter.Block(high, Micros(50), false, AtMicros(1));
-    b.arbiter.Settle(high, Phase::kWeight, Micros(150), Micros(150), 1, AtMicros(150));
-    b.arbiter.Block(low, Millis(3), false, AtMicros(150));
-    ASSERT_EQ(b.Run(AtMicros(150)).size(), 1u);
-    b.arbiter.Launched(low, 1, AtMicros(150));
+    const TenantId high = b.high, low = b.low;
+    ASSERT_NO_FATAL_FAILURE(b.Begin(Millis(3)));
     int64_t at = 151;
     for (std::vector<Grant> grants; grants.empty() && at < 10'000; ++at) {
       if (at == 3150) b.arbiter.Settle(low, Phase::kWeight, Millis(3), Millis(3), 1, AtMicros(at));
@@ -367,18 +367,9 @@ TEST(Arbiter, OneThatItsCapLetsGoWaitsForALongCommandThatIsForeseenToEnd) {
 // idle then, saves up what anybody does.
 TEST(Arbiter, WhatACapKeepsForAWaitIsGoneWithIt) {
   for (const bool gives_up : {true, false}) {
-    Books b({.high_waits = Millis(10)});
-    const TenantId high = b.arbiter.Add({.cap = 0.5, .cap_depth = Micros(100), .band = Band::kHigh},
-                                        AtMicros(0)),
-                   low = b.arbiter.Add({}, AtMicros(0));
-    b.arbiter.Block(high, Micros(150), false, AtMicros(0));
-    ASSERT_EQ(b.Run(AtMicros(0)).size(), 1u);
-    b.arbiter.Launched(high, 1, AtMicros(0));
-    b.arbiter.Block(high, Micros(50), false, AtMicros(1));
-    b.arbiter.Settle(high, Phase::kWeight, Micros(150), Micros(150), 1, AtMicros(150));
-    b.arbiter.Block(low, Millis(3), false, AtMicros(150));
-    ASSERT_EQ(b.Run(AtMicros(150)).size(), 1u);
-    b.arbiter.Launched(low, 1, AtMicros(150));
+    HeldByItsCap b({.high_waits = Millis(10)});
+    const TenantId high = b.high, low = b.low;
+    ASSERT_NO_FATAL_FAILURE(b.Begin(Millis(3)));
     for (int64_t at = 151; at < 1000; at += 10) {
       b.arbiter.Foresee(AtMicros(3150), AtMicros(at));
       EXPECT_TRUE(b.Run(AtMicros(at)).empty());
