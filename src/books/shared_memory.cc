@@ -51,19 +51,17 @@ SharedMemory::Ended SharedMemory::EndIfUnused(Place place, Object& object) {
 SharedMemory::Ended SharedMemory::Add(uint64_t handle, const quota::Allocation& charge,
                                       int device) {
   const Guard guard(lock_);
-  Ended before;
   if (Object* const object = objects_.Find(handle)) {
     if (object->references > 0) {
       Revive(*object);
-      before = RemainsOf(*object);
+      Ended before = RemainsOf(*object);
       object->Begin(charge, device, ++numbers_);
       return before;
-    } else {
-      Orphan(handle, *object);
     }
+    Orphan(handle, *object);
   }
   New(handle, charge, device);
-  return before;
+  return {};
 }
 
 bool SharedMemory::AddOrRetain(uint64_t handle, const quota::Allocation& charge, int device) {
