@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "base/env.h"
 #include "base/status_macros.h"
@@ -31,19 +32,16 @@ absl::Status NvmlStatus(int code, const char* name) {
   return absl::UnavailableError(absl::StrCat("NVML: ", name, " answers ", code));
 }
 
-// Those of one kind. A kind that the driver does not know has none.
-absl::StatusOr<std::vector<nvml::ProcessV2>> ListProcesses(void* library, void* device,
-                                                           const std::string& kind) {
-  // The same struct, but drivers 535.43 to 535.86 fill in a longer one for _v3.
-  const std::string v2 = absl::StrCat("nvmlDeviceGet", kind, "RunningProcesses_v2");
-  const std::string v3 = absl::StrCat("nvmlDeviceGet", kind, "RunningProcesses_v3");
-  const char* name = dlsym(library, v2.c_str()) != nullptr ? v2.c_str() : v3.c_str();
-  std::vector<nvml::ProcessV2> list(64);
+// What `call` writes, and how much, with room for as many as it wants. Nothing: the driver does not know the call, or cannot
+// answer it here.
+template <typename Entry>
+absl::StatusOr<std::optional<std::vector<Entry>>> List(
+    const char* name, absl::FunctionRef<int(Entry*, unsigned*)> call) {
+  std::vector<Entry> list(64);
   for (;;) {
     auto count = static_cast<unsigned>(list.size());
-    const int code = CallNvml(library, name, device, &count, list.data());
-    if (code == nvml::kNotSupported || code == nvml::kFunctionNotFound)
-      return std::vector<nvml::ProcessV2>();
+    const int code = call(list.data(), &count);
+    if (code == nvml::kNotSupported || code == nvml::kFunctionNotFound) return std::nullopt;
     if (code == nvml::kInsufficientSize && list.size() < kMostProcesses) {
       list.resize(std::min<size_t>(kMostProcesses, std::max<size_t>(count, list.size()) * 2));
       continue;
@@ -52,6 +50,20 @@ absl::StatusOr<std::vector<nvml::ProcessV2>> ListProcesses(void* library, void* 
     list.resize(std::min<size_t>(count, list.size()));
     return list;
   }
+}
+
+// Those of one kind. A kind that the driver does not know has none.
+absl::StatusOr<std::vector<nvml::ProcessV2>> ListProcesses(void* library, void* device,
+                                                           const std::string& kind) {
+  // The same struct, but drivers 535.43 to 535.86 fill in a longer one for _v3.
+  const std::string v2 = absl::StrCat("nvmlDeviceGet", kind, "RunningProcesses_v2");
+  const std::string v3 = absl::StrCat("nvmlDeviceGet", kind, "RunningProcesses_v3");
+  const char* name = dlsym(library, v2.c_str()) != nullptr ? v2.c_str() : v3.c_str();
+  GPUSHARE_ASSIGN_OR_RETURN(
+      auto list, List<nvml::ProcessV2>(name, [&](nvml::ProcessV2* entries, unsigned* count) {
+        return CallNvml(library, name, device, count, entries);
+      }));
+  return list.has_value() ? *std::move(list) : std::vector<nvml::ProcessV2>();
 }
 
 absl::StatusOr<void*> FindDevice(void* library, const std::string& uuid) {
@@ -121,23 +133,18 @@ absl::StatusOr<std::optional<Nvml::Samples>> Nvml::Utilization(const std::string
                             ListProcesses(library_, device, "MPSCompute"));
   if (!at_once.empty()) return std::nullopt;
   constexpr char kAsk[] = "nvmlDeviceGetProcessUtilization";
-  std::vector<nvml::ProcessSample> list(64);
-  for (;;) {
-    auto count = static_cast<unsigned>(list.size());
-    const int code = CallNvml(library_, kAsk, device, list.data(), &count,
-                              static_cast<unsigned long long>(since_us));
-    if (code == nvml::kNotSupported || code == nvml::kFunctionNotFound) return std::nullopt;
-    if (code == nvml::kNotFound) return Samples();  // nobody has run anything
-    if (code == nvml::kInsufficientSize && list.size() < kMostProcesses) {
-      list.resize(std::min<size_t>(kMostProcesses, std::max<size_t>(count, list.size()) * 2));
-      continue;
-    }
-    GPUSHARE_RETURN_IF_ERROR(NvmlStatus(code, kAsk));
-    list.resize(std::min<size_t>(count, list.size()));
-    break;
-  }
+  GPUSHARE_ASSIGN_OR_RETURN(
+      const auto list,
+      List<nvml::ProcessSample>(kAsk, [&](nvml::ProcessSample* entries, unsigned* count) {
+        const int code = CallNvml(library_, kAsk, device, entries, count,
+                                  static_cast<unsigned long long>(since_us));
+        if (code != nvml::kNotFound) return code;
+        *count = 0;  // nobody has run anything
+        return 0;
+      }));
+  if (!list.has_value()) return std::nullopt;
   Samples samples;
-  for (const nvml::ProcessSample& one : list) {
+  for (const nvml::ProcessSample& one : *list) {
     // Places of processes that have ended are left empty, or as they were.
     if (one.pid == 0 || one.time_us <= since_us || one.sm > 100) continue;
     samples.push_back({static_cast<int32_t>(one.pid), one.time_us, one.sm});
