@@ -37,6 +37,18 @@ GraphCopies::Graph* GraphCopies::FindGraph(const void* executable) {
   return found == graphs_.end() ? nullptr : &found->second;
 }
 
+void GraphCopies::Change(const void* executable, driver::GraphNode node,
+                         absl::FunctionRef<void(Copy&)> how) {
+  if (kept_.load(std::memory_order_relaxed) == 0) return;
+  const base::MutexLock lock(&mutex_);
+  Graph* const graph = FindGraph(executable);
+  if (graph == nullptr) return;
+  const auto known = std::find_if(graph->copies.begin(), graph->copies.end(), IsNode(node));
+  if (known == graph->copies.end()) return;
+  how(*known);
+  Sum(graph);
+}
+
 void GraphCopies::Put(const void* executable, std::vector<driver::GraphCopy> copies) {
   if (copies.empty() && kept_.load(std::memory_order_relaxed) == 0) return;
   const base::MutexLock lock(&mutex_);
@@ -80,24 +92,11 @@ void GraphCopies::Changed(const void* executable, const driver::GraphCopy& copy)
 
 void GraphCopies::ChildChanged(const void* executable, driver::GraphNode node,
                                const std::vector<driver::GraphCopy>& copies) {
-  const base::MutexLock lock(&mutex_);
-  Graph* const graph = FindGraph(executable);
-  if (graph == nullptr) return;
-  const auto child = std::find_if(graph->copies.begin(), graph->copies.end(), IsNode(node));
-  if (child == graph->copies.end()) return;
-  Replace(&*child + 1, child->is.inside, copies);
-  Sum(graph);
+  Change(executable, node, [&](Copy& child) { Replace(&child + 1, child.is.inside, copies); });
 }
 
 void GraphCopies::SetEnabled(const void* executable, driver::GraphNode node, bool enabled) {
-  if (kept_.load(std::memory_order_relaxed) == 0) return;
-  const base::MutexLock lock(&mutex_);
-  Graph* const graph = FindGraph(executable);
-  if (graph == nullptr) return;
-  const auto known = std::find_if(graph->copies.begin(), graph->copies.end(), IsNode(node));
-  if (known == graph->copies.end()) return;
-  known->enabled = enabled;
-  Sum(graph);
+  Change(executable, node, [&](Copy& copy) { copy.enabled = enabled; });
 }
 
 GraphCopies::Bytes GraphCopies::Find(const void* executable) const {

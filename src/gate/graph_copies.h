@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "base/sync.h"
 #include "driver/driver.h"
 
@@ -54,6 +55,8 @@ class GraphCopies {
   };
   static void Sum(Graph* graph);
   static void Replace(Copy* first, size_t count, const std::vector<driver::GraphCopy>& by);
+  // Of a node that is known, whatever `how` does to it.
+  void Change(const void* executable, driver::GraphNode node, absl::FunctionRef<void(Copy&)> how);
   Graph* FindGraph(const void* executable) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   std::atomic<size_t> kept_{0};
