@@ -21,9 +21,9 @@ constexpr double kUnsureNs = 6'000;
 constexpr double kAheadNs = 20'000;
 // Of each stream so many commands are looked at, and so many ends of them for a better moment.
 constexpr size_t kMostCommands = 64, kMostEnds = 8;
-// A marker is seen so soon after the end of what it closes, at the latest.
-// Meanwhile more may have been launched.
+// Who is refused is looked at again so soon, whatever was foreseen: meanwhile more may have been launched.
 constexpr Nanos kLookAgain = Micros(100);
+// A marker is seen so soon after the end of what it closes, at the latest.
 constexpr Nanos kSeenIn = Micros(200);
 
 }  // namespace

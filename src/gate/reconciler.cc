@@ -197,11 +197,7 @@ void Engine::Impl::Settle(const Marker& marker, Nanos stamp, Time now) {
   const double old = tenant.page.charge_factor();
   const double weight = std::min(1.0, batch.predicted_ns / 2e6);
   const double now_charged = std::clamp(old + weight * (factor - old), 0.01, 1.0);
-  const uint64_t units = tenant.page.charge_units.load(std::memory_order_relaxed);
-  tenant.page.set_charge_factor(now_charged);
-  if (tenant.page.charge_units.load(std::memory_order_relaxed) != units) {
-    tenant.purse.PricesChanged();
-  }
+  if (tenant.page.set_charge_factor(now_charged)) tenant.purse.PricesChanged();
   // Batches of kernels that fill the device are told apart whatever their length, and every marker between
   // them is a microsecond in which nobody runs. Of kernels that go before others' it is one in which these get in.
   const bool fills = now_charged > kFillsDevice;

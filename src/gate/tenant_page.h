@@ -73,8 +73,12 @@ struct TenantPage {
   double charge_factor() const {
     return static_cast<double>(charge_units.load(std::memory_order_relaxed)) / kOneNano;
   }
-  void set_charge_factor(double factor) {  // (0, 1]
-    charge_units.store(static_cast<uint64_t>(factor * kOneNano), std::memory_order_relaxed);
+  // (0, 1]. Whether anything is charged differently by it.
+  bool set_charge_factor(double factor) {
+    const auto units = static_cast<uint64_t>(factor * kOneNano);
+    const bool changed = units != charge_units.load(std::memory_order_relaxed);
+    charge_units.store(units, std::memory_order_relaxed);
+    return changed;
   }
   // What a command of that cost is charged, whole nanoseconds, rounded up, as it stands in the word of credit: never
   // nothing, or who has no credit could launch.
