@@ -105,6 +105,8 @@ struct Admission {
   Verdict verdict = Verdict::kAdmitted;
   bool timed = false;  // it came by the slow path: Complete() reads the clock
   bool close = false;  // exclusive or of unknown cost: Complete() marks its end
+  // The call is to fail; any other that is not admitted has nobody left to pay for it.
+  bool refused() const { return verdict == Verdict::kEnded || verdict == Verdict::kInterrupted; }
 };
 
 // Waits at the gate by length: bucket i counts waits in [2^i, 2^(i+1)) us, the first also shorter ones.

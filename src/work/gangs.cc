@@ -29,10 +29,8 @@ bool Calls::AdmitAll(Parts& parts) {
     }
     throw;
   }
-  return std::none_of(parts.begin(), parts.end(), [](const Part& part) {
-    return part.admission.verdict == gate::Verdict::kEnded ||
-           part.admission.verdict == gate::Verdict::kInterrupted;
-  });
+  return std::none_of(parts.begin(), parts.end(),
+                      [](const Part& part) { return part.admission.refused(); });
 }
 
 void Calls::CompleteAll(const Parts& parts, bool submitted) {

@@ -26,10 +26,7 @@ CUresult Calls::Submit(const Streams::Adopted& stream, CUstream handle, const ga
   const Outermost outermost;
   streams_.Turn(stream);
   const gate::Admission admission = stream.gate->Admit(*stream.stream, work);
-  if (admission.verdict == gate::Verdict::kEnded ||
-      admission.verdict == gate::Verdict::kInterrupted) {
-    return kRefused;
-  }
+  if (admission.refused()) return kRefused;
   // Its tenant is going away: nobody is left to pay.
   if (admission.verdict != gate::Verdict::kAdmitted) return call();
   CUresult result;
