@@ -160,11 +160,6 @@ struct Outlook::Course {
   std::vector<State> states;
 };
 
-size_t Outlook::Add(Line line) {
-  lines_.push_back(std::move(line));
-  return lines_.size() - 1;
-}
-
 Outlook::Delay Outlook::Of(const Command& command, size_t line) const {
   Delay delay;
   if (!lines_[line].ends) return delay;

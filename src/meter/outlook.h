@@ -16,6 +16,7 @@
 #define GPUSHARE_METER_OUTLOOK_H_
 
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 namespace gpushare::meter {
@@ -46,7 +47,7 @@ class Outlook {
 
   // What is added says how things stand at `now`.
   Outlook(int sms, double now) : sms_(sms), now_(now) {}
-  size_t Add(Line line);  // its number
+  void Add(Line line) { lines_.push_back(std::move(line)); }
 
   struct Delay {
     // False: it would run beside something of which nobody knows how long it is, or beside nothing that is known.
