@@ -167,6 +167,11 @@ class WorkTest : public ::testing::Test {
   double UsedMs(uint32_t account) const { return Truth(account).used_ns * 1e-6; }
   // What the gate says that the tenant used.
   static double MeasuredMs(const Tenant& tenant) { return Ms(tenant.gate->stats().measured); }
+  // A call that the driver's table has not got.
+  template <typename F>
+  F* Symbol(const char* name) const {
+    return reinterpret_cast<F*>(driver_->Symbol(name));
+  }
   uint64_t CallsOf(const char* name) const { return sim_->calls(name); }
 
   driver::Driver* driver_ = nullptr;

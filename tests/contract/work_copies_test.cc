@@ -185,10 +185,8 @@ TEST_F(CopyTest, EachFormIsChargedOnceByWhatItMoves) {
 // The host's memory by an address that is the device's.
 TEST_F(CopyTest, CopiesOfMappedHostMemoryAreLimitedAsWell) {
   const Tenant& t = Add({.limits = {}, .h2d_bytes_per_s = 1e9, .d2h_bytes_per_s = 1e9});
-  auto* const allocate =
-      reinterpret_cast<CUresult (*)(void**, size_t, unsigned)>(driver_->Symbol("cuMemHostAlloc"));
-  auto* const map = reinterpret_cast<CUresult (*)(CUdeviceptr*, void*, unsigned)>(
-      driver_->Symbol("cuMemHostGetDevicePointer_v2"));
+  auto* const allocate = Symbol<CUresult(void**, size_t, unsigned)>("cuMemHostAlloc");
+  auto* const map = Symbol<CUresult(CUdeviceptr*, void*, unsigned)>("cuMemHostGetDevicePointer_v2");
   constexpr size_t kLarge = 40'000'000;
   void* host = nullptr;
   CUdeviceptr mapped = 0;

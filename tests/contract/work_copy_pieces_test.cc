@@ -15,8 +15,7 @@ class CopyPiecesTest : public WorkTest {
  protected:
   void SetUp() override {
     WorkTest::SetUp();
-    const auto allocate =
-        reinterpret_cast<CUresult (*)(void**, size_t, unsigned)>(driver_->Symbol("cuMemHostAlloc"));
+    const auto allocate = Symbol<CUresult(void**, size_t, unsigned)>("cuMemHostAlloc");
     void* host = nullptr;
     ASSERT_CU(allocate(&host, 2 * kLarge, 0));
     host_ = static_cast<unsigned char*>(host);
@@ -125,10 +124,10 @@ TEST_F(CopyPiecesTest, ManyOfAFewMegabytesQueueNoMoreThanOneLargeOne) {
 // What is behind something that only the calling thread can end goes on: each call comes back.
 TEST_F(CopyPiecesTest, BehindAStreamThatWaitsForItsCallerNothingWaitsForLong) {
   const Tenant &t = Weighing(1), &other = Weighing(1);
-  const auto wait = reinterpret_cast<CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned)>(
-      driver_->Symbol("cuStreamWaitValue32_v2"));
-  const auto write = reinterpret_cast<CUresult (*)(CUstream, CUdeviceptr, cuuint32_t, unsigned)>(
-      driver_->Symbol("cuStreamWriteValue32_v2"));
+  const auto wait =
+      Symbol<CUresult(CUstream, CUdeviceptr, cuuint32_t, unsigned)>("cuStreamWaitValue32_v2");
+  const auto write =
+      Symbol<CUresult(CUstream, CUdeviceptr, cuuint32_t, unsigned)>("cuStreamWriteValue32_v2");
   CUdeviceptr word = 0;
   ASSERT_CU(cu_->MemAlloc(&word, 4));
   ASSERT_CU(calls_->MemsetD32(t.payer(), word, 0, 1));

@@ -30,8 +30,7 @@ class CopyWaitsTest : public WorkTest {
     WorkTest::SetUp();
     real_query = cu_->EventQuery;
     const_cast<driver::Table&>(*cu_).EventQuery = &Query;
-    const auto allocate =
-        reinterpret_cast<CUresult (*)(void**, size_t, unsigned)>(driver_->Symbol("cuMemHostAlloc"));
+    const auto allocate = Symbol<CUresult(void**, size_t, unsigned)>("cuMemHostAlloc");
     ASSERT_CU(allocate(&host_, kManyPieces, 0));
     ASSERT_CU(cu_->MemAlloc(&device_, kManyPieces));
   }
@@ -45,8 +44,7 @@ class CopyWaitsTest : public WorkTest {
   }
   // The tenant's stream is one of a context beside the bed's, which it returns.
   CUcontext Elsewhere(Tenant& t) {
-    const auto create = reinterpret_cast<CUresult (*)(CUcontext*, unsigned, CUdevice)>(
-        driver_->Symbol("cuCtxCreate_v2"));
+    const auto create = Symbol<CUresult(CUcontext*, unsigned, CUdevice)>("cuCtxCreate_v2");
     CUcontext made = nullptr, popped = nullptr;
     EXPECT_CU(create(&made, 0, 0));
     t.stream = NewStream(t);

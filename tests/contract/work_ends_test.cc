@@ -11,8 +11,7 @@ class EndsTest : public WorkTest {
  protected:
   // A context beside the bed's, which is current afterwards, and the kernel in it.
   void MakeContext(CUcontext* made, CUfunction* spin) {
-    auto* const create = reinterpret_cast<CUresult (*)(CUcontext*, unsigned, CUdevice)>(
-        driver_->Symbol("cuCtxCreate_v2"));
+    auto* const create = Symbol<CUresult(CUcontext*, unsigned, CUdevice)>("cuCtxCreate_v2");
     ASSERT_CU(create(made, 0, 0));
     CUmodule module = nullptr;
     ASSERT_CU(cu_->ModuleLoadData(&module, kPtx));

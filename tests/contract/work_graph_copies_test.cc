@@ -37,9 +37,17 @@ class GraphCopyTest : public WorkTest {
     EXPECT_CU(calls_->GraphInstantiateWithFlags(&exec, graph, 0));
     return exec;
   }
-  template <typename F>
-  F Symbol(const char* name) {
-    return reinterpret_cast<F>(driver_->Symbol(name));
+  CUgraph NewGraph() {
+    CUgraph graph = nullptr;
+    EXPECT_CU((Symbol<CUresult(CUgraph*, unsigned)>("cuGraphCreate")(&graph, 0)));
+    return graph;
+  }
+  CUgraphNode AddCopy(CUgraph graph, const CUDA_MEMCPY3D& copy) {
+    CUgraphNode node = nullptr;
+    EXPECT_CU((Symbol<CUresult(CUgraphNode*, CUgraph, const CUgraphNode*, size_t,
+                               const CUDA_MEMCPY3D*, CUcontext)>("cuGraphAddMemcpyNode")(
+        &node, graph, nullptr, 0, &copy, context_)));
+    return node;
   }
   CUgraphNode OnlyNode(CUgraph graph) {
     size_t count = 1;
@@ -109,23 +117,19 @@ TEST_F(GraphCopyTest, ALaunchThatTheDriverRefusesIsNotCharged) {
 TEST_F(GraphCopyTest, WhatIsCapturedIntoAnotherGraphCountsWhenThatIsLaunched) {
   const Tenant& t = Limited();
   const auto add_child =
-      Symbol<CUresult (*)(CUgraphNode*, CUgraph, const CUgraphNode*, size_t, CUgraph)>(
+      Symbol<CUresult(CUgraphNode*, CUgraph, const CUgraphNode*, size_t, CUgraph)>(
           "cuGraphAddChildGraphNode");
-  const auto create = Symbol<CUresult (*)(CUgraph*, unsigned)>("cuGraphCreate");
-  CUgraph outer = nullptr, outermost = nullptr;
+  const CUgraph outer = NewGraph(), outermost = NewGraph();
   CUgraphNode inner_node = nullptr, outer_node = nullptr;
-  ASSERT_CU(create(&outer, 0));
-  ASSERT_CU(create(&outermost, 0));
   ASSERT_CU(add_child(&inner_node, outer, nullptr, 0, Capture(t, 5000, 700)));
   ASSERT_CU(add_child(&outer_node, outermost, nullptr, 0, outer));
   const CUgraphExec exec = Instantiate(outermost);
   ExpectEach(t, exec, 5000, 700);
   // The child comes to be like another graph.
-  CUgraph other = nullptr;
-  ASSERT_CU(create(&other, 0));
+  const CUgraph other = NewGraph();
   ASSERT_CU(add_child(&inner_node, other, nullptr, 0, Capture(t, 40, 3)));
   const auto change =
-      Symbol<CUresult (*)(CUgraphExec, CUgraphNode, CUgraph)>("cuGraphExecChildGraphNodeSetParams");
+      Symbol<CUresult(CUgraphExec, CUgraphNode, CUgraph)>("cuGraphExecChildGraphNodeSetParams");
   ASSERT_CU(change(exec, outer_node, other));
   calls_->GraphChildChanged(exec, outer_node, other);
   ExpectEach(t, exec, 40, 3);
@@ -133,21 +137,14 @@ TEST_F(GraphCopyTest, WhatIsCapturedIntoAnotherGraphCountsWhenThatIsLaunched) {
 
 TEST_F(GraphCopyTest, WhatChangesInAnExecutableCountsAsItIs) {
   const Tenant& t = Limited();
-  const auto add = Symbol<CUresult (*)(CUgraphNode*, CUgraph, const CUgraphNode*, size_t,
-                                       const CUDA_MEMCPY3D*, CUcontext)>("cuGraphAddMemcpyNode");
-  const auto create = Symbol<CUresult (*)(CUgraph*, unsigned)>("cuGraphCreate");
-  const auto set = Symbol<CUresult (*)(CUgraphExec, CUgraphNode, const CUDA_MEMCPY3D*, CUcontext)>(
+  const auto set = Symbol<CUresult(CUgraphExec, CUgraphNode, const CUDA_MEMCPY3D*, CUcontext)>(
       "cuGraphExecMemcpyNodeSetParams");
-  const auto enable =
-      Symbol<CUresult (*)(CUgraphExec, CUgraphNode, unsigned)>("cuGraphNodeSetEnabled");
-  const auto update = Symbol<CUresult (*)(CUgraphExec, CUgraph, CUgraphExecUpdateResultInfo*)>(
-      "cuGraphExecUpdate_v2");
-  CUgraph graph = nullptr, other = nullptr;
-  CUgraphNode first = nullptr, second = nullptr, unused = nullptr;
+  const auto enable = Symbol<CUresult(CUgraphExec, CUgraphNode, unsigned)>("cuGraphNodeSetEnabled");
+  const auto update =
+      Symbol<CUresult(CUgraphExec, CUgraph, CUgraphExecUpdateResultInfo*)>("cuGraphExecUpdate_v2");
+  const CUgraph graph = NewGraph(), other = NewGraph();
   CUDA_MEMCPY3D copy = Up(1000);
-  ASSERT_CU(create(&graph, 0));
-  ASSERT_CU(add(&first, graph, nullptr, 0, &copy, context_));
-  ASSERT_CU(add(&second, graph, nullptr, 0, &copy, context_));
+  const CUgraphNode first = AddCopy(graph, copy), second = AddCopy(graph, copy);
   const CUgraphExec exec = Instantiate(graph);
   ExpectEach(t, exec, 2000, 0);
   copy = Up(kLength);
@@ -163,9 +160,8 @@ TEST_F(GraphCopyTest, WhatChangesInAnExecutableCountsAsItIs) {
   calls_->GraphNodeEnabled(exec, first, true);
   // All of it, by a graph of the same nodes; then one of them by the handle that it has had from the beginning.
   copy = Up(30);
-  ASSERT_CU(create(&other, 0));
-  ASSERT_CU(add(&unused, other, nullptr, 0, &copy, context_));
-  ASSERT_CU(add(&unused, other, nullptr, 0, &copy, context_));
+  AddCopy(other, copy);
+  AddCopy(other, copy);
   CUgraphExecUpdateResultInfo info{};
   ASSERT_CU(update(exec, other, &info));
   calls_->GraphUpdated(exec, other);
@@ -179,12 +175,8 @@ TEST_F(GraphCopyTest, WhatChangesInAnExecutableCountsAsItIs) {
 
 TEST_F(GraphCopyTest, BoxesArraysAndMappedMemoryCountByWhereTheyLie) {
   const Tenant& t = Limited();
-  const auto add = Symbol<CUresult (*)(CUgraphNode*, CUgraph, const CUgraphNode*, size_t,
-                                       const CUDA_MEMCPY3D*, CUcontext)>("cuGraphAddMemcpyNode");
-  const auto create = Symbol<CUresult (*)(CUgraph*, unsigned)>("cuGraphCreate");
-  const auto allocate = Symbol<CUresult (*)(void**, size_t, unsigned)>("cuMemHostAlloc");
-  const auto map =
-      Symbol<CUresult (*)(CUdeviceptr*, void*, unsigned)>("cuMemHostGetDevicePointer_v2");
+  const auto allocate = Symbol<CUresult(void**, size_t, unsigned)>("cuMemHostAlloc");
+  const auto map = Symbol<CUresult(CUdeviceptr*, void*, unsigned)>("cuMemHostGetDevicePointer_v2");
   void* pinned = nullptr;
   CUdeviceptr mapped = 0;
   ASSERT_CU(allocate(&pinned, kLength, CU_MEMHOSTALLOC_DEVICEMAP));
@@ -194,10 +186,8 @@ TEST_F(GraphCopyTest, BoxesArraysAndMappedMemoryCountByWhereTheyLie) {
       .Width = 100, .Height = 50, .Format = CU_AD_FORMAT_UNSIGNED_INT8, .NumChannels = 1};
   ASSERT_CU(cu_->ArrayCreate(&array, &shape));
   const auto launch = [&](const CUDA_MEMCPY3D& copy, uint64_t up, uint64_t down) {
-    CUgraph graph = nullptr;
-    CUgraphNode node = nullptr;
-    ASSERT_CU(create(&graph, 0));
-    ASSERT_CU(add(&node, graph, nullptr, 0, &copy, context_));
+    const CUgraph graph = NewGraph();
+    AddCopy(graph, copy);
     ExpectEach(t, Instantiate(graph), up, down);
   };
   CUDA_MEMCPY3D box = Up(100);  // 30 rows of two slices
