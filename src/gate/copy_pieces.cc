@@ -145,22 +145,20 @@ void Gate::CopyGiven(CopyDirection direction, uint64_t bytes, StreamGate& stream
   Engine::Impl& engine = tenant.engine;
   const base::NoCancel whole;
   if (engine.MayCapture(stream)) return;
-  const bool push = stream.place.by_context;
-  if (push && engine.driver.PushContext(engine.ContextOf(stream)) != driver::Result::kSuccess)
-    return;
   driver::Event event = nullptr;
   bool recorded = false;
   try {
-    recorded = stream.events->Take(&event) == driver::Result::kSuccess &&
+    const Engine::Impl::InContextOf there(engine, stream);
+    recorded = there.ok() && stream.events->Take(&event) == driver::Result::kSuccess &&
                engine.driver.RecordEvent(event, stream.handle) == driver::Result::kSuccess;
   } catch (const std::bad_alloc&) {
     // It is not waited for.
   }
-  if (push) engine.driver.PopContext();
+  if (!recorded) return;
   const Section section(engine);
   CopyFlight& flight = tenant.copy_flights[static_cast<size_t>(direction)];
   try {
-    if (recorded && !tenant.removed) {
+    if (!tenant.removed) {
       flight.pieces.push_back({++flight.given, bytes, event, stream.events});
       flight.bytes += bytes;
       return;
@@ -168,7 +166,7 @@ void Gate::CopyGiven(CopyDirection direction, uint64_t bytes, StreamGate& stream
   } catch (const std::bad_alloc&) {
     // The same.
   }
-  if (recorded) stream.events->Give(event);
+  stream.events->Give(event);
 }
 
 void Engine::Impl::ForgetCopies(TenantState& tenant, const meter::EventPool* of) {

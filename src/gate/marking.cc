@@ -108,19 +108,15 @@ void Engine::Impl::SettleAsPredicted(TenantState& tenant, sched::Phase phase, in
 void Engine::Impl::RecordMarker(Marker& marker) {
   StreamGate& stream = *marker.stream;
   const base::NoCancel whole;  // the stream is `marking` until it is added
-  // Whatever context the caller has current.
-  const bool push = stream.place.by_context;
-  if (push && driver.PushContext(ContextOf(stream)) != driver::Result::kSuccess) return;
-  marker.event = RecordMarkerHere(stream, marker);
-  if (push) driver.PopContext();
+  const InContextOf there(*this, stream);
+  if (there.ok()) marker.event = RecordMarkerHere(stream, marker);
 }
 
 bool Engine::Impl::MayCapture(const StreamGate& stream) {
-  const bool push = stream.place.by_context;
-  if (push && driver.PushContext(ContextOf(stream)) != driver::Result::kSuccess) return true;
+  const InContextOf there(*this, stream);
+  if (!there.ok()) return true;
   driver::Driver::Capture capture = driver::Driver::Capture::kNone;
   const driver::Result asked = driver.StreamCapture(stream.handle, &capture);
-  if (push) driver.PopContext();
   return asked == driver::Result::kSuccess ? capture != driver::Driver::Capture::kNone
                                            : asked != driver::Result::kNotSupported;
 }

@@ -458,6 +458,25 @@ struct Engine::Impl {
   driver::Context ContextOf(const StreamGate& stream) const {
     return stream.place.context != nullptr ? stream.place.context : context;
   }
+  // A scope in which the stream is itself, whatever context the caller has current.
+  class InContextOf {
+   public:
+    InContextOf(const Impl& engine, const StreamGate& stream)
+        : driver_(engine.driver),
+          push_(stream.place.by_context),
+          ok_(!push_ || driver_.PushContext(engine.ContextOf(stream)) == driver::Result::kSuccess) {
+    }
+    ~InContextOf() {
+      if (push_ && ok_) driver_.PopContext();
+    }
+    InContextOf(const InContextOf&) = delete;
+    InContextOf& operator=(const InContextOf&) = delete;
+    bool ok() const { return ok_; }
+
+   private:
+    driver::Driver& driver_;
+    const bool push_, ok_;
+  };
   // The driver refused a marker of the tenant's, in this call: its work is settled as predicted.
   void Refused(TenantState& tenant, driver::Result refused, const char* call) noexcept
       ABSL_LOCKS_EXCLUDED(mu);
