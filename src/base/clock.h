@@ -48,8 +48,8 @@ class Clock {
   // Wakes up to `count` threads waiting on `word`. The caller has changed it before.
   virtual void Wake(const std::atomic<uint32_t>& word, int count) = 0;
 
-  // The same for a word in memory that other processes have mapped too, each at an address of its own, and perhaps only
-  // for reading. A clock whose waiters others cannot wake looks at the word again every LookEvery().
+  // Like Wait(), for a word in memory that other processes have mapped too, at other addresses and perhaps read-only. A
+  // clock whose waiters other processes cannot wake polls the word every LookEvery().
   virtual WaitResult WaitShared(const std::atomic<uint32_t>& word, uint32_t expected,
                                 Time deadline) {
     while (word.load(std::memory_order_acquire) == expected) {
@@ -61,16 +61,15 @@ class Clock {
   }
   virtual void WakeShared(const std::atomic<uint32_t>& word, int count) { Wake(word, count); }
 
-  // How often one must look for what other processes do: into shared memory, at sockets. Zero: the kernel wakes who
-  // waits for that.
+  // How often a waiter must poll for what other processes do (shared memory, sockets). Zero: the kernel wakes it.
   virtual Nanos LookEvery() { return Micros(20); }
 
   // Runs `body` on a new thread that belongs to this clock.
   virtual std::unique_ptr<ClockThread> StartThread(std::string name,
                                                    std::function<void()> body) = 0;
 
-  // The same for a thread that serves those of the program. On a virtual clock time does not pass for
-  // its sake: it waits for moments without bringing them on.
+  // Like StartThread(), for a thread that serves the program's threads. A virtual clock does not advance
+  // for its sake: the deadline of a service's wait does not bring that moment on.
   virtual std::unique_ptr<ClockThread> StartService(std::string name, std::function<void()> body) {
     return StartThread(std::move(name), Service(std::move(body)));
   }

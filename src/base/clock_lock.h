@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A lock that is held across calls of the driver: who waits for it does so through the clock, so that on a virtual
-// clock the turn goes on. For the rare and long: opening a GPU, the
-// lives of primary contexts, a look at events.
+// A lock that may be held across calls of the driver: waiters wait through the clock, so a virtual clock can hand on the
+// turn. For rare and long sections: opening a GPU, retaining and releasing primary contexts, polling events.
 //
 //   base::ClockLock lock(clock, word);   // an atomic that starts at 0
 //   base::ClockLock lock(clock, word, deadline);
-//   if (!lock) return;                   // it came first
+//   if (!lock) return;                   // the deadline passed first
 #ifndef GPUSHARE_BASE_CLOCK_LOCK_H_
 #define GPUSHARE_BASE_CLOCK_LOCK_H_
 
@@ -24,7 +23,7 @@ class ClockLock {
     if (word_.compare_exchange_strong(free, kHeld, std::memory_order_acquire)) return;
     while (word_.exchange(kAwaited, std::memory_order_acquire) != 0) {
       if (deadline != kNever && clock_.Now() >= deadline) {
-        held_ = false;  // its holder wakes somebody in vain, at worst
+        held_ = false;  // at worst the holder makes one wake-up call for nobody
         return;
       }
       clock_.Wait(word_, kAwaited, deadline, Nanos(0));

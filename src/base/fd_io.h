@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole texts through descriptors: what a read or write leaves, and a signal interrupts, is gone on with.
+// Reads and writes whole texts through descriptors: short reads and writes and EINTR are continued.
 //
 //   std::string text;
 //   if (const int error = ReadAll(fd.get(), 1 << 16, &text)) return absl::ErrnoToStatus(error, path);
 //
-// For files and for pipes that block. No more than the calls of the kernel, so that a process after fork() may use them
-// as far as it may allocate.
+// For files and blocking pipes. These functions make system calls and allocate, nothing else, so a process may use them
+// after fork() wherever it may allocate.
 #ifndef GPUSHARE_BASE_FD_IO_H_
 #define GPUSHARE_BASE_FD_IO_H_
 
@@ -17,20 +17,20 @@
 
 namespace gpushare::base {
 
-// Appends what is left in it. 0, or the number of the error, with what could be read in `text`. EFBIG: it is more than
-// `most` bytes, of which not all were read.
+// Appends everything up to the end of file to `text`. Returns 0, or errno with what could be read so far in `text`. EFBIG:
+// there are more than `most` bytes, and not all were read.
 int ReadAll(int fd, size_t most, std::string* text);
 
-// The same of a file by its path.
+// Like ReadAll(), for the file at `path`.
 int ReadFile(const std::string& path, size_t most, std::string* text);
 
-// To write `path` anew; it is made if it is not there. A pipe that nobody reads yet is looked at so often, each
-// time after 50 ms, and then it is ENXIO: open() would wait for ever. None: errno says why.
+// Opens `path` for writing, truncated, and creates it if it does not exist. For a pipe without a reader, open() would block
+// for ever; this tries `looks` times, 50 ms apart, and then fails with ENXIO. On failure the result is empty and errno is set.
 UniqueFd OpenToWrite(const std::string& path, int looks = 100);
-// What errno says of that, in words.
+// The text of an `errno` that OpenToWrite() or WriteAll() gave.
 std::string WriteError(int error);
 
-// 0, or the number of the error; how much was written is not known then.
+// Returns 0, or errno; after an error it is unknown how much was written.
 int WriteAll(int fd, std::string_view text);
 
 }  // namespace gpushare::base

@@ -4,8 +4,8 @@
 //   UniqueFd fd = ClearOfStdio(UniqueFd(eventfd(0, EFD_CLOEXEC)));
 //   if (!fd) return absl::ErrnoToStatus(errno, "eventfd");
 //
-// A program that has closed its standard input, output or error gets their numbers for whatever is opened next, and
-// goes on writing to them: what it says to nobody would go into the library's own.
+// A program that has closed its standard input, output or error may go on writing to those numbers. The next descriptor to
+// be opened gets one of them, so a library's descriptor could receive that output.
 #ifndef GPUSHARE_BASE_HOST_FD_H_
 #define GPUSHARE_BASE_HOST_FD_H_
 
@@ -18,7 +18,8 @@
 
 namespace gpushare::base {
 
-// The same open file under a number above 2, closed at an exec. None, and errno: there was none, or no number is left.
+// Returns the same open file under a number above 2, with FD_CLOEXEC. Empty, with errno set, if `fd` is empty or no number is
+// left.
 inline UniqueFd ClearOfStdio(UniqueFd fd) {
   if (!fd || fd.get() > STDERR_FILENO) return fd;
   return UniqueFd(fcntl(fd.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a wait of the calling thread is to end before its time: what the program around us says, of a signal for instance.
+// Lets the host program end a wait of the calling thread early, for instance because a signal has come.
 //
 //   const Interrupt before = ExchangeInterrupt({&SignalCame, this});      // around a call that may wait
 //
 //   InterruptWatch interrupt(clock.Now());                                // in what waits
 //   while (!done && !interrupt.Ask(now)) { clock.Wait(word, seen, std::min(deadline, interrupt.next()), spin); ... }
 //
-// One call waits once for as long as it is to, and keeps its place in line: a program that can be interrupted needs not cut
-// its waits into pieces, each of which would come last.
+// A call then waits once, for its whole timeout, and keeps its place in line. Without this, an interruptible program would cut
+// its waits into short ones, each of which starts at the end of the line.
 //
 // Threading: each thread has its own.
 #ifndef GPUSHARE_BASE_INTERRUPT_H_
@@ -18,23 +18,24 @@
 namespace gpushare::base {
 
 struct Interrupt {
-  int (*asked)(void* context) = nullptr;  // not 0: the wait ends; null: nobody is asked
+  int (*asked)(void* context) = nullptr;  // returns nonzero to end the wait; null: never asked
   void* context = nullptr;
 };
 
-// Sets the calling thread's, and returns what it had.
+// Sets the calling thread's interrupt and returns the previous one.
 Interrupt ExchangeInterrupt(Interrupt interrupt);
 
-// The calling thread's, over one wait.
+// Asks the calling thread's interrupt during one wait.
 class InterruptWatch {
  public:
   explicit InterruptWatch(Time now);
 
-  // When the thread has to be awake to be asked.
+  // The time at which to ask next: the latest moment to wake up.
   Time next() const { return next_; }
-  // Whether it has said that the wait is to end.
+  // Whether the interrupt has ended the wait.
   bool ended() const { return ended_; }
-  // The same; asks when it is time to, which runs code of the program: with no lock held. What waits there is not asked.
+  // Asks if it is time to, and returns ended(). Runs the program's code, so hold no lock. Waits that begin inside that code
+  // are not asked.
   bool Ask(Time now) { return ended_ || (now >= next_ && AskNow(now)); }
 
  private:

@@ -5,7 +5,7 @@
 //   json.BeginObject().Key("tenants").BeginArray().String("a").Number(0.5).EndArray().EndObject();
 //   std::string text = json.text();
 //
-// Strings are UTF-8; what must be escaped is. Numbers that JSON has no word for (NaN, infinities) are null.
+// Strings are UTF-8 and escaped as JSON requires. NaN and infinities, which JSON cannot express, become null.
 #ifndef GPUSHARE_BASE_JSON_WRITER_H_
 #define GPUSHARE_BASE_JSON_WRITER_H_
 
@@ -41,7 +41,7 @@ class JsonWriter {
   const Style style_;
   std::string text_;
   int depth_ = 0;
-  bool first_ = true;  // nothing yet in the innermost array or object
+  bool first_ = true;  // the innermost array or object is still empty
   bool after_key_ = false;
 };
 

@@ -19,7 +19,7 @@ constexpr char kPolicy[] = "GPU_CORE_UTILIZATION_POLICY";
 
 using Get = std::function<std::optional<std::string>(const std::string&)>;
 
-// The whole of `text` as a number.
+// `text` as a number, if all of it is one.
 std::optional<uint64_t> Number(std::string_view text) {
   if (text.empty()) return std::nullopt;
   uint64_t number = 0;
@@ -37,7 +37,7 @@ std::string Lower(std::string text) {
   return text;
 }
 
-// A number of `unit` (a spec's: MiB); "0" is no limit. What is no number is nobody's limit, and stays what it is.
+// A number followed by the spec's `unit`; nullopt for "0", which means no limit. Text that is not a number stays unchanged.
 std::optional<std::string> InUnits(const std::string& text, const char* unit) {
   const std::optional<uint64_t> number = Number(text);
   if (number == 0) return std::nullopt;
@@ -51,7 +51,7 @@ std::optional<std::string> WithSuffix(const std::string& text) {
   return InUnits(*unit == 0 ? text : text.substr(0, text.size() - 1), *unit == 0 ? "B" : unit);
 }
 
-// Of the variable for one GPU ("..._0") if there is one, else of that for all.
+// The value of the variable for one GPU ("..._0") if it is set, else of the one for all GPUs.
 struct Value {
   std::string variable, text;
 };
@@ -67,7 +67,7 @@ std::optional<Value> OfAll(const Get& get, const std::string& name) {
   return std::nullopt;
 }
 
-// Of MPS: "2G", powers of 1024; bytes without a unit. Others are the spec's to read.
+// MPS's notation: "2G" counts in powers of 1024, and a number without a unit in bytes. The spec's parser reads other forms.
 std::string WithMpsSuffix(std::string size) {
   if (Number(size).has_value()) return size + "B";
   const auto last = static_cast<char>(std::toupper(static_cast<unsigned char>(size.back())));
@@ -76,7 +76,7 @@ std::string WithMpsSuffix(std::string size) {
   return size + "iB";
 }
 
-// No value of any key, whatever it holds.
+// Makes `text` invalid as the value of any key.
 std::string Unreadable(std::string text) {
   std::replace(text.begin(), text.end(), ',', ';');
   return "=" + text;
@@ -96,7 +96,7 @@ bool UnderABroker(const Get& get) {
 
 struct Family {
   std::string_view limit;                     // the key that is filled in
-  std::array<std::string_view, 6> spec_keys;  // one of them in a spec: it has said so itself
+  std::array<std::string_view, 6> spec_keys;  // a spec with one of these already sets the limit
 };
 constexpr Family kFamilies[] = {
     {"memory", {"memory", "memory_cap"}},
@@ -104,7 +104,7 @@ constexpr Family kFamilies[] = {
     {"priority", {"priority"}},
 };
 
-// Of "key=value".
+// The key in "key=value".
 std::string_view KeyOf(std::string_view pair) {
   while (!pair.empty() && pair.front() == ' ') pair.remove_prefix(1);
   std::string_view key = pair.substr(0, pair.find('='));
@@ -121,7 +121,7 @@ bool Says(std::string_view spec, std::string_view key) {
   return false;
 }
 
-// Whether it says anything of what `key` is about.
+// Whether `spec` has a key about the same subject as `key`.
 bool SaysOfSubject(std::string_view spec, std::string_view key) {
   for (const Family& family : kFamilies) {
     const auto& keys = family.spec_keys;
@@ -166,7 +166,7 @@ std::vector<Limit> FindLimits(int ordinal, const Get& get) {
   } else if (const auto pinned = OfAll(get, kMpsMemory)) {
     add("memory", *pinned, MpsMemoryLimit(pinned->text, ordinal), kMpsMemoryAllowed);
   }
-  // HAMi's "default" lets the only tenant have the rest. Without a broker nobody knows of others: it is a cap then.
+  // HAMi's "default" policy lends idle time to the only tenant. Without a broker, other tenants are unknown, so it is a cap.
   const std::string policy = Lower(get(kPolicy).value_or("default"));
   if (const auto limit = Of(get, "CUDA_DEVICE_SM_LIMIT", ordinal);
       policy != "disable" && limit.has_value()) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// While it lives the calling thread is not cancelled: pthread_cancel() is heeded at the program's next cancellation point.
+// Defers pthread_cancel() of the calling thread: it takes effect at the program's next cancellation point after this scope.
 //
 //   const base::NoCancel whole;
 //   write(...);
 //
-// To be cancelled in one of our own (a read, a write, a close) would unwind a program's thread through us: out of books that
-// are half written, and in a destructor that is the end of the process.
+// A cancellation inside one of gpushare's own calls (read, write, close) would unwind the thread through half-written books,
+// and inside a destructor it would terminate the process.
 //
-// Threading: of one thread.
+// Threading: belongs to the thread that made it.
 #ifndef GPUSHARE_BASE_NO_CANCEL_H_
 #define GPUSHARE_BASE_NO_CANCEL_H_
 

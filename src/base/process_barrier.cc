@@ -37,11 +37,11 @@ bool HasProcessBarrier() {
 
 void ProcessBarrier() {
   if (Call(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) return;
-  // A forked child has to say again that it wants it.
+  // A forked child has to register again.
   if (Register()) return;
-  // A filter has come since. What was begun in the belief that there is one ends as well: a store reaches the others within
-  // microseconds all the same, and what a barrier does is to keep loads behind it from being done before, for as long as it
-  // has not. To take a page's protection from it is no way: not every processor is interrupted for that.
+  // A system call filter was installed since. Callers that still rely on the barrier are served by waiting: a store becomes
+  // visible to other processors within microseconds, and no load behind this wait is done before it. Changing a page's
+  // protection would not help, since that does not interrupt every processor.
   has.store(kNo);
   const timespec while_stores_drain = {.tv_sec = 0, .tv_nsec = 1'000'000};
   nanosleep(&while_stores_drain, nullptr);

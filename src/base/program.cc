@@ -15,9 +15,9 @@
 namespace gpushare::base {
 namespace {
 
-constexpr size_t kMostRead = 64 << 10;  // of what the process was started with
+constexpr size_t kMostRead = 64 << 10;  // bytes of the command line
 
-// A program whose name is another's as far as it goes, and then a version: "python3.11" of "python".
+// Whether `program` is `name` with an optional version behind it: "python3.11" for "python".
 bool Runs(std::string_view program, std::string_view name) {
   if (program.substr(0, name.size()) != name) return false;
   program.remove_prefix(name.size());
@@ -33,14 +33,14 @@ bool RunsScripts(std::string_view program) {
                      [&](std::string_view name) { return Runs(program, name); });
 }
 
-// The script among its arguments; "": there is none, or none that is known.
+// The script among an interpreter's arguments; "" if there is none, or the interpreter is unknown.
 std::string ScriptOf(std::string_view program, const std::vector<std::string>& arguments) {
   const bool python = Runs(program, "python") || Runs(program, "pypy");
   for (size_t i = 1; i < arguments.size(); ++i) {
     const std::string& each = arguments[i];
     if (each.empty()) return "";
     if (each[0] != '-') return each;
-    // What it is given to run has no name, and may be long.
+    // The code is in the argument itself (or on standard input): it has no name, and may be long.
     if (each == "-c" || each == "-e" || each == "-") return "";
     if (!python) continue;
     if (each == "-m") return i + 1 < arguments.size() ? "-m " + arguments[i + 1] : "";
@@ -65,7 +65,7 @@ std::string ThisProgram() {
   if (length <= 0) return "";
   std::string text;
   if (const UniqueFd fd(open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC)); fd) {
-    ReadAll(fd.get(), kMostRead, &text);  // of more, the beginning is enough
+    ReadAll(fd.get(), kMostRead, &text);  // if there is more, the beginning is enough
   }
   std::vector<std::string> arguments;
   for (size_t at = 0; at < text.size();) {

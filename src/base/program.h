@@ -11,11 +11,11 @@
 
 namespace gpushare::base {
 
-// The program's file, and of one that runs scripts what it runs: a file, or "-m module". No other arguments, in which there
-// may be secrets.
+// The program's file and, for an interpreter, the script that it runs: a file or "-m module". Other arguments are left out,
+// since they may hold secrets.
 std::string ProgramOf(std::string_view file, const std::vector<std::string>& arguments);
 
-// This process's; "": it cannot be seen.
+// ProgramOf() this process; "" if /proc does not tell.
 std::string ThisProgram();
 
 }  // namespace gpushare::base

@@ -4,7 +4,7 @@
 
 namespace gpushare {
 
-// A NaN is within no range, though neither comparison with an end of it holds.
+// False for a NaN. (`x < least || x > most` would not reject one.)
 inline bool Within(double x, double least, double most) { return x >= least && x <= most; }
 
 }  // namespace gpushare

@@ -77,7 +77,8 @@ class MachineClock final : public Clock {
   Nanos LookEvery() override { return Nanos(0); }
 
   std::unique_ptr<ClockThread> StartThread(std::string name, std::function<void()> body) override {
-    // The program's signals are for its own threads: one of ours would take them from who waits for them.
+    // Signals sent to the program are for its own threads: a thread of gpushare must not consume one that a program's thread
+    // waits for.
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -91,7 +92,7 @@ class MachineClock final : public Clock {
   }
 
  private:
-  // With FUTEX_PRIVATE_FLAG a word is known by its address, else by the page that it is in.
+  // With FUTEX_PRIVATE_FLAG the kernel identifies a word by its address, without it by its page.
   static WaitResult SleepOn(const std::atomic<uint32_t>& word, uint32_t expected, Time deadline,
                             int flags) {
     // FUTEX_WAIT_BITSET takes an absolute CLOCK_MONOTONIC deadline, so EINTR does not stretch it.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many threads of the process serve its others and do nothing for themselves: those of Clock::StartService().
+// Counts the threads that gpushare runs in the process for its own purposes: those of Clock::StartService().
 //
-// A process whose main thread has left by pthread_exit() ends with the last thread of its program, and who waits for that
-// has to know which are not of the program (shim/last_threads.h).
+// A process whose main thread has called pthread_exit() must end with the last thread of the program itself. To detect that,
+// gpushare has to know how many threads are its own (shim/last_threads.h).
 #ifndef GPUSHARE_BASE_SERVICE_THREADS_H_
 #define GPUSHARE_BASE_SERVICE_THREADS_H_
 
@@ -12,10 +12,10 @@
 
 namespace gpushare::base {
 
-// Never more than there are: one counts itself when it runs, and no longer when its body is done.
+// Never larger than the real number: a thread counts itself once it runs, until its body returns.
 inline std::atomic<int> service_threads{0};
 
-// What a service's thread runs.
+// Wraps the body of a service thread so that it is counted.
 inline std::function<void()> Service(std::function<void()> body) {
   return [body = std::move(body)] {
     service_threads.fetch_add(1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A status that says more than another, and still carries what that one has for programs, such as the driver's answer.
+// Rewords a status and keeps its payloads, such as the driver's result code, which programs read.
 #ifndef GPUSHARE_BASE_STATUS_PAYLOADS_H_
 #define GPUSHARE_BASE_STATUS_PAYLOADS_H_
 

@@ -7,7 +7,7 @@
 namespace gpushare {
 namespace {
 
-// Of a whole sequence. U+0080 to U+009F control terminals as their 7-bit forms do.
+// Whether a whole UTF-8 sequence would garble a terminal. U+0080 to U+009F control terminals as their 7-bit forms do.
 bool Garbles(std::string_view sequence) {
   const auto at = [&](size_t i) { return static_cast<unsigned char>(sequence[i]); };
   switch (sequence.size()) {

@@ -17,17 +17,17 @@ size_t Utf8Length(std::string_view text);
 
 bool IsUtf8(std::string_view text);
 
-// What a C function would take for the end of it.
+// Whether `text` contains a NUL, where a C function would take it to end.
 bool HasZeroByte(std::string_view text);
 
-// At most `most` bytes of `text`, then "...", without what would garble a terminal: control characters,
-// those that turn the direction of writing, and bytes that are no UTF-8 come as \xNN.
+// At most `most` bytes of `text`, then "...". What would garble a terminal is shown as \xNN: control
+// characters, characters that change the direction of writing, and bytes that are not UTF-8.
 std::string Printable(std::string_view text, size_t most);
 
-// The same in quotes, short whatever was given.
+// Printable() in quotes, cut to a fixed length.
 std::string Quoted(std::string_view text);
 
-// As a string of JSON, with its quotes; what is no UTF-8 becomes U+FFFD.
+// `text` as a JSON string with its quotes; bytes that are not UTF-8 become U+FFFD.
 std::string JsonQuoted(std::string_view text);
 
 }  // namespace gpushare

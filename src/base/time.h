@@ -26,7 +26,7 @@ constexpr Nanos Micros(int64_t n) { return Nanos(n * 1'000); }
 constexpr Nanos Millis(int64_t n) { return Nanos(n * 1'000'000); }
 constexpr Nanos Seconds(int64_t n) { return Nanos(n * 1'000'000'000); }
 
-// `time` after `begin`; never, when that is past the end of the clock.
+// `begin + time`, or kNever if that is past the end of the clock.
 constexpr Time After(Time begin, Nanos time) {
   return time < kNever - begin ? begin + time : kNever;
 }

@@ -13,7 +13,7 @@
 namespace gpushare::base {
 namespace {
 
-// The kinds of a tenant's threads, in the order in which they are shown.
+// The kinds of rows ("threads" in the format) that a tenant has, in the order in which they are shown.
 enum class Row : uint8_t { kDevice, kLease, kWait, kCopy };
 
 Row RowOf(const gpushare_trace_event& event) {
@@ -36,7 +36,7 @@ std::string ThreadName(const std::string& tenant, Row row, size_t lane) {
   return name;
 }
 
-// Threads of one kind of one tenant: as many as overlap at some time.
+// The rows of one kind of one tenant: as many as there are slices that overlap at some time.
 struct Lanes {
   std::vector<int64_t> free_from;
   std::vector<int> threads;
@@ -53,7 +53,7 @@ class Writer {
     if (text_.size() >= 1 << 16) Flush();
   }
 
-  // One object of the list; `rest` are its further members, each begun with a comma.
+  // Writes one object of the list; `rest` holds its further members, each with a leading comma.
   void Object(const char* phase, int process, int thread, const std::string& rest) {
     Raw(absl::StrCat(first_ ? "\n" : ",\n", R"({"ph":")", phase, R"(","pid":)", process,
                      R"(,"tid":)", thread, rest, "}"));
@@ -126,7 +126,7 @@ std::string Instant(const gpushare_trace_event& event, const Writer& writer) {
     case GPUSHARE_TRACE_DENIED:
       category = "denied";
       name = (event.flags & GPUSHARE_TRACE_DEVICE_FULL) != 0 ? "device full" : "over quota";
-      // Counted from outside, nobody has said of what size they were.
+      // Refusals that a broker counted: their sizes are unknown.
       args = event.commands > 0
                  ? absl::StrCat(R"("refusals":)", event.commands)
                  : absl::StrCat(R"("asked":)", event.value, R"(,"left":)", event.other);
@@ -159,8 +159,8 @@ std::string Counter(const gpushare_trace_event& event, const Writer& writer) {
 }  // namespace
 
 void TraceJson::Write(absl::FunctionRef<void(std::string_view text)> out) {
-  // By GPU and tenant, then in time; of those that begin together the longest first, so that what is
-  // free goes to the lane above.
+  // By GPU and tenant, then by time. Of events that begin together the longest comes first, so that
+  // shorter ones go to the lanes below it.
   std::stable_sort(events_.begin(), events_.end(), [](const auto& a, const auto& b) {
     return std::tuple(a.gpu, a.begin_ns, -a.end_ns) < std::tuple(b.gpu, b.begin_ns, -b.end_ns);
   });
@@ -204,7 +204,7 @@ void TraceJson::Write(absl::FunctionRef<void(std::string_view text)> out) {
     lanes.free_from[lane] = event.end_ns;
     writer.Object("X", event.gpu, lanes.threads[lane], Slice(event, writer));
   }
-  // In the viewer the threads of a tenant stand together.
+  // Numbers the rows so that the viewer shows those of a tenant together.
   int order = 0;
   for (const auto& [key, lanes] : rows) {
     for (const int thread : lanes.threads) {

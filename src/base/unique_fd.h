@@ -30,7 +30,7 @@ class UniqueFd {
   int Release() { return std::exchange(fd_, -1); }
   void Reset(int fd = -1) {
     if (fd_ >= 0) {
-      const NoCancel whole;  // who is cancelled in close() would be so in a destructor
+      const NoCancel whole;  // close() is a cancellation point, and this may be a destructor
       close(fd_);
     }
     fd_ = fd;
