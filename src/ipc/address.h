@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A path as a socket's address: those too long for one go through a descriptor of their folder.
+// A file path as a Unix socket's address. A path that is too long for one is reached through a descriptor of its folder.
 #ifndef GPUSHARE_IPC_ADDRESS_H_
 #define GPUSHARE_IPC_ADDRESS_H_
 
@@ -15,9 +15,9 @@ namespace gpushare::ipc {
 
 struct Address {
   sockaddr_un name{};
-  base::UniqueFd folder;  // what `name` goes through, if it is not the path itself
+  base::UniqueFd folder;  // keeps `name` valid if it goes through a descriptor; else empty
 
-  // InvalidArgument: it is empty, has a NUL, or its last name is too long.
+  // InvalidArgument: `path` is empty, contains a NUL, or its last component is too long.
   static absl::StatusOr<Address> Of(const std::string& path);
 
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&name); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a process calls the broker to its pages: an eventfd that the broker made, and polls.
+// Lets a process tell the broker to look at its pages: an eventfd that the broker created and polls.
 //
 //   GPUSHARE_ASSIGN_OR_RETURN(Doorbell bell, Doorbell::Create());   // the broker's; what is sent is bell.fd()
 //   ... poll bell.fd() for changes alone (EPOLLET) ...              // and never read it, see Answer()
@@ -21,13 +21,13 @@ namespace gpushare::ipc {
 class Doorbell {
  public:
   static absl::StatusOr<Doorbell> Create();
-  // InvalidArgument: it is something else, which might block who writes to it.
+  // InvalidArgument: `fd` is not an eventfd; writing to something else might block.
   static absl::StatusOr<Doorbell> Of(base::UniqueFd fd);
 
   int fd() const { return fd_.get(); }
   void Ring() const;
-  // Whether it was rung since the last time. Not for one whose other end is a stranger's: who has that may make it
-  // block, for both ends are one open file.
+  // Whether it was rung since the last call. Do not use it on a doorbell that was sent to another process: both ends are one
+  // open file, so the peer can make it blocking.
   bool Answer() const;
 
  private:

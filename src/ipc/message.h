@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What processes, the command line and the broker say to each other.
+// The messages between processes, the command line and the broker.
 //
 // One message is one packet of a SOCK_SEQPACKET socket, so there are no half messages:
 //
-//   u16 kind | u16 protocol | fields in the order in which they stand here
+//   u16 kind | u16 protocol | fields in the order of their declaration below
 //
 // little endian; a string is its u32 length and its bytes; a list its u32 count and its elements. Decoding checks
 // everything: a packet that is too short or too long, an unknown kind, a string over kMostText or that is not UTF-8
@@ -18,7 +18,7 @@
 //
 //   command              broker
 //   Query            ->
-//                    <-  Part of the answer (JSON text) again and again, the last with `more` 0; or Refusal
+//                    <-  Parts of the answer (JSON text), the last with `more` 0; or Refusal
 //   Change           ->
 //                    <-  Part, or Refusal
 #ifndef GPUSHARE_IPC_MESSAGE_H_
@@ -40,28 +40,28 @@ inline constexpr size_t kMostPacket = 64 << 10;
 inline constexpr size_t kMostText = 4096;      // of a name, a spec, a message
 inline constexpr size_t kMostPart = 32 << 10;  // of a Part's text
 
-// Who a process is. The broker takes uid, gid and process id from the kernel, and the rest only as far as its
-// configuration lets that user say it.
+// Introduces a process. The broker takes uid, gid and pid from the kernel, and believes the rest only as far as its
+// configuration lets that user choose.
 struct Hello {
-  std::string tenant;   // empty: the one that the configuration gives to this user
+  std::string tenant;   // empty: the tenant that the configuration assigns to this user
   std::string program;  // for lists: the name of the executable
   std::string
-      spec;  // what it asks for, in the text form of a spec; counts only where the tenant has none
+      spec;  // the spec that it asks for, as text; counts only if the configuration sets none for the tenant
   bool operator==(const Hello&) const = default;
 };
 struct Welcome {
   uint64_t session = 0;
-  std::string tenant;  // the one it belongs to
+  std::string tenant;  // the tenant that the process now belongs to
   bool operator==(const Welcome&) const = default;
 };
-// By UUID, since ordinals differ between processes.
+// GPUs are named by UUID, since ordinals differ between processes.
 struct OpenGpu {
   std::string uuid;
-  uint64_t memory = 0;  // of the device less what is never promised
+  uint64_t memory = 0;  // the device's bytes less the reserve that is never promised
   uint32_t sm_count = 0;
   bool operator==(const OpenGpu&) const = default;
 };
-// The same where the process asks for something else on this GPU than its Hello says; it counts where that would.
+// OpenGpu with a spec for this GPU that replaces the one in the Hello; it counts under the same condition.
 struct OpenGpuAs {
   OpenGpu gpu;
   std::string spec;
@@ -69,7 +69,7 @@ struct OpenGpuAs {
 };
 struct GpuOpened {
   std::string uuid;
-  std::string spec;  // the tenant's share there, as it is in force
+  std::string spec;  // the tenant's spec in force on this GPU
   bool operator==(const GpuOpened&) const = default;
 };
 struct Refusal {
@@ -77,12 +77,13 @@ struct Refusal {
   std::string message;
   bool operator==(const Refusal&) const = default;
 };
-// What is wanted: "list", "metrics", "trace"; of who has registered, "own": the limits of its tenant.
+// `what`: "list", "metrics" or "trace"; from a registered process also "own", the limits of its tenant.
 struct Query {
   std::string what;
   bool operator==(const Query&) const = default;
 };
-// "set" (spec: the keys to change), "suspend", "resume", "drain", "evict" (end its sessions), "reload", "shutdown".
+// `what`: "set" (with `spec`: the keys to change), "suspend", "resume", "drain", "evict" (end the tenant's sessions), "reload"
+// or "shutdown".
 struct Change {
   std::string what;
   std::string tenant;
@@ -91,23 +92,23 @@ struct Change {
   bool operator==(const Change&) const = default;
 };
 struct Part {
-  uint32_t more = 0;  // whether others follow
+  uint32_t more = 0;  // nonzero if another Part follows
   std::string text;
   bool operator==(const Part&) const = default;
 };
 
-// A kind's number is its place here, from 1 on: new ones go to the end.
+// A message's `kind` is its position in this list, counted from 1: append new ones at the end.
 using Message =
     std::variant<Hello, Welcome, OpenGpu, GpuOpened, Refusal, Query, Change, Part, OpenGpuAs>;
 
-// InvalidArgument: a text is longer than it may be, or is not UTF-8.
+// InvalidArgument: a text is longer than kMostText or kMostPart, or is not UTF-8.
 absl::StatusOr<std::string> Encode(const Message& message);
 absl::StatusOr<Message> Decode(std::string_view packet);
 
-// What of an answer's `text` goes into its next Part: as much as there is room for, and no half of a character.
+// The prefix of an answer's remaining `text` that goes into its next Part: as much as fits, cut between characters.
 std::string_view NextPart(std::string_view text);
 
-// Of what is no OK status, cut to what a message may hold; and the status again. A code that there is none of is
+// A status that is not OK as a Refusal, with its text cut to what a message may hold; and the reverse. An invalid code becomes
 // Unknown.
 Refusal ToRefusal(const absl::Status& status);
 absl::Status FromRefusal(const Refusal& refusal);

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The two pages that a process and the broker share for each GPU.
 //
-// The broker writes LimitsPage and the process may only read it; the process writes UsagePage, of which the broker
-// believes nothing that would give the process more than it was granted. Each is a memfd of its own that can be
-// neither shrunk nor grown; the process's mapping of the first can never be made writable. Neither holds a lock, so
-// whoever dies leaves nothing behind that another waits for.
+// The broker writes LimitsPage, and the process may only read it. The process writes UsagePage; the broker never lets its
+// content give the process more than it was granted. Each page is a memfd of its own whose size is sealed; the process can
+// never map the first one writable. Neither page holds a lock, so a process that dies leaves nothing that others wait for.
 //
 //   broker:   GPUSHARE_ASSIGN_OR_RETURN(LimitsPages limits, NewLimitsPage());   // its mapping, and what to send
 //   process:  GPUSHARE_ASSIGN_OR_RETURN(Mapped<const LimitsPage> limits, MapLimits(fd));
 //
-// Units: bytes; nanoseconds of device time, counted from the beginning of the session. Requests have numbers, which
-// wrap: only whether they are equal says anything.
+// Units: bytes; nanoseconds of device time since the session began. Request numbers wrap, so they are compared for equality
+// only.
 #ifndef GPUSHARE_IPC_PAGE_H_
 #define GPUSHARE_IPC_PAGE_H_
 
@@ -31,84 +30,83 @@ inline constexpr uint32_t kLimitsMagic = 0x6c737067;  // "gpsl"
 inline constexpr uint32_t kUsageMagic = 0x75737067;   // "gpsu"
 inline constexpr uint32_t kPageVersion = 3;
 
-// What the process is granted of one GPU.
+// What the process has been granted on one GPU.
 struct LimitsPage {
   enum Flags : uint32_t {
-    kClosed = 1,     // hand out no device time: somebody of a higher priority has the device
-    kSuspended = 2,  // nor while the tenant is suspended, however long that takes
-    kBypass = 4,     // of high priority: device time needs no grant, and is charged afterwards
+    kClosed = 1,     // admit no work: a tenant of higher priority has the device
+    kSuspended = 2,  // admit no work: the tenant is suspended, for as long as that lasts
+    kBypass = 4,     // high priority: device time needs no grant and is charged afterwards
     kDraining = 8,   // no new memory
-    kInLine = 16,  // the broker knows that a grant is wanted: it need not be called again for that
-    kBelow =
-        32,  // somebody of a higher priority is on the GPU: little is to be in flight at a time
+    kInLine = 16,    // the broker knows that a grant is wanted; the process need not ring again
+    kBelow = 32,     // a tenant of higher priority is on the GPU: keep little work in flight
   };
 
   uint32_t magic = kLimitsMagic;
   uint32_t version = kPageVersion;
 
-  // Bumped after every change of what is below; the process sleeps on it.
+  // Incremented after every change of the fields below; the process waits on this futex word.
   alignas(64) std::atomic<uint32_t> wake{0};
   std::atomic<uint32_t> flags{0};
-  // Bumped whenever the broker comes to what this process has called it for. Pages of before have it as 0.
+  // Incremented whenever the broker handles a ring of this process. 0 from brokers that do not have the field.
   std::atomic<uint32_t> beat{0};
 
-  // Device time granted so far, in all. What was granted and not returned is charged to the tenant.
+  // Device time granted since the session began. What was granted and not returned is charged to the tenant.
   alignas(64) std::atomic<int64_t> time_granted_ns{0};
   std::atomic<int64_t> grant_ns{
-      0};  // the latest grant; the next is asked for when half of it is left
-  // Without a broker, by GPUSHARE_ON_BROKER_LOSS=open: this part of the device, for this process alone.
+      0};  // size of the latest grant; the process asks for the next one when half of it is left
+  // The part of the device that this process gives itself after the broker is lost (GPUSHARE_ON_BROKER_LOSS=open).
   std::atomic<uint32_t> guarantee_ppm{0};
 
   // Memory that this process may hold.
   alignas(64) std::atomic<uint64_t> memory_granted{0};
-  std::atomic<uint32_t> memory_answered{0};  // UsagePage::memory_asked that was answered last
-  // The broker would like the grant to be no more than `memory_recall_to`: number of that wish, 0: none was ever.
+  std::atomic<uint32_t> memory_answered{0};  // the UsagePage::memory_asked that was answered last
+  // Number of the broker's latest request to lower the grant to `memory_recall_to`; 0: there was none.
   std::atomic<uint32_t> memory_recall{0};
   std::atomic<uint64_t> memory_recall_to{0};
-  // Of the tenant, for what programs see.
+  // The tenant's figures, shown to the program as its device.
   std::atomic<uint64_t> memory_limit{0};   // UINT64_MAX: none
   std::atomic<uint64_t> memory_others{0};  // held by its other processes
-  // What processes that have ended held and the driver may not have back yet: it is asked for like what is free, and the
-  // answer comes when it is. Pages of before have it as 0.
+  // Memory of ended processes that the driver may not have freed yet. It may be requested like free memory; the answer comes
+  // once it is free. 0 from brokers that do not have the field.
   std::atomic<uint64_t> memory_reclaiming{0};
 
-  // Copies to the device and from it: bytes granted so far, in all.
+  // Bytes granted for copies to the device and from it, since the session began.
   alignas(64) std::atomic<uint64_t> copy_granted[2] = {};
-  // Bytes a second that it may copy when there is no broker, its part of the tenant's limit; 0: copies have no limit.
+  // Bytes per second that the process may copy after the broker is lost: its part of the tenant's limit. 0: no limit.
   std::atomic<uint64_t> copy_rate[2] = {};
 };
 
-// What the process says of itself.
+// What the process reports about itself.
 struct UsagePage {
   uint32_t magic = kUsageMagic;
   uint32_t version = kPageVersion;
 
-  // Device time, in all so far.
-  alignas(64) std::atomic<int64_t> time_used_ns{0};  // of commands that are done, as measured
-  std::atomic<int64_t> time_returned_ns{0};          // granted, and given back
+  // Device time since the session began.
+  alignas(64) std::atomic<int64_t> time_used_ns{0};  // measured, of completed commands
+  std::atomic<int64_t> time_returned_ns{0};          // granted and given back unused
   std::atomic<int64_t> time_wanted_ns{
-      0};  // now: what the next commands will take; 0: there are none
-  std::atomic<int64_t> time_in_flight_ns{0};    // now: predicted, not known to be done
+      0};  // predicted time of the commands that wait now; 0: none wait
+  std::atomic<int64_t> time_in_flight_ns{0};    // predicted time of the commands in flight now
   std::atomic<uint64_t> launches{0}, waits{0};  // for `top` and metrics
   std::atomic<int64_t> throttled_ns{0};
   static constexpr int64_t kGuess = INT64_MAX;
   std::atomic<int64_t> time_ends_ns{
-      0};  // when what is in flight is done, as predicted, by CLOCK_MONOTONIC; kGuess: nobody can say
+      0};  // CLOCK_MONOTONIC time at which the commands in flight are predicted to end; kGuess: unknown
 
   alignas(64) std::atomic<uint32_t> memory_asked{0};  // number of the latest request
-  std::atomic<uint64_t> memory_wanted{0};             // the grant it asks for, in all
-  std::atomic<uint32_t> memory_recalled{0};  // LimitsPage::memory_recall that was answered last
-  std::atomic<uint64_t> memory_kept{0};      // what it has lowered its grant to then
+  std::atomic<uint64_t> memory_wanted{0};             // the total grant that it asks for
+  std::atomic<uint32_t> memory_recalled{0};  // the LimitsPage::memory_recall that was answered last
+  std::atomic<uint64_t> memory_kept{0};      // the grant to which it lowered itself in that answer
   std::atomic<uint64_t> memory_charged{0}, memory_peak{0}, allocations_denied{0};
-  // Of a session that ends while its process lives on: not 0 when it ended by itself, and then all that the process still
-  // holds is `memory_left`. Pages of before have it as 0.
+  // For a session that ends while its process lives on. Nonzero if the process ended it: all that it still holds is then
+  // `memory_left`. 0 from clients that do not have the field.
   std::atomic<uint32_t> ended{0};
   std::atomic<uint64_t> memory_left{0};
 
-  // Copies: what the process would like to have been granted, in all. No more than was granted: nothing waits.
+  // The total bytes of copies that the process wants granted. Not above LimitsPage::copy_granted: no copy waits.
   alignas(64) std::atomic<uint64_t> copy_wanted[2] = {};
-  // What it has used of what was granted, in all; of more its tenant owes the rest when it ends. Pages of before have
-  // it as 0.
+  // The total bytes of copies made. If that exceeds the grant when the session ends, the tenant owes the rest. 0 from clients
+  // that do not have the field.
   std::atomic<uint64_t> copy_used[2] = {};
 };
 
@@ -117,8 +115,8 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free &&
 inline constexpr size_t kPageBytes = 4096;
 static_assert(sizeof(LimitsPage) <= kPageBytes && sizeof(UsagePage) <= kPageBytes);
 
-// A page in this process, until its owner's end. A forked child does not have it: its first look there would be its
-// last, so whoever may be in one asks first.
+// A page mapped into this process for the owner's lifetime. A forked child does not inherit the mapping (MADV_DONTFORK), so an
+// access there is a segmentation fault: code that may run in a child checks first.
 template <typename Page>
 class Mapped {
  public:
@@ -142,8 +140,8 @@ class Mapped {
   Page* page_ = nullptr;
 };
 
-// The broker's: its mapping, and the descriptor for the process. Unimplemented: the kernel is older than 5.1.
-// ResourceExhausted: there is no descriptor or memory left.
+// The broker's side: its mapping, and the descriptor to send. Unimplemented: the kernel is older than 5.1. ResourceExhausted: no
+// descriptor or memory is left.
 template <typename Page>
 struct NewPage {
   Mapped<Page> page;
@@ -152,8 +150,8 @@ struct NewPage {
 absl::StatusOr<NewPage<LimitsPage>> NewLimitsPage();
 absl::StatusOr<NewPage<const UsagePage>> NewUsagePage();
 
-// The process's, of descriptors that came from whoever answers at the broker's socket. InvalidArgument: what it is, and
-// not a page that nobody can take away from under its reader.
+// The process's side: maps a descriptor that it received at the broker's socket. InvalidArgument: it is not a sealed page of
+// the right size; another file could be truncated under its reader. The message says what it is.
 absl::StatusOr<Mapped<const LimitsPage>> MapLimits(int fd);
 absl::StatusOr<Mapped<UsagePage>> MapUsage(int fd);
 

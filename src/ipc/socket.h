@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sockets on which a packet comes whole, with the descriptors that were sent with it, or not at all.
+// SOCK_SEQPACKET sockets: a packet arrives whole, with the descriptors that were sent with it, or not at all.
 //
 //   broker:   GPUSHARE_ASSIGN_OR_RETURN(Listener listener, Listener::At(path, 0666));
 //             GPUSHARE_ASSIGN_OR_RETURN(UniqueFd peer, listener.Accept());      // when it can be read
@@ -8,9 +8,9 @@
 //   both:     GPUSHARE_RETURN_IF_ERROR(Send(fd, packet, {limits, usage, bell}));
 //             GPUSHARE_ASSIGN_OR_RETURN(Received got, Receive(fd));
 //
-// No call but the ...Before ones and AwaitReadable() ever blocks, none raises SIGPIPE, and no descriptor outlives an
-// exec. Errors that a peer brings about are its own: end its connection.
-// Threading: a descriptor is one thread's at a time.
+// Only the ...Before functions and AwaitReadable() block. None raises SIGPIPE, and all descriptors are closed on exec. On an
+// error that a peer causes, end its connection.
+// Threading: one thread at a time for each descriptor.
 #ifndef GPUSHARE_IPC_SOCKET_H_
 #define GPUSHARE_IPC_SOCKET_H_
 
@@ -35,12 +35,11 @@ namespace gpushare::ipc {
 
 inline constexpr size_t kMostFds = 3;
 
-// Where a broker is found. A path may be as long as the file system allows, its last name at most 80 bytes.
+// The socket at which a broker listens. Its path may be as long as the file system allows, its last component 80 bytes.
 class Listener {
  public:
-  // `mode`: of the socket's file, whatever the umask. What a dead broker has left at `path` is replaced.
-  // AlreadyExists: a broker is there, or a file that is no socket. The broker that is there holds `path`.lock, which
-  // stays when it ends.
+  // Gives the socket's file `mode`, whatever the umask, and replaces the socket of a dead broker. AlreadyExists: a broker
+  // listens at `path`, or a file there is not a socket. A live broker holds a lock on `path`.lock; that file is never removed.
   static absl::StatusOr<Listener> At(const std::string& path, mode_t mode);
   Listener(Listener&& other) noexcept
       : path_(std::exchange(other.path_, {})),
@@ -52,45 +51,45 @@ class Listener {
     std::swap(socket_, other.socket_);
     return *this;
   }
-  ~Listener();  // takes the socket's file away
+  ~Listener();  // removes the socket's file
 
   int fd() const { return socket_.get(); }
-  // Unavailable: nobody is there, or who was has gone. ResourceExhausted: no descriptor is left.
+  // Unavailable: no connection is waiting, or the peer has gone. ResourceExhausted: no descriptor is left.
   absl::StatusOr<base::UniqueFd> Accept() const;
 
  private:
   Listener() = default;
 
-  std::string path_;  // empty: moved from
+  std::string path_;  // empty after a move
   base::UniqueFd lock_, socket_;
 };
 
-// Unavailable: nobody listens there. PermissionDenied: not for this user. ResourceExhausted: too many wait already.
+// Unavailable: nobody listens at the path. PermissionDenied: this user may not connect. ResourceExhausted: the backlog is full.
 absl::StatusOr<base::UniqueFd> Connect(const std::string& path);
-// Waits for room while too many wait: anybody can bring that about, and a pause of the broker's does. Unavailable also:
-// there is none by `deadline`, or `stopping` is no longer 0.
+// Connect(), waiting while the backlog is full: any user can fill it, and so does a pause of the broker. Unavailable also if
+// there is no room by `deadline`, or when `stopping` becomes nonzero.
 absl::StatusOr<base::UniqueFd> ConnectBefore(const std::string& path, base::Clock& clock,
                                              Time deadline, const std::atomic<uint32_t>& stopping);
 
-// ResourceExhausted: the peer does not take what it was sent before. Unavailable: it has gone.
+// ResourceExhausted: the socket's buffer is full, since the peer does not receive. Unavailable: the peer has gone.
 absl::Status Send(int fd, std::string_view packet, std::span<const int> fds = {});
 
 struct Received {
   enum What {
     kPacket,
-    kNothing,  // there is none now
-    kEnd,      // nor ever will be: the peer has gone, or has sent an empty packet
+    kNothing,  // no packet is waiting
+    kEnd,      // no packet will come: the peer has gone, or has sent an empty one
   } what = kNothing;
   std::string packet;
   std::vector<base::UniqueFd> fds;
 };
-// The descriptors' numbers are above 2 (base/host_fd.h). InvalidArgument: a packet longer than kMostPacket, or with more
-// than kMostFds descriptors; they are closed. ResourceExhausted: there is no number for them.
+// Received descriptors have numbers above 2 (base/host_fd.h). InvalidArgument: the packet is longer than kMostPacket or has
+// more than kMostFds descriptors, which are closed. ResourceExhausted: no descriptor number is left.
 absl::StatusOr<Received> Receive(int fd);
-// Waits for a packet or the end. DeadlineExceeded.
+// Receive(), waiting for a packet or the end of the connection. DeadlineExceeded: neither came by `deadline`.
 absl::StatusOr<Received> ReceiveBefore(int fd, base::Clock& clock, Time deadline);
 
-// Until one of them can be read or is at its end. False: the deadline came first.
+// Waits until one of `fds` can be read or is at its end. False: `deadline` passed first.
 bool AwaitReadable(std::span<const int> fds, base::Clock& clock, Time deadline);
 
 // Who is at the other end, by the kernel's word.

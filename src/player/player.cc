@@ -83,7 +83,7 @@ class Run {
     return absl::OkStatus();
   }
 
-  // By the least pass that has room for so many.
+  // Launches the smallest pass that serves this many requests.
   absl::Status LaunchBatch(size_t requests) {
     for (const BatchPass& pass : options_.batches) {
       if (pass.most < requests) continue;
@@ -111,7 +111,7 @@ class Run {
       }
       bool complete = true;
       for (const Step& step : program_.steps) {
-        // A pass may be long, and a backlog's queue holds several: the end must not wait for them.
+        // A pass may be long, and the queue holds several: the end must not wait for whole passes.
         if (port_.Now() >= options_.end || Stopped()) {
           complete = false;
           break;

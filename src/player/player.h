@@ -24,18 +24,18 @@
 namespace gpushare::player {
 
 enum class PlayMode : uint8_t {
-  kBacklog,           // launches as fast as it is let; the driver's queue is the only bound
-  kSyncPerIteration,  // waits for the device after each pass, as a training loop that reads its loss
+  kBacklog,           // launches as fast as it can; only the driver's queue bounds it
+  kSyncPerIteration,  // synchronises after each pass, like a training loop that reads its loss
   kOpenLoop,          // a pass for each arrival, in order; latency counts from the arrival
-  kBatches,           // the same, with a pass for several arrivals: a server that batches requests
+  kBatches,           // a pass for several arrivals, like a server that batches requests
 };
 
-// A time in which the tenant has nothing to do; it finishes the pass it is in.
+// An interval in which the tenant begins no pass; one that is under way at its start is finished.
 struct Absence {
   Nanos from, to;  // since start
 };
 
-// The pass for up to so many arrivals: a part of the program's steps.
+// The pass that serves up to `most` arrivals: a part of the program's steps.
 struct BatchPass {
   size_t most = 1;
   size_t first_step = 0, steps = 0;
@@ -43,16 +43,17 @@ struct BatchPass {
 
 struct PlayOptions {
   PlayMode mode = PlayMode::kBacklog;
-  Time start{};       // sleeps until then
-  Time end = kNever;  // begins no pass from here on; kernels of a backlog stop here too
-  std::vector<Nanos> arrivals = {};     // kOpenLoop, kBatches: since start, ascending
+  Time start{};                      // Play() sleeps until then
+  Time end = kNever;                 // no pass begins after this; kBacklog stops within a pass too
+  std::vector<Nanos> arrivals = {};  // kOpenLoop, kBatches: since start, ascending
   std::vector<Absence> absences = {};   // kBacklog, kSyncPerIteration; ascending, disjoint
   std::vector<BatchPass> batches = {};  // kBatches: by ascending `most`
   Nanos batch_wait{
-      0};  // kBatches: how long the oldest that waits does so for more, up to the greatest batch
-  // Called after each pass, on the playing thread: what the program does beside launching.
+      0};  // kBatches: how long the oldest arrival waits for more to fill the largest batch
+  // Called after each pass on the playing thread: stands for what the program does besides launching.
   std::function<absl::Status()> after_pass = nullptr;
-  const std::atomic<bool>* stop = nullptr;  // ends early when set (another tenant failed)
+  const std::atomic<bool>* stop =
+      nullptr;  // set to end early, for instance if another tenant failed
 };
 
 struct Request {
@@ -64,17 +65,17 @@ struct Request {
 struct PlayResult {
   uint64_t passes = 0;  // completed
   uint64_t launches = 0;
-  Nanos work{0};  // alone durations of what was launched
+  Nanos work{0};  // sum of the launched kernels' durations when run alone
   std::vector<Request> requests;
-  // As they were: each begins when the work before it has ended, and is not there where that was after its end.
+  // The absences as they took place: each begins once the work before it has ended, and is left out if that was after its end.
   std::vector<Absence> absences;
 };
 
-// An error is the port's; what had been done until then is in `result`.
+// Errors are the port's; `result` then holds what was done before.
 absl::Status Play(const Program& program, const PlayOptions& options, Port& port,
                   PlayResult* result);
 
-// Quantile q in [0, 1] of the latencies: the least that at least a part q of them do not exceed. 0 of none.
+// Quantile q in [0, 1] of the latencies: the least value that a fraction q of them does not exceed. 0 without requests.
 Nanos LatencyQuantile(const std::vector<Request>& requests, double q);
 
 }  // namespace gpushare::player

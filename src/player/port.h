@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a player sends its commands, and whose time it lives in: one stream of one tenant.
+// One stream of one tenant, to which a player sends its commands, and the clock that it uses.
 #ifndef GPUSHARE_PLAYER_PORT_H_
 #define GPUSHARE_PLAYER_PORT_H_
 
@@ -9,7 +9,7 @@
 
 namespace gpushare::player {
 
-// Called from the one thread that plays.
+// Threading: called from the playing thread only.
 class Port {
  public:
   virtual ~Port() = default;

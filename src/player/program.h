@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel trace made ready to launch.
+// A kernel trace that is ready to launch.
 #ifndef GPUSHARE_PLAYER_PROGRAM_H_
 #define GPUSHARE_PLAYER_PROGRAM_H_
 
@@ -18,7 +18,7 @@ struct Step {
   CUfunc_st* function;
   unsigned grid, block, shared_bytes;
   uint64_t duration_ns, block_ns;  // the kernel's parameters, in order
-  uint64_t stamps = 0;             // and where it says when it ran (workload/spin.h)
+  uint64_t stamps = 0;  // parameter: where the kernel writes when it ran (workload/spin.h)
 };
 
 struct Program {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds a block by the address that was handed out: open addressing with linear probes, at most half full. A
-// removal moves later entries back, so that a table which is used for weeks stays as fast as a new one.
+// Finds a block by its address: a hash table with open addressing and linear probing, at most half full. A removal moves later
+// entries back, so a table that is used for weeks stays as fast as a new one.
 //
-// A hash table of our own because each allocation and free goes through it once: three instructions of
-// hashing and as a rule one cache line.
+// It is written here, not taken from a library, because each allocation and each free looks up once: hashing takes three
+// instructions, and a lookup usually touches one cache line.
 #ifndef GPUSHARE_POOL_ADDRESS_TABLE_H_
 #define GPUSHARE_POOL_ADDRESS_TABLE_H_
 
@@ -27,15 +27,15 @@ class AddressTable {
     }
   }
 
-  // Of an address that is not here. May throw std::bad_alloc and changes nothing then.
+  // Adds an address that is not in the table. May throw std::bad_alloc, and then changes nothing.
   void Add(uint64_t address, Block* block) {
     if (2 * (count_ + 1) > slots_.size()) Grow();
     Put(slots_, address, block);
     ++count_;
   }
 
-  // Where the address is, for RemoveAt(); good until something is added or removed. The block is null where it is
-  // not here.
+  // The position of an address, for RemoveAt(); valid until the next Add() or Remove(). `block` is null if the address is not
+  // in the table.
   struct Place {
     size_t slot;
     Block* block;
@@ -47,7 +47,7 @@ class AddressTable {
     }
   }
 
-  // Of an address that is here.
+  // Removes an address that is in the table.
   void Remove(uint64_t address) {
     size_t hole = Home(address);
     while (slots_[hole].address != address || slots_[hole].block == nullptr) {
@@ -57,7 +57,7 @@ class AddressTable {
   }
   void RemoveAt(size_t hole) {
     for (size_t at = (hole + 1) & mask(); slots_[at].block != nullptr; at = (at + 1) & mask()) {
-      // It may move if its home does not lie between the hole and it.
+      // An entry may move into the hole unless its home lies between the hole and its position.
       if (((at - Home(slots_[at].address)) & mask()) >= ((at - hole) & mask())) {
         slots_[hole] = slots_[at];
         hole = at;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pieces that segments of device memory are cut into. They describe memory that the host cannot
-// touch, so they lie beside it, in memory of their own.
+// The blocks that segments of device memory are cut into. The host cannot touch that memory, so the descriptions
+// are kept in host memory.
 #ifndef GPUSHARE_POOL_BLOCK_H_
 #define GPUSHARE_POOL_BLOCK_H_
 
@@ -13,9 +13,9 @@ struct Segment;
 
 struct Block {
   enum class State : uint8_t {
-    kLive,    // handed out
+    kLive,    // allocated
     kQuick,   // free, and set apart for the next request of exactly this size
-    kListed,  // free, in its class's list; no neighbour of the same owner is listed too
+    kListed,  // free, in its class's list; no neighbour of the same owner is listed as well
   };
 
   uint64_t address = 0;
@@ -24,18 +24,19 @@ struct Block {
   Block* after = nullptr;
   Block* previous = nullptr;  // in the list
   Block* next = nullptr;
-  Owner* owner = nullptr;  // of a free block: whose work must be over before others may have it
+  Owner* owner =
+      nullptr;  // of a free block: the stream whose work must end before others may use it
   Segment* segment = nullptr;
-  uint64_t stream = 0;  // of a live block: what it was handed out for
+  uint64_t stream = 0;  // of a live block: the stream that it was allocated for
   State state = State::kListed;
 };
 
-// What one call of the driver gave.
+// Memory that one call of the driver gave.
 struct Segment {
   uint64_t base = 0;
   uint64_t bytes = 0;
   Block* first = nullptr;
-  uint32_t live = 0;  // blocks handed out
+  uint32_t live = 0;  // live blocks in it
   bool large = false;
 };
 

@@ -13,8 +13,8 @@
 
 namespace gpushare::pool {
 
-// Which lists are empty and who is next to whom is as good as random where sizes do not repeat, so nothing here branches
-// on it: what has no neighbour writes to a block that is nobody's.
+// If sizes do not repeat, which lists are empty and which blocks have neighbours is as good as random. To avoid mispredicted
+// branches, the code does not test for it: a block without a neighbour writes to a dummy block.
 class FreeLists {
  public:
   void Add(Block* block) {
@@ -40,10 +40,10 @@ class FreeLists {
     some_ &= ~(uint32_t{word == 0} << at / 64);
   }
 
-  // A block of at least so many granules, still in its list; null when there is none.
+  // A block of at least `granules`, which stays in its list; null if there is none.
   Block* Find(uint64_t granules) const;
 
-  // The head of the first list at or above `at` that is not empty; null when there is none.
+  // The head of the first nonempty list at or above `at`; null if there is none.
   Block* First(uint32_t at = 0) const {
     uint32_t word = at / 64;
     if (word >= kWords) return nullptr;
@@ -60,8 +60,7 @@ class FreeLists {
   uint64_t LargestGranules() const;
 
  private:
-  // A request of a size that lies within a class may be served by that class too; so many of its blocks
-  // are looked at before a larger block is cut.
+  // Blocks of a request's own class may be large enough too. This many are tried before a larger block is cut.
   static constexpr int kLooks = 8;
   static constexpr uint32_t kWords = (kClasses + 63) / 64;
   static_assert(kWords <= 31);

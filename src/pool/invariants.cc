@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must be true of a Suballocator between any two calls.
+// The invariants of a Suballocator, which hold between any two calls.
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -17,7 +17,7 @@ absl::Status Broken(const Parts&... parts) {
 }  // namespace
 
 absl::Status Suballocator::CheckInvariants() const {
-  // Every free block is found from its owner, once.
+  // Every free block is in exactly one list of its owner.
   std::set<const Block*> listed, apart;
   for (const auto& [stream, owner] : owners_) {
     if (owner->stream != stream) return Broken("stream ", stream, " has another's lists");
@@ -60,7 +60,7 @@ absl::Status Suballocator::CheckInvariants() const {
       return Broken("the free bytes of stream ", stream, " are miscounted");
     }
   }
-  // The blocks of a segment cover it, and each is what it says.
+  // The blocks of a segment cover it without gaps, and their states agree with the lists and tables.
   uint64_t reserved = 0, live = 0, allocations = 0;
   size_t entries = 0;
   for (const Segment& segment : segments_) {

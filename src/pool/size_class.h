@@ -22,7 +22,7 @@ inline constexpr uint32_t kClasses =
 
 inline constexpr uint64_t Granules(uint64_t bytes) { return (bytes + kGranule - 1) / kGranule; }
 
-// The class that a block of so many granules is kept in.
+// The class in which a block of this many granules is listed.
 inline constexpr uint32_t ClassOf(uint64_t granules) {
   if (granules < kSteps) return static_cast<uint32_t>(granules);
   const int log = 63 - std::countl_zero(granules);
@@ -30,7 +30,7 @@ inline constexpr uint32_t ClassOf(uint64_t granules) {
          static_cast<uint32_t>((granules >> (log - kStepBits)) & (kSteps - 1));
 }
 
-// The least class of which every block has at least so many granules.
+// The least class in which every block has at least this many granules.
 inline constexpr uint32_t ClassAbove(uint64_t granules) {
   if (granules < kSteps) return static_cast<uint32_t>(granules);
   const int log = 63 - std::countl_zero(granules);

@@ -9,7 +9,7 @@ namespace gpushare::pool {
 namespace {
 
 constexpr size_t kChunkBlocks = 64;
-// Of the blocks set apart of a class, so many are looked at for one of the very size.
+// How many of the blocks set apart in a class are compared with the requested size.
 constexpr int kQuickLooks = 3;
 
 uint64_t RoundUp(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
@@ -79,7 +79,7 @@ Block* Suballocator::Find(Owner* owner, uint64_t granules, bool large) {
 }
 
 uint64_t Suballocator::HandOut(Block* block, uint64_t granules, StreamId stream) {
-  // What may throw comes first: the spare block, and the entry.
+  // Operations that may throw come first: the spare block and the table entry.
   Block* const rest = block->granules > granules ? NewBlock() : nullptr;
   try {
     blocks_.Add(block->address, block);
@@ -126,7 +126,7 @@ bool Suballocator::Free(uint64_t pointer, StreamId stream) {
   if (block == nullptr || block->state != Block::State::kLive) return false;
   Owner* owner = nobody_;
   if (stream == kItsOwn && block->stream >= kFirstForeign) {
-    // Everybody's.
+    // Every stream may reuse it.
   } else if (stream != kItsOwn) {
     owner = OwnerOf(stream);
   } else if (block->stream == latest_->stream) {
@@ -164,11 +164,11 @@ uint64_t Suballocator::SizeOf(uint64_t pointer) const {
   return block == nullptr || block->state != Block::State::kLive ? 0 : block->granules * kGranule;
 }
 
-// Lists a free block together with the neighbours that are listed for the same owner.
+// Merges a free block with neighbours that are listed for the same owner, and lists the result.
 void Suballocator::Merge(Block* block) {
   FreeLists& lists = block->owner->lists[block->segment->large];
   const auto joins = [block](const Block* other) {
-    // Both are looked at, since either is as good as random.
+    // Both conditions are evaluated without a branch, since each is as good as random.
     return other != nullptr &&
            ((other->state == Block::State::kListed) & (other->owner == block->owner)) != 0;
   };

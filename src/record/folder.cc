@@ -28,7 +28,7 @@ std::string TextOf(const char* bytes, size_t most) {
   return std::string(bytes, strnlen(bytes, most));
 }
 
-// Nothing: it is not whole.
+// nullopt if the page is incomplete.
 std::optional<Recorded> ReadPage(const std::string& path) {
   const base::UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   struct stat about;
@@ -36,7 +36,7 @@ std::optional<Recorded> ReadPage(const std::string& path) {
       about.st_size != static_cast<off_t>(sizeof(Page))) {
     return std::nullopt;
   }
-  // Read, not mapped: it may become shorter at any time.
+  // Read instead of mapped, since the file may be truncated at any time.
   alignas(Page) char bytes[sizeof(Page)];
   if (pread(fd.get(), bytes, sizeof(bytes), 0) != static_cast<ssize_t>(sizeof(bytes))) {
     return std::nullopt;

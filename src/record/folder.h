@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The folder of a recording, for who asked for it.
+// The folder of a recording, as the program that started the recording uses it.
 //
 //   GPUSHARE_RETURN_IF_ERROR(WriteOrders(folder, {.kernels = 1000}));
 //   ...                                            // programs with GPUSHARE_RECORD=<folder>
 //   for (const Recorded& one : *ReadFolder(folder)) ... one.rows ... one.kernels
 //
-// What is in it was written by the programs that were recorded: it is looked at, not trusted.
+// Its content was written by the recorded programs and is checked, not trusted.
 #ifndef GPUSHARE_RECORD_FOLDER_H_
 #define GPUSHARE_RECORD_FOLDER_H_
 
@@ -24,9 +24,9 @@ inline constexpr char kPageSuffix[] = ".page", kRowsSuffix[] = ".csv";
 absl::Status WriteOrders(const std::string& folder, const Orders& orders);
 absl::StatusOr<Orders> ReadOrders(const std::string& folder);
 
-// What a process left.
+// The recording of one process.
 struct Recorded {
-  std::string rows;  // the path of its kernels
+  std::string rows;  // path of the file with its kernels
   std::string program, note;
   int32_t pid = 0;
   int64_t began_ns = 0;
@@ -38,7 +38,7 @@ struct Recorded {
   int64_t device_ns = 0, bias_ns = 0;
 };
 
-// Of every process, in the order in which they began. A file that is not whole is left out.
+// The recordings of all processes, in the order in which they began. Incomplete files are left out.
 absl::StatusOr<std::vector<Recorded>> ReadFolder(const std::string& folder);
 
 }  // namespace gpushare::record

@@ -22,7 +22,7 @@
 namespace gpushare::record {
 namespace {
 
-// A process becomes another program, which begins anew.
+// The most programs that one process may become by exec; each begins a recording of its own.
 constexpr int kMostPrograms = 1000;
 
 std::string OwnProgram() {
@@ -32,14 +32,14 @@ std::string OwnProgram() {
   return whole.substr(whole.rfind('/') + 1);
 }
 
-// Its room is taken at once: a write to a mapped file for which a disk has no room ends the process.
+// Allocates the file's blocks at once: a write through the mapping to a full disk would kill the process (SIGBUS).
 absl::StatusOr<Page*> MakePage(int fd, const std::string& path) {
   if (const int error = posix_fallocate(fd, 0, sizeof(Page)); error != 0) {
     return absl::ErrnoToStatus(error, path);
   }
   void* const at = mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (at == MAP_FAILED) return absl::ErrnoToStatus(errno, path);
-  auto* const page = static_cast<Page*>(at);  // all zero
+  auto* const page = static_cast<Page*>(at);  // zeroed
   page->pid = getpid();
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
@@ -79,7 +79,7 @@ bool Journal::Append(std::string_view name, uint64_t sms, Nanos duration) {
   if (!recording()) return false;
   const std::string row = RowOf(name, sms, duration);
   if (const int error = base::WriteAll(rows_.get(), row); error != 0) {
-    // A part of a line is none. Were it to stay, who reads it would leave it out.
+    // Removes the partial line. If that fails too, readers ignore the line.
     static_cast<void>(ftruncate(rows_.get(), length_) == 0);
     page_->error.store(error, std::memory_order_relaxed);
     page_->state.store(State::kFailed, std::memory_order_release);

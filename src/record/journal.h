@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a process that is recorded writes. Each kernel is in its file before the next is launched, so that whatever ends the
-// process leaves all that went before.
+// Writes the recording of a process. Each kernel is in the file before the next one is launched, so however the process ends,
+// everything before that is kept.
 //
 //   GPUSHARE_ASSIGN_OR_RETURN(std::unique_ptr<Journal> journal, Journal::Begin(folder));
 //   journal->Append(name, sms, duration);
@@ -23,7 +23,8 @@ namespace gpushare::record {
 
 class Journal {
  public:
-  // Of the calling process, in the folder that has `orders`. Another program of the same number has another file.
+  // Begins the calling process's recording in `folder`, which holds the file `orders`. A process that becomes another program
+  // (exec) gets another file.
   static absl::StatusOr<std::unique_ptr<Journal>> Begin(const std::string& folder);
   ~Journal();
   Journal(const Journal&) = delete;
@@ -34,8 +35,8 @@ class Journal {
   bool recording() const {
     return page_->state.load(std::memory_order_relaxed) == State::kRecording;
   }
-  // Keeps a kernel, and ends the recording with the last that was asked for. False: it is not kept, since the recording
-  // has ended, or ends here because nothing can be written: the file ends with the kernel before.
+  // Records a kernel; the last one that was asked for ends the recording. Returns false if the kernel is not recorded, because
+  // the recording has ended or because the file cannot be written. In the latter case the file ends with the kernel before.
   bool Append(std::string_view name, uint64_t sms, Nanos duration);
   void End() { page_->state.store(State::kDone, std::memory_order_release); }
 
@@ -46,7 +47,7 @@ class Journal {
   const Orders orders_;
   const base::UniqueFd rows_;
   Page* const page_;
-  int64_t length_ = 0;  // of the file, in whole lines
+  int64_t length_ = 0;  // bytes of the file's whole lines
 };
 
 }  // namespace gpushare::record

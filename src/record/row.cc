@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kMostNameBytes = 1024;
 constexpr uint64_t kMostSms = 1'000'000;
 
-// FNV-1a: the same on every machine.
+// FNV-1a, so that the hash is the same on every machine.
 uint64_t NumberOf(std::string_view text) {
   uint64_t number = 0xcbf29ce484222325u;
   for (const char c : text) number = (number ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
@@ -35,12 +35,12 @@ std::string NameOf(std::string_view name) {
       i += length;
     }
   }
-  // The reader takes one pair of quotes off.
+  // The reader removes one pair of quotes.
   const bool quoted = taken.size() >= 2 && taken.front() == '"' && taken.back() == '"';
   if (taken.size() + (quoted ? 2 : 0) > kMostNameBytes) {
     const std::string end = absl::StrCat("~", absl::Hex(NumberOf(name), absl::kZeroPad16));
     size_t keep = kMostNameBytes - end.size();
-    // Not within a character.
+    // Do not cut within a character.
     while ((static_cast<unsigned char>(taken[keep]) & 0xc0) == 0x80) --keep;
     taken.resize(keep);
     return taken + end;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel as a line of a trace, as workload/trace.h has it.
+// Formats a kernel as a line of a trace (workload/trace.h).
 #ifndef GPUSHARE_RECORD_ROW_H_
 #define GPUSHARE_RECORD_ROW_H_
 
@@ -14,11 +14,11 @@ namespace gpushare::record {
 inline constexpr char kHeader[] = "kernel,bound,sms,duration_ns\n";
 inline constexpr Nanos kLongest = Seconds(60);
 
-// A name that the format takes: what it does not is replaced, and of one that is too long the end by a number that tells it
-// from others which begin alike.
+// `name` as the format allows it: other characters are replaced, and the end of a name that is too long becomes a hash, which
+// keeps names with the same beginning apart.
 std::string NameOf(std::string_view name);
 
-// With its end of line. The footprint and the duration are brought into the ranges of the format.
+// The line with its newline. The footprint and the duration are clamped to the format's ranges.
 std::string RowOf(std::string_view name, uint64_t sms, Nanos duration);
 
 }  // namespace gpushare::record

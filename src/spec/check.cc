@@ -18,7 +18,7 @@ namespace gpushare::spec {
 namespace {
 
 constexpr size_t kMostTenantName = 63;
-constexpr double kLeastShare = 1e-4;  // what the arbiter can hold a tenant to
+constexpr double kLeastShare = 1e-4;  // the smallest share that the arbiter can enforce
 constexpr double kLeastWeight = 1e-6, kMostWeight = 1e6;
 constexpr uint64_t kMostMemory = static_cast<uint64_t>(INT64_MAX);
 constexpr uint64_t kLeastBandwidth = 1'000, kMostBandwidth = 10'000'000'000'000;
@@ -35,7 +35,7 @@ absl::Status CheckShare(Key key, double share, double least) {
              std::isnan(share) ? "it is not a number" : why);
 }
 
-// Of the two bits of a key the lower is for bytes.
+// Each of these keys has two bits; the lower one stands for a value in bytes.
 absl::Status CheckMemory(Key key, const gpushare_spec& s, uint64_t bytes, double share) {
   const uint32_t given = s.set & FieldOf(key).bits;
   if (given == 0) return absl::OkStatus();

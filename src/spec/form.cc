@@ -15,7 +15,7 @@
 namespace gpushare::spec {
 namespace {
 
-// For a text that may be a change: as if what the policy and a cap need beside them were given already.
+// Prepares a text that may be a change of another spec: assumes that the keys which a policy or a cap requires are set there.
 gpushare_spec WithNeeds(gpushare_spec s) {
   if ((s.set & kMemoryBits) == 0) s.set &= ~kMemoryCapBits;
   const absl::StatusOr<const sched::Policy*> policy = sched::FindPolicy(PolicyOf(s));
@@ -33,7 +33,7 @@ gpushare_spec WithNeeds(gpushare_spec s) {
   return s;
 }
 
-constexpr uint64_t kNoLimit = 0;  // of a bandwidth
+constexpr uint64_t kNoLimit = 0;  // a bandwidth without a limit
 constexpr char kNone[] = "none";
 
 absl::StatusOr<uint64_t> ParseLimit(std::string_view text) {

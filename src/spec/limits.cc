@@ -56,7 +56,7 @@ absl::StatusOr<sched::TenantLimits> ComputeLimits(const gpushare_spec& s) {
     }
     GPUSHARE_RETURN_IF_ERROR(CheckPolicyKeys(s, **policy));
     sched::PolicyRequest request;
-    // A guarantee can stand for the share that the policy asks for.
+    // A guarantee can take the place of the share that the policy requires.
     request.share = s.set & GPUSHARE_SPEC_COMPUTE ? s.compute : has_guarantee ? s.guarantee : 0;
     request.limit = has_cap ? s.cap : 0;
     request.weight = s.set & GPUSHARE_SPEC_WEIGHT ? s.weight : 0;
@@ -68,7 +68,7 @@ absl::StatusOr<sched::TenantLimits> ComputeLimits(const gpushare_spec& s) {
     limits = *preset;
   } else if (s.set & GPUSHARE_SPEC_COMPUTE) {
     limits.guarantee = s.compute;
-    // compute=50%,cap=30% asks for 30 %: the cap is the narrower word.
+    // compute=50%,cap=30% means 30 %: the smaller value holds.
     if (has_cap && s.cap < limits.guarantee) limits.guarantee = s.cap;
   }
   if (s.set & GPUSHARE_SPEC_WEIGHT) limits.weight = s.weight;
@@ -106,9 +106,9 @@ absl::StatusOr<Limits> ResolveSpec(const gpushare_spec& spec, gpushare_priority 
         spec.set & GPUSHARE_SPEC_MEMORY_CAP
             ? spec.memory_cap
             : static_cast<uint64_t>(spec.memory_cap_share * static_cast<double>(capacity));
-    limits.memory_cap = std::min(*limits.memory_cap, capacity);  // there is no more
+    limits.memory_cap = std::min(*limits.memory_cap, capacity);  // the device has no more
     if (*limits.memory_cap < *limits.memory) {
-      // What is over the capacity admission refuses, by 'memory'.
+      // A quota above the capacity is refused at admission, under the key 'memory'.
       if (*limits.memory <= capacity) {
         return Bad(Key::kMemoryCap, GivenCap(spec),
                    absl::StrCat("it is less than 'memory', ", ReadableBytes(*limits.memory)));
@@ -116,7 +116,7 @@ absl::StatusOr<Limits> ResolveSpec(const gpushare_spec& spec, gpushare_priority 
       limits.memory_cap = limits.memory;
     }
   }
-  // The spec's word, else the tenant's, else what the policy says.
+  // The spec's priority, else the tenant's, else the policy's.
   if (spec.set & GPUSHARE_SPEC_PRIORITY) priority = static_cast<gpushare_priority>(spec.priority);
   switch (priority) {
     case GPUSHARE_PRIORITY_UNSET:

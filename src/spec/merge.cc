@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A change of a spec: what it sets, and what it ends.
+// Applies a change to a spec: which keys it sets, and which it removes.
 #include <cstring>
 #include <string>
 
@@ -10,7 +10,7 @@
 namespace gpushare::spec {
 namespace {
 
-// A policy that fixes the share takes the guarantee in force unless the change gives one, and ends a cap.
+// A policy with a fixed share keeps the guarantee in force unless the change sets one, and removes a cap.
 uint32_t KeptByFixed(const gpushare_spec& base, uint32_t changed) {
   constexpr uint32_t kBoth = GPUSHARE_SPEC_COMPUTE | GPUSHARE_SPEC_GUARANTEE;
   uint32_t ended = GPUSHARE_SPEC_CAP;
@@ -30,7 +30,7 @@ gpushare_spec MergeSpec(const gpushare_spec& base, const gpushare_spec& change) 
   if (set & kMemoryBits) merged.set &= ~kMemoryBits;
   if (set & kMemoryCapBits) merged.set &= ~kMemoryCapBits;
   if (set & GPUSHARE_SPEC_POLICY) {
-    // A new policy ends what the old one was told and the new one would contradict.
+    // A new policy removes keys of the old one that it would contradict.
     const absl::StatusOr<const sched::Policy*> policy = sched::FindPolicy(PolicyOf(change));
     for (const auto& [key, means] : kPolicyFields) {
       if (policy.ok() && sched::Contradicts((*policy)->kind, means) != nullptr) {
@@ -64,7 +64,7 @@ gpushare_spec MergeSpec(const gpushare_spec& base, const gpushare_spec& change) 
 std::string EndedBy(const gpushare_spec& base, const gpushare_spec& change) {
   gpushare_spec ended = base;
   ended.set &= ~MergeSpec(base, change).set & ~change.set;
-  // These stand for one another.
+  // Bytes and fraction of the same key replace each other.
   for (const uint32_t same : {kMemoryBits, kMemoryCapBits}) {
     if (change.set & same) ended.set &= ~same;
   }

@@ -37,7 +37,7 @@ constexpr std::array<Unit, 4> kTimes = {
 bool IsSpace(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
-// Digits with at most one point and its unit; no sign, no exponent.
+// Digits with at most one point, then a unit; no sign, no exponent.
 struct Amount {
   std::string_view whole, fraction, unit;
 };
@@ -127,7 +127,7 @@ Decimal Shortest(double value) {
   return decimal;
 }
 
-// Without an exponent.
+// Formats a decimal without an exponent.
 std::string Written(const Decimal& decimal) {
   const int size = static_cast<int>(decimal.digits.size());
   if (decimal.point <= 0) {
@@ -192,7 +192,7 @@ std::string ReadableBytes(uint64_t bytes) {
   if (bytes % kSizes[unit].factor == 0) {
     return absl::StrCat(bytes / kSizes[unit].factor, " ", std::string(kSizes[unit].name));
   }
-  // Rounded down: what is left must not read like what would have been enough.
+  // Rounded down, so that a message never shows more bytes left than there are.
   const double tenths =
       std::floor(10 * static_cast<double>(bytes) / static_cast<double>(kSizes[unit].factor));
   std::array<char, 64> text;

@@ -23,11 +23,11 @@ std::string_view Trim(std::string_view text);
 
 // "8GiB", "1.5 GB", "1073741824". Exact: a fraction must come out as a whole number of bytes.
 absl::StatusOr<uint64_t> ParseBytes(std::string_view text);
-// The same of device memory: a small number without a unit is refused, since a unit or a '%' is missing.
+// ParseBytes() for device memory: refuses a small number without a unit, since a unit or '%' was probably forgotten.
 absl::StatusOr<uint64_t> ParseMemory(std::string_view text);
-// The largest binary unit that divides it: "8GiB", "1073741825B".
+// In the largest binary unit that divides `bytes`: "8GiB", "1073741825B".
 std::string FormatBytes(uint64_t bytes);
-// For people: "7.9 GiB".
+// Rounded down, for people: "7.9 GiB".
 std::string ReadableBytes(uint64_t bytes);
 
 // "4GB/s" -> 4000000000.

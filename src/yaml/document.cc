@@ -15,7 +15,7 @@
 namespace gpushare::yaml {
 namespace {
 
-// Thrown through the parser, which has no other way to be stopped.
+// Thrown from the parser's event handler: the parser cannot be stopped in another way.
 struct Refused {
   int line;
   std::string why;
@@ -108,7 +108,7 @@ absl::StatusOr<Node> Parse(std::string_view text, std::string_view file) {
     return wrong(1, absl::StrCat(text.size(), " bytes given, at most ", kMostBytes, " allowed"));
   }
   if (!IsUtf8(text)) return wrong(1, "the text is not valid UTF-8");
-  // The parser would take zeros for another encoding.
+  // The parser would take zero bytes for another encoding.
   if (HasZeroByte(text)) return wrong(1, "the text has a zero byte");
   try {
     std::istringstream stream{std::string(text)};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A YAML document as a small tree that knows its lines, for configurations: of YAML what people write by hand.
+// Parses the part of YAML that people write by hand in configurations into a small tree that knows its line numbers.
 //
 //   GPUSHARE_ASSIGN_OR_RETURN(const Node document, Parse(text, "broker.yaml"));
 //
-// Anchors, aliases, explicit tags and several documents are refused, sizes and depths are bounded: what is read is never
+// Anchors, aliases, explicit tags and multiple documents are refused, and sizes and depths are bounded, so the tree is never
 // larger than a few times the text.
 #ifndef GPUSHARE_YAML_DOCUMENT_H_
 #define GPUSHARE_YAML_DOCUMENT_H_
@@ -25,13 +25,14 @@ struct Node {
   enum class Kind { kNothing, kText, kList, kMap };
   Kind kind = Kind::kNothing;
   int line = 1;
-  std::string text;          // as written, without quotes
-  bool quoted = false;       // '5' and not 5
+  std::string text;          // of a scalar, without quotes
+  bool quoted = false;       // true for '5', false for 5
   std::vector<Node> keys;    // of a map, in the order of the text
-  std::vector<Node> values;  // of a map, beside its keys; of a list, its elements
+  std::vector<Node> values;  // of a map, parallel to `keys`; of a list, its elements
 };
 
-// The text of a file; of one that is too large, as much as shows that. Never waits. Errors name the path.
+// The text of a file. If it is larger than kMostBytes, a prefix that is too large for Parse(). Never blocks. Errors name the
+// path.
 absl::StatusOr<std::string> ReadFile(const std::string& path);
 
 // InvalidArgument: FILE:LINE and what is wrong with the text.

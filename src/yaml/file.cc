@@ -14,7 +14,7 @@
 namespace gpushare::yaml {
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  // Not to wait for the writer of a pipe.
+  // O_NONBLOCK: opening a pipe must not wait for its writer.
   const base::UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file) return absl::ErrnoToStatus(errno, path);
   struct stat status;
@@ -23,7 +23,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": it is not a file"));
   }
   std::string text;
-  // Of what is too much, as much as is enough to be refused.
+  // EFBIG is no error here: Parse() refuses text of this length.
   const int error = base::ReadAll(file.get(), kMostBytes, &text);
   if (error != 0 && error != EFBIG) return absl::ErrnoToStatus(error, path);
   return text;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a YAML tree by rules, and says of what breaks them where it stands.
+// Reads a YAML tree by rules. Errors say where in the text a rule is broken.
 //
 //   Reader in("broker.yaml");
 //   return in.Keys(document, "", {{"unlisted", [&](const Node& value, const std::string& place) {
 //                                    return in.Bool(value, place, &config.unlisted); }}});
 //
-// A place is a key as people write it: tenants[0].spec. Errors are InvalidArgument: FILE:LINE: PLACE: what was given and
-// what is allowed. Nothing, as in `tenants:` alone, is an empty map and an empty list.
+// A place is the path of keys, as in tenants[0].spec. Errors are InvalidArgument: FILE:LINE: PLACE: what was given and what is
+// allowed. A key without a value (`tenants:`) counts as an empty map and as an empty list.
 #ifndef GPUSHARE_YAML_READER_H_
 #define GPUSHARE_YAML_READER_H_
 
@@ -33,19 +33,19 @@ class Reader {
   explicit Reader(std::string_view file) : file_(file) {}
 
   absl::Status Error(int line, const std::string& place, const std::string& why) const;
-  // `allowed` begins with that word, or says before what is wrong.
+  // `allowed` is the end of the message: "allowed ...", or what is wrong and then what is allowed.
   absl::Status Wrong(const Node& value, const std::string& place, const std::string& allowed) const;
-  // Wrong() with what a check of the value said, unless it was content.
+  // Wrong() with the message of a failed check of the value; OK if `status` is.
   absl::Status At(const Node& value, const std::string& place, const absl::Status& status) const;
 
-  // Text that is not empty; `what` it is, for the message.
+  // Reads a nonempty text; `what` names it in messages.
   absl::Status Text(const Node& value, const std::string& place, const char* what,
                     std::string* out) const;
   absl::Status Bool(const Node& value, const std::string& place, bool* out) const;
-  // Of a map with any keys, each once.
+  // Calls `take` for each entry of a map with arbitrary keys; a key must not occur twice.
   absl::Status Entries(const Node& map, const std::string& place, const std::string& what,
                        const TakeEntry& take) const;
-  // Of a map with these keys.
+  // Reads a map that may have only the keys of `rules`.
   absl::Status Keys(const Node& map, const std::string& place,
                     const std::vector<Rule>& rules) const;
   absl::Status List(const Node& list, const std::string& place, const std::string& what,
