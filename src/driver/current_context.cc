@@ -14,7 +14,7 @@ CUresult CurrentContext::Ask(const Table& driver, CUcontext* context) {
 }
 
 void CurrentContext::Begin() {
-  // What was ended before it has counted on already.
+  // From "not yet on" to the next multiple of 4. Invalidations made before have advanced the number already.
   uint64_t turn = gpushare_driver_context_turn.load(std::memory_order_relaxed);
   while ((turn & 3) == 1 && !gpushare_driver_context_turn.compare_exchange_weak(
                                 turn, turn + 3, std::memory_order_acq_rel)) {

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which context is current to the calling thread, by the driver's word, which is kept until it may have changed: launches
-// on default streams and allocations need not ask each time.
+// Caches which context is current to the calling thread, so that launches on default streams and allocations need not ask
+// the driver each time.
 //
 //   CUcontext context = nullptr;
-//   if (CurrentContext::Get(table, &context) == CUDA_SUCCESS) ...    // asks, or knows
+//   if (CurrentContext::Get(table, &context) == CUDA_SUCCESS) ...    // cached, or asks the driver
 //
-//   const CurrentContext::Change change;                    // around a call that may change the calling thread's
-//   const CurrentContext::Change change(CurrentContext::kOfAll);  // that ends one, which may be any thread's
+//   const CurrentContext::Change change;                    // around a call that may change this thread's context
+//   const CurrentContext::Change change(CurrentContext::kOfAll);  // around one that may end any thread's context
 //
-// What is current to a thread changes by its own calls: each that may do it is made within a Change, which forgets what is
-// kept. What the driver says of a context that another thread ends is the driver's affair: who may end one has all threads
-// ask again, by a number that is kept beside the context. It is read before the driver is asked, so that an answer of
-// before the end is not kept past it.
+// A thread's current context changes only by calls of that thread. Each such call is made within a Change, which empties the
+// thread's cache. A call that may end a context which is current to other threads invalidates all caches: it advances a
+// global number, a copy of which is cached beside the context. That number is read before the driver is asked, so an answer
+// from before the end is not cached past it.
 //
-// Nothing is kept unless somebody sees to it that every such call of the process is made within a Change: the shim, whose
-// hooks do (Begin()). A program that has got hold of the driver's private tables of functions changes contexts by these,
-// past all hooks: from then on nothing is kept any more (End()).
+// Caching is on only while every such call of the process is made within a Change. The shim's hooks ensure that, and the shim
+// turns caching on (Begin()). A program that obtains the driver's private function tables can change contexts past all hooks,
+// so caching is then turned off for good (End()).
 //
-// Scopes of gpushare's own that push a context and pop it again, and launch nothing in between, leave what is kept alone.
+// Code of gpushare that pushes a context and pops it again, without launching in between, needs no Change.
 //
-// Threading: thread-safe. A signal handler that launches within a Change asks; what it learns there goes with the Change.
+// Threading: thread-safe. A signal handler that launches within a Change asks the driver; its answer is dropped with the Change.
 #ifndef GPUSHARE_DRIVER_CURRENT_CONTEXT_H_
 #define GPUSHARE_DRIVER_CURRENT_CONTEXT_H_
 
@@ -34,15 +34,15 @@ namespace gpushare::driver {
 
 struct KeptContext {
   CUcontext context = nullptr;
-  uint64_t turn = 0;  // good while all is at it
+  uint64_t turn = 0;  // valid while equal to the global turn
 };
 
 }  // namespace gpushare::driver
 
-// By names that assembly can say too.
+// extern "C", since assembly uses them too.
 extern "C" {
 extern thread_local constinit gpushare::driver::KeptContext gpushare_driver_kept_context;
-// A multiple of 4, which comes once; else nothing is kept: not yet (1) or no more (3).
+// A multiple of 4 while caching is on, a new one for each invalidation. Otherwise caching is off: not yet on (1) or ended (3).
 extern std::atomic<uint64_t> gpushare_driver_context_turn;
 }
 
@@ -57,7 +57,7 @@ class CurrentContext {
     }
     return Ask(driver, context);
   }
-  // Null: the driver has to be asked.
+  // The cached context; null if the driver has to be asked.
   static CUcontext Kept() {
     const KeptContext& kept = gpushare_driver_kept_context;
     return kept.turn == gpushare_driver_context_turn.load(std::memory_order_acquire) ? kept.context
@@ -65,10 +65,10 @@ class CurrentContext {
   }
   static CUresult Ask(const Table& driver, CUcontext* context);
 
-  // Every call that may change what is current to a thread is made within a Change from now on. For the process; again it
-  // does nothing, and after End() neither.
+  // Turns caching on for the process. From now on, every call that may change a thread's current context must be made within a
+  // Change. Has no effect when repeated or after End().
   static void Begin();
-  // Some are not: for good.
+  // Turns caching off for good: some calls are no longer made within a Change.
   static void End();
 
   enum Whose { kOfThread, kOfAll };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver says of its devices.
+// The driver's devices and their properties.
 #include <cstdio>
 
 #include "absl/strings/match.h"
@@ -43,7 +43,7 @@ absl::StatusOr<Driver::DeviceInfo> Driver::Describe(int ordinal) const {
   GPUSHARE_RETURN_IF_ERROR(
       Check(table.DeviceGetName(name, static_cast<int>(sizeof(name)), device), "cuDeviceGetName"));
   info.name = name;
-  // The driver says it nowhere else: "NVIDIA A100-SXM4-40GB MIG 1g.5gb".
+  // Only the name tells: "NVIDIA A100-SXM4-40GB MIG 1g.5gb".
   info.mig = absl::StrContains(info.name, " MIG ");
   CUuuid uuid = {};
   GPUSHARE_RETURN_IF_ERROR(Check(table.DeviceGetUuid(&uuid, device), "cuDeviceGetUuid"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of Driver: each is the driver's own, with its code handed back unchanged.
+// The calls of Driver: each forwards to the driver and returns its code unchanged.
 #include "driver/driver.h"
 
 #include <dlfcn.h>
@@ -79,7 +79,7 @@ Result Driver::CreateContext(Context* context, int ordinal) const {
   CUresult result = state_->table.DeviceGet(&device, ordinal);
   if (result == CUDA_SUCCESS) result = state_->table.CtxCreate(context, 0, device);
   if (result != CUDA_SUCCESS) return Code(result);
-  CUcontext popped = nullptr;  // it was made current
+  CUcontext popped = nullptr;  // cuCtxCreate made it current
   return Code(state_->table.CtxPopCurrent(&popped));
 }
 Result Driver::DestroyContext(Context context) const {
@@ -154,7 +154,7 @@ Result Driver::CreatePool(MemPool* pool, int ordinal, uint64_t most) const {
   properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.handleTypes = CU_MEM_HANDLE_TYPE_NONE;
   properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, ordinal};
-  // `maxSize`, which older headers call reserved.
+  // Sets `maxSize`, a reserved field in older headers.
   std::memcpy(reinterpret_cast<char*>(&properties) +
                   offsetof(CUmemPoolProps, win32SecurityAttributes) + sizeof(void*),
               &most, sizeof(most));

@@ -73,26 +73,26 @@ struct LaunchShape {
   unsigned shared_bytes = 0;
 };
 
-// A kernel of a graph; a context-less one is passed as a function, which the driver takes.
+// A kernel node of a graph. A context-less kernel (CUkernel) is passed as a function, which the driver accepts.
 struct GraphKernel {
   Function function;
   LaunchShape shape;
-  Context context = nullptr;  // null: the driver does not say
+  Context context = nullptr;  // null: the driver does not tell
 };
-// A copy of a graph, or a child: then nothing crosses by the node itself, but by the next `inside` of the list.
+// A copy node of a graph, or a child graph. A child graph moves no bytes itself; the next `inside` entries are its copies.
 struct GraphCopy {
   GraphNode node = nullptr;
   uint32_t inside = 0;
-  uint64_t to_device = 0, to_host = 0;  // bytes from and to the host's memory
+  uint64_t to_device = 0, to_host = 0;  // bytes from and to host memory
 };
-// What a graph is made of, its children included.
+// The contents of a graph, including its child graphs.
 struct GraphContents {
-  uint32_t commands = 0;  // kernels, copies and sets; 0: the driver does not say
+  uint32_t commands = 0;  // kernels, copies and sets; 0: the driver does not tell
   std::vector<GraphKernel> kernels;
   std::vector<GraphCopy>
-      copies;  // in the driver's order of the nodes; also those within the device
+      copies;  // in the driver's order of nodes, including those within the device
   bool all_kernels =
-      true;  // there are no others (in bodies of conditional nodes, or the driver does not say)
+      true;  // false if there may be others: in bodies of conditional nodes, or the driver does not tell
   bool IsOfKernelsAlone() const { return all_kernels && kernels.size() == commands; }
 };
 
@@ -104,7 +104,7 @@ struct OpenOptions {
   // InvalidArgument when it is not understood, when the simulated GPU is in use already, or when the
   // driver is a real one. Empty: nothing is configured here (GPUSHARE_SIM holds).
   std::string simulation = {};
-  // The driver's handle when who calls has opened it already; `path` is what it was opened by then.
+  // The handle of a driver that the caller has already opened, by the name in `path`. Null: Open() opens it.
   void* handle = nullptr;
 };
 
@@ -121,9 +121,9 @@ class Driver {
   int version() const;  // 13000 is CUDA 13.0
   const std::string& path() const;
   void* Symbol(const char* name) const;  // dlsym; null when absent (for testing/sim.h)
-  // The simulated GPU as before it was configured, unless it is in use: for who has configured it and goes no further.
+  // Undoes the configuration of the simulated GPU unless it is in use. For a caller that configured it and then failed.
   void ResetSimulation() const;
-  const Table& table() const;  // its entry points as they are, for layers that know them (table.h)
+  const Table& table() const;  // the raw entry points, for layers that may use them (table.h)
 
   // -- Devices and contexts --
   absl::StatusOr<int> DeviceCount() const;
@@ -140,21 +140,21 @@ class Driver {
   Result PopContext() const;
   Result CurrentContext(Context* context) const;
   Result SynchronizeContext() const;
-  // A context beside the primary one; current nowhere.
+  // Creates a context beside the primary one, and leaves it current to no thread.
   Result CreateContext(Context* context, int ordinal) const;
   Result DestroyContext(Context context) const;
 
   // -- Partitions of the SMs --
-  // SMs as the driver hands them out: so many at a time, none of two steps the same.
+  // A group of SMs as the driver hands them out. Two steps share no SM.
   struct SmStep {
     alignas(8) unsigned char resource[144];
   };
   Result SplitSms(int ordinal, std::vector<SmStep>* steps, int* sms_per_step) const;
-  // The primary context with the SMs of `steps`, which are of one SplitSms(); it retains the primary.
+  // Creates a green context with the SMs of `steps`, which come from one SplitSms(). It retains the primary context.
   Result CreateGreenContext(GreenContext* green, int ordinal,
                             const std::vector<SmStep>& steps) const;
   Result DestroyGreenContext(GreenContext green) const;
-  // What it is called where a context is asked for.
+  // The green context as a CUcontext.
   Result AsContext(Context* context, GreenContext green) const;
 
   // -- Memory --
@@ -163,9 +163,9 @@ class Driver {
   Result MemInfo(size_t* free, size_t* total) const;
   // The allocation in which `pointer` lies.
   Result AddressRange(DevicePtr* base, size_t* bytes, DevicePtr pointer) const;
-  // A pool of the device's memory in the order of streams, which keeps what it has until it is trimmed. What
-  // one stream freed goes to another when that stream has reached the free: it is not made to wait. It reserves
-  // up to `most` bytes; 0: no bound. kInvalidValue: the driver is too old for a bound.
+  // Creates a stream-ordered pool of device memory that keeps its memory until it is trimmed. Memory that one stream freed
+  // goes to another stream only once the first has reached the free; no stream is made to wait. The pool reserves up to
+  // `most` bytes (0: no bound). kInvalidValue: the driver is too old for a bound.
   Result CreatePool(MemPool* pool, int ordinal, uint64_t most) const;
   Result DestroyPool(MemPool pool) const;
   Result TrimPool(MemPool pool, size_t keep) const;
@@ -186,15 +186,15 @@ class Driver {
   enum class Capture { kNone, kActive, kInvalidated };
   Result CreateStream(Stream* stream, int priority) const;  // non-blocking
   Result CreateStreamOn(Stream* stream, GreenContext green, int priority) const;
-  // Of a green context's stream, that as a context; of the legacy stream, what is current.
+  // For a stream of a green context, that one as a context; for the legacy stream, the current context.
   Result StreamContext(Stream stream, Context* context) const;
   Result DestroyStream(Stream stream) const;
   Result SynchronizeStream(Stream stream) const;
   Result QueryStream(Stream stream) const;  // kSuccess or kNotReady
   Result StreamPriorityRange(int* least, int* greatest) const;
-  // As it was made with, in what the device has: a lesser number goes before a greater one.
+  // The priority it was created with, clamped to the device's range. Lower numbers go first.
   Result StreamPriority(Stream stream, int* priority) const;
-  // A number that no other stream of the process has or comes to have. Null: the legacy default stream.
+  // A number that no other stream of the process has had or will have. A null stream is the legacy default stream.
   Result StreamId(Stream stream, uint64_t* id) const;
   Result StreamCapture(Stream stream, Capture* capture) const;
   Result CreateEvent(Event* event, bool timing) const;
@@ -204,27 +204,27 @@ class Driver {
   Result SynchronizeEvent(Event event) const;
   Result ElapsedMs(float* ms, Event start, Event end) const;
   Result StreamWaitEvent(Stream stream, Event event) const;
-  // The calling thread's calls are legal while another thread captures (RELAXED).
+  // Sets the calling thread's capture mode to RELAXED: its calls stay legal while another thread captures.
   Result RelaxThreadCaptureMode() const;
   // Exchanges the thread's mode with `*mode`, a value that the driver gave or kRelaxedCapture.
   static constexpr int kRelaxedCapture = 2;
   Result ExchangeThreadCaptureMode(int* mode) const;
 
   // -- Code --
-  // `log`, when not null, gets what the driver says of an image that it does not take; "" when it says nothing.
+  // `log`, unless null, receives the driver's message about an image that it rejects; "" if it gives none.
   Result LoadModule(Module* module, const void* image, std::string* log = nullptr) const;
   Result UnloadModule(Module module) const;
   Result GetFunction(Function* function, Module module, const char* name) const;
   Result BlocksPerSm(int* blocks, Function function, int threads, size_t shared_bytes) const;
   Result SetMaxDynamicShared(Function function, int bytes) const;
   Result Launch(Function function, const LaunchShape& shape, Stream stream, void** params) const;
-  // At another priority than its stream's, where LaunchesAtPriority().
+  // Launches at another priority than the stream's. Only if LaunchesAtPriority().
   bool LaunchesAtPriority() const { return version() >= 11070; }
   Result LaunchAt(int priority, Function function, const LaunchShape& shape, Stream stream,
                   void** params) const;
   Result LaunchCooperative(Function function, const LaunchShape& shape, Stream stream,
                            void** params) const;
-  // `function` runs on a thread of the driver's when the stream comes to it.
+  // The driver calls `function` on a thread of its own when the stream reaches it.
   Result LaunchHost(Stream stream, void (*function)(void*), void* argument) const;
 
   // -- Graphs --

@@ -15,7 +15,7 @@ namespace {
 
 using Code = absl::StatusCode;
 
-// Aborted is for what ends the context: neither waiting nor trying again helps, starting over does.
+// Aborted stands for errors that end the context: waiting or retrying does not help, starting over does.
 constexpr ErrorEntry kErrors[] = {
     {1, "CUDA_ERROR_INVALID_VALUE", "an argument is null or out of its range",
      Code::kInvalidArgument},
@@ -197,7 +197,7 @@ struct CodeEntry {
 
 constexpr Result kIllegalState = Result{401};
 constexpr Result kSystemNotReady = Result{802};
-// Not 702, the kernel time limit: after that one a process has to be restarted.
+// Not 702 (launch timeout): after that a process has to be restarted.
 constexpr Result kTimeout = Result{909};
 
 constexpr CodeEntry kByCode[] = {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a copy node of a graph moves between the host and a device.
+// The bytes that a copy node of a graph moves between the host and a device.
 #ifndef GPUSHARE_DRIVER_GRAPH_COPY_H_
 #define GPUSHARE_DRIVER_GRAPH_COPY_H_
 
@@ -10,8 +10,8 @@
 
 namespace gpushare::driver {
 
-// Whether one end of it is the host's. An address that may be either is asked about, and so is a device's, which may be the
-// host's, mapped; of managed memory the driver does not say where it lies.
+// Whether one end of a copy is in host memory. The driver is asked about unified addresses and about device addresses, which
+// may be mapped host memory. It does not tell where managed memory resides.
 inline bool OnHost(const Table& driver, CUmemorytype type, CUdeviceptr address) {
   if (type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_UNIFIED) {
     return type == CU_MEMORYTYPE_HOST;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a kernel node of a graph launches.
+// The launch that a kernel node of a graph makes.
 #ifndef GPUSHARE_DRIVER_GRAPH_KERNEL_H_
 #define GPUSHARE_DRIVER_GRAPH_KERNEL_H_
 

@@ -21,7 +21,7 @@ std::string FolderOfThisObject() {
   if (dladdr(&in_this_object, &info) == 0 || info.dli_fname == nullptr) return "";
   std::string path = info.dli_fname;
   if (!absl::StrContains(path, '/') || path.front() != '/') {
-    // The main program's name is what it was started by.
+    // For the main program dladdr() gives the name it was started by, which need not be a path.
     char exe[4096];
     const ssize_t length = readlink("/proc/self/exe", exe, sizeof(exe));
     if (length > 0 && !absl::StrContains(path, ".so")) {

@@ -15,15 +15,15 @@ struct DriverFile {
   bool simulated = false;  // "sim" was asked for
 };
 
-// Empty: GPUSHARE_DRIVER, else "libcuda.so.1". "sim": the simulated GPU's file, Unavailable with the
-// places looked at when it is nowhere. All else is returned as it is.
+// An empty `asked` means GPUSHARE_DRIVER, else "libcuda.so.1". "sim" means the simulated GPU's file;
+// Unavailable, with the places searched, if it is not found. Anything else is returned unchanged.
 absl::StatusOr<DriverFile> LocateDriver(const std::string& asked);
 
-// Where the simulated GPU is looked for, in order: GPUSHARE_SIM_DRIVER and nothing else when it is
-// set; otherwise beside the object that holds this code, as installed, then in its build tree.
+// Where the simulated GPU is searched for, in order: only GPUSHARE_SIM_DRIVER if it is set; otherwise
+// beside the object that holds this code as installed, then in its build tree.
 std::vector<std::string> SimulatedDriverPlaces();
 
-// How to ask for the simulated GPU; ends every message about a real driver that is not there.
+// Tells how to use the simulated GPU. Appended to every message about a missing real driver.
 extern const char kSimulatedGpuHint[];
 
 }  // namespace gpushare::driver

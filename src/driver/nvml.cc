@@ -32,8 +32,7 @@ absl::Status NvmlStatus(int code, const char* name) {
   return absl::UnavailableError(absl::StrCat("NVML: ", name, " answers ", code));
 }
 
-// What `call` writes, and how much, with room for as many as it wants. Nothing: the driver does not know the call, or cannot
-// answer it here.
+// The entries that `call` writes; the buffer grows until they fit. nullopt: the driver lacks the call or cannot answer it here.
 template <typename Entry>
 absl::StatusOr<std::optional<std::vector<Entry>>> List(
     const char* name, absl::FunctionRef<int(Entry*, unsigned*)> call) {
@@ -52,10 +51,10 @@ absl::StatusOr<std::optional<std::vector<Entry>>> List(
   }
 }
 
-// Those of one kind. A kind that the driver does not know has none.
+// The processes of one kind (compute, graphics, MPS); empty if the driver does not know the kind.
 absl::StatusOr<std::vector<nvml::ProcessV2>> ListProcesses(void* library, void* device,
                                                            const std::string& kind) {
-  // The same struct, but drivers 535.43 to 535.86 fill in a longer one for _v3.
+  // _v2 and _v3 have the same struct, but drivers 535.43 to 535.86 write a longer one for _v3.
   const std::string v2 = absl::StrCat("nvmlDeviceGet", kind, "RunningProcesses_v2");
   const std::string v3 = absl::StrCat("nvmlDeviceGet", kind, "RunningProcesses_v3");
   const char* name = dlsym(library, v2.c_str()) != nullptr ? v2.c_str() : v3.c_str();
@@ -115,12 +114,12 @@ absl::StatusOr<Nvml::ByProcess> Nvml::Processes(const std::string& uuid) const {
     for (const nvml::ProcessV2& process : list) {
       std::optional<uint64_t>& bytes = of_kind[static_cast<int32_t>(process.pid)];
       if (process.used_memory == nvml::kNoFigure) continue;
-      bytes = bytes.value_or(0) + process.used_memory;  // of each MIG instance by itself
+      bytes = bytes.value_or(0) + process.used_memory;  // each MIG instance has an entry of its own
     }
-    // Who computes and draws is in both lists, with the same figure.
+    // A process that computes and draws is in both lists, with the same figure.
     for (const auto& [process, bytes] : of_kind) {
       std::optional<uint64_t>& most = all[process];
-      most = std::max(most, bytes);  // nothing is the least
+      most = std::max(most, bytes);  // nullopt compares as the least
     }
   }
   return all;
@@ -139,13 +138,13 @@ absl::StatusOr<std::optional<Nvml::Samples>> Nvml::Utilization(const std::string
         const int code = CallNvml(library_, kAsk, device, entries, count,
                                   static_cast<unsigned long long>(since_us));
         if (code != nvml::kNotFound) return code;
-        *count = 0;  // nobody has run anything
+        *count = 0;  // no process has run anything
         return 0;
       }));
   if (!list.has_value()) return std::nullopt;
   Samples samples;
   for (const nvml::ProcessSample& one : *list) {
-    // Places of processes that have ended are left empty, or as they were.
+    // Entries of ended processes are zero, or keep old values.
     if (one.pid == 0 || one.time_us <= since_us || one.sm > 100) continue;
     samples.push_back({static_cast<int32_t>(one.pid), one.time_us, one.sm});
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of NVML's C interface that the hooks, the broker and the simulated management library use, beside nvml.def.
-// Declared here since NVIDIA's header comes with neither of the packages that carry the CUDA headers; names, values and
-// layouts are those of that. Nothing but declarations: the simulated GPU shares no code with what it stands in for.
+// Declared here because the packages with the CUDA headers do not contain NVIDIA's nvml.h; names, values and layouts are those
+// of that header. This file has declarations only: the simulated GPU shares no code with the layers that use it.
 #ifndef GPUSHARE_DRIVER_NVML_TYPES_H_
 #define GPUSHARE_DRIVER_NVML_TYPES_H_
 
@@ -22,14 +22,14 @@ enum Return : int {
   kUnknown = 999,
 };
 
-// nvmlDevice_t: the library's own.
+// nvmlDevice_t: an opaque handle of the library.
 using Device = struct OpaqueDevice*;
 
 struct Memory {
   uint64_t total, free, used;
 };
 struct MemoryV2 {
-  uint32_t version;  // by the caller
+  uint32_t version;  // set by the caller
   uint64_t total, reserved, free, used;
 };
 static_assert(sizeof(Memory) == 24 && sizeof(MemoryV2) == 40);
@@ -55,7 +55,7 @@ struct ProcessV1 {
   uint32_t pid;
   uint64_t used_memory;
 };
-// Of _v2 and _v3.
+// The entry of the _v2 and _v3 calls.
 struct ProcessV2 {
   uint32_t pid;
   uint64_t used_memory;
@@ -63,7 +63,7 @@ struct ProcessV2 {
 };
 static_assert(sizeof(ProcessV1) == 16 && sizeof(ProcessV2) == 24);
 inline constexpr uint32_t kNoInstance = UINT32_MAX;
-inline constexpr uint64_t kNoFigure = UINT64_MAX;  // of memory that the driver does not tell
+inline constexpr uint64_t kNoFigure = UINT64_MAX;  // the driver does not tell the memory
 
 struct ProcessDetail {
   uint32_t pid;

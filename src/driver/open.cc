@@ -19,7 +19,7 @@
 namespace gpushare::driver {
 namespace {
 
-// With what the driver itself answered, if it did.
+// The error for a driver that cannot be used, with the driver's own result if it gave one.
 absl::Status NoDriver(const DriverFile& file, const absl::Status& why) {
   const absl::Status status = absl::UnavailableError(
       file.simulated
@@ -29,15 +29,15 @@ absl::Status NoDriver(const DriverFile& file, const absl::Status& why) {
   return base::WithPayloadsOf(status, why);
 }
 
-// 0 when the driver is a real one.
+// The simulator's ABI version; 0 for a real driver.
 uint32_t SimulatedAbi(void* handle) {
   auto* abi = reinterpret_cast<decltype(&gpushare_sim_abi_version)>(
       dlsym(handle, "gpushare_sim_abi_version"));
   return abi == nullptr ? 0 : abi();
 }
 
-// Whether the simulated GPU was opened by its path: from then on the loader takes it for whatever is asked for by the
-// soname that it has in common with the driver, without looking for another file.
+// Whether the simulated GPU was opened by its path. From then on the loader answers every request for its soname, which is also
+// the real driver's, with the simulated GPU.
 std::atomic<bool> simulator_has_the_soname{false};
 
 absl::Status CheckSoname(const std::string& asked) {
@@ -60,7 +60,7 @@ absl::Status Configure(void* handle, const std::string& text) {
   }
   char error[512] = "";
   if (configure(text.c_str(), error, sizeof(error)) == 0) return absl::OkStatus();
-  const std::string what = Printable(error, sizeof(error));  // it quotes what was given
+  const std::string what = Printable(error, sizeof(error));  // it quotes the caller's text
   const bool environment = absl::StartsWith(what, "GPUSHARE_SIM:");
   return absl::InvalidArgumentError(absl::StrCat(
       "simulated GPU: ", environment ? "" : absl::StrCat("configuration ", Quoted(text), ": "),
@@ -76,7 +76,7 @@ absl::StatusOr<std::unique_ptr<Driver>> Driver::Open(const OpenOptions& options)
     GPUSHARE_ASSIGN_OR_RETURN(file, LocateDriver(options.path));
   }
   state->path = file.path;
-  // The loader would wait at a FIFO until somebody writes to it.
+  // dlopen() of a FIFO would block until there is a writer.
   struct stat there;
   if (options.handle == nullptr && absl::StrContains(state->path, '/') &&
       stat(state->path.c_str(), &there) == 0 && !S_ISREG(there.st_mode)) {
@@ -114,7 +114,7 @@ absl::StatusOr<std::unique_ptr<Driver>> Driver::Open(const OpenOptions& options)
   if (const CUresult result = state->table.Init(0); result != CUDA_SUCCESS) {
     const absl::Status status = ToStatus(static_cast<Result>(result), "cuInit");
     if (!state->simulated) return NoDriver(file, status);
-    // It has read GPUSHARE_SIM only now; the driver's code cannot say what is wrong there.
+    // cuInit() is where the simulator reads GPUSHARE_SIM. Its result code cannot tell what is wrong there; Configure() does.
     GPUSHARE_RETURN_IF_ERROR(Configure(state->handle, ""));
     return status;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The types of entry points that some supported <cuda.h> does not declare: newer than it, of an ABI that its macros
-// hide, or deprecated. They are declared and never defined; entries.def takes their types.
+// Declares entry points that some supported <cuda.h> lacks: newer than the header, of an ABI that its macros hide, or
+// deprecated. They are declared only for their types, which entries.def uses, and never defined.
 #ifndef GPUSHARE_DRIVER_PROTOTYPES_H_
 #define GPUSHARE_DRIVER_PROTOTYPES_H_
 
@@ -16,7 +16,7 @@ CUresult LaunchGridAsync(CUfunction function, int width, int height, CUstream st
 CUresult LaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* launches, unsigned devices,
                                             unsigned flags);
 
-// Of attributes and operations nothing but their address is known here.
+// Attributes and operations are passed on by address; their layouts are not needed here.
 CUresult MemcpyBatchAsync(CUdeviceptr* to, CUdeviceptr* from, size_t* bytes, size_t count,
                           void* attributes, size_t* attribute_of, size_t attribute_count,
                           CUstream stream);

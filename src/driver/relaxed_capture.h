@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Within the scope the calling thread's calls are legal while another thread captures in the global mode, and
-// break no capture of its own: memory is taken and given back, and streams are asked, whoever captures.
+// A scope in which the calling thread's driver calls are legal while any thread captures in GLOBAL mode, and do not invalidate
+// a capture. gpushare allocates, frees and queries streams within it.
 #ifndef GPUSHARE_DRIVER_RELAXED_CAPTURE_H_
 #define GPUSHARE_DRIVER_RELAXED_CAPTURE_H_
 

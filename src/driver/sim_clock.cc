@@ -12,7 +12,7 @@
 namespace gpushare::driver {
 namespace {
 
-// A word is handed to the simulator as what it is in memory.
+// The simulator takes the address of a plain 32-bit word.
 static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t) &&
               std::atomic<uint32_t>::is_always_lock_free);
 const uint32_t* Address(const std::atomic<uint32_t>& word) {
@@ -45,7 +45,7 @@ class SimClock::Thread final : public base::ClockThread {
         clock_.Wake(done_, INT32_MAX);
         clock_.calls_.thread_leave();
       });
-    } catch (...) {  // the host gives no thread: the clock must not wait for it
+    } catch (...) {  // no thread could be created: the clock must not wait for it
       clock_.calls_.thread_withdraw(announced);
       throw;
     }
@@ -56,8 +56,8 @@ class SimClock::Thread final : public base::ClockThread {
 
   void Join() override {
     if (!thread_.joinable()) return;
-    // First on the clock, so that the joiner goes on at the moment at which the thread ended, in every
-    // run; what is left then is the end of the system's thread, which needs no turn.
+    // Waits on the clock first, so that in every run the joiner continues at the moment at which the thread
+    // ended. The system thread then ends without needing the turn.
     while (done_.load() == 0) clock_.Wait(done_, 0, kNever, Nanos(0));
     thread_.join();
   }

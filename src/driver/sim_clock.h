@@ -3,9 +3,9 @@
 //
 //   std::unique_ptr<SimClock> clock = SimClock::Attach(handle);   // null on the wall clock
 //
-// Waits give the turn to another thread of the clock and cost no real time. A thread started by
-// StartThread() is announced before it exists, so that the clock does not run ahead of its birth.
-// A thread that calls Wait() without being registered is registered for the length of the call.
+// A wait hands the turn to another thread of the clock and costs no real time. StartThread() announces a
+// thread before it exists, so that the clock does not run ahead of its start. A thread that calls Wait()
+// without being registered is registered for the duration of the call.
 //
 // Threading: as base::Clock. The clock outlives the threads that use it; the driver's object is never
 // unloaded.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a Driver holds.
+// The state of a Driver.
 #ifndef GPUSHARE_DRIVER_STATE_H_
 #define GPUSHARE_DRIVER_STATE_H_
 
@@ -14,7 +14,7 @@ namespace gpushare::driver {
 
 struct Driver::State {
   Table table;
-  void* handle = nullptr;  // never dlclose()d: a driver has threads and exit handlers of its own
+  void* handle = nullptr;  // never closed: a driver has threads and exit handlers
   std::string path;
   int version = 0;
   bool simulated = false;

@@ -53,7 +53,7 @@ auto Build() {
   return symbols;
 }
 
-// The first whose name is not less than `name`.
+// The symbols from the first one whose name is not less than `name`.
 std::span<const Symbol> From(std::string_view name) {
   const std::span<const Symbol> all = Symbols();
   const auto at =

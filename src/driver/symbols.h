@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// symbols.def as data: what is known of an entry point by its exported name.
+// symbols.def as data: looks up an entry point by its exported name.
 //
 //   const Symbol* symbol = FindSymbol("cuMemAlloc_v2");
 //   symbol->base == "cuMemAlloc"; symbol->version == 3020; symbol->klass == SymbolClass::kMemory;
@@ -34,8 +34,8 @@ enum class SymbolClass {
 
 struct Symbol {
   std::string_view name;  // as exported
-  std::string_view base;  // as cuGetProcAddress() is asked for it
-  int version;            // least CUDA version that `base` means this symbol for
+  std::string_view base;  // the name that cuGetProcAddress() takes
+  int version;            // the least CUDA version for which `base` means this symbol
   SymbolClass klass;
   bool hooked;
   bool simulated;
@@ -44,13 +44,12 @@ struct Symbol {
 
 std::span<const Symbol> Symbols();  // sorted by name
 
-// By exported name; null when there is none.
+// The symbol with this exported name; null if there is none.
 const Symbol* FindSymbol(std::string_view name);
 
-// The symbol that cuGetProcAddress() means by (name, version, flags): the newest ABI that is not newer
-// than `version`. With `per_thread_stream`, the variant of the per-thread default stream where the
-// entry point has one. Null when there is none, or none as old as `version`; `*known` (may be null)
-// tells the two apart.
+// The symbol that cuGetProcAddress() answers for (name, version, flags): the newest ABI that is not newer
+// than `version`; with `per_thread_stream`, its variant for the per-thread default stream if it has one.
+// Null if the name is unknown or every ABI is newer than `version`; `*known`, unless null, tells which.
 const Symbol* AnswerSymbol(std::string_view base, int version, bool per_thread_stream,
                            bool* known = nullptr);
 

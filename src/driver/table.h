@@ -17,14 +17,14 @@
 #include "absl/status/status.h"
 #include "driver/prototypes.h"
 
-// Newer than the oldest header that is supported, or hidden by a macro of the newest.
+// Newer than the oldest supported header, or hidden by a macro of the newest one.
 extern "C" CUresult CUDAAPI cuGreenCtxStreamCreate(CUstream*, CUgreenCtx, unsigned, int);
 extern "C" CUresult CUDAAPI cuCtxCreate_v2(CUcontext*, unsigned, CUdevice);
 
 namespace gpushare::driver {
 
 struct Table {
-// The header calls some of them deprecated, and programs call them all the same.
+// The header marks some of them as deprecated, but programs still call them.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 #define X(field, prototype, need, ...) decltype(&::prototype) field = nullptr;
@@ -32,8 +32,8 @@ struct Table {
 #undef X
 #pragma GCC diagnostic pop
 
-  // Looks every entry point up by name and version through the driver's cuGetProcAddress, and with
-  // dlsym() what that does not know. Unavailable, with the names, when required ones are missing.
+  // Looks up every entry point by name and version through the driver's cuGetProcAddress, and through
+  // dlsym() if that does not know it. Unavailable, with the names, if required ones are missing.
   absl::Status Fill(void* handle);
 };
 

@@ -17,7 +17,7 @@ using Place = const std::string&;
 
 constexpr size_t kMostWords = 64;
 
-// Each word of a text that is a list of words.
+// Calls `take` for each word of a text that is a list of words.
 template <typename Take>
 absl::Status ReadWords(const yaml::Reader& in, const Node& value, Place place, const char* what,
                        const Take& take) {

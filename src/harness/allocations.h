@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a tenant asks for device memory, and what it was answered.
+// A tenant's requests for device memory, and their results.
 //
 //   {sizes: 256MiB 64MiB, from: malloc async, keep: 8, every: 5ms}
 #ifndef GPUSHARE_HARNESS_ALLOCATIONS_H_
@@ -16,15 +16,15 @@
 
 namespace gpushare::harness {
 
-// What the memory is asked for with: cuMemAlloc, cuMemAllocAsync from the default pool, cuMemAllocManaged, cuMemCreate with
-// a mapping.
+// The call that a request uses: cuMemAlloc, cuMemAllocAsync from the default pool, cuMemAllocManaged, cuMemCreate with a
+// mapping.
 enum class MemoryFamily : uint8_t { kMalloc, kAsync, kManaged, kVirtual };
 inline constexpr char kMemoryFamilies[] = "malloc|async|managed|virtual";  // in that order
 
-// Requests at even times, each of the next size by the next family. Who has so many as it keeps gives back the oldest before
-// it asks; who is refused gives back the oldest after, as a program that makes room does.
+// Requests at regular intervals, each with the next size and the next family. A tenant that holds `keep` allocations frees the
+// oldest before it asks; one that is refused frees the oldest afterwards, like a program that makes room.
 struct Allocations {
-  std::vector<uint64_t> sizes = {};  // bytes; none: it asks for nothing
+  std::vector<uint64_t> sizes = {};  // bytes; empty: no requests
   std::vector<MemoryFamily> families = {MemoryFamily::kMalloc};
   size_t keep = 1;
   Nanos every = Millis(10);
@@ -33,12 +33,12 @@ struct Allocations {
 };
 
 struct MemoryRequest {
-  Nanos at;              // since the start: when it was made
-  uint64_t bytes, held;  // asked for; what it had before, as it had asked for it
+  Nanos at;              // since the start
+  uint64_t bytes, held;  // requested; the sum of the requests that it held before
   bool granted;
 };
 
-// Whether it is within the quota, beside what the tenant has.
+// Whether the request fits into the quota beside what the tenant holds.
 bool FitsInto(uint64_t quota, const MemoryRequest& request);
 
 inline constexpr Nanos kLeastBetweenRequests = Millis(1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What requests take on a device that nobody else uses: what the latency question compares with.
+// How long requests take on a device without other tenants: the baseline of the latency question.
 //
 //   Alone alone([&](const Scenario& scenario, const Case& one, const RunOptions& options) {
 //     return Run(bed, scenario, one, {"native", Method::Kind::kNative}, options);
@@ -19,9 +19,9 @@
 
 namespace gpushare::harness {
 
-// How many runs that is: of a case whose question asks for none, 0.
+// The number of such runs for a case; 0 if its question needs none.
 size_t RunsAlone(const Scenario& scenario, const Case& one);
-// Whether they are told as the time of SMs, as the method that is compared with them is; of requests that is their time.
+// Whether these runs report SM time, like the method that is compared with them. For requests that is their latency.
 bool AloneBySms(const Scenario& scenario, const Method& method);
 
 class Alone {
@@ -30,7 +30,7 @@ class Alone {
                                                      const RunOptions& options)>;
   explicit Alone(Play play) : play_(std::move(play)) {}
 
-  // Of each tenant of the case that serves requests, in a run without any other (kept.h). Valid until the next call.
+  // The outcome of each request-serving tenant of the case in a run of its own (kept.h). Valid until the next call.
   const absl::StatusOr<Outcome>& Of(const Scenario& scenario, const Case& one, uint64_t seed);
 
  private:

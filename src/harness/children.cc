@@ -21,9 +21,9 @@
 namespace gpushare::harness {
 namespace {
 
-// For what nobody tells of: whether something is there.
+// How often WaitUntil() polls its condition.
 constexpr auto kLookEvery = std::chrono::milliseconds(2);
-// A signal may come between a look at whether it has and the rest that it would end.
+// Bounds a sleep, since a signal may arrive after `interrupted` was read and before the sleep that it should end.
 constexpr auto kLongestRest = std::chrono::milliseconds(50);
 
 std::vector<std::string> Lines(const Variables& variables) {
@@ -78,7 +78,7 @@ absl::Status Children::Look(bool may_end, bool* all) {
   *all = true;
   for (Child& child : children_) {
     if (child.ended) continue;
-    // Its number is nobody else's until it is waited for, and neither is its group's.
+    // The pid and the process group cannot be reused before waitpid() has reaped the child (WNOWAIT leaves it).
     siginfo_t how = {};
     if (waitid(P_PID, static_cast<id_t>(child.pid), &how, WEXITED | WNOHANG | WNOWAIT) == 0 &&
         how.si_pid == 0) {

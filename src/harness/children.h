@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs that the harness starts, waits for and, if they do not end, ends.
+// Starts programs, waits for them, and ends those that do not end by themselves.
 //
 //   Children children(&interrupted);
 //   GPUSHARE_RETURN_IF_ERROR(children.Start(broker));
@@ -26,30 +26,30 @@ namespace gpushare::harness {
 struct Program {
   std::string name;  // for messages
   std::vector<std::string> command;
-  Variables environment;       // all of it, but for the mark by which orphans are known
-  std::string log;             // a file for what it writes to standard output and standard error
-  bool may_be_killed = false;  // its end by SIGKILL is no failure: it does so itself
-  bool serves = false;         // it ends with the others, and is not waited for
-  bool stays =
-      false;  // of one that serves: its end before the others' is a failure, however it ends
+  Variables environment;       // complete, except for the mark that identifies orphans
+  std::string log;             // path of a file for its standard output and standard error
+  bool may_be_killed = false;  // the program may kill itself with SIGKILL: no failure
+  bool serves = false;         // a server: not waited for, ended after the others
+  bool stays = false;  // a server whose end before the others' is a failure, however it ends
 };
 
-// Each is a process group of its own. What it starts is in that, and ends with it.
+// Each child is the leader of a process group, which also holds what it starts and is ended as a whole.
 class Children {
  public:
-  // Whoever waits gives up when `interrupted`, unless null, is not 0 any more: a signal handler may set it.
+  // A wait ends when `*interrupted` becomes nonzero (it may be set by a signal handler). Null: waits are not interrupted.
   explicit Children(const std::atomic<int>* interrupted = nullptr) : interrupted_(interrupted) {}
   Children(const Children&) = delete;
   Children& operator=(const Children&) = delete;
-  ~Children();  // ends what has not ended, and orphans (orphans.h)
+  ~Children();  // ends children that still run, and orphans (orphans.h)
 
   absl::Status Start(const Program& program);
-  // Until all have ended but those that serve. One that fails ends the others: Internal, with its name and the end of what it wrote.
-  // DeadlineExceeded: they had not ended after `limit` of the machine's time. Cancelled: interrupted. All are ended then.
+  // Waits until all but the servers have ended. Internal: one failed; the message has its name and the end of its log.
+  // DeadlineExceeded: they did not end within `limit` of the machine's time. Cancelled: interrupted. After an error all have
+  // been ended.
   absl::Status Wait(Nanos limit);
-  // The same until `there` says so; Internal where one of them ends before.
+  // Wait(), but until `there` returns true. Internal also if a child ends before.
   absl::Status WaitUntil(const std::function<bool()>& there, Nanos limit);
-  // Asks those that stay to end, by SIGTERM, so that they may take away what is theirs, and waits so long for it.
+  // Asks the servers to end (SIGTERM), so that they can clean up, and waits for up to `limit`.
   void Dismiss(Nanos limit);
 
  private:
@@ -57,12 +57,13 @@ class Children {
     std::string name, log;
     pid_t pid;
     bool may_be_killed = false, serves = false, stays = false;
-    base::UniqueFd end = {};  // readable when it has ended; none where the kernel has no such thing
+    base::UniqueFd end =
+        {};  // a pidfd, readable when the child has ended; empty on kernels without pidfds
     bool ended = false;
   };
-  // Ends the others where one has failed, or, unless `may_end`, has ended at all. `all`: all have ended.
+  // Ends the others if one has failed or, unless `may_end`, has ended at all. Sets `all` if all have ended.
   absl::Status Look(bool may_end, bool* all);
-  void Rest() const;  // a while, or until one of them ends
+  void Rest() const;  // sleeps for a moment, or until a child ends
   absl::Status WaitFor(const std::function<bool()>* there, Nanos limit);
   void End();
 

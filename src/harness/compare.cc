@@ -19,7 +19,7 @@ struct Measured {
   std::vector<double> values;
 };
 
-// All runs of a case by a method.
+// All runs of one case by one method.
 struct Runs {
   std::vector<std::string> order;  // of the figures
   std::map<std::string, Measured> figures;
@@ -74,7 +74,7 @@ Verdict VerdictOfRuns(const Runs& before, const Runs& after) {
   return FailedPart(after) < FailedPart(before) ? Verdict::kBetter : Verdict::kSame;
 }
 
-// `certain`: as unlikely as that it has to be.
+// `certain`: the greatest p at which a difference counts.
 Verdict VerdictOf(const Measured& before, const Measured& after, const Median& a, const Median& b,
                   double certain) {
   if (a.n > 0 && b.n == 0) return Verdict::kMissing;
@@ -95,7 +95,7 @@ Verdict VerdictOf(const Measured& before, const Measured& after, const Median& a
 
 using AllRuns = std::map<Key, Runs>;
 
-// Those that have values on either side.
+// The number of figures with values on both sides.
 size_t FiguresOfBoth(const AllRuns& before, const AllRuns& after) {
   size_t figures = 0;
   for (const auto& [key, runs] : before) {
@@ -192,7 +192,7 @@ size_t RepetitionsFor(size_t figures) {
 }
 
 double LeastEffect(const std::string& unit, double before, double after) {
-  // Of what is a part of something already, a tenth of a hundredth; else a hundredth of what it is.
+  // A tenth of a point for percentages, else one percent of the value.
   if (unit == "%" || unit == "pp") return 0.1;
   return 0.01 * std::max(std::fabs(before), std::fabs(after));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two files of results, figure by figure: what is different beyond what repetitions differ by, and what one of them lacks.
+// Compares two files of results figure by figure: which figures differ by more than repetitions do, and which are missing.
 #ifndef GPUSHARE_HARNESS_COMPARE_H_
 #define GPUSHARE_HARNESS_COMPARE_H_
 
@@ -12,28 +12,28 @@
 namespace gpushare::harness {
 
 enum class Verdict : uint8_t {
-  kSame,  // the intervals in which the medians lie have values in common, or it is too little to matter (LeastEffect)
-  kBetter,     // neither, and the second is better
-  kWorse,      // or worse
-  kDifferent,  // or neither is better: the figure has no direction, or is by the host's clock
-  kUnsure,     // or so few repetitions of so many figures may lie so by chance
-  kMissing,    // the second has none, and the first has
-  kNew,        // the first has none, and the second has
+  kSame,  // the medians' intervals overlap, or the difference is too small to matter (LeastEffect)
+  kBetter,     // they differ, and the second is better
+  kWorse,      // they differ, and the second is worse
+  kDifferent,  // they differ, and the figure has no direction or is by the host's clock
+  kUnsure,     // they differ, but for this number of repetitions and figures it may be chance
+  kMissing,    // only the first file has the figure
+  kNew,        // only the second file has the figure
 };
 const char* VerdictName(Verdict verdict);
-// Whether whoever changed something between the two has to look at it.
+// Whether the author of the change between the two files has to look at this figure.
 bool IsWorse(Verdict verdict);
 
-// A verdict is wrong about two files of the same thing with at most this probability, over all that is compared. Of F
-// figures each is given one at p <= kFalseVerdict / F alone, p being ChanceApart() of statistics.h (Bonferroni: whatever
-// figures have to do with each other, the sum of these bounds the chance of any). Since p is at least 2 / C(2n, n) of n
-// repetitions each, they have to be RepetitionsFor(F): of one figure 4, of 20 figures 6, of 300 figures 8, of 4,000 10.
-// Three, with which 1 figure of 10 lies apart by chance, never give a verdict.
+// The probability of at least one wrong verdict when both files measure the same thing. With F figures, a figure gets a verdict
+// only if p <= kFalseVerdict / F, where p is ChanceApart() of statistics.h (Bonferroni: the sum bounds the probability of any
+// error, however the figures depend on each other). With n repetitions on each side p is at least 2 / C(2n, n), so
+// RepetitionsFor(F) of them are needed: 4 for one figure, 6 for 20, 8 for 300, 10 for 4,000. Three repetitions, with which one
+// figure in ten differs by chance, never give a verdict.
 inline constexpr double kFalseVerdict = 0.05;
 size_t RepetitionsFor(size_t figures);
 
-// Less than this is no difference, however surely it is there: simulated runs with one seed repeat to the last digit.
-// In the figure's unit, for medians of that size.
+// The smallest difference that counts, in the figure's unit, for medians of this size. Simulated runs with one seed repeat
+// exactly, so even a negligible difference would be significant.
 double LeastEffect(const std::string& unit, double before, double after);
 
 struct Comparison {
@@ -42,16 +42,16 @@ struct Comparison {
     std::string
         why;  // that has no value: "not there", "no samples", "not supported: ...", "failed: ..."
   };
-  // `figure` is "runs" where it is about whether there are any: "3", "1 of 3 failed: ...".
+  // `figure` is "runs" for the row that tells how many runs there are: "3", "1 of 3 failed: ...".
   std::string scenario, one_case, method, figure, unit;
   Side before, after;
   Verdict verdict = Verdict::kSame;
 };
 
-// What either has, in the first one's order. A run that failed has no figures, and is no repetition. Of a case and a method
-// there is a row "runs" before its figures where a run of either failed, and in their place where either has none at all.
+// A row for each figure of either file, in the first one's order. A failed run has no figures and is not a repetition. A case and
+// method have a row "runs" before their figures if a run of either side failed, and instead of them if a side has no runs.
 std::vector<Comparison> Compare(const Results& before, const Results& after);
-// Of those the figures that have values on either side, by which verdicts are given.
+// The number of figures with values on both sides: those that can get a verdict.
 size_t FiguresCompared(const std::vector<Comparison>& comparisons);
 
 }  // namespace gpushare::harness

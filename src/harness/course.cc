@@ -12,7 +12,7 @@
 namespace gpushare::harness {
 namespace {
 
-// As many digits as a plot shows.
+// Rounds to the precision that a plot can show.
 double Rounded(double value, double per_one) { return std::round(value * per_one) / per_one; }
 
 void Widen(double share, std::optional<double>* least, std::optional<double>* most) {
@@ -40,7 +40,7 @@ void FillShares(const Scenario& scenario, const Case& one, const Outcome& outcom
         to.low.back() = std::min(to.low.back(), share);
         to.high.back() = std::max(to.high.back(), share);
       }
-      // As the figures have it: a cap is one whether there is work or not.
+      // As in the figures: a cap holds whether others have work or not.
       const bool had_work = windows.HadWork(i, window) && all > 0;
       const bool may_be_too_much = course->of_used ? had_work && windows.AllHadWork(window) : true;
       Widen(share, had_work ? &to.least : nullptr, may_be_too_much ? &to.most : nullptr);
@@ -60,7 +60,7 @@ std::vector<double> QuantilesOf(const Scenario& scenario, const Outcome& outcome
   std::vector<double> quantiles;
   if (sorted.empty()) return quantiles;
   const auto count = static_cast<double>(sorted.size());
-  // Beyond the last nine that so many requests have, there is only the greatest.
+  // Quantiles that this number of requests cannot resolve are left out; the maximum follows.
   for (size_t i = 0; i + 1 < kMostCourseQuantiles; ++i) {
     const double q = CourseQuantile(i);
     if ((1 - q) * count < 1 - 1e-9) break;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run was like over its time and over its requests: for plots, and bounded in size however long the run is.
+// The course of a run over time and over its requests, for plots. Its size is bounded, however long the run is.
 //
 //   result.course = CourseOf(scenario, one_case, outcome, alone);
 //
@@ -24,34 +24,33 @@ inline constexpr size_t kMostCourseQuantiles = 51;
 struct TenantCourse {
   std::string name = {};
   Ask ask = {};
-  // % in the windows that begin within each step: the least and the most. Of windows that begin every sample they are
-  // the same.
+  // The least and greatest share, in %, of the windows that begin within each step. Both are equal if a step is one sample.
   std::vector<double> low = {}, high = {};
-  // % of the windows that count for it (figures.h): the least of those in which it had work, and the most of those in which
-  // to have more than it asked for is an error.
+  // In %, over the windows that count for the tenant (figures.h): the least share of those in which it had work, and the greatest
+  // of those in which a share above what it asked for is an error.
   std::optional<double> least = std::nullopt, most = std::nullopt;
-  uint64_t requests = 0;  // after the warm-up; those that were not served count as latencies.h says
-  // us, at CourseQuantile(0), (1), ...; the last is the greatest.
+  uint64_t requests = 0;  // after the warm-up; latencies.h tells how unserved ones count
+  // Quantiles of the latency in us, at CourseQuantile(0), (1), ...; the last is the maximum.
   std::vector<double> latency_us = {};
-  std::vector<double> alone_us = {};  // the same of the requests alone
+  std::vector<double> alone_us = {};  // likewise, with the tenant alone on the device
   bool operator==(const TenantCourse&) const = default;
 };
 
 struct Course {
   std::string question = {};  // its name
-  bool of_used = false;       // % of what all of them used; else of the time
+  bool of_used = false;       // shares are of the time that all tenants used; else of all time
   Nanos window{0};
-  Nanos begins{0};  // the first window
-  Nanos step{0};    // from one place in low and high to the next
+  Nanos begins{0};  // start of the first window
+  Nanos step{0};    // time between consecutive entries of `low` and `high`
   std::vector<TenantCourse> tenants = {};
-  size_t unnamed = 0;  // tenants: more than kMostTenants are not told of each by itself
+  size_t unnamed = 0;  // number of tenants beyond kMostTenants, which are left out
   bool operator==(const Course&) const = default;
 };
 
-// 0, 0.21, ... 0.9, ... 0.99, ...: ten for each further nine.
+// The quantiles of a course: 0, 0.21, ... 0.9, ... 0.99, ...: ten for each further nine.
 double CourseQuantile(size_t index);
 
-// What was asked for, alone: of a run that gave nothing.
+// The course of a run without results: only what was asked for.
 Course CourseOf(const Scenario& scenario, const Case& one);
 Course CourseOf(const Scenario& scenario, const Case& one, const Outcome& outcome,
                 const Outcome& alone);

@@ -35,7 +35,7 @@ std::optional<double> ReadNumber(const ordered_json& from, const char* key) {
   return from.at(key).get<double>();
 }
 
-// In JSON a part is a percentage, as it is in a scenario.
+// In JSON a fraction is written as a percentage, as in a scenario.
 std::optional<double> ReadPercent(const ordered_json& from, const char* key) {
   const std::optional<double> percent = ReadNumber(from, key);
   if (!percent.has_value()) return std::nullopt;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A course as it stands in a line of results (results.h).
+// The JSON of a course in a line of results (results.h).
 //
 //   {"question":"share","of":"used","window_ms":1000,"begins_ms":1000,"step_ms":10,
 //    "tenants":[{"name":"a","share":75,"windows":[75.1,74.9],"least":74.9,"most":75.1},
@@ -14,8 +14,8 @@
 namespace gpushare::harness {
 
 nlohmann::ordered_json CourseJson(const Course& course);
-// Throws the library's exceptions where something is missing or of another type, std::invalid_argument where it is more than
-// a course may have.
+// Throws the JSON library's exceptions if something is missing or has another type, and std::invalid_argument if there is more
+// than a course may have.
 Course ReadCourse(const nlohmann::ordered_json& from);
 
 }  // namespace gpushare::harness

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the files of a run lie while it lasts.
+// The temporary folder of a run's files.
 #ifndef GPUSHARE_HARNESS_FOLDER_H_
 #define GPUSHARE_HARNESS_FOLDER_H_
 
@@ -10,11 +10,11 @@
 
 namespace gpushare::harness {
 
-// What TMPDIR names, else /tmp. InvalidArgument: it is no folder, nothing can be made in it, or its name is not UTF-8,
-// which the files of a run that name it are.
+// TMPDIR, else /tmp. InvalidArgument: it is not a folder, it is not writable, or its name is not UTF-8 and so cannot be named in
+// the run's files.
 absl::StatusOr<std::string> TemporaryFolder();
 
-// One of its own in `parent`; gone, with what is in it, when this is.
+// A new folder in `parent`, removed with its contents by the destructor.
 class Folder {
  public:
   static absl::StatusOr<std::unique_ptr<Folder>> Make(const std::string& parent);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The outcome of a run that several methods are compared with: it is played once for all of them.
+// Caches the outcome of a baseline run that several methods are compared with, so that it is played once.
 //
 //   Kept ungated;
 //   const absl::StatusOr<Outcome>& outcome = ungated.Of(scenario.cases[0], seed, [&] { return Run(...); });
@@ -17,12 +17,13 @@ namespace gpushare::harness {
 
 class Kept {
  public:
-  // Of the case and the seed that were asked for last the answer is kept, an error too. Valid until the next call.
+  // The outcome for the case and seed, played by `run` unless they are those of the last call. Errors are cached too. Valid until
+  // the next call.
   template <typename Play>
   const absl::StatusOr<Outcome>& Of(const Case& one, uint64_t seed, const Play& play) {
     if (case_ == &one && seed_ == seed) return kept_;
     kept_ = play();
-    // An interrupted one has not failed.
+    // An interrupted run has not failed, so it is not cached.
     case_ = absl::IsCancelled(kept_.status()) ? nullptr : &one;
     seed_ = seed;
     return kept_;

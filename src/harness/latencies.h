@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long a tenant's requests took.
+// The latencies of a tenant's requests.
 #ifndef GPUSHARE_HARNESS_LATENCIES_H_
 #define GPUSHARE_HARNESS_LATENCIES_H_
 
@@ -16,8 +16,8 @@ struct Latencies {
   size_t served = 0;
 };
 
-// Of the requests that came after the warm-up. One that was not served when the run ended took at least until then, which is
-// what it counts as.
+// The latencies of the requests that arrived after the warm-up. A request that was not served when the run ended counts as if it
+// had been served then: that is the least that it took.
 Latencies LatenciesOf(const Scenario& scenario, const TenantOutcome& tenant);
 
 }  // namespace gpushare::harness

@@ -13,7 +13,7 @@ namespace gpushare::harness {
 std::string BeginOfLog(const std::string& path) {
   constexpr size_t kMost = 64 << 10;
   std::string text;
-  base::ReadFile(path, kMost, &text);  // of a longer one the begin is there
+  base::ReadFile(path, kMost, &text);  // for a longer file this reads the beginning
   text.resize(std::min(text.size(), kMost));
   return text;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run's program wrote to standard output and standard error: a file that may be of any size, of which no more than its
-// begin and its end is ever read.
+// What a run's program wrote to standard output and standard error. The file may have any size; only its beginning and its end
+// are read.
 #ifndef GPUSHARE_HARNESS_LOG_H_
 #define GPUSHARE_HARNESS_LOG_H_
 
@@ -8,10 +8,10 @@
 
 namespace gpushare::harness {
 
-// The first 64 KiB, where the loader has its say; empty where there is no such file.
+// The first 64 KiB, where the loader's messages are; empty if there is no such file.
 std::string BeginOfLog(const std::string& path);
 
-// The last of it for a message, on one line and printable; "it wrote nothing" where it did not.
+// The end of the text for a message, on one line and printable; "it wrote nothing" if it is empty.
 std::string EndOfLog(const std::string& path);
 
 }  // namespace gpushare::harness

@@ -10,7 +10,7 @@
 namespace gpushare::harness {
 namespace {
 
-// Of each scenario its runs' times: they are the same for all.
+// The length of each scenario's runs, which is the same for all of its runs.
 std::map<std::string, std::string> TimesOf(const Results& results) {
   std::map<std::string, std::string> times;
   for (const Result& run : results.runs) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How two files of results were made otherwise than each other: on what, from which sources, by which seed, how long. What
-// differs then may be that, and not what somebody changed.
+// How the conditions of two files of results differ: GPU, machine, sources, seed, length. Such a difference, not the change
+// under test, may be why figures differ.
 //
 //   for (const Otherwise& each : MadeOtherwise(before, after)) ... each.what, each.before, each.after ...
 #ifndef GPUSHARE_HARNESS_MADE_OTHERWISE_H_
@@ -18,8 +18,8 @@ struct Otherwise {
   bool operator==(const Otherwise&) const = default;
 };
 
-// What a file does not say, as one from before that was told, is no difference; but where a GPU is in one of them alone
-// the other's has no driver.
+// A condition that one file does not record, because it is older, is no difference. The GPU is an exception: a file without one
+// was made without a driver.
 std::vector<Otherwise> MadeOtherwise(const Results& before, const Results& after);
 
 }  // namespace gpushare::harness

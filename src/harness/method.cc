@@ -27,18 +27,18 @@ constexpr std::pair<const char*, Kind> kMethods[] = {{"native", Kind::kNative},
                                                      {"gpushare-spatial", Kind::kSpatial},
                                                      {"gpushare-preload", Kind::kPreloaded}};
 
-// As exact as it was asked for: a half of a percent that becomes 0 is no limit at all to some.
+// Not rounded: to some libraries 0, from half a percent, means no limit at all.
 std::string Percent(const std::optional<double>& part) {
   return std::string(absl::StripSuffix(spec::FormatShare(part.value_or(1)), "%"));
 }
 
-// What a run sets itself.
+// Variables that a run sets itself.
 constexpr const char* kOurs[] = {"LD_PRELOAD", "LD_LIBRARY_PATH", "GPUSHARE_DRIVER", "GPUSHARE_SIM",
                                  "GPUSHARE_SIM_DRIVER"};
 
 constexpr std::string_view kPriority = "%PRIORITY:";
 
-// With the word of the priority in place of each %PRIORITY:HIGH:NORMAL%. Nothing: one of them is of another form.
+// Replaces each %PRIORITY:HIGH:NORMAL% by the word for the priority. nullopt: one is malformed.
 std::optional<std::string> WithPriority(std::string value, bool high) {
   for (size_t at = value.find("%PRIORITY"); at != std::string::npos;
        at = value.find("%PRIORITY", at)) {
@@ -59,7 +59,7 @@ std::optional<std::string> WithPriority(std::string value, bool high) {
 constexpr const char* kWords[] = {"%SHARE%",        "%CAP%",    "%MEMORY_MIB%",
                                   "%MEMORY_BYTES%", "%TENANT%", "%FOLDER%"};
 
-// The first that looks like one of ours and is none: a library would be told the word itself. Empty: there is none.
+// The first placeholder that is not known, which would be passed to the library literally; empty if there is none.
 std::string UnknownWord(const std::string& value) {
   for (size_t at = value.find('%'); at != std::string::npos; at = value.find('%', at)) {
     const size_t end = value.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ_", at + 1);
@@ -82,7 +82,7 @@ bool Says(const Method& method, const char* what) {
   return false;
 }
 
-// What of a case's programs cannot be: too many, or all in one where they are to be apart.
+// Why a case's programs cannot be run: there are too many, or the case needs separate programs and the method has one.
 std::string WhyNoPrograms(const Method& method, const Case& one, Ground ground) {
   const bool on_gpu = ground == Ground::kGpu;
   if (on_gpu && IsApart(one)) return "each program wants a simulated GPU of its own";
@@ -97,7 +97,7 @@ std::string WhyNoPrograms(const Method& method, const Case& one, Ground ground) 
       most);
 }
 
-// Families that the SDK has no calls for yet.
+// Whether the tenant uses allocation families for which the SDK has no calls.
 bool AsksBeyondTheSdk(const Tenant& tenant) {
   for (const MemoryFamily family : tenant.allocations.families) {
     if (family == MemoryFamily::kManaged || family == MemoryFamily::kVirtual) return true;
@@ -105,7 +105,7 @@ bool AsksBeyondTheSdk(const Tenant& tenant) {
   return false;
 }
 
-// As NVIDIA's documentation of MPS has it. Of shares and caps it knows one: how many of the SMs a client may have at a time.
+// The variables of NVIDIA's MPS. It has one compute limit: the percentage of the SMs that a client may use at a time.
 std::vector<std::pair<std::string, std::string>> ForMps(const Ask& ask) {
   std::vector<std::pair<std::string, std::string>> environment = {
       {"CUDA_MPS_CLIENT_PRIORITY", ask.high_priority ? "0" : "1"}};
@@ -239,7 +239,7 @@ std::string WhyNot(const Method& method, const Case& one, Ground ground) {
 
 std::string SpecOf(const Ask& ask) {
   std::vector<std::string> parts;
-  // Shares are of all that is wanted, which is what a weight is.
+  // A share is relative to the sum of the shares of tenants with work, so it is passed as a weight.
   if (ask.share.has_value()) parts.push_back(absl::StrCat("weight=", Percent(ask.share)));
   if (ask.cap.has_value()) parts.push_back(absl::StrCat("cap=", spec::FormatShare(*ask.cap)));
   if (ask.high_priority) parts.emplace_back("priority=high");

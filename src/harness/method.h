@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A way to share the GPU, as the harness knows it: how its tenants' processes are started, and how each is told what it may
-// have.
+// A method of sharing the GPU: how the tenants' processes are started, and how each is told its limits.
 //
 //   GPUSHARE_ASSIGN_OR_RETURN(const Method method, FindMethod("gpushare"));
 //   if (const std::string why = WhyNot(method, one_case); !why.empty()) ... a row "not supported" ...
@@ -20,55 +19,55 @@ namespace gpushare::harness {
 
 struct Method {
   enum class Kind : uint8_t {
-    kNative,       // one program, a stream a tenant, nobody limits
-    kTimeSlicing,  // a program a tenant; the GPU gives them turns
-    kMps,          // a program a tenant; clients of NVIDIA's MPS, with percentages
-    kInProcess,    // one program that is linked with gpushare, a virtual device a tenant
-    kSpatial,      // the same, each virtual device with SMs of its own (isolation green)
-    kPreloaded,    // a program a tenant, none of which knows of gpushare
-    kLibrary,      // the same with somebody else's library
+    kNative,       // one program, a stream per tenant, no limits
+    kTimeSlicing,  // a program per tenant; the GPU time-slices them
+    kMps,          // a program per tenant, as clients of NVIDIA's MPS with percentages
+    kInProcess,    // one program linked with gpushare, a virtual device per tenant
+    kSpatial,      // kInProcess, with SMs of its own for each virtual device (isolation green)
+    kPreloaded,    // an unmodified program per tenant, under gpushare's preload library
+    kLibrary,      // an unmodified program per tenant, under another preload library
   };
   std::string name;
   Kind kind = Kind::kNative;
   std::string library = {};  // kLibrary: its path
-  // kLibrary: the environment of each tenant's program, beside what a run has (environment.h). In a value %SHARE%, %CAP%
-  // stand for percentages as they were asked for, 12.5 among them, 100 where nothing was; %MEMORY_MIB%, %MEMORY_BYTES% for the
-  // quota of memory, 0 where there is none; %TENANT% for its name and %FOLDER% for a folder that goes with the run;
-  // %PRIORITY:HIGH:NORMAL% for the first word where its priority is high, else for the second.
+  // kLibrary: variables for each tenant's program, in addition to those of a run (environment.h). In a value, %SHARE% and %CAP%
+  // stand for the percentages asked for, which may be fractions such as 12.5, or 100 if none was; %MEMORY_MIB% and
+  // %MEMORY_BYTES% for the memory quota, or 0 without one; %TENANT% for the tenant's name; %FOLDER% for a folder that is removed
+  // after the run; %PRIORITY:HIGH:NORMAL% for the first word if the tenant has high priority, else for the second.
   std::vector<std::pair<std::string, std::string>> environment = {};
-  // kLibrary: what it needs beside itself, a command line of the shell that runs as long as a run's programs; empty: nothing.
-  // In it %FOLDER% stands for the same, and %READY% for a file that it makes when programs may begin.
+  // kLibrary: a shell command for the server that the library needs, which runs as long as the run's programs; empty: none.
+  // %FOLDER% stands for the run's folder, and %READY% for a file that the server creates once programs may begin.
   std::string server = {};
 };
 
 // "native", "time-slicing", "mps", "gpushare", "gpushare-spatial", "gpushare-preload"; or NAME=LIBRARY[,VARIABLE=VALUE]...
 absl::StatusOr<Method> FindMethod(std::string_view text);
-// Several, no two of one name: results know them by it.
+// FindMethod() for several texts. Results are identified by method name, so names must differ.
 absl::StatusOr<std::vector<Method>> FindMethods(const std::vector<std::string>& texts);
-// Gives the library of a method its server, as NAME=COMMAND.
+// Sets the server of a library method; `text` is NAME=COMMAND.
 absl::Status SetServer(std::string_view text, std::vector<Method>* methods);
 std::vector<std::string> MethodNames();
 
-// Processes that have a simulated GPU in common (docs/simulator.md), a broker among them.
+// The most processes that can share a simulated GPU (docs/simulator.md), including a broker.
 inline constexpr size_t kMostProcesses = 64;
-// On a GPU each has a context, of some hundred MiB; as many clients MPS takes on any GPU.
+// On a real GPU each process has a context of some hundred MiB; MPS takes this many clients on any GPU.
 inline constexpr size_t kMostProcessesOnGpu = 48;
 
-// One program each, or all in one.
+// Whether each tenant has a program of its own; otherwise all share one.
 bool HasProcesses(const Method& method);
-// Whether that one is linked with gpushare.
+// Whether the tenants' common program is linked with gpushare.
 bool IsLinked(const Method& method);
 
-// Where a run is.
+// Where a run takes place.
 enum class Ground : uint8_t { kSimulated, kGpu };
 
-// What of the case this method has no word for, or cannot be there; empty: nothing. Native and time slicing are told nothing
-// and run all the same: they are what others are compared with.
+// Why the method cannot run the case: a limit that it cannot express, or a setup that it does not allow. Empty if it can. Native
+// and time slicing ignore limits and always run, since other methods are compared with them.
 std::string WhyNot(const Method& method, const Case& one, Ground ground = Ground::kSimulated);
 
 // The spec of a tenant's virtual device.
 std::string SpecOf(const Ask& ask);
-// The environment of a tenant's program. `folder`: of the run's files, which goes with it.
+// The environment of a tenant's program. `folder` holds the run's files and is removed after the run.
 std::vector<std::pair<std::string, std::string>> EnvironmentOf(const Method& method, const Ask& ask,
                                                                const std::string& tenant = "",
                                                                const std::string& folder = "");

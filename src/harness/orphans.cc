@@ -28,16 +28,16 @@ bool HasChildren() {
   return waitid(P_ALL, 0, &ignored, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
-// Of the kernel's; what cannot be read, as of a process that ends meanwhile, is not there.
+// The text of a file in /proc; empty if it cannot be read, for instance because the process has ended.
 std::string TextOf(const std::string& path) {
   std::string text;
   return base::ReadFile(path, 1 << 22, &text) == 0 ? text : "";
 }
 
-// 0 where there is none any more.
+// 0 if the process has ended.
 pid_t ParentOf(pid_t process) {
   const std::string text = TextOf(absl::StrCat("/proc/", process, "/stat"));
-  // "7 (name) S 1 ...": a name may have brackets and blanks.
+  // "7 (name) S 1 ...": the name may contain parentheses and blanks.
   const size_t name_end = text.rfind(") ");
   if (name_end == std::string::npos || name_end + 4 > text.size()) return 0;
   return static_cast<pid_t>(std::strtol(text.c_str() + name_end + 4, nullptr, 10));
@@ -74,16 +74,16 @@ std::pair<std::string, std::string> MarkOfThisProcess() {
 
 void AdoptOrphans() {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  // Whoever started this process may have left it ignored: then children's ends are not told.
+  // SIGCHLD may have been inherited as ignored; then children are reaped without notice.
   signal(SIGCHLD, SIG_DFL);
 }
 
 void EndOrphans() {
   int adopts = 0;
   if (prctl(PR_GET_CHILD_SUBREAPER, &adopts) != 0 || adopts == 0) return;
-  // Whose parent is ended comes here next. One that starts others faster than this is not followed for ever.
+  // A child of an ended process becomes ours in the next round. The bound is for processes that fork faster than this loop.
   for (int round = 0; round < 100 && HasChildren(); ++round) {
-    while (waitpid(-1, nullptr, WNOHANG) > 0) {  // those that have ended have no environment either
+    while (waitpid(-1, nullptr, WNOHANG) > 0) {  // a zombie has no environment to look at
     }
     const std::vector<pid_t> orphans = Orphans();
     if (orphans.empty()) return;

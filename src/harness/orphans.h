@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the harness's programs start and leave behind: a preloaded library's own helpers, in sessions of their own too.
+// Finds and ends processes that the harness's programs started and left behind, such as the helpers of a preloaded library, even
+// if they have sessions of their own.
 #ifndef GPUSHARE_HARNESS_ORPHANS_H_
 #define GPUSHARE_HARNESS_ORPHANS_H_
 
@@ -8,15 +9,15 @@
 
 namespace gpushare::harness {
 
-// A variable that the harness's programs, and so what they start, have beside theirs.
+// The environment variable that marks the harness's programs, and so everything that they start.
 std::pair<std::string, std::string> MarkOfThisProcess();
 
-// From now on they become this process's children when those that started them end.
+// Makes this process the parent of its descendants whose own parent has ended (PR_SET_CHILD_SUBREAPER).
 void AdoptOrphans();
 
-// Ends the children of this process that have its mark, and theirs, if it adopts orphans; else nothing. Those that it started
-// itself have been waited for. Others are left alone: a shell may have started some before it became this program, and to the
-// first process of a container come all that are left.
+// After AdoptOrphans(), ends the children of this process that have its mark, and their descendants. Call it when the programs
+// that the harness started have been waited for. Children without the mark are left alone: a shell may have started some before
+// it became this program by exec, and the first process of a container adopts all others.
 void EndOrphans();
 
 }  // namespace gpushare::harness

@@ -18,7 +18,7 @@ std::string Sms(const PartitionedDevice& device, size_t steps) {
   return absl::StrCat(steps * static_cast<size_t>(device.step));
 }
 
-// By largest remainders, with one at least: the steps that come nearest to `ideal`, `total` together.
+// Apportions `total` steps as near to `ideal` as possible, by largest remainders, with at least one each.
 void Apportion(const std::vector<double>& ideal, const std::vector<size_t>& whose, size_t total,
                std::vector<size_t>* steps) {
   size_t given = 0;
@@ -30,7 +30,7 @@ void Apportion(const std::vector<double>& ideal, const std::vector<size_t>& whos
   const auto by_lack = [&](size_t a, size_t b) { return lacks(a) < lacks(b); };
   for (; given < total; ++given) ++(*steps)[*std::max_element(whose.begin(), whose.end(), by_lack)];
   for (; given > total; --given) {
-    // Of those that have more than one: somebody has, since there are no more tenants than steps.
+    // Only a tenant with more than one step can lose one; there is one, since there are no more tenants than steps.
     size_t most = whose.front();
     for (const size_t i : whose) {
       if ((*steps)[i] > 1 && ((*steps)[most] == 1 || lacks(i) < lacks(most))) most = i;
@@ -58,7 +58,7 @@ absl::StatusOr<std::vector<size_t>> StepsOf(const std::vector<PartitionAsk>& ask
       shares.push_back(i);
     } else if (asks[i].cap.has_value()) {
       const double wanted = *asks[i].cap * device.sms / device.step;
-      // What rounding up gives it is its own all the same; all there is, where that is less.
+      // A cap is rounded up, and bounded by the device.
       steps[i] =
           std::clamp<size_t>(static_cast<size_t>(std::ceil(wanted - kRounding)), 1, device.steps);
     } else {
@@ -90,7 +90,7 @@ absl::StatusOr<std::vector<size_t>> StepsOf(const std::vector<PartitionAsk>& ask
 }
 
 std::string GreenSpec(const PartitionAsk& ask, size_t steps, const PartitionedDevice& device) {
-  // Half a step less, which gpushare rounds up: as exact as it need be.
+  // Half a step less than the target, since gpushare rounds up to whole steps.
   const double compute = (static_cast<double>(steps) - 0.5) * device.step / device.sms;
   std::string spec =
       absl::StrCat("isolation=green,compute=", spec::FormatShare(std::round(compute * 1e6) / 1e6));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which SMs tenants have whose method gives each some of its own: what they ask for, rounded to what the driver gives out.
+// Divides the SMs among tenants for methods that give each tenant SMs of its own: requests, rounded to the driver's steps.
 //
 //   GPUSHARE_ASSIGN_OR_RETURN(const std::vector<size_t> steps, StepsOf(asks, {.sms = 132, .step = 8, .steps = 16}));
 //   spec = GreenSpec(asks[0], steps[0], device);
@@ -16,23 +16,23 @@
 namespace gpushare::harness {
 
 struct PartitionAsk {
-  std::string name;  // the tenant's
+  std::string name;  // of the tenant
   std::optional<double> share = std::nullopt, cap = std::nullopt;
 };
 
 struct PartitionedDevice {
   int sms = 1;
-  int step = 1;      // SMs that are given out together
-  size_t steps = 1;  // how many of these; some SMs may be in none
+  int step = 1;      // SMs in a step, which the driver hands out together
+  size_t steps = 1;  // number of steps; some SMs may be in none
 };
 
-// How many steps each tenant has. Shares are of all steps, by largest remainders, at least one each, so that together they
-// are never more than there are; a cap alone is rounded up, and who asks for neither has an even part of what is left.
-// Unimplemented: they do not fit, and why.
+// The number of steps for each tenant. Shares are apportioned by largest remainders with at least one step each, so their sum
+// never exceeds the device. A cap alone is rounded up. Tenants that ask for neither divide the rest evenly. Unimplemented: the
+// requests do not fit, and why.
 absl::StatusOr<std::vector<size_t>> StepsOf(const std::vector<PartitionAsk>& asks,
                                             const PartitionedDevice& device);
 
-// What of a virtual device's spec asks for so many steps, behind what else is asked for.
+// The part of a virtual device's spec that asks for this number of steps; append it to the rest of the spec.
 std::string GreenSpec(const PartitionAsk& ask, size_t steps, const PartitionedDevice& device);
 
 }  // namespace gpushare::harness

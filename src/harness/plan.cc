@@ -52,7 +52,7 @@ Allocations ParseAllocations(const json& from) {
   return to;
 }
 
-// None is told as a negative one.
+// A missing value is encoded as a negative one.
 std::optional<double> PartOf(const json& from) {
   const auto part = from.get<double>();
   return part < 0 ? std::nullopt : std::optional<double>(part);
@@ -67,7 +67,7 @@ Fault ParseFault(const json& from) {
           from.at("sms").get<int64_t>()};
 }
 
-// Each as [at, bytes, held, granted].
+// Encodes each request as [at, bytes, held, granted].
 json MemoryJson(const std::vector<MemoryRequest>& requests) {
   json list = json::array();
   for (const MemoryRequest& each : requests) {
@@ -94,7 +94,7 @@ json CallsJson(const std::vector<CallCost>& calls) {
   return list;
 }
 
-// From and to in turns.
+// `from` and `to` of each absence, alternating.
 std::vector<int64_t> Ends(const std::vector<player::Absence>& absences) {
   std::vector<int64_t> ends;
   for (const player::Absence& each : absences) {
@@ -129,8 +129,8 @@ std::vector<player::BatchPass> ParseBatches(const json& from) {
   return batches;
 }
 
-// A count that grows, as text: what each is more than the one before. Of 20,000 a second of a run, each is read in a tenth of the
-// time that a number of JSON takes.
+// Encodes a growing count as the text of its differences. A run has 20,000 values per second, and this form is read in a tenth of
+// the time that JSON numbers take.
 std::string Steps(const std::vector<int64_t>& counts) {
   std::string text;
   uint64_t before = 0;
@@ -158,7 +158,7 @@ std::vector<int64_t> ParseSteps(const std::string& text) {
   return counts;
 }
 
-// The library throws for what is missing or of another type.
+// Turns the JSON library's exceptions about missing or mistyped members into a status.
 template <typename T, typename Body>
 absl::StatusOr<T> Parsed(std::string_view text, const char* what, const Body& body) {
   try {

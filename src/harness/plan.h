@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a playing process is told, and what it answers: files of JSON between the harness and the programs of stage/.
+// The JSON files between the harness and the programs of stage/: the plan that a program plays, and the outcome it reports.
 #ifndef GPUSHARE_HARNESS_PLAN_H_
 #define GPUSHARE_HARNESS_PLAN_H_
 
@@ -19,35 +19,36 @@ namespace gpushare::harness {
 
 struct TenantPlan {
   std::string name;
-  std::string trace;  // the path of its kernels, as CSV
-  std::string spec;   // of its virtual device; of the native stage nothing
-  bool plays = true;  // its kernels; else it asks for memory alone
+  std::string trace;  // path of the CSV file with its kernels
+  std::string spec;   // of its virtual device; empty in the native stage
+  bool plays = true;  // whether it launches its kernels; otherwise it only allocates memory
   player::PlayMode mode = player::PlayMode::kBacklog;
-  bool high_priority = false;        // its stream's; of the native stage alone
+  bool high_priority = false;        // of its stream, in the native stage
   std::vector<Nanos> arrivals = {};  // since the start
   std::vector<player::Absence> absences = {};
   std::vector<player::BatchPass> batches = {};
   Nanos batch_wait{0};
   Allocations allocations = {};
   Fault fault = {};
-  // Of a green plan: what its partition is made of, which `spec` does not say.
+  // In a green plan: the request from which its partition is computed.
   std::optional<double> share = std::nullopt, cap = std::nullopt;
 };
 
 struct Plan {
-  std::string barrier;   // start.h
-  uint32_t parties = 1;  // processes that begin together
-  std::string driver;    // under a name that no preloaded library knows
-  std::string outcome;   // where the answer goes
+  std::string barrier;   // path of the page of start.h
+  uint32_t parties = 1;  // number of processes that begin together
+  std::string driver;    // path of the driver, under a name that no preloaded library recognises
+  std::string outcome;   // path for the outcome
   Nanos length{0}, sample{0};
-  Nanos fine{0};  // a part of `sample`; 0: nobody asks for more than that
-  // A tenant that fails is an outcome of its own, and the others go on; at the end nobody is waited for.
+  Nanos fine{0};  // interval of TenantOutcome::fine_ns, a divisor of `sample`; 0: not needed
+  // If a tenant fails, its outcome says so and the others go on; the end does not wait for the device.
   bool tolerant = false;
-  bool calls = false;  // at the end, what calls cost the host
+  bool calls = false;  // at the end, measure what calls cost the host
   bool green = false;  // each tenant has SMs of its own (partitions.h)
-  // What a tenant had is the time of the SMs that it held, of all SMs; else its part of the device's time.
+  // Report SM time as a part of all SMs; otherwise each tenant's part of the device's time.
   bool sm_time = false;
-  // The witness is what kernels say of when they ran (spans.h), in a file beside the outcome; else the simulated GPU's truth.
+  // The witness of device time is the stamps that kernels write (spans.h), in a file beside the outcome; otherwise it is the
+  // simulated GPU's ground truth.
   bool stamps = false;
   std::vector<TenantPlan> tenants;
 };
@@ -55,45 +56,46 @@ struct Plan {
 struct TenantOutcome {
   std::string name;
   std::vector<int64_t>
-      used_ns;  // device time since the start by the witness, at each sample from 0 on
+      used_ns;  // device time since the start, by the witness, at each sample from time 0 on
   std::vector<player::Request> requests;
-  std::vector<Nanos> unserved = {};  // arrivals; the harness knows them, a stage does not tell
+  std::vector<Nanos> unserved = {};  // arrivals without a served request; filled in by the harness
   uint64_t launches = 0;
   std::vector<int64_t> fine_ns =
-      {};  // as used_ns, at each `fine` of the plan; empty where that is 0
-  // Its absences as they were: each begins when what it had launched has ended.
+      {};  // like used_ns, at intervals of Plan::fine; empty if that is 0
+  // The absences as they took place: each begins when the work launched before has ended.
   std::vector<player::Absence> away = {};
   std::vector<MemoryRequest> memory = {};
-  uint64_t most_bytes = 0;  // the most memory that it had, by the device's own account
-  std::string error = {};   // of a tolerant plan
-  std::optional<Nanos> broke_at = std::nullopt;  // since the start: when its fault came
-  // What its kernels would have taken with the device to themselves, as far as they have come, at each sample as used_ns.
+  uint64_t most_bytes = 0;                       // peak memory, by the device's own account
+  std::string error = {};                        // in a tolerant plan: why the tenant failed
+  std::optional<Nanos> broke_at = std::nullopt;  // time of its fault since the start
+  // The work done: what the completed parts of its kernels take on an otherwise idle device, at the samples of used_ns.
   std::vector<int64_t> work_ns = {};
 };
 
-// What a call costs the thread that makes it, in ns of processor time: medians of bursts of either in turns.
+// What a driver call costs its thread in processor time: medians over alternating bursts of the tenant's and the bare call.
 struct CallCost {
   std::string call;    // "launch"
-  double ns = 0;       // as the tenant makes it
-  double bare_ns = 0;  // of the driver's own, past whatever shares the GPU
-  double ratio = 0;    // of bursts beside one another
+  double ns = 0;       // of the tenant's call
+  double bare_ns = 0;  // of the driver's call, bypassing the method under test
+  double ratio = 0;    // median ratio of adjacent bursts
 };
 
 struct Outcome {
-  std::string error = {};  // empty: it went well
+  std::string error = {};  // empty on success
   std::vector<TenantOutcome> tenants = {};
   std::vector<CallCost> calls = {};
-  // Processor time of the program (of all programs together): until its tenants were there, and while they played.
+  // Processor time of all programs together: until their tenants existed, and while they played.
   int64_t setup_cpu_ns = 0, play_cpu_ns = 0;
-  std::vector<int64_t> ready_ns = {};  // by program, on the machine's clock: its tenants were there
-  std::string not_supported = {};      // empty: it is
-  int sms = 0;                         // of the device, where kernels were the witness
-  double sm_mhz = 0;  // the clock of its SMs while kernels held them; 0: nobody knows
+  std::vector<int64_t> ready_ns =
+      {};                          // by program: when its tenants existed, on the machine's clock
+  std::string not_supported = {};  // why the method cannot do it; empty if it can
+  int sms = 0;                     // of the device, if kernels were the witness
+  double sm_mhz = 0;               // clock of the SMs while kernels held them; 0: unknown
 };
 
 std::string FormatPlan(const Plan& plan);
 std::string FormatOutcome(const Outcome& outcome);
-// InvalidArgument: what is wrong, by its place. A process may have been killed while it wrote.
+// InvalidArgument: what is wrong, and where. An outcome may be incomplete, since its writer may have been killed.
 absl::StatusOr<Plan> ParsePlan(std::string_view text);
 absl::StatusOr<Outcome> ParseOutcome(std::string_view text);
 

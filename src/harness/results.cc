@@ -159,7 +159,7 @@ absl::StatusOr<Results> ParseResults(std::string_view text, const std::string& f
     } catch (const ordered_json::parse_error&) {
       return wrong(absl::StrCat(kNoResults, ": the line is no JSON"));
     } catch (const ordered_json::exception& error) {
-      // "[json.exception.out_of_range.403] key 'case' not found": the first word is of no use to people.
+      // Drops the first word of "[json.exception.out_of_range.403] key 'case' not found".
       const std::string why = error.what();
       const size_t name_end = why.find("] ");
       return wrong(absl::StrCat(kNoResults, ": ",

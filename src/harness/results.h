@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Results of runs: JSON Lines, one run a line, behind a line that says where they were made.
+// Results of runs as JSON Lines: one line per run, after a line about the conditions of all of them.
 //
 //   {"gpushare_bench":1,"gpushare":"0.1.0","gpu":"simulated","machine":"...","begun":"2026-11-22T21:00:00Z","seed":1}
 //   {"scenario":"share","case":"two","method":"native","repetition":0,"figures":[{"name":"a.share","unit":"%","value":75.1,"better":"-"}],"course":{...}}
 //   {"scenario":"share","case":"two","method":"other","repetition":0,"not_supported":"no share"}
 //   {"scenario":"share","case":"two","method":"other","repetition":1,"error":"it had not ended after 120 s"}
 //
-// A figure by the host's clock has "clock":"host" as well. What a course is: course_json.h. Of what there was no sample, the value is null.
+// A figure measured by the host's clock also has "clock":"host". course_json.h has the format of a course. The value of a figure
+// without samples is null.
 //
-// Each line is written at once, so that what was measured is kept whatever comes after it.
+// Each line is written at once, so that finished measurements are kept whatever happens later.
 #ifndef GPUSHARE_HARNESS_RESULTS_H_
 #define GPUSHARE_HARNESS_RESULTS_H_
 
@@ -59,8 +60,8 @@ struct Results {
 std::string FormatCircumstances(const Circumstances& circumstances);  // with its newline
 std::string FormatResult(const Result& result);                       // with its newline
 
-// InvalidArgument: FILE:LINE and what is wrong; results of another version among it. A last line without its newline was
-// being written when the disk was full or the harness was ended, and is left out.
+// InvalidArgument: FILE:LINE and what is wrong, for instance results of another version. A last line without a newline is
+// ignored: the disk was full, or the harness was ended, while it was written.
 absl::StatusOr<Results> ParseResults(std::string_view text, const std::string& file);
 
 }  // namespace gpushare::harness

@@ -18,7 +18,7 @@ absl::Status CannotWriteResults(const std::string& path, int error) {
       absl::StrCat("cannot write ", Printable(path, 256), ": ", base::WriteError(error)));
 }
 
-// Where what is written next begins; less than 0 where that is no place, as in a pipe.
+// The offset at which the next write goes; negative if the file has no offsets, like a pipe.
 off_t NextPlace(int fd) {
   const bool appends = (fcntl(fd, F_GETFL) & O_APPEND) != 0;
   return lseek(fd, 0, appends ? SEEK_END : SEEK_CUR);
@@ -42,7 +42,7 @@ absl::Status ResultsFile::Put(std::string_view line) {
   const off_t begin = NextPlace(fd_.get());
   const int error = base::WriteAll(fd_.get(), line);
   if (error == 0) return absl::OkStatus();
-  // Of a file alone; a device or a pipe keeps what it has taken.
+  // Only a regular file can be truncated; a device or a pipe keeps what was written.
   if (begin >= 0) static_cast<void>(ftruncate(fd_.get(), begin) == 0);
   return CannotWriteResults(path_, error);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where results go, line by line, as soon as each is known: of a line all or nothing.
+// The file that results are appended to, line by line, as soon as they are known. A line is written whole or not at all.
 //
 //   ResultsFile file;                                   // nowhere
 //   GPUSHARE_ASSIGN_OR_RETURN(file, ResultsFile::Open("results.jsonl"));
@@ -20,13 +20,13 @@ namespace gpushare::harness {
 class ResultsFile {
  public:
   ResultsFile() = default;
-  // It is written anew. Unavailable: it cannot be, and why.
+  // Truncates or creates the file. Unavailable: it cannot be written, and why.
   static absl::StatusOr<ResultsFile> Open(const std::string& path);
-  // Its lines come behind what was written there before.
+  // Appends to the existing file.
   static ResultsFile OfStdout();
 
-  // Unavailable: it could not be written, and why. What a part of the line had got there is taken away again, where
-  // that can be done, so that the lines before it can be read; no more lines are to follow.
+  // Unavailable: the line could not be written, and why. A partial line is removed again if possible, so that the lines before it
+  // can be read. Do not call Put() again after an error.
   absl::Status Put(std::string_view line);
 
  private:

@@ -41,7 +41,8 @@ namespace fs = std::filesystem;
 
 constexpr char kMpsControl[] = "nvidia-cuda-mps-control";
 constexpr Nanos kMpsLimit = Seconds(20);
-// Until a library's server is ready, or has ended; and what one has that does not say when it is ready.
+// How long a library's server may take to become ready or to end; and how long to wait for one that does not tell when it is
+// ready.
 constexpr Nanos kServerLimit = Seconds(20), kServerHeadStart = Seconds(1);
 
 absl::Status WriteText(const std::string& path, const std::string& text) {
@@ -61,11 +62,11 @@ bool IsOnPath(const std::string& program) {
   return false;
 }
 
-// The first argument of each program: it ends when this process does.
+// The first argument of each program, which ends when this process does.
 std::string ThisProcess() { return absl::StrCat(getpid()); }
 
-// Whether its calls are measured in a run of their own: on a simulated GPU that it shares with the broker each looks at that
-// process.
+// Whether the cost of calls is measured in a separate run. On a simulated GPU that is shared with a broker process, every call
+// also looks at that process.
 bool CallsAreApart(const Method& method, const Bed& bed) {
   return method.kind == Kind::kPreloaded && !bed.card.has_value();
 }
@@ -88,7 +89,7 @@ class OneRun {
     const std::string& driver = bed_.card.has_value() ? bed_.card->driver : bed_.simulated;
     GPUSHARE_RETURN_IF_ERROR(Link(driver, folder_ / "driver.so"));
     if (bed_.card.has_value()) {
-      // The driver alone, and not what else lies where it was found.
+      // Links the driver alone, not the other libraries in its folder.
       fs::create_directory(folder_ / "loader");
       GPUSHARE_RETURN_IF_ERROR(Link(driver, folder_ / "loader/libcuda.so.1"));
     }
@@ -123,7 +124,7 @@ class OneRun {
                  : absl::OkStatus();
   }
 
-  // The loader says so, goes on without it, and what is measured then is nobody's.
+  // If the library is missing, the loader only warns, and the run would measure the driver without it.
   absl::Status CheckLibrary() const {
     if (method_.kind != Kind::kLibrary || access(method_.library.c_str(), R_OK) == 0) {
       return absl::OkStatus();
@@ -151,7 +152,7 @@ class OneRun {
     for (size_t i = 0; i < case_.tenants.size(); ++i) {
       const Tenant& tenant = case_.tenants[i];
       std::vector<Nanos> arrivals = ArrivalsOf(tenant, scenario_.length, random);
-      // Here: the requests of the others take their part of the random numbers.
+      // After ArrivalsOf(): the tenants that are left out still consume their random numbers.
       if (options_.only.value_or(i) != i) continue;
       if (plans_.empty() || apart) {
         Plan& plan = plans_.emplace_back();
@@ -175,7 +176,7 @@ class OneRun {
       part.trace = folder_ / absl::StrCat("work-", tenant.group, ".csv");
       part.plays = !tenant.work.empty();
       Ask ask = tenant.ask;
-      if (apart) ask.own_context = false;  // it has that already
+      if (apart) ask.own_context = false;  // a program of its own has its own context
       if (method_.kind == Kind::kSpatial) {
         part.share = std::exchange(ask.share, std::nullopt);
         part.cap = std::exchange(ask.cap, std::nullopt);
@@ -199,7 +200,7 @@ class OneRun {
     return absl::OkStatus();
   }
 
-  // Who launches nothing has a kernel all the same, which is not launched.
+  // A tenant without work gets one kernel, which is never launched, since a trace must not be empty.
   static workload::KernelTrace WorkOf(const Tenant& tenant) {
     if (!tenant.work.empty()) return tenant.work;
     workload::KernelTrace none("none");
@@ -207,7 +208,7 @@ class OneRun {
     return none;
   }
 
-  // What all of a run's programs have in common, and which of them this is.
+  // The variables of the run's program number `place`.
   Variables EnvironmentAt(size_t place) const {
     if (bed_.card.has_value()) return EnvironmentOnCard();
     std::string simulated = absl::StrCat("seed=", options_.seed, ",", case_.gpu);
@@ -229,16 +230,16 @@ class OneRun {
     Variables variables = WithoutThoseOfSharing(environ);
     variables["GPUSHARE_DRIVER"] = bed_.card->driver;
     variables["CUDA_VISIBLE_DEVICES"] = bed_.card->uuid;
-    // Behind it what the driver itself may need.
+    // The caller's path follows, since the driver may need libraries there.
     const std::string path = base::GetEnv("LD_LIBRARY_PATH").value_or("");
     variables["LD_LIBRARY_PATH"] = absl::StrCat(folder_ / "loader", path.empty() ? "" : ":", path);
-    // Nobody's but the method's own: a daemon of the machine's would take the programs of all methods.
+    // A private pipe directory: the machine's own MPS daemon would take the programs of all methods.
     variables["CUDA_MPS_PIPE_DIRECTORY"] = folder_ / "mps";
     if (bed_.card->settings.has_value()) variables["GPUSHARE_SIM"] = *bed_.card->settings;
     return variables;
   }
 
-  // In the foreground, so that it is this process's child, and its server that one's.
+  // Runs in the foreground, so that the daemon is this process's child, and its server a child of that.
   absl::Status StartMps(Children* children) const {
     if (!IsOnPath(kMpsControl)) {
       return absl::UnimplementedError(absl::StrCat("there is no ", kMpsControl, " on the PATH"));
@@ -255,7 +256,7 @@ class OneRun {
     return children->WaitUntil([&] { return access((folder_ / "mps/control").c_str(), F_OK) == 0; },
                                kMpsLimit);
   }
-  // As its documentation has it; what does not heed that is ended with the run's other programs.
+  // Asks MPS to quit. If it does not, it is ended with the run's other programs.
   absl::Status EndMps(Children* children) const {
     Program quit = {"the end of MPS",
                     {bed_.programs + "/with_parent", ThisProcess(), "/bin/sh", "-c",
@@ -266,7 +267,7 @@ class OneRun {
     return children->Wait(kMpsLimit);
   }
 
-  // A library's. Without a word for when it is ready it has a while.
+  // Starts a library's server. One that does not use %READY% gets kServerHeadStart.
   absl::Status StartServer(Children* children) const {
     const std::string ready = folder_ / "server-ready";
     Program server = {
@@ -346,7 +347,7 @@ class OneRun {
       all.calls.insert(all.calls.end(), outcome.calls.begin(), outcome.calls.end());
       if (plan.stamps) {
         absl::StatusOr<std::vector<KernelSpans>> told = ReadSpans(plan.outcome + ".spans");
-        // Of one that could not even begin there is nothing.
+        // A program that could not begin has written no spans.
         if (!told.ok() && outcome.error.empty()) return told.status();
         std::vector<KernelSpans> its = told.ok() ? *std::move(told) : std::vector<KernelSpans>();
         its.resize(outcome.error.empty() ? std::min(outcome.tenants.size(), plan.tenants.size())
@@ -354,7 +355,7 @@ class OneRun {
         for (KernelSpans& each : its) spans.push_back(std::move(each));
         all.sms = std::max(all.sms, outcome.sms);
       }
-      // Of a program that could not even begin.
+      // The program could not begin.
       if (!outcome.error.empty()) {
         outcome.tenants.resize(plan.tenants.size());
         for (size_t k = 0; k < plan.tenants.size(); ++k) {
@@ -364,7 +365,7 @@ class OneRun {
       }
       for (size_t k = 0; k < std::min(outcome.tenants.size(), plan.tenants.size()); ++k) {
         TenantOutcome& tenant = all.tenants.emplace_back(std::move(outcome.tenants[k]));
-        // Who has ended has used no more since.
+        // A tenant that ended early has samples up to then; its use stays constant afterwards.
         if (!plan.stamps && (plan.tolerant || scenario_.question->sparse)) {
           MakeWhole(&tenant.used_ns);
           MakeWhole(&tenant.work_ns);
@@ -372,7 +373,7 @@ class OneRun {
         if (ProgramIsKilled(plan) && plan.tenants[k].fault.kind != Fault::Kind::kKilled) {
           tenant.error = "its process was killed";
         }
-        // They are served in the order in which they come.
+        // Requests are served in the order of their arrivals.
         const std::vector<Nanos>& arrivals = plan.tenants[k].arrivals;
         const size_t served = std::min(tenant.requests.size(), arrivals.size());
         tenant.unserved.assign(arrivals.begin() + static_cast<std::ptrdiff_t>(served),
@@ -383,7 +384,7 @@ class OneRun {
     return all;
   }
 
-  // Of kernels of all programs together; those of an instant have parts of it.
+  // Fills in the device time from the kernels of all programs together, since concurrent kernels divide it.
   void TellUsed(const std::vector<KernelSpans>& spans, Outcome* all) const {
     const Nanos fine = scenario_.question->fine;
     SpanGrid grid = {.length = scenario_.length,
@@ -409,7 +410,7 @@ class OneRun {
     return Nanos(std::gcd(scenario_.warm_up.count(), scenario_.length.count()));
   }
 
-  // Samples as often as everybody has them, of a run of full length.
+  // Extends the samples to the run's full length at the common interval.
   void MakeWhole(std::vector<int64_t>* used_ns) const {
     const auto each = static_cast<size_t>(SampleEvery() / kSample);
     const auto samples = static_cast<size_t>(scenario_.length / kSample) + 1;
@@ -433,7 +434,7 @@ class OneRun {
   const RunOptions& options_;
   const Folder& folder_;
   std::vector<Plan> plans_;
-  std::vector<Ask> asks_;  // of each plan's first tenant
+  std::vector<Ask> asks_;  // the request of each plan's first tenant
   size_t places_ = 1;
   const bool apart_;
 };
@@ -442,7 +443,7 @@ absl::StatusOr<Outcome> RunOnce(const Bed& bed, const Scenario& scenario, const 
                                 const Method& method, const RunOptions& options) {
   GPUSHARE_ASSIGN_OR_RETURN(const std::unique_ptr<Folder> folder, Folder::Make(bed.temporary));
   absl::StatusOr<Outcome> outcome = OneRun(bed, scenario, one, method, options, *folder).Do();
-  // Programs that end by themselves leave nothing of the GPU that they shared.
+  // Programs that end by themselves remove the shared state of their GPU.
   const bool ends_by_itself = !scenario.question->tolerant;
   if (!bed.card.has_value() && (!outcome.ok() || !ends_by_itself)) bed.gpu.Forget(folder->name());
   return outcome;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One case by one method, once.
+// Runs one case by one method, once.
 //
 //   GPUSHARE_ASSIGN_OR_RETURN(const Outcome outcome, Run(bed, scenario, scenario.cases[0], method, {.seed = 7}));
 #ifndef GPUSHARE_HARNESS_RUN_H_
@@ -19,15 +19,15 @@
 
 namespace gpushare::harness {
 
-// A GPU of a driver that the loader has found, or GPUSHARE_DRIVER names.
+// A GPU of the driver that the loader finds or GPUSHARE_DRIVER names.
 struct Card {
   std::string driver;  // its path
   std::string uuid;    // as CUDA_VISIBLE_DEVICES knows it
-  // Of a driver that is the simulated one all the same: the caller's GPUSHARE_SIM.
+  // The caller's GPUSHARE_SIM, if that driver is the simulated one.
   std::optional<std::string> settings = std::nullopt;
 };
 
-// Where the parts lie that a run needs.
+// The paths of the parts that a run needs.
 struct Bed {
   std::string programs;   // the folder of those of stage/
   std::string preload;    // libgpushare_preload.so
@@ -37,7 +37,7 @@ struct Bed {
       std::nullopt;       // runs are there, with kernels as the witness; none: on the simulated one
   std::string temporary;  // a folder in which each run has one of its own (folder.h)
   Nanos limit = Seconds(120);  // of the machine's time; on a card beside the length of the run
-  // Runs end when it is not 0 any more: a signal's number, set by its handler.
+  // Ends runs when nonzero: the number of a signal, set by its handler.
   const std::atomic<int>* interrupted = nullptr;
 };
 
@@ -50,8 +50,9 @@ struct RunOptions {
       false;  // each program has a GPU of its own, on the machine's clock, and plays for a moment
 };
 
-// The tenants' outcomes in the case's order. Errors: Unimplemented (the method cannot do it there, and why), DeadlineExceeded (it hung), Internal (a program failed, with
-// what it said), Cancelled (interrupted). Whatever was started has ended by then, and its files are gone.
+// The tenants' outcomes in the case's order. Unimplemented: the method cannot run the case here, and why. DeadlineExceeded: it
+// hung. Internal: a program failed, with the end of its output. Cancelled: interrupted. When this returns, everything that was
+// started has ended and its files are removed.
 absl::StatusOr<Outcome> Run(const Bed& bed, const Scenario& scenario, const Case& one,
                             const Method& method, const RunOptions& options);
 

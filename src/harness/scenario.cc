@@ -26,7 +26,7 @@ namespace {
 using yaml::Node;
 using Place = const std::string&;
 
-// For files, columns and environment variables.
+// Names are used in files, columns and environment variables.
 bool IsName(std::string_view text) {
   if (text.empty() || text.size() > 64) return false;
   for (const char c : text) {
@@ -43,7 +43,7 @@ absl::Status ReadName(const yaml::Reader& in, const Node& value, Place place, st
   return in.Wrong(value, place, "allowed: 1 to 64 of a-z, 0-9 and '-'");
 }
 
-// A device profile lies, as a trace does, relative to the scenario.
+// The path of a device profile is relative to the scenario, like that of a trace.
 std::string WithProfilesIn(const std::string& folder, const std::string& settings) {
   std::vector<std::string> items = absl::StrSplit(settings, absl::ByAnyChar(",\n"));
   for (std::string& item : items) {
@@ -73,7 +73,7 @@ class ScenarioReader {
         return ReadTime(in_, value, place, least, most, kSample, out);
       };
     };
-    // Before all others: which keys there are depends on it, wherever it stands.
+    // The question comes first, since it decides which other keys are allowed.
     for (size_t i = 0; i < document.keys.size(); ++i) {
       if (document.keys[i].text != "question" || i >= document.values.size()) continue;
       scenario_.question = FindQuestion(document.values[i].text);
@@ -103,7 +103,7 @@ class ScenarioReader {
     if (scenario_.question == nullptr) return in_.Error(document.line, "question", "it is missing");
     if (scenario_.cases.empty()) return in_.Error(document.line, "cases", "at least one is wanted");
     GPUSHARE_RETURN_IF_ERROR(CheckWhole(length_line, "length"));
-    // The other one is as good, whichever is asked for.
+    // Both lengths are checked, whichever is asked for.
     Scenario shorter = scenario_;
     GPUSHARE_RETURN_IF_ERROR(Shorten(&shorter));
     std::swap(scenario_, shorter);
@@ -113,11 +113,11 @@ class ScenarioReader {
   }
 
  private:
-  // What of a scenario is otherwise when it is taken short.
+  // The `short:` section: what changes when the scenario is taken short.
   struct Short {
     int line = 1;
     std::optional<Nanos> length, warm_up, window;
-    std::vector<std::string> cases;  // none: all
+    std::vector<std::string> cases;  // empty: all
   };
 
   absl::Status ReadShort(const Node& map, Place place) {
@@ -196,7 +196,7 @@ class ScenarioReader {
     return absl::StrJoin(names, "|");
   }
 
-  // The keys that the question alone has, with what they are where they are not given.
+  // Adds rules for the keys of this question, and their default values.
   void AddOwn(OwnKey::Of of, Settings* settings, std::vector<yaml::Reader::Rule>* rules) const {
     if (scenario_.question == nullptr) return;
     for (const OwnKey& key : scenario_.question->keys) {
@@ -249,7 +249,7 @@ class ScenarioReader {
       return in_.Error(map.line, place, absl::StrCat("at most ", most, " are allowed"));
     }
     Tenant tenant;
-    int64_t count = 0;  // not given: one that has the entry's name
+    int64_t count = 0;  // 0: not given, which makes one tenant with the entry's name
     const auto part = [this](std::optional<double>* out) {
       return [this, out](const Node& value, Place below) {
         double read = 0;
@@ -332,7 +332,7 @@ class ScenarioReader {
     return std::find(keys.begin(), keys.end(), key) != keys.end();
   }
 
-  // As many as it counts, each with its part of the share.
+  // Adds `count` tenants, each with an equal part of the share.
   absl::Status AddTenants(const Node& map, Place place, Tenant tenant, int64_t count, size_t most,
                           Case* of) {
     tenant.entry = tenant.name;
@@ -356,14 +356,14 @@ class ScenarioReader {
     for (int64_t i = 1; i <= count; ++i) {
       of->tenants.push_back(tenant);
       of->tenants.back().name = absl::StrCat(tenant.name, "-", i);
-      // Those of one entry may have the name that another has as it stands.
+      // A generated name may equal one that another entry has.
       GPUSHARE_RETURN_IF_ERROR(
           CheckNew(map.line, place, "tenant", of->tenants.back().name, &tenant_lines_));
     }
     return absl::OkStatus();
   }
 
-  // `lines`: of those that were met before.
+  // `lines` has the line of each name met so far.
   absl::Status CheckNew(int line, Place place, const char* what, const std::string& name,
                         std::map<std::string, int>* lines) const {
     const auto [known, is_new] = lines->emplace(name, line);
@@ -373,7 +373,7 @@ class ScenarioReader {
         absl::StrCat("there is a ", what, " '", name, "' already, in line ", known->second));
   }
 
-  // What depends on other keys, wherever these stand.
+  // Checks that involve several keys, which may stand in any order.
   absl::Status CheckCase(const Case& one, Place place) const {
     const int line = case_lines_.at(one.name);
     if (scenario_.question->check != nullptr) {
@@ -414,7 +414,7 @@ class ScenarioReader {
   const Length length_;
   Short short_;
   std::map<std::string, int> case_lines_;                  // by name
-  std::map<std::string, int> entry_lines_, tenant_lines_;  // of the case that is read
+  std::map<std::string, int> entry_lines_, tenant_lines_;  // of the case being read
 };
 
 }  // namespace

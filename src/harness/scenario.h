@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is to be measured, whatever shares the GPU: tenants, what they run, what they ask for.
+// A scenario, independent of the method that shares the GPU: tenants, their work, and their limits.
 //
 //   GPUSHARE_ASSIGN_OR_RETURN(const Scenario scenario, LoadScenario("bench/scenarios/share.yaml"));
 //
@@ -36,16 +36,18 @@ inline constexpr double kMostRequests = 1e6;  // of all tenants of a case togeth
 
 struct Question;  // what is asked, and so which figures there are (questions/question.h)
 
-// Values of the keys that a question alone has, by their names.
+// The values of question-specific keys, by name.
 using Settings = std::map<std::string, double>;
 
-// What a tenant asks for. Each method says it in its own words (method.h), or that it has none.
+// The limits that a tenant asks for. Each method expresses them in its own way (method.h), or reports that it cannot.
 struct Ask {
-  std::optional<double> share = std::nullopt;  // of the device's time while all want it, (0, 1]
-  std::optional<double> cap = std::nullopt;    // never more, (0, 1]
+  std::optional<double> share =
+      std::nullopt;  // of the device's time while all tenants have work, (0, 1]
+  std::optional<double> cap = std::nullopt;  // upper bound of the device's time, (0, 1]
   bool high_priority = false;
-  std::optional<uint64_t> memory = std::nullopt;  // bytes of the device's, never more
-  bool own_context = false;  // where its program is others' too: a fault of its own
+  std::optional<uint64_t> memory = std::nullopt;  // upper bound of its device memory, in bytes
+  bool own_context =
+      false;  // a context of its own in a shared program, so that its faults stay its own
   bool operator==(const Ask&) const = default;
 };
 
@@ -54,57 +56,58 @@ struct Tenant {
   Ask ask;
   workload::KernelTrace work;
   player::PlayMode mode = player::PlayMode::kBacklog;
-  // Of requests: device time of those that come ÷ time, or how many come a second; one of the two.
+  // The request rate: as offered device time per time (`load`), or as requests per second (`rate`); one of the two.
   double load = 0, rate = 0;
   enum class Arrivals : uint8_t { kPoisson, kUniform, kTrace };
   Arrivals arrivals = Arrivals::kPoisson;
-  std::vector<Nanos> traced = {};    // kTrace: when they come, which no `load` or `rate` says then
-  std::vector<Stretch> active = {};  // it has work then alone; none: throughout
-  // kBatches: parts of `work`, by the number of requests; how long a request waits for others.
+  std::vector<Nanos> traced = {};    // kTrace: the arrivals, instead of `load` or `rate`
+  std::vector<Stretch> active = {};  // when it has work; empty: always
+  // kBatches: the parts of `work` by the number of requests, and how long a request waits for others.
   std::vector<player::BatchPass> batches = {};
   Nanos wait{0};
-  Nanos goal{0};                 // within which a request is to be answered; 0: nobody says
-  Allocations allocations = {};  // with these it needs no work
+  Nanos goal{0};                 // latency goal of a request; 0: none
+  Allocations allocations = {};  // a tenant with allocations needs no work
   Fault fault = {};
-  size_t group = 0;  // those that were made of one entry with a count have one
+  size_t group = 0;  // the same for all tenants made from one entry with a `count`
   std::string entry =
-      {};  // that entry's name, which theirs begin with; of any other tenant its own
+      {};  // name of that entry, the prefix of their names; without a `count`, the tenant's own name
 };
 
-// One at a time or in batches.
+// Whether the tenant serves requests, one at a time or in batches.
 bool ServesRequests(const Tenant& tenant);
 
 struct Case {
   std::string name;
-  std::string gpu;  // what of the simulated GPU is not as it is by default (gpushare/testing/sim.h)
+  std::string
+      gpu;  // settings of the simulated GPU that differ from the defaults (gpushare/testing/sim.h)
   std::vector<Tenant> tenants;
   Settings settings = {};
 };
-// Whether each program of the case has a simulated GPU of its own, on the machine's clock: what starting takes is asked.
+// Whether each program of the case has a simulated GPU of its own on the machine's clock, because start-up time is measured.
 bool IsApart(const Case& one);
 
 struct Scenario {
-  std::string name;   // of the file, without its extension
-  std::string about;  // for people
+  std::string name;   // the file's name without its extension
+  std::string about;  // a description for people
   const Question* question = nullptr;
   Nanos length = Seconds(4), warm_up = Seconds(1), window = Seconds(1);
   std::vector<Case> cases;
   Settings settings = {};
 };
 
-// How a scenario is taken: as it is, or as its `short:` has it, which is for a look at everything.
+// Whether to take a scenario as it is, or as its `short:` section changes it, for a quick look at everything.
 enum class Length : uint8_t { kFull, kShort };
 
-// Whether settings of the simulated GPU are good. Without one they are found wrong in the run.
+// Checks settings of the simulated GPU. Without such a function, wrong settings fail in the run.
 using CheckGpu = std::function<absl::Status(const std::string& settings)>;
 
-// `file` names the text in errors; traces are looked for relative to its folder.
+// `file` names the text in errors; paths of traces are relative to its folder.
 absl::StatusOr<Scenario> ParseScenario(std::string_view text, const std::string& file,
                                        const CheckGpu& check_gpu = nullptr,
                                        Length length = Length::kFull);
 absl::StatusOr<Scenario> LoadScenario(const std::string& file, const CheckGpu& check_gpu = nullptr,
                                       Length length = Length::kFull);
-// Several, no two of one name: results know them by it.
+// Loads several files. Results are identified by scenario name, so names must differ.
 absl::StatusOr<std::vector<Scenario>> LoadScenarios(const std::vector<std::string>& files,
                                                     const CheckGpu& check_gpu = nullptr,
                                                     Length length = Length::kFull);

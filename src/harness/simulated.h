@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the harness itself asks of the simulated GPU, which its programs run on: whether settings are good, and to forget what
-// programs that were ended left.
+// The harness's own use of the simulated GPU that its programs run on: checking settings, and removing shared state that killed
+// programs left.
 //
 //   GPUSHARE_ASSIGN_OR_RETURN(const Simulated simulated, Simulated::Load("/usr/lib/gpushare/sim/libcuda.so.1"));
 //   GPUSHARE_RETURN_IF_ERROR(simulated.Check("noise=0.03"));
@@ -16,13 +16,13 @@ namespace gpushare::harness {
 
 class Simulated {
  public:
-  // Unavailable: it cannot be loaded. It stays loaded; no GPU is made.
+  // Loads the library, for good, without creating a GPU. Unavailable: it cannot be loaded.
   static absl::StatusOr<Simulated> Load(const std::string& path);
-  Simulated() = default;  // not loaded: takes whatever it is asked for
+  Simulated() = default;  // not loaded: accepts all settings
 
-  // InvalidArgument: what of a scenario's `gpu:` is wrong; among it what the harness sets itself.
+  // InvalidArgument: a setting in a scenario's `gpu:` is wrong, or is one that the harness sets itself.
   absl::Status Check(const std::string& settings) const;
-  // The GPUs that processes shared by that name.
+  // Removes the GPUs that processes shared under that name.
   void Forget(const std::string& shared) const;
 
  private:

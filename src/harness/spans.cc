@@ -13,7 +13,7 @@ namespace {
 struct Edge {
   int64_t when;
   size_t tenant;
-  double sms;  // that it holds more from here on
+  double sms;  // change of the SMs held from here on
 };
 
 double SmsOf(const KernelSpan& span) {
@@ -50,7 +50,7 @@ class Sweep {
   void Take(const Edge& edge) {
     const bool starts = edge.sms > 0;
     const bool idle = resident_ == 0;
-    // What is left of a pause is nobody's.
+    // A longer idle time is not charged to anybody.
     const bool starting =
         starts && idle && ran_ && edge.when - now_ <= kStartingPause.count() && !grid_.sm_time;
     if (starting) running_[edge.tenant] = 1, held_[edge.tenant] = 1, resident_ = 1;
@@ -62,7 +62,8 @@ class Sweep {
       ++resident_;
     } else {
       --resident_;
-      if (--running_[edge.tenant] == 0) held_[edge.tenant] = 0;  // no drift
+      if (--running_[edge.tenant] == 0)
+        held_[edge.tenant] = 0;  // avoids accumulated rounding errors
     }
     ran_ = true;
   }
@@ -84,7 +85,7 @@ class Sweep {
   }
 
   void Spend(int64_t until) {
-    // What was before the start is left out.
+    // Time before the start does not count.
     const double elapsed =
         static_cast<double>(std::max<int64_t>(until, 0) - std::max<int64_t>(now_, 0));
     now_ = std::max(now_, until);
@@ -101,7 +102,7 @@ class Sweep {
   const size_t moments_;
   std::vector<double> held_;
   std::vector<int> running_;
-  int resident_ = 0;  // kernels of all
+  int resident_ = 0;  // running kernels of all tenants
   bool ran_ = false;
   int64_t now_ = INT64_MIN;
   std::vector<double> used_;
@@ -123,7 +124,7 @@ void CutAway(std::vector<Away> away, KernelSpans* kernels) {
       length += until - at;
       parts.push_back({.first = at, .last = until});
     };
-    // They do not overlap, but perhaps by what two blocks' clocks differ.
+    // The intervals do not overlap, except by the difference between two SMs' clocks.
     auto next = std::partition_point(away.begin(), away.end(),
                                      [&](const Away& each) { return each.until <= kernel.first; });
     for (; next != away.end() && next->from < kernel.last; ++next) {
@@ -163,7 +164,7 @@ std::vector<std::vector<int64_t>> WorkDone(const std::vector<KernelSpans>& tenan
   const int64_t step = grid.step.count(), end = static_cast<int64_t>(moments - 1) * step;
   std::vector<std::vector<int64_t>> told;
   for (const KernelSpans& spans : tenants) {
-    std::vector<double> within(moments, 0);  // the step that ends with each moment
+    std::vector<double> within(moments, 0);  // work in the step that ends at each moment
     for (const KernelSpan& each : spans) {
       const int64_t last = std::max(each.last, each.first + 1);
       const double per_ns = static_cast<double>(each.work) / static_cast<double>(last - each.first);

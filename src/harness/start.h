@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes that begin at one time: a page in a file that all of them map.
+// Lets several processes begin at the same time, through a page in a file that all of them map.
 //
 //   GPUSHARE_ASSIGN_OR_RETURN(StartLine line, StartLine::Open(path));
 //   line.Ready(now);                                // once
 //   while (!line.begins(parties).has_value()) wait a little;
 //   const Time start = *line.begins(parties);       // the same in all
 //
-// The last one that is ready decides when they begin, so late that all have seen it by then.
+// The last process to become ready sets the start, late enough for all to see it before.
 #ifndef GPUSHARE_HARNESS_START_H_
 #define GPUSHARE_HARNESS_START_H_
 
@@ -24,12 +24,12 @@ namespace gpushare::harness {
 class StartLine {
  public:
   static constexpr Nanos kAfterTheLast = Millis(20);
-  // How often one of so many looks whether all are ready: hundreds that did so every millisecond would hold each other up.
+  // How often each of `parties` processes polls. Hundreds that polled every millisecond would slow each other down.
   static constexpr Nanos LookEvery(uint32_t parties) {
     return parties <= 64 ? Millis(1) : Millis(50);
   }
 
-  // The file as it is to be before anybody opens it.
+  // Creates the file; call it before any Open().
   static absl::Status Make(const std::string& path);
   static absl::StatusOr<StartLine> Open(const std::string& path);
 

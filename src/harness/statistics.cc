@@ -8,7 +8,7 @@
 namespace gpushare::harness {
 namespace {
 
-// How probable it is that at most k of n values lie below the median, for one k after the other.
+// The probability that at most k of n values lie below the median, for increasing k.
 class AtMost {
  public:
   explicit AtMost(size_t n) : n_(n), log_term_(-std::log(2.0) * static_cast<double>(n)) {
@@ -16,7 +16,7 @@ class AtMost {
   }
   double probability() const { return probability_; }
   void Next() {
-    // In logarithms: 0.5 to the power of more than a thousand is no double any more.
+    // Uses logarithms, since 0.5^n underflows for n above a thousand.
     log_term_ += std::log(static_cast<double>(n_ - k_) / static_cast<double>(k_ + 1));
     ++k_;
     probability_ += std::exp(log_term_);
@@ -32,7 +32,7 @@ double LogChoose(double n, double k) {
   return std::lgamma(n + 1) - std::lgamma(k + 1) - std::lgamma(n - k + 1);
 }
 
-// The one way round, as the header has it.
+// The one-sided probability, by the header's formula.
 double ChanceBelow(size_t n_of_lower, size_t n_of_upper, size_t k_ends) {
   const auto n = static_cast<double>(n_of_lower), m = static_cast<double>(n_of_upper),
              k = static_cast<double>(k_ends);
@@ -52,7 +52,7 @@ Median MedianOf(std::vector<double> values) {
   Median median;
   median.n = n;
   median.value = n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-  size_t k = 0;  // as many are left out at each end
+  size_t k = 0;  // number of values left out at each end
   AtMost here(n), next(n);
   for (next.Next(); 2 * (k + 1) < n && 1 - 2 * next.probability() >= 0.95; ++k) {
     here = next;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A part of a run's time.
+// An interval of a run's time.
 #ifndef GPUSHARE_HARNESS_STRETCH_H_
 #define GPUSHARE_HARNESS_STRETCH_H_
 
@@ -7,7 +7,7 @@
 
 namespace gpushare::harness {
 
-// Since the start. Several are ascending and have no time in common, where nothing else is said.
+// Times since the start. A list of stretches is ascending and disjoint unless stated otherwise.
 struct Stretch {
   Nanos from, to;
   bool operator==(const Stretch&) const = default;

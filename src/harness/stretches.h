@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parts of a run's time, which begin and end between samples: when requests were being served, and when nobody's were.
+// Intervals of a run's time that begin and end between samples: when requests were served, and when none were.
 //
 //   const std::vector<Stretch> busy = United({Serving(outcome.tenants[0], scenario.length)});
 //   const double had = UsedIn(outcome.tenants[1], fine, Between(busy, {scenario.warm_up, scenario.length}));
@@ -14,19 +14,19 @@
 
 namespace gpushare::harness {
 
-// In which a tenant's requests were waiting or being served; those that were not served were until `end`.
+// When a tenant's requests were waiting or being served. Unserved ones wait until `end`.
 std::vector<Stretch> Serving(const TenantOutcome& tenant, Nanos end);
-// In which it had commands in flight: from the call that launched the first of a request's, or of a batch's, until the call had
-// returned that waited for the last. In between they are launched one behind the other.
+// When the tenant had commands in flight: for each request or batch, from the launch of its first command until the wait for its
+// last one returned. In between, commands are launched without pauses.
 std::vector<Stretch> InFlight(const TenantOutcome& tenant);
-// The time of any of them, in whatever order they come; each is longer by `after`.
+// The union of stretches in any order, each extended by `after`.
 std::vector<Stretch> United(std::vector<Stretch> any, Nanos after = Nanos(0));
-// What lies within `all`, and the rest of that.
+// The parts of the stretches within `all`, and the gaps between them.
 std::vector<Stretch> Within(const std::vector<Stretch>& stretches, Stretch all);
 std::vector<Stretch> Between(const std::vector<Stretch>& stretches, Stretch all);
 
 double LengthOf(const std::vector<Stretch>& stretches);  // ns
-// Device time of the tenant in ns, by its fine_ns: between two of these it counts as evenly spread.
+// The tenant's device time within the stretches in ns, interpolated linearly between its fine_ns samples.
 double UsedIn(const TenantOutcome& tenant, Nanos fine, const std::vector<Stretch>& stretches);
 
 }  // namespace gpushare::harness

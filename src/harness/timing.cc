@@ -30,7 +30,7 @@ yaml::Reader::Take Word(const yaml::Reader& in, const char* words, Enum* out) {
   };
 }
 
-// A word, or what file has them.
+// Reads `arrivals`: a word, or the file that has them.
 absl::Status ReadArrivals(const yaml::Reader& in, const Node& value, const std::string& place,
                           const std::string& folder, Tenant* tenant) {
   if (value.kind != Node::Kind::kMap) {
@@ -56,11 +56,11 @@ absl::Status ReadArrivals(const yaml::Reader& in, const Node& value, const std::
   return absl::OkStatus();
 }
 
-// One in each period.
+// One arrival per period.
 std::vector<Nanos> UniformArrivals(double per_second, Nanos length, std::mt19937_64& random) {
   std::vector<Nanos> arrivals;
   const double period = 1e9 / per_second;
-  // Not at once with those of other tenants of the same rate.
+  // A random phase, so that tenants of equal rates do not send at the same instants.
   const double phase = static_cast<double>(random() >> 11) * 0x1p-53;
   const double end = static_cast<double>(length.count());
   for (double i = phase; i * period < end; ++i) {
@@ -74,7 +74,7 @@ std::vector<Nanos> TracedArrivals(const Tenant& tenant, Nanos length) {
   return {all.begin(), std::lower_bound(all.begin(), all.end(), length)};
 }
 
-// Those too that come while it is not active.
+// All arrivals, including those outside the tenant's active stretches.
 std::vector<Nanos> AllArrivals(const Tenant& tenant, Nanos length, std::mt19937_64& random) {
   switch (tenant.arrivals) {
     case Tenant::Arrivals::kTrace:
@@ -155,7 +155,7 @@ std::string CheckTiming(const Tenant& tenant, Nanos length) {
 double RequestsPerSecond(const Tenant& tenant) {
   if (tenant.rate > 0) return tenant.rate;
   if (!tenant.batches.empty()) {
-    // As if all batches were full.
+    // Assumes that all batches are full.
     const player::BatchPass& greatest = tenant.batches.back();
     Nanos pass{0};
     for (size_t i = 0; i < greatest.steps; ++i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a tenant of a scenario has work: its keys `mode`, `load`, `rate`, `arrivals`, `active`, `wait` and `goal`, and what
-// comes of them.
+// When a tenant of a scenario has work: its keys `mode`, `load`, `rate`, `arrivals`, `active`, `wait` and `goal`, and the arrivals
+// and absences that follow from them.
 //
 //   for (yaml::Reader::Rule& rule : TimingRules(in, folder, &tenant)) rules.push_back(std::move(rule));
 //   ...
@@ -19,21 +19,21 @@
 
 namespace gpushare::harness {
 
-// `folder`, with its slash: relative to which traces of arrivals are looked for.
+// Paths of arrival traces are relative to `folder`, which ends with a slash.
 std::vector<yaml::Reader::Rule> TimingRules(const yaml::Reader& in, const std::string& folder,
                                             Tenant* tenant);
-// What is wrong with them together; empty: nothing.
+// What is wrong with the combination of keys; empty if nothing is.
 std::string CheckTiming(const Tenant& tenant);
-// The same with a run's length.
+// CheckTiming(), also against a run's length.
 std::string CheckTiming(const Tenant& tenant, Nanos length);
 
-// Of one that serves requests by a load or a rate, on average while it is active.
+// The average request rate while the tenant is active. For tenants that serve requests by `load` or `rate`.
 double RequestsPerSecond(const Tenant& tenant);
-// Of one that serves requests, in a run of that length in which it is active throughout.
+// The expected number of requests in a run of this length. For tenants that serve requests and are active throughout.
 double RequestsExpected(const Tenant& tenant, Nanos length);
-// Takes as many random numbers as these are of one tenant.
+// The arrivals of one tenant; consumes the random numbers that they need.
 std::vector<Nanos> ArrivalsOf(const Tenant& tenant, Nanos length, std::mt19937_64& random);
-// Of one that launches by itself.
+// The absences of a tenant that does not serve requests.
 std::vector<player::Absence> AbsencesOf(const Tenant& tenant, Nanos length);
 
 }  // namespace gpushare::harness

@@ -11,7 +11,7 @@ namespace gpushare::harness {
 namespace {
 
 double RunTakes(const Scenario& scenario) {
-  constexpr double kStarting = 0.2;  // s, of its programs
+  constexpr double kStarting = 0.2;  // s to start its programs
   return kStarting + static_cast<double>(scenario.length.count()) / 1e9;
 }
 
@@ -28,13 +28,14 @@ std::vector<Turn> TurnsOf(const std::vector<Scenario>& scenarios,
         order.reserve(methods.size());
         for (const Method& method : methods) order.push_back(&method);
         for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random() % i]);
-        bool played[] = {false, false};  // alone, and the same told by SMs
+        bool played[] = {
+            false, false};  // whether the runs alone are played; [1]: those that report SM time
         bool played_ungated = false;
         for (const Method* method : order) {
           Turn& turn = turns.emplace_back(Turn{&scenario, &one, method, repetition});
           turn.why_not = WhyNot(*method, one, options.ground);
           if (!turn.why_not.empty()) continue;
-          // Natively it is the run that others are compared with, whoever's turn is first.
+          // The native run is the baseline, so it takes place before the first method's.
           const bool ungated = scenario.question->with_ungated;
           const bool natively = ungated && method->kind == Method::Kind::kNative;
           turn.weight = natively ? 0 : RunTakes(scenario);

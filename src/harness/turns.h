@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In which order cases are run by which methods, and about how long each of these takes beside the others.
+// The order in which cases are run by methods, and an estimate of how long each run takes.
 //
 //   const std::vector<Turn> turns = TurnsOf(scenarios, methods, {.repetitions = 3, .seed = 1, .ground = Ground::kSimulated});
 #ifndef GPUSHARE_HARNESS_TURNS_H_
@@ -20,9 +20,9 @@ struct Turn {
   const Case* one;
   const Method* method;
   int repetition;
-  std::string why_not = {};  // the method cannot do it; empty: it can
+  std::string why_not = {};  // why the method cannot run the case; empty if it can
   double weight =
-      0;  // s, of the device's time and of what starting takes; with the runs alone that it waits for
+      0;  // estimate in s: device time and start-up, including the baseline runs that it waits for
 };
 
 struct TurnOptions {
@@ -31,8 +31,8 @@ struct TurnOptions {
   Ground ground = Ground::kSimulated;
 };
 
-// All methods in one case beside one another, in an order that changes from one repetition to the next: what drifts with
-// the machine meets all of them. Of what methods are compared with the first of them waits for (alone.h).
+// All methods of a case run next to each other, in an order that changes with each repetition, so that drifts of the machine affect
+// all of them. The first method of a case waits for the baseline runs (alone.h).
 std::vector<Turn> TurnsOf(const std::vector<Scenario>& scenarios,
                           const std::vector<Method>& methods, const TurnOptions& options);
 

@@ -17,22 +17,22 @@ namespace gpushare::harness {
 // A time from `least` to `most` in multiples of `step`, as in 500ms.
 absl::Status ReadTime(const yaml::Reader& in, const yaml::Node& value, const std::string& place,
                       Nanos least, Nanos most, Nanos step, Nanos* out);
-// A part from 0.01 % to 100 %, as in 75%.
+// A percentage from 0.01 % to 100 %, as in 75%, read as a fraction.
 absl::Status ReadPart(const yaml::Reader& in, const yaml::Node& value, const std::string& place,
                       double* out);
 // Device memory with its unit, from 1 MiB to 1 PiB, as in 256MiB.
 absl::Status ReadMemory(const yaml::Reader& in, const yaml::Node& value, const std::string& place,
                         uint64_t* out);
-// So many a second, from 0.01/s to 1000000/s.
+// A rate from 0.01/s to 1000000/s.
 absl::Status ReadRate(const yaml::Reader& in, const yaml::Node& value, const std::string& place,
                       double* out);
-// 1 to 1000 parts of the time in multiples of `step`, as in 0s-1s 2s-4s.
+// 1 to 1000 intervals whose ends are multiples of `step`, as in 0s-1s 2s-4s.
 absl::Status ReadStretches(const yaml::Reader& in, const yaml::Node& value,
                            const std::string& place, Nanos step, std::vector<Stretch>* out);
 // A whole number from `least` to `most`.
 absl::Status ReadCount(const yaml::Reader& in, const yaml::Node& value, const std::string& place,
                        int64_t least, int64_t most, int64_t* out);
-// A word of `words`, which are separated by '|' and are numbered from 0.
+// One of `words`, which are separated by '|'; `out` is its index.
 absl::Status ReadWord(const yaml::Reader& in, const yaml::Node& value, const std::string& place,
                       const char* words, size_t* out);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers of JSON that are counts. Of one with a point or an exponent, 4e56, the library makes an integer that nobody can say.
+// Reads JSON numbers that must be integers. The library would convert a number with a point or an exponent, such as 4e56, to an
+// unspecified integer.
 //
 //   read.repetition = Whole(from.at("repetition")).get<int>();
 #ifndef GPUSHARE_HARNESS_WHOLE_H_
@@ -9,14 +10,14 @@
 
 namespace gpushare::harness {
 
-// Throws where it is none, as the library does where it is no number.
+// Throws if the number is not an integer, as the library does if it is not a number.
 template <typename Json>
 const Json& Whole(const Json& number) {
   if (number.is_number_float()) throw std::invalid_argument("a whole number is wanted");
   return number;
 }
 
-// The same of all numbers below.
+// Whole() for all numbers in an array or object.
 template <typename Json>
 const Json& AllWhole(const Json& from) {
   if (!from.is_structured()) return Whole(from);
@@ -24,7 +25,7 @@ const Json& AllWhole(const Json& from) {
   return from;
 }
 
-// Of a member, or 0 where there is none.
+// Whole() for a member, or 0 if it is missing.
 template <typename Number, typename Json>
 Number WholeMember(const Json& from, const char* key) {
   const auto found = from.find(key);

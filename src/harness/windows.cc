@@ -8,13 +8,13 @@
 namespace gpushare::harness {
 namespace {
 
-// Of the first i samples, in how many the tenant had no work.
+// For each i, the number of samples without work among the first i.
 std::vector<size_t> WithoutWork(const Tenant& tenant, const TenantOutcome& outcome,
                                 size_t samples) {
   std::vector<size_t> without(samples + 1, 0);
   const bool requests = ServesRequests(tenant);
-  if (!requests && tenant.active.empty()) return without;  // it always wants more
-  // Whether a server that waits for more wants the device is its own affair: it is held against nobody.
+  if (!requests && tenant.active.empty()) return without;  // it always has work
+  // A server that waits to fill a batch counts as having no work: the device is idle by its own choice.
   const bool waits = tenant.mode == player::PlayMode::kBatches;
   std::vector<bool> works(samples, false);
   for (const Stretch& each : requests ? Serving(outcome, kLongestRun) : tenant.active) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The windows of a run over which shares are looked at, and for which tenants each of them counts. A window begins at each sample
+// The windows of a run over which shares are measured, and the tenants for which each one counts. A window begins at each sample
 // after the warm-up.
 //
 //   const Windows windows(scenario, one_case, outcome);
@@ -15,13 +15,13 @@
 
 namespace gpushare::harness {
 
-// Of samples, which begin with the time 0.
+// A range of samples; sample 0 is at time 0.
 struct Span {
   size_t first, last;
   double ns() const { return static_cast<double>((last - first) * kSample.count()); }
 };
 
-// Device time.
+// Device time within the span.
 double Used(const TenantOutcome& tenant, Span span);
 double UsedByAll(const Outcome& outcome, Span span);
 
@@ -29,7 +29,7 @@ class Windows {
  public:
   Windows(const Scenario& scenario, const Case& one, const Outcome& outcome);
 
-  // All after the warm-up; empty where the run ended before.
+  // Everything after the warm-up; empty if the run ended before.
   Span measured() const { return measured_; }
 
   template <typename Body>
@@ -40,7 +40,7 @@ class Windows {
   }
   size_t count() const;
 
-  // Whether a tenant had work throughout: one that serves requests where some were waiting or being served.
+  // Whether a tenant had work throughout the span. A tenant that serves requests has work while some wait or are being served.
   bool HadWork(size_t tenant, Span span) const;
   bool AllHadWork(Span span) const;
 
@@ -48,7 +48,7 @@ class Windows {
   size_t length_;
   Span measured_{};
   std::vector<std::vector<size_t>>
-      without_;  // by tenant: how many of the first i samples it had none
+      without_;  // by tenant: the number of samples without work among the first i
 };
 
 }  // namespace gpushare::harness

@@ -18,14 +18,14 @@ namespace {
 
 using yaml::Node;
 
-// What any of the three forms may say; which were given decides.
+// The keys of all three forms; which ones are given decides the form.
 struct Given {
   std::vector<Nanos> kernels;
   int64_t repeat = 1, sms = 132;
   std::string trace, model;
   int64_t batch = 1, tokens = 128;
   workload::Pass pass = workload::Pass::kInference;
-  bool says_kernels = false, says_model = false;  // one of what belongs to these alone
+  bool says_kernels = false, says_model = false;  // whether a key of only this form was given
 };
 
 absl::Status ReadKernels(const yaml::Reader& in, const Node& value, const std::string& place,

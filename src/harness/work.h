@@ -13,15 +13,15 @@
 
 namespace gpushare::harness {
 
-// One of
+// Reads one of
 //   {kernels: 30us 60us 20us, repeat: 16, sms: 120}    durations in order, each on so many SMs
 //   {trace: ../traces/resnet50.csv}                    relative to `folder`
 //   {model: resnet50, batch: 4, pass: training}        docs/workloads.md has the models
 absl::Status ReadWork(const yaml::Reader& in, const yaml::Node& map, const std::string& place,
                       const std::string& folder, workload::KernelTrace* work);
 
-// Work by how many requests it is for, as {1: {model: resnet50}, 8: {model: resnet50, batch: 8}}: all of it one after the
-// other in `work`, and which part is whose, by ascending number.
+// Reads work by the number of requests that it serves, as {1: {model: resnet50}, 8: {model: resnet50, batch: 8}}. All kernels are
+// concatenated in `work`; the passes tell which part serves how many, in ascending order.
 absl::Status ReadBatches(const yaml::Reader& in, const yaml::Node& map, const std::string& place,
                          const std::string& folder, workload::KernelTrace* work,
                          std::vector<player::BatchPass>* batches);
