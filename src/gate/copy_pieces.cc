@@ -146,15 +146,18 @@ void Gate::CopyGiven(CopyDirection direction, uint64_t bytes, StreamGate& stream
   const base::NoCancel whole;
   if (engine.MayCapture(stream)) return;
   driver::Event event = nullptr;
-  bool recorded = false;
   try {
     const Engine::Impl::InContextOf there(engine, stream);
-    recorded = there.ok() && stream.events->Take(&event) == driver::Result::kSuccess &&
-               engine.driver.RecordEvent(event, stream.handle) == driver::Result::kSuccess;
+    if (!there.ok() || stream.events->Take(&event) != driver::Result::kSuccess) return;
+    const driver::Result recorded = engine.driver.RecordEvent(event, stream.handle);
+    if (recorded != driver::Result::kSuccess) {
+      // One that died with its context is not worth keeping.
+      if (recorded != driver::Result::kInvalidHandle) stream.events->Give(event);
+      return;
+    }
   } catch (const std::bad_alloc&) {
-    // It is not waited for.
+    return;  // it is not waited for
   }
-  if (!recorded) return;
   const Section section(engine);
   CopyFlight& flight = tenant.copy_flights[static_cast<size_t>(direction)];
   try {

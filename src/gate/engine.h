@@ -27,12 +27,14 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "base/time.h"
 #include "driver/driver.h"
 #include "gate/copy_supply.h"
+#include "gate/host_copy.h"
 #include "gate/recorder.h"
 #include "gate/supply.h"
 #include "gate/watchdog.h"
@@ -107,6 +109,13 @@ struct Admission {
   bool close = false;  // exclusive or of unknown cost: Complete() marks its end
   // The call is to fail; any other that is not admitted has nobody left to pay for it.
   bool refused() const { return verdict == Verdict::kEnded || verdict == Verdict::kInterrupted; }
+};
+
+// How far a copy came: so many parts were put on its stream.
+struct Copied {
+  uint64_t parts = 0;
+  Verdict verdict = Verdict::
+      kAdmitted;  // of the next of them; admitted, and parts are left: the driver refused them
 };
 
 // Waits at the gate by length: bucket i counts waits in [2^i, 2^(i+1)) us, the first also shorter ones.
@@ -222,23 +231,23 @@ class Gate {
   bool WaitBegins(StreamGate* stream);
   void WaitEnds(StreamGate* stream) { MarkBehindStall(stream, /*waits_for_host=*/false); }
 
+  // Puts a copy between the host and the device on `stream` by `put`, which calls the driver with some of its parts and
+  // says whether it took them. Each waits until the copy limit lets its bytes pass; those of a large one beside others, or of
+  // a tenant that is limited, go in pieces. What the driver refuses is not charged, and nothing is put after it; nor is
+  // anything after a verdict against it.
+  Copied Copy(StreamGate& stream, const HostCopy& copy,
+              absl::FunctionRef<bool(uint64_t first, uint64_t count)> put);
   // Waits until `bytes` may cross in `direction` (token bucket); then accounts them.
   // Suspended tenants' apart, `longest_hold` is the longest wait; they are accounted all the same.
   Verdict AdmitCopy(CopyDirection direction, uint64_t bytes, Time deadline = kNever,
                     Nanos longest_hold = kNoBound);
   // The driver refused a copy that was admitted: its bytes are taken back.
   void CopyRefused(CopyDirection direction, uint64_t bytes);
+  // The same in both directions, of what crosses with a launch: of all of it or nothing. `held`: where it was not let pass.
+  Verdict AdmitCopies(const CopyBytes& bytes, Time deadline = kNever, Nanos longest_hold = kNoBound,
+                      CopyDirection* held = nullptr);
+  void CopiesRefused(const CopyBytes& bytes);
   bool LimitsCopies(CopyDirection direction) const;
-  // Beside other tenants of the same or a higher priority a copy of so many bytes goes in pieces of at most this many, each after
-  // AwaitCopyRoom() and told of by CopyGiven() unless it was waited for: who copies as well is not kept waiting by all of
-  // it. 0: as it is, nobody else is here, or it is small.
-  uint64_t CopyPiece(uint64_t bytes) const;
-  static constexpr uint64_t kLeastSharedCopy = uint64_t{256} << 10;
-  // Waits until few enough of the tenant's own are in flight in this direction. False: they do not go on for long, so that
-  // they may be waiting for the caller; the rest goes as it is.
-  bool AwaitCopyRoom(CopyDirection direction, uint64_t bytes, uint64_t piece);
-  // So many bytes were put on `stream`, for which nobody waited. Calls the driver.
-  void CopyGiven(CopyDirection direction, uint64_t bytes, StreamGate& stream);
 
   // Streams that are being captured must not be marked: the gate asks the driver before each marker.
   absl::StatusOr<StreamGate*> AddStream(driver::Stream stream, const StreamPlace& place = {});
@@ -283,6 +292,18 @@ class Gate {
   void CompleteSlow(const Admission& admission, bool submitted);
   void Entered(const Admission& admission);
   void MarkBehindStall(StreamGate* stream, bool waits_for_host);
+
+  // copy_pieces.cc
+  // Beside other tenants of the same or a higher priority a copy of so many bytes goes in pieces of at most this many, each after
+  // AwaitCopyRoom() and told of by CopyGiven() unless it was waited for: who copies as well is not kept waiting by all of
+  // it. 0: as it is, nobody else is here, or it is small.
+  uint64_t CopyPiece(uint64_t bytes) const;
+  static constexpr uint64_t kLeastSharedCopy = uint64_t{256} << 10;
+  // Waits until few enough of the tenant's own are in flight in this direction. False: they do not go on for long, so that
+  // they may be waiting for the caller; the rest goes as it is.
+  bool AwaitCopyRoom(CopyDirection direction, uint64_t bytes, uint64_t piece);
+  // So many bytes were put on `stream`, for which nobody waited. Calls the driver.
+  void CopyGiven(CopyDirection direction, uint64_t bytes, StreamGate& stream);
 
   TenantState* const state_;  // owned by the engine, which owns this gate too
 };

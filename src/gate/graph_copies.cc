@@ -99,11 +99,11 @@ void GraphCopies::SetEnabled(const void* executable, driver::GraphNode node, boo
   Change(executable, node, [&](Copy& copy) { copy.enabled = enabled; });
 }
 
-GraphCopies::Bytes GraphCopies::Find(const void* executable) const {
+CopyBytes GraphCopies::Find(const void* executable) const {
   if (kept_.load(std::memory_order_relaxed) == 0) return {};
   const base::MutexLock lock(&mutex_);
   const auto found = graphs_.find(executable);
-  return found == graphs_.end() ? Bytes() : found->second.sum;
+  return found == graphs_.end() ? CopyBytes() : found->second.sum;
 }
 
 }  // namespace gpushare::gate

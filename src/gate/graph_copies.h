@@ -3,7 +3,7 @@
 //
 //   copies.Put(executable, contents.copies);                   // when it was instantiated
 //   copies.Changed(executable, node, moved);                   // when one of its nodes was
-//   const GraphCopies::Bytes bytes = copies.Find(executable);  // when it is launched
+//   const CopyBytes bytes = copies.Find(executable);  // when it is launched
 //
 // Kept until the executable ends, 32 bytes for each of its copies and children: the driver keeps more of each. Nothing is kept of
 // graphs that have none, and while there is no other one, a look is one load. Threading: thread-safe.
@@ -20,16 +20,12 @@
 #include "absl/functional/function_ref.h"
 #include "base/sync.h"
 #include "driver/driver.h"
+#include "gate/host_copy.h"
 
 namespace gpushare::gate {
 
 class GraphCopies {
  public:
-  struct Bytes {
-    uint64_t to_device = 0, to_host = 0;
-    bool any() const { return to_device > 0 || to_host > 0; }
-  };
-
   // None: it is forgotten, and so is what had the handle before. May throw bad_alloc, then it is too.
   void Put(const void* executable, std::vector<driver::GraphCopy> copies);
   // It copies what another graph of the same nodes does. They go on by the handles that they had: a program changes single
@@ -42,7 +38,7 @@ class GraphCopies {
                     const std::vector<driver::GraphCopy>& copies);
   // A node that is switched off moves nothing.
   void SetEnabled(const void* executable, driver::GraphNode node, bool enabled);
-  Bytes Find(const void* executable) const;
+  CopyBytes Find(const void* executable) const;
 
  private:
   struct Copy {
@@ -51,7 +47,7 @@ class GraphCopies {
   };
   struct Graph {
     std::vector<Copy> copies;
-    Bytes sum;  // of those that are enabled
+    CopyBytes sum;  // of those that are enabled
   };
   static void Sum(Graph* graph);
   static void Replace(Copy* first, size_t count, const std::vector<driver::GraphCopy>& by);

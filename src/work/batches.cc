@@ -96,23 +96,19 @@ CUresult Calls::Memcpy3DBatchAsyncV1(const Payer& payer, size_t count, void* ope
 
 CUresult Calls::MemPrefetchAsync(const Payer& payer, CUdeviceptr pointer, size_t bytes,
                                  CUmemLocation location, unsigned flags, CUstream stream) {
-  return Across(
-      payer, WayTo(location), stream, false, bytes, 1,
-      [&] { return Contains(Device(pointer), bytes); },
-      [&](uint64_t at, uint64_t n) {
-        return driver_.MemPrefetchAsync(pointer + at, n, location, flags, stream);
-      });
+  return Across(payer, stream, {.direction = WayTo(location), .parts = bytes, .line = pointer},
+                [&](uint64_t at, uint64_t n) {
+                  return driver_.MemPrefetchAsync(pointer + at, n, location, flags, stream);
+                });
 }
 CUresult Calls::MemPrefetchAsyncV1(const Payer& payer, CUdeviceptr pointer, size_t bytes,
                                    CUdevice device, CUstream stream) {
-  return Across(
-      payer,
-      device == CU_DEVICE_CPU ? gate::CopyDirection::kDeviceToHost
-                              : gate::CopyDirection::kHostToDevice,
-      stream, false, bytes, 1, [&] { return Contains(Device(pointer), bytes); },
-      [&](uint64_t at, uint64_t n) {
-        return driver_.MemPrefetchAsyncV1(pointer + at, n, device, stream);
-      });
+  const auto way = device == CU_DEVICE_CPU ? gate::CopyDirection::kDeviceToHost
+                                           : gate::CopyDirection::kHostToDevice;
+  return Across(payer, stream, {.direction = way, .parts = bytes, .line = pointer},
+                [&](uint64_t at, uint64_t n) {
+                  return driver_.MemPrefetchAsyncV1(pointer + at, n, device, stream);
+                });
 }
 CUresult Calls::MemPrefetchBatchAsync(const Payer& payer, CUdeviceptr* pointers, size_t* bytes,
                                       size_t count, CUmemLocation* locations, size_t* location_of,

@@ -20,8 +20,8 @@ CUresult Calls::Box(const Payer& payer, const Copy* copy, CUstream stream, bool 
     return Within(payer, kind, stream, count * part_bytes, [&] { return call(copy); });
   }
   return Across(
-      payer, to.on_host ? gate::CopyDirection::kDeviceToHost : gate::CopyDirection::kHostToDevice,
-      stream, blocks, count, part_bytes, [] { return true; },
+      payer, stream,
+      {.direction = DirectionTo(to), .parts = count, .part_bytes = part_bytes, .blocks = blocks},
       [&](uint64_t first, uint64_t n) {
         if (n == count) return call(copy);
         Copy part = *copy;

@@ -301,10 +301,13 @@ class Calls {
   static Side Host() { return {.on_host = true, .address = 0}; }
   static Side Device(CUdeviceptr pointer) { return {.on_host = false, .address = pointer}; }
   static Side Array() { return {.on_host = false, .address = 0}; }
+  // Of two sides of which one is the host's.
+  static gate::CopyDirection DirectionTo(const Side& to) {
+    return to.on_host ? gate::CopyDirection::kDeviceToHost : gate::CopyDirection::kHostToDevice;
+  }
   Side SideOf(CUdeviceptr pointer) const;
   Side SideOf(const Payer& payer, CUmemorytype type, CUdeviceptr pointer) const;
   Side DeviceSide(const Payer& payer, CUdeviceptr pointer) const;
-  bool Contains(const Side& side, uint64_t span) const;
   struct Traffic {
     uint64_t to_device = 0, to_host = 0, on_device = 0;  // bytes
   };
@@ -314,15 +317,15 @@ class Calls {
   Traffic TrafficOf(const void* operations, size_t count) const;
 
   // transfers.cc
-  CUresult Across(const Payer& payer, gate::CopyDirection way, CUstream stream, bool blocks,
-                  uint64_t count, uint64_t part_bytes, absl::FunctionRef<bool()> divisible,
+  // Puts it on `stream` by `call`, as the gate lets it pass.
+  CUresult Across(const Payer& payer, CUstream stream, gate::HostCopy copy,
                   absl::FunctionRef<CUresult(uint64_t first, uint64_t count)> call);
   CUresult Within(const Payer& payer, gate::OnDeviceKind kind, CUstream stream, uint64_t bytes,
                   absl::FunctionRef<CUresult()> call);
   CUresult Mixed(const Payer& payer, CUstream stream, const Traffic& traffic,
                  absl::FunctionRef<CUresult()> call);
   // Holds `call`, which has still to be held for the device, until both copy limits let its bytes pass.
-  CUresult Crossing(const Payer& payer, CUstream stream, const gate::GraphCopies::Bytes& bytes,
+  CUresult Crossing(const Payer& payer, CUstream stream, const gate::CopyBytes& bytes,
                     absl::FunctionRef<CUresult()> call);
   // batches.cc; `traffic` reads the `count` entries of the call's arrays.
   CUresult Batch(const Payer& payer, CUstream stream, size_t count,

@@ -22,10 +22,12 @@ CUresult Calls::Line(const Payer& payer, CUstream stream, bool blocks, const Sid
   if (!to.on_host && !from.on_host) {
     return Within(payer, Kind::kCopy, stream, bytes, [&] { return call(0, bytes); });
   }
-  const auto contained = [&] { return Contains(to.on_host ? from : to, bytes); };
-  return Across(
-      payer, to.on_host ? gate::CopyDirection::kDeviceToHost : gate::CopyDirection::kHostToDevice,
-      stream, blocks, bytes, 1, contained, call);
+  return Across(payer, stream,
+                {.direction = DirectionTo(to),
+                 .parts = bytes,
+                 .line = to.on_host ? from.address : to.address,
+                 .blocks = blocks},
+                call);
 }
 
 // ---- Blocking ----

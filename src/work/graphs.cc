@@ -122,7 +122,7 @@ CUresult Calls::GraphLaunchBy(const Payer& payer, CUgraphExec exec, CUstream str
     return places.empty() ? Submit(payer, stream, work, call)
                           : LaunchSpread(payer, places, stream, work, call);
   };
-  const gate::GraphCopies::Bytes bytes = graph_copies_.Find(exec);
+  const gate::CopyBytes bytes = graph_copies_.Find(exec);
   return bytes.any() ? Crossing(payer, stream, bytes, launch) : launch();
 }
 

@@ -173,6 +173,20 @@ TEST_F(CopyPiecesTest, AllOfItArrivesInTheOrderOfItsStream) {
   EXPECT_EQ(Truth(t.account).h2d_bytes, moved);
 }
 
+// A piece whose event the driver does not record is not waited for, and its event serves the next.
+TEST_F(CopyPiecesTest, AnEventThatIsNotRecordedIsGivenBack) {
+  const Tenant &t = Weighing(1), &other = Weighing(1);
+  static_cast<void>(other);
+  ASSERT_CU(Up(t, kLarge));
+  ASSERT_CU(calls_->StreamSynchronize(t.payer(), t.stream));
+  char error[256] = "";
+  ASSERT_EQ(sim_->inject("error call=cuEventRecord code=2", error, sizeof error), 0) << error;
+  const uint64_t events = CallsOf("cuEventCreate");
+  for (int i = 0; i < 10; ++i) ASSERT_CU(Up(t, kLarge));
+  EXPECT_LE(CallsOf("cuEventCreate") - events, 4u);
+  ASSERT_EQ(sim_->inject("clear", error, sizeof error), 0) << error;
+}
+
 // Into a graph it goes whole, and adds no node of ours.
 TEST_F(CopyPiecesTest, WhileCapturingItIsOneCall) {
   const Tenant &t = Weighing(1), &other = Weighing(1);

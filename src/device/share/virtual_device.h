@@ -68,8 +68,6 @@ class VirtualDevice : public std::enable_shared_from_this<VirtualDevice> {
   absl::Status Resize(const gpushare_spec& change);
   gpushare_spec spec() const;
   sched::Band band() const { return band_.load(std::memory_order_relaxed); }
-  // Whether copies in a direction are limited.
-  bool limits_copies(gate::CopyDirection direction) const { return gate_->LimitsCopies(direction); }
 
   // Whether something was launched since the last drain: only then is there anything to tell the gate
   // before a call that waits for the device.

@@ -24,9 +24,6 @@ using Capture = driver::Driver::Capture;
 // "Does not wait" leaves the arbiter time to answer.
 constexpr Nanos kNoWait = Micros(10);
 
-// Copies of limited tenants go in pieces, so that others get in between.
-constexpr uint64_t kPiece = uint64_t{4} << 20;
-
 std::atomic<uint64_t> next_stream{1};
 
 std::string Sides(const driver::Dim3& d) { return absl::StrCat(d.x, " x ", d.y, " x ", d.z); }
@@ -331,43 +328,32 @@ absl::Status Stream::LaunchGraph(driver::GraphExec graph, int64_t timeout_ns) {
     return Submit(work, timeout, "cuGraphLaunch",
                   [&](int) { return gpu_.driver().LaunchGraph(graph, native_); });
   };
-  const gate::GraphCopies::Bytes bytes = gpu_.graph_copies().Find(graph);
+  const gate::CopyBytes bytes = gpu_.graph_copies().Find(graph);
   return bytes.any() ? Crossing(bytes, timeout_ns, launch) : launch(timeout_ns);
 }
 
 // What is captured into another graph crosses when that is launched.
-absl::Status Stream::Crossing(const gate::GraphCopies::Bytes& bytes, int64_t timeout_ns,
+absl::Status Stream::Crossing(const gate::CopyBytes& bytes, int64_t timeout_ns,
                               absl::FunctionRef<absl::Status(int64_t)> launch) {
   GPUSHARE_ASSIGN_OR_RETURN(const bool capturing, Capturing());
   if (capturing || timeout_ns < 0) return launch(timeout_ns);
-  const std::pair<gate::CopyDirection, uint64_t> ways[] = {
-      {gate::CopyDirection::kHostToDevice, bytes.to_device},
-      {gate::CopyDirection::kDeviceToHost, bytes.to_host}};
   gate::Gate& gate = device_->gate();
   const Time deadline = Deadline(timeout_ns);
-  gate::Verdict verdict = gate::Verdict::kAdmitted;
-  size_t admitted = 0;
-  for (; admitted < 2; ++admitted) {
-    const auto& [way, n] = ways[admitted];
-    if (n > 0) verdict = gate.AdmitCopy(way, n, deadline);
-    if (verdict != gate::Verdict::kAdmitted) break;
+  gate::CopyDirection held = gate::CopyDirection::kHostToDevice;
+  const gate::Verdict verdict = gate.AdmitCopies(bytes, deadline, gate::kNoBound, &held);
+  if (verdict == gate::Verdict::kDeadline && !device_->suspended()) {
+    const bool up = held == gate::CopyDirection::kHostToDevice;
+    return absl::DeadlineExceededError(
+        absl::StrCat("tenant ", Quoted(device_->tenant().name()), ": its limit did not let the ",
+                     up ? bytes.to_device : bytes.to_host, " bytes pass that the graph copies ",
+                     up ? "to the device" : "to the host",
+                     " before the timeout; wait longer, or raise '", up ? "h2d" : "d2h", "'"));
   }
-  absl::Status launched;
-  if (verdict == gate::Verdict::kAdmitted) {
-    const Nanos left = deadline == kNever ? Nanos(0) : deadline - gpu_.clock().Now();
-    launched = launch(deadline == kNever ? timeout_ns : std::max<int64_t>(left.count(), 0));
-  } else if (verdict == gate::Verdict::kDeadline && !device_->suspended()) {
-    launched = absl::DeadlineExceededError(absl::StrCat(
-        "tenant ", Quoted(device_->tenant().name()), ": its limit did not let the ",
-        ways[admitted].second, " bytes pass that the graph copies ",
-        admitted == 0 ? "to the device" : "to the host",
-        " before the timeout; wait longer, or raise '", admitted == 0 ? "h2d" : "d2h", "'"));
-  } else {
-    launched = Refused(verdict);
-  }
-  for (size_t i = 0; !launched.ok() && i < admitted; ++i) {
-    if (ways[i].second > 0) gate.CopyRefused(ways[i].first, ways[i].second);
-  }
+  if (verdict != gate::Verdict::kAdmitted) return Refused(verdict);
+  const Nanos left = deadline == kNever ? Nanos(0) : deadline - gpu_.clock().Now();
+  const absl::Status launched =
+      launch(deadline == kNever ? timeout_ns : std::max<int64_t>(left.count(), 0));
+  if (!launched.ok()) gate.CopiesRefused(bytes);
   return launched;
 }
 
@@ -423,37 +409,19 @@ absl::Status Stream::CopyAsync(Direction direction, void* host, driver::DevicePt
   }
   const auto way = direction == Direction::kToDevice ? gate::CopyDirection::kHostToDevice
                                                      : gate::CopyDirection::kDeviceToHost;
-  gate::Gate& gate = device_->gate();
-  const uint64_t beside = gate.CopyPiece(bytes);
-  const uint64_t piece = beside != 0 ? beside : kPiece;
-  bool paced = beside != 0;
-  bool in_pieces = (paced || device_->limits_copies(way)) && bytes > 2 * piece;
-  uint64_t done = 0;
-  while (done < bytes) {
-    const uint64_t left = bytes - done;
-    // A last one of two would wait for all before it.
-    uint64_t n = in_pieces && left > (paced ? 1 : 2) * piece ? piece : left;
-    if (paced) {
-      const ContextScope current(device_->site(), ContextScope::Mode::kTrust);
-      if (!current.ok()) return current.status();
-      paced = gate.AwaitCopyRoom(way, n, piece);
-      if (!paced) in_pieces &= device_->limits_copies(way);
-      if (!in_pieces) n = left;
-    }
-    const gate::Verdict verdict = gate.AdmitCopy(way, n);
-    if (verdict != gate::Verdict::kAdmitted) return Refused(verdict);
-    const driver::Result result = InContext([&] { return copy(done, n); });
-    if (result != driver::Result::kSuccess) {
-      gate.CopyRefused(way, n);
-      return driver::ToStatus(result, name);
-    }
-    if (paced) {
-      const ContextScope current(device_->site(), ContextScope::Mode::kTrust);
-      if (current.ok()) gate.CopyGiven(way, n, *stream_gate_);
-    }
-    done += n;
-  }
-  return absl::OkStatus();
+  const ContextScope current(device_->site(),
+                             ContextScope::Mode::kTrust);  // the gate records events
+  if (!current.ok()) return current.status();
+  const gate::HostCopy whole = {
+      .direction = way, .parts = bytes, .line = direction == Direction::kToDevice ? to : from};
+  driver::Result result = driver::Result::kSuccess;
+  const gate::Copied copied =
+      device_->gate().Copy(*stream_gate_, whole, [&](uint64_t first, uint64_t n) {
+        result = InContext([&] { return copy(first, n); });
+        return result == driver::Result::kSuccess;
+      });
+  if (copied.verdict != gate::Verdict::kAdmitted) return Refused(copied.verdict);
+  return driver::ToStatus(result, name);
 }
 
 absl::Status Stream::SetAsync(driver::DevicePtr to, unsigned char value, uint64_t bytes) {

@@ -2,7 +2,7 @@
 // A CUDA stream of a virtual device, behind gpushare_stream.
 //
 // Everything that occupies the device goes through the gate: launches, sets and copies within the device
-// by Admit and Complete, copies between host and device by AdmitCopy. Exempt is what is recorded into a
+// by Admit and Complete, copies between host and device by Copy. Exempt is what is recorded into a
 // graph (the graph's launches are charged), and what a lease covers.
 #ifndef GPUSHARE_DEVICE_STREAM_STREAM_H_
 #define GPUSHARE_DEVICE_STREAM_STREAM_H_
@@ -120,7 +120,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
                       const Call& call);
   // `launch`, with what is left of the time, when both copy limits have let the bytes pass that it moves; they go back when it
   // is refused.
-  absl::Status Crossing(const gate::GraphCopies::Bytes& bytes, int64_t timeout_ns,
+  absl::Status Crossing(const gate::CopyBytes& bytes, int64_t timeout_ns,
                         absl::FunctionRef<absl::Status(int64_t)> launch);
   Time Deadline(int64_t timeout_ns) const;
 

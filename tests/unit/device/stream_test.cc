@@ -267,6 +267,18 @@ TEST_F(StreamTest, ACopyThatTheDriverRefusesIsNotCharged) {
   EXPECT_LT(runtime_->Now() - begin, absl::Milliseconds(10));  // the debt would take 839
 }
 
+// No piece of it goes before the driver would refuse another: as it is of unmodified programs.
+TEST_F(StreamTest, ACopyBeyondItsAllocationIsRefusedWhole) {
+  const VirtualDevice device = MakeDevice("a", "memory=1GiB,h2d=100GB/s");
+  const Allocator allocator = Must(Allocator::Create(device));
+  const Stream stream = Must(Stream::Create(device));
+  const std::vector<uint8_t> host(64 << 20);
+  const Allocation there = Must(allocator.Allocate(MiB(16)));
+  EXPECT_FALSE(stream.CopyToDevice(there.pointer(), host.data(), MiB(64)).ok());
+  EXPECT_EQ(Calls("cuMemcpyHtoDAsync_v2"), 1u);
+  EXPECT_EQ(Must(device.stats()).h2d.bytes, Bytes(0));
+}
+
 TEST_F(StreamTest, EventsOrderStreams) {
   const VirtualDevice device = MakeDevice("a", "");
   const Stream first = Must(Stream::Create(device)), second = Must(Stream::Create(device));

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// The way of every copy between the host and a device through the gate, and of what graphs copy.
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "gate/state.h"
+
+namespace gpushare::gate {
+namespace {
+
+// Copies of limited tenants go in pieces, so that others get in between; beside others all do, as CopyPiece() says.
+constexpr uint64_t kLimitedPiece = uint64_t{4} << 20;
+
+std::array<std::pair<CopyDirection, uint64_t>, 2> WaysOf(const CopyBytes& bytes) {
+  return {{{CopyDirection::kHostToDevice, bytes.to_device},
+           {CopyDirection::kDeviceToHost, bytes.to_host}}};
+}
+
+// Of an array's memory and of a box's nobody says.
+bool IsDivisible(const driver::Driver& driver, const HostCopy& copy) {
+  if (copy.line == 0) return true;
+  driver::DevicePtr base = 0;
+  size_t size = 0;
+  if (driver.AddressRange(&base, &size, copy.line) != driver::Result::kSuccess) return false;
+  const uint64_t before = copy.line - base;
+  return before <= size && copy.parts * copy.part_bytes <= size - before;
+}
+
+}  // namespace
+
+Copied Gate::Copy(StreamGate& stream, const HostCopy& copy,
+                  absl::FunctionRef<bool(uint64_t first, uint64_t count)> put) {
+  const CopyDirection direction = copy.direction;
+  const uint64_t beside = CopyPiece(copy.parts * copy.part_bytes);
+  const uint64_t piece = beside != 0 ? beside : kLimitedPiece;
+  const uint64_t in_piece = std::max<uint64_t>(piece / copy.part_bytes, 1);
+  bool paced = beside != 0;
+  bool in_pieces = (paced || LimitsCopies(direction)) && copy.parts > 2 * in_piece &&
+                   IsDivisible(state_->engine.driver, copy);
+  Copied copied;
+  while (copied.parts < copy.parts) {
+    const uint64_t left = copy.parts - copied.parts;
+    // A last one of two would wait for all before it.
+    const uint64_t whole = paced ? in_piece : 2 * in_piece;
+    uint64_t n = in_pieces && left > whole ? in_piece : left;
+    if (paced && !AwaitCopyRoom(direction, n * copy.part_bytes, piece)) {
+      paced = false;
+      in_pieces &= LimitsCopies(direction);
+      if (!in_pieces) n = left;
+    }
+    const uint64_t bytes = n * copy.part_bytes;
+    copied.verdict = AdmitCopy(direction, bytes, kNever, copy.longest_hold);
+    if (copied.verdict != Verdict::kAdmitted) break;
+    if (!put(copied.parts, n)) {
+      CopyRefused(direction, bytes);
+      break;
+    }
+    if (paced && !copy.blocks) CopyGiven(direction, bytes, stream);
+    copied.parts += n;
+  }
+  return copied;
+}
+
+Verdict Gate::AdmitCopies(const CopyBytes& bytes, Time deadline, Nanos longest_hold,
+                          CopyDirection* held) {
+  CopyBytes admitted;
+  for (const auto& [direction, n] : WaysOf(bytes)) {
+    if (n == 0) continue;
+    const Verdict verdict = AdmitCopy(direction, n, deadline, longest_hold);
+    if (verdict != Verdict::kAdmitted) {
+      CopiesRefused(admitted);
+      if (held != nullptr) *held = direction;
+      return verdict;
+    }
+    (direction == CopyDirection::kHostToDevice ? admitted.to_device : admitted.to_host) = n;
+  }
+  return Verdict::kAdmitted;
+}
+
+void Gate::CopiesRefused(const CopyBytes& bytes) {
+  for (const auto& [direction, n] : WaysOf(bytes)) {
+    if (n > 0) CopyRefused(direction, n);
+  }
+}
+
+}  // namespace gpushare::gate
