@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The clock of simulated GPUs beside a broker.
+// Sets the clock of simulated GPUs that are used with a broker.
 #ifndef GPUSHARE_CLI_BROKER_CLOCK_H_
 #define GPUSHARE_CLI_BROKER_CLOCK_H_
 
 namespace gpushare::cli {
 
-// A virtual clock is its process's own, or of those that share a simulated GPU by name: a broker and programs on clocks of
-// their own would each wait by another time. From here on GPUSHARE_SIM says clock=wall, where it says nothing of either.
+// A virtual clock belongs to one process, or to the processes that share a simulated GPU by name. A broker and programs with
+// different clocks could not wait for each other, so this adds clock=wall to GPUSHARE_SIM unless it sets `clock` or `shared`.
 void SetClockBesideABroker();
 
 }  // namespace gpushare::cli

@@ -47,8 +47,7 @@ std::vector<std::string> NamesOf(const CLI::App& app) {
   return names;
 }
 
-// Says which word stands where a command is to, and is none: of all commands, or of those of a command. False: it was
-// something else.
+// Reports a word that stands in the place of a command or subcommand and is none. False if that is not the error.
 bool TellUnknownCommand(const CLI::App& app, int argc, char** argv) {
   const CLI::App* at = &app;
   std::string said = "gpushare";
@@ -74,8 +73,8 @@ bool TellUnknownCommand(const CLI::App& app, int argc, char** argv) {
 
 ExitCode RunCommand(int argc, char** argv) {
   CLI::App app("gpushare: share one GPU among many tenants, with limits that hold", "gpushare");
-  app.require_subcommand(0, 1);  // that there is one is checked below, after what else is wrong
-  // As what commands say themselves: "gpushare run: ...".
+  app.require_subcommand(0, 1);  // a missing one is reported below, after other errors
+  // In the form of the commands' own messages: "gpushare run: ...".
   app.failure_message([](const CLI::App* whole, const CLI::Error& error) {
     std::string name = "gpushare";
     for (const CLI::App* each : whole->get_subcommands()) name += " " + each->get_name();

@@ -6,7 +6,7 @@
 
 namespace gpushare::cli {
 
-// Does what the command line asks for. Throws std::bad_alloc at most.
+// Runs the command line. Throws only std::bad_alloc.
 ExitCode RunCommand(int argc, char** argv);
 
 }  // namespace gpushare::cli

@@ -17,20 +17,20 @@ namespace gpushare::cli {
 namespace {
 
 struct OptionWords {
-  std::vector<std::string> names;  // with their dashes
+  std::vector<std::string> names;  // including the dashes
   std::string description;
   bool takes_value = false, is_path = false;
   std::vector<std::string> choices;
 };
-// A command, by the words that lead to it.
+// A command and what can follow it.
 struct CommandWords {
-  std::string path;                                           // "" of gpushare itself
+  std::string path;  // the words that lead to it; "" for gpushare itself
   std::vector<std::pair<std::string, std::string>> commands;  // name and description
   std::vector<OptionWords> options;
-  std::vector<std::string> choices;  // of what stands alone
+  std::vector<std::string> choices;  // values of positional arguments
 };
 
-// "real|sim|auto" are three; a name of a kind, as in SECONDS, is none.
+// The words of "real|sim|auto"; none for the name of a kind of value, such as SECONDS.
 std::vector<std::string> ChoicesOf(const std::string& type) {
   if (!absl::StrContains(type, '|') || absl::StrContains(type, ' ')) return {};
   return absl::StrSplit(type, '|');
@@ -45,7 +45,7 @@ void Collect(const CLI::App& app, const std::string& path, std::vector<CommandWo
     for (const std::string& name : option->get_snames()) each.names.push_back("-" + name);
     const std::string type = option->get_type_name();
     each.choices = ChoicesOf(type);
-    if (each.names.empty()) {  // it stands alone
+    if (each.names.empty()) {  // a positional argument
       if (!each.choices.empty()) words.choices = each.choices;
       continue;
     }
@@ -64,12 +64,12 @@ void Collect(const CLI::App& app, const std::string& path, std::vector<CommandWo
   }
 }
 
-// 'text' for a shell.
+// `text` in single quotes, for a shell.
 std::string Single(const std::string& text) {
   return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
 }
 
-// Cases of `$at $word` that lead from one command to another.
+// The shell's cases of `$at $word`, which lead from a command to its subcommand.
 std::string Steps(const std::vector<CommandWords>& all, const char* indent) {
   std::string text;
   for (const CommandWords& each : all) {
@@ -123,7 +123,7 @@ std::string Bash(const std::vector<CommandWords>& all) {
       "complete -o default -F _gpushare gpushare\n");
 }
 
-// For _describe, in which a colon divides.
+// An item for zsh's _describe, which splits at the colon.
 std::string Described(const std::string& name, const std::string& description) {
   return Single(absl::StrCat(name, ":", absl::StrReplaceAll(description, {{":", "\\:"}})));
 }

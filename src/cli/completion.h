@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `gpushare completion bash|zsh|fish`: what a shell completes, made of the commands and options themselves.
+// `gpushare completion bash|zsh|fish`: shell completion, generated from the declared commands and options.
 //
 //   source <(gpushare completion bash)
 #ifndef GPUSHARE_CLI_COMPLETION_H_
@@ -17,10 +17,10 @@ class App;
 
 namespace gpushare::cli {
 
-// InvalidArgument: there is none for that shell.
+// InvalidArgument: the shell is not supported.
 absl::StatusOr<std::string> CompletionScript(const CLI::App& app, const std::string& shell);
 
-// Adds the command, last of all: it completes those that are there when it runs.
+// Adds the command. Add it last: it completes the commands that exist when it runs.
 void AddCompletion(CLI::App* app, std::function<ExitCode()>* chosen);
 
 }  // namespace gpushare::cli

@@ -42,7 +42,7 @@ Finding Disabled() {
   return {"GPUSHARE_DISABLE", absl::StrCat("'", value, "': no preloaded program is limited"), true};
 }
 
-// Of `bench record`, whose programs are not limited.
+// Adds a finding if `bench record` is active: recorded programs are not limited.
 void AddRecord(std::vector<Finding>* findings) {
   const std::optional<std::string> folder = base::GetEnv("GPUSHARE_RECORD");
   if (!folder.has_value()) return;
@@ -57,18 +57,18 @@ Finding Object(const char* file) {
   return {file, std::string(path.status().message()), true};
 }
 
-// A GPU that was opened, and what of it a broker is told.
+// A GPU that was opened, and the properties that a broker is told.
 struct Seen {
   int ordinal = 0;
   ipc::OpenGpu gpu;
 };
 
-// What the environment asks for on a GPU.
+// The limits that the environment asks for on a GPU.
 struct Asked {
   std::string own;                  // GPUSHARE_SPEC
-  std::vector<base::Limit> others;  // by the names of others
-  std::vector<base::Limit> used;    // those of them that count
-  std::string text;                 // all of it
+  std::vector<base::Limit> others;  // from other systems' variables
+  std::vector<base::Limit> used;    // those of `others` that count
+  std::string text;                 // the resulting spec
 };
 
 Asked AskedOn(int ordinal) {
@@ -77,7 +77,7 @@ Asked AskedOn(int ordinal) {
   return asked;
 }
 
-// Why a program would be refused for what is asked; whatever the GPU has.
+// Why a program would be refused because of these limits, on any GPU.
 absl::Status Check(const Asked& asked) {
   const auto check = [](const std::string& text) {
     const absl::StatusOr<VirtualDeviceSpec> spec = VirtualDeviceSpec::Parse(text);
@@ -91,7 +91,7 @@ absl::Status Check(const Asked& asked) {
   return absl::Status(valid.code(), absl::StrCat(kSpec, ": ", valid.message()));
 }
 
-// Which limits are asked for, by which variable. `cut_to`: what others' limits of memory are cut to.
+// Adds the limits and the variables that ask for them. Memory limits of other systems' variables are cut to `cut_to`.
 void AddAsked(const Asked& asked, const std::string& gpu, Bytes cut_to, bool broker_overrides,
               std::vector<Finding>* findings) {
   const char* const end = broker_overrides ? ", which the broker's overrides" : "";
@@ -102,7 +102,7 @@ void AddAsked(const Asked& asked, const std::string& gpu, Bytes cut_to, bool bro
     for (const base::Limit& each : asked.used) counts = counts || each.variable == limit.variable;
     std::string more = counts ? end : absl::StrCat(", which ", kSpec, " overrides");
     const auto spec = VirtualDeviceSpec::Parse(absl::StrCat(limit.key, "=", limit.value));
-    if (counts && !spec.ok()) continue;  // Check() says what is wrong with it
+    if (counts && !spec.ok()) continue;  // Check() reports what is wrong
     if (more.empty() && spec.ok() && spec->memory.value_or(Bytes(0)) > cut_to) {
       more = absl::StrCat(", cut to ", cut_to.count() >> 20, " MiB, which the GPU can promise");
     }
@@ -114,7 +114,7 @@ void AddAsked(const Asked& asked, const std::string& gpu, Bytes cut_to, bool bro
   }
 }
 
-// Which limits a program gets on a GPU without a broker.
+// Adds the limits that a program gets on a GPU without a broker.
 void AddShare(OpenedGpu& opened, int ordinal, std::vector<Finding>* findings) {
   const std::string gpu = absl::StrCat("GPU ", ordinal);
   const Asked asked = AskedOn(ordinal);
@@ -123,7 +123,7 @@ void AddShare(OpenedGpu& opened, int ordinal, std::vector<Finding>* findings) {
   if (asked.text.empty()) findings->push_back({gpu, "no limit is set: `gpushare run` sets one"});
   absl::Status valid = Check(asked);
   if (valid.ok() && asked.used.empty()) {
-    // Others' memory limits are cut to what the GPU can promise; our own has to fit.
+    // Memory limits from other systems' variables are cut to what the GPU can promise; GPUSHARE_SPEC has to fit.
     const absl::StatusOr<VirtualDeviceSpec> spec = VirtualDeviceSpec::Parse(asked.text);
     const absl::StatusOr<Tenant> tenant = Tenant::Create(opened.runtime, {.name = "program"});
     valid =
@@ -132,7 +132,7 @@ void AddShare(OpenedGpu& opened, int ordinal, std::vector<Finding>* findings) {
   if (!valid.ok()) findings->push_back({gpu, std::string(valid.message()), true});
 }
 
-// Whom a program would be to its broker, and its limits on each GPU. A program opens all of them at its first call.
+// Adds the tenant that a program would be to its broker, and its limits on each GPU. A program opens all GPUs at its first call.
 void AddBroker(const std::string& socket, const std::vector<Seen>& gpus,
                std::vector<Finding>* findings) {
   const Asked asked = AskedOn(0);
@@ -198,7 +198,7 @@ void AddSurroundings(const GpuProbe& probe, int ordinal, std::vector<Finding>* f
   limit(probe.dmem_limit, "the cgroup's dmem.max");
 }
 
-// `under_broker`: it has the limits. Those that were opened go to `seen`.
+// `under_broker`: the broker sets the limits. A GPU that could be opened is added to `seen`.
 void AddGpu(absl::StatusOr<OpenedGpu> opened, int ordinal, bool under_broker,
             std::vector<Seen>* seen, std::vector<Finding>* findings) {
   const std::string gpu = absl::StrCat("GPU ", ordinal);
@@ -220,11 +220,11 @@ void AddGpu(absl::StatusOr<OpenedGpu> opened, int ordinal, bool under_broker,
                     .sm_count = static_cast<uint32_t>(opened->probe.sm_count)}});
 }
 
-// What a program would be told by NVML, through `object`, which stands in for it.
+// Adds what NVML would tell a program, through gpushare's replacement `object`.
 void AddNvml(const Finding& object, bool simulated, bool under_broker,
              std::vector<Finding>* findings) {
   if (object.wrong) return;
-  // As `gpushare run` has it.
+  // Like `gpushare run`.
   if (simulated && !base::GetEnv("GPUSHARE_DRIVER").has_value())
     setenv("GPUSHARE_DRIVER", "sim", 1);
   const absl::StatusOr<NvmlView> view = LookThroughNvml(object.found);
@@ -244,8 +244,8 @@ void AddNvml(const Finding& object, bool simulated, bool under_broker,
   }
 }
 
-// Whether a program's launches come by the preloaded library. `object`: what there is of it. Why a program would not begin
-// stands elsewhere.
+// Adds whether a program's launches pass through the preloaded library, which `object` is about. Errors that would keep a program
+// from starting are reported elsewhere.
 void AddLaunches(LaunchTrial& trial, const Finding& object, bool simulated,
                  std::vector<Finding>* findings) {
   if (object.wrong) return;
@@ -292,7 +292,7 @@ ExitCode RunDoctor(GpuKind kind, bool json) {
     }
     if (!first->note.empty()) {
       findings.push_back({"driver", absl::StrCat("simulated, because ", first->note)});
-      kind = GpuKind::kSimulated;  // the others too
+      kind = GpuKind::kSimulated;  // for the following GPUs too
     }
     AddGpu(std::move(first), 0, under_broker, &seen, &findings);
     for (int ordinal = 1; ordinal < count; ++ordinal) {
@@ -311,7 +311,7 @@ ExitCode RunDoctor(GpuKind kind, bool json) {
   findings.push_back(object);
   if (there) AddLaunches(trial, object, simulated, &findings);
   findings.push_back(Object("libgpushare_preload_nvml.so"));
-  // Which NVML would be asked is not known where it is not known which driver.
+  // Without a driver it is unknown which NVML would be used.
   if (there) AddNvml(findings.back(), simulated, under_broker, &findings);
   findings.push_back(Object("libgpushare_audit.so"));
   findings.push_back(Disabled());

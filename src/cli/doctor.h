@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `gpushare doctor`: what an unmodified program would run with here, and what stands in its way.
+// `gpushare doctor`: the limits that an unmodified program would get here, and what would keep them from working.
 #ifndef GPUSHARE_CLI_DOCTOR_H_
 #define GPUSHARE_CLI_DOCTOR_H_
 
@@ -8,7 +8,7 @@
 
 namespace gpushare::cli {
 
-// Of all GPUs. kExitFailed: something would keep limits from holding, or the program from running.
+// Reports on all GPUs. kExitFailed: something would keep limits from holding, or a program from running.
 ExitCode RunDoctor(GpuKind kind, bool json);
 
 }  // namespace gpushare::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the gpushare command's exit status says (docs/cli.md).
+// The exit statuses of the gpushare command (docs/cli.md).
 #ifndef GPUSHARE_CLI_EXIT_CODE_H_
 #define GPUSHARE_CLI_EXIT_CODE_H_
 
@@ -13,7 +13,7 @@ enum ExitCode : int {
   kExitBadTrace = 4,  // a trace file cannot be read
   kExitOutput = 5,    // an output file cannot be written
   kExitNoBroker = 6,  // no broker answers
-  kExitTimeout = 7,   // what was waited for did not come in time
+  kExitTimeout = 7,   // a wait timed out
 };
 
 }  // namespace gpushare::cli

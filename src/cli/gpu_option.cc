@@ -16,7 +16,7 @@ constexpr Word kKinds[] = {
 }  // namespace
 
 void AddGpuOptions(CLI::App* app, GpuKind* kind, std::string* device) {
-  // Not CLI::CheckedTransformer, which also takes the numbers behind the words, and shows them.
+  // CLI::CheckedTransformer would also accept, and show, the numbers behind the words.
   const CLI::Validator kinds(
       [](std::string& text) -> std::string {
         for (const Word& each : kKinds) {

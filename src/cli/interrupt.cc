@@ -16,17 +16,17 @@ std::atomic<int> told{0};
 static_assert(std::atomic<int>::is_always_lock_free);  // a handler sets it
 
 void Say(const char* text) {
-  // Nothing can be done about an error here.
+  // An error here cannot be handled.
   if (write(STDERR_FILENO, text, std::strlen(text)) < 0) return;
 }
 
-// Calls only what is safe in a signal handler.
+// A signal handler: calls only async-signal-safe functions.
 void EndNow(int signal) {
   if (on_terminal) Say("\r\x1b[2K");
   Say("gpushare ");
   Say(interrupted);
   Say(": interrupted\n");
-  // The default action is back (SA_RESETHAND): so that the shell sees by what the process ended.
+  // SA_RESETHAND has restored the default action, so this ends the process by the signal, and the shell sees it.
   raise(signal);
 }
 
@@ -65,7 +65,7 @@ void EndBySignal(const char* command, int signal) {
   Say(": interrupted\n");
   Handle(signal, SIG_DFL);
   raise(signal);
-  _exit(128 + signal);  // it was blocked
+  _exit(128 + signal);  // reached only if the signal is blocked
 }
 
 }  // namespace gpushare::cli

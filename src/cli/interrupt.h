@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ctrl-C ends the command at once, whatever its threads and the driver wait for.
+// Makes Ctrl-C end the command at once, whatever its threads and the driver are waiting for.
 //
 //   EndOnInterrupt("demo");     // before the first thread
 //
-// Or it is told, and the command puts away what would stay behind it:
+// Or, if the command has to clean up first:
 //
 //   const std::atomic<int>& interrupted = TellInterrupts();
 //   while (interrupted == 0) ...
@@ -15,15 +15,14 @@
 
 namespace gpushare::cli {
 
-// From now on SIGINT clears a progress bar, says that `command` was interrupted, and ends the process by
-// that signal; also where the shell had it ignored, as in the background of a script. Nothing is waited for:
-// the system and the driver take back what the process had. `command` must stay valid.
+// From now on SIGINT clears a progress bar, reports that `command` was interrupted, and ends the process by
+// that signal, even if it was inherited as ignored, as in the background of a script. Nothing is waited for:
+// the system and the driver release the process's resources. `command` must stay valid.
 void EndOnInterrupt(const char* command);
 
-// 0 until the first of SIGINT, SIGTERM and SIGHUP (unless that is ignored), then its number. A second one ends the process
-// at once.
+// 0 until SIGINT, SIGTERM or SIGHUP (unless ignored) arrives, then its number. A second signal ends the process at once.
 const std::atomic<int>& TellInterrupts();
-// Says that `command` was interrupted and ends the process by that signal, so that a shell sees it (130, 143, 129).
+// Reports that `command` was interrupted and ends the process by that signal, so that a shell sees it (130, 143, 129).
 [[noreturn]] void EndBySignal(const char* command, int signal);
 
 }  // namespace gpushare::cli

@@ -40,7 +40,7 @@ absl::Status CallDriver(void* library, const char* name, Parameters... parameter
   return absl::FailedPreconditionError(absl::StrCat(name, " answers ", code));
 }
 
-// As an unmodified program does it.
+// Launches kernels like an unmodified program.
 absl::StatusOr<uint64_t> LaunchSome(void* driver) {
   void *context = nullptr, *module = nullptr, *kernel = nullptr, *found = nullptr;
   int status = 0;
@@ -67,7 +67,7 @@ absl::StatusOr<uint64_t> LaunchSome(void* driver) {
   return launched;
 }
 
-// The runtime is that of the library, where that has become the program's driver.
+// Asks the preloaded library's runtime, which Runtime::Create() attaches to.
 absl::StatusOr<uint64_t> CountSeen() {
   GPUSHARE_ASSIGN_OR_RETURN(const Runtime runtime, Runtime::Create({}));
   GPUSHARE_ASSIGN_OR_RETURN(const Snapshot snapshot, Snapshot::Take(runtime));
@@ -85,13 +85,13 @@ absl::StatusOr<LaunchTrial::Launches> Try(const std::string& object) {
   return launches;
 }
 
-// "s OBJECT" or "r OBJECT" in, "REACHED SEEN" or "! WHY" out.
+// The child's side: reads "s OBJECT" (simulated) or "r OBJECT" (real), and answers "REACHED SEEN" or "! WHY".
 void Serve(int hear, int tell) {
   std::string asked;
   if (base::ReadAll(hear, kMostText, &asked) != 0 || asked.size() < 2) return;
   if (asked[0] == 's') setenv("GPUSHARE_DRIVER", "sim", 0);
   const absl::StatusOr<LaunchTrial::Launches> launches = Try(asked.substr(2));
-  // Where nobody hears it, it says nothing.
+  // An error means that nobody reads the answer.
   static_cast<void>(base::WriteAll(
       tell, launches.ok() ? absl::StrCat(launches->reached, " ", launches->seen)
                           : absl::StrCat("! ", launches.status().message().substr(0, 1024))));
@@ -111,13 +111,13 @@ LaunchTrial::LaunchTrial() {
   if (child_ != 0) return;
   tell_.Reset();
   hear_.Reset();
-  alarm(kMostSeconds);  // a GPU that does not answer holds up nobody
+  alarm(kMostSeconds);  // ends the child if the GPU does not answer
   Serve(hear.get(), tell.get());
   _exit(0);
 }
 
 LaunchTrial::~LaunchTrial() {
-  tell_.Reset();  // not asked, it ends
+  tell_.Reset();  // a child that was not asked ends now
   if (child_ <= 0) return;
   while (waitpid(child_, nullptr, 0) < 0 && errno == EINTR) {
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether launches pass the preloaded library on their way to the driver: as many are put on the first GPU as a program
-// would, by the name and by cuGetProcAddress, and the library is asked how many it has seen.
+// Tests whether launches pass through the preloaded library on their way to the driver: launches kernels on the first GPU as a
+// program would, by name and by cuGetProcAddress, and asks the library how many it has seen.
 //
-//   LaunchTrial trial;                       // first of all: a child that is forked later has no driver
+//   LaunchTrial trial;                       // before the driver is used: it cannot be used in a child forked later
 //   ... trial.Run(object, simulated) ...
 #ifndef GPUSHARE_CLI_LAUNCH_TRIAL_H_
 #define GPUSHARE_CLI_LAUNCH_TRIAL_H_
@@ -25,10 +25,10 @@ class LaunchTrial {
   LaunchTrial& operator=(const LaunchTrial&) = delete;
 
   struct Launches {
-    uint64_t reached = 0;  // the driver, which has done them
-    uint64_t seen = 0;     // by the library
+    uint64_t reached = 0;  // launches that the driver executed
+    uint64_t seen = 0;     // launches that the library saw
   };
-  // Once. `object`: libgpushare_preload.so. FailedPrecondition: what kept it from launching.
+  // Call it once. `object` is libgpushare_preload.so. FailedPrecondition: why it could not launch.
   absl::StatusOr<Launches> Run(const std::string& object, bool simulated);
 
  private:

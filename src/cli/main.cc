@@ -8,12 +8,12 @@
 
 namespace {
 
-// Who was started without one of them would get a socket or a file of its own in its place, and write its output there.
-// Programs that it starts do not see what stands in.
+// Opens missing standard descriptors. Otherwise the next socket or file would get such a number, and output would be written
+// there. The replacements are closed on exec, so programs that this command starts do not see them.
 void FillStandardDescriptors() {
   for (int fd = 0; fd <= 2; ++fd) {
     if (fcntl(fd, F_GETFD) >= 0) continue;
-    // Of the wrong kind, so that reading and writing fail as they would.
+    // Opened for the wrong direction, so that reads and writes fail as with a closed descriptor.
     static_cast<void>(open("/dev/null", (fd == 0 ? O_WRONLY : O_RDONLY) | O_CLOEXEC));
   }
 }

@@ -7,9 +7,9 @@
 namespace gpushare::cli {
 namespace {
 
-constexpr size_t kLongest = 64;  // of words that are looked at
+constexpr size_t kLongest = 64;  // longer words are ignored
 
-// Letters to put in, leave out, change, or swap with the next.
+// Edit distance: the number of letters to insert, delete, change, or swap with the next.
 size_t Distance(const std::string& a, const std::string& b) {
   std::vector<std::vector<size_t>> at(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) {
@@ -32,7 +32,7 @@ size_t Distance(const std::string& a, const std::string& b) {
 
 std::string NearestOf(const std::string& word, const std::vector<std::string>& names) {
   std::string nearest;
-  size_t least = 3;  // as far as one may be, and a third of the word
+  size_t least = 3;  // candidates must be nearer than this, and than a third of the word
   if (word.size() > kLongest) return nearest;
   for (const std::string& name : names) {
     const size_t distance = Distance(word, name);

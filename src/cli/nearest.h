@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of some names was meant by one that is none of them.
+// Finds the name that a mistyped word probably means.
 //
 //   NearestOf("lsit", {"list", "top"}) == "list"
 #ifndef GPUSHARE_CLI_NEAREST_H_
@@ -10,7 +10,7 @@
 
 namespace gpushare::cli {
 
-// "": it is one of them, or like none.
+// "" if `word` is one of the names or resembles none.
 std::string NearestOf(const std::string& word, const std::vector<std::string>& names);
 
 }  // namespace gpushare::cli

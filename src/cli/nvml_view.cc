@@ -12,10 +12,10 @@
 namespace gpushare::cli {
 namespace {
 
-// nvmlReturn_t's.
+// Values of nvmlReturn_t.
 constexpr int kLibraryNotFound = 12, kFunctionNotFound = 13;
 
-// Its nvmlMemory_t.
+// nvmlMemory_t.
 struct Memory {
   uint64_t total, free, used;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an unmodified program would be told by NVML here, of each GPU.
+// What NVML would tell an unmodified program here about each GPU.
 #ifndef GPUSHARE_CLI_NVML_VIEW_H_
 #define GPUSHARE_CLI_NVML_VIEW_H_
 
@@ -12,7 +12,7 @@
 namespace gpushare::cli {
 
 struct NvmlView {
-  std::string library;  // the real one
+  std::string library;  // path of the real NVML
   struct Gpu {
     std::string uuid;
     Bytes memory;
@@ -20,8 +20,8 @@ struct NvmlView {
   std::vector<Gpu> gpus;
 };
 
-// Asks `object`, which stands in for NVML, as a program would that has this process's environment. Unavailable: there
-// is no NVML. Internal: it refuses, with its code.
+// Asks `object`, gpushare's replacement for NVML, as a program with this process's environment would. Unavailable: there is no
+// NVML. Internal: a call failed, with its code.
 absl::StatusOr<NvmlView> LookThroughNvml(const std::string& object);
 
 }  // namespace gpushare::cli

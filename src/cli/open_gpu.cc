@@ -17,12 +17,12 @@ namespace {
 
 absl::StatusOr<OpenedGpu> Open(const std::string& driver, const std::string& name) {
   RuntimeOptions options{.driver = driver};
-  // Looked at as it is, whoever shares it; under the preloaded library there is no other than the share.
+  // Shows the whole GPU, not a broker's share of it. Under the preloaded library only the share is visible.
   if (dlsym(RTLD_DEFAULT, "gpushare_preload_version") == nullptr) options.broker = "none";
   GPUSHARE_ASSIGN_OR_RETURN(Runtime runtime, Runtime::Create(options));
   GPUSHARE_ASSIGN_OR_RETURN(const RuntimeInfo info, runtime.info());
   GPUSHARE_ASSIGN_OR_RETURN(GpuProbe probe, Gpu::Probe(runtime, name));
-  // Of a GPU that is not there, the reason says which was asked for.
+  // For an absent GPU the reason names the one asked for.
   if (probe.state == GpuProbe::State::kAbsent) return absl::NotFoundError(probe.reason);
   if (probe.state != GpuProbe::State::kHealthy) {
     return absl::UnavailableError(absl::StrCat("GPU ", name, ": ", probe.reason));
@@ -31,8 +31,8 @@ absl::StatusOr<OpenedGpu> Open(const std::string& driver, const std::string& nam
   return OpenedGpu{std::move(runtime), std::move(gpu), std::move(probe), info.simulated, ""};
 }
 
-// Why the machine has no GPU at all; empty when it has one that does not work, or a driver was named
-// and is not there: those the user wants to hear of.
+// Why the machine has no GPU at all. Empty if it has one that does not work, or if a driver was named but not
+// found: the user must hear of those errors.
 std::string NoGpuHere(const absl::Status& status) {
   if (status.code() != absl::StatusCode::kUnavailable) return "";
   if (base::GetEnv("GPUSHARE_DRIVER").has_value()) return "";
@@ -46,7 +46,7 @@ std::string NoGpuHere(const absl::Status& status) {
   return "";
 }
 
-// What this command offers besides what the library says.
+// Adds this command's options to the library's message.
 absl::Status WithAdvice(const absl::Status& status) {
   if (status.code() != absl::StatusCode::kUnavailable) return status;
   if (base::GetEnv("GPUSHARE_DRIVER").value_or("") == "sim") return status;

@@ -20,15 +20,15 @@ struct OpenedGpu {
   Gpu gpu;
   GpuProbe probe;
   bool simulated;
-  std::string note;  // why the simulated GPU was taken; empty when it was asked for
+  std::string note;  // why the simulated GPU was chosen; empty if it was asked for
 };
 
-// GPU `name` (ordinal, UUID or PCI id). kAuto: of the simulated ones when the machine has none at all
-// and GPUSHARE_DRIVER names no driver. Errors: Unavailable or NotFound when there is none, with the
-// reason; InvalidArgument when a variable of the environment is wrong.
+// Opens GPU `name` (ordinal, UUID or PCI id). kAuto chooses the simulated GPU if the machine has no GPU
+// and GPUSHARE_DRIVER names no driver. Unavailable, NotFound: there is no such GPU, with the reason.
+// InvalidArgument: an environment variable is wrong.
 absl::StatusOr<OpenedGpu> OpenGpu(GpuKind kind, const std::string& name);
 
-// How a command exits for that error.
+// The exit code of a command for an error of OpenGpu().
 ExitCode ExitCodeOf(const absl::Status& not_opened);
 
 }  // namespace gpushare::cli

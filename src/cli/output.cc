@@ -14,10 +14,10 @@
 namespace gpushare::cli {
 namespace {
 
-// Why stdout could not be written, of what was more than its buffer; 0: it could, as far as Print() knows.
+// The errno of a failed write in Print(); 0 if none failed.
 int print_error = 0;
 
-// `error` 0: it is not known any more.
+// `error` is an errno, or 0 if it is unknown.
 ExitCode CannotWrite(const char* command, const char* what, int error) {
   std::fprintf(stderr, "gpushare %s: cannot write %s%s%s\n", command, what, error == 0 ? "" : ": ",
                error == 0 ? "" : base::WriteError(error).c_str());
@@ -42,7 +42,7 @@ ExitCode FinishStdout(const char* command) {
   const bool failed_before = std::ferror(stdout) != 0;
   if (std::fflush(stdout) == 0 && !failed_before) return kExitOk;
   const int error = print_error != 0 ? print_error : errno;
-  // Whoever reads has had enough, as `head` has, where the signal of it is ignored.
+  // The reader has closed the pipe, like `head`, and SIGPIPE is ignored: no message is needed.
   pollfd out = {.fd = STDOUT_FILENO, .events = 0, .revents = 0};
   if (poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0) return kExitOutput;
   return CannotWrite(command, "standard output", error);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `gpushare probe`: which GPU there is, and what limits apply to it.
+// `gpushare probe`: shows a GPU and the limits that apply to it.
 #ifndef GPUSHARE_CLI_PROBE_H_
 #define GPUSHARE_CLI_PROBE_H_
 

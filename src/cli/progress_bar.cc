@@ -12,7 +12,7 @@
 namespace gpushare::cli {
 namespace {
 
-// Whether a line can be drawn over.
+// Whether the stream is a terminal on which a line can be redrawn.
 bool IsTerminal(std::FILE* stream) {
   return isatty(fileno(stream)) != 0 && base::GetEnv("TERM").value_or("") != "dumb";
 }
@@ -53,7 +53,7 @@ std::string TimeLeft(double fraction, double elapsed_s) {
     if (second > 0) words += " " + std::to_string(second) + of_second;
     return words + " left";
   };
-  // In steps that it is not surer than.
+  // Rounded according to the uncertainty.
   if (seconds < 20) return text(seconds, " s", 0, "");
   if (seconds < 90) return text((seconds + 5) / 10 * 10, " s", 0, "");
   const long minutes = (seconds + 30) / 60;
@@ -69,7 +69,7 @@ void ProgressBar::Update(double fraction, const std::string& what) {
   if (!terminal_ && percent / 10 == drawn_percent_ / 10 && drawn_percent_ >= 0) return;
   drawn_percent_ = percent;
   drawn_what_ = what;
-  // Not in the last column, from where some terminals go on to the next line.
+  // Leaves the last column free, since some terminals wrap after it.
   const std::string line = ProgressLine(percent, what, Columns(stream_) - 1);
   std::fprintf(stream_, "%s%s%s", terminal_ ? "\r\x1b[2K" : "", line.c_str(),
                terminal_ ? "" : "\n");

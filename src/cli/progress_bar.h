@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A progress bar on a stream that a person watches; nothing on any other.
+// A progress bar. It draws only on terminals, unless told otherwise.
 //
 //   ProgressBar bar(stderr, ProgressBar::Shown::kOnTerminal);
 //   bar.Update(0.25, "shared run, 5.0 of 20 s");
 //
-// Drawn at most once per per cent, as wide as the terminal lets it. With TERM=dumb a terminal counts as
-// any other stream. Not thread-safe.
+// It is drawn at most once per percent, as wide as the terminal allows. A terminal with TERM=dumb does not
+// count as one. Not thread-safe.
 #ifndef GPUSHARE_CLI_PROGRESS_BAR_H_
 #define GPUSHARE_CLI_PROGRESS_BAR_H_
 
@@ -16,10 +16,10 @@
 
 namespace gpushare::cli {
 
-// `[####......]  40 %  what` in at most `columns`.
+// "[####......]  40 %  what", in at most `columns` columns.
 std::string ProgressLine(int percent, const std::string& what, size_t columns);
 
-// "40 s left", by what the part that is done took: empty while that is too little to tell by, a hundredth or a second.
+// "40 s left", extrapolated from the part that is done; empty while that is less than 1 % or one second.
 std::string TimeLeft(double fraction, double elapsed_s);
 
 class ProgressBar {
@@ -32,7 +32,7 @@ class ProgressBar {
   ProgressBar& operator=(const ProgressBar&) = delete;
 
   void Update(double fraction, const std::string& what);
-  // Takes the bar off the screen, so that other text can follow.
+  // Erases the bar, so that other text can follow.
   void Clear();
 
  private:
@@ -43,14 +43,14 @@ class ProgressBar {
   std::string drawn_what_;
 };
 
-// The bar of a run of many parts, with the time that is left by those that are done.
+// The bar of a run with many parts. It estimates the time left from the parts that are done.
 class PartsBar {
  public:
-  // `all`: the sum of the parts' weights; `seconds`: a clock.
+  // `all` is the sum of the parts' weights, `seconds` a clock.
   PartsBar(ProgressBar& bar, double all, std::function<double()> seconds);
   // A part begins.
   void Begin(double weight, const std::string& what);
-  // It is over. `ran` false: there was nothing to be done, which took no time and says nothing of what the others take.
+  // The part ends. `ran` is false if there was nothing to do; such a part does not count for the estimate.
   void End(bool ran);
 
  private:

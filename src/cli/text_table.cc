@@ -9,7 +9,7 @@ namespace {
 
 size_t Width(const std::string& text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xc0u) != 0x80u;  // not the rest of a code point
+    return (static_cast<unsigned char>(c) & 0xc0u) != 0x80u;  // counts first bytes of code points
   }));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A table for a terminal: columns as wide as their widest cell, numbers to the right.
+// A table for a terminal, with columns as wide as their widest cell.
 //
 //   TextTable table({{"tenant"}, {"share", Align::kRight}});
 //   table.AddRow({"online", "20.0 %"});
@@ -27,7 +27,7 @@ class TextTable {
 
   // Missing cells are empty; cells beyond the last column are dropped.
   void AddRow(std::vector<std::string> cells);
-  // Title, a rule, the rows; no line ends in a blank.
+  // The titles, a rule and the rows. No line ends with a blank.
   std::string ToString() const;
 
  private:

@@ -53,7 +53,7 @@ absl::StatusOr<harness::Bed> FindBed() {
 }
 
 absl::StatusOr<harness::Bed> FindBed(const FoundCard& card) {
-  // The simulated driver is not opened: the loader would take it for the other from then on.
+  // Does not open the simulated driver: the loader would then return it for the real driver's soname.
   GPUSHARE_ASSIGN_OR_RETURN(harness::Bed bed, FindPrograms());
   bed.card = card.card;
   return bed;

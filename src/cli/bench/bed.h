@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `gpushare bench` runs on, and how it is described in results.
+// Finds what `gpushare bench` runs on, and describes it for results.
 #ifndef GPUSHARE_CLI_BENCH_BED_H_
 #define GPUSHARE_CLI_BENCH_BED_H_
 
@@ -10,10 +10,10 @@
 
 namespace gpushare::cli {
 
-// The simulated GPU and the programs beside this command. Unavailable: they are not there; where they were looked for.
+// The simulated GPU, with the programs beside this command. Unavailable: they were not found, and where they were searched for.
 // InvalidArgument: there is no folder for a run's files.
 absl::StatusOr<harness::Bed> FindBed();
-// The same but for the simulated GPU, with a card in place of it.
+// Likewise, with a real GPU.
 absl::StatusOr<harness::Bed> FindBed(const FoundCard& card);
 
 harness::Circumstances DescribeCircumstances();

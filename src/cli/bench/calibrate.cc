@@ -30,12 +30,12 @@ namespace {
 
 constexpr char kCalibrate[] = "bench calibrate";
 
-// Of what a run's programs do without: which GPUs the caller sees, and where the driver lies. What shares or slows a GPU
-// stays away.
+// Variables that are passed on in addition to those of a run: which GPUs are visible, and where the driver is. Variables that share or
+// slow a GPU are not passed on.
 constexpr const char* kKeptVariables[] = {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
                                           "CUDA_MPS_PIPE_DIRECTORY", "LD_LIBRARY_PATH"};
 
-// "580.159.04"; empty where there is no such driver.
+// The kernel driver's release, such as "580.159.04"; empty without one.
 std::string DriverRelease() {
   std::ifstream file("/sys/module/nvidia/version");
   std::string release;
@@ -53,7 +53,7 @@ struct CalibrateSubject {
   std::string note;
 };
 
-// The GPU, and how its programs come to it. It is closed again: the figures are of those that have it to themselves.
+// Describes the GPU for the measuring programs. It is closed again, so that they have it to themselves.
 absl::StatusOr<CalibrateSubject> OpenSubject(const CalibrateCommand& command) {
   GPUSHARE_ASSIGN_OR_RETURN(const OpenedGpu opened, OpenGpu(command.kind, command.device));
   GPUSHARE_ASSIGN_OR_RETURN(const RuntimeInfo info, opened.runtime.info());

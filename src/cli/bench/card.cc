@@ -19,18 +19,18 @@
 namespace gpushare::cli {
 namespace {
 
-// Of the driver that is open by that name, wherever the loader has found it.
+// The path of the loaded driver with this name.
 absl::StatusOr<std::string> PathOfDriver(const std::string& name) {
   void* const library = dlopen(name.c_str(), RTLD_NOW | RTLD_NOLOAD);
   link_map* map = nullptr;
   if (library == nullptr || dlinfo(library, RTLD_DI_LINKMAP, static_cast<void*>(&map)) != 0) {
     return absl::InternalError(absl::StrCat("nobody says where the driver '", name, "' is"));
   }
-  dlclose(library);  // the runtime has it
+  dlclose(library);  // the runtime keeps it open
   return std::string(map->l_name);
 }
 
-// NVIDIA's management library, where there is one; it is asked, and nothing is set.
+// NVML, if there is one. It is only queried; no settings are changed.
 class Nvml {
  public:
   explicit Nvml(const std::string& uuid) : library_(dlopen("libnvidia-ml.so.1", RTLD_NOW)) {
@@ -82,7 +82,7 @@ class Nvml {
   bool ready_ = false;
 };
 
-// What the harness offers besides what the library says.
+// Adds the harness's options to the library's message.
 absl::Status WithAdvice(const std::string& name, const absl::Status& status) {
   const bool told = absl::StrContains(status.message(), "--gpu sim");
   return absl::Status(status.code(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPU that `gpushare bench --gpu` names, when it is not the simulated one.
+// Finds the real GPU that `gpushare bench --gpu` names.
 #ifndef GPUSHARE_CLI_BENCH_CARD_H_
 #define GPUSHARE_CLI_BENCH_CARD_H_
 
@@ -18,11 +18,11 @@ struct FoundCard {
       clocks;  // "SM 1980 of 1980 MHz, memory 2619 of 2619 MHz, 41 C, 119 W"; what NVML says of it
 };
 
-// Whether it is of the form of an ordinal, a UUID or a PCI id.
+// Whether `name` has the form of an ordinal, a UUID or a PCI id.
 bool NamesCard(const std::string& name);
 
-// By a driver that the loader finds, or GPUSHARE_DRIVER names. It is looked at as it is: no context is made, and none of its
-// settings changed. Unavailable, NotFound: there is none, or not that one; what to do.
+// Uses the driver that the loader finds or GPUSHARE_DRIVER names. Creates no context and changes no settings of the GPU.
+// Unavailable, NotFound: there is no GPU, or no such GPU, and what to do.
 absl::StatusOr<FoundCard> FindCard(const std::string& name);
 
 }  // namespace gpushare::cli

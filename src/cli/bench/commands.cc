@@ -23,7 +23,7 @@
 namespace gpushare::cli {
 namespace {
 
-// What `run` and `all` have in common; what is in `options` is what they do without, `otherwise` the methods then.
+// The options that `run` and `all` share. `options` holds the defaults; `otherwise` names the default methods.
 void AddRunOptions(CLI::App* run, BenchOptions* options, const char* otherwise) {
   run->add_option("--gpu", options->gpu,
                   "sim: the simulated GPU; or a real one: ordinal, UUID or PCI id")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `gpushare bench`: does a way to share a GPU do what it is asked for?
+// `gpushare bench`: measures whether a method of sharing a GPU does what it is asked to do.
 #ifndef GPUSHARE_CLI_BENCH_COMMANDS_H_
 #define GPUSHARE_CLI_BENCH_COMMANDS_H_
 
@@ -13,7 +13,7 @@ class App;
 
 namespace gpushare::cli {
 
-// What is given on the command line is put into `chosen`. Where gpushare is built without the benchmarks, `record` alone.
+// Adds the commands; parsing sets `chosen`. A build without the benchmarks has only `record`.
 void AddBenchCommands(CLI::App* app, std::function<ExitCode()>* chosen);
 
 }  // namespace gpushare::cli

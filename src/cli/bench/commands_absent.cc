@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In place of commands.cc where gpushare is built without what reads scenarios.
+// Replaces commands.cc in builds without the libraries that read scenarios.
 #include <CLI/CLI.hpp>
 
 #include "cli/bench/commands.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Results from a file that a person has named.
+// Reads results from a file named on the command line.
 #ifndef GPUSHARE_CLI_BENCH_READ_RESULTS_H_
 #define GPUSHARE_CLI_BENCH_READ_RESULTS_H_
 
@@ -10,7 +10,7 @@
 
 namespace gpushare::cli {
 
-// NotFound: the file cannot be read; else as ParseResults().
+// NotFound: the file cannot be read. Other errors are those of ParseResults().
 absl::StatusOr<harness::Results> ReadResults(const std::string& file);
 
 }  // namespace gpushare::cli

@@ -44,13 +44,13 @@ namespace gpushare::cli {
 namespace {
 
 constexpr char kCommand[] = "bench record";
-constexpr long kLookNs = 10'000'000;  // how often the program is looked at
+constexpr long kLookNs = 10'000'000;  // interval for polling the program
 
 void Say(const std::string& what) {
   std::fprintf(stderr, "gpushare %s: %s\n", kCommand, what.c_str());
 }
 
-// The absolute path of a file that need not be there; its folder is.
+// The absolute path of a file that need not exist; its folder must.
 absl::StatusOr<std::string> Absolute(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
@@ -60,8 +60,8 @@ absl::StatusOr<std::string> Absolute(const std::string& path) {
   return absl::StrCat(real, "/", name);
 }
 
-// Where the program's processes write, beside the trace: a disk that has no room is the same for both. Gone when this is,
-// unless it is to be kept.
+// The folder that the program's processes write to. It is beside the trace, so that a full disk affects both alike. The destructor
+// removes it unless it is to be kept.
 class Folder {
  public:
   static absl::StatusOr<std::unique_ptr<Folder>> Make(const std::string& out) {
@@ -96,11 +96,10 @@ std::string Who(const record::Recorded& one) {
 
 // ---- Its children ----
 
-// Whoever started the command may have left it ignored, and so may have who started that: then the kernel keeps no end of
-// a child for who waits, and the child's number is the next process's.
+// SIGCHLD may have been inherited as ignored. The kernel would then reap children by itself, and their pids could be reused.
 void KeepEndsOfChildren() { signal(SIGCHLD, SIG_DFL); }
 
-// Nothing while it runs, which only `flags` WNOHANG allows. An error where nobody will know any more how it ended.
+// How the child ended; with WNOHANG, nullopt while it runs. An error if that can no longer be found out.
 absl::StatusOr<std::optional<int>> EndOf(pid_t child, int flags) {
   for (;;) {
     int status = 0;
@@ -113,10 +112,10 @@ absl::StatusOr<std::optional<int>> EndOf(pid_t child, int flags) {
 
 // ---- The GPU ----
 
-// Whether there is one, and whether it is the simulated one; says what is wrong with it. In a process of its own: a context
-// of ours would be in the way of the program's where a GPU takes one process alone.
+// Checks that there is a GPU, and whether it is simulated; reports what is wrong. It runs in a child process, since a context of this
+// process would keep the program out of a GPU in exclusive mode.
 ExitCode LookAtGpu(const RecordOptions& options, bool* simulated) {
-  constexpr int kIsSimulated = 64;  // no status of the command
+  constexpr int kIsSimulated = 64;  // differs from every ExitCode
   const pid_t child = fork();
   if (child < 0) return Fail(kCommand, kExitFailed, absl::ErrnoToStatus(errno, "fork"));
   if (child == 0) {
@@ -152,14 +151,14 @@ ExitCode LookAtGpu(const RecordOptions& options, bool* simulated) {
 
 // ---- The program ----
 
-// Behind what is there, as `gpushare run` has it.
+// Appends the library to LD_PRELOAD, like `gpushare run`.
 void Preload(const std::string& object) {
   const std::optional<std::string> before = base::GetEnv("LD_PRELOAD");
   const std::string all = before.has_value() ? absl::StrCat(*before, ":", object) : object;
   setenv("LD_PRELOAD", all.c_str(), 1);
 }
 
-// Whether every process that has launched kernels has all that was asked for.
+// Whether every process that launched kernels has recorded as many as were asked for.
 bool IsOver(const std::string& folder) {
   const absl::StatusOr<std::vector<record::Recorded>> all = record::ReadFolder(folder);
   bool any = false;
@@ -170,12 +169,13 @@ bool IsOver(const std::string& folder) {
   return any;
 }
 
-// The status with which it ended, as of waitpid(). Signals go on to it, but for that of a terminal, which it has itself.
+// Waits for the program and returns its status (waitpid). Forwards signals, except those of the terminal, which the program receives
+// itself.
 absl::StatusOr<int> WaitFor(pid_t program, const std::string& folder, bool stop) {
   const std::atomic<int>& interrupted = TellInterrupts();
   bool told = false, stopped = false;
   for (;;) {
-    // Until this says so, its number is nobody else's.
+    // Until the child is reaped here, its pid cannot be reused.
     GPUSHARE_ASSIGN_OR_RETURN(const std::optional<int> ended, EndOf(program, WNOHANG));
     if (ended.has_value()) return *ended;
     if (const int signal = interrupted; signal != 0 && !told) {
@@ -191,11 +191,11 @@ absl::StatusOr<int> WaitFor(pid_t program, const std::string& folder, bool stop)
   }
 }
 
-// Whether it is there still: one of that number whose environment has the folder, and which has not ended.
+// Whether the recorded process still runs: a process with its pid whose environment names the folder.
 bool GoesOn(const record::Recorded& one, const std::string& folder) {
   constexpr size_t kMost = 1 << 22;
   std::string text;
-  // Of one that has ended and is not waited for there is none to read.
+  // A zombie has no environment to read.
   if (base::ReadFile(absl::StrCat("/proc/", one.pid, "/environ"), kMost, &text) != 0) return false;
   const std::string wanted = absl::StrCat(record::kFolderVariable, "=", folder);
   for (const absl::string_view line : absl::StrSplit(text, '\0')) {
@@ -204,7 +204,7 @@ bool GoesOn(const record::Recorded& one, const std::string& folder) {
   return false;
 }
 
-// A program may leave some of its processes behind.
+// Reports processes that the program has left behind and that still run.
 void TellWhoGoesOn(const std::string& folder) {
   const absl::StatusOr<std::vector<record::Recorded>> all = record::ReadFolder(folder);
   if (!all.ok()) return;
@@ -216,7 +216,7 @@ void TellWhoGoesOn(const std::string& folder) {
 
 // ---- The trace ----
 
-// What a process has written, up to its last whole line.
+// Reads what a process has written, up to its last complete line.
 absl::StatusOr<workload::KernelTrace> ReadRows(const std::string& path) {
   const base::UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd) return absl::ErrnoToStatus(errno, path);
@@ -228,7 +228,7 @@ absl::StatusOr<workload::KernelTrace> ReadRows(const std::string& path) {
   return workload::ParseTrace(text, path);
 }
 
-// Under its name only when all of it is there.
+// Writes to a temporary file and renames it, so that the file is complete when it appears.
 absl::Status WriteWhole(const std::string& path, const std::string& text) {
   const std::string partial = absl::StrCat(path, ".part");
   base::UniqueFd fd(open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
@@ -244,7 +244,7 @@ absl::Status WriteWhole(const std::string& path, const std::string& text) {
 
 bool IsNamedGzip(const std::string& path) { return absl::EndsWith(path, ".gz"); }
 
-// trace.csv of several: trace-1.csv, trace-2.csv ...
+// The file for trace `number`: trace.csv, or if there are several trace-1.csv, trace-2.csv, ...
 std::string NameOf(const std::string& out, size_t number, size_t of) {
   if (of == 1) return out;
   const size_t slash = out.rfind('/');
@@ -292,7 +292,7 @@ void Describe(const record::Recorded& one, const std::string& path,
   }
 }
 
-// What there was to record, where nothing was.
+// Why nothing was recorded.
 std::string WhyNothing(const std::vector<record::Recorded>& all) {
   uint64_t skipped = 0, captured = 0, unmeasured = 0;
   for (const record::Recorded& one : all) {
@@ -372,7 +372,7 @@ ExitCode WriteTraces(const RecordOptions& options, const std::string& out, Folde
   return code;
 }
 
-// As a shell has it.
+// The exit code for a wait status, by the shell's convention.
 ExitCode CodeOf(int status) {
   return static_cast<ExitCode>(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
 }
@@ -419,7 +419,7 @@ ExitCode RecordProgram(const RecordOptions& options) {
   if (const absl::Status told = record::WriteOrders((*folder)->path(), orders); !told.ok()) {
     return Fail(kCommand, kExitOutput, told);
   }
-  // Nothing is limited while it is recorded.
+  // A recorded program is not limited.
   for (const char* name : {"GPUSHARE_SPEC", "GPUSHARE_BROKER", "GPUSHARE_DISABLE"}) unsetenv(name);
   setenv(record::kFolderVariable, (*folder)->path().c_str(), 1);
   Preload(*object);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// `gpushare bench record`: the kernels of an unmodified program, as a trace.
+// `gpushare bench record`: records the kernels of an unmodified program as a trace.
 //
-// The program runs under the preloaded library, which limits nothing but records (src/shim/record), into a folder beside the
-// output. When the program has ended, however it did, what is there becomes the trace.
+// The program runs under the preloaded library, which here records (src/shim/record) and limits nothing. It writes to a folder beside
+// the output. However the program ends, that folder's content becomes the trace.
 #ifndef GPUSHARE_CLI_BENCH_RECORD_H_
 #define GPUSHARE_CLI_BENCH_RECORD_H_
 
@@ -26,15 +26,15 @@ struct RecordOptions {
   std::string out = "trace.csv";
   bool force = false;
   uint64_t skip = 0, kernels = 1'000'000;
-  double seconds = 0;  // 0: without end
+  double seconds = 0;  // 0: no limit
   bool iteration = false;
   std::string by = "auto";
-  bool stop = false;  // the program ends with the recording
+  bool stop = false;  // end the program when the recording is complete
   std::vector<std::string> command;
 };
 
 void AddRecordCommand(CLI::App* bench, std::function<ExitCode()>* chosen);
-// The status of the program, unless there is no trace.
+// Returns the program's exit status, or an error code if there is no trace.
 ExitCode RecordProgram(const RecordOptions& options);
 
 }  // namespace gpushare::cli

@@ -11,7 +11,7 @@
 namespace gpushare::cli {
 namespace {
 
-// CLI::Range takes NaN, since neither comparison with it holds.
+// CLI::Range would accept NaN, for which neither comparison holds.
 CLI::Validator SecondsWithin(double least, double most) {
   return CLI::Validator(
       [=](const std::string& text) -> std::string {

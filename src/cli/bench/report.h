@@ -13,7 +13,7 @@ namespace gpushare::cli {
 struct ReportOptions {
   std::vector<std::string> results;
   std::string html, markdown,
-      csv;  // empty: not written; none of the three: Markdown on standard output
+      csv;  // empty: not written; if all three are empty, Markdown goes to standard output
 };
 
 ExitCode WriteReport(const ReportOptions& options);

@@ -62,7 +62,7 @@ class Measurement {
         alone_(PlayAlone(/*sm_time=*/false)),
         alone_by_sms_(PlayAlone(/*sm_time=*/true)) {}
 
-  // Cancelled: interrupted. What else went wrong is a result.
+  // Cancelled: interrupted. Any other failure becomes a result.
   absl::StatusOr<Result> Take(const Turn& turn) {
     Result result;
     result.scenario = turn.scenario->name;
@@ -91,7 +91,7 @@ class Measurement {
     };
   }
 
-  // The figures and the course of the result.
+  // Runs the turn and fills in the figures and the course of the result.
   absl::Status Measure(const Turn& turn, Result* result) {
     // The same requests and the same noise for every method.
     const uint64_t seed = seed_ + static_cast<uint64_t>(turn.repetition);
@@ -115,7 +115,7 @@ class Measurement {
     if (question.with_ungated) {
       const absl::StatusOr<Outcome>& played = PlayUngated(turn, seed);
       if (absl::IsCancelled(played.status())) return played.status();
-      // What has been played is told: without the other there is nothing to compare it with.
+      // If the baseline run failed, the turn is still reported, without figures that need the baseline.
       if (is_ungated && !played.ok()) return played.status();
       if (played.ok()) ungated = &*played;
     }
@@ -150,7 +150,7 @@ absl::StatusOr<harness::ResultsFile> OpenResults(const std::string& path) {
   return harness::ResultsFile::Open(path);
 }
 
-// What sentences without intervals are good for.
+// Says how the results were made, since the sentences have no intervals.
 std::string HowItWasMade(const BenchOptions& options, const harness::Results& results,
                          size_t turns) {
   const size_t runs = results.runs.size();
@@ -167,7 +167,7 @@ std::string HowItWasMade(const BenchOptions& options, const harness::Results& re
   return text;
 }
 
-// Of results that could not all be written: what is there all the same.
+// The error for results that could not all be written: says how many were.
 absl::Status Incomplete(const absl::Status& why, size_t written) {
   return absl::UnavailableError(absl::StrCat(why.message(), "; it ended there, and ", written,
                                              written == 1 ? " run is" : " runs are",
@@ -179,7 +179,7 @@ std::string PageOfResults(const std::string& file, const harness::Results& resul
   return harness::report::PageOf(harness::report::ReportOf(given));
 }
 
-// Whether results would be lost by writing there.
+// Checks that writing to `path` loses no earlier results.
 absl::Status CheckNew(const std::string& path, bool force) {
   struct stat there;
   if (path.empty() || force || stat(path.c_str(), &there) != 0) return absl::OkStatus();
@@ -188,7 +188,7 @@ absl::Status CheckNew(const std::string& path, bool force) {
       absl::StrCat(Quoted(path), " is there already; --force writes it anew"));
 }
 
-// Of all scenarios together those of these names; none: all there are.
+// Keeps the cases with these names in all scenarios; without names, all cases.
 absl::Status KeepCases(const std::vector<std::string>& names, std::vector<Scenario>* scenarios) {
   if (names.empty()) return absl::OkStatus();
   std::vector<std::string> all;
@@ -208,7 +208,7 @@ absl::Status KeepCases(const std::vector<std::string>& names, std::vector<Scenar
   return absl::OkStatus();
 }
 
-// What the simulated GPU is like where a case says nothing else; empty: as it is anyway.
+// Makes the profile the default for cases that set no profile of their own. An empty path changes nothing.
 absl::Status UseProfile(const std::string& path, const harness::Bed& bed,
                         std::vector<Scenario>* scenarios) {
   if (path.empty()) return absl::OkStatus();
@@ -300,7 +300,7 @@ ExitCode RunBench(const BenchOptions& options) {
     results.circumstances.driver = card->driver;
     results.circumstances.clocks = card->clocks;
   }
-  // What cannot be kept is not measured.
+  // Fails before measuring if results cannot be written.
   if (const absl::Status put = file->Put(FormatCircumstances(results.circumstances)); !put.ok()) {
     return Fail("bench", kExitOutput, Incomplete(put, 0));
   }

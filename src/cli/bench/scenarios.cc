@@ -39,7 +39,7 @@ absl::StatusOr<std::string> FindScenario(const std::string& file_or_name) {
   if (absl::StrContains(file_or_name, '/') || absl::EndsWith(file_or_name, kEnding)) {
     return file_or_name;
   }
-  // A name is one wherever the command is run: a folder may be called so.
+  // A scenario's name has precedence, so that it works in a folder with a file or folder of that name.
   GPUSHARE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ScenarioNames());
   if (!std::binary_search(names.begin(), names.end(), file_or_name)) {
     if (access(file_or_name.c_str(), F_OK) == 0) return file_or_name;

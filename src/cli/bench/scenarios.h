@@ -12,11 +12,11 @@
 
 namespace gpushare::cli {
 
-// Their names, sorted. Unavailable: they are not beside this command; where they were looked for.
+// Their names, sorted. Unavailable: they are not installed beside this command, and where they were searched for.
 absl::StatusOr<std::vector<std::string>> ScenarioNames();
 
-// The file of what is a path, has the ending of one, is a name or, if nothing is called that, is there. NotFound: it is none
-// of these; which names there are.
+// The file for an argument, which is a path (it has a slash or the extension), the name of a scenario, or else an existing file.
+// NotFound: it is none of these; the message lists the names.
 absl::StatusOr<std::string> FindScenario(const std::string& file_or_name);
 
 }  // namespace gpushare::cli

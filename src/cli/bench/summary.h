@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Results in sentences, for a terminal: what each method came to in each scenario.
+// Results as sentences for a terminal, for each method in each scenario.
 #ifndef GPUSHARE_CLI_BENCH_SUMMARY_H_
 #define GPUSHARE_CLI_BENCH_SUMMARY_H_
 

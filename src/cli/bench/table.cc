@@ -24,7 +24,7 @@ namespace {
 
 using harness::Result;
 
-// In the order in which they are met first.
+// A map that keeps the order of insertion.
 template <typename Value>
 class Ordered {
  public:
@@ -49,15 +49,15 @@ std::string Number(double value) {
 
 struct Row {
   std::string unit;
-  std::map<std::string, std::vector<double>> by_method;  // empty: no samples
+  std::map<std::string, std::vector<double>> by_method;  // an empty vector: no samples
 };
 struct CaseTable {
-  std::map<std::string, int> repetitions;  // by method: runs that have figures
+  std::map<std::string, int> repetitions;  // by method: number of runs with figures
   Ordered<Row> rows;
   Ordered<std::string> notes;  // by method: why it has no figures
 };
 
-// Of a file, which anybody may have written.
+// Text from a file, which is untrusted.
 std::string Shown(const std::string& text) { return Printable(text, 500); }
 
 std::string Text(const harness::Median& median, std::string_view unit) {
@@ -78,7 +78,7 @@ std::string Text(const harness::Comparison::Side& side, std::string_view unit) {
   return absl::StrCat(Text(side.median, unit), ", n = ", side.median.n);
 }
 
-// What would say more than `unsure`.
+// Advice on how many repetitions would decide the figures that are unsure.
 std::string MoreRepetitions(size_t unsure, const std::vector<harness::Comparison>& compared) {
   const size_t figures = harness::FiguresCompared(compared);
   return absl::StrCat("\nunsure: ", unsure, " of ", figures, " figure", figures == 1 ? "" : "s",
@@ -102,7 +102,7 @@ std::string OtherwiseText(const harness::Results& before, const harness::Results
 std::string ResultsText(const harness::Results& results) {
   Ordered<bool> methods;
   Ordered<CaseTable> cases;
-  // Ours in the same order always: those of the results were shuffled.
+  // gpushare's methods in a fixed order, since the runs were shuffled.
   for (const std::string& name : harness::MethodNames()) {
     const auto is_it = [&name](const Result& run) { return run.method == name; };
     if (std::any_of(results.runs.begin(), results.runs.end(), is_it)) methods[name] = true;

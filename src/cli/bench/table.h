@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Results for a terminal.
+// Results as tables for a terminal.
 #ifndef GPUSHARE_CLI_BENCH_TABLE_H_
 #define GPUSHARE_CLI_BENCH_TABLE_H_
 
@@ -10,15 +10,15 @@
 
 namespace gpushare::cli {
 
-// A table for each case: a row a figure, a column a method; how many runs have figures (n), medians over them, with the
-// interval in which these lie behind them where it is one.
+// A table for each case, with a row per figure and a column per method: the number of runs with figures (n), and the medians with
+// their intervals.
 std::string ResultsText(const harness::Results& results);
 
 // `gpushare bench show`.
 ExitCode ShowResults(const std::string& file);
 
-// `gpushare bench compare`: kExitFailed where a figure became worse or is missing; what else is different in how the two
-// were made is told and is no failure.
+// `gpushare bench compare`. kExitFailed: a figure became worse or is missing. Different conditions of the two files are reported and
+// are no failure.
 ExitCode CompareResults(const std::string& before, const std::string& after);
 
 }  // namespace gpushare::cli

@@ -45,7 +45,7 @@ absl::StatusOr<BrokerConnection> BrokerConnection::To(const std::string& socket,
 }
 
 absl::Status BrokerConnection::NoAnswer(const absl::Status& why) const {
-  // It is there, and another would not begin.
+  // There is a broker, so advice to start one would not help.
   if (absl::IsDeadlineExceeded(why)) {
     return absl::UnavailableError(absl::StrCat(
         "the broker at '", socket_, "' has not answered for ", kPatience.count() / 1'000'000'000,
@@ -82,7 +82,7 @@ absl::Status BrokerConnection::Open(const ipc::Message& open) { return Answer(op
 
 absl::StatusOr<std::string> BrokerConnection::Answer(const ipc::Message& question) {
   GPUSHARE_ASSIGN_OR_RETURN(const std::string packet, ipc::Encode(question));
-  // Where it has closed the connection its reason may be here already.
+  // If the broker has closed the connection, its reason may already have been received.
   const absl::Status sent = ipc::Send(fd_.get(), packet);
   base::Clock& clock = base::RealClock();
   const Time until = clock.Now() + kPatience;

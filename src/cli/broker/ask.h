@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the command says to a broker that runs, and what it answers.
+// The command's connection to a running broker.
 //
 //   GPUSHARE_ASSIGN_OR_RETURN(BrokerConnection broker, BrokerConnection::To(socket));
 //   GPUSHARE_ASSIGN_OR_RETURN(const broker::Snapshot now, broker.List());
@@ -22,26 +22,26 @@
 namespace gpushare::cli {
 
 inline constexpr char kDefaultSocket[] = "/run/gpushare/broker.sock";
-// GPUSHARE_BROKER's, else that.
+// GPUSHARE_BROKER, else kDefaultSocket.
 std::string SocketOfEnvironment();
 
-// Errors: Unavailable: there is no broker, or it does not answer, and how to get one. FailedPrecondition, whatever the
-// broker itself calls it: it has refused, and why.
+// Errors. Unavailable: there is no broker, or it does not answer, and how to start one. FailedPrecondition: the broker has refused,
+// and why, whatever code the broker used.
 class BrokerConnection {
  public:
-  // `named_by`: the option or variable that said which.
+  // `named_by` is the option or variable that named the socket, for messages.
   static absl::StatusOr<BrokerConnection> To(const std::string& socket,
                                              const char* named_by = "--socket");
 
   absl::StatusOr<std::string> Ask(const std::string& what);
   absl::StatusOr<broker::Snapshot> List();
-  // What happened since the recording that this continues; none: from now on.
+  // The events since `from`, the end of an earlier recording; without it, starts recording now.
   absl::StatusOr<broker::Recording> Trace(std::optional<uint64_t> from = std::nullopt);
-  // What it has to say of it; mostly nothing. Of "set": the keys that a new policy has ended.
+  // Makes the change and returns the broker's remarks, usually none. For "set", the keys that a new policy has removed.
   absl::StatusOr<std::string> Change(const ipc::Change& change);
-  // Whether a process like this may register; it has, until the connection ends.
+  // Registers this process for as long as the connection lasts; tells whether it may.
   absl::Status Register(const ipc::Hello& hello);
-  // After that: whether its tenant gets its share of this GPU. It has, until this process ends.
+  // After Register(): opens its tenant's share of a GPU, until this process ends.
   absl::Status Open(const ipc::Message& open);  // an OpenGpu, or OpenGpuAs
 
  private:
@@ -55,7 +55,7 @@ class BrokerConnection {
   base::UniqueFd fd_;
 };
 
-// Says it, and how a command exits for it.
+// Prints the error and returns the exit code for it.
 ExitCode FailOfBroker(const char* command, const absl::Status& status);
 
 }  // namespace gpushare::cli

@@ -25,7 +25,7 @@ broker::Snapshot OnlyOf(broker::Snapshot snapshot, const std::string& tenant) {
   return snapshot;
 }
 
-// What is wrong with it can be said without the broker.
+// Checks what can be checked without the broker.
 absl::Status Check(const ipc::Change& change) {
   if (change.what != "set") return absl::OkStatus();
   const absl::StatusOr<gpushare_spec> spec = spec::ParseSpec(change.spec);
@@ -34,7 +34,8 @@ absl::Status Check(const ipc::Change& change) {
   return absl::InvalidArgumentError("spec: it is empty; name the keys to change, as in cap=50%");
 }
 
-// "guarantee=30%": what goes before a `compute` that was set on `share` and so changes nothing there; empty: nothing does.
+// The key of `share`, such as "guarantee=30%", that takes precedence over a `compute` just set, so that it has no effect; empty if
+// there is none.
 std::string GoesBefore(const ipc::Change& change, const broker::Share& share) {
   if (change.what != "set" || (!change.gpu.empty() && share.gpu != change.gpu)) return "";
   const absl::StatusOr<gpushare_spec> keys = spec::ParseSpec(change.spec);
@@ -47,7 +48,7 @@ std::string GoesBefore(const ipc::Change& change, const broker::Share& share) {
   return spec::FormatSpec(alone);
 }
 
-// Those of a tenant (empty: of any) on a GPU (empty: any).
+// Calls `take` for each holder of a tenant (empty: any) on a GPU (empty: any).
 template <typename Take>
 void EachHolder(const broker::Snapshot& snapshot, const std::string& tenant, const std::string& gpu,
                 Take take) {

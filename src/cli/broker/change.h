@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `gpushare set`, `suspend`, `resume`, `evict`, `reload` and `drain`: what an operator changes of a broker that runs.
+// `gpushare set`, `suspend`, `resume`, `evict`, `reload` and `drain`: an operator's changes to a running broker.
 #ifndef GPUSHARE_CLI_BROKER_CHANGE_H_
 #define GPUSHARE_CLI_BROKER_CHANGE_H_
 
@@ -18,27 +18,26 @@ struct ChangeOptions {
   bool json = false;
 };
 
-// Asks for it, and shows what is then in force for the tenant.
+// Requests the change and shows what is then in force for the tenant.
 ExitCode RunChange(const ChangeOptions& options);
 
 struct DrainOptions {
   std::string socket;
   std::string tenant;   // empty: all
-  std::string gpu;      // by its UUID; empty: all
-  double timeout = 60;  // seconds; 0: it is asked for, and nothing is waited for
+  std::string gpu;      // UUID; empty: all
+  double timeout = 60;  // seconds; 0: do not wait
   bool undo = false;
   bool json = false;
 };
 
-// No new process and no new memory from now on; waits until those that are there have left. kExitTimeout: they are
-// named, and it stays in force.
+// Admits no new processes and no new memory from now on, and waits until the present ones have left. kExitTimeout: the message names
+// those left; the drain stays in force.
 ExitCode RunDrain(const DrainOptions& options);
 
-// As one object: whether it is being drained, who is there, and whether nobody is.
+// One JSON object: whether the drain is in force, its holders, and whether it is complete.
 std::string DrainJson(const DrainOptions& options, const broker::Snapshot& snapshot);
 
-// Who still holds something of `tenant` (empty: of any) on `gpu` (empty: any), as in "online: 4242 (serve), 2 GiB on
-// GPU-...".
+// The remaining holders of `tenant` (empty: any) on `gpu` (empty: any), such as "online: 4242 (serve), 2 GiB on GPU-...".
 std::vector<std::string> Holders(const broker::Snapshot& snapshot, const std::string& tenant,
                                  const std::string& gpu = "");
 

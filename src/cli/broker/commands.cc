@@ -27,7 +27,7 @@ void AddSocket(CLI::App* app, std::string* socket) {
       ->capture_default_str();
 }
 
-// As CLI::Range, which lets what is no number pass.
+// Like CLI::Range, but rejects NaN.
 CLI::Validator Within(double least, double most) {
   return CLI::Validator(
       [=](const std::string& text) {
@@ -40,7 +40,7 @@ CLI::Validator Within(double least, double most) {
       "");
 }
 
-// A subcommand whose options live as long as what is chosen.
+// Adds a subcommand whose options live as long as the chosen function.
 template <typename Options>
 CLI::App* Add(CLI::App* app, const char* name, const char* description,
               const std::shared_ptr<Options>& options, Chosen* chosen,

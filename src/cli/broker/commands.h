@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The commands that concern a broker, as the command line has them.
+// The commands about brokers.
 #ifndef GPUSHARE_CLI_BROKER_COMMANDS_H_
 #define GPUSHARE_CLI_BROKER_COMMANDS_H_
 
@@ -13,7 +13,7 @@ class App;
 
 namespace gpushare::cli {
 
-// Adds them to `app`. Parsing sets `*chosen` to what is to be done, if it is one of them; it is called once.
+// Adds the commands to `app`. Parsing one of them sets `*chosen` to the function that runs it, which is called once.
 void AddBrokerCommands(CLI::App* app, std::function<ExitCode()>* chosen);
 
 }  // namespace gpushare::cli

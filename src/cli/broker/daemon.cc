@@ -60,13 +60,13 @@ absl::StatusOr<std::string> MetricsOf(const DaemonOptions& options, const Config
       absl::StrCat("--metrics: '", options.metrics, "' given; ", address.status().message()));
 }
 
-// So that a broker can begin where nobody has made its folder, as in /run after a start of the machine.
+// Creates the socket's folder if it is missing, as in /run after a reboot.
 void MakeFolderOf(const std::string& socket) {
   const size_t slash = socket.rfind('/');
   if (slash != std::string::npos && slash > 0) mkdir(socket.substr(0, slash).c_str(), 0755);
 }
 
-// Nothing: processes will say which GPUs there are.
+// nullopt: the GPUs will be learnt from processes.
 absl::StatusOr<std::optional<broker::Host>> HostOf(GpuSource gpus, const EventLog& log) {
   if (gpus == GpuSource::kNone) return std::nullopt;
   SetClockBesideABroker();
@@ -77,7 +77,7 @@ absl::StatusOr<std::optional<broker::Host>> HostOf(GpuSource gpus, const EventLo
   return std::nullopt;
 }
 
-// What the service says, as events of the log.
+// Writes an event of the service to the log.
 void Say(const EventLog& log, std::string_view event,
          const std::vector<std::pair<std::string, std::string>>& given) {
   std::vector<LogField> fields;
@@ -95,7 +95,7 @@ void Say(const EventLog& log, std::string_view event,
   log.Write(bad ? LogLevel::kWarning : LogLevel::kInfo, event, fields);
 }
 
-// Those that ask NVML; neither, where there is none.
+// The threads that query NVML; both null without NVML.
 struct Askers {
   std::unique_ptr<broker::Auditor> auditor;
   std::unique_ptr<broker::Reclaimer> reclaimer;
@@ -142,7 +142,7 @@ void Reload(const DaemonOptions& options, const Config& begun, const EventLog& l
   log.Info("reloaded", {{"config", options.config}, {"tenants", uint64_t{config->tenants.size()}}});
 }
 
-// Signals of the process, taken by a thread of its own. They are blocked in every thread: made before others are.
+// Handles the process's signals on a thread of its own. Blocks them in all threads, so create it before other threads.
 class Signals {
  public:
   Signals() {
@@ -162,7 +162,7 @@ class Signals {
       }
     });
   }
-  // None is taken any more.
+  // Stops handling signals.
   void End() {
     if (!thread_.joinable()) return;
     ended_ = true;
@@ -209,7 +209,7 @@ absl::Status Serve(const DaemonOptions& options, const Config& config, const std
   signals.Take(
       [&](int signal) {
         log.Info("stopping", {{"signal", signal}});
-        server.reset();  // takes its time, in which processes are still served
+        server.reset();  // takes a while, during which processes are still served
         service->Stop();
       },
       [&] { Reload(options, config, log, *service); });
@@ -222,7 +222,7 @@ absl::Status Serve(const DaemonOptions& options, const Config& config, const std
                        {"pid", int64_t{getpid()}}});
   Askers askers = AskersOf(*service, host, log);
   absl::Status ended;
-  // A simulated GPU's clock knows its threads.
+  // The service runs on a thread of the clock, since a simulated GPU's clock must know its threads.
   clock.StartService("broker", [&] { ended = service->Run(); })->Join();
   askers = {};
   signals.End();
@@ -264,7 +264,7 @@ ExitCode RunDaemon(const DaemonOptions& options) {
     log.Error("failed", {{"why", std::string(status.message())}});
     return code;
   };
-  Signals signals;  // before the driver makes threads
+  Signals signals;  // before the driver creates threads
   const absl::StatusOr<std::optional<broker::Host>> host = HostOf(options.gpus, log);
   if (!host.ok()) return failed(kExitNoGpu, host.status());
   const absl::Status ended = Serve(options, *config, *metrics, *host, log, signals);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `gpushare broker`: the daemon itself.
 //
-// SIGTERM and SIGINT end it, SIGHUP has it read its configuration again: one that is wrong is refused, said in the log, and
-// the old one stays.
+// SIGTERM and SIGINT end it. SIGHUP makes it read its configuration again; an invalid one is logged, and the old one stays in force.
 #ifndef GPUSHARE_CLI_BROKER_DAEMON_H_
 #define GPUSHARE_CLI_BROKER_DAEMON_H_
 
@@ -20,18 +19,18 @@ class App;
 
 namespace gpushare::cli {
 
-// Where the broker learns which GPUs there are.
+// How the broker learns which GPUs there are.
 enum class GpuSource {
-  kAuto,  // from the driver, if there is one; else as kNone
+  kAuto,  // from the driver, if there is one; else like kNone
   kReal,
   kSimulated,
   kNone,  // from the first process that opens one
 };
 
 struct DaemonOptions {
-  std::string config;    // path; empty: no tenants are listed
-  std::string socket;    // empty: the configuration's, else GPUSHARE_BROKER, else kDefaultSocket
-  std::string metrics;   // address; empty: the configuration's
+  std::string config;    // path; empty: no configuration, so no listed tenants
+  std::string socket;    // empty: from the configuration, else GPUSHARE_BROKER, else kDefaultSocket
+  std::string metrics;   // address; empty: from the configuration
   unsigned mode = 0666;  // of the socket
   bool check = false;
   GpuSource gpus = GpuSource::kAuto;
@@ -39,7 +38,7 @@ struct DaemonOptions {
   broker::LogFormat format = broker::LogFormat::kLogfmt;
 };
 
-// What a configuration says of its socket (empty: nothing), and the tenants that it lists, by name.
+// The socket that a configuration sets (empty: none), and the names of the tenants that it lists.
 struct Configured {
   std::string socket;
   std::vector<std::string> tenants;

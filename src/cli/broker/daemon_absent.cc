@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In place of daemon.cc where gpushare is built without GPUSHARE_BUILD_BROKER.
+// Replaces daemon.cc in builds without GPUSHARE_BUILD_BROKER.
 #include "absl/status/status.h"
 #include "cli/broker/daemon.h"
 #include "cli/output.h"

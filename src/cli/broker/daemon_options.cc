@@ -9,7 +9,7 @@
 namespace gpushare::cli {
 namespace {
 
-// Not CLI::CheckedTransformer, which also takes the numbers behind the words, and shows them.
+// CLI::CheckedTransformer would also accept, and show, the numbers behind the words.
 template <typename Value>
 void AddWords(CLI::App* app, const char* name, const char* description,
               const std::map<std::string, Value>& words, Value* value) {

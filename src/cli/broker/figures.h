@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Figures of a broker's snapshot as cells of a table. Names come from other processes, so they are made printable.
+// Formats a broker's snapshot for table cells. Names come from other processes, so they are made printable.
 #ifndef GPUSHARE_CLI_BROKER_FIGURES_H_
 #define GPUSHARE_CLI_BROKER_FIGURES_H_
 
@@ -13,14 +13,15 @@ namespace gpushare::cli {
 std::string MemoryCell(uint64_t bytes);  // "7.9 GiB"; "-" for UINT64_MAX, no limit
 std::string ShareCell(double share);     // "12.5 %"
 std::string SecondsCell(Nanos time);     // "90.0 s"
-// What a tenant was promised of the device's time: "50 %, at most 80 %", "weight 2.5", "50 %, high".
+// A tenant's compute limits: "50 %, at most 80 %", "weight 2.5", "50 %, high".
 std::string AskedCell(const broker::Share& share);
 std::string StateCell(const broker::Share& share);  // "", "suspended", "draining", both
 std::string StateCell(const broker::ProcessShare& process);
 std::string NameCell(const std::string& name);
-// Without the folders of its files.
+// The program without the folders of its files.
 std::string ProgramCell(const std::string& program);
-std::string PidCell(const broker::ProcessShare& process);  // "?": it is not visible to the broker
+std::string PidCell(
+    const broker::ProcessShare& process);  // "?" if the pid is not visible to the broker
 // "GPU-...: 8 GiB of 140 GiB promised, 50 % guaranteed"
 std::string GpuLine(const broker::GpuState& gpu);
 

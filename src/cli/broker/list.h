@@ -10,7 +10,7 @@
 
 namespace gpushare::cli {
 
-// One table for each GPU. `tenant` empty: of all.
+// One table for each GPU, of one tenant or, if `tenant` is empty, of all.
 std::string ListText(const broker::Snapshot& snapshot, const std::string& tenant = "");
 
 ExitCode RunList(const std::string& socket, bool json);

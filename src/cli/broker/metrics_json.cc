@@ -26,7 +26,7 @@ struct Family {
   std::vector<Sample> samples;
 };
 
-// `name="value",` at the start of `rest`, of which it is taken.
+// Parses `name="value",` at the start of `rest` and removes it.
 bool TakeLabel(absl::string_view& rest, Sample* sample) {
   const size_t is = rest.find("=\"");
   if (is == absl::string_view::npos) return false;
@@ -61,14 +61,14 @@ bool ReadSample(absl::string_view line, Sample* sample) {
   return absl::SimpleAtod(line, &sample->value);
 }
 
-// Reads it into `families`, the last of which is that of a sample.
+// Parses a line into `families`. A sample belongs to the last family.
 bool ReadLine(absl::string_view line, std::vector<Family>* families) {
   if (line.empty()) return true;
   const std::vector<std::string> words = absl::StrSplit(line, absl::MaxSplits(' ', 3));
   if (line[0] != '#') {
     return !families->empty() && ReadSample(line, &families->back().samples.emplace_back());
   }
-  if (words.size() < 4) return true;  // a remark
+  if (words.size() < 4) return true;  // a comment
   if (words[1] != "HELP" && words[1] != "TYPE") return true;
   if (families->empty() || families->back().name != words[2]) {
     families->push_back({words[2], "", "", {}});
@@ -77,7 +77,7 @@ bool ReadLine(absl::string_view line, std::vector<Family>* families) {
   return true;
 }
 
-// Bytes in full.
+// Writes whole numbers, such as bytes, with all digits.
 void WriteValue(double value, base::JsonWriter* out) {
   if (!std::isfinite(value)) {
     out->Null();

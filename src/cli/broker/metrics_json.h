@@ -10,8 +10,8 @@
 
 namespace gpushare::cli {
 
-// A list of families with `name`, `type`, `help` and `samples`, each of these with `name`, `labels` and `value` (null: not
-// a number, or infinite). Internal: it is no such text; says which line.
+// A list of families with `name`, `type`, `help` and `samples`; each sample has `name`, `labels` and `value` (null for NaN and
+// infinities). Internal: the text is malformed; the message names the line.
 absl::StatusOr<std::string> MetricsJson(std::string_view text);
 
 }  // namespace gpushare::cli

@@ -21,7 +21,7 @@ constexpr char kHome[] = "\x1b[H";
 constexpr char kToEndOfLine[] = "\x1b[K";
 constexpr char kToEndOfScreen[] = "\x1b[J";
 
-// Draws over what is there, which flickers less than a cleared screen.
+// Redraws the screen by overwriting, which flickers less than clearing.
 std::string Drawn(const std::string& text) {
   winsize size{};
   if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `gpushare top`: what every tenant and process of a broker does now.
+// `gpushare top`: live figures of a broker's tenants and processes.
 #ifndef GPUSHARE_CLI_BROKER_TOP_H_
 #define GPUSHARE_CLI_BROKER_TOP_H_
 
@@ -12,15 +12,15 @@ namespace gpushare::cli {
 struct TopOptions {
   std::string socket;
   double interval = 1;  // seconds
-  bool once = false;    // one interval, and an end
+  bool once = false;    // end after one interval
   bool json = false;
 };
 
-// A terminal is redrawn; elsewhere one table (or, as JSON, one line) an interval follows the other. Ends with Ctrl-C, when
-// its output goes nowhere any more, or with the broker.
+// Redraws a terminal; otherwise writes one table (or one line of JSON) per interval. Ends with Ctrl-C, when its output is closed, or
+// when the broker ends.
 ExitCode RunTop(const TopOptions& options);
 
-// The same lines, cut for a terminal of that many columns and rows.
+// The lines of `text`, cut to a terminal of this size.
 std::string CutForTerminal(const std::string& text, size_t columns, size_t rows);
 
 }  // namespace gpushare::cli

@@ -19,7 +19,7 @@ using broker::ProcessShare;
 using broker::Share;
 using broker::Snapshot;
 
-// Of one second.
+// Rates per second.
 struct Rates {
   double device = 0;     // part of the device's time
   double throttled = 0;  // host seconds, of all threads
@@ -61,8 +61,8 @@ class Interval {
 
   Nanos length() const { return length_; }
 
-  // Where the slices of two processes overlap each measures the other's as its own, and what one says late counts in the
-  // next interval: what adds up to more than the device's time is made that.
+  // Parts can add up to more than the device's time: processes whose slices overlap each measure the other's time as their own, and
+  // late reports count in the next interval. Then they are scaled down.
   double OfDevice(const std::string& gpu, double part) const {
     const auto at = all_.find(gpu);
     return at == all_.end() || at->second <= 1 ? part : part / at->second;
@@ -80,7 +80,7 @@ class Interval {
         PerSecond(static_cast<double>(now.launches - then->launches), length_),
         PerSecond(static_cast<double>(now.waits - then->waits), length_)};
   }
-  // Its part of the device's time.
+  // The process's part of the device's time.
   std::optional<double> Of(const Share& share, const ProcessShare& now) const {
     const std::optional<double> part = Measured(share, now);
     return part.has_value() ? std::optional(OfDevice(share.gpu, *part)) : std::nullopt;
@@ -102,7 +102,7 @@ class Interval {
 
   const Snapshot* const before_;
   const Nanos length_;
-  std::map<std::string, double> all_;  // by GPU: what its processes say together
+  std::map<std::string, double> all_;  // by GPU: the sum over its processes
 };
 
 std::string Rate(double per_second) {

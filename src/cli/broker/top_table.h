@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happened between two snapshots of a broker: what `gpushare top` shows.
+// What `gpushare top` shows: the differences between two snapshots of a broker.
 #ifndef GPUSHARE_CLI_BROKER_TOP_TABLE_H_
 #define GPUSHARE_CLI_BROKER_TOP_TABLE_H_
 
@@ -9,10 +9,10 @@
 
 namespace gpushare::cli {
 
-// `before`: an earlier one, or null; without one, and for shares and processes that were not there, or whose figures
-// fell because the broker is another one since, rates are unknown.
+// `before` is an earlier snapshot, or null. Rates are unknown without one, for shares and processes that are new, and if counters
+// decreased because the broker was restarted.
 std::string TopText(const broker::Snapshot* before, const broker::Snapshot& now);
-// One line.
+// The same on one line of JSON.
 std::string TopJson(const broker::Snapshot* before, const broker::Snapshot& now);
 
 }  // namespace gpushare::cli

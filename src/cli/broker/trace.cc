@@ -28,10 +28,11 @@ using broker::RecordedEvent;
 using broker::Recording;
 using Kind = RecordedEvent::Kind;
 
-constexpr Nanos kAsksEvery = Millis(200);  // the broker keeps some seconds of a busy GPU
-constexpr Nanos kLooksEvery = Millis(20);  // for Ctrl-C
-constexpr size_t kMostName = 40;           // of a tenant's, beside its process's number
-// Of about 300 bytes each; whoever needs more looks at a part.
+constexpr Nanos kAsksEvery =
+    Millis(200);  // the broker keeps several seconds of a busy GPU's events
+constexpr Nanos kLooksEvery = Millis(20);  // polling interval for Ctrl-C
+constexpr size_t kMostName = 40;           // of a tenant's name, which the pid follows
+// Each event takes about 300 bytes. To see more, record a part.
 constexpr size_t kMostEvents = 4 << 20;
 
 gpushare_trace_event ToC(const RecordedEvent& event, int gpu) {
@@ -73,7 +74,7 @@ gpushare_trace_event ToC(const RecordedEvent& event, int gpu) {
   return out;
 }
 
-// What was recorded so far, of the tenants that are wanted.
+// The events recorded so far of the selected tenants.
 class Tape {
  public:
   explicit Tape(const std::vector<std::string>& tenants)
@@ -102,7 +103,7 @@ class Tape {
     return names;
   }
 
-  // In Chrome's format. What began before the recording begins with it.
+  // In Chrome's trace format. An event that began before the recording is shown from its start.
   std::string ToFile() const {
     std::map<std::string, int> gpus;
     for (const auto* each : {&events_, &open_}) {
@@ -132,7 +133,7 @@ class Tape {
   std::vector<RecordedEvent> events_, open_;
 };
 
-// Until it has lasted `seconds`, or Ctrl-C.
+// Records for `seconds`, or until Ctrl-C.
 absl::Status Record(const TraceOptions& options, BrokerConnection& broker, Tape* tape) {
   base::Clock& clock = base::RealClock();
   const std::atomic<int>& interrupted = TellInterrupts();

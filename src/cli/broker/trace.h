@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `gpushare trace`: what a broker grants and who waits for it, recorded for a while and written for Perfetto.
+// `gpushare trace`: records what a broker grants and who waits for it, and writes it for Perfetto.
 #ifndef GPUSHARE_CLI_BROKER_TRACE_H_
 #define GPUSHARE_CLI_BROKER_TRACE_H_
 
@@ -14,12 +14,12 @@ namespace gpushare::cli {
 struct TraceOptions {
   std::string socket;
   std::string file;                  // "-": standard output
-  std::optional<double> seconds;     // none: until Ctrl-C
-  std::vector<std::string> tenants;  // none: all
+  std::optional<double> seconds;     // nullopt: until Ctrl-C
+  std::vector<std::string> tenants;  // empty: all
   bool json = false;
 };
 
-// The file is also written when the broker ends: kExitNoBroker then.
+// If the broker ends meanwhile, the file is still written, and the result is kExitNoBroker.
 ExitCode RunTrace(const TraceOptions& options);
 
 }  // namespace gpushare::cli

@@ -20,7 +20,7 @@
 namespace gpushare::cli {
 namespace {
 
-// The shares as JSON, "" where the broker does not say.
+// The shares as JSON; "" if the broker does not tell.
 absl::StatusOr<std::string> Ask(const std::string& broker, const char* named_by,
                                 const ipc::Hello& hello, const std::vector<ipc::Message>& gpus) {
   absl::StatusOr<BrokerConnection> connection = BrokerConnection::To(broker, named_by);
@@ -36,7 +36,7 @@ absl::StatusOr<std::string> Ask(const std::string& broker, const char* named_by,
 
 }  // namespace
 
-// What a process has opened it keeps until it ends, and this one may become the program: it is asked by a child.
+// A process keeps what it has opened until it ends, and this one may become the program by exec: so a child process asks.
 absl::StatusOr<std::vector<broker::Share>> TryShare(const std::string& broker, const char* named_by,
                                                     const ipc::Hello& hello,
                                                     const std::vector<ipc::Message>& gpus) {
@@ -49,7 +49,7 @@ absl::StatusOr<std::vector<broker::Share>> TryShare(const std::string& broker, c
     const absl::StatusOr<std::string> own = Ask(broker, named_by, hello, gpus);
     const std::string text =
         own.ok() ? *own : std::string(own.status().message().substr(0, ipc::kMostText));
-    // What does not arrive is asking that ended.
+    // An error means that the parent has ended.
     static_cast<void>(
         base::WriteAll(says.get(), absl::StrCat(static_cast<int>(own.status().code()), " ", text)));
     _exit(0);

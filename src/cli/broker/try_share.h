@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a broker has for a program here, before there is the program.
+// Finds out which share a broker would give to a program, before the program starts.
 #ifndef GPUSHARE_CLI_BROKER_TRY_SHARE_H_
 #define GPUSHARE_CLI_BROKER_TRY_SHARE_H_
 
@@ -13,17 +13,17 @@
 
 namespace gpushare::cli {
 
-// Registers as `hello` and opens `gpus` (each an OpenGpu or OpenGpuAs), as a program's first call of the driver does, and leaves nothing behind. Answers
-// the shares of its tenant as they are in force; none from a broker that does not say. Errors are BrokerConnection's;
-// `named_by` as there.
+// Registers as `hello` and opens `gpus` (each an OpenGpu or OpenGpuAs), as a program does at its first driver call, and leaves nothing
+// behind. Returns the shares in force for its tenant; none if the broker does not tell. Errors and `named_by` are those of
+// BrokerConnection.
 absl::StatusOr<std::vector<broker::Share>> TryShare(const std::string& broker, const char* named_by,
                                                     const ipc::Hello& hello,
                                                     const std::vector<ipc::Message>& gpus);
 
-// That of `gpu`; null: there is none.
+// The share on `gpu`; null if there is none.
 const broker::Share* ShareOn(const std::vector<broker::Share>& shares, const std::string& gpu);
 
-// Whether a spec that is asked for is what a share has: a tenant that is listed has the configuration's.
+// Whether `asked` is the spec in force for the share. For a listed tenant the configuration's spec is in force instead.
 bool Counts(const std::string& asked, const broker::Share& share);
 
 }  // namespace gpushare::cli

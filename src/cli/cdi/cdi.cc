@@ -23,7 +23,7 @@
 namespace gpushare::cli {
 namespace {
 
-// Of CDI's versions the first that has all that is used here: later ones read it, and so do older engines.
+// The oldest CDI version with everything used here. Engines for later versions accept it, and so do older ones.
 constexpr char kCdiVersion[] = "0.5.0";
 constexpr char kKind[] = "gpushare.dev/vgpu";
 constexpr char kInContainer[] = "/opt/gpushare/lib";
@@ -40,7 +40,7 @@ bool IsDeviceName(const std::string& name) {
          });
 }
 
-// nvidiactl, nvidia-uvm, nvidia0: the driver's, but for those of MIG, which its own devices bring.
+// Whether this is a device node of the driver (nvidiactl, nvidia-uvm, nvidia0). Nodes of MIG instances come with their own CDI devices.
 bool IsDriverNode(const std::string& name) {
   static const std::set<std::string> kCommon = {"nvidiactl", "nvidia-uvm", "nvidia-uvm-tools",
                                                 "nvidia-modeset"};
@@ -66,7 +66,7 @@ std::vector<CdiPath> NodesIn(const std::string& dev) {
 
 std::string FolderOf(const std::string& path) { return path.substr(0, path.rfind('/')); }
 
-// What stands in for the driver's library, and the engine behind it.
+// The preload library and the engine behind it.
 absl::StatusOr<std::vector<CdiPath>> Libraries() {
   GPUSHARE_ASSIGN_OR_RETURN(const std::string object, FindPreloadObject(kPreload));
   const std::string folder = FolderOf(object), lib = FolderOf(FolderOf(folder));
@@ -105,7 +105,7 @@ absl::StatusOr<CdiSpec> Made(const CdiOptions& options) {
         absl::StrCat("the broker's socket: ", Quoted(socket),
                      " given; an absolute path is needed, for containers (--socket)"));
   }
-  // JSON has no other text, and no broker a longer name.
+  // JSON needs UTF-8, and a broker's socket cannot have a longer name.
   constexpr size_t kMostName = 80;
   const size_t name = socket.size() - socket.rfind('/') - 1;
   if (!IsUtf8(socket) || name == 0 || name > kMostName) {
@@ -115,7 +115,7 @@ absl::StatusOr<CdiSpec> Made(const CdiOptions& options) {
                      " bytes (--socket)"));
   }
   GPUSHARE_ASSIGN_OR_RETURN(spec.mounts, Libraries());
-  // Its folder: a broker that begins anew makes another socket there.
+  // Mounts the folder, since a restarted broker creates a new socket in it.
   spec.mounts.push_back({FolderOf(socket), FolderOf(socket)});
   spec.nodes = NodesIn(options.dev);
   spec.environment = {{"GPUSHARE_BROKER", socket},
@@ -140,7 +140,7 @@ absl::StatusOr<std::vector<CdiDevice>> CdiDevices(const std::vector<std::string>
   for (int i = 1; i <= fractions; ++i) {
     const std::string name = absl::StrCat(i, "-of-", fractions);
     char share[32];
-    // Rounded down, so that all of them fit; a spec has parts of 0.01 %.
+    // Rounded down to 0.01 %, a spec's resolution, so that all fractions fit.
     std::snprintf(share, sizeof(share), "%d.%02d%%", 10000 / fractions / 100,
                   10000 / fractions % 100);
     if (!names.insert(name).second) continue;

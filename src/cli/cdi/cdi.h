@@ -16,30 +16,30 @@
 namespace gpushare::cli {
 
 struct CdiOptions {
-  std::string config;                // of the broker: its tenants
-  std::vector<std::string> tenants;  // these too
-  int fractions = 0;                 // and so many equal parts of a GPU
-  std::string socket;  // empty: the configuration's, else GPUSHARE_BROKER, else kDefaultSocket
+  std::string config;                // the broker's configuration, for its tenants
+  std::vector<std::string> tenants;  // more tenants
+  int fractions = 0;                 // also a device for each of this many equal parts of a GPU
+  std::string socket;  // empty: from the configuration, else GPUSHARE_BROKER, else kDefaultSocket
   std::string dev = "/dev";
   std::string output;  // empty: standard output
-  bool json = false;   // what was written, where there is an output
+  bool json = false;   // print what was written to `output`
 };
 
 struct CdiDevice {
   std::string name;
   std::vector<std::pair<std::string, std::string>> environment;
 };
-// Of the host, and where a container has it.
+// A path on the host and in the container.
 struct CdiPath {
   std::string host, container;
 };
 struct CdiSpec {
   std::vector<CdiDevice> devices;
-  std::vector<std::pair<std::string, std::string>> environment;  // of each
+  std::vector<std::pair<std::string, std::string>> environment;  // of every device
   std::vector<CdiPath> nodes, mounts;
 };
 
-// One device of each tenant and each part. InvalidArgument: a name that CDI does not allow, or none at all.
+// One device for each tenant and each fraction. InvalidArgument: CDI does not allow a name, or there are no devices.
 absl::StatusOr<std::vector<CdiDevice>> CdiDevices(const std::vector<std::string>& tenants,
                                                   int fractions);
 std::string CdiJson(const CdiSpec& spec);

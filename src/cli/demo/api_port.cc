@@ -12,7 +12,7 @@ namespace gpushare::cli {
 
 absl::StatusOr<LoadedProgram> LoadProgram(const Gpu& gpu, const workload::KernelTrace& trace,
                                           const VirtualDevice* of) {
-  // Dynamic shared memory that a function may use without being allowed it first.
+  // Dynamic shared memory that a function may use without setting an attribute.
   constexpr unsigned kSharedWithoutAsking = 48u << 10;
 
   GPUSHARE_ASSIGN_OR_RETURN(const GpuProbe probe, gpu.Probe());
@@ -29,7 +29,7 @@ absl::StatusOr<LoadedProgram> LoadProgram(const Gpu& gpu, const workload::Kernel
     functions.push_back(function.native());
   }
   player::Program program = player::MakeProgram(trace, device, functions);
-  // Every kernel asks for the same, so one look at the first is enough.
+  // All kernels use the same amount, so checking the first is enough.
   const unsigned shared = program.steps.front().shared_bytes;
   if (shared > kSharedWithoutAsking) {
     for (CUfunc_st* function : functions) {

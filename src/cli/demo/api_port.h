@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Players on gpushare's public API.
+// A player's port on gpushare's public API.
 #ifndef GPUSHARE_CLI_DEMO_API_PORT_H_
 #define GPUSHARE_CLI_DEMO_API_PORT_H_
 
@@ -23,18 +23,18 @@ inline absl::Duration FromTime(Time time) {
   return absl::Nanoseconds(time.time_since_epoch().count());
 }
 
-// A trace loaded on a GPU; the module lives as long as the program is launched.
+// A trace loaded on a GPU. Keep the module for as long as the program is launched.
 struct LoadedProgram {
   Module module;
   player::Program program;
 };
-// `of`: in its context, where it has one of its own; else in the GPU's.
+// Loads the trace into the context of `of`, if that has its own, else into the GPU's.
 absl::StatusOr<LoadedProgram> LoadProgram(const Gpu& gpu, const workload::KernelTrace& trace,
                                           const VirtualDevice* of = nullptr);
 
 class ApiPort final : public player::Port {
  public:
-  // Both outlive the port.
+  // Both must outlive the port.
   ApiPort(const Runtime& runtime, const Stream& stream) : runtime_(runtime), stream_(stream) {}
 
   absl::Status Launch(const player::Step& step) override;

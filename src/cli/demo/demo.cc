@@ -76,7 +76,7 @@ ExitCode RunDemo(const DemoOptions& options) {
   std::vector<const TenantPlan*> everyone;
   for (const TenantPlan& plan : scenario->tenants) everyone.push_back(&plan);
 
-  // The same requests twice: without the others, then with them.
+  // Plays the same requests twice: alone, then with the other tenants.
   const absl::StatusOr<Outcome> alone = run("the service alone", 0, 0.2, {everyone.front()});
   bar.Clear();
   if (!alone.ok()) return Fail("demo", kExitFailed, alone.status());
@@ -93,7 +93,7 @@ ExitCode RunDemo(const DemoOptions& options) {
   const DemoReport report =
       MakeReport({opened->probe.name, opened->simulated, options, *scenario, *alone, *shared});
   if (options.json_path != kStdout) std::fputs(ReportText(report).c_str(), stdout);
-  // What cannot be written does not keep the others from it.
+  // An output that cannot be written does not prevent the others.
   ExitCode code = FinishStdout("demo");
   if (!options.json_path.empty()) {
     const ExitCode written = WriteFile("demo", options.json_path, ReportJson(report));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a simulated GPU knows about itself: which tenant really had the device.
+// The simulated GPU's ground truth: which tenant had the device.
 #ifndef GPUSHARE_CLI_DEMO_DEVICE_TRUTH_H_
 #define GPUSHARE_CLI_DEMO_DEVICE_TRUTH_H_
 
@@ -11,7 +11,7 @@
 
 namespace gpushare::cli {
 
-// Accounts are numbers from 1. Every call does nothing, or answers 0, on a real GPU.
+// Accounts are numbers from 1. On a real GPU every call does nothing or returns 0.
 class DeviceTruth {
  public:
   DeviceTruth(const Runtime& runtime, int ordinal)
@@ -30,14 +30,14 @@ class DeviceTruth {
     if (known() && native.ok()) static_cast<void>(set_account_(*native, account));
   }
 
-  // Device time that the account had until now, in ns.
+  // The account's device time until now, in ns.
   double Used(uint32_t account) const {
     gpushare_sim_truth truth = {};
     if (!known() || account_truth_(ordinal_, account, &truth) != 0) return 0;
     return truth.used_ns;
   }
 
-  // Time in which a kernel was resident, and the same weighted by the part of the SMs held, in ns.
+  // The time in which a kernel was resident, and that time weighted by the part of the SMs held, in ns.
   struct Busy {
     double time_ns = 0, sm_ns = 0;
   };

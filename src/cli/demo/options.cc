@@ -13,7 +13,7 @@
 namespace gpushare::cli {
 namespace {
 
-// CLI::Range takes NaN, since neither comparison with it holds.
+// CLI::Range would accept NaN, for which neither comparison holds.
 CLI::Validator Within(double least, double most, const std::string& range) {
   return CLI::Validator(
       [=](const std::string& text) -> std::string {
@@ -56,7 +56,7 @@ void AddDemoOptions(CLI::App* app, DemoOptions* options) {
       ->capture_default_str()
       ->check(CLI::Validator(
           [](const std::string& text) -> std::string {
-            // The conversion that follows would wrap negative numbers around and cut large ones.
+            // The conversion that follows would wrap negative numbers and truncate large ones.
             int64_t seed = 0;
             const char* const end = text.data() + text.size();
             const auto [stop, error] = std::from_chars(text.data(), end, seed);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `gpushare demo` can be asked for.
+// The options of `gpushare demo`.
 #ifndef GPUSHARE_CLI_DEMO_OPTIONS_H_
 #define GPUSHARE_CLI_DEMO_OPTIONS_H_
 
@@ -26,11 +26,11 @@ struct DemoOptions {
   uint64_t seed = 1;
   double load = 0.10;
   std::string json_path, plot_path, trace_path;
-  bool progress = false;  // also without a terminal
+  bool progress = false;  // show progress without a terminal, too
   bool quiet = false;
 };
 
-// Declares the options on `app`, which fills `options` when it parses. The ranges are checked there.
+// Declares the options on `app`. Parsing checks their ranges and fills `options`.
 void AddDemoOptions(CLI::App* app, DemoOptions* options);
 
 }  // namespace gpushare::cli

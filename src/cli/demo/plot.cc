@@ -14,8 +14,8 @@ constexpr double kLeft = 64, kRight = 168, kTop = 84, kBottom = 56;
 constexpr double kPlotWidth = kWidth - kLeft - kRight, kPlotHeight = kHeight - kTop - kBottom;
 constexpr size_t kStyles = 4;  // line styles before they repeat
 
-// Okabe and Ito's palette, which stays apart under every common colour blindness; its darker members on
-// light pages, the lighter ones on dark pages.
+// Okabe and Ito's palette, whose colours remain distinguishable with every common colour blindness: darker
+// ones on light pages, lighter ones on dark pages.
 constexpr char kStyle[] = R"(
   svg { background: #ffffff; font-family: system-ui, 'DejaVu Sans', sans-serif; }
   text { fill: #1c1e21; font-size: 13px; }
@@ -57,7 +57,7 @@ std::string Escape(const std::string& text) {
         escaped += "&quot;";
         break;
       default:
-        // XML has no way to write the other control characters.
+        // XML cannot represent other control characters.
         escaped += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
     }
   }
@@ -157,7 +157,7 @@ class Drawing {
     if (line.shares.empty()) return;
     svg_ += "<polyline class=\"line " + Class(index) + "\" points=\"";
     for (size_t i = 0; i < line.shares.size(); ++i) {
-      // A window's share stands at the middle of the window.
+      // A window's share is drawn at the middle of the window.
       svg_ += (i == 0 ? "" : " ") + Number(X((static_cast<double>(i) + 0.5) * plot_.step_s)) + "," +
               Number(Y(line.shares[i]));
     }

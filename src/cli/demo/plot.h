@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plot of shares over time, as an SVG that stands on its own: readable on light and dark pages, by
-// people who do not tell colours apart (lines differ in dash and carry their name), and by screen readers.
+// The plot of shares over time as a standalone SVG. It is readable on light and dark pages, without colour
+// vision (lines differ in dash and carry their names), and by screen readers.
 #ifndef GPUSHARE_CLI_DEMO_PLOT_H_
 #define GPUSHARE_CLI_DEMO_PLOT_H_
 
@@ -11,19 +11,19 @@ namespace gpushare::cli {
 
 struct PlotLine {
   std::string name;
-  std::vector<double> shares;  // [0, 1], one a step
-  double asked = -1;           // drawn as a thin line of its own; negative: none
+  std::vector<double> shares;  // [0, 1], one per step
+  double asked = -1;           // drawn as a thin line; negative: none
 };
 
-struct PlotSpan {  // a time that a grey field and a label mark
+struct PlotSpan {  // an interval marked by a grey area and a label
   double from_s = 0, to_s = 0;
   std::string label;
 };
 
 struct SharePlot {
   std::string title, subtitle;
-  double seconds = 1;   // the time axis
-  double step_s = 0.1;  // the shares' windows: value i is of [i * step, (i + 1) * step)
+  double seconds = 1;   // length of the time axis
+  double step_s = 0.1;  // window of the shares: value i covers [i * step, (i + 1) * step)
   std::vector<PlotLine> lines;
   std::vector<PlotSpan> spans;
 };

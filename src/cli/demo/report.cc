@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
-// Part of the device in [from, to), from the books at the samples of every `step`.
+// The part of the device used in [from, to), from device times sampled every `step`.
 double ShareIn(const std::vector<double>& ns, Nanos step, Nanos from, Nanos to) {
   if (ns.empty()) return kUnknown;
   const size_t last = ns.size() - 1;
@@ -47,7 +47,7 @@ std::vector<Phase> Phases(const Scenario& scenario) {
           {leaver + " back", scenario.returns + settle, scenario.length}};
 }
 
-// What the policy made of what was asked.
+// The limits that the policy has set.
 std::string LimitsInForce(const VirtualDeviceStats& stats) {
   char text[32] = "best effort";
   if (stats.guarantee.fraction() > 0) {
@@ -122,7 +122,7 @@ SharePlot ReportPlot(const DemoReport& report) {
   plot.subtitle = report.gpu + ", policy " + report.options.policy + ", seed " +
                   std::to_string(report.options.seed);
   plot.seconds = static_cast<double>(report.length.count()) / 1e9;
-  // Windows of at least 200 ms: shorter ones show the service's single requests.
+  // Windows of at least 200 ms; shorter ones would show the service's single requests.
   const size_t merged = std::max<size_t>(1, static_cast<size_t>(Millis(200) / report.step));
   plot.step_s = static_cast<double>(report.step.count()) * static_cast<double>(merged) / 1e9;
   for (const TenantFigures& tenant : report.tenants) {

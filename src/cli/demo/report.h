@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The figures of the demonstration, and the ways to show them.
+// The figures of the demonstration and their formats.
 #ifndef GPUSHARE_CLI_DEMO_REPORT_H_
 #define GPUSHARE_CLI_DEMO_REPORT_H_
 
@@ -15,19 +15,18 @@
 
 namespace gpushare::cli {
 
-// A time between two changes of who is there. The first part of it is left out of the figures, while the
-// shares settle.
+// An interval between two changes of the set of tenants. Its first part, while shares settle, does not count.
 struct Phase {
   std::string name;
-  Nanos from{0}, to{0};  // what is counted, since the start
+  Nanos from{0}, to{0};  // the part that counts, since the start
 };
 
 struct TenantFigures {
   std::string name, workload, asked, spec;
   double guarantee = -1;
-  std::vector<double> got;  // by phase, part of the device: by the device's own books; NaN: unknown
-  std::vector<double> metered;  // the same by the engine's meter
-  std::vector<double> series;   // by step over the whole run: got where it is known, else metered
+  std::vector<double> got;  // by phase: part of the device by the device's own books; NaN: unknown
+  std::vector<double> metered;  // by phase: part of the device by the engine's meter
+  std::vector<double> series;   // by step over the whole run: `got` if known, else `metered`
   uint64_t memory_limit = 0, memory_peak = 0, denied = 0;
   uint64_t launches = 0, waits = 0, passes = 0;
   Nanos throttled{0};
@@ -39,7 +38,7 @@ struct LatencyFigures {
 };
 
 struct DemoReport {
-  std::string gpu;  // its name, and that it is simulated where the name does not say so
+  std::string gpu;  // its name, with "simulated" added if the name does not tell
   bool simulated = false;
   DemoOptions options;
   Nanos length{0}, step{0};
@@ -47,7 +46,7 @@ struct DemoReport {
   std::vector<TenantFigures> tenants;
   LatencyFigures alone, shared;  // of the service
   double busy = 0;               // part of the time in which a kernel was resident; NaN: unknown
-  double sms_held = 0;           // the same weighted by the part of the SMs held
+  double sms_held = 0;           // `busy` weighted by the part of the SMs held
   Nanos leaves{0}, returns{0};
   std::string leaver;
 };

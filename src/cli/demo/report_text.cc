@@ -35,7 +35,7 @@ std::string Ratio(Nanos a, Nanos b) {
              : "-";
 }
 
-// A name that comes from a file's may be long.
+// A separate table, since a name taken from a file may be long.
 std::string WorkloadsTable(const DemoReport& report) {
   TextTable table({{"tenant"}, {"runs"}});
   for (const TenantFigures& tenant : report.tenants) {

@@ -17,7 +17,7 @@
 namespace gpushare::cli {
 namespace {
 
-// Peak rates for a GPU by its name; the H200's for one that is not known. The SMs are the GPU's own.
+// Peak rates by the GPU's name, the H200's if it is unknown; the number of SMs is the GPU's own.
 workload::GpuRates RatesFor(const GpuProbe& gpu) {
   std::string name = gpu.name;
   std::transform(name.begin(), name.end(), name.begin(),
@@ -34,7 +34,7 @@ Nanos PartOf(Nanos length, double part) {
   return Nanos(std::llround(static_cast<double>(length.count()) * part));
 }
 
-// What a training job asks for, in the words that the policy takes: a share, a weight, or nothing.
+// A training job's request in the form that the policy takes: a share, a weight, or nothing.
 std::string TrainingPolicy(const std::string& name, int percent, int weight) {
   const std::string policy = ",policy=" + name;
   if (name == "weight") return "weight=" + std::to_string(weight) + policy;
@@ -63,12 +63,12 @@ absl::StatusOr<std::vector<Builtin>> Builtins(const workload::GpuRates& rates) {
                               {"GPT prefill, 8 x 1024 tokens", std::move(batch.trace)}};
 }
 
-// Requests a second that make the load, counted in device time of a request that has the device alone.
+// The requests per second that give the load, based on the device time of a request alone.
 absl::StatusOr<double> RequestRate(const workload::KernelTrace& trace, const DemoOptions& options) {
-  // About what a launch and a synchronisation cost the host; the device may well be faster.
+  // The approximate host time of a launch and of a synchronisation, which may exceed the device time.
   constexpr double kLaunch = 3e-6, kReturn = 10e-6;
   constexpr double kMostBusy = 0.95;
-  constexpr double kMostRequests = 1e7;  // all are remembered
+  constexpr double kMostRequests = 1e7;  // all are kept in memory
 
   const workload::TraceSummary request = workload::Summarize(trace);
   const double device_s = static_cast<double>(request.total.count()) / 1e9;
@@ -96,7 +96,7 @@ absl::StatusOr<Scenario> MakeScenario(const DemoOptions& options, const GpuProbe
   for (Builtin& workload : workloads) names.emplace_back(workload.what);
   for (size_t i = 0; i < std::min(options.traces.size(), workloads.size()); ++i) {
     GPUSHARE_ASSIGN_OR_RETURN(workloads[i].trace, workload::ReadTraceFile(options.traces[i]));
-    // Said here and not when it is loaded, since it is the file that is wrong.
+    // Reported here, not when the module is loaded, since the file is at fault.
     GPUSHARE_RETURN_IF_ERROR(workload::MakeSpinModule(workloads[i].trace).status());
     names[i] = workloads[i].trace.label();
   }
@@ -131,7 +131,7 @@ absl::StatusOr<Scenario> MakeScenario(const DemoOptions& options, const GpuProbe
   TenantPlan batch;
   batch.name = "batch";
   batch.asked = "the rest";
-  // Best effort alone would leave it nothing beside training jobs that always want more.
+  // With the lowest priority it would get nothing beside training jobs that are always backlogged.
   batch.spec = "memory=15%,policy=best-effort";
   if (options.policy != "best-effort") batch.spec += ",priority=normal";
   batch.mode = player::PlayMode::kBacklog;

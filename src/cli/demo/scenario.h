@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The demonstration: who shares the GPU, what each runs, what each was promised.
+// The demonstration's tenants: what each runs and what it was promised.
 #ifndef GPUSHARE_CLI_DEMO_SCENARIO_H_
 #define GPUSHARE_CLI_DEMO_SCENARIO_H_
 
@@ -15,9 +15,9 @@
 
 namespace gpushare::cli {
 
-// Memory that a tenant uses, as parts of its quota. With `resident` held throughout, a piece of another size
-// is taken and given back every `rotate_every`, and `too_much` is asked for every `ask_every`: more than is
-// left, so that it is denied.
+// A tenant's memory, as parts of its quota. `resident` is held throughout. Every `rotate_every` a block of
+// another size is allocated and freed. Every `ask_every` the tenant asks for `too_much`, which exceeds what is
+// left, so it is denied.
 struct MemoryPlan {
   double resident = 0.6;
   double workspace_least = 0.10, workspace_most = 0.30;
@@ -29,7 +29,7 @@ struct MemoryPlan {
 struct TenantPlan {
   std::string name;
   std::string workload;  // what it runs, for people
-  std::string asked;     // what it asked for, for people; empty: what its limits say
+  std::string asked;     // what it asked for, for people; empty: derived from its limits
   std::string spec;      // of its virtual device, in text form
   workload::KernelTrace trace;
   player::PlayMode mode = player::PlayMode::kSyncPerIteration;
@@ -41,11 +41,11 @@ struct TenantPlan {
 struct Scenario {
   Nanos length{0};
   std::vector<TenantPlan> tenants;  // the service first
-  size_t leaver = 1;                // which one stops half way and comes back
+  size_t leaver = 1;                // index of the tenant that leaves for a while
   Nanos leaves{0}, returns{0};
 };
 
-// Errors: those of ReadTraceFile() for a file of options.traces.
+// Errors are those of ReadTraceFile() for a file of options.traces.
 absl::StatusOr<Scenario> MakeScenario(const DemoOptions& options, const GpuProbe& gpu);
 
 }  // namespace gpushare::cli

@@ -20,7 +20,7 @@
 namespace gpushare::cli {
 namespace {
 
-// No exception may leave a thread.
+// Turns std::bad_alloc into a status, since no exception may leave a thread.
 template <typename Body>
 absl::Status WithinMemory(const Body& body) {
   try {
@@ -30,7 +30,7 @@ absl::Status WithinMemory(const Body& body) {
   }
 }
 
-// One tenant and all that is its own.
+// One tenant with its objects and its results.
 class Player {
  public:
   static absl::StatusOr<std::unique_ptr<Player>> Create(const OpenedGpu& opened,
@@ -51,7 +51,7 @@ class Player {
   const TenantPlan& plan() const { return plan_; }
   absl::StatusOr<VirtualDeviceStats> stats() const { return device_.stats(); }
 
-  // The tenant's thread.
+  // Runs on the tenant's thread.
   void Run(const Runtime& runtime, Time start, Time end, std::atomic<bool>* stop) {
     status_ = WithinMemory([&]() -> absl::Status {
       ApiPort port(runtime, stream_);
@@ -69,7 +69,7 @@ class Player {
     if (!status_.ok()) stop->store(true);
   }
 
-  // After the thread has ended.
+  // Valid after the thread has ended.
   const absl::Status& status() const { return status_; }
   player::PlayResult TakeResult() { return std::move(result_); }
 
@@ -104,7 +104,7 @@ class Session {
         options_(options),
         truth_(opened.runtime, opened.probe.ordinal) {}
 
-  // Runs on a thread of the runtime's clock, so that no tenant begins before all are there.
+  // Runs on a thread of the runtime's clock, so that no tenant begins before all are created.
   absl::Status Conduct() {
     GPUSHARE_RETURN_IF_ERROR(CreatePlayers());
     const Time start = ToTime(opened_.runtime.Now()) + Millis(10);
@@ -153,7 +153,7 @@ class Session {
     }
     outcome_.step = options_.step;
     outcome_.tenants.resize(players_.size());
-    // Accounts count from before this session when it is not the first.
+    // The device's accounts include earlier sessions.
     for (uint32_t i = 0; i < players_.size(); ++i) used_before_.push_back(truth_.Used(i + 1));
     busy_before_ = truth_.busy();
     return absl::OkStatus();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs tenants side by side on one GPU through the public API, and watches them.
+// Runs tenants side by side on one GPU through the public API, and samples their figures.
 #ifndef GPUSHARE_CLI_DEMO_SESSION_H_
 #define GPUSHARE_CLI_DEMO_SESSION_H_
 
@@ -21,7 +21,7 @@ struct TenantOutcome {
   player::PlayResult play;
   VirtualDeviceStats stats;     // at the end
   std::vector<double> used_ns;  // device time by the device's own books, at each sample; 0: unknown
-  std::vector<double> metered_ns;  // the same by the engine's meter
+  std::vector<double> metered_ns;  // device time by the engine's meter, at each sample
 };
 
 struct Outcome {
@@ -36,7 +36,7 @@ struct SessionOptions {
   std::function<void(double fraction)> progress = nullptr;
 };
 
-// Each tenant has a thread of the runtime's clock; one more samples. The first error of any ends the run.
+// Each tenant runs on a thread of the runtime's clock; another thread samples. The first error of any tenant ends the run.
 absl::StatusOr<Outcome> RunTenants(const OpenedGpu& opened,
                                    const std::vector<const TenantPlan*>& plans,
                                    const SessionOptions& options);

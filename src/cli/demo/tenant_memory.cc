@@ -23,7 +23,7 @@ absl::Status TenantMemory::Continue(Time now) {
   if (now >= rotate_at_) {
     rotate_at_ = now + plan_.rotate_every;
     GPUSHARE_RETURN_IF_ERROR(workspace_.Free());
-    // Sizes go up and down between the two in steps of a quarter.
+    // Sizes move up and down between the two bounds in steps of a quarter.
     constexpr int kSteps[] = {0, 1, 2, 3, 4, 3, 2, 1};
     const double part = kSteps[rotations_++ % 8] / 4.0;
     GPUSHARE_ASSIGN_OR_RETURN(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a tenant of the demonstration uses its memory.
+// The memory use of a tenant of the demonstration.
 #ifndef GPUSHARE_CLI_DEMO_TENANT_MEMORY_H_
 #define GPUSHARE_CLI_DEMO_TENANT_MEMORY_H_
 
@@ -12,15 +12,15 @@
 
 namespace gpushare::cli {
 
-// Carries out a MemoryPlan. Called from the tenant's thread; one object a tenant.
+// Carries out a MemoryPlan. One object per tenant, called from the tenant's thread.
 class TenantMemory {
  public:
   TenantMemory(const MemoryPlan& plan, const Allocator& allocator, Bytes quota)
       : plan_(plan), allocator_(allocator), quota_(quota) {}
 
-  // Takes what is resident.
+  // Allocates the resident part.
   absl::Status Start(Time now);
-  // Between passes: what is due by `now`. A denial that the plan provokes is not an error.
+  // Call it between passes: does what is due by `now`. A denial that the plan provokes is no error.
   absl::Status Continue(Time now);
 
  private:

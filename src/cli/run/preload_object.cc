@@ -28,7 +28,7 @@ absl::StatusOr<std::string> OwnFolder() {
   return path.substr(0, path.rfind('/'));
 }
 
-// <prefix>/bin/gpushare has it in <prefix>/<libdir>/gpushare/<folder>.
+// For <prefix>/bin/gpushare this is <prefix>/<libdir>/gpushare/<folder>.
 absl::StatusOr<std::vector<std::string>> PlacesOf(const std::string& folder) {
   GPUSHARE_ASSIGN_OR_RETURN(const std::string mine, OwnFolder());
   std::vector<std::string> places;

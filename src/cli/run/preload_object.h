@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the object is that programs load in place of the driver.
+// Finds the shared objects that programs load in place of the driver, and other installed files.
 #ifndef GPUSHARE_CLI_RUN_PRELOAD_OBJECT_H_
 #define GPUSHARE_CLI_RUN_PRELOAD_OBJECT_H_
 
@@ -9,11 +9,11 @@
 
 namespace gpushare::cli {
 
-// The path of `file` (libgpushare_preload.so, libgpushare_preload_nvml.so, libgpushare_audit.so) beside this command, as installed or built, or
-// in GPUSHARE_PRELOAD_DIR. Unavailable: it is not there; the message says where it was looked for.
+// The path of `file` (libgpushare_preload.so, libgpushare_preload_nvml.so, libgpushare_audit.so) beside this command, as installed or
+// built, or in GPUSHARE_PRELOAD_DIR. Unavailable: it was not found; the message lists the places.
 absl::StatusOr<std::string> FindPreloadObject(const char* file);
 
-// The path of what is installed in <libdir>/gpushare/`folder`, beside this command. Unavailable as above.
+// The path of a file installed in <libdir>/gpushare/`folder` beside this command. Unavailable as above.
 absl::StatusOr<std::string> FindInstalled(const std::string& folder, const std::string& file);
 
 // The path of a folder of <datadir>/gpushare, beside this command. Unavailable as above.

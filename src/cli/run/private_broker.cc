@@ -29,7 +29,7 @@
 namespace gpushare::cli {
 namespace {
 
-// A folder that only this user can enter.
+// Creates a folder that only this user can enter.
 absl::StatusOr<std::string> NewFolder() {
   std::vector<std::string> places;
   if (const auto runtime = base::GetEnv("XDG_RUNTIME_DIR")) places.push_back(*runtime);
@@ -44,8 +44,8 @@ absl::StatusOr<std::string> NewFolder() {
       "no folder for the broker's socket in XDG_RUNTIME_DIR or TMPDIR: ", std::strerror(why)));
 }
 
-// Whether a process has found the broker's socket in its environment as it began: it may come, if late. Nothing else is
-// left to a process by exec, by a shell that has ended, and by programs that close what they do not know.
+// Whether any process was started with the broker's socket in its environment, and so may still register. The environment is the
+// only trace that survives exec, shells that have ended, and programs that close unknown descriptors.
 bool SomebodyKnows(const std::string& socket) {
   const std::string wanted = absl::StrCat("GPUSHARE_BROKER=", socket);
   std::error_code none;
@@ -54,7 +54,7 @@ bool SomebodyKnows(const std::string& socket) {
     const std::string name = at->path().filename().string();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
     std::ifstream environment(at->path() / "environ",
-                              std::ios::binary);  // another user's is not opened
+                              std::ios::binary);  // fails for other users' processes
     for (std::string each; std::getline(environment, each, '\0');) {
       if (each == wanted) return true;
     }
@@ -62,7 +62,7 @@ bool SomebodyKnows(const std::string& socket) {
   return false;
 }
 
-// What it comes to is written to `ready`: nothing when it listens, else what went wrong.
+// Runs the broker. Closes `ready` without output once it listens; on failure writes the error there.
 void Serve(const std::string& folder, base::UniqueFd owner, base::UniqueFd ready) {
   broker::Config config;
   config.unlisted = true;
@@ -107,9 +107,10 @@ absl::StatusOr<std::string> StartPrivateBroker() {
   const pid_t child = fork();
   if (child < 0) return absl::ErrnoToStatus(errno, "fork");
   if (child == 0) {
-    // Its child is nobody's here: the program would find a child that it did not start.
+    // Forks twice, so that the program does not find a child that it did not start.
     if (fork() == 0) {
-      // Where nothing is closed behind our back; by way of others, since each may lie where the other is to go.
+      // Moves the descriptors to fixed numbers, which are kept when all others are closed. Goes through temporary numbers, since each
+      // may occupy the other's target.
       const int ready = fcntl(write_end.get(), F_DUPFD, 5), pidfd = fcntl(owner.get(), F_DUPFD, 5);
       base::UniqueFd kept_ready(dup2(ready, 4)), kept_owner(dup2(pidfd, 3));
       write_end.Release(), owner.Release(), read_end.Release();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A broker for one program and what it starts: several processes of it have one share in common.
+// A broker for one program and the processes that it starts, which share one quota.
 #ifndef GPUSHARE_CLI_RUN_PRIVATE_BROKER_H_
 #define GPUSHARE_CLI_RUN_PRIVATE_BROKER_H_
 
@@ -9,8 +9,8 @@
 
 namespace gpushare::cli {
 
-// Starts one in a process of its own, which is nobody's child and ends when this process, the last process that has
-// registered with it, and the last that has begun with its socket in GPUSHARE_BROKER, have ended. Answers its socket's path, where it listens already.
+// Starts the broker in a detached process, which ends after this process, all processes that registered with it, and all that were
+// started with its socket in GPUSHARE_BROKER have ended. Returns the path of its socket, on which it already listens.
 absl::StatusOr<std::string> StartPrivateBroker();
 
 }  // namespace gpushare::cli

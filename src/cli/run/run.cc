@@ -31,17 +31,17 @@
 namespace gpushare::cli {
 namespace {
 
-// As env(1) and the shells have it.
+// Exit codes by the convention of env(1) and shells.
 constexpr int kNotExecutable = 126;
 constexpr int kNotFound = 127;
 
-// Behind what is there, so that a library which looks up the next definition (RTLD_NEXT) finds ours.
+// Appends to the list, so that a library listed before which looks up the next definition (RTLD_NEXT) finds gpushare's.
 void Append(const char* variable, const std::string& path) {
   const std::optional<std::string> before = base::GetEnv(variable);
   setenv(variable, before.has_value() ? absl::StrCat(*before, ":", path).c_str() : path.c_str(), 1);
 }
 
-// Whether the GPU can give such a share; it is not kept.
+// Checks that the GPU can grant such a share, without keeping it.
 absl::Status TryOn(OpenedGpu& opened, const std::string& spec, const std::string& name) {
   absl::StatusOr<VirtualDeviceSpec> parsed = VirtualDeviceSpec::Parse(spec);
   if (!parsed.ok()) return parsed.status();
@@ -60,7 +60,7 @@ absl::Status CheckOfProgram(const std::string& text) {
   const absl::StatusOr<VirtualDeviceSpec> spec = VirtualDeviceSpec::Parse(text);
   if (!spec.ok()) return spec.status();
   if (const absl::Status valid = spec->Validate(); !valid.ok()) return valid;
-  // The program makes its contexts itself.
+  // The program creates its contexts itself, so isolation that needs other contexts is not possible.
   const Isolation isolation = spec->isolation.value_or(Isolation::kProcess);
   if (isolation != Isolation::kShared && isolation != Isolation::kProcess) {
     return absl::UnimplementedError(
@@ -70,7 +70,7 @@ absl::Status CheckOfProgram(const std::string& text) {
   return absl::OkStatus();
 }
 
-// What the share leaves open, others' variables say.
+// Checks the limits that other systems' variables add to the spec.
 absl::Status CheckLimits(const std::string& spec) {
   std::vector<base::Limit> used;
   const absl::StatusOr<VirtualDeviceSpec> all =
@@ -88,7 +88,7 @@ absl::Status CheckLimits(const std::string& spec) {
                                                   " (`gpushare doctor` shows which counts)"));
 }
 
-// A variable that is not set, as a shell hands it on, would let the program run without its limit.
+// Rejects an empty value, which a shell passes for an unset variable: the program would run without its limit.
 CLI::Validator NotEmpty() {
   return CLI::Validator(
       [](std::string& value) { return std::string(value.empty() ? "an empty value given" : ""); },
@@ -154,7 +154,7 @@ absl::StatusOr<std::string> SpecOf(const RunOptions& options) {
 
 namespace {
 
-// What the options leave open, the environment says.
+// Adds to the options what the environment sets.
 absl::StatusOr<std::string> WithEnvironment(const std::string& options) {
   const std::string own = base::GetEnv("GPUSHARE_SPEC").value_or("");
   if (const absl::Status wrong = CheckOfProgram(own); !wrong.ok()) {
@@ -167,7 +167,7 @@ absl::StatusOr<std::string> WithEnvironment(const std::string& options) {
                       absl::StrCat(together.message(), "; GPUSHARE_SPEC is ", Quoted(own)));
 }
 
-// A share that was asked for and is not what the program gets.
+// Reports a requested share that differs from the one that the program gets.
 void SayWhatCounts(const std::string& asked, const std::vector<broker::Share>& shares,
                    const std::string& gpu) {
   const broker::Share* const share = ShareOn(shares, gpu);
@@ -177,7 +177,7 @@ void SayWhatCounts(const std::string& asked, const std::vector<broker::Share>& s
                share->spec.empty() ? "which limits nothing" : Printable(share->spec, 1024).c_str());
 }
 
-// Variables that would take a program's limits off it without a word, whoever has set these.
+// Fails if a variable would silently remove the program's limits, whoever set them.
 absl::Status CheckNothingTakesOff(const RunOptions& options, const std::string& spec) {
   const std::string disabled = base::GetEnv("GPUSHARE_DISABLE").value_or("0");
   if (disabled == "0") return absl::OkStatus();
@@ -194,12 +194,12 @@ absl::Status CheckNothingTakesOff(const RunOptions& options, const std::string& 
   return refused(absl::StrCat("the share is to be a broker's (", Printable(broker, 256), ")"));
 }
 
-// What the program's processes are told of a broker.
+// Sets the variables by which the program's processes find their broker.
 absl::Status SetBroker(const RunOptions& options, const std::string& spec, bool simulated,
                        const ipc::OpenGpu& gpu) {
   std::string broker = options.broker;
   if (broker == "auto") {
-    // A simulated GPU is each process's own, unless it is told otherwise.
+    // A simulated GPU belongs to one process unless configured otherwise, so it needs no broker.
     broker = base::GetEnv("GPUSHARE_BROKER").value_or(simulated ? "none" : "private");
   }
   if (broker == "none") {
@@ -210,12 +210,12 @@ absl::Status SetBroker(const RunOptions& options, const std::string& spec, bool 
   std::string tenant = options.tenant;
   if (broker == "private") {
     GPUSHARE_ASSIGN_OR_RETURN(broker, StartPrivateBroker());
-    // Children have it as well, whatever they are called.
+    // Children inherit the name, whatever program they run.
     if (tenant.empty()) {
       tenant = absl::StrCat(program.substr(program.rfind('/') + 1).substr(0, 40), "-", getpid());
     }
   } else {
-    // What it would be refused for is said here: a preloaded library has no one to tell.
+    // Reports a refusal here, since a preloaded library could not.
     const ipc::Hello hello{
         .tenant = tenant.empty() ? base::GetEnv("GPUSHARE_TENANT").value_or("") : tenant,
         .program = Printable(program, 256),
@@ -242,7 +242,7 @@ ExitCode Run(const RunOptions& options) {
   const absl::StatusOr<std::string> object =
       FindPreloadObject(options.audit ? "libgpushare_audit.so" : "libgpushare_preload.so");
   if (!object.ok()) return Fail("run", kExitFailed, object.status());
-  // Preloaded beside it, for programs that are linked with NVML.
+  // Also preloaded, for programs that are linked with NVML.
   const absl::StatusOr<std::string> nvml = FindPreloadObject("libgpushare_preload_nvml.so");
   if (!nvml.ok()) return Fail("run", kExitFailed, nvml.status());
   if (object->find_first_of(" \t\n:") != std::string::npos) {
@@ -277,7 +277,7 @@ ExitCode Run(const RunOptions& options) {
   }
   if (simulated && !base::GetEnv("GPUSHARE_DRIVER").has_value())
     setenv("GPUSHARE_DRIVER", "sim", 1);
-  // Of those that are visible to us, by the name that means the same to the driver.
+  // By UUID, which means the same to the driver; ordinals depend on what is visible here.
   if (options.device_given) setenv("CUDA_VISIBLE_DEVICES", gpu.uuid.c_str(), 1);
   setenv("GPUSHARE_SPEC", spec->c_str(), 1);
   if (const absl::Status set = SetBroker(options, *spec, simulated, gpu); !set.ok())

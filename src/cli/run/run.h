@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // `gpushare run [options] -- program [arguments]`: an unmodified program within a share.
 //
-// The program gets the preloaded library and its share by its environment, and takes this process's place. What
-// the share asks for is checked before, since a preloaded library has no one to tell.
+// The program gets the preloaded library and its limits through the environment, and replaces this process (exec). The limits are
+// checked before, since a preloaded library could not report errors.
 #ifndef GPUSHARE_CLI_RUN_RUN_H_
 #define GPUSHARE_CLI_RUN_RUN_H_
 
@@ -22,22 +22,23 @@ namespace gpushare::cli {
 struct RunOptions {
   GpuKind kind = GpuKind::kAuto;
   std::string device = "0";
-  bool device_given = false;  // else the program sees all, and the share is tried on the first
-  std::string spec;           // the whole text, or what the options below leave out
+  bool device_given =
+      false;         // otherwise the program sees all GPUs, and the spec is tried on the first
+  std::string spec;  // a whole spec, or the keys that have no option below
   std::string memory, compute, cap, priority, policy;
   bool audit = false;
-  // With whom the share is had: a broker's socket; "private": one of the program's own, for all its processes; "none":
-  // each process for itself; "auto": GPUSHARE_BROKER's, else private on a real GPU.
+  // Which broker divides the share among the program's processes: a socket; "private": a broker of its own; "none": no broker, each
+  // process has the whole share; "auto": GPUSHARE_BROKER, else private on a real GPU.
   std::string broker = "auto";
-  std::string tenant;  // empty: GPUSHARE_TENANT's, else the program's name and number
+  std::string tenant;  // empty: GPUSHARE_TENANT, else the program's name and pid
   std::vector<std::string> command;
 };
 
 void AddRunOptions(CLI::App* app, RunOptions* options);
-// Comes back only with what went wrong.
+// Returns only on error.
 ExitCode Run(const RunOptions& options);
 
-// The spec's text of all options together. InvalidArgument: what the spec says.
+// The text of the spec that all options give together. InvalidArgument: the spec is invalid.
 absl::StatusOr<std::string> SpecOf(const RunOptions& options);
 
 }  // namespace gpushare::cli

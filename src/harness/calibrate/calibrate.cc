@@ -17,7 +17,7 @@
 namespace gpushare::harness {
 namespace {
 
-// A part, by so many processes at once, so often.
+// A part, the number of its processes, and how often it is repeated.
 struct CalibratePart {
   const char* name;
   int processes, times;
@@ -34,7 +34,7 @@ class OneCalibration {
 
   absl::Status Do(const CalibratePart& part, int time) {
     const std::string run = absl::StrCat(part.name, "-", time);
-    // What processes share has a name of its own, in this folder's.
+    // The name under which the part's processes share a simulated GPU, unique for this run.
     const std::string shared = absl::StrCat(folder_.name(), "-", run);
     Children children(options_.interrupted);
     absl::Status status;
@@ -65,7 +65,7 @@ class OneCalibration {
       std::ifstream file(folder_ / absl::StrCat(run, ".findings-", seat), std::ios::binary);
       for (std::string line; std::getline(file, line);) {
         absl::StatusOr<Finding> finding = ParseFinding(line);
-        // The last line of a program that was ended may be half of one.
+        // The last line of a program that was killed may be incomplete.
         if (!finding.ok()) {
           if (status.ok()) status = finding.status();
           continue;
@@ -84,7 +84,7 @@ class OneCalibration {
   std::vector<Finding> findings_;
 };
 
-// What it left unanswered: its figures were not measured because of that.
+// Sets the reason for the figures of a part that have no findings.
 void GiveReason(const char* part, const std::string& why, std::vector<ProfileFigure>* figures) {
   for (ProfileFigure& figure : *figures) {
     if (std::string_view(figure.info->part) != part || figure.median.n > 0) continue;
@@ -119,7 +119,8 @@ Calibration Calibrate(const CalibrateOptions& options,
       const absl::Status status = calibration.Do(part, time);
       if (status.ok()) continue;
       done.interrupted = absl::IsCancelled(status);
-      const bool names_itself = absl::IsInternal(status);  // a program that failed
+      const bool names_itself =
+          absl::IsInternal(status);  // the message of a failed program names it
       reasons.emplace_back(part.name, std::string(status.message()));
       done.failed.push_back(absl::StrCat(names_itself ? "" : absl::StrCat("part ", part.name, ": "),
                                          status.message()));

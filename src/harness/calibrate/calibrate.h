@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the GPU at hand: each part by programs of its own (stage/calibrate), one part after the other.
+// Measures a GPU. Each part runs in programs of its own (stage/calibrate), one part after the other.
 //
 //   const Calibration done = Calibrate({.program = ..., .environment = ..., .uuid = ...}, [](double part, auto& name) { ... });
 #ifndef GPUSHARE_HARNESS_CALIBRATE_CALIBRATE_H_
@@ -18,25 +18,25 @@
 namespace gpushare::harness {
 
 struct CalibrateOptions {
-  std::string program;          // that of stage/calibrate
-  Variables environment;        // of its processes: with GPUSHARE_DRIVER, if there is one
-  bool simulated = false;       // then GPUSHARE_SIM of `environment` is added to
-  Simulated gpu;                // to forget what processes shared
+  std::string program;          // path of the program of stage/calibrate
+  Variables environment;        // of its processes, with GPUSHARE_DRIVER if it is set
+  bool simulated = false;       // whether to extend GPUSHARE_SIM in `environment`
+  Simulated gpu;                // removes state that processes shared
   std::string uuid;             // of the GPU
-  std::string temporary;        // a folder in which this has one of its own (folder.h)
-  Nanos limit = Seconds(60);    // of a part, of the machine's time
-  Nanos in_all = Seconds(480);  // what has not begun by then is left out
+  std::string temporary;        // where to make a temporary folder (folder.h)
+  Nanos limit = Seconds(60);    // time limit of a part, on the machine's clock
+  Nanos in_all = Seconds(480);  // parts that have not begun by then are left out
   const std::atomic<int>* interrupted = nullptr;
 };
 
 struct Calibration {
   std::vector<ProfileFigure> figures;
   std::vector<std::string>
-      failed;  // what went wrong in a part, whose name it begins with; the others went on
+      failed;  // errors, each beginning with the name of the part; the other parts went on
   bool interrupted = false;
 };
 
-// `progress` is told how much is done and what comes next.
+// `progress` is called with the fraction that is done and the name of the next part.
 Calibration Calibrate(const CalibrateOptions& options,
                       const std::function<void(double, const std::string&)>& progress);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program of `gpushare bench calibrate` found out, as it tells the harness: a line of JSON each, so that what was
-// found before a crash is there.
+// A finding that a program of `gpushare bench calibrate` reports to the harness. Each is one line of JSON, so that findings before
+// a crash are kept.
 #ifndef GPUSHARE_HARNESS_CALIBRATE_FINDING_H_
 #define GPUSHARE_HARNESS_CALIBRATE_FINDING_H_
 
@@ -13,17 +13,17 @@
 
 namespace gpushare::harness {
 
-// One of the three: samples, words, or why there are none.
+// Has exactly one of: samples, words, or the reason why there are none.
 struct Finding {
   static constexpr size_t kMostSamples = 100'000;
   std::string name;
-  std::vector<double> samples = {};  // in the unit that figures.def has
+  std::vector<double> samples = {};  // in the unit given in figures.def
   std::string words = {};
   std::string why_not = {};
 };
 
-std::string FormatFinding(const Finding& finding);  // with the end of its line
-// InvalidArgument: it is none. Numbers are finite.
+std::string FormatFinding(const Finding& finding);  // with its newline
+// InvalidArgument: the line is not a finding. Numbers are finite.
 absl::StatusOr<Finding> ParseFinding(std::string_view line);
 
 }  // namespace gpushare::harness

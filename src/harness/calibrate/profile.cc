@@ -25,7 +25,7 @@ std::string Whole(double value) {
   return text;
 }
 
-// A text of YAML, in double quotes: what would have to be escaped otherwise becomes a question mark.
+// `text` as a double-quoted YAML string. Characters that would need other escapes become question marks.
 std::string InQuotes(const std::string& text) {
   std::string quoted = "\"";
   for (const char c : text) {
@@ -35,7 +35,7 @@ std::string InQuotes(const std::string& text) {
   return quoted + "\"";
 }
 
-// The simulated GPU takes printable ASCII.
+// `text` as a device name: the simulated GPU accepts printable ASCII only.
 std::string AsName(const std::string& text) {
   std::string name = text;
   std::replace_if(
@@ -89,13 +89,13 @@ std::string SettingOf(const ProfileFigure& figure) {
 std::string ShownValue(const ProfileFigure& figure, double value) {
   const std::string_view unit = figure.info->unit;
   const auto scaled = [&](double least, const char* word) {
-    // Where two measurements are equal, their difference is not quite nothing in floating point.
+    // The difference of two equal measurements is not exactly 0 in floating point.
     const double shown = std::abs(value) < 1e-3 ? 0 : value;
     return absl::StrCat(Decimal(shown / least, 4), " ", word);
   };
   if (unit == "ns") {
     const double size = std::abs(value);
-    // What is rounded up to one of the next unit is one of that.
+    // A value that rounds up to 1 of the next unit is shown in that unit.
     return size >= 999.95e6   ? scaled(1e9, "s")
            : size >= 999.95e3 ? scaled(1e6, "ms")
            : size >= 999.95   ? scaled(1e3, "us")

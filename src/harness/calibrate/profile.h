@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The profile of a device: what a calibration found out, and the settings by which the simulated GPU is like it. What it
-// looks like is docs/profiles.md; the simulated GPU reads it (sim/profile.h), and nobody else has to.
+// A device profile: the findings of a calibration, and the settings that make the simulated GPU behave like the device.
+// docs/profiles.md describes the format; the simulated GPU reads it (sim/config/profile.h).
 #ifndef GPUSHARE_HARNESS_CALIBRATE_PROFILE_H_
 #define GPUSHARE_HARNESS_CALIBRATE_PROFILE_H_
 
@@ -13,7 +13,7 @@
 
 namespace gpushare::harness {
 
-// What figures.def has of a figure.
+// The entry of a figure in figures.def.
 struct ProfileFigureInfo {
   const char* name;
   const char* part;
@@ -26,23 +26,23 @@ const std::vector<ProfileFigureInfo>& ProfileFigures();
 struct ProfileFigure {
   const ProfileFigureInfo* info;
   Median median = {};        // of its samples
-  std::string words = {};    // in their place
-  std::string why_not = {};  // it was not measured
+  std::string words = {};    // a finding in words, instead of samples
+  std::string why_not = {};  // why it was not measured
 };
 
 struct Profile {
-  // Of what, when and by whom, in the order in which it is written.
+  // The GPU, time and tools of the measurement, in the order in which they are written.
   std::vector<std::pair<std::string, std::string>> from;
   std::vector<ProfileFigure> figures;
 };
 
-// Of the findings of all parts, in the order of figures.def; samples of one name count together. What nobody found has
-// `why_not` of its part's name.
+// The figures from the findings of all parts, in the order of figures.def. Samples with one name are combined. A figure without a
+// finding gets its part's name as `why_not`.
 std::vector<ProfileFigure> FiguresOfFindings(const std::vector<Finding>& findings);
 
-// Its setting of the simulated GPU; empty: it is none, or was not measured.
+// The setting of the simulated GPU for a figure; empty if it has none or was not measured.
 std::string SettingOf(const ProfileFigure& figure);
-// A median as people read it: 2.91 us.
+// A value for people: "2.91 us".
 std::string ShownValue(const ProfileFigure& figure, double value);
 
 std::string FormatProfile(const Profile& profile);

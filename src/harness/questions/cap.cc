@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asked against got of tenants that may have no more, whatever is free:
+// The question `cap`: tenants with a cap, against what they got.
 //   TENANT.share  % of the time
-//   worst_over    pp; how much more than its cap any tenant had in any window
-//   worst_under   pp; how much less, though nothing but its cap held it
+//   worst_over    pp; the most that a tenant got above its cap in any window
+//   worst_under   pp; the most that a tenant got below its cap in a window in which only the cap held it
 #include <algorithm>
 #include <optional>
 

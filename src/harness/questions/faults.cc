@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the others have of a tenant that breaks:
-//   TENANT.before    % of the time that it had, from the warm-up's end to the fault
-//   TENANT.after     % of the time that it has had since
-//   TENANT.recovery  ms from the fault until it had its own in every window from then on; else until the end. Its own is
-//                    what it had before, or what it asked for if that is less
-//   TENANT.denied    requests for memory that fitted into its quota and were refused since
-//   failed           how many of the others ended with an error
+// The question `faults`: what a tenant's fault does to the other tenants.
+//   TENANT.before    % of the time from the warm-up's end to the fault
+//   TENANT.after     % of the time since
+//   TENANT.recovery  ms from the fault until the tenant has its own share in every later window; else until the end. Its own
+//                    share is what it had before, or what it asked for if that is less
+//   TENANT.denied    memory requests since the fault that fitted into its quota and were refused
+//   failed           number of other tenants that ended with an error
 #include <algorithm>
 #include <optional>
 
@@ -16,7 +16,7 @@
 namespace gpushare::harness {
 namespace {
 
-// Of its own; less is for what windows differ by.
+// A tenant has its own share if it gets this part of it; the rest allows for differences between windows.
 constexpr double kEnough = 0.8;
 
 bool Breaks(const Tenant& tenant) { return tenant.fault.kind != Fault::Kind::kNone; }
@@ -43,10 +43,10 @@ std::string CheckFaults(const Scenario& scenario, const Case& one) {
   return "";
 }
 
-// In ms. Samples are the scenario's; the fault came in the one before `fault`.
+// TENANT.recovery in ms. The fault came in the sample before `fault`.
 double RecoveryMs(const Played& played, const TenantOutcome& tenant, size_t fault, double own) {
   const Span measured = played.windows.measured();
-  // The fault comes somewhat after it is due: of a run that ends a window after that, what is left is one.
+  // The fault comes a little after it is due, so a run that ends one window later has less than a window left: use that.
   const auto length =
       std::min(static_cast<size_t>(played.scenario.window / kSample), measured.last - fault);
   size_t recovered = fault;
@@ -95,7 +95,7 @@ void FaultFigures(const Played& played, std::vector<Figure>* figures) {
     failed += played.outcome.tenants[i].error.empty() ? 0u : 1u;
     if (broke_at.has_value()) FiguresOfOther(played, i, *broke_at, figures);
   }
-  // Who is to break and never came to it says nothing of the others.
+  // If the fault never came, the run tells nothing about the others.
   figures->push_back(
       {"failed", "",
        broke_at.has_value() ? std::optional<double>(static_cast<double>(failed)) : std::nullopt,

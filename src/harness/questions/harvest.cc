@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What best effort makes of the time that a service leaves over, and what that costs the service:
-//   busy               % of the time; native's is that of the same tenants ungated
+// The question `harvest`: how much best effort gets of the time that a service leaves over, and what that costs the service.
+//   busy               % of the time; for the method native that of the same tenants ungated
 //   work               % of what the same tenants do ungated (work_done.h)
 //   left_over harvest taken   % (left_over.h)
-//   TENANT.share       % of the time, of each of the others
-//   TENANT.p99         us, of each tenant that serves requests
-//   TENANT.served      % of the requests that came
-//   TENANT.p99_ratio   the 99th percentile ÷ that alone
+//   TENANT.share       % of the time, for each tenant without requests
+//   TENANT.p99         us, for each tenant that serves requests
+//   TENANT.served      % of its requests that were served
+//   TENANT.p99_ratio   its 99th percentile ÷ that of the tenant alone
 #include <vector>
 
 #include "absl/strings/str_cat.h"

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of requests, alone and beside others' work:
-//   TENANT.p50 .p95 .p99 .p999   us, of each tenant that serves requests
-//   TENANT.served                % of the requests that came
-//   TENANT.p99_ratio             the same ÷ that alone
-//   TENANT.share                 % of the time, of the others
-//   busy                         % of the time; native's is that of the same tenants ungated
+// The question `latency`: requests alone and beside other tenants' work.
+//   TENANT.p50 .p95 .p99 .p999   us, for each tenant that serves requests
+//   TENANT.served                % of its requests that were served
+//   TENANT.p99_ratio             its 99th percentile ÷ that of the tenant alone
+//   TENANT.share                 % of the time, for each of the other tenants
+//   busy                         % of the time; for the method native that of the same tenants ungated
 //   work                         % of what the same tenants do ungated (work_done.h)
-//   left_over harvest            %, where there are others (left_over.h)
+//   left_over harvest            %, if there are other tenants (left_over.h)
 #include <algorithm>
 
 #include "absl/strings/match.h"

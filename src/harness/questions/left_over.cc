@@ -12,7 +12,7 @@
 namespace gpushare::harness {
 namespace {
 
-constexpr Nanos kGraceByDefault = Micros(30);  // of the arbiter's high_grace
+constexpr Nanos kGraceByDefault = Micros(30);  // the arbiter's default for high_grace
 
 Stretch AllOf(const Played& played) {
   const Span measured = played.windows.measured();
@@ -20,7 +20,7 @@ Stretch AllOf(const Played& played) {
           static_cast<int64_t>(measured.last) * kSample};
 }
 
-// The stretches of each tenant that serves requests, in any order.
+// The stretches of all request-serving tenants, unsorted.
 template <typename Of>
 std::vector<Stretch> OfServices(const Played& played, const Of& of) {
   std::vector<Stretch> each;
@@ -31,7 +31,7 @@ std::vector<Stretch> OfServices(const Played& played, const Of& of) {
   return each;
 }
 
-// Device time of the others in % of the stretches; of none nothing.
+// The other tenants' device time in % of the stretches; nullopt without stretches.
 std::optional<double> HadByOthers(const Played& played, const std::vector<Stretch>& in) {
   if (in.empty()) return std::nullopt;
   double had = 0;

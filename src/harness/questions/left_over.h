@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tenants without requests make of the time that those with requests leave over.
+// How much the tenants without requests get of the time that those with requests leave over.
 #ifndef GPUSHARE_HARNESS_QUESTIONS_LEFT_OVER_H_
 #define GPUSHARE_HARNESS_QUESTIONS_LEFT_OVER_H_
 
@@ -10,7 +10,7 @@
 
 namespace gpushare::harness {
 
-// How often device time is asked for it (Question::fine).
+// The sampling interval that this needs (Question::fine).
 inline constexpr Nanos kLeftOverFine = Micros(50);
 
 // The scenario's key `grace`.
@@ -18,14 +18,14 @@ OwnKey GraceKey();
 // Whether a case has tenants with requests and tenants without.
 bool HasLeftOver(const Case& one);
 
-//   left_over   % of the time; no command of a tenant that serves requests was in flight, nor was one until `grace` before
-//   harvest     % of the time left over; device time that the others had in it
+//   left_over   % of the time in which no command of a request-serving tenant was in flight, nor had been within `grace`
+//   harvest     % of the time left over that the other tenants used
 void AddLeftOver(const Played& played, std::vector<Figure>* figures);
-//   taken       % of the time in which requests were waiting or being served; device time that the others had in it
+//   taken       % of the time in which requests were waiting or being served that the other tenants used
 void AddTaken(const Played& played, std::vector<Figure>* figures);
 std::vector<FigureTitle> LeftOverTitles();
 
-// "Best effort had 97.1 % of the time that requests left over. ": the least of all cases; empty without one.
+// "Best effort had 97.1 % of the time that requests left over. ", for the worst case; empty without such figures.
 std::string TellLeftOver(const report::ScenarioReport& scenario, size_t method);
 
 }  // namespace gpushare::harness

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asked against got of memory, in all of a run:
-//   TENANT.granted    % of the requests that fit into its quota beside what it held
-//   TENANT.refused    % of those that did not
-//   TENANT.most_over  MiB; the most that it had above its quota, by the device's own account
-//   hurt              requests that fitted and were refused, of all tenants
+// The question `memory`: memory asked for against memory got, over a whole run.
+//   TENANT.granted    % granted of the requests that fitted into its quota beside what it held
+//   TENANT.refused    % refused of those that did not fit
+//   TENANT.most_over  MiB; the most that it held above its quota, by the device's own account
+//   hurt              number of requests of all tenants that fitted and were refused
 #include <algorithm>
 #include <cstdint>
 #include <optional>

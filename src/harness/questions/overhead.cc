@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Of a tenant that has the device for itself:
+// The question `overhead`: a tenant that has the device to itself.
 //   throughput       % of the device time that it has natively in the same time
 //   busy             % of the time
-//   CALL.host_ratio  processor time of a call ÷ that of the driver's own beside it (stage/calls.h)
-//   CALL.host_ns     ns; the same of the call itself
-// where CALL is launch, graph_launch or alloc_free, a pair. The last two are by the machine's clock.
+//   CALL.host_ratio  processor time of a call ÷ that of the driver's own call beside it (stage/calls.h)
+//   CALL.host_ns     processor time of the call itself, in ns
+// CALL is launch, graph_launch or alloc_free (a pair). The last two figures are by the machine's clock.
 #include <optional>
 
 #include "absl/strings/str_cat.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a scenario may ask, and all that is particular to it. A question is one source of this folder and a line in
-// questions.def.
+// The questions that a scenario may ask, and everything that is specific to each. A question is one source file in this folder and
+// a line in questions.def.
 //
-//   const Question* question = FindQuestion("share");  // null: none is called that
+//   const Question* question = FindQuestion("share");  // null: unknown
 //   question->figures({scenario, one_case, outcome, alone, ungated, windows}, &figures);
 #ifndef GPUSHARE_HARNESS_QUESTIONS_QUESTION_H_
 #define GPUSHARE_HARNESS_QUESTIONS_QUESTION_H_
@@ -27,8 +27,8 @@ namespace report {
 struct ScenarioReport;
 }  // namespace report
 
-// A key of a scenario, or of its cases, that one question has beside those that all have. Its value is a number of
-// Settings: what a unit is, `read` decides, which also says what is allowed.
+// A key of a scenario, or of its cases, that only one question has. Its value is a number in Settings; `read` decides about its unit
+// and range.
 struct OwnKey {
   enum class Of { kScenario, kCase };
   const char* name;
@@ -36,21 +36,21 @@ struct OwnKey {
   std::function<absl::Status(const yaml::Reader& in, const yaml::Node& value,
                              const std::string& place, double* out)>
       read;
-  double otherwise = 0;  // where it is not given
+  double otherwise = 0;  // the default
 };
 
-// What came of one run by the programs of stage/.
+// The result of one run by the programs of stage/.
 struct Played {
   const Scenario& scenario;
   const Case& one;
   const Outcome& outcome;
   const Outcome&
-      alone;  // of each tenant that serves requests by itself, where the question wants that; else of nobody
-  const Outcome& ungated;  // of all tenants natively, where the question wants that; else of nobody
+      alone;  // by tenant: its outcome alone, if the question wants that (with_alone, each_alone); else empty
+  const Outcome& ungated;  // the native run of all tenants, if the question wants that; else empty
   const Windows& windows;
 };
 
-// A figure in words: by its whole name, or of a tenant's by what follows the tenant, as ".share".
+// The title of a figure: by its whole name or, for a tenant's figure, by the suffix behind the tenant, such as ".share".
 struct FigureTitle {
   const char* name;
   const char* words;
@@ -58,44 +58,44 @@ struct FigureTitle {
 
 struct Question {
   const char* name;
-  const char* asks;  // in a report; %WINDOW% stands for the scenario's window
+  const char*
+      asks;  // the question in words, for a report; %WINDOW% stands for the scenario's window
 
   std::vector<OwnKey> keys = {};
-  // Of the keys of tenants those that only some questions have: memory, allocate, fault, isolation, count.
+  // The optional tenant keys that it allows, of: memory, allocate, fault, isolation, count.
   std::vector<std::string_view> tenant_keys = {};
-  bool has_tenants = true;  // false: its cases may have none
+  bool has_tenants = true;  // false: its cases may be without tenants
   size_t most_tenants = kMostTenants;
-  // What is wrong with a case beside what is with any; empty: nothing.
+  // What is wrong with a case for this question; empty if nothing is.
   std::string (*check)(const Scenario& scenario, const Case& one) = nullptr;
 
-  bool with_alone =
-      false;  // each tenant that serves requests is played by itself as well (alone.h)
-  bool each_alone = false;    // the same of every tenant
-  bool with_ungated = false;  // all tenants are played natively as well
-  bool tolerant = false;      // one that fails is what is asked about: the others go on
-  bool calls = false;         // what calls cost the host is measured
-  bool of_time = true;        // what tenants had of the device's time is shown
-  bool of_used = false;       // shares are of what all tenants used; else of the time
-  std::optional<double> Ask::*asked = &Ask::share;  // what those shares are held against
+  bool with_alone = false;    // also play each request-serving tenant alone (alone.h)
+  bool each_alone = false;    // also play every tenant alone
+  bool with_ungated = false;  // also play all tenants natively
+  bool tolerant = false;      // a failing tenant is part of the question: the others go on
+  bool calls = false;         // measure what calls cost the host
+  bool of_time = true;        // show the tenants' parts of the device's time
+  bool of_used = false;       // shares are of the time that all tenants used; else of all time
+  std::optional<double> Ask::*asked = &Ask::share;  // the request that shares are compared with
 
-  // How often what tenants have had is asked beside kSample, of which it is a part; 0: never. In Outcome's fine_ns.
+  // Interval of the additional samples in fine_ns, a divisor of kSample; 0: none.
   Nanos fine{0};
-  bool fine_of_others = false;  // of tenants without requests alone
+  bool fine_of_others = false;  // take them only of tenants without requests
 
-  // Whether it is asked at the warm-up's end and the run's alone, and held to be the same in between: of thousands of
-  // tenants, asking more often would be most of what a run does.
+  // Take samples only at the end of the warm-up and of the run, and use the former for all times in between. With thousands of
+  // tenants, sampling more often would dominate a run.
   bool sparse = false;
 
-  // Of a run with samples after the warm-up.
+  // Computes the figures of a run that has samples after the warm-up.
   void (*figures)(const Played& played, std::vector<Figure>* figures) = nullptr;
   std::vector<FigureTitle> titles = {};
-  // What a method came to over all cases, in sentences that each end in ". "; empty: nothing is to be said.
+  // Sentences about a method over all cases, each ending in ". "; may be empty.
   std::string (*told)(const report::ScenarioReport& scenario, size_t method) = nullptr;
 };
 
 const std::vector<const Question*>& Questions();
 const Question* FindQuestion(std::string_view name);
-// What a figure is called in words, whichever question gives it; empty: none says.
+// The title of a figure of any question; empty if it has none.
 std::string FigureWords(const std::string& figure);
 
 #define GPUSHARE_QUESTION(Name) const Question& Name##Question();

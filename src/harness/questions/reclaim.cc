@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How soon a tenant that was away has its share again, and what others made of it meanwhile:
-//   TENANT.reclaim        ms from its return until the first window begins over which it has what it asked for, but for
-//                         `tolerance`; of several returns the median. Where there is no such window, all the time that it
-//                         was there
-//   TENANT.reclaim_worst  the same, the longest
-//   TENANT.reclaimed      % of its returns after which there was such a window
-//   TENANT.behind         ms of device time; the most that it was behind what it asked for at any time since a return
-//   busy_away             % of the time in which any of them was away
+// The question `reclaim`: how soon a returning tenant has its share again, and how busy the device was meanwhile.
+//   TENANT.reclaim        ms from its return until the start of the first window in which it has its share, less `tolerance`;
+//                         the median of its returns. Without such a window, the whole stay counts
+//   TENANT.reclaim_worst  the longest of them
+//   TENANT.reclaimed      % of its returns that were followed by such a window
+//   TENANT.behind         ms of device time; the most that it was behind its share at any time since a return
+//   busy_away             % of the time during which any tenant was away
 //   busy                  % of the time
 #include <algorithm>
 #include <optional>
@@ -28,7 +27,7 @@ using Better = Figure::Better;
 
 constexpr Nanos kReclaimFine = Micros(100);
 
-// When a tenant comes back after the warm-up, until it goes again or the run ends.
+// The stays of a tenant that begin after the warm-up: from its return until it leaves again or the run ends.
 std::vector<Stretch> StaysOf(const Scenario& scenario, const Tenant& tenant) {
   std::vector<Stretch> stays;
   if (ServesRequests(tenant)) return stays;
@@ -63,7 +62,7 @@ double UsedByAllIn(const Played& played, const std::vector<Stretch>& stretches) 
   return sum;
 }
 
-// From the begin of the stay; nothing where the tenant never has `wanted` over a window.
+// The time from the start of the stay; nullopt if the tenant never has `wanted` over a window.
 std::optional<Nanos> TimeUntilShare(const Played& played, size_t tenant, Stretch stay,
                                     double wanted) {
   const Nanos window = played.scenario.window;
@@ -76,7 +75,7 @@ std::optional<Nanos> TimeUntilShare(const Played& played, size_t tenant, Stretch
   return std::nullopt;
 }
 
-// Device time in ns: of what all used since the begin of the stay, what was its part and it did not have; the most.
+// The most that the tenant was behind its part of the time that all used since the start of the stay, in ns of device time.
 double MostBehind(const Played& played, size_t tenant, Stretch stay, double asked) {
   double most = 0;
   for (Nanos until = stay.from + kReclaimFine; until <= stay.to; until += kReclaimFine) {
@@ -103,7 +102,7 @@ void ReclaimFigures(const Played& played, std::vector<Figure>* figures) {
     size_t reached = 0;
     double behind = 0;
     for (const Stretch& stay : StaysOf(scenario, tenant)) {
-      // Who had not ended its work by then has not been away.
+      // A tenant whose earlier work had not ended by then was not away.
       const bool was_away =
           std::any_of(outcome.away.begin(), outcome.away.end(),
                       [&stay](const player::Absence& each) { return each.to == stay.from; });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Figures of tenants that serve requests and of those beside them, for the questions that have such.
+// Figures of tenants that serve requests and of the tenants beside them, shared by several questions.
 #ifndef GPUSHARE_HARNESS_QUESTIONS_REQUESTS_H_
 #define GPUSHARE_HARNESS_QUESTIONS_REQUESTS_H_
 
@@ -12,20 +12,21 @@
 
 namespace gpushare::harness {
 
-// TENANT and the name: us, the quantile of its latencies.
+// A figure TENANT<name> in us for each quantile of the tenant's latencies.
 using NamedQuantile = std::pair<const char*, double>;
 void AddQuantiles(const Played& played, size_t tenant, const std::vector<NamedQuantile>& quantiles,
                   std::vector<Figure>* figures);
-// TENANT.served: % of the requests that came.
+// TENANT.served: % of its requests that were served.
 void AddServed(const Played& played, size_t tenant, std::vector<Figure>* figures);
-// TENANT.p99_ratio: its 99th percentile ÷ that alone; nothing where it was not played alone. Or of another quantile.
+// TENANT.p99_ratio: the 99th percentile (or another quantile) divided by that of the tenant alone. No figure if it was not played
+// alone.
 void AddRatioToAlone(const Played& played, size_t tenant, std::vector<Figure>* figures,
                      const NamedQuantile& quantile = {".p99_ratio", 0.99});
 
-// TENANT.share: % of the time, of one that does not serve requests.
+// TENANT.share: % of the time. For tenants that do not serve requests.
 void AddShareOfTime(const Played& played, size_t tenant, std::vector<Figure>* figures);
 
-// "The 99th percentile of online's requests was 1.1 times what it is alone. ": the worst of all cases; empty without one.
+// "The 99th percentile of online's requests was 1.1 times what it is alone. ", for the worst case; empty without such figures.
 std::string TellWorstRatio(const report::ScenarioReport& scenario, size_t method);
 
 }  // namespace gpushare::harness

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of sharing where there are many tenants, all of which want all they can get:
-//   GROUP.share  % of what all of them used, of the tenants of one entry of a scenario together
-//   worst_off    %; by how much the share of any of them differed from what it asked for, in parts of that
+// The question `scale`: sharing among many tenants that are all backlogged.
+//   GROUP.share  % of the time used by all, for the tenants of one scenario entry together
+//   worst_off    the largest difference between a tenant's share and what it asked for, in % of the latter
 //   busy         % of the time
-//   launch       us of processor time that the programs take for each launch, by the machine's clock
-//   setup        us of the same for each tenant, until it could launch
-// and where each has a process and a GPU of its own (`apart`), by the machine's clock, since the first was started:
+//   launch       us of processor time per launch, by the machine's clock
+//   setup        us of processor time per tenant until it could launch
+// If each tenant has a process and a GPU of its own (`apart`), by the machine's clock since the first was started:
 //   ready_p50    ms until half of them could launch
 //   ready_last   ms until all could
 #include <algorithm>
@@ -42,7 +42,7 @@ std::string CheckScale(const Scenario&, const Case& one) {
       return "each tenant needs 'share' for the question 'scale'";
     }
   }
-  // Nobody could say later whether there was room for them.
+  // Checked here, since the run itself could not tell later that there was no room.
   if (IsApart(one) && one.tenants.size() > kMostApart) {
     return absl::StrCat("at most ", kMostApart, " tenants are allowed where they are apart");
   }

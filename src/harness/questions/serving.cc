@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Servers that batch the requests in their queues, beside others' work:
-//   TENANT.p50 .p99           us from a request's arrival, of each tenant that serves requests; its time in the queue too
-//   TENANT.served             % of the requests that came
-//   TENANT.throughput         requests a second that were answered
-//   TENANT.goodput            the same of those that were within its `goal`
-//   TENANT.batch              how many requests a batch had, on average
-//   TENANT.p50_ratio .p99_ratio .goodput_ratio   ÷ those alone
-//   TENANT.share              % of the time, of each of the others
+// The question `serving`: servers that batch the requests in their queues, beside other tenants' work.
+//   TENANT.p50 .p99           us from a request's arrival, including its time in the queue
+//   TENANT.served             % of its requests that were served
+//   TENANT.throughput         requests answered per second
+//   TENANT.goodput            requests per second that were answered within its `goal`
+//   TENANT.batch              average number of requests in a batch
+//   TENANT.p50_ratio .p99_ratio .goodput_ratio   those figures ÷ the tenant's alone
+//   TENANT.share              % of the time, for each of the other tenants
 //   work                      % of what the same tenants do ungated (work_done.h)
 #include <algorithm>
 #include <optional>
@@ -30,13 +30,14 @@ std::string CheckServing(const Scenario&, const Case& one) {
   return "one tenant has the mode 'batches' for the question 'serving'";
 }
 
-// What was answered from the warm-up on.
+// The requests answered since the warm-up.
 struct Answered {
   size_t requests = 0, in_time = 0, batches = 0;
 };
 Answered AnsweredBy(const Scenario& scenario, const Tenant& tenant, const TenantOutcome& outcome) {
   Answered answered;
-  Nanos last{-1};  // they are in the order of their batches, whose requests are answered at once
+  Nanos last{
+      -1};  // requests are in the order of their batches; those of a batch are answered at the same time
   for (const player::Request& request : outcome.requests) {
     const Nanos at = request.arrival + request.latency;
     if (at < scenario.warm_up || at > scenario.length) continue;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asked against got, in every window:
-//   TENANT.share  % of what all of them used
-//   worst_error   pp; the largest difference from what was asked in any window
+// The question `share`: shares asked for against shares got, in every window.
+//   TENANT.share  % of the time used by all tenants
+//   worst_error   pp; the largest difference from the share asked for, in any window
 //   busy          % of the time
 //   work          % of what the same tenants do ungated (work_done.h)
 #include <algorithm>

@@ -16,7 +16,7 @@ std::string CheckShares(const Case& one, const char* question) {
     }
     shares += *tenant.ask.share;
   }
-  // What they get always adds up to all that is used: of less nobody could say who has too much. A third has no end.
+  // Shares of the time used always add up to 1, so the shares asked for must too. The tolerance allows for fractions such as 1/3.
   if (std::fabs(shares - 1) <= 0.001) return "";
   return absl::StrCat("the shares of its tenants add up to ",
                       spec::FormatShare(std::round(shares * 1e5) / 1e5), "; 100% is wanted");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What questions have in common that ask for shares.
+// Checks shared by the questions about shares.
 #ifndef GPUSHARE_HARNESS_QUESTIONS_SHARES_H_
 #define GPUSHARE_HARNESS_QUESTIONS_SHARES_H_
 
@@ -9,7 +9,7 @@
 
 namespace gpushare::harness {
 
-// Whether each tenant asks for one and they are all there is; else what is wrong, for the question of that name.
+// Empty if each tenant asks for a share and the shares add up to 1; else what is wrong, naming the question.
 std::string CheckShares(const Case& one, const char* question);
 
 }  // namespace gpushare::harness

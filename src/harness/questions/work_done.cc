@@ -9,7 +9,7 @@
 namespace gpushare::harness {
 namespace {
 
-// Nothing where a tenant's is not known until the end of the span.
+// nullopt if some tenant's work is not known up to the end of the span.
 std::optional<double> WorkOfAll(const Outcome& outcome, Span span) {
   std::optional<double> sum;
   for (const TenantOutcome& tenant : outcome.tenants) {
@@ -34,7 +34,7 @@ FigureTitle WorkDoneTitle() { return {"work", "work done, of what the same tenan
 
 std::string TellWorkDone(const report::ScenarioReport& scenario, size_t method) {
   const report::Worst least = report::LeastOf(scenario, method, "work");
-  // Native is held against itself.
+  // The method native is compared with itself.
   if (least.row == nullptr || (least.median.low == 100 && least.median.high == 100)) return "";
   return absl::StrCat("Together the tenants did ", report::Interval(least.median),
                       " % of the work that they do ungated", report::InCase(scenario, least), ". ");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all tenants did together, for the questions that let tenants play side by side.
+// The work that all tenants did together, for questions with several tenants.
 #ifndef GPUSHARE_HARNESS_QUESTIONS_WORK_DONE_H_
 #define GPUSHARE_HARNESS_QUESTIONS_WORK_DONE_H_
 
@@ -10,12 +10,12 @@
 
 namespace gpushare::harness {
 
-// work: % of what the same tenants do ungated; nothing where these were not played, or did nothing. Work is what kernels take
-// with the device to themselves, so that running side by side makes it more than the time is long.
+// work: % of what the same tenants do ungated; no figure if these were not played or did nothing. Work is the time that kernels
+// take on an otherwise idle device, so with kernels side by side it can exceed the elapsed time.
 void AddWorkDone(const Played& played, std::vector<Figure>* figures);
 FigureTitle WorkDoneTitle();
 
-// "Together the tenants did 97.1 % of the work that they do ungated. ": the least of all cases; empty without one.
+// "Together the tenants did 97.1 % of the work that they do ungated. ", for the worst case; empty without such figures.
 std::string TellWorkDone(const report::ScenarioReport& scenario, size_t method);
 
 }  // namespace gpushare::harness

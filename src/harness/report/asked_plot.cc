@@ -77,7 +77,7 @@ std::vector<Plot> AskedPlots(const Report& report, const CaseReport& one) {
       break;
     }
   }
-  // Not much higher than other plots are, beside which they stand.
+  // Splits the plot so that no part is much higher than the plots beside it.
   const size_t each = std::max<size_t>(kAskedRows / (one.parts.size() + 1), 1);
   std::vector<Plot> plots;
   for (size_t first = 0; first < tenants.size(); first += each) {

@@ -13,7 +13,7 @@ namespace {
 constexpr double kLeastLogarithm = 1e-9, kMostValue = 1e300;
 constexpr int kMostNines = 9;
 
-// 1, 2 or 5 times a power of ten, so that at most six of them make up `length`.
+// The step, 1, 2 or 5 times a power of ten, of which at most six make up `length`.
 double RoundStep(double length) {
   const double power = std::pow(10, std::floor(std::log10(length / 6)));
   for (const double times : {1.0, 2.0, 5.0}) {
@@ -41,7 +41,7 @@ Axis Axis::Linear(double least, double most, double from, double to) {
   const double step = RoundStep(most - least);
   const double first = std::floor(least / step + 1e-9), last = std::ceil(most / step - 1e-9);
   Axis axis(Kind::kLinear, first * step, last * step, from, to);
-  // Counted: a step may be lost beside a value far from 0.
+  // Counts steps instead of adding them up: far from 0 an added step may be lost to rounding.
   for (int i = 0; i <= 12 && first + i <= last; ++i) {
     const double value = (first + i) * step;
     axis.ticks_.push_back({value, absl::StrCat(std::fabs(value) < step / 2 ? 0 : value)});
@@ -64,7 +64,7 @@ Axis Axis::Within(double least, double most, double from, double to) {
 Axis Axis::Logarithmic(double least, double most, double from, double to) {
   least = Sane(least, kLeastLogarithm, kMostValue);
   most = std::max(least, Sane(most, kLeastLogarithm, kMostValue));
-  std::vector<double> round;  // 1, 2, 5, 10, 20, ... around what is between them
+  std::vector<double> round;  // 1, 2, 5, 10, 20, ... that enclose the values
   const int first = static_cast<int>(std::floor(std::log10(least)));
   for (int power = first; round.empty() || round.back() < most * (1 - 1e-9); ++power) {
     for (const double times : {1.0, 2.0, 5.0}) {
@@ -77,7 +77,7 @@ Axis Axis::Logarithmic(double least, double most, double from, double to) {
   if (round.size() < 2) round.push_back(2 * round.back());
   Axis axis(Kind::kLogarithmic, round.front(), round.back(), from, to);
   const double decades = axis.most_ - axis.least_;
-  // As many as there is room for: 1, 2, 5; or powers of ten, some of them.
+  // Labels as many as there is room for: 1, 2, 5; or powers of ten; or some of those.
   const int every = static_cast<int>(std::ceil(decades / 6));
   for (const double value : round) {
     const double power = std::log10(value);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From values to places on a plot, and the values that are written beside it.
+// Maps values to positions on a plot, and chooses the labelled values.
 #ifndef GPUSHARE_HARNESS_REPORT_AXIS_H_
 #define GPUSHARE_HARNESS_REPORT_AXIS_H_
 
@@ -15,16 +15,15 @@ class Axis {
     std::string label;
   };
 
-  // `from` is where `least` is drawn, `to` where `most` is; the ends are widened to round values. What is no number is
-  // drawn at `from`.
+  // `least` is drawn at `from`, and `most` at `to`; the ends are widened to round values. A NaN is drawn at `from`.
   static Axis Linear(double least, double most, double from, double to);
-  // The same with the ends as they are.
+  // Linear() without widening.
   static Axis Within(double least, double most, double from, double to);
-  // Of microseconds above 0, each ten times as long at the same distance.
+  // A logarithmic axis of microseconds above 0.
   static Axis Logarithmic(double least, double most, double from, double to);
-  // Of parts from 0 to 1 by how many nines they have: 0, 0.9, 0.99, ... at the same distance.
+  // An axis of fractions from 0 to 1 with 0, 0.9, 0.99, ... at equal distances.
   static Axis Nines(double most, double from, double to);
-  // Numbers of things, each twice the one before at the same distance; labelled are those of `values`.
+  // A base-2 logarithmic axis of counts; the labels are `values`.
   static Axis Doubling(const std::vector<double>& values, double from, double to);
 
   double At(double value) const;
@@ -36,7 +35,7 @@ class Axis {
   double Bent(double value) const;
 
   Kind kind_;
-  double least_, most_;  // bent
+  double least_, most_;  // on the transformed scale
   double from_, to_;
   std::vector<Tick> ticks_;
 };

@@ -14,7 +14,7 @@ using Anchor = Svg::Anchor;
 
 constexpr double kBarsLeft = 112, kBarsRight = kPlotWidth - 56, kBarsRow = 19;
 
-// `compared_with`: the method that the figure is relative to, and so has none itself.
+// `compared_with`: the method that the figure is relative to, which therefore has no bar.
 Plot BarPlot(const Report& report, const CaseReport& one, const Row& row,
              std::optional<size_t> compared_with = std::nullopt) {
   double least = 0, most = 0;
@@ -53,8 +53,7 @@ Plot BarPlot(const Report& report, const CaseReport& one, const Row& row,
           std::move(svg).Take()};
 }
 
-// The device time that a method leaves unused of what native uses. Of either the true median is known by its interval
-// alone: it lies anywhere between the ends of both.
+// The part of native's device time that a method leaves unused. The interval combines the ends of both medians' intervals.
 std::optional<Plot> OverheadPlot(const Report& report, const CaseReport& one) {
   const Row* const busy = FindRow(one, "busy");
   if (busy == nullptr) return std::nullopt;

@@ -19,7 +19,7 @@ std::string Cell(std::string_view text) {
   return absl::StrCat("\"", absl::StrReplaceAll(cell, {{"\"", "\"\""}}), "\"");
 }
 
-// As short as it can be read back the same.
+// The shortest text that reads back as the same value.
 std::string Exact(double value) {
   char text[32];
   const auto end = std::to_chars(text, text + sizeof(text), value).ptr;

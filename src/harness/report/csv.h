@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every figure of every run as CSV (RFC 4180), a line each, for spreadsheets and data frames. A run without figures has one
-// line that says why, and no value. Text that a spreadsheet would take for a formula begins with an apostrophe.
+// All figures of all runs as CSV (RFC 4180), one line per figure, for spreadsheets and data frames. A run without figures has one
+// line with the reason and no value. Text that a spreadsheet would take for a formula gets a leading apostrophe.
 #ifndef GPUSHARE_HARNESS_REPORT_CSV_H_
 #define GPUSHARE_HARNESS_REPORT_CSV_H_
 

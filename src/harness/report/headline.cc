@@ -14,7 +14,7 @@
 namespace gpushare::harness::report {
 namespace {
 
-// What is not there, as such.
+// Sentences about runs that failed or are not supported.
 std::string OfTheRest(const ScenarioReport& scenario, size_t method) {
   size_t failed = 0, runs = 0, not_supported = 0, cases = 0;
   std::set<std::string> why;

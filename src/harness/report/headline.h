@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a scenario came to, in plain sentences: one for each method.
+// The result of a scenario in plain sentences, for each method.
 #ifndef GPUSHARE_HARNESS_REPORT_HEADLINE_H_
 #define GPUSHARE_HARNESS_REPORT_HEADLINE_H_
 
@@ -11,14 +11,14 @@
 namespace gpushare::harness::report {
 
 struct Headline {
-  size_t method = 0;     // place in Report::methods
+  size_t method = 0;     // index in Report::methods
   std::string sentence;  // plain text, not yet escaped
 };
 
-// "Does each tenant get what it asks for, in every window of 1s?"; empty where nobody said what the question is.
+// "Does each tenant get what it asks for, in every window of 1s?"; empty if the results do not name the question.
 std::string QuestionOf(const ScenarioReport& scenario);
 
-// Of every method of the report that the scenario knows of.
+// For every method of the report that the scenario has results of.
 std::vector<Headline> HeadlinesOf(const Report& report, const ScenarioReport& scenario);
 
 }  // namespace gpushare::harness::report

@@ -10,7 +10,7 @@
 namespace gpushare::harness::report {
 namespace {
 
-// Of several runs: at each quantile that all of them have, the median and the range.
+// The distribution over several runs: the median and the range at each quantile that all of them have.
 struct Distribution {
   std::string name;
   size_t style = 0;
@@ -21,7 +21,7 @@ Distribution Summed(std::string name, size_t style,
                     const std::vector<const std::vector<double>*>& runs) {
   Distribution sum = {std::move(name), style, {}, {}, {}};
   size_t common = runs.empty() ? 0 : SIZE_MAX;
-  // The last of each is its greatest, which is at another place in each.
+  // The last entry of each run is its maximum, whose index differs between runs.
   for (const auto* run : runs) common = std::min(common, run->empty() ? 0 : run->size() - 1);
   for (size_t i = 0; i < common; ++i) {
     std::vector<double> values;

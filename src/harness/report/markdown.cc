@@ -10,7 +10,7 @@
 namespace gpushare::harness::report {
 namespace {
 
-// As text: nothing of it is markup, HTML or the end of a cell.
+// Escapes `text` so that none of it is Markdown, HTML or the end of a table cell.
 std::string Plain(std::string_view text) {
   std::string plain;
   for (const char c : Printable(text, 1000)) {

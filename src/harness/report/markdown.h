@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A report as Markdown, with tables as GitHub reads them.
+// A report as Markdown with GitHub's tables.
 #ifndef GPUSHARE_HARNESS_REPORT_MARKDOWN_H_
 #define GPUSHARE_HARNESS_REPORT_MARKDOWN_H_
 

@@ -17,7 +17,7 @@ namespace {
 
 using CaseKey = std::pair<std::string, std::string>;
 
-// Methods that more than one file has results of in the same case.
+// The methods for which more than one file has results of the same case.
 std::set<std::string> MethodsOfSeveralFiles(std::span<const Given> given) {
   std::map<std::tuple<std::string, std::string, std::string>, size_t> first;
   std::set<std::string> several;
@@ -105,7 +105,7 @@ class Builder {
     for (const Figure& figure : run.figures) {
       const auto row_at = growing.row_at.emplace(figure.name, one.rows.size());
       if (row_at.second) one.rows.push_back({figure.name, figure.unit, figure.better});
-      if (!figure.value.has_value()) continue;  // the row says that there is none
+      if (!figure.value.has_value()) continue;  // the row shows that there is no value
       growing.values[{row_at.first->second, method}].push_back(*figure.value);
     }
   }

@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kCellEms = 64;  // wider than any name that a scenario may have
 
-// A number and its sign of percent are on one line.
+// Keeps a number and its percent sign on one line.
 std::string Unbroken(const std::string& sentence) {
   return absl::StrReplaceAll(sentence, {{" %", "\u00a0%"}});
 }
@@ -27,7 +27,7 @@ class PageWriter {
   std::string Write() {
     Put("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-        // Whatever a name in the results may be: nothing runs, nothing is loaded.
+        // Names in the results are untrusted: the policy forbids scripts and all loading.
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
         "'unsafe-inline'\">\n<title>gpushare bench: report</title>\n<style>",
         kPageStyle,
@@ -106,7 +106,7 @@ class PageWriter {
   void WriteCase(const CaseReport& one) {
     Put("<section class=\"case\">\n<h3>", Markup(one.name), "</h3>\n");
     WriteFigures(one);
-    // Bars are lower than the others: rows of their own leave no holes.
+    // Bar plots are lower than others; in rows of their own they leave no gaps.
     std::vector<Plot> plots = AskedPlots(report_, one);
     for (const auto& draw : {SharePlots, LatencyPlots}) {
       for (Plot& plot : draw(report_, one)) plots.push_back(std::move(plot));
@@ -117,7 +117,7 @@ class PageWriter {
   }
 
   void WriteFigures(const CaseReport& one) {
-    // Of what has a box of its own to scroll in, the keyboard must be able to.
+    // A scrollable box must be reachable by keyboard (tabindex).
     Put("<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"figures of ",
         Markup(one.name),
         "\">\n<table>\n<thead><tr><th scope=\"col\">figure</th>"
@@ -152,7 +152,7 @@ class PageWriter {
     }
   }
 
-  // How many runs there are behind each column.
+  // Writes the number of runs behind each column.
   void WriteStates(const CaseReport& one) {
     Put("<tr><th scope=\"row\">runs with figures</th><td class=\"u\"></td>");
     for (const Part& part : one.parts) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A report as one HTML page: no script, nothing that is loaded from elsewhere, its plots drawn within it.
+// A report as one HTML page, without scripts or external resources; plots are inline.
 #ifndef GPUSHARE_HARNESS_REPORT_PAGE_H_
 #define GPUSHARE_HARNESS_REPORT_PAGE_H_
 
@@ -11,7 +11,7 @@ namespace gpushare::harness::report {
 
 std::string PageOf(const Report& report);
 
-// The page's CSS, in a source of its own.
+// The page's CSS (page_style.cc).
 extern const char kPageStyle[];
 
 }  // namespace gpushare::harness::report

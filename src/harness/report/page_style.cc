@@ -3,8 +3,8 @@
 
 namespace gpushare::harness::report {
 
-// Okabe and Ito's palette, which stays apart under every common colour blindness: its darker members on light pages, its
-// lighter ones on dark pages; the sixth is told from the others by how light it is. Lines differ in dash as well, marks in shape, and all carry their names.
+// Okabe and Ito's palette, whose colours remain distinguishable with every common colour blindness: darker ones on light pages,
+// lighter ones on dark pages; the sixth differs in lightness. Lines also differ in dash, marks in shape, and all are labelled.
 const char kPageStyle[] = R"css(
 :root {
   color-scheme: light dark;

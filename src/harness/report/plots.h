@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plots of a report, each in its own source. What is missing has no line, and its reason in place of it; never a 0.
+// The plots of a report, each in a source of its own. A missing value is never drawn as 0: it has no line, and its reason is shown.
 #ifndef GPUSHARE_HARNESS_REPORT_PLOTS_H_
 #define GPUSHARE_HARNESS_REPORT_PLOTS_H_
 
@@ -15,16 +15,17 @@ struct Plot {
   std::string svg;
 };
 
-// What each tenant asked for and got, by method, with the windows' range.
+// What each tenant asked for and got, by method, with the range over the windows.
 std::vector<Plot> AskedPlots(const Report& report, const CaseReport& one);
-// Shares over time: one for each method, of its run that was furthest from what was asked for.
+// Shares over time: for each method, the run that was farthest from what was asked for.
 std::vector<Plot> SharePlots(const Report& report, const CaseReport& one);
-// Latencies' distribution: one for each tenant that serves requests.
+// Distributions of latencies: one for each tenant that serves requests.
 std::vector<Plot> LatencyPlots(const Report& report, const CaseReport& one);
-// Bars by method: one for each figure that has a better direction, and the device time that each method leaves unused
-// of what native uses.
+// Bars by method: one plot for each figure that has a better direction, and one for the part of native's device time that each
+// method leaves unused.
 std::vector<Plot> BarPlots(const Report& report, const CaseReport& one);
-// Figures that have a better direction by the number of tenants, of a scenario of three cases or more, each with another number of them.
+// Figures that have a better direction, over the number of tenants. For scenarios of three or more cases with different numbers of
+// tenants.
 std::vector<Plot> ScalePlots(const Report& report, const ScenarioReport& scenario);
 
 }  // namespace gpushare::harness::report

@@ -26,7 +26,7 @@ ScaleLines LinesOf(const ScenarioReport& scenario, const std::string& figure) {
       lines[method].push_back({static_cast<double>(one.count), median});
     }
   }
-  // One point is no curve.
+  // A curve needs two points.
   std::erase_if(lines, [](const auto& line) { return line.second.size() < 2; });
   for (auto& [method, points] : lines) {
     std::stable_sort(points.begin(), points.end(), [](const ScalePoint& a, const ScalePoint& b) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the sentences about a scenario (headline.h) are made of, whatever its question is.
+// Building blocks of the sentences about a scenario (headline.h), for all questions.
 #ifndef GPUSHARE_HARNESS_REPORT_SENTENCES_H_
 #define GPUSHARE_HARNESS_REPORT_SENTENCES_H_
 
@@ -11,21 +11,21 @@
 
 namespace gpushare::harness::report {
 
-// Where a figure is the worst: of all cases, its greatest median. Without one `row` is null.
+// The case in which a figure has its worst median. `row` is null if no case has the figure.
 struct Worst {
   const CaseReport* one = nullptr;
   const Row* row = nullptr;
   Median median = {};
 };
-// `ends`: the figure's name, or its end where it is a tenant's.
+// The greatest median. `ends` is the figure's name, or for a tenant's figure the end of its name.
 Worst WorstOf(const ScenarioReport& scenario, size_t method, const std::string& ends);
-// The same of a figure that is better where it is higher: its least median.
+// The least median, for figures that are better when higher.
 Worst LeastOf(const ScenarioReport& scenario, size_t method, const std::string& ends);
-// " (worst in CASE)"; of a scenario with one case nothing.
+// " (worst in CASE)"; empty for a scenario with one case.
 std::string InCase(const ScenarioReport& scenario, const Worst& worst);
 
-// "short asked for 75 % and got 74.9 %, in the worst window 73.8 %": of the tenant that a window of this case was
-// furthest from what it asked for.
+// "short asked for 75 % and got 74.9 %, in the worst window 73.8 %", for the tenant whose worst window was farthest from what it
+// asked for.
 std::string FarthestTenant(const CaseReport& one, size_t method);
 
 const Part* PartOf(const CaseReport& one, size_t method);

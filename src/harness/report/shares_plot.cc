@@ -12,7 +12,7 @@ namespace {
 
 double SecondsOf(Nanos time) { return static_cast<double>(time.count()) / 1e9; }
 
-// `most`: the greatest share that the axis has, the same for all methods.
+// `most`: the top of the share axis, the same for all methods.
 Plot SharePlot(const std::string& method, const Part& part, const Course& course, double most) {
   const Field field(course.tenants.size());
   size_t steps = 0;
@@ -54,7 +54,7 @@ Plot SharePlot(const std::string& method, const Part& part, const Course& course
   return {std::move(caption), std::move(svg).Take()};
 }
 
-// Of a single window there is no course: what it came to is beside what was asked for.
+// Whether there is a course over time to draw. A single window is shown in the asked-for plot instead.
 bool HasWindows(const Course& course) {
   for (const TenantCourse& tenant : course.tenants) {
     if (tenant.low.size() > 1) return true;

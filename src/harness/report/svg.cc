@@ -12,10 +12,10 @@ namespace gpushare::harness::report {
 namespace {
 
 constexpr size_t kColours = 6, kDashes = 4;
-constexpr double kColumn = 0.5;  // as wide as a pixel on a good screen
+constexpr double kColumn = 0.5;  // the width of a pixel on a high-resolution screen
 constexpr double kTextSize = 11;
 
-// With one digit behind the point, which is a tenth of a pixel: half of what a page with many plots holds are these.
+// Writes one decimal, a tenth of a pixel: such numbers are half the size of a page with many plots.
 void AppendTenths(std::string* out, double value) {
   const long long tenths = std::llround(std::clamp(value, -1e6, 1e6) * 10);
   const long long size = std::llabs(tenths);
@@ -27,7 +27,7 @@ void AppendTenths(std::string* out, double value) {
 
 std::string StyleOf(size_t index) {
   if (index == kOfNobody) return "cn d2";
-  // Both come round together after twelve: then the dash is another.
+  // Colours and dashes repeat together after twelve; from then on the dash is shifted.
   return absl::StrCat(ColourOf(index), " d", (index + index / 12) % kDashes);
 }
 std::string ColourOf(size_t index) {
@@ -138,7 +138,7 @@ void Field::DrawAxes(Svg* svg, const Axis& x, const Axis& y, const std::string& 
 void Field::DrawNames(Svg* svg, std::vector<Name> names) const {
   std::stable_sort(names.begin(), names.end(),
                    [](const Name& a, const Name& b) { return a.y < b.y; });
-  // Down from the first, then up again from the bottom.
+  // Pushes names down from the first, then up again from the bottom.
   for (size_t i = 1; i < names.size(); ++i) {
     names[i].y = std::max(names[i].y, names[i - 1].y + kLineHeight);
   }

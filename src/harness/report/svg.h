@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A drawing as an <svg> within a page: it takes its colours and fonts from the page's style (page_style.cc), so that it is
-// readable on light and dark pages. All text is escaped here.
+// An inline <svg>. It takes colours and fonts from the page's style (page_style.cc), so it is readable on light and dark pages. All
+// text is escaped here.
 #ifndef GPUSHARE_HARNESS_REPORT_SVG_H_
 #define GPUSHARE_HARNESS_REPORT_SVG_H_
 
@@ -15,14 +15,14 @@
 
 namespace gpushare::harness::report {
 
-// As wide as a phone's screen shows at the size at which text is read; a large screen has several beside one another.
+// The width that a phone's screen shows at reading size. Large screens show several plots in a row.
 inline constexpr double kPlotWidth = 360;
 inline constexpr double kLineHeight = 13;
 
-// What is no method's and no tenant's, but is compared with.
+// The style index of a reference line, which belongs to no method or tenant.
 inline constexpr size_t kOfNobody = SIZE_MAX;
 
-// Colour and dash: twenty-four that differ in one of them at least.
+// The style (colour and dash) of an index: 24 different combinations.
 std::string StyleOf(size_t index);
 std::string ColourOf(size_t index);
 
@@ -30,17 +30,17 @@ class Svg {
  public:
   enum class Anchor { kStart, kMiddle, kEnd };
 
-  // `description` is for those who cannot see it.
+  // `description` is the text alternative.
   Svg(double height, std::string_view description);
 
   void Line(double x1, double y1, double x2, double y2, const std::string& style);
-  // Thinned to what the plot can show.
+  // Draws a polyline, thinned to the plot's resolution.
   void Curve(const std::vector<Point>& points, const std::string& style);
   void Area(const std::vector<Point>& outline, const std::string& style);
   void Box(double x, double y, double width, double height, const std::string& style);
-  // One of four shapes, with what it stands for as its tooltip.
+  // Draws one of four shapes with the tooltip `about`.
   void Mark(double x, double y, size_t shape, const std::string& style, std::string_view about);
-  // Text that is wider than `room` is elided, and whole in its tooltip.
+  // Text wider than `room` is elided; its tooltip has the whole text.
   void Text(double x, double y, Anchor anchor, std::string_view text, const std::string& style = "",
             double room = kPlotWidth);
 
@@ -53,12 +53,12 @@ class Svg {
   std::string out_;
 };
 
-// A field with axes, and room on the right for the lines' names.
+// The area of a plot with its axes, and room on the right for the names of its lines.
 class Field {
  public:
   static constexpr double kLeft = 46, kRight = kPlotWidth - 122, kTop = 22;
 
-  // High enough for the names of so many lines.
+  // High enough for the names of this many lines.
   explicit Field(size_t lines);
   double bottom() const { return bottom_; }
   double height() const { return bottom_ + 36; }
@@ -71,7 +71,7 @@ class Field {
     std::string text;
     size_t style;
   };
-  // Beside the lines' ends, apart from one another, each with a piece of its line.
+  // Draws the names beside the ends of their lines, without overlaps, each with a sample of its line.
   void DrawNames(Svg* svg, std::vector<Name> names) const;
 
  private:

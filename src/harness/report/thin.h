@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fewer points that look the same: of each column of a plot the first, the least, the greatest and the last.
+// Reduces points without changing the picture: keeps the first, least, greatest and last of each column of a plot.
 #ifndef GPUSHARE_HARNESS_REPORT_THIN_H_
 #define GPUSHARE_HARNESS_REPORT_THIN_H_
 
@@ -12,7 +12,7 @@ struct Point {
   bool operator==(const Point&) const = default;
 };
 
-// Of points in ascending order of x, in the plot's units; at most four for each `column` of it.
+// `points` are in ascending order of x, in the plot's units; at most four remain for each `column` of width.
 std::vector<Point> Thin(const std::vector<Point>& points, double column);
 
 }  // namespace gpushare::harness::report

@@ -21,7 +21,7 @@ std::string WithDigits(double value, int digits) {
   return text;
 }
 
-// As wide as DejaVu Sans has it, which is wider than most; of what is not ASCII as wide as characters are.
+// The width of a character in DejaVu Sans, which is wider than most fonts; for non-ASCII characters an upper bound.
 double EmsOf(std::string_view character) {
   if (character.size() > 2) return 1;
   if (character.size() == 2) return 0.7;
@@ -71,7 +71,7 @@ std::string Elided(std::string_view text, double ems) {
     rest.remove_prefix(characters.back().size());
   }
   if (width <= ems) return printable;
-  // From both ends in turns, as long as there is room beside the ellipsis.
+  // Takes characters from both ends alternately while there is room beside the ellipsis.
   size_t head = 0, tail = 0;
   for (double left = ems - 1; head + tail < characters.size();) {
     const bool from_head = head <= tail;

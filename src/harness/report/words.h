@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text and numbers of a report. Names come from files: each is made harmless here, at the last moment.
+// Formats the text and numbers of a report. Names come from files and are escaped here, just before they are written.
 #ifndef GPUSHARE_HARNESS_REPORT_WORDS_H_
 #define GPUSHARE_HARNESS_REPORT_WORDS_H_
 
@@ -12,34 +12,32 @@
 
 namespace gpushare::harness::report {
 
-// For HTML and SVG, as text and as the value of an attribute in double quotes: what would be markup is escaped, what
-// would garble the text (control characters, turns of the direction of writing, what is no UTF-8) comes as \xNN, and
-// what is longer than any name is cut.
+// `text` for HTML and SVG, as text or as an attribute value in double quotes. Markup is escaped; what would garble the text
+// (control characters, changes of writing direction, invalid UTF-8) is shown as \xNN; overlong text is cut.
 std::string Markup(std::string_view text);
 
-// A name's beginning and end, an ellipsis between them, where all of it would be wider than `ems` in the wider of the fonts
-// that a page may have.
+// The name's beginning and end around an ellipsis, if the whole would be wider than `ems` in the widest font of the page.
 std::string Elided(std::string_view text, double ems);
 
-// Three digits, or all before the point. "-" of what is no number.
+// Three significant digits, or all digits before the point. "-" for NaN and infinities.
 std::string Number(double value);
-// 12.3 [11.9, 12.8], or one number where the interval has no width that would show.
+// "12.3 [11.9, 12.8]", or one number if both ends would look the same.
 std::string Interval(const Median& median);
-// Of a figure in `unit`: what has none and is whole is a count, "2 [1, 3]".
+// Interval() of a figure in `unit`. A whole number without a unit is a count: "2 [1, 3]".
 std::string IntervalIn(std::string_view unit, const Median& median);
 // "1 tenant", "2 [1, 3] tenants".
 std::string Counted(const Median& median, const std::string& what);
-// What a figure and its brackets are, for people.
+// Explains to readers what a figure and its brackets mean.
 inline constexpr char kHowToRead[] =
     "A figure of several runs is their median, with the interval in which it lies in brackets (of "
     "fewer than six runs their least and their greatest); pp are percentage points.";
-// Results of the simulated GPU need not name one.
+// The driver, or empty: results of the simulated GPU need not name one.
 std::string DriverOf(const Circumstances& circumstances);
 // "1 run", "3 runs".
 std::string Count(size_t number, const std::string& what);
-// As people write it: µs for us.
+// The unit as people write it: "µs" for "us".
 std::string UnitName(const std::string& unit);
-// 640 µs, 12 ms, 1.5 s: of a number of microseconds.
+// "640 µs", "12 ms", "1.5 s", from a number of microseconds.
 std::string Latency(double us);
 
 }  // namespace gpushare::harness::report

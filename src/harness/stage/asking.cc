@@ -10,12 +10,12 @@
 namespace gpushare::harness {
 namespace {
 
-// How often it is looked whether the turn is free. By the clock of the run: a wait of the machine's would stop a virtual one.
+// How often to poll for the turn, on the run's clock: a blocking lock would stop a virtual clock.
 constexpr Nanos kLookEvery = Micros(50);
 
 }  // namespace
 
-// The turn to call the driver, among processes; without a file there is nobody else.
+// The turn to call the driver, among processes. Without a file there is only this process.
 class Asking::Turn {
  public:
   explicit Turn(Asking& asking) : fd_(asking.turns_.get()) {
@@ -74,7 +74,7 @@ absl::Status Asking::AskOnce(size_t number, Time start) {
     GPUSHARE_RETURN_IF_ERROR(GiveBackOldest(number));
   }
   const uint64_t held = tenant.held_bytes;
-  const Nanos at = clock_.Now() - start;  // later than it was due where a free had to wait
+  const Nanos at = clock_.Now() - start;  // later than due if a free had to wait
   const auto before = static_cast<int64_t>(used_());
   const absl::StatusOr<uint64_t> pointer = tenant.memory->Allocate(family, bytes);
   const int64_t more = static_cast<int64_t>(used_()) - before;
@@ -108,7 +108,7 @@ absl::Status Asking::GiveBackOldest(size_t number) {
 void Asking::Account(size_t number, int64_t more) {
   const auto held = [](const Tenant& tenant) { return static_cast<int64_t>(tenant.held_bytes); };
   tenants_[number].had_bytes += more;
-  // A call of one may give back what pools of others had and did not use: nobody has less than it holds.
+  // A tenant's call may make the driver take unused memory from other tenants' pools. No tenant has less than it holds.
   int64_t not_its_own = std::max<int64_t>(held(tenants_[number]) - tenants_[number].had_bytes, 0);
   tenants_[number].had_bytes += not_its_own;
   for (Tenant& other : tenants_) {

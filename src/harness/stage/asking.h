@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tenants that ask for memory (allocations.h), all of a program on one thread: what the device has more after a call is what
-// the tenant has more that made it. Where the device tells of all processes together these take turns, a call at a time.
+// Plays the tenants' memory requests (allocations.h), all of a program on one thread: an increase of the device's used memory
+// during a call belongs to the tenant that made it. If the device only tells the sum over all processes, these take turns, one call
+// at a time.
 //
 //   Asking asking(clock, [&] { return witness.MemoryUsed(); });
 //   asking.Add(&seat, plan.allocations);
@@ -24,35 +25,34 @@
 
 namespace gpushare::harness {
 
-// Memory as one tenant's program asks for it.
+// The memory calls of one tenant's program.
 class Memory {
  public:
   virtual ~Memory() = default;
   // ResourceExhausted: refused.
   virtual absl::StatusOr<uint64_t> Allocate(MemoryFamily family, uint64_t bytes) = 0;
-  // Returns when the driver has it back.
+  // Returns once the driver has the memory back.
   virtual absl::Status Free(MemoryFamily family, uint64_t pointer, uint64_t bytes) = 0;
 };
 
 class Asking {
  public:
-  // `used`: what the program has of the device's memory by the device's own account, in bytes; or what all have that have
-  // opened the file of `turns` as well.
+  // `used` returns the device memory in bytes, by the device's own account, of this program; or of all programs that have opened the
+  // file of `turns`.
   Asking(base::Clock& clock, std::function<uint64_t()> used, base::UniqueFd turns = {})
       : clock_(clock), used_(std::move(used)), turns_(std::move(turns)) {}
 
-  // One that asks for nothing is counted as well. `memory` outlives this.
+  // Adds a tenant, also one without requests. `memory` must outlive this.
   void Add(Memory* memory, const Allocations& pattern);
 
-  // Each tenant's first request is at the start, the others at even times; in the order in which they were added where
-  // times are the same. Who cannot be served any more for another reason than too little memory ends, and its error is
-  // kept. What it holds at the end stays.
+  // Plays all requests: each tenant's first at the start, the others at regular intervals; ties go by the order of Add(). An error
+  // other than too little memory ends a tenant and is recorded. Memory held at the end is not freed.
   void Play(Time start, Time end);
 
-  // While Play() goes on or after it: what has come of a tenant until now.
+  // A tenant's results so far; may be called during Play().
   struct Record {
     std::vector<MemoryRequest> requests;
-    uint64_t most_bytes = 0;  // by the device's account
+    uint64_t most_bytes = 0;  // peak, by the device's account
     absl::Status status = absl::OkStatus();
   };
   Record Take(size_t tenant) const;
@@ -66,21 +66,21 @@ class Asking {
   struct Tenant {
     Memory* memory;
     Allocations pattern;
-    uint64_t next = 0;  // its requests so far
+    uint64_t next = 0;  // number of requests so far
     std::deque<Held> held = {};
     uint64_t held_bytes = 0;
-    int64_t had_bytes = 0;  // by the device's account
+    int64_t had_bytes = 0;  // current, by the device's account
     bool ended = false;
   };
   class Turn;
   absl::Status AskOnce(size_t number, Time start);
   absl::Status GiveBackOldest(size_t number);
-  // The device has so much more in use after a call of the tenant's.
+  // Records that the device's used memory changed by `more` during a call of the tenant.
   void Account(size_t number, int64_t more);
 
   base::Clock& clock_;
   const std::function<uint64_t()> used_;
-  const base::UniqueFd turns_;  // whose lock is the turn, which goes with the process that has it
+  const base::UniqueFd turns_;  // its file lock is the turn, which a dying process releases
   std::vector<Tenant> tenants_;
   bool nobody_asks_ = true;
   mutable base::Mutex mutex_;  // never held across a call of the driver

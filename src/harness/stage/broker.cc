@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A broker of the driver that GPUSHARE_DRIVER names, by whose clock it goes: what it gives whom on the simulated GPU is the
+// A broker on the driver that GPUSHARE_DRIVER names. It uses that driver's clock, so that its grants on the simulated GPU are the
 // same in every run.
 //
 //   GPUSHARE_SIM=shared=NAME,processes=3,place=0 broker PARENT SOCKET TENANT SPEC [TENANT SPEC]...
 //
-// SOCKET.ready is there when it answers. It ends when the last of its processes has, or its parent, the process of that number.
+// Creates SOCKET.ready when it accepts connections. Ends when the last of its processes ends, or when its parent, process PARENT,
+// does.
 #include <cstdio>
 #include <fstream>
 #include <memory>
@@ -20,13 +21,13 @@
 int main(int argc, char** argv) {
   using namespace gpushare;
   if (argc < 5 || argc % 2 == 0 || !harness::EndWithParent(argv[1])) return 2;
-  // Before the GPU, which waits until all of its processes are there: none of them is refused.
+  // Listens before opening the GPU, which waits for all of its processes: so none of them is refused.
   absl::StatusOr<ipc::Listener> listener = ipc::Listener::At(argv[2], 0600);
   if (!listener.ok()) {
     std::fprintf(stderr, "%s\n", listener.status().ToString().c_str());
     return 1;
   }
-  // The socket's file is there a moment before anybody is answered on it.
+  // The socket's file exists a moment before it accepts connections, so another file tells.
   std::ofstream(std::string(argv[2]) + ".ready").put('1');
   absl::StatusOr<broker::Host> host =
       broker::OpenHost(base::GetEnv("GPUSHARE_DRIVER").value_or("sim"));

@@ -59,7 +59,7 @@ absl::StatusOr<std::vector<CallCost>> MeasureCalls(Calls& mine, Calls& bare) {
   std::vector<CallCost> costs;
   for (const Kind& kind : kKinds) {
     std::vector<double> mine_ns, bare_ns;
-    // The first round of each is for what is done once.
+    // The first round of each kind warms up and does not count.
     for (int round = 0; round <= kCallRounds; ++round) {
       GPUSHARE_ASSIGN_OR_RETURN(const double with, Burst(mine, kind.call, kind.in_burst));
       GPUSHARE_ASSIGN_OR_RETURN(const double without, Burst(bare, kind.call, kind.in_burst));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What calls cost the host: of a tenant, beside the same calls past whatever shares the GPU.
+// Measures what a tenant's calls cost the host, beside the same calls made to the driver directly.
 //
 //   GPUSHARE_ASSIGN_OR_RETURN(outcome.calls, MeasureCalls(seat->calls(), bare));
 //
-// Processor time of the calling thread, by the machine's clock, in bursts of either in turns: what disturbs the machine meets
-// both. What differs from run to run is not for asserting.
+// The figure is processor time of the calling thread, on the machine's clock, over alternating bursts, so that disturbances affect
+// both sides. It varies from run to run: do not assert on it.
 #ifndef GPUSHARE_HARNESS_STAGE_CALLS_H_
 #define GPUSHARE_HARNESS_STAGE_CALLS_H_
 
@@ -18,7 +18,7 @@
 
 namespace gpushare::harness {
 
-// A burst is within a call, so that nothing but the calls is measured.
+// A burst is one virtual call, so that nothing else is measured.
 class Calls {
  public:
   virtual ~Calls() = default;
@@ -28,12 +28,12 @@ class Calls {
   virtual absl::Status Drain() = 0;                     // until all that was launched has ended
 };
 
-// Bursts are short of what a limiter lets be under way at one time: a call that is held tells nothing of what calls cost.
+// Bursts are shorter than what a limiter lets be in flight: a held call would not tell what calls cost.
 inline constexpr int kCallRounds = 41, kKernelsInGraph = 4;
 
 absl::StatusOr<std::vector<CallCost>> MeasureCalls(Calls& mine, Calls& bare);
 
-// Of bursts with their times in ns, medians for each call. As many of either, in the order in which they were made.
+// The medians per call, from the bursts' times in ns. Both sides have the same number of bursts, in the order in which they were made.
 CallCost CostOf(const std::string& call, std::vector<double> mine_ns, std::vector<double> bare_ns,
                 int calls_in_burst);
 

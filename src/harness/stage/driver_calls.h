@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of the driver, by the names that a program is linked with or by those of a library that it has opened itself, past
-// whatever stands in for the driver.
+// The driver's calls, either those that a program is linked with, or those of a driver library that it opened itself, which bypass
+// preloaded libraries.
 #ifndef GPUSHARE_HARNESS_STAGE_DRIVER_CALLS_H_
 #define GPUSHARE_HARNESS_STAGE_DRIVER_CALLS_H_
 
@@ -28,14 +28,14 @@ struct DriverTable {
   decltype(&cuGraphLaunch) launch_graph = nullptr;
 };
 
-// Of a driver that is open already. Internal: it lacks one.
+// The table of an open driver. Internal: it lacks an entry point.
 absl::StatusOr<DriverTable> DriverTableOf(void* library);
 
-// On a stream of its own in the primary context of the first device. `step`: a kernel of a spin module that is loaded there.
+// Makes calls on a stream of their own in the primary context of the first device. `step` is a kernel of a spin module loaded there.
 absl::StatusOr<std::unique_ptr<Calls>> MakeDriverCalls(const DriverTable& driver,
                                                        const player::Step& step);
 
-// As short as kernels are.
+// The step with the shortest possible duration.
 player::Step ShortOf(player::Step step);
 
 }  // namespace gpushare::harness

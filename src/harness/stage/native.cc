@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that knows nothing of gpushare: linked with the driver as most are, each tenant a stream and a thread.
+// A program without gpushare, linked with the driver as most are: each tenant has a stream and a thread.
 #include <cuda.h>
 
 #include <algorithm>
@@ -52,7 +52,7 @@ class NativeSeat final : public Seat, player::Port {
     return memory_.Free(family, pointer, bytes);
   }
   absl::StatusOr<std::unique_ptr<Calls>> MakeCalls() override {
-    // As the loader has found them: a preloaded library's, where there is one.
+    // The functions that the loader found: a preloaded library's if there is one.
     const DriverTable linked = {
         .retain = &cuDevicePrimaryCtxRetain,
         .set_current = &cuCtxSetCurrent,
@@ -85,7 +85,7 @@ class NativeSeat final : public Seat, player::Port {
   Time Now() override { return clock_.Now(); }
   void SleepUntil(Time when) override { clock_.SleepUntil(when); }
 
-  // The thread that plays comes to it first.
+  // Makes the context current on first use by the playing thread.
   absl::Status Enter() {
     if (std::exchange(entered_, true)) return absl::OkStatus();
     return Check(cuCtxSetCurrent(context_), "cuCtxSetCurrent");
@@ -96,7 +96,7 @@ class NativeSeat final : public Seat, player::Port {
   const CUmodule module_;
   const CUstream stream_;
   const player::Program program_;
-  const CUstream memory_stream_;  // what was launched is not waited for
+  const CUstream memory_stream_;  // separate, so that allocations do not wait for kernels
   NativeMemory memory_;
   bool entered_ = false;
 };

@@ -37,7 +37,7 @@ absl::StatusOr<uint64_t> NativeMemory::Map(uint64_t bytes) {
   CUdeviceptr pointer = 0;
   absl::Status mapped = Check(cuMemAddressReserve(&pointer, size, 0, 0, 0), "cuMemAddressReserve");
   if (mapped.ok()) mapped = Check(cuMemMap(pointer, size, 0, handle, 0), "cuMemMap");
-  // It goes with the mapping.
+  // The mapping keeps the memory; it goes with cuMemUnmap.
   const absl::Status released = Check(cuMemRelease(handle), "cuMemRelease");
   GPUSHARE_RETURN_IF_ERROR(mapped);
   GPUSHARE_RETURN_IF_ERROR(released);

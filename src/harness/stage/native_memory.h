@@ -11,7 +11,7 @@ namespace gpushare::harness {
 
 class NativeMemory final : public Memory {
  public:
-  // Both outlive this; `stream` is waited for by what is in its order.
+  // Both must outlive this. Stream-ordered calls use `stream` and wait for it.
   NativeMemory(CUcontext context, CUstream stream) : context_(context), stream_(stream) {}
 
   absl::StatusOr<uint64_t> Allocate(MemoryFamily family, uint64_t bytes) override;

@@ -11,7 +11,7 @@
 namespace gpushare::harness {
 namespace {
 
-// What the loader has read of its dynamic section.
+// The tables that an object's dynamic section points to.
 struct Tables {
   const ElfW(Sym) * symbols = nullptr;
   const char* names = nullptr;
@@ -22,7 +22,7 @@ struct Tables {
 Tables TablesOf(const link_map& map) {
   Tables tables;
   for (const ElfW(Dyn)* entry = map.l_ld; entry->d_tag != DT_NULL; ++entry) {
-    // The loader of most machines has made addresses of them, that of others has left offsets.
+    // On most machines the loader has relocated these pointers; on others they are still offsets.
     const ElfW(Addr) at = entry->d_un.d_ptr;
     const void* const table = reinterpret_cast<const void*>(at < map.l_addr ? at + map.l_addr : at);
     switch (entry->d_tag) {
@@ -45,7 +45,7 @@ Tables TablesOf(const link_map& map) {
   return tables;
 }
 
-// As the ELF extension of that name has it.
+// The hash function of the ELF section DT_GNU_HASH.
 uint32_t GnuHash(const char* name) {
   uint32_t hash = 5381;
   for (; *name != 0; ++name) hash = hash * 33 + static_cast<unsigned char>(*name);
@@ -67,14 +67,14 @@ void* OwnSymbol(void* library, const char* name) {
     return nullptr;
   const uint32_t buckets = tables.hash[0], first = tables.hash[1], filters = tables.hash[2];
   if (buckets == 0) return nullptr;
-  // Behind four words the filter, which is passed over, then the first symbol of each bucket, then all hashes.
+  // Layout: four words, the Bloom filter (skipped), the first symbol of each bucket, then the hashes.
   const uint32_t* const bucket =
       tables.hash + 4 + size_t{filters} * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
   const uint32_t* const chain = bucket + buckets;
   const uint32_t hash = GnuHash(name);
   uint32_t at = bucket[hash % buckets];
   if (at < first) return nullptr;
-  constexpr ElfW(Half) kHidden = 0x8000;  // an older version of it
+  constexpr ElfW(Half) kHidden = 0x8000;  // set for an older version of a symbol
   for (;; ++at) {
     const uint32_t found = chain[at - first];
     const ElfW(Sym)& symbol = tables.symbols[at];

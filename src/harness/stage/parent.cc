@@ -13,7 +13,7 @@ namespace gpushare::harness {
 bool EndWithParent(const char* number, int signal) {
   pid_t parent = 0;
   std::from_chars(number, number + std::strlen(number), parent);
-  // In this order: a parent that ends in between is another one by then.
+  // In this order: if the parent ends in between, getppid() has changed.
   return prctl(PR_SET_PDEATHSIG, signal) == 0 && getppid() == parent;
 }
 

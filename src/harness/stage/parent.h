@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program of the harness's ends when the harness does, of whatever that dies.
+// Ends a program of the harness when the harness ends, however that happens.
 #ifndef GPUSHARE_HARNESS_STAGE_PARENT_H_
 #define GPUSHARE_HARNESS_STAGE_PARENT_H_
 
@@ -7,8 +7,7 @@
 
 namespace gpushare::harness {
 
-// The kernel kills this process when its parent ends, or sends it another `signal`. False: the parent is not the process of
-// that number (any more).
+// Asks the kernel to send `signal` to this process when its parent ends. False: the parent is not (or no longer) process `number`.
 bool EndWithParent(const char* number, int signal = SIGKILL);
 
 }  // namespace gpushare::harness

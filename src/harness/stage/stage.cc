@@ -27,14 +27,14 @@
 namespace gpushare::harness {
 namespace {
 
-// Of this process, in ns.
+// Processor time of this process, in ns.
 int64_t ProcessorTime() {
   timespec now = {};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-// Whole or not at all: the harness may look at any time.
+// Writes the outcome atomically, since the harness may read the file at any time.
 bool Write(const Plan& plan, const Outcome& outcome) {
   const std::string part = plan.outcome + ".part";
   std::ofstream out(part, std::ios::binary);
@@ -43,7 +43,7 @@ bool Write(const Plan& plan, const Outcome& outcome) {
   return out.good() && std::rename(part.c_str(), plan.outcome.c_str()) == 0;
 }
 
-// Each kernel is told where to say when it ran.
+// A port that tells each kernel where to write its stamps.
 class StampedPort final : public player::Port {
  public:
   StampedPort(player::Port& port, Witness& witness, uint32_t account)
@@ -65,7 +65,7 @@ class StampedPort final : public player::Port {
   const uint32_t account_;
 };
 
-// A tenant as it plays: what it does of its own accord, and the kernel that breaks.
+// A tenant that plays: its own program, and the kernel with the fault.
 struct Part {
   std::unique_ptr<Seat> seat;
   std::unique_ptr<StampedPort> port = nullptr;
@@ -86,7 +86,7 @@ class Performance {
         asking_(
             clock_, [this] { return witness_.MemoryUsed(); }, TurnsOf(plan)) {}
 
-  // On a thread of the clock.
+  // Runs on a thread of the clock.
   absl::Status Conduct() {
     GPUSHARE_ASSIGN_OR_RETURN(const std::unique_ptr<Stage> stage, open_(clock_));
     GPUSHARE_ASSIGN_OR_RETURN(const std::vector<TenantPlan> tenants, stage->Prepare(plan_));
@@ -105,7 +105,7 @@ class Performance {
     }
     Sample(start);
     if (plan_.tolerant) {
-      // Whoever waits for work that never ends is not waited for.
+      // Does not wait for threads that wait for endless work.
       Outcome outcome = WhatCame();
       if (const absl::Status told = witness_.TellSoFar(start, &outcome); !told.ok()) {
         outcome = Outcome{.error = std::string(told.message())};
@@ -132,7 +132,7 @@ class Performance {
   Outcome TakeOutcome() { return std::move(outcome_); }
 
  private:
-  // The file of the start line has no other use by then.
+  // Reuses the file of the start line, which is no longer needed.
   static base::UniqueFd TurnsOf(const Plan& plan) {
     if (!plan.stamps || plan.parties < 2) return {};
     return base::UniqueFd(open(plan.barrier.c_str(), O_RDWR | O_CLOEXEC));
@@ -234,7 +234,7 @@ class Performance {
             part.faulty_name, static_cast<uint32_t>(i + 1), clock_.Now(), &part.faulty));
         return part.port->Launch(part.faulty);
       case Fault::Kind::kKilled:
-        // What has come until now: there is no later.
+        // Writes the outcome so far, since the process kills itself now.
         Write(plan_, so_far);
         kill(getpid(), SIGKILL);
         break;
@@ -257,7 +257,7 @@ class Performance {
 
   void Sample(Time start) {
     if (!witness_.knows_now()) {
-      // Kernels tell when they have ended: those that were on the device at the end have a while for it.
+      // Kernels write their stamps when they end: gives those that are running some time for it.
       return clock_.SleepUntil(start + plan_.length + (plan_.tolerant ? Millis(5) : Nanos(0)));
     }
     const bool is_fine = plan_.fine > Nanos(0);
@@ -307,7 +307,8 @@ class Performance {
   const OpenStage& open_;
   Witness& witness_;
   base::Clock& clock_;
-  std::map<std::string, workload::KernelTrace> traces_;  // by path: tenants of a group have one
+  std::map<std::string, workload::KernelTrace>
+      traces_;  // by path, since tenants of a group share one
   std::vector<Part> parts_;
   Asking asking_;
   std::atomic<bool> stop_{false};
@@ -343,7 +344,7 @@ int RunStage(int argc, char** argv, const OpenStage& open) {
     outcome = Outcome{.not_supported = std::string(outcome.status().message())};
   }
   if (!outcome.ok() && !plan->tolerant) {
-    // Told at once: those that begin together would wait for this one.
+    // Reports at once: the processes that begin together would wait for this one.
     std::fprintf(stderr, "%s\n", std::string(outcome.status().message()).c_str());
     return 1;
   }

@@ -22,13 +22,13 @@ namespace {
 
 using workload::SpinAwayLog, workload::SpinStamps;
 
-// 320 MiB of them: more than a GPU starts in a minute.
+// 320 MiB of stamps: more kernels than a GPU starts in a minute.
 constexpr size_t kMostStamps = size_t{8} << 20;
-// Beside as many as the device's time has room for: those that are queued when the run ends.
+// Extra room for kernels that are still queued when the run ends.
 constexpr size_t kQueued = 8192;
-// Of slices of 2 ms more than four minutes.
+// With slices of 2 ms, more than four minutes.
 constexpr size_t kMostAway = size_t{1} << 16;
-// Where nothing of anybody's is: no program has the machine's first pages.
+// An address that is never mapped: in the first pages.
 constexpr uint64_t kNobodys = 0x1000;
 // Longer than any run.
 constexpr Nanos kEndless = Seconds(100'000);
@@ -59,15 +59,15 @@ absl::Status Check(CUresult result, const char* call) {
       absl::StrCat("the witness: ", call, ": error ", static_cast<int>(result)));
 }
 
-// Both clocks at one time.
+// Readings of both clocks at the same instant.
 struct Instant {
   int64_t host = 0, device = 0;
 };
 
-// The device's times as ns since a run's start.
+// Converts device times to ns since a run's start.
 struct RunClock {
   Instant at;
-  double rate = 1;  // how fast the device's clock is by the host's
+  double rate = 1;  // host nanoseconds per device nanosecond
   Time start;
   int64_t Since(uint64_t device) const {
     const auto passed = static_cast<double>(static_cast<int64_t>(device) - at.device);
@@ -114,7 +114,7 @@ class Stamps final : public Witness {
     if (accounts_.empty()) GPUSHARE_RETURN_IF_ERROR(Begin());
     while (accounts_.size() < account) accounts_.emplace_back();
     Account& one = accounts_[account - 1];
-    // What kernels write is in their own context's memory; that of SMs of their own is the primary one's.
+    // Kernels write to memory of their own context. Green contexts share the primary context's memory.
     one.context = context_;
     if (!green_) {
       GPUSHARE_RETURN_IF_ERROR(Check(driver_.context_of(stream, &one.context), "cuStreamGetCtx"));
@@ -122,7 +122,7 @@ class Stamps final : public Witness {
     const Current current(*this, one.context);
     GPUSHARE_RETURN_IF_ERROR(current.status());
     one.room = std::min(kernels + kernels / 4 + kQueued, kMostStamps);
-    one.alone_ns.reset(new int64_t[one.room]);  // of pages that nobody touches there are none
+    one.alone_ns.reset(new int64_t[one.room]);  // untouched pages take no memory
     GPUSHARE_RETURN_IF_ERROR(
         Check(driver_.stream(&one.copies, CU_STREAM_NON_BLOCKING), "cuStreamCreate"));
     GPUSHARE_ASSIGN_OR_RETURN(one.away, MakeLog());
@@ -142,7 +142,7 @@ class Stamps final : public Witness {
     GPUSHARE_RETURN_IF_ERROR(current.status());
     GPUSHARE_RETURN_IF_ERROR(Check(driver_.synchronize_all(), "cuCtxSynchronize"));
     GPUSHARE_ASSIGN_OR_RETURN(const Instant end, Correlate());
-    // They drift apart by some ten microseconds a second.
+    // The clocks drift apart by some ten microseconds per second.
     const double rate = end.device > begin_.device
                             ? static_cast<double>(end.host - begin_.host) /
                                   static_cast<double>(end.device - begin_.device)
@@ -158,10 +158,10 @@ class Stamps final : public Witness {
   absl::Status TellSoFar(Time start, Outcome* outcome) override {
     std::vector<KernelSpans> spans;
     for (Account& one : accounts_) {
-      // The clocks are not put beside one another again: a kernel that never ends may leave no room for that.
+      // The clocks are not compared again: a kernel that never ends may leave no SM for that.
       absl::StatusOr<KernelSpans> its = SpansOf(one, {begin_, 1, start});
       if (absl::IsResourceExhausted(its.status())) return its.status();
-      // Never held across a call of the driver. Of a context that is lost since there is what was known before.
+      // Not held across calls of the driver. If the context was lost, what was known before remains.
       const base::MutexLock lock(&mutex_);
       if (its.ok()) one.known = *std::move(its);
       spans.push_back(one.known);
@@ -177,13 +177,13 @@ class Stamps final : public Witness {
     return total - free;
   }
   absl::Status MakeIllegal(const std::string&, player::Step* step) override {
-    step->stamps = kNobodys;  // it writes there when it ends
+    step->stamps = kNobodys;  // the kernel writes there when it ends
     return absl::OkStatus();
   }
   absl::Status MakeEndless(const std::string&, uint32_t account, Time at,
                            player::Step* step) override {
     step->duration_ns = step->block_ns = static_cast<uint64_t>(kEndless.count());
-    // It will not tell when it ran.
+    // Such a kernel never writes its stamps.
     Account& one = accounts_[account - 1];
     one.endless_sms.store(static_cast<int>(step->grid), std::memory_order_relaxed);
     one.endless_from.store(at.time_since_epoch().count(), std::memory_order_release);
@@ -196,14 +196,15 @@ class Stamps final : public Witness {
     CUstream copies = nullptr;
     CUdeviceptr stamps = 0, away = 0;
     size_t room = 0;
-    std::atomic<size_t> launched{0};           // with what is in `alone_ns` of them
+    std::atomic<size_t> launched{0};           // releases the entries of `alone_ns`
     std::unique_ptr<int64_t[]> alone_ns = {};  // by kernel
-    std::atomic<int64_t> endless_from{0};      // by the host's clock; 0: there is no such kernel
+    std::atomic<int64_t> endless_from{
+        0};  // start of an endless kernel, by the host's clock; 0: none
     std::atomic<int> endless_sms{0};
     KernelSpans known = {};  // under the mutex
   };
 
-  // Of all that have ended, and of the part of one that never does which is over.
+  // The spans of all kernels that have ended, and of an endless one until now.
   absl::StatusOr<KernelSpans> SpansOf(const Account& one, const RunClock& clock) const {
     const size_t launched = one.launched.load(std::memory_order_acquire);
     if (launched > one.room) {
@@ -219,7 +220,7 @@ class Stamps final : public Witness {
     KernelSpans spans;
     for (size_t k = 0; k < stamps.size(); ++k) {
       const SpinStamps& each = stamps[k];
-      if (each.last == 0) continue;  // it was refused, or has not ended
+      if (each.last == 0) continue;  // the launch was refused, or has not ended
       spans.push_back({clock.Since(each.first), clock.Since(each.last),
                        static_cast<int64_t>(each.ran), static_cast<int64_t>(each.cycles),
                        one.alone_ns[k]});
@@ -239,7 +240,7 @@ class Stamps final : public Witness {
     return spans;
   }
 
-  // On a stream of its own: what else is on the device is not waited for.
+  // Copies on a stream of its own, so that it does not wait for other work on the device.
   absl::Status ToHost(const Account& one, void* to, CUdeviceptr from, size_t bytes) const {
     if (bytes == 0) return absl::OkStatus();
     GPUSHARE_RETURN_IF_ERROR(
@@ -247,7 +248,7 @@ class Stamps final : public Witness {
     return Check(driver_.synchronize(one.copies), "cuStreamSynchronize");
   }
 
-  // A context, current while this is there: without one the primary of the first device, as tenants have it.
+  // A scope in which a context is current; without one, the primary context of the first device, which tenants use.
   class Current {
    public:
     explicit Current(const Stamps& of, CUcontext context = nullptr) : of_(of) {
@@ -326,14 +327,14 @@ class Stamps final : public Witness {
     return entries;
   }
 
-  // The call may be back before the device has it, and streams of ours do not wait for that.
+  // The call may return before the copy is done, and non-blocking streams do not wait for it: synchronise.
   absl::Status Put(CUdeviceptr to, const void* from, size_t bytes) const {
     GPUSHARE_RETURN_IF_ERROR(Check(driver_.to_device(to, from, bytes), "cuMemcpyHtoD"));
     return Check(driver_.synchronize_all(), "cuCtxSynchronize");
   }
 
-  // The clocks in the middle of the shortest of some round trips: as exact as half of what such a trip takes beyond the
-  // kernel, some microseconds.
+  // Reads both clocks in the middle of the shortest of several round trips. The error is at most half of the trip's time outside
+  // the kernel, a few microseconds.
   absl::StatusOr<Instant> Correlate() {
     constexpr int kTrips = 25;
     Instant best;
@@ -364,14 +365,14 @@ class Stamps final : public Witness {
   const Nanos length_;  // of the run
   const bool green_;
   Table driver_;
-  mutable CUcontext context_ = nullptr;  // by the conductor's thread first
+  mutable CUcontext context_ = nullptr;  // first set by the conductor's thread
   int sms_ = 1;
   CUfunction instant_ = nullptr;
   CUstream stream_ = nullptr;
   CUdeviceptr word_ = 0;
   Instant begin_;
   base::Mutex mutex_;
-  std::deque<Account> accounts_;  // all of them before anybody plays
+  std::deque<Account> accounts_;  // complete before any tenant plays
 };
 
 }  // namespace

@@ -42,7 +42,7 @@ class Truth final : public Witness {
     return account_truth_(0, account, &truth) == 0 ? std::llround(truth.work_ns) : 0;
   }
   uint64_t MemoryUsed() const override { return memory_used_(0); }
-  // It runs no kernels, and is told what they do.
+  // The simulated GPU does not execute kernels, so the fault is injected.
   absl::Status MakeIllegal(const std::string& kernel, player::Step*) override {
     return Inject(absl::StrCat("illegal_address kernel=", kernel));
   }

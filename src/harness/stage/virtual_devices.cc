@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that is linked with gpushare: each tenant a virtual device, a stream and a thread.
+// A program linked with gpushare: each tenant has a virtual device, a stream and a thread.
 #include <cuda.h>
 
 #include <algorithm>
@@ -28,11 +28,11 @@ namespace {
 constexpr Bytes kPiece = MiB(1);
 
 absl::Status WithoutWords(const absl::Status& status) {
-  // What the device itself refused is refused as well.
+  // A refusal by the device itself counts as refused, too.
   return absl::IsResourceExhausted(status) ? absl::ResourceExhaustedError("") : status;
 }
 
-// As a program calls that is linked with gpushare.
+// The calls of a program linked with gpushare.
 class VirtualDeviceCalls final : public Calls {
  public:
   static absl::StatusOr<std::unique_ptr<Calls>> Create(const VirtualDevice& device,
@@ -94,7 +94,7 @@ class VirtualDeviceSeat final : public Seat {
     GPUSHARE_ASSIGN_OR_RETURN(VirtualDevice device, VirtualDevice::Create(gpu, tenant, spec));
     GPUSHARE_ASSIGN_OR_RETURN(Stream stream, Stream::Create(device));
     GPUSHARE_ASSIGN_OR_RETURN(CUstream_st* const native, stream.native());
-    // Of a context of its own, modules are that context's.
+    // A tenant with its own context loads the modules into that.
     const bool own_context = spec.isolation == Isolation::kContext;
     GPUSHARE_ASSIGN_OR_RETURN(cli::LoadedProgram loaded, own_context
                                                              ? cli::LoadProgram(gpu, trace, &device)
@@ -140,7 +140,7 @@ class VirtualDeviceSeat final : public Seat {
     return WithoutWords(pointer.status());
   }
 
-  // The stream-ordered one, made when it is first asked for, with a stream of its own.
+  // The stream-ordered allocator, created on first use with a stream of its own.
   absl::StatusOr<const Allocator*> Pool() {
     if (!pool_.has_value()) {
       GPUSHARE_ASSIGN_OR_RETURN(
@@ -163,7 +163,7 @@ class VirtualDeviceSeat final : public Seat {
   cli::ApiPort port_;
 };
 
-// As gpushare itself asks the driver.
+// The partitions that gpushare itself would get from the driver.
 absl::StatusOr<PartitionedDevice> PartitionsOf(const Runtime& runtime, const Gpu& gpu) {
   GPUSHARE_ASSIGN_OR_RETURN(const GpuProbe probe, gpu.Probe());
   auto* const resource = runtime.Symbol<decltype(cuDeviceGetDevResource)>("cuDeviceGetDevResource");

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Somebody else's program that ends with the harness:
+// Runs a third-party program that ends when the harness does:
 //
 //   with_parent [--group] PARENT COMMAND [ARGUMENT]...
 //
-// COMMAND is looked for on the PATH. What the kernel was told of its parent's end holds for what this process becomes; not
-// for what that starts, as a shell does with each part of a command. With --group this process, the first of a process
-// group, stays beside it, and ends the whole group when the harness has ended.
+// COMMAND is searched for on the PATH. The parent-death signal survives exec, but children of COMMAND, such as the parts of a shell
+// command, do not inherit it. With --group this process, the leader of a process group, stays and kills the whole group when the
+// harness has ended.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,7 +20,7 @@
 
 namespace {
 
-// Sent by the kernel when the harness ends; nobody else sends it.
+// The signal that the kernel sends when the harness ends; nobody else uses it.
 constexpr int kParentEnded = SIGUSR2;
 
 int Become(char** command) {
@@ -30,7 +30,7 @@ int Become(char** command) {
   return 127;
 }
 
-// Ends as it does.
+// The exit status that mirrors how the child ended.
 int EndAs(int status) {
   if (WIFEXITED(status)) return WEXITSTATUS(status);
   sigset_t none;
@@ -42,7 +42,7 @@ int EndAs(int status) {
 }
 
 int Guard(const char* parent, char** command) {
-  // What is sent to the group is for the program; how that ends is waited for.
+  // Signals to the group are meant for the program, so they are blocked here; this process waits for its end.
   sigset_t all, before;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, &before);
@@ -60,7 +60,7 @@ int Guard(const char* parent, char** command) {
     int status = 0;
     if (waitpid(program, &status, WNOHANG) == program) return EndAs(status);
     int got = 0;
-    if (sigwait(&all, &got) == 0 && got == kParentEnded) kill(0, SIGKILL);  // this process as well
+    if (sigwait(&all, &got) == 0 && got == kParentEnded) kill(0, SIGKILL);  // includes this process
   }
 }
 

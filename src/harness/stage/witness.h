@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who had the device, by the device's own account: what no limiter's books have a part in.
+// Measures which tenant had the device by the device's own account, independently of any limiter's books.
 #ifndef GPUSHARE_HARNESS_STAGE_WITNESS_H_
 #define GPUSHARE_HARNESS_STAGE_WITNESS_H_
 
@@ -18,47 +18,46 @@ struct CUstream_st;
 
 namespace gpushare::harness {
 
-// Made before the program first uses the GPU. Calls the driver past whatever stands in for it.
+// Create it before the program first uses the GPU. It calls the driver directly, bypassing preloaded libraries.
 class Witness {
  public:
-  // Of the plan's driver, by a name that nobody stands in for: as it is told there.
+  // Opens the witness that the plan asks for on the plan's driver, whose file name no preloaded library recognises.
   static absl::StatusOr<std::unique_ptr<Witness>> Open(const Plan& plan);
   virtual ~Witness() = default;
 
-  // The simulated GPU's own, unless that goes by the wall; else the machine's.
+  // The simulated GPU's virtual clock if it has one, else the machine's.
   base::Clock& clock() { return *clock_; }
   // The driver itself.
   void* library() const { return library_; }
 
-  // What goes to the stream counts for the account, a number from 1: about so many kernels.
+  // Counts the stream's work for `account`, a number from 1. `kernels` is an estimate of how many there will be.
   virtual absl::Status Follow(CUstream_st* stream, uint32_t account, size_t kernels) = 0;
-  // Where the account's next kernel, which takes so long alone, is to say when it ran; 0: it need not. By one thread for each
-  // account.
+  // The address for the stamps of the account's next kernel, which takes the given time alone; 0: none needed. Called by one thread
+  // per account.
   virtual uint64_t NextStamps(uint32_t, Nanos) { return 0; }
 
-  // Whether Used() is known while they play; else all that is known is told at the end, by Tell().
+  // Whether Used() works during the run; otherwise everything is told at the end, by Tell().
   virtual bool knows_now() const = 0;
-  // Device time of the account until now, in ns; its part of the time of all SMs, where `sm_time`.
+  // The account's device time until now, in ns; with `sm_time`, its part of the time of all SMs.
   virtual int64_t Used(uint32_t, bool) const { return 0; }
-  // What the account's kernels take alone, in ns; of one that is running its part.
+  // The sum of the durations alone of the account's kernels in ns, with a running kernel counted in part.
   virtual int64_t Work(uint32_t) const { return 0; }
-  // When all have ended whatever they launched. Times count from `start`.
+  // Completes the outcome after all launched work has ended. Times count from `start`.
   virtual absl::Status Tell(Time, Outcome*) { return absl::OkStatus(); }
-  // Of a tolerant plan, where nobody is waited for, since there may be kernels that never end: what is known by now. It is
-  // asked before something breaks as well, since contexts may be lost, and with them what is in their memory.
+  // Tell() for a tolerant plan, in which kernels may never end: fills in what is known so far. It is also called before a fault,
+  // since a lost context loses the stamps in its memory.
   virtual absl::Status TellSoFar(Time, Outcome*) { return absl::OkStatus(); }
 
-  // What this process has of the device's memory, or at least what that changes by, in bytes; or, where the witness is what
-  // kernels say, the same of all processes together.
+  // Device memory of this process in bytes, up to a constant. If stamps are the witness, that of all processes together.
   virtual uint64_t MemoryUsed() const = 0;
-  // Makes of a step, whose kernel has that name, one that touches what is not its own when it ends; or one that never ends, of
-  // the account, from `at` on.
+  // Turns a step, whose kernel is called `kernel`, into one that makes an illegal access when it ends; or into one of `account` that
+  // never ends, from `at` on.
   virtual absl::Status MakeIllegal(const std::string& kernel, player::Step* step) = 0;
   virtual absl::Status MakeEndless(const std::string& kernel, uint32_t account, Time at,
                                    player::Step* step) = 0;
 
  protected:
-  // Opens the library, and attaches to its clock.
+  // Opens the driver and attaches to its clock.
   absl::Status OpenLibrary(const std::string& path);
 
  private:
@@ -69,7 +68,7 @@ class Witness {
 
 // The simulated GPU's ground truth.
 absl::StatusOr<std::unique_ptr<Witness>> OpenTruth(const Plan& plan);
-// What kernels say themselves of when they ran (workload/spin.h), on any GPU.
+// Stamps that kernels write when they run (workload/spin.h), on any GPU.
 absl::StatusOr<std::unique_ptr<Witness>> OpenStamps(const Plan& plan);
 
 }  // namespace gpushare::harness

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work that is all there before the first of it begins, so that no host's time is in it: behind a kernel that is long enough.
+// Submits work behind a long kernel, so that all of it is queued before the first begins and no host time is measured.
 //
 //   Backlog backlog(gpu, stream, 200);
 //   const std::optional<int> n = backlog.Run([&](int n) { for (...) gpu.Spin(stream, Micros(10)); });
@@ -15,14 +15,15 @@ namespace gpushare::harness {
 
 class Backlog {
  public:
-  // `most`: how many of something are to be submitted, fewer where the stream takes no more before a launch waits.
+  // `most`: how many commands to submit; fewer if the stream accepts no more before a launch blocks.
   Backlog(const Gpu& gpu, CUstream stream, int most)
       : gpu_(gpu), stream_(stream), n_(most), head_done_(gpu.NewEvent()) {}
   ~Backlog() { gpu_.cu().cuEventDestroy(head_done_); }
   Backlog(const Backlog&) = delete;
   Backlog& operator=(const Backlog&) = delete;
 
-  // How many `submit` was told to submit; nothing where they never were all there in time. All is done then.
+  // Calls `submit(n)` and returns the n for which all commands were queued in time; nullopt if that never succeeded. Returns when the
+  // work is done.
   template <class Submit>
   std::optional<int> Run(Submit submit) {
     constexpr Nanos kLongest = Millis(200);
@@ -35,7 +36,7 @@ class Backlog {
       gpu_.Sync(stream_);
       if (in_time) return n_;
       if (n_ == 1 && head_ >= kLongest) return std::nullopt;
-      // By turns: it was too short, or the stream took no more.
+      // Either the head was too short, or the stream accepts no more: adapts both.
       head_ = std::min(2 * head_, kLongest);
       n_ = std::max(n_ / 2, 1);
     }

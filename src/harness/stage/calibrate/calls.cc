@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host time of calls on an idle device, and how many launches a stream takes.
+// Host time of calls on an idle device, and the number of launches that a stream accepts.
 #include <algorithm>
 
 #include "harness/stage/calibrate/parts.h"
@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kRounds = 100, kWarmUp = 3;
 
-// ns a call, of `batch` in a row, behind nothing.
+// ns per call, over `batch` calls in a row on an idle stream.
 template <class Call>
 std::vector<double> HostTime(const Gpu& gpu, CUstream stream, int batch, Call call) {
   std::vector<double> samples;
@@ -30,7 +30,7 @@ int QueueDepth(const Gpu& gpu, CUstream stream) {
   constexpr Nanos kHead = Millis(300), kBlocked = Millis(20);
   constexpr int kMost = 20'000;
   gpu.Sync(stream);
-  const Time end = gpu.Now() + kHead - 2 * kBlocked;  // after that nothing has to be waited for
+  const Time end = gpu.Now() + kHead - 2 * kBlocked;  // later calls might not have to wait
   gpu.Spin(stream, kHead);
   int depth = 1;
   bool blocked = false;
@@ -55,13 +55,13 @@ void MeasureCalls(Gpu& gpu) {
         "queue_depth",
         "no launch waited for the device, of 20000 or within 0.26 s behind one kernel");
   }
-  // So few that none waits for room.
+  // Few enough that no launch waits for room.
   const int batch = depth == 0 ? 16 : std::clamp(depth / 4, 1, 16);
   gpu.Report("launch_host", HostTime(gpu, stream, batch, [&] { gpu.Nothing(stream); }));
   CUevent event = gpu.NewEvent();
   gpu.Report("record_host", HostTime(gpu, stream, batch, [&] { gpu.Record(event, stream); }));
   gpu.Report("query_host", HostTime(gpu, stream, 16, [&] { gpu.IsDone(event); }));
-  // Two calls.
+  // Two calls each: create and destroy.
   std::vector<double> calls = HostTime(gpu, stream, 16, [&] {
     CUevent one = gpu.NewEvent();
     GPUSHARE_MUST(gpu, cuEventDestroy, one);

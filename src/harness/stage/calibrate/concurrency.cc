@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of several streams beside one another.
+// Concurrency of kernels on several streams.
 #include <algorithm>
 #include <optional>
 
@@ -10,7 +10,7 @@
 namespace gpushare::harness {
 namespace {
 
-// Two kernels on half of the SMs each: 1 when together they take as long as one, 0 as long as one after the other.
+// Two kernels on half of the SMs each: 1 if both together take as long as one, 0 if as long as one after the other.
 void MeasureOverlap(const Gpu& gpu) {
   constexpr Nanos kLength = Millis(2);
   if (gpu.sms() < 2) {
@@ -46,7 +46,7 @@ void MeasureOverlap(const Gpu& gpu) {
   gpu.ReportWords("overlap", MedianOf(samples).value > 0.5 ? "footprint" : "serial");
 }
 
-// Of many kernels of one block, how many began before any had ended.
+// The number of one-block kernels that run at the same time: how many of many began before any ended.
 void MeasureAtOnce(const Gpu& gpu) {
   constexpr Nanos kLength = Millis(4);
   constexpr int kMost = 256;
@@ -68,7 +68,7 @@ void MeasureAtOnce(const Gpu& gpu) {
       for (size_t i = 0; i < streams.size(); ++i) {
         GPUSHARE_MUST(gpu, cuStreamWaitEvent, streams[i], open, 0);
         gpu.Spin(streams[i], kLength, stamps + i * sizeof(Stamp));
-        // Where kernels write stamps, records are left out: streams that share a queue of the device would wait for them.
+        // If kernels write stamps, no events are recorded: streams that share a hardware queue would wait for them.
         if (!gpu.executes()) gpu.Record(ends[i], streams[i]);
       }
     });

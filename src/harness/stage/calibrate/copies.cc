@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copy bandwidths of page-locked memory: what more bytes take more, so that no copy's beginning and end are in it.
+// Copy bandwidths of page-locked memory, from the difference between large and small copies, which excludes fixed costs.
 #include <algorithm>
 
 #include "harness/stage/calibrate/parts.h"
@@ -24,7 +24,7 @@ class Copies {
   Copies(const Copies&) = delete;
   Copies& operator=(const Copies&) = delete;
 
-  // GB/s, which is bytes a ns.
+  // In GB/s, which equals bytes per ns.
   template <class Copy>
   std::vector<double> Rates(Copy copy) const {
     std::vector<double> samples;
@@ -50,7 +50,7 @@ class Copies {
   template <class Copy>
   double Took(Copy copy, size_t bytes) const {
     CUevent start = gpu_.NewEvent(), end = gpu_.NewEvent();
-    gpu_.Spin(stream_, Micros(200));  // the host is ahead
+    gpu_.Spin(stream_, Micros(200));  // lets the host get ahead
     gpu_.Record(start, stream_);
     copy(bytes);
     gpu_.Record(end, stream_);
@@ -72,7 +72,7 @@ class Copies {
 
 void MeasureCopies(Gpu& gpu) {
   gpu.Warm();
-  // The simulated GPU's bytes are moved by this machine's processor.
+  // On the simulated GPU this machine's processor moves the bytes.
   const size_t wanted = gpu.driver().simulated() ? 16 * kMib : 256 * kMib;
   const size_t large = std::min(wanted, gpu.FreeMemory() / 4) / 4096 * 4096;
   if (large < 4096) return;

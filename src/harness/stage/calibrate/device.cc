@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a device says of itself, and what it takes for a pool.
+// The properties that a device reports, and the granule of its pools.
 #include <algorithm>
 
 #include "harness/stage/calibrate/parts.h"
@@ -11,7 +11,7 @@ double MostOf(const Gpu& gpu, CUdevice_attribute which) {
   return static_cast<double>(gpu.Attribute(which));
 }
 
-// What a pool of stream-ordered memory takes from the device for one byte.
+// The memory that a stream-ordered pool takes from the device for one byte.
 void MeasurePool(const Gpu& gpu) {
   const driver::Driver& driver = gpu.driver();
   CUstream stream = gpu.NewStream();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the first launch of a function takes more than the second: drivers load modules lazily.
+// How much longer the first launch of a function takes than the second: drivers load modules lazily.
 #include <algorithm>
 #include <optional>
 
@@ -43,8 +43,8 @@ void MeasureFirstLaunches(Gpu& gpu) {
   for (int round = 0; round < 10; ++round) {
     CUfunction function = nullptr;
     CUmodule module = gpu.LoadKernels(&function);
-    // Behind a kernel, so that the host's time is not in it; a driver that waits for the device to load the module
-    // makes it too late for that.
+    // Launched behind a kernel, so that host time is not included. If the driver waits for the device to load the module, the launch
+    // comes too late for that.
     bool first = true, late = false;
     const auto run = [&] {
       CUevent head_done = gpu.NewEvent();

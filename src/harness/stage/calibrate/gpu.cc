@@ -60,7 +60,7 @@ void Gpu::MakeContext() {
   Spin(stream, Micros(10), stamps);
   Sync(stream);
   executes_ = ReadStamps(stamps, 1)[0].end != 0;
-  // The first launch of each is another's subject.
+  // Loads the functions; first_launches.cc measures how long that takes.
   Nothing(stream);
   void* host = nullptr;
   CUdeviceptr word = 0;
@@ -108,7 +108,7 @@ void Gpu::Record(CUevent event, CUstream stream) const {
 void Gpu::Sync(CUstream stream) const { GPUSHARE_MUST(*this, cuStreamSynchronize, stream); }
 
 double Gpu::ElapsedNs(CUevent start, CUevent end) const {
-  float ms = 0;  // by the table, which knows what older drivers call it
+  float ms = 0;  // through the table, which knows the name in older drivers
   Must(static_cast<CUresult>(driver_.ElapsedMs(&ms, start, end)), "cuEventElapsedTime");
   return static_cast<double>(ms) * 1e6;
 }
@@ -124,7 +124,7 @@ void Gpu::AwaitStream(CUstream stream) const {
   for (Time before = Now();;) {
     const CUresult result = cu_.cuStreamQuery(stream);
     if (result != CUDA_ERROR_NOT_READY) return Must(result, "cuStreamQuery");
-    // On a virtual clock a question may take no time.
+    // On a virtual clock a query may take no time.
     if (const Time now = Now(); now != before) {
       before = now;
     } else {
@@ -171,7 +171,7 @@ CUdeviceptr Gpu::NewStamps(size_t n) const {
   CUdeviceptr stamps = 0;
   GPUSHARE_MUST(*this, cuMemAlloc, &stamps, n * sizeof(Stamp));
   GPUSHARE_MUST(*this, cuMemcpyHtoD, stamps, fresh.data(), n * sizeof(Stamp));
-  // A small copy may return before it has reached the device, and our streams do not wait for it.
+  // A small copy may return before it has reached the device, and non-blocking streams do not wait for it.
   GPUSHARE_MUST(*this, cuCtxSynchronize);
   return stamps;
 }

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every measurement of `gpushare bench calibrate` starts from: a driver, whichever there is, a context, the kernels and
-// a clock.
+// What every measurement of `gpushare bench calibrate` needs: a driver (real or simulated), a context, kernels and a clock.
 //
 //   Gpu gpu(driver, ordinal, findings);
 //   CUstream stream = gpu.NewStream();
 //   gpu.Spin(stream, Micros(50));
 //   gpu.Report("launch_host", samples);
 //
-// Plain calls and plain allocations; nothing of the device is set. An error of the driver ends the process with what it was:
-// what has been reported by then counts. One thread.
+// Uses plain calls and plain allocations, and changes no settings of the device. A driver error ends the process with a message;
+// findings reported before count. Single-threaded.
 #ifndef GPUSHARE_HARNESS_STAGE_CALIBRATE_GPU_H_
 #define GPUSHARE_HARNESS_STAGE_CALIBRATE_GPU_H_
 
@@ -44,19 +43,21 @@ struct Stamp {
 
 class Gpu {
  public:
-  // Findings go to `findings`, which stays open.
+  // Writes findings to `findings`, which stays open.
   Gpu(driver::Driver& driver, int ordinal, std::FILE* findings);
 
-  // The context, the kernels and whether they execute; until then there is only the driver.
+  // Creates the context, loads the kernels, and finds out whether they execute. Before, only the driver may be used.
   void MakeContext();
-  // Long enough for the clocks of a real GPU to leave their idle state.
+  // Keeps the device busy for long enough that a real GPU's clocks leave their idle state.
   void Warm() const;
 
   driver::Driver& driver() const { return driver_; }
   base::Clock& clock() const { return driver_.clock(); }
   Time Now() const { return driver_.clock().Now(); }
   int ordinal() const { return ordinal_; }
-  bool executes() const { return executes_; }  // kernels write to memory: not on the simulated GPU
+  bool executes() const {
+    return executes_;
+  }  // whether kernels write to memory; false on the simulated GPU
   int sms() const { return sms_; }
   int Attribute(CUdevice_attribute which) const;
 
@@ -66,15 +67,15 @@ class Gpu {
   void Sync(CUstream stream) const;
   double ElapsedNs(CUevent start, CUevent end) const;
   bool IsDone(CUevent event) const;
-  // Asks until all of it is done; time passes on a virtual clock too, whatever a question costs there.
+  // Polls until the stream is idle. Time passes on a virtual clock too, even if a query costs nothing there.
   void AwaitStream(CUstream stream) const;
 
   void Spin(CUstream stream, Nanos ns, CUdeviceptr stamp = 0) const;  // one block
-  // `blocks` blocks, each alone on its SM.
+  // Launches `blocks` blocks, each alone on its SM.
   void SpinAlone(CUstream stream, int blocks, Nanos ns, CUdeviceptr stamp = 0) const;
   void Flag(CUstream stream, Nanos ns, CUdeviceptr word) const;
   void Nothing(CUstream stream) const;
-  // One more module of these kernels, and its `spin`.
+  // Loads another module of these kernels and returns its `spin`.
   CUmodule LoadKernels(CUfunction* spin) const;
   void Launch(CUfunction function, CUstream stream, int blocks, unsigned shared,
               void** params) const;
@@ -88,7 +89,7 @@ class Gpu {
   void ReportWords(const char* name, const std::string& words) const;
   void ReportWhyNot(const char* name, const std::string& why) const;
 
-  // Ends the process unless it is CUDA_SUCCESS.
+  // Ends the process unless `result` is CUDA_SUCCESS.
   void Must(CUresult result, const char* call) const;
   [[noreturn]] static void Stop(const std::string& why);
 

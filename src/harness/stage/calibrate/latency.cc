@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a launch on an idle device to the start of its kernel, and from the end to the return of the call that waits for it.
+// The latency from a launch on an idle device to the start of its kernel, and from its end to the return of the waiting call.
 #include <algorithm>
 #include <atomic>
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr Nanos kKernel = Micros(50);
 
-// By what the kernel writes where the host looks: from the return of the launch on.
+// Measures from the return of the launch, by a flag that the kernel writes to host-visible memory.
 std::vector<double> ByFlag(const Gpu& gpu, CUstream stream) {
   void* host = nullptr;
   CUdeviceptr word = 0;
@@ -34,8 +34,8 @@ std::vector<double> ByFlag(const Gpu& gpu, CUstream stream) {
   return samples;
 }
 
-// Where kernels write nothing: by when a kernel of known length is seen to have ended. Lengths differ by less than the time
-// between two looks, so that some look comes just after an end, and that is the one which counts.
+// For devices whose kernels do not write: measures when a kernel of known length is seen to have ended. The lengths vary in steps
+// smaller than the polling interval, so that some poll comes just after an end; that one counts.
 double ByEnds(const Gpu& gpu, CUstream stream) {
   constexpr int kSteps = 64, kLooks = 16;
   const Time before = gpu.Now();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A part of a calibration, in a process of its own: a lost context, a crash or a hang costs that part.
+// Runs one part of a calibration in a process of its own, so that a lost context, a crash or a hang affects only that part.
 #include <unistd.h>
 
 #include <cstdio>
@@ -18,7 +18,7 @@ struct Part {
   const char* name;
   void (*of_one)(Gpu&);
   void (*of_two)(Gpu&, Meeting&, int seat);
-  bool own_context;  // it makes it itself, when it is time
+  bool own_context;  // the part creates the context itself
 };
 
 constexpr Part kParts[] = {{"device", &MeasureDevice, nullptr, false},
@@ -31,7 +31,7 @@ constexpr Part kParts[] = {{"device", &MeasureDevice, nullptr, false},
                            {"slices", nullptr, &MeasureSlices, false},
                            {"teardown", nullptr, &MeasureTeardown, true}};
 
-// Of what the caller has opened, which other processes know by that too.
+// The ordinal, in the driver that this process has opened, of the GPU with this UUID.
 int OrdinalOf(const driver::Driver& driver, const std::string& uuid) {
   const absl::StatusOr<int> count = driver.DeviceCount();
   if (!count.ok()) Gpu::Stop(std::string(count.status().message()));
@@ -73,7 +73,7 @@ int Run(int argc, char** argv) {
   if (!meeting.ok()) Gpu::Stop(std::string(meeting.status().message()));
   const absl::StatusOr<std::unique_ptr<driver::Driver>> driver = driver::Driver::Open({});
   if (!driver.ok()) Gpu::Stop(std::string(driver.status().message()));
-  // On a thread of the clock: time passes by what it does.
+  // Runs on a thread of the clock, so that virtual time passes with its calls.
   (*driver)
       ->clock()
       .StartThread("calibrate", [&] { Play(*part, **driver, argv[4], findings, &*meeting, seat); })

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What records of events do to a stream, and how true the times are that they give.
+// What event records cost a stream, and how accurate the times are that they give.
 #include <algorithm>
 #include <optional>
 
@@ -24,7 +24,7 @@ void MeasureMarkers(Gpu& gpu) {
   for (int i = 0; i < kMostKernels; ++i) events.push_back(gpu.NewEvent());
   const auto event = [&](int i) { return events[static_cast<size_t>(i)]; };
 
-  // ns a kernel of many in a row, a record behind each or not.
+  // ns per kernel over many in a row, with or without a record behind each.
   const auto in_a_row = [&](bool records) {
     return backlog.Run([&](int n) {
       gpu.Record(start, stream);
@@ -37,7 +37,7 @@ void MeasureMarkers(Gpu& gpu) {
   };
   std::vector<double> marker, gap, back_to_back;
   for (int round = -1; round < kRounds; ++round) {
-    // The one that needs more room first: both then have as many kernels.
+    // The variant that needs more room goes first, so that both use the same number of kernels.
     const std::optional<int> with = in_a_row(true);
     if (!with.has_value()) break;
     const double marked = gpu.ElapsedNs(start, end);
@@ -47,7 +47,7 @@ void MeasureMarkers(Gpu& gpu) {
     if (round < 0 || *with != *without) continue;
     const double each = (marked - bare) / *with;
     marker.push_back(std::max(each, 0.0));
-    // The record at the end is in it once.
+    // The final record is included once.
     gap.push_back((bare - each) / *without - InNs(kKernel));
   }
   for (int round = -1; round < kRounds; ++round) {
@@ -68,7 +68,7 @@ void MeasureMarkers(Gpu& gpu) {
     gpu.Report("record_back_to_back", back_to_back);
   }
 
-  // What two events say of a kernel, and what its own stamps say; where it writes none, what was asked for.
+  // Compares the time between two events around a kernel with its own stamps or, without stamps, with the requested length.
   std::vector<double> bias;
   for (int round = -2; round < 4 * kRounds; ++round) {
     const CUdeviceptr stamps = gpu.NewStamps(1);

@@ -13,7 +13,7 @@ namespace gpushare::harness {
 
 absl::StatusOr<Meeting> Meeting::Open(const std::string& path) {
   const base::UniqueFd file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  // Bytes that are not there yet are 0, whoever comes first.
+  // ftruncate() adds zeros, so it does not matter which process comes first.
   if (file.get() < 0 || ftruncate(file.get(), sizeof(Page)) != 0) {
     return absl::ErrnoToStatus(errno, path);
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two processes that do things one after the other: a page in a file that both map.
+// Lets two processes take steps in order, through a page in a file that both map.
 //
-//   meeting.Await(clock, 1);      // until the other has come so far
+//   meeting.Await(clock, 1);      // until the other has reached step 1
 //   ...
 //   meeting.Say(2);
 #ifndef GPUSHARE_HARNESS_STAGE_CALIBRATE_MEETING_H_
@@ -18,21 +18,20 @@ namespace gpushare::harness {
 
 class Meeting {
  public:
-  static absl::StatusOr<Meeting> Open(
-      const std::string& path);  // the file is made where there is none
+  static absl::StatusOr<Meeting> Open(const std::string& path);  // creates the file if needed
 
   uint32_t stage() const { return page_->stage.load(std::memory_order_acquire); }
   void Say(uint32_t stage) { page_->stage.store(stage, std::memory_order_release); }
-  // Looks as often as `every`, of the clock that both go by.
+  // Waits until the other has said `stage`, polling at the interval `every` of the common clock.
   void Await(base::Clock& clock, uint32_t stage, Nanos every) const {
     while (this->stage() < stage) {
       clock.SleepUntil(clock.Now() + every);
     }
   }
-  // A moment that one tells the other.
+  // A point in time that one process tells the other.
   void Tell(Time when) { page_->told.store(when.time_since_epoch().count()); }
   Time told() const { return Time(Nanos(page_->told.load())); }
-  // How many of the two are at the line; each comes once.
+  // Counts the processes at the start line; each arrives once.
   void Arrive() { page_->arrived.fetch_add(1); }
   void AwaitBoth(base::Clock& clock, Nanos every) const {
     while (page_->arrived.load() < 2) clock.SleepUntil(clock.Now() + every);

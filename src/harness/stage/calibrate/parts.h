@@ -8,21 +8,22 @@
 
 namespace gpushare::harness {
 
-void MeasureDevice(Gpu& gpu);   // device.cc: what it says of itself
+void MeasureDevice(Gpu& gpu);   // device.cc: properties that the driver reports
 void MeasureCalls(Gpu& gpu);    // calls.cc: host time of calls
-void MeasureMarkers(Gpu& gpu);  // markers.cc: what records of events take and say
+void MeasureMarkers(Gpu& gpu);  // markers.cc: cost and accuracy of event records
 void MeasureLatency(
     Gpu& gpu);                 // latency.cc: from a launch to the start, from the end to the return
 void MeasureCopies(Gpu& gpu);  // copies.cc
 void MeasureConcurrency(Gpu& gpu);    // concurrency.cc: kernels beside one another
 void MeasureFirstLaunches(Gpu& gpu);  // first_launches.cc
 
-// Of two processes, by their seats 0 and 1.
+// These run in two processes, with seats 0 and 1.
 void MeasureSlices(Gpu& gpu, Meeting& meeting, int seat);  // slices.cc: turns of contexts
-void MeasureTeardown(Gpu& gpu, Meeting& meeting,
-                     int seat);  // teardown.cc: 1 dies, 0 looks when its memory is free
+void MeasureTeardown(
+    Gpu& gpu, Meeting& meeting,
+    int seat);  // teardown.cc: seat 1 dies, seat 0 measures when its memory is free
 
-// How many commands a stream takes before a launch waits for the device; 0: more than could be tried.
+// The number of commands that a stream accepts before a launch blocks; 0 if it is more than was tried.
 int QueueDepth(const Gpu& gpu, CUstream stream);
 
 }  // namespace gpushare::harness

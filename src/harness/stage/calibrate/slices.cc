@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the device takes turns between the contexts of two processes that both have work: by the times of markers behind short
-// kernels, of which those that had to wait for the other's turn took longer.
+// How the device time-slices the contexts of two processes that both have work, from markers behind short kernels: intervals that
+// include the other process's turn are longer.
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -13,7 +13,10 @@ namespace {
 
 struct Turns {
   size_t pauses = 0;
-  double on = 0, off = 0;  // ns: the mean between the first pause and the last; the median
+  double
+      on = 0,
+      off =
+          0;  // ns: mean length of a turn between the first and last pause; median length of a pause
 };
 
 // ns from each marker to the next, of `n` kernels.
@@ -52,8 +55,8 @@ Turns TurnsOf(const std::vector<double>& intervals) {
   }
   turns.pauses = pauses.size();
   if (turns.pauses < 2) return turns;
-  // A marker comes some part of a kernel after a pause has ended: of one turn that is an error, in their mean it is not. A
-  // pause is within one interval; where the other process began or ended it is another.
+  // A pause ends somewhere within the kernel before a marker. For one turn that is an error; in the mean it cancels out. Each pause
+  // lies within one interval.
   turns.on = (last - begun - off_between) / static_cast<double>(turns.pauses - 1);
   turns.off = MedianOf(std::move(pauses)).value;
   return turns;
@@ -68,7 +71,7 @@ void MeasureSlices(Gpu& gpu, Meeting& meeting, int seat) {
   meeting.Arrive();
   meeting.AwaitBoth(gpu.clock(), Micros(200));
   Turns turns;
-  // Seat 0 decides for both whether to look for longer turns. Until it has said, the other waits without work.
+  // Seat 0 decides for both whether to look for longer turns. Until then the other waits without work.
   struct {
     Nanos kernel;
     size_t n;
@@ -95,7 +98,7 @@ void MeasureSlices(Gpu& gpu, Meeting& meeting, int seat) {
   }
   gpu.Report("slice", {turns.on});
   gpu.Report("slice_off", {turns.off});
-  // Away for a change, the other's turn, which is as long as an own one, and a change.
+  // A pause consists of a switch, the other's turn (as long as an own one), and a switch back.
   gpu.Report("slice_switch", {std::max(turns.off - turns.on, 0.0) / 2});
 }
 

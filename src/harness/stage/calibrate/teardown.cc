@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long the memory of a process that is killed stays taken.
+// How long the memory of a killed process stays allocated.
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,11 +14,11 @@ constexpr size_t kMib = size_t{1} << 20;
 constexpr Nanos kLook = Micros(50);
 
 enum Stage : uint32_t {
-  kBefore = 1,   // seat 0 knows what is free
+  kBefore = 1,   // seat 0 has read the free memory
   kContext = 2,  // seat 1 has a context
-  kSeen = 3,     // seat 0 knows what that takes
+  kSeen = 3,     // seat 0 has read what the context takes
   kHeld = 4,     // seat 1 holds memory
-  kDie = 5,      // seat 0 has seen that
+  kDie = 5,      // seat 0 has seen that; seat 1 dies
 };
 
 size_t BytesOf(size_t total) { return std::min(total / 4, 16'384 * kMib); }
