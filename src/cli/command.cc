@@ -84,28 +84,29 @@ ExitCode RunCommand(int argc, char** argv) {
 
   DemoOptions demo_options;
   CLI::App* const demo =
-      app.add_subcommand("demo", "four tenants share one GPU: a table and a plot");
+      app.add_subcommand("demo", "Run four tenants on one GPU: a table and a plot");
   AddDemoOptions(demo, &demo_options);
 
   GpuKind kind = GpuKind::kAuto;
   std::string device = "0";
   bool json = false;
   CLI::App* const probe =
-      app.add_subcommand("probe", "which GPU there is, and what limits apply to it");
+      app.add_subcommand("probe", "Show which GPU there is, and which limits apply to it");
   AddGpuOptions(probe, &kind, &device);
   probe->add_flag("--json", json, "as JSON");
 
   GpuKind doctor_kind = GpuKind::kAuto;
   std::string every;
   CLI::App* const doctor = app.add_subcommand(
-      "doctor", "what a program would run with here: driver, limits and which variable set them");
+      "doctor",
+      "Check what a program would run with here: driver, limits, and which variable set them");
   AddGpuOptions(doctor, &doctor_kind, &every);
   doctor->remove_option(doctor->get_option("--device"));
   doctor->add_flag("--json", json, "as JSON");
 
   RunOptions run_options;
   CLI::App* const run =
-      app.add_subcommand("run", "an unmodified program within a share of the GPU");
+      app.add_subcommand("run", "Run an unmodified program within a share of the GPU");
   AddRunOptions(run, &run_options);
 
   std::function<ExitCode()> chosen;
@@ -113,9 +114,9 @@ ExitCode RunCommand(int argc, char** argv) {
   AddBenchCommands(&app, &chosen);
 
   CLI::App* const policies =
-      app.add_subcommand("policies", "the names of all policies, one a line");
+      app.add_subcommand("policies", "List the names of all policies, one per line");
   policies->add_flag("--json", json, "as JSON");
-  CLI::App* const version = app.add_subcommand("version", "the version of the library");
+  CLI::App* const version = app.add_subcommand("version", "Print the version of the library");
   version->add_flag("--json", json, "as JSON");
   AddCompletion(&app, &chosen);
 

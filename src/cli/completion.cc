@@ -221,7 +221,7 @@ absl::StatusOr<std::string> CompletionScript(const CLI::App& app, const std::str
 void AddCompletion(CLI::App* app, std::function<ExitCode()>* chosen) {
   const auto shell = std::make_shared<std::string>();
   CLI::App* const completion =
-      app->add_subcommand("completion", "what a shell completes, for it to read");
+      app->add_subcommand("completion", "Print the completion script of a shell");
   completion->add_option("shell", *shell, "bash, zsh or fish")
       ->required()
       ->type_name("bash|zsh|fish");

@@ -97,7 +97,7 @@ void AddCalibrate(CLI::App* bench, std::function<ExitCode()>* chosen) {
   const auto command = std::make_shared<CalibrateCommand>();
   CLI::App* const calibrate = bench->add_subcommand(
       "calibrate",
-      "measures the GPU and writes a device profile, by which the simulated GPU is like it");
+      "Measure the GPU, and write a device profile that makes the simulated GPU like it");
   AddGpuOptions(calibrate, &command->kind, &command->device);
   calibrate
       ->add_option("--out", command->out,
@@ -124,16 +124,17 @@ void AddCalibrate(CLI::App* bench, std::function<ExitCode()>* chosen) {
 
 void AddBenchCommands(CLI::App* app, std::function<ExitCode()>* chosen) {
   CLI::App* const bench = app->add_subcommand(
-      "bench", "does a way to share a GPU do what it is asked for? scenarios, side by side");
+      "bench", "Measure whether a way to share a GPU does what it is asked for");
   bench->require_subcommand(1);
 
   const auto options = std::make_shared<BenchOptions>();
-  CLI::App* const run = bench->add_subcommand("run", "runs scenarios by each method in turns");
+  CLI::App* const run = bench->add_subcommand("run", "Run scenarios by each method in turns");
   run->add_option("scenarios", options->scenarios, "YAML files, or names of `bench scenarios`")
       ->required()
       ->type_name("FILE");
-  run->add_flag("--short", options->as_short, "as their `short:` has them, for a look");
-  run->add_option("--case", options->cases, "these cases alone; may be given several times")
+  run->add_flag("--short", options->as_short,
+                "the short form that their `short:` describes, for a look");
+  run->add_option("--case", options->cases, "only these cases; may be given several times")
       ->type_name("NAME");
   AddRunOptions(run, options.get(), "native and gpushare");
   run->callback([=] { *chosen = [=] { return RunBench(*options); }; });
@@ -143,11 +144,11 @@ void AddBenchCommands(CLI::App* app, std::function<ExitCode()>* chosen) {
   everything->out = "gpushare-bench.jsonl";
   everything->html = "gpushare-bench.html";
   CLI::App* const all = bench->add_subcommand(
-      "all", "every scenario that comes with gpushare, short, by every method");
+      "all", "Run every scenario that comes with gpushare, short, by every method");
   const auto full = std::make_shared<bool>(false);
-  all->add_flag("--full", *full, "not short");
+  all->add_flag("--full", *full, "the full length, not the short form");
   AddRunOptions(all, everything.get(), "every method that needs no library");
-  all->add_option("--html", everything->html, "a report of it, one page")
+  all->add_option("--html", everything->html, "where to write the report, one page")
       ->type_name("FILE")
       ->capture_default_str();
   all->callback([=] {
@@ -155,21 +156,21 @@ void AddBenchCommands(CLI::App* app, std::function<ExitCode()>* chosen) {
     *chosen = [=] { return RunAllBenches(*everything); };
   });
 
-  CLI::App* const scenarios =
-      bench->add_subcommand("scenarios", "the names of those that come with gpushare, one a line");
+  CLI::App* const scenarios = bench->add_subcommand(
+      "scenarios", "List the scenarios that come with gpushare, one per line");
   const auto with_cases = std::make_shared<bool>(false);
-  scenarios->add_flag("--cases", *with_cases, "with the name of each case, a line each");
+  scenarios->add_flag("--cases", *with_cases, "with each case, one per line");
   scenarios->callback([=] { *chosen = [=] { return ListScenarios(*with_cases); }; });
 
   const auto file = std::make_shared<std::string>();
   CLI::App* const show =
-      bench->add_subcommand("show", "results as a table: medians and how sure they are");
+      bench->add_subcommand("show", "Show results as a table: medians and how sure they are");
   show->add_option("results", *file, "what `bench run --out` wrote")->required()->type_name("FILE");
   show->callback([=] { *chosen = [=] { return ShowResults(*file); }; });
 
   const auto two = std::make_shared<std::pair<std::string, std::string>>();
   CLI::App* const compare = bench->add_subcommand(
-      "compare", "what is different in the second beyond what repetitions differ by");
+      "compare", "Show what is better or worse in the second results than in the first");
   compare->add_option("before", two->first, "results")->required()->type_name("FILE");
   compare->add_option("after", two->second, "results")->required()->type_name("FILE");
   compare->callback([=] { *chosen = [=] { return CompareResults(two->first, two->second); }; });
@@ -177,7 +178,7 @@ void AddBenchCommands(CLI::App* app, std::function<ExitCode()>* chosen) {
   const auto wanted = std::make_shared<ReportOptions>();
   CLI::App* const report = bench->add_subcommand(
       "report",
-      "results as a page with plots, as Markdown and as CSV; without an option Markdown on "
+      "Write results as a page with plots, as Markdown or as CSV; without an option, Markdown on "
       "standard output");
   report->add_option("results", wanted->results, "what `bench run --out` wrote")
       ->required()
@@ -185,7 +186,9 @@ void AddBenchCommands(CLI::App* app, std::function<ExitCode()>* chosen) {
   report
       ->add_option("--html", wanted->html, "one page that needs nothing else; '-': standard output")
       ->type_name("FILE");
-  report->add_option("--markdown", wanted->markdown, "the tables and what they come to")
+  report
+      ->add_option("--markdown", wanted->markdown,
+                   "the tables, and a sentence for each method and scenario")
       ->type_name("FILE");
   report->add_option("--csv", wanted->csv, "every figure of every run")->type_name("FILE");
   report->callback([=] { *chosen = [=] { return WriteReport(*wanted); }; });
@@ -194,7 +197,7 @@ void AddBenchCommands(CLI::App* app, std::function<ExitCode()>* chosen) {
   AddCalibrate(bench, chosen);
 
   CLI::App* const methods =
-      bench->add_subcommand("methods", "the names of all methods, one a line");
+      bench->add_subcommand("methods", "List the names of all methods, one per line");
   methods->callback([=] {
     *chosen = [] {
       for (const std::string& name : harness::MethodNames()) std::puts(name.c_str());

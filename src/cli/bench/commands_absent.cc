@@ -9,7 +9,7 @@ namespace gpushare::cli {
 
 void AddBenchCommands(CLI::App* app, std::function<ExitCode()>* chosen) {
   CLI::App* const bench =
-      app->add_subcommand("bench", "what a program launches; built without scenarios");
+      app->add_subcommand("bench", "Record what a program launches; built without scenarios");
   bench->require_subcommand(1);
   AddRecordCommand(bench, chosen);
 }

@@ -28,7 +28,7 @@ CLI::Validator SecondsWithin(double least, double most) {
 void AddRecordCommand(CLI::App* bench, std::function<ExitCode()>* chosen) {
   const auto options = std::make_shared<RecordOptions>();
   CLI::App* const record = bench->add_subcommand(
-      "record", "the kernels of an unmodified program on a GPU, as a trace for scenarios");
+      "record", "Record the kernels of an unmodified program, as a trace for scenarios");
   AddGpuOptions(record, &options->kind, &options->device);
   record->remove_option(record->get_option("--device"));
   record
@@ -38,15 +38,19 @@ void AddRecordCommand(CLI::App* bench, std::function<ExitCode()>* chosen) {
       ->capture_default_str();
   record->add_flag("--force", options->force, "write --out anew where it is there already");
   record
-      ->add_option("--skip", options->skip, "kernels of each process before the first that is kept")
+      ->add_option("--skip", options->skip,
+                   "how many kernels of each process to leave out before the first that is kept")
       ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 40).description(""))
       ->type_name("N")
       ->capture_default_str();
-  record->add_option("--kernels", options->kernels, "that are kept at most, 1 to 1000000")
+  record
+      ->add_option("--kernels", options->kernels, "how many kernels are kept at most, 1 to 1000000")
       ->check(CLI::Range(1, 1'000'000).description(""))
       ->type_name("N")
       ->capture_default_str();
-  record->add_option("--seconds", options->seconds, "since the first that is kept, 0.001 to 86400")
+  record
+      ->add_option("--seconds", options->seconds,
+                   "how long to record since the first kernel that is kept, 0.001 to 86400")
       ->check(SecondsWithin(0.001, 86400))
       ->type_name("S");
   record->add_option("--by", options->by, "cupti, events, or auto: CUPTI where there is one")

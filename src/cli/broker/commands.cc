@@ -58,43 +58,42 @@ struct ListOptions {
 
 void AddList(CLI::App* app, Chosen* chosen) {
   const auto list = std::make_shared<ListOptions>();
-  Add<ListOptions>(app, "list", "GPUs, tenants and processes of the broker", list, chosen,
+  Add<ListOptions>(app, "list", "List GPUs, tenants and processes of the broker", list, chosen,
                    [](const ListOptions& options) { return RunList(options.socket, options.json); })
       ->add_flag("--json", list->json, "as JSON");
   const auto metrics = std::make_shared<ListOptions>();
   Add<ListOptions>(
-      app, "metrics", "the broker's metrics, in Prometheus' text format", metrics, chosen,
+      app, "metrics", "Print the broker's metrics, in Prometheus' text format", metrics, chosen,
       [](const ListOptions& options) { return RunMetrics(options.socket, options.json); })
       ->add_flag("--json", metrics->json, "as JSON");
 }
 
 void AddTop(CLI::App* app, Chosen* chosen) {
   const auto options = std::make_shared<TopOptions>();
-  CLI::App* const top =
-      Add(app, "top", "what every tenant does now, until Ctrl-C", options, chosen, &RunTop);
+  CLI::App* const top = Add(app, "top", "Show what each tenant asked for and gets, until Ctrl-C",
+                            options, chosen, &RunTop);
   top->add_option("--interval", options->interval, "seconds between two tables, 0.1 to 3600")
       ->check(Within(0.1, 3600))
       ->type_name("SECONDS")
       ->capture_default_str();
-  top->add_flag("--once", options->once, "one table, and an end");
-  top->add_flag("--json", options->json, "one line of JSON each");
+  top->add_flag("--once", options->once, "show one table, and end");
+  top->add_flag("--json", options->json, "one line of JSON per interval");
 }
 
 void AddTrace(CLI::App* app, Chosen* chosen) {
   const auto options = std::make_shared<TraceOptions>();
   CLI::App* const trace =
-      Add(app, "trace", "records grants, waits and memory, as a file for Perfetto; until Ctrl-C",
-          options, chosen, &RunTrace);
-  trace->add_option("file", options->file, "to be written; '-' is standard output")
+      Add(app, "trace", "Record grants, waits and memory for Perfetto, until Ctrl-C", options,
+          chosen, &RunTrace);
+  trace->add_option("file", options->file, "the trace to write; '-': standard output")
       ->required()
       ->type_name("FILE");
   trace
       ->add_option("--seconds", options->seconds,
-                   "to record, 0.1 to 3600; without it, until Ctrl-C")
+                   "how long to record, 0.1 to 3600; without it, until Ctrl-C")
       ->check(Within(0.1, 3600))
       ->type_name("SECONDS");
-  trace
-      ->add_option("--tenant", options->tenants, "of this tenant alone; may be given several times")
+  trace->add_option("--tenant", options->tenants, "only of this tenant; may be given several times")
       ->type_name("NAME")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
@@ -117,31 +116,32 @@ CLI::App* AddChange(CLI::App* app, const char* name, const char* description, bo
 void AddChanges(CLI::App* app, Chosen* chosen) {
   const auto set = std::make_shared<ChangeOptions>();
   CLI::App* const set_command =
-      AddChange(app, "set", "changes a tenant's share while it runs", true, set, chosen);
+      AddChange(app, "set", "Change a tenant's share while it runs", true, set, chosen);
   set_command->add_option("spec", set->change.spec, "the keys to change: memory=8GiB,cap=50%")
       ->required()
       ->type_name("SPEC");
-  set_command->add_option("--gpu", set->change.gpu, "on this GPU alone, by its UUID")
+  set_command->add_option("--gpu", set->change.gpu, "only on this GPU, by its UUID")
       ->type_name("UUID");
-  AddChange(app, "suspend", "a tenant's work is held until it is resumed", true,
+  AddChange(app, "suspend", "Hold a tenant's work until it is resumed", true,
             std::make_shared<ChangeOptions>(), chosen);
-  AddChange(app, "resume", "a suspended tenant goes on", true, std::make_shared<ChangeOptions>(),
+  AddChange(app, "resume", "Let a suspended tenant go on", true, std::make_shared<ChangeOptions>(),
             chosen);
-  AddChange(app, "evict", "ends a tenant's sessions: its processes get no more device time", true,
+  AddChange(app, "evict", "End a tenant's sessions: its processes get no more device time", true,
             std::make_shared<ChangeOptions>(), chosen);
-  AddChange(app, "reload", "the broker reads its configuration again", false,
+  AddChange(app, "reload", "Make the broker read its configuration again", false,
             std::make_shared<ChangeOptions>(), chosen);
 }
 
 void AddDrain(CLI::App* app, Chosen* chosen) {
   const auto options = std::make_shared<DrainOptions>();
   CLI::App* const drain =
-      Add(app, "drain", "no new process and no new memory, and waits until those there have left",
+      Add(app, "drain",
+          "Admit no new process and no new memory, and wait until those that are there have left",
           options, chosen, &RunDrain);
   CLI::Option* const tenant =
-      drain->add_option("tenant", options->tenant, "of this tenant; without it, of all");
+      drain->add_option("tenant", options->tenant, "which tenant; without it, all");
   tenant->type_name("TENANT");
-  drain->add_option("--gpu", options->gpu, "of all tenants on this GPU alone, by its UUID")
+  drain->add_option("--gpu", options->gpu, "all tenants on this GPU, by its UUID")
       ->type_name("UUID")
       ->excludes(tenant);
   drain
@@ -150,35 +150,38 @@ void AddDrain(CLI::App* app, Chosen* chosen) {
       ->check(Within(0, 86400))
       ->type_name("SECONDS")
       ->capture_default_str();
-  drain->add_flag("--undo", options->undo, "takes it back");
+  drain->add_flag("--undo", options->undo, "take an earlier drain back");
   drain->add_flag("--json", options->json, "who is still there, as JSON");
 }
 
 void AddCdi(CLI::App* app, Chosen* chosen) {
-  CLI::App* const cdi = app->add_subcommand("cdi", "tenants as devices of container engines");
+  CLI::App* const cdi =
+      app->add_subcommand("cdi", "Describe tenants as devices of container engines");
   cdi->require_subcommand(1);
   const auto options = std::make_shared<CdiOptions>();
-  CLI::App* const generate = cdi->add_subcommand("generate", "a CDI specification, as JSON");
+  CLI::App* const generate = cdi->add_subcommand("generate", "Write a CDI specification, as JSON");
   generate->callback([=] { *chosen = [=] { return RunCdiGenerate(*options); }; });
   generate
       ->add_option("--socket", options->socket,
-                   "where the broker listens; else the configuration says it, or GPUSHARE_BROKER")
+                   "where the broker listens; else what the configuration says, or GPUSHARE_BROKER")
       ->type_name("PATH");
   generate->add_option("--config", options->config, "the broker's configuration: its tenants")
       ->type_name("FILE");
-  generate->add_option("--tenant", options->tenants, "a tenant; may be given several times")
+  generate->add_option("--tenant", options->tenants, "one more tenant; may be given several times")
       ->type_name("NAME")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   generate
       ->add_option("--fractions", options->fractions,
-                   "so many equal parts of a GPU, as tenants that are not listed; 1 to 100")
+                   "how many equal parts of a GPU, as tenants that are not listed; 1 to 100")
       ->check(CLI::Range(1, 100).description(""))
       ->type_name("NUMBER");
   generate->add_option("--dev", options->dev, "where the host's devices are")
       ->type_name("PATH")
       ->capture_default_str();
-  generate->add_option("--output", options->output, "as in /etc/cdi/gpushare.json")
+  generate
+      ->add_option("--output", options->output,
+                   "such as /etc/cdi/gpushare.json; without it, standard output")
       ->type_name("FILE");
   generate->add_flag("--json", options->json, "what was written to it, as JSON");
 }

@@ -38,7 +38,7 @@ void AddWords(CLI::App* app, const char* name, const char* description,
 void AddDaemon(CLI::App* app, std::function<ExitCode()>* chosen) {
   const auto options = std::make_shared<DaemonOptions>();
   CLI::App* const broker =
-      app->add_subcommand("broker", "the daemon through which processes share GPUs");
+      app->add_subcommand("broker", "Run the daemon through which processes share GPUs");
   broker->add_option("--config", options->config, "its configuration, in YAML")->type_name("FILE");
   broker->add_option("--socket", options->socket, "where it listens")->type_name("PATH");
   broker
@@ -57,26 +57,28 @@ void AddDaemon(CLI::App* app, std::function<ExitCode()>* chosen) {
                                          "'" + text.substr(0, 40) + "' given; allowed: 0 to 0777");
             }
           },
-          "who may connect to the socket; who may register as whom is the configuration's")
+          "who may connect to the socket; the configuration says who may register as which tenant")
       ->type_name("OCTAL")
       ->default_str("0666");
-  broker->add_flag("--check", options->check, "reads the configuration, says whether it is valid");
-  AddWords<GpuSource>(broker, "--gpu",
-                      "which GPUs there are, by the driver: real, sim (simulated), auto: real if "
-                      "there is one; none: by the first process that opens one",
-                      {{"auto", GpuSource::kAuto},
-                       {"real", GpuSource::kReal},
-                       {"sim", GpuSource::kSimulated},
-                       {"none", GpuSource::kNone}},
-                      &options->gpus);
-  AddWords<broker::LogLevel>(broker, "--log", "what is worth a line on stderr",
+  broker->add_flag("--check", options->check,
+                   "read the configuration, say whether it is valid, and end");
+  AddWords<GpuSource>(
+      broker, "--gpu",
+      "which GPUs there are, as the driver says: real, sim (simulated), auto: real if "
+      "there is one; none: as the first process that opens one says",
+      {{"auto", GpuSource::kAuto},
+       {"real", GpuSource::kReal},
+       {"sim", GpuSource::kSimulated},
+       {"none", GpuSource::kNone}},
+      &options->gpus);
+  AddWords<broker::LogLevel>(broker, "--log", "the least level that is logged on stderr",
                              {{"debug", broker::LogLevel::kDebug},
                               {"info", broker::LogLevel::kInfo},
                               {"warning", broker::LogLevel::kWarning},
                               {"error", broker::LogLevel::kError}},
                              &options->level);
   AddWords<broker::LogFormat>(
-      broker, "--log-format", "how such a line is written",
+      broker, "--log-format", "the form of a line of the log",
       {{"logfmt", broker::LogFormat::kLogfmt}, {"json", broker::LogFormat::kJson}},
       &options->format);
   broker->callback([=] { *chosen = [=] { return RunDaemon(*options); }; });

@@ -126,12 +126,12 @@ void AddRunOptions(CLI::App* app, RunOptions* options) {
                   "share in common; none: each has it for itself; auto: GPUSHARE_BROKER, else "
                   "private on a real GPU")
       ->type_name("SOCKET|private|none|auto");
-  app->add_option("--tenant", options->tenant, "as which tenant the broker is to know it")
+  app->add_option("--tenant", options->tenant, "which tenant the program is to the broker")
       ->type_name("NAME")
       ->check(NotEmpty());
-  app->add_flag(
-      "--audit", options->audit,
-      "through the loader's audit interface: also plugins that bind past preloaded libraries");
+  app->add_flag("--audit", options->audit,
+                "load by the audit interface of the loader, which also reaches plugins that bind "
+                "past preloading");
   app->add_option("command", options->command, "the program and its arguments, after --")
       ->required()
       ->type_name("PROGRAM [ARGUMENT]");
