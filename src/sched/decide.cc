@@ -361,7 +361,9 @@ Grant State::Admit(const Choice& choice) {
   if (choice.phase == Phase::kWeight) b.virtual_time = std::max(b.virtual_time, t.f);
   // Of a tenant that has it already the longer hold stands.
   if (t.exclusive && std::exchange(exclusive, id) != id) exclusive_until = Time{};
-  const bool stands = t.exclusive || choice.on_floor || choice.beside;
+  // Whoever holds the device goes on with it, whichever band is at work beside it.
+  const bool holds = exclusive == id && now < exclusive_until;
+  const bool stands = t.exclusive || holds || choice.on_floor || choice.beside;
   if (choice.on_floor) b.floor_tokens -= Ns(amount);
   t.on_floor = choice.on_floor;
   Tag(id, choice.phase, Ns(amount));

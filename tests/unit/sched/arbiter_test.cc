@@ -527,6 +527,23 @@ TEST(Arbiter, AnExclusiveRequestDrainsFirstAndThenHasTheDevice) {
   EXPECT_EQ(grants[0].tenant, d);
 }
 
+// Taken back it would ask again, and be granted it again, all at one instant.
+TEST(Arbiter, WhatTheHolderOfTheDeviceIsGrantedWhileItsBandIsClosedStands) {
+  Books b;
+  const TenantId high = b.arbiter.Add({.band = Band::kHigh}, AtMicros(0));
+  const TenantId holds = b.arbiter.Add({}, AtMicros(0));
+  b.arbiter.Block(holds, Micros(20), true, AtMicros(1));
+  ASSERT_EQ(b.Run(AtMicros(1)).size(), 1u);
+  b.arbiter.HoldExclusive(holds, kNever);
+  b.arbiter.Charge(high, Micros(50), AtMicros(2));
+  b.arbiter.Block(holds, Micros(20), false, AtMicros(3));
+  const auto grants = b.Run(AtMicros(3));
+  ASSERT_EQ(grants.size(), 1u);
+  EXPECT_EQ(grants[0].tenant, holds);
+  EXPECT_TRUE(b.arbiter.Closed(Band::kNormal, AtMicros(3)));
+  EXPECT_TRUE(grants[0].stands);
+}
+
 TEST(Arbiter, DrainingAsksForOpenGrantsBack) {
   Books b;
   const TenantId a = b.arbiter.Add({}, AtMicros(0)), c = b.arbiter.Add({}, AtMicros(0));
