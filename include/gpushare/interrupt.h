@@ -9,7 +9,7 @@
 // end of the line, and count as so many refusals.
 //
 // Units: the thread is asked each 50 ms of the runtime's clock. Errors: the call that waited answers Cancelled, and nothing
-// was launched, acquired or allocated. Threading: of one thread; waits of others are not asked about.
+// was launched, acquired or allocated; pieces of a copy may have been made. Threading: of one thread; waits of others are not asked about.
 #ifndef GPUSHARE_INTERRUPT_H_
 #define GPUSHARE_INTERRUPT_H_
 
@@ -20,8 +20,8 @@
 
 namespace gpushare {
 
-// From construction to destruction, while the calling thread waits for its turn (launches, graphs, leases, gangs) or for
-// memory, `interrupted` says whether the wait is to end. It is called on that thread with no lock held, may call gpushare,
+// From construction to destruction, while the calling thread waits for its turn (launches, graphs, leases, gangs), for bandwidth
+// (copies) or for memory, `interrupted` says whether the wait is to end. It is called on that thread with no lock held, may call gpushare,
 // must not throw, and is not asked about its own waits. A turn that it waits for on the same virtual device comes before the
 // one that it is asked about; a lease that it takes on that GPU and keeps ends a wait for one. Scopes nest: the innermost is asked.
 class InterruptScope {

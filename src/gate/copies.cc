@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/interrupt.h"
 #include "gate/state.h"
 
 namespace gpushare::gate {
@@ -99,6 +100,7 @@ Verdict Gate::AdmitCopy(CopyDirection direction, uint64_t bytes, Time deadline,
   Time now = engine.clock.Now();
   const Time began = now;
   const Time passes_at = longest_hold == kNoBound ? kNever : After(began, longest_hold);
+  base::InterruptWatch interrupt(now);
   for (bool waited = false;; waited = true) {
     uint32_t seen = 0;
     Time until = deadline;
@@ -127,10 +129,23 @@ Verdict Gate::AdmitCopy(CopyDirection direction, uint64_t bytes, Time deadline,
         engine.LeaveCopyLine(copy, direction);
         return engine.supply_ended ? Verdict::kEnded : Verdict::kDeadline;
       }
+      if (interrupt.ended()) {
+        engine.LeaveCopyLine(copy, direction);
+        return Verdict::kInterrupted;
+      }
+      until = std::min(until, interrupt.next());
       if (!look.suspended) until = std::min({until, passes_at, look.look_by});
       ++tenant.copies_waiting;
     }
     engine.clock.Wait(tenant.page.wake, seen, until, Nanos(0));
+    now = engine.clock.Now();
+    if (now < interrupt.next()) continue;
+    {
+      // What is asked may copy, too: it must not come behind who asks.
+      const Section section(engine);
+      engine.LeaveCopyLine(copy, direction);
+    }
+    interrupt.Ask(now);
     now = engine.clock.Now();
   }
 }

@@ -61,7 +61,7 @@ CUresult Calls::Across(const Payer& payer, CUstream stream, gate::HostCopy copy,
     result = call(first, n);
     return result == CUDA_SUCCESS;
   });
-  if (copied.verdict == gate::Verdict::kEnded) {
+  if (gate::Admission{.verdict = copied.verdict}.refused()) {
     result = kRefused;
   } else if (copied.verdict != gate::Verdict::kAdmitted) {
     // Its tenant is going away: nobody is left to pay.
@@ -87,7 +87,7 @@ CUresult Calls::Crossing(const Payer& payer, CUstream stream, const gate::CopyBy
   if (adopted.refused) return kRefused;
   if (adopted.gate == nullptr || streams_.Capturing(stream)) return call();
   const gate::Verdict verdict = adopted.gate->AdmitCopies(bytes, kNever, payer.longest_hold);
-  if (verdict == gate::Verdict::kEnded) return kRefused;
+  if (gate::Admission{.verdict = verdict}.refused()) return kRefused;
   const CUresult result = call();
   if (verdict == gate::Verdict::kAdmitted && result != CUDA_SUCCESS) {
     adopted.gate->CopiesRefused(bytes);

@@ -195,9 +195,9 @@ GPUSHARE_API gpushare_status gpushare_thread_join(gpushare_thread thread);
 typedef struct gpushare_interrupt {
   uint32_t struct_size;
   uint32_t reserved;
-  /* Called each 50 ms of the runtime's clock on a thread that waits for its turn (a launch, a graph, a lease, a gang) or
-   * for memory, with no lock held. Not 0: the wait ends, CANCELLED, and nothing was launched, acquired or
-   * allocated. It may call this library, where it is not asked again. Null: nobody is asked. */
+  /* Called each 50 ms of the runtime's clock on a thread that waits for its turn (a launch, a graph, a lease, a gang), for
+   * bandwidth (a copy) or for memory, with no lock held. Not 0: the wait ends, CANCELLED, and nothing was launched, acquired or
+   * allocated; pieces of a copy may have been made. It may call this library, where it is not asked again. Null: nobody is asked. */
   int (*interrupted)(void* context);
   void* context;
 } gpushare_interrupt;

@@ -44,6 +44,41 @@ TEST_F(InterruptTest, EndsWaitsForATurn) {
   EXPECT_EQ(Must(device.stats()).compute.launches, 1u);  // none of those before
 }
 
+// A copy of a megabyte at 1 KB/s takes a quarter of an hour.
+TEST_F(InterruptTest, EndsWaitsForBandwidth) {
+  const VirtualDevice device = MakeDevice("a", "h2d=1KB/s,d2h=1KB/s");
+  const Stream stream = Must(Stream::Create(device));
+  const Allocator allocator = Must(Allocator::Create(device));
+  const Allocation memory = Must(allocator.Allocate(MiB(1)));
+  std::string host(MiB(1).count(), 'x');
+  // The first leaves the debt that the next waits for.
+  ASSERT_OK(stream.CopyToDeviceAsync(memory.pointer(), host.data(), MiB(1)));
+  ASSERT_OK(stream.CopyToHostAsync(host.data(), memory.pointer(), MiB(1)));
+  ASSERT_OK(stream.Synchronize());
+  EndsAtTheThird([&] { return stream.CopyToDeviceAsync(memory.pointer(), host.data(), MiB(1)); });
+  EndsAtTheThird([&] { return stream.CopyToHostAsync(host.data(), memory.pointer(), MiB(1)); });
+  // Nothing of them was charged.
+  EXPECT_EQ(Must(device.stats()).h2d.bytes, MiB(1));
+  ASSERT_OK(device.Resize("h2d=none,d2h=none"));
+  EXPECT_OK(stream.CopyToDeviceAsync(memory.pointer(), host.data(), MiB(1)));
+  ASSERT_OK(device.Suspend());
+  EndsAtTheThird([&] { return stream.CopyToDeviceAsync(memory.pointer(), host.data(), MiB(1)); });
+  ASSERT_OK(device.Resume());
+}
+
+TEST_F(InterruptTest, EndsTheWaitOfAGraphThatCopies) {
+  const VirtualDevice device = MakeDevice("a", "h2d=1KB/s");
+  const Stream stream = Must(Stream::Create(device));
+  const Allocator allocator = Must(Allocator::Create(device));
+  const Allocation memory = Must(allocator.Allocate(MiB(1)));
+  const std::string host(MiB(1).count(), 'x');
+  ASSERT_OK(stream.BeginCapture());
+  ASSERT_OK(stream.CopyToDeviceAsync(memory.pointer(), host.data(), MiB(1)));
+  const Graph graph = Must(stream.EndCapture());
+  ASSERT_OK(stream.LaunchGraph(graph));
+  EndsAtTheThird([&] { return stream.LaunchGraph(graph); });
+}
+
 TEST_F(InterruptTest, EndsWaitsForMemoryOfEveryStrategy) {
   for (const AllocationStrategy strategy : {AllocationStrategy::kDirect, AllocationStrategy::kPool,
                                             AllocationStrategy::kSuballocating}) {
