@@ -96,6 +96,15 @@ gpushare_status Destroy(H handle) {
   });
 }
 
+// No version of a struct is of another size: it would end within a field, a pointer perhaps, or is garbage.
+template <typename T>
+absl::Status CheckSize(size_t size, const char* name) {
+  constexpr size_t kMost = 1 << 16;
+  if (size >= sizeof(uint32_t) && size <= kMost && size % alignof(T) == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", name, "': struct_size is ", size, "; set it to sizeof(the struct)"));
+}
+
 // A struct of the caller's, of this version or another. Null gives zeroes where `optional`.
 template <typename T>
 absl::StatusOr<T> ReadStruct(const T* given, const char* name, bool optional = false) {
@@ -106,14 +115,7 @@ absl::StatusOr<T> ReadStruct(const T* given, const char* name, bool optional = f
     return absl::InvalidArgumentError(absl::StrCat("'", name, "' is null"));
   }
   const size_t size = given->struct_size;
-  if (size < sizeof(uint32_t)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", name, "': struct_size is ", size, "; set it to sizeof(the struct)"));
-  }
-  constexpr size_t kMost = 1 << 16;  // a larger one is not a struct of ours but garbage
-  if (size > kMost) {
-    return absl::InvalidArgumentError(absl::StrCat("'", name, "': struct_size is ", size));
-  }
+  GPUSHARE_RETURN_IF_ERROR(CheckSize<T>(size, name));
   const auto* bytes = reinterpret_cast<const unsigned char*>(given);
   if (size > sizeof(T) &&
       std::any_of(bytes + sizeof(T), bytes + size, [](unsigned char b) { return b != 0; })) {
@@ -129,11 +131,7 @@ absl::StatusOr<T> ReadStruct(const T* given, const char* name, bool optional = f
 template <typename T>
 absl::Status CheckStruct(const T* out, const char* name) {
   if (out == nullptr) return absl::InvalidArgumentError(absl::StrCat("'", name, "' is null"));
-  if (out->struct_size < sizeof(uint32_t)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "'", name, "': struct_size is ", out->struct_size, "; set it to sizeof(the struct)"));
-  }
-  return absl::OkStatus();
+  return CheckSize<T>(out->struct_size, name);
 }
 
 // Fills what both sides know.

@@ -322,6 +322,28 @@ TEST_F(BadInputTest, OutStructsOfOtherVersions) {
   EXPECT_EQ(stats.struct_size, offsetof(gpushare_vdev_stats, weight));
 }
 
+// Half a pointer is none.
+TEST_F(BadInputTest, StructsThatEndWithinAFieldAreRefused) {
+  gpushare_tenant_options options = {};
+  options.name = "half";
+  for (uint32_t size = 1; size <= sizeof(options); ++size) {
+    options.struct_size = size;
+    gpushare_tenant tenant = nullptr;
+    const gpushare_status status = gpushare_tenant_create(runtime_->handle(), &options, &tenant);
+    // The name is the second word; without it there is none.
+    EXPECT_EQ(status, size < 16 || size % 8 != 0 ? GPUSHARE_INVALID_ARGUMENT : GPUSHARE_OK) << size;
+    if (status == GPUSHARE_OK) {
+      EXPECT_EQ(gpushare_tenant_destroy(tenant), GPUSHARE_OK);
+    } else if (size % 8 != 0) {
+      EXPECT_THAT(gpushare_last_message(), HasSubstr("struct_size"));
+    }
+  }
+  const VirtualDevice device = MakeDevice("a", "");
+  gpushare_vdev_stats stats = {};
+  stats.struct_size = sizeof(stats) - 1;
+  EXPECT_EQ(gpushare_vdev_get_stats(device.handle(), &stats), GPUSHARE_INVALID_ARGUMENT);
+}
+
 TEST_F(BadInputTest, BrokenCode) {
   for (const char* image : {"", "not PTX", ".version",
                             "\x7f"
