@@ -187,7 +187,7 @@ GPUSHARE_API gpushare_status gpushare_runtime_sleep_until(gpushare_runtime runti
 GPUSHARE_API gpushare_status gpushare_thread_start(gpushare_runtime runtime, const char* name,
                                                    void (*body)(void* argument), void* argument,
                                                    gpushare_thread* thread);
-/* Waits for its end (from a thread of the same clock) and destroys the handle. */
+/* Waits for its end (from a thread of the same clock) and destroys the handle. FAILED_PRECONDITION: from itself. */
 GPUSHARE_API gpushare_status gpushare_thread_join(gpushare_thread thread);
 
 /* For programs that have to look up from a wait, for signals or because nobody wants its outcome any more: not in short

@@ -91,14 +91,19 @@ gpushare_status gpushare_thread_start(gpushare_runtime runtime, const char* name
     GPUSHARE_NOT_NULL(body);
     GPUSHARE_NOT_NULL(thread);
     // The thread keeps the runtime, and so its clock.
-    return NewHandle(
-        thread, std::make_shared<Thread>(owner->clock().StartThread(
-                    name == nullptr ? "" : name, [owner, body, argument] { body(argument); })));
+    return NewHandle(thread, std::make_shared<Thread>(owner->clock(), name == nullptr ? "" : name,
+                                                      [owner, body, argument] { body(argument); }));
   });
 }
 
 gpushare_status gpushare_thread_join(gpushare_thread thread) {
   return Guard([&]() -> absl::Status {
+    // Borrowed: on itself it cannot go meanwhile, and must not be the last to hold it.
+    const Thread* const own = Handles::Borrow(thread);
+    if (own != nullptr && own->OnItself()) {
+      return absl::FailedPreconditionError(
+          "thread: joined from itself, for whose end it would wait");
+    }
     const std::shared_ptr<Thread> last = Handles::Take(thread);
     if (last == nullptr) return BadHandle(thread);
     last->Join();

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -141,10 +142,18 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
 // A thread of the runtime's clock.
 class Thread {
  public:
-  explicit Thread(std::unique_ptr<base::ClockThread> thread) : thread_(std::move(thread)) {}
+  Thread(base::Clock& clock, std::string name, std::function<void()> body)
+      : thread_(clock.StartThread(std::move(name), [id = id_, body = std::move(body)] {
+          id->store(std::this_thread::get_id());
+          body();
+        })) {}
   void Join() { thread_->Join(); }
+  // It cannot wait for its own end.
+  bool OnItself() const { return id_->load() == std::this_thread::get_id(); }
 
  private:
+  const std::shared_ptr<std::atomic<std::thread::id>> id_ =
+      std::make_shared<std::atomic<std::thread::id>>();
   std::unique_ptr<base::ClockThread> thread_;
 };
 

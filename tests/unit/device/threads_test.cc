@@ -37,6 +37,25 @@ class ThreadsTest : public StreamTest {
   }
 };
 
+TEST_F(ThreadsTest, NobodyWaitsForItself) {
+  struct Body {
+    std::atomic<gpushare_thread> own{nullptr};
+    std::atomic<gpushare_status> answer{GPUSHARE_OK};
+  } body;
+  gpushare_thread thread = nullptr;
+  const auto run = [](void* argument) {
+    Body& the = *static_cast<Body*>(argument);
+    while (the.own == nullptr) std::this_thread::yield();
+    the.answer = gpushare_thread_join(the.own);
+    the.own = nullptr;
+  };
+  ASSERT_EQ(gpushare_thread_start(runtime_->handle(), "own", run, &body, &thread), GPUSHARE_OK);
+  body.own = thread;
+  while (body.own != nullptr) std::this_thread::yield();  // joined here, its handle would be over
+  EXPECT_EQ(body.answer, GPUSHARE_FAILED_PRECONDITION);
+  EXPECT_EQ(gpushare_thread_join(thread), GPUSHARE_OK);
+}
+
 // The engine's own thread begins, and looks whether to stop, while it is told to.
 TEST_F(ThreadsTest, GpusAreOpenedAndClosedWithoutWork) {
   for (int i = 0; i < 300; ++i) {
