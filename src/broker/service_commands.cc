@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -146,13 +147,20 @@ absl::Status Service::BeginReload(const Connection& connection, const ipc::Chang
   if (reload_ != nullptr) {
     return absl::UnavailableError("the configuration is being read already: ask again");
   }
-  reload_ = std::make_unique<Reload>();
-  reload_->connection = connection.id;
-  reload_->change = change;
-  reload_->thread = std::thread([this, reload = reload_.get()] {
-    reload->config = options_.reload();
-    Raise(reloaded_);
-  });
+  auto begun = std::make_unique<Reload>();
+  begun->connection = connection.id;
+  begun->change = change;
+  try {
+    begun->thread = std::thread([this, reload = begun.get()] {
+      reload->config = options_.reload();
+      Raise(reloaded_);
+    });
+  } catch (const std::system_error&) {
+    return absl::ResourceExhaustedError(
+        "the host gives the broker no more threads, the configuration was not read; what was in "
+        "force is");
+  }
+  reload_ = std::move(begun);
   return absl::OkStatus();
 }
 

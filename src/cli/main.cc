@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <new>
+#include <system_error>
 
 #include "cli/command.h"
 
@@ -26,6 +27,10 @@ int main(int argc, char** argv) {
     return gpushare::cli::RunCommand(argc, argv);
   } catch (const std::bad_alloc&) {
     std::fputs("gpushare: the host has no memory left for this\n", stderr);
-    return gpushare::cli::kExitFailed;
+  } catch (const std::system_error& error) {
+    if (error.code() != std::errc::resource_unavailable_try_again) throw;
+    std::fputs("gpushare: the host gives no more threads (a limit of processes or of memory)\n",
+               stderr);
   }
+  return gpushare::cli::kExitFailed;
 }

@@ -6,11 +6,13 @@ import json
 import os
 import pty
 import re
+import resource
 import select
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 import urllib.request
@@ -22,6 +24,9 @@ tenants:
   - {name: online, spec: "memory=8GiB,compute=50%,priority=high", labels: {team: search}}
   - {name: batch, spec: "memory=4GiB,policy=best-effort"}
 """
+# A sanitizer needs more of the address space than these tests leave.
+with open(COMMAND, "rb") as file:
+    SANITIZED = re.search(rb"lib[at]san\.so|__[at]san_init", file.read()) is not None
 STATUS_REFUSED, STATUS_USAGE, STATUS_NO_GPU, STATUS_NO_BROKER, STATUS_TIMEOUT = 1, 2, 3, 6, 7
 
 
@@ -126,6 +131,31 @@ class Daemon(unittest.TestCase):
             running.configure(TWO)
             self.assertEqual(running.command("reload").returncode, 0)
             self.assertEqual(running.share("online")["memory_limit"], 8 * GIB)
+
+    @unittest.skipIf(SANITIZED, "of a build without sanitizers")
+    def test_without_a_thread_it_does_not_begin_and_says_so(self):
+        def no_room_for_stacks():
+            resource.setrlimit(resource.RLIMIT_STACK, (2 * GIB, resource.getrlimit(resource.RLIMIT_STACK)[1]))
+            resource.setrlimit(resource.RLIMIT_AS, (GIB, GIB))
+        with tempfile.TemporaryDirectory() as folder:
+            ended = run("broker", "--gpu", "none", "--socket", os.path.join(folder, "broker.sock"), preexec_fn=no_room_for_stacks)
+        self.assertEqual(ended.returncode, STATUS_REFUSED, ended)
+        self.assertIn("no more threads", ended.stderr)
+
+    @unittest.skipIf(SANITIZED, "of a build without sanitizers")
+    def test_without_a_thread_to_read_it_the_configuration_stays(self):
+        with broker() as running, Process(running.path, "online").open():
+            with open(f"/proc/{running.process.pid}/statm", encoding="ascii") as statm:
+                size = int(statm.read().split()[0]) * resource.getpagesize()
+            before = resource.prlimit(running.process.pid, resource.RLIMIT_AS, (size + (1 << 20), resource.RLIM_INFINITY))
+            running.configure(TWO.replace("8GiB", "9GiB"))
+            refused = running.command("reload")
+            self.assertEqual(refused.returncode, STATUS_REFUSED)
+            self.assertIn("no more threads", refused.stderr)
+            self.assertEqual(running.share("online")["memory_limit"], 8 * GIB)
+            resource.prlimit(running.process.pid, resource.RLIMIT_AS, before)
+            self.assertEqual(running.command("reload").returncode, 0)
+            self.assertEqual(running.share("online")["memory_limit"], 9 * GIB)
 
     def test_what_waits_for_a_restart_is_said(self):
         with broker() as running, Process(running.path, "online").open():
